@@ -1,4 +1,5 @@
-// Package hairpin holds no code: its tests are the rules of the house (docs/design/overview.md), checked on the sources.
+// Package hairpin holds no code: its tests are the rules of the house (docs/design/overview.md),
+// checked on the sources.
 package hairpin
 
 import (
@@ -19,8 +20,9 @@ import (
 
 const drawing = "docs/design/overview.md"
 
-// arrows reads what of ours each room imports from the drawing: lines "room → rooms", each of which points to lines below only. A
-// room includes its sub-packages, but for those that are rooms themselves. Tests may import more: they stand outside of the rooms.
+// arrows reads what of ours each room imports from the drawing: lines "room → rooms", each of which
+// points to lines below only. A room includes its sub-packages, but for those that are rooms
+// themselves. Tests may import more: they stand outside of the rooms.
 func arrows(t *testing.T) (rooms []string, to map[string][]string) {
 	t.Helper()
 	text, err := os.ReadFile(drawing)
@@ -159,8 +161,8 @@ func TestArrows(t *testing.T) {
 	}
 }
 
-// impure lists what a pure room does not import, with what is below it, and what it does not call. Types and arithmetic of package
-// time are fine, its clock is not.
+// impure lists what a pure room does not import, with what is below it, and what it does not call.
+// Types and arithmetic of package time are fine, its clock is not.
 var (
 	impure = []string{"os", "net", "syscall", "io/fs", "io/ioutil", "path/filepath", "embed", "log", "math/rand", "crypto/rand", "context", "sync", "runtime", "plugin",
 		"testing", "golang.org/x", "k8s.io/client-go", "github.com/vishvananda"}
@@ -247,8 +249,9 @@ func TestImpurities(t *testing.T) {
 	}
 }
 
-// far lists, by room, what its programs must not link: who looks at agents, or explains, changes no system; and client-go's clientset is
-// half as much program again, all of which an agent has in memory.
+// far lists, by room, what its programs must not link: who looks at agents, or explains, changes no
+// system; and client-go's clientset is half as much program again, all of which an agent has in
+// memory.
 var far = map[string][]string{
 	"cmd/hairpin": {"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/scheme", "k8s.io/client-go/informers", "k8s.io/api/apps/v1"},
 	"inspect":     {"hairpin/ovsdb", "github.com/vishvananda/netlink"},
@@ -327,7 +330,8 @@ func prose(t *testing.T, file string) string {
 	return codeBlock.ReplaceAllString(string(text), "")
 }
 
-// leads reports whether a Markdown file exists and has the heading of an anchor, which may be empty.
+// leads reports whether a Markdown file exists and has the heading of an anchor, which may be
+// empty.
 func leads(t *testing.T, file, anchor string) bool {
 	t.Helper()
 	if _, err := os.Stat(file); err != nil || anchor == "" {
@@ -339,7 +343,8 @@ func leads(t *testing.T, file, anchor string) bool {
 	})
 }
 
-// TestDocumentsInComments: a comment that names a Markdown file by its path names one that is in the tree, and a heading of it.
+// TestDocumentsInComments: a comment that names a Markdown file by its path names one that is in
+// the tree, and a heading of it.
 func TestDocumentsInComments(t *testing.T) {
 	_, all := sources(t)
 	for _, s := range all {
@@ -356,8 +361,8 @@ func TestDocumentsInComments(t *testing.T) {
 	}
 }
 
-// TestUserPages: user pages say what the product does now. Dates, loads, tests and benchmarks belong in docs/development and
-// bench/results.
+// TestUserPages: user pages say what the product does now. Dates, loads, tests and benchmarks
+// belong in docs/development and bench/results.
 func TestUserPages(t *testing.T) {
 	history := regexp.MustCompile(`\b20\d\d-\d\d-\d\d\b|\bload (of )?\d|\bgo test\b|\b(Test|Benchmark)[A-Z]\w*|` +
 		`\bmake (demo|test|bench|compare|churn|soak|scale|e2e)\b`)
@@ -374,7 +379,8 @@ func TestUserPages(t *testing.T) {
 	}
 }
 
-// TestDocumentLinks: every relative link of a Markdown file leads to a file, and to a heading that it has.
+// TestDocumentLinks: every relative link of a Markdown file leads to a file, and to a heading that
+// it has.
 func TestDocumentLinks(t *testing.T) {
 	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && (d.Name() == "bin" || d.Name() == "dist" || d.Name() == ".git") {
@@ -415,8 +421,8 @@ func TestNoOpenEnds(t *testing.T) {
 	}
 }
 
-// TestNoMutableState finds package variables that something assigns to. Tables of values, errors and compiled
-// patterns are fine: nobody changes them.
+// TestNoMutableState finds package variables that something assigns to. Tables of values, errors
+// and compiled patterns are fine: nobody changes them.
 func TestNoMutableState(t *testing.T) {
 	_, all := sources(t)
 	vars := map[string]map[string]bool{} // folder → names

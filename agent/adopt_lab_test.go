@@ -10,8 +10,8 @@ import (
 // fight is another program that gives the uplink its address whenever it is gone.
 const fight = `while :; do ip address add 172.18.0.99/16 dev eth0 2>/dev/null || sleep 0.005; done`
 
-// TestUplinkContested: a program that puts an address back on the uplink holds nobody up, is counted and told of, and the agent
-// takes its time.
+// TestUplinkContested: a program that puts an address back on the uplink holds nobody up, is
+// counted and told of, and the agent takes its time.
 func TestUplinkContested(t *testing.T) {
 	m := newMachine(t)
 	m.known(t, true)

@@ -18,7 +18,8 @@ import (
 	"hairpin/pipeline"
 )
 
-// sticky is the demo's Service with session affinity, over one family and protocol, and a client of it in a pod of node-a.
+// sticky is the demo's Service with session affinity, over one family and protocol, and a client of
+// it in a pod of node-a.
 type sticky struct {
 	t    *testing.T
 	l    *lab.Lab
@@ -97,8 +98,9 @@ func (s *sticky) forgotten(limit time.Duration) {
 	})
 }
 
-// TestSessionAffinity: a client keeps its endpoint at all addresses of a Service's port until the timeout has passed since its last new connection,
-// whatever goes over those that it has. Then it may get another one.
+// TestSessionAffinity: a client keeps its endpoint at all addresses of a Service's port until the
+// timeout has passed since its last new connection, whatever goes over those that it has. Then it
+// may get another one.
 func TestSessionAffinity(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOVN)
 	for _, n := range l.Nodes() {

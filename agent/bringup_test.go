@@ -15,7 +15,8 @@ import (
 	"hairpin/lab"
 )
 
-// machine is a node on which everything comes from the containers of a pod: no Open vSwitch of its own, addresses on eth0.
+// machine is a node on which everything comes from the containers of a pod: no Open vSwitch of its
+// own, addresses on eth0.
 type machine struct {
 	l         *lab.Lab
 	n         *lab.Node
@@ -26,7 +27,8 @@ type machine struct {
 // gentle is how many new connections a second there are: a machine boots beside them.
 const gentle = 100
 
-// newMachine starts a machine and an outside client. The agent's cluster is not known until known is called.
+// newMachine starts a machine and an outside client. The agent's cluster is not known until known
+// is called.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	hairpin := build(t)
@@ -157,8 +159,9 @@ func (m *machine) onBridge(t *testing.T) time.Duration {
 	})
 }
 
-// TestBringUp: a machine becomes a node by one pod, and stays one through a change of the pod and a boot, while its
-// connections go on. The cluster is away when the network comes up: the way to it may lead over the bridge.
+// TestBringUp: a machine becomes a node by one pod, and stays one through a change of the pod and a
+// boot, while its connections go on. The cluster is away when the network comes up: the way to it
+// may lead over the bridge.
 func TestBringUp(t *testing.T) {
 	m := newMachine(t)
 	o := underAt(t, gentle, m.ways(t, false), func(f traffic) {
@@ -221,8 +224,8 @@ func TestBringUp(t *testing.T) {
 	o.allWell(t)
 }
 
-// TestReplacedAgain: each replacement of Open vSwitch takes as long as the first. ovn-controller would wait for twice as long as the last
-// time before it looks for the new database.
+// TestReplacedAgain: each replacement of Open vSwitch takes as long as the first. ovn-controller
+// would wait for twice as long as the last time before it looks for the new database.
 func TestReplacedAgain(t *testing.T) {
 	m := newMachine(t)
 	m.pod(t, "0", "zone", "ovs", agent)
@@ -242,7 +245,8 @@ func TestReplacedAgain(t *testing.T) {
 	}
 	text, err := os.ReadFile(m.n.LogFile("0-zone"))
 	noError(t, err)
-	// A connection beside the one with the ports, for which nothing waits (OVN's lib/features.c), waits longer and longer: 2 seconds once, 4 once.
+	// A connection beside the one with the ports, for which nothing waits (OVN's lib/features.c),
+	// waits longer and longer: 2 seconds once, 4 once.
 	longer := map[string]int{}
 	for l := range strings.Lines(string(text)) {
 		if _, wait, found := strings.Cut(l, "/run/openvswitch/db.sock: waiting "); found {
@@ -256,7 +260,8 @@ func TestReplacedAgain(t *testing.T) {
 	}
 }
 
-// TestNoUplink: the status says why the node has no uplink; when it can have one, it does without a restart.
+// TestNoUplink: the status says why the node has no uplink; when it can have one, it does without a
+// restart.
 func TestNoUplink(t *testing.T) {
 	m := newMachine(t)
 	sh(t, m.n, "ip route del default; ip -6 route del default")

@@ -20,7 +20,8 @@ func (m *machine) network(t *testing.T) string {
 		ls -d /etc/cni/net.d/* /opt/cni/bin/* /etc/openvswitch/* /var/lib/ovn/* /run/openvswitch /run/ovn 2>/dev/null || true`)
 }
 
-// TestCleanup: what was a node with pods is the machine that it was before, and its connections go on.
+// TestCleanup: what was a node with pods is the machine that it was before, and its connections go
+// on.
 func TestCleanup(t *testing.T) {
 	m := newMachine(t)
 	sh(t, m.n, "for i in $(seq 50); do ip addr | grep -q tentative || exit 0; sleep 0.1; done; exit 1")
@@ -61,8 +62,9 @@ func TestCleanup(t *testing.T) {
 		t.Errorf("again: %v\n%s", err, out)
 	}
 	m.end(t, "one", "ovs")
-	sh(t, m.n, "rm -rf /etc/openvswitch/* /etc/openvswitch/.*~ /var/lib/ovn/*") // in the container they are the folder of the databases
-	out, err = m.n.Exec(t.Context(), clean...)                                  // without daemons
+	// in the container they are the folder of the databases
+	sh(t, m.n, "rm -rf /etc/openvswitch/* /etc/openvswitch/.*~ /var/lib/ovn/*")
+	out, err = m.n.Exec(t.Context(), clean...) // without daemons
 	t.Log(out)
 	if err != nil {
 		t.Errorf("without daemons: %v", err)
@@ -73,7 +75,8 @@ func TestCleanup(t *testing.T) {
 	}
 }
 
-// TestCleanupOthersBridge: a bridge of the administrator's stays, and forwards as it did. The bridge of pods' ports goes.
+// TestCleanupOthersBridge: a bridge of the administrator's stays, and forwards as it did. The
+// bridge of pods' ports goes.
 func TestCleanupOthersBridge(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOpenFlow)
 	n := l.Node("node-a")

@@ -16,7 +16,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// TestDemo is everything that needs the three nodes of the demo, on one lab. What it measures is in its log (-v).
+// TestDemo is everything that needs the three nodes of the demo, on one lab. What it measures is in
+// its log (-v).
 func TestDemo(t *testing.T) {
 	l := startDemo(t)
 	ways := paths(t, l)
@@ -60,7 +61,8 @@ func TestDemo(t *testing.T) {
 	each("Everything", func(t *testing.T) { restartEverything(t, l, ways) })
 }
 
-// Slack for a busy machine: what the issue bounds may take this many times as long before a test fails.
+// Slack for a busy machine: what the issue bounds may take this many times as long before a test
+// fails.
 const slack = 6
 
 // killAlone kills a daemon of node-a under traffic, and starts it again. Nobody notices.
@@ -87,9 +89,9 @@ func killAlone(t *testing.T, l *lab.Lab, ways []path, name string) {
 	}
 }
 
-// killSwitchDB kills the server of Open vSwitch's own database. While that is away, ovs-vswitchd does not run its
-// userspace datapath (bridge_run returns before it), and it looks for the server only every second: on such a node there is
-// an outage. No connection is lost by it.
+// killSwitchDB kills the server of Open vSwitch's own database. While that is away, ovs-vswitchd
+// does not run its userspace datapath (bridge_run returns before it), and it looks for the server
+// only every second: on such a node there is an outage. No connection is lost by it.
 func killSwitchDB(t *testing.T, l *lab.Lab, ways []path) {
 	n := l.Node("node-a")
 	o := under(t, ways, func(f traffic) {
@@ -109,7 +111,8 @@ func killSwitchDB(t *testing.T, l *lab.Lab, ways []path) {
 	}
 }
 
-// waitRestarted waits until the agent has seen one more restart of ovs-vswitchd than before, and has given it its flows.
+// waitRestarted waits until the agent has seen one more restart of ovs-vswitchd than before, and
+// has given it its flows.
 func waitRestarted(t *testing.T, n *lab.Node, before uint64) {
 	t.Helper()
 	eventually(t, 5*time.Second, "Open vSwitch is let go", func() (bool, string) {
@@ -118,11 +121,12 @@ func waitRestarted(t *testing.T, n *lab.Node, before uint64) {
 	})
 }
 
-// restartSwitch restarts ovs-vswitchd under traffic: half a second at most, and no open connection is lost.
+// restartSwitch restarts ovs-vswitchd under traffic: half a second at most, and no open connection
+// is lost.
 //
-// The userspace datapath loses its connection tracking with the process. A connection whose handshake is under way at that
-// moment, and whose client then waits for the server to speak first, never recovers: all that the server repeats looks
-// like the packets of a stranger.
+// The userspace datapath loses its connection tracking with the process. A connection whose
+// handshake is under way at that moment, and whose client then waits for the server to speak first,
+// never recovers: all that the server repeats looks like the packets of a stranger.
 func restartSwitch(t *testing.T, l *lab.Lab, ways []path, sig syscall.Signal) {
 	n := l.Node("node-a")
 	before, flows := mustReport(t, n).Restarts, ownFlows(t, n)
@@ -193,8 +197,8 @@ func deletedMeanwhile(t *testing.T, l *lab.Lab) {
 	eventually(t, 20*time.Second, "nothing is left of it", has(false))
 }
 
-// restartEverything ends all processes of node-a and starts them again, in various orders, with and without what they can
-// make anew.
+// restartEverything ends all processes of node-a and starts them again, in various orders, with and
+// without what they can make anew.
 func restartEverything(t *testing.T, l *lab.Lab, ways []path) {
 	natural := []string{lab.OVSDB, lab.NB, lab.SB, lab.VSwitchd, lab.Northd, lab.Controller, agent}
 	reverse := slices.Clone(natural)

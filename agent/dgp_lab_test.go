@@ -13,9 +13,10 @@ import (
 	"hairpin/lab/probe"
 )
 
-// TestNodeLocal: with node-local = dgp, the host gets to Services by the management port, and to itself by the distributed gateway port. What
-// others take away of that is repaired; a restart of the agent interrupts nothing; the option can be changed under traffic, and
-// without it, and after cleanup, nothing of it is left.
+// TestNodeLocal: with node-local = dgp, the host gets to Services by the management port, and to
+// itself by the distributed gateway port. What others take away of that is repaired; a restart of
+// the agent interrupts nothing; the option can be changed under traffic, and without it, and after
+// cleanup, nothing of it is left.
 func TestNodeLocal(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
 		t.Run(mode, func(t *testing.T) { testNodeLocal(t, mode) })
@@ -105,7 +106,8 @@ func restartsWithDGP(t *testing.T, n *lab.Node, ways []path) {
 	agentRestarts(t, n, ways)
 }
 
-// allAnswer waits until each way was answered once: OVN is later than the agent with a bridge that is new, and a packet of UDP is not repeated.
+// allAnswer waits until each way was answered once: OVN is later than the agent with a bridge that
+// is new, and a packet of UDP is not repeated.
 func allAnswer(t *testing.T, ways []path, when string) {
 	t.Helper()
 	for _, w := range ways {

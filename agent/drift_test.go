@@ -76,7 +76,8 @@ func balancerAlterations() []alteration {
 	}
 }
 
-// deviceAlterations take devices of Open vSwitch's ports away. Those of the kernel datapath cannot be deleted.
+// deviceAlterations take devices of Open vSwitch's ports away. Those of the kernel datapath cannot
+// be deleted.
 func deviceAlterations(n *lab.Node) (list []alteration) {
 	for _, link := range []string{"ovn-k8s-mp0", "svc-host"} {
 		scripts := []string{
@@ -157,7 +158,8 @@ func alterations() []alteration {
 	}
 }
 
-// alterOurs alters what is ours in every way, one after the other, and waits until it is back. What others have survives.
+// alterOurs alters what is ours in every way, one after the other, and waits until it is back. What
+// others have survives.
 func alterOurs(t *testing.T, n *lab.Node, list []alteration) {
 	sh(t, n, foreign)
 	waitWell(t, n)

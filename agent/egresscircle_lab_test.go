@@ -21,8 +21,9 @@ import (
 	"hairpin/report"
 )
 
-// TestEgressNotInCircles: two nodes that take each other for dead both have an egress address, and each sends on to the other what it does
-// not know. What comes back ends there: a connection that nobody knows, and one that both know and call invalid.
+// TestEgressNotInCircles: two nodes that take each other for dead both have an egress address, and
+// each sends on to the other what it does not know. What comes back ends there: a connection that
+// nobody knows, and one that both know and call invalid.
 func TestEgressNotInCircles(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeShared)
 	for _, n := range l.Nodes() {
@@ -48,7 +49,8 @@ func TestEgressNotInCircles(t *testing.T) {
 	uses("by way of node-b")
 	for n, other := range map[string]string{"node-b": "10.244.3.2", "node-c": "10.244.2.2"} {
 		sh(t, l.Node(n), "nft 'add table inet deaf { chain out { type filter hook output priority 0; ip daddr "+other+" tcp dport 9 drop; }; }'\n"+
-			"ovs-ofctl add-flow br-ex priority=1000,arp,in_port=eth0,arp_spa="+egressAddress+",actions=drop") // nor do they hear each other announce it
+			// nor do they hear each other announce it
+			"ovs-ofctl add-flow br-ex priority=1000,arp,in_port=eth0,arp_spa="+egressAddress+",actions=drop")
 	}
 	eventually(t, 20*time.Second, "node-c takes over", func() (bool, string) {
 		rows := sh(t, l.Node("node-c"), "ovn-nbctl lr-nat-list GR_node-c")
@@ -119,7 +121,8 @@ func assignable(t *testing.T, l *lab.Lab, names ...string) {
 	put(t, l, "nodes.yaml", strings.Join(docs, "\n---\n"))
 }
 
-// hearing counts the frames to ports of the egress address that nodes' uplinks see, until it is asked.
+// hearing counts the frames to ports of the egress address that nodes' uplinks see, until it is
+// asked.
 func hearing(t *testing.T, l *lab.Lab, names ...string) func(ports ...int) map[int]int {
 	t.Helper()
 	for _, n := range names {

@@ -122,8 +122,8 @@ func (x *asker) only(t *testing.T, what string, mac cluster.MAC) {
 	})
 }
 
-// cutOff takes the API away from the node that has the address, and lets the controller move that: the node cannot know, hears
-// the other one, and lets go.
+// cutOff takes the API away from the node that has the address, and lets the controller move that:
+// the node cannot know, hears the other one, and lets go.
 func cutOff(t *testing.T, g *demo.Egress, x *asker) {
 	t.Helper()
 	n := g.Demo().Lab().Node(demo.EgressStays)
@@ -143,7 +143,8 @@ func cutOff(t *testing.T, g *demo.Egress, x *asker) {
 	}
 }
 
-// foreignClaim lets a machine that is no node say that it has the address: an Event tells, and the node says so again.
+// foreignClaim lets a machine that is no node say that it has the address: an Event tells, and the
+// node says so again.
 func foreignClaim(t *testing.T, g *demo.Egress, x *asker) {
 	t.Helper()
 	a := netip.MustParseAddr("172.18.0.33")
@@ -185,7 +186,8 @@ func foreignClaim(t *testing.T, g *demo.Egress, x *asker) {
 	})
 }
 
-// restarts kills the node that has the address, and at once the controller and the agents of the others, which begin again.
+// restarts kills the node that has the address, and at once the controller and the agents of the
+// others, which begin again.
 func restarts(t *testing.T, g *demo.Egress, x *asker) {
 	t.Helper()
 	if err := errors.Join(g.Both(t.Context()), g.See(t.Context(), "172.18.0.33"), g.Kill()); err != nil {

@@ -22,7 +22,8 @@ var (
 	moves     = flag.Int("moves", 5, "how often BenchmarkEgressMove moves an address")
 )
 
-// startEgress starts the demo with an API, a controller and one egress address on the node that will be killed.
+// startEgress starts the demo with an API, a controller and one egress address on the node that
+// will be killed.
 func startEgress(t testing.TB, config string) *demo.Egress {
 	t.Helper()
 	hairpin := build(t)
@@ -160,8 +161,9 @@ func waited(all []demo.Connection) (n int) {
 	return n
 }
 
-// failover kills the node that carries the address. It gives for how long new connections failed, and for how long at a time the machine ran
-// nothing of ours meanwhile: nobody could have been faster.
+// failover kills the node that carries the address. It gives for how long new connections failed,
+// and for how long at a time the machine ran nothing of ours meanwhile: nobody could have been
+// faster.
 func failover(t testing.TB, g *demo.Egress, address string) (hole, stall time.Duration) {
 	t.Helper()
 	for !carries(t, g, demo.EgressDies) { // it seemed to be dead for a moment
@@ -204,8 +206,8 @@ func watchStalls() (longest func() time.Duration) {
 	return func() time.Duration { close(end); return <-worst }
 }
 
-// again moves the address away and back under a connection that ends in between: the first node does not see the end. Another
-// connection from the same port works all the same.
+// again moves the address away and back under a connection that ends in between: the first node
+// does not see the end. Another connection from the same port works all the same.
 func again(t *testing.T, g *demo.Egress) {
 	t.Helper()
 	const port = 20001 // the kernel gives others
@@ -229,8 +231,9 @@ func again(t *testing.T, g *demo.Egress) {
 	})
 }
 
-// forgets moves the address away and back, under a connection that ends in between. Another one from the same port works at once, while
-// the pod is still led to the other node: the first node does not take the answer for the first connection's.
+// forgets moves the address away and back, under a connection that ends in between. Another one
+// from the same port works at once, while the pod is still led to the other node: the first node
+// does not take the answer for the first connection's.
 func forgets(t *testing.T, g *demo.Egress) {
 	t.Helper()
 	const port = 20002
@@ -276,7 +279,8 @@ func lead(t *testing.T, g *demo.Egress, from, to string) {
 	eventually(t, 30*time.Second, "pods are led to "+to, func() (bool, string) { now := ways(); return now != before, now })
 }
 
-// TestEgressFailover: an address moves between living nodes without a failed connection, and leaves a dead one.
+// TestEgressFailover: an address moves between living nodes without a failed connection, and leaves
+// a dead one.
 func TestEgressFailover(t *testing.T) {
 	// A machine that is busy with other things stalls for longer than it takes to call a node dead.
 	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 5\n")
@@ -316,8 +320,8 @@ const (
 	otherAddress6, otherServer6 = "fd10::33", "fd10::64"
 )
 
-// onOtherWire gives both egress nodes a link to another network, with a server on it, and the pod of one of them an address
-// of it.
+// onOtherWire gives both egress nodes a link to another network, with a server on it, and the pod
+// of one of them an address of it.
 func onOtherWire(t testing.TB, g *demo.Egress, address, server string) *demo.Egress {
 	t.Helper()
 	for name, octet := range map[string]int{demo.EgressStays: 4, demo.EgressDies: 6, "client": 100} {
@@ -333,8 +337,8 @@ func onOtherWire(t testing.TB, g *demo.Egress, address, server string) *demo.Egr
 	return other
 }
 
-// BenchmarkEgressMove moves an address between two living nodes, again and again, by their label: one of the gateway bridge's
-// network, and one of another.
+// BenchmarkEgressMove moves an address between two living nodes, again and again, by their label:
+// one of the gateway bridge's network, and one of another.
 func BenchmarkEgressMove(b *testing.B) {
 	for _, c := range append(egressSettings(), egressSetting{name: "other"}, egressSetting{name: "other6"}) {
 		b.Run(c.name, func(b *testing.B) {
@@ -381,8 +385,9 @@ func egressSettings() []egressSetting {
 	}
 }
 
-// BenchmarkEgressFailover kills the node that carries an address, again and again, with the usual settings and with fast
-// ones, and the host of an EgressService. In between, the address is moved back while both nodes live.
+// BenchmarkEgressFailover kills the node that carries an address, again and again, with the usual
+// settings and with fast ones, and the host of an EgressService. In between, the address is moved
+// back while both nodes live.
 func BenchmarkEgressFailover(b *testing.B) {
 	for _, c := range append(egressSettings(), egressSetting{name: "service"}) {
 		b.Run(c.name, func(b *testing.B) {

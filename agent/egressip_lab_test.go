@@ -44,7 +44,8 @@ status:
 	return text
 }
 
-// TestEgressIP: pods leave with the address that an administrator chose, and only they, and only what leaves the cluster.
+// TestEgressIP: pods leave with the address that an administrator chose, and only they, and only
+// what leaves the cluster.
 func TestEgressIP(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
 		for _, engine := range []string{cluster.EngineOVN, cluster.EngineOpenFlow} {
@@ -99,7 +100,8 @@ func testEgressIP(t *testing.T, mode, engine string) {
 	see("to a node", "pod-a1", host, nodeA...)
 	see("to a pod", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3", "fd00:10:244:1::3")
 
-	// A Service of policy Local keeps the client's address: the reply looks like what the pod says to the world.
+	// A Service of policy Local keeps the client's address: the reply looks like what the pod says
+	// to the world.
 	for to, want := range map[string]string{"172.18.0.3:30020": "172.18.0.100", "[fc00:f853:ccd::3]:30020": "fc00:f853:ccd::64"} {
 		for _, protocol := range []string{"tcp", "udp"} {
 			eventually(t, 20*time.Second, "policy Local by "+protocol, func() (bool, string) {
@@ -109,7 +111,8 @@ func testEgressIP(t *testing.T, mode, engine string) {
 		}
 	}
 
-	// It moves. The client has the Ethernet address of the old node in its cache, and must hear of the new one.
+	// It moves. The client has the Ethernet address of the old node in its cache, and must hear of
+	// the new one.
 	mac := func() string {
 		out, err := l.Host("client").Exec(t.Context(), "sh", "-c", "ip neighbor show to 172.18.0.33; ip neighbor show to fc00:f853:ccd::33")
 		if err != nil {
@@ -210,7 +213,8 @@ status:
 	}
 }
 
-// leaks takes the translation away behind the agents' backs: nobody outside sees a pod, or a node in its stead.
+// leaks takes the translation away behind the agents' backs: nobody outside sees a pod, or a node
+// in its stead.
 func leaks(t *testing.T, l *lab.Lab, mode string, saw func(from, to string) string, client []string) {
 	b := l.Node("node-b")
 	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b"))

@@ -12,8 +12,9 @@ import (
 	"hairpin/cluster"
 )
 
-// TestEgressIPThirdLink: a pod has an egress address on one link, and asks a node on another, all links with strict reverse-path
-// checks: the reply comes in. Addresses that are not of scope global are of no network for egress addresses.
+// TestEgressIPThirdLink: a pod has an egress address on one link, and asks a node on another, all
+// links with strict reverse-path checks: the reply comes in. Addresses that are not of scope global
+// are of no network for egress addresses.
 func TestEgressIPThirdLink(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeLocal)
 	secondWire(t, l)

@@ -16,8 +16,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// secondWire gives node-b and node-c a link to a network that node-a does not have, with a server on it; behind the server
-// is another network.
+// secondWire gives node-b and node-c a link to a network that node-a does not have, with a server
+// on it; behind the server is another network.
 func secondWire(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	p := netip.MustParsePrefix
@@ -88,7 +88,8 @@ func (v *viewer) see(what, from string, to []string, want ...string) {
 	}
 }
 
-// TestEgressIPOtherNetworks: addresses of networks beside that of the gateway bridge; in every mode, or in the one of -egress.mode.
+// TestEgressIPOtherNetworks: addresses of networks beside that of the gateway bridge; in every
+// mode, or in the one of -egress.mode.
 func TestEgressIPOtherNetworks(t *testing.T) {
 	modes := []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached}
 	if *egressMode != "" && *egressMode != "all" {

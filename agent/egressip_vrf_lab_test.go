@@ -15,7 +15,8 @@ func needVRF(t *testing.T) {
 	}
 }
 
-// TestEgressIPVRF: the link that has the address belongs to a VRF. Where the machine's kernel has none:
+// TestEgressIPVRF: the link that has the address belongs to a VRF. Where the machine's kernel has
+// none:
 //
 //	go build -o bin/hairpin ./cmd/hairpin && go test -c -o agent/agent.test ./agent
 //	lab/kernel.sh -t 1800 bash -c "cd agent && ./agent.test -test.run EgressIPVRF -test.v -hairpin ../bin/hairpin -slow 20"

@@ -14,9 +14,10 @@ import (
 	"hairpin/lab"
 )
 
-// TestEgressPortAgain: an address goes away, to a node that learns before it is needed who pods talk to, and comes back, under connections
-// whose end the first node does not see. While it is on its way back, that node takes no answer to another connection from one of their ports
-// for an answer to them. In the VM as TestEgressIPVRF:
+// TestEgressPortAgain: an address goes away, to a node that learns before it is needed who pods
+// talk to, and comes back, under connections whose end the first node does not see. While it is on
+// its way back, that node takes no answer to another connection from one of their ports for an
+// answer to them. In the VM as TestEgressIPVRF:
 //
 //	lab/kernel.sh -t 1800 bash -c "cd agent && ./agent.test -test.run EgressPortAgain -test.v -hairpin ../bin/hairpin -slow 20"
 func TestEgressPortAgain(t *testing.T) {
@@ -90,7 +91,8 @@ func TestEgressPortAgain(t *testing.T) {
 	}
 }
 
-// dialFrom connects to the machine outside from a port. It tells how many packets were sent again. The connection ends with a reset.
+// dialFrom connects to the machine outside from a port. It tells how many packets were sent again.
+// The connection ends with a reset.
 func dialFrom(p lab.Place, port int, patience time.Duration) (c net.Conn, again int, err error) {
 	err = lab.Do(p, func() (err error) {
 		d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: port}}

@@ -15,7 +15,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// balanced is a Service with a load balancer's addresses in the nodes' network, behind which are pod-a1 and pod-b1.
+// balanced is a Service with a load balancer's addresses in the nodes' network, behind which are
+// pod-a1 and pod-b1.
 func balanced() string {
 	text := `apiVersion: v1
 kind: Service
@@ -57,7 +58,8 @@ status: {host: %s}
 `, name, by, network, host)
 }
 
-// TestEgressService: pods behind a load balancer leave with its address, by the host, also if an EgressIP selects them.
+// TestEgressService: pods behind a load balancer leave with its address, by the host, also if an
+// EgressIP selects them.
 func TestEgressService(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
 		t.Run(mode, func(t *testing.T) { testEgressService(t, mode) })
@@ -138,8 +140,9 @@ func behind(t testing.TB, g *demo.Egress) *demo.Egress {
 	return s
 }
 
-// TestEgressServiceHostDies: when the host of an EgressService dies, its pods leave with the load balancer's addresses by another node, which
-// also answers for them. Without the Service they are the EgressIP's again.
+// TestEgressServiceHostDies: when the host of an EgressService dies, its pods leave with the load
+// balancer's addresses by another node, which also answers for them. Without the Service they are
+// the EgressIP's again.
 func TestEgressServiceHostDies(t *testing.T) {
 	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 5\n"+
 		"egressip-node-healthcheck-port = 9107\n")

@@ -28,8 +28,8 @@ var (
 	egressMode  = flag.String("egress.mode", "", "gateway mode in TestNeverTheWrongSource, where it is by the seed when empty, and TestEgressIPOtherNetworks, where it is each")
 )
 
-// What pods ask for: an address behind the client, which both wires lead to. Each pod has a port of its own, by which a
-// packet without an answer is known.
+// What pods ask for: an address behind the client, which both wires lead to. Each pod has a port of
+// its own, by which a packet without an answer is known.
 var farServers = map[cluster.Family]netip.Addr{cluster.IPv4: netip.MustParseAddr("192.0.2.9"), cluster.IPv6: netip.MustParseAddr("2001:db8:9::9")}
 
 const (
@@ -199,9 +199,10 @@ type sources struct {
 	turn    atomic.Int64
 }
 
-// TestNeverTheWrongSource: while EgressIPs, pods, namespaces, labels and nodes change and daemons are killed, a machine
-// outside records the source of every packet. A pod with an address is seen with it, or not at all; while something
-// changes, what was right before is right, too; and no address of the cluster's own networks is ever seen.
+// TestNeverTheWrongSource: while EgressIPs, pods, namespaces, labels and nodes change and daemons
+// are killed, a machine outside records the source of every packet. A pod with an address is seen
+// with it, or not at all; while something changes, what was right before is right, too; and no
+// address of the cluster's own networks is ever seen.
 func TestNeverTheWrongSource(t *testing.T) {
 	seed := *egressSeed
 	if seed == 0 {
@@ -336,7 +337,8 @@ func (x *sources) replace(s *sender) {
 	x.become(fmt.Sprintf("%s is back with %v", s.pod, p.IPs()))
 }
 
-// become writes the world down and waits until it is so everywhere. Until then, what was allowed before is, too.
+// become writes the world down and waits until it is so everywhere. Until then, what was allowed
+// before is, too.
 func (x *sources) become(what string) {
 	x.t.Helper()
 	x.w.step++
@@ -379,8 +381,8 @@ func (x *sources) become(what string) {
 	}
 }
 
-// settle waits until every node is what the objects say, in the switch, too, and until every packet that was sent before
-// is recorded.
+// settle waits until every node is what the objects say, in the switch, too, and until every packet
+// that was sent before is recorded.
 func (x *sources) settle() {
 	x.t.Helper()
 	var wg sync.WaitGroup

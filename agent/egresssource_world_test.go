@@ -16,7 +16,8 @@ import (
 	"hairpin/watch"
 )
 
-// egressWorld is what the objects of the test say, and, computed from it alone, what a server outside may see.
+// egressWorld is what the objects of the test say, and, computed from it alone, what a server
+// outside may see.
 type egressWorld struct {
 	dir   string // of the manifests
 	nodes string // nodes.yaml as it was
@@ -184,8 +185,8 @@ func (w *egressWorld) podsText() string {
 	return b.String()
 }
 
-// egress are the Namespace, the EgressIPs with their status, and one that cannot be: an agent that complains of it has read
-// the others.
+// egress are the Namespace, the EgressIPs with their status, and one that cannot be: an agent that
+// complains of it has read the others.
 func (w *egressWorld) egress() string {
 	var b strings.Builder
 	env := map[bool]string{true: "prod", false: "dev"}

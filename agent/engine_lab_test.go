@@ -53,8 +53,9 @@ func onServiceBridge(t *testing.T, n *lab.Node) (list []string) {
 	return list
 }
 
-// TestServiceEngine changes, under traffic, what serves the pods of a node: their ports move, and no way fails for long. The agent may be killed at
-// any point of that, and each daemon when pods are on the other bridge.
+// TestServiceEngine changes, under traffic, what serves the pods of a node: their ports move, and
+// no way fails for long. The agent may be killed at any point of that, and each daemon when pods
+// are on the other bridge.
 func TestServiceEngine(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOVN)
 	a := l.Node("node-a")
@@ -82,7 +83,9 @@ func TestServiceEngine(t *testing.T) {
 	}
 	t.Run("killed: "+lab.OVSDB, func(t *testing.T) { killSwitchDB(t, l, ways) })
 	t.Run("killed: "+lab.VSwitchd, func(t *testing.T) {
-		if a.Datapath() == "netdev" { // a connection straight to a pod is translated when an earlier one to a Service had its source port. Those are forgotten first.
+		// a connection straight to a pod is translated when an earlier one to a Service had its
+		// source port. Those are forgotten first.
+		if a.Datapath() == "netdev" {
 			replaceSwitch(t, a)
 			waitWell(t, a)
 		}
@@ -126,8 +129,9 @@ func TestServiceEngine(t *testing.T) {
 	}
 }
 
-// endpointsFirst kills ovs-vswitchd while endpoints wait until a pod of its node has acknowledged what they sent. What they repeat comes before
-// anything of the pod: the userspace datapath has forgotten that it is an answer of a Service's. The pod's connections must go on nevertheless.
+// endpointsFirst kills ovs-vswitchd while endpoints wait until a pod of its node has acknowledged
+// what they sent. What they repeat comes before anything of the pod: the userspace datapath has
+// forgotten that it is an answer of a Service's. The pod's connections must go on nevertheless.
 func endpointsFirst(t *testing.T, n *lab.Node, ways []path) {
 	var pod *lab.Pod
 	ways = slices.DeleteFunc(slices.Clone(ways), func(p path) bool {
@@ -177,8 +181,9 @@ func endpointsFirst(t *testing.T, n *lab.Node, ways []path) {
 	}
 }
 
-// TestServiceEngineAfterUpgrade changes the engine where ovn-controller starts beside the agent, as with another value of the chart: it leaves the
-// switch alone for 5 s. Pods' ports do not move meanwhile, so no way fails for as long.
+// TestServiceEngineAfterUpgrade changes the engine where ovn-controller starts beside the agent, as
+// with another value of the chart: it leaves the switch alone for 5 s. Pods' ports do not move
+// meanwhile, so no way fails for as long.
 func TestServiceEngineAfterUpgrade(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOVN)
 	a := l.Node("node-a")

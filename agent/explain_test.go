@@ -19,8 +19,8 @@ import (
 	"hairpin/ui/uitest"
 )
 
-// explains asks `hairpin explain --live` on a node: nothing is wrong; then, while the agent repairs nothing, what was
-// taken away by hand is the fault that it names, for the packets that need it.
+// explains asks `hairpin explain --live` on a node: nothing is wrong; then, while the agent repairs
+// nothing, what was taken away by hand is the fault that it names, for the packets that need it.
 func explains(t *testing.T, n *lab.Node) {
 	ask := func(args ...string) (string, bool) {
 		t.Helper()
@@ -69,7 +69,8 @@ ip -6 route del fd00:10:96::/112`)
 	}
 }
 
-// showsFault looks at the pages that `hairpin ui` makes of what the agent says, where a flow is missing.
+// showsFault looks at the pages that `hairpin ui` makes of what the agent says, where a flow is
+// missing.
 func showsFault(t *testing.T, n *lab.Node) {
 	t.Helper()
 	c := config.DefaultConfig()
@@ -114,7 +115,8 @@ func repair(t *testing.T, n *lab.Node, on bool) {
 	})
 }
 
-// collects asks for the archive of a node on which something is missing, and whose log has a secret.
+// collects asks for the archive of a node on which something is missing, and whose log has a
+// secret.
 func collects(t *testing.T, n *lab.Node) {
 	const secret = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJub2JvZHkifQ.c2VjcmV0"
 	sh(t, n, `mkdir -p /var/log/ovn && echo "Authorization: Bearer `+secret+`" >> /var/log/ovn/secret.log; hairpin collect --file /run/all.tar.gz; rm /var/log/ovn/secret.log; hairpin ask /found | grep -q table=36`)

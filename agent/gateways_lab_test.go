@@ -11,7 +11,8 @@ import (
 	"hairpin/lab"
 )
 
-// float is a Service whose endpoint is an address of node-a that floats, as keepalived moves them: of the wire's own network.
+// float is a Service whose endpoint is an address of node-a that floats, as keepalived moves them:
+// of the wire's own network.
 const float = `apiVersion: v1
 kind: Service
 metadata: {name: float, namespace: default}
@@ -48,8 +49,9 @@ ovs-vsctl remove Bridge br-ex external_ids k8s.ovn.org/l3-gateway-config
 	waitServes(t, n)
 }
 
-// TestDefaultGateways: Services do not need a default gateway. Their endpoints are pods, the host, and further addresses of the host;
-// their clients hosts, pods, machines on the wire and on a second network.
+// TestDefaultGateways: Services do not need a default gateway. Their endpoints are pods, the host,
+// and further addresses of the host; their clients hosts, pods, machines on the wire and on a
+// second network.
 func TestDefaultGateways(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal} {
 		t.Run(mode, func(t *testing.T) { testDefaultGateways(t, mode) })
@@ -102,7 +104,9 @@ func testDefaultGateways(t *testing.T, mode string) {
 			}
 			v.see("by the second network", "client", []string{"10.10.10.5:30002", "[fd10::5]:30002"}, "100.64.0.4", "fd98::4")
 			if mode == cluster.ModeShared && x.name == "dead" {
-				return // the answer to such a client is on its way to the default gateway when the bridge takes it to the host
+				// the answer to such a client is on its way to the default gateway when the bridge
+				// takes it to the host
+				return
 			}
 			v.see("by the second network, policy Local", "client", []string{"10.10.10.5:30023", "[fd10::5]:30023"}, "10.10.10.100", "fd10::64")
 		})

@@ -42,7 +42,8 @@ func hangs() []hang {
 		{"ovsdb-server", ovs, "ovsdb-server of Open vSwitch", true, []string{ovn, host}, signalled(lab.OVSDB, syscall.SIGSTOP), signalled(lab.OVSDB, syscall.SIGCONT)},
 		{"ovs-vswitchd", ovs, "ovs-vswitchd", false, []string{ovn, host}, signalled(lab.VSwitchd, syscall.SIGSTOP), signalled(lab.VSwitchd, syscall.SIGCONT)},
 		{"nft", nft, "nft", false, []string{ovn, ovs},
-			// Services' elements are written without nft, but who adds a chain to our table makes the agent read.
+			// Services' elements are written without nft, but who adds a chain to our table makes
+			// the agent read.
 			func(t *testing.T, n *lab.Node) {
 				sh(t, n, "touch /run/nft-hangs; /usr/sbin/nft add chain inet hairpin stranger")
 			},
@@ -68,8 +69,9 @@ ports: [{name: a, protocol: TCP, port: 8080}]
 endpoints: [{addresses: [%[2]s], conditions: {ready: true}, nodeName: node-b}]
 `
 
-// TestHangs: what hangs holds up what needs it and nothing else; the agent says who waits for whom; and when it goes on, nothing was lost. OVN serves
-// Services here, which is a system more that may hang or be held up.
+// TestHangs: what hangs holds up what needs it and nothing else; the agent says who waits for whom;
+// and when it goes on, nothing was lost. OVN serves Services here, which is a system more that may
+// hang or be held up.
 func TestHangs(t *testing.T) {
 	_, n := alone(t)
 	sh(t, n, `printf '[default]\nservice-engine = ovn\n' >>`+settings)
@@ -131,7 +133,8 @@ func (h *hang) test(t *testing.T, n *lab.Node, number int) {
 	waitServes(t, n)
 }
 
-// told reports whether `hairpin status`, within a second, says that the part waits, and that the others do not.
+// told reports whether `hairpin status`, within a second, says that the part waits, and that the
+// others do not.
 func (h *hang) told(t *testing.T, n *lab.Node) (bool, string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

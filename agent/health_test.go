@@ -203,8 +203,9 @@ func (j *judged) portTaken() {
 	waitWell(t, j.node)
 }
 
-// lostFlows removes OVN's flows while ovn-controller cannot write them again. Status, health and CNI say
-// so, and a walk through what is there ends. When ovn-controller goes on, the flows come back.
+// lostFlows removes OVN's flows while ovn-controller cannot write them again. Status, health and
+// CNI say so, and a walk through what is there ends. When ovn-controller goes on, the flows come
+// back.
 func (j *judged) lostFlows() {
 	t, n := j.t, j.node
 	noError(t, n.Signal(lab.Controller, syscall.SIGSTOP))

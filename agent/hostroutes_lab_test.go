@@ -44,8 +44,9 @@ ports: [{name: tcp, port: %[5]d, protocol: TCP}, {name: udp, port: %[5]d, protoc
 	return service
 }
 
-// TestServicesByHost: where Services go by the host, its routes lead to endpoints that are neither pods nor on the gateway bridge's wire,
-// whoever asks: the host, a pod, a machine outside. The endpoint sees the address of the link that the routes name.
+// TestServicesByHost: where Services go by the host, its routes lead to endpoints that are neither
+// pods nor on the gateway bridge's wire, whoever asks: the host, a pod, a machine outside. The
+// endpoint sees the address of the link that the routes name.
 func TestServicesByHost(t *testing.T) {
 	for _, mode := range []string{cluster.ModeLocal, cluster.ModeDetached} {
 		t.Run(mode, func(t *testing.T) { testServicesByHost(t, mode) })
@@ -138,8 +139,9 @@ func testServicesByHost(t *testing.T, mode string) {
 		defer sh(t, a, "ip route del 10.9.0.7; ip route del fd09::7")
 		seen(t, 1, "10.20.0.1", "fd20::1")
 		explained(t, "far", "out of tun0", "out of tun0")
-		// The endpoint does not know of it: whoever sends must be told. A host's kernel remembers no MTU for its own address, and Open vSwitch's
-		// userspace datapath corrupts errors of IPv6 that it translates (docs/reference/compatibility.md).
+		// The endpoint does not know of it: whoever sends must be told. A host's kernel remembers
+		// no MTU for its own address, and Open vSwitch's userspace datapath corrupts errors of IPv6
+		// that it translates (docs/reference/compatibility.md).
 		sh(t, a, "ip link set tun0 mtu 1300")
 		for from, list := range services {
 			for _, to := range list {

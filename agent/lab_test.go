@@ -86,8 +86,9 @@ func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Where both come through the gateway router, clients with the same port are told apart by another one. Which one
-	// gets it would be another question after a restart that loses the connection tracking.
+	// Where both come through the gateway router, clients with the same port are told apart by
+	// another one. Which one gets it would be another question after a restart that loses the
+	// connection tracking.
 	sysctl := "net.ipv4.ip_local_port_range"
 	_, err = l.Node("node-a").Exec(t.Context(), "sysctl", "-qw", sysctl+"=40000 60999")
 	if err == nil {
@@ -222,7 +223,8 @@ func waitServes(t testing.TB, n *lab.Node) {
 	sh(t, n, "ovn-nbctl --wait=hv --timeout=20 sync")
 }
 
-// eventually waits until done says yes. It gives the time that took. The test ends when it takes longer than limit.
+// eventually waits until done says yes. It gives the time that took. The test ends when it takes
+// longer than limit.
 func eventually(t testing.TB, limit time.Duration, what string, done func() (bool, string)) time.Duration {
 	t.Helper()
 	begin := time.Now()

@@ -16,8 +16,9 @@ import (
 	"hairpin/lab/probe"
 )
 
-// TestLinksComeAndGo: NodePorts are on links that come while the agent runs, under policy Cluster (30001) and Local (30020), for clients there and for pods: one that
-// was off at boot, one that comes back by another name with another address, and a point-to-point tunnel without Ethernet.
+// TestLinksComeAndGo: NodePorts are on links that come while the agent runs, under policy Cluster
+// (30001) and Local (30020), for clients there and for pods: one that was off at boot, one that
+// comes back by another name with another address, and a point-to-point tunnel without Ethernet.
 func TestLinksComeAndGo(t *testing.T) {
 	for _, mode := range []string{cluster.ModeDetached, cluster.ModeShared} {
 		t.Run(mode, func(t *testing.T) {
@@ -59,7 +60,8 @@ func TestLinksComeAndGo(t *testing.T) {
 	}
 }
 
-// tunnel connects two hosts by a point-to-point link without Ethernet, as a VPN does: the first has 10.20.0.1, the second 10.20.0.2.
+// tunnel connects two hosts by a point-to-point link without Ethernet, as a VPN does: the first has
+// 10.20.0.1, the second 10.20.0.2.
 func tunnel(t *testing.T, first, second *lab.Host) {
 	t.Helper()
 	open := func(h *lab.Host, own, peer string) (end *os.File) {

@@ -9,8 +9,9 @@ import (
 	"hairpin/lab"
 )
 
-// TestBridgesAddress: Open vSwitch makes the gateway bridge's device with an Ethernet address of its own choice, and gives it the wanted one
-// afterwards. The tunnels of a node that learned the first in between go to the second as soon as the bridge forwards.
+// TestBridgesAddress: Open vSwitch makes the gateway bridge's device with an Ethernet address of
+// its own choice, and gives it the wanted one afterwards. The tunnels of a node that learned the
+// first in between go to the second as soon as the bridge forwards.
 func TestBridgesAddress(t *testing.T) {
 	l := startDemo(t)
 	n, b := l.Node("node-a"), l.Node("node-b")

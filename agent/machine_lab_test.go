@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// TestMachinesNetwork: addresses and routes on the gateway bridge are the machine's. What somebody removes stays removed; what is lost with the
-// bridge's device comes back as it was, but not without an uplink.
+// TestMachinesNetwork: addresses and routes on the gateway bridge are the machine's. What somebody
+// removes stays removed; what is lost with the bridge's device comes back as it was, but not
+// without an uplink.
 func TestMachinesNetwork(t *testing.T) {
 	m := newMachine(t)
 	m.known(t, true)

@@ -8,8 +8,8 @@ import (
 	"hairpin/cluster"
 )
 
-// TestModes: a detached node lives through a restart of Open vSwitch, and its own network goes on while it moves to other
-// gateway modes and back.
+// TestModes: a detached node lives through a restart of Open vSwitch, and its own network goes on
+// while it moves to other gateway modes and back.
 func TestModes(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeDetached)
 	a := l.Node("node-a")

@@ -17,8 +17,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// moving is a Service with an allocated proxy port (plan/admission/proxyport.go). Both that the test makes have the same first
-// choice.
+// moving is a Service with an allocated proxy port (plan/admission/proxyport.go). Both that the
+// test makes have the same first choice.
 func moving(name string, day int, n int, endpoint string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -42,9 +42,10 @@ endpoints: [{addresses: [%[4]s], nodeName: node-a, conditions: {ready: true}}]
 `, name, day, n, endpoint)
 }
 
-// TestServiceNumbersStay: a Service keeps its number, and so all its connections, when an older one that has the number which it wants goes or
-// comes, and when the agent starts anew meanwhile. A number that moved led new connections to the endpoints of the older Service, for as long
-// as OVN had not heard of it.
+// TestServiceNumbersStay: a Service keeps its number, and so all its connections, when an older one
+// that has the number which it wants goes or comes, and when the agent starts anew meanwhile. A
+// number that moved led new connections to the endpoints of the older Service, for as long as OVN
+// had not heard of it.
 func TestServiceNumbersStay(t *testing.T) {
 	const older, younger = "moves-26", "moves-102"
 	l := startDemoIn(t, cluster.ModeLocal)

@@ -291,7 +291,8 @@ func (o *operated) apiAway(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Log("\n" + out)
-	// An agent that starts now keeps what is there. (The API server took itself out of its Service when it was stopped.)
+	// An agent that starts now keeps what is there. (The API server took itself out of its Service
+	// when it was stopped.)
 	atRest(t, p.node)
 	before := flows()
 	noError(t, p.node.Restart(ctx, agent, syscall.SIGKILL))

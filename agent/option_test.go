@@ -33,7 +33,8 @@ func agentRestarts(t *testing.T, n *lab.Node, ways []path) {
 	o.allWell(t)
 }
 
-// setting gives an option that the settings have another value, which the agent reads when it starts.
+// setting gives an option that the settings have another value, which the agent reads when it
+// starts.
 func setting(t *testing.T, n *lab.Node, key, word string) {
 	t.Helper()
 	sh(t, n, `sed -i "s/^`+key+` = .*/`+key+` = `+word+`/" `+settings)

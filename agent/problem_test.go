@@ -107,8 +107,8 @@ func badObjects(t *testing.T, l *lab.Lab, ways []path) {
 	}
 }
 
-// ownNode takes the pod ranges from the Node of an agent: it says so, and leaves everything as it is. (The other nodes
-// do not: to them, that node has no pods any more.)
+// ownNode takes the pod ranges from the Node of an agent: it says so, and leaves everything as it
+// is. (The other nodes do not: to them, that node has no pods any more.)
 func ownNode(t *testing.T, l *lab.Lab, n *lab.Node, ways []path) {
 	file := filepath.Join(l.Dir(), "manifests", "nodes.yaml")
 	text, err := os.ReadFile(file)

@@ -13,8 +13,9 @@ import (
 	"hairpin/lab"
 )
 
-// everything shows all that an agent writes, without what changes by itself (counters, times, learned flows), but with what would
-// change if the same were written again: versions of rows, handles of nft, numbers of flows' cookies. The number by which an agent asks, at its start,
+// everything shows all that an agent writes, without what changes by itself (counters, times,
+// learned flows), but with what would change if the same were written again: versions of rows,
+// handles of nft, numbers of flows' cookies. The number by which an agent asks, at its start,
 // whether OVN's flows lead to its pods (nb_cfg) is counted by OVN's tools, too.
 const everything = `
 for db in ovn/ovnnb_db.sock:OVN_Northbound ovn/ovnsb_db.sock:OVN_Southbound; do
@@ -124,7 +125,8 @@ func atRest(t testing.TB, n *lab.Node) {
 	kernelAtRest(t, n)
 }
 
-// kernelAtRest waits until the kernel has made its own IPv6 addresses (duplicate address detection takes a second).
+// kernelAtRest waits until the kernel has made its own IPv6 addresses (duplicate address detection
+// takes a second).
 func kernelAtRest(t testing.TB, n *lab.Node) {
 	t.Helper()
 	eventually(t, 10*time.Second, "the kernel's own addresses are settled", func() (bool, string) {
@@ -133,7 +135,8 @@ func kernelAtRest(t testing.TB, n *lab.Node) {
 	})
 }
 
-// quiet asks an agent that has nothing to do again and again: it looks once more before each answer, and does nothing.
+// quiet asks an agent that has nothing to do again and again: it looks once more before each
+// answer, and does nothing.
 func quiet(t *testing.T, n *lab.Node) {
 	atRest(t, n)
 	before := work(t, n)
@@ -159,7 +162,8 @@ func BenchmarkQuiet(b *testing.B) {
 	}
 }
 
-// cpuTime is how long a daemon has used the processor (proc_pid_stat(5), utime and stime), to 10 ms.
+// cpuTime is how long a daemon has used the processor (proc_pid_stat(5), utime and stime), to 10
+// ms.
 func cpuTime(t testing.TB, n *lab.Node, name string) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(n.Path(fmt.Sprintf("/proc/%d/stat", n.Pid(name))))

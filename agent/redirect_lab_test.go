@@ -19,8 +19,9 @@ import (
 	"hairpin/lab/probe"
 )
 
-// TestRedirect: with nodeport-path = redirect, NodePort packets pass by the host's conntrack; what detaches the programs, or takes the bridge from
-// under them, is repaired; a restart of the agent interrupts nothing; and without the option, and after cleanup, nothing of it is left.
+// TestRedirect: with nodeport-path = redirect, NodePort packets pass by the host's conntrack; what
+// detaches the programs, or takes the bridge from under them, is repaired; a restart of the agent
+// interrupts nothing; and without the option, and after cleanup, nothing of it is left.
 func TestRedirect(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeDetached, "nodeport-path = redirect")
 	a := l.Node("node-a")
@@ -115,8 +116,9 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestRedirectSecondLink: where the bridge has the uplink, clients on another network of the node reach NodePorts by the redirect; in mode shared
-// under policy Local, too, and then the endpoint sees them.
+// TestRedirectSecondLink: where the bridge has the uplink, clients on another network of the node
+// reach NodePorts by the redirect; in mode shared under policy Local, too, and then the endpoint
+// sees them.
 func TestRedirectSecondLink(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal} {
 		t.Run(mode, func(t *testing.T) {

@@ -26,16 +26,16 @@ import (
 // that met half of it would be answered by the wrong one, with a reset.
 
 const (
-	// flowsBack is how long it may take until all flows are there again before the switch is released
-	// without them: the node's own network depends on it, too.
+	// flowsBack is how long it may take until all flows are there again before the switch is
+	// released without them: the node's own network depends on it, too.
 	flowsBack = 2 * time.Second
 	// clusterBack is how long the agent waits for the cluster, which it cannot know without the
 	// API, before it brings the node's own network back: the way to the API may lead over the
 	// bridge.
 	clusterBack = 300 * time.Millisecond
-	// speak is how long clients have to send first, on connections that a userspace Open vSwitch has
-	// forgotten. TCP retransmits after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s, so all that waited for less
-	// than five seconds or so have time.
+	// speak is how long clients have to send first, on connections that a userspace Open vSwitch
+	// has forgotten. TCP retransmits after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s, so all that waited for
+	// less than five seconds or so have time.
 	speak = 10 * time.Second
 	// answer is how long Open vSwitch may take for a small request.
 	answer = time.Second

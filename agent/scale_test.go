@@ -180,7 +180,8 @@ func (w *world) changeEndpoint(i, round int) (row, flow time.Duration) {
 	return row, time.Since(start)
 }
 
-// bare is OVN's own floor: the time of one transaction on a load balancer that is nobody's, to the flow.
+// bare is OVN's own floor: the time of one transaction on a load balancer that is nobody's, to the
+// flow.
 func (w *world) bare(rounds int) []time.Duration {
 	ctx := w.b.Context()
 	var group ovsdb.UUID
@@ -241,10 +242,10 @@ func quantile(list []time.Duration, q float64) float64 {
 	return float64(list[int(q*float64(len(list)-1))].Microseconds()) / 1000
 }
 
-// BenchmarkEndpoint changes one endpoint of one Service, with 1 000 Services there: from the write to the API until the
-// row is in the Northbound database, and until the flow is in the switch; beside it the bare transaction to the same
-// flow, in the same run. What a client sees of it, with up to 10 000 Services and beside kube-proxy, is measured by
-// package lab/bench.
+// BenchmarkEndpoint changes one endpoint of one Service, with 1 000 Services there: from the write
+// to the API until the row is in the Northbound database, and until the flow is in the switch;
+// beside it the bare transaction to the same flow, in the same run. What a client sees of it, with
+// up to 10 000 Services and beside kube-proxy, is measured by package lab/bench.
 func BenchmarkEndpoint(b *testing.B) {
 	const services = 1000
 	w := newWorld(b, services)

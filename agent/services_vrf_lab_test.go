@@ -10,8 +10,9 @@ import (
 	"hairpin/cluster"
 )
 
-// TestServicesByHostVRF: a Service's endpoint is behind a link of a VRF. The host's main table decides, not the VRF's: it needs a route by that
-// link. Answers come in by the VRF, whose table must lead on to the main one, or back to the gateway router and the pods. In the VM as
+// TestServicesByHostVRF: a Service's endpoint is behind a link of a VRF. The host's main table
+// decides, not the VRF's: it needs a route by that link. Answers come in by the VRF, whose table
+// must lead on to the main one, or back to the gateway router and the pods. In the VM as
 // TestEgressIPVRF.
 func TestServicesByHostVRF(t *testing.T) {
 	needVRF(t)

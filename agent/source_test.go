@@ -56,8 +56,8 @@ func giveManifests(t testing.TB, n *lab.Node) {
 	sh(t, n, "mv /etc/hairpin/new "+folder)
 }
 
-// An agent without a source of objects waits for it, and brings the node's own network back meanwhile: the way to the
-// source may lead over it.
+// An agent without a source of objects waits for it, and brings the node's own network back
+// meanwhile: the way to the source may lead over it.
 func TestSourceIsAway(t *testing.T) {
 	l, n := alone(t)
 	ctx := t.Context()

@@ -14,7 +14,8 @@ import (
 // second is a further agent of a node.
 const second = "second"
 
-// TestStandby: a second agent of a node touches nothing until the first has ended, and then only what changed.
+// TestStandby: a second agent of a node touches nothing until the first has ended, and then only
+// what changed.
 func TestStandby(t *testing.T) {
 	_, n := alone(t)
 	ctx := t.Context()

@@ -23,8 +23,8 @@ type path struct {
 	to       netip.AddrPort
 }
 
-// paths returns the ways from the host of node-a and from outside to Services, over TCP and UDP and both families, and
-// those without a Service.
+// paths returns the ways from the host of node-a and from outside to Services, over TCP and UDP and
+// both families, and those without a Service.
 func paths(t testing.TB, l *lab.Lab) []path {
 	t.Helper()
 	config := cluster.DefaultConfig()
@@ -71,7 +71,8 @@ const (
 	newPerSecond = 500
 	openOnes     = 20
 	every        = 20 * time.Millisecond // between messages on an open connection
-	patience     = 15 * time.Second      // more, and a connection counts as failed or broken; the third repetition comes after 7
+	// more, and a connection counts as failed or broken; the third repetition comes after 7
+	patience = 15 * time.Second
 )
 
 // outcome is what all streams noticed.
@@ -99,10 +100,10 @@ func (o *outcome) allWell(t *testing.T) {
 	}
 }
 
-// fewFail fails the test when an open connection broke, or more than some of the new ones failed. It is for starts of
-// ovn-controller: it numbers OpenFlow groups anew, in one transaction, but a packet that ovs-vswitchd recirculates by a
-// cached flow of before looks for its group by the old number. That is over when the cache is; on a machine that stands
-// still it may take a second.
+// fewFail fails the test when an open connection broke, or more than some of the new ones failed.
+// It is for starts of ovn-controller: it numbers OpenFlow groups anew, in one transaction, but a
+// packet that ovs-vswitchd recirculates by a cached flow of before looks for its group by the old
+// number. That is over when the cache is; on a machine that stands still it may take a second.
 func (o *outcome) fewFail(t *testing.T) {
 	t.Helper()
 	if o.broken > 0 || o.failed*50 > o.opened {
@@ -137,7 +138,8 @@ type traffic struct {
 	streams []*lab.Stream
 }
 
-// What is watched: that there is traffic; that it goes on; what comes late, too. Answers on each way, of which there are 50 a second or more.
+// What is watched: that there is traffic; that it goes on; what comes late, too. Answers on each
+// way, of which there are 50 a second or more.
 const (
 	some = 5
 	more = 20

@@ -7,8 +7,8 @@ import (
 	"hairpin/retry"
 )
 
-// switchState is the state machine of a start of ovs-vswitchd. It is a plain value, and its methods only
-// compute: vswitch collects the facts, and carries out the actions.
+// switchState is the state machine of a start of ovs-vswitchd. It is a plain value, and its methods
+// only compute: vswitch collects the facts, and carries out the actions.
 //
 //	not known ── has not restarted ──────────────► forwards
 //	not known, forwards, starting ── restarted ──► starting
@@ -63,8 +63,8 @@ const (
 	reconnects                     // make ovn-controller connect to its bridge
 )
 
-// next returns the state after facts are known, what to do, and when to call it again, 0 if not before
-// the next change.
+// next returns the state after facts are known, what to do, and when to call it again, 0 if not
+// before the next change.
 func (s switchState) next(f *switchFacts, now time.Time) (switchState, []switchAction, time.Duration) {
 	var actions []switchAction
 	switch {
@@ -102,7 +102,8 @@ func (s switchState) next(f *switchFacts, now time.Time) (switchState, []switchA
 	return s, actions, retry.First
 }
 
-// late reports whether flows have taken so long to come back that the switch is released without them.
+// late reports whether flows have taken so long to come back that the switch is released without
+// them.
 func (s *switchState) late(now time.Time) bool { return now.Sub(s.since) > flowsBack }
 
 // stage is what a round does.
@@ -153,8 +154,8 @@ func (s *switchState) bootstrapAfter(cluster bool) time.Duration {
 	return clusterBack
 }
 
-// afterPass returns how long the release may wait for OVN's flows, after a pass that ended with err, or
-// why the switch is not released yet.
+// afterPass returns how long the release may wait for OVN's flows, after a pass that ended with
+// err, or why the switch is not released yet.
 func (s *switchState) afterPass(err error, now time.Time) (left time.Duration, why error) {
 	left = flowsBack - now.Sub(s.since)
 	switch {
@@ -166,7 +167,8 @@ func (s *switchState) afterPass(err error, now time.Time) (left time.Duration, w
 	return left, err
 }
 
-// ended returns the state after the release of a start, and false if ovs-vswitchd was started anew since.
+// ended returns the state after the release of a start, and false if ovs-vswitchd was started anew
+// since.
 func (s switchState) ended(life string) (switchState, bool) {
 	if s.starting != life {
 		return s, false

@@ -59,7 +59,8 @@ func TestSwitchStateNext(t *testing.T) {
 	}
 }
 
-// TestSwitchStateStage: what a round does, by what is known and how long ago ovs-vswitchd was started.
+// TestSwitchStateStage: what a round does, by what is known and how long ago ovs-vswitchd was
+// started.
 func TestSwitchStateStage(t *testing.T) {
 	starting := switchState{starting: "b", since: noticed}
 	scanned := switchState{starting: "b", since: noticed, scanned: true}

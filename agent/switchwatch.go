@@ -13,8 +13,9 @@ import (
 	"hairpin/retry"
 )
 
-// watchSwitch wakes the agent when a daemon of Open vSwitch makes a file: its process id, the socket of a bridge. It waits for
-// the folder when that is missing, and goes on with another one that takes its place.
+// watchSwitch wakes the agent when a daemon of Open vSwitch makes a file: its process id, the
+// socket of a bridge. It waits for the folder when that is missing, and goes on with another one
+// that takes its place.
 func watchSwitch(ctx context.Context, wake func(), dir string, log *slog.Logger) {
 	warned := ""
 	for p := (retry.Backoff{}); ctx.Err() == nil; {
@@ -28,7 +29,8 @@ func watchSwitch(ctx context.Context, wake func(), dir string, log *slog.Logger)
 	}
 }
 
-// watchFolder watches a folder until it is gone or replaced, or ctx ends. It calls begun when it can.
+// watchFolder watches a folder until it is gone or replaced, or ctx ends. It calls begun when it
+// can.
 func watchFolder(ctx context.Context, wake func(), dir string, begun func()) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {

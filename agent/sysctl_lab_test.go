@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestSysctls: route_localnet is on only with the rules that keep others from 127.0.0.1, and a node with a bridge of the administrator's
-// has its own sysctls when it is cleaned.
+// TestSysctls: route_localnet is on only with the rules that keep others from 127.0.0.1, and a node
+// with a bridge of the administrator's has its own sysctls when it is cleaned.
 func TestSysctls(t *testing.T) {
 	_, n := alone(t)
 	sysctls := func() []string {

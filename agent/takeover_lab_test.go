@@ -10,8 +10,8 @@ import (
 	"hairpin/cluster"
 )
 
-// TestTakeOver: mode detached leaves a bridge with a device that others made alone and says so; with [gateway] take-over the device gets its
-// network back, and everything works.
+// TestTakeOver: mode detached leaves a bridge with a device that others made alone and says so;
+// with [gateway] take-over the device gets its network back, and everything works.
 func TestTakeOver(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeDetached)
 	a := l.Node("node-a")
@@ -23,7 +23,8 @@ func TestTakeOver(t *testing.T) {
 	waitServes(t, a)
 	noError(t, a.Kill(t.Context(), agent, syscall.SIGTERM))
 	setting(t, a, "mode", cluster.ModeDetached)
-	sh(t, a, "ovs-vsctl remove Bridge br-ex external_ids hairpin-uplink -- remove Bridge br-ex external_ids hairpin-uplink-had") // now it is others'
+	// now it is others'
+	sh(t, a, "ovs-vsctl remove Bridge br-ex external_ids hairpin-uplink -- remove Bridge br-ex external_ids hairpin-uplink-had")
 	noError(t, a.Start(t.Context(), agent))
 	const problem = "mode detached has none, but eth0 is a port of bridge br-ex"
 	if err := a.WaitFor(t.Context(), time.Minute, func(out string) bool { return strings.Contains(out, problem) }, "sh", "-c", "hairpin status || true"); err != nil {

@@ -42,8 +42,9 @@ func TestOldOVNIsRefused(t *testing.T) {
 	}
 }
 
-// TestOldPackages runs the agent on the Open vSwitch and OVN of another image: HAIRPIN_OLD_IMAGE is its root, made by
-// `debootstrap --variant=minbase --include=openvswitch-switch,ovn-central,ovn-host,iproute2,nftables,procps,ethtool bookworm DIR`.
+// TestOldPackages runs the agent on the Open vSwitch and OVN of another image: HAIRPIN_OLD_IMAGE is
+// its root, made by `debootstrap --variant=minbase
+// --include=openvswitch-switch,ovn-central,ovn-host,iproute2,nftables,procps,ethtool bookworm DIR`.
 func TestOldPackages(t *testing.T) {
 	old := os.Getenv("HAIRPIN_OLD_IMAGE")
 	if old == "" {
@@ -94,7 +95,8 @@ func TestSwitchComesLate(t *testing.T) {
 	t.Logf("%+v", mustReport(t, n).Switch)
 }
 
-// slowNFT is in the agent's way to nft: its output stays open for longer than the agent waits, as on a machine that stands still.
+// slowNFT is in the agent's way to nft: its output stays open for longer than the agent waits, as
+// on a machine that stands still.
 const slowNFT = `#!/bin/sh
 if [ -e /run/nft-is-slow ]; then sleep 3 & fi
 exec /usr/sbin/nft "$@"

@@ -13,8 +13,8 @@ import (
 	"hairpin/retry"
 )
 
-// ErrWithheld is the Status.Err of a system whose changes wait until other systems are in order: those that may point at what goes, or
-// that what comes points at.
+// ErrWithheld is the Status.Err of a system whose changes wait until other systems are in order:
+// those that may point at what goes, or that what comes points at.
 var ErrWithheld = errors.New("changes wait until the other systems are in order")
 
 // Stats counts what was done to one system since the Pass was made.
@@ -79,8 +79,9 @@ func newPart[S any, D Delta[D]](p *Pass, what datapath.Part[S, D], target Target
 	return made
 }
 
-// Time limits of a part. A Run waits for its patience, so that a hanging system delays nothing else; it is given up after a multiple of that,
-// the next time after twice as long: the machine may be very slow, and the system not hang at all.
+// Time limits of a part. A Run waits for its patience, so that a hanging system delays nothing
+// else; it is given up after a multiple of that, the next time after twice as long: the machine may
+// be very slow, and the system not hang at all.
 const (
 	patience    = time.Second          // for a Read or an Apply,
 	perChange   = 5 * time.Millisecond // more for each change: several times what the slowest system needs,
@@ -126,12 +127,14 @@ func (p *part[S, D]) look(ctx context.Context, want *datapath.State) {
 	p.due = p.Diff(p.want, p.have)
 }
 
-// grow is the step that makes what is new of a phase, after those systems that it points at are in order.
+// grow is the step that makes what is new of a phase, after those systems that it points at are in
+// order.
 func (p *part[S, D]) grow(phase func(D, S) D, after ...system) step {
 	return p.change(func(d D, want S) D { return phase(d, want).Grow() }, after...)
 }
 
-// shrink is the step that removes what is old of a phase, after those systems that may point at it are in order.
+// shrink is the step that removes what is old of a phase, after those systems that may point at it
+// are in order.
 func (p *part[S, D]) shrink(phase func(D, S) D, after ...system) step {
 	return p.change(func(d D, want S) D { return phase(d, want).Shrink() }, after...)
 }
@@ -195,7 +198,8 @@ func (p *part[S, D]) readNow(ctx context.Context) error {
 	return p.accept(r)
 }
 
-// begin notes that a Read or Apply begins. It gives its limit: longer than usual after some that were too short.
+// begin notes that a Read or Apply begins. It gives its limit: longer than usual after some that
+// were too short.
 func (p *part[S, D]) begin(limit time.Duration) time.Duration {
 	p.begun, p.limit = time.Now(), limit<<p.givenUp
 	return p.limit

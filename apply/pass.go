@@ -31,12 +31,13 @@ type Targets struct {
 	Redirect Target[redirect.State, redirect.Delta]
 }
 
-// Pass makes a node equal to wanted States, one after the other. It keeps what it read last, and reads a system again
-// only when that told of a change, when something went wrong, or after Reread. Run, Wait, Again and Retry are for one goroutine; the
-// other methods may be called at any time.
+// Pass makes a node equal to wanted States, one after the other. It keeps what it read last, and
+// reads a system again only when that told of a change, when something went wrong, or after Reread.
+// Run, Wait, Again and Retry are for one goroutine; the other methods may be called at any time.
 //
-// A system that hangs delays nothing else: a Run waits for each Read and Apply for a limited time, and goes on as after an error. What it did
-// not wait for goes on as well, beside later Runs, which leave that system alone; its end is a reason for another Run.
+// A system that hangs delays nothing else: a Run waits for each Read and Apply for a limited time,
+// and goes on as after an error. What it did not wait for goes on as well, beside later Runs, which
+// leave that system alone; its end is a reason for another Run.
 type Pass struct {
 	systems []system // those that have a Target, in the order of Status
 	steps   []step   // of a Run
@@ -62,7 +63,8 @@ type system interface {
 	report() Status
 }
 
-// step is a change of one system that a Run makes when those systems are in order that may point at what goes.
+// step is a change of one system that a Run makes when those systems are in order that may point at
+// what goes.
 type step struct {
 	do    func(ctx context.Context, waitFor string)
 	after []system
@@ -106,19 +108,22 @@ func NewPass(t Targets) *Pass {
 	return p
 }
 
-// Observe makes f hear how long each Apply took, also of those that failed. It is for the time before the first Run.
+// Observe makes f hear how long each Apply took, also of those that failed. It is for the time
+// before the first Run.
 func (p *Pass) Observe(f func(system string, took time.Duration)) {
 	p.took = f
 }
 
-// Run makes the node equal to want: Open vSwitch's ports, then host and nft grow; what shall not be redirected no longer is, now that nft
-// serves it; the host's single addresses and flows grow; then OVN changes, in one transaction, the host's routes turn to it once the switch knows it,
-// connections that keep to a former way end, and what OVN serves may be redirected to it; then flows, nft, host and ports shrink, and connections to
-// endpoints that are gone end. Nothing ever points at what is missing.
+// Run makes the node equal to want: Open vSwitch's ports, then host and nft grow; what shall not be
+// redirected no longer is, now that nft serves it; the host's single addresses and flows grow; then
+// OVN changes, in one transaction, the host's routes turn to it once the switch knows it,
+// connections that keep to a former way end, and what OVN serves may be redirected to it; then
+// flows, nft, host and ports shrink, and connections to endpoints that are gone end. Nothing ever
+// points at what is missing.
 //
-// An error in one system does not keep the others from growing: what is new may lack something then, but what is old
-// goes on to work. Nothing is removed from a system while one that may point at it is not in order. The error has
-// those of all systems; Status has them one by one.
+// An error in one system does not keep the others from growing: what is new may lack something
+// then, but what is old goes on to work. Nothing is removed from a system while one that may point
+// at it is not in order. The error has those of all systems; Status has them one by one.
 //
 // Want is kept and compared with later: it must not be changed afterwards.
 func (p *Pass) Run(ctx context.Context, want datapath.State) error {
@@ -154,9 +159,10 @@ func (p *Pass) calm() {
 	p.drifting.Failed(time.Now())
 }
 
-// Wait returns when there is a reason for another Run: a system told of a change, or ended what a Run did not wait for, wake got a value or
-// was closed, or ctx ended (then with its error). When Run finds drift again and again (another program wants something else), changes
-// are heeded after a pause, up to half a second; wake is always heeded at once.
+// Wait returns when there is a reason for another Run: a system told of a change, or ended what a
+// Run did not wait for, wake got a value or was closed, or ctx ended (then with its error). When
+// Run finds drift again and again (another program wants something else), changes are heeded after
+// a pause, up to half a second; wake is always heeded at once.
 func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
 	reasons := []reflect.SelectCase{receive(ctx.Done()), receive(wake), receive(p.landed.C())}
 	known := len(reasons)
@@ -189,7 +195,8 @@ func receive(c <-chan struct{}) reflect.SelectCase {
 	return reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(c)}
 }
 
-// Read reads all systems now, for a look at what is really there, and changes nothing. What takes too long is an error.
+// Read reads all systems now, for a look at what is really there, and changes nothing. What takes
+// too long is an error.
 func (p *Pass) Read(ctx context.Context) (datapath.State, error) {
 	return read(ctx, p.systems)
 }
@@ -216,7 +223,8 @@ func (p *Pass) Reread() {
 	}
 }
 
-// Again tells when to Run again after failures, each system's at its own pace; 0 = not before Wait says so.
+// Again tells when to Run again after failures, each system's at its own pace; 0 = not before Wait
+// says so.
 func (p *Pass) Again() (again time.Duration) {
 	now := time.Now()
 	for _, s := range p.systems {
@@ -225,7 +233,8 @@ func (p *Pass) Again() (again time.Duration) {
 	return again
 }
 
-// Retry makes the next Run try again what failed, whatever its pace is: there is news that gives hope.
+// Retry makes the next Run try again what failed, whatever its pace is: there is news that gives
+// hope.
 func (p *Pass) Retry() {
 	for _, s := range p.systems {
 		s.retry()

@@ -15,9 +15,9 @@ import (
 	"hairpin/datapath/redirect"
 )
 
-// TestRedirectsToWhatIsThere: packets are redirected after OVN knows what they are for, and no more before it forgets, but only when nft serves
-// them: a packet that neither takes makes the host's conntrack keep its connection from both. While OVN cannot be changed, nothing new is
-// redirected.
+// TestRedirectsToWhatIsThere: packets are redirected after OVN knows what they are for, and no more
+// before it forgets, but only when nft serves them: a packet that neither takes makes the host's
+// conntrack keep its connection from both. While OVN cannot be changed, nothing new is redirected.
 func TestRedirectsToWhatIsThere(t *testing.T) {
 	var order []string
 	service := redirect.Service{Addr: netip.MustParseAddrPort("192.0.2.2:30080"), Protocol: cluster.TCP}

@@ -23,8 +23,8 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// memory is a system that is a value: a whole and correct Target, whose every change can be looked at, and which
-// refuses changes on request, or hangs. The real systems have their own tests.
+// memory is a system that is a value: a whole and correct Target, whose every change can be looked
+// at, and which refuses changes on request, or hangs. The real systems have their own tests.
 type memory[S any, D apply.Delta[D]] struct {
 	state   S
 	with    func(D, S) S
@@ -158,7 +158,8 @@ func source(i int) (host.AddressKey, host.Route) {
 	return a, host.Route{RouteKey: host.RouteKey{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 3, 0, byte(i)}), 32)}, Link: "br-ex", Src: a.Prefix.Addr()}
 }
 
-// want has something called i in every system, for every i of list. Value tells two versions of it apart.
+// want has something called i in every system, for every i of list. Value tells two versions of it
+// apart.
 func want(value string, list ...int) datapath.State {
 	s := datapath.State{
 		NB: nb.State{}, Bridge: flow.State{Bridge: "br-ex", Ports: map[string]flow.Port{}},
@@ -217,15 +218,16 @@ func (n *node) equals(t interface {
 
 const things = 6
 
-// checkInBubble is rapid.Check with a clock that stands still while anything can run: a Run waits for each system as long as that takes.
+// checkInBubble is rapid.Check with a clock that stands still while anything can run: a Run waits
+// for each system as long as that takes.
 func checkInBubble(t *testing.T, check func(*rapid.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, check) // the deadline of t is of the time outside
 	})
 }
 
-// At no moment does a system point at what another one lacks, while nothing fails. The host gets no single address before its rules, but for
-// one that a route needs.
+// At no moment does a system point at what another one lacks, while nothing fails. The host gets no
+// single address before its rules, but for one that a route needs.
 func TestNothingPointsAtWhatIsMissing(t *testing.T) {
 	checkInBubble(t, func(t *rapid.T) {
 		var had [things]bool
@@ -265,7 +267,8 @@ func TestNothingPointsAtWhatIsMissing(t *testing.T) {
 	})
 }
 
-// lawful makes a node that finds fault with a change that begins to remove from a system what one above it still has.
+// lawful makes a node that finds fault with a change that begins to remove from a system what one
+// above it still has.
 func lawful() *node {
 	var before [things][5]bool
 	return newNode(func(n *node, after bool) {
@@ -289,8 +292,8 @@ func anyOf(t *rapid.T) datapath.State {
 	return want("a", rapid.SliceOfDistinct(rapid.IntRange(0, things-1), func(i int) int { return i }).Draw(t, "wanted")...)
 }
 
-// Whatever fails, nothing is removed from a system while one that points at it still has it; and when nothing fails any
-// more, one Run makes all equal.
+// Whatever fails, nothing is removed from a system while one that points at it still has it; and
+// when nothing fails any more, one Run makes all equal.
 func TestFailuresRemoveNothingTooEarly(t *testing.T) {
 	checkInBubble(t, func(t *rapid.T) {
 		n := lawful()
@@ -332,8 +335,8 @@ func TestFailuresRemoveNothingTooEarly(t *testing.T) {
 	})
 }
 
-// Whatever hangs, and for how long, the others go on, nothing is removed too early, nothing is done to one system twice at a time, and in
-// the end all is equal.
+// Whatever hangs, and for how long, the others go on, nothing is removed too early, nothing is done
+// to one system twice at a time, and in the end all is equal.
 func TestHangs(t *testing.T) {
 	checkInBubble(t, func(t *rapid.T) {
 		n := lawful()
@@ -392,7 +395,8 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// A system that hangs costs its patience once, says for whom it waits and since when, and wakes the Pass when it goes on.
+// A system that hangs costs its patience once, says for whom it waits and since when, and wakes the
+// Pass when it goes on.
 func TestAHangIsToldAndCostsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(func(*node, bool) {})
@@ -440,7 +444,8 @@ func TestAHangIsToldAndCostsOnce(t *testing.T) {
 	})
 }
 
-// What takes longer than the limit of its first try, as on a very slow machine, comes to its end in a later one.
+// What takes longer than the limit of its first try, as on a very slow machine, comes to its end in
+// a later one.
 func TestSlowerThanItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(func(*node, bool) {})
@@ -587,7 +592,8 @@ func TestWaitingForADeviceKeepsNobody(t *testing.T) {
 	}
 }
 
-// A system that fails is tried at its own pace, whatever else is a reason to Run, and at once when there is news.
+// A system that fails is tried at its own pace, whatever else is a reason to Run, and at once when
+// there is news.
 func TestFailuresHaveTheirPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(func(*node, bool) {})

@@ -14,8 +14,9 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// TestRoutesTurnToWhatIsThere: a route turns to the pod network after OVN knows what comes there, and has it in the switch, and away before it
-// forgets; while OVN cannot be changed, it does not turn to it.
+// TestRoutesTurnToWhatIsThere: a route turns to the pod network after OVN knows what comes there,
+// and has it in the switch, and away before it forgets; while OVN cannot be changed, it does not
+// turn to it.
 func TestRoutesTurnToWhatIsThere(t *testing.T) {
 	var order []string
 	with := func(link string, sets ...string) datapath.State {

@@ -37,8 +37,9 @@ func ground(p *kernelPart) func(host.Delta, host.State) host.Delta {
 	}
 }
 
-// turns is routes that turn to the pod network, or to another engine of Services: what serves what comes there must be there, and nft let in what
-// comes back. A route that turns away from the management port is ground: where it leads then has been there before.
+// turns is routes that turn to the pod network, or to another engine of Services: what serves what
+// comes there must be there, and nft let in what comes back. A route that turns away from the
+// management port is ground: where it leads then has been there before.
 func turns(p *kernelPart) func(host.Delta, host.State) host.Delta {
 	return func(d host.Delta, _ host.State) (t host.Delta) {
 		t.Routes.Change = turned(p, d, true)
@@ -59,9 +60,10 @@ func turned(p *kernelPart, d host.Delta, late bool) (some map[host.RouteKey]host
 	return some
 }
 
-// singles is what rules of nft must be there for: a node is asked for an egress address, which is one alone, the
-// moment it has it, and would refuse the answers to connections that it is to send on to another node. An address that a route has as its
-// source is ground: the kernel refuses the route without it.
+// singles is what rules of nft must be there for: a node is asked for an egress address, which is
+// one alone, the moment it has it, and would refuse the answers to connections that it is to send
+// on to another node. An address that a route has as its source is ground: the kernel refuses the
+// route without it.
 func singles(d host.Delta, want host.State) (s host.Delta) {
 	s.Addresses.Add = addresses(d, want, true)
 	return s
@@ -99,7 +101,8 @@ func strays(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.D
 	return func(_ conn.Delta, want conn.State) conn.Delta { return conn.Delta{}.Turn(p.lastApplied, want) }
 }
 
-// confirmed is the step before routes turn to the pod network: what OVN was told is in the switch. With an OVN that takes longer, they turn all the same.
+// confirmed is the step before routes turn to the pod network: what OVN was told is in the switch.
+// With an OVN that takes longer, they turn all the same.
 func confirmed(rows *part[nb.State, nb.Delta], kernel *kernelPart) step {
 	return step{after: []system{rows}, do: func(ctx context.Context, waitFor string) {
 		s, ok := rows.target.(Syncer)

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// NeedVersion refuses a program that is older than the oldest one that is served, such as "25.03", with a message that names both.
+// NeedVersion refuses a program that is older than the oldest one that is served, such as "25.03",
+// with a message that names both.
 func NeedVersion(program, version, oldest string) error {
 	have, known := numbers(version)
 	need, _ := numbers(oldest)

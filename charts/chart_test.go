@@ -63,8 +63,9 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestImagesAreNamed: the chart names no image by itself. A repository without a registry would be one of Docker Hub's, whoever owns it, and
-// the tag of Open vSwitch's image changes with each update of its packages.
+// TestImagesAreNamed: the chart names no image by itself. A repository without a registry would be
+// one of Docker Hub's, whoever owns it, and the tag of Open vSwitch's image changes with each
+// update of its packages.
 func TestImagesAreNamed(t *testing.T) {
 	for want, set := range map[string]string{
 		"image.repository is needed":      chart.Images[1],

@@ -66,7 +66,8 @@ func TestRenderedForHandover(t *testing.T) {
 			at[v.Name] = v.HostPath.Path
 		}
 	}
-	for _, c := range slices.Concat(pod.Containers, ovs.Spec.Template.Spec.Containers) { // sockets and locks have one path, on the host and in every container
+	// sockets and locks have one path, on the host and in every container
+	for _, c := range slices.Concat(pod.Containers, ovs.Spec.Template.Spec.Containers) {
 		for _, m := range c.VolumeMounts {
 			if host, ok := at[m.Name]; ok && len(m.MountPath) > 5 && m.MountPath[:5] == "/run/" && host != m.MountPath {
 				t.Errorf("container %s: %s is %s on the host", c.Name, m.MountPath, host)
@@ -75,7 +76,8 @@ func TestRenderedForHandover(t *testing.T) {
 	}
 }
 
-// TestRenderedHealthTLS: the files of gRPC probing are where the configuration says, in agent and controller.
+// TestRenderedHealthTLS: the files of gRPC probing are where the configuration says, in agent and
+// controller.
 func TestRenderedHealthTLS(t *testing.T) {
 	for value, is := range map[string]func(corev1.VolumeSource) bool{
 		"egressHealthTLS.secretName=health":      func(v corev1.VolumeSource) bool { return v.Secret != nil && v.Secret.SecretName == "health" },
@@ -100,7 +102,8 @@ func TestRenderedHealthTLS(t *testing.T) {
 	}
 }
 
-// TestRenderedOpenvSwitch: its pods are replaced when Open vSwitch is another, and for no other reason.
+// TestRenderedOpenvSwitch: its pods are replaced when Open vSwitch is another, and for no other
+// reason.
 func TestRenderedOpenvSwitch(t *testing.T) {
 	pod := func(set ...string) corev1.PodTemplateSpec {
 		return decode[appsv1.DaemonSet](t, render(t, set...), "DaemonSet", "hairpin-ovs").Spec.Template
@@ -127,7 +130,8 @@ func TestRenderedOpenvSwitch(t *testing.T) {
 	}
 }
 
-// TestRenderedConfiguration: a change of the configuration, and of nothing else in it, makes new pods.
+// TestRenderedConfiguration: a change of the configuration, and of nothing else in it, makes new
+// pods.
 func TestRenderedConfiguration(t *testing.T) {
 	sum := func(set ...string) [2]string {
 		all := render(t, set...)

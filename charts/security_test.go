@@ -28,8 +28,8 @@ func privileged() map[string]string {
 	}
 }
 
-// TestContainers: docs/operations/security.md has a table of what each container may, which is what the chart says; none may more
-// than it must.
+// TestContainers: docs/operations/security.md has a table of what each container may, which is what
+// the chart says; none may more than it must.
 func TestContainers(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| container | network | capabilities | root file system | seccomp | token of the service account | folders of the host |\n|---|---|---|---|---|---|---|\n")

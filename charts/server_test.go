@@ -139,7 +139,8 @@ func testLookup(t *testing.T, s *server) {
 	}
 }
 
-// testRights installs what says who may do what, and works with it as the agent and the controller do.
+// testRights installs what says who may do what, and works with it as the agent and the controller
+// do.
 func testRights(t *testing.T, s *server) {
 	must(t, s.admin.InstallAccess(t.Context()))
 	for _, name := range []string{"node-a", "node-b"} {
@@ -177,8 +178,8 @@ func (s *server) as(t *testing.T, account, node string) *rest.Config {
 	return c
 }
 
-// testAgent: an agent may annotate its own Node and tell that its network is there; it may not touch another Node, nor
-// anything else of its own.
+// testAgent: an agent may annotate its own Node and tell that its network is there; it may not
+// touch another Node, nor anything else of its own.
 func testAgent(t *testing.T, s *server) {
 	client := clientOf(t, s.as(t, "hairpin-node", "node-a"))
 	patch := func(node, body string, parts ...string) error {
@@ -214,8 +215,8 @@ func testAgent(t *testing.T, s *server) {
 	})
 }
 
-// testNodeIDs: nobody but the controller numbers Nodes, neither an agent nor a kubelet, by whatever way; and everything else that a
-// kubelet writes passes.
+// testNodeIDs: nobody but the controller numbers Nodes, neither an agent nor a kubelet, by whatever
+// way; and everything else that a kubelet writes passes.
 func testNodeIDs(t *testing.T, s *server, agent func(node, body string, parts ...string) error) {
 	const number, label = `{"metadata":{"annotations":{"k8s.ovn.org/node-id":"1"}}}`, `{"metadata":{"labels":{"k8s.ovn.org/egress-assignable":""}}}`
 	const only, mayNot = "only the controller of Hairpin gives Nodes their number", "a kubelet may not let its Node carry egress addresses"
@@ -226,7 +227,8 @@ func testNodeIDs(t *testing.T, s *server, agent func(node, body string, parts ..
 		return nil
 	})
 	c := rest.CopyConfig(s.config)
-	c.Impersonate = rest.ImpersonationConfig{UserName: "system:node:node-a", Groups: []string{"system:nodes", "system:masters"}} // RBAC is not what is tried
+	// RBAC is not what is tried
+	c.Impersonate = rest.ImpersonationConfig{UserName: "system:node:node-a", Groups: []string{"system:nodes", "system:masters"}}
 	kubelet := clientOf(t, c)
 	patch := func(body string, parts ...string) error {
 		_, err := kubelet.CoreV1().Nodes().Patch(t.Context(), "node-a", types.MergePatchType, []byte(body), metav1.PatchOptions{}, parts...)
@@ -250,7 +252,8 @@ func testNodeIDs(t *testing.T, s *server, agent func(node, body string, parts ..
 	must(t, patch(`{"metadata":{"annotations":{"k8s.ovn.org/node-id":null}}}`))
 }
 
-// testController runs the program with the rights of the chart: it takes the Lease and numbers the nodes.
+// testController runs the program with the rights of the chart: it takes the Lease and numbers the
+// nodes.
 func testController(t *testing.T, s *server) {
 	config := s.as(t, "hairpin-controller", "node-a")
 	client := clientOf(t, config)
@@ -303,7 +306,8 @@ func testController(t *testing.T, s *server) {
 	}
 }
 
-// testControllerLabels: the controller labels hosts of EgressServices, and changes no other label and nothing of the spec.
+// testControllerLabels: the controller labels hosts of EgressServices, and changes no other label
+// and nothing of the spec.
 func testControllerLabels(t *testing.T, s *server, client kubernetes.Interface) {
 	patch := func(client kubernetes.Interface, body string) error {
 		_, err := client.CoreV1().Nodes().Patch(t.Context(), "node-b", types.MergePatchType, []byte(body), metav1.PatchOptions{})

@@ -1,5 +1,5 @@
-// Package charts_test checks the Helm chart: its values against the options of the program, what Helm makes of it, and
-// that a real API server takes that.
+// Package charts_test checks the Helm chart: its values against the options of the program, what
+// Helm makes of it, and that a real API server takes that.
 package charts_test
 
 import (
@@ -29,7 +29,8 @@ const (
 	generated = "# The configuration file of node and controller"
 )
 
-// ours are options that the chart itself sets, so that they are no values: they say where things are in its pods.
+// ours are options that the chart itself sets, so that they are no values: they say where things
+// are in its pods.
 func ours(o config.Option) bool {
 	return slices.Contains([]string{"default node", "default run-dir", "default ovs-run-dir", "default ovn-run-dir",
 		"kubernetes kubeconfig", "kubernetes manifests"}, o.Section+" "+o.Key)
@@ -128,7 +129,8 @@ func configPart() (text string, schema map[string]any) {
 	return b.String(), map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
 }
 
-// TestValuesAreTheOptions: values.yaml and its schema have every option of the program, and no other.
+// TestValuesAreTheOptions: values.yaml and its schema have every option of the program, and no
+// other.
 func TestValuesAreTheOptions(t *testing.T) {
 	text, schema := configPart()
 	values, hand := read(t, valuesFile), map[string]any{}
@@ -163,8 +165,8 @@ func TestValuesAreTheOptions(t *testing.T) {
 	}
 }
 
-// TestValuesAreDocumented: every key has a comment above it, stands in the schema, and the schema has no other; and at
-// no place of ours may another key stand.
+// TestValuesAreDocumented: every key has a comment above it, stands in the schema, and the schema
+// has no other; and at no place of ours may another key stand.
 func TestValuesAreDocumented(t *testing.T) {
 	var values, schema map[string]any
 	must(t, yaml.Unmarshal(read(t, valuesFile), &values))
@@ -203,7 +205,8 @@ func TestValuesAreDocumented(t *testing.T) {
 	visit("", values, schema)
 }
 
-// TestConfigurationOfTheChart: the file that the chart makes of its own values is the program's defaults.
+// TestConfigurationOfTheChart: the file that the chart makes of its own values is the program's
+// defaults.
 func TestConfigurationOfTheChart(t *testing.T) {
 	if got := configuration(t, render(t)); !reflect.DeepEqual(got, config.DefaultConfig()) {
 		t.Errorf("got  %+v\nwant %+v", got, config.DefaultConfig())

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// parseAddr reads an address in its plain form. "010.0.0.1", zones and IPv4-mapped addresses are refused: two
-// systems could read them as two addresses.
+// parseAddr reads an address in its plain form. "010.0.0.1", zones and IPv4-mapped addresses are
+// refused: two systems could read them as two addresses.
 func parseAddr(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" || a.Is4In6() {
@@ -15,8 +15,9 @@ func parseAddr(text string) (netip.Addr, error) {
 	return a, nil
 }
 
-// parseHostAddr reads an address that packets from other machines can have as their destination. The Kubernetes API
-// refuses what is refused here for endpoints and externalIPs, but for multicast beyond the link.
+// parseHostAddr reads an address that packets from other machines can have as their destination.
+// The Kubernetes API refuses what is refused here for endpoints and externalIPs, but for multicast
+// beyond the link.
 func parseHostAddr(text string) (netip.Addr, error) {
 	a, err := parseAddr(text)
 	if err != nil {
@@ -54,8 +55,8 @@ func CheckRange(p netip.Prefix) error {
 	return nil
 }
 
-// parseIngress reads an address of a load balancer. An IPv4 link-local one is accepted: the guard rejects it where the administrator
-// has not listed it.
+// parseIngress reads an address of a load balancer. An IPv4 link-local one is accepted: the guard
+// rejects it where the administrator has not listed it.
 func parseIngress(text string) (netip.Addr, error) {
 	if a, err := parseAddr(text); err == nil && a.Is4() && a.IsLinkLocalUnicast() {
 		return a, nil

@@ -31,8 +31,8 @@ func manySlice(i, turn int) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// BenchmarkSnapshot changes one EndpointSlice of many and takes a Snapshot; beside it stands making the Store from
-// nothing. "bad" is the same where each Service has a problem.
+// BenchmarkSnapshot changes one EndpointSlice of many and takes a Snapshot; beside it stands making
+// the Store from nothing. "bad" is the same where each Service has a problem.
 func BenchmarkSnapshot(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		for _, bad := range []bool{false, true} {
@@ -68,7 +68,8 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// BenchmarkNodeJoins adds a node to a thousand, with its ID a moment later, beside Services with their endpoints there, and removes it.
+// BenchmarkNodeJoins adds a node to a thousand, with its ID a moment later, beside Services with
+// their endpoints there, and removes it.
 func BenchmarkNodeJoins(b *testing.B) {
 	for _, n := range []int{0, 10_000} {
 		objects := many(n)

@@ -12,7 +12,8 @@ func (e *EgressIP) NodeOf(a netip.Addr) string {
 	return ""
 }
 
-// CarriedBy reports whether a node is the one to answer for an address. One that moves has the new node.
+// CarriedBy reports whether a node is the one to answer for an address. One that moves has the new
+// node.
 func (e *EgressIP) CarriedBy(node string, a netip.Addr) bool {
 	for _, m := range e.Moving {
 		if m.Address == a {

@@ -1,9 +1,9 @@
 // Package cluster holds what Hairpin knows of a Kubernetes cluster, as plain values.
 //
-// Kubernetes objects are parsed here once, into values that never change afterwards: a Snapshot can be
-// shared between goroutines without a lock, and an unchanged Service keeps its *Frontend from one Snapshot
-// to the next, so that a reader can tell by pointer what did not change. Parsing never fails as a whole: a
-// bad object becomes a Problem and leaves the others alone.
+// Kubernetes objects are parsed here once, into values that never change afterwards: a Snapshot can
+// be shared between goroutines without a lock, and an unchanged Service keeps its *Frontend from
+// one Snapshot to the next, so that a reader can tell by pointer what did not change. Parsing never
+// fails as a whole: a bad object becomes a Problem and leaves the others alone.
 package cluster
 
 import (
@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// Owner names the object because of which something exists. It travels with every row, flow and rule.
+// Owner names the object because of which something exists. It travels with every row, flow and
+// rule.
 type Owner struct{ Kind, Namespace, Name string }
 
 // String returns "Service/default/web", or "Node/node-a" for an object without a namespace.
@@ -46,21 +47,22 @@ func (o Owner) Compare(p Owner) int {
 	return cmp.Or(cmp.Compare(o.Kind, p.Kind), cmp.Compare(o.Namespace, p.Namespace), cmp.Compare(o.Name, p.Name))
 }
 
-// Snapshot is everything known of the cluster at one moment. All slices are sorted by name (Frontends by
-// Compare), so equal clusters give equal Snapshots whatever the order of events was. What did not change since an
-// earlier Snapshot of the same Store is the same pointer.
+// Snapshot is everything known of the cluster at one moment. All slices are sorted by name
+// (Frontends by Compare), so equal clusters give equal Snapshots whatever the order of events was.
+// What did not change since an earlier Snapshot of the same Store is the same pointer.
 type Snapshot struct {
 	Config    Config
 	Nodes     []*Node
 	Frontends []*Frontend
 	Pods      []*Pod
-	// Starting are Pods that have a node and no address yet: their labels are known before their first packet.
+	// Starting are Pods that have a node and no address yet: their labels are known before their
+	// first packet.
 	Starting   []*Pod
 	Namespaces []*Namespace
 	EgressIPs  []*EgressIP
 	Problems   []Problem // what was refused while parsing
-	// PodsUnread says that Pods of other nodes are needed and still being read: there is none of them here. Only the controller gets such
-	// a Snapshot. What it says of Pods has to wait.
+	// PodsUnread says that Pods of other nodes are needed and still being read: there is none of
+	// them here. Only the controller gets such a Snapshot. What it says of Pods has to wait.
 	PodsUnread bool
 }
 
@@ -85,7 +87,8 @@ const (
 	IPv6 Family = 6
 )
 
-// FamilyOf tells the family of an address. An IPv4-mapped IPv6 address counts as IPv6; the parser refuses those.
+// FamilyOf tells the family of an address. An IPv4-mapped IPv6 address counts as IPv6; the parser
+// refuses those.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -119,7 +122,8 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol-%d", uint8(p))
 }
 
-// MAC is an Ethernet MAC address; the zero MAC means "none". Unlike net.HardwareAddr it can be compared with ==.
+// MAC is an Ethernet MAC address; the zero MAC means "none". Unlike net.HardwareAddr it can be
+// compared with ==.
 type MAC [6]byte
 
 // String returns the usual lower-case form "0a:58:0a:f4:01:03".
@@ -160,27 +164,30 @@ type Node struct {
 	UID  string // tells a Node from a later one of the same name
 	// Created orders nodes: of two that claim the same, the older has it.
 	Created time.Time
-	// ID is the cluster-wide small number of the node (annotation k8s.ovn.org/node-id), 1 to 32767, given by
-	// the controller; 0 while it has none. Tunnel keys, join and transit addresses follow from it.
+	// ID is the cluster-wide small number of the node (annotation k8s.ovn.org/node-id), 1 to 32767,
+	// given by the controller; 0 while it has none. Tunnel keys, join and transit addresses follow
+	// from it.
 	ID int
 	// Addresses are the node's InternalIPs, at most one per family, IPv4 first.
 	Addresses []netip.Addr
-	// HostAddresses are all addresses of the host that pods may reach, the secondary ones included, with their prefix lengths
-	// (annotation k8s.ovn.org/host-cidrs). Always contains Addresses, with full length where the mask is not known. An agent's
-	// own node also has link-local ones of IPv4, which the annotation does not have (see HostOnly).
+	// HostAddresses are all addresses of the host that pods may reach, the secondary ones included,
+	// with their prefix lengths (annotation k8s.ovn.org/host-cidrs). Always contains Addresses,
+	// with full length where the mask is not known. An agent's own node also has link-local ones of
+	// IPv4, which the annotation does not have (see HostOnly).
 	HostAddresses []netip.Prefix
-	// Links are the host's links to other networks than the gateway bridge's, by name (annotation k8s.ovn.org/host-links);
-	// nil where nothing is known of them.
+	// Links are the host's links to other networks than the gateway bridge's, by name (annotation
+	// k8s.ovn.org/host-links); nil where nothing is known of them.
 	Links    []HostLink
 	Rules    []HostRule     // the machine's own, by priority (annotation k8s.ovn.org/host-rules)
 	Tables   []RouteTable   // that EgressServices name and the host has. Only its own agent knows them
 	PodCIDRs []netip.Prefix // spec.podCIDRs, at most one per family, IPv4 first
 	Gateway  Gateway
 	Zone     string // label topology.kubernetes.io/zone
-	// Leaving says that the Node is being deleted, or is about to be (taint ToBeDeletedByClusterAutoscaler): load
-	// balancers are to send it nothing new (KEP-3836).
+	// Leaving says that the Node is being deleted, or is about to be (taint
+	// ToBeDeletedByClusterAutoscaler): load balancers are to send it nothing new (KEP-3836).
 	Leaving bool
-	// NetworkUnavailable is the status of that condition, "True" or "False"; empty where there is none.
+	// NetworkUnavailable is the status of that condition, "True" or "False"; empty where there is
+	// none.
 	NetworkUnavailable string
 	Egress             NodeEgress
 }
@@ -215,18 +222,19 @@ func (n *Node) HasAddress(a netip.Addr) bool {
 	return false
 }
 
-// HostOnly reports whether an address belongs to the host of each node that has it, and to no node in the eyes of others: a
-// link-local address of IPv4, such as that of NodeLocal DNSCache.
+// HostOnly reports whether an address belongs to the host of each node that has it, and to no node
+// in the eyes of others: a link-local address of IPv4, such as that of NodeLocal DNSCache.
 func HostOnly(a netip.Addr) bool { return a.Is4() && a.IsLinkLocalUnicast() }
 
-// HasEndpoint reports whether an endpoint is on the node. One without a node name is where its address is.
+// HasEndpoint reports whether an endpoint is on the node. One without a node name is where its
+// address is.
 func (n *Node) HasEndpoint(b *Backend) bool {
 	return b.Node == n.Name || b.Node == "" && n.HasAddress(b.Addr)
 }
 
-// Gateway describes a node's gateway bridge (annotation k8s.ovn.org/l3-gateway-config). The node's agent
-// finds it out on the host and publishes it, so that every other reader, and `hairpin plan` far from the
-// node, sees the same.
+// Gateway describes a node's gateway bridge (annotation k8s.ovn.org/l3-gateway-config). The node's
+// agent finds it out on the host and publishes it, so that every other reader, and `hairpin plan`
+// far from the node, sees the same.
 type Gateway struct {
 	Mode      string         // the name of a Mode; empty = that of Config.Gateway.Mode
 	Bridge    string         // the Open vSwitch bridge, such as br-ex
@@ -236,18 +244,21 @@ type Gateway struct {
 	MAC       MAC            // of the bridge's LOCAL port and of the gateway router's external port
 	Addresses []netip.Prefix // on the bridge, IPv4 first; when detached its own, unknown outside the node
 	NextHops  []netip.Addr   // default gateways, IPv4 first; may be empty
-	// NextHopMACs are the MACs of NextHops, and of the next hops of other routes through the bridge, as
-	// the host's neighbor table has them. Nil: no agent has looked, as in a manifest.
+	// NextHopMACs are the MACs of NextHops, and of the next hops of other routes through the
+	// bridge, as the host's neighbor table has them. Nil: no agent has looked, as in a manifest.
 	NextHopMACs map[netip.Addr]MAC
 	OnLink      []netip.Prefix // networks that the host reaches through the bridge without a router, sorted
 	MTU         int            // of Uplink or Device, bytes; 0 = unknown
 	Userspace   bool           // the bridge uses the userspace (netdev) datapath
-	NodeLocal   bool           // the host's way to Services is the management port, with a distributed gateway port (LocalDGP)
-	OpenFlow    bool           // pods are on claims.ServiceBridge, and their Services flows and groups of it (EngineOpenFlow)
-	Redirect    bool           // eBPF programs lead NodePort traffic of the host's links to the gateway router
+	// the host's way to Services is the management port, with a distributed gateway port (LocalDGP)
+	NodeLocal bool
+	// pods are on claims.ServiceBridge, and their Services flows and groups of it (EngineOpenFlow)
+	OpenFlow bool
+	Redirect bool // eBPF programs lead NodePort traffic of the host's links to the gateway router
 }
 
-// Pod is one Pod that has addresses of the pod network. Host-network, finished and unscheduled pods are none.
+// Pod is one Pod that has addresses of the pod network. Host-network, finished and unscheduled pods
+// are none.
 type Pod struct {
 	Owner Owner
 	UID   string
@@ -259,16 +270,17 @@ type Pod struct {
 	// Extra are addresses that it may send from besides its own.
 	Extra []netip.Addr
 	Asks  []netip.Addr // what it asks for as Extra
-	// Port is the Open vSwitch port of the pod, the host's end of its link. PortRow is the UUID of its row in the
-	// database: a port that is made anew has another one. Only the pod's node knows them.
+	// Port is the Open vSwitch port of the pod, the host's end of its link. PortRow is the UUID of
+	// its row in the database: a port that is made anew has another one. Only the pod's node knows
+	// them.
 	Port, PortRow string
 }
 
 // LogicalPort is the name of the pod's OVN port and of its Open vSwitch iface-id: "namespace_name".
 func (p *Pod) LogicalPort() string { return p.Owner.Namespace + "_" + p.Owner.Name }
 
-// PortVersion is the iface-id-ver of the pod's OVN port and of its Open vSwitch interface: its addresses. OVN binds the two
-// only when both say the same.
+// PortVersion is the iface-id-ver of the pod's OVN port and of its Open vSwitch interface: its
+// addresses. OVN binds the two only when both say the same.
 func (p *Pod) PortVersion() string {
 	var text []string
 	for _, ip := range p.IPs {
@@ -277,8 +289,8 @@ func (p *Pod) PortVersion() string {
 	return strings.Join(text, ",")
 }
 
-// Frontend is one address family, one protocol and one port of one Service: a dual-stack Service with two
-// ports is four Frontends.
+// Frontend is one address family, one protocol and one port of one Service: a dual-stack Service
+// with two ports is four Frontends.
 type Frontend struct {
 	Owner     Owner
 	UID       string    // of the Service
@@ -289,17 +301,19 @@ type Frontend struct {
 	ClusterIP netip.Addr
 	Port      uint16
 	NodePort  uint16 // 0 = none
-	// NoNodePort are addresses of nodes at which that port is another Service's. Only plan knows them.
+	// NoNodePort are addresses of nodes at which that port is another Service's. Only plan knows
+	// them.
 	NoNodePort []netip.Addr
-	// Number is a port that stands in for it on its node, 0 = the one it wants most. Only plan knows it.
+	// Number is a port that stands in for it on its node, 0 = the one it wants most. Only plan
+	// knows it.
 	Number uint16
 	// Group is the slot of its OpenFlow groups, 0 for its first choice. Only plan knows it.
 	Group uint32
 	// ExternalIPs and LoadBalancerIPs are further addresses on which Port is served.
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr
-	// Restricted says that only clients within SourceRanges may reach LoadBalancerIPs; with no range of this family,
-	// nobody. The ranges are sorted, and none is within another.
+	// Restricted says that only clients within SourceRanges may reach LoadBalancerIPs; with no
+	// range of this family, nobody. The ranges are sorted, and none is within another.
 	Restricted   bool
 	SourceRanges []netip.Prefix
 	// HealthCheckNodePort is where load balancers ask whether this node has an endpoint; 0 = none.
@@ -309,11 +323,13 @@ type Frontend struct {
 	ExternalLocal bool // externalTrafficPolicy: Local
 	InternalLocal bool // internalTrafficPolicy: Local
 	Backends      []Backend
-	// Triggered is the newest endpoints.kubernetes.io/last-change-trigger-time of the slices, zero when unknown.
+	// Triggered is the newest endpoints.kubernetes.io/last-change-trigger-time of the slices, zero
+	// when unknown.
 	Triggered time.Time
 }
 
-// External returns the addresses and ports outside of the cluster's ranges on which f is served, sorted.
+// External returns the addresses and ports outside of the cluster's ranges on which f is served,
+// sorted.
 func (f *Frontend) External() []netip.AddrPort {
 	if len(f.ExternalIPs) == 0 && len(f.LoadBalancerIPs) == 0 {
 		return nil
@@ -337,13 +353,15 @@ func (f *Frontend) Compare(g *Frontend) int {
 		cmp.Compare(f.Port, g.Port), cmp.Compare(f.PortName, g.PortName))
 }
 
-// CompareAge orders Frontends by the age of their Services: the older one keeps what two want. UIDs decide between those made
-// in the same second, and names only where there are no UIDs, as in manifests.
+// CompareAge orders Frontends by the age of their Services: the older one keeps what two want. UIDs
+// decide between those made in the same second, and names only where there are no UIDs, as in
+// manifests.
 func (f *Frontend) CompareAge(g *Frontend) int {
 	return cmp.Or(f.Created.Compare(g.Created), cmp.Compare(f.UID, g.UID), f.Owner.Compare(g.Owner))
 }
 
-// Backend is one endpoint of a Frontend. Backends are sorted by address and port, without duplicates.
+// Backend is one endpoint of a Frontend. Backends are sorted by address and port, without
+// duplicates.
 type Backend struct {
 	Addr        netip.Addr
 	Port        uint16

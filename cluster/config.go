@@ -14,7 +14,8 @@ type Config struct {
 	ServiceCIDRs   []netip.Prefix  // [kubernetes] service-cidrs
 	MTU            int             // [default] mtu: of pods, bytes
 	EncapPort      uint16          // [default] encap-port: UDP port of Geneve
-	ServiceEngine  string          // [default] service-engine: EngineOVN or EngineOpenFlow; what a node does, its Gateway says
+	// [default] service-engine: EngineOVN or EngineOpenFlow; what a node does, its Gateway says
+	ServiceEngine string
 
 	Gateway   GatewayConfig
 	Conntrack ConntrackConfig
@@ -51,7 +52,8 @@ func (l *Limit) Allows(a netip.Addr) bool {
 	return !l.Set || slices.ContainsFunc(l.Ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// ConntrackConfig is what to do about the kernel's connection tracking. Zero values leave the machine's own.
+// ConntrackConfig is what to do about the kernel's connection tracking. Zero values leave the
+// machine's own.
 type ConntrackConfig struct {
 	Cores          int           // of this machine
 	MaxPerCore     int           // [default] conntrack-max-per-core: entries
@@ -117,9 +119,10 @@ type ClusterSubnet struct {
 	HostLength int
 }
 
-// DefaultConfig returns the documents' addresses: pods 10.244.0.0/16 and fd00:10:244::/48, Services 10.96.0.0/16
-// and fd00:10:96::/112, masquerade 169.254.169.0/29 and fd69::/125, join 100.64.0.0/16 and fd98::/64, transit
-// 100.88.0.0/16 and fd97::/64, a detached gateway bridge 10.44.0.0 and fd00:10:44::.
+// DefaultConfig returns the documents' addresses: pods 10.244.0.0/16 and fd00:10:244::/48, Services
+// 10.96.0.0/16 and fd00:10:96::/112, masquerade 169.254.169.0/29 and fd69::/125, join 100.64.0.0/16
+// and fd98::/64, transit 100.88.0.0/16 and fd97::/64, a detached gateway bridge 10.44.0.0 and
+// fd00:10:44::.
 func DefaultConfig() Config {
 	p := netip.MustParsePrefix
 	return Config{
@@ -128,8 +131,9 @@ func DefaultConfig() Config {
 		MTU:            1400,
 		EncapPort:      6081,
 		ServiceEngine:  EngineOpenFlow,
-		// Probes (discard); ssh; etcd; Geneve; the API server; the agent's gRPC health service, where it has the port of
-		// OVN-Kubernetes; kubelet, agent and the parts of the control plane.
+		// Probes (discard); ssh; etcd; Geneve; the API server; the agent's gRPC health service,
+		// where it has the port of OVN-Kubernetes; kubelet, agent and the parts of the control
+		// plane.
 		ReservedNodePorts: PortRanges{{9, 9}, {22, 22}, {2379, 2381}, {6081, 6081}, {6443, 6443}, {9107, 9107}, {10248, 10259}},
 		Gateway: GatewayConfig{
 			Mode:              ModeShared,
@@ -167,8 +171,8 @@ func PrefixOf(list []netip.Prefix, f Family) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// Nth returns the address at an offset in a subnet, such as .4 of 169.254.169.0/29. It is an error when the
-// subnet has no such address.
+// Nth returns the address at an offset in a subnet, such as .4 of 169.254.169.0/29. It is an error
+// when the subnet has no such address.
 func Nth(p netip.Prefix, n int) (netip.Addr, error) {
 	a := p.Masked().Addr()
 	b := a.AsSlice()

@@ -17,7 +17,8 @@ import (
 // LabelEgressAssignable on a Node, with any value, lets it carry egress addresses.
 const LabelEgressAssignable = "k8s.ovn.org/egress-assignable"
 
-// NodeEgress is what a Node says about carrying egress addresses. It changes nothing else of what a node must have.
+// NodeEgress is what a Node says about carrying egress addresses. It changes nothing else of what a
+// node must have.
 type NodeEgress struct {
 	Assignable bool              // label LabelEgressAssignable
 	Ready      bool              // condition Ready is True
@@ -44,8 +45,8 @@ type EgressIP struct {
 
 	// Assigned is the status: which node has which address. Sorted, at most once per address.
 	Assigned []Assignment
-	// Moving are addresses on their way from one living node to another: both translate for a time. So does the node of one that
-	// goes to no node (To is empty). Only an agent knows.
+	// Moving are addresses on their way from one living node to another: both translate for a time.
+	// So does the node of one that goes to no node (To is empty). Only an agent knows.
 	Moving     []Move
 	Conditions []metav1.Condition
 	// Claimed are addresses that an older Service is served at.
@@ -70,7 +71,8 @@ type Assignment struct {
 type Move struct {
 	Address  netip.Addr
 	From, To string
-	// Early says that no pods are led to the new node yet, nor will be in a moment: its OVN may not translate yet.
+	// Early says that no pods are led to the new node yet, nor will be in a moment: its OVN may not
+	// translate yet.
 	Early bool
 }
 
@@ -79,8 +81,8 @@ func (a Assignment) Compare(b Assignment) int {
 	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Node, b.Node))
 }
 
-// Older orders EgressIPs by which has a pod or an address that both want: an EgressService's before an EgressIP, as in OVN-Kubernetes,
-// then the older, of the same second the first by name.
+// Older orders EgressIPs by which has a pod or an address that both want: an EgressService's before
+// an EgressIP, as in OVN-Kubernetes, then the older, of the same second the first by name.
 func (e *EgressIP) Older(f *EgressIP) int {
 	rank := func(x *EgressIP) int {
 		if x.Service != nil && !x.Service.Ended {
@@ -158,7 +160,8 @@ func (p *egressIPParser) addresses(e *EgressIP, texts []string) {
 	}
 }
 
-// assigned reads the status. What cannot be read was not written by a controller, and is no assignment.
+// assigned reads the status. What cannot be read was not written by a controller, and is no
+// assignment.
 func (p *egressIPParser) assigned(items []v1.EgressIPStatusItem) []Assignment {
 	var list []Assignment
 	for i, x := range items {

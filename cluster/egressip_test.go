@@ -93,7 +93,8 @@ func TestBadEgressIPs(t *testing.T) {
 	}
 }
 
-// TestEgressFactsKeepTheirPointers: what did not change is the same pointer, and what is gone is gone.
+// TestEgressFactsKeepTheirPointers: what did not change is the same pointer, and what is gone is
+// gone.
 func TestEgressFactsKeepTheirPointers(t *testing.T) {
 	labelled := pod("p", "n", "10.244.0.5")
 	labelled.Labels = map[string]string{"app": "web"}
@@ -173,7 +174,8 @@ func TestSelectorIsThatOfKubernetes(t *testing.T) {
 	})
 }
 
-// TestStartingPods: a Pod that waits for its address is known by its labels, and not among those that have one.
+// TestStartingPods: a Pod that waits for its address is known by its labels, and not among those
+// that have one.
 func TestStartingPods(t *testing.T) {
 	s := store(pod("p", "n"), pod("unscheduled", ""), pod("bad", "n", "x"))
 	first := s.Snapshot()

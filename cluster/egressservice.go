@@ -9,7 +9,8 @@ import (
 	v1 "hairpin/api/v1"
 )
 
-// LabelEgressHost and "NAMESPACE-NAME" of an EgressService are a label of its host, by which a load balancer's announcer can find it.
+// LabelEgressHost and "NAMESPACE-NAME" of an EgressService are a label of its host, by which a load
+// balancer's announcer can find it.
 const LabelEgressHost = "egress-service.k8s.ovn.org/"
 
 // egressService is what one EgressService says.
@@ -51,23 +52,27 @@ func parseEgressService(o *v1.EgressService) (*egressService, []Problem) {
 	return e, problems.List()
 }
 
-// EgressService is what makes an EgressIP of a Service's load balancer addresses and endpoints: all addresses are on one node, and its
-// pods are its own whatever other EgressIPs select.
+// EgressService is what makes an EgressIP of a Service's load balancer addresses and endpoints: all
+// addresses are on one node, and its pods are its own whatever other EgressIPs select.
 type EgressService struct {
 	Network   bool         // sourceIPBy Network: the pods leave as if no EgressIP had them
 	Nodes     Selector     // that may be the host
 	Endpoints []netip.Addr // of pods of its namespace; sorted
-	// OnlyOn are the nodes with endpoints, sorted, where only those serve what comes from outside; nil: the others do, too.
+	// OnlyOn are the nodes with endpoints, sorted, where only those serve what comes from outside;
+	// nil: the others do, too.
 	OnlyOn []string
 	Host   string // as in the status
 	Ended  bool   // it is gone, and its host still translates. Only an agent knows
-	// Table is the VRF or route table of the host by which the packets leave, as in spec.network; empty: none.
+	// Table is the VRF or route table of the host by which the packets leave, as in spec.network;
+	// empty: none.
 	Table string
-	// ClusterIPs are the Service's, with a Table only. Replies to clients that the host translated have them as source.
+	// ClusterIPs are the Service's, with a Table only. Replies to clients that the host translated
+	// have them as source.
 	ClusterIPs []netip.Addr
 }
 
-// ByTable reports whether the pods of an EgressIP leave by a route table of the host (spec.network of an EgressService).
+// ByTable reports whether the pods of an EgressIP leave by a route table of the host (spec.network
+// of an EgressService).
 func (e *EgressIP) ByTable() bool { return e.Service != nil && e.Service.Table != "" }
 
 // MayBeOn reports whether a node may carry addresses of an EgressIP, if it is alive.
@@ -87,7 +92,8 @@ func (s *Snapshot) MayCarry(n *Node) bool {
 	return slices.ContainsFunc(s.EgressIPs, func(e *EgressIP) bool { return e.MayBeOn(n) })
 }
 
-// Selects reports whether an EgressIP selects a Pod, of a Namespace with these labels. Another one may have it all the same.
+// Selects reports whether an EgressIP selects a Pod, of a Namespace with these labels. Another one
+// may have it all the same.
 func (e *EgressIP) Selects(p *Pod, namespace map[string]string) bool {
 	if e.Service == nil {
 		return e.Pods.Matches(p.Labels) && e.Namespaces.Matches(namespace)
@@ -106,8 +112,8 @@ func (e *EgressIP) Word() string {
 	return e.Owner.Namespace + "/" + e.Owner.Name
 }
 
-// NetworkFor is NetworkOf, for an address of an EgressIP. A load balancer's may belong to no network, because routers lead it to the
-// nodes: it is where the node's own address is.
+// NetworkFor is NetworkOf, for an address of an EgressIP. A load balancer's may belong to no
+// network, because routers lead it to the nodes: it is where the node's own address is.
 func (e *EgressIP) NetworkFor(n *Node, networks []Network, a netip.Addr) (Network, bool) {
 	x, ok := NetworkOf(networks, a)
 	if ok || e.Service == nil {
@@ -116,7 +122,8 @@ func (e *EgressIP) NetworkFor(n *Node, networks []Network, a netip.Addr) (Networ
 	return NetworkOf(networks, n.Address(FamilyOf(a)))
 }
 
-// withServices adds what EgressServices ask for to the list of EgressIPs, and says what is wrong with them.
+// withServices adds what EgressServices ask for to the list of EgressIPs, and says what is wrong
+// with them.
 func (s *Store) withServices(egressIPs []*EgressIP, problems *[]Problem) []*EgressIP {
 	all := s.egressServices.all()
 	if len(all) == 0 {
@@ -149,8 +156,9 @@ func (s *Store) withServices(egressIPs []*EgressIP, problems *[]Problem) []*Egre
 	return s.joined
 }
 
-// serve makes an EgressIP of an EgressService: the first address of each family that the Service is really served at. One that is
-// another's as well could be used to take over that one's connections, so only Services of one namespace can share one.
+// serve makes an EgressIP of an EgressService: the first address of each family that the Service is
+// really served at. One that is another's as well could be used to take over that one's
+// connections, so only Services of one namespace can share one.
 func (s *Store) serve(x *egressService, oldest map[netip.Addr]*Frontend) (*EgressIP, []Problem) {
 	out := &EgressService{Host: x.host, Table: x.table}
 	e := &EgressIP{Owner: x.owner, UID: x.uid, Created: x.created, Service: out}

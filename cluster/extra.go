@@ -10,14 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Pod may send from addresses besides its own, as keepalived must, where the annotation of its Namespace allows them: who may
-// change Namespaces is an administrator. Both annotations are ours.
+// A Pod may send from addresses besides its own, as keepalived must, where the annotation of its
+// Namespace allows them: who may change Namespaces is an administrator. Both annotations are ours.
 const (
 	AnnotationExtraAddresses = "k8s.ovn.org/extra-addresses"      // of a Pod: "10.244.1.200, fd00:10:244:1::200"
 	AnnotationExtraRanges    = "k8s.ovn.org/extra-address-ranges" // of a Namespace: "10.244.1.192/27"
 )
 
-// mostExtra is how many addresses a Pod may have besides its own: each costs flows of its port security.
+// mostExtra is how many addresses a Pod may have besides its own: each costs flows of its port
+// security.
 const mostExtra = 16
 
 // annotated reads the list of an annotation, with commas or spaces between.
@@ -32,8 +33,8 @@ func annotated[T any](problems *Problems, owner Owner, o *metav1.ObjectMeta, ann
 	return list
 }
 
-// extend gives Pods the addresses that they ask for and may have, and adds to denied why they may not have others. A Pod that asks for
-// none stays itself.
+// extend gives Pods the addresses that they ask for and may have, and adds to denied why they may
+// not have others. A Pod that asks for none stays itself.
 func (s *Store) extend(pods []*Pod, denied *[]Problem) []*Pod {
 	if len(s.asking) == 0 {
 		return pods

@@ -12,7 +12,8 @@ import (
 	"hairpin/cluster"
 )
 
-// A Pod gets the further addresses that its Namespace's annotation allows, and none that are somebody's.
+// A Pod gets the further addresses that its Namespace's annotation allows, and none that are
+// somebody's.
 func TestExtraAddresses(t *testing.T) {
 	space := func(ranges string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Annotations: map[string]string{cluster.AnnotationExtraRanges: ranges}}}

@@ -26,7 +26,8 @@ func FuzzParseMAC(f *testing.F) {
 	})
 }
 
-// FuzzNodeAnnotations: whatever stands in them, parsing ends, and what was understood is understood again.
+// FuzzNodeAnnotations: whatever stands in them, parsing ends, and what was understood is understood
+// again.
 func FuzzNodeAnnotations(f *testing.F) {
 	n := wantGood()
 	f.Add("7", cluster.HostCIDRsAnnotation(n.HostAddresses), cluster.GatewayAnnotation(n.Gateway))
@@ -50,7 +51,8 @@ func FuzzNodeAnnotations(f *testing.F) {
 	})
 }
 
-// FuzzHostLinks: the links that a node tells of; what was understood is understood again, and names no link twice.
+// FuzzHostLinks: the links that a node tells of; what was understood is understood again, and names
+// no link twice.
 func FuzzHostLinks(f *testing.F) {
 	f.Add(`[{"name":"eth1","index":3,"mac-address":"02:00:00:00:00:01","ip-addresses":["10.9.0.3/24"],"routes":[{"to":"10.10.0.0/16","via":"10.9.0.1"}]}]`)
 	f.Add(`[null,{"name":"a/b"},{"name":"x","index":-1,"vrf-table":99999999999}]`)

@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// grouped is the sorted list of values that many objects gave, a few each. The list is made when asked for and shared
-// until the next change; it is never altered in place. Its order begins with the owner, so that the values of one object
-// stand together, and a new list is made of the old one's stretches between the objects that changed.
+// grouped is the sorted list of values that many objects gave, a few each. The list is made when
+// asked for and shared until the next change; it is never altered in place. Its order begins with
+// the owner, so that the values of one object stand together, and a new list is made of the old
+// one's stretches between the objects that changed.
 type grouped[T any] struct {
 	owner func(T) Owner
 	same  func(a, b T) bool
@@ -20,7 +21,8 @@ func newGrouped[T any](owner func(T) Owner, same func(a, b T) bool) grouped[T] {
 	return grouped[T]{owner: owner, same: same, of: map[Owner][]T{}, stale: map[Owner]bool{}}
 }
 
-// put replaces the values of an object, which must be in order. Values that are the same as before stay what they were.
+// put replaces the values of an object, which must be in order. Values that are the same as before
+// stay what they were.
 func (g *grouped[T]) put(o Owner, values []T) {
 	if slices.EqualFunc(g.of[o], values, g.same) {
 		return

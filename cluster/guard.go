@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// guard knows which addresses belong to the cluster and to its nodes. A user who may create Services can name any address in them,
-// as an external address or as an endpoint: guard rejects these.
+// guard knows which addresses belong to the cluster and to its nodes. A user who may create
+// Services can name any address in them, as an external address or as an endpoint: guard rejects
+// these.
 type guard struct {
 	number int // no two have the same
 	config *Config
@@ -73,7 +74,8 @@ func (g *guard) reserveAPI(list []*Frontend) {
 	}
 }
 
-// otherEndpoints returns the addresses of which two guards say different things as endpoints, where nodes have changed so, or that these may be any.
+// otherEndpoints returns the addresses of which two guards say different things as endpoints, where
+// nodes have changed so, or that these may be any.
 func (g *guard) otherEndpoints(h *guard, nodes *VettedChanges) (others map[netip.Addr]bool, all bool) {
 	if g == nil || !slices.Equal(g.ranges, h.ranges) {
 		return nil, true
@@ -87,7 +89,8 @@ func (g *guard) otherEndpoints(h *guard, nodes *VettedChanges) (others map[netip
 	return others, false
 }
 
-// sameExternal reports whether two guards that say the same of endpoints reject the same external addresses, where no node's address has changed.
+// sameExternal reports whether two guards that say the same of endpoints reject the same external
+// addresses, where no node's address has changed.
 func (g *guard) sameExternal(h *guard) bool {
 	return maps.Equal(g.api, h.api) && reflect.DeepEqual(g.config, h.config) &&
 		maps.EqualFunc(g.egress, h.egress, func(e, f *EgressIP) bool { return e.Owner == f.Owner && e.Created.Equal(f.Created) })
@@ -106,7 +109,8 @@ func (g *guard) endpoint(a netip.Addr) string {
 	return ""
 }
 
-// external says why a Service must not be served at an address other than its cluster IPs; empty if it may.
+// external says why a Service must not be served at an address other than its cluster IPs; empty if
+// it may.
 func (g *guard) external(a netip.Addr, port uint16, limit *Limit, option string, created time.Time) string {
 	for _, r := range g.ranges {
 		if r.prefix.Contains(a) {
@@ -130,8 +134,8 @@ func (g *guard) external(a netip.Addr, port uint16, limit *Limit, option string,
 	return ""
 }
 
-// admit removes from a Frontend the addresses that it must not have, and adds the reasons to refused. A Frontend that may have all
-// is returned as it is.
+// admit removes from a Frontend the addresses that it must not have, and adds the reasons to
+// refused. A Frontend that may have all is returned as it is.
 func (g *guard) admit(f *Frontend, refused *Problems) *Frontend {
 	all := true
 	keep := func(list []netip.Addr, field string, limit *Limit, option string) []netip.Addr {
@@ -161,7 +165,8 @@ func (g *guard) admit(f *Frontend, refused *Problems) *Frontend {
 	return &with
 }
 
-// pass drops the endpoints that the guard rejects, and reports the first: a slice has up to a thousand.
+// pass drops the endpoints that the guard rejects, and reports the first: a slice has up to a
+// thousand.
 func (x *slice) pass(g *guard) {
 	if x.guard == g.number {
 		return

@@ -9,11 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// AnnotationHostLinks has the node's links to other networks than that of its gateway bridge. It is ours.
+// AnnotationHostLinks has the node's links to other networks than that of its gateway bridge. It is
+// ours.
 const AnnotationHostLinks = "k8s.ovn.org/host-links"
 
-// HostLink is a link of a host, other than the gateway bridge, that is up. It has a network, and egress addresses may be on it; or it
-// has single addresses only, as a VPN's may, and routes.
+// HostLink is a link of a host, other than the gateway bridge, that is up. It has a network, and
+// egress addresses may be on it; or it has single addresses only, as a VPN's may, and routes.
 type HostLink struct {
 	Name      string
 	Index     int // the kernel's number of the link
@@ -21,8 +22,8 @@ type HostLink struct {
 	Table     int // route table of the VRF that the link belongs to; 0 = none
 	MTU       int // bytes; 0 = unknown
 	Addresses []netip.Prefix
-	// Routes are those by this link, of the main table or of the VRF's; without those of its own networks. Not all of them,
-	// where there are very many.
+	// Routes are those by this link, of the main table or of the VRF's; without those of its own
+	// networks. Not all of them, where there are very many.
 	Routes []HostRoute
 }
 
@@ -48,8 +49,8 @@ type hostRouteJSON struct {
 	Via string `json:"via,omitempty"`
 }
 
-// maxPublishedRoutes is how many routes of a link the annotation has. They are there to explain a packet's path; the node
-// itself knows them all.
+// maxPublishedRoutes is how many routes of a link the annotation has. They are there to explain a
+// packet's path; the node itself knows them all.
 const maxPublishedRoutes = 32
 
 // HostLinksAnnotation returns the value of AnnotationHostLinks.
@@ -79,7 +80,8 @@ func HostLinksAnnotation(list []HostLink) string {
 	return string(text)
 }
 
-// hostLinks reads the annotation. Links stays nil where there is none: then nothing is known of the node's links.
+// hostLinks reads the annotation. Links stays nil where there is none: then nothing is known of the
+// node's links.
 func (p *nodeParser) hostLinks(o *corev1.Node) {
 	text, ok := o.Annotations[AnnotationHostLinks]
 	if !ok {

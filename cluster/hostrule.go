@@ -9,7 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// AnnotationHostRules has the machine's own rules of policy routing. It is ours, and only explains packets' paths.
+// AnnotationHostRules has the machine's own rules of policy routing. It is ours, and only explains
+// packets' paths.
 const AnnotationHostRules = "k8s.ovn.org/host-rules"
 
 // HostRule is a rule of policy routing that is the machine's own, with the words of ip-rule(8).
@@ -43,7 +44,8 @@ const (
 	MaxTableRoutes = 16
 )
 
-// Matches reports whether a packet that came by a link ("lo": the host's own) has what the rule asks for, as far as that is known.
+// Matches reports whether a packet that came by a link ("lo": the host's own) has what the rule
+// asks for, as far as that is known.
 func (r *HostRule) Matches(src, dst netip.Addr, mark uint32, in string) bool {
 	if r.IPv6 != dst.Is6() {
 		return false

@@ -9,8 +9,8 @@ import (
 	"sort"
 )
 
-// What one Service may cost a node. Ports, addresses and endpoints multiply, so two objects that the API takes could ask for
-// gigabytes.
+// What one Service may cost a node. Ports, addresses and endpoints multiply, so two objects that
+// the API takes could ask for gigabytes.
 const (
 	maxPairs    = 100_000 // of an endpoint and a cluster IP's, node's or external address's port that leads to it
 	maxExternal = 10_000  // external addresses, times ports
@@ -111,15 +111,17 @@ func (v *service) merge(from []source, room int) []Backend {
 			}
 		}
 	}
-	// The first of several duplicates stays. The sort is stable: after all else, slices are in the order of their names.
+	// The first of several duplicates stays. The sort is stable: after all else, slices are in the
+	// order of their names.
 	slices.SortStableFunc(out, func(a, b Backend) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port), b.preference().compare(a.preference()))
 	})
 	return slices.CompactFunc(out, func(a, b Backend) bool { return a.Addr == b.Addr && a.Port == b.Port })
 }
 
-// preference orders duplicates of one address and port. Readiness counts most. Then comes the one that says where the
-// endpoint is: without its node name, policy Local finds no endpoint, and without its hints all others lose theirs.
+// preference orders duplicates of one address and port. Readiness counts most. Then comes the one
+// that says where the endpoint is: without its node name, policy Local finds no endpoint, and
+// without its hints all others lose theirs.
 type preference struct {
 	fitness     int
 	node, hints int // 1: the endpoint has a node name, hints for nodes or zones
@@ -152,7 +154,8 @@ func (b *Backend) fitness() int {
 	return 0
 }
 
-// limit leaves out external addresses of a Service with too many for its ports; the load balancer's stay first.
+// limit leaves out external addresses of a Service with too many for its ports; the load balancer's
+// stay first.
 func (p *serviceParser) limit(ports int, balancer, external []netip.Addr) (keptBalancer, keptExternal []netip.Addr) {
 	room := max(1, maxExternal/max(1, ports))
 	if len(balancer)+len(external) <= room {

@@ -13,7 +13,8 @@ import (
 	"hairpin/cluster"
 )
 
-// crowd makes one Service with many ports, and one slice that has them all. Each port leads to its own target, or all to one.
+// crowd makes one Service with many ports, and one slice that has them all. Each port leads to its
+// own target, or all to one.
 func crowd(number, endpoints int, shared bool) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	v := service("crowd", "10.96.0.1", ports())
 	x := edited(slice("crowd-1", "crowd", discoveryv1.EndpointPort{}), func(x *discoveryv1.EndpointSlice) { x.Ports = nil })
@@ -31,7 +32,8 @@ func crowd(number, endpoints int, shared bool) (*corev1.Service, *discoveryv1.En
 	return v, x
 }
 
-// pairs counts what load balancers must hold: each endpoint, at each address of each port. lists counts what Frontends share.
+// pairs counts what load balancers must hold: each endpoint, at each address of each port. lists
+// counts what Frontends share.
 func pairs(s *cluster.Snapshot) (pairs, lists int) {
 	seen := map[*cluster.Backend]bool{}
 	for _, f := range s.Frontends {
@@ -43,8 +45,9 @@ func pairs(s *cluster.Snapshot) (pairs, lists int) {
 	return pairs, len(seen)
 }
 
-// TestOneServiceDoesNotExplode: one Service and one slice, each of a size that the API takes, multiply. Every port is served,
-// with as many endpoints as there is room for, and the Service is told.
+// TestOneServiceDoesNotExplode: one Service and one slice, each of a size that the API takes,
+// multiply. Every port is served, with as many endpoints as there is room for, and the Service is
+// told.
 func TestOneServiceDoesNotExplode(t *testing.T) {
 	v, x := crowd(3000, 1000, false)
 	x.Endpoints[0].Conditions.Ready = ptr(false) // the others are fitter
@@ -164,8 +167,8 @@ func TestSourceRangesOfOneServiceAreLimited(t *testing.T) {
 	}
 }
 
-// BenchmarkCrowd makes a Snapshot of one Service with 3 000 ports and one slice of 1 000 endpoints, and a second one when
-// the slice changes.
+// BenchmarkCrowd makes a Snapshot of one Service with 3 000 ports and one slice of 1 000 endpoints,
+// and a second one when the slice changes.
 func BenchmarkCrowd(b *testing.B) {
 	v, x := crowd(3000, 1000, false)
 	y := x.DeepCopy()

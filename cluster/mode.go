@@ -12,23 +12,27 @@ const (
 	ModeDetached = "detached"
 )
 
-// Mode is a gateway mode: what it decides about a node's way to the world. Whoever depends on the mode asks for a decision,
-// never for its name, so another mode is another row of modes. docs/user/gateway-modes.md has the table.
+// Mode is a gateway mode: what it decides about a node's way to the world. Whoever depends on the
+// mode asks for a decision, never for its name, so another mode is another row of modes.
+// docs/user/gateway-modes.md has the table.
 type Mode struct {
 	Name string
 
-	// Uplink: the gateway bridge has the node's uplink, and with it the node's address, its default gateways and the tunnels of
-	// a userspace datapath. Else these are the host's, the bridge has an address of its own, and what the gateway router sends
-	// beyond the node is the host's to route.
+	// Uplink: the gateway bridge has the node's uplink, and with it the node's address, its default
+	// gateways and the tunnels of a userspace datapath. Else these are the host's, the bridge has
+	// an address of its own, and what the gateway router sends beyond the node is the host's to
+	// route.
 	Uplink bool
-	// PodsByHost: pods leave by the management port and the host's routes, and its nft does the SNAT. Else both are the
-	// gateway router's.
+	// PodsByHost: pods leave by the management port and the host's routes, and its nft does the
+	// SNAT. Else both are the gateway router's.
 	PodsByHost bool
-	// ClientsByHost: the host's nft leads clients outside to Services. Else flows of the gateway bridge lead them to the gateway
-	// router; then PodsByHost must be false: under policy Local, an endpoint's reply must meet the NAT that the request met.
+	// ClientsByHost: the host's nft leads clients outside to Services. Else flows of the gateway
+	// bridge lead them to the gateway router; then PodsByHost must be false: under policy Local, an
+	// endpoint's reply must meet the NAT that the request met.
 	ClientsByHost bool
-	// ServicesByHost: the host's routes and firewall decide about what Services have for endpoints that are no pods, wherever these are.
-	// Else the gateway router's routes do, where it has a default gateway.
+	// ServicesByHost: the host's routes and firewall decide about what Services have for endpoints
+	// that are no pods, wherever these are. Else the gateway router's routes do, where it has a
+	// default gateway.
 	ServicesByHost bool
 }
 
@@ -62,7 +66,8 @@ func ModeNamed(name string) Mode {
 // ModeOf returns a node's mode: what the node says of itself, else what the configuration says.
 func (c *Config) ModeOf(n *Node) Mode { return ModeNamed(cmp.Or(n.Gateway.Mode, c.Gateway.Mode)) }
 
-// DistributedPort reports whether nodes have a distributed gateway port. With EngineOpenFlow the host gets to Services by a bridge that needs none.
+// DistributedPort reports whether nodes have a distributed gateway port. With EngineOpenFlow the
+// host gets to Services by a bridge that needs none.
 func (c *Config) DistributedPort() bool {
 	return c.Gateway.NodeLocal == LocalDGP && c.ServiceEngine != EngineOpenFlow
 }

@@ -13,8 +13,8 @@ type Network struct {
 	Link    *HostLink // of another network; nil where the node's links are not known
 }
 
-// Networks returns the networks of a host, the longest prefix first and, of the same one, that of the gateway bridge.
-// Single addresses have none.
+// Networks returns the networks of a host, the longest prefix first and, of the same one, that of
+// the gateway bridge. Single addresses have none.
 func (n *Node) Networks(config *Config) []Network {
 	var list []Network
 	add := func(p netip.Prefix, primary bool, link *HostLink) {

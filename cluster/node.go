@@ -23,8 +23,8 @@ const (
 // maxNodeID is the largest node id: tunnel keys of ports have 15 bits, and 0 is none.
 const maxNodeID = 32767
 
-// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac, next-hop-macs, on-link, mtu, datapath,
-// nodeport-path, node-local and service-engine are ours.
+// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac,
+// next-hop-macs, on-link, mtu, datapath, nodeport-path, node-local and service-engine are ours.
 type gatewayJSON struct {
 	Mode      string   `json:"mode"`
 	Bridge    string   `json:"bridge-id,omitempty"`
@@ -34,7 +34,8 @@ type gatewayJSON struct {
 	MAC       string   `json:"mac-address,omitempty"`
 	Addresses []string `json:"ip-addresses,omitempty"`
 	NextHops  []string `json:"next-hops,omitempty"`
-	// A node without reachable routers has an empty object, one whose agent has not looked has none.
+	// A node without reachable routers has an empty object, one whose agent has not looked has
+	// none.
 	NextHopMACs map[string]string `json:"next-hop-macs,omitzero"`
 	OnLink      []string          `json:"on-link,omitempty"`
 	MTU         int               `json:"mtu,omitempty"`
@@ -308,8 +309,8 @@ func (p *nodeParser) network(field string, j *gatewayJSON, g *Gateway) {
 	g.MTU = j.MTU
 }
 
-// parsePod returns nil for a Pod that has no address of the pod network now and will not get one. One that is starting has
-// none yet.
+// parsePod returns nil for a Pod that has no address of the pod network now and will not get one.
+// One that is starting has none yet.
 func parsePod(o *corev1.Pod) (*Pod, []Problem) {
 	if o.Spec.HostNetwork || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
 		return nil, nil

@@ -36,7 +36,8 @@ func port(name string, protocol corev1.Protocol, number int32) corev1.ServicePor
 	return corev1.ServicePort{Name: name, Protocol: protocol, Port: number}
 }
 
-// slice makes an EndpointSlice of a Service with one port and ready endpoints. Its family is that of the first address.
+// slice makes an EndpointSlice of a Service with one port and ready endpoints. Its family is that
+// of the first address.
 func slice(name, service string, p discoveryv1.EndpointPort, addresses ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},

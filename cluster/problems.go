@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// MostProblems is how many problems of one object are reported. One annotation of 260 kB can be wrong in 52 000 places, on
-// every node: the others are counted only.
+// MostProblems is how many problems of one object are reported. One annotation of 260 kB can be
+// wrong in 52 000 places, on every node: the others are counted only.
 const MostProblems = 20
 
 // mostMessage is how long a problem's message is at most, in bytes: as long as that of an Event.
 const mostMessage = 1024
 
-// Problem is what is wrong with one object. It is reported on that object, as an Event or a condition, and in the
-// log. It does not affect other objects.
+// Problem is what is wrong with one object. It is reported on that object, as an Event or a
+// condition, and in the log. It does not affect other objects.
 type Problem struct {
 	Owner   Owner
 	Field   string // path in the object, such as "spec.ports[0].port"; may be empty
@@ -33,7 +33,8 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s: %s: %s", p.Owner, p.Field, p.Message)
 }
 
-// Compare orders problems by owner, field and message. The number of those that are not listed comes last.
+// Compare orders problems by owner, field and message. The number of those that are not listed
+// comes last.
 func (p Problem) Compare(q Problem) int {
 	return cmp.Or(p.Owner.Compare(q.Owner), cmp.Compare(p.More, q.More), cmp.Compare(p.Field, q.Field), cmp.Compare(p.Message, q.Message))
 }
@@ -47,8 +48,9 @@ func andMore(o Owner, field string, n int) Problem {
 	return Problem{Owner: o, Field: field, Message: message, More: n}
 }
 
-// Problems collects what is found to be wrong with objects. It keeps MostProblems for each field of an object and counts
-// the others, so that its size does not depend on what an object says. The zero value is empty.
+// Problems collects what is found to be wrong with objects. It keeps MostProblems for each field of
+// an object and counts the others, so that its size does not depend on what an object says. The
+// zero value is empty.
 type Problems struct {
 	fields []*fieldProblems
 	of     map[objectField]*fieldProblems
@@ -106,7 +108,8 @@ func (p *Problems) Len() (n int) {
 	return n
 }
 
-// List returns the problems of each field in the order in which they were added, and the number of those that are not listed.
+// List returns the problems of each field in the order in which they were added, and the number of
+// those that are not listed.
 func (p *Problems) List() []Problem {
 	var list []Problem
 	for _, f := range p.fields {
@@ -118,7 +121,8 @@ func (p *Problems) List() []Problem {
 	return list
 }
 
-// withoutIndexes returns a field without the numbers of elements: "spec.ports[].port" for "spec.ports[12].port".
+// withoutIndexes returns a field without the numbers of elements: "spec.ports[].port" for
+// "spec.ports[12].port".
 func withoutIndexes(field string) string {
 	if !strings.Contains(field, "[") {
 		return field
@@ -131,8 +135,9 @@ func withoutIndexes(field string) string {
 	}, field)
 }
 
-// SortProblems sorts problems and drops duplicates. Of an object with more than MostProblems it keeps so many, of each field
-// as many as of the others if there are enough, and one that says how many more there are. It changes the list that it is given.
+// SortProblems sorts problems and drops duplicates. Of an object with more than MostProblems it
+// keeps so many, of each field as many as of the others if there are enough, and one that says how
+// many more there are. It changes the list that it is given.
 func SortProblems(list []Problem) []Problem {
 	slices.SortFunc(list, Problem.Compare)
 	list = slices.Compact(list)
@@ -158,7 +163,8 @@ func shorten(of []Problem) []Problem {
 	if listed <= MostProblems && len(of)-listed <= 1 {
 		return of
 	}
-	// Those of a field come one after the other: in each turn every field gives one, until there are enough.
+	// Those of a field come one after the other: in each turn every field gives one, until there
+	// are enough.
 	turns, given := make([]int, listed), map[string]int{}
 	for i, p := range of[:listed] {
 		field := withoutIndexes(p.Field)

@@ -17,7 +17,8 @@ import (
 	v1 "hairpin/api/v1"
 )
 
-// A collector keeps MostProblems of each field, whatever its index, and counts the others once each.
+// A collector keeps MostProblems of each field, whatever its index, and counts the others once
+// each.
 func TestProblems(t *testing.T) {
 	var p Problems
 	web := Owner{"Service", "default", "web"}
@@ -52,7 +53,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// What is shortened in two steps counts as many as what is shortened in one, and no object has more than MostProblems.
+// What is shortened in two steps counts as many as what is shortened in one, and no object has more
+// than MostProblems.
 func TestSortProblems(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		problem := rapid.Custom(func(t *rapid.T) Problem {
@@ -106,7 +108,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// Whatever one object says, it has at most MostProblems and a count in a Snapshot, and what is kept of it is small.
+// Whatever one object says, it has at most MostProblems and a count in a Snapshot, and what is kept
+// of it is small.
 func TestProblemsOfOneObject(t *testing.T) {
 	const many = 3000
 	list := func(format string) (texts []string) {
@@ -153,7 +156,8 @@ func TestProblemsOfOneObject(t *testing.T) {
 	} {
 		s := NewStore(Config{ClusterSubnets: []ClusterSubnet{{CIDR: netip.MustParsePrefix("10.244.0.0/16"), HostLength: 24}}})
 		s.Set(object)
-		s.Set(service(func(s *corev1.Service) { s.Name, s.Spec.ClusterIP = "web", "10.96.0.11" })) // else a slice has no Service
+		// else a slice has no Service
+		s.Set(service(func(s *corev1.Service) { s.Name, s.Spec.ClusterIP = "web", "10.96.0.11" }))
 		problems := map[Owner]int{}
 		for _, p := range s.Snapshot().Problems {
 			problems[p.Owner]++

@@ -19,7 +19,8 @@ import (
 // plain compares netip's values by ==.
 func plain() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
 
-// anyObject draws an object out of few names and few values, so that they meet; bad values are among them.
+// anyObject draws an object out of few names and few values, so that they meet; bad values are
+// among them.
 func anyObject(t *rapid.T) any {
 	name := func(prefix string, n int) string {
 		return fmt.Sprintf("%s%d", prefix, rapid.IntRange(1, n).Draw(t, prefix))
@@ -71,8 +72,9 @@ func key(o any) string {
 	return ""
 }
 
-// TestStoreForgetsTheWay: however the Store came to its objects, with Snapshots taken on the way, its Snapshot is that of a
-// Store that got just the last ones, in any order; and what two Snapshots in a row have in common are the same pointers.
+// TestStoreForgetsTheWay: however the Store came to its objects, with Snapshots taken on the way,
+// its Snapshot is that of a Store that got just the last ones, in any order; and what two Snapshots
+// in a row have in common are the same pointers.
 func TestStoreForgetsTheWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, left := store(), map[string]any{}

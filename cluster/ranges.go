@@ -13,8 +13,8 @@ type sourceRanges struct {
 	list  []netip.Prefix
 }
 
-// sourceRanges parses the clients that may reach the load balancer's addresses. An invalid range allows no client; the others stay valid.
-// Each is needed at each of so many addresses and ports.
+// sourceRanges parses the clients that may reach the load balancer's addresses. An invalid range
+// allows no client; the others stay valid. Each is needed at each of so many addresses and ports.
 func (p *serviceParser) sourceRanges(places int) sourceRanges {
 	texts := p.spec.LoadBalancerSourceRanges
 	r := sourceRanges{given: len(texts) > 0}
@@ -35,8 +35,9 @@ func (p *serviceParser) sourceRanges(places int) sourceRanges {
 	return r
 }
 
-// of returns the ranges of a family, none within another, and whether they restrict anybody: 0.0.0.0/0 and ::/0 do not.
-// If all ranges are of the other family, no client of this one is allowed.
+// of returns the ranges of a family, none within another, and whether they restrict anybody:
+// 0.0.0.0/0 and ::/0 do not. If all ranges are of the other family, no client of this one is
+// allowed.
 func (r sourceRanges) of(f Family) (list []netip.Prefix, restricted bool) {
 	if !r.given {
 		return nil, false

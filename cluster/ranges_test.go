@@ -11,7 +11,8 @@ import (
 	"hairpin/cluster"
 )
 
-// Source ranges are trimmed; /0 is everybody of its family; ranges of the other family alone leave nobody.
+// Source ranges are trimmed; /0 is everybody of its family; ranges of the other family alone leave
+// nobody.
 func TestSourceRanges(t *testing.T) {
 	for _, c := range []struct {
 		ranges []string

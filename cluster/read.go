@@ -6,8 +6,8 @@ import (
 	"reflect"
 )
 
-// ReadSnapshot reads the JSON form of a Snapshot that an agent gives. The agent may be another node's, and that may lie: a
-// list with an element that is nothing is an error.
+// ReadSnapshot reads the JSON form of a Snapshot that an agent gives. The agent may be another
+// node's, and that may lie: a list with an element that is nothing is an error.
 func ReadSnapshot(text []byte) (*Snapshot, error) {
 	s := &Snapshot{}
 	if err := json.Unmarshal(text, s); err != nil {

@@ -14,7 +14,8 @@ type RouteTable struct {
 	Routes []TableRoute // some of them, where there are very many
 }
 
-// routeTable reports whether a name can be a VRF's or a table's of the machine's own. Hairpin has tables from 85000 on.
+// routeTable reports whether a name can be a VRF's or a table's of the machine's own. Hairpin has
+// tables from 85000 on.
 func routeTable(name string) bool {
 	const reserved, ours, last = 253, 85000, 1<<31 - 1 // default, main and local are 253 to 255
 	n, err := strconv.ParseInt(name, 10, 64)

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Selector is a label selector as a plain value: all its Requirements must hold. The zero Selector selects everything.
+// Selector is a label selector as a plain value: all its Requirements must hold. The zero Selector
+// selects everything.
 type Selector struct {
 	Requirements []Requirement // sorted by key
 }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Labels with which a Service, and each slice of it, asks not to be served by the cluster's Service proxy (kube-proxy's
-// contract). Their value does not matter.
+// Labels with which a Service, and each slice of it, asks not to be served by the cluster's Service
+// proxy (kube-proxy's contract). Their value does not matter.
 const (
 	labelProxyName = "service.kubernetes.io/service-proxy-name"
 	labelHeadless  = "service.kubernetes.io/headless"
@@ -62,8 +62,8 @@ func (v *service) find(owner Owner) (int, bool) {
 	return slices.BinarySearchFunc(v.slices, owner, func(x *slice, o Owner) int { return x.owner.Compare(o) })
 }
 
-// frontends puts the slices' endpoints behind the ports. A Frontend that equals one of old is that one, so that a
-// reader can tell by pointer that nothing changed.
+// frontends puts the slices' endpoints behind the ports. A Frontend that equals one of old is that
+// one, so that a reader can tell by pointer that nothing changed.
 func (v *service) frontends(old []*Frontend, g *guard) []*Frontend {
 	var out []*Frontend
 	v.refused = Problems{}
@@ -87,7 +87,8 @@ func (v *service) outer() bool {
 	return slices.ContainsFunc(v.ports, func(f *Frontend) bool { return len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0 })
 }
 
-// mayNameReserved reports whether one of its endpoints would be reserved if there were a node with that range.
+// mayNameReserved reports whether one of its endpoints would be reserved if there were a node with
+// that range.
 func (v *service) mayNameReserved(c *Config) bool {
 	return slices.ContainsFunc(v.slices, func(x *slice) bool {
 		return slices.ContainsFunc(x.named, func(b Backend) bool { return c.mayBeReserved(b.Addr) })
@@ -111,8 +112,9 @@ func (p *serviceParser) problem(field, format string, args ...any) {
 	p.problems.Add(p.owner, field, format, args...)
 }
 
-// parseService returns the Frontends of one Service, without Backends and in their order. They are none for a Service
-// that is not served: one that asks for another proxy, is headless, or is a DNS name only.
+// parseService returns the Frontends of one Service, without Backends and in their order. They are
+// none for a Service that is not served: one that asks for another proxy, is headless, or is a DNS
+// name only.
 func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems []Problem) {
 	spec := &o.Spec
 	if ignored(o.Labels) || spec.Type == corev1.ServiceTypeExternalName || spec.ClusterIP == corev1.ClusterIPNone {
@@ -249,7 +251,8 @@ func (p *serviceParser) addresses(field string, texts []string, parse func(strin
 	return out
 }
 
-// ingress returns the load balancer's addresses that are served here: those with ipMode VIP or none.
+// ingress returns the load balancer's addresses that are served here: those with ipMode VIP or
+// none.
 func (p *serviceParser) ingress(o *corev1.Service) []netip.Addr {
 	if p.spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil // the API removes them together with the type

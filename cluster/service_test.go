@@ -24,8 +24,8 @@ const (
 
 func ptr[T any](v T) *T { return &v }
 
-// TestServicesThatAreNotServed: headless, ExternalName, and those that ask for another proxy give nothing, and neither
-// they nor their slices are a problem, whatever stands in them.
+// TestServicesThatAreNotServed: headless, ExternalName, and those that ask for another proxy give
+// nothing, and neither they nor their slices are a problem, whatever stands in them.
 func TestServicesThatAreNotServed(t *testing.T) {
 	bad := slice("web-1", "web", endpointPort("", tcp, 8080), "010.0.0.1")
 	labelled := func(key string) func(*corev1.Service) {

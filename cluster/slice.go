@@ -64,7 +64,8 @@ func parseSlice(o *discoveryv1.EndpointSlice) *slice {
 	return x
 }
 
-// parsePorts leaves out ports without a number, which stand for "all ports" and are not for Services.
+// parsePorts leaves out ports without a number, which stand for "all ports" and are not for
+// Services.
 func (x *slice) parsePorts(o *discoveryv1.EndpointSlice) {
 	for i := range o.Ports {
 		p := &o.Ports[i]
@@ -115,8 +116,8 @@ func (x *slice) parseEndpoints(o *discoveryv1.EndpointSlice) {
 	}
 }
 
-// backendOf reads conditions by the contract of EndpointConditions: nil is true for ready and serving, false for
-// terminating.
+// backendOf reads conditions by the contract of EndpointConditions: nil is true for ready and
+// serving, false for terminating.
 func backendOf(e *discoveryv1.Endpoint, addr netip.Addr) Backend {
 	c := &e.Conditions
 	b := Backend{

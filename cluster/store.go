@@ -14,10 +14,11 @@ import (
 	v1 "hairpin/api/v1"
 )
 
-// Store collects Kubernetes objects and makes Snapshots of them. It is not safe for concurrent use: one
-// goroutine owns it, and passes its Snapshots to the others.
+// Store collects Kubernetes objects and makes Snapshots of them. It is not safe for concurrent use:
+// one goroutine owns it, and passes its Snapshots to the others.
 //
-// The cost of a Snapshot depends on what changed since the last one, plus one copy of each changed list.
+// The cost of a Snapshot depends on what changed since the last one, plus one copy of each changed
+// list.
 type Store struct {
 	config         Config
 	nodes          grouped[*Node]
@@ -72,8 +73,10 @@ func NewStore(config Config) *Store {
 
 func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
 
-// Set takes a new or changed object: *corev1.Node, *corev1.Pod, *corev1.Service, *discoveryv1.EndpointSlice,
-// *corev1.Namespace, *v1.EgressIP, *v1.EgressService, *networkingv1.ServiceCIDR or *networkingv1.NetworkPolicy. Others are ignored. Nothing of the object is kept but strings.
+// Set takes a new or changed object: *corev1.Node, *corev1.Pod, *corev1.Service,
+// *discoveryv1.EndpointSlice, *corev1.Namespace, *v1.EgressIP, *v1.EgressService,
+// *networkingv1.ServiceCIDR or *networkingv1.NetworkPolicy. Others are ignored. Nothing of the
+// object is kept but strings.
 func (s *Store) Set(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
@@ -206,8 +209,8 @@ func (s *Store) note(owner Owner, problems []Problem) {
 	s.problems.put(owner, SortProblems(slices.Clone(problems)))
 }
 
-// Snapshot returns the facts as they are now: the same Snapshot as the last time if nothing changed that it holds. It
-// shares nothing that a later Set would change.
+// Snapshot returns the facts as they are now: the same Snapshot as the last time if nothing changed
+// that it holds. It shares nothing that a later Set would change.
 func (s *Store) Snapshot() *Snapshot {
 	changed := s.last == nil || s.nodes.changed() || s.egressIPs.changed() || s.ranges.changed()
 	moved := slices.Collect(maps.Keys(s.nodes.stale))
@@ -233,7 +236,8 @@ func (s *Store) Snapshot() *Snapshot {
 	return s.last
 }
 
-// findStrays looks at Pods that changed, and at those of nodes that changed or have other ranges of addresses than before.
+// findStrays looks at Pods that changed, and at those of nodes that changed or have other ranges of
+// addresses than before.
 func (s *Store) findStrays(moved []Owner, vetted *VettedChanges) {
 	look := func(o Owner) {
 		delete(s.podProblems, o)
@@ -279,8 +283,9 @@ func (s *Store) allProblems(denied []Problem) []Problem {
 	return SortProblems(list)
 }
 
-// protect brings the guard up to date. When it refuses other things than before, Services must be made again: those with addresses that are none of
-// their cluster IPs or with an endpoint that it judges otherwise; all, where ranges of addresses are others.
+// protect brings the guard up to date. When it refuses other things than before, Services must be
+// made again: those with addresses that are none of their cluster IPs or with an endpoint that it
+// judges otherwise; all, where ranges of addresses are others.
 func (s *Store) protect(changed bool) (vetted VettedChanges) {
 	api := s.services[kubernetesService]
 	if s.guard != nil && !changed && !s.stale[kubernetesService] {
@@ -313,7 +318,8 @@ func (s *Store) protect(changed bool) (vetted VettedChanges) {
 	return vetted
 }
 
-// settle notes the addresses of EgressIPs that Services are served at. Those of younger Services the guard has taken away.
+// settle notes the addresses of EgressIPs that Services are served at. Those of younger Services
+// the guard has taken away.
 func (s *Store) settle(egressIPs []*EgressIP, frontends []*Frontend) []*EgressIP {
 	by := map[netip.Addr]Owner{}
 	if len(egressIPs) > 0 {

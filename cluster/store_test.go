@@ -20,8 +20,8 @@ func names(s *cluster.Snapshot) []string {
 	return out
 }
 
-// TestUnchangedStaysTheSame: whoever holds an earlier Snapshot finds by pointer what did not change, and his own
-// Snapshot as it was.
+// TestUnchangedStaysTheSame: whoever holds an earlier Snapshot finds by pointer what did not
+// change, and his own Snapshot as it was.
 func TestUnchangedStaysTheSame(t *testing.T) {
 	p80 := endpointPort("", tcp, 8080)
 	s := store(node("node-a", good), pod("p", "node-a", "10.244.1.5"), pod("q", "node-a", "10.244.1.6"),
@@ -121,8 +121,8 @@ func TestProblemsGoWhenTheObjectIsGood(t *testing.T) {
 	want(t, s.Snapshot(), "web 10.96.0.1:80/tcp →")
 }
 
-// TestEqualLooksAtEveryField changes one field of a Frontend or Backend after the other. A field that equality does not
-// know would leave a change unseen.
+// TestEqualLooksAtEveryField changes one field of a Frontend or Backend after the other. A field
+// that equality does not know would leave a change unseen.
 func TestEqualLooksAtEveryField(t *testing.T) {
 	base := func() cluster.Frontend { return cluster.Frontend{Backends: []cluster.Backend{{}}} }
 	check := func(name string, change func(*cluster.Frontend)) {

@@ -9,10 +9,11 @@ import (
 	"hairpin/delta"
 )
 
-// Vetted holds which claims of nodes about themselves are accepted. An attacker with the credentials of one kubelet can write
-// anything into its Node: that must harm only that node.
+// Vetted holds which claims of nodes about themselves are accepted. An attacker with the
+// credentials of one kubelet can write anything into its Node: that must harm only that node.
 type Vetted struct {
-	// Rejected has the problems of nodes that claim what belongs to another node or cannot belong to any. Other nodes send nothing to them.
+	// Rejected has the problems of nodes that claim what belongs to another node or cannot belong
+	// to any. Other nodes send nothing to them.
 	Rejected map[string][]Problem
 	// Hosts are the addresses that other nodes accept as a node's, with the node's name.
 	Hosts delta.Map[netip.Addr, string]
@@ -24,9 +25,10 @@ type Vetted struct {
 
 // VettedChanges is what differs between two Vetted.
 type VettedChanges struct {
-	Rejected []string                // nodes that are rejected now and were not, or the other way round
-	Hosts    map[netip.Addr]string   // addresses that are another node's than before, with the name before; "" is nobody
-	ranges   map[netip.Prefix]string // the same of ranges
+	Rejected []string // nodes that are rejected now and were not, or the other way round
+	// addresses that are another node's than before, with the name before; "" is nobody
+	Hosts  map[netip.Addr]string
+	ranges map[netip.Prefix]string // the same of ranges
 }
 
 // rangesOf names the nodes that have a range now that they had not, or the other way round.
@@ -38,13 +40,14 @@ func (c *VettedChanges) rangesOf(v *Vetted) map[string]bool {
 	return names
 }
 
-// Older orders nodes by which one keeps what both claim: the older, then the one with the lower UID.
+// Older orders nodes by which one keeps what both claim: the older, then the one with the lower
+// UID.
 func (n *Node) Older(m *Node) int {
 	return cmp.Or(n.Created.Compare(m.Created), cmp.Compare(n.UID, m.UID), cmp.Compare(n.Name, m.Name))
 }
 
-// Vet compares the claims of all nodes. The node named first, if any, keeps whatever it claims: it is the caller's
-// own node. Among the others the older one keeps it.
+// Vet compares the claims of all nodes. The node named first, if any, keeps whatever it claims: it
+// is the caller's own node. Among the others the older one keeps it.
 func Vet(nodes []*Node, first string, config *Config) *Vetted {
 	v, _ := NewVetting(first, config.ClusterSubnets).Vet(nodes)
 	return v
@@ -86,7 +89,8 @@ func (c *VettedChanges) cut(config *Config) bool {
 	return true
 }
 
-// mayBeReserved reports whether an address is reserved where a node has its range, cut as the subnet is.
+// mayBeReserved reports whether an address is reserved where a node has its range, cut as the
+// subnet is.
 func (c *Config) mayBeReserved(a netip.Addr) bool {
 	return slices.ContainsFunc(c.ClusterSubnets, func(s ClusterSubnet) bool {
 		own := reservedIn(netip.PrefixFrom(a, s.HostLength).Masked())
@@ -94,7 +98,8 @@ func (c *Config) mayBeReserved(a netip.Addr) bool {
 	})
 }
 
-// stray reports the addresses of a pod that are outside its node's range: a pod cannot have another node's addresses.
+// stray reports the addresses of a pod that are outside its node's range: a pod cannot have another
+// node's addresses.
 func (v *Vetted) stray(p *Pod, nodes map[Owner][]*Node) []Problem {
 	var problems []Problem
 	for i, ip := range p.IPs {

@@ -27,8 +27,8 @@ func aged(name string, i int, edits ...func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-// TestLiesOfANode: whatever a node says of itself, the others stay what they are, and the problem names it. The liar's name
-// comes first, so that no order by name helps.
+// TestLiesOfANode: whatever a node says of itself, the others stay what they are, and the problem
+// names it. The liar's name comes first, so that no order by name helps.
 func TestLiesOfANode(t *testing.T) {
 	ranges := func(list ...string) func(*corev1.Node) { return func(n *corev1.Node) { n.Spec.PodCIDRs = list } }
 	const hosts = "metadata.annotations[" + cluster.AnnotationHostCIDRs + "]"
@@ -72,7 +72,8 @@ func TestLiesOfANode(t *testing.T) {
 	}
 }
 
-// TestPodOfAnotherNode: a kubelet writes the status of its Pods; one with an address of another node is not believed.
+// TestPodOfAnotherNode: a kubelet writes the status of its Pods; one with an address of another
+// node is not believed.
 func TestPodOfAnotherNode(t *testing.T) {
 	victim := pod("victim", "b", "10.244.3.5")
 	liar := pod("liar", "a", "10.244.3.5")

@@ -10,8 +10,8 @@ import (
 	"hairpin/delta"
 )
 
-// Vetting vets the nodes of a cluster again and again: a change costs what is claimed by the nodes that changed, however many others there are. It is
-// not safe for concurrent use.
+// Vetting vets the nodes of a cluster again and again: a change costs what is claimed by the nodes
+// that changed, however many others there are. It is not safe for concurrent use.
 type Vetting struct {
 	first   string
 	subnets []ClusterSubnet
@@ -46,8 +46,9 @@ type network struct {
 	one   string // of them, if there is only one
 }
 
-// NewVetting returns a Vetting that knows no node yet, of a cluster whose pods have addresses of the subnets. The node named first, if any, keeps
-// whatever it claims: it is the caller's own. Among the others the older one keeps it.
+// NewVetting returns a Vetting that knows no node yet, of a cluster whose pods have addresses of
+// the subnets. The node named first, if any, keeps whatever it claims: it is the caller's own.
+// Among the others the older one keeps it.
 func NewVetting(first string, subnets []ClusterSubnet) *Vetting {
 	return &Vetting{
 		first: first, subnets: subnets, of: map[string]*nodeClaims{}, last: &Vetted{},
@@ -56,8 +57,8 @@ func NewVetting(first string, subnets []ClusterSubnet) *Vetting {
 	}
 }
 
-// Vet takes all nodes, sorted by name, and gives which of their claims are accepted and what of that is otherwise than the last time. Later calls
-// change neither.
+// Vet takes all nodes, sorted by name, and gives which of their claims are accepted and what of
+// that is otherwise than the last time. Later calls change neither.
 func (t *Vetting) Vet(nodes []*Node) (*Vetted, VettedChanges) {
 	t.changes, t.again = VettedChanges{Hosts: map[netip.Addr]string{}, ranges: map[netip.Prefix]string{}}, map[string]bool{}
 	c := Compare(t.nodes, nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
@@ -277,8 +278,9 @@ func (t *Vetting) judgeClaims(c *nodeClaims) []Problem {
 	return append(p.problems.List(), c.overlaps...)
 }
 
-// judgeHosts decides which other addresses of a node are accepted: the private ones (RFC 1918, RFC 4193), those in the network of an InternalIP,
-// and those in a network that another node has as well. Otherwise a node could claim any address in the world.
+// judgeHosts decides which other addresses of a node are accepted: the private ones (RFC 1918, RFC
+// 4193), those in the network of an InternalIP, and those in a network that another node has as
+// well. Otherwise a node could claim any address in the world.
 func (t *Vetting) judgeHosts(c *nodeClaims) []Problem {
 	var untrusted Problems
 	t.dropHosts(c)
@@ -320,7 +322,8 @@ func (n *Node) networks() (list []netip.Prefix) {
 	return list
 }
 
-// hasInternalIPIn reports whether an InternalIP of the node is in a network that is no wider than a site's.
+// hasInternalIPIn reports whether an InternalIP of the node is in a network that is no wider than a
+// site's.
 func (n *Node) hasInternalIPIn(network netip.Prefix) bool {
 	const site4, site6 = 16, 48
 	if a := network.Addr(); a.Is4() && network.Bits() < site4 || a.Is6() && network.Bits() < site6 {
@@ -370,7 +373,8 @@ type seats[K comparable] struct {
 
 func newSeats[K comparable]() seats[K] { return seats[K]{map[K]*Node{}, map[K][]*Node{}} }
 
-// put lets a node claim something, once or more often. It names those for which that changes who has it.
+// put lets a node claim something, once or more often. It names those for which that changes who
+// has it.
 func (s *seats[K]) put(k K, n *Node, order func(a, b *Node) int) (moved []*Node) {
 	switch first := s.first[k]; {
 	case first == nil:

@@ -15,7 +15,8 @@ import (
 	"hairpin/cluster"
 )
 
-// accepted says in one pass over all nodes what a Vetting keeps up to date: which nodes are rejected, and whose each address is.
+// accepted says in one pass over all nodes what a Vetting keeps up to date: which nodes are
+// rejected, and whose each address is.
 func accepted(nodes []*cluster.Node, first string, config *cluster.Config) (rejected []string, hosts map[netip.Addr]string) {
 	byAge := slices.SortedFunc(slices.Values(nodes), func(a, b *cluster.Node) int {
 		switch first {
@@ -93,7 +94,8 @@ func claiming(t *rapid.T, name string) *cluster.Node {
 	return n
 }
 
-// TestVettingIsVet: however the nodes became what they are, the same is accepted, and what a Vetting says has changed is the difference.
+// TestVettingIsVet: however the nodes became what they are, the same is accepted, and what a
+// Vetting says has changed is the difference.
 func TestVettingIsVet(t *testing.T) {
 	config := cluster.DefaultConfig()
 	rapid.Check(t, func(t *rapid.T) {
@@ -147,7 +149,8 @@ func TestVettingIsVet(t *testing.T) {
 	})
 }
 
-// BenchmarkVetting lets a node join a thousand and leave them; beside it stands vetting all of them.
+// BenchmarkVetting lets a node join a thousand and leave them; beside it stands vetting all of
+// them.
 func BenchmarkVetting(b *testing.B) {
 	config := cluster.DefaultConfig()
 	var objects []any

@@ -80,8 +80,8 @@ func (a *attachment) outside(subnets []netip.Prefix) error {
 	return nil
 }
 
-// make makes an attachment, in place of what there is of the pod and of the sandbox: OVN binds a logical port to one
-// interface only.
+// make makes an attachment, in place of what there is of the pod and of the sandbox: OVN binds a
+// logical port to one interface only.
 func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string, f Facts) (*current.Result, *types.Error) {
 	for _, old := range s.alloc.attachments(s.ovs.View()) {
 		if old.pod == a.pod || old.key() == a.key() {
@@ -126,7 +126,8 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	if err := plug(a, sandbox, f.wiring()); err != nil {
 		return nil, errInternal("interface of "+a.pod.String(), err)
 	}
-	// Also for a caller that went away: the clean-up looks for the row in the View, and must not look before it is there.
+	// Also for a caller that went away: the clean-up looks for the row in the View, and must not
+	// look before it is there.
 	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
 	defer cancel()
 	if err := s.transact(inserting, a.insert(f.Bridge)...); err != nil {

@@ -15,8 +15,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// allocator allocates the node's pod addresses: it knows those in Interface rows, and those reserved for
-// attachments whose rows are not written yet.
+// allocator allocates the node's pod addresses: it knows those in Interface rows, and those
+// reserved for attachments whose rows are not written yet.
 type allocator struct {
 	node string
 
@@ -28,8 +28,8 @@ type allocator struct {
 	last     map[cluster.Family]netip.Addr
 }
 
-// entry is an attachment. While the row does not change what plan must know, pod stays the same pointer: plan compares
-// by it.
+// entry is an attachment. While the row does not change what plan must know, pod stays the same
+// pointer: plan compares by it.
 type entry struct {
 	row *ovsdb.Interface // nil when reserved or lost
 	attachment
@@ -103,8 +103,8 @@ func (b *allocator) withoutRow(v ovsdb.View) []entry {
 	return slices.Collect(maps.Values(b.lost))
 }
 
-// restore adopts an attachment that is recorded on a link and has no row. It does not if the pod, or one of its addresses, has
-// another attachment by now.
+// restore adopts an attachment that is recorded on a link and has no row. It does not if the pod,
+// or one of its addresses, has another attachment by now.
 func (b *allocator) restore(v ovsdb.View, a *attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,8 +147,9 @@ func (b *allocator) attachments(v ovsdb.View) []entry {
 	return list
 }
 
-// pods lists the pods that have a row, a lost one included, or a reservation. If a pod has both, the reservation counts. One that is being deleted is
-// not among them: its flows go at once with its port, not in a second step.
+// pods lists the pods that have a row, a lost one included, or a reservation. If a pod has both,
+// the reservation counts. One that is being deleted is not among them: its flows go at once with
+// its port, not in a second step.
 func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,7 +168,8 @@ func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	return list
 }
 
-// reserve reserves one address of each subnet for the attachment. They are in use until drop, or as long as the row exists.
+// reserve reserves one address of each subnet for the attachment. They are in use until drop, or as
+// long as the row exists.
 func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,8 +197,8 @@ func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix)
 	return nil
 }
 
-// loadLast reads the most recently allocated addresses from the integration bridge's row, unless they are known already. The
-// caller holds mu.
+// loadLast reads the most recently allocated addresses from the integration bridge's row, unless
+// they are known already. The caller holds mu.
 func (b *allocator) loadLast(v ovsdb.View) {
 	if len(b.last) > 0 {
 		return
@@ -228,8 +230,8 @@ func (b *allocator) isReserved(host string) bool {
 	return ok
 }
 
-// has reports whether a host end belongs to an attachment. The view is read second: a reservation ends once the row is
-// in it.
+// has reports whether a host end belongs to an attachment. The view is read second: a reservation
+// ends once the row is in it.
 func (b *allocator) has(view func() ovsdb.View, host string) bool {
 	if b.isReserved(host) {
 		return true

@@ -12,8 +12,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// Keys of an Interface's external_ids. They are those of OVN-Kubernetes where it has them; iface-id, iface-id-ver and
-// ovn-installed are OVN's.
+// Keys of an Interface's external_ids. They are those of OVN-Kubernetes where it has them;
+// iface-id, iface-id-ver and ovn-installed are OVN's.
 const (
 	keyIfaceID     = "iface-id"
 	keyIfaceIDVer  = "iface-id-ver"
@@ -30,7 +30,8 @@ const (
 	keyInstalledAt = "ovn-installed-ts"
 )
 
-// keyLast is the key of the integration bridge's external_ids with the addresses that were given most recently.
+// keyLast is the key of the integration bridge's external_ids with the addresses that were given
+// most recently.
 const keyLast = "k8s.ovn.org/last-pod-ips"
 
 // attachment is one interface of one sandbox, as its Interface row tells.
@@ -47,8 +48,8 @@ type attachment struct {
 	hostPorts string         // runtimeConfig.portMappings of its ADD, compact JSON; empty = none
 }
 
-// newHostName returns a name for the host's end of a pod's veth pair, of 15 characters. It is never used again: Open vSwitch
-// does not notice when a device is replaced by another of the same name.
+// newHostName returns a name for the host's end of a pod's veth pair, of 15 characters. It is never
+// used again: Open vSwitch does not notice when a device is replaced by another of the same name.
 func newHostName() string {
 	digits := make([]byte, 4)
 	_, _ = rand.Read(digits) // never fails (crypto/rand)
@@ -89,8 +90,9 @@ func (a *attachment) toPod(node string) *cluster.Pod {
 	return p
 }
 
-// ids returns the external_ids of the Interface row. OVN binds the port only when its row in the Northbound database has the
-// same iface-id-ver, which holds the addresses: so ovn-installed never speaks of the flows of an earlier sandbox.
+// ids returns the external_ids of the Interface row. OVN binds the port only when its row in the
+// Northbound database has the same iface-id-ver, which holds the addresses: so ovn-installed never
+// speaks of the flows of an earlier sandbox.
 func (a *attachment) ids() map[string]string {
 	p := a.toPod("")
 	ids := map[string]string{
@@ -117,7 +119,8 @@ func (a *attachment) insert(bridge string) []ovsdb.Op {
 			Where("name", "==", claims.IntegrationBridge))
 }
 
-// bound says why the attachment's port is not what it must be; nil when it is. On OVN's bridge OVN has bound it then, and installed the flows.
+// bound says why the attachment's port is not what it must be; nil when it is. On OVN's bridge OVN
+// has bound it then, and installed the flows.
 func (a *attachment) bound(row *ovsdb.Interface, bridge string) error {
 	for key, want := range a.ids() {
 		if have := row.ExternalIDs[key]; have != want {

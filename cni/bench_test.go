@@ -38,8 +38,8 @@ func newByHand(b *testing.B, n *lab.Node) *byHand {
 	return h
 }
 
-// bind makes a port of the node switch, a veth pair, and the interface on br-int, and waits until ovn-controller says that
-// its flows are installed: OVN's own time.
+// bind makes a port of the node switch, a veth pair, and the interface on br-int, and waits until
+// ovn-controller says that its flows are installed: OVN's own time.
 func (h *byHand) bind(i int) time.Duration {
 	ctx, cancel := context.WithTimeout(h.b.Context(), 30*time.Second)
 	defer cancel()
@@ -98,8 +98,9 @@ func (h *byHand) unbind(i int) {
 	}))
 }
 
-// BenchmarkAdd takes the time of `hairpin cni` ADD, from the start of the process to its end, on a node of each engine with 1 000 Services,
-// beside OVN's own time to bind a port by hand, in turn. goal: at most 100 ms more, and no engine slower than ovn.
+// BenchmarkAdd takes the time of `hairpin cni` ADD, from the start of the process to its end, on a
+// node of each engine with 1 000 Services, beside OVN's own time to bind a port by hand, in turn.
+// goal: at most 100 ms more, and no engine slower than ovn.
 func BenchmarkAdd(b *testing.B) {
 	w := newWorld(b)
 	endpoints := []netip.Addr{netip.MustParseAddr("10.244.9.9"), netip.MustParseAddr("fd00:10:244:9::9")}

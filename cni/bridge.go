@@ -10,13 +10,15 @@ import (
 	"hairpin/ovsdb"
 )
 
-// Pods' ports are on OVN's bridge, or on claims.ServiceBridge, whose flows the agent writes. There OVN says nothing of a pod; the agent does.
+// Pods' ports are on OVN's bridge, or on claims.ServiceBridge, whose flows the agent writes. There
+// OVN says nothing of a pod; the agent does.
 
 // errNotReached is why an attachment on claims.ServiceBridge waits.
 var errNotReached = errors.New("its flows are not written, or OVN does not know it")
 
-// Reached says which pods on claims.ServiceBridge can be reached, by the UUIDs of their ports' Interface rows: their flows
-// are written, and OVN's flows lead to them. The map must not be changed afterwards.
+// Reached says which pods on claims.ServiceBridge can be reached, by the UUIDs of their ports'
+// Interface rows: their flows are written, and OVN's flows lead to them. The map must not be
+// changed afterwards.
 func (s *Server) Reached(rows map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,7 +29,8 @@ func (s *Server) Reached(rows map[string]bool) {
 	s.reachedTurn.Notify()
 }
 
-// untilReached waits until Reached says that a port can be reached, by the row that the port has now.
+// untilReached waits until Reached says that a port can be reached, by the row that the port has
+// now.
 func (s *Server) untilReached(ctx context.Context, port string) error {
 	for {
 		turn := s.reachedTurn.Next()
@@ -83,7 +86,8 @@ func (s *Server) strays(v ovsdb.View) (list []stray) {
 	return list
 }
 
-// Astray reports whether pods' ports are on another bridge than they must be, as after a change of the engine that serves them.
+// Astray reports whether pods' ports are on another bridge than they must be, as after a change of
+// the engine that serves them.
 func (s *Server) Astray() bool { return len(s.strays(s.ovs.View())) > 0 }
 
 // Move moves them, in one transaction: each keeps its rows, and gets another number.

@@ -13,7 +13,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// check compares an attachment with what it was made as: its rows, its devices, and the result of its ADD.
+// check compares an attachment with what it was made as: its rows, its devices, and the result of
+// its ADD.
 func (s *Server) check(r request, key string) *types.Error {
 	conf, cniErr := parseConf(r.Config)
 	if cniErr != nil {
@@ -59,7 +60,8 @@ func (s *Server) find(key string) (attachment, *ovsdb.Interface) {
 	return attachment{}, nil
 }
 
-// compare compares the attachment's addresses with those that ADD returned: the runtime must hand that to CHECK.
+// compare compares the attachment's addresses with those that ADD returned: the runtime must hand
+// that to CHECK.
 func (a *attachment) compare(conf netConf) *types.Error {
 	if conf.RawPrevResult == nil {
 		return errInvalidConf("CHECK without prevResult")

@@ -1,11 +1,13 @@
-// Package cni gives pods their network. It has the CNI plugin that the container runtime runs, and the node agent's half, which does
-// the work.
+// Package cni gives pods their network. It has the CNI plugin that the container runtime runs, and
+// the node agent's half, which does the work.
 //
-// The plugin (Main) only hands its request to the agent over a unix socket. The agent (Server) keeps no state of its
-// own: a pod's addresses are written on its Open vSwitch Interface row, which survives restarts, so the rows
-// always match what is in use. ADD returns when OVN has installed the pod's flows: from then on it is reachable.
+// The plugin (Main) only hands its request to the agent over a unix socket. The agent (Server)
+// keeps no state of its own: a pod's addresses are written on its Open vSwitch Interface row, which
+// survives restarts, so the rows always match what is in use. ADD returns when OVN has installed
+// the pod's flows: from then on it is reachable.
 //
-// Protocol: CNI 1.1 (ADD, DEL, CHECK, STATUS, GC, VERSION), https://www.cni.dev/docs/spec/. docs/design/cni.md is for users.
+// Protocol: CNI 1.1 (ADD, DEL, CHECK, STATUS, GC, VERSION), https://www.cni.dev/docs/spec/.
+// docs/design/cni.md is for users.
 package cni
 
 import (
@@ -63,7 +65,8 @@ func parseConf(text []byte) (netConf, *types.Error) {
 	return c, nil
 }
 
-// errDamaged is the code of a CHECK that found something missing; codes from 100 on are the plugin's own.
+// errDamaged is the code of a CHECK that found something missing; codes from 100 on are the
+// plugin's own.
 const errDamaged uint = 100
 
 func errInvalidEnv(format string, args ...any) *types.Error {

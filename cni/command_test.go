@@ -291,8 +291,8 @@ func badInput(t *testing.T, w *world, n *lab.Node) {
 	sh(t, n, "ip -n "+s.netns()+" link show x") // it is not ours
 }
 
-// pluginKilled kills the plugin in the middle of an ADD, as a runtime does whose time is up: the agent cleans up, and the
-// next ADD of the pod works.
+// pluginKilled kills the plugin in the middle of an ADD, as a runtime does whose time is up: the
+// agent cleans up, and the next ADD of the pod works.
 func pluginKilled(t *testing.T, w *world, n *lab.Node) {
 	freeze(t, n, lab.Controller)
 	s := w.sandbox(n, "web")

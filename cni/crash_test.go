@@ -13,8 +13,9 @@ import (
 	"hairpin/lab"
 )
 
-// TestAgentIsKilled kills the agent at several points of an ADD. The kubelet gives up on that sandbox and tries again
-// with a new one: it works, and nothing of the old one is left. Where the plugin still waits, its own ADD works.
+// TestAgentIsKilled kills the agent at several points of an ADD. The kubelet gives up on that
+// sandbox and tries again with a new one: it works, and nothing of the old one is left. Where the
+// plugin still waits, its own ADD works.
 func TestAgentIsKilled(t *testing.T) { engines(t, agentIsKilled) }
 
 func agentIsKilled(t *testing.T, engine string) {
@@ -129,7 +130,8 @@ func TestAgentIsAway(t *testing.T) {
 	third.del()
 }
 
-// TestReboot ends everything on a node but its disk: Open vSwitch's database still has the pods of before.
+// TestReboot ends everything on a node but its disk: Open vSwitch's database still has the pods of
+// before.
 func TestReboot(t *testing.T) { engines(t, reboot) }
 
 func reboot(t *testing.T, engine string) {
@@ -172,7 +174,8 @@ func reboot(t *testing.T, engine string) {
 	consistent(t, n, next)
 }
 
-// turnAway stands in for the agent: it lets so many plugins in and ends without an answer, as an agent does that dies.
+// turnAway stands in for the agent: it lets so many plugins in and ends without an answer, as an
+// agent does that dies.
 func turnAway(t testing.TB, n *lab.Node, plugins int) {
 	t.Helper()
 	path := n.Path("/run/hairpin/cni.sock")

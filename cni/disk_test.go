@@ -68,8 +68,8 @@ func ovsContainer(t testing.TB, n *lab.Node) {
 	must(t, n.StartDaemon(t.Context(), "ovs", "unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "/usr/local/lib/hairpin/ovs"))
 }
 
-// TestFullDisk: an upgrade of Open vSwitch finds no room to convert its database, not the first time nor when it is started again. All
-// pods have their network when there is room.
+// TestFullDisk: an upgrade of Open vSwitch finds no room to convert its database, not the first
+// time nor when it is started again. All pods have their network when there is room.
 func TestFullDisk(t *testing.T) {
 	w, n := single(t)
 	pods := residents(t, w, n, "one", "two", "three")
@@ -106,7 +106,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestLostRows takes the rows of running pods away, each time in another way. They are made again of what stands on the links.
+// TestLostRows takes the rows of running pods away, each time in another way. They are made again
+// of what stands on the links.
 func TestLostRows(t *testing.T) { engines(t, lostRows) }
 
 func lostRows(t *testing.T, engine string) {

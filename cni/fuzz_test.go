@@ -9,7 +9,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// FuzzAttachment: whatever somebody writes into an Interface's external_ids, what is understood is understood again.
+// FuzzAttachment: whatever somebody writes into an Interface's external_ids, what is understood is
+// understood again.
 func FuzzAttachment(f *testing.F) {
 	good := attachment{network: "hairpin", sandbox: "0123", ifName: "eth0", uid: "u", mac: [6]byte{2, 1, 2, 3, 4, 5}}
 	good.pod.Namespace, good.pod.Name = "default", "web"

@@ -15,7 +15,8 @@ import (
 	"hairpin/retry"
 )
 
-// health is what is wrong with the pods that there are, and why others cannot be added although the agent is ready.
+// health is what is wrong with the pods that there are, and why others cannot be added although the
+// agent is ready.
 type health struct {
 	unwritable error                // why Open vSwitch's database cannot be written
 	missing    map[string]time.Time // host's ends of pods that are gone, and since when
@@ -23,7 +24,8 @@ type health struct {
 }
 
 const (
-	// goneFor is how long the host's end of a pod must be gone: the runtime removes a pod's namespace and asks for DEL.
+	// goneFor is how long the host's end of a pod must be gone: the runtime removes a pod's
+	// namespace and asks for DEL.
 	goneFor = 5 * time.Second
 	// probePause is the time between attempts to write a database that could not be written.
 	probePause = 2 * time.Second
@@ -33,11 +35,12 @@ const (
 	sizeOfRow = 4096
 )
 
-// keyProbe is the external_ids key of Open_vSwitch that is written to find out whether the database can be.
+// keyProbe is the external_ids key of Open_vSwitch that is written to find out whether the database
+// can be.
 const keyProbe = "hairpin-probe"
 
-// transact writes to Open vSwitch's database, and notes whether it can be written: a full disk fails each write until
-// there is space.
+// transact writes to Open vSwitch's database, and notes whether it can be written: a full disk
+// fails each write until there is space.
 func (s *Server) transact(ctx context.Context, ops ...ovsdb.Op) error {
 	_, err := s.ovs.Transact(ctx, ops...)
 	s.noteWrite(err)
@@ -86,16 +89,17 @@ func (s *Server) tryWrite(ctx context.Context) {
 	}
 }
 
-// probe repeats a failed write until it succeeds or ctx ends. A runtime that reads STATUS adds no pods meanwhile, so no ADD would
-// notice that the database can be written again.
+// probe repeats a failed write until it succeeds or ctx ends. A runtime that reads STATUS adds no
+// pods meanwhile, so no ADD would notice that the database can be written again.
 func (s *Server) probe(ctx context.Context) {
 	retry.Every(ctx, probePause, func() { s.tryWrite(ctx) })
 }
 
-// CheckLinks checks the host's ends of the pods' veth pairs. It sets up an interface that is down, and reports a deleted one as a
-// problem. It must be called when links change.
+// CheckLinks checks the host's ends of the pods' veth pairs. It sets up an interface that is down,
+// and reports a deleted one as a problem. It must be called when links change.
 func (s *Server) CheckLinks() {
-	// The rows before the devices: an attachment has a device before it has a row, and DEL removes the row first.
+	// The rows before the devices: an attachment has a device before it has a row, and DEL removes
+	// the row first.
 	rows := s.alloc.attachments(s.ovs.View())
 	ends, err := hostEnds()
 	if err != nil {
@@ -127,7 +131,8 @@ func (s *Server) CheckLinks() {
 	s.health.missing = missing
 }
 
-// Problems are those of the node with pods: why none can be added, and which have lost their interface or host ports.
+// Problems are those of the node with pods: why none can be added, and which have lost their
+// interface or host ports.
 func (s *Server) Problems() (list []cluster.Problem) {
 	pods := map[string]string{}
 	for _, a := range s.alloc.attachments(s.ovs.View()) {

@@ -11,8 +11,8 @@ import (
 	"hairpin/lab"
 )
 
-// TestHealth: STATUS and the agent's status report that no pod can be added, and which pods have lost their interface. An interface
-// that is set down is set up again.
+// TestHealth: STATUS and the agent's status report that no pod can be added, and which pods have
+// lost their interface. An interface that is set down is set up again.
 func TestHealth(t *testing.T) {
 	w, n := single(t)
 	pods := residents(t, w, n, "one", "two")

@@ -21,13 +21,13 @@ import (
 	"hairpin/retry"
 )
 
-// The runtime calls the plugin portmap after ours. Its rules are in nft tables that are not ours, and another
-// program that flushes nft's ruleset removes them. The agent restores them with the same plugin, from the
-// mappings that it has recorded on the pod's row.
+// The runtime calls the plugin portmap after ours. Its rules are in nft tables that are not ours,
+// and another program that flushes nft's ruleset removes them. The agent restores them with the
+// same plugin, from the mappings that it has recorded on the pod's row.
 
 const (
-	// hostPortsPause is the time from a change of portmap's rules to their check: the runtime calls portmap
-	// some milliseconds after our ADD, and some before our DEL.
+	// hostPortsPause is the time from a change of portmap's rules to their check: the runtime calls
+	// portmap some milliseconds after our ADD, and some before our DEL.
 	hostPortsPause = time.Second
 	// hostPortsTime limits one run of portmap.
 	hostPortsTime = 5 * time.Second
@@ -111,8 +111,9 @@ func (s *Server) restoreHostPorts(ctx context.Context, key string) error {
 	return nil
 }
 
-// unmapHostPorts removes the host ports of an attachment that is being removed. The runtime has done so before
-// DEL, but not before the ADD of another sandbox of the pod, and they may have been restored since.
+// unmapHostPorts removes the host ports of an attachment that is being removed. The runtime has
+// done so before DEL, but not before the ADD of another sandbox of the pod, and they may have been
+// restored since.
 func (s *Server) unmapHostPorts(ctx context.Context, host string) {
 	for row := range ovsdb.Rows[ovsdb.Interface](s.ovs.View()) {
 		if a := parseAttachment(row); a.host == host && a.hostPorts != "" {

@@ -15,8 +15,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// TestHostPorts: host ports of pods come back after `nft flush ruleset`, go with the pod, and are reported
-// where they cannot come back.
+// TestHostPorts: host ports of pods come back after `nft flush ruleset`, go with the pod, and are
+// reported where they cannot come back.
 func TestHostPorts(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("node-a.yaml", nodeManifest(1, usualCIDRs(1)))

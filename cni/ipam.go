@@ -6,15 +6,15 @@ import (
 	"net/netip"
 )
 
-// firstPod is the offset of the first pod address in a node's subnet: .0 is the network, .1 the router, .2 the
-// management port.
+// firstPod is the offset of the first pod address in a node's subnet: .0 is the network, .1 the
+// router, .2 the management port.
 const firstPod = 3
 
 // errFull tells that a subnet has no free address.
 var errFull = errors.New("no free address")
 
-// nextAddress returns an address of the subnet that is not in use, the first after last, so that an address rests before
-// another pod gets it. The broadcast address of IPv4 is never given.
+// nextAddress returns an address of the subnet that is not in use, the first after last, so that an
+// address rests before another pod gets it. The broadcast address of IPv4 is never given.
 func nextAddress(subnet netip.Prefix, last netip.Addr, used map[netip.Addr]bool) (netip.Addr, error) {
 	first := subnet.Masked().Addr()
 	for range firstPod {

@@ -22,8 +22,8 @@ func small(t *rapid.T) netip.Prefix {
 	return netip.PrefixFrom(netip.MustParseAddr(a), rapid.IntRange(121, 126).Draw(t, "bits")).Masked()
 }
 
-// usable lists the addresses that pods may have, as the documents say: not the network's, the router's, the management
-// port's, nor IPv4's broadcast.
+// usable lists the addresses that pods may have, as the documents say: not the network's, the
+// router's, the management port's, nor IPv4's broadcast.
 func usable(subnet netip.Prefix) []netip.Addr {
 	var all []netip.Addr
 	for a := subnet.Addr(); subnet.Contains(a); a = a.Next() {
@@ -35,8 +35,8 @@ func usable(subnet netip.Prefix) []netip.Addr {
 	return all[min(3, len(all)):]
 }
 
-// Whatever is in use and was given last: the next address is usable and free, and the first such one after last, around
-// the subnet. There is none only when all are in use.
+// Whatever is in use and was given last: the next address is usable and free, and the first such
+// one after last, around the subnet. There is none only when all are in use.
 func TestNextAddress(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		subnet := small(t)
@@ -67,7 +67,8 @@ func TestNextAddress(t *testing.T) {
 	})
 }
 
-// Pods come and go: no two have the same address, and an address that was given back rests while others are free.
+// Pods come and go: no two have the same address, and an address that was given back rests while
+// others are free.
 func TestAddressesRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		subnet := small(t)

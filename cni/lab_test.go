@@ -167,7 +167,8 @@ func singleWith(t testing.TB, engine string) (*world, *lab.Node) {
 	return w, n
 }
 
-// netconf is the network configuration for the plugin of a node that runs outside of it: only the socket is the node's.
+// netconf is the network configuration for the plugin of a node that runs outside of it: only the
+// socket is the node's.
 func netconf(n *lab.Node) map[string]any {
 	return map[string]any{"cniVersion": "1.1.0", "name": "hairpin", "type": "hairpin", "runDir": n.Path("/run/hairpin")}
 }
@@ -312,7 +313,8 @@ func (w *world) bridge() string {
 	return claims.IntegrationBridge
 }
 
-// knownToOVN reads the IPv4 addresses of pods that OVN has, behind one port of all or each of its own.
+// knownToOVN reads the IPv4 addresses of pods that OVN has, behind one port of all or each of its
+// own.
 func knownToOVN(t testing.TB, n *lab.Node) []string {
 	t.Helper()
 	var list []string

@@ -16,8 +16,8 @@ import (
 // wiring is how an attachment's veth pair is set up.
 type wiring struct {
 	mtu int // bytes, of both ends
-	// userspace: the host's end is read by a userspace switch, which looks at packets, not at the kernel's notes about
-	// them: checksums must be in the packets.
+	// userspace: the host's end is read by a userspace switch, which looks at packets, not at the
+	// kernel's notes about them: checksums must be in the packets.
 	userspace bool
 	// tso: that switch reads the kernel's notes of checksums and TCP segments, and no others.
 	tso bool
@@ -44,9 +44,9 @@ func plug(a *attachment, sandbox ns.NetNS, w wiring) error {
 	return nil
 }
 
-// hostEnd makes the host's end ready for Open vSwitch, and deaf otherwise: on the userspace datapath the kernel's own
-// stack sees every frame of the pod, too. It drops frames to the router's MAC by itself; ARP and
-// neighbor discovery it would answer for anybody.
+// hostEnd makes the host's end ready for Open vSwitch, and deaf otherwise: on the userspace
+// datapath the kernel's own stack sees every frame of the pod, too. It drops frames to the router's
+// MAC by itself; ARP and neighbor discovery it would answer for anybody.
 func hostEnd(a *attachment, w wiring) error {
 	link, err := netlink.LinkByName(a.host)
 	if err != nil {
@@ -114,8 +114,9 @@ func (w wiring) offload(name string) error {
 	return err
 }
 
-// understood are the features of a veth that ovs-vswitchd understands with userspace-tso-enable, and those it does not: it drops or
-// corrupts UDP and SCTP to be segmented, what is in a tunnel of the pod, and SCTP without its checksum.
+// understood are the features of a veth that ovs-vswitchd understands with userspace-tso-enable,
+// and those it does not: it drops or corrupts UDP and SCTP to be segmented, what is in a tunnel of
+// the pod, and SCTP without its checksum.
 func understood() map[string]bool {
 	on := map[string]bool{"tx-checksum-ip-generic": true, "tx-tcp-segmentation": true, "tx-tcp6-segmentation": true}
 	for _, f := range []string{

@@ -14,7 +14,8 @@ import (
 // netnsDir is where container runtimes keep the network namespaces of pods.
 const netnsDir = "/run/netns"
 
-// Netns returns the path of a pod's network namespace: that of netnsDir at the other end of the pod's veth pair.
+// Netns returns the path of a pod's network namespace: that of netnsDir at the other end of the
+// pod's veth pair.
 func (s *Server) Netns(pod cluster.Owner) (string, error) {
 	for _, e := range s.alloc.attachments(s.ovs.View()) {
 		if e.pod != pod {

@@ -13,8 +13,9 @@ import (
 // namespaces is where container runtimes have the network namespaces of sandboxes.
 const namespaces = "/run/netns"
 
-// offload gives pairs that there are the offloads of new ones: ovs-vswitchd may have been started with userspace-tso-enable, or
-// without. In a pair whose sandbox is not found, they stay as they are.
+// offload gives pairs that there are the offloads of new ones: ovs-vswitchd may have been started
+// with userspace-tso-enable, or without. In a pair whose sandbox is not found, they stay as they
+// are.
 func (s *Server) offload(rows []entry, ends map[string]netlink.Link) error {
 	s.mu.Lock()
 	w := s.facts.wiring()

@@ -15,8 +15,9 @@ import (
 	"hairpin/lab"
 )
 
-// TestOffloadsFollowTheSwitch: Open vSwitch is started with TSO, and without again. Pods that run then, and new ones, give it checksums and
-// segments as it takes them: what they send arrives, in both families, whole.
+// TestOffloadsFollowTheSwitch: Open vSwitch is started with TSO, and without again. Pods that run
+// then, and new ones, give it checksums and segments as it takes them: what they send arrives, in
+// both families, whole.
 func TestOffloadsFollowTheSwitch(t *testing.T) {
 	w, n := single(t)
 	if n.Datapath() != "netdev" {

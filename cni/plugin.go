@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// requestTimeout is how long the plugin waits for the agent's answer; the kubelet's timeout is longer.
+	// requestTimeout is how long the plugin waits for the agent's answer; the kubelet's timeout is
+	// longer.
 	requestTimeout = 90 * time.Second
-	// agentTimeout is how long the agent may be down, as during a restart, before the plugin gives up.
+	// agentTimeout is how long the agent may be down, as during a restart, before the plugin gives
+	// up.
 	agentTimeout = 10 * time.Second
 	// retryPause is the pause between two attempts to reach the agent.
 	retryPause = 20 * time.Millisecond
@@ -33,8 +35,8 @@ func supported() version.PluginInfo {
 	return version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 }
 
-// Main runs the plugin: parameters from the environment and standard input, the result on standard output. about is
-// printed on standard error if there is no CNI_COMMAND.
+// Main runs the plugin: parameters from the environment and standard input, the result on standard
+// output. about is printed on standard error if there is no CNI_COMMAND.
 func Main(about string) {
 	call := func(command string) func(*skel.CmdArgs) error {
 		return func(a *skel.CmdArgs) error { return forward(command, a) }
@@ -62,8 +64,9 @@ func forward(command string, a *skel.CmdArgs) error {
 	return types.PrintResult(r, conf.CNIVersion)
 }
 
-// ask sends a request to the agent, and repeats it if the agent goes away: all commands can be repeated, so the kubelet does
-// not notice a restart of the agent. STATUS is sent once: it is about now.
+// ask sends a request to the agent, and repeats it if the agent goes away: all commands can be
+// repeated, so the kubelet does not notice a restart of the agent. STATUS is sent once: it is about
+// now.
 func ask(runDir string, r request) ([]byte, error) {
 	body, err := json.Marshal(r)
 	if err != nil {

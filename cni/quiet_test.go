@@ -109,9 +109,10 @@ func datagram(port uint16, id byte) []byte {
 	return b
 }
 
-// TestKernelIsQuiet sends what the host's kernel could hear on the pod's interface, though the switch alone is there for
-// it: the kernel sees every frame of a userspace switch's ports. The host answers pings of broadcasts here, and has a
-// server on all its addresses. Broadcasts reach it through the switch and the management port, once.
+// TestKernelIsQuiet sends what the host's kernel could hear on the pod's interface, though the
+// switch alone is there for it: the kernel sees every frame of a userspace switch's ports. The host
+// answers pings of broadcasts here, and has a server on all its addresses. Broadcasts reach it
+// through the switch and the management port, once.
 func TestKernelIsQuiet(t *testing.T) {
 	w, n := single(t)
 	if n.Datapath() != "netdev" {
@@ -148,7 +149,8 @@ func TestKernelIsQuiet(t *testing.T) {
 		p.send(to.mac, unix.ETH_P_IP, ipv4(unix.IPPROTO_UDP, ip("0.0.0.0"), to.ip, datagram(listens, byte(i+100))))
 	}
 	arp, pings := answers(t, p.received(2*time.Second), own)
-	// OVN's router answers for itself and for the management port. Who answers for the host is the host, there.
+	// OVN's router answers for itself and for the management port. Who answers for the host is the
+	// host, there.
 	mp0 := "0a:58:0a:f4:01:02"
 	want := map[string]string{"10.244.1.1": "0a:58:0a:f4:01:01", "10.244.1.2": mp0, host.String(): mp0}
 	if fmt.Sprint(arp) != fmt.Sprint(want) {
@@ -162,7 +164,8 @@ func TestKernelIsQuiet(t *testing.T) {
 	}
 }
 
-// answers sorts what came: who answered ARP for which address, and pings by identifier. Nothing may come from the host's end.
+// answers sorts what came: who answered ARP for which address, and pings by identifier. Nothing may
+// come from the host's end.
 func answers(t *testing.T, frames [][]byte, own net.HardwareAddr) (arp map[string]string, pings map[byte]int) {
 	t.Helper()
 	arp, pings = map[string]string{}, map[byte]int{}

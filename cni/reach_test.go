@@ -61,10 +61,11 @@ type way struct {
 	port  uint16
 }
 
-// TestReachableWhenAddReturns adds pods, and at once sends packets from and to each: from the host, from a pod of the
-// node, from a pod on another node, through a ClusterIP, and the other way. No packet may be lost, not the very first
-// either; another way is the first of each pod. A way that lacks a flow fails for half of the pods; a busy machine, on
-// which a packet is late and sent again, for one or two.
+// TestReachableWhenAddReturns adds pods, and at once sends packets from and to each: from the host,
+// from a pod of the node, from a pod on another node, through a ClusterIP, and the other way. No
+// packet may be lost, not the very first either; another way is the first of each pod. A way that
+// lacks a flow fails for half of the pods; a busy machine, on which a packet is late and sent
+// again, for one or two.
 func TestReachableWhenAddReturns(t *testing.T) { engines(t, reachableWhenAddReturns) }
 
 func reachableWhenAddReturns(t *testing.T, engine string) {
@@ -130,7 +131,8 @@ func waysOf(s *sandbox, i int, a, b *lab.Node, peer, remote *sandbox) []way {
 	return list
 }
 
-// tryAll tries all ways, the one of the pod's number first, by TCP and UDP in turn. It counts packets that came late.
+// tryAll tries all ways, the one of the pod's number first, by TCP and UDP in turn. It counts
+// packets that came late.
 func tryAll(t *testing.T, s *sandbox, number int, ways []way) (late int) {
 	t.Helper()
 	failed := 0
@@ -170,9 +172,9 @@ func firstError(args ...any) error {
 	return nil
 }
 
-// TestSandboxOfTheSamePod replaces a pod's sandbox again and again, as a kubelet does after a failure, with and without
-// DEL of the old one. The new one has other addresses, and they work when ADD returns: what OVN says about the port must
-// not be about the old sandbox.
+// TestSandboxOfTheSamePod replaces a pod's sandbox again and again, as a kubelet does after a
+// failure, with and without DEL of the old one. The new one has other addresses, and they work when
+// ADD returns: what OVN says about the port must not be about the old sandbox.
 func TestSandboxOfTheSamePod(t *testing.T) { engines(t, sandboxOfTheSamePod) }
 
 func sandboxOfTheSamePod(t *testing.T, engine string) {
@@ -198,8 +200,8 @@ func sandboxOfTheSamePod(t *testing.T, engine string) {
 	consistent(t, n, old)
 }
 
-// TestOVNIsBehind holds ovn-northd while a pod's sandbox is replaced. OVN knows the pod's port already, with the addresses
-// of the old sandbox: ADD must not take the flows of those for its own.
+// TestOVNIsBehind holds ovn-northd while a pod's sandbox is replaced. OVN knows the pod's port
+// already, with the addresses of the old sandbox: ADD must not take the flows of those for its own.
 func TestOVNIsBehind(t *testing.T) { engines(t, ovnIsBehind) }
 
 func ovnIsBehind(t *testing.T, engine string) {

@@ -12,14 +12,17 @@ import (
 	"hairpin/cluster"
 )
 
-// An attachment is written on the alias of its link, too: the Open vSwitch database may be lost, by a disk that fails, while pods run.
-// The alias is there only while there is, or should be, a row. `ip link` shows it.
+// An attachment is written on the alias of its link, too: the Open vSwitch database may be lost, by
+// a disk that fails, while pods run. The alias is there only while there is, or should be, a row.
+// `ip link` shows it.
 const (
 	linkAlias = "hairpin: "
-	// longestAlias is in bytes (IFALIASZ-1); what is longer goes on in alternative names, in parts (ALTIFNAMSIZ is 128).
+	// longestAlias is in bytes (IFALIASZ-1); what is longer goes on in alternative names, in parts
+	// (ALTIFNAMSIZ is 128).
 	longestAlias, longestPart = 255, 96
-	// longestPorts is in bytes, some twenty mappings. The kernel does not list a link whose names are too long for
-	// its message. A row that is restored from a link without them has no host ports.
+	// longestPorts is in bytes, some twenty mappings. The kernel does not list a link whose names
+	// are too long for its message. A row that is restored from a link without them has no host
+	// ports.
 	longestPorts = 1024
 )
 
@@ -51,7 +54,8 @@ func parseRecord(host, text string) (attachment, bool) {
 	return a, true
 }
 
-// partPrefix is how the alternative names begin that have the i-th part of what is too long for an alias: they must differ on a host.
+// partPrefix is how the alternative names begin that have the i-th part of what is too long for an
+// alias: they must differ on a host.
 func partPrefix(host string, i int) string { return fmt.Sprintf("%s.%d.", host, i) }
 
 // readRecord returns what is written on a link; empty: nothing of ours.

@@ -15,7 +15,8 @@ import (
 	"hairpin/cluster"
 )
 
-// What is written on a link of the kernel is read from it, however long the names are, and nothing once it is erased.
+// What is written on a link of the kernel is read from it, however long the names are, and nothing
+// once it is erased.
 func TestRecordOnItsLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("links need root")

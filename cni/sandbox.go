@@ -38,8 +38,8 @@ func openSandbox(path string) (ns.NetNS, *types.Error) {
 	return sandbox, nil
 }
 
-// unplugFrom removes the veth pair whose one end is an interface of the sandbox, if the other end is one that this package
-// made: an attachment whose rows were removed by hand.
+// unplugFrom removes the veth pair whose one end is an interface of the sandbox, if the other end
+// is one that this package made: an attachment whose rows were removed by hand.
 func unplugFrom(sandbox ns.NetNS, ifName string) error {
 	var inside netlink.Link
 	err := sandbox.Do(func(ns.NetNS) (err error) {
@@ -78,7 +78,8 @@ func configure(a *attachment, w wiring) error {
 	if err := w.offload(a.ifName); err != nil {
 		return err
 	}
-	// The routes below are all that there are. A pod that says it is a router would be believed, also by one without IPv6.
+	// The routes below are all that there are. A pod that says it is a router would be believed,
+	// also by one without IPv6.
 	if err := netdev.SetSysctl("net/ipv6/conf/"+a.ifName+"/accept_ra", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -98,8 +99,9 @@ func configure(a *attachment, w wiring) error {
 	return nil
 }
 
-// activate sets the sandbox's end up, with its routes, inside the sandbox. It comes last: what a pod sent before its flows
-// are there would be dropped, and Open vSwitch would go on dropping for a while.
+// activate sets the sandbox's end up, with its routes, inside the sandbox. It comes last: what a
+// pod sent before its flows are there would be dropped, and Open vSwitch would go on dropping for a
+// while.
 func activate(a *attachment) error {
 	for _, name := range []string{"lo", a.ifName} {
 		link, err := netlink.LinkByName(name)

@@ -129,7 +129,8 @@ func serve(t testing.TB, netns string) {
 	}
 }
 
-// errSentAgain is a connection whose first packet was sent again after a second: lost, or late on a busy machine.
+// errSentAgain is a connection whose first packet was sent again after a second: lost, or late on a
+// busy machine.
 var errSentAgain = errors.New("the first packet was sent again")
 
 // get asks a server from a network namespace, once. Over UDP, nothing is sent again.
@@ -203,7 +204,8 @@ func links(t testing.TB, n *lab.Node) []string {
 	return list
 }
 
-// consistent asserts that a node has exactly these attachments: rows, devices, and addresses in OVN, none left of others.
+// consistent asserts that a node has exactly these attachments: rows, devices, and addresses in
+// OVN, none left of others.
 func consistent(t testing.TB, n *lab.Node, want ...*sandbox) {
 	t.Helper()
 	var hosts, ips []string

@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// readyTimeout is how long an ADD waits for an agent that is not ready, for example just after its start.
+	// readyTimeout is how long an ADD waits for an agent that is not ready, for example just after
+	// its start.
 	readyTimeout = 5 * time.Second
 	// serveTimeout is the time limit of a request: half of the plugin's patience.
 	serveTimeout = 45 * time.Second
@@ -36,7 +37,9 @@ type Facts struct {
 	MTU       int            // bytes
 	Userspace bool           // Open vSwitch runs the userspace datapath
 	TSO       bool           // and that with userspace-tso-enable
-	Bridge    string         // that pods' ports are on: claims.IntegrationBridge or claims.ServiceBridge; empty: not known yet
+	// that pods' ports are on: claims.IntegrationBridge or claims.ServiceBridge; empty: not known
+	// yet
+	Bridge string
 }
 
 func (f Facts) wiring() wiring { return wiring{mtu: f.MTU, userspace: f.Userspace, tso: f.TSO} }
@@ -75,8 +78,8 @@ func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 	return s
 }
 
-// Observe makes the Server call f after each request, with its duration and CNI error code, 0 for none. Call it
-// before Listen.
+// Observe makes the Server call f after each request, with its duration and CNI error code, 0 for
+// none. Call it before Listen.
 func (s *Server) Observe(f func(command string, took time.Duration, code uint)) { s.observe = f }
 
 // SetFacts sets the node's facts, and why it cannot serve pods now (empty: it can).
@@ -96,8 +99,8 @@ func (s *Server) SetFacts(f Facts, notReady string) {
 // Changed signals, coalesced, that Pods has changed.
 func (s *Server) Changed() <-chan struct{} { return s.changed.C() }
 
-// Pods returns the pods of this node that have an interface or are getting one, by name. An unchanged pod is
-// the same pointer again.
+// Pods returns the pods of this node that have an interface or are getting one, by name. An
+// unchanged pod is the same pointer again.
 func (s *Server) Pods() []*cluster.Pod { return s.alloc.pods(s.ovs.View()) }
 
 // Listen answers the plugin on a unix socket until ctx ends.

@@ -13,7 +13,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// TestPods tells what plan gets to know of the Interface rows: pods, and the same pointer for what did not change.
+// TestPods tells what plan gets to know of the Interface rows: pods, and the same pointer for what
+// did not change.
 func TestPods(t *testing.T) {
 	n := lab.StartNode(t, lab.NodeConfig{Daemons: []string{lab.OVSDB}})
 	ovs, err := ovsdb.Open(ovsdb.Config{

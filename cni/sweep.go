@@ -8,9 +8,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Sweep reconciles rows and devices. It removes rows whose device is gone, as after a reboot, and devices that never had a row, as
-// after an agent was killed: no DEL may ever come for them. A pod's row that is gone, because the database was lost or the port was
-// removed by hand, is restored from the record on the link. The error means that it could not read; NeedsSweep reports
+// Sweep reconciles rows and devices. It removes rows whose device is gone, as after a reboot, and
+// devices that never had a row, as after an agent was killed: no DEL may ever come for them. A
+// pod's row that is gone, because the database was lost or the port was removed by hand, is
+// restored from the record on the link. The error means that it could not read; NeedsSweep reports
 // unfinished work.
 func (s *Server) Sweep(ctx context.Context) error {
 	s.sweeping.Lock()
@@ -35,7 +36,8 @@ func (s *Server) Sweep(ctx context.Context) error {
 	}
 	for host := range ends {
 		if !s.alloc.has(s.ovs.View, host) {
-			failed = errors.Join(failed, onHostEnd(host, s.orphan)) // read again: a DEL takes the record off before the row
+			// read again: a DEL takes the record off before the row
+			failed = errors.Join(failed, onHostEnd(host, s.orphan))
 		}
 	}
 	failed = errors.Join(failed, s.offload(rows, ends), s.remake(ctx))
@@ -73,7 +75,8 @@ func (s *Server) orphan(link netlink.Link) error {
 		s.log.Warn("cni: Open vSwitch lost a pod's port: restoring it", "pod", a.pod.String(), "interface", host, "addresses", a.addresses)
 		return nil
 	case !ok && record != "":
-		// Written by an older version, which recorded less: it cannot be restored without its row, but it may be in use.
+		// Written by an older version, which recorded less: it cannot be restored without its row,
+		// but it may be in use.
 		s.log.Warn("cni: Open vSwitch lost a pod's port, and its addresses are unknown: delete the pod", "interface", host, "alias", record)
 		return nil
 	}

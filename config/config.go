@@ -1,5 +1,5 @@
-// Package config reads what an administrator sets: a file of INI format, and flags over it. The sections and keys are those of
-// OVN-Kubernetes where it has the option.
+// Package config reads what an administrator sets: a file of INI format, and flags over it. The
+// sections and keys are those of OVN-Kubernetes where it has the option.
 package config
 
 import (
@@ -18,7 +18,8 @@ import (
 	"hairpin/cluster"
 )
 
-// Config is what an administrator sets: what the cluster sees of it, and what concerns this process only.
+// Config is what an administrator sets: what the cluster sees of it, and what concerns this process
+// only.
 type Config struct {
 	Cluster cluster.Config
 	Process Process
@@ -40,7 +41,8 @@ type Process struct {
 
 	Egress EgressProbing // [ovnkubernetesfeature]
 
-	Healthz, Metrics                     []netip.AddrPort // [default] healthz-bind-address, metrics-bind-address: of the agent
+	// [default] healthz-bind-address, metrics-bind-address: of the agent
+	Healthz, Metrics                     []netip.AddrPort
 	ControllerHealthz, ControllerMetrics []netip.AddrPort // the controller's; empty: see its socket
 }
 
@@ -52,7 +54,8 @@ type Option struct {
 	get          func(*Config) string
 }
 
-// Flag is the name of the option's flag: the key, with "gateway-" before it for the section [gateway].
+// Flag is the name of the option's flag: the key, with "gateway-" before it for the section
+// [gateway].
 func (o Option) Flag() string {
 	if o.Section == "gateway" {
 		return "gateway-" + o.Key
@@ -246,8 +249,8 @@ func number(section, key, usage string, field func(*Config) *int, least, most in
 		func(c *Config) string { return strconv.Itoa(*field(c)) }}
 }
 
-// perFamily is a subnet of one family in a list that has at most one of each. longest is the longest prefix that
-// still has room for every address that is taken from it.
+// perFamily is a subnet of one family in a list that has at most one of each. longest is the
+// longest prefix that still has room for every address that is taken from it.
 func perFamily(section, key, usage string, f cluster.Family, field func(*Config) *[]netip.Prefix, longest int) Option {
 	return Option{section, key, fmt.Sprintf("%s: an %s subnet, /%d or larger", usage, f, longest),
 		func(c *Config, v string) error {
@@ -376,8 +379,9 @@ func join[T fmt.Stringer](list []T) string {
 	return strings.Join(out, ",")
 }
 
-// Load reads a configuration file over the defaults. A section or key that is not known, or a key that stands there
-// twice, is an error that names it: a misspelled option must not be silently without effect.
+// Load reads a configuration file over the defaults. A section or key that is not known, or a key
+// that stands there twice, is an error that names it: a misspelled option must not be silently
+// without effect.
 func Load(path string) (Config, error) {
 	c := DefaultConfig()
 	if path == "" {

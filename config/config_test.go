@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/reference/configuration.md")
 
-// values are, for each option, others than the default that it takes, as it gives them back, and some that it refuses,
-// with a part of the error.
+// values are, for each option, others than the default that it takes, as it gives them back, and
+// some that it refuses, with a part of the error.
 func values() map[string]struct {
 	good []string
 	bad  map[string]string
@@ -108,7 +108,8 @@ func values() map[string]struct {
 	}
 }
 
-// TestOptions: what an option gives it takes, and the other way round; what it refuses it names and leaves as it was.
+// TestOptions: what an option gives it takes, and the other way round; what it refuses it names and
+// leaves as it was.
 func TestOptions(t *testing.T) {
 	all := values()
 	flags := map[string]bool{}
@@ -235,7 +236,8 @@ Controllers run in the host network, and two may share a node, so by default the
 address: probe them with ` + "`hairpin probe livez --controller`" + ` (exec), each with its own ` + "`run-dir`" + `.
 `
 
-// TestConfigurationDocument: docs/reference/configuration.md is generated from the options (`go test ./config -run ConfigurationDocument -update`).
+// TestConfigurationDocument: docs/reference/configuration.md is generated from the options (`go
+// test ./config -run ConfigurationDocument -update`).
 func TestConfigurationDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Configuration

@@ -33,7 +33,8 @@ func NewConversion(mode string) (*Conversion, error) {
 	return c, c.set("mode", "gateway-mode", mode)
 }
 
-// Add converts a file of YAML: MicroShift's ovn.yaml or config.yaml, or a Node of OVN-Kubernetes. An error names file and field.
+// Add converts a file of YAML: MicroShift's ovn.yaml or config.yaml, or a Node of OVN-Kubernetes.
+// An error names file and field.
 func (c *Conversion) Add(file string, text []byte) error {
 	var all map[string]any
 	if err := yaml.Unmarshal(text, &all); err != nil {
@@ -138,7 +139,8 @@ func (c *Conversion) ovn() error {
 	return nil
 }
 
-// MicroShift's own ranges, by the family of its node's address: updateComputedValues in its pkg/config/config.go.
+// MicroShift's own ranges, by the family of its node's address: updateComputedValues in its
+// pkg/config/config.go.
 var microshiftDefault = map[string][2]string{"network.clusterNetwork": {"10.42.0.0/16", "fd01::/48"}, "network.serviceNetwork": {"10.43.0.0/16", "fd02::/112"}}
 
 // microshift converts what concerns the network in /etc/microshift/config.yaml.
@@ -192,7 +194,8 @@ func (c *Conversion) microshift() error {
 	return err
 }
 
-// ranges takes a list of ranges, each a text or a map with cidr; MicroShift's default if there is none.
+// ranges takes a list of ranges, each a text or a map with cidr; MicroShift's default if there is
+// none.
 func (c *Conversion) ranges(path string, ip6 bool) (list []netip.Prefix, err error) {
 	x := c.fields[path]
 	delete(c.fields, path)
@@ -236,7 +239,8 @@ func behind(p netip.Prefix) netip.Addr {
 // keyPrimary is the annotation of a Node with the addresses of OVN-Kubernetes' gateway bridge.
 const keyPrimary = "k8s.ovn.org/node-primary-ifaddr"
 
-// node converts the addresses of a Node's gateway bridge. Those of mode detached are hosts', without a network.
+// node converts the addresses of a Node's gateway bridge. Those of mode detached are hosts',
+// without a network.
 func (c *Conversion) node(object map[string]any) error {
 	meta, _ := object["metadata"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)

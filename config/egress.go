@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
-// EgressProbing is how nodes are asked whether they are alive, for the sake of the egress addresses that they carry.
+// EgressProbing is how nodes are asked whether they are alive, for the sake of the egress addresses
+// that they carry.
 type EgressProbing struct {
-	Timeout       time.Duration // [ovnkubernetesfeature] egressip-reachability-total-timeout: 0 = all nodes count as reachable
+	// [ovnkubernetesfeature] egressip-reachability-total-timeout: 0 = all nodes count as reachable
+	Timeout       time.Duration
 	Interval      time.Duration // egressip-reachability-interval
 	Port          int           // egressip-node-healthcheck-port: of the agents' gRPC health service; 0 = TCP port 9
 	Cert, Key, CA string        // egressip-node-healthcheck-cert, …-key, …-ca: files; empty = without TLS
@@ -61,7 +63,8 @@ func egressOptions() []Option {
 	}
 }
 
-// Silence is how long a node must be silent to count as unreachable: the other half of the time is for the move.
+// Silence is how long a node must be silent to count as unreachable: the other half of the time is
+// for the move.
 func (p *EgressProbing) Silence() time.Duration { return p.Timeout / 2 }
 
 // Pace is the interval, shortened where the timeout would leave less than two answers in it.

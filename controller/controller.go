@@ -1,4 +1,5 @@
-// Package controller decides what is the cluster's to decide: node ids, and which node carries which egress address.
+// Package controller decides what is the cluster's to decide: node ids, and which node carries
+// which egress address.
 package controller
 
 import (
@@ -27,8 +28,9 @@ import (
 	"hairpin/watch"
 )
 
-// Run decides what is the cluster's to decide: the small numbers of the nodes, and which node carries which egress
-// address. Several may run; the one that holds the Lease "hairpin-controller" works. It returns when ctx ends.
+// Run decides what is the cluster's to decide: the small numbers of the nodes, and which node
+// carries which egress address. Several may run; the one that holds the Lease "hairpin-controller"
+// works. It returns when ctx ends.
 func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	api := &kube.Reach{}
 	client, err := kube.Connect(c.Process.Kubeconfig, api)
@@ -65,8 +67,9 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	return nil
 }
 
-// lead waits for the Lease, works while it holds it, and gives it back. The Lease is given back only after the work has
-// ended: two controllers that number nodes at once could give one number twice.
+// lead waits for the Lease, works while it holds it, and gives it back. The Lease is given back
+// only after the work has ended: two controllers that number nodes at once could give one number
+// twice.
 func lead(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *watched, log *slog.Logger) error {
 	log = log.With("identity", identity)
 	l := lease{api: client.Leases(kube.LeaseNamespace), identity: identity, log: log}
@@ -112,7 +115,8 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 		return err
 	}
 	d := decider{client: client, log: log, plans: newPlans(), notes: kube.NewEvents(client, "hairpin-controller", log), ids: idAllocator{}, watched: w}
-	// A controller that cannot reach the API can move nothing, and must treat silent nodes as alive.
+	// A controller that cannot reach the API can move nothing, and must treat silent nodes as
+	// alive.
 	probe := probe.New(c.Process.Egress, log, func() bool { return !w.api.Answers() })
 	ctx, stop := context.WithCancel(ctx)
 	var probing sync.WaitGroup
@@ -194,7 +198,8 @@ func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
 // writers is how many objects are written at the same time.
 const writers = 16
 
-// write writes each of a list, several at once, and returns when all are written. One that cannot be written keeps no other from it.
+// write writes each of a list, several at once, and returns when all are written. One that cannot
+// be written keeps no other from it.
 func write[T any](list []T, one func(T) error) error {
 	errs := make([]error, len(list))
 	var g errgroup.Group

@@ -34,7 +34,8 @@ import (
 	"hairpin/lab/chart"
 )
 
-// controlPlane is a real API server on a host of its own, with the roles and admission policies of the chart.
+// controlPlane is a real API server on a host of its own, with the roles and admission policies of
+// the chart.
 type controlPlane struct {
 	host   *lab.Host
 	server *lab.APIServer
@@ -72,7 +73,8 @@ func startControlPlane(t *testing.T) *controlPlane {
 	return p
 }
 
-// waitForPolicy waits until the API server enforces the policy for the controller, which it does some time after it has it.
+// waitForPolicy waits until the API server enforces the policy for the controller, which it does
+// some time after it has it.
 func (p *controlPlane) waitForPolicy(t *testing.T) {
 	t.Helper()
 	p.addNode(t, "policy", "")
@@ -307,8 +309,9 @@ func testNumbers(t *testing.T, p *controlPlane) {
 	}
 }
 
-// testNumbersAtOnce: of nodes that come together most cannot be written for a while, and one write fails. The others get their numbers meanwhile,
-// these get theirs then, and no number is sent for two nodes.
+// testNumbersAtOnce: of nodes that come together most cannot be written for a while, and one write
+// fails. The others get their numbers meanwhile, these get theirs then, and no number is sent for
+// two nodes.
 func testNumbersAtOnce(t *testing.T, p *controlPlane) {
 	const hang, nodes = 15, 24
 	name := func(i int) string { return fmt.Sprintf("m%02d", i) }
@@ -351,7 +354,8 @@ func testNumbersAtOnce(t *testing.T, p *controlPlane) {
 	}
 }
 
-// nodeWrites is how a client writes Nodes: until it may go on some writes hang, and the first of others fails.
+// nodeWrites is how a client writes Nodes: until it may go on some writes hang, and the first of
+// others fails.
 type nodeWrites struct {
 	next  http.RoundTripper
 	hangs map[string]bool
@@ -501,8 +505,8 @@ func differs(got, want string) string {
 	return ""
 }
 
-// testLeaderCutOff: a leader that cannot reach the API any more stops, and the other takes over; when it comes back,
-// it does not lead.
+// testLeaderCutOff: a leader that cannot reach the API any more stops, and the other takes over;
+// when it comes back, it does not lead.
 func testLeaderCutOff(t *testing.T, p *controlPlane) {
 	var cut atomic.Bool
 	candidate(t, p.connect(t, by(&cut)), "one")

@@ -35,8 +35,9 @@ func (w *withoutPods) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// TestControllerBeforePods: a leader that has not read the Pods yet numbers nodes, and gives and moves egress addresses. What an EgressIP's status
-// says of Pods stays until they are read, and is not said of a new one.
+// TestControllerBeforePods: a leader that has not read the Pods yet numbers nodes, and gives and
+// moves egress addresses. What an EgressIP's status says of Pods stays until they are read, and is
+// not said of a new one.
 func TestControllerBeforePods(t *testing.T) {
 	p := startControlPlane(t)
 	defineEgressIPs(t, p.client, true)

@@ -27,7 +27,8 @@ import (
 	"hairpin/watch"
 )
 
-// Further reasons of Events and conditions of EgressIPs, the words of OVN-Kubernetes; the others are package assign's.
+// Further reasons of Events and conditions of EgressIPs, the words of OVN-Kubernetes; the others
+// are package assign's.
 const (
 	reasonInvalidEgress = "InvalidEgressIP"  // not an address, or no selector
 	reasonRival         = "UndefinedRequest" // an older EgressIP selects the same pods
@@ -36,7 +37,8 @@ const (
 // watchLag is how long the watch may take to show what was written.
 const watchLag = 5 * time.Second
 
-// egressIPs is the leader's work on EgressIPs: which node carries which address, written in their status.
+// egressIPs is the leader's work on EgressIPs: which node carries which address, written in their
+// status.
 type egressIPs struct {
 	client     *kubeapi.Client
 	log        *slog.Logger
@@ -50,8 +52,8 @@ type egressIPs struct {
 	unlabelled string                     // and that of labels
 }
 
-// writtenStatus is a decision that the watch may not show yet. Until it does, it counts as if it did: what was decided is
-// not decided again.
+// writtenStatus is a decision that the watch may not show yet. Until it does, it counts as if it
+// did: what was decided is not decided again.
 type writtenStatus struct {
 	uid         string
 	seen, items []cluster.Assignment // what the watch showed then, and what was written
@@ -69,8 +71,8 @@ func (g *egressIPs) reason(p cluster.Problem) string {
 	return kube.ReasonProblem
 }
 
-// round decides, and writes the statuses that are not what they should be. It gives what has no node, and why, and tells
-// when it wants to be called again.
+// round decides, and writes the statuses that are not what they should be. It gives what has no
+// node, and why, and tells when it wants to be called again.
 func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.Problem, time.Duration) {
 	g.reasons = map[cluster.Problem]string{}
 	if len(s.EgressIPs) == 0 {
@@ -149,7 +151,8 @@ func rivalText(r assign.Conflict) string {
 	return fmt.Sprintf("%s has %d pods that this one selects, too, such as %s", r.Older, r.Pods, r.Example)
 }
 
-// conditionsOf returns the conditions that an EgressIP should have. Before Pods are read, that about Pods stays as it is.
+// conditionsOf returns the conditions that an EgressIP should have. Before Pods are read, that
+// about Pods stays as it is.
 func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Conflict) []metav1.Condition {
 	e := a.EgressIP
 	assigned := metav1.Condition{Type: v1.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned", Message: "every address has a node"}
@@ -188,7 +191,8 @@ func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Confli
 	return list
 }
 
-// joinFirst joins the first texts and counts the others: the API server limits a condition's message to 32 KiB.
+// joinFirst joins the first texts and counts the others: the API server limits a condition's
+// message to 32 KiB.
 func joinFirst(texts []string) string {
 	if more := len(texts) - cluster.MostProblems; more > 0 {
 		texts = append(slices.Clone(texts[:cluster.MostProblems]), fmt.Sprintf("and %d more", more))
@@ -246,8 +250,8 @@ func said(list []cluster.Assignment) string {
 	return cluster.Cut(strings.Join(words, ", "), 1024)
 }
 
-// patch writes the status of an EgressIP. Where the resource was defined without a status of its own, as in older
-// definitions of OVN-Kubernetes, it is a part of the object.
+// patch writes the status of an EgressIP. Where the resource was defined without a status of its
+// own, as in older definitions of OVN-Kubernetes, it is a part of the object.
 func (g *egressIPs) patch(ctx context.Context, c statusChange) error {
 	if c.e.Service != nil {
 		return g.patchHost(ctx, c)

@@ -31,7 +31,8 @@ func raw(t *testing.T, client kubernetes.Interface, verb, path, text string) ([]
 	return r.AbsPath(path).SetHeader("Accept", "application/json").Body([]byte(text)).DoRaw(t.Context())
 }
 
-// defineEgressIPs installs the resource definition, as the chart does; without a status of its own, as older ones were.
+// defineEgressIPs installs the resource definition, as the chart does; without a status of its own,
+// as older ones were.
 func defineEgressIPs(t *testing.T, client kubernetes.Interface, own bool) {
 	t.Helper()
 	text, err := os.ReadFile("../charts/hairpin/crds/egressips.yaml")
@@ -85,7 +86,8 @@ func addCarrier(t *testing.T, client kubernetes.Interface, name, address string)
 	noError(t, err)
 }
 
-// TestControllerEgressIPs: addresses get nodes, and leave a node that is cordoned; what has none says why.
+// TestControllerEgressIPs: addresses get nodes, and leave a node that is cordoned; what has none
+// says why.
 func TestControllerEgressIPs(t *testing.T) {
 	p := startControlPlane(t)
 	for _, own := range []bool{true, false} {

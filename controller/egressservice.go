@@ -52,8 +52,8 @@ type writtenLabels struct {
 	until   time.Time
 }
 
-// label gives the hosts of EgressServices their labels, by which load balancers' announcers find them, and takes them from other nodes.
-// It tells when it wants to be called again.
+// label gives the hosts of EgressServices their labels, by which load balancers' announcers find
+// them, and takes them from other nodes. It tells when it wants to be called again.
 func (g *egressIPs) label(ctx context.Context, s *cluster.Snapshot, hosts map[cluster.Owner]string) time.Duration {
 	want := map[string]map[string]bool{}
 	for owner, host := range hosts {

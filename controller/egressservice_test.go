@@ -18,8 +18,8 @@ import (
 	"hairpin/watch"
 )
 
-// TestControllerEgressServices: an EgressService gets a host, which has the label; it leaves a node that is cordoned, and so does the
-// label.
+// TestControllerEgressServices: an EgressService gets a host, which has the label; it leaves a node
+// that is cordoned, and so does the label.
 func TestControllerEgressServices(t *testing.T) {
 	p := startControlPlane(t)
 	c := p.client

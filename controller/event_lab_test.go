@@ -13,7 +13,8 @@ import (
 	"hairpin/kube"
 )
 
-// TestLongEvent: a problem with a message that is longer than the API server takes, or that it cannot store, has an Event all the same.
+// TestLongEvent: a problem with a message that is longer than the API server takes, or that it
+// cannot store, has an Event all the same.
 func TestLongEvent(t *testing.T) {
 	p := startControlPlane(t)
 	r := kube.NewEvents(p.own, "test", slog.New(slog.DiscardHandler))
@@ -29,7 +30,8 @@ func TestLongEvent(t *testing.T) {
 		r.Report(time.Now(), []cluster.Problem{problem})
 		r.Report(time.Now().Add(kube.Grace), []cluster.Problem{problem})
 		soon(t, 20*time.Second, func() string {
-			list, err := p.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + kube.ReasonProblem + ",involvedObject.name=" + name}) // the API server has its own
+			// the API server has its own
+			list, err := p.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + kube.ReasonProblem + ",involvedObject.name=" + name})
 			noError(t, err)
 			if len(list.Items) == 0 {
 				return "the Event of " + name

@@ -41,7 +41,8 @@ func (n *Numbers) Missing(write func(node, uid string, id int) bool, nodes ...*c
 	return out
 }
 
-// Assigned returns what an EgressIP's assignment is taken for: wrote was written when the watch had shown saw, and now it shows another.
+// Assigned returns what an EgressIP's assignment is taken for: wrote was written when the watch had
+// shown saw, and now it shows another.
 func Assigned(saw *cluster.EgressIP, wrote []cluster.Assignment, shows *cluster.EgressIP) []cluster.Assignment {
 	g := egressIPs{written: map[cluster.Owner]writtenStatus{saw.Owner: {saw.UID, saw.Assigned, wrote}}}
 	return g.withWritten(&cluster.Snapshot{EgressIPs: []*cluster.EgressIP{shows}}).EgressIPs[0].Assigned

@@ -17,8 +17,9 @@ import (
 	"hairpin/retry"
 )
 
-// lease is the Lease by which controllers agree on who of them works. It means what client-go's leader election means by it. That is not used
-// because it imports the clients and informers of all API groups: 307 packages, beside the 634 of this program.
+// lease is the Lease by which controllers agree on who of them works. It means what client-go's
+// leader election means by it. That is not used because it imports the clients and informers of all
+// API groups: 307 packages, beside the 634 of this program.
 type lease struct {
 	api      kubeapi.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
 	identity string
@@ -44,8 +45,8 @@ func (l *lease) acquire(ctx context.Context) bool {
 	return false
 }
 
-// acquireJitter is how much longer than kube.RenewPeriod a candidate waits at most, as with client-go: candidates that were started
-// together do not write at the same moment each time.
+// acquireJitter is how much longer than kube.RenewPeriod a candidate waits at most, as with
+// client-go: candidates that were started together do not write at the same moment each time.
 const acquireJitter = 1.2
 
 // keep renews the Lease, and returns when ctx ends, or when it may soon be another's.
@@ -62,7 +63,8 @@ func (l *lease) keep(ctx context.Context) {
 	}
 }
 
-// release gives the Lease back, if it is still this controller's: the next one need not wait until it expires.
+// release gives the Lease back, if it is still this controller's: the next one need not wait until
+// it expires.
 func (l *lease) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, kube.RenewDeadline)
 	defer cancel()
@@ -146,7 +148,8 @@ func (l *lease) read(ctx context.Context) error {
 	return nil
 }
 
-// see notes how the Lease is. The time is that of the answer: its holder may have renewed it after the question was sent.
+// see notes how the Lease is. The time is that of the answer: its holder may have renewed it after
+// the question was sent.
 func (l *lease) see(have *coordinationv1.Lease) {
 	if l.last == nil || !reflect.DeepEqual(have.Spec, l.last.Spec) {
 		l.since = time.Now()

@@ -30,7 +30,8 @@ func (u *unheard) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// testEndsInRenewal: a leader that is ended while it waits for the answer to a renewal, which the server has done, gives the Lease back.
+// testEndsInRenewal: a leader that is ended while it waits for the answer to a renewal, which the
+// server has done, gives the Lease back.
 func testEndsInRenewal(t *testing.T, p *controlPlane) {
 	u := &unheard{renewed: make(chan struct{}, 1)}
 	client := p.connect(t, func(c *rest.Config) {

@@ -8,8 +8,8 @@ import (
 	"hairpin/plan/assign"
 )
 
-// idAllocator remembers the small numbers that were given to nodes, until the watch shows them: it lags behind, and what
-// was given must be neither given again nor taken back.
+// idAllocator remembers the small numbers that were given to nodes, until the watch shows them: it
+// lags behind, and what was given must be neither given again nor taken back.
 type idAllocator map[string]*pendingID
 
 // pendingID is a number for a node.

@@ -34,7 +34,8 @@ func TestNumbers(t *testing.T) {
 	wantNumbers(t, "a node went, and its number with it", n.Missing(written, numbered("a", 7), numbered("b", 1), numbered("c", 3), numbered("e", 0)), map[string]int{"e": 2})
 }
 
-// TestNumbersRemovedAtOnce: somebody who wrote the Node as it was before removes a number before the watch has shown it.
+// TestNumbersRemovedAtOnce: somebody who wrote the Node as it was before removes a number before
+// the watch has shown it.
 func TestNumbersRemovedAtOnce(t *testing.T) {
 	var n controller.Numbers
 	wantNumbers(t, "a new node", n.Missing(written, numbered("a", 0)), map[string]int{"a": 1})
@@ -43,7 +44,8 @@ func TestNumbersRemovedAtOnce(t *testing.T) {
 	wantNumbers(t, "it never showed it", n.Missing(written, numbered("a", 0)), map[string]int{"a": 1})
 }
 
-// TestNumbersWatchLate: the watch shows a number later than it ever should. The node keeps it, and no other gets it.
+// TestNumbersWatchLate: the watch shows a number later than it ever should. The node keeps it, and
+// no other gets it.
 func TestNumbersWatchLate(t *testing.T) {
 	var n controller.Numbers
 	wantNumbers(t, "a new node", n.Missing(written, numbered("b", 0)), map[string]int{"b": 1})
@@ -84,8 +86,9 @@ func (a api) nodes(state int) []*cluster.Node {
 	return out
 }
 
-// TestNumbersStay: nodes come and go and come back, writes fail, and the watch lags behind, however far. A Node that has a number
-// keeps it, no other gets it, and in the end all have one of their own.
+// TestNumbersStay: nodes come and go and come back, writes fail, and the watch lags behind, however
+// far. A Node that has a number keeps it, no other gets it, and in the end all have one of their
+// own.
 func TestNumbersStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var n controller.Numbers

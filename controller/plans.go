@@ -7,11 +7,13 @@ import (
 	"hairpin/plan"
 )
 
-// planPause is between two plans: of a cluster in which much changes, nobody needs to know at once what no node can do.
+// planPause is between two plans: of a cluster in which much changes, nobody needs to know at once
+// what no node can do.
 const planPause = time.Second
 
-// plans finds the problems of objects that are not Nodes: what nodes cannot do for them. Nodes differ by gateway mode, engine and
-// datapath, so one node of each kind is planned. What concerns one node only is reported by its agent.
+// plans finds the problems of objects that are not Nodes: what nodes cannot do for them. Nodes
+// differ by gateway mode, engine and datapath, so one node of each kind is planned. What concerns
+// one node only is reported by its agent.
 type plans struct {
 	kinds   map[nodeKind]*kindPlan
 	found   []cluster.Problem // of the last plans
@@ -24,7 +26,8 @@ type nodeKind struct {
 	openFlow, userspace, nodeLocal, redirect bool
 }
 
-// kindPlan is the planned node of a kind. It stays the same as long as the node is there, so that Events do.
+// kindPlan is the planned node of a kind. It stays the same as long as the node is there, so that
+// Events do.
 type kindPlan struct {
 	node    string
 	planner *plan.Planner
@@ -37,8 +40,8 @@ func kindOf(c *cluster.Config, n *cluster.Node) nodeKind {
 	return nodeKind{c.ModeOf(n).Name, g.OpenFlow, g.Userspace, g.NodeLocal, g.Redirect}
 }
 
-// update plans again what a Snapshot changes. It tells when it wants to be called again. Before Pods are read, the problems are those
-// of before.
+// update plans again what a Snapshot changes. It tells when it wants to be called again. Before
+// Pods are read, the problems are those of before.
 func (p *plans) update(s *cluster.Snapshot, took func(time.Duration)) time.Duration {
 	if s.PodsUnread {
 		return 0

@@ -10,8 +10,8 @@ import (
 	"hairpin/watch"
 )
 
-// TestProblemsOfSomeNodes: what only nodes of one engine cannot do is found, whichever node is the first; and a node that is planned
-// stays the one that is.
+// TestProblemsOfSomeNodes: what only nodes of one engine cannot do is found, whichever node is the
+// first; and a node that is planned stays the one that is.
 func TestProblemsOfSomeNodes(t *testing.T) {
 	var addresses []string
 	for i := range 700 {

@@ -56,7 +56,8 @@ func (w *watched) notReady() string {
 	return "the Kubernetes API was not reached yet"
 }
 
-// add puts the health endpoints into a mux. One that waits for the Lease is as healthy as the one that has it.
+// add puts the health endpoints into a mux. One that waits for the Lease is as healthy as the one
+// that has it.
 func (w *watched) add(mux *http.ServeMux) {
 	alive := func(rw http.ResponseWriter, _ *http.Request) {
 		now := time.Now()

@@ -1,8 +1,8 @@
 // Package datapath is a node's desired or observed state, as one plain value.
 //
-// State has one part per system: OVN's databases, the gateway bridge, nft, the kernel's network, connections, and eBPF programs. Each part
-// has a text form in the words of the real tool, and a Diff. plan computes a State, apply makes the node equal
-// to it, walk explains it.
+// State has one part per system: OVN's databases, the gateway bridge, nft, the kernel's network,
+// connections, and eBPF programs. Each part has a text form in the words of the real tool, and a
+// Diff. plan computes a State, apply makes the node equal to it, walk explains it.
 package datapath
 
 import (
@@ -73,7 +73,8 @@ func (p Part[S, D]) adopt(found *State, want State) {
 	}
 }
 
-// Conflict is one key that two owners want with different values. The first in the order of the features stays.
+// Conflict is one key that two owners want with different values. The first in the order of the
+// features stays.
 type Conflict struct {
 	Key        string // in the words of the real tool
 	Kept, Lost cluster.Owner

@@ -15,8 +15,8 @@ import (
 	"hairpin/delta"
 )
 
-// Decode reads what Encode wrote into the value that v points to. A field or a kind that is not known, as that of another version, is an
-// error that names it.
+// Decode reads what Encode wrote into the value that v points to. A field or a kind that is not
+// known, as that of another version, is an error that names it.
 func Decode(text []byte, v any) error {
 	d := decoder{json.NewDecoder(bytes.NewReader(text)), structs{}}
 	if err := d.value(reflect.ValueOf(v).Elem()); err != nil {

@@ -9,8 +9,9 @@ import (
 	"hairpin/delta"
 )
 
-// Differences returns the lines in which what was found differs from what is wanted. A system that the agent would leave
-// alone has none, whatever its text: the tools know several words for the same.
+// Differences returns the lines in which what was found differs from what is wanted. A system that
+// the agent would leave alone has none, whatever its text: the tools know several words for the
+// same.
 func Differences(want, found State) []string {
 	// The switch learns further neighbours itself.
 	found.Bridge.TunnelNeighbors = maps.Clone(found.Bridge.TunnelNeighbors)
@@ -22,8 +23,9 @@ func Differences(want, found State) []string {
 	return lineDiff(Print(want), Print(Adopted(want, found)))
 }
 
-// Adopted puts wanted parts and flows in place of found ones that are the same but for what a system cannot keep, such as the
-// object that wanted a flow, and for what the tools have several words for.
+// Adopted puts wanted parts and flows in place of found ones that are the same but for what a
+// system cannot keep, such as the object that wanted a flow, and for what the tools have several
+// words for.
 func Adopted(want, found State) State {
 	for _, p := range parts {
 		p.adopt(&found, want)
@@ -43,8 +45,8 @@ func adopted[K comparable, V any](want, found delta.Map[K, *V], same func(w, f *
 	return out
 }
 
-// lineDiff compares two canonical texts as sets of lines. Owners and other comments do not count: not every system can
-// keep them.
+// lineDiff compares two canonical texts as sets of lines. Owners and other comments do not count:
+// not every system can keep them.
 func lineDiff(wanted, found string) []string {
 	want, have := map[string]bool{}, map[string]bool{}
 	for key := range keyedLines(wanted) {
@@ -67,7 +69,8 @@ func lineDiff(wanted, found string) []string {
 	return out
 }
 
-// keyedLines yields the lines of a text with what they are compared by: two bridges may have the same flow.
+// keyedLines yields the lines of a text with what they are compared by: two bridges may have the
+// same flow.
 func keyedLines(text string) iter.Seq2[string, string] {
 	return func(yield func(key, line string) bool) {
 		bridge := ""

@@ -14,7 +14,8 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// kinds are the types that an interface may hold, in JSON {"SNAT": {"Addr": "10.0.0.1"}}. Nobody writes to it.
+// kinds are the types that an interface may hold, in JSON {"SNAT": {"Addr": "10.0.0.1"}}. Nobody
+// writes to it.
 var kinds = map[reflect.Type][]reflect.Type{
 	reflect.TypeFor[nb.Row](): typesOf(nb.Rows()...),
 	reflect.TypeFor[flow.Action](): typesOf[flow.Action](flow.Output{}, flow.InPort{}, flow.Normal{}, flow.Drop{}, flow.SetEthDst{}, flow.SetEthSrc{},
@@ -87,8 +88,8 @@ func (s structs) fieldsOf(t reflect.Type) []reflect.StructField {
 	return fields
 }
 
-// Encode writes a State, or a part of one, as JSON, the same for equal values. Fields have their names in Go; those that are zero are left
-// out.
+// Encode writes a State, or a part of one, as JSON, the same for equal values. Fields have their
+// names in Go; those that are zero are left out.
 func Encode(v any) ([]byte, error) {
 	e := encoder{structs: structs{}}
 	e.leaves = json.NewEncoder(&e.out)

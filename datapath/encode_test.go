@@ -165,7 +165,8 @@ func TestDecodeNamesWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// Every type that can stand in a field of an interface type is among the kinds: they are looked for in the sources.
+// Every type that can stand in a field of an interface type is among the kinds: they are looked for
+// in the sources.
 func TestEveryKindIsKnown(t *testing.T) {
 	for iface, list := range kinds {
 		dir := strings.TrimSuffix(iface.String(), "."+iface.Name())

@@ -18,11 +18,13 @@ import (
 	"hairpin/delta"
 )
 
-// Merge makes one State of what the features want. The same key with the same value may be wanted by several, whatever the
-// owner is; another value is a Conflict, and the value of the first State stays. Conflicts are sorted.
+// Merge makes one State of what the features want. The same key with the same value may be wanted
+// by several, whatever the owner is; another value is a Conflict, and the value of the first State
+// stays. Conflicts are sorted.
 //
-// The States are not changed, and the result may share their maps: a State is read-only once it was merged. The biggest map
-// is copied as a whole, so it costs little to merge one big State, which was computed before, with small ones.
+// The States are not changed, and the result may share their maps: a State is read-only once it was
+// merged. The biggest map is copied as a whole, so it costs little to merge one big State, which
+// was computed before, with small ones.
 func Merge(list ...State) (State, []Conflict) {
 	var c conflicts
 	var out State

@@ -1,6 +1,8 @@
-// Package delta is the difference of two maps: what to add, change and delete to turn one into the other.
+// Package delta is the difference of two maps: what to add, change and delete to turn one into the
+// other.
 //
-// The four parts of a datapath.State are maps (nb, flow, host) or trees of maps (nft); all of them are compared here.
+// The four parts of a datapath.State are maps (nb, flow, host) or trees of maps (nft); all of them
+// are compared here.
 package delta
 
 import (
@@ -10,7 +12,8 @@ import (
 	"slices"
 )
 
-// Delta turns a "have" into a "want". Its maps are nil where nothing is to do; treat them as read-only.
+// Delta turns a "have" into a "want". Its maps are nil where nothing is to do; treat them as
+// read-only.
 type Delta[K comparable, V any] struct {
 	Add    map[K]V // wanted, not there
 	Change map[K]V // there with another value; the value wanted
@@ -52,7 +55,8 @@ func (d *Delta[K, V]) compare(want, have map[K]V, equal func(want, have V) bool)
 	}
 }
 
-// Same reports whether both are one map: plan keeps the maps that a change does not concern, and some have an element for each Service.
+// Same reports whether both are one map: plan keeps the maps that a change does not concern, and
+// some have an element for each Service.
 func Same[M ~map[K]V, K comparable, V any](a, b M) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
@@ -68,8 +72,8 @@ func (d Delta[K, V]) Empty() bool { return d.Count() == 0 }
 // Count is the number of keys that differ.
 func (d Delta[K, V]) Count() int { return len(d.Add) + len(d.Change) + len(d.Delete) }
 
-// Split returns the part that makes things and the part that removes them: first grow, later shrink. A change
-// belongs to the growing part.
+// Split returns the part that makes things and the part that removes them: first grow, later
+// shrink. A change belongs to the growing part.
 func (d Delta[K, V]) Split() (grow, shrink Delta[K, V]) {
 	return d.Grow(), d.Shrink()
 }
@@ -106,7 +110,8 @@ func (d Delta[K, V]) ApplyTo(have map[K]V) map[K]V {
 	return out
 }
 
-// Sorted returns the keys of a map in the order of compare, for text and transactions that look the same every time.
+// Sorted returns the keys of a map in the order of compare, for text and transactions that look the
+// same every time.
 func Sorted[M ~map[K]V, K comparable, V any](m M, compare func(a, b K) int) []K {
 	keys := make([]K, 0, len(m))
 	for k := range m {

@@ -52,7 +52,8 @@ func TestSortedKeys(t *testing.T) {
 	}
 }
 
-// A Map is what a plain map is, whatever was made of it meanwhile; what a change does not concern is shared, and found the same.
+// A Map is what a plain map is, whatever was made of it meanwhile; what a change does not concern
+// is shared, and found the same.
 func TestMapIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := rapid.MapOf(rapid.IntRange(0, 500), rapid.IntRange(0, 3))

@@ -7,14 +7,18 @@ import (
 	"slices"
 )
 
-// parts is how many maps a Map is made of: a pod is some 30 flows, which so concern a tenth of 40 000, and 10 000 groups are 40 in each.
+// parts is how many maps a Map is made of: a pod is some 30 flows, which so concern a tenth of 40
+// 000, and 10 000 groups are 40 in each.
 const parts = 256
 
-// Map is a map of which a copy with a few changes shares the rest with the original, so that copying and comparing one cost what differs, not what
-// there is: some hold several entries for each Service. The zero Map is empty. Put and Delete are for who makes a Map; once it was given away,
-// it is read-only, as its copies share it.
+// Map is a map of which a copy with a few changes shares the rest with the original, so that
+// copying and comparing one cost what differs, not what there is: some hold several entries for
+// each Service. The zero Map is empty. Put and Delete are for who makes a Map; once it was given
+// away, it is read-only, as its copies share it.
 type Map[K comparable, V any] struct {
-	parts *[parts]map[K]V // by part; a part without entries is nil, and so is the pointer of an empty Map, so that equal Maps are deeply equal
+	// by part; a part without entries is nil, and so is the pointer of an empty Map, so that equal
+	// Maps are deeply equal
+	parts *[parts]map[K]V
 }
 
 // seed decides which part a key is in. Nothing depends on it but that.
@@ -28,7 +32,8 @@ func MapOf[K comparable, V any](entries map[K]V) (m Map[K, V]) {
 	return m
 }
 
-// Combine makes a Map of what make gives for each part of other Maps of its keys, of which it may share some.
+// Combine makes a Map of what make gives for each part of other Maps of its keys, of which it may
+// share some.
 func Combine[K comparable, V any](make func(part func(Map[K, V]) map[K]V) map[K]V) (m Map[K, V]) {
 	for i := range parts {
 		if entries := make(func(of Map[K, V]) map[K]V { return of.part(i) }); len(entries) > 0 {

@@ -14,8 +14,8 @@ import (
 	"hairpin/retry"
 )
 
-// adoption is the taking of the machine's uplink into the gateway bridge. It does not need the API: the way there may
-// lead over the bridge.
+// adoption is the taking of the machine's uplink into the gateway bridge. It does not need the API:
+// the way there may lead over the bridge.
 type adoption struct {
 	err    error
 	undone []time.Time // when others put something back, of late
@@ -25,8 +25,8 @@ type adoption struct {
 const (
 	// adoptionTime is how long Open vSwitch may take for all of it.
 	adoptionTime = 5 * time.Second
-	// So many changes by others within contestFor are a contest, of which the administrator must know. A DHCP client that
-	// was given another address is none.
+	// So many changes by others within contestFor are a contest, of which the administrator must
+	// know. A DHCP client that was given another address is none.
 	contests   = 4
 	contestFor = 10 * time.Second
 )
@@ -35,12 +35,14 @@ func UplinkConfig(c config.Config) uplink.Config {
 	g := c.Cluster.Gateway
 	return uplink.Config{
 		Bridge: g.Interface, Device: c.Process.Uplink, Prefixes: slices.Concat(g.MasqueradeSubnets, DetachedPrefixes(c.Cluster)),
-		Sysctls: []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv4/conf/all/send_redirects"}, // see plan
+		// see plan
+		Sysctls: []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv4/conf/all/send_redirects"},
 	}
 }
 
-// adopt makes the gateway bridge, if there is none, and moves the machine's own network there: at the start, after a
-// boot, and whenever something appears on the uplink. It tells whether there was something to do.
+// adopt makes the gateway bridge, if there is none, and moves the machine's own network there: at
+// the start, after a boot, and whenever something appears on the uplink. It tells whether there was
+// something to do.
 func (l *Looker) adopt(ctx context.Context) (moved bool) {
 	if !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
 		return false
@@ -75,7 +77,8 @@ func (l *Looker) adopt(ctx context.Context) (moved bool) {
 	return len(did) > 0
 }
 
-// note takes how a look at the uplink ended. What there was to do after everything was in order, others have changed.
+// note takes how a look at the uplink ended. What there was to do after everything was in order,
+// others have changed.
 func (d *adoption) note(now time.Time, did []string, err error, whole bool) {
 	p := &d.part
 	p.System = "uplink"

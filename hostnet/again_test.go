@@ -12,7 +12,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// detachedLooker returns a Looker of a node in mode detached whose Open vSwitch cannot be reached, and its log.
+// detachedLooker returns a Looker of a node in mode detached whose Open vSwitch cannot be reached,
+// and its log.
 func detachedLooker(t *testing.T) (*Looker, *strings.Builder) {
 	t.Helper()
 	ovs, err := ovsdb.Open(ovsdb.Config{
@@ -30,7 +31,8 @@ func detachedLooker(t *testing.T) (*Looker, *strings.Builder) {
 	return NewLooker("node-a", c, ovs, nil, func(*Sight) {}, slog.New(slog.NewTextHandler(&text, nil))), &text
 }
 
-// TestFailedTakeOverIsOver: a take-over that failed is reported, and makes the node not look at its host again and again.
+// TestFailedTakeOverIsOver: a take-over that failed is reported, and makes the node not look at its
+// host again and again.
 func TestFailedTakeOverIsOver(t *testing.T) {
 	l, text := detachedLooker(t)
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -44,8 +46,8 @@ func TestFailedTakeOverIsOver(t *testing.T) {
 	}
 }
 
-// TestBridgesAreTriedAgain: bridges of mode detached that could not be made are tried again after pauses that grow, and the log has
-// one line of it.
+// TestBridgesAreTriedAgain: bridges of mode detached that could not be made are tried again after
+// pauses that grow, and the log has one line of it.
 func TestBridgesAreTriedAgain(t *testing.T) {
 	l, text := detachedLooker(t)
 	var waits []time.Duration

@@ -21,8 +21,9 @@ import (
 	"hairpin/retry"
 )
 
-// In mode detached nothing has to be prepared: the gateway bridge is made here, without an uplink, and on the
-// userspace datapath the way that tunnels take between Open vSwitch and the host (plan/encap.go).
+// In mode detached nothing has to be prepared: the gateway bridge is made here, without an uplink,
+// and on the userspace datapath the way that tunnels take between Open vSwitch and the host
+// (plan/encap.go).
 
 // Keys of a Bridge: what it was made for.
 const (
@@ -30,9 +31,9 @@ const (
 	keyNodeLocal = "hairpin-node-local"
 )
 
-// detachOrAttach makes what mode detached needs, or removes what it had before another mode. Where the uplink was in the
-// gateway bridge, it gets the machine's network back first.
-// After a failure it does nothing until the next try is due.
+// detachOrAttach makes what mode detached needs, or removes what it had before another mode. Where
+// the uplink was in the gateway bridge, it gets the machine's network back first. After a failure
+// it does nothing until the next try is due.
 func (l *Looker) detachOrAttach(ctx context.Context) {
 	if l.mode.err != nil && !l.mode.wait.Due(time.Now()) {
 		return
@@ -82,8 +83,9 @@ const (
 	takeOverTime     = 20 * time.Second // and all of a take-over: gateways are asked
 )
 
-// TakeOver gives the network of a gateway bridge that others made back to its device, if the administrator wants that, before anything else
-// works on the node: nobody may miss there what is under way. What failed, and was undone, is reported, and not tried again by this agent.
+// TakeOver gives the network of a gateway bridge that others made back to its device, if the
+// administrator wants that, before anything else works on the node: nobody may miss there what is
+// under way. What failed, and was undone, is reported, and not tried again by this agent.
 func (l *Looker) TakeOver(ctx context.Context) {
 	if !l.config.Process.TakeOver || cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
 		return
@@ -119,7 +121,8 @@ func (l *Looker) takeOver(ctx context.Context) (did []string, err error) {
 	return f.Return(ctx)
 }
 
-// hear lets the kernel hear the uplink, which it is about to get back: on the userspace datapath a chain keeps it deaf.
+// hear lets the kernel hear the uplink, which it is about to get back: on the userspace datapath a
+// chain keeps it deaf.
 func (l *Looker) hear(ctx context.Context) error {
 	if len(uplink.Uplinks(l.ovs.View())) == 0 {
 		return nil
@@ -137,9 +140,9 @@ func (l *Looker) hearAll(ctx context.Context) error {
 	return l.nft.Apply(ctx, nft.Diff(want, have))
 }
 
-// LeaveDetached undoes mode detached on a node that Hairpin leaves, and tells what it did. The gateway bridge's own
-// addresses go to lo: an API server on the node may advertise one (docs/design/origins.md#detached-gateway). The agent
-// of mode detached takes them back.
+// LeaveDetached undoes mode detached on a node that Hairpin leaves, and tells what it did. The
+// gateway bridge's own addresses go to lo: an API server on the node may advertise one
+// (docs/design/origins.md#detached-gateway). The agent of mode detached takes them back.
 func LeaveDetached(ctx context.Context, ovs *ovsdb.Client, config cluster.Config) (did []string, err error) {
 	if did, err = removeDetached(ctx, ovs); err != nil || len(did) == 0 {
 		return did, err
@@ -148,8 +151,9 @@ func LeaveDetached(ctx context.Context, ovs *ovsdb.Client, config cluster.Config
 	return append(did, kept...), err
 }
 
-// Advertise puts the gateway bridge's own addresses of mode detached on the bridge, or on lo while there is none, and tells what it did: an API
-// server that advertises one can start before the agent. Addresses that a link has already stay there.
+// Advertise puts the gateway bridge's own addresses of mode detached on the bridge, or on lo while
+// there is none, and tells what it did: an API server that advertises one can start before the
+// agent. Addresses that a link has already stay there.
 func Advertise(config cluster.Config) (did []string, err error) {
 	config.Gateway.Advertise, err = Unadvertised(config)
 	if err != nil || len(config.Gateway.Advertise) == 0 {
@@ -162,7 +166,8 @@ func Advertise(config cluster.Config) (did []string, err error) {
 	return addAdvertised(link, config)
 }
 
-// Unadvertised lists the gateway bridge's own addresses of mode detached that no link of the machine has.
+// Unadvertised lists the gateway bridge's own addresses of mode detached that no link of the
+// machine has.
 func Unadvertised(config cluster.Config) (list []netip.Addr, err error) {
 	if cluster.ModeNamed(config.Gateway.Mode).Uplink {
 		return nil, nil
@@ -198,8 +203,8 @@ func addAdvertised(name string, config cluster.Config) (did []string, err error)
 	return did, nil
 }
 
-// nodeLocal makes the bridge of the distributed gateway port's network, or removes it. It goes last: the agent takes the host's port off it when
-// nothing leads there any more.
+// nodeLocal makes the bridge of the distributed gateway port's network, or removes it. It goes
+// last: the agent takes the host's port off it when nothing leads there any more.
 func (l *Looker) nodeLocal(ctx context.Context) (did []string, err error) {
 	v := l.ovs.View()
 	if !l.config.Cluster.DistributedPort() {
@@ -219,12 +224,14 @@ func (l *Looker) nodeLocal(ctx context.Context) (did []string, err error) {
 	return []string{"ovs-vsctl add-br " + b.name}, nil
 }
 
-// LeaveNodeLocal removes the bridge of the distributed gateway port's network from a node that Hairpin leaves, and tells what it did.
+// LeaveNodeLocal removes the bridge of the distributed gateway port's network from a node that
+// Hairpin leaves, and tells what it did.
 func LeaveNodeLocal(ctx context.Context, ovs *ovsdb.Client) (did []string, err error) {
 	return removeBridges(ctx, ovs, keyNodeLocal)
 }
 
-// removeDetached removes bridges and links that were made for mode detached, and tells what it removed.
+// removeDetached removes bridges and links that were made for mode detached, and tells what it
+// removed.
 func removeDetached(ctx context.Context, ovs *ovsdb.Client) (did []string, err error) {
 	if did, err = removeBridges(ctx, ovs, keyDetached); err != nil || len(did) == 0 {
 		return did, err
@@ -323,8 +330,9 @@ func pairLinks(a, b string) error {
 	return nil
 }
 
-// detached is what is found of the gateway in mode detached: the bridge's own addresses are those of the configuration.
-// The machine's link and default gateways are recorded to explain a packet's path.
+// detached is what is found of the gateway in mode detached: the bridge's own addresses are those
+// of the configuration. The machine's link and default gateways are recorded to explain a packet's
+// path.
 func detached(g cluster.Gateway, config cluster.Config, host []hostAddress) (cluster.Gateway, error) {
 	g.Addresses = nil
 	for _, a := range config.Gateway.Advertise {
@@ -341,8 +349,8 @@ func detached(g cluster.Gateway, config cluster.Config, host []hostAddress) (clu
 	return g, err
 }
 
-// DetachedPrefixes are the addresses that are ours on the host in mode detached, on whatever link: an advertise-address
-// that was kept on lo while there was no bridge moves to it.
+// DetachedPrefixes are the addresses that are ours on the host in mode detached, on whatever link:
+// an advertise-address that was kept on lo while there was no bridge moves to it.
 func DetachedPrefixes(config cluster.Config) []netip.Prefix {
 	if cluster.ModeNamed(config.Gateway.Mode).Uplink {
 		return nil
@@ -354,5 +362,6 @@ func DetachedPrefixes(config cluster.Config) []netip.Prefix {
 	return list
 }
 
-// TSO reports whether the userspace datapath takes and gives TCP segments that the kernel has not cut.
+// TSO reports whether the userspace datapath takes and gives TCP segments that the kernel has not
+// cut.
 func TSO(v ovsdb.View) bool { return uplink.TSO(v) }

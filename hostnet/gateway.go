@@ -1,5 +1,5 @@
-// Package hostnet knows the network of the machine itself: it finds the gateway bridge, addresses and links, takes the uplink into
-// the bridge, and tells the other nodes what was found.
+// Package hostnet knows the network of the machine itself: it finds the gateway bridge, addresses
+// and links, takes the uplink into the bridge, and tells the other nodes what was found.
 package hostnet
 
 import (
@@ -19,8 +19,9 @@ import (
 	"hairpin/ovsdb"
 )
 
-// keyGateway is the external_ids key of the gateway bridge that remembers what was found. A restart of a userspace
-// Open vSwitch makes the bridge's device anew, without its addresses and routes, and the API may be away then.
+// keyGateway is the external_ids key of the gateway bridge that remembers what was found. A restart
+// of a userspace Open vSwitch makes the bridge's device anew, without its addresses and routes, and
+// the API may be away then.
 const keyGateway = "k8s.ovn.org/l3-gateway-config"
 
 // Found is what the agent learns of its own host.
@@ -44,8 +45,8 @@ type device struct {
 	mac  cluster.MAC
 }
 
-// discover looks at the host: the gateway bridge, its uplink and its addresses, and the addresses of all links. lost is what the
-// bridge's device has lost.
+// discover looks at the host: the gateway bridge, its uplink and its addresses, and the addresses
+// of all links. lost is what the bridge's device has lost.
 func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found, error) {
 	name := config.Gateway.Interface
 	var bridge *ovsdb.Bridge
@@ -110,7 +111,8 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 	return f, nil
 }
 
-// macOf is the bridge's Ethernet address. Its device may still have the one that Open vSwitch made it with.
+// macOf is the bridge's Ethernet address. Its device may still have the one that Open vSwitch made
+// it with.
 func macOf(bridge *ovsdb.Bridge, link netlink.Link) (mac cluster.MAC) {
 	const group = 1 // no device has the address of a group: Open vSwitch heeds none
 	if wanted, err := net.ParseMAC(bridge.OtherConfig["hwaddr"]); err == nil && len(wanted) == len(mac) && wanted[0]&group == 0 {
@@ -154,8 +156,9 @@ type hostAddress struct {
 	global bool // it means the same on every link, by its scope and by what it is
 }
 
-// hostAddresses lists the unicast addresses of the host that pods may reach: without those that are ours, cluster IPs (of
-// NodeLocal DNSCache or a former kube-proxy), and link-local ones of IPv6, which no other link can reach.
+// hostAddresses lists the unicast addresses of the host that pods may reach: without those that are
+// ours, cluster IPs (of NodeLocal DNSCache or a former kube-proxy), and link-local ones of IPv6,
+// which no other link can reach.
 func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
@@ -202,10 +205,11 @@ func inAny(list []netip.Prefix, a netip.Addr) bool {
 // anyLink is no link's index.
 const anyLink = 0
 
-// nextHops returns the default gateways through a link: the configuration's, or those of the family's best default route, which may
-// have several.
+// nextHops returns the default gateways through a link: the configuration's, or those of the
+// family's best default route, which may have several.
 func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
-	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: 1, Keep: func(r *netlink.Route) bool { // the kernel lists it first
+	// the kernel lists it first
+	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: 1, Keep: func(r *netlink.Route) bool {
 		return len(hopsOf(r, link)) > 0
 	}}.List()
 	if err != nil {
@@ -237,8 +241,8 @@ func hopsOf(r *netlink.Route, link int) (hops []netip.Addr) {
 	return hops
 }
 
-// remembered fills in what the bridge's device has lost and does not have again yet. Of a family without an address, the
-// gateway router keeps the last one: nothing could be planned without.
+// remembered fills in what the bridge's device has lost and does not have again yet. Of a family
+// without an address, the gateway router keeps the last one: nothing could be planned without.
 func remembered(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) cluster.Gateway {
 	old := cluster.ParseGateway(bridge.ExternalIDs[keyGateway])
 	addresses := old.Addresses

@@ -17,13 +17,14 @@ import (
 	"hairpin/netdev"
 )
 
-// mostRoutes is how many routes of a link are taken over into the link's own table, per family. A machine that has more speaks a
-// routing protocol; the default route comes first.
+// mostRoutes is how many routes of a link are taken over into the link's own table, per family. A
+// machine that has more speaks a routing protocol; the default route comes first.
 const mostRoutes = 500
 
-// hostLinks finds the links to other networks than the gateway bridge's, which egress addresses may be on: those that are
-// up and have an address of their own of scope global; and those without a network, such as a VPN's, that routes name. The uplink's
-// network is the bridge's, whatever address it gets. A link without carrier has left its network.
+// hostLinks finds the links to other networks than the gateway bridge's, which egress addresses may
+// be on: those that are up and have an address of their own of scope global; and those without a
+// network, such as a VPN's, that routes name. The uplink's network is the bridge's, whatever
+// address it gets. A link without carrier has left its network.
 func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink, error) {
 	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
@@ -85,7 +86,8 @@ func addRoutes(links []cluster.HostLink) error {
 	return nil
 }
 
-// hostRoute returns a route by a link in our form. Those that are not for packets to elsewhere have none, nor have ours.
+// hostRoute returns a route by a link in our form. Those that are not for packets to elsewhere have
+// none, nor have ours.
 func hostRoute(r *netlink.Route, link int) (x cluster.HostRoute, ok bool) {
 	gw, index := r.Gw, r.LinkIndex
 	for _, hop := range r.MultiPath {

@@ -18,7 +18,8 @@ import (
 	"hairpin/signal"
 )
 
-// Local is what this node knows better than the API: its own gateway and addresses, and its own pods.
+// Local is what this node knows better than the API: its own gateway and addresses, and its own
+// pods.
 type Local struct {
 	node  string
 	found Found
@@ -31,8 +32,8 @@ type Local struct {
 
 func NewLocal(node string) Local { return Local{node: node} }
 
-// Apply returns the Snapshot with the local facts in place of what the API says of them. While the facts stay the same,
-// so does the pointer to the own Node.
+// Apply returns the Snapshot with the local facts in place of what the API says of them. While the
+// facts stay the same, so does the pointer to the own Node.
 func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cluster.Snapshot {
 	base := s.Node(l.node)
 	if base == nil {
@@ -60,7 +61,8 @@ func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cl
 	return &out
 }
 
-// merged puts own pods between those of other nodes, which may be all of the cluster: they are in order already.
+// merged puts own pods between those of other nodes, which may be all of the cluster: they are in
+// order already.
 func (l *Local) merged(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
 	others := slices.DeleteFunc(slices.Clone(s.Pods), func(p *cluster.Pod) bool { return p.Node == l.node })
 	own := l.labelled(s, pods)
@@ -85,12 +87,14 @@ func (l *Local) known(s *cluster.Snapshot, o cluster.Owner) *cluster.Pod {
 
 func comparePod(p *cluster.Pod, o cluster.Owner) int { return p.Owner.Compare(o) }
 
-// labelled returns own pods the labels and extra addresses that the API knows of them. While these stay the same, so does the pointer.
+// labelled returns own pods the labels and extra addresses that the API knows of them. While these
+// stay the same, so does the pointer.
 func (l *Local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
 	list, next := make([]*cluster.Pod, 0, len(pods)), make(map[*cluster.Pod]*cluster.Pod, len(pods))
 	for _, p := range pods {
 		with := p
-		if k := l.known(s, p.Owner); k != nil && (k.UID == p.UID || k.UID == "" || p.UID == "") { // not another Pod of the same name
+		// not another Pod of the same name
+		if k := l.known(s, p.Owner); k != nil && (k.UID == p.UID || k.UID == "" || p.UID == "") {
 			if with = l.pods[p]; with == nil || !maps.Equal(with.Labels, k.Labels) || !slices.Equal(with.Extra, k.Extra) {
 				c := *p
 				c.Labels, c.Extra = k.Labels, k.Extra
@@ -104,8 +108,8 @@ func (l *Local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Po
 	return list
 }
 
-// Publisher tells the other nodes, by annotations, and the own future self, by the Bridge row, what was found. It
-// tries until it is done; only the newest findings count.
+// Publisher tells the other nodes, by annotations, and the own future self, by the Bridge row, what
+// was found. It tries until it is done; only the newest findings count.
 type Publisher struct {
 	annotate func(context.Context, map[string]string) error // the Node; nil without an API
 	ovs      *ovsdb.Client
@@ -117,13 +121,14 @@ type Publisher struct {
 	wake signal.Signal
 }
 
-// NewPublisher makes one that writes annotations of the Node by annotate; nil: nobody else is there.
+// NewPublisher makes one that writes annotations of the Node by annotate; nil: nobody else is
+// there.
 func NewPublisher(annotate func(context.Context, map[string]string) error, ovs *ovsdb.Client, log *slog.Logger) *Publisher {
 	return &Publisher{annotate: annotate, ovs: ovs, log: log, wake: signal.New()}
 }
 
-// Publish hands over findings, and the Node as it was read, and returns at once. It does nothing when both are as before, or
-// the Node has them.
+// Publish hands over findings, and the Node as it was read, and returns at once. It does nothing
+// when both are as before, or the Node has them.
 func (p *Publisher) Publish(f Found, base *cluster.Node) {
 	p.mu.Lock()
 	same := p.next != nil && reflect.DeepEqual(*p.next, f)
@@ -137,14 +142,15 @@ func (p *Publisher) Publish(f Found, base *cluster.Node) {
 	p.wake.Notify()
 }
 
-// published reports whether a Node has the annotations of findings: one may have been removed, or the Node recreated.
+// published reports whether a Node has the annotations of findings: one may have been removed, or
+// the Node recreated.
 func published(n *cluster.Node, f Found) bool {
 	has := Found{Gateway: n.Gateway, addresses: n.HostAddresses, networks: n.Links, rules: n.Rules}
 	return n.Links != nil && maps.Equal(annotations(has), annotations(f))
 }
 
-// annotations are what other nodes read. Addresses that mean something on this node only are not among it: agents and
-// controllers of earlier releases report each as a problem.
+// annotations are what other nodes read. Addresses that mean something on this node only are not
+// among it: agents and controllers of earlier releases report each as a problem.
 func annotations(f Found) map[string]string {
 	shared := slices.DeleteFunc(slices.Clone(f.addresses), func(p netip.Prefix) bool { return cluster.HostOnly(p.Addr()) })
 	return map[string]string{
@@ -155,8 +161,8 @@ func annotations(f Found) map[string]string {
 	}
 }
 
-// publishPause is what pauses between annotations are longer than those between looks at the host: every node of the cluster hears
-// of them.
+// publishPause is what pauses between annotations are longer than those between looks at the host:
+// every node of the cluster hears of them.
 const publishPause = 20
 
 func (p *Publisher) Run(ctx context.Context) {

@@ -18,8 +18,9 @@ func localPod(node, name, ip string) *cluster.Pod {
 
 func byOwner(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) }
 
-// TestLocalPods: whatever changes, the Pods are those of other nodes by the API and the own ones as they are here, with the API's labels, in order; and
-// the list is the same one while nothing changes.
+// TestLocalPods: whatever changes, the Pods are those of other nodes by the API and the own ones as
+// they are here, with the API's labels, in order; and the list is the same one while nothing
+// changes.
 func TestLocalPods(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := hostnet.NewLocal("a")
@@ -89,7 +90,8 @@ func TestLocalPods(t *testing.T) {
 	})
 }
 
-// BenchmarkLocal: 100 Pods here and 100 000 elsewhere; something else changes, and one of the others.
+// BenchmarkLocal: 100 Pods here and 100 000 elsewhere; something else changes, and one of the
+// others.
 func BenchmarkLocal(b *testing.B) {
 	const others, here = 100_000, 100
 	s := &cluster.Snapshot{Nodes: []*cluster.Node{{Name: "node-0001"}}}

@@ -22,8 +22,8 @@ import (
 	"hairpin/signal"
 )
 
-// Looker finds out what the host is and takes its uplink into the gateway bridge, beside the agent's loop: Open vSwitch may
-// not answer, and others may change the host all the time.
+// Looker finds out what the host is and takes its uplink into the gateway bridge, beside the
+// agent's loop: Open vSwitch may not answer, and others may change the host all the time.
 type Looker struct {
 	node   string
 	config config.Config
@@ -42,7 +42,8 @@ type Looker struct {
 	takeOverErr error
 
 	Links func() // called after each look, if it is not nil: links may have changed
-	// MayRecord reports whether the network may be recorded on the bridge's row; nil if it always may.
+	// MayRecord reports whether the network may be recorded on the bridge's row; nil if it always
+	// may.
 	MayRecord func() bool
 
 	tables atomic.Pointer[[]string]    // of WantTables
@@ -127,8 +128,8 @@ func (l *Looker) again(now time.Time) time.Duration {
 	return retry.Sooner(l.uplink.again(now), l.mode.wait.Wait(now))
 }
 
-// threadTime is what the calling thread has used of a processor, in the kernel too: among 100 000 routes it takes some milliseconds to find
-// those of a link.
+// threadTime is what the calling thread has used of a processor, in the kernel too: among 100 000
+// routes it takes some milliseconds to find those of a link.
 func threadTime() time.Duration {
 	var r unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &r); err != nil {

@@ -20,12 +20,13 @@ import (
 	"hairpin/ovsdb"
 )
 
-// keyNetwork is the external_ids key of the gateway bridge with the restore.Record of its device: a later agent knows by it
-// what a restart of Open vSwitch lost while none ran.
+// keyNetwork is the external_ids key of the gateway bridge with the restore.Record of its device: a
+// later agent knows by it what a restart of Open vSwitch lost while none ran.
 const keyNetwork = "hairpin-network"
 
-// bridgeNetwork follows what the gateway bridge's device has of the machine's own network. It belongs to the machine: what
-// others add or remove is only noted. What was lost with the device itself is restored once.
+// bridgeNetwork follows what the gateway bridge's device has of the machine's own network. It
+// belongs to the machine: what others add or remove is only noted. What was lost with the device
+// itself is restored once.
 type bridgeNetwork struct {
 	mu      sync.Mutex
 	record  *restore.Record // of the device when it was last whole; nil = not known
@@ -41,12 +42,14 @@ type bridgeNetwork struct {
 	unwritten   string // why it is not
 }
 
-// lifetimesAfter is how often a Record is written that differs in lifetimes only: router advertisements extend them.
+// lifetimesAfter is how often a Record is written that differs in lifetimes only: router
+// advertisements extend them.
 const lifetimesAfter = time.Minute
 
-// note records a notification of the kernel. While the bridge's device is up, the kernel itself removes nothing. When the
-// device is set down, the kernel removes routes and IPv6 addresses; when it is deleted, IPv4 addresses, too. The messages of
-// both are like those of an administrator's change, so they are not noted (see takeIPv4).
+// note records a notification of the kernel. While the bridge's device is up, the kernel itself
+// removes nothing. When the device is set down, the kernel removes routes and IPv6 addresses; when
+// it is deleted, IPv4 addresses, too. The messages of both are like those of an administrator's
+// change, so they are not noted (see takeIPv4).
 func (n *bridgeNetwork) note(m syscall.NetlinkMessage, bridge string, not []netip.Prefix) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -78,8 +81,9 @@ func nameOf(b []byte) string {
 	return ""
 }
 
-// followNetwork restores what was lost with the gateway bridge's device, and else records what the device has. Without a
-// device behind the uplink's port it restores nothing: the machine may have its network elsewhere.
+// followNetwork restores what was lost with the gateway bridge's device, and else records what the
+// device has. Without a device behind the uplink's port it restores nothing: the machine may have
+// its network elsewhere.
 func (l *Looker) followNetwork(v ovsdb.View) {
 	n, name := &l.network, l.config.Cluster.Gateway.Interface
 	bridge := ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == name })
@@ -127,8 +131,8 @@ func (n *bridgeNetwork) set(r *restore.Record, lost bool) {
 // prefixes are the ranges whose addresses are not the machine's.
 func (l *Looker) prefixes() []netip.Prefix { return UplinkConfig(l.config).Prefixes }
 
-// recorded returns the Record of a bridge's row. A release before it has noted addresses and next hops only: of a family
-// that the device has nothing of, they are taken for lost.
+// recorded returns the Record of a bridge's row. A release before it has noted addresses and next
+// hops only: of a family that the device has nothing of, they are taken for lost.
 func recorded(bridge *ovsdb.Bridge, link netlink.Link, not []netip.Prefix) *restore.Record {
 	if text := bridge.ExternalIDs[keyNetwork]; text != "" {
 		if r, err := restore.Parse(text); err == nil {
@@ -165,8 +169,8 @@ func hasUplink(v ovsdb.View, bridge *ovsdb.Bridge) bool {
 // errChanged means that the device changed meanwhile.
 var errChanged = errors.New("the device changed")
 
-// followDevice compares a device with the Record, restores what was lost with the device, and takes the new Record. It reports
-// whether something lost is still to be restored.
+// followDevice compares a device with the Record, restores what was lost with the device, and takes
+// the new Record. It reports whether something lost is still to be restored.
 func (n *bridgeNetwork) followDevice(link netlink.Link, uplink bool, not []netip.Prefix) (lost bool, err error) {
 	device, up := restore.DeviceOf(link), link.Attrs().Flags&net.FlagUp != 0
 	old, down := n.begin(up)
@@ -202,7 +206,8 @@ func (n *bridgeNetwork) followDevice(link netlink.Link, uplink bool, not []netip
 	return false, nil
 }
 
-// begin returns a copy of the Record, which notifications do not change, and whether the device was down since the last look.
+// begin returns a copy of the Record, which notifications do not change, and whether the device was
+// down since the last look.
 func (n *bridgeNetwork) begin(up bool) (r *restore.Record, wasDown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -215,8 +220,8 @@ func (n *bridgeNetwork) begin(up bool) (r *restore.Record, wasDown bool) {
 	return r, wasDown
 }
 
-// takeIPv4 records the IPv4 addresses of a device that is down. The kernel keeps them until the device is deleted, so what
-// changes there is an administrator's change.
+// takeIPv4 records the IPv4 addresses of a device that is down. The kernel keeps them until the
+// device is deleted, so what changes there is an administrator's change.
 func (n *bridgeNetwork) takeIPv4(link netlink.Link, not []netip.Prefix) error {
 	now, err := restore.Of(link, not)
 	if err != nil {

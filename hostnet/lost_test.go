@@ -16,7 +16,8 @@ import (
 	"hairpin/cluster"
 )
 
-// lostNetwork is a network namespace with the device of a gateway bridge, and what a Looker knows of it.
+// lostNetwork is a network namespace with the device of a gateway bridge, and what a Looker knows
+// of it.
 type lostNetwork struct {
 	t  *testing.T
 	ns string
@@ -55,7 +56,8 @@ func (l *lostNetwork) in(do func() error) {
 	}
 }
 
-// look compares the device with the Record, as a Looker does, and reports whether something lost is not restored.
+// look compares the device with the Record, as a Looker does, and reports whether something lost is
+// not restored.
 func (l *lostNetwork) look() (lost bool) {
 	l.t.Helper()
 	l.in(func() error {
@@ -72,7 +74,8 @@ func (l *lostNetwork) look() (lost bool) {
 	return lost
 }
 
-// has lists the addresses of the device that are not link-local, and checks that it has the default route.
+// has lists the addresses of the device that are not link-local, and checks that it has the default
+// route.
 func (l *lostNetwork) has() string {
 	l.t.Helper()
 	if out := l.sh("ip route show default"); !strings.Contains(out, "via 172.18.0.1") {
@@ -82,8 +85,8 @@ func (l *lostNetwork) has() string {
 	return strings.Join(slices.DeleteFunc(list, func(a string) bool { return strings.HasPrefix(a, "fe80") }), " ")
 }
 
-// TestSetDown: what the kernel removes from a device that is set down is restored. IPv4 addresses stay there, so those that are
-// missing afterwards were removed by an administrator.
+// TestSetDown: what the kernel removes from a device that is set down is restored. IPv4 addresses
+// stay there, so those that are missing afterwards were removed by an administrator.
 func TestSetDown(t *testing.T) {
 	const without = "172.18.0.3/16 fc00:f853:ccd::3/64"
 	for name, c := range map[string]struct {
@@ -127,8 +130,8 @@ func TestRestoredRecordStays(t *testing.T) {
 	}
 }
 
-// TestNotificationsLost: after notifications were lost, the state of the device is read, and routes and IPv6 addresses that it
-// lost meanwhile are restored.
+// TestNotificationsLost: after notifications were lost, the state of the device is read, and routes
+// and IPv6 addresses that it lost meanwhile are restored.
 func TestNotificationsLost(t *testing.T) {
 	l := newLostNetwork(t)
 	looker, _ := detachedLooker(t)
@@ -149,7 +152,8 @@ func TestNotificationsLost(t *testing.T) {
 	}
 }
 
-// TestLinkLocalIsNotPublished: the planner of the own node knows a link-local address of the host; other nodes do not see it.
+// TestLinkLocalIsNotPublished: the planner of the own node knows a link-local address of the host;
+// other nodes do not see it.
 func TestLinkLocalIsNotPublished(t *testing.T) {
 	f := Found{addresses: []netip.Prefix{netip.MustParsePrefix("169.254.20.10/32"), netip.MustParsePrefix("172.18.0.3/16")}}
 	if got := annotations(f)[cluster.AnnotationHostCIDRs]; got != `["172.18.0.3/16"]` {

@@ -16,8 +16,8 @@ import (
 	"hairpin/netdev"
 )
 
-// hostRules finds the machine's own rules of policy routing, and what is in their tables. Those that every machine has are left out, as is the one
-// for VRFs: links tell of their tables.
+// hostRules finds the machine's own rules of policy routing, and what is in their tables. Those
+// that every machine has are left out, as is the one for VRFs: links tell of their tables.
 func hostRules() ([]cluster.HostRule, error) {
 	var out []cluster.HostRule
 	tables := map[int][]netlink.Route{}

@@ -13,7 +13,8 @@ import (
 	"hairpin/netdev"
 )
 
-// WantTables makes looks find route tables of the host by the names that EgressServices have for them.
+// WantTables makes looks find route tables of the host by the names that EgressServices have for
+// them.
 func (l *Looker) WantTables(names []string) {
 	if old := l.tables.Swap(&names); old == nil && len(names) > 0 || old != nil && !slices.Equal(*old, names) {
 		l.WantNow()

@@ -11,8 +11,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// Wire is the state of the device by which the node reaches the others: the gateway bridge's uplink, in mode detached the link
-// with the node's address.
+// Wire is the state of the device by which the node reaches the others: the gateway bridge's
+// uplink, in mode detached the link with the node's address.
 type Wire struct {
 	Device  string
 	Missing bool // there is no device of that name
@@ -21,7 +21,8 @@ type Wire struct {
 	MTU     int
 }
 
-// Bytes that a tunnel adds to a pod's packet: the outer IP header, UDP, Geneve with OVN's option, and the inner Ethernet header.
+// Bytes that a tunnel adds to a pod's packet: the outer IP header, UDP, Geneve with OVN's option,
+// and the inner Ethernet header.
 const (
 	Overhead4 = 20 + 8 + 16 + 14
 	Overhead6 = Overhead4 + 20

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// onDisk runs a script beside a disk of 300 kB at /disk, with the functions of daemons.sh, a schema at $S and an older one at /older.
+// onDisk runs a script beside a disk of 300 kB at /disk, with the functions of daemons.sh, a schema
+// at $S and an older one at /older.
 func onDisk(t *testing.T) func(script string) string {
 	t.Helper()
 	_, n := node(t)

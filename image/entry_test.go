@@ -16,7 +16,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// container runs an entry script as a container runtime does: the first process of a process namespace that ends with it.
+// container runs an entry script as a container runtime does: the first process of a process
+// namespace that ends with it.
 type container struct {
 	n    *lab.Node
 	name string
@@ -95,7 +96,8 @@ func serves(t testing.TB, n *lab.Node, port string) time.Duration {
 		test "$(ovn-sbctl --bare --columns=up find Port_Binding logical_port=`+port+`)" = true`)
 }
 
-// bridge makes the gateway bridge, as the agent or the administrator does; the lab gives it its addresses.
+// bridge makes the gateway bridge, as the agent or the administrator does; the lab gives it its
+// addresses.
 func bridge(t testing.TB, n *lab.Node) {
 	t.Helper()
 	succeeds(t, n, `type=$(ovs-vsctl --timeout=2 get Open_vSwitch . external_ids:hairpin-datapath)
@@ -108,7 +110,8 @@ func bridge(t testing.TB, n *lab.Node) {
 	}
 }
 
-// TestEntryAnyOrder: the containers of a pod start in any order, and again after their first process was killed.
+// TestEntryAnyOrder: the containers of a pod start in any order, and again after their first
+// process was killed.
 func TestEntryAnyOrder(t *testing.T) {
 	_, n := node(t)
 	zone := start(t, n, "one", "zone")
@@ -138,10 +141,12 @@ func TestEntryAnyOrder(t *testing.T) {
 	if left := sh(t, n, "pgrep -l 'ov[sn]' || true"); left != "" {
 		t.Errorf("left after the end:\n%s", left)
 	}
-	sh(t, n, "test -e /sys/class/net/br-ex; ip -o addr show dev br-ex | grep -q 172.18.0.3") // what is in the kernel stays
+	// what is in the kernel stays
+	sh(t, n, "test -e /sys/class/net/br-ex; ip -o addr show dev br-ex | grep -q 172.18.0.3")
 }
 
-// TestEntryDaemonsComeBack: a daemon that is killed is back within 0.2 s, and what it does soon after.
+// TestEntryDaemonsComeBack: a daemon that is killed is back within 0.2 s, and what it does soon
+// after.
 func TestEntryDaemonsComeBack(t *testing.T) {
 	_, n := node(t)
 	start(t, n, "one", "ovs")
@@ -149,7 +154,8 @@ func TestEntryDaemonsComeBack(t *testing.T) {
 	bridge(t, n)
 	serves(t, n, "p0")
 	for i, name := range []string{"ovn-northd", "ovn-controller", "ovs-vswitchd", "ovsdb-server"} {
-		succeeds(t, n, `for p in $(pgrep -x `+name+`); do [ "$(ps -o etimes= -p $p)" -ge 2 ] || exit 1; done`) // one that dies at once, again and again, is started more slowly
+		// one that dies at once, again and again, is started more slowly
+		succeeds(t, n, `for p in $(pgrep -x `+name+`); do [ "$(ps -o etimes= -p $p)" -ge 2 ] || exit 1; done`)
 		pids := func() string { return sh(t, n, "pgrep -x "+name+" || true") }
 		before := pids()
 		sh(t, n, "pkill -KILL -x "+name)
@@ -161,7 +167,8 @@ func TestEntryDaemonsComeBack(t *testing.T) {
 	}
 }
 
-// TestEntryHandover: the next pod's containers wait, and go on the moment the ones before end. No connection breaks.
+// TestEntryHandover: the next pod's containers wait, and go on the moment the ones before end. No
+// connection breaks.
 func TestEntryHandover(t *testing.T) {
 	l, n := node(t)
 	ovs, zone := start(t, n, "pod0", "ovs"), start(t, n, "pod0", "zone")

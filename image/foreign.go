@@ -13,17 +13,19 @@ import (
 	"strings"
 )
 
-// A tree for another architecture than this machine's is put together without running anything of it: Debian's packages are unpacked and
-// noted as dpkg notes them, and what their scripts write is taken from the same packages' tree for this machine, where they have run. That
-// is text and links only, the same on every architecture; a program among it is an error.
+// A tree for another architecture than this machine's is put together without running anything of
+// it: Debian's packages are unpacked and noted as dpkg notes them, and what their scripts write is
+// taken from the same packages' tree for this machine, where they have run. That is text and links
+// only, the same on every architecture; a program among it is an error.
 
 // Architectures are those of the container images, by the name that Debian and Go have for them.
 func Architectures() []string { return []string{"amd64", "arm64"} }
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg" // debootstrap's
 
-// Apt makes a configuration of apt for an architecture in dir, with the lists of packages that Debian has now. Commands of apt use
-// it as $APT_CONFIG; nothing of this machine's own apt is read or changed.
+// Apt makes a configuration of apt for an architecture in dir, with the lists of packages that
+// Debian has now. Commands of apt use it as $APT_CONFIG; nothing of this machine's own apt is read
+// or changed.
 func Apt(ctx context.Context, dir, arch string) (config string, err error) {
 	from, err := findMirror(ctx)
 	if err != nil {
@@ -64,7 +66,8 @@ func withApt(ctx context.Context, config string, args ...string) error {
 	return nil
 }
 
-// unpack fills a tree with the packages of the list for another architecture. native is the tree of the same list for this machine.
+// unpack fills a tree with the packages of the list for another architecture. native is the tree of
+// the same list for this machine.
 func (l List) unpack(ctx context.Context, dir, native string, from mirror, progress func(string)) error {
 	work := dir + "-apt"
 	defer os.RemoveAll(work)
@@ -74,7 +77,8 @@ func (l List) unpack(ctx context.Context, dir, native string, from mirror, progr
 		return err
 	}
 	progress(l.Arch + ": packages")
-	get := append([]string{"apt-get", "--quiet", "--yes", "--download-only", "install", "?priority(required)", "apt"}, l.Packages...) // minbase, and the list
+	// minbase, and the list
+	get := append([]string{"apt-get", "--quiet", "--yes", "--download-only", "install", "?priority(required)", "apt"}, l.Packages...)
 	if err := withApt(ctx, config, get...); err != nil {
 		return err
 	}
@@ -107,7 +111,8 @@ func first(deb string) int {
 	return 0
 }
 
-// unpackDeb unpacks a package and notes its files and scripts. It returns what dpkg's status says of it.
+// unpackDeb unpacks a package and notes its files and scripts. It returns what dpkg's status says
+// of it.
 func unpackDeb(ctx context.Context, deb, dir, control string) (stanza, error) {
 	const script = `set -o pipefail; dpkg-deb --fsys-tarfile "$1" | tar --extract --verbose --quoting-style=literal --preserve-permissions --numeric-owner \
 		--keep-directory-symlink --directory "$2" && rm -rf "$3" && dpkg-deb --control "$1" "$3"`
@@ -180,7 +185,8 @@ func checksums(dir, list string) (string, error) {
 	return text, nil
 }
 
-// stanza is a package's part of dpkg's status, with values as they stand there: with the space before and the end of the line.
+// stanza is a package's part of dpkg's status, with values as they stand there: with the space
+// before and the end of the line.
 type stanza []field
 
 type field struct{ name, value string }
@@ -205,8 +211,8 @@ func (s stanza) value(name string) string {
 	return ""
 }
 
-// writeStatus writes dpkg's list of what is installed, in dpkg's order. Priorities are the archive's, which the tree of this machine has;
-// packages have their own.
+// writeStatus writes dpkg's list of what is installed, in dpkg's order. Priorities are the
+// archive's, which the tree of this machine has; packages have their own.
 func writeStatus(dir, native string, database []stanza) error {
 	text, err := os.ReadFile(filepath.Join(native, "var/lib/dpkg/status"))
 	if err != nil {
@@ -243,8 +249,8 @@ func writeStatus(dir, native string, database []stanza) error {
 		os.WriteFile(filepath.Join(dir, "var/lib/dpkg/info/format"), []byte("1\n"), 0o644))
 }
 
-// copyMade copies what packages' scripts made in the tree of this machine: what is in no package, and folders that are not as the package has
-// them.
+// copyMade copies what packages' scripts made in the tree of this machine: what is in no package,
+// and folders that are not as the package has them.
 func copyMade(ctx context.Context, native, dir, arch string) error {
 	packaged, err := listed(native)
 	if err != nil {
@@ -306,7 +312,8 @@ func listed(root string) (map[string]bool, error) {
 	return paths, nil
 }
 
-// sameFolder reports whether what packages have as a folder is the same in both trees. If it has become a link, it makes way.
+// sameFolder reports whether what packages have as a folder is the same in both trees. If it has
+// become a link, it makes way.
 func sameFolder(native, foreign string) (bool, error) {
 	is, err := os.Lstat(native)
 	if err != nil {

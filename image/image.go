@@ -1,7 +1,7 @@
 // Package image makes the root file system of a Hairpin node: Debian 13 with Open vSwitch and OVN.
 //
-// One list of packages (packages.txt) says what is on a node. The lab lays its nodes as overlays over
-// the tree that [Build] makes, and the container image is installed from the same list.
+// One list of packages (packages.txt) says what is on a node. The lab lays its nodes as overlays
+// over the tree that [Build] makes, and the container image is installed from the same list.
 package image
 
 import (
@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	// Suite is the Debian release of the image. Debian 13 is the first with OVN 25.03 and Open vSwitch 3.5.
+	// Suite is the Debian release of the image. Debian 13 is the first with OVN 25.03 and Open
+	// vSwitch 3.5.
 	Suite = "trixie"
 	// Variant is the set of base packages that debootstrap starts from.
 	Variant = "minbase"
@@ -34,8 +35,8 @@ const (
 
 	current = "image"
 
-	// Newest names the node image with the newest Open vSwitch and OVN that Debian carries: those of unstable, whose packages change
-	// every day. newest.lock has the versions that were tried.
+	// Newest names the node image with the newest Open vSwitch and OVN that Debian carries: those
+	// of unstable, whose packages change every day. newest.lock has the versions that were tried.
 	Newest      = "newest"
 	newestSuite = "sid"
 	newestName  = current + "-" + Newest
@@ -54,10 +55,12 @@ type List struct {
 
 func (l List) suite() string { return cmp.Or(l.Suite, Suite) }
 
-// Packages returns the names of the packages that a node has beyond the base system, in the order of the list.
+// Packages returns the names of the packages that a node has beyond the base system, in the order
+// of the list.
 func Packages() []string { return ReadPackages(packageList) }
 
-// ReadPackages reads a list of packages: one name per line, and comments from # to the end of the line.
+// ReadPackages reads a list of packages: one name per line, and comments from # to the end of the
+// line.
 func ReadPackages(text string) []string {
 	var names []string
 	for line := range strings.Lines(text) {
@@ -80,7 +83,8 @@ func node(arch string) List {
 	return List{Name: current, Packages: Packages(), Arch: arch}
 }
 
-// Node is the list of the node image with the Open vSwitch and OVN of Debian 13 (ovs is empty) or with the newest ones (Newest).
+// Node is the list of the node image with the Open vSwitch and OVN of Debian 13 (ovs is empty) or
+// with the newest ones (Newest).
 func Node(ovs string) (List, error) {
 	l := node("")
 	switch ovs {
@@ -117,9 +121,10 @@ func (l List) link() string { return strings.TrimSuffix(l.Name+"-"+l.Arch, "-") 
 // Build returns the root directory of the node image, making it first if cacheDir does not have it.
 //
 // A new image takes about a minute and 300 MB, from the Debian mirror of this machine's own apt
-// configuration. It appears under its name only when it is complete, and the symlink "image" in cacheDir
-// then points to it. Callers may run at the same time, also in other processes: one builds, the others
-// wait. progress, which may be nil, gets a line for each step. Build needs root and debootstrap.
+// configuration. It appears under its name only when it is complete, and the symlink "image" in
+// cacheDir then points to it. Callers may run at the same time, also in other processes: one
+// builds, the others wait. progress, which may be nil, gets a line for each step. Build needs root
+// and debootstrap.
 func Build(ctx context.Context, cacheDir string, progress func(line string)) (string, error) {
 	return node("").Build(ctx, cacheDir, progress)
 }
@@ -211,14 +216,15 @@ func (l List) create(ctx context.Context, cacheDir, root string, fill func(conte
 // bootstrap fills a tree for this machine.
 func (l List) bootstrap(ctx context.Context, dir string, from mirror, progress func(string)) error {
 	progress(fmt.Sprintf("debootstrap %s from %s", l.suite(), from.archive))
-	if err := l.debootstrap(ctx, dir, from.archive, progress); err != nil || l.suite() == newestSuite { // which has no updates beside it
+	// which has no updates beside it
+	if err := l.debootstrap(ctx, dir, from.archive, progress); err != nil || l.suite() == newestSuite {
 		return err
 	}
 	return upgrade(ctx, dir, from, progress)
 }
 
-// debootstrap runs in a mount namespace of its own: whatever it mounts in the target is gone when it
-// ends, however it ends.
+// debootstrap runs in a mount namespace of its own: whatever it mounts in the target is gone when
+// it ends, however it ends.
 func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func(string)) error {
 	of := ""
 	if lock := l.locked(); lock != "" {
@@ -239,7 +245,8 @@ func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func
 	})
 }
 
-// upgradeScript runs in the tree, which has no init: a daemon that an upgrade would start again stays down (policy-rc.d).
+// upgradeScript runs in the tree, which has no init: a daemon that an upgrade would start again
+// stays down (policy-rc.d).
 const upgradeScript = `set -e
 mount -t proc proc /proc
 printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
@@ -248,7 +255,8 @@ apt-get --quiet update
 DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes --no-install-recommends upgrade
 rm -f /usr/sbin/policy-rc.d`
 
-// upgrade installs what has come since the release: its updates and security updates, which debootstrap does not read.
+// upgrade installs what has come since the release: its updates and security updates, which
+// debootstrap does not read.
 func upgrade(ctx context.Context, dir string, from mirror, progress func(string)) error {
 	if from.security == "" {
 		progress("no security archive is known: the image has no security updates")
@@ -276,8 +284,8 @@ func upgrade(ctx context.Context, dir string, from mirror, progress func(string)
 	return os.WriteFile(file, before, 0o644)
 }
 
-// inMounts runs a command that mounts things in a mount namespace of its own, and ends all of it with ctx. When it fails,
-// the error has its last lines.
+// inMounts runs a command that mounts things in a mount namespace of its own, and ends all of it
+// with ctx. When it fails, the error has its last lines.
 func inMounts(cmd *exec.Cmd, each func(line string)) error {
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Setpgid: true}
@@ -356,7 +364,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// mirrorVariable overrides the mirror, for machines whose apt has none of Debian's (such as Ubuntu).
+// mirrorVariable overrides the mirror, for machines whose apt has none of Debian's (such as
+// Ubuntu).
 const mirrorVariable = "HAIRPIN_MIRROR"
 
 // mirror is where packages come from.
@@ -374,8 +383,8 @@ func (m mirror) sources(options string) string {
 	return text
 }
 
-// findMirror returns the Debian mirror that apt on this machine is configured to use. The environment variable HAIRPIN_MIRROR
-// overrides it.
+// findMirror returns the Debian mirror that apt on this machine is configured to use. The
+// environment variable HAIRPIN_MIRROR overrides it.
 func findMirror(ctx context.Context) (mirror, error) {
 	if archive := os.Getenv(mirrorVariable); archive != "" {
 		return mirror{archive, securityBeside(archive)}, nil
@@ -411,8 +420,9 @@ func chooseSecurity(targets []byte) string {
 	return ""
 }
 
-// chooseMirror takes the first source of Debian's main archive in the output of apt-get indextargets. The
-// origin is known once apt has fetched the indexes; before, the path of the archive has to do.
+// chooseMirror takes the first source of Debian's main archive in the output of apt-get
+// indextargets. The origin is known once apt has fetched the indexes; before, the path of the
+// archive has to do.
 func chooseMirror(targets []byte) string {
 	var byOrigin, byPath string
 	for stanza := range strings.SplitSeq(string(targets), "\n\n") {

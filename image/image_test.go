@@ -131,8 +131,8 @@ func TestBuildFromNothing(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, ".image-*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	// Built again from the same packages it is the same layer, to the byte, also when its packages are put together as those of another
-	// architecture are, without running anything of them.
+	// Built again from the same packages it is the same layer, to the byte, also when its packages
+	// are put together as those of another architecture are, without running anything of them.
 	again, err := Build(t.Context(), t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)

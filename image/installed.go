@@ -125,7 +125,8 @@ func locked(lock, arch string) string {
 	return b.String()
 }
 
-// joinLocks is the text of packages.lock: a package that is not the same on all architectures has a line for each.
+// joinLocks is the text of packages.lock: a package that is not the same on all architectures has a
+// line for each.
 func joinLocks(locks map[string]string) string {
 	on := map[string][]string{} // line of Lock → architectures
 	for arch, lock := range locks {
@@ -146,8 +147,8 @@ func joinLocks(locks map[string]string) string {
 	return b.String()
 }
 
-// WriteLock builds a node image from what Debian has now, and writes its lock: packages.lock for all architectures, newest.lock for
-// this machine's.
+// WriteLock builds a node image from what Debian has now, and writes its lock: packages.lock for
+// all architectures, newest.lock for this machine's.
 func (l List) WriteLock(ctx context.Context, cacheDir, file string, progress func(line string)) error {
 	tmp, err := os.MkdirTemp(cacheDir, ".lock-")
 	if err != nil {
@@ -177,7 +178,8 @@ func (l List) WriteLock(ctx context.Context, cacheDir, file string, progress fun
 	return nil
 }
 
-// newer tells how the packages of a root file system differ from a lock, as Lock says it: "openvswitch-switch 3.5.0-1 → 3.5.0-2".
+// newer tells how the packages of a root file system differ from a lock, as Lock says it:
+// "openvswitch-switch 3.5.0-1 → 3.5.0-2".
 func newer(root, lock string) ([]string, error) {
 	now, err := Installed(root)
 	if err != nil {
@@ -202,11 +204,12 @@ func newer(root, lock string) ([]string, error) {
 	return list, nil
 }
 
-// Open vSwitch has an image of its own, whose tag changes with its content only: an upgrade of the rest leaves Open vSwitch
-// running, and with it every connection that it tracks. A security update of a package in it is another content.
+// Open vSwitch has an image of its own, whose tag changes with its content only: an upgrade of the
+// rest leaves Open vSwitch running, and with it every connection that it tracks. A security update
+// of a package in it is another content.
 
-// OVSTag is the tag of Open vSwitch's image with the packages of root file systems, each of another architecture; of others, those of
-// packages.lock.
+// OVSTag is the tag of Open vSwitch's image with the packages of root file systems, each of another
+// architecture; of others, those of packages.lock.
 func OVSTag(roots ...string) (string, error) {
 	locks := map[string]string{}
 	for _, arch := range Architectures() {

@@ -17,11 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keptCopyright is why not all of usr/share/doc is left out: licences must be passed on with the image.
+// keptCopyright is why not all of usr/share/doc is left out: licences must be passed on with the
+// image.
 const keptCopyright = "copyright"
 
-// emptied are folders whose content is not in the container image: what only people at a terminal or the next build would
-// want, and what is a mount in a container.
+// emptied are folders whose content is not in the container image: what only people at a terminal
+// or the next build would want, and what is a mount in a container.
 func emptied() []string {
 	return []string{"usr/share/man", "usr/share/info", "usr/share/locale", "var/cache", "var/lib/apt/lists", "var/log", "run", "tmp",
 		"dev", "proc", "sys", "boot", "etc/openvswitch", "var/lib/ovn", "var/lib/openvswitch"}
@@ -37,15 +38,16 @@ func leftOut(path string, d fs.DirEntry) bool {
 	if strings.HasPrefix(path, "usr/share/doc/") {
 		return !d.IsDir() && d.Name() != keptCopyright
 	}
-	// What programs make of the rest, each in its own way, and can do without; and what kept the rest while it moved to /usr.
+	// What programs make of the rest, each in its own way, and can do without; and what kept the
+	// rest while it moved to /usr.
 	if d.Name() == "__pycache__" || path == "etc/ld.so.cache" || path == "var/lib/dpkg/diversions" {
 		return true
 	}
 	return path == "etc/machine-id" || path == "etc/resolv.conf" || path == "etc/hostname"
 }
 
-// layer writes files as one layer of a container image. The same files give the same bytes: they come sorted, and
-// their times are the epoch.
+// layer writes files as one layer of a container image. The same files give the same bytes: they
+// come sorted, and their times are the epoch.
 type layer struct {
 	tar   *tar.Writer
 	links map[uint64]string // inode → first name, of files with several

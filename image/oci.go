@@ -28,7 +28,8 @@ import (
 //go:embed entry
 var entries embed.FS
 
-// Container is what makes the container images out of the node image. They are for the architectures that the programs are for.
+// Container is what makes the container images out of the node image. They are for the
+// architectures that the programs are for.
 type Container struct {
 	Name    string   // repository and tag: "hairpin:dev"
 	Hairpin []string // files of the program, one for each architecture
@@ -51,12 +52,13 @@ const (
 	portmapPath = entryPath + "/cni/portmap"
 )
 
-// WriteOCI writes the container images to a file: a tar archive that is an image layout of OCI (image-spec 1.1) and that
-// `docker load` reads too. Their first layer is the node image; it is kept in cacheDir and made in a few seconds. The second
-// has the programs and takes no time. Layers are not compressed: registries do that, and nodes read these faster. The same packages,
-// scripts and programs give the same bytes. Images for several architectures are indexes; for Docker before 25, each has the architecture
-// after its tag. Beside the file is a list of what is in each image (REPOSITORY.cdx.json, CycloneDX).
-// It gives the images' names.
+// WriteOCI writes the container images to a file: a tar archive that is an image layout of OCI
+// (image-spec 1.1) and that `docker load` reads too. Their first layer is the node image; it is
+// kept in cacheDir and made in a few seconds. The second has the programs and takes no time. Layers
+// are not compressed: registries do that, and nodes read these faster. The same packages, scripts
+// and programs give the same bytes. Images for several architectures are indexes; for Docker before
+// 25, each has the architecture after its tag. Beside the file is a list of what is in each image
+// (REPOSITORY.cdx.json, CycloneDX). It gives the images' names.
 func WriteOCI(ctx context.Context, cacheDir, out string, c Container, progress func(line string)) (names []string, err error) {
 	if names, err = writeOCI(ctx, cacheDir, out, c, progress); err != nil {
 		return nil, fmt.Errorf("write container image %s: %w", out, err)
@@ -159,7 +161,8 @@ type blob struct {
 // layerRules changes with leftOut.
 const layerRules = "2"
 
-// baseLayer is the layer of the node image. Its name in the cache says which tree and which rules it was made of.
+// baseLayer is the layer of the node image. Its name in the cache says which tree and which rules
+// it was made of.
 func baseLayer(ctx context.Context, cacheDir, root string) (blob, error) {
 	file := filepath.Join(cacheDir, "layer"+layerRules+"-"+filepath.Base(root)+".tar")
 	unlock, err := lock(ctx, filepath.Join(cacheDir, ".image.lock"), func(string) {})
@@ -244,7 +247,8 @@ type variant struct {
 	layers []blob
 }
 
-// writeLayout writes an archive of images: index, then layers, configurations, manifests. It gives the images' digests.
+// writeLayout writes an archive of images: index, then layers, configurations, manifests. It gives
+// the images' digests.
 func writeLayout(file string, images ...packed) ([]digest.Digest, error) {
 	index := newIndex()
 	var docker []dockerArchive
@@ -283,8 +287,8 @@ func newIndex() v1.Index {
 	return v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex}
 }
 
-// describe returns an image's entry of the archive's index, those of Docker's, and what it consists of. With several variants, the image is
-// an index of its own.
+// describe returns an image's entry of the archive's index, those of Docker's, and what it consists
+// of. With several variants, the image is an index of its own.
 func (p packed) describe() (entry v1.Descriptor, archives []dockerArchive, blobs []blob, err error) {
 	own := newIndex()
 	for _, v := range p.variants {

@@ -66,8 +66,8 @@ func contents(t *testing.T, archive []byte) (names []string, text map[string]str
 	}
 }
 
-// TestWriteOCI follows the archive from its index to the files of its layers, as one does who unpacks it, and checks
-// every sum on the way. Written again, it is the same bytes.
+// TestWriteOCI follows the archive from its index to the files of its layers, as one does who
+// unpacks it, and checks every sum on the way. Written again, it is the same bytes.
 func TestWriteOCI(t *testing.T) {
 	cache, dir := t.TempDir(), t.TempDir()
 	fakeRoot(t, Root(cache), "amd64")
@@ -166,7 +166,8 @@ func TestWriteOCI(t *testing.T) {
 	}
 }
 
-// TestWriteOCIArchitectures: with programs for two architectures each image is an index of two, whichever comes first.
+// TestWriteOCIArchitectures: with programs for two architectures each image is an index of two,
+// whichever comes first.
 func TestWriteOCIArchitectures(t *testing.T) {
 	cache, dir := t.TempDir(), t.TempDir()
 	var programs []string
@@ -289,7 +290,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestOVSTag: another version of a package makes another tag; a package that is removed counts for nothing.
+// TestOVSTag: another version of a package makes another tag; a package that is removed counts for
+// nothing.
 func TestOVSTag(t *testing.T) {
 	tag := func(status string) string {
 		root := t.TempDir()

@@ -15,7 +15,8 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Made is a container image to write: programs of this machine, alone or over a tree of Debian packages.
+// Made is a container image to write: programs of this machine, alone or over a tree of Debian
+// packages.
 type Made struct {
 	Name     string            // repository and tag
 	Root     string            // of List.Build; empty means none
@@ -24,15 +25,17 @@ type Made struct {
 	Start    v1.ImageConfig
 }
 
-// WriteProgram writes a container image of one static program to a file, an archive as WriteOCI writes. The program is
-// /bin/NAME in it, NAME being that of the file; args are what a container runs.
+// WriteProgram writes a container image of one static program to a file, an archive as WriteOCI
+// writes. The program is /bin/NAME in it, NAME being that of the file; args are what a container
+// runs.
 func WriteProgram(out, name, program string, args ...string) error {
 	return WriteMade(context.Background(), "", out, Made{
 		Name: name, Programs: map[string]string{"bin/" + filepath.Base(program): program}, Start: v1.ImageConfig{Entrypoint: args},
 	})
 }
 
-// WriteMade writes container images to a file, an archive as WriteOCI writes. Layers of packages are kept in cacheDir.
+// WriteMade writes container images to a file, an archive as WriteOCI writes. Layers of packages
+// are kept in cacheDir.
 func WriteMade(ctx context.Context, cacheDir, out string, images ...Made) error {
 	if err := writeMade(ctx, cacheDir, out, images); err != nil {
 		return fmt.Errorf("write container images %s: %w", out, err)
@@ -69,7 +72,8 @@ func writeMade(ctx context.Context, cacheDir, out string, images []Made) error {
 	return os.Rename(tmp, out)
 }
 
-// fill writes the layer of an image's programs. Without packages, it has the folders that a program may expect.
+// fill writes the layer of an image's programs. Without packages, it has the folders that a program
+// may expect.
 func (m Made) fill(l *layer) error {
 	var err error
 	if m.Root == "" {

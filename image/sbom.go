@@ -14,12 +14,14 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// writeBOM writes what is in an image, for all its architectures: Debian's packages, and the Go modules of the programs. It has no time and a serial
-// number made of the image's digest, so that the same image has the same text.
+// writeBOM writes what is in an image, for all its architectures: Debian's packages, and the Go
+// modules of the programs. It has no time and a serial number made of the image's digest, so that
+// the same image has the same text.
 func writeBOM(dir, name string, sum digest.Digest, roots, programs []string) error {
 	bom := cdx.NewBOM()
 	hex := sum.Encoded()
-	bom.SerialNumber = fmt.Sprintf("urn:uuid:%s-%s-8%s-8%s-%s", hex[:8], hex[8:12], hex[13:16], hex[17:20], hex[20:32]) // RFC 9562, version 8
+	// RFC 9562, version 8
+	bom.SerialNumber = fmt.Sprintf("urn:uuid:%s-%s-8%s-8%s-%s", hex[:8], hex[8:12], hex[13:16], hex[17:20], hex[20:32])
 	repository := strings.TrimSuffix(path.Base(name), ":"+tag(name))
 	bom.Metadata = &cdx.Metadata{Component: &cdx.Component{
 		BOMRef: name, Type: cdx.ComponentTypeContainer, Name: repository, Version: tag(name),

@@ -18,7 +18,8 @@ import (
 	"hairpin/report"
 )
 
-// mostAnswer is how long an answer of this node's agent may be, bytes: all that it knows of 10 000 Services is a tenth.
+// mostAnswer is how long an answer of this node's agent may be, bytes: all that it knows of 10 000
+// Services is a tenth.
 const mostAnswer = 512 << 20
 
 // FromAgent asks the agent of this node.
@@ -59,7 +60,8 @@ func overSocket(path string) *http.Client {
 	}}}
 }
 
-// unanswered tells why the agent does not answer, without the address that HTTP wants and that is none.
+// unanswered tells why the agent does not answer, without the address that HTTP wants and that is
+// none.
 func unanswered(socket string, err error) error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
@@ -73,8 +75,8 @@ func unanswered(socket string, err error) error {
 	return fmt.Errorf("ask the agent of this node at %s: %w", socket, err)
 }
 
-// Diff reads the node back and prints its differences from the desired state: "- " is missing, "+ " is extra. Without an
-// error there are none.
+// Diff reads the node back and prints its differences from the desired state: "- " is missing, "+ "
+// is extra. Without an error there are none.
 func Diff(ctx context.Context, w io.Writer, c config.Config) error {
 	lines, err := FromAgent(ctx, c, "/diff")
 	if err != nil {

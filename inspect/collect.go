@@ -65,9 +65,9 @@ func kernelFiles() []string {
 	}
 }
 
-// Collect writes one archive (tar, gzip) with all that helps to find out what is wrong with a node, or with every node:
-// what it must have, what it has, versions, counters and logs. What looks like a secret is left out; no file with
-// credentials is read. What cannot be had is told in its place.
+// Collect writes one archive (tar, gzip) with all that helps to find out what is wrong with a node,
+// or with every node: what it must have, what it has, versions, counters and logs. What looks like
+// a secret is left out; no file with credentials is read. What cannot be had is told in its place.
 func Collect(ctx context.Context, w io.Writer, errw io.Writer, c config.Config, o CollectOptions) error {
 	var list []member
 	if o.EveryNode {

@@ -39,7 +39,8 @@ const (
 // DefaultNamespace is the chart's default namespace.
 const DefaultNamespace = "hairpin"
 
-// everyNode asks agents through the API server: permission to exec into their pods is permission to read their status.
+// everyNode asks agents through the API server: permission to exec into their pods is permission to
+// read their status.
 type everyNode struct {
 	Client  *kubeapi.Client
 	config  *rest.Config
@@ -117,8 +118,9 @@ func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
 	return s, nil
 }
 
-// egress takes the egress addresses from the whole report of one node that has answered: of a thousand, with a thousand addresses each, the API
-// server would carry 256 MB. All tries together have the time of one answer.
+// egress takes the egress addresses from the whole report of one node that has answered: of a
+// thousand, with a thousand addresses each, the API server would carry 256 MB. All tries together
+// have the time of one answer.
 func (e *everyNode) egress(ctx context.Context, s *ClusterStatus, pods []corev1.Pod) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
@@ -134,8 +136,8 @@ func (e *everyNode) egress(ctx context.Context, s *ClusterStatus, pods []corev1.
 	}
 }
 
-// choosePod gives the pod of a node's agent. During an update there are two, which reach the same agent: the newer one's
-// container may not run yet.
+// choosePod gives the pod of a node's agent. During an update there are two, which reach the same
+// agent: the newer one's container may not run yet.
 func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
 	why = "no agent's pod"
 	for i := range pods {
@@ -156,7 +158,8 @@ func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
 	return pod, why
 }
 
-// ask runs `hairpin status` in an agent's container. An agent of a release before v0.2.0 knows no brief report.
+// ask runs `hairpin status` in an agent's container. An agent of a release before v0.2.0 knows no
+// brief report.
 func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod, brief bool) (*report.Report, error) {
 	command := []string{"hairpin", "status", "--output=json"}
 	if brief {
@@ -175,7 +178,8 @@ func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod, brief bool) (*repo
 	return nil, err
 }
 
-// exec runs a command in an agent's container and gives what it printed, also when it failed. More than most bytes are refused.
+// exec runs a command in an agent's container and gives what it printed, also when it failed. More
+// than most bytes are refused.
 func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()

@@ -72,7 +72,8 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// TestHostileArchive: a node's archive has a limit, names that stay in their folder, and nothing that a terminal obeys.
+// TestHostileArchive: a node's archive has a limit, names that stay in their folder, and nothing
+// that a terminal obeys.
 func TestHostileArchive(t *testing.T) {
 	const most = 1 << 20
 	for _, c := range []struct {

@@ -31,7 +31,8 @@ func (e *everyNode) AskPath(ctx context.Context, node, path string) ([]byte, err
 
 var escaped = regexp.MustCompile(`\\.`)
 
-// plainJSON is report.Plain for JSON, where escapes hide what a terminal obeys: lines and tabs stay.
+// plainJSON is report.Plain for JSON, where escapes hide what a terminal obeys: lines and tabs
+// stay.
 func plainJSON(text []byte) []byte {
 	return escaped.ReplaceAllFunc([]byte(report.Plain(string(text), "\n\t")), func(e []byte) []byte {
 		if bytes.IndexByte([]byte("bfru"), e[1]) >= 0 {
@@ -41,7 +42,8 @@ func plainJSON(text []byte) []byte {
 	})
 }
 
-// Ask prints what the agent of this node answers to a path: what `hairpin explain` and `hairpin collect` run on nodes.
+// Ask prints what the agent of this node answers to a path: what `hairpin explain` and `hairpin
+// collect` run on nodes.
 func Ask(ctx context.Context, w io.Writer, path string, c config.Config) error {
 	body, err := FromAgent(ctx, c, path)
 	if err != nil {

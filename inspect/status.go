@@ -53,7 +53,8 @@ type ClusterStatus struct {
 	NetworkPolicies int64 `json:"networkPolicies,omitempty"`
 }
 
-// Status prints how the agent of this node is, or all agents: one line per part. Without an error all is well.
+// Status prints how the agent of this node is, or all agents: one line per part. Without an error
+// all is well.
 func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) error {
 	if o.Output != "text" && o.Output != "json" {
 		return fmt.Errorf("--output %q is not one of text, json", o.Output)

@@ -163,7 +163,8 @@ func (s *ClusterStatus) printEngines(w io.Writer) error {
 	return err
 }
 
-// printSwitches tells where the userspace datapath does without TSO, and warns of Open vSwitch versions with known faults.
+// printSwitches tells where the userspace datapath does without TSO, and warns of Open vSwitch
+// versions with known faults.
 func (s *ClusterStatus) printSwitches(w io.Writer) error {
 	var slow []string
 	for _, n := range s.Nodes {

@@ -34,7 +34,8 @@ import (
 type Remains struct {
 	Installation
 	State string // folder of the databases
-	// Stay keeps the process, and with it the agent's lock, until it is told to end: no agent takes the node again.
+	// Stay keeps the process, and with it the agent's lock, until it is told to end: no agent takes
+	// the node again.
 	Stay bool
 }
 
@@ -50,9 +51,10 @@ type cleaning struct {
 // patienceWith is how long a daemon may take to answer when the node is cleaned.
 const patienceWith = 10 * time.Second
 
-// Cleanup takes everything of Hairpin off this node, and gives the uplink its network back. It waits until the agent has
-// ended. Where the daemons do not run, it does what it can without them, and the error says what is left; it may be called
-// again. A bridge that was not made by Hairpin stays, without our flows. Pods that still run lose their network.
+// Cleanup takes everything of Hairpin off this node, and gives the uplink its network back. It
+// waits until the agent has ended. Where the daemons do not run, it does what it can without them,
+// and the error says what is left; it may be called again. A bridge that was not made by Hairpin
+// stays, without our flows. Pods that still run lose their network.
 func Cleanup(ctx context.Context, c config.Config, what Remains, out io.Writer, log *slog.Logger) error {
 	release, err := targets.StandBy(ctx, c, log)
 	if err != nil {
@@ -177,7 +179,8 @@ func bridgesNamed(v ovsdb.View, name string) (list []ovsdb.UUID) {
 	return list
 }
 
-// integrationBridge deletes OVN's bridge with the pods' ports, and our keys, and waits until it is done.
+// integrationBridge deletes OVN's bridge with the pods' ports, and our keys, and waits until it is
+// done.
 func (k *cleaning) integrationBridge(ctx context.Context) error {
 	row := ovsdb.First[ovsdb.OpenVSwitch](k.ovs.View())
 	if row == nil {
@@ -230,7 +233,8 @@ func (k *cleaning) withoutSwitch() bool {
 	return true
 }
 
-// kernel removes what does not need Open vSwitch: the pods' links, and what is left of ours when it did not run.
+// kernel removes what does not need Open vSwitch: the pods' links, and what is left of ours when it
+// did not run.
 func (k *cleaning) kernel(ctx context.Context) {
 	links, err := netdev.List(netlink.LinkList)
 	if err != nil {

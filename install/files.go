@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Patterns of the names of files that Open vSwitch, OVN and the containers' scripts make. A folder that a flag names may hold
-// files of others, too.
+// Patterns of the names of files that Open vSwitch, OVN and the containers' scripts make. A folder
+// that a flag names may hold files of others, too.
 var (
 	switchFiles = []string{"db.sock", "ovsdb-server.*", "ovs-vswitchd.*", "hairpin.*"}
 	bridgeFiles = []string{"*.mgmt", "*.snoop"} // sockets, by the names of bridges
@@ -36,8 +36,8 @@ func (k *cleaning) files(what Remains) {
 	}
 }
 
-// emptied removes the files of a folder whose names match, sockets also by other patterns, and then the folder. What else is in the
-// folder stays, and the folder with it.
+// emptied removes the files of a folder whose names match, sockets also by other patterns, and then
+// the folder. What else is in the folder stays, and the folder with it.
 func (k *cleaning) emptied(dir string, patterns, sockets []string) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

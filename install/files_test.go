@@ -13,7 +13,8 @@ import (
 	"hairpin/config"
 )
 
-// TestCleanupLeavesOthersFiles: a folder that a flag names keeps everything that Hairpin did not make.
+// TestCleanupLeavesOthersFiles: a folder that a flag names keeps everything that Hairpin did not
+// make.
 func TestCleanupLeavesOthersFiles(t *testing.T) {
 	root := t.TempDir()
 	dir := func(name string) string { return filepath.Join(root, name) }

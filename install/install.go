@@ -23,14 +23,15 @@ type Installation struct {
 	Portmap  string // the plugin for host ports that comes along; empty = none
 }
 
-// Names of our plugins. The plugin for host ports has a name of its own, so that one of the machine stays what it is.
+// Names of our plugins. The plugin for host ports has a name of its own, so that one of the machine
+// stays what it is.
 const (
 	pluginName  = "hairpin"
 	portmapName = claims.PortmapPlugin
 )
 
-// Install puts the CNI plugins on the node and then the configuration that names them. Each file is the old one or the
-// new one at any moment, also after a crash: pods may start while this runs.
+// Install puts the CNI plugins on the node and then the configuration that names them. Each file is
+// the old one or the new one at any moment, also after a crash: pods may start while this runs.
 func Install(to Installation, log *slog.Logger) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -71,8 +72,8 @@ func Uninstall(from Installation) error {
 	return errors.Join(errs...)
 }
 
-// configuration is the network configuration list (CNI specification 1.1, section 1). Runtimes that know only version
-// 1.0.0 do not read cniVersions.
+// configuration is the network configuration list (CNI specification 1.1, section 1). Runtimes that
+// know only version 1.0.0 do not read cniVersions.
 func (i Installation) configuration() ([]byte, error) {
 	type plugin struct {
 		Type         string          `json:"type"`
@@ -121,8 +122,8 @@ func copyProgram(from, to string) error {
 	return replaceFile(to, 0o755, func(f *os.File) error { _, err := io.Copy(f, in); return err })
 }
 
-// replaceFile writes a file beside the one of that name, and renames it. The name begins with a dot: runtimes do not
-// read it.
+// replaceFile writes a file beside the one of that name, and renames it. The name begins with a
+// dot: runtimes do not read it.
 func replaceFile(name string, mode os.FileMode, write func(*os.File) error) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err

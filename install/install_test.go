@@ -14,8 +14,9 @@ import (
 	"hairpin/install"
 )
 
-// TestInstall: a runtime finds the plugins that its configuration names, in versions of the specification that old and new
-// ones know; installing again is no change; and uninstalling leaves what was there before.
+// TestInstall: a runtime finds the plugins that its configuration names, in versions of the
+// specification that old and new ones know; installing again is no change; and uninstalling leaves
+// what was there before.
 func TestInstall(t *testing.T) {
 	host := t.TempDir()
 	to := install.Installation{

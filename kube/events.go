@@ -19,17 +19,19 @@ import (
 	"hairpin/retry"
 )
 
-// Grace is how long a problem must last before it is told: a slice may come a moment before its Service.
+// Grace is how long a problem must last before it is told: a slice may come a moment before its
+// Service.
 const Grace = 2 * time.Second
 
-// mostEvent is how long an Event's message may be, bytes: the API server refuses more (k8s.io/api/events/v1, note).
+// mostEvent is how long an Event's message may be, bytes: the API server refuses more
+// (k8s.io/api/events/v1, note).
 const mostEvent = 1024
 
 // ReasonProblem is the reason of the Events on objects that have a problem.
 const ReasonProblem = "HairpinProblem"
 
-// Events tells problems where their object is: as an Event on it, and once in the log. It tells each problem when
-// it has lasted for the grace time, and again only after it was gone.
+// Events tells problems where their object is: as an Event on it, and once in the log. It tells
+// each problem when it has lasted for the grace time, and again only after it was gone.
 type Events struct {
 	log    *slog.Logger
 	events record.EventRecorder // nil without an API
@@ -51,8 +53,8 @@ func NewEvents(client *kubeapi.Client, component string, log *slog.Logger) *Even
 	return r
 }
 
-// Report takes all problems of now, in a list that it may change. It returns when it wants to be called again, 0 if not
-// before the next change.
+// Report takes all problems of now, in a list that it may change. It returns when it wants to be
+// called again, 0 if not before the next change.
 func (r *Events) Report(now time.Time, problems []cluster.Problem) time.Duration {
 	problems = cluster.SortProblems(problems)
 	if !slices.Equal(problems, r.now) {
@@ -114,8 +116,8 @@ func (r *Events) Stop() {
 	}
 }
 
-// sink writes Events. Facts do not hold the UIDs of objects, but `kubectl describe` finds an object's Events by it, so
-// the sink looks it up. It works in a goroutine of the broadcaster.
+// sink writes Events. Facts do not hold the UIDs of objects, but `kubectl describe` finds an
+// object's Events by it, so the sink looks it up. It works in a goroutine of the broadcaster.
 type sink struct {
 	client *kubeapi.Client
 }

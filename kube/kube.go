@@ -1,4 +1,5 @@
-// Package kube talks to the Kubernetes API: the connection and whether the server answers, Events and conditions, a few objects.
+// Package kube talks to the Kubernetes API: the connection and whether the server answers, Events
+// and conditions, a few objects.
 package kube
 
 import (
@@ -25,8 +26,8 @@ import (
 // dialTimeout is client-go's own, for a connection and between its keepalives.
 const dialTimeout = 30 * time.Second
 
-// Connect connects to the API server named in a kubeconfig, or with the service account of the pod. Reach learns from its calls
-// whether the server answers.
+// Connect connects to the API server named in a kubeconfig, or with the service account of the pod.
+// Reach learns from its calls whether the server answers.
 func Connect(kubeconfig string, reach *Reach) (*kubeapi.Client, error) {
 	config, err := rest.InClusterConfig()
 	if kubeconfig != "" {
@@ -60,8 +61,8 @@ func AnnotateNode(ctx context.Context, client *kubeapi.Client, name string, anno
 	return PatchNode(ctx, client, name, map[string]any{"annotations": annotations})
 }
 
-// PatchNode changes a Node's metadata by a merge patch. With a "uid" in it, a Node of another UID is left as it is, and
-// the error is a conflict.
+// PatchNode changes a Node's metadata by a merge patch. With a "uid" in it, a Node of another UID
+// is left as it is, and the error is a conflict.
 func PatchNode(ctx context.Context, client *kubeapi.Client, name string, metadata map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
@@ -74,8 +75,8 @@ func PatchNode(ctx context.Context, client *kubeapi.Client, name string, metadat
 	return nil
 }
 
-// Servers is where this process reaches the API, so that no Service takes that address. A name has the
-// endpoints of the Service default/kubernetes besides.
+// Servers is where this process reaches the API, so that no Service takes that address. A name has
+// the endpoints of the Service default/kubernetes besides.
 func Servers(client *kubeapi.Client) []netip.AddrPort {
 	a, err := netip.ParseAddrPort(client.Core.Get().URL().Host)
 	if err != nil {

@@ -21,8 +21,8 @@ type Reach struct {
 	heard bool      // it answered once
 	since time.Time // since when it does not answer; zero: it does
 	err   string
-	// A resource that the server failed to serve since, with nothing served in between. It may be a webhook's or a storage
-	// version's fault: only a second one makes it the server's.
+	// A resource that the server failed to serve since, with nothing served in between. It may be a
+	// webhook's or a storage version's fault: only a second one makes it the server's.
 	failing string
 	failed  time.Time
 }
@@ -35,7 +35,8 @@ type apiCalls struct {
 	reach *Reach
 }
 
-// RoundTrip makes a call and notes how it ended. A server that cannot serve different resources counts as away.
+// RoundTrip makes a call and notes how it ended. A server that cannot serve different resources
+// counts as away.
 func (c *apiCalls) RoundTrip(q *http.Request) (*http.Response, error) {
 	answer, err := c.RoundTripper.RoundTrip(q)
 	switch {

@@ -1,5 +1,5 @@
-// Package kubeapi is a client of the part of the Kubernetes API that Hairpin uses. The clientset of client-go has all groups: half as much
-// program again, which an agent had in memory.
+// Package kubeapi is a client of the part of the Kubernetes API that Hairpin uses. The clientset of
+// client-go has all groups: half as much program again, which an agent had in memory.
 package kubeapi
 
 import (
@@ -17,7 +17,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Scheme knows the types of the groups that Client has. Parameters encodes options of requests, those of logs and exec included.
+// Scheme knows the types of the groups that Client has. Parameters encodes options of requests,
+// those of logs and exec included.
 var (
 	Scheme     = newScheme()
 	Parameters = runtime.NewParameterCodec(Scheme)
@@ -36,8 +37,8 @@ type Client struct {
 	Core, Discovery, Networking, Coordination rest.Interface
 }
 
-// New connects as configured. All groups share connections and, with a QPS, one limit; but for Leases, of which there are few requests:
-// renewing one must not wait behind other work.
+// New connects as configured. All groups share connections and, with a QPS, one limit; but for
+// Leases, of which there are few requests: renewing one must not wait behind other work.
 func New(config *rest.Config) (*Client, error) {
 	c := rest.CopyConfig(config)
 	if c.UserAgent == "" {

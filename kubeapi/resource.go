@@ -27,7 +27,8 @@ type Resource[O Object, L runtime.Object] struct {
 	list            func() L
 }
 
-// resource is one of objects of a type, whose lists are an L: the types themselves, which a Resource makes variables of.
+// resource is one of objects of a type, whose lists are an L: the types themselves, which a
+// Resource makes variables of.
 func resource[O, L any, P interface {
 	*O
 	Object

@@ -22,30 +22,33 @@ import (
 // APIServerConfig says which Kubernetes control plane to start.
 type APIServerConfig struct {
 	Binary string // of BuildKube
-	// Dir holds its whole state: etcd's data, certificates, tokens, "kubeconfig" (the administrator's), "log",
-	// and per entry of Nodes a "node-NAME.kubeconfig". A second start with the same Dir continues with the same objects.
+	// Dir holds its whole state: etcd's data, certificates, tokens, "kubeconfig" (the
+	// administrator's), "log", and per entry of Nodes a "node-NAME.kubeconfig". A second start with
+	// the same Dir continues with the same objects.
 	Dir string
-	// Address is where clients find it (port 6443). It must be on an interface of Netns, and not a loopback address.
+	// Address is where clients find it (port 6443). It must be on an interface of Netns, and not a
+	// loopback address.
 	Address netip.Addr
 	// Netns is the path of the network namespace to run in. Empty means that of the caller.
 	Netns string
-	// ServiceCIDRs are the ranges of cluster IPs: one, or one of each family, the primary family first. Empty means
-	// 10.96.0.0/16 and fd00:10:96::/112.
+	// ServiceCIDRs are the ranges of cluster IPs: one, or one of each family, the primary family
+	// first. Empty means 10.96.0.0/16 and fd00:10:96::/112.
 	ServiceCIDRs []netip.Prefix
-	// ClusterCIDRs are cut into the spec.podCIDRs of Nodes, a /24 and a /64 each: one, or one of each family, the primary
-	// family first. Empty means 10.244.0.0/16 and fd00:10:244::/48.
+	// ClusterCIDRs are cut into the spec.podCIDRs of Nodes, a /24 and a /64 each: one, or one of
+	// each family, the primary family first. Empty means 10.244.0.0/16 and fd00:10:244::/48.
 	ClusterCIDRs []netip.Prefix
 	// Nodes that get the identity of a kubelet (system:node:NAME in system:nodes).
 	Nodes []string
-	// Kubelets says that Nodes have real kubelets: one that is not heard of for 40 s is declared not ready. Without it,
-	// a Node stays as its status says.
+	// Kubelets says that Nodes have real kubelets: one that is not heard of for 40 s is declared
+	// not ready. Without it, a Node stays as its status says.
 	Kubelets bool
-	// DieWithCaller ends it when the calling process is gone, however that happened. Without it the server stays, and
-	// OpenAPIServer finds it again.
+	// DieWithCaller ends it when the calling process is gone, however that happened. Without it the
+	// server stays, and OpenAPIServer finds it again.
 	DieWithCaller bool
 }
 
-// APIServer is a running control plane: etcd, API server, controller manager and scheduler in one process.
+// APIServer is a running control plane: etcd, API server, controller manager and scheduler in one
+// process.
 type APIServer struct {
 	dir    string
 	record apiServerRecord
@@ -63,9 +66,9 @@ type apiServerRecord struct {
 // apiServerStartTimeout is generous: a start takes 3 s on two idle cores, and minutes in qemu.
 const apiServerStartTimeout = 10 * time.Minute
 
-// StartAPIServer starts a control plane and returns when it is ready: the API answers and Pods can be created in the
-// default namespace. It sets lo of Netns up. When it fails, nothing is left running, and the error has the end of the
-// log. ctx bounds the start only.
+// StartAPIServer starts a control plane and returns when it is ready: the API answers and Pods can
+// be created in the default namespace. It sets lo of Netns up. When it fails, nothing is left
+// running, and the error has the end of the log. ctx bounds the start only.
 func StartAPIServer(ctx context.Context, cfg APIServerConfig) (*APIServer, error) {
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
@@ -173,7 +176,8 @@ func prefixWords(prefixes []netip.Prefix) []string {
 	return words
 }
 
-// OpenAPIServer returns the control plane that another process started with this Dir. It is an error when it does not run.
+// OpenAPIServer returns the control plane that another process started with this Dir. It is an
+// error when it does not run.
 func OpenAPIServer(dir string) (*APIServer, error) {
 	data, err := os.ReadFile(recordFile(dir))
 	if err != nil {
@@ -189,7 +193,8 @@ func OpenAPIServer(dir string) (*APIServer, error) {
 	return s, nil
 }
 
-// Stop ends the control plane and waits for it, a few seconds at most. Stopping a stopped one is no error.
+// Stop ends the control plane and waits for it, a few seconds at most. Stopping a stopped one is no
+// error.
 func (s *APIServer) Stop() error {
 	if s.stdin != nil {
 		_ = s.stdin.Close() // closed twice on a second Stop
@@ -232,8 +237,9 @@ func (s *APIServer) running() bool {
 	return s.record.Start != "" && startTime(s.record.PID) == s.record.Start
 }
 
-// RESTConfig returns the administrator's client configuration. Its connections are made from inside the server's network
-// namespace, so it works wherever the caller is. It has no client-side rate limit.
+// RESTConfig returns the administrator's client configuration. Its connections are made from inside
+// the server's network namespace, so it works wherever the caller is. It has no client-side rate
+// limit.
 func (s *APIServer) RESTConfig() (*rest.Config, error) {
 	c, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig())
 	if err != nil {
@@ -246,7 +252,8 @@ func (s *APIServer) RESTConfig() (*rest.Config, error) {
 	return c, nil
 }
 
-// Kubeconfig is the path of the administrator's kubeconfig. It works only where the server's address is reachable.
+// Kubeconfig is the path of the administrator's kubeconfig. It works only where the server's
+// address is reachable.
 func (s *APIServer) Kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
 
 // LogFile is the path of the log of all four components.
@@ -257,8 +264,8 @@ func (s *APIServer) PID() int { return s.record.PID }
 
 func recordFile(dir string) string { return filepath.Join(dir, "process.json") }
 
-// startTime is when a process started, in clock ticks since boot (proc(5), field 22 of stat); empty when there is none or
-// when it is a zombie.
+// startTime is when a process started, in clock ticks since boot (proc(5), field 22 of stat); empty
+// when there is none or when it is a zombie.
 func startTime(pid int) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -272,7 +279,8 @@ func startTime(pid int) string {
 	return fields[19]
 }
 
-// logEnd returns the last lines of a log as an error, for an error message; nil when there are none.
+// logEnd returns the last lines of a log as an error, for an error message; nil when there are
+// none.
 func logEnd(path string) error {
 	const keep = 2000
 	data, err := os.ReadFile(path)

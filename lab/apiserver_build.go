@@ -22,8 +22,8 @@ import (
 // KubeVersion is what the built server says of itself; it is the version in kube/go.mod.
 const KubeVersion = "v1.37.1"
 
-// kubeBuildFlags are constant, so that equal sources give an equal binary: without a version the server calls itself
-// v0.0.0 and clients refuse it; the build date is that of the release.
+// kubeBuildFlags are constant, so that equal sources give an equal binary: without a version the
+// server calls itself v0.0.0 and clients refuse it; the build date is that of the release.
 func kubeBuildFlags() []string {
 	link := []string{"-s", "-w", "-X k8s.io/client-go/pkg/version.gitVersion=" + KubeVersion}
 	for _, v := range []string{
@@ -35,15 +35,17 @@ func kubeBuildFlags() []string {
 	return []string{"-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=" + strings.Join(link, " ")}
 }
 
-// BuildKube returns the path of a hairpin-kube binary built from lab/kube, building it in cacheDir when it is not there.
+// BuildKube returns the path of a hairpin-kube binary built from lab/kube, building it in cacheDir
+// when it is not there.
 //
-// The cache key is a hash of the sources, the build flags and the Go version. A first build takes about six minutes of
-// two cores and puts some 600 MB into the module cache; a second call takes a few milliseconds. Any number of processes
-// may call it at once: one builds, the others wait. progress gets a line of text every few seconds while there is
-// something to wait for; it may be nil.
+// The cache key is a hash of the sources, the build flags and the Go version. A first build takes
+// about six minutes of two cores and puts some 600 MB into the module cache; a second call takes a
+// few milliseconds. Any number of processes may call it at once: one builds, the others wait.
+// progress gets a line of text every few seconds while there is something to wait for; it may be
+// nil.
 //
-// The sources are found in the module of the working directory (go env GOMOD), else where this file was compiled; it
-// must be one of the two, as a nested module cannot be embedded.
+// The sources are found in the module of the working directory (go env GOMOD), else where this file
+// was compiled; it must be one of the two, as a nested module cannot be embedded.
 func BuildKube(ctx context.Context, cacheDir string, progress func(string)) (binary string, err error) {
 	return buildKube(ctx, cacheDir, "hairpin-kube", ".", progress)
 }
@@ -182,8 +184,8 @@ func goBuild(ctx context.Context, src, pkg, binary string, progress func(string)
 	return nil
 }
 
-// watchBuild reads the output of go build -v to its end, reports progress, and returns the last lines that are neither
-// the name of a package nor a download: the compiler's errors.
+// watchBuild reads the output of go build -v to its end, reports progress, and returns the last
+// lines that are neither the name of a package nor a download: the compiler's errors.
 func watchBuild(output io.Reader, progress func(string)) (messages []string) {
 	const keep, period = 40, 5 * time.Second
 	lines := make(chan string)

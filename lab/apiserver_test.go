@@ -29,8 +29,8 @@ import (
 // kubeCache is where the lab keeps what takes long to make.
 const kubeCache = "/var/cache/hairpin"
 
-// TestAPIServer plays a cluster's life against the real control plane: a Node and a Pod without a kubelet, a Service
-// that finds the Pod, and a restart that forgets nothing.
+// TestAPIServer plays a cluster's life against the real control plane: a Node and a Pod without a
+// kubelet, a Service that finds the Pod, and a restart that forgets nothing.
 func TestAPIServer(t *testing.T) {
 	ctx := t.Context()
 	address := netip.MustParseAddr("172.18.0.10")
@@ -142,8 +142,8 @@ func buildKube(t *testing.T) string {
 	return binary
 }
 
-// newNetns makes a network namespace with an address on a veth pair (this needs no kernel module that a small
-// kernel may lack) and returns a path that is good while the test runs.
+// newNetns makes a network namespace with an address on a veth pair (this needs no kernel module
+// that a small kernel may lack) and returns a path that is good while the test runs.
 func newNetns(t *testing.T, address netip.Prefix) string {
 	t.Helper()
 	runtime.LockOSThread()
@@ -191,7 +191,8 @@ func startAPIServer(t *testing.T, cfg lab.APIServerConfig) (*lab.APIServer, kube
 	return server, client
 }
 
-// makeNode creates a Node and says for it what its kubelet would say, then waits for what the controllers do about it.
+// makeNode creates a Node and says for it what its kubelet would say, then waits for what the
+// controllers do about it.
 func makeNode(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	nodes := client.CoreV1().Nodes()
@@ -216,7 +217,8 @@ func makeNode(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// makeReadyPod creates a Pod, waits until the scheduler has bound it, and says for it what its kubelet would say.
+// makeReadyPod creates a Pod, waits until the scheduler has bound it, and says for it what its
+// kubelet would say.
 func makeReadyPod(t *testing.T, client kubernetes.Interface, name, ip4, ip6 string) {
 	t.Helper()
 	pods := client.CoreV1().Pods("default")

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startTimeout is how long a daemon or a network may take until it is there: a moment, on an idle machine.
+// startTimeout is how long a daemon or a network may take until it is there: a moment, on an idle
+// machine.
 const startTimeout = 2 * time.Minute
 
 // The daemons of every node, by the names that Start, Kill and Restart take.
@@ -33,8 +34,8 @@ const (
 // AllDaemons returns the daemons of a node in an order in which they can be started.
 func AllDaemons() []string { return []string{OVSDB, NB, SB, VSwitchd, Northd, Controller} }
 
-// daemon says how a daemon is run. The files are where Debian's own start scripts have them, so that the tools find
-// them without options.
+// daemon says how a daemon is run. The files are where Debian's own start scripts have them, so
+// that the tools find them without options.
 type daemon struct {
 	database, schema string // created if missing
 	pidFile          string
@@ -72,8 +73,8 @@ func knownDaemon(name string) (daemon, bool) {
 	return daemon{}, false
 }
 
-// Start starts a daemon of the node, or again one that StartDaemon started before, and returns when it serves (one of StartDaemon: when it runs). A daemon
-// that runs is left alone.
+// Start starts a daemon of the node, or again one that StartDaemon started before, and returns when
+// it serves (one of StartDaemon: when it runs). A daemon that runs is left alone.
 func (n *Node) Start(ctx context.Context, name string) error {
 	defer n.hold(name)()
 	if n.Pid(name) != 0 {
@@ -93,8 +94,9 @@ func (n *Node) Start(ctx context.Context, name string) error {
 			return fmt.Errorf("create database of %s: %w", name, err)
 		}
 	}
-	// As Debian's start scripts (ovs-ctl, ovn-ctl) do: at this priority, and with a monitor that starts again what a fault
-	// has ended (SIGSEGV, a failed assertion), but not what was killed. ovn-controller 25.03 has such faults.
+	// As Debian's start scripts (ovs-ctl, ovn-ctl) do: at this priority, and with a monitor that
+	// starts again what a fault has ended (SIGSEGV, a failed assertion), but not what was killed.
+	// ovn-controller 25.03 has such faults.
 	args := append([]string{"nice", "-n", "-10"}, d.args...)
 	args = append(args, "--pidfile="+d.pidFile, "--log-file="+d.logFile, "-vconsole:off", "--detach", "--monitor", "--no-chdir")
 	if _, err := n.Exec(ctx, args...); err != nil {
@@ -103,16 +105,17 @@ func (n *Node) Start(ctx context.Context, name string) error {
 	return nil
 }
 
-// hold makes starts and ends of one daemon wait for each other. Those of different daemons do not: ovs-vswitchd, say,
-// has not started before its database serves.
+// hold makes starts and ends of one daemon wait for each other. Those of different daemons do not:
+// ovs-vswitchd, say, has not started before its database serves.
 func (n *Node) hold(name string) (release func()) {
 	mu, _ := n.daemons.LoadOrStore(name, &sync.Mutex{})
 	mu.(*sync.Mutex).Lock()
 	return mu.(*sync.Mutex).Unlock
 }
 
-// StartDaemon starts a program in the node that does not detach itself, such as the agent, and remembers it by name
-// for Start, Kill and Restart. Its output goes to /var/log/NAME.log. It returns when the program has been executed.
+// StartDaemon starts a program in the node that does not detach itself, such as the agent, and
+// remembers it by name for Start, Kill and Restart. Its output goes to /var/log/NAME.log. It
+// returns when the program has been executed.
 func (n *Node) StartDaemon(ctx context.Context, name string, args ...string) error {
 	if _, known := knownDaemon(name); known || !validName.MatchString(name) || len(args) == 0 {
 		return fmt.Errorf("%s: start %q: not a name for a further daemon, or no program", n.name, name)
@@ -123,7 +126,8 @@ func (n *Node) StartDaemon(ctx context.Context, name string, args ...string) err
 	return n.Start(ctx, name)
 }
 
-// startOther runs a program under setsid; its shell writes the process id before it becomes the program.
+// startOther runs a program under setsid; its shell writes the process id before it becomes the
+// program.
 func (n *Node) startOther(ctx context.Context, name string, args []string) error {
 	join := ""
 	if n.disk != "" {
@@ -177,8 +181,8 @@ func (n *Node) Pid(name string) int {
 
 func (n *Node) procDir(pid int) string { return n.Path("/proc/" + strconv.Itoa(pid)) }
 
-// hasProcess reports whether a process of the node is there. A zombie counts until the node's first process has reaped it: its other threads may
-// still hold locks and sockets.
+// hasProcess reports whether a process of the node is there. A zombie counts until the node's first
+// process has reaped it: its other threads may still hold locks and sockets.
 func (n *Node) hasProcess(pid int) bool {
 	_, err := os.Stat(n.procDir(pid))
 	return err == nil
@@ -190,7 +194,8 @@ func (n *Node) Signal(name string, sig syscall.Signal) error {
 	if pid == 0 {
 		return fmt.Errorf("%s: %s does not run", n.name, name)
 	}
-	// The directory of a process is good as its pidfd, and its number in our process namespace need not be known.
+	// The directory of a process is good as its pidfd, and its number in our process namespace need
+	// not be known.
 	dir, err := os.Open(n.procDir(pid))
 	if err != nil {
 		return fmt.Errorf("%s: signal %s: %w", n.name, name, err)
@@ -202,7 +207,8 @@ func (n *Node) Signal(name string, sig syscall.Signal) error {
 	return nil
 }
 
-// Kill sends a signal that ends the daemon (SIGTERM or SIGKILL) and waits until it is gone, 10 s at most.
+// Kill sends a signal that ends the daemon (SIGTERM or SIGKILL) and waits until it is gone, 10 s at
+// most.
 func (n *Node) Kill(ctx context.Context, name string, sig syscall.Signal) error {
 	defer n.hold(name)()
 	pid := n.Pid(name)
@@ -246,7 +252,8 @@ func (n *Node) change(f func(*nodeRecord)) error {
 	return n.lab.record.save()
 }
 
-// recorded gives the node's record, an empty one when the node was stopped; the caller holds the lab's lock.
+// recorded gives the node's record, an empty one when the node was stopped; the caller holds the
+// lab's lock.
 func (n *Node) recorded() *nodeRecord {
 	for _, h := range n.lab.record.Hosts {
 		if h.Name == n.name && h.Node != nil {
@@ -256,7 +263,8 @@ func (n *Node) recorded() *nodeRecord {
 	return &nodeRecord{Daemons: map[string][]string{}}
 }
 
-// DaemonNames returns the names of the node's daemons: those of every node, then those of StartDaemon by name.
+// DaemonNames returns the names of the node's daemons: those of every node, then those of
+// StartDaemon by name.
 func (n *Node) DaemonNames() []string {
 	n.lab.mu.Lock()
 	defer n.lab.mu.Unlock()

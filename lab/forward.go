@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// forwarderName is the argv[0] that makes a program with this package in it a forwarder; see Forward.
+// forwarderName is the argv[0] that makes a program with this package in it a forwarder; see
+// Forward.
 const forwarderName = "hairpin-lab-forwarder"
 
 // forwarderConfig is what a forwarder is told, as JSON in its second argument.
@@ -34,8 +35,9 @@ func init() {
 	}
 }
 
-// Forward starts a process that listens on the machine, on the first free one of some addresses, and hands every TCP
-// connection on to an address as a host of the lab reaches it. It ends with the lab.
+// Forward starts a process that listens on the machine, on the first free one of some addresses,
+// and hands every TCP connection on to an address as a host of the lab reaches it. It ends with the
+// lab.
 func (l *Lab) Forward(from *Host, to netip.AddrPort, listen ...netip.AddrPort) (netip.AddrPort, error) {
 	var at netip.AddrPort
 	cfg := forwarderConfig{Lifeline: l.cfg.DieWithCaller, Listen: listen, Netns: from.Netns(), To: to}

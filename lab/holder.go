@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holderName is the argv[0] that makes a program with this package in it a holder. The program starts itself again
-// as holder of a namespace, so tests need no second binary; init does it, so tests need no TestMain either.
+// holderName is the argv[0] that makes a program with this package in it a holder. The program
+// starts itself again as holder of a namespace, so tests need no second binary; init does it, so
+// tests need no TestMain either.
 const holderName = "hairpin-lab-holder"
 
 // holderConfig is what a holder is told, as JSON in its second argument.
@@ -43,8 +44,9 @@ func init() {
 	}
 }
 
-// holderMain is process 1 of a node's or host's process namespace: it sets the namespaces up, says so on descriptor
-// 3, keeps addresses on the bridge, and reaps whatever is orphaned in the namespace.
+// holderMain is process 1 of a node's or host's process namespace: it sets the namespaces up, says
+// so on descriptor 3, keeps addresses on the bridge, and reaps whatever is orphaned in the
+// namespace.
 func holderMain() int {
 	status := os.NewFile(3, "status")
 	err := holderSetup()
@@ -92,8 +94,8 @@ func holderSetup() error {
 	return nil
 }
 
-// startHolder starts a holder in fresh namespaces and waits until it has set them up. dir gets its log. With
-// lifeline, it ends with the present process.
+// startHolder starts a holder in fresh namespaces and waits until it has set them up. dir gets its
+// log. With lifeline, it ends with the present process.
 func startHolder(cfg holderConfig, dir string) (p process, lifeline io.Closer, err error) {
 	arg, err := json.Marshal(cfg)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"hairpin/netdev"
 )
 
-// Host is a network namespace on the wire: an outside client, the machine of the API server. Its file system is that
-// of the machine.
+// Host is a network namespace on the wire: an outside client, the machine of the API server. Its
+// file system is that of the machine.
 type Host struct {
 	lab       *Lab
 	name      string
@@ -71,7 +71,8 @@ func (l *Lab) gatewaysOf(addresses []netip.Prefix) []netip.Addr {
 	return list
 }
 
-// underlayMAC derives a host's MAC from its IPv4 address, as container engines do: 02:42 and the address.
+// underlayMAC derives a host's MAC from its IPv4 address, as container engines do: 02:42 and the
+// address.
 func underlayMAC(addresses []netip.Prefix) string {
 	for _, p := range addresses {
 		if a := p.Addr(); a.Is4() {
@@ -83,7 +84,8 @@ func underlayMAC(addresses []netip.Prefix) string {
 	return net.HardwareAddr{0x02, 0x42, b[12], b[13], b[14], b[15]}.String()
 }
 
-// plug connects eth0 of the host with the wire. Nothing of it appears in the machine's own network namespace.
+// plug connects eth0 of the host with the wire. Nothing of it appears in the machine's own network
+// namespace.
 func (h *Host) plug(ctx context.Context, mac string) error {
 	return h.plugInto(ctx, bridgeName, "eth0", mac)
 }
@@ -121,21 +123,23 @@ func (h *Host) plugInto(ctx context.Context, to, link, mac string) error {
 	if h.lab.cfg.Offloads {
 		return nil
 	}
-	// A frame between two veths is never checksummed, and the userspace datapath without TSO does not look at the mark that
-	// says so: whoever is behind it would drop the packet. With TSO, the wire does what a NIC would.
+	// A frame between two veths is never checksummed, and the userspace datapath without TSO does
+	// not look at the mark that says so: whoever is behind it would drop the packet. With TSO, the
+	// wire does what a NIC would.
 	if _, err := wire.Exec(ctx, "ethtool", "-K", outer, "tx", "off"); err != nil {
 		return err
 	}
 	offloads := []string{"ethtool", "-K", link, "tx", "off"}
 	if h.lab.cfg.TSO {
-		offloads = []string{"ethtool", "-K", link, "gro", "on", "tx-checksum-sctp", "off"} // the second as hostnet/uplink and the entry script do
+		// the second as hostnet/uplink and the entry script do
+		offloads = []string{"ethtool", "-K", link, "gro", "on", "tx-checksum-sctp", "off"}
 	}
 	_, err = h.inNet(ctx, offloads...)
 	return err
 }
 
-// Join gives a host another link, to another network, with addresses on it. The network is made if no host has joined it
-// before; its name is short, such as "wire2". Nothing routes between wires.
+// Join gives a host another link, to another network, with addresses on it. The network is made if
+// no host has joined it before; its name is short, such as "wire2". Nothing routes between wires.
 func (h *Host) Join(ctx context.Context, wire, link string, addresses ...netip.Prefix) error {
 	err := h.lab.Host(underlayName).Do(func() error {
 		err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: wire, Flags: net.FlagUp}})
@@ -214,14 +218,15 @@ func (h *Host) Name() string { return h.name }
 // Addresses are the host's addresses on the wire, with their prefix lengths, IPv4 first.
 func (h *Host) Addresses() []netip.Prefix { return h.addresses }
 
-// Dir is the host's directory on the machine: holder.log, and for a node "log", which is its /var/log.
+// Dir is the host's directory on the machine: holder.log, and for a node "log", which is its
+// /var/log.
 func (h *Host) Dir() string { return filepath.Join(h.lab.Dir(), h.name) }
 
 // Netns is the path of the host's network namespace, good for as long as the host runs.
 func (h *Host) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", h.holder.PID) }
 
-// Do calls fn in the host's network namespace: sockets that it opens and netlink requests that it makes go there. It
-// does not hold for goroutines that fn starts.
+// Do calls fn in the host's network namespace: sockets that it opens and netlink requests that it
+// makes go there. It does not hold for goroutines that fn starts.
 func (h *Host) Do(fn func() error) error { return withNetns(h.Netns(), fn) }
 
 // AddAddress puts a further address on a link, such as a secondary address on lo.
@@ -229,7 +234,8 @@ func (h *Host) AddAddress(link string, p netip.Prefix) error {
 	return h.Do(func() error { return addAddress(link, p) })
 }
 
-// Argv returns the command line that runs a command in the host's network and processes, on the machine's file system.
+// Argv returns the command line that runs a command in the host's network and processes, on the
+// machine's file system.
 func (h *Host) Argv(args ...string) []string {
 	return append([]string{"nsenter", "--target", strconv.Itoa(h.holder.PID), "--net", "--pid", "--"}, args...)
 }
@@ -239,8 +245,8 @@ func (h *Host) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return enter(ctx, h.Argv(args...))
 }
 
-// Exec runs a command as Command does and returns its standard output. The error of a failed command has the end of its
-// standard error.
+// Exec runs a command as Command does and returns its standard output. The error of a failed
+// command has the end of its standard error.
 func (h *Host) Exec(ctx context.Context, args ...string) (string, error) {
 	return output(h.name, h.Command(ctx, args...), args)
 }
@@ -269,7 +275,8 @@ func (h *Host) Running() bool { return h.holder.alive() }
 func enter(ctx context.Context, argv []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = nodeEnv()
-	// nsenter waits for its child and does not hand signals on, so both are a process group of their own.
+	// nsenter waits for its child and does not hand signals on, so both are a process group of
+	// their own.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error {
 		err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
@@ -278,7 +285,8 @@ func enter(ctx context.Context, argv []string) *exec.Cmd {
 		}
 		return err
 	}
-	cmd.WaitDelay = 30 * time.Second // a daemon that was just forked may hold the pipe for as long as a busy machine makes it
+	// a daemon that was just forked may hold the pipe for as long as a busy machine makes it
+	cmd.WaitDelay = 30 * time.Second
 	return cmd
 }
 

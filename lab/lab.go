@@ -21,20 +21,24 @@ const apiDirName = "api"
 
 // Config describes a lab. The zero value is good.
 type Config struct {
-	// Name is the lab's directory under /run/hairpin-lab: lower-case letters, digits, "-" and ".". Empty means "demo".
-	// What a crashed lab of the same name left behind is removed first.
+	// Name is the lab's directory under /run/hairpin-lab: lower-case letters, digits, "-" and ".".
+	// Empty means "demo". What a crashed lab of the same name left behind is removed first.
 	Name string
-	// Underlay are the networks of the wire; the first address of each is the gateway. Empty means 172.18.0.0/16 and
-	// fc00:f853:ccd::/64.
+	// Underlay are the networks of the wire; the first address of each is the gateway. Empty means
+	// 172.18.0.0/16 and fc00:f853:ccd::/64.
 	Underlay []netip.Prefix
-	// Image is the root directory of the node image. Empty means that of image.Build, which is made if missing.
+	// Image is the root directory of the node image. Empty means that of image.Build, which is made
+	// if missing.
 	Image string
-	// Offloads lets the wire carry long frames without checksums, as between NICs that segment and that merge what they receive. It is
-	// ignored where nodes have the userspace datapath, which needs each frame as it is.
+	// Offloads lets the wire carry long frames without checksums, as between NICs that segment and
+	// that merge what they receive. It is ignored where nodes have the userspace datapath, which
+	// needs each frame as it is.
 	Offloads bool
-	// TSO starts Open vSwitch's userspace datapath with TSO, and gives hosts and nodes NICs that cut segments and compute checksums.
+	// TSO starts Open vSwitch's userspace datapath with TSO, and gives hosts and nodes NICs that
+	// cut segments and compute checksums.
 	TSO bool
-	// DieWithCaller ends the lab with the calling process, however that ends. Without it the lab stays until Remove.
+	// DieWithCaller ends the lab with the calling process, however that ends. Without it the lab
+	// stays until Remove.
 	DieWithCaller bool
 	// Progress gets a line of text for each step that takes long; it may be nil.
 	Progress func(string)
@@ -159,7 +163,8 @@ func (l *Lab) Name() string { return l.cfg.Name }
 // Dir is the lab's directory. It is gone after Close.
 func (l *Lab) Dir() string { return labDir(l.cfg.Name) }
 
-// APIServerDir is where a lab's API server keeps its state (APIServerConfig.Dir); Close and Remove stop it.
+// APIServerDir is where a lab's API server keeps its state (APIServerConfig.Dir); Close and Remove
+// stop it.
 func (l *Lab) APIServerDir() string { return filepath.Join(l.Dir(), apiDirName) }
 
 // Node returns a node by name, or nil.
@@ -176,7 +181,8 @@ func (l *Lab) Host(name string) *Host {
 	return l.hosts[name]
 }
 
-// Hosts returns all that is in the lab, in the order in which it was started; the underlay is the first.
+// Hosts returns all that is in the lab, in the order in which it was started; the underlay is the
+// first.
 func (l *Lab) Hosts() []*Host {
 	l.mu.Lock()
 	defer l.mu.Unlock()

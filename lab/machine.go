@@ -15,16 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A node with a disk (NodeConfig.Disk) is a machine on which a kubelet and a container runtime can run: it has control
-// groups of its own, and mounts that pods may share.
+// A node with a disk (NodeConfig.Disk) is a machine on which a kubelet and a container runtime can
+// run: it has control groups of its own, and mounts that pods may share.
 
 const (
 	cgroupMount  = "/sys/fs/cgroup"
 	cgroupParent = "hairpin-lab" // of all labs, in every hierarchy
-	cgroupInit   = "init"        // where the node's own processes are; v2: as a group with children has no processes; v1 of CPU: each would weigh as much as a group
+	// where the node's own processes are; v2: as a group with children has no processes; v1 of CPU:
+	// each would weigh as much as a group
+	cgroupInit = "init"
 )
 
-// cgroupShares is the CPU of all nodes beside that of one other process of the machine, which has 1024: clients of tests, API servers.
+// cgroupShares is the CPU of all nodes beside that of one other process of the machine, which has
+// 1024: clients of tests, API servers.
 const cgroupShares = 8 * 1024
 
 // hierarchy is a mounted tree of control groups.
@@ -56,7 +59,8 @@ func (h *hierarchy) share(dir string) error {
 // cgroupOf is the control group of a node.
 func cgroupOf(lab, node string) string { return filepath.Join(cgroupParent, lab, node) }
 
-// hierarchies reads them from /proc/self/mountinfo (proc(5)): those mounted at /sys/fs/cgroup or below.
+// hierarchies reads them from /proc/self/mountinfo (proc(5)): those mounted at /sys/fs/cgroup or
+// below.
 func hierarchies() ([]hierarchy, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -101,8 +105,9 @@ func controllers(options string) string {
 	return strings.Join(words, ",")
 }
 
-// joinCgroups moves this process into new control groups, and the calling thread into a namespace of which they are the
-// root. The thread must be the process's first, which is the one that others enter by.
+// joinCgroups moves this process into new control groups, and the calling thread into a namespace
+// of which they are the root. The thread must be the process's first, which is the one that others
+// enter by.
 func joinCgroups(group string) ([]hierarchy, error) {
 	list, err := hierarchies()
 	if err != nil {
@@ -209,12 +214,13 @@ func mountCgroups(root string, list []hierarchy) error {
 	return nil
 }
 
-// joinScript is what a shell in a node with a disk runs to be in the node's control groups: whoever enters a node
-// from outside stays in those that it comes from.
+// joinScript is what a shell in a node with a disk runs to be in the node's control groups: whoever
+// enters a node from outside stays in those that it comes from.
 const joinScript = `if [ -e /sys/fs/cgroup/cgroup.procs ]; then echo $$ >/sys/fs/cgroup/init/cgroup.procs; else ` +
 	`for g in /sys/fs/cgroup/*; do [ ! -d $g/init ] || g=$g/init; echo $$ >$g/cgroup.procs; done; fi; `
 
-// removeCgroups removes a group with all groups in it, in every hierarchy, and the groups above it that are empty then.
+// removeCgroups removes a group with all groups in it, in every hierarchy, and the groups above it
+// that are empty then.
 func removeCgroups(group string) error {
 	list, err := hierarchies()
 	if err != nil {
@@ -233,7 +239,8 @@ func removeCgroups(group string) error {
 	return nil
 }
 
-// removeTree removes groups from the leaves up. A group is busy until its last process has been reaped.
+// removeTree removes groups from the leaves up. A group is busy until its last process has been
+// reaped.
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -260,8 +267,8 @@ func removeTree(dir string) error {
 	}
 }
 
-// guardSysctls puts files with the values that a kubelet wants over settings of the whole machine, so that it need not
-// change these.
+// guardSysctls puts files with the values that a kubelet wants over settings of the whole machine,
+// so that it need not change these.
 func guardSysctls(root string) error {
 	dir := filepath.Join(root, "run", "lab", "sysctl")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -12,7 +12,8 @@ type NetnsPlace struct {
 	name, inNode string
 }
 
-// NetnsAt returns the network namespace that is mounted at a path in the node, under a name for reports.
+// NetnsAt returns the network namespace that is mounted at a path in the node, under a name for
+// reports.
 func (n *Node) NetnsAt(name, inNode string) *NetnsPlace { return &NetnsPlace{n, name, inNode} }
 
 // Name is the name for reports.

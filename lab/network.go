@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startNetwork does in the present network namespace what the operating system does on a real node: loopback,
-// sysctls, and, whenever the link appears, its addresses and default routes. An Open vSwitch bridge of the userspace
-// datapath appears anew after each start of ovs-vswitchd.
+// startNetwork does in the present network namespace what the operating system does on a real node:
+// loopback, sysctls, and, whenever the link appears, its addresses and default routes. An Open
+// vSwitch bridge of the userspace datapath appears anew after each start of ovs-vswitchd.
 func startNetwork(cfg networkConfig) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -40,7 +40,8 @@ func startNetwork(cfg networkConfig) error {
 	go func() {
 		for {
 			keepLink(cfg, updates)
-			// Whatever is wrong with a message, and be it that some were lost because this process got no CPU, ends the subscription.
+			// Whatever is wrong with a message, and be it that some were lost because this process
+			// got no CPU, ends the subscription.
 			if updates, err = watchLinks(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				time.Sleep(100 * time.Millisecond)
@@ -50,7 +51,8 @@ func startNetwork(cfg networkConfig) error {
 	return nil
 }
 
-// watchLinks returns all links, and then what changes. On an error the channel is closed, with nothing in it.
+// watchLinks returns all links, and then what changes. On an error the channel is closed, with
+// nothing in it.
 func watchLinks() (<-chan netlink.LinkUpdate, error) {
 	updates := make(chan netlink.LinkUpdate, 64)
 	err := netlink.LinkSubscribeWithOptions(updates, nil, netlink.LinkSubscribeOptions{ListExisting: true, ErrorCallback: func(err error) {
@@ -72,8 +74,9 @@ func keepLink(cfg networkConfig, updates <-chan netlink.LinkUpdate) {
 		switch {
 		case u.Header.Type == unix.RTM_DELLINK && index == configured:
 			configured = 0
-		// ovs-vswitchd sets a new bridge down for its MAC address and up again, and writes flags that it has read before: it may
-		// leave down what was set up meanwhile. The kernel takes away routes then, and addresses of IPv6.
+		// ovs-vswitchd sets a new bridge down for its MAC address and up again, and writes flags
+		// that it has read before: it may leave down what was set up meanwhile. The kernel takes
+		// away routes then, and addresses of IPv6.
 		case u.Header.Type == unix.RTM_NEWLINK && name == cfg.Link && (index != configured || !up):
 			if err := configureLink(u.Link, cfg); err != nil {
 				fmt.Fprintf(os.Stderr, "configure %s: %v\n", name, err)
@@ -132,7 +135,8 @@ func configureLink(link netlink.Link, cfg networkConfig) error {
 	return nil
 }
 
-// address is an address without duplicate address detection, which would make an IPv6 address wait for a second.
+// address is an address without duplicate address detection, which would make an IPv6 address wait
+// for a second.
 func address(p netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: ipNet(p)}
 	if p.Addr().Is6() {
@@ -152,7 +156,8 @@ func everything(of netip.Addr) *net.IPNet {
 	return ipNet(netip.MustParsePrefix("::/0"))
 }
 
-// addAddress puts a further address on a link of the present network namespace; no error when it is there.
+// addAddress puts a further address on a link of the present network namespace; no error when it is
+// there.
 func addAddress(linkName string, p netip.Prefix) error {
 	link, err := netlink.LinkByName(linkName)
 	if err != nil {

@@ -22,29 +22,33 @@ const GatewayBridge = "br-ex"
 
 // NodeConfig describes a Node. The zero value is a good node of a test.
 type NodeConfig struct {
-	Name      string         // also the host name; empty means "node-a"
-	Addresses []netip.Prefix // on br-ex; empty means the next free ones of the underlay, 172.18.0.3 and fc00:f853:ccd::3 first
-	SystemID  string         // external_ids:system-id, the OVN chassis name; empty means Name
-	// Daemons are started with the node; nil means all: OVSDB, VSwitchd, NB, SB, Northd, Controller. Without VSwitchd
-	// there is no br-ex and no network but lo and eth0.
+	Name string // also the host name; empty means "node-a"
+	// on br-ex; empty means the next free ones of the underlay, 172.18.0.3 and fc00:f853:ccd::3
+	// first
+	Addresses []netip.Prefix
+	SystemID  string // external_ids:system-id, the OVN chassis name; empty means Name
+	// Daemons are started with the node; nil means all: OVSDB, VSwitchd, NB, SB, Northd,
+	// Controller. Without VSwitchd there is no br-ex and no network but lo and eth0.
 	Daemons []string
-	// Datapath is the type of br-ex: "netdev" (userspace), "system" (kernel), or "auto", which is "system" where the
-	// kernel has openvswitch. Empty means "auto".
+	// Datapath is the type of br-ex: "netdev" (userspace), "system" (kernel), or "auto", which is
+	// "system" where the kernel has openvswitch. Empty means "auto".
 	Datapath string
-	// Plain is an ordinary machine: no daemon of Open vSwitch or OVN, addresses on eth0, nothing prepared for them.
+	// Plain is an ordinary machine: no daemon of Open vSwitch or OVN, addresses on eth0, nothing
+	// prepared for them.
 	Plain bool
-	// NoBridge leaves the wire to the kernel: eth0 has the addresses, and Open vSwitch runs without any bridge.
+	// NoBridge leaves the wire to the kernel: eth0 has the addresses, and Open vSwitch runs without
+	// any bridge.
 	NoBridge bool
 	Binds    map[string]string // path in the node → file or directory of the machine, read-only
 	Files    map[string]string // path in the node → content
-	// Disk makes the node a plain machine for containers: it has control groups and mounts that pods can share. Disk is a
-	// directory of the machine that keeps what the node writes; after Stop, StartNode with the same one is a reboot. It
-	// goes with the lab.
+	// Disk makes the node a plain machine for containers: it has control groups and mounts that
+	// pods can share. Disk is a directory of the machine that keeps what the node writes; after
+	// Stop, StartNode with the same one is a reboot. It goes with the lab.
 	Disk string
 }
 
-// Node is a machine of its own as far as a node's programs can see: own root file system (an overlay of the node
-// image whose changes live in memory), own network, processes and host name.
+// Node is a machine of its own as far as a node's programs can see: own root file system (an
+// overlay of the node image whose changes live in memory), own network, processes and host name.
 type Node struct {
 	*Host
 	datapath string
@@ -52,8 +56,8 @@ type Node struct {
 	daemons  sync.Map // name → *sync.Mutex, see hold
 }
 
-// StartNode plugs a node into the wire and starts its daemons. When it returns, br-ex has its addresses, and
-// ovs-vsctl, ovn-nbctl and ovn-sbctl work in the node. It takes about a second.
+// StartNode plugs a node into the wire and starts its daemons. When it returns, br-ex has its
+// addresses, and ovs-vsctl, ovn-nbctl and ovn-sbctl work in the node. It takes about a second.
 func (l *Lab) StartNode(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	if cfg.Name == "" {
 		cfg.Name = "node-a"
@@ -191,8 +195,8 @@ func (n *Node) switchSetup(cfg NodeConfig, mac string, bridge bool) []string {
 		"external_ids:system-id=" + strconv.Quote(cfg.SystemID), "external_ids:hostname=" + strconv.Quote(cfg.Name),
 	}
 	if n.datapath == "netdev" {
-		// Else ovn-controller makes a br-int that cannot work here, and when the agent has put it right, takes up to 8 s
-		// to try again: as long, nobody answers neighbour solicitations.
+		// Else ovn-controller makes a br-int that cannot work here, and when the agent has put it
+		// right, takes up to 8 s to try again: as long, nobody answers neighbour solicitations.
 		args = append(args, "external_ids:ovn-bridge-datapath-type=netdev")
 	}
 	if n.lab.cfg.TSO && n.datapath == "netdev" {
@@ -247,8 +251,9 @@ func chooseDatapath(want string) (string, error) {
 // Datapath is the datapath type of br-ex: "netdev" or "system".
 func (n *Node) Datapath() string { return n.datapath }
 
-// Path is where the machine sees a file or socket of the node, good for as long as the node runs. The path in the node must be absolute
-// and should have no symbolic link in it (write /run, not /var/run): the machine would follow it from its own root.
+// Path is where the machine sees a file or socket of the node, good for as long as the node runs.
+// The path in the node must be absolute and should have no symbolic link in it (write /run, not
+// /var/run): the machine would follow it from its own root.
 func (n *Node) Path(inNode string) string {
 	return fmt.Sprintf("/proc/%d/root%s", n.holder.PID, filepath.Clean(inNode))
 }
@@ -279,8 +284,8 @@ func (n *Node) WriteFile(inNode, content string) error {
 	return nil
 }
 
-// Exec runs a command in the node and returns its standard output. The error of a failed command has the end of its
-// standard error.
+// Exec runs a command in the node and returns its standard output. The error of a failed command
+// has the end of its standard error.
 func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
 	return output(n.name, n.Command(ctx, args...), args)
 }
@@ -292,7 +297,8 @@ func (n *Node) ExecInput(ctx context.Context, input string, args ...string) (str
 	return output(n.name, cmd, args)
 }
 
-// WaitFor runs a command until it succeeds and ok accepts its standard output. The error after timeout has the last output or error.
+// WaitFor runs a command until it succeeds and ok accepts its standard output. The error after
+// timeout has the last output or error.
 func (n *Node) WaitFor(ctx context.Context, timeout time.Duration, ok func(stdout string) bool, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

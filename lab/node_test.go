@@ -64,7 +64,8 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// A link that falls is set up again, with its addresses and routes: ovs-vswitchd may set a bridge down after it was configured.
+// A link that falls is set up again, with its addresses and routes: ovs-vswitchd may set a bridge
+// down after it was configured.
 func TestLinkFalls(t *testing.T) {
 	n := StartNode(t, NodeConfig{Daemons: []string{OVSDB, VSwitchd}})
 	for i := range 3 {
@@ -201,7 +202,8 @@ func TestExecEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Close leaves nothing: no process, no directory. Neither does Remove by another process after a crash.
+// Close leaves nothing: no process, no directory. Neither does Remove by another process after a
+// crash.
 func TestNothingIsLeft(t *testing.T) {
 	for name, end := range map[string]func(*Lab) error{
 		"close":  (*Lab).Close,

@@ -12,7 +12,8 @@ import (
 // Environment is the environment of commands in a lab.
 func Environment() []string { return nodeEnv() }
 
-// Argv returns the command line that runs a command in a place of the lab, by its name: a node, a pod, a host.
+// Argv returns the command line that runs a command in a place of the lab, by its name: a node, a
+// pod, a host.
 func (l *Lab) Argv(place string, args ...string) ([]string, error) {
 	if n := l.Node(place); n != nil {
 		return n.Argv(args...), nil

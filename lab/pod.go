@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// Pod is a network namespace of a node that the node's CNI plugin has connected: what a kubelet and a container runtime make of a
-// Kubernetes Pod, without the containers.
+// Pod is a network namespace of a node that the node's CNI plugin has connected: what a kubelet and
+// a container runtime make of a Kubernetes Pod, without the containers.
 type Pod struct {
 	node *Node
 	podRecord
@@ -36,8 +36,8 @@ type PodConfig struct {
 	Namespace, Name, UID string
 }
 
-// AddPod makes the pod's network namespace and calls the CNI plugins of the node's first network configuration in
-// /etc/cni/net.d with ADD. When it fails, nothing is left.
+// AddPod makes the pod's network namespace and calls the CNI plugins of the node's first network
+// configuration in /etc/cni/net.d with ADD. When it fails, nothing is left.
 func (n *Node) AddPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 	id := make([]byte, 32)
 	_, _ = rand.Read(id) // never fails (crypto/rand)
@@ -96,13 +96,15 @@ func (p *Pod) Node() *Node { return p.node }
 // IPs are the pod's addresses, IPv4 first.
 func (p *Pod) IPs() []netip.Addr { return p.Address }
 
-// netnsName is the name of the namespace in the node, under /run/netns, by the sandbox as a container runtime does.
+// netnsName is the name of the namespace in the node, under /run/netns, by the sandbox as a
+// container runtime does.
 func (p *Pod) netnsName() string { return "cni-" + p.Sandbox[:12] }
 
 // Netns is where the machine sees the pod's network namespace.
 func (p *Pod) Netns() string { return p.node.Path("/run/netns/" + p.netnsName()) }
 
-// Argv returns the command line that runs a command in the pod's network, on the node's file system.
+// Argv returns the command line that runs a command in the pod's network, on the node's file
+// system.
 func (p *Pod) Argv(args ...string) []string {
 	return p.node.Argv(append([]string{"ip", "netns", "exec", p.netnsName()}, args...)...)
 }
@@ -121,7 +123,8 @@ func (p *Pod) onMachine(ctx context.Context, args ...string) *exec.Cmd {
 	return enter(ctx, append([]string{"nsenter", "--target", strconv.Itoa(p.node.holder.PID), "--pid", "--net=" + p.Netns(), "--"}, args...))
 }
 
-// cni calls every plugin of the network configuration, in the order that the command wants, and returns the last result.
+// cni calls every plugin of the network configuration, in the order that the command wants, and
+// returns the last result.
 func (p *Pod) cni(ctx context.Context, command string) (result []byte, err error) {
 	list, err := p.node.networkConfiguration()
 	if err != nil {
@@ -153,14 +156,16 @@ func (p *Pod) cni(ctx context.Context, command string) (result []byte, err error
 		args := append(append([]string{"env"}, env...), "/opt/cni/bin/"+kind)
 		out, err := p.node.ExecInput(ctx, string(conf), args...)
 		if err != nil {
-			return nil, fmt.Errorf("CNI %s: %w: %s", command, err, strings.TrimSpace(out)) // errors are on stdout (CNI, section 4)
+			// errors are on stdout (CNI, section 4)
+			return nil, fmt.Errorf("CNI %s: %w: %s", command, err, strings.TrimSpace(out))
 		}
 		result = []byte(out)
 	}
 	return result, nil
 }
 
-// networkList is a network configuration list of CNI; see https://www.cni.dev/docs/spec/, section 1.
+// networkList is a network configuration list of CNI; see https://www.cni.dev/docs/spec/, section
+// 1.
 type networkList struct {
 	CNIVersion string           `json:"cniVersion"`
 	Name       string           `json:"name"`

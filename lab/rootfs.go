@@ -16,18 +16,20 @@ type rootConfig struct {
 	Log   string            // directory of the machine that becomes /var/log
 	Binds map[string]string // target in the node → source on the machine, read-only
 	Files map[string]string // path in the node → content
-	// Disk is a directory of the machine that keeps the changes; empty: memory keeps them. With a disk, the node is a
-	// machine that runs containers (see machine.go), in the control group Group.
+	// Disk is a directory of the machine that keeps the changes; empty: memory keeps them. With a
+	// disk, the node is a machine that runs containers (see machine.go), in the control group
+	// Group.
 	Disk  string `json:",omitempty"`
 	Group string `json:",omitempty"`
 }
 
-// diskDirs are directories of a node that lie on its disk and not in the overlay: a container runtime makes overlays of
-// its own in them, and an overlay cannot be the upper layer of another.
+// diskDirs are directories of a node that lie on its disk and not in the overlay: a container
+// runtime makes overlays of its own in them, and an overlay cannot be the upper layer of another.
 func diskDirs() []string { return []string{"var/lib/containerd", "var/lib/kubelet"} }
 
-// enterRoot builds the file system and makes it the root of this process. The process must be the first of its
-// process namespace and in a mount namespace of its own. Nothing of it is seen outside, and it goes with the process.
+// enterRoot builds the file system and makes it the root of this process. The process must be the
+// first of its process namespace and in a mount namespace of its own. Nothing of it is seen
+// outside, and it goes with the process.
 func enterRoot(cfg rootConfig) error {
 	var groups []hierarchy
 	if cfg.Disk != "" {
@@ -68,7 +70,8 @@ func enterRoot(cfg rootConfig) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	// The old root is put over the new one and taken off again: no directory for it is needed (pivot_root(2)).
+	// The old root is put over the new one and taken off again: no directory for it is needed
+	// (pivot_root(2)).
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}

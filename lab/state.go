@@ -28,7 +28,8 @@ type record struct {
 	Owner process // who started it
 	Image string  `json:",omitempty"` // Config.Image
 	Hosts []hostRecord
-	// Disks are directories of nodes (NodeConfig.Disk), also of those that were stopped; they go with the lab.
+	// Disks are directories of nodes (NodeConfig.Disk), also of those that were stopped; they go
+	// with the lab.
 	Disks      []string  `json:",omitempty"`
 	Forwarders []process `json:",omitempty"`
 }
@@ -59,8 +60,8 @@ func thisProcess() process { return process{os.Getpid(), startTime(os.Getpid())}
 
 func (p process) alive() bool { return p.PID > 0 && p.Start != "" && startTime(p.PID) == p.Start }
 
-// kill ends the process with SIGKILL and waits until it is gone. For a holder this includes everything in its
-// process namespace.
+// kill ends the process with SIGKILL and waits until it is gone. For a holder this includes
+// everything in its process namespace.
 func (p process) kill(patience time.Duration) error {
 	if !p.alive() {
 		return nil
@@ -125,8 +126,8 @@ func Names() ([]string, error) {
 	return names, nil
 }
 
-// Remove ends everything of a lab and deletes its directory, whoever started it and however that process ended.
-// Removing a lab that is not there is no error.
+// Remove ends everything of a lab and deletes its directory, whoever started it and however that
+// process ended. Removing a lab that is not there is no error.
 func Remove(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("remove lab: %q is not a lab's name", name)
@@ -172,8 +173,8 @@ func (r *record) removeAll() error {
 	return os.RemoveAll(labDir(r.Name))
 }
 
-// RemoveStale removes every lab whose starter is gone and that was to end with it, and returns their names. Labs that
-// were started to stay (Config.DieWithCaller false) stay.
+// RemoveStale removes every lab whose starter is gone and that was to end with it, and returns
+// their names. Labs that were started to stay (Config.DieWithCaller false) stay.
 func RemoveStale() ([]string, error) {
 	names, err := Names()
 	if err != nil {

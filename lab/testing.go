@@ -21,8 +21,8 @@ type TB interface {
 	Context() context.Context
 }
 
-// Start starts a lab that ends with the test, and also when the test's process is killed. The test is skipped where
-// namespaces cannot be made. When the test fails, it prints the end of every log.
+// Start starts a lab that ends with the test, and also when the test's process is killed. The test
+// is skipped where namespaces cannot be made. When the test fails, it prints the end of every log.
 func Start(t TB, cfg Config) *Lab {
 	t.Helper()
 	if os.Geteuid() != 0 {

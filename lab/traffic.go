@@ -34,7 +34,8 @@ func init() {
 type Place interface {
 	Name() string
 	Netns() string // path of its network namespace
-	// onMachine prepares a command in the place's network and processes, on the machine's file system.
+	// onMachine prepares a command in the place's network and processes, on the machine's file
+	// system.
 	onMachine(ctx context.Context, args ...string) *exec.Cmd
 }
 
@@ -51,8 +52,8 @@ func Get(ctx context.Context, from Place, r probe.Request) probe.Answer {
 	return a
 }
 
-// Until asks from a place, by a new TCP connection every millisecond, until a server of that name answers, and says when it did.
-// Each try may take so long.
+// Until asks from a place, by a new TCP connection every millisecond, until a server of that name
+// answers, and says when it did. Each try may take so long.
 func Until(ctx context.Context, from Place, to netip.AddrPort, name string, try, timeout time.Duration) (at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -80,8 +81,8 @@ func Until(ctx context.Context, from Place, to netip.AddrPort, name string, try,
 // Do calls fn in the network of a place, as Host.Do does.
 func Do(at Place, fn func() error) error { return withNetns(at.Netns(), fn) }
 
-// Serve starts a probe server in a place, on TCP and UDP and all addresses, and returns when it listens. It stays
-// until stop is called or the place is gone.
+// Serve starts a probe server in a place, on TCP and UDP and all addresses, and returns when it
+// listens. It stays until stop is called or the place is gone.
 func Serve(ctx context.Context, at Place, name string, port uint16) (stop func() error, err error) {
 	return serve(ctx, at, name, port)
 }
@@ -211,7 +212,8 @@ func (s *Stream) count(lines *bufio.Reader) {
 	}
 }
 
-// Flow waits until each of some streams has had n more answers: new connections that got their greeting, and echoes on the others.
+// Flow waits until each of some streams has had n more answers: new connections that got their
+// greeting, and echoes on the others.
 func Flow(ctx context.Context, n int64, streams ...*Stream) error {
 	enough := make([]int64, len(streams))
 	for i, s := range streams {

@@ -11,8 +11,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// Servers say whom they saw and where they were asked, over every protocol and family, between a host and a node
-// that talk through the wire and br-ex, and also on a secondary address.
+// Servers say whom they saw and where they were asked, over every protocol and family, between a
+// host and a node that talk through the wire and br-ex, and also on a secondary address.
 func TestGet(t *testing.T) {
 	ctx := t.Context()
 	l := Start(t, Config{})
@@ -60,8 +60,8 @@ func TestStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// With the userspace datapath the kernel takes every frame of eth0 too, unless the agent's guard keeps it off: the
-	// server would get each datagram twice.
+	// With the userspace datapath the kernel takes every frame of eth0 too, unless the agent's
+	// guard keeps it off: the server would get each datagram twice.
 	if _, err := node.Exec(ctx, "nft", deaf); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,8 @@ func TestStreamToNobody(t *testing.T) {
 	defer cancel()
 	s, err := StartStream(limited, client, probe.StreamConfig{
 		Protocol: "tcp", To: netip.AddrPortFrom(server.Addresses()[0].Addr(), 8081), Long: 3,
-		Every: 20 * time.Microsecond, Timeout: 5 * time.Second, Duration: 6 * time.Second, // before they time out, the sockets have no room left
+		// before they time out, the sockets have no room left
+		Every: 20 * time.Microsecond, Timeout: 5 * time.Second, Duration: 6 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

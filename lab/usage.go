@@ -54,8 +54,8 @@ func (n *Node) Spent() (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// cpuOf reads user and system time of /proc/PID/stat, by the numbers of the fields behind the name: 11 and 12 are the process's own, 13
-// and 14 those of children that it has waited for.
+// cpuOf reads user and system time of /proc/PID/stat, by the numbers of the fields behind the name:
+// 11 and 12 are the process's own, 13 and 14 those of children that it has waited for.
 func cpuOf(stat []byte, from, to int) (cpu time.Duration, err error) {
 	// The name, in brackets, may hold spaces and brackets.
 	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
@@ -81,7 +81,8 @@ func usageIn(dir string) (u Usage, err error) {
 	if u.CPU, err = cpuOf(stat, 13, 15); err != nil {
 		return u, err
 	}
-	// Of its own threads the scheduler counts nanoseconds, of one that has ended nothing: these daemons keep theirs.
+	// Of its own threads the scheduler counts nanoseconds, of one that has ended nothing: these
+	// daemons keep theirs.
 	threads, err := filepath.Glob(filepath.Join(dir, "task/*/schedstat"))
 	if err != nil {
 		return u, err

@@ -13,11 +13,13 @@ import (
 // nameLength is ETH_GSTRING_LEN, nameSet ETH_SS_FEATURES.
 const nameLength, nameSet = 32, 4
 
-// SetFeatures does what `ethtool -K NAME FEATURE on|off …` does, by the kernel's names of features, all at once. A feature that the
-// kernel or the device does not have, or cannot change, stays as it is.
+// SetFeatures does what `ethtool -K NAME FEATURE on|off …` does, by the kernel's names of features,
+// all at once. A feature that the kernel or the device does not have, or cannot change, stays as it
+// is.
 func SetFeatures(name string, on map[string]bool) error {
 	return withFeatures(name, func(fd int, features []string) error {
-		words := make([]uint32, 2+(len(features)+31)/32*2) // struct ethtool_sfeatures: for each 32 features, which ones and their values
+		// struct ethtool_sfeatures: for each 32 features, which ones and their values
+		words := make([]uint32, 2+(len(features)+31)/32*2)
 		words[0], words[1] = unix.ETHTOOL_SFEATURES, uint32((len(features)+31)/32)
 		for i, feature := range features {
 			value, wanted := on[feature]
@@ -36,7 +38,9 @@ func SetFeatures(name string, on map[string]bool) error {
 // Feature reports whether a device has a feature on. One that the kernel does not know is off.
 func Feature(name, feature string) (on bool, err error) {
 	err = withFeatures(name, func(fd int, features []string) error {
-		words := make([]uint32, 2+(len(features)+31)/32*4) // struct ethtool_gfeatures: for each 32 features four words, the third has those that are on
+		// struct ethtool_gfeatures: for each 32 features four words, the third has those that are
+		// on
+		words := make([]uint32, 2+(len(features)+31)/32*4)
 		words[0], words[1] = unix.ETHTOOL_GFEATURES, uint32((len(features)+31)/32)
 		if err := ethtool(fd, name, unsafe.Pointer(&words[0])); err != nil {
 			return err

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Packets returns a socket that hears the packets that pass a filter, on the link with an index or, with 0, on all. Of kind
-// unix.SOCK_RAW it hears frames, of unix.SOCK_DGRAM what is in them.
+// Packets returns a socket that hears the packets that pass a filter, on the link with an index or,
+// with 0, on all. Of kind unix.SOCK_RAW it hears frames, of unix.SOCK_DGRAM what is in them.
 func Packets(kind, link int, filter []bpf.Instruction) (*os.File, error) {
 	raw, err := bpf.Assemble(filter)
 	if err != nil {

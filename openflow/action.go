@@ -69,8 +69,8 @@ func Resubmit(b []byte, table uint8) []byte {
 	return nicira(b, nicResubmit, []byte{PortInPort >> 8 & 0xff, PortInPort & 0xff, table, 0, 0, 0})
 }
 
-// CT appends ct(…): the packet goes on to the table, or nowhere if that is 0. nested are the actions nat and
-// exec(…).
+// CT appends ct(…): the packet goes on to the table, or nowhere if that is 0. nested are the
+// actions nat and exec(…).
 func CT(b []byte, commit bool, zone uint16, table uint8, nested []byte) []byte {
 	const flagCommit, nowhere = 1, 0xff
 	var flags uint16
@@ -89,8 +89,8 @@ const (
 	NATDst = 2
 )
 
-// NAT appends nat(…) to the actions nested in CT. No address and a port of 0 are left out, and so is a last port that
-// is not above the first.
+// NAT appends nat(…) to the actions nested in CT. No address and a port of 0 are left out, and so
+// is a last port that is not above the first.
 func NAT(b []byte, flags uint16, addr []byte, first, last uint16) []byte {
 	const min4, min6, firstPort, lastPort = 1, 4, 16, 32
 	present := map[int]uint16{4: min4, 16: min6}[len(addr)]
@@ -126,7 +126,8 @@ func LearnEthType(etherType uint16) []byte {
 	return slices.Concat(u16(immediate|16), u16(etherType), u32(uint32(EthType)), u16(0))
 }
 
-// LearnMatch is a part of Learn: the flow matches the field, from bit first on, as the packet has it.
+// LearnMatch is a part of Learn: the flow matches the field, from bit first on, as the packet has
+// it.
 func LearnMatch(field Field, first uint16) []byte { return learnPart(0, field, first) }
 
 // LearnLoad is a part of Learn: the flow writes the field as the packet has it.

@@ -1,6 +1,7 @@
-// Package openflow encodes and decodes messages of OpenFlow 1.5, with the fields and actions that Open vSwitch adds
-// (its openflow/nicira-ext.h and lib/ofp-actions.c). It knows bytes and numbers only: which flows a bridge has, and
-// what ports are called, is for its callers. It opens no connection.
+// Package openflow encodes and decodes messages of OpenFlow 1.5, with the fields and actions that
+// Open vSwitch adds (its openflow/nicira-ext.h and lib/ofp-actions.c). It knows bytes and numbers
+// only: which flows a bridge has, and what ports are called, is for its callers. It opens no
+// connection.
 package openflow
 
 import (

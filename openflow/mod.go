@@ -18,7 +18,8 @@ const (
 	flowDeleteStrict = 4
 )
 
-// Add returns the body of a message that adds the flow, or changes the one with the same table, priority and match.
+// Add returns the body of a message that adds the flow, or changes the one with the same table,
+// priority and match.
 func (f *Flow) Add() []byte {
 	b := f.mod(flowAdd)
 	if len(f.Actions) == 0 {
@@ -29,8 +30,8 @@ func (f *Flow) Add() []byte {
 	return sized(append(append(b, 0, applyActions, 0, 0, 0, 0, 0, 0), f.Actions...), start+2, start)
 }
 
-// Delete returns the body of a message that deletes the flow with the same table, priority and match, if the bits
-// of its cookie in CookieMask are those of Cookie.
+// Delete returns the body of a message that deletes the flow with the same table, priority and
+// match, if the bits of its cookie in CookieMask are those of Cookie.
 func (f *Flow) Delete() []byte { return f.mod(flowDeleteStrict) }
 
 func (f *Flow) mod(command uint8) []byte {
@@ -56,7 +57,8 @@ const (
 	groupDelete      = 2
 )
 
-// AddOrModify returns the body of a message that adds the group, or changes the one with the same ID.
+// AddOrModify returns the body of a message that adds the group, or changes the one with the same
+// ID.
 func (g *SelectGroup) AddOrModify() ([]byte, error) {
 	if len(g.Buckets) > MaxMessage-1024 { // for what else is in the message
 		return nil, fmt.Errorf("group %d: its buckets are too long for one message", g.ID)

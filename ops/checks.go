@@ -17,8 +17,9 @@ import (
 	"hairpin/retry"
 )
 
-// ServiceChecks answers load balancers on spec.healthCheckNodePort of Services whose external traffic stays local: a
-// node without an endpoint of its own is to get none (KEP-1669). Set and report are for one goroutine.
+// ServiceChecks answers load balancers on spec.healthCheckNodePort of Services whose external
+// traffic stays local: a node without an endpoint of its own is to get none (KEP-1669). Set and
+// report are for one goroutine.
 type ServiceChecks struct {
 	node  string
 	log   *slog.Logger
@@ -60,8 +61,9 @@ type LocalState struct {
 	endpoints int
 }
 
-// LocalStates returns what a node has of the Services with a health check port; of two with the same port, the first by
-// name has it. The node is as the plan has it: an endpoint without a node name is where its address is.
+// LocalStates returns what a node has of the Services with a health check port; of two with the
+// same port, the first by name has it. The node is as the plan has it: an endpoint without a node
+// name is where its address is.
 func LocalStates(frontends []*cluster.Frontend, node *cluster.Node) (map[uint16]LocalState, []cluster.Problem) {
 	all, problems := map[uint16]LocalState{}, []cluster.Problem(nil)
 	for _, f := range frontends {
@@ -93,8 +95,8 @@ func checkProblem(service cluster.Owner, message string) cluster.Problem {
 	return cluster.Problem{Owner: service, Field: "spec.healthCheckNodePort", Message: message}
 }
 
-// Set makes the listeners those of the Services. It tells what cannot be listened on, and when it wants to be called
-// again, 0 if not before the next change.
+// Set makes the listeners those of the Services. It tells what cannot be listened on, and when it
+// wants to be called again, 0 if not before the next change.
 func (c *ServiceChecks) Set(ctx context.Context, now time.Time, want map[uint16]LocalState) (problems []cluster.Problem, again time.Duration) {
 	for number, p := range c.ports {
 		if _, wanted := want[number]; !wanted {

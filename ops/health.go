@@ -9,11 +9,12 @@ import (
 )
 
 const (
-	// longestRound is how long the main loop of a process may work without a pause before it counts as hung. The longest
-	// real one, ten thousand Services onto an empty node, takes less than a quarter of it.
+	// longestRound is how long the main loop of a process may work without a pause before it counts
+	// as hung. The longest real one, ten thousand Services onto an empty node, takes less than a
+	// quarter of it.
 	longestRound = time.Minute
-	// lapse is how long the data plane may be out of order before the node says that it is not being kept: a restart of a
-	// daemon is no reason to move clients elsewhere.
+	// lapse is how long the data plane may be out of order before the node says that it is not
+	// being kept: a restart of a daemon is no reason to move clients elsewhere.
 	lapse = 10 * time.Second
 )
 
@@ -53,7 +54,8 @@ func (v *Health) Set(now time.Time, reason, trouble string, leaving bool) {
 	v.reason, v.trouble, v.leaving = reason, trouble, leaving
 }
 
-// Dead says why the process should be started anew; empty when it lives. Nothing outside of it is a reason.
+// Dead says why the process should be started anew; empty when it lives. Nothing outside of it is a
+// reason.
 func (v *Health) Dead(now time.Time) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -96,7 +98,8 @@ func (v *Health) Eligible() bool {
 	return !v.leaving
 }
 
-// healthBody is the answer of the health endpoints. The first three are those of kube-proxy's /healthz.
+// healthBody is the answer of the health endpoints. The first three are those of kube-proxy's
+// /healthz.
 type healthBody struct {
 	LastUpdated  time.Time `json:"lastUpdated"`
 	CurrentTime  time.Time `json:"currentTime"`

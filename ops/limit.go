@@ -7,14 +7,16 @@ import (
 	"sync"
 )
 
-// Connections that a port of the agent or the controller has open at most. Pods and strangers can reach these ports.
+// Connections that a port of the agent or the controller has open at most. Pods and strangers can
+// reach these ports.
 const (
 	mostAskers  = 256  // probes and scrapers
 	MostProbers = 4096 // of egress addresses: each node that asks keeps its connection
 )
 
-// crowd is a listener whose open connections are bounded. Beyond the bound, the client with the most connections loses
-// its oldest: a client that opens many harms no other, and a probe always gets in.
+// crowd is a listener whose open connections are bounded. Beyond the bound, the client with the
+// most connections loses its oldest: a client that opens many harms no other, and a probe always
+// gets in.
 type crowd struct {
 	net.Listener
 	most int

@@ -15,8 +15,8 @@ import (
 	"hairpin/ops/opstest"
 )
 
-// A client that opens connections without end loses its own; the kubelet's probe is answered at once, and what the process
-// spends on connections is bounded.
+// A client that opens connections without end loses its own; the kubelet's probe is answered at
+// once, and what the process spends on connections is bounded.
 func TestSlowClientsHTTP(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

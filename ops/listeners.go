@@ -1,4 +1,5 @@
-// Package ops tells others how a process is: listeners, health, metrics, and what load balancers ask.
+// Package ops tells others how a process is: listeners, health, metrics, and what load balancers
+// ask.
 package ops
 
 import (
@@ -20,7 +21,8 @@ import (
 	"hairpin/retry"
 )
 
-// Limits of the TCP servers: their clients are probes and scrapers, and any other machine that can reach a node.
+// Limits of the TCP servers: their clients are probes and scrapers, and any other machine that can
+// reach a node.
 const (
 	requestTimeout = 5 * time.Second // to send all of a request
 	answerTimeout  = 30 * time.Second
@@ -28,8 +30,8 @@ const (
 	HeaderBytes    = 8 << 10
 )
 
-// Listeners are the TCP addresses on which a process can be asked. One that cannot be listened on is tried again and again:
-// a predecessor may have it still.
+// Listeners are the TCP addresses on which a process can be asked. One that cannot be listened on
+// is tried again and again: a predecessor may have it still.
 type Listeners struct {
 	log *slog.Logger
 

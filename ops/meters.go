@@ -12,8 +12,8 @@ import (
 	"hairpin/report"
 )
 
-// Meters are the metrics of one process: histograms and counters that are added to when something happens, and values
-// that are read at each scrape.
+// Meters are the metrics of one process: histograms and counters that are added to when something
+// happens, and values that are read at each scrape.
 type Meters struct {
 	registry   *prometheus.Registry
 	histograms map[string]*prometheus.HistogramVec
@@ -39,7 +39,8 @@ func counted(name string) bool {
 	return false
 }
 
-// NewMeters makes the metrics of an agent or a controller. ask is called at every scrape, by any goroutine.
+// NewMeters makes the metrics of an agent or a controller. ask is called at every scrape, by any
+// goroutine.
 func NewMeters(of string, ask func(Put)) *Meters {
 	m := &Meters{registry: prometheus.NewRegistry(), histograms: map[string]*prometheus.HistogramVec{},
 		counters: map[string]*prometheus.CounterVec{}, values: map[string]value{}, ask: ask}

@@ -24,7 +24,8 @@ const (
 // ClaimsDropped is the metric of claims that nobody looked into.
 const ClaimsDropped = "hairpin_egress_claims_dropped_total"
 
-// Metrics lists what the processes measure, apart from the metrics of every Go program (go_*, process_*).
+// Metrics lists what the processes measure, apart from the metrics of every Go program (go_*,
+// process_*).
 func Metrics() []Metric {
 	return slices.Concat(commonMetrics(), partMetrics(), nodeMetrics(), controllerMetrics())
 }
@@ -82,7 +83,8 @@ func controllerMetrics() []Metric {
 	}
 }
 
-// programmingBuckets are those of kube-proxy, so that its dashboards and alerts fit: 0.25 s to 5 min.
+// programmingBuckets are those of kube-proxy, so that its dashboards and alerts fit: 0.25 s to 5
+// min.
 func programmingBuckets() []float64 {
 	return slices.Concat(prometheus.LinearBuckets(0.25, 0.25, 2), prometheus.LinearBuckets(1, 1, 59),
 		prometheus.LinearBuckets(60, 5, 12), prometheus.LinearBuckets(120, 30, 7))

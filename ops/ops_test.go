@@ -134,7 +134,8 @@ func TestDoors(t *testing.T) {
 	<-done
 }
 
-// TestMetricsDocument: docs/reference/metrics.md is generated from the metrics (`go test ./ops -run MetricsDocument -update`).
+// TestMetricsDocument: docs/reference/metrics.md is generated from the metrics (`go test ./ops -run
+// MetricsDocument -update`).
 func TestMetricsDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Metrics\n\nThis page lists every metric. The agent serves them on `metrics-bind-address`, the controller on\n" +

@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 )
 
-// ListenUnix makes a unix socket of the agent, or of a controller. It replaces what a former one left in one step: of several that start at
-// once, as controllers on one host may, none fails, and the last one is asked.
+// ListenUnix makes a unix socket of the agent, or of a controller. It replaces what a former one
+// left in one step: of several that start at once, as controllers on one host may, none fails, and
+// the last one is asked.
 func ListenUnix(dir, name string) (net.Listener, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Of several that listen by one name at once none fails, and one is asked. What one leaves by closing is replaced.
+// Of several that listen by one name at once none fails, and one is asked. What one leaves by
+// closing is replaced.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	for range 20 {

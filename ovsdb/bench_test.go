@@ -12,7 +12,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// raw speaks to a server without this package: what is left is the time of the server and of the socket.
+// raw speaks to a server without this package: what is left is the time of the server and of the
+// socket.
 type raw struct {
 	tb   testing.TB
 	conn net.Conn
@@ -58,8 +59,8 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkSync10k: from nothing to a mirror of 10 000 load balancers and the switch and router that refer to them all, against
-// the bare exchange of the same messages.
+// BenchmarkSync10k: from nothing to a mirror of 10 000 load balancers and the switch and router
+// that refer to them all, against the bare exchange of the same messages.
 func BenchmarkSync10k(b *testing.B) {
 	s := startServer(b, nbSchema)
 	writer := open(b, s)
@@ -88,7 +89,8 @@ func BenchmarkSync10k(b *testing.B) {
 	b.ReportMetric(float64(size)/1e6, "MB")
 }
 
-// report adds the time of the bare exchange, the time beyond that, and the time that this process was busy.
+// report adds the time of the bare exchange, the time beyond that, and the time that this process
+// was busy.
 func report(b *testing.B, bare, busy time.Duration) {
 	b.Helper()
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 / float64(b.N) }
@@ -100,7 +102,8 @@ func report(b *testing.B, bare, busy time.Duration) {
 	}
 }
 
-// BenchmarkTransact: one row changed among 10 000, by a client that mirrors them, against the bare exchange.
+// BenchmarkTransact: one row changed among 10 000, by a client that mirrors them, against the bare
+// exchange.
 func BenchmarkTransact(b *testing.B) {
 	s := startServer(b, nbSchema)
 	c := open(b, s, tables()...)

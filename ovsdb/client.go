@@ -25,8 +25,8 @@ type Config struct {
 	Logger     *slog.Logger  // for connects and disconnects; nil: none
 }
 
-// Client mirrors tables of a database, and comes back whenever the connection is lost. Its methods may be called at the
-// same time.
+// Client mirrors tables of a database, and comes back whenever the connection is lost. Its methods
+// may be called at the same time.
 type Client struct {
 	cfg    Config
 	log    *slog.Logger
@@ -55,7 +55,8 @@ type Stats struct {
 	Updates  int // notices of changes
 }
 
-// Open starts a client. It does not wait for the server; see [Client.WaitSynced]. The error is one of cfg.
+// Open starts a client. It does not wait for the server; see [Client.WaitSynced]. The error is one
+// of cfg.
 func Open(cfg Config) (*Client, error) {
 	if _, _, err := split(cfg.Endpoint); err != nil {
 		return nil, err
@@ -93,15 +94,16 @@ func (c *Client) Close() {
 // View returns the mirror as it is now. While the client is not connected it is as it was last.
 func (c *Client) View() View { return View{c.view.Load()} }
 
-// Changed returns a channel, always the same, that has a value when the View changed since the last was received: for one
-// receiver.
+// Changed returns a channel, always the same, that has a value when the View changed since the last
+// was received: for one receiver.
 func (c *Client) Changed() <-chan struct{} { return c.changed.C() }
 
 // Connected reports whether the client is connected and its mirror follows the server.
 func (c *Client) Connected() bool { return c.current() != nil }
 
-// Settled reports whether the client is connected and the fate of all its transactions is known. One whose context ended before the
-// server answered may be carried out yet, and the View does not have it.
+// Settled reports whether the client is connected and the fate of all its transactions is known.
+// One whose context ended before the server answered may be carried out yet, and the View does not
+// have it.
 func (c *Client) Settled() bool {
 	conn := c.current()
 	return conn != nil && conn.settled()
@@ -140,7 +142,8 @@ func (c *Client) Err() error {
 	return c.err
 }
 
-// WaitSynced waits until [Client.Synced]. The error, when ctx ends first, says why the server cannot be reached.
+// WaitSynced waits until [Client.Synced]. The error, when ctx ends first, says why the server
+// cannot be reached.
 func (c *Client) WaitSynced(ctx context.Context) error {
 	return c.await(ctx, "sync", c.Synced)
 }
@@ -173,8 +176,9 @@ func (c *Client) await(ctx context.Context, what string, holds func() bool) erro
 	}
 }
 
-// Transact is [Conn.Transact] for the client's database, after it has waited for a connection that is settled. When it returns without
-// error the View has what the transaction did to the mirrored tables, as the server sends that before it answers.
+// Transact is [Conn.Transact] for the client's database, after it has waited for a connection that
+// is settled. When it returns without error the View has what the transaction did to the mirrored
+// tables, as the server sends that before it answers.
 func (c *Client) Transact(ctx context.Context, ops ...Op) ([]Result, error) {
 	var conn *Conn
 	err := c.await(ctx, "transact", func() bool {

@@ -96,8 +96,8 @@ func equal(t *testing.T, a, b *ovsdb.Client) {
 
 func rows[T ovsdb.Row](c *ovsdb.Client) []*T { return slices.Collect(ovsdb.Rows[T](c.View())) }
 
-// TestLarge: a transaction of several megabytes, as at the start of a node with 5 000 Services. A mirror that was there
-// before, which got it as updates, and one that came after have the same.
+// TestLarge: a transaction of several megabytes, as at the start of a node with 5 000 Services. A
+// mirror that was there before, which got it as updates, and one that came after have the same.
 func TestLarge(t *testing.T) {
 	s := startServer(t, nbSchema)
 	before := open(t, s, tables()...)
@@ -118,7 +118,8 @@ func TestLarge(t *testing.T) {
 	equal(t, before, open(t, s, tables()...))
 }
 
-// TestView: what a transaction did is in the View when it returns; Views stay as they were; Since has exactly what differs.
+// TestView: what a transaction did is in the View when it returns; Views stay as they were; Since
+// has exactly what differs.
 func TestView(t *testing.T) {
 	s := startServer(t, nbSchema)
 	c := open(t, s, tables()...)
@@ -139,7 +140,8 @@ func TestView(t *testing.T) {
 		router, sw := ovsdb.First[LogicalRouter](v), ovsdb.First[LogicalSwitch](v)
 		want := []ovsdb.Change{
 			{Table: "Load_Balancer", Changed: []ovsdb.UUID{now.UUID}, Deleted: []ovsdb.UUID{gone.UUID}},
-			{Table: "Logical_Router", Changed: []ovsdb.UUID{router.UUID}}, {Table: "Logical_Switch", Changed: []ovsdb.UUID{sw.UUID}}, // weak references
+			// weak references
+			{Table: "Logical_Router", Changed: []ovsdb.UUID{router.UUID}}, {Table: "Logical_Switch", Changed: []ovsdb.UUID{sw.UUID}},
 		}
 		if got := v.Since(views[i]); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%v, want %v", got, want)
@@ -176,7 +178,8 @@ func TestChanged(t *testing.T) {
 		t.Error("two values")
 	default:
 	}
-	transact(t, c, ovsdb.Insert(ovsdb.NBGlobal{}), ovsdb.Mutate("Address_Set", ovsdb.InsertInto("addresses", "x")).All()) // not mirrored
+	// not mirrored
+	transact(t, c, ovsdb.Insert(ovsdb.NBGlobal{}), ovsdb.Mutate("Address_Set", ovsdb.InsertInto("addresses", "x")).All())
 	select {
 	case <-c.Changed():
 		t.Error("changed without a change")

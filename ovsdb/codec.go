@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Row is a struct whose fields stand for the columns of a table; see the package comment for its form. As type parameter
-// it is the struct, not a pointer to it.
+// Row is a struct whose fields stand for the columns of a table; see the package comment for its
+// form. As type parameter it is the struct, not a pointer to it.
 type Row interface {
 	// Table returns the name of the table. It is called on zero values.
 	Table() string
@@ -29,8 +29,8 @@ type field struct {
 	column
 }
 
-// codecs remembers the codec of every row type, and the column of every type of value, that was seen. Its zero value is
-// ready for use.
+// codecs remembers the codec of every row type, and the column of every type of value, that was
+// seen. Its zero value is ready for use.
 type codecs struct {
 	rows   sync.Map // reflect.Type to *codec
 	values sync.Map // reflect.Type to column
@@ -127,7 +127,8 @@ func (c *codec) pick(columns []string) ([]*field, error) {
 // uuidOf returns the UUID of a row.
 func (c *codec) uuidOf(row reflect.Value) UUID { return UUID(row.Field(c.uuid).String()) }
 
-// label says which row it is in an error text: its first string, which is its name in every table that has one.
+// label says which row it is in an error text: its first string, which is its name in every table
+// that has one.
 func (c *codec) label(row reflect.Value) string {
 	for _, f := range c.fields {
 		if v := row.Field(f.index); v.Kind() == reflect.String && v.Len() > 0 {
@@ -137,8 +138,8 @@ func (c *codec) label(row reflect.Value) string {
 	return string(c.uuidOf(row))
 }
 
-// appendRow renders columns of a row as a JSON object. With sparse it leaves out zero values, which are the defaults of
-// OVSDB (RFC 7047, 5.2.1).
+// appendRow renders columns of a row as a JSON object. With sparse it leaves out zero values, which
+// are the defaults of OVSDB (RFC 7047, 5.2.1).
 func (c *codec) appendRow(buf []byte, row reflect.Value, fields []*field, sparse bool) (_ []byte, err error) {
 	buf = append(buf, '{')
 	some := false
@@ -159,8 +160,8 @@ func (c *codec) appendRow(buf []byte, row reflect.Value, fields []*field, sparse
 	return append(buf, '}'), nil
 }
 
-// read fills a row from the JSON object that comes next. Columns that the row type does not have are skipped, columns that
-// are not there are left alone.
+// read fills a row from the JSON object that comes next. Columns that the row type does not have
+// are skipped, columns that are not there are left alone.
 func (c *codec) read(p *parser, row reflect.Value) {
 	p.open('{')
 	for p.more('}') {

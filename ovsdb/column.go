@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// column says how values of one Go type stand for the values of a column. All take an addressable reflect.Value of that
-// type, except append, which takes any.
+// column says how values of one Go type stand for the values of a column. All take an addressable
+// reflect.Value of that type, except append, which takes any.
 type column interface {
 	// read sets dst to the value that comes next.
 	read(p *parser, dst reflect.Value)
@@ -109,7 +109,8 @@ func (a atom[T]) elements(p *parser) []T {
 	return []T{a.read(p)}
 }
 
-// sorted consumes a set and puts it in order. The server sends sets in order, so there is nothing to do.
+// sorted consumes a set and puts it in order. The server sends sets in order, so there is nothing
+// to do.
 func (a atom[T]) sorted(p *parser) []T {
 	list := a.elements(p)
 	if !slices.IsSortedFunc(list, a.compare) {
@@ -214,8 +215,9 @@ func (c set[T]) check(s ColumnSchema) error {
 	return want(s, s.Key.Type == c.base && s.Value == nil && s.Max > 1, "a set of "+c.base)
 }
 
-// toggle returns a new slice with the elements that are in one of two ascending slices and not in both. Set columns hold
-// up to 10 000 references of which one changes, so what lies between the changes is copied in one go.
+// toggle returns a new slice with the elements that are in one of two ascending slices and not in
+// both. Set columns hold up to 10 000 references of which one changes, so what lies between the
+// changes is copied in one go.
 func toggle[T any](have, diff []T, compare func(a, b T) int) []T {
 	out := make([]T, 0, len(have)+len(diff))
 	for _, d := range diff {
@@ -278,8 +280,8 @@ func (c mapOf[K, V]) read(p *parser, dst reflect.Value) {
 	*c.ptr(dst) = m
 }
 
-// patch: the difference of two maps has the pairs that were added, the old pairs that were removed, and the new pair of
-// each key whose value changed.
+// patch: the difference of two maps has the pairs that were added, the old pairs that were removed,
+// and the new pair of each key whose value changed.
 func (c mapOf[K, V]) patch(p *parser, dst reflect.Value) {
 	m := maps.Clone(*c.ptr(dst))
 	c.pairs(p, func(k K, v V) {

@@ -15,16 +15,17 @@ import (
 	"hairpin/signal"
 )
 
-// ErrDisconnected is in the error of every call that a lost or closed connection cut short. Whether the server carried out
-// such a transaction is not known.
+// ErrDisconnected is in the error of every call that a lost or closed connection cut short. Whether
+// the server carried out such a transaction is not known.
 var ErrDisconnected = errors.New("connection lost")
 
-// DefaultProbe is how long a connection is silent before it is probed. A server of the same machine that dies closes its socket:
-// one that is silent is a busy one, and connecting again would give it and us all the rows to read once more.
+// DefaultProbe is how long a connection is silent before it is probed. A server of the same machine
+// that dies closes its socket: one that is silent is a busy one, and connecting again would give it
+// and us all the rows to read once more.
 const DefaultProbe = 30 * time.Second
 
-// Conn is a connection to an ovsdb-server. Its methods may be called at the same time. When it is lost it stays lost;
-// see [Client] for one that comes back.
+// Conn is a connection to an ovsdb-server. Its methods may be called at the same time. When it is
+// lost it stays lost; see [Client] for one that comes back.
 type Conn struct {
 	endpoint string
 	nc       net.Conn
@@ -32,10 +33,12 @@ type Conn struct {
 	notify   func(method string, params []byte) error
 	codecs   *codecs
 
-	mu      sync.Mutex
-	calls   map[uint64]*call // that wait for a response
-	open    map[uint64]bool  // transactions whose caller has gone and whose response has not come: they may be carried out yet
-	closed  func()           // is called when none is open any more
+	mu    sync.Mutex
+	calls map[uint64]*call // that wait for a response
+	// transactions whose caller has gone and whose response has not come: they may be carried out
+	// yet
+	open    map[uint64]bool
+	closed  func() // is called when none is open any more
 	lastID  uint64
 	out     []byte        // not yet written
 	written signal.Signal // out is not empty
@@ -47,7 +50,8 @@ type Conn struct {
 	tasks   sync.WaitGroup
 }
 
-// call is a request without a response. The reader takes it from Conn.calls, lets it read, and closes done.
+// call is a request without a response. The reader takes it from Conn.calls, lets it read, and
+// closes done.
 type call struct {
 	method string
 	read   func(*parser) error
@@ -58,7 +62,8 @@ type call struct {
 // Option changes how [Dial] makes a connection.
 type Option func(*Conn)
 
-// Probe makes a connection probe the server after d without a message, and give up after another d. Default: [DefaultProbe].
+// Probe makes a connection probe the server after d without a message, and give up after another d.
+// Default: [DefaultProbe].
 func Probe(d time.Duration) Option { return func(c *Conn) { c.probe = d } }
 
 // Dial connects to "unix:PATH" or "tcp:HOST:PORT" (an IPv6 HOST in brackets).
@@ -102,7 +107,8 @@ func split(endpoint string) (network, address string, err error) {
 	return network, address, nil
 }
 
-// Close closes the connection and waits for its goroutines. Calls under way fail with [ErrDisconnected].
+// Close closes the connection and waits for its goroutines. Calls under way fail with
+// [ErrDisconnected].
 func (c *Conn) Close() {
 	c.lose(errors.New("closed"))
 	c.tasks.Wait()
@@ -135,8 +141,9 @@ func (c *Conn) lose(why error) {
 	}
 }
 
-// call sends a request and lets read have its result, in the reader's goroutine, so that nothing that the server sent
-// later is handled before. Params is a JSON array. When ctx ends first the server is told to cancel.
+// call sends a request and lets read have its result, in the reader's goroutine, so that nothing
+// that the server sent later is handled before. Params is a JSON array. When ctx ends first the
+// server is told to cancel.
 func (c *Conn) call(ctx context.Context, method string, params []byte, read func(*parser) error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ovsdb: %s: not sent: %w", method, ctx.Err())
@@ -178,8 +185,8 @@ func (c *Conn) request(ca *call, params []byte) (id uint64, err error) {
 	return c.lastID, nil
 }
 
-// send queues a message. It never blocks: the server stops to read while we do not read what it sent, so the reader must
-// not wait for a write.
+// send queues a message. It never blocks: the server stops to read while we do not read what it
+// sent, so the reader must not wait for a write.
 func (c *Conn) send(msg []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -342,7 +349,8 @@ func refusal(method string, text []byte) error {
 	return e
 }
 
-// probeAll sends an echo request after every silence, and ends the connection when nothing at all comes after it.
+// probeAll sends an echo request after every silence, and ends the connection when nothing at all
+// comes after it.
 func (c *Conn) probeAll() {
 	for {
 		silent := c.silence()

@@ -1,8 +1,8 @@
-// Package ovsdb is a client of the Open vSwitch Database management protocol (RFC 7047, with the extensions of
-// ovsdb-server(7)). It has two levels.
+// Package ovsdb is a client of the Open vSwitch Database management protocol (RFC 7047, with the
+// extensions of ovsdb-server(7)). It has two levels.
 //
-// [Dial] opens a connection: [Conn.Transact], [Conn.Schema], [Conn.Databases]. It answers the server's echo requests and
-// probes the server with its own.
+// [Dial] opens a connection: [Conn.Transact], [Conn.Schema], [Conn.Databases]. It answers the
+// server's echo requests and probes the server with its own.
 //
 // [Open] keeps such a connection alive and mirrors chosen tables of one database:
 //
@@ -14,13 +14,15 @@
 //	err = c.WaitSynced(ctx)
 //	for lb := range ovsdb.Rows[LoadBalancer](c.View()) { … }
 //
-// A [View] is the mirror at one moment. It costs one pointer to take, never changes, and may be kept: [View.Since] says
-// which rows differ between two of them. When [Client.Transact] returns, [Client.View] contains what it wrote.
+// A [View] is the mirror at one moment. It costs one pointer to take, never changes, and may be
+// kept: [View.Since] says which rows differ between two of them. When [Client.Transact] returns,
+// [Client.View] contains what it wrote.
 //
 // # Rows
 //
-// A row is a Go struct with a Table method and a tag for each column; the package has those of Open vSwitch that Hairpin uses,
-// and takes any other of the same form. A [Layout] is a row type that is made of a description at run time.
+// A row is a Go struct with a Table method and a tag for each column; the package has those of Open
+// vSwitch that Hairpin uses, and takes any other of the same form. A [Layout] is a row type that is
+// made of a description at run time.
 //
 //	type LoadBalancer struct {
 //		UUID     UUID              `ovsdb:"_uuid"`
@@ -31,19 +33,22 @@
 //
 //	func (LoadBalancer) Table() string { return "Load_Balancer" }
 //
-// An atom is a string, bool, int, float64 or [UUID]; a pointer to one is an optional value; a slice is a set; a map from
-// string or int is a map. The server sends a set of one as a bare atom; that is read as well. Sets are in ascending order
-// without duplicates, and an empty set or map is nil, so equal rows are equal Go values (reflect.DeepEqual). Rows of a
-// View are shared between all readers: do not write to them, their slices or their maps.
+// An atom is a string, bool, int, float64 or [UUID]; a pointer to one is an optional value; a slice
+// is a set; a map from string or int is a map. The server sends a set of one as a bare atom; that
+// is read as well. Sets are in ascending order without duplicates, and an empty set or map is nil,
+// so equal rows are equal Go values (reflect.DeepEqual). Rows of a View are shared between all
+// readers: do not write to them, their slices or their maps.
 //
 // # Transactions
 //
-// Operations are built without errors to check; [Conn.Transact] reports what was wrong with one before it sends anything:
+// Operations are built without errors to check; [Conn.Transact] reports what was wrong with one
+// before it sends anything:
 //
 //	_, err = c.Transact(ctx,
 //		ovsdb.Insert(LoadBalancer{UUID: ovsdb.NamedUUID("web"), Name: "web", VIPs: vips}),
 //		ovsdb.Mutate("Logical_Router", ovsdb.InsertInto("load_balancer", ovsdb.NamedUUID("web"))).Where("name", "==", "GR_node-a"),
 //	)
 //
-// An operation that the server refused is a [TransactError] that names operation, table, row and reason.
+// An operation that the server refused is a [TransactError] that names operation, table, row and
+// reason.
 package ovsdb

@@ -5,13 +5,15 @@ import (
 	"io"
 )
 
-// maxMessage bounds one message, in bytes; the whole northbound database of a node with 10 000 Services is 10 MB.
+// maxMessage bounds one message, in bytes; the whole northbound database of a node with 10 000
+// Services is 10 MB.
 const maxMessage = 256 << 20
 
 // keepBuffer is the size, in bytes, to which the buffer shrinks again after a large message.
 const keepBuffer = 256 << 10
 
-// frames cuts a stream into JSON objects. The protocol has no framing: an object ends where its braces balance.
+// frames cuts a stream into JSON objects. The protocol has no framing: an object ends where its
+// braces balance.
 type frames struct {
 	r     io.Reader
 	buf   []byte // buf[start:] was read and not yet returned
@@ -27,7 +29,8 @@ func newFrames(r io.Reader) *frames {
 	return &frames{r: r, buf: make([]byte, 0, keepBuffer), limit: maxMessage}
 }
 
-// next returns the next object. The bytes are valid until the next call. Only the braces were looked at.
+// next returns the next object. The bytes are valid until the next call. Only the braces were
+// looked at.
 func (f *frames) next() ([]byte, error) {
 	for {
 		if f.step() {
@@ -47,7 +50,8 @@ func (f *frames) next() ([]byte, error) {
 	}
 }
 
-// step looks at what was read, up to the end of an object. It stops at a byte that cannot start one.
+// step looks at what was read, up to the end of an object. It stops at a byte that cannot start
+// one.
 func (f *frames) step() (found bool) {
 	i, depth, quote, slash := f.scan, f.depth, f.quote, f.slash // in registers
 	for ; i < len(f.buf) && !found; i++ {

@@ -11,8 +11,8 @@ type Column struct {
 	Type reflect.Type // of its values, as in a row type: string, *string, []UUID, map[string]string …
 }
 
-// Layout is a row type that is made of a description at run time, for who describes tables by other means than a struct. Two layouts of
-// equal columns are one.
+// Layout is a row type that is made of a description at run time, for who describes tables by other
+// means than a struct. Two layouts of equal columns are one.
 type Layout struct {
 	table string
 	typ   reflect.Type
@@ -48,7 +48,8 @@ func (l Layout) New(id UUID) Record {
 	return r
 }
 
-// Get returns a row by its UUID; see [Record.There]. It panics when the client of the View does not mirror the layout.
+// Get returns a row by its UUID; see [Record.There]. It panics when the client of the View does not
+// mirror the layout.
 func (l Layout) Get(v View, id UUID) Record {
 	if row := v.rowsOf(l.typ).find(id); row != nil {
 		return Record{reflect.ValueOf(row).Elem()}
@@ -56,7 +57,8 @@ func (l Layout) Get(v View, id UUID) Record {
 	return Record{}
 }
 
-// Rows yields the rows in the order of their UUIDs. It panics when the client of the View does not mirror the layout.
+// Rows yields the rows in the order of their UUIDs. It panics when the client of the View does not
+// mirror the layout.
 func (l Layout) Rows(v View) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for e := range v.rowsOf(l.typ).all() {

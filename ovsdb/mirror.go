@@ -14,7 +14,8 @@ type Table struct {
 	columns []string
 }
 
-// Mirror makes a client mirror the table of T: the given columns, or all that T has. The others keep their zero value.
+// Mirror makes a client mirror the table of T: the given columns, or all that T has. The others
+// keep their zero value.
 func Mirror[T Row](columns ...string) Table {
 	return Table{typ: reflect.TypeFor[T](), columns: columns}
 }
@@ -76,14 +77,15 @@ func (m *mirror) check(s *Schema) error {
 	return errors.Join(bad...)
 }
 
-// How a client monitors: an extension of ovsdb-server(7), which every server that is not refused for its age has.
+// How a client monitors: an extension of ovsdb-server(7), which every server that is not refused
+// for its age has.
 const (
 	monitorRequest = "monitor_cond_since"
 	monitorNotice  = "update3"
 )
 
-// params renders the parameters of the request: database, the monitor's name (there is one per connection), tables, and
-// the transaction after which to resume.
+// params renders the parameters of the request: database, the monitor's name (there is one per
+// connection), tables, and the transaction after which to resume.
 func (m *mirror) params(db string) []byte {
 	buf := append(appendString([]byte{'['}, db), ',')
 	buf = append(appendString(buf, db), ",{"...)
@@ -142,7 +144,8 @@ func (m *mirror) next(p *parser, v View) View {
 	return v.with(edits)
 }
 
-// updates reads table-updates: an object with, for each table, an object with what happened to each row.
+// updates reads table-updates: an object with, for each table, an object with what happened to each
+// row.
 func (m *mirror) updates(p *parser, v View) [][]entry {
 	edits := make([][]entry, len(m.tables))
 	p.open('{')
@@ -166,7 +169,8 @@ func (m *mirror) updates(p *parser, v View) [][]entry {
 	return edits
 }
 
-// update reads a row-update2: {"initial": row}, {"insert": row}, {"modify": difference} or {"delete": null}.
+// update reads a row-update2: {"initial": row}, {"insert": row}, {"modify": difference} or
+// {"delete": null}.
 func (m *mirror) update(p *parser, v View, table int, id UUID) entry {
 	e := entry{id: id}
 	p.open('{')
@@ -216,8 +220,8 @@ func (m *mirror) modify(p *parser, v View, table int, id UUID) any {
 	return row.Interface()
 }
 
-// replay makes of the rows that a server has the edits that lead to them from v, so that rows that stayed the same stay the
-// same value.
+// replay makes of the rows that a server has the edits that lead to them from v, so that rows that
+// stayed the same stay the same value.
 func (m *mirror) replay(v View, now [][]entry) [][]entry {
 	edits := make([][]entry, len(now))
 	for i, rows := range m.empty().with(now).s.rows {

@@ -157,7 +157,8 @@ type LoadBalancer struct {
 // Table returns "Load_Balancer".
 func (LoadBalancer) Table() string { return "Load_Balancer" }
 
-// LoadBalancerGroup is a row of Load_Balancer_Group: load balancers that switches and routers refer to together. Its names are unique.
+// LoadBalancerGroup is a row of Load_Balancer_Group: load balancers that switches and routers refer
+// to together. Its names are unique.
 type LoadBalancerGroup struct {
 	UUID         ovsdb.UUID   `ovsdb:"_uuid"`
 	Name         string       `ovsdb:"name"`
@@ -167,7 +168,8 @@ type LoadBalancerGroup struct {
 // Table returns "Load_Balancer_Group".
 func (LoadBalancerGroup) Table() string { return "Load_Balancer_Group" }
 
-// StaticMACBinding is a row of Static_MAC_Binding: a neighbour of a router port. Port and address are unique together.
+// StaticMACBinding is a row of Static_MAC_Binding: a neighbour of a router port. Port and address
+// are unique together.
 type StaticMACBinding struct {
 	UUID               ovsdb.UUID `ovsdb:"_uuid"`
 	LogicalPort        string     `ovsdb:"logical_port"`
@@ -179,7 +181,8 @@ type StaticMACBinding struct {
 // Table returns "Static_MAC_Binding".
 func (StaticMACBinding) Table() string { return "Static_MAC_Binding" }
 
-// AddressSet is a row of Address_Set: addresses that a match refers to as $name. Its names are unique.
+// AddressSet is a row of Address_Set: addresses that a match refers to as $name. Its names are
+// unique.
 type AddressSet struct {
 	UUID        ovsdb.UUID        `ovsdb:"_uuid"`
 	Name        string            `ovsdb:"name"`

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Op is one operation of a transaction (RFC 7047, 5.2). It is a value: methods return a changed copy.
+// Op is one operation of a transaction (RFC 7047, 5.2). It is a value: methods return a changed
+// copy.
 type Op struct {
 	kind    string
 	table   string
@@ -24,18 +25,19 @@ type condition struct {
 	value            any
 }
 
-// Insert inserts a row, without the columns that have their zero value, which is OVSDB's default. Its UUID field may be
-// empty, a [NamedUUID] by which other operations of the transaction refer to it, or a [NewUUID] that it is to have.
+// Insert inserts a row, without the columns that have their zero value, which is OVSDB's default.
+// Its UUID field may be empty, a [NamedUUID] by which other operations of the transaction refer to
+// it, or a [NewUUID] that it is to have.
 func Insert(row Row) Op { return Op{kind: "insert", table: row.Table(), row: row} }
 
-// Update sets the given columns (without any: all that the row type has) of the row with the UUID of row, or of those
-// that Where chooses.
+// Update sets the given columns (without any: all that the row type has) of the row with the UUID
+// of row, or of those that Where chooses.
 func Update(row Row, columns ...string) Op {
 	return Op{kind: "update", table: row.Table(), row: row, columns: columns}
 }
 
-// Mutate changes columns of the rows that Where chooses by a difference, which takes less than to set them, and does not
-// undo what others did meanwhile.
+// Mutate changes columns of the rows that Where chooses by a difference, which takes less than to
+// set them, and does not undo what others did meanwhile.
 func Mutate(table string, changes ...Mutation) Op {
 	return Op{kind: "mutate", table: table, changes: changes}
 }
@@ -43,14 +45,15 @@ func Mutate(table string, changes ...Mutation) Op {
 // Delete deletes the rows that Where chooses.
 func Delete(table string) Op { return Op{kind: "delete", table: table} }
 
-// Select reads the given columns (without any: all that T has) of the rows that Where chooses, or of all. See [Selected].
+// Select reads the given columns (without any: all that T has) of the rows that Where chooses, or
+// of all. See [Selected].
 func Select[T Row](columns ...string) Op {
 	var row T
 	return Op{kind: "select", table: row.Table(), row: row, columns: columns, all: true}
 }
 
-// Where adds a condition: function is one of == != < <= > >= includes excludes, value as for [InsertInto]. A row is
-// chosen when all conditions hold. The column _uuid may be used.
+// Where adds a condition: function is one of == != < <= > >= includes excludes, value as for
+// [InsertInto]. A row is chosen when all conditions hold. The column _uuid may be used.
 func (o Op) Where(column, function string, value any) Op {
 	o.where = append(slices.Clip(o.where), condition{column, function, value})
 	return o
@@ -71,12 +74,13 @@ type Mutation struct {
 	value           any
 }
 
-// InsertInto adds to a set or map column. Value is a string, bool, int, float64, UUID, a slice of these for a set, or a map
-// from string to string, int or UUID, or from int to UUID. A key that a map has already keeps its value.
+// InsertInto adds to a set or map column. Value is a string, bool, int, float64, UUID, a slice of
+// these for a set, or a map from string to string, int or UUID, or from int to UUID. A key that a
+// map has already keeps its value.
 func InsertInto(column string, value any) Mutation { return Mutation{column, "insert", value} }
 
-// DeleteFrom removes from a set or map column. Value is as for InsertInto; a slice of strings or ints removes these
-// keys from a map whatever their values are.
+// DeleteFrom removes from a set or map column. Value is as for InsertInto; a slice of strings or
+// ints removes these keys from a map whatever their values are.
 func DeleteFrom(column string, value any) Mutation { return Mutation{column, "delete", value} }
 
 // Add adds n to an integer column.

@@ -11,11 +11,12 @@ import (
 // maxDepth bounds the nesting of a message; what OVSDB sends is at most a dozen levels deep.
 const maxDepth = 200
 
-// parser is a pull parser of one complete JSON text (RFC 8259). encoding/json would scan a message once per level of
-// nesting and allocate each value twice; the first answer to a monitor request is megabytes.
+// parser is a pull parser of one complete JSON text (RFC 8259). encoding/json would scan a message
+// once per level of nesting and allocate each value twice; the first answer to a monitor request is
+// megabytes.
 //
-// The first error sticks: it moves the parser to the end of the text, where every method returns a zero value and more
-// returns false. So callers read what they expect and look at err once.
+// The first error sticks: it moves the parser to the end of the text, where every method returns a
+// zero value and more returns false. So callers read what they expect and look at err once.
 //
 //	p.open('{')
 //	for p.more('}') {
@@ -78,7 +79,8 @@ func (p *parser) open(c byte) {
 	p.first = p.take(c)
 }
 
-// more is called before each element; at the end of the container it consumes shut ('}' or ']') and returns false.
+// more is called before each element; at the end of the container it consumes shut ('}' or ']') and
+// returns false.
 func (p *parser) more(shut byte) bool {
 	if p.peek() == shut {
 		p.pos++
@@ -186,7 +188,8 @@ func (p *parser) escape() {
 	}
 }
 
-// unicode consumes the digits of a \u escape and, where that is the first half of a surrogate pair, the second half.
+// unicode consumes the digits of a \u escape and, where that is the first half of a surrogate pair,
+// the second half.
 func (p *parser) unicode() rune {
 	r := p.hex4()
 	if !utf16.IsSurrogate(r) {
@@ -361,8 +364,8 @@ func (p *parser) end() error {
 	return p.err
 }
 
-// words makes equal strings one string: most keys, and many values, occur in every row. It is a fixed table in which
-// the newest wins, so it stays small whatever passes through it.
+// words makes equal strings one string: most keys, and many values, occur in every row. It is a
+// fixed table in which the newest wins, so it stays small whatever passes through it.
 type words struct {
 	slot [1 << 12]string
 }

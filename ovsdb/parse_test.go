@@ -174,7 +174,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// FuzzUpdates: no message makes the reader of updates panic, and after an error the mirror is as before.
+// FuzzUpdates: no message makes the reader of updates panic, and after an error the mirror is as
+// before.
 func FuzzUpdates(f *testing.F) {
 	const id = "11111111-2222-3333-4444-555555555555"
 	row := `{"name":"x","vips":["map",[["a","b"]]],"protocol":"tcp","selection_fields":["set",["ip_src","ip_dst"]]}`

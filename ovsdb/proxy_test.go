@@ -104,7 +104,8 @@ func pump(to io.Writer, from io.Reader, change func([]byte) []byte) {
 
 func asItIs(b []byte) []byte { return b }
 
-// say sends a text when the client has said something, and then nothing, until the client goes away.
+// say sends a text when the client has said something, and then nothing, until the client goes
+// away.
 func say(text string) func(net.Conn) {
 	return func(client net.Conn) {
 		client.Read(make([]byte, 1<<10))

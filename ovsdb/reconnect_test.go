@@ -23,8 +23,8 @@ func again(tb testing.TB, c *ovsdb.Client, n int) {
 	eventually(tb, fmt.Sprintf("connection %d", n), func() bool { return c.Connected() && c.Stats().Connects == n })
 }
 
-// TestRestart: a server that comes back with its content makes no change in the mirror. It has no history, so it sends
-// everything again.
+// TestRestart: a server that comes back with its content makes no change in the mirror. It has no
+// history, so it sends everything again.
 func TestRestart(t *testing.T) {
 	s := startServer(t, nbSchema)
 	c := open(t, s, tables()...)
@@ -57,7 +57,8 @@ func TestRestart(t *testing.T) {
 	equal(t, c, open(t, s, tables()...))
 }
 
-// TestChangedWhileAway: what changed while the client was not connected, and nothing else, is in Since.
+// TestChangedWhileAway: what changed while the client was not connected, and nothing else, is in
+// Since.
 func TestChangedWhileAway(t *testing.T) {
 	s := startServer(t, nbSchema)
 	p := startProxy(t, pass(s, asItIs, asItIs))
@@ -99,7 +100,8 @@ func TestWiped(t *testing.T) {
 	}
 }
 
-// TestResume: a server with a history sends only what changed since the last transaction that the client has.
+// TestResume: a server with a history sends only what changed since the last transaction that the
+// client has.
 func TestResume(t *testing.T) {
 	s := startCluster(t, nbSchema)
 	p := startProxy(t, pass(s, asItIs, asItIs))
@@ -108,7 +110,8 @@ func TestResume(t *testing.T) {
 	before := c.View()
 	writer := open(t, s)
 	for n := 2; n < 5; n++ {
-		// The server forgets the oldest transactions when they are larger than the database: not this one.
+		// The server forgets the oldest transactions when they are larger than the database: not
+		// this one.
 		transact(t, c, ovsdb.Update(ovsdb.NBGlobal{Name: fmt.Sprint(n)}, "name").All())
 		cut(t, c, p)
 		gone := rows[LoadBalancer](c)[n]
@@ -136,7 +139,8 @@ func cut(t *testing.T, c *ovsdb.Client, p *proxy) {
 	eventually(t, "the loss is noticed", func() bool { return !c.Connected() })
 }
 
-// TestGarbage: whatever a peer says is an error that says what was wrong, and the client goes on trying.
+// TestGarbage: whatever a peer says is an error that says what was wrong, and the client goes on
+// trying.
 func TestGarbage(t *testing.T) {
 	s := startServer(t, nbSchema)
 	fill(t, open(t, s), 20)
@@ -195,8 +199,8 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestGarbageLater: an update that cannot be read, or that is about a row that the client does not have, makes it read
-// everything again.
+// TestGarbageLater: an update that cannot be read, or that is about a row that the client does not
+// have, makes it read everything again.
 func TestGarbageLater(t *testing.T) {
 	s := startCluster(t, nbSchema)
 	writer := open(t, s)
@@ -239,7 +243,8 @@ func TestSilence(t *testing.T) {
 	eventually(t, "it is used again", c.Connected)
 }
 
-// TestUnanswered: after a transaction that was given up, nothing is sent until it is known what became of it.
+// TestUnanswered: after a transaction that was given up, nothing is sent until it is known what
+// became of it.
 func TestUnanswered(t *testing.T) {
 	s := startServer(t, nbSchema)
 	c := open(t, s, tables()...)

@@ -42,8 +42,9 @@ func (c *Conn) Schema(ctx context.Context, db string) (*Schema, error) {
 	return s, nil
 }
 
-// Transact carries out all operations or none, and returns a result for each. When the server refuses, the error is a
-// [*TransactError]; when the connection is lost or ctx ends, whether it was carried out is not known.
+// Transact carries out all operations or none, and returns a result for each. When the server
+// refuses, the error is a [*TransactError]; when the connection is lost or ctx ends, whether it was
+// carried out is not known.
 func (c *Conn) Transact(ctx context.Context, db string, ops ...Op) ([]Result, error) {
 	return c.transact(ctx, db, ops, func(UUID) string { return "" })
 }

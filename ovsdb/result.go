@@ -38,14 +38,17 @@ func Selected[T Row](r Result) ([]T, error) {
 	return rows, nil
 }
 
-// Reasons for which a server refuses an operation (RFC 7047, 3.1 and 5.2), as in [TransactError.Reason].
+// Reasons for which a server refuses an operation (RFC 7047, 3.1 and 5.2), as in
+// [TransactError.Reason].
 const (
-	ConstraintViolation  = "constraint violation"            // a value out of range, two rows with one key
-	ReferentialViolation = "referential integrity violation" // a reference to a row that is not there, or the last to one that must have some
-	DuplicateUUID        = "duplicate uuid"                  // a row with the UUID of the inserted one exists
+	ConstraintViolation = "constraint violation" // a value out of range, two rows with one key
+	// a reference to a row that is not there, or the last to one that must have some
+	ReferentialViolation = "referential integrity violation"
+	DuplicateUUID        = "duplicate uuid" // a row with the UUID of the inserted one exists
 )
 
-// TransactError says which operation made a transaction fail. Nothing of the transaction was carried out.
+// TransactError says which operation made a transaction fail. Nothing of the transaction was
+// carried out.
 type TransactError struct {
 	Database string
 	Index    int    // of the operation; -1 when all were right one by one, but not together
@@ -93,8 +96,8 @@ type reply struct {
 	null            bool   // when it was not tried, because an earlier one failed
 }
 
-// replies consumes the result of transact (RFC 7047, 4.1.3): an element per operation, and one more when the operations
-// are right one by one, but not together.
+// replies consumes the result of transact (RFC 7047, 4.1.3): an element per operation, and one more
+// when the operations are right one by one, but not together.
 func (p *parser) replies() []reply {
 	var list []reply
 	p.open('[')
@@ -124,7 +127,8 @@ func (p *parser) replies() []reply {
 	return list
 }
 
-// results makes of what the server answered what the caller gets. Describe names a row that was there before.
+// results makes of what the server answered what the caller gets. Describe names a row that was
+// there before.
 func results(db string, ops []Op, list []reply, describe func(UUID) string) ([]Result, error) {
 	for i, r := range list {
 		if r.reason == "" {

@@ -1,7 +1,7 @@
 package ovsdb
 
-// The tables of OVN (ovn-nb(5), ovn-sb(5), OVN 25.03) of which a node's agent reads and writes single columns. The others are described in
-// apply/nbdb.
+// The tables of OVN (ovn-nb(5), ovn-sb(5), OVN 25.03) of which a node's agent reads and writes
+// single columns. The others are described in apply/nbdb.
 
 // NBGlobal is a row of NB_Global: the only row, with options and the progress of configuration.
 type NBGlobal struct {

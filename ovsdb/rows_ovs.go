@@ -1,7 +1,7 @@
 package ovsdb
 
-// The tables of Open_vSwitch (ovs-vswitchd.conf.db(5), Open vSwitch 3.5) that a node's agent and its CNI server read and
-// write, with the columns they use.
+// The tables of Open_vSwitch (ovs-vswitchd.conf.db(5), Open vSwitch 3.5) that a node's agent and
+// its CNI server read and write, with the columns they use.
 
 // OpenVSwitch is a row of Open_vSwitch: the only row. A row that it does not lead to is deleted.
 type OpenVSwitch struct {
@@ -53,12 +53,13 @@ func (Port) Table() string { return "Port" }
 
 // Interface is a row of Interface: a network device of a port. Its names are unique.
 type Interface struct {
-	UUID          UUID              `ovsdb:"_uuid"`
-	Name          string            `ovsdb:"name"`
-	Type          string            `ovsdb:"type"` // empty: a device of the kernel; internal, patch, geneve …
-	Options       map[string]string `ovsdb:"options"`
-	MAC           *string           `ovsdb:"mac"`
-	MACInUse      *string           `ovsdb:"mac_in_use"` // set by ovs-vswitchd, as mtu, ofport, ifindex, the states and error
+	UUID    UUID              `ovsdb:"_uuid"`
+	Name    string            `ovsdb:"name"`
+	Type    string            `ovsdb:"type"` // empty: a device of the kernel; internal, patch, geneve …
+	Options map[string]string `ovsdb:"options"`
+	MAC     *string           `ovsdb:"mac"`
+	// set by ovs-vswitchd, as mtu, ofport, ifindex, the states and error
+	MACInUse      *string           `ovsdb:"mac_in_use"`
 	MTU           *int              `ovsdb:"mtu"`
 	MTURequest    *int              `ovsdb:"mtu_request"`
 	OFPort        *int              `ovsdb:"ofport"`         // -1: failed
@@ -107,15 +108,16 @@ type CTZone struct {
 // Table returns "CT_Zone".
 func (CTZone) Table() string { return "CT_Zone" }
 
-// InsertPort makes a port of one interface, with the interface's name. It is on no bridge yet: what it returns is for the
-// bridge's column ports, in the same transaction.
+// InsertPort makes a port of one interface, with the interface's name. It is on no bridge yet: what
+// it returns is for the bridge's column ports, in the same transaction.
 func InsertPort(i Interface, externalIDs map[string]string) (UUID, []Op) {
 	i.UUID = NamedUUID("interface " + i.Name)
 	p := Port{UUID: NamedUUID("port " + i.Name), Name: i.Name, Interfaces: []UUID{i.UUID}, ExternalIDs: externalIDs}
 	return p.UUID, []Op{Insert(i), Insert(p)}
 }
 
-// InsertBridge makes a bridge with its own device and more ports, as "ovs-vsctl add-br" does, and wakes ovs-vswitchd.
+// InsertBridge makes a bridge with its own device and more ports, as "ovs-vsctl add-br" does, and
+// wakes ovs-vswitchd.
 func InsertBridge(b Bridge, more ...Interface) []Op {
 	b.UUID = NamedUUID("bridge " + b.Name)
 	var ops []Op

@@ -36,8 +36,8 @@ func schemas() map[string]string {
 	return map[string]string{"OVN_Northbound": nbSchema, "OVN_Southbound": sbSchema, "Open_vSwitch": ovsSchema}
 }
 
-// TestSchemas: the server has every table and column of the row types, with a type that fits. A client checks that, by
-// get_schema, before it mirrors.
+// TestSchemas: the server has every table and column of the row types, with a type that fits. A
+// client checks that, by get_schema, before it mirrors.
 func TestSchemas(t *testing.T) {
 	here := 0 // those of this package; the others are of its tests
 	for db, tables := range databases() {
@@ -101,7 +101,8 @@ type unknown struct {
 
 func (unknown) Table() string { return "Unknown" }
 
-// TestSchemaMismatch: what the server lacks, as an older one would, is said column by column, and in the error of a wait.
+// TestSchemaMismatch: what the server lacks, as an older one would, is said column by column, and
+// in the error of a wait.
 func TestSchemaMismatch(t *testing.T) {
 	s := startServer(t, nbSchema)
 	c, err := ovsdb.Open(ovsdb.Config{
@@ -163,8 +164,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: every kind of column comes back from the server, by select and by monitor, as it was written; then changed,
-// by what is a difference in the monitor; then with its defaults.
+// TestRoundTrip: every kind of column comes back from the server, by select and by monitor, as it
+// was written; then changed, by what is a difference in the monitor; then with its defaults.
 func TestRoundTrip(t *testing.T) {
 	s := startServer(t, nbSchema)
 	c := open(t, s, databases()["OVN_Northbound"]...)
@@ -207,7 +208,8 @@ func same[T ovsdb.Row](t *testing.T, what string, r ovsdb.Result, v ovsdb.View, 
 	}
 }
 
-// TestLayout: rows of a description made at run time are written, mirrored and changed as those of a struct.
+// TestLayout: rows of a description made at run time are written, mirrored and changed as those of
+// a struct.
 func TestLayout(t *testing.T) {
 	text, ids := reflect.TypeFor[string](), reflect.TypeFor[map[string]string]()
 	sets := ovsdb.NewLayout("Address_Set", ovsdb.Column{Name: "name", Type: text}, ovsdb.Column{Name: "addresses", Type: reflect.TypeFor[[]string]()},

@@ -17,8 +17,9 @@ type entry struct {
 
 func byID(e entry, id UUID) int { return cmp.Compare(e.id, id) }
 
-// rowset is an immutable set of rows in the order of their UUIDs. A changed one shares all chunks in which nothing changed,
-// so a change costs little at 10 000 rows, and two sets are compared by looking only at what they do not share.
+// rowset is an immutable set of rows in the order of their UUIDs. A changed one shares all chunks
+// in which nothing changed, so a change costs little at 10 000 rows, and two sets are compared by
+// looking only at what they do not share.
 type rowset struct {
 	chunks [][]entry // none empty
 	size   int
@@ -82,7 +83,8 @@ func (r *rowset) share(c []entry) {
 	r.size += len(c)
 }
 
-// add appends rows as new chunks, or to the last chunk when both are small, so that chunks do not wither away.
+// add appends rows as new chunks, or to the last chunk when both are small, so that chunks do not
+// wither away.
 func (r *rowset) add(rows []entry) {
 	if len(rows) == 0 {
 		return
@@ -114,7 +116,8 @@ func merge(rows, edits []entry) []entry {
 	return append(out, rows...)
 }
 
-// since compares two sets: the UUIDs of the rows that are new or changed in r, and those of the rows that old alone has.
+// since compares two sets: the UUIDs of the rows that are new or changed in r, and those of the
+// rows that old alone has.
 func (r rowset) since(old rowset) (changed, deleted []UUID) {
 	a, b := cursor{chunks: old.chunks}, cursor{chunks: r.chunks}
 	for !a.end() || !b.end() {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestRowset holds rowsets against a map, through random edits of all sizes, and their differences against those of maps.
+// TestRowset holds rowsets against a map, through random edits of all sizes, and their differences
+// against those of maps.
 func TestRowset(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 0))

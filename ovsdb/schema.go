@@ -21,7 +21,8 @@ type TableSchema struct {
 	IsRoot  bool                    `json:"isRoot"`
 }
 
-// ColumnSchema is the type of a column: between Min and Max keys, or pairs of key and value where Value is not nil.
+// ColumnSchema is the type of a column: between Min and Max keys, or pairs of key and value where
+// Value is not nil.
 type ColumnSchema struct {
 	Key       BaseType
 	Value     *BaseType

@@ -26,7 +26,8 @@ func image(tb testing.TB) string {
 	return ""
 }
 
-// command runs a program of the image with the image's own loader and libraries, so that it needs no chroot.
+// command runs a program of the image with the image's own loader and libraries, so that it needs
+// no chroot.
 func command(tb testing.TB, program string, args ...string) *exec.Cmd {
 	root := image(tb)
 	lib := filepath.Join(root, "usr/lib/x86_64-linux-gnu")
@@ -66,7 +67,8 @@ func startServer(tb testing.TB, schema string, remotes ...string) *server {
 	return s
 }
 
-// startCluster starts a cluster of one: only such a server has a history of transactions, from which to resume.
+// startCluster starts a cluster of one: only such a server has a history of transactions, from
+// which to resume.
 func startCluster(tb testing.TB, schema string) *server {
 	s := newServer(tb)
 	run(tb, "usr/bin/ovsdb-tool", "create-cluster", s.file("db"), filepath.Join(image(tb), schema), "unix:"+s.file("raft"))

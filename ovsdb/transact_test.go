@@ -34,7 +34,8 @@ var either = strings.NewReplacer(
 	`[U is Logical_Switch_Port "pod-a"; U is operation 1: insert Logical_Switch_Port "pod-a"]`, "[U is ROW; U is ROW]",
 )
 
-// TestTransactErrors: what the server refuses is said with operation, table, row and reason, and leaves nothing behind.
+// TestTransactErrors: what the server refuses is said with operation, table, row and reason, and
+// leaves nothing behind.
 func TestTransactErrors(t *testing.T) {
 	c := open(t, startServer(t, nbSchema), ovsdb.Mirror[LogicalSwitch](), ovsdb.Mirror[LogicalSwitchPort]())
 	port := LogicalSwitchPort{UUID: ovsdb.NamedUUID("pod a"), Name: "pod-a"}
@@ -179,7 +180,8 @@ func TestMutate(t *testing.T) {
 	}
 }
 
-// TestConcurrent: four goroutines on one connection, each transaction wholly or not at all, and none lost.
+// TestConcurrent: four goroutines on one connection, each transaction wholly or not at all, and
+// none lost.
 func TestConcurrent(t *testing.T) {
 	const clients, rounds = 4, 50
 	s := startServer(t, nbSchema)

@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// UUID is the name of a row: either the real one, in lower-case text form, or one that holds within a single transaction
-// (see [NamedUUID]). The zero UUID names no row.
+// UUID is the name of a row: either the real one, in lower-case text form, or one that holds within
+// a single transaction (see [NamedUUID]). The zero UUID names no row.
 type UUID string
 
-// NewUUID returns a random UUID (RFC 9562, version 4). A row may be inserted under it (ovsdb-server(7), "uuid" member of
-// insert), so that other rows can refer to it before, in and after that transaction.
+// NewUUID returns a random UUID (RFC 9562, version 4). A row may be inserted under it
+// (ovsdb-server(7), "uuid" member of insert), so that other rows can refer to it before, in and
+// after that transaction.
 func NewUUID() UUID {
 	var b [16]byte
 	rand.Read(b[:]) // never fails, see crypto/rand
@@ -20,10 +21,11 @@ func NewUUID() UUID {
 	return UUID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
 }
 
-// NamedUUID returns the UUID by which the operations of one transaction refer to a row that it inserts (RFC 7047, 5.1,
-// named-uuid). Key may be any string; different keys give different UUIDs.
+// NamedUUID returns the UUID by which the operations of one transaction refer to a row that it
+// inserts (RFC 7047, 5.1, named-uuid). Key may be any string; different keys give different UUIDs.
 func NamedUUID(key string) UUID {
-	// The protocol allows letters, digits and underscores only, so everything else is spelled out after an underscore.
+	// The protocol allows letters, digits and underscores only, so everything else is spelled out
+	// after an underscore.
 	var b strings.Builder
 	b.WriteString("row_")
 	for i := range len(key) {
@@ -40,7 +42,8 @@ func NamedUUID(key string) UUID {
 // Named reports whether u holds within one transaction only.
 func (u UUID) Named() bool { return u != "" && !isUUID(string(u)) }
 
-// isUUID reports whether s is a UUID in the only form that ovsdb-server sends: 36 lower-case characters.
+// isUUID reports whether s is a UUID in the only form that ovsdb-server sends: 36 lower-case
+// characters.
 func isUUID[S string | []byte](s S) bool {
 	if len(s) != 36 {
 		return false

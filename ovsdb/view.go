@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// View is the content of the mirrored tables at one moment. It never changes. The zero View is empty.
+// View is the content of the mirrored tables at one moment. It never changes. The zero View is
+// empty.
 type View struct {
 	s *snapshot
 }
@@ -33,8 +34,8 @@ func (v View) rowsOf(t reflect.Type) rowset {
 	panic(fmt.Sprintf("ovsdb: %s is not among the tables that this client mirrors", t))
 }
 
-// Rows yields the rows of T's table in the order of their UUIDs. It panics when the client does not mirror T. The rows are
-// not to be written to.
+// Rows yields the rows of T's table in the order of their UUIDs. It panics when the client does not
+// mirror T. The rows are not to be written to.
 func Rows[T Row](v View) iter.Seq[*T] {
 	rows := table[T](v)
 	return func(yield func(*T) bool) {
@@ -46,14 +47,15 @@ func Rows[T Row](v View) iter.Seq[*T] {
 	}
 }
 
-// Get returns a row by its UUID, nil when there is none. It panics when the client does not mirror T.
+// Get returns a row by its UUID, nil when there is none. It panics when the client does not mirror
+// T.
 func Get[T Row](v View, id UUID) *T {
 	row, _ := table[T](v).find(id).(*T)
 	return row
 }
 
-// First returns the first row of T's table, nil when there is none: for tables that have one row, such as NB_Global. It
-// panics when the client does not mirror T.
+// First returns the first row of T's table, nil when there is none: for tables that have one row,
+// such as NB_Global. It panics when the client does not mirror T.
 func First[T Row](v View) *T {
 	for row := range Rows[T](v) {
 		return row
@@ -61,7 +63,8 @@ func First[T Row](v View) *T {
 	return nil
 }
 
-// Find returns the first row that is what was asked for, nil when there is none. It panics when the client does not mirror T.
+// Find returns the first row that is what was asked for, nil when there is none. It panics when the
+// client does not mirror T.
 func Find[T Row](v View, is func(*T) bool) *T {
 	for row := range Rows[T](v) {
 		if is(row) {
@@ -81,9 +84,10 @@ type Change struct {
 	Deleted []UUID
 }
 
-// Since returns what changed from old to v, two Views of one Client, by table name; tables without a change are left out.
-// It takes time for what changed, not for what is there. All rows are new since the zero View. A server that comes back
-// with the content that it had makes no change, whether it could resume or not.
+// Since returns what changed from old to v, two Views of one Client, by table name; tables without
+// a change are left out. It takes time for what changed, not for what is there. All rows are new
+// since the zero View. A server that comes back with the content that it had makes no change,
+// whether it could resume or not.
 func (v View) Since(old View) []Change {
 	if v.s == nil || v.s == old.s {
 		return nil
@@ -115,7 +119,8 @@ func (v View) describe(id UUID) string {
 	return ""
 }
 
-// with returns a View after edits to each table. Edits need not be in order; of two with one UUID the later counts.
+// with returns a View after edits to each table. Edits need not be in order; of two with one UUID
+// the later counts.
 func (v View) with(edits [][]entry) View {
 	s := &snapshot{tables: v.s.tables, rows: slices.Clone(v.s.rows)}
 	for i, list := range edits {

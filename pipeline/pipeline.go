@@ -1,9 +1,10 @@
-// Package pipeline declares the OpenFlow tables of Hairpin's bridges: number, name, what a packet is when it enters, what
-// happens to a packet that matches no flow, and which tables may come next.
+// Package pipeline declares the OpenFlow tables of Hairpin's bridges: number, name, what a packet
+// is when it enters, what happens to a packet that matches no flow, and which tables may come next.
 //
-// The plan refers to the numbers, Open vSwitch and explain to the names. docs/design/openflow-pipeline.md is generated from
-// the declaration. A test checks that every planned flow leads to a declared next table, so a packet passes a bridge at most
-// once from the first table to the last.
+// The plan refers to the numbers, Open vSwitch and explain to the names.
+// docs/design/openflow-pipeline.md is generated from the declaration. A test checks that every
+// planned flow leads to a declared next table, so a packet passes a bridge at most once from the
+// first table to the last.
 package pipeline
 
 import (
@@ -33,8 +34,8 @@ type Table struct {
 	Does   string  // what its flows do
 	Miss   string  // what happens to a packet that matches no flow
 	Next   []uint8 // later tables to which its flows may lead, in their order
-	// Again are tables at this place or before it to which a packet may return once, when its connection or its
-	// endpoint is known.
+	// Again are tables at this place or before it to which a packet may return once, when its
+	// connection or its endpoint is known.
 	Again []uint8
 }
 

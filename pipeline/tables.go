@@ -1,6 +1,7 @@
 package pipeline
 
-// Tables of the gateway bridge. Numbers 0 to 5 are those of the design document (docs/design/origins.md#conntrack-zones-and-tables).
+// Tables of the gateway bridge. Numbers 0 to 5 are those of the design document
+// (docs/design/origins.md#conntrack-zones-and-tables).
 const (
 	GatewayClassifier       = 0
 	GatewayUplinkConntrack  = 1

@@ -114,7 +114,8 @@ func TestItsOwnClusterIP(t *testing.T) {
 	}
 }
 
-// Of one Service, a port at an external address that is the node's goes before the NodePort of another of its ports there.
+// Of one Service, a port at an external address that is the node's goes before the NodePort of
+// another of its ports there.
 func TestItsOwnNodePort(t *testing.T) {
 	list := func(node uint16) []*cluster.Frontend {
 		outer := edited(frontend("web", "10.96.0.1:30080", 0, "10.244.1.3:8080"), external("172.18.0.3"))
@@ -154,7 +155,8 @@ func TestItsOwnNodePort(t *testing.T) {
 	}
 }
 
-// What an older Service names as an endpoint outside, a server's or a host's address and port, is no younger one's to be served at.
+// What an older Service names as an endpoint outside, a server's or a host's address and port, is
+// no younger one's to be served at.
 func TestEndpointsOfOlderServicesAreNotTaken(t *testing.T) {
 	const vip, elsewhere = "203.0.113.9:5432", "10.96.0.2:5432"
 	victim := func(days int, uid string, endpoints ...string) *cluster.Frontend {
@@ -209,7 +211,8 @@ func TestEndpointsOfOlderServicesAreNotTaken(t *testing.T) {
 
 func ageless(f *cluster.Frontend) { f.Created, f.UID = time.Time{}, "" }
 
-// A further address of the host, such as one that moves, changes members of sets and load balancers: these cost northd little.
+// A further address of the host, such as one that moves, changes members of sets and load
+// balancers: these cost northd little.
 func TestHostAddressesAreMembers(t *testing.T) {
 	for _, mode := range modes {
 		n := nodeIn(mode)

@@ -72,7 +72,8 @@ func TestTaggedFramesAreNotServed(t *testing.T) {
 	}
 }
 
-// Multicast and broadcast of pods reach pods of the node and OVN, never the host's port or the uplink.
+// Multicast and broadcast of pods reach pods of the node and OVN, never the host's port or the
+// uplink.
 func TestMulticastStaysOnTheNode(t *testing.T) {
 	for mode := range everyEngine {
 		w := demoIn(t, mode, true)
@@ -86,7 +87,8 @@ func TestMulticastStaysOnTheNode(t *testing.T) {
 	}
 }
 
-// All that br-svc takes from the gateway bridge is for the gateway bridge's MAC, and not from a MAC that only the node has.
+// All that br-svc takes from the gateway bridge is for the gateway bridge's MAC, and not from a MAC
+// that only the node has.
 func TestOnlyFramesForTheNodeAreServed(t *testing.T) {
 	w := demoIn(t, cluster.ModeShared, true)
 	mac := w.Snapshot.Node("node-a").Gateway.MAC
@@ -112,7 +114,8 @@ func TestOnlyFramesForTheNodeAreServed(t *testing.T) {
 	}
 }
 
-// Clients outside have no use of the masquerade addresses to which the host translates addresses of Services.
+// Clients outside have no use of the masquerade addresses to which the host translates addresses of
+// Services.
 func TestMasqueradeAddressesAreTheHosts(t *testing.T) {
 	for mode, flows := range everyEngine {
 		w := demoIn(t, mode, flows)

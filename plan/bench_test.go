@@ -41,7 +41,8 @@ func BenchmarkNode10k(b *testing.B) {
 	})
 }
 
-// replanned measures a Planner that has planned s, at each next Snapshot, which has so many problems. What the Store does is not measured.
+// replanned measures a Planner that has planned s, at each next Snapshot, which has so many
+// problems. What the Store does is not measured.
 func replanned(b *testing.B, s *cluster.Snapshot, want int, next func(s *cluster.Snapshot, i int) *cluster.Snapshot) {
 	p := plan.NewPlanner()
 	p.Node(s, "node-000")
@@ -60,7 +61,8 @@ func replanned(b *testing.B, s *cluster.Snapshot, want int, next func(s *cluster
 	timer.report(b, 5)
 }
 
-// oneSlice changes an endpoint of one Service, with IPv4, of which each has as many Frontends as families.
+// oneSlice changes an endpoint of one Service, with IPv4, of which each has as many Frontends as
+// families.
 func oneSlice(families int) func(*cluster.Snapshot, int) *cluster.Snapshot {
 	return func(s *cluster.Snapshot, i int) *cluster.Snapshot {
 		return change(s, families*(10+i%9000), fmt.Sprintf("10.244.7.%d:8080", 3+i%200))
@@ -91,7 +93,8 @@ func BenchmarkOneSliceChanged10kRefused(b *testing.B) {
 	replanned(b, s, 1, oneSlice(2))
 }
 
-// Another node's taint, zone or moved address, of 10 and of 250 at 1 000 Services, and of 100 at 10 000.
+// Another node's taint, zone or moved address, of 10 and of 250 at 1 000 Services, and of 100 at 10
+// 000.
 func BenchmarkPeerChanged(b *testing.B) {
 	for _, size := range []struct{ nodes, services int }{{10, 1000}, {250, 1000}, {100, 10_000}} {
 		s := large(size.nodes, size.services, cluster.IPv4, cluster.IPv6)
@@ -115,7 +118,8 @@ func BenchmarkPeerChanged(b *testing.B) {
 	}
 }
 
-// Another node that comes and goes, beside 10 and 1 000 others and 1 000 Services: each round is one of both.
+// Another node that comes and goes, beside 10 and 1 000 others and 1 000 Services: each round is
+// one of both.
 func BenchmarkNodeJoins(b *testing.B) {
 	for _, size := range []int{10, 1000} {
 		for _, flows := range []bool{false, true} {
@@ -156,8 +160,8 @@ func cpuTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// report tells the time of one round in milliseconds, its part of what issue 2 allows, and the CPU time, which does not
-// depend on what else the machine does.
+// report tells the time of one round in milliseconds, its part of what issue 2 allows, and the CPU
+// time, which does not depend on what else the machine does.
 func (t timer) report(b *testing.B, allowed float64) {
 	ms := float64(time.Since(t.start)) / float64(time.Millisecond) / float64(b.N)
 	b.ReportMetric(ms, "ms")

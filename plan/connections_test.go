@@ -17,8 +17,8 @@ import (
 	"hairpin/walk"
 )
 
-// withNodes plans the demo's cluster in a gateway mode after edit has changed each node and added has
-// been added to the Services.
+// withNodes plans the demo's cluster in a gateway mode after edit has changed each node and added
+// has been added to the Services.
 func withNodes(t *testing.T, mode string, flows bool, edit func(*cluster.Node), added ...*cluster.Frontend) *story {
 	t.Helper()
 	w := demoIn(t, mode, flows)
@@ -64,8 +64,8 @@ func (s *story) answered(t *testing.T, words string) walk.Trace {
 	return trace
 }
 
-// TestClientIsServiceAddress: a client is answered whose own address is one of a Service, at another
-// port or with no endpoint, under policy Local and Cluster.
+// TestClientIsServiceAddress: a client is answered whose own address is one of a Service, at
+// another port or with no endpoint, under policy Local and Cluster.
 func TestClientIsServiceAddress(t *testing.T) {
 	for mode, flows := range everyEngine {
 		t.Run(mode+map[bool]string{true: " openflow", false: " ovn"}[flows], func(t *testing.T) {
@@ -81,9 +81,9 @@ func TestClientIsServiceAddress(t *testing.T) {
 	}
 }
 
-// TestSourcePortOfService: the node's own connections, those of its pods included, get their replies,
-// although their source port is a port of a Service at the node's address. A client of the Service
-// is served as before.
+// TestSourcePortOfService: the node's own connections, those of its pods included, get their
+// replies, although their source port is a port of a Service at the node's address. A client of the
+// Service is served as before.
 func TestSourcePortOfService(t *testing.T) {
 	const explained = 32768 // the source port of walks
 	np := frontend("np", "10.96.70.1:80", explained, "10.244.3.3:8080")
@@ -136,8 +136,8 @@ func redirects(n *cluster.Node) {
 	}
 }
 
-// TestSourcePortOfPodWithEgressIP: the same for a pod with an egress address whose connection to another
-// node's host leaves with the node's address.
+// TestSourcePortOfPodWithEgressIP: the same for a pod with an egress address whose connection to
+// another node's host leaves with the node's address.
 func TestSourcePortOfPodWithEgressIP(t *testing.T) {
 	const explained = 32768 // the source port of walks
 	np := frontend("np", "10.96.70.1:80", explained, "10.244.3.3:8080")
@@ -163,10 +163,10 @@ func TestSourcePortOfPodWithEgressIP(t *testing.T) {
 	}
 }
 
-// TestRepliesToClientMAC: in mode shared, a reply goes to the MAC at which the host would send it: the
-// client's on a network of the node, else the router's, whichever machine sent the packet. Packets from
-// addresses that no external client can have are not served, nor are clients behind a router that does
-// not answer.
+// TestRepliesToClientMAC: in mode shared, a reply goes to the MAC at which the host would send it:
+// the client's on a network of the node, else the router's, whichever machine sent the packet.
+// Packets from addresses that no external client can have are not served, nor are clients behind a
+// router that does not answer.
 func TestRepliesToClientMAC(t *testing.T) {
 	router := cluster.MAC{0x02, 0, 0, 0, 0, 1}
 	second, attacker := cluster.MAC{0x02, 0, 0, 0, 0, 2}, cluster.MAC{0x02, 0, 0, 0, 0, 0x66}
@@ -218,8 +218,8 @@ func TestRepliesToClientMAC(t *testing.T) {
 	}
 }
 
-// TestRepliesAreOfTheReplyDirection: a packet of the original direction whose source port the kernel
-// translated as well (+snat), to keep two connections apart, is not taken for a reply.
+// TestRepliesAreOfTheReplyDirection: a packet of the original direction whose source port the
+// kernel translated as well (+snat), to keep two connections apart, is not taken for a reply.
 func TestRepliesAreOfTheReplyDirection(t *testing.T) {
 	state := withNodes(t, "shared", true, nil).world.States["node-a"]
 	found := 0

@@ -14,7 +14,8 @@ import (
 	"hairpin/plan"
 )
 
-// crowd makes one Service with 3 000 ports, 2 000 of them with a node port, and one slice with 1 000 endpoints.
+// crowd makes one Service with 3 000 ports, 2 000 of them with a node port, and one slice with 1
+// 000 endpoints.
 func crowd(policy corev1.ServiceExternalTrafficPolicy) []any {
 	v := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "crowd"}}
 	v.Spec.Type, v.Spec.ClusterIP, v.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, "10.96.0.7", policy
@@ -55,8 +56,9 @@ func planned(objects []any) (pairs int) {
 	return pairs
 }
 
-// TestOneServiceDoesNotExplode: the Northbound database gets a row for each way to a Service. However many ports, addresses and
-// endpoints one Service has, the ways together hold a few times what cluster allows.
+// TestOneServiceDoesNotExplode: the Northbound database gets a row for each way to a Service.
+// However many ports, addresses and endpoints one Service has, the ways together hold a few times
+// what cluster allows.
 func TestOneServiceDoesNotExplode(t *testing.T) {
 	for _, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal} {
 		if pairs := planned(crowd(policy)); pairs > 250_000 || pairs < 3000 {

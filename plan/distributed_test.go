@@ -10,7 +10,8 @@ import (
 	"hairpin/plan"
 )
 
-// Without a subnet for the distributed gateway port, or with one that is the masquerade subnet's, too, the node is not planned.
+// Without a subnet for the distributed gateway port, or with one that is the masquerade subnet's,
+// too, the node is not planned.
 func TestNodeLocalSubnets(t *testing.T) {
 	n := nodeIn(cluster.ModeShared)
 	n.Gateway.NodeLocal = true

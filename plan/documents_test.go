@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// everyRow reads testdata/documents.txt: each section of each design document, its rules and remarks, and what Hairpin has instead. It gives a
-// table for each document. What is said to be the same, or different, stands in a story, or in a page of docs where no story can tell it:
+// everyRow reads testdata/documents.txt: each section of each design document, its rules and
+// remarks, and what Hairpin has instead. It gives a table for each document. What is said to be the
+// same, or different, stands in a story, or in a page of docs where no story can tell it:
 //
 //	# DOCUMENT
 //	## SECTION

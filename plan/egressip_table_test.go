@@ -13,8 +13,9 @@ import (
 	"hairpin/plan"
 )
 
-// TestEgressServiceTable: pods of an EgressService with spec.network leave by the table on the node that translates, with
-// its address by each of the table's links, and nowhere if the node has no such table.
+// TestEgressServiceTable: pods of an EgressService with spec.network leave by the table on the node
+// that translates, with its address by each of the table's links, and nowhere if the node has no
+// such table.
 func TestEgressServiceTable(t *testing.T) {
 	table := cluster.RouteTable{Name: "blue", Number: 1042, VRF: true, Links: []string{"eth1", "eth9"}}
 	of := func(network, known bool) *cluster.Snapshot {

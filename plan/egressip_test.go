@@ -106,7 +106,8 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 	return &n
 }
 
-// TestEgressIsNode: a Planner that saw other Snapshots before gives what a new one gives; the same for assign.Conflicts.
+// TestEgressIsNode: a Planner that saw other Snapshots before gives what a new one gives; the same
+// for assign.Conflicts.
 func TestEgressIsNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := node("node-a", 1, 3), node("node-b", 2, 4)
@@ -125,7 +126,8 @@ func TestEgressIsNode(t *testing.T) {
 	})
 }
 
-// egressPolicies returns the policies by which a node's pods leave with egress addresses, "MATCH -> HOPS".
+// egressPolicies returns the policies by which a node's pods leave with egress addresses, "MATCH ->
+// HOPS".
 func egressPolicies(s *cluster.Snapshot, node string) (list []string) {
 	state, _ := plan.Node(s, node)
 	for _, r := range state.NB {
@@ -137,7 +139,8 @@ func egressPolicies(s *cluster.Snapshot, node string) (list []string) {
 	return list
 }
 
-// TestEgressOfTwo: a pod that two EgressIPs select leaves, in each family, with an address of the oldest that has one.
+// TestEgressOfTwo: a pod that two EgressIPs select leaves, in each family, with an address of the
+// oldest that has one.
 func TestEgressOfTwo(t *testing.T) {
 	s := snapshot(node("node-a", 1, 3), node("node-b", 2, 4), pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"))
 	s.Namespaces = []*cluster.Namespace{{Name: "default"}}
@@ -204,8 +207,8 @@ func TestEgressNetworks(t *testing.T) {
 	}
 }
 
-// TestReadinessChangesNoPlan: whether a Node is ready, or cordoned, is the controller's to look at. A plan of 10 000 Services
-// is not made again for it.
+// TestReadinessChangesNoPlan: whether a Node is ready, or cordoned, is the controller's to look at.
+// A plan of 10 000 Services is not made again for it.
 func TestReadinessChangesNoPlan(t *testing.T) {
 	s := large(3, 50, cluster.IPv4)
 	p := plan.NewPlanner()
@@ -231,8 +234,9 @@ func assigned(s *cluster.Snapshot) *cluster.Snapshot {
 	return s
 }
 
-// BenchmarkEgressOnePod: 1 000 EgressIPs with 10 000 pods on 100 nodes; one pod changes, on the node that is planned or on
-// one whose packets it translates; and what the controller does about it.
+// BenchmarkEgressOnePod: 1 000 EgressIPs with 10 000 pods on 100 nodes; one pod changes, on the
+// node that is planned or on one whose packets it translates; and what the controller does about
+// it.
 func BenchmarkEgressOnePod(b *testing.B) {
 	base := assigned(clustertest.ManyEgressIPs(100, 1000, 10000))
 	b.Run("nothing", func(b *testing.B) {
@@ -308,7 +312,8 @@ func TestEgressChangesFewRows(t *testing.T) {
 	}
 }
 
-// BenchmarkEgressLabel: the label of a namespace with 10 000 pods on 100 nodes changes, so that an EgressIP has all of them, and back.
+// BenchmarkEgressLabel: the label of a namespace with 10 000 pods on 100 nodes changes, so that an
+// EgressIP has all of them, and back.
 func BenchmarkEgressLabel(b *testing.B) {
 	s := clustertest.ManyEgressIPs(100, 1, 10000)
 	s.EgressIPs[0].Pods = cluster.Selector{}

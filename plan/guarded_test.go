@@ -7,8 +7,9 @@ import (
 	"hairpin/walk"
 )
 
-// TestSourceRangesRestrictOnePort: loadBalancerSourceRanges restrict one address, protocol and Service port. Where the
-// address is a node's own, its NodePorts, its host's other ports and other Services' endpoints there stay open.
+// TestSourceRangesRestrictOnePort: loadBalancerSourceRanges restrict one address, protocol and
+// Service port. Where the address is a node's own, its NodePorts, its host's other ports and other
+// Services' endpoints there stay open.
 func TestSourceRangesRestrictOnePort(t *testing.T) {
 	const restricted = `
 apiVersion: v1

@@ -14,8 +14,9 @@ import (
 	"hairpin/plan"
 )
 
-// Whatever a Service changes besides its NodePort and its endpoints, hosts lead clients of the NodePort by the same way, no
-// UDP connection to it is ended, no pod's open connection meets other flows, and the gateway router goes on translating those to what stands in for Services.
+// Whatever a Service changes besides its NodePort and its endpoints, hosts lead clients of the
+// NodePort by the same way, no UDP connection to it is ended, no pod's open connection meets other
+// flows, and the gateway router goes on translating those to what stands in for Services.
 func TestNodePortWaysLast(t *testing.T) {
 	for mode, flows := range everyEngine {
 		before := demoIn(t, mode, flows)
@@ -57,7 +58,8 @@ func TestNodePortWaysLast(t *testing.T) {
 					}
 				}
 				for _, p := range conn.Diff(now.Conn, old.Conn).Dead {
-					if (ports[p.VIP.Port()] || external[p.VIP.Addr()]) && !ips[p.To.Addr()] { // by cluster IPs went what an older agent led
+					// by cluster IPs went what an older agent led
+					if (ports[p.VIP.Port()] || external[p.VIP.Addr()]) && !ips[p.To.Addr()] {
 						t.Errorf("%s, %s changes on %s: connections to %v by %v are ended", mode, name, n.Name, p.VIP, p.To)
 					}
 				}

@@ -7,8 +7,9 @@ import (
 	"hairpin/walk"
 )
 
-// TestLinkLocalHostAddress: pods reach a link-local address of their own host, such as that of NodeLocal DNSCache, which every
-// node has. No node claims it from another, and none is the only one to have it.
+// TestLinkLocalHostAddress: pods reach a link-local address of their own host, such as that of
+// NodeLocal DNSCache, which every node has. No node claims it from another, and none is the only
+// one to have it.
 func TestLinkLocalHostAddress(t *testing.T) {
 	dns := addr("169.254.20.10")
 	for mode, flows := range everyEngine {

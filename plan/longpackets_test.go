@@ -13,9 +13,9 @@ import (
 	"hairpin/plan"
 )
 
-// TestLongPackets: the gateway bridge gives the host what is too long for pods only where a pod may get it, and the
-// host's route to clients of its endpoints has the MTU of the links by which they come. Otherwise the host would report
-// the pods' MTU to the hosts of other nodes.
+// TestLongPackets: the gateway bridge gives the host what is too long for pods only where a pod may
+// get it, and the host's route to clients of its endpoints has the MTU of the links by which they
+// come. Otherwise the host would report the pods' MTU to the hosts of other nodes.
 func TestLongPackets(t *testing.T) {
 	const mtu = 1450
 	w := demoWith(t, cluster.ModeShared, true, "")

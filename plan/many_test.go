@@ -10,8 +10,8 @@ import (
 	"hairpin/plan"
 )
 
-// TestManyNodes: with the default ranges of the transit and join networks there is room for 5 000 nodes, and for the node with the last
-// ID. Each has an address of its own.
+// TestManyNodes: with the default ranges of the transit and join networks there is room for 5 000
+// nodes, and for the node with the last ID. Each has an address of its own.
 func TestManyNodes(t *testing.T) {
 	objects := []any{node("node-a", 1, 3)}
 	ids := []int{32767}

@@ -19,7 +19,8 @@ import (
 	"hairpin/plan"
 )
 
-// mirrored returns the IPv6 twin of an IPv4 address: the same last four bytes, and so the same MACs.
+// mirrored returns the IPv6 twin of an IPv4 address: the same last four bytes, and so the same
+// MACs.
 func mirrored(a netip.Addr) netip.Addr {
 	if !a.Is4() {
 		return a
@@ -137,7 +138,8 @@ func mirroredProtocol(p flow.Protocol) flow.Protocol {
 	return p
 }
 
-// comparable returns a copy of a State without what one family only has, and with what they have in two ways in one.
+// comparable returns a copy of a State without what one family only has, and with what they have in
+// two ways in one.
 func comparable(s datapath.State) datapath.State {
 	s.Bridge.Flows = s.Bridge.Flows.Clone()
 	for id, f := range s.Bridge.Flows.All() {
@@ -160,7 +162,8 @@ func comparable(s datapath.State) datapath.State {
 		a.Deprecated = false
 		s.Host.Addresses[k] = a
 	}
-	// How the answer to a NodePort of a loopback address comes in: a sysctl of IPv4, a route of IPv6.
+	// How the answer to a NodePort of a loopback address comes in: a sysctl of IPv4, a route of
+	// IPv6.
 	s.Host.Sysctls, s.Host.Routes = maps.Clone(s.Host.Sysctls), maps.Clone(s.Host.Routes)
 	delete(s.Host.Sysctls, "net/ipv4/conf/breth0/route_localnet")
 	delete(s.Host.Routes, host.RouteKey{Table: host.LocalTable, Prefix: prefix("::1/128")})
@@ -184,7 +187,8 @@ func comparable(s datapath.State) datapath.State {
 	return s
 }
 
-// withoutOther leaves out the flow for the family that the node's pods do not have: it is the host's alone.
+// withoutOther leaves out the flow for the family that the node's pods do not have: it is the
+// host's alone.
 func withoutOther(s datapath.State, f flow.Protocol) datapath.State {
 	s.Bridge.Flows = s.Bridge.Flows.Clone()
 	for id, g := range s.Bridge.Flows.All() {
@@ -207,7 +211,8 @@ func testMirror(t *testing.T, mode string, dgp bool) {
 	v4 := large(5, 300, cluster.IPv4)
 	for _, n := range v4.Nodes {
 		n.Addresses, n.HostAddresses, n.PodCIDRs = n.Addresses[:1], append(n.HostAddresses[:1:1], prefix("172.20.0.7/32")), n.PodCIDRs[:1]
-		n.Gateway.Addresses, n.Gateway.NextHops, n.Gateway.Userspace = n.Gateway.Addresses[:1], n.Gateway.NextHops[:1], mode != cluster.ModeDetached // tunnels have one family
+		// tunnels have one family
+		n.Gateway.Addresses, n.Gateway.NextHops, n.Gateway.Userspace = n.Gateway.Addresses[:1], n.Gateway.NextHops[:1], mode != cluster.ModeDetached
 		inMode(n, mode)
 		n.Gateway.NodeLocal = dgp
 	}

@@ -47,8 +47,8 @@ func nodeIn(mode string) *cluster.Node {
 	return n
 }
 
-// The number of nft rules and of routes does not depend on the number of Services; nor, where the host leads clients to
-// them, does that of flows.
+// The number of nft rules and of routes does not depend on the number of Services; nor, where the
+// host leads clients to them, does that of flows.
 func TestServicesAreElements(t *testing.T) {
 	count := func(s *cluster.Snapshot, mode string) (rules, routes, flows int) {
 		for _, n := range s.Nodes {
@@ -75,8 +75,8 @@ func TestServicesAreElements(t *testing.T) {
 	}
 }
 
-// A detached bridge has nothing of the machine's: no port, no borrowed address or route, and no flow but to and from the
-// gateway router and the host.
+// A detached bridge has nothing of the machine's: no port, no borrowed address or route, and no
+// flow but to and from the gateway router and the host.
 func TestDetachedLeavesTheWireAlone(t *testing.T) {
 	state, problems := plan.Node(snapshot(nodeIn(cluster.ModeDetached), frontend("a", "10.96.0.1:80", 30001, "172.18.0.3:80")), "node-a")
 	if len(problems) > 0 {
@@ -110,7 +110,8 @@ func TestDetachedLeavesTheWireAlone(t *testing.T) {
 	}
 }
 
-// Tunnels of a detached node leave through the host on the userspace datapath, and are the host's own on the kernel's.
+// Tunnels of a detached node leave through the host on the userspace datapath, and are the host's
+// own on the kernel's.
 func TestDetachedTunnels(t *testing.T) {
 	a := nodeIn(cluster.ModeDetached)
 	b, far := node("node-b", 2, 4), node("node-c", 3, 5)
@@ -142,7 +143,8 @@ func TestDetachedTunnels(t *testing.T) {
 	}
 }
 
-// Pods leave by the host where its routing decides, and nothing there gives them the node's address but its own nft.
+// Pods leave by the host where its routing decides, and nothing there gives them the node's address
+// but its own nft.
 func TestPodsLeaveByTheHost(t *testing.T) {
 	for _, mode := range modes {
 		state, _ := plan.Node(snapshot(nodeIn(mode)), "node-a")
@@ -170,7 +172,8 @@ func TestPodsLeaveByTheHost(t *testing.T) {
 	}
 }
 
-// While the cluster is not known, a detached bridge has its addresses; others have what the machine gives them.
+// While the cluster is not known, a detached bridge has its addresses; others have what the machine
+// gives them.
 func TestBootstrap(t *testing.T) {
 	for _, mode := range modes {
 		n := nodeIn(mode)
@@ -185,7 +188,8 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// modeRows are the rows of the table in docs/user/gateway-modes.md: what a mode means, by what it decides.
+// modeRows are the rows of the table in docs/user/gateway-modes.md: what a mode means, by what it
+// decides.
 func modeRows() [][]string {
 	row := func(title string, answer func(cluster.Mode) string) []string {
 		cells := []string{title}
@@ -244,7 +248,8 @@ func modeRows() [][]string {
 	}
 }
 
-// TestModesDocument: the table in docs/user/gateway-modes.md is made of the modes' decisions (`make golden`).
+// TestModesDocument: the table in docs/user/gateway-modes.md is made of the modes' decisions (`make
+// golden`).
 func TestModesDocument(t *testing.T) {
 	const file, from, to = "../docs/user/gateway-modes.md", "<!-- Made by `go test ./plan -run ModesDocument -update`. -->\n", "<!-- End of the table. -->\n"
 	text, err := os.ReadFile(file)

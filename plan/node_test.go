@@ -13,7 +13,8 @@ import (
 	"hairpin/plan"
 )
 
-// What the node itself lacks is told, with the object and the field, and there is no State to apply.
+// What the node itself lacks is told, with the object and the field, and there is no State to
+// apply.
 func TestNodeThatCannotBePlanned(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -67,7 +68,8 @@ func TestNodeThatCannotBePlanned(t *testing.T) {
 			if c.name == "unknown" || c.name == "other mode" || strings.HasPrefix(c.name, "small") {
 				return
 			}
-			// The other node is planned, without the wrecked one where that has nothing to reach it by.
+			// The other node is planned, without the wrecked one where that has nothing to reach it
+			// by.
 			if state, _ := p.Node(s, "node-b"); state.NB == nil {
 				t.Error("the other node has no State")
 			}
@@ -124,7 +126,8 @@ func TestTunnelNeighbors(t *testing.T) {
 	}
 }
 
-// The kernel sees the frames of a userspace switch's ports, and must not heed them: neither the uplink's nor the pods'.
+// The kernel sees the frames of a userspace switch's ports, and must not heed them: neither the
+// uplink's nor the pods'.
 func TestKernelIsDeaf(t *testing.T) {
 	for _, userspace := range []bool{false, true} {
 		a := node("node-a", 1, 3)

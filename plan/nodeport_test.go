@@ -16,7 +16,8 @@ import (
 	"hairpin/watch"
 )
 
-// demoIn is the cluster of examples/demo with its nodes in a gateway mode. What is served over TCP is served over SCTP, too.
+// demoIn is the cluster of examples/demo with its nodes in a gateway mode. What is served over TCP
+// is served over SCTP, too.
 func demoIn(t *testing.T, mode string, flows bool) walk.World { return demoWith(t, mode, flows, "") }
 
 // demoWith is demoIn with further manifests.
@@ -85,8 +86,9 @@ func everyEngine(yield func(mode string, flows bool) bool) {
 	}
 }
 
-// TestNodePortCases walks the twelve cases in every gateway mode, over every protocol and both families: the endpoint sees
-// the address that the table says, and the sender gets its answer from the address that it asked.
+// TestNodePortCases walks the twelve cases in every gateway mode, over every protocol and both
+// families: the endpoint sees the address that the table says, and the sender gets its answer from
+// the address that it asked.
 func TestNodePortCases(t *testing.T) {
 	services := map[[2]bool]string{{false, false}: "podlocal", {true, false}: "keeppod", {false, true}: "hostself", {true, true}: "keephost"}
 	pod := cluster.Owner{Kind: "Pod", Namespace: "default", Name: "pod-a2"}

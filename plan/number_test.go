@@ -16,7 +16,8 @@ import (
 	"hairpin/plan/service"
 )
 
-// unnumbered makes Services that the host leads clients to by addresses that stand in for theirs, without NodePorts.
+// unnumbered makes Services that the host leads clients to by addresses that stand in for theirs,
+// without NodePorts.
 func unnumbered(from, to int) []any {
 	var list []any
 	for i := from; i < to; i++ {
@@ -28,7 +29,8 @@ func unnumbered(from, to int) []any {
 	return list
 }
 
-// standIns gives the ports of Services at the address that stands in for theirs, and fails when two have the same.
+// standIns gives the ports of Services at the address that stands in for theirs, and fails when two
+// have the same.
 func standIns(t interface{ Fatalf(string, ...any) }, s datapath.State, all string) map[string]netip.AddrPort {
 	of, who := map[string]netip.AddrPort{}, map[netip.AddrPort]string{}
 	for _, r := range s.NB {
@@ -95,7 +97,8 @@ func TestNumbersStayWhileOthersComeAndGo(t *testing.T) {
 	}
 }
 
-// What a Planner gives depends on the numbers that it remembers, and on nothing else that it saw, also where the numbers are few.
+// What a Planner gives depends on the numbers that it remembers, and on nothing else that it saw,
+// also where the numbers are few.
 func TestNumbersFollowFromServices(t *testing.T) {
 	n := node("node-a", 1, 3)
 	all := unnumbered(0, 3000)
@@ -120,8 +123,8 @@ func TestNumbersFollowFromServices(t *testing.T) {
 	})
 }
 
-// Of two ports with one name the first is served, also by the addresses from outside: only it has a number. So it is while the other
-// one comes and goes.
+// Of two ports with one name the first is served, also by the addresses from outside: only it has a
+// number. So it is while the other one comes and goes.
 func TestNumberOfFirstNamed(t *testing.T) {
 	first, second := unnumbered(0, 1)[0].(*cluster.Frontend), unnumbered(0, 1)[0].(*cluster.Frontend)
 	second.Port = 81

@@ -28,7 +28,8 @@ func beyond(t *testing.T, s *cluster.Snapshot) []string {
 	return list
 }
 
-// Routes to other nodes come before those by source, also where the sender is in a smaller range than the receiver.
+// Routes to other nodes come before those by source, also where the sender is in a smaller range
+// than the receiver.
 func TestRoutesToOtherNodes(t *testing.T) {
 	s := snapshot(node("node-a", 1, 3), node("node-b", 2, 4))
 	want := []string{"10.244.0.0/16", "100.64.0.0/17", "100.64.128.0/17", "fd00:10:244::/48", "fd98::/112"}
@@ -47,8 +48,8 @@ func TestRoutesToOtherNodes(t *testing.T) {
 	}
 }
 
-// TestRoutesToOtherNodesAreFew: small ranges of the cluster need few routes. No route to other nodes is shorter than one by source,
-// which would come before it.
+// TestRoutesToOtherNodesAreFew: small ranges of the cluster need few routes. No route to other
+// nodes is shorter than one by source, which would come before it.
 func TestRoutesToOtherNodesAreFew(t *testing.T) {
 	for _, ranges := range [][]string{{"10.244.0.0/20", "10.128.0.0/28"}, {"10.244.0.0/21"}, {"10.244.0.0/22", "10.244.5.0/26"}} {
 		s := snapshot(node("node-a", 1, 3), node("node-b", 2, 4))
@@ -75,7 +76,8 @@ func TestRoutesToOtherNodesAreFew(t *testing.T) {
 	}
 }
 
-// A node that joins or leaves changes no row of OVN but members of address sets, which OVN handles incrementally.
+// A node that joins or leaves changes no row of OVN but members of address sets, which OVN handles
+// incrementally.
 func TestOVNKnowsNoOtherNode(t *testing.T) {
 	alone, _ := plan.Node(snapshot(node("node-a", 1, 3)), "node-a")
 	with, _ := plan.Node(snapshot(node("node-a", 1, 3), node("node-b", 2, 4), node("node-c", 3, 5)), "node-a")

@@ -36,7 +36,8 @@ func drawPeer(t *rapid.T) *cluster.Node {
 	return n
 }
 
-// TestPlannerKnowsPeers: whatever other nodes came and went, were refused and believed, a Planner gives what a new one gives.
+// TestPlannerKnowsPeers: whatever other nodes came and went, were refused and believed, a Planner
+// gives what a new one gives.
 func TestPlannerKnowsPeers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawNodes(t)

@@ -69,8 +69,9 @@ type hop struct {
 	from, to uint8
 }
 
-// TestPipeline checks the flows of all stories against the declared pipelines: each flow is in a declared table and leads
-// only to declared next tables, which come later, and each declared next table is one that a flow leads to.
+// TestPipeline checks the flows of all stories against the declared pipelines: each flow is in a
+// declared table and leads only to declared next tables, which come later, and each declared next
+// table is one that a flow leads to.
 func TestPipeline(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"hairpin/pipeline"
 )
 
-// TestPipelineDocument checks docs/design/openflow-pipeline.md, which is made from the declared pipelines and from the flows
-// of node-a of examples/demo (`make golden`).
+// TestPipelineDocument checks docs/design/openflow-pipeline.md, which is made from the declared
+// pipelines and from the flows of node-a of examples/demo (`make golden`).
 func TestPipelineDocument(t *testing.T) {
 	const file = "../docs/design/openflow-pipeline.md"
 	var b strings.Builder
@@ -69,7 +69,8 @@ func pipelineTable(b *strings.Builder, s *flow.State, table pipeline.Table) {
 	}
 }
 
-// example returns the flow of a table with the highest priority, and of those the first by its text.
+// example returns the flow of a table with the highest priority, and of those the first by its
+// text.
 func example(s *flow.State, table pipeline.Table) *flow.Flow {
 	var list []*flow.Flow
 	for _, f := range s.Flows.All() {

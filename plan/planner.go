@@ -13,9 +13,9 @@ import (
 	"hairpin/plan/service"
 )
 
-// Planner plans a node again and again. It returns the same State as Node, except that Services keep their proxy ports and
-// group slots. It remembers enough of the last plan that a change of one Service or Pod costs little more than a copy of
-// the State. It is not safe for concurrent use.
+// Planner plans a node again and again. It returns the same State as Node, except that Services
+// keep their proxy ports and group slots. It remembers enough of the last plan that a change of one
+// Service or Pod costs little more than a copy of the State. It is not safe for concurrent use.
 type Planner struct {
 	last *planned
 	kept admission.Allocations
@@ -27,7 +27,8 @@ type ProxyPorts = admission.ProxyPorts
 // NewPlanner returns a Planner that remembers nothing yet.
 func NewPlanner() *Planner { return &Planner{} }
 
-// Keep makes Services keep the proxy ports that they have on the node. It is called before the first plan.
+// Keep makes Services keep the proxy ports that they have on the node. It is called before the
+// first plan.
 func (p *Planner) Keep(ports ProxyPorts) { p.kept.Ports = ports }
 
 // planned is one answer and what it came from.
@@ -47,11 +48,12 @@ type planned struct {
 	clashes  []cluster.Problem       // with one, the State is not the union of its parts
 }
 
-// Node computes the State of the node of that name. Its Problems are sorted and without duplicates. Neither may be
-// changed by the caller; later calls do not change them.
+// Node computes the State of the node of that name. Its Problems are sorted and without duplicates.
+// Neither may be changed by the caller; later calls do not change them.
 //
-// When the node itself cannot be planned, because it lacks a number, addresses or a gateway, or because of the
-// configuration, the State is the zero State (its NB is nil) and Problems say why: that State must not be applied.
+// When the node itself cannot be planned, because it lacks a number, addresses or a gateway, or
+// because of the configuration, the State is the zero State (its NB is nil) and Problems say why:
+// that State must not be applied.
 func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []cluster.Problem) {
 	env, problems, ok := node.NewEnv(s, name)
 	if !ok {
@@ -129,8 +131,8 @@ func planObjects(env node.Env) (state datapath.State, problems []cluster.Problem
 	return state, problems
 }
 
-// update brings the answer up to a new Snapshot by planning only what changed. It gives false when more than that is needed;
-// then n is of no use any more.
+// update brings the answer up to a new Snapshot by planning only what changed. It gives false when
+// more than that is needed; then n is of no use any more.
 func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	if len(n.clashes) > 0 || !sameSelf(n.env.Node, env.Node) || !reflect.DeepEqual(n.snapshot.Config, s.Config) {
 		return false
@@ -184,8 +186,9 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	return true
 }
 
-// nodes are the other nodes of which something changed that concerns the planned one, or whether they are believed, and the addresses that are another
-// node's than before. It vets nodes only then.
+// nodes are the other nodes of which something changed that concerns the planned one, or whether
+// they are believed, and the addresses that are another node's than before. It vets nodes only
+// then.
 func (n *planned) nodes(s *cluster.Snapshot, next *node.Env) (c cluster.Changes[cluster.Node], hosts map[netip.Addr]string) {
 	c = cluster.Compare(n.snapshot.Nodes, s.Nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
 	same := func(x, other *cluster.Node) bool {
@@ -207,7 +210,8 @@ func (n *planned) nodes(s *cluster.Snapshot, next *node.Env) (c cluster.Changes[
 	return c, changes.Hosts
 }
 
-// sameSelf reports whether nothing differs in the planned node itself that changes what it must have.
+// sameSelf reports whether nothing differs in the planned node itself that changes what it must
+// have.
 func sameSelf(m, n *cluster.Node) bool {
 	if m == n {
 		return true
@@ -236,7 +240,8 @@ func changedServices(c cluster.Changes[cluster.Frontend]) []cluster.Owner {
 	return slices.Compact(owners)
 }
 
-// count adds to the objects' problems, or takes away: several Frontends of a Service have the same one.
+// count adds to the objects' problems, or takes away: several Frontends of a Service have the same
+// one.
 func (n *planned) count(problems []cluster.Problem, by int) {
 	for _, p := range problems {
 		n.counted[p] += by

@@ -72,7 +72,8 @@ func drawPod(t *rapid.T) *cluster.Pod {
 	return pod([]string{"node-a", "node-b"}[n-1], rapid.SampledFrom([]string{"p", "q", "r", "s"}).Draw(t, "pod"), fmt.Sprintf("10.244.%d.%d", n, o), fmt.Sprintf("fd00:10:244:%x::%x", n, o))
 }
 
-// churn changes a Snapshot as a Store does: new slices, and the same pointers for what did not change.
+// churn changes a Snapshot as a Store does: new slices, and the same pointers for what did not
+// change.
 func churn(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 	n := *s
 	switch rapid.IntRange(0, 9).Draw(t, "what") {
@@ -142,7 +143,8 @@ func drawNodes(t *rapid.T) *cluster.Snapshot {
 	return snapshot(a, b)
 }
 
-// A Planner that saw other Snapshots before gives what a new one gives, and what it gave before stays as it was.
+// A Planner that saw other Snapshots before gives what a new one gives, and what it gave before
+// stays as it was.
 func TestPlannerIsNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawNodes(t)
@@ -167,7 +169,8 @@ func TestPlannerIsNode(t *testing.T) {
 	})
 }
 
-// An unchanged cluster gives the same State, not an equal one: there is nothing to compare afterwards.
+// An unchanged cluster gives the same State, not an equal one: there is nothing to compare
+// afterwards.
 func TestPlannerKeepsWhatDidNotChange(t *testing.T) {
 	s := large(3, 50, cluster.IPv4, cluster.IPv6)
 	p := plan.NewPlanner()
@@ -198,8 +201,8 @@ func TestPlannerKeepsWhatDidNotChange(t *testing.T) {
 	}
 }
 
-// By flows, a changed endpoint changes its group, and a pod that comes its own flows, the list of ports that br-svc floods to, and OVN's
-// port.
+// By flows, a changed endpoint changes its group, and a pod that comes its own flows, the list of
+// ports that br-svc floods to, and OVN's port.
 func TestPlannerKeepsFlows(t *testing.T) {
 	s := byEngine(large(3, 50, cluster.IPv4, cluster.IPv6), "node-000", true)
 	p := plan.NewPlanner()
@@ -239,7 +242,8 @@ func sameMap[M any](a, b M) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
-// What is refused to one Service makes no other one's rows anew, nor does an address that moves between other nodes.
+// What is refused to one Service makes no other one's rows anew, nor does an address that moves
+// between other nodes.
 func TestRefusalsArePlannedAlone(t *testing.T) {
 	s := large(3, 50, cluster.IPv4, cluster.IPv6)
 	for _, i := range []int{10, 20} {

@@ -13,10 +13,12 @@ import (
 	"hairpin/delta"
 )
 
-// replace takes the keys of gone out of a State and puts come in, in a copy. It gives false when a key of gone is missing
-// or a key of come is taken: then the State is not the union that it was thought to be.
+// replace takes the keys of gone out of a State and puts come in, in a copy. It gives false when a
+// key of gone is missing or a key of come is taken: then the State is not the union that it was
+// thought to be.
 //
-// What depends on the planned node alone stays: the bridge, and which nft tables, maps and sets there are.
+// What depends on the planned node alone stays: the bridge, and which nft tables, maps and sets
+// there are.
 func replace(s, gone, come datapath.State) (datapath.State, bool) {
 	ok := true
 	s.NB = swap(&ok, s.NB, gone.NB, come.NB, func(a, b nb.Row) bool { return a.Why() == b.Why() && nb.SameContent(a, b) })
@@ -92,8 +94,8 @@ func orEmpty[T any](p *T) *T {
 
 func equal[V comparable](a, b V) bool { return a == b }
 
-// swap is replace for one map. What is in gone and comes back the same stays what it was, and the map itself does when that
-// is all of it.
+// swap is replace for one map. What is in gone and comes back the same stays what it was, and the
+// map itself does when that is all of it.
 func swap[M ~map[K]V, K comparable, V any](ok *bool, m, gone, come M, same func(a, b V) bool) M {
 	d := delta.Of(come, gone, same)
 	if d.Empty() {

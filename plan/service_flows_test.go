@@ -104,7 +104,8 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 	return all
 }
 
-// groupOf is the group that a flow leads to, and whether it looks first whether the client is remembered.
+// groupOf is the group that a flow leads to, and whether it looks first whether the client is
+// remembered.
 func groupOf(f *flow.Flow) (id uint32, sticky bool) {
 	switch a := f.Actions[0].(type) {
 	case flow.ToGroup:
@@ -152,14 +153,15 @@ func drawChurned(t *rapid.T) *cluster.Snapshot {
 	return s
 }
 
-// beyondServiceRanges reports whether a row is the policy for a cluster IP outside of service-cidrs, which is like that of a range.
+// beyondServiceRanges reports whether a row is the policy for a cluster IP outside of
+// service-cidrs, which is like that of a range.
 func beyondServiceRanges(r nb.Row) bool {
 	p, ok := r.(*nb.Policy)
 	return ok && (strings.Contains(p.Match, "10.97.0.") || strings.Contains(p.Match, "fd00:10:97::"))
 }
 
-// With flows, OVN has the same rows with and without Services: no row of one, and no member of a set. Only cluster IPs outside of
-// service-cidrs have a policy each.
+// With flows, OVN has the same rows with and without Services: no row of one, and no member of a
+// set. Only cluster IPs outside of service-cidrs have a policy each.
 func TestFlowsLeaveOVNAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawChurned(t)
@@ -185,7 +187,8 @@ func TestFlowsLeaveOVNAlone(t *testing.T) {
 	})
 }
 
-// Pods get the same endpoints by flows and groups as by OVN's load balancers, whatever the Services are.
+// Pods get the same endpoints by flows and groups as by OVN's load balancers, whatever the Services
+// are.
 func TestFlowsServeWhomBalancersServe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawChurned(t)
@@ -214,7 +217,8 @@ func TestFlowsServeWhomBalancersServe(t *testing.T) {
 	})
 }
 
-// Of the many endpoints of a Service as many are served as there is room for in a group, and its owner is told.
+// Of the many endpoints of a Service as many are served as there is room for in a group, and its
+// owner is told.
 func TestFlowsOfManyEndpoints(t *testing.T) {
 	var ends []string
 	for i := range flow.MaxBuckets + 1 {
@@ -242,7 +246,8 @@ func TestFlowsOfManyEndpoints(t *testing.T) {
 	}
 }
 
-// Every group has a number of its own, also where names have the same hash, and keeps it while others come and go.
+// Every group has a number of its own, also where names have the same hash, and keeps it while
+// others come and go.
 func TestGroupsHaveTheirNumbers(t *testing.T) {
 	const count = 4000
 	s := byEngine(large(1, count, cluster.IPv4), "node-000", true)

@@ -40,7 +40,8 @@ var update = flag.Bool("update", false, "rewrite the stories' wanted states and 
 //	                                "prefer ADDRESS …" at the end chooses endpoints
 //	document FILE walk …            the rules and conntrack entries that a document names for that walk (walks_test.go)
 //
-// All but objects.yaml and document are computed; `make golden` rewrites them, and docs/design/walks.
+// All but objects.yaml and document are computed; `make golden` rewrites them, and
+// docs/design/walks.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -19,7 +19,8 @@ import (
 // walks is the directory of the stories as documentation.
 const walks = "../docs/design/walks"
 
-// library is the expected content of docs/design/walks: generated from the stories, by the same `make golden`.
+// library is the expected content of docs/design/walks: generated from the stories, by the same
+// `make golden`.
 type library struct {
 	told  int // stories
 	files map[string]string
@@ -41,8 +42,8 @@ func newLibrary() *library {
 	return &library{files: map[string]string{}, index: map[string]string{}, differences: map[string]map[string][]string{}}
 }
 
-// add makes the page of a story that has walks: each with its steps, the first with a picture, and beside the document's
-// where a section "document WALK" tells what stands there.
+// add makes the page of a story that has walks: each with its steps, the first with a picture, and
+// beside the document's where a section "document WALK" tells what stands there.
 func (l *library) add(t *testing.T, name string, archive *txtar.Archive, s *story) {
 	t.Helper()
 	l.told++
@@ -107,10 +108,10 @@ func (s *story) explain(words []string) (*explain.Explanation, error) {
 	return explain.Of(s.world.Snapshot, explain.Question{From: from, To: words[2], Via: via, Protocol: trace.Sent.Protocol}, trace)
 }
 
-// A line of a document's walk: "there flow FLOW", "back flow FLOW", "there CT src=… dst=… src=… dst=… zone=…", "there seen
-// ADDRESS" for what the endpoint sees, or a rule of another kind in its tool's words, with the story's addresses. A line
-// that begins with ! says why ours is not what the line before says; one that is not needed is an error, as is one that
-// is missing.
+// A line of a document's walk: "there flow FLOW", "back flow FLOW", "there CT src=… dst=… src=…
+// dst=… zone=…", "there seen ADDRESS" for what the endpoint sees, or a rule of another kind in its
+// tool's words, with the story's addresses. A line that begins with ! says why ours is not what the
+// line before says; one that is not needed is an error, as is one that is missing.
 func compare(text string, t walk.Trace) (page string, differences []string, err error) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	var b strings.Builder
@@ -158,8 +159,8 @@ func compare(text string, t walk.Trace) (page string, differences []string, err 
 	return b.String() + "\n", differences, nil
 }
 
-// find looks for the document's flow or entry among the steps from one on. It gives the step that has it, or the one that
-// is there in its stead.
+// find looks for the document's flow or entry among the steps from one on. It gives the step that
+// has it, or the one that is there in its stead.
 func find(what string, steps []walk.Step, from int) (at int, ours string, same bool) {
 	kind, rest, _ := strings.Cut(what, " ")
 	instead, words, sure := -1, "nothing", false
@@ -205,8 +206,8 @@ func find(what string, steps []walk.Step, from int) (at int, ours string, same b
 	return instead, words, false
 }
 
-// ofKind reports whether a rule of a kind is met at a stage. What the documents do in the host's kernel, ours may do on the
-// bridge.
+// ofKind reports whether a rule of a kind is met at a stage. What the documents do in the host's
+// kernel, ours may do on the bridge.
 func ofKind(kind, stage string) bool {
 	switch kind {
 	case "policy":
@@ -246,8 +247,8 @@ func withoutPorts(entry string) string {
 	}), " ")
 }
 
-// sameEntry compares an entry of ours with one of the document. The numbers of OVN's own zones are ovn-controller's
-// choice: the document has 16, ours a name.
+// sameEntry compares an entry of ours with one of the document. The numbers of OVN's own zones are
+// ovn-controller's choice: the document has 16, ours a name.
 func sameEntry(ours, document string) bool {
 	if a, zone, ok := strings.Cut(ours, " zone="); ok && strings.HasPrefix(zone, "GR_") {
 		ours = a + " zone=16"

@@ -33,8 +33,8 @@ func frontend(name, vip string, nodePort uint16, backends ...string) *cluster.Fr
 	return f
 }
 
-// large makes a cluster of nodes and Services: of every Service one TCP Frontend per family, with two endpoints. Every
-// tenth Service has a NodePort, every hundredth an endpoint on a host.
+// large makes a cluster of nodes and Services: of every Service one TCP Frontend per family, with
+// two endpoints. Every tenth Service has a NodePort, every hundredth an endpoint on a host.
 func large(nodes, services int, families ...cluster.Family) *cluster.Snapshot {
 	var objects []any
 	for i := range nodes {

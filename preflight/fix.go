@@ -26,8 +26,9 @@ const (
 	returnTime = 30 * time.Second // for all of a bridge's network
 )
 
-// mend does what the findings offer, and prints each change as the command that would make it. The bridge comes before the profiles that make it
-// at every boot: a boot in between finds a machine with a network. What comes after a failure is left as it is.
+// mend does what the findings offer, and prints each change as the command that would make it. The
+// bridge comes before the profiles that make it at every boot: a boot in between finds a machine
+// with a network. What comes after a failure is left as it is.
 func mend(ctx context.Context, w io.Writer, c config.Config, list []Finding) error {
 	list = slices.DeleteFunc(slices.Clone(list), func(f Finding) bool { return f.fix == nil })
 	if len(list) == 0 {
@@ -72,7 +73,8 @@ func order(f Finding) int {
 // addressObject begins the object of a finding about an address.
 const addressObject = "address "
 
-// offerReturn adds to the finding about a gateway bridge that it can be removed, in a mode in which it has no device, or why it cannot.
+// offerReturn adds to the finding about a gateway bridge that it can be removed, in a mode in which
+// it has no device, or why it cannot.
 func offerReturn(c *machine, db *ovsdb.Client, list []Finding) error {
 	if cluster.ModeNamed(c.Cluster.Gateway.Mode).Uplink {
 		return nil
@@ -94,7 +96,8 @@ func offerReturn(c *machine, db *ovsdb.Client, list []Finding) error {
 	return nil
 }
 
-// foreignBridge finds a gateway bridge that others made, and refuses what NetworkManager would undo or could not do again after a boot.
+// foreignBridge finds a gateway bridge that others made, and refuses what NetworkManager would undo
+// or could not do again after a boot.
 func foreignBridge(db *ovsdb.Client, c *machine) (*uplink.Foreign, error) {
 	f, err := uplink.FindForeign(db, hostnet.UplinkConfig(c.Config))
 	if err != nil || f == nil || f.Refusal != nil || !f.NetworkManager {

@@ -12,7 +12,8 @@ import (
 
 const profileDir = "/etc/NetworkManager/system-connections/"
 
-// configured is a machine whose device configure-ovs.sh has put into br-ex, with the profiles that it writes.
+// configured is a machine whose device configure-ovs.sh has put into br-ex, with the profiles that
+// it writes.
 func configured(t *testing.T) *lab.Node {
 	t.Helper()
 	_, n := machine(t)
@@ -57,8 +58,9 @@ func fix(t *testing.T, n *lab.Node, flags string) (text, code string) {
 	return text, strings.TrimSpace(code)
 }
 
-// TestFix: in mode detached the device gets the network of the bridge that configure-ovs.sh made, and its profiles go, but only when nothing would
-// undo it and the machine finds its addresses after a boot.
+// TestFix: in mode detached the device gets the network of the bridge that configure-ovs.sh made,
+// and its profiles go, but only when nothing would undo it and the machine finds its addresses
+// after a boot.
 func TestFix(t *testing.T) {
 	n := configured(t)
 	state := func() string {

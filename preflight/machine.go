@@ -22,7 +22,8 @@ import (
 	"hairpin/report"
 )
 
-// needed is a ruleset with all that Hairpin's have and that kernels may lack. The kernel checks it; none of it comes to be.
+// needed is a ruleset with all that Hairpin's have and that kernels may lack. The kernel checks it;
+// none of it comes to be.
 const needed = `table inet hairpin-preflight {
 	map to { type inet_proto . inet_service : ipv4_addr . inet_service; }
 	set ends { type ipv4_addr; flags interval; }

@@ -79,7 +79,8 @@ func cniConfigs(_ context.Context, c *machine) (list []Finding, err error) {
 	return list, nil
 }
 
-// tables finds tables of kube-proxy and firewalld in nftables, and chains that drop what is forwarded.
+// tables finds tables of kube-proxy and firewalld in nftables, and chains that drop what is
+// forwarded.
 func tables(ctx context.Context, _ *machine) (list []Finding, err error) {
 	nft, err := knft.New(knft.Config{})
 	if err != nil {
@@ -156,7 +157,8 @@ func openSwitch(ctx context.Context, c *machine) (*ovsdb.Client, error) {
 	return db, nil
 }
 
-// bridges finds Open vSwitch's bridges with devices, and an ovn-controller that another OVN directs.
+// bridges finds Open vSwitch's bridges with devices, and an ovn-controller that another OVN
+// directs.
 func bridges(ctx context.Context, c *machine) (list []Finding, err error) {
 	db, err := openSwitch(ctx, c)
 	if err != nil || db == nil {
@@ -217,7 +219,8 @@ func bridge(c *machine, b *ovsdb.Bridge, device string) Finding {
 	return f
 }
 
-// microshift finds MicroShift's own settings of OVN-Kubernetes, and says which options have them here.
+// microshift finds MicroShift's own settings of OVN-Kubernetes, and says which options have them
+// here.
 func microshift(_ context.Context, c *machine) (list []Finding, err error) {
 	const file = "/etc/microshift/ovn.yaml"
 	if _, err := c.at(file); errors.Is(err, fs.ErrNotExist) {

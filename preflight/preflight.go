@@ -1,5 +1,6 @@
-// Package preflight looks at a machine before Hairpin comes to it: what another network left there, what Hairpin would change, and what stands in
-// its way. It reads only, unless it is told to mend what it safely can.
+// Package preflight looks at a machine before Hairpin comes to it: what another network left there,
+// what Hairpin would change, and what stands in its way. It reads only, unless it is told to mend
+// what it safely can.
 package preflight
 
 import (
@@ -80,7 +81,8 @@ type Options struct {
 	Log  io.Writer // of what is mended, when the output is JSON
 }
 
-// Run looks, and prints what it found: text, or JSON. Its error is report.ErrNotWell if something stops an installation.
+// Run looks, and prints what it found: text, or JSON. Its error is report.ErrNotWell if something
+// stops an installation.
 func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 	m := &machine{c, o.Root}
 	if o.Fix && m.root != "/" {
@@ -123,7 +125,8 @@ func write(w io.Writer, list []Finding) error {
 	return t.Flush()
 }
 
-// Print writes the cells of a table: in the first row behind lead, in the further ones behind indent.
+// Print writes the cells of a table: in the first row behind lead, in the further ones behind
+// indent.
 func (f Finding) Print(t io.Writer, lead, indent string) {
 	fmt.Fprintf(t, "%s%s\t%s\t%s\n", lead, report.Plain(string(f.Severity), ""), report.Plain(f.Object, ""), report.Plain(f.Message, ""))
 	if f.Mend != "" {

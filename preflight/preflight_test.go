@@ -55,7 +55,8 @@ func machine(t *testing.T) (*lab.Lab, *lab.Node) {
 	return l, l.Add(t, lab.NodeConfig{Plain: true, Binds: map[string]string{"/usr/local/bin/hairpin": hairpin}})
 }
 
-// TestMachines: nothing stands in the way on an ordinary machine; on one that other networks had, each thing of theirs is found.
+// TestMachines: nothing stands in the way on an ordinary machine; on one that other networks had,
+// each thing of theirs is found.
 func TestMachines(t *testing.T) {
 	_, n := machine(t)
 	found, code := look(t, n, "")

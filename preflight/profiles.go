@@ -65,7 +65,8 @@ func (p *profile) get(section, key string) string {
 	return p.text.Section(section).Key(key).String()
 }
 
-// refusal says why the profiles of a bridge must stay: NetworkManager would undo it, or not give the device the same addresses at the next boot.
+// refusal says why the profiles of a bridge must stay: NetworkManager would undo it, or not give
+// the device the same addresses at the next boot.
 func (list profileList) refusal(bridge, device string) error {
 	if pid := running(networkManager); pid != 0 {
 		return fmt.Errorf("%s runs (pid %d) and would make the bridge again: first `systemctl stop NetworkManager`, which leaves addresses as they are, and start it afterwards",
@@ -102,7 +103,8 @@ func running(program string) (pid int) {
 	return pid
 }
 
-// profiles finds the NetworkManager connections that configure-ovs.sh of OVN-Kubernetes makes for the gateway bridge.
+// profiles finds the NetworkManager connections that configure-ovs.sh of OVN-Kubernetes makes for
+// the gateway bridge.
 func profiles(ctx context.Context, c *machine) (list []Finding, err error) {
 	bridge := c.Cluster.Gateway.Interface
 	all, err := c.findProfiles(bridge)
@@ -135,7 +137,8 @@ func profiles(ctx context.Context, c *machine) (list []Finding, err error) {
 		f.Fix = append(f.Fix, "mv "+p.path+" "+p.former())
 	}
 	f.fix = func(ctx context.Context) (did []string, err error) {
-		// With the bridge in the database and without the profiles, the next boot would find a device without addresses.
+		// With the bridge in the database and without the profiles, the next boot would find a
+		// device without addresses.
 		if err := withForeign(ctx, c, func(_ context.Context, f *uplink.Foreign) error {
 			return fmt.Errorf("%s is in bridge %s", f.Device, f.Bridge)
 		}); err != nil {

@@ -16,7 +16,8 @@ type machine struct {
 	root string
 }
 
-// at gives the path by which this process reaches a file of the machine. Links on the way lead within the machine, as they do there.
+// at gives the path by which this process reaches a file of the machine. Links on the way lead
+// within the machine, as they do there.
 func (m *machine) at(path string) (string, error) {
 	if m.root == "/" {
 		_, err := os.Stat(path)

@@ -7,7 +7,8 @@ import (
 	"hairpin/preflight"
 )
 
-// TestRoot: in a container, files are those of the machine, links to them lead within it, and they have the machine's names.
+// TestRoot: in a container, files are those of the machine, links to them lead within it, and they
+// have the machine's names.
 func TestRoot(t *testing.T) {
 	_, n := machine(t)
 	sh(t, n, `mkdir -p /host/etc/cni/net.d /host/else/system-connections /host/var/run/openvswitch /host/etc/microshift /etc/cni/net.d
@@ -27,7 +28,8 @@ printf '[connection]\nid=br-ex\n' > /host/else/system-connections/br-ex.nmconnec
 			t.Errorf("not found: %s", object)
 		}
 	}
-	for _, object := range []string{"/etc/cni/net.d/02-ours.conflist", "/etc/microshift/ovn.yaml"} { // the link's target is not in the machine
+	// the link's target is not in the machine
+	for _, object := range []string{"/etc/cni/net.d/02-ours.conflist", "/etc/microshift/ovn.yaml"} {
 		if f, ok := found[object]; ok {
 			t.Errorf("found: %+v", f)
 		}

@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// What nodes answer is shown on an administrator's terminal, and nodes pass on what tenants have written. A terminal obeys control
-// characters, and readers believe what they see.
+// What nodes answer is shown on an administrator's terminal, and nodes pass on what tenants have
+// written. A terminal obeys control characters, and readers believe what they see.
 
-// Plain returns a text that a terminal only prints: control characters, but for those in keep, and marks that change the direction of
-// writing stand there as \u001b.
+// Plain returns a text that a terminal only prints: control characters, but for those in keep, and
+// marks that change the direction of writing stand there as \u001b.
 func Plain(text, keep string) string {
 	obeyed := func(r rune) bool { return disguises(r) && !strings.ContainsRune(keep, r) }
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, obeyed) {
@@ -34,7 +34,8 @@ func disguises(r rune) bool {
 	return unicode.IsControl(r) || r == '\u061c' || r >= '\u200e' && r <= '\u200f' || r >= '\u2028' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
 }
 
-// PlainStrings makes all strings in a value that v points to plain. Only what tells why may have several lines: its first one is shown.
+// PlainStrings makes all strings in a value that v points to plain. Only what tells why may have
+// several lines: its first one is shown.
 func PlainStrings(v any) { makePlain(reflect.ValueOf(v), "") }
 
 func makePlain(v reflect.Value, keep string) {

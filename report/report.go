@@ -10,7 +10,8 @@ import (
 	"hairpin/cluster"
 )
 
-// AgentSocket is the name of the socket, in the run directory, on which the agent tells about itself.
+// AgentSocket is the name of the socket, in the run directory, on which the agent tells about
+// itself.
 const AgentSocket = "agent.sock"
 
 // Report is what the agent tells about itself.
@@ -41,10 +42,11 @@ type Report struct {
 
 // Switch is the node's Open vSwitch.
 type Switch struct {
-	Version   string   `json:"version"` // of the ovs-vswitchd that runs
-	Userspace bool     `json:"userspace"`
-	TSO       bool     `json:"tso"`              // the userspace datapath takes TCP segments that the kernel has not cut
-	Faults    []string `json:"faults,omitempty"` // what is known to be wrong in this version
+	Version   string `json:"version"` // of the ovs-vswitchd that runs
+	Userspace bool   `json:"userspace"`
+	// the userspace datapath takes TCP segments that the kernel has not cut
+	TSO    bool     `json:"tso"`
+	Faults []string `json:"faults,omitempty"` // what is known to be wrong in this version
 }
 
 // Redirect is how many packets the eBPF programs took, and what they left to the host's stack.
@@ -52,7 +54,8 @@ type Redirect struct {
 	Requests  uint64 `json:"requests"`  // led to the gateway router
 	Replies   uint64 `json:"replies"`   // led to a link
 	Fragments uint64 `json:"fragments"` // left, whoever they are for
-	NoRoute   uint64 `json:"noRoute"`   // replies that were left: the host has no way to the client, or none that is wide enough
+	// replies that were left: the host has no way to the client, or none that is wide enough
+	NoRoute uint64 `json:"noRoute"`
 }
 
 // Part is one system of the node.
@@ -90,11 +93,13 @@ type Egress struct {
 	Why      string `json:"why,omitempty"`  // it has no node, one that does not answer, or another than the status says
 }
 
-// ControllerSocket is the name of the socket, in the run directory, on which a controller tells about itself. Two on one
-// node that share no run directory share nothing at all, so that each can be probed.
+// ControllerSocket is the name of the socket, in the run directory, on which a controller tells
+// about itself. Two on one node that share no run directory share nothing at all, so that each can
+// be probed.
 const ControllerSocket = "controller.sock"
 
-// Parse reads the answer of an agent, of which nothing is trusted: a terminal only prints its texts.
+// Parse reads the answer of an agent, of which nothing is trusted: a terminal only prints its
+// texts.
 func Parse(body []byte) (*Report, error) {
 	var r Report
 	if err := json.Unmarshal(body, &r); err != nil {
@@ -107,7 +112,8 @@ func Parse(body []byte) (*Report, error) {
 	return &r, nil
 }
 
-// OpenFlow tells that flows and groups serve Services. Agents of v0.1.0, which knew OVN's load balancers only, name no engine.
+// OpenFlow tells that flows and groups serve Services. Agents of v0.1.0, which knew OVN's load
+// balancers only, name no engine.
 func (r *Report) OpenFlow() bool { return r.Engine == cluster.EngineOpenFlow }
 
 // Well tells that there is nothing to be done.

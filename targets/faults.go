@@ -2,7 +2,8 @@ package targets
 
 import "hairpin/apply"
 
-// fault is one that versions of Open vSwitch have and that shows in what Hairpin does. docs/reference/compatibility.md has the table.
+// fault is one that versions of Open vSwitch have and that shows in what Hairpin does.
+// docs/reference/compatibility.md has the table.
 type fault struct {
 	since, mended string // the first versions with it and without it; empty = all so far
 	datapath      string // that has it: empty = both
@@ -29,7 +30,8 @@ func faults() []fault {
 	}
 }
 
-// Faults names what is known to be wrong in a version of Open vSwitch, such as "3.5.0", with the version that mends it.
+// Faults names what is known to be wrong in a version of Open vSwitch, such as "3.5.0", with the
+// version that mends it.
 func Faults(version string, inUserspace, tso bool) []string {
 	atLeast := func(v string) bool { return apply.NeedVersion("", version, v) == nil }
 	var list []string

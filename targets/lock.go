@@ -15,9 +15,9 @@ import (
 // agentLock is the file, in the run directory, that the agent of the node has locked (flock(2)).
 const agentLock = "agent.lock"
 
-// StandBy waits until no other agent works on this node, and keeps others waiting from then on. Until it returns, its
-// caller must not touch the node. The lock is the process's: it is free the moment the process ends, however that
-// happens, and a program that it starts does not inherit it.
+// StandBy waits until no other agent works on this node, and keeps others waiting from then on.
+// Until it returns, its caller must not touch the node. The lock is the process's: it is free the
+// moment the process ends, however that happens, and a program that it starts does not inherit it.
 func StandBy(ctx context.Context, c config.Config, log *slog.Logger) (release func(), err error) {
 	if err := os.MkdirAll(c.Process.RunDir, 0o755); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)

@@ -10,7 +10,8 @@ import (
 	"hairpin/retry"
 )
 
-// OpenOVS mirrors what the agent itself looks at in the Open vSwitch database. It does not wait for it.
+// OpenOVS mirrors what the agent itself looks at in the Open vSwitch database. It does not wait for
+// it.
 func OpenOVS(c config.Config, log *slog.Logger) (*ovsdb.Client, error) {
 	ovs, err := ovsdb.Open(ovsdb.Config{
 		Endpoint:   "unix:" + filepath.Join(c.Process.OVSRunDir, "db.sock"),

@@ -83,8 +83,8 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	return t, nil
 }
 
-// ProxyPorts returns the proxy ports that Services have on the node. Without an answer from nft within a second, Services
-// may get other ones.
+// ProxyPorts returns the proxy ports that Services have on the node. Without an answer from nft
+// within a second, Services may get other ones.
 func (t *Set) ProxyPorts(ctx context.Context, c *config.Config) plan.ProxyPorts {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -95,7 +95,8 @@ func (t *Set) ProxyPorts(ctx context.Context, c *config.Config) plan.ProxyPorts 
 	return service.ProxyPortsIn(tables, &c.Cluster)
 }
 
-// FormerSysctls is the file with the values that sysctls had before. It goes with a boot, as they do.
+// FormerSysctls is the file with the values that sysctls had before. It goes with a boot, as they
+// do.
 func FormerSysctls(c config.Config) string { return filepath.Join(c.Process.RunDir, "sysctls.json") }
 
 func (t *Set) Close() {

@@ -15,10 +15,12 @@ import (
 	"hairpin/retry"
 )
 
-// oldestOVS is the oldest Open vSwitch that is served (docs/design/overview.md); nbdb and knft know the oldest OVN and nft.
+// oldestOVS is the oldest Open vSwitch that is served (docs/design/overview.md); nbdb and knft know
+// the oldest OVN and nft.
 const oldestOVS = "3.5"
 
-// How long a program may take to tell its version: each time twice as long as before, because a machine may be very slow.
+// How long a program may take to tell its version: each time twice as long as before, because a
+// machine may be very slow.
 const (
 	asking        = 5 * time.Second
 	longestAsking = time.Minute
@@ -46,15 +48,16 @@ func (v *versions) note(program string, err error) (first bool) {
 	return !failed
 }
 
-// VersionError says why CheckVersions goes on asking; nil when all have answered, or have not been asked long enough.
+// VersionError says why CheckVersions goes on asking; nil when all have answered, or have not been
+// asked long enough.
 func (t *Set) VersionError() error {
 	t.asked.mu.Lock()
 	defer t.asked.mu.Unlock()
 	return errors.Join(t.asked.errors["OVN"], t.asked.errors["Open vSwitch"], t.asked.errors["nft"])
 }
 
-// CheckVersions refuses an Open vSwitch, OVN or nft that is too old, with a message that names the version found and the one
-// needed. It asks until all have answered.
+// CheckVersions refuses an Open vSwitch, OVN or nft that is too old, with a message that names the
+// version found and the one needed. It asks until all have answered.
 func (t *Set) CheckVersions(ctx context.Context, log *slog.Logger) error {
 	g, ctx := errgroup.WithContext(ctx)
 	ask := func(program string, version func(context.Context) (string, error), check func(string) error) {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestSlowAnswer: a machine may be so slow that a program takes longer for its version than the first tries have.
+// TestSlowAnswer: a machine may be so slow that a program takes longer for its version than the
+// first tries have.
 func TestSlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const needs = 18 * time.Second

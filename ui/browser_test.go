@@ -97,7 +97,8 @@ func (b tab) keep(name string) {
 	}
 }
 
-// contrast is that of the text of an element with what is behind it (WCAG 2.2, 1.4.3), of the worst of those found.
+// contrast is that of the text of an element with what is behind it (WCAG 2.2, 1.4.3), of the worst
+// of those found.
 const contrast = `(selector => {
 	const rgb = c => c.match(/[\d.]+/g).map(Number);
 	const light = c => { const [r, g, b] = rgb(c).slice(0, 3).map(v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126*r + 0.7152*g + 0.0722*b };
@@ -108,8 +109,8 @@ const contrast = `(selector => {
 		return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) }));
 })`
 
-// A reader clicks a source and a Service in the picture of a node, and sees where the packet goes: in light and dark, with
-// the mouse and with the keyboard, on a wide screen and on a narrow one.
+// A reader clicks a source and a Service in the picture of a node, and sees where the packet goes:
+// in light and dark, with the mouse and with the keyboard, on a wide screen and on a narrow one.
 func TestUIBrowser(t *testing.T) {
 	base := demoUI(t)
 	b := tab{t, browser(t)}

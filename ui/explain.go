@@ -1,4 +1,5 @@
-// Package ui explains packets and pictures clusters, on a terminal or as pages: what `hairpin explain`, `plan` and `ui` do.
+// Package ui explains packets and pictures clusters, on a terminal or as pages: what `hairpin
+// explain`, `plan` and `ui` do.
 package ui
 
 import (
@@ -32,8 +33,8 @@ type ExplainOptions struct {
 	Diff string // folder of manifests after a change; what it does to the packet is told
 	Live bool   // compare with what is really on the nodes
 	Send bool   // with Live: send a packet as well, and compare what the nodes saw of it
-	// EveryNode reads the cluster from the API, and means with Live every node on the packet's way; else both are asked of
-	// this node's agent.
+	// EveryNode reads the cluster from the API, and means with Live every node on the packet's way;
+	// else both are asked of this node's agent.
 	EveryNode bool
 	Context   string // of the kubeconfig
 	Namespace string // of the agents' pods
@@ -46,8 +47,9 @@ type ExplainOptions struct {
 // ExplainOutputs are the forms in which a walk can be told.
 func ExplainOutputs() []string { return []string{"text", "json", "markdown", "svg"} }
 
-// Explain walks a packet through what the nodes must have (or have) and tells every step. Without an error the packet
-// arrives and its reply comes back; ErrNotWell says that one of them does not, or that a fault was found.
+// Explain walks a packet through what the nodes must have (or have) and tells every step. Without
+// an error the packet arrives and its reply comes back; ErrNotWell says that one of them does not,
+// or that a fault was found.
 func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.Config) error {
 	if !slices.Contains(ExplainOutputs(), o.Output) {
 		return fmt.Errorf("--output %q is not one of %v", o.Output, ExplainOutputs())
@@ -113,8 +115,8 @@ func (o *ExplainOptions) words() error {
 	return nil
 }
 
-// planned is the World that a Snapshot wants. Nodes are planned when a packet comes to them. What is wrong with the
-// objects goes to errw.
+// planned is the World that a Snapshot wants. Nodes are planned when a packet comes to them. What
+// is wrong with the objects goes to errw.
 func planned(errw io.Writer, s *cluster.Snapshot) walk.World {
 	told := map[string]bool{}
 	tell := func(problems []cluster.Problem) {
@@ -134,7 +136,8 @@ func planned(errw io.Writer, s *cluster.Snapshot) walk.World {
 	}}
 }
 
-// planNode is what an agent wants of its node: also for egress addresses that move, if the Snapshot is of an agent, which alone knows.
+// planNode is what an agent wants of its node: also for egress addresses that move, if the Snapshot
+// is of an agent, which alone knows.
 func planNode(p *plan.Planner, s *cluster.Snapshot, node string) (datapath.State, []cluster.Problem) {
 	state, problems := p.Node(s, node)
 	if state.NB != nil {
@@ -185,7 +188,8 @@ func told(e *explain.Explanation, fault *explain.Fault, o ExplainOptions) (strin
 	return e.Text(o.Colour) + last, nil
 }
 
-// tellDifference prints what a change does to a packet. Only whether it arrives after the change counts.
+// tellDifference prints what a change does to a packet. Only whether it arrives after the change
+// counts.
 func tellDifference(w io.Writer, before, after *explain.Explanation) error {
 	text := explain.Difference(before, after)
 	if text == "" {

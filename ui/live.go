@@ -21,7 +21,8 @@ import (
 	"hairpin/walk/explain"
 )
 
-// explainLive tells a walk through what is really there, and the first difference from what must be.
+// explainLive tells a walk through what is really there, and the first difference from what must
+// be.
 func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.Config) error {
 	has, fault, err := walkLive(ctx, errw, o, c)
 	if err != nil {
@@ -30,8 +31,8 @@ func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c con
 	return tell(w, has, fault, o)
 }
 
-// walkLive walks the packet twice, through what the nodes must have and through what was read back from the nodes on its
-// way, and finds the first difference. What it could not ask goes to errw.
+// walkLive walks the packet twice, through what the nodes must have and through what was read back
+// from the nodes on its way, and finds the first difference. What it could not ask goes to errw.
 func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions, c config.Config) (*explain.Explanation, *explain.Fault, error) {
 	ask, s, err := liveSource(ctx, o, c)
 	if err != nil {
@@ -81,8 +82,8 @@ func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions, c config.Co
 // asker asks the agent of a node.
 type asker func(ctx context.Context, node, path string) ([]byte, error)
 
-// liveSource returns the cluster that is asked about, and a way to its agents: with a kubeconfig all of them, through the
-// API server; else the one of this node.
+// liveSource returns the cluster that is asked about, and a way to its agents: with a kubeconfig
+// all of them, through the API server; else the one of this node.
 func liveSource(ctx context.Context, o ExplainOptions, c config.Config) (asker, *cluster.Snapshot, error) {
 	if o.EveryNode {
 		e, err := inspect.NewEveryNode(o.status(c))
@@ -128,7 +129,8 @@ func onTheWay(e *explain.Explanation) []string {
 	return slices.DeleteFunc(slices.Compact(nodes), func(n string) bool { return n == "" })
 }
 
-// asked lists the nodes to read back: those on the way, and if a packet is sent, those of all endpoints.
+// asked lists the nodes to read back: those on the way, and if a packet is sent, those of all
+// endpoints.
 func (o *ExplainOptions) asked(e *explain.Explanation) []string {
 	nodes := onTheWay(e)
 	for _, x := range e.Endpoints {
@@ -146,7 +148,8 @@ type nodeFacts struct {
 	report   report.Report
 }
 
-// readBack asks the agents of nodes, all at once. Which does not answer is told on errw, and is not among the result.
+// readBack asks the agents of nodes, all at once. Which does not answer is told on errw, and is not
+// among the result.
 func readBack(ctx context.Context, errw io.Writer, ask asker, nodes []string) map[string]*nodeFacts {
 	facts := make([]*nodeFacts, len(nodes))
 	errs := make([]error, len(nodes))

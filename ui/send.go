@@ -117,7 +117,8 @@ func sourceMoves(e *explain.Explanation) bool {
 	return slices.ContainsFunc(e.Trace.Forward, func(s walk.Step) bool { return s.After.SrcPort != e.Trace.Sent.SrcPort })
 }
 
-// receivers are the places where the packet may arrive and whose agents can be asked; all tells that there are no others.
+// receivers are the places where the packet may arrive and whose agents can be asked; all tells
+// that there are no others.
 func (p *prover) receivers(e *explain.Explanation) (list []receiver, all bool) {
 	all = true
 	add := func(at walk.Point, port uint16) {
@@ -158,12 +159,14 @@ func (p *prover) send(ctx context.Context, e *explain.Explanation) (sent explain
 	if err := p.json(ctx, t.From.Node, "/send", r, &sent); err != nil {
 		return sent, nil, err
 	}
-	// The same port may be asked by others: only packets of this one's port count, if its port is kept.
+	// The same port may be asked by others: only packets of this one's port count, if its port is
+	// kept.
 	foreign := func(a explain.Arrival) bool { return a.From.Port() != sent.From.Port() }
 	if sourceMoves(e) {
 		foreign = nil
 	}
-	// The packet, and even an answer, may be here before the agent there has read it from its socket.
+	// The packet, and even an answer, may be here before the agent there has read it from its
+	// socket.
 	most := 100 * time.Millisecond
 	if t.Verdict.Delivered {
 		most = time.Second

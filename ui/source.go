@@ -20,8 +20,8 @@ import (
 	"hairpin/watch"
 )
 
-// explainedSnapshot is the cluster that is asked about: a folder's, the API's, or the one that the agent of this node
-// knows.
+// explainedSnapshot is the cluster that is asked about: a folder's, the API's, or the one that the
+// agent of this node knows.
 func explainedSnapshot(ctx context.Context, o ExplainOptions, c config.Config) (*cluster.Snapshot, error) {
 	s, err := readExplained(ctx, o, c)
 	if err == nil {
@@ -48,7 +48,8 @@ func canAct(flags []string, s *cluster.Snapshot) error {
 		FlagGatewayMode, n.Name, n.Gateway.Mode, cluster.AnnotationGateway)
 }
 
-// asAgentsSay tells of flags that change nothing, because agents say how their cluster is configured.
+// asAgentsSay tells of flags that change nothing, because agents say how their cluster is
+// configured.
 func (o *ExplainOptions) asAgentsSay() error {
 	if len(o.Flags) == 0 {
 		return nil
@@ -81,7 +82,8 @@ func readExplained(ctx context.Context, o ExplainOptions, c config.Config) (*clu
 	return s, nil
 }
 
-// readFolder reads manifests. Where there is no Node among them, nothing can be said, and the folder is the wrong one.
+// readFolder reads manifests. Where there is no Node among them, nothing can be said, and the
+// folder is the wrong one.
 func readFolder(flag, dir string, c config.Config) (*cluster.Snapshot, error) {
 	s, err := watch.ReadFiles(dir, c.Cluster)
 	switch {
@@ -137,8 +139,8 @@ func readCluster(ctx context.Context, client *kubeapi.Client, c config.Config) (
 	return store.Snapshot(), nil
 }
 
-// agentSnapshot is the cluster as the agent of this node knows it, its own pods and gateway as it found them. Where the
-// cluster comes from the API, pods of other nodes are not among it.
+// agentSnapshot is the cluster as the agent of this node knows it, its own pods and gateway as it
+// found them. Where the cluster comes from the API, pods of other nodes are not among it.
 func agentSnapshot(ctx context.Context, c config.Config) (*cluster.Snapshot, error) {
 	body, err := inspect.FromAgent(ctx, c, "/snapshot")
 	if err != nil {
@@ -151,8 +153,8 @@ func agentSnapshot(ctx context.Context, c config.Config) (*cluster.Snapshot, err
 	return s, nil
 }
 
-// withOwn puts what the agent of a node knows better in place of what the cluster says: its Node, its pods, and the egress addresses
-// that are on their way from or to it.
+// withOwn puts what the agent of a node knows better in place of what the cluster says: its Node,
+// its pods, and the egress addresses that are on their way from or to it.
 func withOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
 	out := *s
 	out.Config = agent.Config

@@ -28,8 +28,8 @@ type Options struct {
 	Listen         string // loopback address and port
 }
 
-// Serve serves pages that show the nodes and the way of packets, until ctx ends. They are for the users of this machine: everybody
-// who is logged in on it can read them.
+// Serve serves pages that show the nodes and the way of packets, until ctx ends. They are for the
+// users of this machine: everybody who is logged in on it can read them.
 func Serve(ctx context.Context, w io.Writer, o Options, c config.Config) error {
 	l, err := listenLoopback(o.Listen)
 	if err != nil {
@@ -69,8 +69,9 @@ func listenLoopback(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// guarded lets no other site's pages ask through the reader's browser, neither by a name that they made lead here (DNS
-// rebinding) nor by a link, a frame or a picture (Fetch Metadata); it forbids scripts and whatever comes from elsewhere.
+// guarded lets no other site's pages ask through the reader's browser, neither by a name that they
+// made lead here (DNS rebinding) nor by a link, a frame or a picture (Fetch Metadata); it forbids
+// scripts and whatever comes from elsewhere.
 func guarded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		name := q.Host
@@ -193,7 +194,8 @@ func (u *ui) known(w http.ResponseWriter, q *http.Request) *cluster.Snapshot {
 	return s
 }
 
-// question reads a query. Where it can be written shorter, the reader is led to that address, and there is none.
+// question reads a query. Where it can be written shorter, the reader is led to that address, and
+// there is none.
 func (u *ui) question(w http.ResponseWriter, q *http.Request) (page.Query, *explain.BadArgument, bool) {
 	values, err := url.ParseQuery(q.URL.RawQuery)
 	if err != nil {

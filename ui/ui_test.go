@@ -71,7 +71,8 @@ func TestUIBadInput(t *testing.T) {
 	}
 }
 
-// A page of another site cannot ask through the reader's browser, nobody else can connect, and nothing can be changed.
+// A page of another site cannot ask through the reader's browser, nobody else can connect, and
+// nothing can be changed.
 func TestUIGuarded(t *testing.T) {
 	base := demoUI(t)
 	u, err := url.Parse(base)
@@ -89,7 +90,8 @@ func TestUIGuarded(t *testing.T) {
 		want        int
 	}{
 		{"Sec-Fetch-Site", "none", 200}, {"Sec-Fetch-Site", "same-origin", 200}, {"Origin", "http://" + u.Host, 200},
-		{"Sec-Fetch-Site", "cross-site", 403}, {"Sec-Fetch-Site", "same-site", 403}, // another port of localhost is the same site
+		// another port of localhost is the same site
+		{"Sec-Fetch-Site", "cross-site", 403}, {"Sec-Fetch-Site", "same-site", 403},
 		{"Origin", "http://evil.example", 403}, {"Origin", "null", 403}, {"Origin", "http://127.0.0.1:1", 403},
 	} {
 		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/walk?from=host/node-a&to=svc/default/web", nil)
@@ -156,7 +158,8 @@ func TestUILinks(t *testing.T) {
 				todo = append(todo, link)
 			}
 		}
-		slices.SortStableFunc(todo, func(a, b string) int { return len(b) - len(a) }) // what was chosen completely goes first
+		// what was chosen completely goes first
+		slices.SortStableFunc(todo, func(a, b string) int { return len(b) - len(a) })
 	}
 	if walks < 50 {
 		t.Errorf("%d walks among %d links", walks, len(seen))

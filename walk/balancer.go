@@ -98,8 +98,8 @@ func (b balancers) holds(a netip.Addr) bool {
 	return false
 }
 
-// lookup returns the VIP that a packet is for, or nil. It is an error when two load balancers have it: OVN would take
-// either.
+// lookup returns the VIP that a packet is for, or nil. It is an error when two load balancers have
+// it: OVN would take either.
 func (b balancers) lookup(p *Packet) (*vip, error) {
 	var found *vip
 	for _, g := range b {
@@ -113,7 +113,8 @@ func (b balancers) lookup(p *Packet) (*vip, error) {
 	return found, nil
 }
 
-// routerFlags are what a router remembers of a packet between its stages (flags.force_snat_for_lb, skip_snat_for_lb).
+// routerFlags are what a router remembers of a packet between its stages (flags.force_snat_for_lb,
+// skip_snat_for_lb).
 type routerFlags struct{ force, skip bool }
 
 func (f routerFlags) mark() uint32 {
@@ -135,8 +136,9 @@ const (
 	dropped                 // the packet is lost
 )
 
-// balance sends a new connection to an endpoint of a VIP: ct_lb_mark in a zone. learn is the stage that remembers the
-// client of a VIP with an affinity timeout; it loses the packet that it learns from, in OVN 25.03 as in those before.
+// balance sends a new connection to an endpoint of a VIP: ct_lb_mark in a zone. learn is the stage
+// that remembers the client of a VIP with an affinity timeout; it loses the packet that it learns
+// from, in OVN 25.03 as in those before.
 func (r *run) balance(n *node, stage, learn string, z zone, v *vip, flags routerFlags) (out outcome, reason string, err error) {
 	if err := unknownOption(v.lb, v.lb.Options, "reject", "event", "hairpin_snat_ip", "skip_snat", "affinity_timeout", "neighbor_responder", "ct_flush"); err != nil {
 		return dropped, "", err
@@ -183,8 +185,8 @@ func refusalOf(p cluster.Protocol) string {
 	return "an ICMP port unreachable"
 }
 
-// hairpinSource is the source address that a load balancer gives to a packet that goes back to where it came from
-// (options:hairpin_snat_ip, one address per family; without it the VIP).
+// hairpinSource is the source address that a load balancer gives to a packet that goes back to
+// where it came from (options:hairpin_snat_ip, one address per family; without it the VIP).
 func hairpinSource(lb *nb.LoadBalancer, asked netip.Addr) (netip.Addr, error) {
 	for _, word := range strings.Fields(lb.Options["hairpin_snat_ip"]) {
 		a, err := netip.ParseAddr(word)

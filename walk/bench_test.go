@@ -15,8 +15,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// BenchmarkWalk follows the longest way of the documents, host to Service to the same host and back, in a prepared world.
-// The goal is a million walks a minute.
+// BenchmarkWalk follows the longest way of the documents, host to Service to the same host and
+// back, in a prepared world. The goal is a million walks a minute.
 func BenchmarkWalk(b *testing.B) {
 	w := New(byHand(2))
 	start := processorTime(b)

@@ -11,7 +11,8 @@ import (
 	"hairpin/pipeline"
 )
 
-// bridge is the gateway bridge, or one that is ours alone: its flows, ready to be looked up, and what its ports lead to.
+// bridge is the gateway bridge, or one that is ours alone: its flows, ready to be looked up, and
+// what its ports lead to.
 type bridge struct {
 	name   string
 	key    string // in keys of flows and groups
@@ -21,11 +22,13 @@ type bridge struct {
 	pods   map[string]cluster.MAC // of a bridge of ours, behind ports
 }
 
-// plainBridge is another bridge of a physical network of OVN's, without flows of ours: a learning switch.
+// plainBridge is another bridge of a physical network of OVN's, without flows of ours: a learning
+// switch.
 type plainBridge struct{ name, patch, localnet string }
 
-// table is an OpenFlow table. Flows that name a transport port are found by it, because there may be thousands (one
-// per NodePort); the few others are looked at one by one. All lists are sorted, highest priority first.
+// table is an OpenFlow table. Flows that name a transport port are found by it, because there may
+// be thousands (one per NodePort); the few others are looked at one by one. All lists are sorted,
+// highest priority first.
 type table struct {
 	stage        string // "br-ex Classifier"
 	byDst, bySrc map[uint16][]tableFlow
@@ -175,8 +178,8 @@ func (t *table) sort() {
 	}
 }
 
-// lookup returns the flow that a packet meets, nil when there is none, and a second one when the switch could as well take
-// that: one of the same priority with other actions.
+// lookup returns the flow that a packet meets, nil when there is none, and a second one when the
+// switch could as well take that: one of the same priority with other actions.
 func (t *table) lookup(packet *flow.Match) (found, rival *flow.Flow) {
 	for _, list := range [...][]tableFlow{t.byDst[packet.DstPort], t.bySrc[packet.SrcPort], t.others} {
 		for _, f := range list {
@@ -207,7 +210,8 @@ func (b *bridge) behind(patch string) *plainBridge {
 	return nil
 }
 
-// plainReceives takes a packet through a bridge without flows of ours, between OVN and the host's links on it.
+// plainReceives takes a packet through a bridge without flows of ours, between OVN and the host's
+// links on it.
 func (r *run) plainReceives(n *node, in string) (location, error) {
 	b, to := n.bridge.behind(in), location{}
 	if b != nil {

@@ -62,8 +62,8 @@ type gateways struct {
 	dead map[netip.Addr]bool
 }
 
-// drawGateways gives both families a default gateway, mostly; else one or none of them has one, or two (an ECMP route), or they
-// are dead.
+// drawGateways gives both families a default gateway, mostly; else one or none of them has one, or
+// two (an ECMP route), or they are dead.
 func drawGateways(t *rapid.T) (g gateways) {
 	v4, v6 := addr("172.18.0.1"), addr("fc00:f853:ccd::1")
 	switch rapid.SampledFrom([]string{"both", "both", "IPv4 only", "IPv6 only", "none", "dead", "two of each"}).Draw(t, "gateways") {
@@ -117,8 +117,8 @@ func drawNode(t *rapid.T, i int, mode string, userspace bool, hops []netip.Addr)
 	return n
 }
 
-// drawService makes the Frontends of one Service: one or two families, endpoints that are pods, hosts, secondary addresses
-// of hosts, or none.
+// drawService makes the Frontends of one Service: one or two families, endpoints that are pods,
+// hosts, secondary addresses of hosts, or none.
 func drawService(t *rapid.T, s *cluster.Snapshot, i int) []*cluster.Frontend {
 	protocol := rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(t, "protocol")
 	var nodePort uint16

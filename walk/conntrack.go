@@ -8,8 +8,9 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// zone is one conntrack table. OVN's own zones go by name, because their numbers are ovn-controller's choice. Zone 0 is
-// the kernel's own stack's, and the kernel datapath's; Open vSwitch's userspace datapath has a conntrack of its own.
+// zone is one conntrack table. OVN's own zones go by name, because their numbers are
+// ovn-controller's choice. Zone 0 is the kernel's own stack's, and the kernel datapath's; Open
+// vSwitch's userspace datapath has a conntrack of its own.
 type zone struct {
 	node      *node
 	name      string
@@ -27,8 +28,8 @@ func tupleOf(p *Packet) tuple { return tuple{p.Src, p.Dst, p.SrcPort, p.DstPort,
 
 func (t tuple) inverse() tuple { return tuple{t.dst, t.src, t.dport, t.sport, t.protocol} }
 
-// entry is a committed connection. A packet of the original direction leaves as reply.inverse(), one of the reply
-// direction as orig.inverse().
+// entry is a committed connection. A packet of the original direction leaves as reply.inverse(),
+// one of the reply direction as orig.inverse().
 type entry struct {
 	zone        zone
 	orig, reply tuple
@@ -54,8 +55,9 @@ func (c *conntrack) find(z zone, t tuple) (e *entry, reply bool) {
 	return nil, false
 }
 
-// commit makes an entry for a connection that starts as from and leaves as to. If the source is, or may be, translated and the reply
-// could not be told from that of another connection, to gets another source port, as nf_nat does; it is given back.
+// commit makes an entry for a connection that starts as from and leaves as to. If the source is, or
+// may be, translated and the reply could not be told from that of another connection, to gets
+// another source port, as nf_nat does; it is given back.
 func (c *conntrack) commit(z zone, from, to tuple, source bool, ports portRange) (*entry, tuple) {
 	if !ports.holds(to.sport) {
 		to.sport = ports.min
@@ -124,13 +126,15 @@ type translation struct {
 	inline bool // the packet goes on where it is, without another lookup in the datapath
 }
 
-// maxRecirculations is how often the userspace datapath looks a packet up again; then it drops it ("Max recirculation
-// depth exceeded", MAX_RECIRC_DEPTH since Open vSwitch 3.4).
+// maxRecirculations is how often the userspace datapath looks a packet up again; then it drops it
+// ("Max recirculation depth exceeded", MAX_RECIRC_DEPTH since Open vSwitch 3.4).
 const maxRecirculations = 8
 
-// track sends the packet through a zone, as Open vSwitch's ct action does. made is the entry, if one was committed.
+// track sends the packet through a zone, as Open vSwitch's ct action does. made is the entry, if
+// one was committed.
 //
-// A packet that comes back to the zone of its last pass keeps its connection and is not translated again.
+// A packet that comes back to the zone of its last pass keeps its connection and is not translated
+// again.
 func (r *run) track(z zone, t translation) (made *entry) {
 	r.cost.Passes++
 	if !t.inline {

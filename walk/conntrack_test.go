@@ -58,8 +58,8 @@ func entriesOf(tr Trace) []string {
 	return list
 }
 
-// What real nodes had in conntrack after a connection is what the walk says, no entry more, none less; and the endpoint
-// sees the client as the real one did.
+// What real nodes had in conntrack after a connection is what the walk says, no entry more, none
+// less; and the endpoint sees the client as the real one did.
 func TestRealConntrack(t *testing.T) {
 	w := New(byHand(2))
 	dumps := readDumps(t)

@@ -6,9 +6,12 @@ import (
 	"net/netip"
 )
 
-// Cost is what a packet asks of the nodes on its way, countable in dpctl/dump-flows and in the hosts' conntrack.
+// Cost is what a packet asks of the nodes on its way, countable in dpctl/dump-flows and in the
+// hosts' conntrack.
 type Cost struct {
-	Passes  int // through conntrack: ct actions of Open vSwitch's datapath, those of tunnels' outer packets as well, and InHosts
+	// through conntrack: ct actions of Open vSwitch's datapath, those of tunnels' outer packets as
+	// well, and InHosts
+	Passes  int
 	InHosts int // of these, in conntrack of the hosts' own kernels
 	Lookups int // in Open vSwitch's datapath: one where a packet comes to it, and one for each recirculation
 }
@@ -26,9 +29,10 @@ func (c *Cost) byKernel(passes int) {
 	c.InHosts += passes
 }
 
-// sendTunnelled adds what a node does with a tunnel's outer packet: the kernel datapath hands it to the host, which tracks it and sends
-// it by its own link, through the gateway bridge if that is there; the userspace datapath makes the frame itself, and needs
-// the host only to route it where no bridge has the uplink (plan/encap.go).
+// sendTunnelled adds what a node does with a tunnel's outer packet: the kernel datapath hands it to
+// the host, which tracks it and sends it by its own link, through the gateway bridge if that is
+// there; the userspace datapath makes the frame itself, and needs the host only to route it where
+// no bridge has the uplink (plan/encap.go).
 func (c *Cost) sendTunnelled(n *node) {
 	uplink := n.uplink() != ""
 	if !n.userspace() {
@@ -41,7 +45,8 @@ func (c *Cost) sendTunnelled(n *node) {
 	}
 }
 
-// takeTunnelled is sendTunnelled of the node where the tunnel ends. nft takes the packets of a userspace datapath before the host tracks them.
+// takeTunnelled is sendTunnelled of the node where the tunnel ends. nft takes the packets of a
+// userspace datapath before the host tracks them.
 func (c *Cost) takeTunnelled(n *node) {
 	if n.userspace() || n.uplink() != "" {
 		c.Lookups++
@@ -62,7 +67,8 @@ func (c Cost) String() string {
 	return s + fmt.Sprintf(", datapath lookups: %d", c.Lookups)
 }
 
-// WalkOn is Walk, after which the sender goes on: the Trace has the cost of a later packet, if the first was answered.
+// WalkOn is Walk, after which the sender goes on: the Trace has the cost of a later packet, if the
+// first was answered.
 func (w *Walker) WalkOn(at Point, p Packet, prefer ...netip.AddrPort) (Trace, error) {
 	r := &run{w: w, prefer: prefer}
 	t, err := r.walk(at, p)

@@ -8,10 +8,11 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// A distributed gateway port has the router's NAT rows that name it (gateway_port). Only what comes in or goes out by the port passes
-// the router's conntrack zones (OVN 25.03).
+// A distributed gateway port has the router's NAT rows that name it (gateway_port). Only what comes
+// in or goes out by the port passes the router's conntrack zones (OVN 25.03).
 
-// addDistributed hangs a NAT row on its gateway port, whose switch knows its MAC (ls_in_l2_lkup, priority 50) and answers for its address.
+// addDistributed hangs a NAT row on its gateway port, whose switch knows its MAC (ls_in_l2_lkup,
+// priority 50) and answers for its address.
 func (r *logicalRouter) addDistributed(n *nat) error {
 	for _, p := range r.ports {
 		if p.row.Name != n.row.GatewayPort {
@@ -79,8 +80,8 @@ func (r *run) enterDistributed(n *node, in *routerPort) {
 	}
 }
 
-// leaveDistributed is lr_in_gw_redirect, lr_out_undnat and lr_out_snat of a distributed gateway port. What no row is for leaves by the
-// port's chassis, with the port's own MAC and untranslated.
+// leaveDistributed is lr_in_gw_redirect, lr_out_undnat and lr_out_snat of a distributed gateway
+// port. What no row is for leaves by the port's chassis, with the port's own MAC and untranslated.
 func (r *run) leaveDistributed(n *node, out *routerPort) error {
 	for _, x := range out.nats {
 		if r.p.Dst == x.row.External {

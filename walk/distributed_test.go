@@ -13,8 +13,9 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// distributed gives node n1 of byHand(2) the distributed gateway port of docs/design/origins.md#node-local-access, and
-// its host the way to Services by the management port.
+// distributed gives node n1 of byHand(2) the distributed gateway port of
+// docs/design/origins.md#node-local-access, and its host the way to Services by the management
+// port.
 func distributed() World {
 	w := byHand(2)
 	s := w.States["n1"]
@@ -53,7 +54,8 @@ func distributed() World {
 	return w
 }
 
-// The third flow of the document, host → cluster IP → own host, in both families and back; and what does not go by the port.
+// The third flow of the document, host → cluster IP → own host, in both families and back; and what
+// does not go by the port.
 func TestDistributedGatewayPort(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -84,7 +86,8 @@ func TestDistributedGatewayPort(t *testing.T) {
 			golden(t, "host-self-dgp", tr.String())
 		}
 	}
-	// A connection that begins outside gets the logical address: here the host's own, so that the kernel drops it.
+	// A connection that begins outside gets the logical address: here the host's own, so that the
+	// kernel drops it.
 	tr := walk(t, distributed(), inHost(1), tcp("169.254.0.3:9000"))
 	if v := tr.Verdict; !strings.Contains(tr.String(), "lr_in_dnat") || !strings.Contains(v.Reason, "martian source") {
 		t.Errorf("to the management port's address outside\n%s", tr)

@@ -12,7 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the walks in testdata")
 
-// documented are the use cases of docs/design/origins.md#host-to-service, and the ways that it takes for granted.
+// documented are the use cases of docs/design/origins.md#host-to-service, and the ways that it
+// takes for granted.
 var documented = []struct {
 	name   string
 	from   Point
@@ -53,8 +54,8 @@ func bridgeStages(tr Trace) []string {
 	return list
 }
 
-// The walks of the document: the same tables and zones in both families, the addresses that it names, and the IPv4 text
-// as it stands in testdata.
+// The walks of the document: the same tables and zones in both families, the addresses that it
+// names, and the IPv4 text as it stands in testdata.
 func TestDocument(t *testing.T) {
 	w := New(byHand(2))
 	for _, c := range documented {
@@ -111,8 +112,8 @@ func TestTwoConnections(t *testing.T) {
 	}
 }
 
-// A host that asks its own node port is translated by nft before the packet leaves it; a client elsewhere by the gateway
-// router.
+// A host that asks its own node port is translated by nft before the packet leaves it; a client
+// elsewhere by the gateway router.
 func TestNodePort(t *testing.T) {
 	tr := walk(t, byHand(2), inHost(1), tcp("172.18.0.3:30015"), ap("10.244.2.3:8080"))
 	if v := tr.Verdict; !v.Answered || v.At != inPod(2, "pod%d") || v.Seen.Src != addr("100.64.0.3") {

@@ -30,7 +30,8 @@ func TestNotDelivered(t *testing.T) {
 		{"no route at all", "9.9.9.9:80", "the host has no route to 9.9.9.9", inHost(1), func(t *testing.T, s datapath.State) {
 			delete(s.Host.Routes, host.RouteKey{Table: 254, Prefix: prefix("0.0.0.0/0")})
 		}},
-		// Without table 4 the host would get a packet from itself: the reason for OVN's masquerade address.
+		// Without table 4 the host would get a packet from itself: the reason for OVN's masquerade
+		// address.
 		{"no masquerade towards the host", "10.96.0.21:80", "its own address 172.18.0.3 as the source (martian source)", inHost(1), func(t *testing.T, s datapath.State) {
 			changeFlow(t, s, "table=4,priority=32768,ip", func(f *flow.Flow) { f.Actions = []flow.Action{flow.Resubmit{Table: 3}} })
 		}},
@@ -38,7 +39,8 @@ func TestNotDelivered(t *testing.T) {
 			s.Host.Links["breth0"] = host.Link{Name: "breth0", MAC: mac("02:42:ac:12:00:03")}
 			changeFlow(t, s, "table=3", func(f *flow.Flow) { f.Actions = []flow.Action{flow.Output{Port: flow.Local}} })
 		}},
-		// Without the masquerade in zone 64001 the gateway router gets a packet from its own address.
+		// Without the masquerade in zone 64001 the gateway router gets a packet from its own
+		// address.
 		{"no masquerade towards OVN", "10.96.0.11:80", "GR_n1 lr_in_ip_input drops it: its source 172.18.0.3", inHost(1), func(t *testing.T, s datapath.State) {
 			changeFlow(t, s, "table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16", func(f *flow.Flow) { f.Actions = []flow.Action{flow.Resubmit{Table: 2}} })
 		}},
@@ -104,7 +106,8 @@ func TestNotDelivered(t *testing.T) {
 		{"load balancer that only drops", "10.96.0.50:80", "dropped: nobody-both-tcp has no endpoint", inPod(1, "pod%d"), func(t *testing.T, s datapath.State) {
 			row[*nb.LoadBalancer](t, s, nb.TableLoadBalancer, "nobody-both-tcp").Options["reject"] = "false"
 		}},
-		// Seen on real OVN 25.03, and said so by OVN-Kubernetes. A choice by the client's address alone loses nothing.
+		// Seen on real OVN 25.03, and said so by OVN-Kubernetes. A choice by the client's address
+		// alone loses nothing.
 		{"affinity with a timeout", "10.96.0.12:80", "OVN drops the first packet of a client with affinity", inPod(1, "pod%d"), func(t *testing.T, s datapath.State) {
 			row[*nb.LoadBalancer](t, s, nb.TableLoadBalancer, "pod2-both-tcp").Options["affinity_timeout"] = "10800"
 		}},
@@ -122,8 +125,8 @@ func TestNotDelivered(t *testing.T) {
 	}
 }
 
-// The row with the highest priority decides about what pods send, after load balancing and except to themselves. Replies
-// are exempt.
+// The row with the highest priority decides about what pods send, after load balancing and except
+// to themselves. Replies are exempt.
 func TestACL(t *testing.T) {
 	w := byHand(2)
 	s := w.States["n1"].NB
@@ -183,9 +186,10 @@ func TestNotAnswered(t *testing.T) {
 	}
 }
 
-// A Service without endpoints refuses. The refusal reaches a pod. It does not reach the host (seen on real OVN): the
-// gateway router translates it, and sends it to the Ethernet address that the packet came from, which is its own; both is
-// cured by skip_snat and another source address in table 2.
+// A Service without endpoints refuses. The refusal reaches a pod. It does not reach the host (seen
+// on real OVN): the gateway router translates it, and sends it to the Ethernet address that the
+// packet came from, which is its own; both is cured by skip_snat and another source address in
+// table 2.
 func TestRefused(t *testing.T) {
 	w := byHand(2)
 	for _, to := range []string{"10.96.0.50:80", "[fd00:10:96::50]:80"} {
@@ -213,8 +217,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Which source translation of a gateway router wins, as real OVN decided: rows with a match, then skip_snat, then
-// lb_force_snat_ip, then rows by length of prefix; a single IPv6 address before the load balancer's.
+// Which source translation of a gateway router wins, as real OVN decided: rows with a match, then
+// skip_snat, then lb_force_snat_ip, then rows by length of prefix; a single IPv6 address before the
+// load balancer's.
 func TestSourceNAT(t *testing.T) {
 	gr := func(w World) nb.State { return w.States["n1"].NB }
 	without := func(s nb.State) { // the rows with a match
@@ -268,8 +273,8 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// Egress through another node, as in docs/design/origins.md#egressip: a policy with two next hops marks or reroutes by
-// address set.
+// Egress through another node, as in docs/design/origins.md#egressip: a policy with two next hops
+// marks or reroutes by address set.
 func TestPolicies(t *testing.T) {
 	w := byHand(3)
 	s := w.States["n1"].NB
@@ -304,7 +309,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// Policy routing: a rule leads a source to a table of its own, out of a link that is not the bridge's.
+// Policy routing: a rule leads a source to a table of its own, out of a link that is not the
+// bridge's.
 func TestRules(t *testing.T) {
 	w := byHand(1)
 	s := w.States["n1"].Host

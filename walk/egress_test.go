@@ -12,8 +12,8 @@ import (
 	"hairpin/walk"
 )
 
-// drawEgress gives hosts further links, and pods addresses to leave with: of the gateway bridge's network and of others, on
-// nodes that have such a network and, now and then, on one that does not.
+// drawEgress gives hosts further links, and pods addresses to leave with: of the gateway bridge's
+// network and of others, on nodes that have such a network and, now and then, on one that does not.
 func drawEgress(t *rapid.T, s *cluster.Snapshot) {
 	if !rapid.Bool().Draw(t, "egress") {
 		return
@@ -76,8 +76,9 @@ func ownAddress(n *cluster.Node, a netip.Addr) bool {
 	})
 }
 
-// TestEgressSource: in every random cluster, by every way that there is, what a pod says to the world has one of its
-// addresses or does not arrive, and what it says to nodes and pods is as if there were no EgressIP.
+// TestEgressSource: in every random cluster, by every way that there is, what a pod says to the
+// world has one of its addresses or does not arrive, and what it says to nodes and pods is as if
+// there were no EgressIP.
 func TestEgressSource(t *testing.T) {
 	clusters, walks, with := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -15,9 +15,9 @@ import (
 	"hairpin/delta"
 )
 
-// The fixture is the topology, flows, routes and load balancers that docs/design/origins.md#host-to-service describes,
-// as they were proven by hand on real Open vSwitch and OVN: nodes n1, n2 … with a pod (pod1) and another one (podb1)
-// each.
+// The fixture is the topology, flows, routes and load balancers that
+// docs/design/origins.md#host-to-service describes, as they were proven by hand on real Open
+// vSwitch and OVN: nodes n1, n2 … with a pod (pod1) and another one (podb1) each.
 
 func addr(format string, args ...any) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(format, args...))
@@ -175,8 +175,8 @@ cookie=0xdeff105,priority=100,ipv6,in_port="tun-int",ipv6_dst=fd98::PEER actions
 	}
 }
 
-// byHandServices are the load balancers of lbs.sh: .1j pod of node j, .2j host of node j, .30 all pods, .40 this node's
-// secondary address, .50 nobody; node port 30015 to all pods.
+// byHandServices are the load balancers of lbs.sh: .1j pod of node j, .2j host of node j, .30 all
+// pods, .40 this node's secondary address, .50 nobody; node port 30015 to all pods.
 func byHandServices(s nb.State, i, n int) {
 	add := func(name, group, vip4, vip6 string, backends ...string) {
 		var to [2][]netip.AddrPort
@@ -217,7 +217,8 @@ func byHandServices(s nb.State, i, n int) {
 	add("nobody", "both", "10.96.0.50:80", "[fd00:10:96::50]:80")
 }
 
-// byHandFlows are those of flows.sh: P patch port, E uplink, M Ethernet address, I and J the node's addresses, S number.
+// byHandFlows are those of flows.sh: P patch port, E uplink, M Ethernet address, I and J the node's
+// addresses, S number.
 const byHandFlows = `
 table=0,priority=500,ip,in_port=P,nw_src=I,nw_dst=169.254.169.2,actions=ct(commit,table=4,zone=64001,nat(dst=I))
 table=0,priority=500,ip,in_port=P,nw_src=I,nw_dst=172.20.0.S,actions=ct(commit,table=4,zone=64001)
@@ -346,7 +347,8 @@ func byHandHost(i int) host.State {
 	return s
 }
 
-// byHandNFT is the host's way to its own node port: "DNAT'ed in iptables to the cluster IP address".
+// byHandNFT is the host's way to its own node port: "DNAT'ed in iptables to the cluster IP
+// address".
 func byHandNFT(i int) nft.State {
 	o := nodeOwner(i)
 	var elements delta.Map[nft.Element, nft.Target]

@@ -11,7 +11,8 @@ import (
 // broadcastMAC is the MAC of every port of a link.
 var broadcastMAC = cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// groupMAC returns the MAC of a multicast address or of the limited broadcast address (RFC 1112, 6.4; RFC 2464, 7).
+// groupMAC returns the MAC of a multicast address or of the limited broadcast address (RFC 1112,
+// 6.4; RFC 2464, 7).
 func groupMAC(a netip.Addr) (cluster.MAC, bool) {
 	b := a.As16()
 	switch {
@@ -25,7 +26,8 @@ func groupMAC(a netip.Addr) (cluster.MAC, bool) {
 	return cluster.MAC{0x33, 0x33, b[12], b[13], b[14], b[15]}, true
 }
 
-// flooded ends a packet that a bridge of ours sends out of several ports. It names those that get it.
+// flooded ends a packet that a bridge of ours sends out of several ports. It names those that get
+// it.
 func (r *run) flooded(n *node, b *bridge, outputs []sent) (location, error) {
 	var to []string
 	for _, out := range outputs {

@@ -12,7 +12,8 @@ import (
 	"hairpin/pipeline"
 )
 
-// registers are what flows have noted of a packet on a bridge: of which group a bucket is wanted, and which it is.
+// registers are what flows have noted of a packet on a bridge: of which group a bucket is wanted,
+// and which it is.
 type registers struct{ group, bucket uint32 }
 
 // sent is a packet that left the bridge by a port.
@@ -113,8 +114,8 @@ func (r *run) table(c *crossing, number uint8) error {
 	return err
 }
 
-// headers are the fields of the packet in a table. It is no fragment, has a long time to live, and no field says how
-// its connection began.
+// headers are the fields of the packet in a table. It is no fragment, has a long time to live, and
+// no field says how its connection began.
 func (r *run) headers(c *crossing) flow.Match {
 	p, ct := &r.p, &r.ctState
 	m := flow.Match{
@@ -132,8 +133,8 @@ func (r *run) headers(c *crossing) flow.Match {
 	return m
 }
 
-// actions does a flow's actions in order. i is the flow's step, which shows the packet after the last of them that is
-// the flow's own.
+// actions does a flow's actions in order. i is the flow's step, which shows the packet after the
+// last of them that is the flow's own.
 func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) {
 	say := func(words string) {
 		if did != "" && words != "" {
@@ -308,7 +309,8 @@ func (r *run) group(c *crossing, id uint32) error {
 	return r.table(c, next)
 }
 
-// remembered is what happens in a table to a packet of a group that has a bucket; none when there is no flow for that.
+// remembered is what happens in a table to a packet of a group that has a bucket; none when there
+// is no flow for that.
 func (b *bridge) remembered(table uint8, group, bucket uint32) flow.CT {
 	if t := b.tables[table]; t != nil {
 		for _, f := range t.others {
@@ -323,7 +325,8 @@ func (b *bridge) remembered(table uint8, group, bucket uint32) flow.CT {
 	return flow.CT{}
 }
 
-// ctAction is the ct action. A ct without a table translates the packet on the spot, and leaves no ct_state.
+// ctAction is the ct action. A ct without a table translates the packet on the spot, and leaves no
+// ct_state.
 func (r *run) ctAction(c *crossing, a flow.CT, step int) string {
 	before := r.p
 	z := c.n.zone(strconv.Itoa(int(a.Zone)))
@@ -358,9 +361,9 @@ func (r *run) ctAction(c *crossing, a flow.CT, step int) string {
 	return did + "; on to " + pipeline.Name(pipeline.Bridge(c.b.key), a.Table)
 }
 
-// normal is the learning switch on a bridge of three ports. The bridge's own MAC is known on LOCAL (Open
-// vSwitch's own knowledge, or a static entry), and OVN's external port has the same one, so it is never a way to OVN;
-// all others are on the external network.
+// normal is the learning switch on a bridge of three ports. The bridge's own MAC is known on LOCAL
+// (Open vSwitch's own knowledge, or a static entry), and OVN's external port has the same one, so
+// it is never a way to OVN; all others are on the external network.
 func (c *crossing) normal(p *Packet) string {
 	if c.n.info != nil && p.EthDst == c.n.info.Gateway.MAC {
 		return flow.Local

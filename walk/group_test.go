@@ -9,7 +9,8 @@ import (
 	"hairpin/delta"
 )
 
-// groupOf is a group whose buckets lead the host's packets to endpoints, as the gateway bridge could.
+// groupOf is a group whose buckets lead the host's packets to endpoints, as the gateway bridge
+// could.
 func groupOf(endpoints ...string) *flow.Group {
 	g := &flow.Group{GroupKey: flow.GroupKey{ID: 7}}
 	for i, e := range endpoints {

@@ -11,15 +11,18 @@ import (
 	"hairpin/datapath/host"
 )
 
-// hostTrack is a packet's connection in the kernel's own conntrack (zone 0), while the host has the packet.
+// hostTrack is a packet's connection in the kernel's own conntrack (zone 0), while the host has the
+// packet.
 type hostTrack struct {
 	entry *entry // nil: the connection is new
 	reply bool
 	first tuple  // as the packet came
 	mark  uint32 // of a new connection
-	// source and destination are set when the packet, the first of its connection, has been translated.
+	// source and destination are set when the packet, the first of its connection, has been
+	// translated.
 	source, destination bool
-	// refusal is set for a reset that nft sends: it belongs to the connection that it refuses, which ends with it.
+	// refusal is set for a reset that nft sends: it belongs to the connection that it refuses,
+	// which ends with it.
 	refusal bool
 }
 
@@ -42,7 +45,8 @@ func (t *hostTrack) mayTranslate(hook string) bool {
 	return t.entry == nil && !t.source
 }
 
-// natDestination translates the destination of a packet of a known connection: what the kernel does before routing.
+// natDestination translates the destination of a packet of a known connection: what the kernel does
+// before routing.
 func (r *run) natDestination(t *hostTrack) {
 	if to, ok := t.translated(); ok {
 		r.p.Dst, r.p.DstPort = to.dst, to.dport
@@ -75,7 +79,8 @@ func (t *hostTrack) translated() (tuple, bool) {
 	return t.entry.reply.inverse(), true
 }
 
-// confirm makes the entry of a new connection, when its first packet leaves the kernel, and shows it at the last step.
+// confirm makes the entry of a new connection, when its first packet leaves the kernel, and shows
+// it at the last step.
 func (r *run) confirm(n *node, t *hostTrack) {
 	if t.entry != nil || t.refusal {
 		return
@@ -350,8 +355,9 @@ func forwards(n *node, f cluster.Family) bool {
 	return false
 }
 
-// routesLocalnet reports whether the kernel lets a loopback address leave or come by a link: 127.0.0.0/8 with
-// route_localnet; ::1 leaves everywhere, and comes by a link with a local route to it.
+// routesLocalnet reports whether the kernel lets a loopback address leave or come by a link:
+// 127.0.0.0/8 with route_localnet; ::1 leaves everywhere, and comes by a link with a local route to
+// it.
 func routesLocalnet(n *node, a netip.Addr, link string) bool {
 	if a.Is6() {
 		r, ok := n.state.Host.Routes[host.RouteKey{Table: host.LocalTable, Prefix: netip.PrefixFrom(a, a.BitLen())}]

@@ -13,7 +13,8 @@ import (
 	"hairpin/delta"
 )
 
-// translated makes node n1's host translate a port of its own to a cluster IP, for its own packets and for others'.
+// translated makes node n1's host translate a port of its own to a cluster IP, for its own packets
+// and for others'.
 func translated(w World, port uint16, to netip.AddrPort) *nft.Table {
 	t := w.States["n1"].NFT[nft.Inet]
 	t.Maps["ports"] = &nft.Map{Name: "ports", Family: cluster.FamilyOf(to.Addr()), Key: []nft.KeyField{nft.KeyProto, nft.KeyPort},
@@ -30,8 +31,8 @@ func masquerades(t *nft.Table, out string, matches ...nft.Match) {
 		Rules: []nft.Rule{{Matches: append([]nft.Match{nft.OutInterface{Name: out}}, matches...), Do: nft.Masquerade{}}}}
 }
 
-// From outside through the host's nft to the cluster IP and on to the gateway router, as the documents' local gateway mode
-// has it: three translations there, undone on the way back.
+// From outside through the host's nft to the cluster IP and on to the gateway router, as the
+// documents' local gateway mode has it: three translations there, undone on the way back.
 func TestThroughTheHost(t *testing.T) {
 	w := byHand(2)
 	translated(w, 30099, ap("10.96.0.12:80"))
@@ -51,7 +52,8 @@ func TestThroughTheHost(t *testing.T) {
 	}
 }
 
-// 127.0.0.1 leaves the host only with route_localnet and a masquerade; the answer to ::1 wants a local route.
+// 127.0.0.1 leaves the host only with route_localnet and a masquerade; the answer to ::1 wants a
+// local route.
 func TestLocalhost(t *testing.T) {
 	w := byHand(1)
 	table := translated(w, 30099, ap("10.96.0.11:80"))
@@ -65,7 +67,8 @@ func TestLocalhost(t *testing.T) {
 	if v := tr.Verdict; !v.Answered || v.Answer.Src != addr("127.0.0.1") || v.Answer.Dst != addr("127.0.0.1") {
 		t.Errorf("%s", tr)
 	}
-	// The kernel takes the address in the next hop's network, whatever the route's src says (inet_select_addr).
+	// The kernel takes the address in the next hop's network, whatever the route's src says
+	// (inet_select_addr).
 	if !strings.Contains(tr.String(), "source 127.0.0.1:40000 becomes 169.254.169.2:40000\n") {
 		t.Errorf("%s", tr)
 	}
@@ -95,7 +98,8 @@ func TestWithinTheHost(t *testing.T) {
 	}
 }
 
-// What the matches and statements of nft mean. The chain counts by marks: the packet has the mark of the rules that held.
+// What the matches and statements of nft mean. The chain counts by marks: the packet has the mark
+// of the rules that held.
 func TestNFT(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -171,7 +175,8 @@ func TestSelectAddress(t *testing.T) {
 	}
 }
 
-// The machine's own rules of policy routing come where their priorities put them, and are told; one that is not understood is told and left out.
+// The machine's own rules of policy routing come where their priorities put them, and are told; one
+// that is not understood is told and left out.
 func TestMachinesRules(t *testing.T) {
 	route := func(table int, link string) host.Route {
 		return host.Route{RouteKey: host.RouteKey{Table: table, Prefix: prefix("0.0.0.0/0")}, Link: link}

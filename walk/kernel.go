@@ -40,7 +40,8 @@ type fibLevel struct {
 type kernelRoute struct {
 	host.Route
 	connected bool
-	// or are the machine's routes to the same by other links: metrics or hashes decide, which are not known.
+	// or are the machine's routes to the same by other links: metrics or hashes decide, which are
+	// not known.
 	or []host.Route
 }
 
@@ -116,7 +117,8 @@ func (k *kernel) addDevice(n *cluster.Node) {
 	}
 }
 
-// addLinks adds what the host has on its links to other networks. Routes of a VRF are in the VRF's table.
+// addLinks adds what the host has on its links to other networks. Routes of a VRF are in the VRF's
+// table.
 func (k *kernel) addLinks(n *cluster.Node) {
 	for i := range n.Links {
 		l := &n.Links[i]
@@ -150,7 +152,8 @@ func (k *kernel) addTables(list []cluster.RouteTable) {
 	}
 }
 
-// compareAddresses puts the machine's own addresses before ours, and those that are for use as a source first.
+// compareAddresses puts the machine's own addresses before ours, and those that are for use as a
+// source first.
 func compareAddresses(a, b host.Address) int {
 	rank := func(a host.Address) int {
 		switch {
@@ -209,8 +212,9 @@ func (k *kernel) addRules(list []cluster.HostRule) {
 	}
 }
 
-// lookup returns the route to an address, nil: none; and the rules that led to its table, or may have something to say about such packets: none
-// if it is the main table by its usual rule. The packet came by a link; "lo": it is the host's own.
+// lookup returns the route to an address, nil: none; and the rules that led to its table, or may
+// have something to say about such packets: none if it is the main table by its usual rule. The
+// packet came by a link; "lo": it is the host's own.
 func (k *kernel) lookup(p *Packet, in string) (route *kernelRoute, rules []policyRule) {
 	for _, r := range k.rules {
 		if r.Family != cluster.FamilyOf(p.Dst) || r.From.IsValid() && !r.From.Contains(p.Src) || r.Mark != 0 && r.Mark != p.Mark {
@@ -278,9 +282,10 @@ func (r *kernelRoute) hop(dst netip.Addr) netip.Addr {
 	return dst
 }
 
-// selectAddress is the kernel's choice among a link's addresses. IPv4 (inet_select_addr): one whose network has the next
-// hop, else the first; that an address is deprecated does not matter. IPv6 (RFC 6724): one that is not deprecated, of
-// those the one that has most in common with the destination.
+// selectAddress is the kernel's choice among a link's addresses. IPv4 (inet_select_addr): one whose
+// network has the next hop, else the first; that an address is deprecated does not matter. IPv6
+// (RFC 6724): one that is not deprecated, of those the one that has most in common with the
+// destination.
 func (k *kernel) selectAddress(link string, hop, dst netip.Addr) netip.Addr {
 	var best netip.Addr
 	score := -1
@@ -316,8 +321,8 @@ func commonBits(a, b netip.Addr) int {
 	return 128
 }
 
-// uplinkLink is the uplink of a host whose gateway bridge has none. If it is not configured, the link of the default route
-// is.
+// uplinkLink is the uplink of a host whose gateway bridge has none. If it is not configured, the
+// link of the default route is.
 func (n *node) uplinkLink() string {
 	if n.info != nil && n.info.Gateway.Device != "" {
 		return n.info.Gateway.Device

@@ -163,7 +163,8 @@ func (l *logical) addSwitchPorts(s nb.State, switches map[string]*logicalSwitch)
 	return nil
 }
 
-// addAddresses makes the port known to its switch by its addresses: "MAC IP…", "router" (those of the peer), "unknown".
+// addAddresses makes the port known to its switch by its addresses: "MAC IP…", "router" (those of
+// the peer), "unknown".
 func (p *switchPort) addAddresses() error {
 	if p.peer != nil {
 		for _, n := range p.peer.row.Networks {
@@ -279,8 +280,8 @@ func missing(row nb.Row, t nb.Table, name string) error {
 	return fmt.Errorf("%s references %s %q, which does not exist", row.Key(), t, name)
 }
 
-// neighbour returns the MAC that a switch answers with for an address (ls_in_arp_rsp, and its routers), or that of the one port that may
-// have it and so answers itself.
+// neighbour returns the MAC that a switch answers with for an address (ls_in_arp_rsp, and its
+// routers), or that of the one port that may have it and so answers itself.
 func (sw *logicalSwitch) neighbour(a netip.Addr) (cluster.MAC, bool) {
 	m, ok := sw.byIP[a]
 	if !ok {
@@ -319,7 +320,8 @@ func (p *routerPort) address(f cluster.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// natAddresses lists the external addresses of the NAT rows, but those beyond a distributed gateway port, which no other machine knows.
+// natAddresses lists the external addresses of the NAT rows, but those beyond a distributed gateway
+// port, which no other machine knows.
 func natAddresses(s nb.State) []netip.Addr {
 	var out []netip.Addr
 	for _, row := range s {
@@ -330,7 +332,8 @@ func natAddresses(s nb.State) []netip.Addr {
 	return out
 }
 
-// unknownOption returns a key of a row's options that is not among those that walk takes into account.
+// unknownOption returns a key of a row's options that is not among those that walk takes into
+// account.
 func unknownOption(row nb.Row, options map[string]string, known ...string) error {
 	for key := range options {
 		if !slices.Contains(known, key) {

@@ -12,8 +12,9 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// expression is a match in OVN's language (ovn-sb(5), Logical_Flow, "match"), of the part of it that routers' policies,
-// NAT rows and ACLs of ours use: comparisons of inport, outport, addresses and UDP ports, joined by && or || and parentheses.
+// expression is a match in OVN's language (ovn-sb(5), Logical_Flow, "match"), of the part of it
+// that routers' policies, NAT rows and ACLs of ours use: comparisons of inport, outport, addresses
+// and UDP ports, joined by && or || and parentheses.
 type expression interface {
 	holds(m *matched) bool
 }
@@ -145,7 +146,8 @@ func parseMatch(text string, sets map[string]*nb.AddressSet) (expression, error)
 	return e, nil
 }
 
-// lexMatch cuts an expression into words; a quoted string keeps its first quotation mark. Comments go.
+// lexMatch cuts an expression into words; a quoted string keeps its first quotation mark. Comments
+// go.
 func lexMatch(s string) ([]string, error) {
 	var words []string
 	for s != "" {

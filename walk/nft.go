@@ -54,7 +54,8 @@ func (r *run) hook(h hooked) (ok bool, err error) {
 		if c.Device != "" && c.Device != h.in || len(c.Rules) == 0 {
 			continue
 		}
-		// Only the first packet of a connection sees nat chains, and only until one of them has translated it.
+		// Only the first packet of a connection sees nat chains, and only until one of them has
+		// translated it.
 		if c.Type == "nat" && (h.track == nil || !h.track.mayTranslate(h.hook)) {
 			continue
 		}
@@ -97,7 +98,8 @@ func (r *run) matchesRule(h hooked, c *chain, rule *nft.Rule) (bool, error) {
 	return true, nil
 }
 
-// sameInterface compares a name in a rule, where a * at the end stands for any rest, with an interface.
+// sameInterface compares a name in a rule, where a * at the end stands for any rest, with an
+// interface.
 func sameInterface(rule, name string) bool {
 	if begin, any := strings.CutSuffix(rule, "*"); any {
 		return strings.HasPrefix(name, begin)
@@ -179,7 +181,8 @@ func (r *run) element(h hooked, key []nft.KeyField) (e nft.Element, ok bool, err
 	return e, true, nil
 }
 
-// statement does what a rule says. end is set when the chain is done with the packet, ok when the packet lives.
+// statement does what a rule says. end is set when the chain is done with the packet, ok when the
+// packet lives.
 func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, ok bool, err error) {
 	before := r.p
 	switch s := rule.Do.(type) {
@@ -293,8 +296,9 @@ func (r *run) target(h hooked, c *chain, name, verb, stage string) (to nft.Targe
 	return to, found, true, err
 }
 
-// slot returns a key with the slot that is preferred: one that leads to a preferred endpoint, else one that leads to no
-// endpoint of this host, but on to a load balancer. A key without slots stays as it is.
+// slot returns a key with the slot that is preferred: one that leads to a preferred endpoint, else
+// one that leads to no endpoint of this host, but on to a load balancer. A key without slots stays
+// as it is.
 func (r *run) slot(h hooked, m *nft.Map, key nft.Element) nft.Element {
 	if len(r.prefer) == 0 {
 		return key

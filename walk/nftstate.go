@@ -8,7 +8,8 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// conntrackPriority is where the kernel looks connections up: chains before that find none (NF_IP_PRI_CONNTRACK).
+// conntrackPriority is where the kernel looks connections up: chains before that find none
+// (NF_IP_PRI_CONNTRACK).
 const conntrackPriority = -200
 
 // ctState compares a rule with what the kernel knows of the packet's connection.
@@ -34,7 +35,8 @@ func (h *hooked) ctState(c *chain, state nft.CTState) (bool, error) {
 // established reports whether both sides have sent.
 func (t *hostTrack) established() bool { return t.entry != nil && (t.reply || t.entry.answered) }
 
-// etherSrc compares a rule with the sender of the packet's frame. What the host sends itself came in no frame.
+// etherSrc compares a rule with the sender of the packet's frame. What the host sends itself came
+// in no frame.
 func (r *run) etherSrc(h hooked, m nft.EtherSrc) (bool, error) {
 	switch {
 	case h.in == "" || h.in == loopback:

@@ -83,7 +83,8 @@ func (n *node) hostLink(name string) *cluster.HostLink {
 	return nil
 }
 
-// carrying gives the link of the host to another network that has an address, its own or an egress address; empty when none has.
+// carrying gives the link of the host to another network that has an address, its own or an egress
+// address; empty when none has.
 func (n *node) carrying(a netip.Addr) string {
 	for k := range n.state.Host.Addresses {
 		if k.Prefix.Addr() == a && n.hostLink(k.Link) != nil {
@@ -131,12 +132,14 @@ func (n *node) mappedBridge(network string) (string, bool) {
 	return "", false
 }
 
-// pluggedInto gives the network of OVN's that a link of the host is on by a bridge of its own, or nil.
+// pluggedInto gives the network of OVN's that a link of the host is on by a bridge of its own, or
+// nil.
 func (n *node) pluggedInto(link string) *plainBridge {
 	return n.bridge.plain[n.state.Bridge.Ports[link].Bridge]
 }
 
-// internal reports whether an address is in one of the cluster's own networks, which no machine outside has.
+// internal reports whether an address is in one of the cluster's own networks, which no machine
+// outside has.
 func (w *Walker) internal(a netip.Addr) bool {
 	c := &w.world.Snapshot.Config
 	for _, s := range c.ClusterSubnets {
@@ -154,8 +157,8 @@ func (w *Walker) internal(a netip.Addr) bool {
 	return false
 }
 
-// owner returns the node that answers for an address on the external network: with an address of its host, or with an external address
-// of one of its gateway router's NAT rows.
+// owner returns the node that answers for an address on the external network: with an address of
+// its host, or with an external address of one of its gateway router's NAT rows.
 func (w *Walker) owner(a netip.Addr) (*node, error) {
 	if w.owners == nil {
 		w.owners = map[netip.Addr]string{}
@@ -190,8 +193,8 @@ func (w *Walker) owner(a netip.Addr) (*node, error) {
 	return w.node(name)
 }
 
-// byMAC returns the node that a network reaches at a MAC, and the node's link if that is one to another network
-// than the gateway bridge's.
+// byMAC returns the node that a network reaches at a MAC, and the node's link if that is one to
+// another network than the gateway bridge's.
 func (w *Walker) byMAC(m cluster.MAC) (n *node, link string, err error) {
 	if m == (cluster.MAC{}) {
 		return nil, "", nil
@@ -211,8 +214,8 @@ func (w *Walker) byMAC(m cluster.MAC) (n *node, link string, err error) {
 	return nil, "", nil
 }
 
-// resolve returns the MAC of a neighbour on the external network; ok is false if none answers. A machine
-// that is not ours answers with the zero address.
+// resolve returns the MAC of a neighbour on the external network; ok is false if none answers. A
+// machine that is not ours answers with the zero address.
 func (w *Walker) resolve(a netip.Addr) (m cluster.MAC, ok bool) {
 	if w.internal(a) || w.world.Silent[a] {
 		return m, false

@@ -7,8 +7,9 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// ExternalMAC is a node's MAC on the external network: that of its gateway bridge. A host that keeps the uplink
-// to itself has one that nothing here knows; an address of the node's own stands for it.
+// ExternalMAC is a node's MAC on the external network: that of its gateway bridge. A host that
+// keeps the uplink to itself has one that nothing here knows; an address of the node's own stands
+// for it.
 func ExternalMAC(n *cluster.Node) cluster.MAC {
 	if n.Gateway.Device == "" || len(n.Addresses) == 0 {
 		return n.Gateway.MAC
@@ -18,8 +19,8 @@ func ExternalMAC(n *cluster.Node) cluster.MAC {
 	return m
 }
 
-// outsideReceives carries a frame over a network between the nodes, and through the routers outside that may be on it. from
-// is the sender, nil for a machine outside.
+// outsideReceives carries a frame over a network between the nodes, and through the routers outside
+// that may be on it. from is the sender, nil for a machine outside.
 func (r *run) outsideReceives(from *node) (location, error) {
 	to, link, err := r.w.byMAC(r.p.EthDst)
 	if to == nil && err == nil && r.w.isRouter(r.p.EthDst) {
@@ -75,7 +76,9 @@ func (w *Walker) isRouter(mac cluster.MAC) bool {
 func (r *run) geneve(n *node, port flow.Port, t flow.Tunnel) (location, error) {
 	r.step(n, "geneve", fmt.Sprintf("tun_id=0x%x,tun_src=%s,tun_dst=%s,tun_metadata0=0x%x", t.Key, port.Local, t.Peer, t.Ports), n.owner,
 		"in a Geneve tunnel to "+t.Peer.String())
-	if n.userspace() && r.p.Mark != 0 { // ovs_router_lookup of its lib/ovs-router.c asks for a rule of that mark, of which there is none
+	// ovs_router_lookup of its lib/ovs-router.c asks for a rule of that mark, of which there is
+	// none
+	if n.userspace() && r.p.Mark != 0 {
 		return r.drop(fmt.Sprintf("Open vSwitch's userspace datapath has no route for a tunnel's packet with a mark: %d", r.p.Mark))
 	}
 	to, err := r.w.owner(t.Peer)

@@ -30,7 +30,8 @@ func (r *run) startPod(at Point, p *Packet) (location, error) {
 	return location{}, fmt.Errorf("%s is not on node %s", at, at.Node)
 }
 
-// podSends is the pod's own stack: its subnet is on the link, everything else goes to the node switch's router.
+// podSends is the pod's own stack: its subnet is on the link, everything else goes to the node
+// switch's router.
 func (r *run) podSends(n *node, name string) (location, error) {
 	pod := n.pods[name]
 	if slices.Contains(pod.IPs, r.p.Dst) {

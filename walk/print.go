@@ -8,9 +8,9 @@ import (
 	"hairpin/cluster"
 )
 
-// String tells the walk in the form of the documents: each step's place, rule, what it did and to whose order, the
-// packet where it changed, the conntrack entry made; then the reply's way, then the verdict. Equal Traces give equal
-// text.
+// String tells the walk in the form of the documents: each step's place, rule, what it did and to
+// whose order, the packet where it changed, the conntrack entry made; then the reply's way, then
+// the verdict. Equal Traces give equal text.
 func (t Trace) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "from %s: %s\n", t.From, t.Sent)

@@ -10,7 +10,8 @@ import (
 	"hairpin/datapath/redirect"
 )
 
-// redirect is an eBPF program at a link's ingress, before anything else of the host sees the frame. ok is false when it lets the packet pass.
+// redirect is an eBPF program at a link's ingress, before anything else of the host sees the frame.
+// ok is false when it lets the packet pass.
 func (r *run) redirect(n *node, link string) (to location, ok bool, err error) {
 	p, there := n.state.Redirect.Programs[link]
 	if !there {
@@ -49,7 +50,8 @@ func (r *run) redirect(n *node, link string) (to location, ok bool, err error) {
 	return to, false, fmt.Errorf("%s: not a program that is known", p)
 }
 
-// redirectReply sends an answer on as the host's routes say; one that has no way there is left to the host.
+// redirectReply sends an answer on as the host's routes say; one that has no way there is left to
+// the host.
 func (r *run) redirectReply(n *node, stage string, p redirect.Program) (to location, ok bool, err error) {
 	r.p.Mark = 0
 	if route, _ := n.kernel.lookup(&r.p, n.bridge.name); route == nil || n.kernel.isLocal(r.p.Dst) || !forwards(n, cluster.FamilyOf(r.p.Dst)) {

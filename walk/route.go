@@ -10,7 +10,8 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// routeLevel is all routes of a router with one length of prefix and one kind of match, for one family.
+// routeLevel is all routes of a router with one length of prefix and one kind of match, for one
+// family.
 type routeLevel struct {
 	family   cluster.Family
 	bits     int
@@ -19,7 +20,8 @@ type routeLevel struct {
 	routes   map[netip.Prefix]*routeGroup
 }
 
-// routeGroup is what a router knows about one prefix: static routes (several are ECMP), or a connected network.
+// routeGroup is what a router knows about one prefix: static routes (several are ECMP), or a
+// connected network.
 type routeGroup struct {
 	static    []*nb.Route
 	connected *routerPort

@@ -32,10 +32,12 @@ func (r *logicalRouter) prepare() {
 // gateway reports whether the whole router is on one chassis.
 func (r *logicalRouter) gateway() bool { return r.row.Options["chassis"] != "" }
 
-// forces reports whether load-balanced packets get the address of the port they leave by (lb_force_snat_ip=router_ip).
+// forces reports whether load-balanced packets get the address of the port they leave by
+// (lb_force_snat_ip=router_ip).
 func (r *logicalRouter) forces() bool { return r.row.Options["lb_force_snat_ip"] == "router_ip" }
 
-// tracks reports whether every packet that leaves goes through the router's DNAT zone (lr_out_undnat of a gateway router).
+// tracks reports whether every packet that leaves goes through the router's DNAT zone
+// (lr_out_undnat of a gateway router).
 func (r *logicalRouter) tracks() bool { return len(r.balancers) > 0 || len(r.nats) > 0 }
 
 func (r *logicalRouter) check(n *node) error {
@@ -120,7 +122,8 @@ func (r *run) leaveRouter(n *node, out *routerPort) (location, error) {
 	return location{switchReceives, n, out.peer.row.Name}, nil
 }
 
-// routerRefuses sends the refusal of a router's load balancer: from lr_out_snat on, with the flags of the refused packet.
+// routerRefuses sends the refusal of a router's load balancer: from lr_out_snat on, with the flags
+// of the refused packet.
 func (r *run) routerRefuses(n *node, name string) (location, error) {
 	out := n.ovn.routerPorts[name]
 	r.ctState = tracking{}
@@ -130,7 +133,8 @@ func (r *run) routerRefuses(n *node, name string) (location, error) {
 	return r.leaveRouter(n, out)
 }
 
-// admit is lr_in_admission and lr_in_ip_input: what a router does not take at all. It gives the reason.
+// admit is lr_in_admission and lr_in_ip_input: what a router does not take at all. It gives the
+// reason.
 func (r *run) admit(n *node, in *routerPort) string {
 	rt := in.router
 	if r.p.EthDst != in.row.MAC && !in.externalMAC(n, r.p.EthDst) {
@@ -150,8 +154,8 @@ func (r *run) admit(n *node, in *routerPort) string {
 	return ""
 }
 
-// translates reports whether an own address of the router is also a NAT or load balancer address, so that packets to it
-// go on until lr_in_arp_resolve.
+// translates reports whether an own address of the router is also a NAT or load balancer address,
+// so that packets to it go on until lr_in_arp_resolve.
 func (r *logicalRouter) translates(a netip.Addr) bool {
 	return r.forces() || r.externals[a] != nil || r.balancers.holds(a)
 }
@@ -201,7 +205,8 @@ func (r *run) routerBalances(n *node, in *routerPort) (routerFlags, error) {
 	return flags, err
 }
 
-// policy is lr_in_policy and lr_in_policy_ecmp: it may change where the packet goes. ok is false when it is dropped.
+// policy is lr_in_policy and lr_in_policy_ecmp: it may change where the packet goes. ok is false
+// when it is dropped.
 func (r *run) policy(n *node, rt *logicalRouter, in string, to routed) (routed, bool, error) {
 	var found *policy
 	m := matched{p: &r.p, in: in, out: to.out.row.Name}

@@ -47,7 +47,8 @@ type (
 	}
 )
 
-// rule returns a rule in the words of its tool. Texts are kept: rendering a row costs more than walking it.
+// rule returns a rule in the words of its tool. Texts are kept: rendering a row costs more than
+// walking it.
 func (w *Walker) rule(x any) string {
 	if s, ok := x.(string); ok {
 		return s

@@ -9,8 +9,8 @@ import (
 	"hairpin/cluster"
 )
 
-// secured is one entry of a port's port security: a MAC and the IP addresses allowed with it. With none,
-// any may; with none of a family, that family may not.
+// secured is one entry of a port's port security: a MAC and the IP addresses allowed with it. With
+// none, any may; with none of a family, that family may not.
 type secured struct {
 	mac cluster.MAC
 	ips []netip.Addr
@@ -45,8 +45,8 @@ func (p *switchPort) addSecurity() error {
 	return nil
 }
 
-// lets reports whether port security allows a MAC with an IP address: of what the port sends the source
-// (check_in_port_sec), of what it gets the destination (check_out_port_sec).
+// lets reports whether port security allows a MAC with an IP address: of what the port sends the
+// source (check_in_port_sec), of what it gets the destination (check_out_port_sec).
 func (p *switchPort) lets(mac cluster.MAC, ip netip.Addr) bool {
 	return len(p.security) == 0 || slices.ContainsFunc(p.security, func(s secured) bool {
 		return s.mac == mac && (len(s.ips) == 0 || slices.Contains(s.ips, ip) || ip == linkLocal(mac) && slices.ContainsFunc(s.ips, netip.Addr.Is6))

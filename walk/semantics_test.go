@@ -18,10 +18,11 @@ import (
 
 var soak = flag.Duration("soak", 0, "how long to ask about random clusters, beyond the short run")
 
-// What docs/user/services.md says, in every random cluster, from every source, at every address, for every endpoint:
-// the packet arrives where it must with the source that it must have, nobody else is reached, and the reply is
-// translated exactly in reverse. A cluster that fails is shrunk to the smallest one that does. With -soak it asks on
-// and on, on every core: a minute in `make test`, as long as told in `make soak`.
+// What docs/user/services.md says, in every random cluster, from every source, at every address,
+// for every endpoint: the packet arrives where it must with the source that it must have, nobody
+// else is reached, and the reply is translated exactly in reverse. A cluster that fails is shrunk
+// to the smallest one that does. With -soak it asks on and on, on every core: a minute in `make
+// test`, as long as told in `make soak`.
 func TestSemantics(t *testing.T) {
 	end := time.Now().Add(*soak)
 	var clusters, walks atomic.Int64
@@ -47,7 +48,8 @@ func TestSemantics(t *testing.T) {
 	}
 }
 
-// askEverything asks for each Frontend of a cluster from each source at each address, and counts the walks.
+// askEverything asks for each Frontend of a cluster from each source at each address, and counts
+// the walks.
 func askEverything(t *rapid.T, p planned) (walks int) {
 	w := walk.New(p.world)
 	for _, f := range p.world.Snapshot.Frontends {
@@ -61,7 +63,8 @@ func askEverything(t *rapid.T, p planned) (walks int) {
 	return walks
 }
 
-// question is a source that asks for a Frontend at one of its addresses, and what docs/user/services.md says about it.
+// question is a source that asks for a Frontend at one of its addresses, and what
+// docs/user/services.md says about it.
 type question struct {
 	p    planned
 	f    *cluster.Frontend
@@ -69,8 +72,8 @@ type question struct {
 	to   netip.AddrPort
 	src  netip.Addr  // of a client outside
 	mac  cluster.MAC // of the node that the client's packets are routed to
-	// at is the node that chooses an endpoint, client how it sees who asks: as its host, as a pod, or (a zero Point) as
-	// somebody outside, with address seen.
+	// at is the node that chooses an endpoint, client how it sees who asks: as its host, as a pod,
+	// or (a zero Point) as somebody outside, with address seen.
 	at     *cluster.Node
 	client walk.Point
 	seen   netip.Addr
@@ -135,8 +138,8 @@ func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 	return slices.DeleteFunc(list, func(q *question) bool { return p.unrouted(q) || p.unanswered(q) })
 }
 
-// unrouted is a host that asks for an address outside and has no default gateway: its kernel wants a route before nft sees the
-// packet.
+// unrouted is a host that asks for an address outside and has no default gateway: its kernel wants
+// a route before nft sees the packet.
 func (p planned) unrouted(q *question) bool {
 	if q.from.Node == "" || q.from.Pod != (cluster.Owner{}) || !slices.Contains(slices.Concat(q.f.ExternalIPs, q.f.LoadBalancerIPs), q.to.Addr()) {
 		return false
@@ -144,9 +147,10 @@ func (p planned) unrouted(q *question) bool {
 	return !slices.ContainsFunc(q.at.Gateway.NextHops, func(a netip.Addr) bool { return cluster.FamilyOf(a) == q.f.Family })
 }
 
-// unanswered is a client on a second network that asks a node in mode shared under policy Local, or a node with an uplink by the
-// redirect: the gateway router's answer to it, which has the client's own address, is on its way to the default gateway when the bridge
-// takes it to the host. A dead one stops it.
+// unanswered is a client on a second network that asks a node in mode shared under policy Local, or
+// a node with an uplink by the redirect: the gateway router's answer to it, which has the client's
+// own address, is on its way to the default gateway when the bridge takes it to the host. A dead
+// one stops it.
 func (p planned) unanswered(q *question) bool {
 	if len(p.world.Silent) == 0 || q.seen != secondClient(q.f.Family) || !q.external {
 		return false
@@ -189,8 +193,8 @@ func (p planned) second(q *question, n *cluster.Node) {
 	}
 }
 
-// remote makes a question about an address of node n one from outside, if it is: another node's packets come with that
-// node's address, those of its pods as well.
+// remote makes a question about an address of node n one from outside, if it is: another node's
+// packets come with that node's address, those of its pods as well.
 func (p planned) remote(q *question, n *cluster.Node) {
 	if q.from.Node == n.Name {
 		return
@@ -207,8 +211,8 @@ func (p planned) remote(q *question, n *cluster.Node) {
 	q.seen = q.src
 }
 
-// endpoints are those that may be chosen: by place first, then by readiness (13, 14, 16, 18). none tells that there is
-// none in the whole cluster.
+// endpoints are those that may be chosen: by place first, then by readiness (13, 14, 16, 18). none
+// tells that there is none in the whole cluster.
 func (q *question) endpoints() (list []cluster.Backend, none bool) {
 	all := usable(q.f.Backends, func(b cluster.Backend) bool { return q.near(b) })
 	if !q.local {
@@ -226,7 +230,8 @@ func usable(list []cluster.Backend, fits func(cluster.Backend) bool) []cluster.B
 	return slices.DeleteFunc(slices.Clone(list), func(b cluster.Backend) bool { return b.Ready || !b.Serving || !b.Terminating })
 }
 
-// near reads zone hints: they count if every ready endpoint has one and some are for the node's zone.
+// near reads zone hints: they count if every ready endpoint has one and some are for the node's
+// zone.
 func (q *question) near(b cluster.Backend) bool {
 	some := false
 	for _, x := range q.f.Backends {
@@ -332,8 +337,9 @@ func (q *question) onSecond(b cluster.Backend) bool {
 	return b.Node != q.at.Name && (prefix("10.10.10.0/24").Contains(b.Addr) || prefix("fd10::/64").Contains(b.Addr))
 }
 
-// far reports whether an endpoint is an address of another host that nothing leads to: of the second network, if the host's routes do not
-// count or do not know it, or one beyond a default gateway that is not there.
+// far reports whether an endpoint is an address of another host that nothing leads to: of the
+// second network, if the host's routes do not count or do not know it, or one beyond a default
+// gateway that is not there.
 func (q *question) far(b cluster.Backend) bool {
 	if n := q.p.world.Snapshot.Node(b.Node); n == q.at || !n.HasAddress(b.Addr) || slices.Contains(n.Addresses, b.Addr) {
 		return false
@@ -349,7 +355,8 @@ func (q *question) far(b cluster.Backend) bool {
 // one asks for one endpoint.
 func (q *question) one(t *rapid.T, w *walk.Walker, b cluster.Backend, may bool, list []cluster.Backend) {
 	endpoint := netip.AddrPortFrom(b.Addr, b.Port)
-	// Where the endpoint is the node's own address, its gateway router has the masquerade address instead.
+	// Where the endpoint is the node's own address, its gateway router has the masquerade address
+	// instead.
 	masquerade := addr("169.254.169.2")
 	if q.f.Family == cluster.IPv6 {
 		masquerade = addr("fd69::2")

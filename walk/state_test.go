@@ -13,7 +13,8 @@ func dropsIn(w World, priority int, matches ...nft.Match) {
 	chains["in"] = &nft.Chain{Name: "in", Type: "filter", Hook: "prerouting", Priority: priority, Rules: []nft.Rule{{Matches: matches, Do: nft.Drop{}}}}
 }
 
-// What the kernel knows of a connection: the first packet is new, the reply is of an established one.
+// What the kernel knows of a connection: the first packet is new, the reply is of an established
+// one.
 func TestConnectionState(t *testing.T) {
 	const behind, before = -150, -300 // what looks up connections
 	outside := tcp("172.18.0.3:8081")
@@ -50,7 +51,8 @@ func TestConnectionState(t *testing.T) {
 	}
 }
 
-// The sender's Ethernet address is known of nodes; that of a machine outside is none of theirs, and nobody knows which.
+// The sender's Ethernet address is known of nodes; that of a machine outside is none of theirs, and
+// nobody knows which.
 func TestEtherSource(t *testing.T) {
 	outside := tcp("172.18.0.3:8081")
 	outside.Src = addr("172.18.0.100")

@@ -9,8 +9,8 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// stateful reports whether packets of a port go through conntrack: on a switch with load balancers those of all ports but
-// routers' and localnet ones (ls_in_pre_lb, ls_out_pre_lb).
+// stateful reports whether packets of a port go through conntrack: on a switch with load balancers
+// those of all ports but routers' and localnet ones (ls_in_pre_lb, ls_out_pre_lb).
 func (p *switchPort) stateful() bool {
 	return len(p.sw.balancers) > 0 && p.row.Type != "router" && p.row.Type != "localnet"
 }
@@ -86,8 +86,8 @@ func (p *switchPort) check() error {
 	return err
 }
 
-// switchBalances is ls_in_pre_stateful to ls_in_hairpin: conntrack in the port's zone, load balancing of new
-// connections, and the hairpin of those whose endpoint is the sender.
+// switchBalances is ls_in_pre_stateful to ls_in_hairpin: conntrack in the port's zone, load
+// balancing of new connections, and the hairpin of those whose endpoint is the sender.
 func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) {
 	sw, z := in.sw, n.zone(in.row.Name)
 	r.unNAT(n, r.w.join(sw.row.Name, " ls_in_pre_stateful"), "ct_lb_mark", z, sw.row.Owner)
@@ -154,8 +154,8 @@ type acl struct {
 	match expression
 }
 
-// acl is ls_in_acl_after_lb_eval and ls_in_acl_after_lb_action: the first row that holds decides, except about replies, which
-// ls_in_acl_eval has allowed (priority 65532).
+// acl is ls_in_acl_after_lb_eval and ls_in_acl_after_lb_action: the first row that holds decides,
+// except about replies, which ls_in_acl_eval has allowed (priority 65532).
 func (r *run) acl(n *node, sw *logicalSwitch, in *switchPort) error {
 	if r.ctState.is(flow.CTRpl) {
 		return nil
@@ -185,7 +185,8 @@ func (r *run) acl(n *node, sw *logicalSwitch, in *switchPort) error {
 	return nil
 }
 
-// hairpin returns a packet to its own sender a source address that the sender does not have (ls_in_nat_hairpin).
+// hairpin returns a packet to its own sender a source address that the sender does not have
+// (ls_in_nat_hairpin).
 func (r *run) hairpin(n *node, in *switchPort, v *vip, asked netip.Addr, snat zone) error {
 	source, err := hairpinSource(v.lb, asked)
 	if err != nil {
@@ -216,7 +217,8 @@ func (r *run) hairpinAgain(n *node, in *switchPort, snat zone) (bool, error) {
 	return true, nil
 }
 
-// unNAT looks the packet up in a zone and translates it as its connection says. It is a step only if that changes it.
+// unNAT looks the packet up in a zone and translates it as its connection says. It is a step only
+// if that changes it.
 func (r *run) unNAT(n *node, stage string, rule any, z zone, why cluster.Owner) {
 	before := r.p
 	r.track(z, translation{nat: flow.NATUndo})

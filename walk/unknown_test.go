@@ -44,7 +44,8 @@ func changeFlow(t *testing.T, s datapath.State, begins string, change func(*flow
 	t.Fatalf("no flow begins with %s", begins)
 }
 
-// What walk does not know is an error that names it. Each case changes node n1, from whose host the packet starts.
+// What walk does not know is an error that names it. Each case changes node n1, from whose host the
+// packet starts.
 func TestUnknown(t *testing.T) {
 	for _, c := range []struct {
 		name, to, want string
@@ -175,8 +176,8 @@ func TestUnknownState(t *testing.T) {
 	}
 }
 
-// A packet that two routers send to each other for ever is an error, not a hang. (With IPv4 the gateway router would drop
-// it: it comes back with the address that the router gave to it.)
+// A packet that two routers send to each other for ever is an error, not a hang. (With IPv4 the
+// gateway router would drop it: it comes back with the address that the router gave to it.)
 func TestLoop(t *testing.T) {
 	w := byHand(1)
 	w.States["n1"].NB.Add(&nb.Route{Router: "ovn_cluster_router", Prefix: prefix("fd09::/64"), NextHop: addr("fd98::3")},

@@ -1,11 +1,12 @@
-// Package walk follows a packet through the States of one or more nodes and reports every step: the table, chain or
-// logical stage, the rule in the words of the real tool, what it did, the packet after it, and the object that
-// the rule belongs to.
+// Package walk follows a packet through the States of one or more nodes and reports every step: the
+// table, chain or logical stage, the rule in the words of the real tool, what it did, the packet
+// after it, and the object that the rule belongs to.
 //
-// There is one interpreter per system: OpenFlow on the gateway bridge (flow.go), OVN's logical switches and routers
-// (switch.go, router.go), nft (nft.go), the kernel's routing (host.go) and conntrack, which all of them share
-// (conntrack.go). Each does what the real one does with a first packet, drops included. What it does not know is an
-// error, never a guess. The semantics of OVN are those of 25.03, read off ovn-sbctl lflow-list and conntrack dumps.
+// There is one interpreter per system: OpenFlow on the gateway bridge (flow.go), OVN's logical
+// switches and routers (switch.go, router.go), nft (nft.go), the kernel's routing (host.go) and
+// conntrack, which all of them share (conntrack.go). Each does what the real one does with a first
+// packet, drops included. What it does not know is an error, never a guess. The semantics of OVN
+// are those of 25.03, read off ovn-sbctl lflow-list and conntrack dumps.
 package walk
 
 import (
@@ -16,19 +17,22 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// World is the nodes: name to wanted, or read-back, State. What is needed of the cluster beyond the States
-// (which address is a pod's, which a host's, how the bridge connects to the external network) comes from the Snapshot.
+// World is the nodes: name to wanted, or read-back, State. What is needed of the cluster beyond the
+// States (which address is a pod's, which a host's, how the bridge connects to the external
+// network) comes from the Snapshot.
 type World struct {
 	Snapshot *cluster.Snapshot
 	States   map[string]datapath.State
-	// Lookup gives States that are not in the map, when a packet comes to their nodes; nil: there are no others. A big
-	// cluster has more of them than fit into memory, and a packet meets few.
+	// Lookup gives States that are not in the map, when a packet comes to their nodes; nil: there
+	// are no others. A big cluster has more of them than fit into memory, and a packet meets few.
 	Lookup func(node string) (datapath.State, bool)
-	// Silent are addresses on the external network that do not answer, such as a default gateway that is down.
+	// Silent are addresses on the external network that do not answer, such as a default gateway
+	// that is down.
 	Silent map[netip.Addr]bool
 }
 
-// Point is where a packet starts or ends: in a host (Node), in a pod (Node and Pod), or outside (neither).
+// Point is where a packet starts or ends: in a host (Node), in a pod (Node and Pod), or outside
+// (neither).
 type Point struct {
 	Node string
 	Pod  cluster.Owner
@@ -52,11 +56,13 @@ type Step struct {
 	Did   string // in a few words
 	Why   cluster.Owner
 	After Packet
-	// Entry is the conntrack entry that the step made, empty if none, as conntrack(8) prints it without its volatile
-	// fields: "tcp src=… dst=… sport=… dport=… src=… dst=… sport=… dport=… mark=2 zone=64001". Zone 0 is not written.
-	// The numbers of OVN's own zones are ovn-controller's choice, so they are named: GR_node-a_dnat, default_web-1.
+	// Entry is the conntrack entry that the step made, empty if none, as conntrack(8) prints it
+	// without its volatile fields: "tcp src=… dst=… sport=… dport=… src=… dst=… sport=… dport=…
+	// mark=2 zone=64001". Zone 0 is not written. The numbers of OVN's own zones are
+	// ovn-controller's choice, so they are named: GR_node-a_dnat, default_web-1.
 	Entry string
-	// Choices are the endpoints or next hops of which the step took one; nil when there was nothing to choose.
+	// Choices are the endpoints or next hops of which the step took one; nil when there was nothing
+	// to choose.
 	Choices []netip.AddrPort
 }
 
@@ -71,8 +77,8 @@ type Trace struct {
 	Costs                      Costs
 }
 
-// Visit is the packet's way through one bridge of Open vSwitch, OVN's or another: what ofproto/trace and
-// ovn-trace show of it.
+// Visit is the packet's way through one bridge of Open vSwitch, OVN's or another: what
+// ofproto/trace and ovn-trace show of it.
 type Visit struct {
 	Node   string
 	OVN    bool
@@ -101,8 +107,8 @@ type Verdict struct {
 	At        Point
 	Seen      Packet // as the receiver sees it
 	Reason    string // a sentence
-	// Answered tells that the reply reached the sender, from the address and port that it had asked. Of a rejected
-	// packet the reply is the refusal.
+	// Answered tells that the reply reached the sender, from the address and port that it had
+	// asked. Of a rejected packet the reply is the refusal.
 	Answered bool
 	Answer   Packet // the reply as it arrived
 	// AnswerReason is a sentence about the reply, empty when there was none to follow.

@@ -11,14 +11,15 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// clientPort is the source port of a packet that names none: the first of Linux' ip_local_port_range.
+// clientPort is the source port of a packet that names none: the first of Linux'
+// ip_local_port_range.
 const clientPort = 32768
 
 // maxSteps is how many steps one way may have; the longest of the documents has about 40.
 const maxSteps = 300
 
-// Walker walks packets through one World. It keeps what it has worked out of the States from walk to walk, which must
-// therefore not change. It is not safe for concurrent use.
+// Walker walks packets through one World. It keeps what it has worked out of the States from walk
+// to walk, which must therefore not change. It is not safe for concurrent use.
 type Walker struct {
 	world  World
 	nodes  map[string]*node
@@ -35,13 +36,14 @@ func New(w World) *Walker {
 	return &Walker{world: w, nodes: map[string]*node{}, texts: map[any]string{}, joined: map[[2]string]string{}}
 }
 
-// Walk follows a packet from where it starts to where it ends, then the reply back. A missing source address is the one
-// that the sender would choose, a missing source port is 32768.
+// Walk follows a packet from where it starts to where it ends, then the reply back. A missing
+// source address is the one that the sender would choose, a missing source port is 32768.
 //
-// Where a load balancer or an equal-cost route has several ways, the first of prefer that is among them is taken, else
-// the first of all: a next hop is given with port 0.
+// Where a load balancer or an equal-cost route has several ways, the first of prefer that is among
+// them is taken, else the first of all: a next hop is given with port 0.
 //
-// An error means that the packet met what walk does not know, or went in circles; the Trace then tells how far it came.
+// An error means that the packet met what walk does not know, or went in circles; the Trace then
+// tells how far it came.
 func (w *Walker) Walk(at Point, p Packet, prefer ...netip.AddrPort) (Trace, error) {
 	return (&run{w: w, prefer: prefer}).walk(at, p)
 }
@@ -55,7 +57,8 @@ type run struct {
 	p       Packet
 	ctState tracking    // of this packet, in Open vSwitch
 	tunnel  flow.Tunnel // that this packet comes by
-	// recirculations counts how often the packet was looked up again since it entered the node's Open vSwitch.
+	// recirculations counts how often the packet was looked up again since it entered the node's
+	// Open vSwitch.
 	recirculations int
 	cost           Cost    // of this packet, up to now
 	sent           *Packet // as the sending host sent it, its source address chosen
@@ -94,24 +97,27 @@ type refusal struct {
 	from   location
 	packet Packet
 	flags  routerFlags // of the router that refuses
-	track  *hostTrack  // of the packet that nft refuses: as it translates that, it translates the refusal back (nf_ct_attach)
+	// of the packet that nft refuses: as it translates that, it translates the refusal back
+	// (nf_ct_attach)
+	track *hostTrack
 }
 
 // place is a kind of location.
 type place uint8
 
 const (
-	hostSends       place = iota + 1 // a process of the host sends
-	hostReceives                     // a frame comes in by a link; port: the link
-	bridgeReceives                   // port: of the gateway bridge
-	plainReceives                    // port: the patch port of a bridge without flows of ours, or a link of the host on it
-	switchReceives                   // port: of a logical switch
-	tunnelReceives                   // what comes by a tunnel; port: of a bridge of ours
-	switchOutput                     // out of a port of a logical switch, all pipelines done
-	routerReceives                   // port: of a logical router
-	routerRefuses                    // egress pipeline of a logical router from lr_out_snat on; port: where to
-	outsideReceives                  // the external network; node: the sender, nil: a machine outside
-	podSends                         // port: the pod's logical port
+	hostSends      place = iota + 1 // a process of the host sends
+	hostReceives                    // a frame comes in by a link; port: the link
+	bridgeReceives                  // port: of the gateway bridge
+	// port: the patch port of a bridge without flows of ours, or a link of the host on it
+	plainReceives
+	switchReceives  // port: of a logical switch
+	tunnelReceives  // what comes by a tunnel; port: of a bridge of ours
+	switchOutput    // out of a port of a logical switch, all pipelines done
+	routerReceives  // port: of a logical router
+	routerRefuses   // egress pipeline of a logical router from lr_out_snat on; port: where to
+	outsideReceives // the external network; node: the sender, nil: a machine outside
+	podSends        // port: the pod's logical port
 )
 
 // inOVS reports whether a packet there is still in the datapath that it came through.

@@ -59,7 +59,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestCollectInABurst: while changes come without a pause, Snapshots are far fewer, and the last has all of them.
+// TestCollectInABurst: while changes come without a pause, Snapshots are far fewer, and the last
+// has all of them.
 func TestCollectInABurst(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -106,7 +107,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestPace: one change is a Snapshot at once, and so are the first few of a burst. Then they come moments apart, the last change among them.
+// TestPace: one change is a Snapshot at once, and so are the first few of a burst. Then they come
+// moments apart, the last change among them.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

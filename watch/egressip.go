@@ -22,11 +22,12 @@ import (
 	"hairpin/kubeapi"
 )
 
-// absentRetry is how long to wait before looking again for a resource that the server does not have.
+// absentRetry is how long to wait before looking again for a resource that the server does not
+// have.
 const absentRetry = 10 * time.Second
 
-// ours is a resource of k8s.ovn.org. The client knows Kubernetes' own types only, so their JSON is read here. A server without the
-// resource has no objects.
+// ours is a resource of k8s.ovn.org. The client knows Kubernetes' own types only, so their JSON is
+// read here. A server without the resource has no objects.
 type ours struct {
 	name     string
 	object   func() runtime.Object
@@ -133,8 +134,9 @@ func emptyWatch(ctx context.Context) apiwatch.Interface {
 	return w
 }
 
-// needsOtherPods reports whether Pods of other nodes matter: to a node that carries an egress address or may have to in a
-// moment, because it translates their packets, and to the controller when two EgressIPs could select the same.
+// needsOtherPods reports whether Pods of other nodes matter: to a node that carries an egress
+// address or may have to in a moment, because it translates their packets, and to the controller
+// when two EgressIPs could select the same.
 func needsOtherPods(s *cluster.Snapshot, node string) bool {
 	if node == "" {
 		return len(s.EgressIPs) > 1
@@ -147,8 +149,9 @@ func needsOtherPods(s *cluster.Snapshot, node string) bool {
 	})
 }
 
-// otherPods selects the Pods that other nodes have. Those without a node are left out: one that gets this node later
-// would vanish from here at the moment when the watch of this node's own Pods reports it.
+// otherPods selects the Pods that other nodes have. Those without a node are left out: one that
+// gets this node later would vanish from here at the moment when the watch of this node's own Pods
+// reports it.
 func otherPods(node string) fields.Selector {
 	scheduled := fields.OneTermNotEqualSelector(nodeName, "")
 	if node == "" {

@@ -65,8 +65,8 @@ func (a *asks) want(t *testing.T, what string, want ...string) {
 	}
 }
 
-// testEgress: a server without the resource has no EgressIPs; with it, they come and go; Pods of other nodes are asked for and come while
-// this node has an egress address.
+// testEgress: a server without the resource has no EgressIPs; with it, they come and go; Pods of
+// other nodes are asked for and come while this node has an egress address.
 func testEgress(t *testing.T, a *api) {
 	client := a.client(t)
 	agent := &asks{pods: map[string]bool{}}
@@ -117,8 +117,8 @@ func testEgress(t *testing.T, a *api) {
 	from.egress(t, "deleted again", here)
 }
 
-// testBeforePods: while the Pods that EgressIPs need cannot be read, the controller hears of all else, and that Pods are missing. An agent hears nothing.
-// testEgress has installed the resource.
+// testBeforePods: while the Pods that EgressIPs need cannot be read, the controller hears of all
+// else, and that Pods are missing. An agent hears nothing. testEgress has installed the resource.
 func testBeforePods(t *testing.T, a *api) {
 	admin := a.client(t)
 	pod := decode("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {nodeName: node-b, containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.2.3}]}\n")
@@ -142,7 +142,8 @@ func testBeforePods(t *testing.T, a *api) {
 	ofAgent, agent := held("node-a", "spec.nodeName!=,spec.nodeName!=node-a")
 	const all = "e[10.0.0.9][{10.0.0.9 node-a}] f[10.0.0.9][] "
 	controller.egress(t, "before Pods", all+"and Pods that are not read yet")
-	kube{admin}.change(t, step{set: "apiVersion: v1\nkind: Node\nmetadata: {name: late}\nspec: {podCIDR: 10.244.9.0/24, podCIDRs: [10.244.9.0/24]}\n"}) // else a controller gives it one, which no second try may take
+	// else a controller gives it one, which no second try may take
+	kube{admin}.change(t, step{set: "apiVersion: v1\nkind: Node\nmetadata: {name: late}\nspec: {podCIDR: 10.244.9.0/24, podCIDRs: [10.244.9.0/24]}\n"})
 	for limit := time.After(30 * time.Second); controller.last.Node("late") == nil; {
 		select {
 		case controller.last = <-controller.from:

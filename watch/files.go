@@ -16,11 +16,12 @@ import (
 	"hairpin/cluster"
 )
 
-// quietTime is how long a changed directory must be quiet before it is read: an editor or `cp` writes in several steps.
+// quietTime is how long a changed directory must be quiet before it is read: an editor or `cp`
+// writes in several steps.
 const quietTime = 20 * time.Millisecond
 
-// ReadFiles reads all manifests (*.yaml, *.yml, *.json) of a folder once. A document that cannot be read becomes a
-// Problem of the Snapshot; only a folder that cannot be read is an error.
+// ReadFiles reads all manifests (*.yaml, *.yml, *.json) of a folder once. A document that cannot be
+// read becomes a Problem of the Snapshot; only a folder that cannot be read is an error.
 func ReadFiles(dir string, config cluster.Config) (*cluster.Snapshot, error) {
 	f := newFolder(dir, config)
 	if err := f.read(); err != nil {
@@ -36,8 +37,9 @@ func ParseManifests(text []byte, config cluster.Config) *cluster.Snapshot {
 	return f.snapshot()
 }
 
-// Files reads the folder now and whenever it changes, until ctx ends. Put a file there by renaming it: one that is
-// written slowly may be read half. A folder that was deleted keeps its objects, and has a Problem, until there is another.
+// Files reads the folder now and whenever it changes, until ctx ends. Put a file there by renaming
+// it: one that is written slowly may be read half. A folder that was deleted keeps its objects, and
+// has a Problem, until there is another.
 func Files(ctx context.Context, dir string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
 	w, err := watchFolder(dir)
 	if err != nil {
@@ -53,7 +55,8 @@ func Files(ctx context.Context, dir string, config cluster.Config) (<-chan *clus
 	return out, nil
 }
 
-// folderCheck is how often the watched folder is compared with the one of that name: a mount over a folder is no event.
+// folderCheck is how often the watched folder is compared with the one of that name: a mount over a
+// folder is no event.
 const folderCheck = time.Second
 
 // folderWatch reports changes of a folder.

@@ -23,8 +23,8 @@ func problems(s *cluster.Snapshot) string {
 
 const goodService = `{apiVersion: v1, kind: Service, metadata: {name: good}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}`
 
-// TestManifests: what is no object, or only half of one, is told with the place where it stands; a good one in the same
-// file serves.
+// TestManifests: what is no object, or only half of one, is told with the place where it stands; a
+// good one in the same file serves.
 func TestManifests(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"nothing", "", ""},
@@ -88,8 +88,9 @@ func TestReadFiles(t *testing.T) {
 	}
 }
 
-// TestFilesFollow: a file that goes takes its objects along, and the second of two manifests of an object is used then;
-// what did not change is the same pointer, and no Snapshot comes when nothing changed.
+// TestFilesFollow: a file that goes takes its objects along, and the second of two manifests of an
+// object is used then; what did not change is the same pointer, and no Snapshot comes when nothing
+// changed.
 func TestFilesFollow(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) {
@@ -131,8 +132,8 @@ func TestFilesFollow(t *testing.T) {
 	})
 }
 
-// TestFilesFollowAnotherFolder: a folder that is deleted and made again, or replaced, is followed as before. While there is none, the
-// objects stay, and a Problem says so.
+// TestFilesFollowAnotherFolder: a folder that is deleted and made again, or replaced, is followed
+// as before. While there is none, the objects stay, and a Problem says so.
 func TestFilesFollowAnotherFolder(t *testing.T) {
 	root := t.TempDir()
 	dir, next := filepath.Join(root, "manifests"), filepath.Join(root, "next")

@@ -24,19 +24,20 @@ import (
 	"hairpin/kubeapi"
 )
 
-// Pauses between attempts to reach the API server again. Shorter than client-go's own (30 to 60 s): a node that lags behind
-// sends packets to removed endpoints.
+// Pauses between attempts to reach the API server again. Shorter than client-go's own (30 to 60 s):
+// a node that lags behind sends packets to removed endpoints.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
-// othersStay is for how long Pods of other nodes are read when the status no longer needs them: a node from which an address
-// moves translates for some seconds more.
+// othersStay is for how long Pods of other nodes are read when the status no longer needs them: a
+// node from which an address moves translates for some seconds more.
 const othersStay = 10 * time.Second
 
-// In a burst there is a pause between Snapshots, after the first few: what follows each costs about the same for one change as for ten. Each pause
-// without a Snapshot lets one more follow without a pause later, firstFew at most.
+// In a burst there is a pause between Snapshots, after the first few: what follows each costs about
+// the same for one change as for ten. Each pause without a Snapshot lets one more follow without a
+// pause later, firstFew at most.
 const (
 	firstFew   = 10
 	burstPause = 100 * time.Millisecond
@@ -45,14 +46,17 @@ const (
 // backlog is how many changes can wait while a Snapshot is made, before the watches block.
 const backlog = 256
 
-// Kube yields the newest Snapshot of what the API server has, until ctx ends: Nodes, Services, EndpointSlices, Namespaces,
-// EgressIPs, EgressServices, ServiceCIDRs and the Pods of the named node. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read
-// while EgressIPs need them (egressip.go).
+// Kube yields the newest Snapshot of what the API server has, until ctx ends: Nodes, Services,
+// EndpointSlices, Namespaces, EgressIPs, EgressServices, ServiceCIDRs and the Pods of the named
+// node. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read while
+// EgressIPs need them (egressip.go).
 //
-// The first Snapshot comes when everything has been read; without a node, when everything but Pods has: until they are, Snapshots say PodsUnread.
-// Later ones come as soon as something changed; in a burst, after the first few, they come at most every burstPause, and take up at most a quarter of
-// the time. While the API server is down, the last one stays the newest; a reconnect reads what was missed, deletions included. The logger in ctx
-// (klog.NewContext) gets one line when it goes down and one when it is back.
+// The first Snapshot comes when everything has been read; without a node, when everything but Pods
+// has: until they are, Snapshots say PodsUnread. Later ones come as soon as something changed; in a
+// burst, after the first few, they come at most every burstPause, and take up at most a quarter of
+// the time. While the API server is down, the last one stays the newest; a reconnect reads what was
+// missed, deletions included. The logger in ctx (klog.NewContext) gets one line when it goes down
+// and one when it is back.
 func Kube(ctx context.Context, client *kubeapi.Client, node string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
 	if client == nil {
 		return nil, errors.New("watch the Kubernetes API: no client")
@@ -105,8 +109,9 @@ type kube struct {
 	out     feed
 	store   *cluster.Store
 	reach   reachability
-	// others makes another source, for as long as Snapshots need it. Until that source is complete there is no Snapshot, because readers must not
-	// act on half of it; or, if early, Snapshots say that.
+	// others makes another source, for as long as Snapshots need it. Until that source is complete
+	// there is no Snapshot, because readers must not act on half of it; or, if early, Snapshots say
+	// that.
 	needs  func(*cluster.Snapshot) bool
 	others func() *source
 	early  bool
@@ -188,7 +193,8 @@ func (k *kube) collect(ctx context.Context, sources int) {
 	}
 }
 
-// review begins the other source if the Snapshot needs it. It ends one that has not been needed for a while.
+// review begins the other source if the Snapshot needs it. It ends one that has not been needed for
+// a while.
 func (k *kube) review(ctx context.Context, s *cluster.Snapshot, now time.Time) {
 	if k.needs != nil && k.needs(s) {
 		k.unneeded = time.Time{}
@@ -211,7 +217,8 @@ func (k *kube) review(ctx context.Context, s *cluster.Snapshot, now time.Time) {
 	}
 }
 
-// serviceCIDRs returns the source of ServiceCIDRs. A server without the resource (before Kubernetes 1.33) has none.
+// serviceCIDRs returns the source of ServiceCIDRs. A server without the resource (before Kubernetes
+// 1.33) has none.
 func (k *kube) serviceCIDRs(ctx context.Context, client rest.Interface) *source {
 	const resource = "servicecidrs"
 	return k.source(ctx, &resourceClient{
@@ -220,8 +227,9 @@ func (k *kube) serviceCIDRs(ctx context.Context, client rest.Interface) *source 
 	}, named[networkingv1.ServiceCIDR])
 }
 
-// source feeds the changes of one reflector into kube. It keeps no objects, only their names: the Store has parsed all it
-// needs, and of an object that vanished during a gap, it needs only the name.
+// source feeds the changes of one reflector into kube. It keeps no objects, only their names: the
+// Store has parsed all it needs, and of an object that vanished during a gap, it needs only the
+// name.
 type source struct {
 	ctx       context.Context
 	changes   chan<- change
@@ -278,7 +286,8 @@ func (s *source) Delete(o any) error {
 	return s.send(change{gone: []any{o}})
 }
 
-// Replace takes all objects: at the start, and when a gap of the watch could not be closed otherwise.
+// Replace takes all objects: at the start, and when a gap of the watch could not be closed
+// otherwise.
 func (s *source) Replace(all []any, _ string) error {
 	before := s.known
 	s.known = make(map[types.NamespacedName]bool, len(all))

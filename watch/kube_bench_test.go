@@ -78,8 +78,8 @@ func peak() int {
 	return kib >> 10
 }
 
-// BenchmarkKube: from an API write to the Snapshot that has it, beside a bare watch of the same object; and what it takes
-// to start, with Services of two endpoints each.
+// BenchmarkKube: from an API write to the Snapshot that has it, beside a bare watch of the same
+// object; and what it takes to start, with Services of two endpoints each.
 func BenchmarkKube(b *testing.B) {
 	a := startAPI(b)
 	client := a.client(b)

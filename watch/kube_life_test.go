@@ -172,7 +172,8 @@ spec: {nodeName: node-b, containers: [{name: c, image: c}]}
 status: {phase: Running, podIP: 10.244.8.5, podIPs: [{ip: 10.244.8.5}]}
 `
 
-// testPods: only those of the own node, and none without a node. One that is bound later comes then.
+// testPods: only those of the own node, and none without a node. One that is bound later comes
+// then.
 func testPods(t *testing.T, a *api) {
 	admin := kube{a.client(t)}
 	admin.change(t, step{set: podManifests})
@@ -233,8 +234,9 @@ func testAway(t *testing.T, a *api, restart bool) {
 	}
 }
 
-// testManyAway restarts an API server that has more Services than a page of a list. Its watches begin at what it found then, so that of before
-// cannot go on: everything is listed, and that is what there is now.
+// testManyAway restarts an API server that has more Services than a page of a list. Its watches
+// begin at what it found then, so that of before cannot go on: everything is listed, and that is
+// what there is now.
 func testManyAway(t *testing.T, a *api) {
 	const many = 501 // a page has 500
 	fill(t, a.client(t), 0, many)

@@ -91,8 +91,8 @@ type statusWriter[T any] interface {
 	UpdateStatus(ctx context.Context, obj T, o metav1.UpdateOptions) (T, error)
 }
 
-// apply creates or changes an object, and then its status, as two clients would. Controllers write to Nodes as well, so
-// it tries again after a conflict.
+// apply creates or changes an object, and then its status, as two clients would. Controllers write
+// to Nodes as well, so it tries again after a conflict.
 func (k kube) apply(t *testing.T, object kubeObject) error {
 	return retry.RetryOnConflict(wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond}, func() error { return k.applyOnce(t, object.DeepCopyObject().(kubeObject)) })
 }

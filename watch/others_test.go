@@ -14,7 +14,8 @@ import (
 	"hairpin/kubeapi"
 )
 
-// TestEndedSourceIsFreed: a source of other nodes' Pods that is no longer needed is released, with the names of all Pods that it knew.
+// TestEndedSourceIsFreed: a source of other nodes' Pods that is no longer needed is released, with
+// the names of all Pods that it knew.
 func TestEndedSourceIsFreed(t *testing.T) {
 	client, err := kubeapi.New(&rest.Config{Host: "127.0.0.1:1"}) // nothing listens there
 	if err != nil {

@@ -23,8 +23,8 @@ type reachability struct {
 	fails map[string]bool
 }
 
-// record records an answer of the server. A watch that cannot resume, and a call that was cancelled here,
-// say nothing about the server.
+// record records an answer of the server. A watch that cannot resume, and a call that was cancelled
+// here, say nothing about the server.
 func (r *reachability) record(ctx context.Context, resource string, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
@@ -60,12 +60,13 @@ type resourceClient struct {
 // ListWithContext reads a page of all objects and drops their unneeded parts.
 func (a *resourceClient) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if options.ResourceVersion == "0" {
-		// "Whatever the server has cached" may be older than what this node has seen before: a restart must not take
-		// changes back.
+		// "Whatever the server has cached" may be older than what this node has seen before: a
+		// restart must not take changes back.
 		options.ResourceVersion = ""
 	}
 	if options.ResourceVersion != "" && options.Limit > 0 {
-		// In pages, a server would list what there was at exactly that version, and a watch that is too old for it stays so.
+		// In pages, a server would list what there was at exactly that version, and a watch that is
+		// too old for it stays so.
 		options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	}
 	list, err := a.ListWatch.ListWithContext(ctx, options)
@@ -79,8 +80,9 @@ func (a *resourceClient) ListWithContext(ctx context.Context, options metav1.Lis
 	return list, err
 }
 
-// IsWatchListSemanticsUnSupported makes the reflector list before it watches. A watch that begins with everything
-// takes two to three times as long for many small objects, and no less memory than a list in pages.
+// IsWatchListSemanticsUnSupported makes the reflector list before it watches. A watch that begins
+// with everything takes two to three times as long for many small objects, and no less memory than
+// a list in pages.
 func (a *resourceClient) IsWatchListSemanticsUnSupported() bool { return true }
 
 // WatchWithContext reads changes.
@@ -96,7 +98,8 @@ func (a *resourceClient) WatchWithContext(ctx context.Context, options metav1.Li
 	return w, err
 }
 
-// trim drops the large parts that the Store does not read, so that they need no memory until the last page has come.
+// trim drops the large parts that the Store does not read, so that they need no memory until the
+// last page has come.
 func trim(o runtime.Object) error {
 	if m, ok := o.(metav1.Object); ok {
 		m.SetManagedFields(nil)

@@ -27,7 +27,8 @@ import (
 //	-- want --     the Snapshot as text; a step ends here
 //	-- want of files -- the same, where the folder also has what the API refused
 //
-// Both sources are to give this text, and the same Snapshot as one that sees the objects for the first time.
+// Both sources are to give this text, and the same Snapshot as one that sees the objects for the
+// first time.
 type step struct {
 	set, refused, delete string
 	want, wantFiles      string
@@ -74,8 +75,8 @@ func scenarios(t *testing.T) map[string][]step {
 type source interface {
 	// change makes the step happen.
 	change(t *testing.T, s step)
-	// want gives what the source must come to. all are the manifests of now by owner, refused those of them that
-	// the API refuses.
+	// want gives what the source must come to. all are the manifests of now by owner, refused those
+	// of them that the API refuses.
 	want(s step, all, refused map[string]string) (text string, manifests map[string]string)
 }
 
@@ -113,7 +114,8 @@ type newest struct {
 	last *cluster.Snapshot
 }
 
-// waitFor waits for a Snapshot of this text, which then must equal that of a first look at the manifests.
+// waitFor waits for a Snapshot of this text, which then must equal that of a first look at the
+// manifests.
 func (n *newest) waitFor(t *testing.T, what, text string, manifests map[string]string) {
 	t.Helper()
 	fresh := watch.ParseManifests([]byte(strings.Join(slices.Sorted(maps.Values(manifests)), "\n---\n")), cluster.DefaultConfig())
@@ -139,8 +141,9 @@ func (n *newest) waitFor(t *testing.T, what, text string, manifests map[string]s
 	}
 }
 
-// plain is a Snapshot without what only the API server knows: its own Service, its Namespaces, the UIDs and times of objects; and without
-// Starting: of a Pod whose addresses are refused, the server has one without any.
+// plain is a Snapshot without what only the API server knows: its own Service, its Namespaces, the
+// UIDs and times of objects; and without Starting: of a Pod whose addresses are refused, the server
+// has one without any.
 func plain(s *cluster.Snapshot) *cluster.Snapshot {
 	out := *s
 	out.Frontends = slices.DeleteFunc(slices.Clone(s.Frontends), func(f *cluster.Frontend) bool { return f.Owner.Name == "kubernetes" })

@@ -1,6 +1,6 @@
-// Package watch yields the newest cluster.Snapshot, from the Kubernetes API (Kube) or from a directory of manifests
-// (Files). Both feed the same cluster.Store, so a manifest and the object that the API server makes of it give the
-// same facts.
+// Package watch yields the newest cluster.Snapshot, from the Kubernetes API (Kube) or from a
+// directory of manifests (Files). Both feed the same cluster.Store, so a manifest and the object
+// that the API server makes of it give the same facts.
 package watch
 
 import "hairpin/cluster"

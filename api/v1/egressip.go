@@ -1,6 +1,6 @@
-// Package v1 holds the types of the API group k8s.ovn.org in version v1. They match OVN-Kubernetes, so manifests, clients and
-// status of one work with the other. The resource definition is charts/hairpin/crds/egressips.yaml and egressservices.yaml; a test keeps them
-// in step.
+// Package v1 holds the types of the API group k8s.ovn.org in version v1. They match OVN-Kubernetes,
+// so manifests, clients and status of one work with the other. The resource definition is
+// charts/hairpin/crds/egressips.yaml and egressservices.yaml; a test keeps them in step.
 package v1
 
 import (
@@ -27,16 +27,18 @@ type EgressIP struct {
 
 // EgressIPSpec is what the administrator wants.
 type EgressIPSpec struct {
-	// EgressIPs are the addresses, of either family. With several of one family, connections are spread over them.
+	// EgressIPs are the addresses, of either family. With several of one family, connections are
+	// spread over them.
 	EgressIPs []string `json:"egressIPs"`
-	// NamespaceSelector picks namespaces by their labels; the empty one picks all. It must be there.
+	// NamespaceSelector picks namespaces by their labels; the empty one picks all. It must be
+	// there.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector"`
 	// PodSelector picks pods in these namespaces by their labels; the empty one picks all.
 	PodSelector metav1.LabelSelector `json:"podSelector,omitempty"`
 }
 
-// EgressIPStatus is what is so: which node has which address. Addresses of the spec that are not in Items have no node, and
-// a condition of type EgressIPAssigned says why.
+// EgressIPStatus is what is so: which node has which address. Addresses of the spec that are not in
+// Items have no node, and a condition of type EgressIPAssigned says why.
 type EgressIPStatus struct {
 	Items      []EgressIPStatusItem `json:"items"`
 	Conditions []metav1.Condition   `json:"conditions,omitempty"`

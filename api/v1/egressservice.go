@@ -8,8 +8,9 @@ import (
 // ServiceResource is the name of EgressServices in the API's paths.
 const ServiceResource = "egressservices"
 
-// EgressService gives the endpoints of the Service of the same name and namespace, which must have a load balancer, the source address of
-// that for what leaves the cluster. The resource definition is charts/hairpin/crds/egressservices.yaml.
+// EgressService gives the endpoints of the Service of the same name and namespace, which must have
+// a load balancer, the source address of that for what leaves the cluster. The resource definition
+// is charts/hairpin/crds/egressservices.yaml.
 type EgressService struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -30,14 +31,16 @@ const HostAll = "ALL"
 // EgressServiceSpec is what the owner of the Service wants.
 type EgressServiceSpec struct {
 	SourceIPBy string `json:"sourceIPBy,omitempty"`
-	// NodeSelector picks the nodes of which one may be the host, by their labels; the empty one picks all.
+	// NodeSelector picks the nodes of which one may be the host, by their labels; the empty one
+	// picks all.
 	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// Network is the VRF, by name, or the route table, by number, of the host by which the packets leave; empty: none.
+	// Network is the VRF, by name, or the route table, by number, of the host by which the packets
+	// leave; empty: none.
 	Network string `json:"network,omitempty"`
 }
 
-// EgressServiceStatus is what is so: Host is the node by which the pods leave, HostAll if each pod leaves by its own node, and empty
-// while there is none.
+// EgressServiceStatus is what is so: Host is the node by which the pods leave, HostAll if each pod
+// leaves by its own node, and empty while there is none.
 type EgressServiceStatus struct {
 	Host string `json:"host"`
 }

@@ -19,7 +19,8 @@ import (
 	"hairpin/lab"
 )
 
-// TestServer: a real API server takes the definition, refuses what could not work, and shows what upstream shows.
+// TestServer: a real API server takes the definition, refuses what could not work, and shows what
+// upstream shows.
 func TestServer(t *testing.T) {
 	l := lab.Start(t, lab.Config{}) // skips where there is no root
 	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})

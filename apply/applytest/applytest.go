@@ -1,4 +1,5 @@
-// Package applytest is a test suite of the laws that every apply.Target obeys, run on the real system.
+// Package applytest is a test suite of the laws that every apply.Target obeys, run on the real
+// system.
 //
 //	func TestLaws(t *testing.T) {
 //		applytest.Laws(t, applytest.Harness[nb.State, nb.Delta]{New: …, Diff: nb.Diff, Print: nb.Print, States: …, …})
@@ -17,31 +18,38 @@ import (
 	"hairpin/apply"
 )
 
-// Harness is a system with a Target on it. The system is real, empty of what is ours at first, and belongs to the test.
+// Harness is a system with a Target on it. The system is real, empty of what is ours at first, and
+// belongs to the test.
 type Harness[S any, D apply.Delta[D]] struct {
-	// New makes another Target on the same system; it ends with t. A new Target knows what the system tells it, no more.
+	// New makes another Target on the same system; it ends with t. A new Target knows what the
+	// system tells it, no more.
 	New func(t testing.TB) apply.Target[S, D]
 	// Diff and Print are those of the State's package.
 	Diff  func(want, have S) D
 	Print func(S) string
-	// States draws wanted states, each of which the system takes. Two of them should have something in common.
+	// States draws wanted states, each of which the system takes. Two of them should have something
+	// in common.
 	States *rapid.Generator[S]
-	// Checks is how often a law is checked with states drawn at random, unless -rapid.checks says it; 0 is 15.
+	// Checks is how often a law is checked with states drawn at random, unless -rapid.checks says
+	// it; 0 is 15.
 	Checks int
-	// Foreign puts things of others into the system, beside and inside what is ours (keys in shared maps), and gives a
-	// function that prints them as they are now. It is called while the system has what Rich wants.
+	// Foreign puts things of others into the system, beside and inside what is ours (keys in shared
+	// maps), and gives a function that prints them as they are now. It is called while the system
+	// has what Rich wants.
 	Foreign func(t testing.TB) func() string
 	// Rich is one wanted state with something of every kind, for the laws that alter it by hand.
 	Rich S
 	// Spoils are hands that alter what is ours, by name, after Rich was reached.
 	Spoils map[string]func(t testing.TB)
-	// Refused gives a difference that the system, having Rich, refuses: at least one of its changes cannot be made.
+	// Refused gives a difference that the system, having Rich, refuses: at least one of its changes
+	// cannot be made.
 	Refused func(t testing.TB) D
 	// Atomic says that a refused difference changes nothing at all.
 	Atomic bool
 }
 
-// Laws runs the suite. The order matters: each law finds the system as the one before left it, and must cope.
+// Laws runs the suite. The order matters: each law finds the system as the one before left it, and
+// must cope.
 func Laws[S any, D apply.Delta[D]](t *testing.T, h Harness[S, D]) {
 	if h.Checks == 0 {
 		h.Checks = 15
@@ -73,8 +81,8 @@ type tb interface {
 	Context() context.Context
 }
 
-// random checks a law with states drawn at random. What it does begins with one of them: it is the same when rapid looks for the
-// simplest that breaks the law.
+// random checks a law with states drawn at random. What it does begins with one of them: it is the
+// same when rapid looks for the simplest that breaks the law.
 func (l laws[S, D]) random(t *testing.T, checks int, law func(t *rapid.T)) {
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue { // it is for what needs no real system
 		_ = f.Value.Set(strconv.Itoa(checks)) // it is a number
@@ -188,7 +196,8 @@ func (l laws[S, D]) drift(t *testing.T) {
 			l.quiet(t, target)
 			spoil(t)
 			begin := time.Now()
-			// The system may report one change in several steps: wait until the whole of it is seen.
+			// The system may report one change in several steps: wait until the whole of it is
+			// seen.
 			for have := l.read(t, target); l.Diff(l.Rich, have).Empty(); have = l.read(t, target) {
 				select {
 				case <-target.Changed():
@@ -207,7 +216,8 @@ func (l laws[S, D]) drift(t *testing.T) {
 	}
 }
 
-// quiet waits until the Target has told of everything that was before: two reads without a notice between them.
+// quiet waits until the Target has told of everything that was before: two reads without a notice
+// between them.
 func (l laws[S, D]) quiet(t tb, target apply.Target[S, D]) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {

@@ -23,8 +23,8 @@ import (
 
 var most = flag.Int("entries", 1_000_000, "how many entries BenchmarkEntries makes")
 
-// BenchmarkEntries reads a table of the kernel's with many connections to a Service, and ends those to one of its two endpoints. heap-MB is
-// the largest heap in that time, without what is garbage.
+// BenchmarkEntries reads a table of the kernel's with many connections to a Service, and ends those
+// to one of its two endpoints. heap-MB is the largest heap in that time, without what is garbage.
 func BenchmarkEntries(b *testing.B) {
 	ns := insidetest.NetNS(b)
 	raise(b, *most+1000)
@@ -124,7 +124,8 @@ func raise(b *testing.B, n int) {
 	})
 }
 
-// fill makes entries of UDP connections to a Service, half of them to each endpoint, many in a message.
+// fill makes entries of UDP connections to a Service, half of them to each endpoint, many in a
+// message.
 func fill(n int, vip netip.AddrPort, ends ...netip.AddrPort) error {
 	s, err := nl.GetNetlinkSocketAt(-1, -1, unix.NETLINK_NETFILTER)
 	if err != nil {

@@ -1,9 +1,11 @@
-// Package conntrack deletes stale entries from the kernel's conntrack: those of UDP connections to endpoints that no longer serve, in all
-// zones of the gateway bridge and of OVN on the kernel datapath, and in the host's own on the userspace datapath; and those that the
-// host, or OVN on the kernel datapath, translated to an egress address that another node has by now.
+// Package conntrack deletes stale entries from the kernel's conntrack: those of UDP connections to
+// endpoints that no longer serve, in all zones of the gateway bridge and of OVN on the kernel
+// datapath, and in the host's own on the userspace datapath; and those that the host, or OVN on the
+// kernel datapath, translated to an egress address that another node has by now.
 //
-// Open vSwitch's own conntrack, which the userspace datapath has, is never listed. Entries of UDP connections to endpoints that stopped serving
-// while the Target was there are deleted by what they were translated from and to.
+// Open vSwitch's own conntrack, which the userspace datapath has, is never listed. Entries of UDP
+// connections to endpoints that stopped serving while the Target was there are deleted by what they
+// were translated from and to.
 package conntrack
 
 import (
@@ -25,9 +27,11 @@ import (
 
 // Config is what a Target needs.
 type Config struct {
-	// Settled waits until OVN's changes are in the switch: before, a packet could make the entry again. May be nil.
+	// Settled waits until OVN's changes are in the switch: before, a packet could make the entry
+	// again. May be nil.
 	Settled func(context.Context) error
-	// Switch gives ovs-vswitchd a command of ovs-appctl. It may be nil: then the userspace datapath's entries stay.
+	// Switch gives ovs-vswitchd a command of ovs-appctl. It may be nil: then the userspace
+	// datapath's entries stay.
 	Switch func(ctx context.Context, method string, params ...string) (string, error)
 }
 
@@ -46,10 +50,12 @@ func (t *Target) Changed() <-chan struct{} { return t.changed.C() }
 // settle is how long Apply waits for OVN; afterwards it deletes all the same, and looks again.
 const settle = 2 * time.Second
 
-// again is when to look whether a packet, by a flow cached in the datapath, made an entry once more.
+// again is when to look whether a packet, by a flow cached in the datapath, made an entry once
+// more.
 const again = time.Second
 
-// Read returns the connections that are translated: as much as there are translations, however many connections have them.
+// Read returns the connections that are translated: as much as there are translations, however many
+// connections have them.
 func (t *Target) Read(context.Context) (conn.State, error) {
 	s := conn.State{}
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
@@ -77,8 +83,9 @@ func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
 // underway is how long an answer to what was sent the former way may take.
 const underway = 250 * time.Millisecond
 
-// endStrays deletes entries of the host's own zone: a packet's next one is made by the way that it takes now. An answer that was underway then
-// may make one that is turned around, to which the client's packets belong: it is deleted, too.
+// endStrays deletes entries of the host's own zone: a packet's next one is made by the way that it
+// takes now. An answer that was underway then may make one that is turned around, to which the
+// client's packets belong: it is deleted, too.
 func endStrays(ctx context.Context, sources map[netip.Prefix]netip.Addr) error {
 	if len(sources) == 0 {
 		return nil
@@ -121,7 +128,8 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 	defer time.AfterFunc(again, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settle)
 		defer cancel()
-		// By address and endpoint: meanwhile the address may have another endpoint. Apply has reported errors.
+		// By address and endpoint: meanwhile the address may have another endpoint. Apply has
+		// reported errors.
 		_ = t.endInSwitch(ctx, conn.Delta{Dead: inSwitch.Dead})
 		t.changed.Notify()
 	})

@@ -78,8 +78,8 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// UDP connections to a range that leave with another address than they should end, also when an answer began them; other ranges' and TCP connections
-// do not.
+// UDP connections to a range that leave with another address than they should end, also when an
+// answer began them; other ranges' and TCP connections do not.
 func TestStrays(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	node, management, service, other := "172.18.0.3", "10.244.1.2", "10.96.0.10", "10.97.0.10"
@@ -153,8 +153,9 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// What the host has translated to an egress address ends when the address is another node's, and nothing else does: no other address's,
-// no connection of the address itself, and none of Open vSwitch's zones.
+// What the host has translated to an egress address ends when the address is another node's, and
+// nothing else does: no other address's, no connection of the address itself, and none of Open
+// vSwitch's zones.
 func TestEgress(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	target := New(Config{})

@@ -14,12 +14,14 @@ import (
 	"hairpin/datapath/conn"
 )
 
-// tries is how often a listing is begun again that changes of the table have interrupted (NLM_F_DUMP_INTR, EINTR).
+// tries is how often a listing is begun again that changes of the table have interrupted
+// (NLM_F_DUMP_INTR, EINTR).
 const tries = 8
 
-// each calls f with every entry of a family, of all zones, while the kernel lists them: there may be a million. An entry is
-// over when f returns. What f is given more than once, after an interruption, it must not mind. The last listing counts even if
-// it was interrupted: entries that it lacks are found the next time.
+// each calls f with every entry of a family, of all zones, while the kernel lists them: there may
+// be a million. An entry is over when f returns. What f is given more than once, after an
+// interruption, it must not mind. The last listing counts even if it was interrupted: entries that
+// it lacks are found the next time.
 func each(family netlink.InetFamily, f func(*entry) error) error {
 	var e entry
 	var failed error
@@ -79,7 +81,8 @@ func end[K comparable](list []K, family func(K) netlink.InetFamily, of func(*ent
 			req := request(f, nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
 			req.AddRawData(e.raw[nl.SizeofNfgenmsg:])
 			req.Sockets = sockets
-			if _, err := req.Execute(unix.NETLINK_NETFILTER, 0); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: it ended by itself
+			// ENOENT: it ended by itself
+			if _, err := req.Execute(unix.NETLINK_NETFILTER, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 				return err
 			}
 			return nil
@@ -182,15 +185,16 @@ func attributes(raw []byte, f func(kind uint16, value []byte)) {
 	}
 }
 
-// sourceOf returns the address to which the host has translated the source of an entry; ok is false when it has not. Zones other than
-// the host's are Open vSwitch's.
+// sourceOf returns the address to which the host has translated the source of an entry; ok is false
+// when it has not. Zones other than the host's are Open vSwitch's.
 func sourceOf(e *entry) (a netip.Addr, ok bool) {
 	a = e.reverse.dst.Addr()
 	return a, e.zone == 0 && a.IsValid() && a != e.forward.src.Addr()
 }
 
-// seenAs returns the address with which an entry's connection leaves the node: that to which the host, or the gateway router in the host's zone,
-// has translated its source; in zones of Open vSwitch, that with which it begins.
+// seenAs returns the address with which an entry's connection leaves the node: that to which the
+// host, or the gateway router in the host's zone, has translated its source; in zones of Open
+// vSwitch, that with which it begins.
 func seenAs(e *entry) (netip.Addr, bool) {
 	if e.zone != 0 {
 		return e.forward.src.Addr(), true
@@ -198,8 +202,9 @@ func seenAs(e *entry) (netip.Addr, bool) {
 	return sourceOf(e)
 }
 
-// untranslated returns the destination of an entry of the host's own zone that is not translated there; ok is false when it
-// is, or is not of UDP. The host refuses new connections to a Service without endpoints, and passes established ones.
+// untranslated returns the destination of an entry of the host's own zone that is not translated
+// there; ok is false when it is, or is not of UDP. The host refuses new connections to a Service
+// without endpoints, and passes established ones.
 func untranslated(e *entry) (dst netip.AddrPort, ok bool) {
 	return e.forward.dst, e.zone == 0 && e.forward.protocol == unix.IPPROTO_UDP && e.forward.dst.IsValid() && e.forward.dst == e.reverse.src
 }

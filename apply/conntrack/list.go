@@ -10,9 +10,10 @@ import (
 	"hairpin/cluster"
 )
 
-// Entries lists the kernel's entries of connections of a protocol that have one of the ports anywhere, in
-// the form in which package walk writes them: "tcp src=… dst=… sport=… dport=… src=… dst=… sport=… dport=…", then mark and
-// zone where there are any. It is what `conntrack -L` lists: on the userspace datapath nothing of Open vSwitch's own.
+// Entries lists the kernel's entries of connections of a protocol that have one of the ports
+// anywhere, in the form in which package walk writes them: "tcp src=… dst=… sport=… dport=… src=…
+// dst=… sport=… dport=…", then mark and zone where there are any. It is what `conntrack -L` lists:
+// on the userspace datapath nothing of Open vSwitch's own.
 func Entries(protocol cluster.Protocol, family cluster.Family, ports ...uint16) ([]string, error) {
 	f := netlink.InetFamily(unix.AF_INET)
 	if family == cluster.IPv6 {

@@ -12,13 +12,15 @@ import (
 	"hairpin/datapath/conn"
 )
 
-// mostInSwitch is how many translations Open vSwitch is asked to forget at once: for each it looks through all its entries, and forwards
-// nothing meanwhile. Further ones stay until their clients are silent.
+// mostInSwitch is how many translations Open vSwitch is asked to forget at once: for each it looks
+// through all its entries, and forwards nothing meanwhile. Further ones stay until their clients
+// are silent.
 const mostInSwitch = 256
 
-// endInSwitch deletes entries of the userspace datapath's conntrack. What was not served before has entries of before only.
-// They are named by a part of their fields, and nothing is listed. To do so is safe as long as nobody commits a new connection with an
-// empty nat(): of such, Open vSwitch up to 4.0.0 keeps a pointer to freed memory (conn_clean__ of its lib/conntrack.c).
+// endInSwitch deletes entries of the userspace datapath's conntrack. What was not served before has
+// entries of before only. They are named by a part of their fields, and nothing is listed. To do so
+// is safe as long as nobody commits a new connection with an empty nat(): of such, Open vSwitch up
+// to 4.0.0 keeps a pointer to freed memory (conn_clean__ of its lib/conntrack.c).
 func (t *Target) endInSwitch(ctx context.Context, d conn.Delta) error {
 	pairs := slices.DeleteFunc(slices.Clone(d.Dead), func(p conn.Pair) bool {
 		_, unserved := slices.BinarySearchFunc(d.Unserved, p.VIP, netip.AddrPort.Compare)

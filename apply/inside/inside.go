@@ -8,9 +8,9 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Do runs f in the network namespace of a path such as "/proc/123/ns/net"; with an empty path, where the caller is.
-// What f starts (a process) or opens (a socket, a file below /proc/sys/net) belongs to that namespace; goroutines that
-// f starts do not.
+// Do runs f in the network namespace of a path such as "/proc/123/ns/net"; with an empty path,
+// where the caller is. What f starts (a process) or opens (a socket, a file below /proc/sys/net)
+// belongs to that namespace; goroutines that f starts do not.
 func Do(path string, f func() error) error {
 	if path == "" {
 		return f()
@@ -22,7 +22,8 @@ func Do(path string, f func() error) error {
 	defer func() { _ = ns.Close() }()
 	done := make(chan error)
 	go func() {
-		// Never unlocked: the thread ends with the goroutine, so nothing else runs in the foreign namespace.
+		// Never unlocked: the thread ends with the goroutine, so nothing else runs in the foreign
+		// namespace.
 		runtime.LockOSThread()
 		if err := netns.Set(ns); err != nil {
 			done <- fmt.Errorf("enter network namespace %s: %w", path, err)

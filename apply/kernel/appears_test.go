@@ -11,7 +11,8 @@ import (
 	"hairpin/datapath/host"
 )
 
-// TestLinkAppears: a link that appears during an Apply is left to the next one. Without its address, the kernel would refuse its routes.
+// TestLinkAppears: a link that appears during an Apply is left to the next one. Without its
+// address, the kernel would refuse its routes.
 func TestLinkAppears(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)

@@ -23,8 +23,8 @@ import (
 	"hairpin/delta"
 )
 
-// applying is one Apply. Its steps are idempotent, in an order in which each finds what it needs, and go on after
-// errors: what can be made is made.
+// applying is one Apply. Its steps are idempotent, in an order in which each finds what it needs,
+// and go on after errors: what can be made is made.
 type applying struct {
 	t       *Target
 	want    host.State
@@ -32,8 +32,9 @@ type applying struct {
 	missing map[string]bool // links
 }
 
-// Apply makes the changes: links, sysctls, addresses, neighbours, routes, rules; then it removes, in reverse. Changes
-// on links that do not exist are left out, and the error is an *apply.Waiting when nothing else went wrong.
+// Apply makes the changes: links, sysctls, addresses, neighbours, routes, rules; then it removes,
+// in reverse. Changes on links that do not exist are left out, and the error is an *apply.Waiting
+// when nothing else went wrong.
 func (t *Target) Apply(ctx context.Context, d host.Delta) error {
 	late.For(ctx, "the kernel")
 	t.mu.Lock()
@@ -91,8 +92,8 @@ func (a *applying) index(name string) (int, bool) {
 	return l.Attrs().Index, true
 }
 
-// link returns a link; nil when it is missing, also when it was a moment ago: one that appears meanwhile has not got its addresses, and the kernel
-// would refuse its routes.
+// link returns a link; nil when it is missing, also when it was a moment ago: one that appears
+// meanwhile has not got its addresses, and the kernel would refuse its routes.
 func (a *applying) link(name string) netlink.Link {
 	if a.missing[name] {
 		return nil
@@ -286,8 +287,9 @@ func (a *applying) route(want host.Route, index int) error {
 		head.Type = unix.RTN_LOCAL
 	}
 	if want.Via.IsValid() {
-		// Without it, the kernel looks the next hop up as a packet would be: by the rules, and refuses it if one of them leads to a
-		// table with a route by way of a router to it, or if others have removed the route to its subnet.
+		// Without it, the kernel looks the next hop up as a packet would be: by the rules, and
+		// refuses it if one of them leads to a table with a route by way of a router to it, or if
+		// others have removed the route to its subnet.
 		head.Flags = unix.RTNH_F_ONLINK
 	}
 	data := []nl.NetlinkRequestData{

@@ -11,8 +11,8 @@ import (
 	"hairpin/delta"
 )
 
-// Things are deleted by the message with which the kernel lists them, as "ip … flush" does: it says more of them than
-// package host knows. What is gone already is fine.
+// Things are deleted by the message with which the kernel lists them, as "ip … flush" does: it says
+// more of them than package host knows. What is gone already is fine.
 
 func (a *applying) delete(kind int, raw []byte, what string) {
 	err := a.t.send(kind, 0, payload(raw))
@@ -41,8 +41,8 @@ func (a *applying) deleteRoutes(routes map[host.RouteKey]host.Route) {
 	a.eachRoute(routes, func(f foundRoute) { a.delete(unix.RTM_DELROUTE, f.raw, "ip route del "+f.key.Prefix.String()) })
 }
 
-// deleteOdd deletes those of our routes that a new one would stand beside instead of replacing them: they have another
-// metric, or are of another kind.
+// deleteOdd deletes those of our routes that a new one would stand beside instead of replacing
+// them: they have another metric, or are of another kind.
 func (a *applying) deleteOdd(routes map[host.RouteKey]host.Route) {
 	a.eachRoute(routes, func(f foundRoute) {
 		if !f.plain {

@@ -29,7 +29,8 @@ func (t *Target) listen() (*notice.Listener, error) {
 	})
 }
 
-// relevant reports whether an event may be of something that Read reports. A message that cannot be read is.
+// relevant reports whether an event may be of something that Read reports. A message that cannot be
+// read is.
 func (t *Target) relevant(m syscall.NetlinkMessage) bool {
 	want := t.config.Wanted()
 	switch m.Header.Type {
@@ -88,7 +89,8 @@ func (t *Target) named(name string, want *host.State) bool {
 	return false
 }
 
-// relevantNeighbor heeds permanent entries, and what happens to wanted ones: others come and go with the traffic.
+// relevantNeighbor heeds permanent entries, and what happens to wanted ones: others come and go
+// with the traffic.
 func (t *Target) relevantNeighbor(raw []byte, want *host.State) bool {
 	f, err := parseNeighbor(raw)
 	if err != nil || f.permanent {

@@ -12,11 +12,12 @@ import (
 	"sync"
 )
 
-// formerFile is held while a file of former values is read to be written again: reads and applies may be beside one another.
+// formerFile is held while a file of former values is read to be written again: reads and applies
+// may be beside one another.
 var formerFile sync.Mutex
 
-// former is a file with the values that sysctls had before they were changed, by path. It belongs into a folder that goes with the
-// machine's boot, as the sysctls do.
+// former is a file with the values that sysctls had before they were changed, by path. It belongs
+// into a folder that goes with the machine's boot, as the sysctls do.
 type former string
 
 // load returns the values. A file that cannot be read has none.
@@ -64,7 +65,8 @@ func (f former) keep(path string) error {
 	return f.store(values)
 }
 
-// giveBack returns sysctls their former values, and forgets these. Those of links that are gone need none.
+// giveBack returns sysctls their former values, and forgets these. Those of links that are gone
+// need none.
 func (f former) giveBack(paths []string) error {
 	formerFile.Lock()
 	defer formerFile.Unlock()
@@ -87,7 +89,8 @@ func (f former) giveBack(paths []string) error {
 	return errors.Join(append(errs, f.store(values))...)
 }
 
-// forget removes the values of sysctls that are gone with their links: another link of the same name has values of its own.
+// forget removes the values of sysctls that are gone with their links: another link of the same
+// name has values of its own.
 func (f former) forget(gone []string) error {
 	if f == "" || len(gone) == 0 {
 		return nil
@@ -105,7 +108,8 @@ func (f former) forget(gone []string) error {
 	return f.store(values)
 }
 
-// GiveBack gives all sysctls that were changed their former values, in the caller's network namespace. File is that of Config.Former.
+// GiveBack gives all sysctls that were changed their former values, in the caller's network
+// namespace. File is that of Config.Former.
 func GiveBack(file string) error {
 	f := former(file)
 	values := f.load()

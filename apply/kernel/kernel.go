@@ -1,11 +1,10 @@
-// Package kernel is the apply.Target of the kernel's network: links, addresses, routes, policy-routing rules,
-// neighbours and sysctls of one network namespace, over rtnetlink.
+// Package kernel is the apply.Target of the kernel's network: links, addresses, routes,
+// policy-routing rules, neighbours and sysctls of one network namespace, over rtnetlink.
 //
-// The kernel itself marks what is Hairpin's: routes by their protocol (claims.RouteProtocol), rules by their priority,
-// addresses and permanent neighbours by their link or range; single
-// addresses on other links by their protocol (claims.AddressProtocol). For
-// everything else (sysctls, MAC and MTU of links), Read looks only at what is wanted, and
-// at sysctls whose former value is recorded.
+// The kernel itself marks what is Hairpin's: routes by their protocol (claims.RouteProtocol), rules
+// by their priority, addresses and permanent neighbours by their link or range; single addresses on
+// other links by their protocol (claims.AddressProtocol). For everything else (sysctls, MAC and MTU
+// of links), Read looks only at what is wanted, and at sysctls whose former value is recorded.
 package kernel
 
 import (
@@ -35,11 +34,11 @@ type Config struct {
 	Links []string
 	// Prefixes are ours on every link, such as the masquerade subnets.
 	Prefixes []netip.Prefix
-	// Wanted gives the State that is wanted at the moment. It is called from several goroutines, at every Read and for
-	// every event; nil = nothing is wanted.
+	// Wanted gives the State that is wanted at the moment. It is called from several goroutines, at
+	// every Read and for every event; nil = nothing is wanted.
 	Wanted func() host.State
-	// Former is a file in which the former values of sysctls are kept, so that those that are wanted no more get them back, also
-	// by another Target; empty = they stay as they are.
+	// Former is a file in which the former values of sysctls are kept, so that those that are
+	// wanted no more get them back, also by another Target; empty = they stay as they are.
 	Former string
 }
 
@@ -117,8 +116,8 @@ func (t *Target) closeSockets() {
 	}
 }
 
-// Changed tells of changes of links, addresses, routes, rules, permanent neighbours and wanted sysctls. The last are seen
-// within a third of a second, the others at once.
+// Changed tells of changes of links, addresses, routes, rules, permanent neighbours and wanted
+// sysctls. The last are seen within a third of a second, the others at once.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
 // ours reports whether an address on a link is ours by Config.

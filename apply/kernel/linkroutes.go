@@ -18,8 +18,9 @@ type Routes struct {
 	Most  int                       // per family; 0 = all
 }
 
-// List returns routes of the caller's network namespace. Those of a prefix are in the order of their metrics. The kernel picks
-// them by link: through others there may be a million of a routing daemon's.
+// List returns routes of the caller's network namespace. Those of a prefix are in the order of
+// their metrics. The kernel picks them by link: through others there may be a million of a routing
+// daemon's.
 func (q Routes) List() (list []netlink.Route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		of, err := netdev.List(func() ([]netlink.Route, error) { return q.family(family) })

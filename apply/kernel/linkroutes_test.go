@@ -13,7 +13,8 @@ import (
 	"hairpin/apply/kernel"
 )
 
-// TestRoutes: routes by one link, those with several next hops too, and no more than were asked for.
+// TestRoutes: routes by one link, those with several next hops too, and no more than were asked
+// for.
 func TestRoutes(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	if err := inside.Do(ns, func() error {

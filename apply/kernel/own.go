@@ -14,8 +14,8 @@ type OwnAddress struct {
 	Prefix netip.Prefix
 }
 
-// OwnAddresses lists the addresses of the caller's network namespace that a Target made there: they are none of the
-// machine's own.
+// OwnAddresses lists the addresses of the caller's network namespace that a Target made there: they
+// are none of the machine's own.
 func OwnAddresses() (map[OwnAddress]bool, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
 	req.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))

@@ -15,9 +15,9 @@ import (
 	"hairpin/lab"
 )
 
-// TestSwitchRestarts: a restart of a userspace Open vSwitch that cleans up makes its devices anew, and so does who makes
-// a port anew. All that was on them comes back. (When it is just
-// killed, Open vSwitch 3.5 leaves its devices with all that is on them.)
+// TestSwitchRestarts: a restart of a userspace Open vSwitch that cleans up makes its devices anew,
+// and so does who makes a port anew. All that was on them comes back. (When it is just killed, Open
+// vSwitch 3.5 leaves its devices with all that is on them.)
 func TestSwitchRestarts(t *testing.T) {
 	n := lab.StartNode(t, lab.NodeConfig{Daemons: []string{lab.OVSDB, lab.VSwitchd}, Datapath: "netdev"})
 	exec := func(args ...string) {

@@ -10,8 +10,8 @@ import (
 	"hairpin/datapath/host"
 )
 
-// sysctlInterval is between two looks at the sysctls that are wanted. The kernel announces changes of few of them; a look
-// at one is one call.
+// sysctlInterval is between two looks at the sysctls that are wanted. The kernel announces changes
+// of few of them; a look at one is one call.
 const sysctlInterval = time.Second
 
 // watchSysctls tells when a wanted sysctl has another value than at the last look, until ctx ends.
@@ -51,10 +51,12 @@ func (t *Target) watchSysctls(ctx context.Context) {
 	}
 }
 
-// openSysctls are descriptors of sysctls by path. They stay open: finding the file is most of the work.
+// openSysctls are descriptors of sysctls by path. They stay open: finding the file is most of the
+// work.
 type openSysctls map[string]int
 
-// read reads a sysctl. When its link was made again, so is the file, and the old one gives an error.
+// read reads a sysctl. When its link was made again, so is the file, and the old one gives an
+// error.
 func (s openSysctls) read(path string) (value string, ok bool) {
 	var buf [256]byte
 	for range 2 {

@@ -132,8 +132,8 @@ func TestNotOurs(t *testing.T) {
 	}
 }
 
-// TestRoutesBesideRules: rules that lead every packet to a table whose route is by way of a router do not keep the kernel from taking
-// further routes by that router.
+// TestRoutesBesideRules: rules that lead every packet to a table whose route is by way of a router
+// do not keep the kernel from taking further routes by that router.
 func TestRoutesBesideRules(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)
@@ -158,7 +158,8 @@ func TestRoutesBesideRules(t *testing.T) {
 	s.reach(t, s.target(t))
 }
 
-// TestBorrowed: what the machine has on the gateway bridge stays as it is, and what another program removes there is not restored.
+// TestBorrowed: what the machine has on the gateway bridge stays as it is, and what another program
+// removes there is not restored.
 func TestBorrowed(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)

@@ -15,8 +15,9 @@ import (
 	"hairpin/delta"
 )
 
-// batch is one transaction of nf_tables that changes elements only (linux/netfilter/nf_tables.h). Elements are as nft writes them, but for
-// one that nft adds to an empty set of ranges: it marks the addresses before the first range, and the kernel does not need it.
+// batch is one transaction of nf_tables that changes elements only (linux/netfilter/nf_tables.h).
+// Elements are as nft writes them, but for one that nft adds to an empty set of ranges: it marks
+// the addresses before the first range, and the kernel does not need it.
 type batch struct {
 	bytes    []byte
 	requests []request
@@ -46,7 +47,8 @@ type element struct {
 	owner cluster.Owner
 }
 
-// portion is how many elements are in a message: their list may have 64 KiB, and the longest takes 300 bytes.
+// portion is how many elements are in a message: their list may have 64 KiB, and the longest takes
+// 300 bytes.
 const portion = 200
 
 // What golang.org/x/sys/unix has no names for.
@@ -114,8 +116,8 @@ func (b *batch) elements(verb string, typ, flags uint16, g group, elements []ele
 	}
 }
 
-// element writes one. A range is its first and last key where the key has other fields; where it has none, it is two elements: one that
-// begins it, and one behind it.
+// element writes one. A range is its first and last key where the key has other fields; where it
+// has none, it is two elements: one that begins it, and one behind it.
 func (b *batch) element(g group, e element) {
 	first, last := e.Src.Addr(), netip.Addr{}
 	if g.ranges {
@@ -149,7 +151,8 @@ func (b *batch) element(g group, e element) {
 	}
 }
 
-// fields are the fields of a key, with src as its source. If there are several, each takes whole words of four bytes.
+// fields are the fields of a key, with src as its source. If there are several, each takes whole
+// words of four bytes.
 func fields(key []nft.KeyField, e nft.Element, src netip.Addr) []byte {
 	var out []byte
 	for _, k := range key {
@@ -204,7 +207,8 @@ func protocol(f nft.Family) byte {
 	return map[nft.Family]byte{nft.Inet: unix.NFPROTO_INET, nft.Netdev: unix.NFPROTO_NETDEV, nft.IP: unix.NFPROTO_IPV4, nft.IP6: unix.NFPROTO_IPV6}[f]
 }
 
-// message begins a message and gives what ends it. The number of a request is its place among them, from 1.
+// message begins a message and gives what ends it. The number of a request is its place among them,
+// from 1.
 func (b *batch) message(typ, flags uint16, family byte) (end func()) {
 	begin := len(b.bytes)
 	b.bytes = append(b.bytes, 0, 0, 0, 0)

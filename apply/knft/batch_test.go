@@ -26,8 +26,9 @@ func (s system) noScripts() system {
 	return system{s.ns, slices.Concat([]string{"sh", "-c", `[ "$1" != -f ] || exit 9; exec ` + strings.Join(s.nft, " ") + ` "$@"`, "nft"})}
 }
 
-// raw is the kernel's elements of our tables, as nft prints them when it is asked for what the kernel sends. What nft puts before the first
-// range of a set is left out: it says that the address 0 ends one.
+// raw is the kernel's elements of our tables, as nft prints them when it is asked for what the
+// kernel sends. What nft puts before the first range of a set is left out: it says that the address
+// 0 ends one.
 func (s system) raw(t testing.TB) string {
 	t.Helper()
 	var out []string
@@ -56,7 +57,8 @@ func newTwins(t testing.TB, s system) *twins {
 	return &twins{s, system{insidetest.NetNS(t), s.nft}, s.noScripts().target(t)}
 }
 
-// change makes the same changes in both, in one by netlink and in the other by a script, and compares what is there then.
+// change makes the same changes in both, in one by netlink and in the other by a script, and
+// compares what is there then.
 func (w *twins) change(t testing.TB, to, from nft.State) {
 	t.Helper()
 	d := nft.Diff(to, from)
@@ -93,8 +95,8 @@ func (w *twins) same(t testing.TB, want nft.State) {
 	}
 }
 
-// TestElementsAsByNFT: elements written by netlink are the same as those that nft writes, in the kernel and read back, and nft can change
-// them.
+// TestElementsAsByNFT: elements written by netlink are the same as those that nft writes, in the
+// kernel and read back, and nft can change them.
 func TestElementsAsByNFT(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		w := newTwins(t, s)
@@ -118,8 +120,8 @@ func TestElementsAsByNFT(t *testing.T) {
 	})
 }
 
-// TestElementsAtTheEdges: ranges at both ends of the address space, and more elements with the longest comments than a message and a
-// socket's buffer hold.
+// TestElementsAtTheEdges: ranges at both ends of the address space, and more elements with the
+// longest comments than a message and a socket's buffer hold.
 func TestElementsAtTheEdges(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		w := newTwins(t, s)
@@ -206,7 +208,8 @@ func TestRefusedElements(t *testing.T) {
 	} {
 		want, have := example(t)[nft.Inet], example(t)[nft.Inet]
 		c.alter(want, have)
-		want.Maps["nodeports6"].Elements.Put(key(cluster.UDP, 9), nft.Target{Addr: netip.MustParseAddrPort("[fd00::1]:1")}) // could be made
+		// could be made
+		want.Maps["nodeports6"].Elements.Put(key(cluster.UDP, 9), nft.Target{Addr: netip.MustParseAddrPort("[fd00::1]:1")})
 		err := target.Apply(t.Context(), nft.Diff(nft.State{nft.Inet: want}, nft.State{nft.Inet: have}))
 		if !errors.Is(err, c.want) || err.Error() != c.says {
 			t.Errorf("%s: error %v", c.name, err)

@@ -40,7 +40,8 @@ func (t *Target) watchDevices() error {
 	return err
 }
 
-// concerned reports whether a message says that a device went with its chain, or came for a chain that waits.
+// concerned reports whether a message says that a device went with its chain, or came for a chain
+// that waits.
 func (d *devices) concerned(m syscall.NetlinkMessage) bool {
 	if m.Header.Type != unix.RTM_NEWLINK && m.Header.Type != unix.RTM_DELLINK || len(m.Data) < unix.SizeofIfInfomsg {
 		return false

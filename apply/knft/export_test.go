@@ -2,7 +2,8 @@ package knft
 
 import "context"
 
-// AsOnOldKernel makes the Target treat missing devices as on a kernel before 6.16, which refuses chains on them.
+// AsOnOldKernel makes the Target treat missing devices as on a kernel before 6.16, which refuses
+// chains on them.
 func (t *Target) AsOnOldKernel(ctx context.Context) error {
 	if err := t.probe(ctx); err != nil || !t.byName {
 		return err

@@ -13,10 +13,11 @@ import (
 	"hairpin/claims"
 )
 
-// generations tells transactions of ours from those of others. The kernel numbers transactions (the "generation") and
-// announces each with its number after its changes. While one of ours is made, numbers are held back; when exactly one
-// transaction happened meanwhile, it was ours. (The announcement's process id would be simpler, but for nft it is of another
-// pid namespace in a container.)
+// generations tells transactions of ours from those of others. The kernel numbers transactions (the
+// "generation") and announces each with its number after its changes. While one of ours is made,
+// numbers are held back; when exactly one transaction happened meanwhile, it was ours. (The
+// announcement's process id would be simpler, but for nft it is of another pid namespace in a
+// container.)
 type generations struct {
 	touched bool // the transaction being announced touches our tables; only used by relevant
 
@@ -73,8 +74,8 @@ func (g *generations) forget() {
 	g.touched = false
 }
 
-// begin is called before a transaction of ours, and the function it gives after it: that tells whether a transaction of
-// others was meanwhile.
+// begin is called before a transaction of ours, and the function it gives after it: that tells
+// whether a transaction of others was meanwhile.
 func (g *generations) begin(ns string) (done func() bool, err error) {
 	before, err := generation(ns)
 	if err != nil {

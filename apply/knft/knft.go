@@ -1,9 +1,11 @@
-// Package knft is the apply.Target of nft: our tables in the kernel's nf_tables, read with `nft list` and changed in one
-// transaction per Apply, which the kernel takes as a whole or not at all. Where only elements of maps and sets differ, this
-// process writes the transaction itself, by netlink: a run of nft takes milliseconds. All else is for `nft -f`.
+// Package knft is the apply.Target of nft: our tables in the kernel's nf_tables, read with `nft
+// list` and changed in one transaction per Apply, which the kernel takes as a whole or not at all.
+// Where only elements of maps and sets differ, this process writes the transaction itself, by
+// netlink: a run of nft takes milliseconds. All else is for `nft -f`.
 //
-// The kernel announces every transaction. The Target reports those of others that touch our tables, not its own, so that a
-// caller that remembers what it applied need not read thousands of elements after each of them.
+// The kernel announces every transaction. The Target reports those of others that touch our tables,
+// not its own, so that a caller that remembers what it applied need not read thousands of elements
+// after each of them.
 package knft
 
 import (
@@ -33,7 +35,8 @@ import (
 
 var _ apply.Target[nft.State, nft.Delta] = (*Target)(nil)
 
-// oldest is the oldest nft that is known to print and take what datapath/nft writes: that of Debian 12.
+// oldest is the oldest nft that is known to print and take what datapath/nft writes: that of Debian
+// 12.
 const oldest = "1.0.6"
 
 // Config says where nft is.
@@ -51,11 +54,12 @@ type Target struct {
 
 	probing sync.Mutex
 	probed  bool
-	// byName tells that chains of the family netdev may name devices which do not exist (Linux 6.16). An older kernel
-	// refuses such a chain, and drops it with its device.
+	// byName tells that chains of the family netdev may name devices which do not exist (Linux
+	// 6.16). An older kernel refuses such a chain, and drops it with its device.
 	byName bool
-	// copies tells that the kernel can copy packets to another machine (modules nft_dup_ipv4, nft_dup_ipv6). Without that, egress
-	// addresses of other networks move with a gap, and the tables for it are left out.
+	// copies tells that the kernel can copy packets to another machine (modules nft_dup_ipv4,
+	// nft_dup_ipv6). Without that, egress addresses of other networks move with a gap, and the
+	// tables for it are left out.
 	copies  bool
 	devices *devices
 	links   *notice.Listener // nil when byName
@@ -65,8 +69,8 @@ type Target struct {
 	mu sync.Mutex // one Apply at a time
 }
 
-// New makes a Target and starts to listen. It fails without the right (CAP_NET_ADMIN) to do so. It does not run nft, which may not answer:
-// Read does.
+// New makes a Target and starts to listen. It fails without the right (CAP_NET_ADMIN) to do so. It
+// does not run nft, which may not answer: Read does.
 func New(c Config) (_ *Target, err error) {
 	if len(c.Command) == 0 {
 		c.Command = []string{"nft"}
@@ -97,7 +101,8 @@ func (t *Target) Version(ctx context.Context) (string, error) {
 	return number, nil
 }
 
-// CheckVersion refuses an nft that is too old, with a message that names the version found and the one needed.
+// CheckVersion refuses an nft that is too old, with a message that names the version found and the
+// one needed.
 func CheckVersion(version string) error { return apply.NeedVersion("nft", version, oldest) }
 
 // probe finds out, once, what nft and the kernel can do.
@@ -157,7 +162,8 @@ func (t *Target) Close() {
 	t.notice.Close()
 }
 
-// Changed tells of transactions of others on our tables, of lost messages, and of devices that a chain waits for or had.
+// Changed tells of transactions of others on our tables, of lost messages, and of devices that a
+// chain waits for or had.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
 // aheadOf is what was read after a transaction.
@@ -166,7 +172,8 @@ type aheadOf struct {
 	tables     nft.State
 }
 
-// ReadAhead reads, and keeps what it returns for the next Read: to list ten thousand elements takes as long as all else that an agent does at its start.
+// ReadAhead reads, and keeps what it returns for the next Read: to list ten thousand elements takes
+// as long as all else that an agent does at its start.
 func (t *Target) ReadAhead(ctx context.Context) (nft.State, error) {
 	number, err := generation(t.config.NetNS)
 	if err != nil {
@@ -217,8 +224,8 @@ func (t *Target) read(ctx context.Context) (nft.State, error) {
 	return out, nil
 }
 
-// Apply makes all changes or none. On a kernel before 6.16, chains whose device does not exist are left out, and the
-// error is an *apply.Waiting when all else was made.
+// Apply makes all changes or none. On a kernel before 6.16, chains whose device does not exist are
+// left out, and the error is an *apply.Waiting when all else was made.
 func (t *Target) Apply(ctx context.Context, d nft.Delta) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -280,7 +287,8 @@ func (t *Target) commit(ctx context.Context, d nft.Delta) error {
 	return err
 }
 
-// grace is how long a program that was killed may hold its output, and a busy machine may take to read that of one that has ended.
+// grace is how long a program that was killed may hold its output, and a busy machine may take to
+// read that of one that has ended.
 const grace = time.Second
 
 // nft runs the program. An error has what it said; "no such table" is unix.ENOENT.

@@ -158,7 +158,8 @@ func TestOwnChangesAreNotTold(t *testing.T) {
 				t.Fatal(err)
 			}
 			have = next
-			s.hand(t, "add table inet other\nadd chain inet other c\nadd rule inet other c accept\n") // somebody else's, not ours
+			// somebody else's, not ours
+			s.hand(t, "add table inet other\nadd chain inet other c\nadd rule inet other c accept\n")
 		}
 		select {
 		case <-target.Changed():
@@ -174,8 +175,9 @@ func TestOwnChangesAreNotTold(t *testing.T) {
 	})
 }
 
-// TestChangeDuringApply: a change of others between two of ours is never lost, whether nft or this process makes ours.
-// TestReadAhead: what was read ahead is what the next Read gives, without nft, and only that, unless somebody has written meanwhile.
+// TestChangeDuringApply: a change of others between two of ours is never lost, whether nft or this
+// process makes ours. TestReadAhead: what was read ahead is what the next Read gives, without nft,
+// and only that, unless somebody has written meanwhile.
 func TestReadAhead(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		program := s.nft
@@ -297,8 +299,8 @@ func TestDeviceMadeAnew(t *testing.T) {
 	})
 }
 
-// TestMissingDeviceOnOldKernel: there, a chain waits for its device, all else is made, and the chain is gone with the
-// device (by hand here, where the kernel does not do so).
+// TestMissingDeviceOnOldKernel: there, a chain waits for its device, all else is made, and the
+// chain is gone with the device (by hand here, where the kernel does not do so).
 func TestMissingDeviceOnOldKernel(t *testing.T) {
 	s := system{insidetest.NetNS(t), []string{"nft"}}
 	target := s.target(t)
@@ -348,8 +350,8 @@ func TestMissingDeviceOnOldKernel(t *testing.T) {
 	}
 }
 
-// dropped reports whether frames that arrive at eth0 are counted by the guard. The answer to the neighbour discovery of
-// the peer is what arrives.
+// dropped reports whether frames that arrive at eth0 are counted by the guard. The answer to the
+// neighbour discovery of the peer is what arrives.
 func (s system) dropped(t testing.TB) bool {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {

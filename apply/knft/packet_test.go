@@ -11,8 +11,8 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// TestNodePortPackets: a connection of the host to a NodePort on any of its addresses arrives at the cluster IP, of both
-// families, and a port that no Service has is not touched.
+// TestNodePortPackets: a connection of the host to a NodePort on any of its addresses arrives at
+// the cluster IP, of both families, and a port that no Service has is not touched.
 func TestNodePortPackets(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		s.run(t, "", "sh", "-ec", `ip addr add 10.96.0.80/32 dev lo; ip addr add 192.0.2.3/32 dev lo; ip addr add 10.96.0.10/32 dev lo

@@ -14,8 +14,8 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// send has the kernel make the transaction. It is done when the bytes are sent, and its answers are there. The error of an element that is
-// not there, or of a map or set or table, is unix.ENOENT.
+// send has the kernel make the transaction. It is done when the bytes are sent, and its answers are
+// there. The error of an element that is not there, or of a map or set or table, is unix.ENOENT.
 func (b *batch) send() error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"hairpin/watch"
 )
 
-// versions returns the nft of this machine and that of the node image, which is newer, in one network namespace.
+// versions returns the nft of this machine and that of the node image, which is newer, in one
+// network namespace.
 func versions(t *testing.T) (older, newer system) {
 	t.Helper()
 	root := filepath.Join(image.DefaultDir, "image")
@@ -25,8 +26,9 @@ func versions(t *testing.T) (older, newer system) {
 	return system{ns, []string{"nft"}}, system{ns, []string{"chroot", root, "nft"}}
 }
 
-// TestOlderToolsLive: whoever has an nft older than the one that wrote our tables, as the host of a container has, can list them, and
-// write tables of his own. (An nft before 1.1.2 crashes on a set "type ipv4_addr" of a newer one.)
+// TestOlderToolsLive: whoever has an nft older than the one that wrote our tables, as the host of a
+// container has, can list them, and write tables of his own. (An nft before 1.1.2 crashes on a set
+// "type ipv4_addr" of a newer one.)
 func TestOlderToolsLive(t *testing.T) {
 	snapshot, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
 	if err != nil {

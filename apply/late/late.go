@@ -1,4 +1,5 @@
-// Package late runs calls that may hang in a goroutine; the caller waits for a limited time and then goes on without them.
+// Package late runs calls that may hang in a goroutine; the caller waits for a limited time and
+// then goes on without them.
 package late
 
 import (
@@ -18,7 +19,8 @@ type Result[T any] struct {
 	Err   error
 }
 
-// Task does one thing at a time, in a goroutine of its own. Its methods may be called at any time, Do and Take by one goroutine at a time.
+// Task does one thing at a time, in a goroutine of its own. Its methods may be called at any time,
+// Do and Take by one goroutine at a time.
 type Task[T any] struct {
 	wake func() // when a call ended after its caller stopped waiting
 
@@ -39,11 +41,13 @@ type call[T any] struct {
 	left     bool // the caller stopped waiting
 }
 
-// NewTask makes a Task that is idle. It calls wake, from any goroutine, when there is something for Take.
+// NewTask makes a Task that is idle. It calls wake, from any goroutine, when there is something for
+// Take.
 func NewTask[T any](wake func()) *Task[T] { return &Task[T]{wake: wake} }
 
-// Do begins f, whose context ends after limit, and gives its result. When that does not come within patience, the error is a *Waits, and
-// the result is for Take. When the last one was too slow, the wait is brief. While something is under way, nothing is begun.
+// Do begins f, whose context ends after limit, and gives its result. When that does not come within
+// patience, the error is a *Waits, and the result is for Take. When the last one was too slow, the
+// wait is brief. While something is under way, nothing is begun.
 func (t *Task[T]) Do(ctx context.Context, patience, limit time.Duration, f func(context.Context) (T, error)) (*Result[T], error) {
 	c := &call[T]{begun: time.Now(), patience: patience, done: make(chan struct{})}
 	t.mu.Lock()
@@ -89,7 +93,8 @@ func (t *Task[T]) end(c *call[T]) {
 	}
 }
 
-// Take returns the result of what has ended, once. While it goes on, the error is a *Waits; both are nil when there is nothing.
+// Take returns the result of what has ended, once. While it goes on, the error is a *Waits; both
+// are nil when there is nothing.
 func (t *Task[T]) Take() (*Result[T], error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -110,7 +115,8 @@ func (t *Task[T]) Take() (*Result[T], error) {
 	return nil, t.waits()
 }
 
-// Waits is a *Waits if the Task runs a call whose caller stopped waiting, or that failed to finish in time; otherwise nil.
+// Waits is a *Waits if the Task runs a call whose caller stopped waiting, or that failed to finish
+// in time; otherwise nil.
 func (t *Task[T]) Waits() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

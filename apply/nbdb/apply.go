@@ -30,17 +30,19 @@ func (c change) owner() cluster.Owner {
 // applyWait bounds an Apply whose database goes away meanwhile.
 const applyWait = 30 * time.Second
 
-// sbWait is how long ovn-northd may take to forget a remote port, before the removal of its chassis is given up.
+// sbWait is how long ovn-northd may take to forget a remote port, before the removal of its chassis
+// is given up.
 const sbWait = 10 * time.Second
 
-// splits is how many transactions more than one an Apply may try, to find rows that the server refuses.
+// splits is how many transactions more than one an Apply may try, to find rows that the server
+// refuses.
 const splits = 64
 
-// Apply makes the changes of d. Remote chassis come first, then the Northbound database changes in one transaction,
-// and chassis go last, after ovn-northd has seen that nothing names them any more.
+// Apply makes the changes of d. Remote chassis come first, then the Northbound database changes in
+// one transaction, and chassis go last, after ovn-northd has seen that nothing names them any more.
 //
-// When the server refuses that transaction, it is tried in parts, so that one bad row does not keep the others away.
-// The error names the rows that are not written.
+// When the server refuses that transaction, it is tried in parts, so that one bad row does not keep
+// the others away. The error names the rows that are not written.
 func (t *Target) Apply(ctx context.Context, d nb.Delta) error {
 	if d.Empty() {
 		return nil
@@ -69,8 +71,8 @@ func (t *Target) Apply(ctx context.Context, d nb.Delta) error {
 	return errors.Join(err, leaveErr)
 }
 
-// order sorts the changes: chassis that come, rows of the Northbound database, chassis that leave. Rows are written
-// after those that they name, and deleted before.
+// order sorts the changes: chassis that come, rows of the Northbound database, chassis that leave.
+// Rows are written after those that they name, and deleted before.
 func order(d nb.Delta) (come, rows, leave []change) {
 	write := func(m map[nb.Key]nb.Row) {
 		for k, r := range m {
@@ -139,8 +141,8 @@ func refused(err error) bool {
 	return errors.As(err, &e) && (e.Reason == ovsdb.ConstraintViolation || e.Reason == ovsdb.ReferentialViolation)
 }
 
-// follow brings the model up to date after a transaction, and keeps the rows that were wanted as those that were found.
-// When others changed something as well, that is told.
+// follow brings the model up to date after a transaction, and keeps the rows that were wanted as
+// those that were found. When others changed something as well, that is told.
 func (t *Target) follow(changes []change) {
 	wanted := make(map[nb.Key]nb.Row, len(changes)) // nil: to be gone
 	for _, c := range changes {

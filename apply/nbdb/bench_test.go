@@ -51,7 +51,8 @@ func must(b *testing.B, err error) {
 	}
 }
 
-// BenchmarkWrite10000 is a cold start: nothing is there. ms/ours is without the time of the bare transaction.
+// BenchmarkWrite10000 is a cold start: nothing is there. ms/ours is without the time of the bare
+// transaction.
 func BenchmarkWrite10000(b *testing.B) {
 	target := open(b, databases(b))
 	for b.Loop() {
@@ -76,8 +77,8 @@ func BenchmarkWrite10000(b *testing.B) {
 	}
 }
 
-// work reports the time that a thread really worked per iteration, which a busy machine changes less than the time that
-// passed.
+// work reports the time that a thread really worked per iteration, which a busy machine changes
+// less than the time that passed.
 func work(b *testing.B) func() {
 	runtime.LockOSThread()
 	used := func() time.Duration {
@@ -117,7 +118,8 @@ func loaded(b *testing.B) (*nbdb.Target, nb.State) {
 	return target, want
 }
 
-// BenchmarkDiff10000 compares what plan wants with what was read back, after one load balancer changed.
+// BenchmarkDiff10000 compares what plan wants with what was read back, after one load balancer
+// changed.
 func BenchmarkDiff10000(b *testing.B) {
 	target, want := loaded(b)
 	want.Add(service(7, 2))
@@ -131,8 +133,8 @@ func BenchmarkDiff10000(b *testing.B) {
 	}
 }
 
-// BenchmarkEndpoint is one changed endpoint among 10 000 load balancers: Diff, Apply and the Read after it, beside the
-// bare transaction. Medians.
+// BenchmarkEndpoint is one changed endpoint among 10 000 load balancers: Diff, Apply and the Read
+// after it, beside the bare transaction. Medians.
 func BenchmarkEndpoint(b *testing.B) {
 	target, want := loaded(b)
 	have, err := target.Read(b.Context())

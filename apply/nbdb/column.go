@@ -8,12 +8,13 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// column is one column of a table: how the database's values and a field of nb's row become each other. Values of the
-// database are passed as pointers.
+// column is one column of a table: how the database's values and a field of nb's row become each
+// other. Values of the database are passed as pointers.
 type column struct {
 	name string
 	typ  reflect.Type
-	// load reads a value into the row. It tells whether it is one that we may have written; if not, the row is repaired.
+	// load reads a value into the row. It tells whether it is one that we may have written; if not,
+	// the row is repaired.
 	load  func(r nb.Row, from any) bool
 	store func(r nb.Row, to any)
 	edit  func(e *edit, want, have any)
@@ -78,9 +79,10 @@ func texts[R, F any](name string, field func(*R) *[]F, compare func(a, b F) int,
 	}, (*edit).set)
 }
 
-// options is a map of which some keys are ours. The others belong to others (ovn-northd keeps notes in NB_Global's
-// options, an administrator may set one by hand): they are neither read, nor compared, nor removed. A row with another
-// key is refused: it could be written, but never be found again.
+// options is a map of which some keys are ours. The others belong to others (ovn-northd keeps notes
+// in NB_Global's options, an administrator may set one by hand): they are neither read, nor
+// compared, nor removed. A row with another key is refused: it could be written, but never be found
+// again.
 func options[R any](name string, field func(*R) *map[string]string, keys ...string) column {
 	ours := func(key string) bool { return slices.Contains(keys, key) }
 	c := value(name, func(r *R, all map[string]string) bool { *field(r) = only(all, ours); return true },
@@ -97,8 +99,8 @@ func options[R any](name string, field func(*R) *map[string]string, keys ...stri
 	return c
 }
 
-// only gives the entries whose keys are ours. Maps of the mirror are never written to, so one that has nothing else is
-// given as it is.
+// only gives the entries whose keys are ours. Maps of the mirror are never written to, so one that
+// has nothing else is given as it is.
 func only(all map[string]string, ours func(string) bool) map[string]string {
 	mine := 0
 	for k := range all {

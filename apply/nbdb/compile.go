@@ -59,10 +59,11 @@ func (c *compiler) compile() ([]ovsdb.Op, []error) {
 	return append(c.ops, c.links.ops()...), bad
 }
 
-// newID gives the UUID of a new row. That of a router or switch follows from its name, so one that was deleted, or was
-// lost with the whole database, comes back as the same: ovn-northd keeps its datapath then. With another UUID it wants
-// to remove the old datapath; in 25.03 it does not move a router's rows of Static_MAC_Binding to the new one, the
-// Southbound database refuses the removal ("remaining reference"), and from then on everything that northd writes.
+// newID gives the UUID of a new row. That of a router or switch follows from its name, so one that
+// was deleted, or was lost with the whole database, comes back as the same: ovn-northd keeps its
+// datapath then. With another UUID it wants to remove the old datapath; in 25.03 it does not move a
+// router's rows of Static_MAC_Binding to the new one, the Southbound database refuses the removal
+// ("remaining reference"), and from then on everything that northd writes.
 func (c *compiler) newID(key nb.Key) ovsdb.UUID {
 	if key.Table != nb.TableRouter && key.Table != nb.TableSwitch {
 		return ovsdb.NewUUID()
@@ -229,7 +230,8 @@ func (c *compiler) deleteAll(key nb.Key) {
 	}
 }
 
-// delete deletes one row. A row that only its parent keeps alive goes when the parent lets go of it.
+// delete deletes one row. A row that only its parent keeps alive goes when the parent lets go of
+// it.
 func (c *compiler) delete(key nb.Key, id ovsdb.UUID) {
 	c.gone[id] = true
 	t := c.m.schema.tables[key.Table]

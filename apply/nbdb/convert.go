@@ -12,8 +12,9 @@ import (
 // get gives a row of the mirror.
 func (m *model) get(t *table, id ovsdb.UUID) ovsdb.Record { return t.get(m.nb, m.sb, id) }
 
-// convert reads a row of the mirror as one of nb's; nil when it is gone, or not one that nb has a type for. Own tells
-// whether it is ours. A value that we did not write, and that nb has no word for, makes the row an altered one.
+// convert reads a row of the mirror as one of nb's; nil when it is gone, or not one that nb has a
+// type for. Own tells whether it is ours. A value that we did not write, and that nb has no word
+// for, makes the row an altered one.
 func (m *model) convert(name string, id ovsdb.UUID) (_ nb.Row, own bool) {
 	t := m.schema.byName[name]
 	if t == nil {
@@ -82,7 +83,8 @@ func (m *model) othersOf(t *table, r ovsdb.Record) []ovsdb.UUID {
 	return t.refs(r, t.others.column)
 }
 
-// labels gives the names of rows, sorted. Load balancers come in thousands with the same list of groups, which they share.
+// labels gives the names of rows, sorted. Load balancers come in thousands with the same list of
+// groups, which they share.
 func (m *model) labels(t *table, ids []ovsdb.UUID) []string {
 	if len(ids) == 0 {
 		return nil
@@ -99,7 +101,8 @@ func (m *model) labels(t *table, ids []ovsdb.UUID) []string {
 	return names
 }
 
-// altered gives a copy of a row that is equal to no wanted one, and whose owner tells which column is to blame.
+// altered gives a copy of a row that is equal to no wanted one, and whose owner tells which column
+// is to blame.
 func (m *model) altered(row nb.Row, column string) nb.Row {
 	row = m.schema.tables[row.Key().Table].row.copy(row)
 	nb.SetOwner(row, cluster.Owner{Kind: "altered", Name: column})

@@ -23,7 +23,8 @@ func (e *edit) column(name string, same bool) {
 	}
 }
 
-// set changes a set of strings by its difference. Want is sorted, have is as the mirror has it: sorted too.
+// set changes a set of strings by its difference. Want is sorted, have is as the mirror has it:
+// sorted too.
 func (e *edit) set(column string, want, have []string) {
 	if slices.Equal(want, have) {
 		return

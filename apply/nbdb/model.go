@@ -9,8 +9,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// model is the mirrored databases as nb's rows. It follows the mirror by what changed in it, so it takes time for that
-// only, and rows that did not change stay the same pointers.
+// model is the mirrored databases as nb's rows. It follows the mirror by what changed in it, so it
+// takes time for that only, and rows that did not change stay the same pointers.
 type model struct {
 	schema  *schema
 	nb, sb  ovsdb.View
@@ -204,8 +204,8 @@ func (m *model) children(id ovsdb.UUID, all bool, table string, was, is []ovsdb.
 	})
 }
 
-// members keeps the groups of load balancers. A group that comes, goes or gets another name is read with all that
-// name it.
+// members keeps the groups of load balancers. A group that comes, goes or gets another name is read
+// with all that name it.
 func (m *model) members(t *table, id ovsdb.UUID, renamed bool, was, is []ovsdb.UUID) {
 	alone := []ovsdb.UUID{id} // shared by all that are in this group only
 	each(was, is, func(lb ovsdb.UUID, before, now bool) {
@@ -243,8 +243,8 @@ func each(was, is []ovsdb.UUID, visit func(id ovsdb.UUID, before, now bool)) {
 	}
 }
 
-// replace puts a row in the place of an earlier version of it; row is nil when it is gone. It adds the keys whose rows
-// may be others now.
+// replace puts a row in the place of an earlier version of it; row is nil when it is gone. It adds
+// the keys whose rows may be others now.
 func (m *model) replace(id ovsdb.UUID, row nb.Row, own bool, touched []nb.Key) []nb.Key {
 	if old := m.items[id]; old != nil {
 		if row != nil && old.own == own && old.key == row.Key() && nb.Equal(old.row, row) {
@@ -288,8 +288,8 @@ func (m *model) remove(old *item) {
 	}
 }
 
-// insert keeps items of one key in the order of UUIDs, so that of two equal ones the same is kept every time. It tells
-// whether the item is the only one of its key.
+// insert keeps items of one key in the order of UUIDs, so that of two equal ones the same is kept
+// every time. It tells whether the item is the only one of its key.
 func (m *model) insert(it *item) (alone bool) {
 	m.items[it.id] = it
 	first := m.byKey[it.key]
@@ -331,7 +331,8 @@ func (m *model) resolve(key nb.Key) {
 	}
 }
 
-// own gives the items of a key that are ours, or else one without an owner, which may be taken over.
+// own gives the items of a key that are ours, or else one without an owner, which may be taken
+// over.
 func (m *model) own(key nb.Key) []*item {
 	var own, others []*item
 	for it := m.byKey[key]; it != nil; it = it.next {
@@ -347,7 +348,8 @@ func (m *model) own(key nb.Key) []*item {
 	return own
 }
 
-// ownerKey is the key of NB_Global's external_ids under which the owner of a row without external_ids is kept.
+// ownerKey is the key of NB_Global's external_ids under which the owner of a row without
+// external_ids is kept.
 func ownerKey(key nb.Key) string {
 	return claims.KeyOwner + "/" + key.Table.String() + "/" + key.Name
 }

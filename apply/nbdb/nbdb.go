@@ -1,14 +1,15 @@
-// Package nbdb makes a node's OVN databases equal to an nb.State: the Northbound database, and the rows of remote
-// chassis in the Southbound one.
+// Package nbdb makes a node's OVN databases equal to an nb.State: the Northbound database, and the
+// rows of remote chassis in the Southbound one.
 //
-// A row is ours when its external_ids have the key claims.KeyOwner. Tables without external_ids (Load_Balancer_Group,
-// Static_MAC_Binding) have their owners in the external_ids of NB_Global, under the key of the row. In shared maps
-// (options, other_config) the keys that tables.go names are ours, in rows that are ours. Everything else is neither read nor
-// written, with one exception: a wanted row takes over a row of the same name that has no owner, since OVN allows one
-// of a name only.
+// A row is ours when its external_ids have the key claims.KeyOwner. Tables without external_ids
+// (Load_Balancer_Group, Static_MAC_Binding) have their owners in the external_ids of NB_Global,
+// under the key of the row. In shared maps (options, other_config) the keys that tables.go names
+// are ours, in rows that are ours. Everything else is neither read nor written, with one exception:
+// a wanted row takes over a row of the same name that has no owner, since OVN allows one of a name
+// only.
 //
-// A row of ours that no type of nb can express (a port disabled by hand, two rows of one name) is read as a
-// row whose owner is of kind "altered": it equals no wanted row, so it is repaired.
+// A row of ours that no type of nb can express (a port disabled by hand, two rows of one name) is
+// read as a row whose owner is of kind "altered": it equals no wanted row, so it is repaired.
 package nbdb
 
 import (
@@ -32,7 +33,8 @@ type Config struct {
 	Logger     *slog.Logger
 }
 
-// Target is the two databases. It implements apply.Target[nb.State, nb.Delta]. Its methods may be called at any time.
+// Target is the two databases. It implements apply.Target[nb.State, nb.Delta]. Its methods may be
+// called at any time.
 type Target struct {
 	nb, sb   *ovsdb.Client
 	progress *ovsdb.Client // nb_cfg and what follows it, apart, so that progress is no change
@@ -90,25 +92,27 @@ func (t *Target) watch() {
 	}
 }
 
-// news tells whether the databases are other than the model has them. What Apply did is in the model when it returns.
+// news tells whether the databases are other than the model has them. What Apply did is in the
+// model when it returns.
 func (t *Target) news() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.model.nb != t.nb.View() || t.model.sb != t.sb.View()
 }
 
-// Changed tells that a mirrored column of one of the databases changed, or that one was built anew. What Apply changed,
-// and found to be as it was wanted, is not told.
+// Changed tells that a mirrored column of one of the databases changed, or that one was built anew.
+// What Apply changed, and found to be as it was wanted, is not told.
 func (t *Target) Changed() <-chan struct{} { return t.changed.C() }
 
 // server is whom Read and Apply wait for.
 const server = "ovsdb-server of OVN"
 
-// grace is how long a database may be away, such as while its server restarts, before a Read or Apply fails.
+// grace is how long a database may be away, such as while its server restarts, before a Read or
+// Apply fails.
 const grace = 500 * time.Millisecond
 
-// Read gives the rows that are ours. It fails when one of the databases is not connected, or has not answered an earlier Apply yet, so that
-// what it gives is not older than the call.
+// Read gives the rows that are ours. It fails when one of the databases is not connected, or has
+// not answered an earlier Apply yet, so that what it gives is not older than the call.
 func (t *Target) Read(ctx context.Context) (nb.State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,8 +122,8 @@ func (t *Target) Read(ctx context.Context) (nb.State, error) {
 	return t.model.share(), nil
 }
 
-// Adopt tells that want is equal to what there is. The rows of want are given back by later Reads, as long as
-// they are not changed, so that a comparison with them is one of pointers.
+// Adopt tells that want is equal to what there is. The rows of want are given back by later Reads,
+// as long as they are not changed, so that a comparison with them is one of pointers.
 func (t *Target) Adopt(want nb.State) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -291,8 +291,8 @@ func TestDatabasesBuiltAnew(t *testing.T) {
 	}
 }
 
-// ovn-northd sees a router that was deleted and made again as one change, when it is busy meanwhile. With a new UUID it
-// never again gets a transaction through (see compiler.newID).
+// ovn-northd sees a router that was deleted and made again as one change, when it is busy
+// meanwhile. With a new UUID it never again gets a transaction through (see compiler.newID).
 func TestNorthdSurvivesWhatComesBack(t *testing.T) {
 	n := node(t)
 	target := open(t, n)

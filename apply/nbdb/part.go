@@ -7,7 +7,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// part is a row of another table that a row has in a column for itself, and that nb tells as fields of the row.
+// part is a row of another table that a row has in a column for itself, and that nb tells as fields
+// of the row.
 type part struct {
 	column string // of the row
 	table  string
@@ -16,7 +17,8 @@ type part struct {
 	store  func(c *compiler, r nb.Row, have []ovsdb.UUID) []ovsdb.UUID
 }
 
-// encap is the tunnel end of a Chassis. Others write to Chassis, too: ovn-controller has that of its own node.
+// encap is the tunnel end of a Chassis. Others write to Chassis, too: ovn-controller has that of
+// its own node.
 func encap() *part {
 	want := func(r *nb.Chassis) ovsdb.Encap {
 		return ovsdb.Encap{Type: "geneve", IP: r.IP.String(), Options: map[string]string{"csum": "true"}, ChassisName: r.Name}

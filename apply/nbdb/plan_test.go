@@ -11,7 +11,8 @@ import (
 	"hairpin/watch"
 )
 
-// What plan wants of the demo's nodes, the databases take, ovn-northd understands, and ovn-nbctl would have made alike.
+// What plan wants of the demo's nodes, the databases take, ovn-northd understands, and ovn-nbctl
+// would have made alike.
 func TestPlannedStates(t *testing.T) {
 	s, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
 	if err != nil {
@@ -59,7 +60,8 @@ func TestPlannedStates(t *testing.T) {
 	}
 }
 
-// A new agent on an unchanged cluster reads once, writes nothing, and from then on compares pointers.
+// A new agent on an unchanged cluster reads once, writes nothing, and from then on compares
+// pointers.
 func TestARestartWritesNothing(t *testing.T) {
 	s, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
 	if err != nil {

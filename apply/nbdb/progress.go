@@ -11,12 +11,13 @@ import (
 	"hairpin/ovsdb"
 )
 
-// oldest is the oldest OVN that is served: older ones recompute everything for one changed load balancer (1 270 ms at
-// 10 000, instead of 25).
+// oldest is the oldest OVN that is served: older ones recompute everything for one changed load
+// balancer (1 270 ms at 10 000, instead of 25).
 const oldest = "25.03"
 
-// Sync waits until everything that is in the Northbound database now is in the switch of this node. While
-// ovn-controller has not registered its chassis there is no switch to wait for, and Sync waits for ovn-northd only.
+// Sync waits until everything that is in the Northbound database now is in the switch of this node.
+// While ovn-controller has not registered its chassis there is no switch to wait for, and Sync
+// waits for ovn-northd only.
 func (t *Target) Sync(ctx context.Context) error {
 	late.For(ctx, "ovn-controller")
 	if err := t.sync(ctx, func(g *ovsdb.NBGlobal) int { return g.HVCfg }); err != nil {
@@ -25,7 +26,8 @@ func (t *Target) Sync(ctx context.Context) error {
 	return nil
 }
 
-// sync asks for progress by a new nb_cfg (ovn-nb(5), NB_Global), and waits until done has reached it.
+// sync asks for progress by a new nb_cfg (ovn-nb(5), NB_Global), and waits until done has reached
+// it.
 func (t *Target) sync(ctx context.Context, done func(*ovsdb.NBGlobal) int) error {
 	results, err := t.progress.Transact(ctx,
 		ovsdb.Mutate("NB_Global", ovsdb.Add("nb_cfg", 1)).All(),
@@ -46,7 +48,8 @@ func (t *Target) sync(ctx context.Context, done func(*ovsdb.NBGlobal) int) error
 	})
 }
 
-// Version waits for ovn-northd, and gives the version of OVN that it notes in NB_Global, such as "25.03.0".
+// Version waits for ovn-northd, and gives the version of OVN that it notes in NB_Global, such as
+// "25.03.0".
 func (t *Target) Version(ctx context.Context) (string, error) {
 	var version string
 	err := t.progress.WaitFor(ctx, func(v ovsdb.View) bool {
@@ -61,5 +64,6 @@ func (t *Target) Version(ctx context.Context) (string, error) {
 	return version, nil
 }
 
-// CheckVersion refuses an OVN that is too old, with a message that names the version found and the one needed.
+// CheckVersion refuses an OVN that is too old, with a message that names the version found and the
+// one needed.
 func CheckVersion(version string) error { return apply.NeedVersion("OVN", version, oldest) }

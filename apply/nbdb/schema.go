@@ -43,7 +43,8 @@ func newSchema() *schema {
 	return s
 }
 
-// lay makes the layout: the columns of the description, and those with the owner and with references.
+// lay makes the layout: the columns of the description, and those with the owner and with
+// references.
 func (t *table) lay() {
 	var list []ovsdb.Column
 	t.places = map[string]int{}

@@ -76,7 +76,8 @@ func TestSyncIsTheSwitch(t *testing.T) {
 	isNow(t, target, want)
 }
 
-// The node's own chassis, and what OVN's daemons write into the databases, is not ours, and is no change of ours.
+// The node's own chassis, and what OVN's daemons write into the databases, is not ours, and is no
+// change of ours.
 func TestDaemonsMakeNoDrift(t *testing.T) {
 	n := controlled(t)
 	target := open(t, n)

@@ -13,7 +13,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// table is a table of OVN's databases: all that this package has to know to read and write its rows.
+// table is a table of OVN's databases: all that this package has to know to read and write its
+// rows.
 type table struct {
 	id         nb.Table
 	southbound bool
@@ -40,8 +41,8 @@ type parent struct {
 	name   func(nb.Row) *string
 }
 
-// others says of which table are the rows that a row names, and which column has them: one of the row, or one of the
-// others, which have the row then.
+// others says of which table are the rows that a row names, and which column has them: one of the
+// row, or one of the others, which have the row then.
 type others struct {
 	table  nb.Table
 	column string

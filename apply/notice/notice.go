@@ -1,4 +1,5 @@
-// Package notice listens for the kernel's netlink notifications and signals, coalesced, that something changed.
+// Package notice listens for the kernel's netlink notifications and signals, coalesced, that
+// something changed.
 package notice
 
 import (
@@ -78,7 +79,8 @@ func (l *Listener) open() (*os.File, error) {
 		if err != nil {
 			return os.NewSyscallError("socket", err)
 		}
-		// Without CAP_NET_ADMIN the system's limit holds; then messages are lost sooner, which is told too.
+		// Without CAP_NET_ADMIN the system's limit holds; then messages are lost sooner, which is
+		// told too.
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, bufferSize)
 		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 		for _, g := range l.config.Groups {

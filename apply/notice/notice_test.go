@@ -47,7 +47,8 @@ func addresses(t *testing.T, ns string, n int) {
 	}
 }
 
-// TestLostMessages: when the kernel is faster than the reader, that is told, and the listener goes on.
+// TestLostMessages: when the kernel is faster than the reader, that is told, and the listener goes
+// on.
 func TestLostMessages(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	var lost, seen atomic.Int32

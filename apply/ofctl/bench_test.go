@@ -14,8 +14,8 @@ import (
 	"hairpin/lab"
 )
 
-// BenchmarkServices is what Services of a node cost: those that come, and an endpoint of one that changes. CPU is this process's, with its
-// children's, and that of ovs-vswitchd.
+// BenchmarkServices is what Services of a node cost: those that come, and an endpoint of one that
+// changes. CPU is this process's, with its children's, and that of ovs-vswitchd.
 func BenchmarkServices(b *testing.B) {
 	n := serviceNode(b)
 	empty := withGroups(b, n)

@@ -33,8 +33,8 @@ type change struct {
 	what fmt.Stringer
 }
 
-// changes are all, in order. Of flows, deletes come first: a port's number may have gone from one name to another. Groups are there before
-// flows that lead to them, and go after them.
+// changes are all, in order. Of flows, deletes come first: a port's number may have gone from one
+// name to another. Groups are there before flows that lead to them, and go after them.
 func (b *bundle) changes() []change { return slices.Concat(b.groups, b.deletes, b.flows, b.groupsGone) }
 
 func (b *bundle) group(g *flow.Group) {
@@ -73,8 +73,9 @@ func (b *bundle) add(id flow.ID, f *flow.Flow) {
 	b.flows = append(b.flows, change{openflow.FlowMod, e.Add(), f})
 }
 
-// present returns the flow without outputs to ports that are not there, or nil when it lacks the port that it matches, or all ports
-// that it sends to. One missing port of many must not keep a packet from the others.
+// present returns the flow without outputs to ports that are not there, or nil when it lacks the
+// port that it matches, or all ports that it sends to. One missing port of many must not keep a
+// packet from the others.
 func (b *bundle) present(f *flow.Flow) *flow.Flow {
 	var lacks []string
 	for _, name := range f.Ports() {
@@ -112,8 +113,8 @@ func (b *bundle) number(name string) (string, bool) {
 // errAbsent is the error of a bridge for which nobody listens.
 var errAbsent = errors.New("ovs-vswitchd does not listen for the bridge")
 
-// send makes the switch do all changes, or none, and gives the mark after them. It sends them on the monitor's connection, so that the switch
-// does not tell of them.
+// send makes the switch do all changes, or none, and gives the mark after them. It sends them on
+// the monitor's connection, so that the switch does not tell of them.
 func (t *bridge) send(ctx context.Context, changes []change) (mark, error) {
 	if !t.monitor.isUp() {
 		if !t.cfg.reachable(ctx, t.name) {
@@ -138,13 +139,14 @@ func (t *bridge) send(ctx context.Context, changes []change) (mark, error) {
 	return after, err
 }
 
-// firstChange is the number of the first message in a bundle. The others' follow. Steps of a bundle have the last number that there is.
+// firstChange is the number of the first message in a bundle. The others' follow. Steps of a bundle
+// have the last number that there is.
 const firstChange = 1 << 31
 
 func step(b []byte, step uint16) []byte { return openflow.BundleStep(b, math.MaxUint32, step) }
 
-// bundled opens a bundle and fills it. It is to be committed when all its messages were taken: the switch would leave
-// out those that were not.
+// bundled opens a bundle and fills it. It is to be committed when all its messages were taken: the
+// switch would leave out those that were not.
 func bundled(changes []change) []byte {
 	b := step(nil, openflow.BundleOpen)
 	for i, c := range changes {

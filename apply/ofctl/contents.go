@@ -11,7 +11,8 @@ type content struct {
 	groups delta.Map[flow.GroupKey, *flow.Group]
 }
 
-// contents is what all bridges have, as far as their caches are valid. Its maps are given away: they are never changed.
+// contents is what all bridges have, as far as their caches are valid. Its maps are given away:
+// they are never changed.
 type contents struct {
 	content
 	raw bool // there may be something else than the last Run made it to be

@@ -11,7 +11,8 @@ import (
 
 // Counts returns the packets that each of our flows has counted up to now.
 func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
-	// The datapath's counts reach the flows with the next revalidation. The first to end may have read some of them before this call.
+	// The datapath's counts reach the flows with the next revalidation. The first to end may have
+	// read some of them before this call.
 	for range 2 {
 		if _, err := t.vswitchd(ctx, "revalidator/wait"); err != nil {
 			return nil, fmt.Errorf("counters of %s: %w", t.cfg.Bridge, err)
@@ -43,8 +44,8 @@ func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
 	return counts, nil
 }
 
-// Counters returns flows, groups and ports of the gateway bridge, and of those of ours, with what they have counted, as ovs-ofctl prints them: for
-// people that trace where packets are lost.
+// Counters returns flows, groups and ports of the gateway bridge, and of those of ours, with what
+// they have counted, as ovs-ofctl prints them: for people that trace where packets are lost.
 func (t *Target) Counters(ctx context.Context) (string, error) {
 	r, err := t.rows(ctx)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"hairpin/lab"
 )
 
-// What Print writes is what the switch says after it was given to ovs-ofctl: the words are the real ones.
+// What Print writes is what the switch says after it was given to ovs-ofctl: the words are the real
+// ones.
 func TestTheSwitchSaysWhatPrintWrites(t *testing.T) {
 	n := node(t)
 	want := rich(t)
@@ -72,7 +73,8 @@ func TestApplyIsForOneBridge(t *testing.T) {
 	}
 }
 
-// Own changes are no news: the Target knows what there is afterwards, and reads again only what others changed.
+// Own changes are no news: the Target knows what there is afterwards, and reads again only what
+// others changed.
 func TestOwnChangesAreNoNews(t *testing.T) {
 	n := node(t)
 	target := open(t, n)

@@ -17,11 +17,13 @@ import (
 	"hairpin/openflow"
 )
 
-// maxAge is how long flows and groups are taken from the last reading at most: it bounds the harm of a notice that never came. It is a little
-// less than the agent's slow timer, which so reads them.
+// maxAge is how long flows and groups are taken from the last reading at most: it bounds the harm
+// of a notice that never came. It is a little less than the agent's slow timer, which so reads
+// them.
 const maxAge = 290 * time.Second
 
-// cache is when a bridge was read last. The monitor tells whether that still holds: reading 40 000 flows takes half a second, 10 000 groups 0.2 s.
+// cache is when a bridge was read last. The monitor tells whether that still holds: reading 40 000
+// flows takes half a second, 10 000 groups 0.2 s.
 type cache struct {
 	valid   bool
 	read    time.Time         // when the switch was asked
@@ -42,8 +44,8 @@ type bridge struct {
 	cache   cache
 }
 
-// known gives those that are there, the gateway bridge last: what is on others is there before anything leads to it. It begins to watch
-// those that are new.
+// known gives those that are there, the gateway bridge last: what is on others is there before
+// anything leads to it. It begins to watch those that are new.
 func (t *Target) known(r rows) (list []*bridge) {
 	for name, b := range t.bridges {
 		if _, there := r.numbers[name]; !there {
@@ -63,8 +65,8 @@ func (t *Target) known(r rows) (list []*bridge) {
 	return append(list, t.bridges[t.cfg.Bridge])
 }
 
-// read returns our flows, with the names of their ports, and groups, or nil when the monitor knows that nothing happened since the last
-// reading. A bridge that was made a moment ago has none.
+// read returns our flows, with the names of their ports, and groups, or nil when the monitor knows
+// that nothing happened since the last reading. A bridge that was made a moment ago has none.
 func (t *bridge) read(ctx context.Context, numbers map[string]string) (*content, error) {
 	if t.key != "" && !t.cfg.reachable(ctx, t.name) {
 		t.cache = cache{}
@@ -88,7 +90,8 @@ func (t *bridge) read(ctx context.Context, numbers map[string]string) (*content,
 	return &content{flows, groups}, nil
 }
 
-// number gives ports the names that they have by now: a pod's port comes or goes, and flows keep their numbers.
+// number gives ports the names that they have by now: a pod's port comes or goes, and flows keep
+// their numbers.
 func (t *bridge) number(numbers map[string]string) {
 	c := &t.cache
 	if maps.Equal(c.numbers, numbers) {
@@ -121,7 +124,8 @@ func (t *bridge) number(numbers map[string]string) {
 	}
 }
 
-// readGroups reads groups. One that we have no words for comes without buckets, equal to none that is wanted.
+// readGroups reads groups. One that we have no words for comes without buckets, equal to none that
+// is wanted.
 func (t *bridge) readGroups(ctx context.Context) (groups delta.Map[flow.GroupKey, *flow.Group], err error) {
 	if t.key == "" {
 		return groups, nil // groups there are another's
@@ -144,8 +148,8 @@ func (t *bridge) readGroups(ctx context.Context) (groups delta.Map[flow.GroupKey
 	return groups, nil
 }
 
-// parseFlows reads what dump-flows printed. A flow with a match of ours and other actions than we have words for comes
-// with flow.UnknownActions, equal to none that is wanted.
+// parseFlows reads what dump-flows printed. A flow with a match of ours and other actions than we
+// have words for comes with flow.UnknownActions, equal to none that is wanted.
 func parseFlows(text, bridge string, numbers map[string]string) (flows delta.Map[flow.ID, *flow.Flow], unknown []flow.Unknown) {
 	name := naming(numbers)
 	for line := range strings.Lines(text) {
@@ -182,7 +186,8 @@ func naming(numbers map[string]string) func(number string) string {
 	}
 }
 
-// applyFlows makes the changes of all bridges. It gives the bridges and ports that are not there, for each flow that is left out.
+// applyFlows makes the changes of all bridges. It gives the bridges and ports that are not there,
+// for each flow that is left out.
 func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing []string, err error) {
 	list := t.known(r)
 	if len(d.Flows.Add)+len(d.Flows.Change) == 0 {
@@ -213,8 +218,9 @@ func (t *bridge) part(d flow.Delta) (own flow.Delta) {
 	return own
 }
 
-// apply makes the changes of the bridge in one bundle, which the switch takes as a whole or not at all. It gives what is not there,
-// for each flow that is left out. A flow that the switch could not take is left out as well and is an error.
+// apply makes the changes of the bridge in one bundle, which the switch takes as a whole or not at
+// all. It gives what is not there, for each flow that is left out. A flow that the switch could not
+// take is left out as well and is an error.
 func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []string, err error) {
 	if d.Empty() {
 		return nil, nil
@@ -234,8 +240,8 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 			b.add(id, f)
 		}
 	}
-	// A bridge with fail_mode standalone has this flow when it is made. The wanted flow in its place took it over; when
-	// that goes, the bridge gets it back, or it would drop everything.
+	// A bridge with fail_mode standalone has this flow when it is made. The wanted flow in its
+	// place took it over; when that goes, the bridge gets it back, or it would drop everything.
 	if _, gone := d.Flows.Delete[flow.Key{}.ID()]; gone && !r.secure {
 		normal := &flow.Flow{Actions: []flow.Action{flow.Normal{}}}
 		e := normal.Encode()
@@ -253,7 +259,8 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 	return b.missing, errors.Join(b.errs...)
 }
 
-// deleteUnknown deletes flows that we have no words for, in a bundle of their own. What is there afterwards the next Read tells.
+// deleteUnknown deletes flows that we have no words for, in a bundle of their own. What is there
+// afterwards the next Read tells.
 func (t *bridge) deleteUnknown(ctx context.Context, list []flow.Unknown) error {
 	if len(list) == 0 {
 		return nil
@@ -270,7 +277,8 @@ func (t *bridge) deleteUnknown(ctx context.Context, list []flow.Unknown) error {
 }
 
 // deletions deletes the flows which are to go. A flow of a port that has no number any more is
-// none: it was read when there was one, and the next Read will tell. So is one of a number that has a name by now.
+// none: it was read when there was one, and the next Read will tell. So is one of a number that has
+// a name by now.
 func deletions(d flow.Delta, numbers map[string]string) []change {
 	named := map[string]bool{}
 	for _, n := range numbers {
@@ -309,7 +317,8 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 		return err
 	}
 	c := &t.cache
-	// Without a notice nothing else has changed since it was read, so that, with our changes, is what there is now.
+	// Without a notice nothing else has changed since it was read, so that, with our changes, is
+	// what there is now.
 	if err != nil || !c.valid || len(b.unfit) > 0 || after != c.mark {
 		c.valid = false
 		t.changed.Notify()
@@ -331,8 +340,9 @@ func (t *Target) remote(bridge string) string { return "unix:" + t.cfg.socket(br
 // grace is how long an ovs-ofctl that was ended may go on.
 const grace = time.Second
 
-// ofctl runs ovs-ofctl and gives its output. A connection that ovs-vswitchd has ended is tried once more: it does that when the first
-// message comes a second after the connection, as on a busy machine. Whatever was asked can be asked twice.
+// ofctl runs ovs-ofctl and gives its output. A connection that ovs-vswitchd has ended is tried once
+// more: it does that when the first message comes a second after the connection, as on a busy
+// machine. Whatever was asked can be asked twice.
 func (t *Target) ofctl(ctx context.Context, stdin string, args ...string) (string, error) {
 	out, err := t.ofctlOnce(ctx, stdin, args...)
 	if err != nil && ctx.Err() == nil && ended(err) {
@@ -349,7 +359,8 @@ func ended(err error) bool {
 	})
 }
 
-// openFlow is the first version whose bundles may hold groups, and whose groups may say how a bucket is chosen.
+// openFlow is the first version whose bundles may hold groups, and whose groups may say how a
+// bucket is chosen.
 const openFlow = "OpenFlow15"
 
 // ofctlOnce is one try.

@@ -178,7 +178,8 @@ func TestGroupsChangedByHand(t *testing.T) {
 	}
 }
 
-// A group that Open vSwitch could not take would take the whole bundle with it, and so would a flow that leads there.
+// A group that Open vSwitch could not take would take the whole bundle with it, and so would a flow
+// that leads there.
 func TestABadGroupDoesNotStopTheOthers(t *testing.T) {
 	n := serviceNode(t)
 	target := open(t, n)
@@ -223,7 +224,8 @@ func TestOwnGroupsAreNoNews(t *testing.T) {
 	}
 }
 
-// What Open vSwitch learns of clients is neither news nor a difference, stays while other things change, and goes with the last flow that learns.
+// What Open vSwitch learns of clients is neither news nor a difference, stays while other things
+// change, and goes with the last flow that learns.
 func TestLearnedFlowsAreLeftAlone(t *testing.T) {
 	n := serviceNode(t)
 	target := open(t, n)

@@ -12,7 +12,8 @@ import (
 	"hairpin/lab"
 )
 
-// lateness is between a client and ovs-vswitchd. It holds back the first message of a connection until ovs-vswitchd gives that up.
+// lateness is between a client and ovs-vswitchd. It holds back the first message of a connection
+// until ovs-vswitchd gives that up.
 type lateness struct {
 	real  string       // the socket of ovs-vswitchd
 	late  atomic.Int32 // how many of the next connections
@@ -63,7 +64,8 @@ func (l *lateness) pass(client net.Conn) {
 	_, _ = io.Copy(server, client)
 }
 
-// TestLateHello: ovs-vswitchd ends a connection of ovs-ofctl whose first message comes late. It is tried once more.
+// TestLateHello: ovs-vswitchd ends a connection of ovs-ofctl whose first message comes late. It is
+// tried once more.
 func TestLateHello(t *testing.T) {
 	n := node(t)
 	target := open(t, n)

@@ -13,9 +13,9 @@ import (
 	"hairpin/retry"
 )
 
-// integration is what is known of Config.Integration, whose flows ovn-controller writes. It compares what
-// it wants with what it wrote, never with what the bridge has: flows that another program removed stay
-// away until it connects to the bridge again.
+// integration is what is known of Config.Integration, whose flows ovn-controller writes. It
+// compares what it wants with what it wrote, never with what the bridge has: flows that another
+// program removed stay away until it connects to the bridge again.
 type integration struct {
 	mu     sync.Mutex
 	life   string    // the ovs-vswitchd that was asked
@@ -26,23 +26,23 @@ type integration struct {
 	rewrites retry.Backoff // of making ovn-controller connect again
 }
 
-// How long flows must be missing before they are lost. ovn-controller itself removes all and writes them
-// again when it connects; at the start of a node there are none yet.
+// How long flows must be missing before they are lost. ovn-controller itself removes all and writes
+// them again when it connects; at the start of a node there are none yet.
 const (
 	goneAfter  = time.Second
 	neverAfter = 10 * time.Second
 )
 
-// Times between two attempts to make ovn-controller write its flows. It needs a second or two with 10 000
-// Services, and several times that on a busy machine.
+// Times between two attempts to make ovn-controller write its flows. It needs a second or two with
+// 10 000 Services, and several times that on a busy machine.
 const (
 	firstRewrite = 5 * time.Second
 	lastRewrite  = time.Minute
 )
 
-// sentinelTables are tables of which none is empty once a node has a logical port: where packets come
-// from ports, where OVN's ingress pipeline begins, and where packets go to ports (OFTABLE_PHY_TO_LOG,
-// OFTABLE_LOG_INGRESS_PIPELINE and OFTABLE_LOG_TO_PHY of OVN).
+// sentinelTables are tables of which none is empty once a node has a logical port: where packets
+// come from ports, where OVN's ingress pipeline begins, and where packets go to ports
+// (OFTABLE_PHY_TO_LOG, OFTABLE_LOG_INGRESS_PIPELINE and OFTABLE_LOG_TO_PHY of OVN).
 var sentinelTables = [...]uint8{0, 8, 65}
 
 // NoFlows is the error of a bridge that has lost the flows of its own controller, ovn-controller.
@@ -125,8 +125,8 @@ func (t *Target) readIntegration(ctx context.Context) []string {
 	return []string{t.cfg.Integration}
 }
 
-// rewrite makes ovn-controller connect to the bridges again, whereupon it writes all of its flows. It
-// returns a *NoFlows all the same: a later Read finds out whether they came.
+// rewrite makes ovn-controller connect to the bridges again, whereupon it writes all of its flows.
+// It returns a *NoFlows all the same: a later Read finds out whether they came.
 func (t *Target) rewrite(ctx context.Context, bridges []string) error {
 	if len(bridges) == 0 {
 		return nil

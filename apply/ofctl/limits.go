@@ -16,9 +16,9 @@ import (
 // kernelDatapath is the type of the datapath in the kernel, as the column datapaths names it.
 const kernelDatapath = "system"
 
-// limit is a limit of Open vSwitch's database: a row of a table of its own, which a map from numbers leads to.
-// It is ours if the row has claims.KeyLimit with the same value, so "ovs-vsctl set-zone-limit" makes it an
-// administrator's.
+// limit is a limit of Open vSwitch's database: a row of a table of its own, which a map from
+// numbers leads to. It is ours if the row has claims.KeyLimit with the same value, so "ovs-vsctl
+// set-zone-limit" makes it an administrator's.
 type limit struct {
 	parent, column string // the table and the column with the map
 	number         int
@@ -116,8 +116,8 @@ func datapathOf(v ovsdb.View, inUserspace bool) ovsdb.UUID {
 	return ""
 }
 
-// limitOps gives a bridge its limits. Of a bridge that is made in the same transaction, have is nil. The row of the
-// datapath, which ovn-controller makes as well, may not be there yet.
+// limitOps gives a bridge its limits. Of a bridge that is made in the same transaction, have is
+// nil. The row of the datapath, which ovn-controller makes as well, may not be there yet.
 func limitOps(v ovsdb.View, bridge ovsdb.UUID, have *ovsdb.Bridge, want flow.Bridge) []ovsdb.Op {
 	ops := flowLimit(v, have).ops(bridge, want.Learned)
 	if want.Name != claims.ServiceBridge {
@@ -137,7 +137,8 @@ func limitOps(v ovsdb.View, bridge ovsdb.UUID, have *ovsdb.Bridge, want flow.Bri
 // Usage is how much of a limit is taken, whoever set it.
 type Usage struct{ Used, Limit int }
 
-// Usage returns the connections of claims.ZoneServices and the flows of pipeline.SvcSessionAffinity, each nil without a limit.
+// Usage returns the connections of claims.ZoneServices and the flows of
+// pipeline.SvcSessionAffinity, each nil without a limit.
 func (t *Target) Usage(ctx context.Context) (connections, learned *Usage, err error) {
 	v := t.db.View()
 	b := ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == claims.ServiceBridge })

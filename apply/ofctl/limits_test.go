@@ -8,7 +8,8 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// TestLimits: Open vSwitch carries the limits out, one that an administrator set stays, and ours go with the bridge.
+// TestLimits: Open vSwitch carries the limits out, one that an administrator set stays, and ours go
+// with the bridge.
 func TestLimits(t *testing.T) {
 	n := node(t)
 	target := open(t, n)

@@ -19,8 +19,8 @@ import (
 	"hairpin/signal"
 )
 
-// monitor has a connection on which the switch tells each change of a flow, and of a group where those are ours. It connects again whenever
-// that ends.
+// monitor has a connection on which the switch tells each change of a flow, and of a group where
+// those are ours. It connects again whenever that ends.
 type monitor struct {
 	cfg    Config
 	bridge string
@@ -44,8 +44,8 @@ type mark struct {
 	events  int // how many changes of flows and groups it was told
 }
 
-// Times between two looks for the switch. A look is one connect to a socket of this machine. A monitor that ends at
-// once though the switch is there is started at longer and longer intervals.
+// Times between two looks for the switch. A look is one connect to a socket of this machine. A
+// monitor that ends at once though the switch is there is started at longer and longer intervals.
 const (
 	minRetry = 5 * time.Millisecond
 	maxRetry = 50 * time.Millisecond
@@ -126,8 +126,8 @@ func (m *monitor) session(ctx context.Context) error {
 	}
 }
 
-// greeting asks to be told of changes of flows, but for what they do, and to forward what others change of groups:
-// flow monitors tell nothing of them.
+// greeting asks to be told of changes of flows, but for what they do, and to forward what others
+// change of groups: flow monitors tell nothing of them.
 func (m *monitor) greeting() []byte {
 	b := openflow.FlowMonitor(openflow.Message(nil, openflow.Hello, 0), 0)
 	if m.groups {
@@ -149,14 +149,16 @@ func (m *monitor) heard(kind openflow.Type, xid uint32, body []byte) {
 		m.happened(1)
 	default:
 		if kind == openflow.MultipartReply {
-			// Flows that Open vSwitch makes by itself are not ours to compare, and there may be many.
+			// Flows that Open vSwitch makes by itself are not ours to compare, and there may be
+			// many.
 			changes, ok := openflow.Updates(body, claims.CookieLearnedMask, claims.CookieLearned)
 			if ok {
 				m.happened(changes)
 				return
 			}
 		}
-		// A pause (the switch is faster than we), or what we know nothing of: things may have changed that are not told.
+		// A pause (the switch is faster than we), or what we know nothing of: things may have
+		// changed that are not told.
 		m.change(func() { m.mark.session++ })
 		m.tell()
 	}
@@ -217,8 +219,8 @@ func (m *monitor) wait(ctx context.Context) {
 	}
 }
 
-// settle waits until everything that happened in the switch before the call was told, and gives the mark of that. It
-// gives false when that cannot be known.
+// settle waits until everything that happened in the switch before the call was told, and gives the
+// mark of that. It gives false when that cannot be known.
 func (m *monitor) settle(ctx context.Context) (mark, bool) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -226,8 +228,9 @@ func (m *monitor) settle(ctx context.Context) (mark, bool) {
 	return now, err == nil
 }
 
-// exchange sends messages and waits until the switch has done or refused them, and has told all that happened before. It gives the mark of that.
-// Without an answer in time the session ends: what was sent may have been sent in part.
+// exchange sends messages and waits until the switch has done or refused them, and has told all
+// that happened before. It gives the mark of that. Without an answer in time the session ends: what
+// was sent may have been sent in part.
 func (m *monitor) exchange(ctx context.Context, b []byte) (mark, error) {
 	m.mu.Lock()
 	m.asked++

@@ -24,7 +24,8 @@ func (t *Target) readRoutes(ctx context.Context) (map[netip.Addr]netip.Addr, err
 	return parseRoutes(table, t.cfg.TunnelBridge), nil
 }
 
-// parseRoutes reads lines such as "User: 172.18.0.4/32 dev br-enc GW 169.254.170.1 SRC 169.254.170.2".
+// parseRoutes reads lines such as "User: 172.18.0.4/32 dev br-enc GW 169.254.170.1 SRC
+// 169.254.170.2".
 func parseRoutes(table, bridge string) map[netip.Addr]netip.Addr {
 	var list map[netip.Addr]netip.Addr
 	for line := range strings.Lines(table) {

@@ -1,15 +1,17 @@
-// Package ofctl makes a node's Open vSwitch equal to a flow.State: keys of external_ids, bridges and ports in its database,
-// OpenFlow flows and groups, and the tunnel neighbours of the userspace datapath.
+// Package ofctl makes a node's Open vSwitch equal to a flow.State: keys of external_ids, bridges
+// and ports in its database, OpenFlow flows and groups, and the tunnel neighbours of the userspace
+// datapath.
 //
-// What is ours: the keys named in Config, the bridges whose row has claims.KeyBridge in its external_ids, with all their groups, the ports whose
-// row has claims.KeyOwner there, and, on these bridges and the gateway bridge, the flows whose cookie has claims.Cookie in the bits of
-// claims.CookieMask. A wanted bridge or port takes over one of the same
-// name, a wanted flow one of the same table, priority and match, as Open vSwitch has one of each only. Tunnel
-// neighbours are a cache that the switch fills too: those that are not wanted are left to expire.
+// What is ours: the keys named in Config, the bridges whose row has claims.KeyBridge in its
+// external_ids, with all their groups, the ports whose row has claims.KeyOwner there, and, on these
+// bridges and the gateway bridge, the flows whose cookie has claims.Cookie in the bits of
+// claims.CookieMask. A wanted bridge or port takes over one of the same name, a wanted flow one of
+// the same table, priority and match, as Open vSwitch has one of each only. Tunnel neighbours are a
+// cache that the switch fills too: those that are not wanted are left to expire.
 //
-// Flows name ports, OpenFlow numbers them. Numbers come from the database at each Read and Apply, so a port that was
-// made again under another number gets its flows at once. ovs-ofctl itself could translate only the first 15 letters
-// of a name.
+// Flows name ports, OpenFlow numbers them. Numbers come from the database at each Read and Apply,
+// so a port that was made again under another number gets its flows at once. ovs-ofctl itself could
+// translate only the first 15 letters of a name.
 package ofctl
 
 import (
@@ -43,14 +45,16 @@ type Config struct {
 	Bridge   string   // the gateway bridge
 	Settings []string // keys of Open_vSwitch's external_ids that are ours
 	PortKeys []string // keys of an Interface's external_ids that are ours, on ports of ours; empty = iface-id
-	// TunnelBridge is a bridge that tunnels may leave by instead of Bridge. Routes that were set by it are ours.
+	// TunnelBridge is a bridge that tunnels may leave by instead of Bridge. Routes that were set by
+	// it are ours.
 	TunnelBridge string
 	// Integration is the bridge whose flows ovn-controller writes; empty = it is not looked at.
 	Integration string
 	RunDir      string // as Open vSwitch's daemons see it; empty = /run/openvswitch
 	// Path tells where this process finds a path of the node; nil where it is the same.
 	Path func(inNode string) string
-	// Command prepares a command that runs in the node and ends with ctx; nil = exec.CommandContext.
+	// Command prepares a command that runs in the node and ends with ctx; nil =
+	// exec.CommandContext.
 	Command func(ctx context.Context, args ...string) *exec.Cmd
 	Logger  *slog.Logger // nil: none
 }
@@ -135,11 +139,13 @@ func (t *Target) Close() {
 	t.tasks.Wait()
 }
 
-// Changed signals that another program changed flows of a bridge, that a row of the database which matters changed (also
-// by us), that ovs-vswitchd went away or came back, and that it or its database is there and does not answer.
+// Changed signals that another program changed flows of a bridge, that a row of the database which
+// matters changed (also by us), that ovs-vswitchd went away or came back, and that it or its
+// database is there and does not answer.
 func (t *Target) Changed() <-chan struct{} { return t.changed.C() }
 
-// watchRows tells of changes of the database that Read or Apply would see. Others (each pod's port) are passed over.
+// watchRows tells of changes of the database that Read or Apply would see. Others (each pod's port)
+// are passed over.
 func (t *Target) watchRows(ctx context.Context) {
 	var last rows
 	for {
@@ -162,7 +168,8 @@ const (
 	silence  = time.Second
 )
 
-// watchAnswers tells when a daemon is there and does not answer, and when it does again: there may be nothing to do with it for long.
+// watchAnswers tells when a daemon is there and does not answer, and when it does again: there may
+// be nothing to do with it for long.
 func (t *Target) watchAnswers(ctx context.Context) {
 	tick := time.NewTicker(askAgain)
 	defer tick.Stop()
@@ -194,7 +201,8 @@ func (t *Target) ask(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// Silent is a *late.Waits while the server of the database does not answer: flows can be read and changed all the same.
+// Silent is a *late.Waits while the server of the database does not answer: flows can be read and
+// changed all the same.
 func (t *Target) Silent() error {
 	if w := t.silent.Load(); w != nil {
 		return w
@@ -202,7 +210,8 @@ func (t *Target) Silent() error {
 	return nil
 }
 
-// Read returns what Open vSwitch has of ours. It fails while ovs-vswitchd does not run or has no such bridge.
+// Read returns what Open vSwitch has of ours. It fails while ovs-vswitchd does not run or has no
+// such bridge.
 func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -242,8 +251,8 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	return s, nil
 }
 
-// Adopt gives want's flows and groups from now on, where those that were read are the same: comparing them takes no time. Where a Read is
-// under way there is time for that later.
+// Adopt gives want's flows and groups from now on, where those that were read are the same:
+// comparing them takes no time. Where a Read is under way there is time for that later.
 func (t *Target) Adopt(want flow.State) {
 	if t.mu.TryLock() {
 		defer t.mu.Unlock()
@@ -251,11 +260,12 @@ func (t *Target) Adopt(want flow.State) {
 	}
 }
 
-// Apply makes the changes of d: one transaction of the database, one bundle of flows and groups for each bridge, one command for each
-// tunnel neighbour and route. An error in one does not keep the others from being made.
+// Apply makes the changes of d: one transaction of the database, one bundle of flows and groups for
+// each bridge, one command for each tunnel neighbour and route. An error in one does not keep the
+// others from being made.
 //
-// What is on bridges or ports that are not there, or have no number yet, is left out; the error is an
-// *apply.Waiting when all else was made.
+// What is on bridges or ports that are not there, or have no number yet, is left out; the error is
+// an *apply.Waiting when all else was made.
 func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
 	if d.Empty() {
 		return nil
@@ -292,7 +302,8 @@ func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
 	return nil
 }
 
-// Pending is how many ports and flows the last Apply left out because a bridge or a port is not there yet.
+// Pending is how many ports and flows the last Apply left out because a bridge or a port is not
+// there yet.
 func (t *Target) Pending() int {
 	t.waiting.Lock()
 	defer t.waiting.Unlock()
@@ -311,7 +322,8 @@ const (
 	vswitchd = "ovs-vswitchd"
 )
 
-// rows reads the database as it was last: while its server does not answer, nothing of it can change.
+// rows reads the database as it was last: while its server does not answer, nothing of it can
+// change.
 func (t *Target) rows(ctx context.Context) (rows, error) {
 	late.For(ctx, server)
 	if err := t.db.WaitFor(ctx, func(ovsdb.View) bool { return t.db.Synced() }); err != nil {

@@ -64,7 +64,8 @@ func rich(t testing.TB) flow.State {
 	return s
 }
 
-// node is a node with Open vSwitch, a br-int and the patch ports that ovn-controller would make, without OVN.
+// node is a node with Open vSwitch, a br-int and the patch ports that ovn-controller would make,
+// without OVN.
 func node(t testing.TB) *lab.Node {
 	t.Helper()
 	return nodeIn(t, lab.Start(t, lab.Config{}))

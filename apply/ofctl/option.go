@@ -9,7 +9,8 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// mapOption lets flows of the bridge name OVN's Geneve option, if they do. Open vSwitch keeps what flows use, and loses it with its process.
+// mapOption lets flows of the bridge name OVN's Geneve option, if they do. Open vSwitch keeps what
+// flows use, and loses it with its process.
 func (t *bridge) mapOption(ctx context.Context, flows map[flow.ID]*flow.Flow) error {
 	if !namesOption(flows) {
 		return nil

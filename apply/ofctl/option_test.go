@@ -33,7 +33,8 @@ cookie=0xdeff105,table=0,priority=100,tun_id=0xff0003,tun_ipv6_src=fd00::4,tun_m
 	return s
 }
 
-// Flows that name OVN's Geneve option are there, and again after ovs-vswitchd has lost the option; a port of tunnels is repaired.
+// Flows that name OVN's Geneve option are there, and again after ovs-vswitchd has lost the option;
+// a port of tunnels is repaired.
 func TestTunnels(t *testing.T) {
 	n := node(t)
 	target := open(t, n)

@@ -19,7 +19,8 @@ import (
 	"hairpin/lab"
 )
 
-// until waits for the Target to tell that something holds: it reads once, and then after every notice.
+// until waits for the Target to tell that something holds: it reads once, and then after every
+// notice.
 func until(t testing.TB, target *ofctl.Target, what string, holds func(flow.State, error) bool) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
@@ -157,7 +158,8 @@ func TestPortMadeAgainUnderAnotherNumber(t *testing.T) {
 	}
 }
 
-// A pod's port comes or goes: that is no reason to read the flows of all others again. Those of a port that went have its number.
+// A pod's port comes or goes: that is no reason to read the flows of all others again. Those of a
+// port that went have its number.
 func TestPortsCostNoReading(t *testing.T) {
 	n := serviceNode(t)
 	var readings atomic.Int32
@@ -201,7 +203,8 @@ func TestPortsCostNoReading(t *testing.T) {
 	reach(t, open(t, n), withGroups(t, n))
 }
 
-// A wanted port takes over what stands in its place: a port of the same name, on any bridge, whoever made it.
+// A wanted port takes over what stands in its place: a port of the same name, on any bridge,
+// whoever made it.
 func TestPortTakesOver(t *testing.T) {
 	n := node(t)
 	target := open(t, n)

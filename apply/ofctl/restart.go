@@ -16,16 +16,17 @@ import (
 
 // Keys of Open_vSwitch that a restart of ovs-vswitchd needs.
 const (
-	// keyWait, in other_config: ovs-vswitchd starts without forwarding packets, until the key is gone
-	// (ovs-vswitchd.conf.db(5)). One that runs does not look at it again once it was gone.
+	// keyWait, in other_config: ovs-vswitchd starts without forwarding packets, until the key is
+	// gone (ovs-vswitchd.conf.db(5)). One that runs does not look at it again once it was gone.
 	keyWait = "flow-restore-wait"
 	// keyRestored, in external_ids: the ovs-vswitchd instance released last.
 	keyRestored = "hairpin-restored"
 	// keyRemote, in external_ids: where ovn-controller finds the switch (ovn-controller(8)).
 	keyRemote = "ovn-bridge-remote"
-	// keyPatience, in external_ids: how many milliseconds an ovn-controller that has just connected leaves the flows of
-	// br-int as they are (ovn-controller(8)). Without it nothing is forwarded from its start until it has computed its
-	// own. It looks at the key all the time: one that waits stops to when the key goes.
+	// keyPatience, in external_ids: how many milliseconds an ovn-controller that has just connected
+	// leaves the flows of br-int as they are (ovn-controller(8)). Without it nothing is forwarded
+	// from its start until it has computed its own. It looks at the key all the time: one that
+	// waits stops to when the key goes.
 	keyPatience = "ovn-ofctrl-wait-before-clear"
 	// keyStirred, in external_ids of br-int's Interface: when Stir wrote last.
 	keyStirred = "hairpin-stirred"
@@ -44,8 +45,8 @@ func (t *Target) Version(ctx context.Context) (string, error) {
 	return f[3], nil
 }
 
-// Incarnation tells one life of ovs-vswitchd from the next: it is the text of its pid file with the time at which that
-// was written, since a process in a container gets the same number again.
+// Incarnation tells one life of ovs-vswitchd from the next: it is the text of its pid file with the
+// time at which that was written, since a process in a container gets the same number again.
 func (t *Target) Incarnation() (string, error) {
 	file := t.cfg.Path(t.pidFile())
 	info, err := os.Stat(file)
@@ -59,7 +60,8 @@ func (t *Target) Incarnation() (string, error) {
 	return fmt.Sprintf("%s-%d", strings.TrimSpace(string(pid)), info.ModTime().UnixNano()), nil
 }
 
-// Ready fails as long as the ovs-vswitchd that runs takes no flows for the gateway bridge, or for one of ours.
+// Ready fails as long as the ovs-vswitchd that runs takes no flows for the gateway bridge, or for
+// one of ours.
 func (t *Target) Ready(ctx context.Context) error {
 	for bridge := range t.cfg.read(t.db.View()).numbers {
 		if err := t.Listening(ctx, bridge); err != nil {
@@ -69,8 +71,9 @@ func (t *Target) Ready(ctx context.Context) error {
 	return t.Listening(ctx, t.cfg.Bridge)
 }
 
-// Listening fails as long as the ovs-vswitchd that runs takes no flows for a bridge. The sockets of one that was killed
-// live on for some milliseconds, with its last thread: they are older than the new one's pid file.
+// Listening fails as long as the ovs-vswitchd that runs takes no flows for a bridge. The sockets of
+// one that was killed live on for some milliseconds, with its last thread: they are older than the
+// new one's pid file.
 func (t *Target) Listening(ctx context.Context, bridge string) error {
 	socket := t.cfg.Path(t.cfg.socket(bridge))
 	made, err := os.Stat(socket)
@@ -90,8 +93,8 @@ func (t *Target) Listening(ctx context.Context, bridge string) error {
 	return nil
 }
 
-// Restarted tells that Release was not called yet for the ovs-vswitchd that runs: its ports are new to the kernel, its
-// flows are gone, and it may be waiting.
+// Restarted tells that Release was not called yet for the ovs-vswitchd that runs: its ports are new
+// to the kernel, its flows are gone, and it may be waiting.
 func (t *Target) Restarted(ctx context.Context) (bool, error) {
 	life, err := t.Incarnation()
 	if err != nil {
@@ -104,11 +107,12 @@ func (t *Target) Restarted(ctx context.Context) (bool, error) {
 	return row.ExternalIDs[keyRestored] != life, nil
 }
 
-// Release lets an ovs-vswitchd forward packets that was started with flow-restore-wait, once addresses and flows are
-// back. Unless patience is 0, what Keep sets is set at once, so that the next ovs-vswitchd will wait too.
+// Release lets an ovs-vswitchd forward packets that was started with flow-restore-wait, once
+// addresses and flows are back. Unless patience is 0, what Keep sets is set at once, so that the
+// next ovs-vswitchd will wait too.
 //
-// The owner of the key must make sure that Release is called after each start of ovs-vswitchd: until then no bridge of
-// the node forwards anything.
+// The owner of the key must make sure that Release is called after each start of ovs-vswitchd:
+// until then no bridge of the node forwards anything.
 func (t *Target) Release(ctx context.Context, patience time.Duration) error {
 	life, err := t.Incarnation()
 	if err != nil {
@@ -127,8 +131,8 @@ func (t *Target) Release(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// AddPassing gives a bridge flows, in ovs-ofctl's words, that Open vSwitch removes by itself after a time of whole seconds. Like those that it learns,
-// they are no part of what is read.
+// AddPassing gives a bridge flows, in ovs-ofctl's words, that Open vSwitch removes by itself after
+// a time of whole seconds. Like those that it learns, they are no part of what is read.
 func (t *Target) AddPassing(ctx context.Context, bridge string, flows []string, d time.Duration) error {
 	var text strings.Builder
 	for _, f := range flows {
@@ -140,13 +144,15 @@ func (t *Target) AddPassing(ctx context.Context, bridge string, flows []string, 
 	return nil
 }
 
-// Keeps reports whether the next ovs-vswitchd will wait for Release, and the next ovn-controller for that time.
+// Keeps reports whether the next ovs-vswitchd will wait for Release, and the next ovn-controller
+// for that time.
 func (t *Target) Keeps(patience time.Duration) bool {
 	row := ovsdb.First[ovsdb.OpenVSwitch](t.db.View())
 	return row != nil && row.OtherConfig[keyWait] == "true" && row.ExternalIDs[keyPatience] == millis(patience)
 }
 
-// Keep makes it so; what concerns ovn-controller only once br-int has flows. One that finds it empty must not wait.
+// Keep makes it so; what concerns ovn-controller only once br-int has flows. One that finds it
+// empty must not wait.
 func (t *Target) Keep(ctx context.Context, patience time.Duration) error {
 	if _, err := t.db.Transact(ctx, t.keepOps(ctx, patience)...); err != nil {
 		return fmt.Errorf("make the next start of Open vSwitch or of ovn-controller wait: %w", err)
@@ -184,9 +190,10 @@ func (t *Target) StopWaiting(ctx context.Context) error {
 	return nil
 }
 
-// ReconnectController makes ovn-controller connect to br-int at once. After a restart of ovs-vswitchd it would do so by
-// itself, but only when its backoff of one second (two, four … the longer the switch was away) is over. It is done by
-// giving it another spelling of the same address. The bridge is empty: there are no flows to leave alone.
+// ReconnectController makes ovn-controller connect to br-int at once. After a restart of
+// ovs-vswitchd it would do so by itself, but only when its backoff of one second (two, four … the
+// longer the switch was away) is over. It is done by giving it another spelling of the same
+// address. The bridge is empty: there are no flows to leave alone.
 func (t *Target) ReconnectController(ctx context.Context) error {
 	row, err := t.row(ctx)
 	if err != nil {
@@ -203,10 +210,11 @@ func (t *Target) ReconnectController(ctx context.Context) error {
 	return nil
 }
 
-// Stir writes something that ovn-controller receives and need not act on (any change of Open_vSwitch makes it compute all flows anew).
-// One that received nothing for a while after it had connected takes the connection for one that does not hold: when it is lost,
-// ovn-controller waits for twice as long as the last time before it connects again, up to 8 seconds in place of one (last_activity in
-// Open vSwitch's lib/reconnect.c).
+// Stir writes something that ovn-controller receives and need not act on (any change of
+// Open_vSwitch makes it compute all flows anew). One that received nothing for a while after it had
+// connected takes the connection for one that does not hold: when it is lost, ovn-controller waits
+// for twice as long as the last time before it connects again, up to 8 seconds in place of one
+// (last_activity in Open vSwitch's lib/reconnect.c).
 func (t *Target) Stir(ctx context.Context) error {
 	i := ovsdb.Find(t.db.View(), func(i *ovsdb.Interface) bool { return i.Name == claims.IntegrationBridge })
 	if i == nil {

@@ -24,13 +24,15 @@ type probes struct {
 	tasks sync.WaitGroup
 }
 
-// guard keeps the kernel's own stack from the frames of eth0, which the userspace datapath reads beside it.
+// guard keeps the kernel's own stack from the frames of eth0, which the userspace datapath reads
+// beside it.
 func guard(t testing.TB, n *lab.Node) {
 	t.Helper()
 	sh(t, n, `nft 'add table netdev guard; add chain netdev guard eth0 { type filter hook ingress device "eth0" priority -500; }; add rule netdev guard eth0 drop'`)
 }
 
-// interval is the time between two packets. Sockets keep some hundred of them, for a machine that stands still for a while.
+// interval is the time between two packets. Sockets keep some hundred of them, for a machine that
+// stands still for a while.
 const interval = 5 * time.Millisecond
 
 // startProbes sends a packet each interval until the test ends.
@@ -134,8 +136,9 @@ func (p *probes) sends(more int) int {
 	return p.count()
 }
 
-// lost returns how many packets, of those sent from number from on, did not come back, and the longest time without any. They
-// come back in their order, so what is missing when a later one is back is lost.
+// lost returns how many packets, of those sent from number from on, did not come back, and the
+// longest time without any. They come back in their order, so what is missing when a later one is
+// back is lost.
 func (p *probes) lost(t testing.TB, from int) (n int, longest time.Duration) {
 	t.Helper()
 	to := p.count()
@@ -162,8 +165,9 @@ func (p *probes) missing(from, to int) (n int, longest time.Duration) {
 	return n, longest
 }
 
-// A bridge in NORMAL mode becomes ours in one step: no packet is lost. One that was ours before may lose some, and so may one
-// that is given back: what is cached of a packet before conntrack and after it is not thrown away at the same moment.
+// A bridge in NORMAL mode becomes ours in one step: no packet is lost. One that was ours before may
+// lose some, and so may one that is given back: what is cached of a packet before conntrack and
+// after it is not thrown away at the same moment.
 func TestTakingABridgeLosesNothing(t *testing.T) {
 	l := lab.Start(t, lab.Config{})
 	n := nodeIn(t, l)
@@ -200,7 +204,8 @@ cookie=0xdeff105,table=1,priority=100,ct_state=+est+trk,ct_mark=0x2,ip actions=L
 cookie=0xdeff105,table=1,priority=10,ip actions=LOCAL
 `
 
-// ovn is a node with all daemons and a logical switch that ovn-controller connects to the gateway bridge.
+// ovn is a node with all daemons and a logical switch that ovn-controller connects to the gateway
+// bridge.
 func ovn(t testing.TB, l *lab.Lab) *lab.Node {
 	t.Helper()
 	n := l.Add(t, lab.NodeConfig{})
@@ -273,7 +278,8 @@ func restartUnder(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, wa
 	if err := target.Release(ctx(t), time.Second); err != nil {
 		t.Fatal(err)
 	}
-	// What the host sent meanwhile left unresolved neighbours behind, which the kernel tries again only after a second.
+	// What the host sent meanwhile left unresolved neighbours behind, which the kernel tries again
+	// only after a second.
 	sh(t, n, `ip neigh flush dev br-ex nud incomplete nud failed`)
 	step("released")
 	p.answered(t)
@@ -292,7 +298,8 @@ func restartUnder(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, wa
 	}
 }
 
-// Without Release nothing is forwarded after a restart: the key is heeded at the start, however long it was set.
+// Without Release nothing is forwarded after a restart: the key is heeded at the start, however
+// long it was set.
 func TestSwitchWaitsForRelease(t *testing.T) {
 	l := lab.Start(t, lab.Config{})
 	n := nodeIn(t, l)

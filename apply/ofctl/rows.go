@@ -33,7 +33,8 @@ const (
 	userspace  = "netdev"
 )
 
-// maxPort is the last number that OpenFlow gives to a port; those above are reserved (OpenFlow 1.0, OFPP_MAX).
+// maxPort is the last number that OpenFlow gives to a port; those above are reserved (OpenFlow 1.0,
+// OFPP_MAX).
 const maxPort = 0xff00
 
 // read takes what matters out of a View.
@@ -129,15 +130,16 @@ func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string
 // peer is the key in the options of a patch port.
 const peer = "peer"
 
-// localEnd is the key in the options of a port of tunnels, which tunnels gives: the checksum is as OVN's own tunnels have it.
+// localEnd is the key in the options of a port of tunnels, which tunnels gives: the checksum is as
+// OVN's own tunnels have it.
 const localEnd = "local_ip"
 
 func tunnels(local netip.Addr) map[string]string {
 	return map[string]string{localEnd: local.String(), "remote_ip": "flow", "key": "flow", "csum": "true"}
 }
 
-// applyBridges makes bridges, and removes those that are not wanted with all that is on them. It waits until ovs-vswitchd has them: they
-// are for ports and flows.
+// applyBridges makes bridges, and removes those that are not wanted with all that is on them. It
+// waits until ovs-vswitchd has them: they are for ports and flows.
 func (t *Target) applyBridges(ctx context.Context, d delta.Delta[string, flow.Bridge]) error {
 	v := t.db.View()
 	var ops []ovsdb.Op
@@ -193,8 +195,8 @@ func (t *Target) carriedOut(ctx context.Context) error {
 	})
 }
 
-// applyRows makes the changes of settings and ports in one transaction. It gives the bridges that are not there, for
-// each port that needs one.
+// applyRows makes the changes of settings and ports in one transaction. It gives the bridges that
+// are not there, for each port that needs one.
 func (t *Target) applyRows(ctx context.Context, d flow.Delta) (missing []string, err error) {
 	v := t.db.View()
 	ops := settingOps(d)
@@ -211,7 +213,8 @@ func (t *Target) applyRows(ctx context.Context, d flow.Delta) (missing []string,
 	if len(ops) == 0 {
 		return missing, nil
 	}
-	// Asking for progress wakes ovs-vswitchd even where the rest needs no action of it; ovs-vsctl does the same.
+	// Asking for progress wakes ovs-vswitchd even where the rest needs no action of it; ovs-vsctl
+	// does the same.
 	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
 	late.For(ctx, server)
 	if _, err = t.db.Transact(ctx, ops...); err != nil {
@@ -220,7 +223,8 @@ func (t *Target) applyRows(ctx context.Context, d flow.Delta) (missing []string,
 	return missing, nil
 }
 
-// RemovePorts takes ports off their bridges, and waits until ovs-vswitchd has removed them with their devices.
+// RemovePorts takes ports off their bridges, and waits until ovs-vswitchd has removed them with
+// their devices.
 func (t *Target) RemovePorts(ctx context.Context, names []string) error {
 	var ops []ovsdb.Op
 	for _, name := range names {
@@ -251,7 +255,8 @@ func settingOps(d flow.Delta) []ovsdb.Op {
 	return keyOps("Open_vSwitch", "", set, slices.Sorted(maps.Keys(d.Settings.Delete)))
 }
 
-// keyOps sets and removes keys of external_ids and leaves the others alone. Without a row it is about all of the table.
+// keyOps sets and removes keys of external_ids and leaves the others alone. Without a row it is
+// about all of the table.
 func keyOps(table string, row ovsdb.UUID, set map[string]string, remove []string) []ovsdb.Op {
 	keys := slices.Concat(slices.Sorted(maps.Keys(set)), remove)
 	if len(keys) == 0 {
@@ -268,7 +273,8 @@ func keyOps(table string, row ovsdb.UUID, set map[string]string, remove []string
 	return []ovsdb.Op{op.Row(row)}
 }
 
-// portOps makes a port, or makes one of that name what it must be. It tells when the port's bridge is not there.
+// portOps makes a port, or makes one of that name what it must be. It tells when the port's bridge
+// is not there.
 func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) {
 	bridge := ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == p.Bridge })
 	if bridge == nil {
@@ -285,7 +291,8 @@ func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) 
 		made, more := ovsdb.InsertPort(i, owner)
 		return append(append(ops, more...), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", made)).Row(bridge.UUID)), true
 	}
-	if !slices.Contains(bridge.Ports, port.UUID) { // until it has a number there, that of another bridge must name no flow
+	// until it has a number there, that of another bridge must name no flow
+	if !slices.Contains(bridge.Ports, port.UUID) {
 		ops = append(removal(v, p.Name), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port.UUID)).Row(bridge.UUID),
 			ovsdb.Update(ovsdb.Interface{UUID: port.Interfaces[0]}, "ofport"))
 	}

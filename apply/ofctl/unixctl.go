@@ -17,8 +17,8 @@ import (
 // callTimeout limits one command to a daemon: they answer at once or hang.
 const callTimeout = 5 * time.Second
 
-// call sends one command to the control socket of a daemon, as ovs-appctl(8) does, and gives the answer. The protocol
-// is JSON-RPC 1.0, one request a connection.
+// call sends one command to the control socket of a daemon, as ovs-appctl(8) does, and gives the
+// answer. The protocol is JSON-RPC 1.0, one request a connection.
 func call(ctx context.Context, socket, method string, params ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

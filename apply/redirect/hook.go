@@ -70,7 +70,8 @@ func (tcx) detach(a attached) error {
 	return err
 }
 
-// clsact is a queueing discipline that only has filters. It stays when our filter goes: others may have theirs there.
+// clsact is a queueing discipline that only has filters. It stays when our filter goes: others may
+// have theirs there.
 type clsact struct{}
 
 func (clsact) programs(index int) ([]ebpf.ProgramID, error) {
@@ -138,7 +139,8 @@ func (t *Target) find() ([]attached, error) {
 	var list []attached
 	for _, l := range links {
 		ids, err := t.hook.programs(l.Index)
-		if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EPERM) { // the link is gone; a process that may not ask has none
+		// the link is gone; a process that may not ask has none
+		if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EPERM) {
 			continue
 		} else if err != nil {
 			return nil, fmt.Errorf("programs of %s: %w", l.Name, err)

@@ -16,7 +16,8 @@ import (
 	"hairpin/datapath/redirect"
 )
 
-// maxServices is how many addresses and ports fit: the kernel's table for them takes 2 MB while it is empty.
+// maxServices is how many addresses and ports fit: the kernel's table for them takes 2 MB while it
+// is empty.
 const maxServices = 1 << 17
 
 // Values of claims.MapServices: which element of claims.MapTarget is the Service's.
@@ -50,8 +51,8 @@ func mapSpecs() map[string]*ebpf.MapSpec {
 // mapSet is the maps that the programs share, by name.
 type mapSet map[string]*ebpf.Map
 
-// shared opens the maps of the programs that are there; if those have several, which is nobody's intention, the oldest. A map of another
-// version is none.
+// shared opens the maps of the programs that are there; if those have several, which is nobody's
+// intention, the oldest. A map of another version is none.
 func shared(found []attached) (mapSet, error) {
 	ids := map[string]ebpf.MapID{}
 	for _, a := range found {

@@ -37,7 +37,8 @@ const (
 	skbSegmentSize = 176 // of a packet that is several
 )
 
-// Fields of struct bpf_fib_lookup (linux/bpf.h), which has fibSize bytes, and of struct bpf_redir_neigh.
+// Fields of struct bpf_fib_lookup (linux/bpf.h), which has fibSize bytes, and of struct
+// bpf_redir_neigh.
 const (
 	fibIfindex = 8
 	fibSrc     = 16
@@ -101,16 +102,17 @@ func programs() map[string]*ebpf.ProgramSpec {
 	return list
 }
 
-// request is the program at a NIC's ingress. It sends packets for this machine and a Service to the egress
-// of the gateway bridge, with the MACs of the Service's target: the dummy next hop or claims.RedirectMAC as
-// the sender, the gateway router as the receiver. No checksum covers them. It leaves to the host what a
-// router would answer, because it is too long for pods or has expired, and replies to the node's own
-// connections.
+// request is the program at a NIC's ingress. It sends packets for this machine and a Service to the
+// egress of the gateway bridge, with the MACs of the Service's target: the dummy next hop or
+// claims.RedirectMAC as the sender, the gateway router as the receiver. No checksum covers them. It
+// leaves to the host what a router would answer, because it is too long for pods or has expired,
+// and replies to the node's own connections.
 func request(ct *conntrack) asm.Instructions {
 	c := &code{conntrack: ct}
 	c.add(
 		asm.Mov.Reg(rContext, asm.R1),
-		asm.LoadMem(asm.R2, rContext, skbVLANPresent, asm.Word), asm.JNE.Imm(asm.R2, 0, labelPass), // for a VLAN's own link
+		// for a VLAN's own link
+		asm.LoadMem(asm.R2, rContext, skbVLANPresent, asm.Word), asm.JNE.Imm(asm.R2, 0, labelPass),
 		asm.LoadMem(asm.R2, rContext, skbPacketType, asm.Word), asm.JNE.Imm(asm.R2, unix.PACKET_HOST, labelPass),
 	)
 	c.find()
@@ -133,9 +135,10 @@ func request(ct *conntrack) asm.Instructions {
 	return c.list
 }
 
-// reply is the program at the gateway bridge's ingress. The bridge sends answers of the gateway router with claims.RedirectMAC, also
-// fragments and ICMP errors. It leaves by the link and the next hop that the host's routes and rules name; the kernel resolves the neighbour
-// as for packets of its own.
+// reply is the program at the gateway bridge's ingress. The bridge sends answers of the gateway
+// router with claims.RedirectMAC, also fragments and ICMP errors. It leaves by the link and the
+// next hop that the host's routes and rules name; the kernel resolves the neighbour as for packets
+// of its own.
 func reply() asm.Instructions {
 	c := &code{}
 	c.add(
@@ -185,8 +188,8 @@ func reply() asm.Instructions {
 	return c.list
 }
 
-// find goes on when a packet is for a Service. An ICMP error has the packet that it is about in it, which has the Service's port as its
-// source; its own destination is the Service's address.
+// find goes on when a packet is for a Service. An ICMP error has the packet that it is about in it,
+// which has the Service's port as its source; its own destination is the Service's address.
 func (c *code) find() {
 	c.add(
 		asm.Mov.Imm(rIP, ethernet), asm.LoadMem(asm.R2, rContext, skbProtocol, asm.Word),
@@ -244,7 +247,8 @@ func (c *code) header4(fragment string) {
 // extensions is how many extension headers of IPv6 are stepped over.
 const extensions = 3
 
-// header6 reads an IPv6 header and steps over headers for every hop or for the destination. What has others is no Service's.
+// header6 reads an IPv6 header and steps over headers for every hop or for the destination. What
+// has others is no Service's.
 func (c *code) header6(fragment string) {
 	c.load(rIP, onHeader, 40)
 	c.add(asm.LoadMem(rProto, asm.RFP, onHeader+6, asm.Byte), asm.Mov.Reg(rL4, rIP), asm.Add.Imm(rL4, 40))

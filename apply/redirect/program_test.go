@@ -83,7 +83,8 @@ func icmp(kind, code byte, about []byte) []byte {
 	return append([]byte{kind, code, 0, 0, 0, 0, 0, 0}, about...)
 }
 
-// frame puts an Ethernet header before a packet. A receiver of zeros is the loopback device, by which a program is tried.
+// frame puts an Ethernet header before a packet. A receiver of zeros is the loopback device, by
+// which a program is tried.
 func frame(packet []byte) []byte {
 	h := make([]byte, 14)
 	binary.BigEndian.PutUint16(h[12:], unix.ETH_P_IP)
@@ -152,7 +153,8 @@ func destination(packet []byte) netip.Addr {
 	return netip.AddrFrom16([16]byte(packet[24:40]))
 }
 
-// answers reports whether the bridge calls a packet an answer: it has an address with Services, whatever its port is.
+// answers reports whether the bridge calls a packet an answer: it has an address with Services,
+// whatever its port is.
 func answers(packet []byte) bool {
 	return slices.Contains([]netip.Addr{node4, node6, external4, external6}, source(packet))
 }
@@ -167,7 +169,8 @@ func count(t *testing.T, m *ebpf.Map, counter uint32) uint64 {
 	return n
 }
 
-// packets are all kinds: each as a client sends it, whether it is redirected, and the answer to it, which is wherever it is from the node.
+// packets are all kinds: each as a client sends it, whether it is redirected, and the answer to it,
+// which is wherever it is from the node.
 var packets = []struct {
 	name           string
 	request, reply []byte
@@ -273,7 +276,8 @@ var packets = []struct {
 	{name: "ARP", request: append([]byte{0x45}, make([]byte, 27)...), reply: append([]byte{0x45}, make([]byte, 27)...)},
 }
 
-// TestPackets sends every kind of packet through both programs: what is redirected, and what the frame is then.
+// TestPackets sends every kind of packet through both programs: what is redirected, and what the
+// frame is then.
 func TestPackets(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	commands := `link add nic type veth peer name wire

@@ -1,7 +1,9 @@
-// Package redirect is the apply.Target of the eBPF programs that lead NodePort traffic around the host's IP stack.
+// Package redirect is the apply.Target of the eBPF programs that lead NodePort traffic around the
+// host's IP stack.
 //
-// Nothing is pinned and nothing is remembered: a link keeps its program (tcx, or a filter of clsact before Linux 6.6), a program its maps, and
-// both are found again by name. They outlive the agent, and go with their links.
+// Nothing is pinned and nothing is remembered: a link keeps its program (tcx, or a filter of clsact
+// before Linux 6.6), a program its maps, and both are found again by name. They outlive the agent,
+// and go with their links.
 package redirect
 
 import (
@@ -36,7 +38,8 @@ var _ apply.Target[redirect.State, redirect.Delta] = (*Target)(nil)
 // Config is what a Target needs.
 type Config struct {
 	NetNS string // path of a network namespace; empty = the caller's
-	// Settled waits until OVN's changes are in the switch: before, it does not know what the programs would bring. May be nil.
+	// Settled waits until OVN's changes are in the switch: before, it does not know what the
+	// programs would bring. May be nil.
 	Settled func(context.Context) error
 	Clsact  bool // filters of clsact, although the kernel may have tcx
 }
@@ -96,8 +99,8 @@ func (t *Target) Close() {
 	t.notice.Close()
 }
 
-// Changed tells that a link with a program came, changed or went, or that a program of ours is not where it was: within a second. A change of a
-// map is not told.
+// Changed tells that a link with a program came, changed or went, or that a program of ours is not
+// where it was: within a second. A change of a map is not told.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
 // relevant reports whether an event is about a link that has or should have a program.
@@ -120,7 +123,8 @@ func (t *Target) relevant(m syscall.NetlinkMessage) bool {
 	return false
 }
 
-// interval is between two looks at programs that are attached: the kernel does not announce when one of tcx is not any more.
+// interval is between two looks at programs that are attached: the kernel does not announce when
+// one of tcx is not any more.
 const interval = time.Second
 
 func (t *Target) watch(ctx context.Context) {
@@ -143,8 +147,8 @@ func (t *Target) watch(ctx context.Context) {
 	}
 }
 
-// Read finds the programs of ours at all links, and what is in the map that they share. Once there were none and none was wanted, it does
-// not look again.
+// Read finds the programs of ours at all links, and what is in the map that they share. Once there
+// were none and none was wanted, it does not look again.
 func (t *Target) Read(ctx context.Context) (s redirect.State, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -267,8 +271,9 @@ func Conntrack() error {
 	return noConntrack
 }
 
-// Apply makes the changes of d: elements of the map first, then programs, so that a program finds all that it has to; then it removes. What needs
-// a link that does not exist is left, and the error is an *apply.Waiting.
+// Apply makes the changes of d: elements of the map first, then programs, so that a program finds
+// all that it has to; then it removes. What needs a link that does not exist is left, and the error
+// is an *apply.Waiting.
 func (t *Target) Apply(ctx context.Context, d redirect.Delta) error {
 	if t.config.Settled != nil && !d.Grow().Empty() {
 		if err := t.config.Settled(ctx); err != nil {
@@ -347,7 +352,8 @@ func (t *Target) apply(d redirect.Delta) error {
 	return nil
 }
 
-// attach puts a program at a link, in place of one of ours that is there: there is no moment without one.
+// attach puts a program at a link, in place of one of ours that is there: there is no moment
+// without one.
 func (t *Target) attach(index int, p *ebpf.Program, found []attached) error {
 	var former *attached
 	for i, a := range found {
@@ -381,7 +387,8 @@ func (t *Target) remove(d redirect.Delta, m mapSet, found []attached) error {
 // Counters are packets: those that the programs redirected, and those that they left to the host.
 type Counters struct{ Requests, Replies, Fragments, NoRoute uint64 }
 
-// Counters returns what the programs have counted since the first of them came; nil without programs.
+// Counters returns what the programs have counted since the first of them came; nil without
+// programs.
 func (t *Target) Counters() (r *Counters, err error) {
 	err = inside.Do(t.config.NetNS, func() error {
 		found, err := t.find()

@@ -92,7 +92,8 @@ func index(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// foreign puts a program of somebody else's beside ours, under one of our names, by both ways; and prints all programs that are not ours.
+// foreign puts a program of somebody else's beside ours, under one of our names, by both ways; and
+// prints all programs that are not ours.
 func (s system) foreign(t testing.TB) func() string {
 	p := nothing(t, claims.ProgramRequest)
 	const dev = "nic0"
@@ -105,7 +106,8 @@ func (s system) foreign(t testing.TB) func() string {
 			return err
 		}
 		_ = netlink.QdiscAdd(&netlink.GenericQdisc{QdiscType: "clsact",
-			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: i, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}) // may be there
+			// may be there
+			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: i, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}})
 		return netlink.FilterAdd(&netlink.BpfFilter{Fd: p.FD(), Name: "foreign", DirectAction: true,
 			FilterAttrs: netlink.FilterAttrs{LinkIndex: i, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL}})
 	})
@@ -206,7 +208,8 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-// TestFormerRun: what a former run has left is found by the first Read, and can be removed; where there is nothing, later Reads ask no link.
+// TestFormerRun: what a former run has left is found by the first Read, and can be removed; where
+// there is nothing, later Reads ask no link.
 func TestFormerRun(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		former := s.target(t)

@@ -21,8 +21,8 @@ import (
 	"hairpin/datapath/redirect"
 )
 
-// TestVLAN: the program of a NIC leaves frames with a VLAN tag alone, which are for the VLAN's own link; the program of that link takes them. The
-// frames are real ones.
+// TestVLAN: the program of a NIC leaves frames with a VLAN tag alone, which are for the VLAN's own
+// link; the program of that link takes them. The frames are real ones.
 func TestVLAN(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		const vlan = 7
@@ -41,7 +41,8 @@ func TestVLAN(t *testing.T) {
 		for _, l := range links {
 			state.Programs[l] = redirect.Program{Link: l, Name: claims.ProgramRequest}
 		}
-		for _, l := range append([]string{"nic0", "nic0-peer", "br-a", "br-a-peer"}, links...) { // a VLAN's link cannot be up without its NIC
+		// a VLAN's link cannot be up without its NIC
+		for _, l := range append([]string{"nic0", "nic0-peer", "br-a", "br-a-peer"}, links...) {
 			s.run(t, "ip", "link", "set", l, "up")
 		}
 		var mac net.HardwareAddr

@@ -25,7 +25,8 @@ func mac(s string) cluster.MAC {
 	return m
 }
 
-// Node makes a dual-stack node with the documents' addresses: number 1 is ovn-worker with 172.18.0.3.
+// Node makes a dual-stack node with the documents' addresses: number 1 is ovn-worker with
+// 172.18.0.3.
 func Node(name string, id, octet int) *cluster.Node {
 	v4, v6 := addr(fmt.Sprintf("172.18.%d.%d", octet/256, octet%256)), addr(fmt.Sprintf("fc00:f853:ccd::%x", octet))
 	return &cluster.Node{
@@ -94,7 +95,8 @@ func DrawEgressIP(t *rapid.T) *cluster.EgressIP {
 	return EgressIP(rapid.StringMatching("[a-f]").Draw(t, "name"), rapid.IntRange(0, 2).Draw(t, "age"), rapid.SliceOfNDistinct(rapid.SampledFrom(pool), 1, 4, rapid.ID).Draw(t, "addresses")...)
 }
 
-// ManyEgressIPs makes the benchmark's cluster: EgressIPs of two addresses, on nodes that all may carry them, and for each ten pods.
+// ManyEgressIPs makes the benchmark's cluster: EgressIPs of two addresses, on nodes that all may
+// carry them, and for each ten pods.
 func ManyEgressIPs(nodes, egressIPs, pods int) *cluster.Snapshot {
 	var objects []any
 	for i := range nodes {
@@ -116,8 +118,8 @@ func ManyEgressIPs(nodes, egressIPs, pods int) *cluster.Snapshot {
 	return s
 }
 
-// Edit removes an element, adds one, or replaces one by itself with other contents; the list stays sorted and without
-// equals, as a Store's.
+// Edit removes an element, adds one, or replaces one by itself with other contents; the list stays
+// sorted and without equals, as a Store's.
 func Edit[T any](t *rapid.T, old []T, draw func(*rapid.T) T, compare func(a, b T) int) []T {
 	list := slices.Clone(old)
 	if len(list) > 0 && rapid.Bool().Draw(t, "remove") {

@@ -17,7 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/reference/cli.md")
 
-// commandsOf returns the visible commands of a group. A command with subcommands is replaced by these.
+// commandsOf returns the visible commands of a group. A command with subcommands is replaced by
+// these.
 func commandsOf(c *cobra.Command, group string) (list []*cobra.Command) {
 	for _, sub := range c.Commands() {
 		switch {
@@ -31,7 +32,8 @@ func commandsOf(c *cobra.Command, group string) (list []*cobra.Command) {
 	return list
 }
 
-// TestCommandHelp: the help of each command is one sentence, its usage, its flags and its exit codes.
+// TestCommandHelp: the help of each command is one sentence, its usage, its flags and its exit
+// codes.
 func TestCommandHelp(t *testing.T) {
 	c := root()
 	commands := commandsOf(c, "")
@@ -55,7 +57,8 @@ func TestCommandHelp(t *testing.T) {
 	}
 }
 
-// writeFlags writes a table of a command's flags. Commands that use the whole configuration have every option as a flag.
+// writeFlags writes a table of a command's flags. Commands that use the whole configuration have
+// every option as a flag.
 func writeFlags(b *strings.Builder, c *cobra.Command) {
 	all := c.Flags().Lookup("config-file") != nil && c.Annotations[noteOptions] == ""
 	var rows strings.Builder
@@ -95,7 +98,8 @@ The command completion prints a script for the completion of bash, zsh, fish or 
 an argument and with CNI_COMMAND in its environment, the program is the CNI plugin.
 `
 
-// TestCLIDocument: docs/reference/cli.md is generated from the commands: `go test ./cmd/hairpin -run CLIDocument -update`.
+// TestCLIDocument: docs/reference/cli.md is generated from the commands: `go test ./cmd/hairpin
+// -run CLIDocument -update`.
 func TestCLIDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(aboutCLI)

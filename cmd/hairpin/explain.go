@@ -134,7 +134,8 @@ func ask() *cobra.Command {
 	return c
 }
 
-// terminal reports whether a file shows colours: it is a terminal, and NO_COLOR is not set (no-color.org).
+// terminal reports whether a file shows colours: it is a terminal, and NO_COLOR is not set
+// (no-color.org).
 func terminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"

@@ -62,8 +62,8 @@ func changedDemo(t *testing.T) string {
 	return dir
 }
 
-// The host that calls a Service that is itself: the tables of the gateway bridge there and back, the zones that part the
-// connection, and the two connections that the host believes in.
+// The host that calls a Service that is itself: the tables of the gateway bridge there and back,
+// the zones that part the connection, and the two connections that the host believes in.
 func TestExplainHostToItself(t *testing.T) {
 	t.Chdir("../..")
 	var out bytes.Buffer

@@ -37,8 +37,8 @@ func exitCodesOf(c *cobra.Command) string {
 	return exitCodes
 }
 
-// printHelp writes what a command does in one sentence, then its usage, details, examples, subcommands by group, flags
-// and exit codes.
+// printHelp writes what a command does in one sentence, then its usage, details, examples,
+// subcommands by group, flags and exit codes.
 func printHelp(w io.Writer, c *cobra.Command) {
 	fmt.Fprintf(w, "%s.\n\nUsage:\n  %s\n", c.Short, useLine(c))
 	if c.Long != "" {

@@ -11,7 +11,8 @@ import (
 	"hairpin/inspect"
 )
 
-// status asks this node's agent or, as a plugin of kubectl or with --all or --kubeconfig, those of all nodes.
+// status asks this node's agent or, as a plugin of kubectl or with --all or --kubeconfig, those of
+// all nodes.
 func status() *cobra.Command {
 	var s settings
 	var o inspect.StatusOptions

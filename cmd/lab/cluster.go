@@ -11,7 +11,8 @@ import (
 	"hairpin/lab/conformance"
 )
 
-// clusterCommand is a cluster with real kubelets; its lab's name is "cluster" unless --lab says otherwise.
+// clusterCommand is a cluster with real kubelets; its lab's name is "cluster" unless --lab says
+// otherwise.
 func clusterCommand(name *string) *cobra.Command {
 	c := &cobra.Command{Use: "cluster", Short: "a whole cluster on this machine, with Hairpin from its chart"}
 	options := func(c *cobra.Command) cluster.Options {

@@ -327,7 +327,8 @@ func probes(name *string) *cobra.Command {
 		}}
 }
 
-// ownFlags takes --lab and --from-place out of the arguments of a probe; the others are the probe's own.
+// ownFlags takes --lab and --from-place out of the arguments of a probe; the others are the probe's
+// own.
 func ownFlags(name string, args []string) (labName, place string, rest []string) {
 	labName = name
 	for i := 0; i < len(args); i++ {

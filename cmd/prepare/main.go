@@ -1,4 +1,5 @@
-// Command prepare gets what a demo is made of; see package prepare. Run it as root in the top folder of the sources.
+// Command prepare gets what a demo is made of; see package prepare. Run it as root in the top
+// folder of the sources.
 package main
 
 import (

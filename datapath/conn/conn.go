@@ -1,14 +1,16 @@
-// Package conn is what conntrack may hold: the endpoints that UDP connections to Services may be translated to, and the egress
-// addresses of the host's own links.
+// Package conn is what conntrack may hold: the endpoints that UDP connections to Services may be
+// translated to, and the egress addresses of the host's own links.
 //
-// UDP connections have no end: a client that keeps sending keeps an entry to a removed endpoint. An entry for a known virtual
-// address whose endpoint is not in the wanted State is deleted, also when no endpoint is left. Entries of endpoints that
-// still serve stay, whatever policies and topology say now. kube-proxy does the same.
+// UDP connections have no end: a client that keeps sending keeps an entry to a removed endpoint. An
+// entry for a known virtual address whose endpoint is not in the wanted State is deleted, also when
+// no endpoint is left. Entries of endpoints that still serve stay, whatever policies and topology
+// say now. kube-proxy does the same.
 //
-// An egress address that moved to another node leaves entries, too. When it comes back, or while it is moving, they
-// would match the first packets of another connection from the same port.
+// An egress address that moved to another node leaves entries, too. When it comes back, or while it
+// is moving, they would match the first packets of another connection from the same port.
 //
-// When the host begins to send to a range by another way, connections of before keep the source that they had there.
+// When the host begins to send to a range by another way, connections of before keep the source
+// that they had there.
 package conn
 
 import (
@@ -55,13 +57,15 @@ func (p Pair) Compare(q Pair) int { return cmp.Or(p.VIP.Compare(q.VIP), p.To.Com
 // Delta is the entries to delete.
 type Delta struct {
 	Dead []Pair // sorted
-	// Unserved are the virtual addresses of Dead that have no endpoint now: all connections to them must go. Sorted.
+	// Unserved are the virtual addresses of Dead that have no endpoint now: all connections to them
+	// must go. Sorted.
 	Unserved []netip.AddrPort
-	// Back is the virtual addresses that had no endpoint until now, or were not known, as they are wanted: connections of
-	// before must go, wherever they lead.
-	Back   map[netip.AddrPort]Targets
-	Left   []netip.Addr                // egress addresses, all connections of which must go; sorted
-	Strays map[netip.Prefix]netip.Addr // ranges, UDP connections to which must go that leave the host with another address than this
+	// Back is the virtual addresses that had no endpoint until now, or were not known, as they are
+	// wanted: connections of before must go, wherever they lead.
+	Back map[netip.AddrPort]Targets
+	Left []netip.Addr // egress addresses, all connections of which must go; sorted
+	// ranges, UDP connections to which must go that leave the host with another address than this
+	Strays map[netip.Prefix]netip.Addr
 }
 
 // Turn adds to Strays the ranges whose way is another by now, or was not known.
@@ -78,8 +82,8 @@ func (d Delta) Turn(before, want State) Delta {
 	return d
 }
 
-// Leave adds to Left the addresses that are elsewhere by now, and were not before, or not known: what was found when the node still
-// translated to them lacks what came later.
+// Leave adds to Left the addresses that are elsewhere by now, and were not before, or not known:
+// what was found when the node still translated to them lacks what came later.
 func (d Delta) Leave(before, want State) Delta {
 	for a, w := range want.Egress {
 		if b, known := before.Egress[a]; w.Elsewhere && (!known || !b.Elsewhere) && !slices.Contains(d.Left, a) {
@@ -90,7 +94,8 @@ func (d Delta) Leave(before, want State) Delta {
 	return d
 }
 
-// End adds the translations that may be no longer and could be before: what was found may lack them.
+// End adds the translations that may be no longer and could be before: what was found may lack
+// them.
 func (d Delta) End(before, want State) Delta {
 	ended := Diff(want, before)
 	d.Dead, d.Unserved = slices.Concat(d.Dead, ended.Dead), slices.Concat(d.Unserved, ended.Unserved)
@@ -125,7 +130,8 @@ func Diff(want, have State) Delta {
 			d.back(vip, w)
 		}
 		gone := len(w.Live) == 0 && len(h.Live) > 0 // nothing serves: no step leads anywhere
-		// What was wanted before has ways to endpoints, too: they change with a Service's port or policy.
+		// What was wanted before has ways to endpoints, too: they change with a Service's port or
+		// policy.
 		for _, list := range [][]netip.AddrPort{h.Live, h.Steps} {
 			for _, to := range list {
 				if gone || !w.allows(to) {
@@ -143,7 +149,8 @@ func Diff(want, have State) Delta {
 	return d
 }
 
-// formerly returns the entries that must go by a step that no new connection takes: it is known only by where it leads.
+// formerly returns the entries that must go by a step that no new connection takes: it is known
+// only by where it leads.
 func (t *Targets) formerly(vip, step netip.AddrPort, ends []netip.AddrPort) []Pair {
 	var dead []Pair
 	for _, end := range ends {
@@ -154,7 +161,8 @@ func (t *Targets) formerly(vip, step netip.AddrPort, ends []netip.AddrPort) []Pa
 	return dead
 }
 
-// Since adds to Back what is wanted now and was not before: a Service may have been there earlier, with other endpoints.
+// Since adds to Back what is wanted now and was not before: a Service may have been there earlier,
+// with other endpoints.
 func (d Delta) Since(before, want State) Delta {
 	if delta.Same(want.UDP, before.UDP) {
 		return d

@@ -33,7 +33,8 @@ type udp map[netip.AddrPort]conn.Targets
 
 func (u udp) state() conn.State { return conn.State{UDP: u} }
 
-// Connections from an egress address go when it is elsewhere; those from addresses of the node, of which nothing is wanted, stay.
+// Connections from an egress address go when it is elsewhere; those from addresses of the node, of
+// which nothing is wanted, stay.
 func TestDiffEgress(t *testing.T) {
 	here, there, node := netip.MustParseAddr("10.10.10.33"), netip.MustParseAddr("10.10.10.34"), netip.MustParseAddr("10.10.10.4")
 	want := conn.State{Egress: map[netip.Addr]conn.Egress{here: {}, there: {Elsewhere: true}}}
@@ -53,7 +54,8 @@ func TestDiffEgress(t *testing.T) {
 	}
 }
 
-// An address that this node does not translate to any more, or never knew, is left once, whatever was found.
+// An address that this node does not translate to any more, or never knew, is left once, whatever
+// was found.
 func TestLeave(t *testing.T) {
 	here, there := netip.MustParseAddr("10.10.10.33"), netip.MustParseAddr("10.10.10.34")
 	want := conn.State{Egress: map[netip.Addr]conn.Egress{here: {}, there: {Elsewhere: true}}}
@@ -104,7 +106,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// A step that new connections do not take any more leads old ones on, as long as it leads to who serves.
+// A step that new connections do not take any more leads old ones on, as long as it leads to who
+// serves.
 func TestFormerStep(t *testing.T) {
 	at := netip.MustParseAddrPort
 	want := udp{at(port): {Live: list(b), Steps: list(vip)}}.state()
@@ -185,7 +188,8 @@ func TestDiffOfEqual(t *testing.T) {
 	})
 }
 
-// A virtual address that loses its last endpoint is listed in Unserved, also where its connections were not found.
+// A virtual address that loses its last endpoint is listed in Unserved, also where its connections
+// were not found.
 func TestUnserved(t *testing.T) {
 	at := netip.MustParseAddrPort
 	before := udp{at(vip): {Live: list(a, b)}, at(port): {Live: list(a), Steps: list(vip)}}.state()

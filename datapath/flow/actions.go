@@ -21,7 +21,8 @@ const (
 	macBits      = 48
 )
 
-// constants are the actions without arguments. The first of the words is printed, all are read. It is read-only.
+// constants are the actions without arguments. The first of the words is printed, all are read. It
+// is read-only.
 var constants = []struct {
 	action  Action
 	words   []string
@@ -385,7 +386,8 @@ func (c *CT) parseItem(item string) error {
 	return nil
 }
 
-// parseExec reads both spellings of setting the mark: ovs-ofctl prints the one that the flow was made with.
+// parseExec reads both spellings of setting the mark: ovs-ofctl prints the one that the flow was
+// made with.
 func (c *CT) parseExec(s string) error {
 	mark, more, also := strings.Cut(s, ",")
 	if c.EthSrc = also; also && more != ethSrcToCT {

@@ -7,8 +7,9 @@ import (
 	"hairpin/cluster"
 )
 
-// Check tells why Open vSwitch would refuse a flow, or keep it otherwise than it is written (an unmasked address, a
-// port without a protocol), so that it would look changed at every reading. nil is a flow that is fine.
+// Check tells why Open vSwitch would refuse a flow, or keep it otherwise than it is written (an
+// unmasked address, a port without a protocol), so that it would look changed at every reading. nil
+// is a flow that is fine.
 func (f *Flow) Check() error {
 	if err := f.Match.check(); err != nil {
 		return fmt.Errorf("%s: %w", f.Key, err)

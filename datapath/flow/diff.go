@@ -9,8 +9,8 @@ import (
 	"hairpin/delta"
 )
 
-// Equal reports whether two flows do the same to the same packets under the same cookie. The owner does not count: the
-// switch does not know it.
+// Equal reports whether two flows do the same to the same packets under the same cookie. The owner
+// does not count: the switch does not know it.
 func (f *Flow) Equal(g *Flow) bool {
 	return f == g || f.Key == g.Key && f.Feature == g.Feature && slices.Equal(f.Actions, g.Actions)
 }
@@ -30,9 +30,9 @@ type Delta struct {
 	NoFlows         []string  // bridges that need the flows of their own program again
 }
 
-// Diff compares two States. A MAC or MTU that a wanted Port does not give may be anything, as may a limit of another
-// program.
-// Tunnel neighbours are never deleted: they are a cache that the switch fills as well, and expire by themselves.
+// Diff compares two States. A MAC or MTU that a wanted Port does not give may be anything, as may a
+// limit of another program. Tunnel neighbours are never deleted: they are a cache that the switch
+// fills as well, and expire by themselves.
 func Diff(want, have State) Delta {
 	d := Delta{
 		Bridge:          want.Bridge,
@@ -108,7 +108,8 @@ func (d Delta) Count() int {
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
-// Ports returns the names of the ports that the flow matches or sends to, LOCAL not counted, duplicates included.
+// Ports returns the names of the ports that the flow matches or sends to, LOCAL not counted,
+// duplicates included.
 func (f *Flow) Ports() []string {
 	var names []string
 	if f.Match.InPort != "" && f.Match.InPort != Local {
@@ -127,8 +128,8 @@ func (f *Flow) Names(ports map[string]bool) bool {
 	return ports[f.Match.InPort] || slices.ContainsFunc(f.Actions, func(a Action) bool { o, ok := a.(Output); return ok && ports[o.Port] })
 }
 
-// WithPorts returns the flow with other names, or numbers, for its ports; LOCAL stays. A flow without ports is
-// given back as it is.
+// WithPorts returns the flow with other names, or numbers, for its ports; LOCAL stays. A flow
+// without ports is given back as it is.
 func (f *Flow) WithPorts(rename func(string) string) *Flow {
 	if len(f.Ports()) == 0 {
 		return f

@@ -11,7 +11,8 @@ import (
 	"hairpin/openflow"
 )
 
-// field is a field of a Match. Printing, parsing, checking, encoding and matching all use this description.
+// field is a field of a Match. Printing, parsing, checking, encoding and matching all use this
+// description.
 type field struct {
 	at       func(*Match) any // pointer to where a Match has it
 	notation notation         // of its value in text; nil: none (in_port has the name of the port)
@@ -67,8 +68,8 @@ func (n *need) met(m *Match) bool {
 		(!n.tracked || m.CTState.Set&CTTrk != 0)
 }
 
-// fields are all fields of a Match, in the order in which they are encoded: each follows those that it needs.
-// It is read-only.
+// fields are all fields of a Match, in the order in which they are encoded: each follows those that
+// it needs. It is read-only.
 var fields = []field{
 	{at: func(m *Match) any { return &m.InPort }, forms: one("in_port", "", openflow.InPort)},
 	{at: func(m *Match) any { return &m.EthDst }, notation: macText{}, forms: one("dl_dst", "eth_dst", openflow.EthDst)},
@@ -130,7 +131,8 @@ const textOrder = "pkt_mark ct_state ct_mark ct_nw_proto ct_tp_dst PROTOCOL reg6
 	"in_port vlan_tci dl_vlan dl_src dl_dst nw_src nw_dst nw_ttl nw_frag tp_src tp_dst tcp_flags icmp_type " +
 	"icmp_code nd_target arp_sha"
 
-// inTextOrder are the places in fields of those in textOrder; -1 stands for the protocol. It is read-only.
+// inTextOrder are the places in fields of those in textOrder; -1 stands for the protocol. It is
+// read-only.
 var inTextOrder = func() (list []int) {
 	for name := range strings.FieldsSeq(textOrder) {
 		place := -1
@@ -149,7 +151,8 @@ type fieldForm struct {
 	*form
 }
 
-// byName has the forms by name and alias, byOXM by header: of several the first. They are read-only.
+// byName has the forms by name and alias, byOXM by header: of several the first. They are
+// read-only.
 var byName, byOXM = func() (map[string]fieldForm, map[openflow.Field]fieldForm) {
 	names, headers := map[string]fieldForm{}, map[openflow.Field]fieldForm{}
 	for i := range fields {
@@ -162,8 +165,8 @@ var byName, byOXM = func() (map[string]fieldForm, map[openflow.Field]fieldForm) 
 	return names, headers
 }()
 
-// form returns the form of the field in a match, nil if the match lacks what all of them need, or the value has
-// another size.
+// form returns the form of the field in a match, nil if the match lacks what all of them need, or
+// the value has another size.
 func (f *field) form(m *Match, d datum) *form {
 	for i := range f.forms {
 		if x := &f.forms[i]; x.needs.met(m) && d.fits(x.oxm.Width()) {
@@ -183,7 +186,8 @@ func (f *field) problem(d datum) error {
 	return wordError(word, "needs "+strings.Join(slices.Compact(texts), " or ")+", and a value of the field's size")
 }
 
-// append appends the fields as ovs-ofctl prints them, the first one after sep, the others after a comma.
+// append appends the fields as ovs-ofctl prints them, the first one after sep, the others after a
+// comma.
 func (m *Match) append(b []byte, sep string) []byte {
 	set := m.Fields()
 	for _, i := range inTextOrder {
@@ -278,7 +282,8 @@ func (set Fields) all(yield func(int, *field) bool) {
 
 func (set Fields) has(i int) bool { return set>>i&1 != 0 }
 
-// Matches reports whether m, which has these fields, matches a packet, whose fields are known as packet has them.
+// Matches reports whether m, which has these fields, matches a packet, whose fields are known as
+// packet has them.
 func (m *Match) Matches(packet *Match, set Fields) bool {
 	if m.InPort != "" && m.InPort != packet.InPort {
 		return false
@@ -296,7 +301,8 @@ func (m *Match) Matches(packet *Match, set Fields) bool {
 	return true
 }
 
-// check returns an error for a match that Open vSwitch refuses, or that it would return in another form.
+// check returns an error for a match that Open vSwitch refuses, or that it would return in another
+// form.
 func (m *Match) check() error {
 	back := Match{InPort: m.InPort, Protocol: m.Protocol}
 	for _, f := range m.Fields().all {
@@ -315,7 +321,8 @@ func (m *Match) check() error {
 	return cmp.Or(m.checkTogether(), checkPort(m.InPort))
 }
 
-// checkTogether returns an error for a field that comes without another, or with one that it cannot have.
+// checkTogether returns an error for a field that comes without another, or with one that it cannot
+// have.
 func (m *Match) checkTogether() error {
 	switch {
 	case (m.CTProtocol != 0) != (m.CTDstPort != 0):

@@ -1,8 +1,9 @@
-// Package flow is the wanted or found content of Open vSwitch on a node: our settings, bridges and ports, and the OpenFlow
-// flows and groups of bridges.
+// Package flow is the wanted or found content of Open vSwitch on a node: our settings, bridges and
+// ports, and the OpenFlow flows and groups of bridges.
 //
-// Flows are values: a Match is comparable and, with table and priority, the flow's identity, as in OpenFlow. Ports
-// are named, never numbered: numbers change when a port is made again or Open vSwitch restarts, names do not.
+// Flows are values: a Match is comparable and, with table and priority, the flow's identity, as in
+// OpenFlow. Ports are named, never numbered: numbers change when a port is made again or Open
+// vSwitch restarts, names do not.
 package flow
 
 import (
@@ -21,29 +22,32 @@ type State struct {
 	Ports    map[string]Port   // by name
 	Flows    delta.Map[ID, *Flow]
 	Groups   delta.Map[GroupKey, *Group]
-	// TunnelNeighbors are the MACs of tunnel peers. Only the userspace datapath needs them: it loses the
-	// first packet to a peer that it has not resolved yet.
+	// TunnelNeighbors are the MACs of tunnel peers. Only the userspace datapath needs them: it
+	// loses the first packet to a peer that it has not resolved yet.
 	TunnelNeighbors map[netip.Addr]cluster.MAC
-	// TunnelBridge is the bridge that tunnels leave by, where that is not Bridge; TunnelRoutes leads each peer's address to
-	// a neighbour on it. Only the userspace datapath of a node needs them whose address is not on an Open vSwitch bridge.
+	// TunnelBridge is the bridge that tunnels leave by, where that is not Bridge; TunnelRoutes
+	// leads each peer's address to a neighbour on it. Only the userspace datapath of a node needs
+	// them whose address is not on an Open vSwitch bridge.
 	TunnelBridge string
 	TunnelRoutes map[netip.Addr]netip.Addr
-	// Unknown is what was read back with a cookie of ours and a match that this package has no words for, such as a
-	// flow altered by hand. Never wanted, so Diff removes them.
+	// Unknown is what was read back with a cookie of ours and a match that this package has no
+	// words for, such as a flow altered by hand. Never wanted, so Diff removes them.
 	Unknown []Unknown
-	// NoFlows are bridges of another program whose flows, which packets need, are gone: that of OVN, br-int. Never
-	// wanted.
+	// NoFlows are bridges of another program whose flows, which packets need, are gone: that of
+	// OVN, br-int. Never wanted.
 	NoFlows []string
 }
 
-// Bridge is an Open vSwitch bridge that must exist, and drops what no flow of ours knows (fail_mode secure).
+// Bridge is an Open vSwitch bridge that must exist, and drops what no flow of ours knows (fail_mode
+// secure).
 type Bridge struct {
 	Name      string
 	Userspace bool // datapath_type netdev; all bridges of a node have the same
 	// Standalone is never wanted: the bridge forwards by itself what no flow knows.
 	Standalone bool
-	// Learned is how many flows pipeline.SvcSessionAffinity has at most, Connections how many claims.ZoneServices has on the
-	// bridge's datapath; 0 = no limit. They are ForeignLimit where another program or an administrator set one.
+	// Learned is how many flows pipeline.SvcSessionAffinity has at most, Connections how many
+	// claims.ZoneServices has on the bridge's datapath; 0 = no limit. They are ForeignLimit where
+	// another program or an administrator set one.
 	Learned, Connections int
 	Owner                cluster.Owner
 }
@@ -63,7 +67,8 @@ type Port struct {
 	Bridge string
 	Type   string // Interface type: "internal", "" …
 	Peer   string // of a port of type patch: the one on another bridge that it leads to
-	// Local is of a port of type geneve: this end of all tunnels, which flows tell apart by their Tunnel.
+	// Local is of a port of type geneve: this end of all tunnels, which flows tell apart by their
+	// Tunnel.
 	Local       netip.Addr
 	MAC         cluster.MAC
 	MTU         int               // bytes, mtu_request; 0 = not ours to say
@@ -79,7 +84,8 @@ type Key struct {
 	Match    Match
 }
 
-// ID is a Key where maps have it: a node has thousands of flows, whose map is copied for a change, and a Key has two hundred bytes.
+// ID is a Key where maps have it: a node has thousands of flows, whose map is copied for a change,
+// and a Key has two hundred bytes.
 type ID = unique.Handle[Key]
 
 // ID is the same for the same Key.
@@ -132,12 +138,15 @@ type Match struct {
 	SYN bool
 	// SrcPort and DstPort are tp_src and tp_dst; 0 = any. No fragment has them.
 	SrcPort, DstPort uint16
-	// ICMPType and ICMPCode are icmp_type and icmp_code (icmpv6_type, icmpv6_code) plus 1, so that 0 is any.
+	// ICMPType and ICMPCode are icmp_type and icmp_code (icmpv6_type, icmpv6_code) plus 1, so that
+	// 0 is any.
 	ICMPType, ICMPCode uint16
-	// Target is nd_target, whose address a neighbour solicitation or advertisement is about, by ICMPType.
+	// Target is nd_target, whose address a neighbour solicitation or advertisement is about, by
+	// ICMPType.
 	Target netip.Addr
-	// LinkAddr is arp_sha, nd_sll or nd_tll, by Protocol and ICMPType: the MAC that the message claims for the sender or the
-	// target. NoLinkAddr matches a neighbour discovery message without that option.
+	// LinkAddr is arp_sha, nd_sll or nd_tll, by Protocol and ICMPType: the MAC that the message
+	// claims for the sender or the target. NoLinkAddr matches a neighbour discovery message without
+	// that option.
 	LinkAddr   cluster.MAC
 	NoLinkAddr bool
 	// PktMark is pkt_mark; 0 = any (no flow of ours matches mark 0).
@@ -146,13 +155,15 @@ type Match struct {
 	CTState CTState
 	// CTMark is ct_mark; 0 = any.
 	CTMark uint32
-	// CTProtocol and CTDstPort are ct_nw_proto and ct_tp_dst: the IP protocol of the connection, and where its first packet was going; 0 = any. All
-	// fragments have them, where a later one of IPv6 is of no other protocol.
+	// CTProtocol and CTDstPort are ct_nw_proto and ct_tp_dst: the IP protocol of the connection,
+	// and where its first packet was going; 0 = any. All fragments have them, where a later one of
+	// IPv6 is of no other protocol.
 	CTProtocol uint8
 	CTDstPort  uint16
 	// Fragment is nw_frag: "" any, else "later", "not_later", "first", "no", "yes".
 	Fragment string
-	// Group is what SetGroup has noted, Bucket the one that a group of buckets with Next chose, or a learned flow found; 0 = any.
+	// Group is what SetGroup has noted, Bucket the one that a group of buckets with Next chose, or
+	// a learned flow found; 0 = any.
 	Group, Bucket uint32
 	// Tunnel is what came with the packet of a tunnel.
 	Tunnel Tunnel
@@ -160,12 +171,15 @@ type Match struct {
 
 // Tunnel is what OVN's Geneve packets carry, and the other end of the tunnel.
 type Tunnel struct {
-	Key   uint32     // tun_id: of the logical datapath; 24 bits
-	Ports uint32     // tun_metadata0, which TunnelOption is for: keys of the logical ports where the packet came in and where it leaves, 16 bits each
+	Key uint32 // tun_id: of the logical datapath; 24 bits
+	// tun_metadata0, which TunnelOption is for: keys of the logical ports where the packet came in
+	// and where it leaves, 16 bits each
+	Ports uint32
 	Peer  netip.Addr // tun_src of a Match, tun_dst of SetTunnel
 }
 
-// TunnelOption leads from OVN's Geneve option (ovn-architecture(7), Tunnel Encapsulations) to Tunnel.Ports, in ovs-ofctl's words for a bridge.
+// TunnelOption leads from OVN's Geneve option (ovn-architecture(7), Tunnel Encapsulations) to
+// Tunnel.Ports, in ovs-ofctl's words for a bridge.
 const TunnelOption = "{class=0x102,type=0x80,len=4}->tun_metadata0"
 
 // CTState is a ct_state match: +Set -Clear.
@@ -243,9 +257,10 @@ type ToGroup struct{ ID uint32 }
 // SetGroup notes of which group a bucket is wanted (reg6), before one is looked for.
 type SetGroup struct{ ID uint32 }
 
-// Learn makes a flow in Table that notes the Bucket of this packet (reg7) for later ones with the same Group and the same source. Packets that find it
-// keep it; it goes when there were none for Timeout, and when no flow learns for Client with this Timeout any more. Learned flows have a cookie that is not
-// ours: they are not read, nor compared.
+// Learn makes a flow in Table that notes the Bucket of this packet (reg7) for later ones with the
+// same Group and the same source. Packets that find it keep it; it goes when there were none for
+// Timeout, and when no flow learns for Client with this Timeout any more. Learned flows have a
+// cookie that is not ours: they are not read, nor compared.
 type Learn struct {
 	Table   uint8
 	Family  cluster.Family
@@ -268,7 +283,9 @@ type CT struct {
 // NAT is the nat argument of CT.
 type NAT struct {
 	Kind NATKind
-	Addr netip.Addr // of NATSrc and NATDst; a NATSrc without one changes the port, and only if another connection has the same answers
+	// of NATSrc and NATDst; a NATSrc without one changes the port, and only if another connection
+	// has the same answers
+	Addr netip.Addr
 	// PortMin and PortMax limit the ports of NATSrc; 0 = any.
 	PortMin, PortMax uint16
 }
@@ -284,7 +301,8 @@ const (
 	NATDst          // nat(dst=…)
 )
 
-// UnknownActions stands alone in a flow that was read back and that this package cannot read to its end. It is never wanted.
+// UnknownActions stands alone in a flow that was read back and that this package cannot read to its
+// end. It is never wanted.
 type UnknownActions struct {
 	Attributes string // beside the match, such as "idle_timeout=5"; empty = none
 	Text       string // what follows "actions="

@@ -10,8 +10,8 @@ import (
 	"hairpin/cluster"
 )
 
-// Lines as people and ovs-ofctl write them, and what Print makes of them. The second half was printed by
-// `ovs-ofctl -O OpenFlow14 --names dump-flows` of Open vSwitch 3.5.0.
+// Lines as people and ovs-ofctl write them, and what Print makes of them. The second half was
+// printed by `ovs-ofctl -O OpenFlow14 --names dump-flows` of Open vSwitch 3.5.0.
 var flowLines = []struct{ name, in, out string }{
 	{"as written", "cookie=0xdeff105,table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16 actions=ct(commit,table=2,zone=64001,nat(src=169.254.169.2))", ""},
 	{"feature in the cookie", "cookie=0x20deff105,table=0,priority=9,in_port=eth0 actions=drop", ""},

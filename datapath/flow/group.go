@@ -11,12 +11,14 @@ import (
 	"hairpin/openflow"
 )
 
-// Group is an OpenFlow group of type select: a packet that a flow gives to it takes one of the buckets. A group that changes is sent as a whole: after insert-buckets and remove-buckets Open vSwitch
-// 3.5.0 gives all packets to one bucket, or to none. Groups are immutable.
+// Group is an OpenFlow group of type select: a packet that a flow gives to it takes one of the
+// buckets. A group that changes is sent as a whole: after insert-buckets and remove-buckets Open
+// vSwitch 3.5.0 gives all packets to one bucket, or to none. Groups are immutable.
 type Group struct {
 	GroupKey
-	// Hashed is the protocol of packets of which Open vSwitch chooses the bucket itself, by a hash of their source and its port: each connection
-	// that comes to the group asks it. Otherwise the datapath chooses, by a hash of the connection (dp_hash).
+	// Hashed is the protocol of packets of which Open vSwitch chooses the bucket itself, by a hash
+	// of their source and its port: each connection that comes to the group asks it. Otherwise the
+	// datapath chooses, by a hash of the connection (dp_hash).
 	Hashed  Protocol
 	Buckets []Bucket      // by ID
 	Owner   cluster.Owner // not known of a group read back
@@ -28,26 +30,31 @@ type GroupKey struct {
 	ID     uint32
 }
 
-// Bucket is one way on: conntrack translates the connection, or a table goes on with what was chosen.
+// Bucket is one way on: conntrack translates the connection, or a table goes on with what was
+// chosen.
 type Bucket struct {
 	ID   uint32
 	CT   CT
 	Next uint8 // notes ID as the packet's Bucket and goes on to this table; there is no CT then
 }
 
-// MaxBuckets have room in one message of 64 kB, whatever they say. More could be sent in several messages (insert-buckets), but
-// a description of a group, by which it is read back, has a 16-bit length as well. A group with more would take its whole bundle with it.
+// MaxBuckets have room in one message of 64 kB, whatever they say. More could be sent in several
+// messages (insert-buckets), but a description of a group, by which it is read back, has a 16-bit
+// length as well. A group with more would take its whole bundle with it.
 const MaxBuckets = 640
 
-// maxGroup is the last id that OpenFlow gives to groups and to buckets; those above are reserved (OFPG_MAX, OFPG15_BUCKET_MAX).
+// maxGroup is the last id that OpenFlow gives to groups and to buckets; those above are reserved
+// (OFPG_MAX, OFPG15_BUCKET_MAX).
 const maxGroup = 0xffffff00
 
-// Equal reports whether two groups do the same. The owner does not count: the switch does not know it.
+// Equal reports whether two groups do the same. The owner does not count: the switch does not know
+// it.
 func (g *Group) Equal(h *Group) bool {
 	return g == h || g.GroupKey == h.GroupKey && g.Hashed == h.Hashed && slices.Equal(g.Buckets, h.Buckets)
 }
 
-// Check tells why Open vSwitch would refuse a group, or keep it otherwise than it is written. nil is a group that is fine.
+// Check tells why Open vSwitch would refuse a group, or keep it otherwise than it is written. nil
+// is a group that is fine.
 func (g *Group) Check() error {
 	if n := len(g.Buckets); n == 0 || n > MaxBuckets {
 		return fmt.Errorf("group %d has %d buckets, not 1 to %d", g.ID, n, MaxBuckets)
@@ -81,7 +88,8 @@ const (
 	bucketWords = ",bucket=bucket_id:"
 )
 
-// hashed are the fields of which Open vSwitch hashes the values to choose a bucket; none: the datapath chooses.
+// hashed are the fields of which Open vSwitch hashes the values to choose a bucket; none: the
+// datapath chooses.
 func (p Protocol) hashed() (list []*form) {
 	if p == Any {
 		return nil
@@ -123,8 +131,9 @@ func (g *Group) append(b []byte) []byte {
 	return b
 }
 
-// ParseGroup reads one group: what Print writes, and what `ovs-ofctl dump-groups` prints. An error is, or wraps, a *WordError. The group
-// comes back all the same, without buckets, when its id could be read, so that the caller knows which one to replace.
+// ParseGroup reads one group: what Print writes, and what `ovs-ofctl dump-groups` prints. An error
+// is, or wraps, a *WordError. The group comes back all the same, without buckets, when its id could
+// be read, so that the caller knows which one to replace.
 func ParseGroup(line string) (*Group, error) {
 	rest, owner := cutOwner(strings.TrimSpace(line))
 	id, rest, _ := strings.Cut(rest, ",")

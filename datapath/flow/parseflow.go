@@ -18,12 +18,14 @@ type Counters struct {
 	Duration       time.Duration // since the flow was made
 }
 
-// ParseFlow reads one flow: what Print writes, what ovs-ofctl(8) takes, and what `ovs-ofctl dump-flows`, with or
-// without --names and --no-stats, prints. Priority is 32768 and the feature 0 when the text does not say.
+// ParseFlow reads one flow: what Print writes, what ovs-ofctl(8) takes, and what `ovs-ofctl
+// dump-flows`, with or without --names and --no-stats, prints. Priority is 32768 and the feature 0
+// when the text does not say.
 //
-// An error is, or wraps, a *WordError that names the first word not understood. When that word is not part of the match
-// (an action, a timeout, a foreign cookie), the flow comes back all the same, with its Key and
-// UnknownActions, so that the caller knows which flow to replace. Otherwise the flow is nil.
+// An error is, or wraps, a *WordError that names the first word not understood. When that word is
+// not part of the match (an action, a timeout, a foreign cookie), the flow comes back all the same,
+// with its Key and UnknownActions, so that the caller knows which flow to replace. Otherwise the
+// flow is nil.
 func ParseFlow(line string) (*Flow, Counters, error) {
 	p := parser{flow: Flow{Key: Key{Priority: defaultPriority}}}
 	rest, owner := cutOwner(strings.TrimSpace(line))
@@ -175,8 +177,8 @@ func (p *parser) cookie(word, value string) error {
 	return nil
 }
 
-// parseCTState reads "+est-inv", and "est|trk", which ovs-ofctl prints when every bit is asked for; "0" is then all
-// of them unwanted.
+// parseCTState reads "+est-inv", and "est|trk", which ovs-ofctl prints when every bit is asked for;
+// "0" is then all of them unwanted.
 func parseCTState(s string) (CTState, error) {
 	var c CTState
 	if !strings.HasPrefix(s, "+") && !strings.HasPrefix(s, "-") {
@@ -238,7 +240,8 @@ func cutActions(s string) (string, bool) {
 	return strings.CutPrefix(s, "action=")
 }
 
-// cutOwner takes the trailing comment off. A port's name may contain " # " too, but then the quote follows it.
+// cutOwner takes the trailing comment off. A port's name may contain " # " too, but then the quote
+// follows it.
 func cutOwner(line string) (string, cluster.Owner) {
 	i := strings.LastIndex(line, " # ")
 	if i < 0 || strings.ContainsRune(line[i:], '"') {
@@ -247,13 +250,15 @@ func cutOwner(line string) (string, cluster.Owner) {
 	return strings.TrimRight(line[:i], " "), cluster.ParseOwner(line[i+3:])
 }
 
-// WithoutCounters returns a line of dump-flows without what changes all the time, as State.Unknown holds it.
+// WithoutCounters returns a line of dump-flows without what changes all the time, as State.Unknown
+// holds it.
 func WithoutCounters(line string) string {
 	words, actions := without(line, "duration", "n_packets", "n_bytes", "idle_age", "hard_age")
 	return words + " actions=" + actions
 }
 
-// MatchOf returns what identifies the flow of a line in State.Unknown: what ovs-ofctl must be told to delete it.
+// MatchOf returns what identifies the flow of a line in State.Unknown: what ovs-ofctl must be told
+// to delete it.
 func MatchOf(line string) string {
 	words, _ := without(line, "cookie", "duration", "n_packets", "n_bytes", "idle_age", "hard_age", "idle_timeout", "hard_timeout",
 		"importance", "send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", "no_byte_counts")

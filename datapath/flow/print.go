@@ -125,9 +125,10 @@ func appendMAC(b []byte, m cluster.MAC) []byte {
 	return b
 }
 
-// Print writes a State as text that Parse reads back: the bridge, settings, ports and tunnel neighbours near to the
-// words of ovs-vsctl and ovs-appctl, then the flows in those of ovs-ofctl, sorted by table, priority (highest
-// first) and match, and the groups. The owner follows as a comment. Equal States give equal text.
+// Print writes a State as text that Parse reads back: the bridge, settings, ports and tunnel
+// neighbours near to the words of ovs-vsctl and ovs-appctl, then the flows in those of ovs-ofctl,
+// sorted by table, priority (highest first) and match, and the groups. The owner follows as a
+// comment. Equal States give equal text.
 func Print(s State) string {
 	var b []byte
 	if s.Bridge != "" {
@@ -202,8 +203,8 @@ func (s *State) appendContent(b []byte, bridge string) []byte {
 	return b
 }
 
-// appendFlows renders every flow of a bridge once and sorts by the rendered text: comparing twelve fields 16 times a flow
-// would cost more.
+// appendFlows renders every flow of a bridge once and sorts by the rendered text: comparing twelve
+// fields 16 times a flow would cost more.
 func appendFlows(b []byte, flows delta.Map[ID, *Flow], bridge string) []byte {
 	type line struct {
 		order      uint32 // by table, then by priority, highest first

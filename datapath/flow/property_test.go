@@ -479,7 +479,8 @@ func TestCheckRefusesWhatTheSwitchAlters(t *testing.T) {
 	}
 }
 
-// A new Action must get words and a check: the types that implement Action are counted in the source.
+// A new Action must get words and a check: the types that implement Action are counted in the
+// source.
 func TestEveryActionHasWords(t *testing.T) {
 	source, err := os.ReadFile("flow.go")
 	if err != nil {

@@ -47,8 +47,8 @@ func ip(f cluster.Family) Protocol {
 	return IP
 }
 
-// ProtocolOf returns the protocol of packets of a family that carry a transport protocol, IP or IPv6 for one that no
-// flow matches.
+// ProtocolOf returns the protocol of packets of a family that carry a transport protocol, IP or
+// IPv6 for one that no flow matches.
 func ProtocolOf(f cluster.Family, transport cluster.Protocol) Protocol {
 	for p, row := range protocols {
 		if row.family == f && row.number == uint8(transport) && Protocol(p) != ARP {
@@ -58,7 +58,8 @@ func ProtocolOf(f cluster.Family, transport cluster.Protocol) Protocol {
 	return ip(f)
 }
 
-// protocolNamed returns the protocol of a name, also of the one that ovs-ofctl reads but does not print.
+// protocolNamed returns the protocol of a name, also of the one that ovs-ofctl reads but does not
+// print.
 func protocolNamed(name string) (Protocol, bool) {
 	if name == "icmpv6" {
 		return ICMP6, true

@@ -64,8 +64,8 @@ func cutOutside(s string, sep byte) (before, after string) {
 	return s, ""
 }
 
-// nextWord takes one word off a text whose words stand between commas or white space. The word may have a quoted
-// part, in which both are allowed.
+// nextWord takes one word off a text whose words stand between commas or white space. The word may
+// have a quoted part, in which both are allowed.
 func nextWord(s string) (word, rest string) {
 	s = strings.TrimLeft(s, ", \t")
 	quoted := false
@@ -101,8 +101,8 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a, err
 }
 
-// parsePrefix reads an address with or without a prefix length or a contiguous IPv4 netmask, and masks it as the
-// switch does.
+// parsePrefix reads an address with or without a prefix length or a contiguous IPv4 netmask, and
+// masks it as the switch does.
 func parsePrefix(s string) (a netip.Addr, bits int, err error) {
 	text, mask, masked := strings.Cut(s, "/")
 	if a, err = parseAddr(text); err != nil || !masked {

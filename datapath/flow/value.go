@@ -194,7 +194,8 @@ func (d datum) prefixLen() int {
 	return max(0, 8*d.size-zeros)
 }
 
-// word is a value with a mask that Open vSwitch prints in a way of its own, or that is the only one of its field.
+// word is a value with a mask that Open vSwitch prints in a way of its own, or that is the only one
+// of its field.
 type word struct {
 	text        string
 	value, mask uint64
@@ -205,7 +206,8 @@ func (w word) datum() datum { return datum{value: uint128{0, w.value}, mask: uin
 var (
 	tagged = word{"0x1000/0x1000", openflow.VLANPresent, openflow.VLANPresent}
 	syn    = word{"+syn-ack", 1 << 1, 1<<1 | 1<<4} // RFC 9293, 3.1
-	// fragments are the values of ip_frag, whose bits are "a fragment" and "not the first". It is read-only.
+	// fragments are the values of ip_frag, whose bits are "a fragment" and "not the first". It is
+	// read-only.
 	fragments = words{{"no", 0, 3}, {"first", 1, 3}, {"later", 3, 3}, {"yes", 1, 1}, {"not_later", 0, 2}}
 )
 

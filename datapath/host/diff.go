@@ -9,7 +9,8 @@ import (
 
 // Delta is what makes the found network into the wanted one.
 //
-// Links are never deleted: they are made and removed elsewhere. To delete a sysctl is to give it its former value.
+// Links are never deleted: they are made and removed elsewhere. To delete a sysctl is to give it
+// its former value.
 type Delta struct {
 	Links     delta.Delta[string, Link]
 	Addresses delta.Delta[AddressKey, Address]
@@ -19,8 +20,9 @@ type Delta struct {
 	Sysctls   delta.Delta[string, Sysctl]
 }
 
-// Diff compares what must be with what is. Owners do not count, the kernel does not know them; what of a link is not wanted
-// may be anything. What is borrowed is described, not wanted: it is in no part of the Delta.
+// Diff compares what must be with what is. Owners do not count, the kernel does not know them; what
+// of a link is not wanted may be anything. What is borrowed is described, not wanted: it is in no
+// part of the Delta.
 func Diff(want, have State) Delta {
 	d := Delta{
 		Links: delta.Of(want.Links, have.Links, func(w, h Link) bool {
@@ -92,7 +94,8 @@ func (d Delta) split() (g, s Delta) {
 	return g, s
 }
 
-// String returns the difference as commands, one on a line: what is made first, what is removed last.
+// String returns the difference as commands, one on a line: what is made first, what is removed
+// last.
 func (d Delta) String() string {
 	b := &strings.Builder{}
 	b.WriteString(Print(State{

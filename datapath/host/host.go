@@ -1,9 +1,9 @@
-// Package host is the wanted or found content of a node's kernel network: links, addresses, routes, policy-routing
-// rules, neighbours and sysctls, in the words of iproute2.
+// Package host is the wanted or found content of a node's kernel network: links, addresses, routes,
+// policy-routing rules, neighbours and sysctls, in the words of iproute2.
 //
-// Borrowed values belong to the machine, not to Hairpin: the node's own addresses and default route on the gateway
-// bridge. They are part of a State because packets take them; nobody makes, changes or removes them by it. (What a restart
-// of a userspace Open vSwitch loses, hostnet restores.)
+// Borrowed values belong to the machine, not to Hairpin: the node's own addresses and default route
+// on the gateway bridge. They are part of a State because packets take them; nobody makes, changes
+// or removes them by it. (What a restart of a userspace Open vSwitch loses, hostnet restores.)
 package host
 
 import (
@@ -22,13 +22,14 @@ type State struct {
 	Sysctls   map[string]Sysctl // by path below /proc/sys, such as "net/ipv4/ip_forward"
 }
 
-// Link is a network interface that must be up. It is made elsewhere (Open vSwitch makes its internal ports).
+// Link is a network interface that must be up. It is made elsewhere (Open vSwitch makes its
+// internal ports).
 type Link struct {
 	Name string
 	MAC  cluster.MAC // zero = not ours to say
 	MTU  int         // bytes; 0 = not ours to say
-	// Checksums makes the kernel compute checksums before the link has a packet (ethtool -K … tx off); false = not ours to
-	// say.
+	// Checksums makes the kernel compute checksums before the link has a packet (ethtool -K … tx
+	// off); false = not ours to say.
 	Checksums bool
 	Owner     cluster.Owner
 }
@@ -47,7 +48,8 @@ type Address struct {
 	Owner      cluster.Owner
 }
 
-// LocalTable is the kernel's table of the host's own addresses: a route in it is of type local, and leads to the host.
+// LocalTable is the kernel's table of the host's own addresses: a route in it is of type local, and
+// leads to the host.
 const LocalTable = 255
 
 // RouteKey identifies a route.
@@ -56,8 +58,8 @@ type RouteKey struct {
 	Prefix netip.Prefix // 0.0.0.0/0 or ::/0 is the default route
 }
 
-// Route is a unicast route with one next hop. A found route of ours that is something else (another type or metric,
-// several next hops) has no Link: it is equal to no wanted one.
+// Route is a unicast route with one next hop. A found route of ours that is something else (another
+// type or metric, several next hops) has no Link: it is equal to no wanted one.
 type Route struct {
 	RouteKey
 	Link     string
@@ -69,8 +71,8 @@ type Route struct {
 	Owner    cluster.Owner
 }
 
-// Rule is a policy-routing rule. It is comparable and its own identity. A found rule of our priorities that has no form
-// here has the Table OtherRule.
+// Rule is a policy-routing rule. It is comparable and its own identity. A found rule of our
+// priorities that has no form here has the Table OtherRule.
 type Rule struct {
 	Family   cluster.Family
 	Priority int
@@ -79,7 +81,8 @@ type Rule struct {
 	Table    int
 }
 
-// OtherRule is the Table of a found Rule with conditions or actions that Rule has no fields for: it is never wanted.
+// OtherRule is the Table of a found Rule with conditions or actions that Rule has no fields for: it
+// is never wanted.
 const OtherRule = -1
 
 // NeighborKey identifies a neighbour entry.

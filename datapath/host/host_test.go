@@ -95,7 +95,8 @@ ip addr del 169.254.169.3/29 dev br-ex
 	}
 }
 
-// The kernel takes nearly every name for a link, and kubelets can write some into their Node: a shell must not run them.
+// The kernel takes nearly every name for a link, and kubelets can write some into their Node: a
+// shell must not run them.
 func TestLinkNamesAreQuoted(t *testing.T) {
 	for _, name := range []string{"a;reboot", "$(reboot)", "`reboot`", "it's", "a#b", "#", "a&b|c", "\x1b[2J", "*"} {
 		p := netip.MustParsePrefix("192.0.2.0/24")

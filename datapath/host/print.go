@@ -18,8 +18,9 @@ const mainTable = 254
 // borrowedWord begins the comment of what belongs to the machine.
 const borrowedWord = "borrowed"
 
-// Print writes a state as commands of iproute2 and sysctl that make it, in a canonical order: links, sysctls,
-// addresses, neighbours, routes, rules. Names of links are quoted for a shell. The comment of each names its owner, after "borrowed" where it is.
+// Print writes a state as commands of iproute2 and sysctl that make it, in a canonical order:
+// links, sysctls, addresses, neighbours, routes, rules. Names of links are quoted for a shell. The
+// comment of each names its owner, after "borrowed" where it is.
 func Print(s State) string {
 	var b strings.Builder
 	for _, k := range delta.Keys(s.Links) {
@@ -73,7 +74,8 @@ func linkText(l Link) string {
 	return s + " up"
 }
 
-// sysctlText writes the path with dots, and a dot of an interface's name as a slash, as sysctl does.
+// sysctlText writes the path with dots, and a dot of an interface's name as a slash, as sysctl
+// does.
 func sysctlText(s Sysctl) string {
 	return "sysctl -w " + shell.Word(swapDots(s.Path)+"="+s.Value)
 }

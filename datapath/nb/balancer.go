@@ -10,7 +10,8 @@ import (
 	"hairpin/cluster"
 )
 
-// Group is a Load_Balancer_Group. Its members are the LoadBalancers that name it; routers and switches name it too.
+// Group is a Load_Balancer_Group. Its members are the LoadBalancers that name it; routers and
+// switches name it too.
 type Group struct {
 	Name  string
 	Owner cluster.Owner
@@ -39,7 +40,8 @@ type LoadBalancer struct {
 	Owner    cluster.Owner
 }
 
-// VIP is one virtual address and port, and the endpoints behind it. No endpoint: rejected, when option reject is true.
+// VIP is one virtual address and port, and the endpoints behind it. No endpoint: rejected, when
+// option reject is true.
 type VIP struct {
 	Addr     netip.AddrPort
 	Backends []netip.AddrPort // sorted
@@ -56,7 +58,8 @@ func (r *LoadBalancer) same(x Row) bool {
 		sameVIPs(r.VIPs, b.VIPs) && maps.Equal(r.Options, b.Options) && sameSet(r.Groups, b.Groups, cmp.Compare)
 }
 
-// sameVIPs compares VIPs as the map that they are in OVN. The order of backends counts: OVN picks by position.
+// sameVIPs compares VIPs as the map that they are in OVN. The order of backends counts: OVN picks
+// by position.
 func sameVIPs(a, b []VIP) bool {
 	if len(a) != len(b) {
 		return false
@@ -90,8 +93,8 @@ func (r *LoadBalancer) print(p *printer) {
 	}
 }
 
-// SelectionFields gives the column selection_fields: what picks the backend of a new connection. Nil without Affinity:
-// then OVN takes the whole 5-tuple.
+// SelectionFields gives the column selection_fields: what picks the backend of a new connection.
+// Nil without Affinity: then OVN takes the whole 5-tuple.
 func (r *LoadBalancer) SelectionFields() []string {
 	if !r.Affinity {
 		return nil

@@ -1,11 +1,13 @@
-// Package nb is the wanted or found content of a node's OVN databases: the rows of the Northbound database, and
-// the Southbound rows of remote chassis, which the Northbound database cannot express.
+// Package nb is the wanted or found content of a node's OVN databases: the rows of the Northbound
+// database, and the Southbound rows of remote chassis, which the Northbound database cannot
+// express.
 //
-// A row's references are by name: a port names its switch, a load balancer its groups. Names are unique per
-// table; where OVN does not name rows (routes, policies, NAT) the identifying columns make the name.
+// A row's references are by name: a port names its switch, a load balancer its groups. Names are
+// unique per table; where OVN does not name rows (routes, policies, NAT) the identifying columns
+// make the name.
 //
-// A table is described in tables.go: its place in the order, its row with key, equality and text. How a row stands in
-// the database is described in apply/nbdb.
+// A table is described in tables.go: its place in the order, its row with key, equality and text.
+// How a row stands in the database is described in apply/nbdb.
 package nb
 
 import (
@@ -20,15 +22,15 @@ import (
 // State is a set of rows.
 type State map[Key]Row
 
-// Key identifies a row. Name is the row's name, or for unnamed tables what identifies the row, in the words
-// that Print uses.
+// Key identifies a row. Name is the row's name, or for unnamed tables what identifies the row, in
+// the words that Print uses.
 type Key struct {
 	Table Table
 	Name  string
 }
 
-// Row is one row, of a closed set of types: those of Rows. Rows are immutable: to change one, make a new one. State
-// holds pointers, so an equal pointer is an equal row.
+// Row is one row, of a closed set of types: those of Rows. Rows are immutable: to change one, make
+// a new one. State holds pointers, so an equal pointer is an equal row.
 type Row interface {
 	Key() Key
 	// Why tells what wanted the row.
@@ -52,7 +54,8 @@ func (s State) Add(rows ...Row) {
 // Delta is a difference of two States.
 type Delta = delta.Delta[Key, Row]
 
-// Diff tells what makes have into want. Rows that are the same pointer are taken as equal without a look at them.
+// Diff tells what makes have into want. Rows that are the same pointer are taken as equal without a
+// look at them.
 func Diff(want, have State) Delta { return delta.Of(want, have, Equal) }
 
 // Compare orders keys by table, in the order in which rows are made, and by name.
@@ -66,8 +69,8 @@ func (k Key) String() string { return fmt.Sprintf("%s %q", k.Table, k.Name) }
 // Equal tells whether two rows have the same content, the owner included.
 func Equal(a, b Row) bool { return a == b || a.Why() == b.Why() && a.same(b) }
 
-// SameContent is Equal without the owner. What is a set in OVN's schema is compared as a set, and a nil map is an
-// empty one.
+// SameContent is Equal without the owner. What is a set in OVN's schema is compared as a set, and a
+// nil map is an empty one.
 func SameContent(a, b Row) bool { return a.same(b) }
 
 // sameSet compares slices as sets. They are sorted in practice, so the first look decides.

@@ -7,10 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// The text form is what one types into a shell: words are quoted for the shell (package shell), and values of a database column
-// also for ovn-nbctl, where a double-quoted string is a JSON string.
+// The text form is what one types into a shell: words are quoted for the shell (package shell), and
+// values of a database column also for ovn-nbctl, where a double-quoted string is a JSON string.
 
-// delimiters end an unquoted string in a column value (ovs lib/ovsdb-parser: a token is delimited by them).
+// delimiters end an unquoted string in a column value (ovs lib/ovsdb-parser: a token is delimited
+// by them).
 const delimiters = ":=, []{}!<>"
 
 // value quotes a string for a column value or a map key.
@@ -41,7 +42,8 @@ func value(s string) string {
 	return b.String()
 }
 
-// ParsePrefix reads a prefix, or an address as a full-length prefix: OVN takes both where it takes one.
+// ParsePrefix reads a prefix, or an address as a full-length prefix: OVN takes both where it takes
+// one.
 func ParsePrefix(s string) (netip.Prefix, error) {
 	if strings.Contains(s, "/") {
 		return netip.ParsePrefix(s)

@@ -100,7 +100,8 @@ type Route struct {
 	Owner    cluster.Owner
 }
 
-// Key is by router, kind of match, prefix and next hop: routes that differ in the next hop only are ECMP.
+// Key is by router, kind of match, prefix and next hop: routes that differ in the next hop only are
+// ECMP.
 func (r *Route) Key() Key {
 	policy := "dst-ip"
 	if r.BySource {
@@ -188,10 +189,13 @@ type NAT struct {
 	Logical   netip.Prefix
 	PortRange string // external_port_range "61000-65535"; empty = any
 	Match     string // further condition, in OVN's language
-	// LogicalPort and ExternalMAC, of DNATAndSNAT: the node of that switch port translates, and its packets leave with that MAC.
+	// LogicalPort and ExternalMAC, of DNATAndSNAT: the node of that switch port translates, and its
+	// packets leave with that MAC.
 	LogicalPort string
 	ExternalMAC cluster.MAC
-	GatewayPort string // the distributed gateway port that the row is for, on a router with several; empty = OVN finds it
+	// the distributed gateway port that the row is for, on a router with several; empty = OVN finds
+	// it
+	GatewayPort string
 	Owner       cluster.Owner
 }
 

@@ -92,7 +92,8 @@ func (r *Global) print(p *printer) {
 	p.settings("options", r.Options)
 }
 
-// Chassis is a remote node in the Southbound database: a Chassis with other_config:is-remote=true and one Geneve Encap.
+// Chassis is a remote node in the Southbound database: a Chassis with other_config:is-remote=true
+// and one Geneve Encap.
 type Chassis struct {
 	Name     string     // system-id of the remote node
 	Hostname string     // node name
@@ -169,7 +170,8 @@ type SwitchPort struct {
 	Switch    string
 	Type      string   // "", "router", "localnet", "remote"
 	Addresses []string // as OVN writes them: "MAC IP IP", "router", "unknown"
-	// PortSecurity are the only addresses that packets from the port may have, "MAC IP IP"; empty = any.
+	// PortSecurity are the only addresses that packets from the port may have, "MAC IP IP"; empty =
+	// any.
 	PortSecurity []string
 	Options      map[string]string // router-port, network_name, requested-tnl-key …
 	Owner        cluster.Owner
@@ -205,7 +207,8 @@ func (r *SwitchPort) print(p *printer) {
 	}
 }
 
-// QoS is a row of the QoS table of a switch, for packets that come from its ports (direction from-lport): it marks them.
+// QoS is a row of the QoS table of a switch, for packets that come from its ports (direction
+// from-lport): it marks them.
 type QoS struct {
 	Switch   string
 	Priority int // 0 to 32767, higher wins
@@ -234,8 +237,8 @@ func (r *QoS) print(p *printer) {
 	p.cmd("add", "Logical_Switch", r.Switch, "qos_rules", "@q")
 }
 
-// ACL is a row of the ACL table of a switch, for packets that come from its ports (direction from-lport), after load balancing
-// (options:apply-after-lb): it sees the port of the endpoint.
+// ACL is a row of the ACL table of a switch, for packets that come from its ports (direction
+// from-lport), after load balancing (options:apply-after-lb): it sees the port of the endpoint.
 type ACL struct {
 	Switch   string
 	Priority int // 0 to 32767, higher wins

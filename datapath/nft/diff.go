@@ -8,16 +8,19 @@ import (
 	"hairpin/delta"
 )
 
-// Delta is what makes the tables that are there into the wanted ones. A changed Service is an element in it, never a
-// rule: a chain is rewritten, in the same transaction, only when its rules differ.
+// Delta is what makes the tables that are there into the wanted ones. A changed Service is an
+// element in it, never a rule: a chain is rewritten, in the same transaction, only when its rules
+// differ.
 type Delta struct {
 	Tables map[Family]TableDelta // only tables that differ
 }
 
-// TableDelta is the difference of one table. Its values are shared with the States that were compared.
+// TableDelta is the difference of one table. Its values are shared with the States that were
+// compared.
 type TableDelta struct {
-	// Add makes the table, Delete removes it. Replace throws away what is there and makes the table anew, in one
-	// transaction: it has what this package has no words for, or a map or set of another type.
+	// Add makes the table, Delete removes it. Replace throws away what is there and makes the table
+	// anew, in one transaction: it has what this package has no words for, or a map or set of
+	// another type.
 	Add, Delete, Replace bool
 
 	Chains delta.Delta[string, *Chain] // Change: other rules
@@ -92,7 +95,8 @@ func putElements[V any](m *map[string]delta.Delta[Element, V], name string, e de
 	(*m)[name] = e
 }
 
-// otherTypes reports whether a map or set must change its type, which nft cannot do while rules name it.
+// otherTypes reports whether a map or set must change its type, which nft cannot do while rules
+// name it.
 func otherTypes(want, have *Table) bool {
 	for name, w := range want.Maps {
 		if h := have.Maps[name]; have.Sets[name] != nil || h != nil && mapType(h) != mapType(w) {
@@ -133,8 +137,8 @@ func kept(o cluster.Owner) string {
 // sameOwner reports whether the kernel cannot tell two owners apart.
 func sameOwner(a, b cluster.Owner) bool { return a == b || kept(a) == kept(b) }
 
-// keptRule is a rule as the kernel has it. The order of the matches does not count: all of them hold, or the rule does
-// nothing.
+// keptRule is a rule as the kernel has it. The order of the matches does not count: all of them
+// hold, or the rule does nothing.
 func keptRule(t *Table, r *Rule) string {
 	comment, _ := labelText(ruleLabel(r))
 	c := Rule{Do: r.Do, Counter: r.Counter}
@@ -148,7 +152,8 @@ func keptRule(t *Table, r *Rule) string {
 	return strings.Join(slices.Compact(matches), " ") + " " + ruleWords(t, &c) + comment
 }
 
-// implies reports whether a match is listed only in the other one: nft leaves out "meta l4proto tcp" before "tcp dport …".
+// implies reports whether a match is listed only in the other one: nft leaves out "meta l4proto
+// tcp" before "tcp dport …".
 func implies(other, m Match) bool {
 	proto, is := m.(L4Proto)
 	port, ok := other.(DstPort)

@@ -1,9 +1,9 @@
 // Package nft is the wanted or found content of our nft tables.
 //
-// Tables, chains and rules are those of nft, in the few forms that Hairpin uses: a rule is a list of matches and
-// one verdict, each a type of this package, so that a rule can be printed, read back and walked without a parser
-// for all of nft. What changes with every Service lives in map and set elements, never in rules: the number of
-// rules is constant.
+// Tables, chains and rules are those of nft, in the few forms that Hairpin uses: a rule is a list
+// of matches and one verdict, each a type of this package, so that a rule can be printed, read back
+// and walked without a parser for all of nft. What changes with every Service lives in map and set
+// elements, never in rules: the number of rules is constant.
 package nft
 
 import (
@@ -35,8 +35,8 @@ type Table struct {
 	Chains map[string]*Chain
 	Maps   map[string]*Map
 	Sets   map[string]*Set
-	// Unknown is what was found in the table and has no type here, in nft's words. It is never wanted: Diff throws
-	// the whole table away and makes it anew, in one transaction.
+	// Unknown is what was found in the table and has no type here, in nft's words. It is never
+	// wanted: Diff throws the whole table away and makes it anew, in one transaction.
 	Unknown []string
 }
 
@@ -82,7 +82,8 @@ type DstPort struct {
 	Port     uint16
 }
 
-// OutInterface is "oifname NAME"; InInterface is "iifname NAME". A * at the end of a name stands for any rest.
+// OutInterface is "oifname NAME"; InInterface is "iifname NAME". A * at the end of a name stands
+// for any rest.
 type OutInterface struct {
 	Name string
 	Not  bool
@@ -97,7 +98,8 @@ type InInterface struct {
 // MarkIs is "meta mark & Mask == Value".
 type MarkIs struct{ Value, Mask uint32 }
 
-// InSet is "ip daddr . meta l4proto . th dport @NAME" and the like: the key fields are those of the set.
+// InSet is "ip daddr . meta l4proto . th dport @NAME" and the like: the key fields are those of the
+// set.
 type InSet struct{ Set string }
 
 // EtherSrc is "ether saddr MAC": the frame's sender.
@@ -129,8 +131,8 @@ type (
 	Return struct{}
 )
 
-// Reject ends the packet and tells its sender: "reject with icmpx port-unreachable", or with a TCP reset, which wants a
-// match on TCP before it.
+// Reject ends the packet and tells its sender: "reject with icmpx port-unreachable", or with a TCP
+// reset, which wants a match on TCP before it.
 type Reject struct{ TCPReset bool }
 
 // Masquerade gives the packet the address of the interface it leaves by.
@@ -142,8 +144,9 @@ type SNAT struct{ Addr netip.Addr }
 // Forward sends the frame out of a device at once; only in the family netdev.
 type Forward struct{ Device string }
 
-// Dup sends a copy of the packet to another machine, as it is: "dup to ADDRESS device NAME"; only in the families ip and ip6.
-// The copy goes by a device that exists, and what it is copied of goes on with the next rule.
+// Dup sends a copy of the packet to another machine, as it is: "dup to ADDRESS device NAME"; only
+// in the families ip and ip6. The copy goes by a device that exists, and what it is copied of goes
+// on with the next rule.
 type Dup struct {
 	To     netip.Addr
 	Device string
@@ -152,19 +155,21 @@ type Dup struct {
 // SetMark is "meta mark set".
 type SetMark struct{ Value uint32 }
 
-// SaveMark is "ct mark set meta mark": the connection gets the packet's mark. RestoreMark is the reverse.
+// SaveMark is "ct mark set meta mark": the connection gets the packet's mark. RestoreMark is the
+// reverse.
 type SaveMark struct{}
 
 // RestoreMark is "meta mark set ct mark".
 type RestoreMark struct{}
 
-// SNATMap looks the packet's source and the interface it leaves by up in a map of the table and gives it the address
-// found; a packet that is not in the map goes on with the next rule. "snat ip to ip saddr . oifname map @NAME".
+// SNATMap looks the packet's source and the interface it leaves by up in a map of the table and
+// gives it the address found; a packet that is not in the map goes on with the next rule. "snat ip
+// to ip saddr . oifname map @NAME".
 type SNATMap struct{ Map string }
 
-// DNATMap looks the packet's key up in a map of the table and sends it to the address and port found; a packet
-// that is not in the map goes on with the next rule. "dnat ip to meta l4proto . th dport map @NAME". nft wants the
-// protocol and the port in the map's key.
+// DNATMap looks the packet's key up in a map of the table and sends it to the address and port
+// found; a packet that is not in the map goes on with the next rule. "dnat ip to meta l4proto . th
+// dport map @NAME". nft wants the protocol and the port in the map's key.
 type DNATMap struct{ Map string }
 
 // KeyField is a part of the key of a map or set.
@@ -176,13 +181,13 @@ const (
 	KeyIP6Dst KeyField = "ip6 daddr"
 	KeyProto  KeyField = "meta l4proto"
 	KeyPort   KeyField = "th dport"
-	// As the last field, of sets only: the source is within a range (flags interval). Ranges must not overlap. Before
-	// KeyOut: it is that address.
+	// As the last field, of sets only: the source is within a range (flags interval). Ranges must
+	// not overlap. Before KeyOut: it is that address.
 	KeyIPSrc  KeyField = "ip saddr"
 	KeyIP6Src KeyField = "ip6 saddr"
 	KeyOut    KeyField = "oifname" // behind a source, and then the last field
-	// As the last field, behind a port, of maps only: a slot, which is some bits of the client's port or address. The lowest
-	// bit of a port says little: Linux gives connections even ones.
+	// As the last field, behind a port, of maps only: a slot, which is some bits of the client's
+	// port or address. The lowest bit of a port says little: Linux gives connections even ones.
 	KeyPortSlot KeyField = "(th sport & 30)"
 	KeyIPSlot   KeyField = "(ip saddr & 0.0.0.15)"
 	KeyIP6Slot  KeyField = "(ip6 saddr & ::f)"
@@ -231,7 +236,8 @@ type Target struct {
 	Owner cluster.Owner  // in the kernel a comment of the element; zero when too long for one (see MaxComment)
 }
 
-// Holds reports whether the set has a key; where its key has a source, whether one of its ranges holds src.
+// Holds reports whether the set has a key; where its key has a source, whether one of its ranges
+// holds src.
 func (s *Set) Holds(key Element, src netip.Addr) bool {
 	if !s.Ranges() {
 		_, held := s.Elements.Get(key)

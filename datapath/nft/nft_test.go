@@ -50,7 +50,8 @@ func TestDiffTurnsHaveIntoWant(t *testing.T) {
 		if !nft.Diff(want, want).Empty() {
 			t.Fatal("a state differs from itself")
 		}
-		// While things are made, nothing that stays is missing: every wanted element is in the middle state.
+		// While things are made, nothing that stays is missing: every wanted element is in the
+		// middle state.
 		for f, table := range want {
 			for name, m := range table.Maps {
 				for e, to := range m.Elements.All() {
@@ -133,7 +134,8 @@ func TestParseNamesTheUnknownWord(t *testing.T) {
 	}
 }
 
-// TestFoundTableWithUnknownParts: what others put into our table is kept as text, and the table is made anew.
+// TestFoundTableWithUnknownParts: what others put into our table is kept as text, and the table is
+// made anew.
 func TestFoundTableWithUnknownParts(t *testing.T) {
 	want := read(t, "want.nft")
 	text := strings.Replace(nft.Print(want), "\tchain prerouting {", "\tmap evil {\n\t\ttype ipv4_addr : verdict\n\t\telements = { 1.2.3.4 : drop,\n\t\t\t5.6.7.8 : drop }\n\t}\n\tchain prerouting {", 1)
@@ -168,7 +170,8 @@ func FuzzParse(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(string(b))
-		head, body, _ := strings.Cut(string(b), "{\n") // each chain and map in a table of its own: small seeds make many runs
+		// each chain and map in a table of its own: small seeds make many runs
+		head, body, _ := strings.Cut(string(b), "{\n")
 		for _, part := range strings.SplitAfter(body, "\n\t}\n") {
 			f.Add(head + "{\n" + strings.TrimSuffix(part, "}\n") + "}\n")
 		}

@@ -10,16 +10,18 @@ import (
 	"hairpin/cluster"
 )
 
-// Parse reads what Print wrote, and what `nft list table` of nft 1.0.6 to 1.1 prints of such tables. It knows only
-// the forms of this package: anything else is an error that names the word and its line. Maps and sets stand
-// above the chains that use them, as nft prints them.
+// Parse reads what Print wrote, and what `nft list table` of nft 1.0.6 to 1.1 prints of such
+// tables. It knows only the forms of this package: anything else is an error that names the word
+// and its line. Maps and sets stand above the chains that use them, as nft prints them.
 func Parse(in string) (State, error) { return parse(in, false) }
 
-// ParseFound is Parse for a table that others may have edited: what has no form in this package is kept as text in
-// Table.Unknown instead of being an error. It fails only on text that is no table of ours at all.
+// ParseFound is Parse for a table that others may have edited: what has no form in this package is
+// kept as text in Table.Unknown instead of being an error. It fails only on text that is no table
+// of ours at all.
 func ParseFound(in string) (State, error) { return parse(in, true) }
 
-// parser is the place in the token list. In the lenient mode, what is not understood goes to Unknown.
+// parser is the place in the token list. In the lenient mode, what is not understood goes to
+// Unknown.
 type parser struct {
 	tokens  []token
 	at      int
@@ -99,7 +101,8 @@ func (p *parser) tableBody() error {
 	}
 }
 
-// keepUnknown records the text from start to the end of its line, with all lines of its braces, and goes on after it.
+// keepUnknown records the text from start to the end of its line, with all lines of its braces, and
+// goes on after it.
 func (p *parser) keepUnknown(start int, where string) {
 	var words []string
 	depth := 0

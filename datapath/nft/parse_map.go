@@ -136,7 +136,8 @@ func (p *parser) ranged() bool {
 	return false
 }
 
-// ofSources makes the one address of a key, which its type does not tell from another, a source: only those have ranges.
+// ofSources makes the one address of a key, which its type does not tell from another, a source:
+// only those have ranges.
 func (s *Set) ofSources() {
 	if len(s.Key) == 1 {
 		if k, ok := sourceOf(s.Key[0]); ok {
@@ -156,8 +157,8 @@ func sourceOf(k KeyField) (KeyField, bool) {
 	return "", false
 }
 
-// elements reads the braces of a map or set: its type, and its elements with one. A label too long for nft stands
-// behind the comma of its element.
+// elements reads the braces of a map or set: its type, and its elements with one. A label too long
+// for nft stands behind the comma of its element.
 func (p *parser) elements(typ func() error, ranges func() bool, one func() (func(cluster.Owner), error)) error {
 	if err := p.words("{"); err != nil {
 		return err
@@ -328,7 +329,8 @@ func (p *parser) key() ([]KeyField, error) {
 	}
 }
 
-// slotted makes the last field of a map's key a slot where it is one: the type of another address or port behind a port.
+// slotted makes the last field of a map's key a slot where it is one: the type of another address
+// or port behind a port.
 func (m *Map) slotted() {
 	last := len(m.Key) - 1
 	if last < 1 || m.Key[last-1] != KeyPort {
@@ -344,7 +346,8 @@ func (m *Map) slotted() {
 	}
 }
 
-// slot takes a key field that is a slot, or nothing. nft prints it without the parentheses in which it wants it.
+// slot takes a key field that is a slot, or nothing. nft prints it without the parentheses in which
+// it wants it.
 func (p *parser) slot() (KeyField, bool) {
 	const words = 4
 	if p.at+words > len(p.tokens) {
@@ -391,7 +394,8 @@ func (p *parser) field() (KeyField, bool) {
 	return "", false
 }
 
-// protocolOf reads a protocol by name or number; nft prints numbers where /etc/protocols is missing.
+// protocolOf reads a protocol by name or number; nft prints numbers where /etc/protocols is
+// missing.
 func protocolOf(s string) (cluster.Protocol, bool) {
 	for _, p := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
 		if s == p.String() {

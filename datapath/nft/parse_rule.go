@@ -62,7 +62,8 @@ func (p *parser) rule() (Rule, error) {
 	}
 }
 
-// implyProtocol adds the match on the protocol that nft leaves out when it prints a key with "tcp dport".
+// implyProtocol adds the match on the protocol that nft leaves out when it prints a key with "tcp
+// dport".
 func (p *parser) implyProtocol(r *Rule) {
 	if p.implied == 0 {
 		return

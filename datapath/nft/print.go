@@ -13,8 +13,8 @@ import (
 	"hairpin/delta"
 )
 
-// MaxComment is the longest comment that nft takes, in bytes (NFTNL_UDATA_COMMENT_MAXLEN). A longer label is
-// printed as a comment of the text, which the kernel does not keep.
+// MaxComment is the longest comment that nft takes, in bytes (NFTNL_UDATA_COMMENT_MAXLEN). A longer
+// label is printed as a comment of the text, which the kernel does not keep.
 const MaxComment = 128
 
 // longLabel and unknownLine begin the comments of the text that Parse reads back.
@@ -23,9 +23,9 @@ const (
 	unknownLine = "# unknown: "
 )
 
-// Print writes a state in nft's own syntax, in a canonical order: a text that `nft -f` takes. Owners are comments
-// of chains, rules and elements. A rule that names a map or set which its table lacks is printed without the key,
-// and nft refuses it.
+// Print writes a state in nft's own syntax, in a canonical order: a text that `nft -f` takes.
+// Owners are comments of chains, rules and elements. A rule that names a map or set which its table
+// lacks is printed without the key, and nft refuses it.
 func Print(s State) string {
 	var b strings.Builder
 	for _, f := range delta.Keys(s) {
@@ -88,8 +88,8 @@ func printChain(b *strings.Builder, t *Table, c *Chain) {
 	b.WriteString("\t}\n")
 }
 
-// hookText is the line that makes a chain a base chain, or nothing. Priorities are numbers: nft before 1.0.7 refuses
-// the word dstnat in the output hook.
+// hookText is the line that makes a chain a base chain, or nothing. Priorities are numbers: nft
+// before 1.0.7 refuses the word dstnat in the output hook.
 func hookText(c *Chain) string {
 	if c.Hook == "" {
 		return ""
@@ -122,8 +122,8 @@ func ruleWords(t *Table, r *Rule) string {
 	return strings.Join(words, " ")
 }
 
-// ruleLabel joins owner and comment: "Node/node-a: pods to the host". A comment that would itself be read as
-// "owner: text" gets an empty owner in front.
+// ruleLabel joins owner and comment: "Node/node-a: pods to the host". A comment that would itself
+// be read as "owner: text" gets an empty owner in front.
 func ruleLabel(r *Rule) string {
 	switch owner := r.Owner.String(); {
 	case owner != "" && r.Comment != "":
@@ -137,7 +137,8 @@ func ruleLabel(r *Rule) string {
 	return r.Comment
 }
 
-// labelText returns a label as nft's comment with a space before it, or as a comment of the text when it is too long.
+// labelText returns a label as nft's comment with a space before it, or as a comment of the text
+// when it is too long.
 func labelText(label string) (comment, trailer string) {
 	switch {
 	case label == "":
@@ -148,7 +149,8 @@ func labelText(label string) (comment, trailer string) {
 	return " comment " + quote(label), ""
 }
 
-// Comment is the label of an owner as the kernel keeps it, without quotation marks: empty when it is too long for a comment.
+// Comment is the label of an owner as the kernel keeps it, without quotation marks: empty when it
+// is too long for a comment.
 func Comment(o cluster.Owner) string {
 	label := o.String()
 	if len(label) > MaxComment {
@@ -159,7 +161,8 @@ func Comment(o cluster.Owner) string {
 
 func quote(s string) string { return `"` + plainText(s) + `"` }
 
-// plainText is what a string of nft can hold, which has no escapes: a quotation mark becomes an apostrophe, a control character a space.
+// plainText is what a string of nft can hold, which has no escapes: a quotation mark becomes an
+// apostrophe, a control character a space.
 func plainText(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -244,10 +247,11 @@ func statementText(t *Table, s Statement) string {
 	panic(fmt.Sprintf("nft: no words for a statement of type %T", s))
 }
 
-// A type that is one word alone, of a set's key or a map's values, is given as a "typeof" expression: what nft 1.1.2 and later write beside
-// "type ipv4_addr" makes every command of an nft before 1.1.2 crash, also of one that only lists tables (be737a1986 of nftables mends that).
-// Others name types: with "typeof", nft 1.1.3 refuses rules that name a map which is already in the kernel ("conflicting protocols
-// specified: ip vs. th").
+// A type that is one word alone, of a set's key or a map's values, is given as a "typeof"
+// expression: what nft 1.1.2 and later write beside "type ipv4_addr" makes every command of an nft
+// before 1.1.2 crash, also of one that only lists tables (be737a1986 of nftables mends that).
+// Others name types: with "typeof", nft 1.1.3 refuses rules that name a map which is already in the
+// kernel ("conflicting protocols specified: ip vs. th").
 func mapType(m *Map) string {
 	if m.Plain() {
 		return fmt.Sprintf("typeof %s : %s", keyText(m.Key), m.value())
@@ -371,8 +375,8 @@ func pick(b bool, yes, no string) string {
 	return no
 }
 
-// fieldOf knows the key fields by name and by type; nft prints the one with which the set was made, and "tcp dport"
-// behind a match on the protocol.
+// fieldOf knows the key fields by name and by type; nft prints the one with which the set was made,
+// and "tcp dport" behind a match on the protocol.
 func fieldOf(words []string) (KeyField, bool) {
 	switch s := strings.Join(words, " "); s {
 	case "ipv4_addr":

@@ -9,7 +9,8 @@ import (
 	"hairpin/delta"
 )
 
-// String returns the commands for one `nft -f`, one on a line: what is made first, what is removed last.
+// String returns the commands for one `nft -f`, one on a line: what is made first, what is removed
+// last.
 func (d Delta) String() string {
 	var b strings.Builder
 	for _, f := range delta.Keys(d.Tables) {
@@ -99,8 +100,8 @@ func (s *script) shrink() {
 	}
 }
 
-// changeElements adds new elements and replaces changed ones: nft has no word for a new value, so the old element is
-// deleted in the same transaction and no packet misses it.
+// changeElements adds new elements and replaces changed ones: nft has no word for a new value, so
+// the old element is deleted in the same transaction and no packet misses it.
 func changeElements[V any](s *script, name string, key []KeyField, d delta.Delta[Element, V], words func(Element) string) {
 	changed := delta.Sorted(d.Change, Element.Compare)
 	s.elements("delete", name, key, changed, nil)
@@ -109,7 +110,8 @@ func changeElements[V any](s *script, name string, key []KeyField, d delta.Delta
 	s.elements("add", name, key, added, words)
 }
 
-// elements writes one command for all of them. words gives an element with its value, nil the key alone.
+// elements writes one command for all of them. words gives an element with its value, nil the key
+// alone.
 func (s *script) elements(verb, name string, key []KeyField, elements []Element, words func(Element) string) {
 	if len(elements) == 0 {
 		return
@@ -151,8 +153,8 @@ func (s *script) rules(c *Chain) {
 	}
 }
 
-// ApplyTo makes the changes in a copy of have and gives the copy: what Read will give after Apply. Tables, chains, maps
-// and sets that do not differ are shared with have.
+// ApplyTo makes the changes in a copy of have and gives the copy: what Read will give after Apply.
+// Tables, chains, maps and sets that do not differ are shared with have.
 func (d Delta) ApplyTo(have State) State {
 	out := State{}
 	for f, t := range have {

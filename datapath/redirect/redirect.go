@@ -1,8 +1,10 @@
-// Package redirect is the wanted or found redirect of clients outside around the host's IP stack: which links have one of the two eBPF
-// programs of apply/redirect, and for which addresses and ports.
+// Package redirect is the wanted or found redirect of clients outside around the host's IP stack:
+// which links have one of the two eBPF programs of apply/redirect, and for which addresses and
+// ports.
 //
-// A packet for one of these that comes in by a link with claims.ProgramRequest goes to the gateway bridge, and what the gateway router answers
-// from there, claims.ProgramReply sends on as the host would route it.
+// A packet for one of these that comes in by a link with claims.ProgramRequest goes to the gateway
+// bridge, and what the gateway router answers from there, claims.ProgramReply sends on as the host
+// would route it.
 package redirect
 
 import (
@@ -24,7 +26,8 @@ type State struct {
 
 // Way is how requests for a Service get to the gateway router.
 type Way struct {
-	// Tracked: the gateway bridge gives the client the host's masquerade address, and so knows the answers. Else it knows them by their source.
+	// Tracked: the gateway bridge gives the client the host's masquerade address, and so knows the
+	// answers. Else it knows them by their source.
 	Tracked bool
 	Owner   cluster.Owner
 }
@@ -32,8 +35,11 @@ type Way struct {
 // Program is a program at a link's ingress.
 type Program struct {
 	Link string
-	Name string // claims.ProgramRequest or claims.ProgramReply; of a found one that is neither, as another version's, it says what it is
-	// MAC is the receiver of requests, which go to the link with claims.ProgramReply; zero for the other program.
+	// claims.ProgramRequest or claims.ProgramReply; of a found one that is neither, as another
+	// version's, it says what it is
+	Name string
+	// MAC is the receiver of requests, which go to the link with claims.ProgramReply; zero for the
+	// other program.
 	MAC   cluster.MAC
 	MTU   int // of pods, bytes: longer requests are left to the host; 0 for the other program
 	Owner cluster.Owner
@@ -81,7 +87,8 @@ func (d Delta) Shrink() Delta {
 	return Delta{Programs: d.Programs.Shrink(), Services: d.Services.Shrink()}
 }
 
-// Print writes one line for each program, in words of tc, and one for each element of the map that both look at.
+// Print writes one line for each program, in words of tc, and one for each element of the map that
+// both look at.
 func Print(s State) string {
 	var b strings.Builder
 	for _, link := range delta.Keys(s.Programs) {

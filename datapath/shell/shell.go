@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Word quotes a word for the shell: as it is, 'in single quotes', or $'with \n escapes' when it has control characters.
+// Word quotes a word for the shell: as it is, 'in single quotes', or $'with \n escapes' when it has
+// control characters.
 func Word(s string) string {
 	plain, control := s != "", false
 	for i := range len(s) {

@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// cached is what was made of files. It is made again when one of them has another time, size or inode: a look costs a
-// stat, so that a client cannot make the process read and parse for each connection.
+// cached is what was made of files. It is made again when one of them has another time, size or
+// inode: a look costs a stat, so that a client cannot make the process read and parse for each
+// connection.
 type cached[T any] struct {
 	files []string
 	load  func() (T, error)

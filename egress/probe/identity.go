@@ -16,8 +16,9 @@ import (
 // identityCheck is how often the files of an identity are looked at.
 const identityCheck = time.Second
 
-// identity is the certificate that both sides of a probe show, and the authorities that they accept. The files are looked at for
-// each connection: certificates expire, and renewing them needs no restart, nor does a file that comes late.
+// identity is the certificate that both sides of a probe show, and the authorities that they
+// accept. The files are looked at for each connection: certificates expire, and renewing them needs
+// no restart, nor does a file that comes late.
 type identity struct {
 	files       config.EgressProbing
 	own         *cached[*tls.Certificate]
@@ -63,8 +64,9 @@ func (i *identity) check() error {
 	return nil
 }
 
-// config returns the configuration of both sides: each shows the certificate, and believes what the authorities have signed.
-// Names in certificates do not count: nodes are asked by addresses that the network gave them.
+// config returns the configuration of both sides: each shows the certificate, and believes what the
+// authorities have signed. Names in certificates do not count: nodes are asked by addresses that
+// the network gave them.
 func (i *identity) config() *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS12,
@@ -91,8 +93,8 @@ func (i *identity) config() *tls.Config {
 	}
 }
 
-// Problem returns why this process can neither probe nor be probed, such as that a file of TLS is missing. While it is so, no node
-// counts as unreachable.
+// Problem returns why this process can neither probe nor be probed, such as that a file of TLS is
+// missing. While it is so, no node counts as unreachable.
 func (b *Prober) Problem() error {
 	if e := b.problem.Load(); e != nil {
 		return *e

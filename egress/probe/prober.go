@@ -1,4 +1,5 @@
-// Package probe finds out which nodes are reachable: it asks their health service, and answers as one.
+// Package probe finds out which nodes are reachable: it asks their health service, and answers as
+// one.
 package probe
 
 import (
@@ -27,11 +28,12 @@ import (
 	"hairpin/signal"
 )
 
-// discard is a port without a listener: a kernel that is alive refuses (RFC 863 gave it to a service).
+// discard is a port without a listener: a kernel that is alive refuses (RFC 863 gave it to a
+// service).
 const discard = 9
 
-// Prober asks nodes whether they are alive: all at once, each for itself. What it hears goes to one goroutine, which
-// judges; there are no locks to wait for.
+// Prober asks nodes whether they are alive: all at once, each for itself. What it hears goes to one
+// goroutine, which judges; there are no locks to wait for.
 type Prober struct {
 	egress   config.EgressProbing
 	secrets  credentials.TransportCredentials
@@ -140,8 +142,8 @@ type proberLoop struct {
 	isolation isolation
 }
 
-// isolation is what the log has been told of being isolated. On a busy machine that comes and goes several times a second: its end
-// is told once it has lasted for isolationCalm.
+// isolation is what the log has been told of being isolated. On a busy machine that comes and goes
+// several times a second: its end is told once it has lasted for isolationCalm.
 type isolation struct {
 	told bool
 	last time.Time // when it was so
@@ -244,7 +246,8 @@ func (b *Prober) target(a netip.Addr) string {
 	return "passthrough:///" + net.JoinHostPort(a.String(), strconv.Itoa(b.egress.Port))
 }
 
-// connection returns the connection to a node, which need not stand. Nil when it cannot be made at all.
+// connection returns the connection to a node, which need not stand. Nil when it cannot be made at
+// all.
 func (b *Prober) connection(conns connections, name string, to netip.Addr) *grpc.ClientConn {
 	if c := conns[name]; c != nil {
 		return c
@@ -292,7 +295,8 @@ func (q question) check(ctx context.Context) probeResult {
 	return h
 }
 
-// tcpProbe opens a connection and closes it. One that is refused comes from a kernel that is alive, too.
+// tcpProbe opens a connection and closes it. One that is refused comes from a kernel that is alive,
+// too.
 func (q question) tcpProbe(ctx context.Context) probeResult {
 	h := probeResult{name: q.name, what: heardService}
 	if q.port != discard {

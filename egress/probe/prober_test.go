@@ -54,7 +54,8 @@ func lostSoon(t *testing.T, b *Prober, want string) {
 
 func never() bool { return false }
 
-// silentPort gives a port of 127.0.0.x where questions are neither answered nor refused: its queue is full.
+// silentPort gives a port of 127.0.0.x where questions are neither answered nor refused: its queue
+// is full.
 func silentPort(t *testing.T, address string, port int) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -78,7 +79,8 @@ func silentPort(t *testing.T, address string, port int) {
 	}
 }
 
-// TestKnock: a kernel that refuses is alive, one that says nothing is not; and who may lose nobody does not.
+// TestKnock: a kernel that refuses is alive, one that says nothing is not; and who may lose nobody
+// does not.
 func TestKnock(t *testing.T) {
 	silentPort(t, "127.0.0.3", discard)
 	p := config.EgressProbing{Timeout: time.Second, Interval: 100 * time.Millisecond}
@@ -103,7 +105,8 @@ func TestKnock(t *testing.T) {
 	lostSoon(t, free, "")
 }
 
-// TestHealthService: with and without TLS, the service answers, and who has no certificate gets no answer.
+// TestHealthService: with and without TLS, the service answers, and who has no certificate gets no
+// answer.
 func TestHealthService(t *testing.T) {
 	cert, key := certificate(t)
 	for _, secure := range []bool{false, true} {
@@ -175,7 +178,8 @@ func TestHealthService(t *testing.T) {
 	}
 }
 
-// TestMissingTLSFile: without its certificate a prober gives up no node, and says what is missing. When the file comes, it probes.
+// TestMissingTLSFile: without its certificate a prober gives up no node, and says what is missing.
+// When the file comes, it probes.
 func TestMissingTLSFile(t *testing.T) {
 	silentPort(t, "127.0.0.3", discard)
 	cert, key := certificate(t)
@@ -232,7 +236,8 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// TestIsolationIsToldOnce: a machine at its limit takes itself for isolated several times a second; its log has a line for all of them.
+// TestIsolationIsToldOnce: a machine at its limit takes itself for isolated several times a second;
+// its log has a line for all of them.
 func TestIsolationIsToldOnce(t *testing.T) {
 	var i isolation
 	var told []string

@@ -11,10 +11,11 @@ import (
 const (
 	leastUnanswered = 3                     // questions that a node must have left unanswered to be unreachable
 	urgentLeast     = 20 * time.Millisecond // between two questions to a node that is late with its answer
-	serviceGrace    = 10 * time.Second      // how long a machine that answers may be without its agent, which may be restarting
-	answersToReturn = 3                     // that an unreachable node must give to be reachable again
-	returnLeast     = time.Second           // and over how long a time
-	isolationCalm   = 10 * time.Second      // how long most nodes must have answered before the log is told
+	// how long a machine that answers may be without its agent, which may be restarting
+	serviceGrace    = 10 * time.Second
+	answersToReturn = 3                // that an unreachable node must give to be reachable again
+	returnLeast     = time.Second      // and over how long a time
+	isolationCalm   = 10 * time.Second // how long most nodes must have answered before the log is told
 )
 
 // heardFrom is what came back from a question.
@@ -26,8 +27,8 @@ const (
 	heardService
 )
 
-// reach knows which nodes are alive. It is told when which is asked and what was heard, and never looks at a clock. One
-// goroutine has it.
+// reach knows which nodes are alive. It is told when which is asked and what was heard, and never
+// looks at a clock. One goroutine has it.
 type reach struct {
 	silence  time.Duration
 	interval time.Duration
@@ -109,9 +110,11 @@ func (r *reach) hear(now time.Time, name string, what heardFrom) {
 	t.next = t.asked.Add(r.interval)
 }
 
-// judge updates the unreachable nodes. With hold, no node becomes unreachable. It reports whether that changed.
+// judge updates the unreachable nodes. With hold, no node becomes unreachable. It reports whether
+// that changed.
 func (r *reach) judge(now time.Time, hold bool) (changed bool) {
-	// If this process itself stalled, because the machine was busy or asleep, the targets are not to blame.
+	// If this process itself stalled, because the machine was busy or asleep, the targets are not
+	// to blame.
 	if gap := now.Sub(r.judged); !r.judged.IsZero() && gap > r.interval+r.urgent() {
 		for _, t := range r.targets {
 			t.machine, t.service = t.machine.Add(gap), t.service.Add(gap)

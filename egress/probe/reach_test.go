@@ -104,7 +104,8 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestReachInTime: whenever a node dies, it is known after the silence and not later, and not before.
+// TestReachInTime: whenever a node dies, it is known after the silence and not later, and not
+// before.
 func TestReachInTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := config.EgressProbing{
@@ -129,7 +130,8 @@ func TestReachInTime(t *testing.T) {
 	})
 }
 
-// TestReachComesBack: a node that answers again must do so for a while; one that dies in between does not count.
+// TestReachComesBack: a node that answers again must do so for a while; one that dies in between
+// does not count.
 func TestReachComesBack(t *testing.T) {
 	s := simulate(usual, "a b c", func(n string, at time.Duration) heardFrom {
 		if n == "a" && at > time.Second && at < 3*time.Second || n == "a" && at > 3300*time.Millisecond && at < 6*time.Second {
@@ -142,7 +144,8 @@ func TestReachComesBack(t *testing.T) {
 	}
 }
 
-// TestReachWasAway: who slept cannot tell who was silent meanwhile; and who cannot act loses nobody.
+// TestReachWasAway: who slept cannot tell who was silent meanwhile; and who cannot act loses
+// nobody.
 func TestReachWasAway(t *testing.T) {
 	s := simulate(usual, "a b c", func(n string, at time.Duration) heardFrom {
 		if n == "a" && at > 6*time.Second {

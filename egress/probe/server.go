@@ -19,7 +19,8 @@ import (
 
 const healthHandshake = 5 * time.Second // of TLS and HTTP/2
 
-// egressHealth answers probes of whether this node can have egress addresses: grpc.health.v1, for every service name.
+// egressHealth answers probes of whether this node can have egress addresses: grpc.health.v1, for
+// every service name.
 type egressHealth struct {
 	grpc_health_v1.UnimplementedHealthServer
 	serves func() bool
@@ -42,8 +43,8 @@ func healthServer(serves func() bool, options ...grpc.ServerOption) *grpc.Server
 	return s
 }
 
-// Serve answers on the port until ctx ends. A port that is taken is tried again. While a file of TLS cannot be read, it answers no
-// probe (Prober.Problem).
+// Serve answers on the port until ctx ends. A port that is taken is tried again. While a file of
+// TLS cannot be read, it answers no probe (Prober.Problem).
 func Serve(ctx context.Context, p config.EgressProbing, log *slog.Logger, serves func() bool) {
 	if p.Port == 0 {
 		return

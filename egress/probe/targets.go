@@ -14,8 +14,8 @@ import (
 // witnesses are how many other nodes are probed, so that an isolated prober notices.
 const witnesses = 8
 
-// Targets says who is asked, and where. On a node, that is the management port, so that the answer comes by the way
-// that pods' packets take, as in OVN-Kubernetes; elsewhere the Node's InternalIP.
+// Targets says who is asked, and where. On a node, that is the management port, so that the answer
+// comes by the way that pods' packets take, as in OVN-Kubernetes; elsewhere the Node's InternalIP.
 func Targets(s *cluster.Snapshot, must func(*cluster.Node) bool) map[string]netip.Addr {
 	_, err := netlink.LinkByName(claims.ManagementPort)
 	overlay, own := err == nil, ownAddresses()

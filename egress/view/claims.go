@@ -57,8 +57,8 @@ func NewVerifier(client *kubeapi.Client, tell func(Verdict), drop func()) *verif
 	return &verifier{client: client, tell: tell, drop: drop, queue: make(chan claimQuestion, mostQuestions), open: map[netip.Addr]bool{}}
 }
 
-// Ask takes a question and returns at once. One about an address of which the answer is on its way is dropped, and so is one
-// too many.
+// Ask takes a question and returns at once. One about an address of which the answer is on its way
+// is dropped, and so is one too many.
 func (v *verifier) Ask(e *cluster.EgressIP, address netip.Addr, claimer string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

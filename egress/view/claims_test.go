@@ -16,8 +16,8 @@ import (
 	"hairpin/kubeapi"
 )
 
-// TestClaimsFlood: however many claims come in, and with an API that does not answer, there is one question for each address, and a
-// few goroutines; what is not asked is counted.
+// TestClaimsFlood: however many claims come in, and with an API that does not answer, there is one
+// question for each address, and a few goroutines; what is not asked is counted.
 func TestClaimsFlood(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

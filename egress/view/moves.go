@@ -11,10 +11,11 @@ import (
 	"hairpin/retry"
 )
 
-// An address that moves between two living nodes is with both for a time, so that no connection finds neither: the new one
-// translates at once, and sends back to the old one what it does not know; pods are led to it a little later, when it is
-// sure to be ready, also on a busy machine; the old one ends last. All these times begin when an agent sees the new status.
-// An unassigned address ends as late where it was: other nodes may learn of that later, and still lead pods there.
+// An address that moves between two living nodes is with both for a time, so that no connection
+// finds neither: the new one translates at once, and sends back to the old one what it does not
+// know; pods are led to it a little later, when it is sure to be ready, also on a busy machine; the
+// old one ends last. All these times begin when an agent sees the new status. An unassigned address
+// ends as late where it was: other nodes may learn of that later, and still lead pods there.
 const (
 	moveEarly    = 1 * time.Second // until the new node gives OVN what comes in
 	moveReroutes = 2 * time.Second // until pods are led to the new node
@@ -67,7 +68,8 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 		if left[e.Owner] == nil {
 			was := *e
 			was.Assigned, was.Addresses = nil, nil
-			was.Created = time.Unix(1<<37, 0).UTC() // in the year 6325: the pods that another one selects are that one's
+			// in the year 6325: the pods that another one selects are that one's
+			was.Created = time.Unix(1<<37, 0).UTC()
 			if e.Service != nil {
 				service := *e.Service
 				service.Ended, was.Service = true, &service
@@ -85,8 +87,9 @@ func leaves(s *cluster.Snapshot, e *cluster.EgressIP, node string) bool {
 	return n != nil && (!e.MayBeOn(n) || n.Egress.Leaving)
 }
 
-// gone reports whether the old node seems dead: pods then stop waiting for the new one. If the move was not requested, a
-// node that is not asked, or late with an answer, is; if it was requested, only one that has been silent for long enough.
+// gone reports whether the old node seems dead: pods then stop waiting for the new one. If the move
+// was not requested, a node that is not asked, or late with an answer, is; if it was requested,
+// only one that has been silent for long enough.
 func (v *View) gone(m *movement, lost map[string]bool) bool {
 	switch {
 	case lost[m.From]:
@@ -97,8 +100,9 @@ func (v *View) gone(m *movement, lost map[string]bool) bool {
 	return !v.prober.Answers(m.From)
 }
 
-// ageMoves brings moves on, and tells when the next step is due. One of whose nodes is dead goes on, because that may be an
-// error: then the old one has connections that the new one does not know.
+// ageMoves brings moves on, and tells when the next step is due. One of whose nodes is dead goes
+// on, because that may be an error: then the old one has connections that the new one does not
+// know.
 func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duration) {
 	for a, m := range v.moves {
 		age := now.Sub(m.begun)
@@ -120,8 +124,8 @@ func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duratio
 	return again
 }
 
-// takenOverFrom returns the addresses that living nodes have from nodes that seem to be dead. If one is not, it has connections
-// that the new one does not know.
+// takenOverFrom returns the addresses that living nodes have from nodes that seem to be dead. If
+// one is not, it has connections that the new one does not know.
 func takenOverFrom(had, items []cluster.Assignment, lost map[string]bool) (moving []cluster.Move) {
 	for _, a := range had {
 		if !lost[a.Node] {
@@ -136,7 +140,8 @@ func takenOverFrom(had, items []cluster.Assignment, lost map[string]bool) (movin
 	return moving
 }
 
-// letGo makes a move of what this node had taken over, or was told to be another's, and is so no longer: it has connections.
+// letGo makes a move of what this node had taken over, or was told to be another's, and is so no
+// longer: it has connections.
 func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, items []cluster.Assignment) {
 	if v.out == nil {
 		return

@@ -1,5 +1,5 @@
-// Package view is how an agent sees EgressIPs: what their status says, and what the agent itself knows of dead nodes, of addresses that
-// move and of conflicts.
+// Package view is how an agent sees EgressIPs: what their status says, and what the agent itself
+// knows of dead nodes, of addresses that move and of conflicts.
 package view
 
 import (
@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// aheadFor is how long an agent may be ahead of the controller: when that has not moved the addresses of a node by
-	// then, it knows better. A controller may have died together with the node: its Lease must end first.
+	// aheadFor is how long an agent may be ahead of the controller: when that has not moved the
+	// addresses of a node by then, it knows better. A controller may have died together with the
+	// node: its Lease must end first.
 	aheadFor = kube.LeaseDuration + 5*time.Second
 	// yieldCheck is how often a node that released an address checks whether it has it after all.
 	yieldCheck = 2 * time.Second
@@ -27,10 +28,11 @@ const (
 	conflictFor = time.Minute
 )
 
-// View is how an agent sees EgressIPs. It is what their status says, but for three things: the addresses of a node
-// that is dead, as this agent itself sees, go where the controller will put them, because the rule is a pure function
-// and known to all; an address that turns out to be another node's is that node's; and one that moves between two
-// living nodes is for a time with both (egressmove.go).
+// View is how an agent sees EgressIPs. It is what their status says, but for three things: the
+// addresses of a node that is dead, as this agent itself sees, go where the controller will put
+// them, because the rule is a pure function and known to all; an address that turns out to be
+// another node's is that node's; and one that moves between two living nodes is for a time with
+// both (egressmove.go).
 type View struct {
 	node   string
 	log    *slog.Logger
@@ -111,8 +113,8 @@ func (v *View) See(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.
 	return v.out, again
 }
 
-// targets are the nodes that carry addresses, where they are this node's concern: it may have to carry them, or has pods
-// that leave by them.
+// targets are the nodes that carry addresses, where they are this node's concern: it may have to
+// carry them, or has pods that leave by them.
 func (v *View) targets(s *cluster.Snapshot) map[string]netip.Addr {
 	own := s.Node(v.node)
 	if own == nil || !s.MayCarry(own) && !selectsOn(s, v.node) {
@@ -152,8 +154,8 @@ func selectsOn(s *cluster.Snapshot, node string) bool {
 	return false
 }
 
-// believed returns the nodes that are dead. When the controller, which can be asked, leaves addresses where they are, they
-// are not.
+// believed returns the nodes that are dead. When the controller, which can be asked, leaves
+// addresses where they are, they are not.
 func (v *View) believed(now time.Time, s *cluster.Snapshot) (map[string]bool, time.Duration) {
 	lost := maps.Clone(v.prober.Unreachable())
 	var again time.Duration
@@ -240,8 +242,9 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 	return &out
 }
 
-// takenOver puts what the lost nodes had where it was decided to be. What found no other node is left out, when the EgressIP has another
-// address of the family, and else stays: to nowhere, until the controller says that it has none.
+// takenOver puts what the lost nodes had where it was decided to be. What found no other node is
+// left out, when the EgressIP has another address of the family, and else stays: to nowhere, until
+// the controller says that it has none.
 func takenOver(had, decided []cluster.Assignment, lost map[string]bool) []cluster.Assignment {
 	if !slices.ContainsFunc(had, func(a cluster.Assignment) bool { return lost[a.Node] }) {
 		return had

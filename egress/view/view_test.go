@@ -112,7 +112,8 @@ func (s *seen) is(after time.Duration, snapshot *cluster.Snapshot, want string) 
 
 const first, second = "172.18.0.33", "172.18.0.44"
 
-// TestEgressAhead: what a dead node had goes where the controller will put it; one that the controller leaves there lives.
+// TestEgressAhead: what a dead node had goes where the controller will put it; one that the
+// controller leaves there lives.
 func TestEgressAhead(t *testing.T) {
 	s := newSeen(t, "c")
 	base := decidedBy(first+" a", second+" b")
@@ -122,7 +123,8 @@ func TestEgressAhead(t *testing.T) {
 	if s.again == 0 || s.again > aheadFor {
 		t.Error(s.again)
 	}
-	s.is(time.Second, decidedBy(first+" c", second+" b"), first+" c, "+second+" b, "+first+" a>c") // as the controller says
+	// as the controller says
+	s.is(time.Second, decidedBy(first+" c", second+" b"), first+" c, "+second+" b, "+first+" a>c")
 	s.is(time.Hour, base, first+" c, "+second+" b, "+first+" a>c")
 	s.API = false
 	s.is(aheadFor, base, first+" c, "+second+" b, "+first+" a>c") // nobody contradicts
@@ -133,7 +135,8 @@ func TestEgressAhead(t *testing.T) {
 	s.is(0, base, first+" a, "+second+" b")
 	s.lose("a")
 	s.is(0, base, first+" c, "+second+" b, "+first+" a>c")
-	if s.OnClaim(s.now, wire.Claim{Address: netip.MustParseAddr(first), MAC: base.Nodes[0].Gateway.MAC}) { // it is heard: it lives
+	// it is heard: it lives
+	if s.OnClaim(s.now, wire.Claim{Address: netip.MustParseAddr(first), MAC: base.Nodes[0].Gateway.MAC}) {
 		t.Error("a dead node's address is defended")
 	}
 	s.is(0, base, first+" a, "+second+" b, "+first+" c>a")
@@ -141,11 +144,12 @@ func TestEgressAhead(t *testing.T) {
 	s.lose("b", "c")
 	s.is(0, base, first+" a, "+first+" c>a") // a has one of the family: the other goes nowhere, and nobody is led there
 	s.lose("a", "b", "c")
-	s.is(time.Hour, decidedBy(first+" a"), first+" a") // nobody can take it: to nowhere, and not to the node's own address
+	// nobody can take it: to nowhere, and not to the node's own address
+	s.is(time.Hour, decidedBy(first+" a"), first+" a")
 }
 
-// TestEgressClaims: who hears that another node has his address asks the API, and lets go when that does not say that it
-// is his. A foreign machine is told of.
+// TestEgressClaims: who hears that another node has his address asks the API, and lets go when that
+// does not say that it is his. A foreign machine is told of.
 func TestEgressClaims(t *testing.T) {
 	s := newSeen(t, "c")
 	base := decidedBy(first + " c")
@@ -184,8 +188,9 @@ func TestEgressClaims(t *testing.T) {
 	}
 }
 
-// TestEgressMoves: from a node that lives, an address moves in steps; where nobody wanted it to, it waits for no node that is
-// late with an answer, and where somebody did, for none that is dead. Nodes that seem to be dead get what is theirs.
+// TestEgressMoves: from a node that lives, an address moves in steps; where nobody wanted it to, it
+// waits for no node that is late with an answer, and where somebody did, for none that is dead.
+// Nodes that seem to be dead get what is theirs.
 func TestEgressMoves(t *testing.T) {
 	before, after := decidedBy(first+" a"), decidedBy(first+" b")
 	drained := decidedBy(first + " b")
@@ -240,8 +245,8 @@ func TestEgressMoves(t *testing.T) {
 	s.is(moveEnds, decidedBy(first), "")
 }
 
-// TestEgressEnds: the node of an address that nobody gets goes on for a time, also when the EgressIP is gone; the others stop at once. Who
-// gets it meanwhile has it.
+// TestEgressEnds: the node of an address that nobody gets goes on for a time, also when the
+// EgressIP is gone; the others stop at once. Who gets it meanwhile has it.
 func TestEgressEnds(t *testing.T) {
 	base, none := decidedBy(first+" a", second+" a"), decidedBy()
 	none.EgressIPs = nil
@@ -282,8 +287,8 @@ func TestEgressEnds(t *testing.T) {
 	s.is(0, decidedBy(first+" b", second+" a"), first+" b, "+second+" a")
 }
 
-// TestEgressServiceAhead: all addresses of an EgressService go together, to a node without the label of EgressIPs. What is left of one
-// that is gone comes after every other.
+// TestEgressServiceAhead: all addresses of an EgressService go together, to a node without the
+// label of EgressIPs. What is left of one that is gone comes after every other.
 func TestEgressServiceAhead(t *testing.T) {
 	s := newSeen(t, "c")
 	base := decidedBy(first+" a", second+" a")

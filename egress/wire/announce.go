@@ -13,16 +13,17 @@ import (
 	"hairpin/retry"
 )
 
-// Egress addresses that come to this node are announced at once and then again, each time after twice as long: neighbours
-// believe the node that had them until they hear of another, and one frame may be lost.
+// Egress addresses that come to this node are announced at once and then again, each time after
+// twice as long: neighbours believe the node that had them until they hear of another, and one
+// frame may be lost.
 const (
 	egressAnnouncements = 5
 	egressAnnounceAgain = 250 * time.Millisecond
 	egressDefendAgain   = 100 * time.Millisecond // between two answers to conflicting claims
 )
 
-// Announced remembers which egress addresses this node has announced. ovn-controller announces IPv4 ones, too; unsolicited
-// neighbour advertisements are ours alone.
+// Announced remembers which egress addresses this node has announced. ovn-controller announces IPv4
+// ones, too; unsolicited neighbour advertisements are ours alone.
 type Announced struct {
 	addresses map[netip.Addr]*announced
 }
@@ -44,8 +45,8 @@ func (c *Announced) Defend(now time.Time, x netip.Addr) {
 	}
 }
 
-// Announce sends what is due for the addresses that the node carries, on the gateway bridge or on the links that have them.
-// It tells when it wants to be called again.
+// Announce sends what is due for the addresses that the node carries, on the gateway bridge or on
+// the links that have them. It tells when it wants to be called again.
 func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.EgressIP, on map[host.AddressKey]host.Address) (time.Duration, error) {
 	node, g := own.Name, &own.Gateway
 	was := c.addresses
@@ -89,8 +90,8 @@ func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.E
 	return again, errors.Join(errs...)
 }
 
-// announcedOn gives the link that an address is on, and the link's MAC. Those of the gateway router are on
-// no link of the host.
+// announcedOn gives the link that an address is on, and the link's MAC. Those of the gateway router
+// are on no link of the host.
 func announcedOn(own *cluster.Node, a netip.Addr, on map[host.AddressKey]host.Address) (string, cluster.MAC) {
 	for i := range own.Links {
 		l := &own.Links[i]

@@ -1,5 +1,5 @@
-// Package wire speaks for egress addresses on the external network: it announces them, hears others who have them, and asks for
-// neighbours.
+// Package wire speaks for egress addresses on the external network: it announces them, hears others
+// who have them, and asks for neighbours.
 package wire
 
 import (
@@ -15,9 +15,10 @@ import (
 	"hairpin/cluster"
 )
 
-// AnnounceHost makes the host and its neighbours on the gateway bridge find each other again, after a time in which the
-// bridge forwarded nothing. What they asked meanwhile (ARP, neighbour solicitations) is lost, and the kernel asks again
-// only after a second: so ask now for whom the host still looks, and tell everybody the host's own addresses.
+// AnnounceHost makes the host and its neighbours on the gateway bridge find each other again, after
+// a time in which the bridge forwarded nothing. What they asked meanwhile (ARP, neighbour
+// solicitations) is lost, and the kernel asks again only after a second: so ask now for whom the
+// host still looks, and tell everybody the host's own addresses.
 func AnnounceHost(g cluster.Gateway) error {
 	link, err := netlink.LinkByName(g.Bridge)
 	if err != nil {
@@ -43,10 +44,11 @@ func AnnounceHost(g cluster.Gateway) error {
 	return nil
 }
 
-// Introduce tells neighbours the Ethernet address of the gateway bridge: everybody on its network, and each other node for itself. The
-// tunnels of Open vSwitch on the userspace datapath learn from an answer only (ARP reply, neighbour advertisement to the node's own
-// address), and keep what they know for 15 minutes. It does nothing, and says so, while the bridge still has another: the kernel would go
-// on to tell that.
+// Introduce tells neighbours the Ethernet address of the gateway bridge: everybody on its network,
+// and each other node for itself. The tunnels of Open vSwitch on the userspace datapath learn from
+// an answer only (ARP reply, neighbour advertisement to the node's own address), and keep what they
+// know for 15 minutes. It does nothing, and says so, while the bridge still has another: the kernel
+// would go on to tell that.
 func Introduce(g cluster.Gateway, others []*cluster.Node) (told bool, err error) {
 	link, err := netlink.LinkByName(g.Bridge)
 	if err != nil {
@@ -72,7 +74,8 @@ func Introduce(g cluster.Gateway, others []*cluster.Node) (told bool, err error)
 	return true, nil
 }
 
-// ownFor gives the host's address that asks for a neighbour: the one of its network, or else any of its family.
+// ownFor gives the host's address that asks for a neighbour: the one of its network, or else any of
+// its family.
 func ownFor(own []netip.Prefix, neighbor netip.Addr) (a netip.Addr) {
 	for _, p := range own {
 		if p.Contains(neighbor) {
@@ -101,8 +104,8 @@ func send(link int, frames [][]byte) error {
 	return errors.Join(errs...)
 }
 
-// announcement is a gratuitous ARP request (RFC 5227, section 3) or an unsolicited neighbour advertisement (RFC 4861,
-// section 7.2.6).
+// announcement is a gratuitous ARP request (RFC 5227, section 3) or an unsolicited neighbour
+// advertisement (RFC 4861, section 7.2.6).
 func announcement(mac cluster.MAC, own netip.Addr) []byte {
 	if own.Is4() {
 		return arp(request, broadcast, mac, own, cluster.MAC{}, own)

@@ -45,7 +45,8 @@ func (l *Listener) Expect(o *Own) {
 	l.wake.Notify()
 }
 
-// listenAgain is before a socket that broke is opened again, and how often an open one looks whether it is still needed.
+// listenAgain is before a socket that broke is opened again, and how often an open one looks
+// whether it is still needed.
 const listenAgain = time.Second
 
 // Run listens until ctx ends, while there is something to listen for.
@@ -93,7 +94,8 @@ func (l *Listener) listen(ctx context.Context, bridge string) error {
 	return nil
 }
 
-// Anybody on the network can send claims as fast as they like: the agent is woken for them so often, with so many.
+// Anybody on the network can send claims as fast as they like: the agent is woken for them so
+// often, with so many.
 const (
 	claimsEvery = 50 * time.Millisecond
 	MostClaims  = 256
@@ -114,7 +116,8 @@ func (w *claimBatch) add(c Claim) {
 	w.list = append(w.list, c)
 }
 
-// hand returns the agent what waits, unless it had some a moment ago. It tells when it wants to be called again.
+// hand returns the agent what waits, unless it had some a moment ago. It tells when it wants to be
+// called again.
 func (w *claimBatch) hand(now time.Time, tell func([]Claim)) time.Duration {
 	switch {
 	case len(w.list) == 0:
@@ -152,8 +155,8 @@ func neighborFilter() []bpf.Instruction {
 	}
 }
 
-// claimIn reads a claim to an address: the sender of an ARP packet, or of a neighbour advertisement. An ARP probe
-// has no sender address.
+// claimIn reads a claim to an address: the sender of an ARP packet, or of a neighbour
+// advertisement. An ARP probe has no sender address.
 func claimIn(frame []byte) (Claim, bool) {
 	var c Claim
 	if len(frame) < placeARP {

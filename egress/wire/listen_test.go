@@ -11,7 +11,8 @@ import (
 	"hairpin/cluster"
 )
 
-// TestClaims: what we announce ourselves is what we understand, and the filter lets nothing else pass.
+// TestClaims: what we announce ourselves is what we understand, and the filter lets nothing else
+// pass.
 func TestClaims(t *testing.T) {
 	vm, err := bpf.NewVM(neighborFilter())
 	if err != nil {
@@ -39,7 +40,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// FuzzClaim: whatever a neighbour sends, it is a claim of an address of the frame's family, or none.
+// FuzzClaim: whatever a neighbour sends, it is a claim of an address of the frame's family, or
+// none.
 func FuzzClaim(f *testing.F) {
 	mac := cluster.MAC{2, 1, 2, 3, 4, 5}
 	for _, a := range []string{"172.18.0.33", "fc00::33"} {

@@ -21,10 +21,11 @@ import (
 	"hairpin/signal"
 )
 
-// Neighbors asks, before pods are led here, for the machines on the gateway bridge's network that pods talk to by an address that moves
-// here. OVN keeps four packets for a neighbour that it does not know and drops the others, so connections would wait a second for a
-// SYN sent again. It learns from the answers to the host's questions, too. Who these machines are shows what they send: this node
-// answers for the address, and sends on what it does not know.
+// Neighbors asks, before pods are led here, for the machines on the gateway bridge's network that
+// pods talk to by an address that moves here. OVN keeps four packets for a neighbour that it does
+// not know and drops the others, so connections would wait a second for a SYN sent again. It learns
+// from the answers to the host's questions, too. Who these machines are shows what they send: this
+// node answers for the address, and sends on what it does not know.
 type Neighbors struct {
 	log  *slog.Logger
 	want atomic.Pointer[arriving]
@@ -82,7 +83,8 @@ func (n *Neighbors) Run(ctx context.Context) {
 	}
 }
 
-// ask solicits until something else moves here, or nothing. First the routers, which may be unresolved.
+// ask solicits until something else moves here, or nothing. First the routers, which may be
+// unresolved.
 func (n *Neighbors) ask(ctx context.Context, a *arriving) error {
 	g := &a.gateway
 	bridge, err := netlink.LinkByName(g.Bridge)

@@ -1,9 +1,9 @@
-// Package restore records the machine's own addresses and routes on the gateway bridge's device, and restores those that were
-// lost with the device.
+// Package restore records the machine's own addresses and routes on the gateway bridge's device,
+// and restores those that were lost with the device.
 //
-// A restart of a userspace Open vSwitch makes the device anew, without them. They come back as they were: with metric,
-// protocol, scope, label and what is left of their lifetimes. What somebody removes from a device that stays is gone: the
-// next Record does not have it.
+// A restart of a userspace Open vSwitch makes the device anew, without them. They come back as they
+// were: with metric, protocol, scope, label and what is left of their lifetimes. What somebody
+// removes from a device that stays is gone: the next Record does not have it.
 package restore
 
 import (
@@ -41,7 +41,8 @@ type Record struct {
 	Routes    []Entry `json:"routes,omitempty"`
 }
 
-// Entry is an address or a route: the message with which the kernel lists it, which has all its attributes.
+// Entry is an address or a route: the message with which the kernel lists it, which has all its
+// attributes.
 type Entry struct {
 	Message []byte `json:"message"`
 	// Ends of the lifetimes, in seconds of CLOCK_BOOTTIME; 0 = none, never = there is none.
@@ -49,8 +50,9 @@ type Entry struct {
 	Preferred int64 `json:"preferred,omitempty"` // of an address
 }
 
-// mostEntries limits the routes of a Record. A machine that has more on the gateway bridge speaks a routing protocol,
-// whose daemon restores its routes itself; then the default routes are recorded only.
+// mostEntries limits the routes of a Record. A machine that has more on the gateway bridge speaks a
+// routing protocol, whose daemon restores its routes itself; then the default routes are recorded
+// only.
 const mostEntries = 100
 
 // DeviceOf identifies a link.
@@ -76,8 +78,8 @@ func now() int64 {
 	return t.Sec
 }
 
-// Of records what a link of the caller's network namespace has. Addresses in the prefixes not, and routes to or by them,
-// are not the machine's.
+// Of records what a link of the caller's network namespace has. Addresses in the prefixes not, and
+// routes to or by them, are not the machine's.
 func Of(l netlink.Link, not []netip.Prefix) (Record, error) {
 	r := Record{Device: DeviceOf(l), AcceptRA: acceptRA(l.Attrs().Name)}
 	k, err := open()
@@ -105,14 +107,15 @@ func acceptRA(link string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// SameButLifetimes reports whether two Records have the same addresses and routes, whose lifetimes may differ.
+// SameButLifetimes reports whether two Records have the same addresses and routes, whose lifetimes
+// may differ.
 func (r *Record) SameButLifetimes(o *Record) bool {
 	return r.Device == o.Device && r.AcceptRA == o.AcceptRA &&
 		slices.EqualFunc(r.Addresses, o.Addresses, sameAddress) && slices.EqualFunc(r.Routes, o.Routes, sameRoute)
 }
 
-// SameLifetimes reports whether the ends of lifetimes of two Records with the same addresses and routes differ by at most
-// some seconds.
+// SameLifetimes reports whether the ends of lifetimes of two Records with the same addresses and
+// routes differ by at most some seconds.
 func (r *Record) SameLifetimes(o *Record, seconds int64) bool {
 	near := func(a, b int64) bool { return (a == never) == (b == never) && max(a-b, b-a) <= seconds }
 	same := func(a, b Entry) bool { return near(a.Until, b.Until) && near(a.Preferred, b.Preferred) }
@@ -144,8 +147,8 @@ func Parse(text string) (r Record, err error) {
 	return r, nil
 }
 
-// Note takes a notification of the kernel about an address or a route of the device, which is up: what somebody adds or
-// removes.
+// Note takes a notification of the kernel about an address or a route of the device, which is up:
+// what somebody adds or removes.
 func (r *Record) Note(m syscall.NetlinkMessage, not []netip.Prefix) {
 	note := func(list []Entry, e Entry, same func(a, b Entry) bool, added bool) []Entry {
 		out := slices.DeleteFunc(slices.Clone(list), func(o Entry) bool { return same(o, e) })
@@ -166,8 +169,8 @@ func (r *Record) Note(m syscall.NetlinkMessage, not []netip.Prefix) {
 	}
 }
 
-// WithoutIPv4Addresses returns a Record that has the IPv6 addresses and all routes: what the kernel removes from a device
-// that is set down.
+// WithoutIPv4Addresses returns a Record that has the IPv6 addresses and all routes: what the kernel
+// removes from a device that is set down.
 func (r *Record) WithoutIPv4Addresses() *Record {
 	out := *r
 	out.Addresses = slices.DeleteFunc(slices.Clone(r.Addresses), isIPv4)
@@ -225,7 +228,8 @@ func open() (*kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
-	// Strict checks make the kernel filter what it lists: there may be a million routes by other links.
+	// Strict checks make the kernel filter what it lists: there may be a million routes by other
+	// links.
 	err = unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
 	if err == nil {
 		err = s.SetReceiveTimeout(&unix.Timeval{Sec: 5})
@@ -269,7 +273,8 @@ func (k *kernel) addresses(l netlink.Link, not []netip.Prefix) (list []Entry, er
 	return append(list, six...), nil
 }
 
-// address returns an address of the machine on a link by the kernel's message; not ok if it is none.
+// address returns an address of the machine on a link by the kernel's message; not ok if it is
+// none.
 func address(b []byte, link int, not []netip.Prefix) (e Entry, ok bool) {
 	if len(b) < unix.SizeofIfAddrmsg || addressIndex(b) != link {
 		return e, false

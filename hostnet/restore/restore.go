@@ -18,8 +18,9 @@ import (
 	"hairpin/netdev"
 )
 
-// Restore gives a link what a Record of the device that it replaces has, and the link has not, and returns what it did in the
-// words of ip(8). What fails does not keep it from the rest. An address that another link has by now stays there.
+// Restore gives a link what a Record of the device that it replaces has, and the link has not, and
+// returns what it did in the words of ip(8). What fails does not keep it from the rest. An address
+// that another link has by now stays there.
 func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 	k, err := open()
 	if err != nil {
@@ -67,7 +68,8 @@ func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 	return did, errors.Join(errs...)
 }
 
-// Plain is the Record of a device that had addresses, and default routes, of which no more is known.
+// Plain is the Record of a device that had addresses, and default routes, of which no more is
+// known.
 func Plain(boot string, addresses []netip.Prefix, nextHops []netip.Addr) Record {
 	r := Record{Device: Device{Boot: boot}}
 	for _, p := range addresses {
@@ -106,8 +108,9 @@ func usedElsewhere(l netlink.Link) (map[netip.Addr]bool, error) {
 	return used, nil
 }
 
-// besideKernel gives a route of a router advertisement the next metric if it has the one that the kernel uses itself.
-// The kernel ignores all advertisements of a router as long as a route that it did not add is at the place of its own.
+// besideKernel gives a route of a router advertisement the next metric if it has the one that the
+// kernel uses itself. The kernel ignores all advertisements of a router as long as a route that it
+// did not add is at the place of its own.
 func (e *Entry) besideKernel(link string) {
 	x := parseRoute(e.Message)
 	if x.protocol != unix.RTPROT_RA || x.metric != metricRA(link, x.to) || acceptRA(link) == "0" {
@@ -124,7 +127,8 @@ func (e *Entry) besideKernel(link string) {
 	e.Message = b
 }
 
-// metricRA is the metric of the kernel's routes of router advertisements: the sysctl ra_defrtr_metric is for default routes.
+// metricRA is the metric of the kernel's routes of router advertisements: the sysctl
+// ra_defrtr_metric is for default routes.
 func metricRA(link string, to netip.Prefix) uint32 {
 	const usual = 1024
 	text, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + link + "/ra_defrtr_metric")
@@ -153,8 +157,8 @@ func (p payload) Serialize() []byte { return p }
 // given are the flags of an address that its maker gives; the others are the kernel's.
 const given = unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MCAUTOJOIN
 
-// addressRequest is the message that makes an address on a link: without duplicate address detection, the machine itself
-// had it a moment ago.
+// addressRequest is the message that makes an address on a link: without duplicate address
+// detection, the machine itself had it a moment ago.
 func (e *Entry) addressRequest(link int, now int64) []byte {
 	flags := addressFlags(e.Message) & given
 	if e.Message[0] == unix.AF_INET6 {

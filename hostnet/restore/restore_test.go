@@ -105,7 +105,8 @@ sysctl -qw net.ipv6.conf.br-ex.accept_ra=2
 ip addr add 169.254.169.2/29 dev br-ex; ip route add 10.96.0.0/16 via 169.254.169.4 dev br-ex; ip route add 10.97.0.0/16 dev br-ex proto 85
 `
 
-// TestDeviceMadeAnew: a device that is made anew gets what the old one had, with all attributes, and nothing of ours.
+// TestDeviceMadeAnew: a device that is made anew gets what the old one had, with all attributes,
+// and nothing of ours.
 func TestDeviceMadeAnew(t *testing.T) {
 	m := newMachine(t)
 	m.sh(rich)
@@ -177,7 +178,8 @@ func (m machine) advertise(lifetime uint16, prefix string) {
 	}
 }
 
-// advertiseUntil sends advertisements until a command prints what it should: a new device takes a moment to receive them.
+// advertiseUntil sends advertisements until a command prints what it should: a new device takes a
+// moment to receive them.
 func (m machine) advertiseUntil(lifetime uint16, prefix, script string, ok func(out string) bool) {
 	m.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -192,8 +194,8 @@ func (m machine) advertiseUntil(lifetime uint16, prefix, script string, ok func(
 	}
 }
 
-// TestRouterAdvertisements: the kernel heeds advertisements of a router whose default route was restored: it adds its own
-// route and addresses, and removes the route when the router resigns.
+// TestRouterAdvertisements: the kernel heeds advertisements of a router whose default route was
+// restored: it adds its own route and addresses, and removes the route when the router resigns.
 func TestRouterAdvertisements(t *testing.T) {
 	m := newMachine(t)
 	const router, routes = "ip addr add fe80::1/64 dev wire nodad\n", "ip -6 route show default"
@@ -217,7 +219,8 @@ func TestRouterAdvertisements(t *testing.T) {
 	m.advertiseUntil(0, "2001:db8:3::", routes, func(out string) bool { return !own(out) })
 }
 
-// TestRouterAdvertisementsOff: where the kernel ignores advertisements, a program's default route of one keeps its metric.
+// TestRouterAdvertisementsOff: where the kernel ignores advertisements, a program's default route
+// of one keeps its metric.
 func TestRouterAdvertisementsOff(t *testing.T) {
 	m := newMachine(t)
 	m.sh("sysctl -qw net.ipv6.conf.br-ex.accept_ra=0\nip -6 route add default via fe80::1 dev br-ex proto ra metric 1024 expires 1800")
@@ -229,7 +232,8 @@ func TestRouterAdvertisementsOff(t *testing.T) {
 	}
 }
 
-// TestNotRestored: an address that has ended, or that another link has by now, and a route that has ended, do not come back.
+// TestNotRestored: an address that has ended, or that another link has by now, and a route that has
+// ended, do not come back.
 func TestNotRestored(t *testing.T) {
 	m := newMachine(t)
 	m.sh(`ip addr add 172.18.0.3/16 dev br-ex; ip addr add 172.18.0.33/16 dev br-ex valid_lft 1 preferred_lft 1

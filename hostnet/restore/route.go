@@ -102,7 +102,8 @@ func eachNexthop(b []byte, do func(hop []byte)) {
 	}
 }
 
-// machines reports whether a route is the machine's own: not one of ours, nor one that the kernel makes for every device.
+// machines reports whether a route is the machine's own: not one of ours, nor one that the kernel
+// makes for every device.
 func (x *route) machines(not []netip.Prefix) bool {
 	a := x.to.Addr()
 	if x.kind != unix.RTN_UNICAST || x.table == unix.RT_TABLE_LOCAL || x.protocol == claims.RouteProtocol || x.protocol == unix.RTPROT_KERNEL ||

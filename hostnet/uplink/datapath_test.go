@@ -9,8 +9,8 @@ import (
 	"hairpin/lab"
 )
 
-// TestDatapathType: what was decided comes before what ovn-controller was told, and that before the bridges that are there; of
-// these, br-int's counts.
+// TestDatapathType: what was decided comes before what ovn-controller was told, and that before the
+// bridges that are there; of these, br-int's counts.
 func TestDatapathType(t *testing.T) {
 	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("br%d", os.Getpid())})
 	n := l.Add(t, lab.NodeConfig{Plain: true})

@@ -37,8 +37,8 @@ func (m *machine) choose() (netlink.Link, error) {
 	return l, nil
 }
 
-// defaultDevice gives the device of the default route: of the best one for IPv4, or else for IPv6. When that is the
-// bridge, whose row was lost, it is the device with the bridge's address.
+// defaultDevice gives the device of the default route: of the best one for IPv4, or else for IPv6.
+// When that is the bridge, whose row was lost, it is the device with the bridge's address.
 func (m *machine) defaultDevice() (string, error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		list, err := netdev.List(func() ([]netlink.Route, error) {
@@ -112,8 +112,8 @@ func (m *machine) unfit(l netlink.Link) string {
 	return ""
 }
 
-// setUp sets the bridge's device up. It takes packets whose replies still go by the other device: loose checks of the
-// reverse path.
+// setUp sets the bridge's device up. It takes packets whose replies still go by the other device:
+// loose checks of the reverse path.
 func setUp(l netlink.Link) (string, error) {
 	name := l.Attrs().Name
 	if l.Attrs().Flags&unix.IFF_UP != 0 {
@@ -130,8 +130,9 @@ func setUp(l netlink.Link) (string, error) {
 
 func (m *machine) userspace() bool { return m.bridge.DatapathType == "netdev" }
 
-// offloads are commands of ETHTOOL, each to set and to get a feature which a userspace switch without TSO must not have on its port:
-// it reads frames as they are, and so a checksum must be there and no frame may be longer than the MTU.
+// offloads are commands of ETHTOOL, each to set and to get a feature which a userspace switch
+// without TSO must not have on its port: it reads frames as they are, and so a checksum must be
+// there and no frame may be longer than the MTU.
 func offloads() map[uint32]uint32 {
 	return map[uint32]uint32{
 		unix.ETHTOOL_STXCSUM: unix.ETHTOOL_GTXCSUM,
@@ -139,7 +140,8 @@ func offloads() map[uint32]uint32 {
 	}
 }
 
-// prepare makes the device a port: up, and on the userspace datapath without TSO with unmodified frames (no offloads).
+// prepare makes the device a port: up, and on the userspace datapath without TSO with unmodified
+// frames (no offloads).
 func (m *machine) prepare() (string, error) {
 	name := m.device.Attrs().Name
 	if m.device.Attrs().Flags&unix.IFF_UP == 0 {
@@ -172,8 +174,9 @@ func (m *machine) prepare() (string, error) {
 // sctp is the feature of devices that compute SCTP's checksums.
 const sctp = "tx-checksum-sctp"
 
-// withoutSCTP takes that feature off before ovs-vswitchd opens the device, for then it asks what the device can. With TSO it leaves the
-// checksum of an SCTP packet that it changed to such a device without telling it so (4.0.0), and the packet is lost.
+// withoutSCTP takes that feature off before ovs-vswitchd opens the device, for then it asks what
+// the device can. With TSO it leaves the checksum of an SCTP packet that it changed to such a
+// device without telling it so (4.0.0), and the packet is lost.
 func (m *machine) withoutSCTP() (string, error) {
 	if !m.userspace() || !TSO(m.view) {
 		return "", nil
@@ -196,7 +199,8 @@ func (m *machine) setSCTP(want bool) string {
 	return fmt.Sprintf("ethtool -K %s %s %s", name, sctp, map[bool]string{true: "on", false: "off"}[want])
 }
 
-// silence keeps the kernel from IPv6 of its own on the device: on the userspace datapath it sees the frames, too.
+// silence keeps the kernel from IPv6 of its own on the device: on the userspace datapath it sees
+// the frames, too.
 func (m *machine) silence() (string, error) {
 	if !m.userspace() {
 		return "", nil
@@ -247,7 +251,8 @@ func (m *machine) offloadsBack() (did []string) {
 	return did
 }
 
-// notPromiscuous takes off a flag that Open vSwitch sets on its ports, and after a restart believes to have been set before.
+// notPromiscuous takes off a flag that Open vSwitch sets on its ports, and after a restart believes
+// to have been set before.
 func (m *machine) notPromiscuous() (string, error) {
 	name := m.device.Attrs().Name
 	if m.had.Promisc || m.device.Attrs().RawFlags&unix.IFF_PROMISC == 0 {

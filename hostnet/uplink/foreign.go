@@ -22,7 +22,8 @@ import (
 const keyNM = "NM.connection.uuid"
 
 const (
-	// answerTime is how long a gateway may take to answer. The kernel asks three times, once a second, and then drops what it knows.
+	// answerTime is how long a gateway may take to answer. The kernel asks three times, once a
+	// second, and then drops what it knows.
 	answerTime = 2500 * time.Millisecond
 	pollTime   = 20 * time.Millisecond
 	undoTime   = 10 * time.Second // how long Open vSwitch may take to undo, and the kernel to get addresses ready
@@ -42,7 +43,8 @@ type Foreign struct {
 	move  move // what goes from the bridge to the device
 }
 
-// FindForeign finds the gateway bridge if others made it and it has a device; nil when there is none such.
+// FindForeign finds the gateway bridge if others made it and it has a device; nil when there is
+// none such.
 func FindForeign(db *ovsdb.Client, c Config) (*Foreign, error) {
 	m := machine{db: db, config: c, view: db.View()}
 	for _, b := range bridges(m.view, c.Bridge) {
@@ -119,7 +121,8 @@ func (f *Foreign) links() (err error) {
 	return err
 }
 
-// masquerade adds OVN-Kubernetes' masquerade subnets, where a link has them: they are not the machine's.
+// masquerade adds OVN-Kubernetes' masquerade subnets, where a link has them: they are not the
+// machine's.
 func masquerade(l netlink.Link, to []netip.Prefix) ([]netip.Prefix, error) {
 	list, err := addresses(l, to)
 	if err != nil {
@@ -147,9 +150,10 @@ func (f *Foreign) Commands() (list []string) {
 	return append(list, fmt.Sprintf("ovs-vsctl del-port %s %s", f.Bridge, f.Device), "ovs-vsctl del-br "+f.Bridge)
 }
 
-// Return gives the bridge's network back to the device, and removes the bridge. What was done is told in the words of ip(8) and
-// ovs-vsctl(8). When a step fails, or a default gateway that answered on the bridge does not answer on the device, all is undone; an
-// interrupted one is finished by GiveBack.
+// Return gives the bridge's network back to the device, and removes the bridge. What was done is
+// told in the words of ip(8) and ovs-vsctl(8). When a step fails, or a default gateway that
+// answered on the bridge does not answer on the device, all is undone; an interrupted one is
+// finished by GiveBack.
 func (f *Foreign) Return(ctx context.Context) (did []string, err error) {
 	if f.Refusal != nil {
 		return nil, f.Refusal
@@ -192,8 +196,9 @@ func (f *Foreign) moveBack(ctx context.Context) (did []string, err error) {
 	return did, nil
 }
 
-// claim notes on the bridge that it is ours to remove, with what its device needs then. Packets that come in by it may be answered by
-// the device meanwhile. It returns the values of sysctls to put back.
+// claim notes on the bridge that it is ours to remove, with what its device needs then. Packets
+// that come in by it may be answered by the device meanwhile. It returns the values of sysctls to
+// put back.
 func (f *Foreign) claim(ctx context.Context) (back map[string]string, err error) {
 	m := &f.m
 	back = map[string]string{}
@@ -243,7 +248,8 @@ func answering(ctx context.Context, l netlink.Link, routes []netlink.Route) (lis
 	return list
 }
 
-// answers has the kernel ask a neighbour. What the kernel knows of it is used meanwhile: no packet waits.
+// answers has the kernel ask a neighbour. What the kernel knows of it is used meanwhile: no packet
+// waits.
 func answers(ctx context.Context, l netlink.Link, who net.IP) bool {
 	n := netlink.Neigh{LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V4, IP: who, Flags: netlink.NTF_USE}
 	if who.To4() == nil {

@@ -11,7 +11,8 @@ import (
 	"hairpin/lab"
 )
 
-// foreign is a machine whose network configure-ovs.sh has moved to br-ex, with what OVN-Kubernetes has added there.
+// foreign is a machine whose network configure-ovs.sh has moved to br-ex, with what OVN-Kubernetes
+// has added there.
 func foreign(t *testing.T) (*lab.Lab, *lab.Node) {
 	t.Helper()
 	l, n := plain(t)
@@ -76,7 +77,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestForeignUndone: where a step fails, or a gateway is silent, the bridge has the machine's network as before, and its connections go on.
+// TestForeignUndone: where a step fails, or a gateway is silent, the bridge has the machine's
+// network as before, and its connections go on.
 func TestForeignUndone(t *testing.T) {
 	l, n := foreign(t)
 	what := `for i in $(seq 50); do ip addr | grep -q tentative || break; sleep 0.1; done
@@ -93,7 +95,9 @@ func TestForeignUndone(t *testing.T) {
 		t.Errorf("error %v, after %q", err, did)
 	}
 	flow(strings.Join(did, "\n"))
-	for i, r := range end() { // the kernel forgets a gateway after three seconds without an answer: a slow machine loses a packet
+	// the kernel forgets a gateway after three seconds without an answer: a slow machine loses a
+	// packet
+	for i, r := range end() {
 		t.Logf("undone, way %d: %d of %d new connections failed; %d of %d open ones broke, longest silence %.0f ms", i, r.Failed, r.Opened, r.Broken, r.Long, r.LongGapMs)
 	}
 	sh(t, n, "nft delete table arp strict")

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzMemory: whatever stands in the Bridge row, there is a memory of a device that is written and read again as it is.
+// FuzzMemory: whatever stands in the Bridge row, there is a memory of a device that is written and
+// read again as it is.
 func FuzzMemory(f *testing.F) {
 	f.Add(`{"sysctls":{"net/ipv4/ip_forward":"0"},"offloads":[27],"addresses":[{"prefix":"172.18.0.3/16"}]}`)
 	f.Add("")

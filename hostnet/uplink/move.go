@@ -16,7 +16,8 @@ import (
 	"hairpin/netdev"
 )
 
-// move is what is still to go from one link to another: addresses, in the kernel's order, and routes.
+// move is what is still to go from one link to another: addresses, in the kernel's order, and
+// routes.
 type move struct {
 	from, to  netlink.Link
 	addresses []netlink.Addr
@@ -55,8 +56,8 @@ func addresses(l netlink.Link, not []netip.Prefix) ([]netlink.Addr, error) {
 	}), nil
 }
 
-// routes lists the machine's own unicast routes through a link, in all tables: not ours, not those that the kernel makes
-// for every link. One with several next hops counts as one for each.
+// routes lists the machine's own unicast routes through a link, in all tables: not ours, not those
+// that the kernel makes for every link. One with several next hops counts as one for each.
 func routes(l netlink.Link, not []netip.Prefix) ([]netlink.Route, error) {
 	all, err := kernel.Routes{Link: l.Attrs().Index}.List()
 	if err != nil {
@@ -72,7 +73,8 @@ func routes(l netlink.Link, not []netip.Prefix) ([]netlink.Route, error) {
 			one := r
 			one.MultiPath, one.LinkIndex, one.Gw, one.Via, one.Flags = nil, h.LinkIndex, h.Gw, h.Via, h.Flags&int(netlink.FLAG_ONLINK)
 			ours := slices.ContainsFunc(not, func(p netip.Prefix) bool {
-				return p.Overlaps(destination(&one)) && destination(&one).Bits() > 0 || p.Contains(addr(one.Gw)) // OVN-Kubernetes' to Services have such a gateway
+				// OVN-Kubernetes' to Services have such a gateway
+				return p.Overlaps(destination(&one)) && destination(&one).Bits() > 0 || p.Contains(addr(one.Gw))
 			})
 			if h.LinkIndex == l.Attrs().Index && movable(&one) && !ours {
 				list = append(list, one)
@@ -111,8 +113,8 @@ func prefix(a *netlink.Addr) netip.Prefix {
 	return netip.PrefixFrom(addr(a.IP), ones)
 }
 
-// addAddresses gives the other link the addresses that it does not have, without duplicate address detection:
-// the machine itself has.
+// addAddresses gives the other link the addresses that it does not have, without duplicate address
+// detection: the machine itself has.
 func (v *move) addAddresses() (string, error) {
 	var did []string
 	for _, a := range oldestFirst(v.addresses) {
@@ -141,8 +143,8 @@ func (v *move) addAddresses() (string, error) {
 	return words(did), nil
 }
 
-// oldestFirst is the order in which addresses were added: the kernel lists those of IPv6 the other way round, and prefers
-// the first of a list as a source.
+// oldestFirst is the order in which addresses were added: the kernel lists those of IPv6 the other
+// way round, and prefers the first of a list as a source.
 func oldestFirst(list []netlink.Addr) (sorted []netlink.Addr) {
 	var six []netlink.Addr
 	for _, a := range list {
@@ -156,7 +158,8 @@ func oldestFirst(list []netlink.Addr) (sorted []netlink.Addr) {
 	return append(sorted, six...)
 }
 
-// moveRoutes gives the other link the routes that it does not have. A route takes the place of the old one in one step.
+// moveRoutes gives the other link the routes that it does not have. A route takes the place of the
+// old one in one step.
 func (v *move) moveRoutes() (string, error) {
 	var did []string
 	for _, r := range inOrder(v.routes) {
@@ -226,7 +229,8 @@ func describe(r *netlink.Route) string {
 	return text
 }
 
-// deleteAddresses takes the addresses off, the last first: with the first of a subnet, others would go by themselves.
+// deleteAddresses takes the addresses off, the last first: with the first of a subnet, others would
+// go by themselves.
 func (v *move) deleteAddresses() (string, error) {
 	var did []string
 	for _, a := range slices.Backward(v.addresses) {

@@ -81,10 +81,12 @@ func TestOthersBridge(t *testing.T) {
 	}
 }
 
-// TestMemoryLost: a machine whose memory of the uplink cannot be read is taken in and given back all the same.
+// TestMemoryLost: a machine whose memory of the uplink cannot be read is taken in and given back
+// all the same.
 func TestMemoryLost(t *testing.T) {
 	_, n := plain(t)
-	sh(t, n, "ip addr del 172.18.0.44/16 dev eth0; ethtool -K eth0 tx on gro on") // the end of a lifetime is lost; the rest is as usual
+	// the end of a lifetime is lost; the rest is as usual
+	sh(t, n, "ip addr del 172.18.0.44/16 dev eth0; ethtool -K eth0 tx on gro on")
 	before := network(t, n)
 	all(t, n, uplink.AdoptStep, func(string) {})
 	for _, lose := range []string{"set Bridge br-ex external_ids:hairpin-uplink-had=nonsense", "remove Bridge br-ex external_ids hairpin-uplink-had",
@@ -101,8 +103,8 @@ func TestMemoryLost(t *testing.T) {
 	}
 }
 
-// TestLater: addresses and routes that a DHCP client gives the device later move too, and those of a device that was made
-// anew. Other devices keep theirs, and nothing happens without a reason.
+// TestLater: addresses and routes that a DHCP client gives the device later move too, and those of
+// a device that was made anew. Other devices keep theirs, and nothing happens without a reason.
 func TestLater(t *testing.T) {
 	_, n := plain(t)
 	sh(t, n, "ip link add lan5 type veth peer name far5; ip link set far5 up; ip link set lan5 up; ip addr add 10.5.0.1/24 dev lan5; ip route add 10.6.0.0/16 via 10.5.0.2")

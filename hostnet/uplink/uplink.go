@@ -1,12 +1,15 @@
-// Package uplink makes a device of the machine a port of the gateway bridge and moves the machine's own network: addresses and
-// routes move from the device to the bridge, and back when Hairpin is removed.
+// Package uplink makes a device of the machine a port of the gateway bridge and moves the machine's
+// own network: addresses and routes move from the device to the bridge, and back when Hairpin is
+// removed.
 //
-// The machine stays reachable meanwhile: what is needed on one side exists before it is removed from the other. Every step is
-// derived from the state of the machine and Open vSwitch, so an interrupted run resumes, and a finished one
-// changes nothing. It does the same after a boot, when the operating system has given the device its addresses again,
-// and when a DHCP client does so later.
+// The machine stays reachable meanwhile: what is needed on one side exists before it is removed
+// from the other. Every step is derived from the state of the machine and Open vSwitch, so an
+// interrupted run resumes, and a finished one changes nothing. It does the same after a boot, when
+// the operating system has given the device its addresses again, and when a DHCP client does so
+// later.
 //
-// A bridge is ours to change when its row in Open vSwitch has KeyUplink. Other bridges are left alone.
+// A bridge is ours to change when its row in Open vSwitch has KeyUplink. Other bridges are left
+// alone.
 package uplink
 
 import (
@@ -27,14 +30,17 @@ import (
 
 // Keys of external_ids.
 const (
-	// KeyUplink of a Bridge: the device that was taken in. The entry script of Open vSwitch reads it, too.
+	// KeyUplink of a Bridge: the device that was taken in. The entry script of Open vSwitch reads
+	// it, too.
 	KeyUplink = "hairpin-uplink"
 	// keyHad of a Bridge: what the device had; see memory.
 	keyHad = "hairpin-uplink-had"
-	// keyDatapath of Open_vSwitch: the bridges' datapath type, system or netdev, as the entry script decided.
+	// keyDatapath of Open_vSwitch: the bridges' datapath type, system or netdev, as the entry
+	// script decided.
 	keyDatapath = "hairpin-datapath"
-	// keyTSO of Open_vSwitch: whether the userspace datapath takes and gives TCP segments that the kernel has not cut, true or
-	// false. ovs-vswitchd reads userspace-tso-enable when it starts; the entry script notes here what it was then.
+	// keyTSO of Open_vSwitch: whether the userspace datapath takes and gives TCP segments that the
+	// kernel has not cut, true or false. ovs-vswitchd reads userspace-tso-enable when it starts;
+	// the entry script notes here what it was then.
 	keyTSO = "hairpin-tso"
 )
 
@@ -43,7 +49,8 @@ type Config struct {
 	Bridge   string         // the gateway bridge
 	Device   string         // to take in; empty = the device of the default route
 	Prefixes []netip.Prefix // addresses in them are not the machine's, such as the masquerade subnets
-	Sysctls  []string       // paths below /proc/sys that the node will need otherwise: they are remembered, and given back
+	// paths below /proc/sys that the node will need otherwise: they are remembered, and given back
+	Sysctls []string
 }
 
 // memory is what is remembered of a device beside what moves: what it needs to be as it was.
@@ -56,8 +63,8 @@ type memory struct {
 	Sysctls   map[string]string `json:"sysctls,omitempty"`
 }
 
-// lifetime is that of an address, in seconds. On the bridge an address has no end: a DHCP client that knows only the
-// device could not renew it.
+// lifetime is that of an address, in seconds. On the bridge an address has no end: a DHCP client
+// that knows only the device could not renew it.
 type lifetime struct {
 	Prefix           netip.Prefix `json:"prefix"`
 	Valid, Preferred int
@@ -76,8 +83,8 @@ type machine struct {
 	internal netlink.Link // the bridge's own
 }
 
-// look finds out what is there. When the bridge is not ours, bridge is nil, and others tells whether somebody else's is
-// there.
+// look finds out what is there. When the bridge is not ours, bridge is nil, and others tells
+// whether somebody else's is there.
 func look(db *ovsdb.Client, c Config) (m machine, others bool, err error) {
 	m = machine{db: db, config: c, view: db.View()}
 	for b := range ovsdb.Rows[ovsdb.Bridge](m.view) {
@@ -118,8 +125,8 @@ func parseMemory(text string) (had memory, err error) {
 // usual is what most devices have.
 func usual() memory { return memory{Offloads: slices.Sorted(maps.Keys(offloads())), SCTP: true} }
 
-// assume writes down what most devices have, where what this one had cannot be read any more: a guess is better than a machine
-// that never gets its network back.
+// assume writes down what most devices have, where what this one had cannot be read any more: a
+// guess is better than a machine that never gets its network back.
 func (m *machine) assume(ctx context.Context) (string, error) {
 	text, err := json.Marshal(m.had)
 	if err != nil {
@@ -159,19 +166,21 @@ func (m *machine) portOf(name string) *ovsdb.Interface {
 	return nil
 }
 
-// Adopt does the next step that is missing until the machine's network is on the bridge, and tells what was done, in the
-// words of ip(8) and ovs-vsctl(8). An *apply.Waiting is about a device that is not there yet. It is an error when there is
-// no device that can be taken.
+// Adopt does the next step that is missing until the machine's network is on the bridge, and tells
+// what was done, in the words of ip(8) and ovs-vsctl(8). An *apply.Waiting is about a device that
+// is not there yet. It is an error when there is no device that can be taken.
 func Adopt(ctx context.Context, db *ovsdb.Client, c Config) (did []string, err error) {
 	return repeat(ctx, func() (string, error) { return AdoptStep(ctx, db, c) })
 }
 
-// GiveBack does the next step that is missing until the machine's network is on the device again and the bridge is gone.
+// GiveBack does the next step that is missing until the machine's network is on the device again
+// and the bridge is gone.
 func GiveBack(ctx context.Context, db *ovsdb.Client, c Config) (did []string, err error) {
 	return repeat(ctx, func() (string, error) { return GiveBackStep(ctx, db, c) })
 }
 
-// repeat does steps until none is left, or one comes a second time: then another program undoes them, and this would not end.
+// repeat does steps until none is left, or one comes a second time: then another program undoes
+// them, and this would not end.
 func repeat(ctx context.Context, step func() (string, error)) (did []string, err error) {
 	for ctx.Err() == nil {
 		what, err := step()

@@ -31,7 +31,8 @@ func sh(t testing.TB, n *lab.Node, script string) string {
 	return out
 }
 
-// plain is a machine with addresses and routes of all kinds on eth0, and Open vSwitch without a bridge.
+// plain is a machine with addresses and routes of all kinds on eth0, and Open vSwitch without a
+// bridge.
 func plain(t *testing.T) (*lab.Lab, *lab.Node) {
 	t.Helper()
 	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("br%d", os.Getpid())})
@@ -123,7 +124,8 @@ func network(t testing.TB, n *lab.Node) string {
 		sysctl net.ipv4.conf net.ipv6.conf; nft list ruleset`)
 }
 
-// streams are connections to the machine and from it, in both families. flow waits until each of them has gone on.
+// streams are connections to the machine and from it, in both families. flow waits until each of
+// them has gone on.
 func streams(t *testing.T, l *lab.Lab, n *lab.Node) (flow func(what string), end func() []probe.Report) {
 	t.Helper()
 	wire := l.Host("underlay")
@@ -173,7 +175,8 @@ func well(t *testing.T, what string, reports []probe.Report) {
 	}
 }
 
-// TestThereAndBack: taken in and given back, interrupted after every step, under traffic; then everything is as it was.
+// TestThereAndBack: taken in and given back, interrupted after every step, under traffic; then
+// everything is as it was.
 func TestThereAndBack(t *testing.T) {
 	l, n := plain(t)
 	before := network(t, n)
@@ -204,7 +207,8 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// TestSCTP: with TSO a device does not compute SCTP's checksums when Open vSwitch opens it, and does again when it is given back.
+// TestSCTP: with TSO a device does not compute SCTP's checksums when Open vSwitch opens it, and
+// does again when it is given back.
 func TestSCTP(t *testing.T) {
 	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("br%d", os.Getpid()), TSO: true})
 	n := l.Add(t, lab.NodeConfig{Plain: true})

@@ -15,7 +15,8 @@ import (
 	"hairpin/lab"
 )
 
-// Send sends frames out of a link of a place, as whoever may open a packet socket can (capability NET_RAW).
+// Send sends frames out of a link of a place, as whoever may open a packet socket can (capability
+// NET_RAW).
 func Send(at lab.Place, link string, frames ...[]byte) error {
 	s, err := packetSocket(at, link, 0)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"hairpin/cluster"
 )
 
-// Tagged inserts VLAN tags (IEEE 802.1Q) into a frame, the outer one first. Of several, the outer one is a service tag (802.1ad).
+// Tagged inserts VLAN tags (IEEE 802.1Q) into a frame, the outer one first. Of several, the outer
+// one is a service tag (802.1ad).
 func Tagged(frame []byte, vlans ...uint16) []byte {
 	const macs = 2 * 6
 	b := append([]byte{}, frame[:macs]...)
@@ -23,7 +24,8 @@ func Tagged(frame []byte, vlans ...uint16) []byte {
 	return append(b, frame[macs:]...)
 }
 
-// Fragments splits the payload of an IP packet after so many bytes, a multiple of 8 (RFC 791; RFC 8200, 4.5).
+// Fragments splits the payload of an IP packet after so many bytes, a multiple of 8 (RFC 791; RFC
+// 8200, 4.5).
 func Fragments(packet []byte, first int) (parts [][]byte) {
 	const header4, header6, more = 20, 40, 1 << 13
 	id := binary.BigEndian.Uint16(packet[len(packet)-2:]) // the end of a mark is unique
@@ -60,7 +62,8 @@ func ARPAnnouncement(from, hardware cluster.MAC, claimed netip.Addr) []byte {
 	return b
 }
 
-// Advertise is a neighbor advertisement to all nodes: of an address, from an address, with a target link-layer address.
+// Advertise is a neighbor advertisement to all nodes: of an address, from an address, with a target
+// link-layer address.
 func Advertise(from cluster.MAC, src, claimed netip.Addr, target cluster.MAC) []byte {
 	a := claimed.As16()
 	b := append([]byte{typeNA, 0, 0, 0, 0x20, 0, 0, 0}, a[:]...) // override

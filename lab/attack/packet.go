@@ -1,5 +1,5 @@
-// Package attack makes, sends and receives packets of attackers: with spoofed addresses, router advertisements, tunnel
-// packets. The lab's trials use it to show that they are blocked.
+// Package attack makes, sends and receives packets of attackers: with spoofed addresses, router
+// advertisements, tunnel packets. The lab's trials use it to show that they are blocked.
 package attack
 
 import (
@@ -85,7 +85,8 @@ func Unreachable(src, dst netip.Addr, packet []byte) []byte {
 	return ip(src, dst, unix.IPPROTO_ICMP, usualHops, b)
 }
 
-// Reset is what refuses a TCP connection, with its IP header; next is the number after that of the SYN.
+// Reset is what refuses a TCP connection, with its IP header; next is the number after that of the
+// SYN.
 func Reset(src, dst netip.AddrPort, next uint32) []byte {
 	return tcp(src, dst, 0, next, 0x14, nil) // RST and ACK
 }
@@ -114,7 +115,8 @@ func NeighborAdvertisement(mac cluster.MAC, claimed netip.Addr) []byte {
 	return Advertise(mac, LinkLocal(mac), claimed, mac)
 }
 
-// RouterAdvertisement says that the sender is a router, and announces a prefix from which each receiver makes an address.
+// RouterAdvertisement says that the sender is a router, and announces a prefix from which each
+// receiver makes an address.
 func RouterAdvertisement(mac cluster.MAC, prefix netip.Prefix) []byte {
 	b := []byte{typeRA, 0, 0, 0, usualHops, 0x08} // preference high
 	b = binary.BigEndian.AppendUint16(b, routerLifetime)
@@ -127,7 +129,8 @@ func RouterAdvertisement(mac cluster.MAC, prefix netip.Prefix) []byte {
 	return Frame(mac, allNodesMAC, icmp6(LinkLocal(mac), allNodes, maxHops, b))
 }
 
-// Geneve puts a frame into a tunnel as OVN does: the network's number, and the ports that it goes between (class 0x0102, type 0x80).
+// Geneve puts a frame into a tunnel as OVN does: the network's number, and the ports that it goes
+// between (class 0x0102, type 0x80).
 func Geneve(network uint32, from, to uint16, frame []byte) []byte {
 	b := binary.BigEndian.AppendUint16([]byte{2, 0}, etherBridging) // 2 words of options
 	b = binary.BigEndian.AppendUint32(b, network<<8)

@@ -15,9 +15,10 @@ import (
 	"hairpin/lab"
 )
 
-// grow starts the API server with so many Services in it, each with two endpoints that nobody asks. What is in the API then is kept,
-// and found again by later runs: whenever the API server gives a cluster IP away it counts all that it has given, for a metric, so
-// that 10 000 Services take minutes.
+// grow starts the API server with so many Services in it, each with two endpoints that nobody asks.
+// What is in the API then is kept, and found again by later runs: whenever the API server gives a
+// cluster IP away it counts all that it has given, for a metric, so that 10 000 Services take
+// minutes.
 func (w *world) grow(ctx context.Context, count int) error {
 	kept := filepath.Join(image.DefaultDir, "bench", fmt.Sprintf("%s-%d", filepath.Base(w.api.Binary), count))
 	if _, err := os.Stat(kept); err == nil {
@@ -92,8 +93,8 @@ func (w *world) startAPI(ctx context.Context) error {
 	return nil
 }
 
-// settle waits until the control plane rests: at its start, its controllers look at each Service and slice, with all that the machine has, and
-// who starts meanwhile is measured beside that.
+// settle waits until the control plane rests: at its start, its controllers look at each Service
+// and slice, with all that the machine has, and who starts meanwhile is measured beside that.
 func (w *world) settle(ctx context.Context) error {
 	const look = time.Second
 	rests := 150 * time.Millisecond * time.Duration(w.opt.Slow) // CPU in that time

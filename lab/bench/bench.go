@@ -30,13 +30,15 @@ type Options struct {
 	OVS     string   // Open vSwitch and OVN of the node image; see image.Node
 	TSO     bool     // of Open vSwitch's userspace datapath, and of all NICs
 	Mode    string   // gateway mode of the nodes whose passes are counted; empty = shared
-	Engine  string   // what serves Services on Hairpin's node; of traffic also two, as "ovn,openflow", each on a node of its own; empty = the default
-	Sizes   []int    // numbers of Services, ascending
-	Rounds  int      // endpoints changed per size and side
-	Turns   int      // rounds of traffic; 0 = 5
-	Ways    string   // of traffic: those whose name matches this regular expression; empty = all
-	Slow    int      // how many times slower than usual this machine is
-	Out     io.Writer
+	// what serves Services on Hairpin's node; of traffic also two, as "ovn,openflow", each on a
+	// node of its own; empty = the default
+	Engine string
+	Sizes  []int  // numbers of Services, ascending
+	Rounds int    // endpoints changed per size and side
+	Turns  int    // rounds of traffic; 0 = 5
+	Ways   string // of traffic: those whose name matches this regular expression; empty = all
+	Slow   int    // how many times slower than usual this machine is
+	Out    io.Writer
 }
 
 // Parts are what can be measured.
@@ -74,7 +76,8 @@ type world struct {
 	slices map[int]*slice // as they were last written
 }
 
-// Ports: outside is that of the server beyond the nodes, inside that of the pods' server, sink that of the pods' sink.
+// Ports: outside is that of the server beyond the nodes, inside that of the pods' server, sink that
+// of the pods' sink.
 const (
 	outside = 8090
 	inside  = 8080
@@ -141,8 +144,8 @@ func (w *world) say(format string, args ...any) {
 	fmt.Fprintf(w.opt.Out, "%6.1f s  %s\n", time.Since(w.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Build builds the API server and kube-proxy, which are kept, and starts nothing: who measures in a machine that is too slow to build
-// them, or cannot write, has it done before.
+// Build builds the API server and kube-proxy, which are kept, and starts nothing: who measures in a
+// machine that is too slow to build them, or cannot write, has it done before.
 func Build(ctx context.Context, progress func(string)) (server, proxy string, err error) {
 	if server, err = lab.BuildKube(ctx, image.DefaultDir, progress); err != nil {
 		return "", "", err
@@ -227,9 +230,11 @@ func (w *world) each(ctx context.Context, measure func(context.Context, *side) e
 	return nil
 }
 
-// until asks from the node's host, once a millisecond, until a server of that name answers; it gives the time since begin.
+// until asks from the node's host, once a millisecond, until a server of that name answers; it
+// gives the time since begin.
 func (w *world) until(ctx context.Context, s *side, to netip.AddrPort, name string, begin time.Time, usual time.Duration) (time.Duration, error) {
-	// Who was not answered asks again, sooner than a kernel that waits a second for an answer to its first packet.
+	// Who was not answered asks again, sooner than a kernel that waits a second for an answer to
+	// its first packet.
 	at, err := lab.Until(ctx, s.node, to, name, 20*time.Millisecond*time.Duration(w.opt.Slow), w.patience(usual))
 	return at.Sub(begin), err
 }

@@ -14,9 +14,9 @@ import (
 // probed is how many Services are changed in turn.
 const probed = 16
 
-// rest is the time between two changes, besides twice what the last one took. Kube-proxy begins to write a second after it has
-// ended to, at the earliest, and it ends some time after what it wrote is in force. A change that has to wait for that is not what
-// is measured.
+// rest is the time between two changes, besides twice what the last one took. Kube-proxy begins to
+// write a second after it has ended to, at the earliest, and it ends some time after what it wrote
+// is in force. A change that has to wait for that is not what is measured.
 const rest = 1100 * time.Millisecond
 
 // quiet is how long nothing is changed, to see what the processes use then.
@@ -27,9 +27,10 @@ type changeResult struct {
 	cold    time.Duration
 	coldCPU time.Duration
 	times   []time.Duration
-	writes  []time.Duration      // of times, until the API write returned
-	spent   map[string]lab.Usage // for one change, with what was used until the next: CPU time; and memory after them all
-	idle    map[string]lab.Usage // in as long a time without a change: CPU time
+	writes  []time.Duration // of times, until the API write returned
+	// for one change, with what was used until the next: CPU time; and memory after them all
+	spent map[string]lab.Usage
+	idle  map[string]lab.Usage // in as long a time without a change: CPU time
 }
 
 // change measures, for each number of Services: a cold start, one endpoint changed, memory and CPU.

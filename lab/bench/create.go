@@ -65,7 +65,9 @@ func (w *world) createOn(ctx context.Context, s *side) (total, after time.Durati
 	for name, u := range now {
 		spent[name] = lab.Usage{CPU: u.CPU - before[name].CPU}
 	}
-	for i := first; i < end; i++ { // the last of the list need not be the last of all: none may be missing. A userspace datapath pays for these questions.
+	// the last of the list need not be the last of all: none may be missing. A userspace datapath
+	// pays for these questions.
+	for i := first; i < end; i++ {
 		if _, err = w.until(ctx, s, vip(i), "server", written, 10*time.Second); err != nil {
 			return
 		}

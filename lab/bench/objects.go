@@ -99,7 +99,8 @@ func (w *world) makeService(ctx context.Context, i int, port int32, endpoints []
 	return nil
 }
 
-// makeNodePort makes a Service of type NodePort for the server and the sink in a side's pod: the port first, and the next one.
+// makeNodePort makes a Service of type NodePort for the server and the sink in a side's pod: the
+// port first, and the next one.
 func (w *world) makeNodePort(ctx context.Context, name string, s *side, first int32, policy corev1.ServiceExternalTrafficPolicy) (cluster netip.Addr, err error) {
 	ports := []struct {
 		name               string

@@ -17,7 +17,8 @@ import (
 	"hairpin/plan"
 )
 
-// A node without an agent: pods on the bridge of Services, with the flows that a plan has for them, and OVN, which has no Service, behind it.
+// A node without an agent: pods on the bridge of Services, with the flows that a plan has for them,
+// and OVN, which has no Service, behind it.
 const (
 	flowsAddress = "172.18.0.5"
 	flowsSix     = "fc00:f853:ccd::5"
@@ -25,8 +26,9 @@ const (
 	flowsPods6   = "fd00:10:244:3::/64"
 )
 
-// flowsPlugin is a CNI plugin that gives pod number n the addresses 10.244.3.n and fd00:10:244:3::n and a port vethn of the bridge.
-// Checksums are made by whom Open vSwitch's userspace datapath cannot leave them to.
+// flowsPlugin is a CNI plugin that gives pod number n the addresses 10.244.3.n and fd00:10:244:3::n
+// and a port vethn of the bridge. Checksums are made by whom Open vSwitch's userspace datapath
+// cannot leave them to.
 const flowsPlugin = `#!/bin/sh
 set -e
 [ "$CNI_COMMAND" = ADD ] || exit 0

@@ -145,7 +145,8 @@ clientConnection: {kubeconfig: /etc/kube-proxy/kubeconfig, qps: -1}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
-// vethPlugin is a CNI plugin that gives a pod an address and a veth pair to its host, which routes: the shortest way there is.
+// vethPlugin is a CNI plugin that gives a pod an address and a veth pair to its host, which routes:
+// the shortest way there is.
 const vethPlugin = `#!/bin/sh
 set -e
 [ "$CNI_COMMAND" = ADD ] || exit 0

@@ -19,7 +19,8 @@ import (
 	"hairpin/walk"
 )
 
-// startFlows is a node with two pods on the bridge of flows, as the plan has them, and a Service of each family whose endpoint is the first.
+// startFlows is a node with two pods on the bridge of flows, as the plan has them, and a Service of
+// each family whose endpoint is the first.
 func startFlows(t *testing.T) (*world, *side, []*cluster.Frontend) {
 	t.Helper()
 	w := &world{opt: Options{Out: io.Discard, Slow: 2}, begin: time.Now(), lab: lab.Start(t, lab.Config{})}
@@ -43,7 +44,8 @@ func startFlows(t *testing.T) (*world, *side, []*cluster.Frontend) {
 	return w, s, list
 }
 
-// Pods on the bridge of flows reach a Service, each other, and themselves by the Service, and find each other to begin with.
+// Pods on the bridge of flows reach a Service, each other, and themselves by the Service, and find
+// each other to begin with.
 func TestPodsByFlows(t *testing.T) {
 	w, s, list := startFlows(t)
 	for i, itself := range []string{"169.254.169.5", "fd69::5"} {
@@ -75,8 +77,8 @@ func TestPodsByFlows(t *testing.T) {
 	}
 }
 
-// A pod's connection straight to an endpoint has another source port there than one to the Service that is remembered: their answers
-// are told apart.
+// A pod's connection straight to an endpoint has another source port there than one to the Service
+// that is remembered: their answers are told apart.
 func TestPodsByFlowsClash(t *testing.T) {
 	w, s, list := startFlows(t)
 	for i, f := range list {
@@ -95,7 +97,8 @@ func TestPodsByFlowsClash(t *testing.T) {
 	}
 }
 
-// A pod on the bridge of flows gets its address, also while another one asks whether it may have the same (RFC 4862, 5.4.3).
+// A pod on the bridge of flows gets its address, also while another one asks whether it may have
+// the same (RFC 4862, 5.4.3).
 func TestPodsByFlowsTakeAddresses(t *testing.T) {
 	_, s, _ := startFlows(t)
 	victim, other := s.pods[0], s.pods[1]
@@ -119,7 +122,8 @@ func TestPodsByFlowsTakeAddresses(t *testing.T) {
 	}
 }
 
-// A switch whose groups of load balancers are empty tracks no packets, as one without any; with a load balancer it does.
+// A switch whose groups of load balancers are empty tracks no packets, as one without any; with a
+// load balancer it does.
 func TestEmptyGroupTracksNothing(t *testing.T) {
 	_, s, _ := startFlows(t)
 	for _, x := range []struct {
@@ -168,7 +172,8 @@ func tracer(t *testing.T, s *side) func(command string) trace.Trace {
 	}
 }
 
-// What the walk says of packets on the bridge of flows is what ofproto/trace says: the flows, conntrack, the packet after it and where it goes.
+// What the walk says of packets on the bridge of flows is what ofproto/trace says: the flows,
+// conntrack, the packet after it and where it goes.
 func TestFlowsByTrace(t *testing.T) {
 	_, s, list := startFlows(t)
 	snapshot, node := s.snapshot(list), s.node.Name()
@@ -222,7 +227,8 @@ func heldAgainst(v walk.Visit, t trace.Trace) error {
 	return nil
 }
 
-// Pods on the bridge of flows are found by who looks for them, of their own neighbours or OVN's, and say nothing about others.
+// Pods on the bridge of flows are found by who looks for them, of their own neighbours or OVN's,
+// and say nothing about others.
 func TestNeighborsByTrace(t *testing.T) {
 	_, s, _ := startFlows(t)
 	ask := tracer(t, s)

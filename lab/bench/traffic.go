@@ -33,7 +33,8 @@ func (w *world) clientHost(ctx context.Context) (*lab.Host, error) {
 
 func fromPod(s *side) lab.Place { return s.pods[1] }
 
-// trafficOf are the names of the Services whose endpoint is a side's pod, of policy Cluster and Local.
+// trafficOf are the names of the Services whose endpoint is a side's pod, of policy Cluster and
+// Local.
 func trafficOf(s *side) [2]string {
 	name := "traffic-" + s.node.Name()
 	return [2]string{name, name + "-local"}
@@ -75,8 +76,8 @@ func (w *world) traffic(ctx context.Context) error {
 	return errors.Join(err, w.client.CoreV1().Nodes().Delete(context.WithoutCancel(ctx), nodeNames[secondNode], metav1.DeleteOptions{}))
 }
 
-// turns measures what several sides carry. All their nodes run at the same time, and one of them works: they take turns, so that what else the
-// machine does meets them all.
+// turns measures what several sides carry. All their nodes run at the same time, and one of them
+// works: they take turns, so that what else the machine does meets them all.
 func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*side, error)) (err error) {
 	if err := w.grow(ctx, w.opt.Sizes[0]); err != nil {
 		return err
@@ -112,7 +113,8 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 		for i := range ways[0] {
 			for _, s := range order {
 				one := ways[s.index][i]
-				// A quiet datapath has forgotten its flows; what it costs to make them again is not what is compared.
+				// A quiet datapath has forgotten its flows; what it costs to make them again is not
+				// what is compared.
 				if _, err := lab.Load(ctx, one.from(s), probe.LoadConfig{To: one.serve, Workers: 8, Duration: turnLong / 2}); err != nil {
 					return fmt.Errorf("%s: %w", one.name, err)
 				}
@@ -165,7 +167,8 @@ func told(list []float64, worst func([]float64) float64) string {
 	return fmt.Sprintf("%s (%s)", number(median(list)), number(worst(list)))
 }
 
-// ratio is the median of the ratios of one side's figures to the other's of the same round: a machine may be twice as fast in one round as in the next.
+// ratio is the median of the ratios of one side's figures to the other's of the same round: a
+// machine may be twice as fast in one round as in the next.
 func ratio(of, to []float64) float64 {
 	var list []float64
 	for i := range min(len(of), len(to)) {
@@ -186,7 +189,8 @@ func beside(list, to []float64) string {
 	return text
 }
 
-// ways starts the side, with a Service whose endpoint is a pod there, and gives the ways to it when they work.
+// ways starts the side, with a Service whose endpoint is a pod there, and gives the ways to it when
+// they work.
 func (w *world) ways(ctx context.Context, s *side) ([]way, error) {
 	client, err := w.clientHost(ctx)
 	if err != nil {

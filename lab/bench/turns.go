@@ -30,7 +30,8 @@ type setting struct {
 	title, key string
 	values     [2]string
 	demo       demo.Options
-	// shows is a command of the node that tells which value is at work, and which of them its output tells.
+	// shows is a command of the node that tells which value is at work, and which of them its
+	// output tells.
 	shows []string
 	value func(out string) string
 	ways  func(n *lab.Node, client *lab.Host) []turnWay
@@ -51,7 +52,8 @@ type turn struct {
 
 func statusCommand() []string { return []string{"hairpin", "status", "--config-file=" + hairpinConfig} }
 
-// pathSetting measures what comes to Services from outside in mode detached, by nft and by the eBPF programs.
+// pathSetting measures what comes to Services from outside in mode detached, by nft and by the eBPF
+// programs.
 func pathSetting() setting {
 	at := netip.MustParseAddrPort
 	return setting{
@@ -77,7 +79,8 @@ func pathSetting() setting {
 	}
 }
 
-// localSetting measures a node's host that asks Services, by policies and by a distributed gateway port.
+// localSetting measures a node's host that asks Services, by policies and by a distributed gateway
+// port.
 func localSetting() setting {
 	at := netip.MustParseAddrPort
 	return setting{
@@ -187,7 +190,8 @@ func inTurn(ctx context.Context, opt Options, s setting) error {
 // measure is one round.
 func (t *turn) measure(ctx context.Context, n *lab.Node, y turnWay, slow int) error {
 	long := turnLong * time.Duration(min(slow, 5))
-	// What the agent's restart leaves to do, and flows that the datapath has not yet, are not what is compared.
+	// What the agent's restart leaves to do, and flows that the datapath has not yet, are not what
+	// is compared.
 	if _, err := lab.Load(ctx, y.from, probe.LoadConfig{To: y.serve, Workers: 8, Duration: long / 2}); err != nil {
 		return err
 	}
@@ -214,7 +218,8 @@ func (t *turn) measure(ctx context.Context, n *lab.Node, y turnWay, slow int) er
 	return t.stream(ctx, y.from, y.sink, long)
 }
 
-// use restarts a node's agent with another value of the setting, and waits until it has done its work.
+// use restarts a node's agent with another value of the setting, and waits until it has done its
+// work.
 func (s *setting) use(ctx context.Context, n *lab.Node, value string, slow int) error {
 	if _, err := n.Exec(ctx, "sed", "-i", "s/^"+s.key+" = .*/"+s.key+" = "+value+"/", hairpinConfig); err != nil {
 		return err

@@ -1,4 +1,5 @@
-// Package chart gives tests what the chart installs: its objects, rendered by the real Helm, and the identities of its pods.
+// Package chart gives tests what the chart installs: its objects, rendered by the real Helm, and
+// the identities of its pods.
 package chart
 
 import (
@@ -47,7 +48,8 @@ var Helm = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// RunHelm runs Helm in the folder of charts, without a cluster and without a home, and returns what it wrote.
+// RunHelm runs Helm in the folder of charts, without a cluster and without a home, and returns what
+// it wrote.
 func RunHelm(ctx context.Context, args ...string) (stdout, stderr string, err error) {
 	path, err := Helm()
 	if err != nil {

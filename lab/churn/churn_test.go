@@ -56,10 +56,11 @@ type churn struct {
 	longs, pings atomic.Int64
 }
 
-// TestChurn changes Services in every way, at random, while clients everywhere ask for them. One that has an endpoint
-// before and after a change answers all the time, with one of the endpoints of before or after; connections to
-// endpoints that go on serving live; at rest nodes are what they must be, and answers are exactly those that
-// docs/user/services.md asks for. Before, connections of every kind are held through changes that must not end them.
+// TestChurn changes Services in every way, at random, while clients everywhere ask for them. One
+// that has an endpoint before and after a change answers all the time, with one of the endpoints of
+// before or after; connections to endpoints that go on serving live; at rest nodes are what they
+// must be, and answers are exactly those that docs/user/services.md asks for. Before, connections
+// of every kind are held through changes that must not end them.
 func TestChurn(t *testing.T) {
 	seed := *churnSeed
 	if seed == 0 {
@@ -175,7 +176,8 @@ func (c *churn) report(seed uint64) {
 	}
 }
 
-// start starts the lab: three nodes, an API server, an outside client, and six pods; no Services yet.
+// start starts the lab: three nodes, an API server, an outside client, and six pods; no Services
+// yet.
 func start(t *testing.T) *churn {
 	t.Helper()
 	if os.Geteuid() != 0 {

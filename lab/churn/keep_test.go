@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// keep opens connections from everywhere by every way to one Service, in both families and protocols, and asks them all again
-// after each of the changes that must not end them: of policies, affinity, type and port, and when endpoints terminate.
+// keep opens connections from everywhere by every way to one Service, in both families and
+// protocols, and asks them all again after each of the changes that must not end them: of policies,
+// affinity, type and port, and when endpoints terminate.
 func (c *churn) keep(ctx context.Context) {
 	s := c.services[0]
 	everybody := func(v *version, of func(i int) state) {

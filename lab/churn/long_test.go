@@ -14,8 +14,9 @@ import (
 	"hairpin/apply/inside"
 )
 
-// long keeps connections open through changes: as long as its endpoint serves and its way is there, a connection lives, and
-// stays with its endpoint. Policies, hints and other endpoints do not count.
+// long keeps connections open through changes: as long as its endpoint serves and its way is there,
+// a connection lives, and stays with its endpoint. Policies, hints and other endpoints do not
+// count.
 func (c *churn) long(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
 		s, from, family, protocol := c.services[r.IntN(len(c.services))], c.places[r.IntN(len(c.places))], r.IntN(2), []string{"tcp", "udp"}[r.IntN(2)]
@@ -147,12 +148,14 @@ func (h *held) alive() error {
 func (h *held) must() bool {
 	nodePort, local := false, false
 	for _, v := range h.s.since(h.oldest) {
-		// On the userspace datapath, the gateway bridge cannot ask conntrack whose connection it is (docs/user/services.md).
+		// On the userspace datapath, the gateway bridge cannot ask conntrack whose connection it is
+		// (docs/user/services.md).
 		mine := func(e endpoint) bool { return e.at.host && e.at.node == h.w.node && e.state != unready }
 		if local = local || v.etp; h.bridged && local && !v.etp && slices.ContainsFunc(v.endpoints[h.family], mine) {
 			return false
 		}
-		// Hosts lead external IPs to what stands in for them, by the NodePort if there is one (docs/user/services.md).
+		// Hosts lead external IPs to what stands in for them, by the NodePort if there is one
+		// (docs/user/services.md).
 		if h.protocol == "udp" && h.w.kind == "external IP" && nodePort && v.kind == "ClusterIP" {
 			return false
 		}
@@ -164,7 +167,8 @@ func (h *held) must() bool {
 		for _, e := range v.endpoints[h.family] {
 			lives = lives || e.at.Name() == h.by && e.state != unready
 		}
-		// A pod that reaches itself does so by a flow of its switch for the endpoint as long as that one is chosen (docs/user/services.md).
+		// A pod that reaches itself does so by a flow of its switch for the endpoint as long as
+		// that one is chosen (docs/user/services.md).
 		if h.by == h.from.Name() && !h.from.host && !slices.Contains(h.w.expect(v, h.from, h.family).by, h.by) {
 			return false
 		}

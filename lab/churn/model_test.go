@@ -48,7 +48,8 @@ type version struct {
 	endpoints [2][]endpoint
 }
 
-// sourceRanges are lists of loadBalancerSourceRanges: everybody, the wire's machines, nobody in the lab.
+// sourceRanges are lists of loadBalancerSourceRanges: everybody, the wire's machines, nobody in the
+// lab.
 var sourceRanges = [][]string{nil, {"172.18.0.0/16", "fc00:f853:ccd::/64"}, {"192.0.2.0/24"}}
 
 func (v version) String() string {
@@ -77,7 +78,8 @@ func (v version) String() string {
 	return s
 }
 
-// service is one Service through its life: all versions, of which those before settled are nobody's any more.
+// service is one Service through its life: all versions, of which those before settled are nobody's
+// any more.
 type service struct {
 	slot     int
 	mu       sync.Mutex

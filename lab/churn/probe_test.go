@@ -15,9 +15,10 @@ import (
 	"hairpin/lab/probe"
 )
 
-// portCounter gives source ports in turn: the kernel would take one again while a conntrack still remembers its last use.
-// Each place has ports of its own: where pods leave with their host's address, the userspace datapath does not see that one
-// of them has the port of another, or of the host (docs/reference/compatibility.md).
+// portCounter gives source ports in turn: the kernel would take one again while a conntrack still
+// remembers its last use. Each place has ports of its own: where pods leave with their host's
+// address, the userspace datapath does not see that one of them has the port of another, or of the
+// host (docs/reference/compatibility.md).
 type portCounter struct {
 	place int
 	n     atomic.Uint32
@@ -32,7 +33,8 @@ func (c *portCounter) all() string { return fmt.Sprintf("%d-%d", c.first(), c.fi
 
 const portsEach = 2700
 
-// How long a client waits: for an answer that must come, on a machine that may be busy; and for one that must not.
+// How long a client waits: for an answer that must come, on a machine that may be busy; and for one
+// that must not.
 const (
 	patience = 20 * time.Second
 	silence  = 1500 * time.Millisecond
@@ -128,7 +130,9 @@ func judge(w way, from *place, family int, to netip.AddrPort, versions []version
 		by = append(by, a.by...)
 	}
 	if len(versions) > 1 && !from.host && slices.Contains(by, from.Name()) {
-		must = false // a pod that reaches itself loses the connection when it is not chosen any more (docs/user/services.md)
+		// a pod that reaches itself loses the connection when it is not chosen any more
+		// (docs/user/services.md)
+		must = false
 	}
 	switch {
 	case got.Error == "" && slices.Contains(by, got.Name):
@@ -147,7 +151,8 @@ func judge(w way, from *place, family int, to netip.AddrPort, versions []version
 	return ""
 }
 
-// isRefusal knows what a client hears at once: a reset, an ICMP error, or its own kernel's refusal to send.
+// isRefusal knows what a client hears at once: a reset, an ICMP error, or its own kernel's refusal
+// to send.
 func isRefusal(text string) bool {
 	return slices.ContainsFunc([]string{"refused", "reset by peer", "not permitted"}, func(s string) bool { return strings.Contains(text, s) })
 }

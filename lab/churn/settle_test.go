@@ -21,8 +21,8 @@ import (
 // settling is how long agents may take to have everything on their nodes.
 const settling = time.Minute
 
-// The marker is a Service and a slice that are written after all others: an agent that has both has seen all before. Its
-// numbers change each time.
+// The marker is a Service and a slice that are written after all others: an agent that has both has
+// seen all before. Its numbers change each time.
 const marker = "churn-marker"
 
 func markerIP() netip.Addr { return address(0, "10.96.7.%d", "", 250) }
@@ -54,7 +54,8 @@ func (c *churn) mark(ctx context.Context) (vip string, err error) {
 	return fmt.Sprintf("%s:%d=10.244.9.9:%d", markerIP(), port, port), err
 }
 
-// settle waits until everything that was written is on every node, in the caches of its switch as well.
+// settle waits until everything that was written is on every node, in the caches of its switch as
+// well.
 func (c *churn) settle(ctx context.Context) error {
 	vip, err := c.mark(ctx)
 	if err != nil {
@@ -127,8 +128,8 @@ func (c *churn) same(ctx context.Context, n *lab.Node) error {
 	}
 }
 
-// settleAddresses waits until the agent serves NodePorts on the second address that its host has got or lost: it tells the
-// cluster of it first.
+// settleAddresses waits until the agent serves NodePorts on the second address that its host has
+// got or lost: it tells the cluster of it first.
 func (c *churn) settleAddresses(ctx context.Context, node int) error {
 	mine := fmt.Sprintf("172.20.7.%d/32", node+1)
 	there := func() (bool, error) {
@@ -151,7 +152,8 @@ func (c *churn) settleAddresses(ctx context.Context, node int) error {
 	}
 }
 
-// connections looks for UDP entries of the kernel's conntrack, in all zones, that lead to an endpoint that does not serve.
+// connections looks for UDP entries of the kernel's conntrack, in all zones, that lead to an
+// endpoint that does not serve.
 func (c *churn) connections() (seen int, dead []string, err error) {
 	for i, n := range c.nodes {
 		for family := range 2 {

@@ -11,7 +11,8 @@ import (
 	"hairpin/lab"
 )
 
-// Reboot kills every process of a node at once and boots it again, with its disk. It returns when the kubelet runs.
+// Reboot kills every process of a node at once and boots it again, with its disk. It returns when
+// the kubelet runs.
 func (c *Cluster) Reboot(ctx context.Context, name string) error {
 	n := c.lab.Node(name)
 	if n == nil {

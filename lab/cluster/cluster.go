@@ -39,10 +39,11 @@ type Options struct {
 	Name  string   // of the lab; empty means "cluster"
 	Root  string   // of the sources, with what make built in bin and dist
 	Nodes []string // the first has the control plane; empty means node-a, node-b, node-c
-	// NodeConfList, if not empty, is written to the nodes' /etc/cni/net.d, and nothing is installed: the peer of a
-	// measurement.
+	// NodeConfList, if not empty, is written to the nodes' /etc/cni/net.d, and nothing is
+	// installed: the peer of a measurement.
 	NodeConfList string
-	// Release is a folder that `make release` wrote, below Root, to install instead of what make built of the sources; empty means none.
+	// Release is a folder that `make release` wrote, below Root, to install instead of what make
+	// built of the sources; empty means none.
 	Release string
 	// Values are further options of the chart, as helm --set takes them.
 	Values []string
@@ -79,8 +80,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Start starts a cluster and returns when every Node is ready, and DNS and the examples run. A lab of the same name is
-// removed first. After an error, what was started stays, to be looked at.
+// Start starts a cluster and returns when every Node is ready, and DNS and the examples run. A lab
+// of the same name is removed first. After an error, what was started stays, to be looked at.
 func Start(ctx context.Context, opt Options) (*Cluster, error) {
 	c := &Cluster{opt: opt.withDefaults(), begin: time.Now()}
 	if err := lab.Remove(c.opt.Name); err != nil {
@@ -167,8 +168,9 @@ func (c *Cluster) startClient(ctx context.Context) error {
 	return err
 }
 
-// controlPlane is the node that has the control plane, in its host network: so the API server reaches pods and Services as
-// everything on a node does, for proxies, webhooks and aggregated APIs.
+// controlPlane is the node that has the control plane, in its host network: so the API server
+// reaches pods and Services as everything on a node does, for proxies, webhooks and aggregated
+// APIs.
 func (c *Cluster) controlPlane() string { return c.opt.Nodes[0] }
 
 // apiAddress is where nodes and pods find the API server.

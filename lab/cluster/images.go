@@ -54,8 +54,9 @@ func (c *Cluster) smallImages() ([]string, error) {
 	return files, nil
 }
 
-// template returns a directory that is /var/lib/containerd of a node with all images in it. containerd fills it once for the
-// same images; nodes get a copy that shares its files (see copyTree).
+// template returns a directory that is /var/lib/containerd of a node with all images in it.
+// containerd fills it once for the same images; nodes get a copy that shares its files (see
+// copyTree).
 func (c *Cluster) template(ctx context.Context, root string, files []string) (string, error) {
 	key := sha256.New()
 	fmt.Fprintln(key, filepath.Base(root))
@@ -144,8 +145,8 @@ func (c *Cluster) unpack(ctx context.Context, root, dir string, files []string) 
 	return os.Rename(filepath.Join(tmp, "containerd"), dir)
 }
 
-// copyTree copies a directory of containerd. What containerd never writes again (blobs, files of unpacked layers) is
-// linked, its databases are copied.
+// copyTree copies a directory of containerd. What containerd never writes again (blobs, files of
+// unpacked layers) is linked, its databases are copied.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -33,8 +33,8 @@ func (c *Cluster) install(ctx context.Context) error {
 	if err := c.InstallHairpin(ctx); err != nil {
 		return err
 	}
-	// Before there is anything to run: all workloads would be scheduled to the first node that is ready, where pods of DaemonSets
-	// would then find no CPU.
+	// Before there is anything to run: all workloads would be scheduled to the first node that is
+	// ready, where pods of DaemonSets would then find no CPU.
 	if err := c.waitNodes(ctx, c.opt.Nodes...); err != nil {
 		return err
 	}
@@ -56,14 +56,16 @@ func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
 	if c.opt.Release != "" {
 		return c.InstallRelease(ctx, c.opt.Release, values...)
 	}
-	ovsTag, err := image.OVSTag(image.Root(image.DefaultDir)) // of what Debian had when it was built, which may be newer than the chart
+	// of what Debian had when it was built, which may be newer than the chart
+	ovsTag, err := image.OVSTag(image.Root(image.DefaultDir))
 	if err != nil {
 		return err
 	}
 	return c.installChart(ctx, filepath.Join("charts", "hairpin"), append([]string{"image.repository=hairpin", "image.tag=dev", "openvswitch.image.tag=" + ovsTag}, values...)...)
 }
 
-// InstallRelease installs or upgrades Hairpin from a folder that `make release` wrote, whose chart names its images.
+// InstallRelease installs or upgrades Hairpin from a folder that `make release` wrote, whose chart
+// names its images.
 func (c *Cluster) InstallRelease(ctx context.Context, release string, values ...string) error {
 	chart, err := c.inRelease(release, "hairpin-[0-9]*.tgz")
 	if err != nil {
@@ -110,7 +112,8 @@ func (c *Cluster) installChart(ctx context.Context, chart string, values ...stri
 
 func (c *Cluster) valuesFile() string { return filepath.Join(c.lab.Dir(), "values.json") }
 
-// saveValues keeps the chart's values, so that who opens the cluster later upgrades what was installed.
+// saveValues keeps the chart's values, so that who opens the cluster later upgrades what was
+// installed.
 func (c *Cluster) saveValues() error {
 	text, err := json.Marshal(c.opt.Values)
 	if err != nil {
@@ -162,7 +165,8 @@ func (c *Cluster) Kubectl(ctx context.Context, input string, args ...string) (st
 	return run(cmd, input)
 }
 
-// KubectlArgv returns the program and the command line of kubectl with the administrator's kubeconfig.
+// KubectlArgv returns the program and the command line of kubectl with the administrator's
+// kubeconfig.
 func (c *Cluster) KubectlArgv(args ...string) (path string, argv []string) {
 	return c.kube, append([]string{"kubectl", "--kubeconfig", c.Kubeconfig()}, args...)
 }
@@ -185,7 +189,8 @@ func run(cmd *exec.Cmd, input string) (string, error) {
 	return stdout.String(), nil
 }
 
-// WaitWorkloads waits until every Deployment, DaemonSet and StatefulSet of the cluster is as its specification says.
+// WaitWorkloads waits until every Deployment, DaemonSet and StatefulSet of the cluster is as its
+// specification says.
 func (c *Cluster) WaitWorkloads(ctx context.Context) error {
 	missing := ""
 	err := wait(ctx, "workloads", func() (bool, error) {

@@ -11,8 +11,8 @@ import (
 	"hairpin/lab"
 )
 
-// looks are what a network plugin could leave behind on a node, and the commands that show it. What changes by itself
-// (lifetimes, counters, indexes) is left out.
+// looks are what a network plugin could leave behind on a node, and the commands that show it. What
+// changes by itself (lifetimes, counters, indexes) is left out.
 func looks() map[string]string {
 	return map[string]string{
 		"links":      "ip -o -d link | sed -E 's/^[0-9]+: //' | grep -v '^lo:' | sed -E 's/ (numtxqueues|gso|gro|tso|allmulti|promiscuity).*//'",

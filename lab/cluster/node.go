@@ -27,8 +27,8 @@ const (
 	caFile           = "/etc/kubernetes/ca.crt"
 )
 
-// containerdConfig differs from the default where a lab differs from a machine: images are there already, and root lacks the
-// capability that lowering an oom_score_adj needs.
+// containerdConfig differs from the default where a lab differs from a machine: images are there
+// already, and root lacks the capability that lowering an oom_score_adj needs.
 const containerdConfig = `version = 2
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "` + PauseImage + `"
@@ -38,8 +38,8 @@ const containerdConfig = `version = 2
     conf_dir = "/etc/cni/net.d"
 `
 
-// kubeletConfig is what kubeadm would write, and: nothing is evicted for a machine's disk, images are never collected, and
-// control groups of version 1 are good.
+// kubeletConfig is what kubeadm would write, and: nothing is evicted for a machine's disk, images
+// are never collected, and control groups of version 1 are good.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
@@ -61,7 +61,8 @@ oomScoreAdj: 0
 resolvConf: /etc/resolv.conf
 `
 
-// startNode plugs a node into the wire and starts containerd in it. With a disk that was used before, this is a boot.
+// startNode plugs a node into the wire and starts containerd in it. With a disk that was used
+// before, this is a boot.
 func (c *Cluster) startNode(ctx context.Context, name string) (*lab.Node, error) {
 	id := sha256.Sum256([]byte(c.opt.Name + "/" + name))
 	cfg := lab.NodeConfig{
@@ -78,7 +79,8 @@ func (c *Cluster) startNode(ctx context.Context, name string) (*lab.Node, error)
 	if err != nil {
 		return nil, err
 	}
-	// As the documents of Kubernetes ask for before a network plugin is installed; and plugins that packages bring along.
+	// As the documents of Kubernetes ask for before a network plugin is installed; and plugins that
+	// packages bring along.
 	prepare := "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 && cp -n /usr/lib/cni/* /opt/cni/bin/"
 	if _, err := n.Exec(ctx, "sh", "-c", prepare); err != nil {
 		return nil, err
@@ -86,7 +88,8 @@ func (c *Cluster) startNode(ctx context.Context, name string) (*lab.Node, error)
 	return n, startContainerd(ctx, n)
 }
 
-// disk is the directory of a node on the machine. It is beside the cached images, whose files it shares.
+// disk is the directory of a node on the machine. It is beside the cached images, whose files it
+// shares.
 func (c *Cluster) disk(node string) string {
 	return filepath.Join(image.DefaultDir, "disks", c.opt.Name, node)
 }

@@ -20,7 +20,8 @@ var packageList string
 // archive is where the images are, in the sources' tree.
 const archive = "dist/conformance-images.tar"
 
-// writeImages writes the images that network specs use, under the names that this e2e.test asks for.
+// writeImages writes the images that network specs use, under the names that this e2e.test asks
+// for.
 func (r *run) writeImages(ctx context.Context) error {
 	list := image.List{Name: "conformance", Packages: image.ReadPackages(packageList)}
 	root, err := list.Build(ctx, image.DefaultDir, func(line string) { r.say("images: %s", line) })

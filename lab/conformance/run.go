@@ -35,8 +35,8 @@ type run struct {
 	begin   time.Time
 }
 
-// Run runs specs on a cluster that is up, prints a table of them and leaves dist/conformance/junit_01.xml, and what the specs
-// said beside it.
+// Run runs specs on a cluster that is up, prints a table of them and leaves
+// dist/conformance/junit_01.xml, and what the specs said beside it.
 func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
 	r := &run{opt, c, time.Now()}
 	if err := r.writeImages(ctx); err != nil {
@@ -88,12 +88,15 @@ func (r *run) specs(ctx context.Context, dir, log string) error {
 	defer file.Close()
 	args := []string{
 		"-v", "--no-color", "--keep-going", "--timeout=6h", "--procs", strconv.Itoa(r.Procs), "--focus", r.Focus, "--skip", r.Skip, r.program("e2e.test"), "--",
-		"--num-nodes", strconv.Itoa(len(r.cluster.Lab().Nodes())), // only the first of several processes would count them
+		// only the first of several processes would count them
+		"--num-nodes", strconv.Itoa(len(r.cluster.Lab().Nodes())),
 		"--kubeconfig", r.cluster.Kubeconfig(), "--kubectl-path", kubectl, "--provider=skeleton", "--report-dir", dir,
 	}
 	cmd := exec.CommandContext(ctx, r.program("ginkgo"), args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                 // a second signal, as of the terminal, would end it at once
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it deletes what it made, and reports
+	// a second signal, as of the terminal, would end it at once
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// so that it deletes what it made, and reports
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 3 * time.Minute
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -60,7 +60,8 @@ func readReport(file string) ([]result, error) {
 // longest is how much of a reason fits into the table, in characters.
 const longest = 120
 
-// why is the reason that ginkgo gives: "skipped - REASON", or only "skipped" where FOCUS and SKIP left a spec out.
+// why is the reason that ginkgo gives: "skipped - REASON", or only "skipped" where FOCUS and SKIP
+// left a spec out.
 func (s *said) why() string {
 	text := strings.TrimPrefix(strings.TrimPrefix(s.Message, "skipped"), " - ")
 	if text == "" {

@@ -42,7 +42,8 @@ Services should work  3.2      ok
 	}
 }
 
-// TestRecord: a run changes the lines of its own specs only, and one that was ended by hand is none.
+// TestRecord: a run changes the lines of its own specs only, and one that was ended by hand is
+// none.
 func TestRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record.txt")
 	if err := os.WriteFile(file, []byte("# mode shared\nDNS should break\tok\nServices over TCP\tok\n"), 0o644); err != nil {

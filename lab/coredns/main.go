@@ -1,6 +1,6 @@
-// Command coredns is the cluster DNS of the lab: CoreDNS with the plugins that a cluster's usual configuration names, and
-// without those that bring the clients of clouds with them. It lives in a Go module of its own so that the product's go.mod
-// stays small.
+// Command coredns is the cluster DNS of the lab: CoreDNS with the plugins that a cluster's usual
+// configuration names, and without those that bring the clients of clouds with them. It lives in a
+// Go module of its own so that the product's go.mod stays small.
 package main
 
 import (

@@ -9,22 +9,26 @@ import (
 	"time"
 )
 
-// Attack is one attempt of an attacker. All of them must be blocked; docs/development/attacks.md has a table of them.
+// Attack is one attempt of an attacker. All of them must be blocked; docs/development/attacks.md
+// has a table of them.
 //
-// An attack that could not work anyway, because the packet is malformed or sent too early, proves nothing. So each also
-// does something legitimate in the same way, which must work; otherwise it returns an error.
+// An attack that could not work anyway, because the packet is malformed or sent too early, proves
+// nothing. So each also does something legitimate in the same way, which must work; otherwise it
+// returns an error.
 type Attack struct {
 	Who  string // "pod-a2", "client", "tenant": who creates objects
 	What string // "sends IPv4 from pod-a1's address"
 	By   string // what blocks it
-	// Group is of attacks that do not disturb each other: those of one group that follow each other are tried at once. Empty = alone.
+	// Group is of attacks that do not disturb each other: those of one group that follow each other
+	// are tried at once. Empty = alone.
 	Group string
 	// Not is empty, or says why the attack cannot be tried in this lab.
 	Not func(w *world) string
 	try func(ctx context.Context, w *world) (outcome, error)
 }
 
-// outcome is the result of an attack. An error beside it means that the trial is void: something else did not work.
+// outcome is the result of an attack. An error beside it means that the trial is void: something
+// else did not work.
 type outcome struct {
 	taken    bool   // it succeeded
 	happened string // what the attacker or the victim saw
@@ -70,7 +74,8 @@ func (w *world) runAttacks(ctx context.Context, attacks []Attack, t *table) erro
 	}, t.attack)
 }
 
-// inGroups tries one after the other, but those of one group that follow each other at once, and tells the results in order.
+// inGroups tries one after the other, but those of one group that follow each other at once, and
+// tells the results in order.
 func inGroups[T, R any](ctx context.Context, list []T, group func(T) string, try func(T) R, tell func(R)) error {
 	for len(list) > 0 {
 		n := 1

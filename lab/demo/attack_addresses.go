@@ -20,7 +20,8 @@ import (
 // byAddresses is what keeps pods from addresses of the datapath itself.
 const byAddresses = "policies of the cluster router, nft on the host"
 
-// addressAttacks are a pod's that asks addresses which only Hairpin's own parts use between each other.
+// addressAttacks are a pod's that asks addresses which only Hairpin's own parts use between each
+// other.
 func addressAttacks() []Attack {
 	var list []Attack
 	for _, f := range families() {
@@ -67,7 +68,8 @@ func (w *world) reachHost(ctx context.Context, f family, inside netip.Addr, dire
 	return w.beside(ctx, from.place, ear, to(host.address(f)), to(inside))
 }
 
-// askMasquerade asks all masquerade addresses for the NodePorts of all Services, some of which are there for the host.
+// askMasquerade asks all masquerade addresses for the NodePorts of all Services, some of which are
+// there for the host.
 func (w *world) askMasquerade(ctx context.Context, f family) (outcome, error) {
 	from := w.endpoints[attacker].place
 	ask := func(to netip.AddrPort) probe.Answer {
@@ -83,7 +85,8 @@ func (w *world) askMasquerade(ctx context.Context, f family) (outcome, error) {
 	results := make(chan string, 8*len(ports))
 	var asked int
 	for place := range claims.MasqAddresses {
-		// There it is the node's switch that has it, for the host: it leads to pods on this node, which can be asked directly.
+		// There it is the node's switch that has it, for the host: it leads to pods on this node,
+		// which can be asked directly.
 		if place == claims.MasqETPLocal && !w.shared {
 			continue
 		}
@@ -119,7 +122,8 @@ func (w *world) askMasquerade(ctx context.Context, f family) (outcome, error) {
 	return refusedWith("none of %d NodePorts answered", asked), nil
 }
 
-// pingInside pings every address that has a number of its own, and the pod's gateway, which answers.
+// pingInside pings every address that has a number of its own, and the pod's gateway, which
+// answers.
 func (w *world) pingInside(ctx context.Context, f family) (outcome, error) {
 	from := w.endpoints[attacker].place
 	ear, err := attack.Listen(from, podLink)
@@ -182,7 +186,8 @@ func (w *world) pingInside(ctx context.Context, f family) (outcome, error) {
 	return refusedWith("none of %d addresses answered", len(inside)), honest()
 }
 
-// insideAddresses are those of masquerade, join and transit that somebody has, but the pod's own router.
+// insideAddresses are those of masquerade, join and transit that somebody has, but the pod's own
+// router.
 func (w *world) insideAddresses(f family) []netip.Addr {
 	var list []netip.Addr
 	for place := 1; place < claims.MasqAddresses; place++ {

@@ -65,7 +65,8 @@ func from(frame []byte, mac cluster.MAC) []byte {
 	return append(append(bytes.Clone(frame[:len(mac)]), mac[:]...), frame[2*len(mac):]...)
 }
 
-// floodOut sends what a switch floods, and looks whether the nodes' network or the host gets it. Honest are the same frames to pods.
+// floodOut sends what a switch floods, and looks whether the nodes' network or the host gets it.
+// Honest are the same frames to pods.
 func floodOut(ctx context.Context, w *world) (outcome, error) {
 	sender, client, node := w.endpoints[attacker], w.endpoints[clientName].place, w.endpoints["host-a"].place
 	mac, err := attack.MAC(sender.place, podLink)
@@ -149,7 +150,8 @@ func tagToNeighbour(ctx context.Context, w *world) (outcome, error) {
 	return w.beside(ctx, sender.place, ear, plain, func(mark []byte) []byte { return attack.Tagged(plain(mark), 7, 77) })
 }
 
-// frames sends a client's request for a NodePort of node-a, whose endpoint is a pod there, in other frames than those for the node.
+// frames sends a client's request for a NodePort of node-a, whose endpoint is a pod there, in other
+// frames than those for the node.
 func (w *world) frames(ctx context.Context, forged func(honest []byte) [][]byte) (outcome, error) {
 	client, f := w.endpoints[clientName], families()[0]
 	nodePort, err := w.target(Case{To: "keeppod", Path: "NodePort node-a"}, f)
@@ -191,7 +193,8 @@ func (w *world) frames(ctx context.Context, forged func(honest []byte) [][]byte)
 	return refusedWith("nothing arrived, honest requests did"), w.arrives(ctx, client.place, ear, request(good), good)
 }
 
-// masqueradeOutside asks node-a for NodePorts at the addresses that its host translates Services' addresses to.
+// masqueradeOutside asks node-a for NodePorts at the addresses that its host translates Services'
+// addresses to.
 func masqueradeOutside(f family) func(context.Context, *world) (outcome, error) {
 	return func(ctx context.Context, w *world) (outcome, error) {
 		client := w.endpoints[clientName]

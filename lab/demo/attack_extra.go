@@ -23,7 +23,8 @@ func extraAttacks() []Attack {
 	return list
 }
 
-// furtherAddress lets a pod ask for two addresses, of which its Namespace allows one. Honest are packets from that one.
+// furtherAddress lets a pod ask for two addresses, of which its Namespace allows one. Honest are
+// packets from that one.
 func (w *world) furtherAddress(ctx context.Context, f family) (out outcome, err error) {
 	subnet := w.gateway(f).AsSlice()
 	at := func(last byte) netip.Addr {
@@ -66,7 +67,8 @@ func (w *world) furtherAddress(ctx context.Context, f family) (out outcome, err 
 	return refusedWith("from %s, which its Namespace does not allow, nothing arrived; from %s, which it allows, packets did", other, allowed), nil
 }
 
-// annotate writes an annotation, as somebody who may change the object. What it returns removes it again.
+// annotate writes an annotation, as somebody who may change the object. What it returns removes it
+// again.
 func (w *world) annotate(ctx context.Context, kind, name, annotation, value string) (undo func() error, err error) {
 	set := func(ctx context.Context, value any) error {
 		return w.objects.set(ctx, kind, name, annotationsField, annotation, value)

@@ -18,8 +18,9 @@ const (
 	longerThanALink = 1500
 )
 
-// noFragments says why DHCP answers in fragments are not tried: no match of OVN's names the port of a connection, and
-// conntrack of the userspace datapath calls fragments invalid before Open vSwitch 3.7.
+// noFragments says why DHCP answers in fragments are not tried: no match of OVN's names the port of
+// a connection, and conntrack of the userspace datapath calls fragments invalid before Open vSwitch
+// 3.7.
 func noFragments(w *world) string {
 	switch {
 	case w.userspace && !w.openflow:
@@ -91,8 +92,9 @@ func (w *world) hearsPart(ctx context.Context, from lab.Place, ear *attack.Ear, 
 	return nil
 }
 
-// tunnelInParts sends tunnel packets that are too long for a link to what leads to the tunnel of node-a, and looks whether
-// fragments get to that node, or what is in them to a pod. No fragment of a tunnel packet is honest.
+// tunnelInParts sends tunnel packets that are too long for a link to what leads to the tunnel of
+// node-a, and looks whether fragments get to that node, or what is in them to a pod. No fragment of
+// a tunnel packet is honest.
 func (w *world) tunnelInParts(ctx context.Context, who string, end netip.AddrPort) (outcome, error) {
 	sender, node, f := w.endpoints[who], w.endpoints[hostPlace(tunnelTo)].place, families()[0]
 	ear, err := attack.Listen(node, outerLink)

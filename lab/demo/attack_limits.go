@@ -19,8 +19,8 @@ const (
 	byFlowLimit = "the limit of learned flows: further clients are served, and not remembered"
 )
 
-// smallLimit is what an administrator sets for these attacks, as filling the usual limits takes long. The agent
-// leaves it.
+// smallLimit is what an administrator sets for these attacks, as filling the usual limits takes
+// long. The agent leaves it.
 const smallLimit = 500
 
 // limitAttacks fill what a node remembers of connections and clients.
@@ -37,8 +37,9 @@ func limitAttacks() []Attack {
 	}
 }
 
-// fillZone opens connections from a pod until its zone is full. Others still get connections: the host, pods of the
-// node to pods, pods of other nodes to Services, and with service-engine = ovn pods of the node to Services.
+// fillZone opens connections from a pod until its zone is full. Others still get connections: the
+// host, pods of the node to pods, pods of other nodes to Services, and with service-engine = ovn
+// pods of the node to Services.
 func fillZone(ctx context.Context, w *world) (out outcome, err error) {
 	f, node, datapath := families()[0], w.lab.Node("node-a"), "system"
 	if w.userspace {
@@ -178,8 +179,8 @@ func (w *world) remembered(ctx context.Context) (int, error) {
 	return n, errors.Join(err, bad)
 }
 
-// fillAffinity asks from many addresses of the nodes' network. A client that was remembered before keeps its
-// endpoint, and those that are not remembered are served.
+// fillAffinity asks from many addresses of the nodes' network. A client that was remembered before
+// keeps its endpoint, and those that are not remembered are served.
 func fillAffinity(ctx context.Context, w *world) (out outcome, err error) {
 	f := families()[0]
 	client, own := w.endpoints[clientName], w.endpoints[clientName].address(f)

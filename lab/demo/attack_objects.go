@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// put creates an object of a manifest, its status included, as somebody who may create such objects. What it returns removes
-// the object again. Agents need a moment: an attack that makes objects makes an honest one last, and waits until that works.
+// put creates an object of a manifest, its status included, as somebody who may create such
+// objects. What it returns removes the object again. Agents need a moment: an attack that makes
+// objects makes an honest one last, and waits until that works.
 func (w *world) put(ctx context.Context, manifest string) (remove func() error, err error) {
 	o, err := parseObject(manifest)
 	if err != nil {

@@ -146,7 +146,8 @@ func (w *world) gateway(f family) netip.Addr {
 // gatewayMAC is where pods of the attacker's node send what is not for its neighbours.
 func (w *world) gatewayMAC() cluster.MAC { return cluster.MACFor(w.gateway(families()[0])) }
 
-// facing hears the datagrams that arrive at a target, and returns the attacker's MAC, from which they come.
+// facing hears the datagrams that arrive at a target, and returns the attacker's MAC, from which
+// they come.
 func (w *world) facing(target endpoint) (*attack.Ear, cluster.MAC, error) {
 	ear, err := attack.ListenUDP(target.place, 0)
 	if err != nil {
@@ -159,7 +160,8 @@ func (w *world) facing(target endpoint) (*attack.Ear, cluster.MAC, error) {
 	return ear, mac, err
 }
 
-// forge sends datagrams from the address of another place, or a stranger's, and honest ones beside them.
+// forge sends datagrams from the address of another place, or a stranger's, and honest ones beside
+// them.
 func (w *world) forge(ctx context.Context, f family, as, to string, withMAC bool) (outcome, error) {
 	from, target := w.endpoints[attacker], w.endpoints[to]
 	ear, mac, err := w.facing(target)
@@ -168,7 +170,8 @@ func (w *world) forge(ctx context.Context, f family, as, to string, withMAC bool
 	}
 	defer ear.Close()
 	next := w.gatewayMAC()
-	if link, ok := map[string]string{neighbour: podLink, "host-a": claims.ManagementPort}[to]; ok { // on the switch, past the router
+	// on the switch, past the router
+	if link, ok := map[string]string{neighbour: podLink, "host-a": claims.ManagementPort}[to]; ok {
 		if next, err = attack.MAC(target.place, link); err != nil {
 			return outcome{}, err
 		}
@@ -190,7 +193,8 @@ func (w *world) forge(ctx context.Context, f family, as, to string, withMAC bool
 		func(mark []byte) []byte { return datagram(src, forgedMAC, mark) })
 }
 
-// offer sends DHCP answers. Honest are requests of a DHCP client, and the answer to who has asked the pod at its own address.
+// offer sends DHCP answers. Honest are requests of a DHCP client, and the answer to who has asked
+// the pod at its own address.
 func (w *world) offer(ctx context.Context, f family, to, link string, everybody bool) (outcome, error) {
 	from, target := w.endpoints[attacker], w.endpoints[to]
 	ear, err := attack.Listen(target.place, link) // as DHCP clients hear, which have no address yet
@@ -282,8 +286,8 @@ func (w *world) arrives(ctx context.Context, from lab.Place, ear *attack.Ear, fr
 	return fmt.Errorf("it did not arrive from %s", from.Name())
 }
 
-// pretend sends a frame to everybody on the switch, and looks whether a pod or the host gets it. Honest is an announcement of the
-// sender's own address.
+// pretend sends a frame to everybody on the switch, and looks whether a pod or the host gets it.
+// Honest is an announcement of the sender's own address.
 func (w *world) pretend(ctx context.Context, frame func(*world, cluster.MAC) []byte) (outcome, error) {
 	from := w.endpoints[attacker]
 	mac, err := attack.MAC(from.place, podLink)
@@ -320,8 +324,9 @@ func (w *world) pretend(ctx context.Context, frame func(*world, cluster.MAC) []b
 	return refusedWith("neither pods nor the host got it, honest announcements did"), nil
 }
 
-// advertise sends router advertisements and looks whether a link takes them. OVN carries them: its ACLs pass all neighbour discovery.
-// Honest is that the same link takes them once it is told to. The bridge of service-engine = openflow does not carry them.
+// advertise sends router advertisements and looks whether a link takes them. OVN carries them: its
+// ACLs pass all neighbour discovery. Honest is that the same link takes them once it is told to.
+// The bridge of service-engine = openflow does not carry them.
 func (w *world) advertise(ctx context.Context, to, link string) (out outcome, err error) {
 	if w.openflow {
 		return w.pretend(ctx, func(_ *world, mac cluster.MAC) []byte {
@@ -379,8 +384,8 @@ func (w *world) advertise(ctx context.Context, to, link string) (out outcome, er
 	return refusedWith("%s took no prefix; with accept_ra=2 it does", to), err
 }
 
-// forgetPrefix removes what a link learned from the advertisement: addresses, and routes, of which the kernel keeps that of the
-// prefix (protocol kernel) until it expires.
+// forgetPrefix removes what a link learned from the advertisement: addresses, and routes, of which
+// the kernel keeps that of the prefix (protocol kernel) until it expires.
 func forgetPrefix(link string) error {
 	l, err := netlink.LinkByName(link)
 	if err != nil {

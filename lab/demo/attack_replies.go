@@ -22,8 +22,8 @@ const (
 	byNextHops      = "flows of br-svc: only next hops of the host send from addresses of other networks"
 )
 
-// secondMAC is another machine's on the client's link, formerMAC and newMAC are a router's there. Replies to them arrive
-// on the link.
+// secondMAC is another machine's on the client's link, formerMAC and newMAC are a router's there.
+// Replies to them arrive on the link.
 var (
 	secondMAC = cluster.MAC{0x02, 0x42, 0xac, 0x12, 0, 0x66}
 	formerMAC = cluster.MAC{0x02, 0x42, 0xac, 0x12, 0, 0x67}
@@ -66,8 +66,8 @@ func notExternal(w *world) string {
 	return "the host or the gateway router replies by its own routes here"
 }
 
-// service is a Service at a NodePort of node-a under policy Local, whose endpoint is a pod of the node, and the MACs
-// between it and the client.
+// service is a Service at a NodePort of node-a under policy Local, whose endpoint is a pod of the
+// node, and the MACs between it and the client.
 type service struct {
 	at                  netip.AddrPort
 	client, node        cluster.MAC
@@ -115,7 +115,8 @@ func (w *world) ask(ctx context.Context, s *service, mac cluster.MAC, client net
 	})
 }
 
-// repliesTo makes the pod send to a client, and returns the MAC that it arrives at on the client's link, zero for none.
+// repliesTo makes the pod send to a client, and returns the MAC that it arrives at on the client's
+// link, zero for none.
 func (w *world) repliesTo(
 	ctx context.Context, s *service, f family, client netip.AddrPort,
 ) (to cluster.MAC, err error) {
@@ -128,8 +129,8 @@ func (w *world) repliesTo(
 	return to, nil
 }
 
-// divertUDP sends packets with the addresses and ports of a client's connection from another MAC. The pod's next
-// datagram, which no request precedes, must arrive at the client.
+// divertUDP sends packets with the addresses and ports of a client's connection from another MAC.
+// The pod's next datagram, which no request precedes, must arrive at the client.
 func (w *world) divertUDP(
 	ctx context.Context, f family, forged func(client, service netip.AddrPort) []byte,
 ) (outcome, error) {
@@ -160,8 +161,8 @@ func (w *world) divertUDP(
 // freshPort is a port of an attacker that no connection of before has.
 func freshPort() uint16 { return 43000 + uint16(time.Now().UnixNano()/1000%5000) }
 
-// divertTCP sends segments with the addresses and ports of a client's connection from another MAC. None of the
-// connection arrives there, and the connection works.
+// divertTCP sends segments with the addresses and ports of a client's connection from another MAC.
+// None of the connection arrives there, and the connection works.
 func divertTCP(ctx context.Context, w *world) (out outcome, err error) {
 	f := families()[0]
 	s, err := w.localService(f)
@@ -208,8 +209,8 @@ func fromServiceTo(mac cluster.MAC, service, client netip.AddrPort) func([]byte)
 	return func(b []byte) bool { return bytes.HasPrefix(b, mac[:]) && bytes.Contains(b, ends) }
 }
 
-// spoofSource begins connections from an address of another network, which the client is no router to. Honest is the
-// same from the client's own.
+// spoofSource begins connections from an address of another network, which the client is no router
+// to. Honest is the same from the client's own.
 func spoofSource(ctx context.Context, w *world) (outcome, error) {
 	f := families()[0]
 	s, err := w.localService(f)
@@ -244,8 +245,8 @@ func spoofSource(ctx context.Context, w *world) (outcome, error) {
 	return refusedWith("no SYN-ACK arrived, one to the client's own address did"), honest()
 }
 
-// formerRouter sends on a connection of a client behind a router, whose MAC has changed since. Replies follow the
-// router; what comes from its former MAC is another machine's.
+// formerRouter sends on a connection of a client behind a router, whose MAC has changed since.
+// Replies follow the router; what comes from its former MAC is another machine's.
 func formerRouter(ctx context.Context, w *world) (out outcome, err error) {
 	const router = "172.18.0.66"
 	f := families()[0]
@@ -297,7 +298,8 @@ func formerRouter(ctx context.Context, w *world) (out outcome, err error) {
 			return outcome{}, err
 		}
 	}
-	// Of a machine that is no next hop, such a packet counts as the default gateway's, which is not on this link.
+	// Of a machine that is no next hop, such a packet counts as the default gateway's, which is not
+	// on this link.
 	if to, err := w.repliesTo(ctx, &s, f, client); err != nil || to == formerMAC {
 		return takenWith("a reply arrived at %s", to), err
 	}

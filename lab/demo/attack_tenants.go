@@ -32,7 +32,8 @@ func honestExternal(f family) netip.Addr {
 	return netip.MustParseAddr("2001:db8:66::66")
 }
 
-// claim is one attempt of a tenant's to take an address. Several are made at once: each has objects and addresses of its own.
+// claim is one attempt of a tenant's to take an address. Several are made at once: each has objects
+// and addresses of its own.
 type claim struct {
 	family
 	number int
@@ -166,8 +167,8 @@ func (w *world) answered(ctx context.Context, from, server string, to netip.Addr
 	})
 }
 
-// take makes a Service of the attacker's that asks for an address and port, beside an honest one, and looks who answers those
-// who ask there.
+// take makes a Service of the attacker's that asks for an address and port, beside an honest one,
+// and looks who answers those who ask there.
 func (w *world) take(ctx context.Context, c claim, wants netip.AddrPort, from []string, asked netip.AddrPort) (out outcome, err error) {
 	remove, err := w.putAll(ctx, tenantSlice(c.name("taker"), c.family, podPort, w.endpoints[attacker].address(c.family)),
 		tenantService(c.name("taker"), c.family, c.ip(0), wants.Port(), wants.Addr(), c.honest()))
@@ -200,7 +201,8 @@ func (w *world) takeAPI(ctx context.Context, c claim, path string) (outcome, err
 	return w.take(ctx, c, api, []string{victim, "host-a"}, netip.MustParseAddrPort("10.96.0.1:443"))
 }
 
-// takeServer makes a Service whose endpoint is a server outside, then one that wants the server's address and port.
+// takeServer makes a Service whose endpoint is a server outside, then one that wants the server's
+// address and port.
 func (w *world) takeServer(ctx context.Context, c claim, path string) (out outcome, err error) {
 	server := netip.AddrPortFrom(w.endpoints[clientName].address(c.family), clientPort)
 	service := netip.AddrPortFrom(c.ip(1), 80)

@@ -42,7 +42,8 @@ func tunnelAttacks() []Attack {
 			By: byTunnelPods + "; " + byWholeTunnels, try: tunnelService(clientName)})
 }
 
-// tunnel sends a packet to the end of a tunnel; a pod must not get what is in it. The same from another node's host arrives.
+// tunnel sends a packet to the end of a tunnel; a pod must not get what is in it. The same from
+// another node's host arrives.
 func (w *world) tunnel(ctx context.Context, who string, to netip.AddrPort) (outcome, error) {
 	from, victim := w.endpoints[who], w.endpoints[neighbour]
 	ear, err := attack.ListenUDP(victim.place, 0)
@@ -107,7 +108,8 @@ func sendUDP(from lab.Place, to netip.AddrPort, payload []byte) error {
 	})
 }
 
-// tunnelService makes a Service of the tunnel of node-a and asks it. Its other port, which node-a's host serves, works.
+// tunnelService makes a Service of the tunnel of node-a and asks it. Its other port, which node-a's
+// host serves, works.
 func tunnelService(who string) func(context.Context, *world) (outcome, error) {
 	return func(ctx context.Context, w *world) (out outcome, err error) {
 		const clusterIP, nodePort = "10.96.66.1", 30661

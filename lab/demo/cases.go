@@ -2,15 +2,17 @@ package demo
 
 import "slices"
 
-// Case is one way to a server: from where, to what, by which path, and what the server must see. Each is tried over
-// TCP and UDP, IPv4 and IPv6.
+// Case is one way to a server: from where, to what, by which path, and what the server must see.
+// Each is tried over TCP and UDP, IPv4 and IPv6.
 type Case struct {
 	From string // "host-a" (the host of node-a), "pod-a2", "client"
 	To   string // a Service, or a Pod or host for a direct path
 	Path string // "ClusterIP", "NodePort node-b", "direct" …; see world.target
-	By   string // who must answer; of Services with several pods "one pod" (always the same) or "some pods" (not always)
-	Saw  string // source address that the server must see; see sources
-	Why  string // the rule behind Saw, shown in the documentation
+	// who must answer; of Services with several pods "one pod" (always the same) or "some pods"
+	// (not always)
+	By  string
+	Saw string // source address that the server must see; see sources
+	Why string // the rule behind Saw, shown in the documentation
 }
 
 // Words of Case.Saw besides those of a place, which mean that place's own address.
@@ -33,8 +35,9 @@ const (
 	whyDNAT   = "nft on the host replaces the own NodePort by the ClusterIP"
 )
 
-// Cases are the traffic matrix: every client of docs/design/origins.md#use-cases, to every kind of endpoint, by every
-// path. The secondary address is known to its own node only, so it is reached through that node only.
+// Cases are the traffic matrix: every client of docs/design/origins.md#use-cases, to every kind of
+// endpoint, by every path. The secondary address is known to its own node only, so it is reached
+// through that node only.
 func Cases() []Case {
 	const a, b = "NodePort node-a", "NodePort node-b"
 	return append([]Case{

@@ -30,7 +30,8 @@ type Checks struct {
 	Every  bool   // also trials that are known to fail here
 }
 
-// Check runs the traffic matrix and the trials, and prints both. The last line is "N passed, N failed".
+// Check runs the traffic matrix and the trials, and prints both. The last line is "N passed, N
+// failed".
 func Check(ctx context.Context, c Checks) error {
 	l, err := lab.Open(c.Name)
 	if err != nil {
@@ -127,8 +128,9 @@ func newWorld(ctx context.Context, l *lab.Lab, o *objects) (*world, error) {
 	return w, nil
 }
 
-// patientConntrack makes conntrack wait longer where the machine is slow: it forgets an SCTP association whose next packet takes
-// 3 s, and a UDP client that is silent for 30 s, and gives another its port.
+// patientConntrack makes conntrack wait longer where the machine is slow: it forgets an SCTP
+// association whose next packet takes 3 s, and a UDP client that is silent for 30 s, and gives
+// another its port.
 func (w *world) patientConntrack() error {
 	if w.slow <= 1 {
 		return nil

@@ -61,8 +61,8 @@ var (
 	toSource  = regexp.MustCompile(`ct_snat(?:_in_czone)?\(([0-9a-f.:]+)[,)]`)
 )
 
-// parseLogical reads ovn-trace --detailed. The requests that a router makes for its next hop's Ethernet address are left
-// out: it does not know static MAC bindings.
+// parseLogical reads ovn-trace --detailed. The requests that a router makes for its next hop's
+// Ethernet address are left out: it does not know static MAC bindings.
 func parseLogical(out string) (stages []stage, way []string, left string) {
 	dp, skip := "", -1
 	for line := range strings.Lines(out) {
@@ -100,10 +100,12 @@ func parseLogical(out string) (stages []stage, way []string, left string) {
 	return stages, way, left
 }
 
-// checkLogical wants every step of the walk among the stages, in order, and each choice and translation of the stages in
-// the walk. ovn-trace of OVN 25.03 knows no more, and the comparison ends, at a gateway router's ct_snat without an address,
-// where a switch took one of several endpoints, and where an endpoint is its own client; and where the next hop is the gateway
-// router's own address: of two bindings it takes the one that the router has learned from its host, the switch the static one.
+// checkLogical wants every step of the walk among the stages, in order, and each choice and
+// translation of the stages in the walk. ovn-trace of OVN 25.03 knows no more, and the comparison
+// ends, at a gateway router's ct_snat without an address, where a switch took one of several
+// endpoints, and where an endpoint is its own client; and where the next hop is the gateway
+// router's own address: of two bindings it takes the one that the router has learned from its host,
+// the switch the static one.
 func checkLogical(v walk.Visit, out string) error {
 	stages, way, left := parseLogical(out)
 	if len(stages) == 0 {
@@ -134,8 +136,8 @@ func checkLogical(v walk.Visit, out string) error {
 	return nil
 }
 
-// meets looks for the steps among the stages, and lists the switches and routers of the walk. whole is false where
-// ovn-trace knows no more.
+// meets looks for the steps among the stages, and lists the switches and routers of the walk. whole
+// is false where ovn-trace knows no more.
 func meets(v walk.Visit, stages []stage, cut bool) (walked []string, whole bool, err error) {
 	at := 0
 	for i := range v.Steps {
@@ -171,8 +173,9 @@ func meets(v walk.Visit, stages []stage, cut bool) (walked []string, whole bool,
 	return walked, !cut, nil
 }
 
-// untold are the rules that ovn-trace does not take, though the switch does, and ofproto/trace: those that ask
-// for a connection's mark, and the flags of a load balancer (force_snat_for_lb, skip_snat_for_lb), which it loses in ct_lb_mark.
+// untold are the rules that ovn-trace does not take, though the switch does, and ofproto/trace:
+// those that ask for a connection's mark, and the flags of a load balancer (force_snat_for_lb,
+// skip_snat_for_lb), which it loses in ct_lb_mark.
 func untold(rule string) bool {
 	return strings.Contains(rule, "pkt.mark == "+strconv.Itoa(claims.MarkForceSNAT)) || strings.HasPrefix(rule, "flags.force_snat_for_lb") || strings.HasPrefix(rule, "flags.skip_snat_for_lb")
 }

@@ -27,8 +27,9 @@ var (
 	compareOnly  = flag.String("only", "", "with -compare and -compare-in: only cases whose words hold this, such as \"pod-a2 hostself NodePort\"")
 )
 
-// Every case of the matrix, over every protocol and family: what the walk says of the packet through what the nodes have is
-// what ovn-trace, ofproto/trace, the kernel's conntrack and the packet itself say. `make compare MODE=…` runs it.
+// Every case of the matrix, over every protocol and family: what the walk says of the packet
+// through what the nodes have is what ovn-trace, ofproto/trace, the kernel's conntrack and the
+// packet itself say. `make compare MODE=…` runs it.
 func TestCompare(t *testing.T) {
 	var d *Demo
 	switch {
@@ -249,12 +250,14 @@ func (c *comparison) kernels(about string, tr walk.Trace) {
 	}
 }
 
-// ranged reports whether the packet's port was taken from a range, so that another one may stand in the entry.
+// ranged reports whether the packet's port was taken from a range, so that another one may stand in
+// the entry.
 func ranged(tr walk.Trace) bool {
 	return slices.ContainsFunc(tr.Forward, func(s walk.Step) bool { return s.After.SrcPort != tr.Sent.SrcPort })
 }
 
-// holdsEntry reports whether conntrack -L lists an entry, its words in order; with anyPort, client ports do not count.
+// holdsEntry reports whether conntrack -L lists an entry, its words in order; with anyPort, client
+// ports do not count.
 func holdsEntry(list string, words []string, anyPort bool) bool {
 	fits := func(a, b string) bool {
 		return a == b || anyPort && portWord(a) && portWord(b)

@@ -14,8 +14,9 @@ import (
 	"hairpin/walk"
 )
 
-// bridges notes what ofproto/trace must show of each visit of Open vSwitch. The translations of a reply are conntrack's
-// knowledge, which a trace does not have: of OVN's bridge only the way there is compared.
+// bridges notes what ofproto/trace must show of each visit of Open vSwitch. The translations of a
+// reply are conntrack's knowledge, which a trace does not have: of OVN's bridge only the way there
+// is compared.
 func (c *comparison) bridges(about string, tr walk.Trace) {
 	for i, v := range tr.ForwardVisits {
 		next := ""
@@ -87,10 +88,12 @@ func (c *comparison) parseTrace(node, bridge, out string) trace.Trace {
 	return trace.Parse(bridge, out, func(number string) string { return c.ports[[3]string{node, bridge, number}] })
 }
 
-// beyondMTU is the flow of what is too long for pods: the trace shows both ways on, a walk's packet is short.
+// beyondMTU is the flow of what is too long for pods: the trace shows both ways on, a walk's packet
+// is short.
 var beyondMTU = regexp.MustCompile(`(?m)^.*\bpkt_mark=0x1,.*\n`)
 
-// checkBridge wants the flows of the gateway bridge, or of that of pods and Services, that the walk met, each with its cookie, and conntrack as often.
+// checkBridge wants the flows of the gateway bridge, or of that of pods and Services, that the walk
+// met, each with its cookie, and conntrack as often.
 func (c *comparison) checkBridge(v walk.Visit, out string) error {
 	t := c.parseTrace(v.Node, v.Bridge, beyondMTU.ReplaceAllString(out, ""))
 	into := strings.HasPrefix(v.Out, "patch-") || v.Out == claims.ServicePatch || v.Out == claims.TunnelPatch
@@ -151,8 +154,8 @@ func (c *comparison) checkOVN(v walk.Visit, next, out string) error {
 	return nil
 }
 
-// stages wants each step of the walk among OVN's logical stages that the flows were made for, in order, and each choice
-// of OVN in the walk.
+// stages wants each step of the walk among OVN's logical stages that the flows were made for, in
+// order, and each choice of OVN in the walk.
 func (c *comparison) stages(v walk.Visit, t trace.Trace) error {
 	var met []string
 	for _, text := range t.Flows {
@@ -167,7 +170,8 @@ func (c *comparison) stages(v walk.Visit, t trace.Trace) error {
 	}
 	at := 0
 	for _, s := range v.Steps {
-		if !strings.Contains(s.Stage, " l") || strings.Contains(s.Rule, "$") && strings.HasSuffix(s.Stage, " lr_out_snat") { // conjunctions have no cookie
+		// conjunctions have no cookie
+		if !strings.Contains(s.Stage, " l") || strings.Contains(s.Rule, "$") && strings.HasSuffix(s.Stage, " lr_out_snat") {
 			continue
 		}
 		j := slices.Index(met[at:], s.Stage)
@@ -190,7 +194,8 @@ func (c *comparison) stages(v walk.Visit, t trace.Trace) error {
 
 var ofStage = regexp.MustCompile(`^cookie=(0x[0-9a-f]+),table=\d+,priority=(\d+),.*\bmetadata=(0x[0-9a-f]+)`)
 
-// readLogicalFlows learns for which stage ovn-controller made a flow: the cookie is the beginning of the row's UUID.
+// readLogicalFlows learns for which stage ovn-controller made a flow: the cookie is the beginning
+// of the row's UUID.
 func (c *comparison) readLogicalFlows() {
 	c.t.Helper()
 	for _, n := range c.d.lab.Nodes() {

@@ -1,5 +1,5 @@
-// Package demo shows Hairpin at work: three nodes and an outside client on one machine, a folder of manifests or a real
-// Kubernetes API, and a matrix of traffic from everywhere to everywhere.
+// Package demo shows Hairpin at work: three nodes and an outside client on one machine, a folder of
+// manifests or a real Kubernetes API, and a matrix of traffic from everywhere to everywhere.
 package demo
 
 import (
@@ -36,8 +36,8 @@ type Options struct {
 	Hairpin string // the binary under test
 	API     string // Kubernetes = an API server, whose first build takes minutes; empty = agents read the manifests
 	Slow    int    // how many times longer than usual everything may take; 0 = as usual
-	// Mode is the gateway mode of the nodes, or one for each in turn, with commas between them; empty = shared. Detached,
-	// eth0 is left to the kernel.
+	// Mode is the gateway mode of the nodes, or one for each in turn, with commas between them;
+	// empty = shared. Detached, eth0 is left to the kernel.
 	Mode         string
 	NodePortPath string // [gateway] nodeport-path of the nodes; empty = nft
 	OVS          string // of the node image, see image.Node
@@ -60,8 +60,8 @@ type Demo struct {
 	source  source
 }
 
-// Start starts everything and returns when all agents have done their work. A lab of the same name is removed first. After an error, what was
-// started stays, to be looked at.
+// Start starts everything and returns when all agents have done their work. A lab of the same name
+// is removed first. After an error, what was started stays, to be looked at.
 func Start(ctx context.Context, opt Options) (*Demo, error) {
 	if opt.Name == "" {
 		opt.Name = DefaultName
@@ -179,7 +179,8 @@ func (d *Demo) agentConfig(node string) string {
 // hostPlace is the name of a node's host in the matrix: "host-a" of "node-a".
 func hostPlace(node string) string { return "host-" + strings.TrimPrefix(node, "node-") }
 
-// addSecondary returns the first node's host the address that Service hostsecondary has as its endpoint.
+// addSecondary returns the first node's host the address that Service hostsecondary has as its
+// endpoint.
 func (d *Demo) addSecondary() error {
 	for _, s := range d.objects.slices {
 		for _, e := range s.Endpoints {
@@ -204,7 +205,8 @@ func (d *Demo) startClient(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What a router of the network would know: where the Services' addresses are, and the first node's secondary one.
+	// What a router of the network would know: where the Services' addresses are, and the first
+	// node's secondary one.
 	for prefix, node := range map[string]string{
 		"172.20.0.1/32": "172.18.0.3", "fd00:20::1/128": "fc00:f853:ccd::3",
 		"203.0.113.0/24": "172.18.0.3", "10.96.0.0/16": "172.18.0.3", "2001:db8:113::/64": "fc00:f853:ccd::3", "fd00:10:96::/112": "fc00:f853:ccd::3",

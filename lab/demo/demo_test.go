@@ -11,7 +11,8 @@ import (
 
 const demoObjects = "../../examples/demo"
 
-// Every case can be tried in the demo: its places, Services and sources exist, and its reason is told.
+// Every case can be tried in the demo: its places, Services and sources exist, and its reason is
+// told.
 func TestCasesResolve(t *testing.T) {
 	w := worldOfManifests(t)
 	seen := map[[3]string]bool{}
@@ -38,7 +39,8 @@ func TestCasesResolve(t *testing.T) {
 	}
 }
 
-// Every Service of the examples is in the matrix; those without policies by ClusterIP and by NodePort.
+// Every Service of the examples is in the matrix; those without policies by ClusterIP and by
+// NodePort.
 func TestEveryServiceIsTried(t *testing.T) {
 	tried := map[string]bool{}
 	for _, c := range Cases() {

@@ -20,8 +20,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// The egress example: two addresses on two nodes, of which one is there for this alone, so that it can be killed; and the
-// pods that have the label.
+// The egress example: two addresses on two nodes, of which one is there for this alone, so that it
+// can be killed; and the pods that have the label.
 const (
 	egressName   = "egressip-prod"
 	egressOther  = "egressip-other"
@@ -67,7 +67,8 @@ type Egress struct {
 	addresses []string // that had nodes at the last look
 }
 
-// StartEgress adds the node that dies, labels both nodes and creates the EgressIP with these addresses.
+// StartEgress adds the node that dies, labels both nodes and creates the EgressIP with these
+// addresses.
 func (d *Demo) StartEgress(ctx context.Context, ips ...string) (*Egress, error) {
 	g := &Egress{d: d, name: egressName, pod: d.pod(egressPod), to: netip.AddrPortFrom(netip.MustParseAddr("172.18.0.100"), clientPort)}
 	var o objects
@@ -107,7 +108,8 @@ func (g *Egress) Other(ctx context.Context, server netip.Addr, ips ...string) (*
 	return &other, g.create(ctx, egressOther, "podremote", ips...)
 }
 
-// Behind gives the pod a Service with a load balancer's addresses, and an EgressService of it, whose host can be what may carry egress addresses.
+// Behind gives the pod a Service with a load balancer's addresses, and an EgressService of it,
+// whose host can be what may carry egress addresses.
 func (g *Egress) Behind(ctx context.Context, ips ...string) (*Egress, error) {
 	var ingress []string
 	for _, ip := range ips {
@@ -142,8 +144,9 @@ func (g *Egress) Server() netip.AddrPort { return g.to }
 // Demo is what the example runs in.
 func (g *Egress) Demo() *Demo { return g.d }
 
-// create creates an EgressIP for the pods with a label, as in the document. Its status is what a controller would decide: the
-// first address is on the node that lives, the second on the one that dies.
+// create creates an EgressIP for the pods with a label, as in the document. Its status is what a
+// controller would decide: the first address is on the node that lives, the second on the one that
+// dies.
 func (g *Egress) create(ctx context.Context, name, target string, ips ...string) error {
 	var quoted, items []string
 	for i, ip := range ips {
@@ -189,7 +192,8 @@ func (g *Egress) Delete(ctx context.Context) error {
 	return g.d.remove(ctx, "EgressIP", g.name)
 }
 
-// Both waits until the controller believes both nodes to be alive: it has given each one of two addresses that nobody uses.
+// Both waits until the controller believes both nodes to be alive: it has given each one of two
+// addresses that nobody uses.
 func (g *Egress) Both(ctx context.Context) error {
 	if !g.watched {
 		if err := g.create(ctx, egressWatch, "nobody", "172.18.0.98", "172.18.0.99"); err != nil {
@@ -250,7 +254,8 @@ func (g *Egress) on(ctx context.Context, name string, want ...string) error {
 // Kill ends the node that dies: its processes and its network, at once.
 func (g *Egress) Kill() error { return g.d.lab.Node(EgressDies).Stop() }
 
-// Revive starts it, with nothing of what was on it, and waits until its agent says that all is well.
+// Revive starts it, with nothing of what was on it, and waits until its agent says that all is
+// well.
 func (g *Egress) Revive(ctx context.Context) error {
 	if err := g.d.startNode(ctx, g.node); err != nil {
 		return err
@@ -266,7 +271,8 @@ type Connection struct {
 	Error string
 }
 
-// Open opens a connection from a port of the pod, and waits for the greeting. It stays open, and ends with a reset.
+// Open opens a connection from a port of the pod, and waits for the greeting. It stays open, and
+// ends with a reset.
 func (g *Egress) Open(port int) (end func(), err error) {
 	var c net.Conn
 	err = lab.Do(g.pod, func() (err error) {
@@ -289,8 +295,8 @@ func (g *Egress) Open(port int) (end func(), err error) {
 	return end, nil
 }
 
-// Connect opens a connection from the pod to the server outside every so often, until stop is called, which gives all of
-// them. Each has so long to succeed.
+// Connect opens a connection from the pod to the server outside every so often, until stop is
+// called, which gives all of them. Each has so long to succeed.
 func (g *Egress) Connect(ctx context.Context, every, timeout time.Duration) (stop func() []Connection) {
 	ctx, cancel := context.WithCancel(ctx)
 	var mu sync.Mutex
@@ -323,7 +329,8 @@ func (g *Egress) Connect(ctx context.Context, every, timeout time.Duration) (sto
 	}
 }
 
-// See connects until the server outside has seen these sources and no others since the last change, and prints each.
+// See connects until the server outside has seen these sources and no others since the last change,
+// and prints each.
 func (g *Egress) See(ctx context.Context, want ...string) error {
 	seen, row := map[string]bool{}, 0
 	return g.d.wait(ctx, "the pod is seen as "+strings.Join(want, " and "), func() (bool, error) {
@@ -342,8 +349,8 @@ func (g *Egress) See(ctx context.Context, want ...string) error {
 	})
 }
 
-// ShowEgress shows the example: what the server outside sees, before and after an egress node is killed. Its node, its
-// EgressIP and its labels are gone afterwards.
+// ShowEgress shows the example: what the server outside sees, before and after an egress node is
+// killed. Its node, its EgressIP and its labels are gone afterwards.
 func (d *Demo) ShowEgress(ctx context.Context) error {
 	if d.opt.Mode == cluster.ModeDetached { // the external network's addresses are the bridge's
 		return nil
@@ -398,7 +405,8 @@ func (g *Egress) End(ctx context.Context) error {
 	return nil
 }
 
-// Blackhole is for how long after a moment new connections failed: until the one begun after the last that failed.
+// Blackhole is for how long after a moment new connections failed: until the one begun after the
+// last that failed.
 func Blackhole(all []Connection, since time.Time) time.Duration {
 	var end time.Time
 	for i, c := range all {

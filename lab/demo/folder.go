@@ -16,8 +16,8 @@ import (
 	"hairpin/lab"
 )
 
-// folder is a demo's folder of manifests, which the agents of all nodes follow. There is no controller: what it would write
-// stands in the manifests.
+// folder is a demo's folder of manifests, which the agents of all nodes follow. There is no
+// controller: what it would write stands in the manifests.
 type folder struct{ dir string }
 
 // manifestsOf is where a lab has it.
@@ -84,7 +84,8 @@ func replaceFile(file string, text []byte) error {
 	return os.Rename(file+".new", file)
 }
 
-// set changes the object's manifest. A folder needs no Namespaces: one that is not there is created.
+// set changes the object's manifest. A folder needs no Namespaces: one that is not there is
+// created.
 func (f *folder) set(ctx context.Context, kind, name string, in field, key string, value any) error {
 	files, err := filepath.Glob(filepath.Join(f.dir, "*.yaml"))
 	if err != nil {

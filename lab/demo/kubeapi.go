@@ -24,7 +24,8 @@ import (
 	"hairpin/watch"
 )
 
-// kubeAPI is the API server of a demo, with Kubernetes' controllers, and Hairpin's on the first node.
+// kubeAPI is the API server of a demo, with Kubernetes' controllers, and Hairpin's on the first
+// node.
 type kubeAPI struct {
 	binary string
 	client kubernetes.Interface // the administrator's
@@ -144,7 +145,8 @@ func (a *kubeAPI) post(ctx context.Context, path string, manifest []byte) error 
 	return a.rest().Post().AbsPath(path).SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
 }
 
-// create leaves to controllers and agents what they write: a Node's annotations, and where the addresses of EgressIPs are.
+// create leaves to controllers and agents what they write: a Node's annotations, and where the
+// addresses of EgressIPs are.
 func (a *kubeAPI) create(ctx context.Context, o *object) error {
 	path, err := o.path()
 	if err != nil {
@@ -163,7 +165,8 @@ func (a *kubeAPI) create(ctx context.Context, o *object) error {
 	} else if err != nil {
 		return fmt.Errorf("create %s %s: %w", o.Kind, o.Name, err)
 	}
-	if len(o.Status) == 0 || o.Kind == "EgressIP" || o.Kind == "Node" { // a Node's can be given at once, as a kubelet does
+	// a Node's can be given at once, as a kubelet does
+	if len(o.Status) == 0 || o.Kind == "EgressIP" || o.Kind == "Node" {
 		return nil
 	}
 	body, err := yaml.YAMLToJSON(text)

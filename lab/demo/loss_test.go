@@ -14,7 +14,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// loseOnce drops each TCP segment to a server the first time that it comes, and each of its answers the first time that it leaves.
+// loseOnce drops each TCP segment to a server the first time that it comes, and each of its answers
+// the first time that it leaves.
 const loseOnce = `add table inet lost
 add set inet lost came { typeof tcp sequence . tcp ackseq . tcp flags; flags dynamic; size 65535; }
 add set inet lost left { typeof tcp sequence . tcp ackseq . tcp flags; flags dynamic; size 65535; }
@@ -24,9 +25,10 @@ add rule inet lost in tcp dport %[1]d tcp sequence . tcp ackseq . tcp flags != @
 add rule inet lost out tcp sport %[1]d tcp sequence . tcp ackseq . tcp flags != @left add @left { tcp sequence . tcp ackseq . tcp flags } drop
 `
 
-// everySegmentLost tries all ways of TCP at once while servers lose every segment once, as a machine does that is overloaded.
-// Each connection comes about all the same: its packets find the way that the lost ones went, and have their source. On the
-// userspade datapath, conntrack calls what is sent again invalid.
+// everySegmentLost tries all ways of TCP at once while servers lose every segment once, as a
+// machine does that is overloaded. Each connection comes about all the same: its packets find the
+// way that the lost ones went, and have their source. On the userspade datapath, conntrack calls
+// what is sent again invalid.
 func everySegmentLost(t *testing.T, d *Demo) {
 	t.Helper()
 	o, err := d.source.read(t.Context())
@@ -41,7 +43,8 @@ func everySegmentLost(t *testing.T, d *Demo) {
 		t.Helper()
 		var out []byte
 		var err error
-		if n := d.lab.Node(e.place.Name()); n != nil { // another version of nft than that which wrote a node's tables may not read them
+		// another version of nft than that which wrote a node's tables may not read them
+		if n := d.lab.Node(e.place.Name()); n != nil {
 			_, err = n.ExecInput(context.WithoutCancel(t.Context()), script, "nft", "-f", "-")
 		} else {
 			err = lab.Do(e.place, func() (err error) {

@@ -14,7 +14,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// tries is how often a Service with several endpoints is asked to see whether the answers come from one or from some.
+// tries is how often a Service with several endpoints is asked to see whether the answers come from
+// one or from some.
 const tries = 10
 
 // family is an IP version of the matrix.
@@ -27,8 +28,8 @@ type family struct {
 	unallocated       netip.Addr // of the Services' range
 }
 
-// families have the documents' default addresses. They are written down here once more, so that the matrix does not
-// take from the product what it wants to test.
+// families have the documents' default addresses. They are written down here once more, so that the
+// matrix does not take from the product what it wants to test.
 func families() []family {
 	p, a := netip.MustParsePrefix, netip.MustParseAddr
 	return []family{
@@ -145,7 +146,8 @@ func (w *world) source(saw string, f family) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("the lab has no %q", saw)
 }
 
-// saw is what the server of a case must see: with node-local = dgp, what asks for a cluster IP on a host comes by the management port.
+// saw is what the server of a case must see: with node-local = dgp, what asks for a cluster IP on a
+// host comes by the management port.
 func (w *world) saw(c Case) string {
 	if !w.nodeLocal || c.Path != "ClusterIP" || strings.HasPrefix(c.From, "pod-") {
 		return c.Saw
@@ -339,7 +341,8 @@ func (w *world) tryInVain(ctx context.Context, r Result, protocol string, to net
 	}
 	request := probe.Request{Protocol: protocol, To: to, Timeout: longer(time.Second, w.slow)}
 	a := lab.Get(ctx, from.place, request)
-	// A kernel sends few ICMP errors a second to one machine (net.ipv6.icmp.ratelimit), and other cases get some, too.
+	// A kernel sends few ICMP errors a second to one machine (net.ipv6.icmp.ratelimit), and other
+	// cases get some, too.
 	for n := 0; n < 2 && r.Want == refused && protocol == "udp" && strings.Contains(a.Error, "timeout"); n++ {
 		a = lab.Get(ctx, from.place, request)
 	}

@@ -35,7 +35,8 @@ func startDemo(t *testing.T, api string) *Demo {
 	return startDemoIn(t, api, Options{})
 }
 
-// startDemoIn starts it in a gateway mode, with one of the ways of NodePorts and of the host to Services.
+// startDemoIn starts it in a gateway mode, with one of the ways of NodePorts and of the host to
+// Services.
 func startDemoIn(t *testing.T, api string, with Options) *Demo {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -101,7 +102,8 @@ func checkDemo(t *testing.T, d *Demo) {
 	}
 }
 
-// With a real API server, the controllers of Kubernetes make the slices and hairpin controller gives the node ids.
+// With a real API server, the controllers of Kubernetes make the slices and hairpin controller
+// gives the node ids.
 func TestMatrixWithAPI(t *testing.T) {
 	d := startDemo(t, Kubernetes)
 	checkDemo(t, d)
@@ -237,7 +239,8 @@ func replacePod(t *testing.T, d *Demo) {
 	knows(p.IPs()[0].String(), true)
 }
 
-// Without an API server the same traffic passes, and passes again after every process of a node was killed.
+// Without an API server the same traffic passes, and passes again after every process of a node was
+// killed.
 func TestMatrixWithManifests(t *testing.T) {
 	d := startDemo(t, "")
 	checkDemo(t, d)
@@ -251,8 +254,9 @@ func TestMatrixWithManifests(t *testing.T) {
 	checkDemo(t, d)
 }
 
-// The same traffic passes in the other gateway modes, by the programs that lead NodePorts around the host, by OVN's load balancers, also where the
-// host gets to Services by the management port, and beside a node with flows and groups.
+// The same traffic passes in the other gateway modes, by the programs that lead NodePorts around
+// the host, by OVN's load balancers, also where the host gets to Services by the management port,
+// and beside a node with flows and groups.
 func TestMatrixInModes(t *testing.T) {
 	for _, c := range []Options{
 		{Mode: cluster.ModeLocal}, {Mode: cluster.ModeDetached, Engine: cluster.EngineOVN}, {Mode: cluster.ModeDetached, NodePortPath: cluster.PathRedirect},
@@ -263,7 +267,8 @@ func TestMatrixInModes(t *testing.T) {
 	}
 }
 
-// restartEverything kills all processes of a node and starts them again: it serves then, on a quiet machine within a second.
+// restartEverything kills all processes of a node and starts them again: it serves then, on a quiet
+// machine within a second.
 func restartEverything(t *testing.T, d *Demo, node *lab.Node) {
 	ctx := t.Context()
 	names := node.DaemonNames()

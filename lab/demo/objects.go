@@ -92,8 +92,9 @@ func fetchObjects(ctx context.Context, client kubernetes.Interface) (*objects, e
 	return &objects{nodes: nodes.Items, services: services.Items}, nil
 }
 
-// create writes the manifests' objects to the API as a user would: what controllers and agents find out or make
-// themselves (annotations of Nodes, slices of Services with a selector) is left to them.
+// create writes the manifests' objects to the API as a user would: what controllers and agents find
+// out or make themselves (annotations of Nodes, slices of Services with a selector) is left to
+// them.
 func (o *objects) create(ctx context.Context, client kubernetes.Interface) error {
 	create := metav1.CreateOptions{}
 	for _, n := range o.nodes {

@@ -23,7 +23,8 @@ type Passed struct {
 	Walk, Counted walk.Costs
 }
 
-// passing are the ways whose passes are counted. They have one endpoint each, so that the walk knows which.
+// passing are the ways whose passes are counted. They have one endpoint each, so that the walk
+// knows which.
 func passing() []struct {
 	name string
 	Case
@@ -44,8 +45,9 @@ func passing() []struct {
 	}
 }
 
-// Passes sends UDP by each way, over IPv4 or IPv6, and counts conntrack passes and datapath lookups on all nodes: in the megaflows, which count
-// what took them, and in an nft table beside the hosts' conntrack. Nothing else should send UDP meanwhile.
+// Passes sends UDP by each way, over IPv4 or IPv6, and counts conntrack passes and datapath lookups
+// on all nodes: in the megaflows, which count what took them, and in an nft table beside the hosts'
+// conntrack. Nothing else should send UDP meanwhile.
 func (d *Demo) Passes(ctx context.Context, six bool) ([]Passed, error) {
 	o, err := d.source.read(ctx)
 	if err != nil {
@@ -108,7 +110,9 @@ type counting struct{ d *Demo }
 const (
 	hostCounter = "lab_passes" // an nft table
 	packets     = 200          // of each kind
-	least       = 0.2          // what a count per packet may be away from a whole number: packets that waited for their megaflow, and others
+	// what a count per packet may be away from a whole number: packets that waited for their
+	// megaflow, and others
+	least = 0.2
 )
 
 func (c *counting) everywhere(do func(n *lab.Node) error) error {
@@ -119,7 +123,8 @@ func (c *counting) everywhere(do func(n *lab.Node) error) error {
 	return lab.Together(all...)
 }
 
-// notes waits until a node notes all new connections: in the first ten seconds of a userspace Open vSwitch it does not (svcbridge.Forgotten).
+// notes waits until a node notes all new connections: in the first ten seconds of a userspace Open
+// vSwitch it does not (svcbridge.Forgotten).
 func notes(ctx context.Context, n *lab.Node) error {
 	const bridge = claims.ServiceBridge
 	done := func(flows string) bool { return !strings.Contains(flows, "hard_timeout=") }
@@ -152,15 +157,16 @@ func (c *counting) costs(ctx context.Context, from lab.Place, to netip.AddrPort,
 	return costs, nil
 }
 
-// cost sends packets until a count is that of each of them. Megaflows come and go as ovs-vswitchd likes, so another count than what was
-// said has to be the count of every try.
+// cost sends packets until a count is that of each of them. Megaflows come and go as ovs-vswitchd
+// likes, so another count than what was said has to be the count of every try.
 func (c *counting) cost(ctx context.Context, from lab.Place, said walk.Cost, send func(n int) (int, error)) (cost walk.Cost, err error) {
 	for range 5 {
 		var before, after tally
 		if err = c.everywhere(func(n *lab.Node) error { _, err := n.Exec(ctx, "ovs-appctl", "revalidator/purge"); return err }); err != nil {
 			return cost, err
 		}
-		if err = lab.Do(from, func() (err error) { _, err = send(packets / 2); return err }); err != nil { // makes the megaflows
+		// makes the megaflows
+		if err = lab.Do(from, func() (err error) { _, err = send(packets / 2); return err }); err != nil {
 			continue
 		}
 		if before, err = c.read(ctx); err != nil {
@@ -287,7 +293,8 @@ func (t tally) since(before tally, packets int) (cost walk.Cost, err error) {
 	return cost, nil
 }
 
-// firsts sends the first packet of each of n connections, of which the last is answered: then all have arrived.
+// firsts sends the first packet of each of n connections, of which the last is answered: then all
+// have arrived.
 func firsts(to netip.AddrPort, n int) (sent int, err error) {
 	for i := range n {
 		conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))

@@ -6,7 +6,8 @@ import (
 	"hairpin/lab/demo/nodeport"
 )
 
-// Values of Case.By besides the name of the expected endpoint. Names with | between them are those of which each may.
+// Values of Case.By besides the name of the expected endpoint. Names with | between them are those
+// of which each may.
 const (
 	refused = "refused" // a TCP reset or an ICMP error comes at once
 	dropped = "dropped" // nothing comes
@@ -53,8 +54,8 @@ func innerCases() []Case {
 	}
 }
 
-// policyCases are those of policies.yaml: traffic policies, addresses outside of the cluster's ranges, source ranges, and
-// what must not be answered.
+// policyCases are those of policies.yaml: traffic policies, addresses outside of the cluster's
+// ranges, source ranges, and what must not be answered.
 func policyCases() []Case {
 	const a, b, c = "NodePort node-a", "NodePort node-b", "NodePort node-c"
 	return []Case{

@@ -13,8 +13,9 @@ import (
 	"hairpin/lab/probe"
 )
 
-// proves asks `hairpin explain --send` on a node: packets from its host, from a pod and from outside do what their walks say,
-// and a rule that is not ours, of which a walk knows nothing, shows as the place where the packet stays.
+// proves asks `hairpin explain --send` on a node: packets from its host, from a pod and from
+// outside do what their walks say, and a rule that is not ours, of which a walk knows nothing,
+// shows as the place where the packet stays.
 func proves(t *testing.T, d *Demo) {
 	n := d.lab.Node("node-a")
 	for _, c := range []struct {

@@ -20,7 +20,8 @@ import (
 	"hairpin/lab"
 )
 
-// patience is how long an agent may take for a step: generous, it takes a second on an idle machine.
+// patience is how long an agent may take for a step: generous, it takes a second on an idle
+// machine.
 const patience = time.Minute
 
 // longer is a time on a machine that is so many times slower than usual.
@@ -53,7 +54,8 @@ func (d *Demo) startAgent(ctx context.Context, n *lab.Node) error {
 	return nil
 }
 
-// addPods connects the pods, one after the other on each node, so that they get the addresses of the manifests.
+// addPods connects the pods, one after the other on each node, so that they get the addresses of
+// the manifests.
 func (d *Demo) addPods(ctx context.Context) error {
 	var starts []func() error
 	for _, n := range d.lab.Nodes() {
@@ -94,7 +96,8 @@ func words(list []netip.Addr) string {
 	return strings.Join(out, " and ")
 }
 
-// settle waits until every node balances every ClusterIP over all its endpoints, and the flows are installed.
+// settle waits until every node balances every ClusterIP over all its endpoints, and the flows are
+// installed.
 func (d *Demo) settle(ctx context.Context) error {
 	want := d.endpointCounts()
 	var waits []func() error
@@ -119,7 +122,8 @@ func (d *Demo) settle(ctx context.Context) error {
 	return nil
 }
 
-// endpointCounts returns the number of endpoints that each ClusterIP must have when all pods are up.
+// endpointCounts returns the number of endpoints that each ClusterIP must have when all pods are
+// up.
 func (d *Demo) endpointCounts() map[netip.Addr]int {
 	counts := map[netip.Addr]int{}
 	for _, s := range d.objects.services {
@@ -146,8 +150,9 @@ func (d *Demo) endpointCounts() map[netip.Addr]int {
 	return counts
 }
 
-// WaitVIPs waits until what a node serves is as it should be: addresses and ports with their endpoints, such as "10.96.1.1:80=10.244.1.3:8080",
-// whether load balancers of OVN or flows and groups serve them.
+// WaitVIPs waits until what a node serves is as it should be: addresses and ports with their
+// endpoints, such as "10.96.1.1:80=10.244.1.3:8080", whether load balancers of OVN or flows and
+// groups serve them.
 func WaitVIPs(ctx context.Context, n *lab.Node, limit time.Duration, ok func(vips string) bool) error {
 	both := func(out string) bool { return ok(out + "\n" + vipsOfFlows(out)) }
 	const bridge = claims.ServiceBridge
@@ -189,8 +194,9 @@ func vipsOfFlows(text string) string {
 	return strings.Join(vips, "\n")
 }
 
-// countBackends reads the vips of load balancers, such as "10.96.1.1:80=10.244.1.3:8080,10.244.2.3:8080", and gives the
-// smallest number of backends of each address that is asked for.
+// countBackends reads the vips of load balancers, such as
+// "10.96.1.1:80=10.244.1.3:8080,10.244.2.3:8080", and gives the smallest number of backends of each
+// address that is asked for.
 func countBackends(vips string, of map[netip.Addr]int) map[netip.Addr]int {
 	counts := map[netip.Addr]int{}
 	for _, word := range strings.Fields(vips) {

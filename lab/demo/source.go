@@ -20,8 +20,8 @@ import (
 // Kubernetes is the value of Options.API for a demo with a Kubernetes API server.
 const Kubernetes = "kubernetes"
 
-// source is where a demo's objects are: agents read them there, and the demo creates, changes and deletes them there. It is
-// a folder of manifests, or the Kubernetes API.
+// source is where a demo's objects are: agents read them there, and the demo creates, changes and
+// deletes them there. It is a folder of manifests, or the Kubernetes API.
 type source interface {
 	// prepare gets what takes minutes the first time.
 	prepare(ctx context.Context, d *Demo) error
@@ -42,7 +42,8 @@ type source interface {
 	remove(ctx context.Context, o *object) error
 	// set sets a label or an annotation of an object; a value of nil removes it.
 	set(ctx context.Context, kind, name string, in field, key string, value any) error
-	// carriers returns which nodes have the addresses of an EgressIP, or of an EgressService, "default/web".
+	// carriers returns which nodes have the addresses of an EgressIP, or of an EgressService,
+	// "default/web".
 	carriers(ctx context.Context, l *lab.Lab, name string) ([]carrier, error)
 }
 

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A folder has what is created there, as old as it is, and a label changes nothing else of what it has.
+// A folder has what is created there, as old as it is, and a label changes nothing else of what it
+// has.
 func TestFolder(t *testing.T) {
 	f := &folder{t.TempDir()}
 	if err := os.CopyFS(f.dir, os.DirFS(demoObjects)); err != nil {

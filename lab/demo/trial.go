@@ -17,8 +17,8 @@ import (
 	"hairpin/lab"
 )
 
-// Trial is what the matrix's small single requests do not show: fragments, path MTU, ICMP errors, and clients that choose
-// the same port.
+// Trial is what the matrix's small single requests do not show: fragments, path MTU, ICMP errors,
+// and clients that choose the same port.
 type Trial struct {
 	Name  string
 	Not   []Exception
@@ -191,8 +191,9 @@ func headers(f family) int {
 	return 48
 }
 
-// exchange sends a datagram of so many bytes and wants one of so many back, and that all arrived. A lost datagram is sent
-// again, as clients of UDP do: the first may be too big for a path that is not known yet. It gives the number of tries.
+// exchange sends a datagram of so many bytes and wants one of so many back, and that all arrived. A
+// lost datagram is sent again, as clients of UDP do: the first may be too big for a path that is
+// not known yet. It gives the number of tries.
 func (w *world) exchange(conn net.Conn, send, want int) (int, error) {
 	request := make([]byte, send)
 	copy(request, fmt.Sprintf("want %d", want))

@@ -9,8 +9,9 @@ import (
 	"hairpin/lab"
 )
 
-// longAnswers lets a machine answer a pod with an egress address at length. If it does path MTU discovery, it learns the
-// pods' MTU. If not, it sets no "don't fragment" and ignores errors, so its packets must be fragmented on the way.
+// longAnswers lets a machine answer a pod with an egress address at length. If it does path MTU
+// discovery, it learns the pods' MTU. If not, it sets no "don't fragment" and ignores errors, so
+// its packets must be fragmented on the way.
 func (w *world) longAnswers(ctx context.Context, discovers bool) (note string, err error) {
 	const pod, port = "pod-c1", clientPort + 10
 	f := families()[0]

@@ -23,7 +23,8 @@ type member struct {
 	nth int // of the client's addresses on the wire
 }
 
-// clash is a set of clients of one endpoint, which sees one address: their ports must become different.
+// clash is a set of clients of one endpoint, which sees one address: their ports must become
+// different.
 type clash struct {
 	name    string
 	by      string // who answers
@@ -35,8 +36,9 @@ type clash struct {
 // userspaceClash is why one clash is not resolved on the userspace datapath.
 const userspaceClash = "OVN does not see which ports the host uses, as it does on the kernel datapath; pods get distinct ports"
 
-// kernelDemux is what Linux 6.1 does with an IPv6 answer whose port was translated because of a clash: it looks for the socket
-// before it translates the address back, and finds that of the other connection. For IPv4 it looks once more.
+// kernelDemux is what Linux 6.1 does with an IPv6 answer whose port was translated because of a
+// clash: it looks for the socket before it translates the address back, and finds that of the other
+// connection. For IPv4 it looks once more.
 const kernelDemux = "for IPv6, Linux 6.1 delivers the second connection's answers to the first, which has the same port"
 
 // clients are the first addresses of the outside client.
@@ -80,8 +82,8 @@ func clashTrials() []Trial {
 	return append(list, sourcePortTrials()...)
 }
 
-// sourcePortTrials are connections that a host or a pod begins from a source port that is also a NodePort at
-// the node's address.
+// sourcePortTrials are connections that a host or a pod begins from a source port that is also a
+// NodePort at the node's address.
 func sourcePortTrials() []Trial {
 	var list []Trial
 	for _, x := range []struct{ from, to, service string }{

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errorTrials find the machines on the way, as traceroute does: of each, its "time exceeded" must come back to the client's
-// socket, whatever was translated in between. Errors of endpoints on which nobody listens are rows of the matrix.
+// errorTrials find the machines on the way, as traceroute does: of each, its "time exceeded" must
+// come back to the client's socket, whatever was translated in between. Errors of endpoints on
+// which nobody listens are rows of the matrix.
 func errorTrials() []Trial {
 	const a, b = "NodePort node-a", "NodePort node-b"
 	var list []Trial
@@ -61,10 +62,11 @@ func (w *world) trace(ctx context.Context, x way, f family) (string, error) {
 	return "", fmt.Errorf("not reached, by %s", strings.Join(hops, ", "))
 }
 
-// silent reports whether nobody need say that a packet's time to live ended. OVN 25.03 tells IPv6 senders of the router's own
-// network only. The gateway router has its host's address, and its host accepts nothing from that: neither for itself
-// nor, in the modes local and detached, for a client outside. On the kernel datapath, what a router behind a load balancer
-// says is not translated back, and so nobody's: ovs-vswitchd must help the kernel to set an ICMP type, and then has each
+// silent reports whether nobody need say that a packet's time to live ended. OVN 25.03 tells IPv6
+// senders of the router's own network only. The gateway router has its host's address, and its host
+// accepts nothing from that: neither for itself nor, in the modes local and detached, for a client
+// outside. On the kernel datapath, what a router behind a load balancer says is not translated
+// back, and so nobody's: ovs-vswitchd must help the kernel to set an ICMP type, and then has each
 // action done alone, so that what conntrack found is forgotten.
 func (w *world) silent(x way, f family, ttl int) bool {
 	byHost := x.from == clientName && !w.shared && ttl == 2
@@ -72,7 +74,8 @@ func (w *world) silent(x way, f family, ttl int) bool {
 	return f.name == "6" || byHost || behind || strings.HasPrefix(x.from, "host-") && ttl == 1
 }
 
-// hop returns who tells that the time to live ended there, or the zero Addr when the server answers.
+// hop returns who tells that the time to live ended there, or the zero Addr when the server
+// answers.
 func (w *world) hop(ctx context.Context, from string, to netip.AddrPort, f family, ttl int, limit time.Duration) (netip.Addr, error) {
 	options := []option{{unix.IPPROTO_IP, unix.IP_TTL, ttl}, {unix.IPPROTO_IP, unix.IP_RECVERR, 1}}
 	if f.name == "6" {

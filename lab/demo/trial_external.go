@@ -14,8 +14,9 @@ import (
 	"hairpin/lab/attack"
 )
 
-// externalTrials are of an endpoint on a node's host, at an address and port that another Service has as an external address:
-// OVN has balanced a pod's packet to it, and the host must not balance it once more.
+// externalTrials are of an endpoint on a node's host, at an address and port that another Service
+// has as an external address: OVN has balanced a pod's packet to it, and the host must not balance
+// it once more.
 func externalTrials() []Trial {
 	var list []Trial
 	for _, f := range families() {
@@ -33,7 +34,8 @@ func externalTrials() []Trial {
 	}})
 }
 
-// linkLocal gives host-a the address of NodeLocal DNSCache, at which the host's server answers pods of the node.
+// linkLocal gives host-a the address of NodeLocal DNSCache, at which the host's server answers pods
+// of the node.
 func (w *world) linkLocal(ctx context.Context) (note string, err error) {
 	const client, host, address = "pod-a2", "host-a", "169.254.20.10"
 	node := w.lab.Node("node-a")

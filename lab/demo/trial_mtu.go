@@ -23,8 +23,8 @@ const (
 	farMTU  = 1300 // on the way to the far address
 )
 
-// userspacePTB is what Open vSwitch, up to 4.0.0, does to an ICMPv6 error that it translates: it puts the
-// checksum's difference where UDP has its checksum, and there ICMPv6 has the MTU.
+// userspacePTB is what Open vSwitch, up to 4.0.0, does to an ICMPv6 error that it translates: it
+// puts the checksum's difference where UDP has its checksum, and there ICMPv6 has the MTU.
 const userspacePTB = "Open vSwitch up to 4.0.0 corrupts ICMPv6 errors that it translates"
 
 // mtuTrials send packets of exact sizes that nobody may cut.
@@ -74,7 +74,8 @@ func mtuTrials() []Trial {
 	return list
 }
 
-// fullPackets: those of the pods' MTU arrive, also through a tunnel; those that are longer do not even leave.
+// fullPackets: those of the pods' MTU arrive, also through a tunnel; those that are longer do not
+// even leave.
 func (w *world) fullPackets(ctx context.Context, x way, f family) (string, error) {
 	conn, err := w.dialWay(ctx, x, "udp", f, uncut(f))
 	if err != nil {
@@ -92,8 +93,9 @@ func (w *world) fullPackets(ctx context.Context, x way, f family) (string, error
 	return triesNote(n), nil
 }
 
-// fullSegments sends segments as long as the ends allow, one by one, so that none is one of several that go as one packet: such a packet passes
-// where a single one is too long. They come back as long.
+// fullSegments sends segments as long as the ends allow, one by one, so that none is one of several
+// that go as one packet: such a packet passes where a single one is too long. They come back as
+// long.
 func (w *world) fullSegments(ctx context.Context, x way, f family) (string, error) {
 	conn, err := w.dialWay(ctx, x, "tcp", f)
 	if err != nil {
@@ -123,7 +125,8 @@ func uncut(f family) option {
 	return option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO}
 }
 
-// learn sends packets of one length until the kernel was told another, of which packets then arrive.
+// learn sends packets of one length until the kernel was told another, of which packets then
+// arrive.
 func (w *world) learn(ctx context.Context, x way, f family, from netip.Addr, first, want int) (string, error) {
 	to, err := w.farWay(ctx, x, f)
 	if err != nil {
@@ -158,8 +161,9 @@ func (w *world) learn(ctx context.Context, x way, f family, from netip.Addr, fir
 	return triesNote(n), err
 }
 
-// untold lets another node's host answer what is too long for pods, and then something short. The host must not take the pods' MTU for the whole way
-// to the pod's node: in its tunnel packets of pods would not fit any more. What trials before have told it does not count.
+// untold lets another node's host answer what is too long for pods, and then something short. The
+// host must not take the pods' MTU for the whole way to the pod's node: in its tunnel packets of
+// pods would not fit any more. What trials before have told it does not count.
 func (w *world) untold(ctx context.Context, x way, f family) (string, error) {
 	if _, err := w.lab.Node(strings.Replace(x.to, "host-", "node-", 1)).Exec(ctx, "ip", "route", "flush", "cache"); err != nil {
 		return "", err
@@ -205,8 +209,8 @@ func getsockopt(conn syscall.Conn, level, name int) (value int, err error) {
 	return value, errors.Join(outer, err)
 }
 
-// stream sends much over TCP and wants it back. The way to the far address has a smaller MTU than any link that the ends
-// know of, so the one that sends to it must be told.
+// stream sends much over TCP and wants it back. The way to the far address has a smaller MTU than
+// any link that the ends know of, so the one that sends to it must be told.
 func (w *world) stream(ctx context.Context, x way, f family) (string, error) {
 	to, err := w.farWay(ctx, x, f)
 	if err != nil {

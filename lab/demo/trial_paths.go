@@ -23,7 +23,8 @@ const (
 	pingPayload = 2000 // fits none of them
 )
 
-// pathTrials send packets of which the path's MTU matters between hosts: it must stay what it is, or be learned.
+// pathTrials send packets of which the path's MTU matters between hosts: it must stay what it is,
+// or be learned.
 func pathTrials() []Trial {
 	const a, b = "NodePort node-a", "NodePort node-b"
 	var list []Trial
@@ -90,8 +91,8 @@ func notLong(x way, protocol string, f family) (not []Exception) {
 	return not
 }
 
-// longPackets sends what fits the links between hosts, but not those of pods, and wants it back. Hosts must not take
-// pods' MTU for the path to another host, unless they sent to a pod there.
+// longPackets sends what fits the links between hosts, but not those of pods, and wants it back.
+// Hosts must not take pods' MTU for the path to another host, unless they sent to a pod there.
 func (w *world) longPackets(ctx context.Context, x way, protocol string, f family) (string, error) {
 	if err := w.forgetMTUs(ctx); err != nil {
 		return "", err
@@ -203,8 +204,8 @@ func (w *world) changed(ctx context.Context, at, script, undo string) (func() er
 	return func() error { return w.shell(context.WithoutCancel(ctx), at, undo) }, w.shell(ctx, at, script)
 }
 
-// onePort lets a client whose route has a smaller MTU send a datagram in one packet and then one in fragments from one
-// port: the endpoint must see one client.
+// onePort lets a client whose route has a smaller MTU send a datagram in one packet and then one in
+// fragments from one port: the endpoint must see one client.
 func (w *world) onePort(ctx context.Context, x way, f family) (note string, err error) {
 	to, err := w.wayTo(x, f)
 	if err != nil {
@@ -274,8 +275,9 @@ func (w *world) longPing(ctx context.Context, x way, f family) (note string, err
 	})
 }
 
-// betweenNodes gives the routes between two nodes a smaller MTU: TCP between their pods goes on. The kernel's tunnels
-// report that to the sending pod. Those of the userspace datapath do not look at the MTU of routes.
+// betweenNodes gives the routes between two nodes a smaller MTU: TCP between their pods goes on.
+// The kernel's tunnels report that to the sending pod. Those of the userspace datapath do not look
+// at the MTU of routes.
 func (w *world) betweenNodes(ctx context.Context, x way, f family) (note string, err error) {
 	nodes := []string{"host-a", "host-c"}
 	for i, at := range nodes {

@@ -82,8 +82,8 @@ func (c *udpClient) waitRefused(t *testing.T, limit time.Duration) {
 	}
 }
 
-// connectionsFollow: UDP clients that never stop sending stay with endpoints that terminate, and leave those that are gone
-// long before their conntrack entries would run out, which they never do.
+// connectionsFollow: UDP clients that never stop sending stay with endpoints that terminate, and
+// leave those that are gone long before their conntrack entries would run out, which they never do.
 func connectionsFollow(t *testing.T, d *Demo) {
 	var clients []*udpClient
 	a, b, client := d.lab.Node("node-a"), d.lab.Node("node-b"), d.lab.Host(clientName)
@@ -169,7 +169,8 @@ func writeSlices(t *testing.T, file, text string) {
 	}
 }
 
-// withEndpoints gives Service web in EndpointSlices other endpoints: only one is ready; the others have these conditions, or are gone.
+// withEndpoints gives Service web in EndpointSlices other endpoints: only one is ready; the others
+// have these conditions, or are gone.
 func withEndpoints(text, ready, others string) string {
 	endpoint := regexp.MustCompile(`(?m)^- addresses:.*\n(  .*\n?)*`)
 	documents := strings.Split(text, "\n---\n")

@@ -14,8 +14,8 @@ import (
 	"hairpin/watch"
 )
 
-// What real packets must do in the matrix, the walk says of each of them, in every gateway mode: the server that answers
-// and the source that it sees, or that nobody answers.
+// What real packets must do in the matrix, the walk says of each of them, in every gateway mode:
+// the server that answers and the source that it sees, or that nobody answers.
 func TestWalkSaysWhatTheMatrixWants(t *testing.T) {
 	for _, x := range []struct {
 		mode string
@@ -48,7 +48,8 @@ func TestWalkSaysWhatTheMatrixWants(t *testing.T) {
 	}
 }
 
-// inMode is the demo's cluster in a gateway mode, with the distributed gateway port or without, as its agents would find it.
+// inMode is the demo's cluster in a gateway mode, with the distributed gateway port or without, as
+// its agents would find it.
 func inMode(t *testing.T, mode string, dgp bool) *cluster.Snapshot {
 	t.Helper()
 	config := cluster.DefaultConfig()

@@ -12,8 +12,8 @@ import (
 	"hairpin/lab/cluster"
 )
 
-// TestReach asks every Service by every way that it has: by name and address, TCP and UDP, IPv4 and IPv6, from pods,
-// nodes, and outside.
+// TestReach asks every Service by every way that it has: by name and address, TCP and UDP, IPv4 and
+// IPv6, from pods, nodes, and outside.
 func TestReach(t *testing.T) {
 	e := open(t)
 	n := e.reachAll()
@@ -63,7 +63,8 @@ func (e *e2e) reachByName() (asked int) {
 	return asked
 }
 
-// reachByAddress asks ClusterIPs from pods and nodes, and NodePorts and pods from everywhere where they are reachable.
+// reachByAddress asks ClusterIPs from pods and nodes, and NodePorts and pods from everywhere where
+// they are reachable.
 func (e *e2e) reachByAddress() (asked int) {
 	e.Helper()
 	ask := func(from lab.Place, to netip.AddrPort) {

@@ -23,8 +23,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// extensions are where servers are that extend the API: beside the API server on node-a, in a pod and in the host's network,
-// and on another node. The kubelet gives them their names.
+// extensions are where servers are that extend the API: beside the API server on node-a, in a pod
+// and in the host's network, and on another node. The kubelet gives them their names.
 var extensions = []struct{ name, node, hostNetwork string }{
 	{"same-node", "node-a", "false"},
 	{"same-host", "node-a", "true"},
@@ -32,8 +32,9 @@ var extensions = []struct{ name, node, hostNetwork string }{
 	{"other-host", "node-b", "true"},
 }
 
-// TestAPIServerReaches has the API server reach what extends it, and pods and Services by its proxy, from the host of node-a: by
-// webhooks and aggregated APIs behind ClusterIPs. They are reached while the agent beside it restarts, too.
+// TestAPIServerReaches has the API server reach what extends it, and pods and Services by its
+// proxy, from the host of node-a: by webhooks and aggregated APIs behind ClusterIPs. They are
+// reached while the agent beside it restarts, too.
 func TestAPIServerReaches(t *testing.T) {
 	e := open(t)
 	certificate, key := e.certificate()

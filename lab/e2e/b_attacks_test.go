@@ -69,7 +69,8 @@ type attacker struct {
 // way sends a packet with a mark, and gives what of it arrives.
 type way func(mark []byte) (seen []byte, err error)
 
-// TestAttacks sends some of the attacks of `make demo` (docs/development/attacks.md) from pods that containerd and the chart's CNI plugin made.
+// TestAttacks sends some of the attacks of `make demo` (docs/development/attacks.md) from pods that
+// containerd and the chart's CNI plugin made.
 func TestAttacks(t *testing.T) {
 	e := open(t)
 	e.makeVictim()
@@ -89,7 +90,8 @@ func TestAttacks(t *testing.T) {
 	a.tenant()
 }
 
-// forge sends with the victim's address to a pod on another node and to the host, and with its own to the host's masquerade address.
+// forge sends with the victim's address to a pod on another node and to the host, and with its own
+// to the host's masquerade address.
 func (a *attacker) forge() {
 	server := a.clientPod("node-b").Name
 	for i, masquerade := range []string{"169.254.169.2", "fd69::2"} {
@@ -153,7 +155,8 @@ func (a *attacker) tunnel() {
 	a.refused("tunnel packet to "+end.String(), ear, from(a.Lab().Node("node-b").Host), from(a.place(pod)))
 }
 
-// tenant makes a Service at the API server's address, and a NetworkPolicy. Both have an event, and neither does anything else.
+// tenant makes a Service at the API server's address, and a NetworkPolicy. Both have an event, and
+// neither does anything else.
 func (a *attacker) tenant() {
 	a.apply(tenantManifest)
 	ask := func(to string) probe.Answer {
@@ -179,7 +182,8 @@ func (a *attacker) tenant() {
 	}
 }
 
-// refused sends by an honest way, which must arrive, then by a forged one, which must not, and by the honest one again.
+// refused sends by an honest way, which must arrive, then by a forged one, which must not, and by
+// the honest one again.
 func (a *attacker) refused(what string, ear *attack.Ear, honest, forged way) {
 	a.Helper()
 	arrives := func(by way, times int) bool {

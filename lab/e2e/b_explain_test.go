@@ -14,7 +14,8 @@ import (
 	"hairpin/walk/explain"
 )
 
-// TestExplain asks about a packet that passes two nodes: each is read back through the API server, and nothing is wrong.
+// TestExplain asks about a packet that passes two nodes: each is read back through the API server,
+// and nothing is wrong.
 func TestExplain(t *testing.T) {
 	e := open(t)
 	config := config.DefaultConfig()

@@ -17,7 +17,8 @@ import (
 	"hairpin/lab/cluster"
 )
 
-// TestKubelet uses what a kubelet does for its pods over the pod network: exec, logs, port-forward, probes.
+// TestKubelet uses what a kubelet does for its pods over the pod network: exec, logs, port-forward,
+// probes.
 func TestKubelet(t *testing.T) {
 	e := open(t)
 	pod := e.pods("web")[0].Name

@@ -45,8 +45,8 @@ func (e *e2e) preflightPods() (names []string) {
 	return names
 }
 
-// TestPreflight looks at all nodes: nothing stands in the way of the Hairpin that works there; what another network left on one is found
-// on that one, and nothing stays of the looking.
+// TestPreflight looks at all nodes: nothing stands in the way of the Hairpin that works there; what
+// another network left on one is found on that one, and nothing stays of the looking.
 func TestPreflight(t *testing.T) {
 	e := open(t)
 	out, errs, code := e.preflight()
@@ -90,7 +90,8 @@ func TestPreflight(t *testing.T) {
 	e.refuses("overlaps 10.200.0.0/24 of [kubernetes]", "--service-cidrs", "10.200.0.0/24", "-l", "kubernetes.io/hostname=node-b")
 }
 
-// TestMissingImage: hairpin preflight tells of an image that cannot be had. The kubelet takes its time to give up.
+// TestMissingImage: hairpin preflight tells of an image that cannot be had. The kubelet takes its
+// time to give up.
 func TestMissingImage(t *testing.T) {
 	open(t).refuses("image hairpin:missing cannot be pulled", "--image", "hairpin:missing", "--nodes", "node-c")
 }

@@ -16,8 +16,9 @@ import (
 	facts "hairpin/cluster"
 )
 
-// TestServiceEngine changes what serves Services, by the chart, under traffic, and back. Pods go on, with their addresses, and so do
-// connections from pod to pod; new ones to Services fail for less than a second.
+// TestServiceEngine changes what serves Services, by the chart, under traffic, and back. Pods go
+// on, with their addresses, and so do connections from pod to pod; new ones to Services fail for
+// less than a second.
 func TestServiceEngine(t *testing.T) {
 	e := open(t)
 	own, other := facts.EngineOVN, facts.EngineOpenFlow
@@ -50,7 +51,8 @@ func TestServiceEngine(t *testing.T) {
 	}
 }
 
-// besidePods are clients of Services, which may lose what another engine takes from them, and of pods.
+// besidePods are clients of Services, which may lose what another engine takes from them, and of
+// pods.
 func (e *e2e) besidePods() []client {
 	e.Helper()
 	e.makeVictim()
@@ -69,7 +71,8 @@ func (e *e2e) besidePods() []client {
 	return list
 }
 
-// serves fails the test unless the engine serves every node: its bridge has all pods' ports, and OVN the Services or nothing of them.
+// serves fails the test unless the engine serves every node: its bridge has all pods' ports, and
+// OVN the Services or nothing of them.
 func (e *e2e) serves(engine string) {
 	e.Helper()
 	bridge := map[string]string{facts.EngineOVN: claims.IntegrationBridge, facts.EngineOpenFlow: claims.ServiceBridge}[engine]

@@ -13,8 +13,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// TestFirstPacketLost drops the first packet of a connection before the endpoint's pod hears it, as an overloaded machine does. The
-// connection comes about when the client sends again.
+// TestFirstPacketLost drops the first packet of a connection before the endpoint's pod hears it, as
+// an overloaded machine does. The connection comes about when the client sends again.
 func TestFirstPacketLost(t *testing.T) {
 	e := open(t)
 	const (

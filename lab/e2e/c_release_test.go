@@ -15,7 +15,8 @@ import (
 
 var release = flag.String("release", "", "folder of a release to upgrade to, such as dist/hairpin-v0.2.0")
 
-// TestUpgradeFromRelease upgrades the release that the cluster runs to another, under traffic (`make e2e-upgrade` starts such a cluster).
+// TestUpgradeFromRelease upgrades the release that the cluster runs to another, under traffic
+// (`make e2e-upgrade` starts such a cluster).
 func TestUpgradeFromRelease(t *testing.T) {
 	if *release == "" {
 		t.Skip("no -release: make e2e-upgrade")
@@ -76,7 +77,8 @@ func (e *e2e) ovsImage() string {
 	return e.kubectl("get", "daemonset", "-n", namespace, "hairpin-ovs", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
 }
 
-// ovsImageOf is the image that a release's manifest has for it. All others there are of the release's version.
+// ovsImageOf is the image that a release's manifest has for it. All others there are of the
+// release's version.
 func (e *e2e) ovsImageOf(release, version string) (ovs string) {
 	e.Helper()
 	manifest, err := os.ReadFile(filepath.Join("../..", release, "hairpin.yaml"))

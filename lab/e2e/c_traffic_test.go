@@ -38,7 +38,8 @@ func (c *client) allows(r, beside *probe.Report) bool {
 	case c.may == few:
 		return r.Failed*100 < r.Opened && r.Broken == 0
 	}
-	return int(r.Failed) < c.rate && r.OpenGapMs < beside.OpenGapMs+1000 && r.SlowestMs < beside.SlowestMs+3000 // TCP sends after 1 and 3 s again
+	// TCP sends after 1 and 3 s again
+	return int(r.Failed) < c.rate && r.OpenGapMs < beside.OpenGapMs+1000 && r.SlowestMs < beside.SlowestMs+3000
 }
 
 // client opens connections all the time and keeps ten open, with a user's patience of 10 s.
@@ -50,13 +51,13 @@ type client struct {
 	may  loss
 }
 
-// toServices are a pod that asks a ClusterIP and a client outside that asks a NodePort, 200 times a second each. restart tells that
-// Open vSwitch will be restarted meanwhile.
+// toServices are a pod that asks a ClusterIP and a client outside that asks a NodePort, 200 times a
+// second each. restart tells that Open vSwitch will be restarted meanwhile.
 func (e *e2e) toServices(restart bool) []client {
 	e.Helper()
 	may := none
-	// A restart of a userspace Open vSwitch loses its connection tracking, which the kernel would keep: a connection that was just
-	// being opened may be lost. Such are few, and told.
+	// A restart of a userspace Open vSwitch loses its connection tracking, which the kernel would
+	// keep: a connection that was just being opened may be lost. Such are few, and told.
 	if restart && e.userspace() {
 		may = few
 	}
@@ -66,7 +67,8 @@ func (e *e2e) toServices(restart bool) []client {
 	}
 }
 
-// traffic starts clients. The returned function ends them and fails the test when one lost more than it may.
+// traffic starts clients. The returned function ends them and fails the test when one lost more
+// than it may.
 func (e *e2e) traffic(clients []client) (end func(during string)) {
 	e.Helper()
 	var streams []*lab.Stream
@@ -147,7 +149,8 @@ func TestControllerKilled(t *testing.T) {
 	end("controller's leader killed")
 }
 
-// TestUpgrade rolls to another build of Hairpin and back, node by node. Open vSwitch is the same: it goes on running, as the pods do.
+// TestUpgrade rolls to another build of Hairpin and back, node by node. Open vSwitch is the same:
+// it goes on running, as the pods do.
 func TestUpgrade(t *testing.T) {
 	e := open(t)
 	e.check(e.Import(e.Context(), "dist/hairpin-next-image.tar"))
@@ -165,7 +168,8 @@ func TestUpgrade(t *testing.T) {
 	e.reachAll()
 }
 
-// others are the addresses and containers of all pods, Open vSwitch's among them, but those that an upgrade of Hairpin replaces.
+// others are the addresses and containers of all pods, Open vSwitch's among them, but those that an
+// upgrade of Hairpin replaces.
 func (e *e2e) others() map[string]string {
 	e.Helper()
 	list, err := e.Client().CoreV1().Pods("").List(e.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component notin (node, controller)"})
@@ -192,7 +196,8 @@ func (e *e2e) unchanged(before map[string]string) {
 	}
 }
 
-// TestOpenvSwitchReplaced replaces Open vSwitch, node by node: by pods with another annotation, and back.
+// TestOpenvSwitchReplaced replaces Open vSwitch, node by node: by pods with another annotation, and
+// back.
 func TestOpenvSwitchReplaced(t *testing.T) {
 	e := open(t)
 	before := e.ovs("node-a")
@@ -210,7 +215,8 @@ func (e *e2e) roll(what string, clients []client, values ...string) {
 	e.under(what, clients, func() error { return e.InstallHairpin(e.Context(), values...) })
 }
 
-// under installs another state of Hairpin under traffic, and waits until there are only pods of the new kind.
+// under installs another state of Hairpin under traffic, and waits until there are only pods of the
+// new kind.
 func (e *e2e) under(what string, clients []client, install func() error) {
 	e.Helper()
 	end := e.traffic(clients)
@@ -231,7 +237,8 @@ func (e *e2e) under(what string, clients []client, install func() error) {
 	end(what)
 }
 
-// TestDaemonsKilled kills each daemon of Open vSwitch and OVN on the node that the traffic enters, without a warning.
+// TestDaemonsKilled kills each daemon of Open vSwitch and OVN on the node that the traffic enters,
+// without a warning.
 func TestDaemonsKilled(t *testing.T) {
 	e := open(t)
 	n := e.Lab().Node("node-b")

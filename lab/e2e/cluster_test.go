@@ -163,7 +163,8 @@ func (e *e2e) service(name string) []netip.Addr {
 	return list
 }
 
-// ask sends one request from a place. Of UDP, it tries a second time, as programs do: a busy machine loses datagrams.
+// ask sends one request from a place. Of UDP, it tries a second time, as programs do: a busy
+// machine loses datagrams.
 func (e *e2e) ask(from lab.Place, protocol string, to netip.AddrPort) error {
 	r := probe.Request{Protocol: protocol, To: to, Timeout: 5 * time.Second}
 	a := lab.Get(e.Context(), from, r)

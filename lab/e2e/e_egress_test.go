@@ -24,7 +24,8 @@ spec:
   podSelector: {matchLabels: {app: client}}
 `
 
-// TestEgressIP: what a user does with an EgressIP: create it, see it in kubectl, drain the node that carries it, delete it.
+// TestEgressIP: what a user does with an EgressIP: create it, see it in kubectl, drain the node
+// that carries it, delete it.
 func TestEgressIP(t *testing.T) {
 	e := open(t)
 	outside := e.Lab().Host(cluster.ClientName)

@@ -19,8 +19,8 @@ const peerList = `{"cniVersion": "1.0.0", "name": "peer", "plugins": [
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
 `
 
-// BenchmarkPodStart measures 30 pods on one node from kubectl create to Ready, beside the reference bridge plugin: two
-// clusters of one node each, round by round.
+// BenchmarkPodStart measures 30 pods on one node from kubectl create to Ready, beside the reference
+// bridge plugin: two clusters of one node each, round by round.
 func BenchmarkPodStart(b *testing.B) {
 	start := func(name, list string) *cluster.Cluster {
 		c, err := cluster.Start(b.Context(), cluster.Options{

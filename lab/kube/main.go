@@ -1,12 +1,13 @@
-// Command hairpin-kube is the lab's Kubernetes: etcd, kube-apiserver, kube-controller-manager and kube-scheduler
-// of one Kubernetes release in one process, without a kubelet and without any file outside --dir. As "hairpin-kube kubelet"
-// and "hairpin-kube kubectl" it is these two (see runAs).
+// Command hairpin-kube is the lab's Kubernetes: etcd, kube-apiserver, kube-controller-manager and
+// kube-scheduler of one Kubernetes release in one process, without a kubelet and without any file
+// outside --dir. As "hairpin-kube kubelet" and "hairpin-kube kubectl" it is these two (see runAs).
 //
-// It lives in a Go module of its own so that the product's go.mod stays small. The lab builds it once and
-// keeps it in its cache (see BuildKube in hairpin/lab).
+// It lives in a Go module of its own so that the product's go.mod stays small. The lab builds it
+// once and keeps it in its cache (see BuildKube in hairpin/lab).
 //
-// When the API answers and Pods can be created in the default namespace, it prints one line, "ready", on stdout;
-// its log is on stderr. SIGTERM or SIGINT ends it. What is in --dir survives: a second start with the same
+// When the API answers and Pods can be created in the default namespace, it prints one line,
+// "ready", on stdout; its log is on stderr. SIGTERM or SIGINT ends it. What is in --dir survives: a
+// second start with the same
 // --dir continues with the same objects, certificates and tokens.
 package main
 
@@ -23,8 +24,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// stopTimeout bounds the shutdown after a signal. Past it the process just exits: etcd's log has been written to the
-// page cache by then, so nothing that a client was told is lost.
+// stopTimeout bounds the shutdown after a signal. Past it the process just exits: etcd's log has
+// been written to the page cache by then, so nothing that a client was told is lost.
 const stopTimeout = 2 * time.Second
 
 // config is what the command line says.
@@ -154,7 +155,8 @@ func run(ctx context.Context, cfg config, stdout io.Writer) error {
 	if err != nil {
 		return stopped(ctx, err)
 	}
-	// Only now, because the controller manager exits when the API server does not answer in its first ten seconds.
+	// Only now, because the controller manager exits when the API server does not answer in its
+	// first ten seconds.
 	controllers := launch(ctx, "kube-controller-manager", parts.controllerManager, failed)
 	scheduler := launch(ctx, "kube-scheduler", parts.scheduler, failed)
 	defer func() { // both are clients of the API server: they go first, at the same time
@@ -191,8 +193,9 @@ type process struct {
 	done   chan struct{}
 }
 
-// launch runs a component until stop. One that ends earlier is reported on failed, which must have room. The component's
-// context is not a child of ctx's cancellation: run stops components in their order, not all at once.
+// launch runs a component until stop. One that ends earlier is reported on failed, which must have
+// room. The component's context is not a child of ctx's cancellation: run stops components in their
+// order, not all at once.
 func launch(ctx context.Context, name string, component func(context.Context) error, failed chan<- error) process {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := process{cancel: cancel, done: make(chan struct{})}

@@ -20,12 +20,12 @@ import (
 	scheduleroptions "k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 )
 
-// defaultControllers is everything that a real cluster runs, but for storage: those controllers would make a plugin
-// directory under /usr/libexec of the machine, and there are no volumes here.
+// defaultControllers is everything that a real cluster runs, but for storage: those controllers
+// would make a plugin directory under /usr/libexec of the machine, and there are no volumes here.
 //
-// The node lifecycle controller stays, because it alone takes the taint "not-ready" off a new Node whose status says
-// Ready (admission put it there), and without that nothing is scheduled. See controllerManagerArgs for how it is kept
-// from declaring Nodes without a kubelet dead.
+// The node lifecycle controller stays, because it alone takes the taint "not-ready" off a new Node
+// whose status says Ready (admission put it there), and without that nothing is scheduled. See
+// controllerManagerArgs for how it is kept from declaring Nodes without a kubelet dead.
 func defaultControllers() []string {
 	return []string{
 		"*",
@@ -40,8 +40,9 @@ type parts struct {
 	apiServer, controllerManager, scheduler func(context.Context) error
 }
 
-// newParts configures the components from their own command lines. The commands that Kubernetes exports (New…Command)
-// cannot be used: each installs the one signal handler that a process may have.
+// newParts configures the components from their own command lines. The commands that Kubernetes
+// exports (New…Command) cannot be used: each installs the one signal handler that a process may
+// have.
 func newParts(cfg config, paths statePaths, etcd string) (parts, error) {
 	// All three would set up the process-wide log; the first one wins, and they are equal.
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
@@ -111,7 +112,8 @@ func parse(name string, sets cliflag.NamedFlagSets, args []string) error {
 func apiServerArgs(cfg config, paths statePaths, etcd string) []string {
 	return []string{
 		"--advertise-address=" + cfg.address.String(),
-		// Not only the advertised address: 127.0.0.1 is handy inside the namespace, and the server's own clients use it.
+		// Not only the advertised address: 127.0.0.1 is handy inside the namespace, and the
+		// server's own clients use it.
 		"--bind-address=" + unspecified(cfg.address).String(),
 		"--secure-port=" + strconv.Itoa(int(cfg.port)),
 		"--cert-dir=" + paths.pki, // else /var/run/kubernetes
@@ -138,8 +140,8 @@ func apiServerArgs(cfg config, paths statePaths, etcd string) []string {
 
 func controllerManagerArgs(cfg config, paths statePaths) []string {
 	args := []string{
-		// With the administrator's token: under its own name it would have to wait for the RBAC bootstrap, and would need a
-		// service account per controller.
+		// With the administrator's token: under its own name it would have to wait for the RBAC
+		// bootstrap, and would need a service account per controller.
 		"--kubeconfig=" + paths.adminKubeconfig,
 		"--secure-port=0",
 		"--leader-elect=false",
@@ -150,14 +152,15 @@ func controllerManagerArgs(cfg config, paths statePaths) []string {
 		"--allocate-node-cidrs=true",
 		"--configure-cloud-routes=false",
 		"--cluster-cidr=" + join(cfg.clusterCIDRs),
-		// The defaults (20 and 30 per second) would be what a benchmark of 10 000 Services measures.
+		// The defaults (20 and 30 per second) would be what a benchmark of 10 000 Services
+		// measures.
 		"--kube-api-qps=5000",
 		"--kube-api-burst=10000",
 		"--profiling=false",
 	}
 	if !cfg.kubelets {
-		// Ten years: a Node's status is written once by a program and its lease never. What the status says (Ready or not)
-		// still gives and takes taints.
+		// Ten years: a Node's status is written once by a program and its lease never. What the
+		// status says (Ready or not) still gives and takes taints.
 		args = append(args, "--node-monitor-grace-period=87600h", "--node-startup-grace-period=87600h")
 	}
 	for _, p := range cfg.clusterCIDRs {

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// writeCertificates makes the CA and the service account key when they are missing, and new certificates of the API server, as a server and as a client.
+// writeCertificates makes the CA and the service account key when they are missing, and new
+// certificates of the API server, as a server and as a client.
 func writeCertificates(cfg config, p statePaths) error {
 	ca, caKey, err := loadOrMakeCA(p.caCert, p.caKey)
 	if err != nil {
@@ -94,7 +95,8 @@ func loadOrMakeCA(certPath, keyPath string) (*x509.Certificate, *ecdsa.PrivateKe
 	return ca, key, nil
 }
 
-// loadOrMakeKey reads a P-256 key, the fastest kind that Kubernetes also takes for service accounts, or makes one.
+// loadOrMakeKey reads a P-256 key, the fastest kind that Kubernetes also takes for service
+// accounts, or makes one.
 func loadOrMakeKey(path string) (*ecdsa.PrivateKey, error) {
 	der, err := readPEM(path, "EC PRIVATE KEY")
 	if err == nil {

@@ -10,11 +10,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// startTimeout bounds each of the two waits of a start. They take seconds; minutes in qemu, where the traffic of the kernel datapath is
-// measured.
+// startTimeout bounds each of the two waits of a start. They take seconds; minutes in qemu, where
+// the traffic of the kernel datapath is measured.
 const startTimeout = 10 * time.Minute
 
-// waitServer waits until the API server's /readyz answers 200, and returns the administrator's client.
+// waitServer waits until the API server's /readyz answers 200, and returns the administrator's
+// client.
 func waitServer(ctx context.Context, kubeconfig string, failed <-chan error) (kubernetes.Interface, error) {
 	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -29,8 +30,8 @@ func waitServer(ctx context.Context, kubeconfig string, failed <-chan error) (ku
 	})
 }
 
-// waitDefaults waits until Pods can be created in the default namespace: it exists, and the controller manager has
-// made its service account.
+// waitDefaults waits until Pods can be created in the default namespace: it exists, and the
+// controller manager has made its service account.
 func waitDefaults(ctx context.Context, client kubernetes.Interface, failed <-chan error) error {
 	return poll(ctx, failed, "the default namespace and its service account", func(ctx context.Context) error {
 		if _, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{}); err != nil {

@@ -29,8 +29,9 @@ type statePaths struct {
 	adminKubeconfig   string
 }
 
-// writeState makes what is missing under cfg.dir. The CA, the key that signs service accounts, and the tokens are made
-// once; the serving certificate and the kubeconfigs follow the address and are made at each start.
+// writeState makes what is missing under cfg.dir. The CA, the key that signs service accounts, and
+// the tokens are made once; the serving certificate and the kubeconfigs follow the address and are
+// made at each start.
 func writeState(cfg config) (statePaths, error) {
 	dir, err := filepath.Abs(cfg.dir)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // the kubelet's own metrics of its API client
 )
 
-// runAs makes this program Kubernetes' own kubelet or kubectl, with their own command lines, when the first argument or
-// the program's name says so. One binary holds what they share with the control plane.
+// runAs makes this program Kubernetes' own kubelet or kubectl, with their own command lines, when
+// the first argument or the program's name says so. One binary holds what they share with the
+// control plane.
 func runAs(args []string) (code int, ran bool) {
 	var command *cobra.Command
 	switch {

@@ -1,5 +1,6 @@
-// Package prepare gets what a demo is made of, at the same time: Debian packages, Hairpin's programs, and the node image. It
-// needs little itself, so that it is compiled in seconds where nothing was compiled before.
+// Package prepare gets what a demo is made of, at the same time: Debian packages, Hairpin's
+// programs, and the node image. It needs little itself, so that it is compiled in seconds where
+// nothing was compiled before.
 package prepare
 
 import (
@@ -17,7 +18,8 @@ import (
 	"hairpin/lab/progress"
 )
 
-// Run works in the top folder of the sources, and leaves the programs in a folder there. ovs says which node image; see image.Node.
+// Run works in the top folder of the sources, and leaves the programs in a folder there. ovs says
+// which node image; see image.Node.
 func Run(ctx context.Context, out io.Writer, bin, ovs string) error {
 	list, err := image.Node(ovs)
 	if err != nil {

@@ -13,17 +13,20 @@ import (
 type Request struct {
 	Protocol string // "tcp", "udp" or "sctp"
 	To       netip.AddrPort
-	From     netip.Addr    // source address; the zero Addr leaves it to the kernel
-	Port     uint16        // source port; 0 leaves it to the kernel, which takes one again while a conntrack remembers it
-	Timeout  time.Duration // 0 means 3 s
-	Again    time.Duration // UDP: when to send again, from the same port, until there is an answer; 0 = never
-	// Speak makes the client of a TCP connection send first, as those of most protocols do. One that only listens never
-	// hears of a server's answer that was lost together with everything the network knew of the connection.
+	From     netip.Addr // source address; the zero Addr leaves it to the kernel
+	// source port; 0 leaves it to the kernel, which takes one again while a conntrack remembers it
+	Port    uint16
+	Timeout time.Duration // 0 means 3 s
+	Again   time.Duration // UDP: when to send again, from the same port, until there is an answer; 0 = never
+	// Speak makes the client of a TCP connection send first, as those of most protocols do. One
+	// that only listens never hears of a server's answer that was lost together with everything the
+	// network knew of the connection.
 	Speak bool
 }
 
-// Get asks a server once: one TCP connection, or one UDP datagram. It opens its socket on the calling thread, so
-// that thread's network namespace is where the packets start. A failure is in the Answer.
+// Get asks a server once: one TCP connection, or one UDP datagram. It opens its socket on the
+// calling thread, so that thread's network namespace is where the packets start. A failure is in
+// the Answer.
 func Get(ctx context.Context, r Request) Answer {
 	if r.Timeout == 0 {
 		r.Timeout = 3 * time.Second

@@ -12,8 +12,10 @@ import (
 
 // LoadConfig describes a load: as much as goes.
 type LoadConfig struct {
-	To       netip.AddrPort
-	Workers  int           // that open TCP connections, one after the other, each up to its greeting; 0 = one connection that only sends
+	To netip.AddrPort
+	// that open TCP connections, one after the other, each up to its greeting; 0 = one connection
+	// that only sends
+	Workers  int
 	Duration time.Duration // how long
 }
 
@@ -84,7 +86,8 @@ func pour(ctx context.Context, to netip.AddrPort) (sent int64, err error) {
 	}
 }
 
-// Sink takes TCP connections on a port of all addresses and reads what they send, until ctx ends. It calls ready when it listens.
+// Sink takes TCP connections on a port of all addresses and reads what they send, until ctx ends.
+// It calls ready when it listens.
 func Sink(ctx context.Context, port uint16, ready func()) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf(":%d", port))
 	if err != nil {
@@ -102,7 +105,8 @@ func Sink(ctx context.Context, port uint16, ready func()) error {
 		}
 		go func() {
 			defer conn.Close()
-			_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{conn}, make([]byte, 256<<10)) // ends when the sender does
+			// ends when the sender does
+			_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{conn}, make([]byte, 256<<10))
 		}()
 	}
 }

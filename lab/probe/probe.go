@@ -1,8 +1,9 @@
-// Package probe makes and answers the traffic of the lab: servers that say whom they saw, clients that ask one, and
-// streams of connections that notice every gap.
+// Package probe makes and answers the traffic of the lab: servers that say whom they saw, clients
+// that ask one, and streams of connections that notice every gap.
 //
-// A server greets each TCP or SCTP connection with one line of JSON, a [Greeting], and then echoes what it gets. A UDP datagram that starts
-// with "get" is answered with a Greeting, "want 9000" with 9 000 bytes, "many 90" with 90 datagrams, "quiet" with nothing, any other is echoed.
+// A server greets each TCP or SCTP connection with one line of JSON, a [Greeting], and then echoes
+// what it gets. A UDP datagram that starts with "get" is answered with a Greeting, "want 9000" with
+// 9 000 bytes, "many 90" with 90 datagrams, "quiet" with nothing, any other is echoed.
 package probe
 
 import (
@@ -35,7 +36,8 @@ type Answer struct {
 	Error  string         `json:"error,omitempty"`
 }
 
-// Main runs a probe command: "serve", "get", "stream" or "load" with flags. It returns the exit code; all but serve print JSON.
+// Main runs a probe command: "serve", "get", "stream" or "load" with flags. It returns the exit
+// code; all but serve print JSON.
 func Main(args []string) int {
 	if len(args) == 0 {
 		fmt.Fprintln(os.Stderr, "usage: probe serve|get|stream|load [flags]; -h shows the flags of each")

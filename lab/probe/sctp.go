@@ -22,8 +22,8 @@ func HasSCTP() bool {
 	return true
 }
 
-// sctpSocket makes a one-to-one socket (RFC 6458, section 4) that is bound to one address. A socket without an address tells the
-// other end all addresses of its host, which nobody translates.
+// sctpSocket makes a one-to-one socket (RFC 6458, section 4) that is bound to one address. A socket
+// without an address tells the other end all addresses of its host, which nobody translates.
 func sctpSocket(local netip.AddrPort) (*os.File, error) {
 	family := unix.AF_INET
 	if local.Addr().Is6() {

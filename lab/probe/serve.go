@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Serve answers TCP and UDP on a port of all addresses of both families until ctx ends, and SCTP where the kernel has it. It
-// calls ready when it listens. A machine without IPv6 serves IPv4 only.
+// Serve answers TCP and UDP on a port of all addresses of both families until ctx ends, and SCTP
+// where the kernel has it. It calls ready when it listens. A machine without IPv6 serves IPv4 only.
 func Serve(ctx context.Context, name string, port uint16, ready func()) error {
 	address := fmt.Sprintf(":%d", port)
 	var listeners []net.Listener
@@ -153,13 +153,15 @@ func sized(text string, size int) []byte {
 	return append([]byte(text), make([]byte, max(0, size-len(text)))...)
 }
 
-// wanted reads "want N": the datagram asks for one of N bytes, which begins with how many have come; and "many N".
+// wanted reads "want N": the datagram asks for one of N bytes, which begins with how many have
+// come; and "many N".
 func wanted(word string, data []byte) (size int, ok bool) {
 	n, err := fmt.Sscanf(string(data[:min(len(data), 16)]), word+" %d", &size)
 	return size, n == 1 && err == nil && size >= 0 && size <= 65000
 }
 
-// answerFrom reads the destination of a datagram and gives the control message that answers from it.
+// answerFrom reads the destination of a datagram and gives the control message that answers from
+// it.
 func answerFrom(control []byte) (local netip.Addr, back []byte) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

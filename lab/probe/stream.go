@@ -16,7 +16,9 @@ import (
 type StreamConfig struct {
 	Protocol string // "tcp" or "udp"
 	To       netip.AddrPort
-	Rate     int           // new connections per second; each gets a greeting and ends. For UDP: a new socket and one datagram
+	// new connections per second; each gets a greeting and ends. For UDP: a new socket and one
+	// datagram
+	Rate     int
 	Speak    bool          // see Request
 	Long     int           // connections that stay open for the whole time
 	Every    time.Duration // between two messages on each long connection
@@ -49,8 +51,9 @@ type stream struct {
 	answers int       // greetings of new connections, and echoes
 }
 
-// Stream runs a stream until ctx or its duration ends. An error means that it could not start: the long connections
-// could not be opened. tell is called when these are open, and now and then, with the number of answers up to now.
+// Stream runs a stream until ctx or its duration ends. An error means that it could not start: the
+// long connections could not be opened. tell is called when these are open, and now and then, with
+// the number of answers up to now.
 func Stream(ctx context.Context, cfg StreamConfig, tell func(answers int)) (Report, error) {
 	if cfg.Rate < 0 || cfg.Long < 0 || cfg.Every <= 0 || cfg.Timeout <= 0 {
 		return Report{}, fmt.Errorf("stream: bad configuration %+v", cfg)
@@ -245,7 +248,8 @@ func (s *stream) echoes(c net.Conn) int {
 		if errors.Is(err, net.ErrClosed) {
 			return n
 		}
-		// An ICMP error on a UDP socket is told once and means nothing; its deadline ends the reading.
+		// An ICMP error on a UDP socket is told once and means nothing; its deadline ends the
+		// reading.
 		if timeout, ok := err.(net.Error); err != nil && (s.cfg.Protocol == "tcp" || ok && timeout.Timeout()) {
 			return n
 		}

@@ -1,5 +1,5 @@
-// Package progress shows what takes long: what is done, and what is left. On a terminal it is one line, which is redrawn, below
-// everything else; elsewhere it is plain lines.
+// Package progress shows what takes long: what is done, and what is left. On a terminal it is one
+// line, which is redrawn, below everything else; elsewhere it is plain lines.
 package progress
 
 import (

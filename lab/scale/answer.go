@@ -9,10 +9,13 @@ import (
 	"hairpin/lab/attack"
 )
 
-// What an answer needs to know of RFC 8926 (Geneve), OVN's option in it, and of Ethernet, IPv4 and TCP: lengths and places, in bytes.
+// What an answer needs to know of RFC 8926 (Geneve), OVN's option in it, and of Ethernet, IPv4 and
+// TCP: lengths and places, in bytes.
 const (
-	geneveHeader   = 8
-	ovnOption      = 8 // class, type, length; then where the packet came into the switch, and where it leaves it, 16 bits each
+	geneveHeader = 8
+	// class, type, length; then where the packet came into the switch, and where it leaves it, 16
+	// bits each
+	ovnOption      = 8
 	etherHeader    = 14
 	ipHeader       = 20
 	tcpHeader      = 20
@@ -39,8 +42,9 @@ func innerTo(ask []byte) netip.Addr {
 	return netip.AddrFrom4([4]byte(ip[16:]))
 }
 
-// answer gives the tunnel packet by which a node's kernel would refuse a connection to a port without a listener, which is what probes of
-// egress nodes want to hear. Nil: the packet asks for none.
+// answer gives the tunnel packet by which a node's kernel would refuse a connection to a port
+// without a listener, which is what probes of egress nodes want to hear. Nil: the packet asks for
+// none.
 func answer(ask []byte) []byte {
 	ether, ip := innerIP(ask)
 	if len(ip) < ipHeader+tcpHeader || ip[0] != 0x45 || ip[9] != 6 {

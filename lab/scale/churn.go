@@ -44,7 +44,8 @@ func (w *world) churn(ctx context.Context) error {
 	return g.Wait()
 }
 
-// replacePod deletes a pod of a node that does not run and makes another in its place. Each comes once before one comes twice.
+// replacePod deletes a pod of a node that does not run and makes another in its place. Each comes
+// once before one comes twice.
 func (w *world) replacePod(ctx context.Context, pods int) error {
 	per := w.podsPerNode()
 	turn := w.replaced[w.size.nodes]

@@ -19,7 +19,8 @@ import (
 	"hairpin/watch"
 )
 
-// end measures what is measured once, with all nodes: another controller takes over, and everything is deleted.
+// end measures what is measured once, with all nodes: another controller takes over, and everything
+// is deleted.
 func (w *world) end(ctx context.Context) error {
 	if err := w.leaders(ctx); err != nil {
 		return fmt.Errorf("another controller leads: %w", err)
@@ -32,7 +33,8 @@ func (w *world) end(ctx context.Context) error {
 	return nil
 }
 
-// leaders measures how long a new node waits for its ID when the leading controller was just killed, and when it was ended: then another leads.
+// leaders measures how long a new node waits for its ID when the leading controller was just
+// killed, and when it was ended: then another leads.
 func (w *world) leaders(ctx context.Context) error {
 	if err := w.nodes[1].StartDaemon(ctx, controllerDaemon, "hairpin", "controller", "--config-file="+agentConfig); err != nil {
 		return err
@@ -107,7 +109,8 @@ func (w *world) hasID(ctx context.Context, n node) (bool, error) {
 	return err == nil && got.Annotations[cluster.AnnotationNodeID] != "", err
 }
 
-// clear deletes all nodes that do not run, with their pods, all EgressIPs, and all Services but one, at once, and measures until the real nodes have nothing left of them.
+// clear deletes all nodes that do not run, with their pods, all EgressIPs, and all Services but
+// one, at once, and measures until the real nodes have nothing left of them.
 func (w *world) clear(ctx context.Context) error {
 	before, err := w.work(ctx)
 	if err != nil {
@@ -178,8 +181,8 @@ func (w *world) deleteAll(ctx context.Context) error {
 	return g.Wait()
 }
 
-// wholly deletes until all is deleted: the API server gives a request no more than a minute, and then has deleted a part. What such a request is
-// told differs with how far it is.
+// wholly deletes until all is deleted: the API server gives a request no more than a minute, and
+// then has deleted a part. What such a request is told differs with how far it is.
 func wholly(ctx context.Context, del func(context.Context) error) error {
 	const tries = 20
 	for try := 1; ; try++ {
@@ -199,7 +202,8 @@ func northbound(ctx context.Context, n *lab.Node, table string) (string, error) 
 	return n.Exec(ctx, "ovsdb-client", "-f", "csv", "--no-headings", "dump", "unix:/run/ovn/ovnnb_db.sock", "OVN_Northbound", table)
 }
 
-// cleared reports whether both real nodes have tunnels to no other node than these two, and serve one Service of ours.
+// cleared reports whether both real nodes have tunnels to no other node than these two, and serve
+// one Service of ours.
 func (w *world) cleared(ctx context.Context) (bool, error) {
 	for _, n := range w.nodes {
 		if tunnels, err := tunnelsOf(ctx, n); err != nil || tunnels > len(realNodes)-1 {
@@ -212,7 +216,8 @@ func (w *world) cleared(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// servicesOn counts what a node has of the Services that are deleted: load balancers, or groups beyond those of the Services that stay.
+// servicesOn counts what a node has of the Services that are deleted: load balancers, or groups
+// beyond those of the Services that stay.
 func (w *world) servicesOn(ctx context.Context, n *lab.Node) (int, error) {
 	if w.opt.Engine == cluster.EngineOpenFlow {
 		const stay = 8 // of two Services, at most

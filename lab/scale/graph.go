@@ -42,7 +42,8 @@ text{font:12px ui-sans-serif,system-ui,"DejaVu Sans",sans-serif;fill:var(--faint
 .l0{stroke:var(--l0)}.l1{stroke:var(--l1);stroke-dasharray:6 4}.l2{stroke:var(--l2);stroke-dasharray:2 3}.l3{stroke:var(--l3);stroke-dasharray:9 3 2 3}
 `
 
-// Graphs draws the rows that say most, as SVG: the sizes to the right, each ten times the one before, and values upwards from zero.
+// Graphs draws the rows that say most, as SVG: the sizes to the right, each ten times the one
+// before, and values upwards from zero.
 func (t *Table) Graphs() string {
 	var b strings.Builder
 	all := graphs()

@@ -17,7 +17,8 @@ import (
 // podsPerNode is the share of a node that does not run.
 func (w *world) podsPerNode() int { return max(1, w.opt.Pods/w.opt.Nodes) }
 
-// grow adds nodes until there are so many, with their pods and EgressIPs, and measures until both real nodes reach the last.
+// grow adds nodes until there are so many, with their pods and EgressIPs, and measures until both
+// real nodes reach the last.
 func (w *world) grow(ctx context.Context, nodes int) error {
 	begin := time.Now()
 	first := max(w.size.nodes, len(realNodes)) + 1
@@ -51,7 +52,8 @@ func (w *world) grow(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// crowd writes all nodes from the first on at once, and notes what that costs and how far it is when.
+// crowd writes all nodes from the first on at once, and notes what that costs and how far it is
+// when.
 func (w *world) crowd(ctx context.Context, first int) (reached time.Duration, err error) {
 	before, err := w.work(ctx)
 	if err != nil {
@@ -110,7 +112,8 @@ func (w *world) wait(ctx context.Context, usual time.Duration, done func(context
 
 // numbered reports whether all nodes have their IDs.
 func (w *world) numbered(ctx context.Context) (bool, error) {
-	list, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // from the API server's memory
+	// from the API server's memory
+	list, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return false, err
 	}

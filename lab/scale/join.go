@@ -11,8 +11,8 @@ import (
 	"hairpin/lab"
 )
 
-// knocks lets a pod of each real node send to a pod of another node until the function that it returns is called, every 2 ms by a new
-// connection: what OVN once decided for one would stay.
+// knocks lets a pod of each real node send to a pod of another node until the function that it
+// returns is called, every 2 ms by a new connection: what OVN once decided for one would stay.
 func (w *world) knocks(ctx context.Context, n node) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -46,7 +46,8 @@ func (w *world) knocks(ctx context.Context, n node) (end func()) {
 	}
 }
 
-// reached waits until packets of pods of both real nodes get to a node by its tunnel, and says when the later of the first came.
+// reached waits until packets of pods of both real nodes get to a node by its tunnel, and says when
+// the later of the first came.
 func (w *world) reached(ctx context.Context, n node, timeout time.Duration) (at time.Time, err error) {
 	w.others.forget()
 	defer w.knocks(ctx, n)()
@@ -138,8 +139,9 @@ func (w *world) membership(ctx context.Context) error {
 	return w.membershipCPU(ctx)
 }
 
-// membershipCPU measures what a node that joins and one that leaves cost the first real node, beyond what its daemons use at rest, while nothing
-// else happens there. There are more of them than rounds, one by one: each has its part of the agent's garbage collection.
+// membershipCPU measures what a node that joins and one that leaves cost the first real node,
+// beyond what its daemons use at rest, while nothing else happens there. There are more of them
+// than rounds, one by one: each has its part of the agent's garbage collection.
 func (w *world) membershipCPU(ctx context.Context) error {
 	n := 5 * w.opt.Rounds
 	for _, m := range []struct {
@@ -178,7 +180,8 @@ func (w *world) membershipCPU(ctx context.Context) error {
 // moreCPU names what a daemon uses for something.
 func moreCPU(what, name string) string { return what + ": CPU of " + name + " beyond that at rest" }
 
-// during is the CPU that each daemon of the first real node uses while something is done, and how long that takes.
+// during is the CPU that each daemon of the first real node uses while something is done, and how
+// long that takes.
 func (w *world) during(do func() error) (used map[string]time.Duration, took time.Duration, err error) {
 	begin := time.Now()
 	before, err := w.usage(w.nodes[0])
@@ -196,7 +199,8 @@ func (w *world) during(do func() error) (used map[string]time.Duration, took tim
 	return used, time.Since(begin), err
 }
 
-// longestChange changes a Service again and again until stop is closed, and gives the time that the slowest took.
+// longestChange changes a Service again and again until stop is closed, and gives the time that the
+// slowest took.
 func (w *world) longestChange(ctx context.Context, stop <-chan struct{}, slowest chan<- time.Duration) (failed <-chan error) {
 	result := make(chan error, 1)
 	go func() {

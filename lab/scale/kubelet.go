@@ -26,12 +26,14 @@ const kubeletPort = 10250
 // agentNamespace is the chart's.
 const agentNamespace = "hairpin"
 
-// kubelets answers in the place of the nodes' kubelets: whatever command an agent's container is to run, it prints the report, or what is brief of it.
+// kubelets answers in the place of the nodes' kubelets: whatever command an agent's container is to
+// run, it prints the report, or what is brief of it.
 type kubelets struct {
 	report, brief []byte // of the first node
 }
 
-// startKubelets listens on all nodes, those that run and those that do not, with the API server's own certificate.
+// startKubelets listens on all nodes, those that run and those that do not, with the API server's
+// own certificate.
 func (w *world) startKubelets() (*kubelets, error) {
 	pki := filepath.Join(w.serverConfig.Dir, "pki")
 	pair, err := tls.LoadX509KeyPair(filepath.Join(pki, "apiserver.crt"), filepath.Join(pki, "apiserver.key"))

@@ -156,7 +156,8 @@ func (w *world) spent(ctx context.Context) (s spent, err error) {
 	return s, err
 }
 
-// received is how many bytes the agent of a node has got by the connections to the API server that it has now.
+// received is how many bytes the agent of a node has got by the connections to the API server that
+// it has now.
 func received(ctx context.Context, n *lab.Node) (sum int, err error) {
 	out, err := n.Exec(ctx, "ss", "-Htnpi", "dport = :6443")
 	if err != nil {
@@ -181,7 +182,8 @@ func received(ctx context.Context, n *lab.Node) (sum int, err error) {
 	return sum, nil
 }
 
-// flip lets the probed Service go to the other server, and gives the time from the write to the answer on the first node, and that of the write.
+// flip lets the probed Service go to the other server, and gives the time from the write to the
+// answer on the first node, and that of the write.
 func (w *world) flip(ctx context.Context) (took, wrote time.Duration, err error) {
 	w.flipped = 1 - w.flipped
 	pod := w.pods[w.flipped]

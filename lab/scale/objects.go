@@ -62,7 +62,8 @@ func nodeNamed(name string) node {
 	return node(n)
 }
 
-// addresses are the node's on the wire. Those of the nodes that do not run are in the range that their host answers for.
+// addresses are the node's on the wire. Those of the nodes that do not run are in the range that
+// their host answers for.
 func (n node) addresses() []netip.Prefix {
 	a := [4]byte{172, 18, 0, byte(2 + n)}
 	if !n.real() {
@@ -172,7 +173,8 @@ func (w *world) makeOther(ctx context.Context, n node) error {
 	})
 }
 
-// makePod creates a Pod that is on its node at once. The API server wants its namespace's service account first, which a controller makes.
+// makePod creates a Pod that is on its node at once. The API server wants its namespace's service
+// account first, which a controller makes.
 func (w *world) makePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	pod.Spec.Containers = []corev1.Container{{Name: podContainer, Image: "none"}}
 	no := false
@@ -211,7 +213,8 @@ func (w *world) makePodOf(ctx context.Context, n node, space, name string, addre
 	return nil
 }
 
-// space is the namespace of a pod. The first of each node is one of an EgressIP that was there when the node was made.
+// space is the namespace of a pod. The first of each node is one of an EgressIP that was there when
+// the node was made.
 func (w *world) space(n node, i int) string {
 	for _, size := range sizes(w.opt.Nodes) {
 		if egress := w.egressIPs(size); int(n) <= size && i == 0 && egress > 0 {

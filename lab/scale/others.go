@@ -15,8 +15,8 @@ import (
 	"hairpin/lab"
 )
 
-// others is the host that has the addresses of all nodes that do not run. It answers there, hears the tunnels' packets, and refuses the
-// connections in them.
+// others is the host that has the addresses of all nodes that do not run. It answers there, hears
+// the tunnels' packets, and refuses the connections in them.
 type others struct {
 	host      *lab.Host
 	mac       cluster.MAC
@@ -40,7 +40,8 @@ func startOthers(ctx context.Context, l *lab.Lab) (*others, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A whole range is local, without an address of its own for each node: the kernel answers ARP and TCP for it.
+	// A whole range is local, without an address of its own for each node: the kernel answers ARP
+	// and TCP for it.
 	if _, err := h.Exec(ctx, "ip", "route", "add", "local", "172.18.128.0/17", "dev", "lo"); err != nil {
 		return nil, err
 	}
@@ -82,7 +83,8 @@ func (o *others) hear(p *ipv4.PacketConn) {
 		}
 		o.mu.Unlock()
 		if a := answer(frame[:n]); a != nil {
-			_, _ = p.WriteTo(a, &ipv4.ControlMessage{Src: control.Dst}, &net.UDPAddr{IP: sender.Addr().AsSlice(), Port: geneve}) // lost, if it cannot be sent
+			// lost, if it cannot be sent
+			_, _ = p.WriteTo(a, &ipv4.ControlMessage{Src: control.Dst}, &net.UDPAddr{IP: sender.Addr().AsSlice(), Port: geneve})
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"hairpin/watch"
 )
 
-// failover ends the node that carries most egress addresses, of those that do not run, and measures until the controller has given all
-// of them to others. With few nodes there is none.
+// failover ends the node that carries most egress addresses, of those that do not run, and measures
+// until the controller has given all of them to others. With few nodes there is none.
 func (w *world) failover(ctx context.Context) error {
 	carriers, version, err := w.carriers(ctx)
 	if err != nil {
@@ -73,7 +73,8 @@ func (e *egressCarrier) carrier() node {
 	return nodeNamed(e.Status.Items[0].Node)
 }
 
-// carriers are the nodes of all EgressIPs by their status, 0 for none, and the resource version of that.
+// carriers are the nodes of all EgressIPs by their status, 0 for none, and the resource version of
+// that.
 func (w *world) carriers(ctx context.Context) (map[string]node, string, error) {
 	text, err := w.askEgressIPs().DoRaw(ctx)
 	if err != nil {
@@ -97,7 +98,8 @@ func (w *world) askEgressIPs() *rest.Request {
 	return w.client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()).SetHeader("Accept", "application/json")
 }
 
-// leave watches EgressIPs, from a resource version on at which they had these carriers, until all that a node had are on others. It says when each went.
+// leave watches EgressIPs, from a resource version on at which they had these carriers, until all
+// that a node had are on others. It says when each went.
 func (w *world) leave(ctx context.Context, carriers map[string]node, version string, victim node) (moved []time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.patience(5*time.Second))
 	defer cancel()
@@ -127,7 +129,8 @@ func (w *world) leave(ctx context.Context, carriers map[string]node, version str
 	return moved, nil
 }
 
-// away stops the API server for a while, if it is to be away at all. What there is serves on; then all clients come back at once.
+// away stops the API server for a while, if it is to be away at all. What there is serves on; then
+// all clients come back at once.
 func (w *world) away(ctx context.Context) error {
 	if w.opt.Away <= 0 {
 		return nil
@@ -177,7 +180,8 @@ func (w *world) away(ctx context.Context) error {
 	return nil
 }
 
-// cold starts the first node's OVN with empty databases and without flows, as after a reinstallation, and its agent.
+// cold starts the first node's OVN with empty databases and without flows, as after a
+// reinstallation, and its agent.
 func (w *world) cold(ctx context.Context) error {
 	if w.opt.Away <= 0 {
 		return nil
@@ -247,7 +251,8 @@ func (w *world) saysStatus(ctx context.Context, args ...string) (string, error) 
 	return w.nodes[0].Exec(ctx, "sh", "-c", "hairpin status --config-file="+agentConfig+" "+strings.Join(args, " ")+"; [ $? -le 1 ]")
 }
 
-// statusOfAll measures `kubectl hairpin status`, which is `hairpin status --all`: by a command in each agent's pod.
+// statusOfAll measures `kubectl hairpin status`, which is `hairpin status --all`: by a command in
+// each agent's pod.
 func (w *world) statusOfAll(ctx context.Context) error {
 	whole, err := w.saysStatus(ctx, "--output=json")
 	if err != nil {

@@ -34,7 +34,8 @@ func (w *world) kinds() map[string]kind {
 	}
 }
 
-// push lets one kind of object grow until something gives, and measures each size. All else stays as it is.
+// push lets one kind of object grow until something gives, and measures each size. All else stays
+// as it is.
 func (w *world) push(ctx context.Context) error {
 	k, ok := w.kinds()[w.opt.Push]
 	if !ok {
@@ -111,7 +112,8 @@ func (w *world) answered(ctx context.Context, to netip.AddrPort) error {
 	return err
 }
 
-// pushed writes Services of a kind. Those before the last have endpoints on nodes that do not run, the last has the first server.
+// pushed writes Services of a kind. Those before the last have endpoints on nodes that do not run,
+// the last has the first server.
 func (w *world) pushed(ctx context.Context, first, end int, spec func(i int) corev1.ServiceSpec) error {
 	return parallel(ctx, first, end, func(ctx context.Context, i int) error {
 		to := w.endpoints(i, 0)
@@ -155,7 +157,8 @@ func manyPods(i int) (node, netip.Addr) {
 	return n, n.pod(1 + i%200) // the first is the node's own
 }
 
-// addEndpoints gives one Service more endpoints, as the EndpointSlice controller does: a hundred in a slice.
+// addEndpoints gives one Service more endpoints, as the EndpointSlice controller does: a hundred in
+// a slice.
 func (w *world) addEndpoints(ctx context.Context, first, end int) error {
 	const service, each = "wide", 100
 	if first == 0 {
@@ -176,7 +179,8 @@ func (w *world) addEndpoints(ctx context.Context, first, end int) error {
 	return nil
 }
 
-// connectionsMeet opens connections to the Service of many endpoints, eight for each, and counts the endpoints that got some.
+// connectionsMeet opens connections to the Service of many endpoints, eight for each, and counts
+// the endpoints that got some.
 func (w *world) connectionsMeet(ctx context.Context, end int) error {
 	if err := w.settle(ctx); err != nil {
 		return err
@@ -260,7 +264,8 @@ func (w *world) lastEgressPodIsMember(ctx context.Context, end int) error {
 	return w.secondHas(ctx, "Address_Set", ip)
 }
 
-// secondHas waits until the Northbound database of the node that carries the egress addresses names an address in a table.
+// secondHas waits until the Northbound database of the node that carries the egress addresses names
+// an address in a table.
 func (w *world) secondHas(ctx context.Context, table string, a netip.Addr) error {
 	address := regexp.MustCompile(`\b` + regexp.QuoteMeta(a.String()) + `\b`)
 	return w.wait(ctx, 30*time.Second, func(ctx context.Context) (bool, error) {

@@ -13,7 +13,8 @@ import (
 	"hairpin/lab/scale"
 )
 
-// TestScale: a small cluster grows, every part is measured, and nodes that are no longer there have left nothing behind. No time is asserted.
+// TestScale: a small cluster grows, every part is measured, and nodes that are no longer there have
+// left nothing behind. No time is asserted.
 func TestScale(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a lab needs root")
@@ -32,9 +33,10 @@ func TestScale(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	for what, want := range map[string][2]float64{ // at least and at most, for each size
-		"node-a: tunnels, 10 nodes":                  {9, 9}, // one to each other node, whatever came and went
-		"node-a: tunnels, 20 nodes":                  {19, 19},
-		"API server: watches of egressips, 10 nodes": {3, 4}, // two agents, the controller, and sooner or later one of Kubernetes' own
+		"node-a: tunnels, 10 nodes": {9, 9}, // one to each other node, whatever came and went
+		"node-a: tunnels, 20 nodes": {19, 19},
+		// two agents, the controller, and sooner or later one of Kubernetes' own
+		"API server: watches of egressips, 10 nodes": {3, 4},
 		"API server: watches of egressips, 20 nodes": {3, 4},
 	} {
 		name, size, _ := strings.Cut(what, ", ")

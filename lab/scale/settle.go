@@ -9,9 +9,11 @@ import (
 // lullWindow is how often settle looks.
 const lullWindow = 500 * time.Millisecond
 
-// lull finds out when daemons are at rest, by what they use in one window after the other. They are when they use less than a tenth of a core a node
-// for a second. With so many objects that they use more than that by themselves they never do: then they are when it falls no more, which is when for ten
-// seconds no window had a tenth less than the least before, and that least is below half a core a node. What still works hard has more.
+// lull finds out when daemons are at rest, by what they use in one window after the other. They are
+// when they use less than a tenth of a core a node for a second. With so many objects that they use
+// more than that by themselves they never do: then they are when it falls no more, which is when
+// for ten seconds no window had a tenth less than the least before, and that least is below half a
+// core a node. What still works hard has more.
 type lull struct {
 	nodes        int
 	quiet, level int           // how many windows in a row were so
@@ -33,7 +35,8 @@ func (l *lull) take(used time.Duration) bool {
 // core is what one core a node is in a window.
 func (l *lull) core() time.Duration { return lullWindow * time.Duration(l.nodes) }
 
-// settle waits until the daemons of the real nodes are at rest. It says when that is not rest as it should be.
+// settle waits until the daemons of the real nodes are at rest. It says when that is not rest as it
+// should be.
 func (w *world) settle(ctx context.Context) error {
 	l := lull{nodes: len(w.nodes)}
 	last, err := w.total()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestLull: daemons that become quiet are at rest within a second, those that use more by themselves when that falls no more, and those that
-// work hard never.
+// TestLull: daemons that become quiet are at rest within a second, those that use more by
+// themselves when that falls no more, and those that work hard never.
 func TestLull(t *testing.T) {
 	falling := func(i, to int) int { return max(900-50*i, to+i%3) } // ms of each window of two nodes
 	for name, c := range map[string]struct {

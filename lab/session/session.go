@@ -1,4 +1,5 @@
-// Package session compares sessions that documents show with what the commands print. Only tests use it.
+// Package session compares sessions that documents show with what the commands print. Only tests
+// use it.
 package session
 
 import (
@@ -16,7 +17,8 @@ type Session struct {
 
 var fence = regexp.MustCompile("(?s)```\n\\$ ([^\n]*)\n(.*?)```")
 
-// Read gives the sessions of a document whose command begins with a text, and fails if there are none.
+// Read gives the sessions of a document whose command begins with a text, and fails if there are
+// none.
 func Read(t testing.TB, file, command string) []Session {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -35,8 +37,9 @@ func Read(t testing.TB, file, command string) []Session {
 	return list
 }
 
-// varies is what differs from run to run: ports that the kernel chose, times, counts, and a table's columns of them; and the
-// version, which is that of the commit only where Go finds a clone's files.
+// varies is what differs from run to run: ports that the kernel chose, times, counts, and a table's
+// columns of them; and the version, which is that of the commit only where Go finds a clone's
+// files.
 var varies = []struct {
 	is *regexp.Regexp
 	as string

@@ -1,4 +1,5 @@
-// Package trace asks ofproto/trace of Open vSwitch about what a walk says, and holds its answer against the walk.
+// Package trace asks ofproto/trace of Open vSwitch about what a walk says, and holds its answer
+// against the walk.
 package trace
 
 import (
@@ -12,9 +13,11 @@ import (
 	"hairpin/walk"
 )
 
-// Command is what to ask of a visit: the packet as it came by a port of a bridge, and what conntrack says of it.
+// Command is what to ask of a visit: the packet as it came by a port of a bridge, and what
+// conntrack says of it.
 func Command(bridge, port string, v walk.Visit, more ...string) string {
-	match := []string{"in_port=" + port, words(v.In), "dp_hash=1"} // the hash by which a group chooses; without one a trace ends there
+	// the hash by which a group chooses; without one a trace ends there
+	match := []string{"in_port=" + port, words(v.In), "dp_hash=1"}
 	if match = append(match, more...); v.In.Mark != 0 {
 		match = append(match, fmt.Sprintf("pkt_mark=%d", v.In.Mark))
 	}
@@ -125,7 +128,8 @@ func Parse(bridge, out string, name func(number string) string) Trace {
 	return t
 }
 
-// Met wants the flows of a bridge of ours that the walk met, each with its cookie, and conntrack as often.
+// Met wants the flows of a bridge of ours that the walk met, each with its cookie, and conntrack as
+// often.
 func (t *Trace) Met(v walk.Visit) error {
 	var want []string
 	lost := false

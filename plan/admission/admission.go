@@ -1,15 +1,18 @@
-// Package admission decides which Service has which cluster IP, node port, external address, proxy port and group slot.
+// Package admission decides which Service has which cluster IP, node port, external address, proxy
+// port and group slot.
 //
-// Its input is every Service's Frontends, the addresses of all nodes and the cluster's pod ranges. Its output is the
-// Frontends that the node serves, without what was rejected, and a Problem for each rejection.
+// Its input is every Service's Frontends, the addresses of all nodes and the cluster's pod ranges.
+// Its output is the Frontends that the node serves, without what was rejected, and a Problem for
+// each rejection.
 //
 // Invariants:
-//   - A key, which is something that only one Service can have, has one holder: the bid with the lowest rank, and of
-//     those the oldest Service's.
+//   - A key, which is something that only one Service can have, has one holder: the bid with the
+//     lowest rank, and of those the oldest Service's.
 //   - A rejected item does not affect the rest of its Service.
-//   - The result does not depend on the order in which the objects arrived. Proxy ports and group slots are the
-//     exception: a Service keeps what it has for as long as it exists.
-//   - An update costs the changed Services and those that compete with them, not the number of Services.
+//   - The result does not depend on the order in which the objects arrived. Proxy ports and group
+//     slots are the exception: a Service keeps what it has for as long as it exists.
+//   - An update costs the changed Services and those that compete with them, not the number of
+//     Services.
 package admission
 
 import (
@@ -20,10 +23,10 @@ import (
 	"hairpin/cluster"
 )
 
-// admit returns what of a Service is served, and why the rest is not: what two Services cannot both have (a cluster IP, a
-// node port, an external address and port), and what one Service cannot have twice (a port, a port's name). The older
-// Service keeps it, but a cluster IP is never lost to another Service's external IP, nor a load balancer address to
-// spec.externalIPs.
+// admit returns what of a Service is served, and why the rest is not: what two Services cannot both
+// have (a cluster IP, a node port, an external address and port), and what one Service cannot have
+// twice (a port, a port's name). The older Service keeps it, but a cluster IP is never lost to
+// another Service's external IP, nor a load balancer address to spec.externalIPs.
 func (r *Registry) admit(s *service) ([]*cluster.Frontend, []cluster.Problem) {
 	d := decision{Registry: r, service: s}
 	names := repeats(s.frontends, nameOf)
@@ -103,8 +106,8 @@ func (d *decision) reject(f *cluster.Frontend, field, format string, args ...any
 	d.problems.Add(f.Owner, field, format, args...)
 }
 
-// nodePort removes the node port where another Service holds it, and at addresses of nodes where another Service's
-// external port is.
+// nodePort removes the node port where another Service holds it, and at addresses of nodes where
+// another Service's external port is.
 func (d *decision) nodePort(f *cluster.Frontend, again bool) *cluster.Frontend {
 	if f.NodePort == 0 {
 		return f
@@ -158,7 +161,8 @@ func (r *Registry) externalHolder(a netip.Addr, p cluster.Protocol, port uint16)
 	return r.holders[externalKey(a, p, port)].by
 }
 
-// external removes external addresses that another Service holds, and those that are the Service's own cluster IP.
+// external removes external addresses that another Service holds, and those that are the Service's
+// own cluster IP.
 func (d *decision) external(f *cluster.Frontend) *cluster.Frontend {
 	out := f
 	for _, v := range f.External() {

@@ -9,9 +9,9 @@ import (
 	"hairpin/plan/stablehash"
 )
 
-// The OpenFlow groups of a Frontend are numbered by a slot. A hash of the Frontend's name gives the order in which it tries
-// slots, and it gets the first free one, so no name can take a slot from another Service. A Frontend keeps its slot while
-// others come and go.
+// The OpenFlow groups of a Frontend are numbered by a slot. A hash of the Frontend's name gives the
+// order in which it tries slots, and it gets the first free one, so no name can take a slot from
+// another Service. A Frontend keeps its slot while others come and go.
 
 // SlotBits is the size of a group slot.
 const SlotBits = 27
@@ -58,7 +58,8 @@ type slotPool struct {
 	requests []*cluster.Frontend
 }
 
-// newSlotPool returns a slotPool in which Frontends that request a slot get the one that they had in another pool.
+// newSlotPool returns a slotPool in which Frontends that request a slot get the one that they had
+// in another pool.
 func newSlotPool(had *slotPool) *slotPool {
 	p := &slotPool{slots: map[groupName]uint32{}, taken: map[groupSlot]bool{}, released: map[groupName]bool{}}
 	if had != nil {
@@ -70,7 +71,8 @@ func newSlotPool(had *slotPool) *slotPool {
 	return p
 }
 
-// release returns a slot to the pool, unless the Frontend requests one before the end of the update.
+// release returns a slot to the pool, unless the Frontend requests one before the end of the
+// update.
 func (p *slotPool) release(f *cluster.Frontend) { p.released[groupNameOf(f)] = true }
 
 func (p *slotPool) request(f *cluster.Frontend) {
@@ -81,7 +83,8 @@ func (p *slotPool) request(f *cluster.Frontend) {
 	}
 }
 
-// allocate ends an update: it frees the slots of Frontends that have gone, then allocates slots, the oldest Service first.
+// allocate ends an update: it frees the slots of Frontends that have gone, then allocates slots,
+// the oldest Service first.
 func (p *slotPool) allocate() {
 	for k := range p.released {
 		if slot, has := p.slots[k]; has {

@@ -7,7 +7,8 @@ import (
 	"hairpin/cluster"
 )
 
-// key is something that only one Service can have, or, of the kinds that say "every", a list of Services.
+// key is something that only one Service can have, or, of the kinds that say "every", a list of
+// Services.
 type key struct {
 	kind     keyKind
 	family   cluster.Family
@@ -60,7 +61,8 @@ type bid struct {
 	port uint16 // of the Service, where each of its ports bids for itself
 }
 
-// An administrator assigns load balancer addresses; any user who may create Services sets spec.externalIPs.
+// An administrator assigns load balancer addresses; any user who may create Services sets
+// spec.externalIPs.
 const (
 	rankLoadBalancer uint8 = iota
 	rankExternalIP

@@ -10,28 +10,30 @@ import (
 	"hairpin/plan/stablehash"
 )
 
-// A Frontend with a policy Local and an external address has a port at the proxy addresses, its proxy port: the node port,
-// or without one an allocated port. A hash of its name gives the order in which it tries ports, and it gets the first free
-// one; of several without one, the oldest is first. No name can take a port from another Service: a name that tries the
-// same ports costs the younger Service some more tries. A node port outside the usual range takes its port; the former
+// A Frontend with a policy Local and an external address has a port at the proxy addresses, its
+// proxy port: the node port, or without one an allocated port. A hash of its name gives the order
+// in which it tries ports, and it gets the first free one; of several without one, the oldest is
+// first. No name can take a port from another Service: a name that tries the same ports costs the
+// younger Service some more tries. A node port outside the usual range takes its port; the former
 // holder gets another one.
 //
-// A Frontend keeps its port while others come and go: otherwise the host's packets would reach another Service until Open
-// vSwitch has the change. So a Planner remembers ports. The Planner of an agent that starts begins with those that the
-// node has.
+// A Frontend keeps its port while others come and go: otherwise the host's packets would reach
+// another Service until Open vSwitch has the change. So a Planner remembers ports. The Planner of
+// an agent that starts begins with those that the node has.
 
 // PlaceholderPort is a port of the proxy addresses that no Service has.
 const PlaceholderPort = 1
 
-// Proxy ports are allocated from all ports but PlaceholderPort, those that usually are node ports, and a few at the end:
-// their count is a prime, so that a sequence with any step has all of them.
+// Proxy ports are allocated from all ports but PlaceholderPort, those that usually are node ports,
+// and a few at the end: their count is a prime, so that a sequence with any step has all of them.
 const (
 	portCount     = 62761
 	firstNodePort = 30000
 	lastNodePort  = 32767
 )
 
-// maxPortsPerService is how many proxy ports of one family and protocol a Service may have, so that it cannot take all.
+// maxPortsPerService is how many proxy ports of one family and protocol a Service may have, so that
+// it cannot take all.
 const maxPortsPerService = 4000
 
 // Ranks of bids for a proxy port: node ports cannot choose, all others keep what they have.
@@ -56,7 +58,8 @@ func ServicePortOf(f *cluster.Frontend) ServicePort {
 	return ServicePort{f.Owner, f.Family, f.Protocol, f.Port}
 }
 
-// NeedsProxyPort reports whether a Frontend needs a proxy port when it has no node port. It keeps it when it gets one.
+// NeedsProxyPort reports whether a Frontend needs a proxy port when it has no node port. It keeps
+// it when it gets one.
 func NeedsProxyPort(f *cluster.Frontend) bool {
 	return (f.InternalLocal || f.ExternalLocal) && len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0
 }
@@ -64,7 +67,8 @@ func NeedsProxyPort(f *cluster.Frontend) bool {
 // ProxyPort returns the port of a Frontend at the proxy addresses.
 func ProxyPort(f *cluster.Frontend) uint16 { return cmp.Or(f.NodePort, AllocatedPort(f)) }
 
-// AllocatedPort returns the allocated proxy port of a Frontend, also of one that has a node port now.
+// AllocatedPort returns the allocated proxy port of a Frontend, also of one that has a node port
+// now.
 func AllocatedPort(f *cluster.Frontend) uint16 {
 	if f.Number != 0 {
 		return f.Number
@@ -163,8 +167,8 @@ func (q request) compare(x request) int {
 		cmp.Compare(q.protocol, x.protocol), cmp.Compare(q.port, x.port))
 }
 
-// requested returns the Frontend of a request as it is now, or nil when it needs no port any more. names marks the
-// Service's Frontends whose name an earlier one has: those are not served.
+// requested returns the Frontend of a request as it is now, or nil when it needs no port any more.
+// names marks the Service's Frontends whose name an earlier one has: those are not served.
 func (r *Registry) requested(q request, names marks) *cluster.Frontend {
 	compare := func(f *cluster.Frontend, q request) int {
 		return cmp.Or(cmp.Compare(f.Family, q.family), cmp.Compare(f.Protocol, q.protocol), cmp.Compare(f.Port, q.port))
@@ -198,8 +202,8 @@ func (s sequence) at(i int) uint16 {
 	return uint16(n)
 }
 
-// allocatePorts allocates ports to the Frontends that need one, the oldest first. All that have one keep it before others
-// choose.
+// allocatePorts allocates ports to the Frontends that need one, the oldest first. All that have one
+// keep it before others choose.
 func (r *Registry) allocatePorts() {
 	if r.freed && len(r.waiting) > 0 {
 		r.requests = append(r.requests, slices.Collect(maps.Keys(r.waiting))...)
@@ -263,7 +267,8 @@ func (r *Registry) allocatePort(q request, f *cluster.Frontend) {
 	}
 }
 
-// reallocate requests another port for a Frontend that lost its own to a node port or to an older Service.
+// reallocate requests another port for a Frontend that lost its own to a node port or to an older
+// Service.
 func (r *Registry) reallocate(k key, b bid) {
 	if k.kind == keyProxyPort && b.rank != rankNodePort {
 		r.requests = append(r.requests, request{b.by, k.family, k.protocol, b.port})

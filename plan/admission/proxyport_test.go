@@ -11,8 +11,8 @@ import (
 	"hairpin/cluster"
 )
 
-// TestProxyPortsRunOut: one Service gets at most maxPortsPerService proxy ports. When all are in use, a Service without one
-// gets a port that another Service releases, the oldest first.
+// TestProxyPortsRunOut: one Service gets at most maxPortsPerService proxy ports. When all are in
+// use, a Service without one gets a port that another Service releases, the oldest first.
 func TestProxyPortsRunOut(t *testing.T) {
 	var all []*cluster.Frontend
 	owner := func(i int) cluster.Owner {
@@ -61,8 +61,8 @@ func TestProxyPortsRunOut(t *testing.T) {
 	}
 }
 
-// TestNamesTakeNoProxyPort: an older Service whose port names try the first 100 ports of a younger Service first takes only
-// these.
+// TestNamesTakeNoProxyPort: an older Service whose port names try the first 100 ports of a younger
+// Service first takes only these.
 func TestNamesTakeNoProxyPort(t *testing.T) {
 	const tries = 100
 	frontend := func(name string, created int64, port int, portName string) *cluster.Frontend {

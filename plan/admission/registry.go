@@ -17,8 +17,8 @@ type Registry struct {
 	portPool
 	slots *slotPool
 
-	// During an update: the former holders of keys that were bid for, the Services that changed, and those whose result
-	// may change.
+	// During an update: the former holders of keys that were bid for, the Services that changed,
+	// and those whose result may change.
 	before         map[key]holder
 	changed, dirty map[*service]bool
 }
@@ -74,8 +74,8 @@ func New(facts Facts, frontends []*cluster.Frontend, keep Allocations) *Registry
 	return r
 }
 
-// Update replaces the Services that changed with what frontends has of them. moved are addresses that belong to another
-// node than before.
+// Update replaces the Services that changed with what frontends has of them. moved are addresses
+// that belong to another node than before.
 func (r *Registry) Update(
 	vetted *cluster.Vetted, moved map[netip.Addr]string, changed []cluster.Owner, frontends []*cluster.Frontend,
 ) Changes {
@@ -146,15 +146,16 @@ func (r *Registry) set(owner cluster.Owner, list []*cluster.Frontend) {
 	r.requeueExternal(s)
 }
 
-// requeueExternal requeues the Services whose external addresses are cluster IPs of s, which is about to change or has
-// changed.
+// requeueExternal requeues the Services whose external addresses are cluster IPs of s, which is
+// about to change or has changed.
 func (r *Registry) requeueExternal(s *service) {
 	for _, f := range s.frontends {
 		r.requeue(addressKey(f.ClusterIP))
 	}
 }
 
-// nodeWith returns the name of the node that has an address, or "". The planned node has every address that it reports.
+// nodeWith returns the name of the node that has an address, or "". The planned node has every
+// address that it reports.
 func (r *Registry) nodeWith(a netip.Addr) string {
 	if slices.ContainsFunc(r.facts.Node.HostAddresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
 		return r.facts.Node.Name
@@ -228,7 +229,8 @@ func (r *Registry) requeueDependents(k key) {
 	}
 }
 
-// bidFurther bids for what a Service has besides its cluster IPs, for those of its Frontends whose cluster IP it holds.
+// bidFurther bids for what a Service has besides its cluster IPs, for those of its Frontends whose
+// cluster IP it holds.
 func (r *Registry) bidFurther(s *service) {
 	holds := func(f *cluster.Frontend) bool { return r.holders[clusterIPKey(f.ClusterIP)].by == s }
 	lost := slices.ContainsFunc(s.frontends, func(f *cluster.Frontend) bool { return !holds(f) })
@@ -373,7 +375,8 @@ func (r *Registry) requeue(k key) {
 	}
 }
 
-// sameBids reports whether two states of a Frontend bid for the same keys and are as old as each other.
+// sameBids reports whether two states of a Frontend bid for the same keys and are as old as each
+// other.
 func (r *Registry) sameBids(a, b *cluster.Frontend) bool {
 	return a == b || a.Owner == b.Owner && a.UID == b.UID && a.Created.Equal(b.Created) &&
 		a.Family == b.Family && a.ClusterIP == b.ClusterIP && a.Protocol == b.Protocol && a.Port == b.Port &&

@@ -1,5 +1,6 @@
-// Package assign decides for the whole cluster: which node has which number, which node carries which egress address, and whose the
-// pods are that several EgressIPs select. It is pure, as package plan is.
+// Package assign decides for the whole cluster: which node has which number, which node carries
+// which egress address, and whose the pods are that several EgressIPs select. It is pure, as
+// package plan is.
 package assign
 
 import (
@@ -38,10 +39,12 @@ type Refusal struct {
 	Message string
 }
 
-// Addresses decides which node carries which egress address, in the order of s.EgressIPs. It is a function of the Snapshot
-// alone, in which the decisions of before stand as Assigned: they stay while they are good. What needs a node gets the
-// one that carries least. A node that is about to leave is left as soon as there is another, and not before. One that only seems to
-// be dead keeps what it has while the EgressIP has no other address of the family: else its pods would leave with another source.
+// Addresses decides which node carries which egress address, in the order of s.EgressIPs. It is a
+// function of the Snapshot alone, in which the decisions of before stand as Assigned: they stay
+// while they are good. What needs a node gets the one that carries least. A node that is about to
+// leave is left as soon as there is another, and not before. One that only seems to be dead keeps
+// what it has while the EgressIP has no other address of the family: else its pods would leave with
+// another source.
 func Addresses(s *cluster.Snapshot, rules Rules) []Decision {
 	a := newAssigner(s, rules)
 	for _, e := range a.byAge {
@@ -134,7 +137,8 @@ func unusable(n *cluster.Node, rules Rules, vetted *cluster.Vetted) string {
 // notReachable is what may be wrong: a node that is alone with it keeps what it has.
 const notReachable = "is not reachable"
 
-// stays, leaves and silent are the states of a node in which it can have an address: the better ones first.
+// stays, leaves and silent are the states of a node in which it can have an address: the better
+// ones first.
 func (c *egressNode) stays() bool  { return c.why == "" && !c.node.Egress.Leaving }
 func (c *egressNode) leaves() bool { return c.why == "" && c.node.Egress.Leaving }
 func (c *egressNode) silent() bool { return c.why == notReachable }
@@ -145,7 +149,8 @@ func (a *assigner) serves(c *egressNode, x netip.Addr) bool {
 	return ok && x != n.Prefix.Addr() && x != broadcast(n.Prefix) && c.has(x) == ""
 }
 
-// has says what the node says that the address is to it. It may be wrong: that must not take the address from others.
+// has says what the node says that the address is to it. It may be wrong: that must not take the
+// address from others.
 func (c *egressNode) has(x netip.Addr) string {
 	switch {
 	case c.node.HasAddress(x):
@@ -194,8 +199,9 @@ func (a *assigner) fit(x netip.Addr, is func(*egressNode) bool) (list []*egressN
 	return list
 }
 
-// free reports whether an EgressIP can have an address there, for all that others have: on a node where it has none, or, when
-// it may share, none of the same family. Two of one family on a node would be one too many: a packet gets one of them.
+// free reports whether an EgressIP can have an address there, for all that others have: on a node
+// where it has none, or, when it may share, none of the same family. Two of one family on a node
+// would be one too many: a packet gets one of them.
 func (a *assigner) free(e *cluster.EgressIP, c *egressNode, x netip.Addr, share bool) bool {
 	return a.taken[x] == nil && !slices.ContainsFunc(a.items[e], func(y cluster.Assignment) bool {
 		return y.Node == c.node.Name && (!share || y.Address.Is4() == x.Is4())
@@ -208,7 +214,8 @@ func (a *assigner) give(e *cluster.EgressIP, c *egressNode, x netip.Addr) {
 	c.load++
 }
 
-// place finds nodes for the addresses of an EgressIP that have none: first for those that fit few nodes.
+// place finds nodes for the addresses of an EgressIP that have none: first for those that fit few
+// nodes.
 func (a *assigner) place(e *cluster.EgressIP) {
 	type want struct {
 		address netip.Addr
@@ -237,8 +244,9 @@ func (a *assigner) place(e *cluster.EgressIP) {
 	a.hold(e)
 }
 
-// hold leaves the addresses of a family on nodes that do not answer, if the EgressIP has no other one; or gives
-// them to such a node, when they must leave theirs. Kubernetes has the last word: a node that is not Ready has none.
+// hold leaves the addresses of a family on nodes that do not answer, if the EgressIP has no other
+// one; or gives them to such a node, when they must leave theirs. Kubernetes has the last word: a
+// node that is not Ready has none.
 func (a *assigner) hold(e *cluster.EgressIP) {
 	var had []cluster.Assignment
 	for _, x := range e.Assigned {
@@ -267,7 +275,8 @@ func (a *assigner) least(e *cluster.EgressIP, x netip.Addr, nodes []*egressNode,
 	}
 }
 
-// never says why no node can have an address. An assigned address does not become a node's because the node claims it.
+// never says why no node can have an address. An assigned address does not become a node's because
+// the node claims it.
 func (a *assigner) never(e *cluster.EgressIP, x netip.Addr) (string, bool) {
 	if i := slices.IndexFunc(e.Claimed, func(c cluster.Claim) bool { return c.Address == x }); i >= 0 {
 		return fmt.Sprintf("%s is an address of %s, which is older", x, e.Claimed[i].By), true

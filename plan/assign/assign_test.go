@@ -36,7 +36,8 @@ func decided(s *cluster.Snapshot, list []assign.Decision) *cluster.Snapshot {
 	return &n
 }
 
-// tellAssigned returns decisions as text: "e: 172.18.0.33 node-a; 172.18.0.44: NoMatchingNodeFound …".
+// tellAssigned returns decisions as text: "e: 172.18.0.33 node-a; 172.18.0.44: NoMatchingNodeFound
+// …".
 func tellAssigned(list []assign.Decision) string {
 	var lines []string
 	for _, x := range list {
@@ -201,8 +202,8 @@ func drawCarrier(t *rapid.T, i int) *cluster.Node {
 	return n
 }
 
-// TestAddressesProperties: whatever happens to nodes and EgressIPs, the decisions keep the rules, are stable, and move
-// nothing that could stay.
+// TestAddressesProperties: whatever happens to nodes and EgressIPs, the decisions keep the rules,
+// are stable, and move nothing that could stay.
 func TestAddressesProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := snapshot()
@@ -259,7 +260,8 @@ func able(n *cluster.Node, a netip.Addr, rules assign.Rules) bool {
 	return false
 }
 
-// holds reports whether an address is where nobody answers, because it had a node, and no node that answers has one of the family.
+// holds reports whether an address is where nobody answers, because it had a node, and no node that
+// answers has one of the family.
 func holds(n *cluster.Node, i cluster.Assignment, x assign.Decision, rules assign.Rules) bool {
 	had := slices.ContainsFunc(x.EgressIP.Assigned, func(j cluster.Assignment) bool { return j.Address == i.Address })
 	return had && rules.Unreachable[n.Name] && able(n, i.Address, assign.Rules{}) &&

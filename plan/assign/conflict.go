@@ -15,8 +15,8 @@ type Conflict struct {
 	Example        cluster.Owner // the first of them by name
 }
 
-// Conflicts finds EgressIPs that select the same pods, again and again at the cost of what changed. It is not safe for
-// concurrent use.
+// Conflicts finds EgressIPs that select the same pods, again and again at the cost of what changed.
+// It is not safe for concurrent use.
 type Conflicts struct {
 	selection *selection.EgressIPs
 }

@@ -9,8 +9,9 @@ import (
 	"hairpin/cluster"
 )
 
-// host finds one node for all addresses of an EgressService: the one that has them while it can, else the one that carries least. A node
-// that is about to leave, or only seems to be dead, keeps them while there is no other.
+// host finds one node for all addresses of an EgressService: the one that has them while it can,
+// else the one that carries least. A node that is about to leave, or only seems to be dead, keeps
+// them while there is no other.
 func (a *assigner) host(e *cluster.EgressIP) {
 	var want []netip.Addr
 	for _, x := range e.Addresses {
@@ -46,7 +47,8 @@ func (a *assigner) host(e *cluster.EgressIP) {
 	}
 }
 
-// cannot says why a node that may be the host of an EgressService can never have one of its addresses; empty if it can.
+// cannot says why a node that may be the host of an EgressService can never have one of its
+// addresses; empty if it can.
 func (c *egressNode) cannot(e *cluster.EgressIP, x netip.Addr) string {
 	n, ok := e.NetworkFor(c.node, c.networks, x)
 	switch {

@@ -6,8 +6,8 @@ import (
 	"hairpin/cluster"
 )
 
-// NodeIDs gives every node its small number: nodes keep the one they have, of two with the same number the older, and
-// the others get the lowest that is free, starting at 1.
+// NodeIDs gives every node its small number: nodes keep the one they have, of two with the same
+// number the older, and the others get the lowest that is free, starting at 1.
 func NodeIDs(nodes []*cluster.Node) map[string]int {
 	ids := make(map[string]int, len(nodes))
 	taken := make(map[int]bool, len(nodes))

@@ -17,8 +17,9 @@ func crowd(name string, n, age int, id func(i int) int) (list []*cluster.Node) {
 	return list
 }
 
-// TestNodeIDsOfManyNodes: 5 000 nodes have the numbers 1 to 5 000, also after a thousand were replaced, and after a restored etcd has
-// given a thousand nodes numbers that others got meanwhile. Who has a number alone keeps it.
+// TestNodeIDsOfManyNodes: 5 000 nodes have the numbers 1 to 5 000, also after a thousand were
+// replaced, and after a restored etcd has given a thousand nodes numbers that others got meanwhile.
+// Who has a number alone keeps it.
 func TestNodeIDsOfManyNodes(t *testing.T) {
 	none := func(int) int { return 0 }
 	given := func(list []*cluster.Node) (ids map[string]int) {
@@ -47,7 +48,8 @@ func TestNodeIDsOfManyNodes(t *testing.T) {
 			t.Fatalf("%s had %d and has %d", n.Name, n.ID, ids[n.Name])
 		}
 	}
-	// The backup is older than the thousand that came: their kubelets register them anew, and what had left is there again.
+	// The backup is older than the thousand that came: their kubelets register them anew, and what
+	// had left is there again.
 	back := crowd("back", 1000, 0, func(i int) int { return ids[young[i].Name] })
 	for _, n := range young {
 		n.ID = ids[n.Name]

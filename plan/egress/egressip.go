@@ -15,12 +15,14 @@ import (
 	"hairpin/plan/selection"
 )
 
-// EgressIPs is the part of a plan for EgressIPs. Their status has the assignments; the selected pods follow from
-// labels. Pods of an EgressIP are in address sets: a pod that comes or goes changes a member, and neither policy nor NAT.
+// EgressIPs is the part of a plan for EgressIPs. Their status has the assignments; the selected
+// pods follow from labels. Pods of an EgressIP are in address sets: a pod that comes or goes
+// changes a member, and neither policy nor NAT.
 //
-// Where a pod is, a policy sends what it says to the world to the nodes that carry its addresses. There, the gateway router
-// translates it, or, while it does not know the pod yet, hands it on to the bridge's drop flow. An address of another
-// network than the gateway bridge's is the host's to translate (egressip_host.go).
+// Where a pod is, a policy sends what it says to the world to the nodes that carry its addresses.
+// There, the gateway router translates it, or, while it does not know the pod yet, hands it on to
+// the bridge's drop flow. An address of another network than the gateway bridge's is the host's to
+// translate (egressip_host.go).
 type EgressIPs struct {
 	selection *selection.EgressIPs
 	seen      []*cluster.EgressIP          // at the last update
@@ -101,8 +103,8 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 	return gone, come
 }
 
-// networksChanged returns the nodes whose networks differ from those at the last update: they decide for which destinations an
-// egress address is.
+// networksChanged returns the nodes whose networks differ from those at the last update: they
+// decide for which destinations an egress address is.
 func (g *EgressIPs) networksChanged(nodes []*cluster.Node) map[string]bool {
 	if cluster.SameList(g.nodes, nodes) {
 		return nil
@@ -127,8 +129,8 @@ func rowsOf(s nb.State) []nb.Row {
 	return list
 }
 
-// Names of address sets. OVN takes no hyphen in them, Kubernetes no underscore, and in names of Services no period: no two names become
-// the same.
+// Names of address sets. OVN takes no hyphen in them, Kubernetes no underscore, and in names of
+// Services no period: no two names become the same.
 func egressSet(x cluster.Owner, f cluster.Family) string {
 	name := "egressip_" + x.Name
 	if x.Namespace != "" {
@@ -189,7 +191,8 @@ func planEgressIP(e *node.Env, x *cluster.EgressIP, selected *selection.EgressIP
 	return part
 }
 
-// assignedTo returns the nodes of the addresses of a family, and the address that the planned node translates to, if any.
+// assignedTo returns the nodes of the addresses of a family, and the address that the planned node
+// translates to, if any.
 func assignedTo(e *node.Env, x *cluster.EgressIP, f cluster.Family) (list []cluster.Assignment, own netip.Addr) {
 	for _, a := range x.Assigned {
 		if cluster.FamilyOf(a.Address) == f {
@@ -205,7 +208,8 @@ func assignedTo(e *node.Env, x *cluster.EgressIP, f cluster.Family) (list []clus
 	return list, own
 }
 
-// addressesOf returns the pods' addresses of a family, and those of the planned node's pods; sorted, each once.
+// addressesOf returns the pods' addresses of a family, and those of the planned node's pods;
+// sorted, each once.
 func addressesOf(e *node.Env, s *node.Stack, members map[cluster.Owner]*cluster.Pod) (all, here []netip.Prefix) {
 	for _, p := range members {
 		for _, a := range p.IPs {
@@ -221,8 +225,9 @@ func addressesOf(e *node.Env, s *node.Stack, members map[cluster.Owner]*cluster.
 	return node.SortedPrefixes(all), node.SortedPrefixes(here)
 }
 
-// carriers returns the way to each node that carries an address: its router on the transit switch, or the own gateway
-// router, or the host; and the IDs of other nodes. A node that cannot be reached is left out.
+// carriers returns the way to each node that carries an address: its router on the transit switch,
+// or the own gateway router, or the host; and the IDs of other nodes. A node that cannot be reached
+// is left out.
 func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP, assigned []cluster.Assignment) (hops []netip.Addr, others []int) {
 	for _, a := range assigned {
 		if a.Node == e.Node.Name {
@@ -246,8 +251,9 @@ func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP, assigned []cluste
 	return slices.Compact(hops), others
 }
 
-// reroute sends what the node's own pods say to the world to the nodes that carry the addresses. Where none of them can be
-// reached, it goes nowhere: another source address would be the wrong one.
+// reroute sends what the node's own pods say to the world to the nodes that carry the addresses.
+// Where none of them can be reached, it goes nowhere: another source address would be the wrong
+// one.
 func reroute(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, here []netip.Prefix, hops []netip.Addr) {
 	p := &nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyEgress,
@@ -260,8 +266,8 @@ func reroute(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, her
 	rows.Add(&nb.AddressSet{Name: localPodsSet(x.Owner, s.Family), Addresses: here, Owner: x.Owner}, p)
 }
 
-// translate gives the pods the egress address where this node carries one. The row has a match, and so comes before the
-// row that gives this node's own pods the node's address.
+// translate gives the pods the egress address where this node carries one. The row has a match, and
+// so comes before the row that gives this node's own pods the node's address.
 func translate(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, own netip.Addr, all []netip.Prefix) {
 	set := egressSet(x.Owner, s.Family)
 	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner})
@@ -273,8 +279,9 @@ func translate(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, o
 	}
 }
 
-// eastWest are the rows that all EgressIPs share, and the port that leads to other nodes: what stays within the cluster continues as routed. Packets to nodes are
-// marked, because on a node that carries the pod's address they meet its translation, which the bridge then takes back.
+// eastWest are the rows that all EgressIPs share, and the port that leads to other nodes: what
+// stays within the cluster continues as routed. Packets to nodes are marked, because on a node that
+// carries the pod's address they meet its translation, which the bridge then takes back.
 func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 	rows := nb.State{}
 	var carriers []int
@@ -330,9 +337,10 @@ func untouched(e *node.Env, rows nb.State, s *node.Stack) {
 	}
 }
 
-// replies lets go back as they came the replies of this node's pods, to clients outside whose address a Service's policy Local
-// has kept: they look like what a pod says to the world. Only the node switch tracks connections, so it marks them;
-// not those to pods and gateway routers of other nodes: a userspace Open vSwitch finds no route for a tunnel's packet that has a mark.
+// replies lets go back as they came the replies of this node's pods, to clients outside whose
+// address a Service's policy Local has kept: they look like what a pod says to the world. Only the
+// node switch tracks connections, so it marks them; not those to pods and gateway routers of other
+// nodes: a userspace Open vSwitch finds no route for a tunnel's packet that has a mark.
 func replies(e *node.Env, rows nb.State, s *node.Stack) {
 	owner := node.OwnerOf(e.Node.Name)
 	rows.Add(&nb.Policy{
@@ -364,8 +372,8 @@ func toNodes(e *node.Env, rows nb.State, s *node.Stack, marked []netip.Prefix) {
 	)
 }
 
-// throughRouter leads foreign pods that come for this node's egress addresses to the gateway router, where pods of this
-// node leave by the host.
+// throughRouter leads foreign pods that come for this node's egress addresses to the gateway
+// router, where pods of this node leave by the host.
 func throughRouter(e *node.Env, rows nb.State, s *node.Stack) {
 	for _, c := range s.Cluster {
 		rows.Add(&nb.Policy{

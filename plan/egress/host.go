@@ -16,9 +16,10 @@ import (
 	"hairpin/plan/node"
 )
 
-// hostEgress is an address that the planned node carries on a link of its host, and the pods that leave with it, wherever they
-// are. Its way: OVN hands the packet to the host by the management port; a rule by the pod's address leads to the link's
-// own table; nft translates what leaves by that link. What does not leave by it, does not leave.
+// hostEgress is an address that the planned node carries on a link of its host, and the pods that
+// leave with it, wherever they are. Its way: OVN hands the packet to the host by the management
+// port; a rule by the pod's address leads to the link's own table; nft translates what leaves by
+// that link. What does not leave by it, does not leave.
 type hostEgress struct {
 	address netip.Addr // unset: that of the link by which the packet leaves
 	link    *cluster.HostLink
@@ -27,8 +28,8 @@ type hostEgress struct {
 	pods    []netip.Prefix
 }
 
-// egressLink tells where the planned node carries an address: on the gateway bridge (primary), on a link of the host, or,
-// when no network of the node has it any more, nowhere.
+// egressLink tells where the planned node carries an address: on the gateway bridge (primary), on a
+// link of the host, or, when no network of the node has it any more, nowhere.
 func egressLink(e *node.Env, x *cluster.EgressIP, a netip.Addr) (link *cluster.HostLink, primary bool) {
 	if x.ByTable() {
 		if t := tableOf(e, x); t != nil {
@@ -40,8 +41,8 @@ func egressLink(e *node.Env, x *cluster.EgressIP, a netip.Addr) (link *cluster.H
 	return n.Link, n.Primary
 }
 
-// remembered tells of all egress addresses whose connections the kernel remembers whether this node translates to them. On the gateway
-// bridge, that is so on the kernel datapath.
+// remembered tells of all egress addresses whose connections the kernel remembers whether this node
+// translates to them. On the gateway bridge, that is so on the kernel datapath.
 func remembered(e *node.Env, all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
 	networks := e.Node.Networks(e.Config)
 	byKernel := func(n cluster.Network) bool { return n.Link != nil || n.Primary && !e.Node.Gateway.Userspace }
@@ -71,7 +72,8 @@ func remembered(e *node.Env, all []*cluster.EgressIP) map[netip.Addr]conn.Egress
 	return list
 }
 
-// toHost leads other nodes' pods, which come by the transit switch, to the host. This node's own come by reroute.
+// toHost leads other nodes' pods, which come by the transit switch, to the host. This node's own
+// come by reroute.
 func toHost(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, all []netip.Prefix) {
 	set := egressSet(x.Owner, s.Family)
 	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner}, &nb.Policy{
@@ -80,8 +82,8 @@ func toHost(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, all 
 	})
 }
 
-// throughHost is the host's part of all EgressIPs. It is made anew whenever one of them changes: pods' addresses can pass
-// from one to another.
+// throughHost is the host's part of all EgressIPs. It is made anew whenever one of them changes:
+// pods' addresses can pass from one to another.
 func throughHost(e *node.Env, parts map[cluster.Owner]egressPart) datapath.State {
 	k := node.Kernel{Env: e, Owner: node.OwnerOf(e.Node.Name), State: host.State{
 		Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
@@ -139,7 +141,8 @@ func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 	f := cluster.FamilyOf(h.address)
 	a := host.AddressKey{Link: h.link.Name, Prefix: node.HostPrefix(h.address)}
 	if _, twice := k.State.Addresses[a]; !twice {
-		// The host must not choose it as its own source. IPv4 prefers addresses with the network's mask.
+		// The host must not choose it as its own source. IPv4 prefers addresses with the network's
+		// mask.
 		k.State.Addresses[a] = host.Address{AddressKey: a, Deprecated: f == cluster.IPv6, Owner: owner}
 	}
 	k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/forwarding", h.link.Name), "1")
@@ -166,8 +169,8 @@ func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 	}
 }
 
-// validMarks lets in by every link what nodes reply to a pod that has a rule: a link with a strict reverse-path check (rp_filter=1)
-// looks at the main table then, and not at the rule.
+// validMarks lets in by every link what nodes reply to a pod that has a rule: a link with a strict
+// reverse-path check (rp_filter=1) looks at the main table then, and not at the rule.
 func validMarks(k *node.Kernel) {
 	n := k.Env.Node
 	for i := range n.Links {
@@ -178,7 +181,8 @@ func validMarks(k *node.Kernel) {
 	}
 }
 
-// egressMaps are the nft maps and sets of EgressIPs of one family. Rules that look at them are in egressChains.
+// egressMaps are the nft maps and sets of EgressIPs of one family. Rules that look at them are in
+// egressChains.
 type egressMaps struct {
 	node.Declared
 	sources     *nft.Map // pod and link to the egress address
@@ -192,8 +196,8 @@ func newEgressMaps(f cluster.Family) *egressMaps {
 	return &egressMaps{d, d.ToMap("egress", w.Src, nft.KeyOut), d.Set("egress-pods", w.Src), d.Set("node-ips", w.Dst)}
 }
 
-// addLeaves lets a pod leave by links, with an address by each. It is false for one whose address another EgressIP's pod has,
-// too: for a moment after one ended, when another has got its address.
+// addLeaves lets a pod leave by links, with an address by each. It is false for one whose address
+// another EgressIP's pod has, too: for a moment after one ended, when another has got its address.
 func addLeaves(t node.Elements, owner cluster.Owner, pod netip.Prefix, ways map[string]netip.Addr) bool {
 	m := egressOf[cluster.FamilyOf(pod.Addr())]
 	pods := t.Of(m.pods)
@@ -227,7 +231,8 @@ func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 	return c.State(), nil
 }
 
-// eastWestMatches are the destinations at which a pod with an egress address is as any other: Services. Nodes are in a set.
+// eastWestMatches are the destinations at which a pod with an egress address is as any other:
+// Services. Nodes are in a set.
 func eastWestMatches(c node.Chains, s *node.Stack) []nft.Match {
 	var list []nft.Match
 	for _, p := range append(slices.Clone(s.Services), s.Masquerade) {
@@ -236,8 +241,9 @@ func eastWestMatches(c node.Chains, s *node.Stack) []nft.Match {
 	return list
 }
 
-// markRules marks what such pods send to nodes and Services, and remembers it: these packets go by the main table, and so
-// do the checks of their replies (docs/design/origins.md#policies). The mark that OVN sets does not outlive the userspace datapath.
+// markRules marks what such pods send to nodes and Services, and remembers it: these packets go by
+// the main table, and so do the checks of their replies (docs/design/origins.md#policies). The mark
+// that OVN sets does not outlive the userspace datapath.
 func markRules(c node.Chains) []nft.Rule {
 	own := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
 	rules := []nft.Rule{c.Rule(nft.RestoreMark{}, "replies of nodes and Services", nft.MarkIs{Mask: ^uint32(0)}, nft.CTMarkIs{Value: claims.MarkNodeIP})}
@@ -252,9 +258,9 @@ func markRules(c node.Chains) []nft.Rule {
 	return append(rules, c.Rule(nft.SaveMark{}, "for their replies", own))
 }
 
-// egressRules translates what leaves by the host: pods with an egress address, by its link and by no other; then, where all pods
-// leave by the host, these behind the node's address, whichever that is on the link; and, detached, what the gateway router
-// sends to elsewhere.
+// egressRules translates what leaves by the host: pods with an egress address, by its link and by
+// no other; then, where all pods leave by the host, these behind the node's address, whichever that
+// is on the link; and, detached, what the gateway router sends to elsewhere.
 func egressRules(c node.Chains) []nft.Rule {
 	e := c.Env
 	marked := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
@@ -297,12 +303,14 @@ func egressRules(c node.Chains) []nft.Rule {
 	return rules
 }
 
-// toItself leaves alone what the host sends to its own address among pods: it has that address as its source, and does not leave.
+// toItself leaves alone what the host sends to its own address among pods: it has that address as
+// its source, and does not leave.
 func toItself(c node.Chains) nft.Rule {
 	return c.Rule(nft.Return{}, "the host to its own address among pods", nft.OutInterface{Name: "lo"})
 }
 
-// guardRules drops pods' packets that nothing translated. To Services they go by the gateway bridge, which translates.
+// guardRules drops pods' packets that nothing translated. To Services they go by the gateway
+// bridge, which translates.
 func guardRules(c node.Chains) []nft.Rule {
 	rules := []nft.Rule{toItself(c)}
 	for i := range c.Env.Stacks {

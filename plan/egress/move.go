@@ -23,8 +23,8 @@ const (
 	prioOwn      = 115 // in pipeline.GatewayClassifier: before what OVN and the host send to the uplink
 )
 
-// movingAddress is an address that moves from or to the planned node, which translates to it though no pod is led here yet, or
-// any more.
+// movingAddress is an address that moves from or to the planned node, which translates to it though
+// no pod is led here yet, or any more.
 func movingAddress(e *node.Env, x *cluster.EgressIP, f cluster.Family) netip.Addr {
 	for _, m := range x.Moving {
 		if cluster.FamilyOf(m.Address) == f && (m.From == e.Node.Name || m.To == e.Node.Name) {
@@ -34,10 +34,11 @@ func movingAddress(e *node.Env, x *cluster.EgressIP, f cluster.Family) netip.Add
 	return netip.Addr{}
 }
 
-// WithMoves adds what a node does about addresses that move between two living nodes. Both translate. The new one
-// alone answers for the address, so it hears the replies to connections that the old one has translated, and knows
-// nothing of them: it sends them on to the old one. That one sends on what it does not know, too: where pods are led to the new
-// node at once, because the old one seemed to be dead, neighbours have not heard of the new one yet. What comes back so ends.
+// WithMoves adds what a node does about addresses that move between two living nodes. Both
+// translate. The new one alone answers for the address, so it hears the replies to connections that
+// the old one has translated, and knows nothing of them: it sends them on to the old one. That one
+// sends on what it does not know, too: where pods are led to the new node at once, because the old
+// one seemed to be dead, neighbours have not heard of the new one yet. What comes back so ends.
 func WithMoves(state datapath.State, s *cluster.Snapshot, name string) datapath.State {
 	own := s.Node(name)
 	if own == nil || state.NB == nil && state.Bridge.Flows.Len() == 0 { // it cannot be planned
@@ -122,7 +123,8 @@ func networkEndOf(n *cluster.Node, config *cluster.Config, e *cluster.EgressIP, 
 	return end, end.at.IsValid() && end.mac != cluster.MAC{} && (!x.Primary || n.Gateway.Uplink != "")
 }
 
-// CanShare reports whether an address can be with two nodes for a time, while it moves: both are on its network.
+// CanShare reports whether an address can be with two nodes for a time, while it moves: both are on
+// its network.
 func CanShare(s *cluster.Snapshot, e *cluster.EgressIP, from, to string, a netip.Addr) bool {
 	for _, name := range []string{from, to} {
 		n := s.Node(name)
@@ -148,14 +150,16 @@ func suppressReplies(b *node.Bridge, a netip.Addr) {
 // unknownTo matches packets to an address, of connections that this node does not know.
 func unknownTo(a netip.Addr) []flow.Match {
 	var list []flow.Match
-	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // the answer to a connection's first packet, alone, is invalid
+	// the answer to a connection's first packet, alone, is invalid
+	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} {
 		list = append(list, flow.Match{Protocol: node.Vocab(cluster.FamilyOf(a)).IP, Dst: node.HostPrefix(a), CTState: flow.CTState{Set: bit | flow.CTTrk}})
 	}
 	return list
 }
 
-// forwardUnknown sends packets of connections that this node does not know to the other node, unless that sent them here. What that one
-// does not know either would go to and fro by the gateway router and the host as well, which route it: the address is neither's.
+// forwardUnknown sends packets of connections that this node does not know to the other node,
+// unless that sent them here. What that one does not know either would go to and fro by the gateway
+// router and the host as well, which route it: the address is neither's.
 func forwardUnknown(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
 	for _, m := range unknownTo(a) {
 		if !known {
@@ -171,8 +175,9 @@ func forwardUnknown(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
 	}
 }
 
-// forwardAll sends everything on to the other node, but for what that sent. Conntrack may know a connection with the same ports from when the
-// address was here before, and OVN, which would get its packets, need not have its flows yet.
+// forwardAll sends everything on to the other node, but for what that sent. Conntrack may know a
+// connection with the same ports from when the address was here before, and OVN, which would get
+// its packets, need not have its flows yet.
 func forwardAll(b *node.Bridge, a netip.Addr, to cluster.MAC) {
 	m := flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Vocab(cluster.FamilyOf(a)).IP, Dst: node.HostPrefix(a)}
 	b.Classify(prioEarly, m, flow.SetEthSrc{MAC: b.Mac}, flow.SetEthDst{MAC: to}, flow.InPort{})

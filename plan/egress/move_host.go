@@ -11,9 +11,10 @@ import (
 	"hairpin/plan/node"
 )
 
-// hostMoves is what the host does about addresses of its links that move. To translate, the kernel need not have the address.
-// So the old node gives it up at once, and is mute. The new one has it, and would refuse what it does not know: it sends a
-// copy to the old one instead. nft copies only in tables of one family.
+// hostMoves is what the host does about addresses of its links that move. To translate, the kernel
+// need not have the address. So the old node gives it up at once, and is mute. The new one has it,
+// and would refuse what it does not know: it sends a copy to the old one instead. nft copies only
+// in tables of one family.
 type hostMoves struct {
 	owner     cluster.Owner
 	tables    nft.State

@@ -18,10 +18,11 @@ type egressWay struct {
 	assigned []cluster.Assignment
 }
 
-// egressWays sorts the assigned addresses of an EgressIP by networks. A destination in a network of the host that has the address, or to
-// which a route by the link of that network leads, is for the addresses of that network: with another one the packet would leave by
-// another link. Others are for the addresses of the gateway bridge's network, or else of links with a default route, or else for all.
-// Where all addresses are of one network, there is no choice: ways is empty.
+// egressWays sorts the assigned addresses of an EgressIP by networks. A destination in a network of
+// the host that has the address, or to which a route by the link of that network leads, is for the
+// addresses of that network: with another one the packet would leave by another link. Others are
+// for the addresses of the gateway bridge's network, or else of links with a default route, or else
+// for all. Where all addresses are of one network, there is no choice: ways is empty.
 func egressWays(e *node.Env, x *cluster.EgressIP, assigned []cluster.Assignment) (others []cluster.Assignment, ways []egressWay) {
 	if x.ByTable() {
 		return assigned, nil
@@ -82,7 +83,8 @@ func egressWays(e *node.Env, x *cluster.EgressIP, assigned []cluster.Assignment)
 	return others, ways
 }
 
-// chooseNetwork sends what the node's own pods say to a network of one of the addresses to the nodes that carry these.
+// chooseNetwork sends what the node's own pods say to a network of one of the addresses to the
+// nodes that carry these.
 func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, ways []egressWay) {
 	m := node.Vocab(s.Family).Match
 	for i, w := range ways {

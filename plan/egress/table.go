@@ -27,8 +27,8 @@ func tableOf(e *node.Env, x *cluster.EgressIP) *cluster.RouteTable {
 	return e.Node.Table(x.Service.Table)
 }
 
-// leaveByTable routes this node's pods of an EgressService to the host, where there is no egress address. Without the table
-// their packets are dropped: they must not leave by another one.
+// leaveByTable routes this node's pods of an EgressService to the host, where there is no egress
+// address. Without the table their packets are dropped: they must not leave by another one.
 func leaveByTable(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, here []netip.Prefix) []hostEgress {
 	t := tableOf(e, x)
 	if t == nil {
@@ -39,7 +39,8 @@ func leaveByTable(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP
 	return []hostEgress{{link: &cluster.HostLink{Table: t.Number}, table: t, service: x.Service, pods: here}}
 }
 
-// byTable prepares the host, and returns the addresses with which pods leave by each link of the table.
+// byTable prepares the host, and returns the addresses with which pods leave by each link of the
+// table.
 func byTable(k *node.Kernel, owner cluster.Owner, h hostEgress) map[string]netip.Addr {
 	n, f := k.Env.Node, cluster.FamilyOf(h.pods[0].Addr())
 	s := k.Env.Stack(f)

@@ -10,9 +10,10 @@ import (
 	"hairpin/plan/node"
 )
 
-// encap is the way of tunnels on a node whose address is not on an Open vSwitch bridge. The kernel datapath sends and takes
-// tunnel packets by the host's own sockets and routes. The userspace datapath does it itself, on a bridge: outwards it
-// hands them to the host, which routes them; inwards the host hands it those that arrive, before it looks at them.
+// encap is the way of tunnels on a node whose address is not on an Open vSwitch bridge. The kernel
+// datapath sends and takes tunnel packets by the host's own sockets and routes. The userspace
+// datapath does it itself, on a bridge: outwards it hands them to the host, which routes them;
+// inwards the host hands it those that arrive, before it looks at them.
 type encap struct {
 	env          *node.Env
 	end          netip.Addr   // of the node's tunnels
@@ -49,7 +50,8 @@ func (x *encap) links(k *node.Kernel) {
 	k.Sysctl("net/ipv6/conf/"+claims.EncapPort+"/disable_ipv6", "1")
 }
 
-// chains take tunnel packets from the external network, and make the kernel ignore the bridge's port.
+// chains take tunnel packets from the external network, and make the kernel ignore the bridge's
+// port.
 func (x *encap) chains(t *nft.Table, owner cluster.Owner) {
 	t.Chains[claims.EncapPort] = &nft.Chain{
 		Name: claims.EncapPort, Type: "filter", Hook: "ingress", Device: claims.EncapPort, Priority: node.HookGuard, Owner: owner,

@@ -11,7 +11,8 @@ import (
 	"hairpin/plan/node"
 )
 
-// hostSide is the host's way to Services (through the gateway bridge) and to pods (through the management port).
+// hostSide is the host's way to Services (through the gateway bridge) and to pods (through the
+// management port).
 func hostSide(e *node.Env) host.State {
 	k := node.NewKernel(e)
 	bridge := e.Node.Gateway.Bridge
@@ -43,8 +44,8 @@ func management(k *node.Kernel, s *node.Stack) {
 	}
 }
 
-// borrowed is the machine's own: its addresses and default route on the gateway bridge. Packets take them; they are not
-// written.
+// borrowed is the machine's own: its addresses and default route on the gateway bridge. Packets
+// take them; they are not written.
 func borrowed(k *node.Kernel, s *node.Stack, bridge string) {
 	for _, p := range k.Env.Node.Gateway.Addresses {
 		if cluster.FamilyOf(p.Addr()) == s.Family {
@@ -59,7 +60,8 @@ func borrowed(k *node.Kernel, s *node.Stack, bridge string) {
 func sysctls(k *node.Kernel, bridge string) {
 	k.Sysctl("net/ipv4/ip_forward", "1")
 	k.Sysctl("net/ipv6/conf/all/forwarding", "1")
-	// A packet and its reply take different ways here: loose reverse-path checks, and no redirects to "better" ones.
+	// A packet and its reply take different ways here: loose reverse-path checks, and no redirects
+	// to "better" ones.
 	k.Sysctl("net/ipv4/conf/all/send_redirects", "0")
 	for _, link := range []string{bridge, claims.ManagementPort} {
 		k.Asymmetric(link)
@@ -72,7 +74,9 @@ func sysctls(k *node.Kernel, bridge string) {
 		k.Route(host.Route{RouteKey: host.RouteKey{Table: host.LocalTable, Prefix: node.Vocab(s.Family).Loopback}, Link: k.Env.ServiceLink()})
 	}
 	if k.Env.Stack(cluster.IPv4) != nil {
-		value := "0" // not what an earlier configuration has left: without chainLoopbackIn, others could reach 127.0.0.1
+		// not what an earlier configuration has left: without chainLoopbackIn, others could reach
+		// 127.0.0.1
+		value := "0"
 		if k.Env.LoopbackPorts(cluster.IPv4) {
 			value = "1"
 		}
@@ -94,15 +98,16 @@ func conntrack(k *node.Kernel, c *cluster.ConntrackConfig) {
 	set("nf_conntrack_max", c.Max())
 	set("nf_conntrack_tcp_timeout_established", int(c.TCPEstablished.Seconds()))
 	set("nf_conntrack_tcp_timeout_close_wait", int(c.TCPCloseWait.Seconds()))
-	// What the kernel calls invalid it does not translate: with flows, a pod would get a late answer from the endpoint's own address, and
-	// end the connection (kubernetes #74839).
+	// What the kernel calls invalid it does not translate: with flows, a pod would get a late
+	// answer from the endpoint's own address, and end the connection (kubernetes #74839).
 	if g := &k.Env.Node.Gateway; c.TCPLiberal || g.OpenFlow && !g.Userspace {
 		set("nf_conntrack_tcp_be_liberal", 1)
 	}
 }
 
-// hostFilter is the host's nft: NodePorts of the host's own clients, the source of what the host sends to pods, and, on
-// the userspace datapath, deafness of the kernel on the uplink and on the host's ends of pods.
+// hostFilter is the host's nft: NodePorts of the host's own clients, the source of what the host
+// sends to pods, and, on the userspace datapath, deafness of the kernel on the uplink and on the
+// host's ends of pods.
 func hostFilter(e *node.Env) nft.State {
 	owner := node.OwnerOf(e.Node.Name)
 	t := &nft.Table{
@@ -133,8 +138,8 @@ func hostFilter(e *node.Env) nft.State {
 	return s
 }
 
-// toPods returns what the host sends to pods the management port's address, whatever its source was: a pod on another node
-// would send the reply elsewhere.
+// toPods returns what the host sends to pods the management port's address, whatever its source
+// was: a pod on another node would send the reply elsewhere.
 func toPods(e *node.Env, owner cluster.Owner) []nft.Rule {
 	var rules []nft.Rule
 	for i := range e.Stacks {

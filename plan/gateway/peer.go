@@ -14,8 +14,9 @@ import (
 	"hairpin/plan/node"
 )
 
-// OVN knows nothing of other nodes, as it would compute all anew for one that joins or leaves (docs/operations/sizing.md). Beyond one port of its transit switch is
-// claims.TunnelBridge, where flows say what OVN's own tunnels carry: a zone whose OVN knows its peers sees no difference.
+// OVN knows nothing of other nodes, as it would compute all anew for one that joins or leaves
+// (docs/operations/sizing.md). Beyond one port of its transit switch is claims.TunnelBridge, where
+// flows say what OVN's own tunnels carry: a zone whose OVN knows its peers sees no difference.
 
 // Priorities of flows of claims.TunnelBridge.
 const (
@@ -24,8 +25,8 @@ const (
 	prioTooBig = 90
 )
 
-// transit joins the node's zone to those of the other nodes. Every zone has the same switch, with the same tunnel
-// keys: the node's number is the key of its port.
+// transit joins the node's zone to those of the other nodes. Every zone has the same switch, with
+// the same tunnel keys: the node's number is the key of its port.
 func transit(z *node.Zone, to *datapath.State) {
 	name := z.Node.Name
 	z.Rows.Add(&nb.Switch{Name: claims.TransitSwitch, Owner: z.Owner, OtherConfig: map[string]string{
@@ -46,9 +47,10 @@ func transit(z *node.Zone, to *datapath.State) {
 	tunnelBridge(&z.Env, &to.Bridge)
 }
 
-// bySource returns the sources of routes by source: the cluster's ranges. A range longer than spreadBits is widened to that length,
-// because the join range is split into parts of the length of these routes. No packet has a source in what is added: pods send from
-// addresses of their own only, and packets of other senders are for pods or gateway routers, to which longer routes lead.
+// bySource returns the sources of routes by source: the cluster's ranges. A range longer than
+// spreadBits is widened to that length, because the join range is split into parts of the length of
+// these routes. No packet has a source in what is added: pods send from addresses of their own
+// only, and packets of other senders are for pods or gateway routers, to which longer routes lead.
 func bySource(s *node.Stack) (list []netip.Prefix) {
 	for _, c := range s.Cluster {
 		c = netip.PrefixFrom(c.Addr(), min(c.Bits(), s.SpreadBits())).Masked()
@@ -59,8 +61,9 @@ func bySource(s *node.Stack) (list []netip.Prefix) {
 	return list
 }
 
-// remoteRanges are the ranges where other nodes have pods and gateway routers, in parts so small that routes to them come before those by
-// source (zone.clusterRouter), and before the join switch itself.
+// remoteRanges are the ranges where other nodes have pods and gateway routers, in parts so small
+// that routes to them come before those by source (zone.clusterRouter), and before the join switch
+// itself.
 func remoteRanges(s *node.Stack) (list []netip.Prefix) {
 	bits := s.SpreadBits()
 	for _, c := range s.Cluster {
@@ -86,8 +89,8 @@ type peer struct {
 	transit, join []netip.Prefix // one per Stack
 }
 
-// checkPeer checks another node and gives its addresses. A node that is not ready to be reached is left out; the others
-// are not affected.
+// checkPeer checks another node and gives its addresses. A node that is not ready to be reached is
+// left out; the others are not affected.
 func checkPeer(c *node.Checker, e *node.Env, n *cluster.Node) (peer, bool) {
 	p := peer{node: n}
 	c.Known(n)
@@ -129,9 +132,9 @@ func tunnelBridge(e *node.Env, s *flow.State) {
 	}
 }
 
-// tooBig accepts what the kernel's tunnel port answers itself to a packet that is too long for the path to its peer: an ICMP
-// error, with the tunnel metadata of that packet, which no peer's flow matches. The userspace datapath does not look at
-// the path's MTU.
+// tooBig accepts what the kernel's tunnel port answers itself to a packet that is too long for the
+// path to its peer: an ICMP error, with the tunnel metadata of that packet, which no peer's flow
+// matches. The userspace datapath does not look at the path's MTU.
 func tooBig(e *node.Env, s *flow.State) {
 	all := cluster.MACFor(node.TransitAddress(&e.Stacks[0], node.AnyNode))
 	for i := range e.Stacks {
@@ -162,7 +165,8 @@ func Peers(e node.Env) (datapath.State, []cluster.Problem) {
 	return to, problems
 }
 
-// addTunnel leads to another node by a tunnel, and takes what comes from it. What no flow leads anywhere is dropped.
+// addTunnel leads to another node by a tunnel, and takes what comes from it. What no flow leads
+// anywhere is dropped.
 func addTunnel(e *node.Env, p peer, s *flow.State) {
 	own, id := uint32(e.Node.ID), uint32(p.node.ID)
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
@@ -172,7 +176,8 @@ func addTunnel(e *node.Env, p peer, s *flow.State) {
 	tunnel := func(from, to uint32) flow.Tunnel {
 		return flow.Tunnel{Key: claims.TransitTunnelKey, Ports: from<<16 | to, Peer: p.node.Addresses[0]}
 	}
-	// Of the nodes' MACs OVN knows this one alone; what a router says of a packet it sends back to where that came from.
+	// Of the nodes' MACs OVN knows this one alone; what a router says of a packet it sends back to
+	// where that came from.
 	all := cluster.MACFor(node.TransitAddress(&e.Stacks[0], node.AnyNode))
 	add(prioToPeer, flow.Match{InPort: claims.TunnelPort, Tunnel: tunnel(id, own)}, flow.SetEthSrc{MAC: all}, flow.Output{Port: claims.TunnelPatch})
 

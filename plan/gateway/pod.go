@@ -23,7 +23,8 @@ func Pods(e node.Env) (datapath.State, []cluster.Problem) {
 		}
 		rows.Add(&nb.SwitchPort{
 			Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: []string{has}, PortSecurity: []string{may},
-			// An interface of the pod with other addresses (an earlier sandbox of the same name) is not this port's.
+			// An interface of the pod with other addresses (an earlier sandbox of the same name) is
+			// not this port's.
 			Options: map[string]string{"iface-id-ver": p.PortVersion()}, Owner: p.Owner,
 		})
 	}

@@ -10,8 +10,9 @@ import (
 	"hairpin/plan/node"
 )
 
-// dropInternal keeps pods from masquerade, join and transit addresses: with those they would reach hosts under another identity. Of Join it
-// is only pings, because replies to load-balanced clients go there; the routers that have the addresses take nothing else.
+// dropInternal keeps pods from masquerade, join and transit addresses: with those they would reach
+// hosts under another identity. Of Join it is only pings, because replies to load-balanced clients
+// go there; the routers that have the addresses take nothing else.
 func dropInternal(z *node.Zone, s *node.Stack) {
 	ip := node.Vocab(s.Family).Match
 	from := `inport == "` + node.RouterToSwitch(z.Node.Name) + `" && ` + ip + ".dst == "
@@ -22,8 +23,9 @@ func dropInternal(z *node.Zone, s *node.Stack) {
 	}
 }
 
-// podGuard looks at what comes from the pod network into the host: only pods send there, and the routers between them, whose
-// ICMP errors have transit addresses. Port security has seen the packets of pods; this is for those that need none.
+// podGuard looks at what comes from the pod network into the host: only pods send there, and the
+// routers between them, whose ICMP errors have transit addresses. Port security has seen the
+// packets of pods; this is for those that need none.
 func podGuard(e *node.Env, owner cluster.Owner) *nft.Chain {
 	c := &nft.Chain{Name: node.ChainFromPods, Type: "filter", Hook: "prerouting", Priority: node.HookGuard, Owner: owner}
 	add := func(comment string, matches ...nft.Match) {

@@ -10,10 +10,11 @@ import (
 	"hairpin/plan/node"
 )
 
-// Redirection is the programs, and the way of what they bring through the gateway bridge: from the bridge's own port to the gateway
-// router, and back. To NodePorts, as it is: the host itself sends nothing there to an address of its own, and what comes from such an
-// address is an answer. To external addresses as the host's own packets to Services, because others may have these, too: a machine outside, the bridge's
-// uplink, pods with an egress address.
+// Redirection is the programs, and the way of what they bring through the gateway bridge: from the
+// bridge's own port to the gateway router, and back. To NodePorts, as it is: the host itself sends
+// nothing there to an address of its own, and what comes from such an address is an answer. To
+// external addresses as the host's own packets to Services, because others may have these, too: a
+// machine outside, the bridge's uplink, pods with an egress address.
 func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 	if len(e.Redirect) == 0 {
 		return datapath.State{}, nil

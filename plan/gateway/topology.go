@@ -13,8 +13,8 @@ import (
 	"hairpin/plan/node"
 )
 
-// Topology is the node's OVN zone without Pods and Services: cluster router, node switch, join switch, gateway router,
-// external switch, and the transit switch to the other nodes' zones.
+// Topology is the node's OVN zone without Pods and Services: cluster router, node switch, join
+// switch, gateway router, external switch, and the transit switch to the other nodes' zones.
 func Topology(e node.Env) (datapath.State, []cluster.Problem) {
 	z := node.Zone{Env: e, Rows: nb.State{}, Owner: node.OwnerOf(e.Node.Name)}
 	clusterRouter(&z)
@@ -31,7 +31,8 @@ func Topology(e node.Env) (datapath.State, []cluster.Problem) {
 func clusterRouter(z *node.Zone) {
 	name := z.Node.Name
 	z.Rows.Add(
-		// With an ACL, a switch would drop what conntrack calls invalid, which a late packet of a good connection may be.
+		// With an ACL, a switch would drop what conntrack calls invalid, which a late packet of a
+		// good connection may be.
 		&nb.Global{Name: name, Options: map[string]string{"name": name, "use_ct_inv_match": "false"}, Owner: z.Owner},
 		&nb.Router{Name: claims.ClusterRouter, Owner: z.Owner},
 		&nb.Switch{Name: claims.JoinSwitch, Owner: z.Owner},
@@ -43,7 +44,8 @@ func clusterRouter(z *node.Zone) {
 
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
-		// Whatever the pods (and foreign pods, on an egress node) send elsewhere leaves by the gateway router, or by the host.
+		// Whatever the pods (and foreign pods, on an egress node) send elsewhere leaves by the
+		// gateway router, or by the host.
 		exit := s.Join.Addr()
 		if z.Mode.PodsByHost {
 			exit = s.Management.Addr()
@@ -51,8 +53,9 @@ func clusterRouter(z *node.Zone) {
 		for _, c := range bySource(s) {
 			z.Rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: c, NextHop: exit, BySource: true, Owner: z.Owner})
 		}
-		// More specific than any route by source, so that what goes to the gateway router itself is not turned away.
-		// With Services as flows it is the address of what claims.ServiceBridge serves, behind the pods' port.
+		// More specific than any route by source, so that what goes to the gateway router itself is
+		// not turned away. With Services as flows it is the address of what claims.ServiceBridge
+		// serves, behind the pods' port.
 		toJoin := &nb.Route{Router: claims.ClusterRouter, Prefix: node.HostPrefix(s.Join.Addr()), NextHop: s.Join.Addr(), Owner: z.Owner}
 		if z.Node.Gateway.OpenFlow {
 			toJoin.NextHop, toJoin.OutPort = s.MasqNext, node.RouterToSwitch(name)
@@ -91,8 +94,9 @@ func nodeSwitch(z *node.Zone) {
 	noDHCP(z)
 }
 
-// noDHCP drops what pods send to the ports of DHCP clients, whose other fields a pod can choose. Not what routers and the host send (OVN
-// has no "inport !=", hence a second row), nor replies: on a switch with load balancers, OVN passes those before its ACLs.
+// noDHCP drops what pods send to the ports of DHCP clients, whose other fields a pod can choose.
+// Not what routers and the host send (OVN has no "inport !=", hence a second row), nor replies: on
+// a switch with load balancers, OVN passes those before its ACLs.
 func noDHCP(z *node.Zone) {
 	var ports []string
 	for i := range z.Stacks {
@@ -111,14 +115,17 @@ func gatewayRouter(z *node.Zone) {
 	name, gr := z.Node.Name, node.GatewayRouter(z.Node.Name)
 	options := map[string]string{
 		"chassis": name,
-		// The host's own conntrack zone, so that (on the kernel datapath) SNAT takes no port that the host uses.
+		// The host's own conntrack zone, so that (on the kernel datapath) SNAT takes no port that
+		// the host uses.
 		"snat-ct-zone": "0",
-		// Neighbours are written down, not learned: a first packet that waits for one would lose its SNAT.
+		// Neighbours are written down, not learned: a first packet that waits for one would lose
+		// its SNAT.
 		"dynamic_neigh_routers":         "false",
 		"always_learn_from_arp_request": "false",
 		"mac_binding_age_threshold":     "300", // seconds
 	}
-	if !z.Node.Gateway.OpenFlow { // replies of load-balanced connections come back here because the source is this router's
+	// replies of load-balanced connections come back here because the source is this router's
+	if !z.Node.Gateway.OpenFlow {
 		options["lb_force_snat_ip"] = "router_ip"
 	}
 	z.Rows.Add(&nb.Router{Name: gr, Groups: z.GroupsOf(node.GroupBoth, node.GroupRouter), Owner: z.Owner, Options: options})
@@ -128,9 +135,10 @@ func gatewayRouter(z *node.Zone) {
 	}, claims.JoinSwitch, node.JoinToRouter(gr), nil)
 }
 
-// podMTU makes the gateway router report to senders that pods have a smaller MTU. TCP knows that from the pod. Nodes get no
-// report (bridge.noMTU), by a flow for each where OVN has no load balancers. Where the host forwards, its routes have the
-// MTU; in mode local it does not forward what answers egress addresses.
+// podMTU makes the gateway router report to senders that pods have a smaller MTU. TCP knows that
+// from the pod. Nodes get no report (bridge.noMTU), by a flow for each where OVN has no load
+// balancers. Where the host forwards, its routes have the MTU; in mode local it does not forward
+// what answers egress addresses.
 func podMTU(z *node.Zone) map[string]string {
 	if !z.Mode.Uplink {
 		return nil
@@ -142,7 +150,8 @@ func podMTU(z *node.Zone) map[string]string {
 	return map[string]string{"gateway_mtu": strconv.Itoa(z.Config.MTU), "gateway_mtu_bypass": bypass}
 }
 
-// external is the gateway router's port to the external network: it has the node's own address and MAC.
+// external is the gateway router's port to the external network: it has the node's own address and
+// MAC.
 func external(z *node.Zone) {
 	name, gr, sw := z.Node.Name, node.GatewayRouter(z.Node.Name), node.ExternalSwitch(z.Node.Name)
 	z.Rows.Add(
@@ -183,8 +192,9 @@ func external(z *node.Zone) {
 	}
 }
 
-// secondary leads what the gateway router has for the host's further addresses to the host, whether a default gateway answers or
-// not, and although the host would answer for them with the router's own MAC. An address that comes or goes changes a set only.
+// secondary leads what the gateway router has for the host's further addresses to the host, whether
+// a default gateway answers or not, and although the host would answer for them with the router's
+// own MAC. An address that comes or goes changes a set only.
 func secondary(z *node.Zone, gr string, s *node.Stack) {
 	if len(s.Secondary) == 0 || !z.Mode.Uplink {
 		return
@@ -195,14 +205,16 @@ func secondary(z *node.Zone, gr string, s *node.Stack) {
 	z.HandOver(gr, s, claims.PolicyNodeLocal, to, nil)
 }
 
-// snatPorts are the ports that OVN gives to pods' connections on the userspace datapath. There, OVN and the host do not
-// share a conntrack zone, and a pod's connection could take the 5-tuple of one of the host's. These ports are neither the
-// host's ephemeral ones (net.ipv4.ip_local_port_range starts at 32768) nor NodePorts. There must be many of them: one
-// that was used is not free again for 10 s. The kernel datapath shares zone 0 with the host and needs no range.
+// snatPorts are the ports that OVN gives to pods' connections on the userspace datapath. There, OVN
+// and the host do not share a conntrack zone, and a pod's connection could take the 5-tuple of one
+// of the host's. These ports are neither the host's ephemeral ones (net.ipv4.ip_local_port_range
+// starts at 32768) nor NodePorts. There must be many of them: one that was used is not free again
+// for 10 s. The kernel datapath shares zone 0 with the host and needs no range.
 const snatPorts = "1024-29999"
 
-// nat hides this node's pods behind the node's address, where they leave by the gateway router. Foreign pods have no row:
-// without the SNAT of an egress IP they meet the bridge's drop flow and do not leak.
+// nat hides this node's pods behind the node's address, where they leave by the gateway router.
+// Foreign pods have no row: without the SNAT of an egress IP they meet the bridge's drop flow and
+// do not leak.
 func nat(z *node.Zone) {
 	gr := node.GatewayRouter(z.Node.Name)
 	ports := ""
@@ -217,8 +229,9 @@ func nat(z *node.Zone) {
 	}
 }
 
-// policies lead pods to all addresses of their own host through the management port: the gateway router shares the
-// primary one, and could not deliver it. The same with what no load balancer took.
+// policies lead pods to all addresses of their own host through the management port: the gateway
+// router shares the primary one, and could not deliver it. The same with what no load balancer
+// took.
 func policies(z *node.Zone) {
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
@@ -227,7 +240,8 @@ func policies(z *node.Zone) {
 			z.ToHost(s, claims.PolicyServices, c.String(), "")
 		}
 		z.ToHost(s, claims.PolicyNodeLocal, s.Address.Addr().String(), "")
-		// A further address that comes or goes changes a member of a set: northd would compute all again for a policy.
+		// A further address that comes or goes changes a member of a set: northd would compute all
+		// again for a policy.
 		if set := z.Set("secondary_", s.Family, s.Secondary); len(set.Addresses) > 0 {
 			z.Rows.Add(set)
 			z.ToHost(s, claims.PolicyNodeLocal, "$"+set.Name, "")

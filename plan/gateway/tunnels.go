@@ -20,7 +20,8 @@ func tunnels(b *node.Bridge) {
 		s := &b.Env.Stacks[i]
 		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Secondary...) {
 			m := flow.Match{Protocol: node.Vocab(s.Family).L4[cluster.UDP], Dst: node.HostPrefix(a), DstPort: node.Geneve}
-			// Conntrack has put it together: tunnels of nodes send no fragments, so it is a pod's, from the address of its node.
+			// Conntrack has put it together: tunnels of nodes send no fragments, so it is a pod's,
+			// from the address of its node.
 			b.Add(pipeline.GatewayUplinkConntrack, node.PrioNoParts, m, flow.Drop{})
 			m.InPort = b.Uplink
 			b.Classify(node.PrioStranger, m, flow.Drop{})
@@ -71,7 +72,8 @@ func (t *tunnelEnds) add(n *cluster.Node) {
 	}
 }
 
-// problems are what keeps the packets of another node out: told for each, as Problems are counted by what they are planned from.
+// problems are what keeps the packets of another node out: told for each, as Problems are counted
+// by what they are planned from.
 func (t *tunnelEnds) problems() []cluster.Problem {
 	c := node.Checker{Owner: t.Owner}
 	if t.hasEncap && t.Env.Node.Gateway.Device == "" {
@@ -91,9 +93,10 @@ func (t *tunnelEnds) tables() nft.State {
 // tunnelsSet is the nft set of all nodes' addresses.
 func tunnelsSet(f cluster.Family) *nft.Set { return node.Declare(f).Set("tunnels", node.Vocab(f).Dst) }
 
-// tunnelChains let only nodes' tunnels into the host, and forward nothing of pods and Services to those of any node: it would leave with
-// the host's own address. The kernel has put fragments together before. The packets of the node's own tunnels come from the link of encap,
-// if the host forwards them.
+// tunnelChains let only nodes' tunnels into the host, and forward nothing of pods and Services to
+// those of any node: it would leave with the host's own address. The kernel has put fragments
+// together before. The packets of the node's own tunnels come from the link of encap, if the host
+// forwards them.
 func tunnelChains(e *node.Env, t *nft.Table, owner cluster.Owner) {
 	port := nft.DstPort{Protocol: cluster.UDP, Port: node.Geneve}
 	t.Sets[setTunnelEnds] = endsSet(e)
@@ -121,11 +124,14 @@ func tunnelChains(e *node.Env, t *nft.Table, owner cluster.Owner) {
 	t.Chains[node.ChainTunnelsForward] = forward
 }
 
-// Hosts is what follows from the addresses of all nodes, by which their tunnels can be reached. Several nodes may have the same one. A node without
-// an ID has no tunnel yet: the controller gives it one at once, and both come in one change of the node's network.
+// Hosts is what follows from the addresses of all nodes, by which their tunnels can be reached.
+// Several nodes may have the same one. A node without an ID has no tunnel yet: the controller gives
+// it one at once, and both come in one change of the node's network.
 type Hosts struct {
-	of  map[netip.Addr][]string // nodes that say they have it, sorted: also those that are not believed, because here a lie takes nothing from anybody but tunnels, and being told pods' MTU
-	set datapath.State          // OVN's address set of them
+	// nodes that say they have it, sorted: also those that are not believed, because here a lie
+	// takes nothing from anybody but tunnels, and being told pods' MTU
+	of  map[netip.Addr][]string
+	set datapath.State // OVN's address set of them
 }
 
 func NewHosts() *Hosts { return &Hosts{} }
@@ -201,8 +207,9 @@ func hostsRows(e *node.Env) datapath.State {
 	return s
 }
 
-// hostRules keep from the tunnels of all nodes what pods send, or the gateway router for them: by the host's routing pods' packets would leave with the
-// node's own address, and a Service may have any endpoint. And they keep from nodes what would make their tunnels' packets smaller.
+// hostRules keep from the tunnels of all nodes what pods send, or the gateway router for them: by
+// the host's routing pods' packets would leave with the node's own address, and a Service may have
+// any endpoint. And they keep from nodes what would make their tunnels' packets smaller.
 type hostRules struct {
 	*node.Bridge
 	node.Elements
@@ -236,9 +243,11 @@ func noTunnels(b *node.Bridge, s *node.Stack, a netip.Addr) {
 	b.Classify(node.PrioNoTunnel, flow.Match{InPort: b.Ovn, Protocol: node.Vocab(s.Family).L4[cluster.UDP], Dst: node.HostPrefix(a), DstPort: node.Geneve}, flow.Drop{})
 }
 
-// noMTU keeps from a node that pods have a smaller MTU than the external network (zone.podMTU): it would take that for the whole way to this node, also
-// for its tunnel, in which packets of pods would not fit any more. An address set of OVN costs ovn-controller 30 ms for each node that joins 1 000
-// (docs/reference/performance.md), but with OVN's load balancers the gateway router also forwards such errors to nodes with endpoints, and those must pass.
+// noMTU keeps from a node that pods have a smaller MTU than the external network (zone.podMTU): it
+// would take that for the whole way to this node, also for its tunnel, in which packets of pods
+// would not fit any more. An address set of OVN costs ovn-controller 30 ms for each node that joins
+// 1 000 (docs/reference/performance.md), but with OVN's load balancers the gateway router also
+// forwards such errors to nodes with endpoints, and those must pass.
 func noMTU(b *node.Bridge, s *node.Stack, a netip.Addr) {
 	m := node.Vocab(s.Family).TooBig
 	m.InPort, m.Dst = b.Ovn, node.HostPrefix(a)

@@ -87,7 +87,8 @@ const (
 	RedirectMessage       = 137
 )
 
-// Priorities in pipeline.GatewayClassifier and pipeline.GatewayUplinkConntrack for addresses with source ranges: clients outside of them.
+// Priorities in pipeline.GatewayClassifier and pipeline.GatewayUplinkConntrack for addresses with
+// source ranges: clients outside of them.
 const (
 	PrioBarred        = 108
 	PrioBarredTracked = 48

@@ -33,7 +33,8 @@ func (e *Env) NodeAddresses(s *Stack) []netip.Prefix {
 	return SortedPrefixes(nodes)
 }
 
-// Env is what features read: the node that is planned, with every address that follows from its number.
+// Env is what features read: the node that is planned, with every address that follows from its
+// number.
 type Env struct {
 	Config *cluster.Config
 	Node   *cluster.Node
@@ -49,16 +50,16 @@ type Env struct {
 	Redirect  []string            // links whose packets for NodePorts eBPF programs lead to the gateway router
 }
 
-// Stack is one IP version of the planned node: its addresses. Prefixes are an address with its mask, but Subnet and
-// the ranges, which are networks.
+// Stack is one IP version of the planned node: its addresses. Prefixes are an address with its
+// mask, but Subnet and the ranges, which are networks.
 type Stack struct {
 	Family cluster.Family
 
 	Address  netip.Prefix // of the host on the gateway bridge, and of the gateway router
 	Node     netip.Addr   // by which the wire knows the node: Address, where the bridge has the uplink
 	NextHops []netip.Addr // default gateways of the wire, of which each gets its part; none without the uplink
-	// Routers are MACs of next hops of the wire, those of NextHops first; OnLink are its networks. RoutersKnown
-	// is false without an agent that looked, as in a manifest.
+	// Routers are MACs of next hops of the wire, those of NextHops first; OnLink are its networks.
+	// RoutersKnown is false without an agent that looked, as in a manifest.
 	Routers      []cluster.MAC
 	OnLink       []netip.Prefix
 	RoutersKnown bool
@@ -94,8 +95,8 @@ const (
 	managementPlace = 2
 )
 
-// Places of the join and transit subnets: the cluster router comes first on the join switch, a node's routers at its
-// number plus nodeOffset.
+// Places of the join and transit subnets: the cluster router comes first on the join switch, a
+// node's routers at its number plus nodeOffset.
 const (
 	joinRouterPlace = 1
 	NodeOffset      = 1
@@ -121,8 +122,8 @@ func (c *Checker) Problem(field, format string, args ...any) {
 
 func OwnerOf(name string) cluster.Owner { return cluster.Owner{Kind: "Node", Name: name} }
 
-// NewEnv reads what plan must know of the node itself. When it is not ok, the node cannot be planned at all, and the
-// problems say why.
+// NewEnv reads what plan must know of the node itself. When it is not ok, the node cannot be
+// planned at all, and the problems say why.
 func NewEnv(s *cluster.Snapshot, name string) (Env, []cluster.Problem, bool) {
 	e := Env{Config: &s.Config, Node: s.Node(name), Nodes: s.Nodes}
 	c := Checker{Owner: OwnerOf(name)}
@@ -200,7 +201,8 @@ func (c *Checker) mode(e *Env) {
 	}
 }
 
-// stack returns the addresses of one IP version, or not ok when the cluster or the node does not have it.
+// stack returns the addresses of one IP version, or not ok when the cluster or the node does not
+// have it.
 func (c *Checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 	s := Stack{Family: f, Subnet: e.Node.PodCIDR(f), Address: cluster.PrefixOf(e.Node.Gateway.Addresses, f)}
 	if !s.Subnet.IsValid() {
@@ -335,12 +337,13 @@ func (s *Stack) wire(g *cluster.Gateway) {
 	s.RoutersKnown = g.NextHopMACs != nil
 }
 
-// RoutesByHost reports whether the gateway router hands what Services have for endpoints elsewhere to the host: it is the mode's way
-// (docs/design/origins.md#host-to-service), or there is no default gateway that the router could reach
-// (docs/design/origins.md#detached-gateway).
+// RoutesByHost reports whether the gateway router hands what Services have for endpoints elsewhere
+// to the host: it is the mode's way (docs/design/origins.md#host-to-service), or there is no
+// default gateway that the router could reach (docs/design/origins.md#detached-gateway).
 func (e *Env) RoutesByHost(s *Stack) bool { return e.Mode.ServicesByHost || len(s.NextHops) == 0 }
 
-// otherAddresses returns the addresses of the host that pods reach, without the one that the gateway router shares.
+// otherAddresses returns the addresses of the host that pods reach, without the one that the
+// gateway router shares.
 func otherAddresses(e *Env, s *Stack) []netip.Addr {
 	var list []netip.Addr
 	for _, p := range slices.Concat(e.Node.HostAddresses, e.Node.Gateway.Addresses) {
@@ -375,8 +378,8 @@ func InRanges(ranges []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// Guarded is what loadBalancerSourceRanges restrict: one port of a load balancer's address. Other ports of that address
-// belong to NodePorts, to other Services, to the node or to another machine.
+// Guarded is what loadBalancerSourceRanges restrict: one port of a load balancer's address. Other
+// ports of that address belong to NodePorts, to other Services, to the node or to another machine.
 type Guarded struct {
 	Addr     netip.Addr
 	Protocol cluster.Protocol
@@ -387,7 +390,8 @@ func (g Guarded) Compare(h Guarded) int {
 	return cmp.Or(cmp.Compare(g.Protocol, h.Protocol), cmp.Compare(g.Port, h.Port), g.Addr.Compare(h.Addr))
 }
 
-// ManagementAddress is the host's address in a node's part of the pod network; invalid where the part has no room for it.
+// ManagementAddress is the host's address in a node's part of the pod network; invalid where the
+// part has no room for it.
 func ManagementAddress(podCIDR netip.Prefix) netip.Addr {
 	a, err := cluster.Nth(podCIDR, managementPlace)
 	if err != nil {
@@ -396,7 +400,8 @@ func ManagementAddress(podCIDR netip.Prefix) netip.Addr {
 	return a
 }
 
-// AddressOf is a pod's MAC and its addresses, as OVN has them; empty without any that is the node's to give.
+// AddressOf is a pod's MAC and its addresses, as OVN has them; empty without any that is the node's
+// to give.
 func (e *Env) AddressOf(p *cluster.Pod) (address string, problems []cluster.Problem) {
 	for _, ip := range p.IPs {
 		if s := e.Stack(cluster.FamilyOf(ip)); s != nil && s.Subnet.Contains(ip) {
@@ -411,7 +416,8 @@ func (e *Env) AddressOf(p *cluster.Pod) (address string, problems []cluster.Prob
 	return address, problems
 }
 
-// Inside are the ranges that parts of the datapath use between each other. Pods answer to addresses of Join, and nothing else.
+// Inside are the ranges that parts of the datapath use between each other. Pods answer to addresses
+// of Join, and nothing else.
 func (s *Stack) Inside() []netip.Prefix {
 	return []netip.Prefix{s.Masquerade, s.Join.Masked(), s.Transit.Masked()}
 }

@@ -27,14 +27,15 @@ func NewKernel(e *Env) *Kernel {
 	}}
 }
 
-// Checksums reports whether the host computes checksums of what it gives to Open vSwitch: what the userspace datapath sends back to it, and the
-// host or a program on to a link, would have a wrong one.
+// Checksums reports whether the host computes checksums of what it gives to Open vSwitch: what the
+// userspace datapath sends back to it, and the host or a program on to a link, would have a wrong
+// one.
 func (e *Env) Checksums() bool {
 	return e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || len(e.Redirect) > 0 || slices.ContainsFunc(e.Stacks, func(s Stack) bool { return e.RoutesByHost(&s) }))
 }
 
-// ToClients is the route to clients of endpoints on this host. Their TCP segments fit the routes by which the host forwards
-// what comes by other links to Services.
+// ToClients is the route to clients of endpoints on this host. Their TCP segments fit the routes by
+// which the host forwards what comes by other links to Services.
 func (k *Kernel) ToClients(s *Stack, link string, mtu int) {
 	r := host.Route{RouteKey: host.RouteKey{Table: MainTable, Prefix: HostPrefix(s.MasqOVN)}, Link: link, Src: s.Node, MTU: mtu}
 	if pods := k.Env.Config.MTU; mtu > pods {

@@ -8,7 +8,8 @@ import (
 	"hairpin/cluster"
 )
 
-// Local is the node-local subnet of a family; its places have the subnet's mask. It is zero where the host gets to Services by the gateway bridge.
+// Local is the node-local subnet of a family; its places have the subnet's mask. It is zero where
+// the host gets to Services by the gateway bridge.
 type Local struct {
 	Host, Router, Management netip.Prefix
 }

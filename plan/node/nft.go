@@ -44,7 +44,8 @@ const (
 // Copied says why the kernel need not hear what comes in on a port of a userspace switch.
 const Copied = "Open vSwitch has its own copy of the frame"
 
-// Declared are nft maps and sets of one family, by name, without elements. Rules that look at them are in the base features.
+// Declared are nft maps and sets of one family, by name, without elements. Rules that look at them
+// are in the base features.
 type Declared struct {
 	family cluster.Family
 	maps   map[string]*nft.Map

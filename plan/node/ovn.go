@@ -19,17 +19,18 @@ func Joined(list []netip.Prefix) string {
 	return strings.Join(texts, ", ")
 }
 
-// Load balancer groups. Their members are the Services; the node switch and the gateway router name them once, so a
-// Service is one row whatever it is attached to.
+// Load balancer groups. Their members are the Services; the node switch and the gateway router name
+// them once, so a Service is one row whatever it is attached to.
 const (
 	GroupBoth   = "clusterLBGroup"       // the same on the node switch and on the gateway router
 	GroupSwitch = "clusterSwitchLBGroup" // for pods only
 	GroupRouter = "clusterRouterLBGroup" // for the host and the external network only
 )
 
-// groupParts is how many groups there are of each kind. When a load balancer changes, ovn-northd goes through all members of
-// its group (the change is one of every row that names the row, for its database client), which took most of the time of an
-// endpoint's change when 10 000 Services had one group.
+// groupParts is how many groups there are of each kind. When a load balancer changes, ovn-northd
+// goes through all members of its group (the change is one of every row that names the row, for its
+// database client), which took most of the time of an endpoint's change when 10 000 Services had
+// one group.
 const groupParts = 16
 
 // GroupOf returns the group of a kind that a Service's load balancers are in.
@@ -105,7 +106,8 @@ func (e *Env) Addresses(pick func(*Stack) netip.Prefix) []netip.Prefix {
 	return list
 }
 
-// Link joins a router port and its switch port; the router port's MAC follows from its first address.
+// Link joins a router port and its switch port; the router port's MAC follows from its first
+// address.
 func (z *Zone) Link(p nb.RouterPort, sw, peer string, options map[string]string) {
 	if p.MAC == (cluster.MAC{}) {
 		p.MAC = cluster.MACFor(p.Networks[0].Addr())
@@ -125,8 +127,8 @@ func (z *Zone) Link(p nb.RouterPort, sw, peer string, options map[string]string)
 // HostsSet is the address set of all nodes' addresses.
 func HostsSet(f cluster.Family) string { return "hosts_" + Vocab(f).Match }
 
-// HandOver is a policy of the gateway router's, by which a packet goes to the host. A policy's next hop must be in a network of the
-// router's: the router's own address stands for the dummy next hop.
+// HandOver is a policy of the gateway router's, by which a packet goes to the host. A policy's next
+// hop must be in a network of the router's: the router's own address stands for the dummy next hop.
 func (z *Zone) HandOver(gr string, s *Stack, priority int, match string, options map[string]string) {
 	own := s.Address.Addr()
 	z.Rows.Add(

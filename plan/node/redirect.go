@@ -9,7 +9,8 @@ import (
 
 const fieldPath = "[gateway] nodeport-path"
 
-// redirect finds the links whose packets the programs can take, and says why the others are left to nft.
+// redirect finds the links whose packets the programs can take, and says why the others are left to
+// nft.
 func (c *Checker) redirect(e *Env) {
 	if !e.Node.Gateway.Redirect {
 		return

@@ -8,8 +8,8 @@ import (
 	"hairpin/cluster"
 )
 
-// HasExternalClients reports whether the gateway bridge sends external clients' packets from its uplink
-// to claims.ServiceBridge.
+// HasExternalClients reports whether the gateway bridge sends external clients' packets from its
+// uplink to claims.ServiceBridge.
 func (e *Env) HasExternalClients() bool {
 	return e.Node.Gateway.OpenFlow && e.Mode.Uplink && !e.Mode.ClientsByHost
 }
@@ -31,8 +31,9 @@ func (e *Env) LoopbackPorts(f cluster.Family) bool {
 	return e.Config.Gateway.NodePort && e.nodePortOn(Vocab(f).Localhost)
 }
 
-// PodConnectionLimit is how many connections a conntrack zone of pods has at most, 0 without a limit. The kernel keeps the
-// connections of a limited zone in a list, whose cost is not known (docs/operations/sizing.md).
+// PodConnectionLimit is how many connections a conntrack zone of pods has at most, 0 without a
+// limit. The kernel keeps the connections of a limited zone in a list, whose cost is not known
+// (docs/operations/sizing.md).
 func (e *Env) PodConnectionLimit() int {
 	if !e.Node.Gateway.Userspace {
 		return 0
@@ -40,7 +41,8 @@ func (e *Env) PodConnectionLimit() int {
 	return e.Config.Conntrack.PodsMax
 }
 
-// HasExternalPatch reports whether the gateway bridge leads clients outside to claims.ServiceBridge.
+// HasExternalPatch reports whether the gateway bridge leads clients outside to
+// claims.ServiceBridge.
 func (e *Env) HasExternalPatch() bool {
 	return e.Node.Gateway.OpenFlow && (!e.Mode.ClientsByHost || len(e.Redirect) > 0)
 }
@@ -48,10 +50,11 @@ func (e *Env) HasExternalPatch() bool {
 // HostMAC is that of claims.ServiceHost, on every node.
 func (e *Env) HostMAC() cluster.MAC { return cluster.MACFor(e.Stacks[0].MasqHost) }
 
-// HostMTU is that of claims.ServiceHost. It takes what external clients send to endpoints on hosts, as long as their
-// links allow. The kernel datapath drops what is longer than the port's MTU without an ICMP error. What the host sends
-// has the MTU of its routes and, where it only forwards IPv6, that of a sysctl. The userspace datapath does not check
-// the MTU, but its buffers have that length.
+// HostMTU is that of claims.ServiceHost. It takes what external clients send to endpoints on hosts,
+// as long as their links allow. The kernel datapath drops what is longer than the port's MTU
+// without an ICMP error. What the host sends has the MTU of its routes and, where it only forwards
+// IPv6, that of a sysctl. The userspace datapath does not check the MTU, but its buffers have that
+// length.
 func (e *Env) HostMTU() int {
 	if e.Node.Gateway.Userspace {
 		return e.ClientMTU()
@@ -59,9 +62,9 @@ func (e *Env) HostMTU() int {
 	return math.MaxUint16
 }
 
-// ClientMTU is the MTU of the host's route to clients of its endpoints: that of the links by which they come. With the
-// pods' MTU, the host would report that to other hosts whose answers it forwards, and these would keep it for all that
-// they send to this host.
+// ClientMTU is the MTU of the host's route to clients of its endpoints: that of the links by which
+// they come. With the pods' MTU, the host would report that to other hosts whose answers it
+// forwards, and these would keep it for all that they send to this host.
 func (e *Env) ClientMTU() int {
 	mtu := e.Node.Gateway.MTU
 	for i := range e.Node.Links {

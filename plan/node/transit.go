@@ -12,7 +12,8 @@ import (
 // AnyNode is the ID of no node. Its place on the transit network stands for all nodes.
 const AnyNode = 0
 
-// TransitAddress is the address of a node's router on the transit switch, if there is room for its ID.
+// TransitAddress is the address of a node's router on the transit switch, if there is room for its
+// ID.
 func TransitAddress(s *Stack, id int) netip.Addr {
 	a, _ := cluster.Nth(s.Transit.Masked(), id+NodeOffset)
 	return a
@@ -24,8 +25,8 @@ func (s *Stack) Reached() netip.Prefix {
 	return netip.PrefixFrom(join.Addr(), max(join.Bits(), join.Addr().BitLen()-idBits))
 }
 
-// SpreadBits returns the length of the longest route by source: that of the smallest of the cluster's ranges, as long as
-// the join range has at most 1<<joinSpread parts of this length.
+// SpreadBits returns the length of the longest route by source: that of the smallest of the
+// cluster's ranges, as long as the join range has at most 1<<joinSpread parts of this length.
 func (s *Stack) SpreadBits() int {
 	_, bits := bitsOf(s.Cluster)
 	return min(bits, s.Reached().Bits()+joinSpread)
@@ -54,8 +55,9 @@ const idBits = 16
 // OthersPort is the port of the transit switch behind which all other nodes are.
 func OthersPort(node string) string { return "others-" + node }
 
-// RemoteNodesPort is that port. OVN knows the address that routes name, and those of nodes that policies name, by their IDs. Only what has no type, and
-// addresses that are known, changes without ovn-northd computing all anew.
+// RemoteNodesPort is that port. OVN knows the address that routes name, and those of nodes that
+// policies name, by their IDs. Only what has no type, and addresses that are known, changes without
+// ovn-northd computing all anew.
 func (e *Env) RemoteNodesPort(ids []int) *nb.SwitchPort {
 	p := &nb.SwitchPort{Name: OthersPort(e.Node.Name), Switch: claims.TransitSwitch, Owner: OwnerOf(e.Node.Name)}
 	for _, id := range append([]int{AnyNode}, ids...) {

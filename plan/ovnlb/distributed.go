@@ -14,10 +14,11 @@ import (
 	"hairpin/plan/node"
 )
 
-// The distributed gateway port (docs/design/origins.md#node-local-access). The host gets to Services by the management port and the load balancers of the
-// node switch. What is for the host itself then comes back to it from another address, by a distributed gateway port and a network of
-// its own: from the management port's address, the host would take it for a packet from itself. Nothing of it crosses
-// zones, so its addresses are the same on every node.
+// The distributed gateway port (docs/design/origins.md#node-local-access). The host gets to
+// Services by the management port and the load balancers of the node switch. What is for the host
+// itself then comes back to it from another address, by a distributed gateway port and a network of
+// its own: from the management port's address, the host would take it for a packet from itself.
+// Nothing of it crosses zones, so its addresses are the same on every node.
 
 // Names of the distributed gateway port.
 const (
@@ -71,14 +72,16 @@ func localMAC(e *node.Env, place func(*node.Stack) netip.Prefix) cluster.MAC {
 	return cluster.MACFor(place(&e.Stacks[0]).Addr())
 }
 
-// throughLocal leads what the host must get by the port, and translates the management port's address there.
+// throughLocal leads what the host must get by the port, and translates the management port's
+// address there.
 func throughLocal(z *node.Zone, s *node.Stack) {
 	management, ip := s.Management.Addr(), node.Vocab(s.Family).Match
 	from := ip + ".src == " + management.String() + " && " + ip + ".dst "
 	policy := func(to string, action nb.Action, hops ...netip.Addr) {
 		z.Rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyDistributed, Match: from + to, Action: action, NextHops: hops, Owner: z.Owner})
 	}
-	if z.Mode.ServicesByHost { // and so does the host's own, to endpoints elsewhere: it would be a packet from itself, too
+	// and so does the host's own, to endpoints elsewhere: it would be a packet from itself, too
+	if z.Mode.ServicesByHost {
 		policy("!= {"+node.Joined(slices.Concat(s.Cluster, s.Services, s.Inside()))+"}", nb.Reroute, s.Local.Host.Addr())
 	} else {
 		policy("== "+s.Address.Addr().String(), nb.Reroute, s.Local.Host.Addr())

@@ -1,5 +1,6 @@
-// Package ovnlb plans the Service engine "ovn": Services as load balancers of OVN on the node's switch and gateway router,
-// and the distributed gateway port by which a host reaches Services (node-local = dgp).
+// Package ovnlb plans the Service engine "ovn": Services as load balancers of OVN on the node's
+// switch and gateway router, and the distributed gateway port by which a host reaches Services
+// (node-local = dgp).
 //
 // It writes all that exists for this engine alone, also on the gateway bridge and on the host.
 package ovnlb

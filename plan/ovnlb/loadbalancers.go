@@ -17,8 +17,8 @@ import (
 	"hairpin/plan/service"
 )
 
-// Engine is the engine that makes load balancers of Frontends: one row for each way to one, so that northd handles a changed endpoint
-// without looking at the others.
+// Engine is the engine that makes load balancers of Frontends: one row for each way to one, so that
+// northd handles a changed endpoint without looking at the others.
 type Engine struct {
 	*node.Env
 	rows    nb.State
@@ -93,7 +93,8 @@ func (b *Engine) External(x *service.Front, name string, vips []netip.AddrPort) 
 	b.addLoadBalancer(x, pods)
 }
 
-// addProxyPorts serves clients that come by the host, which leads them to addresses that stand in for the Service's own.
+// addProxyPorts serves clients that come by the host, which leads them to addresses that stand in
+// for the Service's own.
 func (b *Engine) addProxyPorts(x *service.Front) {
 	if (x.NodePort == 0 || !b.Config.Gateway.NodePort) && len(x.ExternalIPs)+len(x.LoadBalancerIPs) == 0 {
 		return
@@ -124,20 +125,23 @@ type lbVariant struct {
 // lbOptionKey is what a row's options depend on.
 type lbOptionKey struct{ rejectNoBackends, dropNoBackends, keepClientIP, noARP bool }
 
-// addLoadBalancer makes the load balancer of a way: one row for node switch and gateway router, or one for each when a backend is
-// this node's address. That is the gateway router's own too, and a packet to it would go no further; the host's
-// masquerade address stands for it (docs/design/origins.md#load-balancers).
+// addLoadBalancer makes the load balancer of a way: one row for node switch and gateway router, or
+// one for each when a backend is this node's address. That is the gateway router's own too, and a
+// packet to it would go no further; the host's masquerade address stands for it
+// (docs/design/origins.md#load-balancers).
 func (b *Engine) addLoadBalancer(x *service.Front, w lbVariant) {
 	if len(w.vips) == 0 {
 		return
 	}
-	// No endpoint at all: rejected. Policy Local and none here: dropped, so that the client tries elsewhere.
+	// No endpoint at all: rejected. Policy Local and none here: dropped, so that the client tries
+	// elsewhere.
 	m := lbOptionKey{rejectNoBackends: len(x.Cluster) == 0, dropNoBackends: len(w.to) == 0 && len(x.Cluster) > 0, keepClientIP: w.keepClientIP, noARP: w.noARP}
 	if m.rejectNoBackends {
 		w.to = nil
 	}
-	// By a hash of the client's address, the same for all VIPs of the port and on every node, however long the timeout is.
-	// OVN's own affinity_timeout drops the first packet of each client, and ends at 65535 s.
+	// By a hash of the client's address, the same for all VIPs of the port and on every node,
+	// however long the timeout is. OVN's own affinity_timeout drops the first packet of each
+	// client, and ends at 65535 s.
 	affinity := x.Affinity > 0
 	if affinity {
 		w.to = affinitySlots(w.to)
@@ -191,8 +195,8 @@ func (b *Engine) lbOptions(m lbOptionKey) map[string]string {
 	o := map[string]string{
 		"reject": strconv.FormatBool(!m.dropNoBackends), // no endpoint: TCP reset or ICMP port unreachable
 		"event":  "false",                               // "no endpoint" events are unused
-		// A gateway router translates what it load-balances, but must not translate a reset that it made itself: the host
-		// would get it from another address than it had asked.
+		// A gateway router translates what it load-balances, but must not translate a reset that it
+		// made itself: the host would get it from another address than it had asked.
 		"skip_snat":       strconv.FormatBool(m.rejectNoBackends || m.keepClientIP),
 		"hairpin_snat_ip": strings.Join(pins, " "), // source for a pod that reaches itself
 	}

@@ -17,8 +17,8 @@ import (
 	"hairpin/plan/node"
 )
 
-// Base is what the node needs for load balancers, whichever there are: their groups, the SNAT of what they translate, the ways of the
-// host and of what no load balancer took.
+// Base is what the node needs for load balancers, whichever there are: their groups, the SNAT of
+// what they translate, the ways of the host and of what no load balancer took.
 func Base(e node.Env) (datapath.State, []cluster.Problem) {
 	if e.Node.Gateway.OpenFlow {
 		return datapath.State{}, nil
@@ -51,8 +51,8 @@ func groups(z *node.Zone) {
 	placeholderLB(z)
 }
 
-// placeholderLB keeps connections to the proxy addresses of Services, even after the last Service using it is deleted: a
-// gateway router translates only packets to addresses of a load balancer.
+// placeholderLB keeps connections to the proxy addresses of Services, even after the last Service
+// using it is deleted: a gateway router translates only packets to addresses of a load balancer.
 func placeholderLB(z *node.Zone) {
 	row := &nb.LoadBalancer{
 		Name: "held", Protocol: cluster.TCP, Owner: z.Owner, Groups: []string{node.GroupOf(node.GroupRouter, z.Owner)},
@@ -66,9 +66,9 @@ func placeholderLB(z *node.Zone) {
 	z.Rows.Add(row)
 }
 
-// retransmitSNAT repeats what lb_force_snat_ip does. On the userspace datapath conntrack calls a packet
-// invalid that is sent again, and what follows a loss; the load balancer's flags are only for those that are not. The
-// mark of the connection is for all, see marks.
+// retransmitSNAT repeats what lb_force_snat_ip does. On the userspace datapath conntrack calls a
+// packet invalid that is sent again, and what follows a loss; the load balancer's flags are only
+// for those that are not. The mark of the connection is for all, see marks.
 func retransmitSNAT(z *node.Zone, gr string, s *node.Stack) {
 	z.Rows.Add(
 		&nb.NAT{
@@ -91,7 +91,8 @@ func markSecondary(z *node.Zone, gr string, s *node.Stack) {
 	z.HandOver(gr, s, claims.PolicyForceSNATLocal, loadBalanced+" && "+node.Vocab(s.Family).Match+".dst == $"+set.Name, markForceSNAT())
 }
 
-// loadBalanced is the match of connections that the gateway router's load balancers translate, and that leave with its address.
+// loadBalanced is the match of connections that the gateway router's load balancers translate, and
+// that leave with its address.
 const loadBalanced = "ct_mark.force_snat == 1"
 
 // forceSNATMark is the match of the packet mark that marks gives.
@@ -102,8 +103,9 @@ func markForceSNAT() map[string]string {
 	return map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForceSNAT)}
 }
 
-// marks tells the retransmit SNAT rows of a connection's mark. Where they are, conntrack was asked once more on the userspace
-// datapath, for the connection without the VIP. Beyond the gateway router there is no mark: a tunnel finds no route with one.
+// marks tells the retransmit SNAT rows of a connection's mark. Where they are, conntrack was asked
+// once more on the userspace datapath, for the connection without the VIP. Beyond the gateway
+// router there is no mark: a tunnel finds no route with one.
 func marks(z *node.Zone, gr string) {
 	if z.Mode.Uplink && z.Mode.ServicesByHost {
 		for i := range z.Stacks {
@@ -117,9 +119,10 @@ func marks(z *node.Zone, gr string) {
 	})
 }
 
-// byHostsRoutes leaves pods, and the host itself, to the gateway router's own routes, and all else that its load balancers have to those of
-// the host, its own network included: the host may have a better route (docs/design/origins.md#host-to-service). What leaves with an egress address is not load-balanced.
-// The ranges are not negated: each would multiply the flows of the others.
+// byHostsRoutes leaves pods, and the host itself, to the gateway router's own routes, and all else
+// that its load balancers have to those of the host, its own network included: the host may have a
+// better route (docs/design/origins.md#host-to-service). What leaves with an egress address is not
+// load-balanced. The ranges are not negated: each would multiply the flows of the others.
 func byHostsRoutes(z *node.Zone, gr string, s *node.Stack) {
 	ip := node.Vocab(s.Family).Match
 	inside := append(slices.Clone(s.Cluster), s.Join.Masked(), s.Masquerade)
@@ -130,8 +133,9 @@ func byHostsRoutes(z *node.Zone, gr string, s *node.Stack) {
 	z.HandOver(gr, s, claims.PolicyForceSNAT, loadBalanced+" && "+ip, markForceSNAT())
 }
 
-// dropWithoutVIP drops what the gateway router gets for a Service that it does not know, or not yet, before it remembers the connection:
-// it would not translate what follows of that one, and a UDP client that goes on sending would never be served.
+// dropWithoutVIP drops what the gateway router gets for a Service that it does not know, or not
+// yet, before it remembers the connection: it would not translate what follows of that one, and a
+// UDP client that goes on sending would never be served.
 func dropWithoutVIP(z *node.Zone, s *node.Stack, services netip.Prefix) {
 	z.Rows.Add(&nb.Policy{
 		Router: node.GatewayRouter(z.Node.Name), Priority: claims.PolicyServices, Action: nb.Drop, Owner: z.Owner,
@@ -139,8 +143,8 @@ func dropWithoutVIP(z *node.Zone, s *node.Stack, services netip.Prefix) {
 	})
 }
 
-// routeRestricted routes pods to their host for guarded addresses, which have no load balancer on the node switch: the host
-// checks the source. It adds an address set and a policy for each port.
+// routeRestricted routes pods to their host for guarded addresses, which have no load balancer on
+// the node switch: the host checks the source. It adds an address set and a policy for each port.
 func routeRestricted(z *node.Zone, s *node.Stack) {
 	list := slices.DeleteFunc(slices.Clone(z.Guarded), func(g node.Guarded) bool { return cluster.FamilyOf(g.Addr) != s.Family })
 	for len(list) > 0 {
@@ -161,8 +165,8 @@ func routeRestricted(z *node.Zone, s *node.Stack) {
 	}
 }
 
-// hostToService leads the host's packets for Services to the gateway router, and the replies back. On the way the host
-// gets its masquerade address, because the gateway router has the host's own.
+// hostToService leads the host's packets for Services to the gateway router, and the replies back.
+// On the way the host gets its masquerade address, because the gateway router has the host's own.
 func hostToService(b *node.Bridge, s *node.Stack) {
 	hostToServices(b, s, append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll)))
 }
@@ -175,13 +179,15 @@ func hostToServices(b *node.Bridge, s *node.Stack, ranges []netip.Prefix) {
 			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
 		b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: services, Dst: host},
 			flow.CT{Table: pipeline.GatewayToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
-		// What comes back from the gateway router untranslated has no Service: an unused ClusterIP. Not to the uplink.
+		// What comes back from the gateway router untranslated has no Service: an unused ClusterIP.
+		// Not to the uplink.
 		b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: services}, flow.Drop{})
 	}
 }
 
-// clientToService leads clients outside that come by the host, under policy Local, to the gateway router as they are, and the
-// replies back, where pods' replies come by that: these have an address that nothing else sends from.
+// clientToService leads clients outside that come by the host, under policy Local, to the gateway
+// router as they are, and the replies back, where pods' replies come by that: these have an address
+// that nothing else sends from.
 func clientToService(b *node.Bridge, s *node.Stack) {
 	if b.Env.Mode.PodsByHost {
 		return
@@ -192,13 +198,14 @@ func clientToService(b *node.Bridge, s *node.Stack) {
 	b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: local}, flow.Drop{})
 }
 
-// toLoadBalancers is the way to Services: by an unused next hop on the gateway bridge (docs/design/origins.md#host-to-service).
+// toLoadBalancers is the way to Services: by an unused next hop on the gateway bridge
+// (docs/design/origins.md#host-to-service).
 func toLoadBalancers(k *node.Kernel, s *node.Stack, bridge string) {
 	own, mtu := s.Address.Addr(), k.Env.Config.MTU
 	k.Address(host.Address{
 		AddressKey: host.AddressKey{Link: bridge, Prefix: netip.PrefixFrom(s.MasqHost, s.Masquerade.Bits())},
-		// The host must not choose it as a source by itself (docs/design/origins.md#pitfalls). IPv4 knows no such address; there,
-		// the routes below and the next hops' subnets decide.
+		// The host must not choose it as a source by itself (docs/design/origins.md#pitfalls). IPv4
+		// knows no such address; there, the routes below and the next hops' subnets decide.
 		Deprecated: s.Family == cluster.IPv6,
 	})
 	by := []netip.Prefix{node.HostPrefix(s.MasqAll)}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// An endpoint that goes takes nobody along but its own clients, one that comes takes only its share of the others', whatever
-// came and went before; and every endpoint has some.
+// An endpoint that goes takes nobody along but its own clients, one that comes takes only its share
+// of the others', whatever came and went before; and every endpoint has some.
 func TestPlaces(t *testing.T) {
 	var all []netip.AddrPort
 	for i := range 100 {

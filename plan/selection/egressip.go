@@ -9,8 +9,9 @@ import (
 	"hairpin/cluster"
 )
 
-// EgressIPs knows which pods each EgressIP has, for each family: of several that select a pod, the oldest with an assigned address
-// of the family has it. An EgressService has its pods whether it has an address or not.
+// EgressIPs knows which pods each EgressIP has, for each family: of several that select a pod, the
+// oldest with an assigned address of the family has it. An EgressService has its pods whether it
+// has an address or not.
 type EgressIPs struct {
 	index
 	egressIPs []*cluster.EgressIP
@@ -48,7 +49,8 @@ func (x *EgressIPs) Pods(owner cluster.Owner, f cluster.Family) map[cluster.Owne
 	return x.members[familyIndex(f)][owner]
 }
 
-// Contested gives every pod that several EgressIPs want for a family, with the owner of the one that has it and of each younger one.
+// Contested gives every pod that several EgressIPs want for a family, with the owner of the one
+// that has it and of each younger one.
 func (x *EgressIPs) Contested() iter.Seq2[cluster.Owner, [2]cluster.Owner] {
 	return func(yield func(cluster.Owner, [2]cluster.Owner) bool) {
 		for pod, c := range x.chosen {
@@ -62,7 +64,8 @@ func (x *EgressIPs) Contested() iter.Seq2[cluster.Owner, [2]cluster.Owner] {
 	}
 }
 
-// rivalOf returns the older EgressIP that has the pod for a family that a younger one wants, too. It is false where there is none.
+// rivalOf returns the older EgressIP that has the pod for a family that a younger one wants, too.
+// It is false where there is none.
 func (c *choice) rivalOf(younger *selector) (cluster.Owner, bool) {
 	for f, wants := range younger.wants {
 		if !wants {
@@ -80,7 +83,8 @@ func (c *choice) rivalOf(younger *selector) (cluster.Owner, bool) {
 	return cluster.Owner{}, false
 }
 
-// assigned returns the families of which an EgressIP has an assigned address, or one that is moving.
+// assigned returns the families of which an EgressIP has an assigned address, or one that is
+// moving.
 func assigned(e *cluster.EgressIP) (f families) {
 	for _, a := range e.Assigned {
 		f[familyIndex(cluster.FamilyOf(a.Address))] = true

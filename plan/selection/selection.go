@@ -1,5 +1,6 @@
-// Package selection knows which pods an object selects by labels, of their namespaces and their own, at the cost of what changed: an
-// index from selectors to members. EgressIPs are the first such objects. It is pure, as package plan is.
+// Package selection knows which pods an object selects by labels, of their namespaces and their
+// own, at the cost of what changed: an index from selectors to members. EgressIPs are the first
+// such objects. It is pure, as package plan is.
 package selection
 
 import (
@@ -10,13 +11,16 @@ import (
 	"hairpin/cluster"
 )
 
-// selector is what selects pods: by labels of their namespaces, and their own, or by their addresses.
+// selector is what selects pods: by labels of their namespaces, and their own, or by their
+// addresses.
 type selector struct {
 	owner            cluster.Owner
 	namespaces, pods cluster.Selector
-	endpoints        map[netip.Addr]bool // if not nil: pods of the owner's namespace with one of these, and no labels count
-	order            int                 // of several that select a pod, the first has it
-	wants, carries   families            // it has an address, and an assigned one; a pod is one's that has an assigned one
+	// if not nil: pods of the owner's namespace with one of these, and no labels count
+	endpoints map[netip.Addr]bool
+	order     int // of several that select a pod, the first has it
+	// it has an address, and an assigned one; a pod is one's that has an assigned one
+	wants, carries families
 }
 
 // families are some of the two IP families.
@@ -48,7 +52,8 @@ type choice struct {
 	has [2]cluster.Owner // of the selector that has the pod, by family; zero where there is none
 }
 
-// decide notes which selector has the pod: for each family the first one with an assigned address, else the first one with an address.
+// decide notes which selector has the pod: for each family the first one with an assigned address,
+// else the first one with an address.
 func (c *choice) decide() {
 	c.has = [2]cluster.Owner{}
 	for f := range c.has {
@@ -62,7 +67,8 @@ func (c *choice) decide() {
 	}
 }
 
-// candidates are the selectors of a namespace. Those that ask a pod for a label stand under each value of it.
+// candidates are the selectors of a namespace. Those that ask a pod for a label stand under each
+// value of it.
 type candidates struct {
 	byLabel map[[2]string][]*selector
 	others  []*selector
@@ -76,8 +82,8 @@ func newIndex() index {
 	return x
 }
 
-// update takes a new Snapshot, and the selectors in order where they are others than the last time. It notes the owners of those
-// whose pods changed.
+// update takes a new Snapshot, and the selectors in order where they are others than the last time.
+// It notes the owners of those whose pods changed.
 func (x *index) update(s *cluster.Snapshot, selectors func() []*selector, others bool, touched map[cluster.Owner]bool) {
 	again := others || x.candidates == nil || !cluster.SameList(x.spaces, s.Namespaces)
 	if again {
@@ -175,7 +181,8 @@ func (x *index) choose(p *cluster.Pod) choice {
 	return out
 }
 
-// reassign takes selectors that have assigned addresses of other families than before. Pods that several select may be another's now.
+// reassign takes selectors that have assigned addresses of other families than before. Pods that
+// several select may be another's now.
 func (x *index) reassign(changed map[cluster.Owner]families, touched map[cluster.Owner]bool) {
 	for owner, carries := range changed {
 		x.selectors[owner].carries = carries

@@ -10,8 +10,9 @@ import (
 	"hairpin/plan/node"
 )
 
-// connections tells which translations of a Frontend's UDP packets may live: those to all endpoints that serve, wherever
-// they are, and to the addresses between. Policies and hints choose for new connections only.
+// connections tells which translations of a Frontend's UDP packets may live: those to all endpoints
+// that serve, wherever they are, and to the addresses between. Policies and hints choose for new
+// connections only.
 func (b *planner) connections(x *Front) {
 	if x.Protocol != cluster.UDP {
 		return

@@ -8,9 +8,9 @@ import (
 	"hairpin/plan/node"
 )
 
-// chosen are a Frontend's endpoints that get new connections on one node: those of the whole cluster, and those of the
-// node itself. Each is chosen for itself: ready ones; when there is none, those that still serve while they terminate
-// (KEP-1669).
+// chosen are a Frontend's endpoints that get new connections on one node: those of the whole
+// cluster, and those of the node itself. Each is chosen for itself: ready ones; when there is none,
+// those that still serve while they terminate (KEP-1669).
 type chosen struct {
 	Cluster, Local []netip.AddrPort
 }
@@ -45,8 +45,8 @@ func pick(list []cluster.Backend, fit func(*cluster.Backend) bool) []netip.AddrP
 	return out
 }
 
-// nearby reads the hints of ready endpoints: those for this node if every one has hints for nodes and one is for this;
-// else those for this zone on the same terms; else all (KEP-4444, KEP-3015).
+// nearby reads the hints of ready endpoints: those for this node if every one has hints for nodes
+// and one is for this; else those for this zone on the same terms; else all (KEP-4444, KEP-3015).
 func nearby(n *cluster.Node, list []cluster.Backend) func(*cluster.Backend) bool {
 	allNodes, allZones, node, zone := true, true, false, false
 	for i := range list {

@@ -9,7 +9,8 @@ import (
 	"hairpin/plan/node"
 )
 
-// Endpoints are written as "NAME ready|serving|dead NODE [node:N,…|zone:Z,…]"; their address is 10.0.0.NAME.
+// Endpoints are written as "NAME ready|serving|dead NODE [node:N,…|zone:Z,…]"; their address is
+// 10.0.0.NAME.
 func endpointsOf(t *testing.T, text string) []cluster.Backend {
 	t.Helper()
 	var list []cluster.Backend
@@ -35,8 +36,8 @@ func endpointsOf(t *testing.T, text string) []cluster.Backend {
 	return list
 }
 
-// By place first, then by readiness; hints count only if every ready endpoint has some and one is for here (service
-// semantics 13 and 14).
+// By place first, then by readiness; hints count only if every ready endpoint has some and one is
+// for here (service semantics 13 and 14).
 func TestChoose(t *testing.T) {
 	for _, c := range []struct{ name, endpoints, all, local string }{
 		{"ready", "1 ready a; 2 ready b; 3 dead a", "1 2", "1"},

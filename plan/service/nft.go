@@ -12,17 +12,18 @@ import (
 	"hairpin/plan/node"
 )
 
-// serviceMaps are the nft maps and sets of Services of one family. The rules that look at them are in serviceChains, and their
-// number does not depend on the Services.
+// serviceMaps are the nft maps and sets of Services of one family. The rules that look at them are
+// in serviceChains, and their number does not depend on the Services.
 type serviceMaps struct {
 	node.Declared
 	nodePorts, externals *nft.Map // to the cluster IP, or to what stands in for it
 	localPorts, localIPs *nft.Map // the same, of policy Local and for clients outside: to the node's own endpoints
-	// The same, where the host itself is one of several endpoints: by a part of the client's port or, with session affinity,
-	// of its address.
+	// The same, where the host itself is one of several endpoints: by a part of the client's port
+	// or, with session affinity, of its address.
 	spreadPorts, spreadIPs, stickyPorts, stickyIPs *nft.Map
-	guarded, allowed                               *nft.Set // load balancer addresses with ranges of sources, and those ranges
-	ports, ips                                     *nft.Set // what is served at cluster IPs, and all cluster IPs
+	// load balancer addresses with ranges of sources, and those ranges
+	guarded, allowed *nft.Set
+	ports, ips       *nft.Set // what is served at cluster IPs, and all cluster IPs
 }
 
 var servicesOf = map[cluster.Family]*serviceMaps{cluster.IPv4: newServiceMaps(cluster.IPv4), cluster.IPv6: newServiceMaps(cluster.IPv6)}
@@ -46,7 +47,8 @@ func newServiceMaps(f cluster.Family) *serviceMaps {
 	}
 }
 
-// rejectedOf are the addresses without endpoints but cluster IPs, on a node where Services are flows: the host refuses clients by them.
+// rejectedOf are the addresses without endpoints but cluster IPs, on a node where Services are
+// flows: the host refuses clients by them.
 var rejectedOf = map[cluster.Family]rejected{cluster.IPv4: newRejected(cluster.IPv4), cluster.IPv6: newRejected(cluster.IPv6)}
 
 type rejected struct {
@@ -59,7 +61,8 @@ func newRejected(f cluster.Family) rejected {
 	return rejected{d, d.Set("unserved", w.Dst, nft.KeyProto, nft.KeyPort)}
 }
 
-// addClusterIP tells what is served: what is not, the host refuses. All Frontends of a Service say the same of its address.
+// addClusterIP tells what is served: what is not, the host refuses. All Frontends of a Service say
+// the same of its address.
 func addClusterIP(t node.Elements, x *Front, served bool) {
 	m := servicesOf[x.Family]
 	if served {
@@ -95,7 +98,8 @@ func addExternals(t node.Elements, x *Front) {
 	}
 }
 
-// addRejected tells what the host refuses: addresses from outside, which it is asked for by pods, and what it leads its own clients to.
+// addRejected tells what the host refuses: addresses from outside, which it is asked for by pods,
+// and what it leads its own clients to.
 func addRejected(t node.Elements, x *Front, vips []netip.AddrPort) {
 	port := admission.ProxyPort(x.Frontend)
 	for _, v := range append(slices.Clone(vips), netip.AddrPortFrom(x.Stack.MasqAll, port), netip.AddrPortFrom(x.Stack.MasqLocal, port)) {
@@ -103,9 +107,11 @@ func addRejected(t node.Elements, x *Front, vips []netip.AddrPort) {
 	}
 }
 
-// UsesProxyPort reports whether the host leads clients to all endpoints by what stands in for the cluster IP: always to a NodePort.
-// Its connections, also those that are just being made, do not see the Service's port or internal policy change. Always, too, where the
-// host's way to cluster IPs is another one: by the management port, clients of external addresses would be others than before.
+// UsesProxyPort reports whether the host leads clients to all endpoints by what stands in for the
+// cluster IP: always to a NodePort. Its connections, also those that are just being made, do not
+// see the Service's port or internal policy change. Always, too, where the host's way to cluster
+// IPs is another one: by the management port, clients of external addresses would be others than
+// before.
 func (x *Front) UsesProxyPort() bool {
 	return x.InternalLocal || x.NodePort != 0 || x.Stack.Local != node.Local{}
 }
@@ -118,8 +124,8 @@ func (x *Front) clusterTarget() netip.AddrPort {
 	return netip.AddrPortFrom(x.ClusterIP, x.Port)
 }
 
-// addLocalBackends tells where the host sends clients outside when the policy is Local: to its own endpoints at once, to the pods by a
-// load balancer. Among several it chooses by slots.
+// addLocalBackends tells where the host sends clients outside when the policy is Local: to its own
+// endpoints at once, to the pods by a load balancer. Among several it chooses by slots.
 func addLocalBackends(t node.Elements, x *Front, key nft.Element, one, spread, sticky *nft.Map) {
 	pods := netip.AddrPortFrom(x.Stack.MasqLocal, admission.ProxyPort(x.Frontend))
 	to := slices.Clone(x.LocalHost)
@@ -165,9 +171,9 @@ func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 	return c.State(), nil
 }
 
-// balancedRules lets pass what OVN has balanced already: when an endpoint of this host listens on a port that is also a NodePort's
-// number or an external address's port, its packets must not go round again. Only addresses that are not for everybody are
-// left to the host by the node switch.
+// balancedRules lets pass what OVN has balanced already: when an endpoint of this host listens on a
+// port that is also a NodePort's number or an external address's port, its packets must not go
+// round again. Only addresses that are not for everybody are left to the host by the node switch.
 func balancedRules(c node.Chains) []nft.Rule {
 	fromPods := nft.InInterface{Name: claims.ManagementPort}
 	var rules []nft.Rule
@@ -203,8 +209,8 @@ const (
 	toAll = "all endpoints"
 )
 
-// externalRules lead clients of external addresses, before NodePorts: of a node's address, one may be another Service's than the
-// other ports are.
+// externalRules lead clients of external addresses, before NodePorts: of a node's address, one may
+// be another Service's than the other ports are.
 func externalRules(c node.Chains, outside bool) []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.Env.Stacks {
@@ -219,8 +225,9 @@ func externalRules(c node.Chains, outside bool) []nft.Rule {
 	return rules
 }
 
-// nodePortRules lead clients of NodePorts. For the primary address in mode shared, the bridge's flows come first. No client outside can
-// use the host's addresses in the pod network and on the gateway router's link, nor link-local ones: they have no NodePorts
+// nodePortRules lead clients of NodePorts. For the primary address in mode shared, the bridge's
+// flows come first. No client outside can use the host's addresses in the pod network and on the
+// gateway router's link, nor link-local ones: they have no NodePorts
 // (docs/design/origins.md#nodeport-without-kube-proxy).
 func nodePortRules(c node.Chains, outside bool) []nft.Rule {
 	var rules []nft.Rule
@@ -311,8 +318,9 @@ func refuseRules(c node.Chains) []nft.Rule {
 	return rules
 }
 
-// masqueradeRules keeps others from the addresses that the host translates Services' addresses to. The host's own packets, and those that it
-// translates itself, do not pass here with such an address.
+// masqueradeRules keeps others from the addresses that the host translates Services' addresses to.
+// The host's own packets, and those that it translates itself, do not pass here with such an
+// address.
 func masqueradeRules(c node.Chains) []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.Env.Stacks {
@@ -324,8 +332,8 @@ func masqueradeRules(c node.Chains) []nft.Rule {
 	return rules
 }
 
-// loopbackRules serves NodePorts on 127.0.0.1 and ::1: such a packet leaves the host with the bridge's address, and nothing
-// else may send to a loopback address.
+// loopbackRules serves NodePorts on 127.0.0.1 and ::1: such a packet leaves the host with the
+// bridge's address, and nothing else may send to a loopback address.
 func loopbackRules(c node.Chains) (in, out []nft.Rule) {
 	for i := range c.Env.Stacks {
 		s := &c.Env.Stacks[i]

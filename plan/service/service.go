@@ -16,8 +16,9 @@ import (
 	"hairpin/plan/node"
 )
 
-// Plan plans the Frontends: who is served where, and by which endpoints. The node's engine writes that down for pods and external clients;
-// what the host needs for its own clients is the same with both.
+// Plan plans the Frontends: who is served where, and by which endpoints. The node's engine writes
+// that down for pods and external clients; what the host needs for its own clients is the same with
+// both.
 func Plan(e node.Env, engine Engine) (datapath.State, []cluster.Problem) {
 	b := planner{
 		Env: &e, engine: engine, rows: nb.State{}, nft: node.NewElements(), conns: map[netip.AddrPort]conn.Targets{},
@@ -40,15 +41,18 @@ func Plan(e node.Env, engine Engine) (datapath.State, []cluster.Problem) {
 	return datapath.Union(s, own), append(b.problems, problems...)
 }
 
-// Engine writes the ways to Frontends, one row or some flows for each, so that a changed endpoint costs nothing for the others.
+// Engine writes the ways to Frontends, one row or some flows for each, so that a changed endpoint
+// costs nothing for the others.
 type Engine interface {
 	// frontend serves the cluster IP, and what the host leads its own clients to.
 	Frontend(x *Front)
-	// outside serves addresses that external clients use, too: node ports (wayNodePort) or external addresses (wayExternal).
+	// outside serves addresses that external clients use, too: node ports (wayNodePort) or external
+	// addresses (wayExternal).
 	External(x *Front, name string, vips []netip.AddrPort)
 	// clusterIP gives one cluster IP outside of service-cidrs what the ranges have.
 	ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner)
-	// rejects reports whether it rejects connections to a Service without endpoints. If not, the host does.
+	// rejects reports whether it rejects connections to a Service without endpoints. If not, the
+	// host does.
 	Rejects() bool
 	// state is what was written.
 	State() (datapath.State, []cluster.Problem)
@@ -141,9 +145,10 @@ func ExternalAddresses(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.
 	return vips
 }
 
-// external serves addresses that external clients use. A pod finds them where it is, and the policy for external clients does not count
-// there; what is not for everybody it finds on its host, which looks at the source. Clients come from the external network, or by the
-// host, see serviceMaps, or by eBPF programs.
+// external serves addresses that external clients use. A pod finds them where it is, and the policy
+// for external clients does not count there; what is not for everybody it finds on its host, which
+// looks at the source. Clients come from the external network, or by the host, see serviceMaps, or
+// by eBPF programs.
 func (b *planner) external(x *Front, name string, vips []netip.AddrPort) {
 	for _, v := range vips {
 		if Redirects(b.Env, x, name, v) && (b.engine.Rejects() || len(x.Cluster) > 0) {
@@ -154,8 +159,8 @@ func (b *planner) external(x *Front, name string, vips []netip.AddrPort) {
 	b.engine.External(x, name, vips)
 }
 
-// IsOwnHost reports whether an address is one of this node's host. Clients outside are led to it by the host itself: from a load
-// balancer of OVN's, the host would answer past that.
+// IsOwnHost reports whether an address is one of this node's host. Clients outside are led to it by
+// the host itself: from a load balancer of OVN's, the host would answer past that.
 func (x *Front) IsOwnHost(a netip.Addr) bool {
 	return a == x.Stack.Address.Addr() || slices.Contains(x.Stack.Secondary, a)
 }

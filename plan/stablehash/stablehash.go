@@ -1,5 +1,6 @@
-// Package stablehash has hash functions whose values are the same on every node and in every version: what is derived
-// from them (proxy ports, group and bucket numbers, slots of clients) is compared with what a node already has.
+// Package stablehash has hash functions whose values are the same on every node and in every
+// version: what is derived from them (proxy ports, group and bucket numbers, slots of clients) is
+// compared with what a node already has.
 package stablehash
 
 import (

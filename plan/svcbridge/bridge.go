@@ -15,9 +15,11 @@ import (
 	"hairpin/plan/stablehash"
 )
 
-// serviceBridge writes claims.ServiceBridge: the ports of a node's pods, the host's, and patches to OVN and to the gateway bridge. What goes to a
-// Service, or from pod to pod, passes conntrack once, in one zone, on the node of each of the two pods. What the host or a client outside sends to a
-// Service passes it a second time, for the source that answers come back to. Pods of one node reach each other there, OVN has the rest.
+// serviceBridge writes claims.ServiceBridge: the ports of a node's pods, the host's, and patches to
+// OVN and to the gateway bridge. What goes to a Service, or from pod to pod, passes conntrack once,
+// in one zone, on the node of each of the two pods. What the host or a client outside sends to a
+// Service passes it a second time, for the source that answers come back to. Pods of one node reach
+// each other there, OVN has the rest.
 type serviceBridge struct {
 	*node.Env
 	flow.State
@@ -58,7 +60,8 @@ func tracked(p flow.Protocol, set, clear flow.CTBits) flow.Match {
 	return flow.Match{Protocol: p, CTState: flow.CTState{Set: set | flow.CTTrk, Clear: clear}}
 }
 
-// Base are the bridge, its ways to OVN, to the host and to the gateway bridge, and the flows that depend on no pod and no Service.
+// Base are the bridge, its ways to OVN, to the host and to the gateway bridge, and the flows that
+// depend on no pod and no Service.
 func Base(e node.Env) (datapath.State, []cluster.Problem) {
 	if !e.Node.Gateway.OpenFlow {
 		return datapath.State{}, nil
@@ -108,7 +111,8 @@ func (w *serviceBridge) externalPorts() []string {
 	return ports
 }
 
-// toHost are the last actions of what goes to the host. Packet marks are OVN's: the host's own rules may read them otherwise.
+// toHost are the last actions of what goes to the host. Packet marks are OVN's: the host's own
+// rules may read them otherwise.
 func (w *serviceBridge) toHost(out flow.Action) []flow.Action {
 	return []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: w.HostMAC()}, flow.SetPktMark{}, out}
 }
@@ -158,9 +162,10 @@ func (w *serviceBridge) paths() {
 	}
 }
 
-// serveExternal serves the host and clients outside. Towards pods they have the gateway router's address on the join switch, which other nodes know
-// a way to, or their own, under policy Local; towards what is no pod, the host has the packet, from an address that is not its own.
-// The answer goes to the MAC that the request came from, so that no neighbour must be asked for.
+// serveExternal serves the host and clients outside. Towards pods they have the gateway router's
+// address on the join switch, which other nodes know a way to, or their own, under policy Local;
+// towards what is no pod, the host has the packet, from an address that is not its own. The answer
+// goes to the MAC that the request came from, so that no neighbour must be asked for.
 func (w *serviceBridge) serveExternal(s *node.Stack) {
 	v := node.Vocab(s.Family)
 	answers := track(claims.ZonePinned, pipeline.SvcUnSNAT)
@@ -201,14 +206,16 @@ func (w *serviceBridge) serveExternal(s *node.Stack) {
 			w.add(pipeline.SvcSNAT, prioWorld, m, append([]flow.Action{commitSNAT(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
 		}
 		if s.Family == cluster.IPv4 { // over IPv6, OVN tells senders beyond its own networks nothing
-			// On the kernel datapath, what this node's OVN itself says of a packet passes conntrack with its actions one by one, so that what
-			// conntrack finds is lost. So the next node says that the time to live has ended.
+			// On the kernel datapath, what this node's OVN itself says of a packet passes conntrack
+			// with its actions one by one, so that what conntrack finds is lost. So the next node
+			// says that the time to live has ended.
 			w.add(pipeline.SvcL3Forwarding, prioStray, flow.Match{InPort: port, Protocol: v.IP, TTL: 1}, flow.SetTTL{TTL: 2}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 		}
 	}
 }
 
-// nextWithoutService are the tables, after conntrack, of what goes to no Service's address, and what follows each.
+// nextWithoutService are the tables, after conntrack, of what goes to no Service's address, and
+// what follows each.
 var nextWithoutService = map[uint8]uint8{pipeline.SvcPodConntrack: pipeline.SvcSNAT, pipeline.SvcNodeConntrack: pipeline.SvcL2Forwarding, pipeline.SvcExternalConntrack: pipeline.SvcL2Forwarding}
 
 // family is paths of one family.
@@ -229,19 +236,23 @@ func (w *serviceBridge) family(s *node.Stack) {
 	w.add(pipeline.SvcClassifier, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: v.Multicast}, flow.Resubmit{Table: pipeline.SvcMulticast})
 	w.floods(v, v.Multicast)
 	w.noDHCP(v)
-	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
-	// its answers. What is looked at after that does not depend on the port that it may get, so there is no recirculation.
+	// A connection straight to a pod is tracked as well. Else one to a Service with the same source
+	// port and endpoint would translate its answers. What is looked at after that does not depend
+	// on the port that it may get, so there is no recirculation.
 	for from, to := range nextWithoutService {
 		w.add(from, prioTo, tracked(v.IP, flow.CTNew, flow.CTRel), flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}}, flow.Resubmit{Table: to})
 	}
-	// What pods have with the world is tracked as well: the client of a Service under policy Local may be anybody.
+	// What pods have with the world is tracked as well: the client of a Service under policy Local
+	// may be anybody.
 	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{Protocol: v.IP, Src: s.Subnet}, track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 	w.add(pipeline.SvcClassifier, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: s.Subnet}, track(claims.ZoneServices, pipeline.SvcNodeConntrack))
 	w.serveExternal(s)
 	// The kernel translates an ICMP error of the client's only with commit.
 	w.add(pipeline.SvcServiceConntrack, prioSelf, tracked(v.IP, flow.CTRel, flow.CTRpl),
 		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, NAT: flow.NAT{Kind: flow.NATUndo}})
-	for _, t := range v.Errors { // of anybody on the way; with a recirculation they would have one too many, where the switch tracks them too
+	// of anybody on the way; with a recirculation they would have one too many, where the switch
+	// tracks them too
+	for _, t := range v.Errors {
 		m := flow.Match{InPort: claims.ServicePatch, Protocol: v.ICMP, ICMPType: t + 1}
 		w.add(pipeline.SvcClassifier, prioFrom, m, flow.CT{Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATUndo}}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	}
@@ -280,8 +291,8 @@ func (w *serviceBridge) trackEndpoints(from netip.Prefix) {
 	w.add(pipeline.SvcClassifier, prioTo, m, track(claims.ZoneServices, pipeline.SvcNodeConntrack))
 }
 
-// pod is a pod's port. It sends from its own addresses, whatever it is: on the way answers get a Service's, so OVN could not say what is a
-// pod's own.
+// pod is a pod's port. It sends from its own addresses, whatever it is: on the way answers get a
+// Service's, so OVN could not say what is a pod's own.
 func (w *serviceBridge) pod(p *cluster.Pod) {
 	if has, _ := w.AddressOf(p); has == "" { // the problem is told with what OVN has of it
 		return
@@ -354,7 +365,8 @@ func (w *serviceBridge) answerNeighbors(ip netip.Addr, out ...flow.Action) {
 	w.add(pipeline.SvcNeighborDiscovery, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, Target: ip}, out...)
 }
 
-// floodAnnouncements lets all hear that a pod has one of its addresses: an extra one may have been another's before.
+// floodAnnouncements lets all hear that a pod has one of its addresses: an extra one may have been
+// another's before.
 func (w *serviceBridge) floodAnnouncements(port string, ip netip.Addr) {
 	m := flow.Match{InPort: port, Protocol: flow.ARP, Dst: node.HostPrefix(ip)}
 	if ip.Is6() {

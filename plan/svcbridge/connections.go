@@ -22,8 +22,8 @@ func (w *serviceBridge) replies(v node.Vocabulary) {
 		m := flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside, CTState: state}
 		w.add(pipeline.SvcServiceConntrack, prioOutside+1, m, flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
 	}
-	// Not by +snat alone: where two connections would have the same addresses and ports, the kernel also
-	// translates the source port of the one that begins later.
+	// Not by +snat alone: where two connections would have the same addresses and ports, the kernel
+	// also translates the source port of the one that begins later.
 	toClient(flow.CTState{Set: flow.CTTrk | flow.CTRpl})
 	// The userspace datapath sets no direction bit with +inv, but translates the packet.
 	toClient(flow.CTState{Set: flow.CTTrk | flow.CTInv | flow.CTSnat, Clear: flow.CTDnat})
@@ -46,9 +46,9 @@ func (w *serviceBridge) nodeConnections(s *node.Stack) {
 }
 
 // nodePort notes connections that the host and the pods, which leave with the node's address, begin
-// from a port of a Service at that address: in ZoneServices, where the reply is looked up first. The
-// zone of the gateway bridge alone would cost each packet of external clients a lookup more, for which
-// the userspace datapath has no recirculation left.
+// from a port of a Service at that address: in ZoneServices, where the reply is looked up first.
+// The zone of the gateway bridge alone would cost each packet of external clients a lookup more,
+// for which the userspace datapath has no recirculation left.
 func nodePort(b *node.Bridge, x *service.Front, at netip.AddrPort) {
 	if at.Addr() == x.Stack.Address.Addr() || slices.Contains(x.Stack.Secondary, at.Addr()) {
 		from := flow.Match{Protocol: node.Vocab(x.Family).L4[x.Protocol], Src: node.HostPrefix(at.Addr()), SrcPort: at.Port()}
@@ -56,9 +56,9 @@ func nodePort(b *node.Bridge, x *service.Front, at netip.AddrPort) {
 	}
 }
 
-// nodePorts adds the flows that record these connections. Packets from claims.ServiceBridge are replies
-// of the Service. A reply of the host itself, such as to a packet too long for pods, is not recorded:
-// an external client began that connection.
+// nodePorts adds the flows that record these connections. Packets from claims.ServiceBridge are
+// replies of the Service. A reply of the host itself, such as to a packet too long for pods, is not
+// recorded: an external client began that connection.
 func nodePorts(b *node.Bridge, s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
 	b.Add(pipeline.GatewayNodePortSource, node.PrioKnown, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.Uplink})
@@ -73,13 +73,14 @@ func nodePorts(b *node.Bridge, s *node.Stack) {
 		m.CTState.Set = flow.CTTrk | flow.CTRpl
 		b.Add(pipeline.GatewayNodeConntrack, node.PrioKnown, m, commit, out)
 	}
-	for _, table := range []uint8{pipeline.GatewayNodePortSource, pipeline.GatewayNodeConntrack} { // no other port sends from the node's address
+	// no other port sends from the node's address
+	for _, table := range []uint8{pipeline.GatewayNodePortSource, pipeline.GatewayNodeConntrack} {
 		b.Add(table, node.PrioRest, flow.Match{}, flow.Drop{})
 	}
 }
 
-// commitSNAT commits a connection in the zone that gives it a source to which its replies come back.
-// ethSrc records the packet's source MAC, to which the replies go.
+// commitSNAT commits a connection in the zone that gives it a source to which its replies come
+// back. ethSrc records the packet's source MAC, to which the replies go.
 func commitSNAT(a netip.Addr, ethSrc bool) flow.CT {
 	return flow.CT{Commit: true, Zone: claims.ZonePinned, Mark: claims.CTMarkOutside, EthSrc: ethSrc, NAT: flow.NAT{Kind: flow.NATSrc, Addr: a}}
 }
@@ -89,12 +90,13 @@ func commitSNAT(a netip.Addr, ethSrc bool) flow.CT {
 //
 //   - Packets from addresses that no external client can have are dropped.
 //   - A client on a network of the node keeps its own MAC.
-//   - Any other client is behind a router: the host's next hop that sent the packet, or, when another
-//     machine sent it, the host's default gateway. The host itself would reply there. If the host has
-//     a default gateway that does not answer, the host could not reply either, and the packet is
-//     dropped.
+//   - Any other client is behind a router: the host's next hop that sent the packet, or, when
+//     another machine sent it, the host's default gateway. The host itself would reply there. If
+//     the host has a default gateway that does not answer, the host could not reply either, and the
+//     packet is dropped.
 func (w *serviceBridge) externalSources(s *node.Stack, serve flow.Action) {
-	// The gateway bridge floods frames for other machines to this port as well: they are not the node's to serve.
+	// The gateway bridge floods frames for other machines to this port as well: they are not the
+	// node's to serve.
 	m := flow.Match{InPort: claims.WirePatch, EthDst: w.Node.Gateway.MAC, Protocol: node.Vocab(s.Family).IP}
 	for _, r := range w.externalMartians(s) {
 		from := m
@@ -123,7 +125,8 @@ func (w *serviceBridge) externalSources(s *node.Stack, serve flow.Action) {
 }
 
 // nextHopMACs are the source MACs from which a change of the client's MAC is accepted: those of the
-// host's next hops, and that of packets which the eBPF programs bring, whose replies the host routes.
+// host's next hops, and that of packets which the eBPF programs bring, whose replies the host
+// routes.
 func (w *serviceBridge) nextHopMACs(s *node.Stack) []cluster.MAC {
 	list := slices.Clone(s.Routers)
 	if len(w.Redirect) > 0 {
@@ -133,8 +136,8 @@ func (w *serviceBridge) nextHopMACs(s *node.Stack) []cluster.MAC {
 	return list
 }
 
-// externalMartians are source addresses that no packet from the external network can have: those of pods,
-// Services and routers of the cluster, of the node itself, and those that are no machine's.
+// externalMartians are source addresses that no packet from the external network can have: those of
+// pods, Services and routers of the cluster, of the node itself, and those that are no machine's.
 func (w *serviceBridge) externalMartians(s *node.Stack) []netip.Prefix {
 	v := node.Vocab(s.Family)
 	list := slices.Concat(s.Cluster, s.Services)
@@ -150,21 +153,21 @@ func (w *serviceBridge) externalMartians(s *node.Stack) []netip.Prefix {
 	return list
 }
 
-// externalClients sends what external clients have for Services on, and records to which MAC replies
-// go. The MAC is recorded when the connection is new. Later packets change it only if they come from
-// a next hop of the host: another router may have taken over. Packets that conntrack calls invalid or
-// related, such as ICMP errors, never change it.
+// externalClients sends what external clients have for Services on, and records to which MAC
+// replies go. The MAC is recorded when the connection is new. Later packets change it only if they
+// come from a next hop of the host: another router may have taken over. Packets that conntrack
+// calls invalid or related, such as ICMP errors, never change it.
 //
-// ZoneServices has the recorded MAC of each connection. A packet from another machine than a next hop
-// commits the second zone with that one.
+// ZoneServices has the recorded MAC of each connection. A packet from another machine than a next
+// hop commits the second zone with that one.
 func (w *serviceBridge) externalClients(s *node.Stack, onward []flow.Action) {
 	v := node.Vocab(s.Family)
 	m := flow.Match{InPort: claims.WirePatch, Protocol: v.IP}
 	invalid, related := m, m
 	invalid.CTState.Set, related.CTState.Set = flow.CTTrk|flow.CTInv, flow.CTTrk|flow.CTRel
 	w.add(pipeline.SvcServiceConntrack, prioOutside+2, invalid, flow.Drop{})
-	// A client that has lost a connection may begin one from the same port. The endpoint answers such a
-	// SYN by what makes the client end the old connection (RFC 9293, 3.5.2).
+	// A client that has lost a connection may begin one from the same port. The endpoint answers
+	// such a SYN by what makes the client end the old connection (RFC 9293, 3.5.2).
 	invalid.Protocol, invalid.SYN = v.L4[cluster.TCP], true
 	invalid.CTState.Set |= flow.CTDnat
 	w.add(pipeline.SvcServiceConntrack, prioOutside+3, invalid, flow.Resubmit{Table: pipeline.SvcSNAT})

@@ -12,7 +12,8 @@ import (
 	"hairpin/plan/service"
 )
 
-// toServices leads packets from the external network to an address of a Service to claims.ServiceBridge.
+// toServices leads packets from the external network to an address of a Service to
+// claims.ServiceBridge.
 func toServices(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	nodePort(b, x, vip)
 	m, to := service.Match(x, flow.Match{}, vip), []flow.Action{flow.Output{Port: claims.ServicesPatch}}
@@ -31,8 +32,9 @@ func toServices(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	b.Add(pipeline.GatewayServices, node.PrioBarred, m, flow.Drop{})
 }
 
-// podsBehind reports whether pods are among the endpoints of external clients. Only then is the pods' MTU that of the
-// path: a client that is another node's host keeps what it learns for all that it sends to this node.
+// podsBehind reports whether pods are among the endpoints of external clients. Only then is the
+// pods' MTU that of the path: a client that is another node's host keeps what it learns for all
+// that it sends to this node.
 func podsBehind(x *service.Front) bool {
 	to := x.Cluster
 	if x.ExternalLocal {
@@ -46,15 +48,17 @@ func podsBehind(x *service.Front) bool {
 // ethernetHeader is the length of what comes before a packet in its frame.
 const ethernetHeader = 14
 
-// externalToServices looks at what comes from the external network for Services first, but at fragments, which may lack the port, after conntrack has
-// put them together. What the bridge's own zone does not know may belong to a connection to a Service that is gone, or be an ICMP error about one. What
-// is nobody's is the host's. Answers go where claims.ServiceBridge says.
+// externalToServices looks at what comes from the external network for Services first, but at
+// fragments, which may lack the port, after conntrack has put them together. What the bridge's own
+// zone does not know may belong to a connection to a Service that is gone, or be an ICMP error
+// about one. What is nobody's is the host's. Answers go where claims.ServiceBridge says.
 func externalToServices(b *node.Bridge, s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
 	out := flow.Output{Port: claims.ServicesPatch}
 	b.Classify(node.PrioFromUplink+1, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip, Fragment: "no"}, flow.Resubmit{Table: pipeline.GatewayServices})
 	host := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.SetPktMark{}, flow.Output{Port: flow.Local}}
-	// What is too long for pods the host forwards: it fragments it, or reports the pods' MTU to the client.
+	// What is too long for pods the host forwards: it fragments it, or reports the pods' MTU to the
+	// client.
 	b.Add(pipeline.GatewayServiceMTU, node.PrioKnown, flow.Match{Protocol: ip, PktMark: 1}, host...)
 	b.Add(pipeline.GatewayServiceMTU, node.PrioRest, flow.Match{}, out)
 	b.Add(pipeline.GatewayServices, node.PrioRest, flow.Match{Protocol: ip}, node.TrackFromUplink)

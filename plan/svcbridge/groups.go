@@ -54,8 +54,8 @@ func (w *serviceBridge) group(x *service.Front, way uint8, to []netip.AddrPort) 
 	return k.ID
 }
 
-// sampleEndpoints chooses as many endpoints as have room in a group. Each node chooses others, so that all get connections, and one that comes or goes
-// changes one of the chosen at most.
+// sampleEndpoints chooses as many endpoints as have room in a group. Each node chooses others, so
+// that all get connections, and one that comes or goes changes one of the chosen at most.
 func sampleEndpoints(e *node.Env, to []netip.AddrPort) []netip.AddrPort {
 	own := stablehash.String(e.Node.Name)
 	score := make(map[netip.AddrPort]uint64, len(to))
@@ -70,7 +70,8 @@ func sampleEndpoints(e *node.Env, to []netip.AddrPort) []netip.AddrPort {
 // bucketsOf makes a group of endpoints.
 func bucketsOf(x *service.Front, k flow.GroupKey, way uint8, to []netip.AddrPort) *flow.Group {
 	g := &flow.Group{GroupKey: k, Owner: x.Owner}
-	// An endpoint has the same id in every group and on every node, unless another one of the group got it before.
+	// An endpoint has the same id in every group and on every node, unless another one of the group
+	// got it before.
 	taken := map[uint32]bool{0: true}
 	for _, a := range to {
 		id := uint32(stablehash.AddrPort(a)) >> 1

@@ -20,8 +20,9 @@ func refused(z *node.Zone, s *node.Stack) {
 	})
 }
 
-// toServiceBridge is the way to Services by claims.ServiceHost. The next hop is what the host sees clients of its own endpoints as; there is no address on
-// that link. (The other engine's next hop is another one: IPv6 refuses a route by a next hop that has a route by another link.)
+// toServiceBridge is the way to Services by claims.ServiceHost. The next hop is what the host sees
+// clients of its own endpoints as; there is no address on that link. (The other engine's next hop
+// is another one: IPv6 refuses a route by a next hop that has a route by another link.)
 func toServiceBridge(k *node.Kernel, s *node.Stack) {
 	mtu := k.Env.Config.MTU
 	k.ToClients(s, claims.ServiceHost, k.Env.ClientMTU())

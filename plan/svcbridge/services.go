@@ -43,7 +43,8 @@ func (w *Engine) State() (datapath.State, []cluster.Problem) {
 
 func (w *Engine) Rejects() bool { return false }
 
-// prioClusterIP is the priority of a cluster IP outside of the ranges, in tables where an external IP has prioVIP.
+// prioClusterIP is the priority of a cluster IP outside of the ranges, in tables where an external
+// IP has prioVIP.
 const prioClusterIP = prioVIP + 1
 
 func (w *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) {
@@ -53,7 +54,8 @@ func (w *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) 
 		flow.Match{InPort: claims.ServiceHost, Protocol: node.Vocab(s.Family).IP, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
 }
 
-// External leads external clients to claims.ServiceBridge, but where the host is an endpoint under policy Local: new clients are the host's then.
+// External leads external clients to claims.ServiceBridge, but where the host is an endpoint under
+// policy Local: new clients are the host's then.
 func (w *Engine) External(x *service.Front, name string, vips []netip.AddrPort) {
 	if w.Mode.ClientsByHost || len(x.LocalHost) > 0 || len(x.Cluster) == 0 {
 		return
@@ -74,8 +76,9 @@ const (
 	prioKeeps   = 20  // more than these: clients outside, under policy Local
 )
 
-// Frontend serves pods, the host and clients outside. Pods and the host find all endpoints at addresses from outside: the policy for clients
-// outside does not count. What has no endpoint at all is the host's to refuse, as what has no Service: of a cluster IP by itself, of other
+// Frontend serves pods, the host and clients outside. Pods and the host find all endpoints at
+// addresses from outside: the policy for clients outside does not count. What has no endpoint at
+// all is the host's to refuse, as what has no Service: of a cluster IP by itself, of other
 // addresses by the mark.
 func (w *serviceBridge) Frontend(x *service.Front) {
 	w.owner = x.Owner
@@ -119,8 +122,9 @@ func (w *serviceBridge) addExternal(x *service.Front, vip netip.AddrPort) {
 	w.addService(x, prioGuarded, flow.Match{}, vip, flow.Drop{})
 }
 
-// addVIP adds a flow for an address: what happens to new connections. With no endpoint of a kind, but others, packets are dropped, so that the
-// client tries elsewhere; with none anywhere the host refuses.
+// addVIP adds a flow for an address: what happens to new connections. With no endpoint of a kind,
+// but others, packets are dropped, so that the client tries elsewhere; with none anywhere the host
+// refuses.
 func (w *serviceBridge) addVIP(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, way uint8) {
 	to := map[uint8][]netip.AddrPort{toAllEndpoints: x.Cluster, toInternal: x.Internal, toOwnPods: x.LocalPods}[way]
 	switch {
@@ -133,9 +137,10 @@ func (w *serviceBridge) addVIP(x *service.Front, priority uint16, m flow.Match, 
 	}
 }
 
-// addService says what happens to new connections to an address. Open vSwitch lets no flow see the port of a fragment (ovs-fields(7), nw_frag). The
-// kernel's conntrack puts fragments together; that of the userspace datapath does not, but knows where all of them go. Only UDP has fragments:
-// TCP and SCTP send what fits.
+// addService says what happens to new connections to an address. Open vSwitch lets no flow see the
+// port of a fragment (ovs-fields(7), nw_frag). The kernel's conntrack puts fragments together; that
+// of the userspace datapath does not, but knows where all of them go. Only UDP has fragments: TCP
+// and SCTP send what fits.
 func (w *serviceBridge) addService(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, actions ...flow.Action) {
 	m = service.Match(x, m, vip)
 	w.add(pipeline.SvcServiceLB, priority, m, actions...)

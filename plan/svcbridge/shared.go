@@ -11,14 +11,16 @@ import (
 	"hairpin/plan/node"
 )
 
-// Shared is what several pods or Services of a node want of claims.ServiceBridge alike: OVN's port with the addresses of all pods, who has
-// an address that several pods may have, and the tracking of single addresses.
+// Shared is what several pods or Services of a node want of claims.ServiceBridge alike: OVN's port
+// with the addresses of all pods, who has an address that several pods may have, and the tracking
+// of single addresses.
 type Shared struct {
 	pods datapath.State
 	refs map[netip.Addr]refs
 }
 
-// refs counts the Frontends that have an address, from outside or as an endpoint, which is in no range that is tracked anyway.
+// refs counts the Frontends that have an address, from outside or as an endpoint, which is in no
+// range that is tracked anyway.
 type refs struct{ vip, endpoint int }
 
 func NewShared() *Shared { return &Shared{refs: map[netip.Addr]refs{}} }
@@ -80,8 +82,8 @@ func singleAddresses(e *node.Env, f *cluster.Frontend, do func(a netip.Addr, vip
 	}
 }
 
-// ownVIPs are the node's addresses that may have NodePorts. They are tracked whether a Service has one or not: a connection outlives
-// its Service.
+// ownVIPs are the node's addresses that may have NodePorts. They are tracked whether a Service has
+// one or not: a connection outlives its Service.
 func ownVIPs(e *node.Env, s *node.Stack) []netip.Addr {
 	if !e.Config.Gateway.NodePort {
 		return nil
@@ -89,7 +91,8 @@ func ownVIPs(e *node.Env, s *node.Stack) []netip.Addr {
 	return e.NodePortAddresses(s)
 }
 
-// trackAddress tracks what is sent to and from an address. From one that has Services both ways of each connection are, or none.
+// trackAddress tracks what is sent to and from an address. From one that has Services both ways of
+// each connection are, or none.
 func (w *serviceBridge) trackAddress(a netip.Addr, u refs) {
 	if u.vip > 0 {
 		w.trackVIPs(prioVIP, node.HostPrefix(a))
@@ -115,7 +118,8 @@ func podsPortRow(e *node.Env) datapath.State {
 			extra[a] = append(extra[a], portOf(p))
 		}
 	}
-	// What claims.ServiceBridge serves has an address on the join switch; its next hop is behind the port, too.
+	// What claims.ServiceBridge serves has an address on the join switch; its next hop is behind
+	// the port, too.
 	port.Addresses = append(port.Addresses, node.MasqMAC().String())
 	slices.Sort(port.Addresses)
 	w := newServiceBridge(e)

@@ -1,4 +1,5 @@
-// Package pods looks at the nodes of a cluster as preflight looks at a machine, by a Pod on each of them: Hairpin needs not be installed.
+// Package pods looks at the nodes of a cluster as preflight looks at a machine, by a Pod on each of
+// them: Hairpin needs not be installed.
 package pods
 
 import (
@@ -61,8 +62,8 @@ type visit struct {
 	args    []string
 }
 
-// Run looks at the nodes, and prints what was found on which. Its error is report.ErrNotWell if something stops an installation, or a
-// node could not be looked at.
+// Run looks at the nodes, and prints what was found on which. Its error is report.ErrNotWell if
+// something stops an installation, or a node could not be looked at.
 func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 	api, err := inspect.NewEveryNode(inspect.StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context})
 	if err != nil {
@@ -161,7 +162,8 @@ func (v *visit) look(ctx context.Context, n *corev1.Node) ([]preflight.Finding, 
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTime)
 		defer cancel()
 		at := int64(0)
-		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &at}) // activeDeadlineSeconds ends it in any case
+		// activeDeadlineSeconds ends it in any case
+		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &at})
 	}()
 	if _, err := pods.Create(ctx, pod); err != nil {
 		return nil, v.refused(err)
@@ -194,7 +196,8 @@ func (v *visit) look(ctx context.Context, n *corev1.Node) ([]preflight.Finding, 
 	}
 }
 
-// unready says why a node is not ready; empty = it is. One without a network is not ready, and runs Pods of the host's network.
+// unready says why a node is not ready; empty = it is. One without a network is not ready, and runs
+// Pods of the host's network.
 func unready(n *corev1.Node) string {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {

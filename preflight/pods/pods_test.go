@@ -128,7 +128,8 @@ func (c *cluster) kubelet(status map[string]corev1.PodStatus) {
 			for _, p := range c.pods() {
 				if s, ok := status[p.Spec.NodeName]; ok && p.Status.Phase == corev1.PodPending && len(p.Status.ContainerStatuses) == 0 {
 					p.Status = s
-					_, _ = c.admin.CoreV1().Pods(p.Namespace).UpdateStatus(c.Context(), &p, metav1.UpdateOptions{}) // it may be gone, or changed
+					// it may be gone, or changed
+					_, _ = c.admin.CoreV1().Pods(p.Namespace).UpdateStatus(c.Context(), &p, metav1.UpdateOptions{})
 				}
 			}
 			time.Sleep(20 * time.Millisecond)
@@ -167,8 +168,8 @@ func (c *cluster) run(ctx context.Context, o pods.Options) (string, error) {
 	return out.String(), err
 }
 
-// TestPods: on an API server, each node that cannot be looked at has a line that says why, no Pod is left whatever happens, and the rights
-// that the docs name are enough.
+// TestPods: on an API server, each node that cannot be looked at has a line that says why, no Pod
+// is left whatever happens, and the rights that the docs name are enough.
 func TestPods(t *testing.T) {
 	c := start(t)
 	c.node("away", "linux", corev1.ConditionUnknown)
@@ -206,7 +207,8 @@ func TestPods(t *testing.T) {
 	}
 	c.gone()
 
-	o.JSON, o.Nodes, o.Selector = true, nil, corev1.LabelHostname+",missing" // the API server refuses what is no selector
+	// the API server refuses what is no selector
+	o.JSON, o.Nodes, o.Selector = true, nil, corev1.LabelHostname+",missing"
 	if _, err = c.run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no such node runs Linux") {
 		t.Error(err)
 	}

@@ -48,8 +48,8 @@ type egressRow struct {
 	More      int
 }
 
-// Node is the page of a node. state is what the node must have, or has; find is a part of the names of pods and Services, bad what
-// is wrong about the query.
+// Node is the page of a node. state is what the node must have, or has; find is a part of the names
+// of pods and Services, bad what is wrong about the query.
 func Node(f Frame, s *cluster.Snapshot, n *cluster.Node, state datapath.State, q Query, find string, bad *explain.BadArgument, problems []string) ([]byte, error) {
 	v := &nodeView{Name: n.Name, Mode: mode(s, n), Find: find, Q: q, Self: nodePath(n.Name), Clear: nodePath(n.Name), Unplanned: state.NB == nil}
 	v.Topology = draw(s, n, state, q)

@@ -1,5 +1,5 @@
-// Package page draws the pages of `hairpin ui`: the nodes, one node's state, and a packet's path. Values in, HTML
-// out: this package does not know its callers nor the source of the values.
+// Package page draws the pages of `hairpin ui`: the nodes, one node's state, and a packet's path.
+// Values in, HTML out: this package does not know its callers nor the source of the values.
 package page
 
 import (

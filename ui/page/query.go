@@ -10,13 +10,15 @@ import (
 	"hairpin/walk/explain"
 )
 
-// Query is a question as it stands in the address of a page. The words are those of `hairpin explain`.
+// Query is a question as it stands in the address of a page. The words are those of `hairpin
+// explain`.
 type Query struct {
 	From, To, Proto, Family, Endpoint, Via string
 	NodePort, Live                         bool
 }
 
-// longest is how many bytes a field may have: more than the longest name of Kubernetes with its namespace and port.
+// longest is how many bytes a field may have: more than the longest name of Kubernetes with its
+// namespace and port.
 const longest = 400
 
 // fields of the form that stand in no address: they are other ways to say from and to.
@@ -94,7 +96,8 @@ func short(s string) string {
 	return s
 }
 
-// Encode writes the query so that people can read it: without what is empty, always in the same order.
+// Encode writes the query so that people can read it: without what is empty, always in the same
+// order.
 func (q Query) Encode() string {
 	var parts []string
 	for _, w := range q.words() {
@@ -129,8 +132,8 @@ func (q Query) Link() string { return q.At("/walk") }
 // Picture is the address of the picture alone.
 func (q Query) Picture() string { return q.At("/walk.svg") }
 
-// next is where a choice leads: to the packet's way when both ends are chosen, else to the node's page to choose the
-// other one.
+// next is where a choice leads: to the packet's way when both ends are chosen, else to the node's
+// page to choose the other one.
 func (q Query) next(node string) string {
 	if q.From != "" && q.To != "" {
 		return q.Link()

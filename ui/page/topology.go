@@ -11,8 +11,8 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// topology is the picture of a node: what packets pass, from the pods above to the external network below. Each thing that a packet
-// can start from is a link.
+// topology is the picture of a node: what packets pass, from the pods above to the external network
+// below. Each thing that a packet can start from is a link.
 type topology struct {
 	Width, Height int
 	Shapes        []shape
@@ -125,7 +125,8 @@ func (p *painter) networks(port string) string {
 	return port + "  " + addrs(r.Networks)
 }
 
-// stack draws the logical network, from the node's switch down to the external one. It gives the node switch's top.
+// stack draws the logical network, from the node's switch down to the external one. It gives the
+// node switch's top.
 func (p *painter) stack() int {
 	name := p.n.Name
 	top := p.y + gap

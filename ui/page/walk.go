@@ -89,8 +89,8 @@ type hopView struct {
 // longList is from how many entries on a list is no list to choose from any more.
 const longList = 400
 
-// Walk is the page of a packet's way: with an Answer, or with what is wrong about the question, or with neither when it has
-// not been asked yet.
+// Walk is the page of a packet's way: with an Answer, or with what is wrong about the question, or
+// with neither when it has not been asked yet.
 func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadArgument, problems []string) ([]byte, error) {
 	v := &walkView{Q: q, Families: []string{"", "4", "6"}, Protos: []string{"", "tcp", "udp", "sctp"}}
 	v.lists(s)
@@ -173,7 +173,8 @@ func (v *walkView) More() bool { return v.Q.Proto != "" || v.Q.Via != "" || v.Q.
 
 func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
 	e := a.Explanation
-	r := &result{Explanation: e, Fault: a.Fault, Notes: a.Notes, Picture: template.HTML(e.Drawing()), Command: q.Command(f.Flags)} // Drawing escapes
+	// Drawing escapes
+	r := &result{Explanation: e, Fault: a.Fault, Notes: a.Notes, Picture: template.HTML(e.Drawing()), Command: q.Command(f.Flags)}
 	for _, x := range e.Endpoints {
 		p := q
 		p.Endpoint = x.Addr.String()

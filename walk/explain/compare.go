@@ -7,8 +7,9 @@ import (
 	"hairpin/walk"
 )
 
-// Difference tells what is other about a packet's way after a change than it was before: first its end, then its steps.
-// What is gone begins with "- ", what is new with "+ ". It is empty when the packet goes the same way to the same end.
+// Difference tells what is other about a packet's way after a change than it was before: first its
+// end, then its steps. What is gone begins with "- ", what is new with "+ ". It is empty when the
+// packet goes the same way to the same end.
 func Difference(before, after *Explanation) string {
 	steps := ways("FORWARD", before.Trace.Forward, after.Trace.Forward) + ways("REPLY", before.Trace.Reply, after.Trace.Reply)
 	head := ""

@@ -42,8 +42,9 @@ func TestToOutside(t *testing.T) {
 	}
 }
 
-// A pod with two egress addresses leaves by the node that --via names, and the reply finds that node although nothing but
-// the EgressIP says where its address is: nodes are planned when a packet comes to them.
+// A pod with two egress addresses leaves by the node that --via names, and the reply finds that
+// node although nothing but the EgressIP says where its address is: nodes are planned when a packet
+// comes to them.
 func TestEgress(t *testing.T) {
 	text, err := os.ReadFile("../../plan/testdata/egressip.txtar")
 	if err != nil {

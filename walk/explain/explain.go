@@ -1,6 +1,6 @@
-// Package explain answers a question about a packet, such as "host/node-a to svc/default/web": it resolves the names to
-// addresses, follows the packet and its reply, and renders the walk as text, Markdown, JSON or SVG, in
-// the form of the design documents.
+// Package explain answers a question about a packet, such as "host/node-a to svc/default/web": it
+// resolves the names to addresses, follows the packet and its reply, and renders the walk as text,
+// Markdown, JSON or SVG, in the form of the design documents.
 package explain
 
 import (
@@ -22,8 +22,8 @@ type Question struct {
 	FromPort uint16           // 0: 32768
 	Endpoint string           // which endpoint to follow: ADDRESS, ADDRESS:PORT, pod/… or host/…; empty: the first
 	NodePort bool             // ask the Service at its NodePort
-	// Via is a node: whose NodePort is asked, to which an outside client's packet for another address is routed, or by
-	// which of several with an egress address a pod's packet leaves.
+	// Via is a node: whose NodePort is asked, to which an outside client's packet for another
+	// address is routed, or by which of several with an egress address a pod's packet leaves.
 	Via string
 }
 
@@ -35,10 +35,11 @@ type Explanation struct {
 	// Endpoints are all of the Service, in the order of the Snapshot.
 	Endpoints []Endpoint
 	Trace     walk.Trace
-	// Failure tells what the packet met that walk does not know; the Trace ends there. Nil when it went to its end.
+	// Failure tells what the packet met that walk does not know; the Trace ends there. Nil when it
+	// went to its end.
 	Failure error
-	// Believed are the connections that hosts' kernels see. When one host sees two, they are parts of one connection that
-	// the gateway bridge keeps apart.
+	// Believed are the connections that hosts' kernels see. When one host sees two, they are parts
+	// of one connection that the gateway bridge keeps apart.
 	HostConnections []HostConnection
 	// Proof is there when a packet was really sent.
 	Proof *Proof
@@ -61,7 +62,8 @@ type HostConnection struct {
 	To   netip.AddrPort
 }
 
-// Good reports whether the packet arrived and its reply came back, in reality as well if one was sent.
+// Good reports whether the packet arrived and its reply came back, in reality as well if one was
+// sent.
 func (e *Explanation) Good() bool {
 	return e.Failure == nil && (e.Proof == nil || len(e.Proof.Different) == 0) && e.Trace.Verdict.Delivered && e.Trace.Verdict.Answered
 }
@@ -135,7 +137,8 @@ func balances(stage string) bool {
 	return strings.HasSuffix(stage, " lr_in_dnat") || strings.HasSuffix(stage, " ls_in_lb")
 }
 
-// unmasked returns a node's own address in place of the masquerade address that its gateway router has for it.
+// unmasked returns a node's own address in place of the masquerade address that its gateway router
+// has for it.
 func unmasked(s *cluster.Snapshot, node string, a netip.AddrPort) netip.AddrPort {
 	n := s.Node(node)
 	if n == nil || !slices.ContainsFunc(s.Config.Gateway.MasqueradeSubnets, func(p netip.Prefix) bool { return p.Contains(a.Addr()) }) {

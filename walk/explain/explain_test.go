@@ -48,7 +48,8 @@ func ask(t testing.TB, q explain.Question) *explain.Explanation {
 	return e
 }
 
-// The packet that the project is named after: the tables and zones of the document, in its order, and the two connections.
+// The packet that the project is named after: the tables and zones of the document, in its order,
+// and the two connections.
 func TestHairpin(t *testing.T) {
 	text := ask(t, explain.Question{From: "host/node-a", To: "svc/default/hostself"}).Text(false)
 	there, back, _ := strings.Cut(text, "\nREPLY\n")

@@ -17,8 +17,8 @@ type Fault struct {
 	Repair string `json:"repair,omitempty"` // what the node's agent says about it
 }
 
-// FindFault compares the walk through what is wanted with that through what is really there. Nil: the packet meets the
-// same rules.
+// FindFault compares the walk through what is wanted with that through what is really there. Nil:
+// the packet meets the same rules.
 func FindFault(wanted, real *Explanation) *Fault {
 	for _, w := range [...]struct {
 		way        string

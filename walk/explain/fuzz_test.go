@@ -16,15 +16,17 @@ import (
 	"hairpin/watch"
 )
 
-// How much of a random cluster is looked at: enough to meet every kind of object, little enough for many runs.
+// How much of a random cluster is looked at: enough to meet every kind of object, little enough for
+// many runs.
 const (
 	fuzzNodes     = 3
 	fuzzFrontends = 4
 	fuzzBytes     = 16 << 10
 )
 
-// FuzzObjects: whatever the objects are, every node is planned, the plan is read again from its JSON, each of its lines is
-// one line, and packets to Services are followed to their end: the walk knows whatever plan writes.
+// FuzzObjects: whatever the objects are, every node is planned, the plan is read again from its
+// JSON, each of its lines is one line, and packets to Services are followed to their end: the walk
+// knows whatever plan writes.
 func FuzzObjects(f *testing.F) {
 	files, err := filepath.Glob("../../examples/demo/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -100,7 +102,8 @@ func slicesOf(slices, service string) string {
 	return strings.Join(list, "\n---\n")
 }
 
-// FuzzSnapshot: whatever an agent, perhaps of a node that lies, gives as its Snapshot, `hairpin explain` ends.
+// FuzzSnapshot: whatever an agent, perhaps of a node that lies, gives as its Snapshot, `hairpin
+// explain` ends.
 func FuzzSnapshot(f *testing.F) {
 	for _, text := range []string{
 		"{apiVersion: v1, kind: Node, metadata: {name: n}}",
@@ -144,7 +147,8 @@ func FuzzSnapshot(f *testing.F) {
 	})
 }
 
-// FuzzState: whatever an agent, perhaps of a node that lies, gives as what it found, `hairpin explain` ends.
+// FuzzState: whatever an agent, perhaps of a node that lies, gives as what it found, `hairpin
+// explain` ends.
 func FuzzState(f *testing.F) {
 	demo, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"hairpin/watch"
 )
 
-// damages returns the values that stand in place of one: of the same type, or JSON would not be read.
+// damages returns the values that stand in place of one: of the same type, or JSON would not be
+// read.
 func damages(v any) []any {
 	switch v.(type) {
 	case string:
@@ -36,7 +37,8 @@ func damages(v any) []any {
 // deleted as a value removes the member or the item.
 type deleted struct{}
 
-// damage returns a copy of the tree in which value stands at all places of a shape, which shapeOf names.
+// damage returns a copy of the tree in which value stands at all places of a shape, which shapeOf
+// names.
 func damage(tree any, at, shape string, value any) any {
 	if at == shape {
 		return value
@@ -112,8 +114,9 @@ func eachDamage(t *testing.T, text []byte, do func(what string, text []byte)) {
 	}
 }
 
-// TestDamagedAnswers: whatever one field of an agent's answer to `explain --live` holds, the command does
-// not panic. The questions lead through a bridge of ours, OVN, the gateway bridge and the host.
+// TestDamagedAnswers: whatever one field of an agent's answer to `explain --live` holds, the
+// command does not panic. The questions lead through a bridge of ours, OVN, the gateway bridge and
+// the host.
 func TestDamagedAnswers(t *testing.T) {
 	demo, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
 	if err != nil {

@@ -79,7 +79,8 @@ type (
 	}
 )
 
-// JSON returns the walk for programs, with the fault if one was found. Names of fields stay; more may come.
+// JSON returns the walk for programs, with the fault if one was found. Names of fields stay; more
+// may come.
 func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 	v := e.Trace.Verdict
 	x := jsonExplanation{From: e.Trace.From.String(), To: e.Question.To, Way: e.Way, Service: e.Service, Sent: packetOf(e.Trace.Sent),

@@ -8,8 +8,8 @@ import (
 	"hairpin/walk"
 )
 
-// Markdown tells the walk as a section of a page. heading is the number of # before its title, picture the address of
-// a picture to show, or empty.
+// Markdown tells the walk as a section of a page. heading is the number of # before its title,
+// picture the address of a picture to show, or empty.
 func (e *Explanation) Markdown(heading int, picture string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s → %s\n\n", strings.Repeat("#", heading), e.Trace.From, e.title())

@@ -137,7 +137,8 @@ func (p *Proof) compareEnd(e *Explanation) {
 	}
 }
 
-// evidence is what a node says about one step. anyPort tells that the connection's source port is not known.
+// evidence is what a node says about one step. anyPort tells that the connection's source port is
+// not known.
 func evidence(s *walk.Step, w *Witness, anyPort bool) Evidence {
 	place := PlaceOf(s.Stage)
 	switch {

@@ -13,7 +13,8 @@ import (
 	"hairpin/walk/explain"
 )
 
-// A proof agrees with what the nodes saw, and names the first step that nobody saw, whichever engine serves Services.
+// A proof agrees with what the nodes saw, and names the first step that nobody saw, whichever
+// engine serves Services.
 func TestProve(t *testing.T) {
 	_, s := demo(t)
 	for _, c := range []struct{ engine, bridge, table string }{
@@ -36,7 +37,8 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// proves judges an explanation of what passes a bridge, by what its flows have counted, also without those of one table.
+// proves judges an explanation of what passes a bridge, by what its flows have counted, also
+// without those of one table.
 func proves(t *testing.T, e *explain.Explanation, bridge, table string) {
 	p := netip.MustParseAddrPort
 	sent := explain.Sent{Protocol: "tcp", From: p("0.0.0.0:40000"), To: p("10.96.1.3:80"), Outcome: explain.Answered}

@@ -13,8 +13,8 @@ import (
 	"hairpin/walk"
 )
 
-// Clients outside whose address the question does not say are from the ranges that are reserved for examples (RFC 5737,
-// RFC 3849): they come through the nodes' default gateway.
+// Clients outside whose address the question does not say are from the ranges that are reserved for
+// examples (RFC 5737, RFC 3849): they come through the nodes' default gateway.
 var (
 	outside4 = netip.MustParseAddr("192.0.2.1")
 	outside6 = netip.MustParseAddr("2001:db8::1")
@@ -187,7 +187,8 @@ func (r *resolver) target() error {
 	return r.address(to, "address")
 }
 
-// toOutside reads ADDRESS[:PORT] of a machine that is none of ours; without an address it is one of those for examples.
+// toOutside reads ADDRESS[:PORT] of a machine that is none of ours; without an address it is one of
+// those for examples.
 func (r *resolver) toOutside(rest string) error {
 	const http = 80
 	to, err := netip.ParseAddrPort(rest)
@@ -262,8 +263,8 @@ func (r *resolver) service(name string) error {
 	return r.address(netip.AddrPortFrom(f.ClusterIP, f.Port), "ClusterIP")
 }
 
-// choose picks a Service's Frontend by port, protocol and family. TCP and IPv4 go first; two ports that remain are an
-// error that names them.
+// choose picks a Service's Frontend by port, protocol and family. TCP and IPv4 go first; two ports
+// that remain are an error that names them.
 func (r *resolver) choose(name, port string) (*cluster.Frontend, error) {
 	var all, fit []*cluster.Frontend
 	for _, f := range r.s.Frontends {
@@ -351,7 +352,8 @@ func (r *resolver) outside() {
 	}
 }
 
-// hops makes the walk prefer a node where several carry an egress address: by its place on the join and transit switch.
+// hops makes the walk prefer a node where several carry an egress address: by its place on the join
+// and transit switch.
 func (r *resolver) hops(n *cluster.Node) {
 	const offset = 1 // of nodes' numbers there
 	f := cluster.FamilyOf(r.packet.Dst)
@@ -362,7 +364,8 @@ func (r *resolver) hops(n *cluster.Node) {
 	}
 }
 
-// endpoint makes the walk prefer one endpoint. A gateway router has the masquerade address in place of its node's own.
+// endpoint makes the walk prefer one endpoint. A gateway router has the masquerade address in place
+// of its node's own.
 func (r *resolver) endpoint() error {
 	if r.frontend == nil {
 		return fmt.Errorf("the packet is for no Service")

@@ -2,7 +2,8 @@ package explain
 
 import "math"
 
-// run is the part of a way that goes up or down at one x, through one or more boxes. What lies between two runs is level.
+// run is the part of a way that goes up or down at one x, through one or more boxes. What lies
+// between two runs is level.
 type run struct {
 	lo, hi int // where x can be
 	up     bool
@@ -12,7 +13,8 @@ type run struct {
 
 type point struct{ x, y int }
 
-// route lays the ways: each goes up and down beside those of others, and turns in a lane of its own.
+// route lays the ways: each goes up and down beside those of others, and turns in a lane of its
+// own.
 func (d *drawing) route() {
 	var all []*run
 	for _, w := range d.ways {
@@ -90,8 +92,9 @@ func (w *way) turns(i int) bool {
 	return i > 0 && (i < len(w.runs) && w.runs[i-1] != w.runs[i] || i == len(w.runs) && w.lost)
 }
 
-// spread gives each run its x. Those that can be at the same places share the room, in turn from the right, so that a way
-// that goes up and one that comes down lie within each other and do not cross.
+// spread gives each run its x. Those that can be at the same places share the room, in turn from
+// the right, so that a way that goes up and one that comes down lie within each other and do not
+// cross.
 func spread(all []*run) {
 	type room struct{ lo, hi int }
 	sharing := map[room][]*run{}

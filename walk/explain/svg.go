@@ -9,8 +9,9 @@ import (
 	"hairpin/walk"
 )
 
-// SVG draws the packet's way through nodes, bridges, switches and routers, there (a line) and back (a dashed line). What
-// is translated on the way has a number, which the legend below tells. The colours follow the reader's light or dark mode.
+// SVG draws the packet's way through nodes, bridges, switches and routers, there (a line) and back
+// (a dashed line). What is translated on the way has a number, which the legend below tells. The
+// colours follow the reader's light or dark mode.
 func (e *Explanation) SVG() string { return e.draw("<style>" + style + "</style>\n") }
 
 // Drawing is SVG for a page that has Style: it may forbid styles within.
@@ -259,7 +260,8 @@ func (d *drawing) top() int {
 	return firstRow - 28
 }
 
-// tops returns the top of each row: rows that no node needs take no place, others as much as the ways that turn there.
+// tops returns the top of each row: rows that no node needs take no place, others as much as the
+// ways that turn there.
 func (d *drawing) tops() (top [rowLeft]int) {
 	var height [rowLeft + 1]int
 	for _, c := range d.nodes {
@@ -270,7 +272,8 @@ func (d *drawing) tops() (top [rowLeft]int) {
 		if len(c.pods) > 0 {
 			height[rowPods] = boxHeight
 		}
-		// The left lane needs room beside the rows: the transit switch beside the cluster router, the host below.
+		// The left lane needs room beside the rows: the transit switch beside the cluster router,
+		// the host below.
 		if b := c.boxes["transit_switch"]; b != nil {
 			height[rowCluster] = max(height[rowCluster], b.needs())
 		}

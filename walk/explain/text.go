@@ -173,7 +173,8 @@ func bare(p walk.Packet) walk.Packet {
 	return p
 }
 
-// hostConnections tells the connections that the hosts' kernels see, and the trick where there is one.
+// hostConnections tells the connections that the hosts' kernels see, and the trick where there is
+// one.
 func (e *Explanation) hostConnections(b *strings.Builder) {
 	byNode := map[string]int{}
 	var nodes []string

@@ -22,7 +22,8 @@ func Masquerade() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("169.254.169.0/29"), netip.MustParsePrefix("fd69::/125")}
 }
 
-// States draws states that the kernel takes: next hops are on the subnets of addresses that are there.
+// States draws states that the kernel takes: next hops are on the subnets of addresses that are
+// there.
 func States() *rapid.Generator[host.State] {
 	return rapid.Custom(func(t *rapid.T) host.State {
 		s := host.State{
@@ -70,7 +71,8 @@ func (g gen) links() {
 
 func (g gen) mac() cluster.MAC { return cluster.MAC{0x0a, 0x58, 5: byte(1 + g.n("mac byte", 200))} }
 
-// addresses draws a management and a masquerade address, and routes and neighbours on their subnets.
+// addresses draws a management and a masquerade address, and routes and neighbours on their
+// subnets.
 func (g gen) addresses(f cluster.Family) {
 	p := netip.MustParsePrefix
 	management, mask, pods, services := p("10.244.1.2/24"), p("169.254.169.2/29"), p("10.244.0.0/16"), p("10.96.0.0/16")
@@ -91,7 +93,8 @@ func (g gen) addresses(f cluster.Family) {
 			g.route(Shared, mask, services)
 			g.neighbor(Shared, mask)
 		}
-		// Egress addresses, on a link and of a range that are not ours. IPv6 forgets them with the link's last other one.
+		// Egress addresses, on a link and of a range that are not ours. IPv6 forgets them with the
+		// link's last other one.
 		for i := range g.n("egress", 2) {
 			a := p("10.10.10.100/32")
 			if f == cluster.IPv6 {
@@ -139,8 +142,9 @@ func (g gen) route(link string, subnet, to netip.Prefix) {
 	g.s.Routes[r.RouteKey] = r
 }
 
-// rule draws a rule. Those of one priority have the same conditions, with other values, as in what plan wants: a rule that is asked for
-// without one of them is to the kernel the same as a rule that has it.
+// rule draws a rule. Those of one priority have the same conditions, with other values, as in what
+// plan wants: a rule that is asked for without one of them is to the kernel the same as a rule that
+// has it.
 func (g gen) rule(f cluster.Family) {
 	r := host.Rule{Family: f, Priority: 5990 + g.n("priority", 19), Table: []int{254, 1000}[g.n("table", 1)]}
 	if r.Priority%2 == 0 {

@@ -22,8 +22,9 @@ func Texts() *rapid.Generator[string] {
 	)
 }
 
-// States draws states that a real OVN takes: what rows name is there, and unique columns are unique. Names are few, so
-// that two drawn states share rows. The texts inside need quoting only when wild is true.
+// States draws states that a real OVN takes: what rows name is there, and unique columns are
+// unique. Names are few, so that two drawn states share rows. The texts inside need quoting only
+// when wild is true.
 func States(wild bool) *rapid.Generator[nb.State] {
 	return rapid.Custom(func(t *rapid.T) nb.State {
 		d := drawer{t: t, s: nb.State{}, wild: wild}

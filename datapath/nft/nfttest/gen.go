@@ -14,7 +14,8 @@ import (
 	"hairpin/delta"
 )
 
-// States draws tables that the kernel takes: hooks suit their chain's type, and rules name maps and sets that exist.
+// States draws tables that the kernel takes: hooks suit their chain's type, and rules name maps and
+// sets that exist.
 func States() *rapid.Generator[nft.State] {
 	return rapid.Custom(func(t *rapid.T) nft.State {
 		s := nft.State{}
@@ -33,7 +34,8 @@ func States() *rapid.Generator[nft.State] {
 	})
 }
 
-// Elements draws a state that differs from another in elements only: some are the same, some changed, some new.
+// Elements draws a state that differs from another in elements only: some are the same, some
+// changed, some new.
 func Elements(t *rapid.T, from nft.State) nft.State {
 	out := nft.State{}
 	for _, f := range delta.Keys(from) {

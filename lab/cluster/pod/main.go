@@ -1,5 +1,6 @@
-// Command pod is what runs in the containers of the lab's cluster: "pause" holds a pod's namespaces, "serve" is a server
-// that says whom it saw, "lookup" and "get" ask names as any program in a pod would, "stream" is that of package probe.
+// Command pod is what runs in the containers of the lab's cluster: "pause" holds a pod's
+// namespaces, "serve" is a server that says whom it saw, "lookup" and "get" ask names as any
+// program in a pod would, "stream" is that of package probe.
 package main
 
 import (
@@ -69,7 +70,8 @@ func pause(ctx context.Context) {
 	}
 }
 
-// serve answers as package probe does, and HTTP requests on another port, which is what a kubelet can ask.
+// serve answers as package probe does, and HTTP requests on another port, which is what a kubelet
+// can ask.
 func serve(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("serve", flag.ExitOnError)
 	host, _ := os.Hostname() // of a pod: its name
@@ -121,7 +123,8 @@ func lookup(ctx context.Context, args []string) error {
 	return nil
 }
 
-// get asks every address of a name (or the one of an address) once and prints a line of JSON for each answer.
+// get asks every address of a name (or the one of an address) once and prints a line of JSON for
+// each answer.
 func get(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("get", flag.ExitOnError)
 	protocol := flags.String("proto", "tcp", "tcp or udp")

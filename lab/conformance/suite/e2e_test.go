@@ -1,5 +1,6 @@
-// Package suite is Kubernetes' e2e.test with the specs of [sig-network]: `go test -c` makes the program. What the suite itself
-// imports registers specs of [sig-node] and [sig-storage], too; run those of the network with -ginkgo.focus.
+// Package suite is Kubernetes' e2e.test with the specs of [sig-network]: `go test -c` makes the
+// program. What the suite itself imports registers specs of [sig-node] and [sig-storage], too; run
+// those of the network with -ginkgo.focus.
 //
 // It lives in a Go module of its own so that the product's go.mod stays small.
 package suite

@@ -1,5 +1,6 @@
-// Package nodeport is the table of the twelve paths to a NodePort. The demo's matrix sends its packets, a test of plan walks
-// them in every gateway mode, and docs/user/node-ports.md is generated from it.
+// Package nodeport is the table of the twelve paths to a NodePort. The demo's matrix sends its
+// packets, a test of plan walks them in every gateway mode, and docs/user/node-ports.md is
+// generated from it.
 package nodeport
 
 import (
@@ -39,8 +40,8 @@ const (
 	Masquerade Source = "masquerade address" // of the gateway router as its host knows it: 169.254.169.1, fd69::1
 )
 
-// Cases returns the twelve, in their order. They are the same in the gateway modes shared, local and detached, over TCP,
-// UDP and SCTP, IPv4 and IPv6.
+// Cases returns the twelve, in their order. They are the same in the gateway modes shared, local
+// and detached, over TCP, UDP and SCTP, IPv4 and IPv6.
 func Cases() []Case {
 	const (
 		router   = "the gateway router load-balances and SNATs, so that the pod's reply returns to it"

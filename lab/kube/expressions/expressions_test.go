@@ -1,4 +1,5 @@
-// Package expressions tests the chart's CEL expressions with the language that the oldest supported Kubernetes has.
+// Package expressions tests the chart's CEL expressions with the language that the oldest supported
+// Kubernetes has.
 package expressions
 
 import (
@@ -16,7 +17,8 @@ import (
 
 const chart = "../../../charts/hairpin"
 
-// language returns the environment in which a Kubernetes of a version compiles what is new to it: that of the version before.
+// language returns the environment in which a Kubernetes of a version compiles what is new to it:
+// that of the version before.
 func language(t *testing.T, minor uint) *cel.Env {
 	t.Helper()
 	set, err := environment.MustBaseEnvSet(version.MajorMinor(1, minor-1)).Extend(environment.VersionedOptions{
@@ -50,8 +52,8 @@ func rules(o any) (list []string) {
 	return list
 }
 
-// TestOldestKubernetes: the version that Chart.yaml claims understands every rule of the resource definitions, and the one before it does not:
-// the claim is neither too old nor too new.
+// TestOldestKubernetes: the version that Chart.yaml claims understands every rule of the resource
+// definitions, and the one before it does not: the claim is neither too old nor too new.
 func TestOldestKubernetes(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chart, "Chart.yaml"))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command hairpin-kube-proxy is Kubernetes' own kube-proxy, what Hairpin is measured against. It is a program of its own,
-// not a part of hairpin-kube, because its memory is measured too.
+// Command hairpin-kube-proxy is Kubernetes' own kube-proxy, what Hairpin is measured against. It is
+// a program of its own, not a part of hairpin-kube, because its memory is measured too.
 package main
 
 import (
