@@ -164,7 +164,8 @@ func TestArrows(t *testing.T) {
 // impure lists what a pure room does not import, with what is below it, and what it does not call.
 // Types and arithmetic of package time are fine, its clock is not.
 var (
-	impure = []string{"os", "net", "syscall", "io/fs", "io/ioutil", "path/filepath", "embed", "log", "math/rand", "crypto/rand", "context", "sync", "runtime", "plugin",
+	impure = []string{"os", "net", "syscall", "io/fs", "io/ioutil", "path/filepath", "embed", "log", "math/rand",
+		"crypto/rand", "context", "sync", "runtime", "plugin",
 		"testing", "golang.org/x", "k8s.io/client-go", "github.com/vishvananda"}
 	impureCalls = map[string][]string{
 		"time": {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
@@ -253,10 +254,11 @@ func TestImpurities(t *testing.T) {
 // system; and client-go's clientset is half as much program again, all of which an agent has in
 // memory.
 var far = map[string][]string{
-	"cmd/hairpin": {"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/scheme", "k8s.io/client-go/informers", "k8s.io/api/apps/v1"},
-	"inspect":     {"hairpin/ovsdb", "github.com/vishvananda/netlink"},
-	"ui":          {"hairpin/ovsdb", "github.com/vishvananda/netlink"},
-	"agent":       {"hairpin/ui/page", "hairpin/inspect", "k8s.io/client-go/tools/remotecommand"},
+	"cmd/hairpin": {"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/scheme", "k8s.io/client-go/informers",
+		"k8s.io/api/apps/v1"},
+	"inspect": {"hairpin/ovsdb", "github.com/vishvananda/netlink"},
+	"ui":      {"hairpin/ovsdb", "github.com/vishvananda/netlink"},
+	"agent":   {"hairpin/ui/page", "hairpin/inspect", "k8s.io/client-go/tools/remotecommand"},
 }
 
 // TestLinks: what a room links, all that it imports imports included.
@@ -281,7 +283,8 @@ func TestPackages(t *testing.T) {
 		if !s.test || s.dir == "." {
 			documented[s.dir] = documented[s.dir] || s.file.Doc != nil
 		}
-		if slices.Contains([]string{"util", "utils", "common", "helper", "helpers", "manager", "types"}, s.file.Name.Name) {
+		if slices.Contains([]string{"util", "utils", "common", "helper", "helpers", "manager", "types"},
+			s.file.Name.Name) {
 			t.Errorf("%s: package %s says nothing about what it holds", s.path, s.file.Name.Name)
 		}
 	}

@@ -37,7 +37,8 @@ func TestUplinkContested(t *testing.T) {
 		return told(list) && part(t, mustReport(t, m.n), "uplink").Drift >= 4, strings.Join(list, "\n")
 	})
 	r := part(t, mustReport(t, m.n), "uplink")
-	t.Logf("in %v: the agent worked %v, the slowest answer took %v; %+v", time.Since(begin), cpuTime(t, m.n, "one-"+agent)-used, slowest, r)
+	t.Logf("in %v: the agent worked %v, the slowest answer took %v; %+v", time.Since(begin),
+		cpuTime(t, m.n, "one-"+agent)-used, slowest, r)
 	if slowest > time.Second*time.Duration(*slow) {
 		t.Errorf("an answer took %v", slowest)
 	}

@@ -55,7 +55,8 @@ func (s *sticky) timeout(d time.Duration) {
 	manifest(s.t, s.l, "services.yaml", "timeoutSeconds: [0-9]+", fmt.Sprintf("timeoutSeconds: %d", seconds))
 	for _, n := range s.l.Nodes() {
 		eventually(s.t, 20*time.Second, "the timeout is known", func() (bool, string) {
-			out := sh(s.t, n, fmt.Sprintf("ovs-ofctl -O OpenFlow15 --no-stats dump-flows %s table=%d", claims.ServiceBridge, pipeline.SvcEndpointDNAT))
+			out := sh(s.t, n, fmt.Sprintf("ovs-ofctl -O OpenFlow15 --no-stats dump-flows %s table=%d",
+				claims.ServiceBridge, pipeline.SvcEndpointDNAT))
 			return strings.Contains(out, fmt.Sprintf("idle_timeout=%d,", min(seconds, 65535))), out
 		})
 		waitServes(s.t, n)
@@ -69,7 +70,8 @@ func (s *sticky) asks(to netip.AddrPort) string {
 	if s.udp {
 		protocol = "udp"
 	}
-	answer := lab.Get(s.t.Context(), s.from, probe.Request{Protocol: protocol, To: to, Timeout: time.Duration(*slow) * 3 * time.Second})
+	answer := lab.Get(s.t.Context(), s.from,
+		probe.Request{Protocol: protocol, To: to, Timeout: time.Duration(*slow) * 3 * time.Second})
 	if answer.Error != "" {
 		s.t.Fatalf("%s, %s: %s", to, protocol, answer.Error)
 	}
@@ -79,7 +81,8 @@ func (s *sticky) asks(to netip.AddrPort) string {
 // remembered tells what node-a has learned of the client, for this family and either protocol.
 func (s *sticky) remembered() string {
 	s.t.Helper()
-	out := sh(s.t, s.a, fmt.Sprintf("ovs-ofctl -O OpenFlow15 dump-flows %s table=%d", claims.ServiceBridge, pipeline.SvcSessionAffinity))
+	out := sh(s.t, s.a, fmt.Sprintf("ovs-ofctl -O OpenFlow15 dump-flows %s table=%d", claims.ServiceBridge,
+		pipeline.SvcSessionAffinity))
 	var found []string
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "_src="+s.host.String()+" ") {
@@ -168,7 +171,8 @@ func (s *sticky) stays(t *testing.T) {
 	for range 20 {
 		for _, to := range s.to {
 			if got := s.asks(to); got != first {
-				t.Fatalf("%s: %s (UDP: %v) is answered by %s, the first connection was by %s", s.from.Name(), to, s.udp, got, first)
+				t.Fatalf("%s: %s (UDP: %v) is answered by %s, the first connection was by %s", s.from.Name(), to, s.udp,
+					got, first)
 			}
 		}
 	}
@@ -184,7 +188,9 @@ func (s *sticky) staysAndMoves(t *testing.T) {
 	}
 	s.udp = false
 	first := s.asks(s.to[0])
-	undo := manifest(t, s.l, "slices.yaml", `(conditions: \{ready: )true(\}\n  nodeName: .*\n  targetRef: \{kind: Pod, namespace: default, name: `+first+`\})`, "${1}false$2")
+	undo := manifest(t, s.l, "slices.yaml",
+		`(conditions: \{ready: )true(\}\n  nodeName: .*\n  targetRef: \{kind: Pod, namespace: default, name: `+first+
+			`\})`, "${1}false$2")
 	var second string
 	eventually(t, 20*time.Second, "the client moves", func() (bool, string) {
 		second = s.asks(s.to[0])
@@ -209,7 +215,8 @@ func (s *sticky) lasts(t *testing.T, timeout time.Duration) {
 	asked := time.Now()
 	first, begin, enough := s.asks(s.to[0]), time.Now(), time.Now().Add(60*timeout)
 	for time.Since(begin) < 3*timeout {
-		eventually(t, timeout, "a part of the timeout passes", func() (bool, string) { return time.Since(asked) > timeout/4, "" })
+		eventually(t, timeout, "a part of the timeout passes",
+			func() (bool, string) { return time.Since(asked) > timeout/4, "" })
 		before := asked
 		asked = time.Now()
 		switch got := s.asks(s.to[0]); {
@@ -221,8 +228,9 @@ func (s *sticky) lasts(t *testing.T, timeout time.Duration) {
 			t.Fatalf("%s answers after %v, %s before", got, time.Since(begin), first)
 		}
 	}
-	stream, err := lab.StartStream(t.Context(), s.from, probe.StreamConfig{Protocol: "tcp", To: s.to[0], Long: 1, Every: 100 * time.Millisecond, Speak: true,
-		Timeout: time.Duration(*slow) * 3 * time.Second, Duration: time.Hour})
+	stream, err := lab.StartStream(t.Context(), s.from,
+		probe.StreamConfig{Protocol: "tcp", To: s.to[0], Long: 1, Every: 100 * time.Millisecond, Speak: true,
+			Timeout: time.Duration(*slow) * 3 * time.Second, Duration: time.Hour})
 	noError(t, err)
 	defer func() { _, _ = stream.End() }()
 	s.forgotten(5 * timeout)

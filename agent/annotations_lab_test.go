@@ -41,11 +41,13 @@ func TestAnnotationsComeBack(t *testing.T) {
 		t.Logf("%s after %d ms", what, took.Milliseconds())
 	}
 	for _, key := range ours {
-		_, err := nodes.Patch(ctx, demo.EgressStays, types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+key+`":null}}}`), metav1.PatchOptions{})
+		_, err := nodes.Patch(ctx, demo.EgressStays, types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"`+key+`":null}}}`), metav1.PatchOptions{})
 		noError(t, err)
 		back(key + " is back")
 	}
-	_, err := nodes.Patch(ctx, demo.EgressStays, types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+cluster.AnnotationGateway+`":"nonsense"}}}`), metav1.PatchOptions{})
+	_, err := nodes.Patch(ctx, demo.EgressStays, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+cluster.AnnotationGateway+`":"nonsense"}}}`), metav1.PatchOptions{})
 	noError(t, err)
 	back("what was altered is as it was")
 

@@ -47,11 +47,14 @@ func newMachine(t *testing.T) *machine {
 	}
 	m.cfg = lab.NodeConfig{
 		Name: "node-a", Disk: disk, Addresses: prefixes("172.18.0.3/16", "fc00:f853:ccd::3/64"),
-		Binds: map[string]string{"/usr/local/lib/hairpin": entry, "/usr/local/bin/hairpin": hairpin, "/opt/cni/bin/hairpin": hairpin, "/mnt": m.manifests},
-		Files: map[string]string{settings: "[kubernetes]\nmanifests = /mnt/now\n", "/etc/cni/net.d/10-hairpin.conflist": `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}`},
+		Binds: map[string]string{"/usr/local/lib/hairpin": entry, "/usr/local/bin/hairpin": hairpin,
+			"/opt/cni/bin/hairpin": hairpin, "/mnt": m.manifests},
+		Files: map[string]string{settings: "[kubernetes]\nmanifests = /mnt/now\n",
+			"/etc/cni/net.d/10-hairpin.conflist": `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}`},
 	}
 	m.boot(t)
-	client, err := m.l.StartHost(t.Context(), lab.HostConfig{Name: "client", Addresses: prefixes("172.18.0.100/16", "fc00:f853:ccd::64/64")})
+	client, err := m.l.StartHost(t.Context(),
+		lab.HostConfig{Name: "client", Addresses: prefixes("172.18.0.100/16", "fc00:f853:ccd::64/64")})
 	if err == nil {
 		_, err = client.Exec(t.Context(), "sysctl", "-qw", "net.ipv4.ip_local_port_range=20000 39999") // see startDemo
 	}
@@ -100,7 +103,8 @@ func (m *machine) known(t *testing.T, known bool) {
 func (m *machine) pod(t *testing.T, pod string, containers ...string) {
 	t.Helper()
 	for _, c := range containers {
-		args := []string{"unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "/usr/local/lib/hairpin/" + c}
+		args := []string{"unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc",
+			"/usr/local/lib/hairpin/" + c}
 		if c == agent {
 			args = []string{"hairpin", "node", "--config-file", settings}
 		}
@@ -149,11 +153,13 @@ func (m *machine) ways(t *testing.T, services bool) []path {
 func (m *machine) onBridge(t *testing.T) time.Duration {
 	t.Helper()
 	return eventually(t, 20*time.Second, "the machine's network is on br-ex", func() (bool, string) {
-		out, err := m.n.Exec(t.Context(), "sh", "-c", `ip -o addr show scope global; ip route; ip -6 route; ovs-vsctl --timeout=2 show`)
+		out, err := m.n.Exec(t.Context(), "sh", "-c",
+			`ip -o addr show scope global; ip route; ip -6 route; ovs-vsctl --timeout=2 show`)
 		if err != nil {
 			return false, err.Error()
 		}
-		ok := !strings.Contains(sh(t, m.n, "ip -o addr show dev eth0 scope global"), "inet") && strings.Contains(out, "default via 172.18.0.1 dev br-ex") &&
+		ok := !strings.Contains(sh(t, m.n, "ip -o addr show dev eth0 scope global"), "inet") &&
+			strings.Contains(out, "default via 172.18.0.1 dev br-ex") &&
 			strings.Contains(out, "default via fc00:f853:ccd::1 dev br-ex")
 		return ok, out
 	})
@@ -240,7 +246,8 @@ func TestReplacedAgain(t *testing.T) {
 		m.waits(t, "/run/openvswitch/hairpin.lock")
 		m.end(t, fmt.Sprint(i), "ovs")
 		waitServes(t, m.n)
-		took := eventually(t, 20*time.Second, "ovn-controller hears of the database", func() (bool, string) { now := stirred(); return now != before, now })
+		took := eventually(t, 20*time.Second, "ovn-controller hears of the database",
+			func() (bool, string) { now := stirred(); return now != before, now })
 		t.Logf("heard after %v", took.Round(time.Millisecond))
 	}
 	text, err := os.ReadFile(m.n.LogFile("0-zone"))

@@ -15,7 +15,8 @@ import (
 // network is all that a machine has of networks, in the words of its tools, and Hairpin's files.
 func (m *machine) network(t *testing.T) string {
 	t.Helper()
-	return sh(t, m.n, `ip -d link | grep -v '^ .*link/'; ip addr | grep -v valid_lft; ip rule; ip -6 rule; ip route show table all | sort; ip -6 route show table all | sort
+	return sh(t, m.n,
+		`ip -d link | grep -v '^ .*link/'; ip addr | grep -v valid_lft; ip rule; ip -6 rule; ip route show table all | sort; ip -6 route show table all | sort
 		ip neigh show nud permanent; nft list ruleset; sysctl net.ipv4.ip_forward net.ipv4.conf net.ipv6.conf; ethtool -k eth0
 		ls -d /etc/cni/net.d/* /opt/cni/bin/* /etc/openvswitch/* /var/lib/ovn/* /run/openvswitch /run/ovn 2>/dev/null || true`)
 }
@@ -34,7 +35,8 @@ func TestCleanup(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitWell(t, m.n)
-	clean := []string{"hairpin", "cleanup", "--config-file", settings, "--state-dir", "/var/lib/hairpin", "--bin-dir", "/var/empty"}
+	clean := []string{"hairpin", "cleanup", "--config-file", settings, "--state-dir", "/var/lib/hairpin", "--bin-dir",
+		"/var/empty"}
 
 	// It waits for the agent.
 	soon, stop := context.WithTimeout(t.Context(), time.Second)
@@ -54,7 +56,8 @@ func TestCleanup(t *testing.T) {
 	})
 	t.Logf("cleaned: %s", o)
 	o.allWell(t)
-	if out := sh(t, m.n, "ovs-vsctl list-br; ovs-vsctl get Open_vSwitch . external_ids; ovs-vsctl get Open_vSwitch . other_config"); strings.Contains(out, "br-") || strings.Contains(out, "ovn") || strings.Contains(out, "restore") {
+	if out := sh(t, m.n,
+		"ovs-vsctl list-br; ovs-vsctl get Open_vSwitch . external_ids; ovs-vsctl get Open_vSwitch . other_config"); strings.Contains(out, "br-") || strings.Contains(out, "ovn") || strings.Contains(out, "restore") {
 		t.Errorf("Open vSwitch has\n%s", out)
 	}
 	out, err := m.n.Exec(t.Context(), clean...) // again
@@ -69,7 +72,9 @@ func TestCleanup(t *testing.T) {
 	if err != nil {
 		t.Errorf("without daemons: %v", err)
 	}
-	sh(t, m.n, "ip netns del $(ip netns | cut -d' ' -f1); test ! -e /etc/cni/net.d/05-hairpin.conflist; touch /etc/cni/net.d/05-hairpin.conflist")
+	sh(t, m.n,
+		"ip netns del $(ip netns | cut -d' ' -f1); test ! -e /etc/cni/net.d/05-hairpin.conflist; touch "+
+			"/etc/cni/net.d/05-hairpin.conflist")
 	if after := m.network(t); after != before {
 		t.Errorf("not as it was:\n%s", lab.Difference(before, after))
 	}
@@ -94,11 +99,15 @@ func TestCleanupOthersBridge(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if left := sh(t, n, "ovs-vsctl list-br; ovs-vsctl list-ports br-ex; ovs-ofctl dump-flows br-ex | grep -c 0xdeff105 || true; nft list ruleset; ip route show proto 85; ip link | grep -o 'hairpin[0-9a-f]*' || true"); left != "br-ex\neth0\n0\n" {
+	if left := sh(t, n,
+		"ovs-vsctl list-br; ovs-vsctl list-ports br-ex; ovs-ofctl dump-flows br-ex | grep -c 0xdeff105 || true; nft "+
+			"list ruleset; ip route show proto 85; ip link | grep -o 'hairpin[0-9a-f]*' || true"); left != "br-ex\neth0\n0\n" {
 		t.Errorf("left:\n%s", left)
 	}
 	for _, p := range n.Addresses() {
-		if a := lab.Get(t.Context(), l.Host("client"), probe.Request{Protocol: "tcp", To: netip.AddrPortFrom(p.Addr(), 8081), Timeout: 5 * time.Second}); a.Error != "" {
+		if a := lab.Get(t.Context(), l.Host("client"),
+			probe.Request{Protocol: "tcp", To: netip.AddrPortFrom(p.Addr(), 8081),
+				Timeout: 5 * time.Second}); a.Error != "" {
 			t.Errorf("the machine cannot be reached at %s: %s", p, a.Error)
 		}
 	}

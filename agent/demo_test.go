@@ -30,7 +30,8 @@ func TestDemo(t *testing.T) {
 	each("Start", func(t *testing.T) {
 		for _, n := range l.Nodes() {
 			for _, p := range mustReport(t, n).Parts {
-				t.Logf("%s %s: %d reads, %d applies, %d written, %d errors", n.Name(), p.System, p.Reads, p.Applies, p.Written, p.Errors)
+				t.Logf("%s %s: %d reads, %d applies, %d written, %d errors", n.Name(), p.System, p.Reads, p.Applies,
+					p.Written, p.Errors)
 				if p.Reads > 25 {
 					t.Errorf("%d reads at the start", p.Reads)
 				}
@@ -138,7 +139,8 @@ func restartSwitch(t *testing.T, l *lab.Lab, ways []path, sig syscall.Signal) {
 		}
 		started := time.Since(begin)
 		waitRestarted(t, n, before)
-		t.Logf("ovs-vswitchd was there again after %d ms, forwarded after %d ms", started.Milliseconds(), time.Since(begin).Milliseconds())
+		t.Logf("ovs-vswitchd was there again after %d ms, forwarded after %d ms", started.Milliseconds(),
+			time.Since(begin).Milliseconds())
 		waitWell(t, n)
 		f.flows(late)
 	})
@@ -175,7 +177,8 @@ func ownFlows(t *testing.T, n *lab.Node) string {
 func deletedMeanwhile(t *testing.T, l *lab.Lab) {
 	n := l.Node("node-a")
 	const number = 9
-	const left = "ovn-nbctl lb-list; nft list ruleset; ovs-ofctl dump-flows br-ex; ovs-ofctl dump-flows br-svc; ip route show table all"
+	const left = "ovn-nbctl lb-list; nft list ruleset; ovs-ofctl dump-flows br-ex; ovs-ofctl dump-flows br-svc; ip " +
+		"route show table all"
 	put(t, l, "moving.yaml", fmt.Sprintf(movingService, number, "10.244.2.3"))
 	words := []string{fmt.Sprintf("10.96.77.%d", number), fmt.Sprintf("3077%d", number)}
 	has := func(all bool) func() (bool, string) {
@@ -216,7 +219,9 @@ func restartEverything(t *testing.T, l *lab.Lab, ways []path) {
 		{"in order, without NB and SB", syscall.SIGKILL, natural, "rm " + nb + " " + sb},
 		{"terminated", syscall.SIGTERM, natural, "true"},
 		// As after a reboot, but for the pods. The system gives br-ex its addresses again.
-		{"without devices and nft", syscall.SIGKILL, natural, "ip link del ovn-k8s-mp0; ip link del br-int; ip link del br-ex; nft flush ruleset; sysctl -qw net.ipv4.ip_forward=0"},
+		{"without devices and nft", syscall.SIGKILL, natural,
+			"ip link del ovn-k8s-mp0; ip link del br-int; ip link del br-ex; nft flush ruleset; sysctl -qw " +
+				"net.ipv4.ip_forward=0"},
 	} {
 		t.Run(c.name, func(t *testing.T) { restartAll(t, l.Node("node-a"), ways, c.sig, c.order, c.lost) })
 	}
@@ -244,7 +249,8 @@ func restartAll(t *testing.T, n *lab.Node, ways []path, sig syscall.Signal, orde
 	wg.Wait()
 	started := time.Since(begin)
 	took := serves(t, ways, slack*3*time.Second)
-	t.Logf("%s: all started within %d ms; serves %d ms later", strings.Join(order, ", "), started.Milliseconds(), took.Milliseconds())
+	t.Logf("%s: all started within %d ms; serves %d ms later", strings.Join(order, ", "), started.Milliseconds(),
+		took.Milliseconds())
 	waitWell(t, n)
 	if diff, err := ask(t.Context(), n, "/diff"); err != nil || diff != "" {
 		t.Errorf("%v; differences:\n%s", err, diff)
@@ -259,8 +265,10 @@ func serves(t *testing.T, ways []path, limit time.Duration) time.Duration {
 	last, took := make([]string, len(ways)), make([]time.Duration, len(ways))
 	for i, w := range ways {
 		wg.Go(func() {
-			for last[i] = "no answer"; last[i] != "" && time.Since(begin) < limit && t.Context().Err() == nil; took[i] = time.Since(begin) {
-				a := lab.Get(t.Context(), w.from, probe.Request{Protocol: w.protocol, To: w.to, Timeout: 100 * time.Millisecond})
+			for last[i] = "no answer"; last[i] != "" && time.Since(begin) < limit &&
+				t.Context().Err() == nil; took[i] = time.Since(begin) {
+				a := lab.Get(t.Context(), w.from,
+					probe.Request{Protocol: w.protocol, To: w.to, Timeout: 100 * time.Millisecond})
 				last[i] = a.Error
 			}
 		})

@@ -40,10 +40,14 @@ func testNodeLocal(t *testing.T, mode string) {
 	works(t, ways, "at first")
 
 	for _, x := range []struct{ name, part, command string }{
-		{"the translation's port", "ovn", "ovn-nbctl clear NAT $(ovn-nbctl --bare --columns=_uuid find NAT external_ip=169.254.0.3) gateway_port"},
-		{"the translation's MAC", "ovn", "ovn-nbctl set NAT $(ovn-nbctl --bare --columns=_uuid find NAT external_ip=169.254.0.3) 'external_mac=\"0a:58:00:00:00:01\"'"},
+		{"the translation's port", "ovn",
+			"ovn-nbctl clear NAT $(ovn-nbctl --bare --columns=_uuid find NAT external_ip=169.254.0.3) gateway_port"},
+		{"the translation's MAC", "ovn",
+			"ovn-nbctl set NAT $(ovn-nbctl --bare --columns=_uuid find NAT external_ip=169.254.0.3) " +
+				"'external_mac=\"0a:58:00:00:00:01\"'"},
 		{"the port's node", "ovn", "ovn-nbctl lrp-del-gateway-chassis rtos-node_local_switch node-a"},
-		{"the bridge's name for OVN", "openvswitch", "ovs-vsctl set Open_vSwitch . external_ids:ovn-bridge-mappings=physnet:br-ex"},
+		{"the bridge's name for OVN", "openvswitch",
+			"ovs-vsctl set Open_vSwitch . external_ids:ovn-bridge-mappings=physnet:br-ex"},
 		{"the route", "host", "ip route del 10.96.0.0/16"},
 		{"the neighbour", "host", "ip -6 neigh del fd6b::3 dev ovn-k8s-gw0"},
 		{"the bridge", "openvswitch", "ovs-vsctl del-br br-local"},
@@ -75,7 +79,8 @@ func testNodeLocal(t *testing.T, mode string) {
 		waitWell(t, a)
 		bridgeIs(t, a, false)
 		there("with "+cluster.EngineOpenFlow, false)
-		if list := mustReport(t, a).Problems; !slices.ContainsFunc(list, func(p string) bool { return strings.Contains(p, "[gateway] node-local: dgp needs") }) {
+		if list := mustReport(t, a).Problems; !slices.ContainsFunc(list,
+			func(p string) bool { return strings.Contains(p, "[gateway] node-local: dgp needs") }) {
 			t.Errorf("with %s the problems are %q", cluster.EngineOpenFlow, list)
 		}
 	}

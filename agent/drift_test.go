@@ -64,7 +64,8 @@ func balancerAlterations() []alteration {
 		{ovn, lb + `ovn-nbctl clear Load_Balancer $lb vips`},
 		{ovn, lb + `ovn-nbctl clear Load_Balancer $lb options -- set Load_Balancer $lb selection_fields=ip_src`},
 		{ovn, lb + `ovn-nbctl remove Load_Balancer $lb external_ids k8s.ovn.org/owner`},
-		{ovn, `ovn-nbctl clear Logical_Switch node-a load_balancer_group -- clear Logical_Router GR_node-a load_balancer_group`},
+		{ovn,
+			`ovn-nbctl clear Logical_Switch node-a load_balancer_group -- clear Logical_Router GR_node-a load_balancer_group`},
 		{ovn, `ovn-nbctl lr-nat-del GR_node-a snat 0.0.0.0/0`},
 		{ovn, `ovn-nbctl lsp-del default_pod-a1`},
 		{ovn, `ovn-nbctl lsp-set-addresses default_pod-a1 02:00:00:00:00:01`},
@@ -107,7 +108,8 @@ func alterations() []alteration {
 		{ovs, `ovs-ofctl del-flows br-svc`},
 		{ovs, `ovs-vsctl del-port br-svc svc-host`},
 		{ovn, `ovn-nbctl lr-route-del ovn_cluster_router 10.244.0.0/16`},
-		{ovn, `ovn-nbctl --policy=src-ip lr-route-add ovn_cluster_router 10.244.0.0/16 100.64.0.99 || ovn-nbctl --may-exist --policy=src-ip lr-route-add ovn_cluster_router 10.244.0.0/16 100.64.0.99`},
+		{ovn,
+			`ovn-nbctl --policy=src-ip lr-route-add ovn_cluster_router 10.244.0.0/16 100.64.0.99 || ovn-nbctl --may-exist --policy=src-ip lr-route-add ovn_cluster_router 10.244.0.0/16 100.64.0.99`},
 		{ovn, `ovn-nbctl lr-policy-del ovn_cluster_router 1004`},
 		{ovn, `ovn-nbctl lsp-del pods-node-a`},
 		{ovn, `ovn-nbctl lsp-set-addresses pods-node-a 02:00:00:00:00:01`},
@@ -184,7 +186,8 @@ func alterEach(t *testing.T, n *lab.Node, list []alteration) {
 			drift := part(t, mustReport(t, n), a.system).Drift
 			begin := time.Now()
 			sh(t, n, a.script)
-			eventually(t, slack*time.Second, "the repair", func() (bool, string) { return repaired(t, n, a.system, drift) })
+			eventually(t, slack*time.Second, "the repair",
+				func() (bool, string) { return repaired(t, n, a.system, drift) })
 			took := time.Since(begin)
 			slowest = max(slowest, took)
 			t.Logf("%3d ms: %s", took.Milliseconds(), a.script)

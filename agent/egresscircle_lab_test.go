@@ -43,12 +43,14 @@ func TestEgressNotInCircles(t *testing.T) {
 		t.Helper()
 		eventually(t, 20*time.Second, "a port is used "+where, func() (bool, string) {
 			a := lab.Get(t.Context(), pod, probe.Request{Protocol: "tcp", To: client, Port: port, Timeout: time.Second})
-			return a.Error == "" && a.Saw == netip.AddrPortFrom(netip.MustParseAddr(egressAddress), port), fmt.Sprint(a.Saw, a.Error)
+			return a.Error == "" && a.Saw == netip.AddrPortFrom(netip.MustParseAddr(egressAddress), port),
+				fmt.Sprint(a.Saw, a.Error)
 		})
 	}
 	uses("by way of node-b")
 	for n, other := range map[string]string{"node-b": "10.244.3.2", "node-c": "10.244.2.2"} {
-		sh(t, l.Node(n), "nft 'add table inet deaf { chain out { type filter hook output priority 0; ip daddr "+other+" tcp dport 9 drop; }; }'\n"+
+		sh(t, l.Node(n), "nft 'add table inet deaf { chain out { type filter hook output priority 0; ip daddr "+other+
+			" tcp dport 9 drop; }; }'\n"+
 			// nor do they hear each other announce it
 			"ovs-ofctl add-flow br-ex priority=1000,arp,in_port=eth0,arp_spa="+egressAddress+",actions=drop")
 	}
@@ -60,7 +62,8 @@ func TestEgressNotInCircles(t *testing.T) {
 	for _, n := range []string{"node-b", "node-c"} {
 		eventually(t, 4*time.Second, n+" sends on to the other", func() (bool, string) {
 			flows := sh(t, l.Node(n), "ovs-ofctl dump-flows br-ex table=1")
-			return strings.Contains(flows, "IN_PORT") && strings.Contains(sh(t, l.Node(n), "ovn-nbctl lr-nat-list GR_"+n), egressAddress), flows
+			return strings.Contains(flows, "IN_PORT") &&
+				strings.Contains(sh(t, l.Node(n), "ovn-nbctl lr-nat-list GR_"+n), egressAddress), flows
 		})
 	}
 	heard := hearing(t, l, "node-b", "node-c")
@@ -86,7 +89,8 @@ func TestEgressNotInCircles(t *testing.T) {
 	sh(t, l.Node("node-b"), "ovs-ofctl --strict del-flows br-ex priority=1000,arp,in_port=eth0,arp_spa="+egressAddress)
 	eventually(t, 10*time.Second, "node-b hears node-c, and lets go", func() (bool, string) {
 		r, err := reportOf(t.Context(), l.Node("node-b"))
-		return err == nil && slices.ContainsFunc(r.Egress, func(e report.Egress) bool { return e.Node == "node-c" }), fmt.Sprint(r.Egress, err)
+		return err == nil && slices.ContainsFunc(r.Egress, func(e report.Egress) bool { return e.Node == "node-c" }),
+			fmt.Sprint(r.Egress, err)
 	})
 	shoot(port, "node-b") // it knows this one
 	shoot(port+2, "node-b")
@@ -127,7 +131,8 @@ func hearing(t *testing.T, l *lab.Lab, names ...string) func(ports ...int) map[i
 	t.Helper()
 	for _, n := range names {
 		t.Cleanup(func() { _, _ = l.Node(n).Exec(context.Background(), "sh", "-c", "kill $(cat /tmp/heard.pid)") })
-		sh(t, l.Node(n), "tcpdump -i eth0 -nnlve 'tcp and dst host "+egressAddress+"' >/tmp/heard 2>/tmp/heard.err & echo $! >/tmp/heard.pid")
+		sh(t, l.Node(n), "tcpdump -i eth0 -nnlve 'tcp and dst host "+egressAddress+
+			"' >/tmp/heard 2>/tmp/heard.err & echo $! >/tmp/heard.pid")
 		eventually(t, 5*time.Second, n+" hears", func() (bool, string) {
 			out := sh(t, l.Node(n), "cat /tmp/heard.err")
 			return strings.Contains(out, "listening"), out
@@ -139,7 +144,8 @@ func hearing(t *testing.T, l *lab.Lab, names ...string) func(ports ...int) map[i
 			text := sh(t, l.Node(n), "cat /tmp/heard")
 			for _, p := range ports {
 				for line := range strings.Lines(text) {
-					if strings.Contains(line, fmt.Sprintf("> %s.%d:", egressAddress, p)) && strings.Contains(line, fmt.Sprint("seq ", noWindow)) {
+					if strings.Contains(line, fmt.Sprintf("> %s.%d:", egressAddress, p)) &&
+						strings.Contains(line, fmt.Sprint("seq ", noWindow)) {
 						count[p]++
 					}
 				}
@@ -168,7 +174,8 @@ func sendTCP(to cluster.MAC, from, dst netip.AddrPort) error {
 		}
 		return ^uint16(s)
 	}
-	bits.BigEndian.PutUint16(tcp[16:], sum(append(append(append([]byte{}, src4[:]...), append(dst4[:], 0, 6, 0, byte(len(tcp)))...), tcp...)))
+	bits.BigEndian.PutUint16(tcp[16:],
+		sum(append(append(append([]byte{}, src4[:]...), append(dst4[:], 0, 6, 0, byte(len(tcp)))...), tcp...)))
 	ip := append(append([]byte{0x45, 0, 0, byte(20 + len(tcp)), 0, 0, 0, 0, 64, 6, 0, 0}, src4[:]...), dst4[:]...)
 	bits.BigEndian.PutUint16(ip[10:], sum(ip))
 	frame := append(append(append(to[:], 2, 0x42, 0xac, 0x12, 0, 0x64, 8, 0), ip...), tcp...)

@@ -128,9 +128,13 @@ func cutOff(t *testing.T, g *demo.Egress, x *asker) {
 	t.Helper()
 	n := g.Demo().Lab().Node(demo.EgressStays)
 	x.only(t, "one has the address", macStays)
-	sh(t, n, "nft 'add table inet cut; add chain inet cut out { type filter hook output priority 0; }; add rule inet cut out ip daddr 172.18.0.10 drop; '"+
-		"'add chain inet cut in { type filter hook input priority 0; }; add rule inet cut in ip saddr 172.18.0.10 drop'")
-	if err := errors.Join(g.Both(t.Context()), g.Label(t.Context(), demo.EgressStays, false), g.Nodes(t.Context(), demo.EgressDies)); err != nil {
+	sh(t, n,
+		"nft 'add table inet cut; add chain inet cut out { type filter hook output priority 0; }; add rule inet cut "+
+			"out ip daddr 172.18.0.10 drop; '"+
+			"'add chain inet cut in { type filter hook input priority 0; }; add rule inet cut in ip "+
+			"saddr 172.18.0.10 drop'")
+	if err := errors.Join(g.Both(t.Context()), g.Label(t.Context(), demo.EgressStays, false),
+		g.Nodes(t.Context(), demo.EgressDies)); err != nil {
 		t.Fatal(err)
 	}
 	x.only(t, "who is cut off from the API lets go", macDies)
@@ -168,12 +172,14 @@ func foreignClaim(t *testing.T, g *demo.Egress, x *asker) {
 		if err := unix.Sendto(fd, arpFrame(mac, a, a), 0, &unix.SockaddrLinklayer{Ifindex: link}); err != nil {
 			return false, err.Error()
 		}
-		list, err := g.Demo().Client().CoreV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=AddressConflict"})
+		list, err := g.Demo().Client().CoreV1().Events("").List(t.Context(),
+			metav1.ListOptions{FieldSelector: "reason=AddressConflict"})
 		if err != nil {
 			return false, err.Error()
 		}
 		for _, e := range list.Items {
-			if e.InvolvedObject.Kind == "EgressIP" && strings.Contains(e.Message, mac.String()) && strings.Contains(e.Message, a.String()) {
+			if e.InvolvedObject.Kind == "EgressIP" && strings.Contains(e.Message, mac.String()) &&
+				strings.Contains(e.Message, a.String()) {
 				return true, ""
 			}
 		}

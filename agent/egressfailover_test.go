@@ -34,7 +34,8 @@ func startEgress(t testing.TB, config string) *demo.Egress {
 		}
 	})
 	d, err := demo.Start(t.Context(), demo.Options{
-		Name: name, Objects: "../examples/demo", Hairpin: hairpin, API: demo.Kubernetes, DieWithCaller: true, Out: told{t}, Config: config,
+		Name: name, Objects: "../examples/demo", Hairpin: hairpin, API: demo.Kubernetes, DieWithCaller: true,
+		Out: told{t}, Config: config,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +43,8 @@ func startEgress(t testing.TB, config string) *demo.Egress {
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, n := range d.Lab().Nodes() {
-				t.Logf("%s: end of the agent's log:\n%s\ncontroller:\n%s", n.Name(), tail(n.LogFile(agent)), tail(n.LogFile("hairpin-controller")))
+				t.Logf("%s: end of the agent's log:\n%s\ncontroller:\n%s", n.Name(), tail(n.LogFile(agent)),
+					tail(n.LogFile("hairpin-controller")))
 			}
 		}
 	})
@@ -85,7 +87,9 @@ func move(t testing.TB, g *demo.Egress, address, from, to string) (m moved) {
 	if err := g.See(t.Context(), address); err != nil {
 		t.Fatal(err)
 	}
-	s, err := lab.StartStream(t.Context(), g.Pod(), probe.StreamConfig{Protocol: "tcp", To: g.Server(), Long: 5, Every: 50 * time.Millisecond, Timeout: patience, Duration: time.Minute})
+	s, err := lab.StartStream(t.Context(), g.Pod(),
+		probe.StreamConfig{Protocol: "tcp", To: g.Server(), Long: 5, Every: 50 * time.Millisecond, Timeout: patience,
+			Duration: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +104,8 @@ func move(t testing.TB, g *demo.Egress, address, from, to string) (m moved) {
 	left := g.Demo().Lab().Node(from)
 	eventually(t, 30*time.Second, from+" has let go", func() (bool, string) {
 		// Not the whole table: a load balancer's address is served everywhere.
-		rules := sh(t, left, "ovn-nbctl lr-nat-list GR_"+from+"; for m in egress4 egress6; do nft list map inet hairpin $m 2>/dev/null || true; done")
+		rules := sh(t, left, "ovn-nbctl lr-nat-list GR_"+from+
+			"; for m in egress4 egress6; do nft list map inet hairpin $m 2>/dev/null || true; done")
 		return !strings.Contains(rules, address), rules
 	})
 	if err := g.Label(t.Context(), from, true); err != nil {
@@ -117,7 +122,8 @@ func move(t testing.TB, g *demo.Egress, address, from, to string) (m moved) {
 	m.open, m.broken, m.why = r.Long, r.Broken, r.Errors
 	for _, c := range m.all {
 		if c.Error != "" {
-			m.why = append(m.why, fmt.Sprintf("new connection %d ms after the label went: %s", c.Begun.Sub(begun).Milliseconds(), c.Error))
+			m.why = append(m.why, fmt.Sprintf("new connection %d ms after the label went: %s",
+				c.Begun.Sub(begun).Milliseconds(), c.Error))
 		}
 	}
 	wrongSource(t, address, m.all)
@@ -246,9 +252,11 @@ func forgets(t *testing.T, g *demo.Egress) {
 	n := g.Demo().Lab().Node(demo.EgressDies)
 	eventually(t, 30*time.Second, demo.EgressDies+" has let go", func() (bool, string) {
 		rules := sh(t, n, "ip rule; ovn-nbctl lr-nat-list GR_"+demo.EgressDies)
-		return !strings.Contains(rules, fmt.Sprint(claims.RuleEgress, ":")) && !strings.Contains(rules, egressAddress), rules
+		return !strings.Contains(rules, fmt.Sprint(claims.RuleEgress, ":")) && !strings.Contains(rules, egressAddress),
+			rules
 	})
-	for _, err := range []error{g.Both(t.Context()), g.Label(t.Context(), demo.EgressStays, false), g.Nodes(t.Context(), demo.EgressDies)} {
+	for _, err := range []error{g.Both(t.Context()), g.Label(t.Context(), demo.EgressStays, false),
+		g.Nodes(t.Context(), demo.EgressDies)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -270,13 +278,15 @@ func lead(t *testing.T, g *demo.Egress, from, to string) {
 	ways := func() string { return sh(t, n, "ovn-nbctl lr-policy-list ovn_cluster_router | grep ' 100 '") }
 	before := ways()
 	for _, err := range []error{
-		g.Both(t.Context()), g.Label(t.Context(), from, false), g.Nodes(t.Context(), to), g.Label(t.Context(), from, true),
+		g.Both(t.Context()), g.Label(t.Context(), from, false), g.Nodes(t.Context(), to),
+		g.Label(t.Context(), from, true),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 30*time.Second, "pods are led to "+to, func() (bool, string) { now := ways(); return now != before, now })
+	eventually(t, 30*time.Second, "pods are led to "+to,
+		func() (bool, string) { now := ways(); return now != before, now })
 }
 
 // TestEgressFailover: an address moves between living nodes without a failed connection, and leaves
@@ -291,7 +301,8 @@ func TestEgressFailover(t *testing.T) {
 	move(t, other, otherAddress, demo.EgressStays, demo.EgressDies).well(t, "another network")
 	forgets(t, other)
 	hole, stall := failover(t, g, egressAddress)
-	t.Logf("node killed: new connections failed for %v, the machine stalled for up to %v", hole.Round(time.Millisecond), stall.Round(time.Millisecond))
+	t.Logf("node killed: new connections failed for %v, the machine stalled for up to %v", hole.Round(time.Millisecond),
+		stall.Round(time.Millisecond))
 	if err := g.Revive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +337,8 @@ func onOtherWire(t testing.TB, g *demo.Egress, address, server string) *demo.Egr
 	t.Helper()
 	for name, octet := range map[string]int{demo.EgressStays: 4, demo.EgressDies: 6, "client": 100} {
 		p := netip.MustParsePrefix
-		if err := g.Demo().Lab().Host(name).Join(t.Context(), "wire2", "eth1", p(fmt.Sprintf("10.10.10.%d/24", octet)), p(fmt.Sprintf("fd10::%x/64", octet))); err != nil {
+		if err := g.Demo().Lab().Host(name).Join(t.Context(), "wire2", "eth1", p(fmt.Sprintf("10.10.10.%d/24", octet)),
+			p(fmt.Sprintf("fd10::%x/64", octet))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -361,7 +373,8 @@ func BenchmarkEgressMove(b *testing.B) {
 				connections, lost, slowest = connections+len(m.all), lost+n, max(slowest, slow)
 				open, broken, late = open+m.open, broken+m.broken, late+waited(m.all)
 				if n > 0 || m.broken > 0 {
-					b.Logf("%d, to %s: %d of %d failed; %d of %d open ones broke: %v", i, to, n, len(m.all), m.broken, m.open, m.why)
+					b.Logf("%d, to %s: %d of %d failed; %d of %d open ones broke: %v", i, to, n, len(m.all), m.broken,
+						m.open, m.why)
 				}
 			}
 			b.ReportMetric(float64(open), "open")
@@ -381,7 +394,9 @@ type egressSetting struct{ name, config string }
 func egressSettings() []egressSetting {
 	return []egressSetting{
 		{"usual", ""},
-		{"fast", "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 0.3\negressip-reachability-interval = 100ms\n"},
+		{"fast",
+			"[ovnkubernetesfeature]\negressip-reachability-total-timeout = " +
+				"0.3\negressip-reachability-interval = 100ms\n"},
 	}
 }
 
@@ -407,7 +422,8 @@ func BenchmarkEgressFailover(b *testing.B) {
 				if stall < 30*time.Millisecond {
 					quiet = append(quiet, hole)
 				}
-				b.Logf("%d: planned move: %d of %d failed, slowest %v; killed: %v, stalled for up to %v; %v", i, n, len(m.all),
+				b.Logf("%d: planned move: %d of %d failed, slowest %v; killed: %v, stalled for up to %v; %v", i, n,
+					len(m.all),
 					slow.Round(time.Millisecond), hole.Round(time.Millisecond), stall.Round(time.Millisecond), m.why)
 				if err := g.Revive(b.Context()); err != nil {
 					b.Fatal(err)

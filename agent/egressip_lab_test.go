@@ -18,7 +18,8 @@ import (
 
 // carried is the EgressIP of pod-a1, with a status as a controller would write it.
 func carried(selector string, items ...string) string {
-	return carriedAs([]string{"172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33", "fc00:f853:ccd::44"}, selector, items...)
+	return carriedAs([]string{"172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33", "fc00:f853:ccd::44"}, selector,
+		items...)
 }
 
 // carriedAs is the same with other addresses.
@@ -59,17 +60,20 @@ func testEgressIP(t *testing.T, mode, engine string) {
 	pods := map[string]lab.Place{}
 	for _, n := range l.Nodes() {
 		waitWell(t, n)
-		if flows := strings.Contains(sh(t, n, "ovs-vsctl list-br"), claims.ServiceBridge); flows != (engine == cluster.EngineOpenFlow) {
+		if flows := strings.Contains(sh(t, n, "ovs-vsctl list-br"),
+			claims.ServiceBridge); flows != (engine == cluster.EngineOpenFlow) {
 			t.Fatalf("%s has %s: %v", n.Name(), claims.ServiceBridge, flows)
 		}
 		for _, p := range n.Pods() {
 			pods[p.Name()] = p
 		}
 	}
-	client, host := []string{"172.18.0.100:9000", "[fc00:f853:ccd::64]:9000"}, []string{"172.18.0.4:8081", "[fc00:f853:ccd::4]:8081"}
+	client, host := []string{"172.18.0.100:9000", "[fc00:f853:ccd::64]:9000"},
+		[]string{"172.18.0.4:8081", "[fc00:f853:ccd::4]:8081"}
 	patience := 3 * time.Second // the first packet to a neighbour may be lost
 	saw := func(from, to string) string {
-		a := lab.Get(t.Context(), pods[from], probe.Request{Protocol: "tcp", To: netip.MustParseAddrPort(to), Timeout: patience})
+		a := lab.Get(t.Context(), pods[from],
+			probe.Request{Protocol: "tcp", To: netip.MustParseAddrPort(to), Timeout: patience})
 		if a.Error != "" {
 			return a.Error
 		}
@@ -86,7 +90,8 @@ func testEgressIP(t *testing.T, mode, engine string) {
 	until := func(from string, want ...string) {
 		t.Helper()
 		for i, x := range client {
-			took := eventually(t, 20*time.Second, from+" is seen as "+want[i], func() (bool, string) { got := saw(from, x); return got == want[i], got })
+			took := eventually(t, 20*time.Second, from+" is seen as "+want[i],
+				func() (bool, string) { got := saw(from, x); return got == want[i], got })
 			t.Logf("%s is seen as %s after %v", from, want[i], took.Round(time.Millisecond))
 		}
 	}
@@ -102,11 +107,14 @@ func testEgressIP(t *testing.T, mode, engine string) {
 
 	// A Service of policy Local keeps the client's address: the reply looks like what the pod says
 	// to the world.
-	for to, want := range map[string]string{"172.18.0.3:30020": "172.18.0.100", "[fc00:f853:ccd::3]:30020": "fc00:f853:ccd::64"} {
+	for to, want := range map[string]string{"172.18.0.3:30020": "172.18.0.100",
+		"[fc00:f853:ccd::3]:30020": "fc00:f853:ccd::64"} {
 		for _, protocol := range []string{"tcp", "udp"} {
 			eventually(t, 20*time.Second, "policy Local by "+protocol, func() (bool, string) {
-				a := lab.Get(t.Context(), l.Host("client"), probe.Request{Protocol: protocol, To: netip.MustParseAddrPort(to), Timeout: time.Second})
-				return a.Error == "" && a.Saw.Addr().String() == want, fmt.Sprintf("%s is seen as %s: %s", to, a.Saw, a.Error)
+				a := lab.Get(t.Context(), l.Host("client"),
+					probe.Request{Protocol: protocol, To: netip.MustParseAddrPort(to), Timeout: time.Second})
+				return a.Error == "" && a.Saw.Addr().String() == want,
+					fmt.Sprintf("%s is seen as %s: %s", to, a.Saw, a.Error)
 			})
 		}
 	}
@@ -114,7 +122,8 @@ func testEgressIP(t *testing.T, mode, engine string) {
 	// It moves. The client has the Ethernet address of the old node in its cache, and must hear of
 	// the new one.
 	mac := func() string {
-		out, err := l.Host("client").Exec(t.Context(), "sh", "-c", "ip neighbor show to 172.18.0.33; ip neighbor show to fc00:f853:ccd::33")
+		out, err := l.Host("client").Exec(t.Context(), "sh", "-c",
+			"ip neighbor show to 172.18.0.33; ip neighbor show to fc00:f853:ccd::33")
 		if err != nil {
 			t.Error(err)
 		}
@@ -124,20 +133,25 @@ func testEgressIP(t *testing.T, mode, engine string) {
 		t.Errorf("the client's cache has %s", had)
 	}
 	put(t, l, "egressip.yaml", carried("target: podlocal", "172.18.0.33 node-c", "fc00:f853:ccd::33 node-c"))
-	took := eventually(t, 20*time.Second, "the client has heard", func() (bool, string) { has := mac(); return strings.Count(has, "lladdr 02:42:ac:12:00:05") == 2, has })
+	took := eventually(t, 20*time.Second, "the client has heard",
+		func() (bool, string) { has := mac(); return strings.Count(has, "lladdr 02:42:ac:12:00:05") == 2, has })
 	t.Logf("the client heard of the new node after %v", took.Round(time.Millisecond))
 	until("pod-a1", egress...)
 
 	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b"))
 	until("pod-b1", egress...)
-	see("to a pod of another node that has it as well", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3", "fd00:10:244:1::3")
-	see("from the node that carries it to another", "pod-b1", []string{"172.18.0.3:8081", "[fc00:f853:ccd::3]:8081"}, nodeB...)
+	see("to a pod of another node that has it as well", "pod-a1",
+		[]string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3", "fd00:10:244:1::3")
+	see("from the node that carries it to another", "pod-b1", []string{"172.18.0.3:8081", "[fc00:f853:ccd::3]:8081"},
+		nodeB...)
 
-	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b", "172.18.0.44 node-a", "fc00:f853:ccd::44 node-a"))
+	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b",
+		"172.18.0.44 node-a", "fc00:f853:ccd::44 node-a"))
 	for _, from := range []string{"pod-a1", "pod-b1"} {
 		for i, x := range client {
 			seen := map[string]bool{}
-			want := []string{[]string{"172.18.0.33", "fc00:f853:ccd::33"}[i], []string{"172.18.0.44", "fc00:f853:ccd::44"}[i]}
+			want := []string{[]string{"172.18.0.33", "fc00:f853:ccd::33"}[i],
+				[]string{"172.18.0.44", "fc00:f853:ccd::44"}[i]}
 			eventually(t, 20*time.Second, from+" is seen as both", func() (bool, string) {
 				got := saw(from, x)
 				seen[got] = true
@@ -225,7 +239,8 @@ func leaks(t *testing.T, l *lab.Lab, mode string, saw func(from, to string) stri
 	sh(t, l.Node("node-a"), "ovn-nbctl --timeout=30 --wait=hv sync; ovs-appctl -T 30 revalidator/wait")
 	script := "ovn-nbctl lr-nat-del GR_node-b snat 10.244.0.0/16; ovn-nbctl lr-nat-del GR_node-b snat fd00:10:244::/48"
 	if mode == cluster.ModeDetached { // there, the host translates
-		script = "ip rule del priority 6000 from 10.244.1.3; ip -6 rule del priority 6000 from fd00:10:244:1::3; nft flush map inet hairpin egress4; nft flush map inet hairpin egress6"
+		script = "ip rule del priority 6000 from 10.244.1.3; ip -6 rule del priority 6000 from fd00:10:244:1::3; " +
+			"nft flush map inet hairpin egress4; nft flush map inet hairpin egress6"
 	}
 	stop := make(chan struct{})
 	done := make(chan struct{})

@@ -29,7 +29,8 @@ func TestEgressIPThirdLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, l, "nodes.yaml", strings.Replace(string(text), `'["172.18.0.5/16",`, `'["172.18.0.5/16","10.30.30.5/24",`, 1))
+	put(t, l, "nodes.yaml", strings.Replace(string(text), `'["172.18.0.5/16",`, `'["172.18.0.5/16","10.30.30.5/24",`,
+		1))
 	sh(t, b, `ip address add 10.40.40.4/24 dev eth2 scope link; ip address add 10.41.41.4/24 dev eth2 scope host
 for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 1 > $f; done`)
 	v := newViewer(t, l)

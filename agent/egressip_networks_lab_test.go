@@ -22,7 +22,8 @@ func secondWire(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	p := netip.MustParsePrefix
 	for name, octet := range map[string]int{"node-b": 4, "node-c": 5, "client": 100} {
-		err := l.Host(name).Join(t.Context(), "wire2", "eth1", p(fmt.Sprintf("10.10.10.%d/24", octet)), p(fmt.Sprintf("fd10::%x/64", octet)))
+		err := l.Host(name).Join(t.Context(), "wire2", "eth1", p(fmt.Sprintf("10.10.10.%d/24", octet)),
+			p(fmt.Sprintf("fd10::%x/64", octet)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +34,9 @@ func secondWire(t *testing.T, l *lab.Lab) {
 		}
 	}
 	for _, n := range []string{"node-b", "node-c"} {
-		sh(t, l.Node(n), "ip route add 192.0.2.0/24 via 10.10.10.100; ip route add 2001:db8:9::/64 via fd10::64; sysctl -qw net.ipv4.conf.eth1.rp_filter=1")
+		sh(t, l.Node(n),
+			"ip route add 192.0.2.0/24 via 10.10.10.100; ip route add 2001:db8:9::/64 via fd10::64; sysctl -qw "+
+				"net.ipv4.conf.eth1.rp_filter=1")
 	}
 }
 
@@ -57,7 +60,8 @@ func newViewer(t *testing.T, l *lab.Lab) *viewer {
 
 // saw returns the source that a server saw, or an error's text.
 func (v *viewer) saw(from, protocol, to string) string {
-	a := lab.Get(v.t.Context(), v.pods[from], probe.Request{Protocol: protocol, To: netip.MustParseAddrPort(to), Timeout: v.patience})
+	a := lab.Get(v.t.Context(), v.pods[from],
+		probe.Request{Protocol: protocol, To: netip.MustParseAddrPort(to), Timeout: v.patience})
 	if a.Error != "" {
 		return a.Error
 	}
@@ -68,10 +72,11 @@ func (v *viewer) saw(from, protocol, to string) string {
 func (v *viewer) until(from string, to []string, want ...string) {
 	v.t.Helper()
 	for i, x := range to {
-		took := eventually(v.t, 20*time.Second, fmt.Sprintf("%s from %s is seen as %s", x, from, want[i]), func() (bool, string) {
-			got := v.saw(from, "tcp", x)
-			return got == want[i], got
-		})
+		took := eventually(v.t, 20*time.Second, fmt.Sprintf("%s from %s is seen as %s", x, from, want[i]),
+			func() (bool, string) {
+				got := v.saw(from, "tcp", x)
+				return got == want[i], got
+			})
 		v.t.Logf("%s from %s is seen as %s after %v", x, from, want[i], took.Round(time.Millisecond))
 	}
 	v.see("udp too", from, to, want...)
@@ -105,13 +110,16 @@ func testOtherNetworks(t *testing.T, mode string) {
 	secondWire(t, l)
 	v := newViewer(t, l)
 	b := l.Node("node-b")
-	server, beyond := []string{"10.10.10.100:9000", "[fd10::64]:9000"}, []string{"192.0.2.9:9000", "[2001:db8:9::9]:9000"}
-	client, hosts := []string{"172.18.0.100:9000", "[fc00:f853:ccd::64]:9000"}, []string{"172.18.0.4:8081", "[fc00:f853:ccd::4]:8081"}
+	server, beyond := []string{"10.10.10.100:9000", "[fd10::64]:9000"},
+		[]string{"192.0.2.9:9000", "[2001:db8:9::9]:9000"}
+	client, hosts := []string{"172.18.0.100:9000", "[fc00:f853:ccd::64]:9000"},
+		[]string{"172.18.0.4:8081", "[fc00:f853:ccd::4]:8081"}
 	nodeA, nodeB := []string{"172.18.0.3", "fc00:f853:ccd::3"}, []string{"172.18.0.4", "fc00:f853:ccd::4"}
 	egress := []string{"10.10.10.33", "fd10::33"}
 	on := func(selector string, items ...string) {
 		t.Helper()
-		put(t, l, "egressip.yaml", carriedAs([]string{"10.10.10.33", "10.10.10.44", "fd10::33", "fd10::44"}, selector, items...))
+		put(t, l, "egressip.yaml", carriedAs([]string{"10.10.10.33", "10.10.10.44", "fd10::33", "fd10::44"}, selector,
+			items...))
 	}
 
 	neighborsLearn(t, l, on)
@@ -122,18 +130,22 @@ func testOtherNetworks(t *testing.T, mode string) {
 	v.see("by a route of the link", "pod-a1", beyond, egress...)
 	v.see("not selected", "pod-a2", client, nodeA...)
 	v.see("to a node", "pod-a1", hosts, nodeA...)
-	v.see("to a pod", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3", "fd00:10:244:1::3")
+	v.see("to a pod", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3",
+		"fd00:10:244:1::3")
 	v.see("to a Service", "pod-a1", []string{"10.96.1.2:80"}, "10.244.1.3")
 
 	on("app: web", "10.10.10.33 node-b", "fd10::33 node-b")
 	v.until("pod-b1", server, egress...)
 	v.see("where the address is, beyond", "pod-b1", beyond, egress...)
-	v.see("from where the address is, to a node", "pod-b1", []string{"172.18.0.3:8081", "[fc00:f853:ccd::3]:8081"}, nodeB...)
+	v.see("from where the address is, to a node", "pod-b1", []string{"172.18.0.3:8081", "[fc00:f853:ccd::3]:8081"},
+		nodeB...)
 
 	// By hand.
 	for what, script := range map[string]string{
-		"rule": "ip rule del priority 6000 from 10.244.2.3; ip -6 rule del priority 6000 from fd00:10:244:2::3", "address": "ip addr del 10.10.10.33/32 dev eth1; ip addr del fd10::33/128 dev eth1",
-		"routes": "ip route flush table $(ip rule | sed -n 's/^6000:.*lookup //p' | head -1)", "nft": "nft delete table inet hairpin",
+		"rule":    "ip rule del priority 6000 from 10.244.2.3; ip -6 rule del priority 6000 from fd00:10:244:2::3",
+		"address": "ip addr del 10.10.10.33/32 dev eth1; ip addr del fd10::33/128 dev eth1",
+		"routes":  "ip route flush table $(ip rule | sed -n 's/^6000:.*lookup //p' | head -1)",
+		"nft":     "nft delete table inet hairpin",
 	} {
 		sh(t, b, script)
 		waitWell(t, b)
@@ -154,7 +166,8 @@ func testOtherNetworks(t *testing.T, mode string) {
 		}
 	}
 	v.patience = 3 * time.Second
-	sh(t, b, "ip link set eth1 up; ip addr replace fd10::4/64 dev eth1 nodad; ip route replace 192.0.2.0/24 via 10.10.10.100")
+	sh(t, b,
+		"ip link set eth1 up; ip addr replace fd10::4/64 dev eth1 nodad; ip route replace 192.0.2.0/24 via 10.10.10.100")
 	v.until("pod-a1", server, egress...)
 	v.see("the link is back", "pod-b1", server, egress...)
 
@@ -188,7 +201,9 @@ func testOtherNetworks(t *testing.T, mode string) {
 	put(t, l, "egressip.yaml", "# nothing\n")
 	v.until("pod-a1", client, nodeA...)
 	eventually(t, 20*time.Second, "nothing is left behind", func() (bool, string) {
-		left := sh(t, b, "set +e; ip rule | grep -e 5999 -e 6000; ip addr show dev eth1 | grep 10.10.10.33; ip route show table all proto 85 | grep eth1; true")
+		left := sh(t, b,
+			"set +e; ip rule | grep -e 5999 -e 6000; ip addr show dev eth1 | grep 10.10.10.33; ip route show table "+
+				"all proto 85 | grep eth1; true")
 		return left == "", left
 	})
 }
@@ -197,7 +212,8 @@ func testOtherNetworks(t *testing.T, mode string) {
 // node that has one within a second of its assignment or move. No pod sends meanwhile.
 func neighborsLearn(t *testing.T, l *lab.Lab, on func(selector string, items ...string)) {
 	client := l.Host("client")
-	_, err := client.Exec(t.Context(), "sysctl", "-qw", "net.ipv4.conf.eth1.arp_accept=1", "net.ipv6.conf.eth1.forwarding=1",
+	_, err := client.Exec(t.Context(), "sysctl", "-qw", "net.ipv4.conf.eth1.arp_accept=1",
+		"net.ipv6.conf.eth1.forwarding=1",
 		"net.ipv6.conf.eth1.accept_untracked_na=1")
 	noError(t, err)
 	for _, name := range []string{"node-b", "node-c", "node-b"} {

@@ -22,7 +22,8 @@ import (
 //	lab/kernel.sh -t 1800 bash -c "cd agent && ./agent.test -test.run EgressPortAgain -test.v -hairpin ../bin/hairpin -slow 20"
 func TestEgressPortAgain(t *testing.T) {
 	// In the VM, everybody is late with answers.
-	l := startDemoIn(t, cmp.Or(*egressMode, cluster.ModeShared), "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 0\n")
+	l := startDemoIn(t, cmp.Or(*egressMode, cluster.ModeShared),
+		"[ovnkubernetesfeature]\negressip-reachability-total-timeout = 0\n")
 	v := newViewer(t, l)
 	pod, b, a := v.pods["pod-a1"], l.Node("node-b"), l.Node("node-a")
 	on := func(node string) {
@@ -49,7 +50,8 @@ func TestEgressPortAgain(t *testing.T) {
 		if c, _, err := dialFrom(pod, 0, v.patience); err == nil {
 			_ = c.Close()
 		}
-		knows := strings.Contains(sh(t, l.Node("node-c"), "ovn-sbctl --timeout=10 --bare --columns=ip list MAC_Binding"), "172.18.0.100")
+		knows := strings.Contains(sh(t, l.Node("node-c"),
+			"ovn-sbctl --timeout=10 --bare --columns=ip list MAC_Binding"), "172.18.0.100")
 		now := ways()
 		early = early || knows && now == before
 		return now != before, now
@@ -85,7 +87,8 @@ func TestEgressPortAgain(t *testing.T) {
 		}
 		time.Sleep(80 * time.Millisecond) // over the time in which pods are led to the other node
 	}
-	t.Logf("of %d connections from ports that were used %d sent a packet again, of %d others %d", ports, resent[0], ports, resent[1])
+	t.Logf("of %d connections from ports that were used %d sent a packet again, of %d others %d", ports, resent[0],
+		ports, resent[1])
 	if resent[0] > resent[1]+1 {
 		t.Error("a port that was used is not used again as others are")
 	}
@@ -117,7 +120,10 @@ func tcpInfo(c net.Conn) (info *unix.TCPInfo, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if e := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); e != nil {
+	if e := raw.Control(func(fd uintptr) {
+		info,
+			err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	}); e != nil {
 		return nil, e
 	}
 	return info, err

@@ -30,7 +30,8 @@ spec:
   ports: [{name: tcp, protocol: TCP, port: 80, targetPort: 8080}]
 status: {loadBalancer: {ingress: [{ip: 172.18.0.55}, {ip: "fc00:f853:ccd::55"}]}}
 `
-	for family, ips := range map[string][]string{"IPv4": {"10.244.1.3", "10.244.2.3"}, "IPv6": {"fd00:10:244:1::3", "fd00:10:244:2::3"}} {
+	for family, ips := range map[string][]string{"IPv4": {"10.244.1.3", "10.244.2.3"},
+		"IPv6": {"fd00:10:244:1::3", "fd00:10:244:2::3"}} {
 		text += fmt.Sprintf(`---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -77,7 +78,8 @@ func testEgressService(t *testing.T, mode string) {
 		for _, a := range addresses {
 			to := netip.AddrPortFrom(netip.MustParseAddr(a), 80)
 			eventually(t, 20*time.Second, to.String()+" is served", func() (bool, string) {
-				a := lab.Get(t.Context(), l.Host("client"), probe.Request{Protocol: "tcp", To: to, Timeout: time.Second})
+				a := lab.Get(t.Context(), l.Host("client"),
+					probe.Request{Protocol: "tcp", To: to, Timeout: time.Second})
 				return a.Error == "", a.Error
 			})
 		}
@@ -92,14 +94,16 @@ func testEgressService(t *testing.T, mode string) {
 	v.see("no endpoint", "pod-a2", client, egress...)
 	v.see("to a node", "pod-a1", []string{"172.18.0.4:8081", "[fc00:f853:ccd::4]:8081"}, nodeA...)
 	v.see("from the host to a node", "pod-b1", []string{"172.18.0.3:8081", "[fc00:f853:ccd::3]:8081"}, nodeB...)
-	v.see("to a pod", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3", "fd00:10:244:1::3")
+	v.see("to a pod", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3",
+		"fd00:10:244:1::3")
 	serves(balancer...)
 
 	put(t, l, "egressservice.yaml", egressService("balanced", "LoadBalancerIP", "node-c"))
 	for i, x := range balancer {
 		eventually(t, 20*time.Second, "the client has heard of the new host of "+x, func() (bool, string) {
 			has, err := l.Host("client").Exec(t.Context(), "ip", "neighbor", "show", "to", x)
-			return err == nil && v.saw("pod-a1", "tcp", client[i]) == x && strings.Contains(has, "02:42:ac:12:00:05"), has
+			return err == nil && v.saw("pod-a1", "tcp", client[i]) == x && strings.Contains(has, "02:42:ac:12:00:05"),
+				has
 		})
 	}
 	v.until("pod-b1", client, balancer...)
@@ -149,7 +153,8 @@ func TestEgressServiceHostDies(t *testing.T) {
 	noError(t, g.Both(t.Context()))
 	s := behind(t, g)
 	hole, stall := failover(t, s, balancerAddress)
-	t.Logf("host killed: new connections failed for %v, the machine stalled for up to %v", hole.Round(time.Millisecond), stall.Round(time.Millisecond))
+	t.Logf("host killed: new connections failed for %v, the machine stalled for up to %v", hole.Round(time.Millisecond),
+		stall.Round(time.Millisecond))
 	client := g.Demo().Lab().Host("client")
 	for _, x := range []struct {
 		from lab.Place
@@ -161,7 +166,8 @@ func TestEgressServiceHostDies(t *testing.T) {
 		{client, netip.AddrPortFrom(netip.MustParseAddr(balancerAddress6), 80).String(), ""},
 	} {
 		eventually(t, 20*time.Second, x.from.Name()+" reaches "+x.to, func() (bool, string) {
-			a := lab.Get(t.Context(), x.from, probe.Request{Protocol: "tcp", To: netip.MustParseAddrPort(x.to), Timeout: time.Second})
+			a := lab.Get(t.Context(), x.from,
+				probe.Request{Protocol: "tcp", To: netip.MustParseAddrPort(x.to), Timeout: time.Second})
 			return a.Error == "" && (x.saw == "" || a.Saw.Addr().String() == x.saw), fmt.Sprintf("%+v", a)
 		})
 	}

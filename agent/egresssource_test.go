@@ -25,12 +25,15 @@ import (
 var (
 	egressSteps = flag.Int("egress.steps", 6, "changes in TestNeverTheWrongSource")
 	egressSeed  = flag.Uint64("egress.seed", 0, "of TestNeverTheWrongSource; 0 = a new one")
-	egressMode  = flag.String("egress.mode", "", "gateway mode in TestNeverTheWrongSource, where it is by the seed when empty, and TestEgressIPOtherNetworks, where it is each")
+	egressMode  = flag.String("egress.mode", "",
+		"gateway mode in TestNeverTheWrongSource, where it is by the seed when empty, and "+
+			"TestEgressIPOtherNetworks, where it is each")
 )
 
 // What pods ask for: an address behind the client, which both wires lead to. Each pod has a port of
 // its own, by which a packet without an answer is known.
-var farServers = map[cluster.Family]netip.Addr{cluster.IPv4: netip.MustParseAddr("192.0.2.9"), cluster.IPv6: netip.MustParseAddr("2001:db8:9::9")}
+var farServers = map[cluster.Family]netip.Addr{cluster.IPv4: netip.MustParseAddr("192.0.2.9"),
+	cluster.IPv6: netip.MustParseAddr("2001:db8:9::9")}
 
 const (
 	firstPort  = 9001
@@ -70,9 +73,11 @@ func (r *recorder) frame(b []byte, pods []string) {
 	var protocol byte
 	switch bits.BigEndian.Uint16(b[12:]) {
 	case unix.ETH_P_IP:
-		src, dst, at, protocol = netip.AddrFrom4([4]byte(b[26:30])), netip.AddrFrom4([4]byte(b[30:34])), 14+4*int(b[14]&15), b[23]
+		src, dst, at, protocol = netip.AddrFrom4([4]byte(b[26:30])), netip.AddrFrom4([4]byte(b[30:34])), 14+
+			4*int(b[14]&15), b[23]
 	case unix.ETH_P_IPV6:
-		src, dst, at, protocol = netip.AddrFrom16([16]byte(b[22:38])), netip.AddrFrom16([16]byte(b[38:54])), 14+40, b[20]
+		src, dst, at, protocol = netip.AddrFrom16([16]byte(b[22:38])), netip.AddrFrom16([16]byte(b[38:54])), 14+40,
+			b[20]
 	default:
 		return
 	}
@@ -85,9 +90,11 @@ func (r *recorder) frame(b []byte, pods []string) {
 	if port >= markerPort && dst.IsLoopback() {
 		r.marker = max(r.marker, port-markerPort)
 	}
-	for _, inside := range []string{"10.244.0.0/16", "100.64.0.0/10", "169.254.169.0/29", "fd00:10:244::/48", "fd97::/64", "fd98::/64", "fd69::/125"} {
+	for _, inside := range []string{"10.244.0.0/16", "100.64.0.0/10", "169.254.169.0/29", "fd00:10:244::/48",
+		"fd97::/64", "fd98::/64", "fd69::/125"} {
 		if netip.MustParsePrefix(inside).Contains(src) {
-			r.wrong = append(r.wrong, fmt.Sprintf("%s: %s was seen outside, asking for %s port %d", r.step, src, dst, port))
+			r.wrong = append(r.wrong, fmt.Sprintf("%s: %s was seen outside, asking for %s port %d", r.step, src, dst,
+				port))
 		}
 	}
 	f := cluster.FamilyOf(src)
@@ -104,7 +111,8 @@ func (r *recorder) frame(b []byte, pods []string) {
 	c := begun{k, netip.AddrPortFrom(src, bits.BigEndian.Uint16(b[at:]))}
 	if before, was := r.begun[c]; flags&reset != 0 && !r.allowed[k][src] && was {
 		// A connection of before keeps its address, and the server asks of it once more.
-		r.late = append(r.late, fmt.Sprintf("%s: %s is seen as %s, flags %#x, of a connection begun in: %s", r.step, k, c.from, flags, before))
+		r.late = append(r.late, fmt.Sprintf("%s: %s is seen as %s, flags %#x, of a connection begun in: %s", r.step, k,
+			c.from, flags, before))
 		return
 	}
 	if flags&first != 0 && r.allowed[k][src] {
@@ -182,7 +190,8 @@ func (s *sender) run(t *testing.T, turn *atomic.Int64, stop chan struct{}) {
 				from = 30000
 			}
 			lab.Get(t.Context(), *place, probe.Request{
-				Protocol: protocol, To: netip.AddrPortFrom(farServers[families[i%2]], s.port), Port: from, Timeout: 250 * time.Millisecond,
+				Protocol: protocol, To: netip.AddrPortFrom(farServers[families[i%2]], s.port), Port: from,
+				Timeout: 250 * time.Millisecond,
 			})
 		}
 		s.turn.Store(now)
@@ -221,7 +230,8 @@ func TestNeverTheWrongSource(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("mode %s: %d packets in %d steps, all from where they may come; %d late resets:\n%s", mode, x.rec.packets, x.w.step, len(x.rec.late), strings.Join(x.rec.late, "\n"))
+	t.Logf("mode %s: %d packets in %d steps, all from where they may come; %d late resets:\n%s", mode, x.rec.packets,
+		x.w.step, len(x.rec.late), strings.Join(x.rec.late, "\n"))
 }
 
 func startSources(t *testing.T, mode string) *sources {
@@ -233,14 +243,19 @@ func startSources(t *testing.T, mode string) *sources {
 		on     *lab.Host
 		script string
 	}{
-		{wire, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1; ip route add 192.0.2.0/24 via 172.18.0.100; ip route add 2001:db8:9::/64 via fc00:f853:ccd::64"},
-		{client, "nft 'add table inet ports { chain in { type nat hook prerouting priority -100; tcp dport 9001-9020 redirect to :9000; udp dport 9001-9020 redirect to :9000; }; }'"},
+		{wire,
+			"sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1; ip route add 192.0.2.0/24 via " +
+				"172.18.0.100; ip route add 2001:db8:9::/64 via fc00:f853:ccd::64"},
+		{client,
+			"nft 'add table inet ports { chain in { type nat hook prerouting priority -100; tcp dport 9001-9020 " +
+				"redirect to :9000; udp dport 9001-9020 redirect to :9000; }; }'"},
 	} {
 		if _, err := c.on.Exec(t.Context(), "sh", "-ec", c.script); err != nil {
 			t.Fatal(err)
 		}
 	}
-	x := &sources{t: t, l: l, w: newEgressWorld(t, l), rec: &recorder{right: map[string]int{}, begun: map[begun]string{}, step: "before"}}
+	x := &sources{t: t, l: l, w: newEgressWorld(t, l),
+		rec: &recorder{right: map[string]int{}, begun: map[begun]string{}, step: "before"}}
 	pods := slices.Sorted(keys(x.w.at))
 	stop, done := make(chan struct{}), sync.WaitGroup{}
 	x.rec.allowed = x.allowed()
@@ -328,7 +343,8 @@ func (x *sources) replace(s *sender) {
 	}
 	delete(x.w.ips, s.pod)
 	x.become(s.pod + " is gone")
-	p, err := n.AddPod(x.t.Context(), lab.PodConfig{Namespace: "default", Name: s.pod, UID: fmt.Sprintf("uid-%s-%d", s.pod, x.w.step)})
+	p, err := n.AddPod(x.t.Context(), lab.PodConfig{Namespace: "default", Name: s.pod,
+		UID: fmt.Sprintf("uid-%s-%d", s.pod, x.w.step)})
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -377,7 +393,8 @@ func (x *sources) become(what string) {
 	x.rec.mu.Lock()
 	defer x.rec.mu.Unlock()
 	if len(x.rec.wrong) > 0 {
-		x.t.Errorf("%d packets from the wrong source:\n%s", len(x.rec.wrong), strings.Join(x.rec.wrong[:min(len(x.rec.wrong), 20)], "\n"))
+		x.t.Errorf("%d packets from the wrong source:\n%s", len(x.rec.wrong),
+			strings.Join(x.rec.wrong[:min(len(x.rec.wrong), 20)], "\n"))
 	}
 }
 
@@ -398,7 +415,8 @@ func (x *sources) settle() {
 			return well(x.t.Context(), n)
 		})
 		wg.Go(func() {
-			if out, err := n.Exec(x.t.Context(), "sh", "-ec", "ovn-nbctl --timeout=30 --wait=hv sync; ovs-appctl -T 30 revalidator/wait"); err != nil {
+			if out, err := n.Exec(x.t.Context(), "sh", "-ec",
+				"ovn-nbctl --timeout=30 --wait=hv sync; ovs-appctl -T 30 revalidator/wait"); err != nil {
 				x.t.Errorf("%v: %s", err, out)
 			}
 		})
@@ -407,7 +425,8 @@ func (x *sources) settle() {
 	x.barrier()
 	eventually(x.t, 20*time.Second, "all frames are recorded", func() (bool, string) {
 		lab.Get(x.t.Context(), x.l.Host("client"), probe.Request{
-			Protocol: "udp", To: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(markerPort+x.w.step)), Timeout: 20 * time.Millisecond,
+			Protocol: "udp", To: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}),
+				uint16(markerPort+x.w.step)), Timeout: 20 * time.Millisecond,
 		})
 		x.rec.mu.Lock()
 		defer x.rec.mu.Unlock()

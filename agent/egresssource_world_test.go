@@ -50,8 +50,10 @@ var pools = map[string][]string{
 func newEgressWorld(t *testing.T, l *lab.Lab) *egressWorld {
 	t.Helper()
 	w := &egressWorld{
-		dir: filepath.Join(l.Dir(), "manifests"), prod: true, team: map[string]string{}, at: map[string]string{}, ips: map[string][]netip.Addr{},
-		can: map[string]bool{}, ready: map[string]bool{}, leaving: map[string]bool{}, eips: map[string]*egressSpec{}, assigned: map[string][]cluster.Assignment{},
+		dir: filepath.Join(l.Dir(), "manifests"), prod: true, team: map[string]string{}, at: map[string]string{},
+		ips: map[string][]netip.Addr{},
+		can: map[string]bool{}, ready: map[string]bool{}, leaving: map[string]bool{}, eips: map[string]*egressSpec{},
+		assigned: map[string][]cluster.Assignment{},
 	}
 	text, err := os.ReadFile(filepath.Join(w.dir, "nodes.yaml"))
 	if err != nil {
@@ -160,7 +162,9 @@ func (w *egressWorld) nodesText() string {
 				d = strings.Replace(d, "  labels:\n", "  labels:\n    k8s.ovn.org/egress-assignable: \"\"\n", 1)
 			}
 			if octet := map[string]int{"node-b": 4, "node-c": 5}[n]; octet != 0 {
-				d = strings.Replace(d, "  annotations:\n", fmt.Sprintf("  annotations:\n    k8s.ovn.org/host-links: '[{\"name\": \"eth1\", \"index\": 9, \"ip-addresses\": [\"10.10.10.%d/24\", \"fd10::%d/64\"]}]'\n", octet, octet), 1)
+				d = strings.Replace(d, "  annotations:\n",
+					fmt.Sprintf("  annotations:\n    k8s.ovn.org/host-links: '[{\"name\": \"eth1\", \"index\": 9, "+
+						"\"ip-addresses\": [\"10.10.10.%d/24\", \"fd10::%d/64\"]}]'\n", octet, octet), 1)
 			}
 			if !w.ready[n] {
 				d = strings.Replace(d, `status: "True"`, `status: "False"`, 1)
@@ -177,7 +181,9 @@ func (w *egressWorld) nodesText() string {
 func (w *egressWorld) podsText() string {
 	var b strings.Builder
 	for p, node := range w.at {
-		fmt.Fprintf(&b, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: default, labels: {team: %s}}\nspec: {nodeName: %s}\n", p, w.team[p], node)
+		fmt.Fprintf(&b,
+			"---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: default, labels: {team: "+
+				"%s}}\nspec: {nodeName: %s}\n", p, w.team[p], node)
 		for i, ip := range w.ips[p] {
 			fmt.Fprintf(&b, "%s  - ip: %q\n", map[bool]string{true: "status:\n  podIPs:\n"}[i == 0], ip)
 		}
@@ -193,13 +199,20 @@ func (w *egressWorld) egress() string {
 	fmt.Fprintf(&b, "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {env: %s}}\n", env[w.prod])
 	for name, e := range w.eips {
 		created := map[string]int{"first": 1, "second": 2}[name]
-		fmt.Fprintf(&b, "---\napiVersion: k8s.ovn.org/v1\nkind: EgressIP\nmetadata: {name: %s, creationTimestamp: \"2026-01-0%dT00:00:00Z\"}\nspec:\n  egressIPs: [\"%s\"]\n", name, created, strings.Join(e.addresses, `", "`))
-		fmt.Fprintf(&b, "  namespaceSelector: {%s}\n  podSelector: {%s}\nstatus:\n  items:\n", map[bool]string{true: "matchLabels: {env: prod}"}[e.prod], map[bool]string{true: "matchLabels: {team: " + e.team + "}"}[e.team != ""])
+		fmt.Fprintf(&b,
+			"---\napiVersion: k8s.ovn.org/v1\nkind: EgressIP\nmetadata: {name: %s, creationTimestamp: "+
+				"\"2026-01-0%dT00:00:00Z\"}\nspec:\n  egressIPs: [\"%s\"]\n", name, created,
+			strings.Join(e.addresses, `", "`))
+		fmt.Fprintf(&b, "  namespaceSelector: {%s}\n  podSelector: {%s}\nstatus:\n  items:\n",
+			map[bool]string{true: "matchLabels: {env: prod}"}[e.prod],
+			map[bool]string{true: "matchLabels: {team: " + e.team + "}"}[e.team != ""])
 		for _, a := range w.assigned[name] {
 			fmt.Fprintf(&b, "  - {egressIP: %q, node: %s}\n", a.Address, a.Node)
 		}
 	}
-	fmt.Fprintf(&b, "---\napiVersion: k8s.ovn.org/v1\nkind: EgressIP\nmetadata: {name: %s}\nspec: {egressIPs: [none], namespaceSelector: {}}\n", w.marker())
+	fmt.Fprintf(&b,
+		"---\napiVersion: k8s.ovn.org/v1\nkind: EgressIP\nmetadata: {name: %s}\nspec: {egressIPs: [none], "+
+			"namespaceSelector: {}}\n", w.marker())
 	return b.String()
 }
 

@@ -29,7 +29,8 @@ func podPaths(t *testing.T, l *lab.Lab) []path {
 	var list []path
 	add := func(name string, from lab.Place, to string, port uint16) {
 		for _, protocol := range []string{"tcp", "udp"} {
-			list = append(list, path{name + " " + to + " " + protocol, from, protocol, netip.AddrPortFrom(netip.MustParseAddr(to), port)})
+			list = append(list, path{name + " " + to + " " + protocol, from, protocol,
+				netip.AddrPortFrom(netip.MustParseAddr(to), port)})
 		}
 	}
 	for i, family := range []int{4, 6} {
@@ -60,7 +61,8 @@ func TestServiceEngine(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOVN)
 	a := l.Node("node-a")
 	waitServes(t, a)
-	ways := append(podPaths(t, l), slices.DeleteFunc(paths(t, l), func(p path) bool { return !strings.Contains(p.name, " podlocal ") })...)
+	ways := append(podPaths(t, l), slices.DeleteFunc(paths(t, l),
+		func(p path) bool { return !strings.Contains(p.name, " podlocal ") })...)
 	pods := len(a.Pods())
 	there := func(word string) {
 		t.Helper()
@@ -101,12 +103,16 @@ func TestServiceEngine(t *testing.T) {
 		is    string // a command that succeeds there
 	}{
 		{cluster.EngineOpenFlow, "the bridge is made", "ovs-vsctl br-exists " + claims.ServiceBridge},
-		{cluster.EngineOpenFlow, "ports have moved", "ovs-vsctl list-ports " + claims.ServiceBridge + " | grep " + claims.PodInterface},
-		{cluster.EngineOVN, "the load balancers are there", "ovn-nbctl --bare --columns=load_balancer_group list Logical_Switch node-a | grep ."},
+		{cluster.EngineOpenFlow, "ports have moved", "ovs-vsctl list-ports " + claims.ServiceBridge + " | grep " +
+			claims.PodInterface},
+		{cluster.EngineOVN, "the load balancers are there",
+			"ovn-nbctl --bare --columns=load_balancer_group list Logical_Switch node-a | grep ."},
 		{cluster.EngineOVN, "ports have moved", "ovs-vsctl list-ports br-int | grep " + claims.PodInterface},
 	} {
 		t.Run(c.word+", "+c.point, func(t *testing.T) {
-			option(t, a, "service-engine", map[string]string{cluster.EngineOVN: cluster.EngineOpenFlow, cluster.EngineOpenFlow: cluster.EngineOVN}[c.word])
+			option(t, a, "service-engine",
+				map[string]string{cluster.EngineOVN: cluster.EngineOpenFlow,
+					cluster.EngineOpenFlow: cluster.EngineOVN}[c.word])
 			waitServes(t, a)
 			setting(t, a, "service-engine", c.word)
 			o := under(t, ways, func(f traffic) {
@@ -188,7 +194,8 @@ func TestServiceEngineAfterUpgrade(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOVN)
 	a := l.Node("node-a")
 	waitServes(t, a)
-	ways := append(podPaths(t, l), slices.DeleteFunc(paths(t, l), func(p path) bool { return !strings.Contains(p.name, " podlocal ") })...)
+	ways := append(podPaths(t, l), slices.DeleteFunc(paths(t, l),
+		func(p path) bool { return !strings.Contains(p.name, " podlocal ") })...)
 	for _, engine := range []string{cluster.EngineOpenFlow, cluster.EngineOVN} {
 		setting(t, a, "service-engine", engine)
 		o := under(t, ways, func(f traffic) {

@@ -44,10 +44,17 @@ ip -6 route del fd00:10:96::/112`)
 		args []string
 		want []string
 	}{
-		{[]string{"host/node-a", "svc/default/hostself"}, []string{"FAULT on node-a, br-svc SNAT:", `table=30,priority=90,ip,in_port="svc-host" actions=ct(commit,zone=64004`, "object  Node/node-a"}},
-		{[]string{"host/node-a", "svc/default/podremote"}, []string{"FAULT on node-a, br-svc ServiceLB:", "tcp,nw_dst=10.96.1.2,tp_dst=80 actions=group:", "object  Service/default/podremote"}},
-		{[]string{"host/node-a", "svc/default/podlocal", "--node-port"}, []string{"FAULT on node-a, nft inet hairpin nodeport-output:", "nodeports4", "object  Service/default/podlocal"}},
-		{[]string{"host/node-a", "svc/default/hostother", "--family", "6"}, []string{"FAULT on node-a, ip route:", "fd00:10:96::/112 via fd69::1", "object  Node/node-a"}},
+		{[]string{"host/node-a", "svc/default/hostself"},
+			[]string{"FAULT on node-a, br-svc SNAT:",
+				`table=30,priority=90,ip,in_port="svc-host" actions=ct(commit,zone=64004`, "object  Node/node-a"}},
+		{[]string{"host/node-a", "svc/default/podremote"},
+			[]string{"FAULT on node-a, br-svc ServiceLB:", "tcp,nw_dst=10.96.1.2,tp_dst=80 actions=group:",
+				"object  Service/default/podremote"}},
+		{[]string{"host/node-a", "svc/default/podlocal", "--node-port"},
+			[]string{"FAULT on node-a, nft inet hairpin nodeport-output:", "nodeports4",
+				"object  Service/default/podlocal"}},
+		{[]string{"host/node-a", "svc/default/hostother", "--family", "6"},
+			[]string{"FAULT on node-a, ip route:", "fd00:10:96::/112 via fd69::1", "object  Node/node-a"}},
 	} {
 		out, well := ask(c.args...)
 		for _, want := range append(c.want, "[default] repair is off") {
@@ -78,8 +85,10 @@ func showsFault(t *testing.T, n *lab.Node) {
 	base := uitest.Serve(t, ui.Options{}, c)
 	for path, want := range map[string][]string{
 		"/node/node-a": {"GR_node-a", `href="/node/node-a?from=pod/default/pod-a1"`},
-		"/walk?from=host/node-a&to=svc/default/hostself":        {"Delivered to host node-a port 8081", "what is really there"},
-		"/walk?from=host/node-a&to=svc/default/hostself&live=1": {"Drift: node-a, br-svc SNAT", "Not delivered: switch node-a", `class="faulty"`, "[default] repair is off"},
+		"/walk?from=host/node-a&to=svc/default/hostself": {"Delivered to host node-a port 8081",
+			"what is really there"},
+		"/walk?from=host/node-a&to=svc/default/hostself&live=1": {"Drift: node-a, br-svc SNAT",
+			"Not delivered: switch node-a", `class="faulty"`, "[default] repair is off"},
 	} {
 		status, body, _ := uitest.Fetch(t, "GET", base+path, "")
 		for _, w := range want {
@@ -119,11 +128,14 @@ func repair(t *testing.T, n *lab.Node, on bool) {
 // secret.
 func collects(t *testing.T, n *lab.Node) {
 	const secret = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJub2JvZHkifQ.c2VjcmV0"
-	sh(t, n, `mkdir -p /var/log/ovn && echo "Authorization: Bearer `+secret+`" >> /var/log/ovn/secret.log; hairpin collect --file /run/all.tar.gz; rm /var/log/ovn/secret.log; hairpin ask /found | grep -q table=36`)
+	sh(t, n, `mkdir -p /var/log/ovn && echo "Authorization: Bearer `+secret+
+		`" >> /var/log/ovn/secret.log; hairpin collect --file /run/all.tar.gz; rm /var/log/ovn/secret.log; hairpin ask /found | grep -q table=36`)
 	files := members(t, n.Path("/run/all.tar.gz"))
 	for name, want := range map[string]string{
-		"report.json": `"noRepair":true`, "configuration.txt": "[default] repair = false", "snapshot.json": `"hostself"`, "wanted.txt": `table=30,priority=90,ip,in_port="svc-host"`,
-		"differences.txt": `table=30,priority=90,ip,in_port="svc-host"`, "found.txt": "table=36,", "counters.txt": "n_packets=", "metrics.txt": "# HELP hairpin_",
+		"report.json": `"noRepair":true`, "configuration.txt": "[default] repair = false",
+		"snapshot.json": `"hostself"`, "wanted.txt": `table=30,priority=90,ip,in_port="svc-host"`,
+		"differences.txt": `table=30,priority=90,ip,in_port="svc-host"`, "found.txt": "table=36,",
+		"counters.txt": "n_packets=", "metrics.txt": "# HELP hairpin_",
 		"version.txt": "", "kernel-net-dev.txt": "br-ex", "logs/secret.log": "<left out>",
 	} {
 		if got, ok := files["hairpin/"+name]; !ok || !strings.Contains(got, want) {

@@ -32,10 +32,13 @@ func TestExtraAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(address string) {
-		manifest("pods", strings.Replace(string(pods), "  name: pod-a2\n", "  name: pod-a2\n  annotations: {k8s.ovn.org/extra-addresses: \""+address+"\"}\n", 1))
+		manifest("pods", strings.Replace(string(pods), "  name: pod-a2\n",
+			"  name: pod-a2\n  annotations: {k8s.ovn.org/extra-addresses: \""+address+"\"}\n", 1))
 	}
 	allow := func(ranges string) {
-		manifest("space", "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, annotations: {k8s.ovn.org/extra-address-ranges: \""+ranges+"\"}}\n")
+		manifest("space",
+			"apiVersion: v1\nkind: Namespace\nmetadata: {name: default, annotations: "+
+				"{k8s.ovn.org/extra-address-ranges: \""+ranges+"\"}}\n")
 	}
 	var from, to lab.Place
 	for _, p := range a.Pods() {
@@ -61,13 +64,16 @@ func TestExtraAddresses(t *testing.T) {
 	defer ear.Close()
 	arrives := func(src string) bool {
 		mark := []byte("from " + src + " " + time.Now().String())
-		frame := attack.Frame(mac, next, attack.UDP(netip.AddrPortFrom(netip.MustParseAddr(src), 40000), netip.AddrPortFrom(netip.MustParseAddr("10.244.1.3"), ear.Port), mark))
+		frame := attack.Frame(mac, next,
+			attack.UDP(netip.AddrPortFrom(netip.MustParseAddr(src), 40000),
+				netip.AddrPortFrom(netip.MustParseAddr("10.244.1.3"), ear.Port), mark))
 		for range 3 {
 			if err := attack.Send(from, "eth0", frame); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return ear.Hear(t.Context(), 500*time.Millisecond, func(b []byte) bool { return strings.Contains(string(b), string(mark)) }) != nil
+		return ear.Hear(t.Context(), 500*time.Millisecond,
+			func(b []byte) bool { return strings.Contains(string(b), string(mark)) }) != nil
 	}
 	const extra, other = "10.244.1.200", "10.244.1.201"
 	for _, step := range []struct {
@@ -96,7 +102,8 @@ func TestExtraAddresses(t *testing.T) {
 			t.Errorf("%s: from %s something arrives", step.what, other)
 		}
 	}
-	if list := strings.Join(mustReport(t, a).Problems, "\n"); !strings.Contains(list, extra+" is not within annotation") {
+	if list := strings.Join(mustReport(t, a).Problems, "\n"); !strings.Contains(list, extra+
+		" is not within annotation") {
 		t.Errorf("the report does not say what is refused:\n%s", list)
 	}
 }

@@ -82,8 +82,10 @@ func testDefaultGateways(t *testing.T, mode string) {
 				reroute(t, l.Node(n), x.hops)
 			}
 			for _, family := range []string{"0.0.0.0/0", "::/0"} {
-				got := strings.Fields(sh(t, a, "ovn-nbctl lr-route-list GR_node-a | awk '$1 == \""+family+"\" {print $2}'"))
-				want := slices.DeleteFunc(slices.Clone(x.hops), func(h string) bool { return strings.Contains(h, ":") != (family == "::/0") })
+				got := strings.Fields(sh(t, a, "ovn-nbctl lr-route-list GR_node-a | awk '$1 == \""+family+
+					"\" {print $2}'"))
+				want := slices.DeleteFunc(slices.Clone(x.hops),
+					func(h string) bool { return strings.Contains(h, ":") != (family == "::/0") })
 				if len(want) == 0 {
 					want = []string{map[string]string{"0.0.0.0/0": "169.254.169.4", "::/0": "fd69::4"}[family]}
 				}
@@ -94,21 +96,26 @@ func testDefaultGateways(t *testing.T, mode string) {
 			v := newViewer(t, l)
 			v.pods["host-a"], v.pods["client"] = a.Host, l.Host("client")
 			v.see("by the host", "host-a", []string{"10.96.1.5:80", "[fd00:10:96::105]:80"}, "169.254.169.1", "fd69::1")
-			v.see("by a pod", "pod-a2", []string{"10.96.1.5:80", "[fd00:10:96::105]:80"}, "10.244.1.4", "fd00:10:244:1::4")
-			v.see("by the wire", "client", []string{"172.18.0.3:30005", "[fc00:f853:ccd::3]:30005"}, "169.254.169.1", "fd69::1")
-			for from, want := range map[string]string{"host-a 10.96.5.1:80": "169.254.169.1", "pod-a2 10.96.5.1:80": "10.244.1.4", "client 172.18.0.3:30090": "169.254.169.1"} {
+			v.see("by a pod", "pod-a2", []string{"10.96.1.5:80", "[fd00:10:96::105]:80"}, "10.244.1.4",
+				"fd00:10:244:1::4")
+			v.see("by the wire", "client", []string{"172.18.0.3:30005", "[fc00:f853:ccd::3]:30005"}, "169.254.169.1",
+				"fd69::1")
+			for from, want := range map[string]string{"host-a 10.96.5.1:80": "169.254.169.1",
+				"pod-a2 10.96.5.1:80": "10.244.1.4", "client 172.18.0.3:30090": "169.254.169.1"} {
 				from, to, _ := strings.Cut(from, " ")
 				if got := v.saw(from, "tcp", to); got != want {
 					t.Errorf("an address that floats: %s from %s is seen as %s, not %s", to, from, got, want)
 				}
 			}
-			v.see("by the second network", "client", []string{"10.10.10.5:30002", "[fd10::5]:30002"}, "100.64.0.4", "fd98::4")
+			v.see("by the second network", "client", []string{"10.10.10.5:30002", "[fd10::5]:30002"}, "100.64.0.4",
+				"fd98::4")
 			if mode == cluster.ModeShared && x.name == "dead" {
 				// the answer to such a client is on its way to the default gateway when the bridge
 				// takes it to the host
 				return
 			}
-			v.see("by the second network, policy Local", "client", []string{"10.10.10.5:30023", "[fd10::5]:30023"}, "10.10.10.100", "fd10::64")
+			v.see("by the second network, policy Local", "client", []string{"10.10.10.5:30023", "[fd10::5]:30023"},
+				"10.10.10.100", "fd10::64")
 		})
 	}
 }

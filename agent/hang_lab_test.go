@@ -39,8 +39,10 @@ exec /usr/sbin/nft "$@"
 func hangs() []hang {
 	const ovn, ovs, nft, host = "ovn", "openvswitch", "nft", "host"
 	return []hang{
-		{"ovsdb-server", ovs, "ovsdb-server of Open vSwitch", true, []string{ovn, host}, signalled(lab.OVSDB, syscall.SIGSTOP), signalled(lab.OVSDB, syscall.SIGCONT)},
-		{"ovs-vswitchd", ovs, "ovs-vswitchd", false, []string{ovn, host}, signalled(lab.VSwitchd, syscall.SIGSTOP), signalled(lab.VSwitchd, syscall.SIGCONT)},
+		{"ovsdb-server", ovs, "ovsdb-server of Open vSwitch", true, []string{ovn, host},
+			signalled(lab.OVSDB, syscall.SIGSTOP), signalled(lab.OVSDB, syscall.SIGCONT)},
+		{"ovs-vswitchd", ovs, "ovs-vswitchd", false, []string{ovn, host}, signalled(lab.VSwitchd, syscall.SIGSTOP),
+			signalled(lab.VSwitchd, syscall.SIGCONT)},
 		{"nft", nft, "nft", false, []string{ovn, ovs},
 			// Services' elements are written without nft, but who adds a chain to our table makes
 			// the agent read.
@@ -109,11 +111,13 @@ func (h *hang) test(t *testing.T, n *lab.Node, number int) {
 	// One that needs every part, then two that change in the Northbound database only.
 	served("a new Service", "10.244.2.70")
 	served("a changed endpoint", "10.244.2.71")
-	took := eventually(t, 20*time.Second, "the status says who waits for whom", func() (bool, string) { return h.told(t, n) })
+	took := eventually(t, 20*time.Second, "the status says who waits for whom",
+		func() (bool, string) { return h.told(t, n) })
 	t.Logf("the status says so after %d ms", took.Milliseconds())
 	served("another changed endpoint", "10.244.2.72")
 	port := fmt.Sprintf("3077%d", number)
-	for system, script := range map[string]string{"nft": "nft list table inet hairpin", "openvswitch": "ovs-ofctl dump-flows br-ex"} {
+	for system, script := range map[string]string{"nft": "nft list table inet hairpin",
+		"openvswitch": "ovs-ofctl dump-flows br-ex"} {
 		if system == h.part && !h.reads {
 			continue
 		}
@@ -169,7 +173,8 @@ func (h *hang) answersAnyway(t *testing.T, n *lab.Node) {
 	}
 	for _, path := range []string{"/diff", "/found"} {
 		_, err := ask(t.Context(), n, path)
-		if h.reads && err != nil || !h.reads && (err == nil || os.IsTimeout(err) || !strings.Contains(err.Error(), h.for_)) {
+		if h.reads && err != nil || !h.reads &&
+			(err == nil || os.IsTimeout(err) || !strings.Contains(err.Error(), h.for_)) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

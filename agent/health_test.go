@@ -65,7 +65,8 @@ func (j *judged) answers(what, path string, port, code int) (header http.Header,
 	took := eventually(j.t, 20*time.Second, fmt.Sprintf("%s: %s is %d", what, path, code), func() (bool, string) {
 		for _, p := range j.node.Addresses() {
 			got := 0
-			if got, header, body = curl(j.t.Context(), j.client, fmt.Sprintf("http://%s%s", hostPort(p.Addr().String(), port), path)); got != code {
+			if got, header, body = curl(j.t.Context(), j.client,
+				fmt.Sprintf("http://%s%s", hostPort(p.Addr().String(), port), path)); got != code {
 				return false, fmt.Sprintf("%s: %d %s", p.Addr(), got, body)
 			}
 		}
@@ -122,19 +123,23 @@ func (j *judged) endpoints() {
 		NodeEligible             *bool
 	}
 	_, text := j.answers("served", "/healthz", 10256, http.StatusOK)
-	if err := json.Unmarshal([]byte(text), &body); err != nil || body.NodeEligible == nil || !*body.NodeEligible || body.CurrentTime.IsZero() || body.LastUpdated.IsZero() {
+	if err := json.Unmarshal([]byte(text), &body); err != nil || body.NodeEligible == nil || !*body.NodeEligible ||
+		body.CurrentTime.IsZero() || body.LastUpdated.IsZero() {
 		t.Errorf("%s: %v", text, err)
 	}
-	for _, name := range []string{`hairpin_ready`, `hairpin_data_plane_kept`, `hairpin_node_eligible`, `hairpin_part_in_sync{part="ovn"}`,
+	for _, name := range []string{`hairpin_ready`, `hairpin_data_plane_kept`, `hairpin_node_eligible`,
+		`hairpin_part_in_sync{part="ovn"}`,
 		`hairpin_listener_up{address="[::]:10256",for="healthz"}`} {
 		if got := j.metric(name); got != "1" {
 			t.Errorf("%s is %q", name, got)
 		}
 	}
-	if code, _, _ := curl(t.Context(), j.client, "http://"+hostPort(j.node.Addresses()[0].Addr().String(), 10249)+"/metrics"); code != 0 {
+	if code, _, _ := curl(t.Context(), j.client, "http://"+hostPort(j.node.Addresses()[0].Addr().String(), 10249)+
+		"/metrics"); code != 0 {
 		t.Errorf("metrics can be read from outside: %d", code)
 	}
-	for _, args := range [][]string{{"status", "--output=json", "--wait=20s"}, {"status", "--wait"}, {"probe", "livez"}, {"probe", "readyz"}, {"probe", "metrics"}} {
+	for _, args := range [][]string{{"status", "--output=json", "--wait=20s"}, {"status", "--wait"}, {"probe", "livez"},
+		{"probe", "readyz"}, {"probe", "metrics"}} {
 		if out, err := j.node.Exec(t.Context(), append([]string{"hairpin"}, args...)...); err != nil {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
@@ -156,7 +161,8 @@ func (j *judged) checkPort() {
 		got := j.metric(measured)
 		return got == "1", got // one, though the Service has two ports
 	})
-	t.Logf("from the change until it is in the switch: %s s", j.metric(`kubeproxy_network_programming_duration_seconds_sum{ip_family="IPv4"}`))
+	t.Logf("from the change until it is in the switch: %s s",
+		j.metric(`kubeproxy_network_programming_duration_seconds_sum{ip_family="IPv4"}`))
 	for what, endpoint := range map[string]string{"pod": pods[0], "host": j.node.Addresses()[0].Addr().String()} {
 		j.putBalanced(port, "node-b", changed, pods...)
 		j.answers("endpoints elsewhere", "/", port, http.StatusServiceUnavailable)
@@ -168,12 +174,14 @@ func (j *judged) checkPort() {
 		}
 	}
 	j.putBalanced(port, "node-b", changed, pods...)
-	if header, _ = j.answers("endpoints elsewhere", "/", port, http.StatusServiceUnavailable); header.Get("X-Load-Balancing-Endpoint-Weight") != "0" {
+	if header, _ = j.answers("endpoints elsewhere", "/", port,
+		http.StatusServiceUnavailable); header.Get("X-Load-Balancing-Endpoint-Weight") != "0" {
 		t.Errorf("%v", header)
 	}
 	j.putBalanced(port+1, "node-a", changed, pods...)
 	j.answers("another port", "/", port+1, http.StatusOK)
-	if code, _, _ := curl(t.Context(), j.client, "http://"+hostPort(j.node.Addresses()[0].Addr().String(), port)); code != 0 {
+	if code, _, _ := curl(t.Context(), j.client, "http://"+
+		hostPort(j.node.Addresses()[0].Addr().String(), port)); code != 0 {
 		t.Errorf("the old port answers %d", code)
 	}
 	sh(t, j.node, "rm "+folder+"/balanced.yaml")
@@ -190,7 +198,8 @@ func (j *judged) portTaken() {
 	noError(t, j.node.Do(func() (err error) { taken, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); return err }))
 	defer func() { _ = taken.Close() }()
 	j.putBalanced(port, "node-a", time.Time{}, "10.244.1.10", "10.244.1.11")
-	problem := fmt.Sprintf("Service/default/balanced: spec.healthCheckNodePort: node node-a: port %d cannot be listened on: ", port)
+	problem := fmt.Sprintf("Service/default/balanced: spec.healthCheckNodePort: node node-a: port %d "+
+		"cannot be listened on: ", port)
 	eventually(t, 20*time.Second, "the agent tells of it", func() (bool, string) {
 		list := strings.Join(mustReport(t, j.node).Problems, "\n")
 		return strings.Contains(list, problem), list
@@ -265,7 +274,8 @@ func (j *judged) notKept() {
 	took := time.Since(begin)
 	_, why := at("10256/healthz")
 	t.Logf("said after %.1f s: %s", took.Seconds(), strings.TrimSpace(why))
-	if code, body := at("30998/"); code != http.StatusServiceUnavailable || !strings.Contains(body, `"localEndpoints":2,"serviceProxyHealthy":false`) {
+	if code, body := at("30998/"); code != http.StatusServiceUnavailable ||
+		!strings.Contains(body, `"localEndpoints":2,"serviceProxyHealthy":false`) {
 		t.Errorf("the load balancer hears %d %s", code, body)
 	}
 	if code, body := at("10256/livez"); code != http.StatusOK {

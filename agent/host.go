@@ -114,17 +114,21 @@ func (h *hostFacts) wireProblem() []cluster.Problem {
 	}
 	switch pods := h.config.Cluster.MTU; {
 	case w.Missing && w.Own:
-		return nodeProblem(h.node, field, "bridge %s has no uplink: there is no device %s, so the machine keeps its network as it is; "+
-			"when the device has another name now, run `ovs-vsctl del-br %s`: the agent makes the bridge again, "+
-			"with the device of the default route", bridge, w.Device, bridge)
+		return nodeProblem(h.node, field,
+			"bridge %s has no uplink: there is no device %s, so the machine keeps its network as it is; "+
+				"when the device has another name now, run `ovs-vsctl del-br %s`: the agent makes the bridge again, "+
+				"with the device of the default route", bridge, w.Device, bridge)
 	case w.Missing:
-		return nodeProblem(h.node, field, "bridge %s has no uplink: there is no device %s, so the machine keeps its network as it is; "+
-			"when the device has another name now, make that a port of the bridge in its place", bridge, w.Device)
+		return nodeProblem(h.node, field,
+			"bridge %s has no uplink: there is no device %s, so the machine keeps its network as it is; "+
+				"when the device has another name now, make that a port of the bridge in its place", bridge, w.Device)
 	case w.Down:
 		return nodeProblem(h.node, field, "%s is down or has no carrier: the node reaches no other", w.Device)
 	case w.MTU != 0 && w.MTU < pods+overhead:
-		return nodeProblem(h.node, "[default] mtu", "%s has an MTU of %d, so full packets of pods (%d bytes) to other nodes are lost: "+
-			"they need %d in a tunnel; set mtu = %d on every node", w.Device, w.MTU, pods, pods+overhead, w.MTU-overhead)
+		return nodeProblem(h.node, "[default] mtu",
+			"%s has an MTU of %d, so full packets of pods (%d bytes) to other nodes are lost: "+
+				"they need %d in a tunnel; set mtu = %d on every node", w.Device, w.MTU, pods, pods+overhead,
+			w.MTU-overhead)
 	}
 	return nil
 }
@@ -139,8 +143,9 @@ func (h *hostFacts) uplinkProblem() []cluster.Problem {
 	case h.seen.UplinkErr != nil:
 		return nodeProblem(h.node, field, "bridge %s has no uplink: %v", bridge, h.seen.UplinkErr)
 	case h.seen.Contested:
-		return nodeProblem(h.node, field, "another program gives the uplink again and again what was moved to bridge %s: "+
-			"make the DHCP client or network manager leave the uplink alone", bridge)
+		return nodeProblem(h.node, field,
+			"another program gives the uplink again and again what was moved to bridge %s: "+
+				"make the DHCP client or network manager leave the uplink alone", bridge)
 	}
 	return nil
 }

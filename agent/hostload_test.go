@@ -16,7 +16,8 @@ func BenchmarkRouteChanges(b *testing.B) {
 	giveManifests(b, n)
 	start(b, n)
 	waitWell(b, n)
-	sh(b, n, `ip link add lan5 type veth peer name far5; ip link set far5 up; ip link set lan5 up; ip addr add 10.5.0.1/24 dev lan5`)
+	sh(b, n,
+		`ip link add lan5 type veth peer name far5; ip link set far5 up; ip link set lan5 up; ip addr add 10.5.0.1/24 dev lan5`)
 	for _, c := range []struct {
 		name, before, via string
 	}{
@@ -47,7 +48,8 @@ func speak(b *testing.B, n *lab.Node, via string) {
 	used, begin := cpuTime(b, n, agent), time.Now()
 	var script strings.Builder
 	for i := range changes {
-		fmt.Fprintf(&script, "ip route replace 203.0.113.0/24 %s%d proto bgp; sleep %.3f\n", via, 8+i%2, pause.Seconds())
+		fmt.Fprintf(&script, "ip route replace 203.0.113.0/24 %s%d proto bgp; sleep %.3f\n", via, 8+i%2,
+			pause.Seconds())
 	}
 	sh(b, n, script.String())
 	took := time.Since(begin)

@@ -59,8 +59,10 @@ func testServicesByHost(t *testing.T, mode string) {
 	a, client, p := l.Node("node-a"), l.Host("client"), netip.MustParsePrefix
 	for i, wire := range []string{"wire1", "wire2"} {
 		link := fmt.Sprintf("eth%d", i+1)
-		noError(t, a.Join(t.Context(), wire, link, p(fmt.Sprintf("10.10.%d.3/24", i+1)), p(fmt.Sprintf("fd10:%d::3/64", i+1))))
-		noError(t, client.Join(t.Context(), wire, link, p(fmt.Sprintf("10.10.%d.100/24", i+1)), p(fmt.Sprintf("fd10:%d::64/64", i+1))))
+		noError(t, a.Join(t.Context(), wire, link, p(fmt.Sprintf("10.10.%d.3/24", i+1)),
+			p(fmt.Sprintf("fd10:%d::3/64", i+1))))
+		noError(t, client.Join(t.Context(), wire, link, p(fmt.Sprintf("10.10.%d.100/24", i+1)),
+			p(fmt.Sprintf("fd10:%d::64/64", i+1))))
 		sh(t, a, "sysctl -qw net.ipv4.conf."+link+".rp_filter=2") // an answer may come by another link
 	}
 	outside := func(script string) {
@@ -73,7 +75,8 @@ func testServicesByHost(t *testing.T, mode string) {
 		noError(t, client.AddAddress("lo", p(x)))
 	}
 	put(t, l, "far.yaml", strings.Join([]string{
-		far("far", 1, 9000, "10.9.0.7", "fd09::7"), far("near", 2, 9000, "172.18.200.7", "fc00:f853:ccd::c807"), far("big", 3, sink, "10.9.0.7", "fd09::7"),
+		far("far", 1, 9000, "10.9.0.7", "fd09::7"), far("near", 2, 9000, "172.18.200.7", "fc00:f853:ccd::c807"),
+		far("big", 3, sink, "10.9.0.7", "fd09::7"),
 	}, "---\n"))
 	stop, err := lab.Sink(t.Context(), client, sink)
 	noError(t, err)
@@ -84,7 +87,8 @@ func testServicesByHost(t *testing.T, mode string) {
 	v := newViewer(t, l)
 	v.pods["host-a"], v.pods["client"] = a.Host, client
 	services := map[string][]string{ // of one Service, for each client
-		"host-a": {"10.96.6.%[1]d:80", "[fd00:10:96::6%02[1]d]:80", "172.18.0.3:3060%[1]d", "[fc00:f853:ccd::3]:3060%[1]d"},
+		"host-a": {"10.96.6.%[1]d:80", "[fd00:10:96::6%02[1]d]:80", "172.18.0.3:3060%[1]d",
+			"[fc00:f853:ccd::3]:3060%[1]d"},
 		"client": {"172.18.0.3:3060%[1]d", "[fc00:f853:ccd::3]:3060%[1]d"},
 	}
 	services["pod-a2"] = services["host-a"]
@@ -104,7 +108,8 @@ func testServicesByHost(t *testing.T, mode string) {
 		t.Helper()
 		for i, w := range want {
 			eventually(t, 20*time.Second, "explain says "+w, func() (bool, string) {
-				out, err := a.Exec(t.Context(), "hairpin", "explain", "--live", "--family", []string{"4", "6"}[i], "host/node-a", "svc/default/"+service)
+				out, err := a.Exec(t.Context(), "hairpin", "explain", "--live", "--family", []string{"4", "6"}[i],
+					"host/node-a", "svc/default/"+service)
 				return err == nil && strings.Contains(out, w), out
 			})
 		}
@@ -127,7 +132,8 @@ func testServicesByHost(t *testing.T, mode string) {
 		seen(t, 1, "10.10.1.3", "fd10:1::3")
 		explained(t, "far", "out of eth1 to 10.10.1.100", "out of eth1 to fd10:1::64")
 	})
-	each("within the network of the node", "ip route add 172.18.200.7 via 10.10.2.100; ip route add fc00:f853:ccd::c807 via fd10:2::64",
+	each("within the network of the node",
+		"ip route add 172.18.200.7 via 10.10.2.100; ip route add fc00:f853:ccd::c807 via fd10:2::64",
 		"ip route del 172.18.200.7; ip route del fc00:f853:ccd::c807", func(t *testing.T) {
 			seen(t, 2, "10.10.2.3", "fd10:2::3")
 			explained(t, "near", "out of eth2 to 10.10.2.100", "out of eth2 to fd10:2::64")
@@ -135,7 +141,9 @@ func testServicesByHost(t *testing.T, mode string) {
 	run("a VPN", func(t *testing.T) {
 		tunnel(t, a.Host, client)
 		outside("ip address add fd20::2 peer fd20::1 dev tun0 nodad")
-		sh(t, a, "ip address add fd20::1 peer fd20::2 dev tun0 nodad; ip route add 10.9.0.7 dev tun0; ip route add fd09::7 dev tun0")
+		sh(t, a,
+			"ip address add fd20::1 peer fd20::2 dev tun0 nodad; ip route add 10.9.0.7 dev tun0; ip route "+
+				"add fd09::7 dev tun0")
 		defer sh(t, a, "ip route del 10.9.0.7; ip route del fd09::7")
 		seen(t, 1, "10.20.0.1", "fd20::1")
 		explained(t, "far", "out of tun0", "out of tun0")
@@ -146,7 +154,8 @@ func testServicesByHost(t *testing.T, mode string) {
 		for from, list := range services {
 			for _, to := range list {
 				to := fmt.Sprintf(to, 3)
-				if from == "host-a" && !strings.HasSuffix(to, ":80") || strings.HasPrefix(to, "[") && a.Datapath() == "netdev" {
+				if from == "host-a" && !strings.HasSuffix(to, ":80") || strings.HasPrefix(to, "[") &&
+					a.Datapath() == "netdev" {
 					continue
 				}
 				if err := lab.Do(v.pods[from], func() error { return pour(t.Context(), to) }); err != nil {
@@ -155,7 +164,9 @@ func testServicesByHost(t *testing.T, mode string) {
 			}
 		}
 	})
-	each("policy routing", "for f in -4 -6; do ip $f rule add iif svc-host pref 100 lookup 100; done; ip route add 10.9.0.0/24 via 10.10.2.100 table 100; ip route add fd09::/64 via fd10:2::64 table 100",
+	each("policy routing",
+		"for f in -4 -6; do ip $f rule add iif svc-host pref 100 lookup 100; done; ip route add 10.9.0.0/24 via "+
+			"10.10.2.100 table 100; ip route add fd09::/64 via fd10:2::64 table 100",
 		"for f in -4 -6; do ip $f rule del pref 100; ip $f route flush table 100; done", func(t *testing.T) {
 			for from := range services {
 				if from != "pod-a2" { // comes by another link
@@ -165,7 +176,10 @@ func testServicesByHost(t *testing.T, mode string) {
 			explained(t, "far", "100: from all iif svc-host lookup 100", "100: from all iif svc-host lookup 100")
 			explained(t, "far", "out of eth2 to 10.10.2.100", "out of eth2 to fd10:2::64")
 		})
-	each("the host's firewall", "nft 'add table inet admin; add chain inet admin forward { type filter hook forward priority 0; }; add rule inet admin forward oifname eth1 ip protocol tcp reject; add rule inet admin forward oifname eth1 ip6 nexthdr tcp reject with tcp reset'",
+	each("the host's firewall",
+		"nft 'add table inet admin; add chain inet admin forward { type filter hook forward priority 0; }; add rule "+
+			"inet admin forward oifname eth1 ip protocol tcp reject; add rule inet admin forward oifname eth1 ip6 "+
+			"nexthdr tcp reject with tcp reset'",
 		"nft delete table inet admin", func(t *testing.T) {
 			for from, list := range services {
 				for _, to := range list {
@@ -188,7 +202,8 @@ func testServicesByHost(t *testing.T, mode string) {
 	each("two next hops", `sysctl -qw net.ipv4.fib_multipath_hash_policy=1 net.ipv6.fib_multipath_hash_policy=1
 ip route replace 10.9.0.0/24 nexthop via 10.10.1.100 nexthop via 10.10.2.100
 ip route del fd09::/64; ip route add fd09::/64 nexthop via fd10:1::64 nexthop via fd10:2::64`,
-		"ip route replace 10.9.0.0/24 via 10.10.1.100; ip route del fd09::/64; ip route add fd09::/64 via fd10:1::64", func(t *testing.T) {
+		"ip route replace 10.9.0.0/24 via 10.10.1.100; ip route del fd09::/64; ip route add fd09::/64 via fd10:1::64",
+		func(t *testing.T) {
 			for from, list := range services {
 				for _, to := range list {
 					ways := map[string]int{}
@@ -198,7 +213,8 @@ ip route del fd09::/64; ip route add fd09::/64 nexthop via fd10:1::64 nexthop vi
 							break
 						}
 					}
-					if got := slices.Sorted(maps.Keys(ways)); !slices.Equal(got, []string{"10.10.1.3", "10.10.2.3"}) && !slices.Equal(got, []string{"fd10:1::3", "fd10:2::3"}) {
+					if got := slices.Sorted(maps.Keys(ways)); !slices.Equal(got, []string{"10.10.1.3", "10.10.2.3"}) &&
+						!slices.Equal(got, []string{"fd10:1::3", "fd10:2::3"}) {
 						t.Errorf("%s from %s is seen as %v", to, from, ways)
 					}
 				}
@@ -207,9 +223,12 @@ ip route del fd09::/64; ip route add fd09::/64 nexthop via fd10:1::64 nexthop vi
 	run("a default route beside the bridge", func(t *testing.T) {
 		link := map[string]string{cluster.ModeLocal: "br-ex", cluster.ModeDetached: "eth0"}[mode]
 		reroute(t, a, nil)
-		sh(t, a, "ip route del 10.9.0.0/24; ip route del fd09::/64; ip route add default via 10.10.2.100; ip route add default via fd10:2::64")
+		sh(t, a,
+			"ip route del 10.9.0.0/24; ip route del fd09::/64; ip route add default via 10.10.2.100; ip route add "+
+				"default via fd10:2::64")
 		waitServes(t, a)
-		if got := sh(t, a, "ovn-nbctl lr-route-list GR_node-a | awk '$1 == \"0.0.0.0/0\" || $1 == \"::/0\" {print $2}'"); strings.Join(strings.Fields(got), " ") != "169.254.169.4 fd69::4" {
+		if got := sh(t, a,
+			"ovn-nbctl lr-route-list GR_node-a | awk '$1 == \"0.0.0.0/0\" || $1 == \"::/0\" {print $2}'"); strings.Join(strings.Fields(got), " ") != "169.254.169.4 fd69::4" {
 			t.Errorf("with no default gateway by %s, the gateway router's are %s", link, got)
 		}
 		seen(t, 1, "10.10.2.3", "fd10:2::3")

@@ -76,7 +76,8 @@ func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 		})
 	}
 	_, err := demo.Start(t.Context(), demo.Options{
-		Name: name, Objects: "../examples/demo", Hairpin: hairpin, Mode: mode, Slow: *slow, DieWithCaller: true, Out: logged{t},
+		Name: name, Objects: "../examples/demo", Hairpin: hairpin, Mode: mode, Slow: *slow, DieWithCaller: true,
+		Out:    logged{t},
 		Config: strings.Join(config, "\n"),
 	})
 	if err != nil {

@@ -36,10 +36,12 @@ func TestLinksComeAndGo(t *testing.T) {
 					for _, port := range []uint16{30001, 30020} {
 						for _, protocol := range []string{"tcp", "udp"} {
 							to := netip.AddrPortFrom(netip.MustParseAddr(address), port)
-							eventually(t, 10*time.Second, when+": "+from.Name()+" reaches "+protocol+" "+to.String(), func() (bool, string) {
-								x := lab.Get(t.Context(), from, probe.Request{Protocol: protocol, To: to, Timeout: time.Second})
-								return x.Error == "", x.Error
-							})
+							eventually(t, 10*time.Second, when+": "+from.Name()+" reaches "+protocol+" "+to.String(),
+								func() (bool, string) {
+									x := lab.Get(t.Context(), from,
+										probe.Request{Protocol: protocol, To: to, Timeout: time.Second})
+									return x.Error == "", x.Error
+								})
 						}
 					}
 				}
@@ -66,12 +68,16 @@ func tunnel(t *testing.T, first, second *lab.Host) {
 	t.Helper()
 	open := func(h *lab.Host, own, peer string) (end *os.File) {
 		noError(t, h.Do(func() error {
-			tun := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "tun0"}, Mode: netlink.TUNTAP_MODE_TUN, Flags: netlink.TUNTAP_NO_PI, Queues: 1}
+			tun := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "tun0"}, Mode: netlink.TUNTAP_MODE_TUN,
+				Flags: netlink.TUNTAP_NO_PI, Queues: 1}
 			if err := netlink.LinkAdd(tun); err != nil {
 				return fmt.Errorf("tun0 of %s: %w", h.Name(), err)
 			}
 			end = tun.Fds[0]
-			host := func(a string) *net.IPNet { return &net.IPNet{IP: net.ParseIP(a).To4(), Mask: net.CIDRMask(32, 32)} }
+			host := func(a string) *net.IPNet {
+				return &net.IPNet{IP: net.ParseIP(a).To4(),
+					Mask: net.CIDRMask(32, 32)}
+			}
 			if err := netlink.AddrAdd(tun, &netlink.Addr{IPNet: host(own), Peer: host(peer)}); err != nil {
 				return fmt.Errorf("tun0 of %s: %w", h.Name(), err)
 			}

@@ -36,25 +36,32 @@ func TestMachinesNetwork(t *testing.T) {
 	// follows waits until the agent has looked at the machine.
 	follows := func(address string) {
 		t.Helper()
-		is("the agent sees "+address, "ovs-vsctl get Bridge br-ex external_ids:k8s.ovn.org/l3-gateway-config", func(out string) bool {
-			return strings.Contains(out, address)
-		})
+		is("the agent sees "+address, "ovs-vsctl get Bridge br-ex external_ids:k8s.ovn.org/l3-gateway-config",
+			func(out string) bool {
+				return strings.Contains(out, address)
+			})
 	}
 	t.Run("removed", func(t *testing.T) {
 		sh(t, m.n, `ip addr add 172.18.0.50/32 dev br-ex; ip addr add fc00:f853:ccd::50/128 dev br-ex nodad
 			ip addr add 172.18.0.51/16 dev br-ex valid_lft 2 preferred_lft 2; ip route add 203.0.113.0/24 via 172.18.0.1`)
 		follows("172.18.0.50/32")
-		sh(t, m.n, `ip addr del 172.18.0.50/32 dev br-ex; ip addr del fc00:f853:ccd::50/128 dev br-ex; ip route del default; ip route del 203.0.113.0/24
+		sh(t, m.n,
+			`ip addr del 172.18.0.50/32 dev br-ex; ip addr del fc00:f853:ccd::50/128 dev br-ex; ip route del default; ip route del 203.0.113.0/24
 			ip addr add 172.18.0.52/32 dev br-ex`)
 		follows("172.18.0.52/32")
-		is("nothing comes back", show, lacks("172.18.0.50", "::50", "172.18.0.51", "default via 172.18.0.1", "203.0.113.0"))
+		is("nothing comes back", show, lacks("172.18.0.50", "::50", "172.18.0.51", "default via 172.18.0.1",
+			"203.0.113.0"))
 		waitServes(t, m.n)
 	})
 	t.Run("another address", func(t *testing.T) {
-		sh(t, m.n, "ip -4 addr flush dev br-ex; ip addr add 172.19.0.3/16 dev br-ex; ip route add default via 172.19.0.1 proto dhcp metric 100")
+		sh(t, m.n,
+			"ip -4 addr flush dev br-ex; ip addr add 172.19.0.3/16 dev br-ex; ip route add default via 172.19.0.1 "+
+				"proto dhcp metric 100")
 		follows("172.19.0.3/16")
 		is("the old address is away", show, lacks("172.18.0"))
-		sh(t, m.n, "ip -4 addr flush dev br-ex; ip addr add 172.18.0.3/16 dev br-ex; ip route add default via 172.18.0.1 proto dhcp metric 100")
+		sh(t, m.n,
+			"ip -4 addr flush dev br-ex; ip addr add 172.18.0.3/16 dev br-ex; ip route add default via 172.18.0.1 "+
+				"proto dhcp metric 100")
 		follows("172.18.0.3/16")
 	})
 	t.Run("routes of the management port", func(t *testing.T) {
@@ -68,7 +75,8 @@ func TestMachinesNetwork(t *testing.T) {
 		if m.n.Datapath() != "netdev" {
 			t.Skip("the kernel's datapath keeps its devices")
 		}
-		sh(t, m.n, `ip addr add 172.18.0.60/16 dev br-ex valid_lft 600 preferred_lft 500; ip -6 route add default via fe80::9 dev br-ex proto ra metric 77 expires 900
+		sh(t, m.n,
+			`ip addr add 172.18.0.60/16 dev br-ex valid_lft 600 preferred_lft 500; ip -6 route add default via fe80::9 dev br-ex proto ra metric 77 expires 900
 			sysctl -qw net.ipv6.conf.br-ex.accept_ra=2`)
 		follows("172.18.0.60/16")
 		before := sh(t, m.n, "cat /sys/class/net/br-ex/ifindex")
@@ -82,7 +90,8 @@ func TestMachinesNetwork(t *testing.T) {
 			t.Fatal("the device is the same")
 		}
 		out := sh(t, m.n, show+"; sysctl net.ipv6.conf.br-ex.accept_ra")
-		for _, want := range []string{"172.18.0.3/16", "172.18.0.60/16", "default via 172.18.0.1 proto dhcp metric 100", "via fe80::9 proto ra metric 77 expires",
+		for _, want := range []string{"172.18.0.3/16", "172.18.0.60/16", "default via 172.18.0.1 proto dhcp metric 100",
+			"via fe80::9 proto ra metric 77 expires",
 			"fc00:f853:ccd::3/64", "default via fc00:f853:ccd::1", "accept_ra = 2"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%q is not back:\n%s", want, out)
@@ -94,7 +103,8 @@ func TestMachinesNetwork(t *testing.T) {
 	})
 	problem := func(what string) {
 		t.Helper()
-		is("the status says: "+what, "hairpin status && exit 1; hairpin status | grep '^problem'", func(out string) bool { return strings.Contains(out, what) })
+		is("the status says: "+what, "hairpin status && exit 1; hairpin status | grep '^problem'",
+			func(out string) bool { return strings.Contains(out, what) })
 	}
 	t.Run("uplink", func(t *testing.T) {
 		sh(t, m.n, "ip link set eth0 mtu 1450")
@@ -108,14 +118,16 @@ func TestMachinesNetwork(t *testing.T) {
 // renamed gives the uplink another name, as a new kernel may do at a boot.
 func (m *machine) renamed(t *testing.T, problem func(string)) {
 	noError(t, m.n.Kill(t.Context(), "one-"+agent, 15))
-	sh(t, m.n, `ip route flush dev br-ex; ip -6 route flush dev br-ex; ip addr flush dev br-ex; ip link set eth0 down; ip link set eth0 name ens3
+	sh(t, m.n,
+		`ip route flush dev br-ex; ip -6 route flush dev br-ex; ip addr flush dev br-ex; ip link set eth0 down; ip link set eth0 name ens3
 		sysctl -qw net.ipv6.conf.ens3.disable_ipv6=0; ip link set ens3 up
 		ip addr replace 172.18.0.3/16 dev ens3; ip -6 addr replace fc00:f853:ccd::3/64 dev ens3 nodad
 		ip route add default via 172.18.0.1 dev ens3 proto dhcp metric 100; ip -6 route add default via fc00:f853:ccd::1 dev ens3 metric 100`)
 	sh(t, m.n, "pkill -9 ovs-vswitchd; ip link del br-ex")
 	m.pod(t, "three", agent)
 	problem("bridge br-ex has no uplink: there is no device eth0")
-	if out := sh(t, m.n, "ip -o addr show dev br-ex scope global; ip route show default; ip -6 route show default"); strings.Contains(out, "br-ex") ||
+	if out := sh(t, m.n,
+		"ip -o addr show dev br-ex scope global; ip route show default; ip -6 route show default"); strings.Contains(out, "br-ex") ||
 		strings.Count(out, "dev ens3") < 2 {
 		t.Errorf("the machine has\n%s", out)
 	}

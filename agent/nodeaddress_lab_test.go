@@ -48,7 +48,8 @@ type movingNode struct {
 // after.
 func addressChanges(t *testing.T, g *demo.Egress) {
 	l := g.Demo().Lab()
-	m := &movingNode{t: t, g: g, v: newViewer(t, l), n: l.Node(demo.EgressStays), has: firstAddresses, started: time.Now()}
+	m := &movingNode{t: t, g: g, v: newViewer(t, l), n: l.Node(demo.EgressStays), has: firstAddresses,
+		started: time.Now()}
 	// No other node may carry the address meanwhile.
 	noError(t, g.Both(t.Context()))
 	noError(t, errors.Join(g.Label(t.Context(), demo.EgressDies, false), g.Nodes(t.Context(), demo.EgressStays)))
@@ -57,7 +58,8 @@ func addressChanges(t *testing.T, g *demo.Egress) {
 		ObjectMeta: metav1.ObjectMeta{Name: movingHost}, Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeNodePort, IPFamilyPolicy: &dual,
 			ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
-			Ports:                 []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8081), NodePort: 30099}},
+			Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8081),
+				NodePort: 30099}},
 		},
 	}, metav1.CreateOptions{})
 	noError(t, err)
@@ -173,7 +175,8 @@ func (m *movingNode) serves(what string) {
 			}
 			is(fmt.Sprintf("%s from %s by %s", to, from.Name(), protocol), func() (bool, string) {
 				a := lab.Get(t.Context(), from, probe.Request{Protocol: protocol, To: to, Timeout: time.Second})
-				return a.Error == "" && (saw == "" || a.Saw.Addr().String() == saw), fmt.Sprintf("%s, seen as %s", a.Error, a.Saw)
+				return a.Error == "" && (saw == "" || a.Saw.Addr().String() == saw),
+					fmt.Sprintf("%s, seen as %s", a.Error, a.Saw)
 			})
 		}
 	}

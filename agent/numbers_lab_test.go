@@ -60,7 +60,8 @@ func TestServiceNumbersStay(t *testing.T) {
 		}
 	}
 	number := func(n int) string {
-		m := regexp.MustCompile(fmt.Sprintf(`203\.0\.113\.%d \. tcp \. 80 .*? : 169\.254\.169\.6 \. (\d+)`, n)).FindStringSubmatch(sh(t, a, "nft list map inet hairpin externals4"))
+		m := regexp.MustCompile(fmt.Sprintf(`203\.0\.113\.%d \. tcp \. 80 .*? : 169\.254\.169\.6 \. (\d+)`,
+			n)).FindStringSubmatch(sh(t, a, "nft list map inet hairpin externals4"))
 		if m == nil {
 			return ""
 		}
@@ -68,7 +69,8 @@ func TestServiceNumbersStay(t *testing.T) {
 	}
 	served := func(n int, want bool) {
 		t.Helper()
-		eventually(t, 20*time.Second, fmt.Sprintf("203.0.113.%d is served: %v", n, want), func() (bool, string) { return (number(n) != "") == want, "" })
+		eventually(t, 20*time.Second, fmt.Sprintf("203.0.113.%d is served: %v", n, want),
+			func() (bool, string) { return (number(n) != "") == want, "" })
 		waitServes(t, a)
 		time.Sleep(300 * time.Millisecond) // of traffic
 	}

@@ -169,7 +169,8 @@ func (a *agent) trouble() string {
 // elsewhere: the other nodes know no more.
 func (a *agent) inherited() bool {
 	v := a.vswitch
-	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && v.state.released != "" && !v.starting() && !v.hostOnly
+	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && v.state.released != "" && !v.starting() &&
+		!v.hostOnly
 }
 
 // reportServing sets the condition of the Node if the node serves pods. It returns when to call it

@@ -40,7 +40,8 @@ func startOperated(t *testing.T) *operated {
 	host, err := l.StartHost(ctx, lab.HostConfig{Name: "api", Addresses: []netip.Prefix{p("172.18.0.10/16")}})
 	noError(t, err)
 	o := &operated{judged: judged{t: t}, config: lab.APIServerConfig{
-		Binary: kube, Dir: l.APIServerDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(), DieWithCaller: true,
+		Binary: kube, Dir: l.APIServerDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(),
+		DieWithCaller: true,
 	}}
 	o.startAPI()
 	t.Cleanup(func() { _ = o.server.Stop() }) // it may be stopped
@@ -77,12 +78,14 @@ func (o *operated) makeNode() { noError(o.t, makeNode(o.t.Context(), o.api)) }
 func makeNode(ctx context.Context, api kubernetes.Interface) error {
 	n, err := api.CoreV1().Nodes().Create(ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-a", Annotations: map[string]string{"k8s.ovn.org/node-id": "1"}},
-		Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24", "fd00:10:244:1::/64"}, PodCIDR: "10.244.1.0/24"},
+		Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24", "fd00:10:244:1::/64"},
+			PodCIDR: "10.244.1.0/24"},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "172.18.0.3"}, {Type: corev1.NodeInternalIP, Address: "fc00:f853:ccd::3"}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "172.18.0.3"},
+		{Type: corev1.NodeInternalIP, Address: "fc00:f853:ccd::3"}}
 	n.ResourceVersion = "" // the controller may write to it at the same time
 	_, err = api.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
 	return err
@@ -93,7 +96,11 @@ func curl(ctx context.Context, from *lab.Host, url string) (code int, header htt
 	client := http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-			doErr := from.Do(func() error { conn, err = new(net.Dialer).DialContext(ctx, network, address); return nil })
+			doErr := from.Do(func() error {
+				conn,
+					err = new(net.Dialer).DialContext(ctx, network, address)
+				return nil
+			})
 			if doErr != nil {
 				return nil, doErr
 			}
@@ -118,7 +125,8 @@ func curl(ctx context.Context, from *lab.Host, url string) (code int, header htt
 
 func (o *operated) patchNode(patch string, subresources ...string) {
 	o.t.Helper()
-	_, err := o.api.CoreV1().Nodes().Patch(o.t.Context(), "node-a", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	_, err := o.api.CoreV1().Nodes().Patch(o.t.Context(), "node-a", types.StrategicMergePatchType, []byte(patch),
+		metav1.PatchOptions{}, subresources...)
 	noError(o.t, err)
 }
 
@@ -172,7 +180,8 @@ func (o *operated) condition(t *testing.T) {
 		t.Logf("%s after %d ms", what, took.Milliseconds())
 	}
 	seen("the condition is set")
-	p.patchNode(`{"status":{"conditions":[{"type":"NetworkUnavailable","status":"True","reason":"NoRouteCreated"}]}}`, "status")
+	p.patchNode(`{"status":{"conditions":[{"type":"NetworkUnavailable","status":"True","reason":"NoRouteCreated"}]}}`,
+		"status")
 	seen("the condition is set again")
 }
 
@@ -182,15 +191,17 @@ func (o *operated) balanced(t *testing.T) (port int, slice *discoveryv1.Endpoint
 	ctx, node := t.Context(), "node-a"
 	s, err := o.api.CoreV1().Services("default").Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "lb"},
-		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
-			Ports: []corev1.ServicePort{{Port: 80}}},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer,
+			ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
+			Ports:                 []corev1.ServicePort{{Port: 80}}},
 	}, metav1.CreateOptions{})
 	noError(t, err)
 	slice, err = o.api.DiscoveryV1().EndpointSlices("default").Create(ctx, &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "lb-1", Labels: map[string]string{discoveryv1.LabelServiceName: "lb"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.1.10"}, NodeName: &node}, {Addresses: []string{"10.244.1.11"}, NodeName: &node}},
-		Ports:       []discoveryv1.EndpointPort{{Port: new(int32(8080))}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.1.10"}, NodeName: &node},
+			{Addresses: []string{"10.244.1.11"}, NodeName: &node}},
+		Ports: []discoveryv1.EndpointPort{{Port: new(int32(8080))}},
 	}, metav1.CreateOptions{})
 	noError(t, err)
 	return int(s.Spec.HealthCheckNodePort), slice
@@ -211,13 +222,16 @@ func (o *operated) portProblem(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	_, err := p.api.CoreV1().Services("default").Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "lb"},
-		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
-			HealthCheckNodePort: int32(port), Ports: []corev1.ServicePort{{Port: 80}}},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer,
+			ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
+			HealthCheckNodePort:   int32(port), Ports: []corev1.ServicePort{{Port: 80}}},
 	}, metav1.CreateOptions{})
 	noError(t, err)
 	eventually(t, 20*time.Second, "the Service has an event", func() (bool, string) {
-		list, err := p.api.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=lb,reason=HairpinProblem"})
-		return err == nil && len(list.Items) == 1 && strings.Contains(list.Items[0].Message, "cannot be listened on"), fmt.Sprint(err, list)
+		list, err := p.api.CoreV1().Events("default").List(ctx,
+			metav1.ListOptions{FieldSelector: "involvedObject.name=lb,reason=HairpinProblem"})
+		return err == nil && len(list.Items) == 1 && strings.Contains(list.Items[0].Message, "cannot be listened on"),
+			fmt.Sprint(err, list)
 	})
 	noError(t, taken.Close())
 	p.answers("the port is free again", "/", port, http.StatusOK)
@@ -230,7 +244,8 @@ func (o *operated) twoControllers(t *testing.T) {
 	p, ctx := o.on(t), t.Context()
 	names := []string{"controller-1", "controller-2"}
 	for _, name := range names {
-		noError(t, p.node.StartDaemon(ctx, name, "/usr/local/bin/hairpin", "controller", "--config-file="+settings, "--run-dir=/run/"+name))
+		noError(t, p.node.StartDaemon(ctx, name, "/usr/local/bin/hairpin", "controller", "--config-file="+settings,
+			"--run-dir=/run/"+name))
 	}
 	probe := func(name, what string) (string, error) {
 		return p.node.Exec(ctx, "hairpin", "probe", what, "--controller", "--run-dir=/run/"+name)
@@ -261,10 +276,13 @@ func (o *operated) twoControllers(t *testing.T) {
 // clusterStatus asks all nodes, of which none has an agent's pod here.
 func (o *operated) clusterStatus(t *testing.T) {
 	p := o.on(t)
-	out, err := p.node.Exec(t.Context(), "sh", "-ec", "ln -sf /usr/local/bin/hairpin /root/kubectl-hairpin; KUBECONFIG=/etc/hairpin/kubeconfig /root/kubectl-hairpin status --timeout=5s 2>&1 || echo exit $?")
+	out, err := p.node.Exec(t.Context(), "sh", "-ec",
+		"ln -sf /usr/local/bin/hairpin /root/kubectl-hairpin; KUBECONFIG=/etc/hairpin/kubeconfig "+
+			"/root/kubectl-hairpin status --timeout=5s 2>&1 || echo exit $?")
 	noError(t, err)
 	t.Log("\n" + out)
-	for _, want := range []string{"node-a", "no answer", "no agent's pod in namespace hairpin", "controller", "0 of 1 nodes answer", "exit 1"} {
+	for _, want := range []string{"node-a", "no answer", "no agent's pod in namespace hairpin", "controller",
+		"0 of 1 nodes answer", "exit 1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q", want)
 		}
@@ -275,7 +293,8 @@ func (o *operated) apiAway(t *testing.T) {
 	p, ctx := o.on(t), t.Context()
 	atRest(t, p.node)
 	flows := func() string {
-		return sh(t, p.node, `ovs-ofctl --no-stats dump-flows br-ex; nft --stateless --handle list ruleset; ovsdb-client dump unix:/run/ovn/ovnnb_db.sock OVN_Northbound Load_Balancer`)
+		return sh(t, p.node,
+			`ovs-ofctl --no-stats dump-flows br-ex; nft --stateless --handle list ruleset; ovsdb-client dump unix:/run/ovn/ovnnb_db.sock OVN_Northbound Load_Balancer`)
 	}
 	noError(t, o.server.Stop())
 	took := eventually(t, 60*time.Second, "the agent says that the API is away", func() (bool, string) {

@@ -80,15 +80,16 @@ func (v *vswitch) remakePorts(ctx context.Context, status []apply.Status, want m
 	if wait := max(deviceTime-now.Sub(since), v.remaking.Wait(now)); wait > time.Millisecond {
 		return wait
 	}
-	v.aside.do(ctx, func(ctx context.Context) error { return v.targets.Bridge.RemovePorts(ctx, ports) }, func(err error) {
-		v.remaking.Failed(time.Now()) // until the host does not wait any more
-		log := v.log.With("ports", ports)
-		if err != nil {
-			log.Warn("remove ports whose devices are gone", "error", err)
-		} else {
-			log.Warn("removed ports whose devices are gone, to make them again")
-		}
-	})
+	v.aside.do(ctx, func(ctx context.Context) error { return v.targets.Bridge.RemovePorts(ctx, ports) },
+		func(err error) {
+			v.remaking.Failed(time.Now()) // until the host does not wait any more
+			log := v.log.With("ports", ports)
+			if err != nil {
+				log.Warn("remove ports whose devices are gone", "error", err)
+			} else {
+				log.Warn("removed ports whose devices are gone, to make them again")
+			}
+		})
 	return retry.Last
 }
 

@@ -61,6 +61,7 @@ func (a *agent) nodeLocalProblem() []cluster.Problem {
 	if c.Gateway.NodeLocal != cluster.LocalDGP || c.DistributedPort() {
 		return nil
 	}
-	return nodeProblem(a.node, "[gateway] node-local", "%s needs service-engine = %s: with %s the host gets to Services by %s",
+	return nodeProblem(a.node, "[gateway] node-local",
+		"%s needs service-engine = %s: with %s the host gets to Services by %s",
 		cluster.LocalDGP, cluster.EngineOVN, c.ServiceEngine, claims.ServiceHost)
 }

@@ -78,7 +78,8 @@ func (p *programming) applied() {
 
 // run measures until ctx ends. sync returns when all that is in OVN's database is in flows; one
 // wait serves all changes that are there when it begins.
-func (p *programming) run(ctx context.Context, sync func(context.Context) error, measured func(cluster.Family, time.Duration)) {
+func (p *programming) run(ctx context.Context, sync func(context.Context) error,
+	measured func(cluster.Family, time.Duration)) {
 	for p.wake.Wait(ctx) {
 		for ctx.Err() == nil {
 			p.mu.Lock()

@@ -15,7 +15,8 @@ func TestProgramming(t *testing.T) {
 	begin := time.Now()
 	p := newProgramming(begin)
 	front := func(name, port string, after time.Duration) *cluster.Frontend {
-		return &cluster.Frontend{Owner: cluster.Owner{Kind: "Service", Name: name}, PortName: port, Family: cluster.IPv4, Triggered: begin.Add(after)}
+		return &cluster.Frontend{Owner: cluster.Owner{Kind: "Service", Name: name}, PortName: port,
+			Family: cluster.IPv4, Triggered: begin.Add(after)}
 	}
 	old, a, b := front("a", "", -time.Second), front("b", "x", time.Second), front("b", "y", time.Second)
 	var last []*cluster.Frontend
@@ -30,7 +31,8 @@ func TestProgramming(t *testing.T) {
 		{"same time, other fact", []*cluster.Frontend{old, new(*a), b}, nil},
 		{"changed", []*cluster.Frontend{front("a", "", 2*time.Second), a, b}, []time.Duration{2 * time.Second}},
 		{"gone", []*cluster.Frontend{a}, nil},
-		{"and others come", []*cluster.Frontend{a, front("c", "", 3*time.Second), front("d", "", 4*time.Second)}, []time.Duration{3 * time.Second, 4 * time.Second}},
+		{"and others come", []*cluster.Frontend{a, front("c", "", 3*time.Second), front("d", "", 4*time.Second)},
+			[]time.Duration{3 * time.Second, 4 * time.Second}},
 		{"all gone", nil, nil},
 	} {
 		p.plan(cluster.Compare(last, c.now, (*cluster.Frontend).Compare))

@@ -60,7 +60,8 @@ func restartUnchanged(t *testing.T, n *lab.Node, sig syscall.Signal) {
 	took := time.Since(begin)
 	atRest(t, n)
 	for _, p := range mustReport(t, n).Parts {
-		t.Logf("%s: %d reads, %d applies, %d written, drift %d, %d errors", p.System, p.Reads, p.Applies, p.Written, p.Drift, p.Errors)
+		t.Logf("%s: %d reads, %d applies, %d written, drift %d, %d errors", p.System, p.Reads, p.Applies, p.Written,
+			p.Drift, p.Errors)
 		if p.Reads == 0 || p.Applies != 0 || p.Written != 0 || p.Drift != 0 || p.Errors != 0 {
 			t.Errorf("%+v", p)
 		}
@@ -71,7 +72,8 @@ func restartUnchanged(t *testing.T, n *lab.Node, sig syscall.Signal) {
 		t.Error(l)
 	}
 	// A flow that was written again would be young.
-	for _, f := range lines(sh(t, n, `for bridge in br-ex br-svc br-tun; do ovs-ofctl dump-flows $bridge cookie=0xdeff105/0xffffffff; done`)) {
+	for _, f := range lines(sh(t, n,
+		`for bridge in br-ex br-svc br-tun; do ovs-ofctl dump-flows $bridge cookie=0xdeff105/0xffffffff; done`)) {
 		_, rest, ok := strings.Cut(f, "duration=")
 		if !ok {
 			continue

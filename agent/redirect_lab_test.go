@@ -26,7 +26,8 @@ func TestRedirect(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeDetached, "nodeport-path = redirect")
 	a := l.Node("node-a")
 	waitWell(t, a)
-	ways := slices.DeleteFunc(paths(t, l), func(p path) bool { return !strings.HasPrefix(p.name, "outside → NodePort ") })
+	ways := slices.DeleteFunc(paths(t, l),
+		func(p path) bool { return !strings.HasPrefix(p.name, "outside → NodePort ") })
 	client := l.Host("client")
 	externalsBy(t, client, "172.18.0.3", "fc00:f853:ccd::3")
 	for _, to := range outer() {
@@ -49,12 +50,15 @@ func TestRedirect(t *testing.T) {
 		if n := counted() - before; n < 100 {
 			t.Errorf("%s: %d packets were redirected", when, n)
 		}
-		if list := sh(t, a, "conntrack -L 2>/dev/null | grep -E 'dst=(172.18.0.3|fc00:f853:ccd::3) [^d]*dport=300|dst=(203.0.113.|2001:db8:113::)' || true"); list != "" {
+		if list := sh(t, a,
+			"conntrack -L 2>/dev/null | grep -E 'dst=(172.18.0.3|fc00:f853:ccd::3) "+
+				"[^d]*dport=300|dst=(203.0.113.|2001:db8:113::)' || true"); list != "" {
 			t.Errorf("%s: the host tracks\n%s", when, list)
 		}
 	}
 	redirects("at first")
-	if out := sh(t, a, "hairpin probe metrics"); !strings.Contains(out, `hairpin_redirect_packets_total{packets="requests"}`) {
+	if out := sh(t, a, "hairpin probe metrics"); !strings.Contains(out,
+		`hairpin_redirect_packets_total{packets="requests"}`) {
 		t.Errorf("metrics are\n%s", out)
 	}
 
@@ -75,7 +79,8 @@ func TestRedirect(t *testing.T) {
 				return err
 			}
 			defer func() { _ = p.Close() }()
-			return link.RawDetachProgram(link.RawDetachProgramOptions{Target: dev.Attrs().Index, Program: p, Attach: ebpf.AttachTCXIngress})
+			return link.RawDetachProgram(link.RawDetachProgramOptions{Target: dev.Attrs().Index, Program: p,
+				Attach: ebpf.AttachTCXIngress})
 		}))
 	}
 	for _, name := range []string{"eth0", "br-ex"} {
@@ -136,20 +141,24 @@ func TestRedirectSecondLink(t *testing.T) {
 			externalsBy(t, client, "10.10.10.3", "fd10::3")
 			asked := outer()
 			for _, port := range []uint16{podlocal, hostself, keeppod} {
-				asked = append(asked, netip.AddrPortFrom(netip.MustParseAddr("10.10.10.3"), port), netip.AddrPortFrom(netip.MustParseAddr("fd10::3"), port))
+				asked = append(asked, netip.AddrPortFrom(netip.MustParseAddr("10.10.10.3"), port),
+					netip.AddrPortFrom(netip.MustParseAddr("fd10::3"), port))
 			}
 			for _, to := range asked {
 				for _, protocol := range []string{"tcp", "udp"} {
 					before := mustReport(t, a).Redirect.Requests
-					got := lab.Get(t.Context(), client, probe.Request{Protocol: protocol, To: to, Timeout: 5 * time.Second})
+					got := lab.Get(t.Context(), client,
+						probe.Request{Protocol: protocol, To: to, Timeout: 5 * time.Second})
 					if got.Error != "" {
 						t.Errorf("%s %s: %s", protocol, to, got.Error)
 						continue
 					}
 					redirected := mustReport(t, a).Redirect.Requests > before
 					own := got.Saw.Addr() == got.Client.Addr()
-					if redirected != (to.Port() != keeppod || mode == cluster.ModeShared) || own != (to.Port() == keeppod) {
-						t.Errorf("%s %s: redirected: %t; the endpoint sees %s of %s", protocol, to, redirected, got.Saw, got.Client)
+					if redirected != (to.Port() != keeppod || mode == cluster.ModeShared) ||
+						own != (to.Port() == keeppod) {
+						t.Errorf("%s %s: redirected: %t; the endpoint sees %s of %s", protocol, to, redirected, got.Saw,
+							got.Client)
 					}
 				}
 			}
@@ -160,7 +169,8 @@ func TestRedirectSecondLink(t *testing.T) {
 // outer is Service outer of the demo at its external and load balancer addresses.
 func outer() []netip.AddrPort {
 	a := netip.MustParseAddrPort
-	return []netip.AddrPort{a("203.0.113.10:80"), a("203.0.113.20:80"), a("[2001:db8:113::10]:80"), a("[2001:db8:113::20]:80")}
+	return []netip.AddrPort{a("203.0.113.10:80"), a("203.0.113.20:80"), a("[2001:db8:113::10]:80"),
+		a("[2001:db8:113::20]:80")}
 }
 
 // externalsBy routes a client's packets for such addresses by a node's.

@@ -22,7 +22,8 @@ func TestProgramRefuses(t *testing.T) {
 		{[]string{"controller", "--gateway-moed=shared"}, "unknown flag: --gateway-moed"},
 		{[]string{"node", "--gateway-mode=shraed"}, `--gateway-mode: [gateway] mode: "shraed" is not one of shared`},
 		{[]string{"node", "--config-file", conf}, "[gateway] moed is not an option"},
-		{[]string{"plan", "-f", "x", "--gateway-v4-masquerade-subnet=169.254.169.0/30"}, "169.254.169.0/30 is too small: /29 or larger"},
+		{[]string{"plan", "-f", "x", "--gateway-v4-masquerade-subnet=169.254.169.0/30"},
+			"169.254.169.0/30 is too small: /29 or larger"},
 	} {
 		out, err := exec.CommandContext(t.Context(), hairpin, c.args...).CombinedOutput()
 		said, _, _ := strings.Cut(string(out), "\n")

@@ -230,11 +230,12 @@ func (v *vswitch) askVersion(ctx context.Context) time.Duration {
 // keepNext sets again what makes the next start of ovs-vswitchd or of ovn-controller wait, if it
 // was removed, as by scripts that restart Open vSwitch, or when the wait must be longer.
 func (v *vswitch) keepNext(ctx context.Context, patience time.Duration) {
-	v.aside.briefly(ctx, func(ctx context.Context) error { return v.targets.Bridge.Keep(ctx, patience) }, func(err error) {
-		if err != nil {
-			v.log.Warn("set flow-restore-wait for the next start of Open vSwitch", "error", err)
-		}
-	})
+	v.aside.briefly(ctx, func(ctx context.Context) error { return v.targets.Bridge.Keep(ctx, patience) },
+		func(err error) {
+			if err != nil {
+				v.log.Warn("set flow-restore-wait for the next start of Open vSwitch", "error", err)
+			}
+		})
 }
 
 func (v *vswitch) hasBridge(name string) bool {

@@ -58,7 +58,8 @@ func newWorld(b *testing.B, services int) *world {
 	host, err := l.StartHost(ctx, lab.HostConfig{Name: "api", Addresses: []netip.Prefix{p("172.18.0.10/16")}})
 	must(b, err)
 	server, err := lab.StartAPIServer(ctx, lab.APIServerConfig{
-		Binary: kube, Dir: l.APIServerDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(), DieWithCaller: true,
+		Binary: kube, Dir: l.APIServerDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(),
+		DieWithCaller: true,
 	})
 	must(b, err)
 	b.Cleanup(func() { _ = server.Stop() })
@@ -117,7 +118,8 @@ func (w *world) makeService(i int) *discoveryv1.EndpointSlice {
 	name := fmt.Sprintf("s%05d", i)
 	_, err := w.client.CoreV1().Services("default").Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       corev1.ServiceSpec{ClusterIP: fmt.Sprintf("10.96.%d.%d", 64+i/250, 1+i%250), Ports: []corev1.ServicePort{{Port: 80}}},
+		Spec: corev1.ServiceSpec{ClusterIP: fmt.Sprintf("10.96.%d.%d", 64+i/250, 1+i%250),
+			Ports: []corev1.ServicePort{{Port: 80}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		panic(err) // not on the benchmark's goroutine
@@ -136,11 +138,13 @@ func (w *world) makeService(i int) *discoveryv1.EndpointSlice {
 }
 
 func (w *world) startAgent() {
-	must(w.b, w.node.StartDaemon(w.b.Context(), "hairpin", "/usr/local/bin/hairpin", "node", "--config-file="+worldConfig))
+	must(w.b, w.node.StartDaemon(w.b.Context(), "hairpin", "/usr/local/bin/hairpin", "node", "--config-file="+
+		worldConfig))
 }
 
 func (w *world) waitReady() {
-	must(w.b, w.node.WaitFor(w.b.Context(), 2*time.Minute, func(string) bool { return true }, "hairpin", "status", "--config-file="+worldConfig))
+	must(w.b, w.node.WaitFor(w.b.Context(), 2*time.Minute, func(string) bool { return true }, "hairpin", "status",
+		"--config-file="+worldConfig))
 }
 
 // inSwitch waits until all of the Northbound database is in the switch.
@@ -193,19 +197,22 @@ func (w *world) bare(rounds int) []time.Duration {
 	id := ovsdb.NewUUID()
 	tcp := "tcp"
 	_, err := w.nb.Transact(ctx,
-		ovsdb.Insert(balancer{UUID: id, Name: "bare", Protocol: &tcp, VIPs: map[string]string{"10.96.1.1:80": "10.244.1.5:80"}}),
+		ovsdb.Insert(balancer{UUID: id, Name: "bare", Protocol: &tcp,
+			VIPs: map[string]string{"10.96.1.1:80": "10.244.1.5:80"}}),
 		ovsdb.Mutate("Load_Balancer_Group", ovsdb.InsertInto("load_balancer", id)).Row(group))
 	must(w.b, err)
 	w.inSwitch()
 	var times []time.Duration
 	for i := range rounds {
 		start := time.Now()
-		_, err := w.nb.Transact(ctx, ovsdb.Update(balancer{UUID: id, VIPs: map[string]string{"10.96.1.1:80": fmt.Sprintf("10.244.1.%d:80", 20+i)}}, "vips"))
+		_, err := w.nb.Transact(ctx, ovsdb.Update(balancer{UUID: id,
+			VIPs: map[string]string{"10.96.1.1:80": fmt.Sprintf("10.244.1.%d:80", 20+i)}}, "vips"))
 		must(w.b, err)
 		w.inSwitch()
 		times = append(times, time.Since(start))
 	}
-	_, err = w.nb.Transact(ctx, ovsdb.Mutate("Load_Balancer_Group", ovsdb.DeleteFrom("load_balancer", id)).Row(group), ovsdb.Delete("Load_Balancer").Row(id))
+	_, err = w.nb.Transact(ctx, ovsdb.Mutate("Load_Balancer_Group", ovsdb.DeleteFrom("load_balancer", id)).Row(group),
+		ovsdb.Delete("Load_Balancer").Row(id))
 	must(w.b, err)
 	w.inSwitch()
 	return times

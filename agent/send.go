@@ -55,7 +55,8 @@ func (a *agent) serveSend(mux *http.ServeMux) {
 	answer("POST /watch-end", func(_ context.Context, r *report.Send) (any, error) { return a.watches.end(r.Id) })
 	mux.HandleFunc("GET /counts", func(w http.ResponseWriter, q *http.Request) {
 		if q.FormValue("output") != "json" {
-			http.Error(w, "the agent is "+report.Version()+", and answers in JSON only: the hairpin that asks is older", http.StatusNotAcceptable)
+			http.Error(w, "the agent is "+report.Version()+", and answers in JSON only: the hairpin that asks is older",
+				http.StatusNotAcceptable)
 			return
 		}
 		ctx, cancel := context.WithTimeout(q.Context(), countersTime)
@@ -100,7 +101,9 @@ func sendFrom(ctx context.Context, r *report.Send) (explain.Sent, error) {
 
 // exchange sends from the calling thread's network namespace.
 func exchange(ctx context.Context, s *explain.Sent) error {
-	conn, err := (&net.Dialer{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error { return claimPort(c, s) }}).DialContext(ctx, s.Protocol, s.To.String())
+	conn, err := (&net.Dialer{KeepAlive: -1,
+		Control: func(_, _ string, c syscall.RawConn) error { return claimPort(c, s) }}).DialContext(ctx, s.Protocol,
+		s.To.String())
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,9 @@ ip route add 10.9.0.0/24 via 10.10.1.100 vrf blue; ip route add fd09::/64 via fd
 	sh(t, a, "ip route add 10.9.0.0/24 via 10.10.1.100 dev eth1; ip route add fd09::/64 via fd10:1::64 dev eth1")
 	arrives("the main table has a route by the VRF's link")
 	// As the kernel's documents recommend it: the VRF is not to fall back to other tables.
-	sh(t, a, "ip route add unreachable default metric 4278198272 vrf blue; ip -6 route add unreachable default metric 4278198272 vrf blue")
+	sh(t, a,
+		"ip route add unreachable default metric 4278198272 vrf blue; ip -6 route add unreachable default metric "+
+			"4278198272 vrf blue")
 	lost("the VRF does not fall back to the main table")
 	sh(t, a, `ip route add 169.254.169.1 dev br-ex vrf blue; ip route add 10.244.1.0/24 dev ovn-k8s-mp0 vrf blue
 ip route add fd69::1 dev br-ex vrf blue; ip route add fd00:10:244:1::/64 dev ovn-k8s-mp0 vrf blue`)

@@ -124,7 +124,8 @@ func (s *sniffer) arrivals() []explain.Arrival {
 // packetsTo is the filter: whole packets, or first fragments, of a protocol to a port, that do not
 // leave.
 func packetsTo(protocol cluster.Protocol, port uint16) []bpf.Instruction {
-	number := map[cluster.Protocol]uint32{cluster.TCP: unix.IPPROTO_TCP, cluster.UDP: unix.IPPROTO_UDP, cluster.SCTP: unix.IPPROTO_SCTP}[protocol]
+	number := map[cluster.Protocol]uint32{cluster.TCP: unix.IPPROTO_TCP, cluster.UDP: unix.IPPROTO_UDP,
+		cluster.SCTP: unix.IPPROTO_SCTP}[protocol]
 	return []bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: 16},

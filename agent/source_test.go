@@ -32,7 +32,8 @@ const folder = "/etc/hairpin/own"
 // start starts the agent of a node.
 func start(t testing.TB, n *lab.Node) {
 	t.Helper()
-	if err := n.StartDaemon(t.Context(), agent, "/usr/local/bin/hairpin", "node", "--config-file="+settings); err != nil {
+	if err := n.StartDaemon(t.Context(), agent, "/usr/local/bin/hairpin", "node", "--config-file="+
+		settings); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -68,7 +69,8 @@ func TestSourceIsAway(t *testing.T) {
 	})
 	giveManifests(t, n)
 	waitWell(t, n)
-	if got := strings.TrimSpace(sh(t, n, "ovs-vsctl get Open_vSwitch . other_config:flow-restore-wait")); got != `"true"` {
+	if got := strings.TrimSpace(sh(t, n,
+		"ovs-vsctl get Open_vSwitch . other_config:flow-restore-wait")); got != `"true"` {
 		t.Fatalf("flow-restore-wait is %s", got)
 	}
 	client, err := l.StartHost(ctx, lab.HostConfig{Name: "client"})
@@ -82,7 +84,9 @@ func TestSourceIsAway(t *testing.T) {
 		t.Helper()
 		took := eventually(t, slack*3*time.Second, what, func() (bool, string) {
 			for _, p := range n.Addresses() {
-				a := lab.Get(ctx, client, probe.Request{Protocol: "tcp", To: netip.AddrPortFrom(p.Addr(), port), Timeout: 200 * time.Millisecond})
+				a := lab.Get(ctx, client,
+					probe.Request{Protocol: "tcp", To: netip.AddrPortFrom(p.Addr(), port),
+						Timeout: 200 * time.Millisecond})
 				if a.Error != "" {
 					return false, a.Error
 				}

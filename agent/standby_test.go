@@ -61,7 +61,8 @@ func TestStandby(t *testing.T) {
 		waitWell(t, n)
 		well := time.Since(begin)
 		eventually(t, 20*time.Second, "the other agent is ready", ready)
-		t.Logf("%v to %s: it ended after %d ms; %s answered after %d ms, and all was well after %d ms", sig, ends, gone.Milliseconds(), waits, answered.Milliseconds(), well.Milliseconds())
+		t.Logf("%v to %s: it ended after %d ms; %s answered after %d ms, and all was well after %d ms", sig, ends,
+			gone.Milliseconds(), waits, answered.Milliseconds(), well.Milliseconds())
 		unchanged(t, n, before)
 	}
 	if c := strings.Count(log(), "standing by"); c != 1 {

@@ -43,22 +43,26 @@ func paths(t testing.TB, l *lab.Lab) []path {
 		name := fmt.Sprintf("%s %s%s", f.Owner.Name, proto, family)
 		switch f.Owner.Name {
 		case "podlocal", "podremote", "hostself":
-			list = append(list, path{"host → ClusterIP " + name, a.Host, proto, netip.AddrPortFrom(f.ClusterIP, f.Port)})
+			list = append(list, path{"host → ClusterIP " + name, a.Host, proto,
+				netip.AddrPortFrom(f.ClusterIP, f.Port)})
 		}
 		switch f.Owner.Name {
 		case "podlocal", "hostself":
 			for _, p := range a.Addresses() {
 				if p.Addr().Is4() == f.ClusterIP.Is4() {
-					list = append(list, path{"outside → NodePort " + name, client, proto, netip.AddrPortFrom(p.Addr(), f.NodePort)})
+					list = append(list, path{"outside → NodePort " + name, client, proto,
+						netip.AddrPortFrom(p.Addr(), f.NodePort)})
 				}
 			}
 		}
 	}
 	for _, p := range a.Addresses() {
-		list = append(list, path{"outside → host " + p.Addr().String(), client, "tcp", netip.AddrPortFrom(p.Addr(), 8081)})
+		list = append(list, path{"outside → host " + p.Addr().String(), client, "tcp",
+			netip.AddrPortFrom(p.Addr(), 8081)})
 	}
 	for _, p := range client.Addresses() {
-		list = append(list, path{"host → outside " + p.Addr().String(), a.Host, "tcp", netip.AddrPortFrom(p.Addr(), 9000)})
+		list = append(list, path{"host → outside " + p.Addr().String(), a.Host, "tcp",
+			netip.AddrPortFrom(p.Addr(), 9000)})
 	}
 	if len(list) != 24 {
 		t.Fatalf("%d ways instead of 24", len(list))
@@ -88,8 +92,10 @@ type outcome struct {
 
 func (o *outcome) String() string {
 	ms := func(d time.Duration) int64 { return d.Milliseconds() }
-	return fmt.Sprintf("%d of %d new connections failed, %d of %d open ones broke; longest time without a new one %d ms, without an echo %d ms, slowest new one %d ms; UDP: %d of %d lost, longest time without an echo %d ms",
-		o.failed, o.opened, o.broken, o.open, ms(o.newGap), ms(o.longGap), ms(o.slowest), o.udpLost, o.udpSent, ms(o.udpGap))
+	return fmt.Sprintf("%d of %d new connections failed, %d of %d open ones broke; longest time without a new one "+
+		"%d ms, without an echo %d ms, slowest new one %d ms; UDP: %d of %d lost, longest time without an echo %d ms",
+		o.failed, o.opened, o.broken, o.open, ms(o.newGap), ms(o.longGap), ms(o.slowest), o.udpLost, o.udpSent,
+		ms(o.udpGap))
 }
 
 // allWell fails the test unless nobody noticed anything.
@@ -129,7 +135,8 @@ func (o *outcome) add(name, protocol string, r probe.Report) {
 	if g := max(d(r.OpenGapMs), d(r.LongGapMs)); g > 100*time.Millisecond {
 		o.gaps = append(o.gaps, fmt.Sprintf("%s %d/%d", name, int(r.OpenGapMs), int(r.LongGapMs)))
 	}
-	o.newGap, o.longGap, o.slowest = max(o.newGap, d(r.OpenGapMs)), max(o.longGap, d(r.LongGapMs)), max(o.slowest, d(r.SlowestMs))
+	o.newGap, o.longGap, o.slowest = max(o.newGap, d(r.OpenGapMs)), max(o.longGap, d(r.LongGapMs)),
+		max(o.slowest, d(r.SlowestMs))
 }
 
 // traffic is the streams that run while something is done.
@@ -182,7 +189,8 @@ func underAt(t *testing.T, rate int, ways []path, do func(traffic)) *outcome {
 	var wg sync.WaitGroup
 	errs := make([]error, len(ways))
 	for i, w := range ways {
-		cfg := probe.StreamConfig{Protocol: w.protocol, To: w.to, Rate: rate / tcp, Long: openOnes / tcp, Every: every, Timeout: patience, Duration: time.Minute}
+		cfg := probe.StreamConfig{Protocol: w.protocol, To: w.to, Rate: rate / tcp, Long: openOnes / tcp, Every: every,
+			Timeout: patience, Duration: time.Minute}
 		if w.protocol == "udp" {
 			cfg.Rate, cfg.Long = 0, 1
 		}

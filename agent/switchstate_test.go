@@ -31,20 +31,24 @@ func TestSwitchStateNext(t *testing.T) {
 	}{
 		{"it does not run", starting, switchFacts{database: true}, young, starting, nil, retry.Last},
 		{"the database is away", starting, switchFacts{running: "b"}, young, starting, nil, 0},
-		{"the first one has not restarted", switchState{}, switchFacts{running: "a", database: true, restarted: restartNo},
+		{"the first one has not restarted", switchState{},
+			switchFacts{running: "a", database: true, restarted: restartNo},
 			young, switchState{released: "a"}, nil, 0},
 		{"it forwards", switchState{released: "a"}, switchFacts{running: "a", database: true, kept: true},
 			young, switchState{released: "a"}, nil, 0},
-		{"it forwards, and the next would not wait", switchState{released: "a"}, switchFacts{running: "a", database: true},
+		{"it forwards, and the next would not wait", switchState{released: "a"},
+			switchFacts{running: "a", database: true},
 			young, switchState{released: "a"}, []switchAction{keepNext}, retry.Last},
 		{"it does not answer yet", switchState{released: "a"}, switchFacts{running: "b", database: true},
 			young, switchState{released: "a"}, nil, 10 * retry.First},
 		{"it has restarted", switchState{released: "a", moved: true},
 			switchFacts{running: "b", database: true, restarted: restartYes}, noticed,
-			switchState{released: "a", starting: "b", since: noticed, moved: true}, []switchAction{scanHost}, retry.First},
+			switchState{released: "a", starting: "b", since: noticed, moved: true}, []switchAction{scanHost},
+			retry.First},
 		{"it has restarted twice", ready, switchFacts{running: "c", database: true, restarted: restartYes}, young,
 			switchState{released: "a", starting: "c", since: young}, []switchAction{scanHost}, retry.First},
-		{"it listens", starting, switchFacts{running: "b", database: true, listening: true, controller: controllerNoBridge},
+		{"it listens", starting, switchFacts{running: "b", database: true, listening: true,
+			controller: controllerNoBridge},
 			young, ready, nil, 0},
 		{"ovn-controller connects", starting,
 			switchFacts{running: "b", database: true, controller: controllerReconnects}, young,
@@ -54,7 +58,8 @@ func TestSwitchStateNext(t *testing.T) {
 	} {
 		got, actions, wait := c.state.next(&c.facts, c.now)
 		if got != c.want || !slices.Equal(actions, c.actions) || wait != c.wait {
-			t.Errorf("%s: %+v, actions %v, wait %s; want %+v, %v, %s", c.name, got, actions, wait, c.want, c.actions, c.wait)
+			t.Errorf("%s: %+v, actions %v, wait %s; want %+v, %v, %s", c.name, got, actions, wait, c.want, c.actions,
+				c.wait)
 		}
 	}
 }

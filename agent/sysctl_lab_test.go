@@ -12,7 +12,9 @@ import (
 func TestSysctls(t *testing.T) {
 	_, n := alone(t)
 	sysctls := func() []string {
-		return lines(sh(t, n, "sysctl net.ipv4.ip_forward net.ipv4.conf net.ipv6.conf net.netfilter.nf_conntrack_tcp_be_liberal 2>/dev/null | grep -v 'stable_secret\\|ovs-\\|ovn-\\|mtu =\\|br-int'"))
+		return lines(sh(t, n,
+			"sysctl net.ipv4.ip_forward net.ipv4.conf net.ipv6.conf net.netfilter.nf_conntrack_tcp_be_liberal "+
+				"2>/dev/null | grep -v 'stable_secret\\|ovs-\\|ovn-\\|mtu =\\|br-int'"))
 	}
 	kernelAtRest(t, n)
 	before := sysctls()

@@ -24,10 +24,13 @@ func TestTakeOver(t *testing.T) {
 	noError(t, a.Kill(t.Context(), agent, syscall.SIGTERM))
 	setting(t, a, "mode", cluster.ModeDetached)
 	// now it is others'
-	sh(t, a, "ovs-vsctl remove Bridge br-ex external_ids hairpin-uplink -- remove Bridge br-ex external_ids hairpin-uplink-had")
+	sh(t, a,
+		"ovs-vsctl remove Bridge br-ex external_ids hairpin-uplink -- remove Bridge br-ex "+
+			"external_ids hairpin-uplink-had")
 	noError(t, a.Start(t.Context(), agent))
 	const problem = "mode detached has none, but eth0 is a port of bridge br-ex"
-	if err := a.WaitFor(t.Context(), time.Minute, func(out string) bool { return strings.Contains(out, problem) }, "sh", "-c", "hairpin status || true"); err != nil {
+	if err := a.WaitFor(t.Context(), time.Minute, func(out string) bool { return strings.Contains(out, problem) }, "sh",
+		"-c", "hairpin status || true"); err != nil {
 		t.Fatal(err)
 	}
 	sh(t, a, "ovs-vsctl list-ports br-ex | grep -x eth0; ip -o addr show dev br-ex | grep 172.18.0.")
@@ -35,7 +38,8 @@ func TestTakeOver(t *testing.T) {
 		setting(t, a, "mode", cluster.ModeDetached+`\ntake-over = true`)
 		noError(t, a.Restart(t.Context(), agent, syscall.SIGTERM))
 		taken := func(string) bool { return true }
-		if err := a.WaitFor(t.Context(), time.Minute, taken, "sh", "-ec", "ip -o addr show dev eth0 | grep 172.18.0.; ip -o addr show dev br-ex | grep 10.44.0.0"); err != nil {
+		if err := a.WaitFor(t.Context(), time.Minute, taken, "sh", "-ec",
+			"ip -o addr show dev eth0 | grep 172.18.0.; ip -o addr show dev br-ex | grep 10.44.0.0"); err != nil {
 			t.Fatal(err)
 		}
 		waitServes(t, a)
@@ -43,6 +47,7 @@ func TestTakeOver(t *testing.T) {
 	})
 	t.Logf("taken over: %s", o)
 	o.allWell(t)
-	sh(t, a, `test -z "$(ovs-vsctl list-ports br-ex | grep -x eth0)"; test "$(ovs-vsctl get Bridge br-ex external_ids:hairpin-detached)" = '"true"'`)
+	sh(t, a,
+		`test -z "$(ovs-vsctl list-ports br-ex | grep -x eth0)"; test "$(ovs-vsctl get Bridge br-ex external_ids:hairpin-detached)" = '"true"'`)
 	works(t, all, "taken over")
 }

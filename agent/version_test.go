@@ -90,7 +90,8 @@ func TestSwitchComesLate(t *testing.T) {
 			return false, "none"
 		}
 		faults := targets.Faults(r.Switch.Version, r.Switch.Userspace, r.Switch.TSO)
-		return strings.Contains(sh(t, n, "ovs-vswitchd --version"), " "+r.Switch.Version) && slices.Equal(faults, r.Switch.Faults), r.Switch.Version
+		return strings.Contains(sh(t, n, "ovs-vswitchd --version"), " "+r.Switch.Version) &&
+			slices.Equal(faults, r.Switch.Faults), r.Switch.Version
 	})
 	t.Logf("%+v", mustReport(t, n).Switch)
 }

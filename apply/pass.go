@@ -203,7 +203,8 @@ func (p *Pass) Read(ctx context.Context) (datapath.State, error) {
 
 // ReadPath is Read without connections: what a first packet meets.
 func (p *Pass) ReadPath(ctx context.Context) (datapath.State, error) {
-	return read(ctx, slices.DeleteFunc(slices.Clone(p.systems), func(s system) bool { return s.report().System == datapath.Conn.System }))
+	return read(ctx, slices.DeleteFunc(slices.Clone(p.systems),
+		func(s system) bool { return s.report().System == datapath.Conn.System }))
 }
 
 func read(ctx context.Context, systems []system) (s datapath.State, err error) {

@@ -15,21 +15,23 @@ import (
 // is forgotten in the same Run.
 func TestForgetsAtOnce(t *testing.T) {
 	address := netip.MustParseAddr("10.10.10.33")
-	c := &memory[conn.State, conn.Delta]{changed: make(chan struct{}, 1), look: func(bool) {}, with: func(d conn.Delta, s conn.State) conn.State {
-		out := conn.State{Egress: map[netip.Addr]conn.Egress{}}
-		for a, e := range s.Egress {
-			out.Egress[a] = e
-		}
-		for _, a := range d.Left {
-			delete(out.Egress, a)
-		}
-		return out
-	}}
+	c := &memory[conn.State, conn.Delta]{changed: make(chan struct{}, 1), look: func(bool) {},
+		with: func(d conn.Delta, s conn.State) conn.State {
+			out := conn.State{Egress: map[netip.Addr]conn.Egress{}}
+			for a, e := range s.Egress {
+				out.Egress[a] = e
+			}
+			for _, a := range d.Left {
+				delete(out.Egress, a)
+			}
+			return out
+		}}
 	n := newNode(func(*node, bool) { c.state.AddSource(address) })
 	rule := &nb.AddressSet{Name: "egressip_e_ip4"}
 	n.nb.state = nb.State{}
 	n.nb.state.Add(rule)
-	want := datapath.State{NB: nb.State{}, Conn: conn.State{Egress: map[netip.Addr]conn.Egress{address: {Elsewhere: true}}}}
+	want := datapath.State{NB: nb.State{},
+		Conn: conn.State{Egress: map[netip.Addr]conn.Egress{address: {Elsewhere: true}}}}
 	p := apply.NewPass(apply.Targets{NB: n.nb, Conn: c})
 	if err := p.Run(t.Context(), want); err != nil {
 		t.Fatal(err)

@@ -21,15 +21,17 @@ import (
 func TestRedirectsToWhatIsThere(t *testing.T) {
 	var order []string
 	service := redirect.Service{Addr: netip.MustParseAddrPort("192.0.2.2:30080"), Protocol: cluster.TCP}
-	r := &memory[redirect.State, redirect.Delta]{changed: make(chan struct{}, 1), with: func(d redirect.Delta, s redirect.State) redirect.State {
-		return redirect.State{Programs: d.Programs.ApplyTo(s.Programs), Services: d.Services.ApplyTo(s.Services)}
-	}}
+	r := &memory[redirect.State, redirect.Delta]{changed: make(chan struct{}, 1),
+		with: func(d redirect.Delta, s redirect.State) redirect.State {
+			return redirect.State{Programs: d.Programs.ApplyTo(s.Programs), Services: d.Services.ApplyTo(s.Services)}
+		}}
 	r.look = noting(&order, "redirect")
 	n := newNode(nil)
 	n.nb.look = noting(&order, "ovn")
 	n.nft.look = noting(&order, "nft")
 	with := datapath.State{NB: nb.State{}, Redirect: redirect.State{
-		Programs: map[string]redirect.Program{"eth0": {Link: "eth0", Name: claims.ProgramRequest}}, Services: map[redirect.Service]redirect.Way{service: {}},
+		Programs: map[string]redirect.Program{"eth0": {Link: "eth0", Name: claims.ProgramRequest}},
+		Services: map[redirect.Service]redirect.Way{service: {}},
 	}}
 	with.NB.Add(&nb.AddressSet{Name: "vip"})
 	p := apply.NewPass(apply.Targets{NB: n.nb, NFT: n.nft, Redirect: r})

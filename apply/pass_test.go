@@ -119,11 +119,13 @@ func newNode(look func(n *node, after bool)) *node {
 	n := &node{}
 	seen := func(after bool) { look(n, after) }
 	c := func() chan struct{} { return make(chan struct{}, 1) }
-	n.nb = &memory[nb.State, nb.Delta]{with: func(d nb.Delta, s nb.State) nb.State { return d.ApplyTo(s) }, changed: c(), look: seen}
-	n.bridge = &memory[flow.State, flow.Delta]{changed: c(), look: seen, with: func(d flow.Delta, s flow.State) flow.State {
-		s.Bridge, s.Flows, s.Ports = d.Bridge, d.Flows.ApplyToMap(s.Flows), d.Ports.ApplyTo(s.Ports)
-		return s
-	}}
+	n.nb = &memory[nb.State, nb.Delta]{with: func(d nb.Delta, s nb.State) nb.State { return d.ApplyTo(s) },
+		changed: c(), look: seen}
+	n.bridge = &memory[flow.State, flow.Delta]{changed: c(), look: seen,
+		with: func(d flow.Delta, s flow.State) flow.State {
+			s.Bridge, s.Flows, s.Ports = d.Bridge, d.Flows.ApplyToMap(s.Flows), d.Ports.ApplyTo(s.Ports)
+			return s
+		}}
 	n.nft = &memory[nft.State, nft.Delta]{with: nft.Delta.ApplyTo, changed: c(), look: seen}
 	n.host = &memory[host.State, host.Delta]{with: host.Delta.ApplyTo, changed: c(), look: seen}
 	return n
@@ -155,7 +157,9 @@ func single(i int) host.AddressKey {
 // source is an address that a route needs.
 func source(i int) (host.AddressKey, host.Route) {
 	a := host.AddressKey{Link: "br-ex", Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}), 32)}
-	return a, host.Route{RouteKey: host.RouteKey{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 3, 0, byte(i)}), 32)}, Link: "br-ex", Src: a.Prefix.Addr()}
+	return a,
+		host.Route{RouteKey: host.RouteKey{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 3, 0, byte(i)}), 32)},
+			Link: "br-ex", Src: a.Prefix.Addr()}
 }
 
 // want has something called i in every system, for every i of list. Value tells two versions of it
@@ -165,14 +169,16 @@ func want(value string, list ...int) datapath.State {
 		NB: nb.State{}, Bridge: flow.State{Bridge: "br-ex", Ports: map[string]flow.Port{}},
 		NFT: nft.State{nft.Inet: {Chains: map[string]*nft.Chain{}}},
 		Host: host.State{
-			Neighbors: map[host.NeighborKey]host.Neighbor{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
+			Neighbors: map[host.NeighborKey]host.Neighbor{}, Addresses: map[host.AddressKey]host.Address{},
+			Routes: map[host.RouteKey]host.Route{},
 		},
 	}
 	for _, i := range list {
 		name := fmt.Sprint(i)
 		s.NB.Add(&nb.AddressSet{Name: name, Owner: cluster.Owner{Kind: "Service", Name: value}})
 		k := flow.Key{Table: 0, Priority: uint16(i)}
-		s.Bridge.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: uint32(len(value)), Actions: []flow.Action{flow.Normal{}}})
+		s.Bridge.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: uint32(len(value)),
+			Actions: []flow.Action{flow.Normal{}}})
 		s.Bridge.Ports[name] = flow.Port{Name: name, Type: value}
 		s.NFT[nft.Inet].Chains[name] = &nft.Chain{Name: name, Rules: []nft.Rule{{Comment: value, Do: nft.Accept{}}}}
 		h := neighbor(i)
@@ -289,7 +295,8 @@ func lawful() *node {
 
 // anyOf draws a wanted State.
 func anyOf(t *rapid.T) datapath.State {
-	return want("a", rapid.SliceOfDistinct(rapid.IntRange(0, things-1), func(i int) int { return i }).Draw(t, "wanted")...)
+	return want("a", rapid.SliceOfDistinct(rapid.IntRange(0, things-1), func(i int) int { return i }).Draw(t,
+		"wanted")...)
 }
 
 // Whatever fails, nothing is removed from a system while one that points at it still has it; and
@@ -306,7 +313,8 @@ func TestFailuresRemoveNothingTooEarly(t *testing.T) {
 			return nil
 		}
 		for range rapid.IntRange(1, 6).Draw(t, "steps") {
-			n.nb.refuse, n.bridge.refuse, n.nft.refuse, n.host.refuse = maybe("ovn"), maybe("bridge"), maybe("nft"), maybe("host")
+			n.nb.refuse, n.bridge.refuse, n.nft.refuse, n.host.refuse = maybe("ovn"), maybe("bridge"), maybe("nft"),
+				maybe("host")
 			s := anyOf(t)
 			p.Retry()
 			err := p.Run(context.Background(), s)

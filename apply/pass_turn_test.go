@@ -27,7 +27,8 @@ func TestRoutesTurnToWhatIsThere(t *testing.T) {
 		}
 		return s
 	}
-	k := &memory[host.State, host.Delta]{changed: make(chan struct{}, 1), with: func(d host.Delta, s host.State) host.State { return d.ApplyTo(s) }}
+	k := &memory[host.State, host.Delta]{changed: make(chan struct{}, 1),
+		with: func(d host.Delta, s host.State) host.State { return d.ApplyTo(s) }}
 	k.look = noting(&order, "host")
 	n := newNode(nil)
 	n.nb.look = noting(&order, "ovn")

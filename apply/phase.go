@@ -21,7 +21,8 @@ func ports(d flow.Delta, _ flow.State) flow.Delta {
 
 // flows is what stands on the host: tunnel neighbours, too.
 func flows(d flow.Delta, _ flow.State) flow.Delta {
-	return flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, Groups: d.Groups, TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown,
+	return flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, Groups: d.Groups,
+		TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown,
 		NoFlows: d.NoFlows}
 }
 
@@ -49,7 +50,8 @@ func turns(p *kernelPart) func(host.Delta, host.State) host.Delta {
 
 func turned(p *kernelPart, d host.Delta, late bool) (some map[host.RouteKey]host.Route) {
 	for k, r := range d.Routes.Change {
-		if (r.Link == claims.ManagementPort || r.Link == claims.ServiceHost || p.have.Routes[k].Link == claims.ServiceHost) != late {
+		if (r.Link == claims.ManagementPort || r.Link == claims.ServiceHost ||
+			p.have.Routes[k].Link == claims.ServiceHost) != late {
 			continue
 		}
 		if some == nil {

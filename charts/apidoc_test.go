@@ -25,9 +25,12 @@ Group, names and fields of the resources are those of OVN-Kubernetes.
 func labels() [][4]string {
 	return [][4]string{
 		{cluster.LabelEgressAssignable, "label, any value", "Node", "set it: the node may have egress addresses"},
-		{cluster.LabelEgressHost + "NAMESPACE-NAME", "label", "Node", "read it: the node is the host of this EgressService"},
-		{cluster.AnnotationHostLinks, "annotation", "Node", "read it: networks of the host's links, which decide which egress addresses fit"},
-		{cluster.AnnotationExtraRanges, "annotation", "Namespace", "set it: ranges of further addresses that its pods may use"},
+		{cluster.LabelEgressHost + "NAMESPACE-NAME", "label", "Node",
+			"read it: the node is the host of this EgressService"},
+		{cluster.AnnotationHostLinks, "annotation", "Node",
+			"read it: networks of the host's links, which decide which egress addresses fit"},
+		{cluster.AnnotationExtraRanges, "annotation", "Namespace",
+			"set it: ranges of further addresses that its pods may use"},
 		{cluster.AnnotationExtraAddresses, "annotation", "Pod", "set it: further addresses that the pod uses"},
 	}
 }
@@ -116,7 +119,8 @@ func TestAPIDocument(t *testing.T) {
 		spec := child(document.Content[0], "spec")
 		version := child(spec, "versions").Content[0]
 		schema := child(version, "schema", "openAPIV3Schema")
-		fmt.Fprintf(&b, "\n## %s\n\n`%s/%s`, scope %s. %s\n\n", value(child(spec, "names", "kind")), value(child(spec, "group")),
+		fmt.Fprintf(&b, "\n## %s\n\n`%s/%s`, scope %s. %s\n\n", value(child(spec, "names", "kind")),
+			value(child(spec, "group")),
 			value(child(version, "name")), value(child(spec, "scope")), value(child(schema, "description")))
 		b.WriteString("| field | type | required | meaning |\n|---|---|---|---|\n")
 		for _, part := range []string{"spec", "status"} {

@@ -34,7 +34,8 @@ func render(t *testing.T, set ...string) []*unstructured.Unstructured {
 
 func find(t *testing.T, all []*unstructured.Unstructured, kind, name string) map[string]any {
 	t.Helper()
-	i := slices.IndexFunc(all, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind && o.GetName() == name })
+	i := slices.IndexFunc(all,
+		func(o *unstructured.Unstructured) bool { return o.GetKind() == kind && o.GetName() == name })
 	if i < 0 {
 		t.Fatalf("there is no %s %s", kind, name)
 	}
@@ -71,7 +72,8 @@ func TestImagesAreNamed(t *testing.T) {
 		"image.repository is needed":      chart.Images[1],
 		"openvswitch.image.tag is needed": chart.Images[0],
 	} {
-		_, problem, err := helmDoes(t, "template", "hairpin", "hairpin", "--set", "apiServer.host=172.18.0.10", "--set", set)
+		_, problem, err := helmDoes(t, "template", "hairpin", "hairpin", "--set", "apiServer.host=172.18.0.10", "--set",
+			set)
 		if err == nil || !strings.Contains(problem, want) {
 			t.Errorf("with %s only: %v, %s", set, err, problem)
 		}

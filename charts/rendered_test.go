@@ -48,7 +48,8 @@ func TestRenderedForHandover(t *testing.T) {
 		if len(c.Ports) > 0 {
 			t.Errorf("container %s declares a port: two such pods are never on one node", c.Name)
 		}
-		if c.Image != "registry.example/net/hairpin:dev" || len(c.Resources.Requests) == 0 || len(c.Resources.Limits) > 0 {
+		if c.Image != "registry.example/net/hairpin:dev" || len(c.Resources.Requests) == 0 ||
+			len(c.Resources.Limits) > 0 {
 			t.Errorf("container %s: image %s, resources %v", c.Name, c.Image, c.Resources)
 		}
 	}
@@ -56,7 +57,8 @@ func TestRenderedForHandover(t *testing.T) {
 		t.Error("not everything is in the host's network, which is there before the pods' network is")
 	}
 	for _, m := range container(t, pod, "agent").VolumeMounts {
-		if m.MountPath == "/run/netns" && (m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer) {
+		if m.MountPath == "/run/netns" &&
+			(m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer) {
 			t.Error("the agent does not see the namespaces of later pods")
 		}
 	}
@@ -80,21 +82,31 @@ func TestRenderedForHandover(t *testing.T) {
 // controller.
 func TestRenderedHealthTLS(t *testing.T) {
 	for value, is := range map[string]func(corev1.VolumeSource) bool{
-		"egressHealthTLS.secretName=health":      func(v corev1.VolumeSource) bool { return v.Secret != nil && v.Secret.SecretName == "health" },
-		"egressHealthTLS.hostPath=/etc/kube/tls": func(v corev1.VolumeSource) bool { return v.HostPath != nil && v.HostPath.Path == "/etc/kube/tls" },
+		"egressHealthTLS.secretName=health": func(v corev1.VolumeSource) bool {
+			return v.Secret != nil &&
+				v.Secret.SecretName == "health"
+		},
+		"egressHealthTLS.hostPath=/etc/kube/tls": func(v corev1.VolumeSource) bool {
+			return v.HostPath != nil &&
+				v.HostPath.Path == "/etc/kube/tls"
+		},
 	} {
-		all := render(t, value, "config.ovnkubernetesfeature.egressip-node-healthcheck-ca=/elsewhere", "config.ovnkubernetesfeature.egressip-reachability-total-timeout=0.3")
+		all := render(t, value, "config.ovnkubernetesfeature.egressip-node-healthcheck-ca=/elsewhere",
+			"config.ovnkubernetesfeature.egressip-reachability-total-timeout=0.3")
 		node := decode[appsv1.DaemonSet](t, all, "DaemonSet", "hairpin-node").Spec.Template.Spec
 		controller := decode[appsv1.Deployment](t, all, "Deployment", "hairpin-controller").Spec.Template.Spec
 		for name, pod := range map[string]corev1.PodSpec{"agent": node, "controller": controller} {
 			c := container(t, pod, name)
-			i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/etc/hairpin-tls" && m.ReadOnly })
-			if i < 0 || !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == c.VolumeMounts[i].Name && is(v.VolumeSource) }) {
+			i := slices.IndexFunc(c.VolumeMounts,
+				func(m corev1.VolumeMount) bool { return m.MountPath == "/etc/hairpin-tls" && m.ReadOnly })
+			if i < 0 || !slices.ContainsFunc(pod.Volumes,
+				func(v corev1.Volume) bool { return v.Name == c.VolumeMounts[i].Name && is(v.VolumeSource) }) {
 				t.Errorf("%s: %s has mounts %v of volumes %v", value, name, c.VolumeMounts, pod.Volumes)
 			}
 		}
 		conf := decode[corev1.ConfigMap](t, all, "ConfigMap", "hairpin").Data["hairpin.conf"]
-		for _, want := range []string{"healthcheck-cert = /etc/hairpin-tls/tls.crt\n", "healthcheck-key = /etc/hairpin-tls/tls.key\n", "healthcheck-ca = /elsewhere\n", "total-timeout = 0.3\n"} {
+		for _, want := range []string{"healthcheck-cert = /etc/hairpin-tls/tls.crt\n",
+			"healthcheck-key = /etc/hairpin-tls/tls.key\n", "healthcheck-ca = /elsewhere\n", "total-timeout = 0.3\n"} {
 			if !strings.Contains(conf, want) {
 				t.Errorf("%s: no %q in %s", value, want, conf)
 			}
@@ -112,17 +124,20 @@ func TestRenderedOpenvSwitch(t *testing.T) {
 	if want := "registry.example/net/hairpin-ovs:trixie-1"; before.Spec.Containers[0].Image != want {
 		t.Errorf("its image is %s, not %s", before.Spec.Containers[0].Image, want)
 	}
-	same := pod("image.tag=v2", "config.logging.level=debug", "apiServer.host=10.0.0.1", "node.podAnnotations.a=b", "cleanup=true", "controller.replicas=1")
+	same := pod("image.tag=v2", "config.logging.level=debug", "apiServer.host=10.0.0.1", "node.podAnnotations.a=b",
+		"cleanup=true", "controller.replicas=1")
 	if diff := cmp.Diff(before, same); diff != "" {
 		t.Errorf("another version of the rest: %s", diff)
 	}
 	text, err := json.Marshal(before)
 	must(t, err)
-	if chart := decode[appsv1.DaemonSet](t, render(t), "DaemonSet", "hairpin-ovs").Labels["helm.sh/chart"]; chart == "" || strings.Contains(string(text), chart) {
+	if chart := decode[appsv1.DaemonSet](t, render(t), "DaemonSet",
+		"hairpin-ovs").Labels["helm.sh/chart"]; chart == "" || strings.Contains(string(text), chart) {
 		t.Errorf("%q is in the pods", chart)
 	}
 	for set, want := range map[string]string{
-		"openvswitch.image.repository=r/x,openvswitch.image.tag=v3": "r/x:v3", "image.repository=r/y,openvswitch.image.tag=v4": "r/y-ovs:v4",
+		"openvswitch.image.repository=r/x,openvswitch.image.tag=v3": "r/x:v3",
+		"image.repository=r/y,openvswitch.image.tag=v4":             "r/y-ovs:v4",
 	} {
 		if got := pod(strings.Split(set, ",")...).Spec.Containers[0].Image; got != want {
 			t.Errorf("%s: %s", set, got)
@@ -137,7 +152,8 @@ func TestRenderedConfiguration(t *testing.T) {
 		all := render(t, set...)
 		return [2]string{
 			decode[appsv1.DaemonSet](t, all, "DaemonSet", "hairpin-node").Spec.Template.Annotations["checksum/config"],
-			decode[appsv1.Deployment](t, all, "Deployment", "hairpin-controller").Spec.Template.Annotations["checksum/config"],
+			decode[appsv1.Deployment](t, all, "Deployment",
+				"hairpin-controller").Spec.Template.Annotations["checksum/config"],
 		}
 	}
 	before := sum()
@@ -160,7 +176,8 @@ func TestRenderedAddresses(t *testing.T) {
 		{`[fd00::1]:1234`, "fd00::1:1234"},
 		{``, ""},
 	} {
-		all := render(t, "config.default.healthz-bind-address="+c.healthz, "apiServer.host=fd00::10", "apiServer.port=443")
+		all := render(t, "config.default.healthz-bind-address="+c.healthz, "apiServer.host=fd00::10",
+			"apiServer.port=443")
 		pod := decode[appsv1.DaemonSet](t, all, "DaemonSet", "hairpin-node").Spec.Template.Spec
 		agent := container(t, pod, "agent")
 		for _, p := range []*corev1.Probe{agent.LivenessProbe, agent.ReadinessProbe} {
@@ -173,7 +190,8 @@ func TestRenderedAddresses(t *testing.T) {
 			}
 		}
 		for _, e := range agent.Env {
-			if e.Name == "KUBERNETES_SERVICE_HOST" && e.Value != "fd00::10" || e.Name == "KUBERNETES_SERVICE_PORT" && e.Value != "443" {
+			if e.Name == "KUBERNETES_SERVICE_HOST" && e.Value != "fd00::10" || e.Name == "KUBERNETES_SERVICE_PORT" &&
+				e.Value != "443" {
 				t.Errorf("%s is %s", e.Name, e.Value)
 			}
 		}

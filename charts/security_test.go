@@ -32,7 +32,8 @@ func privileged() map[string]string {
 // the chart says; none may more than it must.
 func TestContainers(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("| container | network | capabilities | root file system | seccomp | token of the service account | folders of the host |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| container | network | capabilities | root file system | seccomp | token of the service account " +
+		"| folders of the host |\n|---|---|---|---|---|---|---|\n")
 	pods := func(set ...string) {
 		all := render(t, set...)
 		for _, name := range []string{"hairpin-node", "hairpin-ovs"} {
@@ -43,7 +44,8 @@ func TestContainers(t *testing.T) {
 	pods()
 	once := b.String()
 	b.Reset()
-	containers(t, &b, decode[appsv1.DaemonSet](t, render(t, "cleanup=true"), "DaemonSet", "hairpin-node").Spec.Template.Spec)
+	containers(t, &b, decode[appsv1.DaemonSet](t, render(t, "cleanup=true"), "DaemonSet",
+		"hairpin-node").Spec.Template.Spec)
 	want := once + b.String() + "\n"
 	for _, name := range []string{"agent", "ovs", "cleanup"} {
 		want += fmt.Sprintf("`%s` is privileged: it %s.\n", name, privileged()[name])
@@ -55,7 +57,8 @@ func TestContainers(t *testing.T) {
 		t.Fatalf("%s has no place for the table of containers", securityFile)
 	}
 	if *update {
-		must(t, os.WriteFile(securityFile, slices.Concat(before, []byte(containersTop), []byte(want), []byte(containersEnd), after), 0o644))
+		must(t, os.WriteFile(securityFile,
+			slices.Concat(before, []byte(containersTop), []byte(want), []byte(containersEnd), after), 0o644))
 		return
 	}
 	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(string(got), "\n")); diff != "" {
@@ -75,7 +78,8 @@ func containers(t *testing.T, b *strings.Builder, pod corev1.PodSpec) {
 		s := c.SecurityContext
 		may := "all (privileged)"
 		if s.Privileged == nil || !*s.Privileged {
-			if s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
+			if s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+				s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
 				t.Errorf("%s has capabilities that nobody gave it", c.Name)
 			}
 			may = "none"
@@ -110,7 +114,8 @@ func containers(t *testing.T, b *strings.Builder, pod corev1.PodSpec) {
 		if pod.HostNetwork {
 			network = "the host's"
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s | %s |\n", c.Name, network, may, root, seccomp, map[bool]string{true: "yes", false: "no"}[token], strings.Join(folders, ", "))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s | %s |\n", c.Name, network, may, root, seccomp,
+			map[bool]string{true: "yes", false: "no"}[token], strings.Join(folders, ", "))
 	}
 }
 

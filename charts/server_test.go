@@ -87,7 +87,8 @@ func TestOnServer(t *testing.T) {
 
 // testAccepted: the server takes every object that the chart can make, without a warning.
 func testAccepted(t *testing.T, s *server) {
-	_, err := s.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: chart.Namespace}}, metav1.CreateOptions{})
+	_, err := s.client.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: chart.Namespace}}, metav1.CreateOptions{})
 	must(t, err)
 	for _, values := range [][]string{
 		nil,
@@ -101,7 +102,8 @@ func testAccepted(t *testing.T, s *server) {
 			"node.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists"},
 	} {
 		for _, o := range render(t, values...) {
-			if err := s.admin.Create(t.Context(), o, true); err != nil && !(o.GetKind() == "Namespace" && apierrors.IsAlreadyExists(err)) {
+			if err := s.admin.Create(t.Context(), o, true); err != nil &&
+				!(o.GetKind() == "Namespace" && apierrors.IsAlreadyExists(err)) {
 				t.Errorf("%v: %s %s: %v", values, o.GetKind(), o.GetName(), err)
 			}
 		}
@@ -117,8 +119,10 @@ func testLookup(t *testing.T, s *server) {
 	must(t, err)
 	install := func() string {
 		home := t.TempDir()
-		cmd := s.host.Command(t.Context(), "env", "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
-			path, "install", "hairpin", "hairpin", "--namespace", chart.Namespace, "--kubeconfig", s.file, "--dry-run=server",
+		cmd := s.host.Command(t.Context(), "env", "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+
+			home,
+			path, "install", "hairpin", "hairpin", "--namespace", chart.Namespace, "--kubeconfig", s.file,
+			"--dry-run=server",
 			"--set", chart.Images[0], "--set", chart.Images[1])
 		out, _ := cmd.CombinedOutput()
 		return string(out)
@@ -128,11 +132,13 @@ func testLookup(t *testing.T, s *server) {
 	}
 	_, err = s.client.CoreV1().ConfigMaps("kube-public").Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "cluster-info"},
-		Data:       map[string]string{"kubeconfig": "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster: {server: \"https://[fd00::10]:6443\"}\n"},
+		Data: map[string]string{"kubeconfig": "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  " +
+			"cluster: {server: \"https://[fd00::10]:6443\"}\n"},
 	}, metav1.CreateOptions{})
 	must(t, err)
 	out := install()
-	for _, want := range []string{`{name: KUBERNETES_SERVICE_HOST, value: "fd00::10"}`, `{name: KUBERNETES_SERVICE_PORT, value: "6443"}`} {
+	for _, want := range []string{`{name: KUBERNETES_SERVICE_HOST, value: "fd00::10"}`,
+		`{name: KUBERNETES_SERVICE_PORT, value: "6443"}`} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %s in\n%s", want, out)
 		}
@@ -144,7 +150,8 @@ func testLookup(t *testing.T, s *server) {
 func testRights(t *testing.T, s *server) {
 	must(t, s.admin.InstallAccess(t.Context()))
 	for _, name := range []string{"node-a", "node-b"} {
-		_, err := s.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := s.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{})
 		must(t, err)
 	}
 	t.Run("policies", func(t *testing.T) { testPolicies(t, s) })
@@ -156,7 +163,8 @@ func testRights(t *testing.T, s *server) {
 func testPolicies(t *testing.T, s *server) {
 	for _, name := range []string{"hairpin-node", "hairpin-controller", "hairpin-node-ids"} {
 		eventually(t, func() error {
-			p, err := s.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
+			p, err := s.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name,
+				metav1.GetOptions{})
 			switch {
 			case err != nil:
 				return err
@@ -183,7 +191,8 @@ func (s *server) as(t *testing.T, account, node string) *rest.Config {
 func testAgent(t *testing.T, s *server) {
 	client := clientOf(t, s.as(t, "hairpin-node", "node-a"))
 	patch := func(node, body string, parts ...string) error {
-		_, err := client.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body), metav1.PatchOptions{}, parts...)
+		_, err := client.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body),
+			metav1.PatchOptions{}, parts...)
 		return err
 	}
 	const annotate = `{"metadata":{"annotations":{"k8s.ovn.org/x":"y"}}}`
@@ -211,15 +220,18 @@ func testAgent(t *testing.T, s *server) {
 	testNodeIDs(t, s, patch)
 	wantRights(t, client, []string{
 		"events: create patch", "endpointslices: get list watch", "nodes/status: patch", "nodes: get list patch watch",
-		"pods: get list watch", "servicecidrs: get list watch", "services: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressservices: get list watch",
+		"pods: get list watch", "servicecidrs: get list watch", "services: get list watch",
+		"namespaces: get list watch", "egressips: get list watch", "egressservices: get list watch",
 	})
 }
 
 // testNodeIDs: nobody but the controller numbers Nodes, neither an agent nor a kubelet, by whatever
 // way; and everything else that a kubelet writes passes.
 func testNodeIDs(t *testing.T, s *server, agent func(node, body string, parts ...string) error) {
-	const number, label = `{"metadata":{"annotations":{"k8s.ovn.org/node-id":"1"}}}`, `{"metadata":{"labels":{"k8s.ovn.org/egress-assignable":""}}}`
-	const only, mayNot = "only the controller of Hairpin gives Nodes their number", "a kubelet may not let its Node carry egress addresses"
+	const number, label = `{"metadata":{"annotations":{"k8s.ovn.org/node-id":"1"}}}`,
+		`{"metadata":{"labels":{"k8s.ovn.org/egress-assignable":""}}}`
+	const only, mayNot = "only the controller of Hairpin gives Nodes their number",
+		"a kubelet may not let its Node carry egress addresses"
 	eventually(t, func() error {
 		if err := agent("node-a", number); !refused(err, only) {
 			return fmt.Errorf("an agent numbers its own Node: %v", err)
@@ -228,27 +240,33 @@ func testNodeIDs(t *testing.T, s *server, agent func(node, body string, parts ..
 	})
 	c := rest.CopyConfig(s.config)
 	// RBAC is not what is tried
-	c.Impersonate = rest.ImpersonationConfig{UserName: "system:node:node-a", Groups: []string{"system:nodes", "system:masters"}}
+	c.Impersonate = rest.ImpersonationConfig{UserName: "system:node:node-a",
+		Groups: []string{"system:nodes", "system:masters"}}
 	kubelet := clientOf(t, c)
 	patch := func(body string, parts ...string) error {
-		_, err := kubelet.CoreV1().Nodes().Patch(t.Context(), "node-a", types.MergePatchType, []byte(body), metav1.PatchOptions{}, parts...)
+		_, err := kubelet.CoreV1().Nodes().Patch(t.Context(), "node-a", types.MergePatchType, []byte(body),
+			metav1.PatchOptions{}, parts...)
 		return err
 	}
 	for _, x := range []struct {
 		err  error
 		want string
 	}{
-		{patch(number), only}, {patch(number, "status"), only}, {agent("node-a", number, "status"), only}, {patch(label), mayNot}, {patch(label, "status"), mayNot},
+		{patch(number), only}, {patch(number, "status"), only}, {agent("node-a", number, "status"), only},
+		{patch(label), mayNot}, {patch(label, "status"), mayNot},
 	} {
 		if !refused(x.err, x.want) {
 			t.Errorf("want %q, got %v", x.want, x.err)
 		}
 	}
-	_, err := s.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-x", Annotations: map[string]string{"k8s.ovn.org/node-id": "1"}}}, metav1.CreateOptions{})
+	_, err := s.client.CoreV1().Nodes().Create(t.Context(),
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-x",
+			Annotations: map[string]string{"k8s.ovn.org/node-id": "1"}}}, metav1.CreateOptions{})
 	if !refused(err, only) {
 		t.Errorf("a new Node brings its number: %v", err)
 	}
-	must(t, patch(`{"metadata":{"labels":{"example.com/x":"y"}},"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status"))
+	must(t,
+		patch(`{"metadata":{"labels":{"example.com/x":"y"}},"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status"))
 	must(t, patch(`{"metadata":{"annotations":{"k8s.ovn.org/node-id":null}}}`))
 }
 
@@ -258,8 +276,11 @@ func testController(t *testing.T, s *server) {
 	config := s.as(t, "hairpin-controller", "node-a")
 	client := clientOf(t, config)
 	wantRights(t, client, []string{
-		"events: create patch", "endpointslices: get list watch", "nodes: get list patch watch", "servicecidrs: get list watch", "services: get list watch",
-		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips: patch", "egressips/status: patch", "egressservices: get list watch", "egressservices/status: patch", "networkpolicies: get list watch",
+		"events: create patch", "endpointslices: get list watch", "nodes: get list patch watch",
+		"servicecidrs: get list watch", "services: get list watch",
+		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips: patch",
+		"egressips/status: patch", "egressservices: get list watch", "egressservices/status: patch",
+		"networkpolicies: get list watch",
 	})
 	testControllerLabels(t, s, client)
 	dir := t.TempDir()
@@ -301,7 +322,8 @@ func testController(t *testing.T, s *server) {
 	admin := filepath.Join(dir, "admin")
 	must(t, clientcmd.WriteToFile(chart.Kubeconfig(s.config), admin))
 	out, err := s.host.Command(t.Context(), program, "status", "--all", "--kubeconfig", admin).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "warning: NetworkPolicies: 1, which have no effect: Hairpin does not implement them\n") {
+	if err == nil || !strings.Contains(string(out),
+		"warning: NetworkPolicies: 1, which have no effect: Hairpin does not implement them\n") {
 		t.Errorf("hairpin status: %v\n%s", err, out)
 	}
 }
@@ -310,7 +332,8 @@ func testController(t *testing.T, s *server) {
 // and nothing of the spec.
 func testControllerLabels(t *testing.T, s *server, client kubernetes.Interface) {
 	patch := func(client kubernetes.Interface, body string) error {
-		_, err := client.CoreV1().Nodes().Patch(t.Context(), "node-b", types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		_, err := client.CoreV1().Nodes().Patch(t.Context(), "node-b", types.MergePatchType, []byte(body),
+			metav1.PatchOptions{})
 		return err
 	}
 	const host = "egress-service.k8s.ovn.org/default-web"
@@ -324,7 +347,8 @@ func testControllerLabels(t *testing.T, s *server, client kubernetes.Interface) 
 	})
 	must(t, patch(client, label(host, `""`)))
 	must(t, patch(client, label(host, `"x"`)))
-	for _, body := range []string{label("zone", "null"), label("new", `""`), label("egress-service.k8s.ovn.org", `""`)} {
+	for _, body := range []string{label("zone", "null"), label("new", `""`),
+		label("egress-service.k8s.ovn.org", `""`)} {
 		if err := patch(client, body); !refused(err, "nothing else") {
 			t.Errorf("%s: %v", body, err)
 		}
@@ -341,7 +365,8 @@ func testControllerLabels(t *testing.T, s *server, client kubernetes.Interface) 
 
 // toldOf looks for a warning on an object.
 func toldOf(t *testing.T, s *server, kind, name, want string) error {
-	list, err := s.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=" + kind + ",involvedObject.name=" + name})
+	list, err := s.client.CoreV1().Events("default").List(t.Context(),
+		metav1.ListOptions{FieldSelector: "involvedObject.kind=" + kind + ",involvedObject.name=" + name})
 	must(t, err)
 	for _, e := range list.Items {
 		if e.Type == corev1.EventTypeWarning && e.InvolvedObject.UID != "" && strings.Contains(e.Message, want) {
@@ -355,7 +380,8 @@ func toldOf(t *testing.T, s *server, kind, name, want string) error {
 func wantRights(t *testing.T, client kubernetes.Interface, want []string) {
 	t.Helper()
 	review, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
-		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
+		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}},
+		metav1.CreateOptions{})
 	must(t, err)
 	var got []string
 	for _, r := range review.Status.ResourceRules {

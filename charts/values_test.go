@@ -20,7 +20,8 @@ import (
 	"hairpin/config"
 )
 
-var update = flag.Bool("update", false, "rewrite the part of the values and their schema that comes from the program's options")
+var update = flag.Bool("update", false,
+	"rewrite the part of the values and their schema that comes from the program's options")
 
 const (
 	valuesFile = "hairpin/values.yaml"
@@ -109,7 +110,9 @@ func schemaOf(o config.Option) map[string]any {
 // configPart is the part of values.yaml and of the schema that is made of the options.
 func configPart() (text string, schema map[string]any) {
 	var b strings.Builder
-	b.WriteString(generated + ": its sections and keys, which docs/reference/configuration.md describes.\n# Made by `go test ./charts -run Values -update`.\nconfig:\n")
+	b.WriteString(generated +
+		": its sections and keys, which docs/reference/configuration.md describes.\n# Made by `go test ./charts " +
+		"-run Values -update`.\nconfig:\n")
 	sections, of := options()
 	properties := map[string]any{}
 	for _, s := range sections {
@@ -212,7 +215,8 @@ func TestConfigurationOfTheChart(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, config.DefaultConfig())
 	}
 	got := configuration(t, render(t, "config.default.mtu=1300", "config.gateway.nodeport=false",
-		"config.default.conntrack-tcp-timeout-established=24h", `config.kubernetes.service-cidrs=10.97.0.0/16\,fd01::/112`))
+		"config.default.conntrack-tcp-timeout-established=24h",
+		`config.kubernetes.service-cidrs=10.97.0.0/16\,fd01::/112`))
 	want := config.DefaultConfig()
 	for _, o := range config.Options() {
 		for key, value := range map[string]string{"mtu": "1300", "nodeport": "false",

@@ -79,7 +79,8 @@ func writeValues(t *testing.T, b *strings.Builder, path string, mapping *yaml3.N
 		} else {
 			defaults = "`" + defaults + "`"
 		}
-		meaning := strings.Join(strings.FieldsFunc(key.HeadComment, func(r rune) bool { return r == '\n' || r == '#' }), "")
+		meaning := strings.Join(strings.FieldsFunc(key.HeadComment, func(r rune) bool { return r == '\n' || r == '#' }),
+			"")
 		fmt.Fprintf(b, "| `%s%s` | %s | %s | %s |\n", path, key.Value, typeOf(s), defaults, strings.TrimSpace(meaning))
 	}
 }

@@ -16,7 +16,8 @@ func many(n int) []any {
 	var out []any
 	for i := range n {
 		name := fmt.Sprintf("service-%05d", i)
-		out = append(out, service(name, fmt.Sprintf("10.96.%d.%d", i/256, i%256), ports(port("http", tcp, 80))), manySlice(i, 0))
+		out = append(out, service(name, fmt.Sprintf("10.96.%d.%d", i/256, i%256), ports(port("http", tcp, 80))),
+			manySlice(i, 0))
 	}
 	return out
 }
@@ -87,7 +88,8 @@ func BenchmarkNodeJoins(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				for _, change := range []func(){
-					func() { s.Set(joining(1000, false)) }, func() { s.Set(joining(1000, true)) }, func() { s.Delete(joining(1000, true)) },
+					func() { s.Set(joining(1000, false)) }, func() { s.Set(joining(1000, true)) },
+					func() { s.Delete(joining(1000, true)) },
 				} {
 					change()
 					next := s.Snapshot()
@@ -103,9 +105,11 @@ func BenchmarkNodeJoins(b *testing.B) {
 
 // joining is a node, before or after it has its ID.
 func joining(i int, numbered bool) *corev1.Node {
-	c := node(fmt.Sprintf("n%05d", i), annotated(cluster.AnnotationHostCIDRs, fmt.Sprintf(`["172.18.%d.%d/16"]`, i/250, i%250)))
+	c := node(fmt.Sprintf("n%05d", i), annotated(cluster.AnnotationHostCIDRs,
+		fmt.Sprintf(`["172.18.%d.%d/16"]`, i/250, i%250)))
 	c.Spec.PodCIDRs = []string{fmt.Sprintf("10.244.%d.%d/26", i/4, i%4*64)}
-	c.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("172.18.%d.%d", i/250, i%250)}}
+	c.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP,
+		Address: fmt.Sprintf("172.18.%d.%d", i/250, i%250)}}
 	if numbered {
 		c.Annotations[cluster.AnnotationNodeID] = fmt.Sprint(i + 1)
 	}

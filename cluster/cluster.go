@@ -71,7 +71,8 @@ func (s *Snapshot) Node(name string) *Node { return NodeNamed(s.Nodes, name) }
 
 // NodeNamed gives the node of that name in a list sorted by name, or nil.
 func NodeNamed(sorted []*Node, name string) *Node {
-	i, found := slices.BinarySearchFunc(sorted, name, func(n *Node, name string) int { return strings.Compare(n.Name, name) })
+	i, found := slices.BinarySearchFunc(sorted, name,
+		func(n *Node, name string) int { return strings.Compare(n.Name, name) })
 	if !found {
 		return nil
 	}
@@ -344,7 +345,8 @@ func (f *Frontend) External() []netip.AddrPort {
 
 // Key names a Frontend within the cluster: "default/web:http/tcp/IPv4".
 func (f *Frontend) Key() string {
-	return f.Owner.Namespace + "/" + f.Owner.Name + ":" + f.PortName + "/" + f.Protocol.String() + "/" + f.Family.String()
+	return f.Owner.Namespace + "/" + f.Owner.Name + ":" + f.PortName + "/" + f.Protocol.String() + "/" +
+		f.Family.String()
 }
 
 // Compare orders Frontends by Service, family, protocol, port and the port's name.

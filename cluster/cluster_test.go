@@ -27,7 +27,8 @@ func TestOwner(t *testing.T) {
 			t.Errorf("%q is read as %+v", bad, got)
 		}
 	}
-	sorted := []cluster.Owner{{Kind: "Node", Name: "z"}, {Kind: "Pod", Namespace: "a", Name: "z"}, {Kind: "Pod", Namespace: "b", Name: "a"}, {Kind: "Pod", Namespace: "b", Name: "b"}}
+	sorted := []cluster.Owner{{Kind: "Node", Name: "z"}, {Kind: "Pod", Namespace: "a", Name: "z"},
+		{Kind: "Pod", Namespace: "b", Name: "a"}, {Kind: "Pod", Namespace: "b", Name: "b"}}
 	if !slices.IsSortedFunc(sorted, cluster.Owner.Compare) {
 		t.Error("owners are ordered otherwise than by kind, namespace, name")
 	}
@@ -45,12 +46,15 @@ func TestMAC(t *testing.T) {
 	if err != nil || m.String() != "0a:58:0a:f4:01:03" {
 		t.Errorf("%s, %v", m, err)
 	}
-	for _, bad := range []string{"", "0a:58:0a:f4:01", "0a:58:0a:f4:01:03:", "0a-58-0a-f4-01-03", "0a:58:0a:f4:01: 3", "0a:58:0a:f4:01:0x", "+a:58:0a:f4:01:03"} {
-		if m, err := cluster.ParseMAC(bad); err == nil || m != (cluster.MAC{}) || !strings.Contains(err.Error(), "not a MAC address") {
+	for _, bad := range []string{"", "0a:58:0a:f4:01", "0a:58:0a:f4:01:03:", "0a-58-0a-f4-01-03", "0a:58:0a:f4:01: 3",
+		"0a:58:0a:f4:01:0x", "+a:58:0a:f4:01:03"} {
+		if m, err := cluster.ParseMAC(bad); err == nil || m != (cluster.MAC{}) ||
+			!strings.Contains(err.Error(), "not a MAC address") {
 			t.Errorf("%q is read as %s, %v", bad, m, err)
 		}
 	}
-	for addr, mac := range map[string]string{"10.244.1.3": "0a:58:0a:f4:01:03", "fd00:10:244::1:3": "0a:58:00:01:00:03"} {
+	for addr, mac := range map[string]string{"10.244.1.3": "0a:58:0a:f4:01:03",
+		"fd00:10:244::1:3": "0a:58:00:01:00:03"} {
 		if got := cluster.MACFor(netip.MustParseAddr(addr)).String(); got != mac {
 			t.Errorf("%s has %s", addr, got)
 		}
@@ -109,7 +113,8 @@ func TestNth(t *testing.T) {
 }
 
 func TestFamily(t *testing.T) {
-	if cluster.FamilyOf(netip.MustParseAddr("::ffff:1.2.3.4")) != cluster.IPv6 || cluster.FamilyOf(netip.MustParseAddr("1.2.3.4")) != cluster.IPv4 {
+	if cluster.FamilyOf(netip.MustParseAddr("::ffff:1.2.3.4")) != cluster.IPv6 ||
+		cluster.FamilyOf(netip.MustParseAddr("1.2.3.4")) != cluster.IPv4 {
 		t.Error("families are wrong")
 	}
 }

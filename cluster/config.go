@@ -134,7 +134,8 @@ func DefaultConfig() Config {
 		// Probes (discard); ssh; etcd; Geneve; the API server; the agent's gRPC health service,
 		// where it has the port of OVN-Kubernetes; kubelet, agent and the parts of the control
 		// plane.
-		ReservedNodePorts: PortRanges{{9, 9}, {22, 22}, {2379, 2381}, {6081, 6081}, {6443, 6443}, {9107, 9107}, {10248, 10259}},
+		ReservedNodePorts: PortRanges{{9, 9}, {22, 22}, {2379, 2381}, {6081, 6081}, {6443, 6443}, {9107, 9107},
+			{10248, 10259}},
 		Gateway: GatewayConfig{
 			Mode:              ModeShared,
 			Interface:         "br-ex",

@@ -132,7 +132,8 @@ func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
 		field string
 		from  *metav1.LabelSelector
 		to    *Selector
-	}{{"spec.namespaceSelector", o.Spec.NamespaceSelector, &e.Namespaces}, {"spec.podSelector", &o.Spec.PodSelector, &e.Pods}} {
+	}{{"spec.namespaceSelector", o.Spec.NamespaceSelector, &e.Namespaces},
+		{"spec.podSelector", &o.Spec.PodSelector, &e.Pods}} {
 		var err error
 		if *s.to, err = parseSelector(s.from); err != nil {
 			p.problem(s.field, "%v", err)

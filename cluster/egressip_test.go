@@ -16,7 +16,8 @@ import (
 )
 
 func egressIP(name string, addresses ...string) *v1.EgressIP {
-	return &v1.EgressIP{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.EgressIPSpec{EgressIPs: addresses, NamespaceSelector: &metav1.LabelSelector{}}}
+	return &v1.EgressIP{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.EgressIPSpec{EgressIPs: addresses, NamespaceSelector: &metav1.LabelSelector{}}}
 }
 
 func namespace(name string, with map[string]string) *corev1.Namespace {
@@ -26,21 +27,25 @@ func namespace(name string, with map[string]string) *corev1.Namespace {
 // TestEgressIP: the document's example.
 func TestEgressIP(t *testing.T) {
 	o := egressIP("egressip-prod", "172.18.0.33", "172.18.0.44")
-	o.Spec.NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "environment", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"development"}}}
+	o.Spec.NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "environment",
+		Operator: metav1.LabelSelectorOpNotIn, Values: []string{"development"}}}
 	o.Spec.PodSelector.MatchLabels = map[string]string{"app": "web"}
-	o.Status.Items = []v1.EgressIPStatusItem{{Node: "b", EgressIP: "172.18.0.44"}, {Node: "a", EgressIP: "172.18.0.33"}, {Node: "c", EgressIP: "172.18.0.33"}}
+	o.Status.Items = []v1.EgressIPStatusItem{{Node: "b", EgressIP: "172.18.0.44"}, {Node: "a", EgressIP: "172.18.0.33"},
+		{Node: "c", EgressIP: "172.18.0.33"}}
 	s := store(o, namespace("default", map[string]string{"x": "y"})).Snapshot()
 	if len(s.Problems) > 0 || len(s.EgressIPs) != 1 {
 		t.Fatal(s.EgressIPs, s.Problems)
 	}
 	e := s.EgressIPs[0]
-	if got := fmt.Sprint(e.Owner, e.Addresses, e.Assigned); got != "EgressIP/egressip-prod [172.18.0.33 172.18.0.44] [{172.18.0.33 a} {172.18.0.44 b}]" {
+	if got := fmt.Sprint(e.Owner, e.Addresses,
+		e.Assigned); got != "EgressIP/egressip-prod [172.18.0.33 172.18.0.44] [{172.18.0.33 a} {172.18.0.44 b}]" {
 		t.Error(got)
 	}
 	if !e.Namespaces.Matches(nil) || e.Namespaces.Matches(map[string]string{"environment": "development"}) {
 		t.Error("other namespaces are selected")
 	}
-	if !e.Pods.Matches(map[string]string{"app": "web", "b": "c"}) || e.Pods.Matches(map[string]string{"app": "db"}) || e.Pods.Matches(nil) {
+	if !e.Pods.Matches(map[string]string{"app": "web", "b": "c"}) || e.Pods.Matches(map[string]string{"app": "db"}) ||
+		e.Pods.Matches(nil) {
 		t.Error("other pods are selected")
 	}
 	if len(s.Namespaces) != 1 || s.Namespaces[0].Labels["x"] != "y" {
@@ -64,13 +69,16 @@ func TestBadEgressIPs(t *testing.T) {
 			[]string{`EgressIP/e: spec.egressIPs[1]: ::1 is a loopback address, which other machines cannot reach`}},
 		{"twice", func(o *v1.EgressIP) { o.Spec.EgressIPs = []string{"fd00::1", "FD00:0::1"} }, "[fd00::1]",
 			[]string{`EgressIP/e: spec.egressIPs[1]: fd00::1 is given twice`}},
-		{"none", func(o *v1.EgressIP) { o.Spec.EgressIPs = nil }, "", []string{`EgressIP/e: spec.egressIPs: has no address`}},
+		{"none", func(o *v1.EgressIP) { o.Spec.EgressIPs = nil }, "",
+			[]string{`EgressIP/e: spec.egressIPs: has no address`}},
 		{"no selector", func(o *v1.EgressIP) { o.Spec.NamespaceSelector = nil }, "",
 			[]string{`EgressIP/e: spec.namespaceSelector: is missing; {} selects all namespaces`}},
 		{"bad selector", func(o *v1.EgressIP) {
 			o.Spec.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}
-		}, "", []string{`EgressIP/e: spec.podSelector: is not a label selector: "Near" is not a valid label selector operator`}},
-		{"bad status", func(o *v1.EgressIP) { o.Status.Items = []v1.EgressIPStatusItem{{Node: "n", EgressIP: "x"}} }, "[10.0.0.1 fd00::1]",
+		}, "",
+			[]string{`EgressIP/e: spec.podSelector: is not a label selector: "Near" is not a valid label selector operator`}},
+		{"bad status", func(o *v1.EgressIP) { o.Status.Items = []v1.EgressIPStatusItem{{Node: "n", EgressIP: "x"}} },
+			"[10.0.0.1 fd00::1]",
 			[]string{`EgressIP/e: status.items[0].egressIP: "x" is not an IPv4 or IPv6 address in canonical form`}},
 	} {
 		o := egressIP("e", "10.0.0.1", "fd00::1")
@@ -119,13 +127,16 @@ func TestEgressFactsKeepTheirPointers(t *testing.T) {
 		n.Spec.Unschedulable = true
 	}))
 	second := s.Snapshot()
-	if second.EgressIPs[0] != first.EgressIPs[0] || second.EgressIPs[1] == first.EgressIPs[1] || second.Namespaces[0] != first.Namespaces[0] {
+	if second.EgressIPs[0] != first.EgressIPs[0] || second.EgressIPs[1] == first.EgressIPs[1] ||
+		second.Namespaces[0] != first.Namespaces[0] {
 		t.Error("other pointers than what changed")
 	}
 	if first.Pods[0].Labels["app"] != "web" || second.Pods[0].Labels["app"] != "db" {
 		t.Error("labels are not what they were")
 	}
-	if got := second.Nodes[0].Egress; !reflect.DeepEqual(got, cluster.NodeEgress{Assignable: true, Ready: true, Leaving: true, Labels: map[string]string{cluster.LabelEgressAssignable: ""}}) {
+	if got := second.Nodes[0].Egress; !reflect.DeepEqual(got,
+		cluster.NodeEgress{Assignable: true, Ready: true, Leaving: true,
+			Labels: map[string]string{cluster.LabelEgressAssignable: ""}}) {
 		t.Errorf("%+v", got)
 	}
 	s.Delete(egressIP("a"))
@@ -154,7 +165,8 @@ func TestSelectorIsThatOfKubernetes(t *testing.T) {
 		selector := metav1.LabelSelector{MatchLabels: rapid.MapOfN(word, word, 0, 2).Draw(t, "labels")}
 		for range rapid.IntRange(0, 2).Draw(t, "expressions") {
 			selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{
-				Key: word.Draw(t, "key"), Operator: operator.Draw(t, "operator"), Values: rapid.SliceOfN(word, 0, 2).Draw(t, "values"),
+				Key: word.Draw(t, "key"), Operator: operator.Draw(t, "operator"),
+				Values: rapid.SliceOfN(word, 0, 2).Draw(t, "values"),
 			})
 		}
 		theirs, err := metav1.LabelSelectorAsSelector(&selector)

@@ -31,7 +31,8 @@ func egressServiceOwner(namespace, name string) Owner {
 
 func parseEgressService(o *v1.EgressService) (*egressService, []Problem) {
 	e := &egressService{
-		owner: egressServiceOwner(o.Namespace, o.Name), uid: string(o.UID), created: o.CreationTimestamp.Time, host: o.Status.Host,
+		owner: egressServiceOwner(o.Namespace, o.Name), uid: string(o.UID), created: o.CreationTimestamp.Time,
+		host:    o.Status.Host,
 		network: o.Spec.SourceIPBy == v1.SourceNetwork, table: o.Spec.Network,
 	}
 	var problems Problems
@@ -176,9 +177,11 @@ func (s *Store) serve(x *egressService, oldest map[netip.Addr]*Frontend) (*Egres
 			switch h := oldest[a]; {
 			case slices.ContainsFunc(e.Addresses, func(b netip.Addr) bool { return a.Is4() == b.Is4() }):
 			case s.vetted.Hosts.At(a) != "":
-				refuse("%s of %s is an address of node %s itself: pods do not leave with it", a, service, s.vetted.Hosts.At(a))
+				refuse("%s of %s is an address of node %s itself: pods do not leave with it", a, service,
+					s.vetted.Hosts.At(a))
 			case h != nil && h.Owner.Namespace != service.Namespace && h.CompareAge(f) < 0:
-				refuse("%s of %s is an address of %s, which is older and in another namespace: pods do not leave with it", a, service, h.Owner)
+				refuse("%s of %s is an address of %s, which is older and in another namespace: pods "+
+					"do not leave with it", a, service, h.Owner)
 			default:
 				e.Addresses = append(e.Addresses, a)
 			}

@@ -22,8 +22,10 @@ const (
 const mostExtra = 16
 
 // annotated reads the list of an annotation, with commas or spaces between.
-func annotated[T any](problems *Problems, owner Owner, o *metav1.ObjectMeta, annotation string, parse func(string) (T, error)) (list []T) {
-	for word := range strings.FieldsFuncSeq(o.Annotations[annotation], func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
+func annotated[T any](problems *Problems, owner Owner, o *metav1.ObjectMeta, annotation string,
+	parse func(string) (T, error)) (list []T) {
+	for word := range strings.FieldsFuncSeq(o.Annotations[annotation],
+		func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
 		if v, err := parse(word); err == nil {
 			list = append(list, v)
 		} else {
@@ -85,13 +87,15 @@ func (s *Store) mayHave(p *Pod) (allowed []netip.Addr, problems []Problem) {
 		case i >= mostExtra:
 			why = fmt.Sprintf("more than %d addresses", mostExtra)
 		case why == "" && !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) }):
-			why = fmt.Sprintf("%s is not within annotation %s of Namespace/%s", a, AnnotationExtraRanges, p.Owner.Namespace)
+			why = fmt.Sprintf("%s is not within annotation %s of Namespace/%s", a, AnnotationExtraRanges,
+				p.Owner.Namespace)
 		case why == "" && s.config.podRange(a) && !s.onNode(p.Node, a):
 			why = fmt.Sprintf("%s is in the range of pods, but not of node %s", a, p.Node)
 		}
 		if why != "" {
 			problems = append(problems, Problem{
-				Owner: p.Owner, Field: "metadata.annotations[" + AnnotationExtraAddresses + "]", Message: why + ": the pod must not use it",
+				Owner: p.Owner, Field: "metadata.annotations[" + AnnotationExtraAddresses + "]", Message: why +
+					": the pod must not use it",
 			})
 		} else {
 			allowed = append(allowed, a)

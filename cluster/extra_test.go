@@ -16,24 +16,29 @@ import (
 // somebody's.
 func TestExtraAddresses(t *testing.T) {
 	space := func(ranges string) *corev1.Namespace {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Annotations: map[string]string{cluster.AnnotationExtraRanges: ranges}}}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default",
+			Annotations: map[string]string{cluster.AnnotationExtraRanges: ranges}}}
 	}
 	asks := func(list string) *corev1.Pod {
 		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vip", Annotations: map[string]string{cluster.AnnotationExtraAddresses: list}},
-			Spec:       corev1.PodSpec{NodeName: "node-a"},
-			Status:     corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.244.1.3"}}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vip",
+				Annotations: map[string]string{cluster.AnnotationExtraAddresses: list}},
+			Spec:   corev1.PodSpec{NodeName: "node-a"},
+			Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.244.1.3"}}},
 		}
 	}
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
-		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "172.18.0.3"}}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP,
+			Address: "172.18.0.3"}}},
 	}
 	const all = "0.0.0.0/0,::/0"
 	for _, c := range []struct{ ranges, asked, gets, says string }{
 		{"10.244.1.192/27", "10.244.1.200", "10.244.1.200", ""},
 		{"10.244.1.192/27, 192.0.2.0/24", "192.0.2.7 10.244.1.200", "192.0.2.7 10.244.1.200", ""},
-		{"", "10.244.1.200", "", "10.244.1.200 is not within annotation k8s.ovn.org/extra-address-ranges of Namespace/default: the pod must not use it"},
+		{"", "10.244.1.200", "",
+			"10.244.1.200 is not within annotation k8s.ovn.org/extra-address-ranges of Namespace/default: the " +
+				"pod must not use it"},
 		{"10.244.1.192/27", "10.244.1.100 10.244.1.200", "10.244.1.200", "10.244.1.100 is not within annotation"},
 		{all, "10.96.0.1", "", "10.96.0.1 is in the ClusterIP range"},
 		{all, "100.64.0.7", "", "100.64.0.7 is in the join subnet"},
@@ -81,7 +86,8 @@ func TestExtraAddresses(t *testing.T) {
 		t.Errorf("the Namespace allows nothing any more: %v, %v", after.Pods[0].Extra, after.Problems)
 	}
 	s.Set(space("10.244.1.192/27"))
-	if after := s.Snapshot(); !slices.Equal(after.Pods[0].Extra, []netip.Addr{netip.MustParseAddr("10.244.1.200")}) || len(after.Problems) != 0 {
+	if after := s.Snapshot(); !slices.Equal(after.Pods[0].Extra, []netip.Addr{netip.MustParseAddr("10.244.1.200")}) ||
+		len(after.Problems) != 0 {
 		t.Errorf("the Namespace allows it again: %v, %v", after.Pods[0].Extra, after.Problems)
 	}
 	s.Delete(asks(""))

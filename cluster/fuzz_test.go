@@ -34,7 +34,8 @@ func FuzzNodeAnnotations(f *testing.F) {
 	f.Add("x", `["1.2.3.4/33"]`, `{"default":{"next-hops":[null]}}`)
 	f.Add("-1", `[null]`, `{"default":null}`)
 	f.Fuzz(func(t *testing.T, id, hosts, gateway string) {
-		s := store(node("n", annotated(cluster.AnnotationNodeID, id), annotated(cluster.AnnotationHostCIDRs, hosts), annotated(cluster.AnnotationGateway, gateway))).Snapshot()
+		s := store(node("n", annotated(cluster.AnnotationNodeID, id), annotated(cluster.AnnotationHostCIDRs, hosts),
+			annotated(cluster.AnnotationGateway, gateway))).Snapshot()
 		n := s.Node("n")
 		if n.ID < 0 || n.ID > 32767 {
 			t.Errorf("number %d", n.ID)
@@ -68,7 +69,8 @@ func FuzzHostLinks(f *testing.F) {
 		if n.Links == nil {
 			return
 		}
-		again := store(node("n", annotated(cluster.AnnotationHostLinks, cluster.HostLinksAnnotation(n.Links)))).Snapshot()
+		again := store(node("n", annotated(cluster.AnnotationHostLinks,
+			cluster.HostLinksAnnotation(n.Links)))).Snapshot()
 		if len(again.Problems) > 0 {
 			t.Errorf("what was written is bad: %v", again.Problems)
 		}
@@ -84,7 +86,8 @@ func FuzzHostRules(f *testing.F) {
 	f.Add(`[{"pref":5210,"ipv6":true,"not":true,"fwmark":51820,"fwmask":4294967295,"lookup":254,"length":1},{"iif":"a/b"},{"refuse":true}]`)
 	f.Fuzz(func(t *testing.T, text string) {
 		n := store(node("n", annotated(cluster.AnnotationHostRules, text))).Snapshot().Node("n")
-		again := store(node("n", annotated(cluster.AnnotationHostRules, cluster.HostRulesAnnotation(n.Rules)))).Snapshot()
+		again := store(node("n", annotated(cluster.AnnotationHostRules,
+			cluster.HostRulesAnnotation(n.Rules)))).Snapshot()
 		if m := again.Node("n"); len(again.Problems) > 0 || !reflect.DeepEqual(m.Rules, n.Rules) {
 			t.Errorf("%+v came back as %+v, %v", n.Rules, m.Rules, again.Problems)
 		}

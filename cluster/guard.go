@@ -32,7 +32,8 @@ type reservedRange struct {
 var kubernetesService = Owner{Kind: "Service", Namespace: "default", Name: "kubernetes"}
 
 func newGuard(number int, c *Config, v *Vetted, egressIPs []*EgressIP) *guard {
-	g := &guard{number: number, config: c, vetted: v, api: map[netip.AddrPort]bool{}, egress: map[netip.Addr]*EgressIP{}}
+	g := &guard{number: number, config: c, vetted: v, api: map[netip.AddrPort]bool{},
+		egress: map[netip.Addr]*EgressIP{}}
 	for _, s := range c.ClusterSubnets {
 		g.ranges = append(g.ranges, reservedRange{s.CIDR, "the pod range", true})
 	}
@@ -40,7 +41,8 @@ func newGuard(number int, c *Config, v *Vetted, egressIPs []*EgressIP) *guard {
 		of   []netip.Prefix
 		what string
 	}{
-		{c.ServiceCIDRs, "the ClusterIP range"}, {c.JoinSubnets, "the join subnet"}, {c.TransitSubnets, "the transit subnet"},
+		{c.ServiceCIDRs, "the ClusterIP range"}, {c.JoinSubnets, "the join subnet"},
+		{c.TransitSubnets, "the transit subnet"},
 		{c.Gateway.MasqueradeSubnets, "the masquerade subnet"}, {c.Gateway.NodeLocalSubnets, "the node-local subnet"},
 	} {
 		for _, p := range list.of {
@@ -49,7 +51,8 @@ func newGuard(number int, c *Config, v *Vetted, egressIPs []*EgressIP) *guard {
 	}
 	if !ModeNamed(c.Gateway.Mode).Uplink {
 		for _, a := range c.Gateway.Advertise {
-			g.ranges = append(g.ranges, reservedRange{netip.PrefixFrom(a, a.BitLen()), "the gateway bridges' own address", false})
+			g.ranges = append(g.ranges, reservedRange{netip.PrefixFrom(a, a.BitLen()),
+				"the gateway bridges' own address", false})
 		}
 	}
 	for _, a := range c.APIServers {
@@ -93,7 +96,8 @@ func (g *guard) otherEndpoints(h *guard, nodes *VettedChanges) (others map[netip
 // addresses, where no node's address has changed.
 func (g *guard) sameExternal(h *guard) bool {
 	return maps.Equal(g.api, h.api) && reflect.DeepEqual(g.config, h.config) &&
-		maps.EqualFunc(g.egress, h.egress, func(e, f *EgressIP) bool { return e.Owner == f.Owner && e.Created.Equal(f.Created) })
+		maps.EqualFunc(g.egress, h.egress,
+			func(e, f *EgressIP) bool { return e.Owner == f.Owner && e.Created.Equal(f.Created) })
 }
 
 // endpoint says why an address cannot be an endpoint; empty if it can.
@@ -123,7 +127,8 @@ func (g *guard) external(a netip.Addr, port uint16, limit *Limit, option string,
 	case g.api[netip.AddrPortFrom(a, port)]:
 		return fmt.Sprintf("%s is the API server's address", netip.AddrPortFrom(a, port))
 	case isNode && g.config.ReservedNodePorts.Has(port):
-		return fmt.Sprintf("%s is an address of node %s, where port %d is reserved for the node ([default] reserved-node-ports)", a, n, port)
+		return fmt.Sprintf("%s is an address of node %s, where port %d is reserved for the node ([default] "+
+			"reserved-node-ports)", a, n, port)
 	case a.IsLinkLocalUnicast() && !limit.Set:
 		return fmt.Sprintf("%s is a link-local address, and [default] %s does not list it", a, option)
 	case !limit.Allows(a):
@@ -152,11 +157,13 @@ func (g *guard) admit(f *Frontend, refused *Problems) *Frontend {
 	}
 	nodePort := f.NodePort
 	if nodePort != 0 && g.config.ReservedNodePorts.Has(nodePort) {
-		refused.Add(f.Owner, "spec.ports", "NodePort %d is reserved for the node ([default] reserved-node-ports): served without it", nodePort)
+		refused.Add(f.Owner, "spec.ports",
+			"NodePort %d is reserved for the node ([default] reserved-node-ports): served without it", nodePort)
 		nodePort, all = 0, false
 	}
 	external := keep(f.ExternalIPs, "spec.externalIPs", &g.config.ExternalIPs, "external-ip-ranges")
-	balancer := keep(f.LoadBalancerIPs, "status.loadBalancer.ingress", &g.config.LoadBalancerIPs, "load-balancer-ranges")
+	balancer := keep(f.LoadBalancerIPs, "status.loadBalancer.ingress", &g.config.LoadBalancerIPs,
+		"load-balancer-ranges")
 	if all {
 		return f
 	}

@@ -18,10 +18,12 @@ import (
 // protected is what every cluster has and no Service gets: a node, and the API server's Service
 // with an endpoint there and one on a machine that is no node.
 func protected() []any {
-	worker := node("worker", annotated(cluster.AnnotationHostCIDRs, `["172.18.0.3/16","fc00:f853:ccd::3/64"]`), func(n *corev1.Node) {
-		n.Spec.PodCIDRs = []string{"10.244.1.0/24", "fd00:10:244:1::/64"}
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "172.18.0.3"}, {Type: corev1.NodeInternalIP, Address: "fc00:f853:ccd::3"}}
-	})
+	worker := node("worker", annotated(cluster.AnnotationHostCIDRs, `["172.18.0.3/16","fc00:f853:ccd::3/64"]`),
+		func(n *corev1.Node) {
+			n.Spec.PodCIDRs = []string{"10.244.1.0/24", "fd00:10:244:1::/64"}
+			n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "172.18.0.3"},
+				{Type: corev1.NodeInternalIP, Address: "fc00:f853:ccd::3"}}
+		})
 	return []any{
 		worker,
 		service("kubernetes", "10.96.0.1", ports(port("https", corev1.ProtocolTCP, 443))),
@@ -69,7 +71,9 @@ func TestNobodyTakesAddressesOfTheCluster(t *testing.T) {
 		{80, "100.88.0.3", "100.88.0.3 is in the transit subnet (100.88.0.0/16)"},
 		{8443, "172.18.0.3", "172.18.0.3:8443 is the API server's address"},
 		{8443, "192.0.2.10", "192.0.2.10:8443 is the API server's address"},
-		{22, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 22 is reserved for the node ([default] reserved-node-ports)"},
+		{22, "172.18.0.3",
+			"172.18.0.3 is an address of node worker, where port 22 is reserved for the node ([default] " +
+				"reserved-node-ports)"},
 		{6081, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 6081 is reserved"},
 		{10250, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 10250 is reserved"},
 		{80, "0.1.2.3", `0.1.2.3 is a "this network" (0.0.0.0/8) address`},
@@ -80,12 +84,14 @@ func TestNobodyTakesAddressesOfTheCluster(t *testing.T) {
 		{22, "203.0.113.8", ""},
 		{443, "192.0.2.10", ""},
 	} {
-		byExternal := service("s", "10.96.0.7", ports(port("", corev1.ProtocolTCP, c.port)), func(s *corev1.Service) { s.Spec.ExternalIPs = []string{c.ip, good} })
+		byExternal := service("s", "10.96.0.7", ports(port("", corev1.ProtocolTCP, c.port)),
+			func(s *corev1.Service) { s.Spec.ExternalIPs = []string{c.ip, good} })
 		byBalancer := service("s", "10.96.0.7", ports(port("", corev1.ProtocolTCP, c.port)), func(s *corev1.Service) {
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: c.ip}, {IP: good}}
 		})
-		for field, o := range map[string]*corev1.Service{"spec.externalIPs": byExternal, "status.loadBalancer.ingress": byBalancer} {
+		for field, o := range map[string]*corev1.Service{"spec.externalIPs": byExternal,
+			"status.loadBalancer.ingress": byBalancer} {
 			s := store(append(protected(), o)...).Snapshot()
 			f := front(t, s, "s", uint16(c.port))
 			got, want := slices.Concat(f.ExternalIPs, f.LoadBalancerIPs), at(good)
@@ -107,7 +113,8 @@ func TestNobodyTakesAddressesOfTheCluster(t *testing.T) {
 // What is refused follows the cluster: a range, a node or an endpoint of the API server that comes
 // later takes the address from a Service that had it, and gives it back when it goes.
 func TestRefusedFollowsTheCluster(t *testing.T) {
-	taker := service("s", "10.96.0.7", ports(port("", corev1.ProtocolTCP, 22)), func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"198.51.100.3"} })
+	taker := service("s", "10.96.0.7", ports(port("", corev1.ProtocolTCP, 22)),
+		func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"198.51.100.3"} })
 	s := store(append(protected(), taker)...)
 	served := func(want bool, when string) {
 		t.Helper()
@@ -128,7 +135,8 @@ func TestRefusedFollowsTheCluster(t *testing.T) {
 	served(false, "the API server is there")
 	s.Delete(api)
 	served(true, "it is gone")
-	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"198.51.100.0/24"}}}
+	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"},
+		Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"198.51.100.0/24"}}}
 	s.Set(more)
 	served(false, "it is a cluster IP")
 	s.Delete(more)
@@ -151,7 +159,8 @@ func TestRangesOfExternalAddresses(t *testing.T) {
 	}
 	want := []string{
 		"Service/default/s: spec.externalIPs: 203.0.113.17 is not within [default] external-ip-ranges: not served there",
-		"Service/default/s: status.loadBalancer.ingress: 203.0.113.8 is not within [default] load-balancer-ranges: not served there",
+		"Service/default/s: status.loadBalancer.ingress: 203.0.113.8 is not within [default] " +
+			"load-balancer-ranges: not served there",
 	}
 	if got := problemsOf(s.Snapshot(), f.Owner); !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
@@ -194,7 +203,8 @@ func TestImpossibleEndpoints(t *testing.T) {
 
 // What the API server's Service has for its endpoints is checked like everything else.
 func TestImpossibleEndpointOfTheAPI(t *testing.T) {
-	objects := append(protected(), slice("kubernetes", "kubernetes", endpointPort("https", corev1.ProtocolTCP, 8443), "10.96.0.1"))
+	objects := append(protected(), slice("kubernetes", "kubernetes", endpointPort("https", corev1.ProtocolTCP, 8443),
+		"10.96.0.1"))
 	if f := front(t, store(objects...).Snapshot(), "kubernetes", 443); len(f.Backends) != 0 {
 		t.Errorf("endpoints %v", f.Backends)
 	}
@@ -204,7 +214,8 @@ func TestEgressIPAndServiceWantOneAddress(t *testing.T) {
 	egress := func(age int) *v1.EgressIP {
 		return &v1.EgressIP{
 			ObjectMeta: metav1.ObjectMeta{Name: "e", CreationTimestamp: metav1.NewTime(time.Unix(int64(age), 0))},
-			Spec:       v1.EgressIPSpec{EgressIPs: []string{"203.0.113.7", "203.0.113.9"}, NamespaceSelector: &metav1.LabelSelector{}},
+			Spec: v1.EgressIPSpec{EgressIPs: []string{"203.0.113.7", "203.0.113.9"},
+				NamespaceSelector: &metav1.LabelSelector{}},
 		}
 	}
 	for _, c := range []struct {
@@ -249,7 +260,8 @@ func TestEgressIPAndServiceWantOneAddress(t *testing.T) {
 			t.Errorf("%s: claimed %v, want %v", c.name, e.Claimed, want)
 		}
 		told := problemsOf(s, f.Owner)
-		if c.carried && (len(told) != 1 || !strings.Contains(told[0], "203.0.113.7 is an address of EgressIP/e, which is older: not served there")) {
+		if c.carried && (len(told) != 1 ||
+			!strings.Contains(told[0], "203.0.113.7 is an address of EgressIP/e, which is older: not served there")) {
 			t.Errorf("%s: told %q", c.name, told)
 		}
 	}

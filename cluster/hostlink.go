@@ -146,7 +146,8 @@ func (p *nodeParser) hostLink(field string, j hostLinkJSON) (HostLink, bool) {
 		}
 		if x.Via != "" {
 			var err error
-			if r.Via, err = netip.ParseAddr(x.Via); err != nil || r.Via.Zone() != "" || FamilyOf(r.Via) != FamilyOf(to.Addr()) {
+			if r.Via, err = netip.ParseAddr(x.Via); err != nil || r.Via.Zone() != "" ||
+				FamilyOf(r.Via) != FamilyOf(to.Addr()) {
 				p.problem(field, "%s: routes: %q is not a next hop to %s", j.Name, x.Via, to)
 				continue
 			}

@@ -50,7 +50,8 @@ func (r *HostRule) Matches(src, dst netip.Addr, mark uint32, in string) bool {
 	if r.IPv6 != dst.Is6() {
 		return false
 	}
-	is := (!r.From.IsValid() || r.From.Contains(src)) && (!r.To.IsValid() || r.To.Contains(dst)) && (r.In == "" || r.In == in) && mark&r.Mask == r.Mark
+	is := (!r.From.IsValid() || r.From.Contains(src)) && (!r.To.IsValid() || r.To.Contains(dst)) &&
+		(r.In == "" || r.In == in) && mark&r.Mask == r.Mark
 	return is != r.Not
 }
 
@@ -107,7 +108,8 @@ func (p *nodeParser) hostRules(o *corev1.Node) {
 		return
 	}
 	for _, r := range list[:min(len(list), MaxHostRules)] {
-		if r.In != "" && !linkName(r.In) || slices.ContainsFunc(r.Routes, func(x TableRoute) bool { return !linkName(x.Dev) || !x.To.IsValid() }) {
+		if r.In != "" && !linkName(r.In) ||
+			slices.ContainsFunc(r.Routes, func(x TableRoute) bool { return !linkName(x.Dev) || !x.To.IsValid() }) {
 			p.problem(field, "%d: not a rule with links and routes", r.Priority)
 			continue
 		}

@@ -19,9 +19,11 @@ func TestNodeLifecycle(t *testing.T) {
 		"scaled down": {func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "x"}, {Key: "ToBeDeletedByClusterAutoscaler"}}
 		}, true, ""},
-		"other taint":    {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/unschedulable"}} }, false, ""},
-		"no network yet": {func(n *corev1.Node) { n.Status.Conditions = conditions(corev1.ConditionTrue) }, false, "True"},
-		"with network":   {func(n *corev1.Node) { n.Status.Conditions = conditions(corev1.ConditionFalse) }, false, "False"},
+		"other taint": {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/unschedulable"}} }, false, ""},
+		"no network yet": {func(n *corev1.Node) { n.Status.Conditions = conditions(corev1.ConditionTrue) }, false,
+			"True"},
+		"with network": {func(n *corev1.Node) { n.Status.Conditions = conditions(corev1.ConditionFalse) }, false,
+			"False"},
 	} {
 		got := store(node("node-a", c.change)).Snapshot().Node("node-a")
 		if got.Leaving != c.leaving || got.NetworkUnavailable != c.unavailable {
@@ -31,5 +33,6 @@ func TestNodeLifecycle(t *testing.T) {
 }
 
 func conditions(network corev1.ConditionStatus) []corev1.NodeCondition {
-	return []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: corev1.NodeNetworkUnavailable, Status: network}}
+	return []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+		{Type: corev1.NodeNetworkUnavailable, Status: network}}
 }

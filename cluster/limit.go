@@ -55,7 +55,8 @@ func (v *service) fill(list []*Frontend) {
 	room := roomForEach(list, sizes)
 	if room < math.MaxInt {
 		v.refused.Add(list[0].Owner, "spec.ports",
-			"the endpoints of all ports and addresses are more than %d: %d endpoints of each port are used", maxPairs, room)
+			"the endpoints of all ports and addresses are more than %d: %d endpoints of each port are used", maxPairs,
+			room)
 	}
 	for i, f := range list {
 		for _, x := range v.slices {

@@ -17,7 +17,8 @@ import (
 // own target, or all to one.
 func crowd(number, endpoints int, shared bool) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	v := service("crowd", "10.96.0.1", ports())
-	x := edited(slice("crowd-1", "crowd", discoveryv1.EndpointPort{}), func(x *discoveryv1.EndpointSlice) { x.Ports = nil })
+	x := edited(slice("crowd-1", "crowd", discoveryv1.EndpointPort{}),
+		func(x *discoveryv1.EndpointSlice) { x.Ports = nil })
 	for i := range number {
 		name, target := fmt.Sprintf("p%d", i), int32(8080)
 		if !shared {
@@ -27,7 +28,8 @@ func crowd(number, endpoints int, shared bool) (*corev1.Service, *discoveryv1.En
 		x.Ports = append(x.Ports, endpointPort(name, tcp, target))
 	}
 	for i := range endpoints {
-		x.Endpoints = append(x.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.%d.%d", i/250, i%250)}})
+		x.Endpoints = append(x.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.%d.%d", i/250, i%250)}})
 	}
 	return v, x
 }
@@ -64,7 +66,8 @@ func TestOneServiceDoesNotExplode(t *testing.T) {
 			t.Fatalf("%s has %d endpoints", f.Key(), len(f.Backends))
 		}
 	}
-	problem := "Service/default/crowd: spec.ports: the endpoints of all ports and addresses are more than 100000: 33 endpoints of each port are used"
+	problem := "Service/default/crowd: spec.ports: the endpoints of all ports and addresses are more than 100000: " +
+		"33 endpoints of each port are used"
 	if got := fmt.Sprint(first.Problems); got != "["+problem+"]" {
 		t.Errorf("problems %s", got)
 	}
@@ -95,7 +98,8 @@ func TestManyPortsInOneSlice(t *testing.T) {
 
 // TestLargeServicesStayWhole: what honest users have.
 func TestLargeServicesStayWhole(t *testing.T) {
-	for _, c := range []struct{ ports, endpoints, outer int }{{1, 5000, 4}, {20, 5000, 0}, {100, 1000, 0}, {2, 5000, 9}} {
+	for _, c := range []struct{ ports, endpoints, outer int }{{1, 5000, 4}, {20, 5000, 0}, {100, 1000, 0},
+		{2, 5000, 9}} {
 		v, x := crowd(c.ports, 0, false)
 		for i := range c.outer {
 			v.Spec.ExternalIPs = append(v.Spec.ExternalIPs, fmt.Sprintf("192.0.2.%d", i))
@@ -104,7 +108,8 @@ func TestLargeServicesStayWhole(t *testing.T) {
 		for i := 0; i < c.endpoints; i += 1000 {
 			part := edited(x.DeepCopy(), func(p *discoveryv1.EndpointSlice) { p.Name = fmt.Sprintf("crowd-%d", i) })
 			for j := i; j < i+1000; j++ {
-				part.Endpoints = append(part.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.%d.%d", j/250, j%250)}})
+				part.Endpoints = append(part.Endpoints,
+					discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.%d.%d", j/250, j%250)}})
 			}
 			s.Set(part)
 		}
@@ -141,7 +146,8 @@ func TestAddressesOfOneServiceAreLimited(t *testing.T) {
 			t.Fatalf("%s is served at %v and %v", f.Key(), f.LoadBalancerIPs, f.ExternalIPs)
 		}
 	}
-	want := "Service/default/crowd: spec.externalIPs: 1000 ports and 1002 external addresses multiply to more than 10000: 10 of the addresses are served"
+	want := "Service/default/crowd: spec.externalIPs: 1000 ports and 1002 external addresses multiply to more than " +
+		"10000: 10 of the addresses are served"
 	if got := fmt.Sprint(s.Problems); got != "["+want+"]" {
 		t.Errorf("problems %s", got)
 	}
@@ -153,7 +159,8 @@ func TestSourceRangesOfOneServiceAreLimited(t *testing.T) {
 	v.Spec.Type = corev1.ServiceTypeLoadBalancer
 	v.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "198.51.100.2"}}
 	for i := range 1000 {
-		v.Spec.LoadBalancerSourceRanges = append(v.Spec.LoadBalancerSourceRanges, fmt.Sprintf("10.%d.%d.0/24", i/250, i%250))
+		v.Spec.LoadBalancerSourceRanges = append(v.Spec.LoadBalancerSourceRanges,
+			fmt.Sprintf("10.%d.%d.0/24", i/250, i%250))
 	}
 	s := store(v).Snapshot()
 	for _, f := range s.Frontends {
@@ -161,7 +168,8 @@ func TestSourceRangesOfOneServiceAreLimited(t *testing.T) {
 			t.Fatalf("%s is open to %d ranges", f.Key(), len(f.SourceRanges))
 		}
 	}
-	want := "Service/default/crowd: spec.loadBalancerSourceRanges: 1000 ranges, for 2000 addresses and ports, multiply to more than 100000: the first 50 ranges may reach them"
+	want := "Service/default/crowd: spec.loadBalancerSourceRanges: 1000 ranges, for 2000 addresses and ports, " +
+		"multiply to more than 100000: the first 50 ranges may reach them"
 	if got := fmt.Sprint(s.Problems); got != "["+want+"]" {
 		t.Errorf("problems %s", got)
 	}

@@ -17,15 +17,20 @@ func TestLinkLocalIngress(t *testing.T) {
 		limit Limit
 		want  []netip.Addr
 	}{
-		"no limit":     {Limit{}, []netip.Addr{out}},
-		"not listed":   {Limit{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}, []netip.Addr{out}},
-		"listed":       {Limit{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("169.254.77.0/24")}}, []netip.Addr{link}},
-		"all are":      {Limit{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}, []netip.Addr{link, out}},
+		"no limit": {Limit{}, []netip.Addr{out}},
+		"not listed": {Limit{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
+			[]netip.Addr{out}},
+		"listed": {Limit{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("169.254.77.0/24")}},
+			[]netip.Addr{link}},
+		"all are": {Limit{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}},
+			[]netip.Addr{link, out}},
 		"a masquerade": {Limit{Set: true, Ranges: []netip.Prefix{netip.MustParsePrefix("169.254.169.0/24")}}, nil},
 	} {
-		s := NewStore(Config{LoadBalancerIPs: c.limit, Gateway: GatewayConfig{MasqueradeSubnets: []netip.Prefix{netip.MustParsePrefix("169.254.169.0/29")}}})
+		s := NewStore(Config{LoadBalancerIPs: c.limit,
+			Gateway: GatewayConfig{MasqueradeSubnets: []netip.Prefix{netip.MustParsePrefix("169.254.169.0/29")}}})
 		s.Set(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}, Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.10", Ports: []corev1.ServicePort{{Port: 80}}, ExternalIPs: []string{"169.254.77.11"},
+			Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.10", Ports: []corev1.ServicePort{{Port: 80}},
+			ExternalIPs: []string{"169.254.77.11"},
 		}, Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{
 			{IP: link.String()}, {IP: out.String()}, {IP: "fe80::10"}, {IP: "169.254.169.3"},
 		}}}})

@@ -47,7 +47,8 @@ type gatewayJSON struct {
 
 // GatewayAnnotation returns the value of AnnotationGateway that parses back to g.
 func GatewayAnnotation(g Gateway) string {
-	j := gatewayJSON{Mode: g.Mode, Bridge: g.Bridge, Uplink: g.Uplink, Device: g.Device, MAC: g.MAC.String(), MTU: g.MTU, Datapath: "system"}
+	j := gatewayJSON{Mode: g.Mode, Bridge: g.Bridge, Uplink: g.Uplink, Device: g.Device, MAC: g.MAC.String(),
+		MTU: g.MTU, Datapath: "system"}
 	if g.Userspace {
 		j.Datapath = "netdev"
 	}
@@ -111,7 +112,8 @@ func (p *nodeParser) problem(field, format string, args ...any) {
 }
 
 func parseNode(o *corev1.Node) (*Node, []Problem) {
-	p := nodeParser{node: &Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.UTC(), Zone: o.Labels[corev1.LabelTopologyZone]}}
+	p := nodeParser{node: &Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.UTC(),
+		Zone: o.Labels[corev1.LabelTopologyZone]}}
 	p.lifecycle(o)
 	p.addresses(o)
 	p.podCIDRs(o)
@@ -241,7 +243,8 @@ func (p *nodeParser) parseGateway(text string) {
 	}
 	g := Gateway{
 		Mode: j.Mode, Bridge: j.Bridge, Uplink: j.Uplink, Device: j.Device, Userspace: j.Datapath == "netdev",
-		Redirect: j.NodePort == PathRedirect, NodeLocal: j.NodeLocal == LocalDGP && j.Engine != EngineOpenFlow, OpenFlow: j.Engine == EngineOpenFlow,
+		Redirect: j.NodePort == PathRedirect, NodeLocal: j.NodeLocal == LocalDGP && j.Engine != EngineOpenFlow,
+		OpenFlow: j.Engine == EngineOpenFlow,
 	}
 	if j.MAC != "" {
 		mac, err := ParseMAC(j.MAC)
@@ -312,10 +315,12 @@ func (p *nodeParser) network(field string, j *gatewayJSON, g *Gateway) {
 // parsePod returns nil for a Pod that has no address of the pod network now and will not get one.
 // One that is starting has none yet.
 func parsePod(o *corev1.Pod) (*Pod, []Problem) {
-	if o.Spec.HostNetwork || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
+	if o.Spec.HostNetwork || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded ||
+		o.Status.Phase == corev1.PodFailed {
 		return nil, nil
 	}
-	pod := &Pod{Owner: ownerOf("Pod", &o.ObjectMeta), UID: string(o.UID), Node: o.Spec.NodeName, Labels: maps.Clone(o.Labels)}
+	pod := &Pod{Owner: ownerOf("Pod", &o.ObjectMeta), UID: string(o.UID), Node: o.Spec.NodeName,
+		Labels: maps.Clone(o.Labels)}
 	ips := o.Status.PodIPs
 	if len(ips) == 0 && o.Status.PodIP != "" {
 		ips = []corev1.PodIP{{IP: o.Status.PodIP}} // a manifest; the API fills both

@@ -49,12 +49,14 @@ func good(n *corev1.Node) {
 
 func wantGood() cluster.Node {
 	return cluster.Node{
-		Name: "node-a", ID: 7, Zone: "z1", Egress: cluster.NodeEgress{Labels: map[string]string{"topology.kubernetes.io/zone": "z1"}},
+		Name: "node-a", ID: 7, Zone: "z1",
+		Egress:        cluster.NodeEgress{Labels: map[string]string{"topology.kubernetes.io/zone": "z1"}},
 		Addresses:     addrs("172.18.0.3", "fc00::3"),
 		HostAddresses: prefixes("172.18.0.3/16", "172.20.0.1/16", "fc00::3/64"),
 		PodCIDRs:      prefixes("10.244.1.0/24", "fd00:10:244:1::/64"),
 		Gateway: cluster.Gateway{
-			Mode: "shared", Bridge: "br-ex", Uplink: "eth0", MAC: cluster.MAC{2, 0x42, 0xac, 0x12, 0, 3}, Userspace: true,
+			Mode: "shared", Bridge: "br-ex", Uplink: "eth0", MAC: cluster.MAC{2, 0x42, 0xac, 0x12, 0, 3},
+			Userspace: true,
 			Addresses: prefixes("172.18.0.3/16", "fc00::3/64"), NextHops: addrs("172.18.0.1", "fc00::1"),
 		},
 	}
@@ -83,12 +85,14 @@ func TestNode(t *testing.T) {
 }
 
 func TestNodeWithLittle(t *testing.T) {
-	s := store(node("bare"), node("old", addresses("172.18.0.3"), func(n *corev1.Node) { n.Spec.PodCIDR = "10.244.1.7/24" })).Snapshot()
+	s := store(node("bare"), node("old", addresses("172.18.0.3"),
+		func(n *corev1.Node) { n.Spec.PodCIDR = "10.244.1.7/24" })).Snapshot()
 	want(t, s)
 	if got := *s.Node("bare"); !reflect.DeepEqual(got, cluster.Node{Name: "bare"}) {
 		t.Errorf("got %+v", got)
 	}
-	old := cluster.Node{Name: "old", Addresses: addrs("172.18.0.3"), HostAddresses: prefixes("172.18.0.3/32"), PodCIDRs: prefixes("10.244.1.0/24")}
+	old := cluster.Node{Name: "old", Addresses: addrs("172.18.0.3"), HostAddresses: prefixes("172.18.0.3/32"),
+		PodCIDRs: prefixes("10.244.1.0/24")}
 	if got := *s.Node("old"); !reflect.DeepEqual(got, old) {
 		t.Errorf("got %+v", got)
 	}
@@ -111,9 +115,12 @@ func TestBadNodes(t *testing.T) {
 			`Node/n: spec.podCIDRs[0]: "10.244.1.0" is not an address range`,
 			`Node/n: spec.podCIDRs[2]: 10.244.3.0/24 is a second range of its family; the first is used`,
 			`Node/n: spec.podCIDRs[3]: "::ffff:10.0.0.0/120" is not an address range`}},
-		{"number 0", annotated(id, "0"), []string{`Node/n: metadata.annotations[k8s.ovn.org/node-id]: "0" is not a number from 1 to 32767`}},
-		{"number 32768", annotated(id, "32768"), []string{`Node/n: metadata.annotations[k8s.ovn.org/node-id]: "32768" is not a number from 1 to 32767`}},
-		{"no number", annotated(id, "seven"), []string{`Node/n: metadata.annotations[k8s.ovn.org/node-id]: "seven" is not a number from 1 to 32767`}},
+		{"number 0", annotated(id, "0"),
+			[]string{`Node/n: metadata.annotations[k8s.ovn.org/node-id]: "0" is not a number from 1 to 32767`}},
+		{"number 32768", annotated(id, "32768"),
+			[]string{`Node/n: metadata.annotations[k8s.ovn.org/node-id]: "32768" is not a number from 1 to 32767`}},
+		{"no number", annotated(id, "seven"),
+			[]string{`Node/n: metadata.annotations[k8s.ovn.org/node-id]: "seven" is not a number from 1 to 32767`}},
 		{"host addresses", annotated(hosts, `["172.18.0.3","::ffff:1.2.3.4/128","10.0.0.1/8"]`), []string{
 			`Node/n: metadata.annotations[k8s.ovn.org/host-cidrs]: "172.18.0.3" is not an address with a prefix length`,
 			`Node/n: metadata.annotations[k8s.ovn.org/host-cidrs]: "::ffff:1.2.3.4/128" is not an address with a prefix length`}},
@@ -121,8 +128,10 @@ func TestBadNodes(t *testing.T) {
 			`Node/n: metadata.annotations[k8s.ovn.org/host-cidrs]: not a JSON list of strings: json: cannot unmarshal object into Go value of type []string`}},
 		{"gateway, no JSON", annotated(gateway, `shared`), []string{
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: not the expected JSON object: invalid character 's' looking for beginning of value`}},
-		{"gateway, no default", annotated(gateway, `{"other":{}}`), []string{`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: has no "default"`}},
-		{"gateway parts", annotated(gateway, `{"default":{"mode":"shared","mac-address":"02:42","ip-addresses":["172.18.0.3","::ffff:1.2.3.4/96"],"next-hops":["gw"]}}`), []string{
+		{"gateway, no default", annotated(gateway, `{"other":{}}`),
+			[]string{`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: has no "default"`}},
+		{"gateway parts", annotated(gateway,
+			`{"default":{"mode":"shared","mac-address":"02:42","ip-addresses":["172.18.0.3","::ffff:1.2.3.4/96"],"next-hops":["gw"]}}`), []string{
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: ip-addresses: "172.18.0.3" is not an address with a prefix length`,
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: ip-addresses: "::ffff:1.2.3.4/96" is not an address with a prefix length`,
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: mac-address: "02:42" is not a MAC address`,
@@ -146,7 +155,8 @@ func TestBadNodes(t *testing.T) {
 // TestAnnotations: what the agent publishes is what the others read.
 func TestAnnotations(t *testing.T) {
 	n := wantGood()
-	for _, g := range []cluster.Gateway{n.Gateway, {}, {Mode: "shared", MTU: 9000}, {Mode: "detached", Bridge: "br-ex", Addresses: prefixes("10.44.0.0/32")}} {
+	for _, g := range []cluster.Gateway{n.Gateway, {}, {Mode: "shared", MTU: 9000},
+		{Mode: "detached", Bridge: "br-ex", Addresses: prefixes("10.44.0.0/32")}} {
 		if got := cluster.ParseGateway(cluster.GatewayAnnotation(g)); !reflect.DeepEqual(got, g) {
 			t.Errorf("%+v came back as %+v", g, got)
 		}
@@ -154,7 +164,8 @@ func TestAnnotations(t *testing.T) {
 	if got := cluster.ParseGateway(""); !reflect.DeepEqual(got, cluster.Gateway{}) {
 		t.Errorf("nothing was read as %+v", got)
 	}
-	s := store(node("n", annotated(cluster.AnnotationHostCIDRs, cluster.HostCIDRsAnnotation(n.HostAddresses)))).Snapshot()
+	s := store(node("n", annotated(cluster.AnnotationHostCIDRs,
+		cluster.HostCIDRsAnnotation(n.HostAddresses)))).Snapshot()
 	if got := s.Node("n").HostAddresses; !reflect.DeepEqual(got, n.HostAddresses) {
 		t.Errorf("%v came back as %v", n.HostAddresses, got)
 	}
@@ -174,14 +185,16 @@ func TestPods(t *testing.T) {
 		pod("bad", "node-a", "10.244.0.010", "127.0.0.1"),
 		with(pod("c", "node-a"), func(p *corev1.Pod) { p.Status.PodIP = "10.244.0.10" }),
 	)
-	want(t, s.Snapshot(), `Pod/default/bad: status.podIPs[0].ip: "10.244.0.010" is not an IPv4 or IPv6 address in canonical form`,
+	want(t, s.Snapshot(),
+		`Pod/default/bad: status.podIPs[0].ip: "10.244.0.010" is not an IPv4 or IPv6 address in canonical form`,
 		"Pod/default/bad: status.podIPs[1].ip: 127.0.0.1 is a loopback address, which other machines cannot reach")
 	p := func(name, node, mac string, ips ...string) cluster.Pod {
 		m, err := cluster.ParseMAC(mac)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return cluster.Pod{Owner: cluster.Owner{Kind: "Pod", Namespace: "default", Name: name}, UID: "u-1", Node: node, MAC: m, IPs: addrs(ips...)}
+		return cluster.Pod{Owner: cluster.Owner{Kind: "Pod", Namespace: "default", Name: name}, UID: "u-1", Node: node,
+			MAC: m, IPs: addrs(ips...)}
 	}
 	wanted := []cluster.Pod{
 		p("a", "node-b", "0a:58:00:00:00:06", "fd00:10:244::6"),

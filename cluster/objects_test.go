@@ -40,7 +40,8 @@ func port(name string, protocol corev1.Protocol, number int32) corev1.ServicePor
 // of the first address.
 func slice(name, service string, p discoveryv1.EndpointPort, addresses ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+			Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{p},
 	}
@@ -75,7 +76,8 @@ func annotated(key, value string) func(*corev1.Node) {
 }
 
 func pod(name, node string, ips ...string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u-1"}, Spec: corev1.PodSpec{NodeName: node}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u-1"},
+		Spec: corev1.PodSpec{NodeName: node}}
 	for _, ip := range ips {
 		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
 	}

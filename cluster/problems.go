@@ -36,7 +36,8 @@ func (p Problem) Error() string {
 // Compare orders problems by owner, field and message. The number of those that are not listed
 // comes last.
 func (p Problem) Compare(q Problem) int {
-	return cmp.Or(p.Owner.Compare(q.Owner), cmp.Compare(p.More, q.More), cmp.Compare(p.Field, q.Field), cmp.Compare(p.Message, q.Message))
+	return cmp.Or(p.Owner.Compare(q.Owner), cmp.Compare(p.More, q.More), cmp.Compare(p.Field, q.Field),
+		cmp.Compare(p.Message, q.Message))
 }
 
 // andMore is the Problem that stands for n others.

@@ -45,7 +45,8 @@ func TestProblems(t *testing.T) {
 		texts = append(texts, x.Error())
 	}
 	// The other Service's, then one of spec.ports and 19 addresses of web's.
-	if len(list) != MostProblems+2 || texts[0] != "Service/default/other: spec.ports: two ports" || !strings.Contains(texts[MostProblems], "spec.ports: xxx") {
+	if len(list) != MostProblems+2 || texts[0] != "Service/default/other: spec.ports: two ports" ||
+		!strings.Contains(texts[MostProblems], "spec.ports: xxx") {
 		t.Errorf("%d: %s", len(list), strings.Join(texts, "\n"))
 	}
 	if last := list[len(list)-1].Error(); last != "Service/default/web: and 51981 more problems" {
@@ -59,8 +60,9 @@ func TestSortProblems(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		problem := rapid.Custom(func(t *rapid.T) Problem {
 			return Problem{
-				Owner: Owner{Kind: "Pod", Name: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "pod")},
-				Field: rapid.SampledFrom([]string{"", "spec.x[1]", "spec.x[2]", "y"}).Draw(t, "field"), Message: fmt.Sprint(rapid.IntRange(0, 60).Draw(t, "message")),
+				Owner:   Owner{Kind: "Pod", Name: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "pod")},
+				Field:   rapid.SampledFrom([]string{"", "spec.x[1]", "spec.x[2]", "y"}).Draw(t, "field"),
+				Message: fmt.Sprint(rapid.IntRange(0, 60).Draw(t, "message")),
 			}
 		})
 		all := rapid.SliceOfNDistinct(problem, 0, 150, rapid.ID).Draw(t, "problems")
@@ -92,13 +94,15 @@ func TestSortProblems(t *testing.T) {
 }
 
 func TestCut(t *testing.T) {
-	for _, text := range []string{"short", strings.Repeat("wörd ", 300), strings.Repeat("ö", 1000), strings.Repeat("x", 1025), strings.Repeat("x", 1024)} {
+	for _, text := range []string{"short", strings.Repeat("wörd ", 300), strings.Repeat("ö", 1000),
+		strings.Repeat("x", 1025), strings.Repeat("x", 1024)} {
 		got := Cut(text, 1024)
 		if len(got) > 1024 || !utf8.ValidString(got) || len(text) <= 1024 && got != text {
 			t.Errorf("%d bytes are %d: %q", len(text), len(got), got)
 		}
 		if begin, end, is := strings.Cut(got, " … ("); is {
-			if want := fmt.Sprintf("%d bytes more)", len(text)-len(begin)); end != want || !strings.HasPrefix(text, begin) || len(begin) < 900 {
+			if want := fmt.Sprintf("%d bytes more)", len(text)-len(begin)); end != want ||
+				!strings.HasPrefix(text, begin) || len(begin) < 900 {
 				t.Errorf("%q, want %q", end, want)
 			}
 		}
@@ -119,11 +123,13 @@ func TestProblemsOfOneObject(t *testing.T) {
 		return texts
 	}
 	annotated := func(annotation, format string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Name: "x", Namespace: "default", Annotations: map[string]string{annotation: strings.Join(list(format), ",")}}
+		return metav1.ObjectMeta{Name: "x", Namespace: "default",
+			Annotations: map[string]string{annotation: strings.Join(list(format), ",")}}
 	}
 	service := func(change func(*corev1.Service)) *corev1.Service {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}, Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.10", Ports: []corev1.ServicePort{{Port: 80}, {Port: 81, Name: "b"}},
+			Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.10",
+			Ports: []corev1.ServicePort{{Port: 80}, {Port: 81, Name: "b"}},
 		}}
 		change(s)
 		return s
@@ -139,22 +145,30 @@ func TestProblemsOfOneObject(t *testing.T) {
 		podIPs = append(podIPs, corev1.PodIP{IP: a})
 	}
 	for name, object := range map[string]any{
-		"words of a Pod's annotation":       &corev1.Pod{ObjectMeta: annotated(AnnotationExtraAddresses, "x%d-%d"), Spec: corev1.PodSpec{NodeName: "a"}},
+		"words of a Pod's annotation": &corev1.Pod{ObjectMeta: annotated(AnnotationExtraAddresses, "x%d-%d"),
+			Spec: corev1.PodSpec{NodeName: "a"}},
 		"words of a Namespace's annotation": &corev1.Namespace{ObjectMeta: annotated(AnnotationExtraRanges, "x%d-%d")},
-		"addresses of a Pod":                &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: corev1.PodSpec{NodeName: "a"}, Status: corev1.PodStatus{PodIPs: podIPs}},
-		"external IPs":                      service(func(s *corev1.Service) { s.Spec.ExternalIPs = list("x%d.%d") }),
-		"external IPs of pods":              service(func(s *corev1.Service) { s.Spec.ExternalIPs = list("10.244.%d.%d") }),
-		"load balancer addresses":           service(func(s *corev1.Service) { s.Status.LoadBalancer.Ingress = ingress }),
-		"cluster IPs":                       service(func(s *corev1.Service) { s.Spec.ClusterIPs = list("10.97.%d.%d") }),
-		"ports":                             service(func(s *corev1.Service) { s.Spec.Ports = ports }),
-		"source ranges":                     service(func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = list("x%d.%d") }),
-		"endpoints": &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: "x"}},
+		"addresses of a Pod": &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+			Spec: corev1.PodSpec{NodeName: "a"}, Status: corev1.PodStatus{PodIPs: podIPs}},
+		"external IPs":            service(func(s *corev1.Service) { s.Spec.ExternalIPs = list("x%d.%d") }),
+		"external IPs of pods":    service(func(s *corev1.Service) { s.Spec.ExternalIPs = list("10.244.%d.%d") }),
+		"load balancer addresses": service(func(s *corev1.Service) { s.Status.LoadBalancer.Ingress = ingress }),
+		"cluster IPs":             service(func(s *corev1.Service) { s.Spec.ClusterIPs = list("10.97.%d.%d") }),
+		"ports":                   service(func(s *corev1.Service) { s.Spec.Ports = ports }),
+		"source ranges":           service(func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = list("x%d.%d") }),
+		"endpoints": &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "x"}},
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: endpoints},
-		"egress addresses": &v1.EgressIP{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: v1.EgressIPSpec{EgressIPs: list("x%d.%d")}},
-		"service ranges":   &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: list("x%d.%d")}},
-		"host addresses":   &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x", Annotations: map[string]string{AnnotationHostCIDRs: `["` + strings.Join(list("9.9.%d.%d/32"), `","`) + `"]`}}},
+		"egress addresses": &v1.EgressIP{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+			Spec: v1.EgressIPSpec{EgressIPs: list("x%d.%d")}},
+		"service ranges": &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+			Spec: networkingv1.ServiceCIDRSpec{CIDRs: list("x%d.%d")}},
+		"host addresses": &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x",
+			Annotations: map[string]string{AnnotationHostCIDRs: `["` + strings.Join(list("9.9.%d.%d/32"), `","`) +
+				`"]`}}},
 	} {
-		s := NewStore(Config{ClusterSubnets: []ClusterSubnet{{CIDR: netip.MustParsePrefix("10.244.0.0/16"), HostLength: 24}}})
+		s := NewStore(Config{ClusterSubnets: []ClusterSubnet{{CIDR: netip.MustParsePrefix("10.244.0.0/16"),
+			HostLength: 24}}})
 		s.Set(object)
 		// else a slice has no Service
 		s.Set(service(func(s *corev1.Service) { s.Name, s.Spec.ClusterIP = "web", "10.96.0.11" }))

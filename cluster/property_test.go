@@ -26,7 +26,8 @@ func anyObject(t *rapid.T) any {
 		return fmt.Sprintf("%s%d", prefix, rapid.IntRange(1, n).Draw(t, prefix))
 	}
 	ip := func(label string) string {
-		return rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2", "010.0.0.1", "127.0.0.1", "10.244.1.1", "10.244.2.2", "10.244.2.5", "10.244.2.7"}).Draw(t, label)
+		return rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2", "010.0.0.1", "127.0.0.1",
+			"10.244.1.1", "10.244.2.2", "10.244.2.5", "10.244.2.7"}).Draw(t, label)
 	}
 	protocol := func() corev1.Protocol {
 		return rapid.SampledFrom([]corev1.Protocol{tcp, udp, "QUIC"}).Draw(t, "protocol")
@@ -34,11 +35,14 @@ func anyObject(t *rapid.T) any {
 	number := func() int32 { return rapid.SampledFrom([]int32{1, 2, 0, 65536}).Draw(t, "number") }
 	switch rapid.IntRange(0, 5).Draw(t, "kind") {
 	case 0:
-		pods := rapid.SampledFrom([][]string{nil, {"10.244.1.0/24"}, {"10.244.2.0/24"}, {"10.244.2.4/30"}}).Draw(t, "range")
-		return node(name("node", 3), addresses(ip("address"), ip("address")), annotated(cluster.AnnotationNodeID, rapid.SampledFrom([]string{"1", "2", "x"}).Draw(t, "id")),
+		pods := rapid.SampledFrom([][]string{nil, {"10.244.1.0/24"}, {"10.244.2.0/24"}, {"10.244.2.4/30"}}).Draw(t,
+			"range")
+		return node(name("node", 3), addresses(ip("address"), ip("address")),
+			annotated(cluster.AnnotationNodeID, rapid.SampledFrom([]string{"1", "2", "x"}).Draw(t, "id")),
 			func(n *corev1.Node) { n.Spec.PodCIDRs = pods })
 	case 1:
-		return pod(name("pod", 3), rapid.SampledFrom([]string{"", "node1", "node2"}).Draw(t, "node"), ip("ip"), ip("ip"))
+		return pod(name("pod", 3), rapid.SampledFrom([]string{"", "node1", "node2"}).Draw(t, "node"), ip("ip"),
+			ip("ip"))
 	case 2, 3:
 		return service(name("service", 3), rapid.SampledFrom([]string{"None", "10.96.0.1", "010.96.0.1"}).Draw(t, "ip"),
 			ports(port(name("port", 2), protocol(), number()), port(name("port", 2), protocol(), number())),
@@ -49,11 +53,13 @@ func anyObject(t *rapid.T) any {
 				}
 			})
 	default:
-		s := slice(name("slice", 4), rapid.SampledFrom([]string{"", "service1", "service2", "service3", "service4"}).Draw(t, "service"),
+		s := slice(name("slice", 4), rapid.SampledFrom([]string{"", "service1", "service2", "service3",
+			"service4"}).Draw(t, "service"),
 			endpointPort(name("port", 2), protocol(), number()), ip("endpoint"), ip("endpoint"))
 		s.Ports = append(s.Ports, endpointPort(name("port", 2), protocol(), number()))
 		s.Endpoints[1].Conditions.Ready = rapid.SampledFrom([]*bool{nil, ptr(true), ptr(false)}).Draw(t, "ready")
-		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: fmt.Sprintf("2026-01-01T00:00:0%dZ", rapid.IntRange(0, 9).Draw(t, "time"))}
+		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: fmt.Sprintf("2026-01-01T00:00:0%dZ",
+			rapid.IntRange(0, 9).Draw(t, "time"))}
 		return s
 	}
 }

@@ -19,7 +19,8 @@ func (p *serviceParser) sourceRanges(places int) sourceRanges {
 	texts := p.spec.LoadBalancerSourceRanges
 	r := sourceRanges{given: len(texts) > 0}
 	if room := max(1, maxSources/max(1, places)); len(texts) > room {
-		p.problem("spec.loadBalancerSourceRanges", "%d ranges, for %d addresses and ports, multiply to more than %d: the first %d ranges may reach them",
+		p.problem("spec.loadBalancerSourceRanges",
+			"%d ranges, for %d addresses and ports, multiply to more than %d: the first %d ranges may reach them",
 			len(texts), places, maxSources, room)
 		texts = texts[:room]
 	}

@@ -46,7 +46,8 @@ func TestSourceRanges(t *testing.T) {
 func TestHealthCheckNodePort(t *testing.T) {
 	for policy, want := range map[corev1.ServiceExternalTrafficPolicy]uint16{"Local": 30100, "Cluster": 0} {
 		s := store(service("web", "10.96.0.1", func(s *corev1.Service) {
-			s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer, policy, 30100
+			s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer,
+				policy, 30100
 		})).Snapshot()
 		if got := s.Frontends[0].HealthCheckNodePort; got != want {
 			t.Errorf("policy %s: %d, want %d", policy, got, want)
@@ -65,7 +66,8 @@ func TestServiceCIDRs(t *testing.T) {
 	}
 	want("[10.96.0.0/16 fd00:10:96::/112]")
 	first := s.Snapshot()
-	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/16", "10.96.128.0/20", "x", "240.1.0.0/16"}}}
+	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"},
+		Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/16", "10.96.128.0/20", "x", "240.1.0.0/16"}}}
 	s.Set(more)
 	want("[10.96.0.0/16 10.97.0.0/16 fd00:10:96::/112]")
 	if n := len(s.Snapshot().Problems); n != 2 {

@@ -128,13 +128,16 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 		Created:       o.CreationTimestamp.Time.UTC(),
 		Affinity:      p.affinity(),
 		ExternalLocal: spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
-		InternalLocal: spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		InternalLocal: spec.InternalTrafficPolicy != nil &&
+			*spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 	}
-	if base.ExternalLocal && spec.Type == corev1.ServiceTypeLoadBalancer && spec.HealthCheckNodePort > 0 && spec.HealthCheckNodePort <= 65535 {
+	if base.ExternalLocal && spec.Type == corev1.ServiceTypeLoadBalancer && spec.HealthCheckNodePort > 0 &&
+		spec.HealthCheckNodePort <= 65535 {
 		base.HealthCheckNodePort = uint16(spec.HealthCheckNodePort)
 	}
 	frontends := p.parsePorts()
-	balancer, external := p.limit(len(frontends), p.ingress(o), p.addresses("spec.externalIPs", spec.ExternalIPs, parseHostAddr))
+	balancer, external := p.limit(len(frontends), p.ingress(o),
+		p.addresses("spec.externalIPs", spec.ExternalIPs, parseHostAddr))
 	ranges := p.sourceRanges(len(frontends) * len(balancer))
 	for _, ip := range p.clusterIPs() {
 		base.Family, base.ClusterIP = FamilyOf(ip), ip
@@ -213,7 +216,8 @@ func (p *serviceParser) parsePorts() []Frontend {
 			p.problem(field+".name", "%q is not a DNS label (RFC 1123)", port.Name)
 		default:
 			names[port.Name] = true
-			out = append(out, Frontend{PortName: port.Name, Protocol: protocol, Port: uint16(port.Port), NodePort: uint16(port.NodePort)})
+			out = append(out, Frontend{PortName: port.Name, Protocol: protocol, Port: uint16(port.Port),
+				NodePort: uint16(port.NodePort)})
 		}
 	}
 	return out
@@ -279,15 +283,19 @@ func parseProtocol(p corev1.Protocol) (Protocol, error) {
 }
 
 func (f *Frontend) equal(g *Frontend) bool {
-	return f.Owner == g.Owner && f.UID == g.UID && f.Created.Equal(g.Created) && f.PortName == g.PortName && f.Family == g.Family && f.Protocol == g.Protocol &&
+	return f.Owner == g.Owner && f.UID == g.UID && f.Created.Equal(g.Created) && f.PortName == g.PortName &&
+		f.Family == g.Family && f.Protocol == g.Protocol &&
 		f.ClusterIP == g.ClusterIP && f.Port == g.Port && f.NodePort == g.NodePort && f.Affinity == g.Affinity &&
 		f.ExternalLocal == g.ExternalLocal && f.InternalLocal == g.InternalLocal && f.Triggered.Equal(g.Triggered) &&
-		f.Restricted == g.Restricted && f.HealthCheckNodePort == g.HealthCheckNodePort && slices.Equal(f.NoNodePort, g.NoNodePort) && f.Number == g.Number && f.Group == g.Group && slices.Equal(f.SourceRanges, g.SourceRanges) &&
+		f.Restricted == g.Restricted && f.HealthCheckNodePort == g.HealthCheckNodePort &&
+		slices.Equal(f.NoNodePort, g.NoNodePort) && f.Number == g.Number && f.Group == g.Group &&
+		slices.Equal(f.SourceRanges, g.SourceRanges) &&
 		slices.Equal(f.ExternalIPs, g.ExternalIPs) && slices.Equal(f.LoadBalancerIPs, g.LoadBalancerIPs) &&
 		slices.EqualFunc(f.Backends, g.Backends, Backend.equal)
 }
 
 func (b Backend) equal(c Backend) bool {
 	return b.Addr == c.Addr && b.Port == c.Port && b.Node == c.Node && b.Ready == c.Ready && b.Serving == c.Serving &&
-		b.Terminating == c.Terminating && b.Zone == c.Zone && slices.Equal(b.ForZones, c.ForZones) && slices.Equal(b.ForNodes, c.ForNodes)
+		b.Terminating == c.Terminating && b.Zone == c.Zone && slices.Equal(b.ForZones, c.ForZones) &&
+		slices.Equal(b.ForNodes, c.ForNodes)
 }

@@ -65,14 +65,16 @@ func TestMergeOfSlices(t *testing.T) {
 		want    []string
 	}{
 		{"several slices", []any{
-			slice("b", "web", http, "10.244.1.6", "10.244.0.5"), slice("a", "web", http, "10.244.0.9"), slice("other", "db", http, "10.244.7.7"),
+			slice("b", "web", http, "10.244.1.6", "10.244.0.5"), slice("a", "web", http, "10.244.0.9"),
+			slice("other", "db", http, "10.244.7.7"),
 		}, []string{
 			"web:http 10.96.0.1:80/tcp → 10.244.0.5:8080 10.244.0.9:8080 10.244.1.6:8080",
 			"web:metrics 10.96.0.1:9090/tcp →",
 			"EndpointSlice/default/other: metadata.labels[kubernetes.io/service-name]: there is no Service/default/db",
 		}},
 		{"one slice with both ports", []any{
-			edited(slice("a", "web", http, "10.244.0.5"), func(s *discoveryv1.EndpointSlice) { s.Ports = append(s.Ports, metrics) }),
+			edited(slice("a", "web", http, "10.244.0.5"),
+				func(s *discoveryv1.EndpointSlice) { s.Ports = append(s.Ports, metrics) }),
 		}, []string{"web:http 10.96.0.1:80/tcp → 10.244.0.5:8080", "web:metrics 10.96.0.1:9090/tcp → 10.244.0.5:9100"}},
 		{"first address of an endpoint", []any{
 			edited(slice("a", "web", http, "10.244.0.5"), func(s *discoveryv1.EndpointSlice) {
@@ -81,9 +83,11 @@ func TestMergeOfSlices(t *testing.T) {
 			}),
 		}, []string{"web:http 10.96.0.1:80/tcp → 10.244.0.5:8080", "web:metrics 10.96.0.1:9090/tcp →"}},
 		{"nil port, nil name, nil protocol", []any{
-			edited(slice("a", "web", discoveryv1.EndpointPort{Name: ptr("http")}, "10.244.0.5"), func(s *discoveryv1.EndpointSlice) {
-				s.Ports = append(s.Ports, discoveryv1.EndpointPort{Port: ptr[int32](1)}, discoveryv1.EndpointPort{Name: ptr("metrics"), Port: ptr[int32](2)})
-			}),
+			edited(slice("a", "web", discoveryv1.EndpointPort{Name: ptr("http")}, "10.244.0.5"),
+				func(s *discoveryv1.EndpointSlice) {
+					s.Ports = append(s.Ports, discoveryv1.EndpointPort{Port: ptr[int32](1)},
+						discoveryv1.EndpointPort{Name: ptr("metrics"), Port: ptr[int32](2)})
+				}),
 		}, []string{"web:http 10.96.0.1:80/tcp →", "web:metrics 10.96.0.1:9090/tcp → 10.244.0.5:2"}},
 		{"duplicates: the fittest stays", []any{
 			edited(slice("a", "web", http, "10.244.0.5", "10.244.0.6"), func(s *discoveryv1.EndpointSlice) {
@@ -94,28 +98,34 @@ func TestMergeOfSlices(t *testing.T) {
 				s.Endpoints[0].NodeName = ptr("new")
 				s.Endpoints[1].Conditions.Ready, s.Endpoints[1].NodeName = ptr(false), ptr("serving")
 			}),
-		}, []string{"web:http 10.96.0.1:80/tcp → 10.244.0.5:8080 on new 10.244.0.6:8080 on serving unready", "web:metrics 10.96.0.1:9090/tcp →"}},
+		}, []string{"web:http 10.96.0.1:80/tcp → 10.244.0.5:8080 on new 10.244.0.6:8080 on serving unready",
+			"web:metrics 10.96.0.1:9090/tcp →"}},
 		{"duplicates: the one with a node name, then with hints, stays", []any{
 			slice("a", "web", http, "10.244.0.5", "10.244.0.6", "10.244.0.7"),
-			edited(slice("b", "web", http, "10.244.0.5", "10.244.0.6", "10.244.0.7"), func(s *discoveryv1.EndpointSlice) {
-				s.Endpoints[0].NodeName, s.Endpoints[2].NodeName = ptr("node-b"), ptr("node-b")
-				s.Endpoints[1].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z"}}}
-				s.Endpoints[2].Conditions.Ready, s.Endpoints[2].Conditions.Serving = ptr(false), ptr(true)
-			}),
+			edited(slice("b", "web", http, "10.244.0.5", "10.244.0.6", "10.244.0.7"),
+				func(s *discoveryv1.EndpointSlice) {
+					s.Endpoints[0].NodeName, s.Endpoints[2].NodeName = ptr("node-b"), ptr("node-b")
+					s.Endpoints[1].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z"}}}
+					s.Endpoints[2].Conditions.Ready, s.Endpoints[2].Conditions.Serving = ptr(false), ptr(true)
+				}),
 			edited(slice("c", "web", http, "10.244.0.5"), func(s *discoveryv1.EndpointSlice) {
 				s.Endpoints[0].NodeName = ptr("node-b")
 				s.Endpoints[0].Hints = &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: "node-b"}}}
 			}),
 		}, []string{
-			"web:http 10.96.0.1:80/tcp → 10.244.0.5:8080 on node-b nodes[node-b] 10.244.0.6:8080 zones[z] 10.244.0.7:8080",
+			"web:http 10.96.0.1:80/tcp → 10.244.0.5:8080 on node-b nodes[node-b] 10.244.0.6:8080 " +
+				"zones[z] 10.244.0.7:8080",
 			"web:metrics 10.96.0.1:9090/tcp →",
 		}},
 		{"host names", []any{
-			edited(slice("a", "web", http, "www.example.org"), func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }),
+			edited(slice("a", "web", http, "www.example.org"),
+				func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }),
 		}, []string{"web:http 10.96.0.1:80/tcp →", "web:metrics 10.96.0.1:9090/tcp →"}},
 		{"one name, several numbers", []any{
-			slice("a", "web", http, "10.244.0.5"), slice("b", "web", endpointPort("http", tcp, 8081), "10.244.0.5", "10.244.0.6"),
-		}, []string{"web:http 10.96.0.1:80/tcp → 10.244.0.5:8080 10.244.0.5:8081 10.244.0.6:8081", "web:metrics 10.96.0.1:9090/tcp →"}},
+			slice("a", "web", http, "10.244.0.5"),
+			slice("b", "web", endpointPort("http", tcp, 8081), "10.244.0.5", "10.244.0.6"),
+		}, []string{"web:http 10.96.0.1:80/tcp → 10.244.0.5:8080 10.244.0.5:8081 10.244.0.6:8081",
+			"web:metrics 10.96.0.1:9090/tcp →"}},
 	} {
 		t.Run(c.name, func(t *testing.T) { want(t, store(append(c.objects, web)...).Snapshot(), c.want...) })
 	}
@@ -132,7 +142,8 @@ func TestDualStack(t *testing.T) {
 			{IP: "192.0.2.8", IPMode: ptr(corev1.LoadBalancerIPModeProxy)}, {Hostname: "lb.example.org"},
 		}
 	})
-	v4, v6 := slice("four", "web", endpointPort("", tcp, 8080), "10.244.0.5"), slice("six", "web", endpointPort("", tcp, 8081), "fd00:10:244::5")
+	v4, v6 := slice("four", "web", endpointPort("", tcp, 8080), "10.244.0.5"),
+		slice("six", "web", endpointPort("", tcp, 8081), "fd00:10:244::5")
 	front4 := "web 10.96.0.1:80/tcp nodePort=30080 external=[192.0.2.1] lb=[192.0.2.7] →"
 	front6 := "web [fd00:10:96::1]:80/tcp nodePort=30080 external=[2001:db8::1] lb=[2001:db8::7] →"
 	want(t, store(both, v4, v6).Snapshot(), front4+" 10.244.0.5:8080", front6+" [fd00:10:244::5]:8081")
@@ -140,10 +151,12 @@ func TestDualStack(t *testing.T) {
 
 	mixed := slice("four", "web", endpointPort("", tcp, 8080), "10.244.0.5", "fd00:10:244::5", "fd00:10:244::6")
 	want(t, store(both, mixed).Snapshot(), front4+" 10.244.0.5:8080", front6,
-		"EndpointSlice/default/four: endpoints[1].addresses[0]: fd00:10:244::5 is not an IPv4 address (and 1 more endpoints like it)")
+		"EndpointSlice/default/four: endpoints[1].addresses[0]: fd00:10:244::5 is not an IPv4 address (and 1 "+
+			"more endpoints like it)")
 
 	both.Spec.Type = corev1.ServiceTypeNodePort
-	want(t, store(both).Snapshot(), "web 10.96.0.1:80/tcp nodePort=30080 external=[192.0.2.1] →", "web [fd00:10:96::1]:80/tcp nodePort=30080 external=[2001:db8::1] →")
+	want(t, store(both).Snapshot(), "web 10.96.0.1:80/tcp nodePort=30080 external=[192.0.2.1] →",
+		"web [fd00:10:96::1]:80/tcp nodePort=30080 external=[2001:db8::1] →")
 }
 
 func TestProtocols(t *testing.T) {
@@ -154,20 +167,26 @@ func TestProtocols(t *testing.T) {
 		slice("c", "dns", endpointPort("dns-sctp", sctp, 5355), "10.244.0.5"),
 		slice("wrong", "dns", endpointPort("dns", tcp, 1), "10.244.0.5"),
 	)
-	want(t, s.Snapshot(), "dns:dns-tcp 10.96.0.10:53/tcp → 10.244.0.5:5354", "dns:dns 10.96.0.10:53/udp → 10.244.0.5:5353", "dns:dns-sctp 10.96.0.10:53/sctp → 10.244.0.5:5355")
+	want(t, s.Snapshot(), "dns:dns-tcp 10.96.0.10:53/tcp → 10.244.0.5:5354",
+		"dns:dns 10.96.0.10:53/udp → 10.244.0.5:5353", "dns:dns-sctp 10.96.0.10:53/sctp → 10.244.0.5:5355")
 }
 
 func TestConditionsAndHints(t *testing.T) {
-	s := edited(slice("a", "web", endpointPort("", tcp, 8080), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"), func(s *discoveryv1.EndpointSlice) {
-		e := s.Endpoints
-		e[1].Conditions = discoveryv1.EndpointConditions{Ready: ptr(false)}
-		e[2].Conditions = discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(true), Terminating: ptr(true)}
-		e[3].Conditions = discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(false), Terminating: ptr(false)}
-		e[0].Zone, e[0].NodeName = ptr("z1"), ptr("node-a")
-		e[0].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z1"}, {Name: "z2"}}, ForNodes: []discoveryv1.ForNode{{Name: "node-a"}}}
-	})
+	s := edited(slice("a", "web", endpointPort("", tcp, 8080), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"),
+		func(s *discoveryv1.EndpointSlice) {
+			e := s.Endpoints
+			e[1].Conditions = discoveryv1.EndpointConditions{Ready: ptr(false)}
+			e[2].Conditions = discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(true),
+				Terminating: ptr(true)}
+			e[3].Conditions = discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(false),
+				Terminating: ptr(false)}
+			e[0].Zone, e[0].NodeName = ptr("z1"), ptr("node-a")
+			e[0].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z1"}, {Name: "z2"}},
+				ForNodes: []discoveryv1.ForNode{{Name: "node-a"}}}
+		})
 	want(t, store(service("web", "10.96.0.1"), s).Snapshot(),
-		"web 10.96.0.1:80/tcp → 10.0.0.1:8080 on node-a in z1 zones[z1 z2] nodes[node-a] 10.0.0.2:8080 unready 10.0.0.3:8080 unready terminating 10.0.0.4:8080 unready unserving")
+		"web 10.96.0.1:80/tcp → 10.0.0.1:8080 on node-a in z1 zones[z1 z2] nodes[node-a] 10.0.0.2:8080 unready "+
+			"10.0.0.3:8080 unready terminating 10.0.0.4:8080 unready unserving")
 }
 
 func TestAffinityAndPolicies(t *testing.T) {
@@ -177,7 +196,8 @@ func TestAffinityAndPolicies(t *testing.T) {
 			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: seconds}}
 		}
 	}
-	outside := "Service/default/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: %s is not within 1 to 86400; 10800 is used"
+	outside := "Service/default/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: %s is not within 1 to " +
+		"86400; 10800 is used"
 	for _, c := range []struct {
 		seconds *int32
 		want    []string
@@ -190,7 +210,8 @@ func TestAffinityAndPolicies(t *testing.T) {
 	} {
 		want(t, store(service("web", "10.96.0.1", with(c.seconds))).Snapshot(), c.want...)
 	}
-	want(t, store(service("web", "10.96.0.1", func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP })).Snapshot(),
+	want(t, store(service("web", "10.96.0.1",
+		func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP })).Snapshot(),
 		"web 10.96.0.1:80/tcp affinity=3h0m0s →")
 	want(t, store(service("web", "10.96.0.1", func(s *corev1.Service) {
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
@@ -207,12 +228,17 @@ func TestBadServices(t *testing.T) {
 		edit func(*corev1.Service)
 		want []string
 	}{
-		{"cluster IP", func(s *corev1.Service) { s.Spec.ClusterIPs = []string{"010.96.0.1", "fd00:10:96::1"} }, []string{
-			"web [fd00:10:96::1]:80/tcp →", `Service/default/web: spec.clusterIPs[0]: "010.96.0.1" is not an IPv4 or IPv6 address in canonical form`}},
+		{"cluster IP", func(s *corev1.Service) { s.Spec.ClusterIPs = []string{"010.96.0.1", "fd00:10:96::1"} },
+			[]string{
+				"web [fd00:10:96::1]:80/tcp →",
+				`Service/default/web: spec.clusterIPs[0]: "010.96.0.1" is not an IPv4 or IPv6 address in canonical form`}},
 		{"mapped cluster IP", func(s *corev1.Service) { s.Spec.ClusterIPs = []string{"::ffff:10.96.0.1"} }, []string{
 			`Service/default/web: spec.clusterIPs[0]: "::ffff:10.96.0.1" is not an IPv4 or IPv6 address in canonical form`}},
-		{"two of a family", func(s *corev1.Service) { s.Spec.ClusterIPs = []string{"10.96.0.1", "10.96.0.2"} }, []string{
-			"web 10.96.0.1:80/tcp →", "Service/default/web: spec.clusterIPs[1]: 10.96.0.2 is a second address of its family; the first is used"}},
+		{"two of a family", func(s *corev1.Service) { s.Spec.ClusterIPs = []string{"10.96.0.1", "10.96.0.2"} },
+			[]string{
+				"web 10.96.0.1:80/tcp →",
+				"Service/default/web: spec.clusterIPs[1]: 10.96.0.2 is a second address of its " +
+					"family; the first is used"}},
 		{"no cluster IP", func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil }, []string{
 			"Service/default/web: spec.clusterIPs: the Service has no cluster IP"}},
 		{"only clusterIP", func(s *corev1.Service) { s.Spec.ClusterIPs = nil }, []string{"web 10.96.0.1:80/tcp →"}},
@@ -220,27 +246,37 @@ func TestBadServices(t *testing.T) {
 		{"port 0", ports(port("a", tcp, 0), port("b", tcp, 1)), []string{
 			"web:b 10.96.0.1:1/tcp →", "Service/default/web: spec.ports[0].port: 0 is not a port number (1 to 65535)"}},
 		{"port 65536", ports(port("a", tcp, 65535), port("b", tcp, 65536)), []string{
-			"web:a 10.96.0.1:65535/tcp →", "Service/default/web: spec.ports[1].port: 65536 is not a port number (1 to 65535)"}},
+			"web:a 10.96.0.1:65535/tcp →",
+			"Service/default/web: spec.ports[1].port: 65536 is not a port number (1 to 65535)"}},
 		{"node port", ports(corev1.ServicePort{Port: 80, NodePort: 70000}), []string{
 			"Service/default/web: spec.ports[0].nodePort: 70000 is not a port number (1 to 65535)"}},
 		{"protocol", ports(port("a", "tcp", 80), port("b", udp, 80)), []string{
-			"web:b 10.96.0.1:80/udp →", `Service/default/web: spec.ports[0].protocol: "tcp" is not a protocol of Services (TCP, UDP, SCTP)`}},
+			"web:b 10.96.0.1:80/udp →",
+			`Service/default/web: spec.ports[0].protocol: "tcp" is not a protocol of Services (TCP, UDP, SCTP)`}},
 		{"no protocol", ports(port("", "", 80)), []string{"web 10.96.0.1:80/tcp →"}},
 		{"name twice", ports(port("a", tcp, 80), port("a", udp, 81)), []string{
-			"web:a 10.96.0.1:80/tcp →", `Service/default/web: spec.ports[1].name: "a" is the name of another port already`}},
+			"web:a 10.96.0.1:80/tcp →",
+			`Service/default/web: spec.ports[1].name: "a" is the name of another port already`}},
 		{"bad name", ports(port("a\nb'", tcp, 80), port("b", tcp, 81)), []string{
-			"web:b 10.96.0.1:81/tcp →", `Service/default/web: spec.ports[0].name: "a\nb'" is not a DNS label (RFC 1123)`}},
+			"web:b 10.96.0.1:81/tcp →",
+			`Service/default/web: spec.ports[0].name: "a\nb'" is not a DNS label (RFC 1123)`}},
 		{"dual stack tells once", func(s *corev1.Service) {
 			s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "fd00:10:96::1")
 			s.Spec.Ports[0].Port = -1
-			s.Spec.ExternalIPs = []string{"", "127.0.0.1", "169.254.1.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "fe80::1%eth0"}
+			s.Spec.ExternalIPs = []string{"", "127.0.0.1", "169.254.1.1", "0.0.0.0", "224.0.0.1", "255.255.255.255",
+				"fe80::1%eth0"}
 		}, []string{
 			`Service/default/web: spec.externalIPs[0]: "" is not an IPv4 or IPv6 address in canonical form`,
-			"Service/default/web: spec.externalIPs[1]: 127.0.0.1 is a loopback address, which other machines cannot reach",
-			"Service/default/web: spec.externalIPs[2]: 169.254.1.1 is a link-local address, which other machines cannot reach",
-			"Service/default/web: spec.externalIPs[3]: 0.0.0.0 is the unspecified address, which other machines cannot reach",
-			"Service/default/web: spec.externalIPs[4]: 224.0.0.1 is a multicast address, which other machines cannot reach",
-			"Service/default/web: spec.externalIPs[5]: 255.255.255.255 is the broadcast address, which other machines cannot reach",
+			"Service/default/web: spec.externalIPs[1]: 127.0.0.1 is a loopback address, which other " +
+				"machines cannot reach",
+			"Service/default/web: spec.externalIPs[2]: 169.254.1.1 is a link-local address, which other " +
+				"machines cannot reach",
+			"Service/default/web: spec.externalIPs[3]: 0.0.0.0 is the unspecified address, which other " +
+				"machines cannot reach",
+			"Service/default/web: spec.externalIPs[4]: 224.0.0.1 is a multicast address, which other " +
+				"machines cannot reach",
+			"Service/default/web: spec.externalIPs[5]: 255.255.255.255 is the broadcast address, which other " +
+				"machines cannot reach",
 			`Service/default/web: spec.externalIPs[6]: "fe80::1%eth0" is not an IPv4 or IPv6 address in canonical form`,
 			"Service/default/web: spec.ports[0].port: -1 is not a port number (1 to 65535)",
 		}},
@@ -256,7 +292,8 @@ func TestBadServices(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			want(t, store(append(other, service("web", "10.96.0.1", c.edit))...).Snapshot(), append([]string{otherLine}, c.want...)...)
+			want(t, store(append(other, service("web", "10.96.0.1", c.edit))...).Snapshot(),
+				append([]string{otherLine}, c.want...)...)
 		})
 	}
 }
@@ -273,7 +310,8 @@ func TestBadSlices(t *testing.T) {
 			`EndpointSlice/default/bad: endpoints[0].addresses[0]: "010.0.0.1" is not an IPv4 or IPv6 address in canonical form`}},
 		{"loopback", slice("bad", "web", endpointPort("", tcp, 8080), "127.0.0.1"), []string{
 			"web 10.96.0.1:80/tcp → 10.244.0.5:8080",
-			"EndpointSlice/default/bad: endpoints[0].addresses[0]: 127.0.0.1 is a loopback address, which other machines cannot reach"}},
+			"EndpointSlice/default/bad: endpoints[0].addresses[0]: 127.0.0.1 is a loopback address, which other " +
+				"machines cannot reach"}},
 		{"port", slice("bad", "web", endpointPort("", tcp, 65536), "10.244.0.6"), []string{
 			"web 10.96.0.1:80/tcp → 10.244.0.5:8080",
 			"EndpointSlice/default/bad: ports[0].port: 65536 is not a port number (1 to 65535)"}},
@@ -283,21 +321,25 @@ func TestBadSlices(t *testing.T) {
 		{"protocol", slice("bad", "web", endpointPort("", "QUIC", 8080), "10.244.0.6"), []string{
 			"web 10.96.0.1:80/tcp → 10.244.0.5:8080",
 			`EndpointSlice/default/bad: ports[0].protocol: "QUIC" is not a protocol of Services (TCP, UDP, SCTP)`}},
-		{"address type", edited(slice("bad", "web", endpointPort("", tcp, 8080), "10.244.0.6"), func(s *discoveryv1.EndpointSlice) { s.AddressType = "ipv4" }), []string{
+		{"address type", edited(slice("bad", "web", endpointPort("", tcp, 8080), "10.244.0.6"),
+			func(s *discoveryv1.EndpointSlice) { s.AddressType = "ipv4" }), []string{
 			"web 10.96.0.1:80/tcp → 10.244.0.5:8080",
 			`EndpointSlice/default/bad: addressType: "ipv4" is not an address type (IPv4, IPv6, FQDN)`}},
 		{"no label", slice("bad", "", endpointPort("", tcp, 8080), "10.244.0.6"), []string{
 			"web 10.96.0.1:80/tcp → 10.244.0.5:8080",
-			"EndpointSlice/default/bad: metadata.labels[kubernetes.io/service-name]: names no Service, so the slice serves none"}},
+			"EndpointSlice/default/bad: metadata.labels[kubernetes.io/service-name]: names no Service, so " +
+				"the slice serves none"}},
 		{"unknown Service", slice("bad", "nobody", endpointPort("", tcp, 0), "10.244.0.6"), []string{
 			"web 10.96.0.1:80/tcp → 10.244.0.5:8080",
 			"EndpointSlice/default/bad: metadata.labels[kubernetes.io/service-name]: there is no Service/default/nobody",
 			"EndpointSlice/default/bad: ports[0].port: 0 is not a port number (1 to 65535)"}},
-		{"other namespace", edited(slice("bad", "web", endpointPort("", tcp, 8080), "10.244.0.6"), func(s *discoveryv1.EndpointSlice) { s.Namespace = "prod" }), []string{
+		{"other namespace", edited(slice("bad", "web", endpointPort("", tcp, 8080), "10.244.0.6"),
+			func(s *discoveryv1.EndpointSlice) { s.Namespace = "prod" }), []string{
 			"web 10.96.0.1:80/tcp → 10.244.0.5:8080",
 			"EndpointSlice/prod/bad: metadata.labels[kubernetes.io/service-name]: there is no Service/prod/web"}},
 	} {
-		t.Run(c.name, func(t *testing.T) { want(t, store(c.slice, good, service("web", "10.96.0.1")).Snapshot(), c.want...) })
+		t.Run(c.name,
+			func(t *testing.T) { want(t, store(c.slice, good, service("web", "10.96.0.1")).Snapshot(), c.want...) })
 	}
 }
 
@@ -307,7 +349,8 @@ func TestTriggered(t *testing.T) {
 		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: time}
 		return s
 	}
-	s := store(service("web", "10.96.0.1"), at("a", "2026-01-02T03:04:05.5Z", "10.0.0.1"), at("b", "2026-01-02T04:04:04+01:00", "10.0.0.2"),
+	s := store(service("web", "10.96.0.1"), at("a", "2026-01-02T03:04:05.5Z", "10.0.0.1"),
+		at("b", "2026-01-02T04:04:04+01:00", "10.0.0.2"),
 		at("c", "nonsense", "10.0.0.3"), at("d", "2027-01-01T00:00:00Z", "fd00::1"))
 	if got := s.Snapshot().Frontends[0].Triggered.Format("15:04:05.0"); got != "03:04:05.5" {
 		t.Errorf("triggered at %s", got)
@@ -334,7 +377,8 @@ func TestAgeOfFrontends(t *testing.T) {
 		return func(s *corev1.Service) { s.Name, s.UID, s.CreationTimestamp = name, types.UID(uid), created }
 	}
 	s := cluster.NewStore(cluster.DefaultConfig())
-	for _, edit := range []func(*corev1.Service){made("a", "1", day(3)), made("b", "3", day(2)), made("c", "2", day(2)), made("e", "", day(1)), made("d", "", day(1))} {
+	for _, edit := range []func(*corev1.Service){made("a", "1", day(3)), made("b", "3", day(2)), made("c", "2", day(2)),
+		made("e", "", day(1)), made("d", "", day(1))} {
 		s.Set(service("", "10.96.0.1", edit))
 	}
 	list := slices.SortedFunc(slices.Values(s.Snapshot().Frontends), (*cluster.Frontend).CompareAge)

@@ -46,7 +46,8 @@ func withServiceCIDRs(c Config, more []*serviceRange) Config {
 	}
 	slices.SortFunc(all, comparePrefix)
 	c.ServiceCIDRs = slices.Compact(slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool {
-		return slices.ContainsFunc(all, func(q netip.Prefix) bool { return q.Bits() < p.Bits() && q.Contains(p.Addr()) })
+		return slices.ContainsFunc(all,
+			func(q netip.Prefix) bool { return q.Bits() < p.Bits() && q.Contains(p.Addr()) })
 	}))
 	return c
 }

@@ -59,15 +59,16 @@ func NewStore(config Config) *Store {
 		namespaces:     newGrouped(func(n *Namespace) Owner { return namespaceOwner(n.Name) }, same[*Namespace]),
 		egressIPs:      newGrouped(func(e *EgressIP) Owner { return e.Owner }, same[*EgressIP]),
 		egressServices: newGrouped(func(e *egressService) Owner { return e.owner }, same[*egressService]),
-		frontends:      newGrouped(func(f *Frontend) Owner { return f.Owner }, func(f, g *Frontend) bool { return f == g }),
-		problems:       newGrouped(func(p Problem) Owner { return p.Owner }, func(p, q Problem) bool { return p == q }),
-		services:       map[Owner]*service{},
-		sliceServices:  map[Owner]Owner{},
-		stale:          map[Owner]bool{},
-		guarded:        map[Owner]bool{},
-		podProblems:    map[Owner][]Problem{},
-		asking:         map[Owner]bool{},
-		extended:       map[Owner]*Pod{},
+		frontends: newGrouped(func(f *Frontend) Owner { return f.Owner },
+			func(f, g *Frontend) bool { return f == g }),
+		problems:      newGrouped(func(p Problem) Owner { return p.Owner }, func(p, q Problem) bool { return p == q }),
+		services:      map[Owner]*service{},
+		sliceServices: map[Owner]Owner{},
+		stale:         map[Owner]bool{},
+		guarded:       map[Owner]bool{},
+		podProblems:   map[Owner][]Problem{},
+		asking:        map[Owner]bool{},
+		extended:      map[Owner]*Pod{},
 	}
 }
 
@@ -219,7 +220,8 @@ func (s *Store) Snapshot() *Snapshot {
 		s.refresh(owner, s.services[owner])
 	}
 	s.stale = map[Owner]bool{} // a map that was cleared is as large as before
-	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() || s.namespaces.changed() || s.egressServices.changed() {
+	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() ||
+		s.namespaces.changed() || s.egressServices.changed() {
 		s.findStrays(moved, &vetted)
 		var denied []Problem // of Pods, that ask for addresses, and of EgressServices
 		s.last = &Snapshot{
@@ -350,7 +352,8 @@ func (s *Store) settle(egressIPs []*EgressIP, frontends []*Frontend) []*EgressIP
 		with.Claimed = claimed
 		list[i] = &with
 	}
-	if !slices.EqualFunc(s.settled, list, func(e, f *EgressIP) bool { return e == f || len(f.Claimed) > 0 && reflect.DeepEqual(e, f) }) {
+	if !slices.EqualFunc(s.settled, list,
+		func(e, f *EgressIP) bool { return e == f || len(f.Claimed) > 0 && reflect.DeepEqual(e, f) }) {
 		s.settled = list
 	}
 	return s.settled

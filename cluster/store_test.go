@@ -25,7 +25,8 @@ func names(s *cluster.Snapshot) []string {
 func TestUnchangedStaysTheSame(t *testing.T) {
 	p80 := endpointPort("", tcp, 8080)
 	s := store(node("node-a", good), pod("p", "node-a", "10.244.1.5"), pod("q", "node-a", "10.244.1.6"),
-		service("a", "10.96.0.1"), service("b", "10.96.0.2"), service("c", "10.96.0.3"), slice("b-1", "b", p80, "10.244.1.5"), slice("c-1", "nobody", p80))
+		service("a", "10.96.0.1"), service("b", "10.96.0.2"), service("c", "10.96.0.3"),
+		slice("b-1", "b", p80, "10.244.1.5"), slice("c-1", "nobody", p80))
 	first := s.Snapshot()
 	before := describe(first)
 
@@ -97,7 +98,8 @@ func TestSlicesComeAndGo(t *testing.T) {
 	want(t, s.Snapshot(), "db 10.96.0.2:80/tcp → 10.244.0.5:8080", "web 10.96.0.1:80/tcp →")
 	s.Set(slice("s", "", p80, "10.244.0.5")) // none
 	want(t, s.Snapshot(), "db 10.96.0.2:80/tcp →", "web 10.96.0.1:80/tcp →",
-		"EndpointSlice/default/s: metadata.labels[kubernetes.io/service-name]: names no Service, so the slice serves none")
+		"EndpointSlice/default/s: metadata.labels[kubernetes.io/service-name]: names no Service, so "+
+			"the slice serves none")
 	s.Set(slice("s", "db", p80, "10.244.0.5")) // back
 	want(t, s.Snapshot(), "db 10.96.0.2:80/tcp → 10.244.0.5:8080", "web 10.96.0.1:80/tcp →")
 
@@ -110,12 +112,14 @@ func TestSlicesComeAndGo(t *testing.T) {
 }
 
 func TestProblemsGoWhenTheObjectIsGood(t *testing.T) {
-	s := store(service("web", "10.96.0.1", ports()), slice("s", "web", endpointPort("", tcp, 0)), pod("p", "n", "x"), node("n", addresses("x")))
+	s := store(service("web", "10.96.0.1", ports()), slice("s", "web", endpointPort("", tcp, 0)), pod("p", "n", "x"),
+		node("n", addresses("x")))
 	if got := len(s.Snapshot().Problems); got != 4 {
 		t.Errorf("%d problems: %v", got, s.Snapshot().Problems)
 	}
 	s.Set(service("web", "10.96.0.1"))
-	s.Set(edited(slice("s", "web", endpointPort("", tcp, 8080)), func(s *discoveryv1.EndpointSlice) { s.Annotations = nil }))
+	s.Set(edited(slice("s", "web", endpointPort("", tcp, 8080)),
+		func(s *discoveryv1.EndpointSlice) { s.Annotations = nil }))
 	s.Set(pod("p", "n", "10.244.0.5"))
 	s.Delete(node("n"))
 	want(t, s.Snapshot(), "web 10.96.0.1:80/tcp →")
@@ -136,10 +140,12 @@ func TestEqualLooksAtEveryField(t *testing.T) {
 		}
 	}
 	for i := range reflect.TypeFor[cluster.Frontend]().NumField() {
-		check(reflect.TypeFor[cluster.Frontend]().Field(i).Name, func(f *cluster.Frontend) { alter(t, reflect.ValueOf(f).Elem().Field(i)) })
+		check(reflect.TypeFor[cluster.Frontend]().Field(i).Name,
+			func(f *cluster.Frontend) { alter(t, reflect.ValueOf(f).Elem().Field(i)) })
 	}
 	for i := range reflect.TypeFor[cluster.Backend]().NumField() {
-		check("Backends."+reflect.TypeFor[cluster.Backend]().Field(i).Name, func(f *cluster.Frontend) { alter(t, reflect.ValueOf(&f.Backends[0]).Elem().Field(i)) })
+		check("Backends."+reflect.TypeFor[cluster.Backend]().Field(i).Name,
+			func(f *cluster.Frontend) { alter(t, reflect.ValueOf(&f.Backends[0]).Elem().Field(i)) })
 	}
 }
 

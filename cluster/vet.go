@@ -66,7 +66,8 @@ func (v *Vetted) problems(nodes []*Node, egress map[netip.Addr]*EgressIP) []Prob
 	for _, n := range nodes {
 		tell := func(a netip.Addr, annotation string) {
 			if e := egress[a]; e != nil {
-				claimed.Add(nodeOwner(n.Name), "metadata.annotations["+annotation+"]", "%s is an address of %s", a, e.Owner)
+				claimed.Add(nodeOwner(n.Name), "metadata.annotations["+annotation+"]", "%s is an address of %s", a,
+					e.Owner)
 			}
 		}
 		for _, p := range n.HostAddresses {
@@ -82,7 +83,8 @@ func (v *Vetted) problems(nodes []*Node, egress map[netip.Addr]*EgressIP) []Prob
 // cut reports whether the ranges that changed are such as the cluster's subnets are cut into.
 func (c *VettedChanges) cut(config *Config) bool {
 	for r := range c.ranges {
-		if !slices.ContainsFunc(config.ClusterSubnets, func(s ClusterSubnet) bool { return s.CIDR.Contains(r.Addr()) && s.HostLength == r.Bits() }) {
+		if !slices.ContainsFunc(config.ClusterSubnets,
+			func(s ClusterSubnet) bool { return s.CIDR.Contains(r.Addr()) && s.HostLength == r.Bits() }) {
 			return false
 		}
 	}
@@ -107,7 +109,8 @@ func (v *Vetted) stray(p *Pod, nodes map[Owner][]*Node) []Problem {
 			c := n.PodCIDR(FamilyOf(ip))
 			if c.IsValid() && !(c.Contains(ip) && v.ranges.At(c) == n.Name) {
 				problems = append(problems, Problem{
-					Owner: p.Owner, Field: fmt.Sprintf("status.podIPs[%d].ip", i), Message: fmt.Sprintf("%s is not in the pod CIDR of node %s", ip, n.Name),
+					Owner: p.Owner, Field: fmt.Sprintf("status.podIPs[%d].ip", i),
+					Message: fmt.Sprintf("%s is not in the pod CIDR of node %s", ip, n.Name),
 				})
 			}
 		}

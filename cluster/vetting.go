@@ -52,15 +52,17 @@ type network struct {
 func NewVetting(first string, subnets []ClusterSubnet) *Vetting {
 	return &Vetting{
 		first: first, subnets: subnets, of: map[string]*nodeClaims{}, last: &Vetted{},
-		ids: newSeats[int](), ends: newSeats[netip.Addr](), hosts: newSeats[netip.Addr](), networks: map[netip.Prefix]network{},
-		ranges: map[netip.Prefix]string{}, rejected: map[string][]Problem{}, untrusted: map[string][]Problem{},
+		ids: newSeats[int](), ends: newSeats[netip.Addr](), hosts: newSeats[netip.Addr](),
+		networks: map[netip.Prefix]network{},
+		ranges:   map[netip.Prefix]string{}, rejected: map[string][]Problem{}, untrusted: map[string][]Problem{},
 	}
 }
 
 // Vet takes all nodes, sorted by name, and gives which of their claims are accepted and what of
 // that is otherwise than the last time. Later calls change neither.
 func (t *Vetting) Vet(nodes []*Node) (*Vetted, VettedChanges) {
-	t.changes, t.again = VettedChanges{Hosts: map[netip.Addr]string{}, ranges: map[netip.Prefix]string{}}, map[string]bool{}
+	t.changes, t.again = VettedChanges{Hosts: map[netip.Addr]string{}, ranges: map[netip.Prefix]string{}},
+		map[string]bool{}
 	c := Compare(t.nodes, nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
 	t.nodes = nodes
 	for _, n := range c.Gone {
@@ -348,7 +350,8 @@ func (t *Vetting) answer() *Vetted {
 	maps.DeleteFunc(t.changes.Hosts, func(a netip.Addr, was string) bool { return host(a) == was })
 	v.Hosts = with(v.Hosts, t.changes.Hosts, host)
 	maps.DeleteFunc(t.changes.ranges, func(r netip.Prefix, was string) bool { return t.ranges[r] == was })
-	v.ranges, v.lengths = with(v.ranges, t.changes.ranges, func(r netip.Prefix) string { return t.ranges[r] }), t.lengths
+	v.ranges, v.lengths = with(v.ranges, t.changes.ranges, func(r netip.Prefix) string { return t.ranges[r] }),
+		t.lengths
 	return &v
 }
 

@@ -17,7 +17,8 @@ import (
 
 // accepted says in one pass over all nodes what a Vetting keeps up to date: which nodes are
 // rejected, and whose each address is.
-func accepted(nodes []*cluster.Node, first string, config *cluster.Config) (rejected []string, hosts map[netip.Addr]string) {
+func accepted(nodes []*cluster.Node, first string,
+	config *cluster.Config) (rejected []string, hosts map[netip.Addr]string) {
 	byAge := slices.SortedFunc(slices.Values(nodes), func(a, b *cluster.Node) int {
 		switch first {
 		case a.Name:
@@ -27,7 +28,8 @@ func accepted(nodes []*cluster.Node, first string, config *cluster.Config) (reje
 		}
 		return a.Older(b)
 	})
-	ids, ends, ranges, networks := map[int]string{}, map[netip.Addr]string{}, []netip.Prefix{}, map[netip.Prefix]map[string]bool{}
+	ids, ends, ranges, networks := map[int]string{}, map[netip.Addr]string{}, []netip.Prefix{},
+		map[netip.Prefix]map[string]bool{}
 	for _, n := range byAge {
 		bad := false
 		if n.ID != 0 {
@@ -40,7 +42,8 @@ func accepted(nodes []*cluster.Node, first string, config *cluster.Config) (reje
 		}
 		for _, c := range n.PodCIDRs {
 			switch {
-			case slices.ContainsFunc(ranges, c.Overlaps), !slices.ContainsFunc(config.ClusterSubnets, func(s cluster.ClusterSubnet) bool { return s.CIDR.Overlaps(c) && s.CIDR.Bits() <= c.Bits() }):
+			case slices.ContainsFunc(ranges, c.Overlaps), !slices.ContainsFunc(config.ClusterSubnets,
+				func(s cluster.ClusterSubnet) bool { return s.CIDR.Overlaps(c) && s.CIDR.Bits() <= c.Bits() }):
 				bad = true
 			default:
 				ranges = append(ranges, c)
@@ -65,7 +68,8 @@ func accepted(nodes []*cluster.Node, first string, config *cluster.Config) (reje
 				if q.Addr().Is4() {
 					site = 16
 				}
-				return q.Contains(a) && (!q.IsSingleIP() && len(networks[q.Masked()]) > 1 || q.Bits() >= site && slices.ContainsFunc(n.Addresses, q.Contains))
+				return q.Contains(a) && (!q.IsSingleIP() && len(networks[q.Masked()]) > 1 || q.Bits() >= site &&
+					slices.ContainsFunc(n.Addresses, q.Contains))
 			}
 			if a.IsPrivate() || slices.ContainsFunc(n.HostAddresses, near) {
 				hosts[a] = cmp.Or(hosts[a], n.Name)
@@ -81,14 +85,17 @@ func claiming(t *rapid.T, name string) *cluster.Node {
 	some := func(label string, from ...string) []string {
 		return rapid.SliceOfNDistinct(rapid.SampledFrom(from), 0, 3, rapid.ID[string]).Draw(t, label)
 	}
-	n := &cluster.Node{Name: name, UID: name, ID: rapid.IntRange(0, 4).Draw(t, "id"), Created: time.Unix(int64(rapid.IntRange(0, 3).Draw(t, "age")), 0)}
+	n := &cluster.Node{Name: name, UID: name, ID: rapid.IntRange(0, 4).Draw(t, "id"),
+		Created: time.Unix(int64(rapid.IntRange(0, 3).Draw(t, "age")), 0)}
 	for _, a := range some("address", "172.18.0.3", "172.18.0.4", "9.9.9.3", "9.9.9.4", "fd00::3") {
 		n.Addresses = append(n.Addresses, netip.MustParseAddr(a))
 	}
-	for _, a := range some("host", "172.18.0.3/16", "172.18.0.9/32", "9.9.9.3/24", "9.9.9.7/24", "9.9.9.8/32", "8.8.8.8/32", "8.8.8.8/24", "8.8.8.9/24", "fd00::3/64", "2001:db8::1/64", "2001:db8::2/64") {
+	for _, a := range some("host", "172.18.0.3/16", "172.18.0.9/32", "9.9.9.3/24", "9.9.9.7/24", "9.9.9.8/32",
+		"8.8.8.8/32", "8.8.8.8/24", "8.8.8.9/24", "fd00::3/64", "2001:db8::1/64", "2001:db8::2/64") {
 		n.HostAddresses = append(n.HostAddresses, netip.MustParsePrefix(a))
 	}
-	for _, c := range some("range", "10.244.1.0/24", "10.244.2.0/24", "10.244.2.0/25", "10.244.2.128/25", "10.244.0.0/22", "10.9.0.0/24", "fd00:10:244:1::/64") {
+	for _, c := range some("range", "10.244.1.0/24", "10.244.2.0/24", "10.244.2.0/25", "10.244.2.128/25",
+		"10.244.0.0/22", "10.9.0.0/24", "fd00:10:244:1::/64") {
 		n.PodCIDRs = append(n.PodCIDRs, netip.MustParsePrefix(c))
 	}
 	return n

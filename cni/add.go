@@ -57,7 +57,8 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 	for _, old := range s.alloc.attachments(s.ovs.View()) {
 		switch {
 		case old.sandbox == a.sandbox && old.ifName != a.ifName:
-			return nil, errInvalidEnv("CNI_IFNAME=%s: %s has %s already, and a pod has one interface", a.ifName, a.pod, old.ifName)
+			return nil, errInvalidEnv("CNI_IFNAME=%s: %s has %s already, and a pod has one interface", a.ifName, a.pod,
+				old.ifName)
 		case old.key() == a.key() && old.sameAs(&a, facts.Subnets) && inspect(&old.attachment, sandbox) == nil:
 			return s.finish(ctx, &old.attachment, sandbox, r.Netns, facts.Bridge) // asked again: the same answer
 		}
@@ -67,7 +68,8 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 
 // sameAs reports whether an attachment is what an ADD asks for, whatever its addresses are.
 func (a *attachment) sameAs(b *attachment, subnets []netip.Prefix) bool {
-	return a.pod == b.pod && a.uid == b.uid && a.network == b.network && a.outside(subnets) == nil && len(a.addresses) == len(subnets)
+	return a.pod == b.pod && a.uid == b.uid && a.network == b.network && a.outside(subnets) == nil &&
+		len(a.addresses) == len(subnets)
 }
 
 // outside tells of an address that is in none of the node's subnets.
@@ -82,7 +84,8 @@ func (a *attachment) outside(subnets []netip.Prefix) error {
 
 // make makes an attachment, in place of what there is of the pod and of the sandbox: OVN binds a
 // logical port to one interface only.
-func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string, f Facts) (*current.Result, *types.Error) {
+func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string,
+	f Facts) (*current.Result, *types.Error) {
 	for _, old := range s.alloc.attachments(s.ovs.View()) {
 		if old.pod == a.pod || old.key() == a.key() {
 			if err := s.remove(ctx, old.host); err != nil {
@@ -119,7 +122,8 @@ func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netn
 	return result, cniErr
 }
 
-func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string, f Facts) (*current.Result, *types.Error) {
+func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string,
+	f Facts) (*current.Result, *types.Error) {
 	if bridgeNamed(s.ovs.View(), f.Bridge) == nil {
 		return nil, errTryLater("port of "+a.pod.String(), fmt.Errorf("Open vSwitch has no bridge %q", f.Bridge))
 	}
@@ -135,13 +139,15 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}
 	if err := onHostEnd(a.host, a.write); err != nil {
-		s.log.Warn("cni: cannot record the attachment on its link: a lost row cannot be restored", "pod", a.pod.String(), "error", err)
+		s.log.Warn("cni: cannot record the attachment on its link: a lost row cannot be restored", "pod",
+			a.pod.String(), "error", err)
 	}
 	return s.finish(ctx, a, sandbox, netns, f.Bridge)
 }
 
 // finish waits until the pod can be reached, lets it send, and tells the runtime what it got.
-func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, netns, bridge string) (*current.Result, *types.Error) {
+func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, netns,
+	bridge string) (*current.Result, *types.Error) {
 	waiting, cancel := context.WithTimeout(ctx, install)
 	defer cancel()
 	var why error

@@ -38,8 +38,9 @@ type entry struct {
 
 func newAllocator(node string) *allocator {
 	return &allocator{
-		node: node, rows: map[string]entry{}, reserved: map[string]entry{}, lost: map[string]entry{}, leaving: map[string]bool{},
-		last: map[cluster.Family]netip.Addr{},
+		node: node, rows: map[string]entry{}, reserved: map[string]entry{}, lost: map[string]entry{},
+		leaving: map[string]bool{},
+		last:    map[cluster.Family]netip.Addr{},
 	}
 }
 

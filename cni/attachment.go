@@ -68,7 +68,8 @@ func parseAttachment(row *ovsdb.Interface) attachment {
 	ids := row.ExternalIDs
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: ids[keyNamespace], Name: ids[keyName]}, uid: ids[keyUID],
-		network: ids[keyNetwork], sandbox: ids[keySandbox], ifName: ids[keyIfName], host: row.Name, row: string(row.UUID), hostPorts: ids[keyHostPorts],
+		network: ids[keyNetwork], sandbox: ids[keySandbox], ifName: ids[keyIfName], host: row.Name,
+		row: string(row.UUID), hostPorts: ids[keyHostPorts],
 	}
 	if mac, err := cluster.ParseMAC(ids[keyMAC]); err == nil && a.pod.Name != "" {
 		a.mac, a.addresses = mac, splitPrefixes(ids[keyAddresses])

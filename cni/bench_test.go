@@ -34,7 +34,8 @@ func newByHand(b *testing.B, n *lab.Node) *byHand {
 		return c
 	}
 	h.nb = open("/run/ovn/ovnnb_db.sock", "OVN_Northbound", ovsdb.Mirror[logicalPort]("name"))
-	h.ovs = open("/run/openvswitch/db.sock", "Open_vSwitch", ovsdb.Mirror[ovsdb.Interface](), ovsdb.Mirror[ovsdb.Port]("name"))
+	h.ovs = open("/run/openvswitch/db.sock", "Open_vSwitch", ovsdb.Mirror[ovsdb.Interface](),
+		ovsdb.Mirror[ovsdb.Port]("name"))
 	return h
 }
 
@@ -47,7 +48,9 @@ func (h *byHand) bind(i int) time.Duration {
 	begin := time.Now()
 	lsp := ovsdb.NamedUUID("lsp")
 	_, err := h.nb.Transact(ctx,
-		ovsdb.Insert(logicalPort{UUID: lsp, Name: name, Addresses: []string{fmt.Sprintf("0a:58:0a:f4:01:%02x 10.244.1.%d fd00:10:244:1::%x", 200+i, 200+i, 200+i)}}),
+		ovsdb.Insert(logicalPort{UUID: lsp, Name: name,
+			Addresses: []string{fmt.Sprintf("0a:58:0a:f4:01:%02x 10.244.1.%d fd00:10:244:1::%x", 200+i, 200+i, 200+
+				i)}}),
 		ovsdb.Mutate("Logical_Switch", ovsdb.InsertInto("ports", lsp)).Where("name", "==", h.n.Name()))
 	must(h.b, err)
 	must(h.b, h.n.Do(func() error {
@@ -79,13 +82,15 @@ func (h *byHand) unbind(i int) {
 	name, dev := fmt.Sprintf("byhand-%d", i), fmt.Sprintf("byhand%d", i)
 	for p := range ovsdb.Rows[ovsdb.Port](h.ovs.View()) {
 		if p.Name == dev {
-			_, err := h.ovs.Transact(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", p.UUID)).Where("name", "==", "br-int"))
+			_, err := h.ovs.Transact(ctx,
+				ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", p.UUID)).Where("name", "==", "br-int"))
 			must(h.b, err)
 		}
 	}
 	for p := range ovsdb.Rows[logicalPort](h.nb.View()) {
 		if p.Name == name {
-			_, err := h.nb.Transact(ctx, ovsdb.Mutate("Logical_Switch", ovsdb.DeleteFrom("ports", p.UUID)).Where("name", "==", h.n.Name()))
+			_, err := h.nb.Transact(ctx,
+				ovsdb.Mutate("Logical_Switch", ovsdb.DeleteFrom("ports", p.UUID)).Where("name", "==", h.n.Name()))
 			must(h.b, err)
 		}
 	}

@@ -108,7 +108,8 @@ func (s *Server) Move(ctx context.Context) error {
 		for _, id := range x.port.Interfaces {
 			// Its number, and what OVN said of it, are of the other bridge.
 			ops = append(ops, ovsdb.Update(ovsdb.Interface{UUID: id}, "ofport"),
-				ovsdb.Mutate("Interface", ovsdb.DeleteFrom("external_ids", []string{keyInstalled, keyInstalledAt})).Row(id))
+				ovsdb.Mutate("Interface",
+					ovsdb.DeleteFrom("external_ids", []string{keyInstalled, keyInstalledAt})).Row(id))
 		}
 	}
 	if err := s.transact(ctx, ops...); err != nil {
@@ -122,6 +123,7 @@ func (s *Server) Move(ctx context.Context) error {
 func (s *Server) Opened(ctx context.Context) error {
 	return s.ovs.WaitFor(ctx, func(v ovsdb.View) bool {
 		open := slices.Collect(ovsdb.Rows[ovsdb.Interface](v))
-		return !slices.ContainsFunc(open, func(i *ovsdb.Interface) bool { return isHostName(i.Name) && i.OFPort == nil })
+		return !slices.ContainsFunc(open,
+			func(i *ovsdb.Interface) bool { return isHostName(i.Name) && i.OFPort == nil })
 	})
 }

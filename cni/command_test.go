@@ -67,9 +67,11 @@ func result(t *testing.T, w *world, n *lab.Node) {
 	}
 	ids := row(t, n, host.Name).ExternalIDs
 	for key, value := range map[string]string{
-		"iface-id": "default_web", "iface-id-ver": "10.244.1.3,fd00:10:244:1::3", "attached_mac": in.Mac, "sandbox": s.id,
-		"ip_addresses": "10.244.1.3/24,fd00:10:244:1::3/64", "k8s.ovn.org/pod-namespace": "default", "k8s.ovn.org/pod-name": "web",
-		"k8s.ovn.org/pod-uid": "uid-web", "k8s.ovn.org/pod-ifname": "eth0", "k8s.ovn.org/network": "hairpin",
+		"iface-id": "default_web", "iface-id-ver": "10.244.1.3,fd00:10:244:1::3", "attached_mac": in.Mac,
+		"sandbox":      s.id,
+		"ip_addresses": "10.244.1.3/24,fd00:10:244:1::3/64", "k8s.ovn.org/pod-namespace": "default",
+		"k8s.ovn.org/pod-name": "web",
+		"k8s.ovn.org/pod-uid":  "uid-web", "k8s.ovn.org/pod-ifname": "eth0", "k8s.ovn.org/network": "hairpin",
 	} {
 		if ids[key] != value {
 			t.Errorf("external_ids:%s=%q, want %q", key, ids[key], value)
@@ -83,11 +85,13 @@ func wiring(t *testing.T, w *world, n *lab.Node) {
 	s.add()
 	defer s.del()
 	in := "ip netns exec " + s.netns() + " "
-	mtu := sh(t, n, "cat /sys/class/net/"+s.host+"/mtu; ip -n "+s.netns()+" -o link show eth0 | grep -o 'mtu [0-9]*'; ovs-vsctl get Interface "+s.host+" mtu")
+	mtu := sh(t, n, "cat /sys/class/net/"+s.host+"/mtu; ip -n "+s.netns()+
+		" -o link show eth0 | grep -o 'mtu [0-9]*'; ovs-vsctl get Interface "+s.host+" mtu")
 	if mtu != "1400\nmtu 1400\n1400" {
 		t.Errorf("MTU of both ends, and as Open vSwitch sees it: %q", mtu)
 	}
-	if link := sh(t, n, "ip -d link show "+s.host); !strings.Contains(link, "NOARP") || !strings.Contains(link, "alias hairpin: default/web") {
+	if link := sh(t, n, "ip -d link show "+s.host); !strings.Contains(link, "NOARP") ||
+		!strings.Contains(link, "alias hairpin: default/web") {
 		t.Errorf("the host's end: %s", link)
 	}
 	if v := sh(t, n, "cat /proc/sys/net/ipv6/conf/"+s.host+"/disable_ipv6"); v != "1" {
@@ -101,7 +105,8 @@ func wiring(t *testing.T, w *world, n *lab.Node) {
 			t.Errorf("%s: %s", cmd, out)
 		}
 	}
-	if addr := sh(t, n, "ip -n "+s.netns()+" -o -6 addr show dev eth0 scope global"); strings.Contains(addr, "tentative") || !strings.Contains(addr, "nodad") {
+	if addr := sh(t, n, "ip -n "+s.netns()+" -o -6 addr show dev eth0 scope global"); strings.Contains(addr,
+		"tentative") || !strings.Contains(addr, "nodad") {
 		t.Errorf("IPv6 address in the sandbox: %s", addr)
 	}
 }
@@ -130,7 +135,8 @@ func versions(t *testing.T, w *world, n *lab.Node) {
 		if version >= "1.0.0" {
 			family = ""
 		}
-		if r.CNIVersion != version || len(r.IPs) != 2 || len(r.Routes) != 2 || r.IPs[0].Version != family || r.IPs[0].Gateway != "10.244.1.1" {
+		if r.CNIVersion != version || len(r.IPs) != 2 || len(r.Routes) != 2 || r.IPs[0].Version != family ||
+			r.IPs[0].Gateway != "10.244.1.1" {
 			t.Errorf("%s: %s", version, o.stdout)
 		}
 		if version >= "0.4.0" {
@@ -210,7 +216,8 @@ func gc(t *testing.T, w *world, n *lab.Node) {
 	conf := netconf(n)
 	w.plugin(n, "GC", conf, nil).refused(t, types.ErrInvalidNetworkConfig, "cni.dev/valid-attachments")
 	consistent(t, n, keep, drop, other)
-	conf["cni.dev/valid-attachments"] = []map[string]string{{"containerID": keep.id, "ifname": "eth0"}, {"containerID": drop.id, "ifname": "net1"}}
+	conf["cni.dev/valid-attachments"] = []map[string]string{{"containerID": keep.id, "ifname": "eth0"},
+		{"containerID": drop.id, "ifname": "net1"}}
 	must(t, w.plugin(n, "GC", conf, nil).err)
 	consistent(t, n, keep, other)
 	must(t, keep.call("CHECK").err)
@@ -239,7 +246,8 @@ func check(t *testing.T, w *world, n *lab.Node) {
 		s := w.sandbox(n, "web")
 		s.add()
 		must(t, s.call("CHECK").err)
-		do := strings.NewReplacer("NS", s.netns(), "HOST", s.host, "10.244.1.0/24", s.ips[0].String()+"/24").Replace(c.do)
+		do := strings.NewReplacer("NS", s.netns(), "HOST", s.host, "10.244.1.0/24", s.ips[0].String()+
+			"/24").Replace(c.do)
 		sh(t, n, do)
 		eventually(t, 10*time.Second, c.name, func() error { // Open vSwitch's own tools return when it has carried out
 			o := s.call("CHECK")
@@ -254,7 +262,8 @@ func check(t *testing.T, w *world, n *lab.Node) {
 	s.call("CHECK").refused(t, 100, "no port")
 	s.add()
 	good := s.conf["prevResult"].(json.RawMessage)
-	s.conf["prevResult"] = json.RawMessage(bytes.ReplaceAll(good, []byte(s.ips[0].String()+"/24"), []byte("10.244.1.99/24")))
+	s.conf["prevResult"] = json.RawMessage(bytes.ReplaceAll(good, []byte(s.ips[0].String()+"/24"),
+		[]byte("10.244.1.99/24")))
 	s.call("CHECK").refused(t, 100, "10.244.1.99/24", s.ips[0].String())
 	delete(s.conf, "prevResult")
 	s.call("CHECK").refused(t, types.ErrInvalidNetworkConfig, "prevResult")
@@ -271,9 +280,11 @@ func badInput(t *testing.T, w *world, n *lab.Node) {
 		words []string
 	}{
 		{"no pod", map[string]string{"CNI_ARGS": "IgnoreUnknown=1"}, 4, []string{"CNI_ARGS", "K8S_POD_NAME"}},
-		{"no name", map[string]string{"CNI_ARGS": "K8S_POD_NAMESPACE=default"}, 4, []string{"CNI_ARGS", "K8S_POD_NAME"}},
+		{"no name", map[string]string{"CNI_ARGS": "K8S_POD_NAMESPACE=default"}, 4,
+			[]string{"CNI_ARGS", "K8S_POD_NAME"}},
 		{"no netns", map[string]string{"CNI_NETNS": "/run/netns/not-there"}, 4, []string{"CNI_NETNS", "not-there"}},
-		{"no namespace file", map[string]string{"CNI_NETNS": "/etc/hostname"}, 4, []string{"CNI_NETNS", "/etc/hostname"}},
+		{"no namespace file", map[string]string{"CNI_NETNS": "/etc/hostname"}, 4,
+			[]string{"CNI_NETNS", "/etc/hostname"}},
 		{"own netns", map[string]string{"CNI_NETNS": "/proc/1/ns/net"}, types.ErrInvalidNetNS, []string{"node's own"}},
 		{"long name", map[string]string{"CNI_IFNAME": "a-name-of-more-than-15"}, 4, []string{"interface name"}},
 		{"no sandbox", map[string]string{"CNI_CONTAINERID": ""}, 4, []string{"CNI_CONTAINERID"}},

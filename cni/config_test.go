@@ -80,7 +80,8 @@ func TestPodCIDRsChanged(t *testing.T) {
 	w.manifest("node-a.yaml", nodeManifest(1, `["10.244.9.0/24", "fd00:10:244:9::/64"]`))
 	eventually(t, 20*time.Second, "CHECK tells", func() error {
 		o := old.call("CHECK")
-		if o.code() == 100 && containsAll(o.err.Error(), []string{"Node/node-a", "spec.podCIDRs", "10.244.9.0/24", "Pod/default/old", "10.244.1.3/24"}) {
+		if o.code() == 100 && containsAll(o.err.Error(),
+			[]string{"Node/node-a", "spec.podCIDRs", "10.244.9.0/24", "Pod/default/old", "10.244.1.3/24"}) {
 			return nil
 		}
 		return errorOf(o)
@@ -94,7 +95,8 @@ func TestPodCIDRsChanged(t *testing.T) {
 	if got := s.ips[0].String(); got != "10.244.9.3" {
 		t.Errorf("the new pod has %s", got)
 	}
-	eventually(t, 20*time.Second, "the new pod is reachable", func() error { return get(n.Netns(), "udp", s.ips[0], port) })
+	eventually(t, 20*time.Second, "the new pod is reachable",
+		func() error { return get(n.Netns(), "udp", s.ips[0], port) })
 	// The kubelet makes the old pod's sandbox anew.
 	again := w.sandbox(n, "old")
 	serve(t, again.path())

@@ -36,7 +36,8 @@ func still(t *testing.T, n *lab.Node, pods []*sandbox) {
 	t.Helper()
 	for _, s := range pods {
 		for _, ip := range s.ips {
-			eventually(t, 30*time.Second, "an answer of "+s.pod, func() error { return get(n.Netns(), "udp", ip, port) })
+			eventually(t, 30*time.Second, "an answer of "+s.pod,
+				func() error { return get(n.Netns(), "udp", ip, port) })
 		}
 	}
 	for _, s := range pods {
@@ -65,7 +66,8 @@ func olderSchema(t testing.TB, n *lab.Node, path string) {
 // ovsContainer runs the entry script of the container ovs, as its runtime does.
 func ovsContainer(t testing.TB, n *lab.Node) {
 	t.Helper()
-	must(t, n.StartDaemon(t.Context(), "ovs", "unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "/usr/local/lib/hairpin/ovs"))
+	must(t, n.StartDaemon(t.Context(), "ovs", "unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc",
+		"/usr/local/lib/hairpin/ovs"))
 }
 
 // TestFullDisk: an upgrade of Open vSwitch finds no room to convert its database, not the first
@@ -85,7 +87,8 @@ func TestFullDisk(t *testing.T) {
 	for range 3 {
 		ovsContainer(t, n)
 		waits := func() error {
-			if log, err := os.ReadFile(n.LogFile("ovs")); err != nil || !strings.Contains(string(log), "No space left on device") || !strings.Contains(string(log), "WAITS") {
+			if log, err := os.ReadFile(n.LogFile("ovs")); err != nil ||
+				!strings.Contains(string(log), "No space left on device") || !strings.Contains(string(log), "WAITS") {
 				return errors.New("its log speaks of no full disk")
 			}
 			return nil

@@ -14,7 +14,8 @@ import (
 func FuzzAttachment(f *testing.F) {
 	good := attachment{network: "hairpin", sandbox: "0123", ifName: "eth0", uid: "u", mac: [6]byte{2, 1, 2, 3, 4, 5}}
 	good.pod.Namespace, good.pod.Name = "default", "web"
-	good.addresses = []netip.Prefix{netip.MustParsePrefix("10.244.1.3/24"), netip.MustParsePrefix("fd00:10:244:1::3/64")}
+	good.addresses = []netip.Prefix{netip.MustParsePrefix("10.244.1.3/24"),
+		netip.MustParsePrefix("fd00:10:244:1::3/64")}
 	var lines []string
 	for key, value := range good.ids() {
 		lines = append(lines, key+"="+value)

@@ -113,7 +113,8 @@ func (s *Server) CheckLinks() {
 			missing[a.host] = now
 		case link.Attrs().Flags&net.FlagUp == 0:
 			err := netlink.LinkSetUp(link)
-			s.log.Warn("cni: set up a pod's interface, which was down", "pod", a.pod.String(), "interface", a.host, "error", err)
+			s.log.Warn("cni: set up a pod's interface, which was down", "pod", a.pod.String(), "interface", a.host,
+				"error", err)
 		}
 	}
 	s.mu.Lock()

@@ -28,23 +28,29 @@ func TestHealth(t *testing.T) {
 	}
 	well := func() {
 		t.Helper()
-		eventually(t, 20*time.Second, "all is well", func() error { _, err := n.Exec(t.Context(), "hairpin", "status"); return err })
+		eventually(t, 20*time.Second, "all is well",
+			func() error { _, err := n.Exec(t.Context(), "hairpin", "status"); return err })
 	}
 	sh(t, n, "ip link set "+pods[0].host+" down")
-	eventually(t, 10*time.Second, "the interface is up again", func() error { return get(n.Netns(), "udp", pods[0].ips[0], port) })
+	eventually(t, 10*time.Second, "the interface is up again",
+		func() error { return get(n.Netns(), "udp", pods[0].ips[0], port) })
 	sh(t, n, "ip link del "+pods[1].host)
 	says("Pod/default/two has no network: its interface " + pods[1].host + " was deleted")
 	pods[1].del()
 	well()
 
-	sh(t, n, "mkdir /tmp/small; mount -t tmpfs -o size=600k tmpfs /tmp/small; cp -a /etc/openvswitch/. /tmp/small/; mount --bind /tmp/small /etc/openvswitch")
+	sh(t, n,
+		"mkdir /tmp/small; mount -t tmpfs -o size=600k tmpfs /tmp/small; cp -a /etc/openvswitch/. /tmp/small/; "+
+			"mount --bind /tmp/small /etc/openvswitch")
 	must(t, n.Restart(t.Context(), lab.OVSDB, syscall.SIGTERM))
-	eventually(t, 20*time.Second, "the node serves pods", func() error { return w.plugin(n, "STATUS", netconf(n), nil).err })
+	eventually(t, 20*time.Second, "the node serves pods",
+		func() error { return w.plugin(n, "STATUS", netconf(n), nil).err })
 	sh(t, n, "head -c 2M /dev/zero >/etc/openvswitch/fill || true")
 	var last outcome
 	eventually(t, 40*time.Second, "an ADD fails for the full disk", func() error {
 		// One that was underway may still end with something else.
-		if last = w.sandbox(n, "late").call("ADD"); last.err == nil || !strings.Contains(last.err.Error(), "write failed") {
+		if last = w.sandbox(n, "late").call("ADD"); last.err == nil ||
+			!strings.Contains(last.err.Error(), "write failed") {
 			return fmt.Errorf("it ended with %v", last.err)
 		}
 		return nil

@@ -132,7 +132,8 @@ func portmapPath() (string, error) {
 	places := []string{claims.PortmapInImage, filepath.Join("/opt/cni/bin", claims.PortmapPlugin)}
 	i := slices.IndexFunc(places, func(p string) bool { _, err := os.Stat(p); return err == nil })
 	if i < 0 {
-		return "", fmt.Errorf("there is no %s in PATH, and neither %s nor %s", claims.PortmapPlugin, places[0], places[1])
+		return "", fmt.Errorf("there is no %s in PATH, and neither %s nor %s", claims.PortmapPlugin, places[0],
+			places[1])
 	}
 	return places[i], nil
 }
@@ -145,7 +146,8 @@ func (a *attachment) portmap(ctx context.Context, command string) error {
 	}
 	result := a.result(a.sandbox, &netlink.Device{})
 	conf, err := json.Marshal(map[string]any{
-		"cniVersion": result.CNIVersion, "name": a.network, "type": claims.PortmapPlugin, "backend": claims.PortmapBackend,
+		"cniVersion": result.CNIVersion, "name": a.network, "type": claims.PortmapPlugin,
+		"backend":       claims.PortmapBackend,
 		"runtimeConfig": map[string]any{"portMappings": json.RawMessage(a.hostPorts)}, "prevResult": result,
 	})
 	if err != nil {
@@ -156,7 +158,8 @@ func (a *attachment) portmap(ctx context.Context, command string) error {
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Stdin = bytes.NewReader(conf)
 	// It does not open the namespace, which the agent may not see.
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+a.sandbox, "CNI_NETNS="+a.sandbox, "CNI_NETNS_OVERRIDE=1",
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+a.sandbox, "CNI_NETNS="+a.sandbox,
+		"CNI_NETNS_OVERRIDE=1",
 		"CNI_IFNAME="+a.ifName, "CNI_PATH="+filepath.Dir(path))
 	if out, err := cmd.Output(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", claims.PortmapPlugin, command, err, bytes.TrimSpace(out))

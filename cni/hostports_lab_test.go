@@ -25,7 +25,8 @@ func TestHostPorts(t *testing.T) {
 	buildPortmap(t, plugin)
 	const ports = `"runtimeConfig": {"portMappings": [
 		{"hostPort": 8081, "containerPort": 8080, "protocol": "tcp"}, {"hostPort": 8081, "containerPort": 8080, "protocol": "udp"}]}`
-	must(t, n.WriteFile("/etc/cni/net.d/10-hairpin.conflist", fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [
+	must(t, n.WriteFile("/etc/cni/net.d/10-hairpin.conflist",
+		fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [
 		{"type": "hairpin", %[2]s}, {"type": %[1]q, "backend": "nftables", %[2]s}]}`, claims.PortmapPlugin, ports)))
 	w.start(n)
 	w.ready(n)
@@ -84,7 +85,8 @@ func TestHostPorts(t *testing.T) {
 
 	// The rules may have been restored between the runtime's DEL of portmap and that of ours.
 	outcome := w.plugin(n, "DEL", netconf(n), map[string]string{
-		"CNI_CONTAINERID": pod.Sandbox, "CNI_IFNAME": "eth0", "CNI_NETNS": "", "CNI_ARGS": "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web"})
+		"CNI_CONTAINERID": pod.Sandbox, "CNI_IFNAME": "eth0", "CNI_NETNS": "",
+		"CNI_ARGS": "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web"})
 	must(t, outcome.err)
 	if got := rules(); got > 0 {
 		t.Errorf("%d rules are left of the pod", got)
@@ -95,7 +97,8 @@ func TestHostPorts(t *testing.T) {
 func buildPortmap(t *testing.T, to string) {
 	t.Helper()
 	built := filepath.Join(t.TempDir(), "portmap")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", "../image/portmap", "-o", built, "github.com/containernetworking/plugins/plugins/meta/portmap")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", "../image/portmap", "-o", built,
+		"github.com/containernetworking/plugins/plugins/meta/portmap")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -18,7 +18,8 @@ func small(t *rapid.T) netip.Prefix {
 		a := rapid.SampledFrom([]string{"10.244.1.0", "0.0.0.0", "255.255.255.0", "192.168.7.128"}).Draw(t, "subnet")
 		return netip.PrefixFrom(netip.MustParseAddr(a), rapid.IntRange(25, 29).Draw(t, "bits")).Masked()
 	}
-	a := rapid.SampledFrom([]string{"fd00:10:244:1::", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00"}).Draw(t, "subnet")
+	a := rapid.SampledFrom([]string{"fd00:10:244:1::", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00"}).Draw(t,
+		"subnet")
 	return netip.PrefixFrom(netip.MustParseAddr(a), rapid.IntRange(121, 126).Draw(t, "bits")).Masked()
 }
 
@@ -108,7 +109,8 @@ func TestArgs(t *testing.T) {
 			t.Errorf("%q: %+v, %v", args, got, err)
 		}
 	}
-	for _, args := range []string{"", "K8S_POD_NAME=b", "K8S_POD_NAMESPACE=a", "K8S_POD_NAMESPACE=;K8S_POD_NAME=b", ";;=;", "k8s_pod_namespace=a;k8s_pod_name=b"} {
+	for _, args := range []string{"", "K8S_POD_NAME=b", "K8S_POD_NAMESPACE=a", "K8S_POD_NAMESPACE=;K8S_POD_NAME=b",
+		";;=;", "k8s_pod_namespace=a;k8s_pod_name=b"} {
 		if _, err := parseArgs(args); err == nil || err.Code != 4 {
 			t.Errorf("%q: error %v, want code 4", args, err)
 		}
@@ -119,10 +121,12 @@ func TestArgs(t *testing.T) {
 func TestAttachmentOnItsRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[a-z0-9.-]{1,20}`)
-		a := attachment{uid: word.Draw(t, "uid"), network: word.Draw(t, "network"), sandbox: word.Draw(t, "sandbox"), ifName: word.Draw(t, "ifName"), host: newHostName()}
+		a := attachment{uid: word.Draw(t, "uid"), network: word.Draw(t, "network"), sandbox: word.Draw(t, "sandbox"),
+			ifName: word.Draw(t, "ifName"), host: newHostName()}
 		a.pod.Kind, a.pod.Namespace, a.pod.Name = "Pod", word.Draw(t, "namespace"), word.Draw(t, "name")
 		for i := range rapid.IntRange(1, 2).Draw(t, "families") {
-			subnet := []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")}[i]
+			subnet := []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"),
+				netip.MustParsePrefix("fd00:10:244:1::/64")}[i]
 			ip, err := nextAddress(subnet, netip.Addr{}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -131,7 +135,8 @@ func TestAttachmentOnItsRow(t *testing.T) {
 		}
 		a.mac = [6]byte(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "mac"))
 		got := parseAttachment(&ovsdb.Interface{Name: a.host, ExternalIDs: a.ids()})
-		if got.pod != a.pod || got.uid != a.uid || got.network != a.network || got.key() != a.key() || got.host != a.host || got.mac != a.mac || !slices.Equal(got.addresses, a.addresses) {
+		if got.pod != a.pod || got.uid != a.uid || got.network != a.network || got.key() != a.key() ||
+			got.host != a.host || got.mac != a.mac || !slices.Equal(got.addresses, a.addresses) {
 			t.Fatalf("%+v, want %+v", got, a)
 		}
 	})
@@ -139,14 +144,16 @@ func TestAttachmentOnItsRow(t *testing.T) {
 
 // A row whose external_ids somebody damaged can still be removed, but gives no pod.
 func TestDamagedRow(t *testing.T) {
-	whole := map[string]string{keyName: "web", keyNamespace: "default", keySandbox: "abc", keyIfName: "eth0", keyMAC: "0a:58:0a:f4:01:03", keyAddresses: "10.244.1.3/24"}
+	whole := map[string]string{keyName: "web", keyNamespace: "default", keySandbox: "abc", keyIfName: "eth0",
+		keyMAC: "0a:58:0a:f4:01:03", keyAddresses: "10.244.1.3/24"}
 	if a := parseAttachment(&ovsdb.Interface{Name: "x", ExternalIDs: whole}); len(a.addresses) != 1 {
 		t.Fatalf("%+v", a)
 	}
 	for key, value := range map[string]string{keyName: "", keyMAC: "0a", keyAddresses: "10.244.1.3"} {
 		ids := maps.Clone(whole)
 		ids[key] = value
-		if a := parseAttachment(&ovsdb.Interface{Name: "x", ExternalIDs: ids}); len(a.addresses) != 0 || a.key() != "abc/eth0" {
+		if a := parseAttachment(&ovsdb.Interface{Name: "x", ExternalIDs: ids}); len(a.addresses) != 0 ||
+			a.key() != "abc/eth0" {
 			t.Errorf("without %s: %+v", key, a)
 		}
 	}

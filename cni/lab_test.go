@@ -128,7 +128,8 @@ func (w *world) node(id int) *lab.Node {
 	return w.lab.Add(w.t, lab.NodeConfig{
 		Name: fmt.Sprintf("node-%c", 'a'+id-1),
 		Binds: map[string]string{
-			"/usr/local/bin/hairpin": w.binary, "/opt/cni/bin/hairpin": w.binary, "/etc/hairpin/manifests": w.dir, "/usr/local/lib/hairpin": entry,
+			"/usr/local/bin/hairpin": w.binary, "/opt/cni/bin/hairpin": w.binary, "/etc/hairpin/manifests": w.dir,
+			"/usr/local/lib/hairpin": entry,
 		},
 		Files: map[string]string{
 			settings:                             w.config(),
@@ -146,7 +147,8 @@ func (w *world) start(n *lab.Node) {
 // ready waits until the plugin says that the node can serve pods.
 func (w *world) ready(n *lab.Node) {
 	w.t.Helper()
-	eventually(w.t, 30*time.Second, n.Name()+" is ready", func() error { return w.plugin(n, "STATUS", netconf(n), nil).err })
+	eventually(w.t, 30*time.Second, n.Name()+" is ready",
+		func() error { return w.plugin(n, "STATUS", netconf(n), nil).err })
 }
 
 // single is a world with one node that is ready.
@@ -185,7 +187,8 @@ func (w *world) plugin(n *lab.Node, command string, conf map[string]any, env map
 }
 
 // pluginUntil kills the plugin when ctx ends.
-func (w *world) pluginUntil(ctx context.Context, n *lab.Node, command string, conf map[string]any, env map[string]string) outcome {
+func (w *world) pluginUntil(ctx context.Context, n *lab.Node, command string, conf map[string]any,
+	env map[string]string) outcome {
 	text, err := json.Marshal(conf)
 	if err != nil {
 		return outcome{err: err}
@@ -318,7 +321,8 @@ func (w *world) bridge() string {
 func knownToOVN(t testing.TB, n *lab.Node) []string {
 	t.Helper()
 	var list []string
-	for line := range strings.Lines(sh(t, n, "ovn-nbctl --no-headings --format=csv --data=bare --columns=name,addresses find Logical_Switch_Port")) {
+	for line := range strings.Lines(sh(t, n,
+		"ovn-nbctl --no-headings --format=csv --data=bare --columns=name,addresses find Logical_Switch_Port")) {
 		if !strings.HasPrefix(line, "default_") && !strings.HasPrefix(line, "pods-") {
 			continue
 		}

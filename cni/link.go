@@ -52,7 +52,8 @@ func hostEnd(a *attachment, w wiring) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", a.host, err)
 	}
-	if err := netdev.SetSysctl("net/ipv6/conf/"+a.host+"/disable_ipv6", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := netdev.SetSysctl("net/ipv6/conf/"+a.host+"/disable_ipv6", "1"); err != nil &&
+		!errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if err := netlink.LinkSetARPOff(link); err != nil {
@@ -120,7 +121,8 @@ func (w wiring) offload(name string) error {
 func understood() map[string]bool {
 	on := map[string]bool{"tx-checksum-ip-generic": true, "tx-tcp-segmentation": true, "tx-tcp6-segmentation": true}
 	for _, f := range []string{
-		"tx-checksum-sctp", "tx-sctp-segmentation", "tx-udp-segmentation", "tx-gso-list", "tx-gre-segmentation", "tx-gre-csum-segmentation",
+		"tx-checksum-sctp", "tx-sctp-segmentation", "tx-udp-segmentation", "tx-gso-list", "tx-gre-segmentation",
+		"tx-gre-csum-segmentation",
 		"tx-ipxip4-segmentation", "tx-ipxip6-segmentation", "tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation",
 	} {
 		on[f] = false

@@ -42,7 +42,8 @@ func (s *Server) offload(rows []entry, ends map[string]netlink.Link) error {
 			}
 			path, found := sandboxes[link.Attrs().NetNsID]
 			if !found {
-				s.log.Warn("cni: a pod keeps its offloads: its network namespace is not in "+namespaces, "pod", a.pod.String(), "interface", a.host)
+				s.log.Warn("cni: a pod keeps its offloads: its network namespace is not in "+namespaces, "pod",
+					a.pod.String(), "interface", a.host)
 			} else if err := a.offload(path, link, w); err != nil {
 				failed = errors.Join(failed, fmt.Errorf("offloads of %s: %w", a.pod, err))
 				continue
@@ -65,7 +66,8 @@ func (a *attachment) offload(path string, host netlink.Link, w wiring) error {
 	defer sandbox.Close()
 	err = sandbox.Do(func(ns.NetNS) error {
 		link, err := netlink.LinkByName(a.ifName)
-		if errors.As(err, new(netlink.LinkNotFoundError)) || err == nil && link.Attrs().ParentIndex != host.Attrs().Index {
+		if errors.As(err, new(netlink.LinkNotFoundError)) || err == nil &&
+			link.Attrs().ParentIndex != host.Attrs().Index {
 			return nil
 		}
 		if err != nil {

@@ -34,12 +34,14 @@ func TestOffloadsFollowTheSwitch(t *testing.T) {
 		s.add()
 		pods = append(pods, s)
 		for _, p := range pods {
-			eventually(t, 30*time.Second, fmt.Sprintf("the offloads of %s fit TSO %v", p.pod, tso), func() error { return p.offloads(tso) })
+			eventually(t, 30*time.Second, fmt.Sprintf("the offloads of %s fit TSO %v", p.pod, tso),
+				func() error { return p.offloads(tso) })
 		}
 		for _, from := range pods {
 			to := pods[(i+1)%len(pods)]
 			for _, ip := range to.ips {
-				eventually(t, 30*time.Second, "UDP after a restart", func() error { return get(from.path(), "udp", ip, port) })
+				eventually(t, 30*time.Second, "UDP after a restart",
+					func() error { return get(from.path(), "udp", ip, port) })
 				if err := send(from.path(), to.path(), ip); err != nil {
 					t.Errorf("TSO %v, %s to %s: %v", tso, from.pod, ip, err)
 				}
@@ -56,7 +58,9 @@ func TestOffloadsFollowTheSwitch(t *testing.T) {
 func restartWithTSO(t testing.TB, n *lab.Node, on bool) {
 	t.Helper()
 	kill(t, n, lab.VSwitchd)
-	sh(t, n, fmt.Sprintf("ovs-vsctl --no-wait set Open_vSwitch . other_config:userspace-tso-enable=%[1]v external_ids:hairpin-tso=%[1]v", on))
+	sh(t, n,
+		fmt.Sprintf("ovs-vsctl --no-wait set Open_vSwitch . other_config:userspace-tso-enable=%[1]v "+
+			"external_ids:hairpin-tso=%[1]v", on))
 	must(t, n.Start(t.Context(), lab.VSwitchd))
 }
 
@@ -66,7 +70,8 @@ func (s *sandbox) offloads(tso bool) error {
 	if err != nil {
 		return err
 	}
-	for feature, want := range map[string]bool{"tx-checksum-ip-generic": tso, "tx-tcp-segmentation": tso, "tx-checksum-sctp": false, "tx-udp-segmentation": false} {
+	for feature, want := range map[string]bool{"tx-checksum-ip-generic": tso, "tx-tcp-segmentation": tso,
+		"tx-checksum-sctp": false, "tx-udp-segmentation": false} {
 		on := strings.Contains(out, feature+": on")
 		if on != want && (feature != "tx-udp-segmentation" || tso) {
 			return fmt.Errorf("%s is %v", feature, on)

@@ -52,7 +52,8 @@ func forward(command string, a *skel.CmdArgs) error {
 		return cniErr
 	}
 	result, err := ask(conf.RunDir, request{
-		Command: command, ContainerID: a.ContainerID, Netns: a.Netns, IfName: a.IfName, Args: a.Args, Config: a.StdinData,
+		Command: command, ContainerID: a.ContainerID, Netns: a.Netns, IfName: a.IfName, Args: a.Args,
+		Config: a.StdinData,
 	})
 	if err != nil || command != cmdAdd {
 		return err

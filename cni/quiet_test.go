@@ -140,7 +140,8 @@ func TestKernelIsQuiet(t *testing.T) {
 	}{
 		{"broadcast", everybody, ip("255.255.255.255"), 1}, {"subnet's broadcast", everybody, ip("10.244.1.255"), 1},
 		{"broadcast to the host", everybody, host, 1}, {"multicast", hardware("01:00:5e:00:00:01"), ip("224.0.0.1"), 1},
-		{"to the device, for the host", own, host, 0}, {"to the device, for the management port", own, ip("10.244.1.2"), 0},
+		{"to the device, for the host", own, host, 0},
+		{"to the device, for the management port", own, ip("10.244.1.2"), 0},
 		{"to the device, broadcast", own, ip("255.255.255.255"), 0},
 	}
 	for i, to := range ways {
@@ -159,7 +160,8 @@ func TestKernelIsQuiet(t *testing.T) {
 	udp := heard()
 	for i, to := range ways {
 		if a, b, c := pings[byte(i)], udp[byte(i)], udp[byte(i+100)]; a > to.most || b > to.most || c > to.most {
-			t.Errorf("%s: the host answered %d pings, heard %d datagrams, %d from nobody; want at most %d", to.name, a, b, c, to.most)
+			t.Errorf("%s: the host answered %d pings, heard %d datagrams, %d from nobody; want at most %d", to.name, a,
+				b, c, to.most)
 		}
 	}
 }

@@ -50,7 +50,8 @@ endpoints:
 }
 
 func clusterIPs(i int) []netip.Addr {
-	return []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.96.%d.%d", 2+i/256, i%256)), netip.MustParseAddr(fmt.Sprintf("fd00:10:96::2%03x", i))}
+	return []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.96.%d.%d", 2+i/256, i%256)),
+		netip.MustParseAddr(fmt.Sprintf("fd00:10:96::2%03x", i))}
 }
 
 // way is a way of a first packet.

@@ -28,7 +28,8 @@ const (
 
 // record is what is written on the link.
 func (a *attachment) record() string {
-	fields := []string{a.pod.Namespace + "/" + a.pod.Name, joinPrefixes(a.addresses), a.network, a.ifName, a.uid, a.sandbox}
+	fields := []string{a.pod.Namespace + "/" + a.pod.Name, joinPrefixes(a.addresses), a.network, a.ifName, a.uid,
+		a.sandbox}
 	if a.hostPorts != "" && len(a.hostPorts) <= longestPorts {
 		fields = append(fields, a.hostPorts)
 	}
@@ -44,7 +45,8 @@ func parseRecord(host, text string) (attachment, bool) {
 	}
 	namespace, name, _ := strings.Cut(f[0], "/")
 	a := attachment{
-		pod: cluster.Owner{Kind: "Pod", Namespace: namespace, Name: name}, addresses: splitPrefixes(f[1]), network: f[2], ifName: f[3],
+		pod: cluster.Owner{Kind: "Pod", Namespace: namespace, Name: name}, addresses: splitPrefixes(f[1]),
+		network: f[2], ifName: f[3],
 		uid: f[4], sandbox: f[5], host: host, hostPorts: strings.Join(f[6:], ""),
 	}
 	if name == "" || len(a.addresses) == 0 || a.sandbox == "" {

@@ -32,12 +32,17 @@ func TestRecordOnItsLink(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		word := func(name string, most int) string {
-			return strings.Repeat("x", rapid.IntRange(0, most-20).Draw(t, "longer")) + rapid.StringMatching(`[a-z0-9.-]{1,20}`).Draw(t, name)
+			return strings.Repeat("x", rapid.IntRange(0, most-20).Draw(t, "longer")) +
+				rapid.StringMatching(`[a-z0-9.-]{1,20}`).Draw(t, name)
 		}
-		a := attachment{network: word("network", 40), sandbox: word("sandbox", 64), uid: rapid.SampledFrom([]string{"", "5f6a0de4-0000-4000-8000-1d6b2b1d2f6e"}).Draw(t, "uid"), ifName: "eth0", host: newHostName()}
+		a := attachment{network: word("network", 40), sandbox: word("sandbox", 64),
+			uid: rapid.SampledFrom([]string{"", "5f6a0de4-0000-4000-8000-1d6b2b1d2f6e"}).Draw(t, "uid"), ifName: "eth0",
+			host: newHostName()}
 		a.pod = cluster.Owner{Kind: "Pod", Namespace: word("namespace", 63), Name: word("name", 253)}
-		a.addresses = []netip.Prefix{netip.MustParsePrefix("10.244.1.3/24"), netip.MustParsePrefix("fd00:10:244:1::3/64")}[:rapid.IntRange(1, 2).Draw(t, "families")]
-		a.hostPorts = rapid.SampledFrom([]string{"", `[{"hostPort":80}]`, "[" + strings.Repeat(`{"hostPort":80},`, longestPorts/16-1) + "{}]"}).Draw(t, "ports")
+		a.addresses = []netip.Prefix{netip.MustParsePrefix("10.244.1.3/24"),
+			netip.MustParsePrefix("fd00:10:244:1::3/64")}[:rapid.IntRange(1, 2).Draw(t, "families")]
+		a.hostPorts = rapid.SampledFrom([]string{"", `[{"hostPort":80}]`, "[" +
+			strings.Repeat(`{"hostPort":80},`, longestPorts/16-1) + "{}]"}).Draw(t, "ports")
 		a.mac = cluster.MACFor(a.addresses[0].Addr())
 		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a.host}, PeerName: "peer"}))
 		defer func() { must(t, unplug(a.host)) }()
@@ -67,7 +72,8 @@ func TestRecordOfOthers(t *testing.T) {
 	if _, ok := parseRecord("h", good); !ok {
 		t.Fatal(good)
 	}
-	for _, text := range []string{"", "hairpin: default/web", "default/web 10.244.1.3/24 hairpin eth0 uid sandbox", strings.TrimSuffix(good, "sandbox"),
+	for _, text := range []string{"", "hairpin: default/web", "default/web 10.244.1.3/24 hairpin eth0 uid sandbox",
+		strings.TrimSuffix(good, "sandbox"),
 		strings.Replace(good, "/web", "", 1), strings.Replace(good, "10.244.1.3/24", "10.244", 1), good + " more"} {
 		if a, ok := parseRecord("h", text); ok {
 			t.Errorf("%q: %+v", text, a)

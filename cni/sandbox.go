@@ -80,14 +80,16 @@ func configure(a *attachment, w wiring) error {
 	}
 	// The routes below are all that there are. A pod that says it is a router would be believed,
 	// also by one without IPv6.
-	if err := netdev.SetSysctl("net/ipv6/conf/"+a.ifName+"/accept_ra", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := netdev.SetSysctl("net/ipv6/conf/"+a.ifName+"/accept_ra", "0"); err != nil &&
+		!errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	for _, p := range a.addresses {
 		addr := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
 			// Container runtimes may leave IPv6 off in a new namespace.
-			if err := netdev.SetSysctl("net/ipv6/conf/"+a.ifName+"/disable_ipv6", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err := netdev.SetSysctl("net/ipv6/conf/"+a.ifName+"/disable_ipv6", "0"); err != nil &&
+				!errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 			addr.Flags = unix.IFA_F_NODAD // usable at once; the node gives each address to one pod
@@ -117,7 +119,8 @@ func activate(a *attachment) error {
 		return fmt.Errorf("%s in the sandbox: %w", a.ifName, err)
 	}
 	for _, gw := range gatewaysOf(a.addresses) {
-		if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: everything(gw), Gw: gw.AsSlice()}); err != nil {
+		if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: everything(gw),
+			Gw: gw.AsSlice()}); err != nil {
 			return fmt.Errorf("default route of the sandbox via %s: %w", gw, err)
 		}
 	}
@@ -145,7 +148,8 @@ func inspect(a *attachment, sandbox ns.NetNS) error {
 		case attrs.ParentIndex != host.Attrs().Index:
 			return fmt.Errorf("%s in the sandbox is not the other end of %s", a.ifName, a.host)
 		case attrs.MTU != host.Attrs().MTU:
-			return fmt.Errorf("%s in the sandbox has MTU %d, the host's end %s has %d", a.ifName, attrs.MTU, a.host, host.Attrs().MTU)
+			return fmt.Errorf("%s in the sandbox has MTU %d, the host's end %s has %d", a.ifName, attrs.MTU, a.host,
+				host.Attrs().MTU)
 		case attrs.Flags&net.FlagUp == 0:
 			return fmt.Errorf("%s in the sandbox is down", a.ifName)
 		}

@@ -41,7 +41,8 @@ func (w *world) sandbox(n *lab.Node, pod string) *sandbox {
 	s := &sandbox{w: w, node: n, pod: pod, id: hex.EncodeToString(random), conf: netconf(n)}
 	s.env = map[string]string{
 		"CNI_CONTAINERID": s.id, "CNI_NETNS": "/run/netns/" + s.netns(), "CNI_IFNAME": "eth0",
-		"CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + pod + ";K8S_POD_INFRA_CONTAINER_ID=" + s.id + ";K8S_POD_UID=uid-" + pod,
+		"CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + pod + ";K8S_POD_INFRA_CONTAINER_ID=" +
+			s.id + ";K8S_POD_UID=uid-" + pod,
 	}
 	must(w.t, s.make())
 	return s
@@ -162,7 +163,10 @@ func sentOnce(c *net.TCPConn) error {
 		return err
 	}
 	var info *unix.TCPInfo
-	outer := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	outer := raw.Control(func(fd uintptr) {
+		info,
+			err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
 	switch {
 	case outer != nil:
 		return outer

@@ -138,7 +138,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		code = cniErr.Code
 	}
 	s.observe(r.Command, time.Since(begin), code)
-	log := s.log.With("command", r.Command, "args", r.Args, "sandbox", r.ContainerID, "milliseconds", time.Since(begin).Milliseconds())
+	log := s.log.With("command", r.Command, "args", r.Args, "sandbox", r.ContainerID, "milliseconds",
+		time.Since(begin).Milliseconds())
 	if answer.Error != nil {
 		log.Warn("cni", "code", answer.Error.Code, "error", answer.Error.Error())
 	} else {

@@ -19,7 +19,8 @@ func TestPods(t *testing.T) {
 	n := lab.StartNode(t, lab.NodeConfig{Daemons: []string{lab.OVSDB}})
 	ovs, err := ovsdb.Open(ovsdb.Config{
 		Endpoint: "unix:" + n.Path("/run/openvswitch/db.sock"), Database: "Open_vSwitch",
-		Tables: []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](), ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()},
+		Tables: []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](),
+			ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()},
 	})
 	must(t, err)
 	defer ovs.Close()
@@ -55,7 +56,8 @@ func TestPods(t *testing.T) {
 	if again := s.Pods(); again[0] != first[0] || again[1] != first[1] {
 		t.Error("what did not change is not the same pointer")
 	}
-	sh(t, n, `ovs-vsctl --no-wait set Interface hairpin00000003 external_ids:ip_addresses='"10.244.1.9/24"' -- remove Interface hairpin00000005 external_ids attached_mac`)
+	sh(t, n,
+		`ovs-vsctl --no-wait set Interface hairpin00000003 external_ids:ip_addresses='"10.244.1.9/24"' -- remove Interface hairpin00000005 external_ids attached_mac`)
 	seen("Pod/default/p3 0a:58:0a:f4:01:03 [10.244.1.9]", four)
 	// None of the devices is there.
 	must(t, s.Sweep(t.Context()))

@@ -72,12 +72,14 @@ func (s *Server) orphan(link netlink.Link) error {
 	a, ok := parseRecord(host, record)
 	switch {
 	case ok && s.alloc.restore(s.ovs.View(), &a):
-		s.log.Warn("cni: Open vSwitch lost a pod's port: restoring it", "pod", a.pod.String(), "interface", host, "addresses", a.addresses)
+		s.log.Warn("cni: Open vSwitch lost a pod's port: restoring it", "pod", a.pod.String(), "interface", host,
+			"addresses", a.addresses)
 		return nil
 	case !ok && record != "":
 		// Written by an older version, which recorded less: it cannot be restored without its row,
 		// but it may be in use.
-		s.log.Warn("cni: Open vSwitch lost a pod's port, and its addresses are unknown: delete the pod", "interface", host, "alias", record)
+		s.log.Warn("cni: Open vSwitch lost a pod's port, and its addresses are unknown: delete the pod", "interface",
+			host, "alias", record)
 		return nil
 	}
 	s.log.Info("cni: removed an interface without an attachment", "interface", host)

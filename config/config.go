@@ -92,15 +92,18 @@ func DefaultConfig() Config {
 			LogLevel:  "info",
 			Repair:    true,
 			Egress:    EgressProbing{Timeout: time.Second, Interval: 200 * time.Millisecond},
-			Healthz:   []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:10256"), netip.MustParseAddrPort("[::]:10256")},
-			Metrics:   []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:10249"), netip.MustParseAddrPort("[::1]:10249")},
+			Healthz: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:10256"),
+				netip.MustParseAddrPort("[::]:10256")},
+			Metrics: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:10249"),
+				netip.MustParseAddrPort("[::1]:10249")},
 		},
 	}
 }
 
 // Options lists all options. Sections and keys are those of OVN-Kubernetes where it has the option.
 func Options() []Option {
-	return slices.Concat(defaultOptions(), limitOptions(), conntrackOptions(), endpointOptions(), kubernetesOptions(), gatewayOptions(), egressOptions())
+	return slices.Concat(defaultOptions(), limitOptions(), conntrackOptions(), endpointOptions(), kubernetesOptions(),
+		gatewayOptions(), egressOptions())
 }
 
 func defaultOptions() []Option {
@@ -117,16 +120,20 @@ func defaultOptions() []Option {
 			},
 			func(c *Config) string { return strconv.Itoa(int(c.Cluster.EncapPort)) }},
 		{"default", "cluster-subnets",
-			"comma-separated pod address ranges, each with the prefix length of a node's share, such as 10.244.0.0/16/24",
+			"comma-separated pod address ranges, each with the prefix length of a node's share, such " +
+				"as 10.244.0.0/16/24",
 			setClusterSubnets, getClusterSubnets},
-		text("default", "node", "name of this Node; empty = the host name", func(c *Config) *string { return &c.Process.Node }),
+		text("default", "node", "name of this Node; empty = the host name",
+			func(c *Config) *string { return &c.Process.Node }),
 		path("default", "run-dir", "directory of the agent's sockets",
 			func(c *Config) *string { return &c.Process.RunDir }),
-		path("default", "ovs-run-dir", "directory of Open vSwitch's sockets", func(c *Config) *string { return &c.Process.OVSRunDir }),
+		path("default", "ovs-run-dir", "directory of Open vSwitch's sockets",
+			func(c *Config) *string { return &c.Process.OVSRunDir }),
 		path("default", "ovn-run-dir", "directory of the sockets of the node's OVN databases",
 			func(c *Config) *string { return &c.Process.OVNRunDir }),
 		{"default", "repair",
-			"undo manual changes to flows, rules and routes; false = only report them (hairpin diff, hairpin explain --live)",
+			"undo manual changes to flows, rules and routes; false = only report them (hairpin diff, " +
+				"hairpin explain --live)",
 			func(c *Config, v string) error { return setBool(&c.Process.Repair, v) },
 			func(c *Config) string { return strconv.FormatBool(c.Process.Repair) }},
 		oneOf("default", "service-engine",
@@ -134,8 +141,10 @@ func defaultOptions() []Option {
 			func(c *Config) *string { return &c.Cluster.ServiceEngine }, cluster.EngineOpenFlow, cluster.EngineOVN),
 		oneOf("logging", "level", "minimum level of log messages",
 			func(c *Config) *string { return &c.Process.LogLevel }, "debug", "info", "warn", "error"),
-		perFamily("clustermanager", "v4-transit-subnet", "addresses of the node routers on the transit switch", cluster.IPv4, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 16),
-		perFamily("clustermanager", "v6-transit-subnet", "addresses of the node routers on the transit switch", cluster.IPv6, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 112),
+		perFamily("clustermanager", "v4-transit-subnet", "addresses of the node routers on the transit switch",
+			cluster.IPv4, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 16),
+		perFamily("clustermanager", "v6-transit-subnet", "addresses of the node routers on the transit switch",
+			cluster.IPv6, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 112),
 	}
 }
 
@@ -143,7 +152,8 @@ func kubernetesOptions() []Option {
 	return []Option{
 		text("kubernetes", "kubeconfig", "kubeconfig file; empty = the pod's service account",
 			func(c *Config) *string { return &c.Process.Kubeconfig }),
-		text("kubernetes", "manifests", "directory of manifests to read instead of the API", func(c *Config) *string { return &c.Process.Manifests }),
+		text("kubernetes", "manifests", "directory of manifests to read instead of the API",
+			func(c *Config) *string { return &c.Process.Manifests }),
 		{"kubernetes", "service-cidrs", "comma-separated ranges of ClusterIPs",
 			setServiceCIDRs, func(c *Config) string { return join(c.Cluster.ServiceCIDRs) }},
 	}
@@ -154,7 +164,8 @@ func gatewayOptions() []Option {
 	nodeLocal := func(c *Config) *[]netip.Prefix { return &c.Cluster.Gateway.NodeLocalSubnets }
 	joins := func(c *Config) *[]netip.Prefix { return &c.Cluster.JoinSubnets }
 	return []Option{
-		oneOf("gateway", "mode", "gateway mode", func(c *Config) *string { return &c.Cluster.Gateway.Mode }, cluster.ModeNames()...),
+		oneOf("gateway", "mode", "gateway mode", func(c *Config) *string { return &c.Cluster.Gateway.Mode },
+			cluster.ModeNames()...),
 		{"gateway", "advertise-address",
 			"addresses of the gateway bridge in gateway mode detached, at most one per family",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.Advertise, v) },
@@ -165,7 +176,8 @@ func gatewayOptions() []Option {
 			"device to add to a gateway bridge that the agent creates; empty = the default route's device",
 			func(c *Config) *string { return &c.Process.Uplink }),
 		{"gateway", "take-over",
-			"in gateway mode detached, delete a gateway bridge that another tool made and return its addresses and routes to " +
+			"in gateway mode detached, delete a gateway bridge that another tool made and return its " +
+				"addresses and routes to " +
 				"the device; does not apply to bridges of NetworkManager",
 			func(c *Config, v string) error { return setBool(&c.Process.TakeOver, v) },
 			func(c *Config) string { return strconv.FormatBool(c.Process.TakeOver) }},
@@ -176,23 +188,37 @@ func gatewayOptions() []Option {
 		{"gateway", "nodeport", "serve NodePorts",
 			func(c *Config, v string) error { return setBool(&c.Cluster.Gateway.NodePort, v) },
 			func(c *Config) string { return strconv.FormatBool(c.Cluster.Gateway.NodePort) }},
-		{"gateway", "nodeport-addresses", "node addresses that serve NodePorts: primary (the Node's InternalIPs), ranges, or both; empty = all, including 127.0.0.1 and ::1",
+		{"gateway", "nodeport-addresses",
+			"node addresses that serve NodePorts: primary (the Node's InternalIPs), ranges, or both; empty = all, " +
+				"including 127.0.0.1 and ::1",
 			func(c *Config, v string) error { return setNodePortOn(&c.Cluster.Gateway.NodePorts, v) },
 			func(c *Config) string { return getNodePortOn(&c.Cluster.Gateway.NodePorts) }},
 		oneOf("gateway", "nodeport-path",
-			"path of NodePort traffic from other devices of the host, nft (the host's IP stack) or redirect (eBPF programs "+
+			"path of NodePort traffic from other devices of the host, nft (the host's IP stack) or "+
+				"redirect (eBPF programs "+
 				"that bypass the host's IP stack and firewall, where kernel and device support them)",
 			func(c *Config) *string { return &c.Cluster.Gateway.NodePortPath }, cluster.PathNFT, cluster.PathRedirect),
 		oneOf("gateway", "node-local",
-			"path from the host to Services, policy (gateway bridge) or dgp (management port, and a distributed gateway port "+
+			"path from the host to Services, policy (gateway bridge) or dgp (management port, and a "+
+				"distributed gateway port "+
 				"for endpoints on the host itself)",
 			func(c *Config) *string { return &c.Cluster.Gateway.NodeLocal }, cluster.LocalPolicy, cluster.LocalDGP),
-		perFamily("gateway", "v4-node-local-subnet", "addresses between the distributed gateway port and the host; the same on every node", cluster.IPv4, nodeLocal, 29),
-		perFamily("gateway", "v6-node-local-subnet", "addresses between the distributed gateway port and the host; the same on every node", cluster.IPv6, nodeLocal, 125),
-		perFamily("gateway", "v4-masquerade-subnet", "masquerade addresses between a host and its gateway router; the same on every node", cluster.IPv4, masquerade, 29),
-		perFamily("gateway", "v6-masquerade-subnet", "masquerade addresses between a host and its gateway router; the same on every node", cluster.IPv6, masquerade, 125),
-		perFamily("gateway", "v4-join-subnet", "addresses of the gateway routers on the join switch", cluster.IPv4, joins, 16),
-		perFamily("gateway", "v6-join-subnet", "addresses of the gateway routers on the join switch", cluster.IPv6, joins, 112),
+		perFamily("gateway", "v4-node-local-subnet",
+			"addresses between the distributed gateway port and the host; the same on every node", cluster.IPv4,
+			nodeLocal, 29),
+		perFamily("gateway", "v6-node-local-subnet",
+			"addresses between the distributed gateway port and the host; the same on every node", cluster.IPv6,
+			nodeLocal, 125),
+		perFamily("gateway", "v4-masquerade-subnet",
+			"masquerade addresses between a host and its gateway router; the same on every node", cluster.IPv4,
+			masquerade, 29),
+		perFamily("gateway", "v6-masquerade-subnet",
+			"masquerade addresses between a host and its gateway router; the same on every node", cluster.IPv6,
+			masquerade, 125),
+		perFamily("gateway", "v4-join-subnet", "addresses of the gateway routers on the join switch", cluster.IPv4,
+			joins, 16),
+		perFamily("gateway", "v6-join-subnet", "addresses of the gateway routers on the join switch", cluster.IPv6,
+			joins, 112),
 	}
 }
 
@@ -264,7 +290,8 @@ func perFamily(section, key, usage string, f cluster.Family, field func(*Config)
 			if p.Bits() > longest {
 				return fmt.Errorf("%s is too small: /%d or larger", p, longest)
 			}
-			list := slices.DeleteFunc(slices.Clone(*field(c)), func(q netip.Prefix) bool { return cluster.FamilyOf(q.Addr()) == f })
+			list := slices.DeleteFunc(slices.Clone(*field(c)),
+				func(q netip.Prefix) bool { return cluster.FamilyOf(q.Addr()) == f })
 			list = append(list, p)
 			slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 			*field(c) = list
@@ -352,7 +379,8 @@ func setClusterSubnets(c *Config, v string) error {
 			}
 		}
 		if host <= p.Bits() || host >= p.Addr().BitLen()-1 {
-			return fmt.Errorf("%q: a node's part must be smaller than /%d and hold more than two addresses", t, p.Bits())
+			return fmt.Errorf("%q: a node's part must be smaller than /%d and hold more than two addresses", t,
+				p.Bits())
 		}
 		if err := cluster.CheckRange(p); err != nil {
 			return err
@@ -391,14 +419,16 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("read configuration: %w", err)
 	}
-	file, err := ini.LoadSources(ini.LoadOptions{IgnoreInlineComment: true, AllowShadows: true, AllowDuplicateShadowValues: true}, raw)
+	file, err := ini.LoadSources(ini.LoadOptions{IgnoreInlineComment: true, AllowShadows: true,
+		AllowDuplicateShadowValues: true}, raw)
 	if err != nil {
 		return c, fmt.Errorf("read configuration %s: %w", path, err)
 	}
 	options := Options()
 	for _, s := range file.Sections() {
 		// The section without a name is always there.
-		if s.Name() != ini.DefaultSection && !slices.ContainsFunc(options, func(o Option) bool { return o.Section == s.Name() }) {
+		if s.Name() != ini.DefaultSection &&
+			!slices.ContainsFunc(options, func(o Option) bool { return o.Section == s.Name() }) {
 			return c, fmt.Errorf("%s: [%s] is not a section", path, s.Name())
 		}
 		for _, k := range s.Keys() {

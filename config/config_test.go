@@ -30,24 +30,36 @@ func values() map[string]struct {
 	const notNumber, notSubnet = "is not a number from", "is not a subnet"
 	subnet := func(v4 bool, good string, tooSmall string) v {
 		other := map[bool]string{true: "fd00::/16", false: "10.0.0.0/8"}[v4]
-		return v{[]string{good}, map[string]string{"": notSubnet, "10.0.0.1/8": notSubnet, "::ffff:10.0.0.0/104": notSubnet, other: "is not an IPv", tooSmall: "is too small"}}
+		return v{[]string{good}, map[string]string{"": notSubnet, "10.0.0.1/8": notSubnet,
+			"::ffff:10.0.0.0/104": notSubnet, other: "is not an IPv", tooSmall: "is too small"}}
 	}
-	addresses := v{[]string{"127.0.0.1:1", "0.0.0.0:9999,[::]:9999", "[fe80::1%eth0]:65535"}, map[string]string{"10256": "is not an address with a port",
-		"127.0.0.1": "is not an address with a port", ":10256": "is not an address with a port", "0.0.0.0:0": "is not an address with a port", "[::ffff:127.0.0.1]:1": "is not an address with a port"}}
+	addresses := v{[]string{"127.0.0.1:1", "0.0.0.0:9999,[::]:9999", "[fe80::1%eth0]:65535"},
+		map[string]string{"10256": "is not an address with a port",
+			"127.0.0.1": "is not an address with a port", ":10256": "is not an address with a port",
+			"0.0.0.0:0": "is not an address with a port", "[::ffff:127.0.0.1]:1": "is not an address with a port"}}
 	return map[string]v{
-		"default mtu": {[]string{"576", "65535", "8900"}, map[string]string{"575": notNumber, "65536": notNumber, "": notNumber, "1400 # bytes": notNumber}},
+		"default mtu": {[]string{"576", "65535", "8900"},
+			map[string]string{"575": notNumber, "65536": notNumber, "": notNumber, "1400 # bytes": notNumber}},
 		"default reserved-node-ports": {[]string{"", "22", "22,2379-2381,65535"}, map[string]string{
-			"0": `"0" is neither a port`, "22-": `"22-" is neither a port`, "30-22": `"30-22" is neither a port`, "ssh": `"ssh" is neither a port`, "65536": "is neither a port",
+			"0": `"0" is neither a port`, "22-": `"22-" is neither a port`, "30-22": `"30-22" is neither a port`,
+			"ssh": `"ssh" is neither a port`, "65536": "is neither a port",
 		}},
-		"default external-ip-ranges":   {[]string{"none", "203.0.113.0/24", "203.0.113.0/24,2001:db8::/32"}, map[string]string{"203.0.113.1/24": "is not a subnet", "all": "is not a subnet"}},
-		"default load-balancer-ranges": {[]string{"none", "203.0.113.0/24", "203.0.113.0/24,2001:db8::/32"}, map[string]string{"203.0.113.1/24": "is not a subnet", "all": "is not a subnet"}},
-		"default encap-port":           {[]string{"1", "65535"}, map[string]string{"0": "is not a port number", "65536": "is not a port number", "-1": "is not a port number"}},
+		"default external-ip-ranges": {[]string{"none", "203.0.113.0/24", "203.0.113.0/24,2001:db8::/32"},
+			map[string]string{"203.0.113.1/24": "is not a subnet", "all": "is not a subnet"}},
+		"default load-balancer-ranges": {[]string{"none", "203.0.113.0/24", "203.0.113.0/24,2001:db8::/32"},
+			map[string]string{"203.0.113.1/24": "is not a subnet", "all": "is not a subnet"}},
+		"default encap-port": {[]string{"1", "65535"},
+			map[string]string{"0": "is not a port number", "65536": "is not a port number",
+				"-1": "is not a port number"}},
 		"default cluster-subnets": {
 			[]string{"10.0.0.0/8/24", "fd00::/48/64", "10.128.0.0/14/23,fd01::/48/64,10.0.0.0/14/24"},
 			map[string]string{
-				"": `"" is not a subnet`, "10.0.0.0": `"10.0.0.0" is not a subnet`, "10.0.0.1/8/24": `"10.0.0.1/8" is not a subnet`,
-				"10.0.0.0/8/x": `"x" is not a prefix length`, "10.0.0.0/8/8": "must be smaller than /8", "10.0.0.0/8/31": "more than two addresses",
-				"fd00::/64": "must be smaller than /64", "10.0.0.0/8/24/1": "is not a subnet", "10.0.0.0/8/24,": "is not a subnet",
+				"": `"" is not a subnet`, "10.0.0.0": `"10.0.0.0" is not a subnet`,
+				"10.0.0.1/8/24": `"10.0.0.1/8" is not a subnet`,
+				"10.0.0.0/8/x":  `"x" is not a prefix length`, "10.0.0.0/8/8": "must be smaller than /8",
+				"10.0.0.0/8/31": "more than two addresses",
+				"fd00::/64":     "must be smaller than /64", "10.0.0.0/8/24/1": "is not a subnet",
+				"10.0.0.0/8/24,":   "is not a subnet",
 				"240.16.0.0/12/24": "240.16.0.0/12 overlaps 240.0.0.0/4", "0.0.0.0/0/24": "overlaps 0.0.0.0/32",
 			},
 		},
@@ -56,51 +68,73 @@ func values() map[string]struct {
 		"default controller-healthz-bind-address": addresses,
 		"default controller-metrics-bind-address": addresses,
 
-		"default conntrack-max-per-core":            {[]string{"32768"}, map[string]string{"": notNumber, "-1": notNumber}},
-		"default conntrack-pods-max":                {[]string{"0", "500000"}, map[string]string{"": notNumber, "-1": notNumber}},
-		"default conntrack-min":                     {[]string{"1000"}, map[string]string{"x": notNumber}},
-		"default conntrack-tcp-timeout-established": {[]string{"24h0m0s", "1m30s"}, map[string]string{"": "is not a time", "5": "is not a time", "-1s": "is not a time", "10ms": "is not a time"}},
-		"default conntrack-tcp-timeout-close-wait":  {[]string{"1h0m0s"}, map[string]string{"x": "is not a time"}},
-		"default conntrack-tcp-be-liberal":          {[]string{"true"}, map[string]string{"": "is neither true nor false"}},
+		"default conntrack-max-per-core": {[]string{"32768"},
+			map[string]string{"": notNumber, "-1": notNumber}},
+		"default conntrack-pods-max": {[]string{"0", "500000"},
+			map[string]string{"": notNumber, "-1": notNumber}},
+		"default conntrack-min": {[]string{"1000"}, map[string]string{"x": notNumber}},
+		"default conntrack-tcp-timeout-established": {[]string{"24h0m0s", "1m30s"},
+			map[string]string{"": "is not a time", "5": "is not a time", "-1s": "is not a time",
+				"10ms": "is not a time"}},
+		"default conntrack-tcp-timeout-close-wait": {[]string{"1h0m0s"}, map[string]string{"x": "is not a time"}},
+		"default conntrack-tcp-be-liberal": {[]string{"true"},
+			map[string]string{"": "is neither true nor false"}},
 
-		"default node":        {[]string{"node-a"}, nil},
-		"default repair":      {[]string{"false"}, map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
+		"default node": {[]string{"node-a"}, nil},
+		"default repair": {[]string{"false"},
+			map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
 		"default run-dir":     {[]string{"/tmp/x"}, map[string]string{"": "is empty"}},
 		"default ovs-run-dir": {[]string{"/tmp/x"}, map[string]string{"": "is empty"}},
 		"default ovn-run-dir": {[]string{"/tmp/x"}, map[string]string{"": "is empty"}},
-		"logging level":       {[]string{"debug", "warn", "error"}, map[string]string{"": "is not one of", "Info": "is not one of", "5": "is not one of"}},
+		"logging level": {[]string{"debug", "warn", "error"},
+			map[string]string{"": "is not one of", "Info": "is not one of", "5": "is not one of"}},
 
 		"clustermanager v4-transit-subnet": subnet(true, "10.128.0.0/16", "10.128.0.0/17"),
 		"clustermanager v6-transit-subnet": subnet(false, "fd01::/112", "fd01::/113"),
 
 		"kubernetes kubeconfig": {[]string{"/etc/x # y"}, nil},
 		"kubernetes manifests":  {[]string{"/etc/manifests"}, nil},
-		"kubernetes service-cidrs": {[]string{"10.0.0.0/8", "fd00::/112,10.96.0.0/12"}, map[string]string{"": notSubnet, "10.96.0.0": notSubnet, "10.96.0.0/12,": notSubnet,
-			"10.96.0.0/16,240.0.0.0/16": "240.0.0.0/16 overlaps 240.0.0.0/4", "fe80::/112": "overlaps fe80::/10"}},
+		"kubernetes service-cidrs": {[]string{"10.0.0.0/8", "fd00::/112,10.96.0.0/12"},
+			map[string]string{"": notSubnet, "10.96.0.0": notSubnet, "10.96.0.0/12,": notSubnet,
+				"10.96.0.0/16,240.0.0.0/16": "240.0.0.0/16 overlaps 240.0.0.0/4", "fe80::/112": "overlaps fe80::/10"}},
 
 		"ovnkubernetesfeature egressip-reachability-total-timeout": {[]string{"0", "0.3", "5"}, map[string]string{
-			"": "not a number of seconds", "0.1": "not a number of seconds", "-1": "not a number", "1s": "not a number", "NaN": "not a number", "1e9": "not a number"}},
-		"ovnkubernetesfeature egressip-reachability-interval": {[]string{"100ms", "5s"}, map[string]string{"": "is not a time", "99ms": "is not a time", "1": "is not a time"}},
-		"ovnkubernetesfeature egressip-node-healthcheck-port": {[]string{"9107"}, map[string]string{"": "not a number", "65536": "not a number", "-1": "not a number"}},
+			"": "not a number of seconds", "0.1": "not a number of seconds", "-1": "not a number", "1s": "not a number",
+			"NaN": "not a number", "1e9": "not a number"}},
+		"ovnkubernetesfeature egressip-reachability-interval": {[]string{"100ms", "5s"},
+			map[string]string{"": "is not a time", "99ms": "is not a time", "1": "is not a time"}},
+		"ovnkubernetesfeature egressip-node-healthcheck-port": {[]string{"9107"},
+			map[string]string{"": "not a number", "65536": "not a number", "-1": "not a number"}},
 		"ovnkubernetesfeature egressip-node-healthcheck-cert": {[]string{"/etc/x"}, nil},
 		"ovnkubernetesfeature egressip-node-healthcheck-key":  {[]string{"/etc/x"}, nil},
 		"ovnkubernetesfeature egressip-node-healthcheck-ca":   {[]string{"/etc/x"}, nil},
 
-		"gateway mode": {[]string{"local", "detached"}, map[string]string{"": "is not one of", "disabled": "is not one of", "Shared": "is not one of"}},
+		"gateway mode": {[]string{"local", "detached"},
+			map[string]string{"": "is not one of", "disabled": "is not one of", "Shared": "is not one of"}},
 		"gateway advertise-address": {[]string{"10.44.0.9", "fd44::1", "10.44.0.9,fd44::1"}, map[string]string{
-			"x": `"x" is not an address`, "10.44.0.0/32": "is not an address", "10.0.0.1,10.0.0.2": "10.0.0.2 is a second IPv4 address"}},
+			"x": `"x" is not an address`, "10.44.0.0/32": "is not an address",
+			"10.0.0.1,10.0.0.2": "10.0.0.2 is a second IPv4 address"}},
 		"gateway interface": {[]string{"breth0"}, map[string]string{"": "is empty"}},
 		"gateway next-hop": {[]string{"172.18.0.1", "fe80::1", "172.18.0.1,fc00::1"}, map[string]string{
-			"gw": `"gw" is not an address`, "10.0.0.1,10.0.0.2": "10.0.0.2 is a second IPv4 address", "fe80::1%eth0": "is not an address", "::ffff:10.0.0.1": "is not an address"}},
-		"gateway nodeport":             {[]string{"false"}, map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
-		"gateway take-over":            {[]string{"true"}, map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
-		"gateway uplink":               {[]string{"eth1"}, nil},
-		"gateway nodeport-addresses":   {[]string{"primary", "10.0.0.0/8,fd00::/8", "primary,10.0.0.0/8"}, map[string]string{"first": notSubnet, "10.0.0.1/8": notSubnet}},
-		"default service-engine":       {[]string{"ovn"}, map[string]string{"": "is not one of", "flows": "is not one of"}},
-		"gateway node-local":           {[]string{"dgp"}, map[string]string{"": "is not one of", "DGP": "is not one of"}},
-		"gateway v4-node-local-subnet": {[]string{"169.254.16.0/29"}, map[string]string{"fd6b::/64": "is not an IPv4 subnet", "169.254.16.0/30": "too small"}},
-		"gateway v6-node-local-subnet": {[]string{"fd77::/125"}, map[string]string{"169.254.16.0/29": "is not an IPv6 subnet", "fd77::/126": "too small"}},
-		"gateway nodeport-path":        {[]string{"redirect"}, map[string]string{"": "is not one of", "ebpf": "is not one of"}},
+			"gw": `"gw" is not an address`, "10.0.0.1,10.0.0.2": "10.0.0.2 is a second IPv4 address",
+			"fe80::1%eth0": "is not an address", "::ffff:10.0.0.1": "is not an address"}},
+		"gateway nodeport": {[]string{"false"},
+			map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
+		"gateway take-over": {[]string{"true"},
+			map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
+		"gateway uplink": {[]string{"eth1"}, nil},
+		"gateway nodeport-addresses": {[]string{"primary", "10.0.0.0/8,fd00::/8", "primary,10.0.0.0/8"},
+			map[string]string{"first": notSubnet, "10.0.0.1/8": notSubnet}},
+		"default service-engine": {[]string{"ovn"},
+			map[string]string{"": "is not one of", "flows": "is not one of"}},
+		"gateway node-local": {[]string{"dgp"},
+			map[string]string{"": "is not one of", "DGP": "is not one of"}},
+		"gateway v4-node-local-subnet": {[]string{"169.254.16.0/29"},
+			map[string]string{"fd6b::/64": "is not an IPv4 subnet", "169.254.16.0/30": "too small"}},
+		"gateway v6-node-local-subnet": {[]string{"fd77::/125"},
+			map[string]string{"169.254.16.0/29": "is not an IPv6 subnet", "fd77::/126": "too small"}},
+		"gateway nodeport-path": {[]string{"redirect"},
+			map[string]string{"": "is not one of", "ebpf": "is not one of"}},
 		"gateway v4-masquerade-subnet": subnet(true, "169.254.0.0/17", "169.254.169.0/30"),
 		"gateway v6-masquerade-subnet": subnet(false, "fd69::/112", "fd69::/126"),
 		"gateway v4-join-subnet":       subnet(true, "10.128.0.0/16", "10.128.0.0/17"),
@@ -127,7 +161,8 @@ func TestOptions(t *testing.T) {
 
 		c := config.DefaultConfig()
 		if err := o.Set(&c, o.Default()); err != nil || !reflect.DeepEqual(c, config.DefaultConfig()) {
-			t.Errorf("%s: set to its default %q: %v\n%s", name, o.Default(), err, cmp.Diff(fmt.Sprint(config.DefaultConfig()), fmt.Sprint(c)))
+			t.Errorf("%s: set to its default %q: %v\n%s", name, o.Default(), err,
+				cmp.Diff(fmt.Sprint(config.DefaultConfig()), fmt.Sprint(c)))
 		}
 		for _, good := range v.good {
 			c := config.DefaultConfig()
@@ -140,7 +175,8 @@ func TestOptions(t *testing.T) {
 		for bad, part := range v.bad {
 			c := config.DefaultConfig()
 			err := o.Set(&c, bad)
-			if err == nil || !strings.Contains(err.Error(), part) || !strings.HasPrefix(err.Error(), "["+o.Section+"] "+o.Key+": ") {
+			if err == nil || !strings.Contains(err.Error(), part) ||
+				!strings.HasPrefix(err.Error(), "["+o.Section+"] "+o.Key+": ") {
 				t.Errorf("%s = %q: error is %v", name, bad, err)
 			}
 			if !reflect.DeepEqual(c, config.DefaultConfig()) {
@@ -173,7 +209,8 @@ func TestLoad(t *testing.T) {
 		}
 		return config.Load(path)
 	}
-	c, err := load("# a comment\n[default]\nmtu = 1300\n\n[gateway]\n; another\ninterface=breth0\nv4-masquerade-subnet=169.254.0.0/17\n[default]\nnode=\"node-a\"\n[logging]\n")
+	c, err := load("# a comment\n[default]\nmtu = 1300\n\n[gateway]\n; " +
+		"another\ninterface=breth0\nv4-masquerade-subnet=169.254.0.0/17\n[default]\nnode=\"node-a\"\n[logging]\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +236,8 @@ func TestLoad(t *testing.T) {
 		"[default]\nmtu": "key-value delimiter not found: mtu",
 		"[default":       "unclosed section",
 	} {
-		if _, err := load(text); err == nil || !strings.Contains(err.Error(), part) || !strings.Contains(err.Error(), "hairpin.conf") && !strings.Contains(part, "section") {
+		if _, err := load(text); err == nil || !strings.Contains(err.Error(), part) ||
+			!strings.Contains(err.Error(), "hairpin.conf") && !strings.Contains(part, "section") {
 			t.Errorf("%q: error is %v", text, err)
 		}
 	}

@@ -48,7 +48,8 @@ func conntrackOptions() []Option {
 			func(c *Config) *time.Duration { return &of(c).TCPEstablished }),
 		seconds("conntrack-tcp-timeout-close-wait", "timeout of a half-closed TCP connection",
 			func(c *Config) *time.Duration { return &of(c).TCPCloseWait }),
-		{"default", "conntrack-tcp-be-liberal", "treat out-of-window TCP packets as valid (net.netfilter.nf_conntrack_tcp_be_liberal)",
+		{"default", "conntrack-tcp-be-liberal",
+			"treat out-of-window TCP packets as valid (net.netfilter.nf_conntrack_tcp_be_liberal)",
 			func(c *Config, v string) error {
 				on, err := strconv.ParseBool(v)
 				if err != nil {

@@ -55,7 +55,8 @@ func (c *Conversion) Add(file string, text []byte) error {
 	case has("mtu") || has("ovsInit"):
 		err = c.ovn()
 	default:
-		return fmt.Errorf("%s: is neither MicroShift's ovn.yaml or config.yaml nor a Node: it has none of the keys mtu, ovsInit, apiServer, network, node, dns, kind: Node", file)
+		return fmt.Errorf("%s: is neither MicroShift's ovn.yaml or config.yaml nor a Node: it has none of the keys "+
+			"mtu, ovsInit, apiServer, network, node, dns, kind: Node", file)
 	}
 	for _, path := range slices.Sorted(maps.Keys(c.fields)) {
 		c.Unknown = append(c.Unknown, file+": "+path)
@@ -118,7 +119,8 @@ func (c *Conversion) ovn() error {
 	if err != nil {
 		return err
 	}
-	for _, path := range []string{"ovsInit.gatewayInterface", "ovsInit.externalGatewayInterface", "ovsInit.disableOVSInit"} {
+	for _, path := range []string{"ovsInit.gatewayInterface", "ovsInit.externalGatewayInterface",
+		"ovsInit.disableOVSInit"} {
 		value, has, err := c.text(path)
 		switch {
 		case err != nil:
@@ -141,7 +143,8 @@ func (c *Conversion) ovn() error {
 
 // MicroShift's own ranges, by the family of its node's address: updateComputedValues in its
 // pkg/config/config.go.
-var microshiftDefault = map[string][2]string{"network.clusterNetwork": {"10.42.0.0/16", "fd01::/48"}, "network.serviceNetwork": {"10.43.0.0/16", "fd02::/112"}}
+var microshiftDefault = map[string][2]string{"network.clusterNetwork": {"10.42.0.0/16", "fd01::/48"},
+	"network.serviceNetwork": {"10.43.0.0/16", "fd02::/112"}}
 
 // microshift converts what concerns the network in /etc/microshift/config.yaml.
 func (c *Conversion) microshift() error {
@@ -184,7 +187,8 @@ func (c *Conversion) microshift() error {
 		return err
 	}
 	err = errors.Join(c.set("network.clusterNetwork", "cluster-subnets", strings.Join(subnets, ",")),
-		c.set("network.serviceNetwork", "service-cidrs", join(services)), c.set("apiServer.advertiseAddress", "gateway-advertise-address", advertise))
+		c.set("network.serviceNetwork", "service-cidrs", join(services)),
+		c.set("apiServer.advertiseAddress", "gateway-advertise-address", advertise))
 	if named {
 		err = errors.Join(err, c.set("node.hostnameOverride", "node", name))
 	}

@@ -32,23 +32,38 @@ func TestConvert(t *testing.T) {
 		unknown []string
 	}{
 		{"detached", []string{"mtu: 1300\novsInit:\n  gatewayInterface: eth1\n  disableOVSInit: true\n"},
-			"# a.yaml: ovsInit.gatewayInterface = eth1: mode detached takes no device into the bridge\n# a.yaml: ovsInit.disableOVSInit = true: Hairpin makes its bridge itself\n" +
+			"# a.yaml: ovsInit.gatewayInterface = eth1: mode detached takes no device into the bridge\n# a.yaml: " +
+				"ovsInit.disableOVSInit = true: Hairpin makes its bridge itself\n" +
 				"[default]\nmtu = 1300\n[gateway]\nmode = detached\n", nil},
-		{"local", []string{"ovsInit: {gatewayInterface: eth1, speed: 9}\n"}, "[gateway]\nmode = local\nuplink = eth1\n", []string{"a.yaml: ovsInit.speed"}},
-		{"detached", []string{"mtu: 1400\n", "apiServer: {advertiseAddress: 10.44.0.9}\nnode: {nodeIP: 192.0.2.1, hostnameOverride: edge}\nnetwork:\n  clusterNetwork: [10.1.0.0/16, 'fd01::/48']\n" +
-			"  serviceNetwork: [10.2.0.0/16, 'fd02::/112']\n  cniPlugin: ovnk\n"},
-			"# b.yaml: node.nodeIP = 192.0.2.1: Hairpin takes the Node's InternalIP\n[default]\nmtu = 1400\ncluster-subnets = 10.1.0.0/16/24,fd01::/48/64\nnode = edge\n" +
-				"[kubernetes]\nservice-cidrs = 10.2.0.0/16,fd02::/112\n[gateway]\nmode = detached\nadvertise-address = 10.44.0.9,fd02::1:0\n", []string{"b.yaml: network.cniPlugin"}},
+		{"local", []string{"ovsInit: {gatewayInterface: eth1, speed: 9}\n"}, "[gateway]\nmode = local\nuplink = eth1\n",
+			[]string{"a.yaml: ovsInit.speed"}},
+		{"detached", []string{"mtu: 1400\n",
+			"apiServer: {advertiseAddress: 10.44.0.9}\nnode: {nodeIP: 192.0.2.1, hostnameOverride: " +
+				"edge}\nnetwork:\n  clusterNetwork: [10.1.0.0/16, 'fd01::/48']\n" +
+				"  serviceNetwork: [10.2.0.0/16, 'fd02::/112']\n  cniPlugin: ovnk\n"},
+			"# b.yaml: node.nodeIP = 192.0.2.1: Hairpin takes the Node's InternalIP\n[default]\nmtu = " +
+				"1400\ncluster-subnets = 10.1.0.0/16/24,fd01::/48/64\nnode = edge\n" +
+				"[kubernetes]\nservice-cidrs = 10.2.0.0/16,fd02::/112\n[gateway]\nmode = " +
+				"detached\nadvertise-address = 10.44.0.9,fd02::1:0\n", []string{"b.yaml: network.cniPlugin"}},
 		{"detached", []string{"node: {nodeIP: 'fd00::1', nodeIPv6: ''}\n"},
-			"# a.yaml: node.nodeIP = fd00::1: Hairpin takes the Node's InternalIP\n[default]\ncluster-subnets = fd01::/48/64\n" +
-				"[kubernetes]\nservice-cidrs = fd02::/112\n[gateway]\nmode = detached\nadvertise-address = fd02::1:0\n", nil},
+			"# a.yaml: node.nodeIP = fd00::1: Hairpin takes the Node's " +
+				"InternalIP\n[default]\ncluster-subnets = fd01::/48/64\n" +
+				"[kubernetes]\nservice-cidrs = fd02::/112\n[gateway]\nmode = detached\nadvertise-address = fd02::1:0\n",
+			nil},
 		{"shared", []string{"# mtu: 1400\n"}, "# a.yaml: sets nothing\n[gateway]\nmode = shared\n", nil},
 		{"detached", []string{"dns: {baseDomain: example.com}\n"},
-			"[default]\ncluster-subnets = 10.42.0.0/16/24\n[kubernetes]\nservice-cidrs = 10.43.0.0/16\n[gateway]\nmode = detached\nadvertise-address = 10.44.0.0\n", nil},
-		{"detached", []string{"network:\n  clusterNetwork: [{cidr: 10.1.0.0/16, hostPrefix: 24}]\n  serviceNetwork: ['10.255.0.0/16']\n"},
-			"[default]\ncluster-subnets = 10.1.0.0/16/24\n[kubernetes]\nservice-cidrs = 10.255.0.0/16\n[gateway]\nmode = detached\nadvertise-address = 11.0.0.0\n", nil},
-		{"detached", []string{"kind: Node\nmetadata:\n  name: edge\n  annotations:\n    k8s.ovn.org/node-primary-ifaddr: '{\"ipv4\":\"10.44.0.0/32\",\"ipv6\":\"fd00:1::5/64\"}'\n"},
-			"# a.yaml: k8s.ovn.org/node-primary-ifaddr: fd00:1::5/64 is the machine's own: Hairpin finds it\n[gateway]\nmode = detached\nadvertise-address = 10.44.0.0\n", nil},
+			"[default]\ncluster-subnets = 10.42.0.0/16/24\n[kubernetes]\nservice-cidrs = " +
+				"10.43.0.0/16\n[gateway]\nmode = detached\nadvertise-address = 10.44.0.0\n", nil},
+		{"detached",
+			[]string{"network:\n  clusterNetwork: [{cidr: 10.1.0.0/16, hostPrefix: 24}]\n  serviceNetwork: " +
+				"['10.255.0.0/16']\n"},
+			"[default]\ncluster-subnets = 10.1.0.0/16/24\n[kubernetes]\nservice-cidrs = " +
+				"10.255.0.0/16\n[gateway]\nmode = detached\nadvertise-address = 11.0.0.0\n", nil},
+		{"detached",
+			[]string{"kind: Node\nmetadata:\n  name: edge\n  annotations:\n    k8s.ovn.org/node-primary-ifaddr: " +
+				"'{\"ipv4\":\"10.44.0.0/32\",\"ipv6\":\"fd00:1::5/64\"}'\n"},
+			"# a.yaml: k8s.ovn.org/node-primary-ifaddr: fd00:1::5/64 is the machine's own: Hairpin finds " +
+				"it\n[gateway]\nmode = detached\nadvertise-address = 10.44.0.0\n", nil},
 	} {
 		c, err := convert(t, x.mode, x.files...)
 		if err != nil {
@@ -73,7 +88,8 @@ func TestConvert(t *testing.T) {
 
 func TestConvertRefuses(t *testing.T) {
 	node := func(annotation string) string {
-		return "kind: Node\nmetadata: {name: edge, annotations: {k8s.ovn.org/node-primary-ifaddr: '" + annotation + "'}}\n"
+		return "kind: Node\nmetadata: {name: edge, annotations: {k8s.ovn.org/node-primary-ifaddr: '" + annotation +
+			"'}}\n"
 	}
 	for text, words := range map[string]string{
 		"mtu: many\n":                           `a.yaml: mtu: "many" is not a number from 576 to 65535`,
@@ -93,7 +109,8 @@ func TestConvertRefuses(t *testing.T) {
 			t.Errorf("%q: %v, not %q", text, err, words)
 		}
 	}
-	if _, err := convert(t, "fast"); err == nil || !strings.Contains(err.Error(), `--gateway-mode: mode: "fast" is not one of`) {
+	if _, err := convert(t, "fast"); err == nil ||
+		!strings.Contains(err.Error(), `--gateway-mode: mode: "fast" is not one of`) {
 		t.Error(err)
 	}
 }

@@ -26,7 +26,8 @@ func egressOptions() []Option {
 	of := func(c *Config) *EgressProbing { return &c.Process.Egress }
 	return []Option{
 		{section, "egressip-reachability-total-timeout",
-			"seconds from the failure of a node until another node has its egress addresses, half of them to detect the " +
+			"seconds from the failure of a node until another node has its egress addresses, half of " +
+				"them to detect the " +
 				"failure; 0 = all nodes count as reachable",
 			func(c *Config, v string) error {
 				n, err := strconv.ParseFloat(v, 64)
@@ -49,7 +50,8 @@ func egressOptions() []Option {
 			},
 			func(c *Config) string { return of(c).Interval.String() }},
 		number(section, "egressip-node-healthcheck-port",
-			"TCP port of the agents' gRPC health service, the same for controller and agents; 0 = probe TCP port 9 (discard)",
+			"TCP port of the agents' gRPC health service, the same for controller and agents; 0 = probe "+
+				"TCP port 9 (discard)",
 			func(c *Config) *int { return &of(c).Port }, 0, 65535),
 		text(section, "egressip-node-healthcheck-cert",
 			"PEM file with the certificate of the gRPC health service and of its clients; empty = no TLS",

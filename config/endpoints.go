@@ -9,13 +9,16 @@ import (
 // endpointOptions say where the processes can be asked how they are.
 func endpointOptions() []Option {
 	return []Option{
-		addresses("healthz-bind-address", "addresses at which the agent serves /livez, /readyz and /healthz; empty = none",
+		addresses("healthz-bind-address",
+			"addresses at which the agent serves /livez, /readyz and /healthz; empty = none",
 			func(c *Config) *[]netip.AddrPort { return &c.Process.Healthz }),
 		addresses("metrics-bind-address", "addresses at which the agent serves /metrics; empty = none",
 			func(c *Config) *[]netip.AddrPort { return &c.Process.Metrics }),
-		addresses("controller-healthz-bind-address", "addresses at which the controller serves /livez, /readyz and /healthz; empty = its socket only",
+		addresses("controller-healthz-bind-address",
+			"addresses at which the controller serves /livez, /readyz and /healthz; empty = its socket only",
 			func(c *Config) *[]netip.AddrPort { return &c.Process.ControllerHealthz }),
-		addresses("controller-metrics-bind-address", "addresses at which the controller serves /metrics; empty = its socket only",
+		addresses("controller-metrics-bind-address",
+			"addresses at which the controller serves /metrics; empty = its socket only",
 			func(c *Config) *[]netip.AddrPort { return &c.Process.ControllerMetrics }),
 	}
 }

@@ -17,9 +17,13 @@ func limitOptions() []Option {
 				"(externalIPs, load balancer addresses, NodePorts); empty = none",
 			func(c *Config, v string) error { return setPorts(&c.Cluster.ReservedNodePorts, v) },
 			func(c *Config) string { return getPorts(c.Cluster.ReservedNodePorts) }},
-		limit("external-ip-ranges", "allowed ranges for spec.externalIPs of Services; empty = any address outside the cluster; none = no address",
+		limit("external-ip-ranges",
+			"allowed ranges for spec.externalIPs of Services; empty = any address outside the "+
+				"cluster; none = no address",
 			func(c *Config) *cluster.Limit { return &c.Cluster.ExternalIPs }),
-		limit("load-balancer-ranges", "allowed ranges for load balancer addresses of Services; empty = any address outside the cluster; none = no address",
+		limit("load-balancer-ranges",
+			"allowed ranges for load balancer addresses of Services; empty = any address outside the "+
+				"cluster; none = no address",
 			func(c *Config) *cluster.Limit { return &c.Cluster.LoadBalancerIPs }),
 	}
 }

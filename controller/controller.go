@@ -70,7 +70,8 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 // lead waits for the Lease, works while it holds it, and gives it back. The Lease is given back
 // only after the work has ended: two controllers that number nodes at once could give one number
 // twice.
-func lead(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *watched, log *slog.Logger) error {
+func lead(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *watched,
+	log *slog.Logger) error {
 	log = log.With("identity", identity)
 	l := lease{api: client.Leases(kube.LeaseNamespace), identity: identity, log: log}
 	if !l.acquire(ctx) {
@@ -114,7 +115,8 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 	if err != nil {
 		return err
 	}
-	d := decider{client: client, log: log, plans: newPlans(), notes: kube.NewEvents(client, "hairpin-controller", log), ids: idAllocator{}, watched: w}
+	d := decider{client: client, log: log, plans: newPlans(), notes: kube.NewEvents(client, "hairpin-controller", log),
+		ids: idAllocator{}, watched: w}
 	// A controller that cannot reach the API can move nothing, and must treat silent nodes as
 	// alive.
 	probe := probe.New(c.Process.Egress, log, func() bool { return !w.api.Answers() })
@@ -152,7 +154,8 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 // round tells when it wants to be called again, 0 if not before the next change.
 func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
 	unassigned, soon := d.egress.round(ctx, s)
-	replan := d.plans.update(s, func(took time.Duration) { d.watched.meters.Took("hairpin_plan_duration_seconds", took) })
+	replan := d.plans.update(s,
+		func(took time.Duration) { d.watched.meters.Took("hairpin_plan_duration_seconds", took) })
 	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.found, unassigned))
 	d.watched.sees(len(s.Nodes), len(problems))
 	again := retry.Sooner(retry.Sooner(soon, replan), d.notes.Report(time.Now(), problems))

@@ -194,7 +194,8 @@ func (p *controlPlane) removeNode(t *testing.T, name string) {
 // holder is who has the Lease.
 func (p *controlPlane) holder(t *testing.T) string {
 	t.Helper()
-	l, err := p.client.CoordinationV1().Leases("kube-system").Get(t.Context(), "hairpin-controller", metav1.GetOptions{})
+	l, err := p.client.CoordinationV1().Leases("kube-system").Get(t.Context(), "hairpin-controller",
+		metav1.GetOptions{})
 	if err != nil || l.Spec.HolderIdentity == nil {
 		return ""
 	}
@@ -319,7 +320,8 @@ func testNumbersAtOnce(t *testing.T, p *controlPlane) {
 		p.addNode(t, name(i), "")
 		defer p.removeNode(t, name(i))
 	}
-	w := &nodeWrites{hangs: map[string]bool{}, fails: map[string]bool{name(hang): true}, numbers: map[string]string{}, goOn: make(chan struct{})}
+	w := &nodeWrites{hangs: map[string]bool{}, fails: map[string]bool{name(hang): true}, numbers: map[string]string{},
+		goOn: make(chan struct{})}
 	for i := range hang {
 		w.hangs[name(i)] = true
 	}
@@ -417,13 +419,15 @@ func testProblems(t *testing.T, p *controlPlane) {
 	}, metav1.CreateOptions{})
 	noError(t, err)
 	orphan := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: "orphan", Labels: map[string]string{discoveryv1.LabelServiceName: "nobody"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "orphan",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "nobody"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
 	orphan, err = slices.Create(t.Context(), orphan, metav1.CreateOptions{})
 	noError(t, err)
 	_, err = core.Nodes().Create(t.Context(), &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "odd", Annotations: map[string]string{cluster.AnnotationHostCIDRs: "nonsense"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "odd",
+			Annotations: map[string]string{cluster.AnnotationHostCIDRs: "nonsense"}},
 	}, metav1.CreateOptions{})
 	noError(t, err)
 	defer p.removeNode(t, "odd")
@@ -442,9 +446,12 @@ func testProblems(t *testing.T, p *controlPlane) {
 	noError(t, err)
 
 	want := map[string]string{
-		"EndpointSlice/default/orphan": "metadata.labels[kubernetes.io/service-name]: there is no Service/default/nobody",
-		"Service/default/multicast":    "spec.externalIPs[0]: 239.1.1.1 is a multicast address, which other machines cannot reach",
-		"Node//odd":                    "metadata.annotations[k8s.ovn.org/host-cidrs]: not a JSON list of strings: invalid character 'o' in literal null (expecting 'u')",
+		"EndpointSlice/default/orphan": "metadata.labels[kubernetes.io/service-name]: there is no " +
+			"Service/default/nobody",
+		"Service/default/multicast": "spec.externalIPs[0]: 239.1.1.1 is a multicast address, which other " +
+			"machines cannot reach",
+		"Node//odd": "metadata.annotations[k8s.ovn.org/host-cidrs]: not a JSON list of strings: " +
+			"invalid character 'o' in literal null (expecting 'u')",
 	}
 	events := func() map[string]corev1.Event {
 		list, err := core.Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=HairpinProblem"})
@@ -474,7 +481,8 @@ func testProblems(t *testing.T, p *controlPlane) {
 		t.Errorf("there are %d events: %v", len(got), got)
 	}
 	e := got["EndpointSlice/default/orphan"]
-	if e.InvolvedObject.UID != orphan.UID || e.InvolvedObject.APIVersion != "discovery.k8s.io/v1" || e.Type != corev1.EventTypeWarning ||
+	if e.InvolvedObject.UID != orphan.UID || e.InvolvedObject.APIVersion != "discovery.k8s.io/v1" ||
+		e.Type != corev1.EventTypeWarning ||
 		e.Source.Component != "hairpin-controller" || e.Namespace != "default" {
 		t.Errorf("the event is %+v", e)
 	}
@@ -534,7 +542,8 @@ func testLeaderKilled(t *testing.T, p *controlPlane) {
 	file := filepath.Join(dir, "kubeconfig")
 	noError(t, clientcmd.WriteToFile(chart.Kubeconfig(p.pod), file))
 	for i := range both {
-		both[i] = &process{cmd: p.host.Command(t.Context(), hairpin, "controller", "--run-dir", dir, "--kubeconfig", file)}
+		both[i] = &process{cmd: p.host.Command(t.Context(), hairpin, "controller", "--run-dir", dir, "--kubeconfig",
+			file)}
 		both[i].start(t)
 	}
 	leader := func() *process {

@@ -47,10 +47,12 @@ func TestControllerBeforePods(t *testing.T) {
 	}
 	create := func(name, address string) {
 		t.Helper()
-		_, err := raw(t, p.client, "POST", watch.EgressIPPath(), fmt.Sprintf(`{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":%q},"spec":{"egressIPs":[%q],"namespaceSelector":{}}}`, name, address))
+		_, err := raw(t, p.client, "POST", watch.EgressIPPath(),
+			fmt.Sprintf(`{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":%q},"spec":{"egressIPs":[%q],"namespaceSelector":{}}}`, name, address))
 		noError(t, err)
 	}
-	const good, alone, younger = "EgressIPAssigned=True (Assigned)", "PodsSelected=True (Selected)", "PodsSelected=False (UndefinedRequest)"
+	const good, alone, younger = "EgressIPAssigned=True (Assigned)", "PodsSelected=True (Selected)",
+		"PodsSelected=False (UndefinedRequest)"
 	stop := candidate(t, p.own, "one")
 	addCarrier(t, p.client, "a", "172.18.0.3")
 	p.wantIDs(t, 60*time.Second, "a=1")
@@ -70,7 +72,8 @@ func TestControllerBeforePods(t *testing.T) {
 	}), "two")
 	p.addNode(t, "n", "")
 	p.wantIDs(t, 60*time.Second, "a=1 b=2 n=3")
-	_, err := p.client.CoreV1().Nodes().Patch(t.Context(), "b", types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+	_, err := p.client.CoreV1().Nodes().Patch(t.Context(), "b", types.MergePatchType,
+		[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	noError(t, err)
 	is("e2", "172.18.0.32 a, "+good+", "+younger)
 	if now := selects(t, p, "e2"); now != before {
@@ -105,7 +108,8 @@ func addPod(t *testing.T, p *controlPlane, name, node string) {
 	soon(t, 30*time.Second, func() string { // its namespace's service account is made by a controller
 		var err error
 		pod, err = pods.Create(t.Context(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			return err.Error()

@@ -59,8 +59,10 @@ type writtenStatus struct {
 	seen, items []cluster.Assignment // what the watch showed then, and what was written
 }
 
-func newEgressIPs(client *kubeapi.Client, log *slog.Logger, p *probe.Prober, count func(name string, labels ...string)) *egressIPs {
-	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: assign.NewConflicts(), written: map[cluster.Owner]writtenStatus{}, labels: map[string]writtenLabels{}}
+func newEgressIPs(client *kubeapi.Client, log *slog.Logger, p *probe.Prober,
+	count func(name string, labels ...string)) *egressIPs {
+	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: assign.NewConflicts(),
+		written: map[cluster.Owner]writtenStatus{}, labels: map[string]writtenLabels{}}
 }
 
 // reason returns the reason of a problem's Event.
@@ -155,7 +157,8 @@ func rivalText(r assign.Conflict) string {
 // about Pods stays as it is.
 func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Conflict) []metav1.Condition {
 	e := a.EgressIP
-	assigned := metav1.Condition{Type: v1.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned", Message: "every address has a node"}
+	assigned := metav1.Condition{Type: v1.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned",
+		Message: "every address has a node"}
 	var why []string
 	for _, p := range s.Problems {
 		if p.Owner == e.Owner && strings.HasPrefix(p.Field, "spec.egressIPs") {
@@ -179,7 +182,8 @@ func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Confli
 	if s.PodsUnread {
 		return list
 	}
-	selects := metav1.Condition{Type: v1.ConditionSelects, Status: metav1.ConditionTrue, Reason: "Selected", Message: "no older EgressIP selects the same pods"}
+	selects := metav1.Condition{Type: v1.ConditionSelects, Status: metav1.ConditionTrue, Reason: "Selected",
+		Message: "no older EgressIP selects the same pods"}
 	if len(rivals) > 0 {
 		var texts []string
 		for _, r := range rivals {
@@ -227,7 +231,8 @@ func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Dura
 		g.written[c.e.Owner] = writtenStatus{c.e.UID, c.e.Assigned, c.items}
 		if !slices.Equal(c.e.Assigned, c.items) {
 			g.count("hairpin_controller_egress_assignments_total")
-			g.log.Info("egress addresses", "object", c.e.Owner.String(), "were", said(c.e.Assigned), "are", said(c.items))
+			g.log.Info("egress addresses", "object", c.e.Owner.String(), "were", said(c.e.Assigned), "are",
+				said(c.items))
 		}
 		return nil
 	})

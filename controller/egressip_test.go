@@ -77,11 +77,13 @@ func addCarrier(t *testing.T, client kubernetes.Interface, name, address string)
 	gateway := `{"default":{"mode":"shared","bridge-id":"br-ex","uplink":"eth0","mac-address":"02:42:ac:12:00:03","ip-addresses":["` + address + `/16"]}}`
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{cluster.LabelEgressAssignable: ""},
-		Annotations: map[string]string{cluster.AnnotationGateway: gateway, cluster.AnnotationHostCIDRs: `["` + address + `/16"]`},
+		Annotations: map[string]string{cluster.AnnotationGateway: gateway, cluster.AnnotationHostCIDRs: `["` + address +
+			`/16"]`},
 	}}
 	_, err := client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
 	noError(t, err)
-	status := `{"status":{"addresses":[{"type":"InternalIP","address":"` + address + `"}],"conditions":[{"type":"Ready","status":"True"}]}}`
+	status := `{"status":{"addresses":[{"type":"InternalIP","address":"` + address +
+		`"}],"conditions":[{"type":"Ready","status":"True"}]}}`
 	_, err = client.CoreV1().Nodes().PatchStatus(t.Context(), name, []byte(status))
 	noError(t, err)
 }
@@ -99,10 +101,12 @@ func testEgressIPs(t *testing.T, p *controlPlane, own bool) {
 	c := p.client
 	defineEgressIPs(t, c, own)
 	defer func() {
-		_, err := raw(t, c, "DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/egressips.k8s.ovn.org", "")
+		_, err := raw(t, c, "DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/egressips.k8s.ovn.org",
+			"")
 		noError(t, err)
 		soon(t, 30*time.Second, func() string {
-			if _, err := raw(t, c, "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/egressips.k8s.ovn.org", ""); err == nil {
+			if _, err := raw(t, c, "GET",
+				"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/egressips.k8s.ovn.org", ""); err == nil {
 				return "the definition is still there"
 			}
 			return ""
@@ -124,16 +128,20 @@ func testEgressIPs(t *testing.T, p *controlPlane, own bool) {
 	const good, alone = "EgressIPAssigned=True (Assigned)", "PodsSelected=True (Selected)"
 	create := func(name, addresses string) {
 		t.Helper()
-		_, err := raw(t, c, "POST", watch.EgressIPPath(), `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"`+name+`"},"spec":{"egressIPs":[`+addresses+`],"namespaceSelector":{}}}`)
+		_, err := raw(t, c, "POST", watch.EgressIPPath(),
+			`{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"`+name+`"},"spec":{"egressIPs":[`+
+				addresses+`],"namespaceSelector":{}}}`)
 		noError(t, err)
 	}
 	create("e", `"172.18.0.33"`)
 	is("e", "EgressIPAssigned=False (NoMatchingNodeFound), "+alone)
 	soon(t, 30*time.Second, func() string {
-		list, err := c.CoreV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=NoMatchingNodeFound"})
+		list, err := c.CoreV1().Events("").List(t.Context(),
+			metav1.ListOptions{FieldSelector: "reason=NoMatchingNodeFound"})
 		noError(t, err)
 		for _, e := range list.Items {
-			if o := e.InvolvedObject; o.Kind == "EgressIP" && o.Name == "e" && o.APIVersion == "k8s.ovn.org/v1" && o.UID != "" {
+			if o := e.InvolvedObject; o.Kind == "EgressIP" && o.Name == "e" && o.APIVersion == "k8s.ovn.org/v1" &&
+				o.UID != "" {
 				return ""
 			}
 		}
@@ -145,7 +153,8 @@ func testEgressIPs(t *testing.T, p *controlPlane, own bool) {
 	p.wantIDs(t, 20*time.Second, "a=1 b=2") // else it cannot carry anything yet
 	create("two", `"172.18.0.44", "172.18.0.4"`)
 	is("two", "172.18.0.44 b, EgressIPAssigned=False (UnsupportedRequest), "+alone)
-	_, err := c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+	_, err := c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType,
+		[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	noError(t, err)
 	is("e", "172.18.0.33 b, "+good+", "+alone)
 	p.removeNode(t, "b")

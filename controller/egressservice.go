@@ -35,9 +35,11 @@ func hostOf(d assign.Decision) string {
 // patchHost writes the status of an EgressService.
 func (g *egressIPs) patchHost(ctx context.Context, c statusChange) error {
 	owner := c.e.Owner
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.e.UID}, "status": v1.EgressServiceStatus{Host: c.host}})
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.e.UID},
+		"status": v1.EgressServiceStatus{Host: c.host}})
 	if err == nil {
-		err = g.client.Core.Patch(types.MergePatchType).AbsPath(watch.EgressServicePath(owner.Namespace), owner.Name, "status").
+		err = g.client.Core.Patch(types.MergePatchType).AbsPath(watch.EgressServicePath(owner.Namespace), owner.Name,
+			"status").
 			SetHeader("Accept", "application/json").Param("fieldManager", "hairpin").Body(body).Do(ctx).Error()
 	}
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

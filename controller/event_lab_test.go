@@ -23,15 +23,18 @@ func TestLongEvent(t *testing.T) {
 		"long": strings.Repeat("wörd ", 2000), "odd": "is \x1b[2J\xff odd", "short": "is odd",
 	} {
 		_, err := p.client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
 		}, metav1.CreateOptions{})
 		noError(t, err)
-		problem := cluster.Problem{Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: name}, Field: "spec.externalIPs[0]", Message: message}
+		problem := cluster.Problem{Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: name},
+			Field: "spec.externalIPs[0]", Message: message}
 		r.Report(time.Now(), []cluster.Problem{problem})
 		r.Report(time.Now().Add(kube.Grace), []cluster.Problem{problem})
 		soon(t, 20*time.Second, func() string {
 			// the API server has its own
-			list, err := p.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + kube.ReasonProblem + ",involvedObject.name=" + name})
+			list, err := p.client.CoreV1().Events("default").List(t.Context(),
+				metav1.ListOptions{FieldSelector: "reason=" + kube.ReasonProblem + ",involvedObject.name=" + name})
 			noError(t, err)
 			if len(list.Items) == 0 {
 				return "the Event of " + name

@@ -140,7 +140,8 @@ func (l *lease) read(ctx context.Context) error {
 	have, err := l.api.Get(ctx, kube.LeaseName)
 	switch {
 	case apierrors.IsNotFound(err):
-		have = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.LeaseNamespace, Name: kube.LeaseName}}
+		have = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.LeaseNamespace,
+			Name: kube.LeaseName}}
 	case err != nil:
 		return fmt.Errorf("read: %w", err)
 	}

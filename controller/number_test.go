@@ -26,12 +26,22 @@ func wantNumbers(t *testing.T, what string, got, want map[string]int) {
 
 func TestNumbers(t *testing.T) {
 	var n controller.Numbers
-	wantNumbers(t, "new nodes", n.Missing(written, numbered("b", 0), numbered("c", 7), numbered("d", 0)), map[string]int{"b": 1, "d": 2})
-	wantNumbers(t, "the watch lags behind, and another node comes", n.Missing(written, numbered("a", 0), numbered("b", 0), numbered("c", 7), numbered("d", 2)), map[string]int{"a": 3})
-	wantNumbers(t, "the watch shows all", n.Missing(written, numbered("a", 3), numbered("b", 1), numbered("c", 7), numbered("d", 2)), nil)
-	wantNumbers(t, "two claim the same", n.Missing(written, numbered("a", 7), numbered("b", 1), numbered("c", 7), numbered("d", 2)), map[string]int{"c": 3})
-	wantNumbers(t, "somebody removed one", n.Missing(written, numbered("a", 7), numbered("b", 0), numbered("c", 3), numbered("d", 2)), map[string]int{"b": 1})
-	wantNumbers(t, "a node went, and its number with it", n.Missing(written, numbered("a", 7), numbered("b", 1), numbered("c", 3), numbered("e", 0)), map[string]int{"e": 2})
+	wantNumbers(t, "new nodes", n.Missing(written, numbered("b", 0), numbered("c", 7), numbered("d", 0)),
+		map[string]int{"b": 1, "d": 2})
+	wantNumbers(t, "the watch lags behind, and another node comes",
+		n.Missing(written, numbered("a", 0), numbered("b", 0), numbered("c", 7), numbered("d", 2)),
+		map[string]int{"a": 3})
+	wantNumbers(t, "the watch shows all",
+		n.Missing(written, numbered("a", 3), numbered("b", 1), numbered("c", 7), numbered("d", 2)), nil)
+	wantNumbers(t, "two claim the same",
+		n.Missing(written, numbered("a", 7), numbered("b", 1), numbered("c", 7), numbered("d", 2)),
+		map[string]int{"c": 3})
+	wantNumbers(t, "somebody removed one",
+		n.Missing(written, numbered("a", 7), numbered("b", 0), numbered("c", 3), numbered("d", 2)),
+		map[string]int{"b": 1})
+	wantNumbers(t, "a node went, and its number with it",
+		n.Missing(written, numbered("a", 7), numbered("b", 1), numbered("c", 3), numbered("e", 0)),
+		map[string]int{"e": 2})
 }
 
 // TestNumbersRemovedAtOnce: somebody who wrote the Node as it was before removes a number before
@@ -50,14 +60,16 @@ func TestNumbersWatchLate(t *testing.T) {
 	var n controller.Numbers
 	wantNumbers(t, "a new node", n.Missing(written, numbered("b", 0)), map[string]int{"b": 1})
 	n.Wait()
-	wantNumbers(t, "another, before it in the alphabet", n.Missing(written, numbered("a", 0), numbered("b", 0)), map[string]int{"a": 2, "b": 1})
+	wantNumbers(t, "another, before it in the alphabet", n.Missing(written, numbered("a", 0), numbered("b", 0)),
+		map[string]int{"a": 2, "b": 1})
 	wantNumbers(t, "the watch shows all", n.Missing(written, numbered("a", 2), numbered("b", 1)), nil)
 }
 
 func TestNumbersThatCannotBeWritten(t *testing.T) {
 	var n controller.Numbers
 	wantNumbers(t, "first try", n.Missing(refused, numbered("b", 0)), map[string]int{"b": 1})
-	wantNumbers(t, "the same again, although another comes before it", n.Missing(written, numbered("a", 0), numbered("b", 0)), map[string]int{"a": 2, "b": 1})
+	wantNumbers(t, "the same again, although another comes before it",
+		n.Missing(written, numbered("a", 0), numbered("b", 0)), map[string]int{"a": 2, "b": 1})
 	wantNumbers(t, "both were written", n.Missing(written, numbered("a", 0), numbered("b", 0)), nil)
 }
 

@@ -17,7 +17,8 @@ func TestControllerMetrics(t *testing.T) {
 	w.sees(3, 1)
 	answer := httptest.NewRecorder()
 	w.meters.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	for _, want := range []string{"hairpin_controller_leader 1", "hairpin_controller_nodes 3", "hairpin_problems 1", "hairpin_api_reachable 0", `hairpin_build_info{`} {
+	for _, want := range []string{"hairpin_controller_leader 1", "hairpin_controller_nodes 3", "hairpin_problems 1",
+		"hairpin_api_reachable 0", `hairpin_build_info{`} {
 		if !strings.Contains(answer.Body.String(), "\n"+want) {
 			t.Errorf("no %s in\n%s", want, answer.Body)
 		}

@@ -42,18 +42,24 @@ type Part[S any, D interface{ Empty() bool }] struct {
 
 // The parts of a State.
 var (
-	NB = Part[nb.State, nb.Delta]{System: "ovn", In: func(s *State) *nb.State { return &s.NB }, Diff: nb.Diff, merge: mergeNB,
+	NB = Part[nb.State, nb.Delta]{System: "ovn", In: func(s *State) *nb.State { return &s.NB }, Diff: nb.Diff,
+		merge:   mergeNB,
 		heading: "### OVN: ovn-nbctl, ovn-sbctl", print: nb.Print}
-	Bridge = Part[flow.State, flow.Delta]{System: "openvswitch", In: func(s *State) *flow.State { return &s.Bridge }, Diff: flow.Diff, merge: mergeBridge,
+	Bridge = Part[flow.State, flow.Delta]{System: "openvswitch", In: func(s *State) *flow.State { return &s.Bridge },
+		Diff: flow.Diff, merge: mergeBridge,
 		heading: "### Open vSwitch: ovs-vsctl, ovs-ofctl", print: flow.Print}
-	NFT = Part[nft.State, nft.Delta]{System: "nft", In: func(s *State) *nft.State { return &s.NFT }, Diff: nft.Diff, merge: mergeNFT,
+	NFT = Part[nft.State, nft.Delta]{System: "nft", In: func(s *State) *nft.State { return &s.NFT }, Diff: nft.Diff,
+		merge:   mergeNFT,
 		heading: "### nft", print: nft.Print}
-	Host = Part[host.State, host.Delta]{System: "host", In: func(s *State) *host.State { return &s.Host }, Diff: host.Diff, merge: mergeHost,
+	Host = Part[host.State, host.Delta]{System: "host", In: func(s *State) *host.State { return &s.Host },
+		Diff: host.Diff, merge: mergeHost,
 		heading: "### kernel: ip, sysctl", print: host.Print}
-	Conn = Part[conn.State, conn.Delta]{System: "connections", In: func(s *State) *conn.State { return &s.Conn }, Diff: conn.Diff, merge: mergeConn,
+	Conn = Part[conn.State, conn.Delta]{System: "connections", In: func(s *State) *conn.State { return &s.Conn },
+		Diff: conn.Diff, merge: mergeConn,
 		heading: "### connections", brief: true, print: conn.Print}
 
-	Redirect = Part[redirect.State, redirect.Delta]{System: "redirect", In: func(s *State) *redirect.State { return &s.Redirect }, Diff: redirect.Diff, merge: mergeRedirect,
+	Redirect = Part[redirect.State, redirect.Delta]{System: "redirect",
+		In: func(s *State) *redirect.State { return &s.Redirect }, Diff: redirect.Diff, merge: mergeRedirect,
 		heading: "### eBPF: tc, bpftool", brief: true, print: redirect.Print}
 
 	parts = []part{NB, Bridge, NFT, Host, Conn, Redirect} // in the order of the text

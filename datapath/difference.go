@@ -30,7 +30,8 @@ func Adopted(want, found State) State {
 	for _, p := range parts {
 		p.adopt(&found, want)
 	}
-	found.Bridge.Flows = adopted(want.Bridge.Flows, found.Bridge.Flows, func(w, f *flow.Flow) bool { return w.String() == f.String() })
+	found.Bridge.Flows = adopted(want.Bridge.Flows, found.Bridge.Flows,
+		func(w, f *flow.Flow) bool { return w.String() == f.String() })
 	found.Bridge.Groups = adopted(want.Bridge.Groups, found.Bridge.Groups, (*flow.Group).Equal)
 	return found
 }

@@ -21,10 +21,13 @@ func TestDifferencesTellBridgesApart(t *testing.T) {
 		want, found State
 		lines       []string
 	}{
-		"the same":    {on("", "br-svc"), on("", "br-svc"), nil},
-		"one less":    {on("", "br-svc", "br-x"), on("", "br-x"), []string{"- bridge br-svc", "- cookie=0xdeff105,table=0,priority=0 actions=drop"}},
-		"one more":    {on("br-svc"), on("br-svc", ""), []string{"+ cookie=0xdeff105,table=0,priority=0 actions=drop"}},
-		"on another":  {on("", "br-svc"), on("", "br-x"), []string{"- bridge br-svc", "- cookie=0xdeff105,table=0,priority=0 actions=drop", "+ bridge br-x", "+ cookie=0xdeff105,table=0,priority=0 actions=drop"}},
+		"the same": {on("", "br-svc"), on("", "br-svc"), nil},
+		"one less": {on("", "br-svc", "br-x"), on("", "br-x"),
+			[]string{"- bridge br-svc", "- cookie=0xdeff105,table=0,priority=0 actions=drop"}},
+		"one more": {on("br-svc"), on("br-svc", ""), []string{"+ cookie=0xdeff105,table=0,priority=0 actions=drop"}},
+		"on another": {on("", "br-svc"), on("", "br-x"),
+			[]string{"- bridge br-svc", "- cookie=0xdeff105,table=0,priority=0 actions=drop", "+ bridge br-x",
+				"+ cookie=0xdeff105,table=0,priority=0 actions=drop"}},
 		"none at all": {on(""), on(), []string{"- cookie=0xdeff105,table=0,priority=0 actions=drop"}},
 	} {
 		if got := Differences(c.want, c.found); !slices.Equal(got, c.lines) {

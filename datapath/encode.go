@@ -18,12 +18,17 @@ import (
 // writes to it.
 var kinds = map[reflect.Type][]reflect.Type{
 	reflect.TypeFor[nb.Row](): typesOf(nb.Rows()...),
-	reflect.TypeFor[flow.Action](): typesOf[flow.Action](flow.Output{}, flow.InPort{}, flow.Normal{}, flow.Drop{}, flow.SetEthDst{}, flow.SetEthSrc{},
-		flow.SetSrc{}, flow.SetTTL{}, flow.MoveEthDstToSrc{}, flow.SetEthDstByCT{}, flow.MarkLonger{}, flow.SetPktMark{}, flow.SetTunnel{}, flow.Resubmit{}, flow.PushVLAN{}, flow.PopVLAN{}, flow.ToGroup{}, flow.SetGroup{}, flow.Learn{}, flow.CT{},
+	reflect.TypeFor[flow.Action](): typesOf[flow.Action](flow.Output{}, flow.InPort{}, flow.Normal{}, flow.Drop{},
+		flow.SetEthDst{}, flow.SetEthSrc{},
+		flow.SetSrc{}, flow.SetTTL{}, flow.MoveEthDstToSrc{}, flow.SetEthDstByCT{}, flow.MarkLonger{},
+		flow.SetPktMark{}, flow.SetTunnel{}, flow.Resubmit{}, flow.PushVLAN{}, flow.PopVLAN{}, flow.ToGroup{},
+		flow.SetGroup{}, flow.Learn{}, flow.CT{},
 		flow.UnknownActions{}),
-	reflect.TypeFor[nft.Match](): typesOf[nft.Match](nft.AddrIn{}, nft.DstIsLocal{}, nft.L4Proto{}, nft.DstPort{}, nft.OutInterface{},
+	reflect.TypeFor[nft.Match](): typesOf[nft.Match](nft.AddrIn{}, nft.DstIsLocal{}, nft.L4Proto{}, nft.DstPort{},
+		nft.OutInterface{},
 		nft.InInterface{}, nft.MarkIs{}, nft.InSet{}, nft.EtherSrc{}, nft.CTMarkIs{}, nft.CTState("")),
-	reflect.TypeFor[nft.Statement](): typesOf[nft.Statement](nft.Accept{}, nft.Drop{}, nft.Return{}, nft.Reject{}, nft.Masquerade{}, nft.SNAT{}, nft.Forward{},
+	reflect.TypeFor[nft.Statement](): typesOf[nft.Statement](nft.Accept{}, nft.Drop{}, nft.Return{}, nft.Reject{},
+		nft.Masquerade{}, nft.SNAT{}, nft.Forward{},
 		nft.Dup{}, nft.SetMark{}, nft.SaveMark{}, nft.RestoreMark{}, nft.SNATMap{}, nft.DNATMap{}),
 }
 
@@ -134,7 +139,8 @@ func (e *encoder) value(v reflect.Value) error {
 				fields = append(fields, f)
 			}
 		}
-		return e.list("{}", len(fields), func(i int) error { return e.member(fields[i].Name, v.FieldByIndex(fields[i].Index)) })
+		return e.list("{}", len(fields),
+			func(i int) error { return e.member(fields[i].Name, v.FieldByIndex(fields[i].Index)) })
 	case reflect.Map:
 		return e.entries(v)
 	case reflect.Slice:
@@ -183,7 +189,8 @@ func (e *encoder) entries(m reflect.Value) error {
 				err = e.value(v)
 			}
 		case pairs:
-			err = e.list("{}", 2, func(i int) error { return e.member([]string{"Key", "Value"}[i], []reflect.Value{key, v}[i]) })
+			err = e.list("{}", 2,
+				func(i int) error { return e.member([]string{"Key", "Value"}[i], []reflect.Value{key, v}[i]) })
 		case ownKeys:
 			err = e.value(v)
 		}

@@ -24,13 +24,16 @@ import (
 func drawAny(t *rapid.T, v reflect.Value) {
 	switch x := v.Addr().Interface().(type) {
 	case *netip.Addr:
-		*x = rapid.SampledFrom([]netip.Addr{{}, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("::ffff:1.2.3.4")}).Draw(t, "address")
+		*x = rapid.SampledFrom([]netip.Addr{{}, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1"),
+			netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("::ffff:1.2.3.4")}).Draw(t, "address")
 		return
 	case *netip.Prefix:
-		*x = rapid.SampledFrom([]netip.Prefix{{}, netip.MustParsePrefix("10.0.0.1/8"), netip.MustParsePrefix("::/0")}).Draw(t, "prefix")
+		*x = rapid.SampledFrom([]netip.Prefix{{}, netip.MustParsePrefix("10.0.0.1/8"),
+			netip.MustParsePrefix("::/0")}).Draw(t, "prefix")
 		return
 	case *netip.AddrPort:
-		*x = rapid.SampledFrom([]netip.AddrPort{{}, netip.MustParseAddrPort("10.0.0.1:0"), netip.MustParseAddrPort("[fd00::1]:80")}).Draw(t, "endpoint")
+		*x = rapid.SampledFrom([]netip.AddrPort{{}, netip.MustParseAddrPort("10.0.0.1:0"),
+			netip.MustParseAddrPort("[fd00::1]:80")}).Draw(t, "endpoint")
 		return
 	case *cluster.MAC:
 		*x = cluster.MAC{rapid.Byte().Draw(t, "MAC")}
@@ -115,11 +118,14 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 func example() State {
 	a, key := netip.MustParseAddr("10.0.0.1"), flow.Key{Table: 1, Match: flow.Match{Protocol: flow.IP}}
 	s := State{
-		NB:     nb.State{},
-		Bridge: flow.State{Flows: delta.MapOf(map[flow.ID]*flow.Flow{key.ID(): {Key: key, Actions: []flow.Action{flow.Output{Port: "a"}, flow.Normal{}}}})},
+		NB: nb.State{},
+		Bridge: flow.State{Flows: delta.MapOf(map[flow.ID]*flow.Flow{key.ID(): {Key: key,
+			Actions: []flow.Action{flow.Output{Port: "a"}, flow.Normal{}}}})},
 		NFT: nft.State{nft.Inet: {
-			Chains: map[string]*nft.Chain{"c": {Name: "c", Rules: []nft.Rule{{Matches: []nft.Match{nft.CTRelated}, Do: nft.SNAT{Addr: a}, Comment: "a < b"}}}},
-			Sets:   map[string]*nft.Set{"s": {Name: "s", Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Addr: a}: {Kind: "Node", Name: "n"}})}},
+			Chains: map[string]*nft.Chain{"c": {Name: "c",
+				Rules: []nft.Rule{{Matches: []nft.Match{nft.CTRelated}, Do: nft.SNAT{Addr: a}, Comment: "a < b"}}}},
+			Sets: map[string]*nft.Set{"s": {Name: "s",
+				Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Addr: a}: {Kind: "Node", Name: "n"}})}},
 		}},
 		Host: host.State{Rules: map[host.Rule]cluster.Owner{{Priority: 1}: {}}},
 		Conn: conn.State{Egress: map[netip.Addr]conn.Egress{a: {Elsewhere: true}}},
@@ -145,7 +151,8 @@ func TestDecodeNamesWhatItDoesNotKnow(t *testing.T) {
 	for _, c := range []struct{ text, words string }{
 		{`{"Traffic": {}}`, "Traffic: a field of datapath.State that"},
 		{`{"NB": [{"Meter": {}}]}`, "NB: Meter: a kind of nb.Row that"},
-		{`{"Bridge": {"Flows": [{"Actions": [{"Mirror": {}}]}]}}`, "Bridge: Flows: Actions: Mirror: a kind of flow.Action that"},
+		{`{"Bridge": {"Flows": [{"Actions": [{"Mirror": {}}]}]}}`,
+			"Bridge: Flows: Actions: Mirror: a kind of flow.Action that"},
 		{`{"NB": [{}]}`, "of no kind"},
 		{`{"NB": [null]}`, "<nil> stands in place of {"},
 		{`{"NFT": {"inet": null}}`, "inet: <nil>"},
@@ -187,7 +194,8 @@ func TestEveryKindIsKnown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, m := range regexp.MustCompile(`func \((?:\w+ )?\*?(\w+)\) +`+method+`\(\)`).FindAllSubmatch(text, -1) {
+			for _, m := range regexp.MustCompile(`func \((?:\w+ )?\*?(\w+)\) +`+method+`\(\)`).FindAllSubmatch(text,
+				-1) {
 				if !known[string(m[1])] {
 					t.Errorf("%s.%s is no known kind", dir, m[1])
 				}

@@ -85,7 +85,8 @@ func merge[S any, M ~map[K]V, K comparable, V any](c *conflicts, list []S, of fu
 }
 
 // mergeMaps is merge for maps that share what they have in common.
-func mergeMaps[S any, K comparable, V any](c *conflicts, list []S, of func(*S) delta.Map[K, V], kind *kind[K, V]) delta.Map[K, V] {
+func mergeMaps[S any, K comparable, V any](c *conflicts, list []S, of func(*S) delta.Map[K, V],
+	kind *kind[K, V]) delta.Map[K, V] {
 	var filled []delta.Map[K, V]
 	for i := range list {
 		if m := of(&list[i]); !m.Same(delta.Map[K, V]{}) {
@@ -125,8 +126,10 @@ var (
 		why:  func(_ netip.AddrPort, t conn.Targets) cluster.Owner { return t.Owner },
 		name: func(k netip.AddrPort) string { return "connections to " + k.String() },
 	}
-	egressConns = owned("connections from %s", func(e *conn.Egress) *cluster.Owner { return &e.Owner }, func(k netip.Addr) []any { return []any{k} })
-	wayConns    = owned("connections to %s", func(w *conn.Way) *cluster.Owner { return &w.Owner }, func(k netip.Prefix) []any { return []any{k} })
+	egressConns = owned("connections from %s", func(e *conn.Egress) *cluster.Owner { return &e.Owner },
+		func(k netip.Addr) []any { return []any{k} })
+	wayConns = owned("connections to %s", func(w *conn.Way) *cluster.Owner { return &w.Owner },
+		func(k netip.Prefix) []any { return []any{k} })
 
 	rows = kind[nb.Key, nb.Row]{
 		same: func(a, b nb.Row) bool { return a == b || nb.SameContent(a, b) },
@@ -134,7 +137,8 @@ var (
 		name: nb.Key.String,
 	}
 
-	bridges  = owned("bridge %s", func(b *flow.Bridge) *cluster.Owner { return &b.Owner }, func(k string) []any { return []any{k} })
+	bridges = owned("bridge %s", func(b *flow.Bridge) *cluster.Owner { return &b.Owner },
+		func(k string) []any { return []any{k} })
 	settings = plain[string, string]("external_ids:%s")
 	ports    = kind[string, flow.Port]{
 		same: func(a, b flow.Port) bool { a.Owner = b.Owner; return reflect.DeepEqual(a, b) },
@@ -155,18 +159,24 @@ var (
 		name: func(k flow.GroupKey) string { return fmt.Sprintf("%sgroup %d", on(k.Bridge), k.ID) },
 	}
 
-	links     = owned("link %s", func(l *host.Link) *cluster.Owner { return &l.Owner }, func(k string) []any { return []any{k} })
-	addresses = owned("address %s dev %s", func(a *host.Address) *cluster.Owner { return &a.Owner }, func(k host.AddressKey) []any { return []any{k.Prefix, k.Link} })
-	routes    = owned("route %s table %d", func(r *host.Route) *cluster.Owner { return &r.Owner }, func(k host.RouteKey) []any { return []any{k.Prefix, k.Table} })
-	rules     = kind[host.Rule, cluster.Owner]{
+	links = owned("link %s", func(l *host.Link) *cluster.Owner { return &l.Owner },
+		func(k string) []any { return []any{k} })
+	addresses = owned("address %s dev %s", func(a *host.Address) *cluster.Owner { return &a.Owner },
+		func(k host.AddressKey) []any { return []any{k.Prefix, k.Link} })
+	routes = owned("route %s table %d", func(r *host.Route) *cluster.Owner { return &r.Owner },
+		func(k host.RouteKey) []any { return []any{k.Prefix, k.Table} })
+	rules = kind[host.Rule, cluster.Owner]{
 		same: func(a, b cluster.Owner) bool { return true }, // a rule is its own value
 		why:  func(_ host.Rule, o cluster.Owner) cluster.Owner { return o },
 		name: func(k host.Rule) string { return fmt.Sprintf("rule %d", k.Priority) },
 	}
-	neighbors = owned("neigh %s dev %s", func(n *host.Neighbor) *cluster.Owner { return &n.Owner }, func(k host.NeighborKey) []any { return []any{k.IP, k.Link} })
-	sysctls   = owned("sysctl %s", func(s *host.Sysctl) *cluster.Owner { return &s.Owner }, func(k string) []any { return []any{k} })
+	neighbors = owned("neigh %s dev %s", func(n *host.Neighbor) *cluster.Owner { return &n.Owner },
+		func(k host.NeighborKey) []any { return []any{k.IP, k.Link} })
+	sysctls = owned("sysctl %s", func(s *host.Sysctl) *cluster.Owner { return &s.Owner },
+		func(k string) []any { return []any{k} })
 
-	programs  = owned("program of %s", func(p *redirect.Program) *cluster.Owner { return &p.Owner }, func(k string) []any { return []any{k} })
+	programs = owned("program of %s", func(p *redirect.Program) *cluster.Owner { return &p.Owner },
+		func(k string) []any { return []any{k} })
 	redirects = kind[redirect.Service, redirect.Way]{
 		same: func(a, b redirect.Way) bool { return a.Tracked == b.Tracked },
 		why:  func(_ redirect.Service, w redirect.Way) cluster.Owner { return w.Owner },
@@ -216,7 +226,8 @@ func mergeConn(c *conflicts, list []State) conn.State {
 func mergeRedirect(c *conflicts, list []State) redirect.State {
 	return redirect.State{
 		Programs: merge(c, list, func(s *State) map[string]redirect.Program { return s.Redirect.Programs }, &programs),
-		Services: merge(c, list, func(s *State) map[redirect.Service]redirect.Way { return s.Redirect.Services }, &redirects),
+		Services: merge(c, list, func(s *State) map[redirect.Service]redirect.Way { return s.Redirect.Services },
+			&redirects),
 	}
 }
 
@@ -238,20 +249,25 @@ func mergeBridge(c *conflicts, list []State) flow.State {
 	out.Bridges = merge(c, list, func(s *State) map[string]flow.Bridge { return s.Bridge.Bridges }, &bridges)
 	out.Settings = merge(c, list, func(s *State) map[string]string { return s.Bridge.Settings }, &settings)
 	out.Ports = merge(c, list, func(s *State) map[string]flow.Port { return s.Bridge.Ports }, &ports)
-	out.TunnelNeighbors = merge(c, list, func(s *State) map[netip.Addr]cluster.MAC { return s.Bridge.TunnelNeighbors }, &tunnelNeighbors)
-	out.TunnelRoutes = merge(c, list, func(s *State) map[netip.Addr]netip.Addr { return s.Bridge.TunnelRoutes }, &tunnelRoutes)
+	out.TunnelNeighbors = merge(c, list, func(s *State) map[netip.Addr]cluster.MAC { return s.Bridge.TunnelNeighbors },
+		&tunnelNeighbors)
+	out.TunnelRoutes = merge(c, list, func(s *State) map[netip.Addr]netip.Addr { return s.Bridge.TunnelRoutes },
+		&tunnelRoutes)
 	out.Flows = mergeMaps(c, list, func(s *State) delta.Map[flow.ID, *flow.Flow] { return s.Bridge.Flows }, &flows)
-	out.Groups = mergeMaps(c, list, func(s *State) delta.Map[flow.GroupKey, *flow.Group] { return s.Bridge.Groups }, &bridgeGroups)
+	out.Groups = mergeMaps(c, list, func(s *State) delta.Map[flow.GroupKey, *flow.Group] { return s.Bridge.Groups },
+		&bridgeGroups)
 	return out
 }
 
 func mergeHost(c *conflicts, list []State) host.State {
 	return host.State{
-		Links:     merge(c, list, func(s *State) map[string]host.Link { return s.Host.Links }, &links),
-		Addresses: merge(c, list, func(s *State) map[host.AddressKey]host.Address { return s.Host.Addresses }, &addresses),
-		Routes:    merge(c, list, func(s *State) map[host.RouteKey]host.Route { return s.Host.Routes }, &routes),
-		Rules:     merge(c, list, func(s *State) map[host.Rule]cluster.Owner { return s.Host.Rules }, &rules),
-		Neighbors: merge(c, list, func(s *State) map[host.NeighborKey]host.Neighbor { return s.Host.Neighbors }, &neighbors),
-		Sysctls:   merge(c, list, func(s *State) map[string]host.Sysctl { return s.Host.Sysctls }, &sysctls),
+		Links: merge(c, list, func(s *State) map[string]host.Link { return s.Host.Links }, &links),
+		Addresses: merge(c, list, func(s *State) map[host.AddressKey]host.Address { return s.Host.Addresses },
+			&addresses),
+		Routes: merge(c, list, func(s *State) map[host.RouteKey]host.Route { return s.Host.Routes }, &routes),
+		Rules:  merge(c, list, func(s *State) map[host.Rule]cluster.Owner { return s.Host.Rules }, &rules),
+		Neighbors: merge(c, list, func(s *State) map[host.NeighborKey]host.Neighbor { return s.Host.Neighbors },
+			&neighbors),
+		Sysctls: merge(c, list, func(s *State) map[string]host.Sysctl { return s.Host.Sysctls }, &sysctls),
 	}
 }

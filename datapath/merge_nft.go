@@ -35,7 +35,8 @@ func mergeNFT(c *conflicts, list []State) nft.State {
 
 func mergeTables(c *conflicts, tables []*nft.Table) *nft.Table {
 	out := &nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
-	maps, sets := map[string][]delta.Map[nft.Element, nft.Target]{}, map[string][]delta.Map[nft.Element, cluster.Owner]{}
+	maps, sets := map[string][]delta.Map[nft.Element, nft.Target]{},
+		map[string][]delta.Map[nft.Element, cluster.Owner]{}
 	for _, t := range tables {
 		out.Unknown = append(out.Unknown, t.Unknown...)
 		for name, m := range t.Maps {
@@ -67,7 +68,8 @@ func mergeTables(c *conflicts, tables []*nft.Table) *nft.Table {
 }
 
 // mergeElements fills the maps and sets that more than one part has; the others are shared.
-func mergeElements(c *conflicts, t *nft.Table, maps map[string][]delta.Map[nft.Element, nft.Target], sets map[string][]delta.Map[nft.Element, cluster.Owner]) {
+func mergeElements(c *conflicts, t *nft.Table, maps map[string][]delta.Map[nft.Element, nft.Target],
+	sets map[string][]delta.Map[nft.Element, cluster.Owner]) {
 	for name, list := range maps {
 		if len(list) > 1 {
 			m := *t.Maps[name]

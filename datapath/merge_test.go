@@ -25,7 +25,8 @@ func TestMergeKeepsTheFirst(t *testing.T) {
 	a, b := owner("a"), owner("b")
 	set := func(o cluster.Owner, ip string) nb.State {
 		s := nb.State{}
-		s.Add(&nb.AddressSet{Name: "x", Addresses: []netip.Prefix{netip.MustParsePrefix(ip)}, Owner: o}, &nb.Group{Name: o.Name, Owner: o})
+		s.Add(&nb.AddressSet{Name: "x", Addresses: []netip.Prefix{netip.MustParsePrefix(ip)}, Owner: o},
+			&nb.Group{Name: o.Name, Owner: o})
 		return s
 	}
 	big := nb.State{}
@@ -60,21 +61,26 @@ func TestMergeKeepsTheFirst(t *testing.T) {
 func TestSameValueOfTwoOwnersIsNoConflict(t *testing.T) {
 	part := func(o cluster.Owner) State {
 		s := State{NB: nb.State{}, NFT: nft.State{nft.Inet: {
-			Maps: map[string]*nft.Map{"m": {Name: "m", Elements: delta.MapOf(map[nft.Element]nft.Target{{Port: 80}: {Addr: netip.MustParseAddrPort("10.0.0.1:80"), Owner: o}})}},
-			Sets: map[string]*nft.Set{"s": {Name: "s", Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Port: 80}: o})}},
+			Maps: map[string]*nft.Map{"m": {Name: "m",
+				Elements: delta.MapOf(map[nft.Element]nft.Target{{Port: 80}: {Addr: netip.MustParseAddrPort("10.0.0.1:80"), Owner: o}})}},
+			Sets: map[string]*nft.Set{"s": {Name: "s",
+				Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Port: 80}: o})}},
 		}}}
 		s.NB.Add(&nb.Group{Name: "g", Owner: o})
 		f := &flow.Flow{Key: flow.Key{Table: 1, Priority: 2}, Actions: []flow.Action{flow.Normal{}}, Owner: o}
-		s.Bridge = flow.State{Bridge: "br-ex", Settings: map[string]string{"k": "v"}, Flows: delta.MapOf(map[flow.ID]*flow.Flow{f.ID(): f})}
+		s.Bridge = flow.State{Bridge: "br-ex", Settings: map[string]string{"k": "v"},
+			Flows: delta.MapOf(map[flow.ID]*flow.Flow{f.ID(): f})}
 		k := host.AddressKey{Link: "br-ex", Prefix: netip.MustParsePrefix("10.0.0.1/32")}
-		s.Host = host.State{Addresses: map[host.AddressKey]host.Address{k: {AddressKey: k, Owner: o}}, Rules: map[host.Rule]cluster.Owner{{Priority: 5999}: o}}
+		s.Host = host.State{Addresses: map[host.AddressKey]host.Address{k: {AddressKey: k, Owner: o}},
+			Rules: map[host.Rule]cluster.Owner{{Priority: 5999}: o}}
 		return s
 	}
 	got, conflicts := Merge(part(owner("a")), part(owner("b")))
 	if len(conflicts) != 0 {
 		t.Fatalf("conflicts: %v", conflicts)
 	}
-	if len(got.NB) != 1 || got.Bridge.Flows.Len() != 1 || len(got.Host.Addresses) != 1 || got.NFT[nft.Inet].Maps["m"].Elements.Len() != 1 || got.Bridge.Bridge != "br-ex" {
+	if len(got.NB) != 1 || got.Bridge.Flows.Len() != 1 || len(got.Host.Addresses) != 1 ||
+		got.NFT[nft.Inet].Maps["m"].Elements.Len() != 1 || got.Bridge.Bridge != "br-ex" {
 		t.Fatalf("merged: %+v", got)
 	}
 }
@@ -88,22 +94,28 @@ func TestConflictsOfEverySystem(t *testing.T) {
 		a := host.AddressKey{Link: "l", Prefix: netip.MustParsePrefix("10.0.0.1/32")}
 		nk := host.NeighborKey{Link: "l", IP: netip.MustParseAddr("10.0.0.1")}
 		return State{
-			Bridge: flow.State{Bridge: fmt.Sprintf("br%d", n), Settings: map[string]string{"k": fmt.Sprint(n)}, Flows: delta.MapOf(map[flow.ID]*flow.Flow{f.ID(): f}),
-				Bridges: map[string]flow.Bridge{"s": {Userspace: n == 1, Owner: o}}, Groups: delta.MapOf(map[flow.GroupKey]*flow.Group{g.GroupKey: g}),
-				Ports: map[string]flow.Port{"p": {MTU: n, Owner: o}}, TunnelNeighbors: map[netip.Addr]cluster.MAC{{}: {byte(n)}}},
+			Bridge: flow.State{Bridge: fmt.Sprintf("br%d", n), Settings: map[string]string{"k": fmt.Sprint(n)},
+				Flows:           delta.MapOf(map[flow.ID]*flow.Flow{f.ID(): f}),
+				Bridges:         map[string]flow.Bridge{"s": {Userspace: n == 1, Owner: o}},
+				Groups:          delta.MapOf(map[flow.GroupKey]*flow.Group{g.GroupKey: g}),
+				Ports:           map[string]flow.Port{"p": {MTU: n, Owner: o}},
+				TunnelNeighbors: map[netip.Addr]cluster.MAC{{}: {byte(n)}}},
 			NFT: nft.State{nft.Inet: {
 				Chains: map[string]*nft.Chain{"c": {Name: "c", Priority: n, Owner: o}},
 				Maps: map[string]*nft.Map{
-					"m": {Elements: delta.MapOf(map[nft.Element]nft.Target{{Port: 80}: {Addr: netip.AddrPortFrom(ip, 80), Owner: o}})},
+					"m": {Elements: delta.MapOf(map[nft.Element]nft.Target{{Port: 80}: {Addr: netip.AddrPortFrom(ip,
+						80), Owner: o}})},
 					"t": {Family: cluster.Family(n)},
 				},
 				Sets: map[string]*nft.Set{"s": {Key: make([]nft.KeyField, n)}},
 			}},
 			Host: host.State{
-				Links: map[string]host.Link{"l": {MTU: n, Owner: o}}, Routes: map[host.RouteKey]host.Route{r: {RouteKey: r, Via: ip, Owner: o}},
+				Links:     map[string]host.Link{"l": {MTU: n, Owner: o}},
+				Routes:    map[host.RouteKey]host.Route{r: {RouteKey: r, Via: ip, Owner: o}},
 				Addresses: map[host.AddressKey]host.Address{a: {AddressKey: a, Deprecated: n == 1, Owner: o}},
-				Neighbors: map[host.NeighborKey]host.Neighbor{nk: {NeighborKey: nk, MAC: cluster.MAC{byte(n)}, Owner: o}},
-				Sysctls:   map[string]host.Sysctl{"net/x": {Value: fmt.Sprint(n), Owner: o}},
+				Neighbors: map[host.NeighborKey]host.Neighbor{nk: {NeighborKey: nk, MAC: cluster.MAC{byte(n)},
+					Owner: o}},
+				Sysctls: map[string]host.Sysctl{"net/x": {Value: fmt.Sprint(n), Owner: o}},
 			},
 		}
 	}

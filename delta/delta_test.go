@@ -64,7 +64,8 @@ func TestMapIsAMap(t *testing.T) {
 			t.Fatalf("%v, not %v", d, OfComparable(wanted, plain))
 		}
 		got := d.ApplyToMap(have)
-		if !reflect.DeepEqual(got, MapOf(wanted)) || !maps.Equal(maps.Collect(got.All()), wanted) || got.Len() != len(wanted) {
+		if !reflect.DeepEqual(got, MapOf(wanted)) || !maps.Equal(maps.Collect(got.All()), wanted) ||
+			got.Len() != len(wanted) {
 			t.Fatalf("%v of %v gives %v, want %v", d, plain, maps.Collect(got.All()), wanted)
 		}
 		if !OfMaps(got, MapOf(wanted), func(a, b int) bool { return a == b }).Empty() {

@@ -34,7 +34,8 @@ const (
 func UplinkConfig(c config.Config) uplink.Config {
 	g := c.Cluster.Gateway
 	return uplink.Config{
-		Bridge: g.Interface, Device: c.Process.Uplink, Prefixes: slices.Concat(g.MasqueradeSubnets, DetachedPrefixes(c.Cluster)),
+		Bridge: g.Interface, Device: c.Process.Uplink,
+		Prefixes: slices.Concat(g.MasqueradeSubnets, DetachedPrefixes(c.Cluster)),
 		// see plan
 		Sysctls: []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv4/conf/all/send_redirects"},
 	}

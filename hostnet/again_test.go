@@ -18,7 +18,8 @@ func detachedLooker(t *testing.T) (*Looker, *strings.Builder) {
 	t.Helper()
 	ovs, err := ovsdb.Open(ovsdb.Config{
 		Endpoint: "unix:" + t.TempDir() + "/none.sock", Database: "Open_vSwitch",
-		Tables: []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](), ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()},
+		Tables: []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](),
+			ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()},
 		Logger: slog.New(slog.DiscardHandler), MaxBackoff: time.Second,
 	})
 	if err != nil {

@@ -111,7 +111,8 @@ func (l *Looker) takeOver(ctx context.Context) (did []string, err error) {
 	case err != nil || f == nil:
 		return nil, err
 	case f.Refusal == nil && f.NetworkManager:
-		return nil, errors.New("NetworkManager made it and would make it again: run `hairpin preflight --fix` on the node")
+		return nil,
+			errors.New("NetworkManager made it and would make it again: run `hairpin preflight --fix` on the node")
 	}
 	if err := l.hearAll(ctx); err != nil {
 		return nil, err
@@ -208,7 +209,11 @@ func addAdvertised(name string, config cluster.Config) (did []string, err error)
 func (l *Looker) nodeLocal(ctx context.Context) (did []string, err error) {
 	v := l.ovs.View()
 	if !l.config.Cluster.DistributedPort() {
-		if ovsdb.Find(v, func(p *ovsdb.Port) bool { return p.Name == claims.LocalPort && p.ExternalIDs[claims.KeyOwner] != "" }) != nil {
+		if ovsdb.Find(v,
+			func(p *ovsdb.Port) bool {
+				return p.Name == claims.LocalPort &&
+					p.ExternalIDs[claims.KeyOwner] != ""
+			}) != nil {
 			return nil, nil
 		}
 		return removeBridges(ctx, l.ovs, keyNodeLocal)

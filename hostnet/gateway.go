@@ -60,8 +60,9 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 	}
 	mode := cluster.ModeNamed(config.Gateway.Mode)
 	g := cluster.Gateway{
-		Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge), Userspace: bridge.DatapathType == "netdev",
-		Redirect: config.Gateway.NodePortPath == cluster.PathRedirect, NodeLocal: config.DistributedPort(),
+		Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge),
+		Userspace: bridge.DatapathType == "netdev",
+		Redirect:  config.Gateway.NodePortPath == cluster.PathRedirect, NodeLocal: config.DistributedPort(),
 		OpenFlow: config.ServiceEngine == cluster.EngineOpenFlow,
 	}
 	link, err := netlink.LinkByName(name)
@@ -115,7 +116,8 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 // it with.
 func macOf(bridge *ovsdb.Bridge, link netlink.Link) (mac cluster.MAC) {
 	const group = 1 // no device has the address of a group: Open vSwitch heeds none
-	if wanted, err := net.ParseMAC(bridge.OtherConfig["hwaddr"]); err == nil && len(wanted) == len(mac) && wanted[0]&group == 0 {
+	if wanted, err := net.ParseMAC(bridge.OtherConfig["hwaddr"]); err == nil && len(wanted) == len(mac) &&
+		wanted[0]&group == 0 {
 		return cluster.MAC(wanted)
 	}
 	copy(mac[:], link.Attrs().HardwareAddr)
@@ -170,7 +172,8 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 		d := device{name: name}
 		copy(d.mac[:], l.Attrs().HardwareAddr)
 		devices[l.Attrs().Index] = d
-		ours[l.Attrs().Index] = name == claims.ManagementPort || name == claims.EncapBridge || name == claims.EncapHost || name == claims.LocalPort
+		ours[l.Attrs().Index] = name == claims.ManagementPort || name == claims.EncapBridge ||
+			name == claims.EncapHost || name == claims.LocalPort
 	}
 	list, err := netdev.Addresses(nil)
 	if err != nil {
@@ -192,7 +195,8 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 		if carried[kernel.OwnAddress{Link: a.LinkIndex, Prefix: netip.PrefixFrom(addr, bits)}] {
 			continue // an egress address
 		}
-		out = append(out, hostAddress{a.LinkIndex, devices[a.LinkIndex], netip.PrefixFrom(addr, bits), a.Scope == unix.RT_SCOPE_UNIVERSE && !cluster.HostOnly(addr)})
+		out = append(out, hostAddress{a.LinkIndex, devices[a.LinkIndex], netip.PrefixFrom(addr, bits),
+			a.Scope == unix.RT_SCOPE_UNIVERSE && !cluster.HostOnly(addr)})
 	}
 	slices.SortFunc(out, func(a, b hostAddress) int { return comparePrefix(a.prefix, b.prefix) })
 	return out, nil
@@ -262,7 +266,8 @@ func remembered(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) c
 		}
 	}
 	for _, r := range old.OnLink {
-		if lost != nil && !slices.ContainsFunc(g.OnLink, func(x netip.Prefix) bool { return r.Addr().Is4() == x.Addr().Is4() }) {
+		if lost != nil && !slices.ContainsFunc(g.OnLink,
+			func(x netip.Prefix) bool { return r.Addr().Is4() == x.Addr().Is4() }) {
 			g.OnLink = append(g.OnLink, r)
 		}
 	}

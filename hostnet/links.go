@@ -33,7 +33,8 @@ func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink,
 	out := []cluster.HostLink{}
 	for _, l := range links {
 		a := l.Attrs()
-		if a.Name == g.Bridge || a.Name == g.Uplink || a.Flags&net.FlagUp == 0 || a.Flags&net.FlagLoopback != 0 || a.OperState == netlink.OperDown ||
+		if a.Name == g.Bridge || a.Name == g.Uplink || a.Flags&net.FlagUp == 0 || a.Flags&net.FlagLoopback != 0 ||
+			a.OperState == netlink.OperDown ||
 			strings.HasPrefix(a.Name, claims.PodInterface) {
 			continue
 		}
@@ -56,7 +57,8 @@ func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink,
 	}
 	slices.SortFunc(out, func(a, b cluster.HostLink) int { return strings.Compare(a.Name, b.Name) })
 	err = addRoutes(out)
-	return slices.DeleteFunc(out, func(l cluster.HostLink) bool { return len(networksOf(l.Addresses)) == 0 && len(l.Routes) == 0 }), err
+	return slices.DeleteFunc(out,
+		func(l cluster.HostLink) bool { return len(networksOf(l.Addresses)) == 0 && len(l.Routes) == 0 }), err
 }
 
 // networksOf returns those of a link's addresses that are of a network.
@@ -68,10 +70,11 @@ func networksOf(list []netip.Prefix) []netip.Prefix {
 func addRoutes(links []cluster.HostLink) error {
 	for i := range links {
 		l := &links[i]
-		list, err := kernel.Routes{Link: l.Index, Table: cmp.Or(l.Table, unix.RT_TABLE_MAIN), Most: mostRoutes, Keep: func(r *netlink.Route) bool {
-			_, ok := hostRoute(r, l.Index)
-			return ok
-		}}.List()
+		list, err := kernel.Routes{Link: l.Index, Table: cmp.Or(l.Table, unix.RT_TABLE_MAIN), Most: mostRoutes,
+			Keep: func(r *netlink.Route) bool {
+				_, ok := hostRoute(r, l.Index)
+				return ok
+			}}.List()
 		if err != nil {
 			return err
 		}
@@ -96,7 +99,8 @@ func hostRoute(r *netlink.Route, link int) (x cluster.HostRoute, ok bool) {
 			break
 		}
 	}
-	if index != link || r.Type != unix.RTN_UNICAST || r.Protocol == unix.RTPROT_KERNEL || r.Protocol == claims.RouteProtocol {
+	if index != link || r.Type != unix.RTN_UNICAST || r.Protocol == unix.RTPROT_KERNEL ||
+		r.Protocol == claims.RouteProtocol {
 		return x, false
 	}
 	family := r.Family
@@ -116,5 +120,6 @@ func hostRoute(r *netlink.Route, link int) (x cluster.HostRoute, ok bool) {
 		x.Via = via.Unmap()
 	}
 	a := x.Prefix.Addr()
-	return x, x.Prefix.IsValid() && !a.IsMulticast() && !(a.Is6() && a.IsLinkLocalUnicast()) && (!x.Via.IsValid() || x.Via.Is4() == a.Is4())
+	return x, x.Prefix.IsValid() && !a.IsMulticast() && !(a.Is6() && a.IsLinkLocalUnicast()) &&
+		(!x.Via.IsValid() || x.Via.Is4() == a.Is4())
 }

@@ -78,7 +78,8 @@ func (l *Local) merged(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod 
 // known is what the API says of an own pod; nil if that is neither labels nor addresses.
 func (l *Local) known(s *cluster.Snapshot, o cluster.Owner) *cluster.Pod {
 	for _, all := range [][]*cluster.Pod{s.Starting, s.Pods} {
-		if i, found := slices.BinarySearchFunc(all, o, comparePod); found && all[i].Node == l.node && len(all[i].Labels)+len(all[i].Extra) > 0 {
+		if i, found := slices.BinarySearchFunc(all, o, comparePod); found && all[i].Node == l.node &&
+			len(all[i].Labels)+len(all[i].Extra) > 0 {
 			return all[i]
 		}
 	}
@@ -95,7 +96,8 @@ func (l *Local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Po
 		with := p
 		// not another Pod of the same name
 		if k := l.known(s, p.Owner); k != nil && (k.UID == p.UID || k.UID == "" || p.UID == "") {
-			if with = l.pods[p]; with == nil || !maps.Equal(with.Labels, k.Labels) || !slices.Equal(with.Extra, k.Extra) {
+			if with = l.pods[p]; with == nil || !maps.Equal(with.Labels, k.Labels) ||
+				!slices.Equal(with.Extra, k.Extra) {
 				c := *p
 				c.Labels, c.Extra = k.Labels, k.Extra
 				with = &c
@@ -123,7 +125,8 @@ type Publisher struct {
 
 // NewPublisher makes one that writes annotations of the Node by annotate; nil: nobody else is
 // there.
-func NewPublisher(annotate func(context.Context, map[string]string) error, ovs *ovsdb.Client, log *slog.Logger) *Publisher {
+func NewPublisher(annotate func(context.Context, map[string]string) error, ovs *ovsdb.Client,
+	log *slog.Logger) *Publisher {
 	return &Publisher{annotate: annotate, ovs: ovs, log: log, wake: signal.New()}
 }
 
@@ -152,7 +155,8 @@ func published(n *cluster.Node, f Found) bool {
 // annotations are what other nodes read. Addresses that mean something on this node only are not
 // among it: agents and controllers of earlier releases report each as a problem.
 func annotations(f Found) map[string]string {
-	shared := slices.DeleteFunc(slices.Clone(f.addresses), func(p netip.Prefix) bool { return cluster.HostOnly(p.Addr()) })
+	shared := slices.DeleteFunc(slices.Clone(f.addresses),
+		func(p netip.Prefix) bool { return cluster.HostOnly(p.Addr()) })
 	return map[string]string{
 		cluster.AnnotationGateway:   cluster.GatewayAnnotation(f.Gateway),
 		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(shared),

@@ -13,7 +13,8 @@ import (
 )
 
 func localPod(node, name, ip string) *cluster.Pod {
-	return &cluster.Pod{Owner: cluster.Owner{Kind: "Pod", Namespace: "default", Name: name}, Node: node, IPs: []netip.Addr{netip.MustParseAddr(ip)}}
+	return &cluster.Pod{Owner: cluster.Owner{Kind: "Pod", Namespace: "default", Name: name}, Node: node,
+		IPs: []netip.Addr{netip.MustParseAddr(ip)}}
 }
 
 func byOwner(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) }
@@ -27,7 +28,8 @@ func TestLocalPods(t *testing.T) {
 		s := &cluster.Snapshot{Nodes: []*cluster.Node{{Name: "a"}}}
 		var own []*cluster.Pod
 		draw := func() *cluster.Pod {
-			p := localPod(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "node"), rapid.StringMatching(`[a-d][ab]`).Draw(t, "name"), "10.244.1.3")
+			p := localPod(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "node"),
+				rapid.StringMatching(`[a-d][ab]`).Draw(t, "name"), "10.244.1.3")
 			if rapid.Bool().Draw(t, "labelled") {
 				p.Labels = map[string]string{"app": rapid.SampledFrom([]string{"x", "y"}).Draw(t, "app")}
 			}

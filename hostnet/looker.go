@@ -67,7 +67,8 @@ type Sight struct {
 }
 
 // NewLooker makes one that tells found what it finds.
-func NewLooker(node string, c config.Config, ovs *ovsdb.Client, nft apply.Target[nft.State, nft.Delta], found func(*Sight), log *slog.Logger) *Looker {
+func NewLooker(node string, c config.Config, ovs *ovsdb.Client, nft apply.Target[nft.State, nft.Delta],
+	found func(*Sight), log *slog.Logger) *Looker {
 	return &Looker{
 		node: node, config: c, ovs: ovs, nft: nft, found: found, log: log, wake: signal.New(),
 		mode: modeState{wait: retry.Backoff{Min: time.Second, Max: time.Minute}},
@@ -186,7 +187,8 @@ func (l *Looker) discover() (Found, error) {
 
 // news reports whether the agent must know of it.
 func (s *Sight) news(old *Sight) bool {
-	return s.Moved || s.Contested != old.Contested || s.Lost != old.Lost || s.Wire != old.Wire || errorText(s.Err) != errorText(old.Err) ||
+	return s.Moved || s.Contested != old.Contested || s.Lost != old.Lost || s.Wire != old.Wire ||
+		errorText(s.Err) != errorText(old.Err) ||
 		errorText(s.UplinkErr) != errorText(old.UplinkErr) || errorText(s.ModeErr) != errorText(old.ModeErr) ||
 		old.Begin.IsZero() || !reflect.DeepEqual(s.Found, old.Found)
 }

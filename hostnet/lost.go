@@ -259,7 +259,8 @@ func (l *Looker) noteRow(ctx context.Context) {
 	if text := errorText(err); text != l.network.unwritten {
 		l.network.unwritten = text
 		if err != nil {
-			l.log.Warn("a restart of Open vSwitch without an agent would lose changes of the gateway bridge's network", "error", err)
+			l.log.Warn("a restart of Open vSwitch without an agent would lose changes of the gateway bridge's network",
+				"error", err)
 		}
 	}
 }
@@ -277,7 +278,8 @@ func (l *Looker) recordNetwork(ctx context.Context) error {
 	if bridge == nil || record == nil || lost {
 		return nil
 	}
-	if text := bridge.ExternalIDs[keyNetwork]; text == n.writtenText && text != "" && record.SameButLifetimes(&n.written) {
+	if text := bridge.ExternalIDs[keyNetwork]; text == n.writtenText && text != "" &&
+		record.SameButLifetimes(&n.written) {
 		const second = 1 // of rounding
 		if record.SameLifetimes(&n.written, second) || time.Since(n.writtenAt) < lifetimesAfter {
 			return nil
@@ -302,7 +304,8 @@ func ForgetNetwork(ctx context.Context, ovs *ovsdb.Client, config cluster.Config
 	if b == nil {
 		return nil
 	}
-	_, err := ovs.Transact(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("external_ids", []string{keyNetwork, keyGateway})).Row(b.UUID))
+	_, err := ovs.Transact(ctx, ovsdb.Mutate("Bridge",
+		ovsdb.DeleteFrom("external_ids", []string{keyNetwork, keyGateway})).Row(b.UUID))
 	if err != nil {
 		return fmt.Errorf("bridge %s: external_ids: %w", b.Name, err)
 	}

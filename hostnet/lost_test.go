@@ -25,8 +25,9 @@ type lostNetwork struct {
 }
 
 const (
-	lostDevice = "ip link add br-ex address 02:42:ac:12:00:03 type veth peer name wire\nip link set wire up\nip link set br-ex up\n"
-	lostHas    = "172.18.0.3/16 172.18.0.9/32 fc00:f853:ccd::3/64"
+	lostDevice = "ip link add br-ex address 02:42:ac:12:00:03 type veth peer name wire\nip link set wire up\nip " +
+		"link set br-ex up\n"
+	lostHas = "172.18.0.3/16 172.18.0.9/32 fc00:f853:ccd::3/64"
 )
 
 func newLostNetwork(t *testing.T) *lostNetwork {
@@ -93,11 +94,14 @@ func TestSetDown(t *testing.T) {
 		steps []string // with a look after each
 		want  string
 	}{
-		"nothing removed":         {[]string{"ip link set br-ex down", "ip link set br-ex up"}, lostHas},
-		"removed while down":      {[]string{"ip link set br-ex down", "ip addr del 172.18.0.9/32 dev br-ex", "ip link set br-ex up"}, without},
-		"removed before the look": {[]string{"ip link set br-ex down", "ip link set br-ex up; ip addr del 172.18.0.9/32 dev br-ex"}, without},
-		"removed, then made anew": {[]string{"ip link set br-ex down", "ip addr del 172.18.0.9/32 dev br-ex", "ip link del br-ex\n" + lostDevice}, without},
-		"down, then made anew":    {[]string{"ip link set br-ex down", "ip link del br-ex\n" + lostDevice}, lostHas},
+		"nothing removed": {[]string{"ip link set br-ex down", "ip link set br-ex up"}, lostHas},
+		"removed while down": {[]string{"ip link set br-ex down", "ip addr del 172.18.0.9/32 dev br-ex",
+			"ip link set br-ex up"}, without},
+		"removed before the look": {[]string{"ip link set br-ex down",
+			"ip link set br-ex up; ip addr del 172.18.0.9/32 dev br-ex"}, without},
+		"removed, then made anew": {[]string{"ip link set br-ex down", "ip addr del 172.18.0.9/32 dev br-ex",
+			"ip link del br-ex\n" + lostDevice}, without},
+		"down, then made anew": {[]string{"ip link set br-ex down", "ip link del br-ex\n" + lostDevice}, lostHas},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLostNetwork(t)
@@ -120,10 +124,12 @@ func TestRestoredRecordStays(t *testing.T) {
 	r, _ := l.n.begin(true)
 	before := r.String()
 	for _, e := range r.Addresses {
-		l.n.note(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELADDR}, Data: e.Message}, "br-ex", nil)
+		l.n.note(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELADDR}, Data: e.Message}, "br-ex",
+			nil)
 	}
 	for _, e := range r.Routes {
-		l.n.note(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: e.Message}, "br-ex", nil)
+		l.n.note(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: e.Message}, "br-ex",
+			nil)
 	}
 	if len(l.n.record.Addresses)+len(l.n.record.Routes) > 0 || r.String() != before {
 		t.Errorf("the Record is %s, its copy %s", l.n.record, r)
@@ -155,7 +161,8 @@ func TestNotificationsLost(t *testing.T) {
 // TestLinkLocalIsNotPublished: the planner of the own node knows a link-local address of the host;
 // other nodes do not see it.
 func TestLinkLocalIsNotPublished(t *testing.T) {
-	f := Found{addresses: []netip.Prefix{netip.MustParsePrefix("169.254.20.10/32"), netip.MustParsePrefix("172.18.0.3/16")}}
+	f := Found{addresses: []netip.Prefix{netip.MustParsePrefix("169.254.20.10/32"),
+		netip.MustParsePrefix("172.18.0.3/16")}}
 	if got := annotations(f)[cluster.AnnotationHostCIDRs]; got != `["172.18.0.3/16"]` {
 		t.Error(got)
 	}

@@ -22,9 +22,10 @@ import (
 // lookForRouters fills in what the host knows of routers and networks behind a link: the MACs of
 // next hops, zero where the kernel has none, and networks without a router between.
 func lookForRouters(g *cluster.Gateway, link int) error {
-	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: mostRoutes, Keep: func(r *netlink.Route) bool {
-		return r.Type == unix.RTN_UNICAST && r.Protocol != claims.RouteProtocol
-	}}.List()
+	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: mostRoutes,
+		Keep: func(r *netlink.Route) bool {
+			return r.Type == unix.RTN_UNICAST && r.Protocol != claims.RouteProtocol
+		}}.List()
 	if err != nil {
 		return err
 	}

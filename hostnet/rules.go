@@ -53,7 +53,8 @@ func hostRules() ([]cluster.HostRule, error) {
 
 func hostRule(r *netlink.Rule, family int) (x cluster.HostRule, ok bool) {
 	x = cluster.HostRule{
-		Priority: max(r.Priority, 0), IPv6: family == netlink.FAMILY_V6, Not: r.Invert, In: r.IifName, Mark: r.Mark, From: prefixOf(r.Src), To: prefixOf(r.Dst),
+		Priority: max(r.Priority, 0), IPv6: family == netlink.FAMILY_V6, Not: r.Invert, In: r.IifName, Mark: r.Mark,
+		From: prefixOf(r.Src), To: prefixOf(r.Dst),
 		Table: r.Table, Length: r.SuppressPrefixlen + 1,
 	}
 	if r.Mask != nil {
@@ -61,12 +62,14 @@ func hostRule(r *netlink.Rule, family int) (x cluster.HostRule, ok bool) {
 	} else if r.Mark != 0 {
 		x.Mask = ^uint32(0)
 	}
-	x.More = r.Goto >= 0 || r.OifName != "" || r.Tos != 0 || r.TunID != 0 || r.IPProto != 0 || r.Dport != nil || r.Sport != nil ||
+	x.More = r.Goto >= 0 || r.OifName != "" || r.Tos != 0 || r.TunID != 0 || r.IPProto != 0 || r.Dport != nil ||
+		r.Sport != nil ||
 		r.UIDRange != nil || r.SuppressIfgroup >= 0
 	plain := !x.Not && !x.From.IsValid() && !x.To.IsValid() && x.In == "" && x.Mask == 0 && !x.More && x.Length == 0
 	x.Refuse = x.Table == unix.RT_TABLE_UNSPEC && !x.More // which of them, the library does not tell
 	ours := r.Priority >= claims.RulePriorityFirst && r.Priority <= claims.RulePriorityLast
-	usual := plain && (x.Table == unix.RT_TABLE_LOCAL || x.Table == unix.RT_TABLE_DEFAULT || x.Table == unix.RT_TABLE_MAIN && r.Priority == 32766)
+	usual := plain && (x.Table == unix.RT_TABLE_LOCAL || x.Table == unix.RT_TABLE_DEFAULT ||
+		x.Table == unix.RT_TABLE_MAIN && r.Priority == 32766)
 	return x, !ours && !usual && !(plain && x.Table == unix.RT_TABLE_UNSPEC)
 }
 
@@ -92,7 +95,8 @@ func wayOf(x *cluster.HostRule, list []netlink.Route) bool {
 		if (r.Family == netlink.FAMILY_V6) != x.IPv6 {
 			continue
 		}
-		if slices.Contains([]int{unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW}, r.Type) || len(x.Routes) == cluster.MaxTableRoutes {
+		if slices.Contains([]int{unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW},
+			r.Type) || len(x.Routes) == cluster.MaxTableRoutes {
 			return false
 		}
 		to, ok := hostRoute(&r, index)

@@ -38,7 +38,8 @@ ip -6 rule add pref 100 from fd10::/64 prohibit`, claims.RulePriorityFirst)
 			got = append(got, text)
 		}
 		want := []string{
-			"100: from all iif br-ex lookup 100; 0.0.0.0/0 via invalid IP dev eth2; 10.9.0.0/24 via 10.10.2.100 dev eth2",
+			"100: from all iif br-ex lookup 100; 0.0.0.0/0 via invalid IP dev eth2; 10.9.0.0/24 via " +
+				"10.10.2.100 dev eth2",
 			"100: from fd10::/64 unreachable, blackhole or prohibit",
 			"200: not from 10.0.0.0/8 to 192.0.2.0/24 fwmark 0x4/0xff …",
 			"300: from all lookup 254 suppress_prefixlength 0",

@@ -21,7 +21,8 @@ func (l *Looker) notices() notice.Config {
 	bridge, prefixes := l.config.Cluster.Gateway.Interface, l.prefixes()
 	return notice.Config{
 		Protocol: unix.NETLINK_ROUTE,
-		Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+		Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE,
+			unix.RTNLGRP_IPV6_ROUTE,
 			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH},
 		Relevant: func(m syscall.NetlinkMessage) bool {
 			l.network.note(m, bridge, prefixes)

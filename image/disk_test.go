@@ -29,17 +29,23 @@ func TestEntryDatabase(t *testing.T) {
 	do := onDisk(t)
 	for _, c := range []struct{ name, script, want string }{
 		{"new", `database /disk/a.db $S; ls`, "a.db"},
-		{"converted", `ovsdb-tool create b.db /older; written b.db x; database /disk/b.db $S >/dev/null; rows b.db; ls b.*`, `[{"rows":[{"system_type":"x"}]}]` + "\nb.db"},
+		{"converted",
+			`ovsdb-tool create b.db /older; written b.db x; database /disk/b.db $S >/dev/null; rows b.db; ls b.*`,
+			`[{"rows":[{"system_type":"x"}]}]` + "\nb.db"},
 		{"torn", `ovsdb-tool create c.db /older; written c.db x
 			ovsdb-tool transact c.db '["Open_vSwitch",{"op":"update","table":"Open_vSwitch","where":[],"row":{"system_version":"y"}}]' >/dev/null; truncate -s -5 c.db
 			database /disk/c.db $S >/dev/null 2>&1; rows c.db; ovsdb-tool needs-conversion c.db $S; ls c.*`, `[{"rows":[{"system_type":"x"}]}]` + "\nno\nc.db"},
 		{"empty", `: >d.db; database /disk/d.db $S; ovsdb-tool needs-conversion d.db $S; ls d.*`, "no\nd.db"},
-		{"unreadable, twice", `for i in 1 2; do echo $i >e.db; database /disk/e.db $S >/dev/null 2>&1; done; cat e.db.broken.~1~ e.db.broken; ls e.*`,
+		{"unreadable, twice",
+			`for i in 1 2; do echo $i >e.db; database /disk/e.db $S >/dev/null 2>&1; done; cat e.db.broken.~1~ e.db.broken; ls e.*`,
 			"1\n2\ne.db\ne.db.broken\ne.db.broken.~1~"},
-		{"no schema", `ovsdb-tool create f.db $S; cp f.db /f.db; prepared /disk/f.db /none >/dev/null 2>&1 || cmp f.db /f.db && ls f.*`, "f.db"},
+		{"no schema",
+			`ovsdb-tool create f.db $S; cp f.db /f.db; prepared /disk/f.db /none >/dev/null 2>&1 || cmp f.db /f.db && ls f.*`, "f.db"},
 		{"full, old", `ovsdb-tool create g.db /older; written g.db x; cp g.db /g.db; full
 			prepared /disk/g.db $S >/dev/null 2>&1 || prepared /disk/g.db $S >/dev/null 2>&1 || cmp g.db /g.db; ls g.*; rm fill`, "g.db"},
-		{"full, new", `full; prepared /disk/h.db $S >/dev/null 2>&1 || ls h.db 2>&1 || rm fill; database /disk/h.db $S; ls h.*`, "ls: cannot access 'h.db': No such file or directory\nh.db"},
+		{"full, new",
+			`full; prepared /disk/h.db $S >/dev/null 2>&1 || ls h.db 2>&1 || rm fill; database /disk/h.db $S; ls h.*`,
+			"ls: cannot access 'h.db': No such file or directory\nh.db"},
 	} {
 		if got := do(c.script); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -52,8 +58,10 @@ func TestEntryRoom(t *testing.T) {
 	_, n := node(t)
 	start(t, n, "one", "ovs")
 	bridge(t, n)
-	sh(t, n, `mkdir /tmp/disk; mount -t tmpfs -o size=300k tmpfs /tmp/disk; cp /etc/openvswitch/conf.db /tmp/disk; head -c 1M /dev/zero >/tmp/disk/fill || true`)
-	if err := n.StartDaemon(t.Context(), "room", "/usr/local/lib/hairpin/room", "/tmp/none.db", "/tmp/disk/conf.db"); err != nil {
+	sh(t, n,
+		`mkdir /tmp/disk; mount -t tmpfs -o size=300k tmpfs /tmp/disk; cp /etc/openvswitch/conf.db /tmp/disk; head -c 1M /dev/zero >/tmp/disk/fill || true`)
+	if err := n.StartDaemon(t.Context(), "room", "/usr/local/lib/hairpin/room", "/tmp/none.db",
+		"/tmp/disk/conf.db"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "room says that it waits", func() bool {
@@ -61,7 +69,8 @@ func TestEntryRoom(t *testing.T) {
 		return err == nil && strings.Contains(string(log), "WAITS for room on the disk of /tmp/disk/conf.db")
 	})
 	sh(t, n, "rm /tmp/disk/fill")
-	t.Logf("it ends %v after there is room", eventually(t, "room ends", func() bool { return n.Pid("room") == 0 }).Round(time.Millisecond))
+	t.Logf("it ends %v after there is room",
+		eventually(t, "room ends", func() bool { return n.Pid("room") == 0 }).Round(time.Millisecond))
 	if got := sh(t, n, "cmp /tmp/disk/conf.db /etc/openvswitch/conf.db; ls -A /tmp/disk"); got != "conf.db" {
 		t.Errorf("it left %q", got)
 	}

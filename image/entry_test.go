@@ -106,7 +106,8 @@ func bridge(t testing.TB, n *lab.Node) {
 		ip link set eth0 up
 		ip -o addr show dev br-ex | grep -q 172.18.0.3`)
 	if sh(t, n, "ovs-vsctl get Bridge br-ex datapath_type") == "netdev" {
-		sh(t, n, `nft 'add table netdev guard; add chain netdev guard eth0 { type filter hook ingress device "eth0" priority -500; }; add rule netdev guard eth0 drop'`)
+		sh(t, n,
+			`nft 'add table netdev guard; add chain netdev guard eth0 { type filter hook ingress device "eth0" priority -500; }; add rule netdev guard eth0 drop'`)
 	}
 }
 
@@ -163,7 +164,8 @@ func TestEntryDaemonsComeBack(t *testing.T) {
 			now := pids()
 			return strings.Count(now, "\n") == strings.Count(before, "\n") && now != "" && now != before
 		})
-		t.Logf("%s: back after %v, flows after %v", name, took.Round(time.Millisecond), serves(t, n, fmt.Sprintf("k%d", i)).Round(time.Millisecond))
+		t.Logf("%s: back after %v, flows after %v", name, took.Round(time.Millisecond),
+			serves(t, n, fmt.Sprintf("k%d", i)).Round(time.Millisecond))
 	}
 }
 
@@ -205,8 +207,10 @@ func TestEntryHandover(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s: flows after %v (zone) and %v (ovs); %d of %d new connections failed, longest gap %.0f ms; %d of %d open ones broke, longest gap %.0f ms", pod,
-			zoneAfter.Round(time.Millisecond), ovsAfter.Round(time.Millisecond), r.Failed, r.Opened, r.OpenGapMs, r.Broken, r.Long, r.LongGapMs)
+		t.Logf("%s: flows after %v (zone) and %v (ovs); %d of %d new connections failed, longest gap %.0f ms; %d of "+
+			"%d open ones broke, longest gap %.0f ms", pod,
+			zoneAfter.Round(time.Millisecond), ovsAfter.Round(time.Millisecond), r.Failed, r.Opened, r.OpenGapMs,
+			r.Broken, r.Long, r.LongGapMs)
 		if r.Failed > 0 || r.Broken > 0 {
 			t.Errorf("%v", r.Errors)
 		}

@@ -35,13 +35,15 @@ func Apt(ctx context.Context, dir, arch string) (config string, err error) {
 }
 
 func apt(ctx context.Context, dir, arch string, from mirror) (config string, err error) {
-	for _, d := range []string{"etc/apt/apt.conf.d", "etc/apt/preferences.d", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial", "var/lib/dpkg"} {
+	for _, d := range []string{"etc/apt/apt.conf.d", "etc/apt/preferences.d", "var/lib/apt/lists/partial",
+		"var/cache/apt/archives/partial", "var/lib/dpkg"} {
 		err = errors.Join(err, os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
 	config = filepath.Join(dir, "apt.conf")
 	status := filepath.Join(dir, "var/lib/dpkg/status")
 	err = errors.Join(err, os.WriteFile(status, nil, 0o644),
-		os.WriteFile(filepath.Join(dir, "etc/apt/sources.list"), []byte(from.sources("[signed-by="+keyring+"] ")), 0o644),
+		os.WriteFile(filepath.Join(dir, "etc/apt/sources.list"), []byte(from.sources("[signed-by="+keyring+"] ")),
+			0o644),
 		os.WriteFile(config, fmt.Appendf(nil, `Dir %q;
 Dir::State::status %q;
 APT::Architecture %q;
@@ -78,7 +80,8 @@ func (l List) unpack(ctx context.Context, dir, native string, from mirror, progr
 	}
 	progress(l.Arch + ": packages")
 	// minbase, and the list
-	get := append([]string{"apt-get", "--quiet", "--yes", "--download-only", "install", "?priority(required)", "apt"}, l.Packages...)
+	get := append([]string{"apt-get", "--quiet", "--yes", "--download-only", "install", "?priority(required)", "apt"},
+		l.Packages...)
 	if err := withApt(ctx, config, get...); err != nil {
 		return err
 	}
@@ -138,7 +141,8 @@ func unpackDeb(ctx context.Context, deb, dir, control string) (stanza, error) {
 		}
 		fmt.Fprintln(&list, path)
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Dir(note("list")), 0o755), os.WriteFile(note("list"), []byte(list.String()), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(note("list")), 0o755),
+		os.WriteFile(note("list"), []byte(list.String()), 0o644)); err != nil {
 		return nil, err
 	}
 	files, err := os.ReadDir(control)
@@ -223,7 +227,8 @@ func writeStatus(dir, native string, database []stanza) error {
 		s := parseStanza(part)
 		priority[s.value("Package")] = s.value("Priority")
 	}
-	order := strings.Fields("Package Essential Protected Status Priority Section Installed-Size Origin Maintainer Bugs Architecture Multi-Arch Source Version " +
+	order := strings.Fields("Package Essential Protected Status Priority Section Installed-Size Origin Maintainer " +
+		"Bugs Architecture Multi-Arch Source Version " +
 		"Replaces Provides Depends Pre-Depends Recommends Suggests Breaks Conflicts Enhances Conffiles Description")
 	slices.SortFunc(database, func(a, b stanza) int { return strings.Compare(a.value("Package"), b.value("Package")) })
 	var status strings.Builder

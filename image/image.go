@@ -173,7 +173,8 @@ func (l List) Build(ctx context.Context, cacheDir string, progress func(line str
 }
 
 // create fills a temporary directory beside root and renames it.
-func (l List) create(ctx context.Context, cacheDir, root string, fill func(context.Context, string, mirror, func(string)) error, progress func(string)) error {
+func (l List) create(ctx context.Context, cacheDir, root string,
+	fill func(context.Context, string, mirror, func(string)) error, progress func(string)) error {
 	leftovers, err := filepath.Glob(filepath.Join(cacheDir, ".image-*"))
 	if err != nil {
 		return err
@@ -207,7 +208,8 @@ func (l List) create(ctx context.Context, cacheDir, root string, fill func(conte
 			return err
 		}
 		if len(changed) > 0 {
-			progress(fmt.Sprintf("Debian has other versions than image/%s (`make image-lock` takes them): %s", l.lockFile(), strings.Join(changed, ", ")))
+			progress(fmt.Sprintf("Debian has other versions than image/%s (`make image-lock` takes them): %s",
+				l.lockFile(), strings.Join(changed, ", ")))
 		}
 	}
 	return os.Rename(tmp, root)
@@ -236,7 +238,8 @@ func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func
 		did, about, _ := strings.Cut(strings.TrimPrefix(line, "I: "), " ")
 		switch {
 		case !strings.HasPrefix(line, "I: "), did == "Validating", did == "Extracting":
-		case did == "Retrieving" && strings.Contains(about, " "), (did == "Unpacking" || did == "Configuring") && !strings.Contains(about, " "): // a package
+		case did == "Retrieving" && strings.Contains(about, " "), (did == "Unpacking" || did == "Configuring") &&
+			!strings.Contains(about, " "): // a package
 			count[did]++
 			progress(fmt.Sprintf("%s %d%s packages", strings.ToLower(did), count[did], of))
 		default:
@@ -270,7 +273,8 @@ func upgrade(ctx context.Context, dir string, from mirror, progress func(string)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.WriteFile(file, []byte(from.sources("")), 0o644), os.WriteFile(filepath.Join(dir, "etc/resolv.conf"), resolver, 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte(from.sources("")), 0o644),
+		os.WriteFile(filepath.Join(dir, "etc/resolv.conf"), resolver, 0o644)); err != nil {
 		return err
 	}
 	progress("updates and security updates")
@@ -307,7 +311,8 @@ func inMounts(cmd *exec.Cmd, each func(line string)) error {
 // clean removes what belongs to the build and not to a node.
 func clean(dir string) error {
 	for _, pattern := range []string{"var/cache/apt/archives/*.deb", "var/cache/apt/*.bin", "var/lib/apt/lists/*_*",
-		"var/log/*.log", "etc/openvswitch/conf.db", "var/lib/dpkg/*-old", "var/lib/apt/extended_states", "etc/*-", "etc/resolv.conf", "etc/hostname"} {
+		"var/log/*.log", "etc/openvswitch/conf.db", "var/lib/dpkg/*-old", "var/lib/apt/extended_states", "etc/*-",
+		"etc/resolv.conf", "etc/hostname"} {
 		paths, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			return err
@@ -396,7 +401,8 @@ func findMirror(ctx context.Context) (mirror, error) {
 	}
 	archive := chooseMirror(out)
 	if archive == "" {
-		return mirror{}, errors.New("apt is configured with no Debian mirror (apt-get indextargets shows none); set " + mirrorVariable)
+		return mirror{}, errors.New("apt is configured with no Debian mirror (apt-get indextargets shows none); set " +
+			mirrorVariable)
 	}
 	return mirror{archive, cmp.Or(chooseSecurity(out), securityBeside(archive))}, nil
 }
@@ -413,7 +419,8 @@ func securityBeside(archive string) string {
 func chooseSecurity(targets []byte) string {
 	for stanza := range strings.SplitSeq(string(targets), "\n\n") {
 		f := fields(stanza)
-		if strings.HasSuffix(f["Release"], "-security") && (f["Origin"] == "Debian" || strings.Contains(f["Repo-URI"], "/debian-security")) {
+		if strings.HasSuffix(f["Release"], "-security") &&
+			(f["Origin"] == "Debian" || strings.Contains(f["Repo-URI"], "/debian-security")) {
 			return f["Repo-URI"]
 		}
 	}

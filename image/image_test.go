@@ -56,7 +56,8 @@ func TestSecurityArchive(t *testing.T) {
 	if got := chooseSecurity([]byte(other + "\n" + security)); got != "http://s.example/debian-security/" {
 		t.Errorf("of apt: %q", got)
 	}
-	for archive, want := range map[string]string{"http://m.example/debian/": "http://m.example/debian-security", "http://m.example/pool": ""} {
+	for archive, want := range map[string]string{"http://m.example/debian/": "http://m.example/debian-security",
+		"http://m.example/pool": ""} {
 		if got := securityBeside(archive); got != want {
 			t.Errorf("beside %s: %q", archive, got)
 		}
@@ -122,7 +123,8 @@ func TestBuildFromNothing(t *testing.T) {
 	if err := errors.Join(errs...); err != nil || roots[1] != root {
 		t.Fatalf("got %q, %v", roots, err)
 	}
-	for _, f := range []string{"usr/sbin/ovs-vswitchd", "usr/bin/ovn-northd", "usr/bin/ovn-controller", "usr/sbin/nft"} {
+	for _, f := range []string{"usr/sbin/ovs-vswitchd", "usr/bin/ovn-northd", "usr/bin/ovn-controller",
+		"usr/sbin/nft"} {
 		// Lstat: Debian has alternatives of ovs-vswitchd, and their links are absolute.
 		if _, err := os.Lstat(filepath.Join(root, f)); err != nil {
 			t.Error(err)
@@ -152,7 +154,9 @@ func TestBuildFromNothing(t *testing.T) {
 	}
 	for i := range sums {
 		if sums[i] != sums[0] {
-			out, _ := exec.Command("sh", "-c", fmt.Sprintf("cd %s && mkdir a b && tar xf layer0.tar -C a && tar xf layer%d.tar -C b && diff -r --no-dereference a b | head -50", dir, i)).CombinedOutput()
+			out, _ := exec.Command("sh", "-c",
+				fmt.Sprintf("cd %s && mkdir a b && tar xf layer0.tar -C a && tar xf layer%d.tar -C b && diff -r "+
+					"--no-dereference a b | head -50", dir, i)).CombinedOutput()
 			t.Errorf("build %d is another layer, %v:\n%s", i, sums, out)
 		}
 	}

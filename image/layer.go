@@ -24,7 +24,8 @@ const keptCopyright = "copyright"
 // emptied are folders whose content is not in the container image: what only people at a terminal
 // or the next build would want, and what is a mount in a container.
 func emptied() []string {
-	return []string{"usr/share/man", "usr/share/info", "usr/share/locale", "var/cache", "var/lib/apt/lists", "var/log", "run", "tmp",
+	return []string{"usr/share/man", "usr/share/info", "usr/share/locale", "var/cache", "var/lib/apt/lists", "var/log",
+		"run", "tmp",
 		"dev", "proc", "sys", "boot", "etc/openvswitch", "var/lib/ovn", "var/lib/openvswitch"}
 }
 

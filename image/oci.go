@@ -59,7 +59,8 @@ const (
 // and programs give the same bytes. Images for several architectures are indexes; for Docker before
 // 25, each has the architecture after its tag. Beside the file is a list of what is in each image
 // (REPOSITORY.cdx.json, CycloneDX). It gives the images' names.
-func WriteOCI(ctx context.Context, cacheDir, out string, c Container, progress func(line string)) (names []string, err error) {
+func WriteOCI(ctx context.Context, cacheDir, out string, c Container,
+	progress func(line string)) (names []string, err error) {
 	if names, err = writeOCI(ctx, cacheDir, out, c, progress); err != nil {
 		return nil, fmt.Errorf("write container image %s: %w", out, err)
 	}
@@ -100,12 +101,14 @@ func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress f
 		if err != nil {
 			return nil, err
 		}
-		programs, err := writeLayer(filepath.Join(work, arch), func(l *layer) error { return fillPrograms(l, hairpin[arch], portmap[arch]) })
+		programs, err := writeLayer(filepath.Join(work, arch),
+			func(l *layer) error { return fillPrograms(l, hairpin[arch], portmap[arch]) })
 		if err != nil {
 			return nil, err
 		}
 		roots = append(roots, root)
-		main.variants, ovs.variants = append(main.variants, variant{arch, []blob{base, programs}}), append(ovs.variants, variant{arch, []blob{base, starts}})
+		main.variants, ovs.variants = append(main.variants, variant{arch, []blob{base, programs}}),
+			append(ovs.variants, variant{arch, []blob{base, starts}})
 	}
 	ovsTag, err := OVSTag(roots...)
 	if err != nil {
@@ -118,7 +121,8 @@ func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress f
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(writeBOM(filepath.Dir(out), main.name, digests[0], roots, append(slices.Clone(c.Hairpin), c.Portmap...)),
+	if err := errors.Join(writeBOM(filepath.Dir(out), main.name, digests[0], roots,
+		append(slices.Clone(c.Hairpin), c.Portmap...)),
 		writeBOM(filepath.Dir(out), ovs.name, digests[1], roots, nil)); err != nil {
 		return nil, err
 	}
@@ -211,7 +215,8 @@ func layerOf(file string) (blob, error) {
 	if err != nil {
 		return blob{}, err
 	}
-	return blob{Descriptor: v1.Descriptor{MediaType: v1.MediaTypeImageLayer, Digest: sum, Size: info.Size()}, file: file}, nil
+	return blob{Descriptor: v1.Descriptor{MediaType: v1.MediaTypeImageLayer, Digest: sum, Size: info.Size()},
+		file: file}, nil
 }
 
 // fillPrograms fills the second layer.
@@ -272,7 +277,8 @@ func writeLayout(file string, images ...packed) ([]digest.Digest, error) {
 	defer func() { _ = f.Close() }()
 	w := newLayer(f)
 	err = errors.Join(
-		w.json(v1.ImageLayoutFile, v1.ImageLayout{Version: v1.ImageLayoutVersion}), w.json(v1.ImageIndexFile, index), w.json("manifest.json", docker))
+		w.json(v1.ImageLayoutFile, v1.ImageLayout{Version: v1.ImageLayoutVersion}), w.json(v1.ImageIndexFile, index),
+		w.json("manifest.json", docker))
 	for _, b := range blobs {
 		err = errors.Join(err, w.blob(b))
 	}
@@ -299,7 +305,8 @@ func (p packed) describe() (entry v1.Descriptor, archives []dockerArchive, blobs
 		if len(p.variants) > 1 {
 			archive.RepoTags[0] += "-" + v.arch
 		}
-		own.Manifests, archives, blobs = append(own.Manifests, manifest), append(archives, archive), append(blobs, all...)
+		own.Manifests, archives, blobs = append(own.Manifests, manifest), append(archives, archive),
+			append(blobs, all...)
 	}
 	entry = own.Manifests[0]
 	if len(p.variants) > 1 {
@@ -309,7 +316,8 @@ func (p packed) describe() (entry v1.Descriptor, archives []dockerArchive, blobs
 		}
 		entry, blobs = b.Descriptor, append(blobs, b)
 	}
-	entry.Annotations = map[string]string{v1.AnnotationRefName: tag(p.name), "io.containerd.image.name": reference(p.name)}
+	entry.Annotations = map[string]string{v1.AnnotationRefName: tag(p.name),
+		"io.containerd.image.name": reference(p.name)}
 	return entry, archives, blobs, nil
 }
 
@@ -353,7 +361,8 @@ func blobPath(d digest.Digest) string {
 
 func jsonBlob(kind string, value any) (blob, error) {
 	text, err := json.Marshal(value)
-	return blob{Descriptor: v1.Descriptor{MediaType: kind, Digest: digest.FromBytes(text), Size: int64(len(text))}, text: text}, err
+	return blob{Descriptor: v1.Descriptor{MediaType: kind, Digest: digest.FromBytes(text), Size: int64(len(text))},
+		text: text}, err
 }
 
 func (l *layer) json(name string, value any) error {

@@ -25,8 +25,10 @@ func fakeRoot(t *testing.T, root, arch string) {
 	t.Helper()
 	for name, text := range map[string]string{
 		"usr/bin/perl": "perl", "usr/share/doc/perl/copyright": "licence", "usr/share/doc/perl/README": "long",
-		"usr/share/man/man1/perl.1": "long", "var/cache/apt/x": "x", "run/lock/x": "x", "etc/machine-id": "1", "etc/passwd": "root",
-		"var/lib/dpkg/status": "Package: perl\nStatus: install ok installed\nVersion: 5.40.1-6\nArchitecture: " + arch + "\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n",
+		"usr/share/man/man1/perl.1": "long", "var/cache/apt/x": "x", "run/lock/x": "x", "etc/machine-id": "1",
+		"etc/passwd": "root",
+		"var/lib/dpkg/status": "Package: perl\nStatus: install ok installed\nVersion: 5.40.1-6\nArchitecture: " + arch +
+			"\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n",
 	} {
 		must(t, os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755))
 		must(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
@@ -81,7 +83,8 @@ func TestWriteOCI(t *testing.T) {
 	for i := range written {
 		names, err := WriteOCI(t.Context(), cache, out, c, nil)
 		must(t, err)
-		if want := []string{c.Name, "registry.example:5000/net/hairpin-ovs:" + tag}; !slices.Equal(names, want) || len(tag) != 17 {
+		if want := []string{c.Name, "registry.example:5000/net/hairpin-ovs:" + tag}; !slices.Equal(names, want) ||
+			len(tag) != 17 {
 			t.Errorf("they are called %q, not %q", names, want)
 		}
 		for _, name := range []string{"image.tar", "hairpin.cdx.json", "hairpin-ovs.cdx.json"} {
@@ -100,7 +103,8 @@ func TestWriteOCI(t *testing.T) {
 	blob := func(d v1.Descriptor) string {
 		t.Helper()
 		text := files["blobs/sha256/"+d.Digest.Encoded()]
-		if sum := sha256.Sum256([]byte(text)); hex.EncodeToString(sum[:]) != d.Digest.Encoded() || int64(len(text)) != d.Size {
+		if sum := sha256.Sum256([]byte(text)); hex.EncodeToString(sum[:]) != d.Digest.Encoded() ||
+			int64(len(text)) != d.Size {
 			t.Errorf("%s: the blob is another, of %d bytes", d.Digest, len(text))
 		}
 		return text
@@ -124,11 +128,15 @@ func TestWriteOCI(t *testing.T) {
 		names = append(names, layer...)
 	}
 	wantNames := []string{
-		"Lrwxrwxrwx bin -> usr/bin", "drwxr-xr-x etc/", "-rw-r--r-- etc/passwd", "drwxr-xr-x run/", "drwxr-xr-x usr/", "drwxr-xr-x usr/bin/",
-		"urwxr-xr-x usr/bin/perl", "urwxr-xr-x usr/bin/perl5 -> usr/bin/perl", "drwxr-xr-x usr/share/", "drwxr-xr-x usr/share/doc/",
-		"drwxr-xr-x usr/share/doc/perl/", "-rw-r--r-- usr/share/doc/perl/copyright", "drwxr-xr-x usr/share/man/", "drwxr-xr-x var/", "drwxr-xr-x var/cache/",
+		"Lrwxrwxrwx bin -> usr/bin", "drwxr-xr-x etc/", "-rw-r--r-- etc/passwd", "drwxr-xr-x run/", "drwxr-xr-x usr/",
+		"drwxr-xr-x usr/bin/",
+		"urwxr-xr-x usr/bin/perl", "urwxr-xr-x usr/bin/perl5 -> usr/bin/perl", "drwxr-xr-x usr/share/",
+		"drwxr-xr-x usr/share/doc/",
+		"drwxr-xr-x usr/share/doc/perl/", "-rw-r--r-- usr/share/doc/perl/copyright", "drwxr-xr-x usr/share/man/",
+		"drwxr-xr-x var/", "drwxr-xr-x var/cache/",
 		"drwxr-xr-x var/lib/", "drwxr-xr-x var/lib/dpkg/", "-rw-r--r-- var/lib/dpkg/status",
-		"drwxr-xr-x usr/local/lib/hairpin/", "drwxr-xr-x usr/local/lib/hairpin/cni/", "-rwxr-xr-x usr/local/bin/hairpin",
+		"drwxr-xr-x usr/local/lib/hairpin/", "drwxr-xr-x usr/local/lib/hairpin/cni/",
+		"-rwxr-xr-x usr/local/bin/hairpin",
 		"-rwxr-xr-x usr/local/lib/hairpin/cni/portmap",
 	}
 	for _, s := range []string{"cleanup", "daemons.sh", "room", "zone"} {
@@ -141,20 +149,24 @@ func TestWriteOCI(t *testing.T) {
 	var ovs v1.Manifest
 	must(t, json.Unmarshal([]byte(blob(index.Manifests[1])), &ovs))
 	names, _ = contents(t, []byte(blob(ovs.Layers[1])))
-	wantNames = []string{"drwxr-xr-x usr/local/lib/hairpin/", "-rwxr-xr-x usr/local/lib/hairpin/daemons.sh", "-rwxr-xr-x usr/local/lib/hairpin/ovs", "-rwxr-xr-x usr/local/lib/hairpin/ovs-handover", "-rwxr-xr-x usr/local/lib/hairpin/room"}
+	wantNames = []string{"drwxr-xr-x usr/local/lib/hairpin/", "-rwxr-xr-x usr/local/lib/hairpin/daemons.sh",
+		"-rwxr-xr-x usr/local/lib/hairpin/ovs", "-rwxr-xr-x usr/local/lib/hairpin/ovs-handover",
+		"-rwxr-xr-x usr/local/lib/hairpin/room"}
 	if diff := cmp.Diff(wantNames, names); diff != "" || ovs.Layers[0].Digest != manifest.Layers[0].Digest {
 		t.Errorf("%s, layers %v", diff, ovs.Layers)
 	}
 	if name := index.Manifests[1].Annotations["io.containerd.image.name"]; name != "registry.example:5000/net/hairpin-ovs:"+tag {
 		t.Errorf("it is called %s", name)
 	}
-	for i, want := range []string{"pkg:golang/stdlib@", "pkg:deb/debian/perl@5.40.1-6?arch=amd64&distro=trixie&upstream=perl%405.40.1-6"} {
+	for i, want := range []string{"pkg:golang/stdlib@",
+		"pkg:deb/debian/perl@5.40.1-6?arch=amd64&distro=trixie&upstream=perl%405.40.1-6"} {
 		name := []string{"hairpin.cdx.json", "hairpin-ovs.cdx.json"}[i]
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		must(t, err)
 		bom := cdx.NewBOM()
 		must(t, cdx.NewBOMDecoder(bytes.NewReader(text), cdx.BOMFileFormatJSON).Decode(bom))
-		if !slices.ContainsFunc(*bom.Components, func(c cdx.Component) bool { return strings.HasPrefix(c.PackageURL, want) }) {
+		if !slices.ContainsFunc(*bom.Components,
+			func(c cdx.Component) bool { return strings.HasPrefix(c.PackageURL, want) }) {
 			t.Errorf("%s does not have %s", name, want)
 		}
 		if got := (*bom.Metadata.Component.Hashes)[0].Value; got != index.Manifests[i].Digest.Encoded() {
@@ -185,7 +197,8 @@ func TestWriteOCIArchitectures(t *testing.T) {
 	file := filepath.Join(dir, "image.tar")
 	write := func(hairpin, portmap []string) []byte {
 		t.Helper()
-		_, err := WriteOCI(t.Context(), cache, file, Container{Name: "hairpin:v1", Hairpin: hairpin, Portmap: portmap}, nil)
+		_, err := WriteOCI(t.Context(), cache, file, Container{Name: "hairpin:v1", Hairpin: hairpin, Portmap: portmap},
+			nil)
 		must(t, err)
 		text, err := os.ReadFile(file)
 		must(t, err)
@@ -196,7 +209,8 @@ func TestWriteOCIArchitectures(t *testing.T) {
 	if !bytes.Equal(archive, write(backwards, backwards)) {
 		t.Error("in another order it is another archive")
 	}
-	if _, err := WriteOCI(t.Context(), cache, file, Container{Name: "hairpin:v1", Hairpin: programs, Portmap: programs[:1]}, nil); err == nil {
+	if _, err := WriteOCI(t.Context(), cache, file,
+		Container{Name: "hairpin:v1", Hairpin: programs, Portmap: programs[:1]}, nil); err == nil {
 		t.Error("an image without its portmap was written")
 	}
 
@@ -234,7 +248,8 @@ func TestWriteOCIArchitectures(t *testing.T) {
 				t.Errorf("image %d for %s has the packages %s", i, arch, base["var/lib/dpkg/status"])
 			}
 			_, own := contents(t, []byte(files["blobs/sha256/"+manifest.Layers[1].Digest.Encoded()]))
-			if want, err := os.ReadFile(programs[j]); err != nil || i == 0 && own["usr/local/bin/hairpin"] != string(want) {
+			if want, err := os.ReadFile(programs[j]); err != nil || i == 0 &&
+				own["usr/local/bin/hairpin"] != string(want) {
 				t.Errorf("image %d for %s has another program: %v", i, arch, err)
 			}
 		}
@@ -256,11 +271,13 @@ func TestLock(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for _, arch := range Architectures() {
-		if !strings.Contains(locked(lockedPackages, arch), "openvswitch-switch 3.") || strings.Contains(locked(lockedPackages, arch), arch) {
+		if !strings.Contains(locked(lockedPackages, arch), "openvswitch-switch 3.") ||
+			strings.Contains(locked(lockedPackages, arch), arch) {
 			t.Errorf("of %s: %s", arch, locked(lockedPackages, arch))
 		}
 	}
-	if joinLocks(map[string]string{"amd64": locked(lockedPackages, "amd64"), "arm64": locked(lockedPackages, "arm64")}) != lockedPackages {
+	if joinLocks(map[string]string{"amd64": locked(lockedPackages, "amd64"),
+		"arm64": locked(lockedPackages, "arm64")}) != lockedPackages {
 		t.Error("packages.lock is not as it is written")
 	}
 }

@@ -30,7 +30,8 @@ type Made struct {
 // runs.
 func WriteProgram(out, name, program string, args ...string) error {
 	return WriteMade(context.Background(), "", out, Made{
-		Name: name, Programs: map[string]string{"bin/" + filepath.Base(program): program}, Start: v1.ImageConfig{Entrypoint: args},
+		Name: name, Programs: map[string]string{"bin/" + filepath.Base(program): program},
+		Start: v1.ImageConfig{Entrypoint: args},
 	})
 }
 
@@ -85,7 +86,8 @@ func (m Made) fill(l *layer) error {
 		err = errors.Join(err, l.program(path.Clean(name), m.Programs[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Links)) {
-		err = errors.Join(err, l.header(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: m.Links[name], Mode: 0o777}))
+		err = errors.Join(err, l.header(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: m.Links[name],
+			Mode: 0o777}))
 	}
 	return err
 }

@@ -36,7 +36,8 @@ func writeBOM(dir, name string, sum digest.Digest, roots, programs []string) err
 		for _, p := range installed {
 			list = append(list, cdx.Component{
 				Type: cdx.ComponentTypeLibrary, Name: p.Name, Version: p.Version,
-				PackageURL: fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s&distro=%s&upstream=%s", p.Name, url.PathEscape(p.Version), p.Architecture, Suite,
+				PackageURL: fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s&distro=%s&upstream=%s", p.Name,
+					url.PathEscape(p.Version), p.Architecture, Suite,
 					url.QueryEscape(p.Source+"@"+p.SourceVersion)),
 			})
 		}
@@ -46,7 +47,8 @@ func writeBOM(dir, name string, sum digest.Digest, roots, programs []string) err
 		if err != nil {
 			return fmt.Errorf("modules of %s: %w", program, err)
 		}
-		list = append(list, module("stdlib", strings.TrimPrefix(info.GoVersion, "go")), module(info.Main.Path, info.Main.Version))
+		list = append(list, module("stdlib", strings.TrimPrefix(info.GoVersion, "go")),
+			module(info.Main.Path, info.Main.Version))
 		for _, m := range info.Deps {
 			if m.Replace != nil {
 				m = m.Replace
@@ -77,5 +79,6 @@ func module(name, version string) cdx.Component {
 	if version != "" && version != "(devel)" {
 		at = "@" + version
 	}
-	return cdx.Component{Type: cdx.ComponentTypeLibrary, Name: name, Version: version, PackageURL: "pkg:golang/" + name + at}
+	return cdx.Component{Type: cdx.ComponentTypeLibrary, Name: name, Version: version, PackageURL: "pkg:golang/" +
+		name + at}
 }

@@ -55,7 +55,8 @@ func FromAgent(ctx context.Context, c config.Config, path string) ([]byte, error
 
 // overSocket returns a client of what listens on a unix socket, whatever host a URL names.
 func overSocket(path string) *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}}
 }

@@ -52,16 +52,20 @@ const (
 // collected lists the agent's answers in the archive, by name.
 func collected() []struct{ name, path string } {
 	return []struct{ name, path string }{
-		{"report.json", "/report"}, {"configuration.txt", "/configuration"}, {"snapshot.json", "/snapshot"}, {"wanted.txt", "/wanted"},
-		{"found.txt", "/found"}, {"differences.txt", "/diff"}, {"counters.txt", "/counters"}, {"metrics.txt", "/metrics"},
+		{"report.json", "/report"}, {"configuration.txt", "/configuration"}, {"snapshot.json", "/snapshot"},
+		{"wanted.txt", "/wanted"},
+		{"found.txt", "/found"}, {"differences.txt", "/diff"}, {"counters.txt", "/counters"},
+		{"metrics.txt", "/metrics"},
 	}
 }
 
 // kernelFiles are of this machine, readable by everybody.
 func kernelFiles() []string {
 	return []string{
-		"/proc/version", "/proc/loadavg", "/proc/meminfo", "/proc/net/dev", "/proc/net/sockstat", "/proc/net/sockstat6", "/proc/net/snmp",
-		"/proc/net/netstat", "/proc/net/stat/nf_conntrack", "/proc/sys/net/netfilter/nf_conntrack_count", "/proc/sys/net/netfilter/nf_conntrack_max",
+		"/proc/version", "/proc/loadavg", "/proc/meminfo", "/proc/net/dev", "/proc/net/sockstat", "/proc/net/sockstat6",
+		"/proc/net/snmp",
+		"/proc/net/netstat", "/proc/net/stat/nf_conntrack", "/proc/sys/net/netfilter/nf_conntrack_count",
+		"/proc/sys/net/netfilter/nf_conntrack_max",
 	}
 }
 
@@ -71,7 +75,8 @@ func kernelFiles() []string {
 func Collect(ctx context.Context, w io.Writer, errw io.Writer, c config.Config, o CollectOptions) error {
 	var list []member
 	if o.EveryNode {
-		e, err := NewEveryNode(StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context, Namespace: o.Namespace, Timeout: o.Timeout})
+		e, err := NewEveryNode(StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context,
+			Namespace: o.Namespace, Timeout: o.Timeout})
 		if err != nil {
 			return err
 		}
@@ -93,7 +98,8 @@ func collectNode(ctx context.Context, c config.Config) []member {
 	}
 	for _, name := range kernelFiles() {
 		body, err := os.ReadFile(name)
-		list = append(list, memberOf("kernel"+strings.ReplaceAll(strings.TrimPrefix(name, "/proc"), "/", "-")+".txt", body, err))
+		list = append(list, memberOf("kernel"+strings.ReplaceAll(strings.TrimPrefix(name, "/proc"), "/", "-")+".txt",
+			body, err))
 	}
 	for _, pattern := range []string{"/var/log/openvswitch/*.log", "/var/log/ovn/*.log"} {
 		names, _ := filepath.Glob(pattern) // the patterns are good
@@ -188,7 +194,8 @@ func archive(w io.Writer, list []member) error {
 	now := time.Now()
 	for _, m := range list {
 		body := []byte(report.Plain(string(withoutSecrets(m.body)), "\n\t"))
-		h := &tar.Header{Name: slashed.Join("hairpin", m.name), Mode: 0o600, Size: int64(len(body)), ModTime: now, Format: tar.FormatPAX}
+		h := &tar.Header{Name: slashed.Join("hairpin", m.name), Mode: 0o600, Size: int64(len(body)), ModTime: now,
+			Format: tar.FormatPAX}
 		err := t.WriteHeader(h)
 		if err == nil {
 			_, err = t.Write(body)

@@ -59,9 +59,12 @@ func clusterStatus(o StatusOptions) (func(context.Context) (*ClusterStatus, erro
 func NewEveryNode(o StatusOptions) (*everyNode, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.Kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.Context}).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: o.Context}).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("connect to the Kubernetes API: there is no kubeconfig (--kubeconfig, $KUBECONFIG or ~/.kube/config), and this is no pod")
+		return nil,
+			errors.New("connect to the Kubernetes API: there is no kubeconfig (--kubeconfig, $KUBECONFIG or " +
+				"~/.kube/config), and this is no pod")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
@@ -86,7 +89,8 @@ func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the agents' pods: %w", err)
 	}
-	s := &ClusterStatus{Nodes: make([]NodeStatus, len(nodes.Items)), Controller: e.leader(limited), NetworkPolicies: e.networkPolicies(limited)}
+	s := &ClusterStatus{Nodes: make([]NodeStatus, len(nodes.Items)), Controller: e.leader(limited),
+		NetworkPolicies: e.networkPolicies(limited)}
 	var g errgroup.Group
 	g.SetLimit(mostAtOnce)
 	for i := range nodes.Items {
@@ -183,7 +187,8 @@ func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod, brief bool) (*repo
 func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
-	q := e.Client.Exec(pod, &corev1.PodExecOptions{Container: agentContainer, Command: command, Stdout: true, Stderr: true})
+	q := e.Client.Exec(pod, &corev1.PodExecOptions{Container: agentContainer, Command: command, Stdout: true,
+		Stderr: true})
 	ws, err := remotecommand.NewWebSocketExecutor(e.config, "GET", q.URL().String())
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w", err)

@@ -16,7 +16,8 @@ import (
 
 func TestPlainJSON(t *testing.T) {
 	for text, want := range map[string]string{
-		`"a\nb\tc\"d\\e"`: "a\nb\tc\"d\\e", `"\u001b[2J\b\u202e"`: `\u001b[2J\b\u202e`, `"\\u001b"`: `\u001b`, `"\\\u001b"`: `\\u001b`, "\"\u202e\"": `\u202e`,
+		`"a\nb\tc\"d\\e"`: "a\nb\tc\"d\\e", `"\u001b[2J\b\u202e"`: `\u001b[2J\b\u202e`, `"\\u001b"`: `\u001b`,
+		`"\\\u001b"`: `\\u001b`, "\"\u202e\"": `\u202e`,
 	} {
 		var got string
 		if err := json.Unmarshal(plainJSON([]byte(text)), &got); err != nil || got != want {

@@ -17,7 +17,8 @@ import (
 
 // AskPath asks an agent through the API server.
 func (e *everyNode) AskPath(ctx context.Context, node, path string) ([]byte, error) {
-	pods, err := e.Client.Pods(e.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector, FieldSelector: "spec.nodeName=" + node})
+	pods, err := e.Client.Pods(e.options.Namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: agentSelector, FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
 		return nil, fmt.Errorf("list the agents' pods: %w", err)
 	}

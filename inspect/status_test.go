@@ -16,16 +16,21 @@ import (
 func TestStatusText(t *testing.T) {
 	since := time.Now().Add(-90 * time.Second)
 	part := func(system, err string) report.Part {
-		return report.Part{System: system, InSync: err == "", Since: since, Reads: 3, Applies: 2, Written: 40, Drift: 1, Error: err}
+		return report.Part{System: system, InSync: err == "", Since: since, Reads: 3, Applies: 2, Written: 40, Drift: 1,
+			Error: err}
 	}
-	good := &report.Report{Node: "node-a", Version: "v1", Ready: true, Pods: 2, Services: 7, Parts: []report.Part{part("ovn", ""), part("nft", "")},
+	good := &report.Report{Node: "node-a", Version: "v1", Ready: true, Pods: 2, Services: 7,
+		Parts:    []report.Part{part("ovn", ""), part("nft", "")},
 		Switch:   &report.Switch{Version: "3.5.0", Userspace: true, Faults: []string{"a", "b"}},
 		Redirect: &report.Redirect{Requests: 12, Replies: 11, Fragments: 2, NoRoute: 1}}
-	bad := &report.Report{Node: "node-b", Version: "v2", Ready: true, Pods: 1, Services: 7, Restarts: 1, Engine: "openflow", Parts: []report.Part{part("ovn", "refused\nand more")},
+	bad := &report.Report{Node: "node-b", Version: "v2", Ready: true, Pods: 1, Services: 7, Restarts: 1,
+		Engine: "openflow", Parts: []report.Part{part("ovn", "refused\nand more")},
 		Switch: &report.Switch{Version: "3.5.0", Userspace: true, Faults: []string{"a", "b"}},
 		API:    &report.API{Away: true, Since: since, Error: "no route"}, Problems: []string{"Service/x: y"},
-		Doors: []report.Listener{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"}, {For: "healthz", Address: "[::]:2"}}}
-	s := &ClusterStatus{Nodes: []NodeStatus{{"node-a", "", good}, {"node-b", "", bad}, {"node-c", "no agent's pod", nil}},
+		Doors: []report.Listener{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"},
+			{For: "healthz", Address: "[::]:2"}}}
+	s := &ClusterStatus{Nodes: []NodeStatus{{"node-a", "", good}, {"node-b", "", bad},
+		{"node-c", "no agent's pod", nil}},
 		Controller: &LeaderStatus{Holder: "host", Since: since}}
 	var b strings.Builder
 	if err := s.print(&b); err != nil {
@@ -62,8 +67,11 @@ problem: Service/x: y (on node-b)
 		t.Error("who is well?")
 	}
 	for i, spoil := range []func(*report.Report){
-		func(r *report.Report) { r.Ready = false }, func(r *report.Report) { r.Neglected = "x" }, func(r *report.Report) { r.Problems = []string{"x"} },
-		func(r *report.Report) { r.API = &report.API{Away: true} }, func(r *report.Report) { r.Doors = []report.Listener{{Error: "x"}} }, func(r *report.Report) { r.Parts = []report.Part{{}} },
+		func(r *report.Report) { r.Ready = false }, func(r *report.Report) { r.Neglected = "x" },
+		func(r *report.Report) { r.Problems = []string{"x"} },
+		func(r *report.Report) { r.API = &report.API{Away: true} },
+		func(r *report.Report) { r.Doors = []report.Listener{{Error: "x"}} },
+		func(r *report.Report) { r.Parts = []report.Part{{}} },
 	} {
 		r := *good
 		spoil(&r)
@@ -75,14 +83,18 @@ problem: Service/x: y (on node-b)
 
 func TestChoosePod(t *testing.T) {
 	pod := func(name, node string, age time.Duration, running bool) corev1.Pod {
-		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-age))}, Spec: corev1.PodSpec{NodeName: node}}
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name,
+			CreationTimestamp: metav1.NewTime(time.Now().Add(-age))}, Spec: corev1.PodSpec{NodeName: node}}
 		if running {
-			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: agentContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: agentContainer,
+				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 		}
 		return p
 	}
-	pods := []corev1.Pod{pod("old", "a", 2*time.Hour, true), pod("new", "a", time.Hour, true), pod("newest", "a", 0, false), pod("starts", "b", 0, false)}
-	for node, want := range map[string]string{"a": "new", "b": "pod starts: container agent does not run", "c": "no agent's pod"} {
+	pods := []corev1.Pod{pod("old", "a", 2*time.Hour, true), pod("new", "a", time.Hour, true),
+		pod("newest", "a", 0, false), pod("starts", "b", 0, false)}
+	for node, want := range map[string]string{"a": "new", "b": "pod starts: container agent does not run",
+		"c": "no agent's pod"} {
 		p, why := choosePod(pods, node)
 		if p != nil {
 			why = p.Name
@@ -96,8 +108,10 @@ func TestChoosePod(t *testing.T) {
 // TestEgressText: the table of the egress addresses.
 func TestEgressText(t *testing.T) {
 	var out strings.Builder
-	list := []report.Egress{{EgressIP: "e", Address: "172.18.0.33", Node: "a"}, {EgressIP: "e", Address: "172.18.0.44", Why: "no node has it"}}
-	if err := (&ClusterStatus{Nodes: []NodeStatus{{}, {Report: &report.Report{Egress: list}}}}).printEgress(&out); err != nil {
+	list := []report.Egress{{EgressIP: "e", Address: "172.18.0.33", Node: "a"},
+		{EgressIP: "e", Address: "172.18.0.44", Why: "no node has it"}}
+	if err := (&ClusterStatus{Nodes: []NodeStatus{{},
+		{Report: &report.Report{Egress: list}}}}).printEgress(&out); err != nil {
 		t.Fatal(err)
 	}
 	want := `EGRESSIP  ADDRESS      NODE  WHY

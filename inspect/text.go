@@ -120,7 +120,8 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 		}
 	}
 	if answers > 0 {
-		fmt.Fprintf(w, "%d pods, %d service frontends, Open vSwitch restarts repaired: %d, hairpin", pods, services, restarts)
+		fmt.Fprintf(w, "%d pods, %d service frontends, Open vSwitch restarts repaired: %d, hairpin", pods, services,
+			restarts)
 		for _, v := range versions {
 			fmt.Fprintf(w, " %s", v)
 		}
@@ -128,7 +129,9 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 	_, err := fmt.Fprintln(w)
 	for _, n := range s.Nodes {
 		if r := n.Report; r != nil && r.Redirect != nil {
-			_, err = fmt.Fprintf(w, "%s: packets of clients outside redirected: %d requests, %d replies; left to the host: %d fragments, %d replies without a route\n",
+			_, err = fmt.Fprintf(w,
+				"%s: packets of clients outside redirected: %d requests, %d replies; left to the host: %d "+
+					"fragments, %d replies without a route\n",
 				r.Node, r.Redirect.Requests, r.Redirect.Replies, r.Redirect.Fragments, r.Redirect.NoRoute)
 		}
 	}
@@ -136,7 +139,8 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 		return err
 	}
 	if s.NetworkPolicies > 0 {
-		_, err = fmt.Fprintf(w, "warning: NetworkPolicies: %d, which have no effect: Hairpin does not implement them\n", s.NetworkPolicies)
+		_, err = fmt.Fprintf(w, "warning: NetworkPolicies: %d, which have no effect: Hairpin does not implement them\n",
+			s.NetworkPolicies)
 	}
 	for _, p := range problems {
 		where := ""
@@ -173,7 +177,9 @@ func (s *ClusterStatus) printSwitches(w io.Writer) error {
 		}
 	}
 	if len(slow) > 0 {
-		if _, err := fmt.Fprintf(w, "%s: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 (docs/reference/performance.md)\n", some(slow)); err != nil {
+		if _, err := fmt.Fprintf(w,
+			"%s: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 "+
+				"(docs/reference/performance.md)\n", some(slow)); err != nil {
 			return err
 		}
 	}
@@ -184,7 +190,8 @@ func (s *ClusterStatus) printSwitches(w io.Writer) error {
 			continue
 		}
 		x := n.Report.Switch
-		text := fmt.Sprintf("Open vSwitch %s (%s datapath) has known faults (docs/reference/compatibility.md):\n  %s\n", x.Version,
+		text := fmt.Sprintf("Open vSwitch %s (%s datapath) has known faults (docs/reference/compatibility.md):\n  %s\n",
+			x.Version,
 			map[bool]string{true: "userspace", false: "kernel"}[x.Userspace], strings.Join(x.Faults, "\n  "))
 		if len(who[text]) == 0 {
 			order = append(order, text)

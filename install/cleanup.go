@@ -187,7 +187,8 @@ func (k *cleaning) integrationBridge(ctx context.Context) error {
 		return nil
 	}
 	ops := []ovsdb.Op{ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All()}
-	for column, all := range map[string]map[string]string{"external_ids": row.ExternalIDs, "other_config": row.OtherConfig} {
+	for column, all := range map[string]map[string]string{"external_ids": row.ExternalIDs,
+		"other_config": row.OtherConfig} {
 		var keys []string
 		for key := range all {
 			if strings.HasPrefix(key, "hairpin-") || strings.HasPrefix(key, "ovn-") {
@@ -225,7 +226,8 @@ func patchPorts(v ovsdb.View) (ops []ovsdb.Op) {
 
 // withoutSwitch tells that Open vSwitch has no device in the kernel.
 func (k *cleaning) withoutSwitch() bool {
-	for _, name := range []string{k.config.Cluster.Gateway.Interface, claims.IntegrationBridge, "ovs-system", "ovs-netdev"} {
+	for _, name := range []string{k.config.Cluster.Gateway.Interface, claims.IntegrationBridge, "ovs-system",
+		"ovs-netdev"} {
 		if _, err := netlink.LinkByName(name); err == nil {
 			return false
 		}

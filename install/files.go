@@ -29,7 +29,8 @@ func (k *cleaning) files(what Remains) {
 		}
 		_ = os.Remove(what.State) // it stays if something else is in it
 	}
-	for dir, patterns := range map[string][]string{k.config.Process.OVSRunDir: switchFiles, k.config.Process.OVNRunDir: zoneFiles} {
+	for dir, patterns := range map[string][]string{k.config.Process.OVSRunDir: switchFiles,
+		k.config.Process.OVNRunDir: zoneFiles} {
 		if !locked(filepath.Join(dir, "hairpin.lock")) && !serves(dir) {
 			k.emptied(dir, patterns, bridgeFiles)
 		}

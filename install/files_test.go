@@ -33,7 +33,8 @@ func TestCleanupLeavesOthersFiles(t *testing.T) {
 		"lib/docker/data", "lib/openvswitch/keys/a", "lib/important",
 	}
 	put(others...)
-	put("run/ovsdb-server.pid", "run/ovs-vswitchd.17.ctl", "run/hairpin.lock.next", "ovn/ovnnb_db.ctl", "ovn/ovn-controller.9.ctl",
+	put("run/ovsdb-server.pid", "run/ovs-vswitchd.17.ctl", "run/hairpin.lock.next", "ovn/ovnnb_db.ctl",
+		"ovn/ovn-controller.9.ctl",
 		"lib/openvswitch/conf.db", "lib/openvswitch/.conf.db.~lock~", "lib/ovn/ovnsb_db.db")
 	for _, name := range []string{"run/db.sock", "run/br-ex.mgmt"} { // as daemons leave them that were killed
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir(name)})

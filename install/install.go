@@ -56,7 +56,8 @@ func Install(to Installation, log *slog.Logger) error {
 	}
 	log.Info("installed", "plugins", to.BinDir, "configuration", file, "host ports", to.Portmap != "")
 	if first := to.before(); first != "" {
-		log.Warn("another network configuration sorts first: the runtime uses that one", "configuration", filepath.Join(to.ConfDir, first))
+		log.Warn("another network configuration sorts first: the runtime uses that one", "configuration",
+			filepath.Join(to.ConfDir, first))
 	}
 	return nil
 }
@@ -64,7 +65,8 @@ func Install(to Installation, log *slog.Logger) error {
 // Uninstall removes what Install put on the node. What is gone already is fine.
 func Uninstall(from Installation) error {
 	var errs []error
-	for _, file := range []string{filepath.Join(from.ConfDir, from.ConfFile), filepath.Join(from.BinDir, pluginName), filepath.Join(from.BinDir, portmapName)} {
+	for _, file := range []string{filepath.Join(from.ConfDir, from.ConfFile), filepath.Join(from.BinDir, pluginName),
+		filepath.Join(from.BinDir, portmapName)} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("uninstall: %w", err))
 		}
@@ -90,7 +92,8 @@ func (i Installation) configuration() ([]byte, error) {
 	if i.Portmap != "" {
 		ports := map[string]bool{"portMappings": true}
 		list.Plugins[0].Capabilities = ports // recorded by the agent, which restores them
-		list.Plugins = append(list.Plugins, plugin{Type: portmapName, Capabilities: ports, Backend: claims.PortmapBackend})
+		list.Plugins = append(list.Plugins,
+			plugin{Type: portmapName, Capabilities: ports, Backend: claims.PortmapBackend})
 	}
 	text, err := json.MarshalIndent(list, "", "  ")
 	return append(text, '\n'), err

@@ -20,8 +20,9 @@ import (
 func TestInstall(t *testing.T) {
 	host := t.TempDir()
 	to := install.Installation{
-		BinDir: filepath.Join(host, "opt/cni/bin"), ConfDir: filepath.Join(host, "etc/cni/net.d"), ConfFile: "05-hairpin.conflist",
-		Portmap: "/bin/sh", // of Portmap only the file matters here
+		BinDir: filepath.Join(host, "opt/cni/bin"), ConfDir: filepath.Join(host, "etc/cni/net.d"),
+		ConfFile: "05-hairpin.conflist",
+		Portmap:  "/bin/sh", // of Portmap only the file matters here
 	}
 	var log bytes.Buffer
 	put := func() {

@@ -33,7 +33,8 @@ type Condition struct {
 }
 
 func NewCondition(client *kubeapi.Client, node string, log *slog.Logger) *Condition {
-	return &Condition{client: client, node: node, log: log, wake: signal.New(), again: retry.Backoff{Min: conditionPause}}
+	return &Condition{client: client, node: node, log: log, wake: signal.New(),
+		again: retry.Backoff{Min: conditionPause}}
 }
 
 // Serves notes that the node serves pods, while its Node says something else. It tells when it
@@ -64,13 +65,15 @@ func (c *Condition) write(ctx context.Context) error {
 	defer cancel()
 	now := metav1.Now()
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{{
-		Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "HairpinServes", Message: "Hairpin serves pods on this node",
+		Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "HairpinServes",
+		Message:           "Hairpin serves pods on this node",
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	}}}})
 	if err != nil {
 		return fmt.Errorf("condition: %w", err)
 	}
-	if _, err := c.client.Nodes().Patch(ctx, c.node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := c.client.Nodes().Patch(ctx, c.node, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
+		"status"); err != nil {
 		return fmt.Errorf("condition of node %s: %w", c.node, err)
 	}
 	return nil

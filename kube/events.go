@@ -92,7 +92,8 @@ func (r *Events) tell(p cluster.Problem) {
 	if r.events == nil {
 		return
 	}
-	object := &corev1.ObjectReference{APIVersion: "v1", Kind: p.Owner.Kind, Namespace: p.Owner.Namespace, Name: p.Owner.Name}
+	object := &corev1.ObjectReference{APIVersion: "v1", Kind: p.Owner.Kind, Namespace: p.Owner.Namespace,
+		Name: p.Owner.Name}
 	switch p.Owner.Kind {
 	case "EndpointSlice":
 		object.APIVersion = "discovery.k8s.io/v1"
@@ -161,5 +162,6 @@ func (s *sink) Update(e *corev1.Event) (*corev1.Event, error) {
 
 // Patch changes an Event: it has occurred again.
 func (s *sink) Patch(e *corev1.Event, patch []byte) (*corev1.Event, error) {
-	return s.client.Events(e.Namespace).Patch(context.Background(), e.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	return s.client.Events(e.Namespace).Patch(context.Background(), e.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
 }

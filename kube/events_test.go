@@ -17,7 +17,8 @@ func TestReporter(t *testing.T) {
 	var log bytes.Buffer
 	r := kube.NewEvents(nil, "test", slog.New(slog.NewTextHandler(&log, nil)))
 	problem := func(name string) cluster.Problem {
-		return cluster.Problem{Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: name}, Field: "spec", Message: "is odd"}
+		return cluster.Problem{Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: name}, Field: "spec",
+			Message: "is odd"}
 	}
 	a, b := problem("a"), problem("b")
 	begin := time.Now()

@@ -26,7 +26,8 @@ var (
 
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme,
+		networkingv1.AddToScheme, coordinationv1.AddToScheme} {
 		utilruntime.Must(add(s)) // only two types of one name could fail
 	}
 	return s
@@ -54,7 +55,8 @@ func New(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(Scheme, serializer.NewCodecFactory(Scheme)).WithoutConversion()
+	c.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(Scheme,
+		serializer.NewCodecFactory(Scheme)).WithoutConversion()
 	var client Client
 	for _, g := range []struct {
 		of    *rest.Interface

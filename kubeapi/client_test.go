@@ -27,16 +27,19 @@ func TestSame(t *testing.T) {
 	var asked string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		asked = fmt.Sprintf("%s %s\n%s, wants %s, is %s\n%q %v", r.Method, r.URL, r.UserAgent(), r.Header.Get("Accept"), r.Header.Get("Content-Type"), body, err)
+		asked = fmt.Sprintf("%s %s\n%s, wants %s, is %s\n%q %v", r.Method, r.URL, r.UserAgent(), r.Header.Get("Accept"),
+			r.Header.Get("Content-Type"), body, err)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotFound)
-		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"there is none","code":404}`)
+		_, _ = io.WriteString(w,
+			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"there is none","code":404}`)
 	}))
 	defer server.Close()
 	for encoding, config := range map[string]rest.Config{
 		"unsaid": {},
 		"protobuf": {UserAgent: "hairpin", QPS: 1000, Burst: 1000, ContentConfig: rest.ContentConfig{
-			ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON}},
+			ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," +
+				runtime.ContentTypeJSON}},
 	} {
 		config.Host = server.URL
 		ours, err := kubeapi.New(&config)
@@ -76,10 +79,12 @@ func requests(ctx context.Context, ours *kubeapi.Client, theirs kubernetes.Inter
 	log := &corev1.PodLogOptions{Container: "c", TailLines: &lines}
 	manager := metav1.PatchOptions{FieldManager: "hairpin"}
 	return map[string][2]func() error{
-		"nodes": {func() error { _, err := ours.Nodes().List(ctx, list); return err }, func() error { _, err := theirs.CoreV1().Nodes().List(ctx, list); return err }},
+		"nodes": {func() error { _, err := ours.Nodes().List(ctx, list); return err },
+			func() error { _, err := theirs.CoreV1().Nodes().List(ctx, list); return err }},
 		"namespaces": {func() error { _, err := ours.Namespaces().List(ctx, list); return err },
 			func() error { _, err := theirs.CoreV1().Namespaces().List(ctx, list); return err }},
-		"pods": {func() error { _, err := ours.Pods("").List(ctx, list); return err }, func() error { _, err := theirs.CoreV1().Pods("").List(ctx, list); return err }},
+		"pods": {func() error { _, err := ours.Pods("").List(ctx, list); return err },
+			func() error { _, err := theirs.CoreV1().Pods("").List(ctx, list); return err }},
 		"services": {func() error { _, err := ours.Services("n").List(ctx, list); return err },
 			func() error { _, err := theirs.CoreV1().Services("n").List(ctx, list); return err }},
 		"slices": {func() error { _, err := ours.EndpointSlices("n").Get(ctx, "x"); return err },
@@ -101,28 +106,37 @@ func requests(ctx context.Context, ours *kubeapi.Client, theirs kubernetes.Inter
 				_, err := theirs.CoordinationV1().Leases("n").Update(ctx, lease, metav1.UpdateOptions{})
 				return err
 			}},
-		"delete": {func() error { return ours.Pods("n").Delete(ctx, "x", deletion) }, func() error { return theirs.CoreV1().Pods("n").Delete(ctx, "x", deletion) }},
-		"patch": {func() error { _, err := ours.Nodes().Patch(ctx, "x", types.MergePatchType, patch, manager); return err },
+		"delete": {func() error { return ours.Pods("n").Delete(ctx, "x", deletion) },
+			func() error { return theirs.CoreV1().Pods("n").Delete(ctx, "x", deletion) }},
+		"patch": {func() error {
+			_, err := ours.Nodes().Patch(ctx, "x", types.MergePatchType, patch,
+				manager)
+			return err
+		},
 			func() error {
 				_, err := theirs.CoreV1().Nodes().Patch(ctx, "x", types.MergePatchType, patch, manager)
 				return err
 			}},
 		"patch status": {
 			func() error {
-				_, err := ours.Nodes().Patch(ctx, "x", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+				_, err := ours.Nodes().Patch(ctx, "x", types.StrategicMergePatchType, patch, metav1.PatchOptions{},
+					"status")
 				return err
 			},
 			func() error {
-				_, err := theirs.CoreV1().Nodes().Patch(ctx, "x", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+				_, err := theirs.CoreV1().Nodes().Patch(ctx, "x", types.StrategicMergePatchType, patch,
+					metav1.PatchOptions{}, "status")
 				return err
 			}},
-		"log": {func() error { _, err := ours.Log(pod, log).DoRaw(ctx); return err }, func() error { _, err := theirs.CoreV1().Pods("n").GetLogs("x", log).DoRaw(ctx); return err }},
+		"log": {func() error { _, err := ours.Log(pod, log).DoRaw(ctx); return err },
+			func() error { _, err := theirs.CoreV1().Pods("n").GetLogs("x", log).DoRaw(ctx); return err }},
 		"watch": {func() error {
 			_, err := ours.Core.Get().Resource("pods").VersionedParams(&list, kubeapi.Parameters).Watch(ctx)
 			return err
 		},
 			func() error {
-				_, err := theirs.CoreV1().RESTClient().Get().Resource("pods").VersionedParams(&list, kubeapi.Parameters).Watch(ctx)
+				_, err := theirs.CoreV1().RESTClient().Get().Resource("pods").VersionedParams(&list,
+					kubeapi.Parameters).Watch(ctx)
 				return err
 			}},
 	}
@@ -139,7 +153,8 @@ func TestExec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := &corev1.PodExecOptions{Container: "c", Command: []string{"hairpin", "status", "--output=json"}, Stdout: true, Stderr: true}
+	options := &corev1.PodExecOptions{Container: "c", Command: []string{"hairpin", "status", "--output=json"},
+		Stdout: true, Stderr: true}
 	got := ours.Exec(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "x"}}, options).URL().String()
 	want := theirs.CoreV1().RESTClient().Post().Resource("pods").Namespace("n").Name("x").SubResource("exec").VersionedParams(options, scheme.ParameterCodec).URL().String()
 	if got != want {
@@ -153,7 +168,8 @@ func TestNoName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Pods("n").Delete(t.Context(), "", metav1.DeleteOptions{}); err == nil || err.Error() != "resource name may not be empty" {
+	if err := c.Pods("n").Delete(t.Context(), "", metav1.DeleteOptions{}); err == nil ||
+		err.Error() != "resource name may not be empty" {
 		t.Errorf("delete of no name: %v", err)
 	}
 }

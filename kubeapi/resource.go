@@ -70,8 +70,10 @@ func (c *Client) EndpointSlices(namespace string) Resource[*discoveryv1.Endpoint
 }
 
 // NetworkPolicies are those of a namespace, or of all.
-func (c *Client) NetworkPolicies(namespace string) Resource[*networkingv1.NetworkPolicy, *networkingv1.NetworkPolicyList] {
-	return resource[networkingv1.NetworkPolicy, networkingv1.NetworkPolicyList](c.Networking, "networkpolicies", namespace)
+func (c *Client) NetworkPolicies(namespace string) Resource[*networkingv1.NetworkPolicy,
+	*networkingv1.NetworkPolicyList] {
+	return resource[networkingv1.NetworkPolicy, networkingv1.NetworkPolicyList](c.Networking, "networkpolicies",
+		namespace)
 }
 
 // ServiceCIDRs are the cluster's. A server before Kubernetes 1.33 does not know them.
@@ -114,9 +116,11 @@ func (r Resource[O, L]) Update(ctx context.Context, object O) (O, error) {
 }
 
 // Patch changes an object, or a part of it that the API has by itself.
-func (r Resource[O, L]) Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, options metav1.PatchOptions, part ...string) (O, error) {
+func (r Resource[O, L]) Patch(ctx context.Context, name string, kind types.PatchType, patch []byte,
+	options metav1.PatchOptions, part ...string) (O, error) {
 	o := r.object()
-	return o, r.of(r.api.Patch(kind)).Name(name).SubResource(part...).VersionedParams(&options, Parameters).Body(patch).Do(ctx).Into(o)
+	return o, r.of(r.api.Patch(kind)).Name(name).SubResource(part...).VersionedParams(&options,
+		Parameters).Body(patch).Do(ctx).Into(o)
 }
 
 // Delete deletes an object.
@@ -135,5 +139,6 @@ func (c *Client) Exec(pod *corev1.Pod, options *corev1.PodExecOptions) *rest.Req
 }
 
 func (c *Client) part(q *rest.Request, pod *corev1.Pod, part string, options runtime.Object) *rest.Request {
-	return q.Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource(part).VersionedParams(options, Parameters)
+	return q.Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource(part).VersionedParams(options,
+		Parameters)
 }

@@ -73,7 +73,8 @@ func buildKube(ctx context.Context, cacheDir, name, pkg string, progress func(st
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("making the cache of %s: %w", name, err)
 	}
-	unlock, err := lockFile(ctx, filepath.Join(dir, "lock"), func() { progress("waiting for another build of Kubernetes") })
+	unlock, err := lockFile(ctx, filepath.Join(dir, "lock"),
+		func() { progress("waiting for another build of Kubernetes") })
 	if err != nil {
 		return "", fmt.Errorf("locking the cache of %s: %w", name, err)
 	}

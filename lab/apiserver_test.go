@@ -201,7 +201,8 @@ func makeNode(t *testing.T, client kubernetes.Interface, name string) {
 	status := `{"status":{"capacity":{"cpu":"4","memory":"8Gi","pods":"110"},"allocatable":{"cpu":"4","memory":"8Gi","pods":"110"},
 		"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady"}],
 		"addresses":[{"type":"InternalIP","address":"172.18.0.2"}]}}`
-	_, err = nodes.Patch(t.Context(), name, types.StrategicMergePatchType, []byte(status), metav1.PatchOptions{}, "status")
+	_, err = nodes.Patch(t.Context(), name, types.StrategicMergePatchType, []byte(status), metav1.PatchOptions{},
+		"status")
 	check(t, err)
 	eventually(t, "Node "+name, func() (string, error) {
 		n, err := nodes.Get(t.Context(), name, metav1.GetOptions{})
@@ -236,7 +237,8 @@ func makeReadyPod(t *testing.T, client kubernetes.Interface, name, ip4, ip6 stri
 	})
 	status := fmt.Sprintf(`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}],
 		"podIP":%q,"podIPs":[{"ip":%q},{"ip":%q}]}}`, ip4, ip4, ip6)
-	_, err = pods.Patch(t.Context(), name, types.StrategicMergePatchType, []byte(status), metav1.PatchOptions{}, "status")
+	_, err = pods.Patch(t.Context(), name, types.StrategicMergePatchType, []byte(status), metav1.PatchOptions{},
+		"status")
 	check(t, err)
 }
 
@@ -247,7 +249,8 @@ func makeService(t *testing.T, client kubernetes.Interface, name string) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": "web"}, IPFamilyPolicy: &both, Type: corev1.ServiceTypeNodePort,
-			Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP}},
+			Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080),
+				Protocol: corev1.ProtocolTCP}},
 		},
 	}, metav1.CreateOptions{})
 	check(t, err)
@@ -296,9 +299,11 @@ func wantNodeIdentity(t *testing.T, server *lab.APIServer, cfg lab.APIServerConf
 	node.Dial = admin.Dial
 	client, err := kubernetes.NewForConfig(node)
 	check(t, err)
-	who, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	who, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	check(t, err)
-	if got := who.Status.UserInfo; got.Username != user || !strings.Contains(strings.Join(got.Groups, " "), "system:nodes") {
+	if got := who.Status.UserInfo; got.Username != user ||
+		!strings.Contains(strings.Join(got.Groups, " "), "system:nodes") {
 		t.Errorf("the token of %s belongs to %v", user, got)
 	}
 }

@@ -52,7 +52,8 @@ func knownDaemon(name string) (daemon, bool) {
 	switch name {
 	case OVSDB:
 		return db("/etc/openvswitch/conf.db", "/usr/share/openvswitch/vswitch.ovsschema", "/run/openvswitch/db.sock",
-			"/run/openvswitch/ovsdb-server.ctl", "/run/openvswitch/ovsdb-server.pid", "/var/log/openvswitch/ovsdb-server.log",
+			"/run/openvswitch/ovsdb-server.ctl", "/run/openvswitch/ovsdb-server.pid",
+			"/var/log/openvswitch/ovsdb-server.log",
 			"--remote=db:Open_vSwitch,Open_vSwitch,manager_options"), true
 	case NB:
 		return db("/var/lib/ovn/ovnnb_db.db", "/usr/share/ovn/ovn-nb.ovsschema", "/run/ovn/ovnnb_db.sock",
@@ -65,7 +66,8 @@ func knownDaemon(name string) (daemon, bool) {
 			args: []string{"ovs-vswitchd", "unix:/run/openvswitch/db.sock"}}, true
 	case Northd:
 		return daemon{pidFile: "/run/ovn/ovn-northd.pid", logFile: "/var/log/ovn/ovn-northd.log",
-			args: []string{"ovn-northd", "--ovnnb-db=unix:/run/ovn/ovnnb_db.sock", "--ovnsb-db=unix:/run/ovn/ovnsb_db.sock"}}, true
+			args: []string{"ovn-northd", "--ovnnb-db=unix:/run/ovn/ovnnb_db.sock",
+				"--ovnsb-db=unix:/run/ovn/ovnsb_db.sock"}}, true
 	case Controller:
 		return daemon{pidFile: "/run/ovn/ovn-controller.pid", logFile: "/var/log/ovn/ovn-controller.log",
 			args: []string{"ovn-controller", "unix:/run/openvswitch/db.sock"}}, true
@@ -98,7 +100,8 @@ func (n *Node) Start(ctx context.Context, name string) error {
 	// starts again what a fault has ended (SIGSEGV, a failed assertion), but not what was killed.
 	// ovn-controller 25.03 has such faults.
 	args := append([]string{"nice", "-n", "-10"}, d.args...)
-	args = append(args, "--pidfile="+d.pidFile, "--log-file="+d.logFile, "-vconsole:off", "--detach", "--monitor", "--no-chdir")
+	args = append(args, "--pidfile="+d.pidFile, "--log-file="+d.logFile, "-vconsole:off", "--detach", "--monitor",
+		"--no-chdir")
 	if _, err := n.Exec(ctx, args...); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
@@ -133,8 +136,11 @@ func (n *Node) startOther(ctx context.Context, name string, args []string) error
 	if n.disk != "" {
 		join = joinScript
 	}
-	script := join + fmt.Sprintf(`exec </dev/null >>/var/log/%[1]s.log 2>&1; echo $$ >%[2]s.new; mv %[2]s.new %[2]s; exec "$@"`, name, pidFile(name))
-	if _, err := n.Exec(ctx, append([]string{"sh", "-c", "rm -f " + pidFile(name) + `; exec setsid --fork sh -c "$@"`, "sh", script, name}, args...)...); err != nil {
+	script := join +
+		fmt.Sprintf(`exec </dev/null >>/var/log/%[1]s.log 2>&1; echo $$ >%[2]s.new; mv %[2]s.new %[2]s; exec "$@"`,
+			name, pidFile(name))
+	if _, err := n.Exec(ctx, append([]string{"sh", "-c", "rm -f " + pidFile(name) + `; exec setsid --fork sh -c "$@"`,
+		"sh", script, name}, args...)...); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

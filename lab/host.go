@@ -46,7 +46,8 @@ func (l *Lab) StartHost(ctx context.Context, cfg HostConfig) (*Host, error) {
 	if len(cfg.Addresses) == 0 {
 		cfg.Addresses = free
 	}
-	network := networkConfig{Link: "eth0", Addresses: cfg.Addresses, Gateways: l.gatewaysOf(cfg.Addresses), MAC: underlayMAC(cfg.Addresses)}
+	network := networkConfig{Link: "eth0", Addresses: cfg.Addresses, Gateways: l.gatewaysOf(cfg.Addresses),
+		MAC: underlayMAC(cfg.Addresses)}
 	h, err := l.hold(holderConfig{Name: cfg.Name, Network: network}, nil)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start host: %w", err), l.forget(cfg.Name))
@@ -191,7 +192,8 @@ func (h *Host) waitForAddresses(ctx context.Context, link string) error {
 		return true, err
 	})
 	if err != nil {
-		return fmt.Errorf("wait for address %s on %s: %w", missing, link, errors.Join(err, logEnd(filepath.Join(h.Dir(), "holder.log"))))
+		return fmt.Errorf("wait for address %s on %s: %w", missing, link,
+			errors.Join(err, logEnd(filepath.Join(h.Dir(), "holder.log"))))
 	}
 	return nil
 }

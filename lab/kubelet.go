@@ -16,7 +16,8 @@ import (
 // RunPod does with a Pod object what a kubelet does, without containers: it adds the pod's network
 // and reports the Pod as running and ready. serve, if not nil, is called between the two, to start
 // what the containers would be.
-func (n *Node) RunPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, serve func(*Pod) error) (*Pod, error) {
+func (n *Node) RunPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod,
+	serve func(*Pod) error) (*Pod, error) {
 	p, err := n.AddPod(ctx, PodConfig{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)})
 	if err != nil {
 		return nil, err
@@ -40,7 +41,8 @@ func (n *Node) RunPod(ctx context.Context, client kubernetes.Interface, pod *cor
 		status.PodIPs = append(status.PodIPs, corev1.PodIP{IP: ip.String()})
 	}
 	for _, c := range []corev1.PodConditionType{corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
-		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: c, Status: corev1.ConditionTrue, LastTransitionTime: now})
+		status.Conditions = append(status.Conditions,
+			corev1.PodCondition{Type: c, Status: corev1.ConditionTrue, LastTransitionTime: now})
 	}
 	return p, patchPodStatus(ctx, client, pod, status)
 }
@@ -62,7 +64,8 @@ func (n *Node) EndPod(ctx context.Context, client kubernetes.Interface, pod *cor
 		}
 	}
 	now := int64(0)
-	if err := client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+	if err := client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+		metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		return fmt.Errorf("delete Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
@@ -73,7 +76,8 @@ func patchPodStatus(ctx context.Context, client kubernetes.Interface, pod *corev
 	if err != nil {
 		return err
 	}
-	_, err = client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("report status of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

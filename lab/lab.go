@@ -102,7 +102,8 @@ func New(ctx context.Context, cfg Config) (*Lab, error) {
 	if err := os.MkdirAll(labDir(cfg.Name), 0o755); err != nil {
 		return nil, fmt.Errorf("start lab: %w", err)
 	}
-	l := &Lab{cfg: cfg, record: record{Name: cfg.Name, Image: cfg.Image}, hosts: map[string]*Host{}, nodes: map[string]*Node{}}
+	l := &Lab{cfg: cfg, record: record{Name: cfg.Name, Image: cfg.Image}, hosts: map[string]*Host{},
+		nodes: map[string]*Node{}}
 	if cfg.DieWithCaller {
 		l.record.Owner = thisProcess()
 	}
@@ -127,7 +128,8 @@ func Open(name string) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{cfg: Config{Name: name, Image: r.Image}.withDefaults(), record: *r, hosts: map[string]*Host{}, nodes: map[string]*Node{}}
+	l := &Lab{cfg: Config{Name: name, Image: r.Image}.withDefaults(), record: *r, hosts: map[string]*Host{},
+		nodes: map[string]*Node{}}
 	for _, h := range r.Hosts {
 		host := &Host{lab: l, name: h.Name, holder: h.Holder, addresses: h.Addresses}
 		l.hosts[h.Name] = host
@@ -240,7 +242,8 @@ func (l *Lab) hold(cfg holderConfig, node *nodeRecord) (*Host, error) {
 		l.lifelines = append(l.lifelines, lifeline)
 	}
 	l.hosts[cfg.Name] = h
-	l.record.Hosts = append(l.record.Hosts, hostRecord{Name: cfg.Name, Holder: holder, Addresses: h.addresses, Node: node})
+	l.record.Hosts = append(l.record.Hosts,
+		hostRecord{Name: cfg.Name, Holder: holder, Addresses: h.addresses, Node: node})
 	return h, l.record.save()
 }
 

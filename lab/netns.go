@@ -23,5 +23,6 @@ func (p *NetnsPlace) Name() string { return p.name }
 func (p *NetnsPlace) Netns() string { return p.node.Path(p.inNode) }
 
 func (p *NetnsPlace) onMachine(ctx context.Context, args ...string) *exec.Cmd {
-	return enter(ctx, append([]string{"nsenter", "--target", strconv.Itoa(p.node.holder.PID), "--pid", "--net=" + p.Netns(), "--"}, args...))
+	return enter(ctx, append([]string{"nsenter", "--target", strconv.Itoa(p.node.holder.PID), "--pid", "--net=" +
+		p.Netns(), "--"}, args...))
 }

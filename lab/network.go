@@ -55,9 +55,10 @@ func startNetwork(cfg networkConfig) error {
 // nothing in it.
 func watchLinks() (<-chan netlink.LinkUpdate, error) {
 	updates := make(chan netlink.LinkUpdate, 64)
-	err := netlink.LinkSubscribeWithOptions(updates, nil, netlink.LinkSubscribeOptions{ListExisting: true, ErrorCallback: func(err error) {
-		fmt.Fprintln(os.Stderr, "watch links:", err)
-	}})
+	err := netlink.LinkSubscribeWithOptions(updates, nil,
+		netlink.LinkSubscribeOptions{ListExisting: true, ErrorCallback: func(err error) {
+			fmt.Fprintln(os.Stderr, "watch links:", err)
+		}})
 	if err != nil {
 		closed := make(chan netlink.LinkUpdate)
 		close(closed)

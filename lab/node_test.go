@@ -87,7 +87,8 @@ func TestLinkFalls(t *testing.T) {
 		}
 		for _, family := range []string{"-4", "-6"} {
 			there := func(out string) bool { return strings.Contains(out, "dev br-ex") }
-			if err := n.WaitFor(t.Context(), 10*time.Second, there, "ip", family, "route", "show", "default"); err != nil {
+			if err := n.WaitFor(t.Context(), 10*time.Second, there, "ip", family, "route", "show",
+				"default"); err != nil {
 				t.Error(err)
 			}
 		}
@@ -142,7 +143,8 @@ func TestDaemonsRestart(t *testing.T) {
 // useLocalOVN points ovn-controller to the node's own databases, as the agent does.
 func useLocalOVN(t *testing.T, n *Node) {
 	t.Helper()
-	_, err := n.Exec(t.Context(), "ovs-vsctl", "set", "Open_vSwitch", ".", "external_ids:ovn-remote=unix:/run/ovn/ovnsb_db.sock",
+	_, err := n.Exec(t.Context(), "ovs-vsctl", "set", "Open_vSwitch", ".",
+		"external_ids:ovn-remote=unix:/run/ovn/ovnsb_db.sock",
 		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=172.18.0.3",
 		"external_ids:ovn-bridge-datapath-type="+n.Datapath())
 	if err != nil {
@@ -197,7 +199,8 @@ func TestExecEndsWithItsContext(t *testing.T) {
 		t.Errorf("took %s", took)
 	}
 	alone := func(out string) bool { return !strings.Contains(out, "sleep 1234") }
-	if err := n.WaitFor(t.Context(), 5*time.Second, alone, "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"); err != nil {
+	if err := n.WaitFor(t.Context(), 5*time.Second, alone, "sh", "-c",
+		"cat /proc/[0-9]*/cmdline | tr '\\0' ' '"); err != nil {
 		t.Error(err)
 	}
 }
@@ -229,7 +232,8 @@ func TestNothingIsLeft(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if out, err := again.Node("node-a").Exec(t.Context(), "ovs-vsctl", "--bare", "get", "Open_vSwitch", ".", "_uuid"); err != nil {
+			if out, err := again.Node("node-a").Exec(t.Context(), "ovs-vsctl", "--bare", "get", "Open_vSwitch", ".",
+				"_uuid"); err != nil {
 				t.Errorf("the opened lab: %q, %v", out, err)
 			}
 			if err := end(l); err != nil {

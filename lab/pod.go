@@ -42,7 +42,8 @@ func (n *Node) AddPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 	id := make([]byte, 32)
 	_, _ = rand.Read(id) // never fails (crypto/rand)
 	p := &Pod{node: n, podRecord: podRecord{PodConfig: cfg, Sandbox: hex.EncodeToString(id)}}
-	if _, err := n.Exec(ctx, "sh", "-c", fmt.Sprintf("ip netns add %[1]s && ip -n %[1]s link set lo up", p.netnsName())); err != nil {
+	if _, err := n.Exec(ctx, "sh", "-c",
+		fmt.Sprintf("ip netns add %[1]s && ip -n %[1]s link set lo up", p.netnsName())); err != nil {
 		return nil, fmt.Errorf("add pod %s: %w", p.Name(), err)
 	}
 	out, err := p.cni(ctx, "ADD")
@@ -69,7 +70,8 @@ func (n *Node) Pods() []*Pod {
 // Delete calls the plugins with DEL and removes the network namespace, with everything in it.
 func (p *Pod) Delete(ctx context.Context) error {
 	_, err := p.cni(ctx, "DEL")
-	_, gone := p.node.Exec(ctx, "sh", "-c", fmt.Sprintf("for p in $(ip netns pids %[1]s); do kill -9 $p; done; ip netns del %[1]s", p.netnsName()))
+	_, gone := p.node.Exec(ctx, "sh", "-c",
+		fmt.Sprintf("for p in $(ip netns pids %[1]s); do kill -9 $p; done; ip netns del %[1]s", p.netnsName()))
 	if err := errors.Join(err, gone); err != nil {
 		return fmt.Errorf("delete pod %s: %w", p.Name(), err)
 	}
@@ -120,7 +122,8 @@ func (p *Pod) Exec(ctx context.Context, args ...string) (string, error) {
 }
 
 func (p *Pod) onMachine(ctx context.Context, args ...string) *exec.Cmd {
-	return enter(ctx, append([]string{"nsenter", "--target", strconv.Itoa(p.node.holder.PID), "--pid", "--net=" + p.Netns(), "--"}, args...))
+	return enter(ctx, append([]string{"nsenter", "--target", strconv.Itoa(p.node.holder.PID), "--pid", "--net=" +
+		p.Netns(), "--"}, args...))
 }
 
 // cni calls every plugin of the network configuration, in the order that the command wants, and

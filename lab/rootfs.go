@@ -126,7 +126,8 @@ func fillRoot(root string, cfg rootConfig) error {
 	}
 	dirs := []string{"run/netns", "run/lock", "run/lab", "opt/cni/bin", "etc/cni/net.d"}
 	if cfg.Disk == "" {
-		dirs = append(dirs, "run/openvswitch", "run/ovn", "etc/openvswitch", "etc/hairpin", "var/lib/ovn", "var/lib/openvswitch",
+		dirs = append(dirs, "run/openvswitch", "run/ovn", "etc/openvswitch", "etc/hairpin", "var/lib/ovn",
+			"var/lib/openvswitch",
 			"var/log/openvswitch", "var/log/ovn")
 	}
 	for _, d := range dirs {

@@ -54,7 +54,8 @@ func Get(ctx context.Context, from Place, r probe.Request) probe.Answer {
 
 // Until asks from a place, by a new TCP connection every millisecond, until a server of that name
 // answers, and says when it did. Each try may take so long.
-func Until(ctx context.Context, from Place, to netip.AddrPort, name string, try, timeout time.Duration) (at time.Time, err error) {
+func Until(ctx context.Context, from Place, to netip.AddrPort, name string, try,
+	timeout time.Duration) (at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var last probe.Answer
@@ -118,7 +119,8 @@ func serve(ctx context.Context, at Place, name string, port uint16, flags ...str
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		waited := cmd.Wait()
-		return nil, fmt.Errorf("serve %s port %d in %s: %w", name, port, at.Name(), errors.Join(err, waited, logEnd(said.Name())))
+		return nil, fmt.Errorf("serve %s port %d in %s: %w", name, port, at.Name(),
+			errors.Join(err, waited, logEnd(said.Name())))
 	}
 	if line != "ready\n" {
 		return nil, fmt.Errorf("serve %s in %s: it said %q", name, at.Name(), line)
@@ -144,7 +146,8 @@ func Load(ctx context.Context, from Place, cfg probe.LoadConfig) (report probe.L
 	if err != nil {
 		return report, fmt.Errorf("load: %w", err)
 	}
-	args := []string{self, probeName, "load", "--to", cfg.To.String(), "--workers", fmt.Sprint(cfg.Workers), "--for", cfg.Duration.String()}
+	args := []string{self, probeName, "load", "--to", cfg.To.String(), "--workers", fmt.Sprint(cfg.Workers), "--for",
+		cfg.Duration.String()}
 	out, err := output(from.Name(), from.onMachine(ctx, args...), args[1:])
 	if err != nil {
 		return report, fmt.Errorf("load from %s: %w", from.Name(), err)
@@ -223,7 +226,8 @@ func Flow(ctx context.Context, n int64, streams ...*Stream) error {
 		for s.answers.Load() < enough[i] {
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("stream %d of %d has %d answers, not %d: %w", i, len(streams), s.answers.Load(), enough[i], ctx.Err())
+				return fmt.Errorf("stream %d of %d has %d answers, not %d: %w", i, len(streams), s.answers.Load(),
+					enough[i], ctx.Err())
 			case <-time.After(5 * time.Millisecond):
 			}
 		}

@@ -34,7 +34,8 @@ func TestGet(t *testing.T) {
 		} {
 			to := netip.AddrPortFrom(netip.MustParseAddr(c.to), 8081)
 			a := Get(ctx, client, probe.Request{Protocol: protocol, To: to})
-			if a.Error != "" || a.Name != "web" || a.Saw.Addr().String() != c.saw || a.Local != to || a.Client != a.Saw {
+			if a.Error != "" || a.Name != "web" || a.Saw.Addr().String() != c.saw || a.Local != to ||
+				a.Client != a.Saw {
 				t.Errorf("%s %s: %+v", protocol, to, a)
 			}
 		}

@@ -92,7 +92,8 @@ func ethtool(fd int, name string, data unsafe.Pointer) error {
 		_    [16]byte
 	}{data: data}
 	copy(request.name[:unix.IFNAMSIZ-1], name)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&request))); errno != 0 {
 		return fmt.Errorf("ethtool %s: %w", name, errno)
 	}
 	return nil

@@ -18,7 +18,8 @@ func TestListIsWhole(t *testing.T) {
 	pods := insidetest.NetNS(t)
 	if err := inside.Do(pods, func() error {
 		for i := range others {
-			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("x%d", i)}, PeerName: fmt.Sprintf("y%d", i)}); err != nil {
+			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("x%d", i)},
+				PeerName: fmt.Sprintf("y%d", i)}); err != nil {
 				return err
 			}
 		}

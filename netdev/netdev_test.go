@@ -23,7 +23,8 @@ import (
 func in(t *testing.T, do func() error) {
 	t.Helper()
 	if err := inside.Do(insidetest.NetNS(t), func() error {
-		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a", Flags: net.FlagUp}, PeerName: "b"}); err != nil {
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a", Flags: net.FlagUp},
+			PeerName: "b"}); err != nil {
 			return err
 		}
 		return do()
@@ -74,14 +75,17 @@ func TestFeatures(t *testing.T) {
 			t.Errorf("a feature that is none: %v, %v", on, err)
 		}
 		for _, on := range []bool{false, true, false} {
-			if err := netdev.SetFeatures("a", map[string]bool{"tx-checksum-ip-generic": true, "tx-udp-segmentation": on, "tx-checksum-sctp": on, "nothing": on}); err != nil {
+			if err := netdev.SetFeatures("a",
+				map[string]bool{"tx-checksum-ip-generic": true, "tx-udp-segmentation": on, "tx-checksum-sctp": on,
+					"nothing": on}); err != nil {
 				return err
 			}
 			out, err := exec.Command("ethtool", "-k", "a").CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
-			for feature, want := range map[string]bool{"tx-checksum-ip-generic": true, "tx-udp-segmentation": on, "tx-checksum-sctp": on, "tx-tcp-segmentation": true} {
+			for feature, want := range map[string]bool{"tx-checksum-ip-generic": true, "tx-udp-segmentation": on,
+				"tx-checksum-sctp": on, "tx-tcp-segmentation": true} {
 				if !strings.Contains(string(out), feature+": "+map[bool]string{true: "on", false: "off"}[want]) {
 					t.Errorf("%s is not %v:\n%s", feature, want, out)
 				}

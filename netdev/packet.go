@@ -27,7 +27,8 @@ func Packets(kind, link int, filter []bpf.Instruction) (*os.File, error) {
 		return nil, fmt.Errorf("packet socket: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "packets")
-	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 	if err == nil {
 		all := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link})

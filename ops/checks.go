@@ -97,7 +97,8 @@ func checkProblem(service cluster.Owner, message string) cluster.Problem {
 
 // Set makes the listeners those of the Services. It tells what cannot be listened on, and when it
 // wants to be called again, 0 if not before the next change.
-func (c *ServiceChecks) Set(ctx context.Context, now time.Time, want map[uint16]LocalState) (problems []cluster.Problem, again time.Duration) {
+func (c *ServiceChecks) Set(ctx context.Context, now time.Time,
+	want map[uint16]LocalState) (problems []cluster.Problem, again time.Duration) {
 	for number, p := range c.ports {
 		if _, wanted := want[number]; !wanted {
 			p.end()

@@ -25,7 +25,10 @@ func TestSlowClientsHTTP(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- ServeHTTP(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
+		done <- ServeHTTP(ctx, l, http.HandlerFunc(func(w http.ResponseWriter,
+			_ *http.Request) {
+			fmt.Fprint(w, "ok")
+		}))
 	}()
 	defer func() { end(); <-done }()
 	patient := opstest.Dial(t, "127.0.0.1", l.Addr().String()) // of a scraper, before the crowd came

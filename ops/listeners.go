@@ -99,7 +99,8 @@ func noSuchFamily(a netip.AddrPort, err error) bool {
 
 // ServeHTTP answers on a listener until ctx ends; it closes it.
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	srv := &http.Server{Handler: h, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: IdleTimeout, MaxHeaderBytes: HeaderBytes}
+	srv := &http.Server{Handler: h, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: IdleTimeout,
+		MaxHeaderBytes: HeaderBytes}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	if err := srv.Serve(Bounded(l, mostAskers)); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)

@@ -54,7 +54,8 @@ func NewMeters(of string, ask func(Put)) *Meters {
 			if x.Name == "kubeproxy_network_programming_duration_seconds" {
 				buckets = programmingBuckets()
 			}
-			m.histograms[x.Name] = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: x.Name, Help: x.Help, Buckets: buckets}, x.Labels)
+			m.histograms[x.Name] = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: x.Name, Help: x.Help,
+				Buckets: buckets}, x.Labels)
 			m.registry.MustRegister(m.histograms[x.Name])
 		case counted(x.Name):
 			m.counters[x.Name] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: x.Name, Help: x.Help}, x.Labels)
@@ -67,7 +68,8 @@ func NewMeters(of string, ask func(Put)) *Meters {
 			m.values[x.Name] = value{prometheus.NewDesc(x.Name, x.Help, x.Labels, nil), kind}
 		}
 	}
-	m.registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

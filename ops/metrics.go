@@ -32,54 +32,101 @@ func Metrics() []Metric {
 
 func commonMetrics() []Metric {
 	return []Metric{
-		{"hairpin_build_info", gauge, []string{"version", "goversion"}, "The version and Go version of this build; always 1.", both},
-		{"hairpin_ready", gauge, nil, "1 if /readyz answers 200: everything was in order once and is being maintained. It does not mean that every packet arrives.", both},
-		{"hairpin_api_reachable", gauge, nil, "1 if the Kubernetes API answered the last call of this process; 0 before the first call. A server error (5xx) for one resource counts as an answer, errors for two do not. Meanwhile the last known state stays in use.", both},
-		{"hairpin_problems", gauge, nil, "Problems of objects that this process knows, as `hairpin status` and Events report them.", both},
-		{"hairpin_plan_duration_seconds", histogram, nil, "Time to compute a node's desired state from facts in memory, without writing it.", both},
-		{"hairpin_listener_up", gauge, []string{"for", "address"}, "1 if the process listens on a configured address.", both},
+		{"hairpin_build_info", gauge, []string{"version", "goversion"},
+			"The version and Go version of this build; always 1.", both},
+		{"hairpin_ready", gauge, nil,
+			"1 if /readyz answers 200: everything was in order once and is being maintained. It does not mean that " +
+				"every packet arrives.", both},
+		{"hairpin_api_reachable", gauge, nil,
+			"1 if the Kubernetes API answered the last call of this process; 0 before the first call. A server " +
+				"error (5xx) for one resource counts as an answer, errors for two do not. Meanwhile the last known " +
+				"state stays in use.", both},
+		{"hairpin_problems", gauge, nil,
+			"Problems of objects that this process knows, as `hairpin status` and Events report them.", both},
+		{"hairpin_plan_duration_seconds", histogram, nil,
+			"Time to compute a node's desired state from facts in memory, without writing it.", both},
+		{"hairpin_listener_up", gauge, []string{"for", "address"}, "1 if the process listens on a configured address.",
+			both},
 	}
 }
 
 func partMetrics() []Metric {
 	part := []string{"part"}
 	return []Metric{
-		{"hairpin_part_in_sync", gauge, part, "1 if the part (ovn, openvswitch, nft, host, connections, and uplink if the agent made the gateway bridge) equals the desired state, as far as the agent knows: a change by others counts from its notification. For ovn this means rows of the Northbound database, not flows.", OfAgent},
-		{"hairpin_part_since_timestamp_seconds", gauge, part, "Unix time at which hairpin_part_in_sync got its value.", OfAgent},
+		{"hairpin_part_in_sync", gauge, part,
+			"1 if the part (ovn, openvswitch, nft, host, connections, and uplink if the agent made the gateway " +
+				"bridge) equals the desired state, as far as the agent knows: a change by others counts from its " +
+				"notification. For ovn this means rows of the Northbound database, not flows.", OfAgent},
+		{"hairpin_part_since_timestamp_seconds", gauge, part, "Unix time at which hairpin_part_in_sync got its value.",
+			OfAgent},
 		{"hairpin_part_reads_total", counter, part, "Reads of the part from the real system.", OfAgent},
 		{"hairpin_part_applies_total", counter, part, "Successful transactions.", OfAgent},
-		{"hairpin_part_written_total", counter, part, "Changes in successful transactions: rows, flows, elements, routes.", OfAgent},
-		{"hairpin_part_drift_total", counter, part, "Changes by others to a part that was in sync, found by a read; the agent repairs them. Changes that were undone between two reads are not seen.", OfAgent},
+		{"hairpin_part_written_total", counter, part,
+			"Changes in successful transactions: rows, flows, elements, routes.", OfAgent},
+		{"hairpin_part_drift_total", counter, part,
+			"Changes by others to a part that was in sync, found by a read; the agent repairs them. Changes that " +
+				"were undone between two reads are not seen.", OfAgent},
 		{"hairpin_part_errors_total", counter, part, "Failed reads and transactions. Each is retried.", OfAgent},
-		{"hairpin_part_apply_duration_seconds", histogram, part, "Time of one transaction with the part, failed ones included. For ovn it ends when the database has the rows, not when flows are installed.", OfAgent},
-		{"hairpin_pass_duration_seconds", histogram, nil, "Time to compare all parts with the desired state, including the reads and transactions it needed.", OfAgent},
+		{"hairpin_part_apply_duration_seconds", histogram, part,
+			"Time of one transaction with the part, failed ones included. For ovn it ends when the database has the " +
+				"rows, not when flows are installed.", OfAgent},
+		{"hairpin_pass_duration_seconds", histogram, nil,
+			"Time to compare all parts with the desired state, including the reads and transactions it needed.",
+			OfAgent},
 	}
 }
 
 func nodeMetrics() []Metric {
 	return []Metric{
-		{"hairpin_data_plane_kept", gauge, nil, "1 if the data plane is being maintained; health checks of load balancers and /healthz answer accordingly, taints aside. An agent that starts while the API is down counts its predecessor's state as maintained.", OfAgent},
-		{"hairpin_node_eligible", gauge, nil, "0 if the Node is being deleted or about to be, so that /healthz makes load balancers avoid it.", OfAgent},
-		{"hairpin_snapshot_objects", gauge, []string{"kind"}, "Objects of the cluster that the agent knows: nodes, frontends (one per Service port and family), backends.", OfAgent},
+		{"hairpin_data_plane_kept", gauge, nil,
+			"1 if the data plane is being maintained; health checks of load balancers and /healthz answer " +
+				"accordingly, taints aside. An agent that starts while the API is down counts its predecessor's " +
+				"state as maintained.", OfAgent},
+		{"hairpin_node_eligible", gauge, nil,
+			"0 if the Node is being deleted or about to be, so that /healthz makes load balancers avoid it.", OfAgent},
+		{"hairpin_snapshot_objects", gauge, []string{"kind"},
+			"Objects of the cluster that the agent knows: nodes, frontends (one per Service port and family), backends.", OfAgent},
 		{"hairpin_pods", gauge, nil, "Pods of this node that have an interface or are getting one.", OfAgent},
-		{"hairpin_ovs_restarts_total", counter, nil, "Restarts of ovs-vswitchd that the agent detected and repaired.", OfAgent},
-		{"hairpin_redirect_packets_total", counter, []string{"packets"}, "Packets that the eBPF programs of `nodeport-path = redirect` met: requests and replies that they redirected, fragments of any kind and replies without a route that they left to the host. None without programs; it begins anew when all of them were gone.", OfAgent},
-		{"hairpin_openvswitch_entries", gauge, []string{"of"}, "Entries of Open vSwitch that have a limit, with `service-engine = openflow`: connections of pods (conntrack zone 64003), and affinity clients, the learned flows for session affinity. None without a limit.", OfAgent},
-		{"hairpin_openvswitch_entries_limit", gauge, []string{"of"}, "The limit of hairpin_openvswitch_entries, also where an administrator set it. Beyond it, new connections of pods are not tracked, and further clients not remembered.", OfAgent},
-		{"hairpin_health_check_node_ports", gauge, []string{"state"}, "Health check node ports of Services, by state: listening or failed.", OfAgent},
-		{"hairpin_cni_duration_seconds", histogram, []string{"command"}, "Time of a CNI plugin's request in the agent, failed ones included, without the start of the plugin's process.", OfAgent},
-		{"hairpin_cni_errors_total", counter, []string{"command", "code"}, "Failed requests of the CNI plugin, by the error code of the CNI specification.", OfAgent},
-		{ClaimsDropped, counter, nil, "Frames claiming an egress address of this node that were not checked, because the same claim was being checked or there were too many.", OfAgent},
-		{"kubeproxy_network_programming_duration_seconds", histogram, []string{"ip_family"}, "Time from a change of a Service's endpoints (annotation endpoints.kubernetes.io/last-change-trigger-time, by the control plane's clock) until ovn-controller has confirmed this node's flows (hv_cfg). Changes before the agent's start do not count. One sample per Service, family and change.", OfAgent},
+		{"hairpin_ovs_restarts_total", counter, nil, "Restarts of ovs-vswitchd that the agent detected and repaired.",
+			OfAgent},
+		{"hairpin_redirect_packets_total", counter, []string{"packets"},
+			"Packets that the eBPF programs of `nodeport-path = redirect` met: requests and replies that they " +
+				"redirected, fragments of any kind and replies without a route that they left to the host. None " +
+				"without programs; it begins anew when all of them were gone.", OfAgent},
+		{"hairpin_openvswitch_entries", gauge, []string{"of"},
+			"Entries of Open vSwitch that have a limit, with `service-engine = openflow`: connections of pods " +
+				"(conntrack zone 64003), and affinity clients, the learned flows for session affinity. " +
+				"None without a limit.", OfAgent},
+		{"hairpin_openvswitch_entries_limit", gauge, []string{"of"},
+			"The limit of hairpin_openvswitch_entries, also where an administrator set it. Beyond it, new " +
+				"connections of pods are not tracked, and further clients not remembered.", OfAgent},
+		{"hairpin_health_check_node_ports", gauge, []string{"state"},
+			"Health check node ports of Services, by state: listening or failed.", OfAgent},
+		{"hairpin_cni_duration_seconds", histogram, []string{"command"},
+			"Time of a CNI plugin's request in the agent, failed ones included, without the start of " +
+				"the plugin's process.", OfAgent},
+		{"hairpin_cni_errors_total", counter, []string{"command", "code"},
+			"Failed requests of the CNI plugin, by the error code of the CNI specification.", OfAgent},
+		{ClaimsDropped, counter, nil,
+			"Frames claiming an egress address of this node that were not checked, because the same claim was being " +
+				"checked or there were too many.", OfAgent},
+		{"kubeproxy_network_programming_duration_seconds", histogram, []string{"ip_family"},
+			"Time from a change of a Service's endpoints (annotation " +
+				"endpoints.kubernetes.io/last-change-trigger-time, by the control plane's clock) until " +
+				"ovn-controller has confirmed this node's flows (hv_cfg). Changes before the agent's start do not " +
+				"count. One sample per Service, family and change.", OfAgent},
 	}
 }
 
 func controllerMetrics() []Metric {
 	return []Metric{
 		{"hairpin_controller_leader", gauge, nil, "1 on the controller that holds the Lease.", OfController},
-		{"hairpin_controller_nodes", gauge, nil, "Nodes of the cluster that the leader knows; 0 on other controllers.", OfController},
+		{"hairpin_controller_nodes", gauge, nil, "Nodes of the cluster that the leader knows; 0 on other controllers.",
+			OfController},
 		{"hairpin_controller_node_ids_given_total", counter, nil, "Node IDs assigned by this process.", OfController},
-		{"hairpin_controller_egress_assignments_total", counter, nil, "Changes of EgressIP assignments written by this process. It does not mean that the nodes have the addresses yet.", OfController},
+		{"hairpin_controller_egress_assignments_total", counter, nil,
+			"Changes of EgressIP assignments written by this process. It does not mean that the nodes " +
+				"have the addresses yet.", OfController},
 	}
 }
 

@@ -37,10 +37,13 @@ func TestVitals(t *testing.T) {
 		neglects string
 	}{
 		{"started", 0, func(time.Time) {}, true, false, "not known yet"},
-		{"set up", 0, func(now time.Time) { v.Set(now, "being set up", "being set up", false) }, true, false, "being set up"},
+		{"set up", 0, func(now time.Time) { v.Set(now, "being set up", "being set up", false) }, true, false,
+			"being set up"},
 		{"in order", time.Second, func(now time.Time) { v.Set(now, "", "", false) }, true, true, ""},
-		{"a daemon restarts", 2 * time.Second, func(now time.Time) { v.Set(now, "", "ovs is away", false) }, true, true, ""},
-		{"for long", 2*time.Second + lapse, func(now time.Time) { v.Set(now, "", "ovs is away", false) }, true, false, "ovs is away"},
+		{"a daemon restarts", 2 * time.Second, func(now time.Time) { v.Set(now, "", "ovs is away", false) }, true, true,
+			""},
+		{"for long", 2*time.Second + lapse, func(now time.Time) { v.Set(now, "", "ovs is away", false) }, true, false,
+			"ovs is away"},
 		{"it is back", time.Minute, func(now time.Time) { v.Set(now, "", "", false) }, true, true, ""},
 		{"a long round", time.Minute, func(now time.Time) { v.busy = now }, true, true, ""},
 		{"too long", 2*time.Minute + time.Second, func(time.Time) {}, false, false, "the main loop works since 1m1s"},
@@ -77,22 +80,26 @@ func TestLocalStates(t *testing.T) {
 	at := func(node, address string, ready bool) cluster.Backend {
 		return cluster.Backend{Addr: netip.MustParseAddr(address), Port: 80, Node: node, Ready: ready, Serving: true}
 	}
-	web := cluster.Frontend{Owner: owner("web"), PortName: "a", HealthCheckNodePort: 30001, ExternalLocal: true, Backends: []cluster.Backend{
-		at("n", "10.244.1.1", true), at("n", "10.244.1.2", true), at("n", "10.244.1.3", false), at("m", "10.244.2.1", true)}}
+	web := cluster.Frontend{Owner: owner("web"), PortName: "a", HealthCheckNodePort: 30001, ExternalLocal: true,
+		Backends: []cluster.Backend{
+			at("n", "10.244.1.1", true), at("n", "10.244.1.2", true), at("n", "10.244.1.3", false),
+			at("m", "10.244.2.1", true)}}
 	web2, web6 := web, web
 	web2.PortName = "b"
 	web6.Family, web6.Backends = cluster.IPv6, []cluster.Backend{at("n", "fd00::1", true)}
 	thief := cluster.Frontend{Owner: owner("xthief"), HealthCheckNodePort: 30001, ExternalLocal: true}
 	spread := cluster.Frontend{Owner: owner("spread"), HealthCheckNodePort: 30002, Backends: web.Backends}
-	host := cluster.Frontend{Owner: owner("ztail"), HealthCheckNodePort: 30003, ExternalLocal: true, Backends: []cluster.Backend{
-		at("", "172.18.0.3", true), at("", "172.18.0.4", true), at("m", "172.18.0.3", true)}}
+	host := cluster.Frontend{Owner: owner("ztail"), HealthCheckNodePort: 30003, ExternalLocal: true,
+		Backends: []cluster.Backend{
+			at("", "172.18.0.3", true), at("", "172.18.0.4", true), at("m", "172.18.0.3", true)}}
 	node := &cluster.Node{Name: "n", HostAddresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.3/16")}}
 	all, problems := LocalStates([]*cluster.Frontend{&spread, &web, &web2, &web6, &thief, &thief, &host}, node)
 	want := map[uint16]LocalState{30001: {owner("web"), 2}, 30003: {owner("ztail"), 1}}
 	if diff := cmp.Diff(want, all, cmp.AllowUnexported(LocalState{})); diff != "" {
 		t.Error(diff)
 	}
-	if got := fmt.Sprint(problems); got != "[Service/default/xthief: spec.healthCheckNodePort: port 30001 is that of Service/default/web]" {
+	if got := fmt.Sprint(problems); got != "[Service/default/xthief: spec.healthCheckNodePort: port 30001 is that "+
+		"of Service/default/web]" {
 		t.Error(got)
 	}
 }
@@ -138,10 +145,12 @@ func TestDoors(t *testing.T) {
 // MetricsDocument -update`).
 func TestMetricsDocument(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# Metrics\n\nThis page lists every metric. The agent serves them on `metrics-bind-address`, the controller on\n" +
+	b.WriteString("# Metrics\n\nThis page lists every metric. The agent serves them on `metrics-bind-address`, " +
+		"the controller on\n" +
 		"`controller-metrics-bind-address` and on its socket ([configuration.md](configuration.md)). Both also have\n" +
 		"the metrics of every Go program (`go_*`, `process_*`). Durations are in seconds.\n")
-	for _, of := range []struct{ of, title string }{{both, "Agent and controller"}, {OfAgent, "Agent"}, {OfController, "Controller"}} {
+	for _, of := range []struct{ of, title string }{{both, "Agent and controller"}, {OfAgent, "Agent"},
+		{OfController, "Controller"}} {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n", of.title)
 		for _, m := range Metrics() {
 			if m.Of == of.of {

@@ -48,12 +48,15 @@ func loadBalancers(n int) []LoadBalancer {
 	for i := range list {
 		a, b := i>>8, i&255
 		list[i] = LoadBalancer{
-			UUID:        ovsdb.NewUUID(),
-			Name:        fmt.Sprintf("Service_default/web-%05d_TCP", i),
-			VIPs:        map[string]string{fmt.Sprintf("10.96.%d.%d:80", a, b): fmt.Sprintf("10.244.0.%d:8080,10.244.1.%d:8080", b, b)},
-			Protocol:    new("tcp"),
-			Options:     map[string]string{"event": "false", "hairpin_snat_ip": "169.254.169.5 fd69::5", "reject": "true", "skip_snat": "false"},
-			ExternalIDs: map[string]string{"k8s.ovn.org/kind": "Service", "k8s.ovn.org/owner": fmt.Sprintf("default/web-%05d", i), "hairpin": "lb"},
+			UUID: ovsdb.NewUUID(),
+			Name: fmt.Sprintf("Service_default/web-%05d_TCP", i),
+			VIPs: map[string]string{fmt.Sprintf("10.96.%d.%d:80", a,
+				b): fmt.Sprintf("10.244.0.%d:8080,10.244.1.%d:8080", b, b)},
+			Protocol: new("tcp"),
+			Options: map[string]string{"event": "false", "hairpin_snat_ip": "169.254.169.5 fd69::5",
+				"reject": "true", "skip_snat": "false"},
+			ExternalIDs: map[string]string{"k8s.ovn.org/kind": "Service",
+				"k8s.ovn.org/owner": fmt.Sprintf("default/web-%05d", i), "hairpin": "lb"},
 		}
 	}
 	return list
@@ -77,7 +80,8 @@ func fill(tb testing.TB, c *ovsdb.Client, n int) {
 // tables are those that fill fills.
 func tables() []ovsdb.Table {
 	return []ovsdb.Table{
-		ovsdb.Mirror[ovsdb.NBGlobal](), ovsdb.Mirror[LoadBalancer](), ovsdb.Mirror[LogicalSwitch](), ovsdb.Mirror[LogicalRouter](),
+		ovsdb.Mirror[ovsdb.NBGlobal](), ovsdb.Mirror[LoadBalancer](), ovsdb.Mirror[LogicalSwitch](),
+		ovsdb.Mirror[LogicalRouter](),
 	}
 }
 
@@ -85,8 +89,10 @@ func tables() []ovsdb.Table {
 func equal(t *testing.T, a, b *ovsdb.Client) {
 	t.Helper()
 	for i, same := range []bool{
-		reflect.DeepEqual(rows[LoadBalancer](a), rows[LoadBalancer](b)), reflect.DeepEqual(rows[LogicalSwitch](a), rows[LogicalSwitch](b)),
-		reflect.DeepEqual(rows[LogicalRouter](a), rows[LogicalRouter](b)), reflect.DeepEqual(rows[ovsdb.NBGlobal](a), rows[ovsdb.NBGlobal](b)),
+		reflect.DeepEqual(rows[LoadBalancer](a), rows[LoadBalancer](b)),
+		reflect.DeepEqual(rows[LogicalSwitch](a), rows[LogicalSwitch](b)),
+		reflect.DeepEqual(rows[LogicalRouter](a), rows[LogicalRouter](b)),
+		reflect.DeepEqual(rows[ovsdb.NBGlobal](a), rows[ovsdb.NBGlobal](b)),
 	} {
 		if !same {
 			t.Errorf("table %d differs", i)
@@ -104,7 +110,8 @@ func TestLarge(t *testing.T) {
 	writer := open(t, s)
 	fill(t, writer, 5000)
 	after := open(t, s, tables()...)
-	if err := before.WaitFor(timeout(t), func(v ovsdb.View) bool { return ovsdb.Len[LoadBalancer](v) == 5000 }); err != nil {
+	if err := before.WaitFor(timeout(t),
+		func(v ovsdb.View) bool { return ovsdb.Len[LoadBalancer](v) == 5000 }); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(ovsdb.First[LogicalRouter](after.View()).LoadBalancer); n != 5000 {
@@ -112,7 +119,8 @@ func TestLarge(t *testing.T) {
 	}
 	equal(t, before, after)
 	transact(t, writer, ovsdb.Delete("Load_Balancer").Where("name", "!=", "Service_default/web-00007_TCP"))
-	if err := before.WaitFor(timeout(t), func(v ovsdb.View) bool { return ovsdb.Len[LoadBalancer](v) == 1 }); err != nil {
+	if err := before.WaitFor(timeout(t),
+		func(v ovsdb.View) bool { return ovsdb.Len[LoadBalancer](v) == 1 }); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, before, open(t, s, tables()...))
@@ -134,14 +142,16 @@ func TestView(t *testing.T) {
 		now.Name = fmt.Sprint("changed", i)
 		transact(t, c, ovsdb.Update(now, "name"), ovsdb.Delete("Load_Balancer").Row(gone.UUID))
 		v := c.View()
-		if got := ovsdb.Get[LoadBalancer](v, now.UUID); got.Name != now.Name || changed.Name == now.Name || ovsdb.Get[LoadBalancer](v, gone.UUID) != nil {
+		if got := ovsdb.Get[LoadBalancer](v, now.UUID); got.Name != now.Name || changed.Name == now.Name ||
+			ovsdb.Get[LoadBalancer](v, gone.UUID) != nil {
 			t.Fatalf("%+v, was %+v", got, changed)
 		}
 		router, sw := ovsdb.First[LogicalRouter](v), ovsdb.First[LogicalSwitch](v)
 		want := []ovsdb.Change{
 			{Table: "Load_Balancer", Changed: []ovsdb.UUID{now.UUID}, Deleted: []ovsdb.UUID{gone.UUID}},
 			// weak references
-			{Table: "Logical_Router", Changed: []ovsdb.UUID{router.UUID}}, {Table: "Logical_Switch", Changed: []ovsdb.UUID{sw.UUID}},
+			{Table: "Logical_Router", Changed: []ovsdb.UUID{router.UUID}},
+			{Table: "Logical_Switch", Changed: []ovsdb.UUID{sw.UUID}},
 		}
 		if got := v.Since(views[i]); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%v, want %v", got, want)
@@ -179,7 +189,8 @@ func TestChanged(t *testing.T) {
 	default:
 	}
 	// not mirrored
-	transact(t, c, ovsdb.Insert(ovsdb.NBGlobal{}), ovsdb.Mutate("Address_Set", ovsdb.InsertInto("addresses", "x")).All())
+	transact(t, c, ovsdb.Insert(ovsdb.NBGlobal{}),
+		ovsdb.Mutate("Address_Set", ovsdb.InsertInto("addresses", "x")).All())
 	select {
 	case <-c.Changed():
 		t.Error("changed without a change")
@@ -198,18 +209,22 @@ func TestWaitErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	for _, err := range []error{c.WaitSynced(ctx), c.WaitFor(ctx, func(ovsdb.View) bool { return false }), second(c.Transact(ctx))} {
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "dial unix /nowhere/s: connect: no such file or directory") {
+	for _, err := range []error{c.WaitSynced(ctx), c.WaitFor(ctx, func(ovsdb.View) bool { return false }),
+		second(c.Transact(ctx))} {
+		if !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "dial unix /nowhere/s: connect: no such file or directory") {
 			t.Error(err)
 		}
 	}
 	go c.Close()
-	if err := c.WaitSynced(context.Background()); err == nil || err.Error() != "ovsdb: sync OVN_Northbound: client is closed" {
+	if err := c.WaitSynced(context.Background()); err == nil ||
+		err.Error() != "ovsdb: sync OVN_Northbound: client is closed" {
 		t.Error(err)
 	}
 	s := startServer(t, nbSchema)
 	d := open(t, s, ovsdb.Mirror[ovsdb.NBGlobal]())
-	if err := d.WaitFor(ctx, func(v ovsdb.View) bool { return ovsdb.Len[ovsdb.NBGlobal](v) > 0 }); err == nil || err.Error() != "ovsdb: wait OVN_Northbound: context deadline exceeded" {
+	if err := d.WaitFor(ctx, func(v ovsdb.View) bool { return ovsdb.Len[ovsdb.NBGlobal](v) > 0 }); err == nil ||
+		err.Error() != "ovsdb: wait OVN_Northbound: context deadline exceeded" {
 		t.Error(err)
 	}
 }

@@ -23,9 +23,11 @@ const tableTag = "table"
 
 // NewLayout makes a layout. It panics when a column is there twice.
 func NewLayout(table string, columns ...Column) Layout {
-	fields := []reflect.StructField{{Name: "UUID", Type: reflect.TypeFor[UUID](), Tag: reflect.StructTag(`ovsdb:"_uuid" ` + tableTag + `:"` + table + `"`)}}
+	fields := []reflect.StructField{{Name: "UUID", Type: reflect.TypeFor[UUID](),
+		Tag: reflect.StructTag(`ovsdb:"_uuid" ` + tableTag + `:"` + table + `"`)}}
 	for _, c := range columns {
-		fields = append(fields, reflect.StructField{Name: "Column_" + c.Name, Type: c.Type, Tag: reflect.StructTag(`ovsdb:"` + c.Name + `"`)})
+		fields = append(fields, reflect.StructField{Name: "Column_" + c.Name, Type: c.Type,
+			Tag: reflect.StructTag(`ovsdb:"` + c.Name + `"`)})
 	}
 	return Layout{table, reflect.StructOf(fields)}
 }

@@ -45,9 +45,12 @@ func (p *parser) value() any {
 // FuzzParse holds the parser against encoding/json: the same texts are valid, and mean the same.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		`{}`, ` [ ] `, `{"a":[1,-0,0.5,1e9,1E-2,true,false,null,"x"],"b":{"c":{}}}`, `"\u00e9\ud83d\ude00\ud83d\u0041\n\/\"\\"`, `"\ud800\ud800\udc00"`,
-		`[1,]`, `[,1]`, `{"a"}`, `{"a":1,}`, `{1:2}`, `01`, `-`, `1.`, `1e`, `tru`, `nul`, `"`, `"\x"`, `"\u12"`, "\"\x01\"", `[1 2]`, `]`, `{"a":1]`, `[1}`, `1 1`, ``,
-		`["map",[["k","v"]]]`, `["uuid","00000000-0000-0000-0000-000000000000"]`, "\"a\x00\"", "{}\x00", strings.Repeat("[", 300),
+		`{}`, ` [ ] `, `{"a":[1,-0,0.5,1e9,1E-2,true,false,null,"x"],"b":{"c":{}}}`,
+		`"\u00e9\ud83d\ude00\ud83d\u0041\n\/\"\\"`, `"\ud800\ud800\udc00"`,
+		`[1,]`, `[,1]`, `{"a"}`, `{"a":1,}`, `{1:2}`, `01`, `-`, `1.`, `1e`, `tru`, `nul`, `"`, `"\x"`, `"\u12"`,
+		"\"\x01\"", `[1 2]`, `]`, `{"a":1]`, `[1}`, `1 1`, ``,
+		`["map",[["k","v"]]]`, `["uuid","00000000-0000-0000-0000-000000000000"]`, "\"a\x00\"", "{}\x00",
+		strings.Repeat("[", 300),
 	} {
 		f.Add([]byte(s))
 	}
@@ -115,7 +118,8 @@ func FuzzFrames(f *testing.F) {
 			t.Skip()
 		}
 		stream := gap + a + gap + b
-		for _, r := range []io.Reader{strings.NewReader(stream), iotest.OneByteReader(strings.NewReader(stream)), iotest.HalfReader(strings.NewReader(stream))} {
+		for _, r := range []io.Reader{strings.NewReader(stream), iotest.OneByteReader(strings.NewReader(stream)),
+			iotest.HalfReader(strings.NewReader(stream))} {
 			frames := newFrames(r)
 			for _, want := range []string{a, b} {
 				if got, err := frames.next(); err != nil || string(got) != want {
@@ -182,16 +186,19 @@ func FuzzUpdates(f *testing.F) {
 	for _, kind := range []string{"initial", "insert", "modify", "delete"} {
 		f.Add([]byte(`[true,"` + id + `",{"Load_Balancer":{"` + id + `":{"` + kind + `":` + row + `}}}]`))
 	}
-	f.Add([]byte(`[false,"",{"Load_Balancer":{"` + id + `":{"modify":{"vips":["map",[["a","b"],["c","d"]]],"protocol":["set",[]]}}}}]`))
+	f.Add([]byte(`[false,"",{"Load_Balancer":{"` + id +
+		`":{"modify":{"vips":["map",[["a","b"],["c","d"]]],"protocol":["set",[]]}}}}]`))
 	f.Add([]byte(`["x","",{"Load_Balancer":{"` + id + `":{"delete":null}}}]`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		layout := NewLayout("Load_Balancer", Column{"name", reflect.TypeFor[string]()}, Column{"vips", reflect.TypeFor[map[string]string]()},
+		layout := NewLayout("Load_Balancer", Column{"name", reflect.TypeFor[string]()},
+			Column{"vips", reflect.TypeFor[map[string]string]()},
 			Column{"protocol", reflect.TypeFor[*string]()}, Column{"selection_fields", reflect.TypeFor[[]string]()})
 		m, err := newMirror([]Table{layout.Mirror()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		base, _ := m.first(&parser{buf: []byte(`[false,"",{"Load_Balancer":{"` + id + `":{"initial":` + row + `}}}]`)}, m.empty())
+		base, _ := m.first(&parser{buf: []byte(`[false,"",{"Load_Balancer":{"` + id + `":{"initial":` + row + `}}}]`)},
+			m.empty())
 		if !layout.Get(base, id).There() {
 			t.Fatal("no base")
 		}

@@ -115,7 +115,8 @@ func TestResume(t *testing.T) {
 		transact(t, c, ovsdb.Update(ovsdb.NBGlobal{Name: fmt.Sprint(n)}, "name").All())
 		cut(t, c, p)
 		gone := rows[LoadBalancer](c)[n]
-		transact(t, writer, ovsdb.Delete("Load_Balancer").Row(gone.UUID), ovsdb.Mutate("NB_Global", ovsdb.Add("nb_cfg", 1)).All())
+		transact(t, writer, ovsdb.Delete("Load_Balancer").Row(gone.UUID),
+			ovsdb.Mutate("NB_Global", ovsdb.Add("nb_cfg", 1)).All())
 		p.use(pass(s, asItIs, asItIs))
 		again(t, c, n)
 		if v := c.View(); ovsdb.Get[LoadBalancer](v, gone.UUID) != nil || ovsdb.First[ovsdb.NBGlobal](v).NBCfg != n-1 {
@@ -153,11 +154,12 @@ func TestGarbage(t *testing.T) {
 		})
 	}
 	for want, serve := range map[string]func(net.Conn){
-		"connection lost: EOF":                                 func(net.Conn) {},
-		"not JSON-RPC: want '{', have 'S'":                     say("SSH-2.0-OpenSSH_9.2\r\n"),
-		"not JSON-RPC: want '{', have '\\x00'":                 say("\x00\x00\x00"),
-		"read message: byte 1: want '\"', have 'x'":            say(`{x}`),
-		"read message: byte 208: nested more than 200 deep":    say(`{"error":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + "}"),
+		"connection lost: EOF":                      func(net.Conn) {},
+		"not JSON-RPC: want '{', have 'S'":          say("SSH-2.0-OpenSSH_9.2\r\n"),
+		"not JSON-RPC: want '{', have '\\x00'":      say("\x00\x00\x00"),
+		"read message: byte 1: want '\"', have 'x'": say(`{x}`),
+		"read message: byte 208: nested more than 200 deep": say(`{"error":` + strings.Repeat("[", 1000) +
+			strings.Repeat("]", 1000) + "}"),
 		`neither a method nor an id of ours: "{\"id\":\"x\"}"`: say(`{"id":"x"}`),
 		"answer to request 7, which was not made":              say(`{"id":7,"result":[]}`),
 		"read update3: not expected":                           say(`{"method":"update3","params":[],"id":null}`),
@@ -174,7 +176,8 @@ func TestGarbage(t *testing.T) {
 		"want a UUID, have":                                    corrupt(`"uuid"`, `"uuld"`),
 	} {
 		p := startProxy(t, serve)
-		c, err := ovsdb.Open(ovsdb.Config{Endpoint: p.endpoint, Database: nb, Tables: tables(), MaxBackoff: 40 * time.Millisecond})
+		c, err := ovsdb.Open(ovsdb.Config{Endpoint: p.endpoint, Database: nb, Tables: tables(),
+			MaxBackoff: 40 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +208,8 @@ func TestGarbageLater(t *testing.T) {
 	s := startCluster(t, nbSchema)
 	writer := open(t, s)
 	fill(t, writer, 20)
-	for i, change := range [][2]string{{`"modify"`, `"madify"`}, {`"map"`, `"nap"`}, {`{"Load_Balancer":{"`, `{"Load_Balancer":{"00000000-0000-0000-0000-000000000000":{"modify":{}},"`}} {
+	for i, change := range [][2]string{{`"modify"`, `"madify"`}, {`"map"`, `"nap"`},
+		{`{"Load_Balancer":{"`, `{"Load_Balancer":{"00000000-0000-0000-0000-000000000000":{"modify":{}},"`}} {
 		p := startProxy(t, pass(s, asItIs, func(b []byte) []byte {
 			if !bytes.Contains(b, []byte(`"update3"`)) {
 				return b
@@ -307,7 +311,8 @@ func TestEcho(t *testing.T) {
 	path := s.file("probing")
 	id := ovsdb.NamedUUID("c")
 	transact(t, open(t, s),
-		ovsdb.Insert(connection{UUID: id, Target: "punix:" + path, InactivityProbe: new(1000)}), ovsdb.Insert(global{Connections: []ovsdb.UUID{id}}))
+		ovsdb.Insert(connection{UUID: id, Target: "punix:" + path, InactivityProbe: new(1000)}),
+		ovsdb.Insert(global{Connections: []ovsdb.UUID{id}}))
 	var mute net.Conn
 	eventually(t, "the server listens", func() bool { // the socket's file is there before that
 		var err error
@@ -352,7 +357,8 @@ func TestClose(t *testing.T) {
 	transact(t, writer, ovsdb.Insert(ovsdb.NBGlobal{}))
 	writer.Close()
 	var clients []*ovsdb.Client
-	for _, endpoint := range []string{s.endpoint, "unix:/nowhere", startProxy(t, say("")).endpoint, startProxy(t, say("{")).endpoint, startProxy(t, say("x")).endpoint} {
+	for _, endpoint := range []string{s.endpoint, "unix:/nowhere", startProxy(t, say("")).endpoint,
+		startProxy(t, say("{")).endpoint, startProxy(t, say("x")).endpoint} {
 		c, err := ovsdb.Open(ovsdb.Config{Endpoint: endpoint, Database: nb, Tables: tables()})
 		if err != nil {
 			t.Fatal(err)

@@ -17,16 +17,20 @@ import (
 func databases() map[string][]ovsdb.Table {
 	return map[string][]ovsdb.Table{
 		"OVN_Northbound": {
-			ovsdb.Mirror[ovsdb.NBGlobal](), ovsdb.Mirror[LogicalSwitch](), ovsdb.Mirror[LogicalSwitchPort](), ovsdb.Mirror[LogicalRouter](),
-			ovsdb.Mirror[LogicalRouterPort](), ovsdb.Mirror[LogicalRouterStaticRoute](), ovsdb.Mirror[LogicalRouterPolicy](),
-			ovsdb.Mirror[NAT](), ovsdb.Mirror[LoadBalancer](), ovsdb.Mirror[LoadBalancerGroup](), ovsdb.Mirror[StaticMACBinding](),
+			ovsdb.Mirror[ovsdb.NBGlobal](), ovsdb.Mirror[LogicalSwitch](), ovsdb.Mirror[LogicalSwitchPort](),
+			ovsdb.Mirror[LogicalRouter](),
+			ovsdb.Mirror[LogicalRouterPort](), ovsdb.Mirror[LogicalRouterStaticRoute](),
+			ovsdb.Mirror[LogicalRouterPolicy](),
+			ovsdb.Mirror[NAT](), ovsdb.Mirror[LoadBalancer](), ovsdb.Mirror[LoadBalancerGroup](),
+			ovsdb.Mirror[StaticMACBinding](),
 			ovsdb.Mirror[AddressSet](), ovsdb.Mirror[ovsdb.GatewayChassis](), ovsdb.Mirror[QoS](),
 		},
 		"OVN_Southbound": {
 			ovsdb.Mirror[ovsdb.Encap](),
 		},
 		"Open_vSwitch": {
-			ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](), ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface](),
+			ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](), ovsdb.Mirror[ovsdb.Port](),
+			ovsdb.Mirror[ovsdb.Interface](),
 			ovsdb.Mirror[ovsdb.FlowTable](), ovsdb.Mirror[ovsdb.Datapath](), ovsdb.Mirror[ovsdb.CTZone](),
 		},
 	}
@@ -113,12 +117,15 @@ func TestSchemaMismatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	eventually(t, "the schema was refused", func() bool { return strings.Contains(c.Err().Error(), "database OVN_Northbound") })
+	eventually(t, "the schema was refused",
+		func() bool { return strings.Contains(c.Err().Error(), "database OVN_Northbound") })
 	for _, want := range []string{
 		"table Load_Balancer: column name: the server has 1 to 1 of string, the Go type is for at most one string",
-		"table Load_Balancer: column vips: the server has 0 or more of map of string to string, the Go type is for a set of string",
+		"table Load_Balancer: column vips: the server has 0 or more of map of string to string, the Go type is " +
+			"for a set of string",
 		"table Load_Balancer: column protocol: the server has 0 to 1 of string, the Go type is for one string",
-		"table Load_Balancer: column options: the server has 0 or more of map of string to string, the Go type is for a map of string to integer",
+		"table Load_Balancer: column options: the server has 0 or more of map of string to string, the Go type is " +
+			"for a map of string to integer",
 		"table Load_Balancer has no column colour",
 		"database OVN_Northbound 7.11.0 has no table Unknown",
 	} {
@@ -149,13 +156,15 @@ func (odd) Table() string { return "Load_Balancer" }
 // TestOpenErrors: a wrong configuration is refused at once.
 func TestOpenErrors(t *testing.T) {
 	for want, tables := range map[string][]ovsdb.Table{
-		"ovsdb: ovsdb_test.bare has no field UUID of type UUID with the tag _uuid":        {ovsdb.Mirror[bare]()},
-		"ovsdb: ovsdb_test.odd: field Name of type []uint8 cannot stand for a column":     {ovsdb.Mirror[odd]()},
-		`ovsdb: mirror NAT: ovsdb_test.NAT has no column "ip"`:                            {ovsdb.Mirror[NAT]("ip")},
-		"ovsdb: mirror NAT: given twice":                                                  {ovsdb.Mirror[NAT](), ovsdb.Mirror[AddressSet](), ovsdb.Mirror[NAT]("type")},
+		"ovsdb: ovsdb_test.bare has no field UUID of type UUID with the tag _uuid":    {ovsdb.Mirror[bare]()},
+		"ovsdb: ovsdb_test.odd: field Name of type []uint8 cannot stand for a column": {ovsdb.Mirror[odd]()},
+		`ovsdb: mirror NAT: ovsdb_test.NAT has no column "ip"`:                        {ovsdb.Mirror[NAT]("ip")},
+		"ovsdb: mirror NAT: given twice": {ovsdb.Mirror[NAT](),
+			ovsdb.Mirror[AddressSet](), ovsdb.Mirror[NAT]("type")},
 		"ovsdb: *ovsdb_test.NAT is not a row: want a struct with a method Table() string": {ovsdb.Mirror[*NAT]()},
 	} {
-		if _, err := ovsdb.Open(ovsdb.Config{Endpoint: "unix:/nowhere", Database: "x", Tables: tables}); err == nil || err.Error() != want {
+		if _, err := ovsdb.Open(ovsdb.Config{Endpoint: "unix:/nowhere", Database: "x", Tables: tables}); err == nil ||
+			err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -173,8 +182,9 @@ func TestRoundTrip(t *testing.T) {
 	nat := NAT{UUID: ovsdb.NewUUID(), Type: "snat", ExternalIP: "192.0.2.1", LogicalIP: "10.0.0.0/8"}
 	router := LogicalRouter{UUID: ovsdb.NewUUID(), Name: text, NAT: []ovsdb.UUID{nat.UUID}, Enabled: new(false)}
 	policy := LogicalRouterPolicy{
-		UUID: ovsdb.NewUUID(), Priority: 1004, Match: text, Action: "reroute", Nexthops: []string{"10.0.0.1", "10.0.0.2", "fd00::1"},
-		Options: map[string]string{"pkt_mark": "1008", text: text},
+		UUID: ovsdb.NewUUID(), Priority: 1004, Match: text, Action: "reroute",
+		Nexthops: []string{"10.0.0.1", "10.0.0.2", "fd00::1"},
+		Options:  map[string]string{"pkt_mark": "1008", text: text},
 	}
 	router.Policies = []ovsdb.UUID{policy.UUID}
 	transact(t, c, ovsdb.Insert(router), ovsdb.Insert(&nat), ovsdb.Insert(policy))
@@ -203,7 +213,8 @@ func same[T ovsdb.Row](t *testing.T, what string, r ovsdb.Result, v ovsdb.View, 
 	if err != nil || len(rows) != 1 || !reflect.DeepEqual(rows[0], want) {
 		t.Errorf("select %s: %+v %v, want %+v", what, rows, err, want)
 	}
-	if got := slices.Collect(ovsdb.Rows[T](v)); len(got) != 1 || !reflect.DeepEqual(*got[0], want) || ovsdb.First[T](v) != got[0] || ovsdb.Len[T](v) != 1 {
+	if got := slices.Collect(ovsdb.Rows[T](v)); len(got) != 1 || !reflect.DeepEqual(*got[0], want) ||
+		ovsdb.First[T](v) != got[0] || ovsdb.Len[T](v) != 1 {
 		t.Errorf("mirror %s: %+v, want %+v", what, got, want)
 	}
 }
@@ -212,26 +223,32 @@ func same[T ovsdb.Row](t *testing.T, what string, r ovsdb.Result, v ovsdb.View, 
 // a struct.
 func TestLayout(t *testing.T) {
 	text, ids := reflect.TypeFor[string](), reflect.TypeFor[map[string]string]()
-	sets := ovsdb.NewLayout("Address_Set", ovsdb.Column{Name: "name", Type: text}, ovsdb.Column{Name: "addresses", Type: reflect.TypeFor[[]string]()},
+	sets := ovsdb.NewLayout("Address_Set", ovsdb.Column{Name: "name", Type: text},
+		ovsdb.Column{Name: "addresses", Type: reflect.TypeFor[[]string]()},
 		ovsdb.Column{Name: "external_ids", Type: ids})
 	groups := ovsdb.NewLayout("Load_Balancer_Group", ovsdb.Column{Name: "name", Type: text})
 	s := startServer(t, nbSchema)
-	c, typed := open(t, s, sets.Mirror(), groups.Mirror()), open(t, s, ovsdb.Mirror[AddressSet](), ovsdb.Mirror[LoadBalancerGroup]())
+	c, typed := open(t, s, sets.Mirror(), groups.Mirror()),
+		open(t, s, ovsdb.Mirror[AddressSet](), ovsdb.Mirror[LoadBalancerGroup]())
 	row := sets.New(ovsdb.NewUUID())
 	*row.Column(0).(*string) = "a"
 	*row.Column(1).(*[]string) = []string{"10.0.0.1", "10.0.0.2"}
 	group := groups.New(ovsdb.NewUUID())
 	*group.Column(0).(*string) = "g"
 	transact(t, c, ovsdb.Insert(row), ovsdb.Insert(group))
-	if got := sets.Get(c.View(), row.UUID()); !got.There() || got.UUID() != row.UUID() || !reflect.DeepEqual(got.Column(1), row.Column(1)) || got.Table() != "Address_Set" {
+	if got := sets.Get(c.View(), row.UUID()); !got.There() || got.UUID() != row.UUID() ||
+		!reflect.DeepEqual(got.Column(1), row.Column(1)) || got.Table() != "Address_Set" {
 		t.Errorf("%+v", got)
 	}
 	*row.Column(2).(*map[string]string) = map[string]string{"k": "v"}
-	transact(t, c, ovsdb.Update(row, "external_ids").Row(row.UUID()), ovsdb.Mutate("Address_Set", ovsdb.DeleteFrom("addresses", []string{"10.0.0.1"})).Row(row.UUID()))
-	if got := sets.Get(c.View(), row.UUID()); !reflect.DeepEqual(got.Column(1), &[]string{"10.0.0.2"}) || !reflect.DeepEqual(got.Column(2), row.Column(2)) {
+	transact(t, c, ovsdb.Update(row, "external_ids").Row(row.UUID()),
+		ovsdb.Mutate("Address_Set", ovsdb.DeleteFrom("addresses", []string{"10.0.0.1"})).Row(row.UUID()))
+	if got := sets.Get(c.View(), row.UUID()); !reflect.DeepEqual(got.Column(1), &[]string{"10.0.0.2"}) ||
+		!reflect.DeepEqual(got.Column(2), row.Column(2)) {
 		t.Errorf("%+v", got)
 	}
-	want := AddressSet{UUID: row.UUID(), Name: "a", Addresses: []string{"10.0.0.2"}, ExternalIDs: map[string]string{"k": "v"}}
+	want := AddressSet{UUID: row.UUID(), Name: "a", Addresses: []string{"10.0.0.2"},
+		ExternalIDs: map[string]string{"k": "v"}}
 	if err := typed.WaitFor(timeout(t), func(v ovsdb.View) bool {
 		got := ovsdb.Get[AddressSet](v, want.UUID)
 		return got != nil && reflect.DeepEqual(*got, want)
@@ -239,7 +256,8 @@ func TestLayout(t *testing.T) {
 		t.Error(err)
 	}
 	transact(t, c, ovsdb.Delete("Address_Set").Row(row.UUID()))
-	if n := len(slices.Collect(sets.Rows(c.View()))); n != 0 || sets.Get(c.View(), row.UUID()).There() || len(slices.Collect(groups.Rows(c.View()))) != 1 {
+	if n := len(slices.Collect(sets.Rows(c.View()))); n != 0 || sets.Get(c.View(), row.UUID()).There() ||
+		len(slices.Collect(groups.Rows(c.View()))) != 1 {
 		t.Errorf("%d address sets are left", n)
 	}
 }

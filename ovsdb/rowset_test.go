@@ -105,7 +105,8 @@ func TestToggle(t *testing.T) {
 		have, diff := pick(), pick()
 		maps.DeleteFunc(count, func(_, n int) bool { return n == 2 })
 		before := slices.Clone(have)
-		if got := toggle(have, diff, cmp.Compare); !slices.Equal(got, slices.Sorted(maps.Keys(count))) || !slices.Equal(have, before) {
+		if got := toggle(have, diff, cmp.Compare); !slices.Equal(got, slices.Sorted(maps.Keys(count))) ||
+			!slices.Equal(have, before) {
 			t.Fatalf("%v, %v: %v", before, diff, got)
 		}
 	}
@@ -124,8 +125,10 @@ func TestPatch(t *testing.T) {
 		{new(1), `["set",[2]]`, new(2)},
 		{[]int{1, 3}, `["set",[2,3]]`, []int{1, 2}},
 		{[]int{1}, `1`, []int(nil)},
-		{[]UUID(nil), `["uuid","11111111-2222-3333-4444-555555555555"]`, []UUID{"11111111-2222-3333-4444-555555555555"}},
-		{map[string]string{"a": "1", "b": "2", "c": "3"}, `["map",[["a","1"],["b","4"],["d","5"]]]`, map[string]string{"b": "4", "c": "3", "d": "5"}},
+		{[]UUID(nil), `["uuid","11111111-2222-3333-4444-555555555555"]`,
+			[]UUID{"11111111-2222-3333-4444-555555555555"}},
+		{map[string]string{"a": "1", "b": "2", "c": "3"}, `["map",[["a","1"],["b","4"],["d","5"]]]`,
+			map[string]string{"b": "4", "c": "3", "d": "5"}},
 		{map[string]int{"a": 1}, `["map",[["a",1]]]`, map[string]int(nil)},
 		{map[string]int(nil), `["map",[["a",1]]]`, map[string]int{"a": 1}},
 	} {

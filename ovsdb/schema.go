@@ -104,9 +104,11 @@ func (s *Schema) check(c *codec, fields []*field) error {
 	var bad []error
 	for _, f := range fields {
 		if col, ok := t.Columns[f.name]; !ok {
-			bad = append(bad, fmt.Errorf("database %s %s: table %s has no column %s", s.Name, s.Version, c.table, f.name))
+			bad = append(bad, fmt.Errorf("database %s %s: table %s has no column %s", s.Name, s.Version, c.table,
+				f.name))
 		} else if err := f.check(col); err != nil {
-			bad = append(bad, fmt.Errorf("database %s %s: table %s: column %s: %w", s.Name, s.Version, c.table, f.name, err))
+			bad = append(bad, fmt.Errorf("database %s %s: table %s: column %s: %w", s.Name, s.Version, c.table, f.name,
+				err))
 		}
 	}
 	return errors.Join(bad...)

@@ -71,14 +71,16 @@ func startServer(tb testing.TB, schema string, remotes ...string) *server {
 // which to resume.
 func startCluster(tb testing.TB, schema string) *server {
 	s := newServer(tb)
-	run(tb, "usr/bin/ovsdb-tool", "create-cluster", s.file("db"), filepath.Join(image(tb), schema), "unix:"+s.file("raft"))
+	run(tb, "usr/bin/ovsdb-tool", "create-cluster", s.file("db"), filepath.Join(image(tb), schema), "unix:"+
+		s.file("raft"))
 	s.start()
 	return s
 }
 
 func newServer(tb testing.TB, remotes ...string) *server {
 	dir := shortDir(tb)
-	s := &server{tb: tb, dir: dir, endpoint: "unix:" + filepath.Join(dir, "s"), remotes: append(remotes, "punix:"+filepath.Join(dir, "s"))}
+	s := &server{tb: tb, dir: dir, endpoint: "unix:" + filepath.Join(dir, "s"),
+		remotes: append(remotes, "punix:"+filepath.Join(dir, "s"))}
 	tb.Cleanup(s.kill)
 	return s
 }

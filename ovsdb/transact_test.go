@@ -29,7 +29,8 @@ var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 // either: which of two rows with one key is the first is left to the server.
 var either = strings.NewReplacer(
-	"was inserted by this transaction.", "ROW", "existed in the database before this transaction and was not modified by the transaction.", "ROW",
+	"was inserted by this transaction.", "ROW",
+	"existed in the database before this transaction and was not modified by the transaction.", "ROW",
 	`[U is operation 1: insert Logical_Switch_Port "pod-a"; U is Logical_Switch_Port "pod-a"]`, "[U is ROW; U is ROW]",
 	`[U is Logical_Switch_Port "pod-a"; U is operation 1: insert Logical_Switch_Port "pod-a"]`, "[U is ROW; U is ROW]",
 )
@@ -49,29 +50,36 @@ func TestTransactErrors(t *testing.T) {
 		want   string
 	}{
 		{
-			[]ovsdb.Op{ovsdb.Insert(LogicalSwitch{Name: "other", Ports: []ovsdb.UUID{port.UUID}}), ovsdb.Insert(port)}, -1, ovsdb.ConstraintViolation,
+			[]ovsdb.Op{ovsdb.Insert(LogicalSwitch{Name: "other", Ports: []ovsdb.UUID{port.UUID}}), ovsdb.Insert(port)},
+			-1, ovsdb.ConstraintViolation,
 			`constraint violation: Transaction causes multiple rows in "Logical_Switch_Port" table to have identical values (pod-a) for index on column "name".  ` +
 				`First row, with UUID U, ROW  Second row, with UUID U, ROW [U is ROW; U is ROW]`,
 		},
 		{
-			[]ovsdb.Op{ovsdb.Insert(LogicalSwitch{Name: "other", Ports: []ovsdb.UUID{ovsdb.NewUUID()}})}, -1, ovsdb.ReferentialViolation,
+			[]ovsdb.Op{ovsdb.Insert(LogicalSwitch{Name: "other", Ports: []ovsdb.UUID{ovsdb.NewUUID()}})}, -1,
+			ovsdb.ReferentialViolation,
 			`referential integrity violation: Table Logical_Switch column ports row U references nonexistent row U in table Logical_Switch_Port. ` +
 				`[U is operation 0: insert Logical_Switch "other"]`,
 		},
 		{
-			[]ovsdb.Op{ovsdb.Mutate("Logical_Switch", ovsdb.InsertInto("ports", ovsdb.NewUUID())).Row(sw.UUID)}, -1, ovsdb.ReferentialViolation,
+			[]ovsdb.Op{ovsdb.Mutate("Logical_Switch", ovsdb.InsertInto("ports", ovsdb.NewUUID())).Row(sw.UUID)}, -1,
+			ovsdb.ReferentialViolation,
 			`referential integrity violation: Table Logical_Switch column ports row U references nonexistent row U in table Logical_Switch_Port. [U is Logical_Switch "node"]`,
 		},
 		{
-			[]ovsdb.Op{ovsdb.Delete("Logical_Switch_Port").Where("name", "==", "pod-a")}, -1, ovsdb.ReferentialViolation,
+			[]ovsdb.Op{ovsdb.Delete("Logical_Switch_Port").Where("name", "==", "pod-a")}, -1,
+			ovsdb.ReferentialViolation,
 			`referential integrity violation: cannot delete Logical_Switch_Port row U because of 1 remaining reference(s) [U is Logical_Switch_Port "pod-a"]`,
 		},
 		{
-			[]ovsdb.Op{ovsdb.Insert(LogicalSwitch{Name: "x"}), ovsdb.Insert(LogicalRouterPolicy{Priority: 40000, Match: "ip4", Action: "allow"})}, 1, ovsdb.ConstraintViolation,
+			[]ovsdb.Op{ovsdb.Insert(LogicalSwitch{Name: "x"}),
+				ovsdb.Insert(LogicalRouterPolicy{Priority: 40000, Match: "ip4", Action: "allow"})}, 1,
+			ovsdb.ConstraintViolation,
 			`operation 1 (insert Logical_Router_Policy "ip4"): constraint violation: 40000 is not in the valid range 0 to 32767 (inclusive)`,
 		},
 		{
-			[]ovsdb.Op{ovsdb.Update(LogicalSwitchPort{Name: "pod-b", TagRequest: new(-1)}, "tag_request").Where("name", "==", "pod-a").Where("type", "!=", "x")},
+			[]ovsdb.Op{ovsdb.Update(LogicalSwitchPort{Name: "pod-b", TagRequest: new(-1)}, "tag_request").Where("name",
+				"==", "pod-a").Where("type", "!=", "x")},
 			0, ovsdb.ConstraintViolation,
 			`operation 0 (update Logical_Switch_Port "pod-b" where name == pod-a and type != x): constraint violation: -1 is not in the valid range 0 to 4095 (inclusive)`,
 		},
@@ -82,10 +90,12 @@ func TestTransactErrors(t *testing.T) {
 	} {
 		_, err := c.Transact(timeout(t), test.ops...)
 		var refused *ovsdb.TransactError
-		if !errors.As(err, &refused) || refused.Index != test.index || refused.Reason != test.reason || refused.Database != nb {
+		if !errors.As(err, &refused) || refused.Index != test.index || refused.Reason != test.reason ||
+			refused.Database != nb {
 			t.Errorf("%v: %#v", test.ops, err)
 		}
-		if got := either.Replace(uuids.ReplaceAllString(fmt.Sprint(err), "U")); got != "ovsdb: transact OVN_Northbound: "+test.want {
+		if got := either.Replace(uuids.ReplaceAllString(fmt.Sprint(err),
+			"U")); got != "ovsdb: transact OVN_Northbound: "+test.want {
 			t.Errorf("%v:\n%s, want\novsdb: transact OVN_Northbound: %s", test.ops, got, test.want)
 		}
 	}
@@ -129,10 +139,12 @@ func TestCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Name != nb || s.Version != "7.11.0" || !s.Tables["NAT"].Columns["external_ip"].ReadOnly == (s.Tables["NAT"].Columns["external_ip"].Max != 1) {
+	if s.Name != nb || s.Version != "7.11.0" ||
+		!s.Tables["NAT"].Columns["external_ip"].ReadOnly == (s.Tables["NAT"].Columns["external_ip"].Max != 1) {
 		t.Errorf("%+v", s.Tables["NAT"])
 	}
-	if got := fmt.Sprint(s.Tables["Static_MAC_Binding"].Indexes, s.Tables["NAT"].IsRoot, s.Tables["Logical_Router"].Columns["nat"]); got != "[[logical_port ip]] false 0 or more of uuid" {
+	if got := fmt.Sprint(s.Tables["Static_MAC_Binding"].Indexes, s.Tables["NAT"].IsRoot,
+		s.Tables["Logical_Router"].Columns["nat"]); got != "[[logical_port ip]] false 0 or more of uuid" {
 		t.Error(got)
 	}
 	if err := c.Echo(timeout(t)); err != nil {
@@ -140,14 +152,17 @@ func TestCalls(t *testing.T) {
 	}
 	_, err = c.Transact(timeout(t), "Nothing", ovsdb.Delete("x").All())
 	var refused *ovsdb.RPCError
-	if !errors.As(err, &refused) || err.Error() != "ovsdb: transact: unknown database: transact request specifies unknown database Nothing" {
+	if !errors.As(err, &refused) ||
+		err.Error() != "ovsdb: transact: unknown database: transact request specifies unknown database Nothing" {
 		t.Error(err)
 	}
-	if _, err = c.Schema(timeout(t), "Nothing"); err == nil || err.Error() != "ovsdb: get_schema: unknown database: get_schema request specifies unknown database Nothing" {
+	if _, err = c.Schema(timeout(t), "Nothing"); err == nil ||
+		err.Error() != "ovsdb: get_schema: unknown database: get_schema request specifies unknown database Nothing" {
 		t.Error(err)
 	}
 	c.Close()
-	if _, err := c.Databases(timeout(t)); !errors.Is(err, ovsdb.ErrDisconnected) || !errors.Is(c.Err(), ovsdb.ErrDisconnected) {
+	if _, err := c.Databases(timeout(t)); !errors.Is(err, ovsdb.ErrDisconnected) ||
+		!errors.Is(c.Err(), ovsdb.ErrDisconnected) {
 		t.Error(err, c.Err())
 	}
 }
@@ -164,15 +179,21 @@ func TestDialErrors(t *testing.T) {
 // TestMutate: differences of sets, maps and integers, and the count of rows found.
 func TestMutate(t *testing.T) {
 	c := open(t, startServer(t, nbSchema), ovsdb.Mirror[AddressSet](), ovsdb.Mirror[ovsdb.NBGlobal]())
-	transact(t, c, ovsdb.Insert(ovsdb.NBGlobal{}), ovsdb.Insert(AddressSet{Name: "a", Addresses: []string{"1", "2"}, ExternalIDs: map[string]string{"k": "1", "l": "2"}}))
+	transact(t, c, ovsdb.Insert(ovsdb.NBGlobal{}),
+		ovsdb.Insert(AddressSet{Name: "a", Addresses: []string{"1", "2"},
+			ExternalIDs: map[string]string{"k": "1", "l": "2"}}))
 	res := transact(t, c,
-		ovsdb.Mutate("Address_Set", ovsdb.InsertInto("addresses", "3"), ovsdb.DeleteFrom("addresses", []string{"1", "9"}),
-			ovsdb.InsertInto("external_ids", map[string]string{"k": "kept", "m": "new"}), ovsdb.DeleteFrom("external_ids", []string{"l"})).Where("name", "==", "a"),
+		ovsdb.Mutate("Address_Set", ovsdb.InsertInto("addresses", "3"),
+			ovsdb.DeleteFrom("addresses", []string{"1", "9"}),
+			ovsdb.InsertInto("external_ids", map[string]string{"k": "kept", "m": "new"}),
+			ovsdb.DeleteFrom("external_ids", []string{"l"})).Where("name", "==", "a"),
 		ovsdb.Mutate("NB_Global", ovsdb.Add("nb_cfg", 5)).All(),
-		ovsdb.Mutate("Address_Set", ovsdb.InsertInto("addresses", "4")).Where("external_ids", "includes", map[string]string{"k": "9"}),
+		ovsdb.Mutate("Address_Set", ovsdb.InsertInto("addresses", "4")).Where("external_ids", "includes",
+			map[string]string{"k": "9"}),
 	)
 	set := ovsdb.First[AddressSet](c.View())
-	if got := fmt.Sprint(set.Addresses, set.ExternalIDs, ovsdb.First[ovsdb.NBGlobal](c.View()).NBCfg); got != "[2 3] map[k:1 m:new] 5" {
+	if got := fmt.Sprint(set.Addresses, set.ExternalIDs,
+		ovsdb.First[ovsdb.NBGlobal](c.View()).NBCfg); got != "[2 3] map[k:1 m:new] 5" {
 		t.Error(got)
 	}
 	if got := fmt.Sprint(res[0].Count, res[1].Count, res[2].Count); got != "1 1 0" {
@@ -192,18 +213,21 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for j := range rounds {
 				name := fmt.Sprintf("set_%d_%d", i, j)
-				_, err := c.Transact(timeout(t), ovsdb.Insert(AddressSet{Name: name}), ovsdb.Mutate("NB_Global", ovsdb.Add("nb_cfg", 1)).All())
+				_, err := c.Transact(timeout(t), ovsdb.Insert(AddressSet{Name: name}),
+					ovsdb.Mutate("NB_Global", ovsdb.Add("nb_cfg", 1)).All())
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
-				if _, err := c.Transact(timeout(t), ovsdb.Mutate("NB_Global", ovsdb.Add("nb_cfg", 1)).All(), ovsdb.Insert(AddressSet{Name: name})); err == nil {
+				if _, err := c.Transact(timeout(t), ovsdb.Mutate("NB_Global", ovsdb.Add("nb_cfg", 1)).All(),
+					ovsdb.Insert(AddressSet{Name: name})); err == nil {
 					t.Errorf("%s: a second set with one name", name)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if v := c.View(); ovsdb.First[ovsdb.NBGlobal](v).NBCfg != clients*rounds || ovsdb.Len[AddressSet](v) != clients*rounds {
+	if v := c.View(); ovsdb.First[ovsdb.NBGlobal](v).NBCfg != clients*rounds ||
+		ovsdb.Len[AddressSet](v) != clients*rounds {
 		t.Error(ovsdb.First[ovsdb.NBGlobal](v).NBCfg, ovsdb.Len[AddressSet](v))
 	}
 }

@@ -48,7 +48,8 @@ var tables = []Table{
 		Packet: "as it came in: from the uplink, the host (LOCAL), the gateway router or br-svc",
 		Does:   "sends it on by port, protocol and address: Services, tunnels, replies to the node, ARP and the rest",
 		Miss:   "never: a flow of priority 0 switches it like a normal bridge, or drops it in mode detached",
-		Next:   []uint8{GatewayServices, GatewayUplinkConntrack, GatewayNodePortSource, GatewaySNAT, GatewayUnDNAT, GatewayToHost, GatewayToRouter},
+		Next: []uint8{GatewayServices, GatewayUplinkConntrack, GatewayNodePortSource, GatewaySNAT, GatewayUnDNAT,
+			GatewayToHost, GatewayToRouter},
 	},
 	{
 		Bridge: Gateway, ID: GatewayServices, Name: "Services",
@@ -60,9 +61,10 @@ var tables = []Table{
 	{
 		Bridge: Gateway, ID: GatewayUplinkConntrack, Name: "UplinkConntrack",
 		Packet: "from the uplink, with its connection in conntrack zone 64000",
-		Does:   "returns packets of known connections to their owner, the host or the gateway router; gives new ones to Services, or to the host",
-		Miss:   "dropped, without an uplink; else a flow of priority 0 outputs it to the host",
-		Again:  []uint8{GatewayServices},
+		Does: "returns packets of known connections to their owner, the host or the gateway router; gives new " +
+			"ones to Services, or to the host",
+		Miss:  "dropped, without an uplink; else a flow of priority 0 outputs it to the host",
+		Again: []uint8{GatewayServices},
 	},
 	{
 		Bridge: Gateway, ID: GatewayServiceConntrack, Name: "ServiceConntrack",
@@ -86,8 +88,9 @@ var tables = []Table{
 	{
 		Bridge: Gateway, ID: GatewayNodeConntrack, Name: "NodeConntrack",
 		Packet: "the same from the host or the gateway router, with its connection in conntrack zone 64000",
-		Does:   "records that the connection is the node's own, so that its replies are not taken for requests to the Service",
-		Miss:   "dropped by a flow of priority 0",
+		Does: "records that the connection is the node's own, so that its replies are not taken for " +
+			"requests to the Service",
+		Miss: "dropped by a flow of priority 0",
 	},
 	{
 		Bridge: Gateway, ID: GatewaySNAT, Name: "SNAT",
@@ -120,14 +123,16 @@ var tables = []Table{
 		Packet: "as it came in: from a pod, OVN, the host (svc-host) or the gateway bridge (svc-ext)",
 		Does:   "checks what the port may send, and looks for the connection of packets to Services",
 		Miss:   "dropped",
-		Next:   []uint8{SvcFromPod, SvcUnSNAT, SvcServiceConntrack, SvcNodeConntrack, SvcL2Forwarding, SvcNeighborDiscovery, SvcMulticast},
+		Next: []uint8{SvcFromPod, SvcUnSNAT, SvcServiceConntrack, SvcNodeConntrack, SvcL2Forwarding,
+			SvcNeighborDiscovery, SvcMulticast},
 	},
 	{
 		Bridge: Service, ID: SvcFromPod, Name: "FromPod",
 		Packet: "from a pod of this node, with a source that the pod may have",
 		Does:   "looks for the connection, by destination: Service, pod, external",
 		Miss:   "never: a flow of priority 0 sends it to L2Forwarding",
-		Next:   []uint8{SvcUnSNAT, SvcServiceConntrack, SvcPodConntrack, SvcExternalConntrack, SvcL2Forwarding, SvcNDSecurity, SvcMulticast},
+		Next: []uint8{SvcUnSNAT, SvcServiceConntrack, SvcPodConntrack, SvcExternalConntrack, SvcL2Forwarding,
+			SvcNDSecurity, SvcMulticast},
 	},
 	{
 		Bridge: Service, ID: SvcUnSNAT, Name: "UnSNAT",
@@ -139,9 +144,10 @@ var tables = []Table{
 	{
 		Bridge: Service, ID: SvcServiceConntrack, Name: "ServiceConntrack",
 		Packet: "to an address that Services may have, with its connection",
-		Does:   "sends replies to their client; what has an endpoint already to SNAT; drops invalid packets from outside",
-		Miss:   "never: a flow of priority 0 sends it to ServiceLB",
-		Next:   []uint8{SvcServiceLB, SvcSNAT, SvcExternalReply},
+		Does: "sends replies to their client; what has an endpoint already to SNAT; drops invalid " +
+			"packets from outside",
+		Miss: "never: a flow of priority 0 sends it to ServiceLB",
+		Next: []uint8{SvcServiceLB, SvcSNAT, SvcExternalReply},
 	},
 	{
 		Bridge: Service, ID: SvcPodConntrack, Name: "PodConntrack",
@@ -160,9 +166,10 @@ var tables = []Table{
 	{
 		Bridge: Service, ID: SvcServiceLB, Name: "ServiceLB",
 		Packet: "new, to an address that Services may have",
-		Does:   "selects an endpoint by the group of the Service port; checks source ranges; drops packets without a local endpoint under policy Local; marks those without any endpoint for the host, which rejects them",
-		Miss:   "never: a flow of priority 0 sends it to SNAT",
-		Next:   []uint8{SvcSessionAffinity, SvcEndpointDNAT, SvcSNAT, SvcL2Forwarding},
+		Does: "selects an endpoint by the group of the Service port; checks source ranges; drops packets without " +
+			"a local endpoint under policy Local; marks those without any endpoint for the host, which rejects them",
+		Miss: "never: a flow of priority 0 sends it to SNAT",
+		Next: []uint8{SvcSessionAffinity, SvcEndpointDNAT, SvcSNAT, SvcL2Forwarding},
 	},
 	{
 		Bridge: Service, ID: SvcSessionAffinity, Name: "SessionAffinity",
@@ -181,9 +188,10 @@ var tables = []Table{
 	{
 		Bridge: Service, ID: SvcSNAT, Name: "SNAT",
 		Packet: "with the address of its endpoint",
-		Does:   "gives it a source to which replies return: for a pod that reaches itself, the host and external clients",
-		Miss:   "never: a flow of priority 0 sends it to L3Forwarding",
-		Next:   []uint8{SvcL3Forwarding, SvcHairpinReply},
+		Does: "gives it a source to which replies return: for a pod that reaches itself, the host " +
+			"and external clients",
+		Miss: "never: a flow of priority 0 sends it to L3Forwarding",
+		Next: []uint8{SvcL3Forwarding, SvcHairpinReply},
 	},
 	{
 		Bridge: Service, ID: SvcL3Forwarding, Name: "L3Forwarding",

@@ -66,14 +66,28 @@ func TestTheOlderKeepsWhatTwoWant(t *testing.T) {
 		field     string
 		elsewhere string // where the one that lost it is served all the same
 	}{
-		{"externalIPs: the older", vip, []*cluster.Frontend{aged(want("a", 1, external("192.0.2.7")), 1, "a"), aged(want("b", 2, external("192.0.2.7")), 9, "b")}, "b", "spec.externalIPs", "10.96.0.1:80"},
-		{"externalIPs: of one second", vip, []*cluster.Frontend{aged(want("a", 1, external("192.0.2.7")), 1, "2"), aged(want("b", 2, external("192.0.2.7")), 1, "1")}, "b", "spec.externalIPs", "10.96.0.1:80"},
-		{"load balancers: the older", vip, []*cluster.Frontend{aged(want("a", 1, balanced("192.0.2.7")), 1, "a"), aged(want("b", 2, balanced("192.0.2.7")), 9, "b")}, "b", "status.loadBalancer.ingress", "10.96.0.1:80"},
-		{"a load balancer before an older externalIPs", vip, []*cluster.Frontend{aged(want("a", 1, external("192.0.2.7")), 9, "a"), aged(want("b", 2, balanced("192.0.2.7")), 1, "b")}, "b", "spec.externalIPs", "10.96.0.1:80"},
-		{"a cluster IP before an older externalIPs", "10.96.0.2:80", []*cluster.Frontend{aged(want("a", 1, external("10.96.0.2")), 9, "a"), aged(nodePort("b", 2), 1, "b")}, "b", "spec.externalIPs", "10.96.0.1:80"},
-		{"NodePorts", nodeVIP, []*cluster.Frontend{aged(nodePort("a", 1), 1, "a"), aged(nodePort("b", 2), 9, "b")}, "b", "spec.ports", "10.96.0.1:80"},
-		{"an older NodePort, on a node's address", nodeVIP, []*cluster.Frontend{aged(onNode("a", 1), 1, "a"), aged(nodePort("b", 2), 9, "b")}, "b", "spec.externalIPs", "10.96.0.1:30080"},
-		{"a younger NodePort, on a node's address", nodeVIP, []*cluster.Frontend{aged(nodePort("a", 1), 1, "a"), aged(onNode("b", 2), 9, "b")}, "b", "spec.ports", "172.20.0.7:30080"},
+		{"externalIPs: the older", vip, []*cluster.Frontend{aged(want("a", 1, external("192.0.2.7")), 1, "a"),
+			aged(want("b", 2, external("192.0.2.7")), 9, "b")}, "b", "spec.externalIPs", "10.96.0.1:80"},
+		{"externalIPs: of one second", vip,
+			[]*cluster.Frontend{aged(want("a", 1, external("192.0.2.7")), 1, "2"),
+				aged(want("b", 2, external("192.0.2.7")), 1, "1")}, "b", "spec.externalIPs", "10.96.0.1:80"},
+		{"load balancers: the older", vip,
+			[]*cluster.Frontend{aged(want("a", 1, balanced("192.0.2.7")), 1, "a"),
+				aged(want("b", 2, balanced("192.0.2.7")), 9, "b")}, "b", "status.loadBalancer.ingress", "10.96.0.1:80"},
+		{"a load balancer before an older externalIPs", vip,
+			[]*cluster.Frontend{aged(want("a", 1, external("192.0.2.7")), 9, "a"),
+				aged(want("b", 2, balanced("192.0.2.7")), 1, "b")}, "b", "spec.externalIPs", "10.96.0.1:80"},
+		{"a cluster IP before an older externalIPs", "10.96.0.2:80",
+			[]*cluster.Frontend{aged(want("a", 1, external("10.96.0.2")), 9, "a"), aged(nodePort("b", 2), 1, "b")}, "b",
+			"spec.externalIPs", "10.96.0.1:80"},
+		{"NodePorts", nodeVIP, []*cluster.Frontend{aged(nodePort("a", 1), 1, "a"), aged(nodePort("b", 2), 9, "b")}, "b",
+			"spec.ports", "10.96.0.1:80"},
+		{"an older NodePort, on a node's address", nodeVIP,
+			[]*cluster.Frontend{aged(onNode("a", 1), 1, "a"), aged(nodePort("b", 2), 9, "b")}, "b", "spec.externalIPs",
+			"10.96.0.1:30080"},
+		{"a younger NodePort, on a node's address", nodeVIP,
+			[]*cluster.Frontend{aged(nodePort("a", 1), 1, "a"), aged(onNode("b", 2), 9, "b")}, "b", "spec.ports",
+			"172.20.0.7:30080"},
 	} {
 		for _, mode := range modes {
 			n := node("node-a", 1, 3)
@@ -86,7 +100,8 @@ func TestTheOlderKeepsWhatTwoWant(t *testing.T) {
 			if got := servedAt(state, c.elsewhere); !slices.Equal(got, []string{"a"}) {
 				t.Errorf("%s, mode %s: %s is served by %v, want a", c.name, mode, c.elsewhere, got)
 			}
-			if len(problems) != 1 || problems[0].Owner.Name != "a" || problems[0].Field != c.field || !strings.Contains(problems[0].Message, "Service/default/b") {
+			if len(problems) != 1 || problems[0].Owner.Name != "a" || problems[0].Field != c.field ||
+				!strings.Contains(problems[0].Message, "Service/default/b") {
 				t.Errorf("%s, mode %s: problems %v, want one of a's %s that names b", c.name, mode, problems, c.field)
 			}
 		}
@@ -103,7 +118,8 @@ func TestItsOwnClusterIP(t *testing.T) {
 		s := snapshot(node("node-b", 2, 4))
 		s.Frontends = []*cluster.Frontend{f}
 		state, problems := plan.Node(s, "node-b")
-		if want := []cluster.Problem{{Owner: f.Owner, Field: field, Message: "10.96.0.1 is the cluster IP of the Service itself"}}; !slices.Equal(problems, want) {
+		if want := []cluster.Problem{{Owner: f.Owner, Field: field,
+			Message: "10.96.0.1 is the cluster IP of the Service itself"}}; !slices.Equal(problems, want) {
 			t.Errorf("%s: problems %v, want %v", field, problems, want)
 		}
 		for _, r := range state.NB {
@@ -176,18 +192,25 @@ func TestEndpointsOfOlderServicesAreNotTaken(t *testing.T) {
 		served bool
 		field  string
 	}{
-		{"spec.externalIPs", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", both)}, false, "spec.externalIPs"},
-		{"load balancer", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", balanced("203.0.113.9"))}, true, ""},
-		{"load balancer and spec.externalIPs", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", func(f *cluster.Frontend) {
-			both(f)
-			f.LoadBalancerIPs = f.ExternalIPs[:1]
-		})}, true, ""},
-		{"of one second", []*cluster.Frontend{victim(1, "a", "203.0.113.9:5432"), taker(1, "b", both)}, false, "spec.externalIPs"},
-		{"one of several endpoints", []*cluster.Frontend{victim(9, "b", "10.244.1.3:80", "203.0.113.9:5432"), taker(1, "a", both)}, false, "spec.externalIPs"},
+		{"spec.externalIPs", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", both)}, false,
+			"spec.externalIPs"},
+		{"load balancer", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"),
+			taker(1, "a", balanced("203.0.113.9"))}, true, ""},
+		{"load balancer and spec.externalIPs",
+			[]*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", func(f *cluster.Frontend) {
+				both(f)
+				f.LoadBalancerIPs = f.ExternalIPs[:1]
+			})}, true, ""},
+		{"of one second", []*cluster.Frontend{victim(1, "a", "203.0.113.9:5432"), taker(1, "b", both)}, false,
+			"spec.externalIPs"},
+		{"one of several endpoints", []*cluster.Frontend{victim(9, "b", "10.244.1.3:80", "203.0.113.9:5432"),
+			taker(1, "a", both)}, false, "spec.externalIPs"},
 		{"another port", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5433"), taker(1, "a", both)}, true, ""},
 		{"another protocol", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", udp)}, true, ""},
-		{"a younger Service's endpoint", []*cluster.Frontend{victim(1, "a", "203.0.113.9:5432"), taker(9, "b", both)}, true, ""},
-		{"no age", []*cluster.Frontend{edited(victim(0, "", "203.0.113.9:5432"), ageless), edited(taker(0, "", both), ageless)}, true, ""},
+		{"a younger Service's endpoint", []*cluster.Frontend{victim(1, "a", "203.0.113.9:5432"), taker(9, "b", both)},
+			true, ""},
+		{"no age", []*cluster.Frontend{edited(victim(0, "", "203.0.113.9:5432"), ageless),
+			edited(taker(0, "", both), ageless)}, true, ""},
 		{"its own endpoint", []*cluster.Frontend{edited(taker(9, "a", both), func(f *cluster.Frontend) {
 			f.Backends = []cluster.Backend{{Addr: addr("203.0.113.9"), Port: 5432, Ready: true, Serving: true}}
 		})}, true, ""},
@@ -196,12 +219,14 @@ func TestEndpointsOfOlderServicesAreNotTaken(t *testing.T) {
 		if got := slices.Equal(servedAt(state, vip), []string{"taker"}); got != c.served {
 			t.Errorf("%s: %s is served by %v", c.name, vip, servedAt(state, vip))
 		}
-		if !slices.Equal(servedAt(state, elsewhere), []string{"taker"}) || c.field == "spec.externalIPs" && !slices.Equal(servedAt(state, "203.0.113.10:5432"), []string{"taker"}) {
+		if !slices.Equal(servedAt(state, elsewhere), []string{"taker"}) || c.field == "spec.externalIPs" &&
+			!slices.Equal(servedAt(state, "203.0.113.10:5432"), []string{"taker"}) {
 			t.Errorf("%s: the Service is not served at its other addresses", c.name)
 		}
 		var want []cluster.Problem
 		if !c.served {
-			want = []cluster.Problem{{Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: "taker"}, Field: c.field, Message: refused}}
+			want = []cluster.Problem{{Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: "taker"},
+				Field: c.field, Message: refused}}
 		}
 		if !slices.Equal(problems, want) {
 			t.Errorf("%s: problems %v, want %v", c.name, problems, want)

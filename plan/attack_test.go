@@ -23,7 +23,8 @@ var (
 
 // fromClient is a packet of a client outside to an address behind node-a.
 func fromClient(w walk.World, to netip.AddrPort) walk.Packet {
-	return walk.Packet{Protocol: cluster.UDP, Src: client, EthDst: walk.ExternalMAC(w.Snapshot.Node("node-a")), Dst: to.Addr(), DstPort: to.Port()}
+	return walk.Packet{Protocol: cluster.UDP, Src: client, EthDst: walk.ExternalMAC(w.Snapshot.Node("node-a")),
+		Dst: to.Addr(), DstPort: to.Port()}
 }
 
 // walked follows a packet that walk must know.
@@ -80,7 +81,8 @@ func TestMulticastStaysOnTheNode(t *testing.T) {
 		for _, to := range []string{"224.0.0.251", "255.255.255.255", "ff02::fb", "ff05::1:3"} {
 			trace := walked(t, w, attackerPod, walk.Packet{Protocol: cluster.UDP, Dst: addr(to), DstPort: 5353})
 			want := "flooded to OVN's port pods-node-a, pod default/pod-a1"
-			if v := trace.Verdict; !v.Flooded || !strings.HasPrefix(v.Reason, want) || strings.Contains(v.Reason, "port svc-") {
+			if v := trace.Verdict; !v.Flooded || !strings.HasPrefix(v.Reason, want) ||
+				strings.Contains(v.Reason, "port svc-") {
 				t.Errorf("%s, %s: want %q\n%s", mode, to, want, trace)
 			}
 		}

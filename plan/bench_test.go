@@ -20,7 +20,8 @@ func byEngines(b *testing.B, run func(b *testing.B, s *cluster.Snapshot, familie
 		flows    bool
 	}{
 		{"IPv4", []cluster.Family{cluster.IPv4}, false}, {"dual", []cluster.Family{cluster.IPv4, cluster.IPv6}, false},
-		{"openflow-IPv4", []cluster.Family{cluster.IPv4}, true}, {"openflow-dual", []cluster.Family{cluster.IPv4, cluster.IPv6}, true},
+		{"openflow-IPv4", []cluster.Family{cluster.IPv4}, true},
+		{"openflow-dual", []cluster.Family{cluster.IPv4, cluster.IPv6}, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			run(b, byEngine(large(100, 10000, c.families...), "node-000", c.flows), len(c.families))
@@ -78,7 +79,9 @@ func BenchmarkPodAdded10k(b *testing.B) {
 	byEngines(b, func(b *testing.B, s *cluster.Snapshot, _ int) {
 		replanned(b, s, 0, func(last *cluster.Snapshot, i int) *cluster.Snapshot {
 			with := *last
-			with.Pods = append(slices.Clone(s.Pods), pod("node-000", fmt.Sprintf("z%d", i), fmt.Sprintf("10.244.1.%d", 100+i%100), fmt.Sprintf("fd00:10:244:1::%x", 100+i%100)))
+			with.Pods = append(slices.Clone(s.Pods),
+				pod("node-000", fmt.Sprintf("z%d", i), fmt.Sprintf("10.244.1.%d", 100+i%100),
+					fmt.Sprintf("fd00:10:244:1::%x", 100+i%100)))
 			return &with
 		})
 	})
@@ -127,9 +130,12 @@ func BenchmarkNodeJoins(b *testing.B) {
 			for i := len(s.Nodes); i <= size; i++ {
 				n := new(*s.Nodes[1])
 				n.Name, n.ID = fmt.Sprintf("other-%04d", i), 1000+i
-				n.Addresses = []netip.Addr{addr(fmt.Sprintf("172.18.%d.%d", 1+i/250, i%250)), addr(fmt.Sprintf("fc00:f853:ccd::1:%x", i))}
-				n.HostAddresses = []netip.Prefix{netip.PrefixFrom(n.Addresses[0], 16), netip.PrefixFrom(n.Addresses[1], 64)}
-				n.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.244.%d.%d/27", 11+i/8, i%8*32)), netip.MustParsePrefix(fmt.Sprintf("fd00:10:244:%x::/64", 11+i))}
+				n.Addresses = []netip.Addr{addr(fmt.Sprintf("172.18.%d.%d", 1+i/250, i%250)),
+					addr(fmt.Sprintf("fc00:f853:ccd::1:%x", i))}
+				n.HostAddresses = []netip.Prefix{netip.PrefixFrom(n.Addresses[0], 16),
+					netip.PrefixFrom(n.Addresses[1], 64)}
+				n.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.244.%d.%d/27", 11+i/8, i%8*32)),
+					netip.MustParsePrefix(fmt.Sprintf("fd00:10:244:%x::/64", 11+i))}
 				s.Nodes = append(s.Nodes, n)
 			}
 			b.Run(fmt.Sprintf("nodes=%d/openflow=%v", size, flows), func(b *testing.B) {

@@ -72,7 +72,8 @@ func TestClientIsServiceAddress(t *testing.T) {
 			front := at(frontend("front", "10.96.66.1:8443", 0, "10.244.1.3:8080"), "172.18.0.3", "192.0.2.1")
 			nobody := at(frontend("nobody", "10.96.66.9:9999", 0), "172.18.0.100", "172.18.0.4")
 			s := withNodes(t, mode, flows, nil, front, nobody)
-			for _, from := range []string{"host/node-a", "host/node-b", "pod/default/pod-a1", "pod/default/pod-b1", "outside/192.0.2.1@node-a", "outside/172.18.0.100"} {
+			for _, from := range []string{"host/node-a", "host/node-b", "pod/default/pod-a1", "pod/default/pod-b1",
+				"outside/192.0.2.1@node-a", "outside/172.18.0.100"} {
 				for _, nodePort := range []string{"172.18.0.3:30020", "172.18.0.3:30001"} {
 					s.answered(t, from+" tcp "+nodePort)
 				}
@@ -97,11 +98,13 @@ func TestSourcePortOfService(t *testing.T) {
 			t.Run(mode+map[bool]string{true: " openflow", false: " ovn"}[flows]+variant, func(t *testing.T) {
 				s := withNodes(t, mode, flows, edit, np, np6, grpc)
 				from := []string{
-					"pod/default/pod-a1 tcp 1.1.1.1:80", "pod/default/pod-b1 tcp [2001:db8::1]:443", "host/node-a tcp 172.18.0.5:6443",
+					"pod/default/pod-a1 tcp 1.1.1.1:80", "pod/default/pod-b1 tcp [2001:db8::1]:443",
+					"host/node-a tcp 172.18.0.5:6443",
 					"host/node-a udp 1.1.1.1:53", "host/node-a tcp 1.1.1.1:80",
 				}
 				if variant == " redirect" {
-					from = append(from, "host/node-a tcp 10.10.10.100:80", "host/node-a tcp [fd10::64]:80", "pod/default/pod-a1 tcp 10.10.10.100:80")
+					from = append(from, "host/node-a tcp 10.10.10.100:80", "host/node-a tcp [fd10::64]:80",
+						"pod/default/pod-a1 tcp 10.10.10.100:80")
 					if len(s.world.States["node-a"].Redirect.Programs) < 2 {
 						t.Error("there are no programs")
 					}
@@ -124,14 +127,17 @@ func redirects(n *cluster.Node) {
 	last := n.ID + 2
 	n.Links = []cluster.HostLink{{
 		Name: "eth1", Index: 3, MAC: cluster.MAC{2, 0x42, 10, 10, 10, byte(last)}, MTU: 1500,
-		Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.10.10.%d/24", last)), prefix(fmt.Sprintf("fd10::%x/64", last))},
+		Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.10.10.%d/24", last)),
+			prefix(fmt.Sprintf("fd10::%x/64", last))},
 	}}
 	n.HostAddresses = slices.Concat(n.HostAddresses, n.Links[0].Addresses)
 	if n.Gateway.Mode == cluster.ModeDetached {
 		n.Links = append(n.Links, cluster.HostLink{
 			Name: "eth0", Index: 2, MAC: cluster.MAC{2, 0x42, 0xac, 18, 0, byte(last)}, MTU: 1500,
-			Addresses: []netip.Prefix{prefix(fmt.Sprintf("172.18.0.%d/16", last)), prefix(fmt.Sprintf("fc00:f853:ccd::%x/64", last))},
-			Routes:    []cluster.HostRoute{{Prefix: prefix("0.0.0.0/0"), Via: addr("172.18.0.1")}, {Prefix: prefix("::/0"), Via: addr("fc00:f853:ccd::1")}},
+			Addresses: []netip.Prefix{prefix(fmt.Sprintf("172.18.0.%d/16", last)),
+				prefix(fmt.Sprintf("fc00:f853:ccd::%x/64", last))},
+			Routes: []cluster.HostRoute{{Prefix: prefix("0.0.0.0/0"), Via: addr("172.18.0.1")},
+				{Prefix: prefix("::/0"), Via: addr("fc00:f853:ccd::1")}},
 		})
 	}
 }
@@ -154,7 +160,8 @@ func TestSourcePortOfPodWithEgressIP(t *testing.T) {
 			w := worldOf(t, &s)
 			x := &story{world: w, walker: walk.New(w)}
 			for _, words := range []string{
-				"pod/default/pod-a1 tcp 172.18.0.5:6443", "pod/default/pod-a1 tcp [fc00:f853:ccd::5]:6443", "pod/default/pod-b1 tcp 172.18.0.5:6443",
+				"pod/default/pod-a1 tcp 172.18.0.5:6443", "pod/default/pod-a1 tcp [fc00:f853:ccd::5]:6443",
+				"pod/default/pod-b1 tcp 172.18.0.5:6443",
 				"pod/default/pod-a1 tcp 1.1.1.1:80", "pod/default/pod-b1 tcp [2001:db8::1]:443",
 			} {
 				x.answered(t, words)
@@ -170,9 +177,11 @@ func TestSourcePortOfPodWithEgressIP(t *testing.T) {
 func TestRepliesToClientMAC(t *testing.T) {
 	router := cluster.MAC{0x02, 0, 0, 0, 0, 1}
 	second, attacker := cluster.MAC{0x02, 0, 0, 0, 0, 2}, cluster.MAC{0x02, 0, 0, 0, 0, 0x66}
-	hops := map[netip.Addr]cluster.MAC{addr("172.18.0.1"): router, addr("172.18.0.254"): second, addr("fc00:f853:ccd::1"): router}
+	hops := map[netip.Addr]cluster.MAC{addr("172.18.0.1"): router, addr("172.18.0.254"): second,
+		addr("fc00:f853:ccd::1"): router}
 	known := withNodes(t, cluster.ModeShared, true, func(n *cluster.Node) { n.Gateway.NextHopMACs = hops })
-	dead := withNodes(t, cluster.ModeShared, true, func(n *cluster.Node) { n.Gateway.NextHopMACs = map[netip.Addr]cluster.MAC{} })
+	dead := withNodes(t, cluster.ModeShared, true,
+		func(n *cluster.Node) { n.Gateway.NextHopMACs = map[netip.Addr]cluster.MAC{} })
 	for _, x := range []struct {
 		name, from string
 		mac        cluster.MAC
@@ -204,15 +213,18 @@ func TestRepliesToClientMAC(t *testing.T) {
 				to = addr("fc00:f853:ccd::3")
 			}
 			trace, err := x.routers.walker.Walk(walk.Point{}, walk.Packet{
-				Src: addr(x.from), Dst: to, DstPort: port, Protocol: cluster.TCP, EthSrc: x.mac, EthDst: cluster.MAC{0x02, 0x42, 0xac, 0x12, 0, 3},
+				Src: addr(x.from), Dst: to, DstPort: port, Protocol: cluster.TCP, EthSrc: x.mac,
+				EthDst: cluster.MAC{0x02, 0x42, 0xac, 0x12, 0, 3},
 			})
 			if err != nil {
 				t.Errorf("%s: %v\n%s", x.name, err, trace)
 				continue
 			}
 			served := x.to != cluster.MAC{}
-			if trace.Verdict.Delivered != served || served && !strings.Contains(trace.String(), "to MAC "+x.to.String()) {
-				t.Errorf("%s, port %d: served %v, want the reply to %s:\n%s", x.name, port, trace.Verdict.Delivered, x.to, trace)
+			if trace.Verdict.Delivered != served || served &&
+				!strings.Contains(trace.String(), "to MAC "+x.to.String()) {
+				t.Errorf("%s, port %d: served %v, want the reply to %s:\n%s", x.name, port, trace.Verdict.Delivered,
+					x.to, trace)
 			}
 		}
 	}
@@ -224,7 +236,8 @@ func TestRepliesAreOfTheReplyDirection(t *testing.T) {
 	state := withNodes(t, "shared", true, nil).world.States["node-a"]
 	found := 0
 	for _, f := range state.Bridge.Flows.All() {
-		if f.Bridge != claims.ServiceBridge || f.Table != pipeline.SvcServiceConntrack || f.Match.CTMark != claims.CTMarkOutside {
+		if f.Bridge != claims.ServiceBridge || f.Table != pipeline.SvcServiceConntrack ||
+			f.Match.CTMark != claims.CTMarkOutside {
 			continue
 		}
 		found++

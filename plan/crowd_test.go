@@ -20,7 +20,8 @@ func crowd(policy corev1.ServiceExternalTrafficPolicy) []any {
 	v := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "crowd"}}
 	v.Spec.Type, v.Spec.ClusterIP, v.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, "10.96.0.7", policy
 	v.Spec.ExternalIPs = []string{"192.0.2.1"}
-	x := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "crowd-1"}, AddressType: discoveryv1.AddressTypeIPv4}
+	x := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "crowd-1"},
+		AddressType: discoveryv1.AddressTypeIPv4}
 	x.Labels = map[string]string{discoveryv1.LabelServiceName: "crowd"}
 	for i := range int32(3000) {
 		name, number, nodePort := fmt.Sprintf("p%d", i), 1+i, int32(0)
@@ -32,7 +33,8 @@ func crowd(policy corev1.ServiceExternalTrafficPolicy) []any {
 	}
 	node := "node-a"
 	for i := range 1000 {
-		x.Endpoints = append(x.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.%d.%d", 1+i/250, i%250)}, NodeName: &node})
+		x.Endpoints = append(x.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.%d.%d", 1+i/250, i%250)}, NodeName: &node})
 	}
 	return []any{v, x}
 }
@@ -60,7 +62,8 @@ func planned(objects []any) (pairs int) {
 // However many ports, addresses and endpoints one Service has, the ways together hold a few times
 // what cluster allows.
 func TestOneServiceDoesNotExplode(t *testing.T) {
-	for _, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal} {
+	for _, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyCluster,
+		corev1.ServiceExternalTrafficPolicyLocal} {
 		if pairs := planned(crowd(policy)); pairs > 250_000 || pairs < 3000 {
 			t.Errorf("policy %s: %d endpoints in load balancers", policy, pairs)
 		}

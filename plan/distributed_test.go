@@ -25,7 +25,8 @@ func TestNodeLocalSubnets(t *testing.T) {
 	} {
 		s := snapshot(n)
 		change(&s.Config.Gateway)
-		if state, problems := plan.Node(s, "node-a"); state.NB != nil || len(problems) == 0 || problems[0].Error() != want {
+		if state, problems := plan.Node(s, "node-a"); state.NB != nil || len(problems) == 0 ||
+			problems[0].Error() != want {
 			t.Errorf("problems are %v, want %s", problems, want)
 		}
 	}

@@ -77,7 +77,8 @@ func everyRow(t *testing.T) map[string]string {
 				wrong("%s does not have %q (%v)", source, fields[1], err)
 			}
 			page := fmt.Sprintf("[%s](%s)", strings.ReplaceAll(path.Base(fields[0]), "-", " "), link)
-			verdict = fmt.Sprintf("%s: `%s`, %s", page, strings.ReplaceAll(strings.ReplaceAll(fields[1], "|", `\|`), "`", ""), verdict)
+			verdict = fmt.Sprintf("%s: `%s`, %s", page,
+				strings.ReplaceAll(strings.ReplaceAll(fields[1], "|", `\|`), "`", ""), verdict)
 		}
 		tables[document] += fmt.Sprintf("| %s | %s | %s |\n", section, strings.ReplaceAll(row, "|", `\|`), verdict)
 		section, told = "", true

@@ -20,7 +20,8 @@ func TestEgressServiceTable(t *testing.T) {
 	table := cluster.RouteTable{Name: "blue", Number: 1042, VRF: true, Links: []string{"eth1", "eth9"}}
 	of := func(network, known bool) *cluster.Snapshot {
 		n := node("node-a", 1, 3)
-		n.Links = []cluster.HostLink{{Name: "eth1", Index: 3, Table: 1042, Addresses: []netip.Prefix{prefix("10.10.10.3/24")}}}
+		n.Links = []cluster.HostLink{{Name: "eth1", Index: 3, Table: 1042,
+			Addresses: []netip.Prefix{prefix("10.10.10.3/24")}}}
 		if known {
 			n.Tables = []cluster.RouteTable{table}
 		}
@@ -28,7 +29,8 @@ func TestEgressServiceTable(t *testing.T) {
 		e := &cluster.EgressIP{
 			Owner: cluster.Owner{Kind: "EgressService", Namespace: "default", Name: "web"},
 			Service: &cluster.EgressService{
-				Network: network, Table: "blue", Host: "node-a", ClusterIPs: []netip.Addr{addr("10.96.0.9")}, Endpoints: []netip.Addr{addr("10.244.1.3"), addr("10.244.2.3")},
+				Network: network, Table: "blue", Host: "node-a", ClusterIPs: []netip.Addr{addr("10.96.0.9")},
+				Endpoints: []netip.Addr{addr("10.244.1.3"), addr("10.244.2.3")},
 			},
 		}
 		s.Namespaces = []*cluster.Namespace{{Name: "default"}}
@@ -46,7 +48,8 @@ func TestEgressServiceTable(t *testing.T) {
 		source         string   // of pod p by eth1
 		hop            string   // of this node's pods
 	}{
-		{"load balancer's address", false, true, []string{"10.96.0.9/32", "10.244.1.3/32", "10.244.2.3/32"}, "203.0.113.20", "10.244.1.2"},
+		{"load balancer's address", false, true, []string{"10.96.0.9/32", "10.244.1.3/32", "10.244.2.3/32"},
+			"203.0.113.20", "10.244.1.2"},
 		{"address of the network", true, true, []string{"10.96.0.9/32", "10.244.1.3/32"}, "10.10.10.3", "10.244.1.2"},
 		{"load balancer's address, no table", false, false, nil, "", ""},
 		{"address of the network, no table", true, false, nil, "", ""},
@@ -79,7 +82,8 @@ func TestEgressServiceTable(t *testing.T) {
 			}
 			hop := ""
 			for _, r := range state.NB {
-				if p, ok := r.(*nb.Policy); ok && p.Owner.Kind == "EgressService" && p.Priority == claims.PolicyEgress && len(p.NextHops) > 0 {
+				if p, ok := r.(*nb.Policy); ok && p.Owner.Kind == "EgressService" &&
+					p.Priority == claims.PolicyEgress && len(p.NextHops) > 0 {
 					hop = p.NextHops[0].String()
 				}
 			}

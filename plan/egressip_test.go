@@ -20,8 +20,11 @@ import (
 // drawLinks returns a node links to none, one or two other networks, or does not know them (nil).
 func drawLinks(t *rapid.T, id int) []cluster.HostLink {
 	all := []cluster.HostLink{
-		{Name: "eth1", Index: 3, MAC: cluster.MAC{2, 0, 10, 10, 10, byte(id)}, Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.10.10.%d/24", id)), prefix(fmt.Sprintf("fd10::%x/64", id))}},
-		{Name: "eth2", Index: 4, MAC: cluster.MAC{2, 0, 10, 20, 20, byte(id)}, Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.20.20.%d/24", id))}, Table: 1042},
+		{Name: "eth1", Index: 3, MAC: cluster.MAC{2, 0, 10, 10, 10, byte(id)},
+			Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.10.10.%d/24", id)),
+				prefix(fmt.Sprintf("fd10::%x/64", id))}},
+		{Name: "eth2", Index: 4, MAC: cluster.MAC{2, 0, 10, 20, 20, byte(id)},
+			Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.20.20.%d/24", id))}, Table: 1042},
 	}
 	if n := rapid.IntRange(-1, len(all)).Draw(t, "links"); n >= 0 {
 		return all[:n]
@@ -61,7 +64,8 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 		changed.Egress.Ready = !changed.Egress.Ready
 		switch rapid.IntRange(0, 4).Draw(t, "more") {
 		case 2:
-			changed.Tables = []cluster.RouteTable{{Name: "blue", Number: rapid.IntRange(100, 101).Draw(t, "number"), Links: []string{"eth1"}}}
+			changed.Tables = []cluster.RouteTable{{Name: "blue", Number: rapid.IntRange(100, 101).Draw(t, "number"),
+				Links: []string{"eth1"}}}
 		case 0:
 			changed.HostAddresses = append(slices.Clone(changed.HostAddresses), prefix("172.20.0.1/32"))
 		case 1:
@@ -84,13 +88,15 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 				key string
 			}{{&e.Namespaces, "tier"}, {&e.Pods, "app"}} {
 				if op := rapid.SampledFrom([]string{"", "In", "NotIn"}).Draw(t, "operator"); op != "" {
-					*x.to = cluster.Selector{Requirements: []cluster.Requirement{{Key: x.key, Operator: metav1.LabelSelectorOperator(op), Values: []string{label.Draw(t, "value")}}}}
+					*x.to = cluster.Selector{Requirements: []cluster.Requirement{{Key: x.key,
+						Operator: metav1.LabelSelectorOperator(op), Values: []string{label.Draw(t, "value")}}}}
 				}
 			}
 			if rapid.IntRange(0, 2).Draw(t, "of a Service") == 0 {
 				e.Owner = cluster.Owner{Kind: "EgressService", Namespace: "default", Name: e.Owner.Name}
 				e.Service = &cluster.EgressService{
-					Ended: rapid.Bool().Draw(t, "ended"), Network: rapid.Bool().Draw(t, "network"), Table: rapid.SampledFrom([]string{"", "blue"}).Draw(t, "table"),
+					Ended: rapid.Bool().Draw(t, "ended"), Network: rapid.Bool().Draw(t, "network"),
+					Table:      rapid.SampledFrom([]string{"", "blue"}).Draw(t, "table"),
 					ClusterIPs: []netip.Addr{addr("10.96.0.9")},
 				}
 				for _, p := range s.Pods {
@@ -151,7 +157,8 @@ func TestEgressOfTwo(t *testing.T) {
 		}
 		return e
 	}
-	const four, six = "ip4.src == $egressip_%s_ip4_here -> [100.88.0.3]", "ip6.src == $egressip_%s_ip6_here -> [fd97::3]"
+	const four, six = "ip4.src == $egressip_%s_ip4_here -> [100.88.0.3]",
+		"ip6.src == $egressip_%s_ip6_here -> [fd97::3]"
 	p := plan.NewPlanner()
 	for _, c := range []struct {
 		name       string
@@ -159,8 +166,10 @@ func TestEgressOfTwo(t *testing.T) {
 		want       []string
 	}{
 		{"neither", on("old", 0), on("young", 1), nil},
-		{"the younger has an address", on("old", 0), on("young", 1, "172.18.0.44"), []string{fmt.Sprintf(four, "young")}},
-		{"the older one of the other family", on("old", 0, "fc00:f853:ccd::33"), on("young", 1, "172.18.0.44"), []string{fmt.Sprintf(four, "young"), fmt.Sprintf(six, "old")}},
+		{"the younger has an address", on("old", 0), on("young", 1, "172.18.0.44"),
+			[]string{fmt.Sprintf(four, "young")}},
+		{"the older one of the other family", on("old", 0, "fc00:f853:ccd::33"), on("young", 1, "172.18.0.44"),
+			[]string{fmt.Sprintf(four, "young"), fmt.Sprintf(six, "old")}},
 		{"both", on("old", 0, "172.18.0.33"), on("young", 1, "172.18.0.44"), []string{fmt.Sprintf(four, "old")}},
 		{"the older has lost it", on("old", 0), on("young", 1, "172.18.0.44"), []string{fmt.Sprintf(four, "young")}},
 	} {
@@ -179,9 +188,10 @@ func TestEgressOfTwo(t *testing.T) {
 func TestEgressNetworks(t *testing.T) {
 	a, b, c := node("node-a", 1, 3), node("node-b", 2, 4), node("node-c", 3, 5)
 	for i, n := range []*cluster.Node{b, c} {
-		n.Links = []cluster.HostLink{{Name: "eth1", Index: 3, Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.10.10.%d/24", i+4))}, Routes: []cluster.HostRoute{
-			{Prefix: prefix("172.16.0.0/12")}, {Prefix: prefix("192.0.2.0/24"), Via: addr("10.10.10.1")},
-		}}}
+		n.Links = []cluster.HostLink{{Name: "eth1", Index: 3,
+			Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.10.10.%d/24", i+4))}, Routes: []cluster.HostRoute{
+				{Prefix: prefix("172.16.0.0/12")}, {Prefix: prefix("192.0.2.0/24"), Via: addr("10.10.10.1")},
+			}}}
 	}
 	s := snapshot(a, b, c, pod("node-a", "p", "10.244.1.3"))
 	s.Namespaces = []*cluster.Namespace{{Name: "default"}}
@@ -193,10 +203,14 @@ func TestEgressNetworks(t *testing.T) {
 		assigned []cluster.Assignment
 		want     []string
 	}{
-		{"one network", []cluster.Assignment{{Address: e.Addresses[1], Node: "node-c"}}, []string{src + " -> [100.88.0.4]"}},
-		{"two networks", []cluster.Assignment{{Address: e.Addresses[0], Node: "node-b"}, {Address: e.Addresses[1], Node: "node-c"}}, []string{
+		{"one network", []cluster.Assignment{{Address: e.Addresses[1], Node: "node-c"}},
+			[]string{src + " -> [100.88.0.4]"}},
+		{"two networks", []cluster.Assignment{{Address: e.Addresses[0], Node: "node-b"},
+			{Address: e.Addresses[1], Node: "node-c"}}, []string{
 			"101 " + src + " && ip4.dst == 172.18.0.0/16 -> [100.88.0.3]",
-			"101 " + src + " && ip4.dst == {10.10.10.0/24, 172.16.0.0/12, 192.0.2.0/24} && ip4.dst != 172.18.0.0/16 -> [100.88.0.4]",
+			"101 " + src +
+				" && ip4.dst == {10.10.10.0/24, 172.16.0.0/12, 192.0.2.0/24} && ip4.dst != " +
+				"172.18.0.0/16 -> [100.88.0.4]",
 			src + " -> [100.88.0.3]",
 		}},
 	} {
@@ -317,7 +331,8 @@ func TestEgressChangesFewRows(t *testing.T) {
 func BenchmarkEgressLabel(b *testing.B) {
 	s := clustertest.ManyEgressIPs(100, 1, 10000)
 	s.EgressIPs[0].Pods = cluster.Selector{}
-	s.EgressIPs[0].Namespaces = cluster.Selector{Requirements: []cluster.Requirement{{Key: "egress", Operator: "In", Values: []string{"yes"}}}}
+	s.EgressIPs[0].Namespaces = cluster.Selector{Requirements: []cluster.Requirement{{Key: "egress", Operator: "In",
+		Values: []string{"yes"}}}}
 	s = assigned(s)
 	chosen := *s
 	chosen.Namespaces = []*cluster.Namespace{{Name: "default", Labels: map[string]string{"egress": "yes"}}}

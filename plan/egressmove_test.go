@@ -22,18 +22,24 @@ import (
 // another one, in mode detached, a link of the host. What the new node does not know goes to the
 // old one's end of it.
 func TestMovesBetweenBridgeAndLink(t *testing.T) {
-	address, key := netip.MustParseAddr("172.18.0.33"), host.AddressKey{Link: "eth0", Prefix: netip.MustParsePrefix("172.18.0.33/32")}
+	address, key := netip.MustParseAddr("172.18.0.33"),
+		host.AddressKey{Link: "eth0", Prefix: netip.MustParsePrefix("172.18.0.33/32")}
 	ends := []netip.Prefix{netip.MustParsePrefix("172.18.0.3/16"), netip.MustParsePrefix("172.18.0.4/16")}
-	bridged := &cluster.Node{Name: "a", Gateway: cluster.Gateway{Mode: cluster.ModeShared, Bridge: "br-ex", Uplink: "eth0", MAC: cluster.MAC{2, 3}, Addresses: ends[:1]}}
-	linked := &cluster.Node{Name: "b", Gateway: cluster.Gateway{Mode: cluster.ModeDetached}, Links: []cluster.HostLink{{Name: "eth0", MAC: cluster.MAC{2, 4}, Addresses: ends[1:]}}}
+	bridged := &cluster.Node{Name: "a", Gateway: cluster.Gateway{Mode: cluster.ModeShared, Bridge: "br-ex",
+		Uplink: "eth0", MAC: cluster.MAC{2, 3}, Addresses: ends[:1]}}
+	linked := &cluster.Node{Name: "b", Gateway: cluster.Gateway{Mode: cluster.ModeDetached},
+		Links: []cluster.HostLink{{Name: "eth0", MAC: cluster.MAC{2, 4}, Addresses: ends[1:]}}}
 	of := func(from, to, node string) datapath.State {
-		s := &cluster.Snapshot{Nodes: []*cluster.Node{bridged, linked}, EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: from, To: to}}}}}
+		s := &cluster.Snapshot{Nodes: []*cluster.Node{bridged, linked},
+			EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: from, To: to}}}}}
 		if !egress.CanShare(s, s.EgressIPs[0], from, to, address) {
 			t.Errorf("from %s to %s: the address is not shared", from, to)
 		}
-		return egress.WithMoves(datapath.State{NB: nb.State{}, Host: host.State{Addresses: map[host.AddressKey]host.Address{key: {AddressKey: key}}}}, s, node)
+		return egress.WithMoves(datapath.State{NB: nb.State{},
+			Host: host.State{Addresses: map[host.AddressKey]host.Address{key: {AddressKey: key}}}}, s, node)
 	}
-	unplanned := &cluster.Snapshot{Nodes: []*cluster.Node{bridged}, EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: "a", To: "b"}}}}}
+	unplanned := &cluster.Snapshot{Nodes: []*cluster.Node{bridged},
+		EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: "a", To: "b"}}}}}
 	if got := egress.WithMoves(datapath.State{}, unplanned, "a"); got.NB != nil || got.Bridge.Flows.Len() > 0 {
 		t.Errorf("a node that could not be planned has %+v", got)
 	}
@@ -45,7 +51,8 @@ func TestMovesBetweenBridgeAndLink(t *testing.T) {
 	}
 
 	old := of("b", "a", "b")
-	if _, there := old.Host.Addresses[key]; there || len(rules(old)) != 3 || rules(old)[1].Do != (nft.Dup{To: ends[0].Addr(), Device: "eth0"}) {
+	if _, there := old.Host.Addresses[key]; there || len(rules(old)) != 3 ||
+		rules(old)[1].Do != (nft.Dup{To: ends[0].Addr(), Device: "eth0"}) {
 		t.Errorf("the host that had it: %+v, %+v", old.Host.Addresses, rules(old))
 	}
 	late := of("a", "b", "b")
@@ -99,7 +106,8 @@ func TestEndsForOthers(t *testing.T) {
 		ends := 0
 		for _, f := range egress.WithMoves(state, s, n).Bridge.Flows.All() {
 			m := f.Key
-			if m.Table == 0 && m.Match.Dst == netip.PrefixFrom(address, 32) && m.Match.InPort != "" && reflect.DeepEqual(f.Actions, []flow.Action{flow.Drop{}}) {
+			if m.Table == 0 && m.Match.Dst == netip.PrefixFrom(address, 32) && m.Match.InPort != "" &&
+				reflect.DeepEqual(f.Actions, []flow.Action{flow.Drop{}}) {
 				ends++
 			}
 		}
@@ -128,10 +136,12 @@ func TestEarly(t *testing.T) {
 		sent, tracked := 0, 0
 		for _, f := range egress.WithMoves(state, s, c.node).Bridge.Flows.All() {
 			m := f.Match
-			if f.Table != pipeline.GatewayClassifier || m.InPort != "eth0" || m.Dst != netip.PrefixFrom(e.Addresses[0], 32) {
+			if f.Table != pipeline.GatewayClassifier || m.InPort != "eth0" ||
+				m.Dst != netip.PrefixFrom(e.Addresses[0], 32) {
 				continue
 			}
-			if slices.Contains(f.Actions, flow.Action(flow.SetEthDst{MAC: a.Gateway.MAC})) && m.EthSrc == (cluster.MAC{}) {
+			if slices.Contains(f.Actions, flow.Action(flow.SetEthDst{MAC: a.Gateway.MAC})) &&
+				m.EthSrc == (cluster.MAC{}) {
 				sent++
 			}
 			if _, ct := f.Actions[0].(flow.CT); ct && m.EthSrc == a.Gateway.MAC {
@@ -139,7 +149,8 @@ func TestEarly(t *testing.T) {
 			}
 		}
 		if sent != c.sent || tracked != c.tracked {
-			t.Errorf("%s, early %v: %d flows send all on, %d take what came back, not %d and %d", c.node, c.early, sent, tracked, c.sent, c.tracked)
+			t.Errorf("%s, early %v: %d flows send all on, %d take what came back, not %d and %d", c.node, c.early, sent,
+				tracked, c.sent, c.tracked)
 		}
 	}
 }

@@ -44,9 +44,11 @@ endpoints: [{addresses: [10.244.3.3], nodeName: node-c, conditions: {ready: true
 			served bool
 		}{
 			{"client in the ranges, load balancer port", walk.Point{}, "192.0.2.7", "172.18.0.3", 8443, true},
-			{"client outside of the ranges, load balancer port", walk.Point{}, "198.51.100.9", "172.18.0.3", 8443, false},
+			{"client outside of the ranges, load balancer port", walk.Point{}, "198.51.100.9", "172.18.0.3", 8443,
+				false},
 			{"client outside of the ranges, NodePort", walk.Point{}, "198.51.100.9", "172.18.0.3", 30621, true},
-			{"client outside of the ranges, NodePort of another node", walk.Point{}, "198.51.100.9", "172.18.0.4", 30621, true},
+			{"client outside of the ranges, NodePort of another node", walk.Point{}, "198.51.100.9", "172.18.0.4",
+				30621, true},
 			{"pod of the node, load balancer port", pod("node-a", "pod-a1"), "", "172.18.0.3", 8443, false},
 			{"pod of the node, NodePort", pod("node-a", "pod-a1"), "", "172.18.0.3", 30621, true},
 			{"pod of the node, a port of the host", pod("node-a", "pod-a1"), "", "172.18.0.3", 10250, true},

@@ -25,8 +25,11 @@ func TestNodePortWaysLast(t *testing.T) {
 			"internalTrafficPolicy": func(f *cluster.Frontend) { f.InternalLocal = !f.InternalLocal },
 			"externalTrafficPolicy": func(f *cluster.Frontend) { f.ExternalLocal = !f.ExternalLocal },
 			"sessionAffinity":       func(f *cluster.Frontend) { f.Affinity = 10800 - f.Affinity },
-			"type":                  func(f *cluster.Frontend) { f.NodePort = cmp.Or(f.NodePort, 20000+uint16(f.ClusterIP.As16()[15])) },
-			"externalIPs":           func(f *cluster.Frontend) { f.ExternalIPs = nil },
+			"type": func(f *cluster.Frontend) {
+				f.NodePort = cmp.Or(f.NodePort, 20000+
+					uint16(f.ClusterIP.As16()[15]))
+			},
+			"externalIPs": func(f *cluster.Frontend) { f.ExternalIPs = nil },
 		} {
 			s := *before.Snapshot
 			s.Frontends = nil
@@ -48,19 +51,23 @@ func TestNodePortWaysLast(t *testing.T) {
 					was := old.NFT[nft.Inet].Maps[ways].Elements
 					for key, to := range now.NFT[nft.Inet].Maps[ways].Elements.All() {
 						if from, there := was.Get(key); there && from != to {
-							t.Errorf("%s, %s changes on %s: %s port %d went to %v and goes to %v", mode, name, n.Name, key.Protocol, key.Port, from.Addr, to.Addr)
+							t.Errorf("%s, %s changes on %s: %s port %d went to %v and goes to %v", mode, name, n.Name,
+								key.Protocol, key.Port, from.Addr, to.Addr)
 						}
 					}
 				}
 				for id, f := range old.Bridge.Flows.All() { // what a pod has open meets no other
-					if g := now.Bridge.Flows.At(id); f.Bridge == claims.ServiceBridge && f.Table != pipeline.SvcServiceLB && f.Table != pipeline.SvcEndpointDNAT && name != "externalIPs" && (g == nil || !g.Equal(f)) {
+					if g := now.Bridge.Flows.At(id); f.Bridge == claims.ServiceBridge &&
+						f.Table != pipeline.SvcServiceLB && f.Table != pipeline.SvcEndpointDNAT &&
+						name != "externalIPs" && (g == nil || !g.Equal(f)) {
 						t.Errorf("%s, %s changes on %s: %s is %v", mode, name, n.Name, f, g)
 					}
 				}
 				for _, p := range conn.Diff(now.Conn, old.Conn).Dead {
 					// by cluster IPs went what an older agent led
 					if (ports[p.VIP.Port()] || external[p.VIP.Addr()]) && !ips[p.To.Addr()] {
-						t.Errorf("%s, %s changes on %s: connections to %v by %v are ended", mode, name, n.Name, p.VIP, p.To)
+						t.Errorf("%s, %s changes on %s: connections to %v by %v are ended", mode, name, n.Name, p.VIP,
+							p.To)
 					}
 				}
 			}
@@ -91,9 +98,11 @@ func TestNodePortWaysLast(t *testing.T) {
 				}
 			}
 			// Before it remembers a connection that it cannot translate, and would not later.
-			for _, m := range []string{"ip4.dst == 10.96.0.0/16", "ip4.dst == 169.254.169.6/32", "ip6.dst == fd69::6/128"} {
+			for _, m := range []string{"ip4.dst == 10.96.0.0/16", "ip4.dst == 169.254.169.6/32",
+				"ip6.dst == fd69::6/128"} {
 				if !dropped[m] {
-					t.Errorf("%s: the gateway router of %s does not drop %s, which is no Service's: %v", mode, n.Name, m, dropped)
+					t.Errorf("%s: the gateway router of %s does not drop %s, which is no Service's: %v", mode, n.Name,
+						m, dropped)
 				}
 			}
 		}

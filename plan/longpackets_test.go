@@ -33,7 +33,8 @@ func TestLongPackets(t *testing.T) {
 	checked := map[uint16]bool{} // NodePorts, whether the length decides
 	for _, f := range state.Bridge.Flows.All() {
 		k := f.Key
-		if k.Table == pipeline.GatewayServices && k.Match.Protocol == flow.UDP && k.Match.Dst == prefix("172.18.0.4/32") {
+		if k.Table == pipeline.GatewayServices && k.Match.Protocol == flow.UDP &&
+			k.Match.Dst == prefix("172.18.0.4/32") {
 			checked[k.Match.DstPort] = slices.ContainsFunc(f.Actions, func(a flow.Action) bool {
 				_, is := a.(flow.MarkLonger)
 				return is
@@ -63,7 +64,8 @@ func TestLongPackets(t *testing.T) {
 			}
 		}
 		if r.MTU != want || r.AdvMSS != mss || r.Link != claims.ServiceHost {
-			t.Errorf("the route to %s is by %s, with an MTU of %d and an MSS of %d; want %d and %d", to, r.Link, r.MTU, r.AdvMSS, want, mss)
+			t.Errorf("the route to %s is by %s, with an MTU of %d and an MSS of %d; want %d and %d", to, r.Link, r.MTU,
+				r.AdvMSS, want, mss)
 		}
 	}
 }

@@ -22,7 +22,8 @@ func TestManyNodes(t *testing.T) {
 		n := node(fmt.Sprintf("n-%05d", id), 2, 3+id)
 		n.ID = id
 		n.PodCIDRs = []netip.Prefix{ // a /24 of 10.0.0.0/8 for each
-			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(128 + id>>8), byte(id), 0}), 24), prefix(fmt.Sprintf("fd00:10:244:%x::/64", id)),
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(128 + id>>8), byte(id), 0}), 24),
+			prefix(fmt.Sprintf("fd00:10:244:%x::/64", id)),
 		}
 		objects = append(objects, n)
 	}

@@ -59,8 +59,12 @@ func mirroredText(s string) string {
 	case "ip daddr", "ip saddr": // nft key fields
 		return "ip6" + s[2:]
 	}
-	return strings.NewReplacer("IPv4", "IPv6", "hosts_ip4", "hosts_ip6", "secondary_ip4", "secondary_ip6", "ip4.", "ip6.", "force_snat == 1 && ip4", "force_snat == 1 && ip6", "ports4", "ports6", "externals4", "externals6", "guarded4", "guarded6",
-		"allowed4", "allowed6", "egress4", "egress6", "egress-pods4", "egress-pods6", "tunnels4", "tunnels6", "icmp4.type == 8", "icmp6.type == 128", "ip4 && udp.dst == 68", "ip6 && udp.dst == 546", "node-ips4", "node-ips6", "service-ips4", "service-ips6").Replace(s)
+	return strings.NewReplacer("IPv4", "IPv6", "hosts_ip4", "hosts_ip6", "secondary_ip4", "secondary_ip6", "ip4.",
+		"ip6.", "force_snat == 1 && ip4", "force_snat == 1 && ip6", "ports4", "ports6", "externals4", "externals6",
+		"guarded4", "guarded6",
+		"allowed4", "allowed6", "egress4", "egress6", "egress-pods4", "egress-pods6", "tunnels4", "tunnels6",
+		"icmp4.type == 8", "icmp6.type == 128", "ip4 && udp.dst == 68", "ip6 && udp.dst == 546", "node-ips4",
+		"node-ips6", "service-ips4", "service-ips6").Replace(s)
 }
 
 // mirror copies a value and translates every address in it, wherever it stands.
@@ -210,9 +214,11 @@ func TestMirror(t *testing.T) {
 func testMirror(t *testing.T, mode string, dgp bool) {
 	v4 := large(5, 300, cluster.IPv4)
 	for _, n := range v4.Nodes {
-		n.Addresses, n.HostAddresses, n.PodCIDRs = n.Addresses[:1], append(n.HostAddresses[:1:1], prefix("172.20.0.7/32")), n.PodCIDRs[:1]
+		n.Addresses, n.HostAddresses, n.PodCIDRs = n.Addresses[:1],
+			append(n.HostAddresses[:1:1], prefix("172.20.0.7/32")), n.PodCIDRs[:1]
 		// tunnels have one family
-		n.Gateway.Addresses, n.Gateway.NextHops, n.Gateway.Userspace = n.Gateway.Addresses[:1], n.Gateway.NextHops[:1], mode != cluster.ModeDetached
+		n.Gateway.Addresses, n.Gateway.NextHops, n.Gateway.Userspace = n.Gateway.Addresses[:1], n.Gateway.NextHops[:1],
+			mode != cluster.ModeDetached
 		inMode(n, mode)
 		n.Gateway.NodeLocal = dgp
 	}
@@ -221,8 +227,10 @@ func testMirror(t *testing.T, mode string, dgp bool) {
 	}
 	c := &v4.Config
 	c.ClusterSubnets, c.ServiceCIDRs, c.JoinSubnets = c.ClusterSubnets[:1], c.ServiceCIDRs[:1], c.JoinSubnets[:1]
-	c.TransitSubnets, c.Gateway.MasqueradeSubnets, c.Gateway.NodeLocalSubnets = c.TransitSubnets[:1], c.Gateway.MasqueradeSubnets[:1], c.Gateway.NodeLocalSubnets[:1]
-	v4.Frontends = append(v4.Frontends, frontend("zz-secondary", "10.96.200.1:80", 0, "172.20.0.7:8081"), frontend("zz-none", "10.96.200.2:80", 31999))
+	c.TransitSubnets, c.Gateway.MasqueradeSubnets, c.Gateway.NodeLocalSubnets = c.TransitSubnets[:1],
+		c.Gateway.MasqueradeSubnets[:1], c.Gateway.NodeLocalSubnets[:1]
+	v4.Frontends = append(v4.Frontends, frontend("zz-secondary", "10.96.200.1:80", 0, "172.20.0.7:8081"),
+		frontend("zz-none", "10.96.200.2:80", 31999))
 	slices.SortFunc(v4.Frontends, (*cluster.Frontend).Compare)
 
 	want, problems := plan.Node(v4, "node-001")
@@ -233,7 +241,8 @@ func testMirror(t *testing.T, mode string, dgp bool) {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	w, g := datapath.Print(comparable(mirror(withoutOther(want, flow.IPv6)))), datapath.Print(comparable(withoutOther(got, flow.IP)))
+	w, g := datapath.Print(comparable(mirror(withoutOther(want, flow.IPv6)))),
+		datapath.Print(comparable(withoutOther(got, flow.IP)))
 	if w == g {
 		return
 	}

@@ -78,7 +78,8 @@ func TestServicesAreElements(t *testing.T) {
 // A detached bridge has nothing of the machine's: no port, no borrowed address or route, and no
 // flow but to and from the gateway router and the host.
 func TestDetachedLeavesTheWireAlone(t *testing.T) {
-	state, problems := plan.Node(snapshot(nodeIn(cluster.ModeDetached), frontend("a", "10.96.0.1:80", 30001, "172.18.0.3:80")), "node-a")
+	state, problems := plan.Node(snapshot(nodeIn(cluster.ModeDetached),
+		frontend("a", "10.96.0.1:80", 30001, "172.18.0.3:80")), "node-a")
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -122,10 +123,12 @@ func TestDetachedTunnels(t *testing.T) {
 	}
 	via := addr("169.254.170.1")
 	got := state.Bridge
-	if got.TunnelBridge != claims.EncapBridge || len(got.TunnelRoutes) != 2 || got.TunnelRoutes[addr("172.18.0.4")] != via || got.TunnelRoutes[addr("192.0.2.5")] != via {
+	if got.TunnelBridge != claims.EncapBridge || len(got.TunnelRoutes) != 2 ||
+		got.TunnelRoutes[addr("172.18.0.4")] != via || got.TunnelRoutes[addr("192.0.2.5")] != via {
 		t.Errorf("tunnel routes are %v by %q", got.TunnelRoutes, got.TunnelBridge)
 	}
-	if mac := state.Host.Links[claims.EncapHost].MAC; len(got.TunnelNeighbors) != 1 || got.TunnelNeighbors[via] != mac || mac == (cluster.MAC{}) {
+	if mac := state.Host.Links[claims.EncapHost].MAC; len(got.TunnelNeighbors) != 1 ||
+		got.TunnelNeighbors[via] != mac || mac == (cluster.MAC{}) {
 		t.Errorf("tunnel neighbours are %v, the host's end has %v", got.TunnelNeighbors, mac)
 	}
 	if state.NFT[nft.Netdev].Chains["tunnels"].Device != "eth0" {
@@ -133,12 +136,15 @@ func TestDetachedTunnels(t *testing.T) {
 	}
 	a.Gateway.Device = ""
 	_, problems = plan.Node(snapshot(a, b, far), "node-a")
-	if len(problems) != 1 || problems[0].Error() != "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: device: no link of the host has 172.18.0.3, so tunnels from other nodes do not arrive" {
+	if len(problems) != 1 ||
+		problems[0].Error() != "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: device: no link "+
+			"of the host has 172.18.0.3, so tunnels from other nodes do not arrive" {
 		t.Errorf("problems without a device: %v", problems)
 	}
 	a.Gateway.Device, a.Gateway.Userspace = "eth0", false
 	state, _ = plan.Node(snapshot(a, b, far), "node-a")
-	if len(state.Bridge.TunnelRoutes)+len(state.Bridge.TunnelNeighbors) > 0 || state.NFT[nft.Netdev] != nil || state.Host.Links[claims.EncapBridge] != (host.Link{}) {
+	if len(state.Bridge.TunnelRoutes)+len(state.Bridge.TunnelNeighbors) > 0 || state.NFT[nft.Netdev] != nil ||
+		state.Host.Links[claims.EncapBridge] != (host.Link{}) {
 		t.Error("the kernel datapath needs no way for tunnels")
 	}
 }
@@ -166,7 +172,8 @@ func TestPodsLeaveByTheHost(t *testing.T) {
 		if mode == cluster.ModeShared {
 			hop, hidden = addr("100.64.0.2"), 1
 		}
-		if !slices.Equal(hops, []netip.Addr{hop}) || nats != hidden || strings.Contains(nft.Print(state.NFT), "pods leave the cluster") == (mode == cluster.ModeShared) {
+		if !slices.Equal(hops, []netip.Addr{hop}) || nats != hidden ||
+			strings.Contains(nft.Print(state.NFT), "pods leave the cluster") == (mode == cluster.ModeShared) {
 			t.Errorf("%s: pods leave by %v, with %d rows of NAT", mode, hops, nats)
 		}
 	}
@@ -195,7 +202,8 @@ func modeRows() [][]string {
 		cells := []string{title}
 		for i, m := range cluster.Modes() {
 			cell := answer(m)
-			if j := slices.IndexFunc(cluster.Modes()[:i], func(n cluster.Mode) bool { return answer(n) == cell }); j == 0 {
+			if j := slices.IndexFunc(cluster.Modes()[:i],
+				func(n cluster.Mode) bool { return answer(n) == cell }); j == 0 {
 				cell = "the same"
 			} else if j > 0 {
 				cell = "as " + cluster.Modes()[j].Name
@@ -227,11 +235,15 @@ func modeRows() [][]string {
 	}
 	return [][]string{
 		head,
-		row("gateway bridge `br-ex`", either(uplink, "has the uplink and the node's address", "no uplink, and an address of its own")),
+		row("gateway bridge `br-ex`", either(uplink, "has the uplink and the node's address",
+			"no uplink, and an address of its own")),
 		row("the node's NIC", either(uplink, "a port of `br-ex`", "the host's, never touched")),
-		row("pod → outside", either(pods, "`ovn-k8s-mp0` → host's routes and nft → uplink", "gateway router → `br-ex` → uplink")),
-		row("pod → outside, source seen", either(pods, "address of the outgoing link, SNAT by nft", "node's address, SNAT by OVN")),
-		row("outside → NodePort, external and LB addresses", either(clients, "host's nft → `br-ex` → gateway router", "flows on `br-ex` → gateway router")),
+		row("pod → outside", either(pods, "`ovn-k8s-mp0` → host's routes and nft → uplink",
+			"gateway router → `br-ex` → uplink")),
+		row("pod → outside, source seen",
+			either(pods, "address of the outgoing link, SNAT by nft", "node's address, SNAT by OVN")),
+		row("outside → NodePort, external and LB addresses",
+			either(clients, "host's nft → `br-ex` → gateway router", "flows on `br-ex` → gateway router")),
 		row("the same, policy `Local`", func(m cluster.Mode) string {
 			switch {
 			case m.PodsByHost:
@@ -242,7 +254,9 @@ func modeRows() [][]string {
 			return "gateway router → pod"
 		}),
 		row("host → Service", always("`br-ex` → gateway router")),
-		row("Service → endpoint that is no pod", either(services, "gateway router → `br-ex` → host's routes and nft → any link", "gateway router → `br-ex` → uplink")),
+		row("Service → endpoint that is no pod",
+			either(services, "gateway router → `br-ex` → host's routes and nft → any link",
+				"gateway router → `br-ex` → uplink")),
 		row("Geneve, kernel datapath", always("by the host's stack")),
 		row("Geneve, userspace datapath", either(uplink, "on `br-ex`", "host → `br-enc` → Open vSwitch")),
 	}
@@ -251,7 +265,8 @@ func modeRows() [][]string {
 // TestModesDocument: the table in docs/user/gateway-modes.md is made of the modes' decisions (`make
 // golden`).
 func TestModesDocument(t *testing.T) {
-	const file, from, to = "../docs/user/gateway-modes.md", "<!-- Made by `go test ./plan -run ModesDocument -update`. -->\n", "<!-- End of the table. -->\n"
+	const file, from, to = "../docs/user/gateway-modes.md",
+		"<!-- Made by `go test ./plan -run ModesDocument -update`. -->\n", "<!-- End of the table. -->\n"
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

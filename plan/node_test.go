@@ -21,26 +21,41 @@ func TestNodeThatCannotBePlanned(t *testing.T) {
 		wreck func(*cluster.Snapshot, *cluster.Node)
 		want  string
 	}{
-		{"unknown", func(s *cluster.Snapshot, n *cluster.Node) { n.Name = "other" }, "Node/node-a: there is no such Node"},
-		{"no number", func(s *cluster.Snapshot, n *cluster.Node) { n.ID = 0 }, "Node/node-a: metadata.annotations[k8s.ovn.org/node-id]: the node has no node ID yet"},
-		{"no pods", func(s *cluster.Snapshot, n *cluster.Node) { n.PodCIDRs = nil }, "Node/node-a: spec.podCIDRs: the node has no pod CIDR"},
-		{"no address", func(s *cluster.Snapshot, n *cluster.Node) { n.Addresses = nil }, "Node/node-a: status.addresses: the node has no InternalIP"},
-		{"no MAC", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.MAC = cluster.MAC{} }, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: mac-address: the gateway bridge has none"},
-		{"no uplink", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.Uplink = "" }, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: uplink: mode shared needs one, bridge breth0 has none"},
-		{"no gateway address", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.Addresses = nil }, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: ip-addresses: the gateway bridge has none"},
+		{"unknown", func(s *cluster.Snapshot, n *cluster.Node) { n.Name = "other" },
+			"Node/node-a: there is no such Node"},
+		{"no number", func(s *cluster.Snapshot, n *cluster.Node) { n.ID = 0 },
+			"Node/node-a: metadata.annotations[k8s.ovn.org/node-id]: the node has no node ID yet"},
+		{"no pods", func(s *cluster.Snapshot, n *cluster.Node) { n.PodCIDRs = nil },
+			"Node/node-a: spec.podCIDRs: the node has no pod CIDR"},
+		{"no address", func(s *cluster.Snapshot, n *cluster.Node) { n.Addresses = nil },
+			"Node/node-a: status.addresses: the node has no InternalIP"},
+		{"no MAC", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.MAC = cluster.MAC{} },
+			"Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: mac-address: the gateway bridge has none"},
+		{"no uplink", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.Uplink = "" },
+			"Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: uplink: mode shared needs one, " +
+				"bridge breth0 has none"},
+		{"no gateway address", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.Addresses = nil },
+			"Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: ip-addresses: the " +
+				"gateway bridge has none"},
 		{"unknown mode", func(s *cluster.Snapshot, n *cluster.Node) {
 			s.Config.Gateway.Mode, n.Gateway.Mode = "nearby", ""
 		}, `Node/node-a: [gateway] mode: "nearby" is not a gateway mode: shared, local or detached`},
 		{"local without uplink", func(s *cluster.Snapshot, n *cluster.Node) {
 			n.Gateway.Mode, n.Gateway.Uplink = cluster.ModeLocal, ""
-		}, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: uplink: mode local needs one, bridge breth0 has none"},
+		},
+			"Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: uplink: mode local needs one, " +
+				"bridge breth0 has none"},
 		{"detached without an address", func(s *cluster.Snapshot, n *cluster.Node) {
 			inMode(n, cluster.ModeDetached)
 			n.Gateway.Addresses, n.PodCIDRs = n.Gateway.Addresses[:1], n.PodCIDRs[1:]
-		}, "Node/node-a: [gateway] advertise-address: has no IPv6 address for the gateway bridge, but spec.podCIDRs has a range"},
+		},
+			"Node/node-a: [gateway] advertise-address: has no IPv6 address for the gateway bridge, but " +
+				"spec.podCIDRs has a range"},
 		{"detached with uplink", func(s *cluster.Snapshot, n *cluster.Node) {
 			n.Gateway.Mode = cluster.ModeDetached
-		}, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: uplink: mode detached has none, but eth0 is a port of bridge breth0"},
+		},
+			"Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: uplink: mode detached has none, but " +
+				"eth0 is a port of bridge breth0"},
 		{"pods elsewhere", func(s *cluster.Snapshot, n *cluster.Node) {
 			n.PodCIDRs = []netip.Prefix{prefix("10.99.0.0/24")}
 		}, "Node/node-a: spec.podCIDRs: 10.99.0.0/24 is not within [default] cluster-subnets"},
@@ -81,7 +96,8 @@ func TestNodeThatCannotBePlanned(t *testing.T) {
 func TestFamilyThatCannotBePlanned(t *testing.T) {
 	n := node("node-a", 1, 3)
 	n.Gateway.Addresses = n.Gateway.Addresses[:1]
-	state, problems := plan.Node(snapshot(n, frontend("a", "10.96.0.1:80", 0), frontend("a", "[fd00:10:96::1]:80", 0)), "node-a")
+	state, problems := plan.Node(snapshot(n, frontend("a", "10.96.0.1:80", 0), frontend("a", "[fd00:10:96::1]:80", 0)),
+		"node-a")
 	if len(problems) != 1 || !strings.Contains(problems[0].Message, "no IPv6 address") {
 		t.Errorf("problems are %v", problems)
 	}
@@ -108,7 +124,8 @@ func TestTunnelNeighbors(t *testing.T) {
 	detached := node("node-b", 2, 4)
 	inMode(detached, cluster.ModeDetached)
 	detached.Gateway.DeviceMAC = cluster.MAC{2, 0x42, 1, 2, 3, 4}
-	if state, _ := plan.Node(snapshot(a, detached), "node-a"); state.Bridge.TunnelNeighbors[addr("172.18.0.4")] != detached.Gateway.DeviceMAC {
+	if state, _ := plan.Node(snapshot(a, detached),
+		"node-a"); state.Bridge.TunnelNeighbors[addr("172.18.0.4")] != detached.Gateway.DeviceMAC {
 		t.Errorf("tunnel neighbours are %v, want node-b's device", state.Bridge.TunnelNeighbors)
 	}
 	a.Gateway.Userspace = false
@@ -137,7 +154,8 @@ func TestKernelIsDeaf(t *testing.T) {
 		if uplink := state.NFT[nft.Netdev]; (uplink != nil) != userspace || (pods != nil) != userspace {
 			t.Errorf("userspace %v: chain of the uplink %v, of pods %v", userspace, uplink, pods)
 		}
-		if userspace && (pods.Hook != "prerouting" || !slices.Equal(pods.Rules[0].Matches, []nft.Match{nft.InInterface{Name: "hairpin*"}})) {
+		if userspace && (pods.Hook != "prerouting" ||
+			!slices.Equal(pods.Rules[0].Matches, []nft.Match{nft.InInterface{Name: "hairpin*"}})) {
 			t.Errorf("chain of pods: %+v", pods)
 		}
 	}
@@ -155,8 +173,10 @@ func TestLargestNumber(t *testing.T) {
 	}
 	text := flow.Print(state.Bridge)
 	for _, want := range []string{
-		"dl_dst=0a:58:64:58:80:00 actions=set_field:0x0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x17fff->tun_metadata0,set_field:172.18.0.4->tun_dst,output:tunnels",
-		"nw_dst=100.64.128.0 ", "ipv6_dst=fd98::8000 ", "tun_id=0xff0003,tun_src=172.18.0.4,tun_metadata0=0x7fff0001,in_port=tunnels ",
+		"dl_dst=0a:58:64:58:80:00 " +
+			"actions=set_field:0x0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x17fff->tun_metadata0,set_field:172.18.0.4->tun_dst,output:tunnels",
+		"nw_dst=100.64.128.0 ", "ipv6_dst=fd98::8000 ",
+		"tun_id=0xff0003,tun_src=172.18.0.4,tun_metadata0=0x7fff0001,in_port=tunnels ",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no flow has %s", want)

@@ -90,7 +90,8 @@ func everyEngine(yield func(mode string, flows bool) bool) {
 // families: the endpoint sees the address that the table says, and the sender gets its answer from
 // the address that it asked.
 func TestNodePortCases(t *testing.T) {
-	services := map[[2]bool]string{{false, false}: "podlocal", {true, false}: "keeppod", {false, true}: "hostself", {true, true}: "keephost"}
+	services := map[[2]bool]string{{false, false}: "podlocal", {true, false}: "keeppod", {false, true}: "hostself",
+		{true, true}: "keephost"}
 	pod := cluster.Owner{Kind: "Pod", Namespace: "default", Name: "pod-a2"}
 	for mode, flows := range everyEngine {
 		w := demoIn(t, mode, flows)
@@ -107,21 +108,27 @@ func TestNodePortCases(t *testing.T) {
 				switch c.From {
 				case nodeport.Localhost:
 					from, src = walk.Point{Node: "node-a"}, netip.Addr{}
-					asked = append(asked, pickFamily(v4, "127.0.0.1", "::1"), pickFamily(v4, "172.20.0.1", "fd00:20::1"))
+					asked = append(asked, pickFamily(v4, "127.0.0.1", "::1"),
+						pickFamily(v4, "172.20.0.1", "fd00:20::1"))
 				case nodeport.Pod:
 					from, src = walk.Point{Node: "node-a", Pod: pod}, pickFamily(v4, "10.244.1.4", "fd00:10:244:1::4")
 				}
 				want := map[nodeport.Source]netip.Addr{
-					nodeport.Sender: src, nodeport.Join: pickFamily(v4, "100.64.0.2", "fd98::2"), nodeport.Masquerade: pickFamily(v4, "169.254.169.1", "fd69::1"),
+					nodeport.Sender: src, nodeport.Join: pickFamily(v4, "100.64.0.2", "fd98::2"),
+					nodeport.Masquerade: pickFamily(v4, "169.254.169.1", "fd69::1"),
 				}[c.Sees]
 				for _, to := range asked {
-					trace, err := walker.Walk(from, walk.Packet{Protocol: f.Protocol, Src: pick(from == walk.Point{}, src), Dst: to, DstPort: f.NodePort})
+					trace, err := walker.Walk(from,
+						walk.Packet{Protocol: f.Protocol, Src: pick(from == walk.Point{}, src), Dst: to,
+							DstPort: f.NodePort})
 					if err != nil {
 						t.Errorf("%s, case %d, %s to %s: %v\n%s", mode, c.Number, f.Protocol, to, err, trace)
 						continue
 					}
-					if v := trace.Verdict; !v.Answered || v.Seen.Src != want || (v.At.Pod == cluster.Owner{}) != c.Host {
-						t.Errorf("%s, case %d, %s to %s: want source %s\n%s", mode, c.Number, f.Protocol, to, want, trace)
+					if v := trace.Verdict; !v.Answered || v.Seen.Src != want ||
+						(v.At.Pod == cluster.Owner{}) != c.Host {
+						t.Errorf("%s, case %d, %s to %s: want source %s\n%s", mode, c.Number, f.Protocol, to, want,
+							trace)
 					}
 				}
 			}

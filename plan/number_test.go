@@ -21,7 +21,8 @@ import (
 func unnumbered(from, to int) []any {
 	var list []any
 	for i := from; i < to; i++ {
-		f := frontend(fmt.Sprintf("service-%05d", i), fmt.Sprintf("10.96.%d.%d:80", i/250, 1+i%250), 0, "10.244.1.3:8080")
+		f := frontend(fmt.Sprintf("service-%05d", i), fmt.Sprintf("10.96.%d.%d:80", i/250, 1+i%250), 0,
+			"10.244.1.3:8080")
 		f.ExternalIPs = []netip.Addr{addr(fmt.Sprintf("192.%d.%d.7", 1+i/250, 1+i%250))}
 		f.InternalLocal, f.ExternalLocal = true, true
 		list = append(list, aged(f, -i, ""))
@@ -82,7 +83,8 @@ func TestNumbersStayWhileOthersComeAndGo(t *testing.T) {
 		list []any
 		same map[string]netip.AddrPort
 	}{
-		{"younger ones came", objects[100:], nil}, {"older ones came", objects, nil}, {"younger ones went", objects[:5000], nil},
+		{"younger ones came", objects[100:], nil}, {"older ones came", objects, nil},
+		{"younger ones went", objects[:5000], nil},
 		{"older ones went", objects[100:5000], before},
 	} {
 		after := ports(x.list)
@@ -108,7 +110,9 @@ func TestNumbersFollowFromServices(t *testing.T) {
 			from := rapid.IntRange(0, 2900).Draw(t, "from")
 			objects := append([]any{n}, all[from:rapid.IntRange(from, 3000).Draw(t, "to")]...)
 			if len(objects) > 1 && rapid.Bool().Draw(t, "node port") { // of a number that may be somebody's
-				objects = append(objects, frontend("node-port", "10.97.0.1:80", uint16(rapid.IntRange(2, 29999).Draw(t, "number")), "10.244.1.3:8080"))
+				objects = append(objects,
+					frontend("node-port", "10.97.0.1:80", uint16(rapid.IntRange(2, 29999).Draw(t, "number")),
+						"10.244.1.3:8080"))
 			}
 			s := snapshot(objects...)
 			again := plan.NewPlanner()

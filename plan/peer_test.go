@@ -20,7 +20,8 @@ func beyond(t *testing.T, s *cluster.Snapshot) []string {
 	}
 	var list []string
 	for _, row := range state.NB {
-		if r, ok := row.(*nb.Route); ok && r.Router == claims.ClusterRouter && slices.Contains([]string{"100.88.0.1", "fd97::1"}, r.NextHop.String()) {
+		if r, ok := row.(*nb.Route); ok && r.Router == claims.ClusterRouter &&
+			slices.Contains([]string{"100.88.0.1", "fd97::1"}, r.NextHop.String()) {
 			list = append(list, r.Prefix.String())
 		}
 	}
@@ -36,14 +37,16 @@ func TestRoutesToOtherNodes(t *testing.T) {
 	if got := beyond(t, s); !slices.Equal(got, want) {
 		t.Errorf("routes to %v, want %v", got, want)
 	}
-	s.Config.ClusterSubnets = append(s.Config.ClusterSubnets, cluster.ClusterSubnet{CIDR: prefix("10.128.0.0/18"), HostLength: 24})
+	s.Config.ClusterSubnets = append(s.Config.ClusterSubnets,
+		cluster.ClusterSubnet{CIDR: prefix("10.128.0.0/18"), HostLength: 24})
 	want = []string{"10.128.0.0/18", "10.244.0.0/18", "10.244.128.0/18", "10.244.192.0/18", "10.244.64.0/18",
 		"100.64.0.0/18", "100.64.128.0/18", "100.64.192.0/18", "100.64.64.0/18", "fd00:10:244::/48", "fd98::/112"}
 	if got := beyond(t, s); !slices.Equal(got, want) {
 		t.Errorf("with a smaller range routes to %v, want %v", got, want)
 	}
 	s.Config.ClusterSubnets[len(s.Config.ClusterSubnets)-1].CIDR = prefix("10.128.0.0/25")
-	if _, problems := plan.Node(s, "node-a"); len(problems) != 1 || !strings.Contains(problems[0].Message, "differ by more than 8 bits") {
+	if _, problems := plan.Node(s, "node-a"); len(problems) != 1 ||
+		!strings.Contains(problems[0].Message, "differ by more than 8 bits") {
 		t.Errorf("ranges that are too different: %v", problems)
 	}
 }
@@ -51,11 +54,13 @@ func TestRoutesToOtherNodes(t *testing.T) {
 // TestRoutesToOtherNodesAreFew: small ranges of the cluster need few routes. No route to other
 // nodes is shorter than one by source, which would come before it.
 func TestRoutesToOtherNodesAreFew(t *testing.T) {
-	for _, ranges := range [][]string{{"10.244.0.0/20", "10.128.0.0/28"}, {"10.244.0.0/21"}, {"10.244.0.0/22", "10.244.5.0/26"}} {
+	for _, ranges := range [][]string{{"10.244.0.0/20", "10.128.0.0/28"}, {"10.244.0.0/21"},
+		{"10.244.0.0/22", "10.244.5.0/26"}} {
 		s := snapshot(node("node-a", 1, 3), node("node-b", 2, 4))
 		s.Config.ClusterSubnets = []cluster.ClusterSubnet{{CIDR: prefix("fd00:10:244::/48"), HostLength: 64}}
 		for _, r := range ranges {
-			s.Config.ClusterSubnets = append(s.Config.ClusterSubnets, cluster.ClusterSubnet{CIDR: prefix(r), HostLength: 29})
+			s.Config.ClusterSubnets = append(s.Config.ClusterSubnets,
+				cluster.ClusterSubnet{CIDR: prefix(r), HostLength: 29})
 		}
 		others := beyond(t, s)
 		if len(others) > 1<<6 {

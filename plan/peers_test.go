@@ -30,7 +30,8 @@ func drawPeer(t *rapid.T) *cluster.Node {
 	case 2:
 		n.PodCIDRs = n.PodCIDRs[:min(1, len(n.PodCIDRs))]
 	}
-	for _, a := range rapid.SliceOfN(rapid.SampledFrom([]string{"172.17.0.1/16", "192.168.0.1/24", "172.18.0.3/16", "169.254.169.2/29", "fd00:7::1/64"}), 0, 3).Draw(t, "host's") {
+	for _, a := range rapid.SliceOfN(rapid.SampledFrom([]string{"172.17.0.1/16", "192.168.0.1/24", "172.18.0.3/16",
+		"169.254.169.2/29", "fd00:7::1/64"}), 0, 3).Draw(t, "host's") {
 		n.HostAddresses = append(n.HostAddresses, prefix(a))
 	}
 	return n
@@ -54,7 +55,9 @@ func TestPlannerKnowsPeers(t *testing.T) {
 		for range rapid.IntRange(1, 10).Draw(t, "steps") {
 			next := *s
 			own := s.Node("node-a")
-			next.Nodes = append(clustertest.Edit(t, slices.DeleteFunc(slices.Clone(s.Nodes), func(n *cluster.Node) bool { return n == own }), drawPeer, byName), own)
+			next.Nodes = append(clustertest.Edit(t,
+				slices.DeleteFunc(slices.Clone(s.Nodes), func(n *cluster.Node) bool { return n == own }), drawPeer,
+				byName), own)
 			slices.SortFunc(next.Nodes, byName)
 			if rapid.IntRange(0, 4).Draw(t, "own") == 0 {
 				own := new(*own)

@@ -122,7 +122,8 @@ func TestPipeline(t *testing.T) {
 		}
 	}
 	order := func(a, b hop) int {
-		return slices.Compare([]int{len(a.bridge), int(a.from), int(a.to)}, []int{len(b.bridge), int(b.from), int(b.to)})
+		return slices.Compare([]int{len(a.bridge), int(a.from), int(a.to)},
+			[]int{len(b.bridge), int(b.from), int(b.to)})
 	}
 	for _, h := range slices.SortedFunc(maps.Keys(used), order) {
 		if !declared[h] {

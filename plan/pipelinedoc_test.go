@@ -33,13 +33,18 @@ The examples are flows of node-a of [examples/demo](../../examples/demo), with
 		bridge      pipeline.Bridge
 		name, about string
 	}{
-		{pipeline.Service, "br-svc: pods and Services", "The bridge of the Service engine `openflow`. Ports of pods, the host (`svc-host`), OVN (`svc-int`) and the gateway bridge (`svc-ext`)."},
-		{pipeline.Gateway, "br-ex: the gateway bridge", "Ports of the uplink, the host (`LOCAL`), OVN (a patch port) and br-svc (`ext-svc`). Mode detached has no uplink."},
+		{pipeline.Service, "br-svc: pods and Services",
+			"The bridge of the Service engine `openflow`. Ports of pods, the host (`svc-host`), OVN (`svc-int`) and " +
+				"the gateway bridge (`svc-ext`)."},
+		{pipeline.Gateway, "br-ex: the gateway bridge",
+			"Ports of the uplink, the host (`LOCAL`), OVN (a patch port) and br-svc (`ext-svc`). Mode " +
+				"detached has no uplink."},
 		{pipeline.Tunnel, "br-tun: tunnels to other nodes", "Ports of all tunnels (`tunnels`) and of OVN (`tun-int`)."},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n```\n", x.name, wrap(x.about))
 		for _, table := range pipeline.Tables(x.bridge) {
-			fmt.Fprintf(&b, "%3d %-20s → %s\n", table.ID, table.Name, cmp.Or(strings.Join(names(x.bridge, table.Next), ", "), "–"))
+			fmt.Fprintf(&b, "%3d %-20s → %s\n", table.ID, table.Name,
+				cmp.Or(strings.Join(names(x.bridge, table.Next), ", "), "–"))
 		}
 		b.WriteString("```\n")
 		for _, table := range pipeline.Tables(x.bridge) {

@@ -51,7 +51,8 @@ func newIncrementals() []incremental {
 // base features do not look at single Pods, Services and other nodes, objects features look at
 // nothing else that changes often.
 var (
-	base    = []feature{gateway.Topology, gateway.Bridge, ovnlb.Distributed, gateway.Redirection, svcbridge.Base, ovnlb.Base, service.Chains, egress.Chains}
+	base = []feature{gateway.Topology, gateway.Bridge, ovnlb.Distributed, gateway.Redirection, svcbridge.Base,
+		ovnlb.Base, service.Chains, egress.Chains}
 	objects = []feature{gateway.Pods, frontends, svcbridge.Pods, gateway.Peers}
 )
 

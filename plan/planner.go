@@ -104,7 +104,8 @@ func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep
 	}
 	state, conflicts := datapath.Merge(parts...)
 	for _, c := range slices.Concat(inBase, conflicts) {
-		n.clashes = append(n.clashes, cluster.Problem{Owner: c.Lost, Message: c.Key + " is already wanted by " + c.Kept.String()})
+		n.clashes = append(n.clashes, cluster.Problem{Owner: c.Lost, Message: c.Key + " is already wanted by " +
+			c.Kept.String()})
 	}
 	n.state = state
 	n.list()
@@ -189,8 +190,10 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 // nodes are the other nodes of which something changed that concerns the planned one, or whether
 // they are believed, and the addresses that are another node's than before. It vets nodes only
 // then.
-func (n *planned) nodes(s *cluster.Snapshot, next *node.Env) (c cluster.Changes[cluster.Node], hosts map[netip.Addr]string) {
-	c = cluster.Compare(n.snapshot.Nodes, s.Nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
+func (n *planned) nodes(s *cluster.Snapshot,
+	next *node.Env) (c cluster.Changes[cluster.Node], hosts map[netip.Addr]string) {
+	c = cluster.Compare(n.snapshot.Nodes, s.Nodes,
+		func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
 	same := func(x, other *cluster.Node) bool {
 		return other != nil && (x.Name == next.Node.Name || samePeer(x, other))
 	}
@@ -226,7 +229,8 @@ func sameSelf(m, n *cluster.Node) bool {
 // samePeer compares all that a node must know of another one.
 func samePeer(a, b *cluster.Node) bool {
 	g, h := &a.Gateway, &b.Gateway
-	return a == b || a.Name == b.Name && a.UID == b.UID && a.Created.Equal(b.Created) && a.ID == b.ID && slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.HostAddresses, b.HostAddresses) &&
+	return a == b || a.Name == b.Name && a.UID == b.UID && a.Created.Equal(b.Created) && a.ID == b.ID &&
+		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.HostAddresses, b.HostAddresses) &&
 		slices.Equal(a.PodCIDRs, b.PodCIDRs) && g.Mode == h.Mode && g.MAC == h.MAC && g.DeviceMAC == h.DeviceMAC
 }
 

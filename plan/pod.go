@@ -19,7 +19,9 @@ func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []cluster.Problem)
 		free := true
 		for _, ip := range p.IPs {
 			if other, ok := has[ip]; ok {
-				problems = append(problems, cluster.Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() + " is the address of " + other.String() + " already"})
+				problems = append(problems,
+					cluster.Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() +
+						" is the address of " + other.String() + " already"})
 				free = false
 			}
 		}
@@ -40,7 +42,9 @@ func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []cluster.Problem)
 		c.Extra = nil
 		for _, a := range p.Extra {
 			if taken(a) {
-				problems = append(problems, cluster.Problem{Owner: p.Owner, Field: "metadata.annotations[" + cluster.AnnotationExtraAddresses + "]", Message: a.String() + " is the address of " + has[a].String()})
+				problems = append(problems,
+					cluster.Problem{Owner: p.Owner, Field: "metadata.annotations[" + cluster.AnnotationExtraAddresses +
+						"]", Message: a.String() + " is the address of " + has[a].String()})
 			} else {
 				c.Extra = append(c.Extra, a)
 			}

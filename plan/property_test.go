@@ -28,16 +28,19 @@ import (
 // Draws are small on purpose: names, addresses and ports meet often.
 func drawFrontend(t *rapid.T) *cluster.Frontend {
 	family := rapid.SampledFrom([]cluster.Family{cluster.IPv4, cluster.IPv6}).Draw(t, "family")
-	ips := map[cluster.Family][]string{cluster.IPv4: {"10.96.0.1", "10.96.0.2", "10.96.0.3", "10.97.0.1"}, cluster.IPv6: {"fd00:10:96::1", "fd00:10:96::2", "fd00:10:97::1"}}[family]
+	ips := map[cluster.Family][]string{cluster.IPv4: {"10.96.0.1", "10.96.0.2", "10.96.0.3", "10.97.0.1"},
+		cluster.IPv6: {"fd00:10:96::1", "fd00:10:96::2", "fd00:10:97::1"}}[family]
 	ends := map[cluster.Family][]string{
 		cluster.IPv4: {"10.244.1.3", "10.244.2.3", "172.18.0.3", "172.18.0.4", "172.20.0.1", "192.0.2.7"},
 		cluster.IPv6: {"fd00:10:244:1::3", "fd00:10:244:2::3", "fc00:f853:ccd::3", "fd00:20::1", "2001:db8::7"},
 	}[family]
 	f := &cluster.Frontend{
-		Owner:         cluster.Owner{Kind: "Service", Namespace: "default", Name: rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name")},
-		PortName:      rapid.SampledFrom([]string{"", "http", "dns"}).Draw(t, "port name"),
-		Family:        family,
-		Protocol:      rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(t, "protocol"),
+		Owner: cluster.Owner{Kind: "Service", Namespace: "default",
+			Name: rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name")},
+		PortName: rapid.SampledFrom([]string{"", "http", "dns"}).Draw(t, "port name"),
+		Family:   family,
+		Protocol: rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(t,
+			"protocol"),
 		ClusterIP:     addr(rapid.SampledFrom(ips).Draw(t, "cluster IP")),
 		Port:          rapid.SampledFrom([]uint16{53, 80, 30001}).Draw(t, "port"),
 		NodePort:      rapid.SampledFrom([]uint16{0, 30001, 30002}).Draw(t, "node port"),
@@ -61,7 +64,9 @@ func drawFrontend(t *rapid.T) *cluster.Frontend {
 	}
 	for _, e := range rapid.SliceOfNDistinct(rapid.SampledFrom(ends), 0, 3, rapid.ID).Draw(t, "endpoints") {
 		ready := rapid.Bool().Draw(t, "ready")
-		f.Backends = append(f.Backends, cluster.Backend{Addr: addr(e), Port: rapid.SampledFrom([]uint16{8080, 80, 30001}).Draw(t, "endpoint's port"), Ready: ready, Serving: ready || rapid.Bool().Draw(t, "serving"), Terminating: !ready})
+		f.Backends = append(f.Backends, cluster.Backend{Addr: addr(e),
+			Port: rapid.SampledFrom([]uint16{8080, 80, 30001}).Draw(t, "endpoint's port"), Ready: ready,
+			Serving: ready || rapid.Bool().Draw(t, "serving"), Terminating: !ready})
 	}
 	slices.SortFunc(f.Backends, func(a, b cluster.Backend) int { return a.Addr.Compare(b.Addr) })
 	return f
@@ -69,7 +74,8 @@ func drawFrontend(t *rapid.T) *cluster.Frontend {
 
 func drawPod(t *rapid.T) *cluster.Pod {
 	n, o := rapid.IntRange(1, 2).Draw(t, "node"), rapid.IntRange(3, 6).Draw(t, "octet")
-	return pod([]string{"node-a", "node-b"}[n-1], rapid.SampledFrom([]string{"p", "q", "r", "s"}).Draw(t, "pod"), fmt.Sprintf("10.244.%d.%d", n, o), fmt.Sprintf("fd00:10:244:%x::%x", n, o))
+	return pod([]string{"node-a", "node-b"}[n-1], rapid.SampledFrom([]string{"p", "q", "r", "s"}).Draw(t, "pod"),
+		fmt.Sprintf("10.244.%d.%d", n, o), fmt.Sprintf("fd00:10:244:%x::%x", n, o))
 }
 
 // churn changes a Snapshot as a Store does: new slices, and the same pointers for what did not
@@ -88,7 +94,8 @@ func churn(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 			changed.ID = 3 + len(changed.Zone)
 		case 2:
 			changed.HostAddresses = clustertest.Edit(t, changed.HostAddresses, func(t *rapid.T) netip.Prefix {
-				return prefix(rapid.SampledFrom([]string{"192.0.2.7/32", "172.20.0.1/32", "2001:db8::7/128"}).Draw(t, "host address"))
+				return prefix(rapid.SampledFrom([]string{"192.0.2.7/32", "172.20.0.1/32", "2001:db8::7/128"}).Draw(t,
+					"host address"))
 			}, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 		default:
 			changed.Zone, changed.Leaving, changed.NetworkUnavailable = changed.Zone+"z", !changed.Leaving, "True"
@@ -115,7 +122,8 @@ func text(state datapath.State, problems []cluster.Problem) string {
 func sameText(t *rapid.T, got, want string) {
 	t.Helper()
 	if got != want {
-		t.Fatalf("the Planner gives, and a new one does not:\n%s\na new one gives, and the Planner does not:\n%s", missing(got, want), missing(want, got))
+		t.Fatalf("the Planner gives, and a new one does not:\n%s\na new one gives, and the Planner does not:\n%s",
+			missing(got, want), missing(want, got))
 	}
 }
 
@@ -186,7 +194,8 @@ func TestPlannerKeepsWhatDidNotChange(t *testing.T) {
 		again.Nodes = append(again.Nodes, &beat)
 	}
 	second, _ := p.Node(&again, "node-000")
-	if !sameMap(first.NB, second.NB) || !first.Bridge.Flows.Same(second.Bridge.Flows) || !sameMap(first.NFT, second.NFT) {
+	if !sameMap(first.NB, second.NB) || !first.Bridge.Flows.Same(second.Bridge.Flows) ||
+		!sameMap(first.NFT, second.NFT) {
 		t.Fatal("a taint, a zone or a condition of a node changes the State")
 	}
 	third, _ := p.Node(change(s, 22, "10.244.2.9:8080"), "node-000")
@@ -216,7 +225,8 @@ func TestPlannerKeepsFlows(t *testing.T) {
 		}
 	}
 	if !slices.Equal(groups, []string{s.Frontends[22].Owner.Name}) || !first.Bridge.Flows.Same(second.Bridge.Flows) {
-		t.Errorf("one changed endpoint gives new groups of %v; the flows are the same: %v", groups, first.Bridge.Flows.Same(second.Bridge.Flows))
+		t.Errorf("one changed endpoint gives new groups of %v; the flows are the same: %v", groups,
+			first.Bridge.Flows.Same(second.Bridge.Flows))
 	}
 	more := *s
 	added := pod("node-000", "added", "10.244.1.99", "fd00:10:244:1::99")
@@ -311,7 +321,8 @@ func TestOrder(t *testing.T) {
 // Objects that are wrong change nothing that others want.
 func TestBadObjectsStopNobody(t *testing.T) {
 	good := snapshot(node("node-a", 1, 3), node("node-b", 2, 4), pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"),
-		frontend("a", "10.96.0.1:80", 30001, "10.244.1.3:8080", "172.18.0.3:8080"), frontend("a", "[fd00:10:96::1]:80", 30001, "[fd00:10:244:1::3]:8080"))
+		frontend("a", "10.96.0.1:80", 30001, "10.244.1.3:8080", "172.18.0.3:8080"),
+		frontend("a", "[fd00:10:96::1]:80", 30001, "[fd00:10:244:1::3]:8080"))
 	want, problems := plan.Node(good, "node-a")
 	if len(problems) > 0 {
 		t.Fatal(problems)

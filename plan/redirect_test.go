@@ -38,8 +38,10 @@ status: {loadBalancer: {ingress: [{ip: 172.18.0.3}]}}
 	i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "objects.yaml" })
 	s := watch.ParseManifests(append(archive.Files[i].Data, guarded...), cluster.DefaultConfig())
 	state, _ := plan.Node(s, "ovn-worker")
-	for address, want := range map[string]bool{"172.18.0.3:80": false, "172.18.0.3:30099": true, "10.10.10.3:30099": true} {
-		if _, got := state.Redirect.Services[redirect.Service{Addr: netip.MustParseAddrPort(address), Protocol: cluster.TCP}]; got != want {
+	for address, want := range map[string]bool{"172.18.0.3:80": false, "172.18.0.3:30099": true,
+		"10.10.10.3:30099": true} {
+		if _, got := state.Redirect.Services[redirect.Service{Addr: netip.MustParseAddrPort(address),
+			Protocol: cluster.TCP}]; got != want {
 			t.Errorf("%s: redirected: %t", address, got)
 		}
 	}
@@ -87,9 +89,11 @@ endpoints: [{addresses: [10.244.1.3], nodeName: node-a}]
 		t.Fatal(problems)
 	}
 	key := flow.Key{Table: pipeline.GatewayClassifier, Priority: 501, Match: flow.Match{
-		InPort: "patch-br-ex_node-a-to-br-int", EthSrc: cluster.MAC{2, 0x42, 0xac, 0x12, 0, 3}, Protocol: flow.TCP, Src: netip.MustParsePrefix("10.10.10.3/32"), SrcPort: 80,
+		InPort: "patch-br-ex_node-a-to-br-int", EthSrc: cluster.MAC{2, 0x42, 0xac, 0x12, 0, 3}, Protocol: flow.TCP,
+		Src: netip.MustParsePrefix("10.10.10.3/32"), SrcPort: 80,
 	}}
-	if f := state.Bridge.Flows.At(key.ID()); f == nil || !slices.Contains(f.Actions, flow.Action(flow.Output{Port: "eth0"})) {
+	if f := state.Bridge.Flows.At(key.ID()); f == nil ||
+		!slices.Contains(f.Actions, flow.Action(flow.Output{Port: "eth0"})) {
 		t.Errorf("no flow leads the answer to the uplink: %v", f)
 	}
 }

@@ -21,7 +21,8 @@ import (
 // there are.
 func replace(s, gone, come datapath.State) (datapath.State, bool) {
 	ok := true
-	s.NB = swap(&ok, s.NB, gone.NB, come.NB, func(a, b nb.Row) bool { return a.Why() == b.Why() && nb.SameContent(a, b) })
+	s.NB = swap(&ok, s.NB, gone.NB, come.NB,
+		func(a, b nb.Row) bool { return a.Why() == b.Why() && nb.SameContent(a, b) })
 	s.Bridge = swapBridge(&ok, s.Bridge, gone.Bridge, come.Bridge)
 	s.NFT = swapTables(&ok, s.NFT, gone.NFT, come.NFT)
 	s.Host = host.State{
@@ -49,8 +50,10 @@ func swapBridge(ok *bool, s, gone, come flow.State) flow.State {
 	s.Ports = swap(ok, s.Ports, gone.Ports, come.Ports, func(a, b flow.Port) bool { return reflect.DeepEqual(a, b) })
 	s.TunnelNeighbors = swap(ok, s.TunnelNeighbors, gone.TunnelNeighbors, come.TunnelNeighbors, equal)
 	s.TunnelRoutes = swap(ok, s.TunnelRoutes, gone.TunnelRoutes, come.TunnelRoutes, equal)
-	s.Flows = swapMaps(ok, s.Flows, gone.Flows, come.Flows, func(a, b *flow.Flow) bool { return a.Owner == b.Owner && a.Equal(b) })
-	s.Groups = swapMaps(ok, s.Groups, gone.Groups, come.Groups, func(a, b *flow.Group) bool { return a.Owner == b.Owner && a.Equal(b) })
+	s.Flows = swapMaps(ok, s.Flows, gone.Flows, come.Flows,
+		func(a, b *flow.Flow) bool { return a.Owner == b.Owner && a.Equal(b) })
+	s.Groups = swapMaps(ok, s.Groups, gone.Groups, come.Groups,
+		func(a, b *flow.Group) bool { return a.Owner == b.Owner && a.Equal(b) })
 	return s
 }
 
@@ -69,11 +72,13 @@ func swapTables(ok *bool, s, gone, come nft.State) nft.State {
 
 // swapTable swaps chains, and the elements of the maps and sets that change.
 func swapTable(ok *bool, s, gone, come *nft.Table) *nft.Table {
-	t := &nft.Table{Chains: swap(ok, s.Chains, gone.Chains, come.Chains, equal), Maps: maps.Clone(s.Maps), Sets: maps.Clone(s.Sets)}
+	t := &nft.Table{Chains: swap(ok, s.Chains, gone.Chains, come.Chains, equal), Maps: maps.Clone(s.Maps),
+		Sets: maps.Clone(s.Sets)}
 	for name, m := range s.Maps {
 		out, in := orEmpty(gone.Maps[name]).Elements, orEmpty(come.Maps[name]).Elements
 		if out.Len()+in.Len() > 0 {
-			t.Maps[name] = &nft.Map{Name: name, Family: m.Family, Key: m.Key, Elements: swapMaps(ok, m.Elements, out, in, equal)}
+			t.Maps[name] = &nft.Map{Name: name, Family: m.Family, Key: m.Key,
+				Elements: swapMaps(ok, m.Elements, out, in, equal)}
 		}
 	}
 	for name, m := range s.Sets {

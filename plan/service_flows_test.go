@@ -29,7 +29,8 @@ func byBalancers(rows nb.State) map[served]string {
 	all := map[served]string{}
 	for _, r := range rows {
 		lb, ok := r.(*nb.LoadBalancer)
-		if !ok || strings.HasPrefix(lb.Groups[0], "clusterRouter") || strings.Contains(lb.Name, ":own") || strings.Contains(lb.Name, ":all") {
+		if !ok || strings.HasPrefix(lb.Groups[0], "clusterRouter") || strings.Contains(lb.Name, ":own") ||
+			strings.Contains(lb.Name, ":all") {
 			continue // not for pods, or for the host
 		}
 		for _, v := range lb.VIPs {
@@ -61,14 +62,17 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 		}
 		if f.Match.Fragment != "" {
 			whole := f.Key
-			whole.Match.Protocol = map[flow.Protocol]flow.Protocol{flow.IP: flow.UDP, flow.IPv6: flow.UDP6}[f.Match.Protocol]
+			whole.Match.Protocol = map[flow.Protocol]flow.Protocol{flow.IP: flow.UDP,
+				flow.IPv6: flow.UDP6}[f.Match.Protocol]
 			whole.Match.DstPort, whole.Match.CTDstPort, whole.Match.CTProtocol, whole.Match.Fragment, whole.Match.CTState = f.Match.CTDstPort, 0, 0, "", flow.CTState{}
-			if w := s.Flows.At(whole.ID()); f.Table == pipeline.SvcServiceLB && (w == nil || !slices.Equal(w.Actions, f.Actions)) {
+			if w := s.Flows.At(whole.ID()); f.Table == pipeline.SvcServiceLB &&
+				(w == nil || !slices.Equal(w.Actions, f.Actions)) {
 				t.Errorf("%s: whole packets have %v", f, w)
 			}
 			continue
 		}
-		p := map[flow.Protocol]cluster.Protocol{flow.TCP: cluster.TCP, flow.TCP6: cluster.TCP, flow.UDP: cluster.UDP, flow.UDP6: cluster.UDP, flow.SCTP: cluster.SCTP, flow.SCTP6: cluster.SCTP}[f.Match.Protocol]
+		p := map[flow.Protocol]cluster.Protocol{flow.TCP: cluster.TCP, flow.TCP6: cluster.TCP, flow.UDP: cluster.UDP,
+			flow.UDP6: cluster.UDP, flow.SCTP: cluster.SCTP, flow.SCTP6: cluster.SCTP}[f.Match.Protocol]
 		to := "dropped"
 		if mark, ok := f.Actions[0].(flow.SetPktMark); ok && mark.Mark == claims.MarkRefused {
 			to = "refused"
@@ -89,7 +93,9 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 				used[k] = true // of a sticky one it is the flow in pipeline.SvcEndpointDNAT
 			}
 		}
-		if standsIn := netip.MustParsePrefix("169.254.169.0/29"); f.Bridge == claims.ServiceBridge && f.Table == pipeline.SvcServiceLB && f.Priority == 200 && !standsIn.Contains(f.Match.Dst.Addr()) && !netip.MustParsePrefix("fd69::/125").Contains(f.Match.Dst.Addr()) {
+		if standsIn := netip.MustParsePrefix("169.254.169.0/29"); f.Bridge == claims.ServiceBridge &&
+			f.Table == pipeline.SvcServiceLB && f.Priority == 200 && !standsIn.Contains(f.Match.Dst.Addr()) &&
+			!netip.MustParsePrefix("fd69::/125").Contains(f.Match.Dst.Addr()) {
 			all[served{netip.AddrPortFrom(f.Match.Dst.Addr(), f.Match.DstPort), p}] = to
 		}
 	}
@@ -225,9 +231,11 @@ func TestFlowsOfManyEndpoints(t *testing.T) {
 		ends = append(ends, fmt.Sprintf("10.244.%d.%d:80", 3+i/250, 1+i%250))
 	}
 	s := snapshot(node("node-a", 1, 3))
-	s.Frontends = []*cluster.Frontend{frontend("many", "10.96.0.1:80", 0, ends...), frontend("other", "10.96.0.2:80", 0, ends[0])}
+	s.Frontends = []*cluster.Frontend{frontend("many", "10.96.0.1:80", 0, ends...),
+		frontend("other", "10.96.0.2:80", 0, ends[0])}
 	state, problems := plan.Node(byEngine(s, "node-a", true), "node-a")
-	if len(problems) != 1 || !strings.Contains(problems[0].Message, "640 of 641 endpoints") || problems[0].Owner.Name != "many" {
+	if len(problems) != 1 || !strings.Contains(problems[0].Message, "640 of 641 endpoints") ||
+		problems[0].Owner.Name != "many" {
 		t.Errorf("problems %v", problems)
 	}
 	led := 0

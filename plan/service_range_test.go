@@ -44,8 +44,10 @@ endpoints: [{addresses: ["fd00:10:244:3::3"], nodeName: node-c, conditions: {rea
 						continue
 					}
 					v := trace.Verdict
-					if v.Delivered != served || v.Rejected == served || !v.Answered || served && v.Seen.DstPort != 8080 {
-						t.Errorf("%s, openflow %t, %s to %s port %d: %s %s", mode, flows, name, ip, port, v.Reason, v.AnswerReason)
+					if v.Delivered != served || v.Rejected == served || !v.Answered || served &&
+						v.Seen.DstPort != 8080 {
+						t.Errorf("%s, openflow %t, %s to %s port %d: %s %s", mode, flows, name, ip, port, v.Reason,
+							v.AnswerReason)
 					}
 				}
 			}

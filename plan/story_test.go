@@ -50,7 +50,8 @@ func TestStories(t *testing.T) {
 	pages := newLibrary()
 	all := true
 	for _, file := range files {
-		all = t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { tell(t, file, pages) }) && all
+		all = t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { tell(t, file, pages) }) &&
+			all
 	}
 	if all && pages.told == len(files) { // not with -run of some stories
 		pages.check(t)
@@ -160,7 +161,8 @@ func (s *story) section(name string) (string, error) {
 		return trace.String(), err
 	case "costs":
 		trace, err := s.trace(words[1:])
-		return fmt.Sprintf("first: %s\nlater: %s\nreply: %s\n", trace.Costs.First, trace.Costs.Later, trace.Costs.Reply), err
+		return fmt.Sprintf("first: %s\nlater: %s\nreply: %s\n", trace.Costs.First, trace.Costs.Later,
+			trace.Costs.Reply), err
 	}
 	return "", fmt.Errorf("unknown section")
 }

@@ -40,7 +40,8 @@ func wayTo(s *cluster.Snapshot, node string) string {
 func TestLiesHurtTheLiarOnly(t *testing.T) {
 	honest := threeNodes(func(*cluster.Node) {})
 	want := wayTo(honest, "b")
-	if !strings.Contains(want, "tun_src=172.18.0.3") || !strings.Contains(want, "nw_dst=10.244.3.0/24") || wayTo(honest, "a") == "" {
+	if !strings.Contains(want, "tun_src=172.18.0.3") || !strings.Contains(want, "nw_dst=10.244.3.0/24") ||
+		wayTo(honest, "a") == "" {
 		t.Fatalf("the way to b is\n%s\nto a\n%s", want, wayTo(honest, "a"))
 	}
 	for name, lie := range map[string]func(*cluster.Node){

@@ -31,15 +31,41 @@ type library struct {
 
 // documents are those whose walks are compared with Hairpin's, with a remark on each.
 var documents = []struct{ name, about string }{
-	{"host-to-service.md", "Its use cases are compared flow by flow and connection by connection. Cookies differ in their upper half, which names the feature a flow belongs to; ports have other names. It says that in mode local all Service traffic uses the host's routes before it leaves the node, and has no flows for that: [services by host](services-by-host.md) shows Hairpin's."},
-	{"egress-ip.md", "Policies, address sets and NAT rows are compared where a packet matches them. An untranslated packet of a pod does not leave the node: the document lets the node's own pods out with their own address (priority 109), Hairpin drops all of them (priority 104)."},
-	{"node-local-access-dgp.md", "A proposal that adds a distributed gateway port. Pods reach their own node as in the document, by a policy of the cluster router. The host's own path is by default that of host-to-service.md, which needs no such port; with `[gateway] node-local = dgp` it is the document's ([dgp](dgp.md)), in every gateway mode ([local](dgp-local.md), [detached](dgp-detached.md)). The document has an address of node_local_switch for each node, from 169.254.0.3 on; Hairpin has the same one on each, because each is an OVN zone of its own and nothing of it leaves the node. The document's policies name one address of the node; Hairpin has its further ones in a set. What the document does not have: the host as a client of a Service with an endpoint on another host, where pods leave by the host (modes local and detached): what is for elsewhere goes to the host by the port, too, or it would come back with the host's own source."},
-	{"nodeport-antrea.md", "The design of another system, for another data plane. The contract is shared: from where, by which policy, to which endpoint, and whether the source is preserved. [node-ports.md](../../user/node-ports.md) has all twelve cases of it, and tests send them. This page shows what carries the packet instead. Its redirect by TC flower is Hairpin's `[gateway] nodeport-path = redirect`, by eBPF ([redirect detached](redirect-detached.md)): maps replace its chains and the computed handles of its filters. Those handles contradict each other: 0x1396dea9 stands for three filters; the filter of localhost's answers shows chain 259 and device eth0 where the text says 257 and lo; SCTP's protocol number 0x84, of which the handle takes the lower nibble, gives 4, so 0x104dea9; chains 257, 258, 259 and 269 are mixed up. A key of address, protocol and port needs no handle, is deleted by itself, and costs one lookup whatever the number of Services. localhost's filters are left out: the host's nft serves it."},
+	{"host-to-service.md",
+		"Its use cases are compared flow by flow and connection by connection. Cookies differ in their upper half, " +
+			"which names the feature a flow belongs to; ports have other names. It says that in mode local all " +
+			"Service traffic uses the host's routes before it leaves the node, and has no flows for that: [services " +
+			"by host](services-by-host.md) shows Hairpin's."},
+	{"egress-ip.md",
+		"Policies, address sets and NAT rows are compared where a packet matches them. An untranslated packet of a " +
+			"pod does not leave the node: the document lets the node's own pods out with their own address " +
+			"(priority 109), Hairpin drops all of them (priority 104)."},
+	{"node-local-access-dgp.md",
+		"A proposal that adds a distributed gateway port. Pods reach their own node as in the document, by a policy " +
+			"of the cluster router. The host's own path is by default that of host-to-service.md, which needs no " +
+			"such port; with `[gateway] node-local = dgp` it is the document's ([dgp](dgp.md)), in every gateway " +
+			"mode ([local](dgp-local.md), [detached](dgp-detached.md)). The document has an address of " +
+			"node_local_switch for each node, from 169.254.0.3 on; Hairpin has the same one on each, because each " +
+			"is an OVN zone of its own and nothing of it leaves the node. The document's policies name one address " +
+			"of the node; Hairpin has its further ones in a set. What the document does not have: the host as a " +
+			"client of a Service with an endpoint on another host, where pods leave by the host (modes local and " +
+			"detached): what is for elsewhere goes to the host by the port, too, or it would come back with the host's own source."},
+	{"nodeport-antrea.md",
+		"The design of another system, for another data plane. The contract is shared: from where, by which policy, " +
+			"to which endpoint, and whether the source is preserved. [node-ports.md](../../user/node-ports.md) has " +
+			"all twelve cases of it, and tests send them. This page shows what carries the packet instead. Its " +
+			"redirect by TC flower is Hairpin's `[gateway] nodeport-path = redirect`, by eBPF ([redirect " +
+			"detached](redirect-detached.md)): maps replace its chains and the computed handles of its filters. " +
+			"Those handles contradict each other: 0x1396dea9 stands for three filters; the filter of localhost's " +
+			"answers shows chain 259 and device eth0 where the text says 257 and lo; SCTP's protocol number 0x84, " +
+			"of which the handle takes the lower nibble, gives 4, so 0x104dea9; chains 257, 258, 259 and 269 are " +
+			"mixed up. A key of address, protocol and port needs no handle, is deleted by itself, and costs one lookup whatever the number of Services. localhost's filters are left out: the host's nft serves it."},
 	{"detached-gateway.md", "Addresses are those of the story: 172.18.0.3 for the document's 10.89.0.3."},
 }
 
 func newLibrary() *library {
-	return &library{files: map[string]string{}, index: map[string]string{}, differences: map[string]map[string][]string{}}
+	return &library{files: map[string]string{}, index: map[string]string{},
+		differences: map[string]map[string][]string{}}
 }
 
 // add makes the page of a story that has walks: each with its steps, the first with a picture, and
@@ -49,7 +75,9 @@ func (l *library) add(t *testing.T, name string, archive *txtar.Archive, s *stor
 	l.told++
 	title := strings.TrimSpace(string(archive.Comment))
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n%s\n\nThe objects, and the nodes' desired state for them: [plan/testdata/%s.txtar](../../../plan/testdata/%s.txtar).\n\n",
+	fmt.Fprintf(&b,
+		"# %s\n\n%s\n\nThe objects, and the nodes' desired state for them: "+
+			"[plan/testdata/%s.txtar](../../../plan/testdata/%s.txtar).\n\n",
 		strings.ReplaceAll(name, "-", " "), title, name, name)
 	pictures := 0
 	for _, f := range archive.Files {
@@ -78,7 +106,8 @@ func (l *library) add(t *testing.T, name string, archive *txtar.Archive, s *stor
 }
 
 // beside puts a document's walk beside ours, if the story has one.
-func (l *library) beside(t *testing.T, b *strings.Builder, document, story string, archive *txtar.Archive, walk string, trace walk.Trace) {
+func (l *library) beside(t *testing.T, b *strings.Builder, document, story string, archive *txtar.Archive, walk string,
+	trace walk.Trace) {
 	t.Helper()
 	i := slices.IndexFunc(archive.Files, func(d txtar.File) bool { return d.Name == "document "+document+" "+walk })
 	if i < 0 {
@@ -105,7 +134,8 @@ func (s *story) explain(words []string) (*explain.Explanation, error) {
 	if !strings.HasPrefix(from, "outside/") { // a source address, which the steps show
 		via = ""
 	}
-	return explain.Of(s.world.Snapshot, explain.Question{From: from, To: words[2], Via: via, Protocol: trace.Sent.Protocol}, trace)
+	return explain.Of(s.world.Snapshot, explain.Question{From: from, To: words[2], Via: via,
+		Protocol: trace.Sent.Protocol}, trace)
 }
 
 // A line of a document's walk: "there flow FLOW", "back flow FLOW", "there CT src=… dst=… src=…
@@ -243,7 +273,8 @@ func sameTable(a, b string) (same, near bool) {
 // withoutPorts returns the addresses, mark and zone of an entry.
 func withoutPorts(entry string) string {
 	return strings.Join(slices.DeleteFunc(strings.Fields(entry), func(w string) bool {
-		return strings.HasPrefix(w, "sport=") || strings.HasPrefix(w, "dport=") || strings.HasPrefix(w, "mark=") || !strings.Contains(w, "=")
+		return strings.HasPrefix(w, "sport=") || strings.HasPrefix(w, "dport=") || strings.HasPrefix(w, "mark=") ||
+			!strings.Contains(w, "=")
 	}), " ")
 }
 
@@ -291,11 +322,15 @@ func (l *library) check(t *testing.T) {
 // readme is the list of pages, and the page of differences.
 func (l *library) readme(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# Walks\n\nPackets through every table, as `hairpin explain` shows them. The pages are generated from the stories that the tests run\n" +
-		"(`make golden`); a test fails when they are stale. If one of Hairpin's five design documents describes the same packet,\n" +
-		"its rules are listed beside Hairpin's; [differences.md](differences.md) lists the differences and the reasons.\n\n")
+	b.WriteString("# Walks\n\nPackets through every table, as `hairpin explain` shows them. The pages are generated " +
+		"from the stories that the tests run\n" +
+		"(`make golden`); a test fails when they are stale. If one of Hairpin's five design documents " +
+		"describes the same packet,\n" +
+		"its rules are listed beside Hairpin's; [differences.md](differences.md) lists the differences " +
+		"and the reasons.\n\n")
 	for _, name := range slices.Sorted(maps.Keys(l.index)) {
-		fmt.Fprintf(&b, "- [%s](%s.md): %s\n", strings.ReplaceAll(name, "-", " "), name, strings.Join(strings.Fields(l.index[name]), " "))
+		fmt.Fprintf(&b, "- [%s](%s.md): %s\n", strings.ReplaceAll(name, "-", " "), name,
+			strings.Join(strings.Fields(l.index[name]), " "))
 	}
 	l.files["README.md"], l.files["differences.md"] = b.String(), l.differing(everyRow(t))
 }
@@ -303,8 +338,10 @@ func (l *library) readme(t *testing.T) {
 // differing is the page of differences.
 func (l *library) differing(rows map[string]string) string {
 	var d strings.Builder
-	d.WriteString("# Differences from the design documents\n\nEach document has a table of all its sections, rules and remarks, and what Hairpin has instead: a story that the tests run shows it. After\n" +
-		"that come the walks that the document has, too: each of its rules for which a packet of the same walk matches another rule in Hairpin, with the reason.\n" +
+	d.WriteString("# Differences from the design documents\n\nEach document has a table of all its sections, rules " +
+		"and remarks, and what Hairpin has instead: a story that the tests run shows it. After\n" +
+		"that come the walks that the document has, too: each of its rules for which a packet of the same walk " +
+		"matches another rule in Hairpin, with the reason.\n" +
 		"The others are the same. Rules are in the syntax of their tools, with the addresses of the walk.\n")
 	for _, doc := range documents {
 		fmt.Fprintf(&d, "\n## %s\n\n%s\n%s", doc.name, doc.about, rows[doc.name])

@@ -42,7 +42,8 @@ func large(nodes, services int, families ...cluster.Family) *cluster.Snapshot {
 	}
 	for i := range nodes * 30 {
 		n, o := i%nodes, 3+i/nodes
-		objects = append(objects, pod(fmt.Sprintf("node-%03d", n), fmt.Sprintf("pod-%05d", i), fmt.Sprintf("10.244.%d.%d", n+1, o), fmt.Sprintf("fd00:10:244:%x::%x", n+1, o)))
+		objects = append(objects, pod(fmt.Sprintf("node-%03d", n), fmt.Sprintf("pod-%05d", i),
+			fmt.Sprintf("10.244.%d.%d", n+1, o), fmt.Sprintf("fd00:10:244:%x::%x", n+1, o)))
 	}
 	for i := range services {
 		var nodePort uint16
@@ -51,9 +52,12 @@ func large(nodes, services int, families ...cluster.Family) *cluster.Snapshot {
 		}
 		a, b, o := i%nodes+1, (i+1)%nodes+1, 3+i%30
 		for _, f := range families {
-			vip, backends := fmt.Sprintf("10.96.%d.%d:80", 1+i/250, 1+i%250), []string{fmt.Sprintf("10.244.%d.%d:8080", a, o), fmt.Sprintf("10.244.%d.%d:8080", b, o)}
+			vip, backends := fmt.Sprintf("10.96.%d.%d:80", 1+i/250, 1+i%250),
+				[]string{fmt.Sprintf("10.244.%d.%d:8080", a, o), fmt.Sprintf("10.244.%d.%d:8080", b, o)}
 			if f == cluster.IPv6 {
-				vip, backends = fmt.Sprintf("[fd00:10:96::%x]:80", i+1), []string{fmt.Sprintf("[fd00:10:244:%x::%x]:8080", a, o), fmt.Sprintf("[fd00:10:244:%x::%x]:8080", b, o)}
+				vip, backends = fmt.Sprintf("[fd00:10:96::%x]:80", i+1),
+					[]string{fmt.Sprintf("[fd00:10:244:%x::%x]:8080", a, o),
+						fmt.Sprintf("[fd00:10:244:%x::%x]:8080", b, o)}
 			}
 			if i%100 == 0 {
 				backends[0] = "172.18.0.3:8081"
@@ -73,7 +77,8 @@ func change(s *cluster.Snapshot, i int, backend string) *cluster.Snapshot {
 	t.Frontends = slices.Clone(s.Frontends)
 	f := *t.Frontends[i]
 	b := netip.MustParseAddrPort(backend)
-	f.Backends = append(slices.Clone(f.Backends[:1]), cluster.Backend{Addr: b.Addr(), Port: b.Port(), Ready: true, Serving: true})
+	f.Backends = append(slices.Clone(f.Backends[:1]),
+		cluster.Backend{Addr: b.Addr(), Port: b.Port(), Ready: true, Serving: true})
 	t.Frontends[i] = &f
 	return &t
 }

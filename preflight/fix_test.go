@@ -50,7 +50,8 @@ mkdir -p `+profileDir)
 // fix runs the command with --fix, and gives what it did and its exit code.
 func fix(t *testing.T, n *lab.Node, flags string) (text, code string) {
 	t.Helper()
-	out, err := n.Exec(t.Context(), "sh", "-c", "hairpin preflight --gateway-mode detached --fix "+flags+" 2>&1; echo code $?")
+	out, err := n.Exec(t.Context(), "sh", "-c", "hairpin preflight --gateway-mode detached --fix "+flags+
+		" 2>&1; echo code $?")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,9 @@ func TestFix(t *testing.T) {
 	n := configured(t)
 	state := func() string {
 		t.Helper()
-		out, err := n.Exec(t.Context(), "sh", "-ec", "ip -o addr show scope global | sed 's/valid_lft.*//'; ip route; ip -6 route; ovs-vsctl list-br; find /etc/NetworkManager -type f | sort")
+		out, err := n.Exec(t.Context(), "sh", "-ec",
+			"ip -o addr show scope global | sed 's/valid_lft.*//'; ip route; ip -6 route; ovs-vsctl list-br; find "+
+				"/etc/NetworkManager -type f | sort")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,12 +89,14 @@ func TestFix(t *testing.T) {
 	sh(t, n, "sed -i s/method=auto/method=manual/ "+profileDir+"Wired.nmconnection")
 
 	sh(t, n, "cp /bin/sleep /tmp/NetworkManager; /tmp/NetworkManager 1000 >/dev/null 2>&1 & echo $! > /tmp/nm.pid")
-	if err := n.WaitFor(t.Context(), 30*time.Second, func(string) bool { return true }, "sh", "-c", "grep -q NetworkManager /proc/$(cat /tmp/nm.pid)/comm"); err != nil {
+	if err := n.WaitFor(t.Context(), 30*time.Second, func(string) bool { return true }, "sh", "-c",
+		"grep -q NetworkManager /proc/$(cat /tmp/nm.pid)/comm"); err != nil {
 		t.Fatal(err)
 	}
 	refused("first `systemctl stop NetworkManager`")
 	sh(t, n, "kill $(cat /tmp/nm.pid)")
-	if err := n.WaitFor(t.Context(), 30*time.Second, func(string) bool { return true }, "sh", "-c", "! grep -qs NetworkManager /proc/$(cat /tmp/nm.pid)/comm"); err != nil {
+	if err := n.WaitFor(t.Context(), 30*time.Second, func(string) bool { return true }, "sh", "-c",
+		"! grep -qs NetworkManager /proc/$(cat /tmp/nm.pid)/comm"); err != nil {
 		t.Fatal(err)
 	}
 
@@ -110,7 +115,8 @@ func TestFix(t *testing.T) {
 	if code != "1" { // the machine's own Open vSwitch runs
 		t.Errorf("exit code %s", code)
 	}
-	sh(t, n, `test -z "$(ovs-vsctl list-br)"; ip -o addr show dev eth0 | grep 172.18.0.3/16; ip route | grep 'default via 172.18.0.1 dev eth0.*metric 48'
+	sh(t, n,
+		`test -z "$(ovs-vsctl list-br)"; ip -o addr show dev eth0 | grep 172.18.0.3/16; ip route | grep 'default via 172.18.0.1 dev eth0.*metric 48'
 test "$(ls `+profileDir+`)" = Wired.nmconnection; test $(ls /etc/NetworkManager/hairpin-former | wc -l) = 5`)
 	found, _ := look(t, n, "--gateway-mode detached")
 	for object, f := range found {
@@ -118,11 +124,13 @@ test "$(ls `+profileDir+`)" = Wired.nmconnection; test $(ls /etc/NetworkManager/
 			t.Errorf("still found: %+v", f)
 		}
 	}
-	sh(t, n, `ip -o addr show dev lo | grep 10.44.0.0/32; ip -o addr show dev lo | grep fd00:10:44::/128; test -z "$(hairpin advertise --gateway-mode detached)"
+	sh(t, n,
+		`ip -o addr show dev lo | grep 10.44.0.0/32; ip -o addr show dev lo | grep fd00:10:44::/128; test -z "$(hairpin advertise --gateway-mode detached)"
 ip addr del 10.44.0.0/32 dev lo; ovs-vsctl add-br br-ex -- set Bridge br-ex datapath_type=`+n.Datapath()+`
 test "$(hairpin advertise --gateway-mode detached)" = "# ip address replace 10.44.0.0/32 dev br-ex"; ip -o addr show dev br-ex | grep 10.44.0.0/32
 ovs-vsctl del-br br-ex; test "$(hairpin advertise --gateway-mode detached)" = "# ip address replace 10.44.0.0/32 dev lo"`)
-	if text, code = fix(t, n, "-o json"); code != "1" || !strings.HasPrefix(text, "nothing to mend that --fix can mend\n[") {
+	if text, code = fix(t, n, "-o json"); code != "1" ||
+		!strings.HasPrefix(text, "nothing to mend that --fix can mend\n[") {
 		t.Errorf("again: exit code %s\n%s", code, text)
 	}
 }

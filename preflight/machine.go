@@ -50,7 +50,8 @@ func nftables(ctx context.Context, _ *machine) ([]Finding, error) {
 	if refusal == nil {
 		return nil, err
 	}
-	return []Finding{found(Stops, "nftables", "the kernel, or this nft, lacks something that Hairpin needs: "+refusal.Error(),
+	return []Finding{found(Stops, "nftables", "the kernel, or this nft, lacks something that Hairpin needs: "+
+		refusal.Error(),
 		"load or build nf_tables, nft_nat, nft_masq, nft_fib_inet, nft_reject_inet and nft_ct")}, nil
 }
 
@@ -65,11 +66,13 @@ func datapath(_ context.Context, c *machine) ([]Finding, error) {
 		return nil, err
 	}
 	for _, list := range []string{"modules.dep", "modules.builtin"} {
-		if text, err := c.read(filepath.Join("/lib/modules", release, list)); err == nil && bytes.Contains(text, []byte("/"+module+".ko")) {
+		if text, err := c.read(filepath.Join("/lib/modules", release, list)); err == nil &&
+			bytes.Contains(text, []byte("/"+module+".ko")) {
 			return nil, nil
 		}
 	}
-	return []Finding{found(Info, "kernel", "has no module "+module+": Open vSwitch's userspace datapath forwards, slower and with the limits of docs/reference/compatibility.md",
+	return []Finding{found(Info, "kernel", "has no module "+module+
+		": Open vSwitch's userspace datapath forwards, slower and with the limits of docs/reference/compatibility.md",
 		"a kernel with CONFIG_OPENVSWITCH")}, nil
 }
 
@@ -83,8 +86,10 @@ func ranges(_ context.Context, c *machine) (list []Finding, err error) {
 		option   string
 		prefixes []netip.Prefix
 	}{
-		{"[default] cluster-subnets", pods}, {"[kubernetes] service-cidrs", c.Cluster.ServiceCIDRs}, {"[gateway] join subnets", c.Cluster.JoinSubnets},
-		{"[clustermanager] transit subnets", c.Cluster.TransitSubnets}, {"[gateway] masquerade subnets", c.Cluster.Gateway.MasqueradeSubnets},
+		{"[default] cluster-subnets", pods}, {"[kubernetes] service-cidrs", c.Cluster.ServiceCIDRs},
+		{"[gateway] join subnets", c.Cluster.JoinSubnets},
+		{"[clustermanager] transit subnets", c.Cluster.TransitSubnets},
+		{"[gateway] masquerade subnets", c.Cluster.Gateway.MasqueradeSubnets},
 	}
 	if c.Cluster.DistributedPort() {
 		taken = append(taken, struct {
@@ -93,7 +98,8 @@ func ranges(_ context.Context, c *machine) (list []Finding, err error) {
 		}{"[gateway] node-local subnets", c.Cluster.Gateway.NodeLocalSubnets})
 	}
 	routes, err := netdev.List(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: syscall.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: syscall.RT_TABLE_MAIN},
+			netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
@@ -108,7 +114,8 @@ func ranges(_ context.Context, c *machine) (list []Finding, err error) {
 			for _, p := range x.prefixes {
 				if p.Overlaps(to) {
 					list = append(list, found(Stops, fmt.Sprintf("route %s dev %s", to, link.Attrs().Name),
-						fmt.Sprintf("overlaps %s of %s: one of the two would not be reached", p, x.option), "another range for "+x.option+", or remove the route if it is a former network's"))
+						fmt.Sprintf("overlaps %s of %s: one of the two would not be reached", p, x.option),
+						"another range for "+x.option+", or remove the route if it is a former network's"))
 				}
 			}
 		}
@@ -118,7 +125,8 @@ func ranges(_ context.Context, c *machine) (list []Finding, err error) {
 
 // own reports whether a link is one that Hairpin, or OVN-Kubernetes, makes for itself.
 func own(link string, c *machine) bool {
-	return link == claims.ManagementPort || link == c.Cluster.Gateway.Interface || link == claims.EncapHost || link == claims.EncapBridge || link == claims.LocalPort || link == claims.LocalBridge
+	return link == claims.ManagementPort || link == c.Cluster.Gateway.Interface || link == claims.EncapHost ||
+		link == claims.EncapBridge || link == claims.LocalPort || link == claims.LocalBridge
 }
 
 func prefixOf(n *net.IPNet) netip.Prefix {
@@ -132,7 +140,8 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 
 // mtu compares that of the default routes' devices with what pods' packets need in a tunnel.
 func mtu(_ context.Context, c *machine) (list []Finding, err error) {
-	for _, f := range []struct{ family, overhead int }{{netlink.FAMILY_V6, hostnet.Overhead6}, {netlink.FAMILY_V4, hostnet.Overhead4}} {
+	for _, f := range []struct{ family, overhead int }{{netlink.FAMILY_V6, hostnet.Overhead6},
+		{netlink.FAMILY_V4, hostnet.Overhead4}} {
 		routes, err := netdev.List(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(f.family, &netlink.Route{}, netlink.RT_FILTER_DST)
 		})
@@ -141,7 +150,8 @@ func mtu(_ context.Context, c *machine) (list []Finding, err error) {
 		}
 		for _, r := range routes {
 			link, err := netlink.LinkByIndex(r.LinkIndex)
-			if err == nil && !slices.ContainsFunc(list, func(f Finding) bool { return f.Object == "link "+link.Attrs().Name }) {
+			if err == nil && !slices.ContainsFunc(list,
+				func(f Finding) bool { return f.Object == "link "+link.Attrs().Name }) {
 				list = append(list, tooSmall(c, link.Attrs(), f.overhead)...)
 			}
 		}
@@ -153,7 +163,9 @@ func tooSmall(c *machine, link *netlink.LinkAttrs, overhead int) []Finding {
 	if link.MTU >= c.Cluster.MTU+overhead {
 		return nil
 	}
-	return []Finding{found(Stops, "link "+link.Name, fmt.Sprintf("has an MTU of %d; pods' packets of %d bytes ([default] mtu) need %d in a tunnel", link.MTU, c.Cluster.MTU, c.Cluster.MTU+overhead),
+	return []Finding{found(Stops, "link "+link.Name,
+		fmt.Sprintf("has an MTU of %d; pods' packets of %d bytes ([default] mtu) need %d in a tunnel", link.MTU,
+			c.Cluster.MTU, c.Cluster.MTU+overhead),
 		fmt.Sprintf("[default] mtu = %d, on every node", link.MTU-overhead))}
 }
 
@@ -169,7 +181,9 @@ func advertised(ctx context.Context, c *machine) (list []Finding, err error) {
 		return nil
 	})
 	for _, a := range missing {
-		f := found(Info, addressObject+a.String(), "is on no link: an API server that advertises it cannot start before the agent", "run `hairpin advertise` at every boot before it")
+		f := found(Info, addressObject+a.String(),
+			"is on no link: an API server that advertises it cannot start before the agent",
+			"run `hairpin advertise` at every boot before it")
 		if !refused { // else the bridge that it would go to is to go first
 			f.Fix = []string{"hairpin advertise"}
 			f.fix = func(context.Context) ([]string, error) { return hostnet.Advertise(c.Cluster) }
@@ -187,11 +201,13 @@ func ports(ctx context.Context, c *machine) (list []Finding, err error) {
 		}
 	}
 	var l net.ListenConfig
-	for option, addresses := range map[string][]netip.AddrPort{"[default] healthz-bind-address": c.Process.Healthz, "[default] metrics-bind-address": c.Process.Metrics} {
+	for option, addresses := range map[string][]netip.AddrPort{"[default] healthz-bind-address": c.Process.Healthz,
+		"[default] metrics-bind-address": c.Process.Metrics} {
 		for _, a := range addresses {
 			s, err := l.Listen(ctx, "tcp", a.String())
 			if errors.Is(err, syscall.EADDRINUSE) {
-				list = append(list, found(Stops, "tcp "+a.String(), "is in use: the agent cannot listen there ("+option+")", "end who listens (ss -ltnp), or another "+option))
+				list = append(list, found(Stops, "tcp "+a.String(), "is in use: the agent cannot listen there ("+option+
+					")", "end who listens (ss -ltnp), or another "+option))
 			} else if err == nil {
 				_ = s.Close()
 			}

@@ -25,7 +25,8 @@ import (
 
 // foreign are the links of other networks, by the beginning of their names.
 var foreign = []struct{ prefix, of string }{
-	{"flannel", "flannel"}, {"cni0", "flannel, or the bridge plugin of CNI"}, {"cilium_", "Cilium"}, {"cali", "Calico"}, {"vxlan.calico", "Calico"},
+	{"flannel", "flannel"}, {"cni0", "flannel, or the bridge plugin of CNI"}, {"cilium_", "Cilium"}, {"cali", "Calico"},
+	{"vxlan.calico", "Calico"},
 	{"antrea-", "Antrea"}, {"kube-bridge", "kube-router"}, {"weave", "Weave Net"},
 }
 
@@ -42,12 +43,14 @@ func links(context.Context, *machine) (list []Finding, err error) {
 		case name == "kube-ipvs0":
 			list = append(list, kubeProxy("link "+name))
 		case name == claims.ManagementPort:
-			list = append(list, found(Info, "link "+name, "OVN-Kubernetes or Hairpin runs here, or did", "if it was OVN-Kubernetes: docs/operations/migrate.md"))
+			list = append(list, found(Info, "link "+name, "OVN-Kubernetes or Hairpin runs here, or did",
+				"if it was OVN-Kubernetes: docs/operations/migrate.md"))
 		}
 		for _, f := range foreign {
 			if strings.HasPrefix(name, f.prefix) && !seen[f.of] {
 				seen[f.of] = true
-				list = append(list, found(Stops, "link "+name, f.of+" is here: its routes and rules compete for the pods' packets",
+				list = append(list, found(Stops, "link "+name, f.of+
+					" is here: its routes and rules compete for the pods' packets",
 					"remove its DaemonSet, then its links (ip link delete "+name+") and rules, or boot the node"))
 			}
 		}
@@ -56,7 +59,8 @@ func links(context.Context, *machine) (list []Finding, err error) {
 }
 
 func kubeProxy(object string) Finding {
-	return found(Stops, object, "kube-proxy translates Services as well: connections go to the endpoint that it chose, not Hairpin",
+	return found(Stops, object,
+		"kube-proxy translates Services as well: connections go to the endpoint that it chose, not Hairpin",
 		"delete its DaemonSet, and run `kube-proxy --cleanup` on the node")
 }
 
@@ -67,12 +71,15 @@ func cniConfigs(_ context.Context, c *machine) (list []Finding, err error) {
 		return nil, err
 	}
 	for _, f := range files {
-		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(f.Name())) || f.Name() == claims.CNIConfFile {
+		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(f.Name())) ||
+			f.Name() == claims.CNIConfFile {
 			continue
 		}
-		x := found(Warning, filepath.Join(claims.CNIConfDir, f.Name()), "another network's; without "+claims.CNIConfFile+" the container runtime uses it", "delete it when Hairpin runs")
+		x := found(Warning, filepath.Join(claims.CNIConfDir, f.Name()), "another network's; without "+
+			claims.CNIConfFile+" the container runtime uses it", "delete it when Hairpin runs")
 		if f.Name() < claims.CNIConfFile {
-			x.Severity, x.Message, x.Mend = Stops, "the container runtime takes it before "+claims.CNIConfFile, "delete it, or give it a name behind "+claims.CNIConfFile
+			x.Severity, x.Message, x.Mend = Stops, "the container runtime takes it before "+claims.CNIConfFile,
+				"delete it, or give it a name behind "+claims.CNIConfFile
 		}
 		list = append(list, x)
 	}
@@ -117,15 +124,20 @@ func tables(ctx context.Context, _ *machine) (list []Finding, err error) {
 		case c.Table == "firewalld":
 			firewalld = true
 		case strings.HasPrefix(c.Table, "flannel-"):
-			once(table, found(Warning, "nft table "+table, "flannel's: it masquerades what pods send", "nft delete table "+table+", when flannel is gone"))
+			once(table, found(Warning, "nft table "+table, "flannel's: it masquerades what pods send",
+				"nft delete table "+table+", when flannel is gone"))
 		case c.Hook == "forward" && c.Policy == "drop" && c.Table != claims.NFTTable:
-			list = append(list, found(Warning, "nft chain "+table+" "+c.Name, "drops what the host forwards, unless a rule of its accepts it: in the modes local and detached that is pods' traffic",
+			list = append(list, found(Warning, "nft chain "+table+" "+c.Name,
+				"drops what the host forwards, unless a rule of its accepts it: in the modes local and detached "+
+					"that is pods' traffic",
 				"accept what comes in and goes out by "+claims.ManagementPort+" there"))
 		}
 	}
 	if firewalld {
-		list = append(list, found(Warning, "firewalld", "its zones drop tunnels from other nodes, and what it does not know of pods",
-			"firewall-cmd --permanent --zone=trusted --add-interface="+claims.ManagementPort+"; firewall-cmd --permanent --add-port=6081/udp; firewall-cmd --reload"))
+		list = append(list, found(Warning, "firewalld",
+			"its zones drop tunnels from other nodes, and what it does not know of pods",
+			"firewall-cmd --permanent --zone=trusted --add-interface="+claims.ManagementPort+
+				"; firewall-cmd --permanent --add-port=6081/udp; firewall-cmd --reload"))
 	}
 	return list, nil
 }
@@ -166,14 +178,18 @@ func bridges(ctx context.Context, c *machine) (list []Finding, err error) {
 	}
 	defer db.Close()
 	if _, err := c.at(filepath.Join(c.Process.OVSRunDir, "hairpin.lock")); errors.Is(err, fs.ErrNotExist) {
-		list = append(list, found(Stops, "Open vSwitch", "the machine's own runs: the chart brings another one, which needs its place",
-			"give its bridges' devices back, then: systemctl disable --now openvswitch-switch ovn-controller (openvswitch.service on some systems)"))
+		list = append(list, found(Stops, "Open vSwitch",
+			"the machine's own runs: the chart brings another one, which needs its place",
+			"give its bridges' devices back, then: systemctl disable --now openvswitch-switch ovn-controller "+
+				"(openvswitch.service on some systems)"))
 	}
 	v := db.View()
 	for s := range ovsdb.Rows[ovsdb.OpenVSwitch](v) {
 		if remote := s.ExternalIDs["ovn-remote"]; remote != "" && !strings.HasPrefix(remote, "unix:") {
-			list = append(list, Finding{Severity: Stops, Object: "Open_vSwitch external_ids:ovn-remote=" + remote, Message: "an ovn-controller here is directed by another OVN",
-				Mend: "remove that network's DaemonSets, then: ovs-vsctl remove Open_vSwitch . external_ids ovn-remote"})
+			list = append(list, Finding{Severity: Stops, Object: "Open_vSwitch external_ids:ovn-remote=" + remote,
+				Message: "an ovn-controller here is directed by another OVN",
+				Mend: "remove that network's DaemonSets, then: ovs-vsctl remove Open_vSwitch . " +
+					"external_ids ovn-remote"})
 		}
 	}
 	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
@@ -192,7 +208,8 @@ func devices(v ovsdb.View, b *ovsdb.Bridge) (names []string) {
 			continue
 		}
 		for _, id := range p.Interfaces {
-			if i := ovsdb.Get[ovsdb.Interface](v, id); i != nil && (i.Type == "" || i.Type == "system") && i.Name != b.Name && b.Name != claims.IntegrationBridge && b.Name != claims.ServiceBridge {
+			if i := ovsdb.Get[ovsdb.Interface](v, id); i != nil && (i.Type == "" || i.Type == "system") &&
+				i.Name != b.Name && b.Name != claims.IntegrationBridge && b.Name != claims.ServiceBridge {
 				names = append(names, i.Name)
 			}
 		}
@@ -208,11 +225,13 @@ func bridge(c *machine, b *ovsdb.Bridge, device string) Finding {
 	_, ours := b.ExternalIDs[uplink.KeyUplink]
 	switch g := c.Cluster.Gateway; {
 	case b.Name != g.Interface:
-		f.Severity, f.Message, f.Mend = Warning, "the device is taken: it cannot be the gateway bridge's as well", "set [gateway] interface = "+b.Name+", or delete the bridge"
+		f.Severity, f.Message, f.Mend = Warning, "the device is taken: it cannot be the gateway bridge's as well",
+			"set [gateway] interface = "+b.Name+", or delete the bridge"
 	case ours:
 		f.Message = "Hairpin made it"
 	case !cluster.ModeNamed(g.Mode).Uplink:
-		f.Severity, f.Message, f.Mend = Stops, "in mode "+g.Mode+" the gateway bridge has no device", "give its addresses and routes to "+device+", and delete it; or another [gateway] interface"
+		f.Severity, f.Message, f.Mend = Stops, "in mode "+g.Mode+" the gateway bridge has no device",
+			"give its addresses and routes to "+device+", and delete it; or another [gateway] interface"
 	default:
 		f.Message = "a Hairpin that works with this Open vSwitch uses the bridge as it is, and leaves it when it goes"
 	}
@@ -226,5 +245,6 @@ func microshift(_ context.Context, c *machine) (list []Finding, err error) {
 	if _, err := c.at(file); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return []Finding{found(Info, file, "MicroShift's settings of OVN-Kubernetes, which Hairpin does not read", "hairpin config convert "+file)}, nil
+	return []Finding{found(Info, file, "MicroShift's settings of OVN-Kubernetes, which Hairpin does not read",
+		"hairpin config convert "+file)}, nil
 }

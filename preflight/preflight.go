@@ -53,13 +53,16 @@ type check struct {
 func (m *machine) look(ctx context.Context) []Finding {
 	var list []Finding
 	for _, k := range []check{
-		{"nftables", nftables}, {"Open vSwitch's kernel module", datapath}, {"links", links}, {"CNI configurations", cniConfigs},
-		{"nftables of others", tables}, {"Open vSwitch", bridges}, {"NetworkManager", profiles}, {"MicroShift", microshift},
+		{"nftables", nftables}, {"Open vSwitch's kernel module", datapath}, {"links", links},
+		{"CNI configurations", cniConfigs},
+		{"nftables of others", tables}, {"Open vSwitch", bridges}, {"NetworkManager", profiles},
+		{"MicroShift", microshift},
 		{"address ranges", ranges}, {"MTU", mtu}, {"ports", ports}, {"advertise-address", advertised},
 	} {
 		found, err := k.look(ctx, m)
 		if err != nil {
-			found = append(found, Finding{Severity: Warning, Object: k.name, Message: "could not be looked at: " + err.Error()})
+			found = append(found, Finding{Severity: Warning, Object: k.name, Message: "could not be looked at: " +
+				err.Error()})
 		}
 		list = append(list, found...)
 	}
@@ -70,7 +73,8 @@ func (m *machine) look(ctx context.Context) []Finding {
 // Compare orders findings: what stops an installation is first.
 func Compare(a, b Finding) int {
 	rank := map[Severity]int{Stops: 0, Warning: 1, Info: 2}
-	return cmp.Or(cmp.Compare(rank[a.Severity], rank[b.Severity]), strings.Compare(a.Object, b.Object), strings.Compare(a.Message, b.Message))
+	return cmp.Or(cmp.Compare(rank[a.Severity], rank[b.Severity]), strings.Compare(a.Object, b.Object),
+		strings.Compare(a.Message, b.Message))
 }
 
 // Options say how to look, and what to do then.
@@ -128,7 +132,8 @@ func write(w io.Writer, list []Finding) error {
 // Print writes the cells of a table: in the first row behind lead, in the further ones behind
 // indent.
 func (f Finding) Print(t io.Writer, lead, indent string) {
-	fmt.Fprintf(t, "%s%s\t%s\t%s\n", lead, report.Plain(string(f.Severity), ""), report.Plain(f.Object, ""), report.Plain(f.Message, ""))
+	fmt.Fprintf(t, "%s%s\t%s\t%s\n", lead, report.Plain(string(f.Severity), ""), report.Plain(f.Object, ""),
+		report.Plain(f.Message, ""))
 	if f.Mend != "" {
 		fmt.Fprintf(t, "%s\t\t→ %s\n", indent, report.Plain(f.Mend, ""))
 	}

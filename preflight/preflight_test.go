@@ -48,7 +48,8 @@ func sh(t *testing.T, n *lab.Node, script string) {
 func machine(t *testing.T) (*lab.Lab, *lab.Node) {
 	t.Helper()
 	hairpin := filepath.Join(t.TempDir(), "hairpin")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", hairpin, "hairpin/cmd/hairpin").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", hairpin,
+		"hairpin/cmd/hairpin").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("pre%d", os.Getpid())})
@@ -96,7 +97,9 @@ nft add table inet firewalld; nft 'add chain inet firewalld filter_INPUT { type 
 	if err := n.Start(t.Context(), lab.OVSDB); err != nil {
 		t.Fatal(err)
 	}
-	sh(t, n, "ovs-vsctl --no-wait init; ovs-vsctl --no-wait set Open_vSwitch . external_ids:ovn-remote=ssl:10.0.0.1:6642 -- add-br br-ex -- add-port br-ex eth0")
+	sh(t, n,
+		"ovs-vsctl --no-wait init; ovs-vsctl --no-wait set Open_vSwitch . external_ids:ovn-remote=ssl:10.0.0.1:6642 "+
+			"-- add-br br-ex -- add-port br-ex eth0")
 	if err := n.Do(func() error {
 		s, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "0.0.0.0:10256")
 		if err == nil {
@@ -140,7 +143,8 @@ nft add table inet firewalld; nft 'add chain inet firewalld filter_INPUT { type 
 			t.Errorf("found besides: %+v", f)
 		}
 	}
-	if out, err := n.Exec(t.Context(), "sh", "-c", found["/etc/microshift/ovn.yaml"].Mend); err != nil || !strings.Contains(out, "[default]\nmtu = 1300\n") {
+	if out, err := n.Exec(t.Context(), "sh", "-c", found["/etc/microshift/ovn.yaml"].Mend); err != nil ||
+		!strings.Contains(out, "[default]\nmtu = 1300\n") {
 		t.Errorf("%q: %q, %v", found["/etc/microshift/ovn.yaml"].Mend, out, err)
 	}
 	found, _ = look(t, n, "--gateway-mode detached")

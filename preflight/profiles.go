@@ -69,16 +69,19 @@ func (p *profile) get(section, key string) string {
 // the device the same addresses at the next boot.
 func (list profileList) refusal(bridge, device string) error {
 	if pid := running(networkManager); pid != 0 {
-		return fmt.Errorf("%s runs (pid %d) and would make the bridge again: first `systemctl stop NetworkManager`, which leaves addresses as they are, and start it afterwards",
+		return fmt.Errorf("%s runs (pid %d) and would make the bridge again: first `systemctl stop NetworkManager`, "+
+			"which leaves addresses as they are, and start it afterwards",
 			networkManager, pid)
 	}
 	for _, family := range []string{"ipv4", "ipv6"} {
 		fixed := func(p profile) bool { return p.get(family, "method") == "manual" }
 		of := slices.IndexFunc(list, func(p profile) bool { return p.ours && p.name == "ovs-if-"+bridge && fixed(p) })
 		if of >= 0 && !slices.ContainsFunc(list, func(p profile) bool {
-			return !p.ours && fixed(p) && p.get("connection", "interface-name") == device && p.get("connection", "autoconnect") != "false"
+			return !p.ours && fixed(p) && p.get("connection", "interface-name") == device &&
+				p.get("connection", "autoconnect") != "false"
 		}) {
-			return fmt.Errorf("no profile of %s has the %s addresses that %s has: after a boot they would be missing", device, family, list[of].path)
+			return fmt.Errorf("no profile of %s has the %s addresses that %s has: after a boot they would be missing",
+				device, family, list[of].path)
 		}
 	}
 	return nil
@@ -113,15 +116,18 @@ func profiles(ctx context.Context, c *machine) (list []Finding, err error) {
 	}
 	for _, p := range all {
 		if p.ours || strings.HasPrefix(p.name, "ovs-if-") || strings.HasPrefix(p.name, "ovs-port-") {
-			list = append(list, Finding{Severity: Warning, Object: p.path, Message: "of configure-ovs.sh: NetworkManager makes the bridge at every boot, with the device in it",
-				Mend: "nmcli connection delete " + p.name + ", and let NetworkManager manage the device itself; docs/operations/migrate.md"})
+			list = append(list, Finding{Severity: Warning, Object: p.path,
+				Message: "of configure-ovs.sh: NetworkManager makes the bridge at every boot, with the device in it",
+				Mend: "nmcli connection delete " + p.name +
+					", and let NetworkManager manage the device itself; docs/operations/migrate.md"})
 		}
 	}
 	theirs := slices.DeleteFunc(slices.Clone(all), func(p profile) bool { return !p.ours })
 	if len(theirs) == 0 || cluster.ModeNamed(c.Cluster.Gateway.Mode).Uplink {
 		return list, nil
 	}
-	f := Finding{Severity: Warning, Object: networkManager, Message: "has profiles that put the device into " + bridge + " again at the next boot"}
+	f := Finding{Severity: Warning, Object: networkManager, Message: "has profiles that put the device into " + bridge +
+		" again at the next boot"}
 	why := all.refusal(bridge, all.device())
 	if err := withForeign(ctx, c, func(_ context.Context, f *uplink.Foreign) error {
 		why = cmp.Or(f.Refusal, why)

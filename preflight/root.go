@@ -28,7 +28,8 @@ func (m *machine) at(path string) (string, error) {
 		return "", &fs.PathError{Op: "open", Path: m.root, Err: err}
 	}
 	defer func() { _ = unix.Close(root) }()
-	file, err := unix.Openat2(root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	file, err := unix.Openat2(root, path,
+		&unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
 	if err != nil {
 		return "", &fs.PathError{Op: "open", Path: path, Err: err}
 	}

@@ -31,7 +31,8 @@ func Plain(text, keep string) string {
 
 // disguises reports whether a character is obeyed rather than shown.
 func disguises(r rune) bool {
-	return unicode.IsControl(r) || r == '\u061c' || r >= '\u200e' && r <= '\u200f' || r >= '\u2028' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
+	return unicode.IsControl(r) || r == '\u061c' || r >= '\u200e' && r <= '\u200f' || r >= '\u2028' && r <= '\u202e' ||
+		r >= '\u2066' && r <= '\u2069'
 }
 
 // PlainStrings makes all strings in a value that v points to plain. Only what tells why may have

@@ -24,7 +24,8 @@ type Send struct {
 }
 
 func (r *Send) Query() string {
-	v := url.Values{"proto": {r.Protocol.String()}, "family": {r.Family.String()}, "port": {strconv.Itoa(int(r.Port))}, "id": {strconv.Itoa(r.Id)}, "timeout": {r.Timeout.String()}}
+	v := url.Values{"proto": {r.Protocol.String()}, "family": {r.Family.String()}, "port": {strconv.Itoa(int(r.Port))},
+		"id": {strconv.Itoa(r.Id)}, "timeout": {r.Timeout.String()}}
 	if r.Pod != (cluster.Owner{}) {
 		v.Set("pod", r.Pod.Namespace+"/"+r.Pod.Name)
 	}

@@ -15,7 +15,8 @@ func TestFaults(t *testing.T) {
 		version   string
 		userspace bool
 		want      int
-	}{{"3.5.0", true, 4}, {"3.5.0", false, 1}, {"3.5.1", false, 1}, {"3.5.1", true, 4}, {"3.5.2", false, 0}, {"3.6.3", true, 2}, {"3.7.0", true, 1}, {"4.0.0", true, 1}, {"4.0.0", false, 0}} {
+	}{{"3.5.0", true, 4}, {"3.5.0", false, 1}, {"3.5.1", false, 1}, {"3.5.1", true, 4}, {"3.5.2", false, 0},
+		{"3.6.3", true, 2}, {"3.7.0", true, 1}, {"4.0.0", true, 1}, {"4.0.0", false, 0}} {
 		if got := Faults(c.version, c.userspace, false); len(got) != c.want {
 			t.Errorf("%s, userspace %v: %d faults, not %d: %q", c.version, c.userspace, len(got), c.want, got)
 		}

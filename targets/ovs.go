@@ -14,9 +14,10 @@ import (
 // it.
 func OpenOVS(c config.Config, log *slog.Logger) (*ovsdb.Client, error) {
 	ovs, err := ovsdb.Open(ovsdb.Config{
-		Endpoint:   "unix:" + filepath.Join(c.Process.OVSRunDir, "db.sock"),
-		Database:   "Open_vSwitch",
-		Tables:     []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](), ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()},
+		Endpoint: "unix:" + filepath.Join(c.Process.OVSRunDir, "db.sock"),
+		Database: "Open_vSwitch",
+		Tables: []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](),
+			ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()},
 		Logger:     log,
 		MaxBackoff: retry.Last / 5, // a socket of this machine: a look costs nothing
 	})

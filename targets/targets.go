@@ -51,7 +51,8 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 		}
 	}()
 	endpoint := func(file string) string { return "unix:" + filepath.Join(c.Process.OVNRunDir, file) }
-	if t.NB, err = nbdb.Open(nbdb.Config{Northbound: endpoint("ovnnb_db.sock"), Southbound: endpoint("ovnsb_db.sock"), Logger: log}); err != nil {
+	if t.NB, err = nbdb.Open(nbdb.Config{Northbound: endpoint("ovnnb_db.sock"), Southbound: endpoint("ovnsb_db.sock"),
+		Logger: log}); err != nil {
 		return nil, fmt.Errorf("OVN: %w", err)
 	}
 	t.opened = append(t.opened, t.NB)
@@ -67,9 +68,10 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	}
 	t.opened = append(t.opened, t.NFT)
 	if t.Host, err = kernel.New(kernel.Config{
-		Links: []string{claims.ManagementPort, claims.LocalPort}, Prefixes: slices.Concat(c.Cluster.Gateway.MasqueradeSubnets, hostnet.DetachedPrefixes(c.Cluster)),
-		Wanted: func() host.State { return *t.WantedHost.Load() },
-		Former: FormerSysctls(c),
+		Links:    []string{claims.ManagementPort, claims.LocalPort},
+		Prefixes: slices.Concat(c.Cluster.Gateway.MasqueradeSubnets, hostnet.DetachedPrefixes(c.Cluster)),
+		Wanted:   func() host.State { return *t.WantedHost.Load() },
+		Former:   FormerSysctls(c),
 	}); err != nil {
 		return nil, fmt.Errorf("kernel: %w", err)
 	}
@@ -79,7 +81,8 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	}
 	t.opened = append(t.opened, t.Redirect)
 	connections := conntrack.New(conntrack.Config{Settled: t.NB.Sync, Switch: t.Bridge.Ask})
-	t.Pass = apply.Targets{NB: t.NB, Bridge: t.Bridge, NFT: t.NFT, Host: t.Host, Conn: connections, Redirect: t.Redirect}
+	t.Pass = apply.Targets{NB: t.NB, Bridge: t.Bridge, NFT: t.NFT, Host: t.Host, Conn: connections,
+		Redirect: t.Redirect}
 	return t, nil
 }
 

@@ -70,13 +70,15 @@ func (t *Set) CheckVersions(ctx context.Context, log *slog.Logger) error {
 		})
 	}
 	ask("OVN", t.NB.Version, nbdb.CheckVersion)
-	ask("Open vSwitch", t.Bridge.Version, func(v string) error { return apply.NeedVersion("Open vSwitch", v, oldestOVS) })
+	ask("Open vSwitch", t.Bridge.Version,
+		func(v string) error { return apply.NeedVersion("Open vSwitch", v, oldestOVS) })
 	ask("nft", t.NFT.Version, knft.CheckVersion)
 	return g.Wait()
 }
 
 // ask asks a program for its version, until it answers or ctx ends.
-func (t *Set) ask(ctx context.Context, log *slog.Logger, program string, version func(context.Context) (string, error)) (string, error) {
+func (t *Set) ask(ctx context.Context, log *slog.Logger, program string,
+	version func(context.Context) (string, error)) (string, error) {
 	p := retry.Backoff{}
 	for patience := asking; ; patience = min(2*patience, longestAsking) {
 		brief, cancel := context.WithTimeout(ctx, patience)

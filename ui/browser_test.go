@@ -120,33 +120,40 @@ func TestUIBrowser(t *testing.T) {
 		b.do("nodes", chromedp.Navigate(base+"/"), chromedp.WaitVisible("table a"))
 		b.keep("nodes-" + scheme)
 		b.do("node-a", chromedp.Click(`a[href="/node/node-a"]`), chromedp.WaitVisible("svg.topology"))
-		for _, want := range []string{"GR_node-a", "ovn_cluster_router", "transit_switch", "br-ex", "172.18.0.3/16", "pod-a1", "eth0", "ovn-k8s-mp0"} {
+		for _, want := range []string{"GR_node-a", "ovn_cluster_router", "transit_switch", "br-ex", "172.18.0.3/16",
+			"pod-a1", "eth0", "ovn-k8s-mp0"} {
 			if got := b.text("svg.topology"); !strings.Contains(got, want) {
 				t.Errorf("%s: the picture of the node has no %s: %s", scheme, want, got)
 			}
 		}
 		b.keep("node-" + scheme)
-		b.do("source", chromedp.Click(`svg.topology a[href="/node/node-a?from=host/node-a"]`), chromedp.WaitVisible(`svg.topology a[aria-current]`))
+		b.do("source", chromedp.Click(`svg.topology a[href="/node/node-a?from=host/node-a"]`),
+			chromedp.WaitVisible(`svg.topology a[aria-current]`))
 		if got := b.text(".choose"); !strings.Contains(got, "Source host/node-a") {
 			t.Errorf("%s: chosen: %s", scheme, got)
 		}
 		b.keep("chosen-" + scheme)
-		b.do("service", chromedp.Click(`a[href="/walk?from=host/node-a&to=svc/default/hostself:tcp"]`), chromedp.WaitVisible("#verdict"))
-		if got := b.text("#verdict"); !strings.Contains(got, "Delivered to host node-a port 8081, which sees 169.254.169.1:32768; the reply comes from 10.96.1.3:80") {
+		b.do("service", chromedp.Click(`a[href="/walk?from=host/node-a&to=svc/default/hostself:tcp"]`),
+			chromedp.WaitVisible("#verdict"))
+		if got := b.text("#verdict"); !strings.Contains(got,
+			"Delivered to host node-a port 8081, which sees 169.254.169.1:32768; the reply comes from 10.96.1.3:80") {
 			t.Errorf("%s: %s", scheme, got)
 		}
-		for _, want := range []string{"br-ex", "GR_node-a", "host", "conntrack zone 64001: source 172.18.0.3:32768 becomes 169.254.169.2:32768"} {
+		for _, want := range []string{"br-ex", "GR_node-a", "host",
+			"conntrack zone 64001: source 172.18.0.3:32768 becomes 169.254.169.2:32768"} {
 			if got := b.text(".picture svg"); !strings.Contains(got, want) {
 				t.Errorf("%s: the picture of the way has no %q: %s", scheme, want, got)
 			}
 		}
-		for _, want := range []string{"SNAT", "actions=ct(commit,table=3,zone=64002,nat(src=169.254.169.1))", "Service/default/hostself", "node-a sees 2 connections, which are parts of one"} {
+		for _, want := range []string{"SNAT", "actions=ct(commit,table=3,zone=64002,nat(src=169.254.169.1))",
+			"Service/default/hostself", "node-a sees 2 connections, which are parts of one"} {
 			if got := b.text("main"); !strings.Contains(got, want) {
 				t.Errorf("%s: the page of the way has no %q", scheme, want)
 			}
 		}
 		b.keep("walk-" + scheme)
-		for _, selector := range []string{"main h1", "main h2", "#verdict", ".rule", ".change", ".entry", ".why", "header a", "button", ".facts dt", ".picture text:not(.number)", "th", "td"} {
+		for _, selector := range []string{"main h1", "main h2", "#verdict", ".rule", ".change", ".entry", ".why",
+			"header a", "button", ".facts dt", ".picture text:not(.number)", "th", "td"} {
 			if got := b.number(contrast + `("` + selector + `")`); got < 4.5 {
 				t.Errorf("%s: %s has a contrast of %.2f only", scheme, selector, got)
 			}
@@ -167,9 +174,11 @@ func TestUIBrowser(t *testing.T) {
 func (b tab) keyboard(base string) {
 	b.do("form", chromedp.EmulateViewport(1280, 900), chromedp.Navigate(base+"/walk"), chromedp.WaitVisible("form.ask"))
 	b.do("source", chromedp.Focus(`select[name="from"]`), chromedp.KeyEvent("outside"), chromedp.KeyEvent(kb.Tab))
-	b.do("Service", chromedp.KeyEvent("svc/default/podremote:udp"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent("IPv6"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
+	b.do("Service", chromedp.KeyEvent("svc/default/podremote:udp"), chromedp.KeyEvent(kb.Tab),
+		chromedp.KeyEvent("IPv6"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
 	b.do("answer", chromedp.WaitVisible("#verdict"))
-	if at, err := chromedp.Run(b.ctx, chromedp.Location()); err != nil || at != base+"/walk?from=outside&to=svc/default/podremote:udp&family=6" {
+	if at, err := chromedp.Run(b.ctx, chromedp.Location()); err != nil || at != base+
+		"/walk?from=outside&to=svc/default/podremote:udp&family=6" {
 		b.t.Errorf("at %s, %v", at, err)
 	}
 	if got := b.text("#verdict"); !strings.Contains(got, "Delivered to pod default/pod-c1 port 8080") {

@@ -90,7 +90,8 @@ func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.
 
 // status says how to ask every node.
 func (o *ExplainOptions) status(c config.Config) inspect.StatusOptions {
-	return inspect.StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context, Namespace: o.Namespace, Timeout: o.Timeout}
+	return inspect.StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context, Namespace: o.Namespace,
+		Timeout: o.Timeout}
 }
 
 // words reads Proto and IPFamily.

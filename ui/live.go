@@ -33,7 +33,8 @@ func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c con
 
 // walkLive walks the packet twice, through what the nodes must have and through what was read back
 // from the nodes on its way, and finds the first difference. What it could not ask goes to errw.
-func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions, c config.Config) (*explain.Explanation, *explain.Fault, error) {
+func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions,
+	c config.Config) (*explain.Explanation, *explain.Fault, error) {
 	ask, s, err := liveSource(ctx, o, c)
 	if err != nil {
 		return nil, nil, err
@@ -68,7 +69,8 @@ func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions, c config.Co
 	fault := explain.FindFault(must, has)
 	if o.Send {
 		w := walk.New(real)
-		p := &prover{ask: ask, errw: errw, o: o, s: s, facts: facts, walk: func(q explain.Question) (*explain.Explanation, error) { return explain.Ask(w, s, q) }}
+		p := &prover{ask: ask, errw: errw, o: o, s: s, facts: facts,
+			walk: func(q explain.Question) (*explain.Explanation, error) { return explain.Ask(w, s, q) }}
 		if has, err = p.prove(ctx, has); err != nil {
 			return nil, nil, err
 		}
@@ -187,7 +189,8 @@ func readNode(ctx context.Context, ask asker, node string) (*nodeFacts, error) {
 			return nil, err
 		}
 		if err := x.read(body); err != nil {
-			return nil, fmt.Errorf("%s of the agent, which is hairpin %s and this one %s: %w", x.path, report.Plain(f.report.Version, ""), report.Version(), err)
+			return nil, fmt.Errorf("%s of the agent, which is hairpin %s and this one %s: %w", x.path,
+				report.Plain(f.report.Version, ""), report.Version(), err)
 		}
 	}
 	return f, nil
@@ -195,7 +198,8 @@ func readNode(ctx context.Context, ask asker, node string) (*nodeFacts, error) {
 
 // repairState tells what the agent says about the part of the node that a stage belongs to.
 func repairState(r report.Report, stage string) string {
-	part := map[explain.Kind]string{explain.Bridge: "openvswitch", explain.Switch: "ovn", explain.Router: "ovn", explain.Host: "host"}[explain.PlaceOf(stage).Kind]
+	part := map[explain.Kind]string{explain.Bridge: "openvswitch", explain.Switch: "ovn", explain.Router: "ovn",
+		explain.Host: "host"}[explain.PlaceOf(stage).Kind]
 	if strings.HasPrefix(stage, "nft ") {
 		part = "nft"
 	}
@@ -209,7 +213,8 @@ func repairState(r report.Report, stage string) string {
 		case !p.InSync:
 			return fmt.Sprintf("%s: not repaired yet (%d differences repaired before)", part, p.Drift)
 		default:
-			return fmt.Sprintf("%s: in sync again since %s (%d differences repaired)", part, p.Since.Format("15:04:05"), p.Drift)
+			return fmt.Sprintf("%s: in sync again since %s (%d differences repaired)", part, p.Since.Format("15:04:05"),
+				p.Drift)
 		}
 	}
 	return ""

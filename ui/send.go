@@ -96,7 +96,8 @@ func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Ex
 			entries = append(entries, more...)
 		}
 		n := f.snapshot.Node(node)
-		witnesses[node] = &explain.Witness{Before: before[node], After: after[node], Entries: entries, Userspace: n == nil || n.Gateway.Userspace}
+		witnesses[node] = &explain.Witness{Before: before[node], After: after[node], Entries: entries,
+			Userspace: n == nil || n.Gateway.Userspace}
 	}
 	e.Proof = e.Prove(sent, witnesses, arrivals, everywhere && len(p.watched) > 0 || len(arrivals) > 0)
 	return e, nil
@@ -114,7 +115,8 @@ func choices(e *explain.Explanation) (n int) {
 
 // sourceMoves reports whether the packet's source port is taken from a range on its way.
 func sourceMoves(e *explain.Explanation) bool {
-	return slices.ContainsFunc(e.Trace.Forward, func(s walk.Step) bool { return s.After.SrcPort != e.Trace.Sent.SrcPort })
+	return slices.ContainsFunc(e.Trace.Forward,
+		func(s walk.Step) bool { return s.After.SrcPort != e.Trace.Sent.SrcPort })
 }
 
 // receivers are the places where the packet may arrive and whose agents can be asked; all tells
@@ -146,7 +148,8 @@ func (p *prover) receivers(e *explain.Explanation) (list []receiver, all bool) {
 }
 
 // send sends the packet, or waits for it when it comes from outside.
-func (p *prover) send(ctx context.Context, e *explain.Explanation) (sent explain.Sent, arrivals []explain.Arrival, err error) {
+func (p *prover) send(ctx context.Context,
+	e *explain.Explanation) (sent explain.Sent, arrivals []explain.Arrival, err error) {
 	t := &e.Trace
 	to := netip.AddrPortFrom(t.Sent.Dst, t.Sent.DstPort)
 	if t.From.Node == "" {
@@ -176,7 +179,8 @@ func (p *prover) send(ctx context.Context, e *explain.Explanation) (sent explain
 }
 
 // await waits until a receiving side has seen a packet that is not foreign, for so long at most.
-func (p *prover) await(ctx context.Context, most, every time.Duration, foreign func(explain.Arrival) bool) ([]explain.Arrival, error) {
+func (p *prover) await(ctx context.Context, most, every time.Duration,
+	foreign func(explain.Arrival) bool) ([]explain.Arrival, error) {
 	for end := time.Now().Add(most); ; {
 		arrivals, err := p.arrived(ctx)
 		if foreign != nil {

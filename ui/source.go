@@ -44,7 +44,8 @@ func canAct(flags []string, s *cluster.Snapshot) error {
 		}
 	}
 	n := s.Nodes[0]
-	return fmt.Errorf("--%s changes nothing: Node %s says itself that its mode is %s (metadata.annotations[%s]), and so do all others",
+	return fmt.Errorf("--%s changes nothing: Node %s says itself that its mode is %s (metadata.annotations[%s]), "+
+		"and so do all others",
 		FlagGatewayMode, n.Name, n.Gateway.Mode, cluster.AnnotationGateway)
 }
 
@@ -173,7 +174,8 @@ func withOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
 	out.EgressIPs = slices.Clone(s.EgressIPs)
 	for i, e := range out.EgressIPs {
 		for _, own := range agent.EgressIPs {
-			if own.Owner == e.Owner && slices.ContainsFunc(own.Moving, func(m cluster.Move) bool { return m.From == node || m.To == node }) {
+			if own.Owner == e.Owner && slices.ContainsFunc(own.Moving,
+				func(m cluster.Move) bool { return m.From == node || m.To == node }) {
 				out.EgressIPs[i] = own
 			}
 		}

@@ -60,7 +60,9 @@ func listenLoopback(address string) (net.Listener, error) {
 		return nil, fmt.Errorf("--listen %q: %w", address, err)
 	}
 	if !a.IP.IsLoopback() {
-		return nil, fmt.Errorf("--listen %q: is not a loopback address, such as 127.0.0.1:8090: the pages are for this machine only", address)
+		return nil,
+			fmt.Errorf("--listen %q: is not a loopback address, such as 127.0.0.1:8090: the pages are "+
+				"for this machine only", address)
 	}
 	l, err := net.ListenTCP("tcp", a)
 	if err != nil {
@@ -88,7 +90,9 @@ func guarded(h http.Handler) http.Handler {
 			return
 		}
 		header := w.Header()
-		header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		header.Set("Content-Security-Policy",
+			"default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; "+
+				"frame-ancestors 'none'")
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -234,7 +238,8 @@ func (u *ui) node(w http.ResponseWriter, q *http.Request) {
 		status = http.StatusBadRequest
 	}
 	state, problems := planNode(plan.NewPlanner(), s, n.Name)
-	html, err := page.Node(u.frame, s, n, state, ask, strings.TrimSpace(q.FormValue("find")), bad, problemLines(s.Problems, problems))
+	html, err := page.Node(u.frame, s, n, state, ask, strings.TrimSpace(q.FormValue("find")), bad,
+		problemLines(s.Problems, problems))
 	u.send(w, status, html, err)
 }
 
@@ -247,7 +252,8 @@ func problemLines(lists ...[]cluster.Problem) []string {
 }
 
 // asked returns the cluster and what the query asks of it; otherwise the answer is written.
-func (u *ui) asked(w http.ResponseWriter, q *http.Request) (s *cluster.Snapshot, ask page.Query, bad *explain.BadArgument, ok bool) {
+func (u *ui) asked(w http.ResponseWriter,
+	q *http.Request) (s *cluster.Snapshot, ask page.Query, bad *explain.BadArgument, ok bool) {
 	if s = u.known(w, q); s == nil {
 		return nil, ask, nil, false
 	}
@@ -280,7 +286,8 @@ func (u *ui) walk(w http.ResponseWriter, q *http.Request) {
 }
 
 // answer follows the packet. problems are those of the objects that its nodes serve.
-func (u *ui) answer(ctx context.Context, s *cluster.Snapshot, q page.Query) (a *page.Answer, problems []string, err error) {
+func (u *ui) answer(ctx context.Context, s *cluster.Snapshot,
+	q page.Query) (a *page.Answer, problems []string, err error) {
 	o := u.o
 	o.Question = explain.Question{From: q.From, To: q.To, Endpoint: q.Endpoint, Via: q.Via, NodePort: q.NodePort}
 	o.Proto, o.IPFamily = q.Proto, q.Family

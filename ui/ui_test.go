@@ -36,10 +36,12 @@ func TestUIBadInput(t *testing.T) {
 		{"/walk", 200, "choose a Service"},
 		{"/walk?from=host/node-a", 200, "choose a Service"},
 		{"/walk?from=node-a&to=svc/default/web", 400, "<strong>from</strong> <code>node-a</code>: must be pod/"},
-		{"/walk?from=host/node-a&to=svc/default/none", 400, "<strong>to</strong> <code>svc/default/none</code>: there is no Service"},
+		{"/walk?from=host/node-a&to=svc/default/none", 400,
+			"<strong>to</strong> <code>svc/default/none</code>: there is no Service"},
 		{"/walk?" + good + "&proto=icmp", 400, "<strong>proto</strong> <code>icmp</code>: must be one of"},
 		{"/walk?" + good + "&family=5", 400, "<strong>family</strong> <code>5</code>: must be 4 or 6"},
-		{"/walk?" + good + "&endpoint=10.0.0.1", 400, "<strong>endpoint</strong> <code>10.0.0.1</code>: the Service has no such endpoint"},
+		{"/walk?" + good + "&endpoint=10.0.0.1", 400,
+			"<strong>endpoint</strong> <code>10.0.0.1</code>: the Service has no such endpoint"},
 		{"/walk?" + good + "&via=x", 400, "<strong>via</strong> <code>x</code>: there is no such Node"},
 		{"/walk?" + good + "&node-port=yes", 400, "<strong>node-port</strong> <code>yes</code>: must be 1"},
 		{"/walk?" + good + "&colour=red", 400, "<strong>colour</strong> <code>red</code>: there is no such field"},
@@ -79,7 +81,8 @@ func TestUIGuarded(t *testing.T) {
 	noError(t, err)
 	for host, want := range map[string]int{
 		"localhost": 200, "localhost:1": 200, "127.0.0.1": 200, "[::1]:8090": 200, "127.9.9.9": 200,
-		"evil.example": 421, "evil.example:" + u.Port(): 421, "127.0.0.1.evil.example": 421, "localhost.evil.example": 421, "172.18.0.3": 421, "[::]": 421,
+		"evil.example": 421, "evil.example:" + u.Port(): 421, "127.0.0.1.evil.example": 421,
+		"localhost.evil.example": 421, "172.18.0.3": 421, "[::]": 421,
 	} {
 		if status, _, _ := uitest.Fetch(t, "GET", base+"/", host); status != want {
 			t.Errorf("Host %s: %d instead of %d", host, status, want)
@@ -94,7 +97,8 @@ func TestUIGuarded(t *testing.T) {
 		{"Sec-Fetch-Site", "cross-site", 403}, {"Sec-Fetch-Site", "same-site", 403},
 		{"Origin", "http://evil.example", 403}, {"Origin", "null", 403}, {"Origin", "http://127.0.0.1:1", 403},
 	} {
-		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/walk?from=host/node-a&to=svc/default/web", nil)
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+
+			"/walk?from=host/node-a&to=svc/default/web", nil)
 		noError(t, err)
 		q.Header.Set(c.name, c.value)
 		a, err := http.DefaultClient.Do(q)
@@ -112,7 +116,8 @@ func TestUIGuarded(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "nothing", "127.0.0.1:99999"} {
 		o := ui.Options{Listen: address}
 		o.Dir = "../examples/demo"
-		if err := ui.Serve(t.Context(), io.Discard, o, config.DefaultConfig()); err == nil || !strings.HasPrefix(err.Error(), `--listen "`+address+`": `) {
+		if err := ui.Serve(t.Context(), io.Discard, o, config.DefaultConfig()); err == nil ||
+			!strings.HasPrefix(err.Error(), `--listen "`+address+`": `) {
 			t.Errorf("--listen %s: %v", address, err)
 		}
 	}
@@ -126,7 +131,8 @@ func TestUIAddresses(t *testing.T) {
 		"/walk?to=&from=outside&client=192.0.2.7&address=[2001:db8::1]:80&node-port=1":       "/walk?from=outside/192.0.2.7&to=%5B2001:db8::1%5D:80&node-port=1",
 		"/walk?from=&to=": "/walk",
 	} {
-		if status, _, header := uitest.Fetch(t, "GET", base+from, ""); status != http.StatusSeeOther || header.Get("Location") != to {
+		if status, _, header := uitest.Fetch(t, "GET", base+from, ""); status != http.StatusSeeOther ||
+			header.Get("Location") != to {
 			t.Errorf("%s: %d to %s, instead of %s", from, status, header.Get("Location"), to)
 		}
 		if status, _, header := uitest.Fetch(t, "GET", base+to, ""); status == http.StatusSeeOther {
@@ -171,22 +177,28 @@ func TestUIFolders(t *testing.T) {
 	o := ui.Options{}
 	o.Dir = t.TempDir()
 	base := uitest.Serve(t, o, config.DefaultConfig())
-	if status, body, _ := uitest.Fetch(t, "GET", base+"/", ""); status != 200 || !strings.Contains(body, "The cluster has no Node") {
+	if status, body, _ := uitest.Fetch(t, "GET", base+"/", ""); status != 200 ||
+		!strings.Contains(body, "The cluster has no Node") {
 		t.Errorf("%d %s", status, body)
 	}
-	noError(t, os.WriteFile(filepath.Join(o.Dir, "node.yaml"), []byte("kind: Node\napiVersion: v1\nmetadata: {name: n1}\n"), 0o644))
-	if status, body, _ := uitest.Fetch(t, "GET", base+"/", ""); status != 200 || !strings.Contains(body, `href="/node/n1"`) {
+	noError(t, os.WriteFile(filepath.Join(o.Dir, "node.yaml"),
+		[]byte("kind: Node\napiVersion: v1\nmetadata: {name: n1}\n"), 0o644))
+	if status, body, _ := uitest.Fetch(t, "GET", base+"/", ""); status != 200 ||
+		!strings.Contains(body, `href="/node/n1"`) {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body, _ := uitest.Fetch(t, "GET", base+"/node/n1", ""); status != 200 || !strings.Contains(body, "cannot be computed") || !strings.Contains(body, "Node/n1: ") {
+	if status, body, _ := uitest.Fetch(t, "GET", base+"/node/n1", ""); status != 200 ||
+		!strings.Contains(body, "cannot be computed") || !strings.Contains(body, "Node/n1: ") {
 		t.Errorf("%d %s", status, body)
 	}
 	noError(t, os.RemoveAll(o.Dir))
-	if status, body, _ := uitest.Fetch(t, "GET", base+"/", ""); status != 503 || !strings.Contains(body, "The cluster cannot be read") {
+	if status, body, _ := uitest.Fetch(t, "GET", base+"/", ""); status != 503 ||
+		!strings.Contains(body, "The cluster cannot be read") {
 		t.Errorf("%d %s", status, body)
 	}
 	o.Listen = "127.0.0.1:0"
-	if err := ui.Serve(t.Context(), io.Discard, o, config.DefaultConfig()); err == nil || !strings.Contains(err.Error(), o.Dir) {
+	if err := ui.Serve(t.Context(), io.Discard, o, config.DefaultConfig()); err == nil ||
+		!strings.Contains(err.Error(), o.Dir) {
 		t.Errorf("a folder that is none: %v", err)
 	}
 }

@@ -105,7 +105,8 @@ func (b balancers) lookup(p *Packet) (*vip, error) {
 	for _, g := range b {
 		for _, v := range g.vips[vipKey{netip.AddrPortFrom(p.Dst, p.DstPort), p.Protocol}] {
 			if found != nil && found.lb != v.lb {
-				return nil, fmt.Errorf("load balancers %s and %s both have %s/%s", found.lb.Name, v.lb.Name, v.Addr, p.Protocol)
+				return nil, fmt.Errorf("load balancers %s and %s both have %s/%s", found.lb.Name, v.lb.Name, v.Addr,
+					p.Protocol)
 			}
 			found = v
 		}
@@ -139,13 +140,16 @@ const (
 // balance sends a new connection to an endpoint of a VIP: ct_lb_mark in a zone. learn is the stage
 // that remembers the client of a VIP with an affinity timeout; it loses the packet that it learns
 // from, in OVN 25.03 as in those before.
-func (r *run) balance(n *node, stage, learn string, z zone, v *vip, flags routerFlags) (out outcome, reason string, err error) {
-	if err := unknownOption(v.lb, v.lb.Options, "reject", "event", "hairpin_snat_ip", "skip_snat", "affinity_timeout", "neighbor_responder", "ct_flush"); err != nil {
+func (r *run) balance(n *node, stage, learn string, z zone, v *vip,
+	flags routerFlags) (out outcome, reason string, err error) {
+	if err := unknownOption(v.lb, v.lb.Options, "reject", "event", "hairpin_snat_ip", "skip_snat", "affinity_timeout",
+		"neighbor_responder", "ct_flush"); err != nil {
 		return dropped, "", err
 	}
 	if len(v.Backends) == 0 {
 		if v.lb.Options["reject"] == "true" {
-			r.step(n, stage, v, v.lb.Owner, "no endpoint: rejected with "+refusalOf(r.p.Protocol)+" (options:reject=true)")
+			r.step(n, stage, v, v.lb.Owner, "no endpoint: rejected with "+refusalOf(r.p.Protocol)+
+				" (options:reject=true)")
 			return refused, fmt.Sprintf("rejected with %s: %s has no endpoint", refusalOf(r.p.Protocol), v.lb.Name), nil
 		}
 		r.step(n, stage, v, v.lb.Owner, "no endpoint: dropped")
@@ -156,7 +160,8 @@ func (r *run) balance(n *node, stage, learn string, z zone, v *vip, flags router
 		r.recirculate() // a group that chooses by dp_hash has the datapath hash first
 	}
 	before := r.p
-	made := r.track(z, translation{commit: true, nat: flow.NATDst, addr: to.Addr(), port: to.Port(), mark: markNatted | flags.mark()})
+	made := r.track(z, translation{commit: true, nat: flow.NATDst, addr: to.Addr(), port: to.Port(),
+		mark: markNatted | flags.mark()})
 	did := changed(&before, &r.p)
 	if v.lb.Affinity {
 		did += " (hash of the client's address)"
@@ -170,7 +175,8 @@ func (r *run) balance(n *node, stage, learn string, z zone, v *vip, flags router
 	}
 	if v.lb.Options["affinity_timeout"] != "" {
 		r.step(n, learn, learned{v, to}, v.lb.Owner, "records the client's endpoint, drops the packet")
-		return dropped, "OVN drops the first packet of a client with affinity (" + v.lb.Name + " affinity_timeout); TCP retransmits after a second", nil
+		return dropped, "OVN drops the first packet of a client with affinity (" + v.lb.Name +
+			" affinity_timeout); TCP retransmits after a second", nil
 	}
 	return balanced, "", nil
 }

@@ -91,7 +91,8 @@ func (b *bridge) put(f *flow.Flow) {
 	if len(f.Actions) == 0 { // read from an agent
 		return
 	}
-	if out, ok := f.Actions[0].(flow.Output); ok && b.key != "" && f.Table == pipeline.SvcL2Forwarding && f.Match.EthDst != (cluster.MAC{}) {
+	if out, ok := f.Actions[0].(flow.Output); ok && b.key != "" && f.Table == pipeline.SvcL2Forwarding &&
+		f.Match.EthDst != (cluster.MAC{}) {
 		b.pods[out.Port] = f.Match.EthDst
 	}
 }

@@ -23,7 +23,8 @@ type planned struct {
 // drawCluster makes one to three nodes with pods, and Services of all kinds.
 func drawCluster(t *rapid.T) planned {
 	s := &cluster.Snapshot{Config: cluster.DefaultConfig()}
-	s.Config.Gateway.Mode = rapid.SampledFrom([]string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached}).Draw(t, "mode")
+	s.Config.Gateway.Mode = rapid.SampledFrom([]string{cluster.ModeShared, cluster.ModeLocal,
+		cluster.ModeDetached}).Draw(t, "mode")
 	if rapid.Bool().Draw(t, "small cluster range") { // routes by source are wider than it
 		s.Config.ClusterSubnets[0].CIDR = prefix("10.244.0.0/22")
 	}
@@ -34,8 +35,10 @@ func drawCluster(t *rapid.T) planned {
 		s.Nodes = append(s.Nodes, drawNode(t, i, s.Config.Gateway.Mode, userspace, wire.hops))
 		for k := range rapid.IntRange(1, 2).Draw(t, "pods") {
 			s.Pods = append(s.Pods, &cluster.Pod{
-				Owner: cluster.Owner{Kind: "Pod", Namespace: "default", Name: fmt.Sprintf("pod-%d-%d", i, k)}, Node: s.Nodes[i-1].Name,
-				IPs: []netip.Addr{addr("10.244.%d.%d", i, k+3), addr("fd00:10:244:%x::%x", i, k+3)}, MAC: cluster.MACFor(addr("10.244.%d.%d", i, k+3)),
+				Owner: cluster.Owner{Kind: "Pod", Namespace: "default", Name: fmt.Sprintf("pod-%d-%d", i, k)},
+				Node:  s.Nodes[i-1].Name,
+				IPs:   []netip.Addr{addr("10.244.%d.%d", i, k+3), addr("fd00:10:244:%x::%x", i, k+3)},
+				MAC:   cluster.MACFor(addr("10.244.%d.%d", i, k+3)),
 			})
 		}
 	}
@@ -66,7 +69,8 @@ type gateways struct {
 // two (an ECMP route), or they are dead.
 func drawGateways(t *rapid.T) (g gateways) {
 	v4, v6 := addr("172.18.0.1"), addr("fc00:f853:ccd::1")
-	switch rapid.SampledFrom([]string{"both", "both", "IPv4 only", "IPv6 only", "none", "dead", "two of each"}).Draw(t, "gateways") {
+	switch rapid.SampledFrom([]string{"both", "both", "IPv4 only", "IPv6 only", "none", "dead", "two of each"}).Draw(t,
+		"gateways") {
 	case "both":
 		g.hops = []netip.Addr{v4, v6}
 	case "IPv4 only":
@@ -88,8 +92,9 @@ func drawNode(t *rapid.T, i int, mode string, userspace bool, hops []netip.Addr)
 		Addresses: []netip.Addr{v4.Addr(), v6.Addr()}, HostAddresses: []netip.Prefix{v4, v6},
 		PodCIDRs: []netip.Prefix{prefix("10.244.%d.0/24", i), prefix("fd00:10:244:%x::/64", i)},
 		Gateway: cluster.Gateway{
-			Mode: mode, Bridge: "br-ex", Uplink: "eth0", MAC: cluster.MAC{2, 0x42, 0xac, 0x12, 0, byte(i + 2)}, Addresses: []netip.Prefix{v4, v6},
-			NextHops: hops, Userspace: userspace,
+			Mode: mode, Bridge: "br-ex", Uplink: "eth0", MAC: cluster.MAC{2, 0x42, 0xac, 0x12, 0, byte(i + 2)},
+			Addresses: []netip.Prefix{v4, v6},
+			NextHops:  hops, Userspace: userspace,
 		},
 	}
 	if mode == cluster.ModeDetached { // the bridge has no uplink, and addresses of its own
@@ -106,9 +111,11 @@ func drawNode(t *rapid.T, i int, mode string, userspace bool, hops []netip.Addr)
 	if rapid.Bool().Draw(t, "second link") {
 		own := []netip.Prefix{prefix("10.10.10.%d/24", i+3), prefix("fd10::%x/64", i+3)}
 		n.HostAddresses = append(n.HostAddresses, own...)
-		n.Links = []cluster.HostLink{{Name: "eth1", Index: 3, MAC: cluster.MAC{2, 0x42, 10, 10, 10, byte(i + 3)}, Addresses: own}}
+		n.Links = []cluster.HostLink{{Name: "eth1", Index: 3, MAC: cluster.MAC{2, 0x42, 10, 10, 10, byte(i + 3)},
+			Addresses: own}}
 		if mode == cluster.ModeDetached {
-			n.Links = append(n.Links, cluster.HostLink{Name: "eth0", Index: 2, MAC: cluster.MAC{2, 0x42, 10, 10, 20, byte(i + 3)}, Addresses: []netip.Prefix{v4, v6}})
+			n.Links = append(n.Links, cluster.HostLink{Name: "eth0", Index: 2,
+				MAC: cluster.MAC{2, 0x42, 10, 10, 20, byte(i + 3)}, Addresses: []netip.Prefix{v4, v6}})
 		}
 		n.Gateway.Redirect = rapid.Bool().Draw(t, "redirect")
 	}
@@ -127,7 +134,8 @@ func drawService(t *rapid.T, s *cluster.Snapshot, i int) []*cluster.Frontend {
 	}
 	var list []*cluster.Frontend
 	policies := rapid.IntRange(0, 5).Draw(t, "policies") // both Cluster, mostly
-	external, ingress := rapid.IntRange(0, 2).Draw(t, "external") == 0, rapid.IntRange(0, 2).Draw(t, "load balancer") == 0
+	external, ingress := rapid.IntRange(0, 2).Draw(t, "external") == 0,
+		rapid.IntRange(0, 2).Draw(t, "load balancer") == 0
 	restricted := ingress && rapid.Bool().Draw(t, "restricted")
 	affinity := time.Duration(rapid.SampledFrom([]int{0, 0, 10800}).Draw(t, "affinity")) * time.Second
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
@@ -135,7 +143,8 @@ func drawService(t *rapid.T, s *cluster.Snapshot, i int) []*cluster.Frontend {
 			continue
 		}
 		f := &cluster.Frontend{
-			Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: fmt.Sprintf("service-%d", i)}, Family: family, Protocol: protocol,
+			Owner:  cluster.Owner{Kind: "Service", Namespace: "default", Name: fmt.Sprintf("service-%d", i)},
+			Family: family, Protocol: protocol,
 			ClusterIP: addr("10.96.0.%d", 10+i), Port: 80, NodePort: nodePort,
 			Affinity:      affinity,
 			ExternalLocal: policies == 1 || policies == 3, InternalLocal: policies == 2 || policies == 3,
@@ -143,7 +152,8 @@ func drawService(t *rapid.T, s *cluster.Snapshot, i int) []*cluster.Frontend {
 		ext, lb, ranges := addr("203.0.113.%d", 10+i), addr("203.0.113.%d", 100+i), prefix("172.18.0.96/28")
 		if family == cluster.IPv6 {
 			f.ClusterIP = addr("fd00:10:96::%x", 10+i)
-			ext, lb, ranges = addr("2001:db8:113::%x", 10+i), addr("2001:db8:113::%x", 100+i), prefix("fc00:f853:ccd::60/124")
+			ext, lb, ranges = addr("2001:db8:113::%x", 10+i), addr("2001:db8:113::%x", 100+i),
+				prefix("fc00:f853:ccd::60/124")
 		}
 		if external {
 			f.ExternalIPs = append(f.ExternalIPs, ext)
@@ -174,7 +184,8 @@ func drawBackend(t *rapid.T, s *cluster.Snapshot, family cluster.Family) cluster
 	for _, n := range s.Nodes {
 		for _, h := range n.HostAddresses {
 			if of(h.Addr()) {
-				candidates = append(candidates, cluster.Backend{Addr: h.Addr(), Port: 8081, Node: n.Name, Ready: true, Serving: true})
+				candidates = append(candidates,
+					cluster.Backend{Addr: h.Addr(), Port: 8081, Node: n.Name, Ready: true, Serving: true})
 			}
 		}
 	}

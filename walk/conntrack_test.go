@@ -29,7 +29,8 @@ func readDumps(t *testing.T) []dumped {
 		t.Fatal(err)
 	}
 	header := regexp.MustCompile(`^== (\S+): (\S+) (\S+) -> (\S+), (\S+) sees (\S+)$`)
-	points := map[string]Point{"host/n1": inHost(1), "pod/default/pod1": inPod(1, "pod%d"), "pod/default/podb1": inPod(1, "podb%d"), "outside": {}}
+	points := map[string]Point{"host/n1": inHost(1), "pod/default/pod1": inPod(1, "pod%d"),
+		"pod/default/podb1": inPod(1, "podb%d"), "outside": {}}
 	var all []dumped
 	for i, line := range strings.Split(string(text), "\n") {
 		if m := header.FindStringSubmatch(line); m != nil {
@@ -37,7 +38,8 @@ func readDumps(t *testing.T) []dumped {
 			if !ok {
 				t.Fatalf("line %d: who is %s?", i+1, m[2])
 			}
-			all = append(all, dumped{name: m[1], from: from, client: addr("%s", m[3]), to: ap("%s", m[4]), endpoint: ap("%s", m[5]), seen: addr("%s", m[6]), line: i + 1})
+			all = append(all, dumped{name: m[1], from: from, client: addr("%s", m[3]), to: ap("%s", m[4]),
+				endpoint: ap("%s", m[5]), seen: addr("%s", m[6]), line: i + 1})
 		} else if line != "" && line[0] != '#' {
 			all[len(all)-1].entries = append(all[len(all)-1].entries, line)
 		}
@@ -79,12 +81,14 @@ func TestRealConntrack(t *testing.T) {
 		if tr.Sent.Src != d.client {
 			t.Errorf("%s: sent from %s, really from %s", d.name, tr.Sent.Src, d.client)
 		}
-		if v := tr.Verdict; !v.Delivered || !v.Answered || v.Seen.Src != d.seen || netip.AddrPortFrom(v.Seen.Dst, v.Seen.DstPort) != d.endpoint {
+		if v := tr.Verdict; !v.Delivered || !v.Answered || v.Seen.Src != d.seen ||
+			netip.AddrPortFrom(v.Seen.Dst, v.Seen.DstPort) != d.endpoint {
 			t.Errorf("line %d, %s: really %s saw %s\n%s", d.line, d.name, d.endpoint, d.seen, tr)
 		}
 		slices.Sort(d.entries)
 		if got := entriesOf(tr); !slices.Equal(got, d.entries) {
-			t.Errorf("line %d, %s:\nwalk\n %s\nreal\n %s", d.line, d.name, strings.Join(got, "\n "), strings.Join(d.entries, "\n "))
+			t.Errorf("line %d, %s:\nwalk\n %s\nreal\n %s", d.line, d.name, strings.Join(got, "\n "),
+				strings.Join(d.entries, "\n "))
 		}
 	}
 }
@@ -107,7 +111,8 @@ func TestLaterPackets(t *testing.T) {
 		}
 		again, err := r.follow(start, tr.Sent)
 		if err != nil || again.At != tr.Verdict.At || tupleOf(&again.Seen) != tupleOf(&tr.Verdict.Seen) {
-			t.Errorf("%s: later packets: %v, %+v\n%s", d.name, err, again, Trace{Sent: tr.Sent, Forward: r.steps, Verdict: again})
+			t.Errorf("%s: later packets: %v, %+v\n%s", d.name, err, again,
+				Trace{Sent: tr.Sent, Forward: r.steps, Verdict: again})
 		}
 		if n := len(r.ct.entries) - entries; n != 0 {
 			t.Errorf("%s: later packets make %d entries\n%s", d.name, n, Trace{Sent: tr.Sent, Forward: r.steps})

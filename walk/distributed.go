@@ -34,7 +34,8 @@ func (r *logicalRouter) checkDistributed() error {
 			row := x.row
 			switch {
 			case r.gateway():
-				return fmt.Errorf("%s: NAT of a distributed gateway port on a router with a chassis is not known", row.Key())
+				return fmt.Errorf("%s: NAT of a distributed gateway port on a router with a chassis is not known",
+					row.Key())
 			case row.Type != nb.DNATAndSNAT, !row.Logical.IsSingleIP(), row.LogicalPort == "", row.ExternalMAC == (cluster.MAC{}), row.PortRange+row.Match != "", p.row.Chassis == "":
 				return fmt.Errorf("%s: it is not known what it does at port %s", row.Key(), p.row.Name)
 			}
@@ -66,7 +67,8 @@ func (r *run) enterDistributed(n *node, in *routerPort) {
 			continue
 		}
 		rt := in.router
-		r.unNAT(n, r.w.join(rt.row.Name, " lr_in_unsnat"), unSNAT{port: in.row.Name, dst: x.row.External}, n.zone(rt.snatZone), x.row.Owner)
+		r.unNAT(n, r.w.join(rt.row.Name, " lr_in_unsnat"), unSNAT{port: in.row.Name, dst: x.row.External},
+			n.zone(rt.snatZone), x.row.Owner)
 		if r.p.Dst != x.row.External {
 			return
 		}
@@ -85,7 +87,8 @@ func (r *run) enterDistributed(n *node, in *routerPort) {
 func (r *run) leaveDistributed(n *node, out *routerPort) error {
 	for _, x := range out.nats {
 		if r.p.Dst == x.row.External {
-			return fmt.Errorf("%s: a packet from within to its external address is not known (lr_out_egr_loop)", x.row.Key())
+			return fmt.Errorf("%s: a packet from within to its external address is not known (lr_out_egr_loop)",
+				x.row.Key())
 		}
 	}
 	for _, x := range out.nats {
@@ -94,7 +97,8 @@ func (r *run) leaveDistributed(n *node, out *routerPort) error {
 		}
 		rt := out.router
 		r.p.EthSrc = x.row.ExternalMAC
-		r.step(n, r.w.join(rt.row.Name, " lr_in_gw_redirect"), x.row, x.row.Owner, "from MAC "+ethernet(x.row.ExternalMAC)+", on this node")
+		r.step(n, r.w.join(rt.row.Name, " lr_in_gw_redirect"), x.row, x.row.Owner, "from MAC "+
+			ethernet(x.row.ExternalMAC)+", on this node")
 		r.unNAT(n, r.w.join(rt.row.Name, " lr_out_undnat"), "ip, ct_dnat", n.zone(rt.dnatZone), x.row.Owner)
 		if r.ctState.is(flow.CTRpl) {
 			return nil

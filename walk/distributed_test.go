@@ -23,9 +23,12 @@ func distributed() World {
 	gw0, router, outside := mac("0a:58:a9:fe:00:01"), mac("0a:58:a9:fe:00:02"), mac("0a:58:a9:fe:00:03")
 	s.NB.Add(
 		&nb.Switch{Name: net},
-		&nb.SwitchPort{Name: "lnet-" + net, Switch: net, Type: "localnet", Addresses: []string{"unknown"}, Options: map[string]string{"network_name": "locnet"}},
-		&nb.RouterPort{Name: port, Router: "ovn_cluster_router", MAC: router, Networks: []netip.Prefix{prefix("169.254.0.2/20"), prefix("fd6b::2/64")}, Chassis: "chassis-n1"},
-		&nb.SwitchPort{Name: "stor-" + net, Switch: net, Type: "router", Addresses: []string{"router"}, Options: map[string]string{"router-port": port}},
+		&nb.SwitchPort{Name: "lnet-" + net, Switch: net, Type: "localnet", Addresses: []string{"unknown"},
+			Options: map[string]string{"network_name": "locnet"}},
+		&nb.RouterPort{Name: port, Router: "ovn_cluster_router", MAC: router,
+			Networks: []netip.Prefix{prefix("169.254.0.2/20"), prefix("fd6b::2/64")}, Chassis: "chassis-n1"},
+		&nb.SwitchPort{Name: "stor-" + net, Switch: net, Type: "router", Addresses: []string{"router"},
+			Options: map[string]string{"router-port": port}},
 	)
 	s.Bridge.Settings["ovn-bridge-mappings"] += ",locnet:br-local"
 	s.Bridge.Ports["ovn-k8s-gw0"] = flow.Port{Name: "ovn-k8s-gw0", Bridge: "br-local", Type: "internal", MAC: gw0}
@@ -33,15 +36,19 @@ func distributed() World {
 		word, mgmt, node, gw0, outside, services, via string
 		own                                           netip.Prefix
 	}{
-		{"ip4", "10.244.1.2", "172.18.0.3", "169.254.0.1", "169.254.0.3", "10.96.0.0/16", "10.244.1.1", prefix("169.254.0.1/20")},
-		{"ip6", "fd00:10:244:1::2", "fc00:f853:ccd::3", "fd6b::1", "fd6b::3", "fd00:10:96::/112", "fd00:10:244:1::1", prefix("fd6b::1/64")},
+		{"ip4", "10.244.1.2", "172.18.0.3", "169.254.0.1", "169.254.0.3", "10.96.0.0/16", "10.244.1.1",
+			prefix("169.254.0.1/20")},
+		{"ip6", "fd00:10:244:1::2", "fc00:f853:ccd::3", "fd6b::1", "fd6b::3", "fd00:10:96::/112", "fd00:10:244:1::1",
+			prefix("fd6b::1/64")},
 	} {
 		logical := addr("%s", f.mgmt)
 		s.NB.Add(
 			&nb.MACBinding{Port: port, IP: addr("%s", f.gw0), MAC: gw0},
-			&nb.Policy{Router: "ovn_cluster_router", Priority: 1005, Match: f.word + ".src == " + f.mgmt + " && " + f.word + ".dst == " + f.node,
+			&nb.Policy{Router: "ovn_cluster_router", Priority: 1005, Match: f.word + ".src == " + f.mgmt + " && " +
+				f.word + ".dst == " + f.node,
 				Action: nb.Reroute, NextHops: []netip.Addr{addr("%s", f.gw0)}},
-			&nb.NAT{Router: "ovn_cluster_router", Type: nb.DNATAndSNAT, External: addr("%s", f.outside), Logical: netip.PrefixFrom(logical, logical.BitLen()),
+			&nb.NAT{Router: "ovn_cluster_router", Type: nb.DNATAndSNAT, External: addr("%s", f.outside),
+				Logical:     netip.PrefixFrom(logical, logical.BitLen()),
 				LogicalPort: "k8s-n1", ExternalMAC: outside, GatewayPort: port},
 		)
 		a := host.AddressKey{Link: "ovn-k8s-gw0", Prefix: f.own}
@@ -79,7 +86,8 @@ func TestDistributedGatewayPort(t *testing.T) {
 		if got := strings.Contains(tr.String(), "br-local"); got != c.port {
 			t.Errorf("%s: by br-local: %v\n%s", c.name, got, tr)
 		}
-		if through := slices.ContainsFunc(tr.ForwardVisits, func(v Visit) bool { return v.Bridge == "br-local" && v.Out == "ovn-k8s-gw0" }); through != c.port {
+		if through := slices.ContainsFunc(tr.ForwardVisits,
+			func(v Visit) bool { return v.Bridge == "br-local" && v.Out == "ovn-k8s-gw0" }); through != c.port {
 			t.Errorf("%s: visits %+v", c.name, tr.ForwardVisits)
 		}
 		if c.name == "own host" {
@@ -102,23 +110,31 @@ func TestDistributedWithoutNAT(t *testing.T) {
 			delete(w.States["n1"].NB, k)
 		}
 	}
-	if v := walk(t, w, inHost(1), tcp("10.96.0.21:80")).Verdict; v.Delivered || !strings.Contains(v.Reason, "martian source") {
+	if v := walk(t, w, inHost(1), tcp("10.96.0.21:80")).Verdict; v.Delivered ||
+		!strings.Contains(v.Reason, "martian source") {
 		t.Errorf("%+v", v)
 	}
 }
 
 func TestDistributedUnknown(t *testing.T) {
 	nat := func(s datapath.State, change func(*nb.NAT)) {
-		x := &nb.NAT{Router: "ovn_cluster_router", Type: nb.DNATAndSNAT, External: addr("169.254.0.9"), Logical: prefix("10.244.1.3/32"), LogicalPort: "default_pod1",
+		x := &nb.NAT{Router: "ovn_cluster_router", Type: nb.DNATAndSNAT, External: addr("169.254.0.9"),
+			Logical: prefix("10.244.1.3/32"), LogicalPort: "default_pod1",
 			ExternalMAC: cluster.MAC{2}, GatewayPort: "rtos-node_local_switch"}
 		change(x)
 		s.NB.Add(x)
 	}
 	for want, change := range map[string]func(s datapath.State){
-		"which does not exist":            func(s datapath.State) { nat(s, func(x *nb.NAT) { x.GatewayPort = "none" }) },
-		"it is not known what it does":    func(s datapath.State) { nat(s, func(x *nb.NAT) { x.Type = nb.SNAT }) },
-		"at port rtoj-ovn_cluster_router": func(s datapath.State) { nat(s, func(x *nb.NAT) { x.GatewayPort = "rtoj-ovn_cluster_router" }) },
-		"router without a chassis":        func(s datapath.State) { nat(s, func(x *nb.NAT) { x.GatewayPort = "" }) },
+		"which does not exist": func(s datapath.State) {
+			nat(s,
+				func(x *nb.NAT) { x.GatewayPort = "none" })
+		},
+		"it is not known what it does": func(s datapath.State) { nat(s, func(x *nb.NAT) { x.Type = nb.SNAT }) },
+		"at port rtoj-ovn_cluster_router": func(s datapath.State) {
+			nat(s,
+				func(x *nb.NAT) { x.GatewayPort = "rtoj-ovn_cluster_router" })
+		},
+		"router without a chassis": func(s datapath.State) { nat(s, func(x *nb.NAT) { x.GatewayPort = "" }) },
 	} {
 		w := distributed()
 		change(w.States["n1"])

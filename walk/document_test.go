@@ -23,16 +23,22 @@ var documented = []struct {
 }{
 	{"host-pod", inHost(1), [2]string{"10.96.0.11:80", "[fd00:10:96::11]:80"}, [2]string{"100.64.0.3", "fd98::3"},
 		[]string{"n1 Classifier 64001", "n1 ToGatewayRouter", "reply", "n1 Classifier 64001", "n1 ToHost"}},
-	{"host-other", inHost(1), [2]string{"10.96.0.22:80", "[fd00:10:96::22]:80"}, [2]string{"172.18.0.3", "fc00:f853:ccd::3"},
-		[]string{"n1 Classifier 64001", "n1 ToGatewayRouter", "n1 Classifier 64000", "n2 Classifier 64000", "n2 UplinkConntrack", "reply",
+	{"host-other", inHost(1), [2]string{"10.96.0.22:80", "[fd00:10:96::22]:80"},
+		[2]string{"172.18.0.3", "fc00:f853:ccd::3"},
+		[]string{"n1 Classifier 64001", "n1 ToGatewayRouter", "n1 Classifier 64000", "n2 Classifier 64000",
+			"n2 UplinkConntrack", "reply",
 			"n2 Classifier 64000", "n1 Classifier 64000", "n1 UplinkConntrack", "n1 Classifier 64001", "n1 ToHost"}},
 	{"host-self", inHost(1), [2]string{"10.96.0.21:80", "[fd00:10:96::21]:80"}, [2]string{"169.254.169.1", "fd69::1"},
-		[]string{"n1 Classifier 64001", "n1 ToGatewayRouter", "n1 Classifier 64001", "n1 SNAT 64002", "n1 ToHost", "reply",
+		[]string{"n1 Classifier 64001", "n1 ToGatewayRouter", "n1 Classifier 64001", "n1 SNAT 64002", "n1 ToHost",
+			"reply",
 			"n1 Classifier 64002", "n1 UnDNAT 64001", "n1 ToGatewayRouter", "n1 Classifier 64001", "n1 ToHost"}},
-	{"host-secondary", inHost(1), [2]string{"10.96.0.40:80", "[fd00:10:96::40]:80"}, [2]string{"169.254.169.1", "fd69::1"},
-		[]string{"n1 Classifier 64001", "n1 ToGatewayRouter", "n1 Classifier 64001", "n1 SNAT 64002", "n1 ToHost", "reply",
+	{"host-secondary", inHost(1), [2]string{"10.96.0.40:80", "[fd00:10:96::40]:80"},
+		[2]string{"169.254.169.1", "fd69::1"},
+		[]string{"n1 Classifier 64001", "n1 ToGatewayRouter", "n1 Classifier 64001", "n1 SNAT 64002", "n1 ToHost",
+			"reply",
 			"n1 Classifier 64002", "n1 UnDNAT 64001", "n1 ToGatewayRouter", "n1 Classifier 64001", "n1 ToHost"}},
-	{"pod-self", inPod(1, "pod%d"), [2]string{"10.96.0.11:80", "[fd00:10:96::11]:80"}, [2]string{"169.254.169.5", "fd69::5"}, []string{"reply"}},
+	{"pod-self", inPod(1, "pod%d"), [2]string{"10.96.0.11:80", "[fd00:10:96::11]:80"},
+		[2]string{"169.254.169.5", "fd69::5"}, []string{"reply"}},
 }
 
 // bridgeStages lists a walk's tables of the bridge, with the zone where the flow has one.
@@ -105,7 +111,8 @@ func TestTwoConnections(t *testing.T) {
 	}
 	want := []string{
 		"tcp src=172.18.0.3 dst=10.96.0.21 sport=40000 dport=80 src=10.96.0.21 dst=172.18.0.3 sport=80 dport=40000",
-		"tcp src=169.254.169.1 dst=172.18.0.3 sport=40000 dport=8081 src=172.18.0.3 dst=169.254.169.1 sport=8081 dport=40000",
+		"tcp src=169.254.169.1 dst=172.18.0.3 sport=40000 dport=8081 src=172.18.0.3 dst=169.254.169.1 " +
+			"sport=8081 dport=40000",
 	}
 	if !slices.Equal(kernel, want) {
 		t.Errorf("got %q\nwant %q", kernel, want)
@@ -119,7 +126,8 @@ func TestNodePort(t *testing.T) {
 	if v := tr.Verdict; !v.Answered || v.At != inPod(2, "pod%d") || v.Seen.Src != addr("100.64.0.3") {
 		t.Errorf("host to its own node port:\n%s", tr)
 	}
-	if s := tr.Forward[1]; s.Stage != "nft inet hairpin output" || s.Did != "destination 172.18.0.3:30015 becomes 10.96.0.30:80" || s.Why.Name != "all" {
+	if s := tr.Forward[1]; s.Stage != "nft inet hairpin output" ||
+		s.Did != "destination 172.18.0.3:30015 becomes 10.96.0.30:80" || s.Why.Name != "all" {
 		t.Errorf("second step: %+v", s)
 	}
 	if a := tr.Verdict.Answer; a.Src != addr("172.18.0.3") || a.SrcPort != 30015 {
@@ -132,7 +140,8 @@ func TestNodePort(t *testing.T) {
 		t.Errorf("outside to a node port:\n%s", tr)
 	}
 	i := slices.IndexFunc(tr.Forward, func(s Step) bool { return s.Stage == "GR_n1 lr_in_dnat" })
-	if got := tr.Forward[i].Choices; !slices.Equal(got, []netip.AddrPort{ap("10.244.1.3:8080"), ap("10.244.2.3:8080")}) {
+	if got := tr.Forward[i].Choices; !slices.Equal(got,
+		[]netip.AddrPort{ap("10.244.1.3:8080"), ap("10.244.2.3:8080")}) {
 		t.Errorf("choices %v", got)
 	}
 }

@@ -23,8 +23,10 @@ func drawEgress(t *rapid.T, s *cluster.Snapshot) {
 		if n.Links == nil {
 			n.Links = []cluster.HostLink{}
 			if n.Gateway.Mode == cluster.ModeDetached {
-				n.Links = append(n.Links, cluster.HostLink{Name: n.Gateway.Device, Index: 2, MAC: n.Gateway.DeviceMAC, Addresses: []netip.Prefix{
-					netip.PrefixFrom(n.Addresses[0], 16), netip.PrefixFrom(n.Addresses[1], 64)}})
+				n.Links = append(n.Links,
+					cluster.HostLink{Name: n.Gateway.Device, Index: 2, MAC: n.Gateway.DeviceMAC,
+						Addresses: []netip.Prefix{
+							netip.PrefixFrom(n.Addresses[0], 16), netip.PrefixFrom(n.Addresses[1], 64)}})
 			}
 		}
 		if l := n.Links[:min(1, len(n.Links))]; len(l) == 1 && l[0].Name == "eth1" {
@@ -37,10 +39,12 @@ func drawEgress(t *rapid.T, s *cluster.Snapshot) {
 	for i, team := range []string{"red", "blue"} {
 		e := &cluster.EgressIP{Owner: cluster.Owner{Kind: "EgressIP", Name: team}, Created: time.Unix(int64(i), 0)}
 		e.Pods.Requirements = []cluster.Requirement{{Key: "team", Operator: "In", Values: []string{team}}}
-		for _, a := range []netip.Addr{addr("172.18.0.%d", 33+i), addr("10.10.10.%d", 33+i), addr("fc00:f853:ccd::%x", 33+i), addr("fd10::%x", 33+i)} {
+		for _, a := range []netip.Addr{addr("172.18.0.%d", 33+i), addr("10.10.10.%d", 33+i),
+			addr("fc00:f853:ccd::%x", 33+i), addr("fd10::%x", 33+i)} {
 			e.Addresses = append(e.Addresses, a)
 			on := s.Nodes[rapid.IntRange(0, len(s.Nodes)-1).Draw(t, "on")]
-			taken := slices.ContainsFunc(e.Assigned, func(x cluster.Assignment) bool { return x.Node == on.Name && x.Address.Is4() == a.Is4() })
+			taken := slices.ContainsFunc(e.Assigned,
+				func(x cluster.Assignment) bool { return x.Node == on.Name && x.Address.Is4() == a.Is4() })
 			if rapid.IntRange(0, 3).Draw(t, "assigned") > 0 && !taken {
 				e.Assigned = append(e.Assigned, cluster.Assignment{Address: a, Node: on.Name})
 			}
@@ -66,7 +70,8 @@ func carries(n *cluster.Node, a netip.Addr) bool {
 // leads reports whether a default gateway leads to an address, or there is no need of one.
 func (p planned) leads(a netip.Addr) bool {
 	return prefix("172.18.0.0/16").Contains(a) || prefix("fc00:f853:ccd::/64").Contains(a) ||
-		slices.ContainsFunc(p.nodes[0].Gateway.NextHops, func(h netip.Addr) bool { return h.Is4() == a.Is4() && !p.world.Silent[h] })
+		slices.ContainsFunc(p.nodes[0].Gateway.NextHops,
+			func(h netip.Addr) bool { return h.Is4() == a.Is4() && !p.world.Silent[h] })
 }
 
 // ownAddress reports whether a host has an address itself.
@@ -90,8 +95,10 @@ func TestEgressSource(t *testing.T) {
 		w := walk.New(p.world)
 		clusters++
 		for _, pod := range s.Pods {
-			e := s.EgressIPs[slices.IndexFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return e.Owner.Name == pod.Labels["team"] })]
-			for _, to := range []string{"172.18.0.200", "203.0.113.9", "10.10.10.200", "192.0.2.9", "fc00:f853:ccd::200", "2001:db8:9::9"} {
+			e := s.EgressIPs[slices.IndexFunc(s.EgressIPs,
+				func(e *cluster.EgressIP) bool { return e.Owner.Name == pod.Labels["team"] })]
+			for _, to := range []string{"172.18.0.200", "203.0.113.9", "10.10.10.200", "192.0.2.9",
+				"fc00:f853:ccd::200", "2001:db8:9::9"} {
 				dst := netip.MustParseAddr(to)
 				var assigned, usable []netip.Addr
 				for _, a := range e.Assigned {
@@ -104,7 +111,8 @@ func TestEgressSource(t *testing.T) {
 					}
 				}
 				for _, hop := range hopsOf(s, dst.Is4()) {
-					trace, err := w.Walk(walk.Point{Node: pod.Node, Pod: pod.Owner}, walk.Packet{Protocol: cluster.UDP, Dst: dst, DstPort: 9000}, hop)
+					trace, err := w.Walk(walk.Point{Node: pod.Node, Pod: pod.Owner},
+						walk.Packet{Protocol: cluster.UDP, Dst: dst, DstPort: 9000}, hop)
 					if err != nil {
 						t.Fatalf("%s to %s: %v", pod.Owner, dst, err)
 					}
@@ -112,12 +120,15 @@ func TestEgressSource(t *testing.T) {
 					v := trace.Verdict
 					switch {
 					case len(assigned) == 0 && v.Delivered && ownAddress(s.Node(pod.Node), v.Seen.Src):
-					case len(assigned) == 0 && !v.Delivered && (s.Config.Gateway.Mode == cluster.ModeDetached || !p.leads(dst)): // no way there
-					case len(assigned) > 0 && !v.Delivered && (len(usable) < len(assigned) || !p.leads(dst)): // a node without the network drops it
+					case len(assigned) == 0 && !v.Delivered &&
+						(s.Config.Gateway.Mode == cluster.ModeDetached || !p.leads(dst)): // no way there
+					case len(assigned) > 0 && !v.Delivered &&
+						(len(usable) < len(assigned) || !p.leads(dst)): // a node without the network drops it
 					case len(usable) > 0 && v.Delivered && slices.Contains(usable, v.Seen.Src) && v.Answered:
 						with++
 					default:
-						t.Fatalf("%s to %s by %s, of %v: delivered %t, seen as %s, %s; %s", pod.Owner, dst, hop, assigned, v.Delivered, v.Seen.Src, v.Reason, v.AnswerReason)
+						t.Fatalf("%s to %s by %s, of %v: delivered %t, seen as %s, %s; %s", pod.Owner, dst, hop,
+							assigned, v.Delivered, v.Seen.Src, v.Reason, v.AnswerReason)
 					}
 				}
 			}
@@ -147,7 +158,8 @@ func hopsOf(s *cluster.Snapshot, v4 bool) (list []netip.AddrPort) {
 // toNode: a node sees the pod's own address if it has the pod, else that of the pod's node.
 func (p planned) toNode(t *rapid.T, w *walk.Walker, pod *cluster.Pod, n *cluster.Node) {
 	for _, dst := range n.Addresses {
-		trace, err := w.Walk(walk.Point{Node: pod.Node, Pod: pod.Owner}, walk.Packet{Protocol: cluster.TCP, Dst: dst, DstPort: 8080})
+		trace, err := w.Walk(walk.Point{Node: pod.Node, Pod: pod.Owner},
+			walk.Packet{Protocol: cluster.TCP, Dst: dst, DstPort: 8080})
 		if err != nil {
 			t.Fatalf("%s to %s: %v", pod.Owner, n.Name, err)
 		}
@@ -157,7 +169,8 @@ func (p planned) toNode(t *rapid.T, w *walk.Walker, pod *cluster.Pod, n *cluster
 			seen = slices.Contains(pod.IPs, v.Seen.Src)
 		}
 		if !v.Delivered || !v.Answered || !seen {
-			t.Fatalf("%s to %s: delivered %t, seen as %s, %s; %s", pod.Owner, n.Name, v.Delivered, v.Seen.Src, v.Reason, v.AnswerReason)
+			t.Fatalf("%s to %s: delivered %t, seen as %s, %s; %s", pod.Owner, n.Name, v.Delivered, v.Seen.Src, v.Reason,
+				v.AnswerReason)
 		}
 	}
 }

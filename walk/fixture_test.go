@@ -49,7 +49,8 @@ func byHand(n int) World {
 		for k, name := range [...]string{"pod%d", "podb%d"} {
 			name = fmt.Sprintf(name, i)
 			w.Snapshot.Pods = append(w.Snapshot.Pods, &cluster.Pod{Owner: podOwner(name), Node: fmt.Sprintf("n%d", i),
-				IPs: []netip.Addr{addr("10.244.%d.%d", i, k+3), addr("fd00:10:244:%d::%d", i, k+3)}, MAC: mac("0a:58:0a:f4:%02x:%02x", i, k+3)})
+				IPs: []netip.Addr{addr("10.244.%d.%d", i, k+3), addr("fd00:10:244:%d::%d", i, k+3)},
+				MAC: mac("0a:58:0a:f4:%02x:%02x", i, k+3)})
 		}
 	}
 	for i := 1; i <= n; i++ {
@@ -72,8 +73,9 @@ func byHandNode(i int) *cluster.Node {
 		Addresses:     []netip.Addr{addresses[0].Addr(), addresses[1].Addr()},
 		HostAddresses: append(addresses, prefix("172.20.0.%d/32", i), prefix("fd00:20::%d/128", i)),
 		PodCIDRs:      []netip.Prefix{prefix("10.244.%d.0/24", i), prefix("fd00:10:244:%d::/64", i)},
-		Gateway: cluster.Gateway{Mode: "shared", Bridge: "breth0", Uplink: "eth0", MAC: mac("02:42:ac:12:00:%02x", i+2), Addresses: addresses,
-			NextHops: []netip.Addr{addr("172.18.0.1"), addr("fc00:f853:ccd::1")}, Userspace: true},
+		Gateway: cluster.Gateway{Mode: "shared", Bridge: "breth0", Uplink: "eth0", MAC: mac("02:42:ac:12:00:%02x", i+2),
+			Addresses: addresses,
+			NextHops:  []netip.Addr{addr("172.18.0.1"), addr("fc00:f853:ccd::1")}, Userspace: true},
 	}
 }
 
@@ -83,28 +85,46 @@ func byHandTopology(s nb.State, i int) {
 	chassis := "chassis-" + n
 	join, ext := "rtoj-"+gr, "rtoe-"+gr
 	port := func(sw, name, peer string, addresses ...string) {
-		s.Add(&nb.SwitchPort{Name: name, Switch: sw, Type: "router", Addresses: addresses, Options: map[string]string{"router-port": peer}, Owner: o})
+		s.Add(&nb.SwitchPort{Name: name, Switch: sw, Type: "router", Addresses: addresses,
+			Options: map[string]string{"router-port": peer}, Owner: o})
 	}
 	s.Add(
 		&nb.Group{Name: "both", Owner: o}, &nb.Group{Name: "switch", Owner: o}, &nb.Group{Name: "gateway", Owner: o},
 		&nb.Router{Name: "ovn_cluster_router", Owner: o},
-		&nb.RouterPort{Name: "rtoj-ovn_cluster_router", Router: "ovn_cluster_router", MAC: mac("0a:58:64:40:00:01"), Networks: []netip.Prefix{prefix("100.64.0.1/16"), prefix("fd98::1/64")}, Owner: o},
-		&nb.RouterPort{Name: "rtos-" + n, Router: "ovn_cluster_router", MAC: mac("0a:58:0a:f4:%02x:01", i), Networks: []netip.Prefix{prefix("10.244.%d.1/24", i), prefix("fd00:10:244:%d::1/64", i)}, Chassis: chassis, Owner: o},
+		&nb.RouterPort{Name: "rtoj-ovn_cluster_router", Router: "ovn_cluster_router", MAC: mac("0a:58:64:40:00:01"),
+			Networks: []netip.Prefix{prefix("100.64.0.1/16"), prefix("fd98::1/64")}, Owner: o},
+		&nb.RouterPort{Name: "rtos-" + n, Router: "ovn_cluster_router", MAC: mac("0a:58:0a:f4:%02x:01", i),
+			Networks: []netip.Prefix{prefix("10.244.%d.1/24", i), prefix("fd00:10:244:%d::1/64", i)}, Chassis: chassis,
+			Owner: o},
 		&nb.Switch{Name: "join", Owner: o},
-		&nb.Switch{Name: n, OtherConfig: map[string]string{"subnet": fmt.Sprintf("10.244.%d.0/24", i)}, Groups: []string{"both", "switch"}, Owner: o},
+		&nb.Switch{Name: n, OtherConfig: map[string]string{"subnet": fmt.Sprintf("10.244.%d.0/24", i)},
+			Groups: []string{"both", "switch"}, Owner: o},
 		&nb.Switch{Name: "ext_" + n, Owner: o},
-		&nb.SwitchPort{Name: "k8s-" + n, Switch: n, Addresses: []string{fmt.Sprintf("0a:58:0a:f4:%02x:02 10.244.%d.2 fd00:10:244:%d::2", i, i, i)}, Owner: o},
-		&nb.SwitchPort{Name: fmt.Sprintf("default_pod%d", i), Switch: n, Addresses: []string{fmt.Sprintf("0a:58:0a:f4:%02x:03 10.244.%d.3 fd00:10:244:%d::3", i, i, i)}, Owner: podOwner(fmt.Sprintf("pod%d", i))},
-		&nb.SwitchPort{Name: fmt.Sprintf("default_podb%d", i), Switch: n, Addresses: []string{fmt.Sprintf("0a:58:0a:f4:%02x:04 10.244.%d.4 fd00:10:244:%d::4", i, i, i)}, Owner: podOwner(fmt.Sprintf("podb%d", i))},
-		&nb.Router{Name: gr, Options: map[string]string{"chassis": chassis, "lb_force_snat_ip": "router_ip", "snat-ct-zone": "0", "dynamic_neigh_routers": "false"}, Groups: []string{"both", "gateway"}, Owner: o},
-		&nb.RouterPort{Name: join, Router: gr, MAC: mac("0a:58:64:40:00:%02x", i+2), Networks: []netip.Prefix{prefix("100.64.0.%d/16", i+2), prefix("fd98::%d/64", i+2)}, Owner: o},
-		&nb.RouterPort{Name: ext, Router: gr, MAC: mac("02:42:ac:12:00:%02x", i+2), Networks: []netip.Prefix{prefix("172.18.0.%d/16", i+2), prefix("fc00:f853:ccd::%d/64", i+2)}, Owner: o},
-		&nb.SwitchPort{Name: "breth0_" + n, Switch: "ext_" + n, Type: "localnet", Addresses: []string{"unknown"}, Options: map[string]string{"network_name": "physnet"}, Owner: o},
+		&nb.SwitchPort{Name: "k8s-" + n, Switch: n,
+			Addresses: []string{fmt.Sprintf("0a:58:0a:f4:%02x:02 10.244.%d.2 fd00:10:244:%d::2", i, i, i)}, Owner: o},
+		&nb.SwitchPort{Name: fmt.Sprintf("default_pod%d", i), Switch: n,
+			Addresses: []string{fmt.Sprintf("0a:58:0a:f4:%02x:03 10.244.%d.3 fd00:10:244:%d::3", i, i, i)},
+			Owner:     podOwner(fmt.Sprintf("pod%d", i))},
+		&nb.SwitchPort{Name: fmt.Sprintf("default_podb%d", i), Switch: n,
+			Addresses: []string{fmt.Sprintf("0a:58:0a:f4:%02x:04 10.244.%d.4 fd00:10:244:%d::4", i, i, i)},
+			Owner:     podOwner(fmt.Sprintf("podb%d", i))},
+		&nb.Router{Name: gr, Options: map[string]string{"chassis": chassis, "lb_force_snat_ip": "router_ip",
+			"snat-ct-zone": "0", "dynamic_neigh_routers": "false"}, Groups: []string{"both", "gateway"}, Owner: o},
+		&nb.RouterPort{Name: join, Router: gr, MAC: mac("0a:58:64:40:00:%02x", i+2),
+			Networks: []netip.Prefix{prefix("100.64.0.%d/16", i+2), prefix("fd98::%d/64", i+2)}, Owner: o},
+		&nb.RouterPort{Name: ext, Router: gr, MAC: mac("02:42:ac:12:00:%02x", i+2),
+			Networks: []netip.Prefix{prefix("172.18.0.%d/16", i+2), prefix("fc00:f853:ccd::%d/64", i+2)}, Owner: o},
+		&nb.SwitchPort{Name: "breth0_" + n, Switch: "ext_" + n, Type: "localnet", Addresses: []string{"unknown"},
+			Options: map[string]string{"network_name": "physnet"}, Owner: o},
 		&nb.MACBinding{Port: ext, IP: addr("169.254.169.4"), MAC: mac("0a:58:a9:fe:a9:04"), Owner: o},
 		&nb.MACBinding{Port: ext, IP: addr("fd69::4"), MAC: mac("0a:58:a9:fe:a9:04"), Owner: o},
-		&nb.SwitchPort{Name: "others-" + n, Switch: "transit_switch", Addresses: []string{"0a:58:64:58:00:01 100.88.0.1 fd97::1"}, Owner: o},
-		&nb.Switch{Name: "transit_switch", OtherConfig: map[string]string{"interconn-ts": "transit_switch", "requested-tnl-key": "16711683"}, Owner: o},
-		&nb.RouterPort{Name: "rtots-" + n, Router: "ovn_cluster_router", MAC: mac("0a:58:64:58:00:%02x", i+2), Networks: []netip.Prefix{prefix("100.88.0.%d/16", i+2), prefix("fd97::%d/64", i+2)}, Owner: o},
+		&nb.SwitchPort{Name: "others-" + n, Switch: "transit_switch",
+			Addresses: []string{"0a:58:64:58:00:01 100.88.0.1 fd97::1"}, Owner: o},
+		&nb.Switch{Name: "transit_switch",
+			OtherConfig: map[string]string{"interconn-ts": "transit_switch", "requested-tnl-key": "16711683"},
+			Owner:       o},
+		&nb.RouterPort{Name: "rtots-" + n, Router: "ovn_cluster_router", MAC: mac("0a:58:64:58:00:%02x", i+2),
+			Networks: []netip.Prefix{prefix("100.88.0.%d/16", i+2), prefix("fd97::%d/64", i+2)}, Owner: o},
 	)
 	port("join", "jtor-ovn_cluster_router", "rtoj-ovn_cluster_router", "router")
 	port("join", "jtor-"+gr, join, "router")
@@ -127,10 +147,15 @@ func byHandRoutes(s nb.State, i int) {
 		word                                                   string
 	}
 	for _, f := range []family{
-		{prefix("10.244.0.0/16"), prefix("10.244.%d.0/24", i), prefix("169.254.169.0/29"), prefix("0.0.0.0/0"), prefix("100.64.0.%d/32", i+2), prefix("100.64.0.0/17"),
-			addr("100.64.0.1"), addr("169.254.169.4"), addr("172.18.0.1"), addr("100.64.0.%d", i+2), addr("172.18.0.%d", i+2), addr("10.244.%d.2", i), addr("172.20.0.%d", i), addr("100.88.0.1"), "ip4"},
-		{prefix("fd00:10:244::/48"), prefix("fd00:10:244:%d::/64", i), prefix("fd69::/125"), prefix("::/0"), prefix("fd98::%d/128", i+2), prefix("fd98::/112"),
-			addr("fd98::1"), addr("fd69::4"), addr("fc00:f853:ccd::1"), addr("fd98::%d", i+2), addr("fc00:f853:ccd::%d", i+2), addr("fd00:10:244:%d::2", i), addr("fd00:20::%d", i), addr("fd97::1"), "ip6"},
+		{prefix("10.244.0.0/16"), prefix("10.244.%d.0/24", i), prefix("169.254.169.0/29"), prefix("0.0.0.0/0"),
+			prefix("100.64.0.%d/32", i+2), prefix("100.64.0.0/17"),
+			addr("100.64.0.1"), addr("169.254.169.4"), addr("172.18.0.1"), addr("100.64.0.%d", i+2),
+			addr("172.18.0.%d", i+2), addr("10.244.%d.2", i), addr("172.20.0.%d", i), addr("100.88.0.1"), "ip4"},
+		{prefix("fd00:10:244::/48"), prefix("fd00:10:244:%d::/64", i), prefix("fd69::/125"), prefix("::/0"),
+			prefix("fd98::%d/128", i+2), prefix("fd98::/112"),
+			addr("fd98::1"), addr("fd69::4"), addr("fc00:f853:ccd::1"), addr("fd98::%d", i+2),
+			addr("fc00:f853:ccd::%d", i+2), addr("fd00:10:244:%d::2", i), addr("fd00:20::%d", i), addr("fd97::1"),
+			"ip6"},
 	} {
 		route(gr, f.pods, f.router, "")
 		route(gr, f.masquerade, f.dummy, "rtoe-"+gr)
@@ -140,7 +165,8 @@ func byHandRoutes(s nb.State, i int) {
 		route("ovn_cluster_router", f.pods, f.others, "")
 		route("ovn_cluster_router", f.joins, f.others, "")
 		for _, a := range []netip.Addr{f.node, f.sec} {
-			s.Add(&nb.Policy{Router: "ovn_cluster_router", Priority: 1004, Match: fmt.Sprintf("inport == \"rtos-%s\" && %s.dst == %s /* %s */", n, f.word, a, n),
+			s.Add(&nb.Policy{Router: "ovn_cluster_router", Priority: 1004,
+				Match:  fmt.Sprintf("inport == \"rtos-%s\" && %s.dst == %s /* %s */", n, f.word, a, n),
 				Action: nb.Reroute, NextHops: []netip.Addr{f.mp0}, Owner: o})
 		}
 		host := f.masquerade.Addr().Next().Next()
@@ -149,17 +175,22 @@ func byHandRoutes(s nb.State, i int) {
 		}
 		s.Add(
 			&nb.NAT{Router: gr, Type: nb.SNAT, External: f.node, Logical: f.own, Owner: o},
-			&nb.NAT{Router: gr, Type: nb.SNAT, External: f.joinIP, Logical: f.all, Match: fmt.Sprintf("outport == %q", "rtoj-"+gr), Owner: o},
-			&nb.NAT{Router: gr, Type: nb.SNAT, External: f.node, Logical: netip.PrefixFrom(host, host.BitLen()), Match: fmt.Sprintf("outport == %q", "rtoe-"+gr), Owner: o},
+			&nb.NAT{Router: gr, Type: nb.SNAT, External: f.joinIP, Logical: f.all,
+				Match: fmt.Sprintf("outport == %q", "rtoj-"+gr), Owner: o},
+			&nb.NAT{Router: gr, Type: nb.SNAT, External: f.node, Logical: netip.PrefixFrom(host, host.BitLen()),
+				Match: fmt.Sprintf("outport == %q", "rtoe-"+gr), Owner: o},
 		)
 	}
 }
 
 // byHandPeer is what node i knows of node j.
 func byHandPeer(s *flow.State, i, j int) {
-	for line := range strings.Lines(strings.NewReplacer("OWN", fmt.Sprint(i+2), "PEER", fmt.Sprint(j+2), "MAC", fmt.Sprintf("0a:58:64:58:00:%02x", j+2),
-		"IN", fmt.Sprintf("0x%x", (j+2)<<16|i+2), "TO", fmt.Sprintf("set_field:0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x%x->tun_metadata0,set_field:172.18.0.%d->tun_dst,output:tunnels", (i+2)<<16|j+2, j+2),
-		"N", fmt.Sprint(j)).Replace(`cookie=0xdeff105,priority=100,tun_id=0xff0003,tun_src=172.18.0.PEER,tun_metadata0=IN,in_port=tunnels actions=set_field:0a:58:64:58:00:01->eth_src,output:"tun-int"
+	for line := range strings.Lines(strings.NewReplacer("OWN", fmt.Sprint(i+2), "PEER", fmt.Sprint(j+2), "MAC",
+		fmt.Sprintf("0a:58:64:58:00:%02x", j+2),
+		"IN", fmt.Sprintf("0x%x", (j+2)<<16|i+2), "TO",
+		fmt.Sprintf("set_field:0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x%x->tun_metadata0,set_field:172.18.0.%d->tun_dst,output:tunnels", (i+2)<<16|j+2, j+2),
+		"N",
+		fmt.Sprint(j)).Replace(`cookie=0xdeff105,priority=100,tun_id=0xff0003,tun_src=172.18.0.PEER,tun_metadata0=IN,in_port=tunnels actions=set_field:0a:58:64:58:00:01->eth_src,output:"tun-int"
 cookie=0xdeff105,priority=110,in_port="tun-int",dl_dst=MAC actions=TO
 cookie=0xdeff105,priority=100,ip,in_port="tun-int",nw_dst=10.244.N.0/24 actions=set_field:MAC->eth_dst,TO
 cookie=0xdeff105,priority=100,ip,in_port="tun-int",nw_dst=100.64.0.PEER actions=set_field:MAC->eth_dst,TO
@@ -190,9 +221,11 @@ func byHandServices(s nb.State, i, n int) {
 		}
 		for _, p := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
 			s.Add(&nb.LoadBalancer{Name: name + "-" + group + "-" + p.String(), Protocol: p, Groups: []string{group},
-				VIPs:    []nb.VIP{{Addr: netip.MustParseAddrPort(vip4), Backends: to[0]}, {Addr: netip.MustParseAddrPort(vip6), Backends: to[1]}},
-				Options: map[string]string{"reject": "true", "event": "false", "hairpin_snat_ip": "169.254.169.5 fd69::5", "skip_snat": "false"},
-				Owner:   cluster.Owner{Kind: "Service", Namespace: "default", Name: name}})
+				VIPs: []nb.VIP{{Addr: netip.MustParseAddrPort(vip4), Backends: to[0]},
+					{Addr: netip.MustParseAddrPort(vip6), Backends: to[1]}},
+				Options: map[string]string{"reject": "true", "event": "false",
+					"hairpin_snat_ip": "169.254.169.5 fd69::5", "skip_snat": "false"},
+				Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: name}})
 		}
 	}
 	var all []string
@@ -212,8 +245,10 @@ func byHandServices(s nb.State, i, n int) {
 		add(fmt.Sprintf("host%d", j), "gateway", vip4, vip6, "169.254.169.2:8081", "[fd69::2]:8081")
 	}
 	add("all", "both", "10.96.0.30:80", "[fd00:10:96::30]:80", all...)
-	add("nodeport", "both", fmt.Sprintf("172.18.0.%d:30015", i+2), fmt.Sprintf("[fc00:f853:ccd::%d]:30015", i+2), all...)
-	add("secondary", "both", "10.96.0.40:80", "[fd00:10:96::40]:80", fmt.Sprintf("172.20.0.%d:8081", i), fmt.Sprintf("[fd00:20::%d]:8081", i))
+	add("nodeport", "both", fmt.Sprintf("172.18.0.%d:30015", i+2), fmt.Sprintf("[fc00:f853:ccd::%d]:30015", i+2),
+		all...)
+	add("secondary", "both", "10.96.0.40:80", "[fd00:10:96::40]:80", fmt.Sprintf("172.20.0.%d:8081", i),
+		fmt.Sprintf("[fd00:20::%d]:8081", i))
 	add("nobody", "both", "10.96.0.50:80", "[fd00:10:96::50]:80")
 }
 
@@ -272,10 +307,14 @@ table=1,priority=0,actions=NORMAL
 `
 
 func byHandBridge(i int) flow.State {
-	s := strings.NewReplacer("in_port=P", fmt.Sprintf(`in_port="patch-breth0_n%d-to-br-int"`, i), "output:P", fmt.Sprintf(`output:"patch-breth0_n%d-to-br-int"`, i),
-		"in_port=E", "in_port=eth0", "output:E", "output:eth0", "=M", fmt.Sprintf("=02:42:ac:12:00:%02x", i+2), ":M", fmt.Sprintf(":02:42:ac:12:00:%02x", i+2),
-		"=I", fmt.Sprintf("=172.18.0.%d", i+2), "=J", fmt.Sprintf("=fc00:f853:ccd::%d", i+2), "0.S", fmt.Sprintf("0.%d", i), "::S", fmt.Sprintf("::%d", i),
-		"244.N", fmt.Sprintf("244.%d", i), "244:N", fmt.Sprintf("244:%d", i), "\ntable", "\ncookie=0xdeff105,table").Replace(byHandFlows)
+	s := strings.NewReplacer("in_port=P", fmt.Sprintf(`in_port="patch-breth0_n%d-to-br-int"`, i), "output:P",
+		fmt.Sprintf(`output:"patch-breth0_n%d-to-br-int"`, i),
+		"in_port=E", "in_port=eth0", "output:E", "output:eth0", "=M", fmt.Sprintf("=02:42:ac:12:00:%02x", i+2), ":M",
+		fmt.Sprintf(":02:42:ac:12:00:%02x", i+2),
+		"=I", fmt.Sprintf("=172.18.0.%d", i+2), "=J", fmt.Sprintf("=fc00:f853:ccd::%d", i+2), "0.S",
+		fmt.Sprintf("0.%d", i), "::S", fmt.Sprintf("::%d", i),
+		"244.N", fmt.Sprintf("244.%d", i), "244:N", fmt.Sprintf("244:%d", i), "\ntable",
+		"\ncookie=0xdeff105,table").Replace(byHandFlows)
 	b := flow.State{Bridge: "breth0"}
 	for line := range strings.Lines(s) {
 		if line = strings.TrimSpace(line); line == "" {
@@ -287,14 +326,17 @@ func byHandBridge(i int) flow.State {
 		}
 		b.Flows.Put(f.ID(), f)
 	}
-	b.Settings = map[string]string{"system-id": fmt.Sprintf("chassis-n%d", i), "ovn-encap-ip": fmt.Sprintf("172.18.0.%d", i+2), "ovn-bridge-mappings": "physnet:breth0"}
-	b.Ports = map[string]flow.Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal", MAC: mac("0a:58:0a:f4:%02x:02", i),
+	b.Settings = map[string]string{"system-id": fmt.Sprintf("chassis-n%d", i),
+		"ovn-encap-ip": fmt.Sprintf("172.18.0.%d", i+2), "ovn-bridge-mappings": "physnet:breth0"}
+	b.Ports = map[string]flow.Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal",
+		MAC:         mac("0a:58:0a:f4:%02x:02", i),
 		ExternalIDs: map[string]string{"iface-id": fmt.Sprintf("k8s-n%d", i)}, Owner: nodeOwner(i)}}
 	b.Bridges = map[string]flow.Bridge{"br-tun": {Name: "br-tun", Userspace: true, Owner: nodeOwner(i)}}
 	for _, p := range []flow.Port{
 		{Name: "tunnels", Bridge: "br-tun", Type: "geneve", Local: addr("172.18.0.%d", i+2)},
 		{Name: "tun-int", Bridge: "br-tun", Type: "patch", Peer: "int-tun"},
-		{Name: "int-tun", Bridge: "br-int", Type: "patch", Peer: "tun-int", ExternalIDs: map[string]string{"iface-id": fmt.Sprintf("others-n%d", i)}},
+		{Name: "int-tun", Bridge: "br-int", Type: "patch", Peer: "tun-int",
+			ExternalIDs: map[string]string{"iface-id": fmt.Sprintf("others-n%d", i)}},
 	} {
 		p.Owner = nodeOwner(i)
 		b.Ports[p.Name] = p
@@ -307,7 +349,8 @@ func byHandBridge(i int) flow.State {
 
 func byHandHost(i int) host.State {
 	o := nodeOwner(i)
-	s := host.State{Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
+	s := host.State{Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{},
+		Routes:    map[host.RouteKey]host.Route{},
 		Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{
 			"net/ipv4/ip_forward":          {Path: "net/ipv4/ip_forward", Value: "1", Owner: o},
 			"net/ipv6/conf/all/forwarding": {Path: "net/ipv6/conf/all/forwarding", Value: "1", Owner: o},
@@ -353,9 +396,11 @@ func byHandNFT(i int) nft.State {
 	o := nodeOwner(i)
 	var elements delta.Map[nft.Element, nft.Target]
 	svc := cluster.Owner{Kind: "Service", Namespace: "default", Name: "all"}
-	elements.Put(nft.Element{Addr: addr("172.18.0.%d", i+2), Protocol: cluster.TCP, Port: 30015}, nft.Target{Addr: ap("10.96.0.30:80"), Owner: svc})
+	elements.Put(nft.Element{Addr: addr("172.18.0.%d", i+2), Protocol: cluster.TCP, Port: 30015},
+		nft.Target{Addr: ap("10.96.0.30:80"), Owner: svc})
 	return nft.State{nft.Inet: &nft.Table{
-		Maps: map[string]*nft.Map{"nodeport4": {Name: "nodeport4", Family: cluster.IPv4, Key: []nft.KeyField{nft.KeyIPDst, nft.KeyProto, nft.KeyPort}, Elements: elements}},
+		Maps: map[string]*nft.Map{"nodeport4": {Name: "nodeport4", Family: cluster.IPv4,
+			Key: []nft.KeyField{nft.KeyIPDst, nft.KeyProto, nft.KeyPort}, Elements: elements}},
 		Chains: map[string]*nft.Chain{"output": {Name: "output", Type: "nat", Hook: "output", Priority: -100, Owner: o,
 			Rules: []nft.Rule{{Matches: []nft.Match{nft.DstIsLocal{}}, Do: nft.DNATMap{Map: "nodeport4"}, Owner: o}}}},
 	}}

@@ -66,7 +66,8 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 	case group && b.key != "":
 		return r.flooded(n, b, c.outputs)
 	case len(c.outputs) > 1:
-		return location{}, fmt.Errorf("the packet leaves %s through %s and %s: multiple outputs are not modelled", b.name, c.outputs[0].port, c.outputs[1].port)
+		return location{}, fmt.Errorf("the packet leaves %s through %s and %s: multiple outputs are not modelled",
+			b.name, c.outputs[0].port, c.outputs[1].port)
 	}
 	r.p = c.outputs[0].packet
 	r.ctState = tracking{}
@@ -330,7 +331,8 @@ func (b *bridge) remembered(table uint8, group, bucket uint32) flow.CT {
 func (r *run) ctAction(c *crossing, a flow.CT, step int) string {
 	before := r.p
 	z := c.n.zone(strconv.Itoa(int(a.Zone)))
-	t := translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, mark: a.Mark, ethSrc: a.EthSrc, inline: a.Table == 0}
+	t := translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, mark: a.Mark, ethSrc: a.EthSrc,
+		inline: a.Table == 0}
 	if t.nat == flow.NATDst {
 		t.port = a.NAT.PortMin
 	} else {

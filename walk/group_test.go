@@ -28,9 +28,11 @@ func TestGroup(t *testing.T) {
 	s.Bridge.Groups.Put(flow.GroupKey{ID: 7}, groupOf("10.244.1.3:8080", "10.244.2.3:8080"))
 	w.States["n1"] = s
 	changeFlow(t, s, "table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16", func(f *flow.Flow) {
-		f.Actions = []flow.Action{flow.SetSrc{Addr: addr("169.254.169.2")}, flow.PushVLAN{ID: 5}, flow.PopVLAN{}, flow.ToGroup{ID: 7}}
+		f.Actions = []flow.Action{flow.SetSrc{Addr: addr("169.254.169.2")}, flow.PushVLAN{ID: 5}, flow.PopVLAN{},
+			flow.ToGroup{ID: 7}}
 	})
-	for _, c := range []struct{ to, bucket string }{{"10.244.1.3:8080", "bucket 10: "}, {"10.244.2.3:8080", "bucket 11: "}} {
+	for _, c := range []struct{ to, bucket string }{{"10.244.1.3:8080", "bucket 10: "},
+		{"10.244.2.3:8080", "bucket 11: "}} {
 		to := netip.MustParseAddrPort(c.to)
 		tr := walk(t, w, inHost(1), tcp("10.96.0.11:80"), to)
 		i := 0
@@ -41,7 +43,8 @@ func TestGroup(t *testing.T) {
 			t.Fatalf("no step is the group's\n%s", tr)
 		}
 		g := tr.Forward[i]
-		if !strings.HasPrefix(g.Did, c.bucket) || len(g.Choices) != 2 || netip.AddrPortFrom(g.After.Dst, g.After.DstPort) != to || !strings.Contains(g.Entry, "zone=64003") {
+		if !strings.HasPrefix(g.Did, c.bucket) || len(g.Choices) != 2 ||
+			netip.AddrPortFrom(g.After.Dst, g.After.DstPort) != to || !strings.Contains(g.Entry, "zone=64003") {
 			t.Errorf("%+v\n%s", g, tr)
 		}
 		if got := tr.Verdict.Seen; got.Dst != to.Addr() || !tr.Verdict.Delivered {
@@ -60,8 +63,10 @@ func TestNoGroup(t *testing.T) {
 		s := w.States["n1"]
 		s.Bridge.Groups = delta.MapOf(groups)
 		w.States["n1"] = s
-		changeFlow(t, s, "table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16", func(f *flow.Flow) { f.Actions = []flow.Action{flow.ToGroup{ID: 7}} })
-		if tr, err := Walk(w, inHost(1), tcp("10.96.0.11:80")); err == nil || !strings.Contains(err.Error(), "breth0 has no group 7") {
+		changeFlow(t, s, "table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16",
+			func(f *flow.Flow) { f.Actions = []flow.Action{flow.ToGroup{ID: 7}} })
+		if tr, err := Walk(w, inHost(1), tcp("10.96.0.11:80")); err == nil ||
+			!strings.Contains(err.Error(), "breth0 has no group 7") {
 			t.Errorf("%s: %v\n%s", name, err, tr)
 		}
 	}

@@ -117,7 +117,8 @@ func (r *run) hostSends(n *node) (location, error) {
 	track := r.hostTracks(n)
 	if r.refusal != nil && r.refusal.from.place == hostSends && r.refusal.from.node == n {
 		back := tupleOf(&r.p)
-		track.refusal, track.reply, track.entry = true, true, &entry{zone: n.zone0, orig: r.refusal.track.first, reply: back}
+		track.refusal, track.reply, track.entry = true, true,
+			&entry{zone: n.zone0, orig: r.refusal.track.first, reply: back}
 	}
 	before := r.p
 	nat := func() { r.natKnown(n, track, r.natDestination) }
@@ -219,7 +220,8 @@ func (r *run) ipRoute(n *node, in string) (*kernelRoute, error) {
 		case x.own == nil:
 			ours = x.Rule
 		case x.own.More:
-			r.step(n, "ip rule", x.own, n.owner, "not considered: it has conditions, an action or routes that are not known here")
+			r.step(n, "ip rule", x.own, n.owner,
+				"not considered: it has conditions, an action or routes that are not known here")
 		case x.own.Refuse:
 			r.step(n, "ip rule", x.own, n.owner, "refused")
 		default:
@@ -262,7 +264,8 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 	}
 	r.ctState = tracking{}
 	if r.p.VLAN != 0 {
-		return r.drop(fmt.Sprintf("the frame is for VLAN %d of %s: only an interface of the host for that VLAN gets it", r.p.VLAN, link))
+		return r.drop(fmt.Sprintf("the frame is for VLAN %d of %s: only an interface of the host for that VLAN gets it",
+			r.p.VLAN, link))
 	}
 	if own := n.mac(link); own != (cluster.MAC{}) && own != r.p.EthDst {
 		return r.drop(fmt.Sprintf("the frame is for %s, %s has %s", r.p.EthDst, link, own))
@@ -274,7 +277,8 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 		return r.dropOr(err, "nft drops it at "+link)
 	}
 	if r.p.Src.Is4() && k.isLocal(r.p.Src) {
-		return r.drop(fmt.Sprintf("the kernel drops a packet from outside with its own address %s as the source (martian source)", r.p.Src))
+		return r.drop(fmt.Sprintf("the kernel drops a packet from outside with its own address %s as the "+
+			"source (martian source)", r.p.Src))
 	}
 	track := r.hostTracks(n)
 	nat := func() { r.natKnown(n, track, r.natDestination) }
@@ -308,7 +312,8 @@ func (r *run) input(n *node, link string, track *hostTrack) (location, error) {
 // forward forwards a packet that the host did not send.
 func (r *run) forward(n *node, link string, track *hostTrack) (location, error) {
 	if !forwards(n, cluster.FamilyOf(r.p.Dst)) {
-		return r.drop(fmt.Sprintf("%s is not the host's, and the kernel does not forward %s", r.p.Dst, cluster.FamilyOf(r.p.Dst)))
+		return r.drop(fmt.Sprintf("%s is not the host's, and the kernel does not forward %s", r.p.Dst,
+			cluster.FamilyOf(r.p.Dst)))
 	}
 	route, err := r.ipRoute(n, link)
 	if route == nil || err != nil {

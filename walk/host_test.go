@@ -17,8 +17,10 @@ import (
 // and for others'.
 func translated(w World, port uint16, to netip.AddrPort) *nft.Table {
 	t := w.States["n1"].NFT[nft.Inet]
-	t.Maps["ports"] = &nft.Map{Name: "ports", Family: cluster.FamilyOf(to.Addr()), Key: []nft.KeyField{nft.KeyProto, nft.KeyPort},
-		Elements: delta.MapOf(map[nft.Element]nft.Target{{Protocol: cluster.TCP, Port: port}: {Addr: to, Owner: podOwner("why")}})}
+	t.Maps["ports"] = &nft.Map{Name: "ports", Family: cluster.FamilyOf(to.Addr()),
+		Key: []nft.KeyField{nft.KeyProto, nft.KeyPort},
+		Elements: delta.MapOf(map[nft.Element]nft.Target{{Protocol: cluster.TCP, Port: port}: {Addr: to,
+			Owner: podOwner("why")}})}
 	for _, hook := range []string{"prerouting", "output"} {
 		t.Chains[hook] = &nft.Chain{Name: hook, Type: "nat", Hook: hook, Priority: -100,
 			Rules: []nft.Rule{{Matches: []nft.Match{nft.DstIsLocal{}}, Do: nft.DNATMap{Map: "ports"}}}}
@@ -28,7 +30,8 @@ func translated(w World, port uint16, to netip.AddrPort) *nft.Table {
 
 func masquerades(t *nft.Table, out string, matches ...nft.Match) {
 	t.Chains["masquerade"] = &nft.Chain{Name: "masquerade", Type: "nat", Hook: "postrouting", Priority: 100,
-		Rules: []nft.Rule{{Matches: append([]nft.Match{nft.OutInterface{Name: out}}, matches...), Do: nft.Masquerade{}}}}
+		Rules: []nft.Rule{{Matches: append([]nft.Match{nft.OutInterface{Name: out}}, matches...),
+			Do: nft.Masquerade{}}}}
 }
 
 // From outside through the host's nft to the cluster IP and on to the gateway router, as the
@@ -42,12 +45,14 @@ func TestThroughTheHost(t *testing.T) {
 	if v := tr.Verdict; !v.Answered || v.At != inPod(2, "pod%d") || v.Seen.Src != addr("100.64.0.3") {
 		t.Errorf("%s", tr)
 	}
-	want := "tcp src=172.18.0.100 dst=172.18.0.3 sport=40000 dport=30099 src=10.96.0.12 dst=172.18.0.100 sport=80 dport=40000"
+	want := "tcp src=172.18.0.100 dst=172.18.0.3 sport=40000 dport=30099 src=10.96.0.12 dst=172.18.0.100 " +
+		"sport=80 dport=40000"
 	if !slices.ContainsFunc(tr.Forward, func(s Step) bool { return s.Entry == want && s.Node == "n1" }) {
 		t.Errorf("no entry %s\n%s", want, tr)
 	}
 	w.States["n1"].Host.Sysctls["net/ipv4/ip_forward"] = host.Sysctl{}
-	if tr = walk(t, w, Point{}, p); tr.Verdict.Delivered || !strings.Contains(tr.Verdict.Reason, "the kernel does not forward IPv4") {
+	if tr = walk(t, w, Point{}, p); tr.Verdict.Delivered ||
+		!strings.Contains(tr.Verdict.Reason, "the kernel does not forward IPv4") {
 		t.Errorf("%s", tr)
 	}
 }
@@ -57,7 +62,8 @@ func TestThroughTheHost(t *testing.T) {
 func TestLocalhost(t *testing.T) {
 	w := byHand(1)
 	table := translated(w, 30099, ap("10.96.0.11:80"))
-	if tr := walk(t, w, inHost(1), tcp("127.0.0.1:30099")); tr.Verdict.Delivered || !strings.Contains(tr.Verdict.Reason, "does not send a packet from 127.0.0.1 through breth0") {
+	if tr := walk(t, w, inHost(1), tcp("127.0.0.1:30099")); tr.Verdict.Delivered ||
+		!strings.Contains(tr.Verdict.Reason, "does not send a packet from 127.0.0.1 through breth0") {
 		t.Errorf("%s", tr)
 	}
 	masquerades(table, "breth0", nft.AddrIn{Prefix: prefix("127.0.0.0/8")})
@@ -73,7 +79,8 @@ func TestLocalhost(t *testing.T) {
 		t.Errorf("%s", tr)
 	}
 	translated(w, 30099, ap("[fd00:10:96::11]:80"))
-	if tr := walk(t, w, inHost(1), tcp("[::1]:30099")); tr.Verdict.Answered || !strings.Contains(tr.Verdict.AnswerReason, "does not accept a packet for ::1 from breth0") {
+	if tr := walk(t, w, inHost(1), tcp("[::1]:30099")); tr.Verdict.Answered ||
+		!strings.Contains(tr.Verdict.AnswerReason, "does not accept a packet for ::1 from breth0") {
 		t.Errorf("%s", tr)
 	}
 	k := host.RouteKey{Table: host.LocalTable, Prefix: prefix("::1/128")}
@@ -92,8 +99,10 @@ func TestWithinTheHost(t *testing.T) {
 		t.Errorf("%s", tr)
 	}
 	w.States["n1"].NFT[nft.Inet].Chains["input"] = &nft.Chain{Name: "input", Type: "filter", Hook: "input",
-		Rules: []nft.Rule{{Matches: []nft.Match{nft.InInterface{Name: "lo"}, nft.DstPort{Protocol: cluster.TCP, Port: 8081}}, Do: nft.Drop{}}}}
-	if tr = walk(t, w, inHost(1), tcp("172.18.0.3:8081")); tr.Verdict.Delivered || tr.Verdict.Reason != "nft drops it on the way into the host" {
+		Rules: []nft.Rule{{Matches: []nft.Match{nft.InInterface{Name: "lo"},
+			nft.DstPort{Protocol: cluster.TCP, Port: 8081}}, Do: nft.Drop{}}}}
+	if tr = walk(t, w, inHost(1), tcp("172.18.0.3:8081")); tr.Verdict.Delivered ||
+		tr.Verdict.Reason != "nft drops it on the way into the host" {
 		t.Errorf("%s", tr)
 	}
 }
@@ -127,13 +136,17 @@ func TestNFT(t *testing.T) {
 		table := w.States["n1"].NFT[nft.Inet]
 		key := []nft.KeyField{nft.KeyIPDst, nft.KeyProto, nft.KeyPort}
 		table.Sets = map[string]*nft.Set{
-			"vips":  {Name: "vips", Key: key, Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Addr: addr("10.96.0.11"), Protocol: cluster.TCP, Port: 80}: {}})},
-			"vips6": {Name: "vips6", Key: []nft.KeyField{nft.KeyIP6Dst}, Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Addr: addr("10.96.0.11")}: {}})},
+			"vips": {Name: "vips", Key: key,
+				Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Addr: addr("10.96.0.11"), Protocol: cluster.TCP,
+					Port: 80}: {}})},
+			"vips6": {Name: "vips6", Key: []nft.KeyField{nft.KeyIP6Dst},
+				Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Addr: addr("10.96.0.11")}: {}})},
 		}
 		table.Chains["mark"] = &nft.Chain{Name: "mark", Type: "filter", Hook: "output", Rules: []nft.Rule{
 			{Do: nft.SetMark{Value: 4}}, {Matches: []nft.Match{c.match}, Do: nft.SetMark{Value: 5}}}}
 		tr := walk(t, w, inHost(1), tcp("10.96.0.11:80"))
-		if got := slices.ContainsFunc(tr.Forward, func(s Step) bool { return s.Did == "mark 0x5" }); got != c.holds || !tr.Verdict.Answered {
+		if got := slices.ContainsFunc(tr.Forward, func(s Step) bool { return s.Did == "mark 0x5" }); got != c.holds ||
+			!tr.Verdict.Answered {
 			t.Errorf("%s: holds %v\n%s", c.name, got, tr)
 		}
 	}
@@ -144,11 +157,13 @@ func TestVerdicts(t *testing.T) {
 	for _, first := range []nft.Statement{nft.Accept{}, nft.Return{}} {
 		w := byHand(1)
 		chains := w.States["n1"].NFT[nft.Inet].Chains
-		chains["a"] = &nft.Chain{Name: "a", Type: "filter", Hook: "output", Priority: 0, Rules: []nft.Rule{{Do: first}, {Do: nft.Drop{}}}}
+		chains["a"] = &nft.Chain{Name: "a", Type: "filter", Hook: "output", Priority: 0,
+			Rules: []nft.Rule{{Do: first}, {Do: nft.Drop{}}}}
 		if tr := walk(t, w, inHost(1), tcp("10.96.0.11:80")); !tr.Verdict.Delivered {
 			t.Errorf("%T does not end the chain\n%s", first, tr)
 		}
-		chains["b"] = &nft.Chain{Name: "b", Type: "filter", Hook: "output", Priority: 1, Rules: []nft.Rule{{Do: nft.Drop{}}}}
+		chains["b"] = &nft.Chain{Name: "b", Type: "filter", Hook: "output", Priority: 1,
+			Rules: []nft.Rule{{Do: nft.Drop{}}}}
 		if tr := walk(t, w, inHost(1), tcp("10.96.0.11:80")); tr.Verdict.Delivered {
 			t.Errorf("%T ends the hook\n%s", first, tr)
 		}
@@ -193,26 +208,34 @@ func TestMachinesRules(t *testing.T) {
 		out  string
 		told string
 	}{
-		{"by a link", own(cluster.HostRule{Priority: 100, In: "br-ex", Table: 100}, "vpn"), "vpn", "100: from all iif br-ex lookup 100"},
+		{"by a link", own(cluster.HostRule{Priority: 100, In: "br-ex", Table: 100}, "vpn"), "vpn",
+			"100: from all iif br-ex lookup 100"},
 		{"by another link", own(cluster.HostRule{Priority: 100, In: "eth7", Table: 100}, "vpn"), "eth0", ""},
-		{"from and to", own(cluster.HostRule{Priority: 100, From: prefix("10.0.0.0/8"), To: prefix("192.0.2.0/24"), Table: 100}, "vpn"), "vpn", "100: from 10.0.0.0/8 to 192.0.2.0/24 lookup 100"},
-		{"a mark that it has not", own(cluster.HostRule{Priority: 100, Mark: 4, Mask: 4, Table: 100}, "vpn"), "eth0", ""},
-		{"all but a mark", own(cluster.HostRule{Priority: 100, Not: true, Mark: 4, Mask: 4, Table: 100}, "vpn"), "vpn", "100: not from all fwmark 0x4/0x4 lookup 100"},
+		{"from and to", own(cluster.HostRule{Priority: 100, From: prefix("10.0.0.0/8"), To: prefix("192.0.2.0/24"),
+			Table: 100}, "vpn"), "vpn", "100: from 10.0.0.0/8 to 192.0.2.0/24 lookup 100"},
+		{"a mark that it has not", own(cluster.HostRule{Priority: 100, Mark: 4, Mask: 4, Table: 100}, "vpn"), "eth0",
+			""},
+		{"all but a mark", own(cluster.HostRule{Priority: 100, Not: true, Mark: 4, Mask: 4, Table: 100}, "vpn"), "vpn",
+			"100: not from all fwmark 0x4/0x4 lookup 100"},
 		{"a table without a way", own(cluster.HostRule{Priority: 100, Table: 100}), "eth0", ""},
 		{"no default route", cluster.HostRule{Priority: 100, Table: mainTable, Length: 1}, "eth0", ""},
 		{"after ours", own(cluster.HostRule{Priority: 7000, Table: 100}, "vpn"), "egress", ""},
 		{"after the main table", own(cluster.HostRule{Priority: 32800, Table: 100}, "vpn"), "eth0", ""},
-		{"refused", cluster.HostRule{Priority: 100, Refuse: true}, "", "100: from all unreachable, blackhole or prohibit"},
-		{"not understood", own(cluster.HostRule{Priority: 100, More: true, Table: 100}, "vpn"), "eth0", "100: from all …"},
+		{"refused", cluster.HostRule{Priority: 100, Refuse: true}, "",
+			"100: from all unreachable, blackhole or prohibit"},
+		{"not understood", own(cluster.HostRule{Priority: 100, More: true, Table: 100}, "vpn"), "eth0",
+			"100: from all …"},
 		{"the other family", own(cluster.HostRule{Priority: 100, IPv6: true, Table: 100}, "vpn"), "eth0", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := datapath.State{Host: host.State{Routes: map[host.RouteKey]host.Route{}, Rules: map[host.Rule]cluster.Owner{}}}
+			s := datapath.State{Host: host.State{Routes: map[host.RouteKey]host.Route{},
+				Rules: map[host.Rule]cluster.Owner{}}}
 			for _, r := range []host.Route{route(mainTable, "eth0"), route(85003, "egress")} {
 				s.Host.Routes[r.RouteKey] = r
 			}
 			if c.out == "egress" {
-				s.Host.Rules[host.Rule{Family: cluster.IPv4, Priority: 6000, From: prefix("10.244.1.3/32"), Table: 85003}] = cluster.Owner{}
+				s.Host.Rules[host.Rule{Family: cluster.IPv4, Priority: 6000, From: prefix("10.244.1.3/32"),
+					Table: 85003}] = cluster.Owner{}
 			}
 			k := newKernel(&node{state: s, info: &cluster.Node{Rules: []cluster.HostRule{c.rule}}})
 			found, rules := k.lookup(&Packet{Src: addr("10.244.1.3"), Dst: addr("192.0.2.9")}, "br-ex")

@@ -76,7 +76,8 @@ func newKernel(n *node) *kernel {
 		k.local[a.Prefix.Addr()] = true
 		if !a.Prefix.IsSingleIP() {
 			key := host.RouteKey{Table: mainTable, Prefix: a.Prefix.Masked()}
-			k.add(&kernelRoute{Route: host.Route{RouteKey: key, Link: a.Link, Src: a.Prefix.Addr(), Borrowed: a.Borrowed, Owner: a.Owner}, connected: true})
+			k.add(&kernelRoute{Route: host.Route{RouteKey: key, Link: a.Link, Src: a.Prefix.Addr(),
+				Borrowed: a.Borrowed, Owner: a.Owner}, connected: true})
 		}
 	}
 	for _, t := range k.tables {
@@ -105,7 +106,8 @@ func (k *kernel) addDevice(n *cluster.Node) {
 	}
 	for _, p := range n.HostAddresses {
 		if n.Links == nil && !p.IsSingleIP() { // others are on links that are not known
-			k.addrs = append(k.addrs, host.Address{AddressKey: host.AddressKey{Link: device, Prefix: p}, Borrowed: true})
+			k.addrs = append(k.addrs, host.Address{AddressKey: host.AddressKey{Link: device, Prefix: p},
+				Borrowed: true})
 		}
 	}
 	for _, a := range n.Gateway.NextHops {
@@ -113,7 +115,8 @@ func (k *kernel) addDevice(n *cluster.Node) {
 		if a.Is6() {
 			any = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
-		k.add(&kernelRoute{Route: host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: any}, Link: device, Via: a, Borrowed: true}})
+		k.add(&kernelRoute{Route: host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: any}, Link: device,
+			Via: a, Borrowed: true}})
 	}
 }
 
@@ -133,12 +136,14 @@ func (k *kernel) addLinks(n *cluster.Node) {
 		}
 		for _, p := range l.Addresses {
 			if l.Table == 0 {
-				k.addrs = append(k.addrs, host.Address{AddressKey: host.AddressKey{Link: l.Name, Prefix: p}, Borrowed: true})
+				k.addrs = append(k.addrs,
+					host.Address{AddressKey: host.AddressKey{Link: l.Name, Prefix: p}, Borrowed: true})
 				continue
 			}
 			k.local[p.Addr()] = true
 			key := host.RouteKey{Table: l.Table, Prefix: p.Masked()}
-			k.add(&kernelRoute{Route: host.Route{RouteKey: key, Link: l.Name, Src: p.Addr(), Borrowed: true}, connected: true})
+			k.add(&kernelRoute{Route: host.Route{RouteKey: key, Link: l.Name, Src: p.Addr(), Borrowed: true},
+				connected: true})
 		}
 	}
 }
@@ -147,7 +152,8 @@ func (k *kernel) addLinks(n *cluster.Node) {
 func (k *kernel) addTables(list []cluster.RouteTable) {
 	for _, t := range list {
 		for _, x := range t.Routes {
-			k.add(&kernelRoute{Route: host.Route{RouteKey: host.RouteKey{Table: t.Number, Prefix: x.To}, Link: x.Dev, Via: x.Via, Borrowed: true}})
+			k.add(&kernelRoute{Route: host.Route{RouteKey: host.RouteKey{Table: t.Number, Prefix: x.To}, Link: x.Dev,
+				Via: x.Via, Borrowed: true}})
 		}
 	}
 }
@@ -207,7 +213,8 @@ func (k *kernel) addRules(list []cluster.HostRule) {
 		}
 		k.rules = append(k.rules, policyRule{host.Rule{Family: f, Priority: r.Priority, Table: r.Table}, r})
 		for _, x := range r.Routes {
-			k.add(&kernelRoute{Route: host.Route{RouteKey: host.RouteKey{Table: r.Table, Prefix: x.To}, Link: x.Dev, Via: x.Via, Borrowed: true}})
+			k.add(&kernelRoute{Route: host.Route{RouteKey: host.RouteKey{Table: r.Table, Prefix: x.To}, Link: x.Dev,
+				Via: x.Via, Borrowed: true}})
 		}
 	}
 }
@@ -217,7 +224,8 @@ func (k *kernel) addRules(list []cluster.HostRule) {
 // packet came by a link; "lo": it is the host's own.
 func (k *kernel) lookup(p *Packet, in string) (route *kernelRoute, rules []policyRule) {
 	for _, r := range k.rules {
-		if r.Family != cluster.FamilyOf(p.Dst) || r.From.IsValid() && !r.From.Contains(p.Src) || r.Mark != 0 && r.Mark != p.Mark {
+		if r.Family != cluster.FamilyOf(p.Dst) || r.From.IsValid() && !r.From.Contains(p.Src) || r.Mark != 0 &&
+			r.Mark != p.Mark {
 			continue
 		}
 		if r.own != nil && !r.own.Matches(p.Src, p.Dst, p.Mark, in) && !r.own.More {
@@ -351,7 +359,8 @@ func (k *kernel) addChains(s nft.State) {
 	}
 	for _, list := range k.chains {
 		slices.SortFunc(list, func(a, b *chain) int {
-			return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.family, b.family), cmp.Compare(a.Name, b.Name))
+			return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.family, b.family),
+				cmp.Compare(a.Name, b.Name))
 		})
 	}
 }

@@ -75,17 +75,20 @@ type routerPort struct {
 
 // newLogical leads the rows to each other. An error is a row that names one which is not there.
 func newLogical(s nb.State) (*logical, error) {
-	l := &logical{ports: map[string]*switchPort{}, routerPorts: map[string]*routerPort{}, sets: map[string]*nb.AddressSet{},
+	l := &logical{ports: map[string]*switchPort{}, routerPorts: map[string]*routerPort{},
+		sets:     map[string]*nb.AddressSet{},
 		bindings: map[binding]*nb.MACBinding{}}
 	switches, routers := map[string]*logicalSwitch{}, map[string]*logicalRouter{}
 	groups := newGroups(s)
 	for _, row := range s {
 		switch row := row.(type) {
 		case *nb.Switch:
-			switches[row.Name] = &logicalSwitch{row: row, byMAC: map[cluster.MAC]*switchPort{}, byIP: map[netip.Addr]cluster.MAC{}, further: map[netip.Addr]cluster.MAC{},
+			switches[row.Name] = &logicalSwitch{row: row, byMAC: map[cluster.MAC]*switchPort{},
+				byIP: map[netip.Addr]cluster.MAC{}, further: map[netip.Addr]cluster.MAC{},
 				balancers: groups.of(row.Groups), snatZone: row.Name + "_snat"}
 		case *nb.Router:
-			routers[row.Name] = &logicalRouter{row: row, byIP: map[netip.Addr]*routerPort{}, externals: map[netip.Addr]*nat{},
+			routers[row.Name] = &logicalRouter{row: row, byIP: map[netip.Addr]*routerPort{},
+				externals: map[netip.Addr]*nat{},
 				balancers: groups.of(row.Groups)}
 		case *nb.AddressSet:
 			l.sets[row.Name] = row

@@ -111,7 +111,8 @@ var l4Fields = map[string]l4Port{
 
 func (e addressIn) holds(m *matched) bool {
 	a := m.address(e.dst)
-	return cluster.FamilyOf(a) == e.family && slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+	return cluster.FamilyOf(a) == e.family &&
+		slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 func (e addressInSet) holds(m *matched) bool {

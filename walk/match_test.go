@@ -10,7 +10,8 @@ import (
 )
 
 func TestMatch(t *testing.T) {
-	sets := map[string]*nb.AddressSet{"a1": {Name: "a1", Addresses: []netip.Prefix{prefix("10.244.1.3/32"), prefix("10.245.0.0/16"), prefix("fd00::1/128")}}}
+	sets := map[string]*nb.AddressSet{"a1": {Name: "a1",
+		Addresses: []netip.Prefix{prefix("10.244.1.3/32"), prefix("10.245.0.0/16"), prefix("fd00::1/128")}}}
 	v4 := tcp("172.18.0.4:80")
 	v4.Src = addr("10.244.1.3")
 	v6 := tcp("[fc00::4]:80")
@@ -90,7 +91,8 @@ func TestMatchUnknown(t *testing.T) {
 }
 
 func FuzzMatch(f *testing.F) {
-	for _, s := range []string{`inport == "rtos-n1" && ip4.dst == 172.18.0.3 /* n1 */`, "(ip4.src == $a || ip6.src == $a) && !ip4", "ip4.dst == {1.2.3.4, 5.6.7.8/9}", `outport != "x"`} {
+	for _, s := range []string{`inport == "rtos-n1" && ip4.dst == 172.18.0.3 /* n1 */`,
+		"(ip4.src == $a || ip6.src == $a) && !ip4", "ip4.dst == {1.2.3.4, 5.6.7.8/9}", `outport != "x"`} {
 		f.Add(s)
 	}
 	sets := map[string]*nb.AddressSet{"a": {Name: "a"}}

@@ -63,7 +63,8 @@ func (r *run) neighbour(n *node, rt *logicalRouter, to routed) (mac cluster.MAC,
 		}
 	}
 	if rt.byIP[r.p.Dst] != nil {
-		return mac, fmt.Sprintf("%s drops it: %s is the router's own address, and nothing translated the packet", stage, r.p.Dst)
+		return mac, fmt.Sprintf("%s drops it: %s is the router's own address, and nothing translated the packet", stage,
+			r.p.Dst)
 	}
 	if b := n.ovn.bindings[binding{to.out.row.Name, to.hop}]; b != nil {
 		r.step(n, stage, b, b.Owner, "next hop "+to.hop.String()+" has "+ethernet(b.MAC))
@@ -129,7 +130,8 @@ func (r *run) sourceNAT(n *node, rt *logicalRouter, out *routerPort, flags route
 	case found != nil:
 		return r.snat(n, rt, found.row, found.row.Owner, translation{addr: found.row.External}, found.row.PortRange)
 	case flags.skip:
-		r.step(n, r.w.join(rt.row.Name, " lr_out_snat"), "flags.skip_snat_for_lb == 1, next", rt.row.Owner, "keeps its source")
+		r.step(n, r.w.join(rt.row.Name, " lr_out_snat"), "flags.skip_snat_for_lb == 1, next", rt.row.Owner,
+			"keeps its source")
 	case flags.force:
 		a := out.address(cluster.FamilyOf(r.p.Src))
 		if !a.IsValid() {

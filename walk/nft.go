@@ -60,7 +60,8 @@ func (r *run) hook(h hooked) (ok bool, err error) {
 			continue
 		}
 		if len(c.table.Unknown) > 0 {
-			return false, fmt.Errorf("table %s %s has a rule that cannot be parsed: %s", c.family, claims.NFTTable, c.table.Unknown[0])
+			return false, fmt.Errorf("table %s %s has a rule that cannot be parsed: %s", c.family, claims.NFTTable,
+				c.table.Unknown[0])
 		}
 		if ok, err := r.chain(h, c); err != nil || !ok {
 			return false, err

@@ -39,8 +39,9 @@ func (w *Walker) node(name string) (*node, error) {
 	if !ok {
 		return nil, fmt.Errorf("the State of node %s is not known", name)
 	}
-	n := &node{name: name, state: state, info: w.world.Snapshot.Node(name), owner: cluster.Owner{Kind: "Node", Name: name},
-		pods: map[string]*cluster.Pod{}}
+	n := &node{name: name, state: state, info: w.world.Snapshot.Node(name),
+		owner: cluster.Owner{Kind: "Node", Name: name},
+		pods:  map[string]*cluster.Pod{}}
 	n.zone0 = zone{node: n, name: zone0}
 	for _, p := range w.world.Snapshot.Pods {
 		if p.Node == name {
@@ -96,7 +97,8 @@ func (n *node) carrying(a netip.Addr) string {
 	}
 	for i := range n.info.Links {
 		l := &n.info.Links[i]
-		if l.Name != n.info.Gateway.Device && slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
+		if l.Name != n.info.Gateway.Device &&
+			slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
 			return l.Name
 		}
 	}
@@ -147,7 +149,8 @@ func (w *Walker) internal(a netip.Addr) bool {
 			return true
 		}
 	}
-	for _, list := range [...][]netip.Prefix{c.ServiceCIDRs, c.JoinSubnets, c.TransitSubnets, c.Gateway.MasqueradeSubnets, c.Gateway.NodeLocalSubnets} {
+	for _, list := range [...][]netip.Prefix{c.ServiceCIDRs, c.JoinSubnets, c.TransitSubnets,
+		c.Gateway.MasqueradeSubnets, c.Gateway.NodeLocalSubnets} {
 		for _, p := range list {
 			if p.Contains(a) {
 				return true

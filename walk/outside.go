@@ -74,7 +74,8 @@ func (w *Walker) isRouter(mac cluster.MAC) bool {
 
 // geneve carries a packet through a tunnel.
 func (r *run) geneve(n *node, port flow.Port, t flow.Tunnel) (location, error) {
-	r.step(n, "geneve", fmt.Sprintf("tun_id=0x%x,tun_src=%s,tun_dst=%s,tun_metadata0=0x%x", t.Key, port.Local, t.Peer, t.Ports), n.owner,
+	r.step(n, "geneve", fmt.Sprintf("tun_id=0x%x,tun_src=%s,tun_dst=%s,tun_metadata0=0x%x", t.Key, port.Local, t.Peer,
+		t.Ports), n.owner,
 		"in a Geneve tunnel to "+t.Peer.String())
 	// ovs_router_lookup of its lib/ovs-router.c asks for a rule of that mark, of which there is
 	// none

@@ -19,7 +19,8 @@ func (r *run) startPod(at Point, p *Packet) (location, error) {
 			continue
 		}
 		if !p.Src.IsValid() {
-			i := slices.IndexFunc(pod.IPs, func(a netip.Addr) bool { return cluster.FamilyOf(a) == cluster.FamilyOf(p.Dst) })
+			i := slices.IndexFunc(pod.IPs,
+				func(a netip.Addr) bool { return cluster.FamilyOf(a) == cluster.FamilyOf(p.Dst) })
 			if i < 0 {
 				return location{}, fmt.Errorf("%s has no %s address", at, cluster.FamilyOf(p.Dst))
 			}
@@ -38,7 +39,8 @@ func (r *run) podSends(n *node, name string) (location, error) {
 		return r.deliver(Point{n.name, pod.Owner}, "delivered within the pod")
 	}
 	if r.p.Dst.IsLoopback() {
-		return r.drop(fmt.Sprintf("%s is the pod's own loopback: packets to it do not leave the pod, and OVN would drop them", r.p.Dst))
+		return r.drop(fmt.Sprintf("%s is the pod's own loopback: packets to it do not leave the pod, and "+
+			"OVN would drop them", r.p.Dst))
 	}
 	port, at, by := n.ovn.ports[name], switchReceives, name
 	if own, ok := n.podPort(pod); ok && port == nil {
@@ -70,9 +72,12 @@ func (r *run) podSends(n *node, name string) (location, error) {
 func (r *run) podReceives(n *node, pod *cluster.Pod) (location, error) {
 	switch {
 	case r.p.EthDst != pod.MAC:
-		return r.drop(fmt.Sprintf("the frame is for %s, pod %s/%s has %s", r.p.EthDst, pod.Owner.Namespace, pod.Owner.Name, pod.MAC))
+		return r.drop(fmt.Sprintf("the frame is for %s, pod %s/%s has %s", r.p.EthDst, pod.Owner.Namespace,
+			pod.Owner.Name, pod.MAC))
 	case !slices.Contains(pod.IPs, r.p.Dst) && !slices.Contains(pod.Extra, r.p.Dst):
-		return r.drop(fmt.Sprintf("the packet is for %s, which pod %s/%s does not have", r.p.Dst, pod.Owner.Namespace, pod.Owner.Name))
+		return r.drop(fmt.Sprintf("the packet is for %s, which pod %s/%s does not have", r.p.Dst, pod.Owner.Namespace,
+			pod.Owner.Name))
 	}
-	return r.deliver(Point{n.name, pod.Owner}, fmt.Sprintf("delivered to pod %s/%s port %d", pod.Owner.Namespace, pod.Owner.Name, r.p.DstPort))
+	return r.deliver(Point{n.name, pod.Owner},
+		fmt.Sprintf("delivered to pod %s/%s port %d", pod.Owner.Namespace, pod.Owner.Name, r.p.DstPort))
 }

@@ -27,7 +27,8 @@ func (r *run) redirect(n *node, link string) (to location, ok bool, err error) {
 		}
 		// The kernel's function looks up TCP and UDP only.
 		if e, reply := r.ct.find(n.zone0, tupleOf(&r.p)); reply && r.p.Protocol != cluster.SCTP {
-			r.step(n, "tc "+link+" ingress "+p.Name, e.String(), p.Owner, "left to the host, whose connection it replies to")
+			r.step(n, "tc "+link+" ingress "+p.Name, e.String(), p.Owner,
+				"left to the host, whose connection it replies to")
 			return to, false, nil
 		}
 		mac := claims.MasqMAC
@@ -36,7 +37,8 @@ func (r *run) redirect(n *node, link string) (to location, ok bool, err error) {
 		}
 		sender, _ := cluster.ParseMAC(mac) // it is one
 		r.p.EthSrc, r.p.EthDst = sender, bridge.MAC
-		r.step(n, "tc "+link+" ingress "+p.Name, service, way.Owner, "redirected to "+bridge.Link+", from MAC "+ethernet(sender)+", to MAC "+ethernet(bridge.MAC))
+		r.step(n, "tc "+link+" ingress "+p.Name, service, way.Owner, "redirected to "+bridge.Link+", from MAC "+
+			ethernet(sender)+", to MAC "+ethernet(bridge.MAC))
 		if bridge.Link != n.bridge.name {
 			return to, false, fmt.Errorf("%s: %s is not the gateway bridge", bridge, bridge.Link)
 		}
@@ -54,7 +56,8 @@ func (r *run) redirect(n *node, link string) (to location, ok bool, err error) {
 // the host.
 func (r *run) redirectReply(n *node, stage string, p redirect.Program) (to location, ok bool, err error) {
 	r.p.Mark = 0
-	if route, _ := n.kernel.lookup(&r.p, n.bridge.name); route == nil || n.kernel.isLocal(r.p.Dst) || !forwards(n, cluster.FamilyOf(r.p.Dst)) {
+	if route, _ := n.kernel.lookup(&r.p, n.bridge.name); route == nil || n.kernel.isLocal(r.p.Dst) ||
+		!forwards(n, cluster.FamilyOf(r.p.Dst)) {
 		r.step(n, stage, p, p.Owner, "left to the host, whose routes do not lead out")
 		return to, false, nil
 	}

@@ -42,7 +42,8 @@ func (r *logicalRouter) level(p netip.Prefix, kind int) *routeLevel {
 			return l
 		}
 	}
-	r.routes = append(r.routes, routeLevel{family, p.Bits(), priority, kind == routeBySource, map[netip.Prefix]*routeGroup{}})
+	r.routes = append(r.routes, routeLevel{family, p.Bits(), priority, kind == routeBySource,
+		map[netip.Prefix]*routeGroup{}})
 	return &r.routes[len(r.routes)-1]
 }
 

@@ -25,7 +25,8 @@ func (r *logicalRouter) prepare() {
 		return cmp.Or(cmp.Compare(b.row.Priority, a.row.Priority), cmp.Compare(a.row.Match, b.row.Match))
 	})
 	slices.SortFunc(r.nats, func(a, b *nat) int {
-		return cmp.Or(cmp.Compare(b.priority(), a.priority()), a.row.Logical.Compare(b.row.Logical), cmp.Compare(a.row.Match, b.row.Match))
+		return cmp.Or(cmp.Compare(b.priority(), a.priority()), a.row.Logical.Compare(b.row.Logical),
+			cmp.Compare(a.row.Match, b.row.Match))
 	})
 }
 
@@ -44,7 +45,8 @@ func (r *logicalRouter) check(n *node) error {
 	if r.checked {
 		return nil
 	}
-	if err := unknownOption(r.row, r.row.Options, "chassis", "lb_force_snat_ip", "snat-ct-zone", "dynamic_neigh_routers", "always_learn_from_arp_request",
+	if err := unknownOption(r.row, r.row.Options, "chassis", "lb_force_snat_ip", "snat-ct-zone",
+		"dynamic_neigh_routers", "always_learn_from_arp_request",
 		"mac_binding_age_threshold", "requested-tnl-key", "mcast_relay", "ct-zone-limit"); err != nil {
 		return err
 	}
@@ -54,7 +56,8 @@ func (r *logicalRouter) check(n *node) error {
 	case !r.gateway() && r.tracks():
 		return fmt.Errorf("%s: NAT or load balancers on a router without a chassis are not known", r.row.Key())
 	case r.gateway() && r.row.Options["chassis"] != n.chassis():
-		return fmt.Errorf("%s: it is on chassis %q, this node is %q", r.row.Key(), r.row.Options["chassis"], n.chassis())
+		return fmt.Errorf("%s: it is on chassis %q, this node is %q", r.row.Key(), r.row.Options["chassis"],
+			n.chassis())
 	}
 	err := r.checkDistributed()
 	r.checked = err == nil
@@ -146,7 +149,8 @@ func (r *run) admit(n *node, in *routerPort) string {
 		}
 	}
 	if r.p.Src.Is4() && rt.byIP[r.p.Src] != nil {
-		return fmt.Sprintf("%s lr_in_ip_input drops it: its source %s is the router's own address", rt.row.Name, r.p.Src)
+		return fmt.Sprintf("%s lr_in_ip_input drops it: its source %s is the router's own address", rt.row.Name,
+			r.p.Src)
 	}
 	if rt.byIP[r.p.Dst] != nil && !rt.translates(r.p.Dst) {
 		return fmt.Sprintf("%s lr_in_ip_input drops it: %s is the router's own address", rt.row.Name, r.p.Dst)
@@ -238,7 +242,8 @@ func (r *run) policy(n *node, rt *logicalRouter, in string, to routed) (routed, 
 }
 
 func samePolicy(a, b *nb.Policy) bool {
-	return a.Action == b.Action && slices.Equal(a.NextHops, b.NextHops) && a.Options["pkt_mark"] == b.Options["pkt_mark"]
+	return a.Action == b.Action && slices.Equal(a.NextHops, b.NextHops) &&
+		a.Options["pkt_mark"] == b.Options["pkt_mark"]
 }
 
 func (r *run) applyPolicy(n *node, rt *logicalRouter, row *nb.Policy, to routed) (routed, bool, error) {

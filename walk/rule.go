@@ -79,9 +79,11 @@ func ruleText(x any) string {
 	case *flow.Group:
 		return x.String()
 	case *vip:
-		return nb.Line(&nb.LoadBalancer{Name: x.lb.Name, Protocol: x.lb.Protocol, VIPs: []nb.VIP{{Addr: x.Addr, Backends: x.endpoints()}}, Affinity: x.lb.Affinity})
+		return nb.Line(&nb.LoadBalancer{Name: x.lb.Name, Protocol: x.lb.Protocol,
+			VIPs: []nb.VIP{{Addr: x.Addr, Backends: x.endpoints()}}, Affinity: x.lb.Affinity})
 	case learned:
-		return fmt.Sprintf("commit_lb_aff(vip = %q, backend = %q, proto = %s, timeout = %s)", x.Addr, x.to, x.lb.Protocol, x.lb.Options["affinity_timeout"])
+		return fmt.Sprintf("commit_lb_aff(vip = %q, backend = %q, proto = %s, timeout = %s)", x.Addr, x.to,
+			x.lb.Protocol, x.lb.Options["affinity_timeout"])
 	case option:
 		return fmt.Sprintf("set Load_Balancer %s options:%s=%q", x.lb.Name, x.key, x.lb.Options[x.key])
 	case lookedUp:
@@ -98,7 +100,8 @@ func ruleText(x any) string {
 	case defrag:
 		return fmt.Sprintf("ip && %s == %s, ct_dnat", dstField(x.dst), x.dst)
 	case forceSNATRule:
-		return fmt.Sprintf("flags.force_snat_for_lb == 1 && outport == %q, ct_snat(%s) [lb_force_snat_ip=router_ip]", x.port, x.address)
+		return fmt.Sprintf("flags.force_snat_for_lb == 1 && outport == %q, ct_snat(%s) [lb_force_snat_ip=router_ip]",
+			x.port, x.address)
 	case localRoute:
 		return "local " + netip.Addr(x).String() + " dev lo table local"
 	case nftRule:

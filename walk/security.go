@@ -49,7 +49,8 @@ func (p *switchPort) addSecurity() error {
 // source (check_in_port_sec), of what it gets the destination (check_out_port_sec).
 func (p *switchPort) lets(mac cluster.MAC, ip netip.Addr) bool {
 	return len(p.security) == 0 || slices.ContainsFunc(p.security, func(s secured) bool {
-		return s.mac == mac && (len(s.ips) == 0 || slices.Contains(s.ips, ip) || ip == linkLocal(mac) && slices.ContainsFunc(s.ips, netip.Addr.Is6))
+		return s.mac == mac && (len(s.ips) == 0 || slices.Contains(s.ips, ip) || ip == linkLocal(mac) &&
+			slices.ContainsFunc(s.ips, netip.Addr.Is6))
 	})
 }
 

@@ -111,7 +111,8 @@ func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 	for _, n := range p.nodes {
 		if f.NodePort != 0 {
 			for _, h := range n.HostAddresses {
-				if cluster.FamilyOf(h.Addr()) != f.Family || !slices.Contains(n.Addresses, h.Addr()) && from.Node != "" && from.Node != n.Name {
+				if cluster.FamilyOf(h.Addr()) != f.Family || !slices.Contains(n.Addresses, h.Addr()) &&
+					from.Node != "" && from.Node != n.Name {
 					continue // other nodes have no route to a secondary address
 				}
 				q := ask(h.Addr(), f.NodePort, n)
@@ -130,7 +131,8 @@ func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 					if p.remote(q, n); second {
 						p.second(q, n)
 					}
-					q.barred = f.Restricted && i >= len(f.ExternalIPs) && !slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(q.src) })
+					q.barred = f.Restricted && i >= len(f.ExternalIPs) &&
+						!slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(q.src) })
 				}
 			}
 		}
@@ -141,10 +143,12 @@ func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 // unrouted is a host that asks for an address outside and has no default gateway: its kernel wants
 // a route before nft sees the packet.
 func (p planned) unrouted(q *question) bool {
-	if q.from.Node == "" || q.from.Pod != (cluster.Owner{}) || !slices.Contains(slices.Concat(q.f.ExternalIPs, q.f.LoadBalancerIPs), q.to.Addr()) {
+	if q.from.Node == "" || q.from.Pod != (cluster.Owner{}) ||
+		!slices.Contains(slices.Concat(q.f.ExternalIPs, q.f.LoadBalancerIPs), q.to.Addr()) {
 		return false
 	}
-	return !slices.ContainsFunc(q.at.Gateway.NextHops, func(a netip.Addr) bool { return cluster.FamilyOf(a) == q.f.Family })
+	return !slices.ContainsFunc(q.at.Gateway.NextHops,
+		func(a netip.Addr) bool { return cluster.FamilyOf(a) == q.f.Family })
 }
 
 // unanswered is a client on a second network that asks a node in mode shared under policy Local, or
@@ -167,7 +171,8 @@ func hasSecond(n *cluster.Node) bool {
 // secondAddress is a node's own address on the second network.
 func secondAddress(n *cluster.Node, f cluster.Family) netip.Addr {
 	for _, p := range n.HostAddresses {
-		if a := p.Addr(); cluster.FamilyOf(a) == f && (prefix("10.10.10.0/24").Contains(a) || prefix("fd10::/64").Contains(a)) {
+		if a := p.Addr(); cluster.FamilyOf(a) == f &&
+			(prefix("10.10.10.0/24").Contains(a) || prefix("fd10::/64").Contains(a)) {
 			return a
 		}
 	}
@@ -227,7 +232,8 @@ func usable(list []cluster.Backend, fits func(cluster.Backend) bool) []cluster.B
 	if len(ready) > 0 {
 		return ready
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(b cluster.Backend) bool { return b.Ready || !b.Serving || !b.Terminating })
+	return slices.DeleteFunc(slices.Clone(list),
+		func(b cluster.Backend) bool { return b.Ready || !b.Serving || !b.Terminating })
 }
 
 // near reads zone hints: they count if every ready endpoint has one and some are for the node's
@@ -254,7 +260,8 @@ func (q *question) source(b cluster.Backend) netip.Addr {
 		}
 		return a
 	}
-	pod := slices.ContainsFunc(q.p.world.Snapshot.Pods, func(x *cluster.Pod) bool { return slices.Contains(x.IPs, b.Addr) })
+	pod := slices.ContainsFunc(q.p.world.Snapshot.Pods,
+		func(x *cluster.Pod) bool { return slices.Contains(x.IPs, b.Addr) })
 	dgp := q.at.Gateway.NodeLocal && q.to.Addr() == q.f.ClusterIP
 	switch {
 	case q.external && q.local:
@@ -290,7 +297,8 @@ func (q *question) source(b cluster.Backend) netip.Addr {
 
 func (q *question) walk(t *rapid.T, w *walk.Walker, prefer ...netip.AddrPort) walk.Trace {
 	q.walks++
-	tr, err := w.WalkOn(q.from, walk.Packet{Protocol: q.f.Protocol, Src: q.src, Dst: q.to.Addr(), DstPort: q.to.Port(), EthDst: q.mac}, prefer...)
+	tr, err := w.WalkOn(q.from, walk.Packet{Protocol: q.f.Protocol, Src: q.src, Dst: q.to.Addr(), DstPort: q.to.Port(),
+		EthDst: q.mac}, prefer...)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", q, err, tr)
 	}
@@ -318,7 +326,8 @@ func (q *question) check(t *rapid.T, w *walk.Walker) {
 	case len(list) == 0:
 		tr := q.walk(t, w)
 		// The ICMP error for UDP is not followed.
-		if v := tr.Verdict; v.Delivered || none && !v.Rejected || none && !v.Answered && q.f.Protocol != cluster.UDP || !none && v.Rejected {
+		if v := tr.Verdict; v.Delivered || none && !v.Rejected || none && !v.Answered && q.f.Protocol != cluster.UDP ||
+			!none && v.Rejected {
 			t.Fatalf("%s: no endpoint (none anywhere: %v), and\n%s", q, none, tr)
 		}
 		return
@@ -341,7 +350,8 @@ func (q *question) onSecond(b cluster.Backend) bool {
 // second network, if the host's routes do not count or do not know it, or one beyond a default
 // gateway that is not there.
 func (q *question) far(b cluster.Backend) bool {
-	if n := q.p.world.Snapshot.Node(b.Node); n == q.at || !n.HasAddress(b.Addr) || slices.Contains(n.Addresses, b.Addr) {
+	if n := q.p.world.Snapshot.Node(b.Node); n == q.at || !n.HasAddress(b.Addr) ||
+		slices.Contains(n.Addresses, b.Addr) {
 		return false
 	}
 	if q.onSecond(b) {
@@ -382,8 +392,10 @@ func (q *question) one(t *rapid.T, w *walk.Walker, b cluster.Backend, may bool, 
 	case v.Seen.Src != q.source(b):
 		t.Fatalf("%s, endpoint %s: it sees %s instead of %s\n%s", q, endpoint, v.Seen.Src, q.source(b), tr)
 	}
-	if there, back := changes(tr.Sent, tr.Forward), changes(inverse(v.Seen), tr.Reply); !slices.Equal(there, mirrored(back)) {
-		t.Fatalf("%s, endpoint %s: the reply is not translated exactly in reverse\n there %v\n back  %v\n%s", q, endpoint, there, back, tr)
+	if there, back := changes(tr.Sent, tr.Forward),
+		changes(inverse(v.Seen), tr.Reply); !slices.Equal(there, mirrored(back)) {
+		t.Fatalf("%s, endpoint %s: the reply is not translated exactly in reverse\n there %v\n back  %v\n%s", q,
+			endpoint, there, back, tr)
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 // dropsIn makes node n1's host drop what rules say, when it has come in.
 func dropsIn(w World, priority int, matches ...nft.Match) {
 	chains := w.States["n1"].NFT[nft.Inet].Chains
-	chains["in"] = &nft.Chain{Name: "in", Type: "filter", Hook: "prerouting", Priority: priority, Rules: []nft.Rule{{Matches: matches, Do: nft.Drop{}}}}
+	chains["in"] = &nft.Chain{Name: "in", Type: "filter", Hook: "prerouting", Priority: priority,
+		Rules: []nft.Rule{{Matches: matches, Do: nft.Drop{}}}}
 }
 
 // What the kernel knows of a connection: the first packet is new, the reply is of an established
@@ -44,9 +45,11 @@ func TestConnectionState(t *testing.T) {
 		})
 	}
 	w := byHand(1)
-	w.States["n1"].NFT[nft.Inet].Chains["frames"] = &nft.Chain{Name: "frames", Type: "filter", Hook: "ingress", Device: "breth0",
-		Rules: []nft.Rule{{Matches: []nft.Match{nft.CTUnknown}, Do: nft.Drop{}}}}
-	if _, err := New(w).Walk(Point{}, outside); err == nil || !strings.Contains(err.Error(), "ct state invalid,new: at hook ingress no connection is looked up") {
+	w.States["n1"].NFT[nft.Inet].Chains["frames"] = &nft.Chain{Name: "frames", Type: "filter", Hook: "ingress",
+		Device: "breth0",
+		Rules:  []nft.Rule{{Matches: []nft.Match{nft.CTUnknown}, Do: nft.Drop{}}}}
+	if _, err := New(w).Walk(Point{}, outside); err == nil ||
+		!strings.Contains(err.Error(), "ct state invalid,new: at hook ingress no connection is looked up") {
 		t.Errorf("at ingress: %v", err)
 	}
 }
@@ -66,7 +69,8 @@ func TestEtherSource(t *testing.T) {
 		{"02:42:ac:12:00:04", inHost(2), tcp("172.18.0.3:8081"), false, ""},
 		{"02:42:ac:12:00:05", inHost(2), tcp("172.18.0.3:8081"), true, ""},
 		{"02:42:ac:12:00:04", Point{}, outside, true, ""},
-		{"02:42:ac:12:00:64", Point{}, outside, false, "ether saddr 02:42:ac:12:00:64: whose that is, and who sent the packet, is not known"},
+		{"02:42:ac:12:00:64", Point{}, outside, false,
+			"ether saddr 02:42:ac:12:00:64: whose that is, and who sent the packet, is not known"},
 	} {
 		w := byHand(3)
 		dropsIn(w, -150, nft.EtherSrc{MAC: mac("%s", c.mac)})
@@ -84,13 +88,15 @@ func TestEtherSource(t *testing.T) {
 func TestPodLoopback(t *testing.T) {
 	w := byHand(1)
 	for _, to := range []string{"127.0.0.1:30099", "127.9.9.9:80", "[::1]:30099"} {
-		if tr := walk(t, w, inPod(1, "pod%d"), tcp(to)); tr.Verdict.Delivered || !strings.Contains(tr.Verdict.Reason, "the pod's own loopback") {
+		if tr := walk(t, w, inPod(1, "pod%d"), tcp(to)); tr.Verdict.Delivered ||
+			!strings.Contains(tr.Verdict.Reason, "the pod's own loopback") {
 			t.Errorf("%s", tr)
 		}
 	}
 	raw := tcp("172.18.0.3:30015")
 	raw.Src = addr("127.0.0.1")
-	if tr := walk(t, w, Point{}, raw); tr.Verdict.Delivered || !strings.Contains(tr.Verdict.Reason, "lr_in_ip_input drops it") {
+	if tr := walk(t, w, Point{}, raw); tr.Verdict.Delivered ||
+		!strings.Contains(tr.Verdict.Reason, "lr_in_ip_input drops it") {
 		t.Errorf("%s", tr)
 	}
 }

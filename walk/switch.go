@@ -56,12 +56,15 @@ func (r *run) switchReceives(n *node, name string) (location, error) {
 	case out == nil:
 		return r.drop(fmt.Sprintf("switch %s has no port for %s", sw.row.Name, r.p.EthDst))
 	case out == in:
-		return r.drop(fmt.Sprintf("switch %s: %s is behind port %s, where the packet comes from", sw.row.Name, r.p.EthDst, name))
+		return r.drop(fmt.Sprintf("switch %s: %s is behind port %s, where the packet comes from", sw.row.Name,
+			r.p.EthDst, name))
 	}
 	if unknown {
-		r.step(n, r.w.join(sw.row.Name, " ls_in_l2_unknown"), `outport == "none", outport = "_MC_unknown"`, out.row.Owner, r.w.join("out of port ", out.row.Name))
+		r.step(n, r.w.join(sw.row.Name, " ls_in_l2_unknown"), `outport == "none", outport = "_MC_unknown"`,
+			out.row.Owner, r.w.join("out of port ", out.row.Name))
 	} else {
-		r.step(n, r.w.join(sw.row.Name, " ls_in_l2_lkup"), lookedUp{r.p.EthDst, out.row.Name}, out.row.Owner, r.w.join("out of port ", out.row.Name))
+		r.step(n, r.w.join(sw.row.Name, " ls_in_l2_lkup"), lookedUp{r.p.EthDst, out.row.Name}, out.row.Owner,
+			r.w.join("out of port ", out.row.Name))
 	}
 	return r.switchEgress(n, out)
 }
@@ -76,11 +79,14 @@ func (p *switchPort) check() error {
 	default:
 		return fmt.Errorf("%s: type %q is not known", p.row.Key(), p.row.Type)
 	}
-	if err := unknownOption(p.sw.row, p.sw.row.OtherConfig, "subnet", "ipv6_prefix", "exclude_ips", "interconn-ts", "requested-tnl-key", "mcast_snoop",
-		"mcast_querier", "mcast_flood_unregistered", "broadcast-arps-to-all-routers", "fdb_age_threshold", "ct-zone-limit"); err != nil {
+	if err := unknownOption(p.sw.row, p.sw.row.OtherConfig, "subnet", "ipv6_prefix", "exclude_ips", "interconn-ts",
+		"requested-tnl-key", "mcast_snoop",
+		"mcast_querier", "mcast_flood_unregistered", "broadcast-arps-to-all-routers", "fdb_age_threshold",
+		"ct-zone-limit"); err != nil {
 		return err
 	}
-	err := unknownOption(p.row, p.row.Options, "router-port", "nat-addresses", "exclude-lb-vips-from-garp", "arp_proxy", "network_name",
+	err := unknownOption(p.row, p.row.Options, "router-port", "nat-addresses", "exclude-lb-vips-from-garp", "arp_proxy",
+		"network_name",
 		"requested-tnl-key", "iface-id-ver", "mcast_flood", "localnet_learn_fdb", "disable_arp_nd_rsp")
 	p.checked = err == nil
 	return err
@@ -104,7 +110,8 @@ func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) 
 	case err != nil:
 		return false, err
 	case v != nil:
-		out, reason, err := r.balance(n, r.w.join(sw.row.Name, " ls_in_lb"), r.w.join(sw.row.Name, " ls_in_lb_aff_learn"), z, v, routerFlags{})
+		out, reason, err := r.balance(n, r.w.join(sw.row.Name, " ls_in_lb"),
+			r.w.join(sw.row.Name, " ls_in_lb_aff_learn"), z, v, routerFlags{})
 		switch {
 		case err != nil:
 			return false, err
@@ -194,7 +201,8 @@ func (r *run) hairpin(n *node, in *switchPort, v *vip, asked netip.Addr, snat zo
 	}
 	before := r.p
 	made := r.track(snat, translation{commit: true, nat: flow.NATSrc, addr: source, inline: true})
-	s := r.step(n, r.w.join(in.sw.row.Name, " ls_in_nat_hairpin"), option{v.lb, "hairpin_snat_ip"}, v.lb.Owner, "the endpoint is the sender: "+changed(&before, &r.p)+", back out of port "+in.row.Name)
+	s := r.step(n, r.w.join(in.sw.row.Name, " ls_in_nat_hairpin"), option{v.lb, "hairpin_snat_ip"}, v.lb.Owner,
+		"the endpoint is the sender: "+changed(&before, &r.p)+", back out of port "+in.row.Name)
 	if made != nil {
 		s.Entry = made.String()
 	}
@@ -213,7 +221,8 @@ func (r *run) hairpinAgain(n *node, in *switchPort, snat zone) (bool, error) {
 	if reply {
 		words = "a reply to the hairpin address: "
 	}
-	r.step(n, r.w.join(in.sw.row.Name, " ls_in_nat_hairpin"), "ct_snat", in.sw.row.Owner, words+changed(&before, &r.p)+", back out of port "+in.row.Name)
+	r.step(n, r.w.join(in.sw.row.Name, " ls_in_nat_hairpin"), "ct_snat", in.sw.row.Owner, words+changed(&before, &r.p)+
+		", back out of port "+in.row.Name)
 	return true, nil
 }
 
@@ -246,7 +255,8 @@ func (r *run) switchEgress(n *node, out *switchPort) (location, error) {
 		r.commitNew(n, r.w.join(out.sw.row.Name, " ls_out_stateful"), z, out.sw.row.Owner)
 	}
 	if !out.lets(r.p.EthDst, r.p.Dst) {
-		return r.drop(fmt.Sprintf("port security of %s (%s ls_out_apply_port_sec) drops it: %s with %s is not the port's", out.row.Name, out.sw.row.Name, r.p.Dst, r.p.EthDst))
+		return r.drop(fmt.Sprintf("port security of %s (%s ls_out_apply_port_sec) drops it: %s with "+
+			"%s is not the port's", out.row.Name, out.sw.row.Name, r.p.Dst, r.p.EthDst))
 	}
 	return location{switchOutput, n, out.row.Name}, nil
 }
@@ -267,7 +277,8 @@ func (r *run) switchOutput(n *node, name string) (location, error) {
 			return location{plainReceives, n, patch}, nil
 		}
 		if n.bridge.patch[patch] == "" {
-			return r.drop(fmt.Sprintf("port %s: no bridge is mapped to network %q (ovn-bridge-mappings)", name, p.row.Options["network_name"]))
+			return r.drop(fmt.Sprintf("port %s: no bridge is mapped to network %q (ovn-bridge-mappings)", name,
+				p.row.Options["network_name"]))
 		}
 		return location{bridgeReceives, n, patch}, nil
 	}

@@ -57,26 +57,33 @@ func TestUnknown(t *testing.T) {
 		{"switch option", "10.96.0.11:80", `option "vlan-passthru" is not known`, func(t *testing.T, s datapath.State) {
 			row[*nb.Switch](t, s, nb.TableSwitch, "join").OtherConfig = map[string]string{"vlan-passthru": "true"}
 		}},
-		{"router option", "10.96.0.11:80", `option "dnat_force_snat_ip" is not known`, func(t *testing.T, s datapath.State) {
-			row[*nb.Router](t, s, nb.TableRouter, "GR_n1").Options["dnat_force_snat_ip"] = "router_ip"
-		}},
-		{"forced source", "10.96.0.11:80", "lb_force_snat_ip=1.2.3.4 is not known", func(t *testing.T, s datapath.State) {
-			row[*nb.Router](t, s, nb.TableRouter, "GR_n1").Options["lb_force_snat_ip"] = "1.2.3.4"
-		}},
+		{"router option", "10.96.0.11:80", `option "dnat_force_snat_ip" is not known`,
+			func(t *testing.T, s datapath.State) {
+				row[*nb.Router](t, s, nb.TableRouter, "GR_n1").Options["dnat_force_snat_ip"] = "router_ip"
+			}},
+		{"forced source", "10.96.0.11:80", "lb_force_snat_ip=1.2.3.4 is not known",
+			func(t *testing.T, s datapath.State) {
+				row[*nb.Router](t, s, nb.TableRouter, "GR_n1").Options["lb_force_snat_ip"] = "1.2.3.4"
+			}},
 		{"gateway elsewhere", "10.96.0.11:80", `is on chassis "chassis-n2"`, func(t *testing.T, s datapath.State) {
 			row[*nb.Router](t, s, nb.TableRouter, "GR_n1").Options["chassis"] = "chassis-n2"
 		}},
 		{"distributed NAT", "10.96.0.11:80", "router without a chassis", func(t *testing.T, s datapath.State) {
-			s.NB.Add(&nb.NAT{Router: "ovn_cluster_router", Type: nb.SNAT, External: addr("1.2.3.4"), Logical: prefix("0.0.0.0/0")})
+			s.NB.Add(&nb.NAT{Router: "ovn_cluster_router", Type: nb.SNAT, External: addr("1.2.3.4"),
+				Logical: prefix("0.0.0.0/0")})
 		}},
 		{"NAT type", "10.96.0.11:80", `type "dnat_and_snat" is not known`, func(t *testing.T, s datapath.State) {
-			s.NB.Add(&nb.NAT{Router: "GR_n1", Type: nb.DNATAndSNAT, External: addr("1.2.3.4"), Logical: prefix("169.254.169.2/32"), Match: "ip4"})
+			s.NB.Add(&nb.NAT{Router: "GR_n1", Type: nb.DNATAndSNAT, External: addr("1.2.3.4"),
+				Logical: prefix("169.254.169.2/32"), Match: "ip4"})
 		}},
-		{"NAT of a gateway port", "10.96.0.11:80", "distributed gateway port on a router with a chassis", func(t *testing.T, s datapath.State) {
-			s.NB.Add(&nb.NAT{Router: "GR_n1", Type: nb.SNAT, External: addr("1.2.3.4"), Logical: prefix("169.254.169.2/32"), Match: "ip4", GatewayPort: "rtoe-GR_n1"})
-		}},
+		{"NAT of a gateway port", "10.96.0.11:80", "distributed gateway port on a router with a chassis",
+			func(t *testing.T, s datapath.State) {
+				s.NB.Add(&nb.NAT{Router: "GR_n1", Type: nb.SNAT, External: addr("1.2.3.4"),
+					Logical: prefix("169.254.169.2/32"), Match: "ip4", GatewayPort: "rtoe-GR_n1"})
+			}},
 		{"NAT rivals", "10.96.0.11:80", "OVN may take either", func(t *testing.T, s datapath.State) {
-			s.NB.Add(&nb.NAT{Router: "GR_n1", Type: nb.SNAT, External: addr("1.2.3.4"), Logical: prefix("169.254.169.2/32"), Match: "ip4"})
+			s.NB.Add(&nb.NAT{Router: "GR_n1", Type: nb.SNAT, External: addr("1.2.3.4"),
+				Logical: prefix("169.254.169.2/32"), Match: "ip4"})
 		}},
 		{"policy match", "10.96.0.11:80", "ip.ttl == 80 is not known", func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.Policy{Router: "ovn_cluster_router", Priority: 2000, Match: "ip.ttl == 80", Action: nb.Drop})
@@ -91,21 +98,25 @@ func TestUnknown(t *testing.T) {
 		{"route without a way", "10.96.0.11:80", "no port leads to its next hop", func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.Route{Router: "GR_n1", Prefix: prefix("10.244.1.0/24"), NextHop: addr("9.9.9.9")})
 		}},
-		{"load balancer option", "10.96.0.11:80", `option "use_stateless_nat" is not known`, func(t *testing.T, s datapath.State) {
-			row[*nb.LoadBalancer](t, s, nb.TableLoadBalancer, "pod1-both-tcp").Options["use_stateless_nat"] = "true"
-		}},
+		{"load balancer option", "10.96.0.11:80", `option "use_stateless_nat" is not known`,
+			func(t *testing.T, s datapath.State) {
+				row[*nb.LoadBalancer](t, s, nb.TableLoadBalancer, "pod1-both-tcp").Options["use_stateless_nat"] = "true"
+			}},
 		{"one VIP twice", "10.96.0.11:80", "both have 10.96.0.11:80/tcp", func(t *testing.T, s datapath.State) {
-			s.NB.Add(&nb.LoadBalancer{Name: "another", Protocol: cluster.TCP, VIPs: []nb.VIP{{Addr: ap("10.96.0.11:80")}}, Groups: []string{"gateway"}})
+			s.NB.Add(&nb.LoadBalancer{Name: "another", Protocol: cluster.TCP,
+				VIPs: []nb.VIP{{Addr: ap("10.96.0.11:80")}}, Groups: []string{"gateway"}})
 		}},
-		{"dangling row", "10.96.0.11:80", `references Logical_Switch "nowhere", which does not exist`, func(t *testing.T, s datapath.State) {
-			s.NB.Add(&nb.SwitchPort{Name: "x", Switch: "nowhere"})
-		}},
+		{"dangling row", "10.96.0.11:80", `references Logical_Switch "nowhere", which does not exist`,
+			func(t *testing.T, s datapath.State) {
+				s.NB.Add(&nb.SwitchPort{Name: "x", Switch: "nowhere"})
+			}},
 		{"flow rivals", "10.96.0.11:80", "two flows of one priority match", func(t *testing.T, s datapath.State) {
 			k := flow.Key{Priority: 500, Match: flow.Match{Protocol: flow.TCP, InPort: flow.Local}}
 			s.Bridge.Flows.Put(k.ID(), &flow.Flow{Key: k, Actions: []flow.Action{flow.Drop{}}})
 		}},
 		{"two outputs", "10.96.0.11:80", "multiple outputs are not modelled", func(t *testing.T, s datapath.State) {
-			changeFlow(t, s, "table=2", func(f *flow.Flow) { f.Actions = append(slices.Clone(f.Actions), flow.Output{Port: "eth0"}) })
+			changeFlow(t, s, "table=2",
+				func(f *flow.Flow) { f.Actions = append(slices.Clone(f.Actions), flow.Output{Port: "eth0"}) })
 		}},
 		{"port to nowhere", "10.96.0.11:80", "not known where port veth7 leads", func(t *testing.T, s datapath.State) {
 			changeFlow(t, s, "table=2", func(f *flow.Flow) { f.Actions = []flow.Action{flow.Output{Port: "veth7"}} })
@@ -115,9 +126,11 @@ func TestUnknown(t *testing.T) {
 				f.Actions = append(slices.Clone(f.Actions), flow.Normal{})
 			})
 		}},
-		{"unknown actions", "10.96.0.11:80", "the actions are not known: enqueue:1:2", func(t *testing.T, s datapath.State) {
-			changeFlow(t, s, "table=2", func(f *flow.Flow) { f.Actions = []flow.Action{flow.UnknownActions{Text: "enqueue:1:2"}} })
-		}},
+		{"unknown actions", "10.96.0.11:80", "the actions are not known: enqueue:1:2",
+			func(t *testing.T, s datapath.State) {
+				changeFlow(t, s, "table=2",
+					func(f *flow.Flow) { f.Actions = []flow.Action{flow.UnknownActions{Text: "enqueue:1:2"}} })
+			}},
 		{"no actions", "10.96.0.11:80", "the actions are not known", func(t *testing.T, s datapath.State) {
 			changeFlow(t, s, "table=2", func(f *flow.Flow) { f.Actions = nil })
 		}},
@@ -128,13 +141,15 @@ func TestUnknown(t *testing.T) {
 			s.NFT[nft.Inet].Chains["x"] = &nft.Chain{Name: "x", Type: "filter", Hook: "egress"}
 		}},
 		{"nft set", "10.96.0.11:80", "there is no set gone", func(t *testing.T, s datapath.State) {
-			s.NFT[nft.Inet].Chains["output"].Rules = []nft.Rule{{Matches: []nft.Match{nft.InSet{Set: "gone"}}, Do: nft.Drop{}}}
+			s.NFT[nft.Inet].Chains["output"].Rules = []nft.Rule{{Matches: []nft.Match{nft.InSet{Set: "gone"}},
+				Do: nft.Drop{}}}
 		}},
 		{"nft map", "10.96.0.11:80", "there is no map gone", func(t *testing.T, s datapath.State) {
 			s.NFT[nft.Inet].Chains["output"].Rules = []nft.Rule{{Do: nft.DNATMap{Map: "gone"}}}
 		}},
 		{"nft nat in a filter", "10.96.0.11:80", "in a chain of type filter", func(t *testing.T, s datapath.State) {
-			s.NFT[nft.Inet].Chains["x"] = &nft.Chain{Name: "x", Type: "filter", Hook: "postrouting", Rules: []nft.Rule{{Do: nft.SNAT{Addr: addr("1.2.3.4")}}}}
+			s.NFT[nft.Inet].Chains["x"] = &nft.Chain{Name: "x", Type: "filter", Hook: "postrouting",
+				Rules: []nft.Rule{{Do: nft.SNAT{Addr: addr("1.2.3.4")}}}}
 		}},
 		{"nft unreadable", "10.96.0.11:80", "a rule that cannot be parsed: goto", func(t *testing.T, s datapath.State) {
 			s.NFT[nft.Inet].Unknown = []string{"goto elsewhere"}
@@ -180,7 +195,8 @@ func TestUnknownState(t *testing.T) {
 // gateway router would drop it: it comes back with the address that the router gave to it.)
 func TestLoop(t *testing.T) {
 	w := byHand(1)
-	w.States["n1"].NB.Add(&nb.Route{Router: "ovn_cluster_router", Prefix: prefix("fd09::/64"), NextHop: addr("fd98::3")},
+	w.States["n1"].NB.Add(&nb.Route{Router: "ovn_cluster_router", Prefix: prefix("fd09::/64"),
+		NextHop: addr("fd98::3")},
 		&nb.Route{Router: "GR_n1", Prefix: prefix("fd09::/64"), NextHop: addr("fd98::1")})
 	tr := walk(t, w, inPod(1, "pod%d"), tcp("[fd09::9]:80"))
 	if !strings.Contains(tr.Verdict.Reason, "userspace datapath drops it: 9 recirculations") {
@@ -195,7 +211,8 @@ func TestLoop(t *testing.T) {
 		t.Errorf("only %d steps", len(tr.Forward))
 	}
 	changeFlow(t, w.States["n1"], "table=2", func(f *flow.Flow) { f.Actions = []flow.Action{flow.Resubmit{Table: 2}} })
-	if _, err := Walk(w, inHost(1), tcp("10.96.0.11:80")); err == nil || !strings.Contains(err.Error(), "more than 64 lookups") {
+	if _, err := Walk(w, inHost(1), tcp("10.96.0.11:80")); err == nil ||
+		!strings.Contains(err.Error(), "more than 64 lookups") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -217,7 +234,8 @@ func TestClosedSets(t *testing.T) {
 		}
 	}
 	for _, set := range []struct{ file, pkg, method string }{
-		{"../datapath/flow/flow.go", "flow", "action"}, {"../datapath/nft/nft.go", "nft", "match"}, {"../datapath/nft/nft.go", "nft", "statement"},
+		{"../datapath/flow/flow.go", "flow", "action"}, {"../datapath/nft/nft.go", "nft", "match"},
+		{"../datapath/nft/nft.go", "nft", "statement"},
 	} {
 		f, err := parser.ParseFile(token.NewFileSet(), set.file, nil, 0)
 		if err != nil {
@@ -247,11 +265,14 @@ func TestFields(t *testing.T) {
 		of     any
 		fields string
 	}{
-		{flow.State{}, "Bridge Bridges Settings Ports Flows Groups TunnelNeighbors TunnelBridge TunnelRoutes Unknown NoFlows"},
+		{flow.State{},
+			"Bridge Bridges Settings Ports Flows Groups TunnelNeighbors TunnelBridge TunnelRoutes Unknown NoFlows"},
 		{flow.Flow{}, "Key Feature Actions Owner"},
 		{flow.Group{}, "GroupKey Hashed Buckets Owner"},
 		{flow.Bucket{}, "ID CT Next"},
-		{flow.Match{}, "InPort Protocol VLAN Tagged EthSrc EthDst Src Dst TTL SYN SrcPort DstPort ICMPType ICMPCode Target LinkAddr NoLinkAddr PktMark CTState CTMark CTProtocol CTDstPort Fragment Group Bucket Tunnel"},
+		{flow.Match{},
+			"InPort Protocol VLAN Tagged EthSrc EthDst Src Dst TTL SYN SrcPort DstPort ICMPType ICMPCode Target " +
+				"LinkAddr NoLinkAddr PktMark CTState CTMark CTProtocol CTDstPort Fragment Group Bucket Tunnel"},
 		{flow.CT{}, "Commit Zone Table NAT Mark EthSrc"},
 		{flow.NAT{}, "Kind Addr PortMin PortMax"},
 		{flow.Port{}, "Name Bridge Type Peer Local MAC MTU ExternalIDs Owner"},

@@ -165,7 +165,8 @@ func (r *run) follow(at location, p Packet) (Verdict, error) {
 			return r.verdict, fmt.Errorf("%s: %w", at, err)
 		}
 		if n := at.node; r.recirculations > maxRecirculations && n != nil && n.userspace() {
-			r.drop(fmt.Sprintf("%s: Open vSwitch's userspace datapath drops it: %d recirculations, more than %d", at, r.recirculations, maxRecirculations))
+			r.drop(fmt.Sprintf("%s: Open vSwitch's userspace datapath drops it: %d recirculations, more than %d", at,
+				r.recirculations, maxRecirculations))
 		}
 		if !next.place.inOVS() {
 			r.recirculations = 0
@@ -349,9 +350,11 @@ func checkReply(t *Trace, end Verdict) (bool, string) {
 	case end.At != t.From:
 		return false, "the reply goes to " + end.At.String() + " instead of " + t.From.String()
 	case got.Dst != s.Src || got.DstPort != s.SrcPort:
-		return false, "the reply goes to " + endpoint(got.Dst, got.DstPort) + ", the sender is " + endpoint(s.Src, s.SrcPort)
+		return false, "the reply goes to " + endpoint(got.Dst, got.DstPort) + ", the sender is " +
+			endpoint(s.Src, s.SrcPort)
 	case got.Src != s.Dst || got.SrcPort != s.DstPort:
-		return false, "the reply comes from " + endpoint(got.Src, got.SrcPort) + ", but the client called " + endpoint(s.Dst, s.DstPort)
+		return false, "the reply comes from " + endpoint(got.Src, got.SrcPort) + ", but the client called " +
+			endpoint(s.Dst, s.DstPort)
 	}
 	return true, "the reply comes from " + endpoint(got.Src, got.SrcPort) + ", as the client expects"
 }

@@ -143,7 +143,8 @@ func wantNoGoroutines(t *testing.T) {
 	eventually(t, 20*time.Second, func() string {
 		buf := make([]byte, 1<<20)
 		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if strings.Contains(g, "hairpin/watch.") || strings.Contains(g, "client-go/tools/cache") || strings.Contains(g, "fsnotify") {
+			if strings.Contains(g, "hairpin/watch.") || strings.Contains(g, "client-go/tools/cache") ||
+				strings.Contains(g, "fsnotify") {
 				return g
 			}
 		}

@@ -93,7 +93,8 @@ func TestCollectInABurst(t *testing.T) {
 // TestReplace: what vanished while nobody looked is told as gone, by name.
 func TestReplace(t *testing.T) {
 	k := collector()
-	s := &source{ctx: t.Context(), changes: k.changes, named: func(m metav1.ObjectMeta) metav1.Object { return &corev1.Node{ObjectMeta: m} }}
+	s := &source{ctx: t.Context(), changes: k.changes,
+		named: func(m metav1.ObjectMeta) metav1.Object { return &corev1.Node{ObjectMeta: m} }}
 	for _, list := range [][]any{{namedNode("a"), namedNode("b")}, {namedNode("b"), namedNode("c")}} {
 		if err := s.Replace(list, ""); err != nil {
 			t.Fatal(err)

@@ -36,9 +36,11 @@ type ours struct {
 }
 
 var (
-	egressIPs = ours{v1.Resource, func() runtime.Object { return &v1.EgressIP{} }, func() runtime.Object { return &v1.EgressIPList{} },
+	egressIPs = ours{v1.Resource, func() runtime.Object { return &v1.EgressIP{} },
+		func() runtime.Object { return &v1.EgressIPList{} },
 		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressIP{ObjectMeta: m} }}
-	egressServices = ours{v1.ServiceResource, func() runtime.Object { return &v1.EgressService{} }, func() runtime.Object { return &v1.EgressServiceList{} },
+	egressServices = ours{v1.ServiceResource, func() runtime.Object { return &v1.EgressService{} },
+		func() runtime.Object { return &v1.EgressServiceList{} },
 		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressService{ObjectMeta: m} }}
 )
 
@@ -53,7 +55,8 @@ func EgressServicePath(namespace string) string {
 func (r *ours) path() string { return "/apis/" + v1.GroupVersion().String() + "/" + r.name }
 
 func (r *ours) get(client rest.Interface, options *metav1.ListOptions) *rest.Request {
-	return client.Get().AbsPath(r.path()).SetHeader("Accept", "application/json").VersionedParams(options, kubeapi.Parameters)
+	return client.Get().AbsPath(r.path()).SetHeader("Accept", "application/json").VersionedParams(options,
+		kubeapi.Parameters)
 }
 
 // ListEgressIPs reads all EgressIPs.
@@ -62,7 +65,8 @@ func ListEgressIPs(ctx context.Context, client rest.Interface, options metav1.Li
 }
 
 // ListEgressServices reads all EgressServices.
-func ListEgressServices(ctx context.Context, client rest.Interface, options metav1.ListOptions) (runtime.Object, error) {
+func ListEgressServices(ctx context.Context, client rest.Interface,
+	options metav1.ListOptions) (runtime.Object, error) {
 	return egressServices.all(ctx, client, options)
 }
 
@@ -94,7 +98,8 @@ func (k *kube) ours(ctx context.Context, client rest.Interface, r *ours) *source
 				apierrors.NewClientErrorReporter(http.StatusInternalServerError, "GET", "WatchDecoding")), nil
 		},
 	}
-	return k.source(ctx, &resourceClient{ListWatch: from, resource: r.name, reach: &k.reach, absent: r.list}, r.withMeta)
+	return k.source(ctx, &resourceClient{ListWatch: from, resource: r.name, reach: &k.reach, absent: r.list},
+		r.withMeta)
 }
 
 // events reads the stream of a watch of such a resource.
@@ -141,7 +146,8 @@ func needsOtherPods(s *cluster.Snapshot, node string) bool {
 	if node == "" {
 		return len(s.EgressIPs) > 1
 	}
-	if n := s.Node(node); n != nil && slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return e.Service == nil && e.MayBeOn(n) }) {
+	if n := s.Node(node); n != nil && slices.ContainsFunc(s.EgressIPs,
+		func(e *cluster.EgressIP) bool { return e.Service == nil && e.MayBeOn(n) }) {
 		return true // an EgressService may be on any node: too many would read all Pods
 	}
 	return slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool {

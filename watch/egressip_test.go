@@ -78,8 +78,10 @@ func testEgress(t *testing.T, a *api) {
 	from := follow(t, asking, "node-a")
 	const own, others = "spec.nodeName=node-a", "spec.nodeName!=,spec.nodeName!=node-a"
 	for _, doc := range []string{
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: here, labels: {app: web}}\nspec: {nodeName: node-a, containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.1.3}]}\n",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: there, labels: {app: web}}\nspec: {nodeName: node-b, containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.2.3}]}\n",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: here, labels: {app: web}}\nspec: {nodeName: node-a, " +
+			"containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.1.3}]}\n",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: there, labels: {app: web}}\nspec: {nodeName: node-b, " +
+			"containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.2.3}]}\n",
 	} {
 		pod := decode(doc)
 		check(t, kube{client}.apply(t, pod))
@@ -91,10 +93,12 @@ func testEgress(t *testing.T, a *api) {
 	from.egress(t, "without the resource", here)
 
 	define(t, client)
-	write(t, client, "POST", watch.EgressIPPath(), `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"e"},"spec":{"egressIPs":["10.0.0.9"],"namespaceSelector":{}}}`)
+	write(t, client, "POST", watch.EgressIPPath(),
+		`{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"e"},"spec":{"egressIPs":["10.0.0.9"],"namespaceSelector":{}}}`)
 	from.egress(t, "with an EgressIP", "e[10.0.0.9][] "+here)
 	status := func(node string) {
-		write(t, client, "PATCH", watch.EgressIPPath()+"/e/status", `{"status":{"items":[{"node":"`+node+`","egressIP":"10.0.0.9"}]}}`)
+		write(t, client, "PATCH", watch.EgressIPPath()+"/e/status", `{"status":{"items":[{"node":"`+node+
+			`","egressIP":"10.0.0.9"}]}}`)
 	}
 	status("node-b")
 	from.egress(t, "on another node", "e[10.0.0.9][{10.0.0.9 node-b}] "+here)
@@ -107,7 +111,8 @@ func testEgress(t *testing.T, a *api) {
 	agent.mu.Lock()
 	clear(agent.pods)
 	agent.mu.Unlock()
-	write(t, client, "POST", watch.EgressIPPath(), `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"e"},"spec":{"egressIPs":["10.0.0.9"],"namespaceSelector":{}}}`)
+	write(t, client, "POST", watch.EgressIPPath(),
+		`{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"e"},"spec":{"egressIPs":["10.0.0.9"],"namespaceSelector":{}}}`)
 	from.egress(t, "again", "e[10.0.0.9][] "+here)
 	agent.want(t, "again")
 	status("node-a")
@@ -121,14 +126,18 @@ func testEgress(t *testing.T, a *api) {
 // else, and that Pods are missing. An agent hears nothing. testEgress has installed the resource.
 func testBeforePods(t *testing.T, a *api) {
 	admin := a.client(t)
-	pod := decode("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {nodeName: node-b, containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.2.3}]}\n")
+	pod := decode("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {nodeName: node-b, containers: [{name: " +
+		"c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.2.3}]}\n")
 	check(t, kube{admin}.apply(t, pod))
 	defer func() { kube{admin}.change(t, step{delete: "Pod/default/web Node/late"}) }()
 	for _, name := range []string{"e", "f"} {
-		write(t, admin, "POST", watch.EgressIPPath(), `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"`+name+`"},"spec":{"egressIPs":["10.0.0.9"],"namespaceSelector":{}}}`)
+		write(t, admin, "POST", watch.EgressIPPath(),
+			`{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"`+name+
+				`"},"spec":{"egressIPs":["10.0.0.9"],"namespaceSelector":{}}}`)
 		defer write(t, admin, "DELETE", watch.EgressIPPath()+"/"+name, "")
 	}
-	write(t, admin, "PATCH", watch.EgressIPPath()+"/e/status", `{"status":{"items":[{"node":"node-a","egressIP":"10.0.0.9"}]}}`)
+	write(t, admin, "PATCH", watch.EgressIPPath()+"/e/status",
+		`{"status":{"items":[{"node":"node-a","egressIP":"10.0.0.9"}]}}`)
 	held := func(node, selector string) (*hold, *newest) {
 		h := &hold{resource: "pods", selector: selector, open: make(chan struct{}), asked: map[string]bool{}}
 		c, err := a.server.RESTConfig()
@@ -143,7 +152,9 @@ func testBeforePods(t *testing.T, a *api) {
 	const all = "e[10.0.0.9][{10.0.0.9 node-a}] f[10.0.0.9][] "
 	controller.egress(t, "before Pods", all+"and Pods that are not read yet")
 	// else a controller gives it one, which no second try may take
-	kube{admin}.change(t, step{set: "apiVersion: v1\nkind: Node\nmetadata: {name: late}\nspec: {podCIDR: 10.244.9.0/24, podCIDRs: [10.244.9.0/24]}\n"})
+	kube{admin}.change(t,
+		step{set: "apiVersion: v1\nkind: Node\nmetadata: {name: late}\nspec: {podCIDR: 10.244.9.0/24, " +
+			"podCIDRs: [10.244.9.0/24]}\n"})
 	for limit := time.After(30 * time.Second); controller.last.Node("late") == nil; {
 		select {
 		case controller.last = <-controller.from:
@@ -183,7 +194,8 @@ func define(t *testing.T, client kubernetes.Interface) {
 	write(t, client, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(text))
 	eventually(t, 30*time.Second, func() string {
 		var list v1.EgressIPList
-		text, err := client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()).SetHeader("Accept", "application/json").DoRaw(t.Context())
+		text, err := client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()).SetHeader("Accept",
+			"application/json").DoRaw(t.Context())
 		if err != nil {
 			return err.Error()
 		}
@@ -197,7 +209,8 @@ func write(t *testing.T, client kubernetes.Interface, verb, path, text string) {
 	r := client.CoreV1().RESTClient().Verb(verb).AbsPath(path).SetHeader("Accept", "application/json")
 	switch verb {
 	case "PATCH":
-		r = client.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(path).SetHeader("Accept", "application/json")
+		r = client.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(path).SetHeader("Accept",
+			"application/json")
 		fallthrough
 	case "POST":
 		if verb == "POST" {

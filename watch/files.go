@@ -155,7 +155,8 @@ func (f *folder) read() error {
 		if errors.Is(err, os.ErrNotExist) {
 			continue // it went since; that is another event
 		}
-		i, old := slices.BinarySearchFunc(f.files, name, func(x *file, name string) int { return cmp.Compare(x.name, name) })
+		i, old := slices.BinarySearchFunc(f.files, name,
+			func(x *file, name string) int { return cmp.Compare(x.name, name) })
 		switch {
 		case err != nil:
 			files = append(files, &file{name: name, problems: []cluster.Problem{fileProblem(name, "", err)}})
@@ -177,7 +178,8 @@ func (f *folder) update(files []*file) {
 		f.problems = append(f.problems, x.problems...)
 		for _, m := range x.manifests {
 			if _, duplicate := now[m.owner]; duplicate {
-				f.problems = append(f.problems, cluster.Problem{Owner: m.owner, Message: fmt.Sprintf("is in %s again; the first is used", x.name)})
+				f.problems = append(f.problems,
+					cluster.Problem{Owner: m.owner, Message: fmt.Sprintf("is in %s again; the first is used", x.name)})
 				continue
 			}
 			now[m.owner] = m.object

@@ -29,27 +29,46 @@ func TestManifests(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"nothing", "", ""},
 		{"comments and empty documents", "# nothing\n---\n---\n# nothing\n", ""},
-		{"other kinds", "{apiVersion: v1, kind: Namespace, metadata: {name: x}}\n---\n{apiVersion: apps/v1, kind: Deployment}\n---\n{apiVersion: serving.knative.dev/v1, kind: Service}", ""},
+		{"other kinds",
+			"{apiVersion: v1, kind: Namespace, metadata: {name: x}}\n---\n{apiVersion: apps/v1, kind: " +
+				"Deployment}\n---\n{apiVersion: serving.knative.dev/v1, kind: Service}", ""},
 		{"no YAML", "a: b: c", "File/input: document 1: yaml: mapping values are not allowed in this context"},
-		{"no object", "[1, 2]", "File/input: document 1: json: cannot unmarshal array into Go value of type struct { v1.TypeMeta \"json:\\\",inline\\\"\"; Metadata struct { Name string \"json:\\\"name\\\"\"; Namespace string \"json:\\\"namespace\\\"\" } \"json:\\\"metadata\\\"\"; Items []watch.raw \"json:\\\"items\\\"\" }"},
+		{"no object", "[1, 2]",
+			"File/input: document 1: json: cannot unmarshal array into Go value of type struct { v1.TypeMeta " +
+				"\"json:\\\",inline\\\"\"; Metadata struct { Name string \"json:\\\"name\\\"\"; Namespace string " +
+				"\"json:\\\"namespace\\\"\" } \"json:\\\"metadata\\\"\"; Items []watch.raw \"json:\\\"items\\\"\" }"},
 		{"no kind", "---\n---\nmetadata: {name: x}", "File/input: document 3: is no Kubernetes object: it has no kind"},
 		{"no name", "{apiVersion: v1, kind: Service}", "File/input: document 1: Service: metadata.name: is missing"},
 		{"newline in a name", `{apiVersion: v1, kind: Service, metadata: {name: "x\n; reboot"}}`,
 			`File/input: document 1: Service: metadata.name: "x\n; reboot": a lowercase RFC 1123 label must consist of`},
-		{"quote in a name", `{apiVersion: v1, kind: Pod, metadata: {name: "x'y"}}`, `File/input: document 1: Pod: metadata.name: "x'y": a lowercase RFC 1123 subdomain must consist of`},
-		{"escape sequence in a namespace", `{apiVersion: v1, kind: Pod, metadata: {name: x, namespace: "\e[2J"}}`, `File/input: document 1: Pod x: metadata.namespace: "\x1b[2J": a lowercase RFC 1123 label must consist of`},
-		{"other version", "{apiVersion: discovery.k8s.io/v1beta1, kind: EndpointSlice, metadata: {name: x}}", `File/input: document 1: EndpointSlice: apiVersion: is "discovery.k8s.io/v1beta1", not "discovery.k8s.io/v1"`},
+		{"quote in a name", `{apiVersion: v1, kind: Pod, metadata: {name: "x'y"}}`,
+			`File/input: document 1: Pod: metadata.name: "x'y": a lowercase RFC 1123 subdomain must consist of`},
+		{"escape sequence in a namespace", `{apiVersion: v1, kind: Pod, metadata: {name: x, namespace: "\e[2J"}}`,
+			`File/input: document 1: Pod x: metadata.namespace: "\x1b[2J": a lowercase RFC 1123 label must consist of`},
+		{"other version", "{apiVersion: discovery.k8s.io/v1beta1, kind: EndpointSlice, metadata: {name: x}}",
+			`File/input: document 1: EndpointSlice: apiVersion: is "discovery.k8s.io/v1beta1", not "discovery.k8s.io/v1"`},
 		{"no version", "{kind: Pod, metadata: {name: x}}", `File/input: document 1: Pod: apiVersion: is "", not "v1"`},
 		{"wrong type", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {ports: [{port: eighty}]}}",
-			"Service/default/x: in input: json: cannot unmarshal string into Go struct field ServicePort.spec.ports.port of type int32"},
-		{"unknown fields", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {clusterIP: 10.96.0.2, clusterip: 1, ports: [{port: 80, nodeport: 1}]}}",
-			"Service/default/x: in input: unknown field \"spec.clusterip\"\nService/default/x: in input: unknown field \"spec.ports[0].nodeport\""},
+			"Service/default/x: in input: json: cannot unmarshal string into Go struct field " +
+				"ServicePort.spec.ports.port of type int32"},
+		{"unknown fields",
+			"{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {clusterIP: 10.96.0.2, clusterip: 1, ports: " +
+				"[{port: 80, nodeport: 1}]}}",
+			"Service/default/x: in input: unknown field \"spec.clusterip\"\nService/default/x: in input: unknown " +
+				"field \"spec.ports[0].nodeport\""},
 		{"twice", goodService, "Service/default/good: is in input again; the first is used"},
-		{"port too large", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {clusterIP: 10.96.0.2, ports: [{port: 99999999999}]}}",
-			"Service/default/x: in input: json: cannot unmarshal number 99999999999 into Go struct field ServicePort.spec.ports.port of type int32"},
-		{"lists", `{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {name: ""}}, {apiVersion: v1, kind: ServiceList, items: [{metadata: {name: x}}]}, 7]}`,
-			"File/input: document 1 items[0]: Pod: metadata.name: is missing\nFile/input: document 1 items[2]: json: cannot unmarshal number into Go value of type struct"},
-		{"Node with a namespace", "{apiVersion: v1, kind: Node, metadata: {name: x, namespace: prod}, spec: {podCIDR: z}}", `Node/x: spec.podCIDRs[0]: "z" is not an address range`},
+		{"port too large",
+			"{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {clusterIP: 10.96.0.2, ports: " +
+				"[{port: 99999999999}]}}",
+			"Service/default/x: in input: json: cannot unmarshal number 99999999999 into Go struct field " +
+				"ServicePort.spec.ports.port of type int32"},
+		{"lists",
+			`{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {name: ""}}, {apiVersion: v1, kind: ServiceList, items: [{metadata: {name: x}}]}, 7]}`,
+			"File/input: document 1 items[0]: Pod: metadata.name: is missing\nFile/input: document 1 items[2]: " +
+				"json: cannot unmarshal number into Go value of type struct"},
+		{"Node with a namespace",
+			"{apiVersion: v1, kind: Node, metadata: {name: x, namespace: prod}, spec: {podCIDR: z}}",
+			`Node/x: spec.podCIDRs[0]: "z" is not an address range`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := watch.ParseManifests([]byte(goodService+"\n---\n"+c.text), cluster.DefaultConfig())
@@ -69,18 +88,21 @@ func TestReadFiles(t *testing.T) {
 	write := func(name, text string) { check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
 	write("a.yaml", goodService)
 	write("b.yml", strings.ReplaceAll(goodService, "80", "81"))
-	write("c.json", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"json","namespace":"prod"},"spec":{"clusterIP":"10.96.0.3","ports":[{"port":80}]}}`)
+	write("c.json",
+		`{"apiVersion":"v1","kind":"Service","metadata":{"name":"json","namespace":"prod"},"spec":{"clusterIP":"10.96.0.3","ports":[{"port":80}]}}`)
 	write("d.txt", "a: b: c")
 	check(t, os.Mkdir(filepath.Join(dir, "e.yaml"), 0o700))
 	check(t, os.Symlink("nowhere", filepath.Join(dir, "f.yaml")))
 	s, err := watch.ReadFiles(dir, cluster.DefaultConfig())
 	check(t, err)
 	want := "service default/good:/tcp/IPv4 10.96.0.1:80\nservice prod/json:/tcp/IPv4 10.96.0.3:80\n" +
-		"problem File/e.yaml: read " + dir + "/e.yaml: is a directory\nproblem Service/default/good: is in b.yml again; the first is used\n"
+		"problem File/e.yaml: read " + dir +
+		"/e.yaml: is a directory\nproblem Service/default/good: is in b.yml again; the first is used\n"
 	if got := describe(s); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if _, err := watch.ReadFiles(filepath.Join(dir, "none"), cluster.DefaultConfig()); err == nil || !strings.Contains(err.Error(), "read manifests") {
+	if _, err := watch.ReadFiles(filepath.Join(dir, "none"), cluster.DefaultConfig()); err == nil ||
+		!strings.Contains(err.Error(), "read manifests") {
 		t.Errorf("of a folder that is not there the error is %v", err)
 	}
 	if _, err := watch.Files(t.Context(), filepath.Join(dir, "none"), cluster.DefaultConfig()); err == nil {
@@ -105,10 +127,12 @@ func TestFilesFollow(t *testing.T) {
 	check(t, err)
 	snapshots := &newest{from: from}
 	other := "service default/other:/tcp/IPv4 10.96.0.2:80\n"
-	snapshots.until(t, "service default/good:/tcp/IPv4 10.96.0.1:80\n"+other+"problem Service/default/good: is in b.yaml again; the first is used\n")
+	snapshots.until(t, "service default/good:/tcp/IPv4 10.96.0.1:80\n"+other+
+		"problem Service/default/good: is in b.yaml again; the first is used\n")
 	first := snapshots.last
 
-	put("c.yaml", "# a comment\n"+strings.ReplaceAll(strings.ReplaceAll(goodService, "good", "other"), "10.96.0.1", "10.96.0.2"))
+	put("c.yaml", "# a comment\n"+strings.ReplaceAll(strings.ReplaceAll(goodService, "good", "other"), "10.96.0.1",
+		"10.96.0.2"))
 	put("d.txt", "nothing")
 	snapshots.silent(t, "nothing of meaning changed")
 	check(t, os.Remove(filepath.Join(dir, "a.yaml")))
@@ -117,7 +141,9 @@ func TestFilesFollow(t *testing.T) {
 		t.Error("the other Service is another pointer")
 	}
 	put("c.yaml", "a: b: c")
-	snapshots.until(t, "service default/good:/tcp/IPv4 10.96.0.1:81\nproblem File/c.yaml: document 1: yaml: mapping values are not allowed in this context\n")
+	snapshots.until(t,
+		"service default/good:/tcp/IPv4 10.96.0.1:81\nproblem File/c.yaml: document 1: yaml: mapping values are not "+
+			"allowed in this context\n")
 	gone := "problem File/" + dir + ": read manifests: open " + dir + ": no such file or directory\n"
 	check(t, os.RemoveAll(dir)) // a file that goes before its folder is gone may be read as gone
 	eventually(t, 10*time.Second, func() string {
@@ -178,7 +204,8 @@ func FuzzParseManifests(f *testing.F) {
 			t.Errorf("two readings differ:\n%s\n%s", describe(s), describe(again))
 		}
 		for _, fr := range s.Frontends {
-			if fr.Port == 0 || !fr.ClusterIP.IsValid() || cluster.FamilyOf(fr.ClusterIP) != fr.Family || fmt.Sprint(fr.Protocol)[0] == 'p' {
+			if fr.Port == 0 || !fr.ClusterIP.IsValid() || cluster.FamilyOf(fr.ClusterIP) != fr.Family ||
+				fmt.Sprint(fr.Protocol)[0] == 'p' {
 				t.Errorf("frontend %+v", fr)
 			}
 			for _, b := range fr.Backends {

@@ -57,11 +57,13 @@ const backlog = 256
 // the time. While the API server is down, the last one stays the newest; a reconnect reads what was
 // missed, deletions included. The logger in ctx (klog.NewContext) gets one line when it goes down
 // and one when it is back.
-func Kube(ctx context.Context, client *kubeapi.Client, node string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
+func Kube(ctx context.Context, client *kubeapi.Client, node string,
+	config cluster.Config) (<-chan *cluster.Snapshot, error) {
 	if client == nil {
 		return nil, errors.New("watch the Kubernetes API: no client")
 	}
-	k := &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(config), reach: reachability{log: klog.FromContext(ctx)}}
+	k := &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(config),
+		reach: reachability{log: klog.FromContext(ctx)}}
 	ctx = klog.NewContext(ctx, logr.Discard()) // client-go logs every attempt of every watch
 	core, all := client.Core, fields.Everything()
 	sources := []*source{
@@ -74,7 +76,8 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string, config clust
 		k.serviceCIDRs(ctx, client.Networking),
 	}
 	if node == "" { // they have no effect, which the controller reports
-		sources = append(sources, k.resource(ctx, client.Networking, "networkpolicies", all, named[networkingv1.NetworkPolicy]))
+		sources = append(sources, k.resource(ctx, client.Networking, "networkpolicies", all,
+			named[networkingv1.NetworkPolicy]))
 	} else {
 		own := fields.OneTermEqualSelector(nodeName, node)
 		sources = append(sources, k.resource(ctx, core, "pods", own, named[corev1.Pod]))
@@ -222,7 +225,8 @@ func (k *kube) review(ctx context.Context, s *cluster.Snapshot, now time.Time) {
 func (k *kube) serviceCIDRs(ctx context.Context, client rest.Interface) *source {
 	const resource = "servicecidrs"
 	return k.source(ctx, &resourceClient{
-		ListWatch: cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()), resource: resource, reach: &k.reach,
+		ListWatch: cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()),
+		resource:  resource, reach: &k.reach,
 		absent: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
 	}, named[networkingv1.ServiceCIDR])
 }
@@ -240,8 +244,10 @@ type source struct {
 }
 
 // resource is a source of some objects of a kind that the client knows.
-func (k *kube) resource(ctx context.Context, client rest.Interface, resource string, which fields.Selector, named func(metav1.ObjectMeta) metav1.Object) *source {
-	return k.source(ctx, &resourceClient{ListWatch: cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, which), resource: resource, reach: &k.reach}, named)
+func (k *kube) resource(ctx context.Context, client rest.Interface, resource string, which fields.Selector,
+	named func(metav1.ObjectMeta) metav1.Object) *source {
+	return k.source(ctx, &resourceClient{ListWatch: cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll,
+		which), resource: resource, reach: &k.reach}, named)
 }
 
 func (k *kube) source(ctx context.Context, from *resourceClient, named func(metav1.ObjectMeta) metav1.Object) *source {

@@ -107,7 +107,8 @@ func fill(b testing.TB, client kubernetes.Interface, from, to int) {
 					Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
 				}, metav1.CreateOptions{})
 				if err == nil {
-					_, err = client.DiscoveryV1().EndpointSlices("default").Create(b.Context(), sliceOf(name, i, 0), metav1.CreateOptions{})
+					_, err = client.DiscoveryV1().EndpointSlices("default").Create(b.Context(), sliceOf(name, i, 0),
+						metav1.CreateOptions{})
 				}
 				if err != nil {
 					b.Error(err)
@@ -126,12 +127,16 @@ func fill(b testing.TB, client kubernetes.Interface, from, to int) {
 func sliceOf(name string, i, turn int) *discoveryv1.EndpointSlice {
 	port, portName, node := int32(8080), "http", "node-a"
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: name + "-x7x7x", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-x7x7x",
+			Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Port: &port}},
 	}
-	for _, a := range []string{fmt.Sprintf("10.244.%d.%d", i/250, i%250), fmt.Sprintf("10.245.%d.%d", turn/250%250, turn%250)} {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, NodeName: &node, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: name}})
+	for _, a := range []string{fmt.Sprintf("10.244.%d.%d", i/250, i%250),
+		fmt.Sprintf("10.245.%d.%d", turn/250%250, turn%250)} {
+		s.Endpoints = append(s.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{a}, NodeName: &node,
+				TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: name}})
 	}
 	return s
 }
@@ -186,7 +191,8 @@ func benchmarkChange(b *testing.B, client kubernetes.Interface, agent *kubeapi.C
 // firstHas reports whether the first Service has an endpoint at that address.
 func firstHas(s *cluster.Snapshot, address string) bool {
 	i := slices.IndexFunc(s.Frontends, func(f *cluster.Frontend) bool { return f.Owner.Name == "service-00000" })
-	return slices.ContainsFunc(s.Frontends[i].Backends, func(e cluster.Backend) bool { return e.Addr.String() == address })
+	return slices.ContainsFunc(s.Frontends[i].Backends,
+		func(e cluster.Backend) bool { return e.Addr.String() == address })
 }
 
 func benchmarkStart(b *testing.B, a *api, n int) {

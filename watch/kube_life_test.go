@@ -36,7 +36,8 @@ endpoints: [{addresses: [%s]}]
 const webKeys = "Service/default/web EndpointSlice/default/web-1"
 
 func webText(address string) string {
-	return fmt.Sprintf("service default/web:/tcp/IPv4 10.96.0.80:80\n  %s:8080 node= zone= ready=true serving=true terminating=false zones=[] nodes=[]\n", address)
+	return fmt.Sprintf("service default/web:/tcp/IPv4 10.96.0.80:80\n  %s:8080 node= zone= ready=true serving=true "+
+		"terminating=false zones=[] nodes=[]\n", address)
 }
 
 // until waits for a Snapshot of this text and counts those that came on the way.
@@ -136,7 +137,8 @@ func testBurst(t *testing.T, a *api) {
 			docs := documents(replacer(i).Replace(fmt.Sprintf(web, "10.244.7.1")))
 			admin.change(t, step{set: docs[0].text})
 			for round := range rounds {
-				admin.change(t, step{set: strings.ReplaceAll(docs[1].text, "10.244.7.1", fmt.Sprintf("10.244.7.%d", round+1))})
+				admin.change(t, step{set: strings.ReplaceAll(docs[1].text, "10.244.7.1",
+					fmt.Sprintf("10.244.7.%d", round+1))})
 			}
 		})
 	}
@@ -194,7 +196,8 @@ func testAway(t *testing.T, a *api, restart bool) {
 	from, err := watch.Kube(ctx, a.agent(t, &g), "node-a", cluster.DefaultConfig())
 	check(t, err)
 	snapshots := &newest{from: from}
-	snapshots.until(t, strings.ReplaceAll(strings.ReplaceAll(webText("10.244.7.5"), "web", "gone"), "10.96.0.80", "10.96.0.81")+webText("10.244.7.5"))
+	snapshots.until(t, strings.ReplaceAll(strings.ReplaceAll(webText("10.244.7.5"), "web", "gone"), "10.96.0.80",
+		"10.96.0.81")+webText("10.244.7.5"))
 
 	g.cut()
 	if restart {
@@ -264,7 +267,8 @@ func testManyAway(t *testing.T, a *api) {
 		})
 	}
 	has(many)
-	_, err := a.client(t).DiscoveryV1().EndpointSlices("default").Update(t.Context(), sliceOf("service-00001", 1, 1), metav1.UpdateOptions{})
+	_, err := a.client(t).DiscoveryV1().EndpointSlices("default").Update(t.Context(), sliceOf("service-00001", 1, 1),
+		metav1.UpdateOptions{})
 	check(t, err) // what the watch of Services does not hear of
 	check(t, a.server.Stop())
 	a.start(t)
@@ -278,7 +282,8 @@ func TestKubeWithoutAPI(t *testing.T) {
 	check(t, err)
 	t.Run("away", func(t *testing.T) { follow(t, client, "node-a").silent(t, "there is no API server") })
 	wantNoGoroutines(t)
-	if _, err := watch.Kube(t.Context(), nil, "", cluster.DefaultConfig()); err == nil || !strings.Contains(err.Error(), "no client") {
+	if _, err := watch.Kube(t.Context(), nil, "", cluster.DefaultConfig()); err == nil ||
+		!strings.Contains(err.Error(), "no client") {
 		t.Errorf("without a client the error is %v", err)
 	}
 }

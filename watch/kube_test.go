@@ -94,7 +94,8 @@ type statusWriter[T any] interface {
 // apply creates or changes an object, and then its status, as two clients would. Controllers write
 // to Nodes as well, so it tries again after a conflict.
 func (k kube) apply(t *testing.T, object kubeObject) error {
-	return retry.RetryOnConflict(wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond}, func() error { return k.applyOnce(t, object.DeepCopyObject().(kubeObject)) })
+	return retry.RetryOnConflict(wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond},
+		func() error { return k.applyOnce(t, object.DeepCopyObject().(kubeObject)) })
 }
 
 func (k kube) applyOnce(t *testing.T, object kubeObject) error {

@@ -118,7 +118,8 @@ type newest struct {
 // manifests.
 func (n *newest) waitFor(t *testing.T, what, text string, manifests map[string]string) {
 	t.Helper()
-	fresh := watch.ParseManifests([]byte(strings.Join(slices.Sorted(maps.Values(manifests)), "\n---\n")), cluster.DefaultConfig())
+	fresh := watch.ParseManifests([]byte(strings.Join(slices.Sorted(maps.Values(manifests)), "\n---\n")),
+		cluster.DefaultConfig())
 	if got := describe(fresh); got != text {
 		t.Fatalf("%s: wanted is (-), the manifests mean (+):\n%s", what, cmp.Diff(text, got))
 	}
@@ -146,7 +147,8 @@ func (n *newest) waitFor(t *testing.T, what, text string, manifests map[string]s
 // has one without any.
 func plain(s *cluster.Snapshot) *cluster.Snapshot {
 	out := *s
-	out.Frontends = slices.DeleteFunc(slices.Clone(s.Frontends), func(f *cluster.Frontend) bool { return f.Owner.Name == "kubernetes" })
+	out.Frontends = slices.DeleteFunc(slices.Clone(s.Frontends),
+		func(f *cluster.Frontend) bool { return f.Owner.Name == "kubernetes" })
 	if len(out.Frontends) == 0 {
 		out.Frontends = nil
 	}
@@ -224,7 +226,8 @@ func describe(s *cluster.Snapshot) string {
 	var b strings.Builder
 	for _, n := range s.Nodes {
 		fmt.Fprintf(&b, "node %s id=%d addresses=%s host=%s pods=%s zone=%s gateway=%s %s %s %s\n",
-			n.Name, n.ID, n.Addresses, n.HostAddresses, n.PodCIDRs, n.Zone, n.Gateway.Mode, n.Gateway.Bridge, n.Gateway.MAC, n.Gateway.Addresses)
+			n.Name, n.ID, n.Addresses, n.HostAddresses, n.PodCIDRs, n.Zone, n.Gateway.Mode, n.Gateway.Bridge,
+			n.Gateway.MAC, n.Gateway.Addresses)
 	}
 	for _, p := range s.Pods {
 		fmt.Fprintf(&b, "pod %s/%s on %s %s %s\n", p.Owner.Namespace, p.Owner.Name, p.Node, p.IPs, p.MAC)
@@ -248,7 +251,8 @@ func describe(s *cluster.Snapshot) string {
 		}
 		b.WriteString("\n")
 		for _, e := range f.Backends {
-			fmt.Fprintf(&b, "  %s node=%s zone=%s ready=%v serving=%v terminating=%v zones=%v nodes=%v\n", netip.AddrPortFrom(e.Addr, e.Port),
+			fmt.Fprintf(&b, "  %s node=%s zone=%s ready=%v serving=%v terminating=%v zones=%v nodes=%v\n",
+				netip.AddrPortFrom(e.Addr, e.Port),
 				e.Node, e.Zone, e.Ready, e.Serving, e.Terminating, e.ForZones, e.ForNodes)
 		}
 	}

@@ -20,16 +20,19 @@ const (
 
 func full() *v1.EgressIP {
 	selector := &metav1.LabelSelector{
-		MatchLabels:      map[string]string{"app": "web"},
-		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "environment", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"development"}}},
+		MatchLabels: map[string]string{"app": "web"},
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "environment", Operator: metav1.LabelSelectorOpNotIn,
+			Values: []string{"development"}}},
 	}
 	return &v1.EgressIP{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "k8s.ovn.org/v1", Kind: "EgressIP"},
 		ObjectMeta: metav1.ObjectMeta{Name: "egressip-prod", Labels: map[string]string{"a": "b"}},
-		Spec:       v1.EgressIPSpec{EgressIPs: []string{"172.18.0.33", "172.18.0.44"}, NamespaceSelector: selector, PodSelector: *selector.DeepCopy()},
+		Spec: v1.EgressIPSpec{EgressIPs: []string{"172.18.0.33", "172.18.0.44"}, NamespaceSelector: selector,
+			PodSelector: *selector.DeepCopy()},
 		Status: v1.EgressIPStatus{
-			Items:      []v1.EgressIPStatusItem{{Node: "ovn-worker", EgressIP: "172.18.0.33"}},
-			Conditions: []metav1.Condition{{Type: v1.ConditionAssigned, Status: metav1.ConditionFalse, Reason: "NoMatchingNodeFound", LastTransitionTime: metav1.Now()}},
+			Items: []v1.EgressIPStatusItem{{Node: "ovn-worker", EgressIP: "172.18.0.33"}},
+			Conditions: []metav1.Condition{{Type: v1.ConditionAssigned, Status: metav1.ConditionFalse,
+				Reason: "NoMatchingNodeFound", LastTransitionTime: metav1.Now()}},
 		},
 	}
 }
@@ -44,10 +47,12 @@ func TestDeepCopy(t *testing.T) {
 	shares(t, reflect.ValueOf(list), reflect.ValueOf(copied), "list")
 	services := &v1.EgressServiceList{Items: []v1.EgressService{{
 		ObjectMeta: full().ObjectMeta, Status: v1.EgressServiceStatus{Host: "ovn-worker"},
-		Spec: v1.EgressServiceSpec{SourceIPBy: v1.SourceNetwork, NodeSelector: *full().Spec.NamespaceSelector, Network: "blue"},
+		Spec: v1.EgressServiceSpec{SourceIPBy: v1.SourceNetwork, NodeSelector: *full().Spec.NamespaceSelector,
+			Network: "blue"},
 	}}}
 	again := services.DeepCopyObject().(*v1.EgressServiceList)
-	if !reflect.DeepEqual(services, again) || !reflect.DeepEqual(services.Items[0].DeepCopyObject(), &services.Items[0]) {
+	if !reflect.DeepEqual(services, again) ||
+		!reflect.DeepEqual(services.Items[0].DeepCopyObject(), &services.Items[0]) {
 		t.Fatalf("%+v is not %+v", again, services)
 	}
 	shares(t, reflect.ValueOf(services), reflect.ValueOf(again), "services")
@@ -109,7 +114,8 @@ func definition(t *testing.T, file, resource, kind string, of reflect.Type) {
 		t.Fatal(err)
 	}
 	v := crd.Spec.Versions[0]
-	if got := (v1.GroupVersion().String()); got != crd.Spec.Group+"/"+v.Name || crd.Spec.Names.Plural != resource || crd.Spec.Names.Kind != kind {
+	if got := (v1.GroupVersion().String()); got != crd.Spec.Group+"/"+v.Name || crd.Spec.Names.Plural != resource ||
+		crd.Spec.Names.Kind != kind {
 		t.Errorf("the definition is of %s/%s %s", crd.Spec.Group, v.Name, crd.Spec.Names.Plural)
 	}
 	root := v.Schema.OpenAPIV3Schema

@@ -51,7 +51,8 @@ func TestServer(t *testing.T) {
 		{`["0.0.0.0"]`, "other machines can reach"},
 		{`["fc00::33", "fc00:0::33"]`, "twice"},
 	} {
-		_, err := eips.Create(t.Context(), object(t, `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"generateName":"e-"},
+		_, err := eips.Create(t.Context(),
+			object(t, `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"generateName":"e-"},
 			"spec":{"egressIPs":`+c.addresses+`,"namespaceSelector":{}}}`), metav1.CreateOptions{})
 		switch {
 		case c.says == "" && err != nil:
@@ -60,7 +61,9 @@ func TestServer(t *testing.T) {
 			t.Errorf("%s: the server says %v, not %q", c.addresses, err, c.says)
 		}
 	}
-	if _, err := eips.Create(t.Context(), object(t, `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"none"},"spec":{"egressIPs":["10.0.0.1"]}}`), metav1.CreateOptions{}); err == nil {
+	if _, err := eips.Create(t.Context(),
+		object(t,
+			`{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"none"},"spec":{"egressIPs":["10.0.0.1"]}}`), metav1.CreateOptions{}); err == nil {
 		t.Error("an EgressIP without a namespaceSelector is taken")
 	}
 	roundTrip(t, eips)
@@ -95,7 +98,8 @@ func define(t *testing.T, client dynamic.Interface) {
 	check(t, err)
 	text, err = yaml.YAMLToJSON(text)
 	check(t, err)
-	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"})
 	_, err = crds.Create(t.Context(), object(t, string(text)), metav1.CreateOptions{})
 	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

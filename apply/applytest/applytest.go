@@ -138,7 +138,8 @@ func (l laws[S, D]) is(t tb, target apply.Target[S, D], want S) {
 		t.Fatalf("%d differences left: %+v\nwant\n%s\nhave\n%s", d.Count(), d, l.Print(want), l.Print(have))
 	}
 	if d := l.Diff(have, want); !d.Empty() {
-		t.Fatalf("%d differences the other way round: %+v\nwant\n%s\nhave\n%s", d.Count(), d, l.Print(want), l.Print(have))
+		t.Fatalf("%d differences the other way round: %+v\nwant\n%s\nhave\n%s", d.Count(), d, l.Print(want),
+			l.Print(have))
 	}
 }
 

@@ -137,7 +137,8 @@ func fill(n int, vip netip.AddrPort, ends ...netip.AddrPort) error {
 	for i := 0; i < n; i += batch {
 		var message []byte
 		for j := i; j < min(i+batch, n); j++ {
-			client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 245, byte(j >> 16), byte(j >> 8)}), uint16(1024+j&255))
+			client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 245, byte(j >> 16), byte(j >> 8)}),
+				uint16(1024+j&255))
 			message = append(message, entryMessage(client, vip, ends[j%len(ends)])...)
 		}
 		if err := unix.Sendto(s.GetFd(), message, 0, &address); err != nil {

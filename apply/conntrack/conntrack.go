@@ -97,13 +97,19 @@ func endStrays(ctx context.Context, sources map[netip.Prefix]netip.Addr) error {
 
 func endOnce(sources map[netip.Prefix]netip.Addr) error {
 	ranges := slices.Collect(maps.Keys(sources))
-	return end(ranges, func(p netip.Prefix) netlink.InetFamily { return inet(p.Addr()) }, func(e *entry) (netip.Prefix, bool) {
-		i := slices.IndexFunc(ranges, func(p netip.Prefix) bool { return p.Contains(e.forward.dst.Addr()) || p.Contains(e.forward.src.Addr()) })
-		if i < 0 || e.zone != 0 || e.forward.protocol != unix.IPPROTO_UDP || e.reverse.dst.Addr() == sources[ranges[i]] {
-			return netip.Prefix{}, false
-		}
-		return ranges[i], true
-	})
+	return end(ranges, func(p netip.Prefix) netlink.InetFamily { return inet(p.Addr()) },
+		func(e *entry) (netip.Prefix, bool) {
+			i := slices.IndexFunc(ranges,
+				func(p netip.Prefix) bool {
+					return p.Contains(e.forward.dst.Addr()) ||
+						p.Contains(e.forward.src.Addr())
+				})
+			if i < 0 || e.zone != 0 || e.forward.protocol != unix.IPPROTO_UDP ||
+				e.reverse.dst.Addr() == sources[ranges[i]] {
+				return netip.Prefix{}, false
+			}
+			return ranges[i], true
+		})
 }
 
 func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {

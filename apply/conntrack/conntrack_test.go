@@ -37,8 +37,10 @@ func TestKernel(t *testing.T) {
 		add := func(protocol uint8, client uint16, to netip.AddrPort, zone uint16) error {
 			return netlink.ConntrackCreate(netlink.ConntrackTable, unix.AF_INET, &netlink.ConntrackFlow{
 				FamilyType: unix.AF_INET, TimeOut: 100, Zone: zone,
-				Forward: netlink.IPTuple{Protocol: protocol, SrcIP: net.IPv4(10, 244, 1, 9), SrcPort: client, DstIP: vip.Addr().AsSlice(), DstPort: vip.Port()},
-				Reverse: netlink.IPTuple{Protocol: protocol, SrcIP: to.Addr().AsSlice(), SrcPort: to.Port(), DstIP: net.IPv4(10, 244, 1, 9), DstPort: client},
+				Forward: netlink.IPTuple{Protocol: protocol, SrcIP: net.IPv4(10, 244, 1, 9), SrcPort: client,
+					DstIP: vip.Addr().AsSlice(), DstPort: vip.Port()},
+				Reverse: netlink.IPTuple{Protocol: protocol, SrcIP: to.Addr().AsSlice(), SrcPort: to.Port(),
+					DstIP: net.IPv4(10, 244, 1, 9), DstPort: client},
 			})
 		}
 		for i, e := range []struct {
@@ -56,7 +58,8 @@ func TestKernel(t *testing.T) {
 		if live := have.UDP[vip].Live; !reflect.DeepEqual(live, []netip.AddrPort{a, b}) {
 			t.Errorf("found %v", live)
 		}
-		want := conn.State{UDP: map[netip.AddrPort]conn.Targets{vip: {Live: []netip.AddrPort{b}}, at("10.96.1.10:80"): {Live: []netip.AddrPort{a}}}}
+		want := conn.State{UDP: map[netip.AddrPort]conn.Targets{vip: {Live: []netip.AddrPort{b}},
+			at("10.96.1.10:80"): {Live: []netip.AddrPort{a}}}}
 		if err := target.Apply(t.Context(), conn.Diff(want, have)); err != nil {
 			return err
 		}
@@ -88,13 +91,15 @@ func TestStrays(t *testing.T) {
 		defer runtime.UnlockOSThread()
 		add := func(protocol uint8, client uint16, forward, reverse [2]string) error { // ports are by the address
 			tuple := func(ends [2]string) netlink.IPTuple {
-				t := netlink.IPTuple{Protocol: protocol, SrcIP: net.ParseIP(ends[0]).To4(), SrcPort: client, DstIP: net.ParseIP(ends[1]).To4(), DstPort: 53}
+				t := netlink.IPTuple{Protocol: protocol, SrcIP: net.ParseIP(ends[0]).To4(), SrcPort: client,
+					DstIP: net.ParseIP(ends[1]).To4(), DstPort: 53}
 				if strings.HasPrefix(ends[0], "10.9") {
 					t.SrcPort, t.DstPort = t.DstPort, t.SrcPort
 				}
 				return t
 			}
-			f := &netlink.ConntrackFlow{FamilyType: unix.AF_INET, TimeOut: 100, Forward: tuple(forward), Reverse: tuple(reverse)}
+			f := &netlink.ConntrackFlow{FamilyType: unix.AF_INET, TimeOut: 100, Forward: tuple(forward),
+				Reverse: tuple(reverse)}
 			if protocol == unix.IPPROTO_TCP {
 				f.ProtoInfo = &netlink.ProtoInfoTCP{State: 8} // TIME_WAIT
 			}
@@ -159,7 +164,8 @@ func TestStrays(t *testing.T) {
 func TestEgress(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	target := New(Config{})
-	here, gone, gone6 := netip.MustParseAddr("10.10.10.33"), netip.MustParseAddr("10.10.10.34"), netip.MustParseAddr("fd10::34")
+	here, gone, gone6 := netip.MustParseAddr("10.10.10.33"), netip.MustParseAddr("10.10.10.34"),
+		netip.MustParseAddr("fd10::34")
 	if err := inside.Do(ns, func() error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -167,15 +173,18 @@ func TestEgress(t *testing.T) {
 			pod, server string
 			as          netip.Addr
 		}{
-			{"10.244.1.3", "10.10.10.100", gone}, {"10.244.1.3", "10.10.10.100", here}, {"10.10.10.34", "10.10.10.100", gone},
+			{"10.244.1.3", "10.10.10.100", gone}, {"10.244.1.3", "10.10.10.100", here},
+			{"10.10.10.34", "10.10.10.100", gone},
 			{"fd00:10:244:1::3", "fd10::64", gone6},
 		} {
 			family, port := inet(e.as), uint16(1000+i)
 			pod, server := netip.MustParseAddr(e.pod).AsSlice(), netip.MustParseAddr(e.server).AsSlice()
 			if err := netlink.ConntrackCreate(netlink.ConntrackTable, family, &netlink.ConntrackFlow{
 				FamilyType: uint8(family), TimeOut: 100, ProtoInfo: &netlink.ProtoInfoTCP{State: 8}, // TIME_WAIT
-				Forward: netlink.IPTuple{Protocol: unix.IPPROTO_TCP, SrcIP: pod, SrcPort: port, DstIP: server, DstPort: 80},
-				Reverse: netlink.IPTuple{Protocol: unix.IPPROTO_TCP, SrcIP: server, SrcPort: 80, DstIP: e.as.AsSlice(), DstPort: port},
+				Forward: netlink.IPTuple{Protocol: unix.IPPROTO_TCP, SrcIP: pod, SrcPort: port, DstIP: server,
+					DstPort: 80},
+				Reverse: netlink.IPTuple{Protocol: unix.IPPROTO_TCP, SrcIP: server, SrcPort: 80, DstIP: e.as.AsSlice(),
+					DstPort: port},
 			}); err != nil {
 				return fmt.Errorf("entry %d: %w", i, err)
 			}

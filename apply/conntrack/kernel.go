@@ -206,7 +206,8 @@ func seenAs(e *entry) (netip.Addr, bool) {
 // there; ok is false when it is, or is not of UDP. The host refuses new connections to a Service
 // without endpoints, and passes established ones.
 func untranslated(e *entry) (dst netip.AddrPort, ok bool) {
-	return e.forward.dst, e.zone == 0 && e.forward.protocol == unix.IPPROTO_UDP && e.forward.dst.IsValid() && e.forward.dst == e.reverse.src
+	return e.forward.dst, e.zone == 0 && e.forward.protocol == unix.IPPROTO_UDP && e.forward.dst.IsValid() &&
+		e.forward.dst == e.reverse.src
 }
 
 // pairOf returns the translation of an entry; ok is false when it has none, or is not of UDP.

@@ -19,7 +19,8 @@ func Entries(protocol cluster.Protocol, family cluster.Family, ports ...uint16) 
 	if family == cluster.IPv6 {
 		f = unix.AF_INET6
 	}
-	number := map[cluster.Protocol]uint8{cluster.TCP: unix.IPPROTO_TCP, cluster.UDP: unix.IPPROTO_UDP, cluster.SCTP: unix.IPPROTO_SCTP}[protocol]
+	number := map[cluster.Protocol]uint8{cluster.TCP: unix.IPPROTO_TCP, cluster.UDP: unix.IPPROTO_UDP,
+		cluster.SCTP: unix.IPPROTO_SCTP}[protocol]
 	var out []string
 	err := each(f, func(e *entry) error {
 		if e.forward.protocol != number || !about(e, ports) {
@@ -27,7 +28,8 @@ func Entries(protocol cluster.Protocol, family cluster.Family, ports ...uint16) 
 		}
 		text := protocol.String()
 		for _, t := range [...]tuple{e.forward, e.reverse} {
-			text += fmt.Sprintf(" src=%s dst=%s sport=%d dport=%d", t.src.Addr(), t.dst.Addr(), t.src.Port(), t.dst.Port())
+			text += fmt.Sprintf(" src=%s dst=%s sport=%d dport=%d", t.src.Addr(), t.dst.Addr(), t.src.Port(),
+				t.dst.Port())
 		}
 		if e.mark != 0 {
 			text += fmt.Sprintf(" mark=%d", e.mark)

@@ -18,7 +18,8 @@ func TestLinkAppears(t *testing.T) {
 	target := s.target(t)
 	const link = claims.ManagementPort
 	address := host.AddressKey{Link: link, Prefix: netip.MustParsePrefix("10.244.1.2/24")}
-	route := host.Route{RouteKey: host.RouteKey{Table: 254, Prefix: netip.MustParsePrefix("10.244.0.0/16")}, Link: link, Via: netip.MustParseAddr("10.244.1.1")}
+	route := host.Route{RouteKey: host.RouteKey{Table: 254, Prefix: netip.MustParsePrefix("10.244.0.0/16")}, Link: link,
+		Via: netip.MustParseAddr("10.244.1.1")}
 	want := host.State{
 		Addresses: map[host.AddressKey]host.Address{address: {AddressKey: address}},
 		Neighbors: map[host.NeighborKey]host.Neighbor{}, // they make it take a while

@@ -293,7 +293,8 @@ func (a *applying) route(want host.Route, index int) error {
 		head.Flags = unix.RTNH_F_ONLINK
 	}
 	data := []nl.NetlinkRequestData{
-		head, nl.NewRtAttr(unix.RTA_DST, want.Prefix.Addr().AsSlice()), nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(uint32(want.Table))),
+		head, nl.NewRtAttr(unix.RTA_DST, want.Prefix.Addr().AsSlice()),
+		nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(uint32(want.Table))),
 		nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(index))),
 	}
 	for kind, ip := range map[int]netip.Addr{unix.RTA_GATEWAY: want.Via, unix.RTA_PREFSRC: want.Src} {
@@ -319,7 +320,8 @@ func (a *applying) rule(want host.Rule) error {
 		head.Family = unix.AF_INET6
 	}
 	data := []nl.NetlinkRequestData{
-		head, nl.NewRtAttr(nl.FRA_PRIORITY, nl.Uint32Attr(uint32(want.Priority))), nl.NewRtAttr(nl.FRA_TABLE, nl.Uint32Attr(uint32(want.Table))),
+		head, nl.NewRtAttr(nl.FRA_PRIORITY, nl.Uint32Attr(uint32(want.Priority))),
+		nl.NewRtAttr(nl.FRA_TABLE, nl.Uint32Attr(uint32(want.Table))),
 	}
 	if want.From.IsValid() {
 		head.Src_len = uint8(want.From.Bits())

@@ -38,7 +38,8 @@ func (a *applying) deleteRules(rules map[host.Rule]cluster.Owner) {
 }
 
 func (a *applying) deleteRoutes(routes map[host.RouteKey]host.Route) {
-	a.eachRoute(routes, func(f foundRoute) { a.delete(unix.RTM_DELROUTE, f.raw, "ip route del "+f.key.Prefix.String()) })
+	a.eachRoute(routes,
+		func(f foundRoute) { a.delete(unix.RTM_DELROUTE, f.raw, "ip route del "+f.key.Prefix.String()) })
 }
 
 // deleteOdd deletes those of our routes that a new one would stand beside instead of replacing

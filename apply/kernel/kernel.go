@@ -122,7 +122,8 @@ func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
 // ours reports whether an address on a link is ours by Config.
 func (c *Config) ours(link string, a netip.Addr) bool {
-	return slices.Contains(c.Links, link) || slices.ContainsFunc(c.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+	return slices.Contains(c.Links, link) ||
+		slices.ContainsFunc(c.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // local tells of addresses that the kernel itself makes.

@@ -29,7 +29,8 @@ type system struct {
 
 func newSystem(t testing.TB) *system {
 	s := &system{ns: insidetest.NetNS(t)}
-	s.ip(t, "link add br-ex address 02:42:ac:12:00:03 type veth peer name wire", "link add ovn-k8s-mp0 type veth peer name pods",
+	s.ip(t, "link add br-ex address 02:42:ac:12:00:03 type veth peer name wire",
+		"link add ovn-k8s-mp0 type veth peer name pods",
 		"link add eth0.10 type veth peer name other", "link set wire up", "link set pods up")
 	s.ip(t, strings.Split(machines, "\n")...)
 	return s
@@ -40,7 +41,8 @@ const machines = "addr add 172.18.0.3/32 dev lo\naddr add fc00:f853:ccd::3/128 d
 
 func (s *system) target(t testing.TB) *kernel.Target {
 	t.Helper()
-	target, err := kernel.New(kernel.Config{NetNS: s.ns, Links: []string{hosttest.Own}, Prefixes: hosttest.Masquerade(), Wanted: s.wanted})
+	target, err := kernel.New(kernel.Config{NetNS: s.ns, Links: []string{hosttest.Own}, Prefixes: hosttest.Masquerade(),
+		Wanted: s.wanted})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,51 +118,69 @@ func TestLaws(t *testing.T) {
 		Print: host.Print, States: hosttest.States(), Rich: example(t),
 		Foreign: func(t testing.TB) func() string {
 			s.hand("ip addr add 198.51.100.2/24 dev br-ex", "ip -6 addr add 2001:db8::2/64 dev br-ex nodad",
-				"ip route add 203.0.113.0/24 via 198.51.100.1", "ip route add 192.0.2.0/24 dev br-ex metric 7 table 1000", "ip -6 route add 2001:db8:1::/48 via 2001:db8::1",
+				"ip route add 203.0.113.0/24 via 198.51.100.1",
+				"ip route add 192.0.2.0/24 dev br-ex metric 7 table 1000",
+				"ip -6 route add 2001:db8:1::/48 via 2001:db8::1",
 				"ip addr add 198.51.100.3/32 dev eth0.10", "ip -6 addr add 2001:db8::3/128 dev eth0.10 nodad",
-				"ip neigh add 198.51.100.1 lladdr 02:00:00:00:00:01 dev br-ex nud permanent", "ip neigh add 198.51.100.9 lladdr 02:00:00:00:00:09 dev br-ex nud stale",
-				"ip rule add priority 5000 from 198.51.100.0/24 table 1000", "ip rule add priority 6010 from 198.51.100.0/24 table 1000",
+				"ip neigh add 198.51.100.1 lladdr 02:00:00:00:00:01 dev br-ex nud permanent",
+				"ip neigh add 198.51.100.9 lladdr 02:00:00:00:00:09 dev br-ex nud stale",
+				"ip rule add priority 5000 from 198.51.100.0/24 table 1000",
+				"ip rule add priority 6010 from 198.51.100.0/24 table 1000",
 				"sysctl -qw net.ipv4.conf.br-ex.arp_ignore=1")(t)
 			return func() string {
-				return s.run(t, "sh", "-ec", `ip addr show | grep -e 198.51 -e 2001:db8; ip route show table all | grep -e 203.0.113 -e 'metric 7'; ip -6 route show | grep 2001:db8
+				return s.run(t, "sh", "-ec",
+					`ip addr show | grep -e 198.51 -e 2001:db8; ip route show table all | grep -e 203.0.113 -e 'metric 7'; ip -6 route show | grep 2001:db8
 					ip neigh show | grep 198.51 | sed 's/ *$//'; ip rule | grep -e 5000 -e 6010; sysctl net.ipv4.conf.br-ex.arp_ignore`)
 			}
 		},
 		Spoils: map[string]func(testing.TB){
-			"route deleted":             s.hand("ip route del 10.96.0.0/16"),
-			"route of IPv6 deleted":     s.hand("ip -6 route del fd00:10:96::/112"),
-			"route altered":             s.hand("ip route replace 10.96.0.0/16 via 169.254.169.4 dev br-ex mtu 1300 proto 85"),
-			"route replaced":            s.hand("ip route replace 10.96.0.0/16 via 169.254.169.5 dev br-ex"),
-			"route of IPv6 replaced":    s.hand("ip -6 route replace fd00:10:96::/112 via fd69::3 dev br-ex"),
-			"route with a metric":       s.hand("ip route add 10.96.0.0/16 via 169.254.169.5 dev br-ex metric 9 proto 85"),
-			"route with a metric alone": s.hand("ip -6 route del fd00:10:96::/112", "ip -6 route add fd00:10:96::/112 via fd69::4 dev br-ex metric 9 proto 85"),
-			"route that drops":          s.hand("ip route replace blackhole 10.96.0.0/16 proto 85"),
-			"route that drops IPv6":     s.hand("ip -6 route del fd00:10:96::/112", "ip -6 route add blackhole fd00:10:96::/112 proto 85"),
-			"route too much":            s.hand("ip route add 10.97.0.0/16 via 169.254.169.5 proto 85 table 77"),
-			"routes in two ways":        s.hand("ip route replace 10.244.0.0/16 proto 85 nexthop via 10.244.1.1 nexthop via 10.244.1.3"),
-			"address deleted":           s.hand("ip addr del 169.254.169.2/29 dev br-ex"),
-			"address of IPv6 deleted":   s.hand("ip -6 addr del fd69::2/125 dev br-ex"),
-			"address preferred":         s.hand("ip -6 addr change fd69::2/125 dev br-ex preferred_lft forever valid_lft forever"),
-			"address of another length": s.hand("ip -6 addr del fd69::2/125 dev br-ex", "ip -6 addr add fd69::2/120 dev br-ex nodad"),
-			"address too much":          s.hand("ip addr add 10.244.1.7/24 dev ovn-k8s-mp0"),
-			"egress address deleted":    s.hand("ip addr del 10.10.10.100/32 dev eth0.10", "ip -6 addr del fd10::64/128 dev eth0.10"),
-			"all addresses":             s.hand("ip addr flush dev ovn-k8s-mp0 scope global"),
-			"neighbour deleted":         s.hand("ip neigh del 169.254.169.4 dev br-ex"),
-			"neighbour altered":         s.hand("ip -6 neigh replace fd69::4 lladdr 02:00:00:00:00:05 dev br-ex nud permanent"),
-			"neighbour not permanent":   s.hand("ip neigh replace 169.254.169.1 lladdr 02:42:ac:12:00:03 dev br-ex nud reachable"),
-			"neighbour too much":        s.hand("ip neigh add 169.254.169.5 lladdr 02:42:ac:12:00:03 dev br-ex nud permanent"),
-			"link down":                 s.hand("ip link set br-ex down"),
-			"link flaps":                s.hand("ip link set br-ex down", "ip link set br-ex up"),
-			"MAC":                       s.hand(mac),
-			"MTU":                       s.hand("ip link set ovn-k8s-mp0 mtu 1500"),
-			"link made anew":            s.hand("ip link del ovn-k8s-mp0", "ip link add ovn-k8s-mp0 type veth peer name pods", "ip link set pods up"),
-			"both links made anew": s.hand("ip link del ovn-k8s-mp0", "ip link del br-ex", "ip link add br-ex address 02:42:ac:12:00:03 type veth peer name wire",
+			"route deleted":         s.hand("ip route del 10.96.0.0/16"),
+			"route of IPv6 deleted": s.hand("ip -6 route del fd00:10:96::/112"),
+			"route altered": s.hand("ip route replace 10.96.0.0/16 via 169.254.169.4 dev " +
+				"br-ex mtu 1300 proto 85"),
+			"route replaced":         s.hand("ip route replace 10.96.0.0/16 via 169.254.169.5 dev br-ex"),
+			"route of IPv6 replaced": s.hand("ip -6 route replace fd00:10:96::/112 via fd69::3 dev br-ex"),
+			"route with a metric":    s.hand("ip route add 10.96.0.0/16 via 169.254.169.5 dev br-ex metric 9 proto 85"),
+			"route with a metric alone": s.hand("ip -6 route del fd00:10:96::/112",
+				"ip -6 route add fd00:10:96::/112 via fd69::4 dev br-ex metric 9 proto 85"),
+			"route that drops": s.hand("ip route replace blackhole 10.96.0.0/16 proto 85"),
+			"route that drops IPv6": s.hand("ip -6 route del fd00:10:96::/112",
+				"ip -6 route add blackhole fd00:10:96::/112 proto 85"),
+			"route too much": s.hand("ip route add 10.97.0.0/16 via 169.254.169.5 proto 85 table 77"),
+			"routes in two ways": s.hand("ip route replace 10.244.0.0/16 proto 85 nexthop via 10.244.1.1 " +
+				"nexthop via 10.244.1.3"),
+			"address deleted":         s.hand("ip addr del 169.254.169.2/29 dev br-ex"),
+			"address of IPv6 deleted": s.hand("ip -6 addr del fd69::2/125 dev br-ex"),
+			"address preferred": s.hand("ip -6 addr change fd69::2/125 dev br-ex preferred_lft " +
+				"forever valid_lft forever"),
+			"address of another length": s.hand("ip -6 addr del fd69::2/125 dev br-ex",
+				"ip -6 addr add fd69::2/120 dev br-ex nodad"),
+			"address too much": s.hand("ip addr add 10.244.1.7/24 dev ovn-k8s-mp0"),
+			"egress address deleted": s.hand("ip addr del 10.10.10.100/32 dev eth0.10",
+				"ip -6 addr del fd10::64/128 dev eth0.10"),
+			"all addresses":     s.hand("ip addr flush dev ovn-k8s-mp0 scope global"),
+			"neighbour deleted": s.hand("ip neigh del 169.254.169.4 dev br-ex"),
+			"neighbour altered": s.hand("ip -6 neigh replace fd69::4 lladdr 02:00:00:00:00:05 dev " +
+				"br-ex nud permanent"),
+			"neighbour not permanent": s.hand("ip neigh replace 169.254.169.1 lladdr 02:42:ac:12:00:03 dev " +
+				"br-ex nud reachable"),
+			"neighbour too much": s.hand("ip neigh add 169.254.169.5 lladdr 02:42:ac:12:00:03 dev " +
+				"br-ex nud permanent"),
+			"link down":  s.hand("ip link set br-ex down"),
+			"link flaps": s.hand("ip link set br-ex down", "ip link set br-ex up"),
+			"MAC":        s.hand(mac),
+			"MTU":        s.hand("ip link set ovn-k8s-mp0 mtu 1500"),
+			"link made anew": s.hand("ip link del ovn-k8s-mp0",
+				"ip link add ovn-k8s-mp0 type veth peer name pods", "ip link set pods up"),
+			"both links made anew": s.hand("ip link del ovn-k8s-mp0", "ip link del br-ex",
+				"ip link add br-ex address 02:42:ac:12:00:03 type veth peer name wire",
 				"ip link add ovn-k8s-mp0 type veth peer name pods", "ip link set pods up", "ip link set wire up"),
-			"rule deleted":     s.hand("ip rule del priority 6000"),
-			"rule too much":    s.hand("ip rule add priority 6001 from 10.0.0.0/8 table 1000"),
-			"rule of odd form": s.hand("ip rule add priority 6000 to 10.0.0.0/8 iif lo table 1000", "ip -6 rule add priority 6003 blackhole"),
-			"rp_filter":        s.hand("sysctl -qw net.ipv4.conf.br-ex.rp_filter=1"),
-			"forwarding":       s.hand("sysctl -qw net.ipv4.ip_forward=0"),
+			"rule deleted":  s.hand("ip rule del priority 6000"),
+			"rule too much": s.hand("ip rule add priority 6001 from 10.0.0.0/8 table 1000"),
+			"rule of odd form": s.hand("ip rule add priority 6000 to 10.0.0.0/8 iif lo table 1000",
+				"ip -6 rule add priority 6003 blackhole"),
+			"rp_filter":  s.hand("sysctl -qw net.ipv4.conf.br-ex.rp_filter=1"),
+			"forwarding": s.hand("sysctl -qw net.ipv4.ip_forward=0"),
 		},
 		Refused: func(t testing.TB) host.Delta {
 			bad := example(t)

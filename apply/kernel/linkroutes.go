@@ -42,15 +42,16 @@ func (q Routes) family(family int) (list []netlink.Route, err error) {
 		return nil, err
 	}
 	full := false
-	err = h.RouteListFilteredIter(family, &netlink.Route{LinkIndex: q.Link, Table: q.Table}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
-		if q.Keep == nil || q.Keep(&r) {
-			list = append(list, r)
-		}
-		if full = q.Most > 0 && len(list) == q.Most; full {
-			h.Close() // ends the listing, which would be read to its end
-		}
-		return !full
-	})
+	err = h.RouteListFilteredIter(family, &netlink.Route{LinkIndex: q.Link, Table: q.Table}, netlink.RT_FILTER_TABLE,
+		func(r netlink.Route) bool {
+			if q.Keep == nil || q.Keep(&r) {
+				list = append(list, r)
+			}
+			if full = q.Most > 0 && len(list) == q.Most; full {
+				h.Close() // ends the listing, which would be read to its end
+			}
+			return !full
+		})
 	if full {
 		err = nil
 	}

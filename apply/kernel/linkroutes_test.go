@@ -42,13 +42,15 @@ func TestRoutes(t *testing.T) {
 			return netlink.RouteAdd(&r)
 		}
 		for i := range 2000 {
-			if err := add(netlink.Route{LinkIndex: index["one"]}, fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)); err != nil {
+			if err := add(netlink.Route{LinkIndex: index["one"]},
+				fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)); err != nil {
 				return err
 			}
 		}
 		err := add(netlink.Route{LinkIndex: index["two"], Table: 77}, "2001:db8::/32")
 		if err == nil {
-			err = add(netlink.Route{MultiPath: []*netlink.NexthopInfo{{LinkIndex: index["one"]}, {LinkIndex: index["two"]}}}, "11.0.0.0/24")
+			err = add(netlink.Route{MultiPath: []*netlink.NexthopInfo{{LinkIndex: index["one"]},
+				{LinkIndex: index["two"]}}}, "11.0.0.0/24")
 		}
 		if err != nil {
 			return err
@@ -57,9 +59,12 @@ func TestRoutes(t *testing.T) {
 			q    kernel.Routes
 			want int
 		}{
-			{kernel.Routes{Link: index["one"], Table: 254}, 2001}, {kernel.Routes{Link: index["one"], Table: 254, Most: 7}, 7},
-			{kernel.Routes{Link: index["two"], Table: 254}, 1}, {kernel.Routes{Link: index["two"], Table: 77}, 1}, {kernel.Routes{Link: index["two"], Table: 78}, 0},
-			{kernel.Routes{Link: index["one"], Keep: func(r *netlink.Route) bool { return r.Dst != nil && r.Dst.String() == "10.1.2.0/24" }}, 1},
+			{kernel.Routes{Link: index["one"], Table: 254}, 2001},
+			{kernel.Routes{Link: index["one"], Table: 254, Most: 7}, 7},
+			{kernel.Routes{Link: index["two"], Table: 254}, 1}, {kernel.Routes{Link: index["two"], Table: 77}, 1},
+			{kernel.Routes{Link: index["two"], Table: 78}, 0},
+			{kernel.Routes{Link: index["one"],
+				Keep: func(r *netlink.Route) bool { return r.Dst != nil && r.Dst.String() == "10.1.2.0/24" }}, 1},
 		} {
 			for range 3 {
 				c.q.Keep = keepIPv6Own(c.q.Keep)

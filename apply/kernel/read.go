@@ -33,8 +33,10 @@ func (t *Target) Read(ctx context.Context) (host.State, error) {
 	r := &reading{
 		t: t, want: t.config.Wanted(), names: map[int]string{}, byName: map[string]netlink.Link{},
 		state: host.State{
-			Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
-			Rules: map[host.Rule]cluster.Owner{}, Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{},
+			Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{},
+			Routes: map[host.RouteKey]host.Route{},
+			Rules:  map[host.Rule]cluster.Owner{}, Neighbors: map[host.NeighborKey]host.Neighbor{},
+			Sysctls: map[string]host.Sysctl{},
 		},
 	}
 	for _, step := range []struct {

@@ -26,8 +26,10 @@ func TestSwitchRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	exec("ovs-vsctl", "add-br", claims.IntegrationBridge, "--", "set", "bridge", claims.IntegrationBridge, "datapath_type=netdev",
-		"--", "add-port", claims.IntegrationBridge, claims.ManagementPort, "--", "set", "interface", claims.ManagementPort, "type=internal", "mtu_request=1400")
+	exec("ovs-vsctl", "add-br", claims.IntegrationBridge, "--", "set", "bridge", claims.IntegrationBridge,
+		"datapath_type=netdev",
+		"--", "add-port", claims.IntegrationBridge, claims.ManagementPort, "--", "set", "interface",
+		claims.ManagementPort, "type=internal", "mtu_request=1400")
 	s := &system{ns: n.Netns()}
 	s.ip(t, strings.Split(machines, "\n")...)
 	want := example(t)
@@ -43,7 +45,8 @@ func TestSwitchRestarts(t *testing.T) {
 	for range 3 {
 		before := s.index(t, claims.ManagementPort)
 		exec("ovs-appctl", "exit", "--cleanup")
-		for deadline := time.Now().Add(5 * time.Second); s.index(t, claims.ManagementPort) != 0 || n.Pid(lab.VSwitchd) != 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(5 * time.Second); s.index(t, claims.ManagementPort) != 0 ||
+			n.Pid(lab.VSwitchd) != 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("ovs-vswitchd does not end, or leaves its devices")
 			}

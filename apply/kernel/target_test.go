@@ -81,10 +81,12 @@ func TestLinksComeLater(t *testing.T) {
 		quiet(t, target)
 		s.ip(t, "link add ovn-k8s-mp0 type veth peer name pods")
 		told(t, target, "the first link")
-		if err := target.Apply(t.Context(), s.left(t, target)); !errors.As(err, &waits) || !slices.Equal(waits.Devices, []string{"br-ex", "eth0.10"}) {
+		if err := target.Apply(t.Context(), s.left(t, target)); !errors.As(err, &waits) ||
+			!slices.Equal(waits.Devices, []string{"br-ex", "eth0.10"}) {
 			t.Fatalf("without the others, Apply gives error %v", err)
 		}
-		if out := s.run(t, "ip", "addr", "show", "dev", hosttest.Own); !strings.Contains(out, "10.244.1.2/24") || !strings.Contains(out, "0a:58:0a:f4:01:02") {
+		if out := s.run(t, "ip", "addr", "show", "dev", hosttest.Own); !strings.Contains(out, "10.244.1.2/24") ||
+			!strings.Contains(out, "0a:58:0a:f4:01:02") {
 			t.Errorf("the link that came is\n%s", out)
 		}
 		quiet(t, target)
@@ -103,9 +105,12 @@ func TestTrafficIsNotTold(t *testing.T) {
 	s.wants(example(t))
 	s.reach(t, target)
 	quiet(t, target)
-	s.hand("ip neigh replace 10.244.1.77 lladdr 02:00:00:00:00:07 dev ovn-k8s-mp0 nud reachable", "ip neigh del 10.244.1.77 dev ovn-k8s-mp0",
-		"ip route add 203.0.113.0/24 via 169.254.169.6", "ip route del 203.0.113.0/24", "ip rule add priority 100 table 5", "ip rule del priority 100",
-		"ip link add pod1 type veth peer name pod1p", "ip link set pod1 up", "ip link set pod1p up", "ip link del pod1")(t)
+	s.hand("ip neigh replace 10.244.1.77 lladdr 02:00:00:00:00:07 dev ovn-k8s-mp0 nud reachable",
+		"ip neigh del 10.244.1.77 dev ovn-k8s-mp0",
+		"ip route add 203.0.113.0/24 via 169.254.169.6", "ip route del 203.0.113.0/24",
+		"ip rule add priority 100 table 5", "ip rule del priority 100",
+		"ip link add pod1 type veth peer name pod1p", "ip link set pod1 up", "ip link set pod1p up",
+		"ip link del pod1")(t)
 	select {
 	case <-target.Changed():
 		t.Error("what others do is told")
@@ -122,10 +127,12 @@ func TestNotOurs(t *testing.T) {
 	var want host.State
 	k := host.AddressKey{Link: "br-ex", Prefix: netip.MustParsePrefix("192.0.2.1/24")}
 	want.Addresses = map[host.AddressKey]host.Address{k: {AddressKey: k}}
-	want.Sysctls = map[string]host.Sysctl{"../escape": {Path: "../escape", Value: "1"}, "net/ipv4/nothing": {Path: "net/ipv4/nothing", Value: "1"}}
+	want.Sysctls = map[string]host.Sysctl{"../escape": {Path: "../escape", Value: "1"},
+		"net/ipv4/nothing": {Path: "net/ipv4/nothing", Value: "1"}}
 	s.wants(want)
 	err := target.Apply(t.Context(), s.left(t, target))
-	for _, words := range []string{"ip addr replace 192.0.2.1/24 dev br-ex: neither the link nor the range is ours", "not a path below /proc/sys", "net.ipv4.nothing"} {
+	for _, words := range []string{"ip addr replace 192.0.2.1/24 dev br-ex: neither the link nor the range is ours",
+		"not a path below /proc/sys", "net.ipv4.nothing"} {
 		if err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("Apply gives error %v, want one with %q", err, words)
 		}
@@ -137,9 +144,11 @@ func TestNotOurs(t *testing.T) {
 func TestRoutesBesideRules(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)
-	want := host.State{Links: map[string]host.Link{hosttest.Own: {Name: hosttest.Own}}, Addresses: map[host.AddressKey]host.Address{},
-		Routes: map[host.RouteKey]host.Route{}, Rules: map[host.Rule]cluster.Owner{}}
-	for family, networks := range map[cluster.Family][2]string{cluster.IPv4: {"10.244.1.2/24", "10.244.0.0/16"}, cluster.IPv6: {"fd00:10:244:1::2/64", "fd00:10:244::/48"}} {
+	want := host.State{Links: map[string]host.Link{hosttest.Own: {Name: hosttest.Own}},
+		Addresses: map[host.AddressKey]host.Address{},
+		Routes:    map[host.RouteKey]host.Route{}, Rules: map[host.Rule]cluster.Owner{}}
+	for family, networks := range map[cluster.Family][2]string{cluster.IPv4: {"10.244.1.2/24", "10.244.0.0/16"},
+		cluster.IPv6: {"fd00:10:244:1::2/64", "fd00:10:244::/48"}} {
 		own, pods := netip.MustParsePrefix(networks[0]), netip.MustParsePrefix(networks[1])
 		a := host.AddressKey{Link: hosttest.Own, Prefix: own}
 		want.Addresses[a] = host.Address{AddressKey: a}
@@ -163,9 +172,11 @@ func TestRoutesBesideRules(t *testing.T) {
 func TestBorrowed(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)
-	s.ip(t, "link set br-ex up", "addr add 172.18.0.3/16 dev br-ex", "route add default via 172.18.0.254 dev br-ex metric 100 proto dhcp")
+	s.ip(t, "link set br-ex up", "addr add 172.18.0.3/16 dev br-ex",
+		"route add default via 172.18.0.254 dev br-ex metric 100 proto dhcp")
 	show := func() string {
-		return s.run(t, "ip", "route", "show", "default") + s.run(t, "ip", "addr", "show", "dev", "br-ex", "to", "172.18.0.0/16")
+		return s.run(t, "ip", "route", "show", "default") +
+			s.run(t, "ip", "addr", "show", "dev", "br-ex", "to", "172.18.0.0/16")
 	}
 	same := func(when, before string) {
 		t.Helper()
@@ -235,7 +246,8 @@ func TestCallersNamespace(t *testing.T) {
 	s := newSystem(t)
 	s.wants(example(t))
 	err := inside.Do(s.ns, func() error {
-		target, err := kernel.New(kernel.Config{Links: []string{hosttest.Own}, Prefixes: hosttest.Masquerade(), Wanted: s.wanted})
+		target, err := kernel.New(kernel.Config{Links: []string{hosttest.Own}, Prefixes: hosttest.Masquerade(),
+			Wanted: s.wanted})
 		if err != nil {
 			return err
 		}
@@ -278,7 +290,8 @@ func BenchmarkNode(b *testing.B) {
 	b.Run("links made anew, read and apply", func(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
-			s.ip(b, "link del ovn-k8s-mp0", "link del br-ex", "link add br-ex address 02:42:ac:12:00:03 type veth peer name wire",
+			s.ip(b, "link del ovn-k8s-mp0", "link del br-ex",
+				"link add br-ex address 02:42:ac:12:00:03 type veth peer name wire",
 				"link add ovn-k8s-mp0 type veth peer name pods", "link set pods up", "link set wire up")
 			b.StartTimer()
 			if err := target.Apply(b.Context(), s.left(b, target)); err != nil {

@@ -67,11 +67,13 @@ func newBatch(d nft.Delta) *batch {
 		t := d.Tables[f]
 		for _, name := range delta.Keys(t.MapElements) {
 			m := t.Want.Maps[name]
-			change(b, group{f, name, m.Key, false}, t.MapElements[name], func(e nft.Element, to nft.Target) element { return element{e, data(m, to), to.Owner} })
+			change(b, group{f, name, m.Key, false}, t.MapElements[name],
+				func(e nft.Element, to nft.Target) element { return element{e, data(m, to), to.Owner} })
 		}
 		for _, name := range delta.Keys(t.SetElements) {
 			s := t.Want.Sets[name]
-			change(b, group{f, name, s.Key, s.Ranges()}, t.SetElements[name], func(e nft.Element, o cluster.Owner) element { return element{e, nil, o} })
+			change(b, group{f, name, s.Key, s.Ranges()}, t.SetElements[name],
+				func(e nft.Element, o cluster.Owner) element { return element{e, nil, o} })
 		}
 	}
 	// Only the last is answered when nothing is refused; so then all is done.
@@ -204,7 +206,8 @@ func bounds(p netip.Prefix) (first, last netip.Addr) {
 }
 
 func protocol(f nft.Family) byte {
-	return map[nft.Family]byte{nft.Inet: unix.NFPROTO_INET, nft.Netdev: unix.NFPROTO_NETDEV, nft.IP: unix.NFPROTO_IPV4, nft.IP6: unix.NFPROTO_IPV6}[f]
+	return map[nft.Family]byte{nft.Inet: unix.NFPROTO_INET, nft.Netdev: unix.NFPROTO_NETDEV, nft.IP: unix.NFPROTO_IPV4,
+		nft.IP6: unix.NFPROTO_IPV6}[f]
 }
 
 // message begins a message and gives what ends it. The number of a request is its place among them,

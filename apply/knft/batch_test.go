@@ -23,7 +23,8 @@ import (
 
 // noScripts is the same system, whose nft refuses to run scripts once it is known what it can do.
 func (s system) noScripts() system {
-	return system{s.ns, slices.Concat([]string{"sh", "-c", `[ "$1" != -f ] || exit 9; exec ` + strings.Join(s.nft, " ") + ` "$@"`, "nft"})}
+	return system{s.ns, slices.Concat([]string{"sh", "-c", `[ "$1" != -f ] || exit 9; exec ` +
+		strings.Join(s.nft, " ") + ` "$@"`, "nft"})}
 }
 
 // raw is the kernel's elements of our tables, as nft prints them when it is asked for what the
@@ -33,7 +34,8 @@ func (s system) raw(t testing.TB) string {
 	t.Helper()
 	var out []string
 	set := ""
-	for line := range strings.Lines(s.run(t, "", slices.Concat(s.nft, []string{"--debug=netlink", "list", "ruleset"})...)) {
+	for line := range strings.Lines(s.run(t, "",
+		slices.Concat(s.nft, []string{"--debug=netlink", "list", "ruleset"})...)) {
 		switch {
 		case strings.Contains(line, " @"):
 			set = strings.TrimSpace(line)
@@ -127,7 +129,8 @@ func TestElementsAtTheEdges(t *testing.T) {
 		w := newTwins(t, s)
 		empty := func() nft.State {
 			return nft.State{nft.Inet: &nft.Table{Chains: map[string]*nft.Chain{},
-				Maps: map[string]*nft.Map{"many": {Name: "many", Family: cluster.IPv6, Key: []nft.KeyField{nft.KeyIP6Dst, nft.KeyProto, nft.KeyPort, nft.KeyIP6Slot}}},
+				Maps: map[string]*nft.Map{"many": {Name: "many", Family: cluster.IPv6,
+					Key: []nft.KeyField{nft.KeyIP6Dst, nft.KeyProto, nft.KeyPort, nft.KeyIP6Slot}}},
 				Sets: map[string]*nft.Set{
 					"four":  {Name: "four", Key: []nft.KeyField{nft.KeyIPSrc}},
 					"six":   {Name: "six", Key: []nft.KeyField{nft.KeyIP6Src}},
@@ -156,7 +159,8 @@ func TestElementsAtTheEdges(t *testing.T) {
 				owner := cluster.Owner{Kind: "Node", Name: fmt.Sprint("n", i)}
 				next[nft.Inet].Sets["four"].Elements.Put(nft.Element{Src: src}, owner)
 				next[nft.Inet].Sets["six"].Elements.Put(nft.Element{Src: six.Masked()}, cluster.Owner{})
-				next[nft.Inet].Sets["mixed"].Elements.Put(nft.Element{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Src: src}, owner)
+				next[nft.Inet].Sets["mixed"].Elements.Put(nft.Element{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80,
+					Src: src}, owner)
 			}
 			w.change(t, empty(), had)
 			w.change(t, next, empty())
@@ -165,7 +169,8 @@ func TestElementsAtTheEdges(t *testing.T) {
 		many := empty()
 		for i := range 5000 {
 			owner := cluster.Owner{Kind: "Node", Name: fmt.Sprintf("%0*d", nft.MaxComment-len("Node/"), i)}
-			many[nft.Inet].Maps["many"].Elements.Put(nft.Element{Addr: netip.MustParseAddr("fd00::1"), Protocol: cluster.TCP, Port: uint16(i), Slot: uint8(i % nft.Slots)},
+			many[nft.Inet].Maps["many"].Elements.Put(nft.Element{Addr: netip.MustParseAddr("fd00::1"),
+				Protocol: cluster.TCP, Port: uint16(i), Slot: uint8(i % nft.Slots)},
 				nft.Target{Addr: netip.MustParseAddrPort("[fd00::2]:80"), Owner: owner})
 		}
 		w.change(t, many, had)
@@ -187,7 +192,8 @@ func TestRefusedElements(t *testing.T) {
 		says  string
 		alter func(want, have *nft.Table) // what is wanted, and what is wrongly believed to be there
 	}{
-		{"an element that is not there", unix.ENOENT, "nft: delete element inet hairpin nodeports4 { tcp . 7 }: no such file or directory",
+		{"an element that is not there", unix.ENOENT,
+			"nft: delete element inet hairpin nodeports4 { tcp . 7 }: no such file or directory",
 			func(want, have *nft.Table) {
 				have.Maps["nodeports4"].Elements.Put(key(cluster.TCP, 7), to)
 				want.Maps["nodeports4"].Elements.Delete(key(cluster.TCP, 30080)) // could be made
@@ -200,7 +206,8 @@ func TestRefusedElements(t *testing.T) {
 		{"a map that is not there", unix.ENOENT, "nft: add element inet hairpin gone: no such file or directory",
 			func(want, have *nft.Table) {
 				gone := func(elements delta.Map[nft.Element, nft.Target]) *nft.Map {
-					return &nft.Map{Name: "gone", Family: cluster.IPv4, Key: []nft.KeyField{nft.KeyProto, nft.KeyPort}, Elements: elements}
+					return &nft.Map{Name: "gone", Family: cluster.IPv4, Key: []nft.KeyField{nft.KeyProto, nft.KeyPort},
+						Elements: elements}
 				}
 				want.Maps["gone"] = gone(delta.MapOf(map[nft.Element]nft.Target{key(cluster.TCP, 1): to}))
 				have.Maps["gone"] = gone(delta.Map[nft.Element, nft.Target]{})
@@ -209,7 +216,8 @@ func TestRefusedElements(t *testing.T) {
 		want, have := example(t)[nft.Inet], example(t)[nft.Inet]
 		c.alter(want, have)
 		// could be made
-		want.Maps["nodeports6"].Elements.Put(key(cluster.UDP, 9), nft.Target{Addr: netip.MustParseAddrPort("[fd00::1]:1")})
+		want.Maps["nodeports6"].Elements.Put(key(cluster.UDP, 9),
+			nft.Target{Addr: netip.MustParseAddrPort("[fd00::1]:1")})
 		err := target.Apply(t.Context(), nft.Diff(nft.State{nft.Inet: want}, nft.State{nft.Inet: have}))
 		if !errors.Is(err, c.want) || err.Error() != c.says {
 			t.Errorf("%s: error %v", c.name, err)
@@ -221,7 +229,8 @@ func TestRefusedElements(t *testing.T) {
 	s.hand(t, "flush ruleset")
 	want := example(t)
 	want[nft.Inet].Maps["nodeports4"].Elements.Put(key(cluster.TCP, 1), to)
-	if err := target.Apply(t.Context(), nft.Diff(want, example(t))); !errors.Is(err, unix.ENOENT) || err.Error() != "nft: add element inet hairpin nodeports4: no such file or directory" {
+	if err := target.Apply(t.Context(), nft.Diff(want, example(t))); !errors.Is(err, unix.ENOENT) ||
+		err.Error() != "nft: add element inet hairpin nodeports4: no such file or directory" {
 		t.Errorf("without the table: error %v", err)
 	}
 }

@@ -108,7 +108,8 @@ func (t *Target) withoutMissing(d nft.Delta) (nft.Delta, []string, error) {
 		t.devices.see(chains)
 		return out
 	}
-	table.Chains.Add, table.Chains.Change, table.Remake = present(table.Chains.Add), present(table.Chains.Change), present(table.Remake)
+	table.Chains.Add, table.Chains.Change, table.Remake = present(table.Chains.Add), present(table.Chains.Change),
+		present(table.Remake)
 	t.devices.wait(missing)
 	tables := maps.Clone(d.Tables)
 	tables[nft.Netdev] = table

@@ -39,7 +39,8 @@ func (g *generations) relevant(m syscall.NetlinkMessage) bool {
 	if m.Header.Type&0xff != unix.NFT_MSG_NEWGEN {
 		// In all other messages, attribute 1 is the table's name.
 		family := m.Data[0]
-		known := family == unix.NFPROTO_INET || family == unix.NFPROTO_NETDEV || family == unix.NFPROTO_IPV4 || family == unix.NFPROTO_IPV6
+		known := family == unix.NFPROTO_INET || family == unix.NFPROTO_NETDEV || family == unix.NFPROTO_IPV4 ||
+			family == unix.NFPROTO_IPV6
 		if known && attrs[0].Attr.Type == unix.NFTA_TABLE_NAME && nl.BytesToString(attrs[0].Value) == claims.NFTTable {
 			g.touched = true
 		}

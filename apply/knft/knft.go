@@ -112,7 +112,8 @@ func (t *Target) probe(ctx context.Context) error {
 	if t.probed {
 		return nil
 	}
-	refusal, err := t.Check(ctx, "table netdev hairpin-probe { chain c { type filter hook ingress device \"hairpin-none\" priority 0; }; }\n")
+	refusal, err := t.Check(ctx,
+		"table netdev hairpin-probe { chain c { type filter hook ingress device \"hairpin-none\" priority 0; }; }\n")
 	if err != nil {
 		return err
 	}
@@ -120,12 +121,15 @@ func (t *Target) probe(ctx context.Context) error {
 	t.config.Log.Debug("nft", "chains of missing devices", t.byName)
 	t.copies = true
 	for family, to := range map[nft.Family]string{nft.IP: "192.0.2.1", nft.IP6: "2001:db8::1"} {
-		refusal, err := t.Check(ctx, fmt.Sprintf("table %s hairpin-probe { chain c { type filter hook prerouting priority 0; dup to %s device \"lo\"; }; }\n", family, to))
+		refusal, err := t.Check(ctx,
+			fmt.Sprintf("table %s hairpin-probe { chain c { type filter hook prerouting priority 0; dup to %s "+
+				"device \"lo\"; }; }\n", family, to))
 		if err != nil {
 			return err
 		}
 		if refusal != nil {
-			t.config.Log.Warn("nft cannot duplicate packets (nft_dup): connections may fail while an egress address outside the gateway bridge's network moves", "error", refusal)
+			t.config.Log.Warn("nft cannot duplicate packets (nft_dup): connections may fail while an egress address "+
+				"outside the gateway bridge's network moves", "error", refusal)
 			t.copies = false
 		}
 	}
@@ -309,8 +313,10 @@ func (t *Target) nft(ctx context.Context, input string, args ...string) (string,
 	if strings.Contains(said.String(), "No such file or directory") {
 		err = errors.Join(err, unix.ENOENT)
 	}
-	if crash := new(exec.ExitError); errors.As(err, &crash) && crash.Sys().(syscall.WaitStatus).Signal() == unix.SIGSEGV {
-		err = fmt.Errorf("%w: an nft before 1.1.2 cannot read sets that a newer one wrote, also into others' tables: use the newer one here", err)
+	if crash := new(exec.ExitError); errors.As(err, &crash) &&
+		crash.Sys().(syscall.WaitStatus).Signal() == unix.SIGSEGV {
+		err = fmt.Errorf("%w: an nft before 1.1.2 cannot read sets that a newer one wrote, also into others' "+
+			"tables: use the newer one here", err)
 	}
 	if said.Len() > 0 {
 		return "", fmt.Errorf("%s: %w: %s", what, err, firstLines(said.String()))

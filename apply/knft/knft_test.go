@@ -103,35 +103,45 @@ func TestLaws(t *testing.T) {
 			New:  func(t testing.TB) apply.Target[nft.State, nft.Delta] { return s.target(t) },
 			Diff: nft.Diff, Print: nft.Print, States: nfttest.States(),
 			Foreign: func(t testing.TB) func() string {
-				s.hand(t, "add table inet other\nadd map inet other nodeports4 { type inet_proto . inet_service : ipv4_addr . inet_service ; }\n"+
-					"add element inet other nodeports4 { tcp . 30080 : 192.0.2.1 . 1 }\nadd table ip other\nadd chain ip other prerouting { type nat hook prerouting priority -100; }\n"+
-					"add rule ip other prerouting ip daddr 192.0.2.7 dnat to 192.0.2.8\nadd table netdev other\nadd chain netdev other c { type filter hook ingress device eth0 priority 0; }\n")
+				s.hand(t,
+					"add table inet other\nadd map inet other nodeports4 { type inet_proto . inet_service : "+
+						"ipv4_addr . inet_service ; }\n"+
+						"add element inet other nodeports4 { tcp . 30080 : 192.0.2.1 . 1 }\nadd table ip other\nadd "+
+						"chain ip other prerouting { type nat hook prerouting priority -100; }\n"+
+						"add rule ip other prerouting ip daddr 192.0.2.7 dnat to 192.0.2.8\nadd table netdev "+
+						"other\nadd chain netdev other c { type filter hook ingress device eth0 priority 0; }\n")
 				return func() string {
-					return s.hand(t, "list table inet other") + s.hand(t, "list table ip other") + s.hand(t, "list table netdev other")
+					return s.hand(t, "list table inet other") + s.hand(t, "list table ip other") +
+						s.hand(t, "list table netdev other")
 				}
 			},
 			Rich: example(t),
 			Spoils: map[string]func(testing.TB){
-				"element deleted":       spoil("delete element inet hairpin nodeports4 { tcp . 30080 }"),
-				"element added":         spoil("add element inet hairpin nodeports4 { tcp . 1 : 192.0.2.1 . 1 }"),
-				"element changed":       spoil("delete element inet hairpin nodeports6 { tcp . 30080 }\nadd element inet hairpin nodeports6 { tcp . 30080 : ::1 . 80 }"),
-				"element without owner": spoil("delete element inet hairpin nodeports6 { tcp . 30080 }\nadd element inet hairpin nodeports6 { tcp . 30080 : fd00:10:96::80 . 80 }"),
-				"map flushed":           spoil("flush map inet hairpin nodeports4"),
-				"chain flushed":         spoil("flush chain inet hairpin postrouting"),
-				"chain deleted":         spoil("flush chain inet hairpin output\ndelete chain inet hairpin output"),
-				"guard deleted":         spoil("flush chain netdev hairpin guard\ndelete chain netdev hairpin guard"),
-				"rule inserted":         spoil("insert rule inet hairpin prerouting counter accept"),
-				"unknown rule":          spoil("insert rule inet hairpin prerouting ct state established,related accept"),
-				"unknown chain":         spoil("add chain inet hairpin closed { type filter hook input priority 0; policy drop; }"),
-				"unknown map":           spoil("add map inet hairpin verdicts { type ipv4_addr : verdict ; elements = { 192.0.2.1 : drop } ; }"),
-				"chain of others":       spoil("add chain inet hairpin mine"),
-				"table deleted":         spoil("delete table inet hairpin"),
-				"everything deleted":    spoil("flush ruleset"),
+				"element deleted": spoil("delete element inet hairpin nodeports4 { tcp . 30080 }"),
+				"element added":   spoil("add element inet hairpin nodeports4 { tcp . 1 : 192.0.2.1 . 1 }"),
+				"element changed": spoil("delete element inet hairpin nodeports6 { tcp . 30080 }\nadd element " +
+					"inet hairpin nodeports6 { tcp . 30080 : ::1 . 80 }"),
+				"element without owner": spoil("delete element inet hairpin nodeports6 { tcp . 30080 }\nadd element " +
+					"inet hairpin nodeports6 { tcp . 30080 : fd00:10:96::80 . 80 }"),
+				"map flushed":   spoil("flush map inet hairpin nodeports4"),
+				"chain flushed": spoil("flush chain inet hairpin postrouting"),
+				"chain deleted": spoil("flush chain inet hairpin output\ndelete chain inet hairpin output"),
+				"guard deleted": spoil("flush chain netdev hairpin guard\ndelete chain netdev hairpin guard"),
+				"rule inserted": spoil("insert rule inet hairpin prerouting counter accept"),
+				"unknown rule":  spoil("insert rule inet hairpin prerouting ct state established,related accept"),
+				"unknown chain": spoil("add chain inet hairpin closed { type filter hook input " +
+					"priority 0; policy drop; }"),
+				"unknown map": spoil("add map inet hairpin verdicts { type ipv4_addr : verdict ; elements " +
+					"= { 192.0.2.1 : drop } ; }"),
+				"chain of others":    spoil("add chain inet hairpin mine"),
+				"table deleted":      spoil("delete table inet hairpin"),
+				"everything deleted": spoil("flush ruleset"),
 			},
 			Refused: func(t testing.TB) nft.Delta {
 				rich := example(t)
 				bad := example(t)
-				bad[nft.Inet].Maps["nodeports4"].Elements.Put(nft.Element{Protocol: cluster.TCP, Port: 1}, nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")})
+				bad[nft.Inet].Maps["nodeports4"].Elements.Put(nft.Element{Protocol: cluster.TCP, Port: 1},
+					nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")})
 				c := bad[nft.Inet].Chains["prerouting"]
 				c.Rules = append(slices.Clone(c.Rules), nft.Rule{Do: nft.SNAT{Addr: netip.MustParseAddr("10.0.0.1")}})
 				return nft.Diff(bad, rich)
@@ -148,7 +158,8 @@ func TestOwnChangesAreNotTold(t *testing.T) {
 		have, want := nft.State{}, example(t)
 		for i := range 20 {
 			elements := want[nft.Inet].Maps["nodeports4"].Elements.Clone()
-			elements.Put(nft.Element{Protocol: cluster.TCP, Port: uint16(1000 + i)}, nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")})
+			elements.Put(nft.Element{Protocol: cluster.TCP, Port: uint16(1000 + i)},
+				nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")})
 			next := example(t)
 			next[nft.Inet].Maps["nodeports4"].Elements = elements
 			if i/2%2 == 1 { // every second change is one of rules, too, and so by nft; the others are by netlink
@@ -211,7 +222,8 @@ func TestReadAhead(t *testing.T) {
 
 func TestChangeDuringApply(t *testing.T) {
 	element, rules := example(t), example(t)
-	element[nft.Inet].Maps["nodeports4"].Elements.Put(nft.Element{Protocol: cluster.TCP, Port: 7}, nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")})
+	element[nft.Inet].Maps["nodeports4"].Elements.Put(nft.Element{Protocol: cluster.TCP, Port: 7},
+		nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")})
 	rules[nft.Inet].Chains["output"].Rules = nil
 	t.Run("elements", func(t *testing.T) { changeDuringApply(t, element) })
 	t.Run("rules", func(t *testing.T) { changeDuringApply(t, rules) })
@@ -290,7 +302,9 @@ func TestDeviceMadeAnew(t *testing.T) {
 					t.Fatalf("the device is there, and still: %v", err)
 				}
 			}
-			s.run(t, "", "sh", "-ec", "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1; ip link set wire up; ip link set eth0 up; ip addr add 192.0.2.1/24 dev eth0")
+			s.run(t, "", "sh", "-ec",
+				"sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1; ip link set wire up; ip link set eth0 up; ip addr "+
+					"add 192.0.2.1/24 dev eth0")
 			if !s.dropped(t) {
 				t.Error("the guard does not drop")
 			}

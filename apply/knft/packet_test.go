@@ -15,7 +15,8 @@ import (
 // the cluster IP, of both families, and a port that no Service has is not touched.
 func TestNodePortPackets(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
-		s.run(t, "", "sh", "-ec", `ip addr add 10.96.0.80/32 dev lo; ip addr add 192.0.2.3/32 dev lo; ip addr add 10.96.0.10/32 dev lo
+		s.run(t, "", "sh", "-ec",
+			`ip addr add 10.96.0.80/32 dev lo; ip addr add 192.0.2.3/32 dev lo; ip addr add 10.96.0.10/32 dev lo
 			ip -6 addr add fd00:10:96::80/128 dev lo nodad; ip -6 addr add 2001:db8::3/128 dev lo nodad`)
 		target := s.target(t)
 		if err := target.Apply(t.Context(), nft.Diff(example(t), nft.State{})); err != nil {

@@ -24,7 +24,8 @@ func TestPlannedStates(t *testing.T) {
 			if state.NFT[nft.Inet] == nil {
 				t.Fatalf("%s: no table planned", n.Name)
 			}
-			first, again := apply.NewPass(apply.Targets{NFT: s.target(t)}), apply.NewPass(apply.Targets{NFT: s.target(t)})
+			first, again := apply.NewPass(apply.Targets{NFT: s.target(t)}),
+				apply.NewPass(apply.Targets{NFT: s.target(t)})
 			for _, pass := range []*apply.Pass{first, again, again} {
 				if err := pass.Run(t.Context(), state); err != nil {
 					t.Fatal(err)

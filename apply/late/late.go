@@ -48,7 +48,8 @@ func NewTask[T any](wake func()) *Task[T] { return &Task[T]{wake: wake} }
 // Do begins f, whose context ends after limit, and gives its result. When that does not come within
 // patience, the error is a *Waits, and the result is for Take. When the last one was too slow, the
 // wait is brief. While something is under way, nothing is begun.
-func (t *Task[T]) Do(ctx context.Context, patience, limit time.Duration, f func(context.Context) (T, error)) (*Result[T], error) {
+func (t *Task[T]) Do(ctx context.Context, patience, limit time.Duration,
+	f func(context.Context) (T, error)) (*Result[T], error) {
 	c := &call[T]{begun: time.Now(), patience: patience, done: make(chan struct{})}
 	t.mu.Lock()
 	if t.now != nil {

@@ -25,7 +25,8 @@ func TestTask(t *testing.T) {
 		do := func(f func(context.Context) (int, error)) (*late.Result[int], error) {
 			return task.Do(t.Context(), time.Second, time.Minute, f)
 		}
-		if r, err := do(takes(900*time.Millisecond, nil)); r == nil || r.Value != 7 || err != nil || task.Waits() != nil {
+		if r, err := do(takes(900*time.Millisecond, nil)); r == nil || r.Value != 7 || err != nil ||
+			task.Waits() != nil {
 			t.Fatal(r, err, task.Waits())
 		}
 		began, failed := time.Now(), errors.New("failed")

@@ -128,7 +128,8 @@ func (t *Target) commit(ctx context.Context, client *ovsdb.Client, changes []cha
 		default:
 			*budget--
 			half := len(changes) / 2
-			return errors.Join(t.commit(ctx, client, changes[:half], budget), t.commit(ctx, client, changes[half:], budget))
+			return errors.Join(t.commit(ctx, client, changes[:half], budget),
+				t.commit(ctx, client, changes[half:], budget))
 		}
 	}
 	t.follow(changes)

@@ -22,7 +22,8 @@ type column struct {
 }
 
 // value makes a column of the values V of rows R.
-func value[R, V any](name string, load func(*R, V) bool, store func(*R) V, differ func(e *edit, column string, want, have V)) column {
+func value[R, V any](name string, load func(*R, V) bool, store func(*R) V,
+	differ func(e *edit, column string, want, have V)) column {
 	return column{
 		name: name, typ: reflect.TypeFor[V](),
 		load:  func(r nb.Row, from any) bool { return load(any(r).(*R), *from.(*V)) },
@@ -36,11 +37,13 @@ func whole[V comparable](e *edit, column string, want, have V) { e.column(column
 
 // word is a text as it is.
 func word[R any, F ~string](name string, field func(*R) *F) column {
-	return value(name, func(r *R, s string) bool { *field(r) = F(s); return true }, func(r *R) string { return string(*field(r)) }, whole)
+	return value(name, func(r *R, s string) bool { *field(r) = F(s); return true },
+		func(r *R) string { return string(*field(r)) }, whole)
 }
 
 func number[R any](name string, field func(*R) *int) column {
-	return value(name, func(r *R, n int) bool { *field(r) = n; return true }, func(r *R) int { return *field(r) }, whole)
+	return value(name, func(r *R, n int) bool { *field(r) = n; return true }, func(r *R) int { return *field(r) },
+		whole)
 }
 
 // text is a value in its text form.
@@ -59,7 +62,8 @@ func words[R any](name string, field func(*R) *[]string) column {
 }
 
 // texts is a set of values in their text form.
-func texts[R, F any](name string, field func(*R) *[]F, compare func(a, b F) int, format func(F) string, parse func(string) (F, error)) column {
+func texts[R, F any](name string, field func(*R) *[]F, compare func(a, b F) int, format func(F) string,
+	parse func(string) (F, error)) column {
 	return value(name, func(r *R, list []string) bool {
 		right := true
 		for _, s := range list {

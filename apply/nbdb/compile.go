@@ -24,7 +24,8 @@ type compiler struct {
 }
 
 func newCompiler(m *model, changes []change) *compiler {
-	return &compiler{m: m, changes: changes, made: map[nb.Key]ovsdb.UUID{}, gone: map[ovsdb.UUID]bool{}, links: links{}, setOwners: map[string]string{}}
+	return &compiler{m: m, changes: changes, made: map[nb.Key]ovsdb.UUID{}, gone: map[ovsdb.UUID]bool{}, links: links{},
+		setOwners: map[string]string{}}
 }
 
 // compile gives the operations, and what is wrong with the rows that are left out.

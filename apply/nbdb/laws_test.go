@@ -27,7 +27,8 @@ func TestLaws(t *testing.T) {
 		},
 		Spoils: spoils,
 		Refused: func(testing.TB) nb.Delta {
-			return nb.Diff(nb.State{{Table: nb.TableSwitchPort, Name: "p"}: &nb.SwitchPort{Name: "p", Switch: "nowhere"}}, nil)
+			return nb.Diff(nb.State{{Table: nb.TableSwitchPort, Name: "p"}: &nb.SwitchPort{Name: "p",
+				Switch: "nowhere"}}, nil)
 		},
 	})
 }

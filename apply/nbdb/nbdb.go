@@ -57,7 +57,8 @@ func Open(c Config) (*Target, error) {
 	}
 	t.nb = open(c.Northbound, "OVN_Northbound", t.model.schema.mirrors(false)...)
 	t.sb = open(c.Southbound, "OVN_Southbound", t.model.schema.mirrors(true)...)
-	t.progress = open(c.Northbound, "OVN_Northbound", ovsdb.Mirror[ovsdb.NBGlobal]("nb_cfg", "sb_cfg", "hv_cfg", "options"))
+	t.progress = open(c.Northbound, "OVN_Northbound",
+		ovsdb.Mirror[ovsdb.NBGlobal]("nb_cfg", "sb_cfg", "hv_cfg", "options"))
 	if err != nil {
 		t.Close()
 		return nil, fmt.Errorf("open OVN's databases: %w", err)

@@ -29,7 +29,8 @@ func node(t testing.TB) *lab.Node {
 }
 
 func config(n *lab.Node) nbdb.Config {
-	return nbdb.Config{Northbound: "unix:" + n.Path("/run/ovn/ovnnb_db.sock"), Southbound: "unix:" + n.Path("/run/ovn/ovnsb_db.sock")}
+	return nbdb.Config{Northbound: "unix:" + n.Path("/run/ovn/ovnnb_db.sock"), Southbound: "unix:" +
+		n.Path("/run/ovn/ovnsb_db.sock")}
 }
 
 func open(t testing.TB, n *lab.Node) *nbdb.Target {
@@ -97,7 +98,8 @@ func TestKeysOfOthersInRowsOfOursSurvive(t *testing.T) {
 	want := rich(t)
 	reach(t, target, want)
 	sh(t, n, foreign)
-	sh(t, n, `ovn-nbctl set logical_router GR_node-a options:foreign=1 external_ids:foreign=1 -- set logical_switch node-a other_config:foreign=1 -- set logical_router_port rtos-node-a options:foreign=1`)
+	sh(t, n,
+		`ovn-nbctl set logical_router GR_node-a options:foreign=1 external_ids:foreign=1 -- set logical_switch node-a other_config:foreign=1 -- set logical_router_port rtos-node-a options:foreign=1`)
 	isNow(t, target, want)
 
 	// Every option of ours changes or goes.
@@ -106,7 +108,8 @@ func TestKeysOfOthersInRowsOfOursSurvive(t *testing.T) {
 		other[k] = r
 	}
 	other.Add(
-		&nb.Router{Name: "GR_node-a", Options: map[string]string{"chassis": "x"}, Owner: cluster.Owner{Kind: "Node", Name: "x"}},
+		&nb.Router{Name: "GR_node-a", Options: map[string]string{"chassis": "x"},
+			Owner: cluster.Owner{Kind: "Node", Name: "x"}},
 		&nb.LoadBalancer{Name: "none", Protocol: cluster.SCTP, Options: map[string]string{"reject": "true"}},
 		&nb.Switch{Name: "node-a"},
 		&nb.RouterPort{Name: "rtos-node-a", Router: "ovn_cluster_router", MAC: cluster.MAC{2}},
@@ -116,7 +119,8 @@ func TestKeysOfOthersInRowsOfOursSurvive(t *testing.T) {
 	isNow(t, target, other)
 	reach(t, target, want)
 	isNow(t, target, want)
-	got := sh(t, n, `for x in "nb_global ." "load_balancer none" "logical_switch_port default_web" "logical_router GR_node-a" "logical_router_port rtos-node-a"; do ovn-nbctl get $x options:foreign; done
+	got := sh(t, n,
+		`for x in "nb_global ." "load_balancer none" "logical_switch_port default_web" "logical_router GR_node-a" "logical_router_port rtos-node-a"; do ovn-nbctl get $x options:foreign; done
 ovn-nbctl get logical_switch node-a other_config:foreign
 for x in "nb_global ." "load_balancer none" "logical_switch_port default_web" "logical_router GR_node-a"; do ovn-nbctl get $x external_ids:foreign; done`)
 	if got != strings.Repeat("\"1\"\n", 10) {
@@ -126,8 +130,10 @@ for x in "nb_global ." "load_balancer none" "logical_switch_port default_web" "l
 		t.Fatalf("ovn-northd's own key is gone: %q", got)
 	}
 	// What they attached to rows of ours is there as well.
-	if got := sh(t, n, `ovn-nbctl ls-lb-list node-a; ovn-nbctl lr-route-list GR_node-a; ovn-nbctl lr-policy-list ovn_cluster_router; ovn-nbctl lr-nat-list ovn_cluster_router; ovn-nbctl lsp-list node-a`); !strings.Contains(got, "flb") ||
-		!strings.Contains(got, "172.18.0.77") || !strings.Contains(got, "169.254.9.9") || !strings.Contains(got, "foreign-port") {
+	if got := sh(t, n,
+		`ovn-nbctl ls-lb-list node-a; ovn-nbctl lr-route-list GR_node-a; ovn-nbctl lr-policy-list ovn_cluster_router; ovn-nbctl lr-nat-list ovn_cluster_router; ovn-nbctl lsp-list node-a`); !strings.Contains(got, "flb") ||
+		!strings.Contains(got, "172.18.0.77") || !strings.Contains(got, "169.254.9.9") ||
+		!strings.Contains(got, "foreign-port") {
 		t.Fatalf("what others attached: %s", got)
 	}
 }
@@ -182,7 +188,9 @@ func TestOneEndpointIsOneUpdateOfVIPs(t *testing.T) {
 	isNow(t, target, want)
 	reach(t, target, want) // writes nothing
 	log, _ := strings.CutPrefix(sh(t, n, records), before)
-	if strings.Count(log, "record ") != 1 || strings.Count(log, "table ") != 1 || !strings.Contains(log, "table Load_Balancer row \"default/web:http/tcp/IPv4\"") || !strings.Contains(log, " diff:\n    vips=") {
+	if strings.Count(log, "record ") != 1 || strings.Count(log, "table ") != 1 ||
+		!strings.Contains(log, "table Load_Balancer row \"default/web:http/tcp/IPv4\"") ||
+		!strings.Contains(log, " diff:\n    vips=") {
 		t.Errorf("the log of the database got\n%s", log)
 	}
 }
@@ -192,11 +200,13 @@ func TestOneBadRowDoesNotKeepTheOthersAway(t *testing.T) {
 	target := open(t, n)
 	want := rich(t)
 	bad := map[string]nb.Row{
-		"the server refuses its value": &nb.NAT{Router: "GR_node-a", Type: "sideways", External: netip.MustParseAddr("1.1.1.1"), Logical: netip.MustParsePrefix("1.1.1.1/32")},
-		"its router is not there":      &nb.RouterPort{Name: "lost", Router: "nowhere"},
-		"its option is not ours":       &nb.Router{Name: "odd", Options: map[string]string{"mystery": "1"}},
-		"its group is not there":       &nb.LoadBalancer{Name: "lost", Protocol: cluster.TCP, Groups: []string{"nowhere"}},
-		"OVN has no such protocol":     &nb.LoadBalancer{Name: "icmp", Protocol: 1},
+		"the server refuses its value": &nb.NAT{Router: "GR_node-a", Type: "sideways",
+			External: netip.MustParseAddr("1.1.1.1"), Logical: netip.MustParsePrefix("1.1.1.1/32")},
+		"its router is not there": &nb.RouterPort{Name: "lost", Router: "nowhere"},
+		"its option is not ours":  &nb.Router{Name: "odd", Options: map[string]string{"mystery": "1"}},
+		"its group is not there": &nb.LoadBalancer{Name: "lost", Protocol: cluster.TCP,
+			Groups: []string{"nowhere"}},
+		"OVN has no such protocol": &nb.LoadBalancer{Name: "icmp", Protocol: 1},
 	}
 	for _, r := range bad {
 		want.Add(r)
@@ -227,7 +237,8 @@ func TestRemovedChassisGoesAfterItsPort(t *testing.T) {
 	}
 	reach(t, target, want)
 	isNow(t, target, want)
-	if got := sh(t, n, `ovn-sbctl --bare --columns=name list chassis; ovn-sbctl --bare --columns=ip list encap; ovn-sbctl --bare --columns=logical_port find port_binding logical_port=tstor-node-b`); strings.TrimSpace(got) != "" {
+	if got := sh(t, n,
+		`ovn-sbctl --bare --columns=name list chassis; ovn-sbctl --bare --columns=ip list encap; ovn-sbctl --bare --columns=logical_port find port_binding logical_port=tstor-node-b`); strings.TrimSpace(got) != "" {
 		t.Errorf("left: %q", got)
 	}
 	// A node that comes back under another name, with the address of one that leaves.
@@ -252,7 +263,8 @@ func TestOwnChassisIsNeverTaken(t *testing.T) {
 	}
 	want := nb.State{}
 	want.Add(&nb.Chassis{Name: "node-a", IP: netip.MustParseAddr("172.18.0.3")})
-	if err := target.Apply(ctx(t), nb.Diff(want, nil)); err == nil || !strings.Contains(err.Error(), "chassis of this node") {
+	if err := target.Apply(ctx(t), nb.Diff(want, nil)); err == nil ||
+		!strings.Contains(err.Error(), "chassis of this node") {
 		t.Errorf("error: %v", err)
 	}
 	if got := sh(t, n, `ovn-sbctl get chassis node-a other_config`); got != "{}\n" {
@@ -265,7 +277,8 @@ func TestDatabasesBuiltAnew(t *testing.T) {
 	target := open(t, n)
 	want := rich(t)
 	reach(t, target, want)
-	for _, db := range []struct{ daemon, file string }{{lab.SB, "/var/lib/ovn/ovnsb_db.db"}, {lab.NB, "/var/lib/ovn/ovnnb_db.db"}} {
+	for _, db := range []struct{ daemon, file string }{{lab.SB, "/var/lib/ovn/ovnsb_db.db"},
+		{lab.NB, "/var/lib/ovn/ovnnb_db.db"}} {
 		drain(target)
 		if err := n.Kill(ctx(t), db.daemon, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -376,7 +389,8 @@ func TestVersion(t *testing.T) {
 		t.Errorf("version %q, %v, %v", v, err, nbdb.CheckVersion(v))
 	}
 	t.Logf("OVN %s", v)
-	for v, ok := range map[string]bool{"25.03.0": true, "25.03.1": true, "25.09.0": true, "26.3": true, "25.3.0": true, "24.09.2": false, "23.03.1": false, "": false, "new": false} {
+	for v, ok := range map[string]bool{"25.03.0": true, "25.03.1": true, "25.09.0": true, "26.3": true, "25.3.0": true,
+		"24.09.2": false, "23.03.1": false, "": false, "new": false} {
 		err := nbdb.CheckVersion(v)
 		if (err == nil) != ok {
 			t.Errorf("%q: %v", v, err)

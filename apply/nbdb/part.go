@@ -21,7 +21,8 @@ type part struct {
 // its own node.
 func encap() *part {
 	want := func(r *nb.Chassis) ovsdb.Encap {
-		return ovsdb.Encap{Type: "geneve", IP: r.IP.String(), Options: map[string]string{"csum": "true"}, ChassisName: r.Name}
+		return ovsdb.Encap{Type: "geneve", IP: r.IP.String(), Options: map[string]string{"csum": "true"},
+			ChassisName: r.Name}
 	}
 	return &part{
 		column: "encaps", table: "Encap", mirror: ovsdb.Mirror[ovsdb.Encap](),
@@ -32,7 +33,8 @@ func encap() *part {
 			r, e := row.(*nb.Chassis), get[ovsdb.Encap](m.sb, ids[0])
 			var err error
 			r.IP, err = netip.ParseAddr(e.IP)
-			return err == nil && len(ids) == 1 && e.Type == "geneve" && e.Options["csum"] == "true" && e.ChassisName == r.Name
+			return err == nil && len(ids) == 1 && e.Type == "geneve" && e.Options["csum"] == "true" &&
+				e.ChassisName == r.Name
 		},
 		store: func(c *compiler, row nb.Row, have []ovsdb.UUID) []ovsdb.UUID {
 			r := want(row.(*nb.Chassis))
@@ -56,7 +58,8 @@ func encap() *part {
 // gatewayChassis is the chassis that a distributed gateway port is on.
 func gatewayChassis() *part {
 	return &part{
-		column: "gateway_chassis", table: "Gateway_Chassis", mirror: ovsdb.Mirror[ovsdb.GatewayChassis]("name", "chassis_name", "priority"),
+		column: "gateway_chassis", table: "Gateway_Chassis",
+		mirror: ovsdb.Mirror[ovsdb.GatewayChassis]("name", "chassis_name", "priority"),
 		load: func(m *model, row nb.Row, ids []ovsdb.UUID) bool {
 			if len(ids) == 0 {
 				return true

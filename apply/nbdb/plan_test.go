@@ -54,7 +54,8 @@ func TestPlannedStates(t *testing.T) {
 		}
 	}
 	// A new chassis may reach ovn-northd, by its other connection, after the port that names it.
-	log := sh(t, written, `grep -E '[|](WARN|ERR|EMER)[|]' /var/log/ovn/ovn-northd.log | grep -v -E '[|](timeval|poll_loop|coverage)[|]|Unknown chassis' || true`)
+	log := sh(t, written,
+		`grep -E '[|](WARN|ERR|EMER)[|]' /var/log/ovn/ovn-northd.log | grep -v -E '[|](timeval|poll_loop|coverage)[|]|Unknown chassis' || true`)
 	if strings.TrimSpace(log) != "" {
 		t.Errorf("ovn-northd complains:\n%s", log)
 	}

@@ -16,7 +16,8 @@ import (
 // controlled is a whole node whose ovn-controller is at work.
 func controlled(t *testing.T) *lab.Node {
 	n := lab.StartNode(t, lab.NodeConfig{})
-	sh(t, n, `ovs-vsctl set open . external_ids:ovn-remote=unix:/run/ovn/ovnsb_db.sock external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=172.18.0.3 \
+	sh(t, n,
+		`ovs-vsctl set open . external_ids:ovn-remote=unix:/run/ovn/ovnsb_db.sock external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=172.18.0.3 \
 external_ids:ovn-is-interconn=true external_ids:ovn-monitor-all=true external_ids:ovn-bridge-datapath-type=`+n.Datapath()+`
 ovn-sbctl --timeout=20 wait-until chassis node-a`)
 	return n
@@ -55,7 +56,8 @@ func TestSyncIsTheSwitch(t *testing.T) {
 		t.Fatalf("Sync returned, and the flows are not there")
 	}
 	// The remote chassis has a tunnel, and is no reason to wait.
-	if got := sh(t, n, `ovs-vsctl --bare --columns=options find interface type=geneve`); !strings.Contains(got, "172.18.0.4") {
+	if got := sh(t, n, `ovs-vsctl --bare --columns=options find interface type=geneve`); !strings.Contains(got,
+		"172.18.0.4") {
 		t.Errorf("no tunnel to the remote chassis: %q", got)
 	}
 
@@ -88,7 +90,8 @@ func TestDaemonsMakeNoDrift(t *testing.T) {
 			t.Fatal(err)
 		}
 		isNow(t, target, want)
-		sh(t, n, fmt.Sprintf(`ovn-appctl -t ovn-northd inc-engine/recompute; ovs-vsctl --may-exist add-port br-int p%d -- set interface p%d type=internal external_ids:iface-id=default_web`, i, i))
+		sh(t, n,
+			fmt.Sprintf(`ovn-appctl -t ovn-northd inc-engine/recompute; ovs-vsctl --may-exist add-port br-int p%d -- set interface p%d type=internal external_ids:iface-id=default_web`, i, i))
 	}
 	// Progress is no change: once all is quiet, Sync does not wake anybody.
 	for quiet := false; !quiet; {

@@ -61,7 +61,8 @@ func zone() []*table {
 		{id: nb.TableGlobal, row: rowOf[nb.Global](), stays: true,
 			columns: []column{
 				word("name", func(r *nb.Global) *string { return &r.Name }),
-				options("options", func(r *nb.Global) *map[string]string { return &r.Options }, "name", "use_ct_inv_match"),
+				options("options", func(r *nb.Global) *map[string]string { return &r.Options }, "name",
+					"use_ct_inv_match"),
 			}},
 		// Nobody wants them any more: those of the release before are found and deleted.
 		{id: nb.TableChassis, row: rowOf[nb.Chassis](), southbound: true, part: encap(), foreign: ofNode,
@@ -73,7 +74,8 @@ func zone() []*table {
 		{id: nb.TableAddressSet, row: rowOf[nb.AddressSet](),
 			columns: []column{
 				word("name", func(r *nb.AddressSet) *string { return &r.Name }),
-				texts("addresses", func(r *nb.AddressSet) *[]netip.Prefix { return &r.Addresses }, netip.Prefix.Compare, address, nb.ParsePrefix),
+				texts("addresses", func(r *nb.AddressSet) *[]netip.Prefix { return &r.Addresses }, netip.Prefix.Compare,
+					address, nb.ParsePrefix),
 			}},
 	}
 }
@@ -81,7 +83,8 @@ func zone() []*table {
 // switches are Logical_Switch and what switches have.
 func switches() []*table {
 	return []*table{
-		{id: nb.TableSwitch, row: rowOf[nb.Switch](), others: named(nb.TableGroup, "load_balancer_group", func(r *nb.Switch) *[]string { return &r.Groups }),
+		{id: nb.TableSwitch, row: rowOf[nb.Switch](),
+			others: named(nb.TableGroup, "load_balancer_group", func(r *nb.Switch) *[]string { return &r.Groups }),
 			columns: []column{
 				word("name", func(r *nb.Switch) *string { return &r.Name }),
 				options("other_config", func(r *nb.Switch) *map[string]string { return &r.OtherConfig },
@@ -95,10 +98,13 @@ func switches() []*table {
 				words("addresses", func(r *nb.SwitchPort) *[]string { return &r.Addresses }),
 				words("port_security", func(r *nb.SwitchPort) *[]string { return &r.PortSecurity }),
 				never[*bool]("enabled"),
-				options("options", func(r *nb.SwitchPort) *map[string]string { return &r.Options }, "router-port", "nat-addresses",
-					"exclude-lb-vips-from-garp", "network_name", "requested-tnl-key", "requested-chassis", "iface-id-ver"),
+				options("options", func(r *nb.SwitchPort) *map[string]string { return &r.Options }, "router-port",
+					"nat-addresses",
+					"exclude-lb-vips-from-garp", "network_name", "requested-tnl-key", "requested-chassis",
+					"iface-id-ver"),
 			}},
-		{id: nb.TableQoS, row: rowOf[nb.QoS](), parent: in(nb.TableSwitch, "qos_rules", func(r *nb.QoS) *string { return &r.Switch }),
+		{id: nb.TableQoS, row: rowOf[nb.QoS](),
+			parent: in(nb.TableSwitch, "qos_rules", func(r *nb.QoS) *string { return &r.Switch }),
 			columns: []column{
 				number("priority", func(r *nb.QoS) *int { return &r.Priority }),
 				word("match", func(r *nb.QoS) *string { return &r.Match }),
@@ -106,7 +112,8 @@ func switches() []*table {
 				mark(),
 				never[map[string]int]("bandwidth"),
 			}},
-		{id: nb.TableACL, row: rowOf[nb.ACL](), parent: in(nb.TableSwitch, "acls", func(r *nb.ACL) *string { return &r.Switch }),
+		{id: nb.TableACL, row: rowOf[nb.ACL](),
+			parent: in(nb.TableSwitch, "acls", func(r *nb.ACL) *string { return &r.Switch }),
 			columns: []column{
 				number("priority", func(r *nb.ACL) *int { return &r.Priority }),
 				word("match", func(r *nb.ACL) *string { return &r.Match }),
@@ -121,50 +128,62 @@ func switches() []*table {
 // routers are Logical_Router and what routers have.
 func routers() []*table {
 	return []*table{
-		{id: nb.TableRouter, row: rowOf[nb.Router](), others: named(nb.TableGroup, "load_balancer_group", func(r *nb.Router) *[]string { return &r.Groups }),
+		{id: nb.TableRouter, row: rowOf[nb.Router](),
+			others: named(nb.TableGroup, "load_balancer_group", func(r *nb.Router) *[]string { return &r.Groups }),
 			columns: []column{
 				word("name", func(r *nb.Router) *string { return &r.Name }),
 				never[*bool]("enabled"),
-				options("options", func(r *nb.Router) *map[string]string { return &r.Options }, "chassis", "lb_force_snat_ip", "snat-ct-zone",
+				options("options", func(r *nb.Router) *map[string]string { return &r.Options }, "chassis",
+					"lb_force_snat_ip", "snat-ct-zone",
 					"dynamic_neigh_routers", "always_learn_from_arp_request", "mac_binding_age_threshold"),
 			}},
 		{id: nb.TableRouterPort, row: rowOf[nb.RouterPort](), part: gatewayChassis(),
 			parent: in(nb.TableRouter, "ports", func(r *nb.RouterPort) *string { return &r.Router }),
 			columns: []column{
 				word("name", func(r *nb.RouterPort) *string { return &r.Name }),
-				text("mac", func(r *nb.RouterPort) *cluster.MAC { return &r.MAC }, cluster.MAC.String, cluster.ParseMAC),
-				texts("networks", func(r *nb.RouterPort) *[]netip.Prefix { return &r.Networks }, netip.Prefix.Compare, netip.Prefix.String, netip.ParsePrefix),
+				text("mac", func(r *nb.RouterPort) *cluster.MAC { return &r.MAC }, cluster.MAC.String,
+					cluster.ParseMAC),
+				texts("networks", func(r *nb.RouterPort) *[]netip.Prefix { return &r.Networks }, netip.Prefix.Compare,
+					netip.Prefix.String, netip.ParsePrefix),
 				never[*bool]("enabled"),
-				options("options", func(r *nb.RouterPort) *map[string]string { return &r.Options }, "gateway_mtu", "gateway_mtu_bypass"),
+				options("options", func(r *nb.RouterPort) *map[string]string { return &r.Options }, "gateway_mtu",
+					"gateway_mtu_bypass"),
 			}},
 		{id: nb.TableMACBinding, row: rowOf[nb.MACBinding](), indexed: true,
 			columns: []column{
 				word("logical_port", func(r *nb.MACBinding) *string { return &r.Port }),
 				text("ip", func(r *nb.MACBinding) *netip.Addr { return &r.IP }, netip.Addr.String, netip.ParseAddr),
-				text("mac", func(r *nb.MACBinding) *cluster.MAC { return &r.MAC }, cluster.MAC.String, cluster.ParseMAC),
+				text("mac", func(r *nb.MACBinding) *cluster.MAC { return &r.MAC }, cluster.MAC.String,
+					cluster.ParseMAC),
 				always("override_dynamic_mac", true),
 			}},
-		{id: nb.TableRoute, row: rowOf[nb.Route](), parent: in(nb.TableRouter, "static_routes", func(r *nb.Route) *string { return &r.Router }),
+		{id: nb.TableRoute, row: rowOf[nb.Route](),
+			parent: in(nb.TableRouter, "static_routes", func(r *nb.Route) *string { return &r.Router }),
 			columns: []column{
 				text("ip_prefix", func(r *nb.Route) *netip.Prefix { return &r.Prefix }, address, nb.ParsePrefix),
-				text("nexthop", func(r *nb.Route) *netip.Addr { return &r.NextHop }, netip.Addr.String, netip.ParseAddr),
+				text("nexthop", func(r *nb.Route) *netip.Addr { return &r.NextHop }, netip.Addr.String,
+					netip.ParseAddr),
 				optional("output_port", func(r *nb.Route) *string { return &r.OutPort }),
 				flag("policy", "src-ip", func(r *nb.Route) *bool { return &r.BySource }),
 				never[string]("route_table"),
 			}},
-		{id: nb.TablePolicy, row: rowOf[nb.Policy](), parent: in(nb.TableRouter, "policies", func(r *nb.Policy) *string { return &r.Router }),
+		{id: nb.TablePolicy, row: rowOf[nb.Policy](),
+			parent: in(nb.TableRouter, "policies", func(r *nb.Policy) *string { return &r.Router }),
 			columns: []column{
 				number("priority", func(r *nb.Policy) *int { return &r.Priority }),
 				word("match", func(r *nb.Policy) *string { return &r.Match }),
 				word("action", func(r *nb.Policy) *nb.Action { return &r.Action }),
-				texts("nexthops", func(r *nb.Policy) *[]netip.Addr { return &r.NextHops }, netip.Addr.Compare, netip.Addr.String, netip.ParseAddr),
+				texts("nexthops", func(r *nb.Policy) *[]netip.Addr { return &r.NextHops }, netip.Addr.Compare,
+					netip.Addr.String, netip.ParseAddr),
 				options("options", func(r *nb.Policy) *map[string]string { return &r.Options }, "pkt_mark"),
 			}},
-		{id: nb.TableNAT, row: rowOf[nb.NAT](), parent: in(nb.TableRouter, "nat", func(r *nb.NAT) *string { return &r.Router }),
+		{id: nb.TableNAT, row: rowOf[nb.NAT](),
+			parent: in(nb.TableRouter, "nat", func(r *nb.NAT) *string { return &r.Router }),
 			others: one(nb.TableRouterPort, "gateway_port", func(r *nb.NAT) *string { return &r.GatewayPort }),
 			columns: []column{
 				word("type", func(r *nb.NAT) *nb.NATType { return &r.Type }),
-				text("external_ip", func(r *nb.NAT) *netip.Addr { return &r.External }, netip.Addr.String, netip.ParseAddr),
+				text("external_ip", func(r *nb.NAT) *netip.Addr { return &r.External }, netip.Addr.String,
+					netip.ParseAddr),
 				text("logical_ip", func(r *nb.NAT) *netip.Prefix { return &r.Logical }, address, nb.ParsePrefix),
 				word("external_port_range", func(r *nb.NAT) *string { return &r.PortRange }),
 				word("match", func(r *nb.NAT) *string { return &r.Match }),
@@ -182,16 +201,22 @@ func balancers() []*table {
 			columns: []column{
 				word("name", func(r *nb.Group) *string { return &r.Name }),
 			}},
-		{id: nb.TableLoadBalancer, row: rowOf[nb.LoadBalancer](), others: members(nb.TableGroup, "load_balancer", func(r *nb.LoadBalancer) *[]string { return &r.Groups }),
+		{id: nb.TableLoadBalancer, row: rowOf[nb.LoadBalancer](),
+			others: members(nb.TableGroup, "load_balancer", func(r *nb.LoadBalancer) *[]string { return &r.Groups }),
 			columns: []column{
 				word("name", func(r *nb.LoadBalancer) *string { return &r.Name }),
 				protocol(),
-				value("vips", loadVIPs, storeVIPs, func(e *edit, column string, want, have map[string]string) { e.column(column, maps.Equal(want, have)) }),
+				value("vips", loadVIPs, storeVIPs,
+					func(e *edit, column string, want,
+						have map[string]string) {
+						e.column(column, maps.Equal(want, have))
+					}),
 				value("selection_fields", func(r *nb.LoadBalancer, list []string) bool {
 					r.Affinity = len(list) > 0
 					return slices.Equal(list, r.SelectionFields())
 				}, (*nb.LoadBalancer).SelectionFields, (*edit).set),
-				options("options", func(r *nb.LoadBalancer) *map[string]string { return &r.Options }, "reject", "event", "skip_snat",
+				options("options", func(r *nb.LoadBalancer) *map[string]string { return &r.Options }, "reject", "event",
+					"skip_snat",
 					"neighbor_responder", "hairpin_snat_ip"),
 			}},
 	}

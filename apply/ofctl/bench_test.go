@@ -63,8 +63,10 @@ func changeGroup(b *testing.B, target *ofctl.Target, g *flow.Group) {
 func manyServices(count int) (flows delta.Map[flow.ID, *flow.Flow], groups delta.Map[flow.GroupKey, *flow.Group]) {
 	for i := range count {
 		id := uint32(1 + i)
-		m := flow.Match{Protocol: flow.TCP, Dst: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96, byte(id >> 8), byte(id)}), 32), DstPort: 80}
-		f := &flow.Flow{Key: flow.Key{Bridge: "br-svc", Table: 20, Priority: 200, Match: m}, Actions: []flow.Action{flow.ToGroup{ID: id}}}
+		m := flow.Match{Protocol: flow.TCP,
+			Dst: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96, byte(id >> 8), byte(id)}), 32), DstPort: 80}
+		f := &flow.Flow{Key: flow.Key{Bridge: "br-svc", Table: 20, Priority: 200, Match: m},
+			Actions: []flow.Action{flow.ToGroup{ID: id}}}
 		g := group(id, cluster.IPv4, 1, 2)
 		flows.Put(f.ID(), f)
 		groups.Put(g.GroupKey, g)

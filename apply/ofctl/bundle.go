@@ -57,7 +57,8 @@ func (b *bundle) groupGone(g *flow.Group) {
 }
 
 func (b *bundle) add(id flow.ID, f *flow.Flow) {
-	if slices.ContainsFunc(f.Actions, func(a flow.Action) bool { to, ok := a.(flow.ToGroup); return ok && b.unfit[to.ID] }) {
+	if slices.ContainsFunc(f.Actions,
+		func(a flow.Action) bool { to, ok := a.(flow.ToGroup); return ok && b.unfit[to.ID] }) {
 		return // the error is the group's
 	}
 	if err := f.Check(); err != nil {

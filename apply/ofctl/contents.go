@@ -42,7 +42,8 @@ func replace[K comparable, V any](has *delta.Map[K, V], with delta.Map[K, V], in
 // adopt takes want's maps where they have the same, so that comparing them takes no time.
 func (c *contents) adopt(want flow.State) {
 	if c.raw {
-		c.raw = !delta.OfMaps(want.Flows, c.flows, (*flow.Flow).Equal).Empty() || !delta.OfMaps(want.Groups, c.groups, (*flow.Group).Equal).Empty()
+		c.raw = !delta.OfMaps(want.Flows, c.flows, (*flow.Flow).Equal).Empty() ||
+			!delta.OfMaps(want.Groups, c.groups, (*flow.Group).Equal).Empty()
 	}
 	if !c.raw {
 		c.content = content{want.Flows, want.Groups}

@@ -23,7 +23,8 @@ func TestTheSwitchSaysWhatPrintWrites(t *testing.T) {
 	for _, f := range want.Flows.All() {
 		lines = append(lines, f.WithPorts(func(name string) string { return ofport(t, n, name) }).String())
 	}
-	if out, err := n.ExecInput(ctx(t), strings.Join(lines, "\n"), "ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", "br-ex", "-"); err != nil {
+	if out, err := n.ExecInput(ctx(t), strings.Join(lines, "\n"), "ovs-ofctl", "-O", "OpenFlow14", "--bundle",
+		"add-flows", "br-ex", "-"); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
 	have := read(t, open(t, n))
@@ -53,7 +54,8 @@ func TestABadFlowDoesNotStopTheOthers(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
 	good := parse(t, "table=7,priority=5 actions=drop\n")
-	bad := &flow.Flow{Key: flow.Key{Table: 7, Priority: 6, Match: flow.Match{Protocol: flow.IP, DstPort: 80}}, Actions: []flow.Action{flow.Drop{}}}
+	bad := &flow.Flow{Key: flow.Key{Table: 7, Priority: 6, Match: flow.Match{Protocol: flow.IP, DstPort: 80}},
+		Actions: []flow.Action{flow.Drop{}}}
 	d := flow.Diff(good, read(t, target))
 	d.Flows.Add[bad.ID()] = bad
 	if err := target.Apply(ctx(t), d); err == nil || !strings.Contains(err.Error(), "table=7,priority=6,ip,tp_dst=80") {
@@ -68,7 +70,8 @@ func TestApplyIsForOneBridge(t *testing.T) {
 	target := open(t, node(t))
 	other := parse(t, "priority=1 actions=drop")
 	other.Bridge = "br-int"
-	if err := target.Apply(ctx(t), flow.Diff(other, flow.State{})); err == nil || !strings.Contains(err.Error(), "br-int") {
+	if err := target.Apply(ctx(t), flow.Diff(other, flow.State{})); err == nil ||
+		!strings.Contains(err.Error(), "br-int") {
 		t.Fatalf("flows of br-int on br-ex: %v", err)
 	}
 }
@@ -91,7 +94,8 @@ func TestOwnChangesAreNoNews(t *testing.T) {
 			next.Flows.Put(id, &flow.Flow{Key: f.Key, Feature: 9, Actions: f.Actions})
 		}
 	}
-	add := &flow.Flow{Key: flow.Key{Table: 8, Match: flow.Match{InPort: patch}}, Actions: []flow.Action{flow.Output{Port: "eth0"}}}
+	add := &flow.Flow{Key: flow.Key{Table: 8, Match: flow.Match{InPort: patch}},
+		Actions: []flow.Action{flow.Output{Port: "eth0"}}}
 	next.Flows.Put(add.ID(), add)
 	reach(t, target, next)
 	silent(t, target)
@@ -190,9 +194,12 @@ func TestVersion(t *testing.T) {
 func nodePorts(n int) (flows delta.Map[flow.ID, *flow.Flow]) {
 	for i := range n / 2 {
 		m := flow.Match{Protocol: flow.TCP, InPort: "eth0", DstPort: uint16(30000 + i)}
-		in := &flow.Flow{Key: flow.Key{Priority: 110, Match: m}, Feature: 2, Actions: []flow.Action{flow.Output{Port: patch}}}
+		in := &flow.Flow{Key: flow.Key{Priority: 110, Match: m}, Feature: 2,
+			Actions: []flow.Action{flow.Output{Port: patch}}}
 		m = flow.Match{Protocol: flow.TCP, InPort: patch, SrcPort: uint16(30000 + i), EthSrc: cluster.MAC{2}}
-		out := &flow.Flow{Key: flow.Key{Priority: 110, Match: m}, Feature: 2, Actions: []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: "eth0"}}}
+		out := &flow.Flow{Key: flow.Key{Priority: 110, Match: m}, Feature: 2,
+			Actions: []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN},
+				flow.Output{Port: "eth0"}}}
 		flows.Put(in.ID(), in)
 		flows.Put(out.ID(), out)
 	}
@@ -235,7 +242,8 @@ func BenchmarkBridge(b *testing.B) {
 			read(b, target)
 		}
 	})
-	one := &flow.Flow{Key: flow.Key{Priority: 110, Match: flow.Match{Protocol: flow.UDP, InPort: "eth0", DstPort: 5}}, Actions: []flow.Action{flow.Drop{}}}
+	one := &flow.Flow{Key: flow.Key{Priority: 110, Match: flow.Match{Protocol: flow.UDP, InPort: "eth0", DstPort: 5}},
+		Actions: []flow.Action{flow.Drop{}}}
 	b.Run("ApplyOneReadDiff", func(b *testing.B) {
 		for b.Loop() {
 			want := flow.State{Bridge: lab.GatewayBridge, Flows: all.Flows}

@@ -150,7 +150,8 @@ func (t *bridge) readGroups(ctx context.Context) (groups delta.Map[flow.GroupKey
 
 // parseFlows reads what dump-flows printed. A flow with a match of ours and other actions than we
 // have words for comes with flow.UnknownActions, equal to none that is wanted.
-func parseFlows(text, bridge string, numbers map[string]string) (flows delta.Map[flow.ID, *flow.Flow], unknown []flow.Unknown) {
+func parseFlows(text, bridge string,
+	numbers map[string]string) (flows delta.Map[flow.ID, *flow.Flow], unknown []flow.Unknown) {
 	name := naming(numbers)
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -226,7 +227,8 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 		return nil, nil
 	}
 	numbers := r.numbers[t.name]
-	b := bundle{numbers: numbers, deletes: deletions(d, numbers), made: map[flow.ID]*flow.Flow{}, unfit: map[uint32]bool{}}
+	b := bundle{numbers: numbers, deletes: deletions(d, numbers), made: map[flow.ID]*flow.Flow{},
+		unfit: map[uint32]bool{}}
 	for _, part := range []map[flow.GroupKey]*flow.Group{d.Groups.Add, d.Groups.Change} {
 		for _, g := range part {
 			b.group(g)
@@ -325,7 +327,8 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 	} else {
 		c.mark = after
 		t.number(b.numbers)
-		t.has.change(flow.Delta{Flows: delta.Delta[flow.ID, *flow.Flow]{Add: b.made, Delete: d.Flows.Delete}, Groups: d.Groups})
+		t.has.change(flow.Delta{Flows: delta.Delta[flow.ID, *flow.Flow]{Add: b.made, Delete: d.Flows.Delete},
+			Groups: d.Groups})
 	}
 	if err != nil {
 		t.options = ""
@@ -354,9 +357,10 @@ func (t *Target) ofctl(ctx context.Context, stdin string, args ...string) (strin
 
 // ended reports whether ovs-ofctl says that the other side has ended its connection.
 func ended(err error) bool {
-	return slices.ContainsFunc([]string{"(Broken pipe)", "(Connection reset by peer)", "(End of file)"}, func(why string) bool {
-		return strings.Contains(err.Error(), why)
-	})
+	return slices.ContainsFunc([]string{"(Broken pipe)", "(Connection reset by peer)", "(End of file)"},
+		func(why string) bool {
+			return strings.Contains(err.Error(), why)
+		})
 }
 
 // openFlow is the first version whose bundles may hold groups, and whose groups may say how a

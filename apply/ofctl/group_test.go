@@ -37,7 +37,8 @@ cookie=0xdeff105,table=50,priority=100,in_port=veth2 actions=push_vlan:0x8100,se
 func group(id uint32, family cluster.Family, endpoints ...uint32) *flow.Group {
 	g := &flow.Group{GroupKey: key(id)}
 	for _, e := range endpoints {
-		nat := flow.NAT{Kind: flow.NATDst, Addr: netip.AddrFrom4([4]byte{10, 244, byte(e >> 8), byte(e)}), PortMin: 8080, PortMax: 8080}
+		nat := flow.NAT{Kind: flow.NATDst, Addr: netip.AddrFrom4([4]byte{10, 244, byte(e >> 8), byte(e)}),
+			PortMin: 8080, PortMax: 8080}
 		if family == cluster.IPv6 {
 			nat = flow.NAT{Kind: flow.NATDst, Addr: netip.AddrFrom16([16]byte{0xfd, 14: byte(e >> 8), 15: byte(e)})}
 		}
@@ -64,7 +65,8 @@ func withGroups(t testing.TB, n *lab.Node) flow.State {
 		f.Bridge = "br-svc"
 		s.Flows.Put(f.ID(), f)
 	}
-	for _, g := range []*flow.Group{group(7, cluster.IPv4, 3, 5, 200), group(8, cluster.IPv6, 9), noting(41, flow.TCP, 1, 2), noting(45, flow.TCP6, 1), noting(46, flow.UDP, 1), noting(47, flow.SCTP6, 1)} {
+	for _, g := range []*flow.Group{group(7, cluster.IPv4, 3, 5, 200), group(8, cluster.IPv6, 9),
+		noting(41, flow.TCP, 1, 2), noting(45, flow.TCP6, 1), noting(46, flow.UDP, 1), noting(47, flow.SCTP6, 1)} {
 		s.Groups.Put(g.GroupKey, g)
 	}
 	owner := cluster.Owner{Kind: "Node", Name: "node-a"}
@@ -73,7 +75,8 @@ func withGroups(t testing.TB, n *lab.Node) flow.State {
 	s.Ports = map[string]flow.Port{
 		"veth2":   {Name: "veth2", Bridge: "br-svc", Type: "internal", Owner: owner},
 		"svc-int": {Name: "svc-int", Bridge: "br-svc", Type: "patch", Peer: "int-svc", Owner: owner},
-		"int-svc": {Name: "int-svc", Bridge: "br-int", Type: "patch", Peer: "svc-int", ExternalIDs: map[string]string{"iface-id": "trunk"}, Owner: owner},
+		"int-svc": {Name: "int-svc", Bridge: "br-int", Type: "patch", Peer: "svc-int",
+			ExternalIDs: map[string]string{"iface-id": "trunk"}, Owner: owner},
 	}
 	return s
 }
@@ -103,7 +106,8 @@ func TestLawsOfGroups(t *testing.T) {
 			sh(t, n, `ovs-ofctl -O OpenFlow15 add-group br-ex group_id=7,type=all,bucket=actions=drop
 				ovs-ofctl -O OpenFlow15 add-flow br-svc cookie=0x5,table=9,priority=7,actions=drop`)
 			return func() string {
-				return sh(t, n, `ovs-ofctl -O OpenFlow15 dump-groups br-ex | tail -n +2; ovs-ofctl -O OpenFlow15 --no-stats dump-flows br-svc cookie=5/-1`)
+				return sh(t, n,
+					`ovs-ofctl -O OpenFlow15 dump-groups br-ex | tail -n +2; ovs-ofctl -O OpenFlow15 --no-stats dump-flows br-svc cookie=5/-1`)
 			}
 		},
 		Spoils: map[string]func(testing.TB){
@@ -147,7 +151,8 @@ func servicesOf(t testing.TB, n *lab.Node) *rapid.Generator[flow.State] {
 					}
 				}
 			case 1:
-				s.Groups.Put(key(id), group(id, family, rapid.Uint32Range(1, 4).Draw(r, "first"), rapid.Uint32Range(5, 9).Draw(r, "second")))
+				s.Groups.Put(key(id), group(id, family, rapid.Uint32Range(1, 4).Draw(r, "first"),
+					rapid.Uint32Range(5, 9).Draw(r, "second")))
 			}
 		}
 		return s
@@ -234,7 +239,8 @@ func TestLearnedFlowsAreLeftAlone(t *testing.T) {
 	quiet(t, target)
 	connect := func(clients ...string) {
 		for _, c := range clients {
-			sh(t, n, `ovs-appctl ofproto/trace br-svc in_port=LOCAL,tcp,nw_src=`+c+`,nw_dst=10.96.0.2,tp_src=1000,tp_dst=80 -generate`)
+			sh(t, n, `ovs-appctl ofproto/trace br-svc in_port=LOCAL,tcp,nw_src=`+c+
+				`,nw_dst=10.96.0.2,tp_src=1000,tp_dst=80 -generate`)
 		}
 	}
 	learned := func(count int, words string) {

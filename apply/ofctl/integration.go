@@ -52,7 +52,8 @@ type NoFlows struct {
 }
 
 func (e *NoFlows) Error() string {
-	return fmt.Sprintf("%s lost OVN's flows at %s, and ovn-controller has not written them again: traffic by OVN is dropped",
+	return fmt.Sprintf("%s lost OVN's flows at %s, and ovn-controller has not written them again: "+
+		"traffic by OVN is dropped",
 		e.Bridge, e.Since.Format("15:04:05"))
 }
 

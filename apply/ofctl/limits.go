@@ -52,12 +52,14 @@ func (l *limit) ops(parent ovsdb.UUID, want int) []ovsdb.Op {
 	case want == 0 && !l.shared:
 		return []ovsdb.Op{ovsdb.Mutate(l.parent, ovsdb.DeleteFrom(l.column, []int{l.number})).Row(parent)}
 	case want == 0:
-		return append(keyOps(row.Table(), l.id, nil, []string{claims.KeyLimit}), ovsdb.Update(row, l.valueColumn).Row(l.id))
+		return append(keyOps(row.Table(), l.id, nil, []string{claims.KeyLimit}),
+			ovsdb.Update(row, l.valueColumn).Row(l.id))
 	case l.id != "":
 		return append(keyOps(row.Table(), l.id, keys, nil), ovsdb.Update(row, l.valueColumn).Row(l.id))
 	}
 	return []ovsdb.Op{ovsdb.Insert(row),
-		ovsdb.Mutate(l.parent, ovsdb.InsertInto(l.column, map[int]ovsdb.UUID{l.number: newRow(row.Table())})).Row(parent)}
+		ovsdb.Mutate(l.parent, ovsdb.InsertInto(l.column,
+			map[int]ovsdb.UUID{l.number: newRow(row.Table())})).Row(parent)}
 }
 
 // newRow names a row of a transaction that inserts one of its table.
@@ -131,7 +133,8 @@ func limitOps(v ovsdb.View, bridge ovsdb.UUID, have *ovsdb.Bridge, want flow.Bri
 	row := ovsdb.Datapath{UUID: ovsdb.NamedUUID("datapath"),
 		CTZones: map[int]ovsdb.UUID{claims.ZoneServices: newRow("CT_Zone")}}
 	rows := map[string]ovsdb.UUID{datapathName(want.Userspace): row.UUID}
-	return append(ops, zone[0], ovsdb.Insert(row), ovsdb.Mutate("Open_vSwitch", ovsdb.InsertInto("datapaths", rows)).All())
+	return append(ops, zone[0], ovsdb.Insert(row),
+		ovsdb.Mutate("Open_vSwitch", ovsdb.InsertInto("datapaths", rows)).All())
 }
 
 // Usage is how much of a limit is taken, whoever set it.

@@ -58,7 +58,8 @@ func TestLimits(t *testing.T) {
 		reach(t, target, limited(100, before))
 		sh(t, n, set+"70")
 		until(t, target, "an administrator's limit is no drift", func(s flow.State, err error) bool {
-			return err == nil && s.Bridges["br-svc"].Connections == flow.ForeignLimit && flow.Diff(want, s).Bridges.Empty()
+			return err == nil && s.Bridges["br-svc"].Connections == flow.ForeignLimit &&
+				flow.Diff(want, s).Bridges.Empty()
 		})
 		reach(t, target, limited(300, 8000))
 		zone("70")

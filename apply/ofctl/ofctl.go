@@ -101,7 +101,8 @@ func Open(cfg Config) (*Target, error) {
 		Endpoint: "unix:" + cfg.Path(filepath.Join(cfg.RunDir, "db.sock")),
 		Database: "Open_vSwitch",
 		Tables: []ovsdb.Table{
-			ovsdb.Mirror[ovsdb.OpenVSwitch]("bridges", "datapaths", "next_cfg", "cur_cfg", "other_config", "external_ids"),
+			ovsdb.Mirror[ovsdb.OpenVSwitch]("bridges", "datapaths", "next_cfg", "cur_cfg", "other_config",
+				"external_ids"),
 			ovsdb.Mirror[ovsdb.Bridge]("name", "ports", "fail_mode", "datapath_type", "flow_tables", "external_ids"),
 			ovsdb.Mirror[ovsdb.FlowTable]("flow_limit", "external_ids"),
 			ovsdb.Mirror[ovsdb.Datapath]("ct_zones"),
@@ -118,7 +119,8 @@ func Open(cfg Config) (*Target, error) {
 	t := &Target{cfg: cfg, log: cfg.Logger, db: db, changed: signal.New(), stop: stop}
 	t.integration.rewrites = retry.Backoff{Min: firstRewrite, Max: lastRewrite}
 	t.watch = func(name string) *bridge {
-		b := &bridge{Target: t, name: name, monitor: newMonitor(cfg, name, t.log.With("bridge", name), t.changed.Notify)}
+		b := &bridge{Target: t, name: name,
+			monitor: newMonitor(cfg, name, t.log.With("bridge", name), t.changed.Notify)}
 		if name != cfg.Bridge {
 			b.key = name
 		}
@@ -188,7 +190,8 @@ func (t *Target) watchAnswers(ctx context.Context) {
 			t.silent.Store(&late.Waits{For: server, Since: begin})
 		}
 		err := t.ask(ctx, func(ctx context.Context) error { _, err := t.vswitchd(ctx, "version"); return err })
-		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || was != t.silent.Load() {
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
+			was != t.silent.Load() {
 			t.changed.Notify()
 		}
 		t.lookIntegration(ctx)
@@ -290,7 +293,8 @@ func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
 		}
 	}
 	noPort, errFlows := t.applyFlows(ctx, d, r)
-	errNeighbors := errors.Join(t.applyRoutes(ctx, d.TunnelRoutes), t.applyNeighbors(ctx, cmp.Or(d.TunnelBridge, t.cfg.Bridge), d.TunnelNeighbors))
+	errNeighbors := errors.Join(t.applyRoutes(ctx, d.TunnelRoutes),
+		t.applyNeighbors(ctx, cmp.Or(d.TunnelBridge, t.cfg.Bridge), d.TunnelNeighbors))
 	t.setPending(len(noBridge) + len(noPort))
 	if err := errors.Join(errBridges, errRows, errFlows, errNeighbors, t.rewrite(ctx, d.NoFlows)); err != nil {
 		return err

@@ -59,7 +59,8 @@ func rich(t testing.TB) flow.State {
 	t.Helper()
 	s := parse(t, flows)
 	s.Settings = map[string]string{"ovn-bridge-mappings": "physnet:br-ex", "ovn-encap-ip": "172.18.0.3"}
-	s.Ports = map[string]flow.Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal", MAC: cluster.MAC{0x0a, 0x58, 0x0a, 0xf4, 1, 2}, MTU: 1400,
+	s.Ports = map[string]flow.Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal",
+		MAC: cluster.MAC{0x0a, 0x58, 0x0a, 0xf4, 1, 2}, MTU: 1400,
 		ExternalIDs: map[string]string{"iface-id": "k8s-node-a"}, Owner: cluster.Owner{Kind: "Node", Name: "node-a"}}}
 	return s
 }
@@ -83,13 +84,15 @@ const patch = "patch-br-ex_node-a-to-br-int"
 
 func addPatch(t testing.TB, n *lab.Node) {
 	t.Helper()
-	sh(t, n, `ovs-vsctl add-port br-ex `+patch+` -- set Interface `+patch+` type=patch options:peer=patch-br-int-to-br-ex_node-a \
+	sh(t, n, `ovs-vsctl add-port br-ex `+patch+` -- set Interface `+patch+
+		` type=patch options:peer=patch-br-int-to-br-ex_node-a \
 		-- --may-exist add-port br-int patch-br-int-to-br-ex_node-a -- set Interface patch-br-int-to-br-ex_node-a type=patch options:peer=`+patch)
 }
 
 func open(t testing.TB, n *lab.Node) *ofctl.Target {
 	t.Helper()
-	target, err := ofctl.Open(ofctl.Config{Bridge: lab.GatewayBridge, Settings: settings(), Path: n.Path, Command: n.Command})
+	target, err := ofctl.Open(ofctl.Config{Bridge: lab.GatewayBridge, Settings: settings(), Path: n.Path,
+		Command: n.Command})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +154,9 @@ func states(t testing.TB) *rapid.Generator[flow.State] {
 			s.Flows.Put(k.ID(), &f)
 		}
 		for range rapid.IntRange(0, 20).Draw(r, "NodePorts") {
-			f := &flow.Flow{Key: flow.Key{Priority: 110, Match: flow.Match{Protocol: flow.TCP, InPort: "eth0", DstPort: rapid.Uint16Range(30000, 30040).Draw(r, "port")}}}
+			f := &flow.Flow{Key: flow.Key{Priority: 110,
+				Match: flow.Match{Protocol: flow.TCP, InPort: "eth0",
+					DstPort: rapid.Uint16Range(30000, 30040).Draw(r, "port")}}}
 			f.Actions = []flow.Action{flow.Output{Port: patch}}
 			s.Flows.Put(f.ID(), f)
 		}

@@ -23,7 +23,8 @@ func (t *bridge) mapOption(ctx context.Context, flows map[flow.ID]*flow.Flow) er
 		return errAbsent
 	}
 	text, err := t.ofctl(ctx, "", "dump-tlv-map", t.remote(t.name))
-	if field := flow.TunnelOption[strings.LastIndex(flow.TunnelOption, ">")+1:]; err == nil && !strings.Contains(text, field) {
+	if field := flow.TunnelOption[strings.LastIndex(flow.TunnelOption, ">")+1:]; err == nil &&
+		!strings.Contains(text, field) {
 		_, err = t.ofctl(ctx, "", "add-tlv-map", t.remote(t.name), flow.TunnelOption)
 	}
 	if err != nil {
@@ -35,7 +36,8 @@ func (t *bridge) mapOption(ctx context.Context, flows map[flow.ID]*flow.Flow) er
 
 func namesOption(flows map[flow.ID]*flow.Flow) bool {
 	for _, f := range flows {
-		if f.Match.Tunnel != (flow.Tunnel{}) || slices.ContainsFunc(f.Actions, func(a flow.Action) bool { _, is := a.(flow.SetTunnel); return is }) {
+		if f.Match.Tunnel != (flow.Tunnel{}) ||
+			slices.ContainsFunc(f.Actions, func(a flow.Action) bool { _, is := a.(flow.SetTunnel); return is }) {
 			return true
 		}
 	}

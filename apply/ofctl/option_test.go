@@ -18,7 +18,8 @@ func withTunnels(t testing.TB, n *lab.Node) flow.State {
 	s := rich(t)
 	owner := cluster.Owner{Kind: "Node", Name: "node-a"}
 	s.Bridges = map[string]flow.Bridge{"br-tun": {Name: "br-tun", Userspace: n.Datapath() == "netdev", Owner: owner}}
-	s.Ports["tunnels"] = flow.Port{Name: "tunnels", Bridge: "br-tun", Type: "geneve", Local: netip.MustParseAddr("172.18.0.3"), Owner: owner}
+	s.Ports["tunnels"] = flow.Port{Name: "tunnels", Bridge: "br-tun", Type: "geneve",
+		Local: netip.MustParseAddr("172.18.0.3"), Owner: owner}
 	s.Ports["tun-int"] = flow.Port{Name: "tun-int", Bridge: "br-tun", Type: "patch", Peer: "int-tun", Owner: owner}
 	s.Ports["int-tun"] = flow.Port{Name: "int-tun", Bridge: "br-int", Type: "patch", Peer: "tun-int", Owner: owner}
 	for _, f := range parse(t, `

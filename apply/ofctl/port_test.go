@@ -59,7 +59,8 @@ func TestFlowsWaitForTheirPort(t *testing.T) {
 		t.Errorf("%d pending, want %d", target.Pending(), waiting)
 	}
 	have := read(t, target)
-	if d := flow.Diff(want, have); have.Flows.Len() != installed || d.Count() != waiting || len(d.Flows.Add) != waiting {
+	if d := flow.Diff(want, have); have.Flows.Len() != installed || d.Count() != waiting ||
+		len(d.Flows.Add) != waiting {
 		t.Fatalf("%d flows, want %d; the difference is %+v", have.Flows.Len(), installed, d)
 	}
 
@@ -76,13 +77,16 @@ func TestFlowsWaitForTheirPort(t *testing.T) {
 func TestFloodsToThePortsThatAreThere(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
-	want := parse(t, fmt.Sprintf("priority=5 actions=output:%q,output:late\npriority=6,in_port=late actions=output:%q\npriority=7,in_port=LOCAL actions=output:late\n", patch, patch))
+	want := parse(t,
+		fmt.Sprintf("priority=5 actions=output:%q,output:late\npriority=6,in_port=late "+
+			"actions=output:%q\npriority=7,in_port=LOCAL actions=output:late\n", patch, patch))
 	err := target.Apply(ctx(t), flow.Diff(want, read(t, target)))
 	var w *apply.Waiting
 	if !errors.As(err, &w) || !slices.Equal(w.Devices, []string{"late"}) {
 		t.Fatalf("Apply without the port: %v", err)
 	}
-	if got, want := flow.Print(flow.State{Flows: read(t, target).Flows}), fmt.Sprintf("cookie=0xdeff105,table=0,priority=5 actions=output:%q\n", patch); got != want {
+	if got, want := flow.Print(flow.State{Flows: read(t, target).Flows}),
+		fmt.Sprintf("cookie=0xdeff105,table=0,priority=5 actions=output:%q\n", patch); got != want {
 		t.Fatalf("without the port there is\n%swant\n%s", got, want)
 	}
 	sh(t, n, `ovs-vsctl add-port br-ex late -- set Interface late type=patch options:peer=x`)
@@ -111,9 +115,13 @@ func TestPortsWaitForTheirBridge(t *testing.T) {
 // Two ports whose names have the first 15 letters in common: all that OpenFlow tells of a name.
 func TestFlowsGoToThePortOfTheFullName(t *testing.T) {
 	n := node(t)
-	sh(t, n, `ovs-vsctl add-port br-ex patch-br-ex_node-b -- set Interface patch-br-ex_node-b type=patch options:peer=x`)
+	sh(t, n,
+		`ovs-vsctl add-port br-ex patch-br-ex_node-b -- set Interface patch-br-ex_node-b type=patch options:peer=x`)
 	target := open(t, n)
-	want := parse(t, fmt.Sprintf("priority=5,in_port=%q actions=output:\"patch-br-ex_node-b\"\npriority=5,in_port=\"patch-br-ex_node-b\" actions=output:%q\n", patch, patch))
+	want := parse(t,
+		fmt.Sprintf("priority=5,in_port=%q "+
+			"actions=output:\"patch-br-ex_node-b\"\npriority=5,in_port=\"patch-br-ex_node-b\" actions=output:%q\n",
+			patch, patch))
 	reach(t, target, want)
 	a, b := ofport(t, n, patch), ofport(t, n, "patch-br-ex_node-b")
 	flows := sh(t, n, `ovs-ofctl --no-names --no-stats dump-flows br-ex cookie=0xdeff105/-1`)
@@ -138,7 +146,8 @@ func TestPortMadeAgainUnderAnotherNumber(t *testing.T) {
 
 	sh(t, n, `ovs-vsctl del-port `+patch)
 	until(t, target, "the port goes", func(s flow.State, err error) bool {
-		return err == nil && s.Flows.At(flow.Key{Priority: 105, Match: flow.Match{Protocol: flow.IP, PktMark: 0x3f0, InPort: before}}.ID()) != nil
+		return err == nil && s.Flows.At(flow.Key{Priority: 105,
+			Match: flow.Match{Protocol: flow.IP, PktMark: 0x3f0, InPort: before}}.ID()) != nil
 	})
 	// Somebody else's port takes the number over: our flows must not become those of that port.
 	sh(t, n, `ovs-vsctl add-port br-ex theirs -- set Interface theirs type=internal ofport_request=`+before)
@@ -153,7 +162,8 @@ func TestPortMadeAgainUnderAnotherNumber(t *testing.T) {
 	if d := flow.Diff(want, read(t, target)); !d.Empty() {
 		t.Fatalf("%+v", d)
 	}
-	if flows := sh(t, n, `ovs-ofctl --no-names --no-stats dump-flows br-ex`); strings.Contains(flows, "in_port="+before) || strings.Contains(flows, "output:"+before) {
+	if flows := sh(t, n, `ovs-ofctl --no-names --no-stats dump-flows br-ex`); strings.Contains(flows, "in_port="+
+		before) || strings.Contains(flows, "output:"+before) {
 		t.Fatalf("number %s is still in\n%s", before, flows)
 	}
 }
@@ -163,12 +173,13 @@ func TestPortMadeAgainUnderAnotherNumber(t *testing.T) {
 func TestPortsCostNoReading(t *testing.T) {
 	n := serviceNode(t)
 	var readings atomic.Int32
-	target, err := ofctl.Open(ofctl.Config{Bridge: lab.GatewayBridge, Settings: settings(), Path: n.Path, Command: func(ctx context.Context, args ...string) *exec.Cmd {
-		if slices.Contains(args, "dump-flows") {
-			readings.Add(1)
-		}
-		return n.Command(ctx, args...)
-	}})
+	target, err := ofctl.Open(ofctl.Config{Bridge: lab.GatewayBridge, Settings: settings(), Path: n.Path,
+		Command: func(ctx context.Context, args ...string) *exec.Cmd {
+			if slices.Contains(args, "dump-flows") {
+				readings.Add(1)
+			}
+			return n.Command(ctx, args...)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +226,8 @@ func TestPortTakesOver(t *testing.T) {
 	} {
 		sh(t, n, `ovs-vsctl --if-exists del-port ovn-k8s-mp0 -- `+strings.TrimPrefix(stands, "ovs-vsctl "))
 		reach(t, target, flow.State{Bridge: "br-ex", Ports: rich(t).Ports})
-		if got := strings.TrimSpace(sh(t, n, `ovs-vsctl port-to-br ovn-k8s-mp0; ovs-vsctl get Interface ovn-k8s-mp0 external_ids:iface-id type`)); got != "br-int\nk8s-node-a\ninternal" {
+		if got := strings.TrimSpace(sh(t, n,
+			`ovs-vsctl port-to-br ovn-k8s-mp0; ovs-vsctl get Interface ovn-k8s-mp0 external_ids:iface-id type`)); got != "br-int\nk8s-node-a\ninternal" {
 			t.Fatalf("after %s: %s", stands, got)
 		}
 	}
@@ -226,11 +238,13 @@ func TestTunnelNeighbors(t *testing.T) {
 	target := open(t, n)
 	sh(t, n, `ovs-appctl tnl/neigh/set br-int 172.18.0.9 02:42:ac:12:00:09`)
 	a, b := netip.MustParseAddr("172.18.0.4"), netip.MustParseAddr("fc00:f853:ccd::4")
-	want := flow.State{Bridge: "br-ex", TunnelNeighbors: map[netip.Addr]cluster.MAC{a: {2, 0, 0, 0, 0, 4}, b: {2, 0, 0, 0, 0, 4}}}
+	want := flow.State{Bridge: "br-ex", TunnelNeighbors: map[netip.Addr]cluster.MAC{a: {2, 0, 0, 0, 0, 4},
+		b: {2, 0, 0, 0, 0, 4}}}
 	reach(t, target, want)
 	want.TunnelNeighbors[a] = cluster.MAC{2, 0, 0, 0, 0, 5}
 	reach(t, target, want)
-	if got := read(t, target).TunnelNeighbors; len(got) != 2 || got[a] != want.TunnelNeighbors[a] || got[b] != want.TunnelNeighbors[b] {
+	if got := read(t, target).TunnelNeighbors; len(got) != 2 || got[a] != want.TunnelNeighbors[a] ||
+		got[b] != want.TunnelNeighbors[b] {
 		t.Fatalf("neighbours %v", got)
 	}
 	sh(t, n, `ovs-appctl tnl/neigh/flush`)
@@ -249,7 +263,8 @@ func TestTunnelRoutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer target.Close()
-	a, b, via4, via6 := netip.MustParseAddr("172.18.0.4"), netip.MustParseAddr("fc00:f853:ccd::4"), netip.MustParseAddr("169.254.170.1"), netip.MustParseAddr("fd6a::1")
+	a, b, via4, via6 := netip.MustParseAddr("172.18.0.4"), netip.MustParseAddr("fc00:f853:ccd::4"),
+		netip.MustParseAddr("169.254.170.1"), netip.MustParseAddr("fd6a::1")
 	want := flow.State{
 		Bridge: "br-ex", TunnelBridge: "br-enc", TunnelRoutes: map[netip.Addr]netip.Addr{a: via4, b: via6},
 		TunnelNeighbors: map[netip.Addr]cluster.MAC{via4: {2, 0, 0, 0, 0, 4}},
@@ -261,7 +276,8 @@ func TestTunnelRoutes(t *testing.T) {
 	delete(want.TunnelRoutes, b)
 	want.TunnelRoutes[netip.MustParseAddr("172.18.0.5")] = via4
 	reach(t, target, want)
-	if got := sh(t, n, `ovs-appctl ovs/route/show`); strings.Count(got, "User: ") != 2 || strings.Contains(got, "User: fc00") {
+	if got := sh(t, n, `ovs-appctl ovs/route/show`); strings.Count(got, "User: ") != 2 ||
+		strings.Contains(got, "User: fc00") {
 		t.Fatalf("routes:\n%s", got)
 	}
 }

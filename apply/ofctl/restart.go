@@ -180,7 +180,8 @@ func (t *Target) StopWaiting(ctx context.Context) error {
 		return err
 	}
 	ops := append(keyOps("Open_vSwitch", "", nil, []string{keyPatience}),
-		ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("other_config", []string{keyWait}), ovsdb.Add("next_cfg", 1)).Row(row.UUID))
+		ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("other_config", []string{keyWait}),
+			ovsdb.Add("next_cfg", 1)).Row(row.UUID))
 	if _, err := t.db.Transact(ctx, ops...); err != nil {
 		return fmt.Errorf("remove flow-restore-wait: %w", err)
 	}
@@ -204,7 +205,8 @@ func (t *Target) ReconnectController(ctx context.Context) error {
 	if row.ExternalIDs[keyRemote] == remote {
 		remote = "unix:" + filepath.Join(t.cfg.RunDir, file)
 	}
-	if _, err := t.db.Transact(ctx, keyOps("Open_vSwitch", "", map[string]string{keyRemote: remote}, []string{keyPatience})...); err != nil {
+	if _, err := t.db.Transact(ctx, keyOps("Open_vSwitch", "", map[string]string{keyRemote: remote},
+		[]string{keyPatience})...); err != nil {
 		return fmt.Errorf("reconnect ovn-controller: %w", err)
 	}
 	return nil
@@ -221,7 +223,8 @@ func (t *Target) Stir(ctx context.Context) error {
 		return nil
 	}
 	now := time.Now().UTC().Format(time.RFC3339)
-	if _, err := t.db.Transact(ctx, keyOps("Interface", i.UUID, map[string]string{keyStirred: now}, nil)...); err != nil {
+	if _, err := t.db.Transact(ctx, keyOps("Interface", i.UUID, map[string]string{keyStirred: now},
+		nil)...); err != nil {
 		return fmt.Errorf("write to Open vSwitch: %w", err)
 	}
 	return nil

@@ -28,7 +28,8 @@ type probes struct {
 // beside it.
 func guard(t testing.TB, n *lab.Node) {
 	t.Helper()
-	sh(t, n, `nft 'add table netdev guard; add chain netdev guard eth0 { type filter hook ingress device "eth0" priority -500; }; add rule netdev guard eth0 drop'`)
+	sh(t, n,
+		`nft 'add table netdev guard; add chain netdev guard eth0 { type filter hook ingress device "eth0" priority -500; }; add rule netdev guard eth0 drop'`)
 }
 
 // interval is the time between two packets. Sockets keep some hundred of them, for a machine that
@@ -209,7 +210,8 @@ cookie=0xdeff105,table=1,priority=10,ip actions=LOCAL
 func ovn(t testing.TB, l *lab.Lab) *lab.Node {
 	t.Helper()
 	n := l.Add(t, lab.NodeConfig{})
-	sh(t, n, `ovs-vsctl set Open_vSwitch . external_ids:ovn-remote=unix:/run/ovn/ovnsb_db.sock external_ids:ovn-encap-type=geneve \
+	sh(t, n,
+		`ovs-vsctl set Open_vSwitch . external_ids:ovn-remote=unix:/run/ovn/ovnsb_db.sock external_ids:ovn-encap-type=geneve \
 			external_ids:ovn-encap-ip=172.18.0.3 external_ids:ovn-bridge-datapath-type=`+n.Datapath()+` external_ids:ovn-bridge-mappings=physnet:br-ex
 		ovn-nbctl ls-add ext -- lsp-add ext br-ex_node-a -- lsp-set-type br-ex_node-a localnet -- lsp-set-addresses br-ex_node-a unknown \
 			-- lsp-set-options br-ex_node-a network_name=physnet
@@ -233,19 +235,22 @@ func TestSwitchRestartsUnderTraffic(t *testing.T) {
 	quiet(t, target)
 	p := startProbes(t, l, n)
 
-	t.Run("flow-restore-wait does nothing to a running switch", func(t *testing.T) { waitIsIgnored(t, n, target, p, want) })
+	t.Run("flow-restore-wait does nothing to a running switch",
+		func(t *testing.T) { waitIsIgnored(t, n, target, p, want) })
 	t.Run("SIGKILL", func(t *testing.T) { restartUnder(t, n, target, p, want, syscall.SIGKILL) })
 	t.Run("SIGTERM", func(t *testing.T) { restartUnder(t, n, target, p, want, syscall.SIGTERM) })
 }
 
 func waitIsIgnored(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, want flow.State) {
-	if got := strings.TrimSpace(sh(t, n, `ovs-vsctl get Open_vSwitch . other_config:flow-restore-wait`)); got != `"true"` {
+	if got := strings.TrimSpace(sh(t, n,
+		`ovs-vsctl get Open_vSwitch . other_config:flow-restore-wait`)); got != `"true"` {
 		t.Fatalf("flow-restore-wait is %s", got)
 	}
 	from := p.count()
 	// Everything that makes the switch think anew: other flows, a port, no cached decisions.
 	reach(t, target, flow.State{Bridge: lab.GatewayBridge})
-	sh(t, n, `ovs-vsctl add-port br-ex x -- set Interface x type=internal; ovs-appctl dpctl/del-flows; ovs-vsctl del-port x`)
+	sh(t, n,
+		`ovs-vsctl add-port br-ex x -- set Interface x type=internal; ovs-appctl dpctl/del-flows; ovs-vsctl del-port x`)
 	reach(t, target, want)
 	sh(t, n, `ovs-appctl dpctl/del-flows`)
 	p.answered(t)
@@ -323,7 +328,8 @@ func TestSwitchWaitsForRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.answered(t)
-	if got := sh(t, n, `ovs-vsctl --if-exists get Open_vSwitch . other_config:flow-restore-wait`); strings.TrimSpace(got) != "" {
+	if got := sh(t, n,
+		`ovs-vsctl --if-exists get Open_vSwitch . other_config:flow-restore-wait`); strings.TrimSpace(got) != "" {
 		t.Fatalf("flow-restore-wait is still %s", got)
 	}
 }

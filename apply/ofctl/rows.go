@@ -155,7 +155,8 @@ func (t *Target) applyBridges(ctx context.Context, d delta.Delta[string, flow.Br
 			}
 			if have := row(name); have != nil {
 				want.UUID = have.UUID
-				ops = append(append(ops, ovsdb.Update(want, "fail_mode", "datapath_type")), keyOps("Bridge", have.UUID, owner, nil)...)
+				ops = append(append(ops, ovsdb.Update(want, "fail_mode", "datapath_type")),
+					keyOps("Bridge", have.UUID, owner, nil)...)
 				ops = append(ops, limitOps(v, have.UUID, have, b)...)
 			} else {
 				ops = append(ops, ovsdb.InsertBridge(want)...)
@@ -173,7 +174,8 @@ func (t *Target) applyBridges(ctx context.Context, d delta.Delta[string, flow.Br
 		return nil
 	}
 	late.For(ctx, server)
-	if _, err := t.db.Transact(ctx, append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())...); err != nil {
+	if _, err := t.db.Transact(ctx, append(ops,
+		ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())...); err != nil {
 		return fmt.Errorf("bridges of Open vSwitch: %w", err)
 	}
 	late.For(ctx, vswitchd)
@@ -289,7 +291,8 @@ func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) 
 		i := ovsdb.Interface{Name: p.Name, Type: p.Type, Options: options(p), ExternalIDs: p.ExternalIDs}
 		i.MAC, i.MTURequest = columns(p)
 		made, more := ovsdb.InsertPort(i, owner)
-		return append(append(ops, more...), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", made)).Row(bridge.UUID)), true
+		return append(append(ops, more...), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", made)).Row(bridge.UUID)),
+			true
 	}
 	// until it has a number there, that of another bridge must name no flow
 	if !slices.Contains(bridge.Ports, port.UUID) {
@@ -309,7 +312,8 @@ func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) 
 		change = append(change, "mtu_request")
 	}
 	ops = append(ops, ovsdb.Update(i, change...))
-	unwanted := slices.DeleteFunc(slices.Clone(cfg.PortKeys), func(key string) bool { _, wanted := p.ExternalIDs[key]; return wanted })
+	unwanted := slices.DeleteFunc(slices.Clone(cfg.PortKeys),
+		func(key string) bool { _, wanted := p.ExternalIDs[key]; return wanted })
 	return append(ops, keyOps("Interface", i.UUID, p.ExternalIDs, unwanted)...), true
 }
 

@@ -63,7 +63,8 @@ func (tcx) detach(a attached) error {
 		return fmt.Errorf("program %d: %w", a.id, err)
 	}
 	defer func() { _ = p.Close() }()
-	err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: a.index, Program: p, Attach: ebpf.AttachTCXIngress})
+	err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: a.index, Program: p,
+		Attach: ebpf.AttachTCXIngress})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}
@@ -85,7 +86,8 @@ func (clsact) programs(index int) ([]ebpf.ProgramID, error) {
 	}
 	var ids []ebpf.ProgramID
 	for _, f := range filters {
-		if b, ok := f.(*netlink.BpfFilter); ok && b.Id != 0 && b.Handle == claims.FilterHandle && b.Priority == claims.FilterPriority {
+		if b, ok := f.(*netlink.BpfFilter); ok && b.Id != 0 && b.Handle == claims.FilterHandle &&
+			b.Priority == claims.FilterPriority {
 			ids = append(ids, ebpf.ProgramID(b.Id))
 		}
 	}
@@ -94,7 +96,8 @@ func (clsact) programs(index int) ([]ebpf.ProgramID, error) {
 
 func (clsact) attach(index int, p *ebpf.Program, _ *attached) error {
 	q := &netlink.GenericQdisc{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact",
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0),
+			Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact",
 	}
 	if err := netlink.QdiscAdd(q); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("clsact: %w", err)
@@ -108,7 +111,8 @@ func (clsact) attach(index int, p *ebpf.Program, _ *attached) error {
 }
 
 func (clsact) detach(a attached) error {
-	if err := netlink.FilterDel(filter(a.index)); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
+	if err := netlink.FilterDel(filter(a.index)); err != nil && !errors.Is(err, unix.ENOENT) &&
+		!errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("filter: %w", err)
 	}
 	return nil
@@ -116,7 +120,8 @@ func (clsact) detach(a attached) error {
 
 func filter(index int) *netlink.BpfFilter {
 	return &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{
-		LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: claims.FilterHandle, Priority: claims.FilterPriority, Protocol: unix.ETH_P_ALL,
+		LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: claims.FilterHandle,
+		Priority: claims.FilterPriority, Protocol: unix.ETH_P_ALL,
 	}}
 }
 

@@ -38,7 +38,8 @@ const (
 // mapSpecs are the maps of both programs.
 func mapSpecs() map[string]*ebpf.MapSpec {
 	list := map[string]*ebpf.MapSpec{
-		claims.MapServices: {Type: ebpf.Hash, KeySize: keySize, ValueSize: 4, MaxEntries: maxServices, Flags: unix.BPF_F_NO_PREALLOC},
+		claims.MapServices: {Type: ebpf.Hash, KeySize: keySize, ValueSize: 4, MaxEntries: maxServices,
+			Flags: unix.BPF_F_NO_PREALLOC},
 		claims.MapTarget:   {Type: ebpf.Array, KeySize: 4, ValueSize: targetSize, MaxEntries: targets},
 		claims.MapCounters: {Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: counters},
 	}
@@ -135,7 +136,8 @@ func (k serviceKey) service() redirect.Service {
 	if k[onFamily-onKey] == family4 {
 		a = a.Unmap()
 	}
-	return redirect.Service{Addr: netip.AddrPortFrom(a, binary.BigEndian.Uint16(k[onPort-onKey:])), Protocol: cluster.Protocol(k[onProto-onKey])}
+	return redirect.Service{Addr: netip.AddrPortFrom(a, binary.BigEndian.Uint16(k[onPort-onKey:])),
+		Protocol: cluster.Protocol(k[onProto-onKey])}
 }
 
 func valueOf(w redirect.Way) uint32 {
@@ -185,7 +187,8 @@ func readTarget(m *ebpf.Map) (t target, err error) {
 			return target{}, fmt.Errorf("map %s: %w", claims.MapTarget, err)
 		}
 		if i == 0 {
-			t = target{index: int(binary.NativeEndian.Uint32(b)), mac: cluster.MAC(b[targetMACs : targetMACs+6]), mtu: int(binary.NativeEndian.Uint32(b[targetMTU:]))}
+			t = target{index: int(binary.NativeEndian.Uint32(b)), mac: cluster.MAC(b[targetMACs : targetMACs+6]),
+				mtu: int(binary.NativeEndian.Uint32(b[targetMTU:]))}
 		}
 		if !bytes.Equal(b, t.bytes(sender)) {
 			return target{}, nil

@@ -96,7 +96,8 @@ const license = "GPL" // bpf_redirect_neigh and bpf_skb_ct_lookup need it
 // programs are both programs. The request program looks nothing up in conntrack.
 func programs() map[string]*ebpf.ProgramSpec {
 	list := map[string]*ebpf.ProgramSpec{}
-	for name, code := range map[string]asm.Instructions{claims.ProgramRequest: request(nil), claims.ProgramReply: reply()} {
+	for name, code := range map[string]asm.Instructions{claims.ProgramRequest: request(nil),
+		claims.ProgramReply: reply()} {
 		list[name] = &ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: code, License: license}
 	}
 	return list
@@ -119,12 +120,15 @@ func request(ct *conntrack) asm.Instructions {
 	c.lookup(claims.MapTarget, onIndex, labelPass)
 	c.add(
 		asm.LoadMem(rL4, asm.R0, targetLink, asm.Word), asm.JEq.Imm(rL4, 0, labelPass), asm.Mov.Reg(rIP, asm.R0),
-		asm.LoadMem(asm.R2, rIP, targetMTU, asm.Word), asm.Add.Imm(asm.R2, ethernet), asm.LoadMem(asm.R3, rContext, skbLength, asm.Word),
-		asm.JGE.Reg(asm.R2, asm.R3, "fits"), asm.LoadMem(asm.R2, rContext, skbSegmentSize, asm.Word), asm.JEq.Imm(asm.R2, 0, labelPass),
+		asm.LoadMem(asm.R2, rIP, targetMTU, asm.Word), asm.Add.Imm(asm.R2, ethernet),
+		asm.LoadMem(asm.R3, rContext, skbLength, asm.Word),
+		asm.JGE.Reg(asm.R2, asm.R3, "fits"), asm.LoadMem(asm.R2, rContext, skbSegmentSize, asm.Word),
+		asm.JEq.Imm(asm.R2, 0, labelPass),
 	)
 	c.at("fits")
 	c.add(
-		asm.Mov.Reg(asm.R1, rContext), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R3, rIP), asm.Add.Imm(asm.R3, targetMACs), asm.Mov.Imm(asm.R4, macs), asm.Mov.Imm(asm.R5, 0),
+		asm.Mov.Reg(asm.R1, rContext), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R3, rIP),
+		asm.Add.Imm(asm.R3, targetMACs), asm.Mov.Imm(asm.R4, macs), asm.Mov.Imm(asm.R5, 0),
 		asm.FnSkbStoreBytes.Call(), asm.JNE.Imm(asm.R0, 0, labelPass),
 	)
 	c.count(countRequests)
@@ -142,14 +146,17 @@ func request(ct *conntrack) asm.Instructions {
 func reply() asm.Instructions {
 	c := &code{}
 	c.add(
-		asm.Mov.Reg(rContext, asm.R1), asm.LoadMem(asm.R2, rContext, skbPacketType, asm.Word), asm.JNE.Imm(asm.R2, unix.PACKET_HOST, labelPass),
+		asm.Mov.Reg(rContext, asm.R1), asm.LoadMem(asm.R2, rContext, skbPacketType, asm.Word),
+		asm.JNE.Imm(asm.R2, unix.PACKET_HOST, labelPass),
 		asm.Mov.Imm(rIP, macs/2),
 	)
 	c.load(rIP, onL4, macs/2)
 	sender := macOf(claims.RedirectMAC)
 	c.add(
-		asm.LoadMem(asm.R2, asm.RFP, onL4, asm.Word), asm.JNE.Imm32(asm.R2, int32(binary.NativeEndian.Uint32(sender[:])), labelPass),
-		asm.LoadMem(asm.R2, asm.RFP, onL4+4, asm.Half), asm.JNE.Imm32(asm.R2, int32(binary.NativeEndian.Uint16(sender[4:])), labelPass),
+		asm.LoadMem(asm.R2, asm.RFP, onL4, asm.Word),
+		asm.JNE.Imm32(asm.R2, int32(binary.NativeEndian.Uint32(sender[:])), labelPass),
+		asm.LoadMem(asm.R2, asm.RFP, onL4+4, asm.Half),
+		asm.JNE.Imm32(asm.R2, int32(binary.NativeEndian.Uint16(sender[4:])), labelPass),
 		asm.Mov.Imm(rIP, ethernet),
 	)
 	c.zero(onFIB, fibSize)
@@ -170,7 +177,8 @@ func reply() asm.Instructions {
 	c.copy(onFIB+fibDst, onHeader+16, 4)
 	c.at(labelLook)
 	c.add(
-		asm.Mov.Reg(asm.R1, rContext), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, onFIB), asm.Mov.Imm(asm.R3, fibSize), asm.Mov.Imm(asm.R4, 0),
+		asm.Mov.Reg(asm.R1, rContext), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, onFIB),
+		asm.Mov.Imm(asm.R3, fibSize), asm.Mov.Imm(asm.R4, 0),
 		asm.FnFibLookup.Call(), asm.JEq.Imm(asm.R0, fibSuccess, "out"), asm.JEq.Imm(asm.R0, fibNoNeighbour, "out"),
 	)
 	c.count(countNoRoute)
@@ -181,7 +189,8 @@ func reply() asm.Instructions {
 	c.copy(onNeigh+neighAddress, onFIB+fibDst, 16)
 	c.count(countReplies)
 	c.add(
-		asm.LoadMem(asm.R1, asm.RFP, onFIB+fibIfindex, asm.Word), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, onNeigh), asm.Mov.Imm(asm.R3, neighSize),
+		asm.LoadMem(asm.R1, asm.RFP, onFIB+fibIfindex, asm.Word), asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, onNeigh), asm.Mov.Imm(asm.R3, neighSize),
 		asm.Mov.Imm(asm.R4, 0), asm.FnRedirectNeigh.Call(), asm.Return(),
 	)
 	c.finish()
@@ -213,7 +222,8 @@ func (c *code) find() {
 	// The types of RFC 792 and RFC 4443 that are errors. Eight bytes are before the packet.
 	c.at("icmp4")
 	c.load(rL4, onL4, 4)
-	c.add(asm.LoadMem(asm.R2, asm.RFP, onL4, asm.Byte), asm.JEq.Imm(asm.R2, 3, "error4"), asm.JEq.Imm(asm.R2, 11, "error4"), asm.JNE.Imm(asm.R2, 12, labelPass))
+	c.add(asm.LoadMem(asm.R2, asm.RFP, onL4, asm.Byte), asm.JEq.Imm(asm.R2, 3, "error4"),
+		asm.JEq.Imm(asm.R2, 11, "error4"), asm.JNE.Imm(asm.R2, 12, labelPass))
 	c.at("error4")
 	c.add(asm.Mov.Reg(rIP, rL4), asm.Add.Imm(rIP, 8))
 	c.header4(labelPass)
@@ -221,7 +231,8 @@ func (c *code) find() {
 
 	c.at("icmp6")
 	c.load(rL4, onL4, 4)
-	c.add(asm.LoadMem(asm.R2, asm.RFP, onL4, asm.Byte), asm.JEq.Imm(asm.R2, 0, labelPass), asm.JGT.Imm(asm.R2, 4, labelPass), asm.Mov.Reg(rIP, rL4), asm.Add.Imm(rIP, 8))
+	c.add(asm.LoadMem(asm.R2, asm.RFP, onL4, asm.Byte), asm.JEq.Imm(asm.R2, 0, labelPass),
+		asm.JGT.Imm(asm.R2, 4, labelPass), asm.Mov.Reg(rIP, rL4), asm.Add.Imm(rIP, 8))
 	c.header6(labelPass)
 	c.service(portSrc, family6)
 	c.at(labelFound)
@@ -236,10 +247,12 @@ func (c *code) alive(ttl int16) {
 func (c *code) header4(fragment string) {
 	c.load(rIP, onHeader, 20)
 	c.add(
-		asm.LoadMem(rL4, asm.RFP, onHeader, asm.Byte), asm.Mov.Reg(asm.R2, rL4), asm.RSh.Imm(asm.R2, 4), asm.JNE.Imm(asm.R2, 4, labelPass),
+		asm.LoadMem(rL4, asm.RFP, onHeader, asm.Byte), asm.Mov.Reg(asm.R2, rL4), asm.RSh.Imm(asm.R2, 4),
+		asm.JNE.Imm(asm.R2, 4, labelPass),
 		asm.And.Imm(rL4, 0xf), asm.JLT.Imm(rL4, 5, labelPass), asm.LSh.Imm(rL4, 2), asm.Add.Reg(rL4, rIP),
 		// More fragments, or an offset.
-		asm.LoadMem(asm.R2, asm.RFP, onHeader+6, asm.Half), asm.And.Imm(asm.R2, inOrder(0x3fff)), asm.JNE.Imm(asm.R2, 0, fragment),
+		asm.LoadMem(asm.R2, asm.RFP, onHeader+6, asm.Half), asm.And.Imm(asm.R2, inOrder(0x3fff)),
+		asm.JNE.Imm(asm.R2, 0, fragment),
 		asm.LoadMem(rProto, asm.RFP, onHeader+9, asm.Byte),
 	)
 }
@@ -279,7 +292,8 @@ const (
 // service completes the key and goes on at labelFound.
 func (c *code) service(at int16, family int64) {
 	ok := c.unique("ports")
-	c.add(asm.JEq.Imm(rProto, int32(cluster.TCP), ok), asm.JEq.Imm(rProto, int32(cluster.UDP), ok), asm.JNE.Imm(rProto, int32(cluster.SCTP), labelPass))
+	c.add(asm.JEq.Imm(rProto, int32(cluster.TCP), ok), asm.JEq.Imm(rProto, int32(cluster.UDP), ok),
+		asm.JNE.Imm(rProto, int32(cluster.SCTP), labelPass))
 	c.at(ok)
 	c.load(rL4, onL4, 4)
 	c.add(
@@ -326,7 +340,8 @@ func (c *code) unique(label string) string {
 // load copies bytes of the packet to the stack. A packet that is shorter passes.
 func (c *code) load(offset asm.Register, to int16, size int32) {
 	c.add(
-		asm.Mov.Reg(asm.R1, rContext), asm.Mov.Reg(asm.R2, offset), asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, int32(to)), asm.Mov.Imm(asm.R4, size),
+		asm.Mov.Reg(asm.R1, rContext), asm.Mov.Reg(asm.R2, offset), asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, int32(to)), asm.Mov.Imm(asm.R4, size),
 		asm.FnSkbLoadBytes.Call(), asm.JNE.Imm(asm.R0, 0, labelPass),
 	)
 }
@@ -347,7 +362,8 @@ func (c *code) zero(at, size int16) {
 
 // lookup looks a key on the stack up; the value is at R0.
 func (c *code) lookup(name string, key int32, missing string) {
-	c.add(asm.LoadMapPtr(asm.R1, 0).WithReference(name), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, key), asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, missing))
+	c.add(asm.LoadMapPtr(asm.R1, 0).WithReference(name), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, key),
+		asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, missing))
 }
 
 // count adds one to a counter of this CPU.

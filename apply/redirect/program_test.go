@@ -22,10 +22,11 @@ import (
 
 // The node's addresses, the clients', and one of a network that the node has no route to.
 var (
-	node4, client4, far4 = netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("203.0.113.9")
-	node6, client6       = netip.MustParseAddr("2001:db8:1::2"), netip.MustParseAddr("2001:db8:1::100")
-	router4              = netip.MustParseAddr("198.51.100.1") // of another link, to 100.70.0.0/16
-	behind4              = netip.MustParseAddr("100.70.0.1")
+	node4, client4, far4 = netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.100"),
+		netip.MustParseAddr("203.0.113.9")
+	node6, client6 = netip.MustParseAddr("2001:db8:1::2"), netip.MustParseAddr("2001:db8:1::100")
+	router4        = netip.MustParseAddr("198.51.100.1") // of another link, to 100.70.0.0/16
+	behind4        = netip.MustParseAddr("100.70.0.1")
 	// Of a Service, on no link of the node.
 	external4, external6 = netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:113::10")
 )
@@ -178,101 +179,150 @@ var packets = []struct {
 	fragment       bool
 }{
 	{name: "TCP, IPv4", taken: true,
-		request: ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort)), reply: ip4(node4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort))},
+		request: ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort)),
+		reply:   ip4(node4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort))},
 	{name: "UDP, IPv4", taken: true,
-		request: ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort)), reply: ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort))},
+		request: ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort)),
+		reply:   ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort))},
 	{name: "SCTP, IPv4", taken: true,
-		request: ip4(client4, node4, unix.IPPROTO_SCTP, l4(clientPort, nodePort)), reply: ip4(node4, client4, unix.IPPROTO_SCTP, l4(nodePort, clientPort))},
+		request: ip4(client4, node4, unix.IPPROTO_SCTP, l4(clientPort, nodePort)),
+		reply:   ip4(node4, client4, unix.IPPROTO_SCTP, l4(nodePort, clientPort))},
 	{name: "TCP, IPv6", taken: true,
-		request: ip6(client6, node6, unix.IPPROTO_TCP, l4(clientPort, nodePort)), reply: ip6(node6, client6, unix.IPPROTO_TCP, l4(nodePort, clientPort))},
+		request: ip6(client6, node6, unix.IPPROTO_TCP, l4(clientPort, nodePort)),
+		reply:   ip6(node6, client6, unix.IPPROTO_TCP, l4(nodePort, clientPort))},
 	{name: "UDP, IPv6", taken: true,
-		request: ip6(client6, node6, unix.IPPROTO_UDP, l4(clientPort, nodePort)), reply: ip6(node6, client6, unix.IPPROTO_UDP, l4(nodePort, clientPort))},
+		request: ip6(client6, node6, unix.IPPROTO_UDP, l4(clientPort, nodePort)),
+		reply:   ip6(node6, client6, unix.IPPROTO_UDP, l4(nodePort, clientPort))},
 	{name: "SCTP, IPv6", taken: true,
-		request: ip6(client6, node6, unix.IPPROTO_SCTP, l4(clientPort, nodePort)), reply: ip6(node6, client6, unix.IPPROTO_SCTP, l4(nodePort, clientPort))},
+		request: ip6(client6, node6, unix.IPPROTO_SCTP, l4(clientPort, nodePort)),
+		reply:   ip6(node6, client6, unix.IPPROTO_SCTP, l4(nodePort, clientPort))},
 
 	{name: "an external address, TCP", taken: true,
-		request: ip4(client4, external4, unix.IPPROTO_TCP, l4(clientPort, externalPort)), reply: ip4(external4, client4, unix.IPPROTO_TCP, l4(externalPort, clientPort))},
+		request: ip4(client4, external4, unix.IPPROTO_TCP, l4(clientPort, externalPort)),
+		reply:   ip4(external4, client4, unix.IPPROTO_TCP, l4(externalPort, clientPort))},
 	{name: "an external address, UDP, IPv6", taken: true,
-		request: ip6(client6, external6, unix.IPPROTO_UDP, l4(clientPort, externalPort)), reply: ip6(external6, client6, unix.IPPROTO_UDP, l4(externalPort, clientPort))},
+		request: ip6(client6, external6, unix.IPPROTO_UDP, l4(clientPort, externalPort)),
+		reply:   ip6(external6, client6, unix.IPPROTO_UDP, l4(externalPort, clientPort))},
 	{name: "an external address that is the node's", taken: true,
-		request: ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, externalPort)), reply: ip4(node4, client4, unix.IPPROTO_TCP, l4(externalPort, clientPort))},
+		request: ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, externalPort)),
+		reply:   ip4(node4, client4, unix.IPPROTO_TCP, l4(externalPort, clientPort))},
 	{name: "an error to an external address", taken: true,
-		request: ip4(client4, external4, unix.IPPROTO_ICMP, icmp(3, 3, ip4(external4, client4, unix.IPPROTO_UDP, l4(externalPort, clientPort)))),
-		reply:   ip4(external4, client4, unix.IPPROTO_ICMP, icmp(3, 3, ip4(client4, external4, unix.IPPROTO_UDP, l4(clientPort, externalPort))))},
+		request: ip4(client4, external4, unix.IPPROTO_ICMP,
+			icmp(3, 3, ip4(external4, client4, unix.IPPROTO_UDP, l4(externalPort, clientPort)))),
+		reply: ip4(external4, client4, unix.IPPROTO_ICMP,
+			icmp(3, 3, ip4(client4, external4, unix.IPPROTO_UDP, l4(clientPort, externalPort))))},
 	{name: "an external address, another port",
-		request: ip4(client4, external4, unix.IPPROTO_TCP, l4(clientPort, nodePort)), reply: ip4(external4, client4, unix.IPPROTO_TCP, l4(22, clientPort))},
+		request: ip4(client4, external4, unix.IPPROTO_TCP, l4(clientPort, nodePort)),
+		reply:   ip4(external4, client4, unix.IPPROTO_TCP, l4(22, clientPort))},
 
 	{name: "another port",
-		request: ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, 22)), reply: ip4(node4, client4, unix.IPPROTO_TCP, l4(22, clientPort))},
+		request: ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, 22)),
+		reply:   ip4(node4, client4, unix.IPPROTO_TCP, l4(22, clientPort))},
 	{name: "another address",
-		request: ip4(client4, far4, unix.IPPROTO_TCP, l4(clientPort, nodePort)), reply: ip4(far4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort))},
+		request: ip4(client4, far4, unix.IPPROTO_TCP, l4(clientPort, nodePort)),
+		reply:   ip4(far4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort))},
 	{name: "the NodePort at the client's end",
-		request: ip4(client4, node4, unix.IPPROTO_TCP, l4(nodePort, 22)), reply: ip4(node4, client4, unix.IPPROTO_TCP, l4(22, nodePort))},
+		request: ip4(client4, node4, unix.IPPROTO_TCP, l4(nodePort, 22)),
+		reply:   ip4(node4, client4, unix.IPPROTO_TCP, l4(22, nodePort))},
 	{name: "another protocol",
-		request: ip4(client4, node4, unix.IPPROTO_DCCP, l4(clientPort, nodePort)), reply: ip4(node4, client4, unix.IPPROTO_DCCP, l4(nodePort, clientPort))},
+		request: ip4(client4, node4, unix.IPPROTO_DCCP, l4(clientPort, nodePort)),
+		reply:   ip4(node4, client4, unix.IPPROTO_DCCP, l4(nodePort, clientPort))},
 	{name: "an IPv6 address that means the IPv4 one",
 		request: ip6(client6, netip.AddrFrom16(node4.As16()), unix.IPPROTO_TCP, l4(clientPort, nodePort)),
 		reply:   ip6(netip.AddrFrom16(node4.As16()), client6, unix.IPPROTO_TCP, l4(nodePort, clientPort))},
-	{name: "cut off in the ports", request: ip4(client4, node4, unix.IPPROTO_TCP, []byte{1, 2}), reply: ip4(node4, client4, unix.IPPROTO_TCP, []byte{1, 2})},
+	{name: "cut off in the ports", request: ip4(client4, node4, unix.IPPROTO_TCP, []byte{1, 2}),
+		reply: ip4(node4, client4, unix.IPPROTO_TCP, []byte{1, 2})},
 	{name: "a header that is too short",
 		request: ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort), func(h []byte) { h[0] = 0x44 }),
 		reply:   ip4(node4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort), func(h []byte) { h[0] = 0x44 })},
 
 	{name: "IPv4 options", taken: true,
-		request: options(ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort)), []byte{7, 7, 4, 0, 0, 0, 0, 1}),
-		reply:   options(ip4(node4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort)), []byte{1, 1, 1, 1})},
+		request: options(ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort)),
+			[]byte{7, 7, 4, 0, 0, 0, 0, 1}),
+		reply: options(ip4(node4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort)), []byte{1, 1, 1, 1})},
 	{name: "IPv6, a header for every hop and one for the destination", taken: true,
-		request: ip6(client6, node6, unix.IPPROTO_HOPOPTS, extension(unix.IPPROTO_DSTOPTS, 1, extension(unix.IPPROTO_TCP, 0, l4(clientPort, nodePort)))),
-		reply:   ip6(node6, client6, unix.IPPROTO_DSTOPTS, extension(unix.IPPROTO_TCP, 0, l4(nodePort, clientPort)))},
+		request: ip6(client6, node6, unix.IPPROTO_HOPOPTS,
+			extension(unix.IPPROTO_DSTOPTS, 1, extension(unix.IPPROTO_TCP, 0, l4(clientPort, nodePort)))),
+		reply: ip6(node6, client6, unix.IPPROTO_DSTOPTS, extension(unix.IPPROTO_TCP, 0, l4(nodePort, clientPort)))},
 	{name: "IPv6, three extension headers", taken: true,
-		request: ip6(client6, node6, unix.IPPROTO_HOPOPTS, extension(unix.IPPROTO_DSTOPTS, 0, extension(unix.IPPROTO_DSTOPTS, 0, extension(unix.IPPROTO_UDP, 0, l4(clientPort, nodePort))))),
-		reply:   ip6(node6, client6, unix.IPPROTO_UDP, l4(nodePort, clientPort))},
+		request: ip6(client6, node6, unix.IPPROTO_HOPOPTS,
+			extension(unix.IPPROTO_DSTOPTS, 0,
+				extension(unix.IPPROTO_DSTOPTS, 0, extension(unix.IPPROTO_UDP, 0, l4(clientPort, nodePort))))),
+		reply: ip6(node6, client6, unix.IPPROTO_UDP, l4(nodePort, clientPort))},
 	{name: "IPv6, four extension headers",
-		request: ip6(client6, node6, unix.IPPROTO_HOPOPTS, extension(unix.IPPROTO_DSTOPTS, 0, extension(unix.IPPROTO_DSTOPTS, 0, extension(unix.IPPROTO_DSTOPTS, 0, extension(unix.IPPROTO_UDP, 0, l4(clientPort, nodePort)))))),
-		reply:   ip6(node6, client6, unix.IPPROTO_ROUTING, extension(unix.IPPROTO_TCP, 0, l4(nodePort, clientPort)))},
+		request: ip6(client6, node6, unix.IPPROTO_HOPOPTS,
+			extension(unix.IPPROTO_DSTOPTS, 0,
+				extension(unix.IPPROTO_DSTOPTS, 0,
+					extension(unix.IPPROTO_DSTOPTS, 0, extension(unix.IPPROTO_UDP, 0, l4(clientPort, nodePort)))))),
+		reply: ip6(node6, client6, unix.IPPROTO_ROUTING, extension(unix.IPPROTO_TCP, 0, l4(nodePort, clientPort)))},
 	{name: "IPv6, a routing header",
 		request: ip6(client6, node6, unix.IPPROTO_ROUTING, extension(unix.IPPROTO_TCP, 0, l4(clientPort, nodePort))),
 		reply:   ip6(node6, client6, unix.IPPROTO_AH, extension(unix.IPPROTO_TCP, 1, l4(nodePort, clientPort)))},
 
 	{name: "first fragment", fragment: true,
-		request: ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort), fragmented(0x2000)), reply: ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort), fragmented(0x2000))},
+		request: ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort), fragmented(0x2000)),
+		reply:   ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort), fragmented(0x2000))},
 	{name: "last fragment", fragment: true,
-		request: ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort), fragmented(185)), reply: ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort), fragmented(185))},
+		request: ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort), fragmented(185)),
+		reply:   ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort), fragmented(185))},
 	{name: "don't fragment", taken: true,
-		request: ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort), fragmented(0x4000)), reply: ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort), fragmented(0x4000))},
+		request: ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort), fragmented(0x4000)),
+		reply:   ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort), fragmented(0x4000))},
 	{name: "IPv6 fragment", fragment: true,
 		request: ip6(client6, node6, unix.IPPROTO_FRAGMENT, extension(unix.IPPROTO_UDP, 0, l4(clientPort, nodePort))),
-		reply:   ip6(node6, client6, unix.IPPROTO_HOPOPTS, extension(unix.IPPROTO_FRAGMENT, 0, extension(unix.IPPROTO_UDP, 0, l4(nodePort, clientPort))))},
+		reply: ip6(node6, client6, unix.IPPROTO_HOPOPTS,
+			extension(unix.IPPROTO_FRAGMENT, 0, extension(unix.IPPROTO_UDP, 0, l4(nodePort, clientPort))))},
 
-	{name: "echo", request: ip4(client4, node4, unix.IPPROTO_ICMP, icmp(8, 0, l4(clientPort, nodePort))), reply: ip4(node4, client4, unix.IPPROTO_ICMP, icmp(0, 0, nil))},
-	{name: "echo, IPv6", request: ip6(client6, node6, unix.IPPROTO_ICMPV6, icmp(128, 0, nil)), reply: ip6(node6, client6, unix.IPPROTO_ICMPV6, icmp(129, 0, nil))},
-	{name: "neighbour discovery", request: ip6(client6, node6, unix.IPPROTO_ICMPV6, icmp(135, 0, node6.AsSlice())), reply: ip6(node6, client6, unix.IPPROTO_ICMPV6, icmp(136, 0, node6.AsSlice()))},
+	{name: "echo", request: ip4(client4, node4, unix.IPPROTO_ICMP, icmp(8, 0, l4(clientPort, nodePort))),
+		reply: ip4(node4, client4, unix.IPPROTO_ICMP, icmp(0, 0, nil))},
+	{name: "echo, IPv6", request: ip6(client6, node6, unix.IPPROTO_ICMPV6, icmp(128, 0, nil)),
+		reply: ip6(node6, client6, unix.IPPROTO_ICMPV6, icmp(129, 0, nil))},
+	{name: "neighbour discovery", request: ip6(client6, node6, unix.IPPROTO_ICMPV6, icmp(135, 0, node6.AsSlice())),
+		reply: ip6(node6, client6, unix.IPPROTO_ICMPV6, icmp(136, 0, node6.AsSlice()))},
 	{name: "unreachable", taken: true, // the client's machine refuses a reply; the pod refuses a request
-		request: ip4(client4, node4, unix.IPPROTO_ICMP, icmp(3, 3, ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort)))),
-		reply:   ip4(node4, client4, unix.IPPROTO_ICMP, icmp(3, 3, ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort))))},
+		request: ip4(client4, node4, unix.IPPROTO_ICMP,
+			icmp(3, 3, ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort)))),
+		reply: ip4(node4, client4, unix.IPPROTO_ICMP,
+			icmp(3, 3, ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort))))},
 	{name: "fragmentation needed, from a router", taken: true,
-		request: ip4(router4, node4, unix.IPPROTO_ICMP, icmp(3, 4, ip4(node4, behind4, unix.IPPROTO_TCP, l4(nodePort, clientPort)))),
-		reply:   ip4(node4, behind4, unix.IPPROTO_ICMP, icmp(3, 4, ip4(behind4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort))))},
+		request: ip4(router4, node4, unix.IPPROTO_ICMP,
+			icmp(3, 4, ip4(node4, behind4, unix.IPPROTO_TCP, l4(nodePort, clientPort)))),
+		reply: ip4(node4, behind4, unix.IPPROTO_ICMP,
+			icmp(3, 4, ip4(behind4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort))))},
 	{name: "time exceeded", taken: true,
-		request: ip4(client4, node4, unix.IPPROTO_ICMP, icmp(11, 0, ip4(node4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort)))),
-		reply:   ip4(node4, client4, unix.IPPROTO_ICMP, icmp(11, 0, ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort))))},
+		request: ip4(client4, node4, unix.IPPROTO_ICMP,
+			icmp(11, 0, ip4(node4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort)))),
+		reply: ip4(node4, client4, unix.IPPROTO_ICMP,
+			icmp(11, 0, ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort))))},
 	{name: "parameter problem", taken: true,
-		request: ip4(client4, node4, unix.IPPROTO_ICMP, icmp(12, 0, ip4(node4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort)))),
-		reply:   ip4(node4, client4, unix.IPPROTO_ICMP, icmp(12, 0, ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort))))},
+		request: ip4(client4, node4, unix.IPPROTO_ICMP,
+			icmp(12, 0, ip4(node4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort)))),
+		reply: ip4(node4, client4, unix.IPPROTO_ICMP,
+			icmp(12, 0, ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort))))},
 	{name: "packet too big", taken: true,
-		request: ip6(client6, node6, unix.IPPROTO_ICMPV6, icmp(2, 0, ip6(node6, client6, unix.IPPROTO_TCP, l4(nodePort, clientPort)))),
-		reply:   ip6(node6, client6, unix.IPPROTO_ICMPV6, icmp(1, 4, ip6(client6, node6, unix.IPPROTO_UDP, l4(clientPort, nodePort))))},
+		request: ip6(client6, node6, unix.IPPROTO_ICMPV6,
+			icmp(2, 0, ip6(node6, client6, unix.IPPROTO_TCP, l4(nodePort, clientPort)))),
+		reply: ip6(node6, client6, unix.IPPROTO_ICMPV6,
+			icmp(1, 4, ip6(client6, node6, unix.IPPROTO_UDP, l4(clientPort, nodePort))))},
 	{name: "an error about another connection",
-		request: ip4(client4, node4, unix.IPPROTO_ICMP, icmp(3, 3, ip4(node4, client4, unix.IPPROTO_UDP, l4(53, clientPort)))),
-		reply:   ip4(node4, client4, unix.IPPROTO_ICMP, icmp(3, 3, ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, 53))))},
+		request: ip4(client4, node4, unix.IPPROTO_ICMP,
+			icmp(3, 3, ip4(node4, client4, unix.IPPROTO_UDP, l4(53, clientPort)))),
+		reply: ip4(node4, client4, unix.IPPROTO_ICMP,
+			icmp(3, 3, ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, 53))))},
 	{name: "an error about a packet of the wrong direction",
-		request: ip4(client4, node4, unix.IPPROTO_ICMP, icmp(3, 3, ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort)))),
-		reply:   ip4(node4, client4, unix.IPPROTO_ICMP, icmp(3, 3, ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort))))},
+		request: ip4(client4, node4, unix.IPPROTO_ICMP,
+			icmp(3, 3, ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort)))),
+		reply: ip4(node4, client4, unix.IPPROTO_ICMP,
+			icmp(3, 3, ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort))))},
 	{name: "an error about a fragment",
-		request: ip4(client4, node4, unix.IPPROTO_ICMP, icmp(3, 3, ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort), fragmented(185)))),
-		reply:   ip4(node4, client4, unix.IPPROTO_ICMP, icmp(3, 3, ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort), fragmented(185))))},
-	{name: "a redirect", request: ip4(client4, node4, unix.IPPROTO_ICMP, icmp(5, 0, ip4(node4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort)))),
-		reply: ip4(node4, client4, unix.IPPROTO_ICMP, icmp(5, 0, ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort))))},
+		request: ip4(client4, node4, unix.IPPROTO_ICMP,
+			icmp(3, 3, ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort), fragmented(185)))),
+		reply: ip4(node4, client4, unix.IPPROTO_ICMP,
+			icmp(3, 3, ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort), fragmented(185))))},
+	{name: "a redirect", request: ip4(client4, node4, unix.IPPROTO_ICMP,
+		icmp(5, 0, ip4(node4, client4, unix.IPPROTO_TCP, l4(nodePort, clientPort)))),
+		reply: ip4(node4, client4, unix.IPPROTO_ICMP,
+			icmp(5, 0, ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, nodePort))))},
 	{name: "ARP", request: append([]byte{0x45}, make([]byte, 27)...), reply: append([]byte{0x45}, make([]byte, 27)...)},
 }
 
@@ -301,7 +351,8 @@ link set br-ex up
 		if out, err := run.CombinedOutput(); err != nil {
 			return fmt.Errorf("ip: %w: %s", err, out)
 		}
-		out, err := exec.Command("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1").CombinedOutput()
+		out, err := exec.Command("sysctl", "-qw", "net.ipv4.ip_forward=1",
+			"net.ipv6.conf.all.forwarding=1").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("sysctl: %w: %s", err, out)
 		}
@@ -347,7 +398,8 @@ link set br-ex up
 				}
 				if i == 0 && p.taken {
 					sender := senders()[toRouter]
-					if a := destination(p.request); a == external4 || a == external6 || p.name == "an external address that is the node's" {
+					if a := destination(p.request); a == external4 || a == external6 ||
+						p.name == "an external address that is the node's" {
 						sender = senders()[toTracked]
 					}
 					frame = slices.Concat(to.mac[:], sender[:], frame[12:])
@@ -357,7 +409,8 @@ link set br-ex up
 				}
 			}
 			want := map[bool]uint64{true: 1}
-			for i, n := range map[uint32]uint64{countRequests: want[p.taken], countReplies: want[answers(p.reply)], countFragments: want[p.fragment], countNoRoute: 0} {
+			for i, n := range map[uint32]uint64{countRequests: want[p.taken], countReplies: want[answers(p.reply)],
+				countFragments: want[p.fragment], countNoRoute: 0} {
 				if got := count(t, col.Maps[claims.MapCounters], i) - before[i]; got != n {
 					t.Errorf("counter %d: %d, want %d", i, got, n)
 				}
@@ -386,13 +439,15 @@ link set br-ex up
 	})
 	t.Run("for a router to answer", func(t *testing.T) {
 		for length, want := range map[int]int32{1400: redirected, 1401: next} {
-			in := frame(ip4(client4, node4, unix.IPPROTO_UDP, append(l4(clientPort, nodePort), make([]byte, length-40)...)))
+			in := frame(ip4(client4, node4, unix.IPPROTO_UDP,
+				append(l4(clientPort, nodePort), make([]byte, length-40)...)))
 			if verdict, _ := try(t, claims.ProgramRequest, in); verdict != want {
 				t.Errorf("%d bytes: verdict %d, want %d", length, verdict, want)
 			}
 		}
 		for ttl, want := range map[byte]int32{0: next, 1: next, 2: redirected} {
-			four, six := ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort)), ip6(client6, node6, unix.IPPROTO_TCP, l4(clientPort, nodePort))
+			four, six := ip4(client4, node4, unix.IPPROTO_UDP, l4(clientPort, nodePort)),
+				ip6(client6, node6, unix.IPPROTO_TCP, l4(clientPort, nodePort))
 			four[8], six[7] = ttl, ttl
 			for _, p := range [][]byte{four, six} {
 				if verdict, _ := try(t, claims.ProgramRequest, frame(p)); verdict != want {
@@ -403,7 +458,8 @@ link set br-ex up
 	})
 	t.Run("longer than the way to the client", func(t *testing.T) {
 		before := count(t, col.Maps[claims.MapCounters], countNoRoute)
-		in := answer(frame(ip4(node4, behind4, unix.IPPROTO_UDP, append(l4(nodePort, clientPort), make([]byte, 1400)...))))
+		in := answer(frame(ip4(node4, behind4, unix.IPPROTO_UDP,
+			append(l4(nodePort, clientPort), make([]byte, 1400)...))))
 		if verdict, _ := try(t, claims.ProgramReply, in); verdict != next {
 			t.Errorf("verdict %d", verdict)
 		}
@@ -413,10 +469,12 @@ link set br-ex up
 	})
 	t.Run("no route to the client", func(t *testing.T) {
 		before := count(t, col.Maps[claims.MapCounters], countNoRoute)
-		if verdict, _ := try(t, claims.ProgramReply, answer(frame(ip4(node4, far4, unix.IPPROTO_TCP, l4(nodePort, clientPort))))); verdict != next {
+		if verdict, _ := try(t, claims.ProgramReply,
+			answer(frame(ip4(node4, far4, unix.IPPROTO_TCP, l4(nodePort, clientPort))))); verdict != next {
 			t.Errorf("verdict %d", verdict)
 		}
-		if verdict, _ := try(t, claims.ProgramReply, answer(frame(ip4(node4, node4, unix.IPPROTO_TCP, l4(nodePort, clientPort))))); verdict != next {
+		if verdict, _ := try(t, claims.ProgramReply,
+			answer(frame(ip4(node4, node4, unix.IPPROTO_TCP, l4(nodePort, clientPort))))); verdict != next {
 			t.Errorf("to the host itself: verdict %d", verdict)
 		}
 		if n := count(t, col.Maps[claims.MapCounters], countNoRoute) - before; n != 2 {

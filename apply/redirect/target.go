@@ -82,7 +82,8 @@ func New(c Config) (*Target, error) {
 	}
 	var err error
 	if t.notice, err = notice.Listen(notice.Config{
-		NetNS: c.NetNS, Protocol: unix.NETLINK_ROUTE, Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_TC}, Relevant: t.relevant,
+		NetNS: c.NetNS, Protocol: unix.NETLINK_ROUTE, Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_TC},
+		Relevant: t.relevant,
 	}); err != nil {
 		return nil, err
 	}
@@ -114,7 +115,8 @@ func (t *Target) relevant(m syscall.NetlinkMessage) bool {
 		for _, a := range attrs {
 			if a.Attr.Type == unix.IFLA_IFNAME {
 				name := unix.ByteSliceToString(a.Value)
-				return (*t.wanted.Load())[name] || slices.ContainsFunc(*t.known.Load(), func(a attached) bool { return a.link == name })
+				return (*t.wanted.Load())[name] ||
+					slices.ContainsFunc(*t.known.Load(), func(a attached) bool { return a.link == name })
 			}
 		}
 	case unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER, unix.RTM_DELQDISC:
@@ -404,7 +406,8 @@ func (t *Target) Counters() (r *Counters, err error) {
 			return nil
 		}
 		var c Counters
-		for i, n := range map[uint32]*uint64{countRequests: &c.Requests, countReplies: &c.Replies, countFragments: &c.Fragments, countNoRoute: &c.NoRoute} {
+		for i, n := range map[uint32]*uint64{countRequests: &c.Requests, countReplies: &c.Replies,
+			countFragments: &c.Fragments, countNoRoute: &c.NoRoute} {
 			if *n, err = sum(m[claims.MapCounters], i); err != nil {
 				return err
 			}

@@ -76,7 +76,8 @@ func each(t *testing.T, test func(*testing.T, system)) {
 // nothing loads a program that lets everything pass.
 func nothing(t testing.TB, name string) *ebpf.Program {
 	t.Helper()
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}, License: "GPL"})
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}, License: "GPL"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,14 +103,17 @@ func (s system) foreign(t testing.TB) func() string {
 		if err != nil {
 			return err
 		}
-		if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: i, Program: p, Attach: ebpf.AttachTCXIngress}); err != nil {
+		if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: i, Program: p,
+			Attach: ebpf.AttachTCXIngress}); err != nil {
 			return err
 		}
 		_ = netlink.QdiscAdd(&netlink.GenericQdisc{QdiscType: "clsact",
 			// may be there
-			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: i, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}})
+			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: i, Handle: netlink.MakeHandle(0xffff, 0),
+				Parent: netlink.HANDLE_CLSACT}})
 		return netlink.FilterAdd(&netlink.BpfFilter{Fd: p.FD(), Name: "foreign", DirectAction: true,
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: i, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL}})
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: i, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 1,
+				Protocol: unix.ETH_P_ALL}})
 	})
 	return func() string {
 		var out strings.Builder
@@ -148,7 +152,8 @@ func rich() redirect.State {
 	o := cluster.Owner{Kind: "Node", Name: "node-a"}
 	return redirect.State{
 		Programs: map[string]redirect.Program{
-			"nic0": {Link: "nic0", Name: claims.ProgramRequest, Owner: o}, "nic1": {Link: "nic1", Name: claims.ProgramRequest, Owner: o},
+			"nic0": {Link: "nic0", Name: claims.ProgramRequest, Owner: o},
+			"nic1": {Link: "nic1", Name: claims.ProgramRequest, Owner: o},
 			"br-a": {Link: "br-a", Name: claims.ProgramReply, MAC: cluster.MAC{2, 1}, MTU: 1400, Owner: o},
 		},
 		Services: map[redirect.Service]redirect.Way{
@@ -187,16 +192,21 @@ func TestLaws(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					return link.RawDetachProgram(link.RawDetachProgramOptions{Target: i, Program: p, Attach: ebpf.AttachTCXIngress})
+					return link.RawDetachProgram(link.RawDetachProgramOptions{Target: i, Program: p,
+						Attach: ebpf.AttachTCXIngress})
 				})
 			},
 		}
 		if s.clsact {
-			spoils["the discipline is gone"] = func(t testing.TB) { s.run(t, "tc", "qdisc", "del", "dev", "br-a", "clsact") }
+			spoils["the discipline is gone"] = func(t testing.TB) {
+				s.run(t, "tc", "qdisc", "del", "dev", "br-a",
+					"clsact")
+			}
 		}
 		applytest.Laws(t, applytest.Harness[redirect.State, redirect.Delta]{
 			New:  func(t testing.TB) apply.Target[redirect.State, redirect.Delta] { return s.target(t) },
-			Diff: redirect.Diff, Print: redirect.Print, States: redirecttest.States(), Rich: rich(), Foreign: s.foreign, Spoils: spoils,
+			Diff: redirect.Diff, Print: redirect.Print, States: redirecttest.States(), Rich: rich(), Foreign: s.foreign,
+			Spoils: spoils,
 			Refused: func(testing.TB) redirect.Delta {
 				more := rich()
 				more.Programs = maps.Clone(more.Programs)

@@ -29,7 +29,8 @@ func TestVLAN(t *testing.T) {
 		own := fmt.Sprintf("nic0.%d", vlan)
 		var links []string
 		s.do(t, func() error {
-			out, err := exec.Command("ip", "link", "add", "link", "nic0", "name", own, "type", "vlan", "id", fmt.Sprint(vlan)).CombinedOutput()
+			out, err := exec.Command("ip", "link", "add", "link", "nic0", "name", own, "type", "vlan", "id",
+				fmt.Sprint(vlan)).CombinedOutput()
 			if err != nil && strings.Contains(string(out), "Unknown device type") {
 				t.Log("this kernel has no VLAN links: the NIC's own program only")
 				return nil
@@ -70,7 +71,8 @@ func TestVLAN(t *testing.T) {
 			before := taken()
 			s.do(t, func() error { return send(request(mac, tag), request(mac, tag), request(mac, 0)) })
 			var got uint64
-			for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline) && got < want; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline) &&
+				got < want; time.Sleep(time.Millisecond) {
 				got = taken() - before
 			}
 			if got != want {

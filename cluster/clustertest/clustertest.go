@@ -33,9 +33,11 @@ func Node(name string, id, octet int) *cluster.Node {
 		Name: name, ID: id,
 		Addresses:     []netip.Addr{v4, v6},
 		HostAddresses: []netip.Prefix{netip.PrefixFrom(v4, 16), netip.PrefixFrom(v6, 64)},
-		PodCIDRs:      []netip.Prefix{prefix(fmt.Sprintf("10.244.%d.0/24", id)), prefix(fmt.Sprintf("fd00:10:244:%x::/64", id))},
+		PodCIDRs: []netip.Prefix{prefix(fmt.Sprintf("10.244.%d.0/24", id)),
+			prefix(fmt.Sprintf("fd00:10:244:%x::/64", id))},
 		Gateway: cluster.Gateway{
-			Mode: "shared", Bridge: "breth0", Uplink: "eth0", MAC: mac(fmt.Sprintf("02:42:ac:12:%02x:%02x", octet/256, octet%256)),
+			Mode: "shared", Bridge: "breth0", Uplink: "eth0",
+			MAC:       mac(fmt.Sprintf("02:42:ac:12:%02x:%02x", octet/256, octet%256)),
 			Addresses: []netip.Prefix{netip.PrefixFrom(v4, 16), netip.PrefixFrom(v6, 64)},
 			NextHops:  []netip.Addr{addr("172.18.0.1"), addr("fc00:f853:ccd::1")},
 		},
@@ -91,8 +93,10 @@ func EgressIP(name string, age int, addresses ...string) *cluster.EgressIP {
 }
 
 func DrawEgressIP(t *rapid.T) *cluster.EgressIP {
-	pool := []string{"172.18.0.33", "172.18.0.44", "172.18.0.55", "172.18.0.3", "fc00:f853:ccd::33", "fc00:f853:ccd::44", "10.10.10.33", "10.10.10.44", "192.0.2.1"}
-	return EgressIP(rapid.StringMatching("[a-f]").Draw(t, "name"), rapid.IntRange(0, 2).Draw(t, "age"), rapid.SliceOfNDistinct(rapid.SampledFrom(pool), 1, 4, rapid.ID).Draw(t, "addresses")...)
+	pool := []string{"172.18.0.33", "172.18.0.44", "172.18.0.55", "172.18.0.3", "fc00:f853:ccd::33",
+		"fc00:f853:ccd::44", "10.10.10.33", "10.10.10.44", "192.0.2.1"}
+	return EgressIP(rapid.StringMatching("[a-f]").Draw(t, "name"), rapid.IntRange(0, 2).Draw(t, "age"),
+		rapid.SliceOfNDistinct(rapid.SampledFrom(pool), 1, 4, rapid.ID).Draw(t, "addresses")...)
 }
 
 // ManyEgressIPs makes the benchmark's cluster: EgressIPs of two addresses, on nodes that all may
@@ -104,15 +108,20 @@ func ManyEgressIPs(nodes, egressIPs, pods int) *cluster.Snapshot {
 	}
 	for i := range pods {
 		n, o := i%nodes, 3+i/nodes
-		p := Pod(fmt.Sprintf("node-%03d", n), fmt.Sprintf("pod-%05d", i), fmt.Sprintf("10.244.%d.%d", n+1, o), fmt.Sprintf("fd00:10:244:%x::%x", n+1, o))
-		p.Labels = map[string]string{"app": fmt.Sprint("app-", i%egressIPs), "pod-template-hash": fmt.Sprint(i % 977), "name": p.Owner.Name}
+		p := Pod(fmt.Sprintf("node-%03d", n), fmt.Sprintf("pod-%05d", i), fmt.Sprintf("10.244.%d.%d", n+1, o),
+			fmt.Sprintf("fd00:10:244:%x::%x", n+1, o))
+		p.Labels = map[string]string{"app": fmt.Sprint("app-", i%egressIPs), "pod-template-hash": fmt.Sprint(i % 977),
+			"name": p.Owner.Name}
 		objects = append(objects, p)
 	}
 	s := Snapshot(objects...)
-	s.Namespaces = []*cluster.Namespace{{Name: "default", Labels: map[string]string{"kubernetes.io/metadata.name": "default"}}}
+	s.Namespaces = []*cluster.Namespace{{Name: "default",
+		Labels: map[string]string{"kubernetes.io/metadata.name": "default"}}}
 	for i := range egressIPs {
-		e := EgressIP(fmt.Sprintf("eip-%04d", i), i, fmt.Sprintf("172.18.%d.%d", 100+i/200, 1+i%200), fmt.Sprintf("fc00:f853:ccd::1:%x", i))
-		e.Pods = cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: "In", Values: []string{fmt.Sprint("app-", i)}}}}
+		e := EgressIP(fmt.Sprintf("eip-%04d", i), i, fmt.Sprintf("172.18.%d.%d", 100+i/200, 1+i%200),
+			fmt.Sprintf("fc00:f853:ccd::1:%x", i))
+		e.Pods = cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: "In",
+			Values: []string{fmt.Sprint("app-", i)}}}}
 		s.EgressIPs = append(s.EgressIPs, e)
 	}
 	return s

@@ -87,8 +87,10 @@ func TestExplainHostToItself(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"ct(commit,table=2,zone=64001,nat(src=169.254.169.2))", "ct(commit,table=3,zone=64002,nat(src=169.254.169.1))", "ct(table=5,zone=64002,nat)", "ct(table=2,zone=64001,nat)",
-		"Host node-a sees two connections, which are parts of one:\n  1. 172.18.0.3:32768 > 10.96.1.3:80\n  2. 169.254.169.1:32768 > 172.18.0.3:8081\n",
+		"ct(commit,table=2,zone=64001,nat(src=169.254.169.2))", "ct(commit,table=3,zone=64002,nat(src=169.254.169.1))",
+		"ct(table=5,zone=64002,nat)", "ct(table=2,zone=64001,nat)",
+		"Host node-a sees two connections, which are parts of one:\n  1. 172.18.0.3:32768 > 10.96.1.3:80\n  2. " +
+			"169.254.169.1:32768 > 172.18.0.3:8081\n",
 		"Delivered to host node-a port 8081, which sees 169.254.169.1:32768; the reply comes from 10.96.1.3:80",
 	} {
 		if !strings.Contains(out.String(), want) {

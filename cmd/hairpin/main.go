@@ -45,8 +45,9 @@ func main() {
 
 func root() *cobra.Command {
 	c := &cobra.Command{
-		Use:           "hairpin",
-		Short:         "Hairpin is the Service, gateway and egress network of a Kubernetes node, on OVN and Open vSwitch",
+		Use: "hairpin",
+		Short: "Hairpin is the Service, gateway and egress network of a Kubernetes node, on " +
+			"OVN and Open vSwitch",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -186,7 +187,8 @@ to standard error.`,
 			return ui.Plan(c.OutOrStdout(), c.ErrOrStderr(), dir, given(c), conf)
 		}}
 	s.addFor(c, append(ofCluster[:], "node")...)
-	c.Flags().StringVarP(&dir, "filename", "f", "", "directory with manifests of Nodes, Pods, Services and EndpointSlices")
+	c.Flags().StringVarP(&dir, "filename", "f", "",
+		"directory with manifests of Nodes, Pods, Services and EndpointSlices")
 	return c
 }
 

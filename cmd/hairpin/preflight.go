@@ -27,7 +27,8 @@ func preflightCommand() *cobra.Command {
 		Long: `Run it as root before the installation. It reports what other network plugins left, what prevents
 an installation, and what Hairpin would change. It changes nothing without --fix. With --all, or
 as kubectl hairpin preflight, it creates a Pod on each node and deletes it again.`,
-		Example: "  hairpin preflight --config-file hairpin.conf\n  hairpin preflight --gateway-mode detached -o json\n  hairpin preflight --gateway-mode detached --fix\n" +
+		Example: "  hairpin preflight --config-file hairpin.conf\n  hairpin preflight --gateway-mode detached -o " +
+			"json\n  hairpin preflight --gateway-mode detached --fix\n" +
 			"  kubectl hairpin preflight --config-file hairpin.conf --image registry.example/net/hairpin:v1",
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)

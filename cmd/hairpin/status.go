@@ -47,7 +47,8 @@ func status() *cobra.Command {
 
 // asPlugin adds --all to the arguments of `kubectl hairpin …`, which is about the whole cluster.
 func asPlugin(args []string) []string {
-	if strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kubectl-hairpin" && len(args) > 1 && slices.Contains([]string{"status", "explain", "ui", "collect", "preflight"}, args[1]) {
+	if strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kubectl-hairpin" && len(args) > 1 &&
+		slices.Contains([]string{"status", "explain", "ui", "collect", "preflight"}, args[1]) {
 		return append([]string{args[1], "--all"}, args[2:]...)
 	}
 	return args[1:]

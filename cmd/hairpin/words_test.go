@@ -35,24 +35,34 @@ func TestWrongWords(t *testing.T) {
 		want  string
 	}{
 		{[]string{"explai"}, "Did you mean this?\n\texplain"},
-		{[]string{"explain"}, "needs exactly FROM and TO, not 0 arguments\nusage: hairpin explain FROM TO [flags]\nsee hairpin explain --help"},
+		{[]string{"explain"},
+			"needs exactly FROM and TO, not 0 arguments\nusage: hairpin explain FROM TO [flags]\nsee " +
+				"hairpin explain --help"},
 		{[]string{"explain", "--colour", "a", "b"}, "unknown flag: --colour\nusage: hairpin explain FROM TO"},
 		{[]string{"explain", "-f", nothing, "host/node-a", "svc/default/web"}, nothing + ": has no Node in its *.yaml"},
 		{[]string{"explain", "-f", broken, "host/node-a", "svc/default/web"}, "File/a.yaml: document 1: "},
 		{[]string{"explain", "-f", demo, "--diff", nothing, "host/node-a", "svc/default/web"}, "--diff " + nothing},
-		{[]string{"explain", "-f", demo, "host/node-a", "svc/default/web", "--proto", "icmp"}, `--proto "icmp": must be one of [tcp udp sctp]`},
-		{[]string{"explain", "--run-dir", nothing, "host/node-a", "svc/default/web"}, "no agent answers on this node: nothing listens at " + nothing + "/agent.sock (is `hairpin node` running?); -f DIR reads"},
+		{[]string{"explain", "-f", demo, "host/node-a", "svc/default/web", "--proto", "icmp"},
+			`--proto "icmp": must be one of [tcp udp sctp]`},
+		{[]string{"explain", "--run-dir", nothing, "host/node-a", "svc/default/web"},
+			"no agent answers on this node: nothing listens at " + nothing +
+				"/agent.sock (is `hairpin node` running?); -f DIR reads"},
 		{[]string{"explain", "--all", "host/node-a", "svc/default/web"}, "there is no kubeconfig"},
 		{[]string{"status", "--run-dir", nothing}, "no agent answers on this node"},
 		{[]string{"status", "--all"}, "there is no kubeconfig"},
 		{[]string{"status", "-o", "yaml"}, `--output "yaml" is not one of text, json`},
 		{[]string{"diff", "--run-dir", nothing}, "no agent answers on this node"},
 		{[]string{"plan"}, "needs manifests: -f DIR"},
-		{[]string{"plan", "-f", demo, "--node", "x"}, `has no Node "x"; choose one with --node: node-a, node-b, node-c`},
-		{[]string{"plan", "-f", demo, "--node", "node-a", "--gateway-mode", "local"}, "--gateway-mode changes nothing: Node node-a says itself that its mode is shared"},
-		{[]string{"explain", "-f", demo, "--gateway-mode", "local", "host/node-a", "svc/default/web"}, "--gateway-mode changes nothing: Node node-a says itself that its mode is shared"},
-		{[]string{"explain", "--gateway-mode", "local", "--run-dir", nothing, "host/node-a", "svc/default/web"}, "--gateway-mode changes nothing: the configuration is that of the nodes' agents"},
-		{[]string{"explain", "-f", demo, "--live", "--service-cidrs", "10.0.0.0/8", "host/node-a", "svc/default/web"}, "--service-cidrs changes nothing: the configuration is that of the nodes' agents"},
+		{[]string{"plan", "-f", demo, "--node", "x"},
+			`has no Node "x"; choose one with --node: node-a, node-b, node-c`},
+		{[]string{"plan", "-f", demo, "--node", "node-a", "--gateway-mode", "local"},
+			"--gateway-mode changes nothing: Node node-a says itself that its mode is shared"},
+		{[]string{"explain", "-f", demo, "--gateway-mode", "local", "host/node-a", "svc/default/web"},
+			"--gateway-mode changes nothing: Node node-a says itself that its mode is shared"},
+		{[]string{"explain", "--gateway-mode", "local", "--run-dir", nothing, "host/node-a", "svc/default/web"},
+			"--gateway-mode changes nothing: the configuration is that of the nodes' agents"},
+		{[]string{"explain", "-f", demo, "--live", "--service-cidrs", "10.0.0.0/8", "host/node-a", "svc/default/web"},
+			"--service-cidrs changes nothing: the configuration is that of the nodes' agents"},
 		{[]string{"ui", "-f", demo, "--gateway-mode", "local"}, "--gateway-mode changes nothing"},
 		{[]string{"ui", "--run-dir", nothing}, "no agent answers on this node"},
 		{[]string{"ui", "-f", demo, "--listen", "0.0.0.0:0"}, `--listen "0.0.0.0:0": is not a loopback address`},
@@ -72,10 +82,12 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s: %d lines, %v\n%s", command, n, err, out)
 		}
 	}
-	if out, err := typed(t, "node", "--help"); err != nil || !strings.Contains(out, "--gateway-mode") || !strings.Contains(out, "--conntrack-min") {
+	if out, err := typed(t, "node", "--help"); err != nil || !strings.Contains(out, "--gateway-mode") ||
+		!strings.Contains(out, "--conntrack-min") {
 		t.Errorf("node: %v\n%s", err, out)
 	}
-	if out, err := typed(t); err != nil || !strings.Contains(out, "\nInspect:\n") || !strings.Contains(out, "Follow a packet") {
+	if out, err := typed(t); err != nil || !strings.Contains(out, "\nInspect:\n") ||
+		!strings.Contains(out, "Follow a packet") {
 		t.Errorf("nothing: %v\n%s", err, out)
 	}
 }

@@ -22,7 +22,8 @@ func clusterCommand(name *string) *cobra.Command {
 		}
 		return o
 	}
-	c.AddCommand(clusterUp(options), clusterDown(options), clusterReboot(options), clusterKubectl(options), clusterImport(options), clusterConformance(options))
+	c.AddCommand(clusterUp(options), clusterDown(options), clusterReboot(options), clusterKubectl(options),
+		clusterImport(options), clusterConformance(options))
 	return c
 }
 
@@ -31,8 +32,10 @@ func clusterUp(options func(*cobra.Command) cluster.Options) *cobra.Command {
 	var release string
 	c := &cobra.Command{Use: "up", Short: "start it and leave it up", Args: cobra.NoArgs}
 	c.Flags().StringArrayVar(&values, "set", nil, "a value of the chart, as helm --set takes it")
-	c.Flags().StringSliceVar(&nodes, "nodes", nil, "names of the nodes, node-a to node-z; empty = node-a, node-b, node-c")
-	c.Flags().StringVar(&release, "release", "", "folder of a release to install, such as dist/hairpin-v0.1.0; empty = what make built")
+	c.Flags().StringSliceVar(&nodes, "nodes", nil,
+		"names of the nodes, node-a to node-z; empty = node-a, node-b, node-c")
+	c.Flags().StringVar(&release, "release", "",
+		"folder of a release to install, such as dist/hairpin-v0.1.0; empty = what make built")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		o := options(c)
 		o.Values, o.Nodes, o.Release = values, nodes, release
@@ -40,8 +43,11 @@ func clusterUp(options func(*cobra.Command) cluster.Options) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("%w\n(what was started is left to look at; `make cluster-down` removes it)", err)
 		}
-		fmt.Fprintf(c.OutOrStdout(), "\nThe cluster stays up until `make cluster-down`. To use it:\n  export KUBECONFIG=%s PATH=$PWD/bin:$PATH\n"+
-			"  kubectl get nodes,pods,services -A -o wide\n  lab --lab %s exec node-a            a shell on a node\n", up.Kubeconfig(), up.Lab().Name())
+		fmt.Fprintf(c.OutOrStdout(),
+			"\nThe cluster stays up until `make cluster-down`. To use it:\n  export KUBECONFIG=%s PATH=$PWD/bin:$PATH\n"+
+				"  kubectl get nodes,pods,services -A -o wide\n  lab --lab %s exec node-a            "+
+				"a shell on a node\n",
+			up.Kubeconfig(), up.Lab().Name())
 		return up.LinkKubectl()
 	}
 	return c
@@ -59,7 +65,8 @@ func clusterDown(options func(*cobra.Command) cluster.Options) *cobra.Command {
 }
 
 func clusterReboot(options func(*cobra.Command) cluster.Options) *cobra.Command {
-	return &cobra.Command{Use: "reboot NODE", Short: "kill every process of a node and boot it again", Args: cobra.ExactArgs(1),
+	return &cobra.Command{Use: "reboot NODE", Short: "kill every process of a node and boot it again",
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			up, err := cluster.Open(options(c))
 			if err != nil {
@@ -82,7 +89,8 @@ func clusterKubectl(options func(*cobra.Command) cluster.Options) *cobra.Command
 }
 
 func clusterImport(options func(*cobra.Command) cluster.Options) *cobra.Command {
-	return &cobra.Command{Use: "import ARCHIVE", Short: "give all nodes the images of an archive, as a registry would", Args: cobra.ExactArgs(1),
+	return &cobra.Command{Use: "import ARCHIVE", Short: "give all nodes the images of an archive, as a registry would",
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			up, err := cluster.Open(options(c))
 			if err != nil {
@@ -94,7 +102,8 @@ func clusterImport(options func(*cobra.Command) cluster.Options) *cobra.Command 
 
 func clusterConformance(options func(*cobra.Command) cluster.Options) *cobra.Command {
 	opt := conformance.Options{Root: "."}
-	c := &cobra.Command{Use: "conformance", Short: "run Kubernetes' network tests on the cluster that is up", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "conformance", Short: "run Kubernetes' network tests on the cluster that is up",
+		Args: cobra.NoArgs}
 	c.Flags().StringVar(&opt.Focus, "focus", "", "regular expression: specs to run, by their whole name")
 	c.Flags().StringVar(&opt.Skip, "skip", "", "regular expression: specs to leave out")
 	c.Flags().StringVar(&opt.Record, "record", "", "file that keeps what became of each spec, over several runs")

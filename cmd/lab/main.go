@@ -45,14 +45,18 @@ func root() *cobra.Command {
 	}
 	name := c.PersistentFlags().String("lab", demo.DefaultName, "name of the lab")
 	slow := c.PersistentFlags().Int("slow", 1, "how many times slower than usual this machine is")
-	c.AddCommand(imageCommand(), kubeCommand(), up(name, slow), show(name, slow), check(name, slow), down(name), execute(name), restart(name), status(name), probes(name), clusterCommand(name), benchmark(name, slow), scaleCommand(name, slow))
+	c.AddCommand(imageCommand(), kubeCommand(), up(name, slow), show(name, slow), check(name, slow), down(name),
+		execute(name), restart(name), status(name), probes(name), clusterCommand(name), benchmark(name, slow),
+		scaleCommand(name, slow))
 	return c
 }
 
 func imageCommand() *cobra.Command {
 	var out, lock, apt, arch, ovs string
 	var container image.Container
-	c := &cobra.Command{Use: "image", Short: "make the node image, if it is not there, and print where it is; or write the container images", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "image",
+		Short: "make the node image, if it is not there, and print where it is; or write the container images",
+		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			step, end := begin(c, "node image")
 			defer end()
@@ -90,20 +94,25 @@ func imageCommand() *cobra.Command {
 	c.Flags().StringVar(&out, "oci", "", "write the container images to this file, as an OCI archive")
 	c.Flags().StringVar(&lock, "lock", "", "build the node image anew and write its packages' versions to this file")
 	ovsFlag(c, &ovs)
-	c.Flags().StringVar(&apt, "apt", "", "make a configuration of apt for an architecture's packages of Debian "+image.Suite+" in this folder, and print its file, for $APT_CONFIG")
+	c.Flags().StringVar(&apt, "apt", "", "make a configuration of apt for an architecture's packages of Debian "+
+		image.Suite+" in this folder, and print its file, for $APT_CONFIG")
 	c.Flags().StringVar(&arch, "arch", runtime.GOARCH, "that architecture")
 	c.Flags().StringVar(&container.Name, "name", "hairpin:dev", "repository and tag of the one that has the program")
-	c.Flags().StringSliceVar(&container.Hairpin, "hairpin", []string{"bin/hairpin"}, "its program; once for each architecture that the images are to be for")
-	c.Flags().StringSliceVar(&container.Portmap, "portmap", []string{"bin/portmap"}, "its CNI plugin for host ports, likewise")
+	c.Flags().StringSliceVar(&container.Hairpin, "hairpin", []string{"bin/hairpin"},
+		"its program; once for each architecture that the images are to be for")
+	c.Flags().StringSliceVar(&container.Portmap, "portmap", []string{"bin/portmap"},
+		"its CNI plugin for host ports, likewise")
 	return c
 }
 
 func ovsFlag(c *cobra.Command, ovs *string) {
-	c.Flags().StringVar(ovs, "ovs", "", "Open vSwitch and OVN of the node image: "+image.Newest+" = of Debian's unstable; empty = Debian 13's")
+	c.Flags().StringVar(ovs, "ovs", "", "Open vSwitch and OVN of the node image: "+image.Newest+
+		" = of Debian's unstable; empty = Debian 13's")
 }
 
 func kubeCommand() *cobra.Command {
-	return &cobra.Command{Use: "kube", Short: "build the Kubernetes API server, if it is not there, and print where it is", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "kube",
+		Short: "build the Kubernetes API server, if it is not there, and print where it is", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			step, end := begin(c, "Kubernetes "+lab.KubeVersion)
 			defer end()
@@ -130,13 +139,17 @@ func begin(c *cobra.Command, name string) (step *progress.Step, end func()) {
 func start(c *cobra.Command, name *string, slow *int) func() (*demo.Demo, error) {
 	var opt demo.Options
 	c.Flags().StringVar(&opt.Objects, "objects", "examples/demo", "folder of manifests")
-	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
-	c.Flags().StringVar(&opt.API, "api", "", "kubernetes = with an API server, built when it is not there (minutes); empty = the agents read the manifests")
+	c.Flags().StringVar(&opt.Hairpin, "hairpin", "",
+		"binary under test; empty = beside this program, else built from the sources here")
+	c.Flags().StringVar(&opt.API, "api", "",
+		"kubernetes = with an API server, built when it is not there (minutes); empty = the agents read the manifests")
 	c.Flags().StringVar(&opt.Mode, "mode", "", "gateway mode of the nodes: shared, local or detached; empty = shared")
 	ovsFlag(c, &opt.OVS)
 	c.Flags().BoolVar(&opt.TSO, "tso", false, "TSO of Open vSwitch's userspace datapath")
 	c.Flags().StringVar(&opt.NodePortPath, "nodeport-path", "", "of the nodes: nft or redirect; empty = nft")
-	c.Flags().StringVar(&opt.Engine, "engine", "", "of the nodes: what serves Services, ovn or openflow, or one for each in turn, as ovn,openflow; empty = the default")
+	c.Flags().StringVar(&opt.Engine, "engine", "",
+		"of the nodes: what serves Services, ovn or openflow, or one for each in turn, as ovn,openflow; "+
+			"empty = the default")
 	c.Flags().StringVar(&opt.NodeLocal, "node-local", "", "of the nodes: policy or dgp; empty = policy")
 	return func() (*demo.Demo, error) {
 		opt.Name, opt.Slow, opt.Out = *name, *slow, c.OutOrStdout()
@@ -153,7 +166,8 @@ func start(c *cobra.Command, name *string, slow *int) func() (*demo.Demo, error)
 }
 
 func up(name *string, slow *int) *cobra.Command {
-	c := &cobra.Command{Use: "up", Short: "start the demo's nodes, pods and Services, and leave them up", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "up", Short: "start the demo's nodes, pods and Services, and leave them up",
+		Args: cobra.NoArgs}
 	begin := start(c, name, slow)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if _, err := begin(); err != nil {
@@ -166,7 +180,8 @@ func up(name *string, slow *int) *cobra.Command {
 }
 
 func show(name *string, slow *int) *cobra.Command {
-	c := &cobra.Command{Use: "demo", Short: "up and check: exit code 0 only if every packet arrived as it must", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "demo", Short: "up and check: exit code 0 only if every packet arrived as it must",
+		Args: cobra.NoArgs}
 	begin, only := start(c, name, slow), onlyFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		fits, err := regexp.Compile(*only)
@@ -181,18 +196,21 @@ func show(name *string, slow *int) *cobra.Command {
 		if egress != nil {
 			egress = fmt.Errorf("egress addresses: %w", egress)
 		}
-		matrix := demo.Check(c.Context(), demo.Checks{Name: *name, Slow: *slow, Only: fits, Out: c.OutOrStdout(), Before: func() { hints(c, *name) }})
+		matrix := demo.Check(c.Context(),
+			demo.Checks{Name: *name, Slow: *slow, Only: fits, Out: c.OutOrStdout(), Before: func() { hints(c, *name) }})
 		return cmp.Or(egress, matrix)
 	}
 	return c
 }
 
 func onlyFlag(c *cobra.Command) *string {
-	return c.Flags().String("only", "", `only those whose name has this regular expression, such as "NodePort.*sctp" or "^clash"`)
+	return c.Flags().String("only", "",
+		`only those whose name has this regular expression, such as "NodePort.*sctp" or "^clash"`)
 }
 
 func check(name *string, slow *int) *cobra.Command {
-	c := &cobra.Command{Use: "check", Short: "run the traffic matrix and the trials again in a demo that is up", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "check", Short: "run the traffic matrix and the trials again in a demo that is up",
+		Args: cobra.NoArgs}
 	only := onlyFlag(c)
 	every := c.Flags().Bool("every", false, "also trials that are known to fail here")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -200,7 +218,8 @@ func check(name *string, slow *int) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return demo.Check(c.Context(), demo.Checks{Name: *name, Slow: *slow, Only: fits, Every: *every, Out: c.OutOrStdout()})
+		return demo.Check(c.Context(), demo.Checks{Name: *name, Slow: *slow, Only: fits, Every: *every,
+			Out: c.OutOrStdout()})
 	}
 	return c
 }
@@ -238,7 +257,9 @@ func down(name *string) *cobra.Command {
 }
 
 func execute(name *string) *cobra.Command {
-	return &cobra.Command{Use: "exec PLACE [-- COMMAND…]", Short: "run a command, or a shell, on a node, in a pod's network, or in a host's network", Args: cobra.MinimumNArgs(1),
+	return &cobra.Command{Use: "exec PLACE [-- COMMAND…]",
+		Short: "run a command, or a shell, on a node, in a pod's network, or in a host's network",
+		Args:  cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			l, err := lab.Open(*name)
 			if err != nil {
@@ -263,7 +284,8 @@ func execute(name *string) *cobra.Command {
 func restart(name *string) *cobra.Command {
 	var term bool
 	var after time.Duration
-	c := &cobra.Command{Use: "restart NODE DAEMON", Short: "kill a daemon of a node and start it again", Args: cobra.ExactArgs(2),
+	c := &cobra.Command{Use: "restart NODE DAEMON", Short: "kill a daemon of a node and start it again",
+		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			n, err := node(*name, args[0])
 			if err != nil {
@@ -311,7 +333,8 @@ func status(name *string) *cobra.Command {
 }
 
 func probes(name *string) *cobra.Command {
-	return &cobra.Command{Use: "probe serve|get|stream [flags]", Short: "make and answer traffic in the present network namespace, or --from-place PLACE of the lab",
+	return &cobra.Command{Use: "probe serve|get|stream [flags]",
+		Short:              "make and answer traffic in the present network namespace, or --from-place PLACE of the lab",
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			in, place, rest := ownFlags(*name, args)

@@ -36,7 +36,8 @@ func (u udp) state() conn.State { return conn.State{UDP: u} }
 // Connections from an egress address go when it is elsewhere; those from addresses of the node, of
 // which nothing is wanted, stay.
 func TestDiffEgress(t *testing.T) {
-	here, there, node := netip.MustParseAddr("10.10.10.33"), netip.MustParseAddr("10.10.10.34"), netip.MustParseAddr("10.10.10.4")
+	here, there, node := netip.MustParseAddr("10.10.10.33"), netip.MustParseAddr("10.10.10.34"),
+		netip.MustParseAddr("10.10.10.4")
 	want := conn.State{Egress: map[netip.Addr]conn.Egress{here: {}, there: {Elsewhere: true}}}
 	for name, c := range map[string]struct {
 		have map[netip.Addr]conn.Egress
@@ -63,9 +64,11 @@ func TestLeave(t *testing.T) {
 		before, found conn.State
 		left          []netip.Addr
 	}{
-		"the agent started":      {left: []netip.Addr{there}},
-		"it is found, too":       {found: conn.State{Egress: map[netip.Addr]conn.Egress{there: {}}}, left: []netip.Addr{there}},
-		"it was here until now":  {before: conn.State{Egress: map[netip.Addr]conn.Egress{there: {}}}, left: []netip.Addr{there}},
+		"the agent started": {left: []netip.Addr{there}},
+		"it is found, too": {found: conn.State{Egress: map[netip.Addr]conn.Egress{there: {}}},
+			left: []netip.Addr{there}},
+		"it was here until now": {before: conn.State{Egress: map[netip.Addr]conn.Egress{there: {}}},
+			left: []netip.Addr{there}},
 		"it has been left since": {before: want},
 	} {
 		if d := conn.Diff(want, c.found).Leave(c.before, want); !slices.Equal(d.Left, c.left) {
@@ -87,12 +90,14 @@ func TestDiff(t *testing.T) {
 		{"one is gone", conn.Targets{Live: list(b)}, conn.Targets{Live: list(a, b)}, list(a), false},
 		{"the last is gone", conn.Targets{}, conn.Targets{Live: list(a, b)}, list(a, b), false},
 		{"there was none", conn.Targets{}, conn.Targets{}, nil, false},
-		{"none is left, no step stays", conn.Targets{Steps: list(vip)}, conn.Targets{Live: list(a, vip)}, list(vip, a), false},
+		{"none is left, no step stays", conn.Targets{Steps: list(vip)}, conn.Targets{Live: list(a, vip)}, list(vip, a),
+			false},
 		{"the first comes", conn.Targets{Live: list(b)}, conn.Targets{}, nil, true},
 		{"a way is gone", conn.Targets{Live: list(b)}, conn.Targets{Live: list(b), Steps: list(vip)}, list(vip), false},
 		{"a step on the way", conn.Targets{Live: list(b), Steps: list(vip)}, conn.Targets{Live: list(vip)}, nil, false},
 	} {
-		d := conn.Diff(udp{at(port): c.want}.state(), udp{at(port): c.have, at("192.0.2.1:53"): {Live: list(a)}}.state())
+		d := conn.Diff(udp{at(port): c.want}.state(),
+			udp{at(port): c.have, at("192.0.2.1:53"): {Live: list(a)}}.state())
 		var dead []netip.AddrPort
 		for _, p := range d.Dead {
 			if p.VIP != at(port) {
@@ -100,7 +105,8 @@ func TestDiff(t *testing.T) {
 			}
 			dead = append(dead, p.To)
 		}
-		if !slices.Equal(dead, c.dead) || (len(d.Back) == 1) != c.back || d.Empty() != (len(c.dead) == 0 && !c.back) || !d.Grow().Empty() {
+		if !slices.Equal(dead, c.dead) || (len(d.Back) == 1) != c.back || d.Empty() != (len(c.dead) == 0 && !c.back) ||
+			!d.Grow().Empty() {
 			t.Errorf("%s: %+v", c.name, d)
 		}
 	}
@@ -122,11 +128,13 @@ func TestFormerStep(t *testing.T) {
 func TestPrint(t *testing.T) {
 	at := netip.MustParseAddrPort
 	s := udp{
-		at(vip):  {Live: list(a, b), Steps: list(port), Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: "dns"}},
+		at(vip): {Live: list(a, b), Steps: list(port),
+			Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: "dns"}},
 		at(port): {Live: list(a)},
 	}.state()
 	s.Egress = map[netip.Addr]conn.Egress{
-		netip.MustParseAddr("10.10.10.34"): {}, netip.MustParseAddr("10.10.10.33"): {Elsewhere: true, Owner: cluster.Owner{Kind: "EgressIP", Name: "blue"}},
+		netip.MustParseAddr("10.10.10.34"): {},
+		netip.MustParseAddr("10.10.10.33"): {Elsewhere: true, Owner: cluster.Owner{Kind: "EgressIP", Name: "blue"}},
 	}
 	s.Ways = map[netip.Prefix]conn.Way{netip.MustParsePrefix("10.96.0.0/16"): {Source: netip.MustParseAddr("10.244.1.2"), Owner: cluster.Owner{Kind: "Node", Name: "a"}}}
 	const want = `udp 10.96.0.10:53 10.244.1.3:53 10.244.2.3:53 by 172.18.0.3:30053 # Service/default/dns
@@ -142,7 +150,8 @@ udp to 10.96.0.0/16 as 10.244.1.2 # Node/a
 
 // Connections stray once, when their way has become another, or the agent has started.
 func TestTurn(t *testing.T) {
-	services, was, is := netip.MustParsePrefix("10.96.0.0/16"), netip.MustParseAddr("10.244.1.2"), netip.MustParseAddr("10.244.9.2")
+	services, was, is := netip.MustParsePrefix("10.96.0.0/16"), netip.MustParseAddr("10.244.1.2"),
+		netip.MustParseAddr("10.244.9.2")
 	ways := func(source netip.Addr) conn.State {
 		return conn.State{Ways: map[netip.Prefix]conn.Way{services: {Source: source}}}
 	}
@@ -177,7 +186,8 @@ func TestDiffOfEqual(t *testing.T) {
 	place := rapid.SampledFrom(list(vip, port, a, b))
 	rapid.Check(t, func(t *rapid.T) {
 		targets := rapid.Custom(func(t *rapid.T) conn.Targets {
-			return conn.Targets{Live: rapid.SliceOf(place).Draw(t, "live"), Steps: rapid.SliceOf(place).Draw(t, "steps")}
+			return conn.Targets{Live: rapid.SliceOf(place).Draw(t, "live"),
+				Steps: rapid.SliceOf(place).Draw(t, "steps")}
 		})
 		s := udp(rapid.MapOf(place, targets).Draw(t, "state"))
 		for _, have := range []udp{s, maps.Clone(s)} {
@@ -201,7 +211,8 @@ func TestUnserved(t *testing.T) {
 		}
 	}
 	steps := udp{at(port): {Live: list(a), Steps: list(vip)}}.state()
-	if d := conn.Diff(udp{at(port): {Steps: list(vip)}}.state(), steps); len(d.Dead) != 2 || !slices.Equal(d.Unserved, list(port)) {
+	if d := conn.Diff(udp{at(port): {Steps: list(vip)}}.state(), steps); len(d.Dead) != 2 ||
+		!slices.Equal(d.Unserved, list(port)) {
 		t.Errorf("a step stays: %+v", d)
 	}
 	if d := conn.Diff(want, udp{at(port): {Live: list(vip)}}.state()).End(want, want); !d.Empty() {

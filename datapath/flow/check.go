@@ -30,7 +30,8 @@ const maxVLAN = 4095
 
 // whole reports whether the tunnel has all that OVN's packets carry.
 func (t Tunnel) whole() bool {
-	return t.Key != 0 && t.Key < 1<<24 && t.Ports != 0 && t.Peer.IsValid() && t.Peer.Zone() == "" && !t.Peer.Is4In6() && !t.Peer.IsUnspecified()
+	return t.Key != 0 && t.Key < 1<<24 && t.Ports != 0 && t.Peer.IsValid() && t.Peer.Zone() == "" && !t.Peer.Is4In6() &&
+		!t.Peer.IsUnspecified()
 }
 
 func (f *Flow) checkAction(a Action) error {
@@ -67,7 +68,8 @@ func (f *Flow) checkAction(a Action) error {
 			return fmt.Errorf("there is no group %d to look for", a.ID)
 		}
 	case Learn:
-		if p := f.Match.Protocol; a.Timeout == 0 || a.Limit == 0 || a.Ways >= 32 || p == ARP || a.Family == 0 || a.Family != p.Family() {
+		if p := f.Match.Protocol; a.Timeout == 0 || a.Limit == 0 || a.Ways >= 32 || p == ARP || a.Family == 0 ||
+			a.Family != p.Family() {
 			return fmt.Errorf("%s packets learn %+v", p, a)
 		}
 	case SetTunnel:

@@ -63,7 +63,8 @@ func sameBridge(want, have Bridge) bool {
 
 func samePort(want, have Port) bool {
 	switch {
-	case want.Bridge != have.Bridge || want.Type != have.Type || want.Peer != have.Peer || want.Local != have.Local || want.Owner != have.Owner:
+	case want.Bridge != have.Bridge || want.Type != have.Type || want.Peer != have.Peer || want.Local != have.Local ||
+		want.Owner != have.Owner:
 		return false
 	case want.MAC != (cluster.MAC{}) && want.MAC != have.MAC:
 		return false
@@ -101,7 +102,8 @@ func (d Delta) Shrink() Delta {
 
 // Count is the number of things that differ.
 func (d Delta) Count() int {
-	return d.Bridges.Count() + d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() + d.TunnelRoutes.Count() + d.Flows.Count() + d.Groups.Count() + len(d.Unknown) +
+	return d.Bridges.Count() + d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() +
+		d.TunnelRoutes.Count() + d.Flows.Count() + d.Groups.Count() + len(d.Unknown) +
 		len(d.NoFlows)
 }
 
@@ -125,7 +127,8 @@ func (f *Flow) Ports() []string {
 
 // Names reports whether the flow matches one of those ports, or sends to one.
 func (f *Flow) Names(ports map[string]bool) bool {
-	return ports[f.Match.InPort] || slices.ContainsFunc(f.Actions, func(a Action) bool { o, ok := a.(Output); return ok && ports[o.Port] })
+	return ports[f.Match.InPort] || slices.ContainsFunc(f.Actions,
+		func(a Action) bool { o, ok := a.(Output); return ok && ports[o.Port] })
 }
 
 // WithPorts returns the flow with other names, or numbers, for its ports; LOCAL stays. A flow

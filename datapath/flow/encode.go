@@ -90,7 +90,8 @@ func (c CT) encode(b []byte) []byte {
 
 func (l Learn) encode(b []byte) []byte {
 	m := Match{Protocol: ip(l.Family)}
-	return openflow.Learn(b, openflow.Learned{Table: l.Table, Cookie: l.cookie(), IdleTimeout: l.Timeout, Limit: l.Limit},
+	return openflow.Learn(b, openflow.Learned{Table: l.Table, Cookie: l.cookie(), IdleTimeout: l.Timeout,
+		Limit: l.Limit},
 		openflow.LearnEthType(m.Protocol.row().etherType), openflow.LearnMatch(openflow.Reg6, uint16(l.Ways)),
 		openflow.LearnMatch(byName["nw_src"].field.form(&m, datum{}).oxm, 0), openflow.LearnLoad(openflow.Reg7))
 }

@@ -72,8 +72,10 @@ func (n *need) met(m *Match) bool {
 // it needs. It is read-only.
 var fields = []field{
 	{at: func(m *Match) any { return &m.InPort }, forms: one("in_port", "", openflow.InPort)},
-	{at: func(m *Match) any { return &m.EthDst }, notation: macText{}, forms: one("dl_dst", "eth_dst", openflow.EthDst)},
-	{at: func(m *Match) any { return &m.EthSrc }, notation: macText{}, forms: one("dl_src", "eth_src", openflow.EthSrc)},
+	{at: func(m *Match) any { return &m.EthDst }, notation: macText{},
+		forms: one("dl_dst", "eth_dst", openflow.EthDst)},
+	{at: func(m *Match) any { return &m.EthSrc }, notation: macText{},
+		forms: one("dl_src", "eth_src", openflow.EthSrc)},
 	{at: func(m *Match) any { return (*etherType)(&m.Protocol) }, forms: one("", "", openflow.EthType)},
 	{at: func(m *Match) any { return &m.Tagged }, notation: words{tagged}, forms: one("vlan_tci", "", openflow.VLAN)},
 	{at: func(m *Match) any { return &m.VLAN }, notation: digits{10, openflow.VLANPresent},
@@ -115,7 +117,8 @@ var fields = []field{
 	{at: func(m *Match) any { return &m.PktMark }, notation: hexadecimal, forms: one("pkt_mark", "", openflow.PktMark)},
 	{at: func(m *Match) any { return &m.Group }, notation: hexadecimal, forms: one("reg6", "", openflow.Reg6)},
 	{at: func(m *Match) any { return &m.Bucket }, notation: hexadecimal, forms: one("reg7", "", openflow.Reg7)},
-	{at: func(m *Match) any { return &m.CTState }, notation: ctStateText{}, forms: one("ct_state", "", openflow.CTState)},
+	{at: func(m *Match) any { return &m.CTState }, notation: ctStateText{},
+		forms: one("ct_state", "", openflow.CTState)},
 	{at: func(m *Match) any { return &m.CTMark }, notation: hexadecimal, forms: one("ct_mark", "", openflow.CTMark)},
 	{at: func(m *Match) any { return &m.CTProtocol }, notation: decimal,
 		forms: []form{{"ct_nw_proto", "", openflow.CTIPProto, tracked}}},

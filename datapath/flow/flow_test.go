@@ -13,62 +13,110 @@ import (
 // Lines as people and ovs-ofctl write them, and what Print makes of them. The second half was
 // printed by `ovs-ofctl -O OpenFlow14 --names dump-flows` of Open vSwitch 3.5.0.
 var flowLines = []struct{ name, in, out string }{
-	{"as written", "cookie=0xdeff105,table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16 actions=ct(commit,table=2,zone=64001,nat(src=169.254.169.2))", ""},
+	{"as written",
+		"cookie=0xdeff105,table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16 " +
+			"actions=ct(commit,table=2,zone=64001,nat(src=169.254.169.2))", ""},
 	{"feature in the cookie", "cookie=0x20deff105,table=0,priority=9,in_port=eth0 actions=drop", ""},
-	{"quoted port", `cookie=0xdeff105,table=0,priority=9,in_port="patch-br-ex_node-a-to-br-int" actions=output:"a,b",NORMAL`, ""},
+	{"quoted port",
+		`cookie=0xdeff105,table=0,priority=9,in_port="patch-br-ex_node-a-to-br-int" actions=output:"a,b",NORMAL`, ""},
 	{"numbered port", `cookie=0xdeff105,table=0,priority=9,in_port=7 actions=output:8`, ""},
 	{"owner", "cookie=0xdeff105,table=0,priority=9 actions=drop # Service/default/web", ""},
 	{"hash in a port", `cookie=0xdeff105,table=0,priority=9,in_port="a # b" actions=drop # Node/n`, ""},
 	{"spelled otherwise", "table=2,actions=mod_dl_dst:02:42:AC:12:00:03,mod_dl_src:02:42:ac:12:00:04,output:eth0",
-		"cookie=0xdeff105,table=2,priority=32768 actions=set_field:02:42:ac:12:00:03->eth_dst,set_field:02:42:ac:12:00:04->eth_src,output:eth0"},
-	{"comma before actions", "cookie=0xdeff105,table=0,priority=105,ip,in_port=2,pkt_mark=1008,actions=ct(commit,zone=64000,nat(src=172.18.0.3),exec(load:0x1->NXM_NX_CT_MARK[])),output:eth0",
-		"cookie=0xdeff105,table=0,priority=105,pkt_mark=0x3f0,ip,in_port=2 actions=ct(commit,zone=64000,nat(src=172.18.0.3),exec(set_field:0x1->ct_mark)),output:eth0"},
+		"cookie=0xdeff105,table=2,priority=32768 " +
+			"actions=set_field:02:42:ac:12:00:03->eth_dst,set_field:02:42:ac:12:00:04->eth_src,output:eth0"},
+	{"comma before actions",
+		"cookie=0xdeff105,table=0,priority=105,ip,in_port=2,pkt_mark=1008,actions=ct(commit,zone=64000,nat(src=172.18.0.3),exec(load:0x1->NXM_NX_CT_MARK[])),output:eth0",
+		"cookie=0xdeff105,table=0,priority=105,pkt_mark=0x3f0,ip,in_port=2 " +
+			"actions=ct(commit,zone=64000,nat(src=172.18.0.3),exec(set_field:0x1->ct_mark)),output:eth0"},
 	{"unmasked", "priority=1,tcp,nw_src=10.1.2.3/8,nw_dst=10.1.2.3/255.255.0.0,tcp_dst=0x50 actions=local",
 		"cookie=0xdeff105,table=0,priority=1,tcp,nw_src=10.0.0.0/8,nw_dst=10.1.0.0/16,tp_dst=80 actions=LOCAL"},
-	{"everything masked off", "priority=1,ip,nw_src=0.0.0.0/0 actions=", "cookie=0xdeff105,table=0,priority=1,ip actions=drop"},
-	{"icmpv6", "priority=1,icmpv6,icmpv6_type=135 actions=NORMAL", "cookie=0xdeff105,table=0,priority=1,icmp6,icmp_type=135 actions=NORMAL"},
-	{"icmp type 0", "priority=1,icmp,icmp_type=0 actions=NORMAL", "cookie=0xdeff105,table=0,priority=1,icmp,icmp_type=0 actions=NORMAL"},
+	{"everything masked off", "priority=1,ip,nw_src=0.0.0.0/0 actions=",
+		"cookie=0xdeff105,table=0,priority=1,ip actions=drop"},
+	{"icmpv6", "priority=1,icmpv6,icmpv6_type=135 actions=NORMAL",
+		"cookie=0xdeff105,table=0,priority=1,icmp6,icmp_type=135 actions=NORMAL"},
+	{"icmp type 0", "priority=1,icmp,icmp_type=0 actions=NORMAL",
+		"cookie=0xdeff105,table=0,priority=1,icmp,icmp_type=0 actions=NORMAL"},
 	{"ct without arguments", "priority=1,ip actions=ct()", "cookie=0xdeff105,table=0,priority=1,ip actions=ct()"},
 
-	{"no priority", " cookie=0xdeff105, duration=0.046s, table=5, n_packets=0, n_bytes=0, ip actions=ct(commit,table=2,zone=64001,nat)",
+	{"no priority",
+		" cookie=0xdeff105, duration=0.046s, table=5, n_packets=0, n_bytes=0, ip " +
+			"actions=ct(commit,table=2,zone=64001,nat)",
 		"cookie=0xdeff105,table=5,priority=32768,ip actions=ct(commit,table=2,zone=64001,nat)"},
-	{"port range v6", " cookie=0xdeff105, duration=0.046s, table=0, n_packets=0, n_bytes=0, idle_age=3, priority=501,ipv6,in_port=LOCAL,ipv6_dst=fd00:10:96::/112 actions=ct(commit,table=2,zone=64001,nat(src=[fd69::2]:61000-65535))",
-		"cookie=0xdeff105,table=0,priority=501,ipv6,in_port=LOCAL,ipv6_dst=fd00:10:96::/112 actions=ct(commit,table=2,zone=64001,nat(src=[fd69::2]:61000-65535))"},
-	{"port v4", " cookie=0xdeff105, duration=0.046s, table=0, n_packets=0, n_bytes=0, priority=502,udp,in_port=LOCAL,nw_dst=10.96.0.0/16,tp_dst=53 actions=ct(commit,table=2,zone=64001,nat(dst=169.254.169.2:61000))",
-		"cookie=0xdeff105,table=0,priority=502,udp,in_port=LOCAL,nw_dst=10.96.0.0/16,tp_dst=53 actions=ct(commit,table=2,zone=64001,nat(dst=169.254.169.2:61000))"},
-	{"all of ct_state", ` cookie=0xdeff105, duration=0.046s, table=1, n_packets=0, n_bytes=0, priority=101,ct_state=est|rpl|trk|snat,ct_mark=0x1,ip actions=output:"patch-br-ex_nod"`,
+	{"port range v6",
+		" cookie=0xdeff105, duration=0.046s, table=0, n_packets=0, n_bytes=0, idle_age=3, " +
+			"priority=501,ipv6,in_port=LOCAL,ipv6_dst=fd00:10:96::/112 " +
+			"actions=ct(commit,table=2,zone=64001,nat(src=[fd69::2]:61000-65535))",
+		"cookie=0xdeff105,table=0,priority=501,ipv6,in_port=LOCAL,ipv6_dst=fd00:10:96::/112 " +
+			"actions=ct(commit,table=2,zone=64001,nat(src=[fd69::2]:61000-65535))"},
+	{"port v4",
+		" cookie=0xdeff105, duration=0.046s, table=0, n_packets=0, n_bytes=0, " +
+			"priority=502,udp,in_port=LOCAL,nw_dst=10.96.0.0/16,tp_dst=53 " +
+			"actions=ct(commit,table=2,zone=64001,nat(dst=169.254.169.2:61000))",
+		"cookie=0xdeff105,table=0,priority=502,udp,in_port=LOCAL,nw_dst=10.96.0.0/16,tp_dst=53 " +
+			"actions=ct(commit,table=2,zone=64001,nat(dst=169.254.169.2:61000))"},
+	{"all of ct_state",
+		` cookie=0xdeff105, duration=0.046s, table=1, n_packets=0, n_bytes=0, priority=101,ct_state=est|rpl|trk|snat,ct_mark=0x1,ip actions=output:"patch-br-ex_nod"`,
 		`cookie=0xdeff105,table=1,priority=101,ct_state=-new+est-rel+rpl-inv+trk+snat-dnat,ct_mark=0x1,ip actions=output:"patch-br-ex_nod"`},
 	{"none of ct_state", " cookie=0xdeff105, table=1, priority=101,ct_state=0,ip actions=drop",
 		"cookie=0xdeff105,table=1,priority=101,ct_state=-new-est-rel-rpl-inv-trk-snat-dnat,ip actions=drop"},
-	{"some of ct_state", " cookie=0xdeff105, duration=0.046s, table=1, n_packets=0, n_bytes=0, priority=100,ct_state=+est-rel-inv+trk,ct_mark=0x1,ip actions=LOCAL",
+	{"some of ct_state",
+		" cookie=0xdeff105, duration=0.046s, table=1, n_packets=0, n_bytes=0, " +
+			"priority=100,ct_state=+est-rel-inv+trk,ct_mark=0x1,ip actions=LOCAL",
 		"cookie=0xdeff105,table=1,priority=100,ct_state=+est-rel-inv+trk,ct_mark=0x1,ip actions=LOCAL"},
-	{"table 3", " cookie=0xdeff105, duration=0.046s, table=3, n_packets=0, n_bytes=0, actions=move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[],set_field:02:42:ac:12:00:03->eth_dst,LOCAL",
-		"cookie=0xdeff105,table=3,priority=32768 actions=move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[],set_field:02:42:ac:12:00:03->eth_dst,LOCAL"},
-	{"resubmit", " cookie=0xdeff105, duration=0.046s, table=3, n_packets=0, n_bytes=0, ip actions=set_field:02:42:ac:12:00:03->eth_src,resubmit(,4)",
+	{"table 3",
+		" cookie=0xdeff105, duration=0.046s, table=3, n_packets=0, n_bytes=0, " +
+			"actions=move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[],set_field:02:42:ac:12:00:03->eth_dst,LOCAL",
+		"cookie=0xdeff105,table=3,priority=32768 " +
+			"actions=move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[],set_field:02:42:ac:12:00:03->eth_dst,LOCAL"},
+	{"resubmit",
+		" cookie=0xdeff105, duration=0.046s, table=3, n_packets=0, n_bytes=0, ip " +
+			"actions=set_field:02:42:ac:12:00:03->eth_src,resubmit(,4)",
 		"cookie=0xdeff105,table=3,priority=32768,ip actions=set_field:02:42:ac:12:00:03->eth_src,resubmit(,4)"},
-	{"sctp6", " cookie=0xdeff105, duration=0.046s, table=0, n_packets=0, n_bytes=0, priority=104,sctp6,in_port=LOCAL,dl_src=02:42:ac:12:00:03,tp_src=1,tp_dst=77 actions=drop",
+	{"sctp6",
+		" cookie=0xdeff105, duration=0.046s, table=0, n_packets=0, n_bytes=0, " +
+			"priority=104,sctp6,in_port=LOCAL,dl_src=02:42:ac:12:00:03,tp_src=1,tp_dst=77 actions=drop",
 		"cookie=0xdeff105,table=0,priority=104,sctp6,in_port=LOCAL,dl_src=02:42:ac:12:00:03,tp_src=1,tp_dst=77 actions=drop"},
-	{"arp", " cookie=0xdeff105, duration=0.046s, table=0, n_packets=0, n_bytes=0, priority=104,arp,in_port=LOCAL,arp_spa=1.2.3.4,arp_tpa=1.2.3.0/24 actions=NORMAL",
+	{"arp",
+		" cookie=0xdeff105, duration=0.046s, table=0, n_packets=0, n_bytes=0, " +
+			"priority=104,arp,in_port=LOCAL,arp_spa=1.2.3.4,arp_tpa=1.2.3.0/24 actions=NORMAL",
 		"cookie=0xdeff105,table=0,priority=104,arp,in_port=LOCAL,arp_spa=1.2.3.4,arp_tpa=1.2.3.0/24 actions=NORMAL"},
-	{"VLAN", " cookie=0xdeff105, pkt_mark=0x2b,ip,in_port=1,dl_vlan=5,dl_dst=02:00:00:00:00:01 actions=pop_vlan,set_field:0->pkt_mark,output:2",
-		"cookie=0xdeff105,table=0,priority=32768,pkt_mark=0x2b,ip,in_port=1,dl_vlan=5,dl_dst=02:00:00:00:00:01 actions=pop_vlan,set_field:0x0->pkt_mark,output:2"},
+	{"VLAN",
+		" cookie=0xdeff105, pkt_mark=0x2b,ip,in_port=1,dl_vlan=5,dl_dst=02:00:00:00:00:01 " +
+			"actions=pop_vlan,set_field:0->pkt_mark,output:2",
+		"cookie=0xdeff105,table=0,priority=32768,pkt_mark=0x2b,ip,in_port=1,dl_vlan=5,dl_dst=02:00:00:00:00:01 " +
+			"actions=pop_vlan,set_field:0x0->pkt_mark,output:2"},
 	{"new tag", " cookie=0xdeff105, table=50, in_port=2 actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:1",
 		"cookie=0xdeff105,table=50,priority=32768,in_port=2 actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:1"},
 	{"group", " cookie=0xdeff105, table=20, tcp,nw_dst=10.96.0.1,tp_dst=80 actions=group:7",
 		"cookie=0xdeff105,table=20,priority=32768,tcp,nw_dst=10.96.0.1,tp_dst=80 actions=group:7"},
-	{"MAC noted", " cookie=0xdeff105, table=30, ip,in_port=1 actions=ct(commit,zone=64004,nat(src=100.64.0.2),exec(set_field:0x3->ct_mark,move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47])),move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]",
-		"cookie=0xdeff105,table=30,priority=32768,ip,in_port=1 actions=ct(commit,zone=64004,nat(src=100.64.0.2),exec(set_field:0x3->ct_mark,move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47])),move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]"},
-	{"remembered", " cookie=0xdeff105, table=20, tcp6,ipv6_dst=fd00::1,tp_dst=80 actions=set_field:0x104->reg6,resubmit(,25),resubmit(,26)",
-		"cookie=0xdeff105,table=20,priority=32768,tcp6,ipv6_dst=fd00::1,tp_dst=80 actions=set_field:0x104->reg6,resubmit(,25),resubmit(,26)"},
-	{"learned", " cookie=0xdeff105, table=26, priority=100,ipv6,reg6=0x104,reg7=0xb actions=learn(table=25,idle_timeout=10800,delete_learned,cookie=0x1040dee2a30,limit=9,eth_type=0x86dd,NXM_NX_REG6[2..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=fd00::1))",
-		"cookie=0xdeff105,table=26,priority=100,ipv6,reg6=0x104,reg7=0xb actions=learn(table=25,idle_timeout=10800,delete_learned,cookie=0x1040dee2a30,limit=9,eth_type=0x86dd,NXM_NX_REG6[2..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=fd00::1))"},
+	{"MAC noted",
+		" cookie=0xdeff105, table=30, ip,in_port=1 " +
+			"actions=ct(commit,zone=64004,nat(src=100.64.0.2),exec(set_field:0x3->ct_mark,move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47])),move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]",
+		"cookie=0xdeff105,table=30,priority=32768,ip,in_port=1 " +
+			"actions=ct(commit,zone=64004,nat(src=100.64.0.2),exec(set_field:0x3->ct_mark,move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47])),move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]"},
+	{"remembered",
+		" cookie=0xdeff105, table=20, tcp6,ipv6_dst=fd00::1,tp_dst=80 " +
+			"actions=set_field:0x104->reg6,resubmit(,25),resubmit(,26)",
+		"cookie=0xdeff105,table=20,priority=32768,tcp6,ipv6_dst=fd00::1,tp_dst=80 " +
+			"actions=set_field:0x104->reg6,resubmit(,25),resubmit(,26)"},
+	{"learned",
+		" cookie=0xdeff105, table=26, priority=100,ipv6,reg6=0x104,reg7=0xb " +
+			"actions=learn(table=25,idle_timeout=10800,delete_learned,cookie=0x1040dee2a30,limit=9,eth_type=0x86dd,NXM_NX_REG6[2..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=fd00::1))",
+		"cookie=0xdeff105,table=26,priority=100,ipv6,reg6=0x104,reg7=0xb " +
+			"actions=learn(table=25,idle_timeout=10800,delete_learned,cookie=0x1040dee2a30,limit=9,eth_type=0x86dd,NXM_NX_REG6[2..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=fd00::1))"},
 	{"port alone", " cookie=0xdeff105, table=11, ip actions=ct(commit,table=30,zone=64003,nat(src))",
 		"cookie=0xdeff105,table=11,priority=32768,ip actions=ct(commit,table=30,zone=64003,nat(src))"},
-	{"to a tunnel", " cookie=0xdeff105, priority=100,ip,in_port=1,nw_dst=10.244.1.0/24 actions=set_field:0a:58:64:58:00:03->eth_dst,set_field:0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x10002->tun_metadata0,set_field:172.18.0.4->tun_dst,output:5",
-		"cookie=0xdeff105,table=0,priority=100,ip,in_port=1,nw_dst=10.244.1.0/24 actions=set_field:0a:58:64:58:00:03->eth_dst,set_field:0x0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x10002->tun_metadata0,set_field:172.18.0.4->tun_dst,output:5"},
-	{"from a tunnel", " cookie=0xdeff105, priority=100,tun_id=0xff0003,tun_ipv6_src=fd00::4,tun_metadata0=0x20001,in_port=5 actions=output:1",
+	{"to a tunnel",
+		" cookie=0xdeff105, priority=100,ip,in_port=1,nw_dst=10.244.1.0/24 " +
+			"actions=set_field:0a:58:64:58:00:03->eth_dst,set_field:0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x10002->tun_metadata0,set_field:172.18.0.4->tun_dst,output:5",
+		"cookie=0xdeff105,table=0,priority=100,ip,in_port=1,nw_dst=10.244.1.0/24 " +
+			"actions=set_field:0a:58:64:58:00:03->eth_dst,set_field:0x0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x10002->tun_metadata0,set_field:172.18.0.4->tun_dst,output:5"},
+	{"from a tunnel",
+		" cookie=0xdeff105, priority=100,tun_id=0xff0003,tun_ipv6_src=fd00::4,tun_metadata0=0x20001,in_port=5 actions=output:1",
 		"cookie=0xdeff105,table=0,priority=100,tun_id=0xff0003,tun_ipv6_src=fd00::4,tun_metadata0=0x20001,in_port=5 actions=output:1"},
-	{"fragments", " cookie=0xdeff105, priority=105,ip,nw_frag=not_later actions=drop", "cookie=0xdeff105,table=0,priority=105,ip,nw_frag=not_later actions=drop"},
+	{"fragments", " cookie=0xdeff105, priority=105,ip,nw_frag=not_later actions=drop",
+		"cookie=0xdeff105,table=0,priority=105,ip,nw_frag=not_later actions=drop"},
 }
 
 func TestParseFlowReadsAndPrints(t *testing.T) {
@@ -93,7 +141,8 @@ func TestParseFlowReadsAndPrints(t *testing.T) {
 }
 
 func TestParseFlowReadsCounters(t *testing.T) {
-	_, c, err := ParseFlow(" cookie=0xdeff105, duration=793.273s, table=0, n_packets=12, n_bytes=884, idle_age=4, priority=0 actions=NORMAL")
+	_, c, err := ParseFlow(" cookie=0xdeff105, duration=793.273s, table=0, n_packets=12, n_bytes=884, idle_age=4, " +
+		"priority=0 actions=NORMAL")
 	want := Counters{Packets: 12, Bytes: 884, Duration: 793273 * time.Millisecond}
 	if err != nil || c != want {
 		t.Fatalf("%+v, %v; want %+v", c, err, want)
@@ -175,7 +224,8 @@ func TestParseFlowNamesTheWordInTheActions(t *testing.T) {
 		}
 		if f == nil || f.Key != (Key{Table: 7, Priority: 3, Match: Match{Protocol: IP}}) || !unknown(f) {
 			t.Errorf("%s: the flow is %v", line, f)
-		} else if again, _, err := ParseFlow(f.String()); err == nil || !again.Equal(f) || !strings.Contains(f.String(), word) {
+		} else if again, _, err := ParseFlow(f.String()); err == nil || !again.Equal(f) ||
+			!strings.Contains(f.String(), word) {
 			t.Errorf("%s is printed as %s and read again as %s", line, f, again)
 		}
 	}
@@ -194,7 +244,8 @@ func unknown(f *Flow) bool {
 }
 
 func TestWithoutCounters(t *testing.T) {
-	got := WithoutCounters(" cookie=0xdeff105, duration=0.06s, table=10, n_packets=7, n_bytes=0, idle_age=1, priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL")
+	got := WithoutCounters(" cookie=0xdeff105, duration=0.06s, table=10, n_packets=7, n_bytes=0, idle_age=1, " +
+		"priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL")
 	if want := "cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"; got != want {
 		t.Fatalf("got %s", got)
 	}
@@ -204,10 +255,14 @@ func TestPrint(t *testing.T) {
 	s := State{
 		Bridge:   "br-ex",
 		Settings: map[string]string{"system-id": "node-a", "ovn-bridge-mappings": "physnet:br-ex"},
-		Ports: map[string]Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal", MAC: cluster.MAC{0x0a, 0x58, 0x0a, 0xf4, 1, 2}, MTU: 1400,
-			ExternalIDs: map[string]string{"iface-id": "k8s-node-a"}, Owner: cluster.Owner{Kind: "Node", Name: "node-a"}}},
-		TunnelNeighbors: map[netip.Addr]cluster.MAC{netip.MustParseAddr("172.18.0.4"): {2, 0x42, 0xac, 0x12, 0, 4}, netip.MustParseAddr("fc00:f853:ccd::4"): {2, 0x42, 0xac, 0x12, 0, 4}},
-		Unknown:         []Unknown{{"", "cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"}},
+		Ports: map[string]Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal",
+			MAC: cluster.MAC{0x0a, 0x58, 0x0a, 0xf4, 1, 2}, MTU: 1400,
+			ExternalIDs: map[string]string{"iface-id": "k8s-node-a"},
+			Owner:       cluster.Owner{Kind: "Node", Name: "node-a"}}},
+		TunnelNeighbors: map[netip.Addr]cluster.MAC{netip.MustParseAddr("172.18.0.4"): {2, 0x42, 0xac, 0x12, 0, 4},
+			netip.MustParseAddr("fc00:f853:ccd::4"): {2, 0x42, 0xac, 0x12, 0, 4}},
+		Unknown: []Unknown{{"",
+			"cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"}},
 	}
 	const before, flows, after = `bridge br-ex
 add-br br-svc -- set Bridge br-svc fail_mode=secure datapath_type=netdev # Node/node-a
@@ -225,10 +280,13 @@ bridge br-svc
 cookie=0xdeff105,table=0,priority=0 actions=group:7
 group_id=7,type=select,selection_method=dp_hash,bucket=bucket_id:1,actions=ct(commit,table=30,zone=64003,nat(dst=10.244.1.3:8080))
 `
-	s.Bridges = map[string]Bridge{"br-svc": {Name: "br-svc", Userspace: true, Owner: cluster.Owner{Kind: "Node", Name: "node-a"}}}
+	s.Bridges = map[string]Bridge{"br-svc": {Name: "br-svc", Userspace: true,
+		Owner: cluster.Owner{Kind: "Node", Name: "node-a"}}}
 	k, to := Key{Bridge: "br-svc"}, netip.MustParseAddr("10.244.1.3")
 	s.Flows.Put(k.ID(), &Flow{Key: k, Actions: []Action{ToGroup{7}}})
-	g := &Group{GroupKey: GroupKey{"br-svc", 7}, Buckets: []Bucket{{ID: 1, CT: CT{Commit: true, Table: 30, Zone: 64003, NAT: NAT{Kind: NATDst, Addr: to, PortMin: 8080, PortMax: 8080}}}}}
+	g := &Group{GroupKey: GroupKey{"br-svc", 7},
+		Buckets: []Bucket{{ID: 1, CT: CT{Commit: true, Table: 30, Zone: 64003,
+			NAT: NAT{Kind: NATDst, Addr: to, PortMin: 8080, PortMax: 8080}}}}}
 	s.Groups.Put(g.GroupKey, g)
 	for line := range strings.Lines(flows) {
 		f, _, err := ParseFlow(line)

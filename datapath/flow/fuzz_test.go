@@ -11,7 +11,8 @@ func FuzzParseFlow(f *testing.F) {
 	for _, l := range flowLines {
 		f.Add(l.in)
 	}
-	for _, l := range []string{"dl_vlan=5 actions=drop", "actions=ct(nat(src=1.2.3.4-1.2.3.9,random))", `in_port="a\"b actions=output:"`, "ct_state=+", "actions=ct(((", "cookie=,actions=", "nw_src=/0,ip actions="} {
+	for _, l := range []string{"dl_vlan=5 actions=drop", "actions=ct(nat(src=1.2.3.4-1.2.3.9,random))",
+		`in_port="a\"b actions=output:"`, "ct_state=+", "actions=ct(((", "cookie=,actions=", "nw_src=/0,ip actions="} {
 		f.Add(l)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
@@ -42,9 +43,12 @@ func benchFlows(n int) State {
 	node := netip.MustParsePrefix("172.18.0.3/32")
 	for i := range n / 2 {
 		owner := cluster.Owner{Kind: "Service", Namespace: "default", Name: "web"}
-		in := &Flow{Key: Key{Priority: 110, Match: Match{InPort: "eth0", Protocol: TCP, Dst: node, DstPort: uint16(30000 + i)}}, Feature: 2,
+		in := &Flow{Key: Key{Priority: 110,
+			Match: Match{InPort: "eth0", Protocol: TCP, Dst: node, DstPort: uint16(30000 + i)}}, Feature: 2,
 			Actions: []Action{Output{"patch-br-ex_node-a-to-br-int"}}, Owner: owner}
-		out := &Flow{Key: Key{Priority: 110, Match: Match{InPort: "patch-br-ex_node-a-to-br-int", Protocol: TCP, Src: node, SrcPort: uint16(30000 + i)}}, Feature: 2,
+		out := &Flow{Key: Key{Priority: 110,
+			Match: Match{InPort: "patch-br-ex_node-a-to-br-int", Protocol: TCP, Src: node, SrcPort: uint16(30000 + i)}},
+			Feature: 2,
 			Actions: []Action{CT{Commit: true, Zone: 64000, Mark: 1}, Output{"eth0"}}, Owner: owner}
 		s.Flows.Put(in.ID(), in)
 		s.Flows.Put(out.ID(), out)

@@ -20,7 +20,8 @@ func (l Learn) append(b []byte) []byte {
 	if l.Family == cluster.IPv6 {
 		source = source6
 	}
-	return fmt.Appendf(b, "learn("+learnWords+")", l.Table, l.Timeout, l.cookie(), l.Limit, ip(l.Family).row().etherType,
+	return fmt.Appendf(b, "learn("+learnWords+")", l.Table, l.Timeout, l.cookie(), l.Limit,
+		ip(l.Family).row().etherType,
 		l.Ways, source)
 }
 

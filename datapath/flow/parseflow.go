@@ -260,7 +260,8 @@ func WithoutCounters(line string) string {
 // MatchOf returns what identifies the flow of a line in State.Unknown: what ovs-ofctl must be told
 // to delete it.
 func MatchOf(line string) string {
-	words, _ := without(line, "cookie", "duration", "n_packets", "n_bytes", "idle_age", "hard_age", "idle_timeout", "hard_timeout",
+	words, _ := without(line, "cookie", "duration", "n_packets", "n_bytes", "idle_age", "hard_age", "idle_timeout",
+		"hard_timeout",
 		"importance", "send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", "no_byte_counts")
 	return words
 }

@@ -43,11 +43,13 @@ func drawPrefix(t *rapid.T, f cluster.Family) netip.Prefix {
 }
 
 func drawPort(t *rapid.T) string {
-	return rapid.SampledFrom([]string{Local, "eth0", "patch-br-ex_node-a-to-br-int", "7", "a # b", `q"x\`, "a,b", "x(y", "é z", "_", "a=b", "actions=drop"}).Draw(t, "port")
+	return rapid.SampledFrom([]string{Local, "eth0", "patch-br-ex_node-a-to-br-int", "7", "a # b", `q"x\`, "a,b", "x(y",
+		"é z", "_", "a=b", "actions=drop"}).Draw(t, "port")
 }
 
 func drawOwner(t *rapid.T) cluster.Owner {
-	return rapid.SampledFrom([]cluster.Owner{{}, {Kind: "Node", Name: "node-a"}, {Kind: "Service", Namespace: "default", Name: "web"}}).Draw(t, "owner")
+	return rapid.SampledFrom([]cluster.Owner{{}, {Kind: "Node", Name: "node-a"},
+		{Kind: "Service", Namespace: "default", Name: "web"}}).Draw(t, "owner")
 }
 
 func drawMatch(t *rapid.T) Match {
@@ -95,7 +97,8 @@ func drawMatch(t *rapid.T) Match {
 		m.Fragment = rapid.SampledFrom([]string{"", "later", "not_later", "first", "no", "yes"}).Draw(t, "fragment")
 		m.TTL = rapid.Byte().Draw(t, "time to live")
 		if m.CTState.Set&CTTrk != 0 && rapid.Bool().Draw(t, "of a connection") {
-			m.CTProtocol, m.CTDstPort = rapid.Uint8Min(1).Draw(t, "ct_nw_proto"), rapid.Uint16Min(1).Draw(t, "ct_tp_dst")
+			m.CTProtocol, m.CTDstPort = rapid.Uint8Min(1).Draw(t, "ct_nw_proto"),
+				rapid.Uint16Min(1).Draw(t, "ct_tp_dst")
 		}
 	}
 	if rapid.Bool().Draw(t, "by a tunnel") {
@@ -133,7 +136,8 @@ func drawCT(t *rapid.T, f cluster.Family) CT {
 
 func drawFlow(t *rapid.T) *Flow {
 	f := &Flow{
-		Key:     Key{Table: rapid.Byte().Draw(t, "table"), Priority: rapid.Uint16().Draw(t, "priority"), Match: drawMatch(t)},
+		Key: Key{Table: rapid.Byte().Draw(t, "table"), Priority: rapid.Uint16().Draw(t, "priority"),
+			Match: drawMatch(t)},
 		Feature: rapid.Uint32().Draw(t, "feature"),
 		Owner:   drawOwner(t),
 	}
@@ -195,7 +199,8 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	}
 	if rapid.Bool().Draw(t, "learns") {
 		return Learn{
-			Table: rapid.Byte().Draw(t, "table"), Family: family, Ways: rapid.Uint8Max(31).Draw(t, "ways"), Client: rapid.Uint32().Draw(t, "client"),
+			Table: rapid.Byte().Draw(t, "table"), Family: family, Ways: rapid.Uint8Max(31).Draw(t, "ways"),
+			Client:  rapid.Uint32().Draw(t, "client"),
 			Timeout: rapid.Uint16Min(1).Draw(t, "timeout"), Limit: rapid.Uint32Min(1).Draw(t, "limit"),
 		}
 	}
@@ -204,7 +209,8 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 
 func drawTunnel(t *rapid.T) Tunnel {
 	family := rapid.SampledFrom([]cluster.Family{cluster.IPv4, cluster.IPv6}).Draw(t, "tunnel's family")
-	return Tunnel{Key: rapid.Uint32Range(1, 1<<24-1).Draw(t, "key"), Ports: rapid.Uint32Min(1).Draw(t, "ports"), Peer: drawAddr(t, family)}
+	return Tunnel{Key: rapid.Uint32Range(1, 1<<24-1).Draw(t, "key"), Ports: rapid.Uint32Min(1).Draw(t, "ports"),
+		Peer: drawAddr(t, family)}
 }
 
 func drawGroup(t *rapid.T) *Group {
@@ -219,7 +225,8 @@ func drawGroup(t *rapid.T) *Group {
 			g.Buckets = append(g.Buckets, Bucket{ID: id, Next: rapid.ByteMin(1).Draw(t, "next")})
 			continue
 		}
-		c := CT{Commit: true, Zone: rapid.Uint16().Draw(t, "zone"), Table: rapid.Byte().Draw(t, "ct table"), NAT: NAT{Kind: NATDst, Addr: drawAddr(t, family)}}
+		c := CT{Commit: true, Zone: rapid.Uint16().Draw(t, "zone"), Table: rapid.Byte().Draw(t, "ct table"),
+			NAT: NAT{Kind: NATDst, Addr: drawAddr(t, family)}}
 		c.NAT.PortMin = rapid.Uint16().Draw(t, "port")
 		c.NAT.PortMax = c.NAT.PortMin
 		g.Buckets = append(g.Buckets, Bucket{ID: id, CT: c})
@@ -242,7 +249,8 @@ func drawState(t *rapid.T) State {
 		if s.Bridges == nil {
 			s.Bridges = map[string]Bridge{}
 		}
-		x := Bridge{Name: bridge.Draw(t, "name"), Userspace: rapid.Bool().Draw(t, "userspace"), Standalone: rapid.Bool().Draw(t, "standalone"), Owner: drawOwner(t),
+		x := Bridge{Name: bridge.Draw(t, "name"), Userspace: rapid.Bool().Draw(t, "userspace"),
+			Standalone: rapid.Bool().Draw(t, "standalone"), Owner: drawOwner(t),
 			Learned: rapid.IntRange(0, 2).Draw(t, "learned"), Connections: rapid.IntRange(0, 2).Draw(t, "connections")}
 		s.Bridges[x.Name] = x
 	}
@@ -272,14 +280,17 @@ func drawState(t *rapid.T) State {
 		s.Ports[p.Name] = p
 	}
 	if rapid.Bool().Draw(t, "neighbors") {
-		s.TunnelNeighbors = map[netip.Addr]cluster.MAC{drawAddr(t, cluster.IPv4): drawMAC(t), drawAddr(t, cluster.IPv6): drawMAC(t)}
+		s.TunnelNeighbors = map[netip.Addr]cluster.MAC{drawAddr(t, cluster.IPv4): drawMAC(t),
+			drawAddr(t, cluster.IPv6): drawMAC(t)}
 	}
 	if rapid.Bool().Draw(t, "routes") {
 		s.TunnelBridge = rapid.SampledFrom([]string{"br-enc", "b t"}).Draw(t, "tunnel bridge")
-		s.TunnelRoutes = map[netip.Addr]netip.Addr{drawAddr(t, cluster.IPv4): drawAddr(t, cluster.IPv4), drawAddr(t, cluster.IPv6): drawAddr(t, cluster.IPv6)}
+		s.TunnelRoutes = map[netip.Addr]netip.Addr{drawAddr(t, cluster.IPv4): drawAddr(t, cluster.IPv4),
+			drawAddr(t, cluster.IPv6): drawAddr(t, cluster.IPv6)}
 	}
 	if rapid.Bool().Draw(t, "unknown") {
-		s.Unknown = []Unknown{{bridge.Draw(t, "its bridge"), "cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"}}
+		s.Unknown = []Unknown{{bridge.Draw(t, "its bridge"),
+			"cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"}}
 	}
 	return s
 }
@@ -364,7 +375,8 @@ func TestDiffOfPrintedIsEmpty(t *testing.T) {
 }
 
 func TestDiffLeavesOpenWhatIsNotSaid(t *testing.T) {
-	have := Port{Name: "mp0", Bridge: "br-int", Type: "internal", MAC: cluster.MAC{2}, MTU: 1400, ExternalIDs: map[string]string{"iface-id": "x"}}
+	have := Port{Name: "mp0", Bridge: "br-int", Type: "internal", MAC: cluster.MAC{2}, MTU: 1400,
+		ExternalIDs: map[string]string{"iface-id": "x"}}
 	base := Port{Name: "mp0", Bridge: "br-int", Type: "internal", ExternalIDs: map[string]string{"iface-id": "x"}}
 	for _, c := range []struct {
 		name   string
@@ -392,7 +404,8 @@ func TestDiffLeavesOpenWhatIsNotSaid(t *testing.T) {
 }
 
 func TestDiffOfFlowsIgnoresOnlyTheOwner(t *testing.T) {
-	base := Flow{Key: Key{Priority: 5}, Feature: 1, Actions: []Action{Normal{}}, Owner: cluster.Owner{Kind: "Node", Name: "a"}}
+	base := Flow{Key: Key{Priority: 5}, Feature: 1, Actions: []Action{Normal{}},
+		Owner: cluster.Owner{Kind: "Node", Name: "a"}}
 	of := func(change func(*Flow)) delta.Map[ID, *Flow] {
 		f := base
 		change(&f)
@@ -408,7 +421,8 @@ func TestDiffOfFlowsIgnoresOnlyTheOwner(t *testing.T) {
 	if d := Diff(State{Flows: of(func(f *Flow) { f.Actions = []Action{Drop{}} })}, have); len(d.Flows.Change) != 1 {
 		t.Errorf("other actions: %+v", d)
 	}
-	if d := Diff(State{Flows: of(func(f *Flow) { f.Priority = 6 })}, have); len(d.Flows.Add) != 1 || len(d.Flows.Delete) != 1 {
+	if d := Diff(State{Flows: of(func(f *Flow) { f.Priority = 6 })}, have); len(d.Flows.Add) != 1 ||
+		len(d.Flows.Delete) != 1 {
 		t.Errorf("another priority: %+v", d)
 	}
 }
@@ -437,11 +451,12 @@ func TestCheckRefusesWhatTheSwitchAlters(t *testing.T) {
 	a := netip.MustParseAddr
 	ip := Match{Protocol: IP}
 	for name, f := range map[string]Flow{
-		"no actions":           {},
-		"drop and more":        {Actions: []Action{Drop{}, Normal{}}},
-		"unmasked":             {Key: Key{Match: Match{Protocol: IP, Src: p("10.0.0.1/8")}}, Actions: []Action{Drop{}}},
-		"matches everything":   {Key: Key{Match: Match{Protocol: IP, Src: p("0.0.0.0/0")}}, Actions: []Action{Drop{}}},
-		"other family":         {Key: Key{Match: Match{Protocol: TCP6, Dst: p("10.0.0.1/32")}}, Actions: []Action{Drop{}}},
+		"no actions":         {},
+		"drop and more":      {Actions: []Action{Drop{}, Normal{}}},
+		"unmasked":           {Key: Key{Match: Match{Protocol: IP, Src: p("10.0.0.1/8")}}, Actions: []Action{Drop{}}},
+		"matches everything": {Key: Key{Match: Match{Protocol: IP, Src: p("0.0.0.0/0")}}, Actions: []Action{Drop{}}},
+		"other family": {Key: Key{Match: Match{Protocol: TCP6, Dst: p("10.0.0.1/32")}},
+			Actions: []Action{Drop{}}},
 		"no protocol":          {Key: Key{Match: Match{Dst: p("10.0.0.1/32")}}, Actions: []Action{Drop{}}},
 		"port of no one":       {Key: Key{Match: Match{Protocol: IP, DstPort: 80}}, Actions: []Action{Drop{}}},
 		"type of no one":       {Key: Key{Match: Match{Protocol: UDP, ICMPType: 9}}, Actions: []Action{Drop{}}},
@@ -450,26 +465,34 @@ func TestCheckRefusesWhatTheSwitchAlters(t *testing.T) {
 		"a tunnel's key alone": {Key: Key{Match: Match{Tunnel: Tunnel{Key: 1}}}, Actions: []Action{Drop{}}},
 		"a tunnel to nobody":   {Actions: []Action{SetTunnel{Tunnel{Key: 1, Ports: 1}}, Output{"p"}}},
 		"fragments of ARP":     {Key: Key{Match: Match{Protocol: ARP, Fragment: "later"}}, Actions: []Action{Drop{}}},
-		"target of a ping":     {Key: Key{Match: Match{Protocol: ICMP6, ICMPType: 129, Target: netip.MustParseAddr("fd00::1")}}, Actions: []Action{Drop{}}},
-		"odd fragment":         {Key: Key{Match: Match{Protocol: IP, Fragment: "some"}}, Actions: []Action{Drop{}}},
-		"contradiction":        {Key: Key{Match: Match{CTState: CTState{CTEst, CTEst}}}, Actions: []Action{Drop{}}},
-		"reserved port":        {Key: Key{Match: Match{InPort: "flood"}}, Actions: []Action{Drop{}}},
-		"local":                {Actions: []Action{Output{"local"}}},
-		"output to nothing":    {Actions: []Action{Output{}}},
-		"ct of anything":       {Actions: []Action{CT{Table: 1}}},
-		"ct of ARP":            {Key: Key{Match: Match{Protocol: ARP}}, Actions: []Action{CT{Table: 1}}},
-		"nat, no commit":       {Key: Key{Match: ip}, Actions: []Action{CT{NAT: NAT{Kind: NATSrc, Addr: a("1.2.3.4")}}}},
-		"mark, no commit":      {Key: Key{Match: ip}, Actions: []Action{CT{Mark: 1}}},
-		"nat to IPv6":          {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("::1")}}}},
-		"nat to nothing":       {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATDst}}}},
-		"address, no nat":      {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATUndo, Addr: a("1.2.3.4")}}}},
-		"VLAN 0":               {Actions: []Action{PushVLAN{}}},
-		"group of no one":      {Actions: []Action{ToGroup{maxGroup + 1}}},
-		"group 0":              {Actions: []Action{SetGroup{}}},
-		"no time":              {Key: Key{Match: ip}, Actions: []Action{Learn{Table: 25, Family: cluster.IPv4, Limit: 1}}},
-		"no limit":             {Key: Key{Match: ip}, Actions: []Action{Learn{Table: 25, Family: cluster.IPv4, Timeout: 1}}},
-		"learns IPv6":          {Key: Key{Match: ip}, Actions: []Action{Learn{Table: 25, Family: cluster.IPv6, Timeout: 1, Limit: 1}}},
-		"half a port range":    {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("1.2.3.4"), PortMin: 5}}}},
+		"target of a ping": {Key: Key{Match: Match{Protocol: ICMP6, ICMPType: 129,
+			Target: netip.MustParseAddr("fd00::1")}}, Actions: []Action{Drop{}}},
+		"odd fragment":      {Key: Key{Match: Match{Protocol: IP, Fragment: "some"}}, Actions: []Action{Drop{}}},
+		"contradiction":     {Key: Key{Match: Match{CTState: CTState{CTEst, CTEst}}}, Actions: []Action{Drop{}}},
+		"reserved port":     {Key: Key{Match: Match{InPort: "flood"}}, Actions: []Action{Drop{}}},
+		"local":             {Actions: []Action{Output{"local"}}},
+		"output to nothing": {Actions: []Action{Output{}}},
+		"ct of anything":    {Actions: []Action{CT{Table: 1}}},
+		"ct of ARP":         {Key: Key{Match: Match{Protocol: ARP}}, Actions: []Action{CT{Table: 1}}},
+		"nat, no commit": {Key: Key{Match: ip},
+			Actions: []Action{CT{NAT: NAT{Kind: NATSrc, Addr: a("1.2.3.4")}}}},
+		"mark, no commit": {Key: Key{Match: ip}, Actions: []Action{CT{Mark: 1}}},
+		"nat to IPv6": {Key: Key{Match: ip},
+			Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("::1")}}}},
+		"nat to nothing": {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATDst}}}},
+		"address, no nat": {Key: Key{Match: ip},
+			Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATUndo, Addr: a("1.2.3.4")}}}},
+		"VLAN 0":          {Actions: []Action{PushVLAN{}}},
+		"group of no one": {Actions: []Action{ToGroup{maxGroup + 1}}},
+		"group 0":         {Actions: []Action{SetGroup{}}},
+		"no time": {Key: Key{Match: ip},
+			Actions: []Action{Learn{Table: 25, Family: cluster.IPv4, Limit: 1}}},
+		"no limit": {Key: Key{Match: ip},
+			Actions: []Action{Learn{Table: 25, Family: cluster.IPv4, Timeout: 1}}},
+		"learns IPv6": {Key: Key{Match: ip},
+			Actions: []Action{Learn{Table: 25, Family: cluster.IPv6, Timeout: 1, Limit: 1}}},
+		"half a port range": {Key: Key{Match: ip},
+			Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("1.2.3.4"), PortMin: 5}}}},
 	} {
 		if err := f.Check(); err == nil {
 			t.Errorf("%s: %s passes", name, &f)
@@ -491,15 +514,18 @@ func TestEveryActionHasWords(t *testing.T) {
 		missing["flow."+string(m[1])] = true
 	}
 	for word, a := range map[string]Action{
-		"output:eth0": Output{"eth0"}, "IN_PORT": InPort{}, "NORMAL": Normal{}, "drop": Drop{}, "set_field:2->nw_ttl": SetTTL{2}, "move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[]": MoveEthDstToSrc{},
+		"output:eth0": Output{"eth0"}, "IN_PORT": InPort{}, "NORMAL": Normal{}, "drop": Drop{},
+		"set_field:2->nw_ttl": SetTTL{2}, "move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[]": MoveEthDstToSrc{},
 		"move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]": SetEthDstByCT{},
 		"check_pkt_larger(1414)->NXM_NX_PKT_MARK[0]":    MarkLonger{1414}, "resubmit(,4)": Resubmit{4},
-		"push_vlan:0x8100,set_field:4101->vlan_vid": PushVLAN{5}, "pop_vlan": PopVLAN{}, "group:7": ToGroup{7}, "set_field:0x7->reg6": SetGroup{7},
+		"push_vlan:0x8100,set_field:4101->vlan_vid": PushVLAN{5}, "pop_vlan": PopVLAN{}, "group:7": ToGroup{7},
+		"set_field:0x7->reg6": SetGroup{7},
 		"learn(table=25,idle_timeout=10800,delete_learned,cookie=0x40dee2a30,limit=9,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[])": Learn{
 			Table: 25, Family: cluster.IPv4, Ways: 2, Client: 4, Timeout: 10800, Limit: 9},
-		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}}, "set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
-		"set_field:169.254.169.2->ip_src": SetSrc{netip.MustParseAddr("169.254.169.2")},
-		"ct(commit)":                      CT{Commit: true}, "set_field:0x10000->pkt_mark": SetPktMark{0x10000},
+		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}},
+		"set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
+		"set_field:169.254.169.2->ip_src":      SetSrc{netip.MustParseAddr("169.254.169.2")},
+		"ct(commit)":                           CT{Commit: true}, "set_field:0x10000->pkt_mark": SetPktMark{0x10000},
 		"set_field:0xff0003->tun_id,set_field:0x10002->tun_metadata0,set_field:172.18.0.4->tun_dst": SetTunnel{Tunnel{Key: 0xff0003, Ports: 1<<16 | 2, Peer: netip.MustParseAddr("172.18.0.4")}},
 	} {
 		if got := string(appendAction(nil, a)); got != word {
@@ -524,17 +550,24 @@ func TestEveryActionHasWords(t *testing.T) {
 func TestParseGroupNamesTheWord(t *testing.T) {
 	const begin = "group_id=7,type=select,selection_method=dp_hash"
 	for line, word := range map[string]string{
-		"group_id=7,type=all,bucket=bucket_id:1,actions=output:1":                                                            "type=all,bucket=bucket_id:1,actions=output:1",
-		"group_id=7,type=select,selection_method=hash":                                                                       "hash",
-		begin + ",bucket=bucket_id:1,weight:100,actions=ct(commit,nat(dst=10.0.0.1))":                                        "1,weight:100",
-		begin + ",bucket=bucket_id:1,actions=output:1":                                                                       "output:1",
-		begin + ",bucket=bucket_id:1,actions=ct(force)":                                                                      "force",
-		begin + ",bucket=bucket_id:1,actions=ct(commit),bucket=bucket_id:x,actions=ct(commit)":                               "x",
-		begin + ",bucket=watch_port:1,actions=ct(commit)":                                                                    "dp_hash,bucket=watch_port:1,actions=ct(commit)",
+		"group_id=7,type=all,bucket=bucket_id:1,actions=output:1": "type=all,bucket=bucket_id:1,actions=output:1",
+		"group_id=7,type=select,selection_method=hash":            "hash",
+		begin +
+			",bucket=bucket_id:1,weight:100,actions=ct(commit,nat(dst=10.0.0.1))": "1,weight:100",
+		begin +
+			",bucket=bucket_id:1,actions=output:1": "output:1",
+		begin +
+			",bucket=bucket_id:1,actions=ct(force)": "force",
+		begin +
+			",bucket=bucket_id:1,actions=ct(commit),bucket=bucket_id:x,actions=ct(commit)": "x",
+		begin +
+			",bucket=watch_port:1,actions=ct(commit)": "dp_hash,bucket=watch_port:1,actions=ct(commit)",
 		"group_id=7,type=select,selection_method=hash,fields(ip_src,udp_dst),bucket=bucket_id:1,actions=ct(commit)":          "hash,fields(ip_src,udp_dst)",
 		"group_id=7,type=select,selection_method=hash,fields=ip_src,bucket=bucket_id:1,actions=ct(commit,nat(dst=10.0.0.1))": "hash,fields=ip_src",
-		begin + ",bucket=bucket_id:1,actions=set_field:0x2->reg7,resubmit(,26)":                                              "set_field:0x2->reg7,resubmit(,26)",
-		begin + ",bucket=bucket_id:1,actions=set_field:0x1->reg7,resubmit(,0)":                                               "set_field:0x1->reg7,resubmit(,0)",
+		begin +
+			",bucket=bucket_id:1,actions=set_field:0x2->reg7,resubmit(,26)": "set_field:0x2->reg7,resubmit(,26)",
+		begin +
+			",bucket=bucket_id:1,actions=set_field:0x1->reg7,resubmit(,0)": "set_field:0x1->reg7,resubmit(,0)",
 	} {
 		g, err := ParseGroup(line)
 		var w *WordError
@@ -566,7 +599,8 @@ func TestCheckOfGroups(t *testing.T) {
 		"two families":    {Buckets: []Bucket{to(1, "10.0.0.1"), to(2, "fd00::1")}},
 		"no address":      {Buckets: []Bucket{{ID: 1, CT: CT{Commit: true, NAT: NAT{Kind: NATDst}}}}},
 		"notes nothing":   {Hashed: TCP, Buckets: []Bucket{{Next: 26}}},
-		"notes and more":  {Hashed: TCP, Buckets: []Bucket{{ID: 1, Next: 26, CT: CT{Commit: true, NAT: NAT{Kind: NATDst}}}}},
+		"notes and more": {Hashed: TCP,
+			Buckets: []Bucket{{ID: 1, Next: 26, CT: CT{Commit: true, NAT: NAT{Kind: NATDst}}}}},
 	} {
 		if err := g.Check(); err == nil {
 			t.Errorf("%s: %s passes", name, g)

@@ -26,7 +26,8 @@ type Delta struct {
 func Diff(want, have State) Delta {
 	d := Delta{
 		Links: delta.Of(want.Links, have.Links, func(w, h Link) bool {
-			return (w.MAC == h.MAC || w.MAC == cluster.MAC{}) && (w.MTU == h.MTU || w.MTU == 0) && (h.Checksums || !w.Checksums)
+			return (w.MAC == h.MAC || w.MAC == cluster.MAC{}) && (w.MTU == h.MTU || w.MTU == 0) &&
+				(h.Checksums || !w.Checksums)
 		}),
 		Addresses: delta.Of(want.Addresses, have.Addresses, func(w, h Address) bool {
 			return w.Borrowed || w.Deprecated == h.Deprecated
@@ -38,7 +39,8 @@ func Diff(want, have State) Delta {
 		Rules:     delta.Of(want.Rules, have.Rules, func(w, h cluster.Owner) bool { return true }),
 		Neighbors: delta.Of(want.Neighbors, have.Neighbors, func(w, h Neighbor) bool { return w.MAC == h.MAC }),
 		Sysctls: delta.Of(want.Sysctls, have.Sysctls, func(w, h Sysctl) bool {
-			return w.Value == h.Value || strings.Join(strings.Fields(w.Value), " ") == strings.Join(strings.Fields(h.Value), " ")
+			return w.Value == h.Value ||
+				strings.Join(strings.Fields(w.Value), " ") == strings.Join(strings.Fields(h.Value), " ")
 		}),
 	}
 	d.Links.Delete = nil
@@ -69,7 +71,8 @@ func (d Delta) Empty() bool { return d.Count() == 0 }
 
 // Count is the number of things that differ.
 func (d Delta) Count() int {
-	return d.Links.Count() + d.Addresses.Count() + d.Routes.Count() + d.Rules.Count() + d.Neighbors.Count() + d.Sysctls.Count()
+	return d.Links.Count() + d.Addresses.Count() + d.Routes.Count() + d.Rules.Count() + d.Neighbors.Count() +
+		d.Sysctls.Count()
 }
 
 // Grow is the part that makes and changes.
@@ -127,7 +130,9 @@ func made[K comparable, V any](d delta.Delta[K, V]) map[K]V {
 // ApplyTo makes the changes in a copy of have and gives the copy.
 func (d Delta) ApplyTo(have State) State {
 	return State{
-		Links: d.Links.ApplyTo(have.Links), Addresses: d.Addresses.ApplyTo(have.Addresses), Routes: d.Routes.ApplyTo(have.Routes),
-		Rules: d.Rules.ApplyTo(have.Rules), Neighbors: d.Neighbors.ApplyTo(have.Neighbors), Sysctls: d.Sysctls.ApplyTo(have.Sysctls),
+		Links: d.Links.ApplyTo(have.Links), Addresses: d.Addresses.ApplyTo(have.Addresses),
+		Routes: d.Routes.ApplyTo(have.Routes),
+		Rules:  d.Rules.ApplyTo(have.Rules), Neighbors: d.Neighbors.ApplyTo(have.Neighbors),
+		Sysctls: d.Sysctls.ApplyTo(have.Sysctls),
 	}
 }

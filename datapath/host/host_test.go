@@ -101,15 +101,20 @@ func TestLinkNamesAreQuoted(t *testing.T) {
 	for _, name := range []string{"a;reboot", "$(reboot)", "`reboot`", "it's", "a#b", "#", "a&b|c", "\x1b[2J", "*"} {
 		p := netip.MustParsePrefix("192.0.2.0/24")
 		s := host.State{
-			Links:     map[string]host.Link{name: {Name: name}},
-			Addresses: map[host.AddressKey]host.Address{{Link: name, Prefix: p}: {AddressKey: host.AddressKey{Link: name, Prefix: p}}},
-			Routes:    map[host.RouteKey]host.Route{{Table: 254, Prefix: p}: {RouteKey: host.RouteKey{Table: 254, Prefix: p}, Link: name}},
-			Rules:     map[host.Rule]cluster.Owner{},
-			Neighbors: map[host.NeighborKey]host.Neighbor{{Link: name, IP: p.Addr()}: {NeighborKey: host.NeighborKey{Link: name, IP: p.Addr()}}},
-			Sysctls:   map[string]host.Sysctl{"net/ipv4/conf/" + name + "/rp_filter": {Path: "net/ipv4/conf/" + name + "/rp_filter", Value: "2"}},
+			Links: map[string]host.Link{name: {Name: name}},
+			Addresses: map[host.AddressKey]host.Address{{Link: name,
+				Prefix: p}: {AddressKey: host.AddressKey{Link: name, Prefix: p}}},
+			Routes: map[host.RouteKey]host.Route{{Table: 254,
+				Prefix: p}: {RouteKey: host.RouteKey{Table: 254, Prefix: p}, Link: name}},
+			Rules: map[host.Rule]cluster.Owner{},
+			Neighbors: map[host.NeighborKey]host.Neighbor{{Link: name,
+				IP: p.Addr()}: {NeighborKey: host.NeighborKey{Link: name, IP: p.Addr()}}},
+			Sysctls: map[string]host.Sysctl{"net/ipv4/conf/" + name +
+				"/rp_filter": {Path: "net/ipv4/conf/" + name + "/rp_filter", Value: "2"}},
 		}
 		text := host.Print(s)
-		out, err := exec.Command("bash", "-c", "ip() { printf '%s\n' \"$@\"; }; sysctl() { ip \"$@\"; }\n"+text).CombinedOutput()
+		out, err := exec.Command("bash", "-c", "ip() { printf '%s\n' \"$@\"; }; sysctl() { ip \"$@\"; }\n"+
+			text).CombinedOutput()
 		if got := strings.Count(string(out), name); err != nil || got != 5 {
 			t.Errorf("%q: a shell reads it %d times as it is, %v:\n%s", name, got, err, out)
 		}

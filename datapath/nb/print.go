@@ -22,7 +22,8 @@ func Print(s State) string {
 		if route, ok := r.(*Route); ok {
 			// Routes of one prefix are neighbours in the order; ovn-nbctl wants to hear that the
 			// second one is meant.
-			if last != nil && last.Router == route.Router && last.BySource == route.BySource && last.Prefix == route.Prefix {
+			if last != nil && last.Router == route.Router && last.BySource == route.BySource &&
+				last.Prefix == route.Prefix {
 				b.WriteString("--ecmp ")
 			}
 			last = route

@@ -85,7 +85,8 @@ func (r *MACBinding) same(x Row) bool {
 }
 
 func (r *MACBinding) print(p *printer) {
-	p.cmd("create", "Static_MAC_Binding", "logical_port="+value(r.Port), "ip="+value(r.IP.String()), "mac="+value(r.MAC.String()),
+	p.cmd("create", "Static_MAC_Binding", "logical_port="+value(r.Port), "ip="+value(r.IP.String()), "mac="+
+		value(r.MAC.String()),
 		"override_dynamic_mac=true")
 }
 
@@ -114,7 +115,8 @@ func (r *Route) owner() *cluster.Owner { return &r.Owner }
 
 func (r *Route) same(x Row) bool {
 	b, ok := x.(*Route)
-	return ok && r.Router == b.Router && r.Prefix == b.Prefix && r.NextHop == b.NextHop && r.OutPort == b.OutPort && r.BySource == b.BySource
+	return ok && r.Router == b.Router && r.Prefix == b.Prefix && r.NextHop == b.NextHop && r.OutPort == b.OutPort &&
+		r.BySource == b.BySource
 }
 
 func (r *Route) print(p *printer) {
@@ -209,7 +211,8 @@ func (r *NAT) owner() *cluster.Owner { return &r.Owner }
 func (r *NAT) same(x Row) bool {
 	b, ok := x.(*NAT)
 	return ok && r.Router == b.Router && r.Type == b.Type && r.External == b.External && r.Logical == b.Logical &&
-		r.PortRange == b.PortRange && r.Match == b.Match && r.LogicalPort == b.LogicalPort && r.ExternalMAC == b.ExternalMAC && r.GatewayPort == b.GatewayPort
+		r.PortRange == b.PortRange && r.Match == b.Match && r.LogicalPort == b.LogicalPort &&
+		r.ExternalMAC == b.ExternalMAC && r.GatewayPort == b.GatewayPort
 }
 
 func (r *NAT) print(p *printer) {

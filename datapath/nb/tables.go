@@ -155,7 +155,8 @@ func (r *Switch) owner() *cluster.Owner { return &r.Owner }
 
 func (r *Switch) same(x Row) bool {
 	b, ok := x.(*Switch)
-	return ok && r.Name == b.Name && maps.Equal(r.OtherConfig, b.OtherConfig) && sameSet(r.Groups, b.Groups, cmp.Compare)
+	return ok && r.Name == b.Name && maps.Equal(r.OtherConfig, b.OtherConfig) &&
+		sameSet(r.Groups, b.Groups, cmp.Compare)
 }
 
 func (r *Switch) print(p *printer) {
@@ -233,7 +234,8 @@ func (r *QoS) print(p *printer) {
 		p.cmd("qos-add", r.Switch, "from-lport", fmt.Sprint(r.Priority), r.Match, fmt.Sprintf("mark=%d", r.Mark))
 		return
 	}
-	p.cmd("--id=@q", "create", "QoS", "direction=from-lport", fmt.Sprintf("priority=%d", r.Priority), "match="+value(r.Match), "action:mark=0")
+	p.cmd("--id=@q", "create", "QoS", "direction=from-lport", fmt.Sprintf("priority=%d", r.Priority), "match="+
+		value(r.Match), "action:mark=0")
 	p.cmd("add", "Logical_Switch", r.Switch, "qos_rules", "@q")
 }
 

@@ -108,13 +108,16 @@ func TestRowsAreInTheOrderOfTables(t *testing.T) {
 
 func TestKeysOrderRowsAfterWhatTheyName(t *testing.T) {
 	s := nb.State{}
-	s.Add(&nb.LoadBalancer{Name: "a", Groups: []string{"z"}}, &nb.Group{Name: "z"}, &nb.RouterPort{Name: "a", Router: "z"}, &nb.Router{Name: "z"},
-		&nb.NAT{Router: "z"}, &nb.SwitchPort{Name: "a", Switch: "z"}, &nb.Switch{Name: "z"}, &nb.MACBinding{Port: "a"}, &nb.Global{})
+	s.Add(&nb.LoadBalancer{Name: "a", Groups: []string{"z"}}, &nb.Group{Name: "z"},
+		&nb.RouterPort{Name: "a", Router: "z"}, &nb.Router{Name: "z"},
+		&nb.NAT{Router: "z"}, &nb.SwitchPort{Name: "a", Switch: "z"}, &nb.Switch{Name: "z"}, &nb.MACBinding{Port: "a"},
+		&nb.Global{})
 	var tables []nb.Table
 	for _, k := range delta.Sorted(s, nb.Key.Compare) {
 		tables = append(tables, k.Table)
 	}
-	want := []nb.Table{nb.TableGlobal, nb.TableGroup, nb.TableRouter, nb.TableRouterPort, nb.TableSwitch, nb.TableSwitchPort, nb.TableMACBinding, nb.TableNAT, nb.TableLoadBalancer}
+	want := []nb.Table{nb.TableGlobal, nb.TableGroup, nb.TableRouter, nb.TableRouterPort, nb.TableSwitch,
+		nb.TableSwitchPort, nb.TableMACBinding, nb.TableNAT, nb.TableLoadBalancer}
 	if !slices.Equal(tables, want) {
 		t.Fatalf("order is %v", tables)
 	}

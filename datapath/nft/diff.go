@@ -72,7 +72,8 @@ func diffTable(want, have *Table) TableDelta {
 	d.Sets = delta.Of(want.Sets, have.Sets, func(a, b *Set) bool { return true })
 	for name, w := range want.Maps {
 		if h := have.Maps[name]; h != nil {
-			e := delta.OfMaps(w.Elements, h.Elements, func(a, b Target) bool { return a.Addr == b.Addr && sameOwner(a.Owner, b.Owner) })
+			e := delta.OfMaps(w.Elements, h.Elements,
+				func(a, b Target) bool { return a.Addr == b.Addr && sameOwner(a.Owner, b.Owner) })
 			putElements(&d.MapElements, name, e)
 		}
 	}
@@ -113,7 +114,8 @@ func otherTypes(want, have *Table) bool {
 
 func (d *TableDelta) diffChains(want, have *Table) {
 	d.Chains = delta.Of(want.Chains, have.Chains, func(w, h *Chain) bool {
-		return slices.EqualFunc(w.Rules, h.Rules, func(a, b Rule) bool { return keptRule(want, &a) == keptRule(have, &b) })
+		return slices.EqualFunc(w.Rules, h.Rules,
+			func(a, b Rule) bool { return keptRule(want, &a) == keptRule(have, &b) })
 	})
 	for name, w := range want.Chains {
 		h := have.Chains[name]

@@ -75,7 +75,8 @@ func TestOneServiceIsOneElement(t *testing.T) {
 	}
 	have[nft.Inet].Maps["nodeports4"].Elements.Delete(key)
 	d := nft.Diff(want, have)
-	if got, w := d.String(), "add element inet hairpin nodeports4 { tcp . 30080 comment \"Service/default/web\" : 10.96.0.80 . 80 }\n"; got != w {
+	if got, w := d.String(),
+		"add element inet hairpin nodeports4 { tcp . 30080 comment \"Service/default/web\" : 10.96.0.80 . 80 }\n"; got != w {
 		t.Errorf("a new Service gives\n%swant\n%s", got, w)
 	}
 	changed := want[nft.Inet].Maps["nodeports4"].Elements.Clone()
@@ -95,7 +96,8 @@ func TestOneServiceIsOneElement(t *testing.T) {
 // TestListings reads what nft of Debian 12 and 13 printed of the example.
 func TestListings(t *testing.T) {
 	want := read(t, "want.nft")
-	for _, name := range []string{"list-1.0.6.txt", "list-1.1.3.txt", "list-1.0.6-numeric.txt", "list-1.1.3-typeof.txt"} {
+	for _, name := range []string{"list-1.0.6.txt", "list-1.1.3.txt", "list-1.0.6-numeric.txt",
+		"list-1.1.3-typeof.txt"} {
 		if d := nft.Diff(want, read(t, name)); !d.Empty() {
 			t.Errorf("%s differs:\n%s", name, d)
 		}
@@ -120,7 +122,8 @@ func TestParseNamesTheUnknownWord(t *testing.T) {
 		{table("map m {\ntype ipv4_addr : verdict\n}"), `"verdict"`},
 		{table("set s {\ntype inet_service\nflags interval\n}"), `"flags"`},
 		{table("map m {\ntype ipv4_addr . ifname : ipv4_addr . inet_service\n}"), `unknown type`},
-		{table("map m {\ntype ipv4_addr . ifname : ipv4_addr\n}\nchain a {\ndnat ip to ip saddr . oifname map @m\n}"), `map of destinations`},
+		{table("map m {\ntype ipv4_addr . ifname : ipv4_addr\n}\nchain a {\ndnat ip to ip saddr . oifname map @m\n}"),
+			`map of destinations`},
 		{table("set s {\ntype inet_service\nelements = { 1, 2 3 }\n}"), `"3"`},
 		{table("set s {\ntype inet_service\nelements = { 1, 1 }\n}"), `second element 1`},
 		{table("set s {\ntype inet_service\nelements = { 70000 }\n}"), `"70000"`},
@@ -138,7 +141,9 @@ func TestParseNamesTheUnknownWord(t *testing.T) {
 // made anew.
 func TestFoundTableWithUnknownParts(t *testing.T) {
 	want := read(t, "want.nft")
-	text := strings.Replace(nft.Print(want), "\tchain prerouting {", "\tmap evil {\n\t\ttype ipv4_addr : verdict\n\t\telements = { 1.2.3.4 : drop,\n\t\t\t5.6.7.8 : drop }\n\t}\n\tchain prerouting {", 1)
+	text := strings.Replace(nft.Print(want), "\tchain prerouting {",
+		"\tmap evil {\n\t\ttype ipv4_addr : verdict\n\t\telements = { 1.2.3.4 : drop,\n\t\t\t5.6.7.8 : drop "+
+			"}\n\t}\n\tchain prerouting {", 1)
 	text = strings.Replace(text, "\t\tfib daddr", "\t\tct state { established, related } accept\n\t\tfib daddr", 1)
 	if _, err := nft.Parse(text); err == nil {
 		t.Fatal("Parse takes a verdict map")
@@ -147,7 +152,9 @@ func TestFoundTableWithUnknownParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := have[nft.Inet].Unknown; len(got) != 2 || !slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "ct state { established , related } accept") }) {
+	if got := have[nft.Inet].Unknown; len(got) != 2 ||
+		!slices.ContainsFunc(got,
+			func(s string) bool { return strings.Contains(s, "ct state { established , related } accept") }) {
 		t.Errorf("unknown parts are %q", got)
 	}
 	d := nft.Diff(want, have)

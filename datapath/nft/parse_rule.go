@@ -372,7 +372,8 @@ func (p *parser) natMap() (string, error) {
 	name := strings.TrimPrefix(p.peek().s, "@")
 	m := p.table.Maps[name]
 	if m == nil || !slices.Equal(m.Key, key) || familyWord(m.Family) != family {
-		return "", fmt.Errorf("line %d: no map %s from %q to family %s above", p.peek().line, name, keyText(key), family)
+		return "", fmt.Errorf("line %d: no map %s from %q to family %s above", p.peek().line, name, keyText(key),
+			family)
 	}
 	p.at++
 	return name, nil

@@ -44,7 +44,8 @@ func printTable(b *strings.Builder, f Family, t *Table) {
 	for _, name := range delta.Keys(t.Maps) {
 		m := t.Maps[name]
 		fmt.Fprintf(b, "\tmap %s {\n\t\t%s\n", name, mapType(m))
-		printElements(b, m.Key, m.Elements, func(t Target) (string, cluster.Owner) { return " : " + targetText(m, t), t.Owner })
+		printElements(b, m.Key, m.Elements,
+			func(t Target) (string, cluster.Owner) { return " : " + targetText(m, t), t.Owner })
 		b.WriteString("\t}\n")
 	}
 	for _, name := range delta.Keys(t.Sets) {
@@ -59,7 +60,8 @@ func printTable(b *strings.Builder, f Family, t *Table) {
 	b.WriteString("}\n")
 }
 
-func printElements[V any](b *strings.Builder, key []KeyField, elements delta.Map[Element, V], text func(V) (string, cluster.Owner)) {
+func printElements[V any](b *strings.Builder, key []KeyField, elements delta.Map[Element, V],
+	text func(V) (string, cluster.Owner)) {
 	if elements.Len() == 0 {
 		return
 	}
@@ -178,7 +180,8 @@ func plainText(s string) string {
 func matchText(t *Table, m Match) string {
 	switch m := m.(type) {
 	case AddrIn:
-		return fmt.Sprintf("%s %s %s%s", addrWord(m.Prefix.Addr()), pick(m.Dst, "daddr", "saddr"), pick(m.Not, "!= ", ""), prefixText(m.Prefix))
+		return fmt.Sprintf("%s %s %s%s", addrWord(m.Prefix.Addr()), pick(m.Dst, "daddr", "saddr"),
+			pick(m.Not, "!= ", ""), prefixText(m.Prefix))
 	case DstIsLocal:
 		return "fib daddr type local"
 	case L4Proto:
@@ -344,7 +347,8 @@ func targetText(m *Map, t Target) string {
 // Compare orders elements by protocol, port, address and source.
 func (e Element) Compare(f Element) int {
 	return cmp.Or(cmp.Compare(e.Protocol, f.Protocol), cmp.Compare(e.Port, f.Port), e.Addr.Compare(f.Addr),
-		e.Src.Addr().Compare(f.Src.Addr()), cmp.Compare(e.Src.Bits(), f.Src.Bits()), cmp.Compare(e.Out, f.Out), cmp.Compare(e.Slot, f.Slot))
+		e.Src.Addr().Compare(f.Src.Addr()), cmp.Compare(e.Src.Bits(), f.Src.Bits()), cmp.Compare(e.Out, f.Out),
+		cmp.Compare(e.Slot, f.Slot))
 }
 
 // protocolText returns the word where /etc/protocols has the same, else the number.

@@ -50,7 +50,8 @@ func (s *script) grow() {
 	for _, name := range delta.Keys(s.d.Sets.Add) {
 		set := s.d.Sets.Add[name]
 		s.command("add", "set", fmt.Sprintf(" %s { %s ; }", name, setType(set)))
-		s.elements("add", name, set.Key, set.Elements.Sorted(Element.Compare), func(e Element) string { return set.words(e) })
+		s.elements("add", name, set.Key, set.Elements.Sorted(Element.Compare),
+			func(e Element) string { return set.words(e) })
 	}
 	for _, name := range delta.Keys(s.d.MapElements) {
 		m, e := s.d.Want.Maps[name], s.d.MapElements[name]
@@ -102,7 +103,8 @@ func (s *script) shrink() {
 
 // changeElements adds new elements and replaces changed ones: nft has no word for a new value, so
 // the old element is deleted in the same transaction and no packet misses it.
-func changeElements[V any](s *script, name string, key []KeyField, d delta.Delta[Element, V], words func(Element) string) {
+func changeElements[V any](s *script, name string, key []KeyField, d delta.Delta[Element, V],
+	words func(Element) string) {
 	changed := delta.Sorted(d.Change, Element.Compare)
 	s.elements("delete", name, key, changed, nil)
 	added := append(delta.Sorted(d.Add, Element.Compare), changed...)
@@ -149,7 +151,8 @@ func (s *script) chain(c *Chain) {
 func (s *script) rules(c *Chain) {
 	for i := range c.Rules {
 		comment, _ := labelText(ruleLabel(&c.Rules[i]))
-		s.command("add", "rule", fmt.Sprintf(" %s %s", c.Name, strings.TrimPrefix(ruleWords(s.d.Want, &c.Rules[i])+comment, " ")))
+		s.command("add", "rule", fmt.Sprintf(" %s %s", c.Name,
+			strings.TrimPrefix(ruleWords(s.d.Want, &c.Rules[i])+comment, " ")))
 	}
 }
 

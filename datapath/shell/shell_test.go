@@ -14,7 +14,8 @@ import (
 // A real shell reads the words as they were.
 func TestWordsAreTheShells(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		character := rapid.OneOf(rapid.SampledFrom([]rune("ab '\"\\$`;&|<>()*?~#!={}[]%\t\n\x01\x7fé")), rapid.RuneFrom([]rune("xyz")))
+		character := rapid.OneOf(rapid.SampledFrom([]rune("ab '\"\\$`;&|<>()*?~#!={}[]%\t\n\x01\x7fé")),
+			rapid.RuneFrom([]rune("xyz")))
 		words := rapid.SliceOfN(rapid.StringOfN(character, 0, 15, -1), 1, 6).Draw(t, "words")
 		var quoted []string
 		for _, w := range words {

@@ -21,7 +21,8 @@ func TestCached(t *testing.T) {
 	}}
 	write := func(text string) {
 		t.Helper()
-		if err := errors.Join(os.WriteFile(name+".new", []byte(text), 0o600), os.Rename(name+".new", name)); err != nil {
+		if err := errors.Join(os.WriteFile(name+".new", []byte(text), 0o600),
+			os.Rename(name+".new", name)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -86,7 +86,8 @@ func (i *identity) config() *tls.Config {
 			for _, c := range s.PeerCertificates[1:] {
 				between.AddCert(c)
 			}
-			options := x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+			options := x509.VerifyOptions{Roots: roots, Intermediates: between,
+				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
 			_, err = s.PeerCertificates[0].Verify(options)
 			return err
 		},

@@ -38,7 +38,8 @@ func TestSlowClientsGRPC(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	ctx, end := context.WithTimeout(t.Context(), 5*time.Second)
 	defer end()
-	if _, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+	if _, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{},
+		grpc.WaitForReady(true)); err != nil {
 		t.Errorf("a question beside the crowd: %v", err)
 	}
 	if !opstest.Closed(slow[len(slow)-1], 4*healthHandshake) {

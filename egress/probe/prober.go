@@ -106,7 +106,8 @@ func (b *Prober) Run(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
-	w := proberLoop{Prober: b, reach: newReach(b.egress), answers: make(chan probeResult), targets: map[string]netip.Addr{}, conns: connections{}}
+	w := proberLoop{Prober: b, reach: newReach(b.egress), answers: make(chan probeResult),
+		targets: map[string]netip.Addr{}, conns: connections{}}
 	defer w.end()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -87,7 +87,8 @@ func TestKnock(t *testing.T) {
 	var held atomic.Bool
 	held.Store(true)
 	b := asks(t, p, held.Load)
-	targets := map[string]netip.Addr{"a": netip.MustParseAddr("127.0.0.1"), "b": netip.MustParseAddr("127.0.0.2"), "c": netip.MustParseAddr("127.0.0.3")}
+	targets := map[string]netip.Addr{"a": netip.MustParseAddr("127.0.0.1"), "b": netip.MustParseAddr("127.0.0.2"),
+		"c": netip.MustParseAddr("127.0.0.3")}
 	b.Ask(targets)
 	off := asks(t, config.EgressProbing{}, never)
 	off.Ask(targets)
@@ -114,7 +115,8 @@ func TestHealthService(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := config.EgressProbing{Timeout: time.Second, Interval: 100 * time.Millisecond, Port: l.Addr().(*net.TCPAddr).Port}
+		p := config.EgressProbing{Timeout: time.Second, Interval: 100 * time.Millisecond,
+			Port: l.Addr().(*net.TCPAddr).Port}
 		if secure {
 			p.Cert, p.Key, p.CA = cert, key, cert
 		}
@@ -131,7 +133,8 @@ func TestHealthService(t *testing.T) {
 			var h probeResult
 			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				conns := connections{}
-				h = question{name: "a", to: at, port: p.Port, conn: b.connection(conns, "a", at), limit: 5 * time.Second}.check(t.Context())
+				h = question{name: "a", to: at, port: p.Port, conn: b.connection(conns, "a", at),
+					limit: 5 * time.Second}.check(t.Context())
 				b.forget(conns, nil)
 				if h.what == want {
 					return
@@ -154,7 +157,8 @@ func TestHealthService(t *testing.T) {
 			plain.Cert = ""
 			o := asks(t, plain, never)
 			conns := connections{}
-			h := question{name: "a", to: at, port: p.Port, conn: o.connection(conns, "a", at), limit: time.Second}.check(t.Context())
+			h := question{name: "a", to: at, port: p.Port, conn: o.connection(conns, "a", at),
+				limit: time.Second}.check(t.Context())
 			if h.what != heardNothing {
 				t.Error("answers those without a certificate")
 			}
@@ -163,7 +167,8 @@ func TestHealthService(t *testing.T) {
 		stop()
 		wg.Wait()
 		check(heardNothing)
-		if k := (question{name: "a", to: at, port: p.Port, limit: 5 * time.Second}).tcpProbe(t.Context()); k.what != heardMachine {
+		if k := (question{name: "a", to: at, port: p.Port,
+			limit: 5 * time.Second}).tcpProbe(t.Context()); k.what != heardMachine {
 			t.Errorf("an agent that is not there: %v", k)
 		}
 	}
@@ -172,7 +177,8 @@ func TestHealthService(t *testing.T) {
 		"egressip-node-healthcheck-ca":   {Port: 1, Cert: cert, Key: key},
 		"has no certificate":             {Port: 1, Cert: cert, Key: key, CA: key},
 	} {
-		if err := New(p, slog.New(slog.DiscardHandler), never).Problem(); err == nil || !strings.Contains(err.Error(), field) {
+		if err := New(p, slog.New(slog.DiscardHandler), never).Problem(); err == nil ||
+			!strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -187,14 +193,16 @@ func TestMissingTLSFile(t *testing.T) {
 	if err := os.Rename(cert, away); err != nil {
 		t.Fatal(err)
 	}
-	p := config.EgressProbing{Timeout: 300 * time.Millisecond, Interval: 50 * time.Millisecond, Port: discard, Cert: cert, Key: key, CA: cert}
+	p := config.EgressProbing{Timeout: 300 * time.Millisecond, Interval: 50 * time.Millisecond, Port: discard,
+		Cert: cert, Key: key, CA: cert}
 	b := asks(t, p, never)
 	if err := b.Problem(); err == nil || !strings.Contains(err.Error(), "egressip-node-healthcheck-cert") {
 		t.Fatalf("the problem is %v", err)
 	}
 	// Of a, b and c, two are alive: none is isolated.
 	b.Ask(map[string]netip.Addr{
-		"a": netip.MustParseAddr("127.0.0.1"), "b": netip.MustParseAddr("127.0.0.2"), "c": netip.MustParseAddr("127.0.0.3"),
+		"a": netip.MustParseAddr("127.0.0.1"), "b": netip.MustParseAddr("127.0.0.2"),
+		"c": netip.MustParseAddr("127.0.0.3"),
 	})
 	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if lost := b.Unreachable(); len(lost) > 0 {
@@ -217,7 +225,8 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "nodes"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "nodes"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +237,8 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	}
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "cert"), filepath.Join(dir, "key")
-	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: secret}} {
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der},
+		keyFile: {Type: "PRIVATE KEY", Bytes: secret}} {
 		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -61,7 +61,8 @@ func (r *reach) set(now time.Time, names []string) {
 		t := old[n]
 		if t == nil {
 			// Not all in the same moment.
-			t = &reached{machine: now, service: now, next: now.Add(r.interval * time.Duration(i) / time.Duration(len(names)))}
+			t = &reached{machine: now, service: now,
+				next: now.Add(r.interval * time.Duration(i) / time.Duration(len(names)))}
 		}
 		r.targets[n] = t
 	}
@@ -126,7 +127,8 @@ func (r *reach) judge(now time.Time, hold bool) (changed bool) {
 	for _, t := range r.targets {
 		switch {
 		case t.unreachable:
-			if now.Sub(t.machine) <= r.silence+r.interval && t.answers >= answersToReturn && now.Sub(t.returning) >= returnLeast {
+			if now.Sub(t.machine) <= r.silence+r.interval && t.answers >= answersToReturn &&
+				now.Sub(t.returning) >= returnLeast {
 				t.unreachable, changed = false, true
 			}
 		case now.Sub(t.machine) >= r.silence && t.unanswered >= leastUnanswered:

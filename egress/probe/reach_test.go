@@ -134,12 +134,14 @@ func TestReachInTime(t *testing.T) {
 // does not count.
 func TestReachComesBack(t *testing.T) {
 	s := simulate(usual, "a b c", func(n string, at time.Duration) heardFrom {
-		if n == "a" && at > time.Second && at < 3*time.Second || n == "a" && at > 3300*time.Millisecond && at < 6*time.Second {
+		if n == "a" && at > time.Second && at < 3*time.Second || n == "a" && at > 3300*time.Millisecond &&
+			at < 6*time.Second {
 			return heardNothing
 		}
 		return heardService
 	}).run(12 * time.Second)
-	if len(s.events) != 2 || !strings.HasPrefix(s.events[0], "a lost=true at 1.") || !strings.HasPrefix(s.events[1], "a lost=false at 7.") {
+	if len(s.events) != 2 || !strings.HasPrefix(s.events[0], "a lost=true at 1.") ||
+		!strings.HasPrefix(s.events[1], "a lost=false at 7.") {
 		t.Error(s.events)
 	}
 }

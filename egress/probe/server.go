@@ -27,7 +27,8 @@ type egressHealth struct {
 }
 
 // Check answers a probe.
-func (h *egressHealth) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+func (h *egressHealth) Check(context.Context,
+	*grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	s := grpc_health_v1.HealthCheckResponse_NOT_SERVING
 	if h.serves() {
 		s = grpc_health_v1.HealthCheckResponse_SERVING
@@ -37,8 +38,10 @@ func (h *egressHealth) Check(context.Context, *grpc_health_v1.HealthCheckRequest
 
 // healthServer is a server whose clients can take little: a question is a few bytes.
 func healthServer(serves func() bool, options ...grpc.ServerOption) *grpc.Server {
-	s := grpc.NewServer(append(options, grpc.ConnectionTimeout(healthHandshake), grpc.MaxConcurrentStreams(16), grpc.MaxRecvMsgSize(4<<10),
-		grpc.MaxHeaderListSize(ops.HeaderBytes), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: ops.IdleTimeout}))...)
+	s := grpc.NewServer(append(options, grpc.ConnectionTimeout(healthHandshake), grpc.MaxConcurrentStreams(16),
+		grpc.MaxRecvMsgSize(4<<10),
+		grpc.MaxHeaderListSize(ops.HeaderBytes),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: ops.IdleTimeout}))...)
 	grpc_health_v1.RegisterHealthServer(s, &egressHealth{serves: serves})
 	return s
 }

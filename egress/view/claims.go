@@ -54,7 +54,8 @@ type claimQuestion struct {
 
 // NewVerifier makes one that hands its verdicts to tell.
 func NewVerifier(client *kubeapi.Client, tell func(Verdict), drop func()) *verifier {
-	return &verifier{client: client, tell: tell, drop: drop, queue: make(chan claimQuestion, mostQuestions), open: map[netip.Addr]bool{}}
+	return &verifier{client: client, tell: tell, drop: drop, queue: make(chan claimQuestion, mostQuestions),
+		open: map[netip.Addr]bool{}}
 }
 
 // Ask takes a question and returns at once. One about an address of which the answer is on its way
@@ -156,7 +157,8 @@ func (v *View) OnVerdict(now time.Time, w Verdict) (defend bool) {
 	}
 	for _, e := range v.Base.EgressIPs {
 		if e.NodeOf(w.Address) == v.node {
-			v.log.Warn("released egress address: another node has it", "address", w.Address, "other", w.claimer, "apiSays", w.node)
+			v.log.Warn("released egress address: another node has it", "address", w.Address, "other", w.claimer,
+				"apiSays", w.node)
 			v.released[w.Address] = releasedAddress{w.claimer, e.Assigned, now.Add(yieldCheck)}
 			v.stale = true
 		}

@@ -46,19 +46,22 @@ func TestClaimsFlood(t *testing.T) {
 	for i := range claims {
 		v.Ask(e, netip.AddrFrom4([4]byte{172, 18, 0, byte(i % addresses)}), "node-b")
 	}
-	for end := time.Now().Add(10 * time.Second); asked.Load() < addresses && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); asked.Load() < addresses &&
+		time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	// Each connection to the server has some of both sides.
 	if n := runtime.NumGoroutine() - before; n > 40 {
 		t.Errorf("%d more goroutines", n)
 	}
-	for end := time.Now().Add(10 * time.Second); verdicts.Load() < addresses && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); verdicts.Load() < addresses &&
+		time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	if verdicts.Load() != addresses || asked.Load() != addresses || dropped != claims-addresses {
 		t.Errorf("%d questions, %d verdicts, %d dropped of %d claims", asked.Load(), verdicts.Load(), dropped, claims)
 	}
 	v.Ask(e, netip.MustParseAddr("172.18.0.1"), "node-b") // the last one was answered: it may be asked about again
-	for end := time.Now().Add(10 * time.Second); asked.Load() == addresses && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); asked.Load() == addresses &&
+		time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	if asked.Load() != addresses+1 {
 		t.Error("an address is asked about once, and never again")

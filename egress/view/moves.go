@@ -55,7 +55,8 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 				!egress.CanShare(s, e, from, a.Node, a.Address) {
 				continue
 			}
-			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, was: e, begun: now, planned: leaves(s, e, from)}
+			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, was: e, begun: now,
+				planned: leaves(s, e, from)}
 			m.rerouted = v.gone(m, lost)
 			v.moves[a.Address] = m
 		}
@@ -76,7 +77,8 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 			}
 			left[e.Owner] = &was
 		}
-		v.moves[a] = &movement{Move: cluster.Move{Address: a, From: v.node}, was: left[e.Owner], begun: now, rerouted: true}
+		v.moves[a] = &movement{Move: cluster.Move{Address: a, From: v.node}, was: left[e.Owner], begun: now,
+			rerouted: true}
 	}
 	return v.ageMoves(now, lost)
 }
@@ -148,14 +150,17 @@ func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, it
 	}
 	seen := find(v.out.EgressIPs, e.Owner)
 	for _, a := range items {
-		if seen != nil && seen.NodeOf(a.Address) == v.node && a.Node != v.node && v.moves[a.Address] == nil && egress.CanShare(s, e, v.node, a.Node, a.Address) {
-			v.moves[a.Address] = &movement{Move: cluster.Move{Address: a.Address, From: v.node, To: a.Node}, was: e, begun: now, rerouted: true}
+		if seen != nil && seen.NodeOf(a.Address) == v.node && a.Node != v.node && v.moves[a.Address] == nil &&
+			egress.CanShare(s, e, v.node, a.Node, a.Address) {
+			v.moves[a.Address] = &movement{Move: cluster.Move{Address: a.Address, From: v.node, To: a.Node}, was: e,
+				begun: now, rerouted: true}
 		}
 	}
 }
 
 // withMoves returns where pods are to be led, and what moves, of an EgressIP.
-func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment) (list []cluster.Assignment, moving []cluster.Move) {
+func (v *View) withMoves(e *cluster.EgressIP,
+	items []cluster.Assignment) (list []cluster.Assignment, moving []cluster.Move) {
 	if len(v.moves) == 0 {
 		return items, nil
 	}
@@ -197,7 +202,8 @@ func (v *View) ended(s *cluster.Snapshot) (list []*cluster.EgressIP) {
 
 // find finds an EgressIP; nil when there is none of the name.
 func find(sorted []*cluster.EgressIP, o cluster.Owner) *cluster.EgressIP {
-	i, there := slices.BinarySearchFunc(sorted, o, func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
+	i, there := slices.BinarySearchFunc(sorted, o,
+		func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
 	if !there {
 		return nil
 	}

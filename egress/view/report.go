@@ -20,7 +20,8 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 			said = cmp.Or(find(base.EgressIPs, e.Owner), e)
 		}
 		if e.Service != nil && e.Service.Network {
-			list = append(list, report.Egress{EgressIP: e.Word(), Address: "-", Node: e.Service.Host, Why: "each pod with its node's address"})
+			list = append(list, report.Egress{EgressIP: e.Word(), Address: "-", Node: e.Service.Host,
+				Why: "each pod with its node's address"})
 		}
 		for _, x := range e.Addresses {
 			r := report.Egress{EgressIP: e.Word(), Address: x.String(), Node: e.NodeOf(x)}

@@ -14,20 +14,24 @@ import (
 func TestEgressStatus(t *testing.T) {
 	s := newSeen(t, "c")
 	base := decidedBy(first+" a", second)
-	base.EgressIPs[0].Conditions = []metav1.Condition{{Type: v1.ConditionAssigned, Message: "172.18.0.4 is gone; every node that 172.18.0.44 fits has another address of EgressIP/e"}}
+	base.EgressIPs[0].Conditions = []metav1.Condition{{Type: v1.ConditionAssigned,
+		Message: "172.18.0.4 is gone; every node that 172.18.0.44 fits has another address of EgressIP/e"}}
 	s.is(0, base, first+" a")
 	want := []report.Egress{{EgressIP: "e", Address: "172.18.0.33", Node: "a"},
-		{EgressIP: "e", Address: "172.18.0.44", Why: "every node that 172.18.0.44 fits has another address of EgressIP/e"}}
+		{EgressIP: "e", Address: "172.18.0.44",
+			Why: "every node that 172.18.0.44 fits has another address of EgressIP/e"}}
 	if got := Report(s.out, s.Base); !slices.Equal(got, want) {
 		t.Error(got)
 	}
-	base.EgressIPs[0].Conditions[0].Message = "172.18.0.33 is on node a, which is not reachable: no other node is eligible"
+	base.EgressIPs[0].Conditions[0].Message = "172.18.0.33 is on node a, which is not reachable: no " +
+		"other node is eligible"
 	if r := Report(s.out, s.Base); r[0].Node != "a" || r[0].Why != base.EgressIPs[0].Conditions[0].Message {
 		t.Error(r)
 	}
 	s.lose("a")
 	s.is(0, base, first+" b, "+second+" c, "+first+" a>b")
-	if r := Report(s.out, s.Base); len(r) != 2 || r[0].Node != "b" || r[0].Why != "the status still says a" || r[1].Why != "the status still says nobody" {
+	if r := Report(s.out, s.Base); len(r) != 2 || r[0].Node != "b" || r[0].Why != "the status still says a" ||
+		r[1].Why != "the status still says nobody" {
 		t.Error(r)
 	}
 }

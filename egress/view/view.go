@@ -80,8 +80,10 @@ type madeEgressIP struct{ base, out *cluster.EgressIP }
 
 func New(node string, p Nodes, asked func() bool, alone bool, log *slog.Logger) *View {
 	return &View{
-		node: node, log: log, prober: p, asked: asked, alone: alone, ahead: map[string]time.Time{}, distrust: map[string]bool{},
-		released: map[netip.Addr]releasedAddress{}, foreignClaims: map[netip.Addr]foreignClaim{}, moves: map[netip.Addr]*movement{}, made: map[cluster.Owner]madeEgressIP{},
+		node: node, log: log, prober: p, asked: asked, alone: alone, ahead: map[string]time.Time{},
+		distrust: map[string]bool{},
+		released: map[netip.Addr]releasedAddress{}, foreignClaims: map[netip.Addr]foreignClaim{},
+		moves: map[netip.Addr]*movement{}, made: map[cluster.Owner]madeEgressIP{},
 	}
 }
 
@@ -238,7 +240,8 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 		return s
 	}
 	out := *s
-	out.EgressIPs = slices.SortedFunc(slices.Values(list), func(e, f *cluster.EgressIP) int { return e.Owner.Compare(f.Owner) })
+	out.EgressIPs = slices.SortedFunc(slices.Values(list),
+		func(e, f *cluster.EgressIP) int { return e.Owner.Compare(f.Owner) })
 	return &out
 }
 
@@ -251,7 +254,8 @@ func takenOver(had, decided []cluster.Assignment, lost map[string]bool) []cluste
 	}
 	list := slices.Clone(decided)
 	for _, a := range had {
-		if !slices.ContainsFunc(decided, func(d cluster.Assignment) bool { return d.Address.Is4() == a.Address.Is4() }) {
+		if !slices.ContainsFunc(decided,
+			func(d cluster.Assignment) bool { return d.Address.Is4() == a.Address.Is4() }) {
 			list = append(list, a)
 		}
 	}
@@ -278,7 +282,8 @@ func (v *View) Conflicts() []cluster.Problem {
 	for _, a := range slices.SortedFunc(maps.Keys(v.foreignClaims), netip.Addr.Compare) {
 		x := v.foreignClaims[a]
 		list = append(list, cluster.Problem{Owner: x.owner, Field: "spec.egressIPs",
-			Message: fmt.Sprintf("another machine, %s, has the address %s, too: seen on the network by node %s", x.mac, a, v.node)})
+			Message: fmt.Sprintf("another machine, %s, has the address %s, too: seen on the network by node %s", x.mac,
+				a, v.node)})
 	}
 	return list
 }

@@ -19,8 +19,9 @@ func carrierNode(name string, id int) *cluster.Node {
 	p := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 18, 0, byte(id + 2)}), 16)
 	return &cluster.Node{
 		Name: name, ID: id, Addresses: []netip.Addr{p.Addr()}, HostAddresses: []netip.Prefix{p},
-		Gateway: cluster.Gateway{Mode: cluster.ModeShared, Bridge: "br-ex", Uplink: "eth0", MAC: cluster.MAC{2, 0, 0, 0, 0, byte(id)}, Addresses: []netip.Prefix{p}},
-		Egress:  cluster.NodeEgress{Assignable: true, Ready: true},
+		Gateway: cluster.Gateway{Mode: cluster.ModeShared, Bridge: "br-ex", Uplink: "eth0",
+			MAC: cluster.MAC{2, 0, 0, 0, 0, byte(id)}, Addresses: []netip.Prefix{p}},
+		Egress: cluster.NodeEgress{Assignable: true, Ready: true},
 	}
 }
 
@@ -35,7 +36,9 @@ func decidedBy(items ...string) *cluster.Snapshot {
 			e.Assigned = append(e.Assigned, cluster.Assignment{Address: a, Node: node})
 		}
 	}
-	return &cluster.Snapshot{Config: cluster.DefaultConfig(), Nodes: []*cluster.Node{carrierNode("a", 1), carrierNode("b", 2), carrierNode("c", 3)}, EgressIPs: []*cluster.EgressIP{e}}
+	return &cluster.Snapshot{Config: cluster.DefaultConfig(),
+		Nodes:     []*cluster.Node{carrierNode("a", 1), carrierNode("b", 2), carrierNode("c", 3)},
+		EgressIPs: []*cluster.EgressIP{e}}
 }
 
 // seen is a view in a time that the test makes.
@@ -155,7 +158,8 @@ func TestEgressClaims(t *testing.T) {
 	base := decidedBy(first + " c")
 	s.is(0, base, first+" c")
 	a, b := netip.MustParseAddr(first), base.Nodes[1].Gateway.MAC
-	if s.OnClaim(s.now, wire.Claim{Address: netip.MustParseAddr(second), MAC: b}) || s.OnClaim(s.now, wire.Claim{Address: a, MAC: b}) || len(s.asks) != 1 || s.asks[0] != first+" b" {
+	if s.OnClaim(s.now, wire.Claim{Address: netip.MustParseAddr(second), MAC: b}) ||
+		s.OnClaim(s.now, wire.Claim{Address: a, MAC: b}) || len(s.asks) != 1 || s.asks[0] != first+" b" {
 		t.Fatal(s.asks)
 	}
 	if !s.OnVerdict(s.now, Verdict{a, "b", "c"}) {
@@ -179,7 +183,8 @@ func TestEgressClaims(t *testing.T) {
 
 	s = newSeen(t, "c")
 	s.is(0, base, first+" c")
-	if !s.OnClaim(s.now, wire.Claim{Address: a, MAC: cluster.MAC{6}}) || len(s.Conflicts()) != 1 || !strings.Contains(s.Conflicts()[0].Message, "06:00:00:00:00:00") {
+	if !s.OnClaim(s.now, wire.Claim{Address: a, MAC: cluster.MAC{6}}) || len(s.Conflicts()) != 1 ||
+		!strings.Contains(s.Conflicts()[0].Message, "06:00:00:00:00:00") {
 		t.Error(s.Conflicts())
 	}
 	s.is(conflictFor+time.Second, base, first+" c")
@@ -257,7 +262,8 @@ func TestEgressEnds(t *testing.T) {
 		for range 2 {
 			got := ""
 			for _, e := range now.EgressIPs {
-				got = fmt.Sprint(e.Owner.Name, " ", e.Assigned, " ", e.Moving[0].Address, " ", e.Moving[0].From, ">, ", e.Moving[1].Address, " ", e.Moving[1].From, ">")
+				got = fmt.Sprint(e.Owner.Name, " ", e.Assigned, " ", e.Moving[0].Address, " ", e.Moving[0].From, ">, ",
+					e.Moving[1].Address, " ", e.Moving[1].From, ">")
 				if !e.Created.After(s.now) {
 					t.Error("what is gone is older than another one")
 				}
@@ -306,7 +312,8 @@ func TestEgressServiceAhead(t *testing.T) {
 	none.EgressIPs = nil
 	now, _ := s.See(s.now, none)
 	younger := &cluster.EgressIP{Owner: cluster.Owner{Kind: "EgressIP", Name: "z"}, Created: s.now}
-	if len(now.EgressIPs) != 1 || !now.EgressIPs[0].Service.Ended || e.Service.Ended || younger.Older(now.EgressIPs[0]) >= 0 || e.Older(younger) >= 0 {
+	if len(now.EgressIPs) != 1 || !now.EgressIPs[0].Service.Ended || e.Service.Ended ||
+		younger.Older(now.EgressIPs[0]) >= 0 || e.Older(younger) >= 0 {
 		t.Errorf("what is left: %+v", now.EgressIPs)
 	}
 }

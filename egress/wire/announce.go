@@ -47,7 +47,8 @@ func (c *Announced) Defend(now time.Time, x netip.Addr) {
 
 // Announce sends what is due for the addresses that the node carries, on the gateway bridge or on
 // the links that have them. It tells when it wants to be called again.
-func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.EgressIP, on map[host.AddressKey]host.Address) (time.Duration, error) {
+func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.EgressIP,
+	on map[host.AddressKey]host.Address) (time.Duration, error) {
 	node, g := own.Name, &own.Gateway
 	was := c.addresses
 	c.addresses = map[netip.Addr]*announced{}

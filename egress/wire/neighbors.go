@@ -60,7 +60,8 @@ func (n *Neighbors) Expect(g cluster.Gateway, node string, list []*cluster.Egres
 	slices.SortFunc(a.addresses, netip.Addr.Compare)
 	a.addresses = slices.Compact(a.addresses)
 	a.addresses = a.addresses[:min(len(a.addresses), mostArriving)]
-	if old := n.want.Load(); old == nil && len(a.addresses) == 0 || old != nil && slices.Equal(old.addresses, a.addresses) {
+	if old := n.want.Load(); old == nil && len(a.addresses) == 0 || old != nil &&
+		slices.Equal(old.addresses, a.addresses) {
 		return
 	}
 	n.want.Store(a)
@@ -163,7 +164,8 @@ func toAddresses(list []netip.Addr) []bpf.Instruction {
 			kind, at = unix.ETH_P_IPV6, placeDst6
 		}
 		words := uint8(len(raw) / 4)
-		program = append(program, bpf.LoadAbsolute{Off: placeType, Size: 2}, bpf.JumpIf{Val: kind, SkipFalse: 2*words + 1})
+		program = append(program, bpf.LoadAbsolute{Off: placeType, Size: 2},
+			bpf.JumpIf{Val: kind, SkipFalse: 2*words + 1})
 		for i := range words {
 			program = append(program, bpf.LoadAbsolute{Off: at + 4*uint32(i), Size: 4},
 				bpf.JumpIf{Val: binary.BigEndian.Uint32(raw[4*i:]), SkipFalse: 2*(words-1-i) + 1})

@@ -19,7 +19,8 @@ func TestNeighborsHeard(t *testing.T) {
 		src, dst netip.Addr
 		heard    bool
 	}{
-		{from4, a, true}, {from6, b, true}, {from4, netip.MustParseAddr("172.18.0.34"), false}, {from6, netip.MustParseAddr("fc00::1:33"), false},
+		{from4, a, true}, {from6, b, true}, {from4, netip.MustParseAddr("172.18.0.34"), false},
+		{from6, netip.MustParseAddr("fc00::1:33"), false},
 		{from6, netip.MustParseAddr("fc00::"), false}, {from4, from4, false},
 	} {
 		frame := make([]byte, 14, 60)

@@ -282,7 +282,8 @@ func address(b []byte, link int, not []netip.Prefix) (e Entry, ok bool) {
 	e.Message = bytes.Clone(b)
 	p, ours := e.prefix()
 	ip := p.Addr()
-	if ours || !ip.IsValid() || ip.Is6() && ip.IsLinkLocalUnicast() || addressFlags(b)&unix.IFA_F_DADFAILED != 0 || within(not, ip) {
+	if ours || !ip.IsValid() || ip.Is6() && ip.IsLinkLocalUnicast() || addressFlags(b)&unix.IFA_F_DADFAILED != 0 ||
+		within(not, ip) {
 		return e, false
 	}
 	e.lifetimes(now())
@@ -323,7 +324,8 @@ func (k *kernel) routes(l netlink.Link, not []netip.Prefix) (list []Entry, err e
 		list = list[:min(len(list), mostEntries)]
 	}
 	// Routes without a gateway first: others need them.
-	slices.SortStableFunc(list, func(a, b Entry) int { return parseRoute(a.Message).rank() - parseRoute(b.Message).rank() })
+	slices.SortStableFunc(list,
+		func(a, b Entry) int { return parseRoute(a.Message).rank() - parseRoute(b.Message).rank() })
 	return list, nil
 }
 

@@ -39,7 +39,8 @@ func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 		}
 	}
 	if now := acceptRA(name); r.AcceptRA != "" && now != "" && now != r.AcceptRA {
-		try("sysctl -w net.ipv6.conf."+name+".accept_ra="+r.AcceptRA, netdev.SetSysctl("net/ipv6/conf/"+name+"/accept_ra", r.AcceptRA))
+		try("sysctl -w net.ipv6.conf."+name+".accept_ra="+r.AcceptRA,
+			netdev.SetSysctl("net/ipv6/conf/"+name+"/accept_ra", r.AcceptRA))
 	}
 	if l.Attrs().Flags&net.FlagUp == 0 {
 		try("ip link set "+name+" up", netlink.LinkSetUp(l))
@@ -63,7 +64,8 @@ func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 		}
 		e.besideKernel(name)
 		to := parseRoute(e.Message).to
-		try(fmt.Sprintf("ip route add %s dev %s", to, name), k.add(unix.RTM_NEWROUTE, payload(e.routeRequest(r.Index, l.Attrs().Index, begin))))
+		try(fmt.Sprintf("ip route add %s dev %s", to, name),
+			k.add(unix.RTM_NEWROUTE, payload(e.routeRequest(r.Index, l.Attrs().Index, begin))))
 	}
 	return did, errors.Join(errs...)
 }
@@ -76,12 +78,15 @@ func Plain(boot string, addresses []netip.Prefix, nextHops []netip.Addr) Record 
 		head := nl.NewIfAddrmsg(int(familyOf(p.Addr())))
 		head.Prefixlen = uint8(p.Bits())
 		b := append(head.Serialize(), nl.NewRtAttr(unix.IFA_LOCAL, p.Addr().AsSlice()).Serialize()...)
-		r.Addresses = append(r.Addresses, Entry{Message: append(b, nl.NewRtAttr(unix.IFA_ADDRESS, p.Addr().AsSlice()).Serialize()...)})
+		r.Addresses = append(r.Addresses,
+			Entry{Message: append(b, nl.NewRtAttr(unix.IFA_ADDRESS, p.Addr().AsSlice()).Serialize()...)})
 	}
 	for _, a := range nextHops {
-		head := &nl.RtMsg{RtMsg: unix.RtMsg{Family: familyOf(a), Table: unix.RT_TABLE_MAIN, Protocol: unix.RTPROT_BOOT, Type: unix.RTN_UNICAST}}
+		head := &nl.RtMsg{RtMsg: unix.RtMsg{Family: familyOf(a), Table: unix.RT_TABLE_MAIN, Protocol: unix.RTPROT_BOOT,
+			Type: unix.RTN_UNICAST}}
 		b := append(head.Serialize(), nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(0)).Serialize()...)
-		r.Routes = append(r.Routes, Entry{Message: append(b, nl.NewRtAttr(unix.RTA_GATEWAY, a.AsSlice()).Serialize()...)})
+		r.Routes = append(r.Routes, Entry{Message: append(b,
+			nl.NewRtAttr(unix.RTA_GATEWAY, a.AsSlice()).Serialize()...)})
 	}
 	return r
 }
@@ -175,7 +180,8 @@ func (e *Entry) addressRequest(link int, now int64) []byte {
 		}
 	}
 	b = append(b, nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(flags)).Serialize()...)
-	life := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Prefered: left(e.Preferred, now), Valid: left(e.Until, now)}}
+	life := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Prefered: left(e.Preferred, now),
+		Valid: left(e.Until, now)}}
 	return append(b, nl.NewRtAttr(unix.IFA_CACHEINFO, life.Serialize()).Serialize()...)
 }
 

@@ -67,7 +67,8 @@ func (m machine) with(do func(netlink.Link) error) {
 func (m machine) record() (r restore.Record) {
 	m.t.Helper()
 	m.with(func(l netlink.Link) error {
-		now, err := restore.Of(l, []netip.Prefix{netip.MustParsePrefix("169.254.169.0/29"), netip.MustParsePrefix("fd69::/125")})
+		now, err := restore.Of(l, []netip.Prefix{netip.MustParsePrefix("169.254.169.0/29"),
+			netip.MustParsePrefix("fd69::/125")})
 		if err == nil {
 			r, err = restore.Parse(now.String())
 		}
@@ -122,7 +123,8 @@ func TestDeviceMadeAnew(t *testing.T) {
 		return err
 	})
 	ours := regexp.MustCompile(`(?m)^.*(169\.254\.169|10\.9[67]\.0).*\n(       valid_lft.*\n)?`)
-	want := strings.Replace(ours.ReplaceAllString(before, ""), "proto ra scope global metric 1024", "proto ra scope global metric 1025", 1)
+	want := strings.Replace(ours.ReplaceAllString(before, ""), "proto ra scope global metric 1024",
+		"proto ra scope global metric 1025", 1)
 	if now := m.network(); now != want {
 		t.Errorf("the network should be\n%sand is\n%s", want, now)
 	}
@@ -214,7 +216,8 @@ func TestRouterAdvertisements(t *testing.T) {
 		}
 		next := fmt.Sprintf("2001:db8:%d:", 2+i)
 		m.advertiseUntil(1800, next+":", routes, func(out string) bool { return own(out) && copied(out) })
-		m.advertiseUntil(1800, next+":", "ip -6 addr show dev br-ex", func(out string) bool { return strings.Contains(out, next) })
+		m.advertiseUntil(1800, next+":", "ip -6 addr show dev br-ex",
+			func(out string) bool { return strings.Contains(out, next) })
 	}
 	m.advertiseUntil(0, "2001:db8:3::", routes, func(out string) bool { return !own(out) })
 }
@@ -223,7 +226,8 @@ func TestRouterAdvertisements(t *testing.T) {
 // of one keeps its metric.
 func TestRouterAdvertisementsOff(t *testing.T) {
 	m := newMachine(t)
-	m.sh("sysctl -qw net.ipv6.conf.br-ex.accept_ra=0\nip -6 route add default via fe80::1 dev br-ex proto ra metric 1024 expires 1800")
+	m.sh("sysctl -qw net.ipv6.conf.br-ex.accept_ra=0\nip -6 route add default via fe80::1 dev br-ex proto ra " +
+		"metric 1024 expires 1800")
 	r := m.record()
 	m.sh("ip link del br-ex\n" + device)
 	m.with(func(l netlink.Link) error { _, err := r.Restore(l); return err })
@@ -242,14 +246,17 @@ func TestNotRestored(t *testing.T) {
 	if len(r.Addresses) != 3 || len(r.Routes) != 1 {
 		t.Fatal(r.String())
 	}
-	m.sh("ip link del br-ex\nip link add ens3 type veth peer name other\nip addr add 172.18.0.44/16 dev ens3\n" + device)
-	for deadline := time.Now().Add(10 * time.Second); len(r.Prefixes()) > 2 || len(r.NextHops()) > 0; time.Sleep(50 * time.Millisecond) {
+	m.sh("ip link del br-ex\nip link add ens3 type veth peer name other\nip addr add 172.18.0.44/16 dev ens3\n" +
+		device)
+	for deadline := time.Now().Add(10 * time.Second); len(r.Prefixes()) > 2 ||
+		len(r.NextHops()) > 0; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("lifetimes do not end")
 		}
 	}
 	m.with(func(l netlink.Link) error { _, err := r.Restore(l); return err })
-	if out := m.sh("ip -br -4 addr show dev br-ex"); !strings.Contains(out, "172.18.0.3/16") || strings.Contains(out, "172.18.0.33") || strings.Contains(out, "172.18.0.44") {
+	if out := m.sh("ip -br -4 addr show dev br-ex"); !strings.Contains(out, "172.18.0.3/16") ||
+		strings.Contains(out, "172.18.0.33") || strings.Contains(out, "172.18.0.44") {
 		t.Error(out)
 	}
 	if out := m.sh("ip -6 route show default"); out != "" {

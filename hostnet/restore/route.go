@@ -106,12 +106,14 @@ func eachNexthop(b []byte, do func(hop []byte)) {
 // makes for every device.
 func (x *route) machines(not []netip.Prefix) bool {
 	a := x.to.Addr()
-	if x.kind != unix.RTN_UNICAST || x.table == unix.RT_TABLE_LOCAL || x.protocol == claims.RouteProtocol || x.protocol == unix.RTPROT_KERNEL ||
+	if x.kind != unix.RTN_UNICAST || x.table == unix.RT_TABLE_LOCAL || x.protocol == claims.RouteProtocol ||
+		x.protocol == unix.RTPROT_KERNEL ||
 		!x.to.IsValid() || a.Is6() && (a.IsLinkLocalUnicast() || a.IsMulticast()) {
 		return false
 	}
 	return !slices.ContainsFunc(not, func(p netip.Prefix) bool {
-		return x.to.Bits() > 0 && p.Overlaps(x.to) || slices.ContainsFunc(x.nexthops, func(h nexthop) bool { return p.Contains(h.via) })
+		return x.to.Bits() > 0 && p.Overlaps(x.to) ||
+			slices.ContainsFunc(x.nexthops, func(h nexthop) bool { return p.Contains(h.via) })
 	})
 }
 

@@ -15,7 +15,8 @@ func (m *machine) makeBridge(ctx context.Context) (string, error) {
 	name := m.config.Bridge
 	if l, err := link(name); err != nil {
 		return "", err
-	} else if l != nil && l.Type() != "openvswitch" && l.Type() != "tuntap" { // tuntap: of an Open vSwitch that has gone
+	} else if l != nil && l.Type() != "openvswitch" &&
+		l.Type() != "tuntap" { // tuntap: of an Open vSwitch that has gone
 		return "", fmt.Errorf("the machine has a device %s, a %s, which is not Open vSwitch's", name, l.Type())
 	}
 	device, err := m.choose()
@@ -39,7 +40,8 @@ func (m *machine) makeBridge(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make bridge %s: %w", name, err)
 	}
-	return fmt.Sprintf("ovs-vsctl add-br %s -- set Bridge %s datapath_type=%s other_config:hwaddr=%s", name, name, kind, device.Attrs().HardwareAddr),
+	return fmt.Sprintf("ovs-vsctl add-br %s -- set Bridge %s datapath_type=%s other_config:hwaddr=%s", name, name, kind,
+			device.Attrs().HardwareAddr),
 		m.wait(ctx, func(v ovsdb.View) bool { return len(bridges(v, name)) > 0 })
 }
 
@@ -66,10 +68,11 @@ func (m *machine) sameMAC(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("address of bridge %s: %w", m.bridge.Name, err)
 		}
-		return fmt.Sprintf("ovs-vsctl set Bridge %s other_config:hwaddr=%s", m.bridge.Name, mac), m.wait(ctx, func(v ovsdb.View) bool {
-			b := ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID)
-			return b == nil || b.OtherConfig["hwaddr"] == mac
-		})
+		return fmt.Sprintf("ovs-vsctl set Bridge %s other_config:hwaddr=%s", m.bridge.Name, mac),
+			m.wait(ctx, func(v ovsdb.View) bool {
+				b := ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID)
+				return b == nil || b.OtherConfig["hwaddr"] == mac
+			})
 	}
 	if m.internal.Attrs().HardwareAddr.String() != mac {
 		return "", &apply.Waiting{Devices: []string{m.bridge.Name}} // Open vSwitch is about to give it
@@ -94,7 +97,8 @@ func (m *machine) addPort(ctx context.Context) (string, error) {
 	}
 	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: name}, nil)
 	_, err := m.db.Transact(ctx, append(ops,
-		ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Row(m.bridge.UUID), ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())...)
+		ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Row(m.bridge.UUID),
+		ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())...)
 	if err != nil {
 		return "", fmt.Errorf("add port %s to bridge %s: %w", name, m.bridge.Name, err)
 	}
@@ -105,7 +109,8 @@ func (m *machine) addPort(ctx context.Context) (string, error) {
 }
 
 func numbered(v ovsdb.View, name string) bool {
-	return ovsdb.Find(v, func(i *ovsdb.Interface) bool { return i.Name == name && (i.OFPort != nil || i.Error != nil) }) != nil
+	return ovsdb.Find(v,
+		func(i *ovsdb.Interface) bool { return i.Name == name && (i.OFPort != nil || i.Error != nil) }) != nil
 }
 
 // deletePort takes the device out of the bridge and waits until Open vSwitch has let go of it.
@@ -127,7 +132,8 @@ func (m *machine) deletePort(ctx context.Context) (string, error) {
 
 // deleteBridge deletes the bridge, and with it its device and all that is left on it.
 func (m *machine) deleteBridge(ctx context.Context) (string, error) {
-	if err := m.carriedOut(ctx, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("bridges", m.bridge.UUID)).All()); err != nil {
+	if err := m.carriedOut(ctx, ovsdb.Mutate("Open_vSwitch",
+		ovsdb.DeleteFrom("bridges", m.bridge.UUID)).All()); err != nil {
 		return "", fmt.Errorf("delete bridge %s: %w", m.bridge.Name, err)
 	}
 	return "ovs-vsctl del-br " + m.bridge.Name, nil
@@ -139,7 +145,8 @@ func (m *machine) carriedOut(ctx context.Context, ops ...ovsdb.Op) error {
 	if row == nil {
 		return fmt.Errorf("the database of Open vSwitch was not initialised (ovs-vsctl init)")
 	}
-	if _, err := m.db.Transact(ctx, append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).Row(row.UUID))...); err != nil {
+	if _, err := m.db.Transact(ctx, append(ops,
+		ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).Row(row.UUID))...); err != nil {
 		return err
 	}
 	next := row.NextCfg + 1

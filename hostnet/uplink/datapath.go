@@ -27,10 +27,12 @@ func DatapathType(v ovsdb.View) string {
 			}
 		}
 	}
-	all := slices.SortedFunc(ovsdb.Rows[ovsdb.Bridge](v), func(a, b *ovsdb.Bridge) int { return strings.Compare(a.Name, b.Name) })
+	all := slices.SortedFunc(ovsdb.Rows[ovsdb.Bridge](v),
+		func(a, b *ovsdb.Bridge) int { return strings.Compare(a.Name, b.Name) })
 	if len(all) > 0 {
 		first := all[0]
-		if i := slices.IndexFunc(all, func(b *ovsdb.Bridge) bool { return b.Name == claims.IntegrationBridge }); i >= 0 {
+		if i := slices.IndexFunc(all,
+			func(b *ovsdb.Bridge) bool { return b.Name == claims.IntegrationBridge }); i >= 0 {
 			first = all[i]
 		}
 		if first.DatapathType == "" {

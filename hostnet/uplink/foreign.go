@@ -128,7 +128,8 @@ func masquerade(l netlink.Link, to []netip.Prefix) ([]netip.Prefix, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, theirs := range []netip.Prefix{netip.MustParsePrefix("169.254.0.0/17"), netip.MustParsePrefix("fd69::/112")} {
+	for _, theirs := range []netip.Prefix{netip.MustParsePrefix("169.254.0.0/17"),
+		netip.MustParsePrefix("fd69::/112")} {
 		if slices.ContainsFunc(list, func(a netlink.Addr) bool { return prefix(&a).Masked() == theirs }) {
 			to = append(slices.Clip(to), theirs)
 		}
@@ -202,7 +203,8 @@ func (f *Foreign) moveBack(ctx context.Context) (did []string, err error) {
 func (f *Foreign) claim(ctx context.Context) (back map[string]string, err error) {
 	m := &f.m
 	back = map[string]string{}
-	for _, path := range []string{"net/ipv4/conf/" + f.Bridge + "/rp_filter", "net/ipv6/conf/" + f.Device + "/disable_ipv6"} {
+	for _, path := range []string{"net/ipv4/conf/" + f.Bridge + "/rp_filter", "net/ipv6/conf/" + f.Device +
+		"/disable_ipv6"} {
 		if value, err := netdev.Sysctl(path); err == nil {
 			back[path] = value
 		}
@@ -219,7 +221,8 @@ func (f *Foreign) claim(ctx context.Context) (back map[string]string, err error)
 	if err := netdev.SetSysctl("net/ipv4/conf/"+f.Bridge+"/rp_filter", "2"); err != nil {
 		return back, err
 	}
-	return back, f.mark(ctx, ovsdb.InsertInto("external_ids", map[string]string{KeyUplink: f.Device, keyHad: string(text)}), true)
+	return back, f.mark(ctx, ovsdb.InsertInto("external_ids",
+		map[string]string{KeyUplink: f.Device, keyHad: string(text)}), true)
 }
 
 // mark changes the bridge's row, and waits until the mirror has it.
@@ -241,7 +244,8 @@ func (f *Foreign) mark(ctx context.Context, change ovsdb.Mutation, claimed bool)
 // answering lists the default gateways among routes through a link that answer there.
 func answering(ctx context.Context, l netlink.Link, routes []netlink.Route) (list []net.IP) {
 	for _, r := range routes {
-		if r.Gw != nil && destination(&r).Bits() == 0 && !slices.ContainsFunc(list, r.Gw.Equal) && answers(ctx, l, r.Gw) {
+		if r.Gw != nil && destination(&r).Bits() == 0 && !slices.ContainsFunc(list, r.Gw.Equal) &&
+			answers(ctx, l, r.Gw) {
 			list = append(list, r.Gw)
 		}
 	}
@@ -263,10 +267,12 @@ func answers(ctx context.Context, l netlink.Link, who net.IP) bool {
 		i := slices.IndexFunc(list, func(o netlink.Neigh) bool { return o.IP.Equal(who) })
 		known := err == nil && i >= 0 && list[i].State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE) == 0
 		switch {
-		case known && list[i].State&(unix.NUD_PERMANENT|unix.NUD_NOARP) != 0, known && asked && list[i].State&unix.NUD_REACHABLE != 0:
+		case known && list[i].State&(unix.NUD_PERMANENT|unix.NUD_NOARP) != 0, known && asked &&
+			list[i].State&unix.NUD_REACHABLE != 0:
 			return true
 		case known && !asked:
-			_ = netlink.NeighSet(&netlink.Neigh{LinkIndex: n.LinkIndex, Family: n.Family, IP: who, HardwareAddr: list[i].HardwareAddr, State: unix.NUD_PROBE})
+			_ = netlink.NeighSet(&netlink.Neigh{LinkIndex: n.LinkIndex, Family: n.Family, IP: who,
+				HardwareAddr: list[i].HardwareAddr, State: unix.NUD_PROBE})
 		case !known:
 			_ = netlink.NeighAdd(&n) // the kernel asks once a second
 		}
@@ -301,7 +307,8 @@ func (f *Foreign) silent(ctx context.Context, gateways []net.IP) error {
 	if len(list) == 0 {
 		return nil
 	}
-	return fmt.Errorf("gateway %s answered on %s, and does not answer on %s", strings.Join(list, ", "), f.Bridge, f.Device)
+	return fmt.Errorf("gateway %s answered on %s, and does not answer on %s", strings.Join(list, ", "), f.Bridge,
+		f.Device)
 }
 
 // undo puts the device and the machine's network into the bridge again.
@@ -315,7 +322,8 @@ func (f *Foreign) undo(ctx context.Context, back map[string]string) (did []strin
 			errs = append(errs, netdev.SetSysctl(path, value))
 		}
 	}
-	return did, errors.Join(append(errs, f.mark(ctx, ovsdb.DeleteFrom("external_ids", []string{KeyUplink, keyHad}), false))...)
+	return did, errors.Join(append(errs,
+		f.mark(ctx, ovsdb.DeleteFrom("external_ids", []string{KeyUplink, keyHad}), false))...)
 }
 
 func (f *Foreign) undoStep(ctx context.Context) (string, error) {
@@ -335,7 +343,8 @@ func (f *Foreign) undoStep(ctx context.Context) (string, error) {
 	})
 	mv.routes = slices.DeleteFunc(mv.routes, func(r netlink.Route) bool {
 		return !slices.ContainsFunc(f.move.routes, func(o netlink.Route) bool {
-			return o.Table == r.Table && destination(&o) == destination(&r) && o.Priority == r.Priority && o.Gw.Equal(r.Gw)
+			return o.Table == r.Table && destination(&o) == destination(&r) && o.Priority == r.Priority &&
+				o.Gw.Equal(r.Gw)
 		})
 	})
 	mv.back, mv.lifetimes = true, nil
@@ -358,10 +367,12 @@ func (f *Foreign) putBack(ctx context.Context, have *ovsdb.Interface) (string, e
 	if have != nil {
 		return "", nil
 	}
-	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: f.Device, Type: f.iface.Type, Options: f.iface.Options, OFPortRequest: f.iface.OFPortRequest,
-		OtherConfig: f.iface.OtherConfig, ExternalIDs: f.iface.ExternalIDs}, f.port.ExternalIDs)
+	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: f.Device, Type: f.iface.Type, Options: f.iface.Options,
+		OFPortRequest: f.iface.OFPortRequest,
+		OtherConfig:   f.iface.OtherConfig, ExternalIDs: f.iface.ExternalIDs}, f.port.ExternalIDs)
 	_, err := f.m.db.Transact(ctx, append(ops,
-		ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Row(f.m.bridge.UUID), ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())...)
+		ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Row(f.m.bridge.UUID),
+		ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())...)
 	if err != nil {
 		return "", fmt.Errorf("add port %s to bridge %s: %w", f.Device, f.Bridge, err)
 	}

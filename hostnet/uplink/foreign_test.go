@@ -18,7 +18,8 @@ func foreign(t *testing.T) (*lab.Lab, *lab.Node) {
 	l, n := plain(t)
 	sh(t, n, `ip addr del 172.18.0.44/16 dev eth0; ethtool -K eth0 tx off gro off`)
 	all(t, n, uplink.AdoptStep, func(string) {})
-	sh(t, n, `ovs-vsctl remove Bridge br-ex external_ids hairpin-uplink -- remove Bridge br-ex external_ids hairpin-uplink-had -- set Port eth0 external_ids:mine=1
+	sh(t, n,
+		`ovs-vsctl remove Bridge br-ex external_ids hairpin-uplink -- remove Bridge br-ex external_ids hairpin-uplink-had -- set Port eth0 external_ids:mine=1
 		ip addr change 10.9.9.1/24 dev br-ex label br-ex:x valid_lft 4000 preferred_lft 3000
 		ip addr add 169.254.0.2/17 dev br-ex; ip addr add fd69::2/125 dev br-ex nodad
 		ip route add 10.96.0.0/16 via 169.254.0.4 dev br-ex mtu 1400; ip route add 169.254.0.1 dev br-ex src 172.18.0.3`)
@@ -63,9 +64,12 @@ func TestForeign(t *testing.T) {
 	if left := sh(t, n, "ovs-vsctl list-br; ip -o link show type openvswitch; ip -o link show type tun"); left != "" {
 		t.Error(left)
 	}
-	onDevice := sh(t, n, "ip -o addr show dev eth0; ip route show table all dev eth0; ip -6 route show table all dev eth0")
-	for _, words := range []string{"172.18.0.3/16", "eth0:x", "fc00:f853:ccd::33/64", "198.51.100.0/24 table 77 proto static", "203.0.113.0/24 via 172.18.0.1 metric 50 mtu 1400",
-		"default via 172.18.0.1 proto dhcp src 172.18.0.3 metric 200", "192.0.2.8 via 192.0.2.9 onlink", "default via fc00:f853:ccd::1 metric 300"} {
+	onDevice := sh(t, n,
+		"ip -o addr show dev eth0; ip route show table all dev eth0; ip -6 route show table all dev eth0")
+	for _, words := range []string{"172.18.0.3/16", "eth0:x", "fc00:f853:ccd::33/64",
+		"198.51.100.0/24 table 77 proto static", "203.0.113.0/24 via 172.18.0.1 metric 50 mtu 1400",
+		"default via 172.18.0.1 proto dhcp src 172.18.0.3 metric 200", "192.0.2.8 via 192.0.2.9 onlink",
+		"default via fc00:f853:ccd::1 metric 300"} {
 		if !strings.Contains(onDevice, words) {
 			t.Errorf("eth0 has no %q:\n%s", words, onDevice)
 		}
@@ -89,16 +93,20 @@ func TestForeignUndone(t *testing.T) {
 	flow, end := streams(t, l, n)
 	flow("before")
 
-	sh(t, n, "nft add table arp strict; nft 'add chain arp strict in { type filter hook input priority 0; }'; nft add rule arp strict in iifname eth0 drop")
+	sh(t, n,
+		"nft add table arp strict; nft 'add chain arp strict in { type filter hook input priority 0; }'; nft add "+
+			"rule arp strict in iifname eth0 drop")
 	did, _, err := giveBack(t, n, time.Minute)
-	if err == nil || !strings.Contains(err.Error(), "gateway 172.18.0.1 answered on br-ex, and does not answer on eth0; all was undone") {
+	if err == nil || !strings.Contains(err.Error(),
+		"gateway 172.18.0.1 answered on br-ex, and does not answer on eth0; all was undone") {
 		t.Errorf("error %v, after %q", err, did)
 	}
 	flow(strings.Join(did, "\n"))
 	// the kernel forgets a gateway after three seconds without an answer: a slow machine loses a
 	// packet
 	for i, r := range end() {
-		t.Logf("undone, way %d: %d of %d new connections failed; %d of %d open ones broke, longest silence %.0f ms", i, r.Failed, r.Opened, r.Broken, r.Long, r.LongGapMs)
+		t.Logf("undone, way %d: %d of %d new connections failed; %d of %d open ones broke, longest silence %.0f ms", i,
+			r.Failed, r.Opened, r.Broken, r.Long, r.LongGapMs)
 	}
 	sh(t, n, "nft delete table arp strict")
 	if after := sh(t, n, what); after != before {
@@ -127,11 +135,13 @@ func TestForeignRefused(t *testing.T) {
 	before := network(t, n)
 	for _, c := range []struct{ do, undo, words string }{
 		{"add-port br-ex vm0", "del-port br-ex vm0", "several devices"},
-		{"add-port br-ex vlan7 -- set Interface vlan7 type=internal", "del-port br-ex vlan7", "another port vlan7, of type internal"},
+		{"add-port br-ex vlan7 -- set Interface vlan7 type=internal", "del-port br-ex vlan7",
+			"another port vlan7, of type internal"},
 		{"set Port br-ex tag=5", "clear Port br-ex tag", "in VLAN 5"},
 	} {
 		sh(t, n, "ovs-vsctl "+c.do)
-		if did, _, err := giveBack(t, n, time.Minute); err == nil || !strings.Contains(err.Error(), c.words) || len(did) > 0 {
+		if did, _, err := giveBack(t, n, time.Minute); err == nil || !strings.Contains(err.Error(), c.words) ||
+			len(did) > 0 {
 			t.Errorf("%s: %v, after %q", c.do, err, did)
 		}
 		sh(t, n, "ovs-vsctl "+c.undo)

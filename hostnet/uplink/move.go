@@ -71,7 +71,8 @@ func routes(l netlink.Link, not []netip.Prefix) ([]netlink.Route, error) {
 		}
 		for _, h := range hops {
 			one := r
-			one.MultiPath, one.LinkIndex, one.Gw, one.Via, one.Flags = nil, h.LinkIndex, h.Gw, h.Via, h.Flags&int(netlink.FLAG_ONLINK)
+			one.MultiPath, one.LinkIndex, one.Gw, one.Via, one.Flags = nil, h.LinkIndex, h.Gw, h.Via,
+				h.Flags&int(netlink.FLAG_ONLINK)
 			ours := slices.ContainsFunc(not, func(p netip.Prefix) bool {
 				// OVN-Kubernetes' to Services have such a gateway
 				return p.Overlaps(destination(&one)) && destination(&one).Bits() > 0 || p.Contains(addr(one.Gw))
@@ -123,7 +124,8 @@ func (v *move) addAddresses() (string, error) {
 			continue
 		}
 		name := v.to.Attrs().Name
-		b := netlink.Addr{IPNet: a.IPNet, Peer: a.Peer, Scope: a.Scope, Broadcast: a.Broadcast, Flags: a.Flags & unix.IFA_F_NOPREFIXROUTE}
+		b := netlink.Addr{IPNet: a.IPNet, Peer: a.Peer, Scope: a.Scope, Broadcast: a.Broadcast,
+			Flags: a.Flags & unix.IFA_F_NOPREFIXROUTE}
 		if _, alias, is := strings.Cut(a.Label, ":"); is {
 			b.Label = name + ":" + alias
 		}
@@ -165,7 +167,8 @@ func (v *move) moveRoutes() (string, error) {
 	for _, r := range inOrder(v.routes) {
 		same := func(with bool) bool {
 			return slices.ContainsFunc(v.thereTo, func(o netlink.Route) bool {
-				return o.Table == r.Table && destination(&o) == destination(&r) && o.Priority == r.Priority && o.Tos == r.Tos && (!with || o.Gw.Equal(r.Gw))
+				return o.Table == r.Table && destination(&o) == destination(&r) && o.Priority == r.Priority &&
+					o.Tos == r.Tos && (!with || o.Gw.Equal(r.Gw))
 			})
 		}
 		if same(true) {
@@ -199,7 +202,8 @@ func (v *move) copyNeighbors() {
 	}
 	for _, n := range list {
 		if n.State&(unix.NUD_REACHABLE|unix.NUD_STALE|unix.NUD_DELAY|unix.NUD_PROBE) != 0 {
-			_ = netlink.NeighAdd(&netlink.Neigh{LinkIndex: v.to.Attrs().Index, Family: n.Family, State: unix.NUD_STALE, IP: n.IP, HardwareAddr: n.HardwareAddr})
+			_ = netlink.NeighAdd(&netlink.Neigh{LinkIndex: v.to.Attrs().Index, Family: n.Family, State: unix.NUD_STALE,
+				IP: n.IP, HardwareAddr: n.HardwareAddr})
 		}
 	}
 }
@@ -235,7 +239,8 @@ func (v *move) deleteAddresses() (string, error) {
 	var did []string
 	for _, a := range slices.Backward(v.addresses) {
 		text := fmt.Sprintf("ip address del %s dev %s", prefix(&a), v.from.Attrs().Name)
-		if err := netlink.AddrDel(v.from, &netlink.Addr{IPNet: a.IPNet, Peer: a.Peer}); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		if err := netlink.AddrDel(v.from, &netlink.Addr{IPNet: a.IPNet, Peer: a.Peer}); err != nil &&
+			!errors.Is(err, unix.EADDRNOTAVAIL) {
 			return "", fmt.Errorf("%s: %w", text, err)
 		}
 		did = append(did, text)

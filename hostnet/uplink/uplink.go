@@ -137,7 +137,8 @@ func (m *machine) assume(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("bridge %s: external_ids:%s: %w", m.bridge.Name, keyHad, err)
 	}
-	what := fmt.Sprintf("assume the usual of %s: external_ids:%s of bridge %s says nothing of it (%v)", m.bridge.ExternalIDs[KeyUplink], keyHad, m.bridge.Name, m.lost)
+	what := fmt.Sprintf("assume the usual of %s: external_ids:%s of bridge %s says nothing of it (%v)",
+		m.bridge.ExternalIDs[KeyUplink], keyHad, m.bridge.Name, m.lost)
 	return what, m.wait(ctx, func(v ovsdb.View) bool {
 		b := ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID)
 		return b == nil || b.ExternalIDs[keyHad] == string(text)

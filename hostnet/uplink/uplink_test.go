@@ -37,7 +37,8 @@ func plain(t *testing.T) (*lab.Lab, *lab.Node) {
 	t.Helper()
 	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("br%d", os.Getpid())})
 	n := l.Add(t, lab.NodeConfig{Plain: true})
-	sh(t, n, `ip addr add 172.18.0.33/16 dev eth0; ip addr add 10.9.9.1/24 dev eth0 label eth0:x; ip addr add 192.0.2.7/32 dev eth0 noprefixroute
+	sh(t, n,
+		`ip addr add 172.18.0.33/16 dev eth0; ip addr add 10.9.9.1/24 dev eth0 label eth0:x; ip addr add 192.0.2.7/32 dev eth0 noprefixroute
 		ip addr add fc00:f853:ccd::33/64 dev eth0 nodad; ip addr add 172.18.0.44/16 dev eth0 valid_lft 5000 preferred_lft 4000
 		ip route add 203.0.113.0/24 via 172.18.0.1 dev eth0 metric 50 mtu 1400; ip route add 198.51.100.0/24 dev eth0 table 77 proto static
 		ip route add default via 172.18.0.1 dev eth0 metric 200 proto dhcp src 172.18.0.3; ip route add 192.0.2.8/32 via 192.0.2.9 dev eth0 onlink
@@ -69,7 +70,8 @@ func start(t *testing.T, n *lab.Node) {
 func open(t testing.TB, n *lab.Node) *ovsdb.Client {
 	t.Helper()
 	db, err := ovsdb.Open(ovsdb.Config{Endpoint: "unix:" + n.Path("/run/openvswitch/db.sock"), Database: "Open_vSwitch",
-		Tables: []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](), ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()}})
+		Tables: []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](),
+			ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +122,8 @@ func all(t testing.TB, n *lab.Node, do stepper, after func(what string)) (count 
 func network(t testing.TB, n *lab.Node) string {
 	t.Helper()
 	sh(t, n, "for i in $(seq 50); do ip addr | grep -q tentative || exit 0; sleep 0.1; done; exit 1")
-	return sh(t, n, `ip -d link; ip addr | grep -v valid_lft; ip rule; ip route show table all | sort; ip -6 route show table all | sort; ethtool -k eth0
+	return sh(t, n,
+		`ip -d link; ip addr | grep -v valid_lft; ip rule; ip route show table all | sort; ip -6 route show table all | sort; ethtool -k eth0
 		sysctl net.ipv4.conf net.ipv6.conf; nft list ruleset`)
 }
 
@@ -130,13 +133,15 @@ func streams(t *testing.T, l *lab.Lab, n *lab.Node) (flow func(what string), end
 	t.Helper()
 	wire := l.Host("underlay")
 	var list []*lab.Stream
-	for i, to := range []netip.Addr{n.Addresses()[0].Addr(), n.Addresses()[1].Addr(), netip.MustParseAddr("172.18.0.1"), netip.MustParseAddr("fc00:f853:ccd::1")} {
+	for i, to := range []netip.Addr{n.Addresses()[0].Addr(), n.Addresses()[1].Addr(), netip.MustParseAddr("172.18.0.1"),
+		netip.MustParseAddr("fc00:f853:ccd::1")} {
 		from := lab.Place(wire)
 		if i > 1 {
 			from = n.Host
 		}
-		s, err := lab.StartStream(t.Context(), from, probe.StreamConfig{Protocol: "tcp", To: netip.AddrPortFrom(to, 8081), Rate: 50, Long: 5,
-			Every: 5 * time.Millisecond, Timeout: 3 * time.Second, Duration: time.Minute})
+		s, err := lab.StartStream(t.Context(), from,
+			probe.StreamConfig{Protocol: "tcp", To: netip.AddrPortFrom(to, 8081), Rate: 50, Long: 5,
+				Every: 5 * time.Millisecond, Timeout: 3 * time.Second, Duration: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +172,8 @@ func well(t *testing.T, what string, reports []probe.Report) {
 	t.Helper()
 	for i, r := range reports {
 		way := []string{"wire → machine IPv4", "wire → machine IPv6", "machine → wire IPv4", "machine → wire IPv6"}[i]
-		t.Logf("%s, %s: %d of %d new connections failed, longest time without one %.0f ms; %d of %d open ones broke, longest silence %.0f ms",
+		t.Logf("%s, %s: %d of %d new connections failed, longest time without one %.0f ms; %d of %d open ones "+
+			"broke, longest silence %.0f ms",
 			what, way, r.Failed, r.Opened, r.OpenGapMs, r.Broken, r.Long, r.LongGapMs)
 		if r.Failed > 0 || r.Broken > 0 {
 			t.Errorf("%s, %s: %v", what, way, r.Errors)
@@ -187,9 +193,12 @@ func TestThereAndBack(t *testing.T) {
 		if steps < 6 {
 			t.Errorf("%d steps", steps)
 		}
-		onBridge := sh(t, n, "ip -o addr show dev br-ex; ip route show table all dev br-ex; ip -6 route show table all dev br-ex")
-		for _, words := range []string{"172.18.0.3/16", "172.18.0.33/16 scope global secondary br-ex", "br-ex:x", "fc00:f853:ccd::33/64", "198.51.100.0/24 table 77 proto static",
-			"203.0.113.0/24 via 172.18.0.1 metric 50 mtu 1400", "default via 172.18.0.1 proto dhcp src 172.18.0.3 metric 200", "2001:db8::/32 via fc00:f853:ccd::1",
+		onBridge := sh(t, n,
+			"ip -o addr show dev br-ex; ip route show table all dev br-ex; ip -6 route show table all dev br-ex")
+		for _, words := range []string{"172.18.0.3/16", "172.18.0.33/16 scope global secondary br-ex", "br-ex:x",
+			"fc00:f853:ccd::33/64", "198.51.100.0/24 table 77 proto static",
+			"203.0.113.0/24 via 172.18.0.1 metric 50 mtu 1400",
+			"default via 172.18.0.1 proto dhcp src 172.18.0.3 metric 200", "2001:db8::/32 via fc00:f853:ccd::1",
 			"192.0.2.8 via 192.0.2.9 onlink", "default via fc00:f853:ccd::1 metric 300"} {
 			if !strings.Contains(onBridge, words) {
 				t.Errorf("br-ex has no %q:\n%s", words, onBridge)
@@ -213,9 +222,12 @@ func TestSCTP(t *testing.T) {
 	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("br%d", os.Getpid()), TSO: true})
 	n := l.Add(t, lab.NodeConfig{Plain: true})
 	start(t, n)
-	sh(t, n, "ovs-vsctl set Open_vSwitch . external_ids:hairpin-datapath=netdev external_ids:hairpin-tso=true; ethtool -K eth0 tx-checksum-sctp on")
+	sh(t, n,
+		"ovs-vsctl set Open_vSwitch . external_ids:hairpin-datapath=netdev external_ids:hairpin-tso=true; ethtool "+
+			"-K eth0 tx-checksum-sctp on")
 	feature := func() string {
-		return strings.TrimSpace(sh(t, n, "ethtool -k eth0 | grep tx-checksum-sctp; ovs-vsctl list-ports br-ex || true"))
+		return strings.TrimSpace(sh(t, n,
+			"ethtool -k eth0 | grep tx-checksum-sctp; ovs-vsctl list-ports br-ex || true"))
 	}
 	all(t, n, uplink.AdoptStep, func(what string) {
 		if got := feature(); strings.HasSuffix(got, "eth0") && !strings.Contains(got, "off") {

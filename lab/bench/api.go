@@ -43,7 +43,8 @@ func (w *world) grow(ctx context.Context, count int) error {
 	}
 	begin, first := time.Now(), w.made
 	dead := []string{"10.244.1.250", "10.244.2.250"}
-	if err := parallel(ctx, first, count, func(ctx context.Context, i int) error { return w.makeService(ctx, i, inside, dead) }); err != nil {
+	if err := parallel(ctx, first, count,
+		func(ctx context.Context, i int) error { return w.makeService(ctx, i, inside, dead) }); err != nil {
 		return err
 	}
 	w.made = count
@@ -89,7 +90,8 @@ func (w *world) startAPI(ctx context.Context) error {
 	if err := w.settle(ctx); err != nil {
 		return err
 	}
-	w.say("the API server is ready, with %d Services; its controllers had work for %.0f s", w.made, time.Since(begin).Seconds())
+	w.say("the API server is ready, with %d Services; its controllers had work for %.0f s", w.made,
+		time.Since(begin).Seconds())
 	return nil
 }
 

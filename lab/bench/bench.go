@@ -94,7 +94,8 @@ func Run(ctx context.Context, opt Options) error {
 		}
 	}
 	if strings.Contains(opt.Engine, ",") && !slices.Equal(opt.Only, []string{partTraffic}) {
-		return fmt.Errorf("two engines (%s) are only compared by what they carry: measure %s alone", opt.Engine, partTraffic)
+		return fmt.Errorf("two engines (%s) are only compared by what they carry: measure %s alone", opt.Engine,
+			partTraffic)
 	}
 	opt.Name, opt.Turns = cmp.Or(opt.Name, DefaultName), cmp.Or(opt.Turns, turnRounds)
 	match, err := regexp.Compile(opt.Ways)
@@ -170,11 +171,13 @@ func (w *world) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.lab, err = lab.New(ctx, lab.Config{Name: w.opt.Name, Image: root, DieWithCaller: true, Offloads: true, TSO: w.opt.TSO, Progress: progress}); err != nil {
+	if w.lab, err = lab.New(ctx, lab.Config{Name: w.opt.Name, Image: root, DieWithCaller: true, Offloads: true,
+		TSO: w.opt.TSO, Progress: progress}); err != nil {
 		return err
 	}
 	host := func(name, address string) (*lab.Host, error) {
-		return w.lab.StartHost(ctx, lab.HostConfig{Name: name, Addresses: []netip.Prefix{netip.MustParsePrefix(address + "/16")}})
+		return w.lab.StartHost(ctx, lab.HostConfig{Name: name,
+			Addresses: []netip.Prefix{netip.MustParsePrefix(address + "/16")}})
 	}
 	if w.server, err = host("server", serverAddress); err != nil {
 		return err
@@ -186,7 +189,8 @@ func (w *world) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.api = lab.APIServerConfig{Binary: binary, Dir: w.lab.APIServerDir(), Address: api.Addresses()[0].Addr(), Netns: api.Netns(), DieWithCaller: true}
+	w.api = lab.APIServerConfig{Binary: binary, Dir: w.lab.APIServerDir(), Address: api.Addresses()[0].Addr(),
+		Netns: api.Netns(), DieWithCaller: true}
 	return nil
 }
 
@@ -232,7 +236,8 @@ func (w *world) each(ctx context.Context, measure func(context.Context, *side) e
 
 // until asks from the node's host, once a millisecond, until a server of that name answers; it
 // gives the time since begin.
-func (w *world) until(ctx context.Context, s *side, to netip.AddrPort, name string, begin time.Time, usual time.Duration) (time.Duration, error) {
+func (w *world) until(ctx context.Context, s *side, to netip.AddrPort, name string, begin time.Time,
+	usual time.Duration) (time.Duration, error) {
 	// Who was not answered asks again, sooner than a kernel that waits a second for an answer to
 	// its first packet.
 	at, err := lab.Until(ctx, s.node, to, name, 20*time.Millisecond*time.Duration(w.opt.Slow), w.patience(usual))

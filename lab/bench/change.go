@@ -51,15 +51,23 @@ func (w *world) change(ctx context.Context) error {
 		a, b := results[0], results[1]
 		of := fmt.Sprintf(", %d Services", size)
 		rows = append(rows,
-			row{what: "one endpoint changed, API write to answer, p50" + of, unit: "ms", ours: quantile(a.times, 0.5), theirs: quantile(b.times, 0.5)},
-			row{what: "of it, until the API write returns, p50" + of, unit: "ms", ours: quantile(a.writes, 0.5), theirs: quantile(b.writes, 0.5)},
-			row{what: "one endpoint changed, p99" + of, unit: "ms", ours: quantile(a.times, 0.99), theirs: quantile(b.times, 0.99)},
-			row{what: "cold start until the last Service answers" + of, unit: "s", ours: a.cold.Seconds(), theirs: b.cold.Seconds()},
-			row{what: "CPU for it, all processes" + of, unit: "s", ours: a.coldCPU.Seconds(), theirs: b.coldCPU.Seconds()},
+			row{what: "one endpoint changed, API write to answer, p50" + of, unit: "ms", ours: quantile(a.times, 0.5),
+				theirs: quantile(b.times, 0.5)},
+			row{what: "of it, until the API write returns, p50" + of, unit: "ms", ours: quantile(a.writes, 0.5),
+				theirs: quantile(b.writes, 0.5)},
+			row{what: "one endpoint changed, p99" + of, unit: "ms", ours: quantile(a.times, 0.99),
+				theirs: quantile(b.times, 0.99)},
+			row{what: "cold start until the last Service answers" + of, unit: "s", ours: a.cold.Seconds(),
+				theirs: b.cold.Seconds()},
+			row{what: "CPU for it, all processes" + of, unit: "s", ours: a.coldCPU.Seconds(),
+				theirs: b.coldCPU.Seconds()},
 		)
-		spent = append(spent, spentRows("CPU for one change, all processes"+of, "ms", a.spent, b.spent, func(u lab.Usage) float64 { return millis(u.CPU) })...)
-		spent = append(spent, spentRows("CPU of as long a time without a change"+of, "ms", a.idle, b.idle, func(u lab.Usage) float64 { return millis(u.CPU) })...)
-		memory = append(memory, spentRows("resident memory, all processes"+of, "MB", a.spent, b.spent, func(u lab.Usage) float64 { return float64(u.RSS) / 1024 })...)
+		spent = append(spent, spentRows("CPU for one change, all processes"+of, "ms", a.spent, b.spent,
+			func(u lab.Usage) float64 { return millis(u.CPU) })...)
+		spent = append(spent, spentRows("CPU of as long a time without a change"+of, "ms", a.idle, b.idle,
+			func(u lab.Usage) float64 { return millis(u.CPU) })...)
+		memory = append(memory, spentRows("resident memory, all processes"+of, "MB", a.spent, b.spent,
+			func(u lab.Usage) float64 { return float64(u.RSS) / 1024 })...)
 	}
 	w.print("Changes", rows)
 	w.print("What the processes of a node use", append(spent, memory...))
@@ -107,7 +115,8 @@ func (w *world) changeOn(ctx context.Context, s *side, size int) (r changeResult
 	if err := w.changes(ctx, s, size, &r); err != nil {
 		return r, err
 	}
-	w.say("%s, %d Services: one endpoint changed p50 %.1f ms, p99 %.1f ms", s.name, size, quantile(r.times, 0.5), quantile(r.times, 0.99))
+	w.say("%s, %d Services: one endpoint changed p50 %.1f ms, p99 %.1f ms", s.name, size, quantile(r.times, 0.5),
+		quantile(r.times, 0.99))
 	return r, nil
 }
 

@@ -25,13 +25,16 @@ func (w *world) create(ctx context.Context) error {
 		return err
 	}
 	w.print("1000 Services created at once", append([]row{
-		{what: "from the first API write to the answer of the last", unit: "ms", ours: millis(total[0]), theirs: millis(total[1])},
+		{what: "from the first API write to the answer of the last", unit: "ms", ours: millis(total[0]),
+			theirs: millis(total[1])},
 		{what: "from the return of the last API write", unit: "ms", ours: millis(after[0]), theirs: millis(after[1])},
-	}, spentRows("CPU for it, all processes", "ms", spent[0], spent[1], func(u lab.Usage) float64 { return millis(u.CPU) })...))
+	}, spentRows("CPU for it, all processes", "ms", spent[0], spent[1],
+		func(u lab.Usage) float64 { return millis(u.CPU) })...))
 	return nil
 }
 
-func (w *world) createOn(ctx context.Context, s *side) (total, after time.Duration, spent map[string]lab.Usage, err error) {
+func (w *world) createOn(ctx context.Context,
+	s *side) (total, after time.Duration, spent map[string]lab.Usage, err error) {
 	if err = s.start(ctx); err != nil {
 		return
 	}
@@ -72,7 +75,8 @@ func (w *world) createOn(ctx context.Context, s *side) (total, after time.Durati
 			return
 		}
 	}
-	w.say("%s: %d Services created, the last one answered after %.2f s, %.2f s after its creation", s.name, burst, total.Seconds(), after.Seconds())
+	w.say("%s: %d Services created, the last one answered after %.2f s, %.2f s after its creation", s.name, burst,
+		total.Seconds(), after.Seconds())
 	err = parallel(ctx, first, end, func(ctx context.Context, i int) error { return w.unmake(ctx, serviceName(i)) })
 	return total, after, spent, err
 }

@@ -56,7 +56,8 @@ func (w *world) makeNode(ctx context.Context, i int) error {
 	}
 	made.Status.Addresses = nil
 	for _, a := range nodeAddresses(i) {
-		made.Status.Addresses = append(made.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
+		made.Status.Addresses = append(made.Status.Addresses,
+			corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
 	}
 	made.ResourceVersion = "" // the controller manager may write to it at the same time
 	if _, err := w.client.CoreV1().Nodes().UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
@@ -101,12 +102,14 @@ func (w *world) makeService(ctx context.Context, i int, port int32, endpoints []
 
 // makeNodePort makes a Service of type NodePort for the server and the sink in a side's pod: the
 // port first, and the next one.
-func (w *world) makeNodePort(ctx context.Context, name string, s *side, first int32, policy corev1.ServiceExternalTrafficPolicy) (cluster netip.Addr, err error) {
+func (w *world) makeNodePort(ctx context.Context, name string, s *side, first int32,
+	policy corev1.ServiceExternalTrafficPolicy) (cluster netip.Addr, err error) {
 	ports := []struct {
 		name               string
 		port, target, node int32
 	}{{"serve", 80, inside, first}, {"sink", 81, sink, first + 1}}
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ExternalTrafficPolicy: policy}}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ExternalTrafficPolicy: policy}}
 	node := s.node.Name()
 	endpoints := &slice{
 		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
@@ -114,10 +117,12 @@ func (w *world) makeNodePort(ctx context.Context, name string, s *side, first in
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{s.pods[0].IPs()[0].String()}, NodeName: &node}},
 	}
 	for _, p := range ports {
-		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: p.name, Port: p.port, NodePort: p.node})
+		service.Spec.Ports = append(service.Spec.Ports,
+			corev1.ServicePort{Name: p.name, Port: p.port, NodePort: p.node})
 		endpoints.Ports = append(endpoints.Ports, discoveryv1.EndpointPort{Name: &p.name, Port: &p.target})
 	}
-	if _, err := w.client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, endpoints, metav1.CreateOptions{}); err != nil {
+	if _, err := w.client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, endpoints,
+		metav1.CreateOptions{}); err != nil {
 		return cluster, fmt.Errorf("create EndpointSlice %s: %w", name, err)
 	}
 	made, err := w.client.CoreV1().Services(namespace).Create(ctx, service, metav1.CreateOptions{})
@@ -132,7 +137,8 @@ func (w *world) unmake(ctx context.Context, name string) error {
 	if err := w.client.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("delete Service %s: %w", name, err)
 	}
-	if err := w.client.DiscoveryV1().EndpointSlices(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := w.client.DiscoveryV1().EndpointSlices(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete EndpointSlice %s: %w", name, err)
 	}
 	return nil

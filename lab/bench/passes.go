@@ -17,7 +17,8 @@ var errMiscounted = errors.New("the walk says something else than what was count
 // whether that is what was counted in the demo's lab under traffic of both families.
 func passes(ctx context.Context, opt Options) error {
 	d, err := demo.Start(ctx, demo.Options{
-		Name: opt.Name, Objects: "examples/demo", Hairpin: opt.Hairpin, Mode: opt.Mode, Engine: opt.Engine, Slow: opt.Slow, DieWithCaller: true, Out: opt.Out,
+		Name: opt.Name, Objects: "examples/demo", Hairpin: opt.Hairpin, Mode: opt.Mode, Engine: opt.Engine,
+		Slow: opt.Slow, DieWithCaller: true, Out: opt.Out,
 	})
 	if err != nil {
 		return err
@@ -41,7 +42,9 @@ func passes(ctx context.Context, opt Options) error {
 		}
 		return text
 	}
-	fmt.Fprintf(opt.Out, "\nConntrack passes (of these in hosts' kernels) and datapath lookups; Open vSwitch's datapath is %s\n%-48s  %15s  %15s  %15s\n%-48s", d.Lab().Node("node-a").Datapath(), "", "FIRST", "LATER", "REPLY", "")
+	fmt.Fprintf(opt.Out,
+		"\nConntrack passes (of these in hosts' kernels) and datapath lookups; Open vSwitch's datapath is %s\n%-48s "+
+			" %15s  %15s  %15s\n%-48s", d.Lab().Node("node-a").Datapath(), "", "FIRST", "LATER", "REPLY", "")
 	for range 3 {
 		fmt.Fprintf(opt.Out, "  %7s %7s", "PASSES", "LOOKUPS")
 	}

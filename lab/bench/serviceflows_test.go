@@ -78,7 +78,8 @@ func (w *world) flows(ctx context.Context) (*side, error) {
 	}
 	s := &side{name: "flows", node: node, program: lab.VSwitchd}
 	s.ready = func(ctx context.Context) error {
-		_, err := node.Exec(ctx, "ovn-nbctl", "--wait=hv", "--timeout", fmt.Sprint(int(w.patience(3*time.Second).Seconds())), "sync")
+		_, err := node.Exec(ctx, "ovn-nbctl", "--wait=hv", "--timeout",
+			fmt.Sprint(int(w.patience(3*time.Second).Seconds())), "sync")
 		return err
 	}
 	s.addPod = func(ctx context.Context, name string) (*lab.Pod, error) {
@@ -101,12 +102,16 @@ func flowsOwner(p *lab.Pod) cluster.Owner {
 // snapshot is a node with its pods, and Services.
 func (s *side) snapshot(list []*cluster.Frontend) *cluster.Snapshot {
 	on := prefixes(flowsAddress+"/16", flowsSix+"/64")
-	node := &cluster.Node{Name: s.node.Name(), ID: 1, Addresses: []netip.Addr{on[0].Addr(), on[1].Addr()}, PodCIDRs: prefixes(flowsPods, flowsPods6),
-		Gateway: cluster.Gateway{Bridge: lab.GatewayBridge, Uplink: "eth0", MAC: cluster.MACFor(on[0].Addr()), Addresses: on, Userspace: s.node.Datapath() == "netdev", OpenFlow: true}}
+	node := &cluster.Node{Name: s.node.Name(), ID: 1, Addresses: []netip.Addr{on[0].Addr(), on[1].Addr()},
+		PodCIDRs: prefixes(flowsPods, flowsPods6),
+		Gateway: cluster.Gateway{Bridge: lab.GatewayBridge, Uplink: "eth0", MAC: cluster.MACFor(on[0].Addr()),
+			Addresses: on, Userspace: s.node.Datapath() == "netdev", OpenFlow: true}}
 	snapshot := &cluster.Snapshot{Config: cluster.DefaultConfig(), Nodes: []*cluster.Node{node}, Frontends: list}
 	for i, p := range s.pods {
 		if p != nil {
-			snapshot.Pods = append(snapshot.Pods, &cluster.Pod{Owner: flowsOwner(p), Node: node.Name, IPs: p.IPs(), MAC: cluster.MACFor(p.IPs()[0]), Port: flowsPort(i)})
+			snapshot.Pods = append(snapshot.Pods,
+				&cluster.Pod{Owner: flowsOwner(p), Node: node.Name, IPs: p.IPs(), MAC: cluster.MACFor(p.IPs()[0]),
+					Port: flowsPort(i)})
 		}
 	}
 	return snapshot
@@ -115,8 +120,12 @@ func (s *side) snapshot(list []*cluster.Frontend) *cluster.Snapshot {
 // onServiceBridge is what there is of claims.ServiceBridge, and nothing of the node besides.
 func onServiceBridge(s flow.State) flow.State {
 	name := claims.ServiceBridge
-	on := flow.State{Bridges: map[string]flow.Bridge{name: s.Bridges[name]}, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: s.Flows.Clone()}
-	maps.DeleteFunc(on.Ports, func(_ string, p flow.Port) bool { return p.Bridge != name && s.Ports[p.Peer].Bridge != name })
+	on := flow.State{Bridges: map[string]flow.Bridge{name: s.Bridges[name]}, Groups: s.Groups,
+		Ports: maps.Clone(s.Ports), Flows: s.Flows.Clone()}
+	maps.DeleteFunc(on.Ports, func(_ string,
+		p flow.Port) bool {
+		return p.Bridge != name && s.Ports[p.Peer].Bridge != name
+	})
 	for id, f := range s.Flows.All() {
 		if f.Bridge != name {
 			on.Flows.Delete(id)
@@ -157,8 +166,9 @@ func (s *side) flows(ctx context.Context, list ...*cluster.Frontend) error {
 
 // frontend is a port of a Service.
 func frontend(service string, vip netip.AddrPort, endpoints ...netip.AddrPort) *cluster.Frontend {
-	f := &cluster.Frontend{Owner: cluster.Owner{Kind: "Service", Namespace: namespace, Name: service}, PortName: fmt.Sprint(vip.Port()),
-		Family: cluster.FamilyOf(vip.Addr()), Protocol: cluster.TCP, ClusterIP: vip.Addr(), Port: vip.Port()}
+	f := &cluster.Frontend{Owner: cluster.Owner{Kind: "Service", Namespace: namespace, Name: service},
+		PortName: fmt.Sprint(vip.Port()),
+		Family:   cluster.FamilyOf(vip.Addr()), Protocol: cluster.TCP, ClusterIP: vip.Addr(), Port: vip.Port()}
 	for _, e := range endpoints {
 		f.Backends = append(f.Backends, cluster.Backend{Addr: e.Addr(), Port: e.Port(), Ready: true})
 	}

@@ -112,16 +112,19 @@ func (w *world) withEngine(ctx context.Context, engine string, number int) (*sid
 	if err != nil {
 		return nil, err
 	}
-	s := &side{name: name, node: node, program: "hairpin", args: []string{"hairpin", "node", "--config-file=" + hairpinConfig},
-		all: append([]string{"hairpin"}, lab.AllDaemons()...)}
+	s := &side{name: name, node: node, program: "hairpin",
+		args: []string{"hairpin", "node", "--config-file=" + hairpinConfig},
+		all:  append([]string{"hairpin"}, lab.AllDaemons()...)}
 	s.ready = func(ctx context.Context) error {
 		all := func(string) bool { return true }
-		return node.WaitFor(ctx, w.patience(3*time.Second), all, "hairpin", "probe", "readyz", "--config-file="+hairpinConfig)
+		return node.WaitFor(ctx, w.patience(3*time.Second), all, "hairpin", "probe", "readyz", "--config-file="+
+			hairpinConfig)
 	}
 	s.addPod = func(ctx context.Context, name string) (*lab.Pod, error) {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
-			Spec:       corev1.PodSpec{NodeName: node.Name(), Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+			Spec: corev1.PodSpec{NodeName: node.Name(),
+				Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 		}
 		now := int64(0)
 		pods := w.client.CoreV1().Pods(namespace)
@@ -183,9 +186,11 @@ func (w *world) theirs(ctx context.Context) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &side{name: "kube-proxy", index: 1, node: node, program: "kube-proxy", args: []string{"kube-proxy", "--config=/etc/kube-proxy/config"},
-		all: []string{"kube-proxy"}}
-	for _, c := range []string{"chmod +x /opt/cni/bin/veth", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"} {
+	s := &side{name: "kube-proxy", index: 1, node: node, program: "kube-proxy",
+		args: []string{"kube-proxy", "--config=/etc/kube-proxy/config"},
+		all:  []string{"kube-proxy"}}
+	for _, c := range []string{"chmod +x /opt/cni/bin/veth",
+		"sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"} {
 		if _, err := node.Exec(ctx, "sh", "-c", c); err != nil {
 			return s, err
 		}

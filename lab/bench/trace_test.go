@@ -33,7 +33,8 @@ func startFlows(t *testing.T) (*world, *side, []*cluster.Frontend) {
 	}
 	var list []*cluster.Frontend
 	for i, vip := range []string{"10.96.0.200", "fd00:10:96::200"} {
-		list = append(list, frontend("server", netip.AddrPortFrom(netip.MustParseAddr(vip), 80), netip.AddrPortFrom(s.pods[0].IPs()[i], inside)))
+		list = append(list, frontend("server", netip.AddrPortFrom(netip.MustParseAddr(vip), 80),
+			netip.AddrPortFrom(s.pods[0].IPs()[i], inside)))
 	}
 	if err := s.flows(t.Context(), list...); err != nil {
 		t.Fatal(err)
@@ -69,7 +70,8 @@ func TestPodsByFlows(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			a := lab.Get(t.Context(), s.pods[c.from], probe.Request{Protocol: "tcp", To: c.to, Timeout: 10 * time.Second})
+			a := lab.Get(t.Context(), s.pods[c.from],
+				probe.Request{Protocol: "tcp", To: c.to, Timeout: 10 * time.Second})
 			if a.Error != "" || a.Name != "pod-0" || a.Saw.Addr().String() != c.saw {
 				t.Errorf("%s: %+v, want client %s", name, a, c.saw)
 			}
@@ -88,7 +90,8 @@ func TestPodsByFlowsClash(t *testing.T) {
 		}
 		ports := map[uint16]bool{}
 		for _, to := range []netip.AddrPort{vip, direct} {
-			a := lab.Get(t.Context(), s.pods[1], probe.Request{Protocol: "tcp", To: to, Port: 20000, Timeout: 10 * time.Second})
+			a := lab.Get(t.Context(), s.pods[1],
+				probe.Request{Protocol: "tcp", To: to, Port: 20000, Timeout: 10 * time.Second})
 			if a.Error != "" || a.Name != "pod-0" || ports[a.Saw.Port()] {
 				t.Errorf("%s: %+v, and before ports %v", to, a, ports)
 			}
@@ -107,7 +110,8 @@ func TestPodsByFlowsTakeAddresses(t *testing.T) {
 		pod    *lab.Pod
 		script string
 	}{
-		{victim, "echo 4 >/proc/sys/net/ipv6/conf/eth0/dad_transmits; ip addr del " + address + " dev eth0 && ip addr add " + address + " dev eth0"},
+		{victim, "echo 4 >/proc/sys/net/ipv6/conf/eth0/dad_transmits; ip addr del " + address +
+			" dev eth0 && ip addr add " + address + " dev eth0"},
 		{other, "ip addr add " + address + " dev eth0"},
 		{other, "timeout 20 sh -c 'while ip -6 addr show dev eth0 tentative | grep .; do :; done'"},
 		{victim, "timeout 20 sh -c 'while ip -6 addr show dev eth0 tentative -dadfailed | grep .; do :; done'"},
@@ -130,8 +134,10 @@ func TestEmptyGroupTracksNothing(t *testing.T) {
 		script string
 		tracks bool
 	}{
-		{"ovn-nbctl --wait=sb --id=@g create load_balancer_group name=empty -- set logical_switch node-f load_balancer_group=@g", false},
-		{"ovn-nbctl --wait=sb --id=@l create load_balancer name=one 'vips={\"169.254.169.3:80\"=\"10.244.3.2:80\"}' -- set load_balancer_group empty load_balancer=@l", true},
+		{"ovn-nbctl --wait=sb --id=@g create load_balancer_group name=empty -- set logical_switch node-f " +
+			"load_balancer_group=@g", false},
+		{"ovn-nbctl --wait=sb --id=@l create load_balancer name=one 'vips={\"169.254.169.3:80\"=\"10.244.3.2:80\"}' " +
+			"-- set load_balancer_group empty load_balancer=@l", true},
 		{"ovn-nbctl --wait=sb clear load_balancer_group empty load_balancer", false},
 	} {
 		out, err := s.node.Exec(t.Context(), "sh", "-c", x.script+" && ovn-sbctl lflow-list node-f")
@@ -147,7 +153,8 @@ func TestEmptyGroupTracksNothing(t *testing.T) {
 // tracer asks ofproto/trace of the bridge of flows.
 func tracer(t *testing.T, s *side) func(command string) trace.Trace {
 	t.Helper()
-	numbers, err := s.node.Exec(t.Context(), "ovs-vsctl", "--no-headings", "--format=csv", "--data=bare", "--columns=ofport,name", "list", "Interface")
+	numbers, err := s.node.Exec(t.Context(), "ovs-vsctl", "--no-headings", "--format=csv", "--data=bare",
+		"--columns=ofport,name", "list", "Interface")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,9 +202,12 @@ func TestFlowsByTrace(t *testing.T) {
 			"pod to itself by Service": {from: first, to: vip},
 			"pod to another node":      {from: second, to: far},
 			"another's address":        {from: second, source: first.IPs()[i], to: vip},
-			"nobody's address":         {from: second, source: netip.MustParseAddr([]string{"10.244.3.99", "fd00:10:244:3::99"}[i]), to: direct},
+			"nobody's address": {from: second,
+				source: netip.MustParseAddr([]string{"10.244.3.99", "fd00:10:244:3::99"}[i]), to: direct},
 		} {
-			tr, err := walker.Walk(walk.Point{Node: node, Pod: flowsOwner(c.from)}, walk.Packet{Protocol: cluster.TCP, Src: c.source, SrcPort: 41000, Dst: c.to.Addr(), DstPort: c.to.Port()})
+			tr, err := walker.Walk(walk.Point{Node: node, Pod: flowsOwner(c.from)},
+				walk.Packet{Protocol: cluster.TCP, Src: c.source, SrcPort: 41000, Dst: c.to.Addr(),
+					DstPort: c.to.Port()})
 			visits := slices.Clone(tr.ForwardVisits[:1])
 			if err != nil && len(tr.ForwardVisits) < 2 { // beyond the bridge the node is another than the plan's
 				t.Fatal(err)
@@ -242,7 +252,8 @@ func TestNeighborsByTrace(t *testing.T) {
 	nd := func(kind int, sender, to, target string) string {
 		return fmt.Sprintf("icmp6,dl_dst=33:33:00:00:00:01,icmpv6_type=%d,icmpv6_code=0,ipv6_src=%s,ipv6_dst=%s,nw_ttl=255,nd_target=%s", kind, sender, to, target)
 	}
-	const routerMAC, router, router6, group, all = "0a:58:0a:f4:03:01", "10.244.3.1", "fd00:10:244:3::1", "ff02::1:ff00:2", "ff02::1"
+	const routerMAC, router, router6, group, all = "0a:58:0a:f4:03:01", "10.244.3.1", "fd00:10:244:3::1",
+		"ff02::1:ff00:2", "ff02::1"
 	const solicitation, advertisement = 135, 136
 	pod, other := flowsPort(1), flowsPort(0)
 	for name, c := range map[string]struct{ in, mac, packet, out string }{
@@ -251,20 +262,26 @@ func TestNeighborsByTrace(t *testing.T) {
 		"ARP: by another's address":             {pod, macs[1], arp(macs[1], four[0], router), ""},
 		"ARP: by another's Ethernet address":    {pod, macs[0], arp(macs[0], four[1], router), ""},
 		"ARP: names another's Ethernet address": {pod, macs[1], arp(macs[0], four[1], router), ""},
-		"ARP: the router looks":                 {claims.ServicePatch, routerMAC, arp(routerMAC, router, four[0]), other},
-		"ND: another pod":                       {pod, macs[1], nd(solicitation, six[1], group, six[0]), other},
-		"ND: another pod, asked again":          {pod, macs[1], nd(solicitation, six[1], six[0], six[0]), other},
-		"ND: the router":                        {pod, macs[1], nd(solicitation, six[1], group, router6), claims.ServicePatch},
+		"ARP: the router looks": {claims.ServicePatch, routerMAC, arp(routerMAC, router, four[0]),
+			other},
+		"ND: another pod":              {pod, macs[1], nd(solicitation, six[1], group, six[0]), other},
+		"ND: another pod, asked again": {pod, macs[1], nd(solicitation, six[1], six[0], six[0]), other},
+		"ND: the router": {pod, macs[1], nd(solicitation, six[1], group, router6),
+			claims.ServicePatch},
 		"ND: by another's address":              {pod, macs[1], nd(solicitation, six[0], group, router6), ""},
 		"ND: answers another pod":               {pod, macs[1], nd(advertisement, six[1], six[0], six[1]), other},
 		"ND: answers with another's address":    {pod, macs[1], nd(advertisement, six[1], six[0], router6), ""},
 		"ND: tells all, with another's address": {pod, macs[1], nd(advertisement, six[1], all, six[0]), ""},
-		"ND: the router looks":                  {claims.ServicePatch, routerMAC, nd(solicitation, router6, group, six[0]), other},
-		"ND: the router answers":                {claims.ServicePatch, routerMAC, nd(advertisement, router6, six[1], router6), pod},
-		"ND: may I have another's address":      {pod, macs[1], nd(solicitation, "::", group, six[0]), ""},
-		"ND: plays the router":                  {pod, macs[1], "icmp6,dl_dst=33:33:00:00:00:01,icmpv6_type=134,ipv6_src=" + six[1] + ",ipv6_dst=" + all, ""},
+		"ND: the router looks": {claims.ServicePatch, routerMAC,
+			nd(solicitation, router6, group, six[0]), other},
+		"ND: the router answers": {claims.ServicePatch, routerMAC,
+			nd(advertisement, router6, six[1], router6), pod},
+		"ND: may I have another's address": {pod, macs[1], nd(solicitation, "::", group, six[0]), ""},
+		"ND: plays the router": {pod, macs[1],
+			"icmp6,dl_dst=33:33:00:00:00:01,icmpv6_type=134,ipv6_src=" + six[1] + ",ipv6_dst=" + all, ""},
 	} {
-		got := ask(fmt.Sprintf("ovs-appctl ofproto/trace %s 'in_port=%s,dl_src=%s,%s'", claims.ServiceBridge, c.in, c.mac, c.packet))
+		got := ask(fmt.Sprintf("ovs-appctl ofproto/trace %s 'in_port=%s,dl_src=%s,%s'", claims.ServiceBridge, c.in,
+			c.mac, c.packet))
 		if out := strings.Join(got.Outputs, " "); out != c.out {
 			t.Errorf("%s: it leaves by %q, not by %q; flows\n  %s", name, out, c.out, strings.Join(got.Flows, "\n  "))
 		}

@@ -47,7 +47,8 @@ type carried struct {
 }
 
 // connect opens connections for a while.
-func (c *carried) connect(ctx context.Context, from lab.Place, to netip.AddrPort, long time.Duration) (probe.LoadReport, error) {
+func (c *carried) connect(ctx context.Context, from lab.Place, to netip.AddrPort,
+	long time.Duration) (probe.LoadReport, error) {
 	r, err := lab.Load(ctx, from, probe.LoadConfig{To: to, Workers: 8, Duration: long})
 	if err != nil {
 		return r, err
@@ -73,7 +74,8 @@ func (w *world) traffic(ctx context.Context) error {
 	}
 	err := w.turns(ctx, w.ours, w.theirs, w.second)
 	// The objects are kept for the next run, which has a node less.
-	return errors.Join(err, w.client.CoreV1().Nodes().Delete(context.WithoutCancel(ctx), nodeNames[secondNode], metav1.DeleteOptions{}))
+	return errors.Join(err, w.client.CoreV1().Nodes().Delete(context.WithoutCancel(ctx), nodeNames[secondNode],
+		metav1.DeleteOptions{}))
 }
 
 // turns measures what several sides carry. All their nodes run at the same time, and one of them
@@ -101,7 +103,8 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 			return fmt.Errorf("%s: %w\n%s", s.name, err, s.logEnd())
 		}
 		direct := netip.AddrPortFrom(s.pods[0].IPs()[0], inside)
-		ways[s.index] = append([]way{{"pod → pod", fromPod, direct, netip.AddrPortFrom(direct.Addr(), sink)}}, ways[s.index]...)
+		ways[s.index] = append([]way{{"pod → pod", fromPod, direct, netip.AddrPortFrom(direct.Addr(), sink)}},
+			ways[s.index]...)
 		ways[s.index] = slices.DeleteFunc(ways[s.index], func(y way) bool { return !w.match.MatchString(y.name) })
 		if len(ways[s.index]) == 0 {
 			return fmt.Errorf("no way matches %q", w.opt.Ways)
@@ -115,7 +118,8 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 				one := ways[s.index][i]
 				// A quiet datapath has forgotten its flows; what it costs to make them again is not
 				// what is compared.
-				if _, err := lab.Load(ctx, one.from(s), probe.LoadConfig{To: one.serve, Workers: 8, Duration: turnLong / 2}); err != nil {
+				if _, err := lab.Load(ctx, one.from(s),
+					probe.LoadConfig{To: one.serve, Workers: 8, Duration: turnLong / 2}); err != nil {
 					return fmt.Errorf("%s: %w", one.name, err)
 				}
 				if err := w.flow(ctx, s, one, &results[i][s.index]); err != nil {
@@ -137,7 +141,9 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 }
 
 func (w *world) printTurns(sides []*side, ways []way, results [][3]carried) {
-	fmt.Fprintf(w.opt.Out, "\nMedian (worst) of %d rounds in turn, and the median of each round's ratio to kube-proxy's; Open vSwitch's datapath is %s\n%-44s %20s",
+	fmt.Fprintf(w.opt.Out,
+		"\nMedian (worst) of %d rounds in turn, and the median of each round's ratio to kube-proxy's; Open "+
+			"vSwitch's datapath is %s\n%-44s %20s",
 		w.opt.Turns, sides[0].node.Datapath(), "", "KUBE-PROXY")
 	ours := slices.Concat(sides[:1], sides[2:])
 	for _, s := range ours {
@@ -149,7 +155,8 @@ func (w *world) printTurns(sides []*side, ways []way, results [][3]carried) {
 		for _, x := range []struct {
 			what string
 			of   func(carried) []float64
-		}{{"TCP connections, 1/s", func(c carried) []float64 { return c.connections }}, {"one TCP stream, Mbit/s", func(c carried) []float64 { return c.megabits }}} {
+		}{{"TCP connections, 1/s", func(c carried) []float64 { return c.connections }},
+			{"one TCP stream, Mbit/s", func(c carried) []float64 { return c.megabits }}} {
 			theirs := x.of(r[1])
 			fmt.Fprintf(w.opt.Out, "%-44s %20s", way.name+", "+x.what, beside(theirs, nil))
 			for _, s := range ours {
@@ -263,6 +270,7 @@ func (w *world) flow(ctx context.Context, s *side, y way, c *carried) error {
 	if err := c.stream(ctx, y.from(s), y.sink, turnLong); err != nil {
 		return err
 	}
-	w.say("%s, %s: %.0f connections/s, %.0f Mbit/s", s.name, y.name, c.connections[len(c.connections)-1], c.megabits[len(c.megabits)-1])
+	w.say("%s, %s: %.0f connections/s, %.0f Mbit/s", s.name, y.name, c.connections[len(c.connections)-1],
+		c.megabits[len(c.megabits)-1])
 	return nil
 }

@@ -57,9 +57,10 @@ func statusCommand() []string { return []string{"hairpin", "status", "--config-f
 func pathSetting() setting {
 	at := netip.MustParseAddrPort
 	return setting{
-		title: "outside → Service → pod, mode detached", key: "nodeport-path", values: [2]string{cluster.PathNFT, cluster.PathRedirect},
-		demo:  demo.Options{Mode: cluster.ModeDetached, NodePortPath: cluster.PathNFT},
-		shows: statusCommand(),
+		title: "outside → Service → pod, mode detached", key: "nodeport-path",
+		values: [2]string{cluster.PathNFT, cluster.PathRedirect},
+		demo:   demo.Options{Mode: cluster.ModeDetached, NodePortPath: cluster.PathNFT},
+		shows:  statusCommand(),
 		value: func(out string) string {
 			if strings.Contains(out, "redirected: ") {
 				return cluster.PathRedirect
@@ -68,7 +69,8 @@ func pathSetting() setting {
 		},
 		ways: func(n *lab.Node, client *lab.Host) (list []turnWay) {
 			for _, a := range n.Addresses() {
-				list = append(list, turnWay{"NodePort, " + cluster.FamilyOf(a.Addr()).String(), client, netip.AddrPortFrom(a.Addr(), 30001), netip.AddrPortFrom(a.Addr(), 30981)})
+				list = append(list, turnWay{"NodePort, " + cluster.FamilyOf(a.Addr()).String(), client,
+					netip.AddrPortFrom(a.Addr(), 30001), netip.AddrPortFrom(a.Addr(), 30981)})
 			}
 			return append(list,
 				turnWay{"external, IPv4", client, at("203.0.113.10:80"), at("203.0.113.81:81")},
@@ -84,9 +86,10 @@ func pathSetting() setting {
 func localSetting() setting {
 	at := netip.MustParseAddrPort
 	return setting{
-		title: "host → ClusterIP, mode shared", key: "node-local", values: [2]string{cluster.LocalPolicy, cluster.LocalDGP},
-		demo:  demo.Options{Mode: cluster.ModeShared, NodeLocal: cluster.LocalPolicy, Engine: cluster.EngineOVN},
-		shows: []string{"ip", "route", "get", "10.96.1.1"},
+		title: "host → ClusterIP, mode shared", key: "node-local",
+		values: [2]string{cluster.LocalPolicy, cluster.LocalDGP},
+		demo:   demo.Options{Mode: cluster.ModeShared, NodeLocal: cluster.LocalPolicy, Engine: cluster.EngineOVN},
+		shows:  []string{"ip", "route", "get", "10.96.1.1"},
 		value: func(out string) string {
 			if strings.Contains(out, " dev ovn-k8s-mp0 ") {
 				return cluster.LocalDGP
@@ -142,7 +145,8 @@ func inTurn(ctx context.Context, opt Options, s setting) error {
 	if err != nil {
 		return err
 	}
-	s.demo.Name, s.demo.Objects, s.demo.Hairpin, s.demo.Slow, s.demo.DieWithCaller, s.demo.Out = opt.Name, objects, opt.Hairpin, opt.Slow, true, opt.Out
+	s.demo.Name, s.demo.Objects, s.demo.Hairpin, s.demo.Slow, s.demo.DieWithCaller, s.demo.Out = opt.Name, objects,
+		opt.Hairpin, opt.Slow, true, opt.Out
 	s.demo.OVS, s.demo.TSO, s.demo.Engine = opt.OVS, opt.TSO, cmp.Or(s.demo.Engine, opt.Engine)
 	d, err := demo.Start(ctx, s.demo)
 	if err != nil {
@@ -171,12 +175,16 @@ func inTurn(ctx context.Context, opt Options, s setting) error {
 			}
 		}
 	}
-	fmt.Fprintf(opt.Out, "\n%s, Open vSwitch's datapath is %s; %d rounds: the median (worst), and of the ratios of each\n%-38s %16s %16s %6s %7s\n",
-		s.title, node.Datapath(), rounds, "", strings.ToUpper(s.values[0]), strings.ToUpper(s.values[1]), "RATIO", "FAILED")
+	fmt.Fprintf(opt.Out,
+		"\n%s, Open vSwitch's datapath is %s; %d rounds: the median (worst), and of the ratios of each\n%-38s "+
+			"%16s %16s %6s %7s\n",
+		s.title, node.Datapath(), rounds, "", strings.ToUpper(s.values[0]), strings.ToUpper(s.values[1]), "RATIO",
+		"FAILED")
 	for j, way := range ways {
 		x, y := turns[0][j], turns[1][j]
 		line := func(what string, worst func([]float64) float64, x, y []float64, failed int) {
-			fmt.Fprintf(opt.Out, "%-38s %16s %16s %6.2f %7d\n", way.name+", "+what, told(x, worst), told(y, worst), ratio(y, x), failed)
+			fmt.Fprintf(opt.Out, "%-38s %16s %16s %6.2f %7d\n", way.name+", "+what, told(x, worst), told(y, worst),
+				ratio(y, x), failed)
 		}
 		line("TCP connections, 1/s", slices.Min, x.connections, y.connections, x.failed+y.failed)
 		line("CPU of one, µs", slices.Max, x.cpu, y.cpu, 0)

@@ -92,17 +92,20 @@ func (a *Admin) As(ctx context.Context, account, node string) (*rest.Config, err
 	pod, err := a.Client.CoreV1().Pods(Namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-"},
 		Spec: corev1.PodSpec{
-			ServiceAccountName: account, NodeName: node, SchedulerName: "none", HostNetwork: true, PriorityClassName: "system-node-critical",
-			Containers: []corev1.Container{{Name: "x", Image: "x"}},
+			ServiceAccountName: account, NodeName: node, SchedulerName: "none", HostNetwork: true,
+			PriorityClassName: "system-node-critical",
+			Containers:        []corev1.Container{{Name: "x", Image: "x"}},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name,
+			UID: pod.UID},
 	}}
-	token, err := a.Client.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+	token, err := a.Client.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, account, request,
+		metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}

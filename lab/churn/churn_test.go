@@ -136,7 +136,8 @@ func (c *churn) say(format string, args ...any) {
 func (c *churn) fault(begin time.Time, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.faults = append(c.faults, fmt.Sprintf("from %.3f to %.3f: %s", begin.Sub(c.begin).Seconds(), time.Since(c.begin).Seconds(), text))
+	c.faults = append(c.faults, fmt.Sprintf("from %.3f to %.3f: %s", begin.Sub(c.begin).Seconds(),
+		time.Since(c.begin).Seconds(), text))
 	c.story = append(c.story, c.faults[len(c.faults)-1])
 }
 
@@ -170,9 +171,11 @@ func (c *churn) report(seed uint64) {
 		words = append(words, fmt.Sprintf("%s %d", k, n))
 	}
 	slices.Sort(words)
-	c.t.Logf("seed %d: %s; long connections %d, asked %d times", seed, strings.Join(words, ", "), c.longs.Load(), c.pings.Load())
+	c.t.Logf("seed %d: %s; long connections %d, asked %d times", seed, strings.Join(words, ", "), c.longs.Load(),
+		c.pings.Load())
 	if len(c.faults) > 0 {
-		c.t.Errorf("%d faults with seed %d, modes %s; \n%s\n\nthe end of the story:\n%s", len(c.faults), seed, *churnMode, strings.Join(c.faults, "\n"), strings.Join(c.story[max(0, len(c.story)-60):], "\n"))
+		c.t.Errorf("%d faults with seed %d, modes %s; \n%s\n\nthe end of the story:\n%s", len(c.faults), seed,
+			*churnMode, strings.Join(c.faults, "\n"), strings.Join(c.story[max(0, len(c.story)-60):], "\n"))
 	}
 }
 
@@ -200,7 +203,8 @@ func start(t *testing.T) *churn {
 	}
 	name := fmt.Sprintf("churn%d", os.Getpid())
 	t.Cleanup(func() { noError(t, lab.Remove(name)) })
-	d, err := demo.Start(ctx, demo.Options{Name: name, Objects: objects, Hairpin: binary, API: demo.Kubernetes, Mode: *churnMode, Engine: *churnBy, DieWithCaller: true, Out: logged{t}})
+	d, err := demo.Start(ctx, demo.Options{Name: name, Objects: objects, Hairpin: binary, API: demo.Kubernetes,
+		Mode: *churnMode, Engine: *churnBy, DieWithCaller: true, Out: logged{t}})
 	noError(t, err)
 	c := &churn{t: t, begin: time.Now(), nodes: d.Lab().Nodes(), counts: map[string]int{}}
 	noError(t, err)
@@ -221,7 +225,8 @@ func start(t *testing.T) *churn {
 			for _, f := range logs {
 				text, _ := os.ReadFile(f)
 				for line := range strings.Lines(string(text)) {
-					if strings.Contains(line, "died") || strings.Contains(line, "EMER") || strings.Contains(line, "killed") {
+					if strings.Contains(line, "died") || strings.Contains(line, "EMER") ||
+						strings.Contains(line, "killed") {
 						t.Logf("%s: %s", f, line)
 					}
 				}
@@ -259,7 +264,8 @@ func (c *churn) find(ctx context.Context, l *lab.Lab) {
 		for _, pod := range n.Pods() {
 			c.servers = append(c.servers, add(pod, n.Name(), false, pod.IPs()))
 		}
-		for j, prefix := range []string{fmt.Sprintf("198.51.100.%d/26", 64*i), fmt.Sprintf("2001:db8:51::%x/122", 64*i)} {
+		for j, prefix := range []string{fmt.Sprintf("198.51.100.%d/26", 64*i),
+			fmt.Sprintf("2001:db8:51::%x/122", 64*i)} {
 			_, err := client.Exec(ctx, "ip", "route", "replace", prefix, "via", p.ips[j].String())
 			noError(c.t, err)
 		}

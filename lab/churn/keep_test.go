@@ -89,13 +89,15 @@ func (c *churn) open(ctx context.Context, s *service) []*held {
 						continue
 					}
 					for _, protocol := range []string{"tcp", "udp"} {
-						h := &held{protocol: protocol, from: from, s: s, w: w, family: family, oldest: oldest, begin: time.Now(), to: w.to(v).String(), bridged: w.remote && c.mode(w.node) == "shared"}
+						h := &held{protocol: protocol, from: from, s: s, w: w, family: family, oldest: oldest,
+							begin: time.Now(), to: w.to(v).String(), bridged: w.remote && c.mode(w.node) == "shared"}
 						err := h.open(ctx)
 						mu.Lock()
 						if err == nil {
 							list = append(list, h)
 						} else {
-							c.t.Errorf("%s from %s to %s (%s at %s): %v\n%s", protocol, from.Name(), h.to, w.kind, w.node, err, v)
+							c.t.Errorf("%s from %s to %s (%s at %s): %v\n%s", protocol, from.Name(), h.to, w.kind,
+								w.node, err, v)
 						}
 						mu.Unlock()
 					}
@@ -137,7 +139,8 @@ func (c *churn) alive(list []*held) {
 
 // ended tells of a connection that has ended.
 func (h *held) ended(err error) string {
-	text := fmt.Sprintf("a %s connection from %s (%s) to %s (%s at %s) with %s, %v old, has ended: %v", h.protocol, h.from.Name(), h.conn.LocalAddr(),
+	text := fmt.Sprintf("a %s connection from %s (%s) to %s (%s at %s) with %s, %v old, has ended: %v", h.protocol,
+		h.from.Name(), h.conn.LocalAddr(),
 		h.to, h.w.kind, h.w.node, h.by, time.Since(h.begin).Round(time.Millisecond), err)
 	for _, v := range h.s.since(h.oldest) {
 		text += "\n  " + h.s.name() + " " + v.String()

@@ -19,7 +19,8 @@ import (
 // count.
 func (c *churn) long(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
-		s, from, family, protocol := c.services[r.IntN(len(c.services))], c.places[r.IntN(len(c.places))], r.IntN(2), []string{"tcp", "udp"}[r.IntN(2)]
+		s, from, family, protocol := c.services[r.IntN(len(c.services))], c.places[r.IntN(len(c.places))], r.IntN(2),
+			[]string{"tcp", "udp"}[r.IntN(2)]
 		ways, oldest := c.ways(s, from, family), s.oldest()
 		w, versions := ways[r.IntN(len(ways))], s.since(oldest)
 		v := versions[len(versions)-1]
@@ -27,7 +28,8 @@ func (c *churn) long(ctx context.Context, r *rand.Rand) {
 			time.Sleep(time.Millisecond)
 			continue // another one, at rest
 		}
-		h := held{protocol: protocol, from: from, s: s, w: w, family: family, oldest: oldest, begin: time.Now(), to: w.to(v).String(), bridged: w.remote && c.mode(w.node) == "shared"}
+		h := held{protocol: protocol, from: from, s: s, w: w, family: family, oldest: oldest, begin: time.Now(),
+			to: w.to(v).String(), bridged: w.remote && c.mode(w.node) == "shared"}
 		if err := h.open(ctx); err != nil {
 			continue // that is for others to judge
 		}
@@ -160,7 +162,8 @@ func (h *held) must() bool {
 			return false
 		}
 		nodePort = v.kind != "ClusterIP"
-		if !v.there || h.w.to(v).String() != h.to || h.w.expect(v, h.from, h.family).none || h.w.kind == "balancer" && v.ranges > 0 {
+		if !v.there || h.w.to(v).String() != h.to || h.w.expect(v, h.from, h.family).none || h.w.kind == "balancer" &&
+			v.ranges > 0 {
 			return false
 		}
 		lives := false

@@ -60,7 +60,8 @@ func (v version) String() string {
 	for _, f := range []struct {
 		on   bool
 		text string
-	}{{v.etp, "etp=Local"}, {v.itp, "itp=Local"}, {v.affinity > 0, fmt.Sprintf("affinity=%d", v.affinity)}, {v.external, "external"}, {v.ranges > 0, fmt.Sprintf("ranges=%v", sourceRanges[v.ranges])}} {
+	}{{v.etp, "etp=Local"}, {v.itp, "itp=Local"}, {v.affinity > 0, fmt.Sprintf("affinity=%d", v.affinity)},
+		{v.external, "external"}, {v.ranges > 0, fmt.Sprintf("ranges=%v", sourceRanges[v.ranges])}} {
 		if f.on {
 			s += " " + f.text
 		}

@@ -65,7 +65,8 @@ func randomKind(r *rand.Rand) string {
 
 // create makes a Service; its endpoints come before or after it.
 func (c *churn) create(ctx context.Context, r *rand.Rand, s *service) error {
-	v := version{there: true, kind: randomKind(r), port: 80, etp: r.IntN(3) == 0, itp: r.IntN(5) == 0, external: r.IntN(3) == 0, endpoints: s.now().endpoints}
+	v := version{there: true, kind: randomKind(r), port: 80, etp: r.IntN(3) == 0, itp: r.IntN(5) == 0,
+		external: r.IntN(3) == 0, endpoints: s.now().endpoints}
 	if err := c.make(ctx, s, v); err != nil {
 		return err
 	}
@@ -92,11 +93,14 @@ func (c *churn) fill(o *corev1.Service, s *service, v version) {
 	}
 	health := o.Spec.HealthCheckNodePort
 	o.Spec = corev1.ServiceSpec{
-		Type: corev1.ServiceType(v.kind), ClusterIP: s.clusterIP(0).String(), ClusterIPs: []string{s.clusterIP(0).String(), s.clusterIP(1).String()},
-		IPFamilyPolicy: &dual, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, InternalTrafficPolicy: &policy,
+		Type: corev1.ServiceType(v.kind), ClusterIP: s.clusterIP(0).String(),
+		ClusterIPs:     []string{s.clusterIP(0).String(), s.clusterIP(1).String()},
+		IPFamilyPolicy: &dual, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
+		InternalTrafficPolicy: &policy,
 	}
 	for _, p := range protocols {
-		port := corev1.ServicePort{Name: portName(p), Protocol: p, Port: int32(v.port), TargetPort: intstr.FromInt32(serverPort)}
+		port := corev1.ServicePort{Name: portName(p), Protocol: p, Port: int32(v.port),
+			TargetPort: intstr.FromInt32(serverPort)}
 		if v.kind != "ClusterIP" {
 			port.NodePort = int32(s.nodePort())
 		}
@@ -153,7 +157,8 @@ func (c *churn) balance(ctx context.Context, s *service, v version) error {
 			return err
 		}
 		for family := range 2 {
-			o.Status.LoadBalancer.Ingress = append(o.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: s.balancerIP(family, len(c.nodes)).String()})
+			o.Status.LoadBalancer.Ingress = append(o.Status.LoadBalancer.Ingress,
+				corev1.LoadBalancerIngress{IP: s.balancerIP(family, len(c.nodes)).String()})
 		}
 		_, err = c.api.CoreV1().Services(namespace).UpdateStatus(ctx, o, metav1.UpdateOptions{})
 		return err
@@ -191,7 +196,8 @@ func (c *churn) randomEndpoints(r *rand.Rand) []endpoint {
 	var list []endpoint
 	n := []int{0, 1, 1, 1, 2, 2, 3, 5, len(c.servers)}[r.IntN(9)]
 	for _, i := range r.Perm(len(c.servers))[:n] {
-		list = append(list, endpoint{c.servers[i], []state{ready, ready, ready, ready, ready, terminating, unready}[r.IntN(7)]})
+		list = append(list, endpoint{c.servers[i],
+			[]state{ready, ready, ready, ready, ready, terminating, unready}[r.IntN(7)]})
 	}
 	return list
 }
@@ -236,7 +242,8 @@ func (c *churn) secondAddress(ctx context.Context, node int) error {
 	}
 	c.say("%s: ip address %s %v dev lo", n.Name(), verb, ips)
 	for _, a := range ips {
-		if _, err := n.Exec(ctx, "ip", "address", verb, netip.PrefixFrom(a, a.BitLen()).String(), "dev", "lo"); err != nil {
+		if _, err := n.Exec(ctx, "ip", "address", verb, netip.PrefixFrom(a, a.BitLen()).String(), "dev",
+			"lo"); err != nil {
 			return err
 		}
 	}

@@ -55,9 +55,11 @@ func (c *churn) ways(s *service, from *place, family int) []way {
 		own = c.nodes[0].Name() // its route to cluster IPs
 	}
 	list := []way{{"cluster IP", own, false, at(s.clusterIP(family), false)},
-		{"other port", own, false, func(v version) netip.AddrPort { return netip.AddrPortFrom(s.clusterIP(family), v.port+100) }}}
+		{"other port", own, false,
+			func(v version) netip.AddrPort { return netip.AddrPortFrom(s.clusterIP(family), v.port+100) }}}
 	if from.host {
-		list = append(list, way{"localhost", own, false, at(netip.MustParseAddr([]string{"127.0.0.1", "::1"}[family]), true)})
+		list = append(list, way{"localhost", own, false,
+			at(netip.MustParseAddr([]string{"127.0.0.1", "::1"}[family]), true)})
 	}
 	for i, n := range c.nodes {
 		list = append(list, way{"node port", n.Name(), from.node != n.Name(), at(c.hosts[i].ips[family], true)})
@@ -69,7 +71,8 @@ func (c *churn) ways(s *service, from *place, family int) []way {
 		kind string
 		ip   netip.Addr
 		node int
-	}{{"external IP", s.externalIP(family, len(c.nodes)), s.slot % len(c.nodes)}, {"balancer", s.balancerIP(family, len(c.nodes)), (s.slot + 1) % len(c.nodes)}} {
+	}{{"external IP", s.externalIP(family, len(c.nodes)), s.slot % len(c.nodes)},
+		{"balancer", s.balancerIP(family, len(c.nodes)), (s.slot + 1) % len(c.nodes)}} {
 		w := way{x.kind, own, outside, at(x.ip, false)}
 		if outside {
 			w.node = c.nodes[x.node].Name()
@@ -81,7 +84,8 @@ func (c *churn) ways(s *service, from *place, family int) []way {
 
 // ask asks once, for anything from anywhere, and judges the answer.
 func (c *churn) ask(ctx context.Context, r *rand.Rand) {
-	s, from, family, protocol := c.services[r.IntN(len(c.services))], c.places[r.IntN(len(c.places))], r.IntN(2), []string{"tcp", "udp"}[r.IntN(2)]
+	s, from, family, protocol := c.services[r.IntN(len(c.services))], c.places[r.IntN(len(c.places))], r.IntN(2),
+		[]string{"tcp", "udp"}[r.IntN(2)]
 	ways := c.ways(s, from, family)
 	w := ways[r.IntN(len(ways))]
 	oldest := s.oldest()
@@ -108,7 +112,8 @@ func (c *churn) ask(ctx context.Context, r *rand.Rand) {
 	c.count(protocol, w.kind, a)
 	during := s.since(oldest)
 	if why := judge(w, from, family, q.To, during, got); why != "" {
-		text := fmt.Sprintf("%s from %s to %s (%s at %s): %s; after %v\n  asked from port %d, answered by %q", protocol, from.Name(), q.To, w.kind, w.node, why,
+		text := fmt.Sprintf("%s from %s to %s (%s at %s): %s; after %v\n  asked from port %d, answered by %q", protocol,
+			from.Name(), q.To, w.kind, w.node, why,
 			time.Since(begin).Round(time.Millisecond), q.Port, got.Name)
 		for _, v := range during {
 			text += "\n  " + s.name() + " " + v.String()
@@ -154,5 +159,6 @@ func judge(w way, from *place, family int, to netip.AddrPort, versions []version
 // isRefusal knows what a client hears at once: a reset, an ICMP error, or its own kernel's refusal
 // to send.
 func isRefusal(text string) bool {
-	return slices.ContainsFunc([]string{"refused", "reset by peer", "not permitted"}, func(s string) bool { return strings.Contains(text, s) })
+	return slices.ContainsFunc([]string{"refused", "reset by peer", "not permitted"},
+		func(s string) bool { return strings.Contains(text, s) })
 }

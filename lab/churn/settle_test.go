@@ -34,8 +34,10 @@ func (c *churn) mark(ctx context.Context) (vip string, err error) {
 	name, tcp := "port-tcp", corev1.ProtocolTCP
 	services := c.api.CoreV1().Services(namespace)
 	if c.marks == 1 {
-		_, err = services.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: marker}, Spec: corev1.ServiceSpec{
-			ClusterIP: markerIP().String(), Ports: []corev1.ServicePort{{Name: name, Port: port}}}}, metav1.CreateOptions{})
+		_, err = services.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: marker},
+			Spec: corev1.ServiceSpec{
+				ClusterIP: markerIP().String(), Ports: []corev1.ServicePort{{Name: name, Port: port}}}},
+			metav1.CreateOptions{})
 	} else {
 		var o *corev1.Service
 		if o, err = services.Get(ctx, marker, metav1.GetOptions{}); err == nil {
@@ -47,9 +49,11 @@ func (c *churn) mark(ctx context.Context) (vip string, err error) {
 		return "", err
 	}
 	err = c.put(ctx, &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: marker, Namespace: namespace, Labels: map[string]string{discoveryv1.LabelServiceName: marker}},
-		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Protocol: &tcp, Port: &port}},
-		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.9.9"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: marker, Namespace: namespace,
+			Labels: map[string]string{discoveryv1.LabelServiceName: marker}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Protocol: &tcp, Port: &port}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.9.9"}}},
 	})
 	return fmt.Sprintf("%s:%d=10.244.9.9:%d", markerIP(), port, port), err
 }
@@ -72,7 +76,11 @@ func (c *churn) settle(ctx context.Context) error {
 		}{
 			{"seen", func() error { return demo.WaitVIPs(ctx, n, settling, has) }},
 			{"done", func() error { return c.same(ctx, n) }},
-			{"in flows", func() error { return n.WaitFor(ctx, settling, any, "ovn-nbctl", "--wait=hv", "--timeout=60", "sync") }},
+			{"in flows",
+				func() error {
+					return n.WaitFor(ctx, settling, any, "ovn-nbctl", "--wait=hv", "--timeout=60",
+						"sync")
+				}},
 		} {
 			steps[i] = append(steps[i], func() error {
 				begin := time.Now()
@@ -160,7 +168,8 @@ func (c *churn) connections() (seen int, dead []string, err error) {
 			var flows []*netlink.ConntrackFlow
 			err := n.Do(func() (err error) {
 				for range 10 {
-					flows, err = netlink.ConntrackTableList(netlink.ConntrackTable, []netlink.InetFamily{unix.AF_INET, unix.AF_INET6}[family])
+					flows, err = netlink.ConntrackTableList(netlink.ConntrackTable,
+						[]netlink.InetFamily{unix.AF_INET, unix.AF_INET6}[family])
 					if err == nil {
 						return nil
 					}
@@ -177,7 +186,8 @@ func (c *churn) connections() (seen int, dead []string, err error) {
 				}
 				seen++
 				if why := c.deadTarget(i, family, vip, to); why != "" {
-					dead = append(dead, fmt.Sprintf("%s: %s:%d > %s goes to %s: %s", n.Name(), f.Forward.SrcIP, f.Forward.SrcPort, vip, to, why))
+					dead = append(dead, fmt.Sprintf("%s: %s:%d > %s goes to %s: %s", n.Name(), f.Forward.SrcIP,
+						f.Forward.SrcPort, vip, to, why))
 				}
 			}
 		}

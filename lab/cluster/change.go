@@ -87,7 +87,8 @@ func (c *Cluster) Pod(ctx context.Context, namespace, name string) (lab.Place, e
 		return n.Host, nil
 	}
 	// A container runtime keeps one mount per pod there.
-	find := fmt.Sprintf("for n in /run/netns/cni-*; do nsenter --net=$n ip -o addr | grep -qF ' %s/' && basename $n; done; true", p.Status.PodIP)
+	find := fmt.Sprintf("for n in /run/netns/cni-*; do nsenter --net=$n ip -o addr | grep -qF ' %s/' && "+
+		"basename $n; done; true", p.Status.PodIP)
 	out, err := n.Exec(ctx, "sh", "-c", find)
 	if err != nil {
 		return nil, err

@@ -91,7 +91,8 @@ func Start(ctx context.Context, opt Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.say("lab %q: the external network, an outside client, %d nodes, the control plane on %s", c.opt.Name, len(c.opt.Nodes), c.controlPlane())
+	c.say("lab %q: the external network, an outside client, %d nodes, the control plane on %s", c.opt.Name,
+		len(c.opt.Nodes), c.controlPlane())
 	cfg := lab.Config{Name: c.opt.Name, Image: root, DieWithCaller: c.opt.DieWithCaller}
 	if c.lab, err = lab.New(ctx, cfg); err != nil {
 		return nil, err
@@ -164,7 +165,8 @@ func (c *Cluster) say(format string, args ...any) {
 
 func (c *Cluster) startClient(ctx context.Context) error {
 	p := netip.MustParsePrefix
-	_, err := c.lab.StartHost(ctx, lab.HostConfig{Name: ClientName, Addresses: []netip.Prefix{p("172.18.0.100/16"), p("fc00:f853:ccd::64/64")}})
+	_, err := c.lab.StartHost(ctx, lab.HostConfig{Name: ClientName,
+		Addresses: []netip.Prefix{p("172.18.0.100/16"), p("fc00:f853:ccd::64/64")}})
 	return err
 }
 
@@ -198,7 +200,8 @@ func (c *Cluster) serverConfig(on *lab.Host) lab.APIServerConfig {
 	return lab.APIServerConfig{
 		Binary: c.kube, Dir: c.lab.APIServerDir(), Address: c.apiAddress(), Netns: on.Netns(),
 		// Identities are made for nodes that may be added later, too.
-		Nodes: append([]string{"node-a", "node-b", "node-c", "node-d"}, c.opt.Nodes...), Kubelets: true, DieWithCaller: c.opt.DieWithCaller,
+		Nodes: append([]string{"node-a", "node-b", "node-c", "node-d"}, c.opt.Nodes...), Kubelets: true,
+		DieWithCaller: c.opt.DieWithCaller,
 	}
 }
 

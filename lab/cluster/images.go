@@ -116,7 +116,8 @@ func (c *Cluster) unpack(ctx context.Context, root, dir string, files []string) 
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	cfg := lab.NodeConfig{Name: "images", Disk: tmp, Binds: map[string]string{}, Files: map[string]string{containerdFile: containerdConfig}}
+	cfg := lab.NodeConfig{Name: "images", Disk: tmp, Binds: map[string]string{},
+		Files: map[string]string{containerdFile: containerdConfig}}
 	var inNode []string
 	for i, f := range files {
 		abs, err := filepath.Abs(f)
@@ -135,7 +136,8 @@ func (c *Cluster) unpack(ctx context.Context, root, dir string, files []string) 
 	}
 	for _, f := range inNode {
 		// Without the platform, ctr would look for one in the index and find the image "unknown".
-		if _, err := n.Exec(ctx, "ctr", "--namespace", "k8s.io", "images", "import", "--snapshotter", "overlayfs", f); err != nil {
+		if _, err := n.Exec(ctx, "ctr", "--namespace", "k8s.io", "images", "import", "--snapshotter", "overlayfs",
+			f); err != nil {
 			return err
 		}
 	}

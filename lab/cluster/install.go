@@ -61,7 +61,8 @@ func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
 	if err != nil {
 		return err
 	}
-	return c.installChart(ctx, filepath.Join("charts", "hairpin"), append([]string{"image.repository=hairpin", "image.tag=dev", "openvswitch.image.tag=" + ovsTag}, values...)...)
+	return c.installChart(ctx, filepath.Join("charts", "hairpin"),
+		append([]string{"image.repository=hairpin", "image.tag=dev", "openvswitch.image.tag=" + ovsTag}, values...)...)
 }
 
 // InstallRelease installs or upgrades Hairpin from a folder that `make release` wrote, whose chart
@@ -82,7 +83,8 @@ func (c *Cluster) ReleaseImages(release string) (string, error) {
 func (c *Cluster) inRelease(release, pattern string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(c.opt.Root, release, pattern))
 	if err != nil || len(found) != 1 {
-		return "", fmt.Errorf("release %s has %d files %s: %w", release, len(found), pattern, cmp.Or(err, fs.ErrNotExist))
+		return "", fmt.Errorf("release %s has %d files %s: %w", release, len(found), pattern,
+			cmp.Or(err, fs.ErrNotExist))
 	}
 	return filepath.Rel(c.opt.Root, found[0])
 }
@@ -153,7 +155,8 @@ func (c *Cluster) Import(ctx context.Context, file string) error {
 
 // Helm runs helm with the administrator's kubeconfig.
 func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.opt.Root, "bin", "helm"), append(args, "--kubeconfig", c.Kubeconfig())...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.opt.Root, "bin", "helm"),
+		append(args, "--kubeconfig", c.Kubeconfig())...)
 	return run(cmd, "")
 }
 
@@ -184,7 +187,8 @@ func run(cmd *exec.Cmd, input string) (string, error) {
 	var stdout, stderr strings.Builder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return stdout.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
+		return stdout.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil
 }
@@ -215,7 +219,8 @@ func (c *Cluster) missing(ctx context.Context) (string, error) {
 	}
 	for _, d := range daemons.Items {
 		s := d.Status
-		if s.ObservedGeneration != d.Generation || s.DesiredNumberScheduled == 0 || s.NumberReady != s.DesiredNumberScheduled ||
+		if s.ObservedGeneration != d.Generation || s.DesiredNumberScheduled == 0 ||
+			s.NumberReady != s.DesiredNumberScheduled ||
 			s.UpdatedNumberScheduled != s.DesiredNumberScheduled {
 			return fmt.Sprintf("DaemonSet %s: %d of %d", d.Name, s.NumberReady, s.DesiredNumberScheduled), nil
 		}
@@ -225,7 +230,8 @@ func (c *Cluster) missing(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for _, d := range deployments.Items {
-		if s := d.Status; s.ObservedGeneration != d.Generation || s.ReadyReplicas != *d.Spec.Replicas || s.UpdatedReplicas != *d.Spec.Replicas {
+		if s := d.Status; s.ObservedGeneration != d.Generation || s.ReadyReplicas != *d.Spec.Replicas ||
+			s.UpdatedReplicas != *d.Spec.Replicas {
 			return fmt.Sprintf("Deployment %s: %d of %d", d.Name, s.ReadyReplicas, *d.Spec.Replicas), nil
 		}
 	}
@@ -244,10 +250,12 @@ func (c *Cluster) missing(ctx context.Context) (string, error) {
 // Uninstall removes Hairpin and what it did to the nodes, as docs/operations/uninstall.md says.
 func (c *Cluster) Uninstall(ctx context.Context) error {
 	chart := filepath.Join(c.opt.Root, "charts", "hairpin")
-	if _, err := c.Helm(ctx, "upgrade", "hairpin", chart, "--namespace", "hairpin", "--reset-then-reuse-values", "--set", "cleanup=true"); err != nil {
+	if _, err := c.Helm(ctx, "upgrade", "hairpin", chart, "--namespace", "hairpin", "--reset-then-reuse-values",
+		"--set", "cleanup=true"); err != nil {
 		return err
 	}
-	if _, err := c.Kubectl(ctx, "", "--namespace", "hairpin", "rollout", "status", "daemonset/hairpin-node", "--timeout", "5m"); err != nil {
+	if _, err := c.Kubectl(ctx, "", "--namespace", "hairpin", "rollout", "status", "daemonset/hairpin-node",
+		"--timeout", "5m"); err != nil {
 		return err
 	}
 	if _, err := c.Helm(ctx, "uninstall", "hairpin", "--namespace", "hairpin", "--wait"); err != nil {

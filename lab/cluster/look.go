@@ -15,16 +15,21 @@ import (
 // changes by itself (lifetimes, counters, indexes) is left out.
 func looks() map[string]string {
 	return map[string]string{
-		"links":      "ip -o -d link | sed -E 's/^[0-9]+: //' | grep -v '^lo:' | sed -E 's/ (numtxqueues|gso|gro|tso|allmulti|promiscuity).*//'",
-		"addresses":  "ip -o addr | sed -E 's/^[0-9]+: //; s/ +/ /g; s/ (tentative|deprecated)//g'",
-		"routes":     "{ ip route show table all; ip -6 route show table all; } | sed -E 's/ (expires|error|hoplimit|pref) [^ ]+//g' | grep -v 'cast fe80\\|local fe80' | uniq",
+		"links": "ip -o -d link | sed -E 's/^[0-9]+: //' | grep -v '^lo:' | sed -E 's/ " +
+			"(numtxqueues|gso|gro|tso|allmulti|promiscuity).*//'",
+		"addresses": "ip -o addr | sed -E 's/^[0-9]+: //; s/ +/ /g; s/ (tentative|deprecated)//g'",
+		"routes": "{ ip route show table all; ip -6 route show table all; } | sed -E 's/ " +
+			"(expires|error|hoplimit|pref) [^ ]+//g' | grep -v 'cast fe80\\|local fe80' | uniq",
 		"rules":      "ip rule; ip -6 rule",
 		"neighbours": "ip neigh show nud permanent; ip -6 neigh show nud permanent",
 		// kube-proxy's ancestors have left some of their tables to the kubelet.
-		"nft":     "nft list tables | grep -vE ' ip6? (filter|nat|mangle)$' | while read -r t; do nft list $t; done",
-		"sysctls": "sysctl -a 2>/dev/null | grep -E '^net\\.' | grep -vE 'neigh|nf_conntrack_count|\\.(stable_secret|tcp_(mem|fastopen_key)|flush)'",
-		"files": "find / -xdev \\( -path /proc -o -path /sys -o -path /tmp -o -path /var/log -o -path /var/lib/kubelet -o -path /etc/kubernetes" +
-			" -o -path /var/lib/cni/results \\) -prune -o -type f -print; find /run /opt/cni /etc/cni -maxdepth 3 | grep -vE '^/run/(containerd|runc|lab|netns|mount)'",
+		"nft": "nft list tables | grep -vE ' ip6? (filter|nat|mangle)$' | while read -r t; do nft list $t; done",
+		"sysctls": "sysctl -a 2>/dev/null | grep -E '^net\\.' | grep -vE " +
+			"'neigh|nf_conntrack_count|\\.(stable_secret|tcp_(mem|fastopen_key)|flush)'",
+		"files": "find / -xdev \\( -path /proc -o -path /sys -o -path /tmp -o -path /var/log -o -path " +
+			"/var/lib/kubelet -o -path /etc/kubernetes" +
+			" -o -path /var/lib/cni/results \\) -prune -o -type f -print; find /run /opt/cni /etc/cni -maxdepth 3 | " +
+			"grep -vE '^/run/(containerd|runc|lab|netns|mount)'",
 		"cni": "cat /etc/cni/net.d/* 2>/dev/null; true",
 	}
 }

@@ -119,7 +119,8 @@ func startContainerd(ctx context.Context, n *lab.Node) error {
 
 // startKubelet gives a node its identity and starts its kubelet.
 func (c *Cluster) startKubelet(ctx context.Context, n *lab.Node) error {
-	for inNode, file := range map[string]string{caFile: "pki/ca.crt", kubeconfigFile: "node-" + n.Name() + ".kubeconfig"} {
+	for inNode, file := range map[string]string{caFile: "pki/ca.crt", kubeconfigFile: "node-" + n.Name() +
+		".kubeconfig"} {
 		text, err := os.ReadFile(filepath.Join(c.lab.APIServerDir(), file))
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.Name(), err)

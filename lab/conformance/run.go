@@ -87,7 +87,8 @@ func (r *run) specs(ctx context.Context, dir, log string) error {
 	}
 	defer file.Close()
 	args := []string{
-		"-v", "--no-color", "--keep-going", "--timeout=6h", "--procs", strconv.Itoa(r.Procs), "--focus", r.Focus, "--skip", r.Skip, r.program("e2e.test"), "--",
+		"-v", "--no-color", "--keep-going", "--timeout=6h", "--procs", strconv.Itoa(r.Procs), "--focus", r.Focus,
+		"--skip", r.Skip, r.program("e2e.test"), "--",
 		// only the first of several processes would count them
 		"--num-nodes", strconv.Itoa(len(r.cluster.Lab().Nodes())),
 		"--kubeconfig", r.cluster.Kubeconfig(), "--kubectl-path", kubectl, "--provider=skeleton", "--report-dir", dir,

@@ -46,7 +46,8 @@ Services should work  3.2      ok
 // none.
 func TestRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record.txt")
-	if err := os.WriteFile(file, []byte("# mode shared\nDNS should break\tok\nServices over TCP\tok\n"), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte("# mode shared\nDNS should break\tok\nServices over TCP\tok\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	run := []result{

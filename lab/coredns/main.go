@@ -24,7 +24,8 @@ import (
 func main() {
 	// The order in which a query passes them, whatever the order in the Corefile is.
 	dnsserver.Directives = []string{
-		"reload", "bind", "health", "ready", "errors", "log", "loadbalance", "cache", "template", "hosts", "kubernetes", "forward",
+		"reload", "bind", "health", "ready", "errors", "log", "loadbalance", "cache", "template", "hosts", "kubernetes",
+		"forward",
 	}
 	coremain.Run()
 }

@@ -44,7 +44,8 @@ func takenWith(format string, args ...any) outcome {
 
 // Attacks returns all, in order. To add some, add a function that returns them.
 func Attacks() []Attack {
-	return slices.Concat(podAttacks(), extraAttacks(), tunnelAttacks(), addressAttacks(), bridgeAttacks(), replyAttacks(),
+	return slices.Concat(podAttacks(), extraAttacks(), tunnelAttacks(), addressAttacks(), bridgeAttacks(),
+		replyAttacks(),
 		limitAttacks(), tenantAttacks())
 }
 

@@ -27,12 +27,19 @@ func addressAttacks() []Attack {
 	for _, f := range families() {
 		masqHost := nth(f.masquerade, 2)
 		for _, x := range []struct{ by, to string }{{"by the router", ""}, {"past the router", "host-a"}} {
-			list = append(list, Attack{Who: attacker, What: fmt.Sprintf("connects to the host at %s, %s", masqHost, x.by), By: byAddresses, Group: "inside " + f.name,
-				try: func(ctx context.Context, w *world) (outcome, error) { return w.reachHost(ctx, f, masqHost, x.to) }})
+			list = append(list, Attack{Who: attacker,
+				What: fmt.Sprintf("connects to the host at %s, %s", masqHost, x.by), By: byAddresses, Group: "inside " +
+					f.name,
+				try: func(ctx context.Context, w *world) (outcome,
+					error) {
+					return w.reachHost(ctx, f, masqHost, x.to)
+				}})
 		}
-		list = append(list, Attack{Who: attacker, What: "connects to NodePorts at masquerade addresses of IPv" + f.name, By: byAddresses, Group: "inside " + f.name,
+		list = append(list, Attack{Who: attacker, What: "connects to NodePorts at masquerade addresses of IPv" + f.name,
+			By: byAddresses, Group: "inside " + f.name,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.askMasquerade(ctx, f) }})
-		list = append(list, Attack{Who: attacker, What: "pings masquerade, join and transit addresses of IPv" + f.name, By: byAddresses, Group: "inside " + f.name,
+		list = append(list, Attack{Who: attacker, What: "pings masquerade, join and transit addresses of IPv" + f.name,
+			By: byAddresses, Group: "inside " + f.name,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.pingInside(ctx, f) }})
 	}
 	return list
@@ -62,7 +69,8 @@ func (w *world) reachHost(ctx context.Context, f family, inside netip.Addr, dire
 	}
 	to := func(a netip.Addr) func([]byte) []byte {
 		return func(mark []byte) []byte {
-			return attack.Frame(mac, next, attack.UDP(netip.AddrPortFrom(from.address(f), 40000), netip.AddrPortFrom(a, ear.Port), mark))
+			return attack.Frame(mac, next,
+				attack.UDP(netip.AddrPortFrom(from.address(f), 40000), netip.AddrPortFrom(a, ear.Port), mark))
 		}
 	}
 	return w.beside(ctx, from.place, ear, to(host.address(f)), to(inside))

@@ -14,8 +14,10 @@ import (
 
 // What keeps frames out of br-svc and out of the gateway bridge, and in them.
 const (
-	byFlood     = "br-svc floods to pods' ports and OVN's only; OVN has no port to the nodes' network on the node switch"
-	byTags      = "br-svc takes no tagged frame, OVN's port security neither; the gateway bridge leaves them to the host"
+	byFlood = "br-svc floods to pods' ports and OVN's only; OVN has no port to the nodes' " +
+		"network on the node switch"
+	byTags = "br-svc takes no tagged frame, OVN's port security neither; the gateway bridge " +
+		"leaves them to the host"
 	byOwnFrames = "br-svc takes frames for the gateway bridge's MAC only"
 	byOwnMACs   = "br-svc takes no frame of the gateway bridge with a MAC of the node's host"
 	byMasq      = "nft on the host: the masquerade addresses are for the host's own packets"
@@ -27,8 +29,10 @@ const outerLink = "eth0"
 // bridgeAttacks are frames that switches would forward, and Services answer.
 func bridgeAttacks() []Attack {
 	return []Attack{
-		{Who: attacker, What: "sends multicast and broadcast to the nodes' network and to the host", By: byFlood, try: floodOut},
-		{Who: attacker, What: "sends frames with VLAN tags to its neighbour", By: byTags, Group: "frames", try: tagToNeighbour},
+		{Who: attacker, What: "sends multicast and broadcast to the nodes' network and to the host", By: byFlood,
+			try: floodOut},
+		{Who: attacker, What: "sends frames with VLAN tags to its neighbour", By: byTags, Group: "frames",
+			try: tagToNeighbour},
 		{Who: clientName, What: "sends frames with VLAN tags to a NodePort", By: byTags, Group: "frames",
 			try: func(ctx context.Context, w *world) (outcome, error) {
 				return w.frames(ctx, func(honest []byte) [][]byte {
@@ -38,7 +42,8 @@ func bridgeAttacks() []Attack {
 		{Who: clientName, What: "asks a NodePort in frames that are not for the node", By: byOwnFrames, Group: "frames",
 			try: func(ctx context.Context, w *world) (outcome, error) {
 				return w.frames(ctx, func(honest []byte) [][]byte {
-					return [][]byte{to(honest, cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}), to(honest, cluster.MAC{2, 0xde, 0xad, 0, 0, 1})}
+					return [][]byte{to(honest, cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}),
+						to(honest, cluster.MAC{2, 0xde, 0xad, 0, 0, 1})}
 				})
 			}},
 		{Who: clientName, What: "asks a NodePort with MACs of the node's host", By: byOwnMACs, Group: "frames",
@@ -54,8 +59,10 @@ func bridgeAttacks() []Attack {
 					return [][]byte{from(honest, masquerade)}
 				})
 			}},
-		{Who: clientName, What: "asks NodePorts at masquerade addresses of IPv4", By: byMasq, Group: "frames", try: masqueradeOutside(families()[0])},
-		{Who: clientName, What: "asks NodePorts at masquerade addresses of IPv6", By: byMasq, Group: "frames", try: masqueradeOutside(families()[1])},
+		{Who: clientName, What: "asks NodePorts at masquerade addresses of IPv4", By: byMasq, Group: "frames",
+			try: masqueradeOutside(families()[0])},
+		{Who: clientName, What: "asks NodePorts at masquerade addresses of IPv6", By: byMasq, Group: "frames",
+			try: masqueradeOutside(families()[1])},
 	}
 }
 
@@ -83,7 +90,8 @@ func floodOut(ctx context.Context, w *world) (outcome, error) {
 		to  string
 		mac cluster.MAC
 	}{
-		{"224.0.0.251", cluster.MAC{1, 0, 0x5e, 0, 0, 0xfb}}, {"255.255.255.255", cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}},
+		{"224.0.0.251", cluster.MAC{1, 0, 0x5e, 0, 0, 0xfb}},
+		{"255.255.255.255", cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}},
 		{"ff02::fb", cluster.MAC{0x33, 0x33, 0, 0, 0, 0xfb}}, {"224.0.0.251", clientMAC}, {"ff05::1:3", clientMAC},
 	} {
 		group := netip.MustParseAddr(x.to)
@@ -93,7 +101,8 @@ func floodOut(ctx context.Context, w *world) (outcome, error) {
 		}
 		frames = append(frames, attack.Frame(mac, x.mac, attack.UDP(src, netip.AddrPortFrom(group, 5353), mark)))
 	}
-	announcement, advertisement := attack.ARPReply(mac, sender.address(families()[0])), attack.NeighborAdvertisement(mac, sender.address(families()[1]))
+	announcement, advertisement := attack.ARPReply(mac, sender.address(families()[0])),
+		attack.NeighborAdvertisement(mac, sender.address(families()[1]))
 	frames = append(frames, announcement, advertisement)
 	links := map[string]string{outerLink: clientName}
 	ears := map[string]*attack.Ear{}
@@ -141,13 +150,16 @@ func tagToNeighbour(ctx context.Context, w *world) (outcome, error) {
 	defer ear.Close()
 	plain := func(mark []byte) []byte {
 		return attack.Frame(w.macOf(attacker), w.macOf(neighbour),
-			attack.UDP(netip.AddrPortFrom(sender.address(f), 40001), netip.AddrPortFrom(target.address(f), 40002), mark))
+			attack.UDP(netip.AddrPortFrom(sender.address(f), 40001), netip.AddrPortFrom(target.address(f), 40002),
+				mark))
 	}
-	out, err := w.beside(ctx, sender.place, ear, plain, func(mark []byte) []byte { return attack.Tagged(plain(mark), 77) })
+	out, err := w.beside(ctx, sender.place, ear, plain,
+		func(mark []byte) []byte { return attack.Tagged(plain(mark), 77) })
 	if err != nil || out.taken {
 		return out, err
 	}
-	return w.beside(ctx, sender.place, ear, plain, func(mark []byte) []byte { return attack.Tagged(plain(mark), 7, 77) })
+	return w.beside(ctx, sender.place, ear, plain,
+		func(mark []byte) []byte { return attack.Tagged(plain(mark), 7, 77) })
 }
 
 // frames sends a client's request for a NodePort of node-a, whose endpoint is a pod there, in other

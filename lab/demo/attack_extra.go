@@ -17,7 +17,8 @@ const byRanges = "port security of the pod's logical port: its Namespace does no
 func extraAttacks() []Attack {
 	var list []Attack
 	for _, f := range families() {
-		list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " from a further address that it asked for and may not have, to its neighbour", By: byRanges,
+		list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name +
+			" from a further address that it asked for and may not have, to its neighbour", By: byRanges,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.furtherAddress(ctx, f) }})
 	}
 	return list
@@ -34,12 +35,14 @@ func (w *world) furtherAddress(ctx context.Context, f family) (out outcome, err 
 	}
 	allowed, other := at(200), at(250)
 	bits := allowed.BitLen() - 5
-	undo, err := w.annotate(ctx, "Namespace", metav1.NamespaceDefault, cluster.AnnotationExtraRanges, netip.PrefixFrom(allowed, bits).Masked().String())
+	undo, err := w.annotate(ctx, "Namespace", metav1.NamespaceDefault, cluster.AnnotationExtraRanges,
+		netip.PrefixFrom(allowed, bits).Masked().String())
 	if err != nil {
 		return outcome{}, err
 	}
 	defer func() { err = errors.Join(err, undo()) }()
-	forget, err := w.annotate(ctx, "Pod", attacker, cluster.AnnotationExtraAddresses, allowed.String()+", "+other.String())
+	forget, err := w.annotate(ctx, "Pod", attacker, cluster.AnnotationExtraAddresses, allowed.String()+", "+
+		other.String())
 	if err != nil {
 		return outcome{}, err
 	}
@@ -64,7 +67,8 @@ func (w *world) furtherAddress(ctx context.Context, f family) (out outcome, err 
 	if out, err = w.beside(ctx, from.place, ear, datagram(allowed), datagram(other)); err != nil || out.taken {
 		return out, err
 	}
-	return refusedWith("from %s, which its Namespace does not allow, nothing arrived; from %s, which it allows, packets did", other, allowed), nil
+	return refusedWith("from %s, which its Namespace does not allow, nothing arrived; from %s, which it "+
+		"allows, packets did", other, allowed), nil
 }
 
 // annotate writes an annotation, as somebody who may change the object. What it returns removes it

@@ -12,8 +12,9 @@ import (
 
 // What sees the port of a packet in fragments.
 const (
-	byFragments     = "flows of br-svc, by the port that conntrack knows of a fragment"
-	byWholeTunnels  = "nft on the host, after reassembly; the gateway bridge drops tunnel packets that came in fragments"
+	byFragments    = "flows of br-svc, by the port that conntrack knows of a fragment"
+	byWholeTunnels = "nft on the host, after reassembly; the gateway bridge drops tunnel packets " +
+		"that came in fragments"
 	firstFragment   = 24 // bytes of UDP, in an attack
 	longerThanALink = 1500
 )
@@ -64,7 +65,8 @@ func (w *world) offerInParts(ctx context.Context, f family, everybody bool) (out
 	}
 	honest := func() error {
 		mark := newMark("honest")
-		return w.until(ctx, "a request in fragments", func() error { return w.hearsPart(ctx, sender.place, ear, parts(client, server)(mark), mark) })
+		return w.until(ctx, "a request in fragments",
+			func() error { return w.hearsPart(ctx, sender.place, ear, parts(client, server)(mark), mark) })
 	}
 	if err := honest(); err != nil {
 		return outcome{}, err
@@ -111,7 +113,8 @@ func (w *world) tunnelInParts(ctx context.Context, who string, end netip.AddrPor
 		return outcome{}, err
 	}
 	mark := newMark("long")
-	packet := attack.UDP(netip.AddrPortFrom(sender.address(f), 42000), end, w.inTunnel(9, append(make([]byte, longerThanALink), mark...)))
+	packet := attack.UDP(netip.AddrPortFrom(sender.address(f), 42000), end,
+		w.inTunnel(9, append(make([]byte, longerThanALink), mark...)))
 	var frames [][]byte
 	for _, part := range attack.Fragments(packet, 1400) {
 		frames = append(frames, attack.Frame(own, next, part))

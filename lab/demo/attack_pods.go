@@ -54,10 +54,15 @@ func podAttacks() []Attack {
 			{"from a client's address, to the host", clientName, "host-a"},
 			{"from another node's address, to the host", "host-b", "host-a"},
 		} {
-			list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " " + x.what, By: byPortSecurity, Group: "forge",
-				try: func(ctx context.Context, w *world) (outcome, error) { return w.forge(ctx, f, x.as, x.to, false) }})
+			list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " " + x.what, By: byPortSecurity,
+				Group: "forge",
+				try: func(ctx context.Context, w *world) (outcome,
+					error) {
+					return w.forge(ctx, f, x.as, x.to, false)
+				}})
 		}
-		list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " from its neighbour's address and MAC, to a client outside", By: byPortSecurity, Group: "forge",
+		list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name +
+			" from its neighbour's address and MAC, to a client outside", By: byPortSecurity, Group: "forge",
 			try: func(ctx context.Context, w *world) (outcome, error) {
 				return w.forge(ctx, f, neighbour, clientName, true)
 			}})
@@ -77,12 +82,14 @@ func dhcpAttacks() []Attack {
 			{"everybody", neighbour, podLink, true},
 			{"the host", "host-a", claims.ManagementPort, false},
 		} {
-			list = append(list, Attack{Who: attacker, What: "sends DHCP answers over IPv" + f.name + " to " + x.what, By: byACL,
+			list = append(list, Attack{Who: attacker, What: "sends DHCP answers over IPv" + f.name + " to " + x.what,
+				By: byACL,
 				try: func(ctx context.Context, w *world) (outcome, error) {
 					return w.offer(ctx, f, x.to, x.link, x.everybody)
 				}})
 			if x.to == neighbour {
-				list = append(list, Attack{Who: attacker, What: "sends DHCP answers over IPv" + f.name + " in fragments to " + x.what, By: byFragments,
+				list = append(list, Attack{Who: attacker, What: "sends DHCP answers over IPv" + f.name +
+					" in fragments to " + x.what, By: byFragments,
 					Group: "fragments", Not: noFragments, try: func(ctx context.Context, w *world) (outcome, error) {
 						return w.offerInParts(ctx, f, x.everybody)
 					}})
@@ -106,14 +113,18 @@ func linkAttacks() []Attack {
 				return attack.ARPReply(mac, w.endpoints[neighbour].address(f4))
 			})},
 		{Who: attacker, What: "claims the gateway's address by neighbour discovery", By: byPortSecurity,
-			try: try(func(w *world, mac cluster.MAC) []byte { return attack.NeighborAdvertisement(mac, w.gateway(f6)) })},
+			try: try(func(w *world,
+				mac cluster.MAC) []byte {
+				return attack.NeighborAdvertisement(mac, w.gateway(f6))
+			})},
 		{Who: attacker, What: "announces its own address by ARP with its neighbour's MAC", By: byPortSecurity,
 			try: try(func(w *world, mac cluster.MAC) []byte {
 				return attack.ARPAnnouncement(mac, w.macOf(neighbour), w.endpoints[attacker].address(f4))
 			})},
 		{Who: attacker, What: "advertises its own address with its neighbour's MAC", By: byPortSecurity,
 			try: try(func(w *world, mac cluster.MAC) []byte {
-				return attack.Advertise(mac, attack.LinkLocal(mac), w.endpoints[attacker].address(f6), w.macOf(neighbour))
+				return attack.Advertise(mac, attack.LinkLocal(mac), w.endpoints[attacker].address(f6),
+					w.macOf(neighbour))
 			})},
 		{Who: attacker, What: "advertises its own address from the gateway's", By: byPortSecurity,
 			try: try(func(w *world, mac cluster.MAC) []byte {
@@ -232,7 +243,8 @@ func (w *world) offer(ctx context.Context, f family, to, link string, everybody 
 		return out, err
 	}
 	const other = 40067 // a request to the port above would allow its answer for half a minute
-	request := attack.Frame(next, mac, attack.UDP(netip.AddrPortFrom(dst, client), netip.AddrPortFrom(src, other), newMark("request")))
+	request := attack.Frame(next, mac, attack.UDP(netip.AddrPortFrom(dst, client), netip.AddrPortFrom(src, other),
+		newMark("request")))
 	mark := newMark("asked")
 	return out, w.until(ctx, "after a request", func() error {
 		if err := attack.Send(target.place, link, request); err != nil {
@@ -249,7 +261,8 @@ func (w *world) offer(ctx context.Context, f family, to, link string, everybody 
 }
 
 // beside sends an honest frame, which must arrive, then forged ones, and an honest one again.
-func (w *world) beside(ctx context.Context, from lab.Place, ear *attack.Ear, honest, forged func(mark []byte) []byte) (outcome, error) {
+func (w *world) beside(ctx context.Context, from lab.Place, ear *attack.Ear, honest,
+	forged func(mark []byte) []byte) (outcome, error) {
 	good, bad := newMark("honest"), newMark("forged")
 	if err := w.arrives(ctx, from, ear, honest(good), good); err != nil {
 		return outcome{}, fmt.Errorf("the honest packet before: %w", err)
@@ -400,7 +413,8 @@ func forgetPrefix(link string) error {
 			err = errors.Join(err, netlink.AddrDel(l, &a))
 		}
 	}
-	routes, failed := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{LinkIndex: l.Attrs().Index}, netlink.RT_FILTER_OIF)
+	routes, failed := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{LinkIndex: l.Attrs().Index},
+		netlink.RT_FILTER_OIF)
 	for _, r := range routes {
 		if r.Protocol == unix.RTPROT_RA || r.Dst != nil && strings.HasPrefix(r.Dst.IP.String(), "2001:db8:bad:") {
 			failed = errors.Join(failed, netlink.RouteDel(&r))

@@ -147,7 +147,8 @@ func (w *world) divertUDP(
 		if to, err := w.repliesTo(ctx, &s, f, client); err != nil || to != s.client {
 			return takenWith("a reply arrived at %s", to), err
 		}
-		if err := attack.Send(s.clientSide, outerLink, attack.Frame(secondMAC, s.node, forged(client, s.at))); err != nil {
+		if err := attack.Send(s.clientSide, outerLink,
+			attack.Frame(secondMAC, s.node, forged(client, s.at))); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -221,7 +222,8 @@ func spoofSource(ctx context.Context, w *world) (outcome, error) {
 	answered := func(source netip.Addr) (bool, error) {
 		from := netip.AddrPortFrom(source, freshPort())
 		for range 3 {
-			if err := attack.Send(s.clientSide, outerLink, attack.Frame(s.client, s.node, attack.SYN(from, s.at))); err != nil {
+			if err := attack.Send(s.clientSide, outerLink,
+				attack.Frame(s.client, s.node, attack.SYN(from, s.at))); err != nil {
 				return false, err
 			}
 		}

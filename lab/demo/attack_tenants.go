@@ -62,42 +62,52 @@ func tenantAttacks() []Attack {
 	next := func(f family) claim { return claim{f, len(list)} }
 	for _, path := range []string{"at its own address", "at its cluster IP"} {
 		c := next(families()[0])
-		list = append(list, Attack{Who: tenant, What: "takes the API server's address, for pods that use it " + path, By: byGuard, Group: "claims", Not: needsAPI,
+		list = append(list, Attack{Who: tenant, What: "takes the API server's address, for pods that use it " + path,
+			By: byGuard, Group: "claims", Not: needsAPI,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.takeAPI(ctx, c, path) }})
 	}
 	for _, f := range families() {
 		add := func(what string, from []string, ask func(w *world) netip.AddrPort) {
 			c := next(f)
-			list = append(list, Attack{Who: tenant, What: what + " (IPv" + f.name + ")", By: byGuard, Group: "claims", try: func(ctx context.Context, w *world) (outcome, error) {
-				to := ask(w)
-				return w.take(ctx, c, to, from, to)
-			}})
+			list = append(list, Attack{Who: tenant, What: what + " (IPv" + f.name + ")", By: byGuard, Group: "claims",
+				try: func(ctx context.Context, w *world) (outcome, error) {
+					to := ask(w)
+					return w.take(ctx, c, to, from, to)
+				}})
 		}
 		at := func(place string, port uint16) func(*world) netip.AddrPort {
 			return func(w *world) netip.AddrPort { return netip.AddrPortFrom(w.endpoints[place].address(f), port) }
 		}
 		pods, all := []string{victim}, []string{victim, "host-a", clientName}
 		add("takes another pod's address", append(slices.Clone(pods), "host-a"), at("pod-b1", podPort))
-		add("takes a port of another Service's cluster IP", append(slices.Clone(pods), "host-a"), func(w *world) netip.AddrPort {
-			return netip.AddrPortFrom(ofFamily(w.services["podlocal"].clusterIPs, f), takePort)
-		})
+		add("takes a port of another Service's cluster IP", append(slices.Clone(pods), "host-a"),
+			func(w *world) netip.AddrPort {
+				return netip.AddrPortFrom(ofFamily(w.services["podlocal"].clusterIPs, f), takePort)
+			})
 		add("takes the kubelet's port of a node", all, at("host-b", 10250))
 		add("takes the ssh port of a node", all, at("host-a", 22))
-		add("takes a join address", pods, func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.joins, 1), takePort) })
-		add("takes a transit address", pods, func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.transits, 2), takePort) })
+		add("takes a join address", pods,
+			func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.joins, 1), takePort) })
+		add("takes a transit address", pods,
+			func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.transits, 2), takePort) })
 		if f.name == "6" { // the API takes no link-local address
-			add("takes a masquerade address", []string{"host-a"}, func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.masquerade, 4), takePort) })
+			add("takes a masquerade address", []string{"host-a"},
+				func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.masquerade, 4), takePort) })
 		}
 		for _, path := range []string{"at its own address", "by its Service"} {
 			c := next(f)
-			list = append(list, Attack{Who: tenant, What: fmt.Sprintf("takes the outside server of an older Service, for pods that use it %s (IPv%s)", path, f.name), By: byNamer, Group: "claims",
+			list = append(list, Attack{Who: tenant,
+				What: fmt.Sprintf("takes the outside server of an older Service, for pods that use it %s (IPv%s)", path,
+					f.name), By: byNamer, Group: "claims",
 				try: func(ctx context.Context, w *world) (outcome, error) { return w.takeServer(ctx, c, path) }})
 		}
 		c, d := next(f), claim{f, len(list) + 1}
 		list = append(list,
-			Attack{Who: tenant, What: "takes the address of an EgressIP (IPv" + f.name + ")", By: byOlder, Group: "claims",
-				try: func(ctx context.Context, w *world) (outcome, error) { return w.takeEgressIP(ctx, c) }},
-			Attack{Who: tenant, What: "names addresses as endpoints that cannot be any (IPv" + f.name + ")", By: bySlices, Group: "claims",
+			Attack{Who: tenant, What: "takes the address of an EgressIP (IPv" + f.name + ")", By: byOlder,
+				Group: "claims",
+				try:   func(ctx context.Context, w *world) (outcome, error) { return w.takeEgressIP(ctx, c) }},
+			Attack{Who: tenant, What: "names addresses as endpoints that cannot be any (IPv" + f.name + ")",
+				By: bySlices, Group: "claims",
 				try: func(ctx context.Context, w *world) (outcome, error) { return w.impossible(ctx, d) }})
 	}
 	return list
@@ -169,8 +179,10 @@ func (w *world) answered(ctx context.Context, from, server string, to netip.Addr
 
 // take makes a Service of the attacker's that asks for an address and port, beside an honest one,
 // and looks who answers those who ask there.
-func (w *world) take(ctx context.Context, c claim, wants netip.AddrPort, from []string, asked netip.AddrPort) (out outcome, err error) {
-	remove, err := w.putAll(ctx, tenantSlice(c.name("taker"), c.family, podPort, w.endpoints[attacker].address(c.family)),
+func (w *world) take(ctx context.Context, c claim, wants netip.AddrPort, from []string,
+	asked netip.AddrPort) (out outcome, err error) {
+	remove, err := w.putAll(ctx, tenantSlice(c.name("taker"), c.family, podPort,
+		w.endpoints[attacker].address(c.family)),
 		tenantService(c.name("taker"), c.family, c.ip(0), wants.Port(), wants.Addr(), c.honest()))
 	if err != nil {
 		return outcome{}, err
@@ -206,7 +218,8 @@ func (w *world) takeAPI(ctx context.Context, c claim, path string) (outcome, err
 func (w *world) takeServer(ctx context.Context, c claim, path string) (out outcome, err error) {
 	server := netip.AddrPortFrom(w.endpoints[clientName].address(c.family), clientPort)
 	service := netip.AddrPortFrom(c.ip(1), 80)
-	remove, err := w.putAll(ctx, tenantSlice(c.name("server"), c.family, server.Port(), server.Addr()), tenantService(c.name("server"), c.family, service.Addr(), service.Port()))
+	remove, err := w.putAll(ctx, tenantSlice(c.name("server"), c.family, server.Port(), server.Addr()),
+		tenantService(c.name("server"), c.family, service.Addr(), service.Port()))
 	if err != nil {
 		return outcome{}, err
 	}
@@ -250,9 +263,11 @@ spec: {egressIPs: [%q], namespaceSelector: {matchLabels: {nobody: has-this}}}
 func (w *world) impossible(ctx context.Context, c claim) (out outcome, err error) {
 	router := w.gateway(c.family)
 	good := w.endpoints[attacker].address(c.family)
-	bad := []netip.Addr{router, router.Next(), ofFamily(w.services["podlocal"].clusterIPs, c.family), nth(c.joins, 2), nth(c.transits, 2)}
+	bad := []netip.Addr{router, router.Next(), ofFamily(w.services["podlocal"].clusterIPs, c.family), nth(c.joins, 2),
+		nth(c.transits, 2)}
 	service := netip.AddrPortFrom(c.ip(0), 80)
-	remove, err := w.putAll(ctx, tenantSlice(c.name("endpoints"), c.family, podPort, append(slices.Clone(bad), good)...),
+	remove, err := w.putAll(ctx, tenantSlice(c.name("endpoints"), c.family, podPort,
+		append(slices.Clone(bad), good)...),
 		tenantService(c.name("endpoints"), c.family, service.Addr(), 80))
 	if err != nil {
 		return outcome{}, err

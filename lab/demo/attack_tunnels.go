@@ -30,15 +30,20 @@ const (
 // tunnelAttacks send into the pod network what only the tunnels of nodes may carry.
 func tunnelAttacks() []Attack {
 	var list []Attack
-	for _, x := range []struct{ who, by string }{{clientName, byTunnelFlows}, {liar, byTunnelPods}, {attacker, byTunnelPods}} {
+	for _, x := range []struct{ who, by string }{{clientName, byTunnelFlows}, {liar, byTunnelPods},
+		{attacker, byTunnelPods}} {
 		list = append(list, Attack{Who: x.who, What: "sends a tunnel packet to node-a", By: x.by, Group: "tunnel",
 			try: func(ctx context.Context, w *world) (outcome, error) {
-				return w.tunnel(ctx, x.who, netip.AddrPortFrom(w.endpoints["host-a"].address(families()[0]), attack.GenevePort))
+				return w.tunnel(ctx, x.who,
+					netip.AddrPortFrom(w.endpoints["host-a"].address(families()[0]), attack.GenevePort))
 			}})
 	}
-	return append(list, Attack{Who: liar, What: "sends a tunnel packet to a Service, whose endpoint is the tunnel of node-a", By: byTunnelPods,
+	return append(list, Attack{Who: liar,
+		What: "sends a tunnel packet to a Service, whose endpoint is the tunnel of node-a", By: byTunnelPods,
 		try: tunnelService(liar)},
-		Attack{Who: clientName, What: "sends a tunnel packet to a NodePort of node-b, whose endpoint is the tunnel of node-a, also in fragments",
+		Attack{Who: clientName,
+			What: "sends a tunnel packet to a NodePort of node-b, whose endpoint is the tunnel of " +
+				"node-a, also in fragments",
 			By: byTunnelPods + "; " + byWholeTunnels, try: tunnelService(clientName)})
 }
 
@@ -71,7 +76,8 @@ func (w *world) tunnel(ctx context.Context, who string, to netip.AddrPort) (outc
 }
 
 // tunnelled sends from a node's host until the pod hears it.
-func (w *world) tunnelled(ctx context.Context, from lab.Place, to netip.AddrPort, ear *attack.Ear, packet func([]byte) []byte) error {
+func (w *world) tunnelled(ctx context.Context, from lab.Place, to netip.AddrPort, ear *attack.Ear,
+	packet func([]byte) []byte) error {
 	mark := newMark("honest")
 	return w.until(ctx, "a tunnel packet of "+from.Name(), func() error {
 		if err := sendUDP(from, to, packet(mark)); err != nil {
@@ -91,8 +97,10 @@ func (w *world) inTunnel(port uint16, mark []byte) []byte {
 	transit := func(id int) cluster.MAC {
 		return cluster.MACFor(netip.AddrFrom4([4]byte{100, 88, byte((id + 1) >> 8), byte(id + 1)}))
 	}
-	inner := attack.UDP(netip.AddrPortFrom(w.endpoints[liar].address(f), 40000), netip.AddrPortFrom(w.endpoints[neighbour].address(f), port), mark)
-	return attack.Geneve(claims.TransitTunnelKey, uint16(from), uint16(to), attack.Frame(transit(from), transit(to), inner))
+	inner := attack.UDP(netip.AddrPortFrom(w.endpoints[liar].address(f), 40000),
+		netip.AddrPortFrom(w.endpoints[neighbour].address(f), port), mark)
+	return attack.Geneve(claims.TransitTunnelKey, uint16(from), uint16(to),
+		attack.Frame(transit(from), transit(to), inner))
 }
 
 // sendUDP sends one datagram by a socket.
@@ -143,7 +151,8 @@ spec:
 			return netip.AddrPortFrom(netip.MustParseAddr(clusterIP), port)
 		}
 		err = w.until(ctx, "the Service's other port", func() error {
-			a := lab.Get(ctx, w.endpoints[who].place, probe.Request{Protocol: "udp", To: at(2), Timeout: w.longer(time.Second)})
+			a := lab.Get(ctx, w.endpoints[who].place,
+				probe.Request{Protocol: "udp", To: at(2), Timeout: w.longer(time.Second)})
 			if a.Error != "" {
 				return errors.New(a.Error)
 			}

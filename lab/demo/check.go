@@ -98,8 +98,11 @@ func newWorld(ctx context.Context, l *lab.Lab, o *objects) (*world, error) {
 	has := func(key, value string) bool { return strings.Contains(string(config), key+" = "+value) }
 	shared := has("mode", cluster.ModeShared) || !has("mode", "")
 	openflow := !has("service-engine", cluster.EngineOVN)
-	w := &world{lab: l, userspace: first.Datapath() == "netdev", shared: shared, detached: has("mode", cluster.ModeDetached),
-		nodeLocal: has("node-local", cluster.LocalDGP) && !openflow, redirect: has("nodeport-path", cluster.PathRedirect), openflow: openflow, openvswitch: version, endpoints: map[string]endpoint{}, nodes: map[string]nodeFacts{}, services: map[string]serviceFacts{}}
+	w := &world{lab: l, userspace: first.Datapath() == "netdev", shared: shared,
+		detached:  has("mode", cluster.ModeDetached),
+		nodeLocal: has("node-local", cluster.LocalDGP) && !openflow,
+		redirect:  has("nodeport-path", cluster.PathRedirect), openflow: openflow, openvswitch: version,
+		endpoints: map[string]endpoint{}, nodes: map[string]nodeFacts{}, services: map[string]serviceFacts{}}
 	for _, n := range l.Nodes() {
 		w.endpoints[hostPlace(n.Name())] = endpoint{n.Host, plain(n.Addresses()), hostPort}
 		for _, p := range n.Pods() {
@@ -137,8 +140,10 @@ func (w *world) patientConntrack() error {
 	}
 	for _, e := range w.endpoints {
 		err := lab.Do(e.place, func() error {
-			for state, seconds := range map[string]int{"sctp_timeout_cookie_wait": 3, "sctp_timeout_cookie_echoed": 3, "udp_timeout": 30} {
-				err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_"+state, fmt.Appendln(nil, seconds*w.slow), 0o644)
+			for state, seconds := range map[string]int{"sctp_timeout_cookie_wait": 3, "sctp_timeout_cookie_echoed": 3,
+				"udp_timeout": 30} {
+				err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_"+state, fmt.Appendln(nil, seconds*w.slow),
+					0o644)
 				if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without SCTP
 					return err
 				}

@@ -24,7 +24,8 @@ func (c *comparison) logical(about string, tr walk.Trace) {
 			ip = "ip6"
 		}
 		flow := fmt.Sprintf(`inport=="%s" && eth.src==%s && eth.dst==%s && %s.src==%s && %s.dst==%s && ip.ttl==64 && %s.src==%d && %s.dst==%d`,
-			v.Port, trace.Ethernet(p.EthSrc), trace.Ethernet(p.EthDst), ip, p.Src, ip, p.Dst, p.Protocol, p.SrcPort, p.Protocol, p.DstPort)
+			v.Port, trace.Ethernet(p.EthSrc), trace.Ethernet(p.EthDst), ip, p.Src, ip, p.Dst, p.Protocol, p.SrcPort,
+			p.Protocol, p.DstPort)
 		command := "ovn-trace --no-leader-only"
 		for range 8 {
 			command += " --ct=new"
@@ -35,7 +36,8 @@ func (c *comparison) logical(about string, tr walk.Trace) {
 				command += fmt.Sprintf(" --lb-dst='%s:%d'", bracketed(s.After), s.After.DstPort)
 			}
 		}
-		c.note(v.Node, question{"ovn-trace", about, command + " '" + flow + "'", func(out string) error { return checkLogical(v, out) }})
+		c.note(v.Node, question{"ovn-trace", about, command + " '" + flow + "'",
+			func(out string) error { return checkLogical(v, out) }})
 	}
 }
 
@@ -112,7 +114,8 @@ func checkLogical(v walk.Visit, out string) error {
 		return errors.New("it shows nothing")
 	}
 	cut := strings.HasSuffix(strings.TrimSpace(out), "\n    ct_snat;")
-	if i := slices.IndexFunc(stages, func(x stage) bool { return x.name == "lr_in_policy" && strings.Contains(x.text, "$secondary_") }); i >= 0 {
+	if i := slices.IndexFunc(stages,
+		func(x stage) bool { return x.name == "lr_in_policy" && strings.Contains(x.text, "$secondary_") }); i >= 0 {
 		stages, cut = stages[:i+1], true
 	}
 	if err := translations(v, stages); err != nil {
@@ -177,7 +180,8 @@ func meets(v walk.Visit, stages []stage, cut bool) (walked []string, whole bool,
 // those that ask for a connection's mark, and the flags of a load balancer (force_snat_for_lb,
 // skip_snat_for_lb), which it loses in ct_lb_mark.
 func untold(rule string) bool {
-	return strings.Contains(rule, "pkt.mark == "+strconv.Itoa(claims.MarkForceSNAT)) || strings.HasPrefix(rule, "flags.force_snat_for_lb") || strings.HasPrefix(rule, "flags.skip_snat_for_lb")
+	return strings.Contains(rule, "pkt.mark == "+strconv.Itoa(claims.MarkForceSNAT)) ||
+		strings.HasPrefix(rule, "flags.force_snat_for_lb") || strings.HasPrefix(rule, "flags.skip_snat_for_lb")
 }
 
 var outPort = regexp.MustCompile(`out of port ([^\s,]+)`)

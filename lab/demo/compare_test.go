@@ -19,12 +19,15 @@ import (
 )
 
 var (
-	compareMode  = flag.String("compare", "", "compare every case of the matrix in a lab of this gateway mode: walk, ovn-trace, ofproto/trace, conntrack and packets")
+	compareMode = flag.String("compare", "",
+		"compare every case of the matrix in a lab of this gateway mode: walk, ovn-trace, ofproto/trace, "+
+			"conntrack and packets")
 	comparePath  = flag.String("nodeport-path", "", "with -compare: [gateway] nodeport-path of the nodes")
 	compareLocal = flag.String("node-local", "", "with -compare: [gateway] node-local of the nodes")
 	compareBy    = flag.String("engine", "", "with -compare: [default] service-engine of the nodes")
 	compareIn    = flag.String("compare-in", "", "as -compare, in the demo of this name that runs")
-	compareOnly  = flag.String("only", "", "with -compare and -compare-in: only cases whose words hold this, such as \"pod-a2 hostself NodePort\"")
+	compareOnly  = flag.String("only", "",
+		"with -compare and -compare-in: only cases whose words hold this, such as \"pod-a2 hostself NodePort\"")
 )
 
 // Every case of the matrix, over every protocol and family: what the walk says of the packet
@@ -44,7 +47,8 @@ func TestCompare(t *testing.T) {
 		}
 		d = &Demo{lab: l, source: objects}
 	case *compareMode != "":
-		d = startDemoIn(t, "", Options{Mode: *compareMode, NodePortPath: *comparePath, NodeLocal: *compareLocal, Engine: *compareBy})
+		d = startDemoIn(t, "", Options{Mode: *compareMode, NodePortPath: *comparePath, NodeLocal: *compareLocal,
+			Engine: *compareBy})
 	default:
 		t.Skip("-compare MODE asks for it; TestMatrixWithManifests compares a sample")
 	}
@@ -107,7 +111,8 @@ func newComparison(t *testing.T, d *Demo) *comparison {
 		t.Fatal(err)
 	}
 	c := &comparison{t: t, d: d, ports: map[[3]string]string{}, links: map[[2]string]string{},
-		logicalFlows: map[string]map[string]string{}, datapaths: map[string]map[string]string{}, asked: map[string][]question{}, counts: map[string]int{}}
+		logicalFlows: map[string]map[string]string{}, datapaths: map[string]map[string]string{},
+		asked: map[string][]question{}, counts: map[string]int{}}
 	if c.w, err = newWorld(t.Context(), d.lab, o); err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +172,10 @@ func (c *comparison) one(x Case, protocol cluster.Protocol, f family) error {
 	if x.By == dropped {
 		patience = time.Second
 	}
-	got := lab.Get(c.t.Context(), c.w.endpoints[x.From].place, probe.Request{Protocol: protocol.String(), To: to, Timeout: patience})
-	from, p := c.w.point(c.s, x.From), walk.Packet{Protocol: protocol, Src: got.Client.Addr(), SrcPort: got.Client.Port(), Dst: to.Addr(), DstPort: to.Port()}
+	got := lab.Get(c.t.Context(), c.w.endpoints[x.From].place,
+		probe.Request{Protocol: protocol.String(), To: to, Timeout: patience})
+	from, p := c.w.point(c.s, x.From), walk.Packet{Protocol: protocol, Src: got.Client.Addr(),
+		SrcPort: got.Client.Port(), Dst: to.Addr(), DstPort: to.Port()}
 	if from == (walk.Point{}) {
 		p.Src = c.w.endpoints[x.From].address(f)
 		if !strings.HasPrefix(x.Path, "NodePort") {
@@ -199,7 +206,8 @@ func (c *comparison) answered(a probe.Answer) []netip.AddrPort {
 	list := []netip.AddrPort{a.Local}
 	if e, ok := c.w.endpoints[a.Name]; ok {
 		for _, f := range families() {
-			list = append(list, netip.AddrPortFrom(e.address(f), e.port), netip.AddrPortFrom(f.masquerade.Addr().Next().Next(), e.port))
+			list = append(list, netip.AddrPortFrom(e.address(f), e.port),
+				netip.AddrPortFrom(f.masquerade.Addr().Next().Next(), e.port))
 		}
 	}
 	return list

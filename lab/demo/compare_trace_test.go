@@ -24,14 +24,17 @@ func (c *comparison) bridges(about string, tr walk.Trace) {
 			next = tr.ForwardVisits[i+1].Port
 		}
 		if v.OVN {
-			c.note(v.Node, question{"ofproto/trace of br-int", about, c.traceOf(v), func(out string) error { return c.checkOVN(v, next, out) }})
+			c.note(v.Node, question{"ofproto/trace of br-int", about, c.traceOf(v),
+				func(out string) error { return c.checkOVN(v, next, out) }})
 			continue
 		}
-		c.note(v.Node, question{"ofproto/trace of " + v.Bridge, about, c.traceOf(v), func(out string) error { return c.checkBridge(v, out) }})
+		c.note(v.Node, question{"ofproto/trace of " + v.Bridge, about, c.traceOf(v),
+			func(out string) error { return c.checkBridge(v, out) }})
 	}
 	for _, v := range tr.ReplyVisits {
 		if !v.OVN {
-			c.note(v.Node, question{"ofproto/trace of " + v.Bridge, about + ", reply", c.traceOf(v), func(out string) error { return c.checkBridge(v, out) }})
+			c.note(v.Node, question{"ofproto/trace of " + v.Bridge, about + ", reply", c.traceOf(v),
+				func(out string) error { return c.checkBridge(v, out) }})
 		}
 	}
 }
@@ -64,7 +67,9 @@ func (c *comparison) readPorts() {
 		c.links[[2]string{n.Name(), "br-ex_" + n.Name()}] = "patch-br-int-to-br-ex_" + n.Name()
 		c.links[[2]string{n.Name(), "lnet-node_local_switch"}] = "patch-br-int-to-lnet-node_local_switch"
 		for _, bridge := range []string{"br-ex", "br-int", "br-local", claims.ServiceBridge, claims.TunnelBridge} {
-			out, err := n.Exec(c.t.Context(), "sh", "-c", "! ovs-vsctl br-exists "+bridge+" || ovs-vsctl --no-headings --format=csv --data=bare --columns=ofport,name,external_ids list Interface $(ovs-vsctl list-ports "+bridge+")")
+			out, err := n.Exec(c.t.Context(), "sh", "-c", "! ovs-vsctl br-exists "+bridge+
+				" || ovs-vsctl --no-headings --format=csv --data=bare --columns=ofport,name,external_ids list "+
+				"Interface $(ovs-vsctl list-ports "+bridge+")")
 			if err != nil {
 				c.t.Fatal(err)
 			}
@@ -171,12 +176,14 @@ func (c *comparison) stages(v walk.Visit, t trace.Trace) error {
 	at := 0
 	for _, s := range v.Steps {
 		// conjunctions have no cookie
-		if !strings.Contains(s.Stage, " l") || strings.Contains(s.Rule, "$") && strings.HasSuffix(s.Stage, " lr_out_snat") {
+		if !strings.Contains(s.Stage, " l") || strings.Contains(s.Rule, "$") &&
+			strings.HasSuffix(s.Stage, " lr_out_snat") {
 			continue
 		}
 		j := slices.Index(met[at:], s.Stage)
 		if j < 0 {
-			return fmt.Errorf("no flow of %s after\n  %s\namong\n  %s", s.Stage, strings.Join(met[:at], "\n  "), strings.Join(met[at:], "\n  "))
+			return fmt.Errorf("no flow of %s after\n  %s\namong\n  %s", s.Stage, strings.Join(met[:at], "\n  "),
+				strings.Join(met[at:], "\n  "))
 		}
 		at += j
 	}
@@ -201,7 +208,8 @@ func (c *comparison) readLogicalFlows() {
 	for _, n := range c.d.lab.Nodes() {
 		flows, datapaths := map[string]string{}, map[string]string{}
 		list := func(table, columns string, add func(words []string)) {
-			out, err := n.Exec(c.t.Context(), "ovn-sbctl", "--no-leader-only", "--no-headings", "--format=csv", "--data=bare", "--columns="+columns, "list", table)
+			out, err := n.Exec(c.t.Context(), "ovn-sbctl", "--no-leader-only", "--no-headings", "--format=csv",
+				"--data=bare", "--columns="+columns, "list", table)
 			if err != nil {
 				c.t.Fatal(err)
 			}

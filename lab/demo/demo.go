@@ -95,7 +95,8 @@ func Start(ctx context.Context, opt Options) (*Demo, error) {
 		return nil, err
 	}
 	d.say("lab %q: starting the external network, %d nodes and an outside client", opt.Name, len(d.objects.nodes))
-	if d.lab, err = lab.New(ctx, lab.Config{Name: opt.Name, Image: root, TSO: opt.TSO, DieWithCaller: opt.DieWithCaller}); err != nil {
+	if d.lab, err = lab.New(ctx, lab.Config{Name: opt.Name, Image: root, TSO: opt.TSO,
+		DieWithCaller: opt.DieWithCaller}); err != nil {
 		return nil, err
 	}
 	if err := lab.Together(
@@ -166,7 +167,8 @@ func (d *Demo) turn(list, node string) string {
 func (d *Demo) agentConfig(node string) string {
 	config := d.source.config()
 	for _, o := range []struct{ section, key, value string }{
-		{"gateway", "mode", d.turn(d.opt.Mode, node)}, {"gateway", "nodeport-path", d.opt.NodePortPath}, {"gateway", "node-local", d.opt.NodeLocal},
+		{"gateway", "mode", d.turn(d.opt.Mode, node)}, {"gateway", "nodeport-path", d.opt.NodePortPath},
+		{"gateway", "node-local", d.opt.NodeLocal},
 		{"default", "service-engine", d.turn(d.opt.Engine, node)},
 	} {
 		if o.value != "" {
@@ -201,7 +203,8 @@ func (d *Demo) addSecondary() error {
 
 func (d *Demo) startClient(ctx context.Context) error {
 	p := netip.MustParsePrefix
-	h, err := d.lab.StartHost(ctx, lab.HostConfig{Name: clientName, Addresses: []netip.Prefix{p("172.18.0.100/16"), p("fc00:f853:ccd::64/64")}})
+	h, err := d.lab.StartHost(ctx, lab.HostConfig{Name: clientName,
+		Addresses: []netip.Prefix{p("172.18.0.100/16"), p("fc00:f853:ccd::64/64")}})
 	if err != nil {
 		return err
 	}
@@ -209,7 +212,8 @@ func (d *Demo) startClient(ctx context.Context) error {
 	// node's secondary one.
 	for prefix, node := range map[string]string{
 		"172.20.0.1/32": "172.18.0.3", "fd00:20::1/128": "fc00:f853:ccd::3",
-		"203.0.113.0/24": "172.18.0.3", "10.96.0.0/16": "172.18.0.3", "2001:db8:113::/64": "fc00:f853:ccd::3", "fd00:10:96::/112": "fc00:f853:ccd::3",
+		"203.0.113.0/24": "172.18.0.3", "10.96.0.0/16": "172.18.0.3", "2001:db8:113::/64": "fc00:f853:ccd::3",
+		"fd00:10:96::/112": "fc00:f853:ccd::3",
 	} {
 		if _, err := h.Exec(ctx, "ip", "route", "replace", prefix, "via", node); err != nil {
 			return err

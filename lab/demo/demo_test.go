@@ -55,7 +55,8 @@ func TestEveryServiceIsTried(t *testing.T) {
 		if !tried[s.Name] {
 			t.Errorf("Service %s is not tried", s.Name)
 		}
-		if s.Spec.ExternalTrafficPolicy != "" || s.Spec.InternalTrafficPolicy != nil || s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		if s.Spec.ExternalTrafficPolicy != "" || s.Spec.InternalTrafficPolicy != nil ||
+			s.Spec.Type == corev1.ServiceTypeLoadBalancer {
 			continue
 		}
 		for _, path := range []string{"ClusterIP", "NodePort"} {
@@ -151,7 +152,8 @@ func worldOfManifests(t *testing.T) *world {
 		}
 		w.endpoints[p.Name] = endpoint{nil, ips, podPort}
 	}
-	w.endpoints[clientName] = endpoint{nil, []netip.Addr{netip.MustParseAddr("172.18.0.100"), netip.MustParseAddr("fc00:f853:ccd::64")}, clientPort}
+	w.endpoints[clientName] = endpoint{nil,
+		[]netip.Addr{netip.MustParseAddr("172.18.0.100"), netip.MustParseAddr("fc00:f853:ccd::64")}, clientPort}
 	for i := range o.services {
 		if w.services[o.services[i].Name], err = factsOfService(&o.services[i]); err != nil {
 			t.Fatal(err)

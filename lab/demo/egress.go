@@ -70,7 +70,8 @@ type Egress struct {
 // StartEgress adds the node that dies, labels both nodes and creates the EgressIP with these
 // addresses.
 func (d *Demo) StartEgress(ctx context.Context, ips ...string) (*Egress, error) {
-	g := &Egress{d: d, name: egressName, pod: d.pod(egressPod), to: netip.AddrPortFrom(netip.MustParseAddr("172.18.0.100"), clientPort)}
+	g := &Egress{d: d, name: egressName, pod: d.pod(egressPod),
+		to: netip.AddrPortFrom(netip.MustParseAddr("172.18.0.100"), clientPort)}
 	var o objects
 	if err := o.read([]byte(dyingNode)); err != nil {
 		return nil, err
@@ -176,7 +177,8 @@ func (d *Demo) put(ctx context.Context, manifest string) error {
 
 // remove deletes an object.
 func (d *Demo) remove(ctx context.Context, kind, name string) error {
-	return d.source.remove(ctx, &object{TypeMeta: metav1.TypeMeta{Kind: kind}, ObjectMeta: metav1.ObjectMeta{Name: name}})
+	return d.source.remove(ctx, &object{TypeMeta: metav1.TypeMeta{Kind: kind},
+		ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
 // Create creates the EgressIP again, after Delete.
@@ -313,7 +315,8 @@ func (g *Egress) Connect(ctx context.Context, every, timeout time.Duration) (sto
 			}
 			wg.Go(func() {
 				c := Connection{Begun: time.Now()}
-				a := lab.Get(context.WithoutCancel(ctx), g.pod, probe.Request{Protocol: "tcp", To: g.to, Timeout: timeout})
+				a := lab.Get(context.WithoutCancel(ctx), g.pod,
+					probe.Request{Protocol: "tcp", To: g.to, Timeout: timeout})
 				c.Took, c.Saw, c.Error = time.Since(c.Begun), a.Saw.Addr(), a.Error
 				mu.Lock()
 				all = append(all, c)
@@ -359,7 +362,8 @@ func (d *Demo) ShowEgress(ctx context.Context) error {
 		d.say("EgressIP: not tried: on a machine this slow, nodes that live do not answer in time")
 		return nil
 	}
-	d.say("EgressIP %s: 172.18.0.33 and 172.18.0.44 for pods with the label target=podlocal, on %s and %s", egressName, EgressStays, EgressDies)
+	d.say("EgressIP %s: 172.18.0.33 and 172.18.0.44 for pods with the label target=podlocal, on %s and %s", egressName,
+		EgressStays, EgressDies)
 	g, err := d.StartEgress(ctx, "172.18.0.33", "172.18.0.44")
 	if err != nil {
 		return err
@@ -384,7 +388,8 @@ func (d *Demo) ShowEgress(ctx context.Context) error {
 		return err
 	}
 	hole := Blackhole(stop(), killed)
-	d.say("%s was killed: %s is seen as %s; for %d ms some new connections failed", EgressDies, egressPod, left, hole.Milliseconds())
+	d.say("%s was killed: %s is seen as %s; for %d ms some new connections failed", EgressDies, egressPod, left,
+		hole.Milliseconds())
 	return g.End(ctx)
 }
 

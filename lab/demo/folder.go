@@ -44,7 +44,8 @@ func (f *folder) start(_ context.Context, d *Demo) error {
 func (f *folder) introduce(context.Context, *lab.Lab, *lab.Node) error { return nil }
 
 // runPod wants the pod to have the addresses of its manifest.
-func (f *folder) runPod(ctx context.Context, n *lab.Node, pod *corev1.Pod, serve func(*lab.Pod) error) (*lab.Pod, error) {
+func (f *folder) runPod(ctx context.Context, n *lab.Node, pod *corev1.Pod,
+	serve func(*lab.Pod) error) (*lab.Pod, error) {
 	p, err := n.AddPod(ctx, lab.PodConfig{Namespace: pod.Namespace, Name: pod.Name, UID: "demo-" + pod.Name})
 	if err != nil {
 		return nil, err
@@ -102,7 +103,10 @@ func (f *folder) set(ctx context.Context, kind, name string, in field, key strin
 			o, err := parseObject(string(doc))
 			if err == nil && o.Kind == kind && o.Name == name {
 				found = true
-				doc, err = o.edited(func(fields map[string]any) { setIn(fields["metadata"].(map[string]any), in, key, value) })
+				doc, err = o.edited(func(fields map[string]any) {
+					setIn(fields["metadata"].(map[string]any), in, key,
+						value)
+				})
 			}
 			all = append(all, doc)
 			return err
@@ -115,7 +119,8 @@ func (f *folder) set(ctx context.Context, kind, name string, in field, key strin
 		}
 	}
 	if kind == "Namespace" {
-		o, err := parseObject(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, %s: {%s: %q}}}", name, in, key, value))
+		o, err := parseObject(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, %s: {%s: %q}}}", name,
+			in, key, value))
 		if err != nil {
 			return err
 		}
@@ -138,7 +143,8 @@ func setIn(metadata map[string]any, in field, key string, value any) {
 // carriers are those that the agent of a node knows: nobody writes a status.
 func (f *folder) carriers(ctx context.Context, l *lab.Lab, egressIP string) ([]carrier, error) {
 	// The command fails when anything is not well, and prints the report all the same.
-	text, err := l.Node(EgressStays).Exec(ctx, "sh", "-c", "hairpin status -o json --config-file="+agentConfig+" || true")
+	text, err := l.Node(EgressStays).Exec(ctx, "sh", "-c", "hairpin status -o json --config-file="+agentConfig+
+		" || true")
 	if err != nil {
 		return nil, err
 	}

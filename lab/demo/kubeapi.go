@@ -66,7 +66,8 @@ func (a *kubeAPI) join(*lab.Lab, *lab.NodeConfig) error { return nil }
 // start starts the API server and creates the objects.
 func (a *kubeAPI) start(ctx context.Context, d *Demo) error {
 	p := netip.MustParsePrefix
-	h, err := d.lab.StartHost(ctx, lab.HostConfig{Name: apiName, Addresses: []netip.Prefix{p("172.18.0.10/16"), p("fc00:f853:ccd::a/64")}})
+	h, err := d.lab.StartHost(ctx, lab.HostConfig{Name: apiName,
+		Addresses: []netip.Prefix{p("172.18.0.10/16"), p("fc00:f853:ccd::a/64")}})
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,8 @@ func (a *kubeAPI) start(ctx context.Context, d *Demo) error {
 
 // define installs the resource definitions, as the chart does.
 func (a *kubeAPI) define(ctx context.Context, d *Demo) error {
-	for file, path := range map[string]string{"egressips.yaml": watch.EgressIPPath(), "egressservices.yaml": watch.EgressServicePath("default")} {
+	for file, path := range map[string]string{"egressips.yaml": watch.EgressIPPath(),
+		"egressservices.yaml": watch.EgressServicePath("default")} {
 		text, err := os.ReadFile(filepath.Join(d.opt.Objects, "../../charts/hairpin/crds", file))
 		if err == nil {
 			err = a.post(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", text)
@@ -122,13 +124,16 @@ func (a *kubeAPI) introduce(ctx context.Context, l *lab.Lab, n *lab.Node) error 
 	if err != nil {
 		return fmt.Errorf("read kubeconfig: %w", err)
 	}
-	if err := n.WriteFile("/etc/hairpin/kubeconfig", string(kubeconfig)); err != nil || n.Name() != l.Nodes()[0].Name() {
+	if err := n.WriteFile("/etc/hairpin/kubeconfig", string(kubeconfig)); err != nil ||
+		n.Name() != l.Nodes()[0].Name() {
 		return err
 	}
-	return n.StartDaemon(ctx, "hairpin-controller", "/usr/local/bin/hairpin", "controller", "--config-file="+agentConfig)
+	return n.StartDaemon(ctx, "hairpin-controller", "/usr/local/bin/hairpin", "controller", "--config-file="+
+		agentConfig)
 }
 
-func (a *kubeAPI) runPod(ctx context.Context, n *lab.Node, pod *corev1.Pod, serve func(*lab.Pod) error) (*lab.Pod, error) {
+func (a *kubeAPI) runPod(ctx context.Context, n *lab.Node, pod *corev1.Pod,
+	serve func(*lab.Pod) error) (*lab.Pod, error) {
 	return n.RunPod(ctx, a.client, pod, serve)
 }
 
@@ -142,7 +147,8 @@ func (a *kubeAPI) post(ctx context.Context, path string, manifest []byte) error 
 	if err != nil {
 		return err
 	}
-	return a.rest().Post().AbsPath(path).SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+	return a.rest().Post().AbsPath(path).SetHeader("Accept", "application/json").SetHeader("Content-Type",
+		"application/json").Body(body).Do(ctx).Error()
 }
 
 // create leaves to controllers and agents what they write: a Node's annotations, and where the
@@ -171,7 +177,8 @@ func (a *kubeAPI) create(ctx context.Context, o *object) error {
 	}
 	body, err := yaml.YAMLToJSON(text)
 	if err == nil {
-		err = a.rest().Patch(types.MergePatchType).AbsPath(path, o.Name, "status").SetHeader("Accept", "application/json").Body(body).Do(ctx).Error()
+		err = a.rest().Patch(types.MergePatchType).AbsPath(path, o.Name, "status").SetHeader("Accept",
+			"application/json").Body(body).Do(ctx).Error()
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("status of %s %s: %w", o.Kind, o.Name, err), a.remove(ctx, o))
@@ -227,7 +234,8 @@ func (a *kubeAPI) set(ctx context.Context, kind, name string, in field, key stri
 	}
 	body, err := json.Marshal(map[string]any{"metadata": map[field]any{in: map[string]any{key: value}}})
 	if err == nil {
-		err = a.rest().Patch(types.MergePatchType).AbsPath(path, name).SetHeader("Accept", "application/json").Body(body).Do(ctx).Error()
+		err = a.rest().Patch(types.MergePatchType).AbsPath(path, name).SetHeader("Accept",
+			"application/json").Body(body).Do(ctx).Error()
 	}
 	if err != nil {
 		return fmt.Errorf("%s of %s %s: %w", in, kind, name, err)

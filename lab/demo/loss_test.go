@@ -74,7 +74,8 @@ func everySegmentLost(t *testing.T, d *Demo) {
 		}
 	}
 	all.Wait()
-	t.Logf("%d connections came about within %v, though every segment was lost once", n, time.Since(begin).Round(100*time.Millisecond))
+	t.Logf("%d connections came about within %v, though every segment was lost once", n,
+		time.Since(begin).Round(100*time.Millisecond))
 }
 
 func (w *world) tryLost(t *testing.T, c Case, f family) {
@@ -89,11 +90,13 @@ func (w *world) tryLost(t *testing.T, c Case, f family) {
 		t.Error(err)
 		return
 	}
-	a := lab.Get(t.Context(), w.endpoints[c.From].place, probe.Request{Protocol: "tcp", To: to, Timeout: time.Minute, Speak: true})
+	a := lab.Get(t.Context(), w.endpoints[c.From].place,
+		probe.Request{Protocol: "tcp", To: to, Timeout: time.Minute, Speak: true})
 	switch {
 	case a.Error != "":
 		t.Errorf("%s: %s after %.0f ms", name, a.Error, a.Millis)
-	case a.Name != c.From && !slices.Contains(wants, a.Saw.Addr()): // who is one of several endpoints may reach itself, which is another case
+	case a.Name != c.From && !slices.Contains(wants,
+		a.Saw.Addr()): // who is one of several endpoints may reach itself, which is another case
 		t.Errorf("%s: %s saw %s instead of %v", name, a.Name, a.Saw, wants)
 	}
 }

@@ -54,7 +54,8 @@ func startDemoIn(t *testing.T, api string, with Options) *Demo {
 			t.Error(err)
 		}
 	})
-	with.Name, with.Objects, with.Hairpin, with.API, with.DieWithCaller, with.Out = name, demoObjects, binary, api, true, testWriter{t}
+	with.Name, with.Objects, with.Hairpin, with.API, with.DieWithCaller, with.Out = name, demoObjects, binary, api,
+		true, testWriter{t}
 	d, err := Start(t.Context(), with)
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +172,8 @@ func rollPort(t *testing.T, d *Demo) {
 		d.pod("pod-a1"):        netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 80),
 	} {
 		s, err := lab.StartStream(ctx, from, probe.StreamConfig{
-			Protocol: "tcp", To: to, Rate: 10, Every: time.Second, Timeout: 10 * time.Second, Duration: 5 * time.Minute, Speak: true,
+			Protocol: "tcp", To: to, Rate: 10, Every: time.Second, Timeout: 10 * time.Second, Duration: 5 * time.Minute,
+			Speak: true,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -259,11 +261,14 @@ func TestMatrixWithManifests(t *testing.T) {
 // and beside a node with flows and groups.
 func TestMatrixInModes(t *testing.T) {
 	for _, c := range []Options{
-		{Mode: cluster.ModeLocal}, {Mode: cluster.ModeDetached, Engine: cluster.EngineOVN}, {Mode: cluster.ModeDetached, NodePortPath: cluster.PathRedirect},
+		{Mode: cluster.ModeLocal}, {Mode: cluster.ModeDetached, Engine: cluster.EngineOVN},
+		{Mode: cluster.ModeDetached, NodePortPath: cluster.PathRedirect},
 		{Mode: cluster.ModeLocal, Engine: cluster.EngineOVN, NodeLocal: cluster.LocalDGP},
-		{Mode: cluster.ModeShared, Engine: strings.Join([]string{cluster.EngineOVN, cluster.EngineOVN, cluster.EngineOpenFlow}, ",")},
+		{Mode: cluster.ModeShared, Engine: strings.Join([]string{cluster.EngineOVN, cluster.EngineOVN,
+			cluster.EngineOpenFlow}, ",")},
 	} {
-		t.Run(strings.Join([]string{c.Mode, c.NodePortPath, c.NodeLocal, c.Engine}, "/"), func(t *testing.T) { checkDemo(t, startDemoIn(t, "", c)) })
+		t.Run(strings.Join([]string{c.Mode, c.NodePortPath, c.NodeLocal, c.Engine}, "/"),
+			func(t *testing.T) { checkDemo(t, startDemoIn(t, "", c)) })
 	}
 }
 
@@ -285,7 +290,8 @@ func restartEverything(t *testing.T, d *Demo, node *lab.Node) {
 	}
 	to := netip.MustParseAddrPort("172.18.0.3:30002")
 	for {
-		a := lab.Get(ctx, d.lab.Host(clientName), probe.Request{Protocol: "tcp", To: to, Timeout: 300 * time.Millisecond})
+		a := lab.Get(ctx, d.lab.Host(clientName),
+			probe.Request{Protocol: "tcp", To: to, Timeout: 300 * time.Millisecond})
 		took := time.Since(begin)
 		if a.Error == "" {
 			t.Logf("served %s after the start of the first process", took.Round(time.Millisecond))

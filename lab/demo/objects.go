@@ -112,7 +112,8 @@ func (o *objects) create(ctx context.Context, client kubernetes.Interface) error
 		}
 		if len(s.Status.LoadBalancer.Ingress) > 0 { // as a load balancer's controller does
 			made.Status = s.Status
-			if _, err := client.CoreV1().Services(s.Namespace).UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
+			if _, err := client.CoreV1().Services(s.Namespace).UpdateStatus(ctx, made,
+				metav1.UpdateOptions{}); err != nil {
 				return fmt.Errorf("give Service %s its addresses: %w", s.Name, err)
 			}
 		}
@@ -210,6 +211,7 @@ func factsOfService(s *corev1.Service) (serviceFacts, error) {
 	if len(s.Spec.Ports) > 0 { // all protocols have the same numbers in the demo
 		f.port, f.nodePort = uint16(s.Spec.Ports[0].Port), uint16(s.Spec.Ports[0].NodePort)
 	}
-	f.sctp = slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol == corev1.ProtocolSCTP })
+	f.sctp = slices.ContainsFunc(s.Spec.Ports,
+		func(p corev1.ServicePort) bool { return p.Protocol == corev1.ProtocolSCTP })
 	return f, nil
 }

@@ -39,8 +39,10 @@ func passing() []struct {
 		{"pod → ClusterIP, endpoint on another node", Case{From: "pod-a2", To: "podremote", Path: "ClusterIP"}},
 		{"host → ClusterIP, endpoint on the same node", Case{From: "host-a", To: "podlocal", Path: "ClusterIP"}},
 		{"host → ClusterIP, endpoint on another node", Case{From: "host-a", To: "podremote", Path: "ClusterIP"}},
-		{"outside → NodePort, endpoint on the same node", Case{From: clientName, To: "podlocal", Path: "NodePort node-a"}},
-		{"outside → NodePort, endpoint on another node", Case{From: clientName, To: "podremote", Path: "NodePort node-a"}},
+		{"outside → NodePort, endpoint on the same node",
+			Case{From: clientName, To: "podlocal", Path: "NodePort node-a"}},
+		{"outside → NodePort, endpoint on another node",
+			Case{From: clientName, To: "podremote", Path: "NodePort node-a"}},
 		{"pod → outside", Case{From: "pod-a2", To: clientName, Path: "direct"}},
 	}
 }
@@ -84,7 +86,8 @@ func (d *Demo) Passes(ctx context.Context, six bool) ([]Passed, error) {
 		if err != nil {
 			return nil, err
 		}
-		from, p := w.point(world.Snapshot, x.From), walk.Packet{Protocol: cluster.UDP, Dst: to.Addr(), DstPort: to.Port()}
+		from, p := w.point(world.Snapshot, x.From),
+			walk.Packet{Protocol: cluster.UDP, Dst: to.Addr(), DstPort: to.Port()}
 		if from == (walk.Point{}) {
 			p.Src = w.endpoints[x.From].address(f)
 		}
@@ -128,7 +131,8 @@ func (c *counting) everywhere(do func(n *lab.Node) error) error {
 func notes(ctx context.Context, n *lab.Node) error {
 	const bridge = claims.ServiceBridge
 	done := func(flows string) bool { return !strings.Contains(flows, "hard_timeout=") }
-	return n.WaitFor(ctx, 20*time.Second, done, "sh", "-c", "! ovs-vsctl br-exists "+bridge+" || ovs-ofctl dump-flows "+bridge)
+	return n.WaitFor(ctx, 20*time.Second, done, "sh", "-c", "! ovs-vsctl br-exists "+bridge+" || ovs-ofctl dump-flows "+
+		bridge)
 }
 
 // countHost makes the table: whatever comes to these hooks was in the kernel's conntrack.
@@ -142,13 +146,15 @@ func (c *counting) countHost(ctx context.Context, n *lab.Node) error {
 }
 
 // costs counts each kind of packet of a way.
-func (c *counting) costs(ctx context.Context, from lab.Place, to netip.AddrPort, said walk.Costs) (costs walk.Costs, err error) {
+func (c *counting) costs(ctx context.Context, from lab.Place, to netip.AddrPort,
+	said walk.Costs) (costs walk.Costs, err error) {
 	for _, kind := range []struct {
 		name string
 		send func(to netip.AddrPort, n int) (sent int, err error)
 		said walk.Cost
 		cost *walk.Cost
-	}{{"first packet", firsts, said.First, &costs.First}, {"later packet", laters, said.Later, &costs.Later}, {"answer", answers, said.Reply, &costs.Reply}} {
+	}{{"first packet", firsts, said.First, &costs.First}, {"later packet", laters, said.Later, &costs.Later},
+		{"answer", answers, said.Reply, &costs.Reply}} {
 		*kind.cost, err = c.cost(ctx, from, kind.said, func(n int) (int, error) { return kind.send(to, n) })
 		if err != nil {
 			return costs, fmt.Errorf("%s: %w", kind.name, err)
@@ -159,10 +165,15 @@ func (c *counting) costs(ctx context.Context, from lab.Place, to netip.AddrPort,
 
 // cost sends packets until a count is that of each of them. Megaflows come and go as ovs-vswitchd
 // likes, so another count than what was said has to be the count of every try.
-func (c *counting) cost(ctx context.Context, from lab.Place, said walk.Cost, send func(n int) (int, error)) (cost walk.Cost, err error) {
+func (c *counting) cost(ctx context.Context, from lab.Place, said walk.Cost,
+	send func(n int) (int, error)) (cost walk.Cost, err error) {
 	for range 5 {
 		var before, after tally
-		if err = c.everywhere(func(n *lab.Node) error { _, err := n.Exec(ctx, "ovs-appctl", "revalidator/purge"); return err }); err != nil {
+		if err = c.everywhere(func(n *lab.Node) error {
+			_,
+				err := n.Exec(ctx, "ovs-appctl", "revalidator/purge")
+			return err
+		}); err != nil {
 			return cost, err
 		}
 		// makes the megaflows
@@ -283,7 +294,8 @@ func (t tally) since(before tally, packets int) (cost walk.Cost, err error) {
 		what  string
 		count int
 		to    *int
-	}{{"datapath lookups", lookups, &cost.Lookups}, {"conntrack passes", passes + hosts, &cost.Passes}, {"passes in hosts", hosts, &cost.InHosts}} {
+	}{{"datapath lookups", lookups, &cost.Lookups}, {"conntrack passes", passes + hosts, &cost.Passes},
+		{"passes in hosts", hosts, &cost.InHosts}} {
 		each := float64(x.count) / float64(packets)
 		*x.to = int(math.Round(each))
 		if math.Abs(each-math.Round(each)) > least {

@@ -30,10 +30,13 @@ const (
 func nodePortCases() []Case {
 	var list []Case
 	for _, c := range nodeport.Cases() {
-		to := map[string]string{"Cluster pod": "podlocal", "Local pod": "keeppod", "Cluster host": "hostself", "Local host": "keephost"}[c.Policy()+" "+c.Endpoint()]
+		to := map[string]string{"Cluster pod": "podlocal", "Local pod": "keeppod", "Cluster host": "hostself",
+			"Local host": "keephost"}[c.Policy()+" "+c.Endpoint()]
 		by := map[bool]string{false: "pod-a1", true: "host-a"}[c.Host]
-		from := map[nodeport.Place]string{nodeport.Outside: "client", nodeport.Localhost: "host-a", nodeport.Pod: "pod-a2"}[c.From]
-		saw := map[nodeport.Source]string{nodeport.Sender: from, nodeport.Join: join + "node-a", nodeport.Masquerade: masquerade}[c.Sees]
+		from := map[nodeport.Place]string{nodeport.Outside: "client", nodeport.Localhost: "host-a",
+			nodeport.Pod: "pod-a2"}[c.From]
+		saw := map[nodeport.Source]string{nodeport.Sender: from, nodeport.Join: join + "node-a",
+			nodeport.Masquerade: masquerade}[c.Sees]
 		paths := []string{"NodePort node-a"}
 		if c.From == nodeport.Localhost {
 			paths = append(paths, "localhost", "secondary node-a")
@@ -95,10 +98,13 @@ func policyCases() []Case {
 		{"client", "outerlocal", "balancer", "pod-a1", "client", whyKept},
 		{"client", "outerhost", "balancer", "host-a", "client", whyKeptHost},
 		{"client", "barred", "balancer", dropped, "", "loadBalancerSourceRanges"},
-		{"client", "barred", a, "pod-a1", join + "node-a", "source ranges are those of the load balancer's address only"},
+		{"client", "barred", a, "pod-a1", join + "node-a",
+			"source ranges are those of the load balancer's address only"},
 		{"host-a", "outer", "external", "pod-a1", join + "node-a", whyDNAT},
-		{"host-b", "outerlocal", "balancer", "pod-a1", join + "node-b", "a node may always reach load balancers' addresses"},
-		{"host-a", "barred", "balancer", "pod-a1", join + "node-a", "a node may always reach load balancers' addresses"},
+		{"host-b", "outerlocal", "balancer", "pod-a1", join + "node-b",
+			"a node may always reach load balancers' addresses"},
+		{"host-a", "barred", "balancer", "pod-a1", join + "node-a",
+			"a node may always reach load balancers' addresses"},
 		{"pod-a2", "outer", "external", "pod-a1", "pod-a2", whyPod},
 		{"pod-b1", "outerlocal", "balancer", dropped, "", "loadBalancerSourceRanges"},
 		// The host's other addresses.

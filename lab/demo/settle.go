@@ -43,11 +43,13 @@ func (d *Demo) startAgent(ctx context.Context, n *lab.Node) error {
 	if err := d.source.introduce(ctx, d.lab, n); err != nil {
 		return err
 	}
-	if err := n.StartDaemon(ctx, "hairpin", "/usr/local/bin/hairpin", "node", "--config-file="+agentConfig); err != nil {
+	if err := n.StartDaemon(ctx, "hairpin", "/usr/local/bin/hairpin", "node", "--config-file="+
+		agentConfig); err != nil {
 		return err
 	}
 	all := func(string) bool { return true }
-	if err := n.WaitFor(ctx, longer(patience, d.opt.Slow), all, "hairpin", "status", "--config-file="+agentConfig); err != nil {
+	if err := n.WaitFor(ctx, longer(patience, d.opt.Slow), all, "hairpin", "status", "--config-file="+
+		agentConfig); err != nil {
 		return fmt.Errorf("%w; its log is %s", err, n.LogFile("hairpin"))
 	}
 	d.say("%s: the agent is ready after %.1f s", n.Name(), time.Since(begin).Seconds())
@@ -108,7 +110,8 @@ func (d *Demo) settle(ctx context.Context) error {
 				served = maps.Clone(want)
 				maps.DeleteFunc(served, func(_ netip.Addr, n int) bool { return n == 0 }) // no flow: the host refuses
 			}
-			if err := WaitVIPs(ctx, n, longer(patience, d.opt.Slow), func(vips string) bool { return maps.Equal(countBackends(vips, served), served) }); err != nil {
+			if err := WaitVIPs(ctx, n, longer(patience, d.opt.Slow),
+				func(vips string) bool { return maps.Equal(countBackends(vips, served), served) }); err != nil {
 				return err
 			}
 			_, err := n.Exec(ctx, "ovn-nbctl", "--wait=hv", fmt.Sprintf("--timeout=%d", 60*max(1, d.opt.Slow)), "sync")
@@ -127,7 +130,8 @@ func (d *Demo) settle(ctx context.Context) error {
 func (d *Demo) endpointCounts() map[netip.Addr]int {
 	counts := map[netip.Addr]int{}
 	for _, s := range d.objects.services {
-		if s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
+		if s.Spec.InternalTrafficPolicy != nil &&
+			*s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
 			continue // each node has its own
 		}
 		n := 0
@@ -137,7 +141,8 @@ func (d *Demo) endpointCounts() map[netip.Addr]int {
 			}
 		}
 		for _, slice := range d.objects.slices {
-			if len(s.Spec.Selector) == 0 && slice.AddressType == discoveryv1.AddressTypeIPv4 && slice.Labels[discoveryv1.LabelServiceName] == s.Name {
+			if len(s.Spec.Selector) == 0 && slice.AddressType == discoveryv1.AddressTypeIPv4 &&
+				slice.Labels[discoveryv1.LabelServiceName] == s.Name {
 				n += len(slice.Endpoints)
 			}
 		}
@@ -156,8 +161,9 @@ func (d *Demo) endpointCounts() map[netip.Addr]int {
 func WaitVIPs(ctx context.Context, n *lab.Node, limit time.Duration, ok func(vips string) bool) error {
 	both := func(out string) bool { return ok(out + "\n" + vipsOfFlows(out)) }
 	const bridge = claims.ServiceBridge
-	return n.WaitFor(ctx, limit, both, "sh", "-c", "ovn-nbctl --bare --columns=vips list Load_Balancer; ! ovs-vsctl br-exists "+bridge+
-		" || { ovs-ofctl -O OpenFlow15 dump-groups "+bridge+"; ovs-ofctl -O OpenFlow15 dump-flows "+bridge+"; }")
+	return n.WaitFor(ctx, limit, both, "sh", "-c",
+		"ovn-nbctl --bare --columns=vips list Load_Balancer; ! ovs-vsctl br-exists "+bridge+
+			" || { ovs-ofctl -O OpenFlow15 dump-groups "+bridge+"; ovs-ofctl -O OpenFlow15 dump-flows "+bridge+"; }")
 }
 
 var (
@@ -187,7 +193,8 @@ func vipsOfFlows(text string) string {
 	for line := range strings.Lines(text) {
 		if f := toGroup.FindStringSubmatch(line); f != nil {
 			if address, err := netip.ParseAddr(f[1]); err == nil {
-				vips = append(vips, netip.AddrPortFrom(address, uint16(number(f[2]))).String()+"="+strings.Join(endpoints[number(f[3:]...)], ","))
+				vips = append(vips, netip.AddrPortFrom(address, uint16(number(f[2]))).String()+"="+
+					strings.Join(endpoints[number(f[3:]...)], ","))
 			}
 		}
 	}

@@ -48,7 +48,8 @@ func TestFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := read()
-	if n := after.nodes[len(after.nodes)-1]; n.Name != EgressDies || n.CreationTimestamp.IsZero() || n.Annotations[nodeIDAnnotation] != "4" {
+	if n := after.nodes[len(after.nodes)-1]; n.Name != EgressDies || n.CreationTimestamp.IsZero() ||
+		n.Annotations[nodeIDAnnotation] != "4" {
 		t.Errorf("created was %v", &n)
 	}
 	if err := f.remove(t.Context(), o); err != nil {

@@ -38,7 +38,8 @@ func (t *table) tell(r Result) {
 	if got == "" {
 		got = "-"
 	}
-	fmt.Fprintf(t.out, rowFormat, r.From, r.To, r.Path, r.Protocol, got, r.Want, fmt.Sprintf("%.1f ms", r.Millis), verdict)
+	fmt.Fprintf(t.out, rowFormat, r.From, r.To, r.Path, r.Protocol, got, r.Want, fmt.Sprintf("%.1f ms", r.Millis),
+		verdict)
 	t.counts()
 }
 

@@ -144,20 +144,22 @@ func (w *world) dialWay(ctx context.Context, x way, protocol string, f family, o
 type option struct{ level, name, value int }
 
 // dial opens a socket in a place; local may be zero, or have only an address or only a port.
-func (w *world) dial(ctx context.Context, from, protocol string, f family, local, to netip.AddrPort, options ...option) (net.Conn, error) {
+func (w *world) dial(ctx context.Context, from, protocol string, f family, local, to netip.AddrPort,
+	options ...option) (net.Conn, error) {
 	place, ok := w.endpoints[from]
 	if !ok {
 		return nil, fmt.Errorf("the lab has no %q", from)
 	}
-	d := net.Dialer{Timeout: w.longer(3 * time.Second), KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
-		var err error
-		outer := c.Control(func(fd uintptr) {
-			for _, o := range options {
-				err = errors.Join(err, unix.SetsockoptInt(int(fd), o.level, o.name, o.value))
-			}
-		})
-		return errors.Join(outer, err)
-	}}
+	d := net.Dialer{Timeout: w.longer(3 * time.Second), KeepAlive: -1,
+		Control: func(_, _ string, c syscall.RawConn) error {
+			var err error
+			outer := c.Control(func(fd uintptr) {
+				for _, o := range options {
+					err = errors.Join(err, unix.SetsockoptInt(int(fd), o.level, o.name, o.value))
+				}
+			})
+			return errors.Join(outer, err)
+		}}
 	if !local.Addr().IsValid() && local.Port() != 0 {
 		local = netip.AddrPortFrom(unspecified(f), local.Port())
 	}
@@ -204,7 +206,8 @@ func (w *world) exchange(conn net.Conn, send, want int) (int, error) {
 		switch {
 		case err != nil:
 			last = err
-		case !strings.HasPrefix(string(got), fmt.Sprintf("got %d", send)) || len(got) != want: // perhaps an earlier one's
+		case !strings.HasPrefix(string(got), fmt.Sprintf("got %d", send)) ||
+			len(got) != want: // perhaps an earlier one's
 			last = fmt.Errorf("%d bytes came, %.12q", len(got), got)
 		default:
 			return n, nil
@@ -261,14 +264,19 @@ func fragmentTrials() []Trial {
 	const a, b = "NodePort node-a", "NodePort node-b"
 	var list []Trial
 	for _, x := range []way{
-		{"host-a", "podlocal", "ClusterIP"}, {"host-a", "podremote", "ClusterIP"}, {"host-a", "hostself", "ClusterIP"}, {"host-a", "hostother", "ClusterIP"},
-		{"pod-a2", "podlocal", "ClusterIP"}, {"pod-a2", "podremote", "ClusterIP"}, {"pod-a2", "hostself", "ClusterIP"}, {"pod-a2", "hostother", "ClusterIP"}, {"pod-a2", "web", "ClusterIP"},
-		{"client", "podlocal", a}, {"client", "podremote", a}, {"client", "keeppod", a}, {"client", "hostself", a}, {"client", "keephost", a}, {"client", "hostother", a},
+		{"host-a", "podlocal", "ClusterIP"}, {"host-a", "podremote", "ClusterIP"}, {"host-a", "hostself", "ClusterIP"},
+		{"host-a", "hostother", "ClusterIP"},
+		{"pod-a2", "podlocal", "ClusterIP"}, {"pod-a2", "podremote", "ClusterIP"}, {"pod-a2", "hostself", "ClusterIP"},
+		{"pod-a2", "hostother", "ClusterIP"}, {"pod-a2", "web", "ClusterIP"},
+		{"client", "podlocal", a}, {"client", "podremote", a}, {"client", "keeppod", a}, {"client", "hostself", a},
+		{"client", "keephost", a}, {"client", "hostother", a},
 		{"host-a", "podlocal", a}, {"host-a", "podlocal", b}, {"pod-a2", "podremote", b},
-		{"pod-a2", "pod-c1", "direct"}, {"pod-a2", "host-b", "direct"}, {"pod-a2", "client", "direct"}, {"host-a", "pod-c1", "direct"},
+		{"pod-a2", "pod-c1", "direct"}, {"pod-a2", "host-b", "direct"}, {"pod-a2", "client", "direct"},
+		{"host-a", "pod-c1", "direct"},
 	} {
 		for _, f := range families() {
-			t := Trial{Name: x.name("fragments", "udp"+f.name), try: func(ctx context.Context, w *world) (string, error) { return w.fragments(ctx, x, f) }}
+			t := Trial{Name: x.name("fragments", "udp"+f.name),
+				try: func(ctx context.Context, w *world) (string, error) { return w.fragments(ctx, x, f) }}
 			not := func(in labs, why string) { t.Not = append(t.Not, Exception{in, why}) }
 			// Another node's host answers: over IPv6 it is told the pods' MTU, over IPv4 it is not.
 			between := x.to + x.path

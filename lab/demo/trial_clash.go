@@ -34,7 +34,8 @@ type clash struct {
 }
 
 // userspaceClash is why one clash is not resolved on the userspace datapath.
-const userspaceClash = "OVN does not see which ports the host uses, as it does on the kernel datapath; pods get distinct ports"
+const userspaceClash = "OVN does not see which ports the host uses, as it does on the kernel datapath; " +
+	"pods get distinct ports"
 
 // kernelDemux is what Linux 6.1 does with an IPv6 answer whose port was translated because of a
 // clash: it looks for the socket before it translates the address back, and finds that of the other
@@ -43,7 +44,8 @@ const kernelDemux = "for IPv6, Linux 6.1 delivers the second connection's answer
 
 // clients are the first addresses of the outside client.
 func clients(to, path string) []member {
-	return []member{{way{"client", to, path}, 0}, {way{"client", to, path}, 1}, {way{"client", to, path}, 2}, {way{"client", to, path}, 3}}
+	return []member{{way{"client", to, path}, 0}, {way{"client", to, path}, 1}, {way{"client", to, path}, 2},
+		{way{"client", to, path}, 3}}
 }
 
 func clashes() []clash {
@@ -52,12 +54,22 @@ func clashes() []clash {
 		{name: "clients of a pod", by: "pod-a1", members: clients("podlocal", a)},
 		{name: "clients of a pod on another node", by: "pod-c1", members: clients("podremote", a)},
 		{name: "clients of the host", by: "host-a", members: clients("hostself", a)},
-		{name: "clients and the host, of another host", by: "host-b", members: append(clients("hostother", a), member{way: way{"host-a", "host-b", "direct"}}), not: []Exception{{onUserspace, userspaceClash}}},
-		{name: "clients and the host, of a pod", by: "pod-a1", members: append(clients("podlocal", a), member{way: way{"host-a", "podlocal", "ClusterIP"}})},
-		{name: "one client by two addresses", by: "pod-a1", members: append(clients("podlocal", a)[:1], clients("podlocal", "ClusterIP")[:1]...)},
-		{name: "the host by three addresses", by: "pod-a1", members: []member{{way: way{"host-a", "podlocal", "ClusterIP"}}, {way: way{"host-a", "podlocal", a}}, {way: way{"host-a", "podlocal", "localhost"}}}, notTCP6: []Exception{{onKernel61, kernelDemux}}},
-		{name: "pods and the host, of another host", by: "host-b", members: []member{{way: way{"pod-a1", "host-b", "direct"}}, {way: way{"pod-a2", "host-b", "direct"}}, {way: way{"host-a", "host-b", "direct"}}}},
-		{name: "pods and the host, of a client", by: "client", members: []member{{way: way{"pod-a1", "client", "direct"}}, {way: way{"pod-a2", "client", "direct"}}, {way: way{"host-a", "client", "direct"}}}},
+		{name: "clients and the host, of another host", by: "host-b",
+			members: append(clients("hostother", a), member{way: way{"host-a", "host-b", "direct"}}),
+			not:     []Exception{{onUserspace, userspaceClash}}},
+		{name: "clients and the host, of a pod", by: "pod-a1",
+			members: append(clients("podlocal", a), member{way: way{"host-a", "podlocal", "ClusterIP"}})},
+		{name: "one client by two addresses", by: "pod-a1",
+			members: append(clients("podlocal", a)[:1], clients("podlocal", "ClusterIP")[:1]...)},
+		{name: "the host by three addresses", by: "pod-a1",
+			members: []member{{way: way{"host-a", "podlocal", "ClusterIP"}}, {way: way{"host-a", "podlocal", a}},
+				{way: way{"host-a", "podlocal", "localhost"}}}, notTCP6: []Exception{{onKernel61, kernelDemux}}},
+		{name: "pods and the host, of another host", by: "host-b",
+			members: []member{{way: way{"pod-a1", "host-b", "direct"}}, {way: way{"pod-a2", "host-b", "direct"}},
+				{way: way{"host-a", "host-b", "direct"}}}},
+		{name: "pods and the host, of a client", by: "client",
+			members: []member{{way: way{"pod-a1", "client", "direct"}}, {way: way{"pod-a2", "client", "direct"}},
+				{way: way{"host-a", "client", "direct"}}}},
 	}
 }
 
@@ -69,9 +81,10 @@ func clashTrials() []Trial {
 			for _, f := range families() {
 				port++
 				at := port
-				t := Trial{Name: "clash " + x.name + " " + protocol + f.name, Not: x.not, try: func(ctx context.Context, w *world) (string, error) {
-					return w.clash(ctx, x, protocol, f, at)
-				}}
+				t := Trial{Name: "clash " + x.name + " " + protocol + f.name, Not: x.not,
+					try: func(ctx context.Context, w *world) (string, error) {
+						return w.clash(ctx, x, protocol, f, at)
+					}}
 				if protocol == "tcp" && f.name == "6" {
 					t.Not = append(t.Not, x.notTCP6...)
 				}
@@ -87,14 +100,17 @@ func clashTrials() []Trial {
 func sourcePortTrials() []Trial {
 	var list []Trial
 	for _, x := range []struct{ from, to, service string }{
-		{"host-a", "client", "podlocal"}, {"host-a", "host-b", "podlocal"}, {"pod-a2", "client", "podremote"}, {"pod-a2", "host-b", "podremote"},
+		{"host-a", "client", "podlocal"}, {"host-a", "host-b", "podlocal"}, {"pod-a2", "client", "podremote"},
+		{"pod-a2", "host-b", "podremote"},
 	} {
 		to := way{x.from, x.to, "direct"}
 		for _, protocol := range []string{"tcp", "udp"} {
 			for _, f := range families() {
-				list = append(list, Trial{Name: to.name("source port", protocol+f.name), try: func(ctx context.Context, w *world) (string, error) {
-					return w.clash(ctx, clash{by: x.to, members: []member{{way: to}}}, protocol, f, w.services[x.service].nodePort)
-				}})
+				list = append(list, Trial{Name: to.name("source port", protocol+f.name),
+					try: func(ctx context.Context, w *world) (string, error) {
+						return w.clash(ctx, clash{by: x.to, members: []member{{way: to}}}, protocol, f,
+							w.services[x.service].nodePort)
+					}})
 			}
 		}
 	}
@@ -156,7 +172,8 @@ func (w *world) dialMember(ctx context.Context, m member, protocol string, f fam
 			if a.Is6() {
 				nodad = "nodad"
 			}
-			if _, err := w.lab.Host(clientName).Exec(ctx, "sh", "-c", "ip address replace "+p+" dev eth0 preferred_lft 0 "+nodad); err != nil {
+			if _, err := w.lab.Host(clientName).Exec(ctx, "sh", "-c", "ip address replace "+p+
+				" dev eth0 preferred_lft 0 "+nodad); err != nil {
 				return nil, err
 			}
 		}

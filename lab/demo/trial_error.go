@@ -20,15 +20,17 @@ func errorTrials() []Trial {
 	const a, b = "NodePort node-a", "NodePort node-b"
 	var list []Trial
 	for _, x := range []way{
-		{"client", "podlocal", a}, {"client", "keeppod", a}, {"client", "podremote", a}, {"client", "hostself", a}, {"client", "hostother", a}, {"client", "podlocal", b},
+		{"client", "podlocal", a}, {"client", "keeppod", a}, {"client", "podremote", a}, {"client", "hostself", a},
+		{"client", "hostother", a}, {"client", "podlocal", b},
 		{"host-a", "podlocal", "ClusterIP"}, {"host-a", "podremote", "ClusterIP"}, {"host-a", "hostself", "ClusterIP"},
 		{"pod-a2", "podlocal", "ClusterIP"}, {"pod-a2", "podremote", "ClusterIP"}, {"pod-a2", "hostother", "ClusterIP"},
 		{"pod-a2", "client", "direct"}, {"pod-a2", "pod-c1", "direct"},
 	} {
 		for _, f := range families() {
-			list = append(list, Trial{Name: x.name("traceroute", "udp"+f.name), Group: "traceroute " + x.from, try: func(ctx context.Context, w *world) (string, error) {
-				return w.trace(ctx, x, f)
-			}})
+			list = append(list, Trial{Name: x.name("traceroute", "udp"+f.name), Group: "traceroute " + x.from,
+				try: func(ctx context.Context, w *world) (string, error) {
+					return w.trace(ctx, x, f)
+				}})
 		}
 	}
 	return list
@@ -76,7 +78,8 @@ func (w *world) silent(x way, f family, ttl int) bool {
 
 // hop returns who tells that the time to live ended there, or the zero Addr when the server
 // answers.
-func (w *world) hop(ctx context.Context, from string, to netip.AddrPort, f family, ttl int, limit time.Duration) (netip.Addr, error) {
+func (w *world) hop(ctx context.Context, from string, to netip.AddrPort, f family, ttl int,
+	limit time.Duration) (netip.Addr, error) {
 	options := []option{{unix.IPPROTO_IP, unix.IP_TTL, ttl}, {unix.IPPROTO_IP, unix.IP_RECVERR, 1}}
 	if f.name == "6" {
 		options = []option{{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, ttl}, {unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1}}

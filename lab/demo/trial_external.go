@@ -29,9 +29,10 @@ func externalTrials() []Trial {
 			Trial{Name: "neighbors of a node whose address is an external IP tcp" + f.name, Group: "neighbor of a node",
 				try: func(ctx context.Context, w *world) (string, error) { return w.steadyNeighbor(ctx, f) }})
 	}
-	return append(list, Trial{Name: "link-local address of the host tcp4", Group: "host address", try: func(ctx context.Context, w *world) (string, error) {
-		return w.linkLocal(ctx)
-	}})
+	return append(list, Trial{Name: "link-local address of the host tcp4", Group: "host address",
+		try: func(ctx context.Context, w *world) (string, error) {
+			return w.linkLocal(ctx)
+		}})
 }
 
 // linkLocal gives host-a the address of NodeLocal DNSCache, at which the host's server answers pods
@@ -58,7 +59,8 @@ func (w *world) balancedOnce(ctx context.Context, f family) (note string, err er
 		return "", err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	remove, err := w.putAll(ctx, tenantSlice("edge"+f.name, f, podPort, w.endpoints[pod].address(f)), tenantService("edge"+f.name, f, tenantIP(f, 4), at.Port(), at.Addr()))
+	remove, err := w.putAll(ctx, tenantSlice("edge"+f.name, f, podPort, w.endpoints[pod].address(f)),
+		tenantService("edge"+f.name, f, tenantIP(f, 4), at.Port(), at.Addr()))
 	if err != nil {
 		return "", err
 	}
@@ -71,7 +73,8 @@ func (w *world) balancedOnce(ctx context.Context, f family) (note string, err er
 	if err := w.tick(ctx); err != nil {
 		return "", err
 	}
-	removeHost, err := w.putAll(ctx, tenantSlice("edge-host"+f.name, f, at.Port(), at.Addr()), tenantService("edge-host"+f.name, f, to.Addr(), to.Port()))
+	removeHost, err := w.putAll(ctx, tenantSlice("edge-host"+f.name, f, at.Port(), at.Addr()),
+		tenantService("edge-host"+f.name, f, to.Addr(), to.Port()))
 	if err != nil {
 		return "", err
 	}

@@ -40,14 +40,18 @@ func mtuTrials() []Trial {
 		list = append(list, t)
 	}
 	for _, f := range families() {
-		for _, x := range []way{{"pod-a2", "pod-c1", "direct"}, {"pod-a2", "podremote", "ClusterIP"}, {"host-a", "podremote", "ClusterIP"}} {
-			add("full packets", "udp", x, f, func(ctx context.Context, w *world) (string, error) { return w.fullPackets(ctx, x, f) })
+		for _, x := range []way{{"pod-a2", "pod-c1", "direct"}, {"pod-a2", "podremote", "ClusterIP"},
+			{"host-a", "podremote", "ClusterIP"}} {
+			add("full packets", "udp", x, f,
+				func(ctx context.Context, w *world) (string, error) { return w.fullPackets(ctx, x, f) })
 		}
 		for _, x := range []way{
-			{"client", "podlocal", a}, {"client", "podremote", a}, {"client", "keeppod", a}, {"client", "hostself", a}, {"client", "hostother", a}, {"client", "keephost", a},
+			{"client", "podlocal", a}, {"client", "podremote", a}, {"client", "keeppod", a}, {"client", "hostself", a},
+			{"client", "hostother", a}, {"client", "keephost", a},
 			{"host-a", "hostother", "ClusterIP"}, {"pod-a2", "hostother", "ClusterIP"},
 		} {
-			add("full segments", "tcp", x, f, func(ctx context.Context, w *world) (string, error) { return w.fullSegments(ctx, x, f) })
+			add("full segments", "tcp", x, f,
+				func(ctx context.Context, w *world) (string, error) { return w.fullSegments(ctx, x, f) })
 		}
 		for _, x := range []way{{"client", "podlocal", a}, {"client", "podremote", a}, {"client", "keeppod", a}} {
 			add("mtu of pods, told to", "udp", x, f, func(ctx context.Context, w *world) (string, error) {
@@ -56,7 +60,8 @@ func mtuTrials() []Trial {
 		}
 		if f.name == "4" { // the family of the tunnels
 			x := way{"pod-a2", "host-b", "direct"}
-			add("mtu of pods, not told to another host by", "udp", x, f, func(ctx context.Context, w *world) (string, error) { return w.untold(ctx, x, f) })
+			add("mtu of pods, not told to another host by", "udp", x, f,
+				func(ctx context.Context, w *world) (string, error) { return w.untold(ctx, x, f) })
 			list[len(list)-1].Not = []Exception{{inOthers, hostTells}}
 		}
 		for _, x := range []way{{"pod-a2", farName, "direct"}, {"host-a", farName, "direct"}} {
@@ -65,10 +70,12 @@ func mtuTrials() []Trial {
 			})
 		}
 		for _, x := range []way{
-			{farName, "podlocal", a}, {farName, "podremote", a}, {farName, "keeppod", a}, {farName, "hostself", a}, {farName, "keephost", a}, {farName, "hostother", a},
+			{farName, "podlocal", a}, {farName, "podremote", a}, {farName, "keeppod", a}, {farName, "hostself", a},
+			{farName, "keephost", a}, {farName, "hostother", a},
 			{"pod-a1", farName, "direct"}, {"pod-c1", farName, "direct"}, {"host-b", farName, "direct"},
 		} {
-			add("mtu of the way, stream", "tcp", x, f, func(ctx context.Context, w *world) (string, error) { return w.stream(ctx, x, f) })
+			add("mtu of the way, stream", "tcp", x, f,
+				func(ctx context.Context, w *world) (string, error) { return w.stream(ctx, x, f) })
 		}
 	}
 	return list
@@ -165,7 +172,8 @@ func (w *world) learn(ctx context.Context, x way, f family, from netip.Addr, fir
 // host must not take the pods' MTU for the whole way to the pod's node: in its tunnel packets of
 // pods would not fit any more. What trials before have told it does not count.
 func (w *world) untold(ctx context.Context, x way, f family) (string, error) {
-	if _, err := w.lab.Node(strings.Replace(x.to, "host-", "node-", 1)).Exec(ctx, "ip", "route", "flush", "cache"); err != nil {
+	if _, err := w.lab.Node(strings.Replace(x.to, "host-", "node-", 1)).Exec(ctx, "ip", "route", "flush",
+		"cache"); err != nil {
 		return "", err
 	}
 	conn, err := w.dialWay(ctx, x, "udp", f)
@@ -270,7 +278,8 @@ func (w *world) makeFar(ctx context.Context) error {
 		if _, err := netlink.LinkByName(farName); err == nil {
 			return nil
 		}
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: farName}, PeerName: farName, PeerNamespace: netlink.NsFd(ns)})
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: farName}, PeerName: farName,
+			PeerNamespace: netlink.NsFd(ns)})
 	})
 	if err != nil {
 		return err
@@ -279,11 +288,14 @@ func (w *world) makeFar(ctx context.Context) error {
 	for _, f := range families() {
 		p, words := far(f), "-"+f.name
 		gateway := p.Masked().Addr().Next()
-		here += fmt.Sprintf("ip %s address replace %s/%d dev far nodad; ip %s route replace %s dev far mtu lock %d; ", words, gateway, p.Bits(), words, p.Addr(), farMTU)
-		there += fmt.Sprintf("ip %s address replace %s dev far nodad; ip %s route replace default via %s dev far table 77; ip %s rule show | grep -q %s || ip %s rule add from %s lookup 77; ",
+		here += fmt.Sprintf("ip %s address replace %s/%d dev far nodad; ip %s route replace %s dev far mtu lock %d; ",
+			words, gateway, p.Bits(), words, p.Addr(), farMTU)
+		there += fmt.Sprintf("ip %s address replace %s dev far nodad; ip %s route replace default via %s dev far "+
+			"table 77; ip %s rule show | grep -q %s || ip %s rule add from %s lookup 77; ",
 			words, p, words, gateway, words, p.Addr(), words, p.Addr())
 	}
-	_, err = router.Exec(ctx, "sh", "-ec", "ip link set far up; sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1; "+here)
+	_, err = router.Exec(ctx, "sh", "-ec",
+		"ip link set far up; sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1; "+here)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,8 @@ func pathTrials() []Trial {
 		for _, x := range []way{{clientName, "podlocal", a}, {clientName, "podremote", a}} {
 			try := func(ctx context.Context, w *world) (string, error) { return w.onePort(ctx, x, f) }
 			add(x.name("whole and in fragments", "udp"+f.name), try,
-				Exception{withEBPF, "the program leaves fragments to the host, which allocates a source port of its own"})
+				Exception{withEBPF,
+					"the program leaves fragments to the host, which allocates a source port of its own"})
 		}
 		x := way{"pod-a2", "pod-c1", "direct"}
 		add(x.name("long ping", "icmp"+f.name),

@@ -49,7 +49,8 @@ func exceptions() string {
 	count := map[key]int{}
 	add := func(where, why, name string) {
 		word, _, _ := strings.Cut(name, " ")
-		for _, group := range []string{"mtu of the way", "mtu of pods", "mtu between nodes", "long packets", "long answers"} {
+		for _, group := range []string{"mtu of the way", "mtu of pods", "mtu between nodes", "long packets",
+			"long answers"} {
 			if strings.HasPrefix(name, group) {
 				word = group
 			}
@@ -84,9 +85,11 @@ func TestExceptions(t *testing.T) {
 		{"fragments host-a hostother ClusterIP udp4", world{nodeLocal: true}, true},
 		{"fragments host-a hostother ClusterIP udp4", world{shared: true, nodeLocal: true}, false},
 		{"fragments host-a hostother ClusterIP udp4", world{shared: true, nodeLocal: true, every: true}, true},
-		{"fragments host-a hostother ClusterIP udp4", world{userspace: true, shared: true, nodeLocal: true, openvswitch: "4.0.0"}, true},
+		{"fragments host-a hostother ClusterIP udp4",
+			world{userspace: true, shared: true, nodeLocal: true, openvswitch: "4.0.0"}, true},
 		{"fragments host-a hostother ClusterIP udp4", world{userspace: true, openvswitch: "3.5.0"}, false},
-		{"fragments host-a hostother ClusterIP udp6", world{userspace: true, shared: true, nodeLocal: true, openvswitch: "4.0.0"}, false},
+		{"fragments host-a hostother ClusterIP udp6",
+			world{userspace: true, shared: true, nodeLocal: true, openvswitch: "4.0.0"}, false},
 		{"fragments host-a hostother ClusterIP udp6", world{shared: true, nodeLocal: true}, true},
 	} {
 		i := slices.IndexFunc(list, func(x Trial) bool { return x.Name == c.name })

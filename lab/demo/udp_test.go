@@ -91,7 +91,8 @@ func connectionsFollow(t *testing.T, d *Demo) {
 		from *lab.Host
 		to   string
 	}{
-		{a.Host, "10.96.1.10:80"}, {a.Host, "[fd00:10:96::110]:80"}, {a.Host, "127.0.0.1:30010"}, {b.Host, "172.18.0.3:30010"},
+		{a.Host, "10.96.1.10:80"}, {a.Host, "[fd00:10:96::110]:80"}, {a.Host, "127.0.0.1:30010"},
+		{b.Host, "172.18.0.3:30010"},
 		{client, "172.18.0.3:30010"}, {client, "[fc00:f853:ccd::4]:30010"},
 	} {
 		for i := range 2 {
@@ -116,7 +117,11 @@ func connectionsFollow(t *testing.T, d *Demo) {
 		t.Helper()
 		web := netip.MustParseAddr("10.96.1.10")
 		for _, node := range d.lab.Nodes() {
-			if err := WaitVIPs(t.Context(), node, 20*time.Second, func(vips string) bool { return countBackends(vips, map[netip.Addr]int{web: n})[web] == n }); err != nil {
+			if err := WaitVIPs(t.Context(), node, 20*time.Second,
+				func(vips string) bool {
+					return countBackends(vips,
+						map[netip.Addr]int{web: n})[web] == n
+				}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -20,7 +20,8 @@ func TestWalkSaysWhatTheMatrixWants(t *testing.T) {
 	for _, x := range []struct {
 		mode string
 		dgp  bool
-	}{{cluster.ModeShared, false}, {cluster.ModeLocal, false}, {cluster.ModeDetached, false}, {cluster.ModeShared, true}, {cluster.ModeLocal, true}, {cluster.ModeDetached, true}} {
+	}{{cluster.ModeShared, false}, {cluster.ModeLocal, false}, {cluster.ModeDetached, false},
+		{cluster.ModeShared, true}, {cluster.ModeLocal, true}, {cluster.ModeDetached, true}} {
 		t.Run(fmt.Sprintf("%s, dgp: %t", x.mode, x.dgp), func(t *testing.T) {
 			s := inMode(t, x.mode, x.dgp)
 			states := map[string]datapath.State{}
@@ -75,7 +76,8 @@ func inMode(t *testing.T, mode string, dgp bool) *cluster.Snapshot {
 	return &out
 }
 
-func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, c Case, protocol cluster.Protocol, f family) {
+func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, c Case, protocol cluster.Protocol,
+	f family) {
 	t.Helper()
 	to, err := w.target(c, f)
 	if err != nil {
@@ -114,7 +116,8 @@ func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, 
 		ok = err == nil && v.Delivered && v.Answered && slices.Contains(wants, v.Seen.Src) && w.answers(s, c.By, v.At)
 	}
 	if !ok {
-		t.Errorf("%s to %s by %s, %s%s: %s sees %s wanted\n%s", c.From, c.To, c.Path, protocol, f.name, c.By, w.saw(c), tr)
+		t.Errorf("%s to %s by %s, %s%s: %s sees %s wanted\n%s", c.From, c.To, c.Path, protocol, f.name, c.By, w.saw(c),
+			tr)
 	}
 }
 

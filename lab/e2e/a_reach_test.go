@@ -49,14 +49,15 @@ func (e *e2e) reachByName() (asked int) {
 			{"db-2.db.default.svc.cluster.local", 8080, []string{"tcp"}, 2},
 		} {
 			for _, protocol := range to.protocols {
-				e.until(fmt.Sprintf("pod on %s → %s %s: %d answers", p.Spec.NodeName, protocol, to.name, to.answers), 20*time.Second, func() (bool, error) {
-					answers, err := e.askByName(p.Name, protocol, fmt.Sprintf("%s:%d", to.name, to.port))
-					asked += len(answers)
-					if err == nil && len(answers) != to.answers { // names are remembered for 5 s
-						err = fmt.Errorf("%d answers", len(answers))
-					}
-					return err == nil, err
-				})
+				e.until(fmt.Sprintf("pod on %s → %s %s: %d answers", p.Spec.NodeName, protocol, to.name, to.answers),
+					20*time.Second, func() (bool, error) {
+						answers, err := e.askByName(p.Name, protocol, fmt.Sprintf("%s:%d", to.name, to.port))
+						asked += len(answers)
+						if err == nil && len(answers) != to.answers { // names are remembered for 5 s
+							err = fmt.Errorf("%d answers", len(answers))
+						}
+						return err == nil, err
+					})
 			}
 		}
 	}

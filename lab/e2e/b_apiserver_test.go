@@ -98,7 +98,8 @@ webhooks:
 `, x.name, x.node, x.hostNetwork, i+1, certificate)
 	}
 	e.apply(manifest.String())
-	e.until("the servers are ready", time.Minute, func() (bool, error) { return len(e.pods("extension")) == len(extensions), nil })
+	e.until("the servers are ready", time.Minute,
+		func() (bool, error) { return len(e.pods("extension")) == len(extensions), nil })
 	ways := e.waysOfAPI()
 	for _, w := range ways { // what was just registered is known to the API server a moment later
 		e.until(w.name, 30*time.Second, func() (bool, error) { err := w.try(e.Context()); return err == nil, err })
@@ -125,13 +126,16 @@ func (e *e2e) waysOfAPI() (all []apiWay) {
 		}
 	}
 	for i, x := range extensions {
-		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "asked", Labels: map[string]string{"ask": x.name}}}
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "asked",
+			Labels: map[string]string{"ask": x.name}}}
 		all = append(all,
 			apiWay{"proxy to pod " + x.name, get("/api/v1/namespaces/default/pods/"+x.name+":9444/proxy/", x.name)},
-			apiWay{"proxy to Service " + x.name, get("/api/v1/namespaces/default/services/"+x.name+":http/proxy/", x.name)},
+			apiWay{"proxy to Service " + x.name,
+				get("/api/v1/namespaces/default/services/"+x.name+":http/proxy/", x.name)},
 			apiWay{"aggregated API " + x.name, get(fmt.Sprintf("/apis/seen.hairpin/v%d/servers", i+1), x.name)},
 			apiWay{"webhook " + x.name, func(ctx context.Context) error {
-				_, err := e.Client().CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, object, metav1.CreateOptions{})
+				_, err := e.Client().CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, object,
+					metav1.CreateOptions{})
 				if err == nil || !strings.Contains(err.Error(), "denied by "+x.name) {
 					return fmt.Errorf("%v, want a denial by %s", err, x.name)
 				}
@@ -169,8 +173,10 @@ func (e *e2e) throughRestart(ways []apiWay) {
 	old := e.agent("node-a")
 	e.kubectl("delete", "pod", "-n", namespace, old, "--wait")
 	e.until("another agent is ready on node-a", time.Minute, func() (bool, error) {
-		out, err := e.Kubectl(e.Context(), "", "get", "pod", "-n", namespace, "-l", "app.kubernetes.io/component=node", "--field-selector", "spec.nodeName=node-a",
-			"-o", `jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
+		out, err := e.Kubectl(e.Context(), "", "get", "pod", "-n", namespace, "-l", "app.kubernetes.io/component=node",
+			"--field-selector", "spec.nodeName=node-a",
+			"-o",
+			`jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
 		return !strings.Contains(out, old) && strings.Contains(out, "True"), err
 	})
 	close(stop)
@@ -186,8 +192,9 @@ func (e *e2e) certificate() (certificate, key string) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	e.check(err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "extension"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "extension"}, IsCA: true,
+		BasicConstraintsValid: true,
+		NotBefore:             time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	for _, x := range extensions {

@@ -74,7 +74,8 @@ type way func(mark []byte) (seen []byte, err error)
 func TestAttacks(t *testing.T) {
 	e := open(t)
 	e.makeVictim()
-	a := &attacker{e2e: e, from: e.place(e.clientPod("node-a").Name), victim: e.place("victim"), host: e.Lab().Node("node-a").Host}
+	a := &attacker{e2e: e, from: e.place(e.clientPod("node-a").Name), victim: e.place("victim"),
+		host: e.Lab().Node("node-a").Host}
 	a.own, a.others = e.podIPs(e.clientPod("node-a").Name), e.podIPs("victim")
 	node, err := e.Client().CoreV1().Nodes().Get(e.Context(), "node-a", metav1.GetOptions{})
 	e.check(err)
@@ -97,14 +98,18 @@ func (a *attacker) forge() {
 	for i, masquerade := range []string{"169.254.169.2", "fd69::2"} {
 		ear := a.listen(a.place(server))
 		to := netip.AddrPortFrom(a.podIPs(server)[i], ear.Port)
-		a.refused(fmt.Sprintf("%s with source %s", to, a.others[i]), ear, a.datagram(a.own[i], to, a.gateway), a.datagram(a.others[i], to, a.gateway))
+		a.refused(fmt.Sprintf("%s with source %s", to, a.others[i]), ear, a.datagram(a.own[i], to, a.gateway),
+			a.datagram(a.others[i], to, a.gateway))
 
 		ear = a.listen(a.host)
 		to = netip.AddrPortFrom(a.Lab().Node("node-a").Addresses()[i].Addr(), ear.Port)
-		a.refused(fmt.Sprintf("%s with source %s", to, a.others[i]), ear, a.datagram(a.own[i], to, a.mp0), a.datagram(a.others[i], to, a.mp0))
+		a.refused(fmt.Sprintf("%s with source %s", to, a.others[i]), ear, a.datagram(a.own[i], to, a.mp0),
+			a.datagram(a.others[i], to, a.mp0))
 		inside := netip.AddrPortFrom(netip.MustParseAddr(masquerade), ear.Port)
-		a.refused(inside.String()+" by the router", ear, a.datagram(a.own[i], to, a.gateway), a.datagram(a.own[i], inside, a.gateway))
-		a.refused(inside.String()+" past the router", ear, a.datagram(a.own[i], to, a.mp0), a.datagram(a.own[i], inside, a.mp0))
+		a.refused(inside.String()+" by the router", ear, a.datagram(a.own[i], to, a.gateway),
+			a.datagram(a.own[i], inside, a.gateway))
+		a.refused(inside.String()+" past the router", ear, a.datagram(a.own[i], to, a.mp0),
+			a.datagram(a.own[i], inside, a.mp0))
 	}
 }
 
@@ -119,7 +124,8 @@ func (a *attacker) pretend(router netip.Addr) {
 	honest := announce(attack.NeighborAdvertisement(a.mac, a.own[1]))
 	a.refused("ARP reply for the gateway", ear, honest, announce(attack.ARPReply(a.mac, router)))
 	a.refused("ARP reply for the victim", ear, honest, announce(attack.ARPReply(a.mac, a.others[0])))
-	a.refused("neighbour advertisement for the victim", ear, honest, announce(attack.NeighborAdvertisement(a.mac, a.others[1])))
+	a.refused("neighbour advertisement for the victim", ear, honest,
+		announce(attack.NeighborAdvertisement(a.mac, a.others[1])))
 }
 
 // tunnel sends what is to come out of node-a's tunnel from node-b: its host may, its pods may not.
@@ -134,13 +140,15 @@ func (a *attacker) tunnel() {
 		var id uint16
 		_, err = fmt.Sscan(node.Annotations[cluster.AnnotationNodeID], &id)
 		a.check(err)
-		ids, macs = append(ids, id), append(macs, cluster.MACFor(netip.AddrFrom4([4]byte{100, 88, byte((id + 1) >> 8), byte(id + 1)})))
+		ids, macs = append(ids, id), append(macs,
+			cluster.MACFor(netip.AddrFrom4([4]byte{100, 88, byte((id + 1) >> 8), byte(id + 1)})))
 	}
 	src, dst := netip.AddrPortFrom(a.podIPs(pod)[0], 40000), netip.AddrPortFrom(a.others[0], ear.Port)
 	end := netip.AddrPortFrom(a.Lab().Node("node-a").Addresses()[0].Addr(), attack.GenevePort)
 	from := func(at lab.Place) way {
 		return func(mark []byte) ([]byte, error) {
-			packet := attack.Geneve(claims.TransitTunnelKey, ids[0], ids[1], attack.Frame(macs[0], macs[1], attack.UDP(src, dst, mark)))
+			packet := attack.Geneve(claims.TransitTunnelKey, ids[0], ids[1],
+				attack.Frame(macs[0], macs[1], attack.UDP(src, dst, mark)))
 			return mark, lab.Do(at, func() error {
 				conn, err := net.Dial("udp", end.String())
 				if err != nil {
@@ -160,11 +168,13 @@ func (a *attacker) tunnel() {
 func (a *attacker) tenant() {
 	a.apply(tenantManifest)
 	ask := func(to string) probe.Answer {
-		return lab.Get(a.Context(), a.from, probe.Request{Protocol: "tcp", To: netip.MustParseAddrPort(to), Timeout: time.Second})
+		return lab.Get(a.Context(), a.from,
+			probe.Request{Protocol: "tcp", To: netip.MustParseAddrPort(to), Timeout: time.Second})
 	}
-	a.until("the Service answers at its other address, which no NetworkPolicy prevents", 20*time.Second, func() (bool, error) {
-		return ask("203.0.113.66:6443").Name == "victim", nil
-	})
+	a.until("the Service answers at its other address, which no NetworkPolicy prevents", 20*time.Second,
+		func() (bool, error) {
+			return ask("203.0.113.66:6443").Name == "victim", nil
+		})
 	if got := ask("172.18.0.3:6443"); got.Name != "" {
 		a.Errorf("%s answers at the API server's address", got.Name)
 	}
@@ -174,7 +184,8 @@ func (a *attacker) tenant() {
 	} {
 		said := ""
 		a.until(object+" has an event: "+want, time.Minute, func() (bool, error) {
-			out, err := a.Kubectl(a.Context(), "", "get", "events", "--field-selector", "involvedObject.name="+object, "-o", "jsonpath={.items[*].message}")
+			out, err := a.Kubectl(a.Context(), "", "get", "events", "--field-selector", "involvedObject.name="+object,
+				"-o", "jsonpath={.items[*].message}")
 			said = out
 			return strings.Contains(out, want), err
 		})
@@ -209,7 +220,8 @@ func (a *attacker) refused(what string, ear *attack.Ear, honest, forged way) {
 // datagram sends by the attacker's link.
 func (a *attacker) datagram(src netip.Addr, to netip.AddrPort, next cluster.MAC) way {
 	return func(mark []byte) ([]byte, error) {
-		return mark, attack.Send(a.from, podLink, attack.Frame(a.mac, next, attack.UDP(netip.AddrPortFrom(src, 40000), to, mark)))
+		return mark, attack.Send(a.from, podLink,
+			attack.Frame(a.mac, next, attack.UDP(netip.AddrPortFrom(src, 40000), to, mark)))
 	}
 }
 

@@ -23,7 +23,8 @@ func TestExplain(t *testing.T) {
 	for _, from := range []string{"host/node-a", "host/node-b", "host/node-c", "outside"} {
 		var out, errs bytes.Buffer
 		err := ui.Explain(e.Context(), &out, &errs, ui.ExplainOptions{
-			Question: explain.Question{From: from, To: "svc/kube-system/kube-dns:dns"}, Proto: "udp", Live: true, EveryNode: true,
+			Question: explain.Question{From: from, To: "svc/kube-system/kube-dns:dns"}, Proto: "udp", Live: true,
+			EveryNode: true,
 			Namespace: inspect.DefaultNamespace, Timeout: time.Minute, Output: "text",
 		}, config)
 		switch {
@@ -43,7 +44,8 @@ func TestCollect(t *testing.T) {
 	config := config.DefaultConfig()
 	config.Process.Kubeconfig = e.Kubeconfig()
 	var out, errs bytes.Buffer
-	e.check(inspect.Collect(e.Context(), &out, &errs, config, inspect.CollectOptions{EveryNode: true, Namespace: inspect.DefaultNamespace, Timeout: time.Minute}))
+	e.check(inspect.Collect(e.Context(), &out, &errs, config,
+		inspect.CollectOptions{EveryNode: true, Namespace: inspect.DefaultNamespace, Timeout: time.Minute}))
 	for _, node := range []string{"node-a", "node-b", "node-c"} {
 		if !strings.Contains(errs.String(), node+": ") {
 			t.Errorf("nothing of %s: %s", node, errs.String())

@@ -25,7 +25,8 @@ func TestKubelet(t *testing.T) {
 	if out := e.kubectl("logs", pod); !strings.Contains(out, "serving as "+pod) {
 		t.Errorf("kubectl logs: %q", out)
 	}
-	if out := e.kubectl("exec", pod, "--", "/bin/pod", "lookup", "kubernetes.default"); strings.TrimSpace(out) != "10.96.0.1" {
+	if out := e.kubectl("exec", pod, "--", "/bin/pod", "lookup",
+		"kubernetes.default"); strings.TrimSpace(out) != "10.96.0.1" {
 		t.Errorf("kubectl exec: kubernetes.default has the addresses %q", out)
 	}
 	e.portForward(pod)
@@ -87,9 +88,11 @@ spec:
     args: [serve]
     readinessProbe: {httpGet: {port: 8082}, periodSeconds: 1}
 `)
-	took := e.until("the probed pod is ready", 30*time.Second, func() (bool, error) { return len(e.pods("probed")) > 0, nil })
+	took := e.until("the probed pod is ready", 30*time.Second,
+		func() (bool, error) { return len(e.pods("probed")) > 0, nil })
 	e.until("the probe of the other fails", 30*time.Second, func() (bool, error) {
-		out, err := e.Kubectl(e.Context(), "", "get", "events", "--field-selector", "involvedObject.name=unprobed,reason=Unhealthy", "-o", "name")
+		out, err := e.Kubectl(e.Context(), "", "get", "events", "--field-selector",
+			"involvedObject.name=unprobed,reason=Unhealthy", "-o", "name")
 		return strings.Contains(out, "event/"), err
 	})
 	if list := e.pods("probed"); len(list) != 1 || list[0].Name != "probed" {
@@ -125,7 +128,8 @@ spec:
 					t.Error(err)
 				}
 			}
-			if err := e.ask(e.place(e.clientPod("node-c").Name), protocol, netip.AddrPortFrom(a.Addr(), 8088)); err != nil {
+			if err := e.ask(e.place(e.clientPod("node-c").Name), protocol,
+				netip.AddrPortFrom(a.Addr(), 8088)); err != nil {
 				t.Error(err)
 			}
 		}

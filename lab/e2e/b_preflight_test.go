@@ -23,7 +23,8 @@ import (
 // preflight runs the command as a user does, and gives what it printed and its exit code.
 func (e *e2e) preflight(args ...string) (out, errs string, code int) {
 	e.Helper()
-	cmd := exec.CommandContext(e.Context(), "../../bin/hairpin", append([]string{"preflight", "--kubeconfig", e.Kubeconfig()}, args...)...)
+	cmd := exec.CommandContext(e.Context(), "../../bin/hairpin",
+		append([]string{"preflight", "--kubeconfig", e.Kubeconfig()}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -37,7 +38,8 @@ func (e *e2e) preflight(args ...string) (out, errs string, code int) {
 }
 
 func (e *e2e) preflightPods() (names []string) {
-	list, err := e.Client().CoreV1().Pods("").List(e.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=hairpin-preflight"})
+	list, err := e.Client().CoreV1().Pods("").List(e.Context(),
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=hairpin-preflight"})
 	e.check(err)
 	for _, p := range list.Items {
 		names = append(names, p.Name)
@@ -51,15 +53,19 @@ func TestPreflight(t *testing.T) {
 	e := open(t)
 	out, errs, code := e.preflight()
 	t.Logf("%s%s", out, errs)
-	if code != 0 || !strings.Contains(out, "3 nodes: on 3 nothing stands in the way, on 0 something does, 0 could not be looked at") {
+	if code != 0 || !strings.Contains(out,
+		"3 nodes: on 3 nothing stands in the way, on 0 something does, 0 could not be looked at") {
 		t.Errorf("exit code %d", code)
 	}
 
 	n := e.Lab().Node("node-b")
-	const left = "mkdir -p /etc/NetworkManager/system-connections; printf '[connection]\nid=ovs-if-phys0\n' > /etc/NetworkManager/system-connections/ovs-if-phys0.nmconnection; " +
-		"ip link add flannel.1 type veth peer name left-peer; ip link set flannel.1 up; ip link set left-peer up; ip address add 10.200.0.1/16 dev flannel.1; touch /etc/cni/net.d/99-other.conflist"
+	const left = "mkdir -p /etc/NetworkManager/system-connections; printf '[connection]\nid=ovs-if-phys0\n' > " +
+		"/etc/NetworkManager/system-connections/ovs-if-phys0.nmconnection; " +
+		"ip link add flannel.1 type veth peer name left-peer; ip link set flannel.1 up; ip link set left-peer up; " +
+		"ip address add 10.200.0.1/16 dev flannel.1; touch /etc/cni/net.d/99-other.conflist"
 	t.Cleanup(func() {
-		_, err := n.Exec(context.Background(), "sh", "-c", "ip link delete flannel.1; rm -r /etc/NetworkManager /etc/cni/net.d/99-other.conflist")
+		_, err := n.Exec(context.Background(), "sh", "-c",
+			"ip link delete flannel.1; rm -r /etc/NetworkManager /etc/cni/net.d/99-other.conflist")
 		e.check(err)
 	})
 	_, err := n.Exec(t.Context(), "sh", "-ec", left)
@@ -79,7 +85,8 @@ func TestPreflight(t *testing.T) {
 		for _, f := range x.Findings {
 			found[f.Object] = f.Severity
 		}
-		for object, severity := range map[string]preflight.Severity{"link flannel.1": preflight.Stops, "/etc/cni/net.d/99-other.conflist": preflight.Warning,
+		for object, severity := range map[string]preflight.Severity{"link flannel.1": preflight.Stops,
+			"/etc/cni/net.d/99-other.conflist":                                 preflight.Warning,
 			"/etc/NetworkManager/system-connections/ovs-if-phys0.nmconnection": preflight.Warning} {
 			if s, has := found[object]; has != (x.Node == "node-b") || has && s != severity {
 				t.Errorf("%s: %s: found %q", x.Node, object, s)
@@ -87,7 +94,8 @@ func TestPreflight(t *testing.T) {
 		}
 	}
 
-	e.refuses("overlaps 10.200.0.0/24 of [kubernetes]", "--service-cidrs", "10.200.0.0/24", "-l", "kubernetes.io/hostname=node-b")
+	e.refuses("overlaps 10.200.0.0/24 of [kubernetes]", "--service-cidrs", "10.200.0.0/24", "-l",
+		"kubernetes.io/hostname=node-b")
 }
 
 // TestMissingImage: hairpin preflight tells of an image that cannot be had. The kubelet takes its

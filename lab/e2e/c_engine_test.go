@@ -75,10 +75,13 @@ func (e *e2e) besidePods() []client {
 // OVN the Services or nothing of them.
 func (e *e2e) serves(engine string) {
 	e.Helper()
-	bridge := map[string]string{facts.EngineOVN: claims.IntegrationBridge, facts.EngineOpenFlow: claims.ServiceBridge}[engine]
+	bridge := map[string]string{facts.EngineOVN: claims.IntegrationBridge,
+		facts.EngineOpenFlow: claims.ServiceBridge}[engine]
 	for _, n := range e.Lab().Nodes() {
-		e.until(n.Name()+" has its pods on "+bridge, 30*time.Second, func() (bool, error) { return e.onBridge(n.Name(), bridge) == e.withNetwork(n.Name()), nil })
-		list := e.kubectl("exec", "-n", namespace, e.agent(n.Name()), "-c", "zone", "--", "ovn-nbctl", "--bare", "--columns=name", "list", "Load_Balancer")
+		e.until(n.Name()+" has its pods on "+bridge, 30*time.Second,
+			func() (bool, error) { return e.onBridge(n.Name(), bridge) == e.withNetwork(n.Name()), nil })
+		list := e.kubectl("exec", "-n", namespace, e.agent(n.Name()), "-c", "zone", "--", "ovn-nbctl", "--bare",
+			"--columns=name", "list", "Load_Balancer")
 		if has := strings.TrimSpace(list) != ""; has != (engine == facts.EngineOVN) {
 			e.Errorf("%s: with %s OVN has load balancers %q", n.Name(), engine, list)
 		}
@@ -89,14 +92,16 @@ func (e *e2e) serves(engine string) {
 // onBridge counts the pods' ports on a bridge of a node.
 func (e *e2e) onBridge(node, bridge string) int {
 	e.Helper()
-	list := e.kubectl("exec", "-n", namespace, e.ovs(node), "--", "sh", "-c", "ovs-vsctl br-exists "+bridge+" && ovs-vsctl list-ports "+bridge+"; true")
+	list := e.kubectl("exec", "-n", namespace, e.ovs(node), "--", "sh", "-c", "ovs-vsctl br-exists "+bridge+
+		" && ovs-vsctl list-ports "+bridge+"; true")
 	return strings.Count("\n"+list, "\n"+claims.PodInterface)
 }
 
 // withNetwork counts the running pods of a node that have a network of their own.
 func (e *e2e) withNetwork(node string) (count int) {
 	e.Helper()
-	list, err := e.Client().CoreV1().Pods("").List(e.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	list, err := e.Client().CoreV1().Pods("").List(e.Context(),
+		metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	e.check(err)
 	for _, p := range list.Items {
 		if !p.Spec.HostNetwork && p.Status.Phase == corev1.PodRunning {

@@ -19,7 +19,8 @@ func TestFirstPacketLost(t *testing.T) {
 	e := open(t)
 	const (
 		drop = "for n in /run/netns/cni-*; do nsenter --net=$n nft 'add table inet lost; " +
-			"add chain inet lost in { type filter hook prerouting priority -300; }; add rule inet lost in tcp dport 8080 tcp flags & (syn|ack) == syn counter drop'; done"
+			"add chain inet lost in { type filter hook prerouting priority -300; }; add rule inet lost in tcp dport " +
+			"8080 tcp flags & (syn|ack) == syn counter drop'; done"
 		heed = "for n in /run/netns/cni-*; do nsenter --net=$n nft 'add table inet lost; delete table inet lost'; done"
 	)
 	everywhere := func(script string) {

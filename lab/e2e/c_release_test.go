@@ -55,8 +55,10 @@ func (e *e2e) versions() (list []string) {
 	e.Helper()
 	for _, n := range e.Lab().Nodes() {
 		agent := e.agent(n.Name())
-		list = append(list, strings.TrimSpace(e.kubectl("exec", "-n", namespace, agent, "-c", "agent", "--", "hairpin", "version")))
-		_, tag, _ := strings.Cut(e.kubectl("get", "pod", "-n", namespace, agent, "-o", "jsonpath={.spec.containers[?(@.name=='agent')].image}"), ":")
+		list = append(list, strings.TrimSpace(e.kubectl("exec", "-n", namespace, agent, "-c", "agent", "--", "hairpin",
+			"version")))
+		_, tag, _ := strings.Cut(e.kubectl("get", "pod", "-n", namespace, agent, "-o",
+			"jsonpath={.spec.containers[?(@.name=='agent')].image}"), ":")
 		list = append(list, tag)
 	}
 	out, err := e.Helm(e.Context(), "list", "--namespace", namespace, "--output", "json")
@@ -74,7 +76,8 @@ func (e *e2e) versions() (list []string) {
 // ovsImage is the image that Open vSwitch runs from.
 func (e *e2e) ovsImage() string {
 	e.Helper()
-	return e.kubectl("get", "daemonset", "-n", namespace, "hairpin-ovs", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+	return e.kubectl("get", "daemonset", "-n", namespace, "hairpin-ovs", "-o",
+		"jsonpath={.spec.template.spec.containers[0].image}")
 }
 
 // ovsImageOf is the image that a release's manifest has for it. All others there are of the

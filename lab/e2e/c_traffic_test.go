@@ -63,7 +63,8 @@ func (e *e2e) toServices(restart bool) []client {
 	}
 	return []client{
 		{"pod → ClusterIP", e.place(e.clientPod("node-a").Name), netip.AddrPortFrom(e.service("web")[0], 80), 200, may},
-		{"outside → NodePort", e.Lab().Host(cluster.ClientName), netip.AddrPortFrom(e.Lab().Node("node-b").Addresses()[1].Addr(), 30080), 200, may},
+		{"outside → NodePort", e.Lab().Host(cluster.ClientName),
+			netip.AddrPortFrom(e.Lab().Node("node-b").Addresses()[1].Addr(), 30080), 200, may},
 	}
 }
 
@@ -74,7 +75,8 @@ func (e *e2e) traffic(clients []client) (end func(during string)) {
 	var streams []*lab.Stream
 	for _, c := range clients {
 		stream, err := lab.StartStream(e.Context(), c.from, probe.StreamConfig{
-			Protocol: "tcp", To: c.to, Rate: c.rate, Long: 10, Every: 200 * time.Millisecond, Timeout: 10 * time.Second, Duration: time.Hour, Speak: true,
+			Protocol: "tcp", To: c.to, Rate: c.rate, Long: 10, Every: 200 * time.Millisecond, Timeout: 10 * time.Second,
+			Duration: time.Hour, Speak: true,
 		})
 		e.check(err)
 		streams = append(streams, stream)
@@ -90,7 +92,8 @@ func (e *e2e) traffic(clients []client) (end func(during string)) {
 			}
 			reports[i] = &r
 			if clients[i].may == none {
-				beside.OpenGapMs, beside.SlowestMs = max(beside.OpenGapMs, r.OpenGapMs), max(beside.SlowestMs, r.SlowestMs)
+				beside.OpenGapMs, beside.SlowestMs = max(beside.OpenGapMs, r.OpenGapMs),
+					max(beside.SlowestMs, r.SlowestMs)
 			}
 		}
 		for i, r := range reports {
@@ -101,8 +104,10 @@ func (e *e2e) traffic(clients []client) (end func(during string)) {
 			if !clients[i].allows(r, &beside) {
 				say = e.Errorf
 			}
-			say("%s, %s %s: %d opened, %d failed, slowest %.0f ms, longest gap %.0f ms; %d open, %d broke, longest silence %.0f ms; in %.0f s; %s",
-				during, clients[i].name, clients[i].to, r.Opened, r.Failed, r.SlowestMs, r.OpenGapMs, r.Long, r.Broken, r.LongGapMs, r.DurationMs/1000,
+			say("%s, %s %s: %d opened, %d failed, slowest %.0f ms, longest gap %.0f ms; %d open, %d broke, longest "+
+				"silence %.0f ms; in %.0f s; %s",
+				during, clients[i].name, clients[i].to, r.Opened, r.Failed, r.SlowestMs, r.OpenGapMs, r.Long, r.Broken,
+				r.LongGapMs, r.DurationMs/1000,
 				strings.Join(r.Errors, "; "))
 		}
 	}
@@ -111,7 +116,8 @@ func (e *e2e) traffic(clients []client) (end func(during string)) {
 // userspace reports whether nodes have the userspace datapath.
 func (e *e2e) userspace() bool {
 	e.Helper()
-	out := e.kubectl("exec", "-n", namespace, e.ovs("node-a"), "--", "ovs-vsctl", "get", "Bridge", "br-ex", "datapath_type")
+	out := e.kubectl("exec", "-n", namespace, e.ovs("node-a"), "--", "ovs-vsctl", "get", "Bridge", "br-ex",
+		"datapath_type")
 	return strings.TrimSpace(out) == "netdev"
 }
 
@@ -119,7 +125,8 @@ func (e *e2e) userspace() bool {
 func TestControllerKilled(t *testing.T) {
 	e := open(t)
 	leader := func() (string, error) {
-		l, err := e.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(e.Context(), "hairpin-controller", metav1.GetOptions{})
+		l, err := e.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(e.Context(), "hairpin-controller",
+			metav1.GetOptions{})
 		if err != nil || l.Spec.HolderIdentity == nil {
 			return "", err
 		}
@@ -127,7 +134,8 @@ func TestControllerKilled(t *testing.T) {
 	}
 	old, err := leader()
 	e.check(err)
-	pods, err := e.Client().CoreV1().Pods(namespace).List(e.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
+	pods, err := e.Client().CoreV1().Pods(namespace).List(e.Context(),
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
 	e.check(err)
 	victim := ""
 	for _, p := range pods.Items {
@@ -159,7 +167,8 @@ func TestUpgrade(t *testing.T) {
 		e.roll("upgrade to hairpin:"+tag, e.toServices(false), "image.tag="+tag)
 		e.unchanged(before)
 		for _, n := range e.Lab().Nodes() {
-			out := e.kubectl("get", "pod", "-n", namespace, e.agent(n.Name()), "-o", "jsonpath={.spec.containers[*].image}")
+			out := e.kubectl("get", "pod", "-n", namespace, e.agent(n.Name()), "-o",
+				"jsonpath={.spec.containers[*].image}")
 			if out != "hairpin:"+tag+" hairpin:"+tag {
 				t.Errorf("%s runs %s", n.Name(), out)
 			}
@@ -172,7 +181,8 @@ func TestUpgrade(t *testing.T) {
 // upgrade of Hairpin replaces.
 func (e *e2e) others() map[string]string {
 	e.Helper()
-	list, err := e.Client().CoreV1().Pods("").List(e.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component notin (node, controller)"})
+	list, err := e.Client().CoreV1().Pods("").List(e.Context(),
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/component notin (node, controller)"})
 	e.check(err)
 	is := map[string]string{}
 	for _, p := range list.Items {
@@ -229,7 +239,8 @@ func (e *e2e) under(what string, clients []client, install func() error) {
 		e.check(err)
 	}
 	e.until("the old pods have ended", 3*time.Minute, func() (bool, error) {
-		pods, err := e.Client().CoreV1().Pods(namespace).List(e.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component in (node, openvswitch)"})
+		pods, err := e.Client().CoreV1().Pods(namespace).List(e.Context(),
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/component in (node, openvswitch)"})
 		return len(pods.Items) == 2*len(e.Lab().Nodes()), err
 	})
 	e.check(e.WaitWorkloads(e.Context()))

@@ -63,7 +63,8 @@ func (e *e2e) apply(manifest string) {
 	_, err := e.Kubectl(e.Context(), manifest, "apply", "-f", "-")
 	e.check(err)
 	e.Cleanup(func() {
-		if _, err := e.Kubectl(context.Background(), manifest, "delete", "--ignore-not-found", "--wait", "-f", "-"); err != nil {
+		if _, err := e.Kubectl(context.Background(), manifest, "delete", "--ignore-not-found", "--wait", "-f",
+			"-"); err != nil {
 			e.Error(err)
 		}
 	})
@@ -94,7 +95,8 @@ func (e *e2e) until(what string, patience time.Duration, ok func() (bool, error)
 // pods returns the pods of a label that run, by name.
 func (e *e2e) pods(app string) []corev1.Pod {
 	e.Helper()
-	list, err := e.Client().CoreV1().Pods(metav1.NamespaceDefault).List(e.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
+	list, err := e.Client().CoreV1().Pods(metav1.NamespaceDefault).List(e.Context(),
+		metav1.ListOptions{LabelSelector: "app=" + app})
 	e.check(err)
 	var run []corev1.Pod
 	for _, p := range list.Items {
@@ -114,7 +116,8 @@ func ready(p *corev1.Pod) bool {
 // containers returns the ids of what runs in the ready pods of a node.
 func (e *e2e) containers(node string) []string {
 	e.Helper()
-	list, err := e.Client().CoreV1().Pods("").List(e.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	list, err := e.Client().CoreV1().Pods("").List(e.Context(),
+		metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	e.check(err)
 	var ids []string
 	for _, p := range list.Items {
@@ -132,7 +135,8 @@ func (e *e2e) agent(node string) string { return e.podOf("node", node) }
 
 func (e *e2e) podOf(component, node string) (name string) {
 	e.Helper()
-	options := metav1.ListOptions{FieldSelector: "spec.nodeName=" + node, LabelSelector: "app.kubernetes.io/component=" + component}
+	options := metav1.ListOptions{FieldSelector: "spec.nodeName=" + node,
+		LabelSelector: "app.kubernetes.io/component=" + component}
 	// A probe of a busy machine may fail.
 	e.until(node+" has a ready pod of component "+component, time.Minute, func() (bool, error) {
 		list, err := e.Client().CoreV1().Pods(namespace).List(e.Context(), options)

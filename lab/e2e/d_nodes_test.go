@@ -19,7 +19,8 @@ func TestBurst(t *testing.T) {
 	e := open(t)
 	const pods = 30
 	e.apply(podsManifest("burst", pods))
-	took := e.until("all pods are ready", 3*time.Minute, func() (bool, error) { return len(e.pods("burst")) == pods, nil })
+	took := e.until("all pods are ready", 3*time.Minute,
+		func() (bool, error) { return len(e.pods("burst")) == pods, nil })
 	t.Logf("%d pods ready after %s", pods, took.Round(time.Millisecond))
 	from := e.place(e.clientPod("node-a").Name)
 	seen := map[string]bool{}
@@ -55,7 +56,8 @@ func TestReboot(t *testing.T) {
 		return true, nil
 	})
 	e.check(e.WaitWorkloads(e.Context()))
-	t.Logf("pods of node-c run again after %s, all workloads are ready after %s", took.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+	t.Logf("pods of node-c run again after %s, all workloads are ready after %s", took.Round(time.Millisecond),
+		time.Since(begin).Round(time.Millisecond))
 	e.reachAll()
 }
 
@@ -77,7 +79,8 @@ func TestNodeReplaced(t *testing.T) {
 	e.reachAll()
 	for _, n := range []string{"node-a", "node-b"} {
 		e.until(n+" has forgotten node-c", time.Minute, func() (bool, error) {
-			out, err := e.Kubectl(e.Context(), "", "exec", "-n", namespace, e.ovs(n), "--", "ovs-ofctl", "dump-flows", claims.TunnelBridge)
+			out, err := e.Kubectl(e.Context(), "", "exec", "-n", namespace, e.ovs(n), "--", "ovs-ofctl", "dump-flows",
+				claims.TunnelBridge)
 			return strings.Count(out, "tun_src=") == 1, err
 		})
 	}

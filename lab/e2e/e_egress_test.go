@@ -39,7 +39,8 @@ func TestEgressIP(t *testing.T) {
 	})
 	from := e.place(e.clientPod("node-a").Name)
 	saw := func(to string) string {
-		a := lab.Get(e.Context(), from, probe.Request{Protocol: "tcp", To: netip.AddrPortFrom(netip.MustParseAddr(to), port), Timeout: 3 * time.Second})
+		a := lab.Get(e.Context(), from, probe.Request{Protocol: "tcp",
+			To: netip.AddrPortFrom(netip.MustParseAddr(to), port), Timeout: 3 * time.Second})
 		if a.Error != "" {
 			return a.Error
 		}
@@ -49,7 +50,8 @@ func TestEgressIP(t *testing.T) {
 		t.Helper()
 		for i, to := range []string{"172.18.0.100", "fc00:f853:ccd::64"} {
 			got := ""
-			took := e.until(what+": seen as "+want[i], time.Minute, func() (bool, error) { got = saw(to); return got == want[i], nil })
+			took := e.until(what+": seen as "+want[i], time.Minute,
+				func() (bool, error) { got = saw(to); return got == want[i], nil })
 			t.Logf("%s: seen as %s after %s", what, got, took.Round(time.Millisecond))
 		}
 	}
@@ -57,7 +59,8 @@ func TestEgressIP(t *testing.T) {
 	for _, n := range []string{"node-b", "node-c"} {
 		e.kubectl("label", "node", n, "k8s.ovn.org/egress-assignable=")
 		t.Cleanup(func() {
-			if _, err := e.Kubectl(context.Background(), "", "label", "node", n, "k8s.ovn.org/egress-assignable-"); err != nil {
+			if _, err := e.Kubectl(context.Background(), "", "label", "node", n,
+				"k8s.ovn.org/egress-assignable-"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -96,7 +99,8 @@ func TestEgressIP(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	took := e.until("the addresses have left "+first[0], time.Minute, func() (bool, error) { return !slices.Contains(carriers(), first[0]), nil })
+	took := e.until("the addresses have left "+first[0], time.Minute,
+		func() (bool, error) { return !slices.Contains(carriers(), first[0]), nil })
 	is("cordoned", "172.18.0.33", "fc00:f853:ccd::33")
 	close(done)
 	<-ended

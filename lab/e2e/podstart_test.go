@@ -24,7 +24,8 @@ const peerList = `{"cniVersion": "1.0.0", "name": "peer", "plugins": [
 func BenchmarkPodStart(b *testing.B) {
 	start := func(name, list string) *cluster.Cluster {
 		c, err := cluster.Start(b.Context(), cluster.Options{
-			Name: name, Root: "../..", Nodes: []string{"node-a"}, NodeConfList: list, DieWithCaller: true, Out: b.Output(),
+			Name: name, Root: "../..", Nodes: []string{"node-a"}, NodeConfList: list, DieWithCaller: true,
+			Out:    b.Output(),
 			Values: []string{"controller.replicas=1"},
 		})
 		b.Cleanup(func() {
@@ -59,7 +60,8 @@ func startPods(b *testing.B, c *cluster.Cluster) float64 {
 	const pods = 30
 	manifest := podsManifest("start", pods)
 	count := func() (isReady, all int) {
-		list, err := c.Client().CoreV1().Pods("default").List(b.Context(), metav1.ListOptions{LabelSelector: "app=start"})
+		list, err := c.Client().CoreV1().Pods("default").List(b.Context(),
+			metav1.ListOptions{LabelSelector: "app=start"})
 		if err != nil {
 			b.Fatal(err)
 		}

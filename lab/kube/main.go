@@ -77,18 +77,22 @@ func parseFlags(args []string) (config, error) {
 	dir := fs.String("dir", "", "directory for etcd's data, certificates, tokens and kubeconfigs; made when missing")
 	address := fs.IP("address", nil, "IP address to advertise, on an interface of this network namespace, not loopback")
 	port := fs.Uint16("port", 6443, "secure port, on every address of this network namespace")
-	services := fs.StringSlice("service-cidrs", []string{"10.96.0.0/16", "fd00:10:96::/112"}, "ranges of cluster IPs, the primary family first")
-	cluster := fs.StringSlice("cluster-cidrs", []string{"10.244.0.0/16", "fd00:10:244::/48"}, "ranges of pod IPs, the primary family first")
+	services := fs.StringSlice("service-cidrs", []string{"10.96.0.0/16", "fd00:10:96::/112"},
+		"ranges of cluster IPs, the primary family first")
+	cluster := fs.StringSlice("cluster-cidrs", []string{"10.244.0.0/16", "fd00:10:244::/48"},
+		"ranges of pod IPs, the primary family first")
 	v4 := fs.Int("node-mask-size-v4", 24, "prefix length of each Node's IPv4 pod range, in bits")
 	v6 := fs.Int("node-mask-size-v6", 64, "prefix length of each Node's IPv6 pod range, in bits")
-	controllers := fs.StringSlice("controllers", defaultControllers(), "controllers to run, as --controllers of kube-controller-manager")
+	controllers := fs.StringSlice("controllers", defaultControllers(),
+		"controllers to run, as --controllers of kube-controller-manager")
 	nodes := fs.StringSlice("nodes", nil, "Nodes for which a token of a kubelet and DIR/node-NAME.kubeconfig are made")
 	kubelets := fs.Bool("kubelets", false, "every Node has a kubelet: one that is not heard of for 40 s is not ready")
 	untilEOF := fs.Bool("until-stdin-closes", false, "stop when stdin closes, that is, when the parent is gone")
 	if err := fs.Parse(args); err != nil {
 		return config{}, err
 	}
-	cfg := config{dir: *dir, port: *port, nodeMaskV4: *v4, nodeMaskV6: *v6, controllers: *controllers, nodes: *nodes, kubelets: *kubelets, untilEOF: *untilEOF}
+	cfg := config{dir: *dir, port: *port, nodeMaskV4: *v4, nodeMaskV6: *v6, controllers: *controllers, nodes: *nodes,
+		kubelets: *kubelets, untilEOF: *untilEOF}
 	if cfg.dir == "" {
 		return config{}, fmt.Errorf("--dir is required")
 	}
@@ -101,7 +105,8 @@ func parseFlags(args []string) (config, error) {
 	}
 	cfg.address = addr.Unmap()
 	if cfg.address.IsLoopback() || cfg.address.IsUnspecified() {
-		return config{}, fmt.Errorf("--address %s: the API server cannot advertise a loopback or unspecified address", cfg.address)
+		return config{}, fmt.Errorf("--address %s: the API server cannot advertise a loopback or unspecified address",
+			cfg.address)
 	}
 	var err error
 	if cfg.serviceCIDRs, err = parsePrefixes(*services); err != nil {

@@ -56,8 +56,10 @@ func newParts(cfg config, paths statePaths, etcd string) (parts, error) {
 	if err != nil {
 		return parts{}, fmt.Errorf("options of kube-controller-manager: %w", err)
 	}
-	known, off, aliases := controllermanager.KnownControllers(), controllermanager.ControllersDisabledByDefault(), controllermanager.ControllerAliases()
-	if err := parse("kube-controller-manager", manager.Flags(known, off, aliases), controllerManagerArgs(cfg, paths)); err != nil {
+	known, off, aliases := controllermanager.KnownControllers(), controllermanager.ControllersDisabledByDefault(),
+		controllermanager.ControllerAliases()
+	if err := parse("kube-controller-manager", manager.Flags(known, off, aliases),
+		controllerManagerArgs(cfg, paths)); err != nil {
 		return parts{}, err
 	}
 	sched := scheduleroptions.NewOptions()

@@ -34,7 +34,8 @@ func writeCertificates(cfg config, p statePaths) error {
 	template := certificate("kube-apiserver")
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.DNSNames = []string{
-		"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+		"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc.cluster.local",
 	}
 	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, cfg.address.AsSlice()}
 	for _, prefix := range cfg.serviceCIDRs {

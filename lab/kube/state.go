@@ -70,7 +70,8 @@ func writeState(cfg config) (statePaths, error) {
 	}
 	for _, id := range identities(cfg.nodes) {
 		path := filepath.Join(dir, id.kubeconfig)
-		if err := writeKubeconfig(path, p.caCert, netip.AddrPortFrom(cfg.address, cfg.port), id.user, tokens[id.user][0]); err != nil {
+		if err := writeKubeconfig(path, p.caCert, netip.AddrPortFrom(cfg.address, cfg.port), id.user,
+			tokens[id.user][0]); err != nil {
 			return statePaths{}, err
 		}
 	}
@@ -87,7 +88,8 @@ type identity struct {
 func identities(nodes []string) []identity {
 	ids := []identity{{user: "admin", group: "system:masters", kubeconfig: "kubeconfig"}}
 	for _, n := range nodes {
-		ids = append(ids, identity{user: "system:node:" + n, group: "system:nodes", kubeconfig: "node-" + n + ".kubeconfig"})
+		ids = append(ids, identity{user: "system:node:" + n, group: "system:nodes", kubeconfig: "node-" + n +
+			".kubeconfig"})
 	}
 	return ids
 }

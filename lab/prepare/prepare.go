@@ -50,7 +50,8 @@ func programs(ctx context.Context, s *progress.Step, bin string) error {
 	var counting sync.WaitGroup
 	defer counting.Wait()
 	counting.Go(func() { // beside the build: it is only for people
-		if list, err := exec.CommandContext(ctx, "go", append([]string{"list", "-deps"}, packages...)...).Output(); err == nil {
+		if list, err := exec.CommandContext(ctx, "go",
+			append([]string{"list", "-deps"}, packages...)...).Output(); err == nil {
 			all.Store(int64(bytes.Count(list, []byte("\n"))))
 		}
 	})

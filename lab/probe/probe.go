@@ -137,7 +137,8 @@ func loadMain(ctx context.Context, args []string) (any, error) {
 	flags := flag.NewFlagSet("load", flag.ExitOnError)
 	c := LoadConfig{}
 	flags.TextVar(&c.To, "to", netip.AddrPort{}, "address and port")
-	flags.IntVar(&c.Workers, "workers", 8, "that open connections, each one after the other; 0 = one connection to a sink, that sends")
+	flags.IntVar(&c.Workers, "workers", 8,
+		"that open connections, each one after the other; 0 = one connection to a sink, that sends")
 	flags.DurationVar(&c.Duration, "for", 5*time.Second, "how long")
 	if err := flags.Parse(args); err != nil {
 		return nil, err

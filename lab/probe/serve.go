@@ -169,10 +169,12 @@ func answerFrom(control []byte) (local netip.Addr, back []byte) {
 	}
 	for _, m := range messages {
 		switch {
-		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= unix.SizeofInet4Pktinfo:
+		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO &&
+			len(m.Data) >= unix.SizeofInet4Pktinfo:
 			dst := [4]byte(m.Data[8:12]) // struct in_pktinfo: ifindex, spec_dst, addr
 			return netip.AddrFrom4(dst), unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: dst})
-		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo:
+		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO &&
+			len(m.Data) >= unix.SizeofInet6Pktinfo:
 			dst := [16]byte(m.Data[0:16]) // struct in6_pktinfo: addr, ifindex
 			return netip.AddrFrom16(dst), unix.PktInfo6(&unix.Inet6Pktinfo{Addr: dst})
 		}

@@ -139,7 +139,8 @@ func (s *stream) open(ctx context.Context, wg *sync.WaitGroup) {
 			// It outlives ctx: a connection that was begun in time is waited for.
 			wg.Go(func() {
 				begun := time.Now()
-				a := Get(context.WithoutCancel(ctx), Request{Protocol: s.cfg.Protocol, To: s.cfg.To, Timeout: s.cfg.Timeout, Speak: s.cfg.Speak})
+				a := Get(context.WithoutCancel(ctx),
+					Request{Protocol: s.cfg.Protocol, To: s.cfg.To, Timeout: s.cfg.Timeout, Speak: s.cfg.Speak})
 				s.opened(a, begun)
 			})
 		}

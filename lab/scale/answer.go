@@ -27,7 +27,8 @@ const inner = geneveHeader + ovnOption
 
 // innerIP gives the frame in a tunnel packet, and the IPv4 packet in that; nil: there is none.
 func innerIP(ask []byte) (ether, ip []byte) {
-	if len(ask) < inner+etherHeader+ipHeader || ask[0]&0x3f != ovnOption/4 || binary.BigEndian.Uint16(ask[inner+12:]) != 0x0800 {
+	if len(ask) < inner+etherHeader+ipHeader || ask[0]&0x3f != ovnOption/4 ||
+		binary.BigEndian.Uint16(ask[inner+12:]) != 0x0800 {
 		return nil, nil
 	}
 	return ask[inner:], ask[inner+etherHeader:]

@@ -55,7 +55,8 @@ func (w *world) replacePod(ctx context.Context, pods int) error {
 	key := [2]int{int(n), k}
 	old := otherPod(n, k, w.generation[key])
 	now := int64(0)
-	if err := w.client.CoreV1().Pods(w.space(n, k)).Delete(ctx, old, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+	if err := w.client.CoreV1().Pods(w.space(n, k)).Delete(ctx, old,
+		metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		return fmt.Errorf("delete Pod %s: %w", old, err)
 	}
 	w.generation[key]++

@@ -36,7 +36,8 @@ func (w *world) end(ctx context.Context) error {
 // leaders measures how long a new node waits for its ID when the leading controller was just
 // killed, and when it was ended: then another leads.
 func (w *world) leaders(ctx context.Context) error {
-	if err := w.nodes[1].StartDaemon(ctx, controllerDaemon, "hairpin", "controller", "--config-file="+agentConfig); err != nil {
+	if err := w.nodes[1].StartDaemon(ctx, controllerDaemon, "hairpin", "controller", "--config-file="+
+		agentConfig); err != nil {
 		return err
 	}
 	for i, how := range []struct {
@@ -71,7 +72,8 @@ func (w *world) leaders(ctx context.Context) error {
 			return fmt.Errorf("%s: wait for another leader: %w", how.what, err)
 		}
 		w.table.Add(how.what+": until another leads", "s", time.Since(begin).Seconds())
-		if err := w.wait(ctx, time.Minute, func(ctx context.Context) (bool, error) { return w.hasID(ctx, n) }); err != nil {
+		if err := w.wait(ctx, time.Minute,
+			func(ctx context.Context) (bool, error) { return w.hasID(ctx, n) }); err != nil {
 			return fmt.Errorf("%s: wait for a node ID: %w", how.what, err)
 		}
 		w.table.Add(how.what+": until a new node has its ID", "s", time.Since(begin).Seconds())
@@ -147,7 +149,8 @@ func (w *world) clear(ctx context.Context) error {
 		w.table.Add("all deleted at once: memory after, "+name, "MB", float64(after.used[name].RSS)/1024)
 	}
 	for _, name := range computing() {
-		w.table.Add("all deleted at once: "+name+" computes all anew", "times", float64(after.recomputed[name]-before.recomputed[name]))
+		w.table.Add("all deleted at once: "+name+" computes all anew", "times",
+			float64(after.recomputed[name]-before.recomputed[name]))
 	}
 	return nil
 }
@@ -158,13 +161,17 @@ func (w *world) deleteAll(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	each := func(del func(context.Context) error) { g.Go(func() error { return wholly(ctx, del) }) }
 	each(func(ctx context.Context) error {
-		return w.client.CoreV1().Nodes().DeleteCollection(ctx, at, metav1.ListOptions{LabelSelector: corev1.LabelHostname + " notin (" + strings.Join(realNodes, ",") + ")"})
+		return w.client.CoreV1().Nodes().DeleteCollection(ctx, at,
+			metav1.ListOptions{LabelSelector: corev1.LabelHostname + " notin (" + strings.Join(realNodes, ",") + ")"})
 	})
 	each(func(ctx context.Context) error {
-		return w.deleteAt(ctx, "/api/v1/namespaces/default/services", "metadata.name!=kubernetes,metadata.name!="+probedService)
+		return w.deleteAt(ctx, "/api/v1/namespaces/default/services", "metadata.name!=kubernetes,metadata.name!="+
+			probedService)
 	})
 	each(func(ctx context.Context) error {
-		return w.client.DiscoveryV1().EndpointSlices("default").DeleteCollection(ctx, at, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + " notin (kubernetes," + probedService + ")"})
+		return w.client.DiscoveryV1().EndpointSlices("default").DeleteCollection(ctx, at,
+			metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + " notin (kubernetes," + probedService +
+				")"})
 	})
 	each(func(ctx context.Context) error { return w.deleteAt(ctx, watch.EgressIPPath(), "") })
 	others := metav1.ListOptions{FieldSelector: "spec.nodeName!=" + strings.Join(realNodes, ",spec.nodeName!=")}
@@ -194,12 +201,14 @@ func wholly(ctx context.Context, del func(context.Context) error) error {
 
 // deleteAt deletes the objects of a path that a field selector chooses.
 func (w *world) deleteAt(ctx context.Context, path, fields string) error {
-	return w.client.CoreV1().RESTClient().Delete().AbsPath(path).SetHeader("Accept", "application/json").Param("fieldSelector", fields).Do(ctx).Error()
+	return w.client.CoreV1().RESTClient().Delete().AbsPath(path).SetHeader("Accept",
+		"application/json").Param("fieldSelector", fields).Do(ctx).Error()
 }
 
 // northbound is a table of a node's Northbound database, as text.
 func northbound(ctx context.Context, n *lab.Node, table string) (string, error) {
-	return n.Exec(ctx, "ovsdb-client", "-f", "csv", "--no-headings", "dump", "unix:/run/ovn/ovnnb_db.sock", "OVN_Northbound", table)
+	return n.Exec(ctx, "ovsdb-client", "-f", "csv", "--no-headings", "dump", "unix:/run/ovn/ovnnb_db.sock",
+		"OVN_Northbound", table)
 }
 
 // cleared reports whether both real nodes have tunnels to no other node than these two, and serve

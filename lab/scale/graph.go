@@ -20,10 +20,19 @@ type line struct{ row, name string }
 
 func graphs() []graph {
 	return []graph{
-		{"memory of all daemons of a node at rest, MB", []line{{"node-a: all daemons: memory at rest", "a node"}, {"node-b: all daemons: memory at rest", "a node for egress addresses"}}},
-		{"CPU of all daemons of a node, % of a core", []line{{"node-a: all daemons: CPU in churn", "in churn"}, {"node-a: all daemons: CPU at rest", "at rest"}}},
-		{"an endpoint changed, write to answer, ms", []line{{"one endpoint changed: the same, worst", "worst"}, {"one endpoint changed: API write to the answer on node-a, median", "median"}}},
-		{"CPU on each node when another joins, ms", []line{{moreCPU("a node joins", "all"), "all daemons"}, {moreCPU("a node joins", lab.Controller), "ovn-controller"}, {moreCPU("a node joins", lab.VSwitchd), "ovs-vswitchd"}, {moreCPU("a node joins", agentDaemon), "agent"}}},
+		{"memory of all daemons of a node at rest, MB",
+			[]line{{"node-a: all daemons: memory at rest", "a node"},
+				{"node-b: all daemons: memory at rest", "a node for egress addresses"}}},
+		{"CPU of all daemons of a node, % of a core",
+			[]line{{"node-a: all daemons: CPU in churn", "in churn"}, {"node-a: all daemons: CPU at rest", "at rest"}}},
+		{"an endpoint changed, write to answer, ms",
+			[]line{{"one endpoint changed: the same, worst", "worst"},
+				{"one endpoint changed: API write to the answer on node-a, median", "median"}}},
+		{"CPU on each node when another joins, ms",
+			[]line{{moreCPU("a node joins", "all"), "all daemons"},
+				{moreCPU("a node joins", lab.Controller), "ovn-controller"},
+				{moreCPU("a node joins", lab.VSwitchd), "ovs-vswitchd"},
+				{moreCPU("a node joins", agentDaemon), "agent"}}},
 	}
 }
 
@@ -48,7 +57,9 @@ func (t *Table) Graphs() string {
 	var b strings.Builder
 	all := graphs()
 	rows := (len(all) + 1) / 2
-	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\">\n<style>%s</style>\n<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>\n",
+	fmt.Fprintf(&b,
+		"<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\">\n<style>%s</style>\n<rect class=\"paper\" "+
+			"width=\"100%%\" height=\"100%%\"/>\n",
 		2*graphWidth, rows*graphHeight, graphStyle)
 	for i, g := range all {
 		fmt.Fprintf(&b, "<g transform=\"translate(%d %d)\">\n", i%2*graphWidth, i/2*graphHeight)
@@ -83,7 +94,8 @@ func (t *Table) draw(b *strings.Builder, g graph) {
 		return plotLeft + width*(math.Log(float64(t.Sizes[i]))-first)/(last-first)
 	}
 	for _, part := range []float64{0, 0.5, 1} {
-		fmt.Fprintf(b, "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%.0f\" y2=\"%.0f\"/>\n", plotLeft, plotLeft+width, y(part*top), y(part*top))
+		fmt.Fprintf(b, "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%.0f\" y2=\"%.0f\"/>\n", plotLeft, plotLeft+width,
+			y(part*top), y(part*top))
 		text("end", plotLeft-6, y(part*top)+4, number(part*top))
 	}
 	for i, n := range t.Sizes {

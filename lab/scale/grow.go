@@ -47,7 +47,8 @@ func (w *world) grow(ctx context.Context, nodes int) error {
 	if err := w.settle(ctx); err != nil {
 		return err
 	}
-	w.say("%d nodes, %d EgressIPs, %d pods each: %.1f s, the last node reached %.1f s after it was written", nodes, egress, w.podsPerNode(),
+	w.say("%d nodes, %d EgressIPs, %d pods each: %.1f s, the last node reached %.1f s after it was written", nodes,
+		egress, w.podsPerNode(),
 		time.Since(begin).Seconds(), reached.Seconds())
 	return nil
 }
@@ -60,7 +61,8 @@ func (w *world) crowd(ctx context.Context, first int) (reached time.Duration, er
 		return 0, err
 	}
 	last := node(w.size.nodes)
-	if err := parallel(ctx, first, int(last)+1, func(ctx context.Context, i int) error { return w.makeOther(ctx, node(i)) }); err != nil {
+	if err := parallel(ctx, first, int(last)+1,
+		func(ctx context.Context, i int) error { return w.makeOther(ctx, node(i)) }); err != nil {
 		return 0, err
 	}
 	written := time.Now()
@@ -98,14 +100,16 @@ func (w *world) crowd(ctx context.Context, first int) (reached time.Duration, er
 		w.table.Add("nodes added at once: CPU of "+name, "s", (after.used[name].CPU - before.used[name].CPU).Seconds())
 	}
 	for _, name := range computing() {
-		w.table.Add("nodes added at once: "+name+" computes all anew", "times", float64(after.recomputed[name]-before.recomputed[name]))
+		w.table.Add("nodes added at once: "+name+" computes all anew", "times",
+			float64(after.recomputed[name]-before.recomputed[name]))
 	}
 	return reached, nil
 }
 
 // wait waits until something is so, which usually takes so long.
 func (w *world) wait(ctx context.Context, usual time.Duration, done func(context.Context) (bool, error)) error {
-	limit, cancel := context.WithTimeoutCause(ctx, w.patience(usual), fmt.Errorf("it is not so after %s", w.patience(usual)))
+	limit, cancel := context.WithTimeoutCause(ctx, w.patience(usual),
+		fmt.Errorf("it is not so after %s", w.patience(usual)))
 	defer cancel()
 	return lab.Poll(limit, 200*time.Millisecond, func() (bool, error) { return done(ctx) })
 }

@@ -96,7 +96,8 @@ func (w *world) left(ctx context.Context, n node, timeout time.Duration) (at tim
 
 func (w *world) removeOther(ctx context.Context, n node) error {
 	now := int64(0)
-	if err := w.client.CoreV1().Nodes().Delete(ctx, n.name(), metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+	if err := w.client.CoreV1().Nodes().Delete(ctx, n.name(),
+		metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		return fmt.Errorf("delete Node %s: %w", n.name(), err)
 	}
 	return nil
@@ -201,7 +202,8 @@ func (w *world) during(do func() error) (used map[string]time.Duration, took tim
 
 // longestChange changes a Service again and again until stop is closed, and gives the time that the
 // slowest took.
-func (w *world) longestChange(ctx context.Context, stop <-chan struct{}, slowest chan<- time.Duration) (failed <-chan error) {
+func (w *world) longestChange(ctx context.Context, stop <-chan struct{},
+	slowest chan<- time.Duration) (failed <-chan error) {
 	result := make(chan error, 1)
 	go func() {
 		var longest time.Duration

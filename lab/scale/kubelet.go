@@ -52,7 +52,8 @@ func (w *world) startKubelets() (*kubelets, error) {
 		w.others.listeners = append(w.others.listeners, l)
 		// SPDY needs HTTP/1.1.
 		go func() {
-			_ = (&http.Server{Handler: k, ReadHeaderTimeout: time.Minute}).Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}}))
+			_ = (&http.Server{Handler: k, ReadHeaderTimeout: time.Minute}).Serve(tls.NewListener(l,
+				&tls.Config{Certificates: []tls.Certificate{pair}}))
 		}()
 	}
 	return k, nil
@@ -108,13 +109,16 @@ func agentPod(node string) string { return "agent-" + node }
 func (w *world) makeAgentPods(ctx context.Context) error {
 	first := w.agentPods + 1
 	if first == 1 {
-		if _, err := w.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agentNamespace}}, metav1.CreateOptions{}); err != nil {
+		if _, err := w.client.CoreV1().Namespaces().Create(ctx,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agentNamespace}},
+			metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create Namespace %s: %w", agentNamespace, err)
 		}
 	}
 	w.agentPods = w.size.nodes
 	return parallel(ctx, first, w.size.nodes+1, func(ctx context.Context, i int) error {
-		pod := &corev1.Pod{ObjectMeta: named(agentNamespace, agentPod(node(i).name())), Spec: corev1.PodSpec{NodeName: node(i).name(), HostNetwork: true}}
+		pod := &corev1.Pod{ObjectMeta: named(agentNamespace, agentPod(node(i).name())),
+			Spec: corev1.PodSpec{NodeName: node(i).name(), HostNetwork: true}}
 		pod.Labels = map[string]string{"app.kubernetes.io/name": "hairpin", "app.kubernetes.io/component": "node"}
 		made, err := w.makePod(ctx, pod)
 		if err != nil {
@@ -123,7 +127,8 @@ func (w *world) makeAgentPods(ctx context.Context) error {
 		made.ResourceVersion = ""
 		made.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
 			{Name: podContainer, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
-		if _, err := w.client.CoreV1().Pods(agentNamespace).UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
+		if _, err := w.client.CoreV1().Pods(agentNamespace).UpdateStatus(ctx, made,
+			metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("status of Pod %s: %w", pod.Name, err)
 		}
 		return nil

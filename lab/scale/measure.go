@@ -105,13 +105,16 @@ func (w *world) spend(ctx context.Context, when string, do func(context.Context)
 			w.addUsage(key, when, u, took)
 		}
 		w.addUsage(n.Name()+": all daemons", when, total, took)
-		w.table.Add(n.Name()+": bytes from the API server, "+when, "kB/s", float64(after.bytes[n.Name()]-before.bytes[n.Name()])/1024/took.Seconds())
+		w.table.Add(n.Name()+": bytes from the API server, "+when, "kB/s",
+			float64(after.bytes[n.Name()]-before.bytes[n.Name()])/1024/took.Seconds())
 	}
 	for _, key := range []string{controllerDaemon, "API server"} {
-		w.addUsage(key, when, lab.Usage{CPU: after.used[key].CPU - before.used[key].CPU, RSS: after.used[key].RSS}, took)
+		w.addUsage(key, when, lab.Usage{CPU: after.used[key].CPU - before.used[key].CPU, RSS: after.used[key].RSS},
+			took)
 	}
 	w.table.Add("API server: requests of all clients, "+when, "1/s", (after.requests-before.requests)/took.Seconds())
-	w.table.Add("packets to all nodes that do not run, "+when, "1/s", float64(after.packets-before.packets)/took.Seconds())
+	w.table.Add("packets to all nodes that do not run, "+when, "1/s",
+		float64(after.packets-before.packets)/took.Seconds())
 	return nil
 }
 
@@ -258,8 +261,10 @@ func (w *world) tunnels(ctx context.Context) error {
 		args []string
 	}{
 		{"tunnels", []string{"sh", "-c", "ovs-ofctl -O OpenFlow15 --no-stats dump-flows br-tun | grep tun_src="}},
-		{"flows of br-int", []string{"sh", "-c", "ovs-ofctl -O OpenFlow15 --no-stats dump-flows br-int | grep -v ^OFPST"}},
-		{"logical flows", []string{"ovsdb-client", "-f", "csv", "--no-headings", "dump", "unix:/run/ovn/ovnsb_db.sock", "OVN_Southbound", "Logical_Flow", "_uuid"}},
+		{"flows of br-int", []string{"sh", "-c",
+			"ovs-ofctl -O OpenFlow15 --no-stats dump-flows br-int | grep -v ^OFPST"}},
+		{"logical flows", []string{"ovsdb-client", "-f", "csv", "--no-headings", "dump", "unix:/run/ovn/ovnsb_db.sock",
+			"OVN_Southbound", "Logical_Flow", "_uuid"}},
 	} {
 		out, err := n.Exec(ctx, c.args...)
 		if err != nil {

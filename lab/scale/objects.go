@@ -108,7 +108,8 @@ func parallel(ctx context.Context, first, end int, f func(context.Context, int) 
 
 // define installs the resource definitions, as the chart does.
 func (w *world) define(ctx context.Context) error {
-	for file, path := range map[string]string{"egressips.yaml": watch.EgressIPPath(), "egressservices.yaml": watch.EgressServicePath("default")} {
+	for file, path := range map[string]string{"egressips.yaml": watch.EgressIPPath(),
+		"egressservices.yaml": watch.EgressServicePath("default")} {
 		text, err := os.ReadFile(filepath.Join(w.opt.CRDs, file))
 		if err == nil {
 			err = w.post(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", text)
@@ -117,7 +118,8 @@ func (w *world) define(ctx context.Context) error {
 			return fmt.Errorf("definition %s: %w", file, err)
 		}
 		served := func() error {
-			return w.client.CoreV1().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").Do(ctx).Error()
+			return w.client.CoreV1().RESTClient().Get().AbsPath(path).SetHeader("Accept",
+				"application/json").Do(ctx).Error()
 		}
 		for end := time.Now().Add(w.patience(3 * time.Second)); ; time.Sleep(20 * time.Millisecond) {
 			if err := served(); err == nil {
@@ -136,7 +138,8 @@ func (w *world) post(ctx context.Context, path string, manifest []byte) error {
 	if err != nil {
 		return err
 	}
-	return w.client.CoreV1().RESTClient().Post().AbsPath(path).SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json").
+	return w.client.CoreV1().RESTClient().Post().AbsPath(path).SetHeader("Accept",
+		"application/json").SetHeader("Content-Type", "application/json").
 		Body(body).Do(ctx).Error()
 }
 
@@ -144,15 +147,18 @@ func (w *world) post(ctx context.Context, path string, manifest []byte) error {
 func (w *world) makeNode(ctx context.Context, n node, annotations map[string]string) error {
 	cidrs := []string{netip.PrefixFrom(n.pod(-2), 24).String(), fmt.Sprintf("fd00:10:244:%x::/64", int(n))}
 	made := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.name(), Annotations: annotations, Labels: map[string]string{corev1.LabelHostname: n.name()}},
-		Spec:       corev1.NodeSpec{PodCIDRs: cidrs, PodCIDR: cidrs[0]},
+		ObjectMeta: metav1.ObjectMeta{Name: n.name(), Annotations: annotations,
+			Labels: map[string]string{corev1.LabelHostname: n.name()}},
+		Spec: corev1.NodeSpec{PodCIDRs: cidrs, PodCIDR: cidrs[0]},
 		Status: corev1.NodeStatus{
-			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.name()}},
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "LabReady"}},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.name()}},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+				Reason: "LabReady"}},
 		},
 	}
 	for _, a := range n.addresses() {
-		made.Status.Addresses = append(made.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
+		made.Status.Addresses = append(made.Status.Addresses,
+			corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
 	}
 	if n.mayCarry() && (n.real() || w.opt.Push == "") { // who is pushed carries all
 		made.Labels[cluster.LabelEgressAssignable] = ""
@@ -164,8 +170,10 @@ func (w *world) makeNode(ctx context.Context, n node, annotations map[string]str
 // makeOther makes a node that does not run.
 func (w *world) makeOther(ctx context.Context, n node) error {
 	gateway := cluster.Gateway{
-		Mode: cluster.ModeShared, Bridge: lab.GatewayBridge, Uplink: "eth0", MAC: w.others.mac, Addresses: n.addresses(),
-		NextHops: []netip.Addr{netip.MustParseAddr("172.18.0.1"), netip.MustParseAddr("fc00:f853:ccd::1")}, Userspace: w.others.userspace,
+		Mode: cluster.ModeShared, Bridge: lab.GatewayBridge, Uplink: "eth0", MAC: w.others.mac,
+		Addresses: n.addresses(),
+		NextHops:  []netip.Addr{netip.MustParseAddr("172.18.0.1"), netip.MustParseAddr("fc00:f853:ccd::1")},
+		Userspace: w.others.userspace,
 	}
 	return w.makeNode(ctx, n, map[string]string{
 		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(n.addresses()),
@@ -232,10 +240,12 @@ func egressNamespace(i int) string { return fmt.Sprintf("egress-%05d", i) }
 // makeEgressIP makes an EgressIP for the pods of a namespace of its own.
 func (w *world) makeEgressIP(ctx context.Context, i int) error {
 	space := egressNamespace(i)
-	if _, err := w.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{}); err != nil {
+	if _, err := w.client.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create Namespace %s: %w", space, err)
 	}
-	return w.post(ctx, watch.EgressIPPath(), fmt.Appendf(nil, `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":%[1]q},
+	return w.post(ctx, watch.EgressIPPath(),
+		fmt.Appendf(nil, `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":%[1]q},
 		"spec":{"egressIPs":[%[2]q],"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":%[1]q}}}}`, space, egressIP(i)))
 }
 
@@ -272,7 +282,8 @@ func (w *world) makeServiceOf(ctx context.Context, name string, spec corev1.Serv
 	if err := w.makeSlice(ctx, name, name, endpoints); err != nil {
 		return err
 	}
-	_, err := w.client.CoreV1().Services("default").Create(ctx, &corev1.Service{ObjectMeta: named("default", name), Spec: spec}, metav1.CreateOptions{})
+	_, err := w.client.CoreV1().Services("default").Create(ctx,
+		&corev1.Service{ObjectMeta: named("default", name), Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create Service %s: %w", name, err)
 	}
@@ -283,7 +294,8 @@ func (w *world) makeServiceOf(ctx context.Context, name string, spec corev1.Serv
 func (w *world) makeSlice(ctx context.Context, service, name string, endpoints []netip.Addr) error {
 	port := int32(serverPort)
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta: named("default", name), AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port}},
+		ObjectMeta: named("default", name), AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{{Port: &port}},
 	}
 	s.Labels = map[string]string{discoveryv1.LabelServiceName: service}
 	for _, e := range endpoints {
@@ -304,7 +316,8 @@ func (w *world) pointTo(ctx context.Context, service string, endpoints []netip.A
 		}
 		body += fmt.Sprintf(`{"addresses":[%q]}`, e)
 	}
-	_, err := w.client.DiscoveryV1().EndpointSlices("default").Patch(ctx, service, types.MergePatchType, []byte(body+"]}"), metav1.PatchOptions{})
+	_, err := w.client.DiscoveryV1().EndpointSlices("default").Patch(ctx, service, types.MergePatchType,
+		[]byte(body+"]}"), metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("change EndpointSlice %s: %w", service, err)
 	}

@@ -36,7 +36,8 @@ const geneve = 6081
 
 // startOthers starts the host.
 func startOthers(ctx context.Context, l *lab.Lab) (*others, error) {
-	h, err := l.StartHost(ctx, lab.HostConfig{Name: "others", Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.127.1/16")}})
+	h, err := l.StartHost(ctx, lab.HostConfig{Name: "others",
+		Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.127.1/16")}})
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,8 @@ func (o *others) hear(p *ipv4.PacketConn) {
 		o.mu.Unlock()
 		if a := answer(frame[:n]); a != nil {
 			// lost, if it cannot be sent
-			_, _ = p.WriteTo(a, &ipv4.ControlMessage{Src: control.Dst}, &net.UDPAddr{IP: sender.Addr().AsSlice(), Port: geneve})
+			_, _ = p.WriteTo(a, &ipv4.ControlMessage{Src: control.Dst},
+				&net.UDPAddr{IP: sender.Addr().AsSlice(), Port: geneve})
 		}
 	}
 }

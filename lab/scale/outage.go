@@ -100,7 +100,8 @@ func (w *world) askEgressIPs() *rest.Request {
 
 // leave watches EgressIPs, from a resource version on at which they had these carriers, until all
 // that a node had are on others. It says when each went.
-func (w *world) leave(ctx context.Context, carriers map[string]node, version string, victim node) (moved []time.Time, err error) {
+func (w *world) leave(ctx context.Context, carriers map[string]node, version string,
+	victim node) (moved []time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.patience(5*time.Second))
 	defer cancel()
 	stream, err := w.askEgressIPs().Param("watch", "true").Param("resourceVersion", version).Stream(ctx)
@@ -141,7 +142,8 @@ func (w *world) away(ctx context.Context) error {
 	gone := time.Now()
 	server := netip.AddrPortFrom(clusterIP(w.opt.Services), 80)
 	for time.Since(gone) < w.opt.Away {
-		if _, err := lab.Until(ctx, w.nodes[0], server, w.pods[w.flipped].Name(), time.Second*time.Duration(w.opt.Slow), w.patience(time.Second)); err != nil {
+		if _, err := lab.Until(ctx, w.nodes[0], server, w.pods[w.flipped].Name(), time.Second*time.Duration(w.opt.Slow),
+			w.patience(time.Second)); err != nil {
 			return fmt.Errorf("while the API server is away: %w", err)
 		}
 		time.Sleep(min(time.Second, w.opt.Away-time.Since(gone)))
@@ -195,7 +197,8 @@ func (w *world) cold(ctx context.Context) error {
 	}
 	forget := "rm -f /var/lib/ovn/*.db; ovs-ofctl -O OpenFlow15 del-flows br-int"
 	if w.opt.Engine == cluster.EngineOpenFlow {
-		forget += "; ovs-ofctl -O OpenFlow15 del-groups " + claims.ServiceBridge + "; ovs-ofctl -O OpenFlow15 del-flows " + claims.ServiceBridge
+		forget += "; ovs-ofctl -O OpenFlow15 del-groups " + claims.ServiceBridge +
+			"; ovs-ofctl -O OpenFlow15 del-flows " + claims.ServiceBridge
 	}
 	if _, err := n.Exec(ctx, "sh", "-c", forget); err != nil {
 		return err
@@ -211,7 +214,8 @@ func (w *world) cold(ctx context.Context) error {
 		}
 	}
 	server := netip.AddrPortFrom(clusterIP(w.opt.Services), 80)
-	at, err := lab.Until(ctx, n, server, w.pods[w.flipped].Name(), 20*time.Millisecond*time.Duration(w.opt.Slow), w.patience(time.Minute))
+	at, err := lab.Until(ctx, n, server, w.pods[w.flipped].Name(), 20*time.Millisecond*time.Duration(w.opt.Slow),
+		w.patience(time.Minute))
 	if err != nil {
 		return err
 	}
@@ -248,7 +252,8 @@ func (w *world) status(ctx context.Context) error {
 
 // saysStatus is what `hairpin status` says on the first node.
 func (w *world) saysStatus(ctx context.Context, args ...string) (string, error) {
-	return w.nodes[0].Exec(ctx, "sh", "-c", "hairpin status --config-file="+agentConfig+" "+strings.Join(args, " ")+"; [ $? -le 1 ]")
+	return w.nodes[0].Exec(ctx, "sh", "-c", "hairpin status --config-file="+agentConfig+" "+strings.Join(args, " ")+
+		"; [ $? -le 1 ]")
 }
 
 // statusOfAll measures `kubectl hairpin status`, which is `hairpin status --all`: by a command in
@@ -285,10 +290,12 @@ func (w *world) statusOfAll(ctx context.Context) error {
 			return err
 		}
 		if want := fmt.Sprintf("\n%d of %[1]d nodes answer", w.size.nodes); !strings.Contains(out, want) {
-			return fmt.Errorf("`hairpin status --all` does not say that %d nodes answer:\n%s", w.size.nodes, out[max(0, len(out)-2000):])
+			return fmt.Errorf("`hairpin status --all` does not say that %d nodes answer:\n%s", w.size.nodes,
+				out[max(0, len(out)-2000):])
 		}
 		if n := strings.Count(out, "\n"+egressNamespace(0)+" "); w.size.egressIPs > 0 && n != 1 {
-			return fmt.Errorf("`hairpin status --all` tells %d times where the first egress address is:\n%s", n, out[max(0, len(out)-2000):])
+			return fmt.Errorf("`hairpin status --all` tells %d times where the first egress address is:\n%s", n,
+				out[max(0, len(out)-2000):])
 		}
 		times = append(times, time.Since(begin))
 	}
@@ -303,7 +310,8 @@ func (w *world) statusOfAll(ctx context.Context) error {
 	rounds := float64(w.opt.Rounds)
 	w.table.Add("`kubectl hairpin status`, worst", "s", quantile(times, 1)/1000)
 	w.table.Add("`kubectl hairpin status`: a node's report", "kB", float64(len(report))/1024)
-	w.table.Add("`kubectl hairpin status`: bytes that the API server gets and sends", "MB", float64(now.RxBytes+now.TxBytes-wire.RxBytes-wire.TxBytes)/1024/1024/rounds)
+	w.table.Add("`kubectl hairpin status`: bytes that the API server gets and sends", "MB",
+		float64(now.RxBytes+now.TxBytes-wire.RxBytes-wire.TxBytes)/1024/1024/rounds)
 	w.table.Add("`kubectl hairpin status`: CPU of the API server", "s", (after.CPU-before.CPU).Seconds()/rounds)
 	return nil
 }

@@ -39,7 +39,8 @@ func (w *world) kinds() map[string]kind {
 func (w *world) push(ctx context.Context) error {
 	k, ok := w.kinds()[w.opt.Push]
 	if !ok {
-		return fmt.Errorf("%q cannot be pushed, but %s", w.opt.Push, strings.Join(slices.Sorted(maps.Keys(w.kinds())), ", "))
+		return fmt.Errorf("%q cannot be pushed, but %s", w.opt.Push,
+			strings.Join(slices.Sorted(maps.Keys(w.kinds())), ", "))
 	}
 	if err := w.grow(ctx, w.opt.Nodes); err != nil {
 		return err
@@ -97,7 +98,8 @@ func (w *world) pushTo(ctx context.Context, k kind, first, end int) (err error) 
 // complaints prints what `hairpin status` of the real nodes does not like.
 func (w *world) complaints(ctx context.Context) error {
 	for _, n := range w.nodes {
-		out, err := n.Exec(ctx, "sh", "-c", "hairpin status --config-file="+agentConfig+" | grep -v -e 'in sync' -e ready; true")
+		out, err := n.Exec(ctx, "sh", "-c", "hairpin status --config-file="+agentConfig+
+			" | grep -v -e 'in sync' -e ready; true")
 		if err != nil {
 			return err
 		}
@@ -108,7 +110,8 @@ func (w *world) complaints(ctx context.Context) error {
 
 // answered waits until the first server answers the first node's host at an address.
 func (w *world) answered(ctx context.Context, to netip.AddrPort) error {
-	_, err := lab.Until(ctx, w.nodes[0], to, w.pods[0].Name(), time.Second*time.Duration(w.opt.Slow), w.patience(30*time.Second))
+	_, err := lab.Until(ctx, w.nodes[0], to, w.pods[0].Name(), time.Second*time.Duration(w.opt.Slow),
+		w.patience(30*time.Second))
 	return err
 }
 
@@ -221,7 +224,8 @@ func (w *world) connectionsMeet(ctx context.Context, end int) error {
 	w.table.Add("connections that were answered", "%", 100*float64(answered)/float64(len(answers)))
 	w.table.Add("endpoints that got one of 8 connections for each", "%", 100*float64(met)/float64(end))
 	w.table.Add("connections", "1/s", float64(len(answers))/took.Seconds())
-	w.table.Add("CPU of ovs-vswitchd for a connection", "µs", 1000*millis(after[lab.VSwitchd].CPU-before[lab.VSwitchd].CPU)/float64(len(answers)))
+	w.table.Add("CPU of ovs-vswitchd for a connection", "µs",
+		1000*millis(after[lab.VSwitchd].CPU-before[lab.VSwitchd].CPU)/float64(len(answers)))
 	w.table.Add("connections of the busiest endpoint", "", float64(most))
 	if met == 0 {
 		return errors.New("no endpoint is reached")
@@ -236,7 +240,8 @@ func (w *world) addEgressIPs(ctx context.Context, first, end int) error {
 		return err
 	}
 	w.size.egressIPs = end
-	return parallel(ctx, each*first, each*end, func(ctx context.Context, i int) error { return w.makeEgressPod(ctx, i/each, i) })
+	return parallel(ctx, each*first, each*end,
+		func(ctx context.Context, i int) error { return w.makeEgressPod(ctx, i/each, i) })
 }
 
 func (w *world) makeEgressPod(ctx context.Context, e, i int) error {

@@ -88,7 +88,8 @@ func Run(ctx context.Context, opt Options) (t Table, err error) {
 	}
 	opt.Name, opt.Engine = cmp.Or(opt.Name, DefaultName), cmp.Or(opt.Engine, cluster.DefaultConfig().ServiceEngine)
 	opt.Slow = max(1, opt.Slow)
-	w := &world{opt: opt, begin: time.Now(), replaced: map[int]int{}, generation: map[[2]int]int{}, table: Table{Of: "nodes"}}
+	w := &world{opt: opt, begin: time.Now(), replaced: map[int]int{}, generation: map[[2]int]int{},
+		table: Table{Of: "nodes"}}
 	measure := w.measureAll
 	if opt.Push != "" {
 		measure = w.push
@@ -178,15 +179,17 @@ func (w *world) start(ctx context.Context) error {
 	if w.lab, err = lab.New(ctx, lab.Config{Name: w.opt.Name, DieWithCaller: true, Progress: progress}); err != nil {
 		return err
 	}
-	if w.api, err = w.lab.StartHost(ctx, lab.HostConfig{Name: "api", Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.10/16")}}); err != nil {
+	if w.api, err = w.lab.StartHost(ctx,
+		lab.HostConfig{Name: "api", Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.10/16")}}); err != nil {
 		return err
 	}
 	if w.others, err = startOthers(ctx, w.lab); err != nil {
 		return err
 	}
 	w.serverConfig = lab.APIServerConfig{
-		Binary: binary, Dir: w.lab.APIServerDir(), Address: w.api.Addresses()[0].Addr(), Netns: w.api.Netns(), DieWithCaller: true,
-		ClusterCIDRs: podRanges(),
+		Binary: binary, Dir: w.lab.APIServerDir(), Address: w.api.Addresses()[0].Addr(), Netns: w.api.Netns(),
+		DieWithCaller: true,
+		ClusterCIDRs:  podRanges(),
 	}
 	if w.server, err = lab.StartAPIServer(ctx, w.serverConfig); err != nil {
 		return err
@@ -223,7 +226,8 @@ func (w *world) startNodes(ctx context.Context) error {
 			Name: name, Addresses: realNode(i).addresses(),
 			Binds: map[string]string{"/usr/local/bin/hairpin": hairpin, "/opt/cni/bin/hairpin": hairpin},
 			Files: map[string]string{
-				agentConfig:                  "[default]\ncluster-subnets = " + podSubnets + "\nservice-engine = " + w.opt.Engine + "\n[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n",
+				agentConfig: "[default]\ncluster-subnets = " + podSubnets + "\nservice-engine = " +
+					w.opt.Engine + "\n[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n",
 				"/etc/hairpin/kubeconfig":    string(access),
 				"/etc/cni/net.d/10.conflist": `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}`,
 			},
@@ -237,7 +241,8 @@ func (w *world) startNodes(ctx context.Context) error {
 	if w.kubelets, err = w.startKubelets(); err != nil {
 		return err
 	}
-	if err := w.nodes[0].StartDaemon(ctx, controllerDaemon, "hairpin", "controller", "--config-file="+agentConfig); err != nil {
+	if err := w.nodes[0].StartDaemon(ctx, controllerDaemon, "hairpin", "controller", "--config-file="+
+		agentConfig); err != nil {
 		return err
 	}
 	for _, n := range w.nodes {
@@ -262,7 +267,8 @@ func (w *world) ready(ctx context.Context, n *lab.Node) error {
 // startPods gives the first node two servers, and each a pod that sends.
 func (w *world) startPods(ctx context.Context) error {
 	add := func(n *lab.Node, name string) (*lab.Pod, error) {
-		made, err := w.makePod(ctx, &corev1.Pod{ObjectMeta: named("default", name), Spec: corev1.PodSpec{NodeName: n.Name()}})
+		made, err := w.makePod(ctx, &corev1.Pod{ObjectMeta: named("default", name),
+			Spec: corev1.PodSpec{NodeName: n.Name()}})
 		if err != nil {
 			return nil, err
 		}

@@ -26,8 +26,9 @@ func TestScale(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "table.json")
 	var out strings.Builder
 	table, err := scale.Run(t.Context(), scale.Options{
-		Name: "scale-test", Hairpin: hairpin, CRDs: "../../charts/hairpin/crds", Nodes: 20, Services: 20, Pods: 60, EgressIPs: 4,
-		Slices: 10, Rounds: 1, Window: 2 * time.Second, Away: time.Second, JSON: file, Out: &out,
+		Name: "scale-test", Hairpin: hairpin, CRDs: "../../charts/hairpin/crds", Nodes: 20, Services: 20, Pods: 60,
+		EgressIPs: 4,
+		Slices:    10, Rounds: 1, Window: 2 * time.Second, Away: time.Second, JSON: file, Out: &out,
 	})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)
@@ -51,7 +52,8 @@ func TestScale(t *testing.T) {
 		}
 	}
 	var read scale.Table
-	if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &read) != nil || len(read.Rows) != len(table.Rows) {
+	if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &read) != nil ||
+		len(read.Rows) != len(table.Rows) {
 		t.Errorf("the JSON beside the table: %v, %d rows, want %d", err, len(read.Rows), len(table.Rows))
 	}
 }
@@ -67,7 +69,8 @@ func TestPush(t *testing.T) {
 	}
 	var out strings.Builder
 	table, err := scale.Run(t.Context(), scale.Options{
-		Name: "scale-push", Hairpin: hairpin, CRDs: "../../charts/hairpin/crds", Nodes: 4, Services: 2, Pods: 4, Rounds: 1, Window: time.Second,
+		Name: "scale-push", Hairpin: hairpin, CRDs: "../../charts/hairpin/crds", Nodes: 4, Services: 2, Pods: 4,
+		Rounds: 1, Window: time.Second,
 		Push: "endpoints", Sizes: []int{10, 30}, Out: &out,
 	})
 	if err != nil {

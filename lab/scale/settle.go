@@ -58,7 +58,8 @@ func (w *world) settle(ctx context.Context) error {
 		last = now
 	}
 	if l.least > l.core()/10 {
-		w.say("%d nodes: the daemons of both real nodes use %.0f %% of a core by themselves", w.size.nodes, 100*l.least.Seconds()/lullWindow.Seconds())
+		w.say("%d nodes: the daemons of both real nodes use %.0f %% of a core by themselves", w.size.nodes,
+			100*l.least.Seconds()/lullWindow.Seconds())
 	}
 	return nil
 }

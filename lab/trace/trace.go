@@ -34,7 +34,8 @@ func words(p walk.Packet) string {
 	if p.Dst.Is6() {
 		source, dest, kind = "ipv6_src", "ipv6_dst", kind+"6"
 	}
-	return fmt.Sprintf("%s,dl_src=%s,dl_dst=%s,%s=%s,%s=%s,%s_src=%d,%s_dst=%d,nw_ttl=64", kind, Ethernet(p.EthSrc), Ethernet(p.EthDst),
+	return fmt.Sprintf("%s,dl_src=%s,dl_dst=%s,%s=%s,%s=%s,%s_src=%d,%s_dst=%d,nw_ttl=64", kind, Ethernet(p.EthSrc),
+		Ethernet(p.EthDst),
 		source, p.Src, dest, p.Dst, p.Protocol, p.SrcPort, p.Protocol, p.DstPort)
 }
 
@@ -122,7 +123,8 @@ func Parse(bridge, out string, name func(number string) string) Trace {
 				}
 				return "in_port=LOCAL"
 			})
-			t.Flows = append(t.Flows, strings.TrimSuffix(fmt.Sprintf("cookie=%s,table=%s,priority=%s,%s", m[4], m[1], m[3], match), ","))
+			t.Flows = append(t.Flows, strings.TrimSuffix(fmt.Sprintf("cookie=%s,table=%s,priority=%s,%s", m[4], m[1],
+				m[3], match), ","))
 		}
 	}
 	return t

@@ -30,7 +30,8 @@ import (
 func (r *Registry) admit(s *service) ([]*cluster.Frontend, []cluster.Problem) {
 	d := decision{Registry: r, service: s}
 	names := repeats(s.frontends, nameOf)
-	ports := repeats(s.frontends, func(f *cluster.Frontend) addressPort { return addressPort{f.ClusterIP, f.Protocol, f.Port} })
+	ports := repeats(s.frontends,
+		func(f *cluster.Frontend) addressPort { return addressPort{f.ClusterIP, f.Protocol, f.Port} })
 	nodePorts := repeats(s.frontends, func(f *cluster.Frontend) key { return nodePortKey(f) })
 	var list []*cluster.Frontend // only once it differs from the Service's own
 	for i, f := range s.frontends {
@@ -136,7 +137,8 @@ func (d *decision) nodePort(f *cluster.Frontend, again bool) *cluster.Frontend {
 					f.Protocol, f.NodePort, a, f.NodePort)
 				exclude(a)
 			case b.by.frontends[0].CompareAge(f) <= 0:
-				d.reject(f, "spec.ports", "%s node port %d of %s belongs to %s already", f.Protocol, f.NodePort, a, b.by.owner)
+				d.reject(f, "spec.ports", "%s node port %d of %s belongs to %s already", f.Protocol, f.NodePort, a,
+					b.by.owner)
 				exclude(a)
 			}
 		}
@@ -180,7 +182,8 @@ func (d *decision) external(f *cluster.Frontend) *cluster.Frontend {
 		case a == f.ClusterIP: // policies for pods and for clients outside could not both hold
 			d.reject(f, field, "%s is the cluster IP of the Service itself", a)
 		case older != nil:
-			d.reject(f, field, "%s port %d of %s is an endpoint of %s, which is older", f.Protocol, f.Port, a, older.owner)
+			d.reject(f, field, "%s port %d of %s is an endpoint of %s, which is older", f.Protocol, f.Port, a,
+				older.owner)
 		case holder != d.service:
 			d.reject(f, field, "%s port %d of %s belongs to %s already", f.Protocol, f.Port, a, holder.owner)
 		case node != "" && nodePort != nil && nodePort != d.service && nodePort.frontends[0].CompareAge(f) < 0:

@@ -70,7 +70,8 @@ const (
 
 // compare orders bids: the first one wins.
 func (b bid) compare(c bid) int {
-	return cmp.Or(cmp.Compare(b.rank, c.rank), b.by.frontends[0].CompareAge(c.by.frontends[0]), cmp.Compare(b.port, c.port))
+	return cmp.Or(cmp.Compare(b.rank, c.rank), b.by.frontends[0].CompareAge(c.by.frontends[0]),
+		cmp.Compare(b.port, c.port))
 }
 
 // holder is the former holder of a key, and its age: a recreated Service is another one.

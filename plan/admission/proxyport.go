@@ -94,7 +94,8 @@ type portPool struct {
 
 func newPortPool() portPool {
 	return portPool{
-		ports: ProxyPorts{}, used: map[portRange]int{}, ofOwner: map[cluster.Owner]map[portRange]int{}, waiting: map[request]bool{},
+		ports: ProxyPorts{}, used: map[portRange]int{}, ofOwner: map[cluster.Owner]map[portRange]int{},
+		waiting: map[request]bool{},
 	}
 }
 
@@ -142,7 +143,8 @@ func isAllocatable(port uint16) bool {
 func (p *portPool) exhausted(owner cluster.Owner, r portRange) string {
 	switch {
 	case p.ofOwner[owner][r] >= maxPortsPerService:
-		return fmt.Sprintf("more than %d %s ports of the Service have a policy Local and no node port", maxPortsPerService, r.protocol)
+		return fmt.Sprintf("more than %d %s ports of the Service have a policy Local and no node port",
+			maxPortsPerService, r.protocol)
 	case p.used[r] >= portCount:
 		return fmt.Sprintf("all %d %s ports of the proxy addresses are in use", portCount, r.protocol)
 	}

@@ -21,9 +21,11 @@ func TestProxyPortsRunOut(t *testing.T) {
 	for i := range 1 + portCount/maxPortsPerService { // the last ones get the rest
 		for port := range maxPortsPerService + 1 {
 			all = append(all, &cluster.Frontend{
-				Owner: owner(i), Created: time.Unix(int64(i), 0), Family: cluster.IPv4, Protocol: cluster.TCP, PortName: fmt.Sprintf("p%d", port),
-				ClusterIP: netip.AddrFrom4([4]byte{10, 96, 0, byte(i + 1)}), Port: uint16(port + 1), ExternalLocal: true,
-				ExternalIPs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})},
+				Owner: owner(i), Created: time.Unix(int64(i), 0), Family: cluster.IPv4, Protocol: cluster.TCP,
+				PortName:  fmt.Sprintf("p%d", port),
+				ClusterIP: netip.AddrFrom4([4]byte{10, 96, 0, byte(i + 1)}), Port: uint16(port + 1),
+				ExternalLocal: true,
+				ExternalIPs:   []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})},
 			})
 		}
 	}
@@ -56,7 +58,8 @@ func TestProxyPortsRunOut(t *testing.T) {
 	if got := served(); got != last*maxPortsPerService {
 		t.Errorf("%d ports are in use after a Service with %d went", got, maxPortsPerService)
 	}
-	if !slices.ContainsFunc(r.services[owner(last)].admitted, func(f *cluster.Frontend) bool { return len(f.ExternalIPs) > 0 && f.Port == maxPortsPerService }) {
+	if !slices.ContainsFunc(r.services[owner(last)].admitted,
+		func(f *cluster.Frontend) bool { return len(f.ExternalIPs) > 0 && f.Port == maxPortsPerService }) {
 		t.Error("the youngest Service has none of the ports that are free again")
 	}
 }
@@ -68,8 +71,10 @@ func TestNamesTakeNoProxyPort(t *testing.T) {
 	frontend := func(name string, created int64, port int, portName string) *cluster.Frontend {
 		return &cluster.Frontend{
 			Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: name}, Created: time.Unix(created, 0),
-			Family: cluster.IPv4, Protocol: cluster.TCP, PortName: portName, ClusterIP: netip.AddrFrom4([4]byte{10, 96, 0, byte(created)}),
-			Port: uint16(port), ExternalLocal: true, ExternalIPs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(created)})},
+			Family: cluster.IPv4, Protocol: cluster.TCP, PortName: portName,
+			ClusterIP: netip.AddrFrom4([4]byte{10, 96, 0, byte(created)}),
+			Port:      uint16(port), ExternalLocal: true,
+			ExternalIPs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(created)})},
 		}
 	}
 	victim := frontend("db", 9, 80, "")
@@ -85,7 +90,8 @@ func TestNamesTakeNoProxyPort(t *testing.T) {
 			delete(wanted, n)
 		}
 	}
-	admitted, problems := New(Facts{Node: &cluster.Node{Name: "n"}, Vetted: &cluster.Vetted{}}, all, Allocations{}).Admitted()
+	admitted, problems := New(Facts{Node: &cluster.Node{Name: "n"}, Vetted: &cluster.Vetted{}}, all,
+		Allocations{}).Admitted()
 	ports := map[uint16]bool{}
 	for _, f := range admitted {
 		ports[ProxyPort(f)] = true

@@ -104,7 +104,8 @@ func compareOwners(a, b *service) int { return a.owner.Compare(b.owner) }
 
 // ofService returns all Frontends of a Service.
 func ofService(list []*cluster.Frontend, owner cluster.Owner) []*cluster.Frontend {
-	i, _ := slices.BinarySearchFunc(list, owner, func(f *cluster.Frontend, o cluster.Owner) int { return f.Owner.Compare(o) })
+	i, _ := slices.BinarySearchFunc(list, owner,
+		func(f *cluster.Frontend, o cluster.Owner) int { return f.Owner.Compare(o) })
 	end := i
 	for end < len(list) && list[end].Owner == owner {
 		end++

@@ -94,7 +94,8 @@ type egressNode struct {
 func newAssigner(s *cluster.Snapshot, rules Rules) *assigner {
 	a := &assigner{
 		rules: rules, byAge: slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).Older),
-		nodes: map[string]*egressNode{}, whys: map[string]string{}, hosts: map[netip.Addr]string{}, hops: s.Config.Gateway.NextHops,
+		nodes: map[string]*egressNode{}, whys: map[string]string{}, hosts: map[netip.Addr]string{},
+		hops:  s.Config.Gateway.NextHops,
 		taken: map[netip.Addr]*cluster.EgressIP{}, items: map[*cluster.EgressIP][]cluster.Assignment{},
 	}
 	vetted := cluster.Vet(s.Nodes, "", &s.Config)
@@ -250,7 +251,8 @@ func (a *assigner) place(e *cluster.EgressIP) {
 func (a *assigner) hold(e *cluster.EgressIP) {
 	var had []cluster.Assignment
 	for _, x := range e.Assigned {
-		if !slices.ContainsFunc(a.items[e], func(y cluster.Assignment) bool { return y.Address.Is4() == x.Address.Is4() }) {
+		if !slices.ContainsFunc(a.items[e],
+			func(y cluster.Assignment) bool { return y.Address.Is4() == x.Address.Is4() }) {
 			had = append(had, x)
 		}
 	}
@@ -332,7 +334,8 @@ func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 		case c.has(x) != "":
 			edge = cmp.Or(edge, c.has(x))
 		case x == n.Prefix.Addr() || x == broadcast(n.Prefix):
-			edge = cmp.Or(edge, fmt.Sprintf("%s is the network's or the broadcast address of %s on node %s", x, n.Prefix, c.node.Name))
+			edge = cmp.Or(edge, fmt.Sprintf("%s is the network's or the broadcast address of %s on node %s", x,
+				n.Prefix, c.node.Name))
 		case c.why != "":
 			down = cmp.Or(down, fmt.Sprintf("%s fits node %s, which %s", x, c.node.Name, c.why))
 		default:
@@ -347,5 +350,6 @@ func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 	case down != "":
 		return Refusal{x, ReasonNoNode, down}
 	}
-	return Refusal{x, ReasonNoNode, fmt.Sprintf("%s fits no network of a node with the label %s", x, cluster.LabelEgressAssignable)}
+	return Refusal{x, ReasonNoNode, fmt.Sprintf("%s fits no network of a node with the label %s", x,
+		cluster.LabelEgressAssignable)}
 }

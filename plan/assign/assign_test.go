@@ -65,7 +65,8 @@ a: 172.18.0.33 node-b
 b: fc00:f853:ccd::33 node-c
 old: 172.18.0.44 node-a`},
 		{"two addresses, two nodes", func(s *cluster.Snapshot, _ *assign.Rules) {
-			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33", "172.18.0.55", "172.18.0.66")}
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33",
+				"172.18.0.55", "172.18.0.66")}
 		}, `
 a: 172.18.0.33 node-a; 172.18.0.44 node-b; 172.18.0.55 node-c; fc00:f853:ccd::33 node-c; UnassignedRequest: every node that 172.18.0.66 fits has another address of EgressIP/a`},
 		{"both families on one node, where there is no other", func(s *cluster.Snapshot, r *assign.Rules) {
@@ -82,7 +83,9 @@ a: 172.18.0.33 node-c
 b: fc00:f853:ccd::33 node-c
 old: 172.18.0.44 node-c`},
 		{"not what it should not have", func(s *cluster.Snapshot, _ *assign.Rules) {
-			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.3"), egressIP("b", 0, "172.18.0.1"), egressIP("c", 0, "172.18.255.255"), egressIP("d", 0, "10.9.9.9"), egressIP("e", 0, "172.18.0.33"), egressIP("f", 1, "172.18.0.33")}
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.3"), egressIP("b", 0, "172.18.0.1"),
+				egressIP("c", 0, "172.18.255.255"), egressIP("d", 0, "10.9.9.9"), egressIP("e", 0, "172.18.0.33"),
+				egressIP("f", 1, "172.18.0.33")}
 		}, `
 a: UnsupportedRequest: 172.18.0.3 is an address of node node-a itself
 b: UnsupportedRequest: 172.18.0.1 is the default gateway of node node-a
@@ -92,7 +95,8 @@ e: 172.18.0.33 node-a
 f: UnsupportedRequest: 172.18.0.33 is already assigned to EgressIP/e`},
 		{"an address of an older Service", func(s *cluster.Snapshot, _ *assign.Rules) {
 			e := egressIP("a", 0, "172.18.0.33", "172.18.0.44")
-			e.Claimed = []cluster.Claim{{Address: addr("172.18.0.33"), By: cluster.Owner{Kind: "Service", Namespace: "default", Name: "s"}}}
+			e.Claimed = []cluster.Claim{{Address: addr("172.18.0.33"),
+				By: cluster.Owner{Kind: "Service", Namespace: "default", Name: "s"}}}
 			s.EgressIPs = []*cluster.EgressIP{e}
 		}, `
 a: 172.18.0.44 node-a; UnsupportedRequest: 172.18.0.33 is an address of Service/default/s, which is older`},
@@ -141,9 +145,12 @@ a: 172.18.0.33 node-b`},
 		}, `
 a: 172.18.0.33 node-b`},
 		{"one that seems to be dead keeps what has no other", func(s *cluster.Snapshot, r *assign.Rules) {
-			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "fc00:f853:ccd::33"), egressIP("b", 1, "172.18.0.44", "172.18.0.55")}
-			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}, {Address: s.EgressIPs[0].Addresses[1], Node: "node-a"}}
-			s.EgressIPs[1].Assigned = []cluster.Assignment{{Address: s.EgressIPs[1].Addresses[0], Node: "node-a"}, {Address: s.EgressIPs[1].Addresses[1], Node: "node-b"}}
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "fc00:f853:ccd::33"),
+				egressIP("b", 1, "172.18.0.44", "172.18.0.55")}
+			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"},
+				{Address: s.EgressIPs[0].Addresses[1], Node: "node-a"}}
+			s.EgressIPs[1].Assigned = []cluster.Assignment{{Address: s.EgressIPs[1].Addresses[0], Node: "node-a"},
+				{Address: s.EgressIPs[1].Addresses[1], Node: "node-b"}}
 			s.Nodes[1].Egress.Ready, s.Nodes[2].Egress.Assignable = false, false
 			r.Unreachable = map[string]bool{"node-a": true, "node-b": true}
 		}, `
@@ -159,14 +166,17 @@ a: 172.18.0.33 node-b; NoMatchingNodeFound: 172.18.0.33 is on node node-b, which
 new: NoMatchingNodeFound: 172.18.0.44 fits node node-b, which is not reachable`},
 		{"but nothing else", func(s *cluster.Snapshot, r *assign.Rules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44")}
-			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}, {Address: s.EgressIPs[0].Addresses[1], Node: "node-b"}}
+			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"},
+				{Address: s.EgressIPs[0].Addresses[1], Node: "node-b"}}
 			s.Nodes[2].Egress.Assignable = false
 			r.Unreachable = map[string]bool{"node-a": true}
 		}, `
 a: 172.18.0.44 node-b; UnassignedRequest: every node that 172.18.0.33 fits has another address of EgressIP/a`},
 		{"another network", func(s *cluster.Snapshot, _ *assign.Rules) {
-			s.Nodes[0].HostAddresses = append(s.Nodes[0].HostAddresses, prefix("172.18.9.1/24"), prefix("10.10.10.1/24"))
-			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.9.9"), egressIP("b", 0, "172.18.0.33", "10.10.10.9")}
+			s.Nodes[0].HostAddresses = append(s.Nodes[0].HostAddresses, prefix("172.18.9.1/24"),
+				prefix("10.10.10.1/24"))
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.9.9"),
+				egressIP("b", 0, "172.18.0.33", "10.10.10.9")}
 		}, `
 a: 172.18.9.9 node-a
 b: 10.10.10.9 node-a; 172.18.0.33 node-b`},
@@ -178,8 +188,10 @@ b: 10.10.10.9 node-a; 172.18.0.33 node-b`},
 		}, `
 a: 172.18.0.33 node-a`},
 	} {
-		s := snapshot(egressNode("node-a", 1, 3), egressNode("node-b", 2, 4), egressNode("node-c", 3, 5), node("node-d", 4, 6))
-		s.EgressIPs = []*cluster.EgressIP{egressIP("a", 1, "172.18.0.33"), egressIP("b", 2, "fc00:f853:ccd::33"), egressIP("old", 0, "172.18.0.44")}
+		s := snapshot(egressNode("node-a", 1, 3), egressNode("node-b", 2, 4), egressNode("node-c", 3, 5),
+			node("node-d", 4, 6))
+		s.EgressIPs = []*cluster.EgressIP{egressIP("a", 1, "172.18.0.33"), egressIP("b", 2, "fc00:f853:ccd::33"),
+			egressIP("old", 0, "172.18.0.44")}
 		var rules assign.Rules
 		c.edit(s, &rules)
 		if got := "\n" + tellAssigned(assign.Addresses(s, rules)); got != c.want && c.want != none {
@@ -222,7 +234,8 @@ func TestAddressesProperties(t *testing.T) {
 				name := s.Nodes[rapid.IntRange(0, len(s.Nodes)-1).Draw(t, "which")].Name
 				rules.Unreachable[name] = !rules.Unreachable[name]
 			default:
-				s.EgressIPs = clustertest.Edit(t, s.EgressIPs, clustertest.DrawEgressIP, func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
+				s.EgressIPs = clustertest.Edit(t, s.EgressIPs, clustertest.DrawEgressIP,
+					func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
 			}
 			list := assign.Addresses(s, rules)
 			keepsRules(t, s, rules, list)
@@ -306,7 +319,9 @@ func keepsRules(t *rapid.T, s *cluster.Snapshot, rules assign.Rules, list []assi
 		}
 		for _, n := range s.Nodes {
 			for _, r := range x.Refused { // nothing is refused that could be given
-				if able(n, r.Address, rules) && where[r.Address] == "" && !on[here(cluster.Assignment{Address: r.Address, Node: n.Name})] && r.Reason != assign.ReasonUnsupported {
+				if able(n, r.Address, rules) && where[r.Address] == "" &&
+					!on[here(cluster.Assignment{Address: r.Address, Node: n.Name})] &&
+					r.Reason != assign.ReasonUnsupported {
 					t.Fatalf("%s could be on %s:\n%s", r.Address, n.Name, tellAssigned(list))
 				}
 			}

@@ -14,10 +14,12 @@ func TestConflicts(t *testing.T) {
 	s.Pods[1].Labels = map[string]string{"app": "web"}
 	s.Namespaces = []*cluster.Namespace{{Name: "default"}}
 	web := egressIP("web", 0, "172.18.0.44")
-	web.Pods = cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: "In", Values: []string{"web"}}}}
+	web.Pods = cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: "In",
+		Values: []string{"web"}}}}
 	s.EgressIPs = []*cluster.EgressIP{egressIP("all", 1, "172.18.0.33"), egressIP("late", 2, "172.18.0.55"), web}
 	r := assign.NewConflicts()
-	want := "[{EgressIP/web EgressIP/all 1 Pod/default/q} {EgressIP/all EgressIP/late 1 Pod/default/p} {EgressIP/web EgressIP/late 1 Pod/default/q}]"
+	want := "[{EgressIP/web EgressIP/all 1 Pod/default/q} {EgressIP/all EgressIP/late 1 Pod/default/p} " +
+		"{EgressIP/web EgressIP/late 1 Pod/default/q}]"
 	if got := fmt.Sprint(r.Of(s)); got != want {
 		t.Errorf("%s, wanted %s", got, want)
 	}
@@ -43,10 +45,14 @@ func TestConflictsByFamily(t *testing.T) {
 		list []*cluster.EgressIP
 		want string
 	}{
-		"one of each family":    {[]*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), egressIP("b", 1, "fc00:f853:ccd::33")}, "[]"},
-		"the older has no node": {[]*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), on(egressIP("b", 1, "172.18.0.44"), "172.18.0.44")}, "[]"},
-		"neither has a node":    {[]*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), egressIP("b", 1, "172.18.0.44")}, "[{EgressIP/a EgressIP/b 1 Pod/default/p}]"},
-		"the younger has more": {[]*cluster.EgressIP{on(egressIP("a", 0, "172.18.0.33"), "172.18.0.33"), on(egressIP("b", 1, "172.18.0.44", "fc00:f853:ccd::33"), "172.18.0.44", "fc00:f853:ccd::33")},
+		"one of each family": {[]*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"),
+			egressIP("b", 1, "fc00:f853:ccd::33")}, "[]"},
+		"the older has no node": {[]*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"),
+			on(egressIP("b", 1, "172.18.0.44"), "172.18.0.44")}, "[]"},
+		"neither has a node": {[]*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), egressIP("b", 1, "172.18.0.44")},
+			"[{EgressIP/a EgressIP/b 1 Pod/default/p}]"},
+		"the younger has more": {[]*cluster.EgressIP{on(egressIP("a", 0, "172.18.0.33"), "172.18.0.33"),
+			on(egressIP("b", 1, "172.18.0.44", "fc00:f853:ccd::33"), "172.18.0.44", "fc00:f853:ccd::33")},
 			"[{EgressIP/a EgressIP/b 1 Pod/default/p}]"},
 	} {
 		s.EgressIPs = c.list

@@ -28,7 +28,8 @@ func (a *assigner) host(e *cluster.EgressIP) {
 	var best *egressNode
 	for _, is := range []func(*egressNode) bool{(*egressNode).stays, (*egressNode).leaves, (*egressNode).silent} {
 		for _, c := range a.all {
-			if !is(c) || !e.MayBeOn(c.node) || c.why == notReachable && !has(c) || slices.ContainsFunc(want, func(x netip.Addr) bool { return c.cannot(e, x) != "" }) {
+			if !is(c) || !e.MayBeOn(c.node) || c.why == notReachable && !has(c) ||
+				slices.ContainsFunc(want, func(x netip.Addr) bool { return c.cannot(e, x) != "" }) {
 				continue
 			}
 			if best == nil || has(c) || !has(best) && c.load < best.load {
@@ -88,7 +89,8 @@ func (a *assigner) hostless(e *cluster.EgressIP, x netip.Addr) Refusal {
 	case cannot != "":
 		return Refusal{x, ReasonUnsupported, cannot}
 	case e.Service.OnlyOn != nil:
-		return Refusal{x, ReasonNoNode, fmt.Sprintf("%s fits no node of spec.nodeSelector that has an endpoint (externalTrafficPolicy: Local)", x)}
+		return Refusal{x, ReasonNoNode,
+			fmt.Sprintf("%s fits no node of spec.nodeSelector that has an endpoint (externalTrafficPolicy: Local)", x)}
 	}
 	return Refusal{x, ReasonNoNode, fmt.Sprintf("%s fits no node: spec.nodeSelector selects none", x)}
 }

@@ -29,7 +29,8 @@ func TestHosts(t *testing.T) {
 				n.Egress.Assignable = false
 			}
 		}, strings.ReplaceAll(both, "%", "a")},
-		{"stays", func(_ *cluster.Snapshot, e *cluster.EgressIP, _ *assign.Rules) { on(e, "node-c") }, strings.ReplaceAll(both, "%", "c")},
+		{"stays", func(_ *cluster.Snapshot, e *cluster.EgressIP, _ *assign.Rules) { on(e, "node-c") },
+			strings.ReplaceAll(both, "%", "c")},
 		{"dies", func(_ *cluster.Snapshot, e *cluster.EgressIP, r *assign.Rules) {
 			on(e, "node-a")
 			r.Unreachable = map[string]bool{"node-a": true}
@@ -42,8 +43,10 @@ func TestHosts(t *testing.T) {
 			on(e, "node-a")
 			e.Service.OnlyOn = []string{"node-a"}
 			r.Unreachable = map[string]bool{"node-a": true}
-		}, strings.ReplaceAll(both, "%", "a") + "; NoMatchingNodeFound: 172.18.0.55 is on node node-a, which is not reachable: no other node is eligible" +
-			"; NoMatchingNodeFound: fc00:f853:ccd::55 is on node node-a, which is not reachable: no other node is eligible"},
+		}, strings.ReplaceAll(both, "%", "a") +
+			"; NoMatchingNodeFound: 172.18.0.55 is on node node-a, which is not reachable: no other node is eligible" +
+			"; NoMatchingNodeFound: fc00:f853:ccd::55 is on node node-a, which is not reachable: no " +
+			"other node is eligible"},
 		{"nodeSelector", func(s *cluster.Snapshot, e *cluster.EgressIP, _ *assign.Rules) {
 			on(e, "node-a")
 			e.Service.Nodes.Requirements = []cluster.Requirement{{Key: "edge", Operator: metav1.LabelSelectorOpExists}}
@@ -55,7 +58,9 @@ func TestHosts(t *testing.T) {
 		}, "a: NoMatchingNodeFound: 172.18.0.55 fits no node: spec.nodeSelector selects none"},
 		{"policy Local without endpoints", func(_ *cluster.Snapshot, e *cluster.EgressIP, _ *assign.Rules) {
 			e.Addresses, e.Service.OnlyOn = e.Addresses[:1], []string{}
-		}, "a: NoMatchingNodeFound: 172.18.0.55 fits no node of spec.nodeSelector that has an endpoint (externalTrafficPolicy: Local)"},
+		},
+			"a: NoMatchingNodeFound: 172.18.0.55 fits no node of spec.nodeSelector that has an endpoint " +
+				"(externalTrafficPolicy: Local)"},
 		{"of no network of a node", func(_ *cluster.Snapshot, e *cluster.EgressIP, _ *assign.Rules) {
 			e.Addresses = []netip.Addr{addr("203.0.113.20")}
 		}, "a: 203.0.113.20 node-a"},
@@ -67,9 +72,11 @@ func TestHosts(t *testing.T) {
 		}, "a: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, rules := snapshot(egressNode("node-a", 1, 2), egressNode("node-b", 2, 3), egressNode("node-c", 3, 4)), assign.Rules{}
+			s, rules := snapshot(egressNode("node-a", 1, 2), egressNode("node-b", 2, 3), egressNode("node-c", 3, 4)),
+				assign.Rules{}
 			e := egressIP("a", 0, "172.18.0.55", "fc00:f853:ccd::55")
-			e.Owner, e.Service = cluster.Owner{Kind: "EgressService", Namespace: "default", Name: "a"}, &cluster.EgressService{}
+			e.Owner, e.Service = cluster.Owner{Kind: "EgressService", Namespace: "default", Name: "a"},
+				&cluster.EgressService{}
 			s.EgressIPs = []*cluster.EgressIP{e}
 			c.edit(s, e, &rules)
 			if got := tellAssigned(assign.Addresses(s, rules)); got != c.want {

@@ -12,7 +12,8 @@ import (
 // crowd makes nodes of one age with the IDs that id says, 0 for none.
 func crowd(name string, n, age int, id func(i int) int) (list []*cluster.Node) {
 	for i := range n {
-		list = append(list, &cluster.Node{Name: fmt.Sprintf("%s-%04d", name, i), Created: time.Unix(int64(age), 0), ID: id(i)})
+		list = append(list, &cluster.Node{Name: fmt.Sprintf("%s-%04d", name, i), Created: time.Unix(int64(age), 0),
+			ID: id(i)})
 	}
 	return list
 }

@@ -70,7 +70,8 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 	}
 	if changed := g.networksChanged(s.Nodes); len(changed) > 0 {
 		for _, e := range s.EgressIPs {
-			if e.ByTable() && changed[env.Node.Name] || slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return changed[a.Node] }) {
+			if e.ByTable() && changed[env.Node.Name] ||
+				slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return changed[a.Node] }) {
 				touched[e.Owner] = true
 			}
 		}
@@ -81,7 +82,8 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 	for owner := range touched {
 		gone.NB.Add(rowsOf(g.parts[owner].rows)...)
 		delete(g.parts, owner)
-		i, found := slices.BinarySearchFunc(s.EgressIPs, owner, func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
+		i, found := slices.BinarySearchFunc(s.EgressIPs, owner,
+			func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
 		if !found {
 			continue
 		}
@@ -112,7 +114,8 @@ func (g *EgressIPs) networksChanged(nodes []*cluster.Node) map[string]bool {
 	changed := map[string]bool{}
 	c := cluster.Compare(g.nodes, nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range c.Changed {
-		if !slices.Equal(p[0].Gateway.Addresses, p[1].Gateway.Addresses) || !slices.Equal(p[0].HostAddresses, p[1].HostAddresses) ||
+		if !slices.Equal(p[0].Gateway.Addresses, p[1].Gateway.Addresses) ||
+			!slices.Equal(p[0].HostAddresses, p[1].HostAddresses) ||
 			!reflect.DeepEqual(p[0].Links, p[1].Links) || !reflect.DeepEqual(p[0].Tables, p[1].Tables) {
 			changed[p[1].Name] = true
 		}
@@ -228,7 +231,8 @@ func addressesOf(e *node.Env, s *node.Stack, members map[cluster.Owner]*cluster.
 // carriers returns the way to each node that carries an address: its router on the transit switch,
 // or the own gateway router, or the host; and the IDs of other nodes. A node that cannot be reached
 // is left out.
-func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP, assigned []cluster.Assignment) (hops []netip.Addr, others []int) {
+func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP,
+	assigned []cluster.Assignment) (hops []netip.Addr, others []int) {
 	for _, a := range assigned {
 		if a.Node == e.Node.Name {
 			switch link, primary := egressLink(e, x, a.Address); {
@@ -274,7 +278,8 @@ func translate(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, o
 	for _, c := range s.Cluster {
 		rows.Add(&nb.NAT{
 			Router: node.GatewayRouter(e.Node.Name), Type: nb.SNAT, External: own, Logical: c, Owner: x.Owner,
-			Match: `outport == "` + node.RouterToExternal(e.Node.Name) + `" && ` + node.Vocab(s.Family).Match + ".src == $" + set,
+			Match: `outport == "` + node.RouterToExternal(e.Node.Name) + `" && ` + node.Vocab(s.Family).Match +
+				".src == $" + set,
 		})
 	}
 }
@@ -331,7 +336,8 @@ func untouched(e *node.Env, rows nb.State, s *node.Stack) {
 		for _, to := range append(slices.Clone(s.Cluster), s.Join.Masked()) {
 			rows.Add(&nb.Policy{
 				Router: claims.ClusterRouter, Priority: claims.PolicyEastWest, Action: nb.Allow,
-				Match: m + ".src == " + c.String() + " && " + m + ".dst == " + to.String(), Owner: node.OwnerOf(e.Node.Name),
+				Match: m + ".src == " + c.String() + " && " + m + ".dst == " + to.String(),
+				Owner: node.OwnerOf(e.Node.Name),
 			})
 		}
 	}
@@ -345,7 +351,8 @@ func replies(e *node.Env, rows nb.State, s *node.Stack) {
 	owner := node.OwnerOf(e.Node.Name)
 	rows.Add(&nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyReplies, Action: nb.Allow, Owner: owner,
-		Match: "pkt.mark == " + strconv.Itoa(claims.MarkReply) + " && " + node.Vocab(s.Family).Match + ".src == $" + markedSet(s.Family),
+		Match: "pkt.mark == " + strconv.Itoa(claims.MarkReply) + " && " + node.Vocab(s.Family).Match + ".src == $" +
+			markedSet(s.Family),
 	})
 	for _, to := range append(slices.Clone(s.Cluster), s.Join.Masked()) {
 		rows.Add(&nb.QoS{
@@ -377,8 +384,10 @@ func toNodes(e *node.Env, rows nb.State, s *node.Stack, marked []netip.Prefix) {
 func throughRouter(e *node.Env, rows nb.State, s *node.Stack) {
 	for _, c := range s.Cluster {
 		rows.Add(&nb.Policy{
-			Router: claims.ClusterRouter, Priority: claims.PolicyEgress, Action: nb.Reroute, NextHops: []netip.Addr{s.Join.Addr()},
-			Match: `inport == "` + node.RouterToTransit(e.Node.Name) + `" && ` + node.Vocab(s.Family).Match + ".src == " + c.String(), Owner: node.OwnerOf(e.Node.Name),
+			Router: claims.ClusterRouter, Priority: claims.PolicyEgress, Action: nb.Reroute,
+			NextHops: []netip.Addr{s.Join.Addr()},
+			Match: `inport == "` + node.RouterToTransit(e.Node.Name) + `" && ` + node.Vocab(s.Family).Match +
+				".src == " + c.String(), Owner: node.OwnerOf(e.Node.Name),
 		})
 	}
 }

@@ -77,8 +77,10 @@ func remembered(e *node.Env, all []*cluster.EgressIP) map[netip.Addr]conn.Egress
 func toHost(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, all []netip.Prefix) {
 	set := egressSet(x.Owner, s.Family)
 	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner}, &nb.Policy{
-		Router: claims.ClusterRouter, Priority: claims.PolicyHostEgress, Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: x.Owner,
-		Match: `inport == "` + node.RouterToTransit(e.Node.Name) + `" && ` + node.Vocab(s.Family).Match + ".src == $" + set,
+		Router: claims.ClusterRouter, Priority: claims.PolicyHostEgress, Action: nb.Reroute,
+		NextHops: []netip.Addr{s.Management.Addr()}, Owner: x.Owner,
+		Match: `inport == "` + node.RouterToTransit(e.Node.Name) + `" && ` + node.Vocab(s.Family).Match + ".src == $" +
+			set,
 	})
 }
 
@@ -119,7 +121,8 @@ func throughHost(e *node.Env, parts map[cluster.Owner]egressPart) datapath.State
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		if len(k.State.Rules) > 0 {
-			k.State.Rules[host.Rule{Family: s.Family, Priority: claims.RuleMainTable, Mark: claims.MarkNodeIP, Table: node.MainTable}] = k.Owner
+			k.State.Rules[host.Rule{Family: s.Family, Priority: claims.RuleMainTable, Mark: claims.MarkNodeIP,
+				Table: node.MainTable}] = k.Owner
 		}
 		for _, n := range e.NodeAddresses(s) {
 			t.Of(egressOf[s.Family].nodes).Put(nft.Element{Addr: n.Addr()}, k.Owner)
@@ -151,7 +154,8 @@ func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 	}
 	if s := k.Env.Stack(f); h.link.Table != 0 && s != nil {
 		for _, c := range s.Cluster { // replies come into the VRF
-			k.Route(host.Route{RouteKey: host.RouteKey{Table: h.link.Table, Prefix: c}, Link: claims.ManagementPort, Via: s.Router.Addr()})
+			k.Route(host.Route{RouteKey: host.RouteKey{Table: h.link.Table, Prefix: c}, Link: claims.ManagementPort,
+				Via: s.Router.Addr()})
 		}
 		return
 	}
@@ -189,7 +193,8 @@ type egressMaps struct {
 	pods, nodes *nft.Set
 }
 
-var egressOf = map[cluster.Family]*egressMaps{cluster.IPv4: newEgressMaps(cluster.IPv4), cluster.IPv6: newEgressMaps(cluster.IPv6)}
+var egressOf = map[cluster.Family]*egressMaps{cluster.IPv4: newEgressMaps(cluster.IPv4),
+	cluster.IPv6: newEgressMaps(cluster.IPv6)}
 
 func newEgressMaps(f cluster.Family) *egressMaps {
 	d, w := node.Declare(f), node.Vocab(f)
@@ -246,13 +251,15 @@ func eastWestMatches(c node.Chains, s *node.Stack) []nft.Match {
 // that OVN sets does not outlive the userspace datapath.
 func markRules(c node.Chains) []nft.Rule {
 	own := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
-	rules := []nft.Rule{c.Rule(nft.RestoreMark{}, "replies of nodes and Services", nft.MarkIs{Mask: ^uint32(0)}, nft.CTMarkIs{Value: claims.MarkNodeIP})}
+	rules := []nft.Rule{c.Rule(nft.RestoreMark{}, "replies of nodes and Services", nft.MarkIs{Mask: ^uint32(0)},
+		nft.CTMarkIs{Value: claims.MarkNodeIP})}
 	for i := range c.Env.Stacks {
 		s := &c.Env.Stacks[i]
 		m := egressOf[s.Family]
 		from, pods := nft.InInterface{Name: claims.ManagementPort}, nft.InSet{Set: m.pods.Name}
 		for _, to := range append(eastWestMatches(c, s), nft.InSet{Set: m.nodes.Name}) {
-			rules = append(rules, c.Rule(nft.SetMark{Value: claims.MarkNodeIP}, "pods with egress addresses to nodes and Services", from, pods, to))
+			rules = append(rules, c.Rule(nft.SetMark{Value: claims.MarkNodeIP},
+				"pods with egress addresses to nodes and Services", from, pods, to))
 		}
 	}
 	return append(rules, c.Rule(nft.SaveMark{}, "for their replies", own))
@@ -272,7 +279,8 @@ func egressRules(c node.Chains) []nft.Rule {
 	mp0 := not(claims.ManagementPort)
 	for i := range e.Stacks {
 		if s := &e.Stacks[i]; e.Mode.PodsByHost {
-			rules = append(rules, c.Rule(nft.Masquerade{}, "to nodes and Services as other pods", nft.AddrIn{Prefix: s.Subnet}, mp0, marked))
+			rules = append(rules, c.Rule(nft.Masquerade{}, "to nodes and Services as other pods",
+				nft.AddrIn{Prefix: s.Subnet}, mp0, marked))
 		}
 	}
 	rules = append(rules, c.Rule(nft.Return{}, "to nodes and Services as other pods", marked))
@@ -288,14 +296,17 @@ func egressRules(c node.Chains) []nft.Rule {
 			rules = append(rules, c.Rule(nft.Masquerade{}, "pods leave the cluster", nft.AddrIn{Prefix: s.Subnet}, mp0))
 		}
 		if e.Mode.PodsByHost && e.Node.Gateway.NodeLocal {
-			rules = append(rules, c.Rule(nft.Masquerade{}, "the host to Services with endpoints elsewhere", nft.AddrIn{Prefix: node.HostPrefix(s.Local.Management.Addr())}, not(claims.LocalPort)))
+			rules = append(rules, c.Rule(nft.Masquerade{}, "the host to Services with endpoints elsewhere",
+				nft.AddrIn{Prefix: node.HostPrefix(s.Local.Management.Addr())}, not(claims.LocalPort)))
 		}
 		if e.Node.Gateway.OpenFlow {
-			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", nft.AddrIn{Prefix: node.HostPrefix(s.MasqOVN)}, not(claims.ServiceHost)))
+			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere",
+				nft.AddrIn{Prefix: node.HostPrefix(s.MasqOVN)}, not(claims.ServiceHost)))
 		}
 		switch elsewhere := (nft.AddrIn{Prefix: node.HostPrefix(s.MasqRouter)}); {
 		case !e.Mode.Uplink:
-			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, not(e.Node.Gateway.Bridge)))
+			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere,
+				not(e.Node.Gateway.Bridge)))
 		case e.RoutesByHost(s): // by the bridge, too
 			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, mp0))
 		}
@@ -318,12 +329,16 @@ func guardRules(c node.Chains) []nft.Rule {
 		for _, p := range s.Cluster {
 			from := nft.AddrIn{Prefix: p}
 			for _, to := range eastWestMatches(c, s) {
-				rules = append(rules, c.Rule(nft.Return{}, "to Services", from, nft.OutInterface{Name: c.Env.ServiceLink()}, to))
+				rules = append(rules, c.Rule(nft.Return{}, "to Services", from,
+					nft.OutInterface{Name: c.Env.ServiceLink()}, to))
 			}
-			rules = append(rules, c.Rule(nft.Drop{}, "no pod is seen outside", from, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
+			rules = append(rules, c.Rule(nft.Drop{}, "no pod is seen outside", from,
+				nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
 		if c.Env.Mode.Uplink && c.Env.RoutesByHost(s) {
-			rules = append(rules, c.Rule(nft.Drop{}, "nor the gateway router's other name", nft.AddrIn{Prefix: node.HostPrefix(s.MasqRouter)}, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
+			rules = append(rules, c.Rule(nft.Drop{}, "nor the gateway router's other name",
+				nft.AddrIn{Prefix: node.HostPrefix(s.MasqRouter)},
+				nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
 	}
 	return rules

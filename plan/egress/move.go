@@ -87,7 +87,8 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, name string) datapath.
 		}
 	}
 	if b != nil {
-		state.Bridge.Flows = delta.Delta[flow.ID, *flow.Flow]{Change: maps.Collect(b.Flows.All())}.ApplyToMap(state.Bridge.Flows)
+		state.Bridge.Flows = delta.Delta[flow.ID,
+			*flow.Flow]{Change: maps.Collect(b.Flows.All())}.ApplyToMap(state.Bridge.Flows)
 	}
 	if h != nil {
 		state.NFT, state.Host.Addresses = h.tables, h.addresses
@@ -142,7 +143,8 @@ func CanShare(s *cluster.Snapshot, e *cluster.EgressIP, from, to string, a netip
 func suppressReplies(b *node.Bridge, a netip.Addr) {
 	m := flow.Match{InPort: b.Ovn, Protocol: flow.ARP, Src: node.HostPrefix(a)}
 	if a.Is6() {
-		m = flow.Match{InPort: b.Ovn, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1, Src: node.HostPrefix(a)}
+		m = flow.Match{InPort: b.Ovn, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1,
+			Src: node.HostPrefix(a)}
 	}
 	b.Classify(prioSuppress, m, flow.Drop{})
 }
@@ -152,7 +154,8 @@ func unknownTo(a netip.Addr) []flow.Match {
 	var list []flow.Match
 	// the answer to a connection's first packet, alone, is invalid
 	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} {
-		list = append(list, flow.Match{Protocol: node.Vocab(cluster.FamilyOf(a)).IP, Dst: node.HostPrefix(a), CTState: flow.CTState{Set: bit | flow.CTTrk}})
+		list = append(list, flow.Match{Protocol: node.Vocab(cluster.FamilyOf(a)).IP, Dst: node.HostPrefix(a),
+			CTState: flow.CTState{Set: bit | flow.CTTrk}})
 	}
 	return list
 }
@@ -166,12 +169,14 @@ func forwardUnknown(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
 			b.Add(pipeline.GatewayUplinkConntrack, prioMoved, m, flow.Drop{})
 			continue
 		}
-		b.Add(pipeline.GatewayUplinkConntrack, prioMoved, m, flow.SetEthSrc{MAC: b.Mac}, flow.SetEthDst{MAC: to}, flow.InPort{})
+		b.Add(pipeline.GatewayUplinkConntrack, prioMoved, m, flow.SetEthSrc{MAC: b.Mac}, flow.SetEthDst{MAC: to},
+			flow.InPort{})
 		m.EthSrc = to
 		b.Add(pipeline.GatewayUplinkConntrack, prioBack, m, flow.Drop{})
 	}
 	for _, port := range []string{b.Ovn, flow.Local} {
-		b.Classify(prioOwn, flow.Match{InPort: port, Protocol: node.Vocab(cluster.FamilyOf(a)).IP, Dst: node.HostPrefix(a)}, flow.Drop{})
+		b.Classify(prioOwn, flow.Match{InPort: port, Protocol: node.Vocab(cluster.FamilyOf(a)).IP,
+			Dst: node.HostPrefix(a)}, flow.Drop{})
 	}
 }
 
@@ -179,7 +184,8 @@ func forwardUnknown(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
 // connection with the same ports from when the address was here before, and OVN, which would get
 // its packets, need not have its flows yet.
 func forwardAll(b *node.Bridge, a netip.Addr, to cluster.MAC) {
-	m := flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Vocab(cluster.FamilyOf(a)).IP, Dst: node.HostPrefix(a)}
+	m := flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Vocab(cluster.FamilyOf(a)).IP,
+		Dst: node.HostPrefix(a)}
 	b.Classify(prioEarly, m, flow.SetEthSrc{MAC: b.Mac}, flow.SetEthDst{MAC: to}, flow.InPort{})
 	m.EthSrc = to
 	b.Classify(prioReturned, m, node.TrackFromUplink)

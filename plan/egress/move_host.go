@@ -56,8 +56,9 @@ func (h *hostMoves) rule(a netip.Addr, here networkEnd, do nft.Statement, why st
 	}
 	c := h.tables[f].Chains[node.ChainMoves]
 	r := nft.Rule{
-		Matches: []nft.Match{nft.InInterface{Name: here.link.Name}, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)}, nft.CTUnknown},
-		Do:      do, Comment: why, Owner: h.owner,
+		Matches: []nft.Match{nft.InInterface{Name: here.link.Name}, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)},
+			nft.CTUnknown},
+		Do: do, Comment: why, Owner: h.owner,
 	}
 	if more != nil {
 		r.Matches = append(r.Matches, more)

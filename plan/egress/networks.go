@@ -23,7 +23,8 @@ type egressWay struct {
 // addresses of that network: with another one the packet would leave by another link. Others are
 // for the addresses of the gateway bridge's network, or else of links with a default route, or else
 // for all. Where all addresses are of one network, there is no choice: ways is empty.
-func egressWays(e *node.Env, x *cluster.EgressIP, assigned []cluster.Assignment) (others []cluster.Assignment, ways []egressWay) {
+func egressWays(e *node.Env, x *cluster.EgressIP,
+	assigned []cluster.Assignment) (others []cluster.Assignment, ways []egressWay) {
 	if x.ByTable() {
 		return assigned, nil
 	}
@@ -99,7 +100,8 @@ func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressI
 				continue
 			}
 			for _, p := range v.to {
-				if slices.ContainsFunc(w.to, func(q netip.Prefix) bool { return q.Bits() < p.Bits() && q.Contains(p.Addr()) }) {
+				if slices.ContainsFunc(w.to,
+					func(q netip.Prefix) bool { return q.Bits() < p.Bits() && q.Contains(p.Addr()) }) {
 					except = append(except, p)
 				}
 			}
@@ -109,7 +111,8 @@ func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressI
 			match += " && " + m + ".dst != " + setOf(except)
 		}
 		rows.Add(&nb.Policy{
-			Router: claims.ClusterRouter, Priority: claims.PolicyEgressNetwork, Match: match, Action: nb.Reroute, NextHops: hops, Owner: x.Owner,
+			Router: claims.ClusterRouter, Priority: claims.PolicyEgressNetwork, Match: match, Action: nb.Reroute,
+			NextHops: hops, Owner: x.Owner,
 		})
 	}
 }

@@ -48,18 +48,22 @@ func hostEndpoint(b *node.Bridge, s *node.Stack) {
 	ip, own := node.Vocab(s.Family).IP, s.Address.Addr()
 	// The primary address: the load balancer wrote the host's masquerade address instead
 	// (docs/design/origins.md#masquerade-addresses).
-	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(own), Dst: node.HostPrefix(s.MasqHost)},
-		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: own}})
+	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(own),
+		Dst: node.HostPrefix(s.MasqHost)},
+		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost,
+			NAT: flow.NAT{Kind: flow.NATDst, Addr: own}})
 	// Secondary addresses stay themselves. Detached, they are like any other beyond the host.
 	for _, a := range s.Secondary {
 		if !b.Env.Mode.Uplink {
 			break
 		}
-		b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(own), Dst: node.HostPrefix(a)},
+		b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(own),
+			Dst: node.HostPrefix(a)},
 			flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 	}
 	b.Add(pipeline.GatewaySNAT, node.PrioDefault, flow.Match{Protocol: ip},
-		flow.CT{Commit: true, Table: pipeline.GatewayToHost, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqRouter}})
+		flow.CT{Commit: true, Table: pipeline.GatewayToHost, Zone: claims.ZoneReturn,
+			NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqRouter}})
 	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.HostPrefix(s.MasqRouter)},
 		flow.CT{Table: pipeline.GatewayUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 	// Without commit: these are replies only (docs/design/origins.md#pitfalls).
@@ -98,7 +102,8 @@ func fromOVN(b *node.Bridge, s *node.Stack) {
 // another host, through the host, which routes it: from OVN's masquerade address, because the host
 // drops what comes in from its own (martian source).
 func throughHost(b *node.Bridge, s *node.Stack) {
-	b.Classify(node.PrioTrack, flow.Match{InPort: b.Ovn, Protocol: node.Vocab(s.Family).IP, Src: node.HostPrefix(s.Address.Addr())},
+	b.Classify(node.PrioTrack, flow.Match{InPort: b.Ovn, Protocol: node.Vocab(s.Family).IP,
+		Src: node.HostPrefix(s.Address.Addr())},
 		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 }
 
@@ -116,7 +121,8 @@ func routeByHost(b *node.Bridge, s *node.Stack) {
 	b.Classify(node.PrioNoWay, m, flow.Drop{})
 	// What the host itself says of such a packet, that it is too long for a link or may not pass,
 	// has the node's address, and the gateway router takes nothing from its own.
-	b.Classify(node.PrioOwnError, flow.Match{InPort: flow.Local, Protocol: node.Vocab(s.Family).ICMP, Src: own.Src, Dst: node.HostPrefix(s.MasqRouter)}, flow.SetSrc{Addr: s.MasqHost},
+	b.Classify(node.PrioOwnError, flow.Match{InPort: flow.Local, Protocol: node.Vocab(s.Family).ICMP, Src: own.Src,
+		Dst: node.HostPrefix(s.MasqRouter)}, flow.SetSrc{Addr: s.MasqHost},
 		flow.CT{Table: pipeline.GatewayUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 }
 
@@ -136,21 +142,25 @@ func fromUplink(b *node.Bridge, s *node.Stack) {
 	b.Classify(node.PrioFromUplink, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip}, node.TrackFromUplink)
 	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} { // rel: ICMP errors follow their connection
 		state := flow.CTState{Set: bit | flow.CTTrk}
-		b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkOVN}, flow.Output{Port: b.Ovn})
-		b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
+		b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown,
+			flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkOVN}, flow.Output{Port: b.Ovn})
+		b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown,
+			flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 	}
 	// What conntrack calls invalid of a connection of OVN's is OVN's all the same, not the host's,
 	// which would end it. It is so on the userspace datapath: after a loss, and where a connection
 	// ended unseen and another one has its ports, as when an egress address was elsewhere
 	// meanwhile. The kernel's learns, and remembers no mark with what it calls invalid.
-	b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
+	b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown,
+		flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
 		flow.Output{Port: b.Ovn})
 	if b.Env.HasExternalClients() { // claims.ServiceBridge is asked first
 		return
 	}
 	// New connections that are not to a NodePort are the host's. Committed here, in their own
 	// direction: the host's reply finds them and commits nothing.
-	b.Add(pipeline.GatewayUplinkConntrack, node.PrioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTNew | flow.CTTrk}},
+	b.Add(pipeline.GatewayUplinkConntrack, node.PrioNew,
+		flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTNew | flow.CTTrk}},
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 }
 
@@ -172,7 +182,8 @@ func layer2(b *node.Bridge) {
 	}
 	for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		if b.Env.Stack(f) == nil { // the host's alone: the gateway router has no address of this family
-			b.Classify(node.PrioFromUplink, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Vocab(f).IP}, flow.Output{Port: flow.Local})
+			b.Classify(node.PrioFromUplink, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Vocab(f).IP},
+				flow.Output{Port: flow.Local})
 		}
 	}
 	// Nothing that is served here has a VLAN tag. What the host has VLANs for is its own.
@@ -190,7 +201,8 @@ func layer2(b *node.Bridge) {
 // by sending them back where they came from, and its switch sends nothing to a port that it came
 // from. Packet marks are OVN's: the host's own rules may read them otherwise.
 func rewrite(b *node.Bridge) {
-	b.Add(pipeline.GatewayToRouter, node.PrioDefault, flow.Match{}, flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: b.Mac}, flow.Output{Port: b.Ovn})
+	b.Add(pipeline.GatewayToRouter, node.PrioDefault, flow.Match{}, flow.SetEthSrc{MAC: node.MasqMAC()},
+		flow.SetEthDst{MAC: b.Mac}, flow.Output{Port: b.Ovn})
 	b.Add(pipeline.GatewayToHost, node.PrioDefault, flow.Match{}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: b.Mac},
 		flow.SetPktMark{}, flow.Output{Port: flow.Local})
 }

@@ -54,7 +54,8 @@ func (x *encap) links(k *node.Kernel) {
 // port.
 func (x *encap) chains(t *nft.Table, owner cluster.Owner) {
 	t.Chains[claims.EncapPort] = &nft.Chain{
-		Name: claims.EncapPort, Type: "filter", Hook: "ingress", Device: claims.EncapPort, Priority: node.HookGuard, Owner: owner,
+		Name: claims.EncapPort, Type: "filter", Hook: "ingress", Device: claims.EncapPort, Priority: node.HookGuard,
+		Owner: owner,
 		Rules: []nft.Rule{{Do: nft.Drop{}, Comment: node.Copied, Owner: owner}},
 	}
 	device := x.env.Node.Gateway.Device
@@ -63,10 +64,12 @@ func (x *encap) chains(t *nft.Table, owner cluster.Owner) {
 	}
 	t.Sets = map[string]*nft.Set{setTunnelEnds: endsSet(x.env)}
 	t.Chains[node.ChainTunnels] = &nft.Chain{
-		Name: node.ChainTunnels, Type: "filter", Hook: "ingress", Device: device, Priority: node.HookTunnels, Owner: owner,
+		Name: node.ChainTunnels, Type: "filter", Hook: "ingress", Device: device, Priority: node.HookTunnels,
+		Owner: owner,
 		Rules: []nft.Rule{{
-			Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(x.end)}, nft.DstPort{Protocol: cluster.UDP, Port: node.Geneve}},
-			Do:      nft.Forward{Device: claims.EncapHost}, Comment: "tunnels belong to Open vSwitch", Owner: owner,
+			Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(x.end)},
+				nft.DstPort{Protocol: cluster.UDP, Port: node.Geneve}},
+			Do: nft.Forward{Device: claims.EncapHost}, Comment: "tunnels belong to Open vSwitch", Owner: owner,
 		}},
 	}
 }

@@ -18,7 +18,8 @@ func hostSide(e *node.Env) host.State {
 	bridge := e.Node.Gateway.Bridge
 	k.State.Links[bridge] = host.Link{Name: bridge, Checksums: e.Checksums(), Owner: k.Owner}
 	k.State.Links[claims.ManagementPort] = host.Link{
-		Name: claims.ManagementPort, Checksums: e.Checksums() && e.Node.Gateway.NodeLocal, MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU, Owner: k.Owner,
+		Name: claims.ManagementPort, Checksums: e.Checksums() && e.Node.Gateway.NodeLocal,
+		MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU, Owner: k.Owner,
 	}
 	for i := range e.Stacks {
 		management(k, &e.Stacks[i])
@@ -53,7 +54,8 @@ func borrowed(k *node.Kernel, s *node.Stack, bridge string) {
 		}
 	}
 	if len(s.NextHops) > 0 { // of several, the first: what is there stays as it is
-		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.Everything(s.Family)}, Link: bridge, Via: s.NextHops[0], Borrowed: true})
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.Everything(s.Family)},
+			Link: bridge, Via: s.NextHops[0], Borrowed: true})
 	}
 }
 
@@ -71,7 +73,8 @@ func sysctls(k *node.Kernel, bridge string) {
 	conntrack(k, &k.Env.Config.Conntrack)
 	if s := k.Env.Stack(cluster.IPv6); s != nil && k.Env.LoopbackPorts(cluster.IPv6) {
 		// The twin of route_localnet: the answer, translated back to ::1, is for the host.
-		k.Route(host.Route{RouteKey: host.RouteKey{Table: host.LocalTable, Prefix: node.Vocab(s.Family).Loopback}, Link: k.Env.ServiceLink()})
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: host.LocalTable, Prefix: node.Vocab(s.Family).Loopback},
+			Link: k.Env.ServiceLink()})
 	}
 	if k.Env.Stack(cluster.IPv4) != nil {
 		// not what an earlier configuration has left: without chainLoopbackIn, others could reach
@@ -113,7 +116,8 @@ func hostFilter(e *node.Env) nft.State {
 	t := &nft.Table{
 		Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{},
 		Chains: map[string]*nft.Chain{
-			node.ChainToPods: {Name: node.ChainToPods, Type: "nat", Hook: "postrouting", Priority: node.HookSNAT, Rules: toPods(e, owner), Owner: owner},
+			node.ChainToPods: {Name: node.ChainToPods, Type: "nat", Hook: "postrouting", Priority: node.HookSNAT,
+				Rules: toPods(e, owner), Owner: owner},
 		},
 	}
 	tunnelChains(e, t, owner)
@@ -126,13 +130,15 @@ func hostFilter(e *node.Env) nft.State {
 			x.chains(frames, owner)
 		} else {
 			frames.Chains[node.ChainUplink] = &nft.Chain{
-				Name: node.ChainUplink, Type: "filter", Hook: "ingress", Device: g.Uplink, Priority: node.HookGuard, Owner: owner,
+				Name: node.ChainUplink, Type: "filter", Hook: "ingress", Device: g.Uplink, Priority: node.HookGuard,
+				Owner: owner,
 				Rules: []nft.Rule{{Do: nft.Drop{}, Comment: node.Copied, Owner: owner}},
 			}
 		}
 		t.Chains[node.ChainPods] = &nft.Chain{
 			Name: node.ChainPods, Type: "filter", Hook: "prerouting", Priority: node.HookGuard, Owner: owner,
-			Rules: []nft.Rule{{Matches: []nft.Match{nft.InInterface{Name: claims.PodInterface + "*"}}, Do: nft.Drop{}, Comment: node.Copied, Owner: owner}},
+			Rules: []nft.Rule{{Matches: []nft.Match{nft.InInterface{Name: claims.PodInterface + "*"}}, Do: nft.Drop{},
+				Comment: node.Copied, Owner: owner}},
 		}
 	}
 	return s
@@ -146,13 +152,15 @@ func toPods(e *node.Env, owner cluster.Owner) []nft.Rule {
 		a := e.Stacks[i].Management.Addr()
 		if e.Mode.PodsByHost && !e.Node.Gateway.OpenFlow { // else the pod's answer does not come by the management port
 			rules = append(rules, nft.Rule{
-				Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(e.Stacks[i].MasqLocal)}},
-				Do:      nft.Return{}, Comment: "the client's source, under policy Local", Owner: owner,
+				Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort},
+					nft.AddrIn{Dst: true, Prefix: node.HostPrefix(e.Stacks[i].MasqLocal)}},
+				Do: nft.Return{}, Comment: "the client's source, under policy Local", Owner: owner,
 			})
 		}
 		rules = append(rules, nft.Rule{
-			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Not: true, Prefix: node.HostPrefix(a)}},
-			Do:      nft.SNAT{Addr: a}, Comment: "the host's source towards pods", Owner: owner,
+			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort},
+				nft.AddrIn{Not: true, Prefix: node.HostPrefix(a)}},
+			Do: nft.SNAT{Addr: a}, Comment: "the host's source towards pods", Owner: owner,
 		})
 	}
 	return rules

@@ -80,7 +80,8 @@ func halved(p netip.Prefix, bits int) []netip.Prefix {
 	half := p.Addr().AsSlice()
 	half[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
 	upper, _ := netip.AddrFromSlice(half) // it has the length of an address
-	return slices.Concat(halved(netip.PrefixFrom(p.Addr(), p.Bits()+1), bits), halved(netip.PrefixFrom(upper, p.Bits()+1), bits))
+	return slices.Concat(halved(netip.PrefixFrom(p.Addr(), p.Bits()+1), bits),
+		halved(netip.PrefixFrom(upper, p.Bits()+1), bits))
 }
 
 // peer is another node, seen from the planned one.
@@ -116,7 +117,8 @@ func tunnelBridge(e *node.Env, s *flow.State) {
 	for _, p := range []flow.Port{
 		{Name: claims.TunnelPort, Bridge: name, Type: "geneve", Local: e.Node.Addresses[0]},
 		{Name: claims.TunnelPatch, Bridge: name, Type: "patch", Peer: claims.OthersPatch},
-		{Name: claims.OthersPatch, Bridge: claims.IntegrationBridge, Type: "patch", Peer: claims.TunnelPatch, ExternalIDs: map[string]string{"iface-id": node.OthersPort(e.Node.Name)}},
+		{Name: claims.OthersPatch, Bridge: claims.IntegrationBridge, Type: "patch", Peer: claims.TunnelPatch,
+			ExternalIDs: map[string]string{"iface-id": node.OthersPort(e.Node.Name)}},
 	} {
 		p.Owner = owner
 		s.Ports[p.Name] = p
@@ -148,7 +150,8 @@ func tooBig(e *node.Env, s *flow.State) {
 
 // Peers lead to other nodes, and let in what comes from them.
 func Peers(e node.Env) (datapath.State, []cluster.Problem) {
-	to := datapath.State{Bridge: flow.State{TunnelNeighbors: map[netip.Addr]cluster.MAC{}, TunnelRoutes: map[netip.Addr]netip.Addr{}}}
+	to := datapath.State{Bridge: flow.State{TunnelNeighbors: map[netip.Addr]cluster.MAC{},
+		TunnelRoutes: map[netip.Addr]netip.Addr{}}}
 	ends := newTunnelEnds(&e)
 	var problems []cluster.Problem
 	for _, n := range e.Peers {
@@ -171,7 +174,8 @@ func addTunnel(e *node.Env, p peer, s *flow.State) {
 	own, id := uint32(e.Node.ID), uint32(p.node.ID)
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
 		k := flow.Key{Bridge: claims.TunnelBridge, Priority: priority, Match: m}
-		s.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: claims.FeatureTunnels, Actions: actions, Owner: node.OwnerOf(p.node.Name)})
+		s.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: claims.FeatureTunnels, Actions: actions,
+			Owner: node.OwnerOf(p.node.Name)})
 	}
 	tunnel := func(from, to uint32) flow.Tunnel {
 		return flow.Tunnel{Key: claims.TransitTunnelKey, Ports: from<<16 | to, Peer: p.node.Addresses[0]}
@@ -179,11 +183,13 @@ func addTunnel(e *node.Env, p peer, s *flow.State) {
 	// Of the nodes' MACs OVN knows this one alone; what a router says of a packet it sends back to
 	// where that came from.
 	all := cluster.MACFor(node.TransitAddress(&e.Stacks[0], node.AnyNode))
-	add(prioToPeer, flow.Match{InPort: claims.TunnelPort, Tunnel: tunnel(id, own)}, flow.SetEthSrc{MAC: all}, flow.Output{Port: claims.TunnelPatch})
+	add(prioToPeer, flow.Match{InPort: claims.TunnelPort, Tunnel: tunnel(id, own)}, flow.SetEthSrc{MAC: all},
+		flow.Output{Port: claims.TunnelPatch})
 
 	mac := cluster.MACFor(p.transit[0].Addr())
 	// The userspace datapath finds no route for a tunnel's packet that has a mark.
-	out := []flow.Action{flow.SetPktMark{}, flow.SetTunnel{Tunnel: tunnel(own, id)}, flow.Output{Port: claims.TunnelPort}}
+	out := []flow.Action{flow.SetPktMark{}, flow.SetTunnel{Tunnel: tunnel(own, id)},
+		flow.Output{Port: claims.TunnelPort}}
 	add(prioToNode, flow.Match{InPort: claims.TunnelPatch, EthDst: mac}, out...)
 	for i := range e.Stacks {
 		f := e.Stacks[i].Family
@@ -213,7 +219,8 @@ func tunnelTo(c *node.Checker, e *node.Env, n *cluster.Node, to *datapath.State)
 		mac = n.Gateway.DeviceMAC
 	}
 	if mac == (cluster.MAC{}) {
-		c.Problem(node.FieldGateway, "mac-address: the link of %s has none, so the first packet to it will be lost", end)
+		c.Problem(node.FieldGateway, "mac-address: the link of %s has none, so the first packet to it will be lost",
+			end)
 		return
 	}
 	to.Bridge.TunnelNeighbors[end] = mac

@@ -17,9 +17,11 @@ func dropInternal(z *node.Zone, s *node.Stack) {
 	ip := node.Vocab(s.Family).Match
 	from := `inport == "` + node.RouterToSwitch(z.Node.Name) + `" && ` + ip + ".dst == "
 	for _, match := range []string{
-		from + s.Masquerade.String(), from + s.Transit.Masked().String(), from + s.Join.Masked().String() + " && " + node.Vocab(s.Family).Ping,
+		from + s.Masquerade.String(), from + s.Transit.Masked().String(), from + s.Join.Masked().String() + " && " +
+			node.Vocab(s.Family).Ping,
 	} {
-		z.Rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyInternal, Match: match, Action: nb.Drop, Owner: z.Owner})
+		z.Rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyInternal, Match: match,
+			Action: nb.Drop, Owner: z.Owner})
 	}
 }
 
@@ -27,10 +29,12 @@ func dropInternal(z *node.Zone, s *node.Stack) {
 // routers between them, whose ICMP errors have transit addresses. Port security has seen the
 // packets of pods; this is for those that need none.
 func podGuard(e *node.Env, owner cluster.Owner) *nft.Chain {
-	c := &nft.Chain{Name: node.ChainFromPods, Type: "filter", Hook: "prerouting", Priority: node.HookGuard, Owner: owner}
+	c := &nft.Chain{Name: node.ChainFromPods, Type: "filter", Hook: "prerouting", Priority: node.HookGuard,
+		Owner: owner}
 	add := func(comment string, matches ...nft.Match) {
 		c.Rules = append(c.Rules, nft.Rule{
-			Matches: append([]nft.Match{nft.InInterface{Name: claims.ManagementPort}}, matches...), Do: nft.Drop{}, Comment: comment, Owner: owner,
+			Matches: append([]nft.Match{nft.InInterface{Name: claims.ManagementPort}}, matches...), Do: nft.Drop{},
+			Comment: comment, Owner: owner,
 		})
 	}
 	for i := range e.Stacks {
@@ -38,8 +42,9 @@ func podGuard(e *node.Env, owner cluster.Owner) *nft.Chain {
 		if e.Node.Gateway.NodeLocal {
 			for _, r := range s.Services {
 				c.Rules = append(c.Rules, nft.Rule{
-					Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.AddrIn{Prefix: r}, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(s.Management.Addr())}},
-					Do:      nft.Return{}, Comment: "Services' answers to the host", Owner: owner,
+					Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.AddrIn{Prefix: r},
+						nft.AddrIn{Dst: true, Prefix: node.HostPrefix(s.Management.Addr())}},
+					Do: nft.Return{}, Comment: "Services' answers to the host", Owner: owner,
 				})
 			}
 		}

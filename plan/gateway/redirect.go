@@ -20,7 +20,8 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 		return datapath.State{}, nil
 	}
 	g, b := &e.Node.Gateway, node.NewBridge(&e, claims.FeatureRedirect)
-	programs := map[string]redirect.Program{g.Bridge: {Link: g.Bridge, Name: claims.ProgramReply, MAC: g.MAC, MTU: e.Config.MTU, Owner: b.Owner}}
+	programs := map[string]redirect.Program{g.Bridge: {Link: g.Bridge, Name: claims.ProgramReply, MAC: g.MAC,
+		MTU: e.Config.MTU, Owner: b.Owner}}
 	for _, l := range e.Redirect {
 		programs[l] = redirect.Program{Link: l, Name: claims.ProgramRequest, Owner: b.Owner}
 	}
@@ -30,18 +31,24 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 		s := &e.Stacks[i]
 		ip, host := node.Vocab(s.Family).IP, node.HostPrefix(s.MasqHost)
 		if g.OpenFlow { // which knows the sender of each connection
-			b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip}, flow.Output{Port: claims.ServicesPatch})
-			b.Classify(node.PrioAnswered, flow.Match{InPort: claims.ServicesPatch, EthDst: mac, Protocol: ip}, flow.Resubmit{Table: pipeline.GatewayToHost})
+			b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip},
+				flow.Output{Port: claims.ServicesPatch})
+			b.Classify(node.PrioAnswered, flow.Match{InPort: claims.ServicesPatch, EthDst: mac, Protocol: ip},
+				flow.Resubmit{Table: pipeline.GatewayToHost})
 			continue
 		}
 		tracked := flow.CT{Table: pipeline.GatewayToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}}
 		b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip},
-			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
+			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost,
+				NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
 		b.Classify(node.PrioAnswered, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: host}, answer, tracked)
 		for _, a := range s.Redirect {
-			b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.HostPrefix(a)}, flow.Resubmit{Table: pipeline.GatewayToRouter})
-			b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(a)}, answer, flow.Resubmit{Table: pipeline.GatewayToHost})
-			b.Classify(node.PrioRedirect, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(a), Dst: host}, answer, tracked)
+			b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.HostPrefix(a)},
+				flow.Resubmit{Table: pipeline.GatewayToRouter})
+			b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(a)}, answer,
+				flow.Resubmit{Table: pipeline.GatewayToHost})
+			b.Classify(node.PrioRedirect, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(a), Dst: host},
+				answer, tracked)
 		}
 	}
 	if e.Mode.Uplink { // nobody outside may send as the bridge

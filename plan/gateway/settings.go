@@ -4,7 +4,8 @@ package gateway
 // Others stay as they are.
 func SettingKeys() []string {
 	return []string{
-		"system-id", "hostname", "ovn-remote", "ovn-encap-type", "ovn-encap-ip", "ovn-bridge-mappings", "ovn-is-interconn",
+		"system-id", "hostname", "ovn-remote", "ovn-encap-type", "ovn-encap-ip", "ovn-bridge-mappings",
+		"ovn-is-interconn",
 		"ovn-monitor-all", "ovn-enable-lflow-cache", "ovn-bridge-datapath-type",
 	}
 }

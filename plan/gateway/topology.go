@@ -51,15 +51,18 @@ func clusterRouter(z *node.Zone) {
 			exit = s.Management.Addr()
 		}
 		for _, c := range bySource(s) {
-			z.Rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: c, NextHop: exit, BySource: true, Owner: z.Owner})
+			z.Rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: c, NextHop: exit, BySource: true,
+				Owner: z.Owner})
 		}
 		// More specific than any route by source, so that what goes to the gateway router itself is
 		// not turned away. With Services as flows it is the address of what claims.ServiceBridge
 		// serves, behind the pods' port.
-		toJoin := &nb.Route{Router: claims.ClusterRouter, Prefix: node.HostPrefix(s.Join.Addr()), NextHop: s.Join.Addr(), Owner: z.Owner}
+		toJoin := &nb.Route{Router: claims.ClusterRouter, Prefix: node.HostPrefix(s.Join.Addr()),
+			NextHop: s.Join.Addr(), Owner: z.Owner}
 		if z.Node.Gateway.OpenFlow {
 			toJoin.NextHop, toJoin.OutPort = s.MasqNext, node.RouterToSwitch(name)
-			z.Rows.Add(&nb.MACBinding{Port: node.RouterToSwitch(name), IP: s.MasqNext, MAC: node.MasqMAC(), Owner: z.Owner})
+			z.Rows.Add(&nb.MACBinding{Port: node.RouterToSwitch(name), IP: s.MasqNext, MAC: node.MasqMAC(),
+				Owner: z.Owner})
 		}
 		z.Rows.Add(toJoin)
 	}
@@ -84,8 +87,10 @@ func nodeSwitch(z *node.Zone) {
 		config["ct-zone-limit"] = strconv.Itoa(n)
 	}
 	z.Rows.Add(
-		&nb.Switch{Name: name, OtherConfig: config, Groups: z.GroupsOf(node.GroupBoth, node.GroupSwitch), Owner: z.Owner},
-		&nb.SwitchPort{Name: node.ManagementPort(name), Switch: name, Addresses: []string{strings.Join(management, " ")}, Owner: z.Owner},
+		&nb.Switch{Name: name, OtherConfig: config, Groups: z.GroupsOf(node.GroupBoth, node.GroupSwitch),
+			Owner: z.Owner},
+		&nb.SwitchPort{Name: node.ManagementPort(name), Switch: name,
+			Addresses: []string{strings.Join(management, " ")}, Owner: z.Owner},
 	)
 	z.Link(nb.RouterPort{
 		Name: node.RouterToSwitch(name), Router: claims.ClusterRouter, Chassis: name,
@@ -106,7 +111,8 @@ func noDHCP(z *node.Zone) {
 	match := strings.Join(ports, " || ")
 	others := `inport == {"` + node.SwitchToRouter(z.Node.Name) + `", "` + node.ManagementPort(z.Node.Name) + `"}`
 	z.Rows.Add(
-		&nb.ACL{Switch: z.Node.Name, Priority: claims.ACLExcept, Match: others + " && (" + match + ")", Action: nb.Allow, Owner: z.Owner},
+		&nb.ACL{Switch: z.Node.Name, Priority: claims.ACLExcept, Match: others + " && (" + match + ")",
+			Action: nb.Allow, Owner: z.Owner},
 		&nb.ACL{Switch: z.Node.Name, Priority: claims.ACLDrop, Match: match, Action: nb.Drop, Owner: z.Owner},
 	)
 }
@@ -128,7 +134,8 @@ func gatewayRouter(z *node.Zone) {
 	if !z.Node.Gateway.OpenFlow {
 		options["lb_force_snat_ip"] = "router_ip"
 	}
-	z.Rows.Add(&nb.Router{Name: gr, Groups: z.GroupsOf(node.GroupBoth, node.GroupRouter), Owner: z.Owner, Options: options})
+	z.Rows.Add(&nb.Router{Name: gr, Groups: z.GroupsOf(node.GroupBoth, node.GroupRouter), Owner: z.Owner,
+		Options: options})
 	z.Link(nb.RouterPort{
 		Name: node.RouterToJoin(gr), Router: gr, Options: podMTU(z),
 		Networks: z.Addresses(func(s *node.Stack) netip.Prefix { return s.Join }),
@@ -157,8 +164,9 @@ func external(z *node.Zone) {
 	z.Rows.Add(
 		&nb.Switch{Name: sw, Owner: z.Owner},
 		&nb.SwitchPort{
-			Name: node.Localnet(z.Node.Gateway.Bridge, name), Switch: sw, Type: "localnet", Addresses: []string{"unknown"},
-			Options: map[string]string{"network_name": claims.PhysicalNet}, Owner: z.Owner,
+			Name: node.Localnet(z.Node.Gateway.Bridge, name), Switch: sw, Type: "localnet",
+			Addresses: []string{"unknown"},
+			Options:   map[string]string{"network_name": claims.PhysicalNet}, Owner: z.Owner,
 		},
 	)
 	rtoe := node.RouterToExternal(name)
@@ -186,7 +194,8 @@ func external(z *node.Zone) {
 			next = []netip.Addr{s.MasqNext}
 		}
 		for _, hop := range next {
-			z.Rows.Add(&nb.Route{Router: gr, Prefix: node.Everything(s.Family), NextHop: hop, OutPort: rtoe, Owner: z.Owner})
+			z.Rows.Add(&nb.Route{Router: gr, Prefix: node.Everything(s.Family), NextHop: hop, OutPort: rtoe,
+				Owner: z.Owner})
 		}
 		secondary(z, gr, s)
 	}
@@ -224,7 +233,8 @@ func nat(z *node.Zone) {
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
 		if !z.Mode.PodsByHost {
-			z.Rows.Add(&nb.NAT{Router: gr, Type: nb.SNAT, External: s.Address.Addr(), Logical: s.Subnet, PortRange: ports, Owner: z.Owner})
+			z.Rows.Add(&nb.NAT{Router: gr, Type: nb.SNAT, External: s.Address.Addr(), Logical: s.Subnet,
+				PortRange: ports, Owner: z.Owner})
 		}
 	}
 }

@@ -19,7 +19,8 @@ func tunnels(b *node.Bridge) {
 	for i := range b.Env.Stacks {
 		s := &b.Env.Stacks[i]
 		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Secondary...) {
-			m := flow.Match{Protocol: node.Vocab(s.Family).L4[cluster.UDP], Dst: node.HostPrefix(a), DstPort: node.Geneve}
+			m := flow.Match{Protocol: node.Vocab(s.Family).L4[cluster.UDP], Dst: node.HostPrefix(a),
+				DstPort: node.Geneve}
 			// Conntrack has put it together: tunnels of nodes send no fragments, so it is a pod's,
 			// from the address of its node.
 			b.Add(pipeline.GatewayUplinkConntrack, node.PrioNoParts, m, flow.Drop{})
@@ -27,7 +28,8 @@ func tunnels(b *node.Bridge) {
 			b.Classify(node.PrioStranger, m, flow.Drop{})
 		}
 	}
-	b.Classify(node.PrioTunnel, flow.Match{InPort: flow.Local, Protocol: node.Vocab(b.Env.TunnelFamily()).L4[cluster.UDP], DstPort: node.Geneve}, flow.Output{Port: b.Uplink})
+	b.Classify(node.PrioTunnel, flow.Match{InPort: flow.Local,
+		Protocol: node.Vocab(b.Env.TunnelFamily()).L4[cluster.UDP], DstPort: node.Geneve}, flow.Output{Port: b.Uplink})
 }
 
 // setTunnelEnds is the nft set of the ends of other nodes' tunnels.
@@ -49,7 +51,8 @@ type tunnelEnds struct {
 }
 
 func newTunnelEnds(e *node.Env) tunnelEnds {
-	t := tunnelEnds{Bridge: node.NewBridge(e, claims.FeatureGateway), set: endsSet(e), host: node.NewElements(), frames: node.NewElements()}
+	t := tunnelEnds{Bridge: node.NewBridge(e, claims.FeatureGateway), set: endsSet(e), host: node.NewElements(),
+		frames: node.NewElements()}
 	t.encap, t.hasEncap = newEncap(e)
 	return t
 }
@@ -67,7 +70,9 @@ func (t *tunnelEnds) add(n *cluster.Node) {
 		t.frames.Of(t.set).Put(nft.Element{Src: from}, node.OwnerOf(n.Name))
 	}
 	if e.Mode.Uplink {
-		t.Classify(node.PrioTunnelIn, flow.Match{InPort: t.Uplink, EthDst: t.Mac, Protocol: node.Vocab(cluster.FamilyOf(end)).L4[cluster.UDP], Src: from, Dst: node.HostPrefix(end), DstPort: node.Geneve},
+		t.Classify(node.PrioTunnelIn, flow.Match{InPort: t.Uplink, EthDst: t.Mac,
+			Protocol: node.Vocab(cluster.FamilyOf(end)).L4[cluster.UDP], Src: from, Dst: node.HostPrefix(end),
+			DstPort: node.Geneve},
 			flow.Output{Port: flow.Local})
 	}
 }
@@ -77,7 +82,8 @@ func (t *tunnelEnds) add(n *cluster.Node) {
 func (t *tunnelEnds) problems() []cluster.Problem {
 	c := node.Checker{Owner: t.Owner}
 	if t.hasEncap && t.Env.Node.Gateway.Device == "" {
-		c.Problem(node.FieldGateway, "device: no link of the host has %s, so tunnels from other nodes do not arrive", t.encap.end)
+		c.Problem(node.FieldGateway, "device: no link of the host has %s, so tunnels from other nodes do not arrive",
+			t.encap.end)
 	}
 	return c.Problems
 }
@@ -100,13 +106,17 @@ func tunnelsSet(f cluster.Family) *nft.Set { return node.Declare(f).Set("tunnels
 func tunnelChains(e *node.Env, t *nft.Table, owner cluster.Owner) {
 	port := nft.DstPort{Protocol: cluster.UDP, Port: node.Geneve}
 	t.Sets[setTunnelEnds] = endsSet(e)
-	t.Chains[node.ChainTunnelsIn] = &nft.Chain{Name: node.ChainTunnelsIn, Type: "filter", Hook: "input", Priority: node.HookFilter, Owner: owner, Rules: []nft.Rule{
-		{Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, port}, Do: nft.Accept{}, Comment: "tunnels of nodes", Owner: owner},
-		{Matches: []nft.Match{port}, Do: nft.Drop{}, Comment: "tunnels of others", Owner: owner},
-	}}
-	forward := &nft.Chain{Name: node.ChainTunnelsForward, Type: "filter", Hook: "forward", Priority: node.HookFilter, Owner: owner, Rules: []nft.Rule{
-		{Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, port}, Do: nft.Return{}, Comment: "tunnels of nodes", Owner: owner},
-	}}
+	t.Chains[node.ChainTunnelsIn] = &nft.Chain{Name: node.ChainTunnelsIn, Type: "filter", Hook: "input",
+		Priority: node.HookFilter, Owner: owner, Rules: []nft.Rule{
+			{Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, port}, Do: nft.Accept{}, Comment: "tunnels of nodes",
+				Owner: owner},
+			{Matches: []nft.Match{port}, Do: nft.Drop{}, Comment: "tunnels of others", Owner: owner},
+		}}
+	forward := &nft.Chain{Name: node.ChainTunnelsForward, Type: "filter", Hook: "forward", Priority: node.HookFilter,
+		Owner: owner, Rules: []nft.Rule{
+			{Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, port}, Do: nft.Return{}, Comment: "tunnels of nodes",
+				Owner: owner},
+		}}
 	from := []string{claims.ManagementPort, e.Node.Gateway.Bridge}
 	if e.Node.Gateway.OpenFlow {
 		from = append(from, claims.ServiceHost)
@@ -202,7 +212,8 @@ func without(names []string, name string) []string {
 func hostsRows(e *node.Env) datapath.State {
 	s := datapath.State{NB: nb.State{}}
 	if stack := e.Stack(e.TunnelFamily()); stack != nil && e.Mode.Uplink && !e.Node.Gateway.OpenFlow {
-		s.NB.Add(&nb.AddressSet{Name: node.HostsSet(stack.Family), Addresses: e.NodeAddresses(stack), Owner: node.OwnerOf(e.Node.Name)})
+		s.NB.Add(&nb.AddressSet{Name: node.HostsSet(stack.Family), Addresses: e.NodeAddresses(stack),
+			Owner: node.OwnerOf(e.Node.Name)})
 	}
 	return s
 }
@@ -240,7 +251,8 @@ func (r *hostRules) state() datapath.State {
 
 // noTunnels keeps what the gateway router sends from an address.
 func noTunnels(b *node.Bridge, s *node.Stack, a netip.Addr) {
-	b.Classify(node.PrioNoTunnel, flow.Match{InPort: b.Ovn, Protocol: node.Vocab(s.Family).L4[cluster.UDP], Dst: node.HostPrefix(a), DstPort: node.Geneve}, flow.Drop{})
+	b.Classify(node.PrioNoTunnel, flow.Match{InPort: b.Ovn, Protocol: node.Vocab(s.Family).L4[cluster.UDP],
+		Dst: node.HostPrefix(a), DstPort: node.Geneve}, flow.Drop{})
 }
 
 // noMTU keeps from a node that pods have a smaller MTU than the external network (zone.podMTU): it

@@ -77,7 +77,8 @@ func (b *Bridge) Classify(priority uint16, m flow.Match, actions ...flow.Action)
 const PrioDefault = 0x8000
 
 // TrackFromUplink finds the connection of a packet from the uplink.
-var TrackFromUplink = flow.CT{Table: pipeline.GatewayUplinkConntrack, Zone: claims.ZoneUplink, NAT: flow.NAT{Kind: flow.NATUndo}}
+var TrackFromUplink = flow.CT{Table: pipeline.GatewayUplinkConntrack, Zone: claims.ZoneUplink,
+	NAT: flow.NAT{Kind: flow.NATUndo}}
 
 // ICMPv6 types of neighbour discovery, which is to IPv6 what ARP is to IPv4 (RFC 4861).
 const (

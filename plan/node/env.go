@@ -117,7 +117,8 @@ type Checker struct {
 }
 
 func (c *Checker) Problem(field, format string, args ...any) {
-	c.Problems = append(c.Problems, cluster.Problem{Owner: c.Owner, Field: field, Message: fmt.Sprintf(format, args...)})
+	c.Problems = append(c.Problems, cluster.Problem{Owner: c.Owner, Field: field,
+		Message: fmt.Sprintf(format, args...)})
 }
 
 func OwnerOf(name string) cluster.Owner { return cluster.Owner{Kind: "Node", Name: name} }
@@ -182,7 +183,8 @@ func (c *Checker) node(e *Env) {
 	case e.Mode.Uplink && g.Uplink == "":
 		c.Problem(FieldGateway, "uplink: mode %s needs one, bridge %s has none", e.Mode.Name, g.Bridge)
 	case !e.Mode.Uplink && g.Uplink != "":
-		c.Problem(FieldGateway, "uplink: mode %s has none, but %s is a port of bridge %s", e.Mode.Name, g.Uplink, g.Bridge)
+		c.Problem(FieldGateway, "uplink: mode %s has none, but %s is a port of bridge %s", e.Mode.Name, g.Uplink,
+			g.Bridge)
 	case len(g.Addresses) == 0:
 		c.Problem(FieldGateway, "ip-addresses: the gateway bridge has none")
 	}
@@ -214,7 +216,8 @@ func (c *Checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 		c.Problem(FieldGateway, "ip-addresses: the gateway bridge has no %s address, but spec.podCIDRs has a range", f)
 		return s, false
 	default:
-		c.Problem("[gateway] advertise-address", "has no %s address for the gateway bridge, but spec.podCIDRs has a range", f)
+		c.Problem("[gateway] advertise-address",
+			"has no %s address for the gateway bridge, but spec.podCIDRs has a range", f)
 		return s, false
 	}
 	for _, r := range e.Config.ClusterSubnets {
@@ -227,7 +230,8 @@ func (c *Checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 		return s, false
 	}
 	if few, most := bitsOf(s.Cluster); most-few > maxSpread {
-		c.Problem("[default] cluster-subnets", "the largest and the smallest range of %s differ by more than %d bits", f, maxSpread)
+		c.Problem("[default] cluster-subnets", "the largest and the smallest range of %s differ by more than %d bits",
+			f, maxSpread)
 		return s, false
 	}
 	for _, r := range e.Config.ServiceCIDRs {
@@ -253,8 +257,10 @@ func (c *Checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 func (c *Checker) places(e *Env, s *Stack) bool {
 	v := map[cluster.Family]string{cluster.IPv4: "v4", cluster.IPv6: "v6"}[s.Family]
 	masq := cluster.PrefixOf(e.Config.Gateway.MasqueradeSubnets, s.Family)
-	join, transit := cluster.PrefixOf(e.Config.JoinSubnets, s.Family), cluster.PrefixOf(e.Config.TransitSubnets, s.Family)
-	masqField, joinField, transitField := "[gateway] "+v+"-masquerade-subnet", "[gateway] "+v+"-join-subnet", "[clustermanager] "+v+"-transit-subnet"
+	join, transit := cluster.PrefixOf(e.Config.JoinSubnets, s.Family),
+		cluster.PrefixOf(e.Config.TransitSubnets, s.Family)
+	masqField, joinField, transitField := "[gateway] "+v+"-masquerade-subnet", "[gateway] "+v+"-join-subnet",
+		"[clustermanager] "+v+"-transit-subnet"
 	s.Masquerade = masq.Masked()
 	for _, p := range []struct {
 		to    *netip.Addr
@@ -273,7 +279,8 @@ func (c *Checker) places(e *Env, s *Stack) bool {
 	s.JoinRouter = c.Nth(join, joinRouterPlace, joinField)
 	s.Join = c.Nth(join, e.Node.ID+NodeOffset, joinField)
 	s.Transit = c.Nth(transit, e.Node.ID+NodeOffset, transitField)
-	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqAll, s.MasqNext, s.MasqPin, s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
+	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqAll, s.MasqNext, s.MasqPin,
+		s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
 		if !p.IsValid() {
 			return false
 		}
@@ -332,7 +339,8 @@ func (s *Stack) wire(g *cluster.Gateway) {
 	if s.Family == cluster.IPv6 {
 		s.OnLink = append(s.OnLink, Vocab(s.Family).LinkLocal)
 	}
-	slices.SortFunc(s.OnLink, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
+	slices.SortFunc(s.OnLink,
+		func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
 	s.OnLink = slices.Compact(s.OnLink)
 	s.RoutersKnown = g.NextHopMACs != nil
 }
@@ -407,7 +415,8 @@ func (e *Env) AddressOf(p *cluster.Pod) (address string, problems []cluster.Prob
 		if s := e.Stack(cluster.FamilyOf(ip)); s != nil && s.Subnet.Contains(ip) {
 			address += " " + ip.String()
 		} else {
-			problems = append(problems, cluster.Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() + " is not in the pod subnets of node " + e.Node.Name})
+			problems = append(problems, cluster.Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() +
+				" is not in the pod subnets of node " + e.Node.Name})
 		}
 	}
 	if address != "" {

@@ -22,7 +22,8 @@ type Kernel struct {
 
 func NewKernel(e *Env) *Kernel {
 	return &Kernel{Env: e, Owner: OwnerOf(e.Node.Name), State: host.State{
-		Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
+		Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{},
+		Routes:    map[host.RouteKey]host.Route{},
 		Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{},
 	}}
 }
@@ -31,13 +32,15 @@ func NewKernel(e *Env) *Kernel {
 // userspace datapath sends back to it, and the host or a program on to a link, would have a wrong
 // one.
 func (e *Env) Checksums() bool {
-	return e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || len(e.Redirect) > 0 || slices.ContainsFunc(e.Stacks, func(s Stack) bool { return e.RoutesByHost(&s) }))
+	return e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || len(e.Redirect) > 0 ||
+		slices.ContainsFunc(e.Stacks, func(s Stack) bool { return e.RoutesByHost(&s) }))
 }
 
 // ToClients is the route to clients of endpoints on this host. Their TCP segments fit the routes by
 // which the host forwards what comes by other links to Services.
 func (k *Kernel) ToClients(s *Stack, link string, mtu int) {
-	r := host.Route{RouteKey: host.RouteKey{Table: MainTable, Prefix: HostPrefix(s.MasqOVN)}, Link: link, Src: s.Node, MTU: mtu}
+	r := host.Route{RouteKey: host.RouteKey{Table: MainTable, Prefix: HostPrefix(s.MasqOVN)}, Link: link, Src: s.Node,
+		MTU: mtu}
 	if pods := k.Env.Config.MTU; mtu > pods {
 		r.AdvMSS = pods - Vocab(s.Family).tcpHeaders
 	}

@@ -18,7 +18,8 @@ type Local struct {
 func (c *Checker) localSubnets(e *Env) {
 	for _, p := range e.Node.PodCIDRs {
 		f := cluster.FamilyOf(p.Addr())
-		subnet, masquerade := cluster.PrefixOf(e.Config.Gateway.NodeLocalSubnets, f), cluster.PrefixOf(e.Config.Gateway.MasqueradeSubnets, f)
+		subnet, masquerade := cluster.PrefixOf(e.Config.Gateway.NodeLocalSubnets, f),
+			cluster.PrefixOf(e.Config.Gateway.MasqueradeSubnets, f)
 		if subnet.Overlaps(masquerade) {
 			c.Problem(localField(f), "%s overlaps the masquerade subnet %s", subnet, masquerade)
 		} else {
@@ -33,7 +34,8 @@ func localField(f cluster.Family) string {
 
 func (c *Checker) local(subnet netip.Prefix, f cluster.Family) Local {
 	return Local{
-		Host: c.Nth(subnet, claims.NodeLocalHost, localField(f)), Router: c.Nth(subnet, claims.NodeLocalRouter, localField(f)),
+		Host:       c.Nth(subnet, claims.NodeLocalHost, localField(f)),
+		Router:     c.Nth(subnet, claims.NodeLocalRouter, localField(f)),
 		Management: c.Nth(subnet, claims.NodeLocalManagement, localField(f)),
 	}
 }

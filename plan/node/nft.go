@@ -123,7 +123,8 @@ func NewChains(e *Env) Chains {
 
 // Base adds a chain that a hook of the kernel calls.
 func (c Chains) Base(name, typ, hook string, priority int, rules []nft.Rule) {
-	c.Table.Chains[name] = &nft.Chain{Name: name, Type: typ, Hook: hook, Priority: priority, Rules: rules, Owner: c.owner}
+	c.Table.Chains[name] = &nft.Chain{Name: name, Type: typ, Hook: hook, Priority: priority, Rules: rules,
+		Owner: c.owner}
 }
 
 func (c Chains) State() datapath.State { return datapath.State{NFT: nft.State{nft.Inet: c.Table}} }

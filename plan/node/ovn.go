@@ -121,7 +121,8 @@ func (z *Zone) Link(p nb.RouterPort, sw, peer string, options map[string]string)
 	if o["nat-addresses"] != "" {
 		addresses = p.MAC.String()
 	}
-	z.Rows.Add(&p, &nb.SwitchPort{Name: peer, Switch: sw, Type: "router", Addresses: []string{addresses}, Options: o, Owner: z.Owner})
+	z.Rows.Add(&p, &nb.SwitchPort{Name: peer, Switch: sw, Type: "router", Addresses: []string{addresses}, Options: o,
+		Owner: z.Owner})
 }
 
 // HostsSet is the address set of all nodes' addresses.
@@ -133,7 +134,8 @@ func (z *Zone) HandOver(gr string, s *Stack, priority int, match string, options
 	own := s.Address.Addr()
 	z.Rows.Add(
 		&nb.MACBinding{Port: RouterToExternal(z.Node.Name), IP: own, MAC: MasqMAC(), Owner: z.Owner},
-		&nb.Policy{Router: gr, Priority: priority, Match: match, Action: nb.Reroute, NextHops: []netip.Addr{own}, Options: options, Owner: z.Owner},
+		&nb.Policy{Router: gr, Priority: priority, Match: match, Action: nb.Reroute, NextHops: []netip.Addr{own},
+			Options: options, Owner: z.Owner},
 	)
 }
 
@@ -142,7 +144,8 @@ func (z *Zone) ToHost(s *Stack, priority int, to, and string) {
 	name := z.Node.Name
 	z.Rows.Add(&nb.Policy{
 		Router: claims.ClusterRouter, Priority: priority,
-		Match:  `inport == "` + RouterToSwitch(name) + `" && ` + Vocab(s.Family).Match + `.dst == ` + to + and + ` /* ` + name + ` */`,
+		Match: `inport == "` + RouterToSwitch(name) + `" && ` + Vocab(s.Family).Match + `.dst == ` + to + and +
+			` /* ` + name + ` */`,
 		Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.Owner,
 	})
 }

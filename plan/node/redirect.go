@@ -18,16 +18,19 @@ func (c *Checker) redirect(e *Env) {
 	nodePort := func(a netip.Addr) bool { return e.Config.Gateway.NodePort && e.nodePortOn(a) }
 	for i := range e.Node.Links {
 		l := &e.Node.Links[i]
-		nodePorts := slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return !p.IsSingleIP() && nodePort(p.Addr()) })
+		nodePorts := slices.ContainsFunc(l.Addresses,
+			func(p netip.Prefix) bool { return !p.IsSingleIP() && nodePort(p.Addr()) })
 		fit := l.MAC != cluster.MAC{} && l.Table == 0 && (l.MTU == 0 || l.MTU >= e.Config.MTU)
 		switch {
-		case !slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return !p.IsSingleIP() }) || !fit && !nodePorts:
+		case !slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return !p.IsSingleIP() }) || !fit &&
+			!nodePorts:
 		case l.MAC == cluster.MAC{}:
 			c.Problem(fieldPath, "nft serves NodePorts that arrive at %s, which is no Ethernet link", l.Name)
 		case l.Table != 0:
 			c.Problem(fieldPath, "nft serves NodePorts that arrive at %s, which belongs to a VRF", l.Name)
 		case l.MTU != 0 && l.MTU < e.Config.MTU:
-			c.Problem(fieldPath, "nft serves NodePorts that arrive at %s, whose MTU %d is below the pods' %d", l.Name, l.MTU, e.Config.MTU)
+			c.Problem(fieldPath, "nft serves NodePorts that arrive at %s, whose MTU %d is below the pods' %d", l.Name,
+				l.MTU, e.Config.MTU)
 		default:
 			e.Redirect = append(e.Redirect, l.Name)
 			for i := range e.Stacks {

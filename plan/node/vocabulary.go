@@ -32,17 +32,24 @@ type Vocabulary struct {
 
 var vocabularies = map[cluster.Family]Vocabulary{
 	cluster.IPv4: {
-		Match: "ip4", IP: flow.IP, Dst: nft.KeyIPDst, Src: nft.KeyIPSrc, Slot: nft.KeyIPSlot, digit: "4", tcpHeaders: 40,
-		L4:       map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP, cluster.UDP: flow.UDP, cluster.SCTP: flow.SCTP},
+		Match: "ip4", IP: flow.IP, Dst: nft.KeyIPDst, Src: nft.KeyIPSrc, Slot: nft.KeyIPSlot, digit: "4",
+		tcpHeaders: 40,
+		L4: map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP, cluster.UDP: flow.UDP,
+			cluster.SCTP: flow.SCTP},
 		Loopback: netip.MustParsePrefix("127.0.0.0/8"), Localhost: netip.MustParseAddr("127.0.0.1"),
-		any: netip.MustParsePrefix("0.0.0.0/0"), Multicast: netip.MustParsePrefix("224.0.0.0/4"), Ping: "icmp4.type == 8", DHCP: 68,
-		ICMP: flow.ICMP, Errors: []uint16{3, 11, 12}, TooBig: flow.Match{Protocol: flow.ICMP, ICMPType: 3 + 1, ICMPCode: 4 + 1},
+		any: netip.MustParsePrefix("0.0.0.0/0"), Multicast: netip.MustParsePrefix("224.0.0.0/4"),
+		Ping: "icmp4.type == 8", DHCP: 68,
+		ICMP: flow.ICMP, Errors: []uint16{3, 11, 12},
+		TooBig: flow.Match{Protocol: flow.ICMP, ICMPType: 3 + 1, ICMPCode: 4 + 1},
 	},
 	cluster.IPv6: {
-		Match: "ip6", IP: flow.IPv6, Dst: nft.KeyIP6Dst, Src: nft.KeyIP6Src, Slot: nft.KeyIP6Slot, digit: "6", tcpHeaders: 60,
-		L4:       map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP6, cluster.UDP: flow.UDP6, cluster.SCTP: flow.SCTP6},
+		Match: "ip6", IP: flow.IPv6, Dst: nft.KeyIP6Dst, Src: nft.KeyIP6Src, Slot: nft.KeyIP6Slot, digit: "6",
+		tcpHeaders: 60,
+		L4: map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP6, cluster.UDP: flow.UDP6,
+			cluster.SCTP: flow.SCTP6},
 		Loopback: netip.MustParsePrefix("::1/128"), Localhost: netip.IPv6Loopback(),
-		any: netip.MustParsePrefix("::/0"), LinkLocal: netip.MustParsePrefix("fe80::/10"), Multicast: netip.MustParsePrefix("ff00::/8"), Ping: "icmp6.type == 128", DHCP: 546,
+		any: netip.MustParsePrefix("::/0"), LinkLocal: netip.MustParsePrefix("fe80::/10"),
+		Multicast: netip.MustParsePrefix("ff00::/8"), Ping: "icmp6.type == 128", DHCP: 546,
 		ICMP: flow.ICMP6, Errors: []uint16{1, 2, 3, 4}, TooBig: flow.Match{Protocol: flow.ICMP6, ICMPType: 2 + 1},
 	},
 }

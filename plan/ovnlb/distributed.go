@@ -34,7 +34,8 @@ func Distributed(e node.Env) (datapath.State, []cluster.Problem) {
 	}
 	z := node.Zone{Env: e, Rows: nb.State{}, Owner: node.OwnerOf(e.Node.Name)}
 	k := node.NewKernel(&e)
-	k.State.Links[claims.LocalPort] = host.Link{Name: claims.LocalPort, MAC: localMAC(&e, placeHost), MTU: e.Config.MTU, Checksums: e.Checksums(), Owner: z.Owner}
+	k.State.Links[claims.LocalPort] = host.Link{Name: claims.LocalPort, MAC: localMAC(&e, placeHost), MTU: e.Config.MTU,
+		Checksums: e.Checksums(), Owner: z.Owner}
 	z.Rows.Add(
 		&nb.Switch{Name: claims.LocalSwitch, Owner: z.Owner},
 		&nb.SwitchPort{
@@ -57,8 +58,10 @@ func Distributed(e node.Env) (datapath.State, []cluster.Problem) {
 	}
 	k.Asymmetric(claims.LocalPort)
 	k.Sysctl("net/ipv6/conf/"+claims.LocalPort+"/accept_ra", "0")
-	port := flow.Port{Name: claims.LocalPort, Bridge: claims.LocalBridge, Type: "internal", MAC: localMAC(&e, placeHost), MTU: e.Config.MTU, Owner: z.Owner}
-	return datapath.State{NB: z.Rows, Bridge: flow.State{Ports: map[string]flow.Port{port.Name: port}}, Host: k.State, Conn: conn.State{Ways: ways}}, nil
+	port := flow.Port{Name: claims.LocalPort, Bridge: claims.LocalBridge, Type: "internal",
+		MAC: localMAC(&e, placeHost), MTU: e.Config.MTU, Owner: z.Owner}
+	return datapath.State{NB: z.Rows, Bridge: flow.State{Ports: map[string]flow.Port{port.Name: port}}, Host: k.State,
+		Conn: conn.State{Ways: ways}}, nil
 }
 
 // The places of the node-local subnet.
@@ -78,11 +81,13 @@ func throughLocal(z *node.Zone, s *node.Stack) {
 	management, ip := s.Management.Addr(), node.Vocab(s.Family).Match
 	from := ip + ".src == " + management.String() + " && " + ip + ".dst "
 	policy := func(to string, action nb.Action, hops ...netip.Addr) {
-		z.Rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyDistributed, Match: from + to, Action: action, NextHops: hops, Owner: z.Owner})
+		z.Rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyDistributed, Match: from + to,
+			Action: action, NextHops: hops, Owner: z.Owner})
 	}
 	// and so does the host's own, to endpoints elsewhere: it would be a packet from itself, too
 	if z.Mode.ServicesByHost {
-		policy("!= {"+node.Joined(slices.Concat(s.Cluster, s.Services, s.Inside()))+"}", nb.Reroute, s.Local.Host.Addr())
+		policy("!= {"+node.Joined(slices.Concat(s.Cluster, s.Services, s.Inside()))+"}", nb.Reroute,
+			s.Local.Host.Addr())
 	} else {
 		policy("== "+s.Address.Addr().String(), nb.Reroute, s.Local.Host.Addr())
 		if set := z.Set("secondary_", s.Family, s.Secondary); len(set.Addresses) > 0 {
@@ -96,12 +101,15 @@ func throughLocal(z *node.Zone, s *node.Stack) {
 		// Neighbours are written down: a first packet would wait for one.
 		&nb.MACBinding{Port: routerToLocal, IP: s.Local.Host.Addr(), MAC: localMAC(&z.Env, placeHost), Owner: z.Owner},
 		&nb.NAT{
-			Router: claims.ClusterRouter, Type: nb.DNATAndSNAT, External: s.Local.Management.Addr(), Logical: node.HostPrefix(management),
-			LogicalPort: node.ManagementPort(z.Node.Name), ExternalMAC: localMAC(&z.Env, placeManagement), GatewayPort: routerToLocal, Owner: z.Owner,
+			Router: claims.ClusterRouter, Type: nb.DNATAndSNAT, External: s.Local.Management.Addr(),
+			Logical:     node.HostPrefix(management),
+			LogicalPort: node.ManagementPort(z.Node.Name), ExternalMAC: localMAC(&z.Env, placeManagement),
+			GatewayPort: routerToLocal, Owner: z.Owner,
 		},
 		// The port translates the host alone.
 		&nb.Policy{
-			Router: claims.ClusterRouter, Priority: claims.PolicyInternal, Match: ip + ".dst == " + s.Local.Host.Masked().String(), Action: nb.Drop, Owner: z.Owner,
+			Router: claims.ClusterRouter, Priority: claims.PolicyInternal, Match: ip + ".dst == " +
+				s.Local.Host.Masked().String(), Action: nb.Drop, Owner: z.Owner,
 		},
 	)
 }

@@ -17,7 +17,8 @@ import (
 // its own, or to a pod while it had one, under policy Local.
 func frontend(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	m := service.Match(x, flow.Match{}, vip)
-	actions := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: b.Ovn}}
+	actions := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN},
+		flow.Output{Port: b.Ovn}}
 	if !x.RestrictsSources(vip) {
 		fromUplinkTo(b, x, m, node.PrioNodePort, node.PrioTracked, actions...)
 		return
@@ -33,7 +34,8 @@ func frontend(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 // answers leads what the gateway router answers from an external address to the uplink, where it
 // was asked, as fromOVN does, and not to the host as NodePorts' answers from the same address.
 func answers(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
-	b.Classify(node.PrioAnswer, flow.Match{InPort: b.Ovn, EthSrc: b.Mac, Protocol: node.Vocab(x.Family).L4[x.Protocol], Src: node.HostPrefix(vip.Addr()), SrcPort: vip.Port()},
+	b.Classify(node.PrioAnswer, flow.Match{InPort: b.Ovn, EthSrc: b.Mac, Protocol: node.Vocab(x.Family).L4[x.Protocol],
+		Src: node.HostPrefix(vip.Addr()), SrcPort: vip.Port()},
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: b.Uplink})
 }
 

@@ -28,7 +28,8 @@ type Engine struct {
 
 func NewEngine(e *node.Env) *Engine {
 	return &Engine{
-		Env: e, rows: make(nb.State, len(e.Frontends)), gateway: node.NewBridge(e, claims.FeatureServices), options: map[lbOptionKey]map[string]string{},
+		Env: e, rows: make(nb.State, len(e.Frontends)), gateway: node.NewBridge(e, claims.FeatureServices),
+		options: map[lbOptionKey]map[string]string{},
 	}
 }
 
@@ -86,9 +87,11 @@ func (b *Engine) External(x *service.Front, name string, vips []netip.AddrPort) 
 		}
 	case !x.ExternalLocal:
 		pods.group = ""
-		b.addLoadBalancer(x, lbVariant{name: name + ":guarded", vips: guarded, to: x.Cluster, group: node.GroupRouter, noARP: true})
+		b.addLoadBalancer(x, lbVariant{name: name + ":guarded", vips: guarded, to: x.Cluster, group: node.GroupRouter,
+			noARP: true})
 	default:
-		b.addLoadBalancer(x, lbVariant{name: name + ":local", vips: wire, to: x.Local, group: node.GroupRouter, keepClientIP: true, noARP: true})
+		b.addLoadBalancer(x, lbVariant{name: name + ":local", vips: wire, to: x.Local, group: node.GroupRouter,
+			keepClientIP: true, noARP: true})
 	}
 	b.addLoadBalancer(x, pods)
 }
@@ -101,10 +104,13 @@ func (b *Engine) addProxyPorts(x *service.Front) {
 	}
 	port := admission.ProxyPort(x.Frontend)
 	if x.UsesProxyPort() {
-		b.addLoadBalancer(x, lbVariant{name: service.WayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqAll, port)}, to: x.Cluster, group: node.GroupRouter, noARP: true})
+		b.addLoadBalancer(x, lbVariant{name: service.WayAll,
+			vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqAll, port)}, to: x.Cluster, group: node.GroupRouter,
+			noARP: true})
 	}
 	if x.ExternalLocal && (len(x.LocalHost) == 0 || len(x.LocalPods) > 0) {
-		own := lbVariant{name: service.WayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqLocal, port)}, to: x.LocalPods, group: node.GroupSwitch, noARP: true}
+		own := lbVariant{name: service.WayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqLocal, port)},
+			to: x.LocalPods, group: node.GroupSwitch, noARP: true}
 		if !b.Mode.PodsByHost { // the pod's reply comes by the gateway router
 			own.group, own.keepClientIP = node.GroupRouter, true
 		}
@@ -135,7 +141,8 @@ func (b *Engine) addLoadBalancer(x *service.Front, w lbVariant) {
 	}
 	// No endpoint at all: rejected. Policy Local and none here: dropped, so that the client tries
 	// elsewhere.
-	m := lbOptionKey{rejectNoBackends: len(x.Cluster) == 0, dropNoBackends: len(w.to) == 0 && len(x.Cluster) > 0, keepClientIP: w.keepClientIP, noARP: w.noARP}
+	m := lbOptionKey{rejectNoBackends: len(x.Cluster) == 0, dropNoBackends: len(w.to) == 0 && len(x.Cluster) > 0,
+		keepClientIP: w.keepClientIP, noARP: w.noARP}
 	if m.rejectNoBackends {
 		w.to = nil
 	}
@@ -148,10 +155,12 @@ func (b *Engine) addLoadBalancer(x *service.Front, w lbVariant) {
 	}
 	row := nb.LoadBalancer{
 		Name: x.Key() + w.name, Protocol: x.Protocol, VIPs: vipsOf(w.vips, w.to),
-		Options: b.lbOptions(m), Groups: []string{node.GroupOf(cmp.Or(w.group, node.GroupBoth), x.Owner)}, Owner: x.Owner, Affinity: affinity,
+		Options: b.lbOptions(m), Groups: []string{node.GroupOf(cmp.Or(w.group, node.GroupBoth), x.Owner)},
+		Owner: x.Owner, Affinity: affinity,
 	}
 	own := x.Stack.Address.Addr()
-	if w.group == node.GroupSwitch || !slices.ContainsFunc(w.to, func(a netip.AddrPort) bool { return a.Addr() == own }) {
+	if w.group == node.GroupSwitch || !slices.ContainsFunc(w.to,
+		func(a netip.AddrPort) bool { return a.Addr() == own }) {
 		b.rows.Add(&row)
 		return
 	}

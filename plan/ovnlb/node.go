@@ -56,7 +56,8 @@ func groups(z *node.Zone) {
 func placeholderLB(z *node.Zone) {
 	row := &nb.LoadBalancer{
 		Name: "held", Protocol: cluster.TCP, Owner: z.Owner, Groups: []string{node.GroupOf(node.GroupRouter, z.Owner)},
-		Options: map[string]string{"reject": "true", "event": "false", "skip_snat": "true", "neighbor_responder": "none"},
+		Options: map[string]string{"reject": "true", "event": "false", "skip_snat": "true",
+			"neighbor_responder": "none"},
 	}
 	for i := range z.Stacks {
 		for _, a := range []netip.Addr{z.Stacks[i].MasqLocal, z.Stacks[i].MasqAll} {
@@ -88,7 +89,8 @@ func markSecondary(z *node.Zone, gr string, s *node.Stack) {
 		return
 	}
 	set := z.Set("secondary_", s.Family, s.Secondary)
-	z.HandOver(gr, s, claims.PolicyForceSNATLocal, loadBalanced+" && "+node.Vocab(s.Family).Match+".dst == $"+set.Name, markForceSNAT())
+	z.HandOver(gr, s, claims.PolicyForceSNATLocal, loadBalanced+" && "+node.Vocab(s.Family).Match+".dst == $"+set.Name,
+		markForceSNAT())
 }
 
 // loadBalanced is the match of connections that the gateway router's load balancers translate, and
@@ -112,10 +114,12 @@ func marks(z *node.Zone, gr string) {
 			byHostsRoutes(z, gr, &z.Stacks[i])
 		}
 	} else {
-		z.Rows.Add(&nb.Policy{Router: gr, Priority: claims.PolicyForceSNAT, Match: loadBalanced, Action: nb.Allow, Options: markForceSNAT(), Owner: z.Owner})
+		z.Rows.Add(&nb.Policy{Router: gr, Priority: claims.PolicyForceSNAT, Match: loadBalanced, Action: nb.Allow,
+			Options: markForceSNAT(), Owner: z.Owner})
 	}
 	z.Rows.Add(&nb.QoS{
-		Switch: claims.JoinSwitch, Priority: claims.PolicyForceSNAT, Match: `inport == "` + node.JoinToRouter(gr) + `" && ` + forceSNATMark(), Owner: z.Owner,
+		Switch: claims.JoinSwitch, Priority: claims.PolicyForceSNAT, Match: `inport == "` + node.JoinToRouter(gr) +
+			`" && ` + forceSNATMark(), Owner: z.Owner,
 	})
 }
 
@@ -127,7 +131,8 @@ func byHostsRoutes(z *node.Zone, gr string, s *node.Stack) {
 	ip := node.Vocab(s.Family).Match
 	inside := append(slices.Clone(s.Cluster), s.Join.Masked(), s.Masquerade)
 	z.Rows.Add(&nb.Policy{
-		Router: gr, Priority: claims.PolicyForceSNATLocal, Match: loadBalanced + " && " + ip + ".dst == {" + node.Joined(inside) + "}",
+		Router: gr, Priority: claims.PolicyForceSNATLocal, Match: loadBalanced + " && " + ip + ".dst == {" +
+			node.Joined(inside) + "}",
 		Action: nb.Allow, Options: markForceSNAT(), Owner: z.Owner,
 	})
 	z.HandOver(gr, s, claims.PolicyForceSNAT, loadBalanced+" && "+ip, markForceSNAT())
@@ -146,7 +151,8 @@ func dropWithoutVIP(z *node.Zone, s *node.Stack, services netip.Prefix) {
 // routeRestricted routes pods to their host for guarded addresses, which have no load balancer on
 // the node switch: the host checks the source. It adds an address set and a policy for each port.
 func routeRestricted(z *node.Zone, s *node.Stack) {
-	list := slices.DeleteFunc(slices.Clone(z.Guarded), func(g node.Guarded) bool { return cluster.FamilyOf(g.Addr) != s.Family })
+	list := slices.DeleteFunc(slices.Clone(z.Guarded),
+		func(g node.Guarded) bool { return cluster.FamilyOf(g.Addr) != s.Family })
 	for len(list) > 0 {
 		first, n := list[0], 1
 		for n < len(list) && list[n].Protocol == first.Protocol && list[n].Port == first.Port {
@@ -176,7 +182,8 @@ func hostToServices(b *node.Bridge, s *node.Stack, ranges []netip.Prefix) {
 	ip, host := node.Vocab(s.Family).IP, node.HostPrefix(s.MasqHost)
 	for _, services := range ranges {
 		b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: services},
-			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
+			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost,
+				NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
 		b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: services, Dst: host},
 			flow.CT{Table: pipeline.GatewayToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
 		// What comes back from the gateway router untranslated has no Service: an unused ClusterIP.
@@ -193,8 +200,10 @@ func clientToService(b *node.Bridge, s *node.Stack) {
 		return
 	}
 	ip, local := node.Vocab(s.Family).IP, node.HostPrefix(s.MasqLocal)
-	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: local}, flow.Resubmit{Table: pipeline.GatewayToRouter})
-	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: local}, flow.Resubmit{Table: pipeline.GatewayToHost})
+	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: local},
+		flow.Resubmit{Table: pipeline.GatewayToRouter})
+	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: local},
+		flow.Resubmit{Table: pipeline.GatewayToHost})
 	b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: local}, flow.Drop{})
 }
 
@@ -211,18 +220,21 @@ func toLoadBalancers(k *node.Kernel, s *node.Stack, bridge string) {
 	by := []netip.Prefix{node.HostPrefix(s.MasqAll)}
 	for _, c := range s.Services {
 		if k.Env.Node.Gateway.NodeLocal {
-			k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: claims.ManagementPort, Via: s.Router.Addr(), Src: s.Management.Addr(), MTU: mtu})
+			k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: claims.ManagementPort,
+				Via: s.Router.Addr(), Src: s.Management.Addr(), MTU: mtu})
 		} else {
 			by = append(by, c)
 		}
 	}
 	if k.Env.Mode.PodsByHost { // the load balancer for external clients that come by the host is on the node switch
-		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.HostPrefix(s.MasqLocal)}, Link: claims.ManagementPort, Via: s.Router.Addr()})
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.HostPrefix(s.MasqLocal)},
+			Link: claims.ManagementPort, Via: s.Router.Addr()})
 	} else { // it is on the gateway router, by which a pod's answer comes
 		by = append(by, node.HostPrefix(s.MasqLocal))
 	}
 	for _, c := range by {
-		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: bridge, Via: s.MasqNext, Src: own, MTU: mtu})
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: bridge, Via: s.MasqNext,
+			Src: own, MTU: mtu})
 	}
 	// Replies of endpoints on this host, to connections that the gateway router brought.
 	if k.Env.Mode.Uplink { // whose MTU the bridge has

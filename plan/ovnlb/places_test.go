@@ -41,7 +41,8 @@ func TestPlaces(t *testing.T) {
 		if moved*50 > total {
 			t.Errorf("one of %d endpoints goes, and %d of %d places of others change", n, moved, total)
 		}
-		t.Logf("%d endpoints have %d to %d of %d places; of %d places of others %d move when one goes", n, least(shares), most(shares), len(before), total, moved)
+		t.Logf("%d endpoints have %d to %d of %d places; of %d places of others %d move when one goes", n,
+			least(shares), most(shares), len(before), total, moved)
 	}
 	reversed := slices.Clone(all)
 	slices.Reverse(reversed)

@@ -24,7 +24,8 @@ func NewEgressIPs() *EgressIPs { return &EgressIPs{index: newIndex()} }
 func (x *EgressIPs) Update(s *cluster.Snapshot) map[cluster.Owner]bool {
 	touched, others, carries := map[cluster.Owner]bool{}, false, map[cluster.Owner]families{}
 	if !cluster.SameList(x.egressIPs, s.EgressIPs) {
-		c := cluster.Compare(x.egressIPs, s.EgressIPs, func(e, f *cluster.EgressIP) int { return e.Owner.Compare(f.Owner) })
+		c := cluster.Compare(x.egressIPs, s.EgressIPs,
+			func(e, f *cluster.EgressIP) int { return e.Owner.Compare(f.Owner) })
 		for _, e := range slices.Concat(c.Gone, c.Come) {
 			touched[e.Owner] = true
 		}
@@ -127,8 +128,10 @@ func (x *EgressIPs) byAge() []*selector {
 
 // sameChoice reports whether two states of an EgressIP select the same pods.
 func sameChoice(e, f *cluster.EgressIP) bool {
-	if (e.Service == nil) != (f.Service == nil) || e.Service != nil && (e.Service.Ended != f.Service.Ended || !slices.Equal(e.Service.Endpoints, f.Service.Endpoints)) {
+	if (e.Service == nil) != (f.Service == nil) || e.Service != nil &&
+		(e.Service.Ended != f.Service.Ended || !slices.Equal(e.Service.Endpoints, f.Service.Endpoints)) {
 		return false
 	}
-	return e.Created.Equal(f.Created) && wanted(e) == wanted(f) && reflect.DeepEqual(e.Namespaces, f.Namespaces) && reflect.DeepEqual(e.Pods, f.Pods)
+	return e.Created.Equal(f.Created) && wanted(e) == wanted(f) && reflect.DeepEqual(e.Namespaces, f.Namespaces) &&
+		reflect.DeepEqual(e.Pods, f.Pods)
 }

@@ -212,7 +212,8 @@ func (x *index) put(pod cluster.Owner, now choice, touched map[cluster.Owner]boo
 }
 
 // move makes a pod, for a family, that of another selector or of none.
-func (x *index) move(f int, pod cluster.Owner, was, now choice, had, has cluster.Owner, touched map[cluster.Owner]bool) {
+func (x *index) move(f int, pod cluster.Owner, was, now choice, had, has cluster.Owner,
+	touched map[cluster.Owner]bool) {
 	members, none := x.members[f], cluster.Owner{}
 	if had != none && had != has {
 		touched[had] = true

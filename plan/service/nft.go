@@ -26,7 +26,8 @@ type serviceMaps struct {
 	ports, ips       *nft.Set // what is served at cluster IPs, and all cluster IPs
 }
 
-var servicesOf = map[cluster.Family]*serviceMaps{cluster.IPv4: newServiceMaps(cluster.IPv4), cluster.IPv6: newServiceMaps(cluster.IPv6)}
+var servicesOf = map[cluster.Family]*serviceMaps{cluster.IPv4: newServiceMaps(cluster.IPv4),
+	cluster.IPv6: newServiceMaps(cluster.IPv6)}
 
 func newServiceMaps(f cluster.Family) *serviceMaps {
 	d, w := node.Declare(f), node.Vocab(f)
@@ -49,7 +50,8 @@ func newServiceMaps(f cluster.Family) *serviceMaps {
 
 // rejectedOf are the addresses without endpoints but cluster IPs, on a node where Services are
 // flows: the host refuses clients by them.
-var rejectedOf = map[cluster.Family]rejected{cluster.IPv4: newRejected(cluster.IPv4), cluster.IPv6: newRejected(cluster.IPv6)}
+var rejectedOf = map[cluster.Family]rejected{cluster.IPv4: newRejected(cluster.IPv4),
+	cluster.IPv6: newRejected(cluster.IPv6)}
 
 type rejected struct {
 	node.Declared
@@ -102,7 +104,8 @@ func addExternals(t node.Elements, x *Front) {
 // and what it leads its own clients to.
 func addRejected(t node.Elements, x *Front, vips []netip.AddrPort) {
 	port := admission.ProxyPort(x.Frontend)
-	for _, v := range append(slices.Clone(vips), netip.AddrPortFrom(x.Stack.MasqAll, port), netip.AddrPortFrom(x.Stack.MasqLocal, port)) {
+	for _, v := range append(slices.Clone(vips), netip.AddrPortFrom(x.Stack.MasqAll, port),
+		netip.AddrPortFrom(x.Stack.MasqLocal, port)) {
 		t.Of(rejectedOf[x.Family].set).Put(nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}, x.Owner)
 	}
 }
@@ -158,8 +161,10 @@ func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 			rejectedOf[e.Stacks[i].Family].In(c.Table)
 		}
 	}
-	c.Base(node.ChainNodePortIn, "nat", "prerouting", node.HookDNAT, slices.Concat(balancedRules(c), externalRules(c, true), nodePortRules(c, true)))
-	c.Base(node.ChainNodePortOut, "nat", "output", node.HookDNAT, slices.Concat(externalRules(c, false), nodePortRules(c, false)))
+	c.Base(node.ChainNodePortIn, "nat", "prerouting", node.HookDNAT,
+		slices.Concat(balancedRules(c), externalRules(c, true), nodePortRules(c, true)))
+	c.Base(node.ChainNodePortOut, "nat", "output", node.HookDNAT,
+		slices.Concat(externalRules(c, false), nodePortRules(c, false)))
 	c.Base(node.ChainGuarded, "filter", "prerouting", node.HookGuarded, guardedRules(c))
 	c.Base(node.ChainRefuseOut, "filter", "output", node.HookRefuse, refuseRules(c))
 	c.Base(node.ChainRefuseForward, "filter", "forward", node.HookRefuse, refuseRules(c))
@@ -180,7 +185,8 @@ func balancedRules(c node.Chains) []nft.Rule {
 	for i := range c.Env.Stacks {
 		m := servicesOf[c.Env.Stacks[i].Family]
 		if !c.Env.Node.Gateway.OpenFlow {
-			rules = append(rules, c.Rule(nft.DNATMap{Map: m.externals.Name}, "pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: m.guarded.Name}))
+			rules = append(rules, c.Rule(nft.DNATMap{Map: m.externals.Name},
+				"pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: m.guarded.Name}))
 		} else {
 			const why = "pods to addresses without endpoints: refused at the cluster IP"
 			to := nft.InSet{Set: rejectedOf[c.Env.Stacks[i].Family].set.Name}
@@ -191,14 +197,16 @@ func balancedRules(c node.Chains) []nft.Rule {
 	}
 	rules = append(rules, c.Rule(nft.Return{}, "balanced by the node switch", fromPods))
 	if c.Env.Node.Gateway.NodeLocal {
-		rules = append(rules, c.Rule(nft.Return{}, "balanced by the node switch", nft.InInterface{Name: claims.LocalPort}))
+		rules = append(rules, c.Rule(nft.Return{}, "balanced by the node switch",
+			nft.InInterface{Name: claims.LocalPort}))
 	}
 	by := "the gateway router"
 	if c.Env.Node.Gateway.OpenFlow {
 		by = claims.ServiceBridge
 	}
 	for i := range c.Env.Stacks {
-		rules = append(rules, c.Rule(nft.Return{}, "balanced by "+by, nft.AddrIn{Prefix: node.HostPrefix(c.Env.Stacks[i].MasqOVN)}))
+		rules = append(rules, c.Rule(nft.Return{}, "balanced by "+by,
+			nft.AddrIn{Prefix: node.HostPrefix(c.Env.Stacks[i].MasqOVN)}))
 	}
 	return rules
 }
@@ -237,14 +245,16 @@ func nodePortRules(c node.Chains, outside bool) []nft.Rule {
 	for i := range c.Env.Stacks {
 		s := &c.Env.Stacks[i]
 		m := servicesOf[s.Family]
-		for _, inner := range []netip.Prefix{node.HostPrefix(s.Management.Addr()), node.HostPrefix(s.MasqHost), node.Vocab(s.Family).LinkLocal} {
+		for _, inner := range []netip.Prefix{node.HostPrefix(s.Management.Addr()), node.HostPrefix(s.MasqHost),
+			node.Vocab(s.Family).LinkLocal} {
 			if inner.IsValid() {
 				rules = append(rules, c.Rule(nft.Return{}, "not for NodePorts", nft.AddrIn{Dst: true, Prefix: inner}))
 			}
 		}
 		for _, matches := range nodePortMatches(c, s) {
 			to := func(in *nft.Map, comment string) {
-				rules = append(rules, c.Rule(nft.DNATMap{Map: in.Name}, "NodePort: "+comment, append(slices.Clone(matches), nft.DstIsLocal{})...))
+				rules = append(rules, c.Rule(nft.DNATMap{Map: in.Name}, "NodePort: "+comment,
+					append(slices.Clone(matches), nft.DstIsLocal{})...))
 			}
 			if outside {
 				to(m.localPorts, toOwn)
@@ -303,7 +313,8 @@ func refuseRules(c node.Chains) []nft.Rule {
 		m := servicesOf[s.Family]
 		rules = append(rules,
 			c.Rule(nft.Return{}, "a port of a Service", nft.InSet{Set: m.ports.Name}),
-			c.Rule(nft.Reject{TCPReset: true}, "another port of a Service", nft.InSet{Set: m.ips.Name}, nft.L4Proto{Protocol: cluster.TCP}),
+			c.Rule(nft.Reject{TCPReset: true}, "another port of a Service", nft.InSet{Set: m.ips.Name},
+				nft.L4Proto{Protocol: cluster.TCP}),
 			c.Rule(nft.Reject{}, "another port of a Service", nft.InSet{Set: m.ips.Name}))
 		if c.Env.Node.Gateway.OpenFlow {
 			nobody := nft.InSet{Set: rejectedOf[s.Family].set.Name}
@@ -326,7 +337,8 @@ func masqueradeRules(c node.Chains) []nft.Rule {
 	for i := range c.Env.Stacks {
 		s := &c.Env.Stacks[i]
 		for _, a := range []netip.Addr{s.MasqAll, s.MasqLocal} {
-			rules = append(rules, c.Rule(nft.Drop{}, "masquerade addresses are the host's own", nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)}))
+			rules = append(rules, c.Rule(nft.Drop{}, "masquerade addresses are the host's own",
+				nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)}))
 		}
 	}
 	return rules
@@ -341,7 +353,8 @@ func loopbackRules(c node.Chains) (in, out []nft.Rule) {
 		if !c.Env.LoopbackPorts(s.Family) {
 			continue
 		}
-		in = append(in, c.Rule(nft.Drop{}, "loopback addresses are the host's own", nft.InInterface{Name: "lo", Not: true}, nft.AddrIn{Dst: true, Prefix: loop}))
+		in = append(in, c.Rule(nft.Drop{}, "loopback addresses are the host's own",
+			nft.InInterface{Name: "lo", Not: true}, nft.AddrIn{Dst: true, Prefix: loop}))
 		out = append(out, c.Rule(nft.SNAT{Addr: s.Address.Addr()}, "NodePort of a loopback address",
 			nft.OutInterface{Name: c.Env.ServiceLink()}, nft.AddrIn{Prefix: loop}))
 	}

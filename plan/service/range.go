@@ -15,12 +15,14 @@ func (b *planner) outOfRange(s *node.Stack, f *cluster.Frontend) bool {
 	if node.InRanges(s.Services, ip) {
 		return true
 	}
-	if ip == s.Address.Addr() || b.Node.HasAddress(ip) || node.InRanges(s.Cluster, ip) || node.InRanges(s.Inside(), ip) {
+	if ip == s.Address.Addr() || b.Node.HasAddress(ip) || node.InRanges(s.Cluster, ip) ||
+		node.InRanges(s.Inside(), ip) {
 		b.problem(f, "spec.clusterIPs", "%s belongs to a host or is in another range of the cluster: not served", ip)
 		return false
 	}
 	if b.Node.Gateway.NodeLocal {
-		b.problem(f, "spec.clusterIPs", "%s is not within [kubernetes] service-cidrs: hosts with node-local = dgp do not reach it", ip)
+		b.problem(f, "spec.clusterIPs",
+			"%s is not within [kubernetes] service-cidrs: hosts with node-local = dgp do not reach it", ip)
 	}
 	to := node.HostPrefix(ip)
 	z := node.Zone{Env: *b.Env, Owner: f.Owner, Rows: b.rows}

@@ -18,7 +18,8 @@ func Redirects(e *node.Env, x *Front, name string, v netip.AddrPort) bool {
 	case x.RestrictsSources(v):
 		return false
 	case name == wayNodePort:
-		return slices.Contains(x.Stack.Redirect, v.Addr()) && (!x.ExternalLocal || !e.Mode.PodsByHost && len(x.LocalHost) == 0)
+		return slices.Contains(x.Stack.Redirect, v.Addr()) &&
+			(!x.ExternalLocal || !e.Mode.PodsByHost && len(x.LocalHost) == 0)
 	}
 	return len(e.Redirect) > 0 && !x.ExternalLocal && v.Addr() != x.Stack.Address.Addr()
 }

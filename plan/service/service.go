@@ -72,7 +72,8 @@ type planner struct {
 }
 
 func (b *planner) problem(f *cluster.Frontend, field, format string, args ...any) {
-	b.problems = append(b.problems, cluster.Problem{Owner: f.Owner, Field: field, Message: fmt.Sprintf(format, args...)})
+	b.problems = append(b.problems, cluster.Problem{Owner: f.Owner, Field: field,
+		Message: fmt.Sprintf(format, args...)})
 }
 
 // Front is a Frontend on this node.
@@ -153,7 +154,8 @@ func (b *planner) external(x *Front, name string, vips []netip.AddrPort) {
 	for _, v := range vips {
 		if Redirects(b.Env, x, name, v) && (b.engine.Rejects() || len(x.Cluster) > 0) {
 			tracked := name == WayExternal || b.Node.Gateway.OpenFlow
-			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Way{Tracked: tracked, Owner: x.Owner}
+			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Way{Tracked: tracked,
+				Owner: x.Owner}
 		}
 	}
 	b.engine.External(x, name, vips)

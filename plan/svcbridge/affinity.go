@@ -26,7 +26,8 @@ func toGroup(x *service.Front, id uint32) []flow.Action {
 	if x.Affinity == 0 {
 		return []flow.Action{flow.ToGroup{ID: id}}
 	}
-	return []flow.Action{flow.SetGroup{ID: id}, flow.Resubmit{Table: pipeline.SvcSessionAffinity}, flow.Resubmit{Table: pipeline.SvcEndpointDNAT}}
+	return []flow.Action{flow.SetGroup{ID: id}, flow.Resubmit{Table: pipeline.SvcSessionAffinity},
+		flow.Resubmit{Table: pipeline.SvcEndpointDNAT}}
 }
 
 // learnAffinity remembers of each client which bucket of a group it has: what buckets do is done by
@@ -39,7 +40,8 @@ func (w *serviceBridge) learnAffinity(x *service.Front, g *flow.Group) {
 	g.Hashed = v.L4[x.Protocol]
 	m := flow.Match{Protocol: v.IP, Group: g.ID}
 	w.add(pipeline.SvcEndpointDNAT, prioOthers, m, flow.ToGroup{ID: g.ID})
-	learn := flow.Learn{Table: pipeline.SvcSessionAffinity, Family: x.Family, Ways: wayBits, Client: g.ID >> wayBits << wayBits,
+	learn := flow.Learn{Table: pipeline.SvcSessionAffinity, Family: x.Family, Ways: wayBits,
+		Client:  g.ID >> wayBits << wayBits,
 		Timeout: uint16(min(x.Affinity, longestAffinity) / time.Second), Limit: affinityLimit}
 	for i, b := range g.Buckets {
 		m.Bucket = b.ID

@@ -92,12 +92,15 @@ func (w *serviceBridge) bridge() {
 	patch := func(name, bridge, peer string) flow.Port {
 		return flow.Port{Name: name, Bridge: bridge, Type: "patch", Peer: peer, Owner: w.owner}
 	}
-	own, ovn := patch(claims.ServicePatch, name, claims.PodsPatch), patch(claims.PodsPatch, claims.IntegrationBridge, claims.ServicePatch)
+	own, ovn := patch(claims.ServicePatch, name, claims.PodsPatch),
+		patch(claims.PodsPatch, claims.IntegrationBridge, claims.ServicePatch)
 	ovn.ExternalIDs = map[string]string{"iface-id": podsPort(w.Node.Name)}
-	host := flow.Port{Name: claims.ServiceHost, Bridge: name, Type: "internal", MAC: w.HostMAC(), MTU: w.HostMTU(), Owner: w.owner}
+	host := flow.Port{Name: claims.ServiceHost, Bridge: name, Type: "internal", MAC: w.HostMAC(), MTU: w.HostMTU(),
+		Owner: w.owner}
 	w.Ports = map[string]flow.Port{own.Name: own, ovn.Name: ovn, host.Name: host}
 	if w.HasExternalPatch() {
-		own, wire := patch(claims.WirePatch, name, claims.ServicesPatch), patch(claims.ServicesPatch, w.Node.Gateway.Bridge, claims.WirePatch)
+		own, wire := patch(claims.WirePatch, name, claims.ServicesPatch),
+			patch(claims.ServicesPatch, w.Node.Gateway.Bridge, claims.WirePatch)
 		w.Ports[own.Name], w.Ports[wire.Name] = own, wire
 	}
 }
@@ -141,8 +144,10 @@ func (w *serviceBridge) paths() {
 	for _, table := range []uint8{pipeline.SvcL2Forwarding, pipeline.SvcNeighborDiscovery} {
 		w.add(table, prioOthers, flow.Match{}, out)
 	}
-	w.add(pipeline.SvcServiceConntrack, prioGuard, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTDnat}}, flow.Resubmit{Table: pipeline.SvcSNAT})
-	w.add(pipeline.SvcServiceConntrack, prioFrom, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTInv}}, flow.Drop{})
+	w.add(pipeline.SvcServiceConntrack, prioGuard, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTDnat}},
+		flow.Resubmit{Table: pipeline.SvcSNAT})
+	w.add(pipeline.SvcServiceConntrack, prioFrom, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTInv}},
+		flow.Drop{})
 	for _, port := range w.externalPorts() {
 		w.add(pipeline.SvcServiceLB, prioStray, flow.Match{InPort: port}, flow.Drop{})
 	}
@@ -155,7 +160,8 @@ func (w *serviceBridge) paths() {
 		for _, mac := range []cluster.MAC{w.HostMAC(), node.MasqMAC()} {
 			w.add(pipeline.SvcClassifier, prioTagged, flow.Match{InPort: claims.WirePatch, EthSrc: mac}, flow.Drop{})
 		}
-		w.add(pipeline.SvcExternalReply, prioOthers, flow.Match{}, flow.SetEthSrc{MAC: w.Node.Gateway.MAC}, flow.SetPktMark{}, flow.Output{Port: claims.WirePatch})
+		w.add(pipeline.SvcExternalReply, prioOthers, flow.Match{}, flow.SetEthSrc{MAC: w.Node.Gateway.MAC},
+			flow.SetPktMark{}, flow.Output{Port: claims.WirePatch})
 	}
 	for i := range w.Stacks {
 		w.family(&w.Stacks[i])
@@ -177,18 +183,22 @@ func (w *serviceBridge) serveExternal(s *node.Stack) {
 		}
 		w.add(table, prioSelf, from, answers)
 	}
-	w.add(pipeline.SvcClassifier, prioSelf, flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: node.HostPrefix(s.MasqOVN)}, answers)
+	w.add(pipeline.SvcClassifier, prioSelf,
+		flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: node.HostPrefix(s.MasqOVN)}, answers)
 	w.add(pipeline.SvcUnSNAT, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
 		flow.SetEthDstByCT{}, track(claims.ZoneServices, pipeline.SvcExternalReply))
-	w.add(pipeline.SvcExternalConntrack, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside}, flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
+	w.add(pipeline.SvcExternalConntrack, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
+		flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
 	w.replies(v)
 	w.nodeConnections(s)
 
 	toService := track(claims.ZoneServices, pipeline.SvcServiceConntrack)
 	for _, to := range append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll), node.HostPrefix(s.MasqLocal)) {
-		w.add(pipeline.SvcClassifier, prioTo, flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: to}, toService)
+		w.add(pipeline.SvcClassifier, prioTo, flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: to},
+			toService)
 	}
-	onward := []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: pipeline.SvcL3Forwarding}}
+	onward := []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()},
+		flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: pipeline.SvcL3Forwarding}}
 	for _, port := range w.externalPorts() {
 		m := flow.Match{InPort: port, Protocol: v.IP}
 		if port == claims.WirePatch {
@@ -201,22 +211,26 @@ func (w *serviceBridge) serveExternal(s *node.Stack) {
 			for _, r := range s.Cluster {
 				pods := m
 				pods.Dst = r
-				w.add(pipeline.SvcSNAT, prioTo, pods, append([]flow.Action{commitSNAT(s.Join.Addr(), true)}, onward...)...)
+				w.add(pipeline.SvcSNAT, prioTo, pods,
+					append([]flow.Action{commitSNAT(s.Join.Addr(), true)}, onward...)...)
 			}
-			w.add(pipeline.SvcSNAT, prioWorld, m, append([]flow.Action{commitSNAT(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
+			w.add(pipeline.SvcSNAT, prioWorld, m,
+				append([]flow.Action{commitSNAT(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
 		}
 		if s.Family == cluster.IPv4 { // over IPv6, OVN tells senders beyond its own networks nothing
 			// On the kernel datapath, what this node's OVN itself says of a packet passes conntrack
 			// with its actions one by one, so that what conntrack finds is lost. So the next node
 			// says that the time to live has ended.
-			w.add(pipeline.SvcL3Forwarding, prioStray, flow.Match{InPort: port, Protocol: v.IP, TTL: 1}, flow.SetTTL{TTL: 2}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+			w.add(pipeline.SvcL3Forwarding, prioStray, flow.Match{InPort: port, Protocol: v.IP, TTL: 1},
+				flow.SetTTL{TTL: 2}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 		}
 	}
 }
 
 // nextWithoutService are the tables, after conntrack, of what goes to no Service's address, and
 // what follows each.
-var nextWithoutService = map[uint8]uint8{pipeline.SvcPodConntrack: pipeline.SvcSNAT, pipeline.SvcNodeConntrack: pipeline.SvcL2Forwarding, pipeline.SvcExternalConntrack: pipeline.SvcL2Forwarding}
+var nextWithoutService = map[uint8]uint8{pipeline.SvcPodConntrack: pipeline.SvcSNAT,
+	pipeline.SvcNodeConntrack: pipeline.SvcL2Forwarding, pipeline.SvcExternalConntrack: pipeline.SvcL2Forwarding}
 
 // family is paths of one family.
 func (w *serviceBridge) family(s *node.Stack) {
@@ -225,27 +239,36 @@ func (w *serviceBridge) family(s *node.Stack) {
 		w.trackVIPs(prioTo, r)
 	}
 	for _, r := range s.Cluster {
-		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.IP, Dst: r}, track(claims.ZoneServices, pipeline.SvcPodConntrack))
+		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.IP, Dst: r},
+			track(claims.ZoneServices, pipeline.SvcPodConntrack))
 		w.trackEndpoints(r)
 	}
 	for _, a := range ownVIPs(w.Env, s) {
 		w.trackAddress(a, refs{vip: 1})
 	}
-	w.add(pipeline.SvcFromPod, prioJoin, flow.Match{Protocol: v.IP, Dst: s.Join.Masked()}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
-	w.add(pipeline.SvcClassifier, prioJoin, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Src: s.Join.Masked()}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
-	w.add(pipeline.SvcClassifier, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: v.Multicast}, flow.Resubmit{Table: pipeline.SvcMulticast})
+	w.add(pipeline.SvcFromPod, prioJoin, flow.Match{Protocol: v.IP, Dst: s.Join.Masked()},
+		flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+	w.add(pipeline.SvcClassifier, prioJoin,
+		flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Src: s.Join.Masked()},
+		flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+	w.add(pipeline.SvcClassifier, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: v.Multicast},
+		flow.Resubmit{Table: pipeline.SvcMulticast})
 	w.floods(v, v.Multicast)
 	w.noDHCP(v)
 	// A connection straight to a pod is tracked as well. Else one to a Service with the same source
 	// port and endpoint would translate its answers. What is looked at after that does not depend
 	// on the port that it may get, so there is no recirculation.
 	for from, to := range nextWithoutService {
-		w.add(from, prioTo, tracked(v.IP, flow.CTNew, flow.CTRel), flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}}, flow.Resubmit{Table: to})
+		w.add(from, prioTo, tracked(v.IP, flow.CTNew, flow.CTRel),
+			flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}},
+			flow.Resubmit{Table: to})
 	}
 	// What pods have with the world is tracked as well: the client of a Service under policy Local
 	// may be anybody.
-	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{Protocol: v.IP, Src: s.Subnet}, track(claims.ZoneServices, pipeline.SvcExternalConntrack))
-	w.add(pipeline.SvcClassifier, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: s.Subnet}, track(claims.ZoneServices, pipeline.SvcNodeConntrack))
+	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{Protocol: v.IP, Src: s.Subnet},
+		track(claims.ZoneServices, pipeline.SvcExternalConntrack))
+	w.add(pipeline.SvcClassifier, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: s.Subnet},
+		track(claims.ZoneServices, pipeline.SvcNodeConntrack))
 	w.serveExternal(s)
 	// The kernel translates an ICMP error of the client's only with commit.
 	w.add(pipeline.SvcServiceConntrack, prioSelf, tracked(v.IP, flow.CTRel, flow.CTRpl),
@@ -254,19 +277,26 @@ func (w *serviceBridge) family(s *node.Stack) {
 	// tracks them too
 	for _, t := range v.Errors {
 		m := flow.Match{InPort: claims.ServicePatch, Protocol: v.ICMP, ICMPType: t + 1}
-		w.add(pipeline.SvcClassifier, prioFrom, m, flow.CT{Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATUndo}}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+		w.add(pipeline.SvcClassifier, prioFrom, m,
+			flow.CT{Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATUndo}},
+			flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	}
-	w.add(pipeline.SvcFromPod, prioFrom, flow.Match{Protocol: v.IP, Dst: node.HostPrefix(s.MasqPin)}, track(claims.ZonePinned, pipeline.SvcUnSNAT))
+	w.add(pipeline.SvcFromPod, prioFrom, flow.Match{Protocol: v.IP, Dst: node.HostPrefix(s.MasqPin)},
+		track(claims.ZonePinned, pipeline.SvcUnSNAT))
 	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // nobody's answer: the address is for no pod to reach
 		w.add(pipeline.SvcUnSNAT, prioGuard, tracked(v.IP, bit, 0), flow.Drop{})
 	}
-	w.add(pipeline.SvcUnSNAT, prioOthers, flow.Match{Protocol: v.IP}, track(claims.ZoneServices, pipeline.SvcHairpinReply))
+	w.add(pipeline.SvcUnSNAT, prioOthers, flow.Match{Protocol: v.IP},
+		track(claims.ZoneServices, pipeline.SvcHairpinReply))
 	neighbours := []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ARP}}
 	if s.Family == cluster.IPv4 {
 		w.floods(v, node.HostPrefix(broadcast()))
 	} else {
-		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.IP, Dst: v.LinkLocal}, track(claims.ZoneServices, pipeline.SvcPodConntrack))
-		neighbours = []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1}, {InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1}}
+		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.IP, Dst: v.LinkLocal},
+			track(claims.ZoneServices, pipeline.SvcPodConntrack))
+		neighbours = []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ICMP6,
+			ICMPType: node.NeighborSolicitation + 1},
+			{InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1}}
 		for _, t := range []uint16{node.RouterAdvertisement, node.RedirectMessage} { // what only routers send
 			w.add(pipeline.SvcFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Drop{})
 		}
@@ -282,7 +312,8 @@ func broadcast() netip.Addr { return netip.AddrFrom4([4]byte{255, 255, 255, 255}
 
 // trackVIPs tracks what pods send to addresses that Services may have.
 func (w *serviceBridge) trackVIPs(priority uint16, to netip.Prefix) {
-	w.add(pipeline.SvcFromPod, priority, flow.Match{Protocol: node.Vocab(cluster.FamilyOf(to.Addr())).IP, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
+	w.add(pipeline.SvcFromPod, priority, flow.Match{Protocol: node.Vocab(cluster.FamilyOf(to.Addr())).IP, Dst: to},
+		track(claims.ZoneServices, pipeline.SvcServiceConntrack))
 }
 
 // trackEndpoints tracks what comes by OVN from addresses that endpoints may have: answers among it.
@@ -301,7 +332,8 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 	port := portOf(p)
 	from, out := flow.Match{InPort: port, EthSrc: p.MAC}, flow.Output{Port: port}
 	w.add(pipeline.SvcL2Forwarding, prioTo, flow.Match{EthDst: p.MAC}, out)
-	w.add(pipeline.SvcHairpinReply, prioTo, flow.Match{InPort: port}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: p.MAC}, flow.InPort{})
+	w.add(pipeline.SvcHairpinReply, prioTo, flow.Match{InPort: port}, flow.MoveEthDstToSrc{},
+		flow.SetEthDst{MAC: p.MAC}, flow.InPort{})
 	send := func(m flow.Match, to uint8) { w.add(pipeline.SvcClassifier, prioFrom, m, flow.Resubmit{Table: to}) }
 	if w.Stack(cluster.IPv6) != nil {
 		w.linkLocal(from, out)
@@ -328,7 +360,8 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 		w.answerNeighbors(ip, out)
 		w.add(pipeline.SvcL3Forwarding, prioTo, flow.Match{Protocol: v.IP, Dst: own}, flow.SetEthDst{MAC: p.MAC}, out)
 		w.add(pipeline.SvcSNAT, prioSelf, flow.Match{InPort: port, Protocol: v.IP, Src: own, Dst: own},
-			flow.CT{Commit: true, Zone: claims.ZonePinned, Table: pipeline.SvcHairpinReply, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqPin}})
+			flow.CT{Commit: true, Zone: claims.ZonePinned, Table: pipeline.SvcHairpinReply,
+				NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqPin}})
 	}
 }
 
@@ -339,7 +372,8 @@ func (w *serviceBridge) linkLocal(from flow.Match, out flow.Action) {
 	m := from
 	m.Protocol, m.Src = flow.IPv6, node.HostPrefix(link)
 	w.add(pipeline.SvcClassifier, prioFrom, m, flow.Resubmit{Table: pipeline.SvcFromPod})
-	ask := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, LinkAddr: from.EthSrc}
+	ask := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1,
+		LinkAddr: from.EthSrc}
 	w.add(pipeline.SvcNDSecurity, prioTo, ask, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})
 	w.advertises(from, link)
 }
@@ -360,9 +394,11 @@ func (w *serviceBridge) answerNeighbors(ip netip.Addr, out ...flow.Action) {
 		return
 	}
 	for _, t := range []uint16{node.NeighborSolicitation, node.NeighborAdvertisement} {
-		w.add(pipeline.SvcNeighborDiscovery, prioTo, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1, Dst: node.HostPrefix(ip)}, out...)
+		w.add(pipeline.SvcNeighborDiscovery, prioTo,
+			flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1, Dst: node.HostPrefix(ip)}, out...)
 	}
-	w.add(pipeline.SvcNeighborDiscovery, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, Target: ip}, out...)
+	w.add(pipeline.SvcNeighborDiscovery, prioTo-1,
+		flow.Match{Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, Target: ip}, out...)
 }
 
 // floodAnnouncements lets all hear that a pod has one of its addresses: an extra one may have been
@@ -370,7 +406,8 @@ func (w *serviceBridge) answerNeighbors(ip netip.Addr, out ...flow.Action) {
 func (w *serviceBridge) floodAnnouncements(port string, ip netip.Addr) {
 	m := flow.Match{InPort: port, Protocol: flow.ARP, Dst: node.HostPrefix(ip)}
 	if ip.Is6() {
-		m = flow.Match{InPort: port, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1, Target: ip, Dst: node.Vocab(cluster.IPv6).Multicast}
+		m = flow.Match{InPort: port, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1, Target: ip,
+			Dst: node.Vocab(cluster.IPv6).Multicast}
 	}
 	w.add(pipeline.SvcNeighborDiscovery, prioFrom, m, flow.Resubmit{Table: pipeline.SvcMulticast})
 }

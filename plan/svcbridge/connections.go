@@ -20,7 +20,8 @@ import (
 func (w *serviceBridge) replies(v node.Vocabulary) {
 	toClient := func(state flow.CTState) {
 		m := flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside, CTState: state}
-		w.add(pipeline.SvcServiceConntrack, prioOutside+1, m, flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
+		w.add(pipeline.SvcServiceConntrack, prioOutside+1, m, flow.SetEthDstByCT{},
+			flow.Resubmit{Table: pipeline.SvcExternalReply})
 	}
 	// Not by +snat alone: where two connections would have the same addresses and ports, the kernel
 	// also translates the source port of the one that begins later.
@@ -51,7 +52,8 @@ func (w *serviceBridge) nodeConnections(s *node.Stack) {
 // for which the userspace datapath has no recirculation left.
 func nodePort(b *node.Bridge, x *service.Front, at netip.AddrPort) {
 	if at.Addr() == x.Stack.Address.Addr() || slices.Contains(x.Stack.Secondary, at.Addr()) {
-		from := flow.Match{Protocol: node.Vocab(x.Family).L4[x.Protocol], Src: node.HostPrefix(at.Addr()), SrcPort: at.Port()}
+		from := flow.Match{Protocol: node.Vocab(x.Family).L4[x.Protocol], Src: node.HostPrefix(at.Addr()),
+			SrcPort: at.Port()}
 		b.Classify(node.PrioTrack+2, from, flow.Resubmit{Table: pipeline.GatewayNodePortSource})
 	}
 }
@@ -61,15 +63,18 @@ func nodePort(b *node.Bridge, x *service.Front, at netip.AddrPort) {
 // recorded: an external client began that connection.
 func nodePorts(b *node.Bridge, s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
-	b.Add(pipeline.GatewayNodePortSource, node.PrioKnown, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.Uplink})
+	b.Add(pipeline.GatewayNodePortSource, node.PrioKnown, flow.Match{InPort: claims.ServicesPatch, Protocol: ip},
+		flow.Output{Port: b.Uplink})
 	for _, m := range []flow.Match{{InPort: flow.Local, Protocol: ip}, {InPort: b.Ovn, EthSrc: b.Mac, Protocol: ip}} {
 		owner := uint32(claims.CTMarkHost)
 		if m.InPort == b.Ovn {
 			owner = claims.CTMarkOVN
 		}
 		commit, out := flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: owner}, flow.Output{Port: b.Uplink}
-		b.Add(pipeline.GatewayNodePortSource, node.PrioKnown, m, flow.CT{Zone: claims.ZoneUplink, Table: pipeline.GatewayNodeConntrack})
-		b.Add(pipeline.GatewayNodeConntrack, node.PrioNew, m, commit, flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkNode}, out)
+		b.Add(pipeline.GatewayNodePortSource, node.PrioKnown, m,
+			flow.CT{Zone: claims.ZoneUplink, Table: pipeline.GatewayNodeConntrack})
+		b.Add(pipeline.GatewayNodeConntrack, node.PrioNew, m, commit,
+			flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkNode}, out)
 		m.CTState.Set = flow.CTTrk | flow.CTRpl
 		b.Add(pipeline.GatewayNodeConntrack, node.PrioKnown, m, commit, out)
 	}
@@ -82,7 +87,8 @@ func nodePorts(b *node.Bridge, s *node.Stack) {
 // commitSNAT commits a connection in the zone that gives it a source to which its replies come
 // back. ethSrc records the packet's source MAC, to which the replies go.
 func commitSNAT(a netip.Addr, ethSrc bool) flow.CT {
-	return flow.CT{Commit: true, Zone: claims.ZonePinned, Mark: claims.CTMarkOutside, EthSrc: ethSrc, NAT: flow.NAT{Kind: flow.NATSrc, Addr: a}}
+	return flow.CT{Commit: true, Zone: claims.ZonePinned, Mark: claims.CTMarkOutside, EthSrc: ethSrc,
+		NAT: flow.NAT{Kind: flow.NATSrc, Addr: a}}
 }
 
 // externalSources admits packets of external clients by their source, and decides to which MAC the
@@ -141,7 +147,8 @@ func (w *serviceBridge) nextHopMACs(s *node.Stack) []cluster.MAC {
 func (w *serviceBridge) externalMartians(s *node.Stack) []netip.Prefix {
 	v := node.Vocab(s.Family)
 	list := slices.Concat(s.Cluster, s.Services)
-	list = append(list, s.Join.Masked(), s.Transit.Masked(), s.Masquerade, v.Loopback, v.Multicast, node.HostPrefix(s.Address.Addr()))
+	list = append(list, s.Join.Masked(), s.Transit.Masked(), s.Masquerade, v.Loopback, v.Multicast,
+		node.HostPrefix(s.Address.Addr()))
 	if s.Family == cluster.IPv4 {
 		list = append(list, netip.PrefixFrom(netip.IPv4Unspecified(), 8), node.HostPrefix(broadcast()))
 	} else {
@@ -191,7 +198,8 @@ func (w *serviceBridge) externalClients(s *node.Stack, onward []flow.Action) {
 }
 
 // recordMAC adds the flows for endpoints in a range, whose connections have a second source.
-func (w *serviceBridge) recordMAC(s *node.Stack, to netip.Prefix, priority uint16, source netip.Addr, next []flow.Action) {
+func (w *serviceBridge) recordMAC(s *node.Stack, to netip.Prefix, priority uint16, source netip.Addr,
+	next []flow.Action) {
 	m := flow.Match{InPort: claims.WirePatch, Protocol: node.Vocab(s.Family).IP, Dst: to}
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
 		w.add(pipeline.SvcSNAT, priority, m, append(actions, next...)...)

@@ -18,7 +18,8 @@ func toServices(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	nodePort(b, x, vip)
 	m, to := service.Match(x, flow.Match{}, vip), []flow.Action{flow.Output{Port: claims.ServicesPatch}}
 	if x.Protocol != cluster.TCP && podsBehind(x) { // TCP knows from the pod how long a packet may be
-		to = []flow.Action{flow.MarkLonger{Length: uint16(b.Env.Config.MTU + ethernetHeader)}, flow.Resubmit{Table: pipeline.GatewayServiceMTU}}
+		to = []flow.Action{flow.MarkLonger{Length: uint16(b.Env.Config.MTU + ethernetHeader)},
+			flow.Resubmit{Table: pipeline.GatewayServiceMTU}}
 	}
 	if !x.RestrictsSources(vip) {
 		b.Add(pipeline.GatewayServices, node.PrioNodePort, m, to...)
@@ -55,17 +56,23 @@ const ethernetHeader = 14
 func externalToServices(b *node.Bridge, s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
 	out := flow.Output{Port: claims.ServicesPatch}
-	b.Classify(node.PrioFromUplink+1, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip, Fragment: "no"}, flow.Resubmit{Table: pipeline.GatewayServices})
-	host := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.SetPktMark{}, flow.Output{Port: flow.Local}}
+	b.Classify(node.PrioFromUplink+1, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip, Fragment: "no"},
+		flow.Resubmit{Table: pipeline.GatewayServices})
+	host := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.SetPktMark{},
+		flow.Output{Port: flow.Local}}
 	// What is too long for pods the host forwards: it fragments it, or reports the pods' MTU to the
 	// client.
 	b.Add(pipeline.GatewayServiceMTU, node.PrioKnown, flow.Match{Protocol: ip, PktMark: 1}, host...)
 	b.Add(pipeline.GatewayServiceMTU, node.PrioRest, flow.Match{}, out)
 	b.Add(pipeline.GatewayServices, node.PrioRest, flow.Match{Protocol: ip}, node.TrackFromUplink)
-	b.Add(pipeline.GatewayUplinkConntrack, node.PrioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.Resubmit{Table: pipeline.GatewayServices})
-	b.Add(pipeline.GatewayServices, node.PrioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.CT{Zone: claims.ZoneServices, Table: pipeline.GatewayServiceConntrack})
+	b.Add(pipeline.GatewayUplinkConntrack, node.PrioNew,
+		flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}},
+		flow.Resubmit{Table: pipeline.GatewayServices})
+	b.Add(pipeline.GatewayServices, node.PrioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}},
+		flow.CT{Zone: claims.ZoneServices, Table: pipeline.GatewayServiceConntrack})
 	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} {
-		b.Add(pipeline.GatewayServiceConntrack, node.PrioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: bit | flow.CTTrk}}, out)
+		b.Add(pipeline.GatewayServiceConntrack, node.PrioKnown,
+			flow.Match{Protocol: ip, CTState: flow.CTState{Set: bit | flow.CTTrk}}, out)
 	}
 	b.Add(pipeline.GatewayServiceConntrack, node.PrioRest, flow.Match{Protocol: ip}, host...)
 	b.Classify(node.PrioTrack, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.Uplink})

@@ -39,10 +39,13 @@ func (w *serviceBridge) noDHCP(v node.Vocabulary) {
 	m := flow.Match{Protocol: v.L4[cluster.UDP], DstPort: v.DHCP}
 	w.add(pipeline.SvcFromPod, prioTo-1, m, flow.Drop{}) // what is not tracked
 	// Fragments that nothing else tracks: of further addresses of a pod, to no pod and no Service.
-	w.add(pipeline.SvcFromPod, prioOthers+1, flow.Match{Protocol: v.IP, Fragment: "yes"}, track(claims.ZoneServices, pipeline.SvcExternalConntrack))
+	w.add(pipeline.SvcFromPod, prioOthers+1, flow.Match{Protocol: v.IP, Fragment: "yes"},
+		track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 	m.CTState = flow.CTState{Set: flow.CTTrk | flow.CTNew}
-	fragment := flow.Match{Protocol: v.IP, Fragment: "yes", CTState: m.CTState, CTProtocol: uint8(cluster.UDP), CTDstPort: v.DHCP}
-	for _, table := range []uint8{pipeline.SvcPodConntrack, pipeline.SvcServiceConntrack, pipeline.SvcExternalConntrack, pipeline.SvcMulticast} {
+	fragment := flow.Match{Protocol: v.IP, Fragment: "yes", CTState: m.CTState, CTProtocol: uint8(cluster.UDP),
+		CTDstPort: v.DHCP}
+	for _, table := range []uint8{pipeline.SvcPodConntrack, pipeline.SvcServiceConntrack, pipeline.SvcExternalConntrack,
+		pipeline.SvcMulticast} {
 		w.add(table, prioSelf, m, flow.Drop{})
 		if w.Node.Gateway.Userspace { // the kernel's conntrack puts fragments together
 			w.add(table, prioSelf, fragment, flow.Drop{})
@@ -56,7 +59,8 @@ func (w *serviceBridge) noDHCP(v node.Vocabulary) {
 // up (RFC 4862, 5.4.3). The node assigns each address to one pod.
 func (w *serviceBridge) neighborDiscovery() {
 	for _, t := range []uint16{node.NeighborSolicitation, node.NeighborAdvertisement} {
-		w.add(pipeline.SvcFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Resubmit{Table: pipeline.SvcNDSecurity})
+		w.add(pipeline.SvcFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1},
+			flow.Resubmit{Table: pipeline.SvcNDSecurity})
 	}
 	ask := flow.Match{Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, NoLinkAddr: true}
 	w.add(pipeline.SvcNDSecurity, prioTo, ask, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})

@@ -42,7 +42,9 @@ func (w *serviceBridge) group(x *service.Front, way uint8, to []netip.AddrPort) 
 	k := flow.GroupKey{Bridge: claims.ServiceBridge, ID: groupID(x.Frontend, way)}
 	if _, made := w.Groups.Get(k); !made {
 		if len(to) > flow.MaxBuckets {
-			w.problem(x, "%d of %d endpoints get connections of this node's clients, on each node others: Open vSwitch has no room for more in a group", flow.MaxBuckets, len(to))
+			w.problem(x,
+				"%d of %d endpoints get connections of this node's clients, on each node others: Open vSwitch has "+
+					"no room for more in a group", flow.MaxBuckets, len(to))
 			to = sampleEndpoints(w.Env, to)
 		}
 		g := bucketsOf(x, k, way, to)
@@ -79,7 +81,8 @@ func bucketsOf(x *service.Front, k flow.GroupKey, way uint8, to []netip.AddrPort
 			id++
 		}
 		taken[id] = true
-		ct := flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, NAT: flow.NAT{Kind: flow.NATDst, Addr: a.Addr(), PortMin: a.Port(), PortMax: a.Port()}}
+		ct := flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT,
+			NAT: flow.NAT{Kind: flow.NATDst, Addr: a.Addr(), PortMin: a.Port(), PortMax: a.Port()}}
 		if way == toOwnPods {
 			ct.Mark, ct.EthSrc = claims.CTMarkOutside, true
 		}

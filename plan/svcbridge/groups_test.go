@@ -43,12 +43,14 @@ func TestSomeEndpoints(t *testing.T) {
 			shares[a]++
 		}
 		left := sampleEndpoints(&e, all[1:])
-		if kept := len(slices.DeleteFunc(left, func(a netip.AddrPort) bool { return !slices.Contains(chosen, a) })); kept < flow.MaxBuckets-1 {
+		if kept := len(slices.DeleteFunc(left,
+			func(a netip.AddrPort) bool { return !slices.Contains(chosen, a) })); kept < flow.MaxBuckets-1 {
 			t.Errorf("one endpoint goes, and on %s %d stay of %d", e.Node.Name, kept, flow.MaxBuckets)
 		}
 	}
 	if len(shares) != len(all) || most(shares) > 4*nodes*flow.MaxBuckets/len(all) {
-		t.Errorf("%d of %d endpoints are chosen, by %d to %d of %d nodes", len(shares), len(all), least(shares), most(shares), nodes)
+		t.Errorf("%d of %d endpoints are chosen, by %d to %d of %d nodes", len(shares), len(all), least(shares),
+			most(shares), nodes)
 	}
 	t.Logf("endpoints are chosen by %d to %d of %d nodes", least(shares), most(shares), nodes)
 }

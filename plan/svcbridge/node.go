@@ -15,8 +15,10 @@ import (
 // refused routes pods to their host for what no endpoint has: it rejects the connection.
 func refused(z *node.Zone, s *node.Stack) {
 	z.Rows.Add(&nb.Policy{
-		Router: claims.ClusterRouter, Priority: claims.PolicyServices, Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.Owner,
-		Match: `inport == "` + node.RouterToSwitch(z.Node.Name) + `" && ` + node.Vocab(s.Family).Match + " && pkt.mark == " + strconv.Itoa(claims.MarkRefused),
+		Router: claims.ClusterRouter, Priority: claims.PolicyServices, Action: nb.Reroute,
+		NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.Owner,
+		Match: `inport == "` + node.RouterToSwitch(z.Node.Name) + `" && ` + node.Vocab(s.Family).Match +
+			" && pkt.mark == " + strconv.Itoa(claims.MarkRefused),
 	})
 }
 
@@ -27,10 +29,12 @@ func toServiceBridge(k *node.Kernel, s *node.Stack) {
 	mtu := k.Env.Config.MTU
 	k.ToClients(s, claims.ServiceHost, k.Env.ClientMTU())
 	k.Route(host.Route{
-		RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.HostPrefix(s.MasqRouter)}, Link: k.Env.Node.Gateway.Bridge, Src: s.Node, MTU: mtu,
+		RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.HostPrefix(s.MasqRouter)},
+		Link:     k.Env.Node.Gateway.Bridge, Src: s.Node, MTU: mtu,
 	})
 	for _, c := range append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll), node.HostPrefix(s.MasqLocal)) {
-		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: claims.ServiceHost, Via: s.MasqOVN, Src: s.Address.Addr(), MTU: mtu})
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: claims.ServiceHost,
+			Via: s.MasqOVN, Src: s.Address.Addr(), MTU: mtu})
 	}
 	k.Neighbor(claims.ServiceHost, s.MasqOVN, node.MasqMAC())
 	k.Neighbor(k.Env.Node.Gateway.Bridge, s.MasqRouter, k.Env.Node.Gateway.MAC)

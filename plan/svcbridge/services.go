@@ -51,7 +51,8 @@ func (w *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) 
 	w.owner = owner
 	w.trackVIPs(prioClusterIP, to)
 	w.add(pipeline.SvcClassifier, prioClusterIP,
-		flow.Match{InPort: claims.ServiceHost, Protocol: node.Vocab(s.Family).IP, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
+		flow.Match{InPort: claims.ServiceHost, Protocol: node.Vocab(s.Family).IP, Dst: to},
+		track(claims.ZoneServices, pipeline.SvcServiceConntrack))
 }
 
 // External leads external clients to claims.ServiceBridge, but where the host is an endpoint under
@@ -133,7 +134,8 @@ func (w *serviceBridge) addVIP(x *service.Front, priority uint16, m flow.Match, 
 	case len(x.Cluster) > 0:
 		w.addService(x, priority, m, vip, flow.Drop{})
 	case vip.Addr() != x.ClusterIP:
-		w.addService(x, priority, m, vip, flow.SetPktMark{Mark: claims.MarkRefused}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+		w.addService(x, priority, m, vip, flow.SetPktMark{Mark: claims.MarkRefused},
+			flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	}
 }
 
@@ -141,11 +143,13 @@ func (w *serviceBridge) addVIP(x *service.Front, priority uint16, m flow.Match, 
 // port of a fragment (ovs-fields(7), nw_frag). The kernel's conntrack puts fragments together; that
 // of the userspace datapath does not, but knows where all of them go. Only UDP has fragments: TCP
 // and SCTP send what fits.
-func (w *serviceBridge) addService(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, actions ...flow.Action) {
+func (w *serviceBridge) addService(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort,
+	actions ...flow.Action) {
 	m = service.Match(x, m, vip)
 	w.add(pipeline.SvcServiceLB, priority, m, actions...)
 	if x.Protocol == cluster.UDP && w.Node.Gateway.Userspace {
-		m.Protocol, m.DstPort, m.Fragment, m.CTState = node.Vocab(x.Family).IP, 0, "yes", flow.CTState{Set: flow.CTNew | flow.CTTrk}
+		m.Protocol, m.DstPort, m.Fragment, m.CTState = node.Vocab(x.Family).IP, 0, "yes",
+			flow.CTState{Set: flow.CTNew | flow.CTTrk}
 		m.CTProtocol, m.CTDstPort = uint8(x.Protocol), vip.Port()
 		w.add(pipeline.SvcServiceLB, priority, m, actions...)
 	}

@@ -60,7 +60,8 @@ func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, agai
 		gone, p.pods = p.pods, podsPortRow(env)
 		come = p.pods
 	}
-	return datapath.Union(gone, datapath.State{Bridge: before.State}), datapath.Union(come, datapath.State{Bridge: after.State})
+	return datapath.Union(gone, datapath.State{Bridge: before.State}),
+		datapath.Union(come, datapath.State{Bridge: after.State})
 }
 
 // singleAddresses names the addresses of a Frontend that are tracked one by one.

@@ -224,9 +224,11 @@ func (v *visit) pod(node string) *corev1.Pod {
 			Containers: []corev1.Container{{
 				Name: "preflight", Image: v.options.Image, ImagePullPolicy: corev1.PullIfNotPresent, Command: v.args,
 				SecurityContext: &corev1.SecurityContext{Privileged: &yes, ReadOnlyRootFilesystem: &yes},
-				VolumeMounts:    []corev1.VolumeMount{{Name: "host", MountPath: "/host", ReadOnly: true, RecursiveReadOnly: &whole}},
+				VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/host", ReadOnly: true,
+					RecursiveReadOnly: &whole}},
 			}},
-			Volumes: []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}},
+			Volumes: []corev1.Volume{{Name: "host",
+				VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}},
 		},
 	}
 	if s := v.options.PullSecret; s != "" {
@@ -245,7 +247,8 @@ func (v *visit) refused(err error) error {
 	case code < 400 || code >= 500 || apierrors.IsTooManyRequests(err):
 		return err
 	case strings.Contains(err.Error(), "violates PodSecurity"):
-		return &refusal{fmt.Errorf("%w\nits Pods see the node's network, processes and files: kubectl label namespace %s pod-security.kubernetes.io/enforce=privileged, or another --namespace",
+		return &refusal{fmt.Errorf("%w\nits Pods see the node's network, processes and files: kubectl label "+
+			"namespace %s pod-security.kubernetes.io/enforce=privileged, or another --namespace",
 			err, v.options.Namespace)}
 	}
 	return &refusal{err}

@@ -126,7 +126,8 @@ func (c *cluster) kubelet(status map[string]corev1.PodStatus) {
 	go func() {
 		for c.Context().Err() == nil {
 			for _, p := range c.pods() {
-				if s, ok := status[p.Spec.NodeName]; ok && p.Status.Phase == corev1.PodPending && len(p.Status.ContainerStatuses) == 0 {
+				if s, ok := status[p.Spec.NodeName]; ok && p.Status.Phase == corev1.PodPending &&
+					len(p.Status.ContainerStatuses) == 0 {
 					p.Status = s
 					// it may be gone, or changed
 					_, _ = c.admin.CoreV1().Pods(p.Namespace).UpdateStatus(c.Context(), &p, metav1.UpdateOptions{})
@@ -138,7 +139,8 @@ func (c *cluster) kubelet(status map[string]corev1.PodStatus) {
 }
 
 func (c *cluster) pods() []corev1.Pod {
-	list, err := c.admin.CoreV1().Pods("").List(c.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=hairpin-preflight"})
+	list, err := c.admin.CoreV1().Pods("").List(c.Context(),
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=hairpin-preflight"})
 	if err != nil && c.Context().Err() == nil {
 		c.Error(err)
 	}
@@ -179,11 +181,13 @@ func TestPods(t *testing.T) {
 	c.node("windows", "windows", corev1.ConditionTrue)
 	waits := func(reason, message string) corev1.PodStatus {
 		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
-			Name: "preflight", Image: "hairpin:none", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
+			Name: "preflight", Image: "hairpin:none",
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
 		}}}
 	}
 	c.kubelet(map[string]corev1.PodStatus{
-		"full": {Phase: corev1.PodFailed, Reason: "OutOfpods", Message: "Node didn't have enough resource: pods\x1b[2J"},
+		"full": {Phase: corev1.PodFailed, Reason: "OutOfpods",
+			Message: "Node didn't have enough resource: pods\x1b[2J"},
 		"new":  waits("ImagePullBackOff", "Back-off pulling image"),
 		"slow": waits("ContainerCreating", ""),
 	})
@@ -198,7 +202,8 @@ func TestPods(t *testing.T) {
 	for _, want := range []string{
 		"away   stops  the node  could not be looked at: its kubelet is away: Ready is Unknown (SomeUnknown: of a test)",
 		`full   stops  the node  could not be looked at: its kubelet refuses the Pod: OutOfpods: Node didn't have enough resource: pods\u001b[2J`,
-		"new    stops  the node  could not be looked at: image hairpin:none cannot be pulled: ImagePullBackOff: Back-off pulling image",
+		"new    stops  the node  could not be looked at: image hairpin:none cannot be pulled: ImagePullBackOff: " +
+			"Back-off pulling image",
 		"3 nodes: on 0 nothing stands in the way, on 0 something does, 3 could not be looked at",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), strings.Join(strings.Fields(want), " ")) {
@@ -221,7 +226,8 @@ func TestPods(t *testing.T) {
 		t.Error(err)
 	}
 	o.Nodes, o.Timeout = []string{"unheard"}, 2*time.Second
-	if out, err = c.run(t.Context(), o); !errors.Is(err, report.ErrNotWell) || !strings.Contains(out, `"error": "no answer within 2s: its kubelet does not take the Pod"`) {
+	if out, err = c.run(t.Context(), o); !errors.Is(err, report.ErrNotWell) ||
+		!strings.Contains(out, `"error": "no answer within 2s: its kubelet does not take the Pod"`) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	c.gone()
@@ -235,7 +241,8 @@ func TestPods(t *testing.T) {
 		_, err := c.run(t.Context(), o)
 		t.Log(err)
 		if err == nil || !strings.Contains(err.Error(), words) ||
-			namespace == "strict" && !strings.Contains(err.Error(), "kubectl label namespace strict pod-security.kubernetes.io/enforce=privileged") {
+			namespace == "strict" && !strings.Contains(err.Error(),
+				"kubectl label namespace strict pod-security.kubernetes.io/enforce=privileged") {
 			t.Errorf("namespace %s: %v", namespace, err)
 		}
 		c.gone()
@@ -257,10 +264,12 @@ func TestInterrupted(t *testing.T) {
 	c.until("a Pod on each node", func() bool { return len(c.pods()) == 3 })
 	for _, p := range c.pods() {
 		k := p.Spec.Containers[0]
-		if !k.VolumeMounts[0].ReadOnly || !*k.SecurityContext.ReadOnlyRootFilesystem || *p.Spec.AutomountServiceAccountToken || *p.Spec.ActiveDeadlineSeconds > 120 {
+		if !k.VolumeMounts[0].ReadOnly || !*k.SecurityContext.ReadOnlyRootFilesystem ||
+			*p.Spec.AutomountServiceAccountToken || *p.Spec.ActiveDeadlineSeconds > 120 {
 			t.Errorf("%+v", p.Spec)
 		}
-		if want := []string{"hairpin", "preflight", "--root=/host", "--output=json", "--mtu=1300"}; !slices.Equal(k.Command, want) {
+		if want := []string{"hairpin", "preflight", "--root=/host", "--output=json",
+			"--mtu=1300"}; !slices.Equal(k.Command, want) {
 			t.Errorf("%q, not %q", k.Command, want)
 		}
 	}

@@ -40,7 +40,8 @@ func table(w io.Writer, list []Node) error {
 		switch {
 		case n.Error != "":
 			unknown++
-			n.Findings = []preflight.Finding{{Severity: preflight.Stops, Object: "the node", Message: "could not be looked at: " + inspect.FirstLine(n.Error)}}
+			n.Findings = []preflight.Finding{{Severity: preflight.Stops, Object: "the node",
+				Message: "could not be looked at: " + inspect.FirstLine(n.Error)}}
 		case n.stopped():
 			stopped++
 		default:
@@ -62,7 +63,9 @@ func table(w io.Writer, list []Node) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%d nodes: on %d nothing stands in the way, on %d something does, %d could not be looked at\n", len(list), ready, stopped, unknown)
+	_, err := fmt.Fprintf(w,
+		"%d nodes: on %d nothing stands in the way, on %d something does, %d could not be looked at\n", len(list),
+		ready, stopped, unknown)
 	return err
 }
 

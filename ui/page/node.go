@@ -50,8 +50,10 @@ type egressRow struct {
 
 // Node is the page of a node. state is what the node must have, or has; find is a part of the names
 // of pods and Services, bad what is wrong about the query.
-func Node(f Frame, s *cluster.Snapshot, n *cluster.Node, state datapath.State, q Query, find string, bad *explain.BadArgument, problems []string) ([]byte, error) {
-	v := &nodeView{Name: n.Name, Mode: mode(s, n), Find: find, Q: q, Self: nodePath(n.Name), Clear: nodePath(n.Name), Unplanned: state.NB == nil}
+func Node(f Frame, s *cluster.Snapshot, n *cluster.Node, state datapath.State, q Query, find string,
+	bad *explain.BadArgument, problems []string) ([]byte, error) {
+	v := &nodeView{Name: n.Name, Mode: mode(s, n), Find: find, Q: q, Self: nodePath(n.Name), Clear: nodePath(n.Name),
+		Unplanned: state.NB == nil}
 	v.Topology = draw(s, n, state, q)
 	v.sources(s, n)
 	v.services(s, n)
@@ -154,7 +156,8 @@ func (r *serviceRow) add(n *cluster.Node, f *cluster.Frontend) {
 	for _, m := range []struct {
 		is   bool
 		word string
-	}{{f.ExternalLocal, "external: Local"}, {f.InternalLocal, "internal: Local"}, {f.Affinity != 0, "sticky"}, {f.Restricted, "restricted"}} {
+	}{{f.ExternalLocal, "external: Local"}, {f.InternalLocal, "internal: Local"}, {f.Affinity != 0, "sticky"},
+		{f.Restricted, "restricted"}} {
 		if m.is {
 			once(&r.Marks, m.word)
 		}

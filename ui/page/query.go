@@ -34,7 +34,8 @@ func (q *Query) words() []struct {
 	return []struct {
 		key string
 		to  *string
-	}{{"from", &q.From}, {"to", &q.To}, {"proto", &q.Proto}, {"family", &q.Family}, {"endpoint", &q.Endpoint}, {"via", &q.Via}}
+	}{{"from", &q.From}, {"to", &q.To}, {"proto", &q.Proto}, {"family", &q.Family}, {"endpoint", &q.Endpoint},
+		{"via", &q.Via}}
 }
 
 func (q *Query) switches() []struct {
@@ -62,7 +63,8 @@ func ParseQuery(v url.Values, extra ...string) (Query, *explain.BadArgument) {
 		case "1":
 			*s.to = true
 		default:
-			return q, &explain.BadArgument{Field: s.key, Word: short(value), Err: errors.New("must be 1, or be left out")}
+			return q, &explain.BadArgument{Field: s.key, Word: short(value),
+				Err: errors.New("must be 1, or be left out")}
 		}
 	}
 	var keys []string
@@ -73,11 +75,13 @@ func ParseQuery(v url.Values, extra ...string) (Query, *explain.BadArgument) {
 	for _, key := range keys {
 		switch values := v[key]; {
 		case !slices.Contains(known, key):
-			return q, &explain.BadArgument{Field: short(key), Word: short(v.Get(key)), Err: fmt.Errorf("there is no such field; there are %s", strings.Join(known, ", "))}
+			return q, &explain.BadArgument{Field: short(key), Word: short(v.Get(key)),
+				Err: fmt.Errorf("there is no such field; there are %s", strings.Join(known, ", "))}
 		case len(values) > 1:
 			return q, &explain.BadArgument{Field: key, Word: short(values[1]), Err: errors.New("is given twice")}
 		case len(values[0]) > longest:
-			return q, &explain.BadArgument{Field: key, Word: short(values[0]), Err: fmt.Errorf("is longer than %d bytes", longest)}
+			return q, &explain.BadArgument{Field: key, Word: short(values[0]),
+				Err: fmt.Errorf("is longer than %d bytes", longest)}
 		}
 	}
 	if a := strings.TrimSpace(v.Get(formAddress)); a != "" {
@@ -166,7 +170,8 @@ func (q Query) Command(flags []string) string {
 // quote makes one word of a shell.
 func quote(s string) string {
 	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/.:_-@%+,", r)
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("/.:_-@%+,", r)
 	}
 	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
 		return s

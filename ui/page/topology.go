@@ -100,13 +100,15 @@ func (p *painter) pods() {
 		title += fmt.Sprintf(", the first %d of them", mostPods)
 		own = own[:mostPods]
 	}
-	frame := shape{X: stackX, Y: p.y, W: rightX + rightWidth - stackX, Title: title, Kind: "pods", Lines: []string{addrs(p.n.PodCIDRs)}}
+	frame := shape{X: stackX, Y: p.y, W: rightX + rightWidth - stackX, Title: title, Kind: "pods",
+		Lines: []string{addrs(p.n.PodCIDRs)}}
 	across := (len(own) + podsAcross - 1) / podsAcross
 	frame.H = 2*line + 20 + across*(podHeight+8)
 	p.Shapes = append(p.Shapes, frame)
 	width := (frame.W - 8) / podsAcross
 	for i, x := range own {
-		at := shape{X: frame.X + 8 + i%podsAcross*width, Y: frame.Y + 2*line + 14 + i/podsAcross*(podHeight+8), W: width - 8, H: podHeight, Kind: "pod",
+		at := shape{X: frame.X + 8 + i%podsAcross*width, Y: frame.Y + 2*line + 14 + i/podsAcross*(podHeight+8),
+			W: width - 8, H: podHeight, Kind: "pod",
 			Title: cut(x.Owner.Name, 20)}
 		if len(x.IPs) > 0 {
 			at.Lines = []string{cut(x.IPs[0].String(), 23)}
@@ -142,12 +144,14 @@ func (p *painter) stack() int {
 			continue // a node without it
 		}
 		y := p.y + gap
-		p.Lines = append(p.Lines, link{X1: axis, Y1: p.y, X2: axis, Y2: y, Label: above, LX: axis + 10, LY: y - gap/2 + 4})
+		p.Lines = append(p.Lines, link{X1: axis, Y1: p.y, X2: axis, Y2: y, Label: above, LX: axis + 10, LY: y - gap/2 +
+			4})
 		kind := "switch"
 		if strings.Contains(x.kind, "router") {
 			kind = "router"
 		}
-		p.Shapes = append(p.Shapes, shape{X: stackX, Y: y, W: stackWidth, H: boxHeight, Title: x.title, Kind: kind, Lines: []string{x.kind}})
+		p.Shapes = append(p.Shapes, shape{X: stackX, Y: y, W: stackWidth, H: boxHeight, Title: x.title, Kind: kind,
+			Lines: []string{x.kind}})
 		if x.title == "ovn_cluster_router" {
 			p.transit(y)
 		}
@@ -163,7 +167,8 @@ func (p *painter) transit(y int) {
 	if ports == "" {
 		return
 	}
-	x := shape{X: rightX, Y: y, W: rightWidth, Title: "transit_switch", Kind: "switch", Lines: []string{"Geneve to the other nodes:"}}
+	x := shape{X: rightX, Y: y, W: rightWidth, Title: "transit_switch", Kind: "switch",
+		Lines: []string{"Geneve to the other nodes:"}}
 	var others []string
 	for _, n := range p.s.Nodes {
 		if n.Name != p.n.Name {
@@ -179,7 +184,8 @@ func (p *painter) transit(y int) {
 	}
 	x.H = boxHeight + line*(len(x.Lines)-1)
 	p.Shapes = append(p.Shapes, x)
-	p.Lines = append(p.Lines, link{X1: stackX + stackWidth, Y1: y + boxHeight/2, X2: rightX, Y2: y + boxHeight/2, Label: ports, LX: rightX, LY: y - 8})
+	p.Lines = append(p.Lines, link{X1: stackX + stackWidth, Y1: y + boxHeight/2, X2: rightX, Y2: y + boxHeight/2,
+		Label: ports, LX: rightX, LY: y - 8})
 }
 
 // host draws the machine itself, beside the logical network.
@@ -200,7 +206,8 @@ func (p *painter) host(top int) {
 		x.Lines = append(x.Lines, "  "+cut(a.String(), letters))
 	}
 	p.Shapes = append(p.Shapes, p.start(x, "host/"+p.n.Name))
-	p.Lines = append(p.Lines, link{X1: edge + hostWidth, Y1: top + boxHeight/2, X2: stackX, Y2: top + boxHeight/2, Label: "ovn-k8s-mp0", LX: edge + hostWidth + 6, LY: top + boxHeight/2 - 8})
+	p.Lines = append(p.Lines, link{X1: edge + hostWidth, Y1: top + boxHeight/2, X2: stackX, Y2: top + boxHeight/2,
+		Label: "ovn-k8s-mp0", LX: edge + hostWidth + 6, LY: top + boxHeight/2 - 8})
 }
 
 func (p *painter) linkAddresses(name string) []string {
@@ -227,15 +234,20 @@ func (p *painter) bridge() {
 	}
 	y := p.y + gap
 	below := y + boxHeight + gap
-	x := shape{X: edge, Y: y, W: stackX + stackWidth - edge, H: boxHeight, Title: name, Kind: "bridge", Lines: []string{strings.TrimSuffix("Open vSwitch bridge  "+addrs(g.Addresses), "  ")}}
-	p.Lines = append(p.Lines, link{X1: axis, Y1: p.y, X2: axis, Y2: y, Label: "patch port", LX: axis + 10, LY: y - gap/2 + 4},
-		link{X1: edge + hostWidth/2, Y1: p.y, X2: edge + hostWidth/2, Y2: y, Label: "LOCAL", LX: edge + hostWidth/2 + 10, LY: y - gap/2 + 4})
+	x := shape{X: edge, Y: y, W: stackX + stackWidth - edge, H: boxHeight, Title: name, Kind: "bridge",
+		Lines: []string{strings.TrimSuffix("Open vSwitch bridge  "+addrs(g.Addresses), "  ")}}
+	p.Lines = append(p.Lines, link{X1: axis, Y1: p.y, X2: axis, Y2: y, Label: "patch port", LX: axis + 10,
+		LY: y - gap/2 + 4},
+		link{X1: edge + hostWidth/2, Y1: p.y, X2: edge + hostWidth/2, Y2: y, Label: "LOCAL", LX: edge + hostWidth/2 +
+			10, LY: y - gap/2 + 4})
 	if !p.s.Config.ModeOf(p.n).Uplink {
 		const aside = 60 // the host's own link passes the bridge here
 		x.X, x.W = x.X+aside, x.W-aside
-		p.Lines = append(p.Lines, link{X1: edge + aside/2, Y1: p.y, X2: edge + aside/2, Y2: below, Label: g.Device, LX: edge + aside/2 + 8, LY: below - 10})
+		p.Lines = append(p.Lines, link{X1: edge + aside/2, Y1: p.y, X2: edge + aside/2, Y2: below, Label: g.Device,
+			LX: edge + aside/2 + 8, LY: below - 10})
 	} else {
-		p.Lines = append(p.Lines, link{X1: axis, Y1: y + boxHeight, X2: axis, Y2: below, Label: g.Uplink, LX: axis + 10, LY: below - gap/2 + 4})
+		p.Lines = append(p.Lines, link{X1: axis, Y1: y + boxHeight, X2: axis, Y2: below, Label: g.Uplink, LX: axis + 10,
+			LY: below - gap/2 + 4})
 	}
 	wire := "external network"
 	if len(g.NextHops) > 0 {
@@ -243,7 +255,8 @@ func (p *painter) bridge() {
 	}
 	p.Shapes = append(p.Shapes, x)
 	p.Wire = shape{X: edge, Y: below, W: p.Width - 2*edge, Title: wire}
-	out := shape{X: rightX, Y: y, W: rightWidth, H: boxHeight, Title: "outside", Kind: "outside", Lines: []string{"a client on the external network"}}
+	out := shape{X: rightX, Y: y, W: rightWidth, H: boxHeight, Title: "outside", Kind: "outside",
+		Lines: []string{"a client on the external network"}}
 	p.Shapes = append(p.Shapes, p.start(out, "outside"))
 	p.Lines = append(p.Lines, link{X1: rightX + rightWidth/2, Y1: y + boxHeight, X2: rightX + rightWidth/2, Y2: below})
 	p.y = below + 2*line

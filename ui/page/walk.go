@@ -91,7 +91,8 @@ const longList = 400
 
 // Walk is the page of a packet's way: with an Answer, or with what is wrong about the question, or
 // with neither when it has not been asked yet.
-func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadArgument, problems []string) ([]byte, error) {
+func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadArgument,
+	problems []string) ([]byte, error) {
 	v := &walkView{Q: q, Families: []string{"", "4", "6"}, Protos: []string{"", "tcp", "udp", "sctp"}}
 	v.lists(s)
 	title := "Follow a packet"
@@ -100,7 +101,8 @@ func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadArgu
 		title = q.From + " → " + q.To
 	}
 	if bad != nil { // the command line's word for the field is not the form's
-		bad = &explain.BadArgument{Field: strings.ToLower(strings.TrimLeft(bad.Field, "-")), Word: bad.Word, Err: bad.Err}
+		bad = &explain.BadArgument{Field: strings.ToLower(strings.TrimLeft(bad.Field, "-")), Word: bad.Word,
+			Err: bad.Err}
 	}
 	p := &view{Frame: f, Title: title, Bad: bad, Walk: v}
 	return p.render(problems)
@@ -118,7 +120,8 @@ func (v *walkView) lists(s *cluster.Snapshot) {
 	v.Sources = []group{{"anywhere else", []option{option{"outside", v.Q.From == "outside"}}}}
 	for _, n := range s.Nodes {
 		v.Nodes = append(v.Nodes, n.Name)
-		v.Sources = append(v.Sources, group{n.Name, append([]option{option{"host/" + n.Name, v.Q.From == "host/"+n.Name}}, at[n.Name]...)})
+		v.Sources = append(v.Sources, group{n.Name,
+			append([]option{option{"host/" + n.Name, v.Q.From == "host/"+n.Name}}, at[n.Name]...)})
 	}
 	var ports []string
 	var last *cluster.Frontend
@@ -154,7 +157,8 @@ func (v *walkView) lists(s *cluster.Snapshot) {
 
 // asAsked adds what was asked for, when it is none of the list.
 func asAsked(list []group, word string) []group {
-	if word == "" || slices.ContainsFunc(list, func(g group) bool { return slices.Contains(g.Options, option{word, true}) }) {
+	if word == "" || slices.ContainsFunc(list,
+		func(g group) bool { return slices.Contains(g.Options, option{word, true}) }) {
 		return list
 	}
 	return append([]group{{"as asked", []option{{word, true}}}}, list...)
@@ -174,7 +178,8 @@ func (v *walkView) More() bool { return v.Q.Proto != "" || v.Q.Via != "" || v.Q.
 func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
 	e := a.Explanation
 	// Drawing escapes
-	r := &result{Explanation: e, Fault: a.Fault, Notes: a.Notes, Picture: template.HTML(e.Drawing()), Command: q.Command(f.Flags)}
+	r := &result{Explanation: e, Fault: a.Fault, Notes: a.Notes, Picture: template.HTML(e.Drawing()),
+		Command: q.Command(f.Flags)}
 	for _, x := range e.Endpoints {
 		p := q
 		p.Endpoint = x.Addr.String()
@@ -188,7 +193,8 @@ func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
 	for _, fam := range families(s, e) {
 		p := q
 		p.Family, p.Endpoint = fam, ""
-		r.Families = append(r.Families, choice{Text: "IPv" + fam, Link: p.Link(), Chosen: e.Trace.Sent.Dst.Is4() == (fam == "4")})
+		r.Families = append(r.Families, choice{Text: "IPv" + fam, Link: p.Link(),
+			Chosen: e.Trace.Sent.Dst.Is4() == (fam == "4")})
 	}
 	r.PictureLink = q.Picture()
 	for _, b := range e.HostConnections {
@@ -233,7 +239,8 @@ func way(title string, sent walk.Packet, hops []explain.Hop, fault *explain.Faul
 		if n := len(w.Places); n == 0 || w.Places[n-1].Node != p.Node || w.Places[n-1].Name != p.Name {
 			w.Places = append(w.Places, p)
 		}
-		x := hopView{Hop: h, Number: i + 1, Fault: fault != nil && fault.Node == h.Node && fault.Stage == prefix+h.Stage}
+		x := hopView{Hop: h, Number: i + 1, Fault: fault != nil && fault.Node == h.Node && fault.Stage == prefix+
+			h.Stage}
 		var words []string
 		for _, c := range h.Choices {
 			words = append(words, c.String())

@@ -44,7 +44,8 @@ func Serve(t *testing.T, o ui.Options, c config.Config) string {
 // Fetch asks as a browser does, but follows no redirect.
 func Fetch(t *testing.T, method, address, host string) (int, string, http.Header) {
 	t.Helper()
-	client := http.Client{Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := http.Client{Timeout: time.Minute,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	q, err := http.NewRequestWithContext(t.Context(), method, address, nil)
 	noError(t, err)
 	if host != "" {

@@ -11,10 +11,12 @@ import (
 // end, then its steps. What is gone begins with "- ", what is new with "+ ". It is empty when the
 // packet goes the same way to the same end.
 func Difference(before, after *Explanation) string {
-	steps := ways("FORWARD", before.Trace.Forward, after.Trace.Forward) + ways("REPLY", before.Trace.Reply, after.Trace.Reply)
+	steps := ways("FORWARD", before.Trace.Forward, after.Trace.Forward) +
+		ways("REPLY", before.Trace.Reply, after.Trace.Reply)
 	head := ""
 	for _, x := range [...][2]string{
-		{before.Way, after.Way}, {"endpoint followed: " + followed(before), "endpoint followed: " + followed(after)}, {before.Sentence(), after.Sentence()},
+		{before.Way, after.Way}, {"endpoint followed: " + followed(before), "endpoint followed: " + followed(after)},
+		{before.Sentence(), after.Sentence()},
 	} {
 		if x[0] != x[1] {
 			head += fmt.Sprintf("- %s\n+ %s\n", x[0], x[1])

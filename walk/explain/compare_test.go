@@ -24,7 +24,8 @@ func moved(t *testing.T, backends ...string) (*walk.Walker, *cluster.Snapshot) {
 			g := *f
 			g.Backends = nil
 			for _, b := range s.Frontends {
-				if b.Owner.Name == "hostother" && b.Family == f.Family && b.Protocol == f.Protocol && len(backends) > 0 {
+				if b.Owner.Name == "hostother" && b.Family == f.Family && b.Protocol == f.Protocol &&
+					len(backends) > 0 {
 					g.Backends = b.Backends
 				}
 			}
@@ -47,7 +48,8 @@ func answer(t *testing.T, w *walk.Walker, s *cluster.Snapshot, from, to string) 
 func TestDifference(t *testing.T) {
 	w, s := demo(t)
 	w2, s2 := moved(t, "hostother")
-	before, after := answer(t, w, s, "host/node-a", "svc/default/hostself"), answer(t, w2, s2, "host/node-a", "svc/default/hostself")
+	before, after := answer(t, w, s, "host/node-a", "svc/default/hostself"),
+		answer(t, w2, s2, "host/node-a", "svc/default/hostself")
 	text := explain.Difference(before, after)
 	for _, want := range []string{
 		"- endpoint followed: 172.18.0.3:8081\n+ endpoint followed: 172.18.0.4:8081\n- Delivered to host node-a",
@@ -62,7 +64,8 @@ func TestDifference(t *testing.T) {
 	if strings.Contains(text, "GR_node-a lr_out_snat") {
 		t.Errorf("a step that stays is told:\n%s", text)
 	}
-	same := explain.Difference(answer(t, w, s, "host/node-b", "svc/default/web"), answer(t, w2, s2, "host/node-b", "svc/default/web"))
+	same := explain.Difference(answer(t, w, s, "host/node-b", "svc/default/web"),
+		answer(t, w2, s2, "host/node-b", "svc/default/web"))
 	if same != "" {
 		t.Errorf("the change does not touch this packet:\n%s", same)
 	}
@@ -72,7 +75,8 @@ func TestDifference(t *testing.T) {
 func TestRefused(t *testing.T) {
 	w, s := moved(t)
 	e := answer(t, w, s, "host/node-a", "svc/default/hostself")
-	if e.Good() || !strings.HasPrefix(e.Sentence(), "Rejected with a TCP reset: ") || !strings.Contains(e.Text(false), "Service default/hostself:tcp has no endpoint.") {
+	if e.Good() || !strings.HasPrefix(e.Sentence(), "Rejected with a TCP reset: ") ||
+		!strings.Contains(e.Text(false), "Service default/hostself:tcp has no endpoint.") {
 		t.Errorf("%s", e.Text(false))
 	}
 	wellFormed(t, e.SVG())
@@ -99,8 +103,10 @@ func upright(t *testing.T, picture string) {
 func TestPicture(t *testing.T) {
 	w, s := demo(t)
 	for _, c := range [][2]string{
-		{"host/node-a", "svc/default/hostself"}, {"outside", "svc/default/podremote"}, {"pod/default/pod-a2", "svc/default/hostother"},
-		{"pod/default/pod-a1", "svc/default/podlocal"}, {"host/node-a", "10.96.1.99:80"}, {"host/node-b", "192.0.2.7:443"},
+		{"host/node-a", "svc/default/hostself"}, {"outside", "svc/default/podremote"},
+		{"pod/default/pod-a2", "svc/default/hostother"},
+		{"pod/default/pod-a1", "svc/default/podlocal"}, {"host/node-a", "10.96.1.99:80"},
+		{"host/node-b", "192.0.2.7:443"},
 	} {
 		e := answer(t, w, s, c[0], c[1])
 		picture := e.SVG()
@@ -138,7 +144,8 @@ func wellFormed(t *testing.T, picture string) {
 func TestFault(t *testing.T) {
 	w, s := demo(t)
 	w2, s2 := moved(t, "hostother")
-	wanted, real := answer(t, w, s, "host/node-a", "svc/default/hostself"), answer(t, w2, s2, "host/node-a", "svc/default/hostself")
+	wanted, real := answer(t, w, s, "host/node-a", "svc/default/hostself"),
+		answer(t, w2, s2, "host/node-a", "svc/default/hostself")
 	f := explain.FindFault(wanted, real)
 	if f == nil || f.Node != "node-a" || f.Stage != "GR_node-a lr_in_dnat" || f.Object != "Service/default/hostself" ||
 		!strings.Contains(f.Wanted, "169.254.169.2:8081") || !strings.Contains(f.Real, "172.18.0.4:8081") {

@@ -68,7 +68,8 @@ func TestEgress(t *testing.T) {
 			state, _ := plan.Node(s, node)
 			return state, state.NB != nil
 		}})
-		e, err := explain.Ask(w, s, explain.Question{From: "pod/default/web-1", To: "outside/172.18.0.100:9000", Via: a.Node})
+		e, err := explain.Ask(w, s, explain.Question{From: "pod/default/web-1", To: "outside/172.18.0.100:9000",
+			Via: a.Node})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,8 @@ type HostConnection struct {
 // Good reports whether the packet arrived and its reply came back, in reality as well if one was
 // sent.
 func (e *Explanation) Good() bool {
-	return e.Failure == nil && (e.Proof == nil || len(e.Proof.Different) == 0) && e.Trace.Verdict.Delivered && e.Trace.Verdict.Answered
+	return e.Failure == nil && (e.Proof == nil || len(e.Proof.Different) == 0) && e.Trace.Verdict.Delivered &&
+		e.Trace.Verdict.Answered
 }
 
 // Ask answers a question. An error means that the question makes no sense in this cluster.
@@ -141,7 +142,8 @@ func balances(stage string) bool {
 // has for it.
 func unmasked(s *cluster.Snapshot, node string, a netip.AddrPort) netip.AddrPort {
 	n := s.Node(node)
-	if n == nil || !slices.ContainsFunc(s.Config.Gateway.MasqueradeSubnets, func(p netip.Prefix) bool { return p.Contains(a.Addr()) }) {
+	if n == nil || !slices.ContainsFunc(s.Config.Gateway.MasqueradeSubnets,
+		func(p netip.Prefix) bool { return p.Contains(a.Addr()) }) {
 		return a
 	}
 	return netip.AddrPortFrom(n.Address(cluster.FamilyOf(a.Addr())), a.Port())

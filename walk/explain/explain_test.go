@@ -72,10 +72,14 @@ func TestHairpin(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"Host node-a sees two connections, which are parts of one:\n  1. 172.18.0.3:32768 > 10.96.1.3:80\n  2. 169.254.169.1:32768 > 172.18.0.3:8081\n",
-		"Delivered to host node-a port 8081, which sees 169.254.169.1:32768; the reply comes from 10.96.1.3:80, as the client expects.\n",
+		"Host node-a sees two connections, which are parts of one:\n  1. 172.18.0.3:32768 > 10.96.1.3:80\n  2. " +
+			"169.254.169.1:32768 > 172.18.0.3:8081\n",
+		"Delivered to host node-a port 8081, which sees 169.254.169.1:32768; the reply comes from 10.96.1.3:80, as " +
+			"the client expects.\n",
 		"172.18.0.3:8081                   host/node-a  node-a  ready  followed\n",
-		"\nFirst packet: conntrack passes: 10 (2 in hosts' kernels), datapath lookups: 9\nLater packet: conntrack passes: 8 (2 in hosts' kernels), datapath lookups: 7\nReply: conntrack passes: 7 (2 in hosts' kernels), datapath lookups: 6\n",
+		"\nFirst packet: conntrack passes: 10 (2 in hosts' kernels), datapath lookups: 9\nLater packet: conntrack " +
+			"passes: 8 (2 in hosts' kernels), datapath lookups: 7\nReply: conntrack passes: 7 (2 in hosts' " +
+			"kernels), datapath lookups: 6\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q:\n%s", want, text)
@@ -91,15 +95,25 @@ func TestQuestions(t *testing.T) {
 		sent string
 		at   string // where it arrives
 	}{
-		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web", Endpoint: "pod/default/pod-b2"}, "tcp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b2"},
-		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web:udp", Family: cluster.IPv6, Endpoint: "[fd00:10:244:3::3]:8080"}, "udp [fd00:10:244:1::4]:32768 > [fd00:10:96::110]:80", "pod/default/pod-c1"},
-		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web:80", Protocol: cluster.UDP, Endpoint: "10.244.2.3"}, "udp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b1"},
-		{explain.Question{From: "outside", To: "svc/default/hostself"}, "tcp 192.0.2.1:32768 > 172.18.0.3:30003", "host/node-a"},
-		{explain.Question{From: "outside", To: "svc/default/hostself", Via: "node-b", Family: cluster.IPv6}, "tcp [2001:db8::1]:32768 > [fc00:f853:ccd::4]:30003", "host/node-a"},
-		{explain.Question{From: "outside/172.18.0.100", To: "172.18.0.5:30004"}, "tcp 172.18.0.100:32768 > 172.18.0.5:30004", "host/node-b"},
-		{explain.Question{From: "host/node-c", To: "svc/default/hostself", NodePort: true}, "tcp 172.18.0.5:32768 > 172.18.0.5:30003", "host/node-a"},
-		{explain.Question{From: "host/node-c", To: "pod/default/pod-c1:8080"}, "tcp 10.244.3.2:32768 > 10.244.3.3:8080", "pod/default/pod-c1"},
-		{explain.Question{From: "host/node-a", To: "svc/default/hostother", Endpoint: "host/node-b"}, "tcp 172.18.0.3:32768 > 10.96.1.4:80", "host/node-b"},
+		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web", Endpoint: "pod/default/pod-b2"},
+			"tcp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b2"},
+		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web:udp", Family: cluster.IPv6,
+			Endpoint: "[fd00:10:244:3::3]:8080"}, "udp [fd00:10:244:1::4]:32768 > [fd00:10:96::110]:80",
+			"pod/default/pod-c1"},
+		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web:80", Protocol: cluster.UDP,
+			Endpoint: "10.244.2.3"}, "udp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b1"},
+		{explain.Question{From: "outside", To: "svc/default/hostself"}, "tcp 192.0.2.1:32768 > 172.18.0.3:30003",
+			"host/node-a"},
+		{explain.Question{From: "outside", To: "svc/default/hostself", Via: "node-b", Family: cluster.IPv6},
+			"tcp [2001:db8::1]:32768 > [fc00:f853:ccd::4]:30003", "host/node-a"},
+		{explain.Question{From: "outside/172.18.0.100", To: "172.18.0.5:30004"},
+			"tcp 172.18.0.100:32768 > 172.18.0.5:30004", "host/node-b"},
+		{explain.Question{From: "host/node-c", To: "svc/default/hostself", NodePort: true},
+			"tcp 172.18.0.5:32768 > 172.18.0.5:30003", "host/node-a"},
+		{explain.Question{From: "host/node-c", To: "pod/default/pod-c1:8080"}, "tcp 10.244.3.2:32768 > 10.244.3.3:8080",
+			"pod/default/pod-c1"},
+		{explain.Question{From: "host/node-a", To: "svc/default/hostother", Endpoint: "host/node-b"},
+			"tcp 172.18.0.3:32768 > 10.96.1.4:80", "host/node-b"},
 	} {
 		e, err := explain.Ask(w, s, c.q)
 		if err != nil {
@@ -107,7 +121,8 @@ func TestQuestions(t *testing.T) {
 			continue
 		}
 		if sent := e.Trace.Sent.String(); sent != c.sent || !e.Good() || e.Trace.Verdict.At.String() != c.at {
-			t.Errorf("%+v: sent %s instead of %s, at %s instead of %s\n%s", c.q, e.Trace.Sent, c.sent, e.Trace.Verdict.At, c.at, e.Text(false))
+			t.Errorf("%+v: sent %s instead of %s, at %s instead of %s\n%s", c.q, e.Trace.Sent, c.sent,
+				e.Trace.Verdict.At, c.at, e.Text(false))
 		}
 	}
 }
@@ -119,16 +134,26 @@ func TestBadQuestions(t *testing.T) {
 		q    explain.Question
 		want string
 	}{
-		{explain.Question{From: "node-a", To: "svc/default/web"}, `FROM "node-a": must be pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS`},
-		{explain.Question{From: "host/node-x", To: "svc/default/web"}, `FROM "host/node-x": there is no Node "node-x"; there are node-a, node-b, node-c`},
-		{explain.Question{From: "pod/default/x", To: "svc/default/web"}, `FROM "pod/default/x": there is no Pod "default/x" with an address of its own (a Pod in the host's network is host/NODE)`},
-		{explain.Question{From: "host/node-a", To: "svc/default/x"}, `TO "svc/default/x": there is no Service "default/x" with a ClusterIP`},
-		{explain.Question{From: "host/node-a", To: "svc/default/web:81"}, `TO "svc/default/web:81": the Service has no such port; it has 80/tcp (tcp), 80/udp (udp)`},
-		{explain.Question{From: "host/node-a", To: "10.96.1.1"}, `TO "10.96.1.1": must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT`},
-		{explain.Question{From: "outside/192.0.2.1", To: "[fd00:10:96::110]:80"}, `TO "[fd00:10:96::110]:80": fd00:10:96::110 is not IPv4`},
-		{explain.Question{From: "host/node-a", To: "svc/default/web", Endpoint: "10.0.0.1"}, `--endpoint "10.0.0.1": the Service has no such endpoint`},
-		{explain.Question{From: "outside", To: "svc/default/web", Via: "x"}, `--via "x": there is no such Node; there are node-a, node-b, node-c`},
-		{explain.Question{From: "host/node-a", To: "svc/default/web", Via: "x"}, `--via "x": there is no such Node; there are node-a, node-b, node-c`},
+		{explain.Question{From: "node-a", To: "svc/default/web"},
+			`FROM "node-a": must be pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS`},
+		{explain.Question{From: "host/node-x", To: "svc/default/web"},
+			`FROM "host/node-x": there is no Node "node-x"; there are node-a, node-b, node-c`},
+		{explain.Question{From: "pod/default/x", To: "svc/default/web"},
+			`FROM "pod/default/x": there is no Pod "default/x" with an address of its own (a Pod in the host's network is host/NODE)`},
+		{explain.Question{From: "host/node-a", To: "svc/default/x"},
+			`TO "svc/default/x": there is no Service "default/x" with a ClusterIP`},
+		{explain.Question{From: "host/node-a", To: "svc/default/web:81"},
+			`TO "svc/default/web:81": the Service has no such port; it has 80/tcp (tcp), 80/udp (udp)`},
+		{explain.Question{From: "host/node-a", To: "10.96.1.1"},
+			`TO "10.96.1.1": must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT`},
+		{explain.Question{From: "outside/192.0.2.1", To: "[fd00:10:96::110]:80"},
+			`TO "[fd00:10:96::110]:80": fd00:10:96::110 is not IPv4`},
+		{explain.Question{From: "host/node-a", To: "svc/default/web", Endpoint: "10.0.0.1"},
+			`--endpoint "10.0.0.1": the Service has no such endpoint`},
+		{explain.Question{From: "outside", To: "svc/default/web", Via: "x"},
+			`--via "x": there is no such Node; there are node-a, node-b, node-c`},
+		{explain.Question{From: "host/node-a", To: "svc/default/web", Via: "x"},
+			`--via "x": there is no such Node; there are node-a, node-b, node-c`},
 	} {
 		if _, err := explain.Ask(w, s, c.q); err == nil || err.Error() != c.want {
 			t.Errorf("%+v: %v, instead of: %s", c.q, err, c.want)
@@ -169,11 +194,13 @@ func TestForms(t *testing.T) {
 	if err := json.Unmarshal(text, &x); err != nil {
 		t.Fatal(err)
 	}
-	if !x.Verdict.Delivered || !x.Verdict.Answered || x.Verdict.At != "pod/default/pod-c1" || len(x.Forward) != len(e.Trace.Forward) {
+	if !x.Verdict.Delivered || !x.Verdict.Answered || x.Verdict.At != "pod/default/pod-c1" ||
+		len(x.Forward) != len(e.Trace.Forward) {
 		t.Errorf("%s", text)
 	}
 	first := x.Forward[0]
-	if first.Before.Destination != "10.96.1.2:80" || first.After.Destination != "10.244.3.3:8080" || first.Why != "Service/default/podremote" {
+	if first.Before.Destination != "10.96.1.2:80" || first.After.Destination != "10.244.3.3:8080" ||
+		first.Why != "Service/default/podremote" {
 		t.Errorf("%+v", first)
 	}
 	page := e.Markdown(2, "way.svg")
@@ -182,7 +209,8 @@ func TestForms(t *testing.T) {
 			t.Errorf("the page does not name %s: %s", s.Stage, s.Rule)
 		}
 	}
-	if plain, coloured := e.Text(false), e.Text(true); plain == coloured || regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(coloured, "") != plain {
+	if plain, coloured := e.Text(false), e.Text(true); plain == coloured ||
+		regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(coloured, "") != plain {
 		t.Error("colours are more than colours")
 	}
 }

@@ -29,7 +29,8 @@ func FindFault(wanted, real *Explanation) *Fault {
 			if i < len(w.have) && same(s, &w.have[i]) {
 				continue
 			}
-			f := &Fault{Node: s.Node, Stage: w.way + s.Stage, Wanted: inWords(s), Object: s.Why.String(), Real: instead(real, w.have, i)}
+			f := &Fault{Node: s.Node, Stage: w.way + s.Stage, Wanted: inWords(s), Object: s.Why.String(),
+				Real: instead(real, w.have, i)}
 			return f
 		}
 		if len(w.have) > len(w.want) {

@@ -45,7 +45,8 @@ func FuzzObjects(f *testing.F) {
 		f.Add(nodes, text, slicesOf(read["slices.yaml"], text))
 	}
 	f.Add(nodes, read["policies.yaml"], read["pods.yaml"])
-	f.Add("{apiVersion: v1, kind: Node, metadata: {name: n}}", "{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}", "")
+	f.Add("{apiVersion: v1, kind: Node, metadata: {name: n}}",
+		"{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}", "")
 	f.Fuzz(func(t *testing.T, a, b, c string) {
 		if len(a)+len(b)+len(c) > fuzzBytes {
 			return
@@ -64,7 +65,8 @@ func FuzzObjects(f *testing.F) {
 			if twice := datapath.Print(again); err != nil || twice != printed {
 				t.Fatalf("%s: %v\nprinted\n%sread back\n%s", n.Name, err, printed, twice)
 			}
-			if i := strings.IndexFunc(printed, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7f }); i >= 0 {
+			if i := strings.IndexFunc(printed,
+				func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7f }); i >= 0 {
 				t.Fatalf("%s: %q is in the plan", n.Name, printed[i])
 			}
 		}
@@ -78,9 +80,12 @@ func FuzzObjects(f *testing.F) {
 		}
 		for _, x := range s.Frontends[:min(len(s.Frontends), fuzzFrontends)] {
 			for _, who := range from {
-				q := explain.Question{From: who, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name, Protocol: x.Protocol, Family: x.Family, NodePort: x.NodePort != 0}
+				q := explain.Question{From: who, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name,
+					Protocol: x.Protocol, Family: x.Family, NodePort: x.NodePort != 0}
 				e, err := explain.Ask(w, s, q)
-				if err == nil && e.Failure != nil && !slices.ContainsFunc(s.Nodes, func(n *cluster.Node) bool { return world.States[n.Name].NB == nil }) {
+				if err == nil && e.Failure != nil &&
+					!slices.ContainsFunc(s.Nodes,
+						func(n *cluster.Node) bool { return world.States[n.Name].NB == nil }) {
 					t.Fatalf("%s to %s: %v", q.From, q.To, e.Failure)
 				}
 			}

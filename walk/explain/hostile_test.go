@@ -146,7 +146,8 @@ func TestDamagedAnswers(t *testing.T) {
 		}
 		decoded++
 		_ = datapath.Print(found)
-		w := walk.New(walk.World{Snapshot: &small, States: map[string]datapath.State{node: datapath.Adopted(wanted, found)}})
+		w := walk.New(walk.World{Snapshot: &small,
+			States: map[string]datapath.State{node: datapath.Adopted(wanted, found)}})
 		for _, q := range []explain.Question{
 			{From: pod, To: "svc/default/web"}, {From: "host/" + node, To: "svc/default/web"},
 			{From: pod, To: "outside/1.1.1.1:80"},

@@ -83,9 +83,12 @@ type (
 // may come.
 func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 	v := e.Trace.Verdict
-	x := jsonExplanation{From: e.Trace.From.String(), To: e.Question.To, Way: e.Way, Service: e.Service, Sent: packetOf(e.Trace.Sent),
-		Forward: stepsOf(e.Trace.Sent, e.Trace.Forward), Reply: stepsOf(e.replied(), e.Trace.Reply), Fault: fault, Proof: e.Proof,
-		Verdict: jsonVerdict{Delivered: v.Delivered, Rejected: v.Rejected, Answered: v.Answered, Sentence: e.Sentence()}}
+	x := jsonExplanation{From: e.Trace.From.String(), To: e.Question.To, Way: e.Way, Service: e.Service,
+		Sent:    packetOf(e.Trace.Sent),
+		Forward: stepsOf(e.Trace.Sent, e.Trace.Forward), Reply: stepsOf(e.replied(), e.Trace.Reply), Fault: fault,
+		Proof: e.Proof,
+		Verdict: jsonVerdict{Delivered: v.Delivered, Rejected: v.Rejected, Answered: v.Answered,
+			Sentence: e.Sentence()}}
 	if v.Delivered {
 		seen := packetOf(v.Seen)
 		x.Verdict.At, x.Verdict.Seen = v.At.String(), &seen
@@ -124,7 +127,8 @@ func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 }
 
 func packetOf(p walk.Packet) jsonPacket {
-	x := jsonPacket{Protocol: p.Protocol.String(), Source: netip.AddrPortFrom(p.Src, p.SrcPort), Dest: netip.AddrPortFrom(p.Dst, p.DstPort), Mark: p.Mark}
+	x := jsonPacket{Protocol: p.Protocol.String(), Source: netip.AddrPortFrom(p.Src, p.SrcPort),
+		Dest: netip.AddrPortFrom(p.Dst, p.DstPort), Mark: p.Mark}
 	if p.EthSrc != (cluster.MAC{}) {
 		x.EthSrc = p.EthSrc.String()
 	}
@@ -138,7 +142,8 @@ func stepsOf(before walk.Packet, list []walk.Step) []jsonStep {
 	var out []jsonStep
 	for i := range list {
 		s := &list[i]
-		x := jsonStep{Node: s.Node, Stage: s.Stage, Rule: s.Rule, Did: s.Did, Before: packetOf(before), After: packetOf(s.After), Entry: s.Entry}
+		x := jsonStep{Node: s.Node, Stage: s.Stage, Rule: s.Rule, Did: s.Did, Before: packetOf(before),
+			After: packetOf(s.After), Entry: s.Entry}
 		if s.Why != (cluster.Owner{}) {
 			x.Why = s.Why.String()
 		}

@@ -125,7 +125,8 @@ func (p *Proof) compareEnd(e *Explanation) {
 		return
 	}
 	fits := func(a Arrival) bool {
-		return v.Delivered && a.At == v.At.String() && a.From.Addr() == v.Seen.Src && a.To == netip.AddrPortFrom(v.Seen.Dst, v.Seen.DstPort)
+		return v.Delivered && a.At == v.At.String() && a.From.Addr() == v.Seen.Src &&
+			a.To == netip.AddrPortFrom(v.Seen.Dst, v.Seen.DstPort)
 	}
 	switch i := slices.IndexFunc(p.Arrivals, fits); {
 	case v.Delivered && i < 0 && len(p.Arrivals) == 0:
@@ -179,7 +180,8 @@ func holds(entries []string, entry string, anyPort bool) bool {
 	return slices.ContainsFunc(entries, func(x string) bool {
 		a, b := strings.Fields(x), strings.Fields(entry)
 		return slices.EqualFunc(a, b, func(a, b string) bool {
-			return a == b || anyPort && (strings.HasPrefix(a, "sport=") && strings.HasPrefix(b, "sport=") || strings.HasPrefix(a, "dport=") && strings.HasPrefix(b, "dport="))
+			return a == b || anyPort && (strings.HasPrefix(a, "sport=") && strings.HasPrefix(b, "sport=") ||
+				strings.HasPrefix(a, "dport=") && strings.HasPrefix(b, "dport="))
 		})
 	})
 }

@@ -28,7 +28,8 @@ func TestProve(t *testing.T) {
 				other.Gateway.OpenFlow = c.engine == cluster.EngineOpenFlow
 				changed.Nodes[i] = &other
 			}
-			e, err := explain.Ask(planned(t, &changed), &changed, explain.Question{From: "host/node-a", To: "svc/default/hostself", FromPort: 40000})
+			e, err := explain.Ask(planned(t, &changed), &changed,
+				explain.Question{From: "host/node-a", To: "svc/default/hostself", FromPort: 40000})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,10 +70,15 @@ func proves(t *testing.T, e *explain.Explanation, bridge, table string) {
 		want      string // first difference
 	}{
 		{"all was seen", sent, witness(""), []explain.Arrival{arrival}, ""},
-		{"a flow counted nothing", sent, witness(table), []explain.Arrival{arrival}, "node-a: " + table + ": the flow counted no packet"},
+		{"a flow counted nothing", sent, witness(table), []explain.Arrival{arrival}, "node-a: " + table +
+			": the flow counted no packet"},
 		{"nobody came", sent, witness(""), nil, "host/node-a saw nothing of it"},
-		{"with another source", sent, witness(""), []explain.Arrival{{At: "host/node-a", From: p("172.18.0.3:40000"), To: p("172.18.0.3:8081")}}, "host/node-a saw 172.18.0.3:40000; the walk says 169.254.169.1"},
-		{"refused", explain.Sent{Protocol: "tcp", From: sent.From, To: sent.To, Outcome: explain.Refused, Detail: "connection refused"}, witness(""), []explain.Arrival{arrival}, "the client got refused (connection refused); the walk says answered"},
+		{"with another source", sent, witness(""),
+			[]explain.Arrival{{At: "host/node-a", From: p("172.18.0.3:40000"), To: p("172.18.0.3:8081")}},
+			"host/node-a saw 172.18.0.3:40000; the walk says 169.254.169.1"},
+		{"refused", explain.Sent{Protocol: "tcp", From: sent.From, To: sent.To, Outcome: explain.Refused,
+			Detail: "connection refused"}, witness(""), []explain.Arrival{arrival},
+			"the client got refused (connection refused); the walk says answered"},
 	} {
 		proof := e.Prove(c.sent, c.witnesses, c.arrivals, true)
 		got := ""
@@ -83,7 +89,8 @@ func proves(t *testing.T, e *explain.Explanation, bridge, table string) {
 			t.Errorf("%s: %q, not %q", c.name, got, c.want)
 		}
 		e.Proof = proof
-		if e.Good() != (c.want == "") || !strings.Contains(e.Text(false), "SENT tcp 172.18.0.3:40000 > 10.96.1.3:80: "+c.sent.Outcome) {
+		if e.Good() != (c.want == "") ||
+			!strings.Contains(e.Text(false), "SENT tcp 172.18.0.3:40000 > 10.96.1.3:80: "+c.sent.Outcome) {
 			t.Errorf("%s: good %v:\n%s", c.name, e.Good(), proof)
 		}
 	}

@@ -125,7 +125,8 @@ func (r *resolver) pod(name string) (*cluster.Pod, error) {
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no Pod %q with an address of its own (a Pod in the host's network is host/NODE)", name)
+	return nil, fmt.Errorf("there is no Pod %q with an address of its own (a Pod in the host's network is host/NODE)",
+		name)
 }
 
 func (r *resolver) nodeNames() string {
@@ -160,7 +161,8 @@ func (r *resolver) target() error {
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(p.IPs, func(a netip.Addr) bool { return r.q.Family == 0 || cluster.FamilyOf(a) == r.q.Family })
+		i := slices.IndexFunc(p.IPs,
+			func(a netip.Addr) bool { return r.q.Family == 0 || cluster.FamilyOf(a) == r.q.Family })
 		if i < 0 {
 			return fmt.Errorf("the Pod has no %s address", r.q.Family)
 		}
@@ -170,7 +172,8 @@ func (r *resolver) target() error {
 	}
 	to, err := netip.ParseAddrPort(r.q.To)
 	if err != nil {
-		return fmt.Errorf("must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT")
+		return fmt.Errorf("must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, " +
+			"outside/ADDRESS[:PORT] or ADDRESS:PORT")
 	}
 	if err := r.family(to.Addr()); err != nil {
 		return err
@@ -380,7 +383,8 @@ func (r *resolver) endpoint() error {
 			if n.Address(r.frontend.Family) != b.Addr {
 				continue
 			}
-			if m, err := cluster.Nth(cluster.PrefixOf(r.s.Config.Gateway.MasqueradeSubnets, r.frontend.Family), claims.MasqHost); err == nil {
+			if m, err := cluster.Nth(cluster.PrefixOf(r.s.Config.Gateway.MasqueradeSubnets, r.frontend.Family),
+				claims.MasqHost); err == nil {
 				r.prefer = append(r.prefer, netip.AddrPortFrom(m, b.Port))
 			}
 		}

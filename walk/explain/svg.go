@@ -278,7 +278,8 @@ func (d *drawing) tops() (top [rowLeft]int) {
 			height[rowCluster] = max(height[rowCluster], b.needs())
 		}
 		if c.boxes["host"] != nil {
-			height[rowGateway], height[rowExternal] = max(height[rowGateway], boxHeight), max(height[rowExternal], boxHeight)
+			height[rowGateway], height[rowExternal] = max(height[rowGateway], boxHeight),
+				max(height[rowExternal], boxHeight)
 		}
 	}
 	y := d.top()
@@ -378,7 +379,9 @@ func wrap(text string, length int) []string {
 
 func (d *drawing) text(style string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n", d.width, d.height, d.width, d.height)
+	fmt.Fprintf(&b,
+		"<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n",
+		d.width, d.height, d.width, d.height)
 	title := d.e.Trace.From.String() + " → " + d.e.title()
 	fmt.Fprintf(&b, "<title>%s</title>\n%s", html.EscapeString(title), style)
 	b.WriteString(markers)

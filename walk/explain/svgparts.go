@@ -36,7 +36,8 @@ func (d *drawing) nodesTo(b *strings.Builder) {
 	}
 	for _, c := range d.nodes {
 		top := d.top() - 34
-		fmt.Fprintf(b, "<rect class=\"node\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n", x, top, nodeWidth, d.wire.y-top-24)
+		fmt.Fprintf(b, "<rect class=\"node\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n", x, top,
+			nodeWidth, d.wire.y-top-24)
 		text(b, "faint", x+10, top+18, c.name)
 		for _, x := range c.order {
 			boxTo(b, x)
@@ -48,7 +49,8 @@ func (d *drawing) nodesTo(b *strings.Builder) {
 	}
 	for _, bar := range []*box{d.wire, d.tunnel} {
 		if bar.used {
-			fmt.Fprintf(b, "<line class=\"bar\" x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\"/>\n", bar.x, bar.y, bar.x+bar.w, bar.y)
+			fmt.Fprintf(b, "<line class=\"bar\" x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\"/>\n", bar.x, bar.y, bar.x+bar.w,
+				bar.y)
 			text(b, "faint", bar.x+bar.w-50, bar.y-10, bar.label)
 		}
 	}
@@ -89,7 +91,9 @@ func (d *drawing) wayTo(b *strings.Builder, w *way) {
 		x -= 9 * (len(v.badges) - 1)
 		for k, n := range v.badges {
 			x := x + 18*k
-			fmt.Fprintf(b, "<circle class=\"b-%s\" cx=\"%d\" cy=\"%d\" r=\"9\"/><text class=\"number\" x=\"%d\" y=\"%d\">%d</text>\n", w.class, x, y, x, y+4, n)
+			fmt.Fprintf(b,
+				"<circle class=\"b-%s\" cx=\"%d\" cy=\"%d\" r=\"9\"/><text class=\"number\" x=\"%d\" "+
+					"y=\"%d\">%d</text>\n", w.class, x, y, x, y+4, n)
 		}
 	}
 	if end := list[len(list)-1]; w.lost {

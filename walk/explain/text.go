@@ -19,7 +19,8 @@ func colours(on bool) palette {
 	if !on {
 		return palette{}
 	}
-	return palette{place: "\x1b[1m", rule: "\x1b[36m", changed: "\x1b[33m", entry: "\x1b[35m", good: "\x1b[32;1m", bad: "\x1b[31;1m", faint: "\x1b[2m", off: "\x1b[0m"}
+	return palette{place: "\x1b[1m", rule: "\x1b[36m", changed: "\x1b[33m", entry: "\x1b[35m", good: "\x1b[32;1m",
+		bad: "\x1b[31;1m", faint: "\x1b[2m", off: "\x1b[0m"}
 }
 
 // Text tells the walk for a terminal.

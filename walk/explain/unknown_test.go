@@ -35,10 +35,12 @@ func TestUnknownActions(t *testing.T) {
 		world.States[n.Name] = state
 	}
 	real := answer(t, walk.New(world), s, "host/node-a", "svc/default/hostself")
-	if text := real.Text(false); real.Good() || !strings.Contains(text, "Unknown: ") || !strings.Contains(text, actions) {
+	if text := real.Text(false); real.Good() || !strings.Contains(text, "Unknown: ") ||
+		!strings.Contains(text, actions) {
 		t.Errorf("the actions are not shown as unknown:\n%s", text)
 	}
-	if f := explain.FindFault(wanted, real); f == nil || f.Node != "node-a" || !strings.Contains(f.Real, "unknown actions") {
+	if f := explain.FindFault(wanted, real); f == nil || f.Node != "node-a" ||
+		!strings.Contains(f.Real, "unknown actions") {
 		t.Errorf("the fault is %+v", f)
 	}
 	wellFormed(t, real.SVG())

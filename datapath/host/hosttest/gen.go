@@ -27,8 +27,10 @@ func Masquerade() []netip.Prefix {
 func States() *rapid.Generator[host.State] {
 	return rapid.Custom(func(t *rapid.T) host.State {
 		s := host.State{
-			Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
-			Rules: map[host.Rule]cluster.Owner{}, Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{},
+			Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{},
+			Routes: map[host.RouteKey]host.Route{},
+			Rules:  map[host.Rule]cluster.Owner{}, Neighbors: map[host.NeighborKey]host.Neighbor{},
+			Sysctls: map[string]host.Sysctl{},
 		}
 		g := gen{t, &s, cluster.Owner{Kind: "Node", Name: "node-a"}}
 		g.links()
@@ -77,7 +79,8 @@ func (g gen) addresses(f cluster.Family) {
 	p := netip.MustParsePrefix
 	management, mask, pods, services := p("10.244.1.2/24"), p("169.254.169.2/29"), p("10.244.0.0/16"), p("10.96.0.0/16")
 	if f == cluster.IPv6 {
-		management, mask, pods, services = p("fd00:10:244:1::2/64"), p("fd69::2/125"), p("fd00:10:244::/48"), p("fd00:10:96::/112")
+		management, mask, pods, services = p("fd00:10:244:1::2/64"), p("fd69::2/125"), p("fd00:10:244::/48"),
+			p("fd00:10:96::/112")
 	}
 	// The kernel forgets a link's neighbours with its last address: there are none without one.
 	if g.bool("management") {
@@ -126,7 +129,8 @@ func (g gen) route(link string, subnet, to netip.Prefix) {
 		b[to.Bits()/8] = byte(2 + g.n("subnet", 3)) // not the subnet of an address
 	}
 	a, _ := netip.AddrFromSlice(b)
-	r := host.Route{RouteKey: host.RouteKey{Table: table, Prefix: netip.PrefixFrom(a, bits).Masked()}, Link: link, Owner: g.owner}
+	r := host.Route{RouteKey: host.RouteKey{Table: table, Prefix: netip.PrefixFrom(a, bits).Masked()}, Link: link,
+		Owner: g.owner}
 	if g.bool("via") {
 		r.Via = nth(subnet, 3+g.n("next hop", 2))
 	}

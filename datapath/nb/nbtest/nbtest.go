@@ -18,7 +18,8 @@ func Texts() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.StringMatching(`[a-z][a-z0-9_.-]{0,8}`),
 		rapid.StringMatching(`[ -~]{1,12}`),
-		rapid.SampledFrom([]string{`ip4.dst == 10.0.0.1 && inport == "a"`, "it's", "a\nb\t\x01", `\`, "é ü", "#x", "a,b", "{x=y}", "$'", "`"}),
+		rapid.SampledFrom([]string{`ip4.dst == 10.0.0.1 && inport == "a"`, "it's", "a\nb\t\x01", `\`, "é ü", "#x",
+			"a,b", "{x=y}", "$'", "`"}),
 	)
 }
 
@@ -56,7 +57,8 @@ func (d *drawer) text(label string) string {
 
 func (d *drawer) owner() cluster.Owner {
 	return rapid.SampledFrom([]cluster.Owner{
-		{Kind: "Node", Name: "node-a"}, {Kind: "Service", Namespace: "default", Name: "web"}, {Kind: "Pod", Namespace: "kube-system", Name: "dns"},
+		{Kind: "Node", Name: "node-a"}, {Kind: "Service", Namespace: "default", Name: "web"},
+		{Kind: "Pod", Namespace: "kube-system", Name: "dns"},
 	}).Draw(d.t, "owner")
 }
 
@@ -87,7 +89,8 @@ func (d *drawer) addr(label string) netip.Addr {
 }
 
 func (d *drawer) addrs(label string, least, most int) []netip.Addr {
-	list := rapid.SliceOfNDistinct(rapid.Custom(func(*rapid.T) netip.Addr { return d.addr(label) }), least, most, func(a netip.Addr) netip.Addr { return a }).Draw(d.t, label)
+	list := rapid.SliceOfNDistinct(rapid.Custom(func(*rapid.T) netip.Addr { return d.addr(label) }), least, most,
+		func(a netip.Addr) netip.Addr { return a }).Draw(d.t, label)
 	slices.SortFunc(list, netip.Addr.Compare)
 	return list
 }
@@ -123,10 +126,12 @@ func (d *drawer) roots() {
 		d.s.Add(&nb.Group{Name: n, Owner: d.owner()})
 	}
 	for _, n := range d.some("router", "r1", "r2") {
-		d.s.Add(&nb.Router{Name: n, Options: d.options("chassis", "snat-ct-zone"), Groups: d.some("of router", slices.Clone(groups)...), Owner: d.owner()})
+		d.s.Add(&nb.Router{Name: n, Options: d.options("chassis", "snat-ct-zone"),
+			Groups: d.some("of router", slices.Clone(groups)...), Owner: d.owner()})
 	}
 	for _, n := range d.some("switch", "s1", "s2") {
-		d.s.Add(&nb.Switch{Name: n, OtherConfig: d.options("subnet", "interconn-ts"), Groups: d.some("of switch", slices.Clone(groups)...), Owner: d.owner()})
+		d.s.Add(&nb.Switch{Name: n, OtherConfig: d.options("subnet", "interconn-ts"),
+			Groups: d.some("of switch", slices.Clone(groups)...), Owner: d.owner()})
 	}
 	for _, n := range d.some("lb", "default/web:http/tcp/IPv4", "default/web:http/tcp/IPv6", "lb3") {
 		d.loadBalancer(n, groups)
@@ -135,7 +140,8 @@ func (d *drawer) roots() {
 
 func (d *drawer) loadBalancer(name string, groups []string) {
 	lb := &nb.LoadBalancer{
-		Name: name, Protocol: rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(d.t, "protocol"),
+		Name: name, Protocol: rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(d.t,
+			"protocol"),
 		Options: d.options("reject", "hairpin_snat_ip"), Affinity: rapid.Bool().Draw(d.t, "affinity"),
 		Groups: d.some("of lb", slices.Clone(groups)...), Owner: d.owner(),
 	}
@@ -156,7 +162,8 @@ func (d *drawer) onRouter(router string) {
 	t := d.t
 	ports := d.some("router port", "rtos-"+router, "rtoj-"+router)
 	for _, n := range ports {
-		p := &nb.RouterPort{Name: n, Router: router, MAC: d.mac(), Options: d.options("gateway_mtu", "gateway_mtu_bypass"), Owner: d.owner()}
+		p := &nb.RouterPort{Name: n, Router: router, MAC: d.mac(),
+			Options: d.options("gateway_mtu", "gateway_mtu_bypass"), Owner: d.owner()}
 		for _, a := range d.addrs("network", 1, 3) {
 			p.Networks = append(p.Networks, netip.PrefixFrom(a, a.BitLen()-8))
 		}
@@ -167,11 +174,13 @@ func (d *drawer) onRouter(router string) {
 		}
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "routes") {
-		d.s.Add(&nb.Route{Router: router, Prefix: d.prefix("route"), NextHop: d.addr("next hop"), BySource: rapid.Bool().Draw(t, "by source"),
-			OutPort: rapid.SampledFrom([]string{"", "rtoj-" + router}).Draw(t, "port"), Owner: d.owner()})
+		d.s.Add(&nb.Route{Router: router, Prefix: d.prefix("route"), NextHop: d.addr("next hop"),
+			BySource: rapid.Bool().Draw(t, "by source"),
+			OutPort:  rapid.SampledFrom([]string{"", "rtoj-" + router}).Draw(t, "port"), Owner: d.owner()})
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "policies") {
-		p := &nb.Policy{Router: router, Priority: rapid.IntRange(100, 102).Draw(t, "priority"), Match: d.match(), Owner: d.owner(),
+		p := &nb.Policy{Router: router, Priority: rapid.IntRange(100, 102).Draw(t, "priority"), Match: d.match(),
+			Owner:  d.owner(),
 			Action: rapid.SampledFrom([]nb.Action{nb.Allow, nb.Drop, nb.Reroute}).Draw(t, "action")}
 		if p.Action == nb.Reroute {
 			p.NextHops = d.addrs("next hops", 1, 2)
@@ -182,8 +191,10 @@ func (d *drawer) onRouter(router string) {
 		d.s.Add(p)
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "nats") {
-		n := &nb.NAT{Router: router, Type: rapid.SampledFrom([]nb.NATType{nb.SNAT, nb.DNATAndSNAT}).Draw(t, "type"), External: d.addr("external"),
-			Logical: d.prefix("logical"), PortRange: rapid.SampledFrom([]string{"", "61000-65535"}).Draw(t, "ports"), Match: d.match(), Owner: d.owner()}
+		n := &nb.NAT{Router: router, Type: rapid.SampledFrom([]nb.NATType{nb.SNAT, nb.DNATAndSNAT}).Draw(t, "type"),
+			External: d.addr("external"),
+			Logical:  d.prefix("logical"), PortRange: rapid.SampledFrom([]string{"", "61000-65535"}).Draw(t, "ports"),
+			Match: d.match(), Owner: d.owner()}
 		if n.Type == nb.DNATAndSNAT && rapid.Bool().Draw(t, "distributed") {
 			n.LogicalPort, n.ExternalMAC = "k8s-node-a", d.mac()
 		}
@@ -196,7 +207,8 @@ func (d *drawer) match() string {
 	if d.wild {
 		return d.text("match")
 	}
-	return rapid.SampledFrom([]string{`ip4.dst == 10.0.0.1`, `inport == "rtos-r1" && ip6.dst == fd00::1`, ``}).Draw(d.t, "match")
+	return rapid.SampledFrom([]string{`ip4.dst == 10.0.0.1`, `inport == "rtos-r1" && ip6.dst == fd00::1`, ``}).Draw(d.t,
+		"match")
 }
 
 func (d *drawer) onSwitch(name string) {
@@ -209,10 +221,13 @@ func (d *drawer) onSwitch(name string) {
 			Action: rapid.SampledFrom([]nb.Action{nb.Allow, nb.Drop}).Draw(d.t, "action"), Owner: d.owner()})
 	}
 	for _, n := range d.some("switch port", "stor-"+name, "pod_"+name) {
-		p := &nb.SwitchPort{Name: n, Switch: name, Type: rapid.SampledFrom([]string{"", "router", "localnet", "remote"}).Draw(d.t, "port type"),
+		p := &nb.SwitchPort{Name: n, Switch: name,
+			Type:    rapid.SampledFrom([]string{"", "router", "localnet", "remote"}).Draw(d.t, "port type"),
 			Options: d.options("router-port", "requested-tnl-key"), Owner: d.owner()}
-		p.Addresses = rapid.SampledFrom([][]string{nil, {"router"}, {"unknown"}, {"0a:58:0a:f4:00:03 10.244.0.3 fd00:10:244::3"}}).Draw(d.t, "addresses")
-		p.PortSecurity = rapid.SampledFrom([][]string{nil, {"0a:58:0a:f4:00:03"}, {"0a:58:0a:f4:00:03 10.244.0.3", "0a:58:0a:f4:00:03 fd00:10:244::3"}}).Draw(d.t, "port security")
+		p.Addresses = rapid.SampledFrom([][]string{nil, {"router"}, {"unknown"},
+			{"0a:58:0a:f4:00:03 10.244.0.3 fd00:10:244::3"}}).Draw(d.t, "addresses")
+		p.PortSecurity = rapid.SampledFrom([][]string{nil, {"0a:58:0a:f4:00:03"},
+			{"0a:58:0a:f4:00:03 10.244.0.3", "0a:58:0a:f4:00:03 fd00:10:244::3"}}).Draw(d.t, "port security")
 		d.s.Add(p)
 	}
 }

@@ -78,7 +78,8 @@ func copying(t *rapid.T, f nft.Family) *nft.Table {
 	c := &nft.Chain{Name: "moves", Type: "filter", Hook: "prerouting", Priority: -150, Owner: Owner(t)}
 	for range rapid.IntRange(0, 2).Draw(t, "rules") {
 		r := nft.Rule{Owner: Owner(t), Do: nft.Dup{To: addr(t, fam), Device: "lo"}, Matches: []nft.Match{
-			nft.InInterface{Name: "eth0"}, nft.AddrIn{Dst: true, Prefix: netip.PrefixFrom(a, a.BitLen())}, nft.CTUnknown,
+			nft.InInterface{Name: "eth0"}, nft.AddrIn{Dst: true, Prefix: netip.PrefixFrom(a, a.BitLen())},
+			nft.CTUnknown,
 		}}
 		if rapid.Bool().Draw(t, "drop") {
 			r.Matches = append(r.Matches, nft.EtherSrc{MAC: cluster.MAC{2, 0, 0, 0, 0, rapid.Byte().Draw(t, "MAC")}})
@@ -86,19 +87,22 @@ func copying(t *rapid.T, f nft.Family) *nft.Table {
 		}
 		c.Rules = append(c.Rules, r)
 	}
-	return &nft.Table{Chains: map[string]*nft.Chain{c.Name: c}, Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
+	return &nft.Table{Chains: map[string]*nft.Chain{c.Name: c}, Maps: map[string]*nft.Map{},
+		Sets: map[string]*nft.Set{}}
 }
 
 // Owner draws an owner; now and then its label is too long for nft.
 func Owner(t *rapid.T) cluster.Owner {
-	name := rapid.SampledFrom([]string{"web", "db-0", "a.b", strings.Repeat("x", 63), strings.Repeat("y", 200)}).Draw(t, "name")
+	name := rapid.SampledFrom([]string{"web", "db-0", "a.b", strings.Repeat("x", 63), strings.Repeat("y", 200)}).Draw(t,
+		"name")
 	switch rapid.IntRange(0, 2).Draw(t, "owner") {
 	case 0:
 		return cluster.Owner{}
 	case 1:
 		return cluster.Owner{Kind: "Node", Name: name}
 	}
-	return cluster.Owner{Kind: "Service", Namespace: rapid.SampledFrom([]string{"default", "kube-system"}).Draw(t, "namespace"), Name: name}
+	return cluster.Owner{Kind: "Service",
+		Namespace: rapid.SampledFrom([]string{"default", "kube-system"}).Draw(t, "namespace"), Name: name}
 }
 
 func table(t *rapid.T, f nft.Family) *nft.Table {
@@ -122,7 +126,8 @@ func table(t *rapid.T, f nft.Family) *nft.Table {
 		{Name: "plain"},
 	}
 	if f == nft.Netdev {
-		hooks = []nft.Chain{{Name: "guard", Type: "filter", Hook: "ingress", Device: "lo", Priority: -500}, {Name: "plain"}}
+		hooks = []nft.Chain{{Name: "guard", Type: "filter", Hook: "ingress", Device: "lo", Priority: -500},
+			{Name: "plain"}}
 	}
 	for _, c := range hooks {
 		if !rapid.Bool().Draw(t, c.Name) {
@@ -188,7 +193,8 @@ func drawMap(t *rapid.T, name string) *nft.Map {
 	m := &nft.Map{Name: name, Family: family(t), Key: key(t)}
 	plain := rapid.IntRange(0, 2).Draw(t, "plain") == 0
 	if plain {
-		m.Key = []nft.KeyField{map[cluster.Family]nft.KeyField{cluster.IPv4: nft.KeyIPSrc, cluster.IPv6: nft.KeyIP6Src}[m.Family], nft.KeyOut}
+		m.Key = []nft.KeyField{map[cluster.Family]nft.KeyField{cluster.IPv4: nft.KeyIPSrc,
+			cluster.IPv6: nft.KeyIP6Src}[m.Family], nft.KeyOut}
 	}
 	if n := len(m.Key); !plain && n > 1 && m.Key[n-1] == nft.KeyPort {
 		slots := []nft.KeyField{"", nft.KeyPortSlot, nft.KeyIPSlot}
@@ -215,7 +221,8 @@ func addTargets(t *rapid.T, m *nft.Map) {
 
 func drawSet(t *rapid.T, name string) *nft.Set {
 	s := &nft.Set{Name: name, Key: key(t)}
-	if twin := map[nft.KeyField]nft.KeyField{nft.KeyIPDst: nft.KeyIPSrc, nft.KeyIP6Dst: nft.KeyIP6Src}[s.Key[0]]; twin != "" && rapid.Bool().Draw(t, "ranges") {
+	if twin := map[nft.KeyField]nft.KeyField{nft.KeyIPDst: nft.KeyIPSrc,
+		nft.KeyIP6Dst: nft.KeyIP6Src}[s.Key[0]]; twin != "" && rapid.Bool().Draw(t, "ranges") {
 		if s.Key = append(s.Key, twin); rapid.Bool().Draw(t, "sources only") {
 			s.Key = []nft.KeyField{twin}
 		}
@@ -232,7 +239,8 @@ func addMembers(t *rapid.T, s *nft.Set) {
 
 func rule(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Rule {
 	r := nft.Rule{Counter: rapid.Bool().Draw(t, "counter"), Owner: Owner(t)}
-	r.Comment = rapid.SampledFrom([]string{"", "pods to the host", "a/b: c", ": x", "é # { } ; ok", strings.Repeat("z", 120)}).Draw(t, "comment")
+	r.Comment = rapid.SampledFrom([]string{"", "pods to the host", "a/b: c", ": x", "é # { } ; ok",
+		strings.Repeat("z", 120)}).Draw(t, "comment")
 	for range rapid.IntRange(0, 3).Draw(t, "matches") {
 		r.Matches = append(r.Matches, match(t, table, c))
 	}
@@ -258,7 +266,8 @@ func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
 			}
 		case nft.InSet:
 			k := table.Sets[m.Set].Key[0]
-			if (k == nft.KeyIPDst || k == nft.KeyIPSrc) && f != cluster.IPv4 || (k == nft.KeyIP6Dst || k == nft.KeyIP6Src) && f != cluster.IPv6 {
+			if (k == nft.KeyIPDst || k == nft.KeyIPSrc) && f != cluster.IPv4 ||
+				(k == nft.KeyIP6Dst || k == nft.KeyIP6Src) && f != cluster.IPv6 {
 				continue
 			}
 			if slices.Contains(table.Sets[m.Set].Key, nft.KeyProto) {
@@ -291,7 +300,8 @@ func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 		}
 	case 0:
 		a := addr(t, family(t))
-		return nft.AddrIn{Dst: rapid.Bool().Draw(t, "daddr"), Not: not, Prefix: netip.PrefixFrom(a, rapid.IntRange(1, a.BitLen()).Draw(t, "bits")).Masked()}
+		return nft.AddrIn{Dst: rapid.Bool().Draw(t, "daddr"), Not: not,
+			Prefix: netip.PrefixFrom(a, rapid.IntRange(1, a.BitLen()).Draw(t, "bits")).Masked()}
 	case 1:
 		if c.Hook == "prerouting" || c.Hook == "output" {
 			return nft.DstIsLocal{}
@@ -337,7 +347,8 @@ func statement(t *rapid.T, table *nft.Table, c *nft.Chain, f cluster.Family) nft
 		return nft.SNAT{Addr: addr(t, f)}
 	case n <= 2 && c.Type == "nat" && c.Hook != "postrouting":
 		for name, m := range table.Maps {
-			if m.Family == f && slices.Contains(m.Key, nft.KeyProto) && slices.Contains(m.Key, nft.KeyPort) && (m.Key[0] == nft.KeyProto || (m.Key[0] == nft.KeyIPDst) == (f == cluster.IPv4)) {
+			if m.Family == f && slices.Contains(m.Key, nft.KeyProto) && slices.Contains(m.Key, nft.KeyPort) &&
+				(m.Key[0] == nft.KeyProto || (m.Key[0] == nft.KeyIPDst) == (f == cluster.IPv4)) {
 				return nft.DNATMap{Map: name}
 			}
 		}

@@ -27,17 +27,20 @@ func States() *rapid.Generator[redirect.State] {
 		}
 		bridge := rapid.SampledFrom(Bridges()).Draw(t, "bridge")
 		mac := cluster.MAC{0x0a, 0x58, 5: byte(rapid.IntRange(1, 3).Draw(t, "MAC"))}
-		s.Programs[bridge] = redirect.Program{Link: bridge, Name: claims.ProgramReply, MAC: mac, MTU: rapid.SampledFrom([]int{1280, 1400}).Draw(t, "MTU"), Owner: owner}
+		s.Programs[bridge] = redirect.Program{Link: bridge, Name: claims.ProgramReply, MAC: mac,
+			MTU: rapid.SampledFrom([]int{1280, 1400}).Draw(t, "MTU"), Owner: owner}
 		for _, l := range Links() {
 			if rapid.Bool().Draw(t, l) {
 				s.Programs[l] = redirect.Program{Link: l, Name: claims.ProgramRequest, Owner: owner}
 			}
 		}
 		for range rapid.IntRange(0, 6).Draw(t, "services") {
-			a := netip.MustParseAddr(rapid.SampledFrom([]string{"192.0.2.2", "198.51.100.2", "2001:db8::2"}).Draw(t, "address"))
+			a := netip.MustParseAddr(rapid.SampledFrom([]string{"192.0.2.2", "198.51.100.2", "2001:db8::2"}).Draw(t,
+				"address"))
 			port := uint16(rapid.SampledFrom([]int{1, 30080, 32767, 65535}).Draw(t, "port"))
 			p := rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(t, "protocol")
-			s.Services[redirect.Service{Addr: netip.AddrPortFrom(a, port), Protocol: p}] = redirect.Way{Tracked: rapid.Bool().Draw(t, "tracked"), Owner: owner}
+			s.Services[redirect.Service{Addr: netip.AddrPortFrom(a, port),
+				Protocol: p}] = redirect.Way{Tracked: rapid.Bool().Draw(t, "tracked"), Owner: owner}
 		}
 		return s
 	})

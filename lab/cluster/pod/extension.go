@@ -26,8 +26,10 @@ func extension(name string) http.Handler {
 		}})
 	})
 	mux.HandleFunc("GET /apis/seen.hairpin/{version}", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, object{"apiVersion": "v1", "kind": "APIResourceList", "groupVersion": "seen.hairpin/" + r.PathValue("version"),
-			"resources": []object{{"name": "servers", "singularName": "server", "kind": "Server", "namespaced": false, "verbs": []string{"list"}}}})
+		answer(w, object{"apiVersion": "v1", "kind": "APIResourceList", "groupVersion": "seen.hairpin/" +
+			r.PathValue("version"),
+			"resources": []object{{"name": "servers", "singularName": "server", "kind": "Server", "namespaced": false,
+				"verbs": []string{"list"}}}})
 	})
 	mux.HandleFunc("GET /apis/seen.hairpin/{version}/servers", func(w http.ResponseWriter, r *http.Request) {
 		group := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/apis/"), "/servers")

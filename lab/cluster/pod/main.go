@@ -100,7 +100,9 @@ func serve(ctx context.Context, args []string) error {
 			return err
 		}
 		go func() {
-			fmt.Fprintln(os.Stderr, "pod:", server.ServeTLS(listener, filepath.Join(*certificate, "tls.crt"), filepath.Join(*certificate, "tls.key")))
+			fmt.Fprintln(os.Stderr, "pod:",
+				server.ServeTLS(listener, filepath.Join(*certificate, "tls.crt"),
+					filepath.Join(*certificate, "tls.key")))
 			os.Exit(1)
 		}()
 	}
@@ -146,7 +148,8 @@ func get(ctx context.Context, args []string) error {
 		return err
 	}
 	for _, a := range all {
-		answer := probe.Get(ctx, probe.Request{Protocol: *protocol, To: netip.AddrPortFrom(a.Unmap(), uint16(port)), Timeout: *timeout})
+		answer := probe.Get(ctx, probe.Request{Protocol: *protocol, To: netip.AddrPortFrom(a.Unmap(), uint16(port)),
+			Timeout: *timeout})
 		if err := json.NewEncoder(os.Stdout).Encode(answer); err != nil {
 			return err
 		}

@@ -87,13 +87,15 @@ func (c Case) Endpoint() string {
 // Markdown returns the table.
 func Markdown() string {
 	var b strings.Builder
-	b.WriteString("| no. | client | policy | endpoint | contract: source is | endpoint sees | because |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| no. | client | policy | endpoint | contract: source is | endpoint sees | because " +
+		"|\n|---|---|---|---|---|---|---|\n")
 	for _, c := range Cases() {
 		must := "the client"
 		if c.Masqueraded {
 			must = "masqueraded"
 		}
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s |\n", c.Number, c.From, c.Policy(), c.Endpoint(), must, c.Sees, c.Why)
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s |\n", c.Number, c.From, c.Policy(), c.Endpoint(), must,
+			c.Sees, c.Why)
 	}
 	return b.String()
 }

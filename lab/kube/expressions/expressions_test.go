@@ -81,7 +81,8 @@ func TestOldestKubernetes(t *testing.T) {
 		for _, rule := range rules(o) {
 			all++
 			if _, issues := oldest.Compile(rule); issues.Err() != nil {
-				t.Errorf("%s: Kubernetes 1.%d refuses %s: %v", filepath.Base(file), minor, strings.TrimSpace(rule), issues.Err())
+				t.Errorf("%s: Kubernetes 1.%d refuses %s: %v", filepath.Base(file), minor, strings.TrimSpace(rule),
+					issues.Err())
 			}
 			if _, issues := older.Compile(rule); issues.Err() != nil {
 				refused++
