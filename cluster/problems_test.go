@@ -155,7 +155,9 @@ func TestProblemsOfOneObject(t *testing.T) {
 		"load balancer addresses": service(func(s *corev1.Service) { s.Status.LoadBalancer.Ingress = ingress }),
 		"cluster IPs":             service(func(s *corev1.Service) { s.Spec.ClusterIPs = list("10.97.%d.%d") }),
 		"ports":                   service(func(s *corev1.Service) { s.Spec.Ports = ports }),
-		"source ranges":           service(func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = list("x%d.%d") }),
+		"source ranges": service(func(s *corev1.Service) {
+			s.Spec.LoadBalancerSourceRanges = list("x%d.%d")
+		}),
 		"endpoints": &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default",
 			Labels: map[string]string{discoveryv1.LabelServiceName: "x"}},
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: endpoints},

@@ -193,7 +193,9 @@ func TestAffinityAndPolicies(t *testing.T) {
 	with := func(seconds *int32) func(*corev1.Service) {
 		return func(s *corev1.Service) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: seconds}}
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: seconds},
+			}
 		}
 	}
 	outside := "Service/default/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: %s is not within 1 to " +

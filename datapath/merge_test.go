@@ -62,7 +62,9 @@ func TestSameValueOfTwoOwnersIsNoConflict(t *testing.T) {
 	part := func(o cluster.Owner) State {
 		s := State{NB: nb.State{}, NFT: nft.State{nft.Inet: {
 			Maps: map[string]*nft.Map{"m": {Name: "m",
-				Elements: delta.MapOf(map[nft.Element]nft.Target{{Port: 80}: {Addr: netip.MustParseAddrPort("10.0.0.1:80"), Owner: o}})}},
+				Elements: delta.MapOf(map[nft.Element]nft.Target{
+					{Port: 80}: {Addr: netip.MustParseAddrPort("10.0.0.1:80"), Owner: o},
+				})}},
 			Sets: map[string]*nft.Set{"s": {Name: "s",
 				Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Port: 80}: o})}},
 		}}}

@@ -16,7 +16,8 @@ import (
 	"strings"
 )
 
-// lockedPackages has the version of every package of the node image, as Debian had them when `make image-lock` ran last.
+// lockedPackages has the version of every package of the node image, as Debian had them when
+// `make image-lock` ran last.
 //
 //go:embed packages.lock
 var lockedPackages string

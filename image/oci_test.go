@@ -237,7 +237,8 @@ func TestWriteOCIArchitectures(t *testing.T) {
 			if image.Manifests[j].Platform.Architecture != arch || config.Architecture != arch {
 				t.Errorf("image %d is for %v and %s, not %s", i, image.Manifests[j].Platform, config.Architecture, arch)
 			}
-			if want := tag(reference(entry.Annotations["io.containerd.image.name"])); config.Config.Labels[v1.AnnotationVersion] != want {
+			want := tag(reference(entry.Annotations["io.containerd.image.name"]))
+			if config.Config.Labels[v1.AnnotationVersion] != want {
 				t.Errorf("image %d has the version %q, not %s", i, config.Config.Labels[v1.AnnotationVersion], want)
 			}
 			if !strings.HasSuffix(docker[2*i+j].RepoTags[0], "-"+arch) {

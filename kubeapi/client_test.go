@@ -156,7 +156,8 @@ func TestExec(t *testing.T) {
 	options := &corev1.PodExecOptions{Container: "c", Command: []string{"hairpin", "status", "--output=json"},
 		Stdout: true, Stderr: true}
 	got := ours.Exec(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "x"}}, options).URL().String()
-	want := theirs.CoreV1().RESTClient().Post().Resource("pods").Namespace("n").Name("x").SubResource("exec").VersionedParams(options, scheme.ParameterCodec).URL().String()
+	want := theirs.CoreV1().RESTClient().Post().Resource("pods").Namespace("n").Name("x").SubResource("exec").
+		VersionedParams(options, scheme.ParameterCodec).URL().String()
 	if got != want {
 		t.Errorf("asks %s in place of %s", got, want)
 	}

@@ -64,7 +64,8 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 			whole := f.Key
 			whole.Match.Protocol = map[flow.Protocol]flow.Protocol{flow.IP: flow.UDP,
 				flow.IPv6: flow.UDP6}[f.Match.Protocol]
-			whole.Match.DstPort, whole.Match.CTDstPort, whole.Match.CTProtocol, whole.Match.Fragment, whole.Match.CTState = f.Match.CTDstPort, 0, 0, "", flow.CTState{}
+			whole.Match.DstPort, whole.Match.CTDstPort, whole.Match.CTProtocol = f.Match.CTDstPort, 0, 0
+			whole.Match.Fragment, whole.Match.CTState = "", flow.CTState{}
 			if w := s.Flows.At(whole.ID()); f.Table == pipeline.SvcServiceLB &&
 				(w == nil || !slices.Equal(w.Actions, f.Actions)) {
 				t.Errorf("%s: whole packets have %v", f, w)

@@ -36,7 +36,8 @@ func (r *logicalRouter) checkDistributed() error {
 			case r.gateway():
 				return fmt.Errorf("%s: NAT of a distributed gateway port on a router with a chassis is not known",
 					row.Key())
-			case row.Type != nb.DNATAndSNAT, !row.Logical.IsSingleIP(), row.LogicalPort == "", row.ExternalMAC == (cluster.MAC{}), row.PortRange+row.Match != "", p.row.Chassis == "":
+			case row.Type != nb.DNATAndSNAT, !row.Logical.IsSingleIP(), row.LogicalPort == "",
+				row.ExternalMAC == (cluster.MAC{}), row.PortRange+row.Match != "", p.row.Chassis == "":
 				return fmt.Errorf("%s: it is not known what it does at port %s", row.Key(), p.row.Name)
 			}
 		}

@@ -121,7 +121,9 @@ func TestStrays(t *testing.T) {
 			}
 		}
 		late := make(chan error, 1)
-		want := conn.Delta{Strays: map[netip.Prefix]netip.Addr{netip.MustParsePrefix("10.96.0.0/16"): netip.MustParseAddr(management)}}
+		want := conn.Delta{Strays: map[netip.Prefix]netip.Addr{
+			netip.MustParsePrefix("10.96.0.0/16"): netip.MustParseAddr(management),
+		}}
 		go func() { // an answer that is underway
 			late <- inside.Do(ns, func() error {
 				runtime.LockOSThread()

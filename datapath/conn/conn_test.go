@@ -136,7 +136,9 @@ func TestPrint(t *testing.T) {
 		netip.MustParseAddr("10.10.10.34"): {},
 		netip.MustParseAddr("10.10.10.33"): {Elsewhere: true, Owner: cluster.Owner{Kind: "EgressIP", Name: "blue"}},
 	}
-	s.Ways = map[netip.Prefix]conn.Way{netip.MustParsePrefix("10.96.0.0/16"): {Source: netip.MustParseAddr("10.244.1.2"), Owner: cluster.Owner{Kind: "Node", Name: "a"}}}
+	s.Ways = map[netip.Prefix]conn.Way{netip.MustParsePrefix("10.96.0.0/16"): {
+		Source: netip.MustParseAddr("10.244.1.2"), Owner: cluster.Owner{Kind: "Node", Name: "a"},
+	}}
 	const want = `udp 10.96.0.10:53 10.244.1.3:53 10.244.2.3:53 by 172.18.0.3:30053 # Service/default/dns
 udp 172.18.0.3:30053 10.244.1.3:53
 egress 10.10.10.33 elsewhere # EgressIP/blue

@@ -76,7 +76,8 @@ func (f *Flow) checkAction(a Action) error {
 		if !a.whole() {
 			return fmt.Errorf("a tunnel lacks its key, its ports or its other end: %+v", a)
 		}
-	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetEthDstByCT, MarkLonger, SetPktMark, Resubmit, PopVLAN:
+	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetEthDstByCT,
+		MarkLonger, SetPktMark, Resubmit, PopVLAN:
 	default:
 		return fmt.Errorf("%T is an action without a check", a)
 	}

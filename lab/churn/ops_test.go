@@ -124,7 +124,9 @@ func (c *churn) fill(o *corev1.Service, s *service, v version) {
 	o.Spec.SessionAffinity = corev1.ServiceAffinityNone
 	if seconds := int32(v.affinity); seconds > 0 {
 		o.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		o.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+		o.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds},
+		}
 	}
 }
 

@@ -36,7 +36,8 @@ func transit(z *node.Zone, to *datapath.State) {
 	z.Link(nb.RouterPort{
 		Name: node.RouterToTransit(name), Router: claims.ClusterRouter,
 		Networks: z.Addresses(func(s *node.Stack) netip.Prefix { return s.Transit }),
-	}, claims.TransitSwitch, node.TransitToRouter(name), map[string]string{"requested-tnl-key": strconv.Itoa(z.Node.ID)})
+	}, claims.TransitSwitch, node.TransitToRouter(name),
+		map[string]string{"requested-tnl-key": strconv.Itoa(z.Node.ID)})
 	for i := range z.Stacks {
 		hop := node.TransitAddress(&z.Stacks[i], node.AnyNode)
 		for _, r := range remoteRanges(&z.Stacks[i]) {

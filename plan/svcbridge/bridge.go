@@ -288,21 +288,29 @@ func (w *serviceBridge) family(s *node.Stack) {
 	}
 	w.add(pipeline.SvcUnSNAT, prioOthers, flow.Match{Protocol: v.IP},
 		track(claims.ZoneServices, pipeline.SvcHairpinReply))
-	neighbours := []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ARP}}
+	w.neighbors(s)
+}
+
+// neighbors handles ARP and neighbor discovery, and what IPv4 sends to all neighbors.
+func (w *serviceBridge) neighbors(s *node.Stack) {
+	v := node.Vocab(s.Family)
+	list := []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ARP}}
 	if s.Family == cluster.IPv4 {
 		w.floods(v, node.HostPrefix(broadcast()))
 	} else {
 		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.IP, Dst: v.LinkLocal},
 			track(claims.ZoneServices, pipeline.SvcPodConntrack))
-		neighbours = []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ICMP6,
-			ICMPType: node.NeighborSolicitation + 1},
-			{InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1}}
-		for _, t := range []uint16{node.RouterAdvertisement, node.RedirectMessage} { // what only routers send
+		solicitation := flow.Match{InPort: claims.ServicePatch, Protocol: flow.ICMP6,
+			ICMPType: node.NeighborSolicitation + 1}
+		advertisement := solicitation
+		advertisement.ICMPType = node.NeighborAdvertisement + 1
+		list = []flow.Match{solicitation, advertisement}
+		for _, t := range []uint16{node.RouterAdvertisement, node.RedirectMessage} { // only routers send them
 			w.add(pipeline.SvcFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Drop{})
 		}
 		w.neighborDiscovery()
 	}
-	for _, m := range neighbours {
+	for _, m := range list {
 		w.add(pipeline.SvcClassifier, prioSelf, m, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})
 	}
 }
