@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// fight is another program that gives the uplink its address whenever it is gone.
+// fight is another program that adds the uplink's address again whenever it is removed.
 const fight = `while :; do ip address add 172.18.0.99/16 dev eth0 2>/dev/null || sleep 0.005; done`
 
-// TestUplinkContested: a program that puts an address back on the uplink holds nobody up, is
-// counted and told of, and the agent takes its time.
+// TestUplinkContested: a program that keeps adding an address to the uplink blocks nothing. It is
+// counted and reported, and the agent slows down.
 func TestUplinkContested(t *testing.T) {
 	m := newMachine(t)
 	m.known(t, true)
@@ -30,7 +30,7 @@ func TestUplinkContested(t *testing.T) {
 		})
 	}
 	eventually(t, 20*time.Second, "the agent tells of it", func() (bool, string) {
-		time.Sleep(50 * time.Millisecond) // answers cost, too
+		time.Sleep(50 * time.Millisecond) // replies cost, too
 		asked := time.Now()
 		list := mustReport(t, m.n).Problems
 		slowest = max(slowest, time.Since(asked))

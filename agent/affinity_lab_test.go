@@ -18,7 +18,7 @@ import (
 	"hairpin/pipeline"
 )
 
-// sticky is the demo's Service with session affinity, over one family and protocol, and a client of
+// sticky is the demo's Service with session affinity, for one family and protocol, and a client of
 // it in a pod of node-a.
 type sticky struct {
 	t    *testing.T
@@ -30,7 +30,7 @@ type sticky struct {
 	udp  bool
 }
 
-// manifest changes a file of the cluster's objects, and tells how to undo that.
+// manifest changes a manifest file, and returns a function that undoes it.
 func manifest(t *testing.T, l *lab.Lab, name, pattern, with string) (undo func()) {
 	t.Helper()
 	file := filepath.Join(l.Dir(), "manifests", name)
@@ -48,7 +48,7 @@ func manifest(t *testing.T, l *lab.Lab, name, pattern, with string) (undo func()
 	return func() { write(string(text)) }
 }
 
-// timeout gives the Service another one, and waits until Open vSwitch knows it.
+// timeout changes the Service's timeout, and waits until Open vSwitch has it.
 func (s *sticky) timeout(d time.Duration) {
 	s.t.Helper()
 	seconds := int(d / time.Second)
@@ -63,7 +63,7 @@ func (s *sticky) timeout(d time.Duration) {
 	}
 }
 
-// asks makes a connection to one of the addresses and tells who answers.
+// asks connects to one of the addresses and returns the endpoint that replies.
 func (s *sticky) asks(to netip.AddrPort) string {
 	s.t.Helper()
 	protocol := "tcp"
@@ -78,7 +78,7 @@ func (s *sticky) asks(to netip.AddrPort) string {
 	return answer.Name
 }
 
-// remembered tells what node-a has learned of the client, for this family and either protocol.
+// remembered returns what node-a has learned of the client, for this family and either protocol.
 func (s *sticky) remembered() string {
 	s.t.Helper()
 	out := sh(s.t, s.a, fmt.Sprintf("ovs-ofctl -O OpenFlow15 dump-flows %s table=%d", claims.ServiceBridge,
@@ -92,7 +92,7 @@ func (s *sticky) remembered() string {
 	return strings.Join(found, "")
 }
 
-// forgotten waits until the client is.
+// forgotten waits until node-a has no affinity of the client.
 func (s *sticky) forgotten(limit time.Duration) {
 	s.t.Helper()
 	eventually(s.t, limit, "the client is forgotten", func() (bool, string) {
@@ -102,8 +102,8 @@ func (s *sticky) forgotten(limit time.Duration) {
 }
 
 // TestSessionAffinity: a client keeps its endpoint at all addresses of a Service's port until the
-// timeout has passed since its last new connection, whatever goes over those that it has. Then it
-// may get another one.
+// timeout has passed since its last new connection. Packets of existing connections do not matter.
+// Afterwards it may get another endpoint.
 func TestSessionAffinity(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOVN)
 	for _, n := range l.Nodes() {
@@ -142,7 +142,7 @@ func TestSessionAffinity(t *testing.T) {
 }
 
 // local: with policy Local, and at a load balancer's address, a client keeps one of the entry
-// node's own endpoints. Its first datagram is answered.
+// node's own endpoints. Its first datagram gets a reply.
 func (s *sticky) local(t *testing.T) {
 	balancer := netip.MustParseAddrPort("203.0.113.77:80")
 	s.to = []netip.AddrPort{balancer, netip.MustParseAddrPort("172.18.0.3:30011")}
@@ -178,7 +178,7 @@ func (s *sticky) stays(t *testing.T) {
 	}
 }
 
-// staysAndMoves: the client keeps its endpoint, and nobody else's goes.
+// staysAndMoves: the client keeps its endpoint; no other client's affinity expires.
 func (s *sticky) staysAndMoves(t *testing.T) {
 	for _, s.udp = range []bool{false, true} {
 		s.stays(t)
@@ -210,7 +210,7 @@ func (s *sticky) staysAndMoves(t *testing.T) {
 	}
 }
 
-// lasts: each new connection counts, and nothing else.
+// lasts: each new connection extends the affinity, and nothing else does.
 func (s *sticky) lasts(t *testing.T, timeout time.Duration) {
 	asked := time.Now()
 	first, begin, enough := s.asks(s.to[0]), time.Now(), time.Now().Add(60*timeout)
@@ -220,7 +220,7 @@ func (s *sticky) lasts(t *testing.T, timeout time.Duration) {
 		before := asked
 		asked = time.Now()
 		switch got := s.asks(s.to[0]); {
-		case time.Since(before) > timeout*3/4: // a busy machine: the client may be forgotten
+		case time.Since(before) > timeout*3/4: // a busy machine: the affinity may have expired
 			if first, begin = got, time.Now(); begin.After(enough) {
 				t.Fatal("the machine is too slow")
 			}

@@ -1,5 +1,5 @@
-// Package agent makes one node what it must be: the process of `hairpin node`, with its goroutines
-// and their shutdown.
+// Package agent implements `hairpin node`, the process that configures one node: its goroutines and
+// their shutdown.
 package agent
 
 import (
@@ -27,11 +27,11 @@ import (
 	"hairpin/watch"
 )
 
-// slowTimer is how often everything is read back without a notification of a change.
+// slowTimer is the interval at which everything is read back without a change notification.
 const slowTimer = 5 * time.Minute
 
-// agent makes one node what it must be. Its parts and fields belong to the goroutine that calls
-// loop, except the inbox and the board.
+// agent configures one node. Its fields, except inbox and board, belong to the goroutine that calls
+// loop.
 type agent struct {
 	node    string
 	config  config.Config
@@ -42,7 +42,7 @@ type agent struct {
 	api     *kube.Reach
 	targets *targets.Set
 	pass    *apply.Pass
-	aside   worker // for what may hang
+	aside   worker // for calls that may hang
 
 	host     *hostFacts
 	egress   *egressSide
@@ -54,15 +54,15 @@ type agent struct {
 	watches  watches
 
 	supported   atomic.Bool       // OVN, Open vSwitch and nft are new enough
-	snapshot    *cluster.Snapshot // of the cluster, as this agent sees it
+	snapshot    *cluster.Snapshot // of the cluster, with this agent's view of egress addresses
 	sourceErr   error             // why there is no Snapshot yet
 	noRedirect  error             // why nft serves NodePorts although the configuration wants eBPF programs
-	noConntrack error             // why these programs do not know the node's own connections; nil if they do
+	noConntrack error             // why these programs do not recognize the node's own connections; nil if they do
 }
 
-// Run runs the agent of this node until ctx ends. What it made stays, so that a restart interrupts
-// nothing. It waits for whatever is not there yet: Open vSwitch, OVN, the API server, the folder of
-// manifests; and for the end of another agent of the same node, before it touches anything.
+// Run runs the agent of this node until ctx ends. Its configuration of the node stays, so that a
+// restart interrupts nothing. It waits for Open vSwitch, OVN, the API server and the folder of
+// manifests, and for the end of another agent of the same node, before it changes anything.
 func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	node, err := config.NodeName(c)
 	if err != nil {
@@ -120,7 +120,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	return a.run(ctx, client)
 }
 
-// unlessEnded is nil if ctx has ended: then other errors do not matter.
+// unlessEnded returns nil if ctx has ended: other errors do not matter then.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -128,7 +128,7 @@ func unlessEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// run starts all goroutines and ends when one fails or ctx ends, with all of them.
+// run starts all goroutines. It ends when ctx ends or one of them fails, and ends all others too.
 func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	pods, err := ops.ListenUnix(a.config.Process.RunDir, cni.Socket)
 	if err != nil {
@@ -157,7 +157,7 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	return unlessEnded(outer, g.Wait())
 }
 
-// follow puts the newest Snapshot into the inbox. A source that cannot be opened is tried again.
+// follow puts the newest Snapshot into the inbox. It retries a source that cannot be opened.
 func (a *agent) follow(ctx context.Context, client *kubeapi.Client) {
 	for p := (retry.Backoff{}); ctx.Err() == nil; {
 		snapshots, err := a.source(ctx, client)
@@ -173,7 +173,7 @@ func (a *agent) follow(ctx context.Context, client *kubeapi.Client) {
 	}
 }
 
-// source is where Snapshots come from.
+// source opens the source of Snapshots: the folder of manifests or the API.
 func (a *agent) source(ctx context.Context, client *kubeapi.Client) (<-chan *cluster.Snapshot, error) {
 	if client == nil {
 		return watch.Files(ctx, a.config.Process.Manifests, a.config.Cluster)
@@ -188,8 +188,8 @@ func (a *agent) tick(ctx context.Context) {
 	})
 }
 
-// checkVersions lets the agent work when OVN, Open vSwitch and nft are new enough, and ends it when
-// they are not.
+// checkVersions enables the agent's work if OVN, Open vSwitch and nft are new enough. Otherwise it
+// ends the agent.
 func (a *agent) checkVersions(ctx context.Context) error {
 	if err := a.targets.CheckVersions(ctx, a.log); err != nil {
 		return err

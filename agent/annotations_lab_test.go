@@ -12,9 +12,9 @@ import (
 	"hairpin/lab/demo"
 )
 
-// TestAnnotationsComeBack: what an agent wrote on its Node comes back when somebody removes a part
-// of it, and when the Node is deleted and the kubelet registers it again; egress addresses and
-// tunnels work as before.
+// TestAnnotationsComeBack: the agent restores its annotations on its Node when some are removed,
+// and when the Node is deleted and the kubelet registers it again. Egress addresses and tunnels
+// then work as before.
 func TestAnnotationsComeBack(t *testing.T) {
 	g := startEgress(t, "")
 	ctx, nodes := t.Context(), g.Demo().Client().CoreV1().Nodes()

@@ -18,28 +18,28 @@ import (
 	"hairpin/targets"
 )
 
-// known is what a round of the loop has found out. Requests read it and never wait for the loop,
-// which may wait for others.
+// known is the result of a round of the loop. Requests read it and never wait for the loop, which
+// may be blocked by other processes.
 type known struct {
 	round        uint64            // see inbox.nudge
-	seen         *cluster.Snapshot // of the cluster, with egress addresses where they really are
+	seen         *cluster.Snapshot // of the cluster, with the actual nodes of egress addresses
 	base         *cluster.Snapshot // as it was read
-	all          *cluster.Snapshot // with what this node knows better; nil before the first plan
+	all          *cluster.Snapshot // with this node's own facts in place of published ones; nil before the first plan
 	why          error             // why seen is nil
 	want         datapath.State
 	reason       string // why the node is not ready
 	problems     []cluster.Problem
 	listenErrors []cluster.Problem
-	others       []cluster.Problem // with other machines and programs
+	others       []cluster.Problem // conflicts with other machines, and problems of this node outside its plan
 	restarts     uint64
 	openvswitch  *report.Switch
 }
 
-// board has what is known by now.
+// board holds the newest known.
 type board struct {
 	mu   sync.Mutex
 	now  known
-	turn signal.Broadcast // of each known
+	turn signal.Broadcast // notified at each put
 }
 
 func (b *board) put(k known) {
@@ -49,11 +49,11 @@ func (b *board) put(k known) {
 	b.turn.Notify()
 }
 
-// soon is how long an asker waits for the loop to look at what has come in before the question.
+// soon limits how long a request waits until the loop has processed earlier events.
 const soon = 250 * time.Millisecond
 
-// latest returns what is known: all that happened before the call, unless the loop is busy for
-// longer.
+// latest returns the newest known. It includes everything that happened before the call, unless the
+// loop is busy for longer than soon.
 func (a *agent) latest(ctx context.Context) known {
 	round := a.inbox.nudge()
 	end := time.NewTimer(soon)
@@ -76,7 +76,7 @@ func (a *agent) latest(ctx context.Context) known {
 	}
 }
 
-// post puts up what is known.
+// post publishes the result of a round.
 func (a *agent) post(round uint64) {
 	a.board.put(known{
 		round: round, seen: a.snapshot, base: a.egress.view.Base, all: a.planned.all, why: a.sourceErr,
@@ -86,7 +86,7 @@ func (a *agent) post(round uint64) {
 	})
 }
 
-// openvswitch is the node's Open vSwitch, nil until it has told its version.
+// openvswitch describes the node's Open vSwitch. It returns nil until the version is known.
 func (a *agent) openvswitch() *report.Switch {
 	if a.vswitch.version == "" {
 		return nil
@@ -97,7 +97,7 @@ func (a *agent) openvswitch() *report.Switch {
 	return &x
 }
 
-// report is what the agent tells about itself. Any goroutine may ask.
+// report returns the agent's report. Any goroutine may call it.
 func (a *agent) report(k known) report.Report {
 	r := report.Report{
 		Node: a.node, Version: report.Version(), Reason: k.reason, Pods: len(a.pods.cni.Pods()), Restarts: k.restarts,
@@ -129,7 +129,7 @@ func partOf(s apply.Status) report.Part {
 	return p
 }
 
-// snapshot is the cluster as the agent knows it.
+// snapshot returns the newest Snapshot that is known.
 func (k *known) snapshot() (*cluster.Snapshot, error) {
 	switch {
 	case k.all != nil:
@@ -140,7 +140,7 @@ func (k *known) snapshot() (*cluster.Snapshot, error) {
 	return nil, fmt.Errorf("the cluster is not known yet: %w", k.why)
 }
 
-// refuse tells an asker why there is no answer, if there is a reason.
+// refuse answers a request with err, if it is not nil, and reports whether it did.
 func refuse(w http.ResponseWriter, err error) bool {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

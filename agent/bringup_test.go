@@ -15,8 +15,8 @@ import (
 	"hairpin/lab"
 )
 
-// machine is a node on which everything comes from the containers of a pod: no Open vSwitch of its
-// own, addresses on eth0.
+// machine is a node on which everything comes from the containers of a pod. It has no Open vSwitch
+// of its own, and its addresses are on eth0.
 type machine struct {
 	l         *lab.Lab
 	n         *lab.Node
@@ -24,10 +24,10 @@ type machine struct {
 	manifests string // on the machine of the lab
 }
 
-// gentle is how many new connections a second there are: a machine boots beside them.
+// gentle is the number of new connections per second: a machine boots at the same time.
 const gentle = 100
 
-// newMachine starts a machine and an outside client. The agent's cluster is not known until known
+// newMachine starts a machine and an external client. The agent's cluster is not known until known
 // is called.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
@@ -74,7 +74,7 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// boot starts the machine and what its operating system runs, and nothing of ours.
+// boot starts the machine and the services of its operating system, and none of Hairpin's.
 func (m *machine) boot(t *testing.T) {
 	t.Helper()
 	m.n = m.l.Add(t, m.cfg)
@@ -84,7 +84,7 @@ func (m *machine) boot(t *testing.T) {
 	}
 }
 
-// known lets the agent know the cluster, or not any more.
+// known makes the cluster known or unknown to the agent.
 func (m *machine) known(t *testing.T, known bool) {
 	t.Helper()
 	now := filepath.Join(m.manifests, "now")
@@ -131,7 +131,7 @@ func (m *machine) end(t *testing.T, pod, c string) {
 	eventually(t, 15*time.Second, name+" ends", func() (bool, string) { return m.n.Pid(name) == 0, "it runs" })
 }
 
-// waits waits until the next container stands in line for a lock.
+// waits waits until the next container waits for a lock.
 func (m *machine) waits(t *testing.T, lock string) {
 	t.Helper()
 	eventually(t, 15*time.Second, "somebody waits for "+lock, func() (bool, string) {
@@ -140,7 +140,7 @@ func (m *machine) waits(t *testing.T, lock string) {
 	})
 }
 
-// ways are the paths to and from the machine that need nobody else: with Services, or without.
+// ways returns the paths from and to the machine without another node: with Services, or without.
 func (m *machine) ways(t *testing.T, services bool) []path {
 	t.Helper()
 	return slices.DeleteFunc(paths(t, m.l), func(p path) bool {
@@ -165,9 +165,9 @@ func (m *machine) onBridge(t *testing.T) time.Duration {
 	})
 }
 
-// TestBringUp: a machine becomes a node by one pod, and stays one through a change of the pod and a
-// boot, while its connections go on. The cluster is away when the network comes up: the way to it
-// may lead over the bridge.
+// TestBringUp: a pod makes a machine a node. It stays a node through a change of the pod and a
+// boot, and its connections continue. The cluster is unreachable when the network comes up: the
+// path to it may lead over the bridge.
 func TestBringUp(t *testing.T) {
 	m := newMachine(t)
 	o := underAt(t, gentle, m.ways(t, false), func(f traffic) {
@@ -231,7 +231,7 @@ func TestBringUp(t *testing.T) {
 }
 
 // TestReplacedAgain: each replacement of Open vSwitch takes as long as the first. ovn-controller
-// would wait for twice as long as the last time before it looks for the new database.
+// must not wait for twice as long as the last time before it looks for the new database.
 func TestReplacedAgain(t *testing.T) {
 	m := newMachine(t)
 	m.pod(t, "0", "zone", "ovs", agent)
@@ -252,7 +252,7 @@ func TestReplacedAgain(t *testing.T) {
 	}
 	text, err := os.ReadFile(m.n.LogFile("0-zone"))
 	noError(t, err)
-	// A connection beside the one with the ports, for which nothing waits (OVN's lib/features.c),
+	// Another connection than that with the ports, for which nothing waits (OVN's lib/features.c),
 	// waits longer and longer: 2 seconds once, 4 once.
 	longer := map[string]int{}
 	for l := range strings.Lines(string(text)) {
@@ -267,8 +267,8 @@ func TestReplacedAgain(t *testing.T) {
 	}
 }
 
-// TestNoUplink: the status says why the node has no uplink; when it can have one, it does without a
-// restart.
+// TestNoUplink: the status reports why the node has no uplink. When an uplink is possible, the node
+// gets it without a restart.
 func TestNoUplink(t *testing.T) {
 	m := newMachine(t)
 	sh(t, m.n, "ip route del default; ip -6 route del default")

@@ -12,7 +12,7 @@ import (
 	"hairpin/lab/probe"
 )
 
-// network is all that a machine has of networks, in the words of its tools, and Hairpin's files.
+// network prints the complete network configuration of a machine, and Hairpin's files.
 func (m *machine) network(t *testing.T) string {
 	t.Helper()
 	return sh(t, m.n,
@@ -21,8 +21,8 @@ func (m *machine) network(t *testing.T) string {
 		ls -d /etc/cni/net.d/* /opt/cni/bin/* /etc/openvswitch/* /var/lib/ovn/* /run/openvswitch /run/ovn 2>/dev/null || true`)
 }
 
-// TestCleanup: what was a node with pods is the machine that it was before, and its connections go
-// on.
+// TestCleanup: a former node with pods is the machine that it was before, and its connections
+// continue.
 func TestCleanup(t *testing.T) {
 	m := newMachine(t)
 	sh(t, m.n, "for i in $(seq 50); do ip addr | grep -q tentative || exit 0; sleep 0.1; done; exit 1")
@@ -80,8 +80,8 @@ func TestCleanup(t *testing.T) {
 	}
 }
 
-// TestCleanupOthersBridge: a bridge of the administrator's stays, and forwards as it did. The
-// bridge of pods' ports goes.
+// TestCleanupOthersBridge: a bridge of the administrator stays, and forwards as before. The bridge
+// of pods' ports is removed.
 func TestCleanupOthersBridge(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOpenFlow)
 	n := l.Node("node-a")

@@ -16,8 +16,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// TestDemo is everything that needs the three nodes of the demo, on one lab. What it measures is in
-// its log (-v).
+// TestDemo runs all tests that need the three nodes of the demo, on one lab. Its measurements are
+// in its log (-v).
 func TestDemo(t *testing.T) {
 	l := startDemo(t)
 	ways := paths(t, l)
@@ -62,15 +62,14 @@ func TestDemo(t *testing.T) {
 	each("Everything", func(t *testing.T) { restartEverything(t, l, ways) })
 }
 
-// Slack for a busy machine: what the issue bounds may take this many times as long before a test
-// fails.
+// Slack for a busy machine: a test fails if something takes longer than the limit times this.
 const slack = 6
 
-// killAlone kills a daemon of node-a under traffic, and starts it again. Nobody notices.
+// killAlone kills a daemon of node-a under traffic, and starts it again. No connection notices.
 func killAlone(t *testing.T, l *lab.Lab, ways []path, name string) {
 	n := l.Node("node-a")
 	o := under(t, ways, func(f traffic) {
-		f.flows(some) // what it was before
+		f.flows(some) // before the kill
 		if err := n.Kill(t.Context(), name, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +79,7 @@ func killAlone(t *testing.T, l *lab.Lab, ways []path, name string) {
 		}
 		waitWell(t, n)
 		sh(t, n, "ovn-nbctl --wait=hv --timeout=20 sync") // ovn-controller has put its own flows in place
-		f.flows(late)                                     // what comes late
+		f.flows(late)                                     // late effects
 	})
 	t.Log(o)
 	if name == lab.Controller {
@@ -90,9 +89,9 @@ func killAlone(t *testing.T, l *lab.Lab, ways []path, name string) {
 	}
 }
 
-// killSwitchDB kills the server of Open vSwitch's own database. While that is away, ovs-vswitchd
+// killSwitchDB kills the server of Open vSwitch's own database. Without the server, ovs-vswitchd
 // does not run its userspace datapath (bridge_run returns before it), and it looks for the server
-// only every second: on such a node there is an outage. No connection is lost by it.
+// only every second. On such a node there is an outage. No connection is lost by it.
 func killSwitchDB(t *testing.T, l *lab.Lab, ways []path) {
 	n := l.Node("node-a")
 	o := under(t, ways, func(f traffic) {
@@ -112,8 +111,8 @@ func killSwitchDB(t *testing.T, l *lab.Lab, ways []path) {
 	}
 }
 
-// waitRestarted waits until the agent has seen one more restart of ovs-vswitchd than before, and
-// has given it its flows.
+// waitRestarted waits until the agent has counted one more restart of ovs-vswitchd than before, and
+// has restored its flows.
 func waitRestarted(t *testing.T, n *lab.Node, before uint64) {
 	t.Helper()
 	eventually(t, 5*time.Second, "Open vSwitch is let go", func() (bool, string) {
@@ -122,12 +121,12 @@ func waitRestarted(t *testing.T, n *lab.Node, before uint64) {
 	})
 }
 
-// restartSwitch restarts ovs-vswitchd under traffic: half a second at most, and no open connection
-// is lost.
+// restartSwitch restarts ovs-vswitchd under traffic. The outage is half a second at most, and no
+// open connection is lost.
 //
-// The userspace datapath loses its connection tracking with the process. A connection whose
-// handshake is under way at that moment, and whose client then waits for the server to speak first,
-// never recovers: all that the server repeats looks like the packets of a stranger.
+// The userspace datapath loses its connection tracking with the process. A connection never
+// recovers if its handshake is in progress at that moment, and its client then waits for the server
+// to send first: the server's retransmissions look like packets of an unknown connection.
 func restartSwitch(t *testing.T, l *lab.Lab, ways []path, sig syscall.Signal) {
 	n := l.Node("node-a")
 	before, flows := mustReport(t, n).Restarts, ownFlows(t, n)
@@ -145,7 +144,7 @@ func restartSwitch(t *testing.T, l *lab.Lab, ways []path, sig syscall.Signal) {
 		f.flows(late)
 	})
 	t.Logf("%s; %s", o, strings.Join(o.gaps, ", "))
-	// The outage and what failed in it are told above: a busy machine decides them, too.
+	// The outage and the failures in it are logged above: a busy machine affects them, too.
 	if o.broken > 0 {
 		t.Errorf("%s\n%s", o, strings.Join(o.errors, "\n"))
 	}
@@ -155,7 +154,7 @@ func restartSwitch(t *testing.T, l *lab.Lab, ways []path, sig syscall.Signal) {
 	})
 }
 
-// ownFlows returns the flows and groups of our bridges, without those that connections made.
+// ownFlows returns the flows and groups of Hairpin's bridges, without those that connections made.
 func ownFlows(t *testing.T, n *lab.Node) string {
 	t.Helper()
 	var list []string
@@ -173,7 +172,7 @@ func ownFlows(t *testing.T, n *lab.Node) string {
 	return strings.Join(list, "\n")
 }
 
-// deletedMeanwhile deletes a Service while the agent is away: nothing is left of it afterwards.
+// deletedMeanwhile deletes a Service while the agent does not run: nothing of it remains.
 func deletedMeanwhile(t *testing.T, l *lab.Lab) {
 	n := l.Node("node-a")
 	const number = 9
@@ -201,7 +200,7 @@ func deletedMeanwhile(t *testing.T, l *lab.Lab) {
 }
 
 // restartEverything ends all processes of node-a and starts them again, in various orders, with and
-// without what they can make anew.
+// without the state that they can rebuild.
 func restartEverything(t *testing.T, l *lab.Lab, ways []path) {
 	natural := []string{lab.OVSDB, lab.NB, lab.SB, lab.VSwitchd, lab.Northd, lab.Controller, agent}
 	reverse := slices.Clone(natural)
@@ -211,14 +210,14 @@ func restartEverything(t *testing.T, l *lab.Lab, ways []path) {
 		name  string
 		sig   syscall.Signal
 		order []string
-		lost  string // what is done meanwhile
+		lost  string // command that removes state meanwhile
 	}{
 		{"in order", syscall.SIGKILL, natural, "true"},
 		{"in reverse, without NB", syscall.SIGKILL, reverse, "rm " + nb},
 		{"the agent first, without SB", syscall.SIGKILL, append([]string{agent}, natural[:6]...), "rm " + sb},
 		{"in order, without NB and SB", syscall.SIGKILL, natural, "rm " + nb + " " + sb},
 		{"terminated", syscall.SIGTERM, natural, "true"},
-		// As after a reboot, but for the pods. The system gives br-ex its addresses again.
+		// As after a reboot, except for the pods. The system adds br-ex's addresses again.
 		{"without devices and nft", syscall.SIGKILL, natural,
 			"ip link del ovn-k8s-mp0; ip link del br-int; ip link del br-ex; nft flush ruleset; sysctl -qw " +
 				"net.ipv4.ip_forward=0"},
@@ -237,7 +236,7 @@ func restartAll(t *testing.T, n *lab.Node, ways []path, sig syscall.Signal, orde
 	begin := time.Now()
 	var wg sync.WaitGroup
 	for i, name := range order {
-		wg.Go(func() { // some return only when what they need is there, too
+		wg.Go(func() { // some return only when their dependencies run, too
 			for i > 0 && n.Pid(order[i-1]) == 0 && time.Since(begin) < slack*time.Second {
 				time.Sleep(time.Millisecond)
 			}
@@ -257,7 +256,7 @@ func restartAll(t *testing.T, n *lab.Node, ways []path, sig syscall.Signal, orde
 	}
 }
 
-// serves waits until there is an answer on every way, and gives the time that took.
+// serves waits until there is a reply on every path, and returns the time that took.
 func serves(t *testing.T, ways []path, limit time.Duration) time.Duration {
 	t.Helper()
 	begin := time.Now()

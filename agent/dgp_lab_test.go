@@ -13,10 +13,10 @@ import (
 	"hairpin/lab/probe"
 )
 
-// TestNodeLocal: with node-local = dgp, the host gets to Services by the management port, and to
-// itself by the distributed gateway port. What others take away of that is repaired; a restart of
-// the agent interrupts nothing; the option can be changed under traffic, and without it, and after
-// cleanup, nothing of it is left.
+// TestNodeLocal: with node-local = dgp, the host reaches Services by the management port, and
+// itself by the distributed gateway port. The agent restores what other programs remove of that. A
+// restart of the agent interrupts nothing. The option can be changed under traffic. Without it, and
+// after cleanup, nothing of it remains.
 func TestNodeLocal(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
 		t.Run(mode, func(t *testing.T) { testNodeLocal(t, mode) })
@@ -68,13 +68,13 @@ func testNodeLocal(t *testing.T, mode string) {
 	}
 
 	for _, word := range []string{cluster.LocalPolicy, cluster.LocalDGP} {
-		switches(t, a, ways, "node-local", word) // UDP clients go on sending from their ports
+		switches(t, a, ways, "node-local", word) // UDP clients continue to send from their ports
 		bridgeIs(t, a, word == cluster.LocalDGP)
 		there("switched to "+word, word == cluster.LocalDGP)
 	}
 	works(t, ways, "switched on again")
 
-	if mode == cluster.ModeShared { // the other engine has another way, and says so
+	if mode == cluster.ModeShared { // the other engine has another path, and reports that
 		option(t, a, "service-engine", cluster.EngineOpenFlow)
 		waitWell(t, a)
 		bridgeIs(t, a, false)
@@ -92,7 +92,7 @@ func testNodeLocal(t *testing.T, mode string) {
 	there("after cleanup", false)
 }
 
-// bridgeIs waits until the bridge is made or removed, which is a moment after the node is well.
+// bridgeIs waits until the bridge is made or removed, which is shortly after the node is in sync.
 func bridgeIs(t *testing.T, n *lab.Node, there bool) {
 	t.Helper()
 	eventually(t, 20*time.Second, "the bridge is made or removed", func() (bool, string) {
@@ -111,8 +111,8 @@ func restartsWithDGP(t *testing.T, n *lab.Node, ways []path) {
 	agentRestarts(t, n, ways)
 }
 
-// allAnswer waits until each way was answered once: OVN is later than the agent with a bridge that
-// is new, and a packet of UDP is not repeated.
+// allAnswer waits until each path had a reply once: with a new bridge OVN is later than the agent,
+// and a packet of UDP is not repeated.
 func allAnswer(t *testing.T, ways []path, when string) {
 	t.Helper()
 	for _, w := range ways {

@@ -9,7 +9,7 @@ import (
 	"hairpin/lab"
 )
 
-// foreign puts things of others beside ours, in every system.
+// foreign adds other programs' objects beside Hairpin's, in every system.
 const foreign = `
 ovn-nbctl ls-add foreign -- lb-add foreign 203.0.113.1:80 203.0.113.2:80 -- lr-add foreign -- lr-route-add foreign 203.0.113.0/24 203.0.113.9 \
 	-- lsp-add node-a foreign -- lr-route-add ovn_cluster_router 203.0.113.0/24 100.64.0.9 -- lr-policy-add ovn_cluster_router 50 ip4.src==203.0.113.7 drop \
@@ -27,7 +27,7 @@ ip rule add from 203.0.113.0/24 lookup 77 priority 7777
 ip neighbor add 203.0.113.10 lladdr 02:00:00:00:00:77 dev br-ex nud permanent
 sysctl -qw net.ipv4.conf.foreign1.rp_filter=1`
 
-// foreigners shows them.
+// foreigners prints them.
 const foreigners = `
 ovn-nbctl --bare --columns=name,vips find Load_Balancer name=foreign
 ovn-nbctl --bare --columns=name find Logical_Switch name=foreign
@@ -51,10 +51,10 @@ ip rule show priority 7777
 ip neighbor show 203.0.113.10
 sysctl net.ipv4.conf.foreign1.rp_filter`
 
-// alteration is something that is done to what is ours.
+// alteration is a change of Hairpin's objects.
 type alteration struct{ system, script string }
 
-// balancerAlterations are of what only service-engine = ovn has.
+// balancerAlterations change objects that only service-engine = ovn has.
 func balancerAlterations() []alteration {
 	const lb = `lb=$(ovn-nbctl --no-headings lb-list | grep 'tcp *10.96.1.1:80 ' | cut -d' ' -f1); `
 	const ovn, kernel = "ovn", "host"
@@ -77,8 +77,8 @@ func balancerAlterations() []alteration {
 	}
 }
 
-// deviceAlterations take devices of Open vSwitch's ports away. Those of the kernel datapath cannot
-// be deleted.
+// deviceAlterations remove devices of Open vSwitch's ports. Those of the kernel datapath cannot be
+// deleted.
 func deviceAlterations(n *lab.Node) (list []alteration) {
 	for _, link := range []string{"ovn-k8s-mp0", "svc-host"} {
 		scripts := []string{
@@ -95,7 +95,7 @@ func deviceAlterations(n *lab.Node) (list []alteration) {
 	return list
 }
 
-// alterations are of all that a node has.
+// alterations change objects that every node has.
 func alterations() []alteration {
 	const ovn, ovs, nft, kernel = "ovn", "openvswitch", "nft", "host"
 	const group = `g=$(ovs-ofctl -O OpenFlow15 dump-groups br-svc | grep -o 'group_id=[0-9]*' | head -1); `
@@ -160,8 +160,8 @@ func alterations() []alteration {
 	}
 }
 
-// alterOurs alters what is ours in every way, one after the other, and waits until it is back. What
-// others have survives.
+// alterOurs makes each alteration, one after the other, and waits until it is repaired. Objects of
+// other programs stay.
 func alterOurs(t *testing.T, n *lab.Node, list []alteration) {
 	sh(t, n, foreign)
 	waitWell(t, n)
@@ -177,7 +177,7 @@ func alterOurs(t *testing.T, n *lab.Node, list []alteration) {
 	}
 }
 
-// alterEach alters what is ours in each way, and waits until it is back.
+// alterEach makes each alteration, and waits until it is repaired.
 func alterEach(t *testing.T, n *lab.Node, list []alteration) {
 	slowest := time.Duration(0)
 	for _, a := range list {

@@ -16,7 +16,7 @@ import (
 	"hairpin/kubeapi"
 )
 
-// reasonConflict is the reason of Events on EgressIPs of which another machine has an address.
+// reasonConflict is the reason of Events on EgressIPs with an address that another machine uses.
 const reasonConflict = "AddressConflict"
 
 // egressReason returns the reason of a problem's Event.
@@ -27,13 +27,13 @@ func egressReason(p cluster.Problem) string {
 	return kube.ReasonProblem
 }
 
-// egressSide is what the agent does for egress addresses: probe the other nodes, detect conflicting
-// claims, announce its own addresses.
+// egressSide handles egress addresses: it probes other nodes, detects conflicting claims, and
+// announces the node's own addresses.
 type egressSide struct {
 	node      string
 	log       *slog.Logger
 	inbox     *inbox
-	dropped   func() // counts a claim that is dropped
+	dropped   func() // counts a dropped claim
 	view      *view.View
 	prober    *probe.Prober
 	listener  *wire.Listener
@@ -65,7 +65,7 @@ func (e *egressSide) start(ctx context.Context, client *kubeapi.Client, start fu
 	start(func() { e.neighbors.Run(ctx) })
 }
 
-// claimed puts claims into the inbox, as many as it can hold.
+// claimed puts claims into the inbox, and drops those that exceed its limit.
 func (e *egressSide) claimed(list []wire.Claim) {
 	e.inbox.enqueue(func(m *events) {
 		room := min(len(list), max(0, wire.MostClaims-len(m.claims)))
@@ -76,7 +76,7 @@ func (e *egressSide) claimed(list []wire.Claim) {
 	})
 }
 
-// observe returns the Snapshot as this agent sees it, and when to call it again.
+// observe returns the Snapshot with egress addresses as they are, and when to call it again.
 func (e *egressSide) observe(now time.Time, m *events) (*cluster.Snapshot, time.Duration) {
 	for _, c := range m.claims {
 		if e.view.OnClaim(now, c) {
@@ -110,7 +110,7 @@ func (e *egressSide) announce(
 	return wait
 }
 
-// problems is why this node cannot take part in the probing of nodes for egress addresses.
+// problems reports why this node cannot take part in the probing of nodes for egress addresses.
 func (e *egressSide) problems() []cluster.Problem {
 	if err := e.prober.Problem(); err != nil {
 		return nodeProblem(e.node, "", "neither probes nodes for egress addresses nor answers probes: %v", err)

@@ -21,9 +21,9 @@ import (
 	"hairpin/report"
 )
 
-// TestEgressNotInCircles: two nodes that take each other for dead both have an egress address, and
-// each sends on to the other what it does not know. What comes back ends there: a connection that
-// nobody knows, and one that both know and call invalid.
+// TestEgressNotInCircles: two nodes that consider each other dead both have an egress address, and
+// each sends packets of unknown connections to the other. There they end: both for a connection
+// that is unknown to both, and for one that both know and consider invalid.
 func TestEgressNotInCircles(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeShared)
 	for _, n := range l.Nodes() {
@@ -51,7 +51,7 @@ func TestEgressNotInCircles(t *testing.T) {
 	for n, other := range map[string]string{"node-b": "10.244.3.2", "node-c": "10.244.2.2"} {
 		sh(t, l.Node(n), "nft 'add table inet deaf { chain out { type filter hook output priority 0; ip daddr "+other+
 			" tcp dport 9 drop; }; }'\n"+
-			// nor do they hear each other announce it
+			// nor do they receive each other's announcements
 			"ovs-ofctl add-flow br-ex priority=1000,arp,in_port=eth0,arp_spa="+egressAddress+",actions=drop")
 	}
 	eventually(t, 20*time.Second, "node-c takes over", func() (bool, string) {
@@ -80,7 +80,7 @@ func TestEgressNotInCircles(t *testing.T) {
 			}
 		}
 	}
-	shoot(port+1, "node-b", "node-c") // nobody knows it
+	shoot(port+1, "node-b", "node-c") // unknown to both
 	eventually(t, 10*time.Second, "a frame to each has come back from the other", func() (bool, string) {
 		n := heard(port + 1)
 		return n[port+1] >= 6*each, fmt.Sprint(n)
@@ -92,13 +92,14 @@ func TestEgressNotInCircles(t *testing.T) {
 		return err == nil && slices.ContainsFunc(r.Egress, func(e report.Egress) bool { return e.Node == "node-c" }),
 			fmt.Sprint(r.Egress, err)
 	})
-	shoot(port, "node-b") // it knows this one
+	shoot(port, "node-b") // node-b knows this one
 	shoot(port+2, "node-b")
 	eventually(t, 10*time.Second, "the last has come back", func() (bool, string) {
 		n := heard(port + 2)
 		return n[port+2] >= each, fmt.Sprint(n)
 	})
-	want := map[int]int{port: each, port + 1: 3 * 2 * each, port + 2: 3 * each} // the first ends where it comes to
+	// the first ends where it arrives
+	want := map[int]int{port: each, port + 1: 3 * 2 * each, port + 2: 3 * each}
 	for port, n := range heard(port, port+1, port+2) {
 		t.Logf("packets to port %d: the two nodes saw %d frames", port, n)
 		if n > want[port] {
@@ -125,8 +126,7 @@ func assignable(t *testing.T, l *lab.Lab, names ...string) {
 	put(t, l, "nodes.yaml", strings.Join(docs, "\n---\n"))
 }
 
-// hearing counts the frames to ports of the egress address that nodes' uplinks see, until it is
-// asked.
+// hearing counts the frames to ports of the egress address on nodes' uplinks, until it is read.
 func hearing(t *testing.T, l *lab.Lab, names ...string) func(ports ...int) map[int]int {
 	t.Helper()
 	for _, n := range names {
@@ -155,10 +155,10 @@ func hearing(t *testing.T, l *lab.Lab, names ...string) func(ports ...int) map[i
 	}
 }
 
-// noWindow is a number in no connection's window.
+// noWindow is a sequence number outside every connection's window.
 const noWindow = 0x70000000
 
-// sendTCP sends the answer to the first packet of a connection, that nobody waits for.
+// sendTCP sends the reply to the first packet of a connection that does not exist.
 func sendTCP(to cluster.MAC, from, dst netip.AddrPort) error {
 	src4, dst4 := from.Addr().As4(), dst.Addr().As4()
 	tcp := bits.BigEndian.AppendUint16(bits.BigEndian.AppendUint16(nil, from.Port()), dst.Port())

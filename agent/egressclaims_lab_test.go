@@ -27,12 +27,12 @@ var (
 	macDies  = cluster.MAC{0x02, 0x42, 0xac, 0x12, 0, 6}
 )
 
-// asker asks everybody on the wire for an address, by ARP, again and again, and notes who answers.
+// asker sends ARP requests for an address repeatedly, and records which machines reply.
 type asker struct {
 	mu      sync.Mutex
 	turn    int
-	last    map[cluster.MAC]int // the last turn in which it answered
-	twice   int                 // turns in a row in which two did
+	last    map[cluster.MAC]int // the last turn in which it replied
+	twice   int                 // consecutive turns in which two replied
 	longest int
 }
 
@@ -84,7 +84,7 @@ func askAll(t *testing.T, h *lab.Host, a netip.Addr) *asker {
 	return x
 }
 
-// arpFrame is a request, to all.
+// arpFrame returns a broadcast request.
 func arpFrame(mac cluster.MAC, own, target netip.Addr) []byte {
 	f := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac[:]...)
 	f = append(f, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
@@ -106,7 +106,7 @@ func (x *asker) note(answers map[cluster.MAC]bool) {
 	x.longest = max(x.longest, x.twice)
 }
 
-// only waits until one answers, and no other has for some time.
+// only waits until one machine replies, and no other has for some time.
 func (x *asker) only(t *testing.T, what string, mac cluster.MAC) {
 	t.Helper()
 	eventually(t, 60*time.Second, what, func() (bool, string) {
@@ -122,8 +122,8 @@ func (x *asker) only(t *testing.T, what string, mac cluster.MAC) {
 	})
 }
 
-// cutOff takes the API away from the node that has the address, and lets the controller move that:
-// the node cannot know, hears the other one, and lets go.
+// cutOff separates the node that has the address from the API, and makes the controller move the
+// address. The node is not notified, detects the other one, and releases the address.
 func cutOff(t *testing.T, g *demo.Egress, x *asker) {
 	t.Helper()
 	n := g.Demo().Lab().Node(demo.EgressStays)
@@ -147,8 +147,8 @@ func cutOff(t *testing.T, g *demo.Egress, x *asker) {
 	}
 }
 
-// foreignClaim lets a machine that is no node say that it has the address: an Event tells, and the
-// node says so again.
+// foreignClaim makes a machine that is no node claim the address. An Event reports it, and the node
+// announces the address again.
 func foreignClaim(t *testing.T, g *demo.Egress, x *asker) {
 	t.Helper()
 	a := netip.MustParseAddr("172.18.0.33")
@@ -192,8 +192,8 @@ func foreignClaim(t *testing.T, g *demo.Egress, x *asker) {
 	})
 }
 
-// restarts kills the node that has the address, and at once the controller and the agents of the
-// others, which begin again.
+// restarts kills the node that has the address, and at once the controller and the other nodes'
+// agents, which start again.
 func restarts(t *testing.T, g *demo.Egress, x *asker) {
 	t.Helper()
 	if err := errors.Join(g.Both(t.Context()), g.See(t.Context(), "172.18.0.33"), g.Kill()); err != nil {

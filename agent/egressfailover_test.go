@@ -62,23 +62,23 @@ func (l told) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// moveTo moves the address to the node that dies, while both live.
+// moveTo moves the address to the node that will die, while both are alive.
 func moveTo(t testing.TB, g *demo.Egress) moved {
 	t.Helper()
 	return move(t, g, egressAddress, demo.EgressStays, demo.EgressDies)
 }
 
-// egressAddress is what the pod leaves with.
+// egressAddress is the pod's egress address.
 const egressAddress = "172.18.0.33"
 
-// moved is what pods saw of a move.
+// moved is the effect of a move on pods.
 type moved struct {
 	all          []demo.Connection // new ones
-	open, broken int               // ones that were open all the time
-	why          []string          // one broke or failed
+	open, broken int               // connections that were open all the time
+	why          []string          // why connections broke or failed
 }
 
-// move moves an address by taking the label of the node that has it.
+// move moves an address by removing the label of its node.
 func move(t testing.TB, g *demo.Egress, address, from, to string) (m moved) {
 	t.Helper()
 	if err := g.Both(t.Context()); err != nil {
@@ -130,7 +130,7 @@ func move(t testing.TB, g *demo.Egress, address, from, to string) (m moved) {
 	return m
 }
 
-// wrongSource fails when anybody but the egress address was seen.
+// wrongSource fails if any source but the egress address was recorded.
 func wrongSource(t testing.TB, address string, all []demo.Connection) {
 	t.Helper()
 	for _, c := range all {
@@ -150,14 +150,14 @@ func failed(all []demo.Connection) (n int, slowest time.Duration) {
 	return n, slowest
 }
 
-// carries reports whether the status gives a node the address, now.
+// carries reports whether the status assigns the address to a node now.
 func carries(t testing.TB, g *demo.Egress, node string) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	return g.Nodes(ctx, node) == nil
 }
 
-// waited counts the connections one of whose packets had to be sent again: a SYN after one second.
+// waited counts the connections with a retransmitted packet: a SYN after one second.
 func waited(all []demo.Connection) (n int) {
 	for _, c := range all {
 		if c.Error == "" && c.Took >= 900*time.Millisecond {
@@ -167,9 +167,8 @@ func waited(all []demo.Connection) (n int) {
 	return n
 }
 
-// failover kills the node that carries the address. It gives for how long new connections failed,
-// and for how long at a time the machine ran nothing of ours meanwhile: nobody could have been
-// faster.
+// failover kills the node that carries the address. It returns how long new connections failed, and
+// how long at most the machine ran none of the processes meanwhile: nothing could have been faster.
 func failover(t testing.TB, g *demo.Egress, address string) (hole, stall time.Duration) {
 	t.Helper()
 	for !carries(t, g, demo.EgressDies) { // it seemed to be dead for a moment
@@ -193,7 +192,7 @@ func failover(t testing.TB, g *demo.Egress, address string) (hole, stall time.Du
 	return demo.Blackhole(all, killed), stall
 }
 
-// watchStalls returns the longest time that a timer of 2 ms was late, until it is asked.
+// watchStalls returns the longest delay of a timer of 2 ms, until it is read.
 func watchStalls() (longest func() time.Duration) {
 	end, worst := make(chan struct{}), make(chan time.Duration)
 	go func() {
@@ -213,10 +212,10 @@ func watchStalls() (longest func() time.Duration) {
 }
 
 // again moves the address away and back under a connection that ends in between: the first node
-// does not see the end. Another connection from the same port works all the same.
+// does not receive its end. Another connection from the same port works all the same.
 func again(t *testing.T, g *demo.Egress) {
 	t.Helper()
-	const port = 20001 // the kernel gives others
+	const port = 20001 // the kernel allocates others
 	end, err := g.Open(port)
 	if err != nil {
 		t.Fatal(err)
@@ -238,8 +237,8 @@ func again(t *testing.T, g *demo.Egress) {
 }
 
 // forgets moves the address away and back, under a connection that ends in between. Another one
-// from the same port works at once, while the pod is still led to the other node: the first node
-// does not take the answer for the first connection's.
+// from the same port works at once, while the pod is still routed to the other node: the first node
+// does not take the reply for the first connection's.
 func forgets(t *testing.T, g *demo.Egress) {
 	t.Helper()
 	const port = 20002
@@ -271,7 +270,7 @@ func forgets(t *testing.T, g *demo.Egress) {
 	}
 }
 
-// lead moves the address, and waits until the pod is led to the other node.
+// lead moves the address, and waits until the pod is routed to the other node.
 func lead(t *testing.T, g *demo.Egress, from, to string) {
 	t.Helper()
 	n := g.Demo().Lab().Node("node-a")
@@ -289,10 +288,10 @@ func lead(t *testing.T, g *demo.Egress, from, to string) {
 		func() (bool, string) { now := ways(); return now != before, now })
 }
 
-// TestEgressFailover: an address moves between living nodes without a failed connection, and leaves
-// a dead one.
+// TestEgressFailover: an address moves between live nodes without a failed connection, and leaves a
+// dead one.
 func TestEgressFailover(t *testing.T) {
-	// A machine that is busy with other things stalls for longer than it takes to call a node dead.
+	// A machine that is busy with other work stalls for longer than it takes to give a node up.
 	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 5\n")
 	moveTo(t, g).well(t, "the gateway bridge's network")
 	again(t, g)
@@ -314,7 +313,7 @@ func TestEgressFailover(t *testing.T) {
 	restarts(t, g, asker)
 }
 
-// well fails when a move lost more than a busy machine does.
+// well fails if a move lost more than on a busy machine.
 func (m moved) well(t *testing.T, where string) {
 	t.Helper()
 	n, slowest := failed(m.all)
@@ -331,8 +330,8 @@ const (
 	otherAddress6, otherServer6 = "fd10::33", "fd10::64"
 )
 
-// onOtherWire gives both egress nodes a link to another network, with a server on it, and the pod
-// of one of them an address of it.
+// onOtherWire adds to both egress nodes a link to another network, with a server on it, and gives
+// the pod of one of them an address of that network.
 func onOtherWire(t testing.TB, g *demo.Egress, address, server string) *demo.Egress {
 	t.Helper()
 	for name, octet := range map[string]int{demo.EgressStays: 4, demo.EgressDies: 6, "client": 100} {
@@ -349,8 +348,8 @@ func onOtherWire(t testing.TB, g *demo.Egress, address, server string) *demo.Egr
 	return other
 }
 
-// BenchmarkEgressMove moves an address between two living nodes, again and again, by their label:
-// one of the gateway bridge's network, and one of another.
+// BenchmarkEgressMove repeatedly moves an address between two live nodes, by their label: one of
+// the gateway bridge's network, and one of another.
 func BenchmarkEgressMove(b *testing.B) {
 	for _, c := range append(egressSettings(), egressSetting{name: "other"}, egressSetting{name: "other6"}) {
 		b.Run(c.name, func(b *testing.B) {
@@ -390,7 +389,7 @@ func BenchmarkEgressMove(b *testing.B) {
 
 type egressSetting struct{ name, config string }
 
-// egressSettings are what is measured with.
+// egressSettings are the measured settings.
 func egressSettings() []egressSetting {
 	return []egressSetting{
 		{"usual", ""},
@@ -400,9 +399,9 @@ func egressSettings() []egressSetting {
 	}
 }
 
-// BenchmarkEgressFailover kills the node that carries an address, again and again, with the usual
+// BenchmarkEgressFailover repeatedly kills the node that carries an address, with the usual
 // settings and with fast ones, and the host of an EgressService. In between, the address is moved
-// back while both nodes live.
+// back while both nodes are alive.
 func BenchmarkEgressFailover(b *testing.B) {
 	for _, c := range append(egressSettings(), egressSetting{name: "service"}) {
 		b.Run(c.name, func(b *testing.B) {

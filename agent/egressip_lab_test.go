@@ -16,7 +16,7 @@ import (
 	"hairpin/lab/probe"
 )
 
-// carried is the EgressIP of pod-a1, with a status as a controller would write it.
+// carried is the EgressIP of pod-a1, with a status as the controller writes it.
 func carried(selector string, items ...string) string {
 	return carriedAs([]string{"172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33", "fc00:f853:ccd::44"}, selector,
 		items...)
@@ -45,8 +45,8 @@ status:
 	return text
 }
 
-// TestEgressIP: pods leave with the address that an administrator chose, and only they, and only
-// what leaves the cluster.
+// TestEgressIP: pods leave with the address that an administrator chose. No other pods do, and only
+// packets that leave the cluster.
 func TestEgressIP(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
 		for _, engine := range []string{cluster.EngineOVN, cluster.EngineOpenFlow} {
@@ -70,7 +70,7 @@ func testEgressIP(t *testing.T, mode, engine string) {
 	}
 	client, host := []string{"172.18.0.100:9000", "[fc00:f853:ccd::64]:9000"},
 		[]string{"172.18.0.4:8081", "[fc00:f853:ccd::4]:8081"}
-	patience := 3 * time.Second // the first packet to a neighbour may be lost
+	patience := 3 * time.Second // the first packet to a neighbor may be lost
 	saw := func(from, to string) string {
 		a := lab.Get(t.Context(), pods[from],
 			probe.Request{Protocol: "tcp", To: netip.MustParseAddrPort(to), Timeout: patience})
@@ -105,8 +105,8 @@ func testEgressIP(t *testing.T, mode, engine string) {
 	see("to a node", "pod-a1", host, nodeA...)
 	see("to a pod", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3", "fd00:10:244:1::3")
 
-	// A Service of policy Local keeps the client's address: the reply looks like what the pod says
-	// to the world.
+	// A Service of policy Local keeps the client's address: the reply looks like a pod's packet to
+	// the outside of the cluster.
 	for to, want := range map[string]string{"172.18.0.3:30020": "172.18.0.100",
 		"[fc00:f853:ccd::3]:30020": "fc00:f853:ccd::64"} {
 		for _, protocol := range []string{"tcp", "udp"} {
@@ -119,8 +119,8 @@ func testEgressIP(t *testing.T, mode, engine string) {
 		}
 	}
 
-	// It moves. The client has the Ethernet address of the old node in its cache, and must hear of
-	// the new one.
+	// The address moves. The client has the old node's Ethernet address in its cache, and must
+	// receive the new one.
 	mac := func() string {
 		out, err := l.Host("client").Exec(t.Context(), "sh", "-c",
 			"ip neighbor show to 172.18.0.33; ip neighbor show to fc00:f853:ccd::33")
@@ -158,7 +158,7 @@ func testEgressIP(t *testing.T, mode, engine string) {
 				return seen[want[0]] && seen[want[1]], fmt.Sprint(seen)
 			})
 			for got := range seen {
-				// A connection of the moment of the change may be lost.
+				// A connection made during the change may be lost.
 				if _, err := netip.ParseAddr(got); err == nil && !slices.Contains(want, got) {
 					t.Errorf("%s was seen as %s", from, got)
 				}
@@ -168,7 +168,7 @@ func testEgressIP(t *testing.T, mode, engine string) {
 	patience = 500 * time.Millisecond
 	leaks(t, l, mode, saw, client)
 	patience = 3 * time.Second
-	if engine == cluster.EngineOpenFlow { // what follows is the same with the other
+	if engine == cluster.EngineOpenFlow { // the rest is the same with the other engine
 		labelsChange(t, l, until, egress, nodeA)
 		podRemade(t, l, pods, until, egress)
 	}
@@ -202,8 +202,8 @@ func labelsChange(t *testing.T, l *lab.Lab, until func(from string, want ...stri
 	put(t, l, "pods.yaml", string(text))
 }
 
-// podRemade: a pod is deleted and made again with its name, in turn on the node that carries the
-// address and on another.
+// podRemade: a pod is deleted and made again with its name, alternately on the node that carries
+// the address and on another.
 func podRemade(
 	t *testing.T, l *lab.Lab, pods map[string]lab.Place, until func(from string, want ...string), egress []string,
 ) {
@@ -227,8 +227,8 @@ status:
 	}
 }
 
-// leaks takes the translation away behind the agents' backs: nobody outside sees a pod, or a node
-// in its stead.
+// leaks removes the translation without the agents: no pod address, nor a node's in its place, is
+// seen outside.
 func leaks(t *testing.T, l *lab.Lab, mode string, saw func(from, to string) string, client []string) {
 	b := l.Node("node-b")
 	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b"))
@@ -250,7 +250,7 @@ func leaks(t *testing.T, l *lab.Lab, mode string, saw func(from, to string) stri
 			select {
 			case <-stop:
 				return
-			default: // the agent puts them back; until then some packets meet no translation
+			default: // the agent restores them; until then some packets are not translated
 				_, _ = b.Exec(t.Context(), "sh", "-c", script)
 			}
 		}

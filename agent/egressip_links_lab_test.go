@@ -12,9 +12,9 @@ import (
 	"hairpin/cluster"
 )
 
-// TestEgressIPThirdLink: a pod has an egress address on one link, and asks a node on another, all
-// links with strict reverse-path checks: the reply comes in. Addresses that are not of scope global
-// are of no network for egress addresses.
+// TestEgressIPThirdLink: a pod has an egress address on one link, and connects to a node on
+// another. All links have strict reverse path filtering, and the reply arrives. Addresses that are
+// not of scope global belong to no network for egress addresses.
 func TestEgressIPThirdLink(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeLocal)
 	secondWire(t, l)

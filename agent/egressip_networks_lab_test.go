@@ -16,8 +16,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// secondWire gives node-b and node-c a link to a network that node-a does not have, with a server
-// on it; behind the server is another network.
+// secondWire adds to node-b and node-c a link to a network that node-a does not have. A server is
+// on it, and behind the server is another network.
 func secondWire(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	p := netip.MustParsePrefix
@@ -40,11 +40,11 @@ func secondWire(t *testing.T, l *lab.Lab) {
 	}
 }
 
-// viewer looks at what a server sees.
+// viewer reads which sources a server sees.
 type viewer struct {
 	t        *testing.T
 	pods     map[string]lab.Place
-	patience time.Duration // the first packet to a neighbour may be lost
+	patience time.Duration // the first packet to a neighbor may be lost
 }
 
 func newViewer(t *testing.T, l *lab.Lab) *viewer {
@@ -68,7 +68,7 @@ func (v *viewer) saw(from, protocol, to string) string {
 	return a.Saw.Addr().String()
 }
 
-// until waits until servers see a pod as wanted, then asks once more by UDP.
+// until waits until servers see the wanted source of a pod, and then tests UDP once.
 func (v *viewer) until(from string, to []string, want ...string) {
 	v.t.Helper()
 	for i, x := range to {
@@ -93,8 +93,8 @@ func (v *viewer) see(what, from string, to []string, want ...string) {
 	}
 }
 
-// TestEgressIPOtherNetworks: addresses of networks beside that of the gateway bridge; in every
-// mode, or in the one of -egress.mode.
+// TestEgressIPOtherNetworks tests addresses of networks other than the gateway bridge's, in every
+// mode, or in that of -egress.mode.
 func TestEgressIPOtherNetworks(t *testing.T) {
 	modes := []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached}
 	if *egressMode != "" && *egressMode != "all" {
@@ -153,7 +153,7 @@ func testOtherNetworks(t *testing.T, mode string) {
 		v.see("healed: "+what, "pod-a1", server, egress...)
 	}
 
-	// The link goes: nothing leaves; it comes again, as another one.
+	// The link is removed: nothing leaves. It comes again, as another one.
 	sh(t, b, "ip link set eth1 down")
 	v.patience = 500 * time.Millisecond
 	for i := range 2 {
@@ -208,8 +208,8 @@ func testOtherNetworks(t *testing.T, mode string) {
 	})
 }
 
-// neighborsLearn: a machine that accepts announcements of addresses it never asked for knows the
-// node that has one within a second of its assignment or move. No pod sends meanwhile.
+// neighborsLearn: a machine that accepts unsolicited announcements knows the node of an address
+// within a second of its assignment or move. No pod sends meanwhile.
 func neighborsLearn(t *testing.T, l *lab.Lab, on func(selector string, items ...string)) {
 	client := l.Host("client")
 	_, err := client.Exec(t.Context(), "sysctl", "-qw", "net.ipv4.conf.eth1.arp_accept=1",
@@ -234,8 +234,8 @@ func neighborsLearn(t *testing.T, l *lab.Lab, on func(selector string, items ...
 	put(t, l, "egressip.yaml", "# nothing\n")
 }
 
-// podsSend: pods of the node that carries the addresses and of another send while those come and
-// go, by flows that exist and by new ones. No address of the cluster's own networks is seen
+// podsSend: pods of the node that carries the addresses, and of another, send while the addresses
+// come and go, by existing flows and by new ones. No address of the cluster's own networks is seen
 // outside.
 func podsSend(t *testing.T, l *lab.Lab, v *viewer, on func(selector string, items ...string)) {
 	rec := &recorder{step: "addresses come and go"}
@@ -265,7 +265,7 @@ func podsSend(t *testing.T, l *lab.Lab, v *viewer, on func(selector string, item
 							defer fresh.Close()
 						}
 						for _, c := range []net.Conn{old, fresh} {
-							if _, err := c.Write([]byte("get")); err == nil { // an ICMP error of before is no failure
+							if _, err := c.Write([]byte("get")); err == nil { // an earlier ICMP error is no failure
 								sent.Add(1)
 							}
 						}

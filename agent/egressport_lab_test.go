@@ -14,14 +14,14 @@ import (
 	"hairpin/lab"
 )
 
-// TestEgressPortAgain: an address goes away, to a node that learns before it is needed who pods
-// talk to, and comes back, under connections whose end the first node does not see. While it is on
-// its way back, that node takes no answer to another connection from one of their ports for an
-// answer to them. In the VM as TestEgressIPVRF:
+// TestEgressPortAgain: an address moves away, to a node that learns in advance which hosts pods
+// talk to, and comes back, under connections whose end the first node does not receive. While it is
+// coming back, that node does not take a reply to another connection from one of their ports for a
+// reply to them. In the VM as TestEgressIPVRF:
 //
 //	lab/kernel.sh -t 1800 bash -c "cd agent && ./agent.test -test.run EgressPortAgain -test.v -hairpin ../bin/hairpin -slow 20"
 func TestEgressPortAgain(t *testing.T) {
-	// In the VM, everybody is late with answers.
+	// In the VM, all replies are late.
 	l := startDemoIn(t, cmp.Or(*egressMode, cluster.ModeShared),
 		"[ovnkubernetesfeature]\negressip-reachability-total-timeout = 0\n")
 	v := newViewer(t, l)
@@ -56,10 +56,10 @@ func TestEgressPortAgain(t *testing.T) {
 		early = early || knows && now == before
 		return now != before, now
 	})
-	if !early && *slow == 1 { // slower machines only see that both are so
+	if !early && *slow == 1 { // slower machines show only that both are so
 		t.Error("node-c's router learns the client's MAC only when pods are led there")
 	}
-	for _, c := range open { // the new node's kernel passes no reset of a connection that it has seen nothing of
+	for _, c := range open { // the new node's kernel forwards no reset of an unknown connection
 		if _, err := c.Write([]byte("\n")); err != nil {
 			t.Error(err)
 		}
@@ -85,7 +85,7 @@ func TestEgressPortAgain(t *testing.T) {
 		if again > 0 {
 			resent[i%2]++
 		}
-		time.Sleep(80 * time.Millisecond) // over the time in which pods are led to the other node
+		time.Sleep(80 * time.Millisecond) // over the time in which pods are routed to the other node
 	}
 	t.Logf("of %d connections from ports that were used %d sent a packet again, of %d others %d", ports, resent[0],
 		ports, resent[1])
@@ -94,7 +94,7 @@ func TestEgressPortAgain(t *testing.T) {
 	}
 }
 
-// dialFrom connects to the machine outside from a port. It tells how many packets were sent again.
+// dialFrom connects to the external machine from a port. It returns the number of retransmissions.
 // The connection ends with a reset.
 func dialFrom(p lab.Place, port int, patience time.Duration) (c net.Conn, again int, err error) {
 	err = lab.Do(p, func() (err error) {

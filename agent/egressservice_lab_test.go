@@ -15,8 +15,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// balanced is a Service with a load balancer's addresses in the nodes' network, behind which are
-// pod-a1 and pod-b1.
+// balanced is a Service with a load balancer's addresses in the nodes' network, and with the
+// endpoints pod-a1 and pod-b1.
 func balanced() string {
 	text := `apiVersion: v1
 kind: Service
@@ -46,10 +46,10 @@ endpoints:
 	return text
 }
 
-// egressService is one with a status as the controller would write it.
+// egressService is an EgressService with a status as the controller writes it.
 func egressService(name, by, host string) string { return egressServiceBy(name, by, host, "") }
 
-// egressServiceBy is one with a network.
+// egressServiceBy is an EgressService with a network.
 func egressServiceBy(name, by, host, network string) string {
 	return fmt.Sprintf(`apiVersion: k8s.ovn.org/v1
 kind: EgressService
@@ -59,7 +59,7 @@ status: {host: %s}
 `, name, by, network, host)
 }
 
-// TestEgressService: pods behind a load balancer leave with its address, by the host, also if an
+// TestEgressService: pods behind a load balancer leave with its address, from the host, even if an
 // EgressIP selects them.
 func TestEgressService(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
@@ -114,7 +114,7 @@ func testEgressService(t *testing.T, mode string) {
 	v.until("pod-b1", client, nodeB...)
 	v.see("no endpoint", "pod-a2", client, egress...)
 
-	// An address of no node's network: routers lead it to node-a.
+	// An address of no node's network: routers send its packets to node-a.
 	put(t, l, "egressservice.yaml", egressService("outer", "LoadBalancerIP", "node-a"))
 	routed := []string{"203.0.113.20", "2001:db8:113::20"}
 	v.until("pod-a1", client, routed...)
@@ -128,10 +128,10 @@ func testEgressService(t *testing.T, mode string) {
 	}
 }
 
-// Addresses of a load balancer behind which is the pod of the egress example.
+// Addresses of a load balancer with the pod of the egress example as endpoint.
 const balancerAddress, balancerAddress6 = "172.18.0.66", "fc00:f853:ccd::66"
 
-// behind gives the pod of the egress example an EgressService, which has it before its EgressIP.
+// behind makes an EgressService for the pod of the egress example, before its EgressIP.
 func behind(t testing.TB, g *demo.Egress) *demo.Egress {
 	t.Helper()
 	s, err := g.Behind(t.Context(), balancerAddress, balancerAddress6)
@@ -145,8 +145,8 @@ func behind(t testing.TB, g *demo.Egress) *demo.Egress {
 }
 
 // TestEgressServiceHostDies: when the host of an EgressService dies, its pods leave with the load
-// balancer's addresses by another node, which also answers for them. Without the Service they are
-// the EgressIP's again.
+// balancer's addresses by another node, which also replies to ARP and ND for them. Without the
+// Service the pods use the EgressIP again.
 func TestEgressServiceHostDies(t *testing.T) {
 	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 5\n"+
 		"egressip-node-healthcheck-port = 9107\n")
@@ -176,8 +176,8 @@ func TestEgressServiceHostDies(t *testing.T) {
 	agentStops(t, g)
 }
 
-// agentStops: an agent that stands still serves no gRPC, so its egress addresses move, although the
-// node's kernel answers. They stay where they are when it goes on.
+// agentStops: a stopped agent serves no gRPC, so its egress addresses move, although the node's
+// kernel replies. They stay on the new node when the agent continues.
 func agentStops(t *testing.T, g *demo.Egress) {
 	noError(t, g.Revive(t.Context()))
 	noError(t, g.Both(t.Context()))

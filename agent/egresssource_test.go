@@ -30,8 +30,8 @@ var (
 			"TestEgressIPOtherNetworks, where it is each")
 )
 
-// What pods ask for: an address behind the client, which both wires lead to. Each pod has a port of
-// its own, by which a packet without an answer is known.
+// The destination of pods: an address behind the client, which both networks lead to. Each pod has
+// a port of its own, which identifies a packet without a reply.
 var farServers = map[cluster.Family]netip.Addr{cluster.IPv4: netip.MustParseAddr("192.0.2.9"),
 	cluster.IPv6: netip.MustParseAddr("2001:db8:9::9")}
 
@@ -42,13 +42,13 @@ const (
 
 var families = []cluster.Family{cluster.IPv4, cluster.IPv6}
 
-// recorder sees every frame that comes to the machine outside.
+// recorder reads every frame that arrives at the external machine.
 type recorder struct {
 	mu      sync.Mutex
 	allowed map[string]map[netip.Addr]bool // by pod and family
-	right   map[string]int                 // packets since the last settling
-	begun   map[begun]string               // the step of the last first packet that was right
-	late    []string                       // resets of connections that were begun with an address of before
+	right   map[string]int                 // correct packets since the last settling
+	begun   map[begun]string               // the step of the last correct first packet
+	late    []string                       // resets of connections with an earlier address
 	wrong   []string
 	packets int
 	marker  int
@@ -57,13 +57,13 @@ type recorder struct {
 
 func slot(pod string, f cluster.Family) string { return pod + " " + f.String() }
 
-// begun is a TCP connection, as it is seen outside.
+// begun is a TCP connection, as seen outside.
 type begun struct {
 	pod  string // and family
 	from netip.AddrPort
 }
 
-// frame judges one frame.
+// frame checks one frame.
 func (r *recorder) frame(b []byte, pods []string) {
 	if len(b) < 14+40 {
 		return
@@ -110,7 +110,7 @@ func (r *recorder) frame(b []byte, pods []string) {
 	const first, reset = 2, 4
 	c := begun{k, netip.AddrPortFrom(src, bits.BigEndian.Uint16(b[at:]))}
 	if before, was := r.begun[c]; flags&reset != 0 && !r.allowed[k][src] && was {
-		// A connection of before keeps its address, and the server asks of it once more.
+		// An earlier connection keeps its address, and the server retransmits to it once more.
 		r.late = append(r.late, fmt.Sprintf("%s: %s is seen as %s, flags %#x, of a connection begun in: %s", r.step, k,
 			c.from, flags, before))
 		return
@@ -164,12 +164,12 @@ func (r *recorder) listen(t *testing.T, h *lab.Host, pods []string, stop chan st
 	return done
 }
 
-// sender is a pod that asks again and again, each time from another port: a connection of its own.
+// sender is a pod that sends repeatedly, each time from another port: a new connection.
 type sender struct {
 	pod   string
 	port  uint16
-	place atomic.Pointer[lab.Place] // nil: the pod is not there
-	turn  atomic.Int64              // of the barrier, that a whole question came after
+	place atomic.Pointer[lab.Place] // nil: the pod does not exist
+	turn  atomic.Int64              // of the barrier, after which it has made a complete exchange
 }
 
 func (s *sender) run(t *testing.T, turn *atomic.Int64, stop chan struct{}) {
@@ -198,7 +198,7 @@ func (s *sender) run(t *testing.T, turn *atomic.Int64, stop chan struct{}) {
 	}
 }
 
-// sources is TestNeverTheWrongSource at work.
+// sources is the state of TestNeverTheWrongSource.
 type sources struct {
 	t       *testing.T
 	l       *lab.Lab
@@ -209,9 +209,9 @@ type sources struct {
 }
 
 // TestNeverTheWrongSource: while EgressIPs, pods, namespaces, labels and nodes change and daemons
-// are killed, a machine outside records the source of every packet. A pod with an address is seen
-// with it, or not at all; while something changes, what was right before is right, too; and no
-// address of the cluster's own networks is ever seen.
+// are killed, an external machine records the source of every packet. A pod with an address is seen
+// with it, or not at all. While something changes, the former source is allowed, too. No address of
+// the cluster's own networks is ever seen.
 func TestNeverTheWrongSource(t *testing.T) {
 	seed := *egressSeed
 	if seed == 0 {
@@ -271,7 +271,7 @@ func startSources(t *testing.T, mode string) *sources {
 	return x
 }
 
-// arrives gives a sender its pod, if it is there.
+// arrives sets a sender's pod, if it exists.
 func (x *sources) arrives(s *sender) {
 	for _, p := range x.l.Node(x.w.at[s.pod]).Pods() {
 		if p.Name() == s.pod {
@@ -329,7 +329,7 @@ func (x *sources) kill(n *lab.Node, name string) {
 	}
 }
 
-// replace deletes a pod and makes it again, with another address perhaps.
+// replace deletes a pod and makes it again, perhaps with another address.
 func (x *sources) replace(s *sender) {
 	n := x.l.Node(x.w.at[s.pod])
 	s.place.Store(nil)
@@ -353,8 +353,8 @@ func (x *sources) replace(s *sender) {
 	x.become(fmt.Sprintf("%s is back with %v", s.pod, p.IPs()))
 }
 
-// become writes the world down and waits until it is so everywhere. Until then, what was allowed
-// before is, too.
+// become writes the objects and waits until every node has applied them. Until then, the sources
+// that were allowed before are, too.
 func (x *sources) become(what string) {
 	x.t.Helper()
 	x.w.step++
@@ -398,7 +398,7 @@ func (x *sources) become(what string) {
 	}
 }
 
-// settle waits until every node is what the objects say, in the switch, too, and until every packet
+// settle waits until every node has applied the objects, in the switch, too, and until every packet
 // that was sent before is recorded.
 func (x *sources) settle() {
 	x.t.Helper()
@@ -434,7 +434,7 @@ func (x *sources) settle() {
 	})
 }
 
-// barrier waits until no question is open that was begun before.
+// barrier waits until all exchanges that began before have ended.
 func (x *sources) barrier() {
 	x.t.Helper()
 	turn := x.turn.Add(1)

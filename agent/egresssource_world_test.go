@@ -16,17 +16,17 @@ import (
 	"hairpin/watch"
 )
 
-// egressWorld is what the objects of the test say, and, computed from it alone, what a server
-// outside may see.
+// egressWorld has the objects of the test. From these alone it computes the sources that an
+// external server may see.
 type egressWorld struct {
 	dir   string // of the manifests
-	nodes string // nodes.yaml as it was
+	nodes string // the original nodes.yaml
 	step  int
 
 	prod     bool // label of the namespace
 	team     map[string]string
 	at       map[string]string       // pod to node
-	ips      map[string][]netip.Addr // of pods that are there
+	ips      map[string][]netip.Addr // of existing pods
 	can      map[string]bool         // nodes with the label
 	ready    map[string]bool
 	leaving  map[string]bool
@@ -34,7 +34,7 @@ type egressWorld struct {
 	assigned map[string][]cluster.Assignment // by EgressIP
 }
 
-// egressSpec is an EgressIP's.
+// egressSpec is the spec of an EgressIP.
 type egressSpec struct {
 	addresses []string
 	team      string // empty = all pods
@@ -70,7 +70,7 @@ func newEgressWorld(t *testing.T, l *lab.Lab) *egressWorld {
 	return w
 }
 
-// change draws a change of objects and says what it is. A pod is not made or removed by that.
+// change makes a random change of objects and describes it. It does not add or remove pods.
 func (w *egressWorld) change(r *rand.Rand) string {
 	pick := func(m map[string]bool) string { return slices.Sorted(keys(m))[r.IntN(len(m))] }
 	switch r.IntN(8) {
@@ -121,7 +121,7 @@ func keys[K comparable, V any](m map[K]V) func(func(K) bool) {
 	}
 }
 
-// decide does what the controller does, and gives the EgressIPs with their new status.
+// decide acts as the controller, and returns the EgressIPs with their new status.
 func (w *egressWorld) decide(t *testing.T) string {
 	t.Helper()
 	aside := *w
@@ -150,7 +150,7 @@ func (w *egressWorld) write(t *testing.T, name, text string) {
 	}
 }
 
-// nodesText are the Nodes as a kubelet, an agent and an administrator would write them.
+// nodesText returns the Nodes as a kubelet, an agent and an administrator would write them.
 func (w *egressWorld) nodesText() string {
 	docs := strings.Split(w.nodes, "\n---\n")
 	for i, d := range docs {
@@ -191,8 +191,8 @@ func (w *egressWorld) podsText() string {
 	return b.String()
 }
 
-// egress are the Namespace, the EgressIPs with their status, and one that cannot be: an agent that
-// complains of it has read the others.
+// egress returns the Namespace, the EgressIPs with their status, and an invalid one: an agent that
+// reports that one has read the others.
 func (w *egressWorld) egress() string {
 	var b strings.Builder
 	env := map[bool]string{true: "prod", false: "dev"}
@@ -218,7 +218,7 @@ func (w *egressWorld) egress() string {
 
 func (w *egressWorld) marker() string { return fmt.Sprintf("step-%d-", w.step) }
 
-// allowed returns the sources that a pod may be seen with, of a family.
+// allowed returns the allowed sources of a pod, for a family.
 func (w *egressWorld) allowed(pod string, f cluster.Family) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	for _, name := range []string{"first", "second"} {
@@ -234,7 +234,7 @@ func (w *egressWorld) allowed(pod string, f cluster.Family) map[netip.Addr]bool 
 		if len(out) > 0 {
 			return out
 		}
-		break // the older one has it, and has no address of the family
+		break // the older one has precedence, and has no address of the family
 	}
 	octet := map[string]int{"node-a": 3, "node-b": 4, "node-c": 5}[w.at[pod]]
 	for _, text := range []string{"172.18.0.%d", "10.10.10.%d", "fc00:f853:ccd::%d", "fd10::%d"} {

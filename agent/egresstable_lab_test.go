@@ -12,7 +12,7 @@ import (
 )
 
 // TestEgressServiceTable: endpoints of an EgressService leave by a route table of the host, with
-// the address of the load balancer or of the link.
+// the load balancer's or the link's address.
 func TestEgressServiceTable(t *testing.T) {
 	testEgressServiceNetwork(t, "100", func(n *lab.Node) {
 		sh(t, n, "ip route add default via 10.10.10.100 table 100; ip -6 route add default via fd10::64 table 100")

@@ -14,7 +14,7 @@ import (
 	"hairpin/lab"
 )
 
-// podPaths are the ways of a pod of node-a, and to it: what the engine that serves pods decides.
+// podPaths returns the paths from and to a pod of node-a, which the service engine determines.
 func podPaths(t *testing.T, l *lab.Lab) []path {
 	t.Helper()
 	find := func(node, name string) *lab.Pod {
@@ -43,7 +43,7 @@ func podPaths(t *testing.T, l *lab.Lab) []path {
 	return list
 }
 
-// onServiceBridge are the pods' ports there.
+// onServiceBridge returns the pods' ports on claims.ServiceBridge.
 func onServiceBridge(t *testing.T, n *lab.Node) (list []string) {
 	t.Helper()
 	for port := range strings.FieldsSeq(sh(t, n, "ovs-vsctl list-ports "+claims.ServiceBridge+" 2>/dev/null || true")) {
@@ -54,9 +54,9 @@ func onServiceBridge(t *testing.T, n *lab.Node) (list []string) {
 	return list
 }
 
-// TestServiceEngine changes, under traffic, what serves the pods of a node: their ports move, and
-// no way fails for long. The agent may be killed at any point of that, and each daemon when pods
-// are on the other bridge.
+// TestServiceEngine changes the service engine of a node under traffic: pods' ports move, and no
+// path fails for long. The agent may be killed at any point of the change, and each daemon while
+// pods are on the other bridge.
 func TestServiceEngine(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOVN)
 	a := l.Node("node-a")
@@ -85,8 +85,8 @@ func TestServiceEngine(t *testing.T) {
 	}
 	t.Run("killed: "+lab.OVSDB, func(t *testing.T) { killSwitchDB(t, l, ways) })
 	t.Run("killed: "+lab.VSwitchd, func(t *testing.T) {
-		// a connection straight to a pod is translated when an earlier one to a Service had its
-		// source port. Those are forgotten first.
+		// a direct connection to a pod is translated when an earlier one to a Service had its
+		// source port. The earlier ones are forgotten first.
 		if a.Datapath() == "netdev" {
 			replaceSwitch(t, a)
 			waitWell(t, a)
@@ -99,8 +99,8 @@ func TestServiceEngine(t *testing.T) {
 	there(cluster.EngineOVN)
 	for _, c := range []struct {
 		word  string
-		point string // of the change, at which the agent is killed
-		is    string // a command that succeeds there
+		point string // of the change; the agent is killed there
+		is    string // a command that succeeds at that point
 	}{
 		{cluster.EngineOpenFlow, "the bridge is made", "ovs-vsctl br-exists " + claims.ServiceBridge},
 		{cluster.EngineOpenFlow, "ports have moved", "ovs-vsctl list-ports " + claims.ServiceBridge + " | grep " +
@@ -135,9 +135,10 @@ func TestServiceEngine(t *testing.T) {
 	}
 }
 
-// endpointsFirst kills ovs-vswitchd while endpoints wait until a pod of its node has acknowledged
-// what they sent. What they repeat comes before anything of the pod: the userspace datapath has
-// forgotten that it is an answer of a Service's. The pod's connections must go on nevertheless.
+// endpointsFirst kills ovs-vswitchd while endpoints wait for a pod of its node to acknowledge what
+// they sent. Their retransmissions come before any packet of the pod. The userspace datapath no
+// longer knows that they are replies of a Service. The pod's connections must continue all the
+// same.
 func endpointsFirst(t *testing.T, n *lab.Node, ways []path) {
 	var pod *lab.Pod
 	ways = slices.DeleteFunc(slices.Clone(ways), func(p path) bool {
@@ -187,9 +188,9 @@ func endpointsFirst(t *testing.T, n *lab.Node, ways []path) {
 	}
 }
 
-// TestServiceEngineAfterUpgrade changes the engine where ovn-controller starts beside the agent, as
-// with another value of the chart: it leaves the switch alone for 5 s. Pods' ports do not move
-// meanwhile, so no way fails for as long.
+// TestServiceEngineAfterUpgrade changes the engine while ovn-controller starts at the same time as
+// the agent, as with another value of the chart. ovn-controller changes no flows for 5 s. Pods'
+// ports do not move meanwhile, so no path fails for as long.
 func TestServiceEngineAfterUpgrade(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOVN)
 	a := l.Node("node-a")

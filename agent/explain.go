@@ -11,7 +11,7 @@ import (
 	"hairpin/datapath"
 )
 
-// serveExplain answers what `hairpin explain` and `hairpin collect` ask.
+// serveExplain serves the requests of `hairpin explain` and `hairpin collect`.
 func (a *agent) serveExplain(mux *http.ServeMux) {
 	mux.HandleFunc("GET /snapshot", func(w http.ResponseWriter, q *http.Request) {
 		k := a.latest(q.Context())
@@ -41,7 +41,7 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("GET /found", func(w http.ResponseWriter, q *http.Request) {
 		want := a.latest(q.Context()).want
-		// Connections are not among it: a walk is of a first packet, and there may be a million.
+		// Connections are left out: a walk is of a first packet, and there may be a million.
 		found, err := a.pass.ReadPath(q.Context())
 		if !refuse(w, err) {
 			found.Conn = want.Conn

@@ -19,8 +19,9 @@ import (
 	"hairpin/ui/uitest"
 )
 
-// explains asks `hairpin explain --live` on a node: nothing is wrong; then, while the agent repairs
-// nothing, what was taken away by hand is the fault that it names, for the packets that need it.
+// explains runs `hairpin explain --live` on a node, which reports no fault. Then, without repair by
+// the agent, it reports each manually removed object as the fault, for the packets that need the
+// object.
 func explains(t *testing.T, n *lab.Node) {
 	ask := func(args ...string) (string, bool) {
 		t.Helper()
@@ -76,7 +77,7 @@ ip -6 route del fd00:10:96::/112`)
 	}
 }
 
-// showsFault looks at the pages that `hairpin ui` makes of what the agent says, where a flow is
+// showsFault reads the pages that `hairpin ui` makes from the agent's data, while a flow is
 // missing.
 func showsFault(t *testing.T, n *lab.Node) {
 	t.Helper()
@@ -124,7 +125,7 @@ func repair(t *testing.T, n *lab.Node, on bool) {
 	})
 }
 
-// collects asks for the archive of a node on which something is missing, and whose log has a
+// collects requests the archive of a node on which something is missing, and whose log contains a
 // secret.
 func collects(t *testing.T, n *lab.Node) {
 	const secret = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJub2JvZHkifQ.c2VjcmV0"

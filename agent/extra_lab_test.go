@@ -12,8 +12,8 @@ import (
 	"hairpin/lab/attack"
 )
 
-// TestExtraAddresses: a pod reaches its neighbour from a further address while its annotation asks
-// for it and its Namespace's allows it.
+// TestExtraAddresses: a pod reaches its neighbor from an extra address while its annotation
+// requests the address and its Namespace's allows it.
 func TestExtraAddresses(t *testing.T) {
 	l := startDemo(t)
 	a := l.Node("node-a")

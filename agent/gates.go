@@ -26,7 +26,7 @@ func firstClosed(gates []gate) string {
 	return gates[i].reason
 }
 
-// gates are what a start needs, in the order in which it gets there.
+// gates returns the gates of a start, in the order in which they open.
 func (a *agent) gates() []gate {
 	return []gate{
 		{a.ovs.Synced(), "Open vSwitch cannot be reached", a.ovs.Err()},

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestFirstClosed: the first closed gate gives the reason, with its error if it has one.
+// TestFirstClosed: firstClosed returns the reason of the first closed gate, with its error if any.
 func TestFirstClosed(t *testing.T) {
 	open := gate{true, "open", errors.New("ignored")}
 	for want, gates := range map[string][]gate{

@@ -11,8 +11,8 @@ import (
 	"hairpin/lab"
 )
 
-// float is a Service whose endpoint is an address of node-a that floats, as keepalived moves them:
-// of the wire's own network.
+// float is a Service whose endpoint is a floating address of node-a, as with keepalived, in the
+// external network.
 const float = `apiVersion: v1
 kind: Service
 metadata: {name: float, namespace: default}
@@ -26,7 +26,7 @@ endpoints: [{addresses: [172.18.0.77], conditions: {ready: true}}]
 ports: [{name: tcp, port: 8081, protocol: TCP}]
 `
 
-// reroute gives a node other default gateways, as if it had never had any.
+// reroute replaces the default gateways of a node, as if it had never had any.
 func reroute(t *testing.T, n *lab.Node, hops []string) {
 	t.Helper()
 	if err := n.Kill(t.Context(), agent, syscall.SIGTERM); err != nil {
@@ -49,8 +49,8 @@ ovs-vsctl remove Bridge br-ex external_ids k8s.ovn.org/l3-gateway-config
 	waitServes(t, n)
 }
 
-// TestDefaultGateways: Services do not need a default gateway. Their endpoints are pods, the host,
-// and further addresses of the host; their clients hosts, pods, machines on the wire and on a
+// TestDefaultGateways: Services do not need a default gateway. Endpoints are pods, the host, and
+// other addresses of the host. Clients are hosts, pods, machines on the external network and on a
 // second network.
 func TestDefaultGateways(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal} {
@@ -110,8 +110,8 @@ func testDefaultGateways(t *testing.T, mode string) {
 			v.see("by the second network", "client", []string{"10.10.10.5:30002", "[fd10::5]:30002"}, "100.64.0.4",
 				"fd98::4")
 			if mode == cluster.ModeShared && x.name == "dead" {
-				// the answer to such a client is on its way to the default gateway when the bridge
-				// takes it to the host
+				// the reply to such a client is on its path to the default gateway when the bridge
+				// sends it to the host
 				return
 			}
 			v.see("by the second network, policy Local", "client", []string{"10.10.10.5:30023", "[fd10::5]:30023"},

@@ -12,12 +12,12 @@ import (
 	"hairpin/lab"
 )
 
-// hang is something beside the agent that stops to answer, and goes on later.
+// hang is another process than the agent that stops to reply, and continues later.
 type hang struct {
 	name   string
-	part   string // which waits
-	for_   string // for whom
-	reads  bool   // all the same
+	part   string // the part that waits
+	for_   string // what it waits for
+	reads  bool   // reading works all the same
 	others []string
 	stop   func(*testing.T, *lab.Node)
 	resume func(*testing.T, *lab.Node)
@@ -30,7 +30,7 @@ func signalled(daemon string, sig syscall.Signal) func(*testing.T, *lab.Node) {
 	}
 }
 
-// hangingNFT is in the agent's way to nft.
+// hangingNFT is a script in place of nft.
 const hangingNFT = `#!/bin/sh
 while [ -e /run/nft-hangs ]; do sleep 0.05; done
 exec /usr/sbin/nft "$@"
@@ -44,8 +44,8 @@ func hangs() []hang {
 		{"ovs-vswitchd", ovs, "ovs-vswitchd", false, []string{ovn, host}, signalled(lab.VSwitchd, syscall.SIGSTOP),
 			signalled(lab.VSwitchd, syscall.SIGCONT)},
 		{"nft", nft, "nft", false, []string{ovn, ovs},
-			// Services' elements are written without nft, but who adds a chain to our table makes
-			// the agent read.
+			// Services' elements are written without nft, but another chain in Hairpin's table
+			// makes the agent read.
 			func(t *testing.T, n *lab.Node) {
 				sh(t, n, "touch /run/nft-hangs; /usr/sbin/nft add chain inet hairpin stranger")
 			},
@@ -53,7 +53,7 @@ func hangs() []hang {
 	}
 }
 
-// movingService is a Service of type NodePort whose endpoint is given: number, number, endpoint.
+// movingService is a Service of type NodePort with parameters: number, number, endpoint.
 const movingService = `apiVersion: v1
 kind: Service
 metadata: {name: moving%[1]d, namespace: default}
@@ -71,9 +71,9 @@ ports: [{name: a, protocol: TCP, port: 8080}]
 endpoints: [{addresses: [%[2]s], conditions: {ready: true}, nodeName: node-b}]
 `
 
-// TestHangs: what hangs holds up what needs it and nothing else; the agent says who waits for whom;
-// and when it goes on, nothing was lost. OVN serves Services here, which is a system more that may
-// hang or be held up.
+// TestHangs: a process that hangs delays what needs it and nothing else. The agent reports which
+// part waits for what. When the process continues, nothing was lost. OVN serves Services here,
+// which adds a system that may hang or be delayed.
 func TestHangs(t *testing.T) {
 	_, n := alone(t)
 	sh(t, n, `printf '[default]\nservice-engine = ovn\n' >>`+settings)
@@ -137,12 +137,12 @@ func (h *hang) test(t *testing.T, n *lab.Node, number int) {
 	waitServes(t, n)
 }
 
-// told reports whether `hairpin status`, within a second, says that the part waits, and that the
+// told reports whether `hairpin status`, within a second, reports that the part waits, and that the
 // others do not.
 func (h *hang) told(t *testing.T, n *lab.Node) (bool, string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	out, _ := n.Exec(ctx, "hairpin", "status") // says by its status that not all is well
+	out, _ := n.Exec(ctx, "hairpin", "status") // the exit status reports a problem
 	if ctx.Err() != nil {
 		return false, "no answer"
 	}
@@ -164,7 +164,8 @@ func (h *hang) told(t *testing.T, n *lab.Node) (bool, string) {
 	return strings.Contains(out, h.for_), out
 }
 
-// answersAnyway asks all that an agent answers: what cannot be had is an error in good time.
+// answersAnyway sends all requests of the agent's socket: those that cannot be served return an
+// error in good time.
 func (h *hang) answersAnyway(t *testing.T, n *lab.Node) {
 	for _, path := range []string{"/wanted", "/snapshot", "/configuration", "/metrics", "/livez"} {
 		if _, err := ask(t.Context(), n, path); err != nil {

@@ -13,8 +13,8 @@ import (
 	"hairpin/lab"
 )
 
-// balancedService is a Service as a load balancer wants it: its health check port, the time of the
-// last change, its endpoints.
+// balancedService is a Service of a load balancer: its health check port, the time of the last
+// change, its endpoints.
 const balancedService = `apiVersion: v1
 kind: Service
 metadata: {name: balanced, namespace: default}
@@ -52,14 +52,14 @@ func (j *judged) putBalanced(port int, node string, changed time.Time, endpoints
 	j.put("balanced.yaml", fmt.Sprintf(balancedService, port, trigger, list))
 }
 
-// judged is a node with an agent, and a place outside that asks how it is.
+// judged is a node with an agent, and an external client that checks its health.
 type judged struct {
 	t      *testing.T
 	node   *lab.Node
 	client *lab.Host
 }
 
-// answers waits until a page has a status code, from outside and by both families.
+// answers waits until a page has a status code, from outside and in both families.
 func (j *judged) answers(what, path string, port, code int) (header http.Header, body string) {
 	j.t.Helper()
 	took := eventually(j.t, 20*time.Second, fmt.Sprintf("%s: %s is %d", what, path, code), func() (bool, string) {
@@ -96,7 +96,7 @@ func (j *judged) put(name, content string) {
 	sh(j.t, j.node, fmt.Sprintf("mv %s/.%s %s/%s", folder, name, folder, name))
 }
 
-// TestHealth: what probes, load balancers and Prometheus see of a node.
+// TestHealth: the results that probes, load balancers and Prometheus get from a node.
 func TestHealth(t *testing.T) {
 	l, n := alone(t)
 	giveManifests(t, n)
@@ -213,8 +213,8 @@ func (j *judged) portTaken() {
 }
 
 // lostFlows removes OVN's flows while ovn-controller cannot write them again. Status, health and
-// CNI say so, and a walk through what is there ends. When ovn-controller goes on, the flows come
-// back.
+// CNI report that, and a walk through the rest ends. When ovn-controller continues, the flows are
+// restored.
 func (j *judged) lostFlows() {
 	t, n := j.t, j.node
 	noError(t, n.Signal(lab.Controller, syscall.SIGSTOP))
@@ -255,14 +255,14 @@ func (j *judged) lostFlows() {
 	waitWell(t, n)
 }
 
-// notKept takes Open vSwitch away: after a while load balancers are told to go elsewhere.
+// notKept stops Open vSwitch: after a while load balancers get an unhealthy status.
 func (j *judged) notKept() {
 	t, ctx := j.t, j.t.Context()
 	if err := j.node.Kill(ctx, lab.VSwitchd, 9); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()
-	// The bridge is away, so only the node itself can ask.
+	// The bridge is missing, so only the node itself can send requests.
 	at := func(path string) (code int, body string) {
 		code, _, body = curl(ctx, j.node.Host, "http://127.0.0.1:"+path)
 		return code, body

@@ -17,8 +17,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// hostFacts is the machine as this agent knows it: what the looker has found, and what other nodes
-// are told of it.
+// hostFacts holds what the looker has found on this machine, and publishes some of it for other
+// nodes.
 type hostFacts struct {
 	node      string
 	config    *config.Config
@@ -41,7 +41,7 @@ func newHostFacts(
 	}
 }
 
-// annotator sets annotations of a Node; nil without an API.
+// annotator returns a function that sets annotations of a Node; nil without an API.
 func annotator(client *kubeapi.Client, node string) func(context.Context, map[string]string) error {
 	if client == nil {
 		return nil
@@ -58,7 +58,7 @@ func (h *hostFacts) start(ctx context.Context, start func(func())) {
 	start(func() { h.publisher.Run(ctx) })
 }
 
-// learn takes a scan of the host. It reports whether the host changed, and whether it lost an
+// learn records a scan of the host. It reports whether the host changed, and whether it lost an
 // address that connections may have used.
 func (h *hostFacts) learn(s *hostnet.Sight) (changed, lost bool) {
 	if s.Err != nil && h.seen.Err == nil {
@@ -79,8 +79,8 @@ func (h *hostFacts) learn(s *hostnet.Sight) (changed, lost bool) {
 // known reports whether the gateway bridge has been found.
 func (h *hostFacts) known() bool { return h.found.Gateway.Bridge != "" }
 
-// publish lets other nodes know the host, also while the node cannot be planned: a new Node has no
-// node ID yet. Base is the agent's own Node as it was read.
+// publish publishes facts of the host for other nodes. It also does so while the node cannot be
+// planned, because a new Node has no node ID yet. Base is the agent's own Node as it was read.
 func (h *hostFacts) publish(base *cluster.Node) {
 	if base == nil || base != h.local.Base {
 		return
@@ -90,12 +90,12 @@ func (h *hostFacts) publish(base *cluster.Node) {
 	h.publisher.Publish(found, base)
 }
 
-// problems are why the machine's network is not as the configuration needs it.
+// problems reports how the machine's network differs from what the configuration needs.
 func (h *hostFacts) problems() []cluster.Problem {
 	return slices.Concat(h.uplinkProblem(), h.wireProblem(), h.modeProblem())
 }
 
-// modeProblem is why the node's bridges are not those of its gateway mode.
+// modeProblem reports why the bridges of the gateway mode cannot be made.
 func (h *hostFacts) modeProblem() []cluster.Problem {
 	if h.seen.ModeErr == nil {
 		return nil
@@ -104,7 +104,8 @@ func (h *hostFacts) modeProblem() []cluster.Problem {
 	return nodeProblem(h.node, "[gateway] mode", "the bridges of mode %s cannot be made: %v", mode, h.seen.ModeErr)
 }
 
-// wireProblem is why the node does not reach others, or loses full packets of pods on the way.
+// wireProblem reports an uplink that is missing or down, or whose MTU is too small for full packets
+// of pods in a tunnel.
 func (h *hostFacts) wireProblem() []cluster.Problem {
 	const field = "[gateway] interface"
 	w, bridge := &h.seen.Wire, h.found.Gateway.Bridge
@@ -133,7 +134,7 @@ func (h *hostFacts) wireProblem() []cluster.Problem {
 	return nil
 }
 
-// uplinkProblem is what the administrator must know of the uplink.
+// uplinkProblem reports what the administrator must correct at the uplink.
 func (h *hostFacts) uplinkProblem() []cluster.Problem {
 	const field = "[gateway] interface"
 	bridge := h.config.Cluster.Gateway.Interface

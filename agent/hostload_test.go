@@ -9,8 +9,8 @@ import (
 	"hairpin/lab"
 )
 
-// BenchmarkRouteChanges is what the agent costs beside a routing daemon that changes a route ten
-// times a second: on the uplink, on another link, and on a machine with many routes.
+// BenchmarkRouteChanges measures the agent's cost while a routing daemon changes a route ten times
+// a second: on the uplink, on another link, and on a machine with many routes.
 func BenchmarkRouteChanges(b *testing.B) {
 	_, n := alone(b)
 	giveManifests(b, n)
@@ -37,11 +37,10 @@ func BenchmarkRouteChanges(b *testing.B) {
 	}
 }
 
-// manyRoutes gives a machine those of a routing daemon that knows the world.
+// manyRoutes adds to a machine the routes of a routing daemon with a full table.
 const manyRoutes = `for a in $(seq 0 99); do for b in $(seq 0 249); do for c in 0 64 128 192; do echo route add 20.$a.$b.$c/26 via 10.5.0.2 proto bgp; done; done; done | ip -batch -`
 
-// speak changes a route ten times a second, and reports what that cost the agent, in percent of a
-// core.
+// speak changes a route ten times a second, and reports the agent's cost, in percent of a core.
 func speak(b *testing.B, n *lab.Node, via string) {
 	const changes, pause = 100, 100 * time.Millisecond
 	b.Helper()

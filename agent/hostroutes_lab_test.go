@@ -17,7 +17,7 @@ import (
 	"hairpin/lab"
 )
 
-// far is the n-th Service whose endpoint is a machine outside.
+// far is the n-th Service whose endpoint is an external machine.
 func far(name string, n int, port uint16, endpoint4, endpoint6 string) string {
 	service := fmt.Sprintf(`apiVersion: v1
 kind: Service
@@ -44,9 +44,9 @@ ports: [{name: tcp, port: %[5]d, protocol: TCP}, {name: udp, port: %[5]d, protoc
 	return service
 }
 
-// TestServicesByHost: where Services go by the host, its routes lead to endpoints that are neither
-// pods nor on the gateway bridge's wire, whoever asks: the host, a pod, a machine outside. The
-// endpoint sees the address of the link that the routes name.
+// TestServicesByHost: where the host forwards Services, its routes lead to endpoints that are
+// neither pods nor on the gateway bridge's network. This holds for every client: the host, a pod,
+// an external machine. The endpoint sees the address of the link that the routes name.
 func TestServicesByHost(t *testing.T) {
 	for _, mode := range []string{cluster.ModeLocal, cluster.ModeDetached} {
 		t.Run(mode, func(t *testing.T) { testServicesByHost(t, mode) })
@@ -63,7 +63,7 @@ func testServicesByHost(t *testing.T, mode string) {
 			p(fmt.Sprintf("fd10:%d::3/64", i+1))))
 		noError(t, client.Join(t.Context(), wire, link, p(fmt.Sprintf("10.10.%d.100/24", i+1)),
 			p(fmt.Sprintf("fd10:%d::64/64", i+1))))
-		sh(t, a, "sysctl -qw net.ipv4.conf."+link+".rp_filter=2") // an answer may come by another link
+		sh(t, a, "sysctl -qw net.ipv4.conf."+link+".rp_filter=2") // a reply may come by another link
 	}
 	outside := func(script string) {
 		t.Helper()
@@ -92,7 +92,7 @@ func testServicesByHost(t *testing.T, mode string) {
 		"client": {"172.18.0.3:3060%[1]d", "[fc00:f853:ccd::3]:3060%[1]d"},
 	}
 	services["pod-a2"] = services["host-a"]
-	// seen waits until an endpoint sees everybody as it should, and then asks by UDP, too.
+	// seen waits until an endpoint sees every client as it should, and then tests UDP, too.
 	seen := func(t *testing.T, service int, want4, want6 string) {
 		t.Helper()
 		for from, list := range services {
@@ -147,9 +147,9 @@ func testServicesByHost(t *testing.T, mode string) {
 		defer sh(t, a, "ip route del 10.9.0.7; ip route del fd09::7")
 		seen(t, 1, "10.20.0.1", "fd20::1")
 		explained(t, "far", "out of tun0", "out of tun0")
-		// The endpoint does not know of it: whoever sends must be told. A host's kernel remembers
-		// no MTU for its own address, and Open vSwitch's userspace datapath corrupts errors of IPv6
-		// that it translates (docs/reference/compatibility.md).
+		// The endpoint does not know the MTU, so the sender must be notified. A host's kernel
+		// remembers no MTU for its own address, and Open vSwitch's userspace datapath corrupts
+		// errors of IPv6 that it translates (docs/reference/compatibility.md).
 		sh(t, a, "ip link set tun0 mtu 1300")
 		for from, list := range services {
 			for _, to := range list {
@@ -169,7 +169,7 @@ func testServicesByHost(t *testing.T, mode string) {
 			"10.10.2.100 table 100; ip route add fd09::/64 via fd10:2::64 table 100",
 		"for f in -4 -6; do ip $f rule del pref 100; ip $f route flush table 100; done", func(t *testing.T) {
 			for from := range services {
-				if from != "pod-a2" { // comes by another link
+				if from != "pod-a2" { // arrives by another link
 					v.until(from, []string{"172.18.0.3:30601", "[fc00:f853:ccd::3]:30601"}, "10.10.2.3", "fd10:2::3")
 				}
 			}
@@ -235,7 +235,7 @@ ip route del fd09::/64; ip route add fd09::/64 nexthop via fd10:1::64 nexthop vi
 	})
 }
 
-// received is how many packets have come by a link of a node.
+// received returns how many packets have arrived by a link of a node.
 func received(t *testing.T, n *lab.Node, link string) int {
 	t.Helper()
 	count, err := strconv.Atoi(strings.TrimSpace(sh(t, n, "awk '$1 == \""+link+":\" {print $3}' /proc/net/dev")))

@@ -11,13 +11,13 @@ import (
 	"hairpin/signal"
 )
 
-// inbox gathers the reasons for another round of the agent. Writers never wait; the agent takes
-// everything at once.
+// inbox collects events for the next round of the loop. Writers never wait; the loop takes all
+// events at once.
 type inbox struct {
-	wake signal.Signal // there is something
+	wake signal.Signal // notified when there are events
 
 	mu     sync.Mutex
-	taken  uint64 // how many times
+	taken  uint64 // number of calls of take
 	events events
 }
 
@@ -26,16 +26,16 @@ type events struct {
 	number    uint64            // of the round that takes it
 	snapshot  *cluster.Snapshot // newest; nil until the first
 	sourceErr error             // why there is none
-	news      bool              // there is something new to plan: another Snapshot, another pod
-	seen      *hostnet.Sight    // newest look at the host
+	news      bool              // something to plan changed: another Snapshot, another pod
+	seen      *hostnet.Sight    // newest scan of the host
 	reread    bool              // read all systems again
-	claims    []wire.Claim      // of this node's egress addresses
-	verdicts  []view.Verdict    // on them
+	claims    []wire.Claim      // to this node's egress addresses
+	verdicts  []view.Verdict    // on claims
 }
 
 func newInbox() *inbox { return &inbox{wake: signal.New()} }
 
-// enqueue changes the content and wakes the agent.
+// enqueue changes the events and wakes the loop.
 func (b *inbox) enqueue(change func(*events)) {
 	b.mu.Lock()
 	change(&b.events)
@@ -43,17 +43,17 @@ func (b *inbox) enqueue(change func(*events)) {
 	b.wake.Notify()
 }
 
-// notify wakes the agent without a reason that could be named: time has passed, a goroutine has
-// found something out.
+// notify wakes the loop without an event, for example when time has passed or a worker has a
+// result.
 func (b *inbox) notify() { b.enqueue(func(*events) {}) }
 
-// nudge wakes the agent, and gives the number of the round that takes all that came before.
+// nudge wakes the loop. It returns the number of the round that takes all earlier events.
 func (b *inbox) nudge() (round uint64) {
 	b.enqueue(func(*events) { round = b.taken + 1 })
 	return round
 }
 
-// follow puts a reason whenever c has a value, until ctx ends.
+// follow enqueues an event for each value of c, until ctx ends.
 func follow[T any](ctx context.Context, b *inbox, c <-chan T, change func(*events, T)) {
 	for {
 		select {
@@ -68,7 +68,7 @@ func follow[T any](ctx context.Context, b *inbox, c <-chan T, change func(*event
 	}
 }
 
-// take empties the inbox; what is known of the cluster stays for the next time.
+// take empties the inbox; snapshot and sourceErr stay for the next round.
 func (b *inbox) take() events {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +79,7 @@ func (b *inbox) take() events {
 	return m
 }
 
-// found takes a look at the host.
+// found enqueues a scan of the host.
 func (b *inbox) found(s *hostnet.Sight) {
 	b.enqueue(func(m *events) {
 		s.Moved = s.Moved || m.seen != nil && m.seen.Moved

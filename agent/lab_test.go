@@ -24,7 +24,7 @@ import (
 // agent is the name under which labs run `hairpin node`.
 const agent = "hairpin"
 
-// settings is where the agents of a demo have their configuration.
+// settings is the path of the configuration of a demo's agents.
 const settings = "/etc/hairpin/hairpin.conf"
 
 var (
@@ -56,7 +56,7 @@ func build(t testing.TB) string {
 // startDemo starts the three nodes of the demo, with manifests; it ends with the test.
 func startDemo(t *testing.T) *lab.Lab { return startDemoIn(t, cluster.ModeShared) }
 
-// startDemoIn starts it in a gateway mode.
+// startDemoIn starts the demo in a gateway mode.
 func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 	t.Helper()
 	hairpin := build(t)
@@ -87,9 +87,8 @@ func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Where both come through the gateway router, clients with the same port are told apart by
-	// another one. Which one gets it would be another question after a restart that loses the
-	// connection tracking.
+	// If clients with the same port come through the gateway router, one of them gets another port.
+	// Which one may differ after a restart that loses the connection tracking.
 	sysctl := "net.ipv4.ip_local_port_range"
 	_, err = l.Node("node-a").Exec(t.Context(), "sysctl", "-qw", sysctl+"=40000 60999")
 	if err == nil {
@@ -109,7 +108,7 @@ func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 	return l
 }
 
-// raceless fails a test whose agents, if they were built with the race detector, have found a race.
+// raceless fails a test if an agent that was built with the race detector has found a race.
 func raceless(t testing.TB, l *lab.Lab) {
 	t.Cleanup(func() {
 		for _, n := range l.Nodes() {
@@ -139,7 +138,7 @@ func tail(file string) string {
 	return string(text[max(0, len(text)-keep):])
 }
 
-// ask asks an agent on its socket.
+// ask sends a request to an agent's socket.
 func ask(ctx context.Context, n *lab.Node, path string) (string, error) {
 	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -163,7 +162,7 @@ func ask(ctx context.Context, n *lab.Node, path string) (string, error) {
 	return string(body), err
 }
 
-// report asks an agent how it is.
+// report returns the report of an agent.
 func reportOf(ctx context.Context, n *lab.Node) (r report.Report, err error) {
 	body, err := ask(ctx, n, "/report")
 	if err != nil {
@@ -172,7 +171,7 @@ func reportOf(ctx context.Context, n *lab.Node) (r report.Report, err error) {
 	return r, json.Unmarshal([]byte(body), &r)
 }
 
-// mustReport is report of an agent that must answer.
+// mustReport is report; the agent must reply.
 func mustReport(t testing.TB, n *lab.Node) report.Report {
 	t.Helper()
 	r, err := reportOf(t.Context(), n)
@@ -182,7 +181,7 @@ func mustReport(t testing.TB, n *lab.Node) report.Report {
 	return r
 }
 
-// part returns a system of a report.
+// part returns one part of a report.
 func part(t testing.TB, r report.Report, system string) report.Part {
 	t.Helper()
 	for _, p := range r.Parts {
@@ -194,7 +193,7 @@ func part(t testing.TB, r report.Report, system string) report.Part {
 	return report.Part{}
 }
 
-// well reports whether an agent says that everything is in order, and why not.
+// well reports whether an agent reports that everything is in order, and why not.
 func well(ctx context.Context, n *lab.Node) (bool, string) {
 	r, err := reportOf(ctx, n)
 	if err != nil {
@@ -211,21 +210,21 @@ func well(ctx context.Context, n *lab.Node) (bool, string) {
 	return true, ""
 }
 
-// waitWell waits until the agent of a node says that everything is in order.
+// waitWell waits until the agent of a node reports that everything is in order.
 func waitWell(t testing.TB, n *lab.Node) {
 	t.Helper()
 	eventually(t, 20*time.Second, n.Name()+" is well", func() (bool, string) { return well(t.Context(), n) })
 }
 
-// waitServes waits until the flows of br-int are in place, too.
+// waitServes is waitWell, and also waits until the flows of br-int are in place.
 func waitServes(t testing.TB, n *lab.Node) {
 	t.Helper()
 	waitWell(t, n)
 	sh(t, n, "ovn-nbctl --wait=hv --timeout=20 sync")
 }
 
-// eventually waits until done says yes. It gives the time that took. The test ends when it takes
-// longer than limit.
+// eventually waits until done returns true, and returns the time that took. The test ends if that
+// is longer than limit.
 func eventually(t testing.TB, limit time.Duration, what string, done func() (bool, string)) time.Duration {
 	t.Helper()
 	begin := time.Now()

@@ -16,9 +16,9 @@ import (
 	"hairpin/lab/probe"
 )
 
-// TestLinksComeAndGo: NodePorts are on links that come while the agent runs, under policy Cluster
-// (30001) and Local (30020), for clients there and for pods: one that was off at boot, one that
-// comes back by another name with another address, and a point-to-point tunnel without Ethernet.
+// TestLinksComeAndGo: NodePorts are served on links that appear while the agent runs, under policy
+// Cluster (30001) and Local (30020), for clients there and for pods. One link was off at boot, one
+// comes back with another name and address, and one is a point-to-point tunnel without Ethernet.
 func TestLinksComeAndGo(t *testing.T) {
 	for _, mode := range []string{cluster.ModeDetached, cluster.ModeShared} {
 		t.Run(mode, func(t *testing.T) {

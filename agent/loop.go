@@ -45,7 +45,7 @@ func (a *agent) loop(ctx context.Context) error {
 	return nil
 }
 
-// drain waits a moment for calls that are in progress.
+// drain waits a short time for calls that are in progress.
 func (a *agent) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), answer)
 	defer cancel()
@@ -54,7 +54,7 @@ func (a *agent) drain() {
 	a.vswitch.releasing.Finish(ctx)
 }
 
-// learn takes a scan of the host, and reports whether the host changed.
+// learn records a scan of the host, and reports whether the host changed.
 func (a *agent) learn(s *hostnet.Sight) bool {
 	a.vswitch.observe(s)
 	changed, lost := a.host.learn(s)
@@ -64,7 +64,7 @@ func (a *agent) learn(s *hostnet.Sight) bool {
 	return changed
 }
 
-// facts are what the handling of a restart of Open vSwitch depends on.
+// facts returns the input for the handling of a restart of Open vSwitch.
 func (a *agent) facts() *nodeFacts {
 	return &nodeFacts{
 		snapshot: a.snapshot, gateway: a.host.found.Gateway, supported: a.supported.Load(), synced: a.progress.synced,
@@ -97,7 +97,7 @@ func (a *agent) round(ctx context.Context, news bool) time.Duration {
 		a.pass.Retry()
 	}
 	if !a.config.Process.Repair && a.inOrder() {
-		return again // what others have changed stays
+		return again // without repair, changes of other programs stay
 	}
 	wait, err := a.apply(ctx, f)
 	again = retry.Sooner(again, wait)
@@ -110,18 +110,18 @@ func (a *agent) round(ctx context.Context, news bool) time.Duration {
 	return retry.Sooner(again, v.remakePorts(ctx, a.pass.Status(), a.planned.want.Bridge.Ports))
 }
 
-// inOrder reports whether the last pass has done all that is wanted, and nothing has changed but
-// the node itself.
+// inOrder reports whether the last pass has applied everything, and nothing of the desired state
+// has changed since.
 func (a *agent) inOrder() bool {
 	p := &a.progress
 	return p.synced && p.err == nil && !a.planned.fresh && !a.vswitch.starting() && !a.pods.waiting
 }
 
-// apply makes the node what is wanted. It returns when to call it again, and why the node is not in
-// order.
+// apply applies the desired state. It returns when to call it again, and the error of the pass
+// without errors that concern only pods' ports.
 func (a *agent) apply(ctx context.Context, f *nodeFacts) (again time.Duration, err error) {
 	a.planned.fresh = false
-	wantedHost := a.planned.want.Host // the next plan overwrites it while others read this
+	wantedHost := a.planned.want.Host // a copy: the next plan overwrites it while other goroutines read this
 	a.targets.WantedHost.Store(&wantedHost)
 	begin := time.Now()
 	err = a.pass.Run(ctx, a.planned.want)
@@ -157,8 +157,8 @@ func (a *agent) settle(ctx context.Context) time.Duration {
 	return a.pods.settle(ctx, a.vswitch.starting(), a.targets.NB.Sync)
 }
 
-// plan brings the desired state up to date, and reports problems. It returns when to call it again,
-// for problems that are not reported yet.
+// plan updates the desired state, and reports problems. It returns when to call it again, for
+// problems that are not reported yet.
 func (a *agent) plan(ctx context.Context) time.Duration {
 	h, notes := a.host, a.monitor.notes
 	if !h.known() && (h.seen.UplinkErr != nil || h.seen.ModeErr != nil) {
@@ -180,7 +180,8 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 		a.own(a.planned.problems), a.monitor.listenErrors, a.egress.view.Conflicts(), a.nodeProblems())))
 }
 
-// own leaves out the problems that the controller reports, where there is one.
+// own returns the problems that this agent reports: those of its own Node. The controller reports
+// the others; with manifests there is no controller.
 func (a *agent) own(problems []cluster.Problem) []cluster.Problem {
 	if a.config.Process.Manifests != "" {
 		return problems
@@ -194,7 +195,7 @@ func (a *agent) own(problems []cluster.Problem) []cluster.Problem {
 	return list
 }
 
-// offer sets what the CNI half can give pods now.
+// offer updates the facts that the CNI server uses for new pods.
 func (a *agent) offer() {
 	facts := cni.Facts{
 		MTU: a.config.Cluster.MTU, Userspace: a.host.found.Gateway.Userspace, TSO: hostnet.TSO(a.ovs.View()),

@@ -10,8 +10,8 @@ import (
 )
 
 // TestBridgesAddress: Open vSwitch makes the gateway bridge's device with an Ethernet address of
-// its own choice, and gives it the wanted one afterwards. The tunnels of a node that learned the
-// first in between go to the second as soon as the bridge forwards.
+// its own choice, and sets the wanted one afterwards. The tunnels of a node that learned the first
+// in between use the second as soon as the bridge forwards.
 func TestBridgesAddress(t *testing.T) {
 	l := startDemo(t)
 	n, b := l.Node("node-a"), l.Node("node-b")

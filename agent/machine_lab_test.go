@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestMachinesNetwork: addresses and routes on the gateway bridge are the machine's. What somebody
-// removes stays removed; what is lost with the bridge's device comes back as it was, but not
+// TestMachinesNetwork: addresses and routes on the gateway bridge are the machine's. What is
+// removed stays removed. What is lost with the bridge's device is restored as it was, but not
 // without an uplink.
 func TestMachinesNetwork(t *testing.T) {
 	m := newMachine(t)
@@ -33,7 +33,7 @@ func TestMachinesNetwork(t *testing.T) {
 			return true
 		}
 	}
-	// follows waits until the agent has looked at the machine.
+	// follows waits until the agent has scanned the machine.
 	follows := func(address string) {
 		t.Helper()
 		is("the agent sees "+address, "ovs-vsctl get Bridge br-ex external_ids:k8s.ovn.org/l3-gateway-config",
@@ -115,7 +115,7 @@ func TestMachinesNetwork(t *testing.T) {
 	t.Run("renamed", func(t *testing.T) { m.renamed(t, problem) })
 }
 
-// renamed gives the uplink another name, as a new kernel may do at a boot.
+// renamed renames the uplink, as a new kernel may do at a boot.
 func (m *machine) renamed(t *testing.T, problem func(string)) {
 	noError(t, m.n.Kill(t.Context(), "one-"+agent, 15))
 	sh(t, m.n,

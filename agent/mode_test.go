@@ -8,8 +8,8 @@ import (
 	"hairpin/cluster"
 )
 
-// TestModes: a detached node lives through a restart of Open vSwitch, and its own network goes on
-// while it moves to other gateway modes and back.
+// TestModes: a detached node survives a restart of Open vSwitch, and its own network continues
+// while the node moves to other gateway modes and back.
 func TestModes(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeDetached)
 	a := l.Node("node-a")
@@ -19,7 +19,7 @@ func TestModes(t *testing.T) {
 	})
 
 	o := under(t, own, func(traffic) {
-		replaceSwitch(t, a) // until the end of it, the agent may not know of it
+		replaceSwitch(t, a) // until it ends, the agent may not know of it
 		waitWell(t, a)
 	})
 	t.Logf("Open vSwitch restarted: %s", o)
@@ -42,7 +42,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// works asks on all ways for a moment.
+// works tests all paths for a moment.
 func works(t *testing.T, ways []path, when string) {
 	t.Helper()
 	o := under(t, ways, func(f traffic) { f.flows(more) })

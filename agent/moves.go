@@ -11,20 +11,21 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// moving is OVN of a node. When another engine serves the node's pods than before, their ports go
-// to another bridge, and OVN has them behind one port of its own, or each has one again. It cannot
-// have an address at both.
+// moving is the target for OVN of a node whose pods' ports may change bridges. A change of the
+// service engine moves them. OVN then has all pods behind one port of its own, or one port per pod.
+// It cannot have an address at both.
 type moving struct {
 	*nbdb.Target
 	pods *cni.Server
 }
 
-// opening is how long Open vSwitch may take to open ports that moved.
+// opening limits how long Open vSwitch may take to open ports that moved.
 const opening = time.Second
 
-// Apply makes the changes of d. When ports move, OVN's change at that moment, and nothing else of
-// it: thousands of load balancers would keep it busy for seconds. What OVN serves pods with is
-// there before they come back to it, and goes after they have left.
+// Apply makes the changes of d. When pods' ports move, OVN's ports change at that moment, and
+// nothing else of OVN: thousands of load balancers would keep it busy for seconds. The other rows
+// that serve pods are added before the ports move to OVN's bridge, and removed after the ports have
+// left it.
 func (m moving) Apply(ctx context.Context, d nb.Delta) error {
 	if !m.pods.Astray() {
 		return m.Target.Apply(ctx, d)

@@ -44,8 +44,8 @@ type movingNode struct {
 }
 
 // addressChanges: a node that carries an egress address gets other addresses, and another Ethernet
-// address, while it serves. The host's addresses may change before the kubelet reports them, or
-// after.
+// address, while it serves. The host's addresses may change before or after the kubelet reports
+// them.
 func addressChanges(t *testing.T, g *demo.Egress) {
 	l := g.Demo().Lab()
 	m := &movingNode{t: t, g: g, v: newViewer(t, l), n: l.Node(demo.EgressStays), has: firstAddresses,
@@ -96,7 +96,7 @@ ip route replace default via 172.18.0.1 dev br-ex; ip -6 route replace default v
 	m.endpoint()
 }
 
-// addresses are those of the node without their prefix lengths.
+// addresses returns the node's addresses without their prefix lengths.
 func (m *movingNode) addresses() (list []string) {
 	for _, p := range m.has {
 		list = append(list, netip.MustParsePrefix(p).Addr().String())
@@ -104,7 +104,7 @@ func (m *movingNode) addresses() (list []string) {
 	return list
 }
 
-// kubelet writes them as the node's status.
+// kubelet writes the addresses to the node's status.
 func (m *movingNode) kubelet() {
 	m.t.Helper()
 	m.started = time.Now()
@@ -119,7 +119,7 @@ func (m *movingNode) kubelet() {
 	noError(m.t, err)
 }
 
-// endpoint writes the slices of the Service whose endpoint is the host.
+// endpoint writes the EndpointSlices of the Service whose endpoint is the host.
 func (m *movingNode) endpoint() {
 	m.t.Helper()
 	api, port, node, is := m.g.Demo().Client().DiscoveryV1().EndpointSlices("default"), int32(8081), m.n.Name(), true
@@ -141,8 +141,8 @@ func (m *movingNode) endpoint() {
 	}
 }
 
-// serves waits until everything is as it must be at the node's addresses, within 15 s of the last
-// change. A neighbor that is told nothing asks again after half a minute.
+// serves waits until everything works at the node's addresses, within 15 s of the last change. A
+// neighbor without an announcement sends a request after half a minute.
 func (m *movingNode) serves(what string) {
 	m.t.Helper()
 	t, l := m.t, m.g.Demo().Lab()

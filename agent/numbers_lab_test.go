@@ -42,10 +42,10 @@ endpoints: [{addresses: [%[4]s], nodeName: node-a, conditions: {ready: true}}]
 `, name, day, n, endpoint)
 }
 
-// TestServiceNumbersStay: a Service keeps its number, and so all its connections, when an older one
-// that has the number which it wants goes or comes, and when the agent starts anew meanwhile. A
-// number that moved led new connections to the endpoints of the older Service, for as long as OVN
-// had not heard of it.
+// TestServiceNumbersStay: a Service keeps its proxy port, and so all its connections. This holds
+// when an older Service that has the port it wants is removed or added, and when the agent restarts
+// meanwhile. A port that moved led new connections to the endpoints of the older Service, until OVN
+// had the change.
 func TestServiceNumbersStay(t *testing.T) {
 	const older, younger = "moves-26", "moves-102"
 	l := startDemoIn(t, cluster.ModeLocal)

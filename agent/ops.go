@@ -19,16 +19,16 @@ import (
 	"hairpin/report"
 )
 
-// figures are values that the loop leaves for the metrics.
+// figures are values that the loop publishes for the metrics.
 type figures struct {
 	snapshot      *cluster.Snapshot // nil before there is one
 	problems      int
 	restarts      uint64
-	ports, silent int // health check ports that listen, and that do not
+	ports, silent int // health check ports that listen, and those that cannot
 }
 
-// monitoring is what reports on the node and its agent: health, metrics, Events, the Node's
-// condition, and the health checks of load balancers.
+// monitoring reports on the node and its agent: health, metrics, Events, the Node's condition, and
+// the health checks of load balancers.
 type monitoring struct {
 	health      ops.Health
 	listeners   *ops.Listeners
@@ -40,8 +40,8 @@ type monitoring struct {
 	figures     atomic.Pointer[figures] // for meters
 
 	healthChecks   map[uint16]ops.LocalState // what checks should answer
-	duplicatePorts []cluster.Problem         // Services that healthChecks has no port for
-	listenErrors   []cluster.Problem         // and those whose port cannot be listened on, too
+	duplicatePorts []cluster.Problem         // Services whose health check port is a duplicate
+	listenErrors   []cluster.Problem         // duplicatePorts, and Services whose port cannot be opened
 }
 
 func newMonitoring(node string, client *kubeapi.Client, measure func(ops.Put), log *slog.Logger) *monitoring {
@@ -59,7 +59,7 @@ func newMonitoring(node string, client *kubeapi.Client, measure func(ops.Put), l
 // keeps reports whether the data plane is in order.
 func (m *monitoring) keeps() bool { return m.health.DataplaneError(time.Now()) == "" }
 
-// stop ends what start does not.
+// stop ends what does not end with the context of start.
 func (m *monitoring) stop() {
 	m.checks.Stop()
 	m.notes.Stop()
@@ -83,8 +83,8 @@ func (m *monitoring) start(
 // dropClaim counts a claim to an egress address that is dropped.
 func (m *monitoring) dropClaim() { m.meters.Count(ops.ClaimsDropped) }
 
-// frontendsChanged records the Frontends that changed, for metrics and health checks. An endpoint
-// without a node name is local by the node's addresses, so health checks also follow these.
+// frontendsChanged records changed Frontends, for metrics and health checks. An endpoint without a
+// node name is local if it is at one of the node's addresses, so health checks depend on these too.
 func (m *monitoring) frontendsChanged(name string, was, is *cluster.Snapshot) {
 	if was == nil {
 		was = &cluster.Snapshot{}
@@ -100,7 +100,7 @@ func (m *monitoring) frontendsChanged(name string, was, is *cluster.Snapshot) {
 	}
 }
 
-// listen makes the listeners for health checks those of the Services. It returns when to call it
+// listen updates the health check listeners to those of the Services. It returns when to call it
 // again.
 func (m *monitoring) listen(ctx context.Context) time.Duration {
 	ports, again := m.checks.Set(ctx, time.Now(), m.healthChecks)
@@ -108,7 +108,7 @@ func (m *monitoring) listen(ctx context.Context) time.Duration {
 	return again
 }
 
-// observe makes meters measure passes and CNI requests. It is for the time before the loop runs.
+// observe makes meters measure passes and CNI requests. Call it before loop runs.
 func (a *agent) observe() {
 	meters := a.monitor.meters
 	a.pass.Observe(func(system string, took time.Duration) {
@@ -122,7 +122,7 @@ func (a *agent) observe() {
 	})
 }
 
-// publishHealth publishes what a round found, for requests that must not wait for the loop.
+// publishHealth publishes the result of a round, for requests that must not wait for the loop.
 func (a *agent) publishHealth() {
 	leaving := false
 	if n := a.ownNode(); n != nil {
@@ -137,7 +137,7 @@ func (a *agent) publishHealth() {
 	m.figures.Store(&f)
 }
 
-// ownNode is the agent's own Node, or nil.
+// ownNode returns the agent's own Node, or nil.
 func (a *agent) ownNode() *cluster.Node {
 	if a.snapshot == nil {
 		return nil
@@ -145,7 +145,7 @@ func (a *agent) ownNode() *cluster.Node {
 	return a.snapshot.Node(a.node)
 }
 
-// trouble says what of the data plane is out of order; empty when nothing is.
+// trouble returns why the data plane is not in order; empty if it is.
 func (a *agent) trouble() string {
 	if why := a.missing(); why != "" {
 		if a.inherited() {
@@ -164,9 +164,9 @@ func (a *agent) trouble() string {
 	return ""
 }
 
-// inherited tells that the node is as an earlier agent left it, with the same ovs-vswitchd, and
-// that nothing newer can be known because the API is away. That is no reason to move clients
-// elsewhere: the other nodes know no more.
+// inherited reports whether the node is as an earlier agent left it, with the same ovs-vswitchd,
+// while the API cannot be reached. This is no reason to move clients to other nodes, which have no
+// newer state either.
 func (a *agent) inherited() bool {
 	v := a.vswitch
 	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && v.state.released != "" && !v.starting() &&
@@ -183,7 +183,7 @@ func (a *agent) reportServing() time.Duration {
 	return a.monitor.condition.Serves(time.Now(), n.NetworkUnavailable)
 }
 
-// reportOps adds to a report what ops.go knows.
+// reportOps adds health, listeners, the host's part, redirected packets and the API to a report.
 func (a *agent) reportOps(r *report.Report) {
 	r.Neglected = a.monitor.health.DataplaneError(time.Now())
 	r.Leaving = !a.monitor.health.Eligible()
@@ -197,7 +197,7 @@ func (a *agent) reportOps(r *report.Report) {
 	}
 }
 
-// redirectedPackets counts them; nil without programs.
+// redirectedPackets returns the packet counters of the eBPF programs; nil without programs.
 func (a *agent) redirectedPackets() *report.Redirect {
 	if !a.redirects() {
 		return nil
@@ -209,7 +209,7 @@ func (a *agent) redirectedPackets() *report.Redirect {
 	return (*report.Redirect)(n)
 }
 
-// measureLimits gives how much of the limits of Open vSwitch is taken.
+// measureLimits measures the usage of Open vSwitch's limits.
 func (a *agent) measureLimits(give ops.Put) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -225,7 +225,7 @@ func (a *agent) measureLimits(give ops.Put) {
 	}
 }
 
-// measure gives the metrics that are asked for. Any goroutine may call it.
+// measure computes the metrics of a request. Any goroutine may call it.
 func (a *agent) measure(give ops.Put) {
 	now, f := time.Now(), a.monitor.figures.Load()
 	give("hairpin_ready", ops.One(a.monitor.health.NotReady(now) == ""))
@@ -259,7 +259,7 @@ func (a *agent) measure(give ops.Put) {
 	}
 }
 
-// sizes counts what a Snapshot holds, when somebody asks: it is a look at each Frontend.
+// sizes counts the objects of a Snapshot. It runs only on request, because it visits each Frontend.
 func sizes(s *cluster.Snapshot) (nodes, frontends, backends int) {
 	if s == nil {
 		return 0, 0, 0

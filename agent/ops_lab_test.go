@@ -23,7 +23,7 @@ import (
 	"hairpin/lab"
 )
 
-// operated is one node with an agent, an API server and an outside client.
+// operated is one node with an agent, an API server and an external client.
 type operated struct {
 	judged
 	config lab.APIServerConfig
@@ -91,7 +91,7 @@ func makeNode(ctx context.Context, api kubernetes.Interface) error {
 	return err
 }
 
-// curl asks for a page from a place; code 0 is no answer.
+// curl requests a page from a place; code 0 means no reply.
 func curl(ctx context.Context, from *lab.Host, url string) (code int, header http.Header, body string) {
 	client := http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -130,7 +130,7 @@ func (o *operated) patchNode(patch string, subresources ...string) {
 	noError(o.t, err)
 }
 
-// TestOperations: what an administrator's tools see of a node.
+// TestOperations: the results that an administrator's tools get from a node.
 func TestOperations(t *testing.T) {
 	o := startOperated(t)
 	start(t, o.node)
@@ -185,7 +185,7 @@ func (o *operated) condition(t *testing.T) {
 	seen("the condition is set again")
 }
 
-// balanced makes a Service as a load balancer wants it, with one endpoint.
+// balanced makes a Service of a load balancer, with one endpoint.
 func (o *operated) balanced(t *testing.T) (port int, slice *discoveryv1.EndpointSlice) {
 	t.Helper()
 	ctx, node := t.Context(), "node-a"
@@ -207,7 +207,7 @@ func (o *operated) balanced(t *testing.T) (port int, slice *discoveryv1.Endpoint
 	return int(s.Spec.HealthCheckNodePort), slice
 }
 
-// portProblem: what a node cannot do for a Service is told on it.
+// portProblem: what a node cannot do for a Service is reported on the Service.
 func (o *operated) portProblem(t *testing.T) {
 	p, ctx := o.on(t), t.Context()
 	port, slice := p.balanced(t)
@@ -273,7 +273,7 @@ func (o *operated) twoControllers(t *testing.T) {
 	}
 }
 
-// clusterStatus asks all nodes, of which none has an agent's pod here.
+// clusterStatus requests the status of all nodes, none of which has an agent's pod here.
 func (o *operated) clusterStatus(t *testing.T) {
 	p := o.on(t)
 	out, err := p.node.Exec(t.Context(), "sh", "-ec",
@@ -310,8 +310,8 @@ func (o *operated) apiAway(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Log("\n" + out)
-	// An agent that starts now keeps what is there. (The API server took itself out of its Service
-	// when it was stopped.)
+	// An agent that starts now keeps the existing state. (The API server removed itself from its
+	// Service when it was stopped.)
 	atRest(t, p.node)
 	before := flows()
 	noError(t, p.node.Restart(ctx, agent, syscall.SIGKILL))

@@ -7,7 +7,7 @@ import (
 	"hairpin/lab"
 )
 
-// replaceSwitch kills ovs-vswitchd and starts another, and waits until the agent has let that go.
+// replaceSwitch kills ovs-vswitchd and starts another, and waits until the agent has released that.
 func replaceSwitch(t *testing.T, n *lab.Node) {
 	t.Helper()
 	before := mustReport(t, n).Restarts
@@ -15,14 +15,14 @@ func replaceSwitch(t *testing.T, n *lab.Node) {
 	waitRestarted(t, n, before)
 }
 
-// restartAgent restarts the agent, and waits until all is well.
+// restartAgent restarts the agent, and waits until everything is in order.
 func restartAgent(t *testing.T, n *lab.Node) {
 	t.Helper()
 	noError(t, n.Restart(t.Context(), agent, syscall.SIGTERM))
 	waitWell(t, n)
 }
 
-// agentRestarts restarts the agent under traffic: nobody notices.
+// agentRestarts restarts the agent under traffic: no connection notices.
 func agentRestarts(t *testing.T, n *lab.Node, ways []path) {
 	t.Helper()
 	o := under(t, ways, func(f traffic) {
@@ -33,8 +33,7 @@ func agentRestarts(t *testing.T, n *lab.Node, ways []path) {
 	o.allWell(t)
 }
 
-// setting gives an option that the settings have another value, which the agent reads when it
-// starts.
+// setting changes an option in settings, which the agent reads when it starts.
 func setting(t *testing.T, n *lab.Node, key, word string) {
 	t.Helper()
 	sh(t, n, `sed -i "s/^`+key+` = .*/`+key+` = `+word+`/" `+settings)
@@ -55,7 +54,7 @@ func switches(t *testing.T, n *lab.Node, ways []path, key, word string) {
 		f.flows(more)
 	})
 	t.Logf("switched to %s: %s", word, o)
-	if o.failed*50 > o.opened { // one that is being made at that moment does
+	if o.failed*50 > o.opened { // a connection that is being made at that moment does
 		t.Errorf("switched to %s: new connections failed", word)
 	}
 }

@@ -11,29 +11,29 @@ import (
 	"hairpin/plan/egress"
 )
 
-// inputs are what the plan of this node depends on.
+// inputs are the inputs of this node's plan.
 type inputs struct {
 	snapshot *cluster.Snapshot
 	found    hostnet.Found
 	pods     []*cluster.Pod
 }
 
-// same reports whether the plan of o is that of i.
+// same reports whether i and o have the same plan.
 func (i *inputs) same(o *inputs) bool {
 	return i.snapshot == o.snapshot && reflect.DeepEqual(i.found, o.found) && slices.Equal(i.pods, o.pods)
 }
 
-// planned is the node's desired state, and what it was planned from.
+// planned is the node's desired state, and the inputs it was planned from.
 type planned struct {
 	planner  *plan.Planner
 	inputs   inputs
-	all      *cluster.Snapshot // the Snapshot of inputs, with what this node knows better; nil before the first plan
+	all      *cluster.Snapshot // the Snapshot of inputs, with this node's own facts; nil before the first plan
 	want     datapath.State
 	problems []cluster.Problem // of the Snapshot and of this node's plan
-	fresh    bool              // want is another than that of the last pass
+	fresh    bool              // want differs from that of the last pass
 }
 
-// update plans the node from all, the Snapshot of now with what this node knows better.
+// update plans the node from all: the Snapshot of now with this node's own facts.
 func (p *planned) update(now inputs, all *cluster.Snapshot, node string) {
 	want, problems := p.planner.Node(all, node)
 	p.want = egress.WithMoves(want, all, node)

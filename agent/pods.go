@@ -22,8 +22,8 @@ import (
 	"hairpin/retry"
 )
 
-// podSide is the agent's half of the CNI plugin and what it needs of the loop: interfaces compared
-// with Open vSwitch, ports on the bridge of the engine, flows that lead to them.
+// podSide is the agent's half of the CNI plugin with its steps in the loop: compare interfaces with
+// Open vSwitch, move ports to the engine's bridge, record which pods are reachable.
 type podSide struct {
 	log   *slog.Logger
 	inbox *inbox
@@ -32,10 +32,10 @@ type podSide struct {
 	reach *reach
 	aside worker
 
-	swept   bool      // interfaces have been compared with Open vSwitch, or that hangs
-	sweeps  time.Time // since when that is tried
+	swept   bool      // interfaces have been compared with Open vSwitch, or the comparison hangs
+	sweeps  time.Time // when the comparison was tried first
 	settled bool      // OVN's flows are in the switch, or ports need not wait for them
-	settles time.Time // since when they do
+	settles time.Time // when the wait began
 	waiting bool      // the last pass left out flows of pods whose ports are not there yet
 }
 
@@ -50,7 +50,7 @@ func (p *podSide) start(ctx context.Context, sync func(context.Context) error, s
 	start(func() { p.reach.run(ctx, sync) })
 }
 
-// sweepTime is how long the comparison of interfaces may hold up everything else, at the start.
+// sweepTime limits how long, at the start, the comparison of interfaces may delay everything else.
 const sweepTime = time.Second
 
 // sweep compares pods' interfaces with Open vSwitch. It returns when to call it again.
@@ -79,12 +79,12 @@ func (p *podSide) sweep(ctx context.Context) time.Duration {
 	return sweepTime / 10
 }
 
-// settling is how long OVN may take, at the agent's start, before pods' ports move all the same.
+// settling limits how long, at the agent's start, pods' ports wait for OVN before they move.
 const settling = 15 * time.Second
 
-// settle waits with everything until OVN's flows are in the switch, if pods' ports are to move at
-// the agent's start. An ovn-controller that started beside the agent leaves the former flows for
-// five seconds, and they lead to where the ports were. It returns when to call it again.
+// settle delays everything until OVN's flows are in the switch, if pods' ports are to move at the
+// agent's start. An ovn-controller that starts at the same time keeps the former flows for five
+// seconds, and they lead to the ports' former places. It returns when to call it again.
 func (p *podSide) settle(ctx context.Context, restarting bool, sync func(context.Context) error) time.Duration {
 	if p.settled || !p.ovs.Synced() {
 		return 0
@@ -100,8 +100,8 @@ func (p *podSide) settle(ctx context.Context, restarting bool, sync func(context
 	return retry.Last / 10
 }
 
-// move moves pods' ports that are on another bridge than OVN takes them to be, as when another
-// program moved them. It returns when to call it again.
+// move moves pods' ports that are not on the bridge of the service engine, for example because
+// another program moved them. It returns when to call it again.
 func (p *podSide) move(ctx context.Context) time.Duration {
 	if !p.cni.Astray() {
 		return 0
@@ -114,9 +114,9 @@ func (p *podSide) move(ctx context.Context) time.Duration {
 	return retry.Last / 10
 }
 
-// noteReach records what the last pass has done for the planned pods. It returns the errors that
-// concern others: a port of a pod that is not there yet, or cannot be opened, does not. And whether
-// OVN is in order.
+// noteReach records the result of the last pass for the planned pods. It returns the pass's errors,
+// except for ports of pods that are missing or cannot be opened. It also reports whether OVN is in
+// order.
 func (p *podSide) noteReach(status []apply.Status, pods []*cluster.Pod, openFlow bool) (err error, inOVN bool) {
 	var errs []error
 	var missing []string // devices

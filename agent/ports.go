@@ -14,21 +14,21 @@ import (
 	"hairpin/retry"
 )
 
-// announcedMAC is the gateway bridge's Ethernet address that neighbours know.
+// announcedMAC is the gateway bridge's Ethernet address that was announced to neighbors.
 type announcedMAC struct {
 	mac   cluster.MAC
 	since time.Time // when it was announced first
 	again bool      // it was announced once more
 }
 
-// announceAgain is when to announce once more: Open vSwitch heeds no answer that its datapath has a
-// flow for, which stays for 10 s.
+// announceAgain is when to announce once more: Open vSwitch ignores a reply (ARP or ND) for which
+// its datapath has a flow, and the flow stays for 10 s.
 const announceAgain = 12 * time.Second
 
-// announceMAC announces the gateway bridge's Ethernet address to neighbours that may know another.
-// Open vSwitch makes the bridge's device with an address of its own choice, and gives it the wanted
-// one a moment later. A neighbour that received the first in between would keep it, the tunnels of
-// Open vSwitch on the userspace datapath for 15 minutes. It returns when to call it again.
+// announceMAC announces the gateway bridge's Ethernet address to neighbors that may know another
+// one. Open vSwitch makes the bridge's device with an address of its own choice, and sets the
+// wanted one a moment later. A neighbor that learned the first would keep it; tunnels of Open
+// vSwitch on the userspace datapath keep it for 15 minutes. It returns when to call it again.
 func (v *vswitch) announceMAC(ctx context.Context, f *nodeFacts) time.Duration {
 	g, nodes, done := f.gateway, f.snapshot.Nodes, v.announced
 	if v.starting() {
@@ -60,13 +60,13 @@ func (v *vswitch) announceMAC(ctx context.Context, f *nodeFacts) time.Duration {
 	return retry.Last / 10
 }
 
-// deviceTime is how long ovs-vswitchd may take to make the device of a port.
+// deviceTime limits how long ovs-vswitchd may take to make the device of a port.
 const deviceTime = 2 * time.Second
 
-// remakePorts removes internal ports of ours from Open vSwitch's database while the host has no
-// device for them: the next pass adds them, and ovs-vswitchd makes the device. Without that,
-// ovs-vswitchd keeps a port whose device another program has deleted, renamed or moved to another
-// network namespace. It returns when to call it again.
+// remakePorts removes Hairpin's internal ports that have no device from Open vSwitch's database.
+// The next pass adds them again, and ovs-vswitchd makes the device. Otherwise ovs-vswitchd keeps a
+// port whose device another program has deleted, renamed or moved to another network namespace. It
+// returns when to call it again.
 func (v *vswitch) remakePorts(ctx context.Context, status []apply.Status, want map[string]flow.Port) time.Duration {
 	if v.starting() {
 		return 0
@@ -82,7 +82,7 @@ func (v *vswitch) remakePorts(ctx context.Context, status []apply.Status, want m
 	}
 	v.aside.do(ctx, func(ctx context.Context) error { return v.targets.Bridge.RemovePorts(ctx, ports) },
 		func(err error) {
-			v.remaking.Failed(time.Now()) // until the host does not wait any more
+			v.remaking.Failed(time.Now()) // until the host no longer waits for them
 			log := v.log.With("ports", ports)
 			if err != nil {
 				log.Warn("remove ports whose devices are gone", "error", err)
@@ -93,8 +93,8 @@ func (v *vswitch) remakePorts(ctx context.Context, status []apply.Status, want m
 	return retry.Last
 }
 
-// lostPorts returns the internal ports that Open vSwitch has and whose devices the host waits for,
-// and since when it does.
+// lostPorts returns the internal ports of Open vSwitch whose devices the host waits for, and since
+// when it waits.
 func lostPorts(status []apply.Status, want map[string]flow.Port) (ports []string, since time.Time) {
 	for _, s := range status {
 		var waiting *apply.Waiting

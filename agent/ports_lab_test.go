@@ -2,8 +2,8 @@ package agent_test
 
 import "testing"
 
-// TestPortsDevices: devices of our ports that another program deletes, renames or moves to another
-// network namespace come back with all that they had.
+// TestPortsDevices: devices of Hairpin's ports that another program deletes, renames or moves to
+// another network namespace are restored with their configuration.
 func TestPortsDevices(t *testing.T) {
 	_, n := alone(t)
 	giveManifests(t, n)

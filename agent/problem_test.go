@@ -30,7 +30,7 @@ func problems() []string {
 	}
 }
 
-// put puts a file into the folder that the agents of a demo read, at once.
+// put writes a file atomically into the folder that the agents of a demo read.
 func put(t *testing.T, l *lab.Lab, name, content string) {
 	t.Helper()
 	dir := filepath.Join(l.Dir(), "manifests")
@@ -43,7 +43,7 @@ func put(t *testing.T, l *lab.Lab, name, content string) {
 	}
 }
 
-// badObjects puts wrong objects among the good ones: each is told, once, and everything else works.
+// badObjects adds invalid objects: each is reported, once, and everything else works.
 func badObjects(t *testing.T, l *lab.Lab, ways []path) {
 	n := l.Node("node-a")
 	text, err := os.ReadFile("testdata/bad.yaml")
@@ -65,7 +65,7 @@ func badObjects(t *testing.T, l *lab.Lab, ways []path) {
 	for _, p := range mustReport(t, n).Problems {
 		t.Log(p)
 	}
-	// Status, for a person, has the same, and is not content.
+	// The status as text has the same problems, and its exit status is not 0.
 	out, err := n.Exec(t.Context(), "hairpin", "status", "--config-file="+settings)
 	if err == nil {
 		t.Error("hairpin status says that all is well")
@@ -76,7 +76,7 @@ func badObjects(t *testing.T, l *lab.Lab, ways []path) {
 		}
 	}
 
-	// Everything else works, also a Service that came with them.
+	// Everything else works, also a Service that was added with them.
 	good := path{"host → ClusterIP good", n.Host, "tcp", netip.MustParseAddrPort("10.96.9.9:80")}
 	t.Logf("all works after %d ms", serves(t, append(slices.Clone(ways), good), slack*time.Second).Milliseconds())
 	for _, n := range l.Nodes() {
@@ -108,8 +108,8 @@ func badObjects(t *testing.T, l *lab.Lab, ways []path) {
 	}
 }
 
-// ownNode takes the pod ranges from the Node of an agent: it says so, and leaves everything as it
-// is. (The other nodes do not: to them, that node has no pods any more.)
+// ownNode removes the pod ranges from the Node of an agent, which reports that and changes nothing.
+// (The other nodes do: for them, that node has no pods any more.)
 func ownNode(t *testing.T, l *lab.Lab, n *lab.Node, ways []path) {
 	file := filepath.Join(l.Dir(), "manifests", "nodes.yaml")
 	text, err := os.ReadFile(file)

@@ -8,20 +8,20 @@ import (
 	"hairpin/cluster"
 )
 
-// nodeProblem is a list of one problem of a Node.
+// nodeProblem returns a list of one problem of a Node.
 func nodeProblem(node, field, format string, args ...any) []cluster.Problem {
 	return []cluster.Problem{{
 		Owner: cluster.Owner{Kind: "Node", Name: node}, Field: field, Message: fmt.Sprintf(format, args...),
 	}}
 }
 
-// nodeProblems are those of the node that are not in its plan.
+// nodeProblems returns the problems of the node that are not in its plan.
 func (a *agent) nodeProblems() []cluster.Problem {
 	return slices.Concat(a.host.problems(), a.pods.cni.Problems(), a.redirectProblem(), a.nodeLocalProblem(),
 		a.egress.problems(), a.tableProblem())
 }
 
-// tableProblem is why pods of EgressServices have no way out of this node.
+// tableProblem reports networks of EgressServices for which this node has no VRF.
 func (a *agent) tableProblem() (list []cluster.Problem) {
 	own := a.host.local.Own
 	if a.planned.all == nil || own == nil {
@@ -36,13 +36,13 @@ func (a *agent) tableProblem() (list []cluster.Problem) {
 	return list
 }
 
-// redirects reports whether eBPF programs lead NodePort traffic here.
+// redirects reports whether eBPF programs redirect NodePort traffic on this node.
 func (a *agent) redirects() bool {
 	return a.config.Cluster.Gateway.NodePortPath == cluster.PathRedirect
 }
 
-// redirectProblem is why this node's NodePorts take another way than [gateway] nodeport-path says,
-// or what is lost on it.
+// redirectProblem reports why NodePorts do not use the path of [gateway] nodeport-path, or which
+// connections that path loses.
 func (a *agent) redirectProblem() []cluster.Problem {
 	const field = "[gateway] nodeport-path"
 	switch {
@@ -55,7 +55,7 @@ func (a *agent) redirectProblem() []cluster.Problem {
 	return nil
 }
 
-// nodeLocalProblem is why the host's way to Services is not that of [gateway] node-local.
+// nodeLocalProblem reports why the host's path to Services is not that of [gateway] node-local.
 func (a *agent) nodeLocalProblem() []cluster.Problem {
 	c := &a.config.Cluster
 	if c.Gateway.NodeLocal != cluster.LocalDGP || c.DistributedPort() {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// programmingLimit is how long a node's flows may take before the wait for them begins anew.
+	// programmingLimit is how long a node's flows may take before the wait for them starts again.
 	programmingLimit = time.Minute
 	// programmingMost is how many changes wait to be measured; more are not counted.
 	programmingMost = 10000
@@ -26,7 +26,7 @@ type trigger struct {
 // programming measures how long changes of endpoints take to reach this node's flows. Plan and
 // applied belong to the agent's loop.
 type programming struct {
-	begin   time.Time // changes from before are of another agent's time
+	begin   time.Time // changes before this time belong to an earlier agent
 	planned []trigger // in the plan, not yet on the node
 
 	mu      sync.Mutex
@@ -38,7 +38,7 @@ func newProgramming(now time.Time) *programming {
 	return &programming{begin: now, wake: signal.New()}
 }
 
-// plan notes what changed of the Frontends that are planned.
+// plan records the changes of the planned Frontends.
 func (p *programming) plan(c cluster.Changes[cluster.Frontend]) {
 	was := map[*cluster.Frontend]*cluster.Frontend{}
 	for _, x := range c.Changed {
@@ -51,7 +51,7 @@ func (p *programming) plan(c cluster.Changes[cluster.Frontend]) {
 	}
 }
 
-// sameTrigger tells of two ports of a Service that one change of it concerns both.
+// sameTrigger reports whether one change of a Service concerns both of its ports f and g.
 func sameTrigger(f, g *cluster.Frontend) bool {
 	return f.Owner == g.Owner && f.Family == g.Family && f.Triggered.Equal(g.Triggered)
 }
@@ -62,7 +62,7 @@ func (p *programming) add(f *cluster.Frontend, counted bool) {
 	}
 }
 
-// applied notes that all that was planned is in the systems.
+// applied records that everything planned is in the systems.
 func (p *programming) applied() {
 	if len(p.planned) == 0 {
 		return
@@ -76,8 +76,8 @@ func (p *programming) applied() {
 	p.wake.Notify()
 }
 
-// run measures until ctx ends. sync returns when all that is in OVN's database is in flows; one
-// wait serves all changes that are there when it begins.
+// run measures until ctx ends. sync returns when everything in OVN's database is in flows; one call
+// serves all changes that exist when it begins.
 func (p *programming) run(ctx context.Context, sync func(context.Context) error,
 	measured func(cluster.Family, time.Duration)) {
 	for p.wake.Wait(ctx) {

@@ -47,7 +47,7 @@ func TestProgramming(t *testing.T) {
 		p.planned = nil
 	}
 
-	// A wait that fails is made again; then everything written so far is measured.
+	// A failed wait is repeated; then everything written so far is measured.
 	ctx, cancel := context.WithCancel(t.Context())
 	tries, measured := 0, make(chan cluster.Family, 2)
 	done := make(chan struct{})

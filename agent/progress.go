@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// patience is how long something may be out of order before it is worth a line in the log.
+// patience is how long an error must last before it is logged.
 const patience = time.Second
 
-// progress is how the passes of this agent ended.
+// progress records the results of this agent's passes.
 type progress struct {
 	log     *slog.Logger
 	err     error     // of the last pass
 	failing time.Time // since when err is not nil
-	warned  string    // the err that the log has
+	warned  string    // the error that was logged last
 	synced  bool      // everything was in order once
 }
 
-// note records how a pass ended. The log has an error that lasts once.
+// note records the result of a pass. It logs a lasting error once.
 func (p *progress) note(err error) {
 	now := time.Now()
 	switch {

@@ -13,10 +13,10 @@ import (
 	"hairpin/lab"
 )
 
-// everything shows all that an agent writes, without what changes by itself (counters, times,
-// learned flows), but with what would change if the same were written again: versions of rows,
-// handles of nft, numbers of flows' cookies. The number by which an agent asks, at its start,
-// whether OVN's flows lead to its pods (nb_cfg) is counted by OVN's tools, too.
+// everything prints all state that an agent writes, without what changes by itself (counters,
+// times, learned flows). It includes what changes if the same is written again: versions of rows,
+// handles of nft, numbers of flows' cookies. It leaves out the number by which a starting agent
+// asks whether OVN's flows lead to its pods (nb_cfg): OVN's tools increment it, too.
 const everything = `
 for db in ovn/ovnnb_db.sock:OVN_Northbound ovn/ovnsb_db.sock:OVN_Southbound; do
 	for table in $(ovsdb-client -f csv --no-headings list-tables unix:/run/${db%:*} ${db#*:}); do
@@ -71,7 +71,7 @@ func restartUnchanged(t *testing.T, n *lab.Node, sig syscall.Signal) {
 	for _, l := range difference(before, after) {
 		t.Error(l)
 	}
-	// A flow that was written again would be young.
+	// A flow that was written again would have a small duration.
 	for _, f := range lines(sh(t, n,
 		`for bridge in br-ex br-svc br-tun; do ovs-ofctl dump-flows $bridge cookie=0xdeff105/0xffffffff; done`)) {
 		_, rest, ok := strings.Cut(f, "duration=")
@@ -103,7 +103,7 @@ func difference(before, after []string) (out []string) {
 	return out
 }
 
-// work is what an agent has done.
+// work has the counters of an agent.
 func work(t testing.TB, n *lab.Node) string {
 	t.Helper()
 	var s strings.Builder
@@ -113,7 +113,7 @@ func work(t testing.TB, n *lab.Node) string {
 	return s.String()
 }
 
-// atRest waits until an agent has had nothing to do for half a second.
+// atRest waits until an agent has been idle for half a second.
 func atRest(t testing.TB, n *lab.Node) {
 	t.Helper()
 	last, since := work(t, n), time.Now()
@@ -127,7 +127,7 @@ func atRest(t testing.TB, n *lab.Node) {
 	kernelAtRest(t, n)
 }
 
-// kernelAtRest waits until the kernel has made its own IPv6 addresses (duplicate address detection
+// kernelAtRest waits until the kernel has added its own IPv6 addresses (duplicate address detection
 // takes a second).
 func kernelAtRest(t testing.TB, n *lab.Node) {
 	t.Helper()
@@ -137,8 +137,7 @@ func kernelAtRest(t testing.TB, n *lab.Node) {
 	})
 }
 
-// quiet asks an agent that has nothing to do again and again: it looks once more before each
-// answer, and does nothing.
+// quiet sends requests to an idle agent: it runs a round before each reply, and does nothing.
 func quiet(t *testing.T, n *lab.Node) {
 	atRest(t, n)
 	before := work(t, n)
@@ -149,7 +148,7 @@ func quiet(t *testing.T, n *lab.Node) {
 	}
 }
 
-// BenchmarkQuiet is what an agent costs that has nothing to do, in percent of a core.
+// BenchmarkQuiet measures the cost of an idle agent, in percent of a core.
 func BenchmarkQuiet(b *testing.B) {
 	_, n := alone(b)
 	giveManifests(b, n)
@@ -159,13 +158,12 @@ func BenchmarkQuiet(b *testing.B) {
 	for b.Loop() {
 		const watched = 5 * time.Second
 		used := cpuTime(b, n, agent)
-		time.Sleep(watched) // is what is measured
+		time.Sleep(watched) // the measured time
 		b.ReportMetric(100*(cpuTime(b, n, agent)-used).Seconds()/watched.Seconds(), "%core")
 	}
 }
 
-// cpuTime is how long a daemon has used the processor (proc_pid_stat(5), utime and stime), to 10
-// ms.
+// cpuTime returns the processor time of a daemon (proc_pid_stat(5), utime and stime), to 10 ms.
 func cpuTime(t testing.TB, n *lab.Node, name string) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(n.Path(fmt.Sprintf("/proc/%d/stat", n.Pid(name))))

@@ -9,23 +9,23 @@ import (
 	"hairpin/signal"
 )
 
-// reach finds out which pods on claims.ServiceBridge can be reached: a CNI ADD waits for that. It
-// knows pods by the Interface row of their port. A port that was removed and made anew keeps its
-// name, but has another row, and flows that are not written yet.
+// reach determines which pods on claims.ServiceBridge are reachable: a CNI ADD waits for that. It
+// identifies pods by the Interface row of their port. A port that was removed and made again keeps
+// its name, but has another row, and flows that are not written yet.
 type reach struct {
 	tell func(rows map[string]bool)
 	wake signal.Signal
 
 	mu      sync.Mutex
-	planned map[string]bool // by row: ports of pods, true when their flows are on the bridge
-	inOVN   map[string]bool // by row: those that OVN's database knows, true when its flows lead to them
+	planned map[string]bool // by row of pods' ports; true when their flows are on the bridge
+	inOVN   map[string]bool // by row, for pods in OVN's database; true when OVN's flows lead to them
 }
 
 func newReach(tell func(map[string]bool)) *reach {
 	return &reach{tell: tell, wake: signal.New()}
 }
 
-// note takes what a pass has done for the pods that it was planned with.
+// note records the result of a pass for the pods of its plan.
 func (r *reach) note(pods []*cluster.Pod, written func(port string) bool, inOVN bool) {
 	r.mu.Lock()
 	planned, known := map[string]bool{}, map[string]bool{}
@@ -45,8 +45,8 @@ func (r *reach) note(pods []*cluster.Pod, written func(port string) bool, inOVN 
 	}
 }
 
-// run asks, until ctx ends, whether OVN's flows lead to pods that its database knows. sync returns
-// when all in the database is in flows.
+// run checks, until ctx ends, whether OVN's flows lead to the pods in its database. sync returns
+// when everything in the database is in flows.
 func (r *reach) run(ctx context.Context, sync func(context.Context) error) {
 	for r.wake.Wait(ctx) {
 		for list := r.unknown(); len(list) > 0 && ctx.Err() == nil; list = r.unknown() {
@@ -69,7 +69,7 @@ func (r *reach) run(ctx context.Context, sync func(context.Context) error) {
 	}
 }
 
-// unknown are those of whom it is not known that OVN's flows lead to them.
+// unknown returns the rows for which it is not known whether OVN's flows lead to them.
 func (r *reach) unknown() (list []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +81,7 @@ func (r *reach) unknown() (list []string) {
 	return list
 }
 
-// publish tells of those that can be reached.
+// publish reports the reachable pods.
 func (r *reach) publish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

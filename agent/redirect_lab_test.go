@@ -19,9 +19,9 @@ import (
 	"hairpin/lab/probe"
 )
 
-// TestRedirect: with nodeport-path = redirect, NodePort packets pass by the host's conntrack; what
-// detaches the programs, or takes the bridge from under them, is repaired; a restart of the agent
-// interrupts nothing; and without the option, and after cleanup, nothing of it is left.
+// TestRedirect: with nodeport-path = redirect, NodePort packets bypass the host's conntrack.
+// Detached programs, or a replaced bridge, are repaired. A restart of the agent interrupts nothing.
+// Without the option, and after cleanup, nothing of it remains.
 func TestRedirect(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeDetached, "nodeport-path = redirect")
 	a := l.Node("node-a")
@@ -122,8 +122,8 @@ func TestRedirect(t *testing.T) {
 }
 
 // TestRedirectSecondLink: where the bridge has the uplink, clients on another network of the node
-// reach NodePorts by the redirect; in mode shared under policy Local, too, and then the endpoint
-// sees them.
+// reach NodePorts by the redirect. In mode shared this also holds under policy Local, and then the
+// endpoint sees the client's address.
 func TestRedirectSecondLink(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal} {
 		t.Run(mode, func(t *testing.T) {
@@ -173,7 +173,7 @@ func outer() []netip.AddrPort {
 		a("[2001:db8:113::20]:80")}
 }
 
-// externalsBy routes a client's packets for such addresses by a node's.
+// externalsBy routes a client's packets to such addresses via a node's.
 func externalsBy(t *testing.T, client *lab.Host, v4, v6 string) {
 	t.Helper()
 	for _, words := range [][]string{{"203.0.113.0/24", "via", v4}, {"2001:db8:113::/64", "via", v6}} {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestProgramRefuses: the program itself names what it does not know, and stops.
+// TestProgramRefuses: the program itself names unknown arguments, and exits.
 func TestProgramRefuses(t *testing.T) {
 	hairpin := build(t)
 	conf := filepath.Join(t.TempDir(), "hairpin.conf")
@@ -27,7 +27,7 @@ func TestProgramRefuses(t *testing.T) {
 	} {
 		out, err := exec.CommandContext(t.Context(), hairpin, c.args...).CombinedOutput()
 		said, _, _ := strings.Cut(string(out), "\n")
-		if err == nil || !strings.Contains(said, c.want) || strings.Count(string(out), "\n") > 3 { // and how it is used
+		if err == nil || !strings.Contains(said, c.want) || strings.Count(string(out), "\n") > 3 { // and the usage
 			t.Errorf("%v: %v, %s", c.args, err, out)
 		}
 	}

@@ -20,47 +20,46 @@ import (
 	"hairpin/targets"
 )
 
-// After a start of ovs-vswitchd its flows are gone, and, on the userspace datapath, so are the
-// devices of its bridges with their addresses and routes. The agent keeps the database's
-// flow-restore-wait set, so that the switch forwards nothing until everything is back: a packet
-// that met half of it would be answered by the wrong one, with a reset.
+// A start of ovs-vswitchd loses its flows, and, on the userspace datapath, also the devices of its
+// bridges with their addresses and routes. The agent keeps the database's flow-restore-wait set, so
+// that the switch forwards nothing until everything is restored. With only some of the flows, a
+// wrong host or pod would answer a packet with a reset.
 
 const (
-	// flowsBack is how long it may take until all flows are there again before the switch is
-	// released without them: the node's own network depends on it, too.
+	// flowsBack limits how long the switch waits for all flows. Then it is released without them,
+	// because the node's own network depends on it, too.
 	flowsBack = 2 * time.Second
-	// clusterBack is how long the agent waits for the cluster, which it cannot know without the
-	// API, before it brings the node's own network back: the way to the API may lead over the
-	// bridge.
+	// clusterBack is how long the agent waits for the cluster's state, which needs the API, before
+	// it restores the node's own network: the path to the API may lead over the bridge.
 	clusterBack = 300 * time.Millisecond
 	// speak is how long clients have to send first, on connections that a userspace Open vSwitch
-	// has forgotten. TCP retransmits after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s, so all that waited for
-	// less than five seconds or so have time.
+	// has lost. TCP retransmits after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s. So this is enough for
+	// packets that waited for less than about five seconds.
 	speak = 10 * time.Second
-	// answer is how long Open vSwitch may take for a small request.
+	// answer limits how long Open vSwitch may take for a small request.
 	answer = time.Second
 )
 
-// vswitch is Open vSwitch as the agent manages it: restarts of ovs-vswitchd, its version, and ports
-// whose devices it has lost.
+// vswitch manages Open vSwitch: restarts of ovs-vswitchd, its version, and ports that lost their
+// devices.
 type vswitch struct {
 	log       *slog.Logger
 	ovs       *ovsdb.Client
 	targets   *targets.Set
 	aside     worker
-	releasing worker // the release of a restarted Open vSwitch, which waits for nothing else
-	scanNow   func() // makes the looker scan the host at once
+	releasing worker // the release of a restarted Open vSwitch; it waits for no other call
+	scanNow   func() // starts a scan of the host at once
 
 	state     switchState
-	restarts  uint64        // since the agent has set the node up
-	hostOnly  bool          // a restarted one forwards for the node itself only: nothing more was known
-	finishing retry.Backoff // of a restart
+	restarts  uint64        // since the agent configured the node first
+	hostOnly  bool          // the switch was released for the node itself only, without the cluster's state
+	finishing retry.Backoff // backoff of the release after a restart
 	nudges    nudges
 	announced announcedMAC
-	remaking  retry.Backoff // of ports whose devices are gone
+	remaking  retry.Backoff // backoff of remakePorts
 
 	version   string
-	versionOf string // the ovs-vswitchd that was asked for its version
+	versionOf string // the ovs-vswitchd that reported version
 }
 
 func newVSwitch(
@@ -72,18 +71,18 @@ func newVSwitch(
 	}
 }
 
-// nodeFacts is what the handling of a restart depends on besides Open vSwitch.
+// nodeFacts is the input for the handling of a restart besides Open vSwitch.
 type nodeFacts struct {
 	snapshot  *cluster.Snapshot // nil: not known yet
 	gateway   cluster.Gateway   // without a bridge: not known yet
 	supported bool              // OVN, Open vSwitch and nft are new enough
-	synced    bool              // everything was in order once
+	synced    bool              // a pass has succeeded once
 }
 
-// patience is how long an ovn-controller that starts may need to compute the flows of br-int: a
+// patience returns how long a starting ovn-controller may need to compute the flows of br-int: a
 // second or two for 10 000 Services, and several times that on a busy machine.
 func (f *nodeFacts) patience() time.Duration {
-	const least, per = 5 * time.Second, 5000 // a second more for so many frontends
+	const least, per = 5 * time.Second, 5000 // one more second per so many frontends
 	n := 0
 	if f.snapshot != nil {
 		n = len(f.snapshot.Frontends)
@@ -91,10 +90,10 @@ func (f *nodeFacts) patience() time.Duration {
 	return least + time.Duration(n/per)*time.Second
 }
 
-// starting reports whether an ovs-vswitchd was started that does not forward yet.
+// starting reports whether an ovs-vswitchd has started that does not forward yet.
 func (v *vswitch) starting() bool { return v.state.starting != "" }
 
-// observe takes a scan of the host.
+// observe records a scan of the host.
 func (v *vswitch) observe(s *hostnet.Sight) {
 	v.state.moved = v.state.moved || s.Moved
 	if v.starting() && s.Begin.After(v.state.since) {
@@ -102,8 +101,8 @@ func (v *vswitch) observe(s *hostnet.Sight) {
 	}
 }
 
-// watch notices that ovs-vswitchd was started anew, and brings its clients back. It returns when to
-// call it again, 0 if not before the next change.
+// watch detects a restart of ovs-vswitchd, and makes its clients reconnect. It returns when to call
+// it again, 0 if not before the next change.
 func (v *vswitch) watch(ctx context.Context, f *nodeFacts) time.Duration {
 	state, actions, wait := v.state.next(v.facts(ctx, f), time.Now())
 	v.state = state
@@ -125,7 +124,7 @@ func (v *vswitch) watch(ctx context.Context, f *nodeFacts) time.Duration {
 	return wait
 }
 
-// facts finds out what next depends on.
+// facts collects the input of next.
 func (v *vswitch) facts(ctx context.Context, f *nodeFacts) *switchFacts {
 	bridges, s := v.targets.Bridge, v.state
 	running, err := bridges.Incarnation()
@@ -172,20 +171,20 @@ func (v *vswitch) askRestarted(ctx context.Context) restarted {
 	return restartNo
 }
 
-// nudges are the writes after a start of Open vSwitch's database, see ofctl.Target.Stir.
+// nudges counts the writes after a start of Open vSwitch's database, see ofctl.Target.Stir.
 type nudges struct {
-	connects int       // to the database
-	since    time.Time // the last of them
-	done     int       // of nudgeAt
+	connects int       // number of connections to the database
+	since    time.Time // when the last of them began
+	done     int       // how many of nudgeAt are done
 }
 
-// nudgeAt is when, after the database came back, ovn-controller, which comes back after one, two,
-// four or eight seconds, has been connected for as long again.
+// nudgeAt returns when to write after the database came back. ovn-controller reconnects after one,
+// two, four or eight seconds; at these times it has been connected for as long again.
 func nudgeAt() []time.Duration {
 	return []time.Duration{3 * time.Second, 9 * time.Second, 18 * time.Second}
 }
 
-// nudge makes ovn-controller come back soon after the next restart of Open vSwitch's database, too.
+// nudge makes ovn-controller also reconnect soon after the next restart of Open vSwitch's database.
 // It returns when to call it again.
 func (v *vswitch) nudge(ctx context.Context) time.Duration {
 	n := &v.nudges
@@ -205,8 +204,8 @@ func (v *vswitch) nudge(ctx context.Context) time.Duration {
 	return retry.Last
 }
 
-// askVersion asks each new ovs-vswitchd for its version: it may have been replaced by another. It
-// returns when to call it again.
+// askVersion requests the version of each new ovs-vswitchd, which may be another one. It returns
+// when to call it again.
 func (v *vswitch) askVersion(ctx context.Context) time.Duration {
 	life := v.state.released
 	if life == "" || life == v.versionOf || v.starting() {
@@ -227,8 +226,8 @@ func (v *vswitch) askVersion(ctx context.Context) time.Duration {
 	return 0
 }
 
-// keepNext sets again what makes the next start of ovs-vswitchd or of ovn-controller wait, if it
-// was removed, as by scripts that restart Open vSwitch, or when the wait must be longer.
+// keepNext sets flow-restore-wait and ovn-controller's wait for the next start again. It is needed
+// if they were removed, as by scripts that restart Open vSwitch, or if the wait must be longer.
 func (v *vswitch) keepNext(ctx context.Context, patience time.Duration) {
 	v.aside.briefly(ctx, func(ctx context.Context) error { return v.targets.Bridge.Keep(ctx, patience) },
 		func(err error) {
@@ -242,8 +241,8 @@ func (v *vswitch) hasBridge(name string) bool {
 	return ovsdb.Find(v.ovs.View(), func(b *ovsdb.Bridge) bool { return b.Name == name }) != nil
 }
 
-// bootstrap brings the node's own network back while it cannot be known what else the node must
-// have: missing says why. It returns when to call it again.
+// bootstrap restores the node's own network while the rest of its desired state cannot be known;
+// missing is the reason. It returns when to call it again.
 func (v *vswitch) bootstrap(ctx context.Context, f *nodeFacts, missing string) time.Duration {
 	want := gateway.Bootstrap(f.gateway)
 	v.targets.WantedHost.Store(&want)
@@ -271,8 +270,8 @@ func (v *vswitch) bootstrap(ctx context.Context, f *nodeFacts, missing string) t
 	return retry.Last / 10
 }
 
-// finish releases the switch when everything is back, or when that takes too long. Err is the error
-// of the pass. It returns why the node is not in order, and when to call it again.
+// finish releases the switch when everything is restored, or when that takes too long. Err is the
+// error of the pass. It returns when to call it again, and why the node is not in order.
 func (v *vswitch) finish(ctx context.Context, f *nodeFacts, err error) (time.Duration, error) {
 	if err = v.tryFinish(ctx, f, err); err != nil {
 		v.finishing.Failed(time.Now())
@@ -311,9 +310,9 @@ func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error 
 	return errors.New("Open vSwitch does not forward yet")
 }
 
-// forwards reports that the switch forwards again, and what is not restored.
+// forwards logs that the switch forwards again, and what is not restored.
 func (v *vswitch) forwards(since time.Time, err error, synced bool) {
-	if synced { // else it is the start of everything
+	if synced { // otherwise it is the first configuration of the node
 		v.restarts++
 	}
 	log := v.log.With("after", time.Since(since).Round(time.Millisecond))
@@ -324,14 +323,14 @@ func (v *vswitch) forwards(since time.Time, err error, synced bool) {
 	}
 }
 
-// release makes the switch forward.
+// release is one attempt to make the switch forward.
 type release struct {
-	life     string // of ovs-vswitchd, see switchState
+	life     string // the ovs-vswitchd to release, see switchState
 	bridge   *ofctl.Target
 	patience time.Duration
 	gateway  cluster.Gateway
-	forgets  bool  // connections of its Services, with its process
-	late     error // why neighbours, or connections, come back late
+	forgets  bool  // the process lost the connections of its Services
+	late     error // why neighbors or connections recover late
 }
 
 func (v *vswitch) newRelease(f *nodeFacts) *release {
@@ -343,7 +342,7 @@ func (v *vswitch) newRelease(f *nodeFacts) *release {
 
 func (r *release) do(ctx context.Context) error {
 	var forgotten error
-	if r.forgets { // a time of its own: the switch must be released also without them
+	if r.forgets { // a timeout of its own: if this fails, the switch must be released all the same
 		brief, cancel := context.WithTimeout(ctx, answer)
 		forgotten = r.bridge.AddPassing(brief, claims.ServiceBridge, svcbridge.Forgotten(), speak)
 		cancel()
@@ -357,7 +356,7 @@ func (r *release) do(ctx context.Context) error {
 	return nil
 }
 
-// ended records that the switch was released, and reports false if it was started anew since.
+// ended records that the switch was released. It returns false if ovs-vswitchd restarted meanwhile.
 func (v *vswitch) ended(r *release) bool {
 	state, ok := v.state.ended(r.life)
 	if !ok {

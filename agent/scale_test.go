@@ -42,7 +42,7 @@ func must(b *testing.B, err error) {
 	}
 }
 
-// newWorld starts everything but the agent.
+// newWorld starts everything except the agent.
 func newWorld(b *testing.B, services int) *world {
 	b.Helper()
 	ctx := b.Context()
@@ -184,8 +184,8 @@ func (w *world) changeEndpoint(i, round int) (row, flow time.Duration) {
 	return row, time.Since(start)
 }
 
-// bare is OVN's own floor: the time of one transaction on a load balancer that is nobody's, to the
-// flow.
+// bare measures OVN's own minimum: the time of one transaction on a load balancer that Hairpin does
+// not own, to the flow.
 func (w *world) bare(rounds int) []time.Duration {
 	ctx := w.b.Context()
 	var group ovsdb.UUID
@@ -249,10 +249,10 @@ func quantile(list []time.Duration, q float64) float64 {
 	return float64(list[int(q*float64(len(list)-1))].Microseconds()) / 1000
 }
 
-// BenchmarkEndpoint changes one endpoint of one Service, with 1 000 Services there: from the write
-// to the API until the row is in the Northbound database, and until the flow is in the switch;
-// beside it the bare transaction to the same flow, in the same run. What a client sees of it, with
-// up to 10 000 Services and beside kube-proxy, is measured by package lab/bench.
+// BenchmarkEndpoint changes one endpoint of one Service, with 1 000 Services there. It measures
+// from the write to the API until the row is in the Northbound database, and until the flow is in
+// the switch. The same run measures the bare transaction to the same flow. Package lab/bench
+// measures what a client sees, with up to 10 000 Services and in comparison with kube-proxy.
 func BenchmarkEndpoint(b *testing.B) {
 	const services = 1000
 	w := newWorld(b, services)

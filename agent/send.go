@@ -22,11 +22,11 @@ import (
 	"hairpin/walk/explain"
 )
 
-// mostWatching limits a watch that is not ended.
+// mostWatching limits a watch that no request ends.
 const mostWatching = 5 * time.Minute
 
-// serveSend answers what `hairpin explain --send` asks: a packet from the host or a pod, the
-// packets that arrived, and the kernel's connections.
+// serveSend serves the requests of `hairpin explain --send`: send a packet from the host or a pod,
+// watch arriving packets, and read the kernel's connections.
 func (a *agent) serveSend(mux *http.ServeMux) {
 	answer := func(path string, do func(context.Context, *report.Send) (any, error)) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, q *http.Request) {
@@ -71,8 +71,8 @@ func (a *agent) serveSend(mux *http.ServeMux) {
 	})
 }
 
-// sendFrom makes one TCP handshake, or sends a datagram, once a second as a handshake is tried
-// again, until one comes back.
+// sendFrom makes one TCP handshake, or sends a datagram until a reply comes. It sends once a
+// second, like the retransmissions of a handshake.
 func sendFrom(ctx context.Context, r *report.Send) (explain.Sent, error) {
 	s := explain.Sent{Protocol: r.Protocol.String(), To: r.To, Outcome: explain.Silent}
 	if r.Protocol != cluster.TCP && r.Protocol != cluster.UDP {
@@ -128,8 +128,8 @@ func exchange(ctx context.Context, s *explain.Sent) error {
 	}
 }
 
-// claimPort gives the socket its port before it connects, so that it is known even if the packet
-// gets no answer.
+// claimPort binds the socket to a port before it connects, so that the port is known even if no
+// reply comes.
 func claimPort(c syscall.RawConn, s *explain.Sent) error {
 	var failed error
 	err := c.Control(func(fd uintptr) {

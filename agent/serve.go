@@ -28,7 +28,7 @@ func answerJSON(w http.ResponseWriter, v any) {
 	}
 }
 
-// serve answers on the agent's socket until ctx ends.
+// serve serves HTTP on the agent's socket until ctx ends.
 func (a *agent) serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, q *http.Request) {

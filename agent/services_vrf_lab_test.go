@@ -11,8 +11,8 @@ import (
 )
 
 // TestServicesByHostVRF: a Service's endpoint is behind a link of a VRF. The host's main table
-// decides, not the VRF's: it needs a route by that link. Answers come in by the VRF, whose table
-// must lead on to the main one, or back to the gateway router and the pods. In the VM as
+// decides, not the VRF's: it needs a route by that link. Replies arrive by the VRF, whose table
+// must lead to the main one, or back to the gateway router and the pods. In the VM as
 // TestEgressIPVRF.
 func TestServicesByHostVRF(t *testing.T) {
 	needVRF(t)
@@ -60,7 +60,7 @@ ip route add 10.9.0.0/24 via 10.10.1.100 vrf blue; ip route add fd09::/64 via fd
 	lost("the VRF alone has a route")
 	sh(t, a, "ip route add 10.9.0.0/24 via 10.10.1.100 dev eth1; ip route add fd09::/64 via fd10:1::64 dev eth1")
 	arrives("the main table has a route by the VRF's link")
-	// As the kernel's documents recommend it: the VRF is not to fall back to other tables.
+	// As the kernel's documentation recommends: the VRF must not fall back to other tables.
 	sh(t, a,
 		"ip route add unreachable default metric 4278198272 vrf blue; ip -6 route add unreachable default metric "+
 			"4278198272 vrf blue")

@@ -17,17 +17,17 @@ import (
 	"hairpin/walk/explain"
 )
 
-// mostArrivals is how many packets a watch keeps: it is for one that is waited for.
+// mostArrivals limits how many packets a watch keeps: a watch waits for one.
 const mostArrivals = 100
 
-// watches are the packets that `hairpin explain --send` waits for, each on its receiving side.
+// watches are the watches of `hairpin explain --send`, each on a receiving side.
 type watches struct {
 	mu   sync.Mutex
 	last int
 	all  map[int]*sniffer
 }
 
-// start watches a network namespace (empty: the host's) until it is asked, at most for a time.
+// start watches a network namespace (empty: the host's) until end is called, or most has passed.
 func (w *watches) start(netns, at string, protocol cluster.Protocol, port uint16, most time.Duration) (int, error) {
 	s, err := sniff(netns, at, protocol, port)
 	if err != nil {
@@ -45,7 +45,7 @@ func (w *watches) start(netns, at string, protocol cluster.Protocol, port uint16
 	return id, nil
 }
 
-// look returns what a watch has seen so far.
+// look returns the packets that a watch has received so far.
 func (w *watches) look(id int) ([]explain.Arrival, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,7 +55,7 @@ func (w *watches) look(id int) ([]explain.Arrival, error) {
 	return nil, fmt.Errorf("there is no watch %d", id)
 }
 
-// end ends a watch and gives what it has seen.
+// end ends a watch and returns the packets that it has received.
 func (w *watches) end(id int) ([]explain.Arrival, error) {
 	list, err := w.look(id)
 	if err != nil {
@@ -71,7 +71,7 @@ func (w *watches) end(id int) ([]explain.Arrival, error) {
 	return list, s.socket.Close()
 }
 
-// sniffer sees the packets to a port that come into a network namespace.
+// sniffer records packets to a port that arrive in a network namespace.
 type sniffer struct {
 	at     string
 	socket *os.File
@@ -121,8 +121,8 @@ func (s *sniffer) arrivals() []explain.Arrival {
 	return slices.Clone(s.seen)
 }
 
-// packetsTo is the filter: whole packets, or first fragments, of a protocol to a port, that do not
-// leave.
+// packetsTo returns a filter for incoming packets of a protocol to a port: whole ones, or first
+// fragments.
 func packetsTo(protocol cluster.Protocol, port uint16) []bpf.Instruction {
 	number := map[cluster.Protocol]uint32{cluster.TCP: unix.IPPROTO_TCP, cluster.UDP: unix.IPPROTO_UDP,
 		cluster.SCTP: unix.IPPROTO_SCTP}[protocol]
@@ -149,7 +149,7 @@ func packetsTo(protocol cluster.Protocol, port uint16) []bpf.Instruction {
 	}
 }
 
-// parseArrival reads addresses and ports of what the filter let through.
+// parseArrival parses addresses and ports of a packet that passed the filter.
 func parseArrival(b []byte) (a explain.Arrival, ok bool) {
 	if len(b) < 20 {
 		return a, false

@@ -38,7 +38,7 @@ func start(t testing.TB, n *lab.Node) {
 	}
 }
 
-// giveManifests puts those of the demo into the folder of a node.
+// giveManifests copies the demo's manifests into the folder of a node.
 func giveManifests(t testing.TB, n *lab.Node) {
 	t.Helper()
 	files, err := filepath.Glob("../examples/demo/*.yaml")
@@ -57,8 +57,8 @@ func giveManifests(t testing.TB, n *lab.Node) {
 	sh(t, n, "mv /etc/hairpin/new "+folder)
 }
 
-// An agent without a source of objects waits for it, and brings the node's own network back
-// meanwhile: the way to the source may lead over it.
+// An agent without a source of objects waits for it, and restores the node's own network meanwhile:
+// the path to the source may lead over it.
 func TestSourceIsAway(t *testing.T) {
 	l, n := alone(t)
 	ctx := t.Context()
@@ -97,7 +97,7 @@ func TestSourceIsAway(t *testing.T) {
 	}
 	serve("the Service of the host is there", 30003)
 
-	// Everything but the manifests comes back.
+	// Everything except the manifests is restored.
 	for _, name := range []string{agent, lab.VSwitchd, lab.Controller, lab.Northd} {
 		if err := n.Kill(ctx, name, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -117,7 +117,7 @@ func TestSourceIsAway(t *testing.T) {
 	serve("the Service of the host is back", 30003)
 	waitWell(t, n)
 
-	// An empty folder says that there is no such Node; that is no order to remove everything.
+	// An empty folder has no such Node; this must not remove everything.
 	sh(t, n, "mkdir /etc/hairpin/new && mv "+folder+"/* /etc/hairpin/new/")
 	eventually(t, 5*time.Second, "the agent misses its Node", func() (bool, string) {
 		r, err := reportOf(ctx, n)

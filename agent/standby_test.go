@@ -11,11 +11,11 @@ import (
 	"hairpin/lab"
 )
 
-// second is a further agent of a node.
+// second is another agent of a node.
 const second = "second"
 
-// TestStandby: a second agent of a node touches nothing until the first has ended, and then only
-// what changed.
+// TestStandby: a second agent of a node changes nothing until the first has ended, and then only
+// the differences.
 func TestStandby(t *testing.T) {
 	_, n := alone(t)
 	ctx := t.Context()

@@ -15,7 +15,7 @@ import (
 	"hairpin/watch"
 )
 
-// path is a way to a Service that is watched while something is restarted.
+// path is a path to a Service that is watched while something is restarted.
 type path struct {
 	name     string
 	from     lab.Place
@@ -23,8 +23,8 @@ type path struct {
 	to       netip.AddrPort
 }
 
-// paths returns the ways from the host of node-a and from outside to Services, over TCP and UDP and
-// both families, and those without a Service.
+// paths returns the paths from the host of node-a and from outside to Services, over TCP and UDP
+// and both families, and those without a Service.
 func paths(t testing.TB, l *lab.Lab) []path {
 	t.Helper()
 	config := cluster.DefaultConfig()
@@ -70,23 +70,23 @@ func paths(t testing.TB, l *lab.Lab) []path {
 	return list
 }
 
-// What all streams together do, over TCP. Over UDP there is one flow on each way.
+// The load of all streams together, over TCP. Over UDP there is one flow on each path.
 const (
 	newPerSecond = 500
 	openOnes     = 20
 	every        = 20 * time.Millisecond // between messages on an open connection
-	// more, and a connection counts as failed or broken; the third repetition comes after 7
+	// after this a connection counts as failed or broken; the third retransmission comes after 7
 	patience = 15 * time.Second
 )
 
-// outcome is what all streams noticed.
+// outcome is the result of all streams.
 type outcome struct {
 	opened, failed, open, broken int
 	newGap, longGap              time.Duration // the longest time without a success on any TCP stream
-	slowest                      time.Duration // until a new connection had its greeting
+	slowest                      time.Duration // until a new connection received the greeting
 	udpSent, udpLost             int
 	udpGap                       time.Duration
-	gaps                         []string // of the ways that had long ones, milliseconds: new connections / open ones
+	gaps                         []string // of the paths with long ones, milliseconds: new connections / open ones
 	errors                       []string
 }
 
@@ -98,7 +98,7 @@ func (o *outcome) String() string {
 		ms(o.udpGap))
 }
 
-// allWell fails the test unless nobody noticed anything.
+// allWell fails the test if any connection failed or broke.
 func (o *outcome) allWell(t *testing.T) {
 	t.Helper()
 	if o.failed > 0 || o.broken > 0 {
@@ -106,10 +106,10 @@ func (o *outcome) allWell(t *testing.T) {
 	}
 }
 
-// fewFail fails the test when an open connection broke, or more than some of the new ones failed.
-// It is for starts of ovn-controller: it numbers OpenFlow groups anew, in one transaction, but a
-// packet that ovs-vswitchd recirculates by a cached flow of before looks for its group by the old
-// number. That is over when the cache is; on a machine that stands still it may take a second.
+// fewFail fails the test if an open connection broke, or more than some of the new ones failed. It
+// is for starts of ovn-controller, which renumbers OpenFlow groups in one transaction. A packet
+// that ovs-vswitchd recirculates by an earlier megaflow looks for its group by the old number. That
+// ends with the megaflow; on a machine that stalls it may take a second.
 func (o *outcome) fewFail(t *testing.T) {
 	t.Helper()
 	if o.broken > 0 || o.failed*50 > o.opened {
@@ -139,21 +139,21 @@ func (o *outcome) add(name, protocol string, r probe.Report) {
 		max(o.slowest, d(r.SlowestMs))
 }
 
-// traffic is the streams that run while something is done.
+// traffic is the streams that run during a change.
 type traffic struct {
 	t       *testing.T
 	streams []*lab.Stream
 }
 
-// What is watched: that there is traffic; that it goes on; what comes late, too. Answers on each
-// way, of which there are 50 a second or more.
+// Numbers of replies on each path, of which there are 50 a second or more: enough to show that
+// there is traffic, that it continues, and late effects.
 const (
 	some = 5
 	more = 20
 	late = 50
 )
 
-// flows waits until there were further answers on each way.
+// flows waits until there were further replies on each path.
 func (f traffic) flows(answers int64) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 2*patience*time.Duration(*slow))
@@ -163,7 +163,7 @@ func (f traffic) flows(answers int64) {
 	}
 }
 
-// under runs streams on all ways, and do meanwhile.
+// under runs streams on all paths, and do meanwhile.
 func under(t *testing.T, ways []path, do func(traffic)) *outcome {
 	t.Helper()
 	return underAt(t, newPerSecond, ways, do)

@@ -15,28 +15,28 @@ import (
 //	starting ── released, with or without flows ─► forwards
 type switchState struct {
 	released string // the ovs-vswitchd that forwards, see ofctl.Target.Incarnation; empty: not known
-	starting string // one that was started and does not forward yet; empty: there is none
+	starting string // the ovs-vswitchd that has started and does not forward yet; empty: none
 
-	since     time.Time // when the start was noticed
-	scanned   bool      // the host was scanned since then, and has what it lost
-	listening bool      // it takes flows for the gateway bridge and those of ours
-	connected bool      // ovn-controller was made to connect to its bridge, or need not be
-	failed    error     // why it could not be released
+	since     time.Time // when the start was detected
+	scanned   bool      // a later scan found on the host what the restart removed
+	listening bool      // it accepts flows for the gateway bridge and Hairpin's bridges
+	connected bool      // ovn-controller reconnected to its bridge, or need not
+	failed    error     // why the release failed
 
-	moved bool // a scan of the host, since the last release, brought something there
+	moved bool // since the last release, a scan moved the machine's network to the bridge
 }
 
-// switchFacts are what next depends on.
+// switchFacts are the input of next.
 type switchFacts struct {
 	running    string     // the ovs-vswitchd that runs; empty: none
 	database   bool       // there is a connection to its database
-	restarted  restarted  // of one that is neither released nor starting
+	restarted  restarted  // of an ovs-vswitchd that is neither released nor starting
 	kept       bool       // the next start will wait for flows, or there are none yet
-	listening  bool       // it takes flows for the gateway bridge and those of ours
+	listening  bool       // it accepts flows for the gateway bridge and Hairpin's bridges
 	controller controller // of the one that is starting
 }
 
-// restarted is the answer to whether an ovs-vswitchd was started anew.
+// restarted is whether an ovs-vswitchd was started anew.
 type restarted int
 
 const (
@@ -49,7 +49,7 @@ const (
 type controller int
 
 const (
-	controllerWaits      controller = iota // nothing yet: its bridge does not listen
+	controllerWaits      controller = iota // nothing yet: its bridge does not accept connections
 	controllerNoBridge                     // nothing: it has not made its bridge yet
 	controllerReconnects                   // to connect to its bridge again
 )
@@ -63,8 +63,8 @@ const (
 	reconnects                     // make ovn-controller connect to its bridge
 )
 
-// next returns the state after facts are known, what to do, and when to call it again, 0 if not
-// before the next change.
+// next returns the state that follows from facts, the actions to carry out, and when to call it
+// again, 0 if not before the next change.
 func (s switchState) next(f *switchFacts, now time.Time) (switchState, []switchAction, time.Duration) {
 	var actions []switchAction
 	switch {
@@ -75,7 +75,7 @@ func (s switchState) next(f *switchFacts, now time.Time) (switchState, []switchA
 	case f.running == s.released && f.kept:
 		return s, nil, 0
 	case f.running == s.released:
-		return s, []switchAction{keepNext}, retry.Last // it may be too early for all of it
+		return s, []switchAction{keepNext}, retry.Last // keepNext may be too early to set everything
 	case f.running == s.starting:
 	case f.restarted == restartUnknown:
 		return s, nil, 10 * retry.First
@@ -102,7 +102,7 @@ func (s switchState) next(f *switchFacts, now time.Time) (switchState, []switchA
 	return s, actions, retry.First
 }
 
-// late reports whether flows have taken so long to come back that the switch is released without
+// late reports whether the wait for flows has taken so long that the switch is released without
 // them.
 func (s *switchState) late(now time.Time) bool { return now.Sub(s.since) > flowsBack }
 
@@ -115,7 +115,7 @@ const (
 	runPass                // apply the desired state
 )
 
-// stageFacts are what stage depends on.
+// stageFacts are the input of stage.
 type stageFacts struct {
 	missing  bool // something that must be known before anything can be applied
 	gateway  bool // the gateway bridge is known
@@ -123,7 +123,7 @@ type stageFacts struct {
 	database bool // there is a connection to the database of Open vSwitch
 }
 
-// stage returns what a round does, and when to call it again if that is nothing.
+// stage returns the stage of a round, and when to call it again for hold.
 func (s *switchState) stage(f *stageFacts, now time.Time) (stage, time.Duration) {
 	switch {
 	case s.starting == "" && f.missing:
@@ -143,7 +143,7 @@ func (s *switchState) stage(f *stageFacts, now time.Time) (stage, time.Duration)
 	return runPass, 0
 }
 
-// bootstrapAfter returns for how long after a start the rest of the node's state is waited for.
+// bootstrapAfter returns how long after a start the agent waits for the rest of the node's state.
 func (s *switchState) bootstrapAfter(cluster bool) time.Duration {
 	switch {
 	case !s.scanned || cluster:
@@ -154,8 +154,8 @@ func (s *switchState) bootstrapAfter(cluster bool) time.Duration {
 	return clusterBack
 }
 
-// afterPass returns how long the release may wait for OVN's flows, after a pass that ended with
-// err, or why the switch is not released yet.
+// afterPass returns how long the release may wait for OVN's flows after a pass that ended with err.
+// If the switch must not be released yet, it returns why.
 func (s *switchState) afterPass(err error, now time.Time) (left time.Duration, why error) {
 	left = flowsBack - now.Sub(s.since)
 	switch {
@@ -167,8 +167,8 @@ func (s *switchState) afterPass(err error, now time.Time) (left time.Duration, w
 	return left, err
 }
 
-// ended returns the state after the release of a start, and false if ovs-vswitchd was started anew
-// since.
+// ended returns the state after the release of a start, and false if ovs-vswitchd restarted
+// meanwhile.
 func (s switchState) ended(life string) (switchState, bool) {
 	if s.starting != life {
 		return s, false

@@ -15,7 +15,7 @@ var (
 	old     = noticed.Add(flowsBack + time.Millisecond)
 )
 
-// TestSwitchStateNext: what each fact of ovs-vswitchd leads to.
+// TestSwitchStateNext: the result of each fact of ovs-vswitchd.
 func TestSwitchStateNext(t *testing.T) {
 	starting := switchState{released: "a", starting: "b", since: noticed}
 	ready := starting
@@ -64,8 +64,8 @@ func TestSwitchStateNext(t *testing.T) {
 	}
 }
 
-// TestSwitchStateStage: what a round does, by what is known and how long ago ovs-vswitchd was
-// started.
+// TestSwitchStateStage: the stage of a round, by what is known and the time since the start of
+// ovs-vswitchd.
 func TestSwitchStateStage(t *testing.T) {
 	starting := switchState{starting: "b", since: noticed}
 	scanned := switchState{starting: "b", since: noticed, scanned: true}
@@ -103,7 +103,7 @@ func TestSwitchStateStage(t *testing.T) {
 	}
 }
 
-// TestSwitchStateRelease: the switch is released when everything is back, or has taken too long.
+// TestSwitchStateRelease: the switch is released when all is restored, or that takes too long.
 func TestSwitchStateRelease(t *testing.T) {
 	s := switchState{released: "a", starting: "b", since: noticed, connected: true, moved: true}
 	failed := errors.New("the pass failed")

@@ -13,9 +13,8 @@ import (
 	"hairpin/retry"
 )
 
-// watchSwitch wakes the agent when a daemon of Open vSwitch makes a file: its process id, the
-// socket of a bridge. It waits for the folder when that is missing, and goes on with another one
-// that takes its place.
+// watchSwitch calls wake when a daemon of Open vSwitch creates a file: its pid file, or the socket
+// of a bridge. It waits for a missing folder, and continues with a folder that replaces it.
 func watchSwitch(ctx context.Context, wake func(), dir string, log *slog.Logger) {
 	warned := ""
 	for p := (retry.Backoff{}); ctx.Err() == nil; {
@@ -29,8 +28,8 @@ func watchSwitch(ctx context.Context, wake func(), dir string, log *slog.Logger)
 	}
 }
 
-// watchFolder watches a folder until it is gone or replaced, or ctx ends. It calls begun when it
-// can.
+// watchFolder watches a folder until the folder is removed or replaced, or ctx ends. It calls begun
+// when the watch begins.
 func watchFolder(ctx context.Context, wake func(), dir string, begun func()) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -45,8 +44,8 @@ func watchFolder(ctx context.Context, wake func(), dir string, begun func()) err
 		return fmt.Errorf("watch %s: %w", dir, err)
 	}
 	begun()
-	wake() // what was made before
-	// A mount over the folder is no event.
+	wake() // for files made before the watch
+	// A mount over the folder causes no event.
 	check := time.NewTicker(retry.Last)
 	defer check.Stop()
 	for {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestWatchSwitch: a folder that comes later, or that is replaced, is watched.
+// TestWatchSwitch: a folder that is made later, or that is replaced, is watched.
 func TestWatchSwitch(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "openvswitch")
 	b := newInbox()
@@ -20,7 +20,7 @@ func TestWatchSwitch(t *testing.T) {
 		watchSwitch(ctx, b.notify, dir, slog.New(slog.DiscardHandler))
 	}()
 	defer func() { cancel(); <-ended }()
-	// noticed makes files until one wakes the agent at once: a folder is looked for once a second.
+	// noticed makes files until one wakes the agent at once; a folder is checked once a second.
 	noticed := func(what string) {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
@@ -28,7 +28,7 @@ func TestWatchSwitch(t *testing.T) {
 			if err := os.WriteFile(name, nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			for quiet := false; !quiet; { // pokes of before
+			for quiet := false; !quiet; { // earlier notifications
 				select {
 				case <-b.wake.C():
 				case <-time.After(100 * time.Millisecond):

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestSysctls: route_localnet is on only with the rules that keep others from 127.0.0.1, and a node
-// with a bridge of the administrator's has its own sysctls when it is cleaned.
+// TestSysctls: route_localnet is on only with the rules that block other machines from 127.0.0.1. A
+// node with a bridge of the administrator has its own sysctls after cleanup.
 func TestSysctls(t *testing.T) {
 	_, n := alone(t)
 	sysctls := func() []string {

@@ -10,8 +10,8 @@ import (
 	"hairpin/cluster"
 )
 
-// TestTakeOver: mode detached leaves a bridge with a device that others made alone and says so;
-// with [gateway] take-over the device gets its network back, and everything works.
+// TestTakeOver: mode detached does not change another program's bridge with a device, and reports
+// it. With [gateway] take-over the device gets its network back, and everything works.
 func TestTakeOver(t *testing.T) {
 	l := startDemoIn(t, cluster.ModeDetached)
 	a := l.Node("node-a")
@@ -23,7 +23,7 @@ func TestTakeOver(t *testing.T) {
 	waitServes(t, a)
 	noError(t, a.Kill(t.Context(), agent, syscall.SIGTERM))
 	setting(t, a, "mode", cluster.ModeDetached)
-	// now it is others'
+	// now it is another program's
 	sh(t, a,
 		"ovs-vsctl remove Bridge br-ex external_ids hairpin-uplink -- remove Bridge br-ex "+
 			"external_ids hairpin-uplink-had")

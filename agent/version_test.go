@@ -12,7 +12,7 @@ import (
 	"hairpin/targets"
 )
 
-// ends waits until the agent of a node has ended, and gives the last line of its log.
+// ends waits until the agent of a node has ended, and returns the last line of its log.
 func ends(t *testing.T, n *lab.Node) string {
 	t.Helper()
 	eventually(t, 20*time.Second, "the agent ends", func() (bool, string) { return n.Pid(agent) == 0, "it runs" })
@@ -24,8 +24,8 @@ func ends(t *testing.T, n *lab.Node) string {
 	return log[len(log)-1]
 }
 
-// An old ovn-northd notes its version in the Northbound database, as here. (Debian 12's own, with
-// TestOldPackages, does the same.)
+// An old ovn-northd writes its version into the Northbound database, as here. (Debian 12's own does
+// the same, with TestOldPackages.)
 func TestOldOVNIsRefused(t *testing.T) {
 	_, n := alone(t, lab.OVSDB, lab.VSwitchd, lab.NB, lab.SB)
 	giveManifests(t, n)
@@ -96,21 +96,21 @@ func TestSwitchComesLate(t *testing.T) {
 	t.Logf("%+v", mustReport(t, n).Switch)
 }
 
-// slowNFT is in the agent's way to nft: its output stays open for longer than the agent waits, as
-// on a machine that stands still.
+// slowNFT is a script in place of nft: its output stays open for longer than the agent waits, as on
+// a machine that stalls.
 const slowNFT = `#!/bin/sh
 if [ -e /run/nft-is-slow ]; then sleep 3 & fi
 exec /usr/sbin/nft "$@"
 `
 
-// wrapNFT puts a script in the agent's way to nft, which it runs itself.
+// wrapNFT installs a script in place of nft, which the script itself runs.
 func wrapNFT(t *testing.T, n *lab.Node, script string) {
 	t.Helper()
 	noError(t, n.WriteFile("/usr/local/bin/nft", script))
 	sh(t, n, "chmod +x /usr/local/bin/nft")
 }
 
-// An agent whose nft does not answer at the start tells so and asks again.
+// An agent whose nft does not reply at the start reports that and retries.
 func TestSlowNFT(t *testing.T) {
 	_, n := alone(t)
 	wrapNFT(t, n, slowNFT)

@@ -13,25 +13,25 @@ import (
 	"hairpin/retry"
 )
 
-// ErrWithheld is the Status.Err of a system whose changes wait until other systems are in order:
-// those that may point at what goes, or that what comes points at.
+// ErrWithheld is the Status.Err of a system whose changes wait for other systems: those that may
+// refer to what it removes, or that its additions refer to.
 var ErrWithheld = errors.New("changes wait until the other systems are in order")
 
-// Stats counts what was done to one system since the Pass was made.
+// Stats counts operations on one system since NewPass.
 type Stats struct {
 	Reads   uint64 // of the real system
-	Applies uint64 // transactions that succeeded
+	Applies uint64 // successful transactions
 	Written uint64 // changes in them: rows, flows, elements, routes …
-	Drift   uint64 // differences that others made to what was in order, found on a Read
+	Drift   uint64 // differences that others made after a converged Run, found on a Read
 	Errors  uint64 // Reads and Applies that failed
 }
 
 // Status is the state of one system.
 type Status struct {
 	System string
-	InSync bool      // equal to the last wanted State, as far as is known
-	Since  time.Time // since when InSync is what it is
-	Err    error     // why it is not; nil when InSync, and before the first Run
+	InSync bool      // equal to the last wanted State, as far as known
+	Since  time.Time // when InSync changed last
+	Err    error     // why it is not in sync; nil when InSync, and before the first Run
 	Stats
 }
 
@@ -47,21 +47,21 @@ type part[S any, D Delta[D]] struct {
 	want        S     // in this Run
 	due         D     // in this Run: the difference of want and have
 	have        S     // what the system has
-	known       bool  // have was read, and nothing was changed or went wrong since
-	lastApplied S     // the last State that was reached
-	converged   bool  // lastApplied was reached, and nothing was changed or went wrong since
+	known       bool  // have was read, with no change or error since
+	lastApplied S     // the last State reached
+	converged   bool  // lastApplied was reached, with no change or error since
 	read        bool  // in this Run
 	applied     bool  // in this Run
 	err         error // of this Run
 	waits       error // of this Run: a *Waiting
 	stale       atomic.Bool
 
-	flying  bool          // the task does something that no Run waits for any more
-	changes int           // of the Apply that it does; 0: it is a Read
+	flying  bool          // the task runs a call that no Run waits for any more
+	changes int           // of the Apply that the task runs; 0: it runs a Read
 	reading time.Duration // of the last Read
-	begun   time.Time     // of what the task does
-	limit   time.Duration // of it, and
-	givenUp int           // how often in a row it was too short, of the last that were
+	begun   time.Time     // of the task's call
+	limit   time.Duration // of that call
+	givenUp int           // how many of the last calls in a row reached the limit
 	backoff retry.Backoff // after failures
 	last    error         // the failure; nil when a Run need not wait for the backoff
 
@@ -69,7 +69,7 @@ type part[S any, D Delta[D]] struct {
 	status Status
 }
 
-// newPart adds a part to p; one that has no target does nothing.
+// newPart adds a part to p. A part without a target does nothing.
 func newPart[S any, D Delta[D]](p *Pass, what datapath.Part[S, D], target Target[S, D]) *part[S, D] {
 	made := &part[S, D]{Part: what, target: target, pass: p, status: Status{System: what.System, Since: time.Now()},
 		task: late.NewTask[S](p.landed.Notify), other: late.NewTask[S](func() {})}
@@ -79,9 +79,9 @@ func newPart[S any, D Delta[D]](p *Pass, what datapath.Part[S, D], target Target
 	return made
 }
 
-// Time limits of a part. A Run waits for its patience, so that a hanging system delays nothing
-// else; it is given up after a multiple of that, the next time after twice as long: the machine may
-// be very slow, and the system not hang at all.
+// Time limits of a part. A Run waits for the patience, so that a hanging system delays no other. A
+// call is cancelled after a multiple of that, the next time after twice as long, because a very
+// slow machine only looks like a hanging system.
 const (
 	patience    = time.Second          // for a Read or an Apply,
 	perChange   = 5 * time.Millisecond // more for each change: several times what the slowest system needs,
@@ -89,7 +89,7 @@ const (
 	limits      = 10                   // times the patience
 	doublings   = 5                    // of that
 	confirming  = 2 * time.Second      // for OVN, before routes turn to it
-	readForSake = 5 * time.Second      // of another caller
+	readForSake = 5 * time.Second      // for a Read of another caller
 )
 
 func (p *part[S, D]) changed() <-chan struct{} { return p.target.Changed() }
@@ -97,13 +97,13 @@ func (p *part[S, D]) changed() <-chan struct{} { return p.target.Changed() }
 // reread makes the next Run read the system.
 func (p *part[S, D]) reread() { p.stale.Store(true) }
 
-// retry makes the next Run try again what failed.
+// retry makes the next Run retry what failed.
 func (p *part[S, D]) retry() { p.last = nil }
 
-// settle waits until nothing is under way, or ctx ends.
+// settle waits until no call is running, or ctx ends.
 func (p *part[S, D]) settle(ctx context.Context) { p.task.Finish(ctx) }
 
-// look begins a Run: it reads the system when that is due, and finds what must change.
+// look begins a Run: it reads the system when a Read is due, and computes the difference.
 func (p *part[S, D]) look(ctx context.Context, want *datapath.State) {
 	p.want = *p.In(want)
 	p.err, p.waits, p.read, p.applied = nil, nil, false, false
@@ -127,19 +127,19 @@ func (p *part[S, D]) look(ctx context.Context, want *datapath.State) {
 	p.due = p.Diff(p.want, p.have)
 }
 
-// grow is the step that makes what is new of a phase, after those systems that it points at are in
-// order.
+// grow returns the step that makes the additions and changes of a phase, after the systems that
+// they refer to are in order.
 func (p *part[S, D]) grow(phase func(D, S) D, after ...system) step {
 	return p.change(func(d D, want S) D { return phase(d, want).Grow() }, after...)
 }
 
-// shrink is the step that removes what is old of a phase, after those systems that may point at it
+// shrink returns the step that makes the removals of a phase, after systems that may refer to them
 // are in order.
 func (p *part[S, D]) shrink(phase func(D, S) D, after ...system) step {
 	return p.change(func(d D, want S) D { return phase(d, want).Shrink() }, after...)
 }
 
-// change is the step that does all of a phase.
+// change returns the step that applies all of a phase.
 func (p *part[S, D]) change(phase func(D, S) D, after ...system) step {
 	return step{after: after, do: func(ctx context.Context, waitFor string) {
 		if p.err == nil {
@@ -148,7 +148,7 @@ func (p *part[S, D]) change(phase func(D, S) D, after ...system) step {
 	}}
 }
 
-// land takes what came of a Read or Apply after its Run had gone on without it.
+// land collects the result of a Read or Apply that an earlier Run did not wait for.
 func (p *part[S, D]) land() error {
 	if !p.flying {
 		return nil
@@ -162,17 +162,17 @@ func (p *part[S, D]) land() error {
 	if p.changes == 0 {
 		return p.accept(r)
 	}
-	p.known, p.converged = false, false // what it did is read back
+	p.known, p.converged = false, false // its effect must be read
 	return p.count(r.Err)
 }
 
-// found reads the system for another caller, at any time. Taking too long is an error.
+// found reads the system for another caller, at any time. A timeout is an error.
 func (p *part[S, D]) found(ctx context.Context, into *datapath.State) error {
-	err := p.task.Waits() // for whom this would wait, too
+	err := p.task.Waits() // the new Read would wait for the same daemon
 	if err == nil {
 		p.others.Lock()
 		defer p.others.Unlock()
-		_, _ = p.other.Take() // of a caller that did not wait
+		_, _ = p.other.Take() // left by a caller that did not wait
 		var r *late.Result[S]
 		if r, err = p.other.Do(ctx, readForSake, readForSake, p.target.Read); r != nil {
 			*p.In(into), err = r.Value, r.Err
@@ -198,14 +198,14 @@ func (p *part[S, D]) readNow(ctx context.Context) error {
 	return p.accept(r)
 }
 
-// begin notes that a Read or Apply begins. It gives its limit: longer than usual after some that
-// were too short.
+// begin records that a Read or Apply begins, and returns its limit. After calls that reached
+// theirs, the limit is longer.
 func (p *part[S, D]) begin(limit time.Duration) time.Duration {
 	p.begun, p.limit = time.Now(), limit<<p.givenUp
 	return p.limit
 }
 
-// ended notes how it ended.
+// ended records the end of a Read or Apply, and adapts the next limit.
 func (p *part[S, D]) ended(err error) {
 	switch took := time.Since(p.begun); {
 	case err != nil && took >= p.limit:
@@ -215,7 +215,7 @@ func (p *part[S, D]) ended(err error) {
 	}
 }
 
-// accept takes what was read, and counts what others did to it.
+// accept stores the result of a Read, and counts drift.
 func (p *part[S, D]) accept(r *late.Result[S]) error {
 	if r.Err != nil {
 		return p.unanswered(fmt.Errorf("read %s: %w", p.System, r.Err))
@@ -232,7 +232,7 @@ func (p *part[S, D]) accept(r *late.Result[S]) error {
 	return nil
 }
 
-// unanswered adds to a late error the daemon that did not answer.
+// unanswered adds to an error the daemon that did not respond.
 func (p *part[S, D]) unanswered(err error) error {
 	if waits := p.task.Waits(); waits != nil {
 		return fmt.Errorf("%w: %w", waits, err)
@@ -240,8 +240,8 @@ func (p *part[S, D]) unanswered(err error) error {
 	return err
 }
 
-// do makes the changes of d, if there are any. Those that must wait for another system are left.
-// A part that waits for a device is not in sync, but does not block the others.
+// do makes the changes of d, if there are any. It withholds those that must wait for another
+// system. A part that waits for a device is not in sync, but does not block the others.
 func (p *part[S, D]) do(ctx context.Context, d D, waitFor string) {
 	switch {
 	case d.Empty():
@@ -267,7 +267,7 @@ func (p *part[S, D]) do(ctx context.Context, d D, waitFor string) {
 	p.err = p.count(r.Err)
 }
 
-// failed is the name of the system when it is not in order in this Run.
+// failed returns the name of the system if it is not in order in this Run.
 func (p *part[S, D]) failed() string {
 	if p.err != nil {
 		return p.System
@@ -275,7 +275,7 @@ func (p *part[S, D]) failed() string {
 	return ""
 }
 
-// count takes how an Apply ended.
+// count processes the result of an Apply.
 func (p *part[S, D]) count(err error) error {
 	if err != nil {
 		err = fmt.Errorf("apply to %s: %w", p.System, err)
@@ -293,7 +293,7 @@ func (p *part[S, D]) count(err error) error {
 	return nil
 }
 
-// finish ends a Run and gives its error.
+// finish ends a Run and returns its error.
 func (p *part[S, D]) finish() error {
 	hard := p.err != nil && !p.flying && p.err != p.last && !errors.Is(p.err, ErrWithheld)
 	if m, ok := p.target.(Mute); ok && p.err == nil && p.waits == nil {
@@ -327,7 +327,7 @@ func (p *part[S, D]) finish() error {
 	return p.err
 }
 
-// paced notes when to try again: soon after a first failure, then at longer and longer intervals.
+// paced updates the backoff: the next try is soon after a first failure, then later and later.
 func (p *part[S, D]) paced(hard bool) {
 	switch {
 	case hard || p.err != nil && p.err == p.waits:
@@ -342,7 +342,7 @@ func (p *part[S, D]) paced(hard bool) {
 	}
 }
 
-// again is when the part wants another Run: 0 = not before a notice.
+// again returns the time until the part wants another Run; 0 = not before a change signal.
 func (p *part[S, D]) again(now time.Time) time.Duration { return p.backoff.Wait(now) }
 
 func (p *part[S, D]) report() Status {

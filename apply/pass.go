@@ -20,7 +20,7 @@ import (
 	"hairpin/signal"
 )
 
-// Targets are the systems of a node. One that is nil is left alone.
+// Targets are the systems of a node. Pass ignores a nil one.
 type Targets struct {
 	NB     Target[nb.State, nb.Delta]
 	Bridge Target[flow.State, flow.Delta]
@@ -31,13 +31,13 @@ type Targets struct {
 	Redirect Target[redirect.State, redirect.Delta]
 }
 
-// Pass makes a node equal to wanted States, one after the other. It keeps what it read last, and
-// reads a system again only when that told of a change, when something went wrong, or after Reread.
-// Run, Wait, Again and Retry are for one goroutine; the other methods may be called at any time.
+// Pass makes a node equal to wanted States, one after the other. It caches what it read last. It
+// reads a system again only after a change signal, an error, or Reread. Run, Wait, Again and Retry
+// are for one goroutine; the other methods may be called at any time.
 //
-// A system that hangs delays nothing else: a Run waits for each Read and Apply for a limited time,
-// and goes on as after an error. What it did not wait for goes on as well, beside later Runs, which
-// leave that system alone; its end is a reason for another Run.
+// A hanging system delays no other: a Run waits for each Read and Apply for a limited time, and
+// then proceeds as after an error. The unfinished call continues beside later Runs, which skip that
+// system. Its end is a reason for another Run.
 type Pass struct {
 	systems []system // those that have a Target, in the order of Status
 	steps   []step   // of a Run
@@ -45,11 +45,11 @@ type Pass struct {
 	drift    uint64        // after the last Run
 	drifting retry.Backoff // Runs in a row that found drift
 
-	landed signal.Signal // has a value when something ended that no Run waits for any more
+	landed signal.Signal // has a value when a call ended that no Run waits for any more
 	took   func(system string, took time.Duration)
 }
 
-// system is a part whatever its types are.
+// system is a part, independent of its types.
 type system interface {
 	look(context.Context, *datapath.State)
 	failed() string
@@ -63,8 +63,8 @@ type system interface {
 	report() Status
 }
 
-// step is a change of one system that a Run makes when those systems are in order that may point at
-// what goes.
+// step is a change of one system. It waits until systems that may refer to what it removes are in
+// order.
 type step struct {
 	do    func(ctx context.Context, waitFor string)
 	after []system
@@ -73,11 +73,11 @@ type step struct {
 // Pauses after Runs in a row that found drift.
 const (
 	firstDrift = 2 * time.Millisecond
-	freeDrift  = 2 * firstDrift // is left out, as are shorter ones
+	freeDrift  = 2 * firstDrift // this pause and shorter ones are skipped
 	lastDrift  = 500 * time.Millisecond
 )
 
-// NewPass makes a Pass that knows nothing of the systems yet.
+// NewPass returns a Pass that has not read the systems yet.
 func NewPass(t Targets) *Pass {
 	p := &Pass{landed: signal.New(), drifting: retry.Backoff{Min: firstDrift, Max: lastDrift}}
 	rows := newPart(p, datapath.NB, t.NB)
@@ -108,24 +108,27 @@ func NewPass(t Targets) *Pass {
 	return p
 }
 
-// Observe makes f hear how long each Apply took, also of those that failed. It is for the time
+// Observe makes Pass report to f how long each Apply took, including failed ones. It must be called
 // before the first Run.
 func (p *Pass) Observe(f func(system string, took time.Duration)) {
 	p.took = f
 }
 
-// Run makes the node equal to want: Open vSwitch's ports, then host and nft grow; what shall not be
-// redirected no longer is, now that nft serves it; the host's single addresses and flows grow; then
-// OVN changes, in one transaction, the host's routes turn to it once the switch knows it,
-// connections that keep to a former way end, and what OVN serves may be redirected to it; then
-// flows, nft, host and ports shrink, and connections to endpoints that are gone end. Nothing ever
-// points at what is missing.
+// Run makes the node equal to want, in steps after which nothing refers to a missing object:
 //
-// An error in one system does not keep the others from growing: what is new may lack something
-// then, but what is old goes on to work. Nothing is removed from a system while one that may point
-// at it is not in order. The error has those of all systems; Status has them one by one.
+//   - Open vSwitch's ports grow (see Delta), then the host's configuration and nft.
+//   - Packets that nft serves from now on are no longer redirected.
+//   - The host's single addresses and the flows grow.
+//   - OVN changes, in one transaction; once the switch has the result, routes change to it.
+//   - Connections that still use a previous path end.
+//   - Packets that OVN serves may be redirected to it.
+//   - Flows, nft, host and ports shrink; connections to removed endpoints end.
 //
-// Want is kept and compared with later: it must not be changed afterwards.
+// An error in one system does not prevent the others from growing: new objects may then be
+// incomplete, but old ones keep working. Run removes nothing from a system while another that may
+// refer to it is not in order. The error joins those of all systems; Status lists them one by one.
+//
+// Pass keeps want and compares it with later ones: the caller must not change it afterwards.
 func (p *Pass) Run(ctx context.Context, want datapath.State) error {
 	for _, s := range p.systems {
 		s.look(ctx, &want)
@@ -145,7 +148,7 @@ func (p *Pass) Run(ctx context.Context, want datapath.State) error {
 	return errors.Join(errs...)
 }
 
-// calm notes whether the last Run found drift.
+// calm records whether the last Run found drift.
 func (p *Pass) calm() {
 	drift := uint64(0)
 	for _, s := range p.Status() {
@@ -159,10 +162,14 @@ func (p *Pass) calm() {
 	p.drifting.Failed(time.Now())
 }
 
-// Wait returns when there is a reason for another Run: a system told of a change, or ended what a
-// Run did not wait for, wake got a value or was closed, or ctx ended (then with its error). When
-// Run finds drift again and again (another program wants something else), changes are heeded after
-// a pause, up to half a second; wake is always heeded at once.
+// Wait returns when there is a reason for another Run:
+//
+//   - a system signalled a change, or a call ended that a Run did not wait for,
+//   - wake got a value or was closed,
+//   - ctx ended; then Wait returns its error.
+//
+// When several Runs in a row find drift (another program wants something else), changes take effect
+// after a pause of up to half a second. wake always takes effect at once.
 func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
 	reasons := []reflect.SelectCase{receive(ctx.Done()), receive(wake), receive(p.landed.C())}
 	known := len(reasons)
@@ -195,13 +202,12 @@ func receive(c <-chan struct{}) reflect.SelectCase {
 	return reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(c)}
 }
 
-// Read reads all systems now, for a look at what is really there, and changes nothing. What takes
-// too long is an error.
+// Read reads the real state of all systems now and changes nothing. A timeout is an error.
 func (p *Pass) Read(ctx context.Context) (datapath.State, error) {
 	return read(ctx, p.systems)
 }
 
-// ReadPath is Read without connections: what a first packet meets.
+// ReadPath is Read without connections: the state that the first packet of a connection meets.
 func (p *Pass) ReadPath(ctx context.Context) (datapath.State, error) {
 	return read(ctx, slices.DeleteFunc(slices.Clone(p.systems),
 		func(s system) bool { return s.report().System == datapath.Conn.System }))
@@ -217,15 +223,15 @@ func read(ctx context.Context, systems []system) (s datapath.State, err error) {
 	return s, errors.Join(errs...)
 }
 
-// Reread makes the next Run read all systems again: for the slow timer.
+// Reread makes the next Run read all systems again. It is for the slow timer.
 func (p *Pass) Reread() {
 	for _, s := range p.systems {
 		s.reread()
 	}
 }
 
-// Again tells when to Run again after failures, each system's at its own pace; 0 = not before Wait
-// says so.
+// Again returns the time until the next Run after failures, the soonest of all backoffs; 0 = not
+// before Wait returns.
 func (p *Pass) Again() (again time.Duration) {
 	now := time.Now()
 	for _, s := range p.systems {
@@ -234,15 +240,15 @@ func (p *Pass) Again() (again time.Duration) {
 	return again
 }
 
-// Retry makes the next Run try again what failed, whatever its pace is: there is news that gives
-// hope.
+// Retry makes the next Run retry what failed, despite its backoff, because an event makes success
+// likely.
 func (p *Pass) Retry() {
 	for _, s := range p.systems {
 		s.retry()
 	}
 }
 
-// Finish waits until nothing goes on that no Run waited for, or ctx ends.
+// Finish waits until all calls that no Run waited for have ended, or ctx ends.
 func (p *Pass) Finish(ctx context.Context) {
 	for _, s := range p.systems {
 		s.settle(ctx)

@@ -10,9 +10,9 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// TestForgetsAtOnce: an agent starts while an egress address is elsewhere, and the node still
-// translates to it: a connection that is made after the first look, and before the rules are gone,
-// is forgotten in the same Run.
+// TestForgetsAtOnce starts an agent while an egress address is on another node, and this node still
+// translates to it. A connection made after the first Read, and before the rules are deleted, must
+// be deleted in the same Run.
 func TestForgetsAtOnce(t *testing.T) {
 	address := netip.MustParseAddr("10.10.10.33")
 	c := &memory[conn.State, conn.Delta]{changed: make(chan struct{}, 1), look: func(bool) {},

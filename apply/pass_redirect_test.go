@@ -15,9 +15,10 @@ import (
 	"hairpin/datapath/redirect"
 )
 
-// TestRedirectsToWhatIsThere: packets are redirected after OVN knows what they are for, and no more
-// before it forgets, but only when nft serves them: a packet that neither takes makes the host's
-// conntrack keep its connection from both. While OVN cannot be changed, nothing new is redirected.
+// TestRedirectsToWhatIsThere checks that redirection begins after OVN has the Service, and ends
+// before OVN loses it but after nft serves it. If neither redirected nor served, a packet would
+// make a conntrack entry of the host that keeps its connection from both. While OVN cannot be
+// changed, no new redirection begins.
 func TestRedirectsToWhatIsThere(t *testing.T) {
 	var order []string
 	service := redirect.Service{Addr: netip.MustParseAddrPort("192.0.2.2:30080"), Protocol: cluster.TCP}

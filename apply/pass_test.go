@@ -23,8 +23,8 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// memory is a system that is a value: a whole and correct Target, whose every change can be looked
-// at, and which refuses changes on request, or hangs. The real systems have their own tests.
+// memory is an in-memory system: a complete and correct Target. Tests can inspect each change, and
+// make it reject changes or hang. The real systems have their own tests.
 type memory[S any, D apply.Delta[D]] struct {
 	state   S
 	with    func(D, S) S
@@ -32,14 +32,14 @@ type memory[S any, D apply.Delta[D]] struct {
 	fail    error // of reads
 	reads   int
 	busy    atomic.Int32
-	twice   atomic.Bool   // two were under way at the same time
-	hold    chan struct{} // hangs until it is closed
-	takes   time.Duration // and is given up when its context ends
+	twice   atomic.Bool   // two calls overlapped
+	hold    chan struct{} // calls hang until it is closed
+	takes   time.Duration // duration of a call, unless its context ends earlier
 	changed chan struct{}
-	look    func(after bool) // as it is when a change begins, and as it will be after it
+	look    func(after bool) // called before and after each change
 }
 
-// enter notes that a Read or Apply begins, and waits while the system hangs.
+// enter records the begin of a Read or Apply, and waits while the system hangs.
 func (m *memory[S, D]) enter(ctx context.Context) (leave func()) {
 	if m.busy.Add(1) > 1 {
 		m.twice.Store(true)
@@ -78,7 +78,7 @@ func (m *memory[S, D]) Apply(ctx context.Context, d D) error {
 	return nil
 }
 
-// work takes its time, as a program does, which is killed when ctx ends.
+// work takes time, as a program does that is killed when ctx ends.
 func (m *memory[S, D]) work(ctx context.Context) error {
 	if m.takes == 0 {
 		return nil
@@ -106,7 +106,7 @@ type node struct {
 	bridge *memory[flow.State, flow.Delta]
 	nft    *memory[nft.State, nft.Delta]
 	host   *memory[host.State, host.Delta]
-	fault  string // the first break of a law: changes are made in other goroutines than the test's
+	fault  string // the first violation of a law: other goroutines than the test's make the changes
 }
 
 func (n *node) fatalf(format string, args ...any) {
@@ -131,7 +131,7 @@ func newNode(look func(n *node, after bool)) *node {
 	return n
 }
 
-// noting is a look that adds a system's name to a list for each change of it.
+// noting returns a look that adds a system's name to a list for each of its changes.
 func noting(order *[]string, name string) func(after bool) {
 	return func(after bool) {
 		if after {
@@ -162,8 +162,8 @@ func source(i int) (host.AddressKey, host.Route) {
 			Link: "br-ex", Src: a.Prefix.Addr()}
 }
 
-// want has something called i in every system, for every i of list. Value tells two versions of it
-// apart.
+// want returns a State with an object i in every system, for every i of list. value distinguishes
+// two versions of it.
 func want(value string, list ...int) datapath.State {
 	s := datapath.State{
 		NB: nb.State{}, Bridge: flow.State{Bridge: "br-ex", Ports: map[string]flow.Port{}},
@@ -191,7 +191,7 @@ func want(value string, list ...int) datapath.State {
 	return s
 }
 
-// has tells which systems have i.
+// has returns which systems have i.
 func (n *node) has(i int) (row, flowThere, chain, neigh, port bool) {
 	_, row = n.nb.state[key(i)]
 	_, flowThere = n.bridge.state.Flows.Get(flow.Key{Priority: uint16(i)}.ID())
@@ -224,16 +224,16 @@ func (n *node) equals(t interface {
 
 const things = 6
 
-// checkInBubble is rapid.Check with a clock that stands still while anything can run: a Run waits
-// for each system as long as that takes.
+// checkInBubble is rapid.Check with a fake clock, which stands still while any goroutine can run: a
+// Run waits for each system as long as necessary.
 func checkInBubble(t *testing.T, check func(*rapid.T)) {
 	synctest.Test(t, func(t *testing.T) {
-		rapid.Check(struct{ rapid.TB }{t}, check) // the deadline of t is of the time outside
+		rapid.Check(struct{ rapid.TB }{t}, check) // the deadline of t is in real time
 	})
 }
 
-// At no moment does a system point at what another one lacks, while nothing fails. The host gets no
-// single address before its rules, but for one that a route needs.
+// TestNothingPointsAtWhatIsMissing checks that without failures, no system ever refers to an object
+// that another one lacks. The host gets a single address after its rules, unless a route needs it.
 func TestNothingPointsAtWhatIsMissing(t *testing.T) {
 	checkInBubble(t, func(t *rapid.T) {
 		var had [things]bool
@@ -273,8 +273,8 @@ func TestNothingPointsAtWhatIsMissing(t *testing.T) {
 	})
 }
 
-// lawful makes a node that finds fault with a change that begins to remove from a system what one
-// above it still has.
+// lawful returns a node that records a fault when a change removes from a system what one above it
+// still has.
 func lawful() *node {
 	var before [things][5]bool
 	return newNode(func(n *node, after bool) {
@@ -299,8 +299,8 @@ func anyOf(t *rapid.T) datapath.State {
 		"wanted")...)
 }
 
-// Whatever fails, nothing is removed from a system while one that points at it still has it; and
-// when nothing fails any more, one Run makes all equal.
+// TestFailuresRemoveNothingTooEarly checks that despite failures, nothing is removed from a system
+// while one that refers to it still has it. When nothing fails any more, one Run makes all equal.
 func TestFailuresRemoveNothingTooEarly(t *testing.T) {
 	checkInBubble(t, func(t *rapid.T) {
 		n := lawful()
@@ -318,7 +318,7 @@ func TestFailuresRemoveNothingTooEarly(t *testing.T) {
 			s := anyOf(t)
 			p.Retry()
 			err := p.Run(context.Background(), s)
-			if n.nb.refuse == nil { // OVN serves what is wanted whatever happens elsewhere
+			if n.nb.refuse == nil { // OVN serves the wanted State despite other failures
 				if d := nb.Diff(s.NB, n.nb.state); !d.Empty() {
 					t.Fatalf("ovn: %d differences, though only others failed (%v)", d.Count(), err)
 				}
@@ -343,8 +343,8 @@ func TestFailuresRemoveNothingTooEarly(t *testing.T) {
 	})
 }
 
-// Whatever hangs, and for how long, the others go on, nothing is removed too early, nothing is done
-// to one system twice at a time, and in the end all is equal.
+// TestHangs checks systems that hang for any time. The others proceed, nothing is removed too
+// early, no two calls to one system overlap, and in the end all is equal.
 func TestHangs(t *testing.T) {
 	checkInBubble(t, func(t *rapid.T) {
 		n := lawful()
@@ -370,11 +370,11 @@ func TestHangs(t *testing.T) {
 			}
 			s := anyOf(t)
 			begin := time.Now()
-			_ = p.Run(context.Background(), s) // of those who hang; the next one counts
+			_ = p.Run(context.Background(), s) // errors of hanging systems; the next Run counts
 			if took := time.Since(begin); took > 5*time.Second {
 				t.Fatalf("a Run took %v", took)
 			}
-			synctest.Wait() // with what was let go before
+			synctest.Wait() // for released calls
 			if n.nb.hold == nil {
 				if err := p.Run(context.Background(), s); !nb.Diff(s.NB, n.nb.state).Empty() {
 					t.Fatalf("ovn: differences, though only others hang (%v)", err)
@@ -385,9 +385,9 @@ func TestHangs(t *testing.T) {
 			release(h)
 		}
 		s := anyOf(t)
-		for range 5 { // each takes a result, and begins the next thing
+		for range 5 { // each collects a result, and begins the next call
 			p.Retry()
-			_ = p.Run(context.Background(), s) // errors are seen in the last one
+			_ = p.Run(context.Background(), s) // the last Run shows errors
 			synctest.Wait()
 		}
 		if err := p.Run(context.Background(), s); err != nil {
@@ -403,8 +403,8 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// A system that hangs costs its patience once, says for whom it waits and since when, and wakes the
-// Pass when it goes on.
+// TestAHangIsToldAndCostsOnce checks that a hanging system costs its patience once. Its error names
+// the daemon and the time, and its end wakes the Pass.
 func TestAHangIsToldAndCostsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(func(*node, bool) {})
@@ -432,7 +432,7 @@ func TestAHangIsToldAndCostsOnce(t *testing.T) {
 		if _, err := p.Read(t.Context()); !errors.As(err, &waits) {
 			t.Errorf("read: %v", err)
 		}
-		if _, flow, _, _, _ := n.has(8); flow { // what nft may name waits, flows do not
+		if _, flow, _, _, _ := n.has(8); flow { // objects that nft may refer to wait, flows do not
 			t.Error("flows did not shrink")
 		}
 		if _, _, _, neigh, _ := n.has(2); !neigh || !errors.Is(status(t, p, "host").Err, apply.ErrWithheld) {
@@ -445,22 +445,22 @@ func TestAHangIsToldAndCostsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.Retry()
-		_ = p.Run(t.Context(), want("a", 1, 9)) // reads back what the Apply of 2 did, and may be brief
+		_ = p.Run(t.Context(), want("a", 1, 9)) // reads the result of the Apply of 2, and may have a brief wait
 		synctest.Wait()
 		run(t, p, want("a", 1, 9))
 		n.equals(t, want("a", 1, 9))
 	})
 }
 
-// What takes longer than the limit of its first try, as on a very slow machine, comes to its end in
-// a later one.
+// TestSlowerThanItsLimit checks that a call which exceeds the limit of its first try, as on a very
+// slow machine, completes in a later one.
 func TestSlowerThanItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(func(*node, bool) {})
 		n.nft.takes = 25 * time.Second
 		p := apply.NewPass(n.targets())
 		s := want("a", 1)
-		for _, most := range []time.Duration{5 * time.Minute, 2 * time.Minute} { // it learns from the first
+		for _, most := range []time.Duration{5 * time.Minute, 2 * time.Minute} { // the second has an adapted limit
 			began := time.Now()
 			for p.Run(t.Context(), s) != nil {
 				if time.Since(began) > time.Hour {
@@ -514,7 +514,7 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	p := apply.NewPass(n.targets())
 	s := want("a", 1)
 	run(t, p, s)
-	run(t, p, s) // reads what we ourselves wrote
+	run(t, p, s) // reads its own changes
 	reads := n.nb.reads
 	run(t, p, s)
 	run(t, p, s)
@@ -540,7 +540,7 @@ func TestDriftIsRepairedAndCounted(t *testing.T) {
 	if err := p.Wait(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	// What is newly wanted is no drift, also when it comes together with it.
+	// Newly wanted objects are no drift, even together with drift.
 	more := want("a", 1, 2, 3)
 	run(t, p, more)
 	n.equals(t, more)
@@ -600,8 +600,8 @@ func TestWaitingForADeviceKeepsNobody(t *testing.T) {
 	}
 }
 
-// A system that fails is tried at its own pace, whatever else is a reason to Run, and at once when
-// there is news.
+// TestFailuresHaveTheirPace checks that a failing system is retried with its own backoff, whatever
+// else causes a Run, and at once after Retry.
 func TestFailuresHaveTheirPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(func(*node, bool) {})
@@ -650,7 +650,8 @@ func TestWaitWakes(t *testing.T) {
 	}
 }
 
-// Somebody who always undoes what we do must not keep a processor busy, nor keep us from new wants.
+// TestAFightIsSlow checks that a program which always reverts Hairpin's changes neither keeps a
+// processor busy nor delays new wanted States.
 func TestAFightIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(func(*node, bool) {})

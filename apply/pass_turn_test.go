@@ -14,9 +14,9 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// TestRoutesTurnToWhatIsThere: a route turns to the pod network after OVN knows what comes there,
-// and has it in the switch, and away before it forgets; while OVN cannot be changed, it does not
-// turn to it.
+// TestRoutesTurnToWhatIsThere checks that a route changes to the pod network after OVN's rows for
+// it are in the switch, and away before OVN deletes them. While OVN cannot be changed, it does not
+// change to it.
 func TestRoutesTurnToWhatIsThere(t *testing.T) {
 	var order []string
 	with := func(link string, sets ...string) datapath.State {
@@ -48,7 +48,7 @@ func TestRoutesTurnToWhatIsThere(t *testing.T) {
 	}
 }
 
-// syncing is a Target that notes when it was waited for.
+// syncing is a Target that records calls of Sync.
 type syncing struct {
 	apply.Target[nb.State, nb.Delta]
 	order *[]string

@@ -11,15 +11,15 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// A phase is what of a difference is changed in one step. all is that of a system with one phase.
+// A phase selects the part of a difference that one step applies. all selects everything.
 func all[S, D any](d D, _ S) D { return d }
 
-// ports is what the host stands on: bridges and settings, too.
+// ports selects what the host part depends on: ports, bridges and settings.
 func ports(d flow.Delta, _ flow.State) flow.Delta {
 	return flow.Delta{Bridge: d.Bridge, Bridges: d.Bridges, Settings: d.Settings, Ports: d.Ports}
 }
 
-// flows is what stands on the host: tunnel neighbours, too.
+// flows selects what depends on the host part: flows and groups, tunnel neighbours and routes.
 func flows(d flow.Delta, _ flow.State) flow.Delta {
 	return flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, Groups: d.Groups,
 		TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown,
@@ -29,7 +29,7 @@ func flows(d flow.Delta, _ flow.State) flow.Delta {
 // kernelPart is the host's part.
 type kernelPart = part[host.State, host.Delta]
 
-// ground is what rules of nft stand on.
+// ground selects the host changes that nft rules depend on.
 func ground(p *kernelPart) func(host.Delta, host.State) host.Delta {
 	return func(d host.Delta, want host.State) host.Delta {
 		d.Addresses.Add = addresses(d, want, false)
@@ -38,9 +38,9 @@ func ground(p *kernelPart) func(host.Delta, host.State) host.Delta {
 	}
 }
 
-// turns is routes that turn to the pod network, or to another engine of Services: what serves what
-// comes there must be there, and nft let in what comes back. A route that turns away from the
-// management port is ground: where it leads then has been there before.
+// turns selects routes that change to the pod network, or to another service engine. What serves
+// these packets must exist first, and nft must admit the replies. A route that changes away from
+// the management port belongs to ground: its new target existed before.
 func turns(p *kernelPart) func(host.Delta, host.State) host.Delta {
 	return func(d host.Delta, _ host.State) (t host.Delta) {
 		t.Routes.Change = turned(p, d, true)
@@ -62,17 +62,17 @@ func turned(p *kernelPart, d host.Delta, late bool) (some map[host.RouteKey]host
 	return some
 }
 
-// singles is what rules of nft must be there for: a node is asked for an egress address, which is
-// one alone, the moment it has it, and would refuse the answers to connections that it is to send
-// on to another node. An address that a route has as its source is ground: the kernel refuses the
-// route without it.
+// singles selects addresses that need nft rules first: egress addresses, which have a
+// single-address prefix. A node receives packets to such an address as soon as it has it. Without
+// the rules it would refuse replies that it must forward to another node. An address that is the
+// source of a route belongs to ground: the kernel rejects the route without it.
 func singles(d host.Delta, want host.State) (s host.Delta) {
 	s.Addresses.Add = addresses(d, want, true)
 	return s
 }
 
 func addresses(d host.Delta, want host.State, single bool) (some map[host.AddressKey]host.Address) {
-	if len(d.Addresses.Add) == 0 { // as in nearly every Run
+	if len(d.Addresses.Add) == 0 { // the common case
 		return nil
 	}
 	sources := map[netip.Addr]bool{}
@@ -88,7 +88,7 @@ func addresses(d host.Delta, want host.State, single bool) (some map[host.Addres
 	return some
 }
 
-// dead is connections that end, also those that were not read in this Run.
+// dead selects connections to end, including those that this Run did not read.
 func dead(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Delta {
 	return func(d conn.Delta, want conn.State) conn.Delta {
 		if !p.read {
@@ -98,13 +98,13 @@ func dead(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Del
 	}
 }
 
-// strays is connections that keep to a way of before.
+// strays selects connections that still use a previous path.
 func strays(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Delta {
 	return func(_ conn.Delta, want conn.State) conn.Delta { return conn.Delta{}.Turn(p.lastApplied, want) }
 }
 
-// confirmed is the step before routes turn to the pod network: what OVN was told is in the switch.
-// With an OVN that takes longer, they turn all the same.
+// confirmed is the step before routes change to the pod network: it waits until OVN's changes are
+// in the switch. If OVN takes longer than the limit, the routes change anyway.
 func confirmed(rows *part[nb.State, nb.Delta], kernel *kernelPart) step {
 	return step{after: []system{rows}, do: func(ctx context.Context, waitFor string) {
 		s, ok := rows.target.(Syncer)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// NeedVersion refuses a program that is older than the oldest one that is served, such as "25.03",
-// with a message that names both.
+// NeedVersion returns an error that names both versions when a program is older than the oldest
+// supported one, such as "25.03".
 func NeedVersion(program, version, oldest string) error {
 	have, known := numbers(version)
 	need, _ := numbers(oldest)
@@ -21,7 +21,7 @@ func NeedVersion(program, version, oldest string) error {
 	return nil
 }
 
-// numbers reads "3.5.1", of at least two numbers.
+// numbers parses a version such as "3.5.1", which has at least two numbers.
 func numbers(version string) ([]int, bool) {
 	var list []int
 	for _, part := range strings.Split(version, ".") {

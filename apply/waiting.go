@@ -2,8 +2,8 @@ package apply
 
 import "strings"
 
-// Waiting is the error of an Apply that made every change but those which need devices that do not
-// exist yet. The Target's Changed tells when one of them appears.
+// Waiting is the error of an Apply that made every change except those that need devices which do
+// not exist yet. The Target's Changed signals when one of them appears.
 type Waiting struct {
 	Devices []string // sorted
 }

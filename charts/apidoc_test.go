@@ -21,7 +21,7 @@ Group, names and fields of the resources are those of OVN-Kubernetes.
 [pod-addresses.md](../user/pod-addresses.md) describe how they are used.
 `
 
-// labels are the labels and annotations of the document.
+// labels returns the labels and annotations of the document.
 func labels() [][4]string {
 	return [][4]string{
 		{cluster.LabelEgressAssignable, "label, any value", "Node", "set it: the node may have egress addresses"},

@@ -13,13 +13,13 @@ import (
 	"hairpin/lab/chart"
 )
 
-// helmDoes runs Helm, with a home of its own, and gives what it wrote.
+// helmDoes runs Helm with its own home directory, and returns its output.
 func helmDoes(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	return chart.RunHelm(t.Context(), args...)
 }
 
-// template renders the chart with values as of --set.
+// template renders the chart with values in the syntax of --set.
 func template(t *testing.T, set ...string) (text, problem string, err error) {
 	t.Helper()
 	return chart.Template(t.Context(), set...)
@@ -42,7 +42,7 @@ func find(t *testing.T, all []*unstructured.Unstructured, kind, name string) map
 	return all[i].Object
 }
 
-// configuration reads the configuration file in what was rendered, as the program does.
+// configuration reads the rendered configuration file like the program.
 func configuration(t *testing.T, all []*unstructured.Unstructured) config.Config {
 	t.Helper()
 	text, _, err := unstructured.NestedString(find(t, all, "ConfigMap", "hairpin"), "data", "hairpin.conf")
@@ -64,8 +64,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestImagesAreNamed: the chart names no image by itself. A repository without a registry would be
-// one of Docker Hub's, whoever owns it, and the tag of Open vSwitch's image changes with each
+// TestImagesAreNamed checks that the chart has no default images. A repository without a registry
+// would be one of Docker Hub, whoever owns it. The tag of Open vSwitch's image changes with each
 // update of its packages.
 func TestImagesAreNamed(t *testing.T) {
 	for want, set := range map[string]string{
@@ -80,7 +80,7 @@ func TestImagesAreNamed(t *testing.T) {
 	}
 }
 
-// TestRefused: what is misspelled or cannot be is refused before anything is installed.
+// TestRefused checks that misspelled and invalid values are rejected before anything is installed.
 func TestRefused(t *testing.T) {
 	const api = "apiServer.host=172.18.0.10"
 	for _, c := range []struct {

@@ -31,7 +31,7 @@ func container(t *testing.T, pod corev1.PodSpec, name string) *corev1.Container 
 	return &pod.Containers[i]
 }
 
-// TestRenderedForHandover: what the change from one pod to the next on a node depends on.
+// TestRenderedForHandover checks what the handover between two pods on a node depends on.
 func TestRenderedForHandover(t *testing.T) {
 	all := render(t)
 	node := decode[appsv1.DaemonSet](t, all, "DaemonSet", "hairpin-node")
@@ -68,7 +68,7 @@ func TestRenderedForHandover(t *testing.T) {
 			at[v.Name] = v.HostPath.Path
 		}
 	}
-	// sockets and locks have one path, on the host and in every container
+	// sockets and locks have the same path on the host and in every container
 	for _, c := range slices.Concat(pod.Containers, ovs.Spec.Template.Spec.Containers) {
 		for _, m := range c.VolumeMounts {
 			if host, ok := at[m.Name]; ok && len(m.MountPath) > 5 && m.MountPath[:5] == "/run/" && host != m.MountPath {
@@ -78,8 +78,8 @@ func TestRenderedForHandover(t *testing.T) {
 	}
 }
 
-// TestRenderedHealthTLS: the files of gRPC probing are where the configuration says, in agent and
-// controller.
+// TestRenderedHealthTLS checks that the files for gRPC probes have the configured paths, in agent
+// and controller.
 func TestRenderedHealthTLS(t *testing.T) {
 	for value, is := range map[string]func(corev1.VolumeSource) bool{
 		"egressHealthTLS.secretName=health": func(v corev1.VolumeSource) bool {
@@ -114,8 +114,8 @@ func TestRenderedHealthTLS(t *testing.T) {
 	}
 }
 
-// TestRenderedOpenvSwitch: its pods are replaced when Open vSwitch is another, and for no other
-// reason.
+// TestRenderedOpenvSwitch checks that the pods of Open vSwitch are replaced only if Open vSwitch
+// changes.
 func TestRenderedOpenvSwitch(t *testing.T) {
 	pod := func(set ...string) corev1.PodTemplateSpec {
 		return decode[appsv1.DaemonSet](t, render(t, set...), "DaemonSet", "hairpin-ovs").Spec.Template
@@ -145,8 +145,7 @@ func TestRenderedOpenvSwitch(t *testing.T) {
 	}
 }
 
-// TestRenderedConfiguration: a change of the configuration, and of nothing else in it, makes new
-// pods.
+// TestRenderedConfiguration checks that the pods' checksum changes only with the configuration.
 func TestRenderedConfiguration(t *testing.T) {
 	sum := func(set ...string) [2]string {
 		all := render(t, set...)
@@ -165,7 +164,7 @@ func TestRenderedConfiguration(t *testing.T) {
 	}
 }
 
-// TestRenderedAddresses: where the API server is, and where the kubelet asks the agent how it is.
+// TestRenderedAddresses checks the address of the API server, and that of the kubelet's probes.
 func TestRenderedAddresses(t *testing.T) {
 	for _, c := range []struct {
 		healthz, want string

@@ -19,7 +19,7 @@ const (
 	containersEnd = "<!-- end of containers -->\n"
 )
 
-// privileged says why a container is; no other may be.
+// privileged returns the containers that may be privileged, with the reason.
 func privileged() map[string]string {
 	return map[string]string{
 		"ovs":     "loads kernel modules, makes devices, sets up the datapath",
@@ -28,8 +28,8 @@ func privileged() map[string]string {
 	}
 }
 
-// TestContainers: docs/operations/security.md has a table of what each container may, which is what
-// the chart says; none may more than it must.
+// TestContainers checks the table of containers' privileges in docs/operations/security.md against
+// the chart. No container may have more than it needs.
 func TestContainers(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| container | network | capabilities | root file system | seccomp | token of the service account " +

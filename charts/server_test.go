@@ -37,7 +37,7 @@ type server struct {
 	warned *warnings
 }
 
-// warnings are what the server says beside its answers, such as that a field is deprecated.
+// warnings collects the server's warnings, such as that a field is deprecated.
 type warnings struct {
 	mu   sync.Mutex
 	said []string
@@ -51,7 +51,7 @@ func (w *warnings) HandleWarningHeader(_ int, _, text string) {
 
 func startServer(t *testing.T) *server {
 	t.Helper()
-	l := lab.Start(t, lab.Config{}) // skips where there is no root
+	l := lab.Start(t, lab.Config{}) // skips without root
 	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})
 	must(t, err)
 	binary, err := lab.BuildKube(t.Context(), "/var/cache/hairpin", func(line string) { t.Log(line) })
@@ -85,7 +85,8 @@ func TestOnServer(t *testing.T) {
 	t.Run("installed", func(t *testing.T) { testRights(t, s) })
 }
 
-// testAccepted: the server takes every object that the chart can make, without a warning.
+// testAccepted checks that the server accepts every object that the chart can make, without a
+// warning.
 func testAccepted(t *testing.T, s *server) {
 	_, err := s.client.CoreV1().Namespaces().Create(t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: chart.Namespace}}, metav1.CreateOptions{})
@@ -113,7 +114,7 @@ func testAccepted(t *testing.T, s *server) {
 	}
 }
 
-// testLookup: in a cluster of kubeadm, nobody need say where the API server is.
+// testLookup checks that in a cluster of kubeadm, the address of the API server need not be set.
 func testLookup(t *testing.T, s *server) {
 	path, err := chart.Helm()
 	must(t, err)
@@ -145,8 +146,7 @@ func testLookup(t *testing.T, s *server) {
 	}
 }
 
-// testRights installs what says who may do what, and works with it as the agent and the controller
-// do.
+// testRights installs the access rights, and uses them like the agent and the controller.
 func testRights(t *testing.T, s *server) {
 	must(t, s.admin.InstallAccess(t.Context()))
 	for _, name := range []string{"node-a", "node-b"} {
@@ -159,7 +159,7 @@ func testRights(t *testing.T, s *server) {
 	t.Run("controller", func(t *testing.T) { testController(t, s) })
 }
 
-// testPolicies: the server finds no fault in the policies' expressions.
+// testPolicies checks that the server finds no error in the policies' expressions.
 func testPolicies(t *testing.T, s *server) {
 	for _, name := range []string{"hairpin-node", "hairpin-controller", "hairpin-node-ids"} {
 		eventually(t, func() error {
@@ -186,8 +186,8 @@ func (s *server) as(t *testing.T, account, node string) *rest.Config {
 	return c
 }
 
-// testAgent: an agent may annotate its own Node and tell that its network is there; it may not
-// touch another Node, nor anything else of its own.
+// testAgent checks that an agent may annotate its own Node and report that its network is
+// available. It may not change another Node, nor anything else of its own.
 func testAgent(t *testing.T, s *server) {
 	client := clientOf(t, s.as(t, "hairpin-node", "node-a"))
 	patch := func(node, body string, parts ...string) error {
@@ -196,7 +196,7 @@ func testAgent(t *testing.T, s *server) {
 		return err
 	}
 	const annotate = `{"metadata":{"annotations":{"k8s.ovn.org/x":"y"}}}`
-	eventually(t, func() error { // the server takes a moment to know a new policy
+	eventually(t, func() error { // the server enforces a new policy after a moment
 		if err := patch("node-b", annotate); !refused(err, "no Node but its own") {
 			return fmt.Errorf("of another Node: %v", err)
 		}
@@ -225,8 +225,8 @@ func testAgent(t *testing.T, s *server) {
 	})
 }
 
-// testNodeIDs: nobody but the controller numbers Nodes, neither an agent nor a kubelet, by whatever
-// way; and everything else that a kubelet writes passes.
+// testNodeIDs checks that only the controller can set node IDs: an agent or a kubelet cannot, by
+// any path. Everything else that a kubelet writes is accepted.
 func testNodeIDs(t *testing.T, s *server, agent func(node, body string, parts ...string) error) {
 	const number, label = `{"metadata":{"annotations":{"k8s.ovn.org/node-id":"1"}}}`,
 		`{"metadata":{"labels":{"k8s.ovn.org/egress-assignable":""}}}`
@@ -239,7 +239,7 @@ func testNodeIDs(t *testing.T, s *server, agent func(node, body string, parts ..
 		return nil
 	})
 	c := rest.CopyConfig(s.config)
-	// RBAC is not what is tried
+	// RBAC is not tested here
 	c.Impersonate = rest.ImpersonationConfig{UserName: "system:node:node-a",
 		Groups: []string{"system:nodes", "system:masters"}}
 	kubelet := clientOf(t, c)
@@ -270,8 +270,8 @@ func testNodeIDs(t *testing.T, s *server, agent func(node, body string, parts ..
 	must(t, patch(`{"metadata":{"annotations":{"k8s.ovn.org/node-id":null}}}`))
 }
 
-// testController runs the program with the rights of the chart: it takes the Lease and numbers the
-// nodes.
+// testController runs the program with the rights of the chart: it acquires the Lease and assigns
+// node IDs.
 func testController(t *testing.T, s *server) {
 	config := s.as(t, "hairpin-controller", "node-a")
 	client := clientOf(t, config)
@@ -328,8 +328,8 @@ func testController(t *testing.T, s *server) {
 	}
 }
 
-// testControllerLabels: the controller labels hosts of EgressServices, and changes no other label
-// and nothing of the spec.
+// testControllerLabels checks that the controller labels hosts of EgressServices. It can change no
+// other label and nothing of the spec.
 func testControllerLabels(t *testing.T, s *server, client kubernetes.Interface) {
 	patch := func(client kubernetes.Interface, body string) error {
 		_, err := client.CoreV1().Nodes().Patch(t.Context(), "node-b", types.MergePatchType, []byte(body),
@@ -363,7 +363,7 @@ func testControllerLabels(t *testing.T, s *server, client kubernetes.Interface) 
 	}
 }
 
-// toldOf looks for a warning on an object.
+// toldOf returns an error unless an object has the warning.
 func toldOf(t *testing.T, s *server, kind, name, want string) error {
 	list, err := s.client.CoreV1().Events("default").List(t.Context(),
 		metav1.ListOptions{FieldSelector: "involvedObject.kind=" + kind + ",involvedObject.name=" + name})
@@ -376,7 +376,7 @@ func toldOf(t *testing.T, s *server, kind, name, want string) error {
 	return fmt.Errorf("%s %s has %d events, none says %q", kind, name, len(list.Items), want)
 }
 
-// wantRights compares all that an account may do anywhere, beyond what everybody may.
+// wantRights compares all rights of an account, except those of every account.
 func wantRights(t *testing.T, client kubernetes.Interface, want []string) {
 	t.Helper()
 	review, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
@@ -386,7 +386,7 @@ func wantRights(t *testing.T, client kubernetes.Interface, want []string) {
 	var got []string
 	for _, r := range review.Status.ResourceRules {
 		for _, resource := range r.Resources {
-			if !strings.HasPrefix(resource, "self") && resource != "clustertrustbundles" { // everybody may
+			if !strings.HasPrefix(resource, "self") && resource != "clustertrustbundles" { // rights of every account
 				verbs := slices.Clone(r.Verbs)
 				slices.Sort(verbs)
 				got = append(got, resource+": "+strings.Join(verbs, " "))

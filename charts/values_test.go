@@ -1,5 +1,5 @@
-// Package charts_test checks the Helm chart: its values against the options of the program, what
-// Helm makes of it, and that a real API server takes that.
+// Package charts_test checks the Helm chart: its values against the options of the program, its
+// rendered objects, and that a real API server accepts these.
 package charts_test
 
 import (
@@ -26,18 +26,18 @@ var update = flag.Bool("update", false,
 const (
 	valuesFile = "hairpin/values.yaml"
 	schemaFile = "hairpin/values.schema.json"
-	// generated begins the part of values.yaml that is made of the options.
+	// begins the part of values.yaml that is generated from the options
 	generated = "# The configuration file of node and controller"
 )
 
-// ours are options that the chart itself sets, so that they are no values: they say where things
-// are in its pods.
+// ours reports whether the chart itself sets an option, so that it is not a value: these options
+// are paths in its pods.
 func ours(o config.Option) bool {
 	return slices.Contains([]string{"default node", "default run-dir", "default ovs-run-dir", "default ovn-run-dir",
 		"kubernetes kubeconfig", "kubernetes manifests"}, o.Section+" "+o.Key)
 }
 
-// options are those that are values, section by section.
+// options returns the options that are values, section by section.
 func options() (sections []string, of map[string][]config.Option) {
 	of = map[string][]config.Option{}
 	for _, o := range config.Options() {
@@ -57,7 +57,8 @@ func takes(o config.Option, value string) bool {
 	return o.Set(&c, value) == nil
 }
 
-// limits are the least and the greatest number that an option takes, which takes all between.
+// limits returns the smallest and the largest number that an option accepts; it accepts all
+// between.
 func limits(o config.Option, some int) (least, most int) {
 	least, most = some, some
 	for step := 1 << 30; step > 0; step /= 2 {
@@ -71,7 +72,7 @@ func limits(o config.Option, some int) (least, most int) {
 	return least, most
 }
 
-// words are those that an option chooses from: they end its description.
+// words returns the values that an option accepts, from the end of its description.
 func words(o config.Option) []string {
 	_, list, ok := strings.Cut(o.Usage, ": ")
 	if !ok || takes(o, "no such word") {
@@ -86,7 +87,7 @@ func words(o config.Option) []string {
 	return all
 }
 
-// schemaOf is an option's part of the schema, found out by asking the option.
+// schemaOf returns an option's part of the schema. It tests which values the option accepts.
 func schemaOf(o config.Option) map[string]any {
 	s := map[string]any{"description": o.Usage, "type": "string"}
 	if n, err := strconv.Atoi(o.Default()); err == nil && !takes(o, "x") {
@@ -94,7 +95,7 @@ func schemaOf(o config.Option) map[string]any {
 		s["type"], s["minimum"], s["maximum"] = "integer", float64(least), float64(most)
 		switch {
 		case takes(o, "0.5"):
-			s["type"] = []any{"number", "string"} // Helm's --set takes fractions for strings
+			s["type"] = []any{"number", "string"} // Helm's --set treats fractions as strings
 		case takes(o, "1h"):
 			s["type"] = []any{"integer", "string"} // a duration, or 0
 		}
@@ -107,7 +108,7 @@ func schemaOf(o config.Option) map[string]any {
 	return s
 }
 
-// configPart is the part of values.yaml and of the schema that is made of the options.
+// configPart returns the part of values.yaml and of the schema that is generated from the options.
 func configPart() (text string, schema map[string]any) {
 	var b strings.Builder
 	b.WriteString(generated +
@@ -132,8 +133,8 @@ func configPart() (text string, schema map[string]any) {
 	return b.String(), map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
 }
 
-// TestValuesAreTheOptions: values.yaml and its schema have every option of the program, and no
-// other.
+// TestValuesAreTheOptions checks that values.yaml and its schema have exactly the program's
+// options.
 func TestValuesAreTheOptions(t *testing.T) {
 	text, schema := configPart()
 	values, hand := read(t, valuesFile), map[string]any{}
@@ -168,8 +169,8 @@ func TestValuesAreTheOptions(t *testing.T) {
 	}
 }
 
-// TestValuesAreDocumented: every key has a comment above it, stands in the schema, and the schema
-// has no other; and at no place of ours may another key stand.
+// TestValuesAreDocumented checks that every key has a comment and is in the schema, and that the
+// schema has no other. No other keys are allowed in the chart's own mappings.
 func TestValuesAreDocumented(t *testing.T) {
 	var values, schema map[string]any
 	must(t, yaml.Unmarshal(read(t, valuesFile), &values))
@@ -178,7 +179,7 @@ func TestValuesAreDocumented(t *testing.T) {
 	var visit func(path string, v, s map[string]any)
 	visit = func(path string, v, s map[string]any) {
 		properties, ours := s["properties"].(map[string]any)
-		if !ours { // a Kubernetes object: its keys are its own
+		if !ours { // a Kubernetes object: it has its own keys
 			return
 		}
 		if s["additionalProperties"] != false {
@@ -208,7 +209,7 @@ func TestValuesAreDocumented(t *testing.T) {
 	visit("", values, schema)
 }
 
-// TestConfigurationOfTheChart: the file that the chart makes of its own values is the program's
+// TestConfigurationOfTheChart checks that the file of the chart's default values has the program's
 // defaults.
 func TestConfigurationOfTheChart(t *testing.T) {
 	if got := configuration(t, render(t)); !reflect.DeepEqual(got, config.DefaultConfig()) {

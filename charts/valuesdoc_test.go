@@ -85,9 +85,9 @@ func writeValues(t *testing.T, b *strings.Builder, path string, mapping *yaml3.N
 	}
 }
 
-// TestValuesDocument: docs/reference/helm-values.md is generated from values.yaml and its schema:
-// `go test ./charts -run Values -update`, which first rewrites these two: tests run in the order of
-// their files.
+// TestValuesDocument checks docs/reference/helm-values.md, which is generated from values.yaml and
+// its schema: `go test ./charts -run Values -update` first rewrites these two, because tests run in
+// the order of their files.
 func TestValuesDocument(t *testing.T) {
 	var document yaml3.Node
 	must(t, yaml3.Unmarshal(read(t, valuesFile), &document))

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// parseAddr reads an address in its plain form. "010.0.0.1", zones and IPv4-mapped addresses are
-// refused: two systems could read them as two addresses.
+// parseAddr reads an address in its plain form. It rejects "010.0.0.1", zones and IPv4-mapped
+// addresses: two systems could read them as different addresses.
 func parseAddr(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" || a.Is4In6() {
@@ -16,8 +16,8 @@ func parseAddr(text string) (netip.Addr, error) {
 }
 
 // parseHostAddr reads an address that packets from other machines can have as their destination.
-// The Kubernetes API refuses what is refused here for endpoints and externalIPs, but for multicast
-// beyond the link.
+// The Kubernetes API rejects the same addresses for endpoints and externalIPs, except multicast
+// addresses beyond the link.
 func parseHostAddr(text string) (netip.Addr, error) {
 	a, err := parseAddr(text)
 	if err != nil {
@@ -31,7 +31,8 @@ func parseHostAddr(text string) (netip.Addr, error) {
 	return a, nil
 }
 
-// unreachable are the addresses that no machine can send to over a router, the most special first.
+// unreachable lists the addresses to which no machine can send through a router, the most specific
+// first.
 var unreachable = []struct {
 	prefix netip.Prefix
 	kind   string
@@ -45,7 +46,7 @@ var unreachable = []struct {
 	{netip.MustParsePrefix("240.0.0.0/4"), "a reserved (240.0.0.0/4)"}, // RFC 1112, 4
 }
 
-// CheckRange says why pods or Services cannot have the addresses of a range.
+// CheckRange returns an error if pods or Services cannot have the addresses of a range.
 func CheckRange(p netip.Prefix) error {
 	for _, r := range unreachable {
 		if r.prefix.Overlaps(p) {
@@ -56,7 +57,7 @@ func CheckRange(p netip.Prefix) error {
 }
 
 // parseIngress reads an address of a load balancer. An IPv4 link-local one is accepted: the guard
-// rejects it where the administrator has not listed it.
+// rejects it unless the administrator has listed it.
 func parseIngress(text string) (netip.Addr, error) {
 	if a, err := parseAddr(text); err == nil && a.Is4() && a.IsLinkLocalUnicast() {
 		return a, nil

@@ -32,8 +32,8 @@ func manySlice(i, turn int) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// BenchmarkSnapshot changes one EndpointSlice of many and takes a Snapshot; beside it stands making
-// the Store from nothing. "bad" is the same where each Service has a problem.
+// BenchmarkSnapshot changes one EndpointSlice of many and takes a Snapshot, and compares with a new
+// Store. In "bad", each Service has a problem.
 func BenchmarkSnapshot(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		for _, bad := range []bool{false, true} {
@@ -69,8 +69,8 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// BenchmarkNodeJoins adds a node to a thousand, with its ID a moment later, beside Services with
-// their endpoints there, and removes it.
+// BenchmarkNodeJoins adds a node to a thousand, sets its ID a moment later, and removes it, with
+// Services that have endpoints there.
 func BenchmarkNodeJoins(b *testing.B) {
 	for _, n := range []int{0, 10_000} {
 		objects := many(n)
@@ -103,7 +103,7 @@ func BenchmarkNodeJoins(b *testing.B) {
 	}
 }
 
-// joining is a node, before or after it has its ID.
+// joining returns a node, without or with its ID.
 func joining(i int, numbered bool) *corev1.Node {
 	c := node(fmt.Sprintf("n%05d", i), annotated(cluster.AnnotationHostCIDRs,
 		fmt.Sprintf(`["172.18.%d.%d/16"]`, i/250, i%250)))

@@ -2,7 +2,7 @@ package cluster
 
 import "net/netip"
 
-// NodeOf gives the node that has an address of an EgressIP; empty when none has.
+// NodeOf returns the node that has an address of an EgressIP; empty if none has.
 func (e *EgressIP) NodeOf(a netip.Addr) string {
 	for _, x := range e.Assigned {
 		if x.Address == a {
@@ -12,8 +12,7 @@ func (e *EgressIP) NodeOf(a netip.Addr) string {
 	return ""
 }
 
-// CarriedBy reports whether a node is the one to answer for an address. One that moves has the new
-// node.
+// CarriedBy reports whether a node must answer for an address: for a moving address, the new node.
 func (e *EgressIP) CarriedBy(node string, a netip.Addr) bool {
 	for _, m := range e.Moving {
 		if m.Address == a {

@@ -1,9 +1,9 @@
-// Package cluster holds what Hairpin knows of a Kubernetes cluster, as plain values.
+// Package cluster holds the state of a Kubernetes cluster that Hairpin uses, as plain values.
 //
-// Kubernetes objects are parsed here once, into values that never change afterwards: a Snapshot can
-// be shared between goroutines without a lock, and an unchanged Service keeps its *Frontend from
-// one Snapshot to the next, so that a reader can tell by pointer what did not change. Parsing never
-// fails as a whole: a bad object becomes a Problem and leaves the others alone.
+// The package parses Kubernetes objects once, into values that never change afterwards. So
+// goroutines can share a Snapshot without a lock. An unchanged Service keeps its *Frontend from one
+// Snapshot to the next, so that a reader can detect changes by pointer. Parsing never fails as a
+// whole: an invalid object becomes a Problem and does not affect the others.
 package cluster
 
 import (
@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// Owner names the object because of which something exists. It travels with every row, flow and
-// rule.
+// Owner names the object for which something exists. Every row, flow and rule carries one.
 type Owner struct{ Kind, Namespace, Name string }
 
 // String returns "Service/default/web", or "Node/node-a" for an object without a namespace.
@@ -31,7 +30,7 @@ func (o Owner) String() string {
 	return o.Kind + "/" + o.Namespace + "/" + o.Name
 }
 
-// ParseOwner reads what String wrote; anything else gives the zero Owner.
+// ParseOwner reads what String wrote; for any other text it returns the zero Owner.
 func ParseOwner(s string) Owner {
 	switch f := strings.Split(s, "/"); len(f) {
 	case 2:
@@ -47,29 +46,29 @@ func (o Owner) Compare(p Owner) int {
 	return cmp.Or(cmp.Compare(o.Kind, p.Kind), cmp.Compare(o.Namespace, p.Namespace), cmp.Compare(o.Name, p.Name))
 }
 
-// Snapshot is everything known of the cluster at one moment. All slices are sorted by name
-// (Frontends by Compare), so equal clusters give equal Snapshots whatever the order of events was.
-// What did not change since an earlier Snapshot of the same Store is the same pointer.
+// Snapshot is the state of the cluster at one moment. All slices are sorted by name (Frontends by
+// Compare), so equal clusters give equal Snapshots in any order of events. A value that did not
+// change since an earlier Snapshot of the same Store is the same pointer.
 type Snapshot struct {
 	Config    Config
 	Nodes     []*Node
 	Frontends []*Frontend
 	Pods      []*Pod
-	// Starting are Pods that have a node and no address yet: their labels are known before their
+	// Starting are Pods that have a node but no address yet, so their labels are known before their
 	// first packet.
 	Starting   []*Pod
 	Namespaces []*Namespace
 	EgressIPs  []*EgressIP
-	Problems   []Problem // what was refused while parsing
-	// PodsUnread says that Pods of other nodes are needed and still being read: there is none of
-	// them here. Only the controller gets such a Snapshot. What it says of Pods has to wait.
+	Problems   []Problem // rejected while parsing
+	// PodsUnread reports that Pods of other nodes are needed but not read yet; Pods has none of
+	// them. Only the controller gets such a Snapshot. It must defer its decisions about Pods.
 	PodsUnread bool
 }
 
-// Node gives the node of that name, or nil.
+// Node returns the node of that name, or nil.
 func (s *Snapshot) Node(name string) *Node { return NodeNamed(s.Nodes, name) }
 
-// NodeNamed gives the node of that name in a list sorted by name, or nil.
+// NodeNamed returns the node of that name in a list sorted by name, or nil.
 func NodeNamed(sorted []*Node, name string) *Node {
 	i, found := slices.BinarySearchFunc(sorted, name,
 		func(n *Node, name string) int { return strings.Compare(n.Name, name) })
@@ -88,8 +87,8 @@ const (
 	IPv6 Family = 6
 )
 
-// FamilyOf tells the family of an address. An IPv4-mapped IPv6 address counts as IPv6; the parser
-// refuses those.
+// FamilyOf returns the family of an address. An IPv4-mapped IPv6 address counts as IPv6; the parser
+// rejects it.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -110,7 +109,7 @@ const (
 	SCTP Protocol = 132
 )
 
-// String returns the lower-case name, which is also the word of OVN, OpenFlow and nft.
+// String returns the lower-case name, which OVN, OpenFlow and nft use as well.
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -162,32 +161,32 @@ func MACFor(a netip.Addr) MAC {
 // Node is one Kubernetes Node.
 type Node struct {
 	Name string
-	UID  string // tells a Node from a later one of the same name
-	// Created orders nodes: of two that claim the same, the older has it.
+	UID  string // distinguishes a Node from a later one of the same name
+	// Created orders nodes: if two claim the same, the older node has it.
 	Created time.Time
 	// ID is the cluster-wide small number of the node (annotation k8s.ovn.org/node-id), 1 to 32767,
-	// given by the controller; 0 while it has none. Tunnel keys, join and transit addresses follow
-	// from it.
+	// assigned by the controller; 0 while it has none. Tunnel keys, join and transit addresses are
+	// derived from it.
 	ID int
 	// Addresses are the node's InternalIPs, at most one per family, IPv4 first.
 	Addresses []netip.Addr
 	// HostAddresses are all addresses of the host that pods may reach, the secondary ones included,
-	// with their prefix lengths (annotation k8s.ovn.org/host-cidrs). Always contains Addresses,
-	// with full length where the mask is not known. An agent's own node also has link-local ones of
-	// IPv4, which the annotation does not have (see HostOnly).
+	// with their prefix lengths (annotation k8s.ovn.org/host-cidrs). It always contains Addresses,
+	// with full length if the mask is not known. An agent's own node also has IPv4 link-local
+	// addresses, which the annotation omits (see HostOnly).
 	HostAddresses []netip.Prefix
 	// Links are the host's links to other networks than the gateway bridge's, by name (annotation
-	// k8s.ovn.org/host-links); nil where nothing is known of them.
+	// k8s.ovn.org/host-links); nil if they are not known.
 	Links    []HostLink
-	Rules    []HostRule     // the machine's own, by priority (annotation k8s.ovn.org/host-rules)
-	Tables   []RouteTable   // that EgressServices name and the host has. Only its own agent knows them
+	Rules    []HostRule     // not Hairpin's, by priority (annotation k8s.ovn.org/host-rules)
+	Tables   []RouteTable   // that EgressServices name and the host has; only its own agent knows them
 	PodCIDRs []netip.Prefix // spec.podCIDRs, at most one per family, IPv4 first
 	Gateway  Gateway
 	Zone     string // label topology.kubernetes.io/zone
-	// Leaving says that the Node is being deleted, or is about to be (taint
-	// ToBeDeletedByClusterAutoscaler): load balancers are to send it nothing new (KEP-3836).
+	// Leaving reports that the Node is being deleted, or will be soon (taint
+	// ToBeDeletedByClusterAutoscaler): load balancers must not send it new connections (KEP-3836).
 	Leaving bool
-	// NetworkUnavailable is the status of that condition, "True" or "False"; empty where there is
+	// NetworkUnavailable is the status of that condition, "True" or "False"; empty if there is
 	// none.
 	NetworkUnavailable string
 	Egress             NodeEgress
@@ -203,7 +202,7 @@ func (n *Node) Address(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// PodCIDR gives the pod subnet of a family, or the zero Prefix.
+// PodCIDR returns the pod subnet of a family, or the zero Prefix.
 func (n *Node) PodCIDR(f Family) netip.Prefix {
 	for _, p := range n.PodCIDRs {
 		if FamilyOf(p.Addr()) == f {
@@ -223,43 +222,44 @@ func (n *Node) HasAddress(a netip.Addr) bool {
 	return false
 }
 
-// HostOnly reports whether an address belongs to the host of each node that has it, and to no node
-// in the eyes of others: a link-local address of IPv4, such as that of NodeLocal DNSCache.
+// HostOnly reports whether an address is valid only on the host that has it, and identifies no node
+// to others. These are IPv4 link-local addresses, such as that of NodeLocal DNSCache.
 func HostOnly(a netip.Addr) bool { return a.Is4() && a.IsLinkLocalUnicast() }
 
-// HasEndpoint reports whether an endpoint is on the node. One without a node name is where its
-// address is.
+// HasEndpoint reports whether an endpoint is on the node. An endpoint without a node name is on the
+// node with its address.
 func (n *Node) HasEndpoint(b *Backend) bool {
 	return b.Node == n.Name || b.Node == "" && n.HasAddress(b.Addr)
 }
 
 // Gateway describes a node's gateway bridge (annotation k8s.ovn.org/l3-gateway-config). The node's
-// agent finds it out on the host and publishes it, so that every other reader, and `hairpin plan`
-// far from the node, sees the same.
+// agent detects it on the host and publishes it, so that all other readers, and `hairpin plan` on
+// another machine, use the same values.
 type Gateway struct {
 	Mode      string         // the name of a Mode; empty = that of Config.Gateway.Mode
 	Bridge    string         // the Open vSwitch bridge, such as br-ex
 	Uplink    string         // the bridge's port to the external network, such as eth0; empty when detached
 	Device    string         // when detached: the host's link with the node's address, such as eth0 or wlan0
-	DeviceMAC MAC            // of Device; zero = it has none, or is not known
+	DeviceMAC MAC            // of Device; zero = none, or not known
 	MAC       MAC            // of the bridge's LOCAL port and of the gateway router's external port
-	Addresses []netip.Prefix // on the bridge, IPv4 first; when detached its own, unknown outside the node
+	Addresses []netip.Prefix // on the bridge, IPv4 first; when detached the bridge's own, unknown outside the node
 	NextHops  []netip.Addr   // default gateways, IPv4 first; may be empty
 	// NextHopMACs are the MACs of NextHops, and of the next hops of other routes through the
-	// bridge, as the host's neighbor table has them. Nil: no agent has looked, as in a manifest.
+	// bridge, from the host's neighbor table. Nil: no agent has read it, as in a manifest.
 	NextHopMACs map[netip.Addr]MAC
 	OnLink      []netip.Prefix // networks that the host reaches through the bridge without a router, sorted
 	MTU         int            // of Uplink or Device, bytes; 0 = unknown
 	Userspace   bool           // the bridge uses the userspace (netdev) datapath
-	// the host's way to Services is the management port, with a distributed gateway port (LocalDGP)
+	// the host's path to Services is the management port, with a distributed gateway port
+	// (LocalDGP)
 	NodeLocal bool
-	// pods are on claims.ServiceBridge, and their Services flows and groups of it (EngineOpenFlow)
+	// pods are on claims.ServiceBridge, and Services are flows and groups of it (EngineOpenFlow)
 	OpenFlow bool
-	Redirect bool // eBPF programs lead NodePort traffic of the host's links to the gateway router
+	Redirect bool // eBPF programs redirect NodePort traffic from the host's links to the gateway router
 }
 
-// Pod is one Pod that has addresses of the pod network. Host-network, finished and unscheduled pods
-// are none.
+// Pod is one Pod with addresses of the pod network. Host-network, finished and unscheduled pods
+// have none.
 type Pod struct {
 	Owner Owner
 	UID   string
@@ -268,12 +268,11 @@ type Pod struct {
 	MAC   MAC
 	// Labels are the Pod's; EgressIPs select by them.
 	Labels map[string]string
-	// Extra are addresses that it may send from besides its own.
+	// Extra are addresses, besides its own, that it may send from.
 	Extra []netip.Addr
-	Asks  []netip.Addr // what it asks for as Extra
+	Asks  []netip.Addr // requested as Extra
 	// Port is the Open vSwitch port of the pod, the host's end of its link. PortRow is the UUID of
-	// its row in the database: a port that is made anew has another one. Only the pod's node knows
-	// them.
+	// its database row; a port that was recreated has another one. Only the pod's node knows them.
 	Port, PortRow string
 }
 
@@ -281,7 +280,7 @@ type Pod struct {
 func (p *Pod) LogicalPort() string { return p.Owner.Namespace + "_" + p.Owner.Name }
 
 // PortVersion is the iface-id-ver of the pod's OVN port and of its Open vSwitch interface: its
-// addresses. OVN binds the two only when both say the same.
+// addresses. OVN binds the two only when both are equal.
 func (p *Pod) PortVersion() string {
 	var text []string
 	for _, ip := range p.IPs {
@@ -302,22 +301,21 @@ type Frontend struct {
 	ClusterIP netip.Addr
 	Port      uint16
 	NodePort  uint16 // 0 = none
-	// NoNodePort are addresses of nodes at which that port is another Service's. Only plan knows
-	// them.
+	// NoNodePort are node addresses at which another Service has that port. Only plan sets them.
 	NoNodePort []netip.Addr
-	// Number is a port that stands in for it on its node, 0 = the one it wants most. Only plan
-	// knows it.
+	// Number is its proxy port on its node, 0 = its first choice. Only plan sets it.
 	Number uint16
-	// Group is the slot of its OpenFlow groups, 0 for its first choice. Only plan knows it.
+	// Group is the slot of its OpenFlow groups, 0 = its first choice. Only plan sets it.
 	Group uint32
-	// ExternalIPs and LoadBalancerIPs are further addresses on which Port is served.
+	// ExternalIPs and LoadBalancerIPs are more addresses on which Port is served.
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr
-	// Restricted says that only clients within SourceRanges may reach LoadBalancerIPs; with no
-	// range of this family, nobody. The ranges are sorted, and none is within another.
+	// Restricted reports that only clients within SourceRanges may reach LoadBalancerIPs; without a
+	// range of this family, no client may. The ranges are sorted, and none is within another.
 	Restricted   bool
 	SourceRanges []netip.Prefix
-	// HealthCheckNodePort is where load balancers ask whether this node has an endpoint; 0 = none.
+	// HealthCheckNodePort is the port at which load balancers check for endpoints on this node; 0 =
+	// none.
 	HealthCheckNodePort uint16
 	// Affinity is the session affinity timeout (ClientIP), 0 = none; whole seconds.
 	Affinity      time.Duration
@@ -355,9 +353,8 @@ func (f *Frontend) Compare(g *Frontend) int {
 		cmp.Compare(f.Port, g.Port), cmp.Compare(f.PortName, g.PortName))
 }
 
-// CompareAge orders Frontends by the age of their Services: the older one keeps what two want. UIDs
-// decide between those made in the same second, and names only where there are no UIDs, as in
-// manifests.
+// CompareAge orders Frontends by the age of their Services: the older one keeps what both request.
+// UIDs order those created in the same second, and names only those without UIDs, as in manifests.
 func (f *Frontend) CompareAge(g *Frontend) int {
 	return cmp.Or(f.Created.Compare(g.Created), cmp.Compare(f.UID, g.UID), f.Owner.Compare(g.Owner))
 }
@@ -367,7 +364,7 @@ func (f *Frontend) CompareAge(g *Frontend) int {
 type Backend struct {
 	Addr        netip.Addr
 	Port        uint16
-	Node        string // endpoint's nodeName; empty when the slice does not say
+	Node        string // endpoint's nodeName; empty if the slice has none
 	Ready       bool
 	Serving     bool
 	Terminating bool

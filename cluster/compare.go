@@ -1,6 +1,6 @@
 package cluster
 
-// SameList reports whether two immutable lists are one.
+// SameList reports whether two immutable lists share their storage.
 func SameList[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
@@ -8,10 +8,10 @@ func SameList[T any](a, b []T) bool {
 // Changes is the difference of two sorted lists of immutable values.
 type Changes[T any] struct {
 	Gone, Come []*T
-	Changed    [][2]*T // before and after, of those that are in both Gone and Come
+	Changed    [][2]*T // before and after, for values in both Gone and Come
 }
 
-// Compare compares by pointer: the same pointer is the same value.
+// Compare compares values by pointer: the same pointer is the same value.
 func Compare[T any](old, new []*T, compare func(a, b *T) int) Changes[T] {
 	var c Changes[T]
 	for len(old) > 0 && len(new) > 0 {

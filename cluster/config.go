@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// Config is what an administrator sets. Section and key of the configuration file (the words of
-// OVN-Kubernetes where it has the option) stand behind each field.
+// Config is the administrator's configuration. Each field names its section and key in the
+// configuration file (those of OVN-Kubernetes, if it has the option).
 type Config struct {
 	ClusterSubnets []ClusterSubnet // [default] cluster-subnets, such as 10.244.0.0/16/24
 	ServiceCIDRs   []netip.Prefix  // [kubernetes] service-cidrs
 	MTU            int             // [default] mtu: of pods, bytes
 	EncapPort      uint16          // [default] encap-port: UDP port of Geneve
-	// [default] service-engine: EngineOVN or EngineOpenFlow; what a node does, its Gateway says
+	// [default] service-engine: EngineOVN or EngineOpenFlow; a node's Gateway has the engine in use
 	ServiceEngine string
 
 	Gateway   GatewayConfig
 	Conntrack ConntrackConfig
 
-	// What Services cannot have, beside what is the cluster's own.
+	// Limits of Services' ports and addresses, besides those of the cluster itself.
 	ReservedNodePorts PortRanges       // [default] reserved-node-ports: of the nodes' own addresses
 	ExternalIPs       Limit            // [default] external-ip-ranges: of spec.externalIPs
 	LoadBalancerIPs   Limit            // [default] load-balancer-ranges
-	APIServers        []netip.AddrPort // by which this process reaches the API
+	APIServers        []netip.AddrPort // at which this process reaches the API
 
 	JoinSubnets    []netip.Prefix // [gateway] v4-join-subnet, v6-join-subnet
 	TransitSubnets []netip.Prefix // [clustermanager] v4-transit-subnet, v6-transit-subnet
@@ -36,23 +36,23 @@ type PortRanges []PortRange
 // PortRange is the ports from First to Last.
 type PortRange struct{ First, Last uint16 }
 
-// Has reports whether a port is one of them.
+// Has reports whether a port is in one of the ranges.
 func (r PortRanges) Has(port uint16) bool {
 	return slices.ContainsFunc(r, func(r PortRange) bool { return r.First <= port && port <= r.Last })
 }
 
-// Limit says which addresses may be asked for: all, unless it is Set.
+// Limit defines which addresses may be requested: all, unless it is Set.
 type Limit struct {
 	Set    bool
 	Ranges []netip.Prefix
 }
 
-// Allows reports whether an address may be asked for.
+// Allows reports whether an address may be requested.
 func (l *Limit) Allows(a netip.Addr) bool {
 	return !l.Set || slices.ContainsFunc(l.Ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// ConntrackConfig is what to do about the kernel's connection tracking. Zero values leave the
+// ConntrackConfig has the settings of the kernel's connection tracking. Zero values keep the
 // machine's own.
 type ConntrackConfig struct {
 	Cores          int           // of this machine
@@ -60,11 +60,11 @@ type ConntrackConfig struct {
 	Min            int           // [default] conntrack-min: entries, whatever the number of cores
 	TCPEstablished time.Duration // [default] conntrack-tcp-timeout-established
 	TCPCloseWait   time.Duration // [default] conntrack-tcp-timeout-close-wait
-	TCPLiberal     bool          // [default] conntrack-tcp-be-liberal: packets out of window are no invalid ones
+	TCPLiberal     bool          // [default] conntrack-tcp-be-liberal: packets out of window are not invalid
 	PodsMax        int           // [default] conntrack-pods-max: entries of a zone of pods, userspace datapath; 0 = any
 }
 
-// Max is how many entries there may be; 0 = leave the machine's value.
+// Max returns the largest number of entries; 0 = keep the machine's value.
 func (c *ConntrackConfig) Max() int {
 	if c.MaxPerCore == 0 {
 		return 0
@@ -80,40 +80,40 @@ type GatewayConfig struct {
 	MasqueradeSubnets []netip.Prefix // v4-masquerade-subnet, v6-masquerade-subnet
 	NodePort          bool           // nodeport: serve NodePorts at all
 	NodePorts         NodePortOn     // nodeport-addresses: on which of the node's addresses
-	NodePortPath      string         // nodeport-path: PathNFT or PathRedirect; what a node does, its Gateway says
-	NodeLocal         string         // node-local: LocalPolicy or LocalDGP; what a node does, its Gateway says
+	NodePortPath      string         // nodeport-path: PathNFT or PathRedirect; a node's Gateway has the one in use
+	NodeLocal         string         // node-local: LocalPolicy or LocalDGP; a node's Gateway has the one in use
 	NodeLocalSubnets  []netip.Prefix // v4-node-local-subnet, v6-node-local-subnet
 	Advertise         []netip.Addr   // advertise-address: the gateway bridge's own addresses in mode detached
 }
 
-// What serves clients of Services (docs/user/services.md).
+// Service engines (docs/user/services.md).
 const (
-	EngineOpenFlow = "openflow" // flows and groups of a bridge of ours
+	EngineOpenFlow = "openflow" // flows and groups of claims.ServiceBridge
 	EngineOVN      = "ovn"      // load balancers of OVN
 )
 
-// The ways of NodePort traffic from the host's links to the gateway router.
+// Paths of NodePort traffic from the host's links to the gateway router.
 const (
 	PathNFT      = "nft"      // the host's stack
-	PathRedirect = "redirect" // eBPF programs, where they can
+	PathRedirect = "redirect" // eBPF programs, where possible
 )
 
-// The ways of a host to Services (docs/user/gateway-modes.md).
+// Paths of a host to Services (docs/user/gateway-modes.md).
 const (
 	LocalPolicy = "policy" // by the gateway bridge and the gateway router
 	LocalDGP    = "dgp"    // by the management port; to endpoints on the host itself, by a distributed gateway port
 )
 
-// NodePortOn says on which of a node's addresses NodePorts are served: all, when it is zero.
+// NodePortOn defines on which of a node's addresses NodePorts are served: all, if it is zero.
 type NodePortOn struct {
 	Primary bool           // the Node's InternalIPs
 	Ranges  []netip.Prefix // those within these ranges
 }
 
-// All reports whether NodePorts are on every address.
+// All reports whether NodePorts are served on every address.
 func (n NodePortOn) All() bool { return !n.Primary && len(n.Ranges) == 0 }
 
-// ClusterSubnet is a range of pod addresses and the length of the part that each node gets.
+// ClusterSubnet is a range of pod addresses and the prefix length of each node's part.
 type ClusterSubnet struct {
 	CIDR       netip.Prefix
 	HostLength int
@@ -131,9 +131,8 @@ func DefaultConfig() Config {
 		MTU:            1400,
 		EncapPort:      6081,
 		ServiceEngine:  EngineOpenFlow,
-		// Probes (discard); ssh; etcd; Geneve; the API server; the agent's gRPC health service,
-		// where it has the port of OVN-Kubernetes; kubelet, agent and the parts of the control
-		// plane.
+		// Probes (discard); ssh; etcd; Geneve; the API server; the agent's gRPC health service, if
+		// it uses the port of OVN-Kubernetes; kubelet, agent and the control plane.
 		ReservedNodePorts: PortRanges{{9, 9}, {22, 22}, {2379, 2381}, {6081, 6081}, {6443, 6443}, {9107, 9107},
 			{10248, 10259}},
 		Gateway: GatewayConfig{
@@ -152,7 +151,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// ClusterSubnet gives the pod range of a family, or the zero value.
+// ClusterSubnet returns the pod range of a family, or the zero value.
 func (c *Config) ClusterSubnet(f Family) ClusterSubnet {
 	for _, s := range c.ClusterSubnets {
 		if FamilyOf(s.CIDR.Addr()) == f {
@@ -162,7 +161,7 @@ func (c *Config) ClusterSubnet(f Family) ClusterSubnet {
 	return ClusterSubnet{}
 }
 
-// PrefixOf picks the prefix of a family out of a dual-stack list, or the zero Prefix.
+// PrefixOf returns the prefix of a family in a dual-stack list, or the zero Prefix.
 func PrefixOf(list []netip.Prefix, f Family) netip.Prefix {
 	for _, p := range list {
 		if FamilyOf(p.Addr()) == f {
@@ -172,8 +171,8 @@ func PrefixOf(list []netip.Prefix, f Family) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// Nth returns the address at an offset in a subnet, such as .4 of 169.254.169.0/29. It is an error
-// when the subnet has no such address.
+// Nth returns the address at an offset in a subnet, such as .4 of 169.254.169.0/29, or an error if
+// the subnet has no such address.
 func Nth(p netip.Prefix, n int) (netip.Addr, error) {
 	a := p.Masked().Addr()
 	b := a.AsSlice()

@@ -14,65 +14,64 @@ import (
 	v1 "hairpin/api/v1"
 )
 
-// LabelEgressAssignable on a Node, with any value, lets it carry egress addresses.
+// LabelEgressAssignable on a Node, with any value, allows it to carry egress addresses.
 const LabelEgressAssignable = "k8s.ovn.org/egress-assignable"
 
-// NodeEgress is what a Node says about carrying egress addresses. It changes nothing else of what a
-// node must have.
+// NodeEgress has the facts about a Node that matter only for carrying egress addresses.
 type NodeEgress struct {
 	Assignable bool              // label LabelEgressAssignable
 	Ready      bool              // condition Ready is True
 	Labels     map[string]string // EgressServices select nodes by them
-	Leaving    bool              // cordoned, being drained or deleted: addresses are to leave before the node does
+	Leaving    bool              // cordoned, being drained or deleted: addresses must move away first
 }
 
 // Namespace is one Kubernetes Namespace.
 type Namespace struct {
 	Name        string
 	Labels      map[string]string
-	ExtraRanges []netip.Prefix // of addresses that its Pods may have besides their own
+	ExtraRanges []netip.Prefix // of extra addresses that its Pods may have
 }
 
-// EgressIP is one EgressIP: the pods that it selects leave the cluster with one of its addresses.
+// EgressIP is one EgressIP: selected pods leave the cluster with one of its addresses.
 type EgressIP struct {
 	Owner      Owner
 	UID        string
-	Created    time.Time // of two that select the same pod, the older one has it
+	Created    time.Time // the older of two that select the same pod has precedence
 	Generation int64
-	Addresses  []netip.Addr // as in the spec, without those that were refused
+	Addresses  []netip.Addr // as in the spec, without rejected ones
 	Namespaces Selector
 	Pods       Selector // of these Namespaces
 
 	// Assigned is the status: which node has which address. Sorted, at most once per address.
 	Assigned []Assignment
-	// Moving are addresses on their way from one living node to another: both translate for a time.
-	// So does the node of one that goes to no node (To is empty). Only an agent knows.
+	// Moving are addresses that move between two live nodes: both translate for a time. So does the
+	// previous node of an address that moves to no node (To is empty). Only an agent sets it.
 	Moving     []Move
 	Conditions []metav1.Condition
-	// Claimed are addresses that an older Service is served at.
+	// Claimed are addresses at which an older Service is served.
 	Claimed []Claim
-	// Service is set where an EgressService asks for it.
+	// Service is set if an EgressService requests it.
 	Service *EgressService
 }
 
-// Claim says whose an address is.
+// Claim names the object that has an address.
 type Claim struct {
 	Address netip.Addr
 	By      Owner
 }
 
-// Assignment says that a node carries an egress address.
+// Assignment is an egress address and the node that carries it.
 type Assignment struct {
 	Address netip.Addr
 	Node    string
 }
 
-// Move says that an address goes from one node to another.
+// Move is the move of an address from one node to another.
 type Move struct {
 	Address  netip.Addr
 	From, To string
-	// Early says that no pods are led to the new node yet, nor will be in a moment: its OVN may not
-	// translate yet.
+	// Early reports that pods are not routed to the new node yet, nor will be in a moment: its OVN
+	// may not translate yet.
 	Early bool
 }
 
@@ -81,8 +80,8 @@ func (a Assignment) Compare(b Assignment) int {
 	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Node, b.Node))
 }
 
-// Older orders EgressIPs by which has a pod or an address that both want: an EgressService's before
-// an EgressIP, as in OVN-Kubernetes, then the older, of the same second the first by name.
+// Older orders EgressIPs by precedence for pods and addresses: an EgressService's before an
+// EgressIP, as in OVN-Kubernetes, then by age, then by name.
 func (e *EgressIP) Older(f *EgressIP) int {
 	rank := func(x *EgressIP) int {
 		if x.Service != nil && !x.Service.Ended {
@@ -102,7 +101,7 @@ func parseNamespace(o *corev1.Namespace) (*Namespace, []Problem) {
 	return &Namespace{Name: o.Name, Labels: maps.Clone(o.Labels), ExtraRanges: ranges}, problems.List()
 }
 
-// egressIPParser collects what is wrong with one EgressIP.
+// egressIPParser collects the problems of one EgressIP.
 type egressIPParser struct {
 	owner    Owner
 	problems Problems
@@ -112,7 +111,7 @@ func (p *egressIPParser) problem(field, format string, args ...any) {
 	p.problems.Add(p.owner, field, format, args...)
 }
 
-// parseEgressIP returns nil for an EgressIP that says not whom it selects, or has no good address.
+// parseEgressIP returns nil for an EgressIP without valid selectors or without a valid address.
 func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
 	p := egressIPParser{owner: egressIPOwner(o.Name)}
 	e := &EgressIP{
@@ -161,8 +160,8 @@ func (p *egressIPParser) addresses(e *EgressIP, texts []string) {
 	}
 }
 
-// assigned reads the status. What cannot be read was not written by a controller, and is no
-// assignment.
+// assigned reads the status. An item that cannot be read was not written by a controller, and is
+// ignored.
 func (p *egressIPParser) assigned(items []v1.EgressIPStatusItem) []Assignment {
 	var list []Assignment
 	for i, x := range items {

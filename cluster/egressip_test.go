@@ -57,7 +57,7 @@ func TestBadEgressIPs(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		edit      func(*v1.EgressIP)
-		addresses string // that are left; empty: the whole is refused
+		addresses string // that remain; empty: the EgressIP is rejected
 		problems  []string
 	}{
 		{"good", func(*v1.EgressIP) {}, "[10.0.0.1 fd00::1]", nil},
@@ -101,7 +101,7 @@ func TestBadEgressIPs(t *testing.T) {
 	}
 }
 
-// TestEgressFactsKeepTheirPointers: what did not change is the same pointer, and what is gone is
+// TestEgressFactsKeepTheirPointers: unchanged values keep their pointers, and deleted ones are
 // gone.
 func TestEgressFactsKeepTheirPointers(t *testing.T) {
 	labelled := pod("p", "n", "10.244.0.5")
@@ -157,7 +157,7 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-// TestSelectorIsThatOfKubernetes: ours selects what Kubernetes' own does.
+// TestSelectorIsThatOfKubernetes: Selector selects the same objects as Kubernetes' own selector.
 func TestSelectorIsThatOfKubernetes(t *testing.T) {
 	word := rapid.SampledFrom([]string{"a", "b", "c"})
 	operator := rapid.SampledFrom([]metav1.LabelSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "In", "Near"})
@@ -186,8 +186,7 @@ func TestSelectorIsThatOfKubernetes(t *testing.T) {
 	})
 }
 
-// TestStartingPods: a Pod that waits for its address is known by its labels, and not among those
-// that have one.
+// TestStartingPods: a Pod without an address yet is in Starting with its labels, and not in Pods.
 func TestStartingPods(t *testing.T) {
 	s := store(pod("p", "n"), pod("unscheduled", ""), pod("bad", "n", "x"))
 	first := s.Snapshot()

@@ -9,11 +9,11 @@ import (
 	v1 "hairpin/api/v1"
 )
 
-// LabelEgressHost and "NAMESPACE-NAME" of an EgressService are a label of its host, by which a load
-// balancer's announcer can find it.
+// LabelEgressHost, followed by "NAMESPACE-NAME" of an EgressService, is a label of its host by
+// which a load balancer's announcer can select it.
 const LabelEgressHost = "egress-service.k8s.ovn.org/"
 
-// egressService is what one EgressService says.
+// egressService is one parsed EgressService.
 type egressService struct {
 	owner   Owner
 	uid     string
@@ -22,7 +22,7 @@ type egressService struct {
 	table   string // as in spec.network
 	nodes   Selector
 	host    string // as in the status
-	bad     bool   // it has a problem that leaves it without effect
+	bad     bool   // it has a problem and therefore no effect
 }
 
 func egressServiceOwner(namespace, name string) Owner {
@@ -53,17 +53,17 @@ func parseEgressService(o *v1.EgressService) (*egressService, []Problem) {
 	return e, problems.List()
 }
 
-// EgressService is what makes an EgressIP of a Service's load balancer addresses and endpoints: all
-// addresses are on one node, and its pods are its own whatever other EgressIPs select.
+// EgressService turns a Service's load balancer addresses and endpoints into an EgressIP. All its
+// addresses are on one node, and it takes precedence over other EgressIPs that select its pods.
 type EgressService struct {
-	Network   bool         // sourceIPBy Network: the pods leave as if no EgressIP had them
-	Nodes     Selector     // that may be the host
+	Network   bool         // sourceIPBy Network: the pods leave as if no EgressIP selected them
+	Nodes     Selector     // candidates for the host
 	Endpoints []netip.Addr // of pods of its namespace; sorted
-	// OnlyOn are the nodes with endpoints, sorted, where only those serve what comes from outside;
-	// nil: the others do, too.
+	// OnlyOn are the nodes with endpoints, sorted, if only those serve external clients; nil: all
+	// nodes do.
 	OnlyOn []string
 	Host   string // as in the status
-	Ended  bool   // it is gone, and its host still translates. Only an agent knows
+	Ended  bool   // it was deleted, and its host still translates; only an agent sets it
 	// Table is the VRF or route table of the host by which the packets leave, as in spec.network;
 	// empty: none.
 	Table string
@@ -93,8 +93,8 @@ func (s *Snapshot) MayCarry(n *Node) bool {
 	return slices.ContainsFunc(s.EgressIPs, func(e *EgressIP) bool { return e.MayBeOn(n) })
 }
 
-// Selects reports whether an EgressIP selects a Pod, of a Namespace with these labels. Another one
-// may have it all the same.
+// Selects reports whether an EgressIP selects a Pod, of a Namespace with these labels. Another
+// EgressIP may still take precedence.
 func (e *EgressIP) Selects(p *Pod, namespace map[string]string) bool {
 	if e.Service == nil {
 		return e.Pods.Matches(p.Labels) && e.Namespaces.Matches(namespace)
@@ -105,7 +105,7 @@ func (e *EgressIP) Selects(p *Pod, namespace map[string]string) bool {
 	})
 }
 
-// Word names an EgressIP to people: by its name, or the Service's, "default/web".
+// Word returns the name of an EgressIP for messages: its own, or the Service's, "default/web".
 func (e *EgressIP) Word() string {
 	if e.Service == nil {
 		return e.Owner.Name
@@ -113,8 +113,9 @@ func (e *EgressIP) Word() string {
 	return e.Owner.Namespace + "/" + e.Owner.Name
 }
 
-// NetworkFor is NetworkOf, for an address of an EgressIP. A load balancer's may belong to no
-// network, because routers lead it to the nodes: it is where the node's own address is.
+// NetworkFor is NetworkOf for an address of an EgressIP. A load balancer's address may belong to no
+// network, because routers route it to the nodes: then it is on the network of the node's own
+// address.
 func (e *EgressIP) NetworkFor(n *Node, networks []Network, a netip.Addr) (Network, bool) {
 	x, ok := NetworkOf(networks, a)
 	if ok || e.Service == nil {
@@ -123,8 +124,7 @@ func (e *EgressIP) NetworkFor(n *Node, networks []Network, a netip.Addr) (Networ
 	return NetworkOf(networks, n.Address(FamilyOf(a)))
 }
 
-// withServices adds what EgressServices ask for to the list of EgressIPs, and says what is wrong
-// with them.
+// withServices adds EgressServices to the list of EgressIPs, and their problems to problems.
 func (s *Store) withServices(egressIPs []*EgressIP, problems *[]Problem) []*EgressIP {
 	all := s.egressServices.all()
 	if len(all) == 0 {
@@ -157,9 +157,9 @@ func (s *Store) withServices(egressIPs []*EgressIP, problems *[]Problem) []*Egre
 	return s.joined
 }
 
-// serve makes an EgressIP of an EgressService: the first address of each family that the Service is
-// really served at. One that is another's as well could be used to take over that one's
-// connections, so only Services of one namespace can share one.
+// serve makes an EgressIP of an EgressService, with the first address of each family at which the
+// Service is served. A shared address could be used to take over another Service's connections, so
+// only Services of one namespace can share one.
 func (s *Store) serve(x *egressService, oldest map[netip.Addr]*Frontend) (*EgressIP, []Problem) {
 	out := &EgressService{Host: x.host, Table: x.table}
 	e := &EgressIP{Owner: x.owner, UID: x.uid, Created: x.created, Service: out}

@@ -35,7 +35,7 @@ func withBalancer(created int, addresses ...string) func(*corev1.Service) {
 	}
 }
 
-// TestEgressServices: what an EgressService makes of a Service, and what it does not get.
+// TestEgressServices: the EgressIP of an EgressService and its Service, and rejected addresses.
 func TestEgressServices(t *testing.T) {
 	own := cluster.Owner{Kind: "EgressService", Namespace: "default", Name: "web"}
 	local := func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }

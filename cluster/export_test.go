@@ -1,7 +1,7 @@
 package cluster
 
-// Equal opens Frontend.equal to the tests.
+// Equal exports Frontend.equal to the tests.
 func Equal(f, g *Frontend) bool { return f.equal(g) }
 
-// RangesOf opens the accepted ranges of pods, with their nodes.
+// RangesOf exports the accepted ranges of pods, with their nodes.
 func RangesOf(v *Vetted) any { return v.ranges.Plain() }

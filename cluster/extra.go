@@ -10,18 +10,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Pod may send from addresses besides its own, as keepalived must, where the annotation of its
-// Namespace allows them: who may change Namespaces is an administrator. Both annotations are ours.
+// A Pod may send from extra addresses, as keepalived must, if the annotation of its Namespace
+// allows them: only administrators may change Namespaces. Both annotations are Hairpin's.
 const (
 	AnnotationExtraAddresses = "k8s.ovn.org/extra-addresses"      // of a Pod: "10.244.1.200, fd00:10:244:1::200"
 	AnnotationExtraRanges    = "k8s.ovn.org/extra-address-ranges" // of a Namespace: "10.244.1.192/27"
 )
 
-// mostExtra is how many addresses a Pod may have besides its own: each costs flows of its port
-// security.
+// mostExtra is the largest number of extra addresses of a Pod: each needs flows for port security.
 const mostExtra = 16
 
-// annotated reads the list of an annotation, with commas or spaces between.
+// annotated reads the list of an annotation, separated by commas or spaces.
 func annotated[T any](problems *Problems, owner Owner, o *metav1.ObjectMeta, annotation string,
 	parse func(string) (T, error)) (list []T) {
 	for word := range strings.FieldsFuncSeq(o.Annotations[annotation],
@@ -35,8 +34,8 @@ func annotated[T any](problems *Problems, owner Owner, o *metav1.ObjectMeta, ann
 	return list
 }
 
-// extend gives Pods the addresses that they ask for and may have, and adds to denied why they may
-// not have others. A Pod that asks for none stays itself.
+// extend gives Pods the extra addresses that they request and may have, and adds the reasons for
+// the rejected ones to denied. A Pod that requests none is returned unchanged.
 func (s *Store) extend(pods []*Pod, denied *[]Problem) []*Pod {
 	if len(s.asking) == 0 {
 		return pods
@@ -62,20 +61,20 @@ func (s *Store) extend(pods []*Pod, denied *[]Problem) []*Pod {
 	return out
 }
 
-// quiet forgets what a Pod asked for.
+// quiet forgets the extra addresses of a Pod.
 func (s *Store) quiet(o Owner) {
 	delete(s.asking, o)
 	delete(s.extended, o)
 }
 
-// same reports whether a Pod is another one with extra addresses.
+// same reports whether p, without its extra addresses, equals q.
 func (p *Pod) same(q *Pod) bool {
 	without := *p
 	without.Extra = nil
 	return same(&without, q)
 }
 
-// mayHave parts what a Pod asks for.
+// mayHave splits the addresses that a Pod requests into allowed ones and problems.
 func (s *Store) mayHave(p *Pod) (allowed []netip.Addr, problems []Problem) {
 	var ranges []netip.Prefix
 	for _, n := range s.namespaces.of[namespaceOwner(p.Owner.Namespace)] {
@@ -120,7 +119,7 @@ func (c *Config) podRange(a netip.Addr) bool {
 	return slices.ContainsFunc(c.ClusterSubnets, func(s ClusterSubnet) bool { return s.CIDR.Contains(a) })
 }
 
-// extra says why no pod can have an address besides its own; empty when one may.
+// extra returns why no pod may have an address as an extra one; empty if a pod may.
 func (g *guard) extra(a netip.Addr) string {
 	if why := g.endpoint(a); why != "" {
 		return why

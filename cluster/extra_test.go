@@ -12,8 +12,8 @@ import (
 	"hairpin/cluster"
 )
 
-// A Pod gets the further addresses that its Namespace's annotation allows, and none that are
-// somebody's.
+// TestExtraAddresses: a Pod gets extra addresses that its Namespace's annotation allows, and none
+// that another object has.
 func TestExtraAddresses(t *testing.T) {
 	space := func(ranges string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default",

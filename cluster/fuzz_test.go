@@ -26,7 +26,7 @@ func FuzzParseMAC(f *testing.F) {
 	})
 }
 
-// FuzzNodeAnnotations: whatever stands in them, parsing ends, and what was understood is understood
+// FuzzNodeAnnotations: parsing any content terminates, and accepted values parse to the same values
 // again.
 func FuzzNodeAnnotations(f *testing.F) {
 	n := wantGood()
@@ -52,8 +52,7 @@ func FuzzNodeAnnotations(f *testing.F) {
 	})
 }
 
-// FuzzHostLinks: the links that a node tells of; what was understood is understood again, and names
-// no link twice.
+// FuzzHostLinks: accepted links of a node parse to the same links again, and no link occurs twice.
 func FuzzHostLinks(f *testing.F) {
 	f.Add(`[{"name":"eth1","index":3,"mac-address":"02:00:00:00:00:01","ip-addresses":["10.9.0.3/24"],"routes":[{"to":"10.10.0.0/16","via":"10.9.0.1"}]}]`)
 	f.Add(`[null,{"name":"a/b"},{"name":"x","index":-1,"vrf-table":99999999999}]`)
@@ -80,7 +79,7 @@ func FuzzHostLinks(f *testing.F) {
 	})
 }
 
-// FuzzHostRules: the rules that a node tells of; what was understood is understood again.
+// FuzzHostRules: accepted rules of a node parse to the same rules again.
 func FuzzHostRules(f *testing.F) {
 	f.Add(`[{"pref":100,"iif":"br-ex","lookup":100,"routes":[{"to":"10.9.0.0/24","via":"10.10.2.100","dev":"eth2"}]}]`)
 	f.Add(`[{"pref":5210,"ipv6":true,"not":true,"fwmark":51820,"fwmask":4294967295,"lookup":254,"length":1},{"iif":"a/b"},{"refuse":true}]`)

@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// grouped is the sorted list of values that many objects gave, a few each. The list is made when
-// asked for and shared until the next change; it is never altered in place. Its order begins with
-// the owner, so that the values of one object stand together, and a new list is made of the old
-// one's stretches between the objects that changed.
+// grouped is a sorted list of values of many objects, a few each. The list is built on demand and
+// shared until the next change; it is never modified in place. It is ordered by owner first, so the
+// values of one object are adjacent, and a new list reuses the old one's sections between changed
+// objects.
 type grouped[T any] struct {
 	owner func(T) Owner
 	same  func(a, b T) bool
 	of    map[Owner][]T
 	list  []T
-	stale map[Owner]bool // their values in list are old
+	stale map[Owner]bool // their values in list are outdated
 }
 
 func newGrouped[T any](owner func(T) Owner, same func(a, b T) bool) grouped[T] {
 	return grouped[T]{owner: owner, same: same, of: map[Owner][]T{}, stale: map[Owner]bool{}}
 }
 
-// put replaces the values of an object, which must be in order. Values that are the same as before
-// stay what they were.
+// put replaces the values of an object, which must be in order. It keeps the old values if they are
+// the same.
 func (g *grouped[T]) put(o Owner, values []T) {
 	if slices.EqualFunc(g.of[o], values, g.same) {
 		return
@@ -58,7 +58,7 @@ func (g *grouped[T]) all() []T {
 	}
 	g.stale = map[Owner]bool{} // a map that was cleared is as large as before
 	if g.list = slices.Clip(append(out, rest...)); len(g.list) == 0 {
-		g.list = nil // as in the beginning, so that equal clusters give deeply equal Snapshots
+		g.list = nil // as initially, so that equal clusters give deeply equal Snapshots
 	}
 	return g.list
 }

@@ -13,15 +13,15 @@ import (
 // Services can name any address in them, as an external address or as an endpoint: guard rejects
 // these.
 type guard struct {
-	number int // no two have the same
+	number int // unique
 	config *Config
 	ranges []reservedRange
 	vetted *Vetted
 	api    map[netip.AddrPort]bool
-	egress map[netip.Addr]*EgressIP // the oldest that has it
+	egress map[netip.Addr]*EgressIP // the oldest EgressIP with the address
 }
 
-// reservedRange is a range of addresses that no machine outside has.
+// reservedRange is a range of addresses that no machine outside the cluster has.
 type reservedRange struct {
 	prefix   netip.Prefix
 	what     string
@@ -77,8 +77,8 @@ func (g *guard) reserveAPI(list []*Frontend) {
 	}
 }
 
-// otherEndpoints returns the addresses of which two guards say different things as endpoints, where
-// nodes have changed so, or that these may be any.
+// otherEndpoints returns the addresses about which two guards decide differently as endpoints,
+// given the changes of nodes. All reports that any address may be concerned.
 func (g *guard) otherEndpoints(h *guard, nodes *VettedChanges) (others map[netip.Addr]bool, all bool) {
 	if g == nil || !slices.Equal(g.ranges, h.ranges) {
 		return nil, true
@@ -92,15 +92,15 @@ func (g *guard) otherEndpoints(h *guard, nodes *VettedChanges) (others map[netip
 	return others, false
 }
 
-// sameExternal reports whether two guards that say the same of endpoints reject the same external
-// addresses, where no node's address has changed.
+// sameExternal reports whether two guards reject the same external addresses, if they decide
+// equally about endpoints and no node's address has changed.
 func (g *guard) sameExternal(h *guard) bool {
 	return maps.Equal(g.api, h.api) && reflect.DeepEqual(g.config, h.config) &&
 		maps.EqualFunc(g.egress, h.egress,
 			func(e, f *EgressIP) bool { return e.Owner == f.Owner && e.Created.Equal(f.Created) })
 }
 
-// endpoint says why an address cannot be an endpoint; empty if it can.
+// endpoint returns why an address cannot be an endpoint; empty if it can.
 func (g *guard) endpoint(a netip.Addr) string {
 	for _, r := range g.ranges {
 		if !r.endpoint && r.prefix.Contains(a) {
@@ -113,8 +113,8 @@ func (g *guard) endpoint(a netip.Addr) string {
 	return ""
 }
 
-// external says why a Service must not be served at an address other than its cluster IPs; empty if
-// it may.
+// external returns why a Service must not be served at an address other than its cluster IPs; empty
+// if it may.
 func (g *guard) external(a netip.Addr, port uint16, limit *Limit, option string, created time.Time) string {
 	for _, r := range g.ranges {
 		if r.prefix.Contains(a) {
@@ -139,8 +139,8 @@ func (g *guard) external(a netip.Addr, port uint16, limit *Limit, option string,
 	return ""
 }
 
-// admit removes from a Frontend the addresses that it must not have, and adds the reasons to
-// refused. A Frontend that may have all is returned as it is.
+// admit removes from a Frontend the addresses and NodePort that it must not have, and adds the
+// reasons to refused. A Frontend that may have all is returned unchanged.
 func (g *guard) admit(f *Frontend, refused *Problems) *Frontend {
 	all := true
 	keep := func(list []netip.Addr, field string, limit *Limit, option string) []netip.Addr {

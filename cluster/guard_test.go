@@ -15,8 +15,8 @@ import (
 	"hairpin/cluster"
 )
 
-// protected is what every cluster has and no Service gets: a node, and the API server's Service
-// with an endpoint there and one on a machine that is no node.
+// protected returns objects whose addresses no Service may have: a node, and the API server's
+// Service with an endpoint there and one on a machine that is not a node.
 func protected() []any {
 	worker := node("worker", annotated(cluster.AnnotationHostCIDRs, `["172.18.0.3/16","fc00:f853:ccd::3/64"]`),
 		func(n *corev1.Node) {
@@ -78,8 +78,8 @@ func TestNobodyTakesAddressesOfTheCluster(t *testing.T) {
 		{10250, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 10250 is reserved"},
 		{80, "0.1.2.3", `0.1.2.3 is a "this network" (0.0.0.0/8) address`},
 		{80, "240.0.0.1", "240.0.0.1 is a reserved (240.0.0.0/4) address"},
-		// What stays possible: an ingress in the host network, ssh behind a load balancer, other
-		// ports of the API server's machine.
+		// Still allowed: an ingress in the host network, ssh behind a load balancer, other ports of
+		// the API server's machine.
 		{443, "172.18.0.3", ""},
 		{22, "203.0.113.8", ""},
 		{443, "192.0.2.10", ""},
@@ -110,8 +110,8 @@ func TestNobodyTakesAddressesOfTheCluster(t *testing.T) {
 	}
 }
 
-// What is refused follows the cluster: a range, a node or an endpoint of the API server that comes
-// later takes the address from a Service that had it, and gives it back when it goes.
+// TestRefusedFollowsTheCluster: a range, node or endpoint of the API server that is added later
+// takes the address from a Service, which gets it back when that is removed.
 func TestRefusedFollowsTheCluster(t *testing.T) {
 	taker := service("s", "10.96.0.7", ports(port("", corev1.ProtocolTCP, 22)),
 		func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"198.51.100.3"} })
@@ -201,7 +201,8 @@ func TestImpossibleEndpoints(t *testing.T) {
 	}
 }
 
-// What the API server's Service has for its endpoints is checked like everything else.
+// TestImpossibleEndpointOfTheAPI: the endpoints of the API server's Service are checked like all
+// others.
 func TestImpossibleEndpointOfTheAPI(t *testing.T) {
 	objects := append(protected(), slice("kubernetes", "kubernetes", endpointPort("https", corev1.ProtocolTCP, 8443),
 		"10.96.0.1"))

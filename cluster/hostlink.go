@@ -10,24 +10,24 @@ import (
 )
 
 // AnnotationHostLinks has the node's links to other networks than that of its gateway bridge. It is
-// ours.
+// Hairpin's.
 const AnnotationHostLinks = "k8s.ovn.org/host-links"
 
-// HostLink is a link of a host, other than the gateway bridge, that is up. It has a network, and
-// egress addresses may be on it; or it has single addresses only, as a VPN's may, and routes.
+// HostLink is a link of a host, other than the gateway bridge, that is up. It either has a network,
+// on which egress addresses may be, or only single addresses and routes, as a VPN's link may.
 type HostLink struct {
 	Name      string
-	Index     int // the kernel's number of the link
-	MAC       MAC // zero = it has none
+	Index     int // the interface index in the kernel
+	MAC       MAC // zero = none
 	Table     int // route table of the VRF that the link belongs to; 0 = none
 	MTU       int // bytes; 0 = unknown
 	Addresses []netip.Prefix
-	// Routes are those by this link, of the main table or of the VRF's; without those of its own
-	// networks. Not all of them, where there are very many.
+	// Routes are those by this link in the main table or the VRF's, without those of its own
+	// networks. If there are very many, only some are listed.
 	Routes []HostRoute
 }
 
-// HostRoute is a route of the machine's own.
+// HostRoute is a route that is not Hairpin's.
 type HostRoute struct {
 	Prefix netip.Prefix
 	Via    netip.Addr // zero = on link
@@ -49,8 +49,8 @@ type hostRouteJSON struct {
 	Via string `json:"via,omitempty"`
 }
 
-// maxPublishedRoutes is how many routes of a link the annotation has. They are there to explain a
-// packet's path; the node itself knows them all.
+// maxPublishedRoutes is the largest number of routes of a link in the annotation. They serve to
+// explain packets' paths; the node itself knows them all.
 const maxPublishedRoutes = 32
 
 // HostLinksAnnotation returns the value of AnnotationHostLinks.
@@ -80,8 +80,7 @@ func HostLinksAnnotation(list []HostLink) string {
 	return string(text)
 }
 
-// hostLinks reads the annotation. Links stays nil where there is none: then nothing is known of the
-// node's links.
+// hostLinks reads the annotation. Links stays nil without it: then the node's links are not known.
 func (p *nodeParser) hostLinks(o *corev1.Node) {
 	text, ok := o.Annotations[AnnotationHostLinks]
 	if !ok {
@@ -102,7 +101,7 @@ func (p *nodeParser) hostLinks(o *corev1.Node) {
 	slices.SortFunc(p.node.Links, func(a, b HostLink) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// linkName reports whether the kernel takes a name for a link.
+// linkName reports whether the kernel accepts a name for a link.
 func linkName(s string) bool {
 	const longest = 15 // IFNAMSIZ, without the zero
 	return s != "" && len(s) <= longest && s != "." && s != ".." && !strings.ContainsAny(s, " \t\n\v\f\r/:\"\x00")

@@ -9,11 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// AnnotationHostRules has the machine's own rules of policy routing. It is ours, and only explains
-// packets' paths.
+// AnnotationHostRules has the policy-routing rules that are not Hairpin's. The annotation is
+// Hairpin's, and serves only to explain packets' paths.
 const AnnotationHostRules = "k8s.ovn.org/host-rules"
 
-// HostRule is a rule of policy routing that is the machine's own, with the words of ip-rule(8).
+// HostRule is a policy-routing rule that is not Hairpin's, in the terms of ip-rule(8).
 type HostRule struct {
 	Priority int          `json:"pref"`
 	IPv6     bool         `json:"ipv6,omitempty"`
@@ -23,29 +23,29 @@ type HostRule struct {
 	In       string       `json:"iif,omitempty"` // "lo": of the host itself
 	Mark     uint32       `json:"fwmark,omitempty"`
 	Mask     uint32       `json:"fwmask,omitempty"` // 0 = any mark
-	More     bool         `json:"more,omitempty"`   // it has conditions, an action or routes that are not here
+	More     bool         `json:"more,omitempty"`   // it has more conditions, another action or more routes than listed
 	Refuse   bool         `json:"refuse,omitempty"` // unreachable, blackhole or prohibit, in place of a table
 	Table    int          `json:"lookup,omitempty"`
-	// Only routes with so long prefixes count: suppress_prefixlength + 1; 0 = all.
+	// Length is the shortest prefix of routes that are used: suppress_prefixlength + 1; 0 = all.
 	Length int          `json:"length,omitempty"`
-	Routes []TableRoute `json:"routes,omitempty"` // of the table, unless it is the main one
+	Routes []TableRoute `json:"routes,omitempty"` // of the table, unless it is the main table
 }
 
-// TableRoute is a route of such a table.
+// TableRoute is a route of the table of a HostRule or RouteTable.
 type TableRoute struct {
 	To  netip.Prefix `json:"to"`
 	Via netip.Addr   `json:"via,omitzero"` // zero = on link
 	Dev string       `json:"dev"`
 }
 
-// An annotation has room for so many rules, each with the routes of its table.
+// Largest number of rules in an annotation, and of routes of the table of each.
 const (
 	MaxHostRules   = 32
 	MaxTableRoutes = 16
 )
 
-// Matches reports whether a packet that came by a link ("lo": the host's own) has what the rule
-// asks for, as far as that is known.
+// Matches reports whether the rule matches a packet that arrived by a link ("lo": sent by the
+// host), as far as its conditions are known.
 func (r *HostRule) Matches(src, dst netip.Addr, mark uint32, in string) bool {
 	if r.IPv6 != dst.Is6() {
 		return false
@@ -55,7 +55,7 @@ func (r *HostRule) Matches(src, dst netip.Addr, mark uint32, in string) bool {
 	return is != r.Not
 }
 
-// String is the rule as `ip rule` lists it.
+// String returns the rule as `ip rule` lists it.
 func (r *HostRule) String() string {
 	s := fmt.Sprintf("%d:", r.Priority)
 	if r.Not {

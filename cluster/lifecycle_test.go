@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNodeLifecycle: which Nodes are to get no new traffic, and what their condition says.
+// TestNodeLifecycle: which Nodes must not get new connections, and their condition.
 func TestNodeLifecycle(t *testing.T) {
 	for name, c := range map[string]struct {
 		change      func(*corev1.Node)

@@ -9,22 +9,22 @@ import (
 	"sort"
 )
 
-// What one Service may cost a node. Ports, addresses and endpoints multiply, so two objects that
-// the API takes could ask for gigabytes.
+// Limits of one Service on a node. Ports, addresses and endpoints multiply, so two objects that the
+// API accepts could need gigabytes.
 const (
-	maxPairs    = 100_000 // of an endpoint and a cluster IP's, node's or external address's port that leads to it
+	maxPairs    = 100_000 // of an endpoint and a port of a cluster IP, node or external address that it serves
 	maxExternal = 10_000  // external addresses, times ports
 	maxSources  = 100_000 // loadBalancerSourceRanges, times load balancer addresses, times ports
 )
 
-// target is what a port of a slice has in common with the Service port that it is for.
+// target identifies a Service port; the ports of slices with the same target belong to it.
 type target struct {
 	family   Family
 	protocol Protocol
 	name     string
 }
 
-// source is a port of a slice, and so all its endpoints.
+// source is a port of a slice, with all endpoints of the slice.
 type source struct {
 	slice int
 	port  uint16
@@ -42,7 +42,8 @@ func (v *service) sources() map[target][]source {
 	return out
 }
 
-// fill puts endpoints behind Frontends of the Service. Those with the same targets share one list.
+// fill sets the endpoints of the Service's Frontends. Frontends with the same sources share one
+// list.
 func (v *service) fill(list []*Frontend) {
 	all, shared := v.sources(), map[string][]Backend{}
 	from, sizes := make([][]source, len(list)), make([]int, len(list))
@@ -95,7 +96,7 @@ func keyOf(list []source) string {
 	return string(key)
 }
 
-// merge gives endpoints: the fittest, if not all, and in the slices' order.
+// merge returns at most room endpoints, the fittest first, sorted and without duplicates.
 func (v *service) merge(from []source, room int) []Backend {
 	if room == 0 {
 		return nil
@@ -112,17 +113,17 @@ func (v *service) merge(from []source, room int) []Backend {
 			}
 		}
 	}
-	// The first of several duplicates stays. The sort is stable: after all else, slices are in the
-	// order of their names.
+	// The first of several duplicates is kept. The sort is stable, so the names of slices decide
+	// last.
 	slices.SortStableFunc(out, func(a, b Backend) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port), b.preference().compare(a.preference()))
 	})
 	return slices.CompactFunc(out, func(a, b Backend) bool { return a.Addr == b.Addr && a.Port == b.Port })
 }
 
-// preference orders duplicates of one address and port. Readiness counts most. Then comes the one
-// that says where the endpoint is: without its node name, policy Local finds no endpoint, and
-// without its hints all others lose theirs.
+// preference orders duplicates of one address and port. Readiness counts first, then a node name,
+// then hints. Without the node name, policy Local finds no endpoint; without its hints, the hints
+// of all other endpoints are ignored.
 type preference struct {
 	fitness     int
 	node, hints int // 1: the endpoint has a node name, hints for nodes or zones
@@ -155,8 +156,8 @@ func (b *Backend) fitness() int {
 	return 0
 }
 
-// limit leaves out external addresses of a Service with too many for its ports; the load balancer's
-// stay first.
+// limit drops external addresses of a Service that has too many for its ports, the load balancer's
+// last.
 func (p *serviceParser) limit(ports int, balancer, external []netip.Addr) (keptBalancer, keptExternal []netip.Addr) {
 	room := max(1, maxExternal/max(1, ports))
 	if len(balancer)+len(external) <= room {

@@ -13,8 +13,8 @@ import (
 	"hairpin/cluster"
 )
 
-// crowd makes one Service with many ports, and one slice that has them all. Each port leads to its
-// own target, or all to one.
+// crowd makes one Service with many ports, and one slice that has them all. Each port has its own
+// target, or all share one.
 func crowd(number, endpoints int, shared bool) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	v := service("crowd", "10.96.0.1", ports())
 	x := edited(slice("crowd-1", "crowd", discoveryv1.EndpointPort{}),
@@ -34,8 +34,8 @@ func crowd(number, endpoints int, shared bool) (*corev1.Service, *discoveryv1.En
 	return v, x
 }
 
-// pairs counts what load balancers must hold: each endpoint, at each address of each port. lists
-// counts what Frontends share.
+// pairs counts the entries of load balancers: each endpoint, at each address of each port. lists
+// counts the lists that Frontends share.
 func pairs(s *cluster.Snapshot) (pairs, lists int) {
 	seen := map[*cluster.Backend]bool{}
 	for _, f := range s.Frontends {
@@ -47,9 +47,9 @@ func pairs(s *cluster.Snapshot) (pairs, lists int) {
 	return pairs, len(seen)
 }
 
-// TestOneServiceDoesNotExplode: one Service and one slice, each of a size that the API takes,
-// multiply. Every port is served, with as many endpoints as there is room for, and the Service is
-// told.
+// TestOneServiceDoesNotExplode: one Service and one slice, each of a size that the API accepts,
+// multiply. Every port is served, with as many endpoints as the limit allows, and the Service has a
+// problem.
 func TestOneServiceDoesNotExplode(t *testing.T) {
 	v, x := crowd(3000, 1000, false)
 	x.Endpoints[0].Conditions.Ready = ptr(false) // the others are fitter
@@ -96,7 +96,7 @@ func TestManyPortsInOneSlice(t *testing.T) {
 	}
 }
 
-// TestLargeServicesStayWhole: what honest users have.
+// TestLargeServicesStayWhole: Services of realistic sizes are not limited.
 func TestLargeServicesStayWhole(t *testing.T) {
 	for _, c := range []struct{ ports, endpoints, outer int }{{1, 5000, 4}, {20, 5000, 0}, {100, 1000, 0},
 		{2, 5000, 9}} {
@@ -153,7 +153,7 @@ func TestAddressesOfOneServiceAreLimited(t *testing.T) {
 	}
 }
 
-// TestSourceRangesOfOneServiceAreLimited: what is left out stays shut.
+// TestSourceRangesOfOneServiceAreLimited: clients in omitted ranges have no access.
 func TestSourceRangesOfOneServiceAreLimited(t *testing.T) {
 	v, _ := crowd(1000, 0, false)
 	v.Spec.Type = corev1.ServiceTypeLoadBalancer

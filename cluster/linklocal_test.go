@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// An IPv4 link-local address of a load balancer is served where load-balancer-ranges lists it, and
-// nowhere else; an external IP never is.
+// TestLinkLocalIngress: an IPv4 link-local address of a load balancer is served only if
+// load-balancer-ranges lists it; as an external IP it is never served.
 func TestLinkLocalIngress(t *testing.T) {
 	link, out := netip.MustParseAddr("169.254.77.10"), netip.MustParseAddr("198.51.100.10")
 	for name, c := range map[string]struct {

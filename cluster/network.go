@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// Network is one of a host's, by its prefix.
+// Network is a network of a host, by its prefix.
 type Network struct {
 	Prefix  netip.Prefix
 	Primary bool      // of the gateway bridge
-	Link    *HostLink // of another network; nil where the node's links are not known
+	Link    *HostLink // of another network; nil if the node's links are not known
 }
 
-// Networks returns the networks of a host, the longest prefix first and, of the same one, that of
-// the gateway bridge. Single addresses have none.
+// Networks returns the networks of a host, the longest prefix first; of equal prefixes, that of the
+// gateway bridge first. Single addresses have no network.
 func (n *Node) Networks(config *Config) []Network {
 	var list []Network
 	add := func(p netip.Prefix, primary bool, link *HostLink) {
@@ -43,7 +43,7 @@ func (n *Node) Networks(config *Config) []Network {
 	return list
 }
 
-// NetworkOf returns the network, of those of a host, that an address belongs to.
+// NetworkOf returns the network in list that an address belongs to.
 func NetworkOf(list []Network, a netip.Addr) (Network, bool) {
 	for _, n := range list {
 		if n.Prefix.Contains(a) {

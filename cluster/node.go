@@ -24,7 +24,8 @@ const (
 const maxNodeID = 32767
 
 // gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac,
-// next-hop-macs, on-link, mtu, datapath, nodeport-path, node-local and service-engine are ours.
+// next-hop-macs, on-link, mtu, datapath, nodeport-path, node-local and service-engine are
+// Hairpin's.
 type gatewayJSON struct {
 	Mode      string   `json:"mode"`
 	Bridge    string   `json:"bridge-id,omitempty"`
@@ -34,7 +35,7 @@ type gatewayJSON struct {
 	MAC       string   `json:"mac-address,omitempty"`
 	Addresses []string `json:"ip-addresses,omitempty"`
 	NextHops  []string `json:"next-hops,omitempty"`
-	// A node without reachable routers has an empty object, one whose agent has not looked has
+	// A node without reachable routers has an empty object; without a check by the agent, there is
 	// none.
 	NextHopMACs map[string]string `json:"next-hop-macs,omitzero"`
 	OnLink      []string          `json:"on-link,omitempty"`
@@ -99,7 +100,7 @@ func HostCIDRsAnnotation(list []netip.Prefix) string {
 	return string(text)
 }
 
-// nodeOwner leaves out the namespace that a careless manifest may give to a Node.
+// nodeOwner omits the namespace that an incorrect manifest may give to a Node.
 func nodeOwner(name string) Owner { return Owner{Kind: "Node", Name: name} }
 
 type nodeParser struct {
@@ -132,7 +133,8 @@ func parseNode(o *corev1.Node) (*Node, []Problem) {
 	return p.node, p.problems.List()
 }
 
-// taintAutoscaler is what the cluster autoscaler puts on a Node that it is about to remove.
+// taintAutoscaler is the taint that the cluster autoscaler adds to a Node before it removes the
+// Node.
 const taintAutoscaler = "ToBeDeletedByClusterAutoscaler"
 
 func (p *nodeParser) lifecycle(o *corev1.Node) {
@@ -221,7 +223,7 @@ func (p *nodeParser) gateway(o *corev1.Node) {
 	}
 }
 
-// ParseGateway reads what GatewayAnnotation wrote; what cannot be read is left out.
+// ParseGateway reads the output of GatewayAnnotation and omits invalid values.
 func ParseGateway(text string) Gateway {
 	p := nodeParser{node: &Node{}}
 	if text != "" {
@@ -282,7 +284,7 @@ func (p *nodeParser) parseGateway(text string) {
 	p.node.Gateway = g
 }
 
-// network reads what the agent found on the external network.
+// network reads the facts about the external network that the agent detected.
 func (p *nodeParser) network(field string, j *gatewayJSON, g *Gateway) {
 	if j.NextHopMACs != nil {
 		g.NextHopMACs = map[netip.Addr]MAC{}
@@ -312,8 +314,8 @@ func (p *nodeParser) network(field string, j *gatewayJSON, g *Gateway) {
 	g.MTU = j.MTU
 }
 
-// parsePod returns nil for a Pod that has no address of the pod network now and will not get one.
-// One that is starting has none yet.
+// parsePod returns nil for a Pod that has no address of the pod network and will not get one. It
+// returns a starting Pod without addresses.
 func parsePod(o *corev1.Pod) (*Pod, []Problem) {
 	if o.Spec.HostNetwork || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded ||
 		o.Status.Phase == corev1.PodFailed {

@@ -34,7 +34,7 @@ func addresses(list ...string) func(*corev1.Node) {
 	}
 }
 
-// good is a Node with everything that is read, in an order that is not the sorted one.
+// good gives a Node all properties that are read, in unsorted order.
 func good(n *corev1.Node) {
 	n.Labels = map[string]string{"topology.kubernetes.io/zone": "z1"}
 	n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: "node-a"},
@@ -152,7 +152,7 @@ func TestBadNodes(t *testing.T) {
 	}
 }
 
-// TestAnnotations: what the agent publishes is what the others read.
+// TestAnnotations: other nodes read the values that the agent publishes.
 func TestAnnotations(t *testing.T) {
 	n := wantGood()
 	for _, g := range []cluster.Gateway{n.Gateway, {}, {Mode: "shared", MTU: 9000},

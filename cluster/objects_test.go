@@ -13,7 +13,7 @@ import (
 	"hairpin/cluster"
 )
 
-// service makes a single-stack Service with one TCP port 80 and no name; edits change that.
+// service makes a single-stack Service with one TCP port 80 without a name; edits modify it.
 func service(name, ip string, edits ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -101,7 +101,7 @@ func want(t *testing.T, s *cluster.Snapshot, lines ...string) {
 	}
 }
 
-// describe leaves out what is as usual: "web 10.96.0.1:80/tcp → 10.244.0.5:8080".
+// describe omits default values: "web 10.96.0.1:80/tcp → 10.244.0.5:8080".
 func describe(s *cluster.Snapshot) []string {
 	var out []string
 	for _, f := range s.Frontends {

@@ -9,23 +9,23 @@ import (
 	"unicode/utf8"
 )
 
-// MostProblems is how many problems of one object are reported. One annotation of 260 kB can be
-// wrong in 52 000 places, on every node: the others are counted only.
+// MostProblems is how many problems of one object are reported. One annotation of 260 kB can have
+// 52 000 errors, on every node: further problems are only counted.
 const MostProblems = 20
 
-// mostMessage is how long a problem's message is at most, in bytes: as long as that of an Event.
+// mostMessage is the largest length of a problem's message in bytes, that of an Event.
 const mostMessage = 1024
 
-// Problem is what is wrong with one object. It is reported on that object, as an Event or a
-// condition, and in the log. It does not affect other objects.
+// Problem is an error in one object. It is reported on that object, as an Event or a condition, and
+// in the log. It does not affect other objects.
 type Problem struct {
 	Owner   Owner
 	Field   string // path in the object, such as "spec.ports[0].port"; may be empty
 	Message string
-	More    int // how many problems it stands for, which are not listed
+	More    int // number of unlisted problems that it represents
 }
 
-// Error makes a Problem an error that names the object and the field.
+// Error returns a text that names the object and the field.
 func (p Problem) Error() string {
 	if p.Field == "" {
 		return fmt.Sprintf("%s: %s", p.Owner, p.Message)
@@ -40,7 +40,7 @@ func (p Problem) Compare(q Problem) int {
 		cmp.Compare(p.Message, q.Message))
 }
 
-// andMore is the Problem that stands for n others.
+// andMore returns the Problem that represents n others.
 func andMore(o Owner, field string, n int) Problem {
 	message := fmt.Sprintf("and %d more problems", n)
 	if n == 1 {
@@ -49,9 +49,8 @@ func andMore(o Owner, field string, n int) Problem {
 	return Problem{Owner: o, Field: field, Message: message, More: n}
 }
 
-// Problems collects what is found to be wrong with objects. It keeps MostProblems for each field of
-// an object and counts the others, so that its size does not depend on what an object says. The
-// zero value is empty.
+// Problems collects the problems of objects. It keeps MostProblems for each field of an object and
+// counts the others, so that its size is bounded. The zero value is empty.
 type Problems struct {
 	fields []*fieldProblems
 	of     map[objectField]*fieldProblems
@@ -63,7 +62,7 @@ type objectField struct {
 	field string
 }
 
-// fieldProblems are the problems of a field of an object.
+// fieldProblems has the problems of a field of an object.
 type fieldProblems struct {
 	objectField
 	kept   []Problem
@@ -72,7 +71,7 @@ type fieldProblems struct {
 
 var problemSeed = maphash.MakeSeed()
 
-// Add adds a problem, unless it is there.
+// Add adds a problem, unless it has it already.
 func (p *Problems) Add(owner Owner, field, format string, args ...any) {
 	p.add(Problem{Owner: owner, Field: field, Message: fmt.Sprintf(format, args...)})
 }
@@ -109,8 +108,8 @@ func (p *Problems) Len() (n int) {
 	return n
 }
 
-// List returns the problems of each field in the order in which they were added, and the number of
-// those that are not listed.
+// List returns the problems of each field in the order in which they were added, then the number of
+// the others.
 func (p *Problems) List() []Problem {
 	var list []Problem
 	for _, f := range p.fields {
@@ -137,8 +136,8 @@ func withoutIndexes(field string) string {
 }
 
 // SortProblems sorts problems and drops duplicates. Of an object with more than MostProblems it
-// keeps so many, of each field as many as of the others if there are enough, and one that says how
-// many more there are. It changes the list that it is given.
+// keeps that many, spread evenly over the fields, and adds one with the number of the others. It
+// modifies its argument.
 func SortProblems(list []Problem) []Problem {
 	slices.SortFunc(list, Problem.Compare)
 	list = slices.Compact(list)
@@ -155,7 +154,7 @@ func SortProblems(list []Problem) []Problem {
 	return out
 }
 
-// shorten does it for one object.
+// shorten limits the problems of one object.
 func shorten(of []Problem) []Problem {
 	listed, more := len(of), 0
 	for ; listed > 0 && of[listed-1].More > 0; listed-- {
@@ -164,8 +163,7 @@ func shorten(of []Problem) []Problem {
 	if listed <= MostProblems && len(of)-listed <= 1 {
 		return of
 	}
-	// Those of a field come one after the other: in each turn every field gives one, until there
-	// are enough.
+	// Problems of a field are adjacent: take one of every field per turn, until there are enough.
 	turns, given := make([]int, listed), map[string]int{}
 	for i, p := range of[:listed] {
 		field := withoutIndexes(p.Field)
@@ -186,7 +184,8 @@ func shorten(of []Problem) []Problem {
 	return append(short, andMore(of[0].Owner, "", more+listed-len(kept)))
 }
 
-// Cut shortens a text to so many bytes, where a word ends, and says how much is left out.
+// Cut shortens a text to at most that many bytes, at the end of a word, and appends the number of
+// omitted bytes.
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text

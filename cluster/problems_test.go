@@ -17,8 +17,8 @@ import (
 	v1 "hairpin/api/v1"
 )
 
-// A collector keeps MostProblems of each field, whatever its index, and counts the others once
-// each.
+// TestProblems: Problems keeps MostProblems of each field, at any index, and counts each other one
+// once.
 func TestProblems(t *testing.T) {
 	var p Problems
 	web := Owner{"Service", "default", "web"}
@@ -54,8 +54,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// What is shortened in two steps counts as many as what is shortened in one, and no object has more
-// than MostProblems.
+// TestSortProblems: shortening in two steps counts as many problems as in one, and no object has
+// more than MostProblems.
 func TestSortProblems(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		problem := rapid.Custom(func(t *rapid.T) Problem {
@@ -112,8 +112,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// Whatever one object says, it has at most MostProblems and a count in a Snapshot, and what is kept
-// of it is small.
+// TestProblemsOfOneObject: any object has at most MostProblems and a count in a Snapshot, and its
+// values that are kept are small.
 func TestProblemsOfOneObject(t *testing.T) {
 	const many = 3000
 	list := func(format string) (texts []string) {

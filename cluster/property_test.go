@@ -19,8 +19,8 @@ import (
 // plain compares netip's values by ==.
 func plain() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
 
-// anyObject draws an object out of few names and few values, so that they meet; bad values are
-// among them.
+// anyObject draws an object from few names and few values, so that they collide; some values are
+// invalid.
 func anyObject(t *rapid.T) any {
 	name := func(prefix string, n int) string {
 		return fmt.Sprintf("%s%d", prefix, rapid.IntRange(1, n).Draw(t, prefix))
@@ -78,9 +78,9 @@ func key(o any) string {
 	return ""
 }
 
-// TestStoreForgetsTheWay: however the Store came to its objects, with Snapshots taken on the way,
-// its Snapshot is that of a Store that got just the last ones, in any order; and what two Snapshots
-// in a row have in common are the same pointers.
+// TestStoreForgetsTheWay: after any history of changes and Snapshots, the Store's Snapshot equals
+// that of a Store with only the last objects, in any order. Equal values of consecutive Snapshots
+// are the same pointers.
 func TestStoreForgetsTheWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, left := store(), map[string]any{}
@@ -110,7 +110,7 @@ func TestStoreForgetsTheWay(t *testing.T) {
 	})
 }
 
-// checkShared wants equal Frontends to be the same pointers.
+// checkShared checks that equal Frontends are the same pointers.
 func checkShared(t *rapid.T, a, b *cluster.Snapshot) {
 	byKey := map[string]*cluster.Frontend{}
 	for _, f := range a.Frontends {

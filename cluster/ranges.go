@@ -9,12 +9,13 @@ import (
 
 // sourceRanges is spec.loadBalancerSourceRanges.
 type sourceRanges struct {
-	given bool // there is a list, be its ranges good or bad
+	given bool // there is a list, whether its ranges are valid or not
 	list  []netip.Prefix
 }
 
 // sourceRanges parses the clients that may reach the load balancer's addresses. An invalid range
-// allows no client; the others stay valid. Each is needed at each of so many addresses and ports.
+// allows no client; the others stay valid. Places is the number of addresses and ports at which
+// each range is needed.
 func (p *serviceParser) sourceRanges(places int) sourceRanges {
 	texts := p.spec.LoadBalancerSourceRanges
 	r := sourceRanges{given: len(texts) > 0}
@@ -36,7 +37,7 @@ func (p *serviceParser) sourceRanges(places int) sourceRanges {
 	return r
 }
 
-// of returns the ranges of a family, none within another, and whether they restrict anybody:
+// of returns the ranges of a family, none within another, and whether they restrict clients:
 // 0.0.0.0/0 and ::/0 do not. If all ranges are of the other family, no client of this one is
 // allowed.
 func (r sourceRanges) of(f Family) (list []netip.Prefix, restricted bool) {

@@ -11,8 +11,8 @@ import (
 	"hairpin/cluster"
 )
 
-// Source ranges are trimmed; /0 is everybody of its family; ranges of the other family alone leave
-// nobody.
+// TestSourceRanges: source ranges are trimmed; /0 allows all clients of its family; ranges of only
+// the other family allow none.
 func TestSourceRanges(t *testing.T) {
 	for _, c := range []struct {
 		ranges []string
@@ -55,7 +55,7 @@ func TestHealthCheckNodePort(t *testing.T) {
 	}
 }
 
-// Ranges of cluster IPs come and go while we run.
+// TestServiceCIDRs: ranges of cluster IPs are added and removed at run time.
 func TestServiceCIDRs(t *testing.T) {
 	s := cluster.NewStore(cluster.DefaultConfig())
 	want := func(text string) {

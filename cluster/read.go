@@ -6,8 +6,8 @@ import (
 	"reflect"
 )
 
-// ReadSnapshot reads the JSON form of a Snapshot that an agent gives. The agent may be another
-// node's, and that may lie: a list with an element that is nothing is an error.
+// ReadSnapshot reads the JSON form of a Snapshot from an agent. The agent of another node is not
+// trusted: a list with a null element or an invalid address is an error.
 func ReadSnapshot(text []byte) (*Snapshot, error) {
 	s := &Snapshot{}
 	if err := json.Unmarshal(text, s); err != nil {
@@ -19,7 +19,7 @@ func ReadSnapshot(text []byte) (*Snapshot, error) {
 	return s, nil
 }
 
-// complete refuses a list with an element that is null, or no address.
+// complete rejects a list with an element that is null, or not a valid address.
 func complete(path string, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Pointer:

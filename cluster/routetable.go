@@ -10,19 +10,19 @@ type RouteTable struct {
 	Name   string // as in spec.network: the name of a VRF, or a number
 	Number int
 	VRF    bool
-	Links  []string     // by which its routes lead, and those of the VRF; sorted
-	Routes []TableRoute // some of them, where there are very many
+	Links  []string     // of its routes, and those of the VRF; sorted
+	Routes []TableRoute // only some of them, if there are very many
 }
 
-// routeTable reports whether a name can be a VRF's or a table's of the machine's own. Hairpin has
-// tables from 85000 on.
+// routeTable reports whether a name can be that of a VRF or of a route table that is not Hairpin's.
+// Hairpin uses tables from 85000 on.
 func routeTable(name string) bool {
 	const reserved, ours, last = 253, 85000, 1<<31 - 1 // default, main and local are 253 to 255
 	n, err := strconv.ParseInt(name, 10, 64)
 	return err != nil || n > 0 && n <= last && (n < reserved || n > reserved+2) && (n < ours || n >= 2*ours)
 }
 
-// Table returns the route table of a name, or nil.
+// Table returns the route table with a name, or nil.
 func (n *Node) Table(name string) *RouteTable {
 	i := slices.IndexFunc(n.Tables, func(t RouteTable) bool { return t.Name == name })
 	if i < 0 {
@@ -31,7 +31,7 @@ func (n *Node) Table(name string) *RouteTable {
 	return &n.Tables[i]
 }
 
-// TableNames are the route tables that EgressServices name, sorted.
+// TableNames returns the route tables that EgressServices name, sorted.
 func (s *Snapshot) TableNames() []string {
 	var list []string
 	for _, e := range s.EgressIPs {

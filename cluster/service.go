@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Labels with which a Service, and each slice of it, asks not to be served by the cluster's Service
-// proxy (kube-proxy's contract). Their value does not matter.
+// Labels by which a Service and its slices opt out of the cluster's Service proxy (kube-proxy's
+// contract). Their value does not matter.
 const (
 	labelProxyName = "service.kubernetes.io/service-proxy-name"
 	labelHeadless  = "service.kubernetes.io/headless"
 )
 
-// Session affinity timeouts of Kubernetes: that of a Service that names none, and the longest.
+// Session affinity timeouts of Kubernetes: the default and the longest.
 const (
 	defaultAffinity = 10800 * time.Second
 	longestAffinity = 86400 // seconds
@@ -32,17 +32,17 @@ func ignored(labels map[string]string) bool {
 	return other || headless
 }
 
-// service is a Service that is there, or that a slice names.
+// service is a Service that exists, or that a slice names.
 type service struct {
 	present  bool
-	served   bool        // it has addresses for us to serve
+	served   bool        // it has addresses to serve
 	ports    []*Frontend // without Backends
 	problems []Problem
 	refused  Problems // by the guard
 	slices   []*slice // by name
 }
 
-// set takes a slice in place of the one of its name.
+// set adds a slice, or replaces the one with its name.
 func (v *service) set(x *slice) {
 	i, found := v.find(x.owner)
 	if found {
@@ -62,8 +62,8 @@ func (v *service) find(owner Owner) (int, bool) {
 	return slices.BinarySearchFunc(v.slices, owner, func(x *slice, o Owner) int { return x.owner.Compare(o) })
 }
 
-// frontends puts the slices' endpoints behind the ports. A Frontend that equals one of old is that
-// one, so that a reader can tell by pointer that nothing changed.
+// frontends returns the ports with the slices' endpoints. It reuses a Frontend of old that is
+// equal, so that a reader can detect changes by pointer.
 func (v *service) frontends(old []*Frontend, g *guard) []*Frontend {
 	var out []*Frontend
 	v.refused = Problems{}
@@ -82,20 +82,19 @@ func (v *service) frontends(old []*Frontend, g *guard) []*Frontend {
 	return out
 }
 
-// outer reports whether the Service asks for addresses that are none of its cluster IPs.
+// outer reports whether the Service requests addresses besides its cluster IPs.
 func (v *service) outer() bool {
 	return slices.ContainsFunc(v.ports, func(f *Frontend) bool { return len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0 })
 }
 
-// mayNameReserved reports whether one of its endpoints would be reserved if there were a node with
-// that range.
+// mayNameReserved reports whether a node range could reserve the address of one of its endpoints.
 func (v *service) mayNameReserved(c *Config) bool {
 	return slices.ContainsFunc(v.slices, func(x *slice) bool {
 		return slices.ContainsFunc(x.named, func(b Backend) bool { return c.mayBeReserved(b.Addr) })
 	})
 }
 
-// names reports whether one of its endpoints has one of those addresses.
+// names reports whether one of its endpoints has one of the addresses.
 func (v *service) names(addresses map[netip.Addr]bool) bool {
 	return len(addresses) > 0 && slices.ContainsFunc(v.slices, func(x *slice) bool {
 		return slices.ContainsFunc(x.named, func(b Backend) bool { return addresses[b.Addr] })
@@ -112,9 +111,8 @@ func (p *serviceParser) problem(field, format string, args ...any) {
 	p.problems.Add(p.owner, field, format, args...)
 }
 
-// parseService returns the Frontends of one Service, without Backends and in their order. They are
-// none for a Service that is not served: one that asks for another proxy, is headless, or is a DNS
-// name only.
+// parseService returns the Frontends of one Service, sorted and without Backends. It returns none
+// for a Service that is not served: one with another proxy, a headless one, or an ExternalName.
 func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems []Problem) {
 	spec := &o.Spec
 	if ignored(o.Labels) || spec.Type == corev1.ServiceTypeExternalName || spec.ClusterIP == corev1.ClusterIPNone {
@@ -153,7 +151,7 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 	return true, ports, p.problems.List()
 }
 
-// words tells of values that are none of those that Kubernetes has. They count as not set.
+// words reports values that Kubernetes does not define. They count as not set.
 func (p *serviceParser) words() {
 	check := func(field, word string, known ...string) {
 		if word != "" && !slices.Contains(known, word) {
@@ -193,7 +191,7 @@ func (p *serviceParser) clusterIPs() []netip.Addr {
 	return out
 }
 
-// parsePorts leaves out what no packet could carry.
+// parsePorts omits ports with invalid values.
 func (p *serviceParser) parsePorts() []Frontend {
 	if len(p.spec.Ports) == 0 {
 		p.problem("spec.ports", "the Service has no port")
@@ -212,7 +210,7 @@ func (p *serviceParser) parsePorts() []Frontend {
 			p.problem(field+".nodePort", "%d is not a port number (1 to 65535)", port.NodePort)
 		case names[port.Name]:
 			p.problem(field+".name", "%q is the name of another port already", port.Name)
-		case port.Name != "" && len(validation.IsDNS1123Label(port.Name)) > 0: // it is part of rows' names
+		case port.Name != "" && len(validation.IsDNS1123Label(port.Name)) > 0: // row names contain it
 			p.problem(field+".name", "%q is not a DNS label (RFC 1123)", port.Name)
 		default:
 			names[port.Name] = true
@@ -240,7 +238,7 @@ func (p *serviceParser) affinity() time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// addresses returns addresses in the order they stand, without duplicates.
+// addresses returns addresses in their order of appearance, without duplicates.
 func (p *serviceParser) addresses(field string, texts []string, parse func(string) (netip.Addr, error)) []netip.Addr {
 	var out []netip.Addr
 	for i, text := range texts {
@@ -255,8 +253,7 @@ func (p *serviceParser) addresses(field string, texts []string, parse func(strin
 	return out
 }
 
-// ingress returns the load balancer's addresses that are served here: those with ipMode VIP or
-// none.
+// ingress returns the load balancer's addresses that Hairpin serves: those with ipMode VIP or none.
 func (p *serviceParser) ingress(o *corev1.Service) []netip.Addr {
 	if p.spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil // the API removes them together with the type

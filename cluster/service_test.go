@@ -14,7 +14,7 @@ import (
 	"hairpin/cluster"
 )
 
-// The rules are those that kube-proxy keeps (service semantics, input).
+// The rules are those of kube-proxy (service semantics, input).
 
 const (
 	tcp  = corev1.ProtocolTCP
@@ -24,8 +24,8 @@ const (
 
 func ptr[T any](v T) *T { return &v }
 
-// TestServicesThatAreNotServed: headless, ExternalName, and those that ask for another proxy give
-// nothing, and neither they nor their slices are a problem, whatever stands in them.
+// TestServicesThatAreNotServed: headless Services, ExternalName, and those with another proxy have
+// no Frontends. They and their slices cause no problem, whatever they contain.
 func TestServicesThatAreNotServed(t *testing.T) {
 	bad := slice("web-1", "web", endpointPort("", tcp, 8080), "010.0.0.1")
 	labelled := func(key string) func(*corev1.Service) {
@@ -221,7 +221,7 @@ func TestAffinityAndPolicies(t *testing.T) {
 	})).Snapshot(), "web 10.96.0.1:80/tcp etp=Local itp=Local →")
 }
 
-// TestBadServices: each tells once what is wrong, keeps what is good, and disturbs no other.
+// TestBadServices: each has one problem, keeps its valid parts, and does not affect others.
 func TestBadServices(t *testing.T) {
 	other := []any{service("other", "10.96.0.99"), slice("other-1", "other", endpointPort("", tcp, 1), "10.244.0.9")}
 	otherLine := "other 10.96.0.99:80/tcp → 10.244.0.9:1"
@@ -372,7 +372,8 @@ func TestFrontendKey(t *testing.T) {
 	}
 }
 
-// A Service's age comes from its metadata, and decides before UID and name do.
+// TestAgeOfFrontends: a Service's age comes from its metadata, and takes precedence over UID and
+// name.
 func TestAgeOfFrontends(t *testing.T) {
 	day := func(n int) metav1.Time { return metav1.Date(2026, 1, n, 0, 0, 0, 0, time.UTC) }
 	made := func(name, uid string, created metav1.Time) func(*corev1.Service) {
@@ -392,7 +393,7 @@ func TestAgeOfFrontends(t *testing.T) {
 		t.Errorf("the order by age is %s, want decba", names)
 	}
 	old := s.Snapshot().Frontends[0]
-	s.Set(service("", "10.96.0.1", made("a", "9", day(3)))) // deleted and made again
+	s.Set(service("", "10.96.0.1", made("a", "9", day(3)))) // deleted and created again
 	if f := s.Snapshot().Frontends[0]; f == old || f.UID != "9" {
 		t.Errorf("a Service of another UID is %+v", f)
 	}

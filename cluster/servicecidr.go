@@ -34,8 +34,8 @@ func parseServiceCIDR(o *networkingv1.ServiceCIDR) (*serviceRange, []Problem) {
 	return r, problems.List()
 }
 
-// withServiceCIDRs returns the configuration with the ranges of the API beside those that the
-// administrator names. A range within another one is left out.
+// withServiceCIDRs returns the configuration with the API's ranges in addition to the configured
+// ones. It omits ranges within others.
 func withServiceCIDRs(c Config, more []*serviceRange) Config {
 	if len(more) == 0 {
 		return c

@@ -14,13 +14,13 @@ const fieldServiceName = "metadata.labels[" + discoveryv1.LabelServiceName + "]"
 // slice is one EndpointSlice.
 type slice struct {
 	owner     Owner
-	service   Owner  // zero: it serves none
-	family    Family // 0: of host names, which nothing is served at
+	service   Owner  // zero: none
+	family    Family // 0: of host names, which are not served
 	triggered time.Time
 	ports     []slicePort
 	named     []Backend // endpoints, without a port
-	endpoints []Backend // of named those that the guard lets pass
-	guard     int       // the number of that
+	endpoints []Backend // those of named that the guard accepts
+	guard     int       // the number of that guard
 	problems  Problems
 	refused   []Problem // by the guard
 }
@@ -64,8 +64,7 @@ func parseSlice(o *discoveryv1.EndpointSlice) *slice {
 	return x
 }
 
-// parsePorts leaves out ports without a number, which stand for "all ports" and are not for
-// Services.
+// parsePorts omits ports without a number, which mean "all ports" and are not for Services.
 func (x *slice) parsePorts(o *discoveryv1.EndpointSlice) {
 	for i := range o.Ports {
 		p := &o.Ports[i]
@@ -88,7 +87,7 @@ func (x *slice) parsePorts(o *discoveryv1.EndpointSlice) {
 	}
 }
 
-// parseEndpoints tells of the first bad address only: a slice has up to a thousand.
+// parseEndpoints reports only the first invalid address: a slice has up to a thousand.
 func (x *slice) parseEndpoints(o *discoveryv1.EndpointSlice) {
 	bad, first, message := 0, 0, ""
 	for i := range o.Endpoints {

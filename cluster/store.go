@@ -15,7 +15,7 @@ import (
 )
 
 // Store collects Kubernetes objects and makes Snapshots of them. It is not safe for concurrent use:
-// one goroutine owns it, and passes its Snapshots to the others.
+// one goroutine owns it and passes Snapshots to others.
 //
 // The cost of a Snapshot depends on what changed since the last one, plus one copy of each changed
 // list.
@@ -31,19 +31,19 @@ type Store struct {
 	frontends      grouped[*Frontend] // by Service
 	problems       grouped[Problem]   // by the object that has them
 	services       map[Owner]*service
-	sliceServices  map[Owner]Owner // slice → the Service it is kept with
-	stale          map[Owner]bool  // Services whose Frontends must be made again
-	guarded        map[Owner]bool  // Services of which nodes that come or go may change what the guard says
+	sliceServices  map[Owner]Owner // slice → its Service
+	stale          map[Owner]bool  // Services whose Frontends must be rebuilt
+	guarded        map[Owner]bool  // Services for which a node change may change the guard's decisions
 	guard          *guard
-	guards         int // that there were
+	guards         int // created so far
 	vetting        *Vetting
 	vetted         *Vetted
 	nodeProblems   []Problem           // of nodes
 	podProblems    map[Owner][]Problem // of Pods
-	asking         map[Owner]bool      // Pods that ask for addresses besides their own
-	extended       map[Owner]*Pod      // those that got some
+	asking         map[Owner]bool      // Pods that request extra addresses
+	extended       map[Owner]*Pod      // Pods with accepted extra addresses
 	settled        []*EgressIP         // as in the last Snapshot
-	joined         []*EgressIP         // with those of EgressServices, where there are some
+	joined         []*EgressIP         // with those of EgressServices, if there are any
 	last           *Snapshot
 }
 
@@ -74,10 +74,10 @@ func NewStore(config Config) *Store {
 
 func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
 
-// Set takes a new or changed object: *corev1.Node, *corev1.Pod, *corev1.Service,
+// Set adds or replaces an object: *corev1.Node, *corev1.Pod, *corev1.Service,
 // *discoveryv1.EndpointSlice, *corev1.Namespace, *v1.EgressIP, *v1.EgressService,
-// *networkingv1.ServiceCIDR or *networkingv1.NetworkPolicy. Others are ignored. Nothing of the
-// object is kept but strings.
+// *networkingv1.ServiceCIDR or *networkingv1.NetworkPolicy. Others are ignored. The Store keeps
+// only strings of the object.
 func (s *Store) Set(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
@@ -148,7 +148,7 @@ func (s *Store) Set(obj any) {
 	}
 }
 
-// Delete forgets an object of a type that Set takes. Only its name and namespace are read.
+// Delete removes an object of a type that Set accepts. Only its name and namespace are read.
 func (s *Store) Delete(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
@@ -185,7 +185,7 @@ func (s *Store) Delete(obj any) {
 	}
 }
 
-// dropSlice takes a slice away from its Service.
+// dropSlice removes a slice from its Service.
 func (s *Store) dropSlice(slice Owner) {
 	if owner, ok := s.sliceServices[slice]; ok {
 		s.service(owner).drop(slice)
@@ -194,7 +194,7 @@ func (s *Store) dropSlice(slice Owner) {
 	s.note(slice, nil)
 }
 
-// service returns what is known of a Service that is about to change.
+// service returns the record of a Service that is about to change, and marks it stale.
 func (s *Store) service(owner Owner) *service {
 	s.stale[owner] = true
 	v := s.services[owner]
@@ -205,13 +205,13 @@ func (s *Store) service(owner Owner) *service {
 	return v
 }
 
-// note replaces what is known to be wrong with an object.
+// note replaces the problems of an object.
 func (s *Store) note(owner Owner, problems []Problem) {
 	s.problems.put(owner, SortProblems(slices.Clone(problems)))
 }
 
-// Snapshot returns the facts as they are now: the same Snapshot as the last time if nothing changed
-// that it holds. It shares nothing that a later Set would change.
+// Snapshot returns the current state, or the previous Snapshot if nothing in it changed. It shares
+// nothing that a later Set would change.
 func (s *Store) Snapshot() *Snapshot {
 	changed := s.last == nil || s.nodes.changed() || s.egressIPs.changed() || s.ranges.changed()
 	moved := slices.Collect(maps.Keys(s.nodes.stale))
@@ -223,7 +223,7 @@ func (s *Store) Snapshot() *Snapshot {
 	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() ||
 		s.namespaces.changed() || s.egressServices.changed() {
 		s.findStrays(moved, &vetted)
-		var denied []Problem // of Pods, that ask for addresses, and of EgressServices
+		var denied []Problem // of Pods that request addresses, and of EgressServices
 		s.last = &Snapshot{
 			Config:     withServiceCIDRs(s.config, s.ranges.all()),
 			Nodes:      s.nodes.all(),
@@ -238,8 +238,8 @@ func (s *Store) Snapshot() *Snapshot {
 	return s.last
 }
 
-// findStrays looks at Pods that changed, and at those of nodes that changed or have other ranges of
-// addresses than before.
+// findStrays checks Pods that changed, and Pods of nodes that changed or whose address ranges
+// changed.
 func (s *Store) findStrays(moved []Owner, vetted *VettedChanges) {
 	look := func(o Owner) {
 		delete(s.podProblems, o)
@@ -266,7 +266,7 @@ func (s *Store) findStrays(moved []Owner, vetted *VettedChanges) {
 	}
 }
 
-// atHome leaves out the Pods that have an address of another node.
+// atHome omits the Pods that have an address of another node.
 func (s *Store) atHome(pods []*Pod) []*Pod {
 	if len(s.podProblems) == 0 {
 		return pods
@@ -285,9 +285,9 @@ func (s *Store) allProblems(denied []Problem) []Problem {
 	return SortProblems(list)
 }
 
-// protect brings the guard up to date. When it refuses other things than before, Services must be
-// made again: those with addresses that are none of their cluster IPs or with an endpoint that it
-// judges otherwise; all, where ranges of addresses are others.
+// protect updates the guard. If the guard's decisions change, it marks Services stale: those with
+// addresses other than cluster IPs, or with an endpoint whose decision changed. If address ranges
+// changed, it marks all.
 func (s *Store) protect(changed bool) (vetted VettedChanges) {
 	api := s.services[kubernetesService]
 	if s.guard != nil && !changed && !s.stale[kubernetesService] {
@@ -320,8 +320,8 @@ func (s *Store) protect(changed bool) (vetted VettedChanges) {
 	return vetted
 }
 
-// settle notes the addresses of EgressIPs that Services are served at. Those of younger Services
-// the guard has taken away.
+// settle records the addresses of EgressIPs at which Services are served. The guard has already
+// removed those of younger Services.
 func (s *Store) settle(egressIPs []*EgressIP, frontends []*Frontend) []*EgressIP {
 	by := map[netip.Addr]Owner{}
 	if len(egressIPs) > 0 {
@@ -359,7 +359,7 @@ func (s *Store) settle(egressIPs []*EgressIP, frontends []*Frontend) []*EgressIP
 	return s.settled
 }
 
-// refresh makes a Service's Frontends again and says what is wrong with it and its slices.
+// refresh rebuilds a Service's Frontends and records the problems of the Service and its slices.
 func (s *Store) refresh(owner Owner, v *service) {
 	if !v.present && len(v.slices) == 0 {
 		delete(s.services, owner)

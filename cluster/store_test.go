@@ -20,8 +20,8 @@ func names(s *cluster.Snapshot) []string {
 	return out
 }
 
-// TestUnchangedStaysTheSame: whoever holds an earlier Snapshot finds by pointer what did not
-// change, and his own Snapshot as it was.
+// TestUnchangedStaysTheSame: unchanged values keep their pointers between Snapshots, and an earlier
+// Snapshot does not change.
 func TestUnchangedStaysTheSame(t *testing.T) {
 	p80 := endpointPort("", tcp, 8080)
 	s := store(node("node-a", good), pod("p", "node-a", "10.244.1.5"), pod("q", "node-a", "10.244.1.6"),
@@ -73,7 +73,7 @@ func TestUnchangedStaysTheSame(t *testing.T) {
 	}
 }
 
-// TestAppendDoesNotReachIntoTheStore: a reader may append to a list of his Snapshot.
+// TestAppendDoesNotReachIntoTheStore: a reader may append to a list of its Snapshot.
 func TestAppendDoesNotReachIntoTheStore(t *testing.T) {
 	s := store(service("a", "10.96.0.1"), service("b", "10.96.0.2", ports()))
 	s.Set(service("c", "10.96.0.3", ports()))
@@ -105,7 +105,7 @@ func TestSlicesComeAndGo(t *testing.T) {
 
 	s.Delete(service("db", "")) // the slice outlives its Service
 	want(t, s.Snapshot(), "web 10.96.0.1:80/tcp →", orphan+"db")
-	s.Delete(slice("s", "anything", p80)) // of a tombstone, the name is all that is known
+	s.Delete(slice("s", "anything", p80)) // a tombstone has only the name
 	want(t, s.Snapshot(), "web 10.96.0.1:80/tcp →")
 	s.Set(service("db", "10.96.0.2"))
 	want(t, s.Snapshot(), "db 10.96.0.2:80/tcp →", "web 10.96.0.1:80/tcp →")
@@ -125,8 +125,8 @@ func TestProblemsGoWhenTheObjectIsGood(t *testing.T) {
 	want(t, s.Snapshot(), "web 10.96.0.1:80/tcp →")
 }
 
-// TestEqualLooksAtEveryField changes one field of a Frontend or Backend after the other. A field
-// that equality does not know would leave a change unseen.
+// TestEqualLooksAtEveryField changes one field of a Frontend or Backend after the other. A change
+// of a field that equality ignores would go unnoticed.
 func TestEqualLooksAtEveryField(t *testing.T) {
 	base := func() cluster.Frontend { return cluster.Frontend{Backends: []cluster.Backend{{}}} }
 	check := func(name string, change func(*cluster.Frontend)) {

@@ -12,8 +12,8 @@ import (
 // Vetted holds which claims of nodes about themselves are accepted. An attacker with the
 // credentials of one kubelet can write anything into its Node: that must harm only that node.
 type Vetted struct {
-	// Rejected has the problems of nodes that claim what belongs to another node or cannot belong
-	// to any. Other nodes send nothing to them.
+	// Rejected has the problems of nodes that claim what another node has or no node can have.
+	// Other nodes send nothing to them.
 	Rejected map[string][]Problem
 	// Hosts are the addresses that other nodes accept as a node's, with the node's name.
 	Hosts delta.Map[netip.Addr, string]
@@ -25,13 +25,13 @@ type Vetted struct {
 
 // VettedChanges is what differs between two Vetted.
 type VettedChanges struct {
-	Rejected []string // nodes that are rejected now and were not, or the other way round
-	// addresses that are another node's than before, with the name before; "" is nobody
+	Rejected []string // nodes that are newly rejected or newly accepted
+	// addresses whose node changed, with the previous node's name; "" is none
 	Hosts  map[netip.Addr]string
-	ranges map[netip.Prefix]string // the same of ranges
+	ranges map[netip.Prefix]string // the same for ranges
 }
 
-// rangesOf names the nodes that have a range now that they had not, or the other way round.
+// rangesOf returns the names of the nodes that gained or lost a range.
 func (c *VettedChanges) rangesOf(v *Vetted) map[string]bool {
 	names := map[string]bool{}
 	for r, before := range c.ranges {
@@ -40,20 +40,21 @@ func (c *VettedChanges) rangesOf(v *Vetted) map[string]bool {
 	return names
 }
 
-// Older orders nodes by which one keeps what both claim: the older, then the one with the lower
-// UID.
+// Older orders nodes by precedence for what both claim: the older first, then the one with the
+// lower UID.
 func (n *Node) Older(m *Node) int {
 	return cmp.Or(n.Created.Compare(m.Created), cmp.Compare(n.UID, m.UID), cmp.Compare(n.Name, m.Name))
 }
 
-// Vet compares the claims of all nodes. The node named first, if any, keeps whatever it claims: it
-// is the caller's own node. Among the others the older one keeps it.
+// Vet compares the claims of all nodes. The node named first, if any, keeps all it claims: it is
+// the caller's own node. Among the others, the older one has precedence.
 func Vet(nodes []*Node, first string, config *Config) *Vetted {
 	v, _ := NewVetting(first, config.ClusterSubnets).Vet(nodes)
 	return v
 }
 
-// problems are those of all nodes, and of nodes that claim an address of an EgressIP.
+// problems returns the problems of all nodes, including those of nodes that claim an address of an
+// EgressIP.
 func (v *Vetted) problems(nodes []*Node, egress map[netip.Addr]*EgressIP) []Problem {
 	list := slices.Clone(v.Untrusted)
 	for _, refused := range v.Rejected {
@@ -80,7 +81,7 @@ func (v *Vetted) problems(nodes []*Node, egress map[netip.Addr]*EgressIP) []Prob
 	return append(list, claimed.List()...)
 }
 
-// cut reports whether the ranges that changed are such as the cluster's subnets are cut into.
+// cut reports whether all changed ranges are per-node parts of the cluster's subnets.
 func (c *VettedChanges) cut(config *Config) bool {
 	for r := range c.ranges {
 		if !slices.ContainsFunc(config.ClusterSubnets,
@@ -91,8 +92,8 @@ func (c *VettedChanges) cut(config *Config) bool {
 	return true
 }
 
-// mayBeReserved reports whether an address is reserved where a node has its range, cut as the
-// subnet is.
+// mayBeReserved reports whether an address would be reserved if a node had the per-node part of the
+// cluster's subnet that contains it.
 func (c *Config) mayBeReserved(a netip.Addr) bool {
 	return slices.ContainsFunc(c.ClusterSubnets, func(s ClusterSubnet) bool {
 		own := reservedIn(netip.PrefixFrom(a, s.HostLength).Masked())
@@ -118,11 +119,12 @@ func (v *Vetted) stray(p *Pod, nodes map[Owner][]*Node) []Problem {
 	return problems
 }
 
-// reserved says what an address in a node's range is, if it is not for pods.
+// reserved returns the use of an address in a node's range that is not for pods; empty if it is for
+// pods.
 func (v *Vetted) reserved(a netip.Addr) string {
 	for _, bits := range v.lengths {
 		c, err := a.Prefix(bits)
-		if err != nil || v.ranges.At(c) == "" { // of another family, or nobody's
+		if err != nil || v.ranges.At(c) == "" { // of another family, or of no node
 			continue
 		}
 		switch own := reservedIn(c); a {
@@ -135,7 +137,7 @@ func (v *Vetted) reserved(a netip.Addr) string {
 	return ""
 }
 
-// reservedIn are the addresses of a node's range that its router and ovn-k8s-mp0 have.
+// reservedIn returns the addresses of the cluster router and of ovn-k8s-mp0 in a node's range.
 func reservedIn(c netip.Prefix) [2]netip.Addr {
 	router := c.Addr().Next()
 	return [2]netip.Addr{router, router.Next()}

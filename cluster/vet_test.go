@@ -28,8 +28,8 @@ func aged(name string, i int, edits ...func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-// TestLiesOfANode: whatever a node says of itself, the others stay what they are, and the problem
-// names it. The liar's name comes first, so that no order by name helps.
+// TestLiesOfANode: no false claim of a node affects the others, and the problem names that node.
+// Its name comes first, so that order by name does not help.
 func TestLiesOfANode(t *testing.T) {
 	ranges := func(list ...string) func(*corev1.Node) { return func(n *corev1.Node) { n.Spec.PodCIDRs = list } }
 	const hosts = "metadata.annotations[" + cluster.AnnotationHostCIDRs + "]"
@@ -76,7 +76,7 @@ func TestLiesOfANode(t *testing.T) {
 		if len(s.Problems) != len(told) {
 			t.Errorf("%s: others have problems: %v", c.name, s.Problems)
 		}
-		// To the node itself, it is right.
+		// The node itself accepts its own claims.
 		if own := cluster.Vet(s.Nodes, "a", &s.Config); len(own.Rejected["a"]) > 0 {
 			t.Errorf("%s: the node refuses itself: %v", c.name, own.Rejected)
 		}
@@ -84,7 +84,7 @@ func TestLiesOfANode(t *testing.T) {
 }
 
 // TestPodOfAnotherNode: a kubelet writes the status of its Pods; one with an address of another
-// node is not believed.
+// node is rejected.
 func TestPodOfAnotherNode(t *testing.T) {
 	victim := pod("victim", "b", "10.244.3.5")
 	liar := pod("liar", "a", "10.244.3.5")

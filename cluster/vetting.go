@@ -10,8 +10,8 @@ import (
 	"hairpin/delta"
 )
 
-// Vetting vets the nodes of a cluster again and again: a change costs what is claimed by the nodes
-// that changed, however many others there are. It is not safe for concurrent use.
+// Vetting vets the nodes of a cluster incrementally: the cost of a change depends on the claims of
+// the changed nodes, not on the number of nodes. It is not safe for concurrent use.
 type Vetting struct {
 	first   string
 	subnets []ClusterSubnet
@@ -21,34 +21,34 @@ type Vetting struct {
 
 	ids       seats[int]
 	ends      seats[netip.Addr] // InternalIPs
-	hosts     seats[netip.Addr] // other addresses that are accepted
+	hosts     seats[netip.Addr] // other accepted addresses
 	networks  map[netip.Prefix]network
 	ranges    map[netip.Prefix]string
 	lengths   []int // of ranges, each once, ascending
-	crowded   bool  // some nodes' ranges overlap: who has which depends on all
+	crowded   bool  // some nodes' ranges overlap: their assignment depends on all nodes
 	rejected  map[string][]Problem
 	untrusted map[string][]Problem
 
 	changes VettedChanges   // of one call of Vet
-	again   map[string]bool // nodes to judge in it
+	again   map[string]bool // nodes to judge in that call
 }
 
-// nodeClaims are what a node claims, beyond what its Node says.
+// nodeClaims is a Node with the state of its claims.
 type nodeClaims struct {
 	*Node
-	hosts    []netip.Addr // of its seats
+	hosts    []netip.Addr // its keys in Vetting.hosts
 	overlaps []Problem    // of its ranges
 }
 
-// network is one that nodes have addresses in.
+// network is a network in which nodes have addresses.
 type network struct {
 	nodes int
-	one   string // of them, if there is only one
+	one   string // name of the node, if there is only one
 }
 
-// NewVetting returns a Vetting that knows no node yet, of a cluster whose pods have addresses of
-// the subnets. The node named first, if any, keeps whatever it claims: it is the caller's own.
-// Among the others the older one keeps it.
+// NewVetting returns a Vetting without nodes, for a cluster whose pods have addresses of the
+// subnets. The node named first, if any, keeps all it claims: it is the caller's own. Among the
+// others, the older one has precedence.
 func NewVetting(first string, subnets []ClusterSubnet) *Vetting {
 	return &Vetting{
 		first: first, subnets: subnets, of: map[string]*nodeClaims{}, last: &Vetted{},
@@ -58,8 +58,8 @@ func NewVetting(first string, subnets []ClusterSubnet) *Vetting {
 	}
 }
 
-// Vet takes all nodes, sorted by name, and gives which of their claims are accepted and what of
-// that is otherwise than the last time. Later calls change neither.
+// Vet takes all nodes, sorted by name. It returns which of their claims are accepted, and the
+// changes since the previous call. Later calls modify neither.
 func (t *Vetting) Vet(nodes []*Node) (*Vetted, VettedChanges) {
 	t.changes, t.again = VettedChanges{Hosts: map[netip.Addr]string{}, ranges: map[netip.Prefix]string{}},
 		map[string]bool{}
@@ -68,7 +68,7 @@ func (t *Vetting) Vet(nodes []*Node) (*Vetted, VettedChanges) {
 	for _, n := range c.Gone {
 		t.leave(n)
 	}
-	slices.SortFunc(c.Come, t.order) // so that nobody has to make room
+	slices.SortFunc(c.Come, t.order) // so that no node displaces an earlier one
 	for _, n := range c.Come {
 		t.join(n)
 	}
@@ -82,12 +82,12 @@ func (t *Vetting) Vet(nodes []*Node) (*Vetted, VettedChanges) {
 	return t.last, t.changes
 }
 
-// order is that in which nodes keep what they claim.
+// order compares nodes by precedence of their claims.
 func (t *Vetting) order(a, b *Node) int {
 	return cmp.Or(cmp.Compare(boolInt(b.Name == t.first), boolInt(a.Name == t.first)), a.Older(b))
 }
 
-// join claims for a node all but its ranges.
+// join registers all claims of a node except its ranges.
 func (t *Vetting) join(n *Node) {
 	t.of[n.Name] = &nodeClaims{Node: n}
 	t.again[n.Name] = true
@@ -109,7 +109,7 @@ func (t *Vetting) join(n *Node) {
 	}
 }
 
-// leave gives up all that a node claims.
+// leave removes all claims of a node.
 func (t *Vetting) leave(n *Node) {
 	c := t.of[n.Name]
 	delete(t.of, n.Name)
@@ -145,21 +145,21 @@ func (t *Vetting) leave(n *Node) {
 	}
 }
 
-// moved has nodes judged again that lost or got what they claim.
+// moved marks nodes to be judged again that lost or gained a claim.
 func (t *Vetting) moved(nodes []*Node) {
 	for _, n := range nodes {
 		t.again[n.Name] = true
 	}
 }
 
-// touch remembers whose address it was.
+// touch records the previous node of an address.
 func (t *Vetting) touch(a netip.Addr) {
 	if _, known := t.changes.Hosts[a]; !known {
 		t.changes.Hosts[a] = t.last.Hosts.At(a)
 	}
 }
 
-// setRange notes whose range it is now; "" is nobody.
+// setRange sets the node of a range; "" is none.
 func (t *Vetting) setRange(r netip.Prefix, name string) {
 	if _, known := t.changes.ranges[r]; !known {
 		t.changes.ranges[r] = t.last.ranges.At(r)
@@ -174,7 +174,8 @@ func (t *Vetting) setRange(r netip.Prefix, name string) {
 	}
 }
 
-// takeRanges gives a node those of its ranges that are free. It reports whether all were.
+// takeRanges assigns to a node those of its ranges that are free, and reports whether none overlaps
+// another node's.
 func (t *Vetting) takeRanges(c *nodeClaims) (all bool) {
 	p := nodeParser{node: c.Node}
 	for _, r := range c.PodCIDRs {
@@ -188,7 +189,7 @@ func (t *Vetting) takeRanges(c *nodeClaims) (all bool) {
 	return len(c.overlaps) == 0
 }
 
-// shareRanges gives all nodes their ranges anew, in order.
+// shareRanges assigns the ranges of all nodes again, in order of precedence.
 func (t *Vetting) shareRanges() {
 	for r := range maps.Clone(t.ranges) {
 		t.setRange(r, "")
@@ -204,7 +205,7 @@ func (t *Vetting) shareRanges() {
 	}
 }
 
-// overlap finds a range that shares addresses with c, the widest or the first, and its node.
+// overlap returns the widest, else first, range that overlaps c, and its node.
 func (t *Vetting) overlap(c netip.Prefix) (name string, of netip.Prefix) {
 	for _, bits := range t.lengths {
 		if bits > c.Addr().BitLen() {
@@ -229,14 +230,14 @@ func (t *Vetting) overlap(c netip.Prefix) (name string, of netip.Prefix) {
 	return name, of
 }
 
-// within reports whether a range is one of the cluster's pods.
+// within reports whether a range is within the cluster's pod subnets.
 func (t *Vetting) within(r netip.Prefix) bool {
 	return slices.ContainsFunc(t.subnets, func(s ClusterSubnet) bool {
 		return s.CIDR.Bits() <= r.Bits() && s.CIDR.Contains(r.Addr())
 	})
 }
 
-// judge decides about a node.
+// judge decides which claims of a node are accepted.
 func (t *Vetting) judge(name string) {
 	var rejected, untrusted []Problem
 	if c := t.of[name]; c != nil {
@@ -252,7 +253,7 @@ func (t *Vetting) judge(name string) {
 	put(t.untrusted, name, untrusted)
 }
 
-// put sets what is not empty.
+// put sets a list, or deletes it if it is empty.
 func put(m map[string][]Problem, name string, list []Problem) {
 	if len(list) == 0 {
 		delete(m, name)
@@ -261,7 +262,8 @@ func put(m map[string][]Problem, name string, list []Problem) {
 	}
 }
 
-// judgeClaims says what a node claims and others have.
+// judgeClaims returns the problems of a node's claims: those that other nodes have, and ranges
+// outside the pod subnets.
 func (t *Vetting) judgeClaims(c *nodeClaims) []Problem {
 	p := nodeParser{node: c.Node}
 	if first := t.ids.first[c.ID]; c.ID != 0 && first != c.Node {
@@ -282,7 +284,7 @@ func (t *Vetting) judgeClaims(c *nodeClaims) []Problem {
 
 // judgeHosts decides which other addresses of a node are accepted: the private ones (RFC 1918, RFC
 // 4193), those in the network of an InternalIP, and those in a network that another node has as
-// well. Otherwise a node could claim any address in the world.
+// well. Otherwise a node could claim any address.
 func (t *Vetting) judgeHosts(c *nodeClaims) []Problem {
 	var untrusted Problems
 	t.dropHosts(c)
@@ -314,7 +316,7 @@ func (t *Vetting) dropHosts(c *nodeClaims) {
 	c.hosts = nil
 }
 
-// networks are those that a node has addresses in, each once. A single address makes none.
+// networks returns the networks of a node's addresses, each once. A single address has none.
 func (n *Node) networks() (list []netip.Prefix) {
 	for _, p := range n.HostAddresses {
 		if m := p.Masked(); !p.IsSingleIP() && !HostOnly(p.Addr()) && !slices.Contains(list, m) {
@@ -324,8 +326,8 @@ func (n *Node) networks() (list []netip.Prefix) {
 	return list
 }
 
-// hasInternalIPIn reports whether an InternalIP of the node is in a network that is no wider than a
-// site's.
+// hasInternalIPIn reports whether an InternalIP of the node is in the network, if that is no wider
+// than a site's.
 func (n *Node) hasInternalIPIn(network netip.Prefix) bool {
 	const site4, site6 = 16, 48
 	if a := network.Addr(); a.Is4() && network.Bits() < site4 || a.Is6() && network.Bits() < site6 {
@@ -334,7 +336,7 @@ func (n *Node) hasInternalIPIn(network netip.Prefix) bool {
 	return slices.ContainsFunc(n.Addresses, network.Contains)
 }
 
-// answer makes what is accepted now of what was the last time and of what changed.
+// answer applies the changes to the previous result.
 func (t *Vetting) answer() *Vetted {
 	v := *t.last
 	v.Rejected, v.Untrusted = maps.Clone(t.rejected), nil
@@ -355,7 +357,7 @@ func (t *Vetting) answer() *Vetted {
 	return &v
 }
 
-// with is a map with other names for what changed; without a name it is not in there.
+// with returns a map with new names for the changed keys; a key without a name is deleted.
 func with[K comparable](m delta.Map[K, string], changed map[K]string, name func(K) string) delta.Map[K, string] {
 	d := delta.Delta[K, string]{Change: map[K]string{}, Delete: map[K]string{}}
 	for k := range changed {
@@ -368,7 +370,7 @@ func with[K comparable](m delta.Map[K, string], changed map[K]string, name func(
 	return d.ApplyToMap(m)
 }
 
-// seats are what only one node can have, and who wants it.
+// seats records keys that only one node can have, and the nodes that claim them.
 type seats[K comparable] struct {
 	first  map[K]*Node
 	others map[K][]*Node // in order
@@ -376,8 +378,7 @@ type seats[K comparable] struct {
 
 func newSeats[K comparable]() seats[K] { return seats[K]{map[K]*Node{}, map[K][]*Node{}} }
 
-// put lets a node claim something, once or more often. It names those for which that changes who
-// has it.
+// put registers a node's claim, once or more often. It returns the nodes that must be judged again.
 func (s *seats[K]) put(k K, n *Node, order func(a, b *Node) int) (moved []*Node) {
 	switch first := s.first[k]; {
 	case first == nil:
@@ -394,7 +395,7 @@ func (s *seats[K]) put(k K, n *Node, order func(a, b *Node) int) (moved []*Node)
 	return nil
 }
 
-// drop gives a claim up.
+// drop removes a node's claim. It returns the nodes that must be judged again.
 func (s *seats[K]) drop(k K, n *Node) (moved []*Node) {
 	others := s.others[k]
 	switch {

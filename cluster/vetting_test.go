@@ -15,8 +15,8 @@ import (
 	"hairpin/cluster"
 )
 
-// accepted says in one pass over all nodes what a Vetting keeps up to date: which nodes are
-// rejected, and whose each address is.
+// accepted computes in one pass over all nodes what a Vetting maintains incrementally: the rejected
+// nodes, and the node of each address.
 func accepted(nodes []*cluster.Node, first string,
 	config *cluster.Config) (rejected []string, hosts map[netip.Addr]string) {
 	byAge := slices.SortedFunc(slices.Values(nodes), func(a, b *cluster.Node) int {
@@ -80,7 +80,7 @@ func accepted(nodes []*cluster.Node, first string,
 	return rejected, hosts
 }
 
-// claiming draws a node that claims what others may claim as well.
+// claiming draws a node with claims that other nodes may make as well.
 func claiming(t *rapid.T, name string) *cluster.Node {
 	some := func(label string, from ...string) []string {
 		return rapid.SliceOfNDistinct(rapid.SampledFrom(from), 0, 3, rapid.ID[string]).Draw(t, label)
@@ -101,8 +101,8 @@ func claiming(t *rapid.T, name string) *cluster.Node {
 	return n
 }
 
-// TestVettingIsVet: however the nodes became what they are, the same is accepted, and what a
-// Vetting says has changed is the difference.
+// TestVettingIsVet: after any history of the nodes, a Vetting accepts the same as Vet, and its
+// changes are the difference.
 func TestVettingIsVet(t *testing.T) {
 	config := cluster.DefaultConfig()
 	rapid.Check(t, func(t *rapid.T) {
@@ -156,8 +156,7 @@ func TestVettingIsVet(t *testing.T) {
 	})
 }
 
-// BenchmarkVetting lets a node join a thousand and leave them; beside it stands vetting all of
-// them.
+// BenchmarkVetting adds a node to a thousand and removes it, and compares with vetting all of them.
 func BenchmarkVetting(b *testing.B) {
 	config := cluster.DefaultConfig()
 	var objects []any

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// install is how long it may take to install a pod's flows.
+	// install limits the installation of a pod's flows.
 	install = 30 * time.Second
-	// cleaning is how long a transaction may take whose caller may be gone.
+	// cleaning limits a transaction that continues without its caller.
 	cleaning = 5 * time.Second
 )
 
@@ -60,19 +60,19 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 			return nil, errInvalidEnv("CNI_IFNAME=%s: %s has %s already, and a pod has one interface", a.ifName, a.pod,
 				old.ifName)
 		case old.key() == a.key() && old.sameAs(&a, facts.Subnets) && inspect(&old.attachment, sandbox) == nil:
-			return s.finish(ctx, &old.attachment, sandbox, r.Netns, facts.Bridge) // asked again: the same answer
+			return s.finish(ctx, &old.attachment, sandbox, r.Netns, facts.Bridge) // a repeated ADD gets the same result
 		}
 	}
 	return s.make(ctx, &a, sandbox, r.Netns, facts)
 }
 
-// sameAs reports whether an attachment is what an ADD asks for, whatever its addresses are.
+// sameAs reports whether an attachment is what an ADD requests, whatever its addresses are.
 func (a *attachment) sameAs(b *attachment, subnets []netip.Prefix) bool {
 	return a.pod == b.pod && a.uid == b.uid && a.network == b.network && a.outside(subnets) == nil &&
 		len(a.addresses) == len(subnets)
 }
 
-// outside tells of an address that is in none of the node's subnets.
+// outside returns an error if an address is in none of the node's subnets.
 func (a *attachment) outside(subnets []netip.Prefix) error {
 	for _, p := range a.addresses {
 		if !slices.Contains(subnets, p.Masked()) {
@@ -82,8 +82,8 @@ func (a *attachment) outside(subnets []netip.Prefix) error {
 	return nil
 }
 
-// make makes an attachment, in place of what there is of the pod and of the sandbox: OVN binds a
-// logical port to one interface only.
+// make makes an attachment and removes others of the same pod or sandbox: OVN binds a logical port
+// to one interface only.
 func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string,
 	f Facts) (*current.Result, *types.Error) {
 	for _, old := range s.alloc.attachments(s.ovs.View()) {
@@ -130,12 +130,12 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	if err := plug(a, sandbox, f.wiring()); err != nil {
 		return nil, errInternal("interface of "+a.pod.String(), err)
 	}
-	// Also for a caller that went away: the clean-up looks for the row in the View, and must not
-	// look before it is there.
+	// The transaction continues when the caller is gone: the clean-up looks for the row in the
+	// View, and must not look before the row is there.
 	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
 	defer cancel()
 	if err := s.transact(inserting, a.insert(f.Bridge)...); err != nil {
-		s.asked.Add(1) // the row may come yet
+		s.asked.Add(1) // the row may still come
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}
 	if err := onHostEnd(a.host, a.write); err != nil {
@@ -145,7 +145,7 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	return s.finish(ctx, a, sandbox, netns, f.Bridge)
 }
 
-// finish waits until the pod can be reached, lets it send, and tells the runtime what it got.
+// finish waits until the pod is reachable, sets its interface up, and returns the result of ADD.
 func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, netns,
 	bridge string) (*current.Result, *types.Error) {
 	waiting, cancel := context.WithTimeout(ctx, install)
@@ -171,7 +171,7 @@ func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	return a.result(netns, host), nil
 }
 
-// bound says what is missing until the attachment's port is what it must be.
+// bound returns why the attachment's port is not ready; nil if it is.
 func (s *Server) bound(v ovsdb.View, a *attachment, bridge string) error {
 	if row := interfaceNamed(v, a.host); row != nil {
 		return a.bound(row, bridge)
@@ -179,7 +179,7 @@ func (s *Server) bound(v ovsdb.View, a *attachment, bridge string) error {
 	return fmt.Errorf("Open vSwitch has no port %s of sandbox %s", a.host, a.sandbox)
 }
 
-// result is what ADD returns: https://www.cni.dev/docs/spec/, section 5.
+// result returns the result of ADD: https://www.cni.dev/docs/spec/, section 5.
 func (a *attachment) result(netns string, host netlink.Link) *current.Result {
 	own := 1
 	r := &current.Result{

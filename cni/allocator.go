@@ -15,7 +15,7 @@ import (
 	"hairpin/ovsdb"
 )
 
-// allocator allocates the node's pod addresses: it knows those in Interface rows, and those
+// allocator allocates the node's pod addresses. It knows the addresses in Interface rows, and those
 // reserved for attachments whose rows are not written yet.
 type allocator struct {
 	node string
@@ -28,8 +28,8 @@ type allocator struct {
 	last     map[cluster.Family]netip.Addr
 }
 
-// entry is an attachment. While the row does not change what plan must know, pod stays the same
-// pointer: plan compares by it.
+// entry is an attachment. The pointer fact changes only when facts for plan change, because plan
+// compares pods by pointer.
 type entry struct {
 	row *ovsdb.Interface // nil when reserved or lost
 	attachment
@@ -80,7 +80,7 @@ func (b *allocator) refresh(v ovsdb.View) {
 	b.rows = now
 }
 
-// markLeaving notes that the attachment is being deleted on request.
+// markLeaving records that the attachment is being deleted on request.
 func (b *allocator) markLeaving(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,7 +96,7 @@ func (b *allocator) keeps(view func() ovsdb.View, host string) bool {
 	return has && !b.leaving[host]
 }
 
-// withoutRow lists those whose rows are lost.
+// withoutRow lists the attachments whose rows are lost.
 func (b *allocator) withoutRow(v ovsdb.View) []entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,8 +104,8 @@ func (b *allocator) withoutRow(v ovsdb.View) []entry {
 	return slices.Collect(maps.Values(b.lost))
 }
 
-// restore adopts an attachment that is recorded on a link and has no row. It does not if the pod,
-// or one of its addresses, has another attachment by now.
+// restore adopts an attachment that is recorded on a link and has no row. It returns false if the
+// pod, or one of its addresses, has another attachment now.
 func (b *allocator) restore(v ovsdb.View, a *attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,7 +135,7 @@ func (b *allocator) all() iter.Seq[entry] {
 	}
 }
 
-// attachments lists those that have a row, or had one that was lost, by host name.
+// attachments lists the attachments that have a row, or whose row was lost, by host name.
 func (b *allocator) attachments(v ovsdb.View) []entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,9 +148,9 @@ func (b *allocator) attachments(v ovsdb.View) []entry {
 	return list
 }
 
-// pods lists the pods that have a row, a lost one included, or a reservation. If a pod has both,
-// the reservation counts. One that is being deleted is not among them: its flows go at once with
-// its port, not in a second step.
+// pods lists the pods that have a row, a lost row, or a reservation. If a pod has both, the
+// reservation counts. A pod that is being deleted is not listed: its flows are removed together
+// with its port, not in a second step.
 func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,8 +169,8 @@ func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	return list
 }
 
-// reserve reserves one address of each subnet for the attachment. They are in use until drop, or as
-// long as the row exists.
+// reserve reserves one address of each subnet for the attachment. They are in use until unreserve,
+// or as long as the row exists.
 func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// Keys of an Interface's external_ids. They are those of OVN-Kubernetes where it has them;
-// iface-id, iface-id-ver and ovn-installed are OVN's.
+// Keys of an Interface's external_ids. Keys that OVN-Kubernetes has, too, have its names. iface-id,
+// iface-id-ver and ovn-installed are OVN's.
 const (
 	keyIfaceID     = "iface-id"
 	keyIfaceIDVer  = "iface-id-ver"
@@ -30,11 +30,11 @@ const (
 	keyInstalledAt = "ovn-installed-ts"
 )
 
-// keyLast is the key of the integration bridge's external_ids with the addresses that were given
-// most recently.
+// keyLast is the key of the integration bridge's external_ids with the most recently allocated
+// addresses.
 const keyLast = "k8s.ovn.org/last-pod-ips"
 
-// attachment is one interface of one sandbox, as its Interface row tells.
+// attachment is one interface of one sandbox, as its Interface row describes it.
 type attachment struct {
 	pod       cluster.Owner
 	uid       string
@@ -49,21 +49,21 @@ type attachment struct {
 }
 
 // newHostName returns a name for the host's end of a pod's veth pair, of 15 characters. It is never
-// used again: Open vSwitch does not notice when a device is replaced by another of the same name.
+// used again: Open vSwitch does not detect that another device of the same name replaces a device.
 func newHostName() string {
 	digits := make([]byte, 4)
 	_, _ = rand.Read(digits) // never fails (crypto/rand)
 	return claims.PodInterface + hex.EncodeToString(digits)
 }
 
-// isHostName reports whether a name can be one that newHostName gave.
+// isHostName reports whether newHostName can have returned a name.
 func isHostName(name string) bool {
 	digits, is := strings.CutPrefix(name, claims.PodInterface)
 	raw, err := hex.DecodeString(digits)
 	return is && err == nil && len(raw) == 4
 }
 
-// parseAttachment reads an Interface row. One with damaged external_ids has no addresses.
+// parseAttachment parses an Interface row. A row with damaged external_ids has no addresses.
 func parseAttachment(row *ovsdb.Interface) attachment {
 	ids := row.ExternalIDs
 	a := attachment{
@@ -77,12 +77,12 @@ func parseAttachment(row *ovsdb.Interface) attachment {
 	return a
 }
 
-// key is what the runtime calls an attachment.
+// key returns the runtime's identifier of an attachment.
 func (a *attachment) key() string { return attachmentKey(a.sandbox, a.ifName) }
 
 func attachmentKey(sandbox, ifName string) string { return sandbox + "/" + ifName }
 
-// toPod returns what plan must know of the attachment.
+// toPod returns the attachment's facts for plan.
 func (a *attachment) toPod(node string) *cluster.Pod {
 	p := &cluster.Pod{Owner: a.pod, UID: a.uid, Node: node, MAC: a.mac, Port: a.host, PortRow: a.row}
 	for _, x := range a.addresses {
@@ -92,8 +92,8 @@ func (a *attachment) toPod(node string) *cluster.Pod {
 }
 
 // ids returns the external_ids of the Interface row. OVN binds the port only when its row in the
-// Northbound database has the same iface-id-ver, which holds the addresses: so ovn-installed never
-// speaks of the flows of an earlier sandbox.
+// Northbound database has the same iface-id-ver, which contains the addresses. So ovn-installed
+// never refers to the flows of an earlier sandbox.
 func (a *attachment) ids() map[string]string {
 	p := a.toPod("")
 	ids := map[string]string{
@@ -120,8 +120,8 @@ func (a *attachment) insert(bridge string) []ovsdb.Op {
 			Where("name", "==", claims.IntegrationBridge))
 }
 
-// bound says why the attachment's port is not what it must be; nil when it is. On OVN's bridge OVN
-// has bound it then, and installed the flows.
+// bound returns why the attachment's port is not ready; nil if it is. On OVN's bridge, ready means
+// that OVN has bound the port and installed its flows.
 func (a *attachment) bound(row *ovsdb.Interface, bridge string) error {
 	for key, want := range a.ids() {
 		if have := row.ExternalIDs[key]; have != want {

@@ -17,7 +17,7 @@ import (
 	"hairpin/ovsdb"
 )
 
-// byHand binds ports as an administrator would: no agent, no addresses, no plan.
+// byHand binds ports as an administrator would: without agent, addresses and plan.
 type byHand struct {
 	b       *testing.B
 	n       *lab.Node
@@ -39,8 +39,8 @@ func newByHand(b *testing.B, n *lab.Node) *byHand {
 	return h
 }
 
-// bind makes a port of the node switch, a veth pair, and the interface on br-int, and waits until
-// ovn-controller says that its flows are installed: OVN's own time.
+// bind makes a port of the node switch, a veth pair, and the interface on br-int. It waits until
+// ovn-controller reports its flows as installed: this is OVN's own time.
 func (h *byHand) bind(i int) time.Duration {
 	ctx, cancel := context.WithTimeout(h.b.Context(), 30*time.Second)
 	defer cancel()
@@ -103,9 +103,9 @@ func (h *byHand) unbind(i int) {
 	}))
 }
 
-// BenchmarkAdd takes the time of `hairpin cni` ADD, from the start of the process to its end, on a
-// node of each engine with 1 000 Services, beside OVN's own time to bind a port by hand, in turn.
-// goal: at most 100 ms more, and no engine slower than ovn.
+// BenchmarkAdd measures the time of `hairpin cni` ADD, from the start of the process to its end, on
+// a node of each engine with 1 000 Services. In turn with it, it measures OVN's own time to bind a
+// port by hand.
 func BenchmarkAdd(b *testing.B) {
 	w := newWorld(b)
 	endpoints := []netip.Addr{netip.MustParseAddr("10.244.9.9"), netip.MustParseAddr("fd00:10:244:9::9")}
@@ -124,7 +124,7 @@ func BenchmarkAdd(b *testing.B) {
 	for _, n := range nodes {
 		w.start(n)
 		w.ready(n)
-		sh(b, n, "ovn-nbctl --wait=hv --timeout=60 sync") // the flows of all Services are there
+		sh(b, n, "ovn-nbctl --wait=hv --timeout=60 sync") // the flows of all Services are installed
 	}
 	h := newByHand(b, nodes[0])
 	spent := func(i int) time.Duration {
@@ -150,7 +150,7 @@ func BenchmarkAdd(b *testing.B) {
 		must(b, w.plugin(nodes[0], "VERSION", nil, nil).err)
 		took("process", begin)
 	}
-	for i, engine := range engines { // with DEL, and what the agent does meanwhile
+	for i, engine := range engines { // including DEL, and the agent's work meanwhile
 		b.ReportMetric(ms(spent(i)-before[i])/rounds, engine+"-agent-cpu-ms")
 	}
 	for what, list := range times {

@@ -10,13 +10,13 @@ import (
 	"hairpin/ovsdb"
 )
 
-// Pods' ports are on OVN's bridge, or on claims.ServiceBridge, whose flows the agent writes. There
-// OVN says nothing of a pod; the agent does.
+// Pods' ports are on OVN's bridge, or on claims.ServiceBridge, whose flows the agent writes. On the
+// latter OVN does not report when a pod is reachable; the agent does.
 
-// errNotReached is why an attachment on claims.ServiceBridge waits.
+// errNotReached is why an attachment on claims.ServiceBridge is not ready.
 var errNotReached = errors.New("its flows are not written, or OVN does not know it")
 
-// Reached says which pods on claims.ServiceBridge can be reached, by the UUIDs of their ports'
+// Reached reports which pods on claims.ServiceBridge are reachable, by the UUIDs of their ports'
 // Interface rows: their flows are written, and OVN's flows lead to them. The map must not be
 // changed afterwards.
 func (s *Server) Reached(rows map[string]bool) {
@@ -29,8 +29,7 @@ func (s *Server) Reached(rows map[string]bool) {
 	s.reachedTurn.Notify()
 }
 
-// untilReached waits until Reached says that a port can be reached, by the row that the port has
-// now.
+// untilReached waits until Reached reports a port as reachable, by the row that the port has now.
 func (s *Server) untilReached(ctx context.Context, port string) error {
 	for {
 		turn := s.reachedTurn.Next()
@@ -49,7 +48,7 @@ func (s *Server) untilReached(ctx context.Context, port string) error {
 	}
 }
 
-// Bridge is the one that pods' ports must be on; empty: not known yet.
+// Bridge returns the bridge that pods' ports must be on; empty: not known yet.
 func (s *Server) Bridge() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,13 +63,13 @@ func interfaceNamed(v ovsdb.View, name string) *ovsdb.Interface {
 	return ovsdb.Find(v, func(i *ovsdb.Interface) bool { return i.Name == name })
 }
 
-// stray is a pod's port that is on another bridge than it must be.
+// stray is a pod's port on a wrong bridge.
 type stray struct {
 	on   *ovsdb.Bridge
 	port *ovsdb.Port
 }
 
-// strays lists them.
+// strays lists pods' ports on a wrong bridge.
 func (s *Server) strays(v ovsdb.View) (list []stray) {
 	to := s.Bridge()
 	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
@@ -86,11 +85,11 @@ func (s *Server) strays(v ovsdb.View) (list []stray) {
 	return list
 }
 
-// Astray reports whether pods' ports are on another bridge than they must be, as after a change of
-// the engine that serves them.
+// Astray reports whether pods' ports are on a wrong bridge, for example after a change of the
+// service engine.
 func (s *Server) Astray() bool { return len(s.strays(s.ovs.View())) > 0 }
 
-// Move moves them, in one transaction: each keeps its rows, and gets another number.
+// Move moves strays in one transaction. Each port keeps its rows, and gets another port number.
 func (s *Server) Move(ctx context.Context) error {
 	v := s.ovs.View()
 	to := bridgeNamed(v, s.Bridge())
@@ -106,7 +105,7 @@ func (s *Server) Move(ctx context.Context) error {
 		ops = append(ops, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", x.port.UUID)).Row(x.on.UUID),
 			ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", x.port.UUID)).Row(to.UUID))
 		for _, id := range x.port.Interfaces {
-			// Its number, and what OVN said of it, are of the other bridge.
+			// ofport and ovn-installed apply to the former bridge.
 			ops = append(ops, ovsdb.Update(ovsdb.Interface{UUID: id}, "ofport"),
 				ovsdb.Mutate("Interface",
 					ovsdb.DeleteFrom("external_ids", []string{keyInstalled, keyInstalledAt})).Row(id))
@@ -119,7 +118,7 @@ func (s *Server) Move(ctx context.Context) error {
 	return nil
 }
 
-// Opened waits until Open vSwitch has numbers for all pods' ports.
+// Opened waits until all pods' ports have OpenFlow port numbers.
 func (s *Server) Opened(ctx context.Context) error {
 	return s.ovs.WaitFor(ctx, func(v ovsdb.View) bool {
 		open := slices.Collect(ovsdb.Rows[ovsdb.Interface](v))

@@ -13,8 +13,7 @@ import (
 	"hairpin/ovsdb"
 )
 
-// check compares an attachment with what it was made as: its rows, its devices, and the result of
-// its ADD.
+// check compares the rows, devices and ADD result of an attachment with its desired state.
 func (s *Server) check(r request, key string) *types.Error {
 	conf, cniErr := parseConf(r.Config)
 	if cniErr != nil {
@@ -60,8 +59,8 @@ func (s *Server) find(key string) (attachment, *ovsdb.Interface) {
 	return attachment{}, nil
 }
 
-// compare compares the attachment's addresses with those that ADD returned: the runtime must hand
-// that to CHECK.
+// compare compares the attachment's addresses with those in prevResult, the result of ADD, which
+// the runtime must pass to CHECK.
 func (a *attachment) compare(conf netConf) *types.Error {
 	if conf.RawPrevResult == nil {
 		return errInvalidConf("CHECK without prevResult")

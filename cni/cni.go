@@ -1,10 +1,10 @@
-// Package cni gives pods their network. It has the CNI plugin that the container runtime runs, and
-// the node agent's half, which does the work.
+// Package cni connects pods to the network. It contains the CNI plugin that the container runtime
+// runs, and the node agent's half, which does the work.
 //
-// The plugin (Main) only hands its request to the agent over a unix socket. The agent (Server)
+// The plugin (Main) only forwards its request to the agent over a unix socket. The agent (Server)
 // keeps no state of its own: a pod's addresses are written on its Open vSwitch Interface row, which
 // survives restarts, so the rows always match what is in use. ADD returns when OVN has installed
-// the pod's flows: from then on it is reachable.
+// the pod's flows: from then on the pod is reachable.
 //
 // Protocol: CNI 1.1 (ADD, DEL, CHECK, STATUS, GC, VERSION), https://www.cni.dev/docs/spec/.
 // docs/design/cni.md is for users.
@@ -40,7 +40,7 @@ type request struct {
 	Config      json.RawMessage `json:"config"`
 }
 
-// reply is what the agent answers: a CNI result (of ADD) or a CNI error.
+// reply is the agent's reply: a CNI result (of ADD) or a CNI error.
 type reply struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  *types.Error    `json:"error,omitempty"`
@@ -51,7 +51,7 @@ type netConf struct {
 	types.PluginConf
 	// RunDir is the agent's run directory; empty = /run/hairpin.
 	RunDir string `json:"runDir,omitempty"`
-	// RuntimeConfig has what the runtime adds for the capability portMappings.
+	// RuntimeConfig contains the runtime's data for the capability portMappings.
 	RuntimeConfig struct {
 		PortMappings json.RawMessage `json:"portMappings"`
 	} `json:"runtimeConfig"`
@@ -65,8 +65,7 @@ func parseConf(text []byte) (netConf, *types.Error) {
 	return c, nil
 }
 
-// errDamaged is the code of a CHECK that found something missing; codes from 100 on are the
-// plugin's own.
+// errDamaged is the error code of a CHECK that failed; codes from 100 on are the plugin's own.
 const errDamaged uint = 100
 
 func errInvalidEnv(format string, args ...any) *types.Error {

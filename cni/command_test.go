@@ -18,7 +18,7 @@ import (
 	"hairpin/lab"
 )
 
-// TestCommands is what needs one node whose agent is ready and stays.
+// TestCommands runs the tests that need one node whose agent is ready and stays.
 func TestCommands(t *testing.T) { engines(t, commands) }
 
 func commands(t *testing.T, engine string) {
@@ -35,7 +35,7 @@ func commands(t *testing.T, engine string) {
 			mine := *w
 			mine.t = t
 			c.test(t, &mine, n)
-			consistent(t, n) // each cleans up
+			consistent(t, n) // each test cleans up
 		})
 	}
 }
@@ -79,7 +79,7 @@ func result(t *testing.T, w *world, n *lab.Node) {
 	}
 }
 
-// wiring looks at both ends of a veth pair with the tools of the node.
+// wiring checks both ends of a veth pair with the node's tools.
 func wiring(t *testing.T, w *world, n *lab.Node) {
 	s := w.sandbox(n, "web")
 	s.add()
@@ -111,7 +111,7 @@ func wiring(t *testing.T, w *world, n *lab.Node) {
 	}
 }
 
-// versions asks in every version of the specification.
+// versions calls the plugin in every version of the specification.
 func versions(t *testing.T, w *world, n *lab.Node) {
 	v := w.plugin(n, "VERSION", map[string]any{"cniVersion": "1.1.0", "name": "x"}, nil)
 	must(t, v.err)
@@ -131,7 +131,7 @@ func versions(t *testing.T, w *world, n *lab.Node) {
 			Routes     []struct{ Dst, GW string }
 		}
 		must(t, json.Unmarshal([]byte(o.stdout), &r))
-		family := "4" // it was told before 1.0.0
+		family := "4" // results before 1.0.0 have it
 		if version >= "1.0.0" {
 			family = ""
 		}
@@ -155,7 +155,7 @@ func versions(t *testing.T, w *world, n *lab.Node) {
 	s.call("ADD").refused(t, types.ErrIncompatibleCNIVersion, "incompatible")
 }
 
-// again asks for the same sandbox twice, and then for a second interface in it.
+// again runs ADD for the same sandbox twice, and then for a second interface in it.
 func again(t *testing.T, w *world, n *lab.Node) {
 	s := w.sandbox(n, "web")
 	first := s.call("ADD")
@@ -170,12 +170,12 @@ func again(t *testing.T, w *world, n *lab.Node) {
 	other.call("ADD").refused(t, types.ErrInvalidEnvironmentVariables, "net1", "eth0", "Pod/default/web")
 	serve(t, s.path())
 	s.reachable()
-	// Something took the sandbox's end away: it is made anew, and works.
+	// The sandbox's end was removed: it is made again, and works.
 	sh(t, n, "ip -n "+s.netns()+" link del eth0")
 	s.add()
 	must(t, s.call("CHECK").err)
 	s.reachable()
-	// Somebody removed the port, which comes back by itself.
+	// The port was removed, and is restored without a request.
 	sh(t, n, "ovs-vsctl del-port "+w.bridge()+" "+s.host)
 	s.add()
 	must(t, s.call("CHECK").err)
@@ -228,7 +228,7 @@ func gc(t *testing.T, w *world, n *lab.Node) {
 	other.del()
 }
 
-// check breaks one thing after the other.
+// check damages one thing after the other.
 func check(t *testing.T, w *world, n *lab.Node) {
 	for _, c := range []struct{ name, do, says string }{
 		{"IPv4 address", "ip -n NS addr del 10.244.1.0/24 dev eth0", "lost the address 10.244.1."},
@@ -249,7 +249,8 @@ func check(t *testing.T, w *world, n *lab.Node) {
 		do := strings.NewReplacer("NS", s.netns(), "HOST", s.host, "10.244.1.0/24", s.ips[0].String()+
 			"/24").Replace(c.do)
 		sh(t, n, do)
-		eventually(t, 10*time.Second, c.name, func() error { // Open vSwitch's own tools return when it has carried out
+		// Open vSwitch's own tools return once it has done it
+		eventually(t, 10*time.Second, c.name, func() error {
 			o := s.call("CHECK")
 			if o.code() == 100 && strings.Contains(o.err.Error(), strings.ReplaceAll(c.says, "HOST", s.host)) {
 				return nil
@@ -299,11 +300,11 @@ func badInput(t *testing.T, w *world, n *lab.Node) {
 	sh(t, n, "ip -n "+s.netns()+" link add eth0 type veth peer name x")
 	s.call("ADD").refused(t, types.ErrInternal, "eth0", "file exists")
 	s.del()
-	sh(t, n, "ip -n "+s.netns()+" link show x") // it is not ours
+	sh(t, n, "ip -n "+s.netns()+" link show x") // it is not Hairpin's
 }
 
-// pluginKilled kills the plugin in the middle of an ADD, as a runtime does whose time is up: the
-// agent cleans up, and the next ADD of the pod works.
+// pluginKilled kills the plugin during an ADD, as a runtime does after its timeout. The agent
+// cleans up, and the next ADD of the pod works.
 func pluginKilled(t *testing.T, w *world, n *lab.Node) {
 	freeze(t, n, lab.Controller)
 	s := w.sandbox(n, "web")
@@ -362,7 +363,7 @@ func thirtyAtOnce(t *testing.T, w *world, n *lab.Node) {
 	t.Logf("30 ADDs at once: %v, CHECKs: %v, DELs: %v", took, all("CHECK"), all("DEL"))
 }
 
-// runtimeWay lets the plugin run in the node, as everything else that a container runtime starts.
+// runtimeWay runs the plugin in the node, as everything else that a container runtime starts.
 func runtimeWay(t *testing.T, w *world, n *lab.Node) {
 	p, err := n.AddPod(t.Context(), lab.PodConfig{Namespace: "default", Name: "web", UID: "1"})
 	must(t, err)

@@ -8,7 +8,7 @@ import (
 	"hairpin/lab"
 )
 
-// TestNotReady asks an agent that cannot serve pods yet, for one reason after the other.
+// TestNotReady sends requests to an agent that cannot serve pods yet, for several reasons.
 func TestNotReady(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	w := newWorld(t)
@@ -42,7 +42,7 @@ func TestNotReady(t *testing.T) {
 	w.ready(n)
 }
 
-// TestSmallSubnet uses up a node's addresses.
+// TestSmallSubnet allocates all of a node's addresses.
 func TestSmallSubnet(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("node-a.yaml", nodeManifest(1, `["10.244.1.0/29", "fd00:10:244:1::/64"]`))
@@ -61,7 +61,7 @@ func TestSmallSubnet(t *testing.T) {
 	t.Log(o.err)
 	o.refused(t, 11, "Pod/default/late", "Node/node-a", "spec.podCIDRs", "10.244.1.0/29", "4 are in use")
 	consistent(t, n, pods...)
-	// A sandbox that vanished without DEL holds its address only until somebody needs it.
+	// A sandbox that vanished without DEL keeps its address only until another pod needs it.
 	pods[1].vanish()
 	eventually(t, 10*time.Second, "its link is gone", func() error { return goneLink(t, n, pods[1].host) })
 	late.add()
@@ -72,7 +72,7 @@ func TestSmallSubnet(t *testing.T) {
 	consistent(t, n, pods[0], pods[2], pods[3], late)
 }
 
-// TestPodCIDRsChanged gives the Node, which was removed and made anew, another subnet.
+// TestPodCIDRsChanged changes the subnet of the Node, which was deleted and made again.
 func TestPodCIDRsChanged(t *testing.T) {
 	w, n := single(t)
 	old := w.sandbox(n, "old")
@@ -97,7 +97,7 @@ func TestPodCIDRsChanged(t *testing.T) {
 	}
 	eventually(t, 20*time.Second, "the new pod is reachable",
 		func() error { return get(n.Netns(), "udp", s.ips[0], port) })
-	// The kubelet makes the old pod's sandbox anew.
+	// The kubelet makes the old pod's sandbox again.
 	again := w.sandbox(n, "old")
 	serve(t, again.path())
 	again.add()
@@ -119,7 +119,7 @@ type errorText string
 
 func (e errorText) Error() string { return string(e) }
 
-// errorOf is the error of an outcome, or that it had none.
+// errorOf returns the error of an outcome, or an error if it had none.
 func errorOf(o outcome) error {
 	if o.err == nil {
 		return errorText("no error")

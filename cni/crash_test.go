@@ -14,13 +14,13 @@ import (
 )
 
 // TestAgentIsKilled kills the agent at several points of an ADD. The kubelet gives up on that
-// sandbox and tries again with a new one: it works, and nothing of the old one is left. Where the
+// sandbox and tries again with a new one: it works, and nothing of the old one remains. If the
 // plugin still waits, its own ADD works.
 func TestAgentIsKilled(t *testing.T) { engines(t, agentIsKilled) }
 
 func agentIsKilled(t *testing.T, engine string) {
 	w, n := singleWith(t, engine)
-	resident := w.sandbox(n, "resident") // what is there stays
+	resident := w.sandbox(n, "resident") // existing pods stay
 	serve(t, resident.path())
 	resident.add()
 	linked := func(*sandbox) error {
@@ -31,8 +31,8 @@ func agentIsKilled(t *testing.T, engine string) {
 	}
 	for _, c := range []struct {
 		point  string
-		frozen string               // the daemon that holds the ADD there
-		there  func(*sandbox) error // tells that it is there
+		frozen string               // the daemon that is stopped, so that the ADD waits there
+		there  func(*sandbox) error // reports whether the ADD is there
 	}{
 		{"link made, row not written", lab.OVSDB, linked},
 		{"row written, port not opened", lab.VSwitchd, func(s *sandbox) error { return hasRow(t, n, s) }},
@@ -68,7 +68,7 @@ func agentIsKilled(t *testing.T, engine string) {
 				resident.w.t = t
 				resident.reachable()
 				if !waits {
-					s.del() // what a runtime does with a sandbox that failed; nothing of the new one may go
+					s.del() // as a runtime does with a failed sandbox; nothing of the new one may be removed
 				}
 				consistent(t, n, resident, next)
 				next.reachable()
@@ -111,7 +111,7 @@ func TestAgentIsAway(t *testing.T) {
 	consistent(t, n, second)
 	before := second.ips
 
-	// Addresses rest also across a restart: the last one given is remembered.
+	// Released addresses are reused late also across a restart: the last one allocated is recorded.
 	second.del()
 	must(t, n.Restart(t.Context(), agent, 15))
 	third := w.sandbox(n, "third")
@@ -130,8 +130,8 @@ func TestAgentIsAway(t *testing.T) {
 	third.del()
 }
 
-// TestReboot ends everything on a node but its disk: Open vSwitch's database still has the pods of
-// before.
+// TestReboot ends everything on a node except its disk: Open vSwitch's database still has the
+// earlier pods.
 func TestReboot(t *testing.T) { engines(t, reboot) }
 
 func reboot(t *testing.T, engine string) {
@@ -149,7 +149,7 @@ func reboot(t *testing.T, engine string) {
 	for _, s := range old {
 		s.vanish()
 	}
-	sh(t, n, "rm -rf /run/hairpin /run/ovn/* /var/lib/ovn/*") // OVN's databases are made anew, Open vSwitch's stays
+	sh(t, n, "rm -rf /run/hairpin /run/ovn/* /var/lib/ovn/*") // OVN's databases are made again, Open vSwitch's stays
 	eventually(t, 10*time.Second, "the kernel has removed the links", func() error {
 		if left := links(t, n); left != nil {
 			return fmt.Errorf("links %v", left)
@@ -169,13 +169,13 @@ func reboot(t *testing.T, engine string) {
 	if slices.ContainsFunc(old, func(s *sandbox) bool { return s.ips[0] == next.ips[0] }) {
 		t.Errorf("the address %s is used again at once", next.ips[0])
 	}
-	old[0].del() // late, of the sandbox before
+	old[0].del() // late, of the earlier sandbox
 	next.reachable()
 	consistent(t, n, next)
 }
 
-// turnAway stands in for the agent: it lets so many plugins in and ends without an answer, as an
-// agent does that dies.
+// turnAway takes the agent's place: it accepts so many plugins and ends without a reply, like an
+// agent that dies.
 func turnAway(t testing.TB, n *lab.Node, plugins int) {
 	t.Helper()
 	path := n.Path("/run/hairpin/cni.sock")

@@ -31,7 +31,7 @@ func residents(t testing.TB, w *world, n *lab.Node, names ...string) []*sandbox 
 	return list
 }
 
-// still asserts that all pods are, or are soon, as reachable as before, over the same interfaces.
+// still asserts that all residents are, or are soon, reachable over the same interfaces.
 func still(t *testing.T, n *lab.Node, pods []*sandbox) {
 	t.Helper()
 	for _, s := range pods {
@@ -47,7 +47,7 @@ func still(t *testing.T, n *lab.Node, pods []*sandbox) {
 	consistent(t, n, pods...)
 }
 
-// olderSchema writes a schema of before: an upgrade has to convert its databases.
+// olderSchema writes an earlier schema: an upgrade has to convert its databases.
 func olderSchema(t testing.TB, n *lab.Node, path string) {
 	t.Helper()
 	text, err := os.ReadFile(n.Path(switchSchema))
@@ -56,7 +56,7 @@ func olderSchema(t testing.TB, n *lab.Node, path string) {
 	must(t, json.Unmarshal(text, &schema))
 	schema["version"] = "8.0.0"
 	delete(schema, "cksum")
-	delete(schema["tables"].(map[string]any), "CT_Zone") // and nothing in it
+	delete(schema["tables"].(map[string]any), "CT_Zone") // and no references to it
 	delete(schema["tables"].(map[string]any)["Datapath"].(map[string]any)["columns"].(map[string]any), "ct_zones")
 	text, err = json.Marshal(schema)
 	must(t, err)
@@ -70,8 +70,8 @@ func ovsContainer(t testing.TB, n *lab.Node) {
 		"/usr/local/lib/hairpin/ovs"))
 }
 
-// TestFullDisk: an upgrade of Open vSwitch finds no room to convert its database, not the first
-// time nor when it is started again. All pods have their network when there is room.
+// TestFullDisk: an upgrade of Open vSwitch has no disk space to convert its database, also when it
+// is started again. All pods have their network when there is space.
 func TestFullDisk(t *testing.T) {
 	w, n := single(t)
 	pods := residents(t, w, n, "one", "two", "three")
@@ -109,8 +109,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestLostRows takes the rows of running pods away, each time in another way. They are made again
-// of what stands on the links.
+// TestLostRows removes the rows of running pods, each time by another method. They are restored
+// from the records on the links.
 func TestLostRows(t *testing.T) { engines(t, lostRows) }
 
 func lostRows(t *testing.T, engine string) {
@@ -134,7 +134,7 @@ func lostRows(t *testing.T, engine string) {
 		w.ready(n)
 		still(t, n, pods)
 	})
-	// What the administrator, or the machine's set-up, gives a new database.
+	// The settings that the administrator, or the machine's set-up, adds to a new database.
 	setUp := `ovs-vsctl --no-wait init -- set Open_vSwitch . external_ids:system-id=node-a external_ids:hostname=node-a external_ids:ovn-bridge-datapath-type=netdev \
 		-- add-br br-ex -- set Bridge br-ex datapath_type=netdev fail_mode=standalone other_config:hwaddr='"02:42:ac:12:00:03"' -- add-port br-ex eth0`
 	fresh := func(agentRuns bool) {

@@ -9,8 +9,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// FuzzAttachment: whatever somebody writes into an Interface's external_ids, what is understood is
-// understood again.
+// FuzzAttachment: for any external_ids of an Interface, the parsed attachment is written and parsed
+// again as it is.
 func FuzzAttachment(f *testing.F) {
 	good := attachment{network: "hairpin", sandbox: "0123", ifName: "eth0", uid: "u", mac: [6]byte{2, 1, 2, 3, 4, 5}}
 	good.pod.Namespace, good.pod.Name = "default", "web"

@@ -12,8 +12,8 @@ import (
 	"hairpin/lab"
 )
 
-// TestOpenVSwitchHangs: an ADD ends in good time while the database of Open vSwitch does not
-// answer, and leaves nothing behind when it does again; the runtime's next one succeeds.
+// TestOpenVSwitchHangs: an ADD ends in good time while the database of Open vSwitch does not reply,
+// and leaves nothing behind when it replies again. The runtime's next ADD succeeds.
 func TestOpenVSwitchHangs(t *testing.T) { engines(t, openVSwitchHangs) }
 
 func openVSwitchHangs(t *testing.T, engine string) {

@@ -15,8 +15,7 @@ import (
 	"hairpin/retry"
 )
 
-// health is what is wrong with the pods that there are, and why others cannot be added although the
-// agent is ready.
+// health has the problems of existing pods, and why none can be added although the agent is ready.
 type health struct {
 	unwritable error                // why Open vSwitch's database cannot be written
 	missing    map[string]time.Time // host's ends of pods that are gone, and since when
@@ -24,23 +23,23 @@ type health struct {
 }
 
 const (
-	// goneFor is how long the host's end of a pod must be gone: the runtime removes a pod's
-	// namespace and asks for DEL.
+	// goneFor is how long the host's end of a pod must be missing before that is a problem: the
+	// runtime removes a pod's namespace before it requests DEL.
 	goneFor = 5 * time.Second
 	// probePause is the time between attempts to write a database that could not be written.
 	probePause = 2 * time.Second
 	// probeTime limits one of them.
 	probeTime = time.Second
-	// sizeOfRow is more than an ADD writes, bytes.
+	// sizeOfRow is larger than what an ADD writes, in bytes.
 	sizeOfRow = 4096
 )
 
-// keyProbe is the external_ids key of Open_vSwitch that is written to find out whether the database
-// can be.
+// keyProbe is the external_ids key of Open_vSwitch that is written to test whether the database is
+// writable.
 const keyProbe = "hairpin-probe"
 
-// transact writes to Open vSwitch's database, and notes whether it can be written: a full disk
-// fails each write until there is space.
+// transact writes to Open vSwitch's database, and records whether it is writable: with a full disk
+// each write fails until there is space.
 func (s *Server) transact(ctx context.Context, ops ...ovsdb.Op) error {
 	_, err := s.ovs.Transact(ctx, ops...)
 	s.noteWrite(err)
@@ -49,7 +48,7 @@ func (s *Server) transact(ctx context.Context, ops ...ovsdb.Op) error {
 
 func (s *Server) noteWrite(err error) {
 	if err != nil && !strings.Contains(err.Error(), "I/O error") {
-		return // another reason, such as a database that is away, says nothing about writing
+		return // another reason, such as a lost connection, says nothing about writing
 	}
 	s.mu.Lock()
 	was := s.health.unwritable
@@ -72,7 +71,7 @@ func (s *Server) unwritable() error {
 	return s.health.unwritable
 }
 
-// tryWrite finds out whether a database that could not be written can be by now.
+// tryWrite tests whether a database that was not writable is writable now.
 func (s *Server) tryWrite(ctx context.Context) {
 	if s.unwritable() == nil {
 		return
@@ -82,7 +81,8 @@ func (s *Server) tryWrite(ctx context.Context) {
 	change := func(ops ...ovsdb.Mutation) error {
 		return s.transact(ctx, ovsdb.Mutate("Open_vSwitch", ops...).All())
 	}
-	// What does not change is not written, and space for less than a pod's row is none.
+	// The value must differ, because unchanged values are not written. It must be larger than a
+	// pod's row, because less free space does not help.
 	value := map[string]string{keyProbe: fmt.Sprint(time.Now().UnixNano()) + strings.Repeat("-", sizeOfRow)}
 	if change(ovsdb.DeleteFrom("external_ids", []string{keyProbe}), ovsdb.InsertInto("external_ids", value)) == nil {
 		_ = change(ovsdb.DeleteFrom("external_ids", []string{keyProbe}))
@@ -132,8 +132,8 @@ func (s *Server) CheckLinks() {
 	s.health.missing = missing
 }
 
-// Problems are those of the node with pods: why none can be added, and which have lost their
-// interface or host ports.
+// Problems returns why no pods can be added, and which pods have lost their interface or host
+// ports.
 func (s *Server) Problems() (list []cluster.Problem) {
 	pods := map[string]string{}
 	for _, a := range s.alloc.attachments(s.ovs.View()) {

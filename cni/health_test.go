@@ -48,7 +48,7 @@ func TestHealth(t *testing.T) {
 	sh(t, n, "head -c 2M /dev/zero >/etc/openvswitch/fill || true")
 	var last outcome
 	eventually(t, 40*time.Second, "an ADD fails for the full disk", func() error {
-		// One that was underway may still end with something else.
+		// A request in progress may still end with something else.
 		if last = w.sandbox(n, "late").call("ADD"); last.err == nil ||
 			!strings.Contains(last.err.Error(), "write failed") {
 			return fmt.Errorf("it ended with %v", last.err)

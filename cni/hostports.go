@@ -21,19 +21,19 @@ import (
 	"hairpin/retry"
 )
 
-// The runtime calls the plugin portmap after ours. Its rules are in nft tables that are not ours,
-// and another program that flushes nft's ruleset removes them. The agent restores them with the
-// same plugin, from the mappings that it has recorded on the pod's row.
+// The runtime calls the plugin portmap after Hairpin's. Its rules are in nft tables of its own, and
+// another program that flushes nft's ruleset removes them. The agent restores them with the same
+// plugin, from the mappings that it has recorded on the pod's row.
 
 const (
 	// hostPortsPause is the time from a change of portmap's rules to their check: the runtime calls
-	// portmap some milliseconds after our ADD, and some before our DEL.
+	// portmap some milliseconds after Hairpin's ADD, and some before its DEL.
 	hostPortsPause = time.Second
 	// hostPortsTime limits one run of portmap.
 	hostPortsTime = 5 * time.Second
 )
 
-// hostPorts returns the mappings of an ADD, or nothing for none.
+// hostPorts returns the port mappings of an ADD; empty if there are none.
 func (c *netConf) hostPorts() string {
 	var list []json.RawMessage
 	if json.Unmarshal(c.RuntimeConfig.PortMappings, &list) != nil || len(list) == 0 {
@@ -41,7 +41,7 @@ func (c *netConf) hostPorts() string {
 	}
 	var text bytes.Buffer
 	if json.Compact(&text, c.RuntimeConfig.PortMappings) != nil || strings.ContainsRune(text.String(), ' ') {
-		return "" // portmap refuses a protocol or an address with a space
+		return "" // portmap rejects a protocol or an address with a space
 	}
 	return text.String()
 }
@@ -69,7 +69,7 @@ func (s *Server) KeepHostPorts(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// checkHostPorts restores lost host ports, and reports whether all are there.
+// checkHostPorts restores lost host ports, and reports whether all are in place.
 func (s *Server) checkHostPorts(ctx context.Context) bool {
 	failed := map[string]error{}
 	for _, a := range s.alloc.attachments(s.ovs.View()) {
@@ -100,19 +100,19 @@ func (s *Server) restoreHostPorts(ctx context.Context, key string) error {
 	if row == nil || a.portmap(ctx, cmdCheck) == nil {
 		return nil
 	}
-	// ADD alone would repeat the rules that are left.
+	// ADD alone would duplicate the remaining rules.
 	if err := errors.Join(a.portmap(ctx, cmdDel), a.portmap(ctx, cmdAdd)); err != nil {
 		return err
 	}
-	if !s.alloc.keeps(s.ovs.View, a.host) { // another sandbox of the pod took its place meanwhile
+	if !s.alloc.keeps(s.ovs.View, a.host) { // another sandbox of the pod replaced it meanwhile
 		return a.portmap(ctx, cmdDel)
 	}
 	s.log.Warn("cni: restored host ports that another program removed", "pod", a.pod.String(), "ports", a.hostPorts)
 	return nil
 }
 
-// unmapHostPorts removes the host ports of an attachment that is being removed. The runtime has
-// done so before DEL, but not before the ADD of another sandbox of the pod, and they may have been
+// unmapHostPorts removes the host ports of an attachment that is being removed. The runtime does
+// this before DEL, but not before the ADD of another sandbox of the pod. Also, they may have been
 // restored since.
 func (s *Server) unmapHostPorts(ctx context.Context, host string) {
 	for row := range ovsdb.Rows[ovsdb.Interface](s.ovs.View()) {
@@ -124,7 +124,7 @@ func (s *Server) unmapHostPorts(ctx context.Context, host string) {
 	}
 }
 
-// portmapPath finds the plugin portmap.
+// portmapPath returns the path of the plugin portmap.
 func portmapPath() (string, error) {
 	if path, err := exec.LookPath(claims.PortmapPlugin); err == nil {
 		return path, nil
@@ -138,7 +138,7 @@ func portmapPath() (string, error) {
 	return places[i], nil
 }
 
-// portmap runs the plugin portmap for an attachment, as the runtime does after our ADD.
+// portmap runs the plugin portmap for an attachment, as the runtime does after Hairpin's ADD.
 func (a *attachment) portmap(ctx context.Context, command string) error {
 	path, err := portmapPath()
 	if err != nil {
@@ -157,7 +157,7 @@ func (a *attachment) portmap(ctx context.Context, command string) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Stdin = bytes.NewReader(conf)
-	// It does not open the namespace, which the agent may not see.
+	// portmap does not open this namespace, which the agent may be unable to see.
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+a.sandbox, "CNI_NETNS="+a.sandbox,
 		"CNI_NETNS_OVERRIDE=1",
 		"CNI_IFNAME="+a.ifName, "CNI_PATH="+filepath.Dir(path))

@@ -15,8 +15,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// TestHostPorts: host ports of pods come back after `nft flush ruleset`, go with the pod, and are
-// reported where they cannot come back.
+// TestHostPorts: host ports of pods are restored after `nft flush ruleset`, removed with the pod,
+// and reported if they cannot be restored.
 func TestHostPorts(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("node-a.yaml", nodeManifest(1, usualCIDRs(1)))
@@ -83,7 +83,7 @@ func TestHostPorts(t *testing.T) {
 	buildPortmap(t, plugin)
 	answers("the plugin is back")
 
-	// The rules may have been restored between the runtime's DEL of portmap and that of ours.
+	// The rules may have been restored between the runtime's DEL of portmap and Hairpin's.
 	outcome := w.plugin(n, "DEL", netconf(n), map[string]string{
 		"CNI_CONTAINERID": pod.Sandbox, "CNI_IFNAME": "eth0", "CNI_NETNS": "",
 		"CNI_ARGS": "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web"})

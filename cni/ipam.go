@@ -6,15 +6,15 @@ import (
 	"net/netip"
 )
 
-// firstPod is the offset of the first pod address in a node's subnet: .0 is the network, .1 the
+// firstPod is the offset of the first pod address in a node's subnet. .0 is the network, .1 the
 // router, .2 the management port.
 const firstPod = 3
 
-// errFull tells that a subnet has no free address.
+// errFull means that a subnet has no free address.
 var errFull = errors.New("no free address")
 
-// nextAddress returns an address of the subnet that is not in use, the first after last, so that an
-// address rests before another pod gets it. The broadcast address of IPv4 is never given.
+// nextAddress returns an unused address of the subnet. It takes the first one after last, so that a
+// released address is reused late. It never returns the broadcast address of IPv4.
 func nextAddress(subnet netip.Prefix, last netip.Addr, used map[netip.Addr]bool) (netip.Addr, error) {
 	first := subnet.Masked().Addr()
 	for range firstPod {
@@ -43,7 +43,7 @@ func nextAddress(subnet netip.Prefix, last netip.Addr, used map[netip.Addr]bool)
 	return netip.Addr{}, fmt.Errorf("%w in %s: its %d are in use", errFull, subnet, busy)
 }
 
-// gatewaysOf returns the router's address in each of the node's subnets: the first.
+// gatewaysOf returns the router's address, the first, in each of the node's subnets.
 func gatewaysOf(addresses []netip.Prefix) []netip.Addr {
 	var list []netip.Addr
 	for _, p := range addresses {

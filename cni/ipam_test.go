@@ -12,7 +12,7 @@ import (
 	"hairpin/ovsdb"
 )
 
-// small draws a subnet of which all addresses can be listed.
+// small returns a random subnet of which all addresses can be listed.
 func small(t *rapid.T) netip.Prefix {
 	if rapid.Bool().Draw(t, "IPv4") {
 		a := rapid.SampledFrom([]string{"10.244.1.0", "0.0.0.0", "255.255.255.0", "192.168.7.128"}).Draw(t, "subnet")
@@ -23,8 +23,8 @@ func small(t *rapid.T) netip.Prefix {
 	return netip.PrefixFrom(netip.MustParseAddr(a), rapid.IntRange(121, 126).Draw(t, "bits")).Masked()
 }
 
-// usable lists the addresses that pods may have, as the documents say: not the network's, the
-// router's, the management port's, nor IPv4's broadcast.
+// usable lists the addresses that pods may have according to the documentation: not the network's,
+// the router's, the management port's, nor IPv4's broadcast.
 func usable(subnet netip.Prefix) []netip.Addr {
 	var all []netip.Addr
 	for a := subnet.Addr(); subnet.Contains(a); a = a.Next() {
@@ -36,8 +36,8 @@ func usable(subnet netip.Prefix) []netip.Addr {
 	return all[min(3, len(all)):]
 }
 
-// Whatever is in use and was given last: the next address is usable and free, and the first such
-// one after last, around the subnet. There is none only when all are in use.
+// For any used addresses and last one, the next address is usable and free. It is the first such
+// one after last, around the subnet. There is none only if all are in use.
 func TestNextAddress(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		subnet := small(t)
@@ -68,8 +68,8 @@ func TestNextAddress(t *testing.T) {
 	})
 }
 
-// Pods come and go: no two have the same address, and an address that was given back rests while
-// others are free.
+// Pods come and go: no two have the same address, and a released address is not reused while others
+// are free.
 func TestAddressesRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		subnet := small(t)
@@ -117,7 +117,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// What is written on a row is read from it.
+// The attachment written on a row is parsed from it.
 func TestAttachmentOnItsRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[a-z0-9.-]{1,20}`)
@@ -142,7 +142,7 @@ func TestAttachmentOnItsRow(t *testing.T) {
 	})
 }
 
-// A row whose external_ids somebody damaged can still be removed, but gives no pod.
+// A row with damaged external_ids can still be removed, but gives no pod.
 func TestDamagedRow(t *testing.T) {
 	whole := map[string]string{keyName: "web", keyNamespace: "default", keySandbox: "abc", keyIfName: "eth0",
 		keyMAC: "0a:58:0a:f4:01:03", keyAddresses: "10.244.1.3/24"}
@@ -175,7 +175,7 @@ func TestHostName(t *testing.T) {
 	}
 }
 
-// FuzzArgs: whatever a runtime hands over, there is a pod or an error.
+// FuzzArgs: for any arguments of a runtime, there is a pod or an error.
 func FuzzArgs(f *testing.F) {
 	f.Add("IgnoreUnknown=1;K8S_POD_NAMESPACE=a;K8S_POD_NAME=b")
 	f.Fuzz(func(t *testing.T, args string) {

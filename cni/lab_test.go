@@ -28,7 +28,7 @@ import (
 // agent is the name under which labs run `hairpin node`.
 const agent = "hairpin"
 
-// settings is where an agent has its configuration.
+// settings is the path of an agent's configuration.
 const settings = "/etc/hairpin/hairpin.conf"
 
 // world is a lab whose nodes run Hairpin's agent, with manifests instead of an API server.
@@ -47,7 +47,7 @@ func engines(t *testing.T, test func(t *testing.T, engine string)) {
 	}
 }
 
-// config is what agents are configured with.
+// config is the configuration of agents.
 func (w *world) config() string {
 	text := "[kubernetes]\nmanifests = /etc/hairpin/manifests\n[logging]\nlevel = debug\n"
 	if w.engine != "" {
@@ -56,7 +56,7 @@ func (w *world) config() string {
 	return text
 }
 
-// build gives the binary under test, made once.
+// build returns the binary under test, built once.
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "hairpin-cni-test-")
 	if err != nil {
@@ -144,7 +144,7 @@ func (w *world) start(n *lab.Node) {
 	must(w.t, n.StartDaemon(w.t.Context(), agent, "/usr/local/bin/hairpin", "node", "--config-file="+settings))
 }
 
-// ready waits until the plugin says that the node can serve pods.
+// ready waits until the plugin reports that the node can serve pods.
 func (w *world) ready(n *lab.Node) {
 	w.t.Helper()
 	eventually(w.t, 30*time.Second, n.Name()+" is ready",
@@ -175,10 +175,10 @@ func netconf(n *lab.Node) map[string]any {
 	return map[string]any{"cniVersion": "1.1.0", "name": "hairpin", "type": "hairpin", "runDir": n.Path("/run/hairpin")}
 }
 
-// outcome is what the plugin answered.
+// outcome is the result of the plugin.
 type outcome struct {
 	stdout string
-	err    error // a *types.Error when the plugin said so
+	err    error // a *types.Error if the plugin returned one
 }
 
 // plugin runs the real plugin, as a container runtime does.
@@ -230,7 +230,7 @@ func (o outcome) result(t testing.TB) *current.Result {
 	return r
 }
 
-// refused asserts that the plugin answered an error with that code and those words.
+// refused asserts that the plugin returned an error with that code and those words.
 func (o outcome) refused(t testing.TB, code uint, words ...string) {
 	t.Helper()
 	if o.err == nil {
@@ -308,7 +308,7 @@ func sh(t testing.TB, n *lab.Node, script string) string {
 	return strings.TrimSpace(out)
 }
 
-// bridge is the one that pods' ports are on.
+// bridge returns the bridge of pods' ports.
 func (w *world) bridge() string {
 	if w.engine == cluster.EngineOpenFlow {
 		return claims.ServiceBridge
@@ -316,8 +316,7 @@ func (w *world) bridge() string {
 	return claims.IntegrationBridge
 }
 
-// knownToOVN reads the IPv4 addresses of pods that OVN has, behind one port of all or each of its
-// own.
+// knownToOVN reads the IPv4 addresses of pods from OVN, behind one port for all or one port each.
 func knownToOVN(t testing.TB, n *lab.Node) []string {
 	t.Helper()
 	var list []string

@@ -13,17 +13,18 @@ import (
 	"hairpin/netdev"
 )
 
-// wiring is how an attachment's veth pair is set up.
+// wiring is the configuration of an attachment's veth pair.
 type wiring struct {
 	mtu int // bytes, of both ends
-	// userspace: the host's end is read by a userspace switch, which looks at packets, not at the
-	// kernel's notes about them: checksums must be in the packets.
+	// userspace: a userspace switch reads the host's end. It reads packets without the kernel's
+	// metadata, so packets must have their checksums.
 	userspace bool
-	// tso: that switch reads the kernel's notes of checksums and TCP segments, and no others.
+	// tso: that switch reads metadata for checksums and TCP segmentation, and no other.
 	tso bool
 }
 
-// plug makes the veth pair of an attachment, one end in the sandbox, with its addresses, but down.
+// plug makes the veth pair of an attachment, with one end in the sandbox. That end gets its
+// addresses, and stays down.
 func plug(a *attachment, sandbox ns.NetNS, w wiring) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = a.host, w.mtu
@@ -44,9 +45,9 @@ func plug(a *attachment, sandbox ns.NetNS, w wiring) error {
 	return nil
 }
 
-// hostEnd makes the host's end ready for Open vSwitch, and deaf otherwise: on the userspace
-// datapath the kernel's own stack sees every frame of the pod, too. It drops frames to the router's
-// MAC by itself; ARP and neighbor discovery it would answer for anybody.
+// hostEnd configures the host's end for Open vSwitch, and so that the kernel's own stack ignores
+// it: on the userspace datapath the stack receives every frame of the pod, too. The stack drops
+// frames to the router's MAC, but it would reply to ARP and neighbor discovery of any sender.
 func hostEnd(a *attachment, w wiring) error {
 	link, err := netlink.LinkByName(a.host)
 	if err != nil {
@@ -68,7 +69,7 @@ func hostEnd(a *attachment, w wiring) error {
 	return nil
 }
 
-// onHostEnd does something to the host's end of an attachment. One that is gone is fine.
+// onHostEnd calls do with the host's end of an attachment. A missing link is no error.
 func onHostEnd(host string, do func(netlink.Link) error) error {
 	link, err := netlink.LinkByName(host)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -83,10 +84,10 @@ func onHostEnd(host string, do func(netlink.Link) error) error {
 	return nil
 }
 
-// unplug removes the host's end, and with it the sandbox's.
+// unplug removes the host's end. The sandbox's end goes with it.
 func unplug(host string) error { return onHostEnd(host, netlink.LinkDel) }
 
-// hostEnds gives the host's ends of pods that there are, by name.
+// hostEnds returns the host's ends of all pods, by name.
 func hostEnds() (map[string]netlink.Link, error) {
 	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
@@ -103,7 +104,7 @@ func hostEnds() (map[string]netlink.Link, error) {
 
 func isHostEnd(l netlink.Link) bool { return l.Type() == "veth" && isHostName(l.Attrs().Name) }
 
-// offload sets what the kernel leaves to the switch of what is sent on one of the pair's ends.
+// offload sets which work on sent packets the kernel leaves to the switch, for one end of the pair.
 func (w wiring) offload(name string) error {
 	switch {
 	case !w.userspace:
@@ -111,13 +112,13 @@ func (w wiring) offload(name string) error {
 	case w.tso:
 		return netdev.SetFeatures(name, understood())
 	}
-	_, err := netdev.Ethtool(name, unix.ETHTOOL_STXCSUM, 0) // without checksums, there are no segments either
+	_, err := netdev.Ethtool(name, unix.ETHTOOL_STXCSUM, 0) // without checksum offload there is no segmentation offload
 	return err
 }
 
-// understood are the features of a veth that ovs-vswitchd understands with userspace-tso-enable,
-// and those it does not: it drops or corrupts UDP and SCTP to be segmented, what is in a tunnel of
-// the pod, and SCTP without its checksum.
+// understood returns the features of a veth that ovs-vswitchd supports with userspace-tso-enable,
+// and those that it does not. It drops or corrupts UDP and SCTP packets that need segmentation,
+// such packets in a tunnel of the pod, and SCTP without its checksum.
 func understood() map[string]bool {
 	on := map[string]bool{"tx-checksum-ip-generic": true, "tx-tcp-segmentation": true, "tx-tcp6-segmentation": true}
 	for _, f := range []string{

@@ -11,11 +11,11 @@ import (
 	"hairpin/cluster"
 )
 
-// netnsDir is where container runtimes keep the network namespaces of pods.
+// netnsDir is the folder in which container runtimes keep the network namespaces of pods.
 const netnsDir = "/run/netns"
 
-// Netns returns the path of a pod's network namespace: that of netnsDir at the other end of the
-// pod's veth pair.
+// Netns returns the path of a pod's network namespace: the one in netnsDir that has the other end
+// of the pod's veth pair.
 func (s *Server) Netns(pod cluster.Owner) (string, error) {
 	for _, e := range s.alloc.attachments(s.ovs.View()) {
 		if e.pod != pod {
@@ -39,7 +39,7 @@ func netnsOf(id int, pod cluster.Owner) (string, error) {
 		path := filepath.Join(netnsDir, f.Name())
 		n, err := ns.GetNS(path)
 		if err != nil {
-			continue // a name that a former pod left
+			continue // a leftover name of a former pod
 		}
 		found, err := netlink.GetNetNsIdByFd(int(n.Fd()))
 		_ = n.Close()

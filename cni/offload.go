@@ -10,12 +10,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// namespaces is where container runtimes have the network namespaces of sandboxes.
+// namespaces is the folder in which container runtimes keep the network namespaces of sandboxes.
 const namespaces = "/run/netns"
 
-// offload gives pairs that there are the offloads of new ones: ovs-vswitchd may have been started
-// with userspace-tso-enable, or without. In a pair whose sandbox is not found, they stay as they
-// are.
+// offload sets the offloads of existing veth pairs to those of new ones: ovs-vswitchd may have
+// restarted with userspace-tso-enable, or without. A pair whose sandbox is not found keeps its
+// offloads.
 func (s *Server) offload(rows []entry, ends map[string]netlink.Link) error {
 	s.mu.Lock()
 	w := s.facts.wiring()
@@ -26,7 +26,7 @@ func (s *Server) offload(rows []entry, ends map[string]netlink.Link) error {
 	before := s.offloads
 	s.offloads = map[string]wiring{}
 	var failed error
-	sandboxes := map[int]string{} // by the number that this namespace gives them
+	sandboxes := map[int]string{} // by their id in this namespace
 	for i := range rows {
 		a := &rows[i].attachment
 		link := ends[a.host]
@@ -54,7 +54,7 @@ func (s *Server) offload(rows []entry, ends map[string]netlink.Link) error {
 	return failed
 }
 
-// offload sets the offloads of both ends. One that is gone meanwhile is fine.
+// offload sets the offloads of both ends. A missing end is no error.
 func (a *attachment) offload(path string, host netlink.Link, w wiring) error {
 	sandbox, err := ns.GetNS(path)
 	if errors.Is(err, os.ErrNotExist) || errors.As(err, new(ns.NSPathNotExistErr)) {

@@ -15,9 +15,9 @@ import (
 	"hairpin/lab"
 )
 
-// TestOffloadsFollowTheSwitch: Open vSwitch is started with TSO, and without again. Pods that run
-// then, and new ones, give it checksums and segments as it takes them: what they send arrives, in
-// both families, whole.
+// TestOffloadsFollowTheSwitch: Open vSwitch is started with TSO, and without again. Running and new
+// pods send checksums and segments as it supports them: their data arrives complete, in both
+// families.
 func TestOffloadsFollowTheSwitch(t *testing.T) {
 	w, n := single(t)
 	if n.Datapath() != "netdev" {
@@ -54,7 +54,7 @@ func TestOffloadsFollowTheSwitch(t *testing.T) {
 	}
 }
 
-// restartWithTSO does what the entry script does.
+// restartWithTSO acts like the entry script.
 func restartWithTSO(t testing.TB, n *lab.Node, on bool) {
 	t.Helper()
 	kill(t, n, lab.VSwitchd)
@@ -64,7 +64,7 @@ func restartWithTSO(t testing.TB, n *lab.Node, on bool) {
 	must(t, n.Start(t.Context(), lab.VSwitchd))
 }
 
-// offloads says what is wrong with those of the sandbox's end.
+// offloads returns what is wrong with the offloads of the sandbox's end.
 func (s *sandbox) offloads(tso bool) error {
 	out, err := s.node.Exec(s.w.t.Context(), "ip", "netns", "exec", s.netns(), "ethtool", "-k", "eth0")
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *sandbox) offloads(tso bool) error {
 	return nil
 }
 
-// send sends more than any buffer holds over one TCP connection, and compares what arrives.
+// send sends more than any buffer holds over one TCP connection, and compares the received data.
 func send(from, to string, ip netip.Addr) error {
 	text := bytes.Repeat([]byte("not all the same: 0123456789\n"), 200_000)
 	var l net.Listener

@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// requestTimeout is how long the plugin waits for the agent's answer; the kubelet's timeout is
-	// longer.
+	// requestTimeout limits how long the plugin waits for the agent's reply; the kubelet's timeout
+	// is longer.
 	requestTimeout = 90 * time.Second
-	// agentTimeout is how long the agent may be down, as during a restart, before the plugin gives
-	// up.
+	// agentTimeout limits how long the agent may be down, as during a restart, before the plugin
+	// returns an error.
 	agentTimeout = 10 * time.Second
 	// retryPause is the pause between two attempts to reach the agent.
 	retryPause = 20 * time.Millisecond
 )
 
-// supported are the versions of the specification that the plugin speaks.
+// supported returns the versions of the specification that the plugin supports.
 func supported() version.PluginInfo {
 	return version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 }
@@ -65,9 +65,9 @@ func forward(command string, a *skel.CmdArgs) error {
 	return types.PrintResult(r, conf.CNIVersion)
 }
 
-// ask sends a request to the agent, and repeats it if the agent goes away: all commands can be
-// repeated, so the kubelet does not notice a restart of the agent. STATUS is sent once: it is about
-// now.
+// ask sends a request to the agent, and repeats it if the connection fails. All commands can be
+// repeated, so the kubelet does not notice a restart of the agent. STATUS is sent once, because it
+// is about the present.
 func ask(runDir string, r request) ([]byte, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -94,7 +94,7 @@ func ask(runDir string, r request) ([]byte, error) {
 	}
 }
 
-// agentClient is a client of the agent; met is set when it connected.
+// agentClient returns a client of the agent, which sets met when it connects.
 func agentClient(runDir string, met *atomic.Bool) *http.Client {
 	if runDir == "" {
 		runDir = "/run/hairpin"
@@ -116,13 +116,13 @@ func post(ctx context.Context, client *http.Client, body []byte) ([]byte, error)
 	}
 	answer, err := client.Do(q)
 	if err != nil {
-		return nil, errors.Unwrap(err) // without the URL, which means nothing
+		return nil, errors.Unwrap(err) // without the URL, which has no meaning
 	}
 	defer answer.Body.Close()
 	return io.ReadAll(answer.Body)
 }
 
-// open extracts the result from an answer.
+// open extracts the result from a reply.
 func open(text []byte) ([]byte, error) {
 	var r reply
 	if err := json.Unmarshal(text, &r); err != nil {

@@ -51,7 +51,7 @@ func (p *tap) send(to net.HardwareAddr, ethertype uint16, payload []byte) {
 	must(p.t, unix.Sendto(p.fd, append(frame, payload...), 0, &unix.SockaddrLinklayer{Ifindex: p.index}))
 }
 
-// received returns the frames that come within a time, but for those that the sandbox itself sends.
+// received returns the frames that arrive within a time, without the sandbox's own.
 func (p *tap) received(wait time.Duration) [][]byte {
 	p.t.Helper()
 	var list [][]byte
@@ -87,7 +87,7 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// ipv4 is an IPv4 packet; its payload has an even length.
+// ipv4 returns an IPv4 packet; its payload has an even length.
 func ipv4(proto byte, from, to netip.Addr, payload []byte) []byte {
 	h := []byte{0x45, 0, 0, byte(20 + len(payload)), 0, 1, 0, 0, 64, proto, 0, 0}
 	h = append(append(h, from.AsSlice()...), to.AsSlice()...)
@@ -95,24 +95,24 @@ func ipv4(proto byte, from, to netip.Addr, payload []byte) []byte {
 	return append(h, payload...)
 }
 
-// echoRequest is a ping with an identifier.
+// echoRequest returns a ping with an identifier.
 func echoRequest(id byte) []byte {
 	b := []byte{8, 0, 0, 0, 0, id, 0, 1}
 	binary.BigEndian.PutUint16(b[2:], checksum(b))
 	return b
 }
 
-// datagram is one of UDP with an identifier.
+// datagram returns a UDP packet with an identifier.
 func datagram(port uint16, id byte) []byte {
 	b := []byte{0x30, 0x39, 0, 0, 0, 12, 0, 0, 'p', 'o', 'd', id} // no checksum
 	binary.BigEndian.PutUint16(b[2:], port)
 	return b
 }
 
-// TestKernelIsQuiet sends what the host's kernel could hear on the pod's interface, though the
-// switch alone is there for it: the kernel sees every frame of a userspace switch's ports. The host
-// answers pings of broadcasts here, and has a server on all its addresses. Broadcasts reach it
-// through the switch and the management port, once.
+// TestKernelIsQuiet sends packets that the host's kernel could receive on the pod's interface,
+// although the interface is only for the switch: the kernel sees every frame of a userspace
+// switch's ports. The host replies to pings of broadcasts here, and has a server on all its
+// addresses. Broadcasts reach it through the switch and the management port, once.
 func TestKernelIsQuiet(t *testing.T) {
 	w, n := single(t)
 	if n.Datapath() != "netdev" {
@@ -136,7 +136,7 @@ func TestKernelIsQuiet(t *testing.T) {
 		name string
 		mac  net.HardwareAddr
 		ip   netip.Addr
-		most int // times that the host may hear it: through the management port
+		most int // how often the host may receive it: through the management port
 	}{
 		{"broadcast", everybody, ip("255.255.255.255"), 1}, {"subnet's broadcast", everybody, ip("10.244.1.255"), 1},
 		{"broadcast to the host", everybody, host, 1}, {"multicast", hardware("01:00:5e:00:00:01"), ip("224.0.0.1"), 1},
@@ -150,7 +150,7 @@ func TestKernelIsQuiet(t *testing.T) {
 		p.send(to.mac, unix.ETH_P_IP, ipv4(unix.IPPROTO_UDP, ip("0.0.0.0"), to.ip, datagram(listens, byte(i+100))))
 	}
 	arp, pings := answers(t, p.received(2*time.Second), own)
-	// OVN's router answers for itself and for the management port. Who answers for the host is the
+	// OVN's router replies for itself and for the management port. The host itself replies for the
 	// host, there.
 	mp0 := "0a:58:0a:f4:01:02"
 	want := map[string]string{"10.244.1.1": "0a:58:0a:f4:01:01", "10.244.1.2": mp0, host.String(): mp0}
@@ -166,8 +166,8 @@ func TestKernelIsQuiet(t *testing.T) {
 	}
 }
 
-// answers sorts what came: who answered ARP for which address, and pings by identifier. Nothing may
-// come from the host's end.
+// answers sorts the received frames: the senders of ARP replies by address, and pings by
+// identifier. Nothing may come from the host's end.
 func answers(t *testing.T, frames [][]byte, own net.HardwareAddr) (arp map[string]string, pings map[byte]int) {
 	t.Helper()
 	arp, pings = map[string]string{}, map[byte]int{}
@@ -187,7 +187,7 @@ func answers(t *testing.T, frames [][]byte, own net.HardwareAddr) (arp map[strin
 	return arp, pings
 }
 
-// hear starts a server on all addresses of a node, and tells how often it heard each identifier.
+// hear starts a server on all addresses of a node, and counts each identifier it receives.
 func hear(t *testing.T, n *lab.Node, port int) func() map[byte]int {
 	t.Helper()
 	var c net.PacketConn

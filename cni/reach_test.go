@@ -54,19 +54,19 @@ func clusterIPs(i int) []netip.Addr {
 		netip.MustParseAddr(fmt.Sprintf("fd00:10:96::2%03x", i))}
 }
 
-// way is a way of a first packet.
+// way is a path of a first packet.
 type way struct {
 	name  string
-	netns string // where it starts
+	netns string // of the sender
 	to    netip.Addr
 	port  uint16
 }
 
 // TestReachableWhenAddReturns adds pods, and at once sends packets from and to each: from the host,
-// from a pod of the node, from a pod on another node, through a ClusterIP, and the other way. No
-// packet may be lost, not the very first either; another way is the first of each pod. A way that
-// lacks a flow fails for half of the pods; a busy machine, on which a packet is late and sent
-// again, for one or two.
+// from a pod of the node, from a pod on another node, through a ClusterIP, and in the other
+// direction. No packet may be lost, not even the very first; another path is the first of each pod.
+// A path that lacks a flow fails for half of the pods. A busy machine, on which a packet is late
+// and retransmitted, fails for one or two.
 func TestReachableWhenAddReturns(t *testing.T) { engines(t, reachableWhenAddReturns) }
 
 func reachableWhenAddReturns(t *testing.T, engine string) {
@@ -108,7 +108,7 @@ func reachableWhenAddReturns(t *testing.T, engine string) {
 	}
 }
 
-// waysOf lists the ways from and to a pod that is the endpoint of Service i.
+// waysOf lists the paths from and to a pod that is the endpoint of Service i.
 func waysOf(s *sandbox, i int, a, b *lab.Node, peer, remote *sandbox) []way {
 	var list []way
 	for f := range s.ips {
@@ -132,8 +132,8 @@ func waysOf(s *sandbox, i int, a, b *lab.Node, peer, remote *sandbox) []way {
 	return list
 }
 
-// tryAll tries all ways, the one of the pod's number first, by TCP and UDP in turn. It counts
-// packets that came late.
+// tryAll tries all paths, that of the pod's number first, by TCP and UDP in turn. It returns the
+// number of late packets.
 func tryAll(t *testing.T, s *sandbox, number int, ways []way) (late int) {
 	t.Helper()
 	failed := 0
@@ -159,7 +159,7 @@ func tryAll(t *testing.T, s *sandbox, number int, ways []way) (late int) {
 	return late
 }
 
-// firstError asks servers: a network namespace, the addresses to ask, and so on.
+// firstError connects to servers. Its arguments are a network namespace, the addresses, and so on.
 func firstError(args ...any) error {
 	for i := 0; i < len(args); i += 2 {
 		for _, ip := range args[i+1].([]netip.Addr) {
@@ -173,9 +173,9 @@ func firstError(args ...any) error {
 	return nil
 }
 
-// TestSandboxOfTheSamePod replaces a pod's sandbox again and again, as a kubelet does after a
-// failure, with and without DEL of the old one. The new one has other addresses, and they work when
-// ADD returns: what OVN says about the port must not be about the old sandbox.
+// TestSandboxOfTheSamePod replaces a pod's sandbox repeatedly, as a kubelet does after a failure,
+// with and without DEL of the old one. The new one has other addresses, and they work when ADD
+// returns: OVN's state of the port must not be that of the old sandbox.
 func TestSandboxOfTheSamePod(t *testing.T) { engines(t, sandboxOfTheSamePod) }
 
 func sandboxOfTheSamePod(t *testing.T, engine string) {
@@ -201,8 +201,8 @@ func sandboxOfTheSamePod(t *testing.T, engine string) {
 	consistent(t, n, old)
 }
 
-// TestOVNIsBehind holds ovn-northd while a pod's sandbox is replaced. OVN knows the pod's port
-// already, with the addresses of the old sandbox: ADD must not take the flows of those for its own.
+// TestOVNIsBehind stops ovn-northd while a pod's sandbox is replaced. OVN knows the pod's port
+// already, with the addresses of the old sandbox: ADD must not mistake their flows for its own.
 func TestOVNIsBehind(t *testing.T) { engines(t, ovnIsBehind) }
 
 func ovnIsBehind(t *testing.T, engine string) {

@@ -12,21 +12,21 @@ import (
 	"hairpin/cluster"
 )
 
-// An attachment is written on the alias of its link, too: the Open vSwitch database may be lost, by
-// a disk that fails, while pods run. The alias is there only while there is, or should be, a row.
-// `ip link` shows it.
+// An attachment is also recorded on the alias of its link: a disk failure may lose the Open vSwitch
+// database while pods run. The alias exists only while there is, or should be, a row. `ip link`
+// shows it.
 const (
 	linkAlias = "hairpin: "
-	// longestAlias is in bytes (IFALIASZ-1); what is longer goes on in alternative names, in parts
-	// (ALTIFNAMSIZ is 128).
+	// longestAlias is in bytes (IFALIASZ-1). The rest of a longer record is in alternative names,
+	// in parts (ALTIFNAMSIZ is 128).
 	longestAlias, longestPart = 255, 96
-	// longestPorts is in bytes, some twenty mappings. The kernel does not list a link whose names
-	// are too long for its message. A row that is restored from a link without them has no host
-	// ports.
+	// longestPorts is in bytes, enough for some twenty mappings. The kernel does not list a link
+	// whose names are too long for its message. A row that is restored from a link without mappings
+	// has no host ports.
 	longestPorts = 1024
 )
 
-// record is what is written on the link.
+// record returns the text that is written on the link.
 func (a *attachment) record() string {
 	fields := []string{a.pod.Namespace + "/" + a.pod.Name, joinPrefixes(a.addresses), a.network, a.ifName, a.uid,
 		a.sandbox}
@@ -36,7 +36,7 @@ func (a *attachment) record() string {
 	return linkAlias + strings.Join(fields, " ")
 }
 
-// parseRecord reads what record wrote; it says whether that is an attachment.
+// parseRecord parses the text of record, and reports whether it describes an attachment.
 func parseRecord(host, text string) (attachment, bool) {
 	text, ours := strings.CutPrefix(text, linkAlias)
 	f := strings.Split(text, " ")
@@ -56,11 +56,11 @@ func parseRecord(host, text string) (attachment, bool) {
 	return a, true
 }
 
-// partPrefix is how the alternative names begin that have the i-th part of what is too long for an
-// alias: they must differ on a host.
+// partPrefix returns the prefix of the alternative names that contain the i-th part of a long
+// record. The host's name is in it because alternative names must differ on a host.
 func partPrefix(host string, i int) string { return fmt.Sprintf("%s.%d.", host, i) }
 
-// readRecord returns what is written on a link; empty: nothing of ours.
+// readRecord returns the record on a link; empty if there is none of Hairpin's.
 func readRecord(l netlink.Link) string {
 	attrs := l.Attrs()
 	text, part := attrs.Alias, ""
@@ -103,7 +103,7 @@ func (a *attachment) write(l netlink.Link) error {
 	return nil
 }
 
-// eraseRecord removes it, so that no row is restored from it.
+// eraseRecord removes the record, so that no row is restored from it.
 func eraseRecord(l netlink.Link) error {
 	attrs := l.Attrs()
 	err := netlink.LinkSetAlias(l, "")

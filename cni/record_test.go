@@ -15,13 +15,13 @@ import (
 	"hairpin/cluster"
 )
 
-// What is written on a link of the kernel is read from it, however long the names are, and nothing
-// once it is erased.
+// The record on a link of the kernel is parsed as it was written, however long the names are. An
+// erased record is empty.
 func TestRecordOnItsLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("links need root")
 	}
-	runtime.LockOSThread() // for good: the thread's network namespace ends with it
+	runtime.LockOSThread() // never unlocked: the thread's network namespace ends with it
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Skipf("no network namespace: %v", err)
 	}
@@ -66,7 +66,7 @@ func TestRecordOnItsLink(t *testing.T) {
 	})
 }
 
-// What others, older versions or an accident wrote on a link gives no attachment.
+// Text of other programs, of older versions or by accident gives no attachment.
 func TestRecordOfOthers(t *testing.T) {
 	good := "hairpin: default/web 10.244.1.3/24 hairpin eth0 uid sandbox"
 	if _, ok := parseRecord("h", good); !ok {

@@ -11,7 +11,7 @@ import (
 	"hairpin/ovsdb"
 )
 
-// del removes the attachment of a sandbox; one that is gone, or never was, is fine.
+// del removes the attachment of a sandbox. A missing attachment is no error.
 func (s *Server) del(ctx context.Context, r request) *types.Error {
 	key := attachmentKey(r.ContainerID, r.IfName)
 	for _, a := range s.alloc.attachments(s.ovs.View()) {
@@ -24,7 +24,7 @@ func (s *Server) del(ctx context.Context, r request) *types.Error {
 	}
 	sandbox, cniErr := openSandbox(r.Netns)
 	if cniErr != nil {
-		return nil // it is gone, with everything in it
+		return nil // the namespace is gone, with everything in it
 	}
 	defer sandbox.Close()
 	if err := unplugFrom(sandbox, r.IfName); err != nil {
@@ -33,7 +33,7 @@ func (s *Server) del(ctx context.Context, r request) *types.Error {
 	return nil
 }
 
-// remove takes an attachment away; one that is gone is fine.
+// remove removes an attachment. A missing attachment is no error.
 func (s *Server) remove(ctx context.Context, host string) error {
 	s.alloc.markLeaving(host)
 	s.unmapHostPorts(ctx, host)
@@ -65,7 +65,7 @@ func (s *Server) detach(ctx context.Context, host string) error {
 	return nil
 }
 
-// collect removes what the runtime does not name as valid, of the network that it asks for.
+// collect removes the network's attachments that the runtime does not list as valid.
 func (s *Server) collect(ctx context.Context, r request) *types.Error {
 	conf, cniErr := parseConf(r.Config)
 	if cniErr != nil {
@@ -82,7 +82,7 @@ func (s *Server) collect(ctx context.Context, r request) *types.Error {
 	}
 	var failed error
 	for _, a := range s.alloc.attachments(s.ovs.View()) {
-		// What is being made now is not in the runtime's list yet.
+		// An attachment that is being made is not in the runtime's list yet.
 		if valid[a.key()] || a.network != conf.Name || s.alloc.isReserved(a.host) {
 			continue
 		}

@@ -38,8 +38,8 @@ func openSandbox(path string) (ns.NetNS, *types.Error) {
 	return sandbox, nil
 }
 
-// unplugFrom removes the veth pair whose one end is an interface of the sandbox, if the other end
-// is one that this package made: an attachment whose rows were removed by hand.
+// unplugFrom removes the veth pair of an interface of the sandbox, if this package made the pair.
+// It is for an attachment whose rows were removed by hand.
 func unplugFrom(sandbox ns.NetNS, ifName string) error {
 	var inside netlink.Link
 	err := sandbox.Do(func(ns.NetNS) (err error) {
@@ -69,7 +69,7 @@ func unplugFrom(sandbox ns.NetNS, ifName string) error {
 	return nil
 }
 
-// configure returns the sandbox's end its addresses, inside the sandbox. It stays down.
+// configure sets the addresses of the sandbox's end, inside the sandbox. The end stays down.
 func configure(a *attachment, w wiring) error {
 	link, err := netlink.LinkByName(a.ifName)
 	if err != nil {
@@ -78,8 +78,8 @@ func configure(a *attachment, w wiring) error {
 	if err := w.offload(a.ifName); err != nil {
 		return err
 	}
-	// The routes below are all that there are. A pod that says it is a router would be believed,
-	// also by one without IPv6.
+	// The pod must have only the routes that activate adds. Otherwise it would accept router
+	// advertisements of other pods, even if it has no IPv6 address.
 	if err := netdev.SetSysctl("net/ipv6/conf/"+a.ifName+"/accept_ra", "0"); err != nil &&
 		!errors.Is(err, os.ErrNotExist) {
 		return err
@@ -87,12 +87,12 @@ func configure(a *attachment, w wiring) error {
 	for _, p := range a.addresses {
 		addr := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
-			// Container runtimes may leave IPv6 off in a new namespace.
+			// Container runtimes may disable IPv6 in a new namespace.
 			if err := netdev.SetSysctl("net/ipv6/conf/"+a.ifName+"/disable_ipv6", "0"); err != nil &&
 				!errors.Is(err, os.ErrNotExist) {
 				return err
 			}
-			addr.Flags = unix.IFA_F_NODAD // usable at once; the node gives each address to one pod
+			addr.Flags = unix.IFA_F_NODAD // usable at once: the node allocates each address to one pod only
 		}
 		if err := netlink.AddrReplace(link, addr); err != nil {
 			return fmt.Errorf("address %s of the sandbox: %w", p, err)
@@ -101,9 +101,9 @@ func configure(a *attachment, w wiring) error {
 	return nil
 }
 
-// activate sets the sandbox's end up, with its routes, inside the sandbox. It comes last: what a
-// pod sent before its flows are there would be dropped, and Open vSwitch would go on dropping for a
-// while.
+// activate sets the sandbox's end up and adds its routes, inside the sandbox. It comes last:
+// packets that the pod sends before its flows are installed would be dropped, and Open vSwitch
+// would continue to drop for a while.
 func activate(a *attachment) error {
 	for _, name := range []string{"lo", a.ifName} {
 		link, err := netlink.LinkByName(name)
@@ -127,7 +127,7 @@ func activate(a *attachment) error {
 	return nil
 }
 
-// inspect tells what is missing of an attachment's veth pair.
+// inspect returns what is missing of an attachment's veth pair.
 func inspect(a *attachment, sandbox ns.NetNS) error {
 	host, err := netlink.LinkByName(a.host)
 	if err != nil {
@@ -192,7 +192,7 @@ func familyOf(a netip.Addr) int {
 	return netlink.FAMILY_V6
 }
 
-// everything is the destination of a default route.
+// everything returns the destination of a default route.
 func everything(of netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: make(net.IP, of.BitLen()/8), Mask: net.CIDRMask(0, of.BitLen())}
 }

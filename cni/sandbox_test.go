@@ -33,7 +33,7 @@ type sandbox struct {
 	host    string       // name of the host's end
 }
 
-// sandbox makes one, as a container runtime does before ADD.
+// sandbox makes a sandbox, as a container runtime does before ADD.
 func (w *world) sandbox(n *lab.Node, pod string) *sandbox {
 	w.t.Helper()
 	random := make([]byte, 32)
@@ -53,10 +53,10 @@ func (s *sandbox) make() error {
 	return err
 }
 
-// netns is the name of the network namespace.
+// netns returns the name of the network namespace.
 func (s *sandbox) netns() string { return "cni-" + s.id[:12] }
 
-// path is where the machine sees the network namespace.
+// path returns the path of the network namespace.
 func (s *sandbox) path() string { return s.node.Path("/run/netns/" + s.netns()) }
 
 // vanish removes the network namespace, without DEL.
@@ -90,7 +90,7 @@ func (s *sandbox) callUntil(ctx context.Context, command string) outcome {
 	return o
 }
 
-// add is an ADD that must succeed.
+// add runs an ADD that must succeed.
 func (s *sandbox) add() {
 	s.w.t.Helper()
 	if o := s.call("ADD"); o.err != nil {
@@ -98,7 +98,7 @@ func (s *sandbox) add() {
 	}
 }
 
-// del is a DEL that must succeed.
+// del runs a DEL that must succeed.
 func (s *sandbox) del() {
 	s.w.t.Helper()
 	if o := s.call("DEL"); o.err != nil {
@@ -111,7 +111,7 @@ func inside(netns string, f func() error) error {
 	return ns.WithNetNSPath(netns, func(ns.NetNS) error { return f() })
 }
 
-// port is where servers listen.
+// port is the port of servers.
 const port = 8080
 
 // serve starts a probe server in a network namespace, also in one without addresses yet.
@@ -130,11 +130,11 @@ func serve(t testing.TB, netns string) {
 	}
 }
 
-// errSentAgain is a connection whose first packet was sent again after a second: lost, or late on a
-// busy machine.
+// errSentAgain means that the first packet of a connection was retransmitted after a second: lost,
+// or late on a busy machine.
 var errSentAgain = errors.New("the first packet was sent again")
 
-// get asks a server from a network namespace, once. Over UDP, nothing is sent again.
+// get sends one request to a server from a network namespace. Over UDP, nothing is retransmitted.
 func get(netns, protocol string, to netip.Addr, port uint16) error {
 	return inside(netns, func() error {
 		d := net.Dialer{Timeout: 5 * time.Second, KeepAlive: -1}
@@ -156,7 +156,7 @@ func get(netns, protocol string, to netip.Addr, port uint16) error {
 	})
 }
 
-// sentOnce reports whether a connection needed no retransmission, not of its first packet either.
+// sentOnce reports whether a connection had no retransmission, including its first packet.
 func sentOnce(c *net.TCPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -179,7 +179,7 @@ func sentOnce(c *net.TCPConn) error {
 	return nil
 }
 
-// must be reachable: from the node's host, over every family and protocol.
+// reachable asserts that the node's host reaches the sandbox, over every family and protocol.
 func (s *sandbox) reachable() {
 	s.w.t.Helper()
 	for _, ip := range s.ips {
@@ -209,7 +209,7 @@ func links(t testing.TB, n *lab.Node) []string {
 }
 
 // consistent asserts that a node has exactly these attachments: rows, devices, and addresses in
-// OVN, none left of others.
+// OVN.
 func consistent(t testing.TB, n *lab.Node, want ...*sandbox) {
 	t.Helper()
 	var hosts, ips []string

@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	// readyTimeout is how long an ADD waits for an agent that is not ready, for example just after
-	// its start.
+	// readyTimeout limits how long an ADD waits for an agent that is not ready, for example just
+	// after its start.
 	readyTimeout = 5 * time.Second
-	// serveTimeout is the time limit of a request: half of the plugin's patience.
+	// serveTimeout is the time limit of a request: half of requestTimeout.
 	serveTimeout = 45 * time.Second
 	// maxRequest is the maximum size of a request in bytes.
 	maxRequest = 16 << 20
 )
 
-// Facts is what pods need to know of the node.
+// Facts are the facts of the node that pods need.
 type Facts struct {
 	Subnets   []netip.Prefix // the node's pod CIDRs, IPv4 first; none: not known yet
 	MTU       int            // bytes
 	Userspace bool           // Open vSwitch runs the userspace datapath
 	TSO       bool           // and that with userspace-tso-enable
-	// that pods' ports are on: claims.IntegrationBridge or claims.ServiceBridge; empty: not known
-	// yet
+	// Bridge is the bridge for pods' ports: claims.IntegrationBridge or claims.ServiceBridge;
+	// empty: not known yet.
 	Bridge string
 }
 
@@ -46,7 +46,7 @@ func (f Facts) wiring() wiring { return wiring{mtu: f.MTU, userspace: f.Userspac
 
 // Server is the agent's half of the plugin. It must be made by NewServer.
 type Server struct {
-	ovs     *ovsdb.Client // mirrors Interface, Port, Bridge of Open_vSwitch
+	ovs     *ovsdb.Client // mirrors Interface, Port, Bridge and Open_vSwitch
 	node    string
 	log     *slog.Logger
 	alloc   *allocator
@@ -54,16 +54,16 @@ type Server struct {
 	observe func(command string, took time.Duration, code uint)
 
 	sweeping        sync.Mutex
-	asked, answered atomic.Uint64     // Sweep has something to do while they differ
-	offloads        map[string]wiring // by the host's end: for what Sweep has set the offloads of the pair
+	asked, answered atomic.Uint64     // Sweep has work while they differ
+	offloads        map[string]wiring // by the host's end: the wiring that Sweep last applied to the pair's offloads
 
 	mu           sync.Mutex
 	facts        Facts
 	ready        string                   // why pods cannot be served; empty = they can
-	factsChanged signal.Broadcast         // of a SetFacts that changed ready
+	factsChanged signal.Broadcast         // notified when SetFacts changes ready
 	busy         map[string]chan struct{} // attachments and pods that a request works on; closed at its end
 	reached      map[string]bool          // see Reached
-	reachedTurn  signal.Broadcast         // of a Reached that changed anything
+	reachedTurn  signal.Broadcast         // notified when Reached changes anything
 	health       health
 }
 
@@ -82,7 +82,7 @@ func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 // none. Call it before Listen.
 func (s *Server) Observe(f func(command string, took time.Duration, code uint)) { s.observe = f }
 
-// SetFacts sets the node's facts, and why it cannot serve pods now (empty: it can).
+// SetFacts sets the node's facts, and the reason why it cannot serve pods now (empty: it can).
 func (s *Server) SetFacts(f Facts, notReady string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,17 +96,17 @@ func (s *Server) SetFacts(f Facts, notReady string) {
 	}
 }
 
-// Changed signals, coalesced, that Pods has changed.
+// Changed signals, coalesced, that the result of Pods has changed.
 func (s *Server) Changed() <-chan struct{} { return s.changed.C() }
 
-// Pods returns the pods of this node that have an interface or are getting one, by name. An
-// unchanged pod is the same pointer again.
+// Pods returns the pods of this node that have an interface or are getting one, by name. The
+// pointer to an unchanged pod stays the same.
 func (s *Server) Pods() []*cluster.Pod { return s.alloc.pods(s.ovs.View()) }
 
-// Listen answers the plugin on a unix socket until ctx ends.
+// Listen serves the plugin on a unix socket until ctx ends.
 func (s *Server) Listen(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{Handler: s, BaseContext: func(net.Listener) context.Context { return ctx }}
-	// Requests in progress lose their connection: the plugins repeat them to the next agent.
+	// Requests in progress lose their connection: the plugins repeat them with the next agent.
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	go s.probe(ctx)
@@ -116,7 +116,7 @@ func (s *Server) Listen(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// ServeHTTP answers the plugin.
+// ServeHTTP serves a request of the plugin.
 func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	begin := time.Now()
 	var r request
@@ -178,7 +178,7 @@ func (s *Server) do(ctx context.Context, r request) (*current.Result, *types.Err
 	return nil, errInvalidEnv("CNI_COMMAND %q is not known", r.Command)
 }
 
-// lock makes requests for the same sandbox or pod wait for each other.
+// lock serializes requests for the same sandbox or pod.
 func (s *Server) lock(ctx context.Context, what string) (release func(), err error) {
 	for {
 		s.mu.Lock()
@@ -203,7 +203,7 @@ func (s *Server) lock(ctx context.Context, what string) (release func(), err err
 	}
 }
 
-// await returns the facts when pods can be served, after a short time in any case.
+// await returns the facts when pods can be served, or an error after readyTimeout.
 func (s *Server) await(ctx context.Context) (Facts, *types.Error) {
 	end := time.NewTimer(readyTimeout)
 	defer end.Stop()
@@ -225,7 +225,7 @@ func (s *Server) await(ctx context.Context) (Facts, *types.Error) {
 	}
 }
 
-// serves reports why an ADD would fail.
+// serves returns why an ADD would fail; nil if it would not.
 func (s *Server) serves() *types.Error {
 	if why := s.status(); why != nil {
 		return why

@@ -13,8 +13,7 @@ import (
 	"hairpin/ovsdb"
 )
 
-// TestPods tells what plan gets to know of the Interface rows: pods, and the same pointer for what
-// did not change.
+// TestPods: plan gets the pods of the Interface rows, and the same pointers for unchanged ones.
 func TestPods(t *testing.T) {
 	n := lab.StartNode(t, lab.NodeConfig{Daemons: []string{lab.OVSDB}})
 	ovs, err := ovsdb.Open(ovsdb.Config{
@@ -59,13 +58,13 @@ func TestPods(t *testing.T) {
 	sh(t, n,
 		`ovs-vsctl --no-wait set Interface hairpin00000003 external_ids:ip_addresses='"10.244.1.9/24"' -- remove Interface hairpin00000005 external_ids attached_mac`)
 	seen("Pod/default/p3 0a:58:0a:f4:01:03 [10.244.1.9]", four)
-	// None of the devices is there.
+	// None of the devices exists.
 	must(t, s.Sweep(t.Context()))
 	if got := sh(t, n, "ovs-vsctl list-ports br-int"); got != "eth7" {
 		t.Errorf("ports after Sweep: %s", got)
 	}
 	seen()
-	// One that is being deleted is none, also while its port is there yet.
+	// A pod that is being deleted is left out, even while its port still exists.
 	sh(t, n, add(3))
 	seen(three)
 	must(t, n.Signal(lab.OVSDB, syscall.SIGSTOP))

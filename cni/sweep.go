@@ -9,16 +9,16 @@ import (
 )
 
 // Sweep reconciles rows and devices. It removes rows whose device is gone, as after a reboot, and
-// devices that never had a row, as after an agent was killed: no DEL may ever come for them. A
+// devices that never had a row, as after an agent was killed: DEL may never be called for them. A
 // pod's row that is gone, because the database was lost or the port was removed by hand, is
-// restored from the record on the link. The error means that it could not read; NeedsSweep reports
-// unfinished work.
+// restored from the record on the link. An error means that Sweep could not read the devices;
+// NeedsSweep reports unfinished work.
 func (s *Server) Sweep(ctx context.Context) error {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
-	// Before anything is read: a row that comes later than the rows are read needs another sweep.
+	// Load these first: a row that comes after the rows are read needs another sweep.
 	asked, settled := s.asked.Load(), s.ovs.Settled()
-	// The rows before the devices: an attachment has a device before it has a row.
+	// Read the rows before the devices: an attachment has a device before it has a row.
 	rows := s.alloc.attachments(s.ovs.View())
 	ends, err := hostEnds()
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Server) Sweep(ctx context.Context) error {
 	}
 	for host := range ends {
 		if !s.alloc.has(s.ovs.View, host) {
-			// read again: a DEL takes the record off before the row
+			// orphan reads the record again: a DEL removes the record before the row
 			failed = errors.Join(failed, onHostEnd(host, s.orphan))
 		}
 	}
@@ -76,8 +76,8 @@ func (s *Server) orphan(link netlink.Link) error {
 			"addresses", a.addresses)
 		return nil
 	case !ok && record != "":
-		// Written by an older version, which recorded less: it cannot be restored without its row,
-		// but it may be in use.
+		// The record is of an older version, which recorded less. The attachment cannot be restored
+		// without its row, but may be in use.
 		s.log.Warn("cni: Open vSwitch lost a pod's port, and its addresses are unknown: delete the pod", "interface",
 			host, "alias", record)
 		return nil
@@ -86,7 +86,7 @@ func (s *Server) orphan(link netlink.Link) error {
 	return netlink.LinkDel(link)
 }
 
-// remake writes the missing rows. They wait for their bridge if there is none.
+// remake writes the missing rows, if their bridge exists.
 func (s *Server) remake(ctx context.Context) error {
 	bridge := s.Bridge()
 	if bridgeNamed(s.ovs.View(), bridge) == nil {

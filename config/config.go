@@ -1,5 +1,5 @@
-// Package config reads what an administrator sets: a file of INI format, and flags over it. The
-// sections and keys are those of OVN-Kubernetes where it has the option.
+// Package config reads the administrator's configuration: a file of INI format, overridden by
+// flags. The sections and keys are those of OVN-Kubernetes where it has the option.
 package config
 
 import (
@@ -18,8 +18,8 @@ import (
 	"hairpin/cluster"
 )
 
-// Config is what an administrator sets: what the cluster sees of it, and what concerns this process
-// only.
+// Config is the administrator's configuration: the part for the cluster, and the part for this
+// process only.
 type Config struct {
 	Cluster cluster.Config
 	Process Process
@@ -34,16 +34,16 @@ type Process struct {
 	OVSRunDir  string // [default] ovs-run-dir: db.sock and the control sockets of Open vSwitch
 	OVNRunDir  string // [default] ovn-run-dir: sockets of the node's OVN databases
 	LogLevel   string // [logging] level: debug, info, warn, error
-	Repair     bool   // [default] repair: put back what others change
+	Repair     bool   // [default] repair: repair drift
 	Uplink     string // [gateway] uplink: the device to take into the gateway bridge; empty = the default route's
 
-	TakeOver bool // [gateway] take-over: in mode detached, remove a gateway bridge that others made
+	TakeOver bool // [gateway] take-over: in mode detached, remove a gateway bridge that another program made
 
 	Egress EgressProbing // [ovnkubernetesfeature]
 
 	// [default] healthz-bind-address, metrics-bind-address: of the agent
 	Healthz, Metrics                     []netip.AddrPort
-	ControllerHealthz, ControllerMetrics []netip.AddrPort // the controller's; empty: see its socket
+	ControllerHealthz, ControllerMetrics []netip.AddrPort // of the controller; empty: see its socket
 }
 
 // Option is one setting: a key of a section of the configuration file, and a flag.
@@ -54,7 +54,7 @@ type Option struct {
 	get          func(*Config) string
 }
 
-// Flag is the name of the option's flag: the key, with "gateway-" before it for the section
+// Flag returns the name of the option's flag: the key, with the prefix "gateway-" in section
 // [gateway].
 func (o Option) Flag() string {
 	if o.Section == "gateway" {
@@ -63,12 +63,12 @@ func (o Option) Flag() string {
 	return o.Key
 }
 
-// Default is the option's value if it is not set.
+// Default returns the option's value if it is not set.
 func (o Option) Default() string {
 	return o.Get(DefaultConfig())
 }
 
-// Set gives the option a value. The error names section, key and value.
+// Set sets the option. The error names section, key and value.
 func (o Option) Set(c *Config, value string) error {
 	if err := o.set(c, strings.TrimSpace(value)); err != nil {
 		return fmt.Errorf("[%s] %s: %w", o.Section, o.Key, err)
@@ -76,7 +76,7 @@ func (o Option) Set(c *Config, value string) error {
 	return nil
 }
 
-// Get gives the option's value in a configuration, in the words that Set takes.
+// Get returns the option's value in a configuration, in the syntax of Set.
 func (o Option) Get(c Config) string { return o.get(&c) }
 
 // DefaultConfig returns the defaults of all options.
@@ -228,7 +228,7 @@ func text(section, key, usage string, field func(*Config) *string) Option {
 		func(c *Config) string { return *field(c) }}
 }
 
-// path is a text that cannot be empty.
+// path returns an option for a text that cannot be empty.
 func path(section, key, usage string, field func(*Config) *string) Option {
 	o := text(section, key, usage, field)
 	o.set = func(c *Config, v string) error {
@@ -275,8 +275,8 @@ func number(section, key, usage string, field func(*Config) *int, least, most in
 		func(c *Config) string { return strconv.Itoa(*field(c)) }}
 }
 
-// perFamily is a subnet of one family in a list that has at most one of each. longest is the
-// longest prefix that still has room for every address that is taken from it.
+// perFamily returns an option for the subnet of one family in a list with at most one per family.
+// longest is the longest prefix with enough addresses.
 func perFamily(section, key, usage string, f cluster.Family, field func(*Config) *[]netip.Prefix, longest int) Option {
 	return Option{section, key, fmt.Sprintf("%s: an %s subnet, /%d or larger", usage, f, longest),
 		func(c *Config, v string) error {
@@ -407,9 +407,8 @@ func join[T fmt.Stringer](list []T) string {
 	return strings.Join(out, ",")
 }
 
-// Load reads a configuration file over the defaults. A section or key that is not known, or a key
-// that stands there twice, is an error that names it: a misspelled option must not be silently
-// without effect.
+// Load reads a configuration file over the defaults. An unknown section or key, or a duplicate key,
+// is an error that names it: a misspelled option must not be ignored silently.
 func Load(path string) (Config, error) {
 	c := DefaultConfig()
 	if path == "" {
@@ -426,7 +425,7 @@ func Load(path string) (Config, error) {
 	}
 	options := Options()
 	for _, s := range file.Sections() {
-		// The section without a name is always there.
+		// The section without a name always exists.
 		if s.Name() != ini.DefaultSection &&
 			!slices.ContainsFunc(options, func(o Option) bool { return o.Section == s.Name() }) {
 			return c, fmt.Errorf("%s: [%s] is not a section", path, s.Name())

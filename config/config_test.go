@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/reference/configuration.md")
 
-// values are, for each option, others than the default that it takes, as it gives them back, and
-// some that it refuses, with a part of the error.
+// values returns, for each option, accepted values other than the default as Get returns them, and
+// rejected values with a part of the error.
 func values() map[string]struct {
 	good []string
 	bad  map[string]string
@@ -142,8 +142,8 @@ func values() map[string]struct {
 	}
 }
 
-// TestOptions: what an option gives it takes, and the other way round; what it refuses it names and
-// leaves as it was.
+// TestOptions checks that an option accepts what Get returns, and vice versa. It also checks that
+// an error names the option and leaves its value unchanged.
 func TestOptions(t *testing.T) {
 	all := values()
 	flags := map[string]bool{}
@@ -189,7 +189,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestClusterSubnetsWithoutPart: a node's part is a /24 or a /64 where nothing is said.
+// TestClusterSubnetsWithoutPart checks that a node's part is a /24 or a /64 by default.
 func TestClusterSubnetsWithoutPart(t *testing.T) {
 	for _, o := range config.Options() {
 		if o.Key == "cluster-subnets" {

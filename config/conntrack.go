@@ -8,7 +8,7 @@ import (
 	"hairpin/cluster"
 )
 
-// conntrackOptions are those of kube-proxy. What is not set stays as the machine has it.
+// conntrackOptions returns the options of kube-proxy. Unset options keep the machine's values.
 func conntrackOptions() []Option {
 	of := func(c *Config) *cluster.ConntrackConfig { return &c.Cluster.Conntrack }
 	entries := func(key, usage string, field func(*Config) *int) Option {

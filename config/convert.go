@@ -14,19 +14,19 @@ import (
 	"hairpin/cluster"
 )
 
-// Conversion is a configuration made of what MicroShift or OVN-Kubernetes wrote down.
+// Conversion is a configuration converted from files of MicroShift or a Node of OVN-Kubernetes.
 type Conversion struct {
 	Config  Config
-	Unknown []string // keys that nothing is known of, as in "FILE: key"
+	Unknown []string // unknown keys, as in "FILE: key"
 
 	mode   string
 	keys   map[string]bool // flags of options that were set
-	notes  []string        // on keys that have no option here
+	notes  []string        // on keys without an option of Hairpin
 	file   string
-	fields map[string]any // of the file: what is not converted yet, by path
+	fields map[string]any // of the file: not converted yet, by path
 }
 
-// NewConversion converts for a gateway mode.
+// NewConversion returns a Conversion for a gateway mode.
 func NewConversion(mode string) (*Conversion, error) {
 	c := &Conversion{Config: DefaultConfig(), keys: map[string]bool{}, mode: mode}
 	c.file = "--gateway-mode"
@@ -75,7 +75,7 @@ func flatten(to map[string]any, path string, x map[string]any) {
 	}
 }
 
-// set gives an option a value that came from a field.
+// set sets an option from a field.
 func (c *Conversion) set(field, flag, value string) error {
 	for _, o := range Options() {
 		if o.Flag() != flag {
@@ -93,7 +93,7 @@ func (c *Conversion) note(format string, args ...any) {
 	c.notes = append(c.notes, c.file+": "+fmt.Sprintf(format, args...))
 }
 
-// text takes a field as text; it is not there if it is missing or empty.
+// text takes a field as text. The second result is false if the field is missing or empty.
 func (c *Conversion) text(path string) (string, bool, error) {
 	x, has := c.fields[path]
 	delete(c.fields, path)
@@ -141,12 +141,12 @@ func (c *Conversion) ovn() error {
 	return nil
 }
 
-// MicroShift's own ranges, by the family of its node's address: updateComputedValues in its
-// pkg/config/config.go.
+// microshiftDefault has MicroShift's own ranges, by the family of its node's address, as in
+// updateComputedValues in its pkg/config/config.go.
 var microshiftDefault = map[string][2]string{"network.clusterNetwork": {"10.42.0.0/16", "fd01::/48"},
 	"network.serviceNetwork": {"10.43.0.0/16", "fd02::/112"}}
 
-// microshift converts what concerns the network in /etc/microshift/config.yaml.
+// microshift converts the network settings in /etc/microshift/config.yaml.
 func (c *Conversion) microshift() error {
 	node, has, err := c.text("node.nodeIP")
 	if err != nil {
@@ -176,10 +176,10 @@ func (c *Conversion) microshift() error {
 	if err != nil {
 		return err
 	}
-	if !has { // MicroShift takes the first address behind the Services'
+	if !has { // MicroShift takes the first address after the Service range
 		advertise = behind(services[0]).String()
 	}
-	if len(services) > 1 { // and gives its bridge one of the second family as well, in any case
+	if len(services) > 1 { // and always adds one of the second family to its bridge
 		advertise += "," + behind(services[1]).String()
 	}
 	name, named, err := c.text("node.hostnameOverride")
@@ -192,14 +192,14 @@ func (c *Conversion) microshift() error {
 	if named {
 		err = errors.Join(err, c.set("node.hostnameOverride", "node", name))
 	}
-	maps.DeleteFunc(c.fields, func(path string, _ any) bool { // of other programs
+	maps.DeleteFunc(c.fields, func(path string, _ any) bool { // settings of other programs
 		return !strings.HasPrefix(path, "network.")
 	})
 	return err
 }
 
-// ranges takes a list of ranges, each a text or a map with cidr; MicroShift's default if there is
-// none.
+// ranges takes a list of ranges, each a text or a map with cidr. It returns MicroShift's default if
+// there is no list.
 func (c *Conversion) ranges(path string, ip6 bool) (list []netip.Prefix, err error) {
 	x := c.fields[path]
 	delete(c.fields, path)
@@ -227,10 +227,10 @@ func (c *Conversion) ranges(path string, ip6 bool) (list []netip.Prefix, err err
 	return list, nil
 }
 
-// behind returns the first address behind a range.
+// behind returns the first address after a range.
 func behind(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
-	for bit := p.Bits() - 1; bit >= 0; bit-- { // add one to the number that the prefix is
+	for bit := p.Bits() - 1; bit >= 0; bit-- { // add one to the prefix as a number
 		b[bit/8] ^= 1 << (7 - bit%8)
 		if b[bit/8]&(1<<(7-bit%8)) != 0 {
 			break
@@ -243,7 +243,7 @@ func behind(p netip.Prefix) netip.Addr {
 // keyPrimary is the annotation of a Node with the addresses of OVN-Kubernetes' gateway bridge.
 const keyPrimary = "k8s.ovn.org/node-primary-ifaddr"
 
-// node converts the addresses of a Node's gateway bridge. Those of mode detached are hosts',
+// node converts the addresses of a Node's gateway bridge. In mode detached, they are host addresses
 // without a network.
 func (c *Conversion) node(object map[string]any) error {
 	meta, _ := object["metadata"].(map[string]any)
@@ -278,7 +278,7 @@ func (c *Conversion) node(object map[string]any) error {
 	return c.set(field, "gateway-advertise-address", strings.Join(own, ","))
 }
 
-// String is the configuration file: what was converted, and in comments what has no option here.
+// String returns the configuration file. Comments in it report the keys without an option.
 func (c *Conversion) String() string {
 	var b strings.Builder
 	for _, n := range c.notes {

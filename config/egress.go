@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// EgressProbing is how nodes are asked whether they are alive, for the sake of the egress addresses
-// that they carry.
+// EgressProbing configures the reachability probes of nodes that have egress addresses.
 type EgressProbing struct {
 	// [ovnkubernetesfeature] egressip-reachability-total-timeout: 0 = all nodes count as reachable
 	Timeout       time.Duration
@@ -17,10 +16,10 @@ type EgressProbing struct {
 	Cert, Key, CA string        // egressip-node-healthcheck-cert, …-key, …-ca: files; empty = without TLS
 }
 
-// leastProbeInterval is how often a node may be asked at most.
+// leastProbeInterval is the shortest interval between probes of a node.
 const leastProbeInterval = 100 * time.Millisecond
 
-// egressOptions are those of EgressIPs.
+// egressOptions returns the options of EgressIPs.
 func egressOptions() []Option {
 	const section = "ovnkubernetesfeature"
 	of := func(c *Config) *EgressProbing { return &c.Process.Egress }
@@ -65,11 +64,11 @@ func egressOptions() []Option {
 	}
 }
 
-// Silence is how long a node must be silent to count as unreachable: the other half of the time is
-// for the move.
+// Silence returns the time without a reply after which a node counts as unreachable. The other half
+// of the timeout is for the move.
 func (p *EgressProbing) Silence() time.Duration { return p.Timeout / 2 }
 
-// Pace is the interval, shortened where the timeout would leave less than two answers in it.
+// Pace returns the interval, shortened if fewer than two replies would fit into the timeout.
 func (p *EgressProbing) Pace() time.Duration {
 	return max(min(p.Interval, p.Silence()*2/3), leastProbeInterval/2)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// endpointOptions say where the processes can be asked how they are.
+// endpointOptions returns the listen addresses of the health and metrics endpoints.
 func endpointOptions() []Option {
 	return []Option{
 		addresses("healthz-bind-address",
@@ -23,7 +23,7 @@ func endpointOptions() []Option {
 	}
 }
 
-// addresses is a list of addresses with ports, which may be empty.
+// addresses returns an option for a list of addresses with ports, which may be empty.
 func addresses(key, usage string, field func(*Config) *[]netip.AddrPort) Option {
 	return Option{"default", key, usage,
 		func(c *Config, v string) error {

@@ -9,7 +9,7 @@ import (
 	"hairpin/cluster"
 )
 
-// limitOptions say which addresses Services may ask for.
+// limitOptions returns the limits of addresses that Services may request.
 func limitOptions() []Option {
 	return []Option{
 		{"default", "reserved-node-ports",
@@ -28,7 +28,7 @@ func limitOptions() []Option {
 	}
 }
 
-// nowhere is the limit that nothing is within.
+// nowhere is the limit that contains no address.
 const nowhere = "none"
 
 func limit(key, usage string, field func(*Config) *cluster.Limit) Option {

@@ -8,7 +8,7 @@ import (
 	"hairpin/cluster"
 )
 
-// setNodePortOn reads the word "primary" and ranges, in any mix.
+// setNodePortOn reads the word "primary" and ranges, in any order.
 func setNodePortOn(on *cluster.NodePortOn, v string) error {
 	var n cluster.NodePortOn
 	for _, word := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }) {

@@ -1,5 +1,5 @@
-// Package controller decides what is the cluster's to decide: node ids, and which node carries
-// which egress address.
+// Package controller makes the cluster-wide decisions: node IDs, and the node of each egress
+// address.
 package controller
 
 import (
@@ -28,9 +28,9 @@ import (
 	"hairpin/watch"
 )
 
-// Run decides what is the cluster's to decide: the small numbers of the nodes, and which node
-// carries which egress address. Several may run; the one that holds the Lease "hairpin-controller"
-// works. It returns when ctx ends.
+// Run makes the cluster-wide decisions: the node IDs, and the node of each egress address. Several
+// replicas may run; only the holder of the Lease "hairpin-controller" is active. Run returns when
+// ctx ends.
 func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	api := &kube.Reach{}
 	client, err := kube.Connect(c.Process.Kubeconfig, api)
@@ -42,7 +42,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("name this controller: %w", err)
 	}
-	identity := host + "_" + rand.Text() // two containers of one host may have the same process number
+	identity := host + "_" + rand.Text() // two containers of one host may have the same process ID
 	socket, err := ops.ListenUnix(c.Process.RunDir, report.ControllerSocket)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		stop()
 		<-served
 	}()
-	// One that lost the Lease tries for it again, until it is told to stop.
+	// A replica that lost the Lease tries to acquire it again, until ctx ends.
 	for ctx.Err() == nil {
 		if err := lead(ctx, client, identity, c, w, log); err != nil {
 			return err
@@ -67,8 +67,8 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	return nil
 }
 
-// lead waits for the Lease, works while it holds it, and gives it back. The Lease is given back
-// only after the work has ended: two controllers that number nodes at once could give one number
+// lead waits for the Lease, works while it holds it, and releases it. It releases the Lease only
+// after the work has ended: two controllers that allocate node IDs at once could assign one ID
 // twice.
 func lead(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *watched,
 	log *slog.Logger) error {
@@ -96,7 +96,7 @@ func lead(ctx context.Context, client *kubeapi.Client, identity string, c config
 	return err
 }
 
-// decider is what a leader remembers.
+// decider is the state of a leader.
 type decider struct {
 	client  *kubeapi.Client
 	log     *slog.Logger
@@ -104,12 +104,12 @@ type decider struct {
 	notes   *kube.Events
 	ids     idAllocator
 	egress  *egressIPs
-	nodes   []*cluster.Node // that all have their number
-	warned  string          // the last error of numbering that the log has
+	nodes   []*cluster.Node // the nodes of the last round, if all have their ID
+	warned  string          // the last error of number that was logged
 	watched *watched
 }
 
-// decide follows the cluster until ctx ends.
+// decide reconciles with the cluster until ctx ends.
 func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *watched, log *slog.Logger) error {
 	snapshots, err := watch.Kube(ctx, client, "", c.Cluster)
 	if err != nil {
@@ -117,8 +117,8 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 	}
 	d := decider{client: client, log: log, plans: newPlans(), notes: kube.NewEvents(client, "hairpin-controller", log),
 		ids: idAllocator{}, watched: w}
-	// A controller that cannot reach the API can move nothing, and must treat silent nodes as
-	// alive.
+	// A controller that cannot reach the API cannot move egress addresses, and must treat
+	// unresponsive nodes as reachable.
 	probe := probe.New(c.Process.Egress, log, func() bool { return !w.api.Answers() })
 	ctx, stop := context.WithCancel(ctx)
 	var probing sync.WaitGroup
@@ -151,7 +151,7 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 	}
 }
 
-// round tells when it wants to be called again, 0 if not before the next change.
+// round returns the time until it must be called again, or 0 if only a change requires it.
 func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
 	unassigned, soon := d.egress.round(ctx, s)
 	replan := d.plans.update(s,
@@ -178,7 +178,7 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 	return again
 }
 
-// number writes the node-id annotation of nodes that have none, or one that is taken.
+// number writes the node-id annotation of nodes without an ID, or with an ID that is in use.
 func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
 	return write(d.ids.missing(time.Now(), nodes), func(g *pendingID) error {
 		err := kube.PatchNode(ctx, d.client, g.node, map[string]any{
@@ -190,7 +190,7 @@ func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
 			d.watched.meters.Count("hairpin_controller_node_ids_given_total")
 			d.log.Info("assigned node ID", "node", g.node, "id", g.id)
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-			// It is gone, or another one by now: the watch will show it.
+			// The Node was deleted or replaced: the watch will show it.
 		default:
 			return err
 		}
@@ -201,8 +201,8 @@ func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
 // writers is how many objects are written at the same time.
 const writers = 16
 
-// write writes each of a list, several at once, and returns when all are written. One that cannot
-// be written keeps no other from it.
+// write calls one for each element of list, several at once, and returns when all calls have
+// returned. A failed element does not prevent the others.
 func write[T any](list []T, one func(T) error) error {
 	errs := make([]error, len(list))
 	var g errgroup.Group

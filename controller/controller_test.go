@@ -39,14 +39,14 @@ import (
 type controlPlane struct {
 	host   *lab.Host
 	server *lab.APIServer
-	client kubernetes.Interface // an administrator's
+	client kubernetes.Interface // of an administrator
 	pod    *rest.Config         // of a controller's pod
-	own    *kubeapi.Client      // as a controller has it
+	own    *kubeapi.Client      // a controller's client
 }
 
 func startControlPlane(t *testing.T) *controlPlane {
 	t.Helper()
-	l := lab.Start(t, lab.Config{}) // skips where there is no root
+	l := lab.Start(t, lab.Config{}) // skips without root
 	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})
 	noError(t, err)
 	binary, err := lab.BuildKube(t.Context(), "/var/cache/hairpin", func(line string) { t.Log(line) })
@@ -60,7 +60,7 @@ func startControlPlane(t *testing.T) *controlPlane {
 	config, err := p.server.RESTConfig()
 	noError(t, err)
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	config.QPS = -1 // tests ask every few milliseconds
+	config.QPS = -1 // tests poll every few milliseconds
 	admin, err := chart.NewAdmin(config)
 	noError(t, err)
 	p.client = admin.Client
@@ -73,8 +73,8 @@ func startControlPlane(t *testing.T) *controlPlane {
 	return p
 }
 
-// waitForPolicy waits until the API server enforces the policy for the controller, which it does
-// some time after it has it.
+// waitForPolicy waits until the API server enforces the policy for the controller, which takes some
+// time after its creation.
 func (p *controlPlane) waitForPolicy(t *testing.T) {
 	t.Helper()
 	p.addNode(t, "policy", "")
@@ -91,7 +91,7 @@ func (p *controlPlane) waitForPolicy(t *testing.T) {
 	})
 }
 
-// connect returns a controller's client, with what else is to be said of its connections.
+// connect returns a controller's client. change modifies the configuration of its connections.
 func (p *controlPlane) connect(t *testing.T, change func(*rest.Config)) *kubeapi.Client {
 	t.Helper()
 	c := rest.CopyConfig(p.pod)
@@ -103,7 +103,7 @@ func (p *controlPlane) connect(t *testing.T, change func(*rest.Config)) *kubeapi
 	return client
 }
 
-// by lets connections fail when cut is set, the open ones too.
+// by returns a change that makes connections fail while cut is set, also open ones.
 func by(cut *atomic.Bool) func(*rest.Config) {
 	return func(c *rest.Config) {
 		dial := c.Dial
@@ -136,7 +136,7 @@ func noError(t *testing.T, err error) {
 	}
 }
 
-// soon polls until done says nothing is missing.
+// soon polls until done returns "".
 func soon(t *testing.T, limit time.Duration, done func() (missing string)) {
 	t.Helper()
 	var missing string
@@ -148,7 +148,7 @@ func soon(t *testing.T, limit time.Duration, done func() (missing string)) {
 	t.Fatalf("after %s still: %s", limit, missing)
 }
 
-// ids returns the numbers of all Nodes as "a=1 b=2".
+// ids returns the IDs of all Nodes as "a=1 b=2".
 func (p *controlPlane) ids(t *testing.T) string {
 	t.Helper()
 	list, err := p.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -176,7 +176,7 @@ func (p *controlPlane) addNode(t *testing.T, name, id string) {
 	if id != "" {
 		n.Annotations[cluster.AnnotationNodeID] = id
 	}
-	soon(t, 60*time.Second, func() string { // a policy that was removed is enforced for some time
+	soon(t, 60*time.Second, func() string { // the API server enforces a removed policy for some time
 		_, err := p.client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
 		if err != nil && strings.Contains(err.Error(), "only the controller of Hairpin gives") {
 			return err.Error()
@@ -191,7 +191,7 @@ func (p *controlPlane) removeNode(t *testing.T, name string) {
 	noError(t, p.client.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// holder is who has the Lease.
+// holder returns the holder of the Lease.
 func (p *controlPlane) holder(t *testing.T) string {
 	t.Helper()
 	l, err := p.client.CoordinationV1().Leases("kube-system").Get(t.Context(), "hairpin-controller",
@@ -248,7 +248,7 @@ func TestController(t *testing.T) {
 }
 
 func testNumbers(t *testing.T, p *controlPlane) {
-	// Nodes that bring a number were there before the chart, whose policy refuses them.
+	// Nodes with an ID must exist before the chart, whose policy rejects them.
 	bindings := p.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	noError(t, bindings.Delete(t.Context(), "hairpin-node-ids", metav1.DeleteOptions{}))
 	p.addNode(t, "b", "")
@@ -275,15 +275,15 @@ func testNumbers(t *testing.T, p *controlPlane) {
 
 	c, err := p.client.CoreV1().Nodes().Get(t.Context(), "c", metav1.GetOptions{})
 	noError(t, err)
-	soon(t, 5*time.Second, func() string { // ages have seconds, and of one second the UID decides
+	soon(t, 5*time.Second, func() string { // timestamps have a resolution of one second, within which the UID decides
 		if time.Since(c.CreationTimestamp.Time) < 2*time.Second {
 			return "c and g would be of the same age"
 		}
 		return ""
 	})
-	p.addNode(t, "g", "7") // another Node claims a number that is taken
+	p.addNode(t, "g", "7") // another Node has an ID that is in use
 	p.wantIDs(t, 30*time.Second, before+" g=6")
-	p.addNode(t, "h", "seven") // and one claims nonsense
+	p.addNode(t, "h", "seven") // and one has an invalid ID
 	p.wantIDs(t, 30*time.Second, before+" g=6 h=8")
 	p.removeNode(t, "c")
 	p.addNode(t, "i", "")
@@ -310,8 +310,8 @@ func testNumbers(t *testing.T, p *controlPlane) {
 	}
 }
 
-// testNumbersAtOnce: of nodes that come together most cannot be written for a while, and one write
-// fails. The others get their numbers meanwhile, these get theirs then, and no number is sent for
+// testNumbersAtOnce checks many new nodes, of which most cannot be written for a while, and one
+// write fails. The others get their IDs meanwhile, and these get theirs later. No ID is sent for
 // two nodes.
 func testNumbersAtOnce(t *testing.T, p *controlPlane) {
 	const hang, nodes = 15, 24
@@ -356,8 +356,8 @@ func testNumbersAtOnce(t *testing.T, p *controlPlane) {
 	}
 }
 
-// nodeWrites is how a client writes Nodes: until it may go on some writes hang, and the first of
-// others fails.
+// nodeWrites changes a client's writes of Nodes: some hang until they are released, and the first
+// of some others fails.
 type nodeWrites struct {
 	next  http.RoundTripper
 	hangs map[string]bool
@@ -365,7 +365,7 @@ type nodeWrites struct {
 
 	mu      sync.Mutex
 	fails   map[string]bool
-	numbers map[string]string // that were sent, by node
+	numbers map[string]string // sent IDs by node
 }
 
 func (w *nodeWrites) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -386,7 +386,7 @@ func (w *nodeWrites) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.next.RoundTrip(r)
 }
 
-// note keeps the number that is sent, and fails if the write is to fail.
+// note records the ID that is sent, and fails if the write is to fail.
 func (w *nodeWrites) note(name string, r *http.Request) error {
 	body, err := r.GetBody()
 	if err != nil {
@@ -410,7 +410,8 @@ func (w *nodeWrites) note(name string, r *http.Request) error {
 	return nil
 }
 
-// testProblems: Events on the objects, once each, with what `kubectl describe` looks for.
+// testProblems checks Events on the objects: once each, with the fields that `kubectl describe`
+// uses.
 func testProblems(t *testing.T, p *controlPlane) {
 	core, slices := p.client.CoreV1(), p.client.DiscoveryV1().EndpointSlices("default")
 	_, err := core.Services("default").Create(t.Context(), &corev1.Service{
@@ -433,7 +434,7 @@ func testProblems(t *testing.T, p *controlPlane) {
 	defer p.removeNode(t, "odd")
 	candidate(t, p.own, "one")
 
-	// A slice that comes before its Service is no problem.
+	// A slice that exists before its Service is no problem.
 	early := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "early", Labels: map[string]string{discoveryv1.LabelServiceName: "late"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -498,7 +499,7 @@ func testOneLeader(t *testing.T, p *controlPlane) {
 		t.Errorf("%q leads", got)
 	}
 	begin := time.Now()
-	stopOne() // gives the Lease back
+	stopOne() // releases the Lease
 	p.addNode(t, "b", "")
 	p.wantIDs(t, 60*time.Second, "a=1 b=2")
 	t.Logf("the other took over after %s", time.Since(begin).Round(time.Millisecond))
@@ -513,8 +514,8 @@ func differs(got, want string) string {
 	return ""
 }
 
-// testLeaderCutOff: a leader that cannot reach the API any more stops, and the other takes over;
-// when it comes back, it does not lead.
+// testLeaderCutOff checks that a leader that cannot reach the API stops, and the other takes over.
+// When it can reach the API again, it does not lead.
 func testLeaderCutOff(t *testing.T, p *controlPlane) {
 	var cut atomic.Bool
 	candidate(t, p.connect(t, by(&cut)), "one")
@@ -533,7 +534,7 @@ func testLeaderCutOff(t *testing.T, p *controlPlane) {
 	p.removeNode(t, "a")
 }
 
-// testLeaderKilled runs the real program, twice, and kills the one that leads.
+// testLeaderKilled runs the real program twice, and kills the leader.
 func testLeaderKilled(t *testing.T, p *controlPlane) {
 	hairpin, err := lab.BuildHairpin(t.Context())
 	noError(t, err)
@@ -573,7 +574,7 @@ func testLeaderKilled(t *testing.T, p *controlPlane) {
 	}
 }
 
-// process is a program in the host's namespaces, with what it writes.
+// process is a program in the host's namespaces, with its output.
 type process struct {
 	cmd *exec.Cmd
 	mu  sync.Mutex
@@ -596,7 +597,7 @@ func (p *process) said(words string) bool {
 func (p *process) start(t *testing.T) {
 	t.Helper()
 	p.cmd.Stderr = p
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // nsenter and what it starts
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // nsenter and its child processes
 	noError(t, p.cmd.Start())
 	t.Cleanup(func() {
 		p.kill(t)
@@ -606,7 +607,7 @@ func (p *process) start(t *testing.T) {
 	})
 }
 
-// kill ends it as a crash would.
+// kill simulates a crash.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
 	if p.cmd.ProcessState != nil {

@@ -18,7 +18,7 @@ import (
 	"hairpin/watch"
 )
 
-// withoutPods lets requests for Pods wait until open is closed.
+// withoutPods delays requests for Pods until open is closed.
 type withoutPods struct {
 	http.RoundTripper
 	open chan struct{}
@@ -35,9 +35,9 @@ func (w *withoutPods) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// TestControllerBeforePods: a leader that has not read the Pods yet numbers nodes, and gives and
-// moves egress addresses. What an EgressIP's status says of Pods stays until they are read, and is
-// not said of a new one.
+// TestControllerBeforePods checks a leader that has not read the Pods yet. It assigns node IDs and
+// egress addresses, and moves them. The condition about Pods of an EgressIP stays until they are
+// read, and a new EgressIP has none.
 func TestControllerBeforePods(t *testing.T) {
 	p := startControlPlane(t)
 	defineEgressIPs(t, p.client, true)
@@ -61,7 +61,7 @@ func TestControllerBeforePods(t *testing.T) {
 	addPod(t, p, "web", "a")
 	create("e1", "172.18.0.31")
 	is("e1", "172.18.0.31 a, "+good+", "+alone)
-	create("e2", "172.18.0.32") // if of the same second, the name decides which is older
+	create("e2", "172.18.0.32") // within the same second, the name decides which is older
 	is("e2", "172.18.0.32 b, "+good+", "+younger)
 	stop()
 	before := selects(t, p, "e2")
@@ -91,7 +91,7 @@ func TestControllerBeforePods(t *testing.T) {
 	}
 }
 
-// addPod makes a Pod with an address of its node.
+// addPod creates a Pod with an address of its node.
 func addPod(t *testing.T, p *controlPlane, name, node string) {
 	t.Helper()
 	var subnet string
@@ -105,7 +105,7 @@ func addPod(t *testing.T, p *controlPlane, name, node string) {
 	})
 	pods := p.client.CoreV1().Pods("default")
 	var pod *corev1.Pod
-	soon(t, 30*time.Second, func() string { // its namespace's service account is made by a controller
+	soon(t, 30*time.Second, func() string { // a controller makes its namespace's service account
 		var err error
 		pod, err = pods.Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -122,7 +122,7 @@ func addPod(t *testing.T, p *controlPlane, name, node string) {
 	noError(t, err)
 }
 
-// selects is the condition of an EgressIP about the Pods that it selects.
+// selects returns the condition of an EgressIP about the Pods that it selects.
 func selects(t *testing.T, p *controlPlane, name string) metav1.Condition {
 	t.Helper()
 	text, err := raw(t, p.client, "GET", watch.EgressIPPath()+"/"+name, "")

@@ -27,18 +27,18 @@ import (
 	"hairpin/watch"
 )
 
-// Further reasons of Events and conditions of EgressIPs, the words of OVN-Kubernetes; the others
-// are package assign's.
+// Further reasons of Events and conditions of EgressIPs, named as in OVN-Kubernetes. Package assign
+// has the others.
 const (
 	reasonInvalidEgress = "InvalidEgressIP"  // not an address, or no selector
 	reasonRival         = "UndefinedRequest" // an older EgressIP selects the same pods
 )
 
-// watchLag is how long the watch may take to show what was written.
+// watchLag is the longest time that the watch may take to show a write.
 const watchLag = 5 * time.Second
 
-// egressIPs is the leader's work on EgressIPs: which node carries which address, written in their
-// status.
+// egressIPs reconciles EgressIPs for the leader: it assigns their addresses to nodes and writes
+// their status.
 type egressIPs struct {
 	client     *kubeapi.Client
 	log        *slog.Logger
@@ -47,16 +47,16 @@ type egressIPs struct {
 	rivals     *assign.Conflicts
 	written    map[cluster.Owner]writtenStatus
 	labels     map[string]writtenLabels   // by node
-	reasons    map[cluster.Problem]string // of the Events of now
-	warned     string                     // the last error that the log has
-	unlabelled string                     // and that of labels
+	reasons    map[cluster.Problem]string // of the current Events
+	warned     string                     // the last error that was logged
+	unlabelled string                     // the last error of label that was logged
 }
 
-// writtenStatus is a decision that the watch may not show yet. Until it does, it counts as if it
-// did: what was decided is not decided again.
+// writtenStatus is an assignment that the watch may not show yet. Until the watch shows it, it
+// replaces the status in the Snapshot, so that the decision is not made again.
 type writtenStatus struct {
 	uid         string
-	seen, items []cluster.Assignment // what the watch showed then, and what was written
+	seen, items []cluster.Assignment // what the watch showed at the time, and what was written
 }
 
 func newEgressIPs(client *kubeapi.Client, log *slog.Logger, p *probe.Prober,
@@ -73,8 +73,8 @@ func (g *egressIPs) reason(p cluster.Problem) string {
 	return kube.ReasonProblem
 }
 
-// round decides, and writes the statuses that are not what they should be. It gives what has no
-// node, and why, and tells when it wants to be called again.
+// round assigns addresses, and writes the statuses that differ. It returns the addresses without a
+// node as problems, and the time until it must be called again.
 func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.Problem, time.Duration) {
 	g.reasons = map[cluster.Problem]string{}
 	if len(s.EgressIPs) == 0 {
@@ -123,7 +123,8 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	return problems, retry.Sooner(g.write(ctx, changes), g.label(ctx, s, hosts))
 }
 
-// withWritten puts what was written in place of what the watch showed then, and still shows.
+// withWritten replaces statuses that the watch has not updated since the write with the written
+// ones.
 func (g *egressIPs) withWritten(s *cluster.Snapshot) *cluster.Snapshot {
 	out := *s
 	out.EgressIPs = slices.Clone(s.EgressIPs)
@@ -153,8 +154,8 @@ func rivalText(r assign.Conflict) string {
 	return fmt.Sprintf("%s has %d pods that this one selects, too, such as %s", r.Older, r.Pods, r.Example)
 }
 
-// conditionsOf returns the conditions that an EgressIP should have. Before Pods are read, that
-// about Pods stays as it is.
+// conditionsOf returns the desired conditions of an EgressIP. Until Pods are read, it keeps the
+// condition about Pods.
 func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Conflict) []metav1.Condition {
 	e := a.EgressIP
 	assigned := metav1.Condition{Type: v1.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned",
@@ -195,8 +196,8 @@ func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Confli
 	return list
 }
 
-// joinFirst joins the first texts and counts the others: the API server limits a condition's
-// message to 32 KiB.
+// joinFirst joins the first texts and the number of omitted ones: the API server limits a
+// condition's message to 32 KiB.
 func joinFirst(texts []string) string {
 	if more := len(texts) - cluster.MostProblems; more > 0 {
 		texts = append(slices.Clone(texts[:cluster.MostProblems]), fmt.Sprintf("and %d more", more))
@@ -255,8 +256,8 @@ func said(list []cluster.Assignment) string {
 	return cluster.Cut(strings.Join(words, ", "), 1024)
 }
 
-// patch writes the status of an EgressIP. Where the resource was defined without a status of its
-// own, as in older definitions of OVN-Kubernetes, it is a part of the object.
+// patch writes the status of an EgressIP. Older definitions of OVN-Kubernetes have no status
+// subresource; there, patch writes the object itself.
 func (g *egressIPs) patch(ctx context.Context, c statusChange) error {
 	if c.e.Service != nil {
 		return g.patchHost(ctx, c)
@@ -265,7 +266,7 @@ func (g *egressIPs) patch(ctx context.Context, c statusChange) error {
 	for _, a := range c.items {
 		status.Items = append(status.Items, v1.EgressIPStatusItem{Node: a.Node, EgressIP: a.Address.String()})
 	}
-	// With the UID, another EgressIP of the same name is left alone.
+	// The UID prevents a write to another EgressIP of the same name.
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.e.UID}, "status": status})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.e.Owner, err)
@@ -279,7 +280,7 @@ func (g *egressIPs) patch(ctx context.Context, c statusChange) error {
 		}
 	}
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is gone, or another one by now: the watch will show it
+		return nil // it was deleted or replaced: the watch will show it
 	}
 	return fmt.Errorf("%s: %w", c.e.Owner, err)
 }

@@ -19,7 +19,7 @@ import (
 	"hairpin/watch"
 )
 
-// raw calls the API with JSON and gives the answer.
+// raw calls the API with JSON and returns the answer.
 func raw(t *testing.T, client kubernetes.Interface, verb, path, text string) ([]byte, error) {
 	t.Helper()
 	r := client.CoreV1().RESTClient().Verb(verb)
@@ -31,8 +31,8 @@ func raw(t *testing.T, client kubernetes.Interface, verb, path, text string) ([]
 	return r.AbsPath(path).SetHeader("Accept", "application/json").Body([]byte(text)).DoRaw(t.Context())
 }
 
-// defineEgressIPs installs the resource definition, as the chart does; without a status of its own,
-// as older ones were.
+// defineEgressIPs installs the resource definition of the chart. Without own, it has no status
+// subresource, as older definitions.
 func defineEgressIPs(t *testing.T, client kubernetes.Interface, own bool) {
 	t.Helper()
 	text, err := os.ReadFile("../charts/hairpin/crds/egressips.yaml")
@@ -52,7 +52,7 @@ func defineEgressIPs(t *testing.T, client kubernetes.Interface, own bool) {
 	})
 }
 
-// carrying is the status of an EgressIP: "172.18.0.33 a True …".
+// carrying returns the status of an EgressIP: "172.18.0.33 a True …".
 func carrying(t *testing.T, client kubernetes.Interface, name string) string {
 	t.Helper()
 	text, err := raw(t, client, "GET", watch.EgressIPPath()+"/"+name, "")
@@ -71,7 +71,7 @@ func carrying(t *testing.T, client kubernetes.Interface, name string) string {
 	return strings.Join(words, ", ")
 }
 
-// addCarrier makes a ready Node with the label, in the network 172.18.0.0/16.
+// addCarrier creates a ready Node with the label, in the network 172.18.0.0/16.
 func addCarrier(t *testing.T, client kubernetes.Interface, name, address string) {
 	t.Helper()
 	gateway := `{"default":{"mode":"shared","bridge-id":"br-ex","uplink":"eth0","mac-address":"02:42:ac:12:00:03","ip-addresses":["` + address + `/16"]}}`
@@ -88,8 +88,8 @@ func addCarrier(t *testing.T, client kubernetes.Interface, name, address string)
 	noError(t, err)
 }
 
-// TestControllerEgressIPs: addresses get nodes, and leave a node that is cordoned; what has none
-// says why.
+// TestControllerEgressIPs checks that addresses get nodes and leave a cordoned node, and that the
+// status explains an address without a node.
 func TestControllerEgressIPs(t *testing.T) {
 	p := startControlPlane(t)
 	for _, own := range []bool{true, false} {
@@ -150,7 +150,7 @@ func testEgressIPs(t *testing.T, p *controlPlane, own bool) {
 	addCarrier(t, c, "a", "172.18.0.3")
 	is("e", "172.18.0.33 a, "+good+", "+alone)
 	addCarrier(t, c, "b", "172.18.0.4")
-	p.wantIDs(t, 20*time.Second, "a=1 b=2") // else it cannot carry anything yet
+	p.wantIDs(t, 20*time.Second, "a=1 b=2") // without an ID, it cannot have egress addresses
 	create("two", `"172.18.0.44", "172.18.0.4"`)
 	is("two", "172.18.0.44 b, EgressIPAssigned=False (UnsupportedRequest), "+alone)
 	_, err := c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType,

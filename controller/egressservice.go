@@ -21,7 +21,7 @@ import (
 	"hairpin/watch"
 )
 
-// hostOf returns what the status of an EgressService should say.
+// hostOf returns the desired host in the status of an EgressService.
 func hostOf(d assign.Decision) string {
 	switch {
 	case d.EgressIP.Service.Network:
@@ -43,7 +43,7 @@ func (g *egressIPs) patchHost(ctx context.Context, c statusChange) error {
 			SetHeader("Accept", "application/json").Param("fieldManager", "hairpin").Body(body).Do(ctx).Error()
 	}
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is gone, or another one by now: the watch will show it
+		return nil // it was deleted or replaced: the watch will show it
 	}
 	return fmt.Errorf("%s: %w", owner, err)
 }
@@ -54,8 +54,8 @@ type writtenLabels struct {
 	until   time.Time
 }
 
-// label gives the hosts of EgressServices their labels, by which load balancers' announcers find
-// them, and takes them from other nodes. It tells when it wants to be called again.
+// label sets the labels of the hosts of EgressServices, by which load balancers' announcers find
+// them, and removes them from other nodes. It returns the time until it must be called again.
 func (g *egressIPs) label(ctx context.Context, s *cluster.Snapshot, hosts map[cluster.Owner]string) time.Duration {
 	want := map[string]map[string]bool{}
 	for owner, host := range hosts {

@@ -18,8 +18,8 @@ import (
 	"hairpin/watch"
 )
 
-// TestControllerEgressServices: an EgressService gets a host, which has the label; it leaves a node
-// that is cordoned, and so does the label.
+// TestControllerEgressServices checks that an EgressService gets a host, which has the label. Both
+// leave a cordoned node.
 func TestControllerEgressServices(t *testing.T) {
 	p := startControlPlane(t)
 	c := p.client
@@ -39,7 +39,7 @@ func TestControllerEgressServices(t *testing.T) {
 	stop := candidate(t, p.own, "one")
 	defer stop()
 	addCarrier(t, c, "a", "172.18.0.3")
-	p.wantIDs(t, 20*time.Second, "a=1") // in one Snapshot, nodes get theirs in no order
+	p.wantIDs(t, 20*time.Second, "a=1") // in one Snapshot, nodes get IDs in no order
 	addCarrier(t, c, "b", "172.18.0.4")
 	p.wantIDs(t, 20*time.Second, "a=1 b=2")
 	_, err = raw(t, c, "POST", "/api/v1/namespaces/default/services",

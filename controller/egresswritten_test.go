@@ -9,8 +9,8 @@ import (
 	"hairpin/controller"
 )
 
-// TestAssignmentWatchLate: what was written counts until the watch shows another status than
-// before, however late; else an address would be decided anew from the state of before, and move.
+// TestAssignmentWatchLate checks that a written assignment counts until the watch shows another
+// status than before. Otherwise an address would be assigned again from the old state, and move.
 func TestAssignmentWatchLate(t *testing.T) {
 	at := func(node string) []cluster.Assignment {
 		return []cluster.Assignment{{Node: node, Address: netip.MustParseAddr("172.18.0.33")}}

@@ -13,8 +13,8 @@ import (
 	"hairpin/kube"
 )
 
-// TestLongEvent: a problem with a message that is longer than the API server takes, or that it
-// cannot store, has an Event all the same.
+// TestLongEvent checks that a problem has an Event even if the API server cannot store its message,
+// or rejects it as too long.
 func TestLongEvent(t *testing.T) {
 	p := startControlPlane(t)
 	r := kube.NewEvents(p.own, "test", slog.New(slog.DiscardHandler))

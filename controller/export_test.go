@@ -11,24 +11,24 @@ import (
 	"hairpin/kubeapi"
 )
 
-// Lead opens lead. Package lab imports run, so tests that use it stand outside.
+// Lead exports lead. Package lab imports run, so tests that use it are in another package.
 func Lead(ctx context.Context, client *kubeapi.Client, identity string, known cluster.Config, log *slog.Logger) error {
 	c := config.DefaultConfig()
 	c.Cluster = known
-	c.Process.Egress.Timeout = 0 // its Nodes are not there
+	c.Process.Egress.Timeout = 0 // its Nodes do not exist
 	return lead(ctx, client, identity, c, newWatched(&kube.Reach{}, log), log)
 }
 
-// Numbers opens numbers.
+// Numbers exports idAllocator.
 type Numbers struct {
 	n   idAllocator
 	now time.Time
 }
 
-// Wait lets so much time pass that the watch shows whatever was written.
+// Wait advances the time until the watch must show every write.
 func (n *Numbers) Wait() { n.now = n.now.Add(watchLag + 1) }
 
-// Missing returns what is to be written, as node → number; write tells whether it was.
+// Missing returns the IDs to write, by node; write reports whether a write succeeded.
 func (n *Numbers) Missing(write func(node, uid string, id int) bool, nodes ...*cluster.Node) map[string]int {
 	if n.n == nil {
 		n.n = idAllocator{}
@@ -41,8 +41,8 @@ func (n *Numbers) Missing(write func(node, uid string, id int) bool, nodes ...*c
 	return out
 }
 
-// Assigned returns what an EgressIP's assignment is taken for: wrote was written when the watch had
-// shown saw, and now it shows another.
+// Assigned returns the assignment that counts for an EgressIP: wrote was written when the watch
+// showed saw, and now it shows shows.
 func Assigned(saw *cluster.EgressIP, wrote []cluster.Assignment, shows *cluster.EgressIP) []cluster.Assignment {
 	g := egressIPs{written: map[cluster.Owner]writtenStatus{saw.Owner: {saw.UID, saw.Assigned, wrote}}}
 	return g.withWritten(&cluster.Snapshot{EgressIPs: []*cluster.EgressIP{shows}}).EgressIPs[0].Assigned

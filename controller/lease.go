@@ -17,21 +17,21 @@ import (
 	"hairpin/retry"
 )
 
-// lease is the Lease by which controllers agree on who of them works. It means what client-go's
-// leader election means by it. That is not used because it imports the clients and informers of all
-// API groups: 307 packages, beside the 634 of this program.
+// lease is the Lease that elects the active controller. It has the semantics of client-go's leader
+// election. That package is not used because it imports the clients and informers of all API
+// groups: 307 packages, beside the 634 of this program.
 type lease struct {
 	api      kubeapi.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
 	identity string
 	log      *slog.Logger
 
 	last    *coordinationv1.Lease // as last read or written
-	since   time.Time             // when it was first seen to be so: other machines' clocks do not count
+	since   time.Time             // when this spec was first observed: clocks of other machines do not count
 	renewed time.Time             // when the last write that succeeded was sent
-	told    string                // the error that the log has
+	told    string                // the last error that was logged
 }
 
-// acquire waits until the Lease is this controller's. It reports false when ctx ends before.
+// acquire waits until this controller holds the Lease. It returns false if ctx ends first.
 func (l *lease) acquire(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, kube.RenewDeadline)
@@ -45,11 +45,12 @@ func (l *lease) acquire(ctx context.Context) bool {
 	return false
 }
 
-// acquireJitter is how much longer than kube.RenewPeriod a candidate waits at most, as with
-// client-go: candidates that were started together do not write at the same moment each time.
+// acquireJitter limits how much longer than kube.RenewPeriod a candidate waits, as in client-go:
+// candidates that were started together do not write at the same moment each time.
 const acquireJitter = 1.2
 
-// keep renews the Lease, and returns when ctx ends, or when it may soon be another's.
+// keep renews the Lease. It returns when ctx ends, or when another controller may soon take the
+// Lease.
 func (l *lease) keep(ctx context.Context) {
 	for {
 		limited, cancel := context.WithDeadline(ctx, l.renewed.Add(kube.RenewDeadline))
@@ -63,7 +64,7 @@ func (l *lease) keep(ctx context.Context) {
 	}
 }
 
-// release gives the Lease back, if it is still this controller's: the next one need not wait until
+// release releases the Lease if this controller still holds it: the next holder need not wait until
 // it expires.
 func (l *lease) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, kube.RenewDeadline)
@@ -72,7 +73,7 @@ func (l *lease) release(ctx context.Context) {
 		free := l.last.DeepCopy()
 		free.Spec.HolderIdentity, free.Spec.LeaseDurationSeconds = new(""), new(int32(1))
 		_, err := l.api.Update(ctx, free)
-		if apierrors.IsConflict(err) { // the last renewal may have been given up here, and done there
+		if apierrors.IsConflict(err) { // the last renewal may have timed out here and succeeded on the server
 			if err = l.read(ctx); err == nil {
 				continue
 			}
@@ -84,7 +85,7 @@ func (l *lease) release(ctx context.Context) {
 	}
 }
 
-// try takes the Lease, if it is free or expired, or renews it. It reports whether it did.
+// try acquires the Lease, if it is free or expired, or renews it. It reports whether it succeeded.
 func (l *lease) try(ctx context.Context) bool {
 	now := time.Now()
 	held, err := l.write(ctx, now)
@@ -98,9 +99,9 @@ func (l *lease) try(ctx context.Context) bool {
 	return held
 }
 
-// write writes the Lease, unless another has it.
+// write writes the Lease, unless another controller holds it.
 func (l *lease) write(ctx context.Context, now time.Time) (bool, error) {
-	if holder(l.last) != l.identity { // else nobody but this controller should have written it
+	if holder(l.last) != l.identity { // otherwise only this controller should have written it
 		if err := l.read(ctx); err != nil {
 			return false, err
 		}
@@ -135,7 +136,7 @@ func (l *lease) write(ctx context.Context, now time.Time) (bool, error) {
 	return true, nil
 }
 
-// read reads the Lease. Where there is none it is one that nobody holds.
+// read reads the Lease. A Lease that does not exist counts as one without a holder.
 func (l *lease) read(ctx context.Context) error {
 	have, err := l.api.Get(ctx, kube.LeaseName)
 	switch {
@@ -149,8 +150,8 @@ func (l *lease) read(ctx context.Context) error {
 	return nil
 }
 
-// see notes how the Lease is. The time is that of the answer: its holder may have renewed it after
-// the question was sent.
+// see records the Lease and when its spec last changed. It uses the time of the response: the
+// holder may have renewed the Lease after the request was sent.
 func (l *lease) see(have *coordinationv1.Lease) {
 	if l.last == nil || !reflect.DeepEqual(have.Spec, l.last.Spec) {
 		l.since = time.Now()
@@ -158,7 +159,7 @@ func (l *lease) see(have *coordinationv1.Lease) {
 	l.last = have
 }
 
-// holder is who has a Lease, or had it when it expired; nobody has one that is not known.
+// holder returns the holder of a Lease, also of an expired one, or "" if it has none or is nil.
 func holder(l *coordinationv1.Lease) string {
 	if l == nil || l.Spec.HolderIdentity == nil {
 		return ""
@@ -166,7 +167,7 @@ func holder(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// duration is how long after a sign of its holder a Lease expires.
+// duration returns the time after the last renewal at which a Lease expires.
 func duration(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil {
 		return kube.LeaseDuration

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// unheard lets the server renew the Lease, and keeps the answer back until the asker gives up.
+// unheard lets the server renew the Lease, and withholds the response until the client gives up.
 type unheard struct {
 	http.RoundTripper
 	renewed chan struct{} // gets the first one
@@ -30,8 +30,8 @@ func (u *unheard) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// testEndsInRenewal: a leader that is ended while it waits for the answer to a renewal, which the
-// server has done, gives the Lease back.
+// testEndsInRenewal checks that a leader releases the Lease if it ends while it waits for the
+// response to a renewal that the server has done.
 func testEndsInRenewal(t *testing.T, p *controlPlane) {
 	u := &unheard{renewed: make(chan struct{}, 1)}
 	client := p.connect(t, func(c *rest.Config) {

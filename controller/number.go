@@ -8,20 +8,20 @@ import (
 	"hairpin/plan/assign"
 )
 
-// idAllocator remembers the small numbers that were given to nodes, until the watch shows them: it
-// lags behind, and what was given must be neither given again nor taken back.
+// idAllocator remembers the IDs that were assigned to nodes until the watch shows them. The watch
+// lags behind, and an assigned ID must be neither assigned again nor taken back.
 type idAllocator map[string]*pendingID
 
-// pendingID is a number for a node.
+// pendingID is an ID for a node.
 type pendingID struct {
 	node, uid string
-	seen      int // the node's number in the Snapshot that it was given for
+	seen      int // the node's ID in the Snapshot of the decision
 	id        int
 	written   bool
-	until     time.Time // if written: the watch shows it by then, or is late, or somebody has removed it since
+	until     time.Time // if written: the watch shows it by then, or is late, or another program has removed it
 }
 
-// missing returns the numbers that are to be written now.
+// missing returns the IDs to write now.
 func (n idAllocator) missing(now time.Time, nodes []*cluster.Node) []*pendingID {
 	known := make([]*cluster.Node, 0, len(nodes))
 	present := make(map[string]bool, len(nodes))
@@ -31,7 +31,7 @@ func (n idAllocator) missing(now time.Time, nodes []*cluster.Node) []*pendingID 
 			if x.ID != g.seen || x.UID != g.uid {
 				delete(n, x.Name) // the watch shows it, or it was changed since, or it is another Node
 			} else {
-				g.written = g.written && now.Before(g.until) // else once more, and the same: no other node may get it
+				g.written = g.written && now.Before(g.until) // else it is written again: no other node may get this ID
 				with := *x
 				with.ID = g.id
 				x = &with

@@ -44,8 +44,8 @@ func TestNumbers(t *testing.T) {
 		map[string]int{"e": 2})
 }
 
-// TestNumbersRemovedAtOnce: somebody who wrote the Node as it was before removes a number before
-// the watch has shown it.
+// TestNumbersRemovedAtOnce checks that another program removes an ID, by a write of the old Node,
+// before the watch has shown it.
 func TestNumbersRemovedAtOnce(t *testing.T) {
 	var n controller.Numbers
 	wantNumbers(t, "a new node", n.Missing(written, numbered("a", 0)), map[string]int{"a": 1})
@@ -54,8 +54,8 @@ func TestNumbersRemovedAtOnce(t *testing.T) {
 	wantNumbers(t, "it never showed it", n.Missing(written, numbered("a", 0)), map[string]int{"a": 1})
 }
 
-// TestNumbersWatchLate: the watch shows a number later than it ever should. The node keeps it, and
-// no other gets it.
+// TestNumbersWatchLate checks that the watch shows an ID later than expected. The node keeps the
+// ID, and no other node gets it.
 func TestNumbersWatchLate(t *testing.T) {
 	var n controller.Numbers
 	wantNumbers(t, "a new node", n.Missing(written, numbered("b", 0)), map[string]int{"b": 1})
@@ -73,7 +73,7 @@ func TestNumbersThatCannotBeWritten(t *testing.T) {
 	wantNumbers(t, "both were written", n.Missing(written, numbered("a", 0), numbered("b", 0)), nil)
 }
 
-// api is the Nodes that an API server has had, one state after the other.
+// api has the successive states of an API server's Nodes.
 type api []map[string]cluster.Node
 
 func (a api) last() map[string]cluster.Node { return a[len(a)-1] }
@@ -98,9 +98,8 @@ func (a api) nodes(state int) []*cluster.Node {
 	return out
 }
 
-// TestNumbersStay: nodes come and go and come back, writes fail, and the watch lags behind, however
-// far. A Node that has a number keeps it, no other gets it, and in the end all have one of their
-// own.
+// TestNumbersStay adds, removes and re-adds nodes, with failing writes and a watch that lags by any
+// amount. A Node keeps its ID, no other gets it, and in the end each has its own.
 func TestNumbersStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var n controller.Numbers

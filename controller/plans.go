@@ -7,27 +7,27 @@ import (
 	"hairpin/plan"
 )
 
-// planPause is between two plans: of a cluster in which much changes, nobody needs to know at once
-// what no node can do.
+// planPause is the pause between two plans. It limits the work in a cluster with many changes,
+// where these problems are not urgent.
 const planPause = time.Second
 
-// plans finds the problems of objects that are not Nodes: what nodes cannot do for them. Nodes
-// differ by gateway mode, engine and datapath, so one node of each kind is planned. What concerns
-// one node only is reported by its agent.
+// plans finds the problems of objects other than Nodes: what nodes cannot configure for them. Nodes
+// differ by gateway mode, engine and datapath, so one node of each kind is planned. The agent of a
+// node reports the problems of that node only.
 type plans struct {
 	kinds   map[nodeKind]*kindPlan
 	found   []cluster.Problem // of the last plans
 	planned time.Time
 }
 
-// nodeKind is what nodes have alike for which objects have the same problems.
+// nodeKind is the configuration of a node on which the problems of objects depend.
 type nodeKind struct {
 	mode                                     string
 	openFlow, userspace, nodeLocal, redirect bool
 }
 
-// kindPlan is the planned node of a kind. It stays the same as long as the node is there, so that
-// Events do.
+// kindPlan is the planned node of a kind. It stays the same while that node exists, so that Events
+// do not change.
 type kindPlan struct {
 	node    string
 	planner *plan.Planner
@@ -40,8 +40,8 @@ func kindOf(c *cluster.Config, n *cluster.Node) nodeKind {
 	return nodeKind{c.ModeOf(n).Name, g.OpenFlow, g.Userspace, g.NodeLocal, g.Redirect}
 }
 
-// update plans again what a Snapshot changes. It tells when it wants to be called again. Before
-// Pods are read, the problems are those of before.
+// update plans again after a change of the Snapshot. It returns the time until it must be called
+// again. Until Pods are read, it keeps the previous problems.
 func (p *plans) update(s *cluster.Snapshot, took func(time.Duration)) time.Duration {
 	if s.PodsUnread {
 		return 0
@@ -66,7 +66,7 @@ func (p *plans) update(s *cluster.Snapshot, took func(time.Duration)) time.Durat
 	return 0
 }
 
-// choose returns a node of each kind, in the order of nodes. Kinds without nodes are forgotten.
+// choose returns a node of each kind, in the order of nodes. It forgets kinds without nodes.
 func (p *plans) choose(s *cluster.Snapshot) (list []*kindPlan) {
 	first, stays := map[nodeKind]string{}, map[nodeKind]bool{}
 	var order []nodeKind

@@ -10,8 +10,8 @@ import (
 	"hairpin/watch"
 )
 
-// TestProblemsOfSomeNodes: what only nodes of one engine cannot do is found, whichever node is the
-// first; and a node that is planned stays the one that is.
+// TestProblemsOfSomeNodes checks that problems of nodes with one engine are found, whichever node
+// is first. The planned node of a kind stays the same.
 func TestProblemsOfSomeNodes(t *testing.T) {
 	var addresses []string
 	for i := range 700 {

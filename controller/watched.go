@@ -31,7 +31,7 @@ func newWatched(api *kube.Reach, log *slog.Logger) *watched {
 	return w
 }
 
-// leads notes whether this controller works.
+// leads records whether this controller is the leader.
 func (w *watched) leads(yes bool) {
 	w.leading.Store(yes)
 	if !yes {
@@ -39,13 +39,13 @@ func (w *watched) leads(yes bool) {
 	}
 }
 
-// sees notes what the leader knows.
+// sees records the leader's numbers of nodes and problems.
 func (w *watched) sees(nodes, problems int) {
 	w.nodes.Store(int64(nodes))
 	w.problems.Store(int64(problems))
 }
 
-// notReady says why this controller could not work if it had to; empty when it could.
+// notReady returns why this controller could not work as the leader, or "" if it could.
 func (w *watched) notReady() string {
 	if w.api.Answers() {
 		return ""
@@ -56,8 +56,8 @@ func (w *watched) notReady() string {
 	return "the Kubernetes API was not reached yet"
 }
 
-// add puts the health endpoints into a mux. One that waits for the Lease is as healthy as the one
-// that has it.
+// add registers the health endpoints with a mux. A controller that waits for the Lease is as
+// healthy as the holder.
 func (w *watched) add(mux *http.ServeMux) {
 	alive := func(rw http.ResponseWriter, _ *http.Request) {
 		now := time.Now()
@@ -75,7 +75,7 @@ func (w *watched) add(mux *http.ServeMux) {
 	})
 }
 
-// serve answers until ctx ends.
+// serve serves health and metrics until ctx ends.
 func (w *watched) serve(ctx context.Context, c config.Config, socket net.Listener) {
 	health, all := http.NewServeMux(), http.NewServeMux()
 	w.add(health)

@@ -10,7 +10,7 @@ import (
 	"hairpin/kube"
 )
 
-// TestControllerMetrics: a controller's can be read.
+// TestControllerMetrics checks that a controller serves its metrics.
 func TestControllerMetrics(t *testing.T) {
 	w := newWatched(&kube.Reach{}, slog.New(slog.DiscardHandler))
 	w.leads(true)

@@ -1,7 +1,7 @@
-// Package datapath is a node's desired or observed state, as one plain value.
+// Package datapath holds a node's desired or observed state, as one plain value.
 //
 // State has one part per system: OVN's databases, the gateway bridge, nft, the kernel's network,
-// connections, and eBPF programs. Each part has a text form in the words of the real tool, and a
+// connections, and eBPF programs. Each part has a text form in the syntax of the real tool, and a
 // Diff. plan computes a State, apply makes the node equal to it, walk explains it.
 package datapath
 
@@ -17,7 +17,7 @@ import (
 	"hairpin/datapath/redirect"
 )
 
-// State is what one node must have, or has. parts lists its fields.
+// State is the desired or observed state of one node. parts lists its fields.
 type State struct {
 	NB     nb.State
 	Bridge flow.State
@@ -30,13 +30,13 @@ type State struct {
 
 // Part describes one part of a State.
 type Part[S any, D interface{ Empty() bool }] struct {
-	System string // that has it, as reports name it
+	System string // its system, as reports name it
 	In     func(*State) *S
 	Diff   func(want, have S) D
 
 	merge   func(*conflicts, []State) S
-	heading string // of its text, whose lines are in the words of the tool that it names
-	brief   bool   // the heading is left out when there is no text
+	heading string // of its text, which uses the syntax of the tools in the heading
+	brief   bool   // without text, the heading is omitted
 	print   func(S) string
 }
 
@@ -65,28 +65,28 @@ var (
 	parts = []part{NB, Bridge, NFT, Host, Conn, Redirect} // in the order of the text
 )
 
-// part is a Part whatever its types are.
+// part is a Part of any types.
 type part interface {
 	mergeInto(out *State, c *conflicts, list []State)
 	section(State) string
 	adopt(found *State, want State)
 }
 
-// adopt puts the wanted part in place of a found one that apply would leave alone.
+// adopt replaces a found part by the wanted one if apply would not change it.
 func (p Part[S, D]) adopt(found *State, want State) {
 	if w, f := p.In(&want), p.In(found); p.Diff(*w, *f).Empty() {
 		*f = *w
 	}
 }
 
-// Conflict is one key that two owners want with different values. The first in the order of the
-// features stays.
+// Conflict is one key for which two owners want different values. The first in the order of the
+// features wins.
 type Conflict struct {
-	Key        string // in the words of the real tool
+	Key        string // in the syntax of the real tool
 	Kept, Lost cluster.Owner
 }
 
-// Error names the owners that want the same key, and which one keeps it.
+// Error returns the owners that want the same key, and which one wins.
 func (c Conflict) Error() string {
 	return fmt.Sprintf("%s: %s is already wanted by %s", c.Lost, c.Key, c.Kept)
 }

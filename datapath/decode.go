@@ -15,8 +15,8 @@ import (
 	"hairpin/delta"
 )
 
-// Decode reads what Encode wrote into the value that v points to. A field or a kind that is not
-// known, as that of another version, is an error that names it.
+// Decode parses what Encode wrote into the value that v points to. An unknown field or kind, as
+// from another version, is an error that names it.
 func Decode(text []byte, v any) error {
 	d := decoder{json.NewDecoder(bytes.NewReader(text)), structs{}}
 	if err := d.value(reflect.ValueOf(v).Elem()); err != nil {
@@ -33,7 +33,7 @@ type decoder struct {
 	structs
 }
 
-// value reads into v, which can be set.
+// value decodes into v, which must be settable.
 func (d decoder) value(v reflect.Value) error {
 	switch x := v.Addr().Interface().(type) {
 	case *cluster.MAC:
@@ -83,7 +83,7 @@ func (d decoder) value(v reflect.Value) error {
 	return d.json.Decode(v.Addr().Interface())
 }
 
-// kind reads {"KIND": value} into v, an interface.
+// kind decodes {"KIND": value} into v, an interface.
 func (d decoder) kind(v reflect.Value) error {
 	err := d.object(func(name string) error {
 		i := slices.IndexFunc(kinds[v.Type()], func(t reflect.Type) bool { return kindName(t) == name })
@@ -101,7 +101,7 @@ func (d decoder) kind(v reflect.Value) error {
 	return err
 }
 
-// entries reads into a map that is empty.
+// entries decodes into an empty map.
 func (d decoder) entries(m reflect.Value) error {
 	form := formOf(m.Type())
 	entry := func(text string) error {
@@ -156,14 +156,14 @@ func ownKey(v reflect.Value, key reflect.Type) reflect.Value {
 	return reflect.Indirect(v).FieldByIndex(embedded(v.Type(), key))
 }
 
-// object reads an object: member reads the value of the one with that name.
+// object decodes an object: member decodes the value with that name.
 func (d decoder) object(member func(name string) error) error {
 	return d.between('{', '}', func() error {
 		name, err := d.json.Token()
 		if err != nil {
 			return err
 		}
-		if err := member(name.(string)); err != nil { // so are names in JSON
+		if err := member(name.(string)); err != nil { // names in JSON are strings
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		return nil

@@ -9,11 +9,11 @@ import (
 	"hairpin/delta"
 )
 
-// Differences returns the lines in which what was found differs from what is wanted. A system that
-// the agent would leave alone has none, whatever its text: the tools know several words for the
-// same.
+// Differences returns the lines that differ between the wanted and the found State. It ignores a
+// system that the agent would not change, whatever its text: tools can write the same thing in
+// several forms.
 func Differences(want, found State) []string {
-	// The switch learns further neighbours itself.
+	// The switch itself learns other neighbours.
 	found.Bridge.TunnelNeighbors = maps.Clone(found.Bridge.TunnelNeighbors)
 	for ip := range found.Bridge.TunnelNeighbors {
 		if _, ok := want.Bridge.TunnelNeighbors[ip]; !ok {
@@ -23,9 +23,8 @@ func Differences(want, found State) []string {
 	return lineDiff(Print(want), Print(Adopted(want, found)))
 }
 
-// Adopted puts wanted parts and flows in place of found ones that are the same but for what a
-// system cannot keep, such as the object that wanted a flow, and for what the tools have several
-// words for.
+// Adopted replaces found parts and flows by wanted ones that are equivalent. It ignores what a
+// system cannot store, such as the owner of a flow, and differences in the notation of the tools.
 func Adopted(want, found State) State {
 	for _, p := range parts {
 		p.adopt(&found, want)
@@ -46,8 +45,8 @@ func adopted[K comparable, V any](want, found delta.Map[K, *V], same func(w, f *
 	return out
 }
 
-// lineDiff compares two canonical texts as sets of lines. Owners and other comments do not count:
-// not every system can keep them.
+// lineDiff compares two canonical texts as sets of lines. It ignores owners and other comments: not
+// every system can store them.
 func lineDiff(wanted, found string) []string {
 	want, have := map[string]bool{}, map[string]bool{}
 	for key := range keyedLines(wanted) {
@@ -70,8 +69,8 @@ func lineDiff(wanted, found string) []string {
 	return out
 }
 
-// keyedLines yields the lines of a text with what they are compared by: two bridges may have the
-// same flow.
+// keyedLines yields the lines of a text with their keys for comparison. The key contains the
+// bridge, as two bridges may have the same flow.
 func keyedLines(text string) iter.Seq2[string, string] {
 	return func(yield func(key, line string) bool) {
 		bridge := ""

@@ -7,7 +7,7 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// Two bridges may have the same flow: that one has it says nothing of the other.
+// Two bridges may have the same flow: each needs its own.
 func TestDifferencesTellBridgesApart(t *testing.T) {
 	on := func(bridges ...string) State {
 		s := State{Bridge: flow.State{Bridge: "br-ex"}}

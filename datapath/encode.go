@@ -14,8 +14,8 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// kinds are the types that an interface may hold, in JSON {"SNAT": {"Addr": "10.0.0.1"}}. Nobody
-// writes to it.
+// kinds lists the types that an interface may hold, in JSON {"SNAT": {"Addr": "10.0.0.1"}}. It is
+// read-only.
 var kinds = map[reflect.Type][]reflect.Type{
 	reflect.TypeFor[nb.Row](): typesOf(nb.Rows()...),
 	reflect.TypeFor[flow.Action](): typesOf[flow.Action](flow.Output{}, flow.InPort{}, flow.Normal{}, flow.Drop{},
@@ -39,7 +39,7 @@ func typesOf[T any](values ...T) (list []reflect.Type) {
 	return list
 }
 
-// kindName is the name of a type, or of what a pointer points to.
+// kindName returns the name of a type, or of a pointer's element type.
 func kindName(t reflect.Type) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -47,13 +47,13 @@ func kindName(t reflect.Type) string {
 	return t.Name()
 }
 
-// mapForm is how a map stands in JSON.
+// mapForm is the form of a map in JSON.
 type mapForm int
 
 const (
 	textKeys mapForm = iota // {"10.0.0.1": …}
-	pairs                   // [{"Key": …, "Value": …}], where keys are no text
-	ownKeys                 // [value], where values know their keys
+	pairs                   // [{"Key": …, "Value": …}], if keys are not text
+	ownKeys                 // [value], if values contain their keys
 )
 
 func formOf(m reflect.Type) mapForm {
@@ -66,7 +66,7 @@ func formOf(m reflect.Type) mapForm {
 	return pairs
 }
 
-// embedded finds the key that a struct embeds.
+// embedded returns the index of the key that a struct embeds.
 func embedded(t, key reflect.Type) []int {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -80,10 +80,10 @@ func embedded(t, key reflect.Type) []int {
 	return nil
 }
 
-// structs remembers the fields of structs: a State has thousands of a few types.
+// structs caches the fields of structs: a State has thousands of values of a few types.
 type structs map[reflect.Type][]reflect.StructField
 
-// fieldsOf lists the fields of a struct, with those of embedded structs.
+// fieldsOf lists the fields of a struct, including those of embedded structs.
 func (s structs) fieldsOf(t reflect.Type) []reflect.StructField {
 	fields, known := s[t]
 	if !known {
@@ -93,8 +93,8 @@ func (s structs) fieldsOf(t reflect.Type) []reflect.StructField {
 	return fields
 }
 
-// Encode writes a State, or a part of one, as JSON, the same for equal values. Fields have their
-// names in Go; those that are zero are left out.
+// Encode writes a State, or a part of one, as JSON. Equal values give equal JSON. Fields have their
+// Go names; zero fields are omitted.
 func Encode(v any) ([]byte, error) {
 	e := encoder{structs: structs{}}
 	e.leaves = json.NewEncoder(&e.out)
@@ -151,7 +151,7 @@ func (e *encoder) value(v reflect.Value) error {
 
 func (e *encoder) leaf(v any) error {
 	err := e.leaves.Encode(v)
-	e.out.Truncate(max(0, e.out.Len()-1)) // the end of the line
+	e.out.Truncate(max(0, e.out.Len()-1)) // remove the newline
 	return err
 }
 

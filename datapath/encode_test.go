@@ -20,7 +20,7 @@ import (
 	"hairpin/delta"
 )
 
-// drawAny fills v with whatever its type can hold.
+// drawAny sets v to any value that its type can hold.
 func drawAny(t *rapid.T, v reflect.Value) {
 	switch x := v.Addr().Interface().(type) {
 	case *netip.Addr:
@@ -114,7 +114,7 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 	})
 }
 
-// example has something of every part.
+// example returns a State with something in every part.
 func example() State {
 	a, key := netip.MustParseAddr("10.0.0.1"), flow.Key{Table: 1, Match: flow.Match{Protocol: flow.IP}}
 	s := State{
@@ -146,7 +146,7 @@ func TestEncodedForm(t *testing.T) {
 	}
 }
 
-// What this version does not know, as an agent of another one may say it, is named.
+// The error names what this version does not know, such as a field of another version.
 func TestDecodeNamesWhatItDoesNotKnow(t *testing.T) {
 	for _, c := range []struct{ text, words string }{
 		{`{"Traffic": {}}`, "Traffic: a field of datapath.State that"},
@@ -172,8 +172,8 @@ func TestDecodeNamesWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// Every type that can stand in a field of an interface type is among the kinds: they are looked for
-// in the sources.
+// Every type that implements an interface of a field must be in kinds: the test finds the types in
+// the sources.
 func TestEveryKindIsKnown(t *testing.T) {
 	for iface, list := range kinds {
 		dir := strings.TrimSuffix(iface.String(), "."+iface.Name())

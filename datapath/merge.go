@@ -18,13 +18,13 @@ import (
 	"hairpin/delta"
 )
 
-// Merge makes one State of what the features want. The same key with the same value may be wanted
-// by several, whatever the owner is; another value is a Conflict, and the value of the first State
-// stays. Conflicts are sorted.
+// Merge merges the States that the features want. Several features may want the same key with the
+// same value, whatever the owner is. Another value is a Conflict, and the value of the first State
+// wins. Conflicts are sorted.
 //
-// The States are not changed, and the result may share their maps: a State is read-only once it was
-// merged. The biggest map is copied as a whole, so it costs little to merge one big State, which
-// was computed before, with small ones.
+// Merge does not change the States, and the result may share their maps: a State is read-only once
+// it was merged. Only the biggest map is copied as a whole, so merging one big State, computed
+// earlier, with small ones costs little.
 func Merge(list ...State) (State, []Conflict) {
 	var c conflicts
 	var out State
@@ -47,14 +47,14 @@ func Union(list ...State) State {
 
 type conflicts struct{ list []Conflict }
 
-// kind says how the values of a map are compared, the owner of one, and the name of a key.
+// kind has functions that compare the values of a map, and return the owner and the name of a key.
 type kind[K comparable, V any] struct {
 	same func(a, b V) bool
 	why  func(K, V) cluster.Owner
 	name func(K) string
 }
 
-// merge merges a map of each of a list. With one that is not empty, that is the result.
+// merge merges one map of each element of list. If only one is not empty, that map is the result.
 func merge[S any, M ~map[K]V, K comparable, V any](c *conflicts, list []S, of func(*S) M, kind *kind[K, V]) M {
 	big, filled, most := 0, 0, 0
 	for i := range list {
@@ -72,7 +72,7 @@ func merge[S any, M ~map[K]V, K comparable, V any](c *conflicts, list []S, of fu
 	case filled <= 1:
 		return of(&list[big])
 	}
-	before := M{} // of the maps before the big one, whose values win against it
+	before := M{} // of the maps before the big one, whose values take precedence
 	for i := range list[:big] {
 		addTo(c, before, of(&list[i]), kind, false)
 	}
@@ -84,7 +84,7 @@ func merge[S any, M ~map[K]V, K comparable, V any](c *conflicts, list []S, of fu
 	return out
 }
 
-// mergeMaps is merge for maps that share what they have in common.
+// mergeMaps is merge for delta.Maps: the result shares equal parts.
 func mergeMaps[S any, K comparable, V any](c *conflicts, list []S, of func(*S) delta.Map[K, V],
 	kind *kind[K, V]) delta.Map[K, V] {
 	var filled []delta.Map[K, V]
@@ -101,7 +101,7 @@ func mergeMaps[S any, K comparable, V any](c *conflicts, list []S, of func(*S) d
 	})
 }
 
-// addTo adds the entries of m. When a key is taken with another value, the newcomer loses, or wins.
+// addTo adds the entries of m. If a key has another value, the new value wins or loses, by wins.
 func addTo[K comparable, V any](c *conflicts, out, m map[K]V, kind *kind[K, V], wins bool) {
 	for k, v := range m {
 		old, taken := out[k]
@@ -189,7 +189,7 @@ var (
 	}
 )
 
-// on names the bridge of a key, but for the gateway bridge.
+// on returns the name of a key's bridge as a prefix, empty for the gateway bridge.
 func on(bridge string) string {
 	if bridge == "" {
 		return ""
@@ -197,7 +197,7 @@ func on(bridge string) string {
 	return bridge + " "
 }
 
-// plain is the kind of maps whose values have no owner.
+// plain returns the kind of maps whose values have no owner.
 func plain[K, V comparable](format string) kind[K, V] {
 	return kind[K, V]{
 		same: func(a, b V) bool { return a == b },
@@ -206,7 +206,7 @@ func plain[K, V comparable](format string) kind[K, V] {
 	}
 }
 
-// owned is the kind of maps whose values are comparable structs with an owner.
+// owned returns the kind of maps whose values are comparable structs with an owner.
 func owned[K, V comparable](format string, owner func(*V) *cluster.Owner, words func(K) []any) kind[K, V] {
 	return kind[K, V]{
 		same: func(a, b V) bool { *owner(&a) = *owner(&b); return a == b },

@@ -67,7 +67,7 @@ func mergeTables(c *conflicts, tables []*nft.Table) *nft.Table {
 	return out
 }
 
-// mergeElements fills the maps and sets that more than one part has; the others are shared.
+// mergeElements merges the maps and sets that several parts have; the others are shared.
 func mergeElements(c *conflicts, t *nft.Table, maps map[string][]delta.Map[nft.Element, nft.Target],
 	sets map[string][]delta.Map[nft.Element, cluster.Owner]) {
 	for name, list := range maps {

@@ -2,7 +2,7 @@ package datapath
 
 import "strings"
 
-// Print writes a State as text, the same for equal States.
+// Print writes a State as text. Equal States give equal text.
 func Print(s State) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -11,7 +11,7 @@ func Print(s State) string {
 	return b.String()
 }
 
-// section is the text of a part below its heading.
+// section returns the text of a part with its heading.
 func (p Part[S, D]) section(s State) string {
 	text := p.print(*p.In(&s))
 	switch {

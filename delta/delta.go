@@ -1,8 +1,8 @@
-// Package delta is the difference of two maps: what to add, change and delete to turn one into the
-// other.
+// Package delta computes the difference of two maps: what to add, change and delete to turn one
+// into the other.
 //
-// The four parts of a datapath.State are maps (nb, flow, host) or trees of maps (nft); all of them
-// are compared here.
+// Four parts of a datapath.State are maps (nb, flow, host) or trees of maps (nft); this package
+// compares all of them.
 package delta
 
 import (
@@ -12,12 +12,12 @@ import (
 	"slices"
 )
 
-// Delta turns a "have" into a "want". Its maps are nil where nothing is to do; treat them as
+// Delta turns a "have" into a "want". Its maps are nil if there is nothing to do. They are
 // read-only.
 type Delta[K comparable, V any] struct {
-	Add    map[K]V // wanted, not there
-	Change map[K]V // there with another value; the value wanted
-	Delete map[K]V // there, not wanted; the value found
+	Add    map[K]V // wanted, not found
+	Change map[K]V // found with another value; has the wanted value
+	Delete map[K]V // found, not wanted; has the found value
 }
 
 // Of compares two maps. equal may assume that both values have the same key.
@@ -27,7 +27,7 @@ func Of[M ~map[K]V, K comparable, V any](want, have M, equal func(want, have V) 
 	return d
 }
 
-// compare adds what turns one part of a map into another.
+// compare adds the changes that turn one part of a map into another.
 func (d *Delta[K, V]) compare(want, have map[K]V, equal func(want, have V) bool) {
 	if Same(want, have) {
 		return
@@ -55,8 +55,8 @@ func (d *Delta[K, V]) compare(want, have map[K]V, equal func(want, have V) bool)
 	}
 }
 
-// Same reports whether both are one map: plan keeps the maps that a change does not concern, and
-// some have an element for each Service.
+// Same reports whether both are the same map. plan keeps the maps that a change does not affect,
+// and some have an element for each Service.
 func Same[M ~map[K]V, K comparable, V any](a, b M) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
@@ -69,22 +69,22 @@ func OfComparable[M ~map[K]V, K, V comparable](want, have M) Delta[K, V] {
 // Empty reports whether there is nothing to do.
 func (d Delta[K, V]) Empty() bool { return d.Count() == 0 }
 
-// Count is the number of keys that differ.
+// Count returns the number of keys that differ.
 func (d Delta[K, V]) Count() int { return len(d.Add) + len(d.Change) + len(d.Delete) }
 
-// Split returns the part that makes things and the part that removes them: first grow, later
-// shrink. A change belongs to the growing part.
+// Split returns the part that adds and changes, and the part that removes. Apply grow first, shrink
+// later.
 func (d Delta[K, V]) Split() (grow, shrink Delta[K, V]) {
 	return d.Grow(), d.Shrink()
 }
 
-// Grow is the part that makes and changes.
+// Grow returns the part that adds and changes.
 func (d Delta[K, V]) Grow() Delta[K, V] { return Delta[K, V]{Add: d.Add, Change: d.Change} }
 
-// Shrink is the part that removes.
+// Shrink returns the part that removes.
 func (d Delta[K, V]) Shrink() Delta[K, V] { return Delta[K, V]{Delete: d.Delete} }
 
-// Part is what concerns the keys that is says yes to.
+// Part returns the changes of the keys for which is returns true.
 func (d Delta[K, V]) Part(is func(K) bool) (some Delta[K, V]) {
 	for from, to := range map[*map[K]V]*map[K]V{&d.Add: &some.Add, &d.Change: &some.Change, &d.Delete: &some.Delete} {
 		for k, v := range *from {
@@ -96,9 +96,9 @@ func (d Delta[K, V]) Part(is func(K) bool) (some Delta[K, V]) {
 	return some
 }
 
-// ApplyTo makes the changes in a copy of have and gives the copy.
+// ApplyTo returns a copy of have with the changes.
 func (d Delta[K, V]) ApplyTo(have map[K]V) map[K]V {
-	out := maps.Clone(have) // which hashes no key
+	out := maps.Clone(have) // does not hash keys
 	if out == nil {
 		out = map[K]V{}
 	}
@@ -110,8 +110,7 @@ func (d Delta[K, V]) ApplyTo(have map[K]V) map[K]V {
 	return out
 }
 
-// Sorted returns the keys of a map in the order of compare, for text and transactions that look the
-// same every time.
+// Sorted returns the keys of a map in the order of compare, for reproducible text and transactions.
 func Sorted[M ~map[K]V, K comparable, V any](m M, compare func(a, b K) int) []K {
 	keys := make([]K, 0, len(m))
 	for k := range m {

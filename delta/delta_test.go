@@ -52,8 +52,8 @@ func TestSortedKeys(t *testing.T) {
 	}
 }
 
-// A Map is what a plain map is, whatever was made of it meanwhile; what a change does not concern
-// is shared, and found the same.
+// A Map behaves as a plain map, whatever was derived from it meanwhile. Parts without a change are
+// shared, and Same finds that.
 func TestMapIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := rapid.MapOf(rapid.IntRange(0, 500), rapid.IntRange(0, 3))
@@ -71,7 +71,7 @@ func TestMapIsAMap(t *testing.T) {
 		if !OfMaps(got, MapOf(wanted), func(a, b int) bool { return a == b }).Empty() {
 			t.Fatal("two Maps with the same entries differ")
 		}
-		// A copy for oneself: nothing of it is the original's.
+		// a separate copy shares nothing with the original
 		own := have.Clone()
 		for k := range plain {
 			own.Put(k, 7)
@@ -94,7 +94,7 @@ func TestMapIsAMap(t *testing.T) {
 	})
 }
 
-// One change among many looks at a part of them only.
+// One change among many entries affects only a part of them.
 func TestMapSharesTheRest(t *testing.T) {
 	var m Map[int, int]
 	for k := range 10000 {

@@ -7,33 +7,33 @@ import (
 	"slices"
 )
 
-// parts is how many maps a Map is made of: a pod is some 30 flows, which so concern a tenth of 40
-// 000, and 10 000 groups are 40 in each.
+// parts is the number of maps in a Map. A pod has some 30 flows, so a change affects a tenth of 40
+// 000 flows; 10 000 groups are 40 in each part.
 const parts = 256
 
-// Map is a map of which a copy with a few changes shares the rest with the original, so that
-// copying and comparing one cost what differs, not what there is: some hold several entries for
-// each Service. The zero Map is empty. Put and Delete are for who makes a Map; once it was given
-// away, it is read-only, as its copies share it.
+// Map is a map whose copies share unchanged parts with the original. So the cost of copying and
+// comparing depends on the differences, not on the size. Some Maps hold several entries per
+// Service. The zero Map is empty. Only the creator of a Map may call Put and Delete; once passed
+// on, a Map is read-only, as its copies share it.
 type Map[K comparable, V any] struct {
-	// by part; a part without entries is nil, and so is the pointer of an empty Map, so that equal
-	// Maps are deeply equal
+	// by part; a part without entries is nil, and so is the pointer of an empty Map: equal Maps are
+	// deeply equal
 	parts *[parts]map[K]V
 }
 
-// seed decides which part a key is in. Nothing depends on it but that.
+// seed decides which part a key is in. It has no other effect.
 var seed = maphash.MakeSeed()
 
 func partOf[K comparable](k K) int { return int(maphash.Comparable(seed, k) % parts) }
 
-// MapOf makes a Map of the entries of a plain one.
+// MapOf returns a Map with the entries of a plain map.
 func MapOf[K comparable, V any](entries map[K]V) (m Map[K, V]) {
 	m.Insert(maps.All(entries))
 	return m
 }
 
-// Combine makes a Map of what make gives for each part of other Maps of its keys, of which it may
-// share some.
+// Combine returns a Map of the results of make, which gets each part of other Maps with the same
+// keys. The result may share parts with them.
 func Combine[K comparable, V any](make func(part func(Map[K, V]) map[K]V) map[K]V) (m Map[K, V]) {
 	for i := range parts {
 		if entries := make(func(of Map[K, V]) map[K]V { return of.part(i) }); len(entries) > 0 {
@@ -43,13 +43,13 @@ func Combine[K comparable, V any](make func(part func(Map[K, V]) map[K]V) map[K]
 	return m
 }
 
-// At gives the value of a key, or the zero value.
+// At returns the value of a key, or the zero value.
 func (m Map[K, V]) At(k K) V {
 	v, _ := m.Get(k)
 	return v
 }
 
-// Get gives the value of a key, and whether there is one.
+// Get returns the value of a key, and whether there is one.
 func (m Map[K, V]) Get(k K) (v V, found bool) {
 	if m.parts != nil {
 		v, found = m.parts[partOf(k)][k]
@@ -57,7 +57,7 @@ func (m Map[K, V]) Get(k K) (v V, found bool) {
 	return v, found
 }
 
-// All are the entries, in no order.
+// All yields the entries, in no order.
 func (m Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for i := range parts {
@@ -80,7 +80,7 @@ func (m Map[K, V]) Sorted(compare func(a, b K) int) []K {
 	return keys
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (m Map[K, V]) Len() (n int) {
 	for i := range parts {
 		n += len(m.part(i))
@@ -91,7 +91,7 @@ func (m Map[K, V]) Len() (n int) {
 // Put adds an entry, or replaces one.
 func (m *Map[K, V]) Put(k K, v V) { put(&m.own()[partOf(k)], k, v) }
 
-// Insert puts the entries of another Map in.
+// Insert adds the entries of another Map.
 func (m *Map[K, V]) Insert(entries iter.Seq2[K, V]) {
 	for k, v := range entries {
 		m.Put(k, v)
@@ -113,24 +113,24 @@ func (m *Map[K, V]) Delete(k K) {
 	}
 }
 
-// Clone is a copy that shares nothing.
+// Clone returns a copy that shares nothing.
 func (m Map[K, V]) Clone() Map[K, V] {
 	return Combine(func(part func(Map[K, V]) map[K]V) map[K]V { return maps.Clone(part(m)) })
 }
 
-// AnyMap is a *Map, for who reads and writes values by reflection.
+// AnyMap is a *Map, for code that accesses values by reflection.
 type AnyMap interface {
 	Plain() any // a map[K]V of the entries
 	SetPlain(entries any)
 }
 
-// Plain is AnyMap's, and that of a Map which cannot be set.
+// Plain implements AnyMap, also for a Map that cannot be set.
 func (m Map[K, V]) Plain() any { return maps.Collect(m.All()) }
 
-// SetPlain is AnyMap's.
+// SetPlain implements AnyMap.
 func (m *Map[K, V]) SetPlain(entries any) { *m = MapOf(entries.(map[K]V)) }
 
-// Same reports whether both are one Map: none was made of the other by a change.
+// Same reports whether both are the same Map: neither results from a change of the other.
 func (m Map[K, V]) Same(n Map[K, V]) bool { return m.parts == n.parts }
 
 func (m Map[K, V]) part(i int) map[K]V {
@@ -147,7 +147,7 @@ func (m *Map[K, V]) own() *[parts]map[K]V {
 	return m.parts
 }
 
-// OfMaps is Of for Maps: it looks at the parts that they do not share.
+// OfMaps is Of for Maps: it compares only the parts that they do not share.
 func OfMaps[K comparable, V any](want, have Map[K, V], equal func(want, have V) bool) (d Delta[K, V]) {
 	if want.Same(have) {
 		return d

@@ -14,19 +14,19 @@ import (
 	"hairpin/retry"
 )
 
-// adoption is the taking of the machine's uplink into the gateway bridge. It does not need the API:
-// the way there may lead over the bridge.
+// adoption moves the machine's uplink into the gateway bridge. It does not need the API: the path
+// to the API may lead over the bridge.
 type adoption struct {
 	err    error
-	undone []time.Time // when others put something back, of late
+	undone []time.Time // when other programs restored something, within contestFor
 	part   report.Part
 }
 
 const (
-	// adoptionTime is how long Open vSwitch may take for all of it.
+	// adoptionTime limits how long Open vSwitch may take for all of it.
 	adoptionTime = 5 * time.Second
-	// So many changes by others within contestFor are a contest, of which the administrator must
-	// know. A DHCP client that was given another address is none.
+	// contests changes by other programs within contestFor are a contest, which is reported to the
+	// administrator. A DHCP client that gets another address causes fewer.
 	contests   = 4
 	contestFor = 10 * time.Second
 )
@@ -36,14 +36,14 @@ func UplinkConfig(c config.Config) uplink.Config {
 	return uplink.Config{
 		Bridge: g.Interface, Device: c.Process.Uplink,
 		Prefixes: slices.Concat(g.MasqueradeSubnets, DetachedPrefixes(c.Cluster)),
-		// see plan
+		// plan sets these
 		Sysctls: []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv4/conf/all/send_redirects"},
 	}
 }
 
-// adopt makes the gateway bridge, if there is none, and moves the machine's own network there: at
-// the start, after a boot, and whenever something appears on the uplink. It tells whether there was
-// something to do.
+// adopt makes the gateway bridge, if there is none, and moves the machine's own network to it: at
+// the start, after a boot, and whenever something appears on the uplink. It reports whether
+// anything had to be moved.
 func (l *Looker) adopt(ctx context.Context) (moved bool) {
 	if !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
 		return false
@@ -52,7 +52,7 @@ func (l *Looker) adopt(ctx context.Context) (moved bool) {
 	defer cancel()
 	did, err := uplink.Adopt(ctx, l.ovs, UplinkConfig(l.config))
 	waits := (*apply.Waiting)(nil)
-	coming := errors.As(err, &waits) // it is told when it has come
+	coming := errors.As(err, &waits) // a notification follows when the device exists
 	if coming {
 		err = nil
 	}
@@ -78,8 +78,8 @@ func (l *Looker) adopt(ctx context.Context) (moved bool) {
 	return len(did) > 0
 }
 
-// note takes how a look at the uplink ended. What there was to do after everything was in order,
-// others have changed.
+// note records the result of a scan of the uplink. Changes that were needed after everything was in
+// order are drift: other programs caused them.
 func (d *adoption) note(now time.Time, did []string, err error, whole bool) {
 	p := &d.part
 	p.System = "uplink"
@@ -102,17 +102,17 @@ func (d *adoption) note(now time.Time, did []string, err error, whole bool) {
 	}
 }
 
-// contested reports whether another program wants the machine's network on the uplink.
+// contested reports whether another program keeps moving the machine's network to the uplink.
 func (d *adoption) contested(now time.Time) bool {
 	return len(d.undone) >= contests && now.Sub(d.undone[len(d.undone)-1]) < contestFor
 }
 
-// again tells when to look again, 0 if not before something changes.
+// again returns when to scan again, 0 if not before something changes.
 func (d *adoption) again(now time.Time) time.Duration {
 	switch {
 	case d.err != nil:
 		return retry.Last
-	case d.contested(now): // it may be over then
+	case d.contested(now): // the contest may be over then
 		return contestFor
 	}
 	return 0

@@ -32,8 +32,8 @@ func detachedLooker(t *testing.T) (*Looker, *strings.Builder) {
 	return NewLooker("node-a", c, ovs, nil, func(*Sight) {}, slog.New(slog.NewTextHandler(&text, nil))), &text
 }
 
-// TestFailedTakeOverIsOver: a take-over that failed is reported, and makes the node not look at its
-// host again and again.
+// TestFailedTakeOverIsOver: a failed take-over is reported, and does not make the node scan its
+// host repeatedly.
 func TestFailedTakeOverIsOver(t *testing.T) {
 	l, text := detachedLooker(t)
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -47,8 +47,8 @@ func TestFailedTakeOverIsOver(t *testing.T) {
 	}
 }
 
-// TestBridgesAreTriedAgain: bridges of mode detached that could not be made are tried again after
-// pauses that grow, and the log has one line of it.
+// TestBridgesAreTriedAgain: bridges of mode detached that could not be made are retried after
+// growing pauses, and the log has one line of it.
 func TestBridgesAreTriedAgain(t *testing.T) {
 	l, text := detachedLooker(t)
 	var waits []time.Duration
@@ -61,7 +61,7 @@ func TestBridgesAreTriedAgain(t *testing.T) {
 		stop()
 		waits = append(waits, l.again(time.Now()))
 		before := l.mode
-		l.detachOrAttach(t.Context()) // another look comes before
+		l.detachOrAttach(t.Context()) // another scan comes before
 		if l.mode != before {
 			t.Errorf("it tried before its time: %+v became %+v", before, l.mode)
 		}

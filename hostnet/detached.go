@@ -21,19 +21,19 @@ import (
 	"hairpin/retry"
 )
 
-// In mode detached nothing has to be prepared: the gateway bridge is made here, without an uplink,
-// and on the userspace datapath the way that tunnels take between Open vSwitch and the host
+// Mode detached needs no preparation. This file makes its gateway bridge, without an uplink. On the
+// userspace datapath it also makes the path of tunnels between Open vSwitch and the host
 // (plan/encap.go).
 
-// Keys of a Bridge: what it was made for.
+// Keys of a Bridge: its purpose.
 const (
 	keyDetached  = "hairpin-detached"
 	keyNodeLocal = "hairpin-node-local"
 )
 
-// detachOrAttach makes what mode detached needs, or removes what it had before another mode. Where
-// the uplink was in the gateway bridge, it gets the machine's network back first. After a failure
-// it does nothing until the next try is due.
+// detachOrAttach makes the bridges and links of mode detached, or removes them in another mode. If
+// the uplink was in the gateway bridge, the uplink gets the machine's network back first. After a
+// failure it does nothing until the next attempt is due.
 func (l *Looker) detachOrAttach(ctx context.Context) {
 	if l.mode.err != nil && !l.mode.wait.Due(time.Now()) {
 		return
@@ -72,20 +72,20 @@ func (l *Looker) detachOrAttach(ctx context.Context) {
 	l.mode.wait.Failed(time.Now())
 }
 
-// modeState is how the last change for the gateway mode ended.
+// modeState is the result of the last change for the gateway mode.
 type modeState struct {
 	err  error
 	wait retry.Backoff
 }
 
 const (
-	takeOverPatience = 30 * time.Second // how long Open vSwitch may take to be there
-	takeOverTime     = 20 * time.Second // and all of a take-over: gateways are asked
+	takeOverPatience = 30 * time.Second // limits the wait for Open vSwitch
+	takeOverTime     = 20 * time.Second // limits the take-over, which probes gateways
 )
 
-// TakeOver gives the network of a gateway bridge that others made back to its device, if the
-// administrator wants that, before anything else works on the node: nobody may miss there what is
-// under way. What failed, and was undone, is reported, and not tried again by this agent.
+// TakeOver returns the network of another program's gateway bridge to its device, if the
+// administrator wants that. It runs before anything else on the node, so that nothing misses its
+// changes. A take-over that failed and was undone is reported, and not retried by this agent.
 func (l *Looker) TakeOver(ctx context.Context) {
 	if !l.config.Process.TakeOver || cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
 		return
@@ -117,13 +117,14 @@ func (l *Looker) takeOver(ctx context.Context) (did []string, err error) {
 	if err := l.hearAll(ctx); err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), takeOverTime) // half of it is no use
+	// ctx does not end it halfway
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), takeOverTime)
 	defer stop()
 	return f.Return(ctx)
 }
 
-// hear lets the kernel hear the uplink, which it is about to get back: on the userspace datapath a
-// chain keeps it deaf.
+// hear removes the nft chain that blocks the uplink for the kernel on the userspace datapath,
+// before the uplink gets the machine's network back.
 func (l *Looker) hear(ctx context.Context) error {
 	if len(uplink.Uplinks(l.ovs.View())) == 0 {
 		return nil
@@ -141,9 +142,9 @@ func (l *Looker) hearAll(ctx context.Context) error {
 	return l.nft.Apply(ctx, nft.Diff(want, have))
 }
 
-// LeaveDetached undoes mode detached on a node that Hairpin leaves, and tells what it did. The
-// gateway bridge's own addresses go to lo: an API server on the node may advertise one
-// (docs/design/origins.md#detached-gateway). The agent of mode detached takes them back.
+// LeaveDetached undoes mode detached on a node that Hairpin leaves, and returns what it did. The
+// gateway bridge's own addresses move to lo: an API server on the node may advertise one
+// (docs/design/origins.md#detached-gateway). The agent of mode detached moves them back.
 func LeaveDetached(ctx context.Context, ovs *ovsdb.Client, config cluster.Config) (did []string, err error) {
 	if did, err = removeDetached(ctx, ovs); err != nil || len(did) == 0 {
 		return did, err
@@ -152,9 +153,9 @@ func LeaveDetached(ctx context.Context, ovs *ovsdb.Client, config cluster.Config
 	return append(did, kept...), err
 }
 
-// Advertise puts the gateway bridge's own addresses of mode detached on the bridge, or on lo while
-// there is none, and tells what it did: an API server that advertises one can start before the
-// agent. Addresses that a link has already stay there.
+// Advertise adds the gateway bridge's own addresses of mode detached to the bridge, or to lo while
+// there is no bridge, and returns what it did. An API server that advertises such an address can
+// then start before the agent. Addresses that a link already has stay there.
 func Advertise(config cluster.Config) (did []string, err error) {
 	config.Gateway.Advertise, err = Unadvertised(config)
 	if err != nil || len(config.Gateway.Advertise) == 0 {
@@ -167,8 +168,7 @@ func Advertise(config cluster.Config) (did []string, err error) {
 	return addAdvertised(link, config)
 }
 
-// Unadvertised lists the gateway bridge's own addresses of mode detached that no link of the
-// machine has.
+// Unadvertised lists the gateway bridge's own addresses of mode detached that no link has.
 func Unadvertised(config cluster.Config) (list []netip.Addr, err error) {
 	if cluster.ModeNamed(config.Gateway.Mode).Uplink {
 		return nil, nil
@@ -204,8 +204,8 @@ func addAdvertised(name string, config cluster.Config) (did []string, err error)
 	return did, nil
 }
 
-// nodeLocal makes the bridge of the distributed gateway port's network, or removes it. It goes
-// last: the agent takes the host's port off it when nothing leads there any more.
+// nodeLocal makes the bridge of the distributed gateway port's network, or removes it. The removal
+// is last: before it, the agent removes the host's port, when nothing uses that port any more.
 func (l *Looker) nodeLocal(ctx context.Context) (did []string, err error) {
 	v := l.ovs.View()
 	if !l.config.Cluster.DistributedPort() {
@@ -230,12 +230,12 @@ func (l *Looker) nodeLocal(ctx context.Context) (did []string, err error) {
 }
 
 // LeaveNodeLocal removes the bridge of the distributed gateway port's network from a node that
-// Hairpin leaves, and tells what it did.
+// Hairpin leaves, and returns what it did.
 func LeaveNodeLocal(ctx context.Context, ovs *ovsdb.Client) (did []string, err error) {
 	return removeBridges(ctx, ovs, keyNodeLocal)
 }
 
-// removeDetached removes bridges and links that were made for mode detached, and tells what it
+// removeDetached removes bridges and links that were made for mode detached, and returns what it
 // removed.
 func removeDetached(ctx context.Context, ovs *ovsdb.Client) (did []string, err error) {
 	if did, err = removeBridges(ctx, ovs, keyDetached); err != nil || len(did) == 0 {
@@ -250,7 +250,7 @@ func removeDetached(ctx context.Context, ovs *ovsdb.Client) (did []string, err e
 	return did, nil
 }
 
-// removeBridges removes those with a key, and tells what it removed.
+// removeBridges removes bridges with a key, and returns what it removed.
 func removeBridges(ctx context.Context, ovs *ovsdb.Client, key string) (did []string, err error) {
 	var ops []ovsdb.Op
 	for b := range ovsdb.Rows[ovsdb.Bridge](ovs.View()) {
@@ -270,7 +270,7 @@ func removeBridges(ctx context.Context, ovs *ovsdb.Client, key string) (did []st
 	return did, nil
 }
 
-// detach makes what mode detached needs and is not there.
+// detach makes the missing bridges and links of mode detached.
 func (l *Looker) detach(ctx context.Context) error {
 	v := l.ovs.View()
 	g := &l.config.Cluster.Gateway
@@ -304,10 +304,10 @@ type newBridge struct {
 	name string
 	key  string
 	mac  cluster.MAC // zero = Open vSwitch's choice
-	port string      // a link that is plugged in; empty = none
+	port string      // a link to add as a port; empty = none
 }
 
-// ops are the operations that make it, none when there is one of that name.
+// ops returns the operations that make the bridge; none if a bridge of that name exists.
 func (b *newBridge) ops(v ovsdb.View, datapath, node string) []ovsdb.Op {
 	if ovsdb.Find(v, func(row *ovsdb.Bridge) bool { return row.Name == b.name }) != nil {
 		return nil
@@ -326,7 +326,7 @@ func (b *newBridge) ops(v ovsdb.View, datapath, node string) []ovsdb.Op {
 	return ovsdb.InsertBridge(row, ovsdb.Interface{Name: b.port})
 }
 
-// pairLinks makes a veth pair. Whatever is there already stays.
+// pairLinks makes a veth pair. An existing link stays as it is.
 func pairLinks(a, b string) error {
 	err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a}, PeerName: b})
 	if err != nil && !errors.Is(err, unix.EEXIST) {
@@ -335,9 +335,8 @@ func pairLinks(a, b string) error {
 	return nil
 }
 
-// detached is what is found of the gateway in mode detached: the bridge's own addresses are those
-// of the configuration. The machine's link and default gateways are recorded to explain a packet's
-// path.
+// detached completes a Gateway in mode detached: the bridge's own addresses are those of the
+// configuration. The machine's link and default gateways are recorded to explain a packet's path.
 func detached(g cluster.Gateway, config cluster.Config, host []hostAddress) (cluster.Gateway, error) {
 	g.Addresses = nil
 	for _, a := range config.Gateway.Advertise {
@@ -354,8 +353,8 @@ func detached(g cluster.Gateway, config cluster.Config, host []hostAddress) (clu
 	return g, err
 }
 
-// DetachedPrefixes are the addresses that are ours on the host in mode detached, on whatever link:
-// an advertise-address that was kept on lo while there was no bridge moves to it.
+// DetachedPrefixes returns Hairpin's own addresses on the host in mode detached, on any link: an
+// advertise-address that was on lo while there was no bridge moves to the bridge.
 func DetachedPrefixes(config cluster.Config) []netip.Prefix {
 	if cluster.ModeNamed(config.Gateway.Mode).Uplink {
 		return nil
@@ -367,6 +366,6 @@ func DetachedPrefixes(config cluster.Config) []netip.Prefix {
 	return list
 }
 
-// TSO reports whether the userspace datapath takes and gives TCP segments that the kernel has not
-// cut.
+// TSO reports whether the userspace datapath exchanges TCP segments with the kernel before
+// segmentation.
 func TSO(v ovsdb.View) bool { return uplink.TSO(v) }

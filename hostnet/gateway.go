@@ -1,5 +1,5 @@
-// Package hostnet knows the network of the machine itself: it finds the gateway bridge, addresses
-// and links, takes the uplink into the bridge, and tells the other nodes what was found.
+// Package hostnet manages the network of the machine itself: it finds the gateway bridge, addresses
+// and links, moves the uplink into the bridge, and publishes the result for the other nodes.
 package hostnet
 
 import (
@@ -19,12 +19,12 @@ import (
 	"hairpin/ovsdb"
 )
 
-// keyGateway is the external_ids key of the gateway bridge that remembers what was found. A restart
-// of a userspace Open vSwitch makes the bridge's device anew, without its addresses and routes, and
-// the API may be away then.
+// keyGateway is the external_ids key of the gateway bridge that stores what was found. A restart of
+// a userspace Open vSwitch makes the bridge's device anew, without its addresses and routes, and
+// the API may be unavailable then.
 const keyGateway = "k8s.ovn.org/l3-gateway-config"
 
-// Found is what the agent learns of its own host.
+// Found holds the facts that the agent discovers on its own host.
 type Found struct {
 	Gateway   cluster.Gateway
 	addresses []netip.Prefix // of the whole host
@@ -34,7 +34,7 @@ type Found struct {
 	tables    []cluster.RouteTable
 }
 
-// Lost reports whether the host had an address before that it does not have now.
+// Lost reports whether the host has lost an address since before.
 func (f *Found) Lost(before *Found) bool {
 	return slices.ContainsFunc(before.addresses, func(p netip.Prefix) bool { return !slices.Contains(f.addresses, p) })
 }
@@ -45,8 +45,8 @@ type device struct {
 	mac  cluster.MAC
 }
 
-// discover looks at the host: the gateway bridge, its uplink and its addresses, and the addresses
-// of all links. lost is what the bridge's device has lost.
+// discover finds the gateway bridge, its uplink and its addresses, and the addresses of all links
+// of the host. lost is the Record of what the bridge's device has lost.
 func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found, error) {
 	name := config.Gateway.Interface
 	var bridge *ovsdb.Bridge
@@ -86,7 +86,7 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 			if a.global {
 				g.Addresses = append(g.Addresses, a.prefix)
 			}
-			if !mode.Uplink { // it has none that anybody else should know
+			if !mode.Uplink { // other nodes do not need the bridge's addresses then
 				continue
 			}
 		}
@@ -112,10 +112,10 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 	return f, nil
 }
 
-// macOf is the bridge's Ethernet address. Its device may still have the one that Open vSwitch made
-// it with.
+// macOf returns the bridge's Ethernet address. The device may still have the address with which
+// Open vSwitch made it.
 func macOf(bridge *ovsdb.Bridge, link netlink.Link) (mac cluster.MAC) {
-	const group = 1 // no device has the address of a group: Open vSwitch heeds none
+	const group = 1 // no device has a group address: Open vSwitch ignores such a value
 	if wanted, err := net.ParseMAC(bridge.OtherConfig["hwaddr"]); err == nil && len(wanted) == len(mac) &&
 		wanted[0]&group == 0 {
 		return cluster.MAC(wanted)
@@ -124,7 +124,7 @@ func macOf(bridge *ovsdb.Bridge, link netlink.Link) (mac cluster.MAC) {
 	return mac
 }
 
-// uplinkOf is the bridge's port that is a device of the machine.
+// uplinkOf returns the bridge's port that is a device of the machine.
 func uplinkOf(v ovsdb.View, bridge *ovsdb.Bridge) string {
 	ports := map[ovsdb.UUID]bool{}
 	for _, p := range bridge.Ports {
@@ -155,12 +155,12 @@ type hostAddress struct {
 	link   int
 	on     device
 	prefix netip.Prefix
-	global bool // it means the same on every link, by its scope and by what it is
+	global bool // it is valid on every link, by its scope and its range
 }
 
-// hostAddresses lists the unicast addresses of the host that pods may reach: without those that are
-// ours, cluster IPs (of NodeLocal DNSCache or a former kube-proxy), and link-local ones of IPv6,
-// which no other link can reach.
+// hostAddresses lists the unicast addresses of the host that pods may reach. It leaves out
+// Hairpin's, cluster IPs (of NodeLocal DNSCache or a former kube-proxy), and link-local ones of
+// IPv6, which cannot be reached from other links.
 func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
@@ -206,13 +206,13 @@ func inAny(list []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// anyLink is no link's index.
+// anyLink is not the index of any link.
 const anyLink = 0
 
 // nextHops returns the default gateways through a link: the configuration's, or those of the
 // family's best default route, which may have several.
 func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
-	// the kernel lists it first
+	// the kernel lists the best route first
 	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: 1, Keep: func(r *netlink.Route) bool {
 		return len(hopsOf(r, link)) > 0
 	}}.List()
@@ -245,8 +245,8 @@ func hopsOf(r *netlink.Route, link int) (hops []netip.Addr) {
 	return hops
 }
 
-// remembered fills in what the bridge's device has lost and does not have again yet. Of a family
-// without an address, the gateway router keeps the last one: nothing could be planned without.
+// remembered fills in what the bridge's device has lost and does not have again yet. For a family
+// without an address, the gateway router keeps the last one: without it, nothing could be planned.
 func remembered(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) cluster.Gateway {
 	old := cluster.ParseGateway(bridge.ExternalIDs[keyGateway])
 	addresses := old.Addresses
@@ -283,7 +283,7 @@ func remembered(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) c
 			delete(g.NextHopMACs, a)
 		}
 	}
-	for _, h := range g.NextHops { // of a route that the bridge has lost
+	for _, h := range g.NextHops { // a next hop of a route that the bridge has lost
 		if mac, known := old.NextHopMACs[h]; known && g.NextHopMACs != nil && g.NextHopMACs[h] == (cluster.MAC{}) {
 			g.NextHopMACs[h] = mac
 		}

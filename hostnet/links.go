@@ -17,14 +17,14 @@ import (
 	"hairpin/netdev"
 )
 
-// mostRoutes is how many routes of a link are taken over into the link's own table, per family. A
-// machine that has more speaks a routing protocol; the default route comes first.
+// mostRoutes limits the routes of a link that are copied to the link's own table, per family. A
+// machine that has more runs a routing protocol; the default route comes first.
 const mostRoutes = 500
 
 // hostLinks finds the links to other networks than the gateway bridge's, which egress addresses may
-// be on: those that are up and have an address of their own of scope global; and those without a
+// be on. These are links that are up and have an address of scope global, and links without a
 // network, such as a VPN's, that routes name. The uplink's network is the bridge's, whatever
-// address it gets. A link without carrier has left its network.
+// address the uplink gets. A link without carrier is not connected to its network.
 func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink, error) {
 	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
@@ -61,7 +61,7 @@ func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink,
 		func(l cluster.HostLink) bool { return len(networksOf(l.Addresses)) == 0 && len(l.Routes) == 0 }), err
 }
 
-// networksOf returns those of a link's addresses that are of a network.
+// networksOf returns the addresses of a link that belong to a network.
 func networksOf(list []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(list), netip.Prefix.IsSingleIP)
 }
@@ -89,8 +89,8 @@ func addRoutes(links []cluster.HostLink) error {
 	return nil
 }
 
-// hostRoute returns a route by a link in our form. Those that are not for packets to elsewhere have
-// none, nor have ours.
+// hostRoute converts a route by a link. Routes that do not lead to other machines are not ok, nor
+// are Hairpin's.
 func hostRoute(r *netlink.Route, link int) (x cluster.HostRoute, ok bool) {
 	gw, index := r.Gw, r.LinkIndex
 	for _, hop := range r.MultiPath {

@@ -18,22 +18,21 @@ import (
 	"hairpin/signal"
 )
 
-// Local is what this node knows better than the API: its own gateway and addresses, and its own
-// pods.
+// Local is what this node knows earlier than the API: its own gateway, addresses and pods.
 type Local struct {
 	node  string
 	found Found
-	Base  *cluster.Node // the Node of the Snapshot that own was made from
+	Base  *cluster.Node // the Node of the Snapshot from which Own was made
 	Own   *cluster.Node
-	pods  map[*cluster.Pod]*cluster.Pod // Own pods, as they are and with their labels
-	// The last list of all pods, and what it was made from.
+	pods  map[*cluster.Pod]*cluster.Pod // own pods without labels, and the same with labels
+	// The last list of all pods, and the lists it was made from.
 	all, api, starting, own []*cluster.Pod
 }
 
 func NewLocal(node string) Local { return Local{node: node} }
 
-// Apply returns the Snapshot with the local facts in place of what the API says of them. While the
-// facts stay the same, so does the pointer to the own Node.
+// Apply returns the Snapshot with local facts in place of the API's. While the facts stay the same,
+// the pointer to the own Node does, too.
 func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cluster.Snapshot {
 	base := s.Node(l.node)
 	if base == nil {
@@ -61,8 +60,8 @@ func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cl
 	return &out
 }
 
-// merged puts own pods between those of other nodes, which may be all of the cluster: they are in
-// order already.
+// merged inserts own pods among those of other nodes, which may be all pods of the cluster and are
+// sorted already.
 func (l *Local) merged(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
 	others := slices.DeleteFunc(slices.Clone(s.Pods), func(p *cluster.Pod) bool { return p.Node == l.node })
 	own := l.labelled(s, pods)
@@ -75,7 +74,7 @@ func (l *Local) merged(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod 
 	return append(list, others...)
 }
 
-// known is what the API says of an own pod; nil if that is neither labels nor addresses.
+// known returns the API's object of an own pod; nil if that has neither labels nor extra addresses.
 func (l *Local) known(s *cluster.Snapshot, o cluster.Owner) *cluster.Pod {
 	for _, all := range [][]*cluster.Pod{s.Starting, s.Pods} {
 		if i, found := slices.BinarySearchFunc(all, o, comparePod); found && all[i].Node == l.node &&
@@ -88,8 +87,8 @@ func (l *Local) known(s *cluster.Snapshot, o cluster.Owner) *cluster.Pod {
 
 func comparePod(p *cluster.Pod, o cluster.Owner) int { return p.Owner.Compare(o) }
 
-// labelled returns own pods the labels and extra addresses that the API knows of them. While these
-// stay the same, so does the pointer.
+// labelled adds to own pods the labels and extra addresses from the API. While these stay the same,
+// the pointer does, too.
 func (l *Local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
 	list, next := make([]*cluster.Pod, 0, len(pods)), make(map[*cluster.Pod]*cluster.Pod, len(pods))
 	for _, p := range pods {
@@ -110,8 +109,8 @@ func (l *Local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Po
 	return list
 }
 
-// Publisher tells the other nodes, by annotations, and the own future self, by the Bridge row, what
-// was found. It tries until it is done; only the newest findings count.
+// Publisher publishes what was found: in annotations for other nodes, and on the Bridge row for a
+// later agent of this node. It retries until it succeeds; only the newest findings count.
 type Publisher struct {
 	annotate func(context.Context, map[string]string) error // the Node; nil without an API
 	ovs      *ovsdb.Client
@@ -123,15 +122,15 @@ type Publisher struct {
 	wake signal.Signal
 }
 
-// NewPublisher makes one that writes annotations of the Node by annotate; nil: nobody else is
-// there.
+// NewPublisher makes a Publisher that writes annotations of the Node by annotate; nil: there are no
+// other nodes.
 func NewPublisher(annotate func(context.Context, map[string]string) error, ovs *ovsdb.Client,
 	log *slog.Logger) *Publisher {
 	return &Publisher{annotate: annotate, ovs: ovs, log: log, wake: signal.New()}
 }
 
-// Publish hands over findings, and the Node as it was read, and returns at once. It does nothing
-// when both are as before, or the Node has them.
+// Publish stores findings, and the Node as it was read, and returns at once. It does nothing if
+// both are as before, or the Node has the annotations already.
 func (p *Publisher) Publish(f Found, base *cluster.Node) {
 	p.mu.Lock()
 	same := p.next != nil && reflect.DeepEqual(*p.next, f)
@@ -152,8 +151,8 @@ func published(n *cluster.Node, f Found) bool {
 	return n.Links != nil && maps.Equal(annotations(has), annotations(f))
 }
 
-// annotations are what other nodes read. Addresses that mean something on this node only are not
-// among it: agents and controllers of earlier releases report each as a problem.
+// annotations returns the annotations for other nodes. It leaves out addresses that are valid on
+// this node only: agents and controllers of earlier releases report each as a problem.
 func annotations(f Found) map[string]string {
 	shared := slices.DeleteFunc(slices.Clone(f.addresses),
 		func(p netip.Prefix) bool { return cluster.HostOnly(p.Addr()) })
@@ -165,8 +164,8 @@ func annotations(f Found) map[string]string {
 	}
 }
 
-// publishPause is what pauses between annotations are longer than those between looks at the host:
-// every node of the cluster hears of them.
+// publishPause is the factor by which pauses between annotations are longer than those between
+// scans: every node of the cluster receives each annotation.
 const publishPause = 20
 
 func (p *Publisher) Run(ctx context.Context) {
@@ -190,7 +189,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// write tells the other nodes also when Open vSwitch does not answer.
+// write also annotates the Node if Open vSwitch does not answer.
 func (p *Publisher) write(ctx context.Context, f Found) error {
 	errRow := p.remember(ctx, f.Gateway)
 	if p.annotate == nil {
@@ -201,7 +200,7 @@ func (p *Publisher) write(ctx context.Context, f Found) error {
 	return errors.Join(errRow, p.annotate(ctx, annotations(f)))
 }
 
-// rowTime is how long Open vSwitch may take for a row.
+// rowTime limits the time to write a row of Open vSwitch.
 const rowTime = time.Second
 
 // remember writes the gateway on the bridge's row.

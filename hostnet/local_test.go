@@ -19,9 +19,8 @@ func localPod(node, name, ip string) *cluster.Pod {
 
 func byOwner(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) }
 
-// TestLocalPods: whatever changes, the Pods are those of other nodes by the API and the own ones as
-// they are here, with the API's labels, in order; and the list is the same one while nothing
-// changes.
+// TestLocalPods: after any change, the Pods are the API's of other nodes and the actual own ones,
+// with the API's labels, in order. The list stays the same one while nothing changes.
 func TestLocalPods(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := hostnet.NewLocal("a")
@@ -92,7 +91,7 @@ func TestLocalPods(t *testing.T) {
 	})
 }
 
-// BenchmarkLocal: 100 Pods here and 100 000 elsewhere; something else changes, and one of the
+// BenchmarkLocal: 100 own Pods and 100 000 of other nodes; something else changes, and one of the
 // others.
 func BenchmarkLocal(b *testing.B) {
 	const others, here = 100_000, 100

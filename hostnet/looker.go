@@ -22,14 +22,14 @@ import (
 	"hairpin/signal"
 )
 
-// Looker finds out what the host is and takes its uplink into the gateway bridge, beside the
-// agent's loop: Open vSwitch may not answer, and others may change the host all the time.
+// Looker scans the host and moves its uplink into the gateway bridge. It runs beside the agent's
+// loop, because Open vSwitch may hang, and other programs may change the host all the time.
 type Looker struct {
 	node   string
 	config config.Config
 	ovs    *ovsdb.Client
 	nft    apply.Target[nft.State, nft.Delta]
-	found  func(*Sight) // takes what a look has found
+	found  func(*Sight) // called with the result of a scan
 	log    *slog.Logger
 
 	wake    signal.Signal // has a value when something may have changed
@@ -38,35 +38,35 @@ type Looker struct {
 	uplink  adoption
 	mode    modeState
 	network bridgeNetwork
-	// takeOverErr is why the network of a bridge of others stayed there.
+	// takeOverErr is why the network of another program's bridge stayed there.
 	takeOverErr error
 
-	Links func() // called after each look, if it is not nil: links may have changed
+	Links func() // called after each scan, if it is not nil: links may have changed
 	// MayRecord reports whether the network may be recorded on the bridge's row; nil if it always
-	// may.
+	// may be.
 	MayRecord func() bool
 
-	tables atomic.Pointer[[]string]    // of WantTables
-	Report atomic.Pointer[report.Part] // of the uplink; nil when it is not ours to move
+	tables atomic.Pointer[[]string]    // names, from WantTables
+	Report atomic.Pointer[report.Part] // of the uplink; nil when Hairpin does not move it
 	last   Sight
 	// routers is for the goroutines that watch and confirm next hops.
 	routers atomic.Pointer[routers]
 }
 
-// Sight is what a look has found.
+// Sight is the result of a scan.
 type Sight struct {
 	Begin     time.Time
 	Found     Found
-	Err       error // why found is not up to date
+	Err       error // why Found is not up to date
 	UplinkErr error // why the machine's network is not on the bridge
 	ModeErr   error // why the bridges are not those of the gateway mode
-	Moved     bool  // the look itself brought something there
-	Contested bool  // others undo it, again and again
+	Moved     bool  // the scan itself moved some of the network to the bridge
+	Contested bool  // another program keeps undoing this
 	Wire      Wire
-	Lost      bool // the bridge's device has not got back what it lost
+	Lost      bool // what the bridge's device lost is not restored yet
 }
 
-// NewLooker makes one that tells found what it finds.
+// NewLooker makes a Looker that calls found with the result of scans.
 func NewLooker(node string, c config.Config, ovs *ovsdb.Client, nft apply.Target[nft.State, nft.Delta],
 	found func(*Sight), log *slog.Logger) *Looker {
 	return &Looker{
@@ -75,18 +75,18 @@ func NewLooker(node string, c config.Config, ovs *ovsdb.Client, nft apply.Target
 	}
 }
 
-// Want asks for a look, now or when the pause is over.
+// Want requests a scan, now or when the pause is over.
 func (l *Looker) Want() {
 	l.wake.Notify()
 }
 
-// WantNow asks for a look without a pause, and for its result even if that is no news.
+// WantNow requests a scan without a pause, and its result even if nothing has changed.
 func (l *Looker) WantNow() {
 	l.urgent.Store(true)
 	l.Want()
 }
 
-// Run looks whenever it is wanted, until ctx ends. What failed is tried again.
+// Run scans the host on request, until ctx ends. It retries what failed.
 func (l *Looker) Run(ctx context.Context) {
 	runtime.LockOSThread() // for threadTime
 	again := time.NewTimer(0)
@@ -124,13 +124,13 @@ func (l *Looker) Run(ctx context.Context) {
 	}
 }
 
-// again returns when to look again, 0 if not before something changes.
+// again returns when to scan again, 0 if not before something changes.
 func (l *Looker) again(now time.Time) time.Duration {
 	return retry.Sooner(l.uplink.again(now), l.mode.wait.Wait(now))
 }
 
-// threadTime is what the calling thread has used of a processor, in the kernel too: among 100 000
-// routes it takes some milliseconds to find those of a link.
+// threadTime returns the processor time of the calling thread, including the kernel: to find the
+// routes of a link among 100 000 takes some milliseconds.
 func threadTime() time.Duration {
 	var r unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &r); err != nil {
@@ -139,19 +139,19 @@ func threadTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// rest waits, unless a caller cannot.
+// rest waits for the pause, unless a scan is urgent.
 func (l *Looker) rest(ctx context.Context, pause time.Duration) {
 	for end := time.Now().Add(pause); time.Now().Before(end) && !l.urgent.Load(); {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.wake.C(): // the look that comes has it
+		case <-l.wake.C(): // the next scan covers it
 		case <-time.After(time.Until(end)):
 		}
 	}
 }
 
-// look brings the uplink where it must be, and discovers what the host is then.
+// look moves the uplink to where it must be, and then discovers the host's facts.
 func (l *Looker) look(ctx context.Context) (s Sight, ok bool) {
 	if !l.ovs.Synced() {
 		return s, false
@@ -185,7 +185,7 @@ func (l *Looker) discover() (Found, error) {
 	return f, err
 }
 
-// news reports whether the agent must know of it.
+// news reports whether the agent must know of the scan.
 func (s *Sight) news(old *Sight) bool {
 	return s.Moved || s.Contested != old.Contested || s.Lost != old.Lost || s.Wire != old.Wire ||
 		errorText(s.Err) != errorText(old.Err) ||

@@ -20,36 +20,36 @@ import (
 	"hairpin/ovsdb"
 )
 
-// keyNetwork is the external_ids key of the gateway bridge with the restore.Record of its device: a
-// later agent knows by it what a restart of Open vSwitch lost while none ran.
+// keyNetwork is the external_ids key of the gateway bridge with the restore.Record of its device.
+// From it a later agent learns what a restart of Open vSwitch lost while no agent ran.
 const keyNetwork = "hairpin-network"
 
-// bridgeNetwork follows what the gateway bridge's device has of the machine's own network. It
-// belongs to the machine: what others add or remove is only noted. What was lost with the device
-// itself is restored once.
+// bridgeNetwork records the machine's own network on the gateway bridge's device. The network
+// belongs to the machine: changes by other programs are only recorded. What was lost with the
+// device itself is restored once.
 type bridgeNetwork struct {
 	mu      sync.Mutex
-	record  *restore.Record // of the device when it was last whole; nil = not known
+	record  *restore.Record // of the device when it was last complete; nil = not known
 	lost    bool            // the device does not have it any more, and it is not restored yet
 	isDown  bool            // the device, by the last notification
-	wasDown bool            // the device, at some time since the last look
+	wasDown bool            // the device, at some time since the last scan
 
 	failed string // what could not be restored
 
 	written     restore.Record // on the bridge's row
 	writtenText string
 	writtenAt   time.Time
-	unwritten   string // why it is not
+	unwritten   string // why the record could not be written
 }
 
-// lifetimesAfter is how often a Record is written that differs in lifetimes only: router
+// lifetimesAfter is the interval for writing a Record that differs in lifetimes only: router
 // advertisements extend them.
 const lifetimesAfter = time.Minute
 
 // note records a notification of the kernel. While the bridge's device is up, the kernel itself
 // removes nothing. When the device is set down, the kernel removes routes and IPv6 addresses; when
-// it is deleted, IPv4 addresses, too. The messages of both are like those of an administrator's
-// change, so they are not noted (see takeIPv4).
+// it is deleted, IPv4 addresses, too. These messages look like those of an administrator's change,
+// so they are ignored (see takeIPv4).
 func (n *bridgeNetwork) note(m syscall.NetlinkMessage, bridge string, not []netip.Prefix) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -67,7 +67,7 @@ func (n *bridgeNetwork) note(m syscall.NetlinkMessage, bridge string, not []neti
 	}
 }
 
-// nameOf returns the name of the link that a message is about.
+// nameOf returns the name of the link of a message.
 func nameOf(b []byte) string {
 	list, err := nl.ParseRouteAttr(b[unix.SizeofIfInfomsg:])
 	if err != nil {
@@ -81,9 +81,9 @@ func nameOf(b []byte) string {
 	return ""
 }
 
-// followNetwork restores what was lost with the gateway bridge's device, and else records what the
-// device has. Without a device behind the uplink's port it restores nothing: the machine may have
-// its network elsewhere.
+// followNetwork restores what was lost with the gateway bridge's device; otherwise it records the
+// device's network. If the device of the uplink's port is missing, it restores nothing: the machine
+// may have its network elsewhere.
 func (l *Looker) followNetwork(v ovsdb.View) {
 	n, name := &l.network, l.config.Cluster.Gateway.Interface
 	bridge := ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == name })
@@ -121,18 +121,18 @@ func (l *Looker) followNetwork(v ovsdb.View) {
 	l.Want()
 }
 
-// set changes what notifications read, too.
+// set sets the fields that notifications read, too.
 func (n *bridgeNetwork) set(r *restore.Record, lost bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.record, n.lost = r, lost
 }
 
-// prefixes are the ranges whose addresses are not the machine's.
+// prefixes returns the ranges whose addresses are not the machine's.
 func (l *Looker) prefixes() []netip.Prefix { return UplinkConfig(l.config).Prefixes }
 
-// recorded returns the Record of a bridge's row. A release before it has noted addresses and next
-// hops only: of a family that the device has nothing of, they are taken for lost.
+// recorded returns the Record of a bridge's row. An earlier release recorded addresses and next
+// hops only: if the device has none of a family, the recorded ones count as lost.
 func recorded(bridge *ovsdb.Bridge, link netlink.Link, not []netip.Prefix) *restore.Record {
 	if text := bridge.ExternalIDs[keyNetwork]; text != "" {
 		if r, err := restore.Parse(text); err == nil {
@@ -156,7 +156,7 @@ func recorded(bridge *ovsdb.Bridge, link netlink.Link, not []netip.Prefix) *rest
 	return &r
 }
 
-// hasUplink reports whether the machine has the device of the bridge's port.
+// hasUplink reports whether the device of the bridge's uplink port exists.
 func hasUplink(v ovsdb.View, bridge *ovsdb.Bridge) bool {
 	name := uplinkOf(v, bridge)
 	if name == "" {
@@ -170,7 +170,7 @@ func hasUplink(v ovsdb.View, bridge *ovsdb.Bridge) bool {
 var errChanged = errors.New("the device changed")
 
 // followDevice compares a device with the Record, restores what was lost with the device, and takes
-// the new Record. It reports whether something lost is still to be restored.
+// the new Record. It reports whether something is still to be restored.
 func (n *bridgeNetwork) followDevice(link netlink.Link, uplink bool, not []netip.Prefix) (lost bool, err error) {
 	device, up := restore.DeviceOf(link), link.Attrs().Flags&net.FlagUp != 0
 	old, down := n.begin(up)
@@ -206,8 +206,8 @@ func (n *bridgeNetwork) followDevice(link netlink.Link, uplink bool, not []netip
 	return false, nil
 }
 
-// begin returns a copy of the Record, which notifications do not change, and whether the device was
-// down since the last look.
+// begin returns a copy of the Record that notifications do not change, and whether the device was
+// down since the last scan.
 func (n *bridgeNetwork) begin(up bool) (r *restore.Record, wasDown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -221,7 +221,7 @@ func (n *bridgeNetwork) begin(up bool) (r *restore.Record, wasDown bool) {
 }
 
 // takeIPv4 records the IPv4 addresses of a device that is down. The kernel keeps them until the
-// device is deleted, so what changes there is an administrator's change.
+// device is deleted, so a change of them is an administrator's.
 func (n *bridgeNetwork) takeIPv4(link netlink.Link, not []netip.Prefix) error {
 	now, err := restore.Of(link, not)
 	if err != nil {
@@ -245,7 +245,7 @@ func (n *bridgeNetwork) missed(bridge string) {
 	n.isDown = err != nil || link.Attrs().Flags&net.FlagUp == 0
 }
 
-// missing is the Record of what was lost and is not restored yet; nil = nothing.
+// missing returns the Record of what was lost and is not restored yet; nil = nothing.
 func (n *bridgeNetwork) missing() *restore.Record {
 	if !n.lost {
 		return nil
@@ -253,7 +253,7 @@ func (n *bridgeNetwork) missing() *restore.Record {
 	return n.record
 }
 
-// noteRow records the network on the bridge's row; what fails is tried again at the next look.
+// noteRow records the network on the bridge's row. It retries a failure at the next scan.
 func (l *Looker) noteRow(ctx context.Context) {
 	err := l.recordNetwork(ctx)
 	if text := errorText(err); text != l.network.unwritten {
@@ -272,7 +272,7 @@ func (l *Looker) recordNetwork(ctx context.Context) error {
 	n.mu.Lock()
 	record, lost := n.record, n.lost
 	if record != nil {
-		record = new(*record) // notifications change the other
+		record = new(*record) // notifications change the original
 	}
 	n.mu.Unlock()
 	if bridge == nil || record == nil || lost {
@@ -298,7 +298,7 @@ func (l *Looker) recordNetwork(ctx context.Context) error {
 	return nil
 }
 
-// ForgetNetwork removes from the gateway bridge's row what agents noted of the machine's network.
+// ForgetNetwork removes the records of the machine's network from the gateway bridge's row.
 func ForgetNetwork(ctx context.Context, ovs *ovsdb.Client, config cluster.Config) error {
 	b := ovsdb.Find(ovs.View(), func(b *ovsdb.Bridge) bool { return b.Name == config.Gateway.Interface })
 	if b == nil {

@@ -16,8 +16,8 @@ import (
 	"hairpin/cluster"
 )
 
-// lostNetwork is a network namespace with the device of a gateway bridge, and what a Looker knows
-// of it.
+// lostNetwork is a network namespace with the device of a gateway bridge, and a Looker's state of
+// it.
 type lostNetwork struct {
 	t  *testing.T
 	ns string
@@ -57,8 +57,8 @@ func (l *lostNetwork) in(do func() error) {
 	}
 }
 
-// look compares the device with the Record, as a Looker does, and reports whether something lost is
-// not restored.
+// look compares the device with the Record, as a Looker does, and reports whether something is not
+// restored.
 func (l *lostNetwork) look() (lost bool) {
 	l.t.Helper()
 	l.in(func() error {
@@ -87,11 +87,11 @@ func (l *lostNetwork) has() string {
 }
 
 // TestSetDown: what the kernel removes from a device that is set down is restored. IPv4 addresses
-// stay there, so those that are missing afterwards were removed by an administrator.
+// stay, so those that are missing afterwards were removed by an administrator.
 func TestSetDown(t *testing.T) {
 	const without = "172.18.0.3/16 fc00:f853:ccd::3/64"
 	for name, c := range map[string]struct {
-		steps []string // with a look after each
+		steps []string // with a scan after each
 		want  string
 	}{
 		"nothing removed": {[]string{"ip link set br-ex down", "ip link set br-ex up"}, lostHas},

@@ -20,7 +20,7 @@ import (
 )
 
 // lookForRouters fills in what the host knows of routers and networks behind a link: the MACs of
-// next hops, zero where the kernel has none, and networks without a router between.
+// next hops, zero if the kernel has none, and networks that are reached without a router.
 func lookForRouters(g *cluster.Gateway, link int) error {
 	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: mostRoutes,
 		Keep: func(r *netlink.Route) bool {
@@ -54,7 +54,7 @@ func lookForRouters(g *cluster.Gateway, link int) error {
 	return nil
 }
 
-// addRoute notes the next hops of a route by a link, or its network when it has none.
+// addRoute records the next hops of a route by a link, or its network if it has no next hop.
 func addRoute(g *cluster.Gateway, r *netlink.Route, link int) {
 	routed := false
 	for _, hop := range append([]*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}, r.MultiPath...) {
@@ -72,8 +72,8 @@ func addRoute(g *cluster.Gateway, r *netlink.Route, link int) {
 	}
 }
 
-// neighborOf returns the address of an entry of the kernel's neighbor table and its MAC, zero when
-// the kernel sends nothing there.
+// neighborOf returns the address and MAC of an entry of the kernel's neighbor table. The MAC is
+// zero if the kernel cannot send to it.
 func neighborOf(n *netlink.Neigh) (netip.Addr, cluster.MAC) {
 	a, _ := netip.AddrFromSlice(n.IP)
 	var mac cluster.MAC
@@ -93,8 +93,8 @@ func resolve(link int, a netip.Addr) {
 	_ = netlink.NeighAdd(&n) // a link that is gone or down has no neighbors
 }
 
-// confirmTime is how long the host may not notice that a next hop has another MAC, if the new owner
-// of the address does not announce it. The kernel confirms neighbors in use about as often.
+// confirmTime limits how long another MAC of a next hop stays unnoticed, if the new owner of the
+// address does not announce it. The kernel confirms neighbors in use about as often.
 const confirmTime = 30 * time.Second
 
 // Confirm makes the kernel confirm next hops that nothing on the host uses, until ctx ends.
@@ -108,14 +108,14 @@ func (l *Looker) Confirm(ctx context.Context) {
 	})
 }
 
-// routers are the next hops that the last look found.
+// routers are the next hops of the last scan.
 type routers struct {
 	link int // the gateway bridge
 	macs map[netip.Addr]cluster.MAC
 }
 
-// relevant reports whether an event may change what a look finds. The kernel reports each change of
-// each neighbor's state; only another MAC of a router matters.
+// relevant reports whether an event may change the result of a scan. The kernel reports each change
+// of each neighbor's state; only another MAC of a router matters.
 func (l *Looker) relevant(m syscall.NetlinkMessage) bool {
 	if m.Header.Type != unix.RTM_NEWNEIGH && m.Header.Type != unix.RTM_DELNEIGH {
 		return true

@@ -16,8 +16,8 @@ import (
 	"hairpin/netdev"
 )
 
-// hostRules finds the machine's own rules of policy routing, and what is in their tables. Those
-// that every machine has are left out, as is the one for VRFs: links tell of their tables.
+// hostRules returns the machine's own policy routing rules, with the routes of their tables. It
+// leaves out the rules that every machine has, and the rule for VRFs: links have their VRF's table.
 func hostRules() ([]cluster.HostRule, error) {
 	var out []cluster.HostRule
 	tables := map[int][]netlink.Route{}
@@ -66,7 +66,7 @@ func hostRule(r *netlink.Rule, family int) (x cluster.HostRule, ok bool) {
 		r.Sport != nil ||
 		r.UIDRange != nil || r.SuppressIfgroup >= 0
 	plain := !x.Not && !x.From.IsValid() && !x.To.IsValid() && x.In == "" && x.Mask == 0 && !x.More && x.Length == 0
-	x.Refuse = x.Table == unix.RT_TABLE_UNSPEC && !x.More // which of them, the library does not tell
+	x.Refuse = x.Table == unix.RT_TABLE_UNSPEC && !x.More // the library does not report which kind of refusal
 	ours := r.Priority >= claims.RulePriorityFirst && r.Priority <= claims.RulePriorityLast
 	usual := plain && (x.Table == unix.RT_TABLE_LOCAL || x.Table == unix.RT_TABLE_DEFAULT ||
 		x.Table == unix.RT_TABLE_MAIN && r.Priority == 32766)
@@ -85,7 +85,8 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// wayOf adds a table's routes to a rule; false when it has too many, or others than ways.
+// wayOf adds a table's routes to a rule; false if too many, or one that rejects, drops or skips
+// packets.
 func wayOf(x *cluster.HostRule, list []netlink.Route) bool {
 	for _, r := range list {
 		index := r.LinkIndex
@@ -103,7 +104,7 @@ func wayOf(x *cluster.HostRule, list []netlink.Route) bool {
 		if !ok {
 			continue
 		}
-		if l, err := netlink.LinkByIndex(index); err == nil { // else it is about to go
+		if l, err := netlink.LinkByIndex(index); err == nil { // otherwise the link is about to be removed
 			x.Routes = append(x.Routes, cluster.TableRoute{To: to.Prefix, Via: to.Via, Dev: l.Attrs().Name})
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"hairpin/claims"
 )
 
-// What the machine itself has is found, with the routes of its tables; neither what every machine
-// has nor what is ours.
+// The machine's own rules are found, with the routes of their tables. Rules that every machine has,
+// and Hairpin's, are not.
 func TestHostRules(t *testing.T) {
 	if err := inside.Do(insidetest.NetNS(t), func() error {
 		script := fmt.Sprintf(`ip link add eth2 type veth peer name far; ip address add 10.10.2.3/24 dev eth2; ip link set eth2 up; ip link set far up

@@ -13,15 +13,14 @@ import (
 	"hairpin/netdev"
 )
 
-// WantTables makes looks find route tables of the host by the names that EgressServices have for
-// them.
+// WantTables makes scans find the host's route tables with these names, which EgressServices use.
 func (l *Looker) WantTables(names []string) {
 	if old := l.tables.Swap(&names); old == nil && len(names) > 0 || old != nil && !slices.Equal(*old, names) {
 		l.WantNow()
 	}
 }
 
-// routeTables finds them. A name is a VRF's or a number.
+// routeTables finds route tables by name. A name is a VRF's or a number.
 func routeTables(names []string) (out []cluster.RouteTable, err error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -32,7 +31,7 @@ func routeTables(names []string) (out []cluster.RouteTable, err error) {
 	}
 	for _, name := range names {
 		t := cluster.RouteTable{Name: name}
-		t.Number, _ = strconv.Atoi(name) // else it is a VRF's name
+		t.Number, _ = strconv.Atoi(name) // 0 for a VRF's name
 		for _, l := range links {
 			if v, ok := l.(*netlink.Vrf); ok && (v.Name == name || int(v.Table) == t.Number) {
 				t.Number, t.VRF = int(v.Table), true
@@ -49,7 +48,7 @@ func routeTables(names []string) (out []cluster.RouteTable, err error) {
 	return out, nil
 }
 
-// findRoutes adds a table's routes and the links by which they lead.
+// findRoutes adds a table's routes and their links.
 func findRoutes(t *cluster.RouteTable, links []netlink.Link) error {
 	names := map[int]string{}
 	for _, l := range links {

@@ -11,12 +11,12 @@ import (
 	"hairpin/retry"
 )
 
-// Watch asks for a look when links, addresses, routes or rules of the host changed, until ctx ends.
+// Watch requests a scan when links, addresses, routes or rules of the host changed, until ctx ends.
 func (l *Looker) Watch(ctx context.Context) {
 	watch(ctx, l.notices(), l.Want, l.log)
 }
 
-// notices is what the Looker listens to.
+// notices returns the notifications that the Looker subscribes to.
 func (l *Looker) notices() notice.Config {
 	bridge, prefixes := l.config.Cluster.Gateway.Interface, l.prefixes()
 	return notice.Config{
@@ -32,7 +32,7 @@ func (l *Looker) notices() notice.Config {
 	}
 }
 
-// watch calls changed, from one goroutine, when there were relevant messages, until ctx ends.
+// watch calls changed, from one goroutine, after relevant messages, until ctx ends.
 func watch(ctx context.Context, config notice.Config, changed func(), log *slog.Logger) {
 	var l *notice.Listener
 	for p := (retry.Backoff{}); ; {
@@ -49,7 +49,7 @@ func watch(ctx context.Context, config notice.Config, changed func(), log *slog.
 		}
 	}
 	defer l.Close()
-	changed() // what was before
+	changed() // for changes before the subscription
 	for {
 		select {
 		case <-ctx.Done():

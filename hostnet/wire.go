@@ -11,8 +11,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// Wire is the state of the device by which the node reaches the others: the gateway bridge's
-// uplink, in mode detached the link with the node's address.
+// Wire is the state of the device that connects the node to the others: the gateway bridge's
+// uplink, or in mode detached the link with the node's address.
 type Wire struct {
 	Device  string
 	Missing bool // there is no device of that name
@@ -28,7 +28,7 @@ const (
 	Overhead6 = Overhead4 + 20
 )
 
-// wireOf looks at the device.
+// wireOf returns the state of that device.
 func wireOf(v ovsdb.View, g *cluster.Gateway) (w Wire) {
 	if w.Device = g.Uplink; w.Device == "" {
 		w.Device = g.Device

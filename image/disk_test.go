@@ -24,7 +24,8 @@ func onDisk(t *testing.T) func(script string) string {
 	}
 }
 
-// TestEntryDatabase: nothing that a database has is lost, whatever its file and its disk are like.
+// TestEntryDatabase checks that no data is lost, whatever the state of the database's file and
+// disk.
 func TestEntryDatabase(t *testing.T) {
 	do := onDisk(t)
 	for _, c := range []struct{ name, script, want string }{
@@ -53,7 +54,7 @@ func TestEntryDatabase(t *testing.T) {
 	}
 }
 
-// TestEntryRoom: while the disk is full, a new pod does not come so far that the old one is ended.
+// TestEntryRoom checks that a new pod does not replace the old one while the disk is full.
 func TestEntryRoom(t *testing.T) {
 	_, n := node(t)
 	start(t, n, "one", "ovs")

@@ -34,14 +34,14 @@ func start(t testing.TB, n *lab.Node, pod, script string) container {
 	return c
 }
 
-// term asks the container to end, as the kubelet does, and waits until it has.
+// term sends SIGTERM to the container, as the kubelet does, and waits until it has ended.
 func (c container) term(t testing.TB) {
 	t.Helper()
 	sh(t, c.n, fmt.Sprintf("pkill -TERM --parent %d", c.n.Pid(c.name)))
 	eventually(t, c.name+" ends", func() bool { return c.n.Pid(c.name) == 0 })
 }
 
-// kill ends its first process, and with that all of it.
+// kill kills the container's first process, and thereby the container.
 func (c container) kill(t testing.TB) {
 	t.Helper()
 	if err := c.n.Kill(t.Context(), c.name, syscall.SIGKILL); err != nil {
@@ -87,7 +87,7 @@ func node(t testing.TB) (*lab.Lab, *lab.Node) {
 	return l, l.Add(t, lab.NodeConfig{Daemons: []string{}, Binds: map[string]string{"/usr/local/lib/hairpin": entry}})
 }
 
-// serves waits until a logical port of the zone has its flows in Open vSwitch.
+// serves waits until Open vSwitch has the flows of a logical port of the zone.
 func serves(t testing.TB, n *lab.Node, port string) time.Duration {
 	t.Helper()
 	return succeeds(t, n, "ovn-nbctl --timeout=5 --may-exist ls-add net -- --may-exist lsp-add net "+port+`
@@ -96,7 +96,7 @@ func serves(t testing.TB, n *lab.Node, port string) time.Duration {
 		test "$(ovn-sbctl --bare --columns=up find Port_Binding logical_port=`+port+`)" = true`)
 }
 
-// bridge makes the gateway bridge, as the agent or the administrator does; the lab gives it its
+// bridge makes the gateway bridge, as the agent or the administrator does; the lab sets its
 // addresses.
 func bridge(t testing.TB, n *lab.Node) {
 	t.Helper()
@@ -111,8 +111,8 @@ func bridge(t testing.TB, n *lab.Node) {
 	}
 }
 
-// TestEntryAnyOrder: the containers of a pod start in any order, and again after their first
-// process was killed.
+// TestEntryAnyOrder checks that the containers of a pod start in any order, and again after their
+// first process was killed.
 func TestEntryAnyOrder(t *testing.T) {
 	_, n := node(t)
 	zone := start(t, n, "one", "zone")
@@ -132,7 +132,7 @@ func TestEntryAnyOrder(t *testing.T) {
 		ovs, zone = start(t, n, "one", "ovs"), start(t, n, "one", "zone")
 		t.Logf("both killed: flows after %v", serves(t, n, fmt.Sprintf("b%d", i)).Round(time.Millisecond))
 	}
-	// A torn and an empty database are no reason not to start.
+	// A truncated or empty database does not prevent the start.
 	zone.kill(t)
 	sh(t, n, ": >/var/lib/ovn/ovnsb_db.db; truncate -s -5 /var/lib/ovn/ovnnb_db.db")
 	zone = start(t, n, "one", "zone")
@@ -146,7 +146,7 @@ func TestEntryAnyOrder(t *testing.T) {
 	sh(t, n, "test -e /sys/class/net/br-ex; ip -o addr show dev br-ex | grep -q 172.18.0.3")
 }
 
-// TestEntryDaemonsComeBack: a daemon that is killed is back within 0.2 s, and what it does soon
+// TestEntryDaemonsComeBack checks that a killed daemon runs again within 0.2 s, and works soon
 // after.
 func TestEntryDaemonsComeBack(t *testing.T) {
 	_, n := node(t)
@@ -155,7 +155,7 @@ func TestEntryDaemonsComeBack(t *testing.T) {
 	bridge(t, n)
 	serves(t, n, "p0")
 	for i, name := range []string{"ovn-northd", "ovn-controller", "ovs-vswitchd", "ovsdb-server"} {
-		// one that dies at once, again and again, is started more slowly
+		// one that repeatedly ends at once is restarted more slowly
 		succeeds(t, n, `for p in $(pgrep -x `+name+`); do [ "$(ps -o etimes= -p $p)" -ge 2 ] || exit 1; done`)
 		pids := func() string { return sh(t, n, "pgrep -x "+name+" || true") }
 		before := pids()
@@ -169,8 +169,8 @@ func TestEntryDaemonsComeBack(t *testing.T) {
 	}
 }
 
-// TestEntryHandover: the next pod's containers wait, and go on the moment the ones before end. No
-// connection breaks.
+// TestEntryHandover checks that the next pod's containers wait, and continue as soon as the
+// previous ones end. No connection breaks.
 func TestEntryHandover(t *testing.T) {
 	l, n := node(t)
 	ovs, zone := start(t, n, "pod0", "ovs"), start(t, n, "pod0", "zone")
@@ -217,7 +217,7 @@ func TestEntryHandover(t *testing.T) {
 	}
 }
 
-// TestEntryNoAgent: a switch that waits for an agent that does not come forwards in the end.
+// TestEntryNoAgent checks that a switch forwards after some time without an agent.
 func TestEntryNoAgent(t *testing.T) {
 	_, n := node(t)
 	ovs := start(t, n, "one", "ovs")

@@ -13,19 +13,19 @@ import (
 	"strings"
 )
 
-// A tree for another architecture than this machine's is put together without running anything of
-// it: Debian's packages are unpacked and noted as dpkg notes them, and what their scripts write is
-// taken from the same packages' tree for this machine, where they have run. That is text and links
-// only, the same on every architecture; a program among it is an error.
+// A tree for another architecture is built without running its programs. Debian's packages are
+// unpacked and recorded as dpkg does. The files that package scripts write are copied from this
+// machine's tree of the same packages. These are text and links, equal on all architectures; a
+// program is an error.
 
-// Architectures are those of the container images, by the name that Debian and Go have for them.
+// Architectures returns the architectures of the container images, as Debian and Go name them.
 func Architectures() []string { return []string{"amd64", "arm64"} }
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg" // debootstrap's
 
-// Apt makes a configuration of apt for an architecture in dir, with the lists of packages that
-// Debian has now. Commands of apt use it as $APT_CONFIG; nothing of this machine's own apt is read
-// or changed.
+// Apt writes a configuration of apt for an architecture in dir, with Debian's current package
+// lists. apt commands use it through $APT_CONFIG. Apt neither reads nor changes this machine's own
+// apt.
 func Apt(ctx context.Context, dir, arch string) (config string, err error) {
 	from, err := findMirror(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ Acquire::Languages "none";
 	return config, withApt(ctx, config, "apt-get", "--quiet", "update")
 }
 
-// withApt runs a command of apt with a configuration that Apt made.
+// withApt runs an apt command with a configuration of Apt.
 func withApt(ctx context.Context, config string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "APT_CONFIG="+config)
@@ -79,7 +79,7 @@ func (l List) unpack(ctx context.Context, dir, native string, from mirror, progr
 		return err
 	}
 	progress(l.Arch + ": packages")
-	// minbase, and the list
+	// minbase, and the packages of the list
 	get := append([]string{"apt-get", "--quiet", "--yes", "--download-only", "install", "?priority(required)", "apt"},
 		l.Packages...)
 	if err := withApt(ctx, config, get...); err != nil {
@@ -106,7 +106,7 @@ func (l List) unpack(ctx context.Context, dir, native string, from mirror, progr
 	return copyMade(ctx, native, dir, l.Arch)
 }
 
-// first is 1 for the package that has the links from /bin, /lib and /sbin to /usr.
+// first returns 1 for the package that has the links from /bin, /lib and /sbin to /usr.
 func first(deb string) int {
 	if strings.HasPrefix(filepath.Base(deb), "base-files_") {
 		return 1
@@ -114,8 +114,8 @@ func first(deb string) int {
 	return 0
 }
 
-// unpackDeb unpacks a package and notes its files and scripts. It returns what dpkg's status says
-// of it.
+// unpackDeb unpacks a package and records its files and scripts. It returns the package's part of
+// dpkg's status.
 func unpackDeb(ctx context.Context, deb, dir, control string) (stanza, error) {
 	const script = `set -o pipefail; dpkg-deb --fsys-tarfile "$1" | tar --extract --verbose --quoting-style=literal --preserve-permissions --numeric-owner \
 		--keep-directory-symlink --directory "$2" && rm -rf "$3" && dpkg-deb --control "$1" "$3"`
@@ -164,7 +164,7 @@ func unpackDeb(ctx context.Context, deb, dir, control string) (stanza, error) {
 	return append(s, field{"Status", " install ok installed\n"}, field{"Conffiles", conffiles}), nil
 }
 
-// checksums returns what status says of a package's configuration files: each, and its MD5.
+// checksums returns the configuration files of a package with their MD5, as in dpkg's status.
 func checksums(dir, list string) (string, error) {
 	names, err := os.ReadFile(list)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -176,7 +176,7 @@ func checksums(dir, list string) (string, error) {
 	text := "\n"
 	for line := range strings.Lines(string(names)) {
 		name := strings.TrimSpace(line)
-		if gone, ok := strings.CutPrefix(name, "remove-on-upgrade "); ok { // of an earlier version
+		if gone, ok := strings.CutPrefix(name, "remove-on-upgrade "); ok { // a file of an earlier version
 			text += " " + gone + " newconffile remove-on-upgrade\n"
 			continue
 		}
@@ -189,8 +189,8 @@ func checksums(dir, list string) (string, error) {
 	return text, nil
 }
 
-// stanza is a package's part of dpkg's status, with values as they stand there: with the space
-// before and the end of the line.
+// stanza is a package's part of dpkg's status. Values include the space before them and the end of
+// the line.
 type stanza []field
 
 type field struct{ name, value string }
@@ -215,8 +215,8 @@ func (s stanza) value(name string) string {
 	return ""
 }
 
-// writeStatus writes dpkg's list of what is installed, in dpkg's order. Priorities are the
-// archive's, which the tree of this machine has; packages have their own.
+// writeStatus writes dpkg's list of installed packages, in dpkg's order. Priorities come from this
+// machine's tree, which has those of the archive; packages may have others.
 func writeStatus(dir, native string, database []stanza) error {
 	text, err := os.ReadFile(filepath.Join(native, "var/lib/dpkg/status"))
 	if err != nil {
@@ -254,8 +254,8 @@ func writeStatus(dir, native string, database []stanza) error {
 		os.WriteFile(filepath.Join(dir, "var/lib/dpkg/info/format"), []byte("1\n"), 0o644))
 }
 
-// copyMade copies what packages' scripts made in the tree of this machine: what is in no package,
-// and folders that are not as the package has them.
+// copyMade copies the results of packages' scripts from this machine's tree: files of no package,
+// and folders that differ from those of the packages.
 func copyMade(ctx context.Context, native, dir, arch string) error {
 	packaged, err := listed(native)
 	if err != nil {
@@ -298,7 +298,7 @@ func copyMade(ctx context.Context, native, dir, arch string) error {
 	return os.WriteFile(filepath.Join(dir, "var/lib/dpkg/arch-native"), []byte(arch+"\n"), 0o644)
 }
 
-// listed are the paths of all packages of a tree.
+// listed returns the paths of all packages of a tree.
 func listed(root string) (map[string]bool, error) {
 	lists, err := filepath.Glob(filepath.Join(root, "var/lib/dpkg/info/*.list"))
 	if err != nil {
@@ -317,8 +317,8 @@ func listed(root string) (map[string]bool, error) {
 	return paths, nil
 }
 
-// sameFolder reports whether what packages have as a folder is the same in both trees. If it has
-// become a link, it makes way.
+// sameFolder reports whether a folder of packages is the same in both trees. It removes a folder
+// that is no folder in the native tree.
 func sameFolder(native, foreign string) (bool, error) {
 	is, err := os.Lstat(native)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package image makes the root file system of a Hairpin node: Debian 13 with Open vSwitch and OVN.
+// Package image builds the root file system of a Hairpin node: Debian 13 with Open vSwitch and OVN.
 //
-// One list of packages (packages.txt) says what is on a node. The lab lays its nodes as overlays
-// over the tree that [Build] makes, and the container image is installed from the same list.
+// packages.txt lists the packages of a node. The lab mounts its nodes as overlays over the tree
+// that [Build] makes, and the container image has the same packages.
 package image
 
 import (
@@ -34,8 +34,8 @@ const (
 
 	current = "image"
 
-	// Newest names the node image with the newest Open vSwitch and OVN that Debian carries: those
-	// of unstable, whose packages change every day. newest.lock has the versions that were tried.
+	// Newest names the node image with Debian's newest Open vSwitch and OVN: those of unstable,
+	// which changes every day. newest.lock has the tested versions.
 	Newest      = "newest"
 	newestSuite = "sid"
 	newestName  = current + "-" + Newest
@@ -46,7 +46,7 @@ var packageList string
 
 // List is a root file system to build: the base system and these packages.
 type List struct {
-	Name     string // of the symlink to the present one, and the begin of its directory's name
+	Name     string // of the symlink to the current tree, and prefix of its directory's name
 	Packages []string
 	Arch     string // another architecture than this machine's; see foreign.go. Empty means this machine's.
 	Suite    string // release of Debian; empty means the constant Suite
@@ -54,8 +54,7 @@ type List struct {
 
 func (l List) suite() string { return cmp.Or(l.Suite, Suite) }
 
-// Packages returns the names of the packages that a node has beyond the base system, in the order
-// of the list.
+// Packages returns the names of a node's packages beyond the base system, in the order of the list.
 func Packages() []string { return ReadPackages(packageList) }
 
 // ReadPackages reads a list of packages: one name per line, and comments from # to the end of the
@@ -71,10 +70,10 @@ func ReadPackages(text string) []string {
 	return names
 }
 
-// Root returns the directory under cacheDir that holds the image of the present list, built or not.
+// Root returns the directory under cacheDir of the image of the current list, built or not.
 func Root(cacheDir string) string { return node("").root(cacheDir) }
 
-// node is the list of the node image for an architecture.
+// node returns the list of the node image for an architecture.
 func node(arch string) List {
 	if arch == runtime.GOARCH {
 		arch = ""
@@ -82,8 +81,8 @@ func node(arch string) List {
 	return List{Name: current, Packages: Packages(), Arch: arch}
 }
 
-// Node is the list of the node image with the Open vSwitch and OVN of Debian 13 (ovs is empty) or
-// with the newest ones (Newest).
+// Node returns the list of the node image with the Open vSwitch and OVN of Debian 13 (ovs is empty)
+// or with the newest ones (Newest).
 func Node(ovs string) (List, error) {
 	l := node("")
 	switch ovs {
@@ -99,36 +98,36 @@ func Node(ovs string) (List, error) {
 func (l List) root(cacheDir string) string {
 	text := l.suite() + " " + Variant + " " + strings.Join(l.Packages, " ")
 	if lock := l.locked(); lock != "" {
-		text += "\n" + lock // another lock is another tree
+		text += "\n" + lock // each lock has its own tree
 	}
 	if l.Arch != "" {
-		text += l.native().root("") // it has parts of that
+		text += l.native().root("") // it contains parts of that tree
 	}
 	sum := sha256.Sum256([]byte(text))
 	return filepath.Join(cacheDir, l.link()+"-"+hex.EncodeToString(sum[:6]))
 }
 
-// native is the same list for this machine.
+// native returns the same list for this machine.
 func (l List) native() List {
 	l.Arch = ""
 	return l
 }
 
-// link is the name of the symlink to the tree.
+// link returns the name of the symlink to the tree.
 func (l List) link() string { return strings.TrimSuffix(l.Name+"-"+l.Arch, "-") }
 
-// Build returns the root directory of the node image, making it first if cacheDir does not have it.
+// Build returns the root directory of the node image. It makes the image if cacheDir does not have
+// it.
 //
 // A new image takes about a minute and 300 MB, from the Debian mirror of this machine's own apt
-// configuration. It appears under its name only when it is complete, and the symlink "image" in
-// cacheDir then points to it. Callers may run at the same time, also in other processes: one
-// builds, the others wait. progress, which may be nil, gets a line for each step. Build needs root
-// and debootstrap.
+// configuration. It gets its name only when it is complete, and then the symlink "image" in
+// cacheDir points to it. Concurrent callers, also in other processes, wait for the one that builds.
+// progress, which may be nil, gets a line for each step. Build needs root and debootstrap.
 func Build(ctx context.Context, cacheDir string, progress func(line string)) (string, error) {
 	return node("").Build(ctx, cacheDir, progress)
 }
 
-// BuildFor is Build for an architecture of Architectures.
+// BuildFor is Build for one of the Architectures.
 func BuildFor(ctx context.Context, cacheDir, arch string, progress func(line string)) (string, error) {
 	return node(arch).Build(ctx, cacheDir, progress)
 }
@@ -178,7 +177,7 @@ func (l List) create(ctx context.Context, cacheDir, root string,
 	if err != nil {
 		return err
 	}
-	for _, dir := range leftovers { // of a build that was killed; we hold the lock
+	for _, dir := range leftovers { // of a build that was killed: the lock is held here
 		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("remove unfinished image: %w", err)
 		}
@@ -217,15 +216,14 @@ func (l List) create(ctx context.Context, cacheDir, root string,
 // bootstrap fills a tree for this machine.
 func (l List) bootstrap(ctx context.Context, dir string, from mirror, progress func(string)) error {
 	progress(fmt.Sprintf("debootstrap %s from %s", l.suite(), from.archive))
-	// which has no updates beside it
+	// unstable has no separate updates
 	if err := l.debootstrap(ctx, dir, from.archive, progress); err != nil || l.suite() == newestSuite {
 		return err
 	}
 	return upgrade(ctx, dir, from, progress)
 }
 
-// debootstrap runs in a mount namespace of its own: whatever it mounts in the target is gone when
-// it ends, however it ends.
+// debootstrap runs in its own mount namespace: the kernel removes its mounts when it ends.
 func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func(string)) error {
 	of := ""
 	if lock := l.locked(); lock != "" {
@@ -247,8 +245,8 @@ func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func
 	})
 }
 
-// upgradeScript runs in the tree, which has no init: a daemon that an upgrade would start again
-// stays down (policy-rc.d).
+// upgradeScript runs in the tree, which has no init: policy-rc.d keeps upgrades from starting
+// daemons.
 const upgradeScript = `set -e
 mount -t proc proc /proc
 printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
@@ -257,8 +255,7 @@ apt-get --quiet update
 DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes --no-install-recommends upgrade
 rm -f /usr/sbin/policy-rc.d`
 
-// upgrade installs what has come since the release: its updates and security updates, which
-// debootstrap does not read.
+// upgrade installs updates and security updates of the release, which debootstrap does not read.
 func upgrade(ctx context.Context, dir string, from mirror, progress func(string)) error {
 	if from.security == "" {
 		progress("no security archive is known: the image has no security updates")
@@ -287,8 +284,8 @@ func upgrade(ctx context.Context, dir string, from mirror, progress func(string)
 	return os.WriteFile(file, before, 0o644)
 }
 
-// inMounts runs a command that mounts things in a mount namespace of its own, and ends all of it
-// with ctx. When it fails, the error has its last lines.
+// inMounts runs a command in its own mount namespace, and kills its process group when ctx ends.
+// The error has the last lines of the output.
 func inMounts(cmd *exec.Cmd, each func(line string)) error {
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Setpgid: true}
@@ -307,7 +304,7 @@ func inMounts(cmd *exec.Cmd, each func(line string)) error {
 	return nil
 }
 
-// clean removes what belongs to the build and not to a node.
+// clean removes files of the build that a node does not need.
 func clean(dir string) error {
 	for _, pattern := range []string{"var/cache/apt/archives/*.deb", "var/cache/apt/*.bin", "var/lib/apt/lists/*_*",
 		"var/log/*.log", "etc/openvswitch/conf.db", "var/lib/dpkg/*-old", "var/lib/apt/extended_states", "etc/*-",
@@ -325,7 +322,7 @@ func clean(dir string) error {
 	return nil
 }
 
-// pointTo makes the symlink point to root; readers see the old target or the new one.
+// pointTo replaces the symlink atomically.
 func (l List) pointTo(cacheDir, root string) error {
 	if l.pointsTo(cacheDir, root) {
 		return nil
@@ -350,7 +347,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// lines is a writer that hands on whole lines.
+// lines is a writer that passes on whole lines.
 type lines struct {
 	each func(string)
 	part []byte
@@ -368,6 +365,6 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// mirrorVariable overrides the mirror, for machines whose apt has none of Debian's (such as
-// Ubuntu).
+// mirrorVariable overrides the mirror, for machines without Debian's in their apt configuration
+// (such as Ubuntu).
 const mirrorVariable = "HAIRPIN_MIRROR"

@@ -49,7 +49,8 @@ func TestChooseMirror(t *testing.T) {
 	}
 }
 
-// Security updates come from where apt has them, or from beside the archive.
+// TestSecurityArchive checks that security updates come from apt's source, or from beside the
+// archive.
 func TestSecurityArchive(t *testing.T) {
 	const security = "Repo-URI: http://s.example/debian-security/\nRelease: bookworm-security\nOrigin: Debian\n"
 	const other = "Repo-URI: http://o.example/x/\nRelease: x-security\nOrigin: Other\n"
@@ -64,7 +65,7 @@ func TestSecurityArchive(t *testing.T) {
 	}
 }
 
-// Two callers on an image that is there return at once and agree, and the symlink is mended.
+// TestBuildOfAPresentImage checks that callers return at once, and that the symlink is repaired.
 func TestBuildOfAPresentImage(t *testing.T) {
 	dir := t.TempDir()
 	want := Root(dir)
@@ -104,7 +105,7 @@ func TestBuildWaitsForTheLockUntilItsContextEnds(t *testing.T) {
 	}
 }
 
-// The whole way, from the mirror: a minute and network, so only on demand.
+// TestBuildFromNothing builds from the mirror on demand: it takes a minute and needs network.
 func TestBuildFromNothing(t *testing.T) {
 	if os.Getenv("HAIRPIN_BUILD_IMAGE") == "" {
 		t.Skip("set HAIRPIN_BUILD_IMAGE=1 to build an image from the mirror")
@@ -133,8 +134,8 @@ func TestBuildFromNothing(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, ".image-*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	// Built again from the same packages it is the same layer, to the byte, also when its packages
-	// are put together as those of another architecture are, without running anything of them.
+	// A second build from the same packages gives the same layer, to the byte. This holds also if
+	// it is built like another architecture, without running its programs.
 	again, err := Build(t.Context(), t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -16,13 +16,13 @@ import (
 	"strings"
 )
 
-// lockedPackages has the version of every package of the node image, as Debian had them when
-// `make image-lock` ran last.
+// lockedPackages has the version of every package of the node image. `make image-lock` updates them
+// to Debian's current versions.
 //
 //go:embed packages.lock
 var lockedPackages string
 
-// newestPackages is the same of the image with the newest Open vSwitch and OVN.
+// newestPackages is the lock of the image with the newest Open vSwitch and OVN.
 //
 //go:embed newest.lock
 var newestPackages string
@@ -30,7 +30,7 @@ var newestPackages string
 // Package is a package that is installed in a root file system.
 type Package struct {
 	Name, Version, Architecture string
-	Source, SourceVersion       string // what it was built from
+	Source, SourceVersion       string // the source package
 }
 
 // Installed reads dpkg's list of a root file system, sorted by name.
@@ -82,7 +82,8 @@ func Installed(root string) ([]Package, error) {
 	return list, nil
 }
 
-// Lock is what packages.lock says of a root file system: a package and its version per line.
+// Lock returns the text of packages.lock for a root file system: a package and its version per
+// line.
 func Lock(root string) (string, error) {
 	list, err := Installed(root)
 	if err != nil {
@@ -95,7 +96,7 @@ func Lock(root string) (string, error) {
 	return b.String(), nil
 }
 
-// locked is what the list's lock says, as Lock says it; nothing for a list without one.
+// locked returns the list's lock in the format of Lock, or "" for a list without one.
 func (l List) locked() string {
 	arch := cmp.Or(l.Arch, runtime.GOARCH)
 	switch l.Name {
@@ -107,7 +108,7 @@ func (l List) locked() string {
 	return ""
 }
 
-// lockFile is the name of the list's lock.
+// lockFile returns the name of the list's lock.
 func (l List) lockFile() string {
 	if l.Name == newestName {
 		return "newest.lock"
@@ -115,7 +116,7 @@ func (l List) lockFile() string {
 	return "packages.lock"
 }
 
-// locked is what a lock says of an architecture, as Lock says it.
+// locked returns the lines of a lock for an architecture, in the format of Lock.
 func locked(lock, arch string) string {
 	var b strings.Builder
 	for line := range strings.Lines(lock) {
@@ -126,7 +127,7 @@ func locked(lock, arch string) string {
 	return b.String()
 }
 
-// joinLocks is the text of packages.lock: a package that is not the same on all architectures has a
+// joinLocks returns the text of packages.lock. A package that differs between architectures has a
 // line for each.
 func joinLocks(locks map[string]string) string {
 	on := map[string][]string{} // line of Lock → architectures
@@ -148,8 +149,8 @@ func joinLocks(locks map[string]string) string {
 	return b.String()
 }
 
-// WriteLock builds a node image from what Debian has now, and writes its lock: packages.lock for
-// all architectures, newest.lock for this machine's.
+// WriteLock builds a node image from Debian's current packages, and writes its lock: packages.lock
+// for all architectures, newest.lock for that of this machine.
 func (l List) WriteLock(ctx context.Context, cacheDir, file string, progress func(line string)) error {
 	tmp, err := os.MkdirTemp(cacheDir, ".lock-")
 	if err != nil {
@@ -179,7 +180,7 @@ func (l List) WriteLock(ctx context.Context, cacheDir, file string, progress fun
 	return nil
 }
 
-// newer tells how the packages of a root file system differ from a lock, as Lock says it:
+// newer returns the differences of a root file system's packages from a lock in the format of Lock:
 // "openvswitch-switch 3.5.0-1 → 3.5.0-2".
 func newer(root, lock string) ([]string, error) {
 	now, err := Installed(root)
@@ -205,12 +206,12 @@ func newer(root, lock string) ([]string, error) {
 	return list, nil
 }
 
-// Open vSwitch has an image of its own, whose tag changes with its content only: an upgrade of the
-// rest leaves Open vSwitch running, and with it every connection that it tracks. A security update
-// of a package in it is another content.
+// Open vSwitch has its own image, whose tag changes only with its content. Thus an upgrade of the
+// rest leaves Open vSwitch running, with every connection that it tracks. A security update of one
+// of its packages changes the content.
 
-// OVSTag is the tag of Open vSwitch's image with the packages of root file systems, each of another
-// architecture; of others, those of packages.lock.
+// OVSTag returns the tag of Open vSwitch's image with the packages of root file systems, each of
+// another architecture. For other architectures, it uses packages.lock.
 func OVSTag(roots ...string) (string, error) {
 	locks := map[string]string{}
 	for _, arch := range Architectures() {

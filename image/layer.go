@@ -17,19 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keptCopyright is why not all of usr/share/doc is left out: licences must be passed on with the
+// keptCopyright is the file that is kept in usr/share/doc: licences must be distributed with the
 // image.
 const keptCopyright = "copyright"
 
-// emptied are folders whose content is not in the container image: what only people at a terminal
-// or the next build would want, and what is a mount in a container.
+// emptied returns folders that are empty in the container image: they are only for users at a
+// terminal or for the next build, or are mounts in a container.
 func emptied() []string {
 	return []string{"usr/share/man", "usr/share/info", "usr/share/locale", "var/cache", "var/lib/apt/lists", "var/log",
 		"run", "tmp",
 		"dev", "proc", "sys", "boot", "etc/openvswitch", "var/lib/ovn", "var/lib/openvswitch"}
 }
 
-// leftOut says which paths of the node image are not in the container image.
+// leftOut reports whether a path of the node image is not in the container image.
 func leftOut(path string, d fs.DirEntry) bool {
 	for _, dir := range emptied() {
 		if strings.HasPrefix(path, dir+"/") {
@@ -39,8 +39,8 @@ func leftOut(path string, d fs.DirEntry) bool {
 	if strings.HasPrefix(path, "usr/share/doc/") {
 		return !d.IsDir() && d.Name() != keptCopyright
 	}
-	// What programs make of the rest, each in its own way, and can do without; and what kept the
-	// rest while it moved to /usr.
+	// Files that programs generate, each in its own way, and do not need; and the diversions that
+	// kept files while they moved to /usr.
 	if d.Name() == "__pycache__" || path == "etc/ld.so.cache" || path == "var/lib/dpkg/diversions" {
 		return true
 	}
@@ -48,10 +48,10 @@ func leftOut(path string, d fs.DirEntry) bool {
 }
 
 // layer writes files as one layer of a container image. The same files give the same bytes: they
-// come sorted, and their times are the epoch.
+// are sorted, and their times are the epoch.
 type layer struct {
 	tar   *tar.Writer
-	links map[uint64]string // inode → first name, of files with several
+	links map[uint64]string // inode → first name, of files with several names
 }
 
 func newLayer(w io.Writer) *layer { return &layer{tar.NewWriter(w), map[uint64]string{}} }
@@ -64,7 +64,7 @@ func (l *layer) header(h *tar.Header) error {
 	return nil
 }
 
-// tree adds everything under root but what leftOut names.
+// tree adds everything under root except the paths of leftOut.
 func (l *layer) tree(ctx context.Context, root string) error {
 	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || ctx.Err() != nil {
@@ -148,7 +148,7 @@ func (l *layer) regular(h *tar.Header, file string) error {
 	return nil
 }
 
-// program adds a file of this machine under another name; folder and text add what is made up.
+// program adds a file of this machine under another name; folder and text add generated entries.
 func (l *layer) program(name, file string) error {
 	info, err := os.Stat(file)
 	if err != nil {

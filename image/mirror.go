@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// mirror is where packages come from.
+// mirror has the sources of packages.
 type mirror struct {
 	archive  string
-	security string // security updates; empty = nowhere
+	security string // security updates; empty = none
 }
 
-// sources are the lines of sources.list, with options for each.
+// sources returns the lines of sources.list, with options for each.
 func (m mirror) sources(options string) string {
 	text := fmt.Sprintf("deb %[1]s%[2]s %[3]s main\ndeb %[1]s%[2]s %[3]s-updates main\n", options, m.archive, Suite)
 	if m.security != "" {
@@ -46,7 +46,7 @@ func findMirror(ctx context.Context) (mirror, error) {
 	return mirror{archive, cmp.Or(chooseSecurity(out), securityBeside(archive))}, nil
 }
 
-// securityBeside is where mirrors of Debian have its security archive.
+// securityBeside returns the security archive at its usual place on mirrors of Debian.
 func securityBeside(archive string) string {
 	if base, ok := strings.CutSuffix(strings.TrimRight(archive, "/"), "/debian"); ok {
 		return base + "/debian-security"
@@ -54,7 +54,7 @@ func securityBeside(archive string) string {
 	return ""
 }
 
-// chooseSecurity takes the first source of Debian's security archive.
+// chooseSecurity returns the first source of Debian's security archive.
 func chooseSecurity(targets []byte) string {
 	for stanza := range strings.SplitSeq(string(targets), "\n\n") {
 		f := fields(stanza)
@@ -66,9 +66,9 @@ func chooseSecurity(targets []byte) string {
 	return ""
 }
 
-// chooseMirror takes the first source of Debian's main archive in the output of apt-get
-// indextargets. The origin is known once apt has fetched the indexes; before, the path of the
-// archive has to do.
+// chooseMirror returns the first source of Debian's main archive in the output of apt-get
+// indextargets. The origin is known after apt has fetched the indexes; before, the path of the
+// archive is used.
 func chooseMirror(targets []byte) string {
 	var byOrigin, byPath string
 	for stanza := range strings.SplitSeq(string(targets), "\n\n") {

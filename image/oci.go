@@ -23,42 +23,42 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// entries are what the containers of a node start with.
+// entries has the entry scripts of a node's containers.
 //
 //go:embed entry
 var entries embed.FS
 
-// Container is what makes the container images out of the node image. They are for the
-// architectures that the programs are for.
+// Container has the input of the container images besides the node image. They are built for the
+// architectures of the programs.
 type Container struct {
 	Name    string   // repository and tag: "hairpin:dev"
 	Hairpin []string // files of the program, one for each architecture
 	Portmap []string // files of the CNI plugin for host ports
 }
 
-// ovsName is the name of Open vSwitch's image beside that of the others.
+// ovsName returns the name of Open vSwitch's image for the name of the others.
 func ovsName(name, ovsTag string) string {
 	return strings.TrimSuffix(name, ":"+tag(name)) + "-ovs:" + ovsTag
 }
 
-// The entry scripts of each image.
+// Entry scripts of each image.
 func ovsScripts() []string { return []string{"daemons.sh", "ovs", "ovs-handover", "room"} }
 func scripts() []string    { return []string{"cleanup", "daemons.sh", "room", "zone"} }
 
-// Where things are in the container image.
+// Paths in the container image.
 const (
 	programPath = "usr/local/bin"
 	entryPath   = "usr/local/lib/hairpin"
 	portmapPath = entryPath + "/cni/portmap"
 )
 
-// WriteOCI writes the container images to a file: a tar archive that is an image layout of OCI
-// (image-spec 1.1) and that `docker load` reads too. Their first layer is the node image; it is
-// kept in cacheDir and made in a few seconds. The second has the programs and takes no time. Layers
-// are not compressed: registries do that, and nodes read these faster. The same packages, scripts
-// and programs give the same bytes. Images for several architectures are indexes; for Docker before
-// 25, each has the architecture after its tag. Beside the file is a list of what is in each image
-// (REPOSITORY.cdx.json, CycloneDX). It gives the images' names.
+// WriteOCI writes the container images to a file: a tar archive in the OCI image layout (image-spec
+// 1.1), which `docker load` reads too. The first layer is the node image; it is made in a few
+// seconds and kept in cacheDir. The second has the programs and takes no time. Layers are not
+// compressed: registries do that, and nodes read these faster. The same packages, scripts and
+// programs give the same bytes. Images for several architectures are indexes; for Docker before 25,
+// each has the architecture after its tag. Beside the file, WriteOCI writes the contents of each
+// image (REPOSITORY.cdx.json, CycloneDX). It returns the images' names.
 func WriteOCI(ctx context.Context, cacheDir, out string, c Container,
 	progress func(line string)) (names []string, err error) {
 	if names, err = writeOCI(ctx, cacheDir, out, c, progress); err != nil {
@@ -134,7 +134,7 @@ func config(title, version, command string) v1.ImageConfig {
 		v1.AnnotationTitle: title, v1.AnnotationVersion: version, v1.AnnotationLicenses: "Apache-2.0"}}
 }
 
-// byArchitecture asks Go programs which architecture they are for.
+// byArchitecture returns Go programs by the architecture that they are built for.
 func byArchitecture(programs []string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, file := range programs {
@@ -162,11 +162,11 @@ type blob struct {
 	text []byte
 }
 
-// layerRules changes with leftOut.
+// layerRules must change whenever leftOut changes.
 const layerRules = "2"
 
-// baseLayer is the layer of the node image. Its name in the cache says which tree and which rules
-// it was made of.
+// baseLayer returns the layer of the node image. Its name in the cache identifies the tree and the
+// rules that it was made from.
 func baseLayer(ctx context.Context, cacheDir, root string) (blob, error) {
 	file := filepath.Join(cacheDir, "layer"+layerRules+"-"+filepath.Base(root)+".tar")
 	unlock, err := lock(ctx, filepath.Join(cacheDir, ".image.lock"), func(string) {})
@@ -200,7 +200,7 @@ func writeLayer(file string, fill func(*layer) error) (blob, error) {
 	return layerOf(file)
 }
 
-// layerOf describes a layer that is there.
+// layerOf describes an existing layer.
 func layerOf(file string) (blob, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -246,14 +246,14 @@ type packed struct {
 	variants []variant
 }
 
-// variant is what an image is for an architecture.
+// variant is an image for one architecture.
 type variant struct {
 	arch   string
 	layers []blob
 }
 
-// writeLayout writes an archive of images: index, then layers, configurations, manifests. It gives
-// the images' digests.
+// writeLayout writes an archive of images: index, then layers, configurations, manifests. It
+// returns the images' digests.
 func writeLayout(file string, images ...packed) ([]digest.Digest, error) {
 	index := newIndex()
 	var docker []dockerArchive
@@ -293,8 +293,8 @@ func newIndex() v1.Index {
 	return v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex}
 }
 
-// describe returns an image's entry of the archive's index, those of Docker's, and what it consists
-// of. With several variants, the image is an index of its own.
+// describe returns an image's entry of the archive's index, the entries for Docker, and the image's
+// blobs. With several variants, the image has its own index.
 func (p packed) describe() (entry v1.Descriptor, archives []dockerArchive, blobs []blob, err error) {
 	own := newIndex()
 	for _, v := range p.variants {
@@ -348,7 +348,7 @@ func (p packed) describeVariant(v variant) (entry v1.Descriptor, archive dockerA
 	return entry, archive, append(slices.Clone(v.layers), configBlob, manifestBlob), err
 }
 
-// dockerArchive is an entry of manifest.json, where Docker before 25 looks.
+// dockerArchive is an entry of manifest.json, which Docker before 25 reads.
 type dockerArchive struct {
 	Config   string
 	RepoTags []string
@@ -387,7 +387,7 @@ func tag(name string) string {
 	return "latest"
 }
 
-// reference is the full name of an image, as containerd keeps it.
+// reference returns the full name of an image, as containerd stores it.
 func reference(name string) string {
 	if path.Base(name) == strings.TrimSuffix(path.Base(name), ":"+tag(name)) {
 		name += ":" + tag(name)

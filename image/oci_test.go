@@ -20,7 +20,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// fakeRoot is a tree that stands where the node image would, with each kind of file that one has.
+// fakeRoot makes a tree in place of the node image, with each kind of file in it.
 func fakeRoot(t *testing.T, root, arch string) {
 	t.Helper()
 	for name, text := range map[string]string{
@@ -45,7 +45,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// contents reads a tar archive: names, sorted as they stand, and the text of files.
+// contents reads a tar archive: names in the order of the archive, and the text of files.
 func contents(t *testing.T, archive []byte) (names []string, text map[string]string) {
 	t.Helper()
 	text = map[string]string{}
@@ -68,18 +68,18 @@ func contents(t *testing.T, archive []byte) (names []string, text map[string]str
 	}
 }
 
-// TestWriteOCI follows the archive from its index to the files of its layers, as one does who
-// unpacks it, and checks every sum on the way. Written again, it is the same bytes.
+// TestWriteOCI follows the archive from its index to the files of its layers, like a program that
+// unpacks it, and checks every digest. A second run gives the same bytes.
 func TestWriteOCI(t *testing.T) {
 	cache, dir := t.TempDir(), t.TempDir()
 	fakeRoot(t, Root(cache), "amd64")
-	program, err := os.Executable() // one that knows its modules
+	program, err := os.Executable() // a program with information about its modules
 	must(t, err)
 	c := Container{Name: "registry.example:5000/net/hairpin:v1", Hairpin: []string{program}, Portmap: []string{program}}
 	out := filepath.Join(dir, "image.tar")
 	tag, err := OVSTag(Root(cache))
 	must(t, err)
-	var written [2][]byte // the archive and the lists of what is in it
+	var written [2][]byte // the archive and the lists of contents
 	for i := range written {
 		names, err := WriteOCI(t.Context(), cache, out, c, nil)
 		must(t, err)
@@ -145,7 +145,7 @@ func TestWriteOCI(t *testing.T) {
 	if diff := cmp.Diff(wantNames, names); diff != "" {
 		t.Error(diff)
 	}
-	// The second image is that of Open vSwitch: the same first layer, and what starts it.
+	// The second image is that of Open vSwitch: the same first layer, and its entry scripts.
 	var ovs v1.Manifest
 	must(t, json.Unmarshal([]byte(blob(index.Manifests[1])), &ovs))
 	names, _ = contents(t, []byte(blob(ovs.Layers[1])))
@@ -178,8 +178,8 @@ func TestWriteOCI(t *testing.T) {
 	}
 }
 
-// TestWriteOCIArchitectures: with programs for two architectures each image is an index of two,
-// whichever comes first.
+// TestWriteOCIArchitectures checks that with programs for two architectures, each image is an index
+// of two, in any order of the programs.
 func TestWriteOCIArchitectures(t *testing.T) {
 	cache, dir := t.TempDir(), t.TempDir()
 	var programs []string
@@ -264,7 +264,7 @@ func TestWriteOCIArchitectures(t *testing.T) {
 	}
 }
 
-// TestLock: packages.lock says of each architecture what its tree has.
+// TestLock checks that packages.lock has the packages of every architecture's tree.
 func TestLock(t *testing.T) {
 	locks := map[string]string{"amd64": "grep 3.11-4\nlibc6 2.41\n", "arm64": "grep 3.11-4+b1\nlibc6 2.41\nlibonly 1\n"}
 	want := "grep 3.11-4 amd64\ngrep 3.11-4+b1 arm64\nlibc6 2.41\nlibonly 1 arm64\n"
@@ -297,7 +297,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestScripts: every entry script is in an image.
+// TestScripts checks that every entry script is in an image.
 func TestScripts(t *testing.T) {
 	all, err := entries.ReadDir("entry")
 	must(t, err)
@@ -308,8 +308,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestOVSTag: another version of a package makes another tag; a package that is removed counts for
-// nothing.
+// TestOVSTag checks that another version of a package gives another tag, and that a removed package
+// does not count.
 func TestOVSTag(t *testing.T) {
 	tag := func(status string) string {
 		root := t.TempDir()

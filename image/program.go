@@ -15,19 +15,18 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Made is a container image to write: programs of this machine, alone or over a tree of Debian
+// Made is a container image to write: programs of this machine, with or without a tree of Debian
 // packages.
 type Made struct {
 	Name     string            // repository and tag
 	Root     string            // of List.Build; empty means none
 	Programs map[string]string // path in the image → file on this machine
-	Links    map[string]string // path in the image → where the symbolic link points to
+	Links    map[string]string // path in the image → target of the symbolic link
 	Start    v1.ImageConfig
 }
 
-// WriteProgram writes a container image of one static program to a file, an archive as WriteOCI
-// writes. The program is /bin/NAME in it, NAME being that of the file; args are what a container
-// runs.
+// WriteProgram writes a container image of one static program to an archive, in the format of
+// WriteOCI. The program is /bin/NAME, with the name of the file. args are the container's command.
 func WriteProgram(out, name, program string, args ...string) error {
 	return WriteMade(context.Background(), "", out, Made{
 		Name: name, Programs: map[string]string{"bin/" + filepath.Base(program): program},
@@ -35,8 +34,8 @@ func WriteProgram(out, name, program string, args ...string) error {
 	})
 }
 
-// WriteMade writes container images to a file, an archive as WriteOCI writes. Layers of packages
-// are kept in cacheDir.
+// WriteMade writes container images to an archive, in the format of WriteOCI. It keeps layers of
+// packages in cacheDir.
 func WriteMade(ctx context.Context, cacheDir, out string, images ...Made) error {
 	if err := writeMade(ctx, cacheDir, out, images); err != nil {
 		return fmt.Errorf("write container images %s: %w", out, err)
@@ -73,8 +72,8 @@ func writeMade(ctx context.Context, cacheDir, out string, images []Made) error {
 	return os.Rename(tmp, out)
 }
 
-// fill writes the layer of an image's programs. Without packages, it has the folders that a program
-// may expect.
+// fill writes the layer of an image's programs. Without packages, it adds the folders that a
+// program may expect.
 func (m Made) fill(l *layer) error {
 	var err error
 	if m.Root == "" {

@@ -14,9 +14,9 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// writeBOM writes what is in an image, for all its architectures: Debian's packages, and the Go
-// modules of the programs. It has no time and a serial number made of the image's digest, so that
-// the same image has the same text.
+// writeBOM writes the contents of an image for all architectures: Debian's packages, and the Go
+// modules of the programs. It has no time, and its serial number is derived from the image's
+// digest. Thus the same image has the same text.
 func writeBOM(dir, name string, sum digest.Digest, roots, programs []string) error {
 	bom := cdx.NewBOM()
 	hex := sum.Encoded()

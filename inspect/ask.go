@@ -18,18 +18,18 @@ import (
 	"hairpin/report"
 )
 
-// mostAnswer is how long an answer of this node's agent may be, bytes: all that it knows of 10 000
-// Services is a tenth.
+// mostAnswer is the longest accepted answer of this node's agent, in bytes: ten times its whole
+// state with 10 000 Services.
 const mostAnswer = 512 << 20
 
-// FromAgent asks the agent of this node.
+// FromAgent requests path from the agent of this node.
 func FromAgent(ctx context.Context, c config.Config, path string) ([]byte, error) {
 	socket := filepath.Join(c.Process.RunDir, report.AgentSocket)
 	client := overSocket(socket)
 	client.Timeout = 30 * time.Second
 	method := http.MethodGet
 	if strings.HasPrefix(path, "/send") || strings.HasPrefix(path, "/watch") {
-		method = http.MethodPost // these do something
+		method = http.MethodPost // these change state
 	}
 	q, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, nil)
 	if err != nil {
@@ -53,7 +53,7 @@ func FromAgent(ctx context.Context, c config.Config, path string) ([]byte, error
 	return body, nil
 }
 
-// overSocket returns a client of what listens on a unix socket, whatever host a URL names.
+// overSocket returns a client that connects to a unix socket, whatever host a URL has.
 func overSocket(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
 		error) {
@@ -61,8 +61,8 @@ func overSocket(path string) *http.Client {
 	}}}
 }
 
-// unanswered tells why the agent does not answer, without the address that HTTP wants and that is
-// none.
+// unanswered explains why the agent does not answer. It omits the placeholder address that HTTP
+// requires.
 func unanswered(socket string, err error) error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
@@ -77,7 +77,7 @@ func unanswered(socket string, err error) error {
 }
 
 // Diff reads the node back and prints its differences from the desired state: "- " is missing, "+ "
-// is extra. Without an error there are none.
+// is extra. It returns nil if there are none.
 func Diff(ctx context.Context, w io.Writer, c config.Config) error {
 	lines, err := FromAgent(ctx, c, "/diff")
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"hairpin/report"
 )
 
-// CollectOptions say whom to ask.
+// CollectOptions select the agents and the connection to them.
 type CollectOptions struct {
 	EveryNode bool // through the API server, instead of this node's agent
 	Context   string
@@ -37,13 +37,13 @@ type member struct {
 	body []byte
 }
 
-// most of a log that is taken: its end.
+// Limits of a log: only its end is taken.
 const (
 	mostLog      = 2 << 20 // bytes
 	mostLogLines = 20000
 )
 
-// What an archive of a node may have.
+// Limits of a node's archive.
 const (
 	mostMembers  = 1000
 	mostUnpacked = 512 << 20 // bytes
@@ -59,7 +59,7 @@ func collected() []struct{ name, path string } {
 	}
 }
 
-// kernelFiles are of this machine, readable by everybody.
+// kernelFiles returns files of this machine that every user may read.
 func kernelFiles() []string {
 	return []string{
 		"/proc/version", "/proc/loadavg", "/proc/meminfo", "/proc/net/dev", "/proc/net/sockstat", "/proc/net/sockstat6",
@@ -69,9 +69,9 @@ func kernelFiles() []string {
 	}
 }
 
-// Collect writes one archive (tar, gzip) with all that helps to find out what is wrong with a node,
-// or with every node: what it must have, what it has, versions, counters and logs. What looks like
-// a secret is left out; no file with credentials is read. What cannot be had is told in its place.
+// Collect writes an archive (tar, gzip) for the diagnosis of one node or all nodes. It has desired
+// state, real state, versions, counters and logs. It omits what looks like a secret, and reads no
+// file with credentials. The file of a failed request has the error.
 func Collect(ctx context.Context, w io.Writer, errw io.Writer, c config.Config, o CollectOptions) error {
 	var list []member
 	if o.EveryNode {
@@ -89,7 +89,7 @@ func Collect(ctx context.Context, w io.Writer, errw io.Writer, c config.Config, 
 	return archive(w, list)
 }
 
-// collectNode is what can be had on this node.
+// collectNode collects the files of this node.
 func collectNode(ctx context.Context, c config.Config) []member {
 	list := []member{{"version.txt", []byte(report.Version() + "\n")}}
 	for _, x := range collected() {
@@ -133,7 +133,7 @@ func endOf(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, mostLog))
 }
 
-// collect asks every node's agent, and takes the logs of the pods.
+// collect requests the archive of every node's agent, and the logs of the pods.
 func (e *everyNode) collect(ctx context.Context, errw io.Writer) ([]member, error) {
 	pods, err := e.Client.Pods(e.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
 	if err != nil {
@@ -148,7 +148,7 @@ func (e *everyNode) collect(ctx context.Context, errw io.Writer) ([]member, erro
 			return nil
 		})
 	}
-	_ = g.Wait() // errors are in the archive
+	_ = g.Wait() // the archive has the errors
 	return slices.Concat(all...), nil
 }
 
@@ -187,7 +187,7 @@ func (e *everyNode) log(ctx context.Context, pod *corev1.Pod, container string) 
 	return text, err
 }
 
-// archive writes the members, each without its secrets, and with nothing that a terminal obeys.
+// archive writes the members without secrets and without terminal control characters.
 func archive(w io.Writer, list []member) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
@@ -210,7 +210,7 @@ func archive(w io.Writer, list []member) error {
 	return nil
 }
 
-// unpack reads what archive wrote, up to so many bytes.
+// unpack reads an archive of at most most bytes.
 func unpack(text []byte, most int64) ([]member, error) {
 	z, err := gzip.NewReader(bytes.NewReader(text))
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// printEgress writes a table of the egress addresses, as the first agent that answers sees them,
-// where there are any.
+// printEgress writes a table of the egress addresses, if there are any. It uses the report of the
+// first agent that answers.
 func (s *ClusterStatus) printEgress(w io.Writer) error {
 	for _, n := range s.Nodes {
 		if n.Report == nil || len(n.Report.Egress) == 0 {

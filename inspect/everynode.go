@@ -22,14 +22,14 @@ import (
 	"hairpin/report"
 )
 
-// The agents' pods, as the chart makes them.
+// The selector and container of the agents' pods in the chart.
 const (
 	agentSelector  = "app.kubernetes.io/name=hairpin,app.kubernetes.io/component=node"
 	agentContainer = "agent"
-	mostAtOnce     = 50 // nodes that are asked at the same time
+	mostAtOnce     = 50 // nodes that are queried at the same time
 )
 
-// How much is taken of what a node says, bytes.
+// Limits of the output of a command on a node, in bytes.
 const (
 	mostReport  = 8 << 20
 	mostArchive = 64 << 20
@@ -39,15 +39,15 @@ const (
 // DefaultNamespace is the chart's default namespace.
 const DefaultNamespace = "hairpin"
 
-// everyNode asks agents through the API server: permission to exec into their pods is permission to
-// read their status.
+// everyNode sends requests to agents through the API server: permission to exec into their pods is
+// permission to read their status.
 type everyNode struct {
 	Client  *kubeapi.Client
 	config  *rest.Config
 	options StatusOptions
 }
 
-// clusterStatus asks all nodes.
+// clusterStatus returns a function that reads the status of all nodes.
 func clusterStatus(o StatusOptions) (func(context.Context) (*ClusterStatus, error), error) {
 	e, err := NewEveryNode(o)
 	if err != nil {
@@ -114,7 +114,7 @@ func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
 			return nil
 		})
 	}
-	_ = g.Wait() // errors are in their lines
+	_ = g.Wait() // the lines of the nodes have the errors
 	if !e.options.Brief {
 		e.egress(ctx, s, pods.Items)
 	}
@@ -122,9 +122,9 @@ func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
 	return s, nil
 }
 
-// egress takes the egress addresses from the whole report of one node that has answered: of a
-// thousand, with a thousand addresses each, the API server would carry 256 MB. All tries together
-// have the time of one answer.
+// egress takes the egress addresses from the full report of one node that has answered. Full
+// reports of 1000 nodes with 1000 addresses would be 256 MB through the API server. All tries share
+// the timeout of one answer.
 func (e *everyNode) egress(ctx context.Context, s *ClusterStatus, pods []corev1.Pod) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
@@ -140,8 +140,8 @@ func (e *everyNode) egress(ctx context.Context, s *ClusterStatus, pods []corev1.
 	}
 }
 
-// choosePod gives the pod of a node's agent. During an update there are two, which reach the same
-// agent: the newer one's container may not run yet.
+// choosePod returns the pod of a node's agent. During an update there are two, which reach the same
+// agent. The container of the newer one may not run yet.
 func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
 	why = "no agent's pod"
 	for i := range pods {
@@ -162,8 +162,7 @@ func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
 	return pod, why
 }
 
-// ask runs `hairpin status` in an agent's container. An agent of a release before v0.2.0 knows no
-// brief report.
+// ask runs `hairpin status` in an agent's container. Agents before v0.2.0 have no brief report.
 func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod, brief bool) (*report.Report, error) {
 	command := []string{"hairpin", "status", "--output=json"}
 	if brief {
@@ -174,7 +173,7 @@ func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod, brief bool) (*repo
 		return e.ask(ctx, pod, false)
 	}
 	if r, bad := report.Parse(out); bad == nil {
-		return r, nil // with an error, when not all is well
+		return r, nil // with an error, if there is a problem
 	}
 	if err == nil {
 		err = errors.New("no report in the answer")
@@ -182,8 +181,8 @@ func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod, brief bool) (*repo
 	return nil, err
 }
 
-// exec runs a command in an agent's container and gives what it printed, also when it failed. More
-// than most bytes are refused.
+// exec runs a command in an agent's container and returns its output, also after a failure. It
+// rejects more than most bytes.
 func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
@@ -197,7 +196,7 @@ func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
 	}
-	// An API server, or a proxy before it, may know the older of the two protocols only.
+	// An API server, or a proxy before it, may support only the older protocol.
 	either, err := remotecommand.NewFallbackExecutor(ws, spdy, func(err error) bool {
 		var ended exec.CodeExitError
 		return ctx.Err() == nil && !errors.As(err, &ended)

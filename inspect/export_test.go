@@ -1,4 +1,4 @@
 package inspect
 
-// WithoutSecrets is withoutSecrets.
+// WithoutSecrets exports withoutSecrets.
 func WithoutSecrets(text []byte) []byte { return withoutSecrets(text) }

@@ -26,7 +26,7 @@ func TestPlainJSON(t *testing.T) {
 	}
 }
 
-// TestHostileReport: what a node says is shown, and does nothing else.
+// TestHostileReport checks that a node's report is only shown and has no other effect.
 func TestHostileReport(t *testing.T) {
 	r, err := report.Parse([]byte(`{"node": "a\u001b[2J\nnode-b", "version": "v1\u009b", "reason": "one\ntwo\r",
 		"parts": [{"system": "ovn\t", "error": "x\u001b]0;owned\u0007"}], "problems": ["fine\nnode-c  agent  ready"], "api": {"away": true, "error": "\u202e"},
@@ -73,8 +73,8 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// TestHostileArchive: a node's archive has a limit, names that stay in their folder, and nothing
-// that a terminal obeys.
+// TestHostileArchive checks that a node's archive is limited, that its names stay in their folder,
+// and that it has no terminal control characters.
 func TestHostileArchive(t *testing.T) {
 	const most = 1 << 20
 	for _, c := range []struct {

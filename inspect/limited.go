@@ -2,7 +2,7 @@ package inspect
 
 import "errors"
 
-// limited keeps so many bytes of what is written to it, and refuses more.
+// limited is a writer that keeps up to most bytes and rejects more.
 type limited struct {
 	most int
 	text []byte

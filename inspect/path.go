@@ -15,7 +15,7 @@ import (
 	"hairpin/report"
 )
 
-// AskPath asks an agent through the API server.
+// AskPath requests a path from an agent through the API server.
 func (e *everyNode) AskPath(ctx context.Context, node, path string) ([]byte, error) {
 	pods, err := e.Client.Pods(e.options.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: agentSelector, FieldSelector: "spec.nodeName=" + node})
@@ -32,8 +32,8 @@ func (e *everyNode) AskPath(ctx context.Context, node, path string) ([]byte, err
 
 var escaped = regexp.MustCompile(`\\.`)
 
-// plainJSON is report.Plain for JSON, where escapes hide what a terminal obeys: lines and tabs
-// stay.
+// plainJSON is report.Plain for JSON, where escapes can encode terminal control characters. It
+// keeps line ends and tabs.
 func plainJSON(text []byte) []byte {
 	return escaped.ReplaceAllFunc([]byte(report.Plain(string(text), "\n\t")), func(e []byte) []byte {
 		if bytes.IndexByte([]byte("bfru"), e[1]) >= 0 {
@@ -43,8 +43,8 @@ func plainJSON(text []byte) []byte {
 	})
 }
 
-// Ask prints what the agent of this node answers to a path: what `hairpin explain` and `hairpin
-// collect` run on nodes.
+// Ask prints the answer of this node's agent for a path. `hairpin explain` and `hairpin collect`
+// run it on nodes.
 func Ask(ctx context.Context, w io.Writer, path string, c config.Config) error {
 	body, err := FromAgent(ctx, c, path)
 	if err != nil {

@@ -12,13 +12,14 @@ import (
 	"hairpin/report"
 )
 
-// probeTimeout is how long an agent or a controller may take to say how it is: it does not wait for
-// its work.
+// probeTimeout is how long an agent or a controller may take to report its health: it does not wait
+// for its main loop.
 const probeTimeout = 5 * time.Second
 
-// Probe asks the agent, or the controller, of this run directory by its socket: "livez", "readyz",
-// "healthz", "metrics". It prints the answer; without an error it was yes. It is for exec probes,
-// where two processes of one host network cannot have the same port.
+// Probe requests what ("livez", "readyz", "healthz" or "metrics") from the agent, or the
+// controller, through the socket in the run directory. It prints the answer; a nil error means
+// success. It is for exec probes, where two processes in the host network cannot have the same
+// port.
 func Probe(ctx context.Context, w io.Writer, c config.Config, controller bool, what string) error {
 	name := report.AgentSocket
 	if controller {

@@ -2,8 +2,8 @@ package inspect
 
 import "regexp"
 
-// secrets are what must not leave a node, wherever it stands: keys, tokens, passwords,
-// certificates' private parts.
+// secrets match what must not leave a node in any file: keys, tokens, passwords, certificates'
+// private parts.
 var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`),
 	regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), // JSON web tokens
@@ -14,8 +14,8 @@ var secrets = []*regexp.Regexp{
 
 const secretIs = "<left out>"
 
-// withoutSecrets returns a text without what looks like a secret. What tells of one too many costs
-// a word; what tells of one too few costs a cluster.
+// withoutSecrets removes what looks like a secret. A false match loses a word; a missed one can
+// expose a cluster.
 func withoutSecrets(text []byte) []byte {
 	for _, s := range secrets {
 		text = s.ReplaceAll(text, []byte(secretIs))

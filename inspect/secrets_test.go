@@ -7,7 +7,7 @@ import (
 	"hairpin/inspect"
 )
 
-// What looks like a secret is left out, and what does not stays.
+// TestWithoutSecrets checks that what looks like a secret is removed, and other text stays.
 func TestWithoutSecrets(t *testing.T) {
 	const jwt = "eyJhbGciOiJSUzI1NiIsImtpZCI6IkEifQ.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl"
 	for _, secret := range []string{

@@ -1,4 +1,4 @@
-// Package inspect asks agents, of this node or of all: status, probe, diff, collect.
+// Package inspect requests data from agents, of this node or of all: status, probe, diff, collect.
 package inspect
 
 import (
@@ -12,7 +12,7 @@ import (
 	"hairpin/report"
 )
 
-// StatusOptions say whom to ask, and how to print what they say.
+// StatusOptions select the agents and the format of the output.
 type StatusOptions struct {
 	All        bool   // every node of the cluster, instead of this one
 	Kubeconfig string // for All; empty = the environment's, as kubectl does
@@ -20,24 +20,24 @@ type StatusOptions struct {
 	Namespace  string // of the agents' pods
 	Timeout    time.Duration
 	Output     string        // "text" or "json"
-	Wait       time.Duration // how long to wait until all is well
-	Brief      bool          // without the egress addresses of the cluster, which each node's report has
+	Wait       time.Duration // how long to wait until there is no problem
+	Brief      bool          // without the cluster's egress addresses, which are in each node's report
 }
 
-// Pauses between two looks of a status that waits.
+// Pauses between two polls with StatusOptions.Wait.
 const (
 	localPause   = 200 * time.Millisecond
 	clusterPause = 2 * time.Second
 )
 
-// NodeStatus is what a node's agent says, or why it says nothing.
+// NodeStatus is the report of a node's agent, or the error of the request.
 type NodeStatus struct {
 	Node   string         `json:"node"`
 	Error  string         `json:"error,omitempty"`
 	Report *report.Report `json:"report,omitempty"`
 }
 
-// LeaderStatus is the Lease of the controller that works.
+// LeaderStatus is the Lease of the active controller.
 type LeaderStatus struct {
 	Holder  string    `json:"holder,omitempty"`
 	Since   time.Time `json:"since,omitzero"`   // when it took the Lease
@@ -45,16 +45,16 @@ type LeaderStatus struct {
 	Error   string    `json:"error,omitempty"`  // why there is no leader
 }
 
-// ClusterStatus is how all nodes are.
+// ClusterStatus is the status of all nodes.
 type ClusterStatus struct {
 	Nodes      []NodeStatus  `json:"nodes"`
 	Controller *LeaderStatus `json:"controller,omitempty"`
-	// NetworkPolicies is how many there are, which have no effect.
+	// NetworkPolicies is the number of NetworkPolicies, which have no effect.
 	NetworkPolicies int64 `json:"networkPolicies,omitempty"`
 }
 
-// Status prints how the agent of this node is, or all agents: one line per part. Without an error
-// all is well.
+// Status prints the status of this node's agent, or of all agents: one line per part. A nil error
+// means that there is no problem.
 func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) error {
 	if o.Output != "text" && o.Output != "json" {
 		return fmt.Errorf("--output %q is not one of text, json", o.Output)
@@ -83,7 +83,7 @@ func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) 
 	}
 }
 
-// show prints the answer.
+// show prints the status.
 func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
 	for _, n := range s.Nodes {
 		if o.Brief && n.Report != nil {
@@ -111,7 +111,7 @@ func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
 	return nil
 }
 
-// localStatus asks this node's agent by its socket.
+// localStatus returns a function that reads the status of this node's agent through its socket.
 func localStatus(c config.Config) func(context.Context) (*ClusterStatus, error) {
 	return func(ctx context.Context) (*ClusterStatus, error) {
 		body, err := FromAgent(ctx, c, "/report")
@@ -126,7 +126,7 @@ func localStatus(c config.Config) func(context.Context) (*ClusterStatus, error) 
 	}
 }
 
-// well tells that there is nothing to be done.
+// well reports whether there is no problem.
 func (s *ClusterStatus) well() bool {
 	for _, n := range s.Nodes {
 		if n.Report == nil || !n.Report.Well() {

@@ -12,7 +12,7 @@ import (
 	"hairpin/report"
 )
 
-// TestStatusText: the table of a cluster.
+// TestStatusText checks the table of a cluster.
 func TestStatusText(t *testing.T) {
 	since := time.Now().Add(-90 * time.Second)
 	part := func(system, err string) report.Part {
@@ -105,7 +105,7 @@ func TestChoosePod(t *testing.T) {
 	}
 }
 
-// TestEgressText: the table of the egress addresses.
+// TestEgressText checks the table of the egress addresses.
 func TestEgressText(t *testing.T) {
 	var out strings.Builder
 	list := []report.Egress{{EgressIP: "e", Address: "172.18.0.33", Node: "a"},

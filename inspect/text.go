@@ -12,7 +12,7 @@ import (
 	"hairpin/report"
 )
 
-// print writes the table, and under it what has no place in it.
+// print writes the table, and below it the data that is not in a column.
 func (s *ClusterStatus) print(w io.Writer) error {
 	now := time.Now()
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -36,12 +36,12 @@ func (s *ClusterStatus) print(w io.Writer) error {
 	return s.printRest(w)
 }
 
-// line writes a line without figures.
+// line writes a row without counters.
 func line(w io.Writer, node, part, state, since, err string) {
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t\t\t\t\t\t%s\n", node, part, state, since, FirstLine(err))
 }
 
-// ago is a time as a distance, to the second.
+// ago returns the time since t, rounded to a second.
 func ago(now, t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -90,7 +90,7 @@ func (l *LeaderStatus) print(w io.Writer, now time.Time) {
 	line(w, name, "controller", state, ago(now, l.Since), l.Error)
 }
 
-// printRest writes a line of figures, and each problem with the nodes that have it.
+// printRest writes a line of totals, and each problem with the nodes that have it.
 func (s *ClusterStatus) printRest(w io.Writer) error {
 	pods, services, answers := 0, 0, 0
 	var restarts uint64
@@ -152,7 +152,7 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 	return err
 }
 
-// printEngines tells where OVN serves Services, which is not the default.
+// printEngines lists the nodes where OVN serves Services, which is not the default.
 func (s *ClusterStatus) printEngines(w io.Writer) error {
 	var who []string
 	for _, n := range s.Nodes {
@@ -167,8 +167,8 @@ func (s *ClusterStatus) printEngines(w io.Writer) error {
 	return err
 }
 
-// printSwitches tells where the userspace datapath does without TSO, and warns of Open vSwitch
-// versions with known faults.
+// printSwitches lists the nodes whose userspace datapath does not use TSO, and warns of Open
+// vSwitch versions with known bugs.
 func (s *ClusterStatus) printSwitches(w io.Writer) error {
 	var slow []string
 	for _, n := range s.Nodes {
@@ -206,7 +206,7 @@ func (s *ClusterStatus) printSwitches(w io.Writer) error {
 	return nil
 }
 
-// some names the first of nodes, and says how many more there are.
+// some returns the first of nodes and the number of the others.
 func some(nodes []string) string {
 	if n := len(nodes) - 1; n > 0 {
 		return fmt.Sprintf("%s and %d more", nodes[0], n)

@@ -30,16 +30,15 @@ import (
 	"hairpin/targets"
 )
 
-// Remains is where Hairpin's files are on a node, as the cleaning process sees it.
+// Remains has the locations of Hairpin's files on a node, as the cleanup process sees them.
 type Remains struct {
 	Installation
 	State string // folder of the databases
-	// Stay keeps the process, and with it the agent's lock, until it is told to end: no agent takes
-	// the node again.
+	// Stay keeps the process and its lock until ctx ends, so that no agent starts on the node.
 	Stay bool
 }
 
-// cleaning is one Cleanup. Errors are collected; later steps still run.
+// cleaning is one run of Cleanup. It collects errors; later steps still run.
 type cleaning struct {
 	config config.Config
 	out    io.Writer
@@ -48,13 +47,13 @@ type cleaning struct {
 	errs   []error
 }
 
-// patienceWith is how long a daemon may take to answer when the node is cleaned.
+// patienceWith is how long a daemon may take to answer during a cleanup.
 const patienceWith = 10 * time.Second
 
-// Cleanup takes everything of Hairpin off this node, and gives the uplink its network back. It
-// waits until the agent has ended. Where the daemons do not run, it does what it can without them,
-// and the error says what is left; it may be called again. A bridge that was not made by Hairpin
-// stays, without our flows. Pods that still run lose their network.
+// Cleanup removes Hairpin from this node, and returns the network to the uplink. It waits until the
+// agent has ended. Without running daemons, it does what is possible, and the error lists the rest;
+// it may be called again. A bridge that another program made stays, without Hairpin's flows. Pods
+// that still run lose their network.
 func Cleanup(ctx context.Context, c config.Config, what Remains, out io.Writer, log *slog.Logger) error {
 	release, err := targets.StandBy(ctx, c, log)
 	if err != nil {
@@ -84,7 +83,7 @@ func Cleanup(ctx context.Context, c config.Config, what Remains, out io.Writer, 
 
 func (k *cleaning) did(format string, args ...any) { fmt.Fprintf(k.out, format+"\n", args...) }
 
-// try notes what could not be done.
+// try records an error, or prints what was removed.
 func (k *cleaning) try(what string, err error) bool {
 	if err != nil {
 		k.errs = append(k.errs, fmt.Errorf("%s: %w", what, err))
@@ -94,7 +93,8 @@ func (k *cleaning) try(what string, err error) bool {
 	return true
 }
 
-// programs detaches what leads packets to the gateway bridge, whose flows go next.
+// programs detaches the eBPF programs that redirect packets to the gateway bridge, whose flows are
+// removed next.
 func (k *cleaning) programs(ctx context.Context) error {
 	t, err := redirect.New(redirect.Config{})
 	if err != nil {
@@ -108,7 +108,7 @@ func (k *cleaning) programs(ctx context.Context) error {
 	return t.Apply(ctx, redirected.Diff(redirected.State{}, have))
 }
 
-// switches cleans Open vSwitch, which gives the machine's network back to the uplink.
+// switches cleans up Open vSwitch and returns the machine's network to the uplink.
 func (k *cleaning) switches(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 3*patienceWith)
 	defer cancel()
@@ -130,7 +130,7 @@ func (k *cleaning) switches(ctx context.Context) {
 	defer t.Close()
 	soon, stop = context.WithTimeout(ctx, patienceWith)
 	defer stop()
-	// Until here Open vSwitch forwards by our flows; from here on as a plain switch.
+	// Until here Open vSwitch forwards by Hairpin's flows; from here on as a plain switch.
 	k.try("flow-restore-wait", t.Bridge.StopWaiting(soon))
 	if len(bridgesNamed(k.ovs.View(), k.config.Cluster.Gateway.Interface)) > 0 {
 		have, err := t.Bridge.Read(soon)
@@ -139,7 +139,7 @@ func (k *cleaning) switches(ctx context.Context) {
 		}
 		k.try("flows, ports and settings of Open vSwitch", err)
 	}
-	// Before the rules that make some of them safe.
+	// Sysctls come first: the nft rules, removed next, make some of them safe.
 	k.try("sysctls", kernel.GiveBack(targets.FormerSysctls(k.config)))
 	have, err := t.NFT.Read(soon)
 	if err == nil {
@@ -179,8 +179,8 @@ func bridgesNamed(v ovsdb.View, name string) (list []ovsdb.UUID) {
 	return list
 }
 
-// integrationBridge deletes OVN's bridge with the pods' ports, and our keys, and waits until it is
-// done.
+// integrationBridge deletes OVN's bridge with the pods' ports, and the keys of Hairpin and OVN, and
+// waits for Open vSwitch.
 func (k *cleaning) integrationBridge(ctx context.Context) error {
 	row := ovsdb.First[ovsdb.OpenVSwitch](k.ovs.View())
 	if row == nil {
@@ -214,7 +214,7 @@ func (k *cleaning) integrationBridge(ctx context.Context) error {
 	})
 }
 
-// patchPorts takes the ports that ovn-controller made off other bridges.
+// patchPorts returns operations that remove ovn-controller's ports from other bridges.
 func patchPorts(v ovsdb.View) (ops []ovsdb.Op) {
 	for p := range ovsdb.Rows[ovsdb.Port](v) {
 		if _, localnet := p.ExternalIDs["ovn-localnet-port"]; localnet {
@@ -224,7 +224,7 @@ func patchPorts(v ovsdb.View) (ops []ovsdb.Op) {
 	return ops
 }
 
-// withoutSwitch tells that Open vSwitch has no device in the kernel.
+// withoutSwitch reports whether Open vSwitch has no device in the kernel.
 func (k *cleaning) withoutSwitch() bool {
 	for _, name := range []string{k.config.Cluster.Gateway.Interface, claims.IntegrationBridge, "ovs-system",
 		"ovs-netdev"} {
@@ -235,8 +235,7 @@ func (k *cleaning) withoutSwitch() bool {
 	return true
 }
 
-// kernel removes what does not need Open vSwitch: the pods' links, and what is left of ours when it
-// did not run.
+// kernel removes the pods' links, which does not need Open vSwitch.
 func (k *cleaning) kernel(ctx context.Context) {
 	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
@@ -270,7 +269,7 @@ func serves(dir string) bool {
 	return false
 }
 
-// locked reports whether a process has a lock.
+// locked reports whether a process holds a lock.
 func locked(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -9,25 +9,25 @@ import (
 	"strings"
 )
 
-// Patterns of the names of files that Open vSwitch, OVN and the containers' scripts make. A folder
-// that a flag names may hold files of others, too.
+// Patterns of the names of files of Open vSwitch, OVN and the containers' scripts. A folder that a
+// flag names may also have files of other programs.
 var (
 	switchFiles = []string{"db.sock", "ovsdb-server.*", "ovs-vswitchd.*", "hairpin.*"}
 	bridgeFiles = []string{"*.mgmt", "*.snoop"} // sockets, by the names of bridges
 	zoneFiles   = []string{"ovnnb_db.*", "ovnsb_db.*", "ovn-northd.*", "ovn-controller.*", "hairpin.*"}
-	databases   = map[string][]string{ // by the folder in that of --state-dir
+	databases   = map[string][]string{ // by the subfolder of --state-dir
 		"openvswitch": {"conf.db*", ".conf.db*", "system-id.conf"},
 		"ovn":         {"ovnnb_db.db*", ".ovnnb_db.db*", "ovnsb_db.db*", ".ovnsb_db.db*"},
 	}
 )
 
-// files removes databases and sockets. Those of daemons that run stay until they end.
+// files removes databases and sockets, except those of running daemons.
 func (k *cleaning) files(what Remains) {
 	if what.State != "" {
 		for name, patterns := range databases {
 			k.emptied(filepath.Join(what.State, name), patterns, nil)
 		}
-		_ = os.Remove(what.State) // it stays if something else is in it
+		_ = os.Remove(what.State) // it stays if it has other files
 	}
 	for dir, patterns := range map[string][]string{k.config.Process.OVSRunDir: switchFiles,
 		k.config.Process.OVNRunDir: zoneFiles} {
@@ -37,8 +37,8 @@ func (k *cleaning) files(what Remains) {
 	}
 }
 
-// emptied removes the files of a folder whose names match, sockets also by other patterns, and then
-// the folder. What else is in the folder stays, and the folder with it.
+// emptied removes the files of a folder that match patterns, sockets that match sockets, and then
+// the folder. A folder with other files stays.
 func (k *cleaning) emptied(dir string, patterns, sockets []string) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

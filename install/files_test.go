@@ -13,7 +13,7 @@ import (
 	"hairpin/config"
 )
 
-// TestCleanupLeavesOthersFiles: a folder that a flag names keeps everything that Hairpin did not
+// TestCleanupLeavesOthersFiles checks that a folder of a flag keeps every file that Hairpin did not
 // make.
 func TestCleanupLeavesOthersFiles(t *testing.T) {
 	root := t.TempDir()
@@ -36,7 +36,7 @@ func TestCleanupLeavesOthersFiles(t *testing.T) {
 	put("run/ovsdb-server.pid", "run/ovs-vswitchd.17.ctl", "run/hairpin.lock.next", "ovn/ovnnb_db.ctl",
 		"ovn/ovn-controller.9.ctl",
 		"lib/openvswitch/conf.db", "lib/openvswitch/.conf.db.~lock~", "lib/ovn/ovnsb_db.db")
-	for _, name := range []string{"run/db.sock", "run/br-ex.mgmt"} { // as daemons leave them that were killed
+	for _, name := range []string{"run/db.sock", "run/br-ex.mgmt"} { // as killed daemons leave them
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir(name)})
 		if err != nil {
 			t.Fatal(err)

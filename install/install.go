@@ -1,4 +1,4 @@
-// Package install puts the CNI plugin on a node, and takes everything of Hairpin off it.
+// Package install installs the CNI plugin on a node, and removes Hairpin from it.
 package install
 
 import (
@@ -14,24 +14,24 @@ import (
 	"hairpin/claims"
 )
 
-// Installation says where a node's container runtime looks for network plugins.
+// Installation has the folders where a node's container runtime looks for network plugins.
 type Installation struct {
 	BinDir   string // plugins, such as /opt/cni/bin
 	ConfDir  string // network configurations, such as /etc/cni/net.d
-	ConfFile string // name of ours in it; a runtime takes the first in alphabetical order
-	RunDir   string // where the plugin finds the agent, as a path on the host; empty = the default
-	Portmap  string // the plugin for host ports that comes along; empty = none
+	ConfFile string // name of Hairpin's file in it; a runtime takes the first in alphabetical order
+	RunDir   string // where the plugin finds the agent's socket, as a path on the host; empty = the default
+	Portmap  string // the included plugin for host ports; empty = none
 }
 
-// Names of our plugins. The plugin for host ports has a name of its own, so that one of the machine
-// stays what it is.
+// Names of Hairpin's plugins. The plugin for host ports has its own name, so that it does not
+// replace one of the machine.
 const (
 	pluginName  = "hairpin"
 	portmapName = claims.PortmapPlugin
 )
 
-// Install puts the CNI plugins on the node and then the configuration that names them. Each file is
-// the old one or the new one at any moment, also after a crash: pods may start while this runs.
+// Install installs the CNI plugins and then the configuration that names them. It replaces each
+// file atomically, also in case of a crash: pods may start while it runs.
 func Install(to Installation, log *slog.Logger) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -62,7 +62,7 @@ func Install(to Installation, log *slog.Logger) error {
 	return nil
 }
 
-// Uninstall removes what Install put on the node. What is gone already is fine.
+// Uninstall removes what Install installed. Missing files are no error.
 func Uninstall(from Installation) error {
 	var errs []error
 	for _, file := range []string{filepath.Join(from.ConfDir, from.ConfFile), filepath.Join(from.BinDir, pluginName),
@@ -74,8 +74,8 @@ func Uninstall(from Installation) error {
 	return errors.Join(errs...)
 }
 
-// configuration is the network configuration list (CNI specification 1.1, section 1). Runtimes that
-// know only version 1.0.0 do not read cniVersions.
+// configuration returns the network configuration list (CNI specification 1.1, section 1). Runtimes
+// that support only version 1.0.0 do not read cniVersions.
 func (i Installation) configuration() ([]byte, error) {
 	type plugin struct {
 		Type         string          `json:"type"`
@@ -99,7 +99,7 @@ func (i Installation) configuration() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// before names a configuration that a runtime takes instead of ours.
+// before returns a configuration that a runtime takes instead of Hairpin's.
 func (i Installation) before() string {
 	entries, err := os.ReadDir(i.ConfDir) // sorted
 	if err != nil {
@@ -125,8 +125,8 @@ func copyProgram(from, to string) error {
 	return replaceFile(to, 0o755, func(f *os.File) error { _, err := io.Copy(f, in); return err })
 }
 
-// replaceFile writes a file beside the one of that name, and renames it. The name begins with a
-// dot: runtimes do not read it.
+// replaceFile writes a temporary file in the same folder, and renames it. Its name begins with a
+// dot, so that runtimes do not read it.
 func replaceFile(name string, mode os.FileMode, write func(*os.File) error) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
@@ -135,7 +135,7 @@ func replaceFile(name string, mode os.FileMode, write func(*os.File) error) erro
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // gone already when all went well
+	defer func() { _ = os.Remove(f.Name()) }() // already renamed on success
 	if err := errors.Join(write(f), f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err
 	}

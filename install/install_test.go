@@ -14,15 +14,15 @@ import (
 	"hairpin/install"
 )
 
-// TestInstall: a runtime finds the plugins that its configuration names, in versions of the
-// specification that old and new ones know; installing again is no change; and uninstalling leaves
-// what was there before.
+// TestInstall checks that runtimes of old and new versions of the specification find the plugins in
+// the configuration. A second installation changes nothing, and uninstalling keeps what existed
+// before.
 func TestInstall(t *testing.T) {
 	host := t.TempDir()
 	to := install.Installation{
 		BinDir: filepath.Join(host, "opt/cni/bin"), ConfDir: filepath.Join(host, "etc/cni/net.d"),
 		ConfFile: "05-hairpin.conflist",
-		Portmap:  "/bin/sh", // of Portmap only the file matters here
+		Portmap:  "/bin/sh", // the test needs only a file
 	}
 	var log bytes.Buffer
 	put := func() {
@@ -81,7 +81,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("it warns: %s", log.String())
 	}
 
-	// Another network plugin is there, which comes first.
+	// Another network plugin exists, which comes first.
 	foreign := filepath.Join(to.ConfDir, "00-other.conf")
 	if err := os.WriteFile(foreign, nil, 0o644); err != nil {
 		t.Fatal(err)

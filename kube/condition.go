@@ -16,14 +16,13 @@ import (
 	"hairpin/signal"
 )
 
-// conditionPause is before a condition that could not be written, or is not seen yet, is written
-// again.
+// conditionPause is the time before a condition that could not be written, or does not appear yet,
+// is written again.
 const conditionPause = 5 * time.Second
 
 // Condition sets the Node's NetworkUnavailable to False when the node serves pods. Cloud providers
-// set it to True on new Nodes, and keep pods away by a taint until a network plugin says otherwise.
-// The agent never sets it to True: an agent that has trouble does not mean that the node's pods
-// have.
+// set it to True on new Nodes, and keep pods away by a taint until a network plugin changes it. The
+// agent never sets it to True: a failure of the agent does not mean a failure of the node's pods.
 type Condition struct {
 	client *kubeapi.Client // nil without an API
 	node   string
@@ -37,8 +36,8 @@ func NewCondition(client *kubeapi.Client, node string, log *slog.Logger) *Condit
 		again: retry.Backoff{Min: conditionPause}}
 }
 
-// Serves notes that the node serves pods, while its Node says something else. It tells when it
-// wants to be called again.
+// Serves records that the node serves pods: it requests the condition, unless its status is False
+// already. It returns when it must be called again.
 func (c *Condition) Serves(now time.Time, status string) time.Duration {
 	if c.client == nil || status == string(corev1.ConditionFalse) {
 		return 0

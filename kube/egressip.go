@@ -30,8 +30,8 @@ func EgressService(ctx context.Context, client *kubeapi.Client, namespace, name 
 	return e, nil
 }
 
-// EgressNode asks the API which node has an address of an EgressIP or EgressService; empty if none
-// has.
+// EgressNode reads from the API which node has an address of an EgressIP or EgressService; empty if
+// none has.
 func EgressNode(ctx context.Context, client *kubeapi.Client, owner cluster.Owner, a netip.Addr) (string, error) {
 	if owner.Namespace != "" {
 		e, err := EgressService(ctx, client, owner.Namespace, owner.Name)

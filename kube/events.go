@@ -19,25 +19,25 @@ import (
 	"hairpin/retry"
 )
 
-// Grace is how long a problem must last before it is told: a slice may come a moment before its
-// Service.
+// Grace is how long a problem must last before it is reported: a slice may arrive a moment before
+// its Service.
 const Grace = 2 * time.Second
 
-// mostEvent is how long an Event's message may be, bytes: the API server refuses more
-// (k8s.io/api/events/v1, note).
+// mostEvent is the largest length of an Event's message in bytes: the API server rejects longer
+// ones (k8s.io/api/events/v1, note).
 const mostEvent = 1024
 
 // ReasonProblem is the reason of the Events on objects that have a problem.
 const ReasonProblem = "HairpinProblem"
 
-// Events tells problems where their object is: as an Event on it, and once in the log. It tells
-// each problem when it has lasted for the grace time, and again only after it was gone.
+// Events reports problems as Events on their objects, and once in the log. It reports each problem
+// when it has lasted for Grace, and again only after it was gone.
 type Events struct {
 	log    *slog.Logger
 	events record.EventRecorder // nil without an API
 	caster record.EventBroadcaster
-	now    []cluster.Problem             // the last ones reported
-	since  map[cluster.Problem]time.Time // of those of now that are not told yet
+	now    []cluster.Problem             // the last ones passed to Report
+	since  map[cluster.Problem]time.Time // of those in now that are not reported yet
 	told   map[cluster.Problem]bool
 	Reason func(cluster.Problem) string // of the Event
 }
@@ -53,7 +53,7 @@ func NewEvents(client *kubeapi.Client, component string, log *slog.Logger) *Even
 	return r
 }
 
-// Report takes all problems of now, in a list that it may change. It returns when it wants to be
+// Report takes all current problems, in a list that it may modify. It returns when it must be
 // called again, 0 if not before the next change.
 func (r *Events) Report(now time.Time, problems []cluster.Problem) time.Duration {
 	problems = cluster.SortProblems(problems)
@@ -73,7 +73,7 @@ func (r *Events) Report(now time.Time, problems []cluster.Problem) time.Duration
 	return again
 }
 
-// change notes which problems are new and forgets those that are gone.
+// change records new problems and forgets those that are gone.
 func (r *Events) change(now time.Time, problems []cluster.Problem) {
 	r.now = slices.Clone(problems)
 	present := make(map[cluster.Problem]bool, len(problems))
@@ -117,13 +117,13 @@ func (r *Events) Stop() {
 	}
 }
 
-// sink writes Events. Facts do not hold the UIDs of objects, but `kubectl describe` finds an
-// object's Events by it, so the sink looks it up. It works in a goroutine of the broadcaster.
+// sink writes Events. A Problem has no UID, but `kubectl describe` finds an object's Events by it,
+// so the sink looks it up. It runs in a goroutine of the broadcaster.
 type sink struct {
 	client *kubeapi.Client
 }
 
-// lookupTimeout bounds how long the Events behind it wait for a lookup.
+// lookupTimeout bounds how long queued Events wait for a lookup.
 const lookupTimeout = 5 * time.Second
 
 // Create writes a new Event.

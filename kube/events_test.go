@@ -11,8 +11,8 @@ import (
 	"hairpin/kube"
 )
 
-// TestReporter: a problem is told once it has lasted for the grace time, and again only after it
-// was gone.
+// TestReporter: a problem is reported once it has lasted for Grace, and again only after it was
+// gone.
 func TestReporter(t *testing.T) {
 	var log bytes.Buffer
 	r := kube.NewEvents(nil, "test", slog.New(slog.NewTextHandler(&log, nil)))

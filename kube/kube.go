@@ -1,5 +1,5 @@
-// Package kube talks to the Kubernetes API: the connection and whether the server answers, Events
-// and conditions, a few objects.
+// Package kube accesses the Kubernetes API: the connection and its state, Events and conditions, a
+// few objects.
 package kube
 
 import (
@@ -27,7 +27,7 @@ import (
 const dialTimeout = 30 * time.Second
 
 // Connect connects to the API server named in a kubeconfig, or with the service account of the pod.
-// Reach learns from its calls whether the server answers.
+// Reach observes its calls.
 func Connect(kubeconfig string, reach *Reach) (*kubeapi.Client, error) {
 	config, err := rest.InClusterConfig()
 	if kubeconfig != "" {
@@ -56,13 +56,13 @@ func WithLog(ctx context.Context, log *slog.Logger) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(log.Handler()))
 }
 
-// AnnotateNode sets annotations of a Node by a merge patch; others stay.
+// AnnotateNode sets annotations of a Node by a merge patch; others do not change.
 func AnnotateNode(ctx context.Context, client *kubeapi.Client, name string, annotations map[string]string) error {
 	return PatchNode(ctx, client, name, map[string]any{"annotations": annotations})
 }
 
-// PatchNode changes a Node's metadata by a merge patch. With a "uid" in it, a Node of another UID
-// is left as it is, and the error is a conflict.
+// PatchNode changes a Node's metadata by a merge patch. If metadata has a "uid" and the Node
+// another one, the Node does not change, and the error is a conflict.
 func PatchNode(ctx context.Context, client *kubeapi.Client, name string, metadata map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
@@ -75,8 +75,9 @@ func PatchNode(ctx context.Context, client *kubeapi.Client, name string, metadat
 	return nil
 }
 
-// Servers is where this process reaches the API, so that no Service takes that address. A name has
-// the endpoints of the Service default/kubernetes besides.
+// Servers returns the address of the API that this process uses, so that no Service takes it. It
+// returns none for a host name: the endpoints of the Service default/kubernetes are reserved in any
+// case.
 func Servers(client *kubeapi.Client) []netip.AddrPort {
 	a, err := netip.ParseAddrPort(client.Core.Get().URL().Host)
 	if err != nil {

@@ -13,21 +13,21 @@ import (
 	"hairpin/report"
 )
 
-// Reach knows whether the API server answers, from the calls that are made anyway.
+// Reach records whether the API server answers, from the calls that are made anyway.
 type Reach struct {
 	connections *connrotation.Dialer // nil without a client
 
 	mu    sync.Mutex
-	heard bool      // it answered once
-	since time.Time // since when it does not answer; zero: it does
+	heard bool      // it has answered at least once
+	since time.Time // since when it has not answered; zero: it answers
 	err   string
-	// A resource that the server failed to serve since, with nothing served in between. It may be a
-	// webhook's or a storage version's fault: only a second one makes it the server's.
+	// A resource that the server failed to serve, without a success since. A webhook or a storage
+	// version may be the cause; only a failure of a second resource counts against the server.
 	failing string
 	failed  time.Time
 }
 
-// wrap listens to the calls of a client. It fits rest.Config.Wrap.
+// wrap observes the calls of a client, for rest.Config.Wrap.
 func (r *Reach) wrap(next http.RoundTripper) http.RoundTripper { return &apiCalls{next, r} }
 
 type apiCalls struct {
@@ -35,12 +35,12 @@ type apiCalls struct {
 	reach *Reach
 }
 
-// RoundTrip makes a call and notes how it ended. A server that cannot serve different resources
-// counts as away.
+// RoundTrip makes a call and records its result. A server that fails to serve different resources
+// counts as unreachable.
 func (c *apiCalls) RoundTrip(q *http.Request) (*http.Response, error) {
 	answer, err := c.RoundTripper.RoundTrip(q)
 	switch {
-	case err != nil && errors.Is(q.Context().Err(), context.Canceled): // the caller lost interest
+	case err != nil && errors.Is(q.Context().Err(), context.Canceled): // the caller cancelled
 	case err != nil:
 		c.reach.note(time.Now(), err.Error())
 	case answer.StatusCode >= http.StatusInternalServerError:
@@ -51,7 +51,7 @@ func (c *apiCalls) RoundTrip(q *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// note takes a call that was answered, or that had no answer.
+// note records a call that was answered (err is empty) or not.
 func (r *Reach) note(now time.Time, err string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +64,7 @@ func (r *Reach) note(now time.Time, err string) {
 	}
 }
 
-// refused takes an answer that says that the server cannot serve a resource.
+// refused records a reply that the server cannot serve a resource.
 func (r *Reach) refused(now time.Time, resource, status string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,9 +95,9 @@ func resourceOf(path string) string {
 	return strings.Join(f[:at], "/") + "/" + resource
 }
 
-// Reconnect closes all connections to the API server. client-go opens new ones, and watches
-// continue where they were. Of a connection from an address that the host has lost, client-go would
-// learn after 45 s only.
+// Reconnect closes all connections to the API server. Then client-go opens new ones, and watches
+// continue where they were. By itself, client-go detects a connection from an address that the host
+// has lost only after 45 s.
 func (r *Reach) Reconnect() {
 	if r.connections != nil {
 		r.connections.CloseAll()

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestAPIReach: a call that the server fails to serve does not make the API away, as long as others
-// are served; two different ones do, and so does one without an answer.
+// TestAPIReach: a call that the server fails to serve does not make the API unreachable, while
+// others are served. Failures of two different resources do, and so does one call without an
+// answer.
 func TestAPIReach(t *testing.T) {
 	fails := map[string]bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {

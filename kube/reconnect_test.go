@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestReconnect: calls share a connection until Reconnect closes it; the next call opens another.
+// TestReconnect: calls share a connection until Reconnect closes it; the next call opens a new one.
 func TestReconnect(t *testing.T) {
 	var opened atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

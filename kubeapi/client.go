@@ -1,5 +1,6 @@
 // Package kubeapi is a client of the part of the Kubernetes API that Hairpin uses. The clientset of
-// client-go has all groups: half as much program again, which an agent had in memory.
+// client-go has all groups, which would make the program half as large again, in an agent's memory
+// as well.
 package kubeapi
 
 import (
@@ -28,18 +29,18 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme,
 		networkingv1.AddToScheme, coordinationv1.AddToScheme} {
-		utilruntime.Must(add(s)) // only two types of one name could fail
+		utilruntime.Must(add(s)) // only two types with the same name could fail
 	}
 	return s
 }
 
-// Client asks the API server, by group.
+// Client has a REST client of the API server for each group.
 type Client struct {
 	Core, Discovery, Networking, Coordination rest.Interface
 }
 
-// New connects as configured. All groups share connections and, with a QPS, one limit; but for
-// Leases, of which there are few requests: renewing one must not wait behind other work.
+// New connects as configured. All groups share connections and, with a QPS, one limit. Requests for
+// Leases, of which there are few, are exempt: a renewal must not wait behind other work.
 func New(config *rest.Config) (*Client, error) {
 	c := rest.CopyConfig(config)
 	if c.UserAgent == "" {

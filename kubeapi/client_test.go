@@ -22,7 +22,7 @@ import (
 	"hairpin/kubeapi"
 )
 
-// TestSame: what is asked is what client-go's clientset asks, and so is the error.
+// TestSame: requests and errors equal those of client-go's clientset.
 func TestSame(t *testing.T) {
 	var asked string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +69,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// requests are pairs: one of our client, and the same of the clientset.
+// requests returns pairs of requests: one of our client, and the same of the clientset.
 func requests(ctx context.Context, ours *kubeapi.Client, theirs kubernetes.Interface) map[string][2]func() error {
 	meta := metav1.ObjectMeta{Namespace: "n", Name: "x", ResourceVersion: "7"}
 	pod, lease := &corev1.Pod{ObjectMeta: meta}, &coordinationv1.Lease{ObjectMeta: meta}
@@ -142,7 +142,7 @@ func requests(ctx context.Context, ours *kubeapi.Client, theirs kubernetes.Inter
 	}
 }
 
-// TestExec: a command and its container are in the address, as the clientset's codec has them.
+// TestExec: a command and its container are in the URL, encoded as by the clientset's codec.
 func TestExec(t *testing.T) {
 	config := &rest.Config{Host: "127.0.0.1:1"}
 	ours, err := kubeapi.New(config)
@@ -163,7 +163,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestNoName: a name that is empty by mistake does not stand for all.
+// TestNoName: a name that is empty by mistake does not select all objects.
 func TestNoName(t *testing.T) {
 	c, err := kubeapi.New(&rest.Config{Host: "127.0.0.1:1"})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"hairpin/kubeapi"
 )
 
-// TestLeasesHaveNoLimit: renewing a Lease does not wait behind other requests of the client.
+// TestLeasesHaveNoLimit: the renewal of a Lease does not wait behind other requests of the client.
 func TestLeasesHaveNoLimit(t *testing.T) {
 	c, err := kubeapi.New(&rest.Config{Host: "127.0.0.1:1", QPS: 1, Burst: 1})
 	if err != nil {

@@ -19,16 +19,16 @@ type Object interface {
 	metav1.Object
 }
 
-// Resource is what the API has of a type O of objects, whose lists are an L.
+// Resource accesses the objects of type O in the API, with lists of type L.
 type Resource[O Object, L runtime.Object] struct {
 	api             rest.Interface
-	name, namespace string // namespace: empty = of all, or of objects that have none
+	name, namespace string // namespace: empty = all, or cluster-scoped
 	object          func() O
 	list            func() L
 }
 
-// resource is one of objects of a type, whose lists are an L: the types themselves, which a
-// Resource makes variables of.
+// resource returns a Resource for the object type O and the list type L, of which P and Q are the
+// pointers.
 func resource[O, L any, P interface {
 	*O
 	Object
@@ -39,54 +39,55 @@ func resource[O, L any, P interface {
 	return Resource[P, Q]{api, name, namespace, func() P { return new(O) }, func() Q { return new(L) }}
 }
 
-// Nodes are the cluster's.
+// Nodes accesses the cluster's Nodes.
 func (c *Client) Nodes() Resource[*corev1.Node, *corev1.NodeList] {
 	return resource[corev1.Node, corev1.NodeList](c.Core, "nodes", "")
 }
 
-// Namespaces are the cluster's.
+// Namespaces accesses the cluster's Namespaces.
 func (c *Client) Namespaces() Resource[*corev1.Namespace, *corev1.NamespaceList] {
 	return resource[corev1.Namespace, corev1.NamespaceList](c.Core, "namespaces", "")
 }
 
-// Pods are those of a namespace, or of all.
+// Pods accesses the Pods of a namespace, or of all.
 func (c *Client) Pods(namespace string) Resource[*corev1.Pod, *corev1.PodList] {
 	return resource[corev1.Pod, corev1.PodList](c.Core, "pods", namespace)
 }
 
-// Services are those of a namespace, or of all.
+// Services accesses the Services of a namespace, or of all.
 func (c *Client) Services(namespace string) Resource[*corev1.Service, *corev1.ServiceList] {
 	return resource[corev1.Service, corev1.ServiceList](c.Core, "services", namespace)
 }
 
-// Events are those of a namespace.
+// Events accesses the Events of a namespace.
 func (c *Client) Events(namespace string) Resource[*corev1.Event, *corev1.EventList] {
 	return resource[corev1.Event, corev1.EventList](c.Core, "events", namespace)
 }
 
-// EndpointSlices are those of a namespace, or of all.
+// EndpointSlices accesses the EndpointSlices of a namespace, or of all.
 func (c *Client) EndpointSlices(namespace string) Resource[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList] {
 	return resource[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList](c.Discovery, "endpointslices", namespace)
 }
 
-// NetworkPolicies are those of a namespace, or of all.
+// NetworkPolicies accesses the NetworkPolicies of a namespace, or of all.
 func (c *Client) NetworkPolicies(namespace string) Resource[*networkingv1.NetworkPolicy,
 	*networkingv1.NetworkPolicyList] {
 	return resource[networkingv1.NetworkPolicy, networkingv1.NetworkPolicyList](c.Networking, "networkpolicies",
 		namespace)
 }
 
-// ServiceCIDRs are the cluster's. A server before Kubernetes 1.33 does not know them.
+// ServiceCIDRs accesses the cluster's ServiceCIDRs. A server before Kubernetes 1.33 does not know
+// them.
 func (c *Client) ServiceCIDRs() Resource[*networkingv1.ServiceCIDR, *networkingv1.ServiceCIDRList] {
 	return resource[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRList](c.Networking, "servicecidrs", "")
 }
 
-// Leases are those of a namespace.
+// Leases accesses the Leases of a namespace.
 func (c *Client) Leases(namespace string) Resource[*coordinationv1.Lease, *coordinationv1.LeaseList] {
 	return resource[coordinationv1.Lease, coordinationv1.LeaseList](c.Coordination, "leases", namespace)
 }
 
-// of says what a request is about. Where the configuration names no encoding, it is protobuf.
+// of sets the resource of a request. If the configuration names no encoding, it is protobuf.
 func (r Resource[O, L]) of(q *rest.Request) *rest.Request {
 	return q.UseProtobufAsDefault().NamespaceIfScoped(r.namespace, r.namespace != "").Resource(r.name)
 }
@@ -97,25 +98,25 @@ func (r Resource[O, L]) Get(ctx context.Context, name string) (O, error) {
 	return o, r.of(r.api.Get()).Name(name).Do(ctx).Into(o)
 }
 
-// List reads those that the options select.
+// List reads the objects that the options select.
 func (r Resource[O, L]) List(ctx context.Context, options metav1.ListOptions) (L, error) {
 	l := r.list()
 	return l, r.of(r.api.Get()).VersionedParams(&options, Parameters).Do(ctx).Into(l)
 }
 
-// Create makes an object, and gives it as the server has it.
+// Create creates an object and returns the server's version of it.
 func (r Resource[O, L]) Create(ctx context.Context, object O) (O, error) {
 	o := r.object()
 	return o, r.of(r.api.Post()).Body(object).Do(ctx).Into(o)
 }
 
-// Update replaces an object, and gives it as the server has it.
+// Update replaces an object and returns the server's version of it.
 func (r Resource[O, L]) Update(ctx context.Context, object O) (O, error) {
 	o := r.object()
 	return o, r.of(r.api.Put()).Name(object.GetName()).Body(object).Do(ctx).Into(o)
 }
 
-// Patch changes an object, or a part of it that the API has by itself.
+// Patch changes an object, or a subresource of it.
 func (r Resource[O, L]) Patch(ctx context.Context, name string, kind types.PatchType, patch []byte,
 	options metav1.PatchOptions, part ...string) (O, error) {
 	o := r.object()
@@ -128,12 +129,12 @@ func (r Resource[O, L]) Delete(ctx context.Context, name string, options metav1.
 	return r.of(r.api.Delete()).Name(name).Body(&options).Do(ctx).Error()
 }
 
-// Log asks for a container's log.
+// Log returns a request for a container's log.
 func (c *Client) Log(pod *corev1.Pod, options *corev1.PodLogOptions) *rest.Request {
 	return c.part(c.Core.Get(), pod, "log", options)
 }
 
-// Exec asks to run a command in a container.
+// Exec returns a request to run a command in a container.
 func (c *Client) Exec(pod *corev1.Pod, options *corev1.PodExecOptions) *rest.Request {
 	return c.part(c.Core.Post(), pod, "exec", options)
 }

@@ -13,9 +13,9 @@ import (
 // nameLength is ETH_GSTRING_LEN, nameSet ETH_SS_FEATURES.
 const nameLength, nameSet = 32, 4
 
-// SetFeatures does what `ethtool -K NAME FEATURE on|off …` does, by the kernel's names of features,
-// all at once. A feature that the kernel or the device does not have, or cannot change, stays as it
-// is.
+// SetFeatures acts as `ethtool -K NAME FEATURE on|off …`, with the kernel's names of features, all
+// at once. A feature that the kernel or the device does not have, or cannot change, stays
+// unchanged.
 func SetFeatures(name string, on map[string]bool) error {
 	return withFeatures(name, func(fd int, features []string) error {
 		// struct ethtool_sfeatures: for each 32 features, which ones and their values
@@ -35,11 +35,10 @@ func SetFeatures(name string, on map[string]bool) error {
 	})
 }
 
-// Feature reports whether a device has a feature on. One that the kernel does not know is off.
+// Feature reports whether a feature of a device is on. One that the kernel does not know is off.
 func Feature(name, feature string) (on bool, err error) {
 	err = withFeatures(name, func(fd int, features []string) error {
-		// struct ethtool_gfeatures: for each 32 features four words, the third has those that are
-		// on
+		// struct ethtool_gfeatures: for each 32 features four words; the third has the active ones
 		words := make([]uint32, 2+(len(features)+31)/32*4)
 		words[0], words[1] = unix.ETHTOOL_GFEATURES, uint32((len(features)+31)/32)
 		if err := ethtool(fd, name, unsafe.Pointer(&words[0])); err != nil {
@@ -53,7 +52,7 @@ func Feature(name, feature string) (on bool, err error) {
 	return on, err
 }
 
-// withFeatures gives do the kernel's names of features, by their numbers.
+// withFeatures calls do with the kernel's names of features, indexed by their numbers.
 func withFeatures(name string, do func(fd int, features []string) error) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -84,7 +83,7 @@ func withFeatures(name string, do func(fd int, features []string) error) error {
 	return do(fd, features)
 }
 
-// ethtool carries out a command, which stands at the beginning of data.
+// ethtool executes a command, whose number is at the start of data.
 func ethtool(fd int, name string, data unsafe.Pointer) error {
 	request := struct { // struct ifreq
 		name [unix.IFNAMSIZ]byte

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listTries is how often a listing is begun anew when something comes or goes meanwhile.
+// listTries is the largest number of tries of a listing that changes interrupt.
 const listTries = 20
 
-// List gives what list gives, such as netlink.LinkList. What comes or goes while the kernel lists
-// the rest makes it say that the listing may lack something (NLM_F_DUMP_INTR), as on a node where
-// pods start: then it is begun anew.
+// List calls list, such as netlink.LinkList, and returns its result. If objects are added or
+// removed meanwhile, as on a node where pods start, the kernel reports that the listing may be
+// incomplete (NLM_F_DUMP_INTR). List then tries again.
 func List[T any](list func() ([]T, error)) (all []T, err error) {
 	for range listTries {
 		all, err = list()

@@ -12,7 +12,7 @@ import (
 	"hairpin/netdev"
 )
 
-// Links that come and go meanwhile do not keep the others from being listed.
+// TestListIsWhole: links that are added and removed meanwhile do not hide others from the listing.
 func TestListIsWhole(t *testing.T) {
 	const others, listings = 100, 200
 	pods := insidetest.NetNS(t)

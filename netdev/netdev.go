@@ -1,4 +1,4 @@
-// Package netdev is what network devices have and netlink has no message for: values below
+// Package netdev accesses properties of network devices without a netlink message: values below
 // /proc/sys, features by ethtool, and packets. It acts in the network namespace of its caller.
 package netdev
 
@@ -29,8 +29,8 @@ func SetSysctl(path, value string) error {
 	return nil
 }
 
-// Ethtool gives a device a command that has one number (struct ethtool_value), and returns the
-// number that is there then.
+// Ethtool executes a command with one number (struct ethtool_value) on a device, and returns the
+// number in the result.
 func Ethtool(name string, command, value uint32) (uint32, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"hairpin/netdev"
 )
 
-// in does something in a network namespace of its own, with a veth pair that is up.
+// in calls do in a new network namespace, with a veth pair that is up.
 func in(t *testing.T, do func() error) {
 	t.Helper()
 	if err := inside.Do(insidetest.NetNS(t), func() error {
@@ -68,7 +68,7 @@ func TestEthtool(t *testing.T) {
 	})
 }
 
-// TestFeatures: each by itself; what is not there is left out.
+// TestFeatures: each feature changes alone; missing ones are ignored.
 func TestFeatures(t *testing.T) {
 	in(t, func() error {
 		if on, err := netdev.Feature("a", "nothing"); err != nil || on {
@@ -98,7 +98,7 @@ func TestFeatures(t *testing.T) {
 	})
 }
 
-// TestPackets: of what comes by a link, the socket hears what passes the filter.
+// TestPackets: the socket receives the packets from a link that pass the filter.
 func TestPackets(t *testing.T) {
 	in(t, func() error {
 		link, err := netlink.LinkByName("lo")

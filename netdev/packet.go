@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Packets returns a socket that hears the packets that pass a filter, on the link with an index or,
-// with 0, on all. Of kind unix.SOCK_RAW it hears frames, of unix.SOCK_DGRAM what is in them.
+// Packets returns a socket that receives the packets that pass a filter, on the link with an index
+// or, with 0, on all. With kind unix.SOCK_RAW it receives frames, with unix.SOCK_DGRAM their
+// payload.
 func Packets(kind, link int, filter []bpf.Instruction) (*os.File, error) {
 	raw, err := bpf.Assemble(filter)
 	if err != nil {
@@ -21,7 +22,7 @@ func Packets(kind, link int, filter []bpf.Instruction) (*os.File, error) {
 	for i, r := range raw {
 		program[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
 	}
-	// Without a protocol it hears nothing yet: the filter comes first.
+	// Without a protocol the socket receives nothing before Bind: the filter is attached first.
 	fd, err := unix.Socket(unix.AF_PACKET, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("packet socket: %w", err)

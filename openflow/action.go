@@ -69,7 +69,7 @@ func Resubmit(b []byte, table uint8) []byte {
 	return nicira(b, nicResubmit, []byte{PortInPort >> 8 & 0xff, PortInPort & 0xff, table, 0, 0, 0})
 }
 
-// CT appends ct(…): the packet goes on to the table, or nowhere if that is 0. nested are the
+// CT appends ct(…): the packet continues in the table, or ends if table is 0. nested holds the
 // actions nat and exec(…).
 func CT(b []byte, commit bool, zone uint16, table uint8, nested []byte) []byte {
 	const flagCommit, nowhere = 1, 0xff
@@ -83,14 +83,14 @@ func CT(b []byte, commit bool, zone uint16, table uint8, nested []byte) []byte {
 	return nicira(b, nicCT, slices.Concat(u16(flags), u32(0), u16(zone), []byte{table, 0, 0, 0}, u16(0), nested))
 }
 
-// Flags of NAT; none is nat without arguments.
+// Flags of NAT; 0 is nat without arguments.
 const (
 	NATSrc = 1
 	NATDst = 2
 )
 
-// NAT appends nat(…) to the actions nested in CT. No address and a port of 0 are left out, and so
-// is a last port that is not above the first.
+// NAT appends nat(…) to the actions nested in CT. It omits an empty address, a port of 0, and a
+// last port that is not above the first.
 func NAT(b []byte, flags uint16, addr []byte, first, last uint16) []byte {
 	const min4, min6, firstPort, lastPort = 1, 4, 16, 32
 	present := map[int]uint16{4: min4, 16: min6}[len(addr)]
@@ -104,15 +104,15 @@ func NAT(b []byte, flags uint16, addr []byte, first, last uint16) []byte {
 	return nicira(b, nicNAT, slices.Concat(u16(0), u16(flags), u16(present), values))
 }
 
-// Learned is the flow that a learn action makes, but for what it matches and does.
+// Learned is the flow that a learn action adds, without its match and actions.
 type Learned struct {
 	Table       uint8
 	Cookie      uint64
 	IdleTimeout uint16 // seconds
-	Limit       uint32 // how many flows with the cookie there are at most
+	Limit       uint32 // maximum number of flows with the cookie
 }
 
-// Learn appends learn(…) with delete_learned. The parts say what the flow matches and does.
+// Learn appends learn(…) with delete_learned. The parts are the match and the actions of the flow.
 func Learn(b []byte, l Learned, parts ...[]byte) []byte {
 	const deleteLearned, defaultPriority = 2, 32768
 	body := slices.Concat(u16(l.IdleTimeout), u16(0), u16(defaultPriority), be.AppendUint64(nil, l.Cookie),
@@ -126,11 +126,11 @@ func LearnEthType(etherType uint16) []byte {
 	return slices.Concat(u16(immediate|16), u16(etherType), u32(uint32(EthType)), u16(0))
 }
 
-// LearnMatch is a part of Learn: the flow matches the field, from bit first on, as the packet has
-// it.
+// LearnMatch is a part of Learn: the flow matches the packet's value of the field, from bit first
+// on.
 func LearnMatch(field Field, first uint16) []byte { return learnPart(0, field, first) }
 
-// LearnLoad is a part of Learn: the flow writes the field as the packet has it.
+// LearnLoad is a part of Learn: the flow writes the packet's value of the field.
 func LearnLoad(field Field) []byte {
 	const load = 1 << 11
 	return learnPart(load, field, 0)

@@ -46,7 +46,7 @@ const (
 	TunDst       = nxm + 32<<9 + 4
 	PktMark      = nxm + 33<<9 + 4
 	TCPFlags     = nxm + 34<<9 + 2
-	TunMetadata0 = nxm + 40<<9 + 4 // the size is that of the option that is mapped to it
+	TunMetadata0 = nxm + 40<<9 + 4 // the size is that of the option mapped to it
 	CTState      = nxm + 105<<9 + 4
 	CTMark       = nxm + 107<<9 + 4
 	CTLabel      = nxm + 108<<9 + 16
@@ -56,13 +56,13 @@ const (
 	CTTPDst      = nxm + 125<<9 + 2
 )
 
-// VLANPresent is the bit of VLAN that says that the frame has a tag.
+// VLANPresent is the bit of VLAN that is set in a frame with a tag.
 const VLANPresent = 0x1000
 
-// Width is the size of the field in bytes.
+// Width returns the size of the field in bytes.
 func (f Field) Width() int { return int(f & 0xff) }
 
-// Append appends the field with its value, and with a mask where that is not nil.
+// Append appends the field with its value, and with a mask if that is not nil.
 func (f Field) Append(b []byte, value, mask []byte) []byte {
 	if mask != nil {
 		f = f&^0xff | 1<<8 | f&0xff<<1

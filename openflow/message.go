@@ -1,7 +1,6 @@
 // Package openflow encodes and decodes messages of OpenFlow 1.5, with the fields and actions that
-// Open vSwitch adds (its openflow/nicira-ext.h and lib/ofp-actions.c). It knows bytes and numbers
-// only: which flows a bridge has, and what ports are called, is for its callers. It opens no
-// connection.
+// Open vSwitch adds (its openflow/nicira-ext.h and lib/ofp-actions.c). It handles bytes and numbers
+// only: its callers know the flows of a bridge and the names of ports. It opens no connection.
 package openflow
 
 import (
@@ -70,18 +69,18 @@ func Receive(r io.Reader) (t Type, xid uint32, body []byte, err error) {
 
 // Refusal is an error message of the switch.
 type Refusal struct {
-	XID        uint32 // of the refused message
+	XID        uint32 // of the rejected message
 	Type, Code uint16
 }
 
-// Error gives the numbers that OpenFlow has for the reason.
+// Error returns the numbers that OpenFlow has for the reason.
 func (r *Refusal) Error() string {
 	return fmt.Sprintf("ovs-vswitchd refuses it (OpenFlow 1.5: type %d, code %d)", r.Type, r.Code)
 }
 
-// ParseRefusal reads the body of an error message.
+// ParseRefusal parses the body of an error message.
 func ParseRefusal(xid uint32, body []byte) *Refusal {
-	body = append(slices.Clone(body), 0, 0, 0, 0) // a short body reads as zeros
+	body = append(slices.Clone(body), 0, 0, 0, 0) // missing bytes are zeros
 	return &Refusal{xid, be.Uint16(body), be.Uint16(body[2:])}
 }
 
@@ -109,7 +108,7 @@ func padded(b []byte, start int) []byte {
 	return append(b, make([]byte, (8-(len(b)-start)%8)%8)...)
 }
 
-// sized writes into the two bytes at place how many bytes there are from start on.
+// sized writes the number of bytes from start on into the two bytes at place.
 func sized(b []byte, place, start int) []byte {
 	be.PutUint16(b[place:], uint16(len(b)-start))
 	return b

@@ -31,7 +31,7 @@ func (f *Flow) Add() []byte {
 }
 
 // Delete returns the body of a message that deletes the flow with the same table, priority and
-// match, if the bits of its cookie in CookieMask are those of Cookie.
+// match. The bits of the flow's cookie in CookieMask must equal those of Cookie.
 func (f *Flow) Delete() []byte { return f.mod(flowDeleteStrict) }
 
 func (f *Flow) mod(command uint8) []byte {
@@ -49,7 +49,7 @@ func (f *Flow) mod(command uint8) []byte {
 type SelectGroup struct {
 	ID      uint32
 	Buckets []byte  // made with AppendBucket
-	Hashed  []Field // the switch chooses by a hash of these; none: the datapath chooses (dp_hash)
+	Hashed  []Field // the switch hashes these to choose; none: the datapath chooses (dp_hash)
 }
 
 const (
@@ -60,7 +60,7 @@ const (
 // AddOrModify returns the body of a message that adds the group, or changes the one with the same
 // ID.
 func (g *SelectGroup) AddOrModify() ([]byte, error) {
-	if len(g.Buckets) > MaxMessage-1024 { // for what else is in the message
+	if len(g.Buckets) > MaxMessage-1024 { // reserve space for the rest of the message
 		return nil, fmt.Errorf("group %d: its buckets are too long for one message", g.ID)
 	}
 	return g.appendMethod(g.mod(groupAddOrModify, g.Buckets)), nil
@@ -76,7 +76,7 @@ func (g *SelectGroup) mod(command uint16, buckets []byte) []byte {
 	return append(be.AppendUint32(append(b, 0, 0), allBuckets), buckets...)
 }
 
-// appendMethod appends the property that says how a bucket is selected (ntr_group_property).
+// appendMethod appends the property with the selection method (ntr_group_property).
 func (g *SelectGroup) appendMethod(b []byte) []byte {
 	const experimenter, selectionMethod = 0x154d, 1
 	name := "dp_hash"

@@ -10,8 +10,8 @@ func FlowMonitor(b []byte, xid uint32) []byte {
 		[]byte{allTables, 0}, match)
 }
 
-// ForwardGroupMods appends a request to forward what other controllers change of groups, and
-// nothing else that a switch sends unasked (OpenFlow 1.5, 7.3.10).
+// ForwardGroupMods appends a request to forward group changes of other controllers, and no other
+// asynchronous message of a switch (OpenFlow 1.5, 7.3.10).
 func ForwardGroupMods(b []byte, xid uint32) []byte {
 	const groupMods = 1
 	// The properties have masks of reasons: packets, ports, removed flows, roles, tables, requests.
@@ -22,8 +22,9 @@ func ForwardGroupMods(b []byte, xid uint32) []byte {
 	return Message(b, SetAsync, xid, masks)
 }
 
-// Updates counts the changes that a multipart reply to FlowMonitor reports, but for those made on
-// the same connection and those of flows whose cookie, masked, is ignored. Anything else is not ok.
+// Updates counts the changes that a multipart reply to FlowMonitor reports. It omits changes made
+// on the same connection and those of flows whose masked cookie is ignored. For another message, ok
+// is false.
 func Updates(body []byte, mask, ignored uint64) (changes int, ok bool) {
 	const short, full = 8, 24
 	const added, modified, abbreviated = 1, 3, 4 // the last is a change made on this connection
@@ -55,8 +56,8 @@ func Updates(body []byte, mask, ignored uint64) (changes int, ok bool) {
 // TableStats appends a request for the statistics of all tables.
 func TableStats(b []byte, xid uint32) []byte { return multipart(b, xid, multipartTables) }
 
-// CountFlows adds how many flows tables have, from a reply to TableStats (OpenFlow 1.5, 7.3.5.3).
-// It reports whether another message with more follows.
+// CountFlows adds the numbers of flows in tables, from a reply to TableStats (OpenFlow 1.5,
+// 7.3.5.3). It reports whether another message with more follows.
 func CountFlows(flows map[uint8]uint32, body []byte) (more bool) {
 	const entry, active, flagMore = 24, 4, 1
 	if len(body) < multipartHeader || be.Uint16(body) != multipartTables {
@@ -69,7 +70,7 @@ func CountFlows(flows map[uint8]uint32, body []byte) (more bool) {
 	return more
 }
 
-// multipartHeader is the size of what comes before the content of a multipart message.
+// multipartHeader is the size of the header before the content of a multipart message.
 const multipartHeader = 8
 
 func multipart(b []byte, xid uint32, kind uint16, parts ...[]byte) []byte {

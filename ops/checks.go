@@ -17,23 +17,24 @@ import (
 	"hairpin/retry"
 )
 
-// ServiceChecks answers load balancers on spec.healthCheckNodePort of Services whose external
-// traffic stays local: a node without an endpoint of its own is to get none (KEP-1669). Set and
-// report are for one goroutine.
+// ServiceChecks answers load balancers on spec.healthCheckNodePort of Services with external
+// traffic policy Local: a node without a local endpoint must get no connections (KEP-1669). Only
+// one goroutine may call its methods.
 type ServiceChecks struct {
 	node  string
 	log   *slog.Logger
-	kept  func() bool // the data plane is
+	kept  func() bool // whether the data plane is not degraded
 	wg    sync.WaitGroup
 	ports map[uint16]*checkPort
 }
 
-// NewServiceChecks makes those of a node. Kept tells whether its data plane is.
+// NewServiceChecks returns the ServiceChecks of a node. kept reports whether its data plane is not
+// degraded.
 func NewServiceChecks(node string, kept func() bool, log *slog.Logger) *ServiceChecks {
 	return &ServiceChecks{node: node, log: log, kept: kept, ports: map[uint16]*checkPort{}}
 }
 
-// Counts tells how many ports listen, and how many cannot.
+// Counts returns the number of ports that listen, and of those that cannot.
 func (c *ServiceChecks) Counts() (listening, failed int) {
 	for _, p := range c.ports {
 		if p.close != nil {
@@ -48,22 +49,22 @@ func (c *ServiceChecks) Counts() (listening, failed int) {
 // checkPort is one port.
 type checkPort struct {
 	close func() // nil: it does not listen
-	err   error  // why not
+	err   error  // why it does not listen
 	again retry.Backoff
 
 	mu    sync.Mutex
 	state LocalState
 }
 
-// LocalState is what a node has of a Service.
+// LocalState is the number of local endpoints of a Service.
 type LocalState struct {
 	service   cluster.Owner
 	endpoints int
 }
 
-// LocalStates returns what a node has of the Services with a health check port; of two with the
-// same port, the first by name has it. The node is as the plan has it: an endpoint without a node
-// name is where its address is.
+// LocalStates returns the local endpoints of the Services with a health check port. Of two Services
+// with the same port, the first by name gets it. As in the plan, the address of an endpoint without
+// a node name determines its node.
 func LocalStates(frontends []*cluster.Frontend, node *cluster.Node) (map[uint16]LocalState, []cluster.Problem) {
 	all, problems := map[uint16]LocalState{}, []cluster.Problem(nil)
 	for _, f := range frontends {
@@ -95,8 +96,8 @@ func checkProblem(service cluster.Owner, message string) cluster.Problem {
 	return cluster.Problem{Owner: service, Field: "spec.healthCheckNodePort", Message: message}
 }
 
-// Set makes the listeners those of the Services. It tells what cannot be listened on, and when it
-// wants to be called again, 0 if not before the next change.
+// Set adds and removes listeners to match want. It returns problems for ports that it cannot listen
+// on, and the time until it must be called again, or 0 if only a change requires it.
 func (c *ServiceChecks) Set(ctx context.Context, now time.Time,
 	want map[uint16]LocalState) (problems []cluster.Problem, again time.Duration) {
 	for number, p := range c.ports {
@@ -153,7 +154,7 @@ func (p *checkPort) end() {
 	}
 }
 
-// Stop ends all listeners.
+// Stop closes all listeners.
 func (c *ServiceChecks) Stop() {
 	for _, p := range c.ports {
 		p.end()

@@ -9,28 +9,28 @@ import (
 )
 
 const (
-	// longestRound is how long the main loop of a process may work without a pause before it counts
-	// as hung. The longest real one, ten thousand Services onto an empty node, takes less than a
-	// quarter of it.
+	// longestRound is how long the main loop of a process may run without a pause before it counts
+	// as hung. The longest measured round, 10 000 Services onto an empty node, takes less than a
+	// quarter.
 	longestRound = time.Minute
-	// lapse is how long the data plane may be out of order before the node says that it is not
-	// being kept: a restart of a daemon is no reason to move clients elsewhere.
+	// lapse is how long the data plane may be degraded before the node reports it: the restart of a
+	// daemon is no reason to move clients to other nodes.
 	lapse = 10 * time.Second
 )
 
-// Health is how a process is, for those who watch it: its main loop writes, its endpoints read.
+// Health is the health of a process: its main loop writes it, its endpoints read it.
 type Health struct {
 	mu      sync.Mutex
-	busy    time.Time // since when the main loop works; zero: it waits
+	busy    time.Time // when the main loop began its round; zero: it waits
 	reason  string    // why it is not ready
-	trouble string    // what is out of order
-	since   time.Time // since when trouble is not empty
-	kept    bool      // trouble was empty once
-	updated time.Time // when trouble was empty last
-	leaving bool      // the Node is about to go: no new traffic
+	trouble string    // why the data plane is degraded
+	since   time.Time // when trouble became non-empty
+	kept    bool      // trouble was empty at least once
+	updated time.Time // when trouble was last empty
+	leaving bool      // the Node is being deleted, or about to be: no new traffic
 }
 
-// Work notes that the main loop begins; the result, that it ends.
+// Work records that the main loop begins a round. done records the end.
 func (v *Health) Work() (done func()) {
 	set := func(t time.Time) {
 		v.mu.Lock()
@@ -41,7 +41,7 @@ func (v *Health) Work() (done func()) {
 	return func() { set(time.Time{}) }
 }
 
-// Set notes what the main loop found.
+// Set records the result of a round.
 func (v *Health) Set(now time.Time, reason, trouble string, leaving bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -54,8 +54,8 @@ func (v *Health) Set(now time.Time, reason, trouble string, leaving bool) {
 	v.reason, v.trouble, v.leaving = reason, trouble, leaving
 }
 
-// Dead says why the process should be started anew; empty when it lives. Nothing outside of it is a
-// reason.
+// Dead returns why the process should be restarted, or "" if it is alive. Only the process itself
+// can be the reason.
 func (v *Health) Dead(now time.Time) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -65,7 +65,7 @@ func (v *Health) Dead(now time.Time) string {
 	return ""
 }
 
-// DataplaneError says why the data plane is not being kept; empty when it is.
+// DataplaneError returns why the data plane is degraded, or "" if it is not.
 func (v *Health) DataplaneError(now time.Time) string {
 	if why := v.Dead(now); why != "" {
 		return why
@@ -81,7 +81,7 @@ func (v *Health) DataplaneError(now time.Time) string {
 	return v.trouble
 }
 
-// NotReady says why the process cannot do its work; empty when it can.
+// NotReady returns why the process cannot do its work, or "" if it can.
 func (v *Health) NotReady(now time.Time) string {
 	v.mu.Lock()
 	reason := v.reason
@@ -98,8 +98,8 @@ func (v *Health) Eligible() bool {
 	return !v.leaving
 }
 
-// healthBody is the answer of the health endpoints. The first three are those of kube-proxy's
-// /healthz.
+// healthBody is the body of the health endpoints' responses. The first three fields are those of
+// kube-proxy's /healthz.
 type healthBody struct {
 	LastUpdated  time.Time `json:"lastUpdated"`
 	CurrentTime  time.Time `json:"currentTime"`
@@ -107,14 +107,14 @@ type healthBody struct {
 	Reason       string    `json:"reason,omitempty"` // of a 503
 }
 
-// Answer writes a 200 when why is empty, and a 503 when it is not.
+// Answer writes a 200 if why is empty, and a 503 otherwise.
 func (v *Health) Answer(w http.ResponseWriter, now time.Time, why string, eligible *bool) {
 	v.mu.Lock()
 	body := healthBody{LastUpdated: v.updated, CurrentTime: now, NodeEligible: eligible, Reason: why}
 	v.mu.Unlock()
 	code := http.StatusServiceUnavailable
 	if why == "" {
-		// As kube-proxy's: what has nothing to do is up to date.
+		// As in kube-proxy, a process without work is up to date.
 		code, body.LastUpdated = http.StatusOK, now
 	}
 	writeJSON(w, code, body)
@@ -127,7 +127,7 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // client disconnected
 }
 
-// Add puts the health endpoints into a mux.
+// Add registers the health endpoints with a mux.
 func (v *Health) Add(mux *http.ServeMux) {
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		now := time.Now()

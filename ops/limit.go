@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// Connections that a port of the agent or the controller has open at most. Pods and strangers can
-// reach these ports.
+// Limits of open connections of a port of the agent or the controller. Pods and external clients
+// can reach these ports.
 const (
 	mostAskers  = 256  // probes and scrapers
-	MostProbers = 4096 // of egress addresses: each node that asks keeps its connection
+	MostProbers = 4096 // of egress addresses: each probing node keeps its connection
 )
 
-// crowd is a listener whose open connections are bounded. Beyond the bound, the client with the
-// most connections loses its oldest: a client that opens many harms no other, and a probe always
-// gets in.
+// crowd is a listener with a limit of open connections. Above it, the client with the most
+// connections loses its oldest one. Thus a client with many connections does not affect others, and
+// a probe always gets one.
 type crowd struct {
 	net.Listener
 	most int
@@ -34,19 +34,19 @@ func Bounded(l net.Listener, most int) net.Listener {
 func (l *crowd) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
-		return nil, err // of net, which says what it did
+		return nil, err // of net, which names the operation
 	}
 	own := &crowdConn{Conn: c, l: l}
-	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok { // else it comes by a socket of the container, as its probe does
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok { // else it is a unix socket, as of the container's probe
 		own.client = tcp.AddrPort().Addr().Unmap()
 	}
 	if most := l.add(own); most != nil {
-		_ = most.Close() // without notice: it was one of many
+		_ = most.Close() // without notice: the client has many
 	}
 	return own, nil
 }
 
-// add notes a connection, and gives the one that must go for it.
+// add records a connection, and returns the one to close for it, if any.
 func (l *crowd) add(c *crowdConn) (evicted *crowdConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +83,7 @@ type crowdConn struct {
 	client netip.Addr
 }
 
-// Close closes the connection and makes room for another.
+// Close closes the connection and frees its place.
 func (c *crowdConn) Close() error {
 	c.l.drop(c)
 	return c.Conn.Close()

@@ -15,8 +15,8 @@ import (
 	"hairpin/ops/opstest"
 )
 
-// A client that opens connections without end loses its own; the kubelet's probe is answered at
-// once, and what the process spends on connections is bounded.
+// TestSlowClientsHTTP checks that a client that opens many connections loses only its own. A probe
+// is answered at once, and the resources for connections are bounded.
 func TestSlowClientsHTTP(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -31,7 +31,7 @@ func TestSlowClientsHTTP(t *testing.T) {
 		}))
 	}()
 	defer func() { end(); <-done }()
-	patient := opstest.Dial(t, "127.0.0.1", l.Addr().String()) // of a scraper, before the crowd came
+	patient := opstest.Dial(t, "127.0.0.1", l.Addr().String()) // of a scraper, opened before the crowd
 	before := runtime.NumGoroutine()
 	slow := opstest.Crowd(t, l.Addr().String(), "GET /livez HTTP/1.1\r\nHost: a\r\nX: ", 4*mostAskers)
 	if got := runtime.NumGoroutine() - before; got > 2*mostAskers {
@@ -49,7 +49,7 @@ func TestSlowClientsHTTP(t *testing.T) {
 	}
 }
 
-// A request with a header of megabytes is refused while it comes.
+// TestHeaderLimit checks that a request with a header of megabytes is rejected while it arrives.
 func TestHeaderLimit(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -74,7 +74,7 @@ func TestHeaderLimit(t *testing.T) {
 	}
 }
 
-// TestLimitUnix: the controller's probe comes by a Unix socket, whose clients have no address.
+// TestLimitUnix checks a Unix socket, as of the controller's probe: its clients have no address.
 func TestLimitUnix(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "probe.sock")
 	inner, err := net.Listen("unix", path)

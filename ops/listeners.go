@@ -1,5 +1,5 @@
-// Package ops tells others how a process is: listeners, health, metrics, and what load balancers
-// ask.
+// Package ops serves the state of a process: listeners, health, metrics, and the health checks of
+// load balancers.
 package ops
 
 import (
@@ -21,8 +21,8 @@ import (
 	"hairpin/retry"
 )
 
-// Limits of the TCP servers: their clients are probes and scrapers, and any other machine that can
-// reach a node.
+// Limits of the TCP servers: their clients are probes, scrapers, and any machine that can reach a
+// node.
 const (
 	requestTimeout = 5 * time.Second // to send all of a request
 	answerTimeout  = 30 * time.Second
@@ -30,8 +30,8 @@ const (
 	HeaderBytes    = 8 << 10
 )
 
-// Listeners are the TCP addresses on which a process can be asked. One that cannot be listened on
-// is tried again and again: a predecessor may have it still.
+// Listeners are the TCP addresses that a process listens on. A failed listen is retried: a
+// predecessor may still use the address.
 type Listeners struct {
 	log *slog.Logger
 
@@ -41,7 +41,7 @@ type Listeners struct {
 
 func NewListeners(log *slog.Logger) *Listeners { return &Listeners{log: log} }
 
-// Serve serves what on all addresses until ctx ends.
+// Serve serves h on all addresses until ctx ends. The name what is for logs.
 func (d *Listeners) Serve(ctx context.Context, what string, addresses []netip.AddrPort, h http.Handler) {
 	var wg sync.WaitGroup
 	for _, a := range addresses {
@@ -54,7 +54,7 @@ func (d *Listeners) Serve(ctx context.Context, what string, addresses []netip.Ad
 	wg.Wait()
 }
 
-// keep listens on one address, whenever that is possible.
+// keep listens on one address, and retries after failures.
 func (d *Listeners) keep(ctx context.Context, r *report.Listener, a netip.AddrPort, h http.Handler) {
 	log := d.log.With("for", r.For, "address", r.Address)
 	for ctx.Err() == nil {
@@ -91,13 +91,13 @@ func listenTCP(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
 	return l, nil
 }
 
-// noSuchFamily tells that a host without IPv6 refuses an address that every host with IPv6 has.
+// noSuchFamily reports whether the error only means that the host has no IPv6.
 func noSuchFamily(a netip.AddrPort, err error) bool {
 	return a.Addr().Is6() && (a.Addr().IsUnspecified() || a.Addr().IsLoopback()) &&
 		(errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL))
 }
 
-// ServeHTTP answers on a listener until ctx ends; it closes it.
+// ServeHTTP serves h on l until ctx ends, and closes l.
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	srv := &http.Server{Handler: h, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: IdleTimeout,
 		MaxHeaderBytes: HeaderBytes}
@@ -108,7 +108,7 @@ func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	return nil
 }
 
-// set notes how an address is, and reports whether that is new.
+// set records the state of an address, and reports whether it is new.
 func (d *Listeners) set(r *report.Listener, err string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

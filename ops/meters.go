@@ -12,8 +12,8 @@ import (
 	"hairpin/report"
 )
 
-// Meters are the metrics of one process: histograms and counters that are added to when something
-// happens, and values that are read at each scrape.
+// Meters are the metrics of one process: histograms and counters that events update, and values
+// that are read at each scrape.
 type Meters struct {
 	registry   *prometheus.Registry
 	histograms map[string]*prometheus.HistogramVec
@@ -27,10 +27,10 @@ type value struct {
 	kind prometheus.ValueType
 }
 
-// Put gives the value of a metric with its labels.
+// Put sets the value of a metric with its labels.
 type Put func(name string, v float64, labels ...string)
 
-// counted are the counters that are added to, rather than asked for.
+// counted reports whether events update a counter; other counters are read at each scrape.
 func counted(name string) bool {
 	switch name {
 	case ClaimsDropped, "hairpin_cni_errors_total", "hairpin_controller_node_ids_given_total", "hairpin_controller_egress_assignments_total":
@@ -39,7 +39,7 @@ func counted(name string) bool {
 	return false
 }
 
-// NewMeters makes the metrics of an agent or a controller. ask is called at every scrape, by any
+// NewMeters returns the metrics of an agent or a controller. Every scrape calls ask, from any
 // goroutine.
 func NewMeters(of string, ask func(Put)) *Meters {
 	m := &Meters{registry: prometheus.NewRegistry(), histograms: map[string]*prometheus.HistogramVec{},
@@ -73,14 +73,14 @@ func NewMeters(of string, ask func(Put)) *Meters {
 	return m
 }
 
-// Describe is called by the registry, as is Collect.
+// Describe implements prometheus.Collector, as does Collect.
 func (m *Meters) Describe(c chan<- *prometheus.Desc) {
 	for _, v := range m.values {
 		c <- v.desc
 	}
 }
 
-// Collect asks for the values.
+// Collect reads the values.
 func (m *Meters) Collect(c chan<- prometheus.Metric) {
 	give := func(name string, v float64, labels ...string) {
 		x := m.values[name]
@@ -111,7 +111,7 @@ func One(yes bool) float64 {
 	return 0
 }
 
-// Measure gives whether the process listens where it should.
+// Measure reports whether the process listens on each of its addresses.
 func (d *Listeners) Measure(give Put) {
 	for _, r := range d.Report() {
 		give("hairpin_listener_up", One(r.Error == ""), r.For, r.Address)

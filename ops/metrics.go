@@ -21,11 +21,10 @@ const (
 	OfAgent, OfController, both = "agent", "controller", "both"
 )
 
-// ClaimsDropped is the metric of claims that nobody looked into.
+// ClaimsDropped counts the claims of egress addresses that were not checked.
 const ClaimsDropped = "hairpin_egress_claims_dropped_total"
 
-// Metrics lists what the processes measure, apart from the metrics of every Go program (go_*,
-// process_*).
+// Metrics returns the metrics of the processes, except those of every Go program (go_*, process_*).
 func Metrics() []Metric {
 	return slices.Concat(commonMetrics(), partMetrics(), nodeMetrics(), controllerMetrics())
 }
@@ -130,12 +129,12 @@ func controllerMetrics() []Metric {
 	}
 }
 
-// programmingBuckets are those of kube-proxy, so that its dashboards and alerts fit: 0.25 s to 5
-// min.
+// programmingBuckets returns kube-proxy's buckets, 0.25 s to 5 min, so that its dashboards and
+// alerts fit.
 func programmingBuckets() []float64 {
 	return slices.Concat(prometheus.LinearBuckets(0.25, 0.25, 2), prometheus.LinearBuckets(1, 1, 59),
 		prometheus.LinearBuckets(60, 5, 12), prometheus.LinearBuckets(120, 30, 7))
 }
 
-// workBuckets are for work on this machine: 0.5 ms to 16 s.
+// workBuckets returns buckets for work on this machine: 0.5 ms to 16 s.
 func workBuckets() []float64 { return prometheus.ExponentialBuckets(0.0005, 2, 16) }

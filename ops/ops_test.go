@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite docs/reference/metrics.md")
 
 func silent() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-// TestVitals: what each endpoint answers, in the life of an agent.
+// TestVitals checks the responses of each endpoint during the life of an agent.
 func TestVitals(t *testing.T) {
 	begin := time.Now()
 	v := &Health{}
@@ -104,7 +104,7 @@ func TestLocalStates(t *testing.T) {
 	}
 }
 
-// TestDoors: an address that is taken is told, and used as soon as it can be had.
+// TestDoors checks that an address in use is reported, and used as soon as it is free.
 func TestDoors(t *testing.T) {
 	taken, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 )
 
-// ListenUnix makes a unix socket of the agent, or of a controller. It replaces what a former one
-// left in one step: of several that start at once, as controllers on one host may, none fails, and
-// the last one is asked.
+// ListenUnix listens on a unix socket of the agent, or of a controller. It replaces the socket of a
+// former process atomically. If several processes start at once, such as controllers on one host,
+// none fails and the last one receives the requests.
 func ListenUnix(dir, name string) (net.Listener, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
@@ -22,14 +22,14 @@ func ListenUnix(dir, name string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // what has its name by then may be another one's
+	l.SetUnlinkOnClose(false) // another process may have replaced it by then
 	if err := errors.Join(os.Chmod(own, 0o600), os.Rename(own, path)); err != nil {
 		return nil, errors.Join(fmt.Errorf("socket: %w", err), l.Close(), ignoreGone(os.Remove(own)))
 	}
 	return l, nil
 }
 
-// ignoreGone takes it that a file is gone already.
+// ignoreGone ignores the error of a file that does not exist.
 func ignoreGone(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

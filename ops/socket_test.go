@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Of several that listen by one name at once none fails, and one is asked. What one leaves by
-// closing is replaced.
+// TestListen checks that of several processes that listen by one name at once none fails, and one
+// gets the requests. The socket of a closed listener is replaced.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	for range 20 {

@@ -12,8 +12,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// raw speaks to a server without this package: what is left is the time of the server and of the
-// socket.
+// raw talks to a server without this package, to measure the time of the server and the socket
+// alone.
 type raw struct {
 	tb   testing.TB
 	conn net.Conn
@@ -27,7 +27,7 @@ func dialRaw(tb testing.TB, s *server) *raw {
 	return &raw{tb: tb, conn: conn}
 }
 
-// call sends a request and reads until the braces of the answer balance; values do not matter.
+// call sends a request and reads until the braces of the response balance; it ignores values.
 func (r *raw) call(text string) (size int) {
 	if _, err := io.WriteString(r.conn, text); err != nil {
 		r.tb.Fatal(err)
@@ -52,15 +52,15 @@ func (r *raw) call(text string) (size int) {
 	}
 }
 
-// cpu is the time that this process was busy.
+// cpu returns the CPU time of this process.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkSync10k: from nothing to a mirror of 10 000 load balancers and the switch and router
-// that refer to them all, against the bare exchange of the same messages.
+// BenchmarkSync10k: the first sync of 10 000 load balancers and the switch and router that refer to
+// them all, compared with the bare exchange of the same messages.
 func BenchmarkSync10k(b *testing.B) {
 	s := startServer(b, nbSchema)
 	writer := open(b, s)
@@ -89,8 +89,7 @@ func BenchmarkSync10k(b *testing.B) {
 	b.ReportMetric(float64(size)/1e6, "MB")
 }
 
-// report adds the time of the bare exchange, the time beyond that, and the time that this process
-// was busy.
+// report adds the time of the bare exchange, the additional time, and the CPU time of this process.
 func report(b *testing.B, bare, busy time.Duration) {
 	b.Helper()
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 / float64(b.N) }
@@ -102,8 +101,8 @@ func report(b *testing.B, bare, busy time.Duration) {
 	}
 }
 
-// BenchmarkTransact: one row changed among 10 000, by a client that mirrors them, against the bare
-// exchange.
+// BenchmarkTransact: a change of one row among 10 000 by a client that mirrors them, compared with
+// the bare exchange.
 func BenchmarkTransact(b *testing.B) {
 	s := startServer(b, nbSchema)
 	c := open(b, s, tables()...)
@@ -128,7 +127,7 @@ func BenchmarkTransact(b *testing.B) {
 	report(b, bare, 0)
 }
 
-// BenchmarkMemory: what a mirror of 20 000 load balancers holds.
+// BenchmarkMemory20k: the memory of a mirror of 20 000 load balancers.
 func BenchmarkMemory20k(b *testing.B) {
 	s := startServer(b, nbSchema)
 	writer := open(b, s)
@@ -155,7 +154,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkView: to take a View, find a row, and ask for what changed, among 10 000.
+// BenchmarkView: taking a View, finding a row, and computing changes, among 10 000 rows.
 func BenchmarkView(b *testing.B) {
 	c := open(b, startServer(b, nbSchema), tables()...)
 	fill(b, c, 10000)

@@ -14,23 +14,23 @@ import (
 	"hairpin/signal"
 )
 
-// Config says what a [Client] does.
+// Config configures a [Client].
 type Config struct {
 	Endpoint string  // as for [Dial]
 	Database string  // such as OVN_Northbound
-	Tables   []Table // to mirror; there may be none
+	Tables   []Table // to mirror; may be empty
 
 	Probe      time.Duration // as for [Probe]; 0: DefaultProbe
-	MaxBackoff time.Duration // between attempts to connect again, see retry.Backoff; 0: 1 s
+	MaxBackoff time.Duration // between reconnect attempts, see retry.Backoff; 0: 1 s
 	Logger     *slog.Logger  // for connects and disconnects; nil: none
 }
 
-// Client mirrors tables of a database, and comes back whenever the connection is lost. Its methods
-// may be called at the same time.
+// Client mirrors tables of a database, and reconnects whenever the connection is lost. Its methods
+// may be called concurrently.
 type Client struct {
 	cfg    Config
 	log    *slog.Logger
-	mirror *mirror // of the goroutine that reads
+	mirror *mirror // owned by the reading goroutine
 
 	view    atomic.Pointer[snapshot]
 	changed signal.Signal
@@ -40,7 +40,7 @@ type Client struct {
 	schema *Schema // of the last connection
 	err    error   // why there is no connection
 	stats  Stats
-	turn   signal.Broadcast // of a change of the above or of the view
+	turn   signal.Broadcast // notified when the above or the view changes
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -48,15 +48,15 @@ type Client struct {
 
 var errClosed = errors.New("ovsdb: client is closed")
 
-// Stats counts what a client did.
+// Stats counts a client's events.
 type Stats struct {
-	Connects int // connections that came into sync
-	Resumed  int // of these, those for which the server sent only what had changed
-	Updates  int // notices of changes
+	Connects int // connections that reached sync
+	Resumed  int // those of them for which the server sent only changes
+	Updates  int // update notifications
 }
 
-// Open starts a client. It does not wait for the server; see [Client.WaitSynced]. The error is one
-// of cfg.
+// Open starts a client. It does not wait for the server; see [Client.WaitSynced]. An error means
+// that cfg is invalid.
 func Open(cfg Config) (*Client, error) {
 	if _, _, err := split(cfg.Endpoint); err != nil {
 		return nil, err
@@ -85,31 +85,31 @@ func Open(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the connection and all goroutines of the client, and waits for them.
+// Close closes the connection, stops all goroutines of the client, and waits for them.
 func (c *Client) Close() {
 	c.stop()
 	<-c.done
 }
 
-// View returns the mirror as it is now. While the client is not connected it is as it was last.
+// View returns the current mirror. While the client is not connected, it returns the last one.
 func (c *Client) View() View { return View{c.view.Load()} }
 
-// Changed returns a channel, always the same, that has a value when the View changed since the last
-// was received: for one receiver.
+// Changed returns a channel, always the same, that has a value if the View changed since the last
+// receive. It is for one receiver.
 func (c *Client) Changed() <-chan struct{} { return c.changed.C() }
 
 // Connected reports whether the client is connected and its mirror follows the server.
 func (c *Client) Connected() bool { return c.current() != nil }
 
-// Settled reports whether the client is connected and the fate of all its transactions is known.
-// One whose context ended before the server answered may be carried out yet, and the View does not
-// have it.
+// Settled reports whether the client is connected and the outcome of all its transactions is known.
+// A transaction whose context ended before the response may still be executed, and the View does
+// not have it.
 func (c *Client) Settled() bool {
 	conn := c.current()
 	return conn != nil && conn.settled()
 }
 
-// Echo asks the server for a sign of life, if it is connected.
+// Echo sends an echo request to the server, if the client is connected.
 func (c *Client) Echo(ctx context.Context) error {
 	conn := c.current()
 	if conn == nil {
@@ -118,10 +118,10 @@ func (c *Client) Echo(ctx context.Context) error {
 	return conn.Echo(ctx)
 }
 
-// Synced reports whether the mirror was filled since [Open]. It stays so.
+// Synced reports whether the mirror was filled since [Open]. It stays true.
 func (c *Client) Synced() bool { return c.Stats().Connects > 0 }
 
-// Stats returns what the client did since [Open].
+// Stats returns the counts since [Open].
 func (c *Client) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,25 +135,25 @@ func (c *Client) Schema() *Schema {
 	return c.schema
 }
 
-// Err says why the client is not connected; nil when it is.
+// Err returns why the client is not connected; nil if it is.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// WaitSynced waits until [Client.Synced]. The error, when ctx ends first, says why the server
-// cannot be reached.
+// WaitSynced waits until [Client.Synced]. If ctx ends first, the error has the reason why the
+// server cannot be reached.
 func (c *Client) WaitSynced(ctx context.Context) error {
 	return c.await(ctx, "sync", c.Synced)
 }
 
-// WaitFor waits until holds returns true for the View. It is called again after every change.
+// WaitFor waits until holds returns true for the View. It calls holds again after every change.
 func (c *Client) WaitFor(ctx context.Context, holds func(View) bool) error {
 	return c.await(ctx, "wait", func() bool { return holds(c.View()) })
 }
 
-// await waits until holds.
+// await waits until holds returns true.
 func (c *Client) await(ctx context.Context, what string, holds func() bool) error {
 	for {
 		turn := c.turn.Next()
@@ -176,9 +176,9 @@ func (c *Client) await(ctx context.Context, what string, holds func() bool) erro
 	}
 }
 
-// Transact is [Conn.Transact] for the client's database, after it has waited for a connection that
-// is settled. When it returns without error the View has what the transaction did to the mirrored
-// tables, as the server sends that before it answers.
+// Transact is [Conn.Transact] for the client's database, after a wait for a settled connection.
+// When it returns without error, the View has the transaction's changes to the mirrored tables,
+// because the server sends them before its response.
 func (c *Client) Transact(ctx context.Context, ops ...Op) ([]Result, error) {
 	var conn *Conn
 	err := c.await(ctx, "transact", func() bool {
@@ -213,7 +213,7 @@ func (c *Client) run(ctx context.Context) {
 	}
 }
 
-// session is the life of one connection.
+// session runs one connection until it is lost.
 func (c *Client) session(ctx context.Context) error {
 	dialing, cancel := context.WithTimeout(ctx, c.cfg.Probe)
 	defer cancel()
@@ -267,7 +267,7 @@ func (c *Client) monitor(ctx context.Context, conn *Conn, schema *Schema) error 
 // notice handles a notification.
 func (c *Client) notice(name string, params []byte) error {
 	if name != monitorNotice || c.current() == nil {
-		return errors.New("not expected") // before the monitor; monitor_canceled: the database was converted or removed
+		return errors.New("not expected") // before the monitor, or monitor_canceled: database converted or removed
 	}
 	p := &parser{buf: params}
 	v := c.mirror.next(p, c.View())
@@ -278,7 +278,7 @@ func (c *Client) notice(name string, params []byte) error {
 	return nil
 }
 
-// publish makes v the View, together with what set does.
+// publish makes v the View and calls set, with the mutex held.
 func (c *Client) publish(v View, set func()) {
 	c.mu.Lock()
 	c.view.Store(v.s)
@@ -288,7 +288,7 @@ func (c *Client) publish(v View, set func()) {
 	c.changed.Notify()
 }
 
-// down notes that there is no connection.
+// down records that there is no connection.
 func (c *Client) down(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

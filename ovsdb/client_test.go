@@ -32,7 +32,7 @@ func openAt(tb testing.TB, endpoint string, tables ...ovsdb.Table) *ovsdb.Client
 	return c
 }
 
-// transact carries out a transaction that must succeed.
+// transact executes a transaction that must succeed.
 func transact(tb testing.TB, c *ovsdb.Client, ops ...ovsdb.Op) []ovsdb.Result {
 	tb.Helper()
 	res, err := c.Transact(timeout(tb), ops...)
@@ -42,7 +42,7 @@ func transact(tb testing.TB, c *ovsdb.Client, ops ...ovsdb.Op) []ovsdb.Result {
 	return res
 }
 
-// loadBalancers returns n load balancers as a node has them.
+// loadBalancers returns n load balancers like those of a node.
 func loadBalancers(n int) []LoadBalancer {
 	list := make([]LoadBalancer, n)
 	for i := range list {
@@ -77,7 +77,7 @@ func fill(tb testing.TB, c *ovsdb.Client, n int) {
 		ovsdb.Insert(LogicalRouter{Name: "GR_node", LoadBalancer: ids}))...)
 }
 
-// tables are those that fill fills.
+// tables returns the tables that fill writes.
 func tables() []ovsdb.Table {
 	return []ovsdb.Table{
 		ovsdb.Mirror[ovsdb.NBGlobal](), ovsdb.Mirror[LoadBalancer](), ovsdb.Mirror[LogicalSwitch](),
@@ -103,7 +103,7 @@ func equal(t *testing.T, a, b *ovsdb.Client) {
 func rows[T ovsdb.Row](c *ovsdb.Client) []*T { return slices.Collect(ovsdb.Rows[T](c.View())) }
 
 // TestLarge: a transaction of several megabytes, as at the start of a node with 5 000 Services. A
-// mirror that was there before, which got it as updates, and one that came after have the same.
+// mirror that existed before and got updates equals a mirror that was created later.
 func TestLarge(t *testing.T) {
 	s := startServer(t, nbSchema)
 	before := open(t, s, tables()...)
@@ -126,8 +126,8 @@ func TestLarge(t *testing.T) {
 	equal(t, before, open(t, s, tables()...))
 }
 
-// TestView: what a transaction did is in the View when it returns; Views stay as they were; Since
-// has exactly what differs.
+// TestView: when a transaction returns, the View has its changes; Views never change; Since returns
+// exactly the differences.
 func TestView(t *testing.T) {
 	s := startServer(t, nbSchema)
 	c := open(t, s, tables()...)
@@ -174,7 +174,7 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestChanged: the channel has one value for any number of changes, none without.
+// TestChanged: the channel has one value after any number of changes, and none without a change.
 func TestChanged(t *testing.T) {
 	s := startServer(t, nbSchema)
 	c := open(t, s, ovsdb.Mirror[AddressSet]("name"))
@@ -201,7 +201,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestWaitErrors: who waits in vain is told why.
+// TestWaitErrors: the error of a wait that fails has the reason.
 func TestWaitErrors(t *testing.T) {
 	c, err := ovsdb.Open(ovsdb.Config{Endpoint: "unix:/nowhere/s", Database: nb})
 	if err != nil {
@@ -231,7 +231,7 @@ func TestWaitErrors(t *testing.T) {
 
 func second[A, B any](_ A, b B) B { return b }
 
-// TestNotMirrored: to read a table that is not mirrored is a mistake in the program.
+// TestNotMirrored: reading a table that is not mirrored panics.
 func TestNotMirrored(t *testing.T) {
 	c := open(t, startServer(t, nbSchema), ovsdb.Mirror[ovsdb.NBGlobal]())
 	defer func() {

@@ -14,7 +14,7 @@ type Row interface {
 	Table() string
 }
 
-// codec is what reflection finds out about a row type, once.
+// codec is the result of reflection on a row type, computed once.
 type codec struct {
 	typ    reflect.Type
 	table  string
@@ -29,8 +29,8 @@ type field struct {
 	column
 }
 
-// codecs remembers the codec of every row type, and the column of every type of value, that was
-// seen. Its zero value is ready for use.
+// codecs caches the codec of every row type and the column of every type of value. Its zero value
+// is ready to use.
 type codecs struct {
 	rows   sync.Map // reflect.Type to *codec
 	values sync.Map // reflect.Type to column
@@ -52,7 +52,7 @@ func (cs *codecs) of(t reflect.Type) (*codec, error) {
 	return c, nil
 }
 
-// column returns the column for the type of a value, nil when there is none.
+// column returns the column for the type of a value, or nil.
 func (cs *codecs) column(t reflect.Type) column {
 	if t == nil {
 		return nil
@@ -98,7 +98,7 @@ func newCodec(t reflect.Type) (*codec, error) {
 	return c, nil
 }
 
-// field returns the field for a column, nil when the row type has none.
+// field returns the field for a column, or nil if the row type has none.
 func (c *codec) field(name []byte) *field {
 	for i := range c.fields {
 		if c.fields[i].name == string(name) {
@@ -108,7 +108,7 @@ func (c *codec) field(name []byte) *field {
 	return nil
 }
 
-// pick returns the fields for some columns, all when columns is empty.
+// pick returns the fields for some columns, or all if columns is empty.
 func (c *codec) pick(columns []string) ([]*field, error) {
 	var picked []*field
 	for i := range c.fields {
@@ -127,8 +127,8 @@ func (c *codec) pick(columns []string) ([]*field, error) {
 // uuidOf returns the UUID of a row.
 func (c *codec) uuidOf(row reflect.Value) UUID { return UUID(row.Field(c.uuid).String()) }
 
-// label says which row it is in an error text: its first string, which is its name in every table
-// that has one.
+// label identifies a row in an error text by its first string, which is its name in every table
+// with names.
 func (c *codec) label(row reflect.Value) string {
 	for _, f := range c.fields {
 		if v := row.Field(f.index); v.Kind() == reflect.String && v.Len() > 0 {
@@ -160,8 +160,8 @@ func (c *codec) appendRow(buf []byte, row reflect.Value, fields []*field, sparse
 	return append(buf, '}'), nil
 }
 
-// read fills a row from the JSON object that comes next. Columns that the row type does not have
-// are skipped, columns that are not there are left alone.
+// read fills a row from the JSON object that comes next. It skips columns that the row type does
+// not have, and keeps the values of missing columns.
 func (c *codec) read(p *parser, row reflect.Value) {
 	p.open('{')
 	for p.more('}') {
@@ -177,7 +177,7 @@ func (c *codec) read(p *parser, row reflect.Value) {
 	}
 }
 
-// note adds to an error where it happened, from the inside to the outside.
+// note adds the location to an error, from the inside to the outside.
 func (p *parser) note(where string) {
 	if p.err != nil {
 		p.err = fmt.Errorf("%s: %w", where, p.err)

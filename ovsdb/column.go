@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// column says how values of one Go type stand for the values of a column. All take an addressable
-// reflect.Value of that type, except append, which takes any.
+// column converts between values of one Go type and values of a column. All methods take an
+// addressable reflect.Value of that type, except append, which takes any.
 type column interface {
 	// read sets dst to the value that comes next.
 	read(p *parser, dst reflect.Value)
@@ -19,11 +19,11 @@ type column interface {
 	append(buf []byte, src reflect.Value) ([]byte, error)
 	// equal compares two values.
 	equal(a, b reflect.Value) bool
-	// check says why values of the column do not fit the Go type.
+	// check returns why values of the column do not fit the Go type.
 	check(ColumnSchema) error
 }
 
-// atom says how one Go type stands for an atomic type of RFC 7047, 5.1.
+// atom converts between one Go type and an atomic type of RFC 7047, 5.1.
 type atom[T comparable] struct {
 	base    string // its name in a schema
 	read    func(*parser) T
@@ -31,7 +31,7 @@ type atom[T comparable] struct {
 	compare func(a, b T) int
 }
 
-// columnOf returns the column for a Go type, nil when there is none.
+// columnOf returns the column for a Go type, or nil.
 func columnOf(t reflect.Type) column {
 	text := atom[string]{"string", (*parser).text, appendText, cmp.Compare[string]}
 	integer := atom[int]{"integer", (*parser).integer, appendInt, cmp.Compare[int]}
@@ -66,7 +66,7 @@ func (p *parser) uuid() UUID {
 	p.next()
 	tag := string(p.str())
 	p.next()
-	u := UUID(p.str()) // a copy of its own: interned, it would drive out what recurs
+	u := UUID(p.str()) // a copy, not interned: it would replace strings that recur
 	p.shut()
 	if p.err == nil && (tag != "uuid" || !isUUID(string(u))) {
 		p.fail("want a UUID, have %q %q", tag, u)
@@ -75,7 +75,7 @@ func (p *parser) uuid() UUID {
 	return u
 }
 
-// column returns the column for T, *T or []T when that is what t is.
+// column returns the column for t, if t is T, *T or []T.
 func (a atom[T]) column(t reflect.Type) column {
 	switch t {
 	case reflect.TypeFor[T]():
@@ -109,8 +109,8 @@ func (a atom[T]) elements(p *parser) []T {
 	return []T{a.read(p)}
 }
 
-// sorted consumes a set and puts it in order. The server sends sets in order, so there is nothing
-// to do.
+// sorted consumes a set and sorts it. The server sends sets in order, so the sort is normally
+// skipped.
 func (a atom[T]) sorted(p *parser) []T {
 	list := a.elements(p)
 	if !slices.IsSortedFunc(list, a.compare) {
@@ -192,7 +192,7 @@ func (c set[T]) ptr(v reflect.Value) *[]T { return v.Addr().Interface().(*[]T) }
 
 func (c set[T]) read(p *parser, dst reflect.Value) { c.store(dst, c.sorted(p)) }
 
-// store keeps the promise that an empty set is nil.
+// store stores nil for an empty set.
 func (c set[T]) store(dst reflect.Value, list []T) {
 	if len(list) == 0 {
 		list = nil
@@ -215,9 +215,9 @@ func (c set[T]) check(s ColumnSchema) error {
 	return want(s, s.Key.Type == c.base && s.Value == nil && s.Max > 1, "a set of "+c.base)
 }
 
-// toggle returns a new slice with the elements that are in one of two ascending slices and not in
-// both. Set columns hold up to 10 000 references of which one changes, so what lies between the
-// changes is copied in one go.
+// toggle returns a new slice with the elements that are in exactly one of two ascending slices. It
+// copies unchanged sections at once, because one of up to 10 000 references of a set column may
+// change.
 func toggle[T any](have, diff []T, compare func(a, b T) int) []T {
 	out := make([]T, 0, len(have)+len(diff))
 	for _, d := range diff {

@@ -15,17 +15,17 @@ import (
 	"hairpin/signal"
 )
 
-// ErrDisconnected is in the error of every call that a lost or closed connection cut short. Whether
-// the server carried out such a transaction is not known.
+// ErrDisconnected is in the error of every call that a lost or closed connection interrupted.
+// Whether the server executed such a transaction is unknown.
 var ErrDisconnected = errors.New("connection lost")
 
-// DefaultProbe is how long a connection is silent before it is probed. A server of the same machine
-// that dies closes its socket: one that is silent is a busy one, and connecting again would give it
-// and us all the rows to read once more.
+// DefaultProbe is the time without a message after which a connection is probed. A local server
+// that dies closes its socket, so a silent one is busy. A reconnect would make both sides process
+// all rows again.
 const DefaultProbe = 30 * time.Second
 
-// Conn is a connection to an ovsdb-server. Its methods may be called at the same time. When it is
-// lost it stays lost; see [Client] for one that comes back.
+// Conn is a connection to an ovsdb-server. Its methods may be called concurrently. A lost
+// connection stays lost; see [Client] for one that reconnects.
 type Conn struct {
 	endpoint string
 	nc       net.Conn
@@ -34,23 +34,23 @@ type Conn struct {
 	codecs   *codecs
 
 	mu    sync.Mutex
-	calls map[uint64]*call // that wait for a response
-	// transactions whose caller has gone and whose response has not come: they may be carried out
-	// yet
+	calls map[uint64]*call // waiting for a response
+	// transactions whose caller stopped waiting before the response: the server may still execute
+	// them
 	open    map[uint64]bool
-	closed  func() // is called when none is open any more
+	closed  func() // called when open becomes empty
 	lastID  uint64
 	out     []byte        // not yet written
 	written signal.Signal // out is not empty
 	err     error         // why the connection was lost
 
 	lost    chan struct{} // closed when the connection is lost
-	heard   atomic.Int64  // when something was read last, in nanoseconds since started
+	heard   atomic.Int64  // time of the last read, in nanoseconds since started
 	started time.Time
 	tasks   sync.WaitGroup
 }
 
-// call is a request without a response. The reader takes it from Conn.calls, lets it read, and
+// call is a request without a response. The reader removes it from Conn.calls, calls read, and
 // closes done.
 type call struct {
 	method string
@@ -59,10 +59,10 @@ type call struct {
 	err    error
 }
 
-// Option changes how [Dial] makes a connection.
+// Option modifies a connection of [Dial].
 type Option func(*Conn)
 
-// Probe makes a connection probe the server after d without a message, and give up after another d.
+// Probe makes a connection probe the server after d without a message, and close after another d.
 // Default: [DefaultProbe].
 func Probe(d time.Duration) Option { return func(c *Conn) { c.probe = d } }
 
@@ -98,7 +98,7 @@ func Dial(ctx context.Context, endpoint string, options ...Option) (*Conn, error
 	return c, nil
 }
 
-// split takes an endpoint apart.
+// split splits an endpoint.
 func split(endpoint string) (network, address string, err error) {
 	network, address, _ = strings.Cut(endpoint, ":")
 	if address == "" || network != "unix" && network != "tcp" {
@@ -107,7 +107,7 @@ func split(endpoint string) (network, address string, err error) {
 	return network, address, nil
 }
 
-// Close closes the connection and waits for its goroutines. Calls under way fail with
+// Close closes the connection and waits for its goroutines. Pending calls fail with
 // [ErrDisconnected].
 func (c *Conn) Close() {
 	c.lose(errors.New("closed"))
@@ -117,14 +117,14 @@ func (c *Conn) Close() {
 // Lost is closed when the connection is lost.
 func (c *Conn) Lost() <-chan struct{} { return c.lost }
 
-// Err says why the connection was lost; nil while it is up.
+// Err returns why the connection was lost; nil while it is up.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// lose ends the connection, once, and with it all calls.
+// lose closes the connection, once, and ends all calls.
 func (c *Conn) lose(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,9 +141,8 @@ func (c *Conn) lose(why error) {
 	}
 }
 
-// call sends a request and lets read have its result, in the reader's goroutine, so that nothing
-// that the server sent later is handled before. Params is a JSON array. When ctx ends first the
-// server is told to cancel.
+// call sends a request. It passes the result to read in the reader's goroutine, before any later
+// message is handled. Params is a JSON array. If ctx ends first, call sends a cancel to the server.
 func (c *Conn) call(ctx context.Context, method string, params []byte, read func(*parser) error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ovsdb: %s: not sent: %w", method, ctx.Err())
@@ -160,7 +159,7 @@ func (c *Conn) call(ctx context.Context, method string, params []byte, read func
 			c.send(fmt.Appendf(nil, `{"id":null,"method":"cancel","params":[%d]}`, id))
 			return fmt.Errorf("ovsdb: %s: no answer from %s: %w", method, c.endpoint, ctx.Err())
 		}
-		<-ca.done // the answer is being read at this moment
+		<-ca.done // the response is being read
 	}
 	var refused *RPCError
 	if ca.err != nil && !errors.As(ca.err, &refused) {
@@ -169,7 +168,7 @@ func (c *Conn) call(ctx context.Context, method string, params []byte, read func
 	return ca.err
 }
 
-// request gives the call an id and sends it.
+// request assigns an ID to the call and sends it.
 func (c *Conn) request(ca *call, params []byte) (id uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,8 +184,8 @@ func (c *Conn) request(ca *call, params []byte) (id uint64, err error) {
 	return c.lastID, nil
 }
 
-// send queues a message. It never blocks: the server stops to read while we do not read what it
-// sent, so the reader must not wait for a write.
+// send queues a message. It never blocks: the server stops reading while this side does not read,
+// so the reader must not wait for a write.
 func (c *Conn) send(msg []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +193,7 @@ func (c *Conn) send(msg []byte) {
 	c.written.Notify()
 }
 
-// forget takes a call from the list, if it is still there.
+// forget removes a call from the list, if it is still there.
 func (c *Conn) forget(id uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,14 +205,14 @@ func (c *Conn) forget(id uint64) bool {
 	return found
 }
 
-// settled reports whether the fate of every transaction is known.
+// settled reports whether the outcome of every transaction is known.
 func (c *Conn) settled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.open) == 0
 }
 
-// take is forget for the reader. The call is nil when its context has ended.
+// take is forget for the reader. The call is nil if its context has ended.
 func (c *Conn) take(id uint64) (*call, error) {
 	c.mu.Lock()
 	ca, last := c.calls[id], c.lastID
@@ -267,7 +266,7 @@ func (c *Conn) readAll() {
 	}
 }
 
-// reader notes when something was read.
+// reader records the time of each read.
 type reader struct{ *Conn }
 
 func (r reader) Read(b []byte) (int, error) {
@@ -335,7 +334,8 @@ func (ca *call) respond(result, failure []byte) {
 	ca.err = errors.Join(err, p.end())
 }
 
-// refusal reads the error member of a response: a string, or an object with a string of that name.
+// refusal reads the error member of a response: a string, or an object with a string member
+// "error".
 func refusal(method string, text []byte) error {
 	e := &RPCError{Method: method}
 	var o struct{ Error, Details string }
@@ -349,8 +349,8 @@ func refusal(method string, text []byte) error {
 	return e
 }
 
-// probeAll sends an echo request after every silence, and ends the connection when nothing at all
-// comes after it.
+// probeAll sends an echo request after each period of silence, and closes the connection if no
+// message follows.
 func (c *Conn) probeAll() {
 	for {
 		silent := c.silence()
@@ -360,7 +360,7 @@ func (c *Conn) probeAll() {
 				return
 			}
 		default:
-			c.send([]byte(`{"id":0,"method":"echo","params":[]}`)) // id 0: the answer is ignored
+			c.send([]byte(`{"id":0,"method":"echo","params":[]}`)) // id 0: the response is ignored
 			if !c.sleep(c.probe) {
 				return
 			}
@@ -372,12 +372,12 @@ func (c *Conn) probeAll() {
 	}
 }
 
-// silence is the time since something was read.
+// silence returns the time since the last read.
 func (c *Conn) silence() time.Duration {
 	return time.Since(c.started) - time.Duration(c.heard.Load())
 }
 
-// sleep returns false when the connection was lost meanwhile.
+// sleep returns false if the connection was lost meanwhile.
 func (c *Conn) sleep(d time.Duration) bool {
 	select {
 	case <-c.lost:

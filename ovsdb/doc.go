@@ -20,9 +20,9 @@
 //
 // # Rows
 //
-// A row is a Go struct with a Table method and a tag for each column; the package has those of Open
-// vSwitch that Hairpin uses, and takes any other of the same form. A [Layout] is a row type that is
-// made of a description at run time.
+// A row is a Go struct with a Table method and a tag for each column. The package has those of Open
+// vSwitch that Hairpin uses, and accepts any other of the same form. A [Layout] is a row type built
+// from a description at run time.
 //
 //	type LoadBalancer struct {
 //		UUID     UUID              `ovsdb:"_uuid"`
@@ -34,21 +34,21 @@
 //	func (LoadBalancer) Table() string { return "Load_Balancer" }
 //
 // An atom is a string, bool, int, float64 or [UUID]; a pointer to one is an optional value; a slice
-// is a set; a map from string or int is a map. The server sends a set of one as a bare atom; that
-// is read as well. Sets are in ascending order without duplicates, and an empty set or map is nil,
+// is a set; a map from string or int is a map. A set of one may also be read as a bare atom, as the
+// server sends it. Sets are in ascending order without duplicates, and an empty set or map is nil,
 // so equal rows are equal Go values (reflect.DeepEqual). Rows of a View are shared between all
-// readers: do not write to them, their slices or their maps.
+// readers: do not modify them, their slices or their maps.
 //
 // # Transactions
 //
-// Operations are built without errors to check; [Conn.Transact] reports what was wrong with one
-// before it sends anything:
+// Building an operation returns no error; [Conn.Transact] reports an invalid one before it sends
+// anything:
 //
 //	_, err = c.Transact(ctx,
 //		ovsdb.Insert(LoadBalancer{UUID: ovsdb.NamedUUID("web"), Name: "web", VIPs: vips}),
 //		ovsdb.Mutate("Logical_Router", ovsdb.InsertInto("load_balancer", ovsdb.NamedUUID("web"))).Where("name", "==", "GR_node-a"),
 //	)
 //
-// An operation that the server refused is a [TransactError] that names operation, table, row and
+// If the server rejects an operation, the error is a [TransactError] with operation, table, row and
 // reason.
 package ovsdb

@@ -16,9 +16,9 @@ const keepBuffer = 256 << 10
 // braces balance.
 type frames struct {
 	r     io.Reader
-	buf   []byte // buf[start:] was read and not yet returned
+	buf   []byte // buf[start:] is read and not yet returned
 	start int
-	scan  int // buf[start:scan] was looked at
+	scan  int // buf[start:scan] is scanned
 	depth int
 	quote bool // in a string
 	slash bool // after a backslash in a string
@@ -29,8 +29,8 @@ func newFrames(r io.Reader) *frames {
 	return &frames{r: r, buf: make([]byte, 0, keepBuffer), limit: maxMessage}
 }
 
-// next returns the next object. The bytes are valid until the next call. Only the braces were
-// looked at.
+// next returns the next object. The bytes are valid until the next call. Only the braces are
+// checked.
 func (f *frames) next() ([]byte, error) {
 	for {
 		if f.step() {
@@ -50,8 +50,7 @@ func (f *frames) next() ([]byte, error) {
 	}
 }
 
-// step looks at what was read, up to the end of an object. It stops at a byte that cannot start
-// one.
+// step scans the bytes read, up to the end of an object. It stops at a byte that cannot start one.
 func (f *frames) step() (found bool) {
 	i, depth, quote, slash := f.scan, f.depth, f.quote, f.slash // in registers
 	for ; i < len(f.buf) && !found; i++ {

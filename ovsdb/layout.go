@@ -11,8 +11,8 @@ type Column struct {
 	Type reflect.Type // of its values, as in a row type: string, *string, []UUID, map[string]string …
 }
 
-// Layout is a row type that is made of a description at run time, for who describes tables by other
-// means than a struct. Two layouts of equal columns are one.
+// Layout is a row type built from a description at run time, for callers that do not describe
+// tables by a struct. Two layouts with equal columns are equal.
 type Layout struct {
 	table string
 	typ   reflect.Type
@@ -21,7 +21,7 @@ type Layout struct {
 // tableTag is the key of the tag that names the table of a layout's rows.
 const tableTag = "table"
 
-// NewLayout makes a layout. It panics when a column is there twice.
+// NewLayout makes a layout. It panics if a column is given twice.
 func NewLayout(table string, columns ...Column) Layout {
 	fields := []reflect.StructField{{Name: "UUID", Type: reflect.TypeFor[UUID](),
 		Tag: reflect.StructTag(`ovsdb:"_uuid" ` + tableTag + `:"` + table + `"`)}}
@@ -32,7 +32,7 @@ func NewLayout(table string, columns ...Column) Layout {
 	return Layout{table, reflect.StructOf(fields)}
 }
 
-// laidOut gives the table of a layout's type, empty for one of another origin.
+// laidOut returns the table of a layout's type; empty for any other type.
 func laidOut(t reflect.Type) string {
 	if t.Kind() != reflect.Struct || t.NumField() == 0 {
 		return ""
@@ -71,7 +71,7 @@ func (l Layout) Rows(v View) iter.Seq[Record] {
 	}
 }
 
-// Record is a row of a [Layout]. One of a View is not to be written to.
+// Record is a row of a [Layout]. A Record of a View must not be modified.
 type Record struct {
 	row reflect.Value // a struct
 }
@@ -79,16 +79,16 @@ type Record struct {
 // Table returns the name of the table.
 func (r Record) Table() string { return laidOut(r.row.Type()) }
 
-// There reports whether there is such a row.
+// There reports whether the row exists.
 func (r Record) There() bool { return r.row.IsValid() }
 
 // UUID returns the row's UUID.
 func (r Record) UUID() UUID { return UUID(r.row.Field(0).String()) }
 
-// Column returns a pointer to the value of the layout's column of that place.
+// Column returns a pointer to the value of the layout's column with index i.
 func (r Record) Column(i int) any { return r.row.Field(i + 1).Addr().Interface() }
 
-// structOf gives the struct that a row is.
+// structOf returns the struct of a row.
 func structOf(r Row) reflect.Value {
 	if r, ok := r.(Record); ok {
 		return r.row

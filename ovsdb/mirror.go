@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Table says what of a table a [Client] mirrors.
+// Table defines which columns of a table a [Client] mirrors.
 type Table struct {
 	typ     reflect.Type
 	columns []string
@@ -20,10 +20,10 @@ func Mirror[T Row](columns ...string) Table {
 	return Table{typ: reflect.TypeFor[T](), columns: columns}
 }
 
-// String names the row type.
+// String returns the name of the row type.
 func (t Table) String() string { return t.typ.String() }
 
-// mirror reads the messages of a monitor into a View. All its methods run one after the other.
+// mirror reads the messages of a monitor into a View. Its methods must not run concurrently.
 type mirror struct {
 	codecs *codecs
 	tables []mirrored // in the order of their names
@@ -68,7 +68,7 @@ func (m *mirror) empty() View {
 	return View{s}
 }
 
-// check says why the tables cannot be mirrored from a database with this schema.
+// check returns why the tables cannot be mirrored from a database with this schema.
 func (m *mirror) check(s *Schema) error {
 	var bad []error
 	for _, t := range m.tables {
@@ -77,8 +77,7 @@ func (m *mirror) check(s *Schema) error {
 	return errors.Join(bad...)
 }
 
-// How a client monitors: an extension of ovsdb-server(7), which every server that is not refused
-// for its age has.
+// Methods of a client's monitor: an extension of ovsdb-server(7), which every supported server has.
 const (
 	monitorRequest = "monitor_cond_since"
 	monitorNotice  = "update3"
@@ -103,7 +102,7 @@ func (m *mirror) params(db string) []byte {
 	return append(appendString(append(buf, "},"...), cmp.Or(m.last, "00000000-0000-0000-0000-000000000000")), ']')
 }
 
-// first reads the result of the request. Resumed says that it had only what changed since v.
+// first reads the result of the request. Resumed reports that it had only the changes since v.
 func (m *mirror) first(p *parser, v View) (_ View, resumed bool) {
 	p.words = m.words
 	p.open('[')
@@ -125,7 +124,7 @@ func (m *mirror) first(p *parser, v View) (_ View, resumed bool) {
 	return v.with(edits), resumed
 }
 
-// next reads the parameters of a notice.
+// next reads the parameters of a notification.
 func (m *mirror) next(p *parser, v View) View {
 	p.words = m.words
 	p.open('[')
@@ -144,7 +143,7 @@ func (m *mirror) next(p *parser, v View) View {
 	return v.with(edits)
 }
 
-// updates reads table-updates: an object with, for each table, an object with what happened to each
+// updates reads table-updates: an object with, for each table, an object with the change of each
 // row.
 func (m *mirror) updates(p *parser, v View) [][]entry {
 	edits := make([][]entry, len(m.tables))
@@ -189,7 +188,7 @@ func (m *mirror) update(p *parser, v View, table int, id UUID) entry {
 	return e
 }
 
-// read reads a whole row. What is not there has its default.
+// read reads a whole row. Missing columns have their defaults.
 func (m *mirror) read(p *parser, table int, id UUID) any {
 	c := m.tables[table].codec
 	row := reflect.New(c.typ)
@@ -220,8 +219,7 @@ func (m *mirror) modify(p *parser, v View, table int, id UUID) any {
 	return row.Interface()
 }
 
-// replay makes of the rows that a server has the edits that lead to them from v, so that rows that
-// stayed the same stay the same value.
+// replay returns the edits from v to the server's rows, so that unchanged rows keep their pointer.
 func (m *mirror) replay(v View, now [][]entry) [][]entry {
 	edits := make([][]entry, len(now))
 	for i, rows := range m.empty().with(now).s.rows {

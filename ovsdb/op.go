@@ -27,25 +27,25 @@ type condition struct {
 
 // Insert inserts a row, without the columns that have their zero value, which is OVSDB's default.
 // Its UUID field may be empty, a [NamedUUID] by which other operations of the transaction refer to
-// it, or a [NewUUID] that it is to have.
+// it, or the [NewUUID] of the new row.
 func Insert(row Row) Op { return Op{kind: "insert", table: row.Table(), row: row} }
 
 // Update sets the given columns (without any: all that the row type has) of the row with the UUID
-// of row, or of those that Where chooses.
+// of row, or of those that Where selects.
 func Update(row Row, columns ...string) Op {
 	return Op{kind: "update", table: row.Table(), row: row, columns: columns}
 }
 
-// Mutate changes columns of the rows that Where chooses by a difference, which takes less than to
-// set them, and does not undo what others did meanwhile.
+// Mutate changes columns of the rows that Where selects by a difference. This is cheaper than to
+// set them, and keeps concurrent changes by others.
 func Mutate(table string, changes ...Mutation) Op {
 	return Op{kind: "mutate", table: table, changes: changes}
 }
 
-// Delete deletes the rows that Where chooses.
+// Delete deletes the rows that Where selects.
 func Delete(table string) Op { return Op{kind: "delete", table: table} }
 
-// Select reads the given columns (without any: all that T has) of the rows that Where chooses, or
+// Select reads the given columns (without any: all that T has) of the rows that Where selects, or
 // of all. See [Selected].
 func Select[T Row](columns ...string) Op {
 	var row T
@@ -53,16 +53,16 @@ func Select[T Row](columns ...string) Op {
 }
 
 // Where adds a condition: function is one of == != < <= > >= includes excludes, value as for
-// [InsertInto]. A row is chosen when all conditions hold. The column _uuid may be used.
+// [InsertInto]. A row is selected if all conditions hold. The column _uuid may be used.
 func (o Op) Where(column, function string, value any) Op {
 	o.where = append(slices.Clip(o.where), condition{column, function, value})
 	return o
 }
 
-// Row chooses one row.
+// Row selects one row.
 func (o Op) Row(id UUID) Op { return o.Where("_uuid", "==", id) }
 
-// All chooses every row of the table. Without it an operation that changes rows needs a condition.
+// All selects every row of the table. Without it an operation that changes rows needs a condition.
 func (o Op) All() Op {
 	o.where, o.all = nil, true
 	return o
@@ -75,8 +75,8 @@ type Mutation struct {
 }
 
 // InsertInto adds to a set or map column. Value is a string, bool, int, float64, UUID, a slice of
-// these for a set, or a map from string to string, int or UUID, or from int to UUID. A key that a
-// map has already keeps its value.
+// these for a set, or a map from string to string, int or UUID, or from int to UUID. A key that is
+// already in a map keeps its value.
 func InsertInto(column string, value any) Mutation { return Mutation{column, "insert", value} }
 
 // DeleteFrom removes from a set or map column. Value is as for InsertInto; a slice of strings or
@@ -86,7 +86,7 @@ func DeleteFrom(column string, value any) Mutation { return Mutation{column, "de
 // Add adds n to an integer column.
 func Add(column string, n int) Mutation { return Mutation{column, "+=", n} }
 
-// String says what the operation does, in a form for logs and error texts.
+// String describes the operation for logs and error texts.
 func (o Op) String() string {
 	var b strings.Builder
 	b.WriteString(o.kind + " " + o.table)

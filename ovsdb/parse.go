@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth bounds the nesting of a message; what OVSDB sends is at most a dozen levels deep.
+// maxDepth bounds the nesting of a message; OVSDB's messages are at most a dozen levels deep.
 const maxDepth = 200
 
-// parser is a pull parser of one complete JSON text (RFC 8259). encoding/json would scan a message
-// once per level of nesting and allocate each value twice; the first answer to a monitor request is
-// megabytes.
+// parser is a pull parser of one complete JSON text (RFC 8259). The first reply to a monitor
+// request has megabytes, and encoding/json would scan a message once per level of nesting and
+// allocate each value twice.
 //
-// The first error sticks: it moves the parser to the end of the text, where every method returns a
-// zero value and more returns false. So callers read what they expect and look at err once.
+// The first error is kept: it moves the parser to the end of the text, where every method returns a
+// zero value and more returns false. So callers read what they expect and check err once.
 //
 //	p.open('{')
 //	for p.more('}') {
@@ -29,7 +29,7 @@ type parser struct {
 	depth int
 	err   error
 	tmp   []byte // holds the last string that had escapes
-	words *words // when set, equal strings are one string
+	words *words // if set, equal strings share their storage
 }
 
 func (p *parser) fail(format string, args ...any) {
@@ -62,7 +62,7 @@ func (p *parser) take(c byte) bool {
 	return true
 }
 
-// here names the next byte, for an error text.
+// here describes the next byte for an error text.
 func (p *parser) here() string {
 	if p.pos == len(p.buf) {
 		return "the end"
@@ -95,14 +95,14 @@ func (p *parser) more(shut byte) bool {
 	return p.err == nil
 }
 
-// next is more where another element is required.
+// next calls more and fails if there is no other element.
 func (p *parser) next() {
 	if !p.more(']') {
 		p.fail("array is too short")
 	}
 }
 
-// shut is more where the array must end.
+// shut calls more and fails if the array does not end.
 func (p *parser) shut() {
 	if p.more(']') {
 		p.fail("array is too long")
@@ -139,7 +139,7 @@ func (p *parser) str() []byte {
 	return nil
 }
 
-// escaped goes on with a string whose first escape is at i.
+// escaped continues a string whose first escape is at i.
 func (p *parser) escaped(start, i int) []byte {
 	p.tmp = append(p.tmp[:0], p.buf[start:i]...)
 	p.pos = i
@@ -188,8 +188,8 @@ func (p *parser) escape() {
 	}
 }
 
-// unicode consumes the digits of a \u escape and, where that is the first half of a surrogate pair,
-// the second half.
+// unicode consumes the digits of a \u escape and, if it is the first half of a surrogate pair, the
+// second half.
 func (p *parser) unicode() rune {
 	r := p.hex4()
 	if !utf16.IsSurrogate(r) {
@@ -364,8 +364,8 @@ func (p *parser) end() error {
 	return p.err
 }
 
-// words makes equal strings one string: most keys, and many values, occur in every row. It is a
-// fixed table in which the newest wins, so it stays small whatever passes through it.
+// words interns strings: most keys, and many values, occur in every row. It is a table of fixed
+// size in which a new string replaces an old one.
 type words struct {
 	slot [1 << 12]string
 }

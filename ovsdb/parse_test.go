@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// value reads any value into what encoding/json makes of it.
+// value reads any value into the Go value that encoding/json makes of it.
 func (p *parser) value() any {
 	switch p.peek() {
 	case '{':
@@ -42,7 +42,8 @@ func (p *parser) value() any {
 	return json.Number(p.number())
 }
 
-// FuzzParse holds the parser against encoding/json: the same texts are valid, and mean the same.
+// FuzzParse compares the parser with encoding/json: the same texts are valid, and have the same
+// values.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{}`, ` [ ] `, `{"a":[1,-0,0.5,1e9,1E-2,true,false,null,"x"],"b":{"c":{}}}`,
@@ -105,7 +106,7 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// FuzzFrames cuts a stream of valid objects, however it arrives, into just these.
+// FuzzFrames: frames splits a stream of valid objects into these objects, for any sizes of reads.
 func FuzzFrames(f *testing.F) {
 	f.Add(`{"a":"}\"{"}`, `{"b":{"c":[{}]}}`, " \n")
 	f.Add(`{}`, `{"\\":"\\"}`, "")
@@ -152,7 +153,7 @@ func TestFramesRefuse(t *testing.T) {
 	}
 }
 
-// TestFramesShrink: a large message does not leave its buffer behind.
+// TestFramesShrink: the buffer shrinks again after a large message.
 func TestFramesShrink(t *testing.T) {
 	big := `{"a":"` + strings.Repeat("x", 10*keepBuffer) + `"}`
 	frames := newFrames(strings.NewReader(big + "{}"))
@@ -166,7 +167,7 @@ func TestFramesShrink(t *testing.T) {
 	}
 }
 
-// TestWords: interned strings are the right ones, whatever shares a slot.
+// TestWords: interned strings are correct, even if several share a slot.
 func TestWords(t *testing.T) {
 	w := new(words)
 	for round := range 3 {
@@ -178,8 +179,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// FuzzUpdates: no message makes the reader of updates panic, and after an error the mirror is as
-// before.
+// FuzzUpdates: no message makes the reader of updates panic, and after an error the mirror is
+// unchanged.
 func FuzzUpdates(f *testing.F) {
 	const id = "11111111-2222-3333-4444-555555555555"
 	row := `{"name":"x","vips":["map",[["a","b"]]],"protocol":"tcp","selection_fields":["set",["ip_src","ip_dst"]]}`

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// proxy stands between a client and a server and does to each connection what the test wants.
+// proxy is between a client and a server and handles each connection as the test specifies.
 type proxy struct {
 	endpoint string
 	mu       sync.Mutex
 	serve    func(net.Conn)
-	conns    []net.Conn // all that there were
+	conns    []net.Conn // all connections so far
 }
 
-// startProxy starts a proxy that gives each connection to serve.
+// startProxy starts a proxy that passes each connection to serve.
 func startProxy(tb testing.TB, serve func(net.Conn)) *proxy {
 	tb.Helper()
 	path := filepath.Join(shortDir(tb), "p")
@@ -49,7 +49,7 @@ func startProxy(tb testing.TB, serve func(net.Conn)) *proxy {
 	return p
 }
 
-// use changes what happens to later connections.
+// use changes the handler of later connections.
 func (p *proxy) use(serve func(net.Conn)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +62,7 @@ func (p *proxy) count() int {
 	return len(p.conns)
 }
 
-// hangUp ends all connections.
+// hangUp closes all connections.
 func (p *proxy) hangUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +71,7 @@ func (p *proxy) hangUp() {
 	}
 }
 
-// pass connects to the server, and changes what either side says.
+// pass connects to the server, and modifies the messages of both sides.
 func pass(s *server, request, answer func([]byte) []byte) func(net.Conn) {
 	return func(client net.Conn) {
 		up, err := net.Dial("unix", s.file("s"))
@@ -104,8 +104,7 @@ func pump(to io.Writer, from io.Reader, change func([]byte) []byte) {
 
 func asItIs(b []byte) []byte { return b }
 
-// say sends a text when the client has said something, and then nothing, until the client goes
-// away.
+// say sends a text after the client's first message, and then nothing until the client disconnects.
 func say(text string) func(net.Conn) {
 	return func(client net.Conn) {
 		client.Read(make([]byte, 1<<10))

@@ -17,14 +17,14 @@ import (
 	"hairpin/ovsdb"
 )
 
-// again waits until the client has come into sync for the nth time.
+// again waits until the client has reached sync for the nth time.
 func again(tb testing.TB, c *ovsdb.Client, n int) {
 	tb.Helper()
 	eventually(tb, fmt.Sprintf("connection %d", n), func() bool { return c.Connected() && c.Stats().Connects == n })
 }
 
-// TestRestart: a server that comes back with its content makes no change in the mirror. It has no
-// history, so it sends everything again.
+// TestRestart: a server that restarts with its content causes no change in the mirror. It has no
+// history, so it sends all rows again.
 func TestRestart(t *testing.T) {
 	s := startServer(t, nbSchema)
 	c := open(t, s, tables()...)
@@ -57,8 +57,7 @@ func TestRestart(t *testing.T) {
 	equal(t, c, open(t, s, tables()...))
 }
 
-// TestChangedWhileAway: what changed while the client was not connected, and nothing else, is in
-// Since.
+// TestChangedWhileAway: Since returns exactly the changes made while the client was not connected.
 func TestChangedWhileAway(t *testing.T) {
 	s := startServer(t, nbSchema)
 	p := startProxy(t, pass(s, asItIs, asItIs))
@@ -69,7 +68,7 @@ func TestChangedWhileAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := c.View()
-	p.use(func(net.Conn) {}) // nobody gets through
+	p.use(func(net.Conn) {}) // no connection is forwarded
 	s.restart()
 	gone := rows[LoadBalancer](c)[17]
 	transact(t, writer, ovsdb.Delete("Load_Balancer").Row(gone.UUID))
@@ -110,8 +109,8 @@ func TestResume(t *testing.T) {
 	before := c.View()
 	writer := open(t, s)
 	for n := 2; n < 5; n++ {
-		// The server forgets the oldest transactions when they are larger than the database: not
-		// this one.
+		// The server forgets the oldest transactions when they are larger than the database, but
+		// not this one.
 		transact(t, c, ovsdb.Update(ovsdb.NBGlobal{Name: fmt.Sprint(n)}, "name").All())
 		cut(t, c, p)
 		gone := rows[LoadBalancer](c)[n]
@@ -132,7 +131,7 @@ func TestResume(t *testing.T) {
 	equal(t, c, open(t, s, tables()...))
 }
 
-// cut ends the client's connection and lets no other through.
+// cut closes the client's connection and blocks new ones.
 func cut(t *testing.T, c *ovsdb.Client, p *proxy) {
 	t.Helper()
 	p.use(func(net.Conn) {})
@@ -140,14 +139,14 @@ func cut(t *testing.T, c *ovsdb.Client, p *proxy) {
 	eventually(t, "the loss is noticed", func() bool { return !c.Connected() })
 }
 
-// TestGarbage: whatever a peer says is an error that says what was wrong, and the client goes on
+// TestGarbage: any invalid message of a peer causes an error with the reason, and the client keeps
 // trying.
 func TestGarbage(t *testing.T) {
 	s := startServer(t, nbSchema)
 	fill(t, open(t, s), 20)
 	corrupt := func(old, new string) func(net.Conn) {
 		return pass(s, asItIs, func(b []byte) []byte {
-			if !bytes.Contains(b, []byte("[false,")) { // the answer to monitor_cond_since
+			if !bytes.Contains(b, []byte("[false,")) { // the response to monitor_cond_since
 				return b
 			}
 			return bytes.Replace(b, []byte(old), []byte(new), 1)
@@ -202,8 +201,8 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestGarbageLater: an update that cannot be read, or that is about a row that the client does not
-// have, makes it read everything again.
+// TestGarbageLater: after an unreadable update, or one for an unknown row, the client reads all
+// rows again.
 func TestGarbageLater(t *testing.T) {
 	s := startCluster(t, nbSchema)
 	writer := open(t, s)
@@ -228,7 +227,8 @@ func TestGarbageLater(t *testing.T) {
 	}
 }
 
-// TestSilence: a server that has stopped is noticed by its silence, and used again when it goes on.
+// TestSilence: the client detects a stopped server by its silence, and uses it again when it
+// continues.
 func TestSilence(t *testing.T) {
 	s := startServer(t, nbSchema)
 	c, err := ovsdb.Open(ovsdb.Config{Endpoint: s.endpoint, Database: nb, Probe: 50 * time.Millisecond})
@@ -247,8 +247,8 @@ func TestSilence(t *testing.T) {
 	eventually(t, "it is used again", c.Connected)
 }
 
-// TestUnanswered: after a transaction that was given up, nothing is sent until it is known what
-// became of it.
+// TestUnanswered: after a transaction was abandoned, the client sends nothing until its outcome is
+// known.
 func TestUnanswered(t *testing.T) {
 	s := startServer(t, nbSchema)
 	c := open(t, s, tables()...)
@@ -288,7 +288,7 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// connection is a row of Connection, with which a server is told how often to probe.
+// connection is a row of Connection, which sets how often a server probes.
 type connection struct {
 	UUID            ovsdb.UUID `ovsdb:"_uuid"`
 	Target          string     `ovsdb:"target"`
@@ -297,7 +297,7 @@ type connection struct {
 
 func (connection) Table() string { return "Connection" }
 
-// global is a row of NB_Global with another column than NBGlobal has.
+// global is a row of NB_Global with a column that NBGlobal lacks.
 type global struct {
 	UUID        ovsdb.UUID   `ovsdb:"_uuid"`
 	Connections []ovsdb.UUID `ovsdb:"connections"`
@@ -305,7 +305,7 @@ type global struct {
 
 func (global) Table() string { return "NB_Global" }
 
-// TestEcho: the probes of the server are answered: who does not is cut off.
+// TestEcho: the client answers the server's probes; the server disconnects a peer that does not.
 func TestEcho(t *testing.T) {
 	s := startServer(t, nbSchema, "db:OVN_Northbound,NB_Global,connections")
 	path := s.file("probing")
@@ -314,7 +314,7 @@ func TestEcho(t *testing.T) {
 		ovsdb.Insert(connection{UUID: id, Target: "punix:" + path, InactivityProbe: new(1000)}),
 		ovsdb.Insert(global{Connections: []ovsdb.UUID{id}}))
 	var mute net.Conn
-	eventually(t, "the server listens", func() bool { // the socket's file is there before that
+	eventually(t, "the server listens", func() bool { // the socket's file exists before that
 		var err error
 		mute, err = net.Dial("unix", path)
 		return err == nil
@@ -325,7 +325,7 @@ func TestEcho(t *testing.T) {
 	if text, err := io.ReadAll(mute); err != nil || !strings.Contains(string(text), `"echo"`) {
 		t.Fatalf("%s %v", text, err)
 	}
-	// c was there before, and as silent.
+	// c was connected before, and as silent.
 	if err := c.Echo(timeout(t)); err != nil || c.Err() != nil {
 		t.Error(err, c.Err())
 	}
@@ -350,7 +350,7 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// TestClose: no goroutine is left, whatever the client was doing; calls under way end.
+// TestClose: no goroutine is left, in any state of the client; pending calls end.
 func TestClose(t *testing.T) {
 	s := startServer(t, nbSchema)
 	writer := open(t, s)

@@ -8,8 +8,7 @@ import (
 )
 
 // The functions of this file append JSON to a buffer. Requests with 10 000 rows are common at
-// start, and every one of their values is of a known type, so there is nothing for encoding/json to
-// find out.
+// start. The types of all values are known, so the reflection of encoding/json is not needed.
 
 func appendString[S ~string | []byte](buf []byte, s S) []byte {
 	const hex = "0123456789abcdef"
@@ -27,8 +26,8 @@ func appendString[S ~string | []byte](buf []byte, s S) []byte {
 	return append(buf, '"')
 }
 
-// appendText is appendString for the text of a column, which OVSDB wants to be UTF-8 without NUL
-// (RFC 7047, 3.1).
+// appendText is appendString for the text of a column, which must be UTF-8 without NUL (RFC 7047,
+// 3.1).
 func appendText(buf []byte, s string) ([]byte, error) {
 	for i := range len(s) {
 		if s[i] == 0 {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Echo asks the server for a sign of life.
+// Echo sends an echo request to the server.
 func (c *Conn) Echo(ctx context.Context) error {
 	return c.call(ctx, "echo", []byte("[]"), func(p *parser) error {
 		p.skip()
@@ -42,9 +42,9 @@ func (c *Conn) Schema(ctx context.Context, db string) (*Schema, error) {
 	return s, nil
 }
 
-// Transact carries out all operations or none, and returns a result for each. When the server
-// refuses, the error is a [*TransactError]; when the connection is lost or ctx ends, whether it was
-// carried out is not known.
+// Transact executes all operations or none, and returns a result for each. If the server rejects
+// it, the error is a [*TransactError]. If the connection is lost or ctx ends, the outcome is
+// unknown.
 func (c *Conn) Transact(ctx context.Context, db string, ops ...Op) ([]Result, error) {
 	return c.transact(ctx, db, ops, func(UUID) string { return "" })
 }

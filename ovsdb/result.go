@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Result is what one operation of a transaction gave.
+// Result is the result of one operation of a transaction.
 type Result struct {
 	UUID  UUID   // of the inserted row
-	Count int    // rows that update, mutate or delete found
+	Count int    // rows that update, mutate or delete matched
 	rows  []byte // select: a JSON array of rows
 }
 
@@ -38,20 +38,20 @@ func Selected[T Row](r Result) ([]T, error) {
 	return rows, nil
 }
 
-// Reasons for which a server refuses an operation (RFC 7047, 3.1 and 5.2), as in
+// Reasons for which a server rejects an operation (RFC 7047, 3.1 and 5.2), as in
 // [TransactError.Reason].
 const (
 	ConstraintViolation = "constraint violation" // a value out of range, two rows with one key
-	// a reference to a row that is not there, or the last to one that must have some
+	// a reference to a missing row, or removal of the last reference to a row that needs one
 	ReferentialViolation = "referential integrity violation"
 	DuplicateUUID        = "duplicate uuid" // a row with the UUID of the inserted one exists
 )
 
-// TransactError says which operation made a transaction fail. Nothing of the transaction was
-// carried out.
+// TransactError names the operation that made a transaction fail. Nothing of the transaction was
+// executed.
 type TransactError struct {
 	Database string
-	Index    int    // of the operation; -1 when all were right one by one, but not together
+	Index    int    // of the operation; -1 if each was valid alone, but not all together
 	Op       Op     // the operation, if Index is not negative
 	Reason   string // ConstraintViolation and so on
 	Details  string // the server's explanation
@@ -74,7 +74,7 @@ func (e *TransactError) Error() string {
 	return b.String()
 }
 
-// RPCError is a request that the server refused as a whole.
+// RPCError is a request that the server rejected as a whole.
 type RPCError struct {
 	Method  string
 	Reason  string // "unknown database", "unknown method" and so on
@@ -92,12 +92,12 @@ func (e *RPCError) Error() string {
 // reply is one element of a transact result.
 type reply struct {
 	Result
-	reason, details string // when it is an error
-	null            bool   // when it was not tried, because an earlier one failed
+	reason, details string // if it is an error
+	null            bool   // if it was not tried, because an earlier one failed
 }
 
 // replies consumes the result of transact (RFC 7047, 4.1.3): an element per operation, and one more
-// when the operations are right one by one, but not together.
+// if each operation is valid alone, but not all together.
 func (p *parser) replies() []reply {
 	var list []reply
 	p.open('[')
@@ -127,8 +127,7 @@ func (p *parser) replies() []reply {
 	return list
 }
 
-// results makes of what the server answered what the caller gets. Describe names a row that was
-// there before.
+// results converts the server's reply for the caller. Describe names a row that existed before.
 func results(db string, ops []Op, list []reply, describe func(UUID) string) ([]Result, error) {
 	for i, r := range list {
 		if r.reason == "" {

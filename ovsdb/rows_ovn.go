@@ -1,15 +1,15 @@
 package ovsdb
 
-// The tables of OVN (ovn-nb(5), ovn-sb(5), OVN 25.03) of which a node's agent reads and writes
-// single columns. The others are described in apply/nbdb.
+// The tables of OVN (ovn-nb(5), ovn-sb(5), OVN 25.03) of which an agent reads and writes single
+// columns. apply/nbdb describes the others.
 
 // NBGlobal is a row of NB_Global: the only row, with options and the progress of configuration.
 type NBGlobal struct {
 	UUID        UUID              `ovsdb:"_uuid"`
 	Name        string            `ovsdb:"name"`
-	NBCfg       int               `ovsdb:"nb_cfg"` // a client adds one to ask for progress
-	SBCfg       int               `ovsdb:"sb_cfg"` // the nb_cfg that is in the southbound database
-	HVCfg       int               `ovsdb:"hv_cfg"` // the nb_cfg that is in the switches
+	NBCfg       int               `ovsdb:"nb_cfg"` // a client increments it to request progress
+	SBCfg       int               `ovsdb:"sb_cfg"` // the nb_cfg that has reached the southbound database
+	HVCfg       int               `ovsdb:"hv_cfg"` // the nb_cfg that has reached the switches
 	Options     map[string]string `ovsdb:"options"`
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
 }

@@ -1,15 +1,16 @@
 package ovsdb
 
-// The tables of Open_vSwitch (ovs-vswitchd.conf.db(5), Open vSwitch 3.5) that a node's agent and
-// its CNI server read and write, with the columns they use.
+// The tables of Open_vSwitch (ovs-vswitchd.conf.db(5), Open vSwitch 3.5) that the agent and its CNI
+// server use, with the columns that they use.
 
-// OpenVSwitch is a row of Open_vSwitch: the only row. A row that it does not lead to is deleted.
+// OpenVSwitch is a row of Open_vSwitch: the only row. A row that is not referenced from it,
+// directly or indirectly, is deleted.
 type OpenVSwitch struct {
 	UUID          UUID              `ovsdb:"_uuid"`
 	Bridges       []UUID            `ovsdb:"bridges"`
 	Datapaths     map[string]UUID   `ovsdb:"datapaths"` // by type: system, netdev
-	NextCfg       int               `ovsdb:"next_cfg"`  // a client adds one to ask for progress
-	CurCfg        int               `ovsdb:"cur_cfg"`   // the next_cfg that ovs-vswitchd has carried out
+	NextCfg       int               `ovsdb:"next_cfg"`  // a client increments it to request progress
+	CurCfg        int               `ovsdb:"cur_cfg"`   // the next_cfg that ovs-vswitchd has applied
 	OVSVersion    *string           `ovsdb:"ovs_version"`
 	DBVersion     *string           `ovsdb:"db_version"`
 	DatapathTypes []string          `ovsdb:"datapath_types"`
@@ -55,7 +56,7 @@ func (Port) Table() string { return "Port" }
 type Interface struct {
 	UUID    UUID              `ovsdb:"_uuid"`
 	Name    string            `ovsdb:"name"`
-	Type    string            `ovsdb:"type"` // empty: a device of the kernel; internal, patch, geneve …
+	Type    string            `ovsdb:"type"` // empty: a kernel device; internal, patch, geneve …
 	Options map[string]string `ovsdb:"options"`
 	MAC     *string           `ovsdb:"mac"`
 	// set by ovs-vswitchd, as mtu, ofport, ifindex, the states and error
@@ -79,7 +80,7 @@ func (Interface) Table() string { return "Interface" }
 type FlowTable struct {
 	UUID           UUID              `ovsdb:"_uuid"`
 	Name           *string           `ovsdb:"name"`
-	FlowLimit      *int              `ovsdb:"flow_limit"`      // learned flows count
+	FlowLimit      *int              `ovsdb:"flow_limit"`      // learned flows count as well
 	OverflowPolicy *string           `ovsdb:"overflow_policy"` // refuse (when nil) or evict
 	ExternalIDs    map[string]string `ovsdb:"external_ids"`
 }
@@ -108,16 +109,16 @@ type CTZone struct {
 // Table returns "CT_Zone".
 func (CTZone) Table() string { return "CT_Zone" }
 
-// InsertPort makes a port of one interface, with the interface's name. It is on no bridge yet: what
-// it returns is for the bridge's column ports, in the same transaction.
+// InsertPort makes a port of one interface, with the interface's name. The port is on no bridge
+// yet: add the returned UUID to the bridge's column ports in the same transaction.
 func InsertPort(i Interface, externalIDs map[string]string) (UUID, []Op) {
 	i.UUID = NamedUUID("interface " + i.Name)
 	p := Port{UUID: NamedUUID("port " + i.Name), Name: i.Name, Interfaces: []UUID{i.UUID}, ExternalIDs: externalIDs}
 	return p.UUID, []Op{Insert(i), Insert(p)}
 }
 
-// InsertBridge makes a bridge with its own device and more ports, as "ovs-vsctl add-br" does, and
-// wakes ovs-vswitchd.
+// InsertBridge makes a bridge with its internal port and more ports, as "ovs-vsctl add-br" does,
+// and wakes ovs-vswitchd.
 func InsertBridge(b Bridge, more ...Interface) []Op {
 	b.UUID = NamedUUID("bridge " + b.Name)
 	var ops []Op

@@ -13,7 +13,7 @@ import (
 	"hairpin/ovsdb"
 )
 
-// databases has all row types of this package, by database.
+// databases returns all row types of this package, by database.
 func databases() map[string][]ovsdb.Table {
 	return map[string][]ovsdb.Table{
 		"OVN_Northbound": {
@@ -40,10 +40,10 @@ func schemas() map[string]string {
 	return map[string]string{"OVN_Northbound": nbSchema, "OVN_Southbound": sbSchema, "Open_vSwitch": ovsSchema}
 }
 
-// TestSchemas: the server has every table and column of the row types, with a type that fits. A
-// client checks that, by get_schema, before it mirrors.
+// TestSchemas: the server has every table and column of the row types, with a matching type. A
+// client checks that by get_schema before it mirrors.
 func TestSchemas(t *testing.T) {
-	here := 0 // those of this package; the others are of its tests
+	here := 0 // types of this package; the others belong to its tests
 	for db, tables := range databases() {
 		s := startServer(t, schemas()[db])
 		c, err := ovsdb.Open(ovsdb.Config{Endpoint: s.endpoint, Database: db, Tables: tables})
@@ -105,8 +105,8 @@ type unknown struct {
 
 func (unknown) Table() string { return "Unknown" }
 
-// TestSchemaMismatch: what the server lacks, as an older one would, is said column by column, and
-// in the error of a wait.
+// TestSchemaMismatch: missing columns, as in an older server, are reported one by one, and in the
+// error of a wait.
 func TestSchemaMismatch(t *testing.T) {
 	s := startServer(t, nbSchema)
 	c, err := ovsdb.Open(ovsdb.Config{
@@ -138,7 +138,7 @@ func TestSchemaMismatch(t *testing.T) {
 	}
 }
 
-// bare is no row type: it has no UUID.
+// bare is not a row type: it has no UUID.
 type bare struct {
 	Name string `ovsdb:"name"`
 }

@@ -17,15 +17,15 @@ type entry struct {
 
 func byID(e entry, id UUID) int { return cmp.Compare(e.id, id) }
 
-// rowset is an immutable set of rows in the order of their UUIDs. A changed one shares all chunks
-// in which nothing changed, so a change costs little at 10 000 rows, and two sets are compared by
-// looking only at what they do not share.
+// rowset is an immutable set of rows in the order of their UUIDs. A modified set shares all
+// unchanged chunks, so a change is cheap at 10 000 rows, and a comparison of two sets skips shared
+// chunks.
 type rowset struct {
 	chunks [][]entry // none empty
 	size   int
 }
 
-// find returns the row with that UUID, nil when there is none.
+// find returns the row with that UUID, or nil.
 func (r rowset) find(id UUID) any {
 	i, found := slices.BinarySearchFunc(r.chunks, id, func(c []entry, id UUID) int { return byID(c[0], id) })
 	if !found {
@@ -54,7 +54,7 @@ func (r rowset) all() iter.Seq[entry] {
 	}
 }
 
-// with returns the set after some edits, which are in order, each UUID once.
+// with returns the set after edits, which must be in order, each UUID once.
 func (r rowset) with(edits []entry) rowset {
 	if len(edits) == 0 {
 		return r
@@ -73,7 +73,7 @@ func (r rowset) with(edits []entry) rowset {
 			out.add(merge(c, mine))
 		}
 	}
-	out.add(merge(nil, edits)) // only left when there was no chunk
+	out.add(merge(nil, edits)) // only if there was no chunk
 	return out
 }
 
@@ -83,8 +83,8 @@ func (r *rowset) share(c []entry) {
 	r.size += len(c)
 }
 
-// add appends rows as new chunks, or to the last chunk when both are small, so that chunks do not
-// wither away.
+// add appends rows as new chunks, or to the last chunk if both are small, so that chunks do not
+// become ever smaller.
 func (r *rowset) add(rows []entry) {
 	if len(rows) == 0 {
 		return
@@ -99,7 +99,7 @@ func (r *rowset) add(rows []entry) {
 	}
 }
 
-// merge carries out edits on rows.
+// merge applies edits to rows.
 func merge(rows, edits []entry) []entry {
 	out := make([]entry, 0, len(rows)+len(edits))
 	for _, e := range edits {
@@ -117,7 +117,7 @@ func merge(rows, edits []entry) []entry {
 }
 
 // since compares two sets: the UUIDs of the rows that are new or changed in r, and those of the
-// rows that old alone has.
+// rows that only old has.
 func (r rowset) since(old rowset) (changed, deleted []UUID) {
 	a, b := cursor{chunks: old.chunks}, cursor{chunks: r.chunks}
 	for !a.end() || !b.end() {
@@ -140,7 +140,7 @@ func (r rowset) since(old rowset) (changed, deleted []UUID) {
 	return changed, deleted
 }
 
-// cursor is a place in a rowset.
+// cursor is a position in a rowset.
 type cursor struct {
 	chunks [][]entry
 	i      int // in the first chunk
@@ -156,7 +156,7 @@ func (c *cursor) next() {
 	}
 }
 
-// skip moves both cursors past a chunk that they are at the start of and share.
+// skip moves both cursors past a shared chunk, if both are at its start.
 func (c *cursor) skip(d *cursor) bool {
 	if c.end() || d.end() || c.i != 0 || d.i != 0 || &c.chunks[0][0] != &d.chunks[0][0] {
 		return false

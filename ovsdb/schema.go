@@ -95,7 +95,8 @@ func (b *BaseType) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*plain)(b))
 }
 
-// check says which columns of a row type the database does not have, or has with another type.
+// check returns an error with the columns of a row type that the database lacks, or has with
+// another type.
 func (s *Schema) check(c *codec, fields []*field) error {
 	t, ok := s.Tables[c.table]
 	if !ok {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// UUID is the name of a row: either the real one, in lower-case text form, or one that holds within
-// a single transaction (see [NamedUUID]). The zero UUID names no row.
+// UUID identifies a row: either the real UUID, in lower-case text form, or one that is valid within
+// a single transaction (see [NamedUUID]). The zero UUID identifies no row.
 type UUID string
 
 // NewUUID returns a random UUID (RFC 9562, version 4). A row may be inserted under it
@@ -24,8 +24,8 @@ func NewUUID() UUID {
 // NamedUUID returns the UUID by which the operations of one transaction refer to a row that it
 // inserts (RFC 7047, 5.1, named-uuid). Key may be any string; different keys give different UUIDs.
 func NamedUUID(key string) UUID {
-	// The protocol allows letters, digits and underscores only, so everything else is spelled out
-	// after an underscore.
+	// The protocol allows only letters, digits and underscores; other bytes are encoded after an
+	// underscore.
 	var b strings.Builder
 	b.WriteString("row_")
 	for i := range len(key) {
@@ -39,7 +39,7 @@ func NamedUUID(key string) UUID {
 	return UUID(b.String())
 }
 
-// Named reports whether u holds within one transaction only.
+// Named reports whether u is valid within one transaction only.
 func (u UUID) Named() bool { return u != "" && !isUUID(string(u)) }
 
 // isUUID reports whether s is a UUID in the only form that ovsdb-server sends: 36 lower-case

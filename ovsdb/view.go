@@ -35,7 +35,7 @@ func (v View) rowsOf(t reflect.Type) rowset {
 }
 
 // Rows yields the rows of T's table in the order of their UUIDs. It panics when the client does not
-// mirror T. The rows are not to be written to.
+// mirror T. The rows must not be modified.
 func Rows[T Row](v View) iter.Seq[*T] {
 	rows := table[T](v)
 	return func(yield func(*T) bool) {
@@ -47,15 +47,14 @@ func Rows[T Row](v View) iter.Seq[*T] {
 	}
 }
 
-// Get returns a row by its UUID, nil when there is none. It panics when the client does not mirror
-// T.
+// Get returns a row by its UUID, or nil. It panics when the client does not mirror T.
 func Get[T Row](v View, id UUID) *T {
 	row, _ := table[T](v).find(id).(*T)
 	return row
 }
 
-// First returns the first row of T's table, nil when there is none: for tables that have one row,
-// such as NB_Global. It panics when the client does not mirror T.
+// First returns the first row of T's table, or nil: for tables that have one row, such as
+// NB_Global. It panics when the client does not mirror T.
 func First[T Row](v View) *T {
 	for row := range Rows[T](v) {
 		return row
@@ -63,8 +62,8 @@ func First[T Row](v View) *T {
 	return nil
 }
 
-// Find returns the first row that is what was asked for, nil when there is none. It panics when the
-// client does not mirror T.
+// Find returns the first row for which is returns true, or nil. It panics when the client does not
+// mirror T.
 func Find[T Row](v View, is func(*T) bool) *T {
 	for row := range Rows[T](v) {
 		if is(row) {
@@ -77,17 +76,17 @@ func Find[T Row](v View, is func(*T) bool) *T {
 // Len returns the number of rows of T's table. It panics when the client does not mirror T.
 func Len[T Row](v View) int { return table[T](v).size }
 
-// Change says which rows of a table differ between two Views, in ascending order.
+// Change lists the rows of a table that differ between two Views, in ascending order.
 type Change struct {
 	Table   string
 	Changed []UUID // new, or with other values
 	Deleted []UUID
 }
 
-// Since returns what changed from old to v, two Views of one Client, by table name; tables without
-// a change are left out. It takes time for what changed, not for what is there. All rows are new
-// since the zero View. A server that comes back with the content that it had makes no change,
-// whether it could resume or not.
+// Since returns what changed from old to v, two Views of one Client, by table name; it omits tables
+// without a change. Its cost depends on the changes, not on the number of rows. All rows are new
+// since the zero View. A server that restarts with the same content causes no change, even if it
+// cannot resume.
 func (v View) Since(old View) []Change {
 	if v.s == nil || v.s == old.s {
 		return nil
@@ -119,8 +118,8 @@ func (v View) describe(id UUID) string {
 	return ""
 }
 
-// with returns a View after edits to each table. Edits need not be in order; of two with one UUID
-// the later counts.
+// with returns a View after edits to each table. Edits need not be in order; of two with the same
+// UUID, the later one counts.
 func (v View) with(edits [][]entry) View {
 	s := &snapshot{tables: v.s.tables, rows: slices.Clone(v.s.rows)}
 	for i, list := range edits {

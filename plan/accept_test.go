@@ -14,7 +14,7 @@ import (
 	"hairpin/plan"
 )
 
-// aged returns a Service's Frontends an age in days and a UID.
+// aged sets the age, in days, and the UID of a Service's Frontends.
 func aged(f *cluster.Frontend, days int, uid string) *cluster.Frontend {
 	f.Created, f.UID = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, -days), uid
 	return f
@@ -33,7 +33,7 @@ func balanced(a string) func(*cluster.Frontend) {
 	return func(f *cluster.Frontend) { f.LoadBalancerIPs = []netip.Addr{addr(a)} }
 }
 
-// servedAt tells which Services' load balancers have a VIP.
+// servedAt returns the Services whose load balancers have a VIP.
 func servedAt(s datapath.State, vip string) []string {
 	var names []string
 	for _, r := range s.NB {
@@ -47,7 +47,7 @@ func servedAt(s datapath.State, vip string) []string {
 	return slices.Compact(names)
 }
 
-// Of two that want the same, the older one keeps it, whatever their names are; then by UID.
+// Of two Services that want the same, the older keeps it, whatever their names; then UIDs decide.
 func TestTheOlderKeepsWhatTwoWant(t *testing.T) {
 	const vip, nodeVIP = "192.0.2.7:80", "172.18.0.3:30080"
 	want := func(name string, i int, edit func(*cluster.Frontend)) *cluster.Frontend {
@@ -64,7 +64,7 @@ func TestTheOlderKeepsWhatTwoWant(t *testing.T) {
 		list      []*cluster.Frontend
 		keeps     string
 		field     string
-		elsewhere string // where the one that lost it is served all the same
+		elsewhere string // where the one that lost it is still served
 	}{
 		{"externalIPs: the older", vip, []*cluster.Frontend{aged(want("a", 1, external("192.0.2.7")), 1, "a"),
 			aged(want("b", 2, external("192.0.2.7")), 9, "b")}, "b", "spec.externalIPs", "10.96.0.1:80"},
@@ -108,7 +108,7 @@ func TestTheOlderKeepsWhatTwoWant(t *testing.T) {
 	}
 }
 
-// A Service's own cluster IP is none of its external addresses.
+// A Service's own cluster IP is rejected as its external address.
 func TestItsOwnClusterIP(t *testing.T) {
 	for field, edit := range map[string]func(*cluster.Frontend){
 		"spec.externalIPs": external("10.96.0.1"), "status.loadBalancer.ingress": balanced("10.96.0.1"),
@@ -130,7 +130,7 @@ func TestItsOwnClusterIP(t *testing.T) {
 	}
 }
 
-// Of one Service, a port at an external address that is the node's goes before the NodePort of
+// A Service's port at an external address that is the node's has priority over the NodePort of
 // another of its ports there.
 func TestItsOwnNodePort(t *testing.T) {
 	list := func(node uint16) []*cluster.Frontend {
@@ -171,8 +171,8 @@ func TestItsOwnNodePort(t *testing.T) {
 	}
 }
 
-// What an older Service names as an endpoint outside, a server's or a host's address and port, is
-// no younger one's to be served at.
+// If an older Service has an endpoint outside the pod ranges, such as a server or a host, no
+// younger Service can be served at its address and port.
 func TestEndpointsOfOlderServicesAreNotTaken(t *testing.T) {
 	const vip, elsewhere = "203.0.113.9:5432", "10.96.0.2:5432"
 	victim := func(days int, uid string, endpoints ...string) *cluster.Frontend {
@@ -236,7 +236,7 @@ func TestEndpointsOfOlderServicesAreNotTaken(t *testing.T) {
 
 func ageless(f *cluster.Frontend) { f.Created, f.UID = time.Time{}, "" }
 
-// A further address of the host, such as one that moves, changes members of sets and load
+// A secondary address of the host, such as one that moves, changes members of sets and load
 // balancers: these cost northd little.
 func TestHostAddressesAreMembers(t *testing.T) {
 	for _, mode := range modes {

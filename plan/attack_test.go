@@ -21,13 +21,13 @@ var (
 	client      = addr("172.18.0.100")
 )
 
-// fromClient is a packet of a client outside to an address behind node-a.
+// fromClient returns a packet of an external client to an address behind node-a.
 func fromClient(w walk.World, to netip.AddrPort) walk.Packet {
 	return walk.Packet{Protocol: cluster.UDP, Src: client, EthDst: walk.ExternalMAC(w.Snapshot.Node("node-a")),
 		Dst: to.Addr(), DstPort: to.Port()}
 }
 
-// walked follows a packet that walk must know.
+// walked follows a packet, for which walk must return no error.
 func walked(t *testing.T, w walk.World, from walk.Point, p walk.Packet) walk.Trace {
 	t.Helper()
 	trace, err := walk.Walk(w, from, p)
@@ -37,7 +37,7 @@ func walked(t *testing.T, w walk.World, from walk.Point, p walk.Packet) walk.Tra
 	return trace
 }
 
-// nodePortOf is a Service's NodePort over UDP and IPv4 at node-a.
+// nodePortOf returns a Service's NodePort over UDP and IPv4 at node-a.
 func nodePortOf(t *testing.T, w walk.World, name string) netip.AddrPort {
 	t.Helper()
 	for _, f := range w.Snapshot.Frontends {
@@ -49,7 +49,7 @@ func nodePortOf(t *testing.T, w walk.World, name string) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// Frames with a VLAN tag reach no pod and no Service, from pods and from outside.
+// Frames with a VLAN tag, of pods or external senders, reach no pod and no Service.
 func TestTaggedFramesAreNotServed(t *testing.T) {
 	for mode, flows := range everyEngine {
 		w := demoIn(t, mode, flows)
@@ -73,8 +73,8 @@ func TestTaggedFramesAreNotServed(t *testing.T) {
 	}
 }
 
-// Multicast and broadcast of pods reach pods of the node and OVN, never the host's port or the
-// uplink.
+// Multicast and broadcast packets of pods reach pods of the node and OVN, never the host's port or
+// the uplink.
 func TestMulticastStaysOnTheNode(t *testing.T) {
 	for mode := range everyEngine {
 		w := demoIn(t, mode, true)
@@ -89,8 +89,8 @@ func TestMulticastStaysOnTheNode(t *testing.T) {
 	}
 }
 
-// All that br-svc takes from the gateway bridge is for the gateway bridge's MAC, and not from a MAC
-// that only the node has.
+// br-svc accepts from the gateway bridge only packets to the gateway bridge's MAC, and none from a
+// MAC that only the node has.
 func TestOnlyFramesForTheNodeAreServed(t *testing.T) {
 	w := demoIn(t, cluster.ModeShared, true)
 	mac := w.Snapshot.Node("node-a").Gateway.MAC
@@ -116,7 +116,7 @@ func TestOnlyFramesForTheNodeAreServed(t *testing.T) {
 	}
 }
 
-// Clients outside have no use of the masquerade addresses to which the host translates addresses of
+// External clients cannot use the masquerade addresses to which the host translates addresses of
 // Services.
 func TestMasqueradeAddressesAreTheHosts(t *testing.T) {
 	for mode, flows := range everyEngine {
@@ -133,7 +133,7 @@ func TestMasqueradeAddressesAreTheHosts(t *testing.T) {
 	}
 }
 
-// A Service may have an endpoint at port 6081 of any machine but the nodes.
+// A Service may have an endpoint at port 6081 of any machine except the nodes.
 func TestTunnelsAreNoEndpoints(t *testing.T) {
 	for mode, flows := range everyEngine {
 		w := demoIn(t, mode, flows)

@@ -42,8 +42,8 @@ func BenchmarkNode10k(b *testing.B) {
 	})
 }
 
-// replanned measures a Planner that has planned s, at each next Snapshot, which has so many
-// problems. What the Store does is not measured.
+// replanned measures a Planner that has planned s, at each next Snapshot, which must have the given
+// number of problems. The Store is not measured.
 func replanned(b *testing.B, s *cluster.Snapshot, want int, next func(s *cluster.Snapshot, i int) *cluster.Snapshot) {
 	p := plan.NewPlanner()
 	p.Node(s, "node-000")
@@ -62,8 +62,7 @@ func replanned(b *testing.B, s *cluster.Snapshot, want int, next func(s *cluster
 	timer.report(b, 5)
 }
 
-// oneSlice changes an endpoint of one Service, with IPv4, of which each has as many Frontends as
-// families.
+// oneSlice changes an IPv4 endpoint of one Service. Each Service has one Frontend per family.
 func oneSlice(families int) func(*cluster.Snapshot, int) *cluster.Snapshot {
 	return func(s *cluster.Snapshot, i int) *cluster.Snapshot {
 		return change(s, families*(10+i%9000), fmt.Sprintf("10.244.7.%d:8080", 3+i%200))
@@ -74,7 +73,7 @@ func BenchmarkOneSliceChanged10k(b *testing.B) {
 	byEngines(b, func(b *testing.B, s *cluster.Snapshot, families int) { replanned(b, s, 0, oneSlice(families)) })
 }
 
-// A pod that comes to a node.
+// A pod is added to a node.
 func BenchmarkPodAdded10k(b *testing.B) {
 	byEngines(b, func(b *testing.B, s *cluster.Snapshot, _ int) {
 		replanned(b, s, 0, func(last *cluster.Snapshot, i int) *cluster.Snapshot {
@@ -87,7 +86,7 @@ func BenchmarkPodAdded10k(b *testing.B) {
 	})
 }
 
-// A Service that is refused something makes no later change dearer.
+// A rejection for one Service makes no later change more expensive.
 func BenchmarkOneSliceChanged10kRefused(b *testing.B) {
 	s := large(100, 10000, cluster.IPv4, cluster.IPv6)
 	for _, i := range []int{5, 6} {
@@ -121,7 +120,7 @@ func BenchmarkPeerChanged(b *testing.B) {
 	}
 }
 
-// Another node that comes and goes, beside 10 and 1 000 others and 1 000 Services: each round is
+// Another node is added and removed, beside 10 and 1 000 others and 1 000 Services. Each round does
 // one of both.
 func BenchmarkNodeJoins(b *testing.B) {
 	for _, size := range []int{10, 1000} {
@@ -157,7 +156,7 @@ type timer struct {
 
 func startTimer() timer { return timer{time.Now(), cpuTime()} }
 
-// cpuTime is what this process has used, garbage collection included.
+// cpuTime returns the CPU time of this process, garbage collection included.
 func cpuTime() time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
@@ -166,8 +165,8 @@ func cpuTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// report tells the time of one round in milliseconds, its part of what issue 2 allows, and the CPU
-// time, which does not depend on what else the machine does.
+// report reports the time of one round in milliseconds, its part of the limit of issue 2, and the
+// CPU time, which does not depend on the load of the machine.
 func (t timer) report(b *testing.B, allowed float64) {
 	ms := float64(time.Since(t.start)) / float64(time.Millisecond) / float64(b.N)
 	b.ReportMetric(ms, "ms")

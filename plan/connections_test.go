@@ -17,8 +17,8 @@ import (
 	"hairpin/walk"
 )
 
-// withNodes plans the demo's cluster in a gateway mode after edit has changed each node and added
-// has been added to the Services.
+// withNodes plans the demo's cluster in a gateway mode, after edit has changed each node, with
+// added among its Services.
 func withNodes(t *testing.T, mode string, flows bool, edit func(*cluster.Node), added ...*cluster.Frontend) *story {
 	t.Helper()
 	w := demoIn(t, mode, flows)
@@ -44,7 +44,7 @@ func withNodes(t *testing.T, mode string, flows bool, edit func(*cluster.Node), 
 	return &story{world: w, walker: walk.New(w)}
 }
 
-// at gives a Frontend further addresses.
+// at adds addresses to a Frontend.
 func at(f *cluster.Frontend, external ...string) *cluster.Frontend {
 	for _, a := range external {
 		f.ExternalIPs = append(f.ExternalIPs, addr(a))
@@ -52,7 +52,7 @@ func at(f *cluster.Frontend, external ...string) *cluster.Frontend {
 	return f
 }
 
-// answered walks a connection, whose sender must get a reply.
+// answered walks a connection whose sender must get a reply.
 func (s *story) answered(t *testing.T, words string) walk.Trace {
 	t.Helper()
 	trace, err := s.trace(strings.Fields(words))
@@ -64,8 +64,8 @@ func (s *story) answered(t *testing.T, words string) walk.Trace {
 	return trace
 }
 
-// TestClientIsServiceAddress: a client is answered whose own address is one of a Service, at
-// another port or with no endpoint, under policy Local and Cluster.
+// TestClientIsServiceAddress: a client gets replies even if its own address is one of a Service, at
+// another port or without endpoints, under policy Local and Cluster.
 func TestClientIsServiceAddress(t *testing.T) {
 	for mode, flows := range everyEngine {
 		t.Run(mode+map[bool]string{true: " openflow", false: " ovn"}[flows], func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestSourcePortOfService(t *testing.T) {
 	}
 }
 
-// redirects gives a node eBPF programs at its links: eth0 in mode detached, and eth1.
+// redirects adds eBPF programs to a node's links: eth0 in mode detached, and eth1.
 func redirects(n *cluster.Node) {
 	n.Gateway.Redirect = true
 	last := n.ID + 2
@@ -142,7 +142,7 @@ func redirects(n *cluster.Node) {
 	}
 }
 
-// TestSourcePortOfPodWithEgressIP: the same for a pod with an egress address whose connection to
+// TestSourcePortOfPodWithEgressIP: the same for a pod with an egress address, if its connection to
 // another node's host leaves with the node's address.
 func TestSourcePortOfPodWithEgressIP(t *testing.T) {
 	const explained = 32768 // the source port of walks
@@ -186,7 +186,7 @@ func TestRepliesToClientMAC(t *testing.T) {
 		name, from string
 		mac        cluster.MAC
 		routers    *story
-		to         cluster.MAC // of the reply; zero: there is none
+		to         cluster.MAC // of the reply; zero if there is none
 	}{
 		{"a client of the node's network", "172.18.0.100", attacker, known, attacker},
 		{"a client behind the default gateway", "192.0.2.1", router, known, router},
@@ -230,8 +230,8 @@ func TestRepliesToClientMAC(t *testing.T) {
 	}
 }
 
-// TestRepliesAreOfTheReplyDirection: a packet of the original direction whose source port the
-// kernel translated as well (+snat), to keep two connections apart, is not taken for a reply.
+// TestRepliesAreOfTheReplyDirection: a packet of the original direction is not taken for a reply if
+// the kernel translated its source port as well (+snat), to keep two connections apart.
 func TestRepliesAreOfTheReplyDirection(t *testing.T) {
 	state := withNodes(t, "shared", true, nil).world.States["node-a"]
 	found := 0

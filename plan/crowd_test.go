@@ -39,7 +39,7 @@ func crowd(policy corev1.ServiceExternalTrafficPolicy) []any {
 	return []any{v, x}
 }
 
-// planned returns the plan of a node, and how many endpoints stand in its load balancers.
+// planned returns the plan of a node, and the number of endpoints in its load balancers.
 func planned(objects []any) (pairs int) {
 	store := cluster.NewStore(cluster.DefaultConfig())
 	for _, o := range objects {
@@ -58,9 +58,9 @@ func planned(objects []any) (pairs int) {
 	return pairs
 }
 
-// TestOneServiceDoesNotExplode: the Northbound database gets a row for each way to a Service.
-// However many ports, addresses and endpoints one Service has, the ways together hold a few times
-// what cluster allows.
+// TestOneServiceDoesNotExplode: the Northbound database gets a row for each load balancer variant.
+// However many ports, addresses and endpoints one Service has, all variants together have at most a
+// few times what cluster allows.
 func TestOneServiceDoesNotExplode(t *testing.T) {
 	for _, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyCluster,
 		corev1.ServiceExternalTrafficPolicyLocal} {
@@ -70,7 +70,7 @@ func TestOneServiceDoesNotExplode(t *testing.T) {
 	}
 }
 
-// BenchmarkOneServiceAndSlice is what two objects cost a node, from the objects to the plan.
+// BenchmarkOneServiceAndSlice measures what two objects cost a node, from objects to plan.
 func BenchmarkOneServiceAndSlice(b *testing.B) {
 	objects := crowd(corev1.ServiceExternalTrafficPolicyCluster)
 	var before, after runtime.MemStats

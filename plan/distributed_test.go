@@ -10,8 +10,8 @@ import (
 	"hairpin/plan"
 )
 
-// Without a subnet for the distributed gateway port, or with one that is the masquerade subnet's,
-// too, the node is not planned.
+// The node is not planned if the distributed gateway port has no subnet, or if that subnet overlaps
+// the masquerade subnet.
 func TestNodeLocalSubnets(t *testing.T) {
 	n := nodeIn(cluster.ModeShared)
 	n.Gateway.NodeLocal = true
@@ -32,7 +32,7 @@ func TestNodeLocalSubnets(t *testing.T) {
 	}
 }
 
-// The host's way to cluster IPs is the management port or the gateway bridge, and only that.
+// The host's path to cluster IPs is either the management port or the gateway bridge.
 func TestNodeLocalRoutes(t *testing.T) {
 	for _, mode := range modes {
 		for dgp, link := range map[bool]string{false: "breth0", true: claims.ManagementPort} {

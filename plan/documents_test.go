@@ -9,8 +9,8 @@ import (
 )
 
 // everyRow reads testdata/documents.txt: each section of each design document, its rules and
-// remarks, and what Hairpin has instead. It gives a table for each document. What is said to be the
-// same, or different, stands in a story, or in a page of docs where no story can tell it:
+// remarks, and what Hairpin has instead. It returns a table for each document. A story, or a page
+// of docs where no story can, must have the TEXT of what is the same or different:
 //
 //	# DOCUMENT
 //	## SECTION
@@ -27,7 +27,7 @@ func everyRow(t *testing.T) map[string]string {
 	}
 	tables := map[string]string{}
 	var document, section, row string
-	told := true // what the last row is compared with
+	told := true // the last rule or remark has a result
 	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
 		wrong := func(format string, args ...any) {
 			t.Helper()

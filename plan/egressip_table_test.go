@@ -13,9 +13,9 @@ import (
 	"hairpin/plan"
 )
 
-// TestEgressServiceTable: pods of an EgressService with spec.network leave by the table on the node
-// that translates, with its address by each of the table's links, and nowhere if the node has no
-// such table.
+// TestEgressServiceTable: pods of an EgressService with spec.network leave by that table on the
+// node that translates, with the node's address on each of the table's links. If the node has no
+// such table, they cannot leave.
 func TestEgressServiceTable(t *testing.T) {
 	table := cluster.RouteTable{Name: "blue", Number: 1042, VRF: true, Links: []string{"eth1", "eth9"}}
 	of := func(network, known bool) *cluster.Snapshot {
@@ -45,8 +45,8 @@ func TestEgressServiceTable(t *testing.T) {
 		name           string
 		network, known bool
 		rules          []string // sources
-		source         string   // of pod p by eth1
-		hop            string   // of this node's pods
+		source         string   // of pod p on eth1
+		hop            string   // next hop of this node's pods
 	}{
 		{"load balancer's address", false, true, []string{"10.96.0.9/32", "10.244.1.3/32", "10.244.2.3/32"},
 			"203.0.113.20", "10.244.1.2"},

@@ -17,7 +17,7 @@ import (
 	"hairpin/plan/assign"
 )
 
-// drawLinks returns a node links to none, one or two other networks, or does not know them (nil).
+// drawLinks draws a node's links to none, one or two other networks, or nil if they are unknown.
 func drawLinks(t *rapid.T, id int) []cluster.HostLink {
 	all := []cluster.HostLink{
 		{Name: "eth1", Index: 3, MAC: cluster.MAC{2, 0, 10, 10, 10, byte(id)},
@@ -32,7 +32,7 @@ func drawLinks(t *rapid.T, id int) []cluster.HostLink {
 	return nil
 }
 
-// onOthers returns an EgressIP, now and then, an address of one of those networks as well.
+// onOthers sometimes adds an address of one of those networks to an EgressIP.
 func onOthers(t *rapid.T, e *cluster.EgressIP) []netip.Addr {
 	for _, a := range []string{"10.10.10.33", "fd10::33", "10.20.20.33"} {
 		if rapid.IntRange(0, 2).Draw(t, a) == 0 {
@@ -42,7 +42,7 @@ func onOthers(t *rapid.T, e *cluster.EgressIP) []netip.Addr {
 	return e.Addresses
 }
 
-// churnEgress changes what EgressIPs depend on, as a Store does.
+// churnEgress changes objects that affect EgressIPs, as a Store does.
 func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 	n := *s
 	label := rapid.SampledFrom([]string{"web", "db"})
@@ -112,8 +112,8 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 	return &n
 }
 
-// TestEgressIsNode: a Planner that saw other Snapshots before gives what a new one gives; the same
-// for assign.Conflicts.
+// TestEgressIsNode: a Planner that has seen other Snapshots returns the same as a new one, and so
+// does assign.Conflicts.
 func TestEgressIsNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := node("node-a", 1, 3), node("node-b", 2, 4)
@@ -221,8 +221,8 @@ func TestEgressNetworks(t *testing.T) {
 	}
 }
 
-// TestReadinessChangesNoPlan: whether a Node is ready, or cordoned, is the controller's to look at.
-// A plan of 10 000 Services is not made again for it.
+// TestReadinessChangesNoPlan: only the controller reads whether a Node is ready or cordoned. A
+// change of this does not cause a new plan of 10 000 Services.
 func TestReadinessChangesNoPlan(t *testing.T) {
 	s := large(3, 50, cluster.IPv4)
 	p := plan.NewPlanner()
@@ -240,7 +240,7 @@ func TestReadinessChangesNoPlan(t *testing.T) {
 	}
 }
 
-// assigned puts into a new Snapshot what the controller decides.
+// assigned returns a new Snapshot with the controller's decisions.
 func assigned(s *cluster.Snapshot) *cluster.Snapshot {
 	for _, d := range assign.Addresses(s, assign.Rules{}) {
 		d.EgressIP.Assigned = d.Items
@@ -248,9 +248,8 @@ func assigned(s *cluster.Snapshot) *cluster.Snapshot {
 	return s
 }
 
-// BenchmarkEgressOnePod: 1 000 EgressIPs with 10 000 pods on 100 nodes; one pod changes, on the
-// node that is planned or on one whose packets it translates; and what the controller does about
-// it.
+// BenchmarkEgressOnePod: 1 000 EgressIPs with 10 000 pods on 100 nodes. One pod changes, on the
+// planned node or on one whose packets it translates. The controller's work is measured, too.
 func BenchmarkEgressOnePod(b *testing.B) {
 	base := assigned(clustertest.ManyEgressIPs(100, 1000, 10000))
 	b.Run("nothing", func(b *testing.B) {
@@ -262,7 +261,7 @@ func BenchmarkEgressOnePod(b *testing.B) {
 		}
 		timer.report(b, 1000)
 	})
-	changed := func(n, first int) []*cluster.Snapshot { // one pod after the other
+	changed := func(n, first int) []*cluster.Snapshot { // one pod at a time
 		next, s := make([]*cluster.Snapshot, n), base
 		for i := range next {
 			n := *s
@@ -302,7 +301,7 @@ func BenchmarkEgressOnePod(b *testing.B) {
 	})
 }
 
-// TestEgressChangesFewRows: a pod that comes changes the members of sets, where there were others.
+// TestEgressChangesFewRows: an added pod changes only members of sets, if there were pods before.
 func TestEgressChangesFewRows(t *testing.T) {
 	s := assigned(clustertest.ManyEgressIPs(3, 1, 30))
 	p := plan.NewPlanner()

@@ -18,9 +18,9 @@ import (
 	"hairpin/plan/egress"
 )
 
-// TestMovesBetweenBridgeAndLink: one network is that of a gateway bridge on one node, and on
-// another one, in mode detached, a link of the host. What the new node does not know goes to the
-// old one's end of it.
+// TestMovesBetweenBridgeAndLink: a network is that of the gateway bridge on one node and, in mode
+// detached, of a link of the host on another. The new node sends packets of unknown connections to
+// the old node's address on that network.
 func TestMovesBetweenBridgeAndLink(t *testing.T) {
 	address, key := netip.MustParseAddr("172.18.0.33"),
 		host.AddressKey{Link: "eth0", Prefix: netip.MustParsePrefix("172.18.0.33/32")}
@@ -75,9 +75,9 @@ func TestMovesBetweenBridgeAndLink(t *testing.T) {
 	}
 }
 
-// TestEndsForOthers: of an address that nobody gets, its node goes on translating for other nodes'
-// pods; its own leave as others do. Of one that moves, nothing leaves the two nodes that is for the
-// address itself: that would go in circles.
+// TestEndsForOthers: if no node gets an address, its old node still translates for other nodes'
+// pods, but its own pods leave as without it. While an address moves, the two nodes drop packets to
+// the address itself that would leave them: these would loop.
 func TestEndsForOthers(t *testing.T) {
 	a, b := node("node-a", 1, 3), node("node-b", 2, 4)
 	s := snapshot(a, b, pod("node-a", "p", "10.244.1.3"), pod("node-b", "q", "10.244.2.3"))
@@ -117,8 +117,8 @@ func TestEndsForOthers(t *testing.T) {
 	}
 }
 
-// TestEarly: while the new node's OVN may not translate yet, the node sends all that comes in from
-// the wire for the address to the old one, but for what that one sent back.
+// TestEarly: while the new node's OVN may not translate yet, the node sends all packets from the
+// uplink to the address to the old node, except those that the old node sent back.
 func TestEarly(t *testing.T) {
 	a, b := node("node-a", 1, 3), node("node-b", 2, 4)
 	s := snapshot(a, b)

@@ -14,9 +14,10 @@ import (
 	"hairpin/plan"
 )
 
-// Whatever a Service changes besides its NodePort and its endpoints, hosts lead clients of the
-// NodePort by the same way, no UDP connection to it is ended, no pod's open connection meets other
-// flows, and the gateway router goes on translating those to what stands in for Services.
+// A change of a Service except its NodePort and endpoints does not affect NodePort connections:
+//   - Hosts translate them to the same address, and no UDP connection is ended.
+//   - No pod's open connection matches other flows.
+//   - The gateway router still translates connections to the proxy addresses.
 func TestNodePortWaysLast(t *testing.T) {
 	for mode, flows := range everyEngine {
 		before := demoIn(t, mode, flows)
@@ -56,7 +57,7 @@ func TestNodePortWaysLast(t *testing.T) {
 						}
 					}
 				}
-				for id, f := range old.Bridge.Flows.All() { // what a pod has open meets no other
+				for id, f := range old.Bridge.Flows.All() { // a pod's open connections match no others
 					if g := now.Bridge.Flows.At(id); f.Bridge == claims.ServiceBridge &&
 						f.Table != pipeline.SvcServiceLB && f.Table != pipeline.SvcEndpointDNAT &&
 						name != "externalIPs" && (g == nil || !g.Equal(f)) {
@@ -64,7 +65,7 @@ func TestNodePortWaysLast(t *testing.T) {
 					}
 				}
 				for _, p := range conn.Diff(now.Conn, old.Conn).Dead {
-					// by cluster IPs went what an older agent led
+					// An older agent translated connections to cluster IPs.
 					if (ports[p.VIP.Port()] || external[p.VIP.Addr()]) && !ips[p.To.Addr()] {
 						t.Errorf("%s, %s changes on %s: connections to %v by %v are ended", mode, name, n.Name, p.VIP,
 							p.To)
@@ -76,7 +77,7 @@ func TestNodePortWaysLast(t *testing.T) {
 		s.Frontends = nil
 		for _, n := range s.Nodes {
 			state, _ := plan.Node(&s, n.Name)
-			if n.Gateway.OpenFlow { // its flows know what is established
+			if n.Gateway.OpenFlow { // its flows match established connections
 				continue
 			}
 			held, dropped := map[string]bool{}, map[string]bool{}
@@ -97,7 +98,7 @@ func TestNodePortWaysLast(t *testing.T) {
 					t.Errorf("%s: without Services, the gateway router of %s does not know %s", mode, n.Name, a)
 				}
 			}
-			// Before it remembers a connection that it cannot translate, and would not later.
+			// It drops them before it commits a connection that it could not translate later.
 			for _, m := range []string{"ip4.dst == 10.96.0.0/16", "ip4.dst == 169.254.169.6/32",
 				"ip6.dst == fd69::6/128"} {
 				if !dropped[m] {

@@ -13,9 +13,9 @@ import (
 	"hairpin/plan"
 )
 
-// TestLongPackets: the gateway bridge gives the host what is too long for pods only where a pod may
-// get it, and the host's route to clients of its endpoints has the MTU of the links by which they
-// come. Otherwise the host would report the pods' MTU to the hosts of other nodes.
+// TestLongPackets: the gateway bridge sends packets that are too long for pods to the host only if
+// a pod may get them. The host's route to clients of its endpoints has the MTU of the links on
+// which they arrive. Otherwise the host would report the pods' MTU to the hosts of other nodes.
 func TestLongPackets(t *testing.T) {
 	const mtu = 1450
 	w := demoWith(t, cluster.ModeShared, true, "")
@@ -30,7 +30,7 @@ func TestLongPackets(t *testing.T) {
 	for _, p := range problems {
 		t.Log(p)
 	}
-	checked := map[uint16]bool{} // NodePorts, whether the length decides
+	checked := map[uint16]bool{} // by NodePort, whether the length matters
 	for _, f := range state.Bridge.Flows.All() {
 		k := f.Key
 		if k.Table == pipeline.GatewayServices && k.Match.Protocol == flow.UDP &&

@@ -10,8 +10,8 @@ import (
 	"hairpin/plan"
 )
 
-// TestManyNodes: with the default ranges of the transit and join networks there is room for 5 000
-// nodes, and for the node with the last ID. Each has an address of its own.
+// TestManyNodes: the default ranges of the transit and join networks are sufficient for 5 000
+// nodes, and for the node with the last ID. Each node has its own address.
 func TestManyNodes(t *testing.T) {
 	objects := []any{node("node-a", 1, 3)}
 	ids := []int{32767}
@@ -34,7 +34,7 @@ func TestManyNodes(t *testing.T) {
 	if len(problems) > 0 {
 		t.Fatalf("%d problems, the first: %v", len(problems), problems[0])
 	}
-	keys, macs, flows := map[uint32]bool{}, map[cluster.MAC]bool{}, 0 // six flows for each node, two for all
+	keys, macs, flows := map[uint32]bool{}, map[cluster.MAC]bool{}, 0 // six flows per node, and two more
 	for _, f := range state.Bridge.Flows.All() {
 		if f.Bridge == claims.TunnelBridge {
 			keys[f.Match.Tunnel.Ports], macs[f.Match.EthDst] = true, true

@@ -44,7 +44,7 @@ func mirroredPrefix(p netip.Prefix) netip.Prefix {
 
 var ipv4 = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+(/\d+)?`)
 
-// mirroredText translates what is text: names, matches of OVN, options.
+// mirroredText translates text: names, matches of OVN, options.
 func mirroredText(s string) string {
 	if s == string(nft.KeyIPSlot) {
 		return string(nft.KeyIP6Slot)
@@ -67,7 +67,7 @@ func mirroredText(s string) string {
 		"node-ips6", "service-ips4", "service-ips6").Replace(s)
 }
 
-// mirror copies a value and translates every address in it, wherever it stands.
+// mirror returns a copy of a value with every address in it translated.
 func mirror[T any](v T) T {
 	return mirrorValue(reflect.ValueOf(&v)).Elem().Interface().(T)
 }
@@ -142,12 +142,12 @@ func mirroredProtocol(p flow.Protocol) flow.Protocol {
 	return p
 }
 
-// comparable returns a copy of a State without what one family only has, and with what they have in
-// two ways in one.
+// comparable returns a copy of a State without what only one family has, and with one form of what
+// the two families have in different forms.
 func comparable(s datapath.State) datapath.State {
 	s.Bridge.Flows = s.Bridge.Flows.Clone()
 	for id, f := range s.Bridge.Flows.All() {
-		if f.Match.ICMPType != 0 { // neighbour discovery; ARP needs no flows
+		if f.Match.ICMPType != 0 { // neighbor discovery; ARP needs no flows
 			s.Bridge.Flows.Delete(id)
 		}
 	}
@@ -162,16 +162,15 @@ func comparable(s datapath.State) datapath.State {
 		}
 	}
 	s.Host.Addresses = maps.Clone(s.Host.Addresses)
-	for k, a := range s.Host.Addresses { // no address of IPv4 can be deprecated
+	for k, a := range s.Host.Addresses { // IPv4 addresses cannot be deprecated
 		a.Deprecated = false
 		s.Host.Addresses[k] = a
 	}
-	// How the answer to a NodePort of a loopback address comes in: a sysctl of IPv4, a route of
-	// IPv6.
+	// The reply to a NodePort of a loopback address needs a sysctl for IPv4, and a route for IPv6.
 	s.Host.Sysctls, s.Host.Routes = maps.Clone(s.Host.Sysctls), maps.Clone(s.Host.Routes)
 	delete(s.Host.Sysctls, "net/ipv4/conf/breth0/route_localnet")
 	delete(s.Host.Routes, host.RouteKey{Table: host.LocalTable, Prefix: prefix("::1/128")})
-	// Neighbour discovery is IP, and ARP is not.
+	// Neighbor discovery is IP, and ARP is not.
 	guard := *s.NFT[nft.Inet].Chains["from-pods"]
 	guard.Rules = slices.Clone(guard.Rules)
 	for i := range guard.Rules {
@@ -191,8 +190,8 @@ func comparable(s datapath.State) datapath.State {
 	return s
 }
 
-// withoutOther leaves out the flow for the family that the node's pods do not have: it is the
-// host's alone.
+// withoutOther removes the flow for the family that the node's pods do not have: only the host uses
+// it.
 func withoutOther(s datapath.State, f flow.Protocol) datapath.State {
 	s.Bridge.Flows = s.Bridge.Flows.Clone()
 	for id, g := range s.Bridge.Flows.All() {
@@ -203,7 +202,7 @@ func withoutOther(s datapath.State, f flow.Protocol) datapath.State {
 	return s
 }
 
-// What IPv4 has, IPv6 has, in its own words.
+// IPv6 has everything that IPv4 has, in its own form.
 func TestMirror(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) { testMirror(t, mode, false) })
@@ -216,7 +215,7 @@ func testMirror(t *testing.T, mode string, dgp bool) {
 	for _, n := range v4.Nodes {
 		n.Addresses, n.HostAddresses, n.PodCIDRs = n.Addresses[:1],
 			append(n.HostAddresses[:1:1], prefix("172.20.0.7/32")), n.PodCIDRs[:1]
-		// tunnels have one family
+		// tunnels use one family
 		n.Gateway.Addresses, n.Gateway.NextHops, n.Gateway.Userspace = n.Gateway.Addresses[:1], n.Gateway.NextHops[:1],
 			mode != cluster.ModeDetached
 		inMode(n, mode)

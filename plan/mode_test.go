@@ -20,7 +20,7 @@ import (
 
 var modes = cluster.ModeNames()
 
-// inMode gives a node another gateway mode, with what it finds then.
+// inMode sets a node's gateway mode, and what the node reports then.
 func inMode(n *cluster.Node, mode string) {
 	g := &n.Gateway
 	g.Mode = mode
@@ -47,8 +47,8 @@ func nodeIn(mode string) *cluster.Node {
 	return n
 }
 
-// The number of nft rules and of routes does not depend on the number of Services; nor, where the
-// host leads clients to them, does that of flows.
+// The number of nft rules and of routes does not depend on the number of Services. Neither does
+// that of flows, where the host translates connections to Services.
 func TestServicesAreElements(t *testing.T) {
 	count := func(s *cluster.Snapshot, mode string) (rules, routes, flows int) {
 		for _, n := range s.Nodes {
@@ -75,8 +75,8 @@ func TestServicesAreElements(t *testing.T) {
 	}
 }
 
-// A detached bridge has nothing of the machine's: no port, no borrowed address or route, and no
-// flow but to and from the gateway router and the host.
+// A detached bridge uses nothing of the machine: no port, no borrowed address or route. Its only
+// flows are from and to the gateway router and the host.
 func TestDetachedLeavesTheWireAlone(t *testing.T) {
 	state, problems := plan.Node(snapshot(nodeIn(cluster.ModeDetached),
 		frontend("a", "10.96.0.1:80", 30001, "172.18.0.3:80")), "node-a")
@@ -111,8 +111,8 @@ func TestDetachedLeavesTheWireAlone(t *testing.T) {
 	}
 }
 
-// Tunnels of a detached node leave through the host on the userspace datapath, and are the host's
-// own on the kernel's.
+// Tunnels of a detached node leave through the host with the userspace datapath, and are the host's
+// own with the kernel's.
 func TestDetachedTunnels(t *testing.T) {
 	a := nodeIn(cluster.ModeDetached)
 	b, far := node("node-b", 2, 4), node("node-c", 3, 5)
@@ -149,8 +149,8 @@ func TestDetachedTunnels(t *testing.T) {
 	}
 }
 
-// Pods leave by the host where its routing decides, and nothing there gives them the node's address
-// but its own nft.
+// Pods leave through the host where its routing decides. Nothing there translates them to the
+// node's address but its own nft rules.
 func TestPodsLeaveByTheHost(t *testing.T) {
 	for _, mode := range modes {
 		state, _ := plan.Node(snapshot(nodeIn(mode)), "node-a")
@@ -179,8 +179,8 @@ func TestPodsLeaveByTheHost(t *testing.T) {
 	}
 }
 
-// While the cluster is not known, a detached bridge has its addresses; others have what the machine
-// gives them.
+// Before the cluster is known, a detached bridge has its addresses; others have those of the
+// machine.
 func TestBootstrap(t *testing.T) {
 	for _, mode := range modes {
 		n := nodeIn(mode)
@@ -195,8 +195,8 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// modeRows are the rows of the table in docs/user/gateway-modes.md: what a mode means, by what it
-// decides.
+// modeRows has the rows of the table in docs/user/gateway-modes.md: a mode's meaning, by its
+// decisions.
 func modeRows() [][]string {
 	row := func(title string, answer func(cluster.Mode) string) []string {
 		cells := []string{title}
@@ -262,8 +262,8 @@ func modeRows() [][]string {
 	}
 }
 
-// TestModesDocument: the table in docs/user/gateway-modes.md is made of the modes' decisions (`make
-// golden`).
+// TestModesDocument: the table in docs/user/gateway-modes.md is generated from the modes' decisions
+// (`make golden`).
 func TestModesDocument(t *testing.T) {
 	const file, from, to = "../docs/user/gateway-modes.md",
 		"<!-- Made by `go test ./plan -run ModesDocument -update`. -->\n", "<!-- End of the table. -->\n"

@@ -13,8 +13,8 @@ import (
 	"hairpin/plan"
 )
 
-// What the node itself lacks is told, with the object and the field, and there is no State to
-// apply.
+// A Problem reports what the node itself lacks, with the object and the field, and there is no
+// State to apply.
 func TestNodeThatCannotBePlanned(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -83,8 +83,7 @@ func TestNodeThatCannotBePlanned(t *testing.T) {
 			if c.name == "unknown" || c.name == "other mode" || strings.HasPrefix(c.name, "small") {
 				return
 			}
-			// The other node is planned, without the wrecked one where that has nothing to reach it
-			// by.
+			// The other node is planned, without the broken one if that is unreachable.
 			if state, _ := p.Node(s, "node-b"); state.NB == nil {
 				t.Error("the other node has no State")
 			}
@@ -92,7 +91,7 @@ func TestNodeThatCannotBePlanned(t *testing.T) {
 	}
 }
 
-// One IP version that the node lacks does not stop the other.
+// If the node lacks one IP version, it still has the other.
 func TestFamilyThatCannotBePlanned(t *testing.T) {
 	n := node("node-a", 1, 3)
 	n.Gateway.Addresses = n.Gateway.Addresses[:1]
@@ -109,7 +108,7 @@ func TestFamilyThatCannotBePlanned(t *testing.T) {
 	}
 }
 
-// The userspace datapath is told the Ethernet addresses of tunnel ends on its own wire.
+// The userspace datapath gets the MACs of tunnel ends on its own link.
 func TestTunnelNeighbors(t *testing.T) {
 	a, b, far := node("node-a", 1, 3), node("node-b", 2, 4), node("node-c", 3, 5)
 	far.Addresses = []netip.Addr{addr("192.0.2.5")}
@@ -143,8 +142,8 @@ func TestTunnelNeighbors(t *testing.T) {
 	}
 }
 
-// The kernel sees the frames of a userspace switch's ports, and must not heed them: neither the
-// uplink's nor the pods'.
+// The kernel sees the frames of a userspace switch's ports. It must ignore them, those of the
+// uplink and those of pods.
 func TestKernelIsDeaf(t *testing.T) {
 	for _, userspace := range []bool{false, true} {
 		a := node("node-a", 1, 3)
@@ -161,7 +160,7 @@ func TestKernelIsDeaf(t *testing.T) {
 	}
 }
 
-// The largest node number has addresses and a tunnel key.
+// The highest node ID has addresses and a tunnel key.
 func TestLargestNumber(t *testing.T) {
 	state, problems := plan.Node(snapshot(node("node-a", 1, 3), func() *cluster.Node {
 		n := node("node-b", 2, 4)
@@ -184,7 +183,7 @@ func TestLargestNumber(t *testing.T) {
 	}
 }
 
-// Every flow of a plan is one that Open vSwitch keeps as it is written.
+// Open vSwitch keeps every flow of a plan as it is written.
 func TestFlowsAreAccepted(t *testing.T) {
 	for _, mode := range modes {
 		s := large(3, 100, cluster.IPv4, cluster.IPv6)

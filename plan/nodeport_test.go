@@ -16,11 +16,11 @@ import (
 	"hairpin/watch"
 )
 
-// demoIn is the cluster of examples/demo with its nodes in a gateway mode. What is served over TCP
-// is served over SCTP, too.
+// demoIn returns the cluster of examples/demo with its nodes in a gateway mode. It serves over SCTP
+// whatever it serves over TCP.
 func demoIn(t *testing.T, mode string, flows bool) walk.World { return demoWith(t, mode, flows, "") }
 
-// demoWith is demoIn with further manifests.
+// demoWith is demoIn with more manifests.
 func demoWith(t *testing.T, mode string, flows bool, more string) walk.World {
 	t.Helper()
 	files, err := filepath.Glob("../examples/demo/*.yaml")
@@ -49,7 +49,7 @@ func demoWith(t *testing.T, mode string, flows bool, more string) walk.World {
 		s.Nodes = append(s.Nodes, &changed)
 	}
 	for _, f := range read.Frontends {
-		if f.Protocol == cluster.SCTP { // as those that follow
+		if f.Protocol == cluster.SCTP { // as for those that follow
 			continue
 		}
 		s.Frontends = append(s.Frontends, f)
@@ -77,7 +77,7 @@ func worldOf(t *testing.T, s *cluster.Snapshot) walk.World {
 	return w
 }
 
-// everyEngine gives all gateway modes, with either of what serves pods.
+// everyEngine yields all gateway modes with each Service engine.
 func everyEngine(yield func(mode string, flows bool) bool) {
 	for _, mode := range cluster.ModeNames() {
 		if !yield(mode, false) || !yield(mode, true) {
@@ -87,8 +87,8 @@ func everyEngine(yield func(mode string, flows bool) bool) {
 }
 
 // TestNodePortCases walks the twelve cases in every gateway mode, over every protocol and both
-// families: the endpoint sees the address that the table says, and the sender gets its answer from
-// the address that it asked.
+// families: the endpoint sees the address in the table, and the sender gets its reply from the
+// address that it used.
 func TestNodePortCases(t *testing.T) {
 	services := map[[2]bool]string{{false, false}: "podlocal", {true, false}: "keeppod", {false, true}: "hostself",
 		{true, true}: "keephost"}
@@ -136,7 +136,7 @@ func TestNodePortCases(t *testing.T) {
 	}
 }
 
-// pick returns the address where it is to be named; the host and pods choose their own.
+// pick returns the address if the walk needs one; the host and pods choose their own.
 func pick(named bool, a netip.Addr) netip.Addr {
 	if named {
 		return a

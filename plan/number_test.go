@@ -16,8 +16,7 @@ import (
 	"hairpin/plan/service"
 )
 
-// unnumbered makes Services that the host leads clients to by addresses that stand in for theirs,
-// without NodePorts.
+// unnumbered returns Services that need proxy ports, without NodePorts.
 func unnumbered(from, to int) []any {
 	var list []any
 	for i := from; i < to; i++ {
@@ -30,8 +29,7 @@ func unnumbered(from, to int) []any {
 	return list
 }
 
-// standIns gives the ports of Services at the address that stands in for theirs, and fails when two
-// have the same.
+// standIns returns the proxy ports of Services at an address, and fails if two have the same.
 func standIns(t interface{ Fatalf(string, ...any) }, s datapath.State, all string) map[string]netip.AddrPort {
 	of, who := map[string]netip.AddrPort{}, map[netip.AddrPort]string{}
 	for _, r := range s.NB {
@@ -52,7 +50,7 @@ func standIns(t interface{ Fatalf(string, ...any) }, s datapath.State, all strin
 	return of
 }
 
-// As many Services as that are all served, each at a port of its own.
+// All of that many Services are served, each at its own port.
 func TestManyServicesWithoutNodePorts(t *testing.T) {
 	n := node("node-a", 1, 3)
 	state, problems := plan.Node(snapshot(append(unnumbered(0, 30000), n)...), "node-a")
@@ -66,9 +64,9 @@ func TestManyServicesWithoutNodePorts(t *testing.T) {
 	}
 }
 
-// Nobody loses a port while others come and go, whether these are older or younger.
+// No Service loses its port while others are added and removed, whether these are older or younger.
 func TestNumbersStayWhileOthersComeAndGo(t *testing.T) {
-	objects := unnumbered(0, 6000) // so many that hundreds want a taken one
+	objects := unnumbered(0, 6000) // so many that the first choice of hundreds is taken
 	p := plan.NewPlanner()
 	ports := func(objects []any) map[string]netip.AddrPort {
 		state, problems := p.Node(snapshot(append(slices.Clone(objects), node("node-a", 1, 3))...), "node-a")
@@ -99,8 +97,8 @@ func TestNumbersStayWhileOthersComeAndGo(t *testing.T) {
 	}
 }
 
-// What a Planner gives depends on the numbers that it remembers, and on nothing else that it saw,
-// also where the numbers are few.
+// The result of a Planner depends on the ports that it remembers, and on nothing else that it has
+// seen, even if few ports are left.
 func TestNumbersFollowFromServices(t *testing.T) {
 	n := node("node-a", 1, 3)
 	all := unnumbered(0, 3000)
@@ -109,7 +107,7 @@ func TestNumbersFollowFromServices(t *testing.T) {
 		for range rapid.IntRange(1, 3).Draw(t, "steps") {
 			from := rapid.IntRange(0, 2900).Draw(t, "from")
 			objects := append([]any{n}, all[from:rapid.IntRange(from, 3000).Draw(t, "to")]...)
-			if len(objects) > 1 && rapid.Bool().Draw(t, "node port") { // of a number that may be somebody's
+			if len(objects) > 1 && rapid.Bool().Draw(t, "node port") { // its number may be another Service's proxy port
 				objects = append(objects,
 					frontend("node-port", "10.97.0.1:80", uint16(rapid.IntRange(2, 29999).Draw(t, "number")),
 						"10.244.1.3:8080"))
@@ -127,8 +125,8 @@ func TestNumbersFollowFromServices(t *testing.T) {
 	})
 }
 
-// Of two ports with one name the first is served, also by the addresses from outside: only it has a
-// number. So it is while the other one comes and goes.
+// Of two ports with one name, the first is served, also at external addresses: only it has a proxy
+// port. That stays so while the other one is added and removed.
 func TestNumberOfFirstNamed(t *testing.T) {
 	first, second := unnumbered(0, 1)[0].(*cluster.Frontend), unnumbered(0, 1)[0].(*cluster.Frontend)
 	second.Port = 81

@@ -11,7 +11,7 @@ import (
 	"hairpin/plan"
 )
 
-// beyond are the ranges that routes of the cluster router lead to other nodes.
+// beyond returns the ranges that the cluster router routes to other nodes.
 func beyond(t *testing.T, s *cluster.Snapshot) []string {
 	t.Helper()
 	state, problems := plan.Node(s, "node-a")
@@ -29,8 +29,8 @@ func beyond(t *testing.T, s *cluster.Snapshot) []string {
 	return list
 }
 
-// Routes to other nodes come before those by source, also where the sender is in a smaller range
-// than the receiver.
+// Routes to other nodes have priority over those by source, even if the sender's range is smaller
+// than the receiver's.
 func TestRoutesToOtherNodes(t *testing.T) {
 	s := snapshot(node("node-a", 1, 3), node("node-b", 2, 4))
 	want := []string{"10.244.0.0/16", "100.64.0.0/17", "100.64.128.0/17", "fd00:10:244::/48", "fd98::/112"}
@@ -52,7 +52,7 @@ func TestRoutesToOtherNodes(t *testing.T) {
 }
 
 // TestRoutesToOtherNodesAreFew: small ranges of the cluster need few routes. No route to other
-// nodes is shorter than one by source, which would come before it.
+// nodes is shorter than a route by source, which would have priority then.
 func TestRoutesToOtherNodesAreFew(t *testing.T) {
 	for _, ranges := range [][]string{{"10.244.0.0/20", "10.128.0.0/28"}, {"10.244.0.0/21"},
 		{"10.244.0.0/22", "10.244.5.0/26"}} {
@@ -81,7 +81,7 @@ func TestRoutesToOtherNodesAreFew(t *testing.T) {
 	}
 }
 
-// A node that joins or leaves changes no row of OVN but members of address sets, which OVN handles
+// An added or removed node changes only members of address sets in OVN, which OVN handles
 // incrementally.
 func TestOVNKnowsNoOtherNode(t *testing.T) {
 	alone, _ := plan.Node(snapshot(node("node-a", 1, 3)), "node-a")

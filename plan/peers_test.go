@@ -14,7 +14,7 @@ import (
 	"hairpin/plan"
 )
 
-// drawPeer is another node. IDs, addresses and ranges are few, so that nodes claim each other's.
+// drawPeer draws another node. IDs, addresses and ranges are few, so that nodes' claims collide.
 func drawPeer(t *rapid.T) *cluster.Node {
 	name := rapid.SampledFrom([]string{"node-b", "node-c", "node-d", "node-e"}).Draw(t, "name")
 	n := node(name, rapid.IntRange(0, 4).Draw(t, "ID"), rapid.IntRange(4, 7).Draw(t, "address"))
@@ -37,8 +37,8 @@ func drawPeer(t *rapid.T) *cluster.Node {
 	return n
 }
 
-// TestPlannerKnowsPeers: whatever other nodes came and went, were refused and believed, a Planner
-// gives what a new one gives.
+// TestPlannerKnowsPeers: after other nodes were added, removed, rejected and accepted, a Planner
+// returns the same as a new one.
 func TestPlannerKnowsPeers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawNodes(t)

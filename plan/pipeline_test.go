@@ -18,7 +18,7 @@ import (
 	"hairpin/watch"
 )
 
-// nextTables returns the tables to which actions lead.
+// nextTables returns the tables to which actions resubmit.
 func nextTables(s *flow.State, bridge string, actions []flow.Action) (list []uint8) {
 	for _, a := range actions {
 		switch a := a.(type) {
@@ -69,9 +69,9 @@ type hop struct {
 	from, to uint8
 }
 
-// TestPipeline checks the flows of all stories against the declared pipelines: each flow is in a
-// declared table and leads only to declared next tables, which come later, and each declared next
-// table is one that a flow leads to.
+// TestPipeline checks the flows of all stories against the declared pipelines. Each flow is in a
+// declared table, and resubmits only to its declared next tables, which come later. Some flow
+// resubmits to each declared next table.
 func TestPipeline(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {

@@ -1,11 +1,12 @@
 // Package plan computes a node's desired state, a datapath.State, from a cluster.Snapshot.
 //
 // It is pure: no I/O, no clock, no goroutine. The same Snapshot gives the same State, in whatever
-// order its objects became known. A bad object becomes a Problem and stops no other object.
+// order its objects became known. An invalid object becomes a Problem and does not affect other
+// objects.
 //
-// The State is merged from features, each a function of the same Env. Features do not know each
-// other: what two of them must agree on is a name or a number in package claims, or an address in
-// the Env.
+// The State is merged from features, each a function of the same Env. Features do not depend on
+// each other: what two of them share is a name or a number in package claims, or an address in the
+// Env.
 package plan
 
 import (
@@ -19,7 +20,7 @@ import (
 	"hairpin/plan/svcbridge"
 )
 
-// Problem is what plan could not do for one object.
+// Problem is something that plan could not do for one object.
 type Problem = cluster.Problem
 
 // Node computes the State of the node of that name. It is NewPlanner().Node for callers that plan
@@ -28,28 +29,28 @@ func Node(s *cluster.Snapshot, name string) (datapath.State, []Problem) {
 	return NewPlanner().Node(s, name)
 }
 
-// feature is one part of what a node does. It reads the Env and writes a State of its own.
+// feature plans one part of a node's State from the Env.
 //
 // A feature that reads Env.Pods, Env.Frontends or Env.Peers is additive in Pods, Services and other
-// nodes: for two halves of the list it gives two States without a common key, whose union is the
-// State of the whole list. So the Planner may ask for the State of just those objects that changed.
+// nodes: for two halves of the list it returns two States without a common key, whose union is the
+// State of the whole list. So the Planner can plan only the objects that changed.
 type feature func(node.Env) (datapath.State, []Problem)
 
-// incremental is a feature that keeps an index of its own, so that a change costs what it touches.
+// incremental is a feature with an index of its own, so that only changes cost time.
 type incremental interface {
-	// Update takes a new Snapshot and gives what goes and what comes; what is in both may be the
-	// same. When not only objects have changed but what the Env says of the node, it plans all
-	// again.
+	// Update takes a new Snapshot and returns what to remove and what to add; an unchanged part may
+	// be in both. With again, what the Env says of the node has changed as well, and it plans
+	// everything again.
 	Update(s *cluster.Snapshot, env *node.Env, c node.Changes, again bool) (gone, come datapath.State)
 }
 
-// newIncrementals returns those that there are. They know nothing yet.
+// newIncrementals returns all incremental features, with an empty index.
 func newIncrementals() []incremental {
 	return []incremental{egress.New(), svcbridge.NewShared(), gateway.NewHosts()}
 }
 
-// base features do not look at single Pods, Services and other nodes, objects features look at
-// nothing else that changes often.
+// base features do not read single Pods, Services and other nodes. objects features read nothing
+// else that changes often.
 var (
 	base = []feature{gateway.Topology, gateway.Bridge, ovnlb.Distributed, gateway.Redirection, svcbridge.Base,
 		ovnlb.Base, service.Chains, egress.Chains}

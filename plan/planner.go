@@ -31,7 +31,7 @@ func NewPlanner() *Planner { return &Planner{} }
 // first plan.
 func (p *Planner) Keep(ports ProxyPorts) { p.kept.Ports = ports }
 
-// planned is one answer and what it came from.
+// planned is one result and its inputs.
 type planned struct {
 	snapshot *cluster.Snapshot
 	env      node.Env // with Pods, without Frontends: those are in services
@@ -67,7 +67,7 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []clus
 	return p.last.state, p.last.problems
 }
 
-// planAll plans from nothing.
+// planAll plans without an earlier result.
 func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep admission.Allocations) *planned {
 	vetting := cluster.NewVetting(env.Node.Name, s.Config.ClusterSubnets)
 	env.Vetted, _ = vetting.Vet(s.Nodes)
@@ -88,7 +88,7 @@ func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep
 	env.Guarded = service.SourceRestricted(env.Frontends)
 	n.env.Guarded = env.Guarded
 
-	part, problems, _ := planFeatures(objects, env) // their conflicts, if any, are found below
+	part, problems, _ := planFeatures(objects, env) // Merge finds their conflicts below
 	n.count(problems, 1)
 	var inBase []datapath.Conflict
 	n.base, n.fixed, inBase = planFeatures(base, env)
@@ -124,7 +124,7 @@ func planFeatures(features []feature, env node.Env) (datapath.State, []cluster.P
 	return state, problems, conflicts
 }
 
-// planObjects plans those objects alone; without any there is nothing.
+// planObjects plans only the objects in env; without any, it returns zero values.
 func planObjects(env node.Env) (state datapath.State, problems []cluster.Problem) {
 	if len(env.Frontends)+len(env.Pods)+len(env.Peers) > 0 {
 		state, problems, _ = planFeatures(objects, env)
@@ -132,8 +132,8 @@ func planObjects(env node.Env) (state datapath.State, problems []cluster.Problem
 	return state, problems
 }
 
-// update brings the answer up to a new Snapshot by planning only what changed. It gives false when
-// more than that is needed; then n is of no use any more.
+// update applies a new Snapshot by planning only what changed. It returns false when that is not
+// enough; then n must not be used any more.
 func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	if len(n.clashes) > 0 || !sameSelf(n.env.Node, env.Node) || !reflect.DeepEqual(n.snapshot.Config, s.Config) {
 		return false
@@ -187,9 +187,8 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	return true
 }
 
-// nodes are the other nodes of which something changed that concerns the planned one, or whether
-// they are believed, and the addresses that are another node's than before. It vets nodes only
-// then.
+// nodes returns the peers whose relevant facts or acceptance changed, and the addresses whose owner
+// changed. It vets nodes only if a fact changed.
 func (n *planned) nodes(s *cluster.Snapshot,
 	next *node.Env) (c cluster.Changes[cluster.Node], hosts map[netip.Addr]string) {
 	c = cluster.Compare(n.snapshot.Nodes, s.Nodes,
@@ -199,7 +198,7 @@ func (n *planned) nodes(s *cluster.Snapshot,
 	}
 	c.Gone = slices.DeleteFunc(c.Gone, func(x *cluster.Node) bool { return same(x, s.Node(x.Name)) })
 	c.Come = slices.DeleteFunc(c.Come, func(x *cluster.Node) bool { return same(x, n.snapshot.Node(x.Name)) })
-	c.Changed = nil // nobody looks at pairs
+	c.Changed = nil // pairs are unused
 	if len(c.Gone)+len(c.Come) == 0 {
 		return c, nil
 	}
@@ -213,8 +212,7 @@ func (n *planned) nodes(s *cluster.Snapshot,
 	return c, changes.Hosts
 }
 
-// sameSelf reports whether nothing differs in the planned node itself that changes what it must
-// have.
+// sameSelf reports whether the planned node is the same in everything that affects its State.
 func sameSelf(m, n *cluster.Node) bool {
 	if m == n {
 		return true
@@ -226,7 +224,7 @@ func sameSelf(m, n *cluster.Node) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// samePeer compares all that a node must know of another one.
+// samePeer reports whether two states of a peer are the same in everything that other nodes use.
 func samePeer(a, b *cluster.Node) bool {
 	g, h := &a.Gateway, &b.Gateway
 	return a == b || a.Name == b.Name && a.UID == b.UID && a.Created.Equal(b.Created) && a.ID == b.ID &&
@@ -234,7 +232,7 @@ func samePeer(a, b *cluster.Node) bool {
 		slices.Equal(a.PodCIDRs, b.PodCIDRs) && g.Mode == h.Mode && g.MAC == h.MAC && g.DeviceMAC == h.DeviceMAC
 }
 
-// changedServices names the Services of what came and went, sorted.
+// changedServices returns the sorted Services of removed and added Frontends.
 func changedServices(c cluster.Changes[cluster.Frontend]) []cluster.Owner {
 	var owners []cluster.Owner
 	for _, f := range slices.Concat(c.Gone, c.Come) {
@@ -244,7 +242,7 @@ func changedServices(c cluster.Changes[cluster.Frontend]) []cluster.Owner {
 	return slices.Compact(owners)
 }
 
-// count adds to the objects' problems, or takes away: several Frontends of a Service have the same
+// count adds problems of objects or removes them: several Frontends of a Service may have the same
 // one.
 func (n *planned) count(problems []cluster.Problem, by int) {
 	for _, p := range problems {
@@ -255,7 +253,7 @@ func (n *planned) count(problems []cluster.Problem, by int) {
 	}
 }
 
-// list makes the list of all problems.
+// list updates the list of all problems.
 func (n *planned) list() {
 	all := slices.Concat(n.node, n.fixed, n.twice, n.clashes)
 	for p := range n.counted {

@@ -7,7 +7,7 @@ import (
 	"hairpin/cluster"
 )
 
-// podsOn picks the pods of a node. Of two pods with the same address the first stays.
+// podsOn returns the pods of a node. Of two pods with the same address, it keeps the first.
 func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []cluster.Problem) {
 	var list []*cluster.Pod
 	var problems []cluster.Problem

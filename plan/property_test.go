@@ -25,7 +25,7 @@ import (
 	"hairpin/watch"
 )
 
-// Draws are small on purpose: names, addresses and ports meet often.
+// Draws are small on purpose: names, addresses and ports often collide.
 func drawFrontend(t *rapid.T) *cluster.Frontend {
 	family := rapid.SampledFrom([]cluster.Family{cluster.IPv4, cluster.IPv6}).Draw(t, "family")
 	ips := map[cluster.Family][]string{cluster.IPv4: {"10.96.0.1", "10.96.0.2", "10.96.0.3", "10.97.0.1"},
@@ -118,7 +118,7 @@ func text(state datapath.State, problems []cluster.Problem) string {
 	return datapath.Print(state) + fmt.Sprint(problems)
 }
 
-// sameText fails unless a Planner gives what a new one does.
+// sameText fails unless a Planner returns the same as a new one.
 func sameText(t *rapid.T, got, want string) {
 	t.Helper()
 	if got != want {
@@ -151,8 +151,8 @@ func drawNodes(t *rapid.T) *cluster.Snapshot {
 	return snapshot(a, b)
 }
 
-// A Planner that saw other Snapshots before gives what a new one gives, and what it gave before
-// stays as it was.
+// A Planner that has seen other Snapshots returns the same as a new one, and does not change its
+// earlier results.
 func TestPlannerIsNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawNodes(t)
@@ -177,7 +177,7 @@ func TestPlannerIsNode(t *testing.T) {
 	})
 }
 
-// An unchanged cluster gives the same State, not an equal one: there is nothing to compare
+// An unchanged cluster gives the same State, not an equal copy: there is nothing to compare
 // afterwards.
 func TestPlannerKeepsWhatDidNotChange(t *testing.T) {
 	s := large(3, 50, cluster.IPv4, cluster.IPv6)
@@ -185,7 +185,7 @@ func TestPlannerKeepsWhatDidNotChange(t *testing.T) {
 	first, _ := p.Node(s, "node-000")
 	again := *s
 	again.Nodes = nil
-	for _, n := range s.Nodes { // what a node's plan does not depend on, of itself and of others
+	for _, n := range s.Nodes { // properties that do not affect a node's plan, of itself and of others
 		beat := *n
 		beat.Leaving, beat.NetworkUnavailable, beat.Egress = true, "True", cluster.NodeEgress{Ready: true}
 		if n.Name != "node-000" {
@@ -210,7 +210,7 @@ func TestPlannerKeepsWhatDidNotChange(t *testing.T) {
 	}
 }
 
-// By flows, a changed endpoint changes its group, and a pod that comes its own flows, the list of
+// With flows, a changed endpoint changes its group. An added pod changes its own flows, the list of
 // ports that br-svc floods to, and OVN's port.
 func TestPlannerKeepsFlows(t *testing.T) {
 	s := byEngine(large(3, 50, cluster.IPv4, cluster.IPv6), "node-000", true)
@@ -252,7 +252,7 @@ func sameMap[M any](a, b M) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
-// What is refused to one Service makes no other one's rows anew, nor does an address that moves
+// A rejection for one Service does not rewrite another's rows; nor does an address that moves
 // between other nodes.
 func TestRefusalsArePlannedAlone(t *testing.T) {
 	s := large(3, 50, cluster.IPv4, cluster.IPv6)
@@ -318,7 +318,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Objects that are wrong change nothing that others want.
+// Invalid objects do not affect the state of others.
 func TestBadObjectsStopNobody(t *testing.T) {
 	good := snapshot(node("node-a", 1, 3), node("node-b", 2, 4), pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"),
 		frontend("a", "10.96.0.1:80", 30001, "10.244.1.3:8080", "172.18.0.3:8080"),

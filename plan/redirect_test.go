@@ -15,9 +15,9 @@ import (
 	"hairpin/watch"
 )
 
-// TestGuardedAddressesAreNotRedirected: a load balancer's address with loadBalancerSourceRanges is
-// the host's to serve, which looks at the source, also where it is the node's own. The ranges do
-// not apply to its NodePort there.
+// TestGuardedAddressesAreNotRedirected: the host serves load balancer addresses with
+// loadBalancerSourceRanges, because it checks the source, even if the address is the node's own.
+// The ranges do not apply to its NodePort there.
 func TestGuardedAddressesAreNotRedirected(t *testing.T) {
 	const guarded = `
 ---
@@ -48,8 +48,8 @@ status: {loadBalancer: {ingress: [{ip: 172.18.0.3}]}}
 }
 
 // TestExternalAddressOfAnotherLink: in mode shared an external address may be the node's own on
-// another link. Who asks it by the uplink is answered by the uplink, as the connection that the
-// bridge tracks there: the redirect's flow for answers is not for this one.
+// another link. A client on the uplink gets its replies on the uplink, where the bridge tracks the
+// connection. The redirect's flow for replies does not match these.
 func TestExternalAddressOfAnotherLink(t *testing.T) {
 	const objects = `
 apiVersion: v1

@@ -13,12 +13,12 @@ import (
 	"hairpin/delta"
 )
 
-// replace takes the keys of gone out of a State and puts come in, in a copy. It gives false when a
-// key of gone is missing or a key of come is taken: then the State is not the union that it was
-// thought to be.
+// replace returns a copy of a State without the keys of gone and with those of come. It returns
+// false if a key of gone is missing or a key of come exists: then the State is not the expected
+// union.
 //
-// What depends on the planned node alone stays: the bridge, and which nft tables, maps and sets
-// there are.
+// What depends on the planned node alone stays: the bridge, and the set of nft tables, maps and
+// sets.
 func replace(s, gone, come datapath.State) (datapath.State, bool) {
 	ok := true
 	s.NB = swap(&ok, s.NB, gone.NB, come.NB,
@@ -70,7 +70,7 @@ func swapTables(ok *bool, s, gone, come nft.State) nft.State {
 	return s
 }
 
-// swapTable swaps chains, and the elements of the maps and sets that change.
+// swapTable is replace for one table: its chains, and the elements of changed maps and sets.
 func swapTable(ok *bool, s, gone, come *nft.Table) *nft.Table {
 	t := &nft.Table{Chains: swap(ok, s.Chains, gone.Chains, come.Chains, equal), Maps: maps.Clone(s.Maps),
 		Sets: maps.Clone(s.Sets)}
@@ -99,8 +99,8 @@ func orEmpty[T any](p *T) *T {
 
 func equal[V comparable](a, b V) bool { return a == b }
 
-// swap is replace for one map. What is in gone and comes back the same stays what it was, and the
-// map itself does when that is all of it.
+// swap is replace for one map. Entries that are the same in gone and come stay unchanged; if all
+// are, the map itself is returned.
 func swap[M ~map[K]V, K comparable, V any](ok *bool, m, gone, come M, same func(a, b V) bool) M {
 	d := delta.Of(come, gone, same)
 	if d.Empty() {
@@ -110,7 +110,7 @@ func swap[M ~map[K]V, K comparable, V any](ok *bool, m, gone, come M, same func(
 	return d.ApplyTo(m)
 }
 
-// swapMaps is swap for a map that shares with its copies what they have in common.
+// swapMaps is swap for a map that shares data with its copies.
 func swapMaps[K comparable, V any](ok *bool, m, gone, come delta.Map[K, V], same func(a, b V) bool) delta.Map[K, V] {
 	d := delta.OfMaps(come, gone, same)
 	if d.Empty() {
@@ -120,7 +120,7 @@ func swapMaps[K comparable, V any](ok *bool, m, gone, come delta.Map[K, V], same
 	return d.ApplyToMap(m)
 }
 
-// fits reports whether what comes is not there yet, and what goes is.
+// fits reports whether all added keys are missing, and all others exist.
 func fits[K comparable, V any](d delta.Delta[K, V], there func(K) bool) bool {
 	for k := range d.Add {
 		if there(k) {

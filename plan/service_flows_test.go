@@ -24,7 +24,7 @@ type served struct {
 	protocol cluster.Protocol
 }
 
-// byBalancers tells whom pods get by OVN's load balancers at each address.
+// byBalancers returns the endpoints that pods get from OVN's load balancers at each address.
 func byBalancers(rows nb.State) map[served]string {
 	all := map[served]string{}
 	for _, r := range rows {
@@ -53,7 +53,7 @@ func ends(list []netip.AddrPort) string {
 	return fmt.Sprint(slices.Compact(list))
 }
 
-// byFlows tells the same of flows and groups, of those addresses that are for everybody.
+// byFlows returns the same for flows and groups, at addresses without source ranges.
 func byFlows(t *rapid.T, s flow.State) map[served]string {
 	all, used := map[served]string{}, map[flow.GroupKey]bool{}
 	for _, f := range s.Flows.All() {
@@ -91,7 +91,7 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 			if to = ends(list); sticky {
 				to = "the same of " + to
 			} else {
-				used[k] = true // of a sticky one it is the flow in pipeline.SvcEndpointDNAT
+				used[k] = true // with affinity, this is the flow in pipeline.SvcEndpointDNAT
 			}
 		}
 		if standsIn := netip.MustParsePrefix("169.254.169.0/29"); f.Bridge == claims.ServiceBridge &&
@@ -111,8 +111,7 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 	return all
 }
 
-// groupOf is the group that a flow leads to, and whether it looks first whether the client is
-// remembered.
+// groupOf returns the group of a flow, and whether the flow first looks up a remembered client.
 func groupOf(f *flow.Flow) (id uint32, sticky bool) {
 	switch a := f.Actions[0].(type) {
 	case flow.ToGroup:
@@ -123,7 +122,7 @@ func groupOf(f *flow.Flow) (id uint32, sticky bool) {
 	return 0, false
 }
 
-// bucketTo is the endpoint that a bucket leads to.
+// bucketTo returns the endpoint of a bucket.
 func bucketTo(t *rapid.T, s flow.State, g *flow.Group, b flow.Bucket) netip.AddrPort {
 	ct := b.CT
 	if b.Next != 0 {
@@ -140,7 +139,7 @@ func bucketTo(t *rapid.T, s flow.State, g *flow.Group, b flow.Bucket) netip.Addr
 	return netip.AddrPortFrom(ct.NAT.Addr, ct.NAT.PortMin)
 }
 
-// byEngine is the cluster with one of the two engines on a node.
+// byEngine returns the cluster with one of the two engines on a node.
 func byEngine(s *cluster.Snapshot, name string, flows bool) *cluster.Snapshot {
 	out := *s
 	out.Nodes = slices.Clone(s.Nodes)
@@ -161,14 +160,14 @@ func drawChurned(t *rapid.T) *cluster.Snapshot {
 }
 
 // beyondServiceRanges reports whether a row is the policy for a cluster IP outside of
-// service-cidrs, which is like that of a range.
+// service-cidrs, which equals that of a range.
 func beyondServiceRanges(r nb.Row) bool {
 	p, ok := r.(*nb.Policy)
 	return ok && (strings.Contains(p.Match, "10.97.0.") || strings.Contains(p.Match, "fd00:10:97::"))
 }
 
-// With flows, OVN has the same rows with and without Services: no row of one, and no member of a
-// set. Only cluster IPs outside of service-cidrs have a policy each.
+// With flows, OVN has the same rows with and without Services, and the same members of sets. Only
+// cluster IPs outside of service-cidrs have a policy each.
 func TestFlowsLeaveOVNAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawChurned(t)
@@ -194,15 +193,15 @@ func TestFlowsLeaveOVNAlone(t *testing.T) {
 	})
 }
 
-// Pods get the same endpoints by flows and groups as by OVN's load balancers, whatever the Services
-// are.
+// With any Services, pods get the same endpoints from flows and groups as from OVN's load
+// balancers.
 func TestFlowsServeWhomBalancersServe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawChurned(t)
 		for _, n := range s.Nodes {
 			state, problems := plan.Node(byEngine(s, n.Name, false), n.Name)
 			flows, more := plan.Node(byEngine(s, n.Name, true), n.Name)
-			// Only OVN's load balancers know the node-local mode dgp.
+			// Only OVN's load balancers support the node-local mode dgp.
 			problems = slices.DeleteFunc(problems, func(p plan.Problem) bool {
 				return strings.HasSuffix(p.Message, "hosts with node-local = dgp do not reach it")
 			})
@@ -224,8 +223,8 @@ func TestFlowsServeWhomBalancersServe(t *testing.T) {
 	})
 }
 
-// Of the many endpoints of a Service as many are served as there is room for in a group, and its
-// owner is told.
+// Of many endpoints of a Service, those that fit in a group are served, and a Problem is reported
+// on the Service.
 func TestFlowsOfManyEndpoints(t *testing.T) {
 	var ends []string
 	for i := range flow.MaxBuckets + 1 {
@@ -255,8 +254,8 @@ func TestFlowsOfManyEndpoints(t *testing.T) {
 	}
 }
 
-// Every group has a number of its own, also where names have the same hash, and keeps it while
-// others come and go.
+// Every group has its own ID, even if names have the same hash, and keeps it while others are added
+// and removed.
 func TestGroupsHaveTheirNumbers(t *testing.T) {
 	const count = 4000
 	s := byEngine(large(1, count, cluster.IPv4), "node-000", true)

@@ -8,7 +8,7 @@ import (
 )
 
 // TestClusterIPOutOfRange: a cluster IP outside of service-cidrs is served to pods, hosts and
-// clients outside, and nothing that is sent to it leaves the cluster.
+// external clients, and no packet to it leaves the cluster.
 func TestClusterIPOutOfRange(t *testing.T) {
 	const old = `
 apiVersion: v1

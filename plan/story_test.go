@@ -26,15 +26,15 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the stories' wanted states and walks")
 
-// A story is a txtar file. Its first words tell what it is about. Its sections:
+// A story is a txtar file that begins with a description. Its sections:
 //
 //	objects.yaml                    Kubernetes manifests
-//	problems                        what was wrong with them, for any node
-//	NODE.state                      what the node must have
-//	NODE.state KIND/NAMESPACE/NAME  the part of it that this object wants
+//	problems                        their Problems, for any node
+//	NODE.state                      the desired state of the node
+//	NODE.state KIND/NAMESPACE/NAME  the part of it for this object
 //	NODE.services                   its pods and their Services as flows and groups
-//	costs FROM PROTOCOL ADDRESS     what the first packets of it cost
-//	walk FROM PROTOCOL ADDRESS      the way of a packet and its reply. FROM is host/NODE, pod/NAMESPACE/NAME or
+//	costs FROM PROTOCOL ADDRESS     the cost of the first packets of a walk
+//	walk FROM PROTOCOL ADDRESS      the path of a packet and its reply. FROM is host/NODE, pod/NAMESPACE/NAME or
 //	                                outside/ADDRESS, or outside/ADDRESS@NODE if the network routes to that node;
 //	                                pod/NAMESPACE/NAME@ADDRESS sends from that address;
 //	                                "prefer ADDRESS …" at the end chooses endpoints
@@ -115,7 +115,7 @@ func read(t *testing.T, archive *txtar.Archive) *story {
 	return s
 }
 
-// check makes sure that a State is one that its systems take, and that its JSON is all of it.
+// check fails unless the target systems accept a State, and its JSON is complete.
 func check(t *testing.T, state datapath.State) {
 	t.Helper()
 	for _, f := range state.Bridge.Flows.All() {
@@ -167,7 +167,7 @@ func (s *story) section(name string) (string, error) {
 	return "", fmt.Errorf("unknown section")
 }
 
-// linesOf picks the lines that an object wants.
+// linesOf returns the lines of an object.
 func linesOf(text, owner string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -178,7 +178,7 @@ func linesOf(text, owner string) string {
 	return b.String()
 }
 
-// onServiceBridge is what there is of claims.ServiceBridge.
+// onServiceBridge returns the state of claims.ServiceBridge.
 func onServiceBridge(s flow.State) flow.State {
 	on := flow.State{Bridges: s.Bridges, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: s.Flows.Clone()}
 	maps.DeleteFunc(on.Ports, func(_ string, p flow.Port) bool { return p.Type != "patch" })

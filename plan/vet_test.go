@@ -13,7 +13,7 @@ import (
 	"hairpin/plan"
 )
 
-// threeNodes are a, which lies, b, and c, which looks; the liar is the youngest, and first by name.
+// threeNodes returns a, which reports false facts, b, and c, which is planned. a is the youngest.
 func threeNodes(lie func(*cluster.Node)) *cluster.Snapshot {
 	a, b, c := node("a", 9, 9), node("b", 3, 3), node("c", 4, 4)
 	for i, n := range []*cluster.Node{c, b, a} {
@@ -23,7 +23,7 @@ func threeNodes(lie func(*cluster.Node)) *cluster.Snapshot {
 	return snapshot(a, b, c)
 }
 
-// wayTo returns what node c has for another: flows of the bridge of tunnels.
+// wayTo returns the flows of the tunnel bridge that node c has for another node.
 func wayTo(s *cluster.Snapshot, node string) string {
 	state, _ := plan.Node(s, "c")
 	var lines []string
@@ -36,7 +36,7 @@ func wayTo(s *cluster.Snapshot, node string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestLiesHurtTheLiarOnly: node c's way to b is the same whatever a says, and c sends nothing to a.
+// TestLiesHurtTheLiarOnly: whatever a reports, c's path to b is the same, and c sends nothing to a.
 func TestLiesHurtTheLiarOnly(t *testing.T) {
 	honest := threeNodes(func(*cluster.Node) {})
 	want := wayTo(honest, "b")
@@ -66,7 +66,7 @@ func TestLiesHurtTheLiarOnly(t *testing.T) {
 	}
 }
 
-// TestAddressesOfTheWorldAreNoNodes: packets to them leave with the egress address.
+// TestAddressesOfTheWorldAreNoNodes: such packets leave with the egress address.
 func TestAddressesOfTheWorldAreNoNodes(t *testing.T) {
 	s := threeNodes(func(n *cluster.Node) {
 		n.HostAddresses = append(n.HostAddresses, prefix("8.8.8.8/32"), prefix("9.9.9.9/24"), prefix("172.18.0.77/16"))

@@ -16,7 +16,7 @@ import (
 	"hairpin/walk/explain"
 )
 
-// walks is the directory of the stories as documentation.
+// walks is the directory of the stories' documentation.
 const walks = "../docs/design/walks"
 
 // library is the expected content of docs/design/walks: generated from the stories, by the same
@@ -24,12 +24,12 @@ const walks = "../docs/design/walks"
 type library struct {
 	told  int // stories
 	files map[string]string
-	index map[string]string // page to its first words
-	// differences are those between the documents' walks and ours, by document and story.
+	index map[string]string // page to its introduction
+	// differences has those between the documents' walks and Hairpin's, by document and story.
 	differences map[string]map[string][]string
 }
 
-// documents are those whose walks are compared with Hairpin's, with a remark on each.
+// documents lists the documents whose walks are compared with Hairpin's, with a remark on each.
 var documents = []struct{ name, about string }{
 	{"host-to-service.md",
 		"Its use cases are compared flow by flow and connection by connection. Cookies differ in their upper half, " +
@@ -68,8 +68,8 @@ func newLibrary() *library {
 		differences: map[string]map[string][]string{}}
 }
 
-// add makes the page of a story that has walks: each with its steps, the first with a picture, and
-// beside the document's where a section "document WALK" tells what stands there.
+// add makes the page of a story that has walks. Each has its steps, the first a picture. A section
+// "document WALK" of the story adds the document's walk beside it.
 func (l *library) add(t *testing.T, name string, archive *txtar.Archive, s *story) {
 	t.Helper()
 	l.told++
@@ -105,7 +105,7 @@ func (l *library) add(t *testing.T, name string, archive *txtar.Archive, s *stor
 	}
 }
 
-// beside puts a document's walk beside ours, if the story has one.
+// beside adds a document's walk beside Hairpin's, if the story has one.
 func (l *library) beside(t *testing.T, b *strings.Builder, document, story string, archive *txtar.Archive, walk string,
 	trace walk.Trace) {
 	t.Helper()
@@ -124,7 +124,7 @@ func (l *library) beside(t *testing.T, b *strings.Builder, document, story strin
 	l.differences[document][story] = append(l.differences[document][story], differences...)
 }
 
-// explain is story.walk, rendered for a page.
+// explain returns story.walk, rendered for a page.
 func (s *story) explain(words []string) (*explain.Explanation, error) {
 	trace, err := s.trace(words)
 	if err != nil {
@@ -138,10 +138,10 @@ func (s *story) explain(words []string) (*explain.Explanation, error) {
 		Protocol: trace.Sent.Protocol}, trace)
 }
 
-// A line of a document's walk: "there flow FLOW", "back flow FLOW", "there CT src=… dst=… src=…
-// dst=… zone=…", "there seen ADDRESS" for what the endpoint sees, or a rule of another kind in its
-// tool's words, with the story's addresses. A line that begins with ! says why ours is not what the
-// line before says; one that is not needed is an error, as is one that is missing.
+// compare compares a document's walk. Its lines are "there flow FLOW", "back flow FLOW", "there CT
+// src=… dst=… src=… dst=… zone=…", "there seen ADDRESS" for the source that the endpoint sees, or a
+// rule of another kind in its tool's syntax, with the story's addresses. A line that begins with !
+// says why Hairpin's differs from the line before. It is an error if it is missing or not needed.
 func compare(text string, t walk.Trace) (page string, differences []string, err error) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	var b strings.Builder
@@ -159,7 +159,7 @@ func compare(text string, t walk.Trace) (page string, differences []string, err 
 			}
 		}
 		way, what, _ := strings.Cut(line, " ")
-		rule := what // as the page has it: the tool's words tell what kind it is
+		rule := what // as on the page: the tool's syntax shows its kind
 		if kind, rest, _ := strings.Cut(what, " "); !slices.Contains([]string{"flow", "CT", "seen"}, kind) {
 			rule = rest
 		}
@@ -189,8 +189,8 @@ func compare(text string, t walk.Trace) (page string, differences []string, err 
 	return b.String() + "\n", differences, nil
 }
 
-// find looks for the document's flow or entry among the steps from one on. It gives the step that
-// has it, or the one that is there in its stead.
+// find searches the steps, from one on, for the document's flow or entry. It returns the step that
+// has it, or the nearest one instead.
 func find(what string, steps []walk.Step, from int) (at int, ours string, same bool) {
 	kind, rest, _ := strings.Cut(what, " ")
 	instead, words, sure := -1, "nothing", false
@@ -236,8 +236,8 @@ func find(what string, steps []walk.Step, from int) (at int, ours string, same b
 	return instead, words, false
 }
 
-// ofKind reports whether a rule of a kind is met at a stage. What the documents do in the host's
-// kernel, ours may do on the bridge.
+// ofKind reports whether a rule of a kind is applied at a stage. Hairpin may do on the bridge what
+// the documents do in the host's kernel.
 func ofKind(kind, stage string) bool {
 	switch kind {
 	case "policy":
@@ -256,7 +256,7 @@ func ofKind(kind, stage string) bool {
 	return false
 }
 
-// sameTable reports whether two flows are of one table and priority, or at least of one table.
+// sameTable reports whether two flows have one table and priority (same), or one table (near).
 func sameTable(a, b string) (same, near bool) {
 	list, tables := map[[2]uint16]bool{}, map[uint16]bool{}
 	for _, text := range []string{a, b} {
@@ -278,8 +278,8 @@ func withoutPorts(entry string) string {
 	}), " ")
 }
 
-// sameEntry compares an entry of ours with one of the document. The numbers of OVN's own zones are
-// ovn-controller's choice: the document has 16, ours a name.
+// sameEntry compares an entry of Hairpin's with one of the document. ovn-controller chooses the
+// numbers of OVN's own zones: the document has 16, Hairpin a name.
 func sameEntry(ours, document string) bool {
 	if a, zone, ok := strings.Cut(ours, " zone="); ok && strings.HasPrefix(zone, "GR_") {
 		ours = a + " zone=16"
@@ -287,7 +287,7 @@ func sameEntry(ours, document string) bool {
 	return ours == document
 }
 
-// check compares docs/design/walks with what it must hold, or writes it.
+// check compares docs/design/walks with its expected content, or writes it.
 func (l *library) check(t *testing.T) {
 	t.Helper()
 	l.readme(t)
@@ -319,7 +319,7 @@ func (l *library) check(t *testing.T) {
 	}
 }
 
-// readme is the list of pages, and the page of differences.
+// readme returns the list of pages, and the page of differences.
 func (l *library) readme(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Walks\n\nPackets through every table, as `hairpin explain` shows them. The pages are generated " +
@@ -335,7 +335,7 @@ func (l *library) readme(t *testing.T) {
 	l.files["README.md"], l.files["differences.md"] = b.String(), l.differing(everyRow(t))
 }
 
-// differing is the page of differences.
+// differing returns the page of differences.
 func (l *library) differing(rows map[string]string) string {
 	var d strings.Builder
 	d.WriteString("# Differences from the design documents\n\nEach document has a table of all its sections, rules " +

@@ -19,7 +19,7 @@ var (
 	pod      = clustertest.Pod
 )
 
-// service makes one Frontend: "10.96.146.87:80" tcp to backends.
+// service returns one Frontend: "10.96.146.87:80" tcp to backends.
 func frontend(name, vip string, nodePort uint16, backends ...string) *cluster.Frontend {
 	v := netip.MustParseAddrPort(vip)
 	f := &cluster.Frontend{
@@ -33,7 +33,7 @@ func frontend(name, vip string, nodePort uint16, backends ...string) *cluster.Fr
 	return f
 }
 
-// large makes a cluster of nodes and Services: of every Service one TCP Frontend per family, with
+// large returns a cluster of nodes and Services: each Service has one TCP Frontend per family, with
 // two endpoints. Every tenth Service has a NodePort, every hundredth an endpoint on a host.
 func large(nodes, services int, families ...cluster.Family) *cluster.Snapshot {
 	var objects []any

@@ -26,9 +26,9 @@ const (
 	returnTime = 30 * time.Second // for all of a bridge's network
 )
 
-// mend does what the findings offer, and prints each change as the command that would make it. The
-// bridge comes before the profiles that make it at every boot: a boot in between finds a machine
-// with a network. What comes after a failure is left as it is.
+// mend applies the fixes of the findings, and prints each change as the equivalent command. It
+// fixes the bridge before the profiles that create it at every boot: after a boot in between, the
+// machine still has a network. It stops at the first failure.
 func mend(ctx context.Context, w io.Writer, c config.Config, list []Finding) error {
 	list = slices.DeleteFunc(slices.Clone(list), func(f Finding) bool { return f.fix == nil })
 	if len(list) == 0 {
@@ -70,11 +70,11 @@ func order(f Finding) int {
 	return 0
 }
 
-// addressObject begins the object of a finding about an address.
+// addressObject is the prefix of the object of a finding about an address.
 const addressObject = "address "
 
-// offerReturn adds to the finding about a gateway bridge that it can be removed, in a mode in which
-// it has no device, or why it cannot.
+// offerReturn adds a fix to the finding about a gateway bridge, if the mode has no uplink: it
+// removes the bridge. If that is not possible, it adds the reason.
 func offerReturn(c *machine, db *ovsdb.Client, list []Finding) error {
 	if cluster.ModeNamed(c.Cluster.Gateway.Mode).Uplink {
 		return nil
@@ -96,8 +96,8 @@ func offerReturn(c *machine, db *ovsdb.Client, list []Finding) error {
 	return nil
 }
 
-// foreignBridge finds a gateway bridge that others made, and refuses what NetworkManager would undo
-// or could not do again after a boot.
+// foreignBridge finds a gateway bridge that another program made. It refuses one that
+// NetworkManager would make again, or could not replace after a boot.
 func foreignBridge(db *ovsdb.Client, c *machine) (*uplink.Foreign, error) {
 	f, err := uplink.FindForeign(db, hostnet.UplinkConfig(c.Config))
 	if err != nil || f == nil || f.Refusal != nil || !f.NetworkManager {
@@ -119,7 +119,7 @@ func foreignBridge(db *ovsdb.Client, c *machine) (*uplink.Foreign, error) {
 	return f, nil
 }
 
-// withForeign calls do with the gateway bridge that others made, if Open vSwitch runs and has one.
+// withForeign calls do with another program's gateway bridge, if Open vSwitch runs and has one.
 func withForeign(ctx context.Context, c *machine, do func(context.Context, *uplink.Foreign) error) error {
 	db, err := openSwitch(ctx, c)
 	if err != nil || db == nil {

@@ -12,8 +12,8 @@ import (
 
 const profileDir = "/etc/NetworkManager/system-connections/"
 
-// configured is a machine whose device configure-ovs.sh has put into br-ex, with the profiles that
-// it writes.
+// configured returns a machine whose device configure-ovs.sh has put into br-ex, with the profiles
+// that it writes.
 func configured(t *testing.T) *lab.Node {
 	t.Helper()
 	_, n := machine(t)
@@ -47,7 +47,7 @@ mkdir -p `+profileDir)
 	return n
 }
 
-// fix runs the command with --fix, and gives what it did and its exit code.
+// fix runs the command with --fix, and returns its output and exit code.
 func fix(t *testing.T, n *lab.Node, flags string) (text, code string) {
 	t.Helper()
 	out, err := n.Exec(t.Context(), "sh", "-c", "hairpin preflight --gateway-mode detached --fix "+flags+
@@ -59,9 +59,9 @@ func fix(t *testing.T, n *lab.Node, flags string) (text, code string) {
 	return text, strings.TrimSpace(code)
 }
 
-// TestFix: in mode detached the device gets the network of the bridge that configure-ovs.sh made,
-// and its profiles go, but only when nothing would undo it and the machine finds its addresses
-// after a boot.
+// TestFix checks --fix in mode detached: the device gets the network of the bridge of
+// configure-ovs.sh, and the profiles are removed. It does so only if nothing would undo it, and the
+// machine has its addresses after a boot.
 func TestFix(t *testing.T) {
 	n := configured(t)
 	state := func() string {

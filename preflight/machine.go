@@ -22,8 +22,8 @@ import (
 	"hairpin/report"
 )
 
-// needed is a ruleset with all that Hairpin's have and that kernels may lack. The kernel checks it;
-// none of it comes to be.
+// needed is a ruleset with every feature of Hairpin's rulesets that kernels may lack. The kernel
+// checks it without applying it.
 const needed = `table inet hairpin-preflight {
 	map to { type inet_proto . inet_service : ipv4_addr . inet_service; }
 	set ends { type ipv4_addr; flags interval; }
@@ -39,7 +39,7 @@ const needed = `table inet hairpin-preflight {
 }
 `
 
-// nftables asks the kernel for what Hairpin needs of it.
+// nftables checks whether the kernel has the features that Hairpin needs.
 func nftables(ctx context.Context, _ *machine) ([]Finding, error) {
 	nft, err := knft.New(knft.Config{})
 	if err != nil {
@@ -55,7 +55,7 @@ func nftables(ctx context.Context, _ *machine) ([]Finding, error) {
 		"load or build nf_tables, nft_nat, nft_masq, nft_fib_inet, nft_reject_inet and nft_ct")}, nil
 }
 
-// datapath tells which of Open vSwitch's datapaths the kernel allows.
+// datapath reports which of Open vSwitch's datapaths the kernel supports.
 func datapath(_ context.Context, c *machine) ([]Finding, error) {
 	const module = "openvswitch"
 	if _, err := os.Stat("/sys/module/" + module); err == nil {
@@ -76,7 +76,7 @@ func datapath(_ context.Context, c *machine) ([]Finding, error) {
 		"a kernel with CONFIG_OPENVSWITCH")}, nil
 }
 
-// ranges finds addresses and routes of the machine within the ranges that are to be the cluster's.
+// ranges finds addresses and routes of the machine within the cluster's ranges.
 func ranges(_ context.Context, c *machine) (list []Finding, err error) {
 	var pods []netip.Prefix
 	for _, s := range c.Cluster.ClusterSubnets {
@@ -123,7 +123,7 @@ func ranges(_ context.Context, c *machine) (list []Finding, err error) {
 	return list, nil
 }
 
-// own reports whether a link is one that Hairpin, or OVN-Kubernetes, makes for itself.
+// own reports whether Hairpin or OVN-Kubernetes makes a link of this name.
 func own(link string, c *machine) bool {
 	return link == claims.ManagementPort || link == c.Cluster.Gateway.Interface || link == claims.EncapHost ||
 		link == claims.EncapBridge || link == claims.LocalPort || link == claims.LocalBridge
@@ -138,7 +138,7 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a.Unmap(), bits)
 }
 
-// mtu compares that of the default routes' devices with what pods' packets need in a tunnel.
+// mtu compares the MTU of the default routes' devices with the MTU that pods need in a tunnel.
 func mtu(_ context.Context, c *machine) (list []Finding, err error) {
 	for _, f := range []struct{ family, overhead int }{{netlink.FAMILY_V6, hostnet.Overhead6},
 		{netlink.FAMILY_V4, hostnet.Overhead4}} {
@@ -169,7 +169,7 @@ func tooSmall(c *machine, link *netlink.LinkAttrs, overhead int) []Finding {
 		fmt.Sprintf("[default] mtu = %d, on every node", link.MTU-overhead))}
 }
 
-// advertised finds addresses of mode detached's bridge that the machine does not have yet.
+// advertised finds missing addresses of the bridge of mode detached.
 func advertised(ctx context.Context, c *machine) (list []Finding, err error) {
 	missing, err := hostnet.Unadvertised(c.Cluster)
 	if err != nil || len(missing) == 0 {
@@ -184,7 +184,7 @@ func advertised(ctx context.Context, c *machine) (list []Finding, err error) {
 		f := found(Info, addressObject+a.String(),
 			"is on no link: an API server that advertises it cannot start before the agent",
 			"run `hairpin advertise` at every boot before it")
-		if !refused { // else the bridge that it would go to is to go first
+		if !refused { // else the bridge that would get it must be removed first
 			f.Fix = []string{"hairpin advertise"}
 			f.fix = func(context.Context) ([]string, error) { return hostnet.Advertise(c.Cluster) }
 		}
@@ -193,7 +193,7 @@ func advertised(ctx context.Context, c *machine) (list []Finding, err error) {
 	return list, err
 }
 
-// ports tries those that the agent listens on, unless one does.
+// ports tries to listen on the agent's ports, unless an agent runs.
 func ports(ctx context.Context, c *machine) (list []Finding, err error) {
 	if dir, err := c.at(c.Process.RunDir); err == nil {
 		if agent, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, report.AgentSocket)); err == nil {

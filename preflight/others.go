@@ -23,14 +23,14 @@ import (
 	"hairpin/targets"
 )
 
-// foreign are the links of other networks, by the beginning of their names.
+// foreign has the links of other networks, by the prefix of their names.
 var foreign = []struct{ prefix, of string }{
 	{"flannel", "flannel"}, {"cni0", "flannel, or the bridge plugin of CNI"}, {"cilium_", "Cilium"}, {"cali", "Calico"},
 	{"vxlan.calico", "Calico"},
 	{"antrea-", "Antrea"}, {"kube-bridge", "kube-router"}, {"weave", "Weave Net"},
 }
 
-// links finds what other networks made, by its name.
+// links finds links of other networks by their names.
 func links(context.Context, *machine) (list []Finding, err error) {
 	all, err := netdev.List(netlink.LinkList)
 	if err != nil {
@@ -86,8 +86,8 @@ func cniConfigs(_ context.Context, c *machine) (list []Finding, err error) {
 	return list, nil
 }
 
-// tables finds tables of kube-proxy and firewalld in nftables, and chains that drop what is
-// forwarded.
+// tables finds tables of kube-proxy and firewalld in nftables, and chains that drop forwarded
+// packets.
 func tables(ctx context.Context, _ *machine) (list []Finding, err error) {
 	nft, err := knft.New(knft.Config{})
 	if err != nil {
@@ -142,10 +142,11 @@ func tables(ctx context.Context, _ *machine) (list []Finding, err error) {
 	return list, nil
 }
 
-// asking is how long Open vSwitch's database may take to answer.
+// asking is the timeout of Open vSwitch's database.
 const asking = 3 * time.Second
 
-// openSwitch mirrors Open vSwitch's database; nil when it does not run: Hairpin brings its own.
+// openSwitch mirrors Open vSwitch's database. It returns nil if that does not run: Hairpin includes
+// one.
 func openSwitch(ctx context.Context, c *machine) (*ovsdb.Client, error) {
 	at := c.Config
 	socket, err := c.at(filepath.Join(c.Process.OVSRunDir, "db.sock"))
@@ -170,7 +171,7 @@ func openSwitch(ctx context.Context, c *machine) (*ovsdb.Client, error) {
 }
 
 // bridges finds Open vSwitch's bridges with devices, and an ovn-controller that another OVN
-// directs.
+// configures.
 func bridges(ctx context.Context, c *machine) (list []Finding, err error) {
 	db, err := openSwitch(ctx, c)
 	if err != nil || db == nil {
@@ -200,7 +201,7 @@ func bridges(ctx context.Context, c *machine) (list []Finding, err error) {
 	return list, offerReturn(c, db, list)
 }
 
-// devices are the machine's links that are ports of a bridge, but for those of pods.
+// devices returns the machine's links that are ports of a bridge, except those of pods.
 func devices(v ovsdb.View, b *ovsdb.Bridge) (names []string) {
 	for _, id := range b.Ports {
 		p := ovsdb.Get[ovsdb.Port](v, id)
@@ -238,8 +239,7 @@ func bridge(c *machine, b *ovsdb.Bridge, device string) Finding {
 	return f
 }
 
-// microshift finds MicroShift's own settings of OVN-Kubernetes, and says which options have them
-// here.
+// microshift finds MicroShift's own settings of OVN-Kubernetes, and names the equivalent options.
 func microshift(_ context.Context, c *machine) (list []Finding, err error) {
 	const file = "/etc/microshift/ovn.yaml"
 	if _, err := c.at(file); errors.Is(err, fs.ErrNotExist) {

@@ -1,6 +1,6 @@
-// Package preflight looks at a machine before Hairpin comes to it: what another network left there,
-// what Hairpin would change, and what stands in its way. It reads only, unless it is told to mend
-// what it safely can.
+// Package preflight checks a machine before the installation of Hairpin: remains of other networks,
+// what Hairpin would change, and what prevents it from working. It only reads, except with
+// Options.Fix, which fixes what is safe to fix.
 package preflight
 
 import (
@@ -18,22 +18,22 @@ import (
 	"hairpin/report"
 )
 
-// Severity says what a finding means for an installation.
+// Severity is the meaning of a finding for an installation.
 type Severity string
 
 const (
-	Stops   Severity = "stops"   // Services or pods will not work until it is mended
+	Stops   Severity = "stops"   // Services or pods will not work until it is fixed
 	Warning Severity = "warning" // they may not work, or not after a boot
 	Info    Severity = "info"    // what Hairpin will do about it
 )
 
-// Finding is one thing on the machine that matters.
+// Finding is a fact about the machine that affects Hairpin.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	Object   string   `json:"object"`        // what it is, as in "link flannel.1"
 	Message  string   `json:"message"`       // what it means
 	Mend     string   `json:"mend,omitzero"` // what an administrator can do
-	// Fix are the commands that do what --fix does; none = it does nothing about it.
+	// Fix has commands equivalent to --fix; none = --fix does nothing about it.
 	Fix []string `json:"fix,omitzero"`
 
 	fix func(context.Context) (did []string, err error)
@@ -43,13 +43,13 @@ func found(s Severity, object, message, mend string) Finding {
 	return Finding{Severity: s, Object: object, Message: message, Mend: mend}
 }
 
-// check looks at one side of the machine. An error says that it could not.
+// check examines one part of the machine. An error means that it could not.
 type check struct {
 	name string
 	look func(context.Context, *machine) ([]Finding, error)
 }
 
-// look runs all checks. One that fails is a finding, too: nobody knows what it would have found.
+// look runs all checks. A failed check is a finding, too, because its result is unknown.
 func (m *machine) look(ctx context.Context) []Finding {
 	var list []Finding
 	for _, k := range []check{
@@ -70,23 +70,23 @@ func (m *machine) look(ctx context.Context) []Finding {
 	return list
 }
 
-// Compare orders findings: what stops an installation is first.
+// Compare orders findings: those that stop an installation first.
 func Compare(a, b Finding) int {
 	rank := map[Severity]int{Stops: 0, Warning: 1, Info: 2}
 	return cmp.Or(cmp.Compare(rank[a.Severity], rank[b.Severity]), strings.Compare(a.Object, b.Object),
 		strings.Compare(a.Message, b.Message))
 }
 
-// Options say how to look, and what to do then.
+// Options select the output and the actions of Run.
 type Options struct {
 	JSON bool
-	Fix  bool      // mend what can be mended safely, and look again
-	Root string    // where the machine's files are: "/", or a container's mount of it
-	Log  io.Writer // of what is mended, when the output is JSON
+	Fix  bool      // fix what is safe to fix, and check again
+	Root string    // the root of the machine's files: "/", or a container's mount of it
+	Log  io.Writer // of the fixes, if the output is JSON
 }
 
-// Run looks, and prints what it found: text, or JSON. Its error is report.ErrNotWell if something
-// stops an installation.
+// Run checks the machine, and prints the findings as text or JSON. It returns report.ErrNotWell if
+// a finding stops an installation.
 func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 	m := &machine{c, o.Root}
 	if o.Fix && m.root != "/" {
@@ -129,8 +129,7 @@ func write(w io.Writer, list []Finding) error {
 	return t.Flush()
 }
 
-// Print writes the cells of a table: in the first row behind lead, in the further ones behind
-// indent.
+// Print writes the cells of a table: in the first row after lead, in further rows after indent.
 func (f Finding) Print(t io.Writer, lead, indent string) {
 	fmt.Fprintf(t, "%s%s\t%s\t%s\n", lead, report.Plain(string(f.Severity), ""), report.Plain(f.Object, ""),
 		report.Plain(f.Message, ""))

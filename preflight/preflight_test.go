@@ -15,7 +15,7 @@ import (
 	"hairpin/preflight"
 )
 
-// look runs the command on a node. It gives what it found, by object, and its exit code.
+// look runs the command on a node. It returns the findings by object, and the exit code.
 func look(t *testing.T, n *lab.Node, flags string) (found map[string]preflight.Finding, code string) {
 	t.Helper()
 	out, err := n.Exec(t.Context(), "sh", "-c", "hairpin preflight -o json "+flags+" > /tmp/found; echo $?")
@@ -44,7 +44,7 @@ func sh(t *testing.T, n *lab.Node, script string) {
 	}
 }
 
-// machine is one with an ordinary network, and hairpin.
+// machine returns a machine with an ordinary network and the program hairpin.
 func machine(t *testing.T) (*lab.Lab, *lab.Node) {
 	t.Helper()
 	hairpin := filepath.Join(t.TempDir(), "hairpin")
@@ -56,8 +56,8 @@ func machine(t *testing.T) (*lab.Lab, *lab.Node) {
 	return l, l.Add(t, lab.NodeConfig{Plain: true, Binds: map[string]string{"/usr/local/bin/hairpin": hairpin}})
 }
 
-// TestMachines: nothing stands in the way on an ordinary machine; on one that other networks had,
-// each thing of theirs is found.
+// TestMachines checks that an ordinary machine has no problems, and that every remainder of other
+// networks is found.
 func TestMachines(t *testing.T) {
 	_, n := machine(t)
 	found, code := look(t, n, "")

@@ -17,25 +17,25 @@ import (
 	"hairpin/hostnet/uplink"
 )
 
-// networkManager is the object of findings about its profiles.
+// networkManager is the object of findings about NetworkManager's profiles.
 const networkManager = "NetworkManager"
 
-// profileDirs are where NetworkManager keeps profiles.
+// profileDirs are the folders of NetworkManager's profiles.
 var profileDirs = [...]string{"/etc/NetworkManager/system-connections", "/run/NetworkManager/system-connections"}
 
-// former is the folder beside them for what --fix takes away: it may be wanted back.
+// former is the folder beside them where --fix keeps removed profiles.
 const former = "hairpin-former"
 
 // profile is a file with a NetworkManager connection.
 type profile struct {
 	path, name string
-	text       *ini.File // nil if it cannot be read as one
+	text       *ini.File // nil if it is not a valid INI file
 	ours       bool      // configure-ovs.sh made it for the gateway bridge
 }
 
 type profileList []profile
 
-// findProfiles reads all profiles. configure-ovs.sh gives its own these names.
+// findProfiles reads all profiles. configure-ovs.sh uses these names.
 func (m *machine) findProfiles(bridge string) (list profileList, err error) {
 	names := []string{bridge, "ovs-if-" + bridge, "ovs-port-" + bridge, "ovs-if-phys0", "ovs-port-phys0"}
 	for _, dir := range profileDirs {
@@ -65,8 +65,8 @@ func (p *profile) get(section, key string) string {
 	return p.text.Section(section).Key(key).String()
 }
 
-// refusal says why the profiles of a bridge must stay: NetworkManager would undo it, or not give
-// the device the same addresses at the next boot.
+// refusal returns why the profiles of a bridge must stay: NetworkManager would make the bridge
+// again, or not give the device the same addresses at the next boot.
 func (list profileList) refusal(bridge, device string) error {
 	if pid := running(networkManager); pid != 0 {
 		return fmt.Errorf("%s runs (pid %d) and would make the bridge again: first `systemctl stop NetworkManager`, "+
@@ -87,7 +87,7 @@ func (list profileList) refusal(bridge, device string) error {
 	return nil
 }
 
-// running returns the pid of a program that runs in this network namespace; 0 = it does not.
+// running returns the PID of a program in this network namespace, or 0.
 func running(program string) (pid int) {
 	here, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -143,8 +143,8 @@ func profiles(ctx context.Context, c *machine) (list []Finding, err error) {
 		f.Fix = append(f.Fix, "mv "+p.path+" "+p.former())
 	}
 	f.fix = func(ctx context.Context) (did []string, err error) {
-		// With the bridge in the database and without the profiles, the next boot would find a
-		// device without addresses.
+		// If the bridge stays in the database without its profiles, the device has no addresses
+		// after the next boot.
 		if err := withForeign(ctx, c, func(_ context.Context, f *uplink.Foreign) error {
 			return fmt.Errorf("%s is in bridge %s", f.Device, f.Bridge)
 		}); err != nil {
@@ -155,7 +155,7 @@ func profiles(ctx context.Context, c *machine) (list []Finding, err error) {
 	return append(list, f), nil
 }
 
-// device is the one that configure-ovs.sh has put into the bridge.
+// device returns the device that configure-ovs.sh has put into the bridge.
 func (list profileList) device() string {
 	i := slices.IndexFunc(list, func(p profile) bool { return p.ours && p.name == "ovs-if-phys0" })
 	if i < 0 {
@@ -168,7 +168,7 @@ func (p *profile) former() string {
 	return filepath.Join(filepath.Dir(filepath.Dir(p.path)), former, filepath.Base(p.path))
 }
 
-// takeAway moves profiles to where NetworkManager does not see them: all or none.
+// takeAway moves all profiles to a folder that NetworkManager does not read, or none.
 func (list profileList) takeAway() (did []string, err error) {
 	for i, p := range list {
 		to := p.former()

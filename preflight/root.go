@@ -10,14 +10,14 @@ import (
 	"hairpin/config"
 )
 
-// machine is what is looked at: what it is to become, and where its files are.
+// machine is the machine to check: its intended configuration, and the root of its files.
 type machine struct {
 	config.Config
 	root string
 }
 
-// at gives the path by which this process reaches a file of the machine. Links on the way lead
-// within the machine, as they do there.
+// at returns the path by which this process reaches a file of the machine. It resolves symbolic
+// links within the machine's root.
 func (m *machine) at(path string) (string, error) {
 	if m.root == "/" {
 		_, err := os.Stat(path)

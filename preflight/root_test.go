@@ -7,8 +7,8 @@ import (
 	"hairpin/preflight"
 )
 
-// TestRoot: in a container, files are those of the machine, links to them lead within it, and they
-// have the machine's names.
+// TestRoot checks that a container reads the machine's files, that symbolic links resolve within
+// the machine, and that files are reported by the machine's names.
 func TestRoot(t *testing.T) {
 	_, n := machine(t)
 	sh(t, n,

@@ -1,4 +1,4 @@
 package report
 
-// AsJSON asks for a State that a program reads. Without it the answer is text for people.
+// AsJSON requests a State in JSON instead of text.
 const AsJSON = "?output=json"

@@ -8,20 +8,20 @@ import (
 	"unicode/utf8"
 )
 
-// What nodes answer is shown on an administrator's terminal, and nodes pass on what tenants have
-// written. A terminal obeys control characters, and readers believe what they see.
+// Answers of nodes are printed on an administrator's terminal, and can contain text of tenants.
+// Control characters in them could act on the terminal or forge its contents.
 
-// Plain returns a text that a terminal only prints: control characters, but for those in keep, and
-// marks that change the direction of writing stand there as \u001b.
+// Plain returns text without effect on a terminal. It replaces control characters other than those
+// in keep, and marks that change the writing direction, with escapes such as \u001b.
 func Plain(text, keep string) string {
 	obeyed := func(r rune) bool { return disguises(r) && !strings.ContainsRune(keep, r) }
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, obeyed) {
 		return text
 	}
 	var b strings.Builder
-	for _, r := range text { // a byte that is no UTF-8 is U+FFFD
+	for _, r := range text { // an invalid byte of UTF-8 is U+FFFD
 		if obeyed(r) {
-			fmt.Fprintf(&b, `\u%04x`, r) // as JSON has it
+			fmt.Fprintf(&b, `\u%04x`, r) // as in JSON
 		} else {
 			b.WriteRune(r)
 		}
@@ -29,14 +29,14 @@ func Plain(text, keep string) string {
 	return b.String()
 }
 
-// disguises reports whether a character is obeyed rather than shown.
+// disguises reports whether a terminal acts on a character instead of showing it.
 func disguises(r rune) bool {
 	return unicode.IsControl(r) || r == '\u061c' || r >= '\u200e' && r <= '\u200f' || r >= '\u2028' && r <= '\u202e' ||
 		r >= '\u2066' && r <= '\u2069'
 }
 
-// PlainStrings makes all strings in a value that v points to plain. Only what tells why may have
-// several lines: its first one is shown.
+// PlainStrings applies Plain to all strings in the value that v points to. Only errors and reasons
+// may have several lines, of which the first is shown.
 func PlainStrings(v any) { makePlain(reflect.ValueOf(v), "") }
 
 func makePlain(v reflect.Value, keep string) {

@@ -1,4 +1,4 @@
-// Package report has what an agent says of itself: the agent writes it, commands read it.
+// Package report defines the report of an agent: the agent writes it, commands read it.
 package report
 
 import (
@@ -10,11 +10,10 @@ import (
 	"hairpin/cluster"
 )
 
-// AgentSocket is the name of the socket, in the run directory, on which the agent tells about
-// itself.
+// AgentSocket is the name of the agent's socket in the run directory.
 const AgentSocket = "agent.sock"
 
-// Report is what the agent tells about itself.
+// Report is the state of an agent.
 type Report struct {
 	Node     string   `json:"node"`
 	Version  string   `json:"version"`
@@ -24,37 +23,37 @@ type Report struct {
 	Problems []string `json:"problems,omitempty"`
 	Pods     int      `json:"pods"`
 	Services int      `json:"services"`      // frontends: one per address family and port
-	Engine   string   `json:"serviceEngine"` // what serves pods that go to Services: "ovn" or "openflow"
-	Restarts uint64   `json:"restarts"`      // of Open vSwitch, seen and repaired
+	Engine   string   `json:"serviceEngine"` // what serves pods' connections to Services: "ovn" or "openflow"
+	Restarts uint64   `json:"restarts"`      // of Open vSwitch, detected and repaired
 
-	Neglected string     `json:"neglected,omitempty"` // why the data plane is not being kept
-	NoRepair  bool       `json:"noRepair,omitempty"`  // what others change stays ([default] repair)
-	Leaving   bool       `json:"leaving,omitempty"`   // the Node is about to go: /healthz says no
-	API       *API       `json:"api,omitempty"`       // none when the agent reads manifests
-	Doors     []Listener `json:"doors,omitempty"`     // where the agent can be asked
+	Neglected string     `json:"neglected,omitempty"` // why the data plane is degraded
+	NoRepair  bool       `json:"noRepair,omitempty"`  // drift is not repaired ([default] repair)
+	Leaving   bool       `json:"leaving,omitempty"`   // the Node is being deleted, or about to be: /healthz fails
+	API       *API       `json:"api,omitempty"`       // nil if the agent reads manifests
+	Doors     []Listener `json:"doors,omitempty"`     // the addresses that the agent listens on
 
-	Switch *Switch `json:"openvswitch,omitempty"` // none until it has told its version
+	Switch *Switch `json:"openvswitch,omitempty"` // nil until its version is known
 
-	Redirect *Redirect `json:"redirect,omitempty"` // of clients' packets; none without eBPF programs
+	Redirect *Redirect `json:"redirect,omitempty"` // of clients' packets; nil without eBPF programs
 
 	Egress []Egress `json:"egress,omitempty"` // every egress address of the cluster
 }
 
 // Switch is the node's Open vSwitch.
 type Switch struct {
-	Version   string `json:"version"` // of the ovs-vswitchd that runs
+	Version   string `json:"version"` // of the running ovs-vswitchd
 	Userspace bool   `json:"userspace"`
-	// the userspace datapath takes TCP segments that the kernel has not cut
+	// the userspace datapath accepts TCP segments that the kernel has not split (TSO)
 	TSO    bool     `json:"tso"`
-	Faults []string `json:"faults,omitempty"` // what is known to be wrong in this version
+	Faults []string `json:"faults,omitempty"` // known bugs of this version
 }
 
-// Redirect is how many packets the eBPF programs took, and what they left to the host's stack.
+// Redirect counts packets that the eBPF programs redirected, and those left to the host's stack.
 type Redirect struct {
-	Requests  uint64 `json:"requests"`  // led to the gateway router
-	Replies   uint64 `json:"replies"`   // led to a link
-	Fragments uint64 `json:"fragments"` // left, whoever they are for
-	// replies that were left: the host has no way to the client, or none that is wide enough
+	Requests  uint64 `json:"requests"`  // redirected to the gateway router
+	Replies   uint64 `json:"replies"`   // redirected to a link
+	Fragments uint64 `json:"fragments"` // left, whatever their destination
+	// replies that were left: the host has no route to the client, or none with a sufficient MTU
 	NoRoute uint64 `json:"noRoute"`
 }
 
@@ -71,17 +70,17 @@ type Part struct {
 	Errors  uint64    `json:"errors"`
 }
 
-// Listener is an address on which the process listens, or would.
+// Listener is a listen address of the process, also if it cannot listen there.
 type Listener struct {
 	For     string `json:"for"` // "healthz", "metrics"
 	Address string `json:"address"`
 	Error   string `json:"error,omitempty"` // why it does not listen there
 }
 
-// API is how the API server is, as this process sees it.
+// API is the state of the API server, as this process observes it.
 type API struct {
 	Away  bool      `json:"away"`
-	Since time.Time `json:"since,omitzero"` // since when it is away
+	Since time.Time `json:"since,omitzero"` // when it became unreachable
 	Error string    `json:"error,omitempty"`
 }
 
@@ -89,17 +88,16 @@ type API struct {
 type Egress struct {
 	EgressIP string `json:"egressIP"` // its name; "NAMESPACE/NAME" of an EgressService
 	Address  string `json:"address"`
-	Node     string `json:"node,omitempty"` // that carries it, as the agent sees it
-	Why      string `json:"why,omitempty"`  // it has no node, one that does not answer, or another than the status says
+	Node     string `json:"node,omitempty"` // its egress node, as the agent knows it
+	Why      string `json:"why,omitempty"`  // no node, a node that does not answer, or another node than in the status
 }
 
-// ControllerSocket is the name of the socket, in the run directory, on which a controller tells
-// about itself. Two on one node that share no run directory share nothing at all, so that each can
-// be probed.
+// ControllerSocket is the name of a controller's socket in the run directory. Two controllers on
+// one node with different run directories share nothing, so each can be probed.
 const ControllerSocket = "controller.sock"
 
-// Parse reads the answer of an agent, of which nothing is trusted: a terminal only prints its
-// texts.
+// Parse reads the report of an agent. The agent is not trusted: Parse makes its texts safe to print
+// on a terminal.
 func Parse(body []byte) (*Report, error) {
 	var r Report
 	if err := json.Unmarshal(body, &r); err != nil {
@@ -112,11 +110,11 @@ func Parse(body []byte) (*Report, error) {
 	return &r, nil
 }
 
-// OpenFlow tells that flows and groups serve Services. Agents of v0.1.0, which knew OVN's load
-// balancers only, name no engine.
+// OpenFlow reports whether flows and groups serve Services. Agents of v0.1.0, which had only OVN's
+// load balancers, report no engine.
 func (r *Report) OpenFlow() bool { return r.Engine == cluster.EngineOpenFlow }
 
-// Well tells that there is nothing to be done.
+// Well reports whether there is no problem.
 func (r *Report) Well() bool {
 	for _, p := range r.Parts {
 		if !p.InSync {

@@ -11,7 +11,7 @@ import (
 	"hairpin/cluster"
 )
 
-// Send is what the paths of serveSend are asked with.
+// Send has the parameters of a request to the paths of serveSend.
 type Send struct {
 	Protocol cluster.Protocol
 	Family   cluster.Family

@@ -5,19 +5,19 @@ import (
 	"runtime/debug"
 )
 
-// ErrNotWell is what Status, Diff and Plan return when they have printed what is not well.
+// ErrNotWell is the error of Status, Diff and Plan after they have printed problems.
 var ErrNotWell = errors.New("not all is well")
 
-// release and image are set by the linker when a release is built.
+// The linker sets release and image in a release build.
 var (
 	release string
 	image   = "hairpin:dev" // as `make image-oci` names it
 )
 
-// Image is the container image that belongs to this program.
+// Image returns the container image that has this program.
 func Image() string { return image }
 
-// Version tells what was built: the release, or what the build information of the binary says.
+// Version returns the release, or the version in the binary's build information.
 func Version() string {
 	if release != "" {
 		return release

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Pauses of a Backoff that sets no others.
+// Default pauses of a Backoff.
 const (
 	First = 10 * time.Millisecond
 	Last  = time.Second
@@ -17,8 +17,8 @@ const (
 // Min to Max. The zero value is ready to use and has no failure.
 type Backoff struct {
 	Min, Max time.Duration // 0: First and Last
-	// Jitter makes each pause a random one, of half its length at least: for many processes that
-	// try the same.
+	// Jitter makes each pause random, at least half its length: for many processes that try the
+	// same.
 	Jitter bool
 
 	pause time.Duration
@@ -35,10 +35,10 @@ func (b *Backoff) Failed(now time.Time) {
 	b.until = now.Add(pause)
 }
 
-// Done records a try that did not fail.
+// Done records a try that succeeded.
 func (b *Backoff) Done() { b.pause, b.until = 0, time.Time{} }
 
-// Pause returns the pause after the last failure, without jitter; 0 if the last try did not fail.
+// Pause returns the pause after the last failure, without jitter; 0 if the last try succeeded.
 func (b *Backoff) Pause() time.Duration { return b.pause }
 
 // Due reports whether it is time for the next try.

@@ -7,8 +7,7 @@ import (
 	"hairpin/retry"
 )
 
-// TestBackoff: work that keeps failing is tried once a minute in the end. A success resets the
-// pause.
+// TestBackoff: work that keeps failing is finally tried once a minute. A success resets the pause.
 func TestBackoff(t *testing.T) {
 	b := retry.Backoff{Min: time.Second, Max: time.Minute}
 	now := time.Unix(1000, 0)

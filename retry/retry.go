@@ -15,7 +15,7 @@ func Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Sooner returns the shorter of two times to wait, of which 0 is for ever.
+// Sooner returns the shorter of two times to wait; 0 means forever.
 func Sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b

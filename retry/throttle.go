@@ -11,7 +11,7 @@ const (
 )
 
 // Throttle limits the rate of repeated work: three runs at once, then growing pauses, reset after a
-// second of quiet. Expensive work has longer pauses: it gets half a percent of a core. The zero
+// second of quiet. Expensive work has longer pauses: it uses half a percent of a core. The zero
 // value is ready to use.
 type Throttle struct {
 	times int

@@ -1,5 +1,5 @@
-// Package signal wakes goroutines: a Signal one of them, a Broadcast all that wait. Neither carries
-// a value; the receiver looks up what has changed.
+// Package signal wakes goroutines: a Signal wakes one, a Broadcast all that wait. Neither carries a
+// value; the receiver looks up the change.
 package signal
 
 import (

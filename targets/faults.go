@@ -2,16 +2,16 @@ package targets
 
 import "hairpin/apply"
 
-// fault is one that versions of Open vSwitch have and that shows in what Hairpin does.
+// fault is a bug of some Open vSwitch versions that affects Hairpin.
 // docs/reference/compatibility.md has the table.
 type fault struct {
-	since, mended string // the first versions with it and without it; empty = all so far
-	datapath      string // that has it: empty = both
+	since, mended string // the first version with it, and the first without it; empty = all so far
+	datapath      string // the affected datapath: empty = both
 	does          string
-	known         string // how: by trials, or by upstream's history
+	known         string // the evidence: trials, or upstream's history
 }
 
-// Datapaths that faults are of.
+// Datapaths that a fault can affect.
 const (
 	userspace    = "userspace"
 	userspaceTSO = "userspace, with TSO"
@@ -37,8 +37,8 @@ func faults() []fault {
 	}
 }
 
-// Faults names what is known to be wrong in a version of Open vSwitch, such as "3.5.0", with the
-// version that mends it.
+// Faults returns the known bugs of a version of Open vSwitch, such as "3.5.0", each with the
+// version that fixes it.
 func Faults(version string, inUserspace, tso bool) []string {
 	atLeast := func(v string) bool { return apply.NeedVersion("", version, v) == nil }
 	var list []string

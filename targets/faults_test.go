@@ -23,7 +23,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestFaultsTSO: who does not use TSO is not warned of it.
+// TestFaultsTSO checks that bugs of TSO are reported only if TSO is used.
 func TestFaultsTSO(t *testing.T) {
 	for version, want := range map[string]int{"3.5.0": 5, "3.5.1": 4, "4.0.0": 1} {
 		if got := Faults(version, true, true); len(got) != want {
@@ -32,7 +32,7 @@ func TestFaultsTSO(t *testing.T) {
 	}
 }
 
-// TestFaultsDocument: the table in the documents is that of the code.
+// TestFaultsDocument checks that the table in the documents matches the code.
 func TestFaultsDocument(t *testing.T) {
 	const file, begin, end = "../docs/reference/compatibility.md", "<!-- faults -->\n", "<!-- end of faults -->"
 	text, err := os.ReadFile(file)

@@ -15,9 +15,9 @@ import (
 // agentLock is the file, in the run directory, that the agent of the node has locked (flock(2)).
 const agentLock = "agent.lock"
 
-// StandBy waits until no other agent works on this node, and keeps others waiting from then on.
-// Until it returns, its caller must not touch the node. The lock is the process's: it is free the
-// moment the process ends, however that happens, and a program that it starts does not inherit it.
+// StandBy waits until no other agent works on this node, and makes later agents wait. The caller
+// must not touch the node until StandBy returns. The process holds the lock: the kernel releases it
+// whenever the process ends, and child processes do not inherit it.
 func StandBy(ctx context.Context, c config.Config, log *slog.Logger) (release func(), err error) {
 	if err := os.MkdirAll(c.Process.RunDir, 0o755); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
@@ -43,7 +43,7 @@ func StandBy(ctx context.Context, c config.Config, log *slog.Logger) (release fu
 		log.Info("the other agent has ended: taking over")
 		return release, nil
 	case <-ctx.Done():
-		go func() { // nothing ends a flock but the lock; the process is about to end anyway
+		go func() { // only the lock ends a flock; the process is about to end anyway
 			<-got
 			release()
 		}()

@@ -10,8 +10,8 @@ import (
 	"hairpin/retry"
 )
 
-// OpenOVS mirrors what the agent itself looks at in the Open vSwitch database. It does not wait for
-// it.
+// OpenOVS mirrors the tables of the Open vSwitch database that the agent reads itself. It does not
+// wait for the database.
 func OpenOVS(c config.Config, log *slog.Logger) (*ovsdb.Client, error) {
 	ovs, err := ovsdb.Open(ovsdb.Config{
 		Endpoint: "unix:" + filepath.Join(c.Process.OVSRunDir, "db.sock"),
@@ -19,7 +19,7 @@ func OpenOVS(c config.Config, log *slog.Logger) (*ovsdb.Client, error) {
 		Tables: []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](),
 			ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()},
 		Logger:     log,
-		MaxBackoff: retry.Last / 5, // a socket of this machine: a look costs nothing
+		MaxBackoff: retry.Last / 5, // a socket of this machine: an attempt costs nothing
 	})
 	if err != nil {
 		return nil, fmt.Errorf("Open vSwitch: %w", err)

@@ -1,4 +1,4 @@
-// Package targets opens the systems of a node as they are configured, for one process at a time.
+// Package targets opens the systems that are configured on a node, for one process at a time.
 package targets
 
 import (
@@ -26,7 +26,7 @@ import (
 	"hairpin/plan/service"
 )
 
-// Set are the systems of the node.
+// Set has the targets of the node.
 type Set struct {
 	NB     *nbdb.Target
 	Bridge *ofctl.Target
@@ -39,7 +39,7 @@ type Set struct {
 	opened []interface{ Close() }
 	asked  versions
 
-	WantedHost atomic.Pointer[host.State] // what the kernel target asks for
+	WantedHost atomic.Pointer[host.State] // the desired state of the kernel target
 }
 
 func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
@@ -86,8 +86,8 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	return t, nil
 }
 
-// ProxyPorts returns the proxy ports that Services have on the node. Without an answer from nft
-// within a second, Services may get other ones.
+// ProxyPorts returns the proxy ports that Services have on the node. If nft does not answer within
+// a second, it returns none and Services may get other ports.
 func (t *Set) ProxyPorts(ctx context.Context, c *config.Config) plan.ProxyPorts {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -98,8 +98,7 @@ func (t *Set) ProxyPorts(ctx context.Context, c *config.Config) plan.ProxyPorts 
 	return service.ProxyPortsIn(tables, &c.Cluster)
 }
 
-// FormerSysctls is the file with the values that sysctls had before. It goes with a boot, as they
-// do.
+// FormerSysctls returns the file with the former values of sysctls. Both are lost at a boot.
 func FormerSysctls(c config.Config) string { return filepath.Join(c.Process.RunDir, "sysctls.json") }
 
 func (t *Set) Close() {

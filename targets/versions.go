@@ -15,24 +15,24 @@ import (
 	"hairpin/retry"
 )
 
-// oldestOVS is the oldest Open vSwitch that is served (docs/design/overview.md); nbdb and knft know
-// the oldest OVN and nft.
+// oldestOVS is the oldest supported Open vSwitch (docs/design/overview.md). nbdb and knft have the
+// oldest OVN and nft.
 const oldestOVS = "3.5"
 
-// How long a program may take to tell its version: each time twice as long as before, because a
-// machine may be very slow.
+// Time limits for a program to report its version. They double at each try, because a machine may
+// be very slow.
 const (
 	asking        = 5 * time.Second
 	longestAsking = time.Minute
 )
 
-// versions holds why those of some programs are not known yet.
+// versions has the errors of the programs that have not reported a version.
 type versions struct {
 	mu     sync.Mutex
 	errors map[string]error // by program
 }
 
-// note takes the answer of a program; it reports whether that is the first failure.
+// note records the answer of a program. It returns true for the first failure.
 func (v *versions) note(program string, err error) (first bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -48,16 +48,16 @@ func (v *versions) note(program string, err error) (first bool) {
 	return !failed
 }
 
-// VersionError says why CheckVersions goes on asking; nil when all have answered, or have not been
-// asked long enough.
+// VersionError returns why CheckVersions still waits. It returns nil when all programs have
+// answered, or when no try has failed yet.
 func (t *Set) VersionError() error {
 	t.asked.mu.Lock()
 	defer t.asked.mu.Unlock()
 	return errors.Join(t.asked.errors["OVN"], t.asked.errors["Open vSwitch"], t.asked.errors["nft"])
 }
 
-// CheckVersions refuses an Open vSwitch, OVN or nft that is too old, with a message that names the
-// version found and the one needed. It asks until all have answered.
+// CheckVersions rejects an Open vSwitch, OVN or nft that is too old. The error has the version
+// found and the one needed. CheckVersions retries until all programs have answered.
 func (t *Set) CheckVersions(ctx context.Context, log *slog.Logger) error {
 	g, ctx := errgroup.WithContext(ctx)
 	ask := func(program string, version func(context.Context) (string, error), check func(string) error) {
@@ -76,7 +76,7 @@ func (t *Set) CheckVersions(ctx context.Context, log *slog.Logger) error {
 	return g.Wait()
 }
 
-// ask asks a program for its version, until it answers or ctx ends.
+// ask requests the version of a program until it answers or ctx ends.
 func (t *Set) ask(ctx context.Context, log *slog.Logger, program string,
 	version func(context.Context) (string, error)) (string, error) {
 	p := retry.Backoff{}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestSlowAnswer: a machine may be so slow that a program takes longer for its version than the
-// first tries have.
+// TestSlowAnswer checks a machine so slow that reporting a version takes longer than the timeout of
+// the first tries.
 func TestSlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const needs = 18 * time.Second

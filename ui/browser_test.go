@@ -19,7 +19,7 @@ import (
 
 var screenshots = flag.String("screenshots", "", "folder for pictures of the pages that the test sees")
 
-// browser starts a real one, without a window.
+// browser starts a real browser without a window.
 func browser(t *testing.T) context.Context {
 	t.Helper()
 	path := ""
@@ -31,7 +31,7 @@ func browser(t *testing.T) context.Context {
 	if path == "" {
 		t.Skip("no browser: lab/setup.sh tests installs one")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // all of it, on a machine that has much else to do
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // for all of the test, on a busy machine
 	t.Cleanup(cancel)
 	ctx, stop := chromedp.NewExecAllocator(ctx, append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()))...)
@@ -41,7 +41,7 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-// tab is what a reader does and sees.
+// tab is a page in the browser.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -72,7 +72,7 @@ func (b tab) number(expression string) float64 {
 	return n
 }
 
-// scheme makes the browser prefer light or dark.
+// scheme sets the browser's preference for light or dark.
 func (b tab) scheme(name string) {
 	b.t.Helper()
 	b.do(name, chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -82,7 +82,7 @@ func (b tab) scheme(name string) {
 	}))
 }
 
-// keep writes a picture of the page, for who wants to look.
+// keep saves a screenshot of the page, if requested.
 func (b tab) keep(name string) {
 	b.t.Helper()
 	if *screenshots == "" {
@@ -97,8 +97,8 @@ func (b tab) keep(name string) {
 	}
 }
 
-// contrast is that of the text of an element with what is behind it (WCAG 2.2, 1.4.3), of the worst
-// of those found.
+// contrast computes the contrast of elements' text with their background (WCAG 2.2, 1.4.3) and
+// returns the lowest.
 const contrast = `(selector => {
 	const rgb = c => c.match(/[\d.]+/g).map(Number);
 	const light = c => { const [r, g, b] = rgb(c).slice(0, 3).map(v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126*r + 0.7152*g + 0.0722*b };
@@ -109,8 +109,8 @@ const contrast = `(selector => {
 		return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) }));
 })`
 
-// A reader clicks a source and a Service in the picture of a node, and sees where the packet goes:
-// in light and dark, with the mouse and with the keyboard, on a wide screen and on a narrow one.
+// TestUIBrowser selects a source and a Service in the picture of a node, and checks the packet's
+// path: in light and dark, with mouse and keyboard, on a wide screen and on a narrow one.
 func TestUIBrowser(t *testing.T) {
 	base := demoUI(t)
 	b := tab{t, browser(t)}
@@ -170,7 +170,7 @@ func TestUIBrowser(t *testing.T) {
 	b.keyboard(base)
 }
 
-// keyboard asks by the form, without a mouse.
+// keyboard fills in the form without a mouse.
 func (b tab) keyboard(base string) {
 	b.do("form", chromedp.EmulateViewport(1280, 900), chromedp.Navigate(base+"/walk"), chromedp.WaitVisible("form.ask"))
 	b.do("source", chromedp.Focus(`select[name="from"]`), chromedp.KeyEvent("outside"), chromedp.KeyEvent(kb.Tab))

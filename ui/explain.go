@@ -1,5 +1,5 @@
-// Package ui explains packets and pictures clusters, on a terminal or as pages: what `hairpin
-// explain`, `plan` and `ui` do.
+// Package ui explains packets and shows clusters, on a terminal or as pages: `hairpin explain`,
+// `plan` and `ui`.
 package ui
 
 import (
@@ -22,19 +22,19 @@ import (
 	"hairpin/walk/explain"
 )
 
-// ExplainOptions say what to explain, from which source, and in which form.
+// ExplainOptions select the question, the source of the cluster, and the format.
 type ExplainOptions struct {
 	explain.Question          // without Protocol and Family
 	Proto            string   // tcp, udp, sctp or empty
 	IPFamily         string   // 4, 6 or empty
-	Flags            []string // of the cluster's configuration, as they stood on the command line
+	Flags            []string // of the cluster's configuration, as on the command line
 
 	Dir  string // folder of manifests; empty: the API (with a kubeconfig) or the agent of this node
-	Diff string // folder of manifests after a change; what it does to the packet is told
-	Live bool   // compare with what is really on the nodes
-	Send bool   // with Live: send a packet as well, and compare what the nodes saw of it
-	// EveryNode reads the cluster from the API, and means with Live every node on the packet's way;
-	// else both are asked of this node's agent.
+	Diff string // folder of manifests after a change; its effect on the packet is reported
+	Live bool   // compare with the real state of the nodes
+	Send bool   // with Live: send a packet as well, and compare where the nodes observed it
+	// EveryNode reads the cluster from the API, and with Live every node on the packet's path.
+	// Otherwise both come from this node's agent.
 	EveryNode bool
 	Context   string // of the kubeconfig
 	Namespace string // of the agents' pods
@@ -44,12 +44,12 @@ type ExplainOptions struct {
 	Colour bool
 }
 
-// ExplainOutputs are the forms in which a walk can be told.
+// ExplainOutputs returns the output formats of a walk.
 func ExplainOutputs() []string { return []string{"text", "json", "markdown", "svg"} }
 
-// Explain walks a packet through what the nodes must have (or have) and tells every step. Without
-// an error the packet arrives and its reply comes back; ErrNotWell says that one of them does not,
-// or that a fault was found.
+// Explain walks a packet through the desired (or real) state of the nodes and prints every step. A
+// nil error means that the packet arrives and its reply comes back. ErrNotWell means that one of
+// them does not, or that a fault was found.
 func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.Config) error {
 	if !slices.Contains(ExplainOutputs(), o.Output) {
 		return fmt.Errorf("--output %q is not one of %v", o.Output, ExplainOutputs())
@@ -88,13 +88,13 @@ func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.
 	return tellDifference(w, e, after)
 }
 
-// status says how to ask every node.
+// status returns the options for requests to every node.
 func (o *ExplainOptions) status(c config.Config) inspect.StatusOptions {
 	return inspect.StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context, Namespace: o.Namespace,
 		Timeout: o.Timeout}
 }
 
-// words reads Proto and IPFamily.
+// words parses Proto and IPFamily.
 func (o *ExplainOptions) words() error {
 	if o.Proto != "" {
 		all := []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
@@ -116,8 +116,8 @@ func (o *ExplainOptions) words() error {
 	return nil
 }
 
-// planned is the World that a Snapshot wants. Nodes are planned when a packet comes to them. What
-// is wrong with the objects goes to errw.
+// planned returns the World of a Snapshot's desired state. It plans a node when a packet reaches
+// it. Problems of objects are reported on errw.
 func planned(errw io.Writer, s *cluster.Snapshot) walk.World {
 	told := map[string]bool{}
 	tell := func(problems []cluster.Problem) {
@@ -137,8 +137,8 @@ func planned(errw io.Writer, s *cluster.Snapshot) walk.World {
 	}}
 }
 
-// planNode is what an agent wants of its node: also for egress addresses that move, if the Snapshot
-// is of an agent, which alone knows.
+// planNode returns the desired state of a node. It includes egress addresses that move, which only
+// a Snapshot of an agent has.
 func planNode(p *plan.Planner, s *cluster.Snapshot, node string) (datapath.State, []cluster.Problem) {
 	state, problems := p.Node(s, node)
 	if state.NB != nil {
@@ -189,8 +189,8 @@ func told(e *explain.Explanation, fault *explain.Fault, o ExplainOptions) (strin
 	return e.Text(o.Colour) + last, nil
 }
 
-// tellDifference prints what a change does to a packet. Only whether it arrives after the change
-// counts.
+// tellDifference prints the effect of a change on a packet. The result depends only on whether the
+// packet arrives after the change.
 func tellDifference(w io.Writer, before, after *explain.Explanation) error {
 	text := explain.Difference(before, after)
 	if text == "" {

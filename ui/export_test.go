@@ -7,10 +7,10 @@ import (
 	"hairpin/walk"
 )
 
-// Planned is planned.
+// Planned exports planned.
 func Planned(errw io.Writer, s *cluster.Snapshot) walk.World { return planned(errw, s) }
 
-// WithOwn is withOwn.
+// WithOwn exports withOwn.
 func WithOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
 	return withOwn(s, agent, node)
 }

@@ -21,8 +21,8 @@ import (
 	"hairpin/walk/explain"
 )
 
-// explainLive tells a walk through what is really there, and the first difference from what must
-// be.
+// explainLive explains a walk through the real state, and the first difference from the desired
+// state.
 func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.Config) error {
 	has, fault, err := walkLive(ctx, errw, o, c)
 	if err != nil {
@@ -31,8 +31,9 @@ func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c con
 	return tell(w, has, fault, o)
 }
 
-// walkLive walks the packet twice, through what the nodes must have and through what was read back
-// from the nodes on its way, and finds the first difference. What it could not ask goes to errw.
+// walkLive walks the packet through the desired state of the nodes, and through the state read back
+// from the nodes on its path. It returns the first difference. Failed requests are reported on
+// errw.
 func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions,
 	c config.Config) (*explain.Explanation, *explain.Fault, error) {
 	ask, s, err := liveSource(ctx, o, c)
@@ -81,11 +82,11 @@ func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions,
 	return has, fault, nil
 }
 
-// asker asks the agent of a node.
+// asker sends a request to the agent of a node.
 type asker func(ctx context.Context, node, path string) ([]byte, error)
 
-// liveSource returns the cluster that is asked about, and a way to its agents: with a kubeconfig
-// all of them, through the API server; else the one of this node.
+// liveSource returns the cluster, and an asker for its agents. With a kubeconfig, it reaches all of
+// them through the API server; otherwise only the agent of this node.
 func liveSource(ctx context.Context, o ExplainOptions, c config.Config) (asker, *cluster.Snapshot, error) {
 	if o.EveryNode {
 		e, err := inspect.NewEveryNode(o.status(c))
@@ -118,10 +119,10 @@ func liveSource(ctx context.Context, o ExplainOptions, c config.Config) (asker, 
 	}, s, nil
 }
 
-// errElsewhere is told of nodes that this one cannot ask.
+// errElsewhere is the error for nodes that this node cannot reach.
 var errElsewhere = errors.New("only --all and --kubeconfig read other nodes back")
 
-// onTheWay lists the nodes that a packet and its reply pass.
+// onTheWay returns the nodes that a packet and its reply pass.
 func onTheWay(e *explain.Explanation) []string {
 	nodes := []string{e.Trace.From.Node, e.Trace.Verdict.At.Node}
 	for _, s := range slices.Concat(e.Trace.Forward, e.Trace.Reply) {
@@ -131,8 +132,7 @@ func onTheWay(e *explain.Explanation) []string {
 	return slices.DeleteFunc(slices.Compact(nodes), func(n string) bool { return n == "" })
 }
 
-// asked lists the nodes to read back: those on the way, and if a packet is sent, those of all
-// endpoints.
+// asked returns the nodes to read back: those on the path, and with Send those of all endpoints.
 func (o *ExplainOptions) asked(e *explain.Explanation) []string {
 	nodes := onTheWay(e)
 	for _, x := range e.Endpoints {
@@ -143,15 +143,15 @@ func (o *ExplainOptions) asked(e *explain.Explanation) []string {
 	return nodes
 }
 
-// nodeFacts are what a node's agent read back, and what it knows of itself.
+// nodeFacts is the state that a node's agent read back, and its own report.
 type nodeFacts struct {
 	snapshot *cluster.Snapshot
 	found    datapath.State
 	report   report.Report
 }
 
-// readBack asks the agents of nodes, all at once. Which does not answer is told on errw, and is not
-// among the result.
+// readBack sends requests to the agents of nodes, all at once. It reports failures on errw and
+// omits these nodes from the result.
 func readBack(ctx context.Context, errw io.Writer, ask asker, nodes []string) map[string]*nodeFacts {
 	facts := make([]*nodeFacts, len(nodes))
 	errs := make([]error, len(nodes))
@@ -162,7 +162,7 @@ func readBack(ctx context.Context, errw io.Writer, ask asker, nodes []string) ma
 			return nil
 		})
 	}
-	_ = g.Wait() // errors are in errs
+	_ = g.Wait() // errs has the errors
 	out := map[string]*nodeFacts{}
 	for i, node := range nodes {
 		if errs[i] != nil {
@@ -196,7 +196,7 @@ func readNode(ctx context.Context, ask asker, node string) (*nodeFacts, error) {
 	return f, nil
 }
 
-// repairState tells what the agent says about the part of the node that a stage belongs to.
+// repairState describes the agent's repair of the part of the node that a stage belongs to.
 func repairState(r report.Report, stage string) string {
 	part := map[explain.Kind]string{explain.Bridge: "openvswitch", explain.Switch: "ovn", explain.Router: "ovn",
 		explain.Host: "host"}[explain.PlaceOf(stage).Kind]

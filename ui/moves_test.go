@@ -13,8 +13,8 @@ import (
 	"hairpin/watch"
 )
 
-// explain sees what nodes do about an egress address that moves: what the new one does not know, it
-// sends on to the old one. Only the agents know of moves; what one of them says counts for its own
+// TestExplainMoves checks walks while an egress address moves: the new node forwards unknown
+// packets to the old one. Only the agents know of moves, and each one's data applies to its own
 // node.
 func TestExplainMoves(t *testing.T) {
 	s, err := watch.ReadFiles("../examples/demo", cluster.DefaultConfig())

@@ -11,8 +11,8 @@ import (
 	"hairpin/plan"
 )
 
-// Plan prints the wanted State of a node, from a folder of manifests. Problems go to errw; they are
-// an error only when the node itself is not there.
+// Plan prints the desired State of a node, from a folder of manifests. It reports problems on errw.
+// A missing Node is an error.
 func Plan(w, errw io.Writer, dir string, flags []string, c config.Config) error {
 	node, err := config.NodeName(c)
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 	"hairpin/walk/explain"
 )
 
-// prover sends a packet and compares what the nodes saw of it with its walk.
+// prover sends a packet and compares its walk with what the nodes observed.
 type prover struct {
 	ask  asker
 	errw io.Writer
 	o    ExplainOptions
 	s    *cluster.Snapshot
-	// walk walks the question through what is on the nodes.
+	// walk walks the packet of a question through the real state of the nodes.
 	walk    func(explain.Question) (*explain.Explanation, error)
 	facts   map[string]*nodeFacts
 	watched []receiver
@@ -37,7 +37,7 @@ type receiver struct {
 	id   int
 }
 
-// prove sends the packet of an explanation and gives the walk of that very packet, with the proof.
+// prove sends the packet of an explanation and returns the walk of that packet, with the proof.
 func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Explanation, error) {
 	protocol, family := e.Trace.Sent.Protocol, cluster.FamilyOf(e.Trace.Sent.Dst)
 	from := e.Trace.From
@@ -61,9 +61,9 @@ func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Ex
 	after := p.counters(ctx)
 	q := e.Question
 	if q.FromPort = sent.From.Port(); q.FromPort == 0 && len(arrivals) > 0 {
-		q.FromPort = arrivals[0].From.Port() // of a client outside
+		q.FromPort = arrivals[0].From.Port() // of an external client
 	}
-	// Which of several endpoints was chosen is known now.
+	// The arrival shows which of several endpoints was chosen.
 	for _, x := range e.Endpoints {
 		if len(arrivals) > 0 && x.Owner == arrivals[0].At && x.Possible && x.Addr.Port() == arrivals[0].To.Port() {
 			q.Endpoint = x.Addr.String()
@@ -74,7 +74,8 @@ func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Ex
 	}
 	witnesses := map[string]*explain.Witness{}
 	if !everywhere && len(arrivals) == 0 && choices(e) > 1 {
-		// It went to one of the endpoints on nodes that cannot be asked: which one is unknown.
+		// The packet went to one of the endpoints on nodes that cannot be reached: which one is
+		// unknown.
 		e.Proof = e.Prove(sent, nil, nil, false)
 		return e, nil
 	}
@@ -103,7 +104,7 @@ func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Ex
 	return e, nil
 }
 
-// choices counts the endpoints that the packet could go to.
+// choices returns the number of endpoints that the packet could go to.
 func choices(e *explain.Explanation) (n int) {
 	for _, x := range e.Endpoints {
 		if x.Possible {
@@ -113,14 +114,14 @@ func choices(e *explain.Explanation) (n int) {
 	return n
 }
 
-// sourceMoves reports whether the packet's source port is taken from a range on its way.
+// sourceMoves reports whether the packet's source port is replaced on its path.
 func sourceMoves(e *explain.Explanation) bool {
 	return slices.ContainsFunc(e.Trace.Forward,
 		func(s walk.Step) bool { return s.After.SrcPort != e.Trace.Sent.SrcPort })
 }
 
-// receivers are the places where the packet may arrive and whose agents can be asked; all tells
-// that there are no others.
+// receivers returns the places where the packet may arrive and whose agents can be reached. all
+// reports whether there are no others.
 func (p *prover) receivers(e *explain.Explanation) (list []receiver, all bool) {
 	all = true
 	add := func(at walk.Point, port uint16) {
@@ -147,7 +148,7 @@ func (p *prover) receivers(e *explain.Explanation) (list []receiver, all bool) {
 	return list, all
 }
 
-// send sends the packet, or waits for it when it comes from outside.
+// send sends the packet, or waits for it if its source is an external client.
 func (p *prover) send(ctx context.Context,
 	e *explain.Explanation) (sent explain.Sent, arrivals []explain.Arrival, err error) {
 	t := &e.Trace
@@ -162,13 +163,13 @@ func (p *prover) send(ctx context.Context,
 	if err := p.json(ctx, t.From.Node, "/send", r, &sent); err != nil {
 		return sent, nil, err
 	}
-	// The same port may be asked by others: only packets of this one's port count, if its port is
-	// kept.
+	// Other clients may use the same destination port. If the source port is kept, only packets
+	// from this one's port count.
 	foreign := func(a explain.Arrival) bool { return a.From.Port() != sent.From.Port() }
 	if sourceMoves(e) {
 		foreign = nil
 	}
-	// The packet, and even an answer, may be here before the agent there has read it from its
+	// The packet, and even a reply, may arrive before the receiving agent has read it from its
 	// socket.
 	most := 100 * time.Millisecond
 	if t.Verdict.Delivered {
@@ -178,7 +179,8 @@ func (p *prover) send(ctx context.Context,
 	return sent, arrivals, err
 }
 
-// await waits until a receiving side has seen a packet that is not foreign, for so long at most.
+// await waits until a receiver has seen a packet that is not foreign, at most for the duration
+// most.
 func (p *prover) await(ctx context.Context, most, every time.Duration,
 	foreign func(explain.Arrival) bool) ([]explain.Arrival, error) {
 	for end := time.Now().Add(most); ; {
@@ -197,7 +199,7 @@ func (p *prover) await(ctx context.Context, most, every time.Duration,
 	}
 }
 
-// arrived collects what the receiving sides have seen.
+// arrived collects what the receivers have seen.
 func (p *prover) arrived(ctx context.Context) (all []explain.Arrival, err error) {
 	for _, w := range p.watched {
 		var list []explain.Arrival
@@ -213,12 +215,12 @@ func (p *prover) unwatch(ctx context.Context) {
 	for _, w := range p.watched {
 		var list []explain.Arrival
 		if err := p.json(ctx, w.at.Node, "/watch-end", &report.Send{Id: w.id}, &list); err != nil {
-			fmt.Fprintf(p.errw, "%s: %v\n", w.at.Node, err) // the agent ends it itself later
+			fmt.Fprintf(p.errw, "%s: %v\n", w.at.Node, err) // the agent removes the watch itself later
 		}
 	}
 }
 
-// counters reads how many packets each of our flows on the nodes has counted.
+// counters reads the packet counters of Hairpin's flows on the nodes.
 func (p *prover) counters(ctx context.Context) map[string]map[flow.Key]uint64 {
 	all := map[string]map[flow.Key]uint64{}
 	for node := range p.facts {

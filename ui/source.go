@@ -20,8 +20,8 @@ import (
 	"hairpin/watch"
 )
 
-// explainedSnapshot is the cluster that is asked about: a folder's, the API's, or the one that the
-// agent of this node knows.
+// explainedSnapshot returns the cluster from a folder, from the API, or from the agent of this
+// node.
 func explainedSnapshot(ctx context.Context, o ExplainOptions, c config.Config) (*cluster.Snapshot, error) {
 	s, err := readExplained(ctx, o, c)
 	if err == nil {
@@ -30,10 +30,10 @@ func explainedSnapshot(ctx context.Context, o ExplainOptions, c config.Config) (
 	return s, err
 }
 
-// FlagGatewayMode says the mode of nodes that do not say it themselves.
+// FlagGatewayMode sets the mode of nodes that do not report one.
 const FlagGatewayMode = "gateway-mode"
 
-// canAct tells of a flag that changes nothing, because every Node says itself what it says.
+// canAct rejects the flag if it has no effect, because every Node reports its mode.
 func canAct(flags []string, s *cluster.Snapshot) error {
 	if !slices.Contains(flags, FlagGatewayMode) || len(s.Nodes) == 0 {
 		return nil
@@ -49,8 +49,7 @@ func canAct(flags []string, s *cluster.Snapshot) error {
 		FlagGatewayMode, n.Name, n.Gateway.Mode, cluster.AnnotationGateway)
 }
 
-// asAgentsSay tells of flags that change nothing, because agents say how their cluster is
-// configured.
+// asAgentsSay rejects flags without effect: agents report the configuration of their cluster.
 func (o *ExplainOptions) asAgentsSay() error {
 	if len(o.Flags) == 0 {
 		return nil
@@ -83,8 +82,7 @@ func readExplained(ctx context.Context, o ExplainOptions, c config.Config) (*clu
 	return s, nil
 }
 
-// readFolder reads manifests. Where there is no Node among them, nothing can be said, and the
-// folder is the wrong one.
+// readFolder reads manifests. A folder without a Node is an error, because it is the wrong one.
 func readFolder(flag, dir string, c config.Config) (*cluster.Snapshot, error) {
 	s, err := watch.ReadFiles(dir, c.Cluster)
 	switch {
@@ -128,7 +126,7 @@ func readCluster(ctx context.Context, client *kubeapi.Client, c config.Config) (
 	} {
 		objects, err := list()
 		if apierrors.IsNotFound(err) {
-			continue // the server has no such resource: ServiceCIDRs before Kubernetes 1.33, ours before the chart
+			continue // the server has no such resource: ServiceCIDRs before Kubernetes 1.33, Hairpin's before the chart
 		}
 		if err == nil {
 			err = meta.EachListItem(objects, func(o runtime.Object) error { store.Set(o); return nil })
@@ -140,8 +138,8 @@ func readCluster(ctx context.Context, client *kubeapi.Client, c config.Config) (
 	return store.Snapshot(), nil
 }
 
-// agentSnapshot is the cluster as the agent of this node knows it, its own pods and gateway as it
-// found them. Where the cluster comes from the API, pods of other nodes are not among it.
+// agentSnapshot returns the cluster from the agent of this node, with the agent's own data for its
+// pods and gateway. If the agent reads the API, pods of other nodes are missing.
 func agentSnapshot(ctx context.Context, c config.Config) (*cluster.Snapshot, error) {
 	body, err := inspect.FromAgent(ctx, c, "/snapshot")
 	if err != nil {
@@ -154,8 +152,8 @@ func agentSnapshot(ctx context.Context, c config.Config) (*cluster.Snapshot, err
 	return s, nil
 }
 
-// withOwn puts what the agent of a node knows better in place of what the cluster says: its Node,
-// its pods, and the egress addresses that are on their way from or to it.
+// withOwn replaces data of the cluster with more accurate data of a node's agent: its Node, its
+// pods, and the egress addresses that move from or to it.
 func withOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
 	out := *s
 	out.Config = agent.Config

@@ -22,14 +22,14 @@ import (
 	"hairpin/watch"
 )
 
-// Options say where the pages are served, and of which cluster.
+// Options set the listen address of the pages, and the cluster that they show.
 type Options struct {
-	ExplainOptions        // without a question: the reader asks
+	ExplainOptions        // without a question: it comes from the reader
 	Listen         string // loopback address and port
 }
 
-// Serve serves pages that show the nodes and the way of packets, until ctx ends. They are for the
-// users of this machine: everybody who is logged in on it can read them.
+// Serve serves pages that show the nodes and the path of packets, until ctx ends. Every user who is
+// logged in on this machine can read them.
 func Serve(ctx context.Context, w io.Writer, o Options, c config.Config) error {
 	l, err := listenLoopback(o.Listen)
 	if err != nil {
@@ -40,7 +40,7 @@ func Serve(ctx context.Context, w io.Writer, o Options, c config.Config) error {
 	if err == nil {
 		err = canAct(o.Flags, s)
 	}
-	if err != nil { // better told here than on every page
+	if err != nil { // better reported here than on every page
 		return errors.Join(err, l.Close())
 	}
 	srv := &http.Server{Handler: guarded(u.handler()), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 16}
@@ -53,7 +53,7 @@ func Serve(ctx context.Context, w io.Writer, o Options, c config.Config) error {
 	return nil
 }
 
-// listenLoopback listens where only this machine can connect.
+// listenLoopback listens on a loopback address.
 func listenLoopback(address string) (net.Listener, error) {
 	a, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
@@ -71,9 +71,9 @@ func listenLoopback(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// guarded lets no other site's pages ask through the reader's browser, neither by a name that they
-// made lead here (DNS rebinding) nor by a link, a frame or a picture (Fetch Metadata); it forbids
-// scripts and whatever comes from elsewhere.
+// guarded rejects requests that pages of other sites make through the reader's browser: by a name
+// that resolves to this address (DNS rebinding), or by a link, a frame or a picture (Fetch
+// Metadata). It forbids scripts and content from elsewhere.
 func guarded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		name := q.Host
@@ -101,22 +101,22 @@ func guarded(h http.Handler) http.Handler {
 	})
 }
 
-// ui answers for the pages.
+// ui serves the pages.
 type ui struct {
 	o     ExplainOptions
 	c     config.Config
 	frame page.Frame
 
-	mu   sync.Mutex // one reads the API, the others wait for it
+	mu   sync.Mutex // one request reads the API, the others wait for it
 	last *cluster.Snapshot
 	read time.Time
 }
 
-// freshFor is how long what was read from the API serves: some clicks.
+// freshFor is how long a Snapshot of the API is reused: for a few clicks.
 const freshFor = 5 * time.Second
 
 func (u *ui) snapshot(ctx context.Context) (*cluster.Snapshot, error) {
-	if u.o.Dir != "" { // also when it is empty now
+	if u.o.Dir != "" { // also if the folder is empty now
 		return watch.ReadFiles(u.o.Dir, u.c.Cluster)
 	}
 	u.mu.Lock()
@@ -172,7 +172,7 @@ func (u *ui) handler() http.Handler {
 	return mux
 }
 
-// send answers with a page.
+// send writes a page.
 func (u *ui) send(w http.ResponseWriter, status int, html []byte, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -188,7 +188,7 @@ func (u *ui) fail(w http.ResponseWriter, status int, title, message string) {
 	u.send(w, status, html, err)
 }
 
-// known returns the cluster, or tells why it cannot be read.
+// known returns the cluster, or writes an error page if it cannot be read.
 func (u *ui) known(w http.ResponseWriter, q *http.Request) *cluster.Snapshot {
 	s, err := u.snapshot(q.Context())
 	if err != nil {
@@ -198,8 +198,8 @@ func (u *ui) known(w http.ResponseWriter, q *http.Request) *cluster.Snapshot {
 	return s
 }
 
-// question reads a query. Where it can be written shorter, the reader is led to that address, and
-// there is none.
+// question reads a query. If the query is not in its canonical form, question redirects to that
+// form and returns false.
 func (u *ui) question(w http.ResponseWriter, q *http.Request) (page.Query, *explain.BadArgument, bool) {
 	values, err := url.ParseQuery(q.URL.RawQuery)
 	if err != nil {
@@ -251,7 +251,7 @@ func problemLines(lists ...[]cluster.Problem) []string {
 	return lines
 }
 
-// asked returns the cluster and what the query asks of it; otherwise the answer is written.
+// asked returns the cluster and the question. If ok is false, it has written the response.
 func (u *ui) asked(w http.ResponseWriter,
 	q *http.Request) (s *cluster.Snapshot, ask page.Query, bad *explain.BadArgument, ok bool) {
 	if s = u.known(w, q); s == nil {
@@ -285,7 +285,7 @@ func (u *ui) walk(w http.ResponseWriter, q *http.Request) {
 	u.send(w, status, html, err)
 }
 
-// answer follows the packet. problems are those of the objects that its nodes serve.
+// answer follows the packet. problems are those of objects on the nodes of its path.
 func (u *ui) answer(ctx context.Context, s *cluster.Snapshot,
 	q page.Query) (a *page.Answer, problems []string, err error) {
 	o := u.o
@@ -319,7 +319,7 @@ func (u *ui) answer(ctx context.Context, s *cluster.Snapshot,
 	return a, problems, nil
 }
 
-// picture is the picture of a walk alone, to be kept.
+// picture serves the picture of a walk alone, to be saved.
 func (u *ui) picture(w http.ResponseWriter, q *http.Request) {
 	s, ask, bad, ok := u.asked(w, q)
 	if !ok {

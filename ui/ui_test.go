@@ -23,7 +23,8 @@ func demoUI(t *testing.T) string {
 	return uitest.Serve(t, o, config.DefaultConfig())
 }
 
-// Each answer says what is wrong and names the field; what the reader wrote is text, never markup.
+// TestUIBadInput checks that each error names the field, and that the reader's input is never
+// markup.
 func TestUIBadInput(t *testing.T) {
 	base := demoUI(t)
 	const good = "from=host/node-a&to=svc/default/web"
@@ -73,8 +74,8 @@ func TestUIBadInput(t *testing.T) {
 	}
 }
 
-// A page of another site cannot ask through the reader's browser, nobody else can connect, and
-// nothing can be changed.
+// TestUIGuarded checks that a page of another site cannot send requests through the reader's
+// browser, that no other machine can connect, and that nothing can be changed.
 func TestUIGuarded(t *testing.T) {
 	base := demoUI(t)
 	u, err := url.Parse(base)
@@ -123,7 +124,7 @@ func TestUIGuarded(t *testing.T) {
 	}
 }
 
-// A form's address becomes one to be shared.
+// TestUIAddresses checks that the URL of a form is redirected to a shorter one.
 func TestUIAddresses(t *testing.T) {
 	base := demoUI(t)
 	for from, to := range map[string]string{
@@ -141,7 +142,7 @@ func TestUIAddresses(t *testing.T) {
 	}
 }
 
-// Every link of the pages leads to a page. Some hundred are followed.
+// TestUILinks follows some hundred links of the pages and checks that each leads to a page.
 func TestUILinks(t *testing.T) {
 	base := demoUI(t)
 	href := regexp.MustCompile(`href="(/[^"]*)"`)
@@ -164,7 +165,7 @@ func TestUILinks(t *testing.T) {
 				todo = append(todo, link)
 			}
 		}
-		// what was chosen completely goes first
+		// complete choices go first
 		slices.SortStableFunc(todo, func(a, b string) int { return len(b) - len(a) })
 	}
 	if walks < 50 {
@@ -172,7 +173,7 @@ func TestUILinks(t *testing.T) {
 	}
 }
 
-// A folder that is empty, or is none.
+// TestUIFolders checks a folder that is empty, and one that does not exist.
 func TestUIFolders(t *testing.T) {
 	o := ui.Options{}
 	o.Dir = t.TempDir()

@@ -11,7 +11,8 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// The bits of ct_mark that OVN keeps about a load-balanced connection (ovn logical-fields).
+// The bits of ct_mark in which OVN stores facts about a load-balanced connection (ovn
+// logical-fields).
 const (
 	markNatted    = 2
 	markSkipSNAT  = 4
@@ -24,7 +25,7 @@ type vip struct {
 	*nb.VIP
 }
 
-// endpoints are the backends, each once: with affinity each has many places.
+// endpoints returns the distinct backends: with affinity, Backends repeats each of them.
 func (v *vip) endpoints() []netip.AddrPort {
 	if !v.lb.Affinity {
 		return v.Backends
@@ -51,7 +52,7 @@ type group struct {
 
 type groups map[string]*group
 
-// balancers are the groups that a switch or router names, without those that hold no VIP.
+// balancers holds the groups that a switch or router references, without those that have no VIP.
 type balancers []*group
 
 func newGroups(s nb.State) groups {
@@ -88,7 +89,7 @@ func (g groups) of(names []string) balancers {
 	return out
 }
 
-// holds reports whether an address is a virtual one, on whatever port.
+// holds reports whether an address is a VIP, on any port.
 func (b balancers) holds(a netip.Addr) bool {
 	for _, g := range b {
 		if g.addrs[a] {
@@ -98,8 +99,8 @@ func (b balancers) holds(a netip.Addr) bool {
 	return false
 }
 
-// lookup returns the VIP that a packet is for, or nil. It is an error when two load balancers have
-// it: OVN would take either.
+// lookup returns the VIP that a packet is for, or nil. Two load balancers with the same VIP are an
+// error: OVN may take either.
 func (b balancers) lookup(p *Packet) (*vip, error) {
 	var found *vip
 	for _, g := range b {
@@ -114,7 +115,7 @@ func (b balancers) lookup(p *Packet) (*vip, error) {
 	return found, nil
 }
 
-// routerFlags are what a router remembers of a packet between its stages (flags.force_snat_for_lb,
+// routerFlags hold a router's flags of a packet between its stages (flags.force_snat_for_lb,
 // skip_snat_for_lb).
 type routerFlags struct{ force, skip bool }
 
@@ -132,14 +133,14 @@ func (f routerFlags) mark() uint32 {
 type outcome uint8
 
 const (
-	balanced outcome = iota // it goes on to an endpoint
-	refused                 // there is none, and the sender is told
+	balanced outcome = iota // it continues to an endpoint
+	refused                 // there is no endpoint, and the sender gets a refusal
 	dropped                 // the packet is lost
 )
 
 // balance sends a new connection to an endpoint of a VIP: ct_lb_mark in a zone. learn is the stage
-// that remembers the client of a VIP with an affinity timeout; it loses the packet that it learns
-// from, in OVN 25.03 as in those before.
+// that learns the client of a VIP with an affinity timeout. OVN up to and including 25.03 drops the
+// packet that it learns from.
 func (r *run) balance(n *node, stage, learn string, z zone, v *vip,
 	flags routerFlags) (out outcome, reason string, err error) {
 	if err := unknownOption(v.lb, v.lb.Options, "reject", "event", "hairpin_snat_ip", "skip_snat", "affinity_timeout",
@@ -157,7 +158,7 @@ func (r *run) balance(n *node, stage, learn string, z zone, v *vip,
 	}
 	to := v.Backends[r.choose(v.Backends)]
 	if !v.lb.Affinity {
-		r.recirculate() // a group that chooses by dp_hash has the datapath hash first
+		r.recirculate() // for a group with dp_hash, the datapath computes the hash first
 	}
 	before := r.p
 	made := r.track(z, translation{commit: true, nat: flow.NATDst, addr: to.Addr(), port: to.Port(),
@@ -191,8 +192,8 @@ func refusalOf(p cluster.Protocol) string {
 	return "an ICMP port unreachable"
 }
 
-// hairpinSource is the source address that a load balancer gives to a packet that goes back to
-// where it came from (options:hairpin_snat_ip, one address per family; without it the VIP).
+// hairpinSource returns the source address that a load balancer gives to a hairpinned packet
+// (options:hairpin_snat_ip, one address per family; without it the VIP).
 func hairpinSource(lb *nb.LoadBalancer, asked netip.Addr) (netip.Addr, error) {
 	for _, word := range strings.Fields(lb.Options["hairpin_snat_ip"]) {
 		a, err := netip.ParseAddr(word)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// processorTime is what this process has used: on a busy machine the clock says little.
+// processorTime returns the CPU time of this process: on a busy machine, elapsed time means little.
 func processorTime(b *testing.B) time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
@@ -15,8 +15,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// BenchmarkWalk follows the longest way of the documents, host to Service to the same host and
-// back, in a prepared world. The goal is a million walks a minute.
+// BenchmarkWalk follows the longest path of the documents, host to Service to the same host and
+// back, in a prepared World. The goal is a million walks a minute.
 func BenchmarkWalk(b *testing.B) {
 	w := New(byHand(2))
 	start := processorTime(b)
@@ -28,7 +28,7 @@ func BenchmarkWalk(b *testing.B) {
 	b.ReportMetric(float64(b.N)/(processorTime(b)-start).Minutes(), "walks/cpu-min")
 }
 
-// BenchmarkFirst is a walk in a world that nobody has looked at yet.
+// BenchmarkFirst is the first walk in a World.
 func BenchmarkFirst(b *testing.B) {
 	world := byHand(3)
 	for b.Loop() {

@@ -11,31 +11,31 @@ import (
 	"hairpin/pipeline"
 )
 
-// bridge is the gateway bridge, or one that is ours alone: its flows, ready to be looked up, and
-// what its ports lead to.
+// bridge is the gateway bridge, or a bridge that only Hairpin uses: its flows, indexed for lookup,
+// and what its ports connect to.
 type bridge struct {
 	name   string
 	key    string // in keys of flows and groups
 	tables [256]*table
-	patch  map[string]string // of the gateway bridge: patch port to OVN: the localnet port behind it
+	patch  map[string]string // of the gateway bridge: patch port to OVN -> its localnet port
 	plain  map[string]*plainBridge
-	pods   map[string]cluster.MAC // of a bridge of ours, behind ports
+	pods   map[string]cluster.MAC // of one of our bridges: port -> MAC of the pod behind it
 }
 
-// plainBridge is another bridge of a physical network of OVN's, without flows of ours: a learning
-// switch.
+// plainBridge is the bridge of another physical network of OVN. It has none of our flows: it is a
+// learning switch.
 type plainBridge struct{ name, patch, localnet string }
 
-// table is an OpenFlow table. Flows that name a transport port are found by it, because there may
-// be thousands (one per NodePort); the few others are looked at one by one. All lists are sorted,
-// highest priority first.
+// table is an OpenFlow table. Flows that match a transport port are indexed by it, because there
+// may be thousands (one per NodePort); lookup compares the few others one by one. All lists are
+// sorted, highest priority first.
 type table struct {
 	stage        string // "br-ex Classifier"
 	byDst, bySrc map[uint16][]tableFlow
 	others       []tableFlow
 }
 
-// tableFlow is a flow of a table, and the fields that it matches.
+// tableFlow is a flow of a table, with the fields that it matches.
 type tableFlow struct {
 	*flow.Flow
 	fields flow.Fields
@@ -97,7 +97,7 @@ func (b *bridge) put(f *flow.Flow) {
 	}
 }
 
-// podPort gives the port of a bridge of ours that a pod is behind.
+// podPort returns the port of one of our bridges that a pod is behind.
 func (n *node) podPort(pod *cluster.Pod) (port string, ok bool) {
 	for _, b := range n.further {
 		for port, mac := range b.pods {
@@ -109,7 +109,7 @@ func (n *node) podPort(pod *cluster.Pod) (port string, ok bool) {
 	return "", false
 }
 
-// bridgeOf gives the bridge that a port is on: names of ports are unique on a node.
+// bridgeOf returns the bridge that a port is on: port names are unique on a node.
 func (n *node) bridgeOf(port string) *bridge {
 	on := n.state.Bridge.Ports[port].Bridge
 	for _, b := range n.further {
@@ -120,7 +120,7 @@ func (n *node) bridgeOf(port string) *bridge {
 	return n.bridge
 }
 
-// wayToOVN gives the port of OVN's that a bridge of ours leads to, or nil.
+// wayToOVN returns OVN's port that one of our bridges connects to, or nil.
 func (n *node) wayToOVN(b *bridge) *switchPort {
 	for _, p := range n.state.Bridge.Ports {
 		if id, ok := n.logicalPort(p.Peer); ok && p.Bridge == b.name {
@@ -130,7 +130,7 @@ func (n *node) wayToOVN(b *bridge) *switchPort {
 	return nil
 }
 
-// leads tells where a packet goes by a port of a bridge of ours.
+// leads returns the location of a packet that left one of our bridges.
 func (r *run) leads(n *node, b *bridge, out sent) (location, error) {
 	if port := n.state.Bridge.Ports[out.port]; port.Local.IsValid() {
 		return r.geneve(n, port, out.tunnel)
@@ -146,7 +146,7 @@ func (r *run) leads(n *node, b *bridge, out sent) (location, error) {
 	return n.beyond(b, out.port)
 }
 
-// beyond tells where a port of a bridge leads that is the host's, or a patch to another bridge.
+// beyond returns the location behind a port: OVN, another bridge, or the host.
 func (n *node) beyond(b *bridge, out string) (location, error) {
 	port := n.state.Bridge.Ports[out]
 	id, isOVN := n.logicalPort(port.Peer)
@@ -166,7 +166,7 @@ func newTable(b *bridge, number uint8) *table {
 	return &table{stage: stage, byDst: map[uint16][]tableFlow{}, bySrc: map[uint16][]tableFlow{}}
 }
 
-// patchPort is the name that ovn-controller gives to the patch port of a localnet port.
+// patchPort returns the name that ovn-controller gives to the patch port of a localnet port.
 func patchPort(p *nb.SwitchPort) string { return "patch-" + p.Name + "-to-br-int" }
 
 func (t *table) sort() {
@@ -179,8 +179,8 @@ func (t *table) sort() {
 	}
 }
 
-// lookup returns the flow that a packet meets, nil when there is none, and a second one when the
-// switch could as well take that: one of the same priority with other actions.
+// lookup returns the flow that a packet matches, nil if none. rival is another match of the same
+// priority with other actions: the switch may take either.
 func (t *table) lookup(packet *flow.Match) (found, rival *flow.Flow) {
 	for _, list := range [...][]tableFlow{t.byDst[packet.DstPort], t.bySrc[packet.SrcPort], t.others} {
 		for _, f := range list {
@@ -201,7 +201,7 @@ func (t *table) lookup(packet *flow.Match) (found, rival *flow.Flow) {
 	return found, rival
 }
 
-// behind gives the bridge without flows of ours that a patch port is on, or nil.
+// behind returns the bridge without our flows that a patch port is on, or nil.
 func (b *bridge) behind(patch string) *plainBridge {
 	for _, p := range b.plain {
 		if p.patch == patch {
@@ -211,8 +211,8 @@ func (b *bridge) behind(patch string) *plainBridge {
 	return nil
 }
 
-// plainReceives takes a packet through a bridge without flows of ours, between OVN and the host's
-// links on it.
+// plainReceives takes a packet through a bridge without our flows, between OVN and the host's links
+// on it.
 func (r *run) plainReceives(n *node, in string) (location, error) {
 	b, to := n.bridge.behind(in), location{}
 	if b != nil {

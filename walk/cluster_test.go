@@ -14,18 +14,18 @@ import (
 	"hairpin/walk"
 )
 
-// planned is a small cluster whose States are plan's.
+// planned is a small cluster with States from plan.
 type planned struct {
 	world walk.World
 	nodes []*cluster.Node
 }
 
-// drawCluster makes one to three nodes with pods, and Services of all kinds.
+// drawCluster draws one to three nodes with pods, and Services of all kinds.
 func drawCluster(t *rapid.T) planned {
 	s := &cluster.Snapshot{Config: cluster.DefaultConfig()}
 	s.Config.Gateway.Mode = rapid.SampledFrom([]string{cluster.ModeShared, cluster.ModeLocal,
 		cluster.ModeDetached}).Draw(t, "mode")
-	if rapid.Bool().Draw(t, "small cluster range") { // routes by source are wider than it
+	if rapid.Bool().Draw(t, "small cluster range") { // routes by source are wider than that range
 		s.Config.ClusterSubnets[0].CIDR = prefix("10.244.0.0/22")
 	}
 	userspace := rapid.Bool().Draw(t, "userspace")
@@ -59,14 +59,14 @@ func drawCluster(t *rapid.T) planned {
 	return p
 }
 
-// gateways are the default gateways of all nodes, and those of them that answer to nobody.
+// gateways are the default gateways of all nodes, and those of them that do not answer.
 type gateways struct {
 	hops []netip.Addr
 	dead map[netip.Addr]bool
 }
 
-// drawGateways gives both families a default gateway, mostly; else one or none of them has one, or
-// two (an ECMP route), or they are dead.
+// drawGateways usually gives both families a default gateway. Otherwise one or no family has one,
+// each has two (an ECMP route), or both are dead.
 func drawGateways(t *rapid.T) (g gateways) {
 	v4, v6 := addr("172.18.0.1"), addr("fc00:f853:ccd::1")
 	switch rapid.SampledFrom([]string{"both", "both", "IPv4 only", "IPv6 only", "none", "dead", "two of each"}).Draw(t,
@@ -97,7 +97,7 @@ func drawNode(t *rapid.T, i int, mode string, userspace bool, hops []netip.Addr)
 			NextHops:  hops, Userspace: userspace,
 		},
 	}
-	if mode == cluster.ModeDetached { // the bridge has no uplink, and addresses of its own
+	if mode == cluster.ModeDetached { // the bridge has no uplink, but its own addresses
 		n.Gateway.Uplink, n.Gateway.Device = "", "eth0"
 		n.Gateway.MAC = cluster.MAC{0x0a, 0x58, 10, 44, 0, 0}
 		n.Gateway.Addresses = []netip.Prefix{prefix("10.44.0.0/32"), prefix("fd00:10:44::/128")}
@@ -124,8 +124,8 @@ func drawNode(t *rapid.T, i int, mode string, userspace bool, hops []netip.Addr)
 	return n
 }
 
-// drawService makes the Frontends of one Service: one or two families, endpoints that are pods,
-// hosts, secondary addresses of hosts, or none.
+// drawService draws the Frontends of one Service: one or two families, with endpoints that are
+// pods, hosts, secondary addresses of hosts, or none.
 func drawService(t *rapid.T, s *cluster.Snapshot, i int) []*cluster.Frontend {
 	protocol := rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(t, "protocol")
 	var nodePort uint16
@@ -133,7 +133,7 @@ func drawService(t *rapid.T, s *cluster.Snapshot, i int) []*cluster.Frontend {
 		nodePort = uint16(30000 + i)
 	}
 	var list []*cluster.Frontend
-	policies := rapid.IntRange(0, 5).Draw(t, "policies") // both Cluster, mostly
+	policies := rapid.IntRange(0, 5).Draw(t, "policies") // usually both Cluster
 	external, ingress := rapid.IntRange(0, 2).Draw(t, "external") == 0,
 		rapid.IntRange(0, 2).Draw(t, "load balancer") == 0
 	restricted := ingress && rapid.Bool().Draw(t, "restricted")
@@ -201,7 +201,7 @@ func drawBackend(t *rapid.T, s *cluster.Snapshot, family cluster.Family) cluster
 	return b
 }
 
-// sources are a host and a pod of each node, and a machine outside.
+// sources returns the host and a pod of each node, and an external machine.
 func (p planned) sources() []walk.Point {
 	list := []walk.Point{{}}
 	for _, n := range p.nodes {

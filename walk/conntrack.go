@@ -8,9 +8,9 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// zone is one conntrack table. OVN's own zones go by name, because their numbers are
-// ovn-controller's choice. Zone 0 is the kernel's own stack's, and the kernel datapath's; Open
-// vSwitch's userspace datapath has a conntrack of its own.
+// zone is one conntrack zone. OVN's own zones have names, because ovn-controller chooses their
+// numbers. Zone 0 belongs to the kernel's stack and the kernel datapath; Open vSwitch's userspace
+// datapath has its own conntrack.
 type zone struct {
 	node      *node
 	name      string
@@ -28,20 +28,21 @@ func tupleOf(p *Packet) tuple { return tuple{p.Src, p.Dst, p.SrcPort, p.DstPort,
 
 func (t tuple) inverse() tuple { return tuple{t.dst, t.src, t.dport, t.sport, t.protocol} }
 
-// entry is a committed connection. A packet of the original direction leaves as reply.inverse(),
-// one of the reply direction as orig.inverse().
+// entry is a committed connection. A packet of the original direction leaves as reply.inverse(), a
+// packet of the reply direction as orig.inverse().
 type entry struct {
 	zone        zone
 	orig, reply tuple
 	mark        uint32
-	from        cluster.MAC // source MAC that was noted with it
+	from        cluster.MAC // source MAC stored with the connection
 	answered    bool        // a packet of the reply direction was seen
 }
 
-// conntrack is all zones of all nodes. A walk makes a dozen entries, so a list is fastest.
+// conntrack holds the entries of all zones of all nodes. A walk makes a dozen, so a list is
+// fastest.
 type conntrack struct{ entries []*entry }
 
-// find returns the entry that a packet belongs to, and whether it runs in the reply direction.
+// find returns the entry of a packet, and whether the packet runs in the reply direction.
 func (c *conntrack) find(z zone, t tuple) (e *entry, reply bool) {
 	for _, e := range c.entries {
 		switch {
@@ -55,9 +56,9 @@ func (c *conntrack) find(z zone, t tuple) (e *entry, reply bool) {
 	return nil, false
 }
 
-// commit makes an entry for a connection that starts as from and leaves as to. If the source is, or
-// may be, translated and the reply could not be told from that of another connection, to gets
-// another source port, as nf_nat does; it is given back.
+// commit creates an entry for a connection that arrives as from and leaves as to. If the source is
+// or may be translated, and another connection has the same reply tuple, to gets another source
+// port, as in nf_nat. commit returns the final to.
 func (c *conntrack) commit(z zone, from, to tuple, source bool, ports portRange) (*entry, tuple) {
 	if !ports.holds(to.sport) {
 		to.sport = ports.min
@@ -81,12 +82,12 @@ func (c *conntrack) taken(z zone, t tuple) bool {
 	return false
 }
 
-// portRange limits the source port of a translation; the zero range allows all.
+// portRange limits the source port of a translation; the zero range allows all ports.
 type portRange struct{ min, max uint16 }
 
 func (r portRange) holds(port uint16) bool { return r == portRange{} || r.min <= port && port <= r.max }
 
-// String returns the entry as conntrack(8) prints it, without what changes with time.
+// String returns the entry as conntrack(8) prints it, without its volatile fields.
 func (e *entry) String() string {
 	b := make([]byte, 0, 160)
 	b = append(b, e.orig.protocol.String()...)
@@ -105,7 +106,7 @@ func (e *entry) String() string {
 	return string(b)
 }
 
-// tracking is what a packet in Open vSwitch carries from its last pass through conntrack.
+// tracking is the state that a packet in Open vSwitch keeps from its last pass through conntrack.
 type tracking struct {
 	zone  zone
 	entry *entry      // nil: the connection is not committed
@@ -114,7 +115,7 @@ type tracking struct {
 
 func (t tracking) is(bit flow.CTBits) bool { return t.bits&bit != 0 }
 
-// translation is what an OpenFlow or OVN action asks of conntrack besides the lookup.
+// translation is what an OpenFlow or OVN action requests from conntrack besides the lookup.
 type translation struct {
 	commit bool
 	nat    flow.NATKind
@@ -122,18 +123,18 @@ type translation struct {
 	port   uint16     // of NATDst; 0 = keep
 	ports  portRange  // of NATSrc
 	mark   uint32
-	ethSrc bool // note the source MAC
-	inline bool // the packet goes on where it is, without another lookup in the datapath
+	ethSrc bool // store the source MAC
+	inline bool // the packet continues in place, without another lookup in the datapath
 }
 
-// maxRecirculations is how often the userspace datapath looks a packet up again; then it drops it
-// ("Max recirculation depth exceeded", MAX_RECIRC_DEPTH since Open vSwitch 3.4).
+// maxRecirculations limits the recirculations of a packet in the userspace datapath, which then
+// drops it ("Max recirculation depth exceeded", MAX_RECIRC_DEPTH since Open vSwitch 3.4).
 const maxRecirculations = 8
 
-// track sends the packet through a zone, as Open vSwitch's ct action does. made is the entry, if
-// one was committed.
+// track sends the packet through a zone, as Open vSwitch's ct action does. made is the committed
+// entry, nil if none.
 //
-// A packet that comes back to the zone of its last pass keeps its connection and is not translated
+// A packet that returns to the zone of its last pass keeps its connection and is not translated
 // again.
 func (r *run) track(z zone, t translation) (made *entry) {
 	r.cost.Passes++
@@ -172,7 +173,7 @@ func (r *run) track(z zone, t translation) (made *entry) {
 	return nil
 }
 
-// note writes with a connection what the action asks for.
+// note stores with a connection the mark and the MAC that the action requests.
 func (r *run) note(e *entry, t translation) {
 	if t.commit && t.mark != 0 {
 		e.mark = t.mark
@@ -182,13 +183,13 @@ func (r *run) note(e *entry, t translation) {
 	}
 }
 
-// recirculate notes that the datapath looks the packet up once more.
+// recirculate counts one more lookup in the datapath.
 func (r *run) recirculate() {
 	r.recirculations++
 	r.cost.Lookups++
 }
 
-// passed notes with what the packet is looked up again.
+// passed records the state with which the packet is looked up again.
 func (r *run) passed() {
 	if !r.visiting {
 		return
@@ -222,7 +223,7 @@ func (r *run) commit(z zone, t translation) *entry {
 	return e
 }
 
-// translate changes the packet as its connection says.
+// translate changes the packet as its connection requires.
 func (r *run) translate(e *entry, reply bool) {
 	if reply {
 		r.setTuple(e.orig.inverse())
@@ -231,7 +232,7 @@ func (r *run) translate(e *entry, reply bool) {
 	r.setTuple(e.reply.inverse())
 }
 
-// setTuple writes addresses and ports, and notes in ct_state what changed.
+// setTuple writes addresses and ports, and sets the bits of ct_state for what changed.
 func (r *run) setTuple(t tuple) {
 	if r.p.Src != t.src || r.p.SrcPort != t.sport {
 		r.ctState.bits |= flow.CTSnat
@@ -242,7 +243,7 @@ func (r *run) setTuple(t tuple) {
 	r.p.Src, r.p.Dst, r.p.SrcPort, r.p.DstPort = t.src, t.dst, t.sport, t.dport
 }
 
-// changed says what happened to the packet's addresses since before, or the empty string.
+// changed describes how the packet's addresses changed since before; empty if they did not.
 func changed(before, after *Packet) string {
 	var buffer [160]byte
 	b := buffer[:0]

@@ -47,7 +47,7 @@ func readDumps(t *testing.T) []dumped {
 	return all
 }
 
-// entriesOf lists the entries that a walk makes in Open vSwitch, node first.
+// entriesOf lists the entries that a walk creates in Open vSwitch, node first.
 func entriesOf(tr Trace) []string {
 	var list []string
 	for _, s := range slices.Concat(tr.Forward, tr.Reply) {
@@ -60,8 +60,8 @@ func entriesOf(tr Trace) []string {
 	return list
 }
 
-// What real nodes had in conntrack after a connection is what the walk says, no entry more, none
-// less; and the endpoint sees the client as the real one did.
+// A walk creates exactly the conntrack entries that real nodes had after a connection, and the
+// endpoint sees the same client address.
 func TestRealConntrack(t *testing.T) {
 	w := New(byHand(2))
 	dumps := readDumps(t)
@@ -93,7 +93,7 @@ func TestRealConntrack(t *testing.T) {
 	}
 }
 
-// The packets that follow the first one make no entry, and arrive as it did.
+// Later packets create no entry, and arrive at the same endpoint.
 func TestLaterPackets(t *testing.T) {
 	w := New(byHand(2))
 	for _, d := range readDumps(t) {

@@ -6,20 +6,20 @@ import (
 	"net/netip"
 )
 
-// Cost is what a packet asks of the nodes on its way, countable in dpctl/dump-flows and in the
-// hosts' conntrack.
+// Cost counts the work that a packet causes on the nodes of its path. dpctl/dump-flows and the
+// hosts' conntrack show the same numbers.
 type Cost struct {
-	// through conntrack: ct actions of Open vSwitch's datapath, those of tunnels' outer packets as
-	// well, and InHosts
+	// Passes counts ct actions of Open vSwitch's datapath, those for tunnels' outer packets
+	// included, and InHosts.
 	Passes  int
 	InHosts int // of these, in conntrack of the hosts' own kernels
-	Lookups int // in Open vSwitch's datapath: one where a packet comes to it, and one for each recirculation
+	Lookups int // in Open vSwitch's datapath: one when a packet enters it, and one for each recirculation
 }
 
 // Costs are those of the packets of one connection. A packet that was not sent has the zero Cost.
 type Costs struct {
 	First Cost
-	Later Cost // of the sender, once it had an answer; only Walker.WalkOn sends one
+	Later Cost // of the sender, after a reply arrived; only Walker.WalkOn sends one
 	Reply Cost
 }
 
@@ -29,10 +29,10 @@ func (c *Cost) byKernel(passes int) {
 	c.InHosts += passes
 }
 
-// sendTunnelled adds what a node does with a tunnel's outer packet: the kernel datapath hands it to
-// the host, which tracks it and sends it by its own link, through the gateway bridge if that is
-// there; the userspace datapath makes the frame itself, and needs the host only to route it where
-// no bridge has the uplink (plan/encap.go).
+// sendTunnelled adds the work of the sending node for a tunnel's outer packet. The kernel datapath
+// passes it to the host. The host tracks it and sends it by its own link, through the gateway
+// bridge if that has the uplink. The userspace datapath builds the frame itself. It needs the host
+// only for routing, where no bridge has the uplink (plan/encap.go).
 func (c *Cost) sendTunnelled(n *node) {
 	uplink := n.uplink() != ""
 	if !n.userspace() {
@@ -45,7 +45,7 @@ func (c *Cost) sendTunnelled(n *node) {
 	}
 }
 
-// takeTunnelled is sendTunnelled of the node where the tunnel ends. nft takes the packets of a
+// takeTunnelled adds the work of the node where the tunnel ends. nft takes the packets of a
 // userspace datapath before the host tracks them.
 func (c *Cost) takeTunnelled(n *node) {
 	if n.userspace() || n.uplink() != "" {
@@ -67,8 +67,8 @@ func (c Cost) String() string {
 	return s + fmt.Sprintf(", datapath lookups: %d", c.Lookups)
 }
 
-// WalkOn is Walk, after which the sender goes on: the Trace has the cost of a later packet, if the
-// first was answered.
+// WalkOn is Walk, followed by a later packet of the sender if the first was answered: the Trace has
+// the cost of the later packet.
 func (w *Walker) WalkOn(at Point, p Packet, prefer ...netip.AddrPort) (Trace, error) {
 	r := &run{w: w, prefer: prefer}
 	t, err := r.walk(at, p)

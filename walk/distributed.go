@@ -8,11 +8,11 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// A distributed gateway port has the router's NAT rows that name it (gateway_port). Only what comes
-// in or goes out by the port passes the router's conntrack zones (OVN 25.03).
+// A distributed gateway port has the router's NAT rows that reference it (gateway_port). Only
+// packets that arrive or leave by the port pass the router's conntrack zones (OVN 25.03).
 
-// addDistributed hangs a NAT row on its gateway port, whose switch knows its MAC (ls_in_l2_lkup,
-// priority 50) and answers for its address.
+// addDistributed adds a NAT row to its gateway port. The port's switch knows the row's MAC
+// (ls_in_l2_lkup, priority 50) and answers for its address.
 func (r *logicalRouter) addDistributed(n *nat) error {
 	for _, p := range r.ports {
 		if p.row.Name != n.row.GatewayPort {
@@ -27,7 +27,7 @@ func (r *logicalRouter) addDistributed(n *nat) error {
 	return missing(n.row, nb.TableRouterPort, n.row.GatewayPort)
 }
 
-// checkDistributed refuses rows that are not the 1-to-1 NAT of a logical port.
+// checkDistributed rejects rows that are not the 1-to-1 NAT of a logical port.
 func (r *logicalRouter) checkDistributed() error {
 	for _, p := range r.ports {
 		for _, x := range p.nats {
@@ -45,13 +45,13 @@ func (r *logicalRouter) checkDistributed() error {
 	return nil
 }
 
-// here reports whether the row's logical port is on this node, which then translates.
+// here reports whether the row's logical port is on this node. If so, this node translates.
 func (x *nat) here(n *node) bool {
 	_, plugged := n.link(x.row.LogicalPort)
 	return plugged
 }
 
-// externalMAC is lr_in_admission at priority 50.
+// externalMAC runs lr_in_admission at priority 50.
 func (p *routerPort) externalMAC(n *node, m cluster.MAC) bool {
 	for _, x := range p.nats {
 		if x.row.ExternalMAC == m && x.here(n) {
@@ -61,7 +61,7 @@ func (p *routerPort) externalMAC(n *node, m cluster.MAC) bool {
 	return false
 }
 
-// enterDistributed is lr_in_unsnat and lr_in_dnat of a distributed gateway port.
+// enterDistributed runs lr_in_unsnat and lr_in_dnat of a distributed gateway port.
 func (r *run) enterDistributed(n *node, in *routerPort) {
 	for _, x := range in.nats {
 		if r.p.Dst != x.row.External {
@@ -83,8 +83,8 @@ func (r *run) enterDistributed(n *node, in *routerPort) {
 	}
 }
 
-// leaveDistributed is lr_in_gw_redirect, lr_out_undnat and lr_out_snat of a distributed gateway
-// port. What no row is for leaves by the port's chassis, with the port's own MAC and untranslated.
+// leaveDistributed runs lr_in_gw_redirect, lr_out_undnat and lr_out_snat of a distributed gateway
+// port. A packet without a row leaves by the port's chassis, with the port's own MAC, untranslated.
 func (r *run) leaveDistributed(n *node, out *routerPort) error {
 	for _, x := range out.nats {
 		if r.p.Dst == x.row.External {

@@ -14,7 +14,7 @@ import (
 )
 
 // distributed gives node n1 of byHand(2) the distributed gateway port of
-// docs/design/origins.md#node-local-access, and its host the way to Services by the management
+// docs/design/origins.md#node-local-access, and its host the route to Services by the management
 // port.
 func distributed() World {
 	w := byHand(2)
@@ -61,15 +61,15 @@ func distributed() World {
 	return w
 }
 
-// The third flow of the document, host → cluster IP → own host, in both families and back; and what
-// does not go by the port.
+// The third flow of the document, host → cluster IP → own host, in both families and back; and
+// packets that do not use the port.
 func TestDistributedGatewayPort(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		from Point
 		to   string
 		seen string
-		port bool // by the distributed port
+		port bool // uses the distributed port
 	}{
 		{"own host", inHost(1), "10.96.0.21:80", "169.254.0.3", true},
 		{"own host, IPv6", inHost(1), "[fd00:10:96::21]:80", "fd6b::3", true},
@@ -94,15 +94,15 @@ func TestDistributedGatewayPort(t *testing.T) {
 			golden(t, "host-self-dgp", tr.String())
 		}
 	}
-	// A connection that begins outside gets the logical address: here the host's own, so that the
-	// kernel drops it.
+	// An external connection gets the logical address: here the host's own, so that the kernel
+	// drops it.
 	tr := walk(t, distributed(), inHost(1), tcp("169.254.0.3:9000"))
 	if v := tr.Verdict; !strings.Contains(tr.String(), "lr_in_dnat") || !strings.Contains(v.Reason, "martian source") {
 		t.Errorf("to the management port's address outside\n%s", tr)
 	}
 }
 
-// What the port does not translate, the host drops, as the document says of the old topology.
+// The host drops what the port does not translate, as the document says of the old topology.
 func TestDistributedWithoutNAT(t *testing.T) {
 	w := distributed()
 	for k, r := range w.States["n1"].NB {

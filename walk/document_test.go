@@ -12,14 +12,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the walks in testdata")
 
-// documented are the use cases of docs/design/origins.md#host-to-service, and the ways that it
-// takes for granted.
+// documented lists the use cases of docs/design/origins.md#host-to-service, and the paths that it
+// assumes.
 var documented = []struct {
 	name   string
 	from   Point
 	to     [2]string // IPv4, IPv6
 	seen   [2]string
-	stages []string // of the bridge and of conntrack zones there, in order, as in the document
+	stages []string // of the bridge, with its conntrack zones, in the order of the document
 }{
 	{"host-pod", inHost(1), [2]string{"10.96.0.11:80", "[fd00:10:96::11]:80"}, [2]string{"100.64.0.3", "fd98::3"},
 		[]string{"n1 Classifier 64001", "n1 ToGatewayRouter", "reply", "n1 Classifier 64001", "n1 ToHost"}},
@@ -41,7 +41,7 @@ var documented = []struct {
 		[2]string{"169.254.169.5", "fd69::5"}, []string{"reply"}},
 }
 
-// bridgeStages lists a walk's tables of the bridge, with the zone where the flow has one.
+// bridgeStages lists a walk's tables of the bridge, with the zone if the flow has one.
 func bridgeStages(tr Trace) []string {
 	var list []string
 	add := func(steps []Step) {
@@ -60,8 +60,8 @@ func bridgeStages(tr Trace) []string {
 	return list
 }
 
-// The walks of the document: the same tables and zones in both families, the addresses that it
-// names, and the IPv4 text as it stands in testdata.
+// TestDocument checks the walks of the document: the same tables and zones in both families, the
+// addresses in it, and the IPv4 text in testdata.
 func TestDocument(t *testing.T) {
 	w := New(byHand(2))
 	for _, c := range documented {
@@ -100,7 +100,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// The trick of the same-node case: the host sees two connections, neither of which is with itself.
+// In the same-node case, the host sees two connections, neither of which is with itself.
 func TestTwoConnections(t *testing.T) {
 	tr := walk(t, byHand(1), inHost(1), tcp("10.96.0.21:80"))
 	var kernel []string
@@ -119,8 +119,8 @@ func TestTwoConnections(t *testing.T) {
 	}
 }
 
-// A host that asks its own node port is translated by nft before the packet leaves it; a client
-// elsewhere by the gateway router.
+// nft translates a packet from a host to its own node port before it leaves the host. The gateway
+// router translates packets of other clients.
 func TestNodePort(t *testing.T) {
 	tr := walk(t, byHand(2), inHost(1), tcp("172.18.0.3:30015"), ap("10.244.2.3:8080"))
 	if v := tr.Verdict; !v.Answered || v.At != inPod(2, "pod%d") || v.Seen.Src != addr("100.64.0.3") {

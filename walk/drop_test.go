@@ -15,7 +15,7 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// Where a packet ends that does not arrive, and why: what the real systems do with it.
+// TestNotDelivered checks where and why a packet is dropped, as real systems drop it.
 func TestNotDelivered(t *testing.T) {
 	for _, c := range []struct {
 		name, to, want string
@@ -140,8 +140,8 @@ func TestNotDelivered(t *testing.T) {
 			inPod(1, "pod%d"), func(t *testing.T, s datapath.State) {
 				row[*nb.LoadBalancer](t, s, nb.TableLoadBalancer, "nobody-both-tcp").Options["reject"] = "false"
 			}},
-		// Seen on real OVN 25.03, and said so by OVN-Kubernetes. A choice by the client's address
-		// alone loses nothing.
+		// Real OVN 25.03 does this, and OVN-Kubernetes says so. A choice by the client's
+		// address alone drops nothing.
 		{"affinity with a timeout", "10.96.0.12:80", "OVN drops the first packet of a client with affinity",
 			inPod(1, "pod%d"), func(t *testing.T, s datapath.State) {
 				row[*nb.LoadBalancer](t, s, nb.TableLoadBalancer, "pod2-both-tcp").Options["affinity_timeout"] = "10800"
@@ -160,8 +160,8 @@ func TestNotDelivered(t *testing.T) {
 	}
 }
 
-// The row with the highest priority decides about what pods send, after load balancing and except
-// to themselves. Replies are exempt.
+// The matching row with the highest priority applies to packets from pods, after load balancing,
+// except packets to themselves. Replies are exempt.
 func TestACL(t *testing.T) {
 	w := byHand(2)
 	s := w.States["n1"].NB
@@ -199,7 +199,7 @@ func TestACL(t *testing.T) {
 	}
 }
 
-// A packet may arrive and its reply not.
+// A packet may arrive although its reply does not.
 func TestNotAnswered(t *testing.T) {
 	w := byHand(1)
 	s := w.States["n1"]
@@ -227,10 +227,9 @@ func TestNotAnswered(t *testing.T) {
 	}
 }
 
-// A Service without endpoints refuses. The refusal reaches a pod. It does not reach the host (seen
-// on real OVN): the gateway router translates it, and sends it to the Ethernet address that the
-// packet came from, which is its own; both is cured by skip_snat and another source address in
-// table 2.
+// A Service without endpoints rejects packets. The refusal reaches a pod. On real OVN it does not
+// reach the host: the gateway router translates it, and sends it to the source MAC of the packet,
+// which is its own. skip_snat and another source MAC in table 2 correct both.
 func TestRefused(t *testing.T) {
 	w := byHand(2)
 	for _, to := range []string{"10.96.0.50:80", "[fd00:10:96::50]:80"} {
@@ -261,9 +260,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Which source translation of a gateway router wins, as real OVN decided: rows with a match, then
-// skip_snat, then lb_force_snat_ip, then rows by length of prefix; a single IPv6 address before the
-// load balancer's.
+// TestSourceNAT checks which source translation of a gateway router applies, as in real OVN: rows
+// with a match, then skip_snat, then lb_force_snat_ip, then rows by prefix length. The row of a
+// single IPv6 address comes before the load balancer's.
 func TestSourceNAT(t *testing.T) {
 	gr := func(w World) nb.State { return w.States["n1"].NB }
 	without := func(s nb.State) { // the rows with a match
@@ -311,7 +310,7 @@ func TestSourceNAT(t *testing.T) {
 	}
 }
 
-// Affinity without a timeout is a choice by the client's address.
+// Affinity without a timeout chooses by the client's address.
 func TestAffinity(t *testing.T) {
 	w := byHand(2)
 	row[*nb.LoadBalancer](t, w.States["n1"], nb.TableLoadBalancer, "all-both-tcp").Affinity = true
@@ -336,7 +335,7 @@ func TestPolicies(t *testing.T) {
 		Options: map[string]string{"pkt_mark": "1008"}},
 		&nb.Policy{Router: "ovn_cluster_router", Priority: 100, Match: "ip4.src == 10.244.1.3", Action: nb.Reroute,
 			NextHops: []netip.Addr{addr("100.88.0.4"), addr("100.88.0.5")}})
-	// The other nodes send it to their own gateway routers, with an address of the egress IP's.
+	// The other nodes send it to their own gateway routers, with an address of the EgressIP.
 	for i, ip := range []string{"172.18.0.33", "172.18.0.44"} {
 		w.States[fmt.Sprintf("n%d", i+2)].NB.Add(&nb.NAT{Router: fmt.Sprintf("GR_n%d", i+2), Type: nb.SNAT,
 			External: addr("%s", ip), Logical: prefix("10.244.1.3/32")})
@@ -367,8 +366,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// Policy routing: a rule leads a source to a table of its own, out of a link that is not the
-// bridge's.
+// Policy routing: a rule sends packets from a source to its own table, which uses a link other than
+// the bridge.
 func TestRules(t *testing.T) {
 	w := byHand(1)
 	s := w.States["n1"].Host
@@ -396,7 +395,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// tunnelsTo lets f change the flows that send through tunnels.
+// tunnelsTo lets f change the flows that send to tunnels.
 func tunnelsTo(s datapath.State, f func(*flow.Flow, *flow.Tunnel)) {
 	for _, x := range s.Bridge.Flows.All() {
 		for i, a := range x.Actions {

@@ -12,8 +12,8 @@ import (
 	"hairpin/walk"
 )
 
-// drawEgress gives hosts further links, and pods addresses to leave with: of the gateway bridge's
-// network and of others, on nodes that have such a network and, now and then, on one that does not.
+// drawEgress gives hosts more links, and pods egress addresses. These are in the gateway bridge's
+// network and in others, on nodes with such a network and sometimes on one without.
 func drawEgress(t *rapid.T, s *cluster.Snapshot) {
 	if !rapid.Bool().Draw(t, "egress") {
 		return
@@ -67,7 +67,7 @@ func carries(n *cluster.Node, a netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(a) })
 }
 
-// leads reports whether a default gateway leads to an address, or there is no need of one.
+// leads reports whether an address is reachable by a default gateway, or needs none.
 func (p planned) leads(a netip.Addr) bool {
 	return prefix("172.18.0.0/16").Contains(a) || prefix("fc00:f853:ccd::/64").Contains(a) ||
 		slices.ContainsFunc(p.nodes[0].Gateway.NextHops,
@@ -81,9 +81,9 @@ func ownAddress(n *cluster.Node, a netip.Addr) bool {
 	})
 }
 
-// TestEgressSource: in every random cluster, by every way that there is, what a pod says to the
-// world has one of its addresses or does not arrive, and what it says to nodes and pods is as if
-// there were no EgressIP.
+// TestEgressSource checks packets from pods in every random cluster, by every possible path. A
+// packet to an external address has one of the pod's egress addresses or does not arrive. Packets
+// to nodes and pods are the same as without an EgressIP.
 func TestEgressSource(t *testing.T) {
 	clusters, walks, with := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -121,7 +121,7 @@ func TestEgressSource(t *testing.T) {
 					switch {
 					case len(assigned) == 0 && v.Delivered && ownAddress(s.Node(pod.Node), v.Seen.Src):
 					case len(assigned) == 0 && !v.Delivered &&
-						(s.Config.Gateway.Mode == cluster.ModeDetached || !p.leads(dst)): // no way there
+						(s.Config.Gateway.Mode == cluster.ModeDetached || !p.leads(dst)): // no path
 					case len(assigned) > 0 && !v.Delivered &&
 						(len(usable) < len(assigned) || !p.leads(dst)): // a node without the network drops it
 					case len(usable) > 0 && v.Delivered && slices.Contains(usable, v.Seen.Src) && v.Answered:
@@ -141,7 +141,7 @@ func TestEgressSource(t *testing.T) {
 	t.Logf("%d clusters, %d walks, %d of them with an egress address", clusters, walks, with)
 }
 
-// hopsOf are the next hops that a policy may choose from, of all nodes.
+// hopsOf returns the next hops of all nodes that a policy may choose from.
 func hopsOf(s *cluster.Snapshot, v4 bool) (list []netip.AddrPort) {
 	for _, n := range s.Nodes {
 		texts := []netip.Addr{addr("100.64.0.%d", n.ID+1), addr("100.88.0.%d", n.ID+1), addr("10.244.%d.2", n.ID)}
@@ -155,7 +155,8 @@ func hopsOf(s *cluster.Snapshot, v4 bool) (list []netip.AddrPort) {
 	return list
 }
 
-// toNode: a node sees the pod's own address if it has the pod, else that of the pod's node.
+// toNode checks that a node sees the pod's own address if it has the pod, else that of the pod's
+// node.
 func (p planned) toNode(t *rapid.T, w *walk.Walker, pod *cluster.Pod, n *cluster.Node) {
 	for _, dst := range n.Addresses {
 		trace, err := w.Walk(walk.Point{Node: pod.Node, Pod: pod.Owner},

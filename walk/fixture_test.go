@@ -15,9 +15,9 @@ import (
 	"hairpin/delta"
 )
 
-// The fixture is the topology, flows, routes and load balancers that
-// docs/design/origins.md#host-to-service describes, as they were proven by hand on real Open
-// vSwitch and OVN: nodes n1, n2 … with a pod (pod1) and another one (podb1) each.
+// The fixture has the topology, flows, routes and load balancers of
+// docs/design/origins.md#host-to-service, as tested by hand on real Open vSwitch and OVN: nodes n1,
+// n2 … with a pod (pod1) and another one (podb1) each.
 
 func addr(format string, args ...any) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(format, args...))
@@ -41,7 +41,7 @@ func podOwner(name string) cluster.Owner {
 	return cluster.Owner{Kind: "Pod", Namespace: "default", Name: name}
 }
 
-// byHand makes the world of n nodes.
+// byHand returns the World of n nodes.
 func byHand(n int) World {
 	w := World{Snapshot: &cluster.Snapshot{Config: cluster.DefaultConfig()}, States: map[string]datapath.State{}}
 	for i := 1; i <= n; i++ {
@@ -183,7 +183,7 @@ func byHandRoutes(s nb.State, i int) {
 	}
 }
 
-// byHandPeer is what node i knows of node j.
+// byHandPeer adds node i's configuration for node j.
 func byHandPeer(s *flow.State, i, j int) {
 	for line := range strings.Lines(strings.NewReplacer("OWN", fmt.Sprint(i+2), "PEER", fmt.Sprint(j+2), "MAC",
 		fmt.Sprintf("0a:58:64:58:00:%02x", j+2),
@@ -206,8 +206,8 @@ cookie=0xdeff105,priority=100,ipv6,in_port="tun-int",ipv6_dst=fd98::PEER actions
 	}
 }
 
-// byHandServices are the load balancers of lbs.sh: .1j pod of node j, .2j host of node j, .30 all
-// pods, .40 this node's secondary address, .50 nobody; node port 30015 to all pods.
+// byHandServices adds the load balancers of lbs.sh: .1j pod of node j, .2j host of node j, .30 all
+// pods, .40 this node's secondary address, .50 no endpoint; node port 30015 to all pods.
 func byHandServices(s nb.State, i, n int) {
 	add := func(name, group, vip4, vip6 string, backends ...string) {
 		var to [2][]netip.AddrPort
@@ -252,7 +252,7 @@ func byHandServices(s nb.State, i, n int) {
 	add("nobody", "both", "10.96.0.50:80", "[fd00:10:96::50]:80")
 }
 
-// byHandFlows are those of flows.sh: P patch port, E uplink, M Ethernet address, I and J the node's
+// byHandFlows are the flows of flows.sh: P patch port, E uplink, M MAC, I and J the node's
 // addresses, S number.
 const byHandFlows = `
 table=0,priority=500,ip,in_port=P,nw_src=I,nw_dst=169.254.169.2,actions=ct(commit,table=4,zone=64001,nat(dst=I))
@@ -390,7 +390,7 @@ func byHandHost(i int) host.State {
 	return s
 }
 
-// byHandNFT is the host's way to its own node port: "DNAT'ed in iptables to the cluster IP
+// byHandNFT returns the host's rules for its own node port: "DNAT'ed in iptables to the cluster IP
 // address".
 func byHandNFT(i int) nft.State {
 	o := nodeOwner(i)
@@ -406,7 +406,7 @@ func byHandNFT(i int) nft.State {
 	}}
 }
 
-// walk is Walk that may not fail.
+// walk is Walk, but fails the test on an error.
 func walk(t *testing.T, w World, at Point, p Packet, prefer ...netip.AddrPort) Trace {
 	t.Helper()
 	got, err := New(w).Walk(at, p, prefer...)

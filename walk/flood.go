@@ -8,7 +8,7 @@ import (
 	"hairpin/cluster"
 )
 
-// broadcastMAC is the MAC of every port of a link.
+// broadcastMAC is the broadcast MAC: every port of a link receives its frames.
 var broadcastMAC = cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // groupMAC returns the MAC of a multicast address or of the limited broadcast address (RFC 1112,
@@ -26,8 +26,7 @@ func groupMAC(a netip.Addr) (cluster.MAC, bool) {
 	return cluster.MAC{0x33, 0x33, b[12], b[13], b[14], b[15]}, true
 }
 
-// flooded ends a packet that a bridge of ours sends out of several ports. It names those that get
-// it.
+// flooded ends a packet that one of our bridges sends out of several ports. It lists the receivers.
 func (r *run) flooded(n *node, b *bridge, outputs []sent) (location, error) {
 	var to []string
 	for _, out := range outputs {

@@ -12,36 +12,35 @@ import (
 	"hairpin/pipeline"
 )
 
-// registers are what flows have noted of a packet on a bridge: of which group a bucket is wanted,
-// and which it is.
+// registers hold what flows recorded about a packet on a bridge: the group and its chosen bucket.
 type registers struct{ group, bucket uint32 }
 
-// sent is a packet that left the bridge by a port.
+// sent is a packet that left the bridge, with its egress port.
 type sent struct {
 	port   string
 	packet Packet
-	tunnel flow.Tunnel // that flows have set
+	tunnel flow.Tunnel // set by flows
 }
 
-// crossing is a packet's way through a bridge.
+// crossing is a packet's path through a bridge.
 type crossing struct {
 	n       *node
 	b       *bridge
 	in      string
 	outputs []sent
-	tables  int // looked up so far
+	tables  int // lookups so far
 	registers
-	tunnel  flow.Tunnel // that it came by, or will leave by
-	headers flow.Match  // in the table that is looked up
+	tunnel  flow.Tunnel // by which the packet arrived, or will leave
+	headers flow.Match  // in the current table
 }
 
 // NoFlow is the rule of a step in a table that has no flow for the packet.
 const NoFlow = "no flow"
 
-// maxTables is how often one packet may be looked up: Open vSwitch gives up at 64 resubmits.
+// maxTables limits the lookups of one packet: Open vSwitch gives up at 64 resubmits.
 const maxTables = 64
 
-// bridgeReceives takes a packet through the gateway bridge, or one of ours.
+// bridgeReceives takes a packet through the gateway bridge, or another of our bridges.
 func (r *run) bridgeReceives(n *node, in string) (location, error) {
 	b := n.bridgeOf(in)
 	if b.name == "" {
@@ -87,7 +86,7 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 	}
 }
 
-// table looks the packet up in a table and does what the flow says.
+// table looks the packet up in a table and applies the flow's actions.
 func (r *run) table(c *crossing, number uint8) error {
 	if c.tables++; c.tables > maxTables {
 		return fmt.Errorf("%s: more than %d lookups", c.b.name, maxTables)
@@ -115,8 +114,8 @@ func (r *run) table(c *crossing, number uint8) error {
 	return err
 }
 
-// headers are the fields of the packet in a table. It is no fragment, has a long time to live, and
-// no field says how its connection began.
+// headers returns the packet's fields for a table lookup. The packet is no fragment and has a high
+// TTL. No field says how its connection began.
 func (r *run) headers(c *crossing) flow.Match {
 	p, ct := &r.p, &r.ctState
 	m := flow.Match{
@@ -124,7 +123,7 @@ func (r *run) headers(c *crossing) flow.Match {
 		VLAN: p.VLAN, Tagged: p.VLAN != 0, EthSrc: p.EthSrc, EthDst: p.EthDst, PktMark: p.Mark,
 		Src: netip.PrefixFrom(p.Src, p.Src.BitLen()), Dst: netip.PrefixFrom(p.Dst, p.Dst.BitLen()),
 		SrcPort: p.SrcPort, DstPort: p.DstPort,
-		SYN:     ct.bits&(flow.CTEst|flow.CTRpl) == 0, // a walk begins with one
+		SYN:     ct.bits&(flow.CTEst|flow.CTRpl) == 0, // a walk begins with a SYN
 		CTState: flow.CTState{Set: ct.bits},
 		Group:   c.group, Bucket: c.bucket, Tunnel: c.tunnel,
 	}
@@ -134,8 +133,8 @@ func (r *run) headers(c *crossing) flow.Match {
 	return m
 }
 
-// actions does a flow's actions in order. i is the flow's step, which shows the packet after the
-// last of them that is the flow's own.
+// actions applies a flow's actions in order. i is the index of the flow's step, which shows the
+// packet after the last of the flow's own actions.
 func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) {
 	say := func(words string) {
 		if did != "" && words != "" {
@@ -152,7 +151,7 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 		case flow.Output:
 			if a.Port == c.in {
 				say("not back out of " + a.Port)
-				continue // that needs in_port
+				continue // output to the ingress port needs in_port
 			}
 			say("out of " + a.Port)
 			c.outputs = append(c.outputs, sent{a.Port, r.p, c.tunnel})
@@ -208,7 +207,7 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 	return did, nil
 }
 
-// actionsKnown returns an error for a flow that was read back and whose actions could not be read.
+// actionsKnown returns an error for a flow that was read back with actions that did not parse.
 func actionsKnown(f *flow.Flow) error {
 	if len(f.Actions) == 0 {
 		return fmt.Errorf("%s: the actions are not known", f.Key)
@@ -220,7 +219,7 @@ func actionsKnown(f *flow.Flow) error {
 	return nil
 }
 
-// note keeps what a flow says of the packet beside it.
+// note records what a flow sets besides the packet: its group or its tunnel.
 func (c *crossing) note(action flow.Action) (did string) {
 	switch a := action.(type) {
 	case flow.SetGroup:
@@ -233,7 +232,7 @@ func (c *crossing) note(action flow.Action) (did string) {
 	return ""
 }
 
-// rewrite does an action that changes the packet and nothing else.
+// rewrite applies an action that only changes the packet.
 func (r *run) rewrite(action flow.Action) (did string, known bool) {
 	switch a := action.(type) {
 	case flow.SetEthDst:
@@ -254,7 +253,7 @@ func (r *run) rewrite(action flow.Action) (did string, known bool) {
 		}
 		r.p.EthDst = r.ctState.entry.from
 		return "to MAC " + ethernet(r.p.EthDst), true
-	case flow.SetTTL: // a walk's packet has a long time to live
+	case flow.SetTTL: // the packet of a walk has a high TTL
 		return "", true
 	case flow.MarkLonger: // and is short
 		return "", true
@@ -274,7 +273,7 @@ func (r *run) rewrite(action flow.Action) (did string, known bool) {
 	return "", false
 }
 
-// group sends the packet to one of a group's buckets, of which the datapath's hash chooses one.
+// group sends the packet to one bucket of a group, which the datapath chooses by hash.
 func (r *run) group(c *crossing, id uint32) error {
 	g := c.n.state.Bridge.Groups.At(flow.GroupKey{Bridge: c.b.key, ID: id})
 	if g == nil || len(g.Buckets) == 0 {
@@ -310,8 +309,8 @@ func (r *run) group(c *crossing, id uint32) error {
 	return r.table(c, next)
 }
 
-// remembered is what happens in a table to a packet of a group that has a bucket; none when there
-// is no flow for that.
+// remembered returns the ct action that a table has for a group and a bucket; zero if no flow
+// matches them.
 func (b *bridge) remembered(table uint8, group, bucket uint32) flow.CT {
 	if t := b.tables[table]; t != nil {
 		for _, f := range t.others {
@@ -326,7 +325,7 @@ func (b *bridge) remembered(table uint8, group, bucket uint32) flow.CT {
 	return flow.CT{}
 }
 
-// ctAction is the ct action. A ct without a table translates the packet on the spot, and leaves no
+// ctAction applies a ct action. A ct without a table translates the packet in place, and leaves no
 // ct_state.
 func (r *run) ctAction(c *crossing, a flow.CT, step int) string {
 	before := r.p
@@ -364,8 +363,8 @@ func (r *run) ctAction(c *crossing, a flow.CT, step int) string {
 }
 
 // normal is the learning switch on a bridge of three ports. The bridge's own MAC is known on LOCAL
-// (Open vSwitch's own knowledge, or a static entry), and OVN's external port has the same one, so
-// it is never a way to OVN; all others are on the external network.
+// (by Open vSwitch itself, or by a static entry). OVN's external port has the same MAC, so NORMAL
+// never sends to OVN. All other MACs are on the external network.
 func (c *crossing) normal(p *Packet) string {
 	if c.n.info != nil && p.EthDst == c.n.info.Gateway.MAC {
 		return flow.Local

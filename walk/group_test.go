@@ -9,7 +9,7 @@ import (
 	"hairpin/delta"
 )
 
-// groupOf is a group whose buckets lead the host's packets to endpoints, as the gateway bridge
+// groupOf returns a group whose buckets send the host's packets to endpoints, as the gateway bridge
 // could.
 func groupOf(endpoints ...string) *flow.Group {
 	g := &flow.Group{GroupKey: flow.GroupKey{ID: 7}}
@@ -21,7 +21,7 @@ func groupOf(endpoints ...string) *flow.Group {
 	return g
 }
 
-// A packet takes one bucket of a group, and the others are told.
+// A packet takes one bucket of a group; the step lists the others.
 func TestGroup(t *testing.T) {
 	w := byHand(2)
 	s := w.States["n1"]

@@ -11,22 +11,22 @@ import (
 	"hairpin/datapath/host"
 )
 
-// hostTrack is a packet's connection in the kernel's own conntrack (zone 0), while the host has the
-// packet.
+// hostTrack is a packet's connection in the kernel's own conntrack (zone 0), while the packet is in
+// the host.
 type hostTrack struct {
 	entry *entry // nil: the connection is new
 	reply bool
-	first tuple  // as the packet came
+	first tuple  // as the packet arrived
 	mark  uint32 // of a new connection
-	// source and destination are set when the packet, the first of its connection, has been
+	// source and destination are set when the packet is the first of its connection and has been
 	// translated.
 	source, destination bool
-	// refusal is set for a reset that nft sends: it belongs to the connection that it refuses,
-	// which ends with it.
+	// refusal is set for a reset that nft sends. It belongs to the connection that it rejects, and
+	// ends it.
 	refusal bool
 }
 
-// hostTracks looks a packet up when it comes to the kernel.
+// hostTracks looks up the connection of a packet that enters the kernel.
 func (r *run) hostTracks(n *node) *hostTrack {
 	r.cost.byKernel(1)
 	t := &hostTrack{first: tupleOf(&r.p)}
@@ -45,7 +45,7 @@ func (t *hostTrack) mayTranslate(hook string) bool {
 	return t.entry == nil && !t.source
 }
 
-// natDestination translates the destination of a packet of a known connection: what the kernel does
+// natDestination translates the destination of a packet of a known connection, as the kernel does
 // before routing.
 func (r *run) natDestination(t *hostTrack) {
 	if to, ok := t.translated(); ok {
@@ -53,14 +53,14 @@ func (r *run) natDestination(t *hostTrack) {
 	}
 }
 
-// natSource translates the source: what the kernel does last.
+// natSource translates the source, as the kernel does last.
 func (r *run) natSource(t *hostTrack) {
 	if to, ok := t.translated(); ok {
 		r.p.Src, r.p.SrcPort = to.src, to.sport
 	}
 }
 
-// natKnown translates, and is a step if that changes the packet.
+// natKnown translates, and adds a step if the packet changes.
 func (r *run) natKnown(n *node, t *hostTrack, translate func(*hostTrack)) {
 	before := r.p
 	translate(t)
@@ -79,8 +79,8 @@ func (t *hostTrack) translated() (tuple, bool) {
 	return t.entry.reply.inverse(), true
 }
 
-// confirm makes the entry of a new connection, when its first packet leaves the kernel, and shows
-// it at the last step.
+// confirm commits a new connection when its first packet leaves the kernel, and shows the entry at
+// the last step.
 func (r *run) confirm(n *node, t *hostTrack) {
 	if t.entry != nil || t.refusal {
 		return
@@ -93,7 +93,7 @@ func (r *run) confirm(n *node, t *hostTrack) {
 	}
 }
 
-// hostSends is a packet from a process of the host: routing, output, postrouting.
+// hostSends handles a packet from a process of the host: routing, output, postrouting.
 func (r *run) hostSends(n *node) (location, error) {
 	k := n.kernel
 	if k.unknown != "" {
@@ -136,7 +136,7 @@ func (r *run) hostSends(n *node) (location, error) {
 	return r.postrouting(n, route, "", track)
 }
 
-// postrouting is the last part of the kernel's way, for own and forwarded packets.
+// postrouting is the last part of the kernel's path, for own and forwarded packets.
 func (r *run) postrouting(n *node, route *kernelRoute, in string, track *hostTrack) (location, error) {
 	h := hooked{n: n, hook: "postrouting", in: in, out: route.Link, hop: route.hop(r.p.Dst), track: track}
 	h.nat = func() { r.natKnown(n, track, r.natSource) }
@@ -150,7 +150,7 @@ func (r *run) postrouting(n *node, route *kernelRoute, in string, track *hostTra
 	return r.transmit(n, route)
 }
 
-// loops is a packet of the host to itself. nat chains do not see it a second time.
+// loops handles a packet of the host to itself. nat chains do not see it a second time.
 func (r *run) loops(n *node, track *hostTrack) (location, error) {
 	track = &hostTrack{entry: track.entry, reply: track.reply, first: track.first, source: true, destination: true}
 	for _, hook := range [...]string{"prerouting", "input"} {
@@ -161,7 +161,7 @@ func (r *run) loops(n *node, track *hostTrack) (location, error) {
 	return r.deliver(Point{Node: n.name}, "delivered to host "+n.name+" port "+strconv.Itoa(int(r.p.DstPort)))
 }
 
-// transmit sets the frame's MACs and sends it through a link.
+// transmit sets the frame's MACs and sends it by a link.
 func (r *run) transmit(n *node, route *kernelRoute) (location, error) {
 	hop := route.hop(r.p.Dst)
 	r.p.EthSrc = n.mac(route.Link)
@@ -206,7 +206,7 @@ func (r *run) ask(n *node, link string, hop netip.Addr) (cluster.MAC, bool) {
 	return r.w.resolve(hop)
 }
 
-// ipRoute is a step of routing; nil when there is no route.
+// ipRoute looks up the route and adds a step; nil if there is no route.
 func (r *run) ipRoute(n *node, in string) (*kernelRoute, error) {
 	k := n.kernel
 	if k.isLocal(r.p.Dst) {
@@ -256,7 +256,7 @@ func (r *run) noRoute(err error) (location, error) {
 	return r.dropOr(err, fmt.Sprintf("the host has no route to %s", r.p.Dst))
 }
 
-// hostReceives is a frame that comes to the host's kernel by a link.
+// hostReceives handles a frame that arrives at the host's kernel by a link.
 func (r *run) hostReceives(n *node, link string) (location, error) {
 	k := n.kernel
 	if k.unknown != "" {
@@ -294,7 +294,7 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 	return r.forward(n, link, track)
 }
 
-// input delivers to a process of the host.
+// input delivers a packet to a process of the host.
 func (r *run) input(n *node, link string, track *hostTrack) (location, error) {
 	before := r.p
 	r.natSource(track)
@@ -309,7 +309,7 @@ func (r *run) input(n *node, link string, track *hostTrack) (location, error) {
 	return r.deliver(Point{Node: n.name}, "delivered to host "+n.name+" port "+strconv.Itoa(int(r.p.DstPort)))
 }
 
-// forward forwards a packet that the host did not send.
+// forward forwards a packet that is not for the host.
 func (r *run) forward(n *node, link string, track *hostTrack) (location, error) {
 	if !forwards(n, cluster.FamilyOf(r.p.Dst)) {
 		return r.drop(fmt.Sprintf("%s is not the host's, and the kernel does not forward %s", r.p.Dst,
@@ -325,7 +325,7 @@ func (r *run) forward(n *node, link string, track *hostTrack) (location, error) 
 	return r.postrouting(n, route, link, track)
 }
 
-// mac is a link's own MAC, zero if unknown.
+// mac returns a link's own MAC, zero if unknown.
 func (n *node) mac(link string) cluster.MAC {
 	if l := n.hostLink(link); l != nil && link != n.info.Gateway.Device {
 		return l.MAC
@@ -360,9 +360,9 @@ func forwards(n *node, f cluster.Family) bool {
 	return false
 }
 
-// routesLocalnet reports whether the kernel lets a loopback address leave or come by a link:
-// 127.0.0.0/8 with route_localnet; ::1 leaves everywhere, and comes by a link with a local route to
-// it.
+// routesLocalnet reports whether the kernel lets a packet with a loopback address out or in by a
+// link. 127.0.0.0/8 needs route_localnet. ::1 may leave by all links, and arrive by a link with a
+// local route to it.
 func routesLocalnet(n *node, a netip.Addr, link string) bool {
 	if a.Is6() {
 		r, ok := n.state.Host.Routes[host.RouteKey{Table: host.LocalTable, Prefix: netip.PrefixFrom(a, a.BitLen())}]

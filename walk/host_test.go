@@ -13,8 +13,8 @@ import (
 	"hairpin/delta"
 )
 
-// translated makes node n1's host translate a port of its own to a cluster IP, for its own packets
-// and for others'.
+// translated makes node n1's host translate one of its ports to a cluster IP, for its own packets
+// and for external ones.
 func translated(w World, port uint16, to netip.AddrPort) *nft.Table {
 	t := w.States["n1"].NFT[nft.Inet]
 	t.Maps["ports"] = &nft.Map{Name: "ports", Family: cluster.FamilyOf(to.Addr()),
@@ -34,8 +34,8 @@ func masquerades(t *nft.Table, out string, matches ...nft.Match) {
 			Do: nft.Masquerade{}}}}
 }
 
-// From outside through the host's nft to the cluster IP and on to the gateway router, as the
-// documents' local gateway mode has it: three translations there, undone on the way back.
+// An external packet passes the host's nft to the cluster IP and then the gateway router, as in the
+// documents' local gateway mode: three translations, all reversed for the reply.
 func TestThroughTheHost(t *testing.T) {
 	w := byHand(2)
 	translated(w, 30099, ap("10.96.0.12:80"))
@@ -57,7 +57,7 @@ func TestThroughTheHost(t *testing.T) {
 	}
 }
 
-// 127.0.0.1 leaves the host only with route_localnet and a masquerade; the answer to ::1 wants a
+// 127.0.0.1 leaves the host only with route_localnet and a masquerade; the reply to ::1 needs a
 // local route.
 func TestLocalhost(t *testing.T) {
 	w := byHand(1)
@@ -73,7 +73,7 @@ func TestLocalhost(t *testing.T) {
 	if v := tr.Verdict; !v.Answered || v.Answer.Src != addr("127.0.0.1") || v.Answer.Dst != addr("127.0.0.1") {
 		t.Errorf("%s", tr)
 	}
-	// The kernel takes the address in the next hop's network, whatever the route's src says
+	// The kernel uses the address in the next hop's network, whatever the route's src is
 	// (inet_select_addr).
 	if !strings.Contains(tr.String(), "source 127.0.0.1:40000 becomes 169.254.169.2:40000\n") {
 		t.Errorf("%s", tr)
@@ -91,7 +91,7 @@ func TestLocalhost(t *testing.T) {
 	}
 }
 
-// A host that asks itself stays within the kernel; nft sees the packet going out and coming in.
+// A packet from a host to itself stays in the kernel; nft sees it at output and at input.
 func TestWithinTheHost(t *testing.T) {
 	w := byHand(1)
 	tr := walk(t, w, inHost(1), tcp("172.18.0.3:8081"))
@@ -107,8 +107,8 @@ func TestWithinTheHost(t *testing.T) {
 	}
 }
 
-// What the matches and statements of nft mean. The chain counts by marks: the packet has the mark
-// of the rules that held.
+// TestNFT checks the meaning of nft matches and statements. The chain adds up marks: the packet has
+// the mark of the rules that matched.
 func TestNFT(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -170,7 +170,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Which of a link's addresses the kernel takes.
+// TestSelectAddress checks which of a link's addresses the kernel uses.
 func TestSelectAddress(t *testing.T) {
 	w := New(byHand(1))
 	n, err := w.node("n1")
@@ -190,8 +190,8 @@ func TestSelectAddress(t *testing.T) {
 	}
 }
 
-// The machine's own rules of policy routing come where their priorities put them, and are told; one
-// that is not understood is told and left out.
+// The machine's own policy routing rules apply by priority, and have a step. A rule that is not
+// understood has a step but is skipped.
 func TestMachinesRules(t *testing.T) {
 	route := func(table int, link string) host.Route {
 		return host.Route{RouteKey: host.RouteKey{Table: table, Prefix: prefix("0.0.0.0/0")}, Link: link}

@@ -15,33 +15,33 @@ import (
 // mainTable is the number of the kernel's table "main".
 const mainTable = 254
 
-// loopback is the kernel's link to itself.
+// loopback is the kernel's loopback link.
 const loopback = "lo"
 
-// kernel is a host's network, ready to be looked up.
+// kernel is a host's network configuration, indexed for lookup.
 type kernel struct {
 	local  map[netip.Addr]bool
 	addrs  []host.Address
-	rules  []policyRule // by priority, with the one for the main table; "lookup local" before them is understood
+	rules  []policyRule // by priority, with the one for the main table; "lookup local" before them is implied
 	tables map[int][]fibLevel
 	chains map[string][]*chain // by hook, in order of priority
-	// unknown is what of nft walk does not know; empty: nothing.
+	// unknown describes the part of nft that walk does not know; empty: none.
 	unknown string
 }
 
-// fibLevel is the routes of one table with one length of prefix.
+// fibLevel holds the routes of one table with one prefix length.
 type fibLevel struct {
 	family cluster.Family
 	length int
 	routes map[netip.Prefix]*kernelRoute
 }
 
-// kernelRoute is a route of the State, or one that the kernel makes for an address.
+// kernelRoute is a route of the State, or one that the kernel creates for an address.
 type kernelRoute struct {
 	host.Route
 	connected bool
-	// or are the machine's routes to the same by other links: metrics or hashes decide, which are
-	// not known.
+	// or holds the machine's routes to the same prefix by other links. Metrics or hashes decide
+	// between them, and these are not known.
 	or []host.Route
 }
 
@@ -97,15 +97,15 @@ func newKernel(n *node) *kernel {
 	return k
 }
 
-// addDevice adds the host's own uplink, if that is no port of the gateway bridge: it is the
-// machine's, and no part of a State.
+// addDevice adds the host's own uplink, if that is no port of the gateway bridge: it belongs to the
+// machine and is not part of a State.
 func (k *kernel) addDevice(n *cluster.Node) {
 	device := n.Gateway.Device
 	if device == "" {
 		return
 	}
 	for _, p := range n.HostAddresses {
-		if n.Links == nil && !p.IsSingleIP() { // others are on links that are not known
+		if n.Links == nil && !p.IsSingleIP() { // other addresses are on links that are not known
 			k.addrs = append(k.addrs, host.Address{AddressKey: host.AddressKey{Link: device, Prefix: p},
 				Borrowed: true})
 		}
@@ -120,8 +120,8 @@ func (k *kernel) addDevice(n *cluster.Node) {
 	}
 }
 
-// addLinks adds what the host has on its links to other networks. Routes of a VRF are in the VRF's
-// table.
+// addLinks adds addresses and routes of the host's links to other networks. Routes of a VRF go to
+// the VRF's table.
 func (k *kernel) addLinks(n *cluster.Node) {
 	for i := range n.Links {
 		l := &n.Links[i]
@@ -148,7 +148,7 @@ func (k *kernel) addLinks(n *cluster.Node) {
 	}
 }
 
-// addTables adds route tables of the machine's own that EgressServices name.
+// addTables adds the machine's own route tables that EgressServices reference.
 func (k *kernel) addTables(list []cluster.RouteTable) {
 	for _, t := range list {
 		for _, x := range t.Routes {
@@ -158,8 +158,7 @@ func (k *kernel) addTables(list []cluster.RouteTable) {
 	}
 }
 
-// compareAddresses puts the machine's own addresses before ours, and those that are for use as a
-// source first.
+// compareAddresses sorts the machine's own addresses before ours, and deprecated ones last.
 func compareAddresses(a, b host.Address) int {
 	rank := func(a host.Address) int {
 		switch {
@@ -191,13 +190,13 @@ func (k *kernel) add(r *kernelRoute) {
 	}
 }
 
-// isLocal reports whether an address is the host's own.
+// isLocal reports whether an address belongs to the host.
 func (k *kernel) isLocal(a netip.Addr) bool { return a.IsLoopback() || k.local[a] }
 
-// policyRule is a rule of policy routing: ours, or the machine's own.
+// policyRule is a policy routing rule: ours, or the machine's own.
 type policyRule struct {
 	host.Rule
-	own *cluster.HostRule // the machine's
+	own *cluster.HostRule // the machine's own rule, nil for ours
 }
 
 // mainRule is the priority of the rule for the main table.
@@ -219,9 +218,9 @@ func (k *kernel) addRules(list []cluster.HostRule) {
 	}
 }
 
-// lookup returns the route to an address, nil: none; and the rules that led to its table, or may
-// have something to say about such packets: none if it is the main table by its usual rule. The
-// packet came by a link; "lo": it is the host's own.
+// lookup returns the route to an address, or nil. rules are those that led to its table or may
+// apply to such packets. It is empty if only the usual rule for the main table applies. in is the
+// ingress link, "lo" for the host's own packets.
 func (k *kernel) lookup(p *Packet, in string) (route *kernelRoute, rules []policyRule) {
 	for _, r := range k.rules {
 		if r.Family != cluster.FamilyOf(p.Dst) || r.From.IsValid() && !r.From.Contains(p.Src) || r.Mark != 0 &&
@@ -250,7 +249,7 @@ func (k *kernel) lookup(p *Packet, in string) (route *kernelRoute, rules []polic
 	return nil, rules
 }
 
-// exactly returns the route of a table to a prefix, or nil.
+// exactly returns a table's route with exactly that prefix, or nil.
 func (k *kernel) exactly(key host.RouteKey) *kernelRoute {
 	for _, l := range k.tables[key.Table] {
 		if r := l.routes[key.Prefix]; r != nil {
@@ -274,7 +273,7 @@ func (k *kernel) inTable(table int, dst netip.Addr) *kernelRoute {
 	return nil
 }
 
-// source returns the address that a packet by a route gets.
+// source returns the source address for packets by a route.
 func (k *kernel) source(r *kernelRoute, dst netip.Addr) netip.Addr {
 	if r.Src.IsValid() {
 		return r.Src
@@ -282,7 +281,7 @@ func (k *kernel) source(r *kernelRoute, dst netip.Addr) netip.Addr {
 	return k.selectAddress(r.Link, r.hop(dst), dst)
 }
 
-// hop returns the neighbour that a route sends to.
+// hop returns the next hop of a route.
 func (r *kernelRoute) hop(dst netip.Addr) netip.Addr {
 	if r.Via.IsValid() {
 		return r.Via
@@ -290,10 +289,9 @@ func (r *kernelRoute) hop(dst netip.Addr) netip.Addr {
 	return dst
 }
 
-// selectAddress is the kernel's choice among a link's addresses. IPv4 (inet_select_addr): one whose
-// network has the next hop, else the first; that an address is deprecated does not matter. IPv6
-// (RFC 6724): one that is not deprecated, of those the one that has most in common with the
-// destination.
+// selectAddress implements the kernel's choice among a link's addresses. IPv4 (inet_select_addr):
+// an address whose network contains the next hop, else the first, deprecated or not. IPv6 (RFC
+// 6724): an address that is not deprecated, with the longest prefix in common with the destination.
 func (k *kernel) selectAddress(link string, hop, dst netip.Addr) netip.Addr {
 	var best netip.Addr
 	score := -1
@@ -329,8 +327,8 @@ func commonBits(a, b netip.Addr) int {
 	return 128
 }
 
-// uplinkLink is the uplink of a host whose gateway bridge has none. If it is not configured, the
-// link of the default route is.
+// uplinkLink returns the uplink of a host whose gateway bridge has none: the configured one, else
+// the link of the default route.
 func (n *node) uplinkLink() string {
 	if n.info != nil && n.info.Gateway.Device != "" {
 		return n.info.Gateway.Device

@@ -11,7 +11,8 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// logical is a node's OVN zone: the rows of its Northbound database, each led to those it names.
+// logical holds the rows of a node's Northbound database, each linked to the rows that it
+// references.
 type logical struct {
 	ports       map[string]*switchPort // by name
 	routerPorts map[string]*routerPort
@@ -32,7 +33,7 @@ type logicalSwitch struct {
 	ports     []*switchPort
 	byMAC     map[cluster.MAC]*switchPort
 	byIP      map[netip.Addr]cluster.MAC
-	further   map[netip.Addr]cluster.MAC // what ports may have besides, and answer for themselves; zero: several may
+	further   map[netip.Addr]cluster.MAC // other addresses that ports may use and answer for; zero MAC: several ports
 	unknown   *switchPort                // the port that takes frames for unknown addresses
 	balancers balancers
 	snatZone  string // name of the conntrack zone of hairpins
@@ -43,13 +44,13 @@ type switchPort struct {
 	row  *nb.SwitchPort
 	sw   *logicalSwitch
 	peer *routerPort // of type "router"
-	// security is empty where the port may use any addresses.
+	// security is empty if the port may use any addresses.
 	security []secured
 
-	checked bool // check has found nothing
+	checked bool // check found no error
 }
 
-// logicalRouter is a Logical_Router with its ports and what hangs on it.
+// logicalRouter is a Logical_Router with its ports and the rows that reference it.
 type logicalRouter struct {
 	row       *nb.Router
 	ports     []*routerPort
@@ -62,7 +63,7 @@ type logicalRouter struct {
 	// dnatZone and snatZone are names of conntrack zones.
 	dnatZone, snatZone string
 
-	checked bool // check has found nothing
+	checked bool // check found no error
 }
 
 // routerPort is a Logical_Router_Port.
@@ -73,7 +74,7 @@ type routerPort struct {
 	nats   []*nat // of a distributed gateway port
 }
 
-// newLogical leads the rows to each other. An error is a row that names one which is not there.
+// newLogical links the rows to each other. It returns an error for a reference to a missing row.
 func newLogical(s nb.State) (*logical, error) {
 	l := &logical{ports: map[string]*switchPort{}, routerPorts: map[string]*routerPort{},
 		sets:     map[string]*nb.AddressSet{},
@@ -166,8 +167,8 @@ func (l *logical) addSwitchPorts(s nb.State, switches map[string]*logicalSwitch)
 	return nil
 }
 
-// addAddresses makes the port known to its switch by its addresses: "MAC IP…", "router" (those of
-// the peer), "unknown".
+// addAddresses adds the port's addresses to its switch: "MAC IP…", "router" (those of the peer),
+// "unknown".
 func (p *switchPort) addAddresses() error {
 	if p.peer != nil {
 		for _, n := range p.peer.row.Networks {
@@ -207,7 +208,7 @@ func (p *switchPort) addAddresses() error {
 	return nil
 }
 
-// addRouterRows hangs routes, policies and NAT rows on their routers.
+// addRouterRows adds routes, policies and NAT rows to their routers.
 func addRouterRows(s nb.State, routers map[string]*logicalRouter) error {
 	for _, row := range s {
 		name := ""
@@ -245,7 +246,7 @@ func addRouterRows(s nb.State, routers map[string]*logicalRouter) error {
 	return nil
 }
 
-// addSwitchRows hangs QoS and ACL rows on their switches.
+// addSwitchRows adds QoS and ACL rows to their switches.
 func addSwitchRows(s nb.State, switches map[string]*logicalSwitch) error {
 	for _, row := range s {
 		name := ""
@@ -283,8 +284,9 @@ func missing(row nb.Row, t nb.Table, name string) error {
 	return fmt.Errorf("%s references %s %q, which does not exist", row.Key(), t, name)
 }
 
-// neighbour returns the MAC that a switch answers with for an address (ls_in_arp_rsp, and its
-// routers), or that of the one port that may have it and so answers itself.
+// neighbour returns the MAC with which a switch answers for an address (ls_in_arp_rsp, and its
+// routers). Otherwise it returns the MAC of the only port that may use the address and answer
+// itself.
 func (sw *logicalSwitch) neighbour(a netip.Addr) (cluster.MAC, bool) {
 	m, ok := sw.byIP[a]
 	if !ok {
@@ -293,7 +295,7 @@ func (sw *logicalSwitch) neighbour(a netip.Addr) (cluster.MAC, bool) {
 	return m, m != cluster.MAC{}
 }
 
-// gateway returns the router port of a switch whose network an address is in.
+// gateway returns the router port of a switch whose network contains an address.
 func (sw *logicalSwitch) gateway(a netip.Addr) *routerPort {
 	for _, p := range sw.ports {
 		if p.peer != nil && p.peer.network(a).IsValid() {
@@ -303,7 +305,7 @@ func (sw *logicalSwitch) gateway(a netip.Addr) *routerPort {
 	return nil
 }
 
-// network returns the port's network that an address is in, or the zero Prefix.
+// network returns the port's network that contains an address, or the zero Prefix.
 func (p *routerPort) network(a netip.Addr) netip.Prefix {
 	for _, n := range p.row.Networks {
 		if n.Contains(a) {
@@ -323,8 +325,8 @@ func (p *routerPort) address(f cluster.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// natAddresses lists the external addresses of the NAT rows, but those beyond a distributed gateway
-// port, which no other machine knows.
+// natAddresses lists the external addresses of the NAT rows. It leaves out rows of a distributed
+// gateway port, whose addresses no other machine knows.
 func natAddresses(s nb.State) []netip.Addr {
 	var out []netip.Addr
 	for _, row := range s {
@@ -335,8 +337,7 @@ func natAddresses(s nb.State) []netip.Addr {
 	return out
 }
 
-// unknownOption returns a key of a row's options that is not among those that walk takes into
-// account.
+// unknownOption returns an error for an option of a row that walk does not take into account.
 func unknownOption(row nb.Row, options map[string]string, known ...string) error {
 	for key := range options {
 		if !slices.Contains(known, key) {

@@ -12,14 +12,14 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// expression is a match in OVN's language (ovn-sb(5), Logical_Flow, "match"), of the part of it
-// that routers' policies, NAT rows and ACLs of ours use: comparisons of inport, outport, addresses
-// and UDP ports, joined by && or || and parentheses.
+// expression is a match in OVN's language (ovn-sb(5), Logical_Flow, "match"). It supports what our
+// router policies, NAT rows, QoS rows and ACLs use: comparisons of inport, outport, addresses and
+// ports, joined by && or || and parentheses.
 type expression interface {
 	holds(m *matched) bool
 }
 
-// matched is what an expression looks at.
+// matched holds the facts that an expression examines.
 type matched struct {
 	p       *Packet
 	in, out string // router ports
@@ -42,7 +42,7 @@ type (
 		set bool
 	}
 	isReply  struct{} // ct.rpl
-	isICMP   struct{} // icmp4.type and icmp6.type: no packet of a walk is one
+	isICMP   struct{} // icmp4.type and icmp6.type: never true for a packet of a walk
 	skipFlag bool     // flags.skip_snat_for_lb
 	pktMark  uint32
 	l4Port   struct { // tcp.src, udp.dst and the like
@@ -102,7 +102,7 @@ func (e l4Port) holds(m *matched) bool {
 	return m.p.Protocol == e.protocol && port == e.port
 }
 
-// l4Fields are the ports that a match may name.
+// l4Fields maps a field of a match to its protocol and direction.
 var l4Fields = map[string]l4Port{
 	"tcp.src": {protocol: cluster.TCP}, "tcp.dst": {protocol: cluster.TCP, dst: true},
 	"udp.src": {protocol: cluster.UDP}, "udp.dst": {protocol: cluster.UDP, dst: true},
@@ -130,7 +130,7 @@ func (m *matched) address(dst bool) netip.Addr {
 	return m.p.Src
 }
 
-// parseMatch reads an expression. $NAME is an address set of sets.
+// parseMatch parses an expression. $NAME refers to an address set in sets.
 func parseMatch(text string, sets map[string]*nb.AddressSet) (expression, error) {
 	words, err := lexMatch(text)
 	if err != nil {
@@ -147,8 +147,8 @@ func parseMatch(text string, sets map[string]*nb.AddressSet) (expression, error)
 	return e, nil
 }
 
-// lexMatch cuts an expression into words; a quoted string keeps its first quotation mark. Comments
-// go.
+// lexMatch splits an expression into words, without comments. A quoted string keeps its first
+// quotation mark.
 func lexMatch(s string) ([]string, error) {
 	var words []string
 	for s != "" {
@@ -187,7 +187,7 @@ func lexMatch(s string) ([]string, error) {
 	return words, nil
 }
 
-// matchSymbols are the operators and brackets, longer ones first. It is read-only.
+// matchSymbols lists the operators and brackets, longer ones first. It is read-only.
 var matchSymbols = [...]string{"&&", "||", "==", "!=", "!", "(", ")", "{", "}", ","}
 
 type matchParser struct {
@@ -212,7 +212,7 @@ func (p *matchParser) next() (string, error) {
 	return w, nil
 }
 
-// or reads one level: OVN wants parentheses between && and ||.
+// or parses one level: OVN requires parentheses between && and ||.
 func (p *matchParser) or() (expression, error) {
 	first, err := p.unary()
 	if err != nil {
@@ -282,14 +282,14 @@ func (p *matchParser) comparison() (expression, error) {
 		return nil, fmt.Errorf("%q after %q is not known", op, field)
 	}
 	e, err := p.value(field)
-	if _, never := e.(isICMP); err != nil || !negate || never { // icmp4.type != x asks for ICMP
+	if _, never := e.(isICMP); err != nil || !negate || never { // icmp4.type != x implies ICMP
 		return e, err
 	}
 	if a := addressFamily(field); a != 0 {
-		return all{isFamily(a), not{e}}, nil // ip4.src != x asks for ip4
+		return all{isFamily(a), not{e}}, nil // ip4.src != x implies ip4
 	}
 	if strings.HasPrefix(field, "udp.") {
-		return nil, fmt.Errorf("%s != is not known", field) // it asks for UDP
+		return nil, fmt.Errorf("%s != is not known", field) // it implies UDP
 	}
 	return not{e}, nil
 }
@@ -304,7 +304,7 @@ func addressFamily(field string) cluster.Family {
 	return 0
 }
 
-// value reads the right side of a comparison.
+// value parses the right side of a comparison.
 func (p *matchParser) value(field string) (expression, error) {
 	words, err := p.values()
 	if err != nil {
@@ -324,7 +324,7 @@ func (p *matchParser) value(field string) (expression, error) {
 	return e, nil
 }
 
-// values reads a constant, or several in braces.
+// values parses a constant, or several in braces.
 func (p *matchParser) values() ([]string, error) {
 	if !p.take("{") {
 		w, err := p.next()

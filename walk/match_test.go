@@ -45,7 +45,7 @@ func TestMatch(t *testing.T) {
 		{"ip4.src == 0.0.0.0/0", true, false},
 		{"flags.skip_snat_for_lb == 0", true, false},
 		{"ip6 && flags.skip_snat_for_lb == 1", false, true},
-		{"udp.dst == 80", false, false}, // they are TCP
+		{"udp.dst == 80", false, false}, // the packets are TCP
 		{"sctp.dst == 80", false, false},
 	} {
 		e, err := parseMatch(c.match, sets)

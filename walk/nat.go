@@ -16,8 +16,8 @@ type nat struct {
 	match expression // parsed when a packet first meets it; nil without row.Match
 }
 
-// The priorities of lr_out_snat on a gateway router. A row without a match has the length of its
-// prefix plus one: a single IPv6 address comes before what load balancers say.
+// The priorities of lr_out_snat on a gateway router. The priority of a row without a match is its
+// prefix length plus one: a single IPv6 address comes before the flags of load balancers.
 const (
 	snatMatch = 300
 	snatSkip  = 120
@@ -50,9 +50,9 @@ func (n *nat) holds(m *matched, sets map[string]*nb.AddressSet) (bool, error) {
 	return n.match.holds(m), nil
 }
 
-// neighbour is lr_in_arp_resolve and lr_in_arp_request: the MAC of the next hop, or why there is
-// none. Ports of the same switch are known; then come static MAC bindings, then the external
-// network.
+// neighbour runs lr_in_arp_resolve and lr_in_arp_request. It returns the MAC of the next hop, or
+// the reason why there is none. It looks at ports of the same switch, then at static MAC bindings,
+// then at the external network.
 func (r *run) neighbour(n *node, rt *logicalRouter, to routed) (mac cluster.MAC, reason string) {
 	stage := r.w.join(rt.row.Name, " lr_in_arp_resolve")
 	var sw *logicalSwitch
@@ -88,9 +88,8 @@ func (sw *logicalSwitch) localnet() bool {
 	return false
 }
 
-// unDNAT is lr_out_undnat and lr_out_post_undnat of a gateway router: every packet passes its DNAT
-// zone; replies of load-balanced connections get the virtual address back, new connections get an
-// entry.
+// unDNAT runs lr_out_undnat and lr_out_post_undnat of a gateway router: every packet passes the
+// DNAT zone. Replies of load-balanced connections get the VIP back, new connections are committed.
 func (r *run) unDNAT(n *node, rt *logicalRouter) {
 	if !rt.tracks() {
 		return
@@ -100,8 +99,8 @@ func (r *run) unDNAT(n *node, rt *logicalRouter) {
 	r.commitNew(n, r.w.join(rt.row.Name, " lr_out_post_undnat"), z, rt.row.Owner)
 }
 
-// sourceNAT is lr_out_snat: the first that holds of NAT rows with a match, what the load balancer
-// said, and NAT rows by length of prefix. NAT rows leave replies alone.
+// sourceNAT runs lr_out_snat: the first match of NAT rows with a match, the flags of the load
+// balancer, and NAT rows by prefix length. NAT rows do not apply to replies.
 func (r *run) sourceNAT(n *node, rt *logicalRouter, out *routerPort, flags routerFlags) error {
 	m := matched{p: &r.p, out: out.row.Name, skip: flags.skip}
 	if e := r.ctState.entry; e != nil {
@@ -142,7 +141,7 @@ func (r *run) sourceNAT(n *node, rt *logicalRouter, out *routerPort, flags route
 	return nil
 }
 
-// snat is ct_snat in the router's SNAT zone.
+// snat applies ct_snat in the router's SNAT zone.
 func (r *run) snat(n *node, rt *logicalRouter, rule any, why cluster.Owner, t translation, ports string) error {
 	if ports != "" {
 		low, high, _ := strings.Cut(ports, "-")

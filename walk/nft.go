@@ -23,13 +23,14 @@ type chain struct {
 type hooked struct {
 	n       *node
 	hook    string
-	in, out string     // links; empty where the kernel does not know yet
-	hop     netip.Addr // neighbour that the packet goes to
+	in, out string     // links; empty where the kernel does not know them yet
+	hop     netip.Addr // the next hop
 	track   *hostTrack
-	nat     func() // translates a packet of a known connection, at this hook's place for it
+	nat     func() // translates a packet of a known connection, at this hook's priority
 }
 
-// natPriority is where a hook translates: chains of a lower priority see the packet as it came.
+// natPriority returns the priority at which a hook translates: chains of a lower priority see the
+// untranslated packet.
 func natPriority(hook string) int {
 	switch hook {
 	case "prerouting", "output":
@@ -38,7 +39,7 @@ func natPriority(hook string) int {
 	return 100
 }
 
-// hook lets the chains of a hook see the packet. ok is false when one dropped it.
+// hook runs the chains of a hook. ok is false when one dropped the packet.
 func (r *run) hook(h hooked) (ok bool, err error) {
 	translated := h.nat == nil
 	translate := func() {
@@ -71,7 +72,7 @@ func (r *run) hook(h hooked) (ok bool, err error) {
 	return true, nil
 }
 
-// chain compares the packet with one chain's rules.
+// chain evaluates one chain's rules.
 func (r *run) chain(h hooked, c *chain) (ok bool, err error) {
 	stage := "nft " + string(c.family) + " " + claims.NFTTable + " " + c.Name
 	for i := range c.Rules {
@@ -99,8 +100,8 @@ func (r *run) matchesRule(h hooked, c *chain, rule *nft.Rule) (bool, error) {
 	return true, nil
 }
 
-// sameInterface compares a name in a rule, where a * at the end stands for any rest, with an
-// interface.
+// sameInterface reports whether an interface matches a name in a rule. A * at the end of the name
+// matches any rest.
 func sameInterface(rule, name string) bool {
 	if begin, any := strings.CutSuffix(rule, "*"); any {
 		return strings.HasPrefix(name, begin)
@@ -148,7 +149,8 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 	return false, fmt.Errorf("match %T is not known", m)
 }
 
-// element makes the packet's key of a map or set; ok is false when the packet has no such fields.
+// element returns the packet's key in a map or set; ok is false when the packet lacks a field of
+// it.
 func (r *run) element(h hooked, key []nft.KeyField) (e nft.Element, ok bool, err error) {
 	for _, k := range key {
 		switch k {
@@ -161,7 +163,7 @@ func (r *run) element(h hooked, key []nft.KeyField) (e nft.Element, ok bool, err
 			e.Protocol = r.p.Protocol
 		case nft.KeyPort:
 			e.Port = r.p.DstPort
-		case nft.KeyIPSrc, nft.KeyIP6Src: // where it is a range, the set looks at it
+		case nft.KeyIPSrc, nft.KeyIP6Src: // the set itself compares a range
 			if r.p.Src.Is4() != (k == nft.KeyIPSrc) {
 				return e, false, nil
 			}
@@ -182,8 +184,8 @@ func (r *run) element(h hooked, key []nft.KeyField) (e nft.Element, ok bool, err
 	return e, true, nil
 }
 
-// statement does what a rule says. end is set when the chain is done with the packet, ok when the
-// packet lives.
+// statement applies a rule's statement. end is set when the chain is done with the packet, ok when
+// the packet was not dropped.
 func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, ok bool, err error) {
 	before := r.p
 	switch s := rule.Do.(type) {
@@ -204,10 +206,10 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 		_, err := r.refuse(location{place: hostSends, node: h.n}, routerFlags{}, "rejected with "+what+" by "+h.n.name)
 		r.refusal.track = h.track
 		return true, false, err
-	case nft.Forward: // of tunnels' own packets, which walk does not follow: see geneve
+	case nft.Forward: // for tunnels' own packets, which walk does not follow: see geneve
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "out of "+s.Device)
 		return false, false, fmt.Errorf("%s: what is behind %s is not known", stage, s.Device)
-	case nft.Dup: // the copy's way is another one
+	case nft.Dup: // walk does not follow the copy
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "a copy is sent to "+s.To.String())
 		return false, true, nil
 	case nft.SetMark:
@@ -266,7 +268,7 @@ func (r *run) dnatMap(h hooked, c *chain, rule *nft.Rule, s nft.DNATMap, stage s
 	return true, true, nil
 }
 
-// snatMap translates the source of a packet that the map knows, by where it leaves.
+// snatMap translates the source of a packet by a map whose key has the egress interface.
 func (r *run) snatMap(h hooked, c *chain, rule *nft.Rule, s nft.SNATMap, stage string) (end, ok bool, err error) {
 	to, end, ok, err := r.target(h, c, s.Map, "snat", stage)
 	if !end {
@@ -279,7 +281,7 @@ func (r *run) snatMap(h hooked, c *chain, rule *nft.Rule, s nft.SNATMap, stage s
 	return true, true, nil
 }
 
-// target is what a map says for the packet; not found: the packet goes on.
+// target returns the map's element for the packet. If there is none, the packet continues.
 func (r *run) target(h hooked, c *chain, name, verb, stage string) (to nft.Target, found, ok bool, err error) {
 	m := c.table.Maps[name]
 	switch {
@@ -297,9 +299,8 @@ func (r *run) target(h hooked, c *chain, name, verb, stage string) (to nft.Targe
 	return to, found, true, err
 }
 
-// slot returns a key with the slot that is preferred: one that leads to a preferred endpoint, else
-// one that leads to no endpoint of this host, but on to a load balancer. A key without slots stays
-// as it is.
+// slot returns a key with the preferred slot: one with a preferred endpoint, else one whose target
+// is not on this host but a load balancer's. It does not change a key without slots.
 func (r *run) slot(h hooked, m *nft.Map, key nft.Element) nft.Element {
 	if len(r.prefer) == 0 {
 		return key
@@ -316,7 +317,7 @@ func (r *run) slot(h hooked, m *nft.Map, key nft.Element) nft.Element {
 	return other
 }
 
-// slots lists where the slots of the packet's key lead; nil when there is only one way.
+// slots lists the targets of the packet's key over all slots; nil if there is only one.
 func (r *run) slots(h hooked, m *nft.Map) []netip.AddrPort {
 	key, ok, err := r.element(h, m.Key)
 	if err != nil || !ok {
@@ -334,7 +335,7 @@ func (r *run) slots(h hooked, m *nft.Map) []netip.AddrPort {
 	return list
 }
 
-// slotsOf returns the elements of a map whose keys differ from one by the slot.
+// slotsOf returns the elements of a map whose keys differ from key only by the slot.
 func slotsOf(m *nft.Map, key nft.Element) iter.Seq2[nft.Element, nft.Target] {
 	return func(yield func(nft.Element, nft.Target) bool) {
 		for key.Slot = range uint8(nft.Slots) {
@@ -345,7 +346,7 @@ func slotsOf(m *nft.Map, key nft.Element) iter.Seq2[nft.Element, nft.Target] {
 	}
 }
 
-// translated tells the step of a translation by a map's element.
+// translated adds the step of a translation by a map's element.
 func (r *run) translated(n *node, c *chain, rule *nft.Rule, to *nft.Target, stage string, before *Packet) *Step {
 	why := to.Owner
 	if why == (cluster.Owner{}) {
@@ -354,7 +355,7 @@ func (r *run) translated(n *node, c *chain, rule *nft.Rule, to *nft.Target, stag
 	return r.step(n, stage, nftRule{c.table, rule}, why, changed(before, &r.p))
 }
 
-// markOf is the mark of the packet's connection.
+// markOf returns the mark of the packet's connection.
 func (t *hostTrack) markOf() *uint32 {
 	if t.entry != nil {
 		return &t.entry.mark

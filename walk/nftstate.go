@@ -8,11 +8,11 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// conntrackPriority is where the kernel looks connections up: chains before that find none
-// (NF_IP_PRI_CONNTRACK).
+// conntrackPriority is the priority at which the kernel looks connections up: earlier chains see no
+// connection (NF_IP_PRI_CONNTRACK).
 const conntrackPriority = -200
 
-// ctState compares a rule with what the kernel knows of the packet's connection.
+// ctState compares a rule with the state of the packet's connection.
 func (h *hooked) ctState(c *chain, state nft.CTState) (bool, error) {
 	t := h.track
 	switch {
@@ -22,7 +22,7 @@ func (h *hooked) ctState(c *chain, state nft.CTState) (bool, error) {
 		return false, nil // untracked
 	}
 	switch state {
-	case nft.CTRelated: // a refusal belongs to what it refuses (nf_ct_attach)
+	case nft.CTRelated: // a refusal is related to the connection that it rejects (nf_ct_attach)
 		return t.refusal, nil
 	case nft.CTEstablished:
 		return !t.refusal && t.established(), nil
@@ -32,11 +32,11 @@ func (h *hooked) ctState(c *chain, state nft.CTState) (bool, error) {
 	return false, fmt.Errorf("ct state %s is not known", state)
 }
 
-// established reports whether both sides have sent.
+// established reports whether both sides have sent packets.
 func (t *hostTrack) established() bool { return t.entry != nil && (t.reply || t.entry.answered) }
 
-// etherSrc compares a rule with the sender of the packet's frame. What the host sends itself came
-// in no frame.
+// etherSrc compares a rule with the source MAC of the packet's frame. A packet that the host itself
+// sends has not arrived in a frame.
 func (r *run) etherSrc(h hooked, m nft.EtherSrc) (bool, error) {
 	switch {
 	case h.in == "" || h.in == loopback:
@@ -44,7 +44,7 @@ func (r *run) etherSrc(h hooked, m nft.EtherSrc) (bool, error) {
 	case r.p.EthSrc != cluster.MAC{}:
 		return r.p.EthSrc == m.MAC, nil
 	case r.w.isNodes(m.MAC):
-		return false, nil // the sender is none of the nodes
+		return false, nil // the sender is not a node
 	}
 	return false, fmt.Errorf("ether saddr %s: whose that is, and who sent the packet, is not known", m.MAC)
 }

@@ -13,21 +13,21 @@ import (
 // zone0 is the conntrack zone of the kernel's own stack.
 const zone0 = "0"
 
-// node is one node's State, each part prepared when a packet first comes to it.
+// node is one node's State, prepared when a packet first reaches the node.
 type node struct {
 	name    string
 	state   datapath.State
-	info    *cluster.Node // nil when the Snapshot does not have it
+	info    *cluster.Node // nil if the Snapshot has none
 	owner   cluster.Owner // the Node object
 	pods    map[string]*cluster.Pod
 	bridge  *bridge   // the gateway bridge
-	further []*bridge // ours alone
+	further []*bridge // bridges that only Hairpin uses
 	ovn     *logical
 	kernel  *kernel
 	zone0   zone
 }
 
-// node gives the node of that name.
+// node returns the node with that name.
 func (w *Walker) node(name string) (*node, error) {
 	if n := w.nodes[name]; n != nil {
 		return n, nil
@@ -63,7 +63,7 @@ func (n *node) zone(name string) zone {
 	return zone{n, name, n.userspace()}
 }
 
-// uplink is the gateway bridge's uplink port; empty if the host keeps the uplink.
+// uplink returns the gateway bridge's uplink port; empty if the host keeps the uplink.
 func (n *node) uplink() string {
 	if n.info == nil {
 		return ""
@@ -71,7 +71,7 @@ func (n *node) uplink() string {
 	return n.info.Gateway.Uplink
 }
 
-// hostLink returns a link to another network than the gateway bridge's, or nil.
+// hostLink returns the host's link to a network other than the gateway bridge's, or nil.
 func (n *node) hostLink(name string) *cluster.HostLink {
 	if n.info == nil {
 		return nil
@@ -84,8 +84,8 @@ func (n *node) hostLink(name string) *cluster.HostLink {
 	return nil
 }
 
-// carrying gives the link of the host to another network that has an address, its own or an egress
-// address; empty when none has.
+// carrying returns the host's link to another network that has an address, its own or an egress
+// address; empty if none has it.
 func (n *node) carrying(a netip.Addr) string {
 	for k := range n.state.Host.Addresses {
 		if k.Prefix.Addr() == a && n.hostLink(k.Link) != nil {
@@ -105,13 +105,13 @@ func (n *node) carrying(a netip.Addr) string {
 	return ""
 }
 
-// logicalPort returns the logical switch port that a link of the host is plugged into.
+// logicalPort returns the logical switch port that a link of the host is bound to.
 func (n *node) logicalPort(link string) (string, bool) {
 	id, ok := n.state.Bridge.Ports[link].ExternalIDs["iface-id"]
 	return id, ok
 }
 
-// link gives the link of the host that is plugged into a logical switch port.
+// link returns the link of the host that is bound to a logical switch port.
 func (n *node) link(logicalPort string) (string, bool) {
 	for name, p := range n.state.Bridge.Ports {
 		if p.ExternalIDs["iface-id"] == logicalPort {
@@ -121,10 +121,10 @@ func (n *node) link(logicalPort string) (string, bool) {
 	return "", false
 }
 
-// chassis is the node's name in OVN.
+// chassis returns the node's chassis name in OVN.
 func (n *node) chassis() string { return n.state.Bridge.Settings["system-id"] }
 
-// mappedBridge gives the bridge of a physical network, by ovn-bridge-mappings.
+// mappedBridge returns the bridge of a physical network, by ovn-bridge-mappings.
 func (n *node) mappedBridge(network string) (string, bool) {
 	for _, m := range strings.Split(n.state.Bridge.Settings["ovn-bridge-mappings"], ",") {
 		if name, bridge, ok := strings.Cut(strings.TrimSpace(m), ":"); ok && name == network {
@@ -134,14 +134,13 @@ func (n *node) mappedBridge(network string) (string, bool) {
 	return "", false
 }
 
-// pluggedInto gives the network of OVN's that a link of the host is on by a bridge of its own, or
-// nil.
+// pluggedInto returns the bridge of the OVN network that a link of the host is a port of, or nil.
 func (n *node) pluggedInto(link string) *plainBridge {
 	return n.bridge.plain[n.state.Bridge.Ports[link].Bridge]
 }
 
-// internal reports whether an address is in one of the cluster's own networks, which no machine
-// outside has.
+// internal reports whether an address is in one of the cluster's own networks, which no external
+// machine uses.
 func (w *Walker) internal(a netip.Addr) bool {
 	c := &w.world.Snapshot.Config
 	for _, s := range c.ClusterSubnets {
@@ -160,8 +159,8 @@ func (w *Walker) internal(a netip.Addr) bool {
 	return false
 }
 
-// owner returns the node that answers for an address on the external network: with an address of
-// its host, or with an external address of one of its gateway router's NAT rows.
+// owner returns the node that answers for an address on the external network. The address belongs
+// to its host, is an egress address, or is the external address of a NAT row.
 func (w *Walker) owner(a netip.Addr) (*node, error) {
 	if w.owners == nil {
 		w.owners = map[netip.Addr]string{}
@@ -196,8 +195,8 @@ func (w *Walker) owner(a netip.Addr) (*node, error) {
 	return w.node(name)
 }
 
-// byMAC returns the node that a network reaches at a MAC, and the node's link if that is one to
-// another network than the gateway bridge's.
+// byMAC returns the node that has a MAC on a network, and the node's link if that is to a network
+// other than the gateway bridge's.
 func (w *Walker) byMAC(m cluster.MAC) (n *node, link string, err error) {
 	if m == (cluster.MAC{}) {
 		return nil, "", nil
@@ -217,8 +216,8 @@ func (w *Walker) byMAC(m cluster.MAC) (n *node, link string, err error) {
 	return nil, "", nil
 }
 
-// resolve returns the MAC of a neighbour on the external network; ok is false if none answers. A
-// machine that is not ours answers with the zero address.
+// resolve returns the MAC of a neighbour on the external network; ok is false if none answers. An
+// external machine answers with the zero MAC.
 func (w *Walker) resolve(a netip.Addr) (m cluster.MAC, ok bool) {
 	if w.internal(a) || w.world.Silent[a] {
 		return m, false

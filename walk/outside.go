@@ -7,9 +7,8 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// ExternalMAC is a node's MAC on the external network: that of its gateway bridge. A host that
-// keeps the uplink to itself has one that nothing here knows; an address of the node's own stands
-// for it.
+// ExternalMAC returns a node's MAC on the external network: that of its gateway bridge. If the host
+// keeps the uplink, its MAC is not known here; one derived from the node's address replaces it.
 func ExternalMAC(n *cluster.Node) cluster.MAC {
 	if n.Gateway.Device == "" || len(n.Addresses) == 0 {
 		return n.Gateway.MAC
@@ -19,12 +18,12 @@ func ExternalMAC(n *cluster.Node) cluster.MAC {
 	return m
 }
 
-// outsideReceives carries a frame over a network between the nodes, and through the routers outside
-// that may be on it. from is the sender, nil for a machine outside.
+// outsideReceives carries a frame over a network between the nodes, and through external routers on
+// it. from is the sending node, nil for an external machine.
 func (r *run) outsideReceives(from *node) (location, error) {
 	to, link, err := r.w.byMAC(r.p.EthDst)
 	if to == nil && err == nil && r.w.isRouter(r.p.EthDst) {
-		r.p.EthDst = cluster.MAC{} // a router forwards by the address
+		r.p.EthDst = cluster.MAC{} // a router forwards by IP address
 	}
 	switch {
 	case r.p.EthDst == (cluster.MAC{}):
@@ -60,7 +59,7 @@ func (r *run) outsideReceives(from *node) (location, error) {
 	return r.deliver(Point{}, "delivered outside, to "+endpoint(r.p.Dst, r.p.DstPort))
 }
 
-// isRouter reports whether a machine outside is a next hop of a node.
+// isRouter reports whether an external machine is a next hop of a node.
 func (w *Walker) isRouter(mac cluster.MAC) bool {
 	for _, n := range w.world.Snapshot.Nodes {
 		for _, m := range n.Gateway.NextHopMACs {
@@ -77,8 +76,7 @@ func (r *run) geneve(n *node, port flow.Port, t flow.Tunnel) (location, error) {
 	r.step(n, "geneve", fmt.Sprintf("tun_id=0x%x,tun_src=%s,tun_dst=%s,tun_metadata0=0x%x", t.Key, port.Local, t.Peer,
 		t.Ports), n.owner,
 		"in a Geneve tunnel to "+t.Peer.String())
-	// ovs_router_lookup of its lib/ovs-router.c asks for a rule of that mark, of which there is
-	// none
+	// ovs_router_lookup in lib/ovs-router.c looks for a rule with that mark, and there is none
 	if n.userspace() && r.p.Mark != 0 {
 		return r.drop(fmt.Sprintf("Open vSwitch's userspace datapath has no route for a tunnel's packet with a mark: %d", r.p.Mark))
 	}

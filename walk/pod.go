@@ -8,7 +8,7 @@ import (
 	"hairpin/cluster"
 )
 
-// startPod finds a pod and gives its packet a source address.
+// startPod finds a pod and sets its packet's source address if it is missing.
 func (r *run) startPod(at Point, p *Packet) (location, error) {
 	n, err := r.w.node(at.Node)
 	if err != nil {
@@ -31,8 +31,8 @@ func (r *run) startPod(at Point, p *Packet) (location, error) {
 	return location{}, fmt.Errorf("%s is not on node %s", at, at.Node)
 }
 
-// podSends is the pod's own stack: its subnet is on the link, everything else goes to the node
-// switch's router.
+// podSends handles a packet in the pod's own stack: the pod's subnet is on the link, packets to
+// other addresses go to the node switch's router.
 func (r *run) podSends(n *node, name string) (location, error) {
 	pod := n.pods[name]
 	if slices.Contains(pod.IPs, r.p.Dst) {
@@ -68,7 +68,7 @@ func (r *run) podSends(n *node, name string) (location, error) {
 	return location{at, n, by}, nil
 }
 
-// podReceives is the end of a packet to a pod.
+// podReceives ends a packet at a pod.
 func (r *run) podReceives(n *node, pod *cluster.Pod) (location, error) {
 	switch {
 	case r.p.EthDst != pod.MAC:

@@ -8,9 +8,9 @@ import (
 	"hairpin/cluster"
 )
 
-// String tells the walk in the form of the documents: each step's place, rule, what it did and to
-// whose order, the packet where it changed, the conntrack entry made; then the reply's way, then
-// the verdict. Equal Traces give equal text.
+// String returns the walk in the form of the documents. Each step has its place, rule, effect and
+// object, the packet if it changed, and the new conntrack entry. The reply's path and the verdict
+// follow. Equal Traces give equal text.
 func (t Trace) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "from %s: %s\n", t.From, t.Sent)
@@ -61,7 +61,7 @@ func (s *Step) choices() string {
 	return strings.Join(words, ", ")
 }
 
-// forward is the verdict about the way there.
+// forward returns the verdict about the forward path.
 func (v Verdict) forward() string {
 	switch {
 	case v.Delivered:
@@ -86,7 +86,8 @@ func (p Packet) String() string {
 	return s
 }
 
-// words is the part of a packet that gets a line when it changes. MACs are in the step's text.
+// words returns the part of a packet that gets a line when it changes. The step's text has the
+// MACs.
 func (p Packet) words() string {
 	switch {
 	case !p.Dst.IsValid():

@@ -10,8 +10,8 @@ import (
 	"hairpin/datapath/redirect"
 )
 
-// redirect is an eBPF program at a link's ingress, before anything else of the host sees the frame.
-// ok is false when it lets the packet pass.
+// redirect runs the eBPF program at a link's ingress, before the rest of the host sees the frame.
+// ok is false when the program passes the packet on.
 func (r *run) redirect(n *node, link string) (to location, ok bool, err error) {
 	p, there := n.state.Redirect.Programs[link]
 	if !there {
@@ -52,8 +52,7 @@ func (r *run) redirect(n *node, link string) (to location, ok bool, err error) {
 	return to, false, fmt.Errorf("%s: not a program that is known", p)
 }
 
-// redirectReply sends an answer on as the host's routes say; one that has no way there is left to
-// the host.
+// redirectReply forwards a reply by the host's routes. A reply without a route is left to the host.
 func (r *run) redirectReply(n *node, stage string, p redirect.Program) (to location, ok bool, err error) {
 	r.p.Mark = 0
 	if route, _ := n.kernel.lookup(&r.p, n.bridge.name); route == nil || n.kernel.isLocal(r.p.Dst) ||
@@ -69,7 +68,8 @@ func (r *run) redirectReply(n *node, stage string, p redirect.Program) (to locat
 	return to, true, err
 }
 
-// redirectsTo is the program of the gateway bridge, to which requests go; nil when there is none.
+// redirectsTo returns the program of the gateway bridge, to which requests are redirected; nil if
+// none.
 func (n *node) redirectsTo() *redirect.Program {
 	for _, p := range n.state.Redirect.Programs {
 		if p.Name == claims.ProgramReply && p.MAC != (cluster.MAC{}) {

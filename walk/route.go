@@ -10,7 +10,7 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// routeLevel is all routes of a router with one length of prefix and one kind of match, for one
+// routeLevel holds all routes of a router with one prefix length and one kind of match, for one
 // family.
 type routeLevel struct {
 	family   cluster.Family
@@ -20,14 +20,14 @@ type routeLevel struct {
 	routes   map[netip.Prefix]*routeGroup
 }
 
-// routeGroup is what a router knows about one prefix: static routes (several are ECMP), or a
+// routeGroup holds a router's routes for one prefix: static routes (several are ECMP), or a
 // connected network.
 type routeGroup struct {
 	static    []*nb.Route
 	connected *routerPort
 }
 
-// The priorities of lr_in_ip_routing: eight per bit of prefix, and these on top.
+// The priorities of lr_in_ip_routing: eight per bit of prefix, plus one of these.
 const (
 	routeBySource  = 0
 	routeStatic    = 4
@@ -61,7 +61,7 @@ func (r *logicalRouter) addRoute(row *nb.Route) {
 	g.static = append(g.static, row)
 }
 
-// sortRoutes adds the connected networks and puts everything in the order in which OVN compares.
+// sortRoutes adds the connected networks and sorts all routes in OVN's order of comparison.
 func (r *logicalRouter) sortRoutes() {
 	for _, p := range r.ports {
 		for _, n := range p.row.Networks {
@@ -96,7 +96,7 @@ func (r *logicalRouter) lookup(p *Packet) *routeGroup {
 	return nil
 }
 
-// towards returns the port whose network a next hop is in, or nil.
+// towards returns the port whose network contains a next hop, or nil.
 func (r *logicalRouter) towards(hop netip.Addr) *routerPort {
 	for _, p := range r.ports {
 		if p.network(hop).IsValid() {
@@ -106,13 +106,13 @@ func (r *logicalRouter) towards(hop netip.Addr) *routerPort {
 	return nil
 }
 
-// routed is where a router sends a packet.
+// routed is the egress port and the next hop that a router chose.
 type routed struct {
 	out *routerPort
 	hop netip.Addr
 }
 
-// route is lr_in_ip_routing. ok is false when there is no route.
+// route runs lr_in_ip_routing. ok is false when there is no route.
 func (r *run) route(n *node, rt *logicalRouter) (to routed, ok bool, err error) {
 	stage := r.w.join(rt.row.Name, " lr_in_ip_routing")
 	g := rt.lookup(&r.p)

@@ -17,7 +17,7 @@ type policy struct {
 	match expression
 }
 
-// prepare sorts what OVN sorts, and names its zones.
+// prepare sorts policies, routes and NAT rows as OVN does, and sets the names of the zones.
 func (r *logicalRouter) prepare() {
 	r.dnatZone, r.snatZone = r.row.Name+"_dnat", cmp.Or(r.row.Options["snat-ct-zone"], r.row.Name+"_snat")
 	r.sortRoutes()
@@ -33,12 +33,12 @@ func (r *logicalRouter) prepare() {
 // gateway reports whether the whole router is on one chassis.
 func (r *logicalRouter) gateway() bool { return r.row.Options["chassis"] != "" }
 
-// forces reports whether load-balanced packets get the address of the port they leave by
+// forces reports whether load-balanced packets get the address of their egress port as the source
 // (lb_force_snat_ip=router_ip).
 func (r *logicalRouter) forces() bool { return r.row.Options["lb_force_snat_ip"] == "router_ip" }
 
-// tracks reports whether every packet that leaves goes through the router's DNAT zone
-// (lr_out_undnat of a gateway router).
+// tracks reports whether every outgoing packet passes the router's DNAT zone (lr_out_undnat of a
+// gateway router).
 func (r *logicalRouter) tracks() bool { return len(r.balancers) > 0 || len(r.nats) > 0 }
 
 func (r *logicalRouter) check(n *node) error {
@@ -64,7 +64,7 @@ func (r *logicalRouter) check(n *node) error {
 	return err
 }
 
-// routerReceives is a logical router.
+// routerReceives runs a logical router's pipelines.
 func (r *run) routerReceives(n *node, name string) (location, error) {
 	in := n.ovn.routerPorts[name]
 	rt := in.router
@@ -109,7 +109,7 @@ func (r *run) routerReceives(n *node, name string) (location, error) {
 	return r.leaveRouter(n, to.out)
 }
 
-// dropOr ends the packet, or passes an error on; a packet that was refused has ended.
+// dropOr drops the packet, or returns err. A packet that was rejected has already ended.
 func (r *run) dropOr(err error, reason string) (location, error) {
 	if err != nil || r.done {
 		return location{}, err
@@ -117,7 +117,7 @@ func (r *run) dropOr(err error, reason string) (location, error) {
 	return r.drop(reason)
 }
 
-// leaveRouter is lr_out_delivery.
+// leaveRouter runs lr_out_delivery.
 func (r *run) leaveRouter(n *node, out *routerPort) (location, error) {
 	if out.peer == nil {
 		return r.drop(fmt.Sprintf("router port %s leads nowhere", out.row.Name))
@@ -126,7 +126,7 @@ func (r *run) leaveRouter(n *node, out *routerPort) (location, error) {
 }
 
 // routerRefuses sends the refusal of a router's load balancer: from lr_out_snat on, with the flags
-// of the refused packet.
+// of the rejected packet.
 func (r *run) routerRefuses(n *node, name string) (location, error) {
 	out := n.ovn.routerPorts[name]
 	r.ctState = tracking{}
@@ -136,8 +136,8 @@ func (r *run) routerRefuses(n *node, name string) (location, error) {
 	return r.leaveRouter(n, out)
 }
 
-// admit is lr_in_admission and lr_in_ip_input: what a router does not take at all. It gives the
-// reason.
+// admit runs lr_in_admission and lr_in_ip_input. It returns the reason if the router does not
+// accept the packet, else "".
 func (r *run) admit(n *node, in *routerPort) string {
 	rt := in.router
 	if r.p.EthDst != in.row.MAC && !in.externalMAC(n, r.p.EthDst) {
@@ -158,13 +158,13 @@ func (r *run) admit(n *node, in *routerPort) string {
 	return ""
 }
 
-// translates reports whether an own address of the router is also a NAT or load balancer address,
-// so that packets to it go on until lr_in_arp_resolve.
+// translates reports whether an own address of the router is also a NAT or load balancer address.
+// Packets to such an address continue to lr_in_arp_resolve.
 func (r *logicalRouter) translates(a netip.Addr) bool {
 	return r.forces() || r.externals[a] != nil || r.balancers.holds(a)
 }
 
-// unSNAT is lr_in_unsnat.
+// unSNAT runs lr_in_unsnat.
 func (r *run) unSNAT(n *node, in *routerPort) {
 	rt := in.router
 	stage, rule := r.w.join(rt.row.Name, " lr_in_unsnat"), unSNAT{dst: r.p.Dst}
@@ -177,7 +177,7 @@ func (r *run) unSNAT(n *node, in *routerPort) {
 	}
 }
 
-// routerBalances is lr_in_defrag and lr_in_dnat.
+// routerBalances runs lr_in_defrag and lr_in_dnat.
 func (r *run) routerBalances(n *node, in *routerPort) (routerFlags, error) {
 	rt := in.router
 	if !rt.balancers.holds(r.p.Dst) {
@@ -209,8 +209,8 @@ func (r *run) routerBalances(n *node, in *routerPort) (routerFlags, error) {
 	return flags, err
 }
 
-// policy is lr_in_policy and lr_in_policy_ecmp: it may change where the packet goes. ok is false
-// when it is dropped.
+// policy runs lr_in_policy and lr_in_policy_ecmp, which may change the next hop. ok is false when
+// the packet is dropped.
 func (r *run) policy(n *node, rt *logicalRouter, in string, to routed) (routed, bool, error) {
 	var found *policy
 	m := matched{p: &r.p, in: in, out: to.out.row.Name}

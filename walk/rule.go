@@ -11,7 +11,7 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// Rules that are no rows: what OVN adds by itself.
+// Rules without a row: OVN adds them itself.
 type (
 	forceSNATRule struct{ port, address string } // lr_out_snat with lb_force_snat_ip
 	unSNAT        struct {                       // lr_in_unsnat; port is set for lb_force_snat_ip
@@ -32,13 +32,13 @@ type (
 		*vip
 		to netip.AddrPort
 	}
-	option struct { // a load balancer's
+	option struct { // of a load balancer
 		lb  *nb.LoadBalancer
 		key string
 	}
 )
 
-// Rules that do not print themselves alone.
+// Rules that need another object to print.
 type (
 	localRoute netip.Addr
 	nftRule    struct {
@@ -47,7 +47,7 @@ type (
 	}
 )
 
-// rule returns a rule in the words of its tool. Texts are kept: rendering a row costs more than
+// rule returns a rule in the syntax of its tool. It caches texts: rendering a row costs more than
 // walking it.
 func (w *Walker) rule(x any) string {
 	if s, ok := x.(string); ok {
@@ -61,7 +61,7 @@ func (w *Walker) rule(x any) string {
 	return s
 }
 
-// join is a + b, of which there are few different ones.
+// join returns a + b. It caches the result, because few combinations occur.
 func (w *Walker) join(a, b string) string {
 	k := [2]string{a, b}
 	s, ok := w.joined[k]
@@ -112,13 +112,13 @@ func ruleText(x any) string {
 	return fmt.Sprintf("%T", x)
 }
 
-// String returns the route as `ip route show` does.
+// String returns the route in the format of `ip route show`.
 func (r *kernelRoute) String() string {
 	if !r.connected {
 		return r.Route.String()
 	}
 	plain := r.Route
-	plain.Borrowed = true // not made with a protocol number of ours
+	plain.Borrowed = true // has no protocol number of ours
 	return plain.String() + " proto kernel scope link"
 }
 

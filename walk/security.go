@@ -9,8 +9,8 @@ import (
 	"hairpin/cluster"
 )
 
-// secured is one entry of a port's port security: a MAC and the IP addresses allowed with it. With
-// none, any may; with none of a family, that family may not.
+// secured is one entry of a port's port security: a MAC and the IP addresses allowed with it.
+// Without addresses, all are allowed. Otherwise a family without an address is not allowed.
 type secured struct {
 	mac cluster.MAC
 	ips []netip.Addr
@@ -30,12 +30,12 @@ func (p *switchPort) addSecurity() error {
 		}
 		for _, w := range words[1:] {
 			ip, err := netip.ParseAddr(w)
-			if err != nil { // OVN knows prefixes, too
+			if err != nil { // OVN also accepts prefixes
 				return fmt.Errorf("port security %q: %w", text, err)
 			}
 			s.ips = append(s.ips, ip)
 			if other, ok := p.sw.further[ip]; ok && other != s.mac {
-				p.sw.further[ip] = cluster.MAC{} // who uses it is not known
+				p.sw.further[ip] = cluster.MAC{} // several ports: which one uses it is not known
 			} else {
 				p.sw.further[ip] = s.mac
 			}
@@ -45,8 +45,8 @@ func (p *switchPort) addSecurity() error {
 	return nil
 }
 
-// lets reports whether port security allows a MAC with an IP address: of what the port sends the
-// source (check_in_port_sec), of what it gets the destination (check_out_port_sec).
+// lets reports whether port security allows a MAC with an IP address. For packets from the port
+// these are the source (check_in_port_sec), for packets to it the destination (check_out_port_sec).
 func (p *switchPort) lets(mac cluster.MAC, ip netip.Addr) bool {
 	return len(p.security) == 0 || slices.ContainsFunc(p.security, func(s secured) bool {
 		return s.mac == mac && (len(s.ips) == 0 || slices.Contains(s.ips, ip) || ip == linkLocal(mac) &&
@@ -54,7 +54,8 @@ func (p *switchPort) lets(mac cluster.MAC, ip netip.Addr) bool {
 	})
 }
 
-// linkLocal is the address that a machine gives itself on a link (RFC 4291, appendix A).
+// linkLocal returns the link-local address that a machine derives from its MAC (RFC 4291, appendix
+// A).
 func linkLocal(m cluster.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
 }

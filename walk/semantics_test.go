@@ -18,11 +18,11 @@ import (
 
 var soak = flag.Duration("soak", 0, "how long to ask about random clusters, beyond the short run")
 
-// What docs/user/services.md says, in every random cluster, from every source, at every address,
-// for every endpoint: the packet arrives where it must with the source that it must have, nobody
-// else is reached, and the reply is translated exactly in reverse. A cluster that fails is shrunk
-// to the smallest one that does. With -soak it asks on and on, on every core: a minute in `make
-// test`, as long as told in `make soak`.
+// TestSemantics checks docs/user/services.md in every random cluster, from every source, at every
+// address, for every endpoint. The packet arrives only where it must, with the required source, and
+// the reply is translated exactly in reverse. A cluster that fails is shrunk to the smallest one
+// that fails. With -soak the test repeats on every core: a minute in `make test`, a chosen time in
+// `make soak`.
 func TestSemantics(t *testing.T) {
 	end := time.Now().Add(*soak)
 	var clusters, walks atomic.Int64
@@ -48,8 +48,8 @@ func TestSemantics(t *testing.T) {
 	}
 }
 
-// askEverything asks for each Frontend of a cluster from each source at each address, and counts
-// the walks.
+// askEverything sends packets to each Frontend of a cluster from each source at each address, and
+// counts the walks.
 func askEverything(t *rapid.T, p planned) (walks int) {
 	w := walk.New(p.world)
 	for _, f := range p.world.Snapshot.Frontends {
@@ -63,28 +63,28 @@ func askEverything(t *rapid.T, p planned) (walks int) {
 	return walks
 }
 
-// question is a source that asks for a Frontend at one of its addresses, and what
-// docs/user/services.md says about it.
+// question is a source that sends to a Frontend at one of its addresses, with the facts that
+// docs/user/services.md determines.
 type question struct {
 	p    planned
 	f    *cluster.Frontend
 	from walk.Point
 	to   netip.AddrPort
-	src  netip.Addr  // of a client outside
+	src  netip.Addr  // of an external client
 	mac  cluster.MAC // of the node that the client's packets are routed to
-	// at is the node that chooses an endpoint, client how it sees who asks: as its host, as a pod,
-	// or (a zero Point) as somebody outside, with address seen.
+	// at is the node that chooses an endpoint. client is the client as at sees it: its host, a pod,
+	// or (a zero Point) an external client, with address seen.
 	at     *cluster.Node
 	client walk.Point
 	seen   netip.Addr
-	// external tells that the policy for clients outside counts, local that the policy is Local.
+	// external: the policy for external clients applies. local: that policy is Local.
 	external, local bool
-	barred          bool // loadBalancerSourceRanges do not have the client
-	walks           int  // made for it
+	barred          bool // loadBalancerSourceRanges do not contain the client
+	walks           int  // number of walks
 	unused          bool // no Service has this port of its cluster IP
 }
 
-// asked lists the addresses at which a Frontend is asked by somebody.
+// asked lists the questions about a Frontend: one for each address that from can send to.
 func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 	var list []*question
 	ask := func(to netip.Addr, port uint16, at *cluster.Node) *question {
@@ -96,7 +96,7 @@ func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 		own := p.world.Snapshot.Node(from.Node)
 		ask(f.ClusterIP, f.Port, own).local = f.InternalLocal
 		for i, a := range slices.Concat(f.ExternalIPs, f.LoadBalancerIPs) {
-			// The node may reach its own; no pod is in a range.
+			// The node may reach its own addresses; no pod is in a range.
 			ask(a, f.Port, own).barred = from.Pod != (cluster.Owner{}) && f.Restricted && i >= len(f.ExternalIPs)
 		}
 		if f.NodePort != 0 && from.Pod == (cluster.Owner{}) {
@@ -117,7 +117,7 @@ func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 				}
 				q := ask(h.Addr(), f.NodePort, n)
 				if p.remote(q, n); from.Node == "" && h.IsSingleIP() {
-					q.mac = walk.ExternalMAC(n) // a client outside has one
+					q.mac = walk.ExternalMAC(n) // an external client has a route
 				} else if from.Node == "" && !slices.Contains(n.Addresses, h.Addr()) {
 					p.second(q, n)
 				}
@@ -140,8 +140,8 @@ func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 	return slices.DeleteFunc(list, func(q *question) bool { return p.unrouted(q) || p.unanswered(q) })
 }
 
-// unrouted is a host that asks for an address outside and has no default gateway: its kernel wants
-// a route before nft sees the packet.
+// unrouted reports whether a host without a default gateway sends to an external address: its
+// kernel needs a route before nft sees the packet.
 func (p planned) unrouted(q *question) bool {
 	if q.from.Node == "" || q.from.Pod != (cluster.Owner{}) ||
 		!slices.Contains(slices.Concat(q.f.ExternalIPs, q.f.LoadBalancerIPs), q.to.Addr()) {
@@ -151,10 +151,10 @@ func (p planned) unrouted(q *question) bool {
 		func(a netip.Addr) bool { return cluster.FamilyOf(a) == q.f.Family })
 }
 
-// unanswered is a client on a second network that asks a node in mode shared under policy Local, or
-// a node with an uplink by the redirect: the gateway router's answer to it, which has the client's
-// own address, is on its way to the default gateway when the bridge takes it to the host. A dead
-// one stops it.
+// unanswered reports whether a dead default gateway prevents a reply to a client on a second
+// network. That applies to a node in mode shared under policy Local, and to a node with an uplink
+// and the redirect. The gateway router sends the reply, to the client's own address, towards the
+// default gateway, and the bridge passes it to the host.
 func (p planned) unanswered(q *question) bool {
 	if len(p.world.Silent) == 0 || q.seen != secondClient(q.f.Family) || !q.external {
 		return false
@@ -168,7 +168,7 @@ func hasSecond(n *cluster.Node) bool {
 	return slices.ContainsFunc(n.Links, func(l cluster.HostLink) bool { return l.Name == "eth1" })
 }
 
-// secondAddress is a node's own address on the second network.
+// secondAddress returns a node's own address on the second network.
 func secondAddress(n *cluster.Node, f cluster.Family) netip.Addr {
 	for _, p := range n.HostAddresses {
 		if a := p.Addr(); cluster.FamilyOf(a) == f &&
@@ -179,7 +179,7 @@ func secondAddress(n *cluster.Node, f cluster.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// secondClient is a client on the second network.
+// secondClient returns a client on the second network.
 func secondClient(f cluster.Family) netip.Addr {
 	if f == cluster.IPv6 {
 		return addr("fd10::200")
@@ -187,7 +187,7 @@ func secondClient(f cluster.Family) netip.Addr {
 	return addr("10.10.10.200")
 }
 
-// second makes a question from outside one of a client on the second network of node n.
+// second changes the client of an external question to one on the second network of node n.
 func (p planned) second(q *question, n *cluster.Node) {
 	q.src = secondClient(q.f.Family)
 	q.seen = q.src
@@ -198,8 +198,8 @@ func (p planned) second(q *question, n *cluster.Node) {
 	}
 }
 
-// remote makes a question about an address of node n one from outside, if it is: another node's
-// packets come with that node's address, those of its pods as well.
+// remote makes a question about an address of node n an external one, unless node n sends it.
+// Packets of another node and its pods arrive with that node's address.
 func (p planned) remote(q *question, n *cluster.Node) {
 	if q.from.Node == n.Name {
 		return
@@ -216,8 +216,8 @@ func (p planned) remote(q *question, n *cluster.Node) {
 	q.seen = q.src
 }
 
-// endpoints are those that may be chosen: by place first, then by readiness (13, 14, 16, 18). none
-// tells that there is none in the whole cluster.
+// endpoints returns the allowed endpoints: by location first, then by readiness (13, 14, 16, 18).
+// none reports that the whole cluster has none.
 func (q *question) endpoints() (list []cluster.Backend, none bool) {
 	all := usable(q.f.Backends, func(b cluster.Backend) bool { return q.near(b) })
 	if !q.local {
@@ -236,7 +236,7 @@ func usable(list []cluster.Backend, fits func(cluster.Backend) bool) []cluster.B
 		func(b cluster.Backend) bool { return b.Ready || !b.Serving || !b.Terminating })
 }
 
-// near reads zone hints: they count if every ready endpoint has one and some are for the node's
+// near applies zone hints: they count if every ready endpoint has one and some are for the node's
 // zone.
 func (q *question) near(b cluster.Backend) bool {
 	some := false
@@ -251,7 +251,7 @@ func (q *question) near(b cluster.Backend) bool {
 	return !some || slices.Contains(b.ForZones, q.at.Zone)
 }
 
-// source is what an endpoint must see.
+// source returns the source address that an endpoint must see.
 func (q *question) source(b cluster.Backend) netip.Addr {
 	v6 := q.f.Family == cluster.IPv6
 	pick := func(a, b netip.Addr) netip.Addr {
@@ -346,9 +346,9 @@ func (q *question) onSecond(b cluster.Backend) bool {
 	return b.Node != q.at.Name && (prefix("10.10.10.0/24").Contains(b.Addr) || prefix("fd10::/64").Contains(b.Addr))
 }
 
-// far reports whether an endpoint is an address of another host that nothing leads to: of the
-// second network, if the host's routes do not count or do not know it, or one beyond a default
-// gateway that is not there.
+// far reports whether an endpoint is an unreachable address of another host. Such an address is on
+// the second network, if the host's routes do not apply or lack it, or behind a missing default
+// gateway.
 func (q *question) far(b cluster.Backend) bool {
 	if n := q.p.world.Snapshot.Node(b.Node); n == q.at || !n.HasAddress(b.Addr) ||
 		slices.Contains(n.Addresses, b.Addr) {
@@ -362,10 +362,10 @@ func (q *question) far(b cluster.Backend) bool {
 	})
 }
 
-// one asks for one endpoint.
+// one checks one endpoint.
 func (q *question) one(t *rapid.T, w *walk.Walker, b cluster.Backend, may bool, list []cluster.Backend) {
 	endpoint := netip.AddrPortFrom(b.Addr, b.Port)
-	// Where the endpoint is the node's own address, its gateway router has the masquerade address
+	// If the endpoint is the node's own address, its gateway router uses the masquerade address
 	// instead.
 	masquerade := addr("169.254.169.2")
 	if q.f.Family == cluster.IPv6 {
@@ -399,7 +399,7 @@ func (q *question) one(t *rapid.T, w *walk.Walker, b cluster.Backend, may bool, 
 	}
 }
 
-// changes lists the packets of a way, each once in a row.
+// changes lists the packets of a path, without consecutive duplicates.
 func changes(first walk.Packet, steps []walk.Step) []walk.Packet {
 	list := []walk.Packet{bare(first)}
 	for _, s := range steps {
@@ -410,7 +410,7 @@ func changes(first walk.Packet, steps []walk.Step) []walk.Packet {
 	return list
 }
 
-// bare is a packet's five-tuple.
+// bare returns a packet's five-tuple.
 func bare(p walk.Packet) walk.Packet {
 	return walk.Packet{Protocol: p.Protocol, Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, DstPort: p.DstPort}
 }
@@ -419,7 +419,7 @@ func inverse(p walk.Packet) walk.Packet {
 	return walk.Packet{Protocol: p.Protocol, Src: p.Dst, Dst: p.Src, SrcPort: p.DstPort, DstPort: p.SrcPort}
 }
 
-// mirrored turns the reply's way round.
+// mirrored reverses the reply's path.
 func mirrored(back []walk.Packet) []walk.Packet {
 	var list []walk.Packet
 	for _, p := range slices.Backward(back) {

@@ -7,24 +7,24 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// dropsIn makes node n1's host drop what rules say, when it has come in.
+// dropsIn makes node n1's host drop incoming packets that match.
 func dropsIn(w World, priority int, matches ...nft.Match) {
 	chains := w.States["n1"].NFT[nft.Inet].Chains
 	chains["in"] = &nft.Chain{Name: "in", Type: "filter", Hook: "prerouting", Priority: priority,
 		Rules: []nft.Rule{{Matches: matches, Do: nft.Drop{}}}}
 }
 
-// What the kernel knows of a connection: the first packet is new, the reply is of an established
-// one.
+// TestConnectionState checks the kernel's connection states: the first packet is new, the reply is
+// established.
 func TestConnectionState(t *testing.T) {
-	const behind, before = -150, -300 // what looks up connections
+	const behind, before = -150, -300 // after and before the connection lookup
 	outside := tcp("172.18.0.3:8081")
 	outside.Src = addr("172.18.0.100")
 	for _, c := range []struct {
 		name              string
 		priority          int
 		state             nft.CTState
-		client, host      bool // the client's packet arrives; the host's own is answered
+		client, host      bool // the client's packet arrives; the host's own gets a reply
 		from              Point
 		packet, hostsCall Packet
 	}{
@@ -54,8 +54,8 @@ func TestConnectionState(t *testing.T) {
 	}
 }
 
-// The sender's Ethernet address is known of nodes; that of a machine outside is none of theirs, and
-// nobody knows which.
+// The source MAC of a node is known. That of an external machine is not a node's, but otherwise
+// unknown.
 func TestEtherSource(t *testing.T) {
 	outside := tcp("172.18.0.3:8081")
 	outside.Src = addr("172.18.0.100")
@@ -84,7 +84,7 @@ func TestEtherSource(t *testing.T) {
 	}
 }
 
-// Nothing leaves a pod, or passes a router of OVN's, for 127.0.0.0/8 or ::1.
+// No packet to 127.0.0.0/8 or ::1 leaves a pod, or passes an OVN router.
 func TestPodLoopback(t *testing.T) {
 	w := byHand(1)
 	for _, to := range []string{"127.0.0.1:30099", "127.9.9.9:80", "[::1]:30099"} {

@@ -9,13 +9,13 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// stateful reports whether packets of a port go through conntrack: on a switch with load balancers
-// those of all ports but routers' and localnet ones (ls_in_pre_lb, ls_out_pre_lb).
+// stateful reports whether packets of a port pass conntrack. On a switch with load balancers, those
+// of all ports do, except router and localnet ports (ls_in_pre_lb, ls_out_pre_lb).
 func (p *switchPort) stateful() bool {
 	return len(p.sw.balancers) > 0 && p.row.Type != "router" && p.row.Type != "localnet"
 }
 
-// switchReceives is a logical switch's ingress pipeline.
+// switchReceives runs a logical switch's ingress pipeline.
 func (r *run) switchReceives(n *node, name string) (location, error) {
 	in := n.ovn.ports[name]
 	if in == nil {
@@ -69,7 +69,7 @@ func (r *run) switchReceives(n *node, name string) (location, error) {
 	return r.switchEgress(n, out)
 }
 
-// check refuses what a switch or a port asks for and walk does not know.
+// check rejects options of a switch or a port that walk does not know.
 func (p *switchPort) check() error {
 	if p.checked {
 		return nil
@@ -92,8 +92,8 @@ func (p *switchPort) check() error {
 	return err
 }
 
-// switchBalances is ls_in_pre_stateful to ls_in_hairpin: conntrack in the port's zone, load
-// balancing of new connections, and the hairpin of those whose endpoint is the sender.
+// switchBalances runs ls_in_pre_stateful to ls_in_hairpin: conntrack in the port's zone, load
+// balancing of new connections, and the hairpin of connections whose endpoint is the sender.
 func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) {
 	sw, z := in.sw, n.zone(in.row.Name)
 	r.unNAT(n, r.w.join(sw.row.Name, " ls_in_pre_stateful"), "ct_lb_mark", z, sw.row.Owner)
@@ -136,7 +136,7 @@ type qos struct {
 	match expression
 }
 
-// qos is ls_in_qos: the first row that holds marks the packet.
+// qos runs ls_in_qos: the first row that matches marks the packet.
 func (r *run) qos(n *node, sw *logicalSwitch, in *switchPort) error {
 	m := matched{p: &r.p, in: in.row.Name, reply: r.ctState.is(flow.CTRpl)}
 	for _, q := range sw.qos {
@@ -161,8 +161,8 @@ type acl struct {
 	match expression
 }
 
-// acl is ls_in_acl_after_lb_eval and ls_in_acl_after_lb_action: the first row that holds decides,
-// except about replies, which ls_in_acl_eval has allowed (priority 65532).
+// acl runs ls_in_acl_after_lb_eval and ls_in_acl_after_lb_action: the first row that matches
+// decides. It does not apply to replies, which ls_in_acl_eval has allowed (priority 65532).
 func (r *run) acl(n *node, sw *logicalSwitch, in *switchPort) error {
 	if r.ctState.is(flow.CTRpl) {
 		return nil
@@ -192,7 +192,7 @@ func (r *run) acl(n *node, sw *logicalSwitch, in *switchPort) error {
 	return nil
 }
 
-// hairpin returns a packet to its own sender a source address that the sender does not have
+// hairpin gives a packet that returns to its sender a source address that the sender does not have
 // (ls_in_nat_hairpin).
 func (r *run) hairpin(n *node, in *switchPort, v *vip, asked netip.Addr, snat zone) error {
 	source, err := hairpinSource(v.lb, asked)
@@ -209,7 +209,7 @@ func (r *run) hairpin(n *node, in *switchPort, v *vip, asked netip.Addr, snat zo
 	return nil
 }
 
-// hairpinAgain recognises a later packet of a hairpinned connection, or its reply.
+// hairpinAgain handles a later packet of a hairpinned connection, or its reply.
 func (r *run) hairpinAgain(n *node, in *switchPort, snat zone) (bool, error) {
 	e, reply := r.ct.find(snat, tupleOf(&r.p))
 	if e == nil {
@@ -226,8 +226,8 @@ func (r *run) hairpinAgain(n *node, in *switchPort, snat zone) (bool, error) {
 	return true, nil
 }
 
-// unNAT looks the packet up in a zone and translates it as its connection says. It is a step only
-// if that changes it.
+// unNAT looks the packet up in a zone and translates it as its connection requires. It adds a step
+// only if the packet changes.
 func (r *run) unNAT(n *node, stage string, rule any, z zone, why cluster.Owner) {
 	before := r.p
 	r.track(z, translation{nat: flow.NATUndo})
@@ -236,7 +236,7 @@ func (r *run) unNAT(n *node, stage string, rule any, z zone, why cluster.Owner) 
 	}
 }
 
-// commitNew makes an entry for a new connection that nothing translated.
+// commitNew commits a new connection that nothing has translated.
 func (r *run) commitNew(n *node, stage string, z zone, why cluster.Owner) {
 	if !r.ctState.is(flow.CTNew) {
 		return
@@ -247,7 +247,7 @@ func (r *run) commitNew(n *node, stage string, z zone, why cluster.Owner) {
 	}
 }
 
-// switchEgress is a logical switch's egress pipeline: conntrack in the zone of the port.
+// switchEgress runs a logical switch's egress pipeline: conntrack in the zone of the port.
 func (r *run) switchEgress(n *node, out *switchPort) (location, error) {
 	if out.stateful() {
 		z := n.zone(out.row.Name)
@@ -261,7 +261,7 @@ func (r *run) switchEgress(n *node, out *switchPort) (location, error) {
 	return location{switchOutput, n, out.row.Name}, nil
 }
 
-// switchOutput delivers to what is behind a port.
+// switchOutput delivers the packet to what a port connects to.
 func (r *run) switchOutput(n *node, name string) (location, error) {
 	p := n.ovn.ports[name]
 	r.ctState = tracking{}

@@ -19,7 +19,7 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// row returns the fixture's row of a name, for a change.
+// row returns the fixture's row with a name, to be changed.
 func row[R nb.Row](t *testing.T, s datapath.State, table nb.Table, name string) R {
 	t.Helper()
 	r, ok := s.NB[nb.Key{Table: table, Name: name}].(R)
@@ -29,7 +29,7 @@ func row[R nb.Row](t *testing.T, s datapath.State, table nb.Table, name string) 
 	return r
 }
 
-// changeFlow rewrites the flow that begins with the words.
+// changeFlow rewrites the flow whose text begins with begins.
 func changeFlow(t *testing.T, s datapath.State, begins string, change func(*flow.Flow)) {
 	t.Helper()
 	for id, f := range s.Bridge.Flows.All() {
@@ -191,8 +191,8 @@ func TestUnknownState(t *testing.T) {
 	}
 }
 
-// A packet that two routers send to each other for ever is an error, not a hang. (With IPv4 the
-// gateway router would drop it: it comes back with the address that the router gave to it.)
+// A packet that two routers send to each other forever is an error, and Walk terminates. (With IPv4
+// the gateway router would drop it: it returns with the address that the router gave to it.)
 func TestLoop(t *testing.T) {
 	w := byHand(1)
 	w.States["n1"].NB.Add(&nb.Route{Router: "ovn_cluster_router", Prefix: prefix("fd09::/64"),
@@ -217,7 +217,8 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// Every type of the closed sets is a case of a switch here: a new action without a walker fails.
+// Every type of the closed sets must be a case of a switch here: a new action without a walker
+// fails.
 func TestClosedSets(t *testing.T) {
 	var text strings.Builder
 	files, err := os.ReadDir(".")
@@ -259,7 +260,8 @@ func TestClosedSets(t *testing.T) {
 	}
 }
 
-// Fields that walk takes into account, or may leave out. A new one must be thought about here.
+// TestFields lists fields that walk takes into account, or may ignore. A new field needs a decision
+// here.
 func TestFields(t *testing.T) {
 	for _, c := range []struct {
 		of     any
@@ -310,7 +312,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// A bridge of OVN's without flows forwards nothing, whatever the Northbound database says.
+// A bridge of OVN without flows forwards nothing, whatever the Northbound database contains.
 func TestNoFlows(t *testing.T) {
 	w := byHand(2)
 	s := w.States["n1"]

@@ -11,15 +11,14 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// clientPort is the source port of a packet that names none: the first of Linux'
-// ip_local_port_range.
+// clientPort is the source port of a packet without one: the first of Linux' ip_local_port_range.
 const clientPort = 32768
 
-// maxSteps is how many steps one way may have; the longest of the documents has about 40.
+// maxSteps limits the steps of one path; the longest path in the documents has about 40.
 const maxSteps = 300
 
-// Walker walks packets through one World. It keeps what it has worked out of the States from walk
-// to walk, which must therefore not change. It is not safe for concurrent use.
+// Walker walks packets through one World. It keeps what it derives from the States between walks,
+// so the States must not change. It is not safe for concurrent use.
 type Walker struct {
 	world  World
 	nodes  map[string]*node
@@ -28,7 +27,7 @@ type Walker struct {
 	joined map[[2]string]string
 }
 
-// New prepares to walk through a World. Nothing is looked at before a packet comes by.
+// New returns a Walker for a World. It reads a State only when a packet reaches the node.
 func New(w World) *Walker {
 	if w.Snapshot == nil {
 		w.Snapshot = &cluster.Snapshot{}
@@ -36,19 +35,19 @@ func New(w World) *Walker {
 	return &Walker{world: w, nodes: map[string]*node{}, texts: map[any]string{}, joined: map[[2]string]string{}}
 }
 
-// Walk follows a packet from where it starts to where it ends, then the reply back. A missing
-// source address is the one that the sender would choose, a missing source port is 32768.
+// Walk follows a packet from where it starts to where it ends, then the reply back. Without a
+// source address, it uses the one that the sender would choose; without a source port, 32768.
 //
-// Where a load balancer or an equal-cost route has several ways, the first of prefer that is among
-// them is taken, else the first of all: a next hop is given with port 0.
+// Where a load balancer or an equal-cost route has several targets, Walk takes the first element of
+// prefer that is among them, else the first target. A next hop is given with port 0.
 //
-// An error means that the packet met what walk does not know, or went in circles; the Trace then
-// tells how far it came.
+// An error means that the packet met something that walk does not know, or looped. The Trace then
+// has the steps up to that point.
 func (w *Walker) Walk(at Point, p Packet, prefer ...netip.AddrPort) (Trace, error) {
 	return (&run{w: w, prefer: prefer}).walk(at, p)
 }
 
-// run is one walk: one connection, in a world without others.
+// run is one walk: one connection, without any others.
 type run struct {
 	w      *Walker
 	prefer []netip.AddrPort
@@ -56,16 +55,16 @@ type run struct {
 
 	p       Packet
 	ctState tracking    // of this packet, in Open vSwitch
-	tunnel  flow.Tunnel // that this packet comes by
-	// recirculations counts how often the packet was looked up again since it entered the node's
-	// Open vSwitch.
+	tunnel  flow.Tunnel // by which this packet arrived
+	// recirculations counts the recirculations of the packet since it entered the node's Open
+	// vSwitch.
 	recirculations int
-	cost           Cost    // of this packet, up to now
-	sent           *Packet // as the sending host sent it, its source address chosen
+	cost           Cost    // of this packet, so far
+	sent           *Packet // by the sending host, with the source address that it chose
 	steps          []Step
 	visits         []Visit
-	visiting       bool // the last of visits goes on
-	since          int  // steps before it
+	visiting       bool // the last of visits is not finished
+	since          int  // number of steps before it
 	verdict        Verdict
 	done           bool
 	refusal        *refusal
@@ -92,13 +91,13 @@ func (r *run) walk(at Point, p Packet) (Trace, error) {
 	return t, err
 }
 
-// refusal is a packet that a load balancer, or nft, makes to refuse another one.
+// refusal is the packet with which a load balancer or nft rejects another one.
 type refusal struct {
 	from   location
 	packet Packet
-	flags  routerFlags // of the router that refuses
-	// of the packet that nft refuses: as it translates that, it translates the refusal back
-	// (nf_ct_attach)
+	flags  routerFlags // of the router that rejects
+	// track is the connection of the packet that nft rejects: the kernel translates the refusal
+	// back as it translates the packet (nf_ct_attach).
 	track *hostTrack
 }
 
@@ -107,20 +106,20 @@ type place uint8
 
 const (
 	hostSends      place = iota + 1 // a process of the host sends
-	hostReceives                    // a frame comes in by a link; port: the link
+	hostReceives                    // a frame arrives by a link; port: the link
 	bridgeReceives                  // port: of the gateway bridge
-	// port: the patch port of a bridge without flows of ours, or a link of the host on it
+	// port: the patch port of a bridge without our flows, or a link of the host on it
 	plainReceives
 	switchReceives  // port: of a logical switch
-	tunnelReceives  // what comes by a tunnel; port: of a bridge of ours
+	tunnelReceives  // a packet arrives by a tunnel; port: of one of our bridges
 	switchOutput    // out of a port of a logical switch, all pipelines done
 	routerReceives  // port: of a logical router
-	routerRefuses   // egress pipeline of a logical router from lr_out_snat on; port: where to
-	outsideReceives // the external network; node: the sender, nil: a machine outside
+	routerRefuses   // egress pipeline of a logical router from lr_out_snat on; port: the egress port
+	outsideReceives // the external network; node: the sender, nil: an external machine
 	podSends        // port: the pod's logical port
 )
 
-// inOVS reports whether a packet there is still in the datapath that it came through.
+// inOVS reports whether a packet at p is still in the datapath that it came through.
 func (p place) inOVS() bool {
 	switch p {
 	case bridgeReceives, plainReceives, switchReceives, switchOutput, routerReceives, routerRefuses:
@@ -129,7 +128,7 @@ func (p place) inOVS() bool {
 	return false
 }
 
-// inOVN reports whether a packet there is in OVN's bridge.
+// inOVN reports whether a packet at p is in OVN's bridge.
 func (p place) inOVN() bool {
 	switch p {
 	case switchReceives, switchOutput, routerReceives, routerRefuses:
@@ -176,7 +175,7 @@ func (r *run) follow(at location, p Packet) (Verdict, error) {
 	return r.verdict, nil
 }
 
-// enter notes where the packet comes to a bridge, and where it leaves the last one.
+// enter records where the packet enters a bridge, and where it leaves the last one.
 func (r *run) enter(at location) {
 	ovn := at.place.inOVN()
 	if !r.visiting || !ovn || !r.visits[len(r.visits)-1].OVN {
@@ -230,7 +229,7 @@ func (r *run) move(at location) (location, error) {
 	return location{}, fmt.Errorf("no such place: %d", at.place)
 }
 
-// String names the location for messages.
+// String names the location in messages.
 func (l location) String() string {
 	name := "outside"
 	if l.node != nil {
@@ -269,7 +268,7 @@ func (r *run) deliver(at Point, reason string) (location, error) {
 	return location{}, nil
 }
 
-// refuse ends the packet and remembers the answer that a load balancer gives to it.
+// refuse ends the packet and stores the refusal that its sender gets.
 func (r *run) refuse(from location, flags routerFlags, reason string) (location, error) {
 	back := Packet{Protocol: r.p.Protocol, Src: r.p.Dst, Dst: r.p.Src, SrcPort: r.p.DstPort, DstPort: r.p.SrcPort,
 		EthSrc: r.p.EthDst, EthDst: r.p.EthSrc}
@@ -279,7 +278,7 @@ func (r *run) refuse(from location, flags routerFlags, reason string) (location,
 	return location{}, nil
 }
 
-// step adds a step. rule is what Walker.rule knows to print.
+// step adds a step. rule is a value that Walker.rule can print.
 func (r *run) step(n *node, stage string, rule any, why cluster.Owner, did string) *Step {
 	name := ""
 	if n != nil {
@@ -289,7 +288,7 @@ func (r *run) step(n *node, stage string, rule any, why cluster.Owner, did strin
 	return &r.steps[len(r.steps)-1]
 }
 
-// start turns a Point into a location and fills in what the sender would.
+// start turns a Point into a location and sets the fields that the sender would choose.
 func (r *run) start(at Point, p *Packet) (location, error) {
 	switch p.Protocol {
 	case cluster.TCP, cluster.UDP, cluster.SCTP:
@@ -313,7 +312,7 @@ func (r *run) start(at Point, p *Packet) (location, error) {
 	return location{place: hostSends, node: n}, err
 }
 
-// answer lets the receiver reply, or sends the refusal, and follows it to the sender.
+// answer follows the receiver's reply, or the refusal, to the sender.
 func (r *run) answer(t *Trace) error {
 	v := &t.Verdict
 	back, start := Packet{}, location{}
@@ -341,7 +340,7 @@ func (r *run) answer(t *Trace) error {
 	return nil
 }
 
-// checkReply reports whether the sender takes the reply for an answer to what it sent.
+// checkReply reports whether the sender accepts the reply as an answer to its packet.
 func checkReply(t *Trace, end Verdict) (bool, string) {
 	s, got := t.Sent, end.Seen
 	switch {
@@ -359,7 +358,7 @@ func checkReply(t *Trace, end Verdict) (bool, string) {
 	return true, "the reply comes from " + endpoint(got.Src, got.SrcPort) + ", as the client expects"
 }
 
-// choose takes one of several ways and tells its place.
+// choose returns the index of the preferred alternative, else 0.
 func (r *run) choose(of []netip.AddrPort) int {
 	for _, p := range r.prefer {
 		for i, a := range of {

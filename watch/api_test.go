@@ -24,7 +24,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// eventually polls until done says nothing is missing.
+// eventually polls until done returns that nothing is missing.
 func eventually(t testing.TB, limit time.Duration, done func() (missing string)) {
 	t.Helper()
 	var missing string
@@ -36,7 +36,7 @@ func eventually(t testing.TB, limit time.Duration, done func() (missing string))
 	t.Fatalf("after %s still: %s", limit, missing)
 }
 
-// api is a real API server in a network namespace of its own.
+// api is a real API server in its own network namespace.
 type api struct {
 	config lab.APIServerConfig
 	server *lab.APIServer
@@ -75,7 +75,7 @@ func (a *api) restConfig(t testing.TB) *rest.Config {
 	return c
 }
 
-// client is an administrator's.
+// client returns an administrator's client.
 func (a *api) client(t testing.TB) kubernetes.Interface {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(a.restConfig(t))
@@ -83,7 +83,7 @@ func (a *api) client(t testing.TB) kubernetes.Interface {
 	return client
 }
 
-// agent connects through gates, if any, like the agent does.
+// agent connects as the agent does, through gates, if any.
 func (a *api) agent(t testing.TB, gates ...*gate) *kubeapi.Client {
 	t.Helper()
 	c := a.restConfig(t)
@@ -95,7 +95,7 @@ func (a *api) agent(t testing.TB, gates ...*gate) *kubeapi.Client {
 	return client
 }
 
-// gate is the network between a client and the API server: it can be cut.
+// gate is the network between a client and the API server, which can be interrupted.
 type gate struct {
 	mu    sync.Mutex
 	shut  bool
@@ -120,7 +120,7 @@ func (g *gate) guard(c *rest.Config) {
 	}
 }
 
-// cut closes all connections, and lets none be made until mend.
+// cut closes all connections, and blocks new ones until mend.
 func (g *gate) cut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,7 +137,7 @@ func (g *gate) mend() {
 	g.shut = false
 }
 
-// wantNoGoroutines waits until no goroutine runs in our watches any more.
+// wantNoGoroutines waits until no goroutine of a watch runs any more.
 func wantNoGoroutines(t *testing.T) {
 	t.Helper()
 	eventually(t, 20*time.Second, func() string {

@@ -21,7 +21,7 @@ func collector() *kube {
 	return &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(cluster.DefaultConfig())}
 }
 
-// within returns the next Snapshot, or nil when none comes.
+// within returns the next Snapshot within a time limit, or nil.
 func within(k *kube, limit time.Duration) *cluster.Snapshot {
 	select {
 	case s := <-k.out:
@@ -31,7 +31,8 @@ func within(k *kube, limit time.Duration) *cluster.Snapshot {
 	}
 }
 
-// TestCollect: a burst is one Snapshot, a single change another, and one that alters nothing none.
+// TestCollect: a burst yields one Snapshot, a single change another, and a change without effect
+// none.
 func TestCollect(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -59,8 +60,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestCollectInABurst: while changes come without a pause, Snapshots are far fewer, and the last
-// has all of them.
+// TestCollectInABurst: during changes without a pause, there are far fewer Snapshots, and the last
+// has all changes.
 func TestCollectInABurst(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -90,7 +91,7 @@ func TestCollectInABurst(t *testing.T) {
 	}
 }
 
-// TestReplace: what vanished while nobody looked is told as gone, by name.
+// TestReplace: objects deleted during a gap are reported as gone, by name.
 func TestReplace(t *testing.T) {
 	k := collector()
 	s := &source{ctx: t.Context(), changes: k.changes,
@@ -108,8 +109,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestPace: one change is a Snapshot at once, and so are the first few of a burst. Then they come
-// moments apart, the last change among them.
+// TestPace: one change yields a Snapshot at once, and so do the first few of a burst. Later ones
+// have pauses between them, and include the last change.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

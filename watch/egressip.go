@@ -22,12 +22,11 @@ import (
 	"hairpin/kubeapi"
 )
 
-// absentRetry is how long to wait before looking again for a resource that the server does not
-// have.
+// absentRetry is the time between checks for a resource that the server does not have.
 const absentRetry = 10 * time.Second
 
-// ours is a resource of k8s.ovn.org. The client knows Kubernetes' own types only, so their JSON is
-// read here. A server without the resource has no objects.
+// ours is a resource of k8s.ovn.org. The client knows only Kubernetes' own types, so this file
+// decodes the JSON. A server without the resource has no objects.
 type ours struct {
 	name     string
 	object   func() runtime.Object
@@ -128,7 +127,7 @@ func (e *events) Decode() (apiwatch.EventType, runtime.Object, error) {
 // Close ends the stream.
 func (e *events) Close() { _ = e.body.Close() }
 
-// emptyWatch is a watch without events that ends after a while.
+// emptyWatch returns a watch without events that ends after absentRetry.
 func emptyWatch(ctx context.Context) apiwatch.Interface {
 	w := apiwatch.NewFake()
 	end := context.AfterFunc(ctx, w.Stop)
@@ -139,25 +138,24 @@ func emptyWatch(ctx context.Context) apiwatch.Interface {
 	return w
 }
 
-// needsOtherPods reports whether Pods of other nodes matter: to a node that carries an egress
-// address or may have to in a moment, because it translates their packets, and to the controller
-// when two EgressIPs could select the same.
+// needsOtherPods reports whether Pods of other nodes are needed. A node that carries an egress
+// address, or may have to soon, translates their packets. The controller needs them if two
+// EgressIPs could select the same Pods.
 func needsOtherPods(s *cluster.Snapshot, node string) bool {
 	if node == "" {
 		return len(s.EgressIPs) > 1
 	}
 	if n := s.Node(node); n != nil && slices.ContainsFunc(s.EgressIPs,
 		func(e *cluster.EgressIP) bool { return e.Service == nil && e.MayBeOn(n) }) {
-		return true // an EgressService may be on any node: too many would read all Pods
+		return true // an EgressService may be on any node: too many nodes would read all Pods
 	}
 	return slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool {
 		return slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return a.Node == node })
 	})
 }
 
-// otherPods selects the Pods that other nodes have. Those without a node are left out: one that
-// gets this node later would vanish from here at the moment when the watch of this node's own Pods
-// reports it.
+// otherPods selects the Pods of other nodes. It omits Pods without a node: if one were scheduled to
+// this node, this watch would report its deletion when the watch of the node's own Pods reports it.
 func otherPods(node string) fields.Selector {
 	scheduled := fields.OneTermNotEqualSelector(nodeName, "")
 	if node == "" {

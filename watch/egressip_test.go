@@ -22,7 +22,7 @@ import (
 	"hairpin/watch"
 )
 
-// egress says what of a Snapshot is for EgressIPs.
+// egress returns the parts of a Snapshot that matter for EgressIPs, as text.
 func egress(s *cluster.Snapshot) string {
 	if s == nil {
 		return "none"
@@ -40,7 +40,7 @@ func egress(s *cluster.Snapshot) string {
 	return text
 }
 
-// asks notes by which field selectors Pods are asked for.
+// asks records the field selectors of requests for Pods.
 type asks struct {
 	http.RoundTripper
 	mu   sync.Mutex
@@ -65,8 +65,8 @@ func (a *asks) want(t *testing.T, what string, want ...string) {
 	}
 }
 
-// testEgress: a server without the resource has no EgressIPs; with it, they come and go; Pods of
-// other nodes are asked for and come while this node has an egress address.
+// testEgress: a server without the resource has no EgressIPs; with it, they are added and deleted.
+// Pods of other nodes are read while this node has an egress address.
 func testEgress(t *testing.T, a *api) {
 	client := a.client(t)
 	agent := &asks{pods: map[string]bool{}}
@@ -122,8 +122,8 @@ func testEgress(t *testing.T, a *api) {
 	from.egress(t, "deleted again", here)
 }
 
-// testBeforePods: while the Pods that EgressIPs need cannot be read, the controller hears of all
-// else, and that Pods are missing. An agent hears nothing. testEgress has installed the resource.
+// testBeforePods: while the Pods that EgressIPs need cannot be read, the controller gets Snapshots
+// of all else, with PodsUnread. An agent gets none. testEgress has installed the resource.
 func testBeforePods(t *testing.T, a *api) {
 	admin := a.client(t)
 	pod := decode("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {nodeName: node-b, containers: [{name: " +
@@ -151,7 +151,7 @@ func testBeforePods(t *testing.T, a *api) {
 	ofAgent, agent := held("node-a", "spec.nodeName!=,spec.nodeName!=node-a")
 	const all = "e[10.0.0.9][{10.0.0.9 node-a}] f[10.0.0.9][] "
 	controller.egress(t, "before Pods", all+"and Pods that are not read yet")
-	// else a controller gives it one, which no second try may take
+	// else a controller assigns one, which a retry must not use
 	kube{admin}.change(t,
 		step{set: "apiVersion: v1\nkind: Node\nmetadata: {name: late}\nspec: {podCIDR: 10.244.9.0/24, " +
 			"podCIDRs: [10.244.9.0/24]}\n"})

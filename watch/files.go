@@ -20,8 +20,8 @@ import (
 // writes in several steps.
 const quietTime = 20 * time.Millisecond
 
-// ReadFiles reads all manifests (*.yaml, *.yml, *.json) of a folder once. A document that cannot be
-// read becomes a Problem of the Snapshot; only a folder that cannot be read is an error.
+// ReadFiles reads all manifests (*.yaml, *.yml, *.json) of a folder once. An unreadable document
+// becomes a Problem of the Snapshot; only an unreadable folder is an error.
 func ReadFiles(dir string, config cluster.Config) (*cluster.Snapshot, error) {
 	f := newFolder(dir, config)
 	if err := f.read(); err != nil {
@@ -37,9 +37,9 @@ func ParseManifests(text []byte, config cluster.Config) *cluster.Snapshot {
 	return f.snapshot()
 }
 
-// Files reads the folder now and whenever it changes, until ctx ends. Put a file there by renaming
-// it: one that is written slowly may be read half. A folder that was deleted keeps its objects, and
-// has a Problem, until there is another.
+// Files reads the folder now and whenever it changes, until ctx ends. Add a file by a rename: one
+// that is written slowly may be read in part. A deleted folder keeps its objects, and has a
+// Problem, until it exists again.
 func Files(ctx context.Context, dir string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
 	w, err := watchFolder(dir)
 	if err != nil {
@@ -56,7 +56,7 @@ func Files(ctx context.Context, dir string, config cluster.Config) (<-chan *clus
 }
 
 // folderCheck is how often the watched folder is compared with the one of that name: a mount over a
-// folder is no event.
+// folder causes no event.
 const folderCheck = time.Second
 
 // folderWatch reports changes of a folder.
@@ -70,7 +70,7 @@ func watchFolder(dir string) (*folderWatch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
-	is, err := os.Stat(dir) // before: if another folder takes its place in between, replaced sees that
+	is, err := os.Stat(dir) // before: if another folder replaces it meanwhile, replaced detects that
 	if err == nil {
 		err = w.Add(dir)
 	}
@@ -83,20 +83,20 @@ func watchFolder(dir string) (*folderWatch, error) {
 // replaced reports whether the watched folder is gone, or another one has its name.
 func (w *folderWatch) replaced(dir string) bool {
 	now, err := os.Stat(dir)
-	// A folder made in the place of a deleted one may have the same inode number, but no watch.
+	// A folder that replaces a deleted one may have the same inode number, but has no watch.
 	return err != nil || !os.SameFile(w.is, now) || len(w.WatchList()) == 0
 }
 
-// folder is the content of a directory when it was last read.
+// folder is the content of a directory at the last reading.
 type folder struct {
 	dir      string
 	store    *cluster.Store
 	files    []*file               // by name
-	seen     map[cluster.Owner]any // what the store has
-	problems []cluster.Problem     // of files, and of manifests that are no objects
-	failed   error                 // of the last reading, which left everything as it was
+	seen     map[cluster.Owner]any // the objects in the store
+	problems []cluster.Problem     // of files, and of manifests that are not objects
+	failed   error                 // error of the last reading, which then changed nothing
 
-	last         *cluster.Snapshot // the newest Snapshot, and what it was made of
+	last         *cluster.Snapshot // the newest Snapshot, and the values that it was made of
 	lastStored   *cluster.Snapshot
 	lastProblems []cluster.Problem
 }
@@ -139,7 +139,7 @@ func (f *folder) follow(ctx context.Context, w *folderWatch, out feed) {
 	}
 }
 
-// read parses the files that differ from the last time.
+// read parses the files that changed since the last reading.
 func (f *folder) read() error {
 	entries, err := os.ReadDir(f.dir) // sorted
 	if err != nil {
@@ -153,7 +153,7 @@ func (f *folder) read() error {
 		}
 		text, err := os.ReadFile(filepath.Join(f.dir, name))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // it went since; that is another event
+			continue // deleted meanwhile, which is another event
 		}
 		i, old := slices.BinarySearchFunc(f.files, name,
 			func(x *file, name string) int { return cmp.Compare(x.name, name) })
@@ -196,7 +196,7 @@ func (f *folder) update(files []*file) {
 	f.files, f.seen = files, now
 }
 
-// snapshot returns the same Snapshot as the last time if nothing changed.
+// snapshot returns the newest Snapshot, the previous one if nothing changed.
 func (f *folder) snapshot() *cluster.Snapshot {
 	s := f.store.Snapshot()
 	problems := slices.Clone(f.problems)

@@ -23,8 +23,8 @@ func problems(s *cluster.Snapshot) string {
 
 const goodService = `{apiVersion: v1, kind: Service, metadata: {name: good}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}`
 
-// TestManifests: what is no object, or only half of one, is told with the place where it stands; a
-// good one in the same file serves.
+// TestManifests: an invalid or incomplete object is reported with its position; a valid one in the
+// same file is used.
 func TestManifests(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"nothing", "", ""},
@@ -72,7 +72,7 @@ func TestManifests(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := watch.ParseManifests([]byte(goodService+"\n---\n"+c.text), cluster.DefaultConfig())
-			got := strings.ReplaceAll(problems(s), "document 2", "document 1") // the first is the good one
+			got := strings.ReplaceAll(problems(s), "document 2", "document 1") // the first is the valid one
 			if !strings.HasPrefix(got, c.want) || (c.want == "") != (got == "") {
 				t.Errorf("got\n%s\nwant\n%s", got, c.want)
 			}
@@ -110,9 +110,8 @@ func TestReadFiles(t *testing.T) {
 	}
 }
 
-// TestFilesFollow: a file that goes takes its objects along, and the second of two manifests of an
-// object is used then; what did not change is the same pointer, and no Snapshot comes when nothing
-// changed.
+// TestFilesFollow: with a deleted file its objects are removed, and the second of two manifests of
+// an object is used. Unchanged values keep their pointers; without a change there is no Snapshot.
 func TestFilesFollow(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) {
@@ -145,7 +144,7 @@ func TestFilesFollow(t *testing.T) {
 		"service default/good:/tcp/IPv4 10.96.0.1:81\nproblem File/c.yaml: document 1: yaml: mapping values are not "+
 			"allowed in this context\n")
 	gone := "problem File/" + dir + ": read manifests: open " + dir + ": no such file or directory\n"
-	check(t, os.RemoveAll(dir)) // a file that goes before its folder is gone may be read as gone
+	check(t, os.RemoveAll(dir)) // files deleted before their folder may be seen as deleted
 	eventually(t, 10*time.Second, func() string {
 		select {
 		case snapshots.last = <-from:
@@ -158,8 +157,8 @@ func TestFilesFollow(t *testing.T) {
 	})
 }
 
-// TestFilesFollowAnotherFolder: a folder that is deleted and made again, or replaced, is followed
-// as before. While there is none, the objects stay, and a Problem says so.
+// TestFilesFollowAnotherFolder: a folder that is recreated or replaced is watched as before.
+// Without a folder, the objects stay, and there is a Problem.
 func TestFilesFollowAnotherFolder(t *testing.T) {
 	root := t.TempDir()
 	dir, next := filepath.Join(root, "manifests"), filepath.Join(root, "next")

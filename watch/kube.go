@@ -24,39 +24,40 @@ import (
 	"hairpin/kubeapi"
 )
 
-// Pauses between attempts to reach the API server again. Shorter than client-go's own (30 to 60 s):
-// a node that lags behind sends packets to removed endpoints.
+// Pauses between attempts to reach the API server again. They are shorter than client-go's own (30
+// to 60 s), because a node that lags behind sends packets to removed endpoints.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
-// othersStay is for how long Pods of other nodes are read when the status no longer needs them: a
+// othersStay is how long Pods of other nodes are still read when the status no longer needs them. A
 // node from which an address moves translates for some seconds more.
 const othersStay = 10 * time.Second
 
-// In a burst there is a pause between Snapshots, after the first few: what follows each costs about
-// the same for one change as for ten. Each pause without a Snapshot lets one more follow without a
-// pause later, firstFew at most.
+// In a burst, there is a pause between Snapshots after the first few: the work after each costs
+// about the same for one change as for ten. Each pause without a Snapshot allows one more without a
+// pause later, at most firstFew.
 const (
 	firstFew   = 10
 	burstPause = 100 * time.Millisecond
 )
 
-// backlog is how many changes can wait while a Snapshot is made, before the watches block.
+// backlog is the number of changes that can wait while a Snapshot is made, before the watches
+// block.
 const backlog = 256
 
-// Kube yields the newest Snapshot of what the API server has, until ctx ends: Nodes, Services,
+// Kube yields the newest Snapshot of the API server's objects, until ctx ends: Nodes, Services,
 // EndpointSlices, Namespaces, EgressIPs, EgressServices, ServiceCIDRs and the Pods of the named
-// node. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read while
-// EgressIPs need them (egressip.go).
+// node. With an empty name, it reads no Pods, but NetworkPolicies. It reads Pods of other nodes
+// while EgressIPs need them (egressip.go).
 //
-// The first Snapshot comes when everything has been read; without a node, when everything but Pods
-// has: until they are, Snapshots say PodsUnread. Later ones come as soon as something changed; in a
-// burst, after the first few, they come at most every burstPause, and take up at most a quarter of
-// the time. While the API server is down, the last one stays the newest; a reconnect reads what was
-// missed, deletions included. The logger in ctx (klog.NewContext) gets one line when it goes down
-// and one when it is back.
+// The first Snapshot follows when all objects have been read; without a node, when all but Pods
+// have: PodsUnread is set until Pods have, too. Later ones follow each change at once. In a burst,
+// after the first few, they follow at most every burstPause, and take at most a quarter of the
+// time. While the API server is down, the last one stays the newest; a reconnect reads missed
+// changes, deletions included. The logger in ctx (klog.NewContext) gets one line when the server
+// goes down and one when it is back.
 func Kube(ctx context.Context, client *kubeapi.Client, node string,
 	config cluster.Config) (<-chan *cluster.Snapshot, error) {
 	if client == nil {
@@ -112,15 +113,15 @@ type kube struct {
 	out     feed
 	store   *cluster.Store
 	reach   reachability
-	// others makes another source, for as long as Snapshots need it. Until that source is complete
-	// there is no Snapshot, because readers must not act on half of it; or, if early, Snapshots say
-	// that.
+	// others starts another source, for as long as Snapshots need it. Until that source is complete
+	// there is no Snapshot, because readers must not act on part of it; or, if early, Snapshots
+	// have PodsUnread.
 	needs  func(*cluster.Snapshot) bool
 	others func() *source
 	early  bool
 
 	other    *source   // nil: there is none
-	unneeded time.Time // since when no Snapshot needs it; zero: one does
+	unneeded time.Time // when Snapshots stopped needing it; zero: they need it
 	recheck  *time.Timer
 }
 
@@ -130,7 +131,7 @@ const nodeName = "spec.nodeName"
 type change struct {
 	set, gone []any
 	complete  *source
-	ended     *source // it runs no more, and all that it had is gone
+	ended     *source // it has stopped, and all its objects are gone
 }
 
 // collect reads changes and publishes Snapshots.
@@ -196,8 +197,8 @@ func (k *kube) collect(ctx context.Context, sources int) {
 	}
 }
 
-// review begins the other source if the Snapshot needs it. It ends one that has not been needed for
-// a while.
+// review starts the other source if the Snapshot needs it, and ends it when it has not been needed
+// for othersStay.
 func (k *kube) review(ctx context.Context, s *cluster.Snapshot, now time.Time) {
 	if k.needs != nil && k.needs(s) {
 		k.unneeded = time.Time{}
@@ -231,9 +232,8 @@ func (k *kube) serviceCIDRs(ctx context.Context, client rest.Interface) *source 
 	}, named[networkingv1.ServiceCIDR])
 }
 
-// source feeds the changes of one reflector into kube. It keeps no objects, only their names: the
-// Store has parsed all it needs, and of an object that vanished during a gap, it needs only the
-// name.
+// source feeds the changes of one reflector into kube. It keeps only the names of objects: the
+// Store has parsed them, and for an object that was deleted during a gap, it needs only the name.
 type source struct {
 	ctx       context.Context
 	changes   chan<- change
@@ -243,7 +243,7 @@ type source struct {
 	end       context.CancelFunc // nil: it ends with ctx
 }
 
-// resource is a source of some objects of a kind that the client knows.
+// resource returns a source of some objects of a kind that the client knows.
 func (k *kube) resource(ctx context.Context, client rest.Interface, resource string, which fields.Selector,
 	named func(metav1.ObjectMeta) metav1.Object) *source {
 	return k.source(ctx, &resourceClient{ListWatch: cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll,
@@ -257,7 +257,7 @@ func (k *kube) source(ctx context.Context, from *resourceClient, named func(meta
 		cache.ReflectorOptions{
 			Name: from.resource, Logger: &logger,
 			Backoff: &wait.Backoff{
-				Duration: firstRetry, Cap: lastRetry, Factor: 2, Jitter: 1, // of many nodes, not all at once
+				Duration: firstRetry, Cap: lastRetry, Factor: 2, Jitter: 1, // many nodes must not retry at once
 				Steps: int(math.Ceil(float64(lastRetry) / float64(firstRetry))),
 			},
 		})
@@ -273,7 +273,7 @@ func (s *source) send(c change) error {
 }
 
 func nameOf(o any) types.NamespacedName {
-	m := o.(metav1.Object) // the reflector lets no other type through
+	m := o.(metav1.Object) // the reflector passes no other type
 	return types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
 }
 
@@ -292,7 +292,7 @@ func (s *source) Delete(o any) error {
 	return s.send(change{gone: []any{o}})
 }
 
-// Replace takes all objects: at the start, and when a gap of the watch could not be closed
+// Replace takes all objects: at the start, and after a gap of the watch that cannot be closed
 // otherwise.
 func (s *source) Replace(all []any, _ string) error {
 	before := s.known
@@ -309,7 +309,7 @@ func (s *source) Replace(all []any, _ string) error {
 	return s.send(c)
 }
 
-// runUntil runs a source until ctx ends, and then reports all that it had as gone.
+// runUntil runs a source until ctx ends, and then reports all its objects as gone.
 func (s *source) runUntil(ctx context.Context) {
 	s.reflector.RunWithContext(ctx)
 	c := change{ended: s}
@@ -319,5 +319,5 @@ func (s *source) runUntil(ctx context.Context) {
 	_ = s.send(c)
 }
 
-// Resync does nothing: there is nothing to repeat.
+// Resync does nothing.
 func (s *source) Resync() error { return nil }

@@ -34,14 +34,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// cost is what a process pays for watching.
+// cost is the cost of watching in a process.
 type cost struct {
 	Frontends int
 	First     time.Duration // until the first Snapshot
 	Peak      int           // MiB of memory, at most
 }
 
-// child does nothing but watch, and says on stdout what that took.
+// child only watches, and writes the cost to stdout.
 func child(dir string) {
 	must := func(err error) {
 		if err != nil {
@@ -64,7 +64,7 @@ func child(dir string) {
 	must(json.NewEncoder(os.Stdout).Encode(c))
 }
 
-// peak is the most memory that this process had, in MiB (proc(5), VmHWM).
+// peak returns the peak memory of this process, in MiB (proc(5), VmHWM).
 func peak() int {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -78,8 +78,8 @@ func peak() int {
 	return kib >> 10
 }
 
-// BenchmarkKube: from an API write to the Snapshot that has it, beside a bare watch of the same
-// object; and what it takes to start, with Services of two endpoints each.
+// BenchmarkKube: the time from an API write to its Snapshot, compared with a bare watch of the same
+// object; and the cost of a start, with Services of two endpoints each.
 func BenchmarkKube(b *testing.B) {
 	a := startAPI(b)
 	client := a.client(b)
@@ -98,7 +98,7 @@ func fill(b testing.TB, client kubernetes.Interface, from, to int) {
 	begin := time.Now()
 	work := make(chan int)
 	var wg sync.WaitGroup
-	for range 100 { // a Service waits for 100 ms in the API server, which then makes many at once
+	for range 100 { // the API server delays a Service by 100 ms, and then creates many at once
 		wg.Go(func() {
 			for i := range work {
 				name := fmt.Sprintf("service-%05d", i)
@@ -141,7 +141,7 @@ func sliceOf(name string, i, turn int) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// changes is how many writes one measurement has.
+// changes is the number of writes in one measurement.
 const changes = 200
 
 func benchmarkChange(b *testing.B, client kubernetes.Interface, agent *kubeapi.Client) {

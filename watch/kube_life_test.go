@@ -40,7 +40,7 @@ func webText(address string) string {
 		"terminating=false zones=[] nodes=[]\n", address)
 }
 
-// until waits for a Snapshot of this text and counts those that came on the way.
+// until waits for a Snapshot of this text and counts those before it.
 func (n *newest) until(t *testing.T, text string) (came int) {
 	t.Helper()
 	limit := time.After(30 * time.Second)
@@ -55,7 +55,7 @@ func (n *newest) until(t *testing.T, text string) (came int) {
 	return came
 }
 
-// silent wants no Snapshot to come for a while.
+// silent checks that no Snapshot arrives for a while.
 func (n *newest) silent(t *testing.T, why string) {
 	t.Helper()
 	select {
@@ -65,7 +65,7 @@ func (n *newest) silent(t *testing.T, why string) {
 	}
 }
 
-// hold delays requests for one resource until it is opened, and notes who asked for what.
+// hold delays requests for one resource until it is opened, and records the requests.
 type hold struct {
 	http.RoundTripper
 	resource string
@@ -122,7 +122,7 @@ func testNothingBefore(t *testing.T, a *api) {
 	}
 }
 
-// testBurst writes much at once, with nobody reading meanwhile.
+// testBurst makes many writes at once, without a reader.
 func testBurst(t *testing.T, a *api) {
 	const services, rounds = 10, 10
 	admin := kube{a.client(t)}
@@ -174,8 +174,8 @@ spec: {nodeName: node-b, containers: [{name: c, image: c}]}
 status: {phase: Running, podIP: 10.244.8.5, podIPs: [{ip: 10.244.8.5}]}
 `
 
-// testPods: only those of the own node, and none without a node. One that is bound later comes
-// then.
+// testPods: only Pods of the own node are read, and none without a node. One that is bound later is
+// added then.
 func testPods(t *testing.T, a *api) {
 	admin := kube{a.client(t)}
 	admin.change(t, step{set: podManifests})
@@ -186,7 +186,7 @@ func testPods(t *testing.T, a *api) {
 	follow(t, a.agent(t), "").until(t, node)
 }
 
-// testAway cuts the API server off, changes and deletes behind the watch's back, and mends.
+// testAway disconnects the API server, changes and deletes objects meanwhile, and reconnects.
 func testAway(t *testing.T, a *api, restart bool) {
 	kube{a.client(t)}.change(t, step{set: fmt.Sprintf(web, "10.244.7.5") + "---\n" + strings.ReplaceAll(
 		strings.ReplaceAll(fmt.Sprintf(web, "10.244.7.5"), "web", "gone"), "10.96.0.80", "10.96.0.81")})
@@ -221,13 +221,13 @@ func testAway(t *testing.T, a *api, restart bool) {
 			t.Fatalf("the log does not say %q", want)
 		}
 	}
-	says("does not answer") // it may be that nobody has asked yet
+	says("does not answer") // maybe there was no request yet
 	g.mend()
 	begin := time.Now()
 	snapshots.until(t, webText("10.244.7.6"))
 	t.Logf("back after %s", time.Since(begin).Round(time.Millisecond))
 
-	admin.change(t, step{set: fmt.Sprintf(web, "10.244.7.7")}) // and it goes on
+	admin.change(t, step{set: fmt.Sprintf(web, "10.244.7.7")}) // the watch continues
 	snapshots.until(t, webText("10.244.7.7"))
 	admin.change(t, step{delete: webKeys})
 	snapshots.until(t, "")
@@ -238,8 +238,8 @@ func testAway(t *testing.T, a *api, restart bool) {
 }
 
 // testManyAway restarts an API server that has more Services than a page of a list. Its watches
-// begin at what it found then, so that of before cannot go on: everything is listed, and that is
-// what there is now.
+// begin at the state that it found at its start, so the earlier watch cannot resume. All objects
+// are listed, in their current state.
 func testManyAway(t *testing.T, a *api) {
 	const many = 501 // a page has 500
 	fill(t, a.client(t), 0, many)
@@ -269,7 +269,7 @@ func testManyAway(t *testing.T, a *api) {
 	has(many)
 	_, err := a.client(t).DiscoveryV1().EndpointSlices("default").Update(t.Context(), sliceOf("service-00001", 1, 1),
 		metav1.UpdateOptions{})
-	check(t, err) // what the watch of Services does not hear of
+	check(t, err) // a change that the watch of Services does not receive
 	check(t, a.server.Stop())
 	a.start(t)
 	check(t, a.client(t).CoreV1().Services("default").Delete(t.Context(), "service-00000", metav1.DeleteOptions{}))

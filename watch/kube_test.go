@@ -27,7 +27,7 @@ type kubeObject interface {
 	runtime.Object
 }
 
-// decode reads one manifest, as strictly as the test can be.
+// decode reads one manifest in strict mode.
 func decode(text string) kubeObject {
 	var head metav1.TypeMeta
 	if err := yaml.Unmarshal([]byte(text), &head); err != nil {
@@ -69,7 +69,7 @@ func (k kube) change(t *testing.T, s step) {
 	}
 }
 
-// want leaves out what was refused.
+// want omits rejected manifests.
 func (k kube) want(s step, all, refused map[string]string) (string, map[string]string) {
 	admitted := map[string]string{}
 	for key, text := range all {

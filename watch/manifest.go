@@ -22,7 +22,7 @@ import (
 	"hairpin/cluster"
 )
 
-// file is one text of `---`-separated documents and what could be read of it.
+// file is one text of `---`-separated documents and the manifests read from it.
 type file struct {
 	name      string
 	text      []byte
@@ -66,8 +66,8 @@ func (f *file) problem(place string, err error) {
 	f.problems = append(f.problems, fileProblem(f.name, place, err))
 }
 
-// document reads one object, or the items of a list. Items of a ServiceList may leave out what they
-// are; it stands in outer.
+// document reads one object, or the items of a list. Items of a ServiceList may omit their type;
+// outer has it.
 func (f *file) document(place string, outer metav1.TypeMeta, j []byte) {
 	var head struct {
 		metav1.TypeMeta `json:",inline"`
@@ -118,8 +118,8 @@ func (f *file) document(place string, outer metav1.TypeMeta, j []byte) {
 	f.object(cluster.Owner{Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}, object, j)
 }
 
-// badName refuses names that the API server refuses (RFC 1123). They stand in what is printed and
-// in names of rows and rules.
+// badName rejects names that the API server rejects (RFC 1123). Names occur in output and in names
+// of rows and rules.
 func badName(kind, namespace, name string) error {
 	valid := validation.IsDNS1123Subdomain
 	if kind == "Service" || kind == "EgressService" || kind == "Namespace" {
@@ -137,7 +137,7 @@ func badName(kind, namespace, name string) error {
 	return nil
 }
 
-// object reads an object. A field that does not exist is told, and the rest is used.
+// object reads an object. It reports unknown fields and uses the rest.
 func (f *file) object(owner cluster.Owner, object metav1.Object, j []byte) {
 	unknown, err := kjson.UnmarshalStrict(j, object)
 	if err != nil {
@@ -161,8 +161,8 @@ func (r *raw) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// newObject returns an empty object of a kind that the Store takes, or nil. It is an error when the
-// kind is known in another version only.
+// newObject returns an empty object of a kind that the Store accepts, or nil. A kind that is known
+// only in another version is an error.
 func newObject(apiVersion, kind string) (metav1.Object, error) {
 	var object metav1.Object
 	want := "v1"

@@ -23,8 +23,8 @@ type reachability struct {
 	fails map[string]bool
 }
 
-// record records an answer of the server. A watch that cannot resume, and a call that was cancelled
-// here, say nothing about the server.
+// record records the result of a call. It ignores a watch that cannot resume and a call that was
+// cancelled locally: these do not show whether the server answers.
 func (r *reachability) record(ctx context.Context, resource string, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
@@ -53,20 +53,20 @@ type resourceClient struct {
 	*cache.ListWatch
 	resource string
 	reach    *reachability
-	// absent, if set, makes the empty list for a resource that the server may not have.
+	// absent, if set, returns the empty list for a resource that the server may lack.
 	absent func() runtime.Object
 }
 
-// ListWithContext reads a page of all objects and drops their unneeded parts.
+// ListWithContext reads one page of the objects and drops their unneeded parts.
 func (a *resourceClient) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if options.ResourceVersion == "0" {
-		// "Whatever the server has cached" may be older than what this node has seen before: a
-		// restart must not take changes back.
+		// The server's cache may be older than the state that this node had before: a restart must
+		// not revert changes.
 		options.ResourceVersion = ""
 	}
 	if options.ResourceVersion != "" && options.Limit > 0 {
-		// In pages, a server would list what there was at exactly that version, and a watch that is
-		// too old for it stays so.
+		// In pages, a server would list the state at exactly that version, and a watch from a
+		// version that is too old would stay too old.
 		options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	}
 	list, err := a.ListWatch.ListWithContext(ctx, options)
@@ -80,16 +80,16 @@ func (a *resourceClient) ListWithContext(ctx context.Context, options metav1.Lis
 	return list, err
 }
 
-// IsWatchListSemanticsUnSupported makes the reflector list before it watches. A watch that begins
-// with everything takes two to three times as long for many small objects, and no less memory than
-// a list in pages.
+// IsWatchListSemanticsUnSupported makes the reflector list before it watches. A watch that starts
+// with all objects takes two to three times as long for many small objects, and no less memory than
+// a paged list.
 func (a *resourceClient) IsWatchListSemanticsUnSupported() bool { return true }
 
 // WatchWithContext reads changes.
 func (a *resourceClient) WatchWithContext(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 	w, err := a.ListWatch.WatchWithContext(ctx, options)
 	if a.absent != nil && apierrors.IsNotFound(err) {
-		if options.ResourceVersion != "" { // it was there
+		if options.ResourceVersion != "" { // the server had the resource before
 			return nil, apierrors.NewResourceExpired(a.resource + " are not served any more")
 		}
 		w, err = emptyWatch(ctx), nil
@@ -98,8 +98,8 @@ func (a *resourceClient) WatchWithContext(ctx context.Context, options metav1.Li
 	return w, err
 }
 
-// trim drops the large parts that the Store does not read, so that they need no memory until the
-// last page has come.
+// trim drops large parts that the Store does not read, so that they need no memory until the last
+// page arrives.
 func trim(o runtime.Object) error {
 	if m, ok := o.(metav1.Object); ok {
 		m.SetManagedFields(nil)

@@ -19,7 +19,8 @@ import (
 	"hairpin/watch"
 )
 
-// A scenario is a life of objects, in testdata/*.txtar. Its sections are, step by step:
+// A scenario is a sequence of changes of objects, in testdata/*.txtar. Its sections are, step by
+// step:
 //
 //	-- set --      manifests to create or change
 //	-- refused --  such as the API server does not admit (a folder takes them)
@@ -71,20 +72,20 @@ func scenarios(t *testing.T) map[string][]step {
 	return all
 }
 
-// source is what a scenario is played on.
+// source is the input on which a scenario runs.
 type source interface {
-	// change makes the step happen.
+	// change applies a step.
 	change(t *testing.T, s step)
-	// want gives what the source must come to. all are the manifests of now by owner, refused those
-	// of them that the API refuses.
+	// want returns the expected state. all are the current manifests by owner, refused those of
+	// them that the API rejects.
 	want(s step, all, refused map[string]string) (text string, manifests map[string]string)
 }
 
-// play plays a scenario and takes all its objects away in the end.
+// play runs a scenario and deletes all its objects at the end.
 func play(t *testing.T, steps []step, src source, snapshots *newest) {
 	all, refused := map[string]string{}, map[string]string{}
 	defer func() {
-		if t.Failed() { // the next one starts from nothing all the same
+		if t.Failed() { // the next one must start without objects
 			src.change(t, step{delete: strings.Join(slices.Collect(maps.Keys(all)), "\n")})
 		}
 	}()
@@ -108,13 +109,13 @@ func play(t *testing.T, steps []step, src source, snapshots *newest) {
 	}
 }
 
-// newest keeps the last Snapshot that came: a step that changes nothing yields none.
+// newest keeps the last Snapshot, because a step without a change yields none.
 type newest struct {
 	from <-chan *cluster.Snapshot
 	last *cluster.Snapshot
 }
 
-// waitFor waits for a Snapshot of this text, which then must equal that of a first look at the
+// waitFor waits for a Snapshot of this text, which must then equal that of a first read of the
 // manifests.
 func (n *newest) waitFor(t *testing.T, what, text string, manifests map[string]string) {
 	t.Helper()
@@ -142,9 +143,9 @@ func (n *newest) waitFor(t *testing.T, what, text string, manifests map[string]s
 	}
 }
 
-// plain is a Snapshot without what only the API server knows: its own Service, its Namespaces, the
-// UIDs and times of objects; and without Starting: of a Pod whose addresses are refused, the server
-// has one without any.
+// plain returns a Snapshot without values that only the API server has: its own Service, its
+// Namespaces, the UIDs and times of objects. It omits Starting as well: the server stores a Pod
+// with rejected addresses without any.
 func plain(s *cluster.Snapshot) *cluster.Snapshot {
 	out := *s
 	out.Frontends = slices.DeleteFunc(slices.Clone(s.Frontends),
@@ -173,7 +174,7 @@ func plain(s *cluster.Snapshot) *cluster.Snapshot {
 
 type document struct{ key, text string }
 
-// documents cuts manifests apart; the key is "Kind/namespace/name".
+// documents splits manifests; the key is "Kind/namespace/name".
 func documents(text string) []document {
 	var out []document
 	for _, doc := range strings.Split(text, "---\n") {
@@ -221,7 +222,7 @@ func TestScenariosOnFiles(t *testing.T) {
 	wantNoGoroutines(t)
 }
 
-// describe returns a Snapshot as text, a line per fact; what is as usual is left out.
+// describe returns a Snapshot as text, a line per fact, without default values.
 func describe(s *cluster.Snapshot) string {
 	var b strings.Builder
 	for _, n := range s.Nodes {

@@ -13,7 +13,7 @@ import (
 	"hairpin/cluster"
 )
 
-// TestTrim: what trim drops, the Store does not read. It sees every object of the scenarios.
+// TestTrim: the Store does not read what trim drops, for every object of the scenarios.
 func TestTrim(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(paths) == 0 {

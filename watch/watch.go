@@ -1,6 +1,6 @@
 // Package watch yields the newest cluster.Snapshot, from the Kubernetes API (Kube) or from a
 // directory of manifests (Files). Both feed the same cluster.Store, so a manifest and the object
-// that the API server makes of it give the same facts.
+// that the API server makes of it give the same Snapshot.
 package watch
 
 import "hairpin/cluster"
@@ -10,7 +10,7 @@ type feed chan *cluster.Snapshot
 
 func newFeed() feed { return make(feed, 1) }
 
-// put replaces what has not been read yet. There is one writer.
+// put replaces a Snapshot that has not been read yet. There is one writer.
 func (f feed) put(s *cluster.Snapshot) {
 	select {
 	case <-f:

@@ -16,7 +16,7 @@ func GroupVersion() schema.GroupVersion {
 // Resource is the name of EgressIPs in the API's paths.
 const Resource = "egressips"
 
-// EgressIP gives pods a source address for what leaves the cluster. It is cluster-scoped.
+// EgressIP gives pods a source address for packets that leave the cluster. It is cluster-scoped.
 type EgressIP struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -25,20 +25,19 @@ type EgressIP struct {
 	Status EgressIPStatus `json:"status,omitempty"`
 }
 
-// EgressIPSpec is what the administrator wants.
+// EgressIPSpec is the state that the administrator requests.
 type EgressIPSpec struct {
 	// EgressIPs are the addresses, of either family. With several of one family, connections are
 	// spread over them.
 	EgressIPs []string `json:"egressIPs"`
-	// NamespaceSelector picks namespaces by their labels; the empty one picks all. It must be
-	// there.
+	// NamespaceSelector selects namespaces by label; an empty one selects all. It is required.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector"`
-	// PodSelector picks pods in these namespaces by their labels; the empty one picks all.
+	// PodSelector selects pods in these namespaces by label; an empty one selects all.
 	PodSelector metav1.LabelSelector `json:"podSelector,omitempty"`
 }
 
-// EgressIPStatus is what is so: which node has which address. Addresses of the spec that are not in
-// Items have no node, and a condition of type EgressIPAssigned says why.
+// EgressIPStatus is the actual state: which node has which address. Addresses of the spec that are
+// not in Items have no node, and a condition of type EgressIPAssigned has the reason.
 type EgressIPStatus struct {
 	Items      []EgressIPStatusItem `json:"items"`
 	Conditions []metav1.Condition   `json:"conditions,omitempty"`
@@ -61,5 +60,5 @@ type EgressIPList struct {
 // Condition types of an EgressIP.
 const (
 	ConditionAssigned = "EgressIPAssigned" // every address of the spec has a node
-	ConditionSelects  = "PodsSelected"     // False while an older EgressIP has pods that this one selects, too
+	ConditionSelects  = "PodsSelected"     // False while an older EgressIP has pods that this one selects as well
 )

@@ -86,8 +86,8 @@ func shares(t *testing.T, a, b reflect.Value, path string) {
 	}
 }
 
-// TestDefinitionHasTheFields: the resource definition and the Go types name the same fields, so
-// that the API server drops nothing that we write.
+// TestDefinitionHasTheFields: the resource definition and the Go types have the same fields, so
+// that the API server drops no field.
 func TestDefinitionHasTheFields(t *testing.T) {
 	definition(t, crdFile, v1.Resource, "EgressIP", reflect.TypeFor[v1.EgressIP]())
 	definition(t, serviceCRDFile, v1.ServiceResource, "EgressService", reflect.TypeFor[v1.EgressService]())

@@ -8,9 +8,9 @@ import (
 // ServiceResource is the name of EgressServices in the API's paths.
 const ServiceResource = "egressservices"
 
-// EgressService gives the endpoints of the Service of the same name and namespace, which must have
-// a load balancer, the source address of that for what leaves the cluster. The resource definition
-// is charts/hairpin/crds/egressservices.yaml.
+// EgressService gives the endpoints of the Service with its name and namespace the Service's load
+// balancer address as their source when packets leave the cluster. The Service must have one. The
+// resource definition is charts/hairpin/crds/egressservices.yaml.
 type EgressService struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -28,19 +28,18 @@ const (
 // HostAll is the status' host for SourceNetwork.
 const HostAll = "ALL"
 
-// EgressServiceSpec is what the owner of the Service wants.
+// EgressServiceSpec is the state that the owner of the Service requests.
 type EgressServiceSpec struct {
 	SourceIPBy string `json:"sourceIPBy,omitempty"`
-	// NodeSelector picks the nodes of which one may be the host, by their labels; the empty one
-	// picks all.
+	// NodeSelector selects by label the nodes that may be the host; an empty one selects all.
 	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// Network is the VRF, by name, or the route table, by number, of the host by which the packets
 	// leave; empty: none.
 	Network string `json:"network,omitempty"`
 }
 
-// EgressServiceStatus is what is so: Host is the node by which the pods leave, HostAll if each pod
-// leaves by its own node, and empty while there is none.
+// EgressServiceStatus is the actual state. Host is the node by which the pods leave, HostAll if
+// each pod leaves by its own node, and empty while there is none.
 type EgressServiceStatus struct {
 	Host string `json:"host"`
 }

@@ -19,8 +19,8 @@ import (
 	"hairpin/lab"
 )
 
-// TestServer: a real API server takes the definition, refuses what could not work, and shows what
-// upstream shows.
+// TestServer: a real API server accepts the definition, rejects invalid objects, and returns valid
+// ones unchanged.
 func TestServer(t *testing.T) {
 	l := lab.Start(t, lab.Config{}) // skips where there is no root
 	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})
@@ -69,7 +69,7 @@ func TestServer(t *testing.T) {
 	roundTrip(t, eips)
 }
 
-// roundTrip: what our types say comes back as it was, the status by its own path.
+// roundTrip checks that objects of our types are read back unchanged, the status by its own path.
 func roundTrip(t *testing.T, eips dynamic.ResourceInterface) {
 	want := full()
 	text, err := json.Marshal(want)

@@ -18,38 +18,34 @@ import (
 	"hairpin/apply"
 )
 
-// Harness is a system with a Target on it. The system is real, empty of what is ours at first, and
-// belongs to the test.
+// Harness is a system with a Target on it. The system is real, has nothing of Hairpin's at first,
+// and belongs to the test.
 type Harness[S any, D apply.Delta[D]] struct {
-	// New makes another Target on the same system; it ends with t. A new Target knows what the
-	// system tells it, no more.
+	// New returns another Target on the same system, which ends with t. A new Target knows only
+	// what it reads from the system.
 	New func(t testing.TB) apply.Target[S, D]
-	// Diff and Print are those of the State's package.
+	// Diff and Print are the functions of the State's package.
 	Diff  func(want, have S) D
 	Print func(S) string
-	// States draws wanted states, each of which the system takes. Two of them should have something
-	// in common.
+	// States draws wanted states that the system accepts. Two of them should have common parts.
 	States *rapid.Generator[S]
-	// Checks is how often a law is checked with states drawn at random, unless -rapid.checks says
-	// it; 0 is 15.
+	// Checks is how often a law is checked with random states, unless -rapid.checks is set; 0: 15.
 	Checks int
-	// Foreign puts things of others into the system, beside and inside what is ours (keys in shared
-	// maps), and gives a function that prints them as they are now. It is called while the system
-	// has what Rich wants.
+	// Foreign adds objects of others to the system, beside and inside Hairpin's (keys in shared
+	// maps). It returns a function that prints their current state. It is called while the system
+	// equals Rich.
 	Foreign func(t testing.TB) func() string
-	// Rich is one wanted state with something of every kind, for the laws that alter it by hand.
+	// Rich is a wanted state with an object of every kind, for the laws with manual changes.
 	Rich S
-	// Spoils are hands that alter what is ours, by name, after Rich was reached.
+	// Spoils are manual changes of Hairpin's objects, by name, made after Rich was reached.
 	Spoils map[string]func(t testing.TB)
-	// Refused gives a difference that the system, having Rich, refuses: at least one of its changes
-	// cannot be made.
+	// Refused returns a difference of which the system, equal to Rich, rejects at least one change.
 	Refused func(t testing.TB) D
-	// Atomic says that a refused difference changes nothing at all.
+	// Atomic says that a rejected difference changes nothing at all.
 	Atomic bool
 }
 
-// Laws runs the suite. The order matters: each law finds the system as the one before left it, and
-// must cope.
+// Laws runs the suite. The order matters: each law starts with the previous one's system.
 func Laws[S any, D apply.Delta[D]](t *testing.T, h Harness[S, D]) {
 	if h.Checks == 0 {
 		h.Checks = 15
@@ -81,11 +77,11 @@ type tb interface {
 	Context() context.Context
 }
 
-// random checks a law with states drawn at random. What it does begins with one of them: it is the
-// same when rapid looks for the simplest that breaks the law.
+// random checks a law with random states. The law must begin by reaching one of them, so that it
+// runs the same when rapid searches for the simplest failure.
 func (l laws[S, D]) random(t *testing.T, checks int, law func(t *rapid.T)) {
-	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue { // it is for what needs no real system
-		_ = f.Value.Set(strconv.Itoa(checks)) // it is a number
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue { // the default is not for real systems
+		_ = f.Value.Set(strconv.Itoa(checks)) // the value is a number
 		defer func() { _ = f.Value.Set(f.DefValue) }()
 	}
 	rapid.Check(t, law)
@@ -123,7 +119,7 @@ func (l laws[S, D]) reach(t tb, target apply.Target[S, D], want S) {
 	l.adopt(target, want)
 }
 
-// adopt is what a Pass does after a Run that left nothing to do.
+// adopt does what a Pass does after a Run that left no difference.
 func (l laws[S, D]) adopt(target apply.Target[S, D], want S) {
 	if a, ok := target.(apply.Adopter[S]); ok {
 		a.Adopt(want)
@@ -197,8 +193,7 @@ func (l laws[S, D]) drift(t *testing.T) {
 			l.quiet(t, target)
 			spoil(t)
 			begin := time.Now()
-			// The system may report one change in several steps: wait until the whole of it is
-			// seen.
+			// The system may signal one change in several steps: wait until all of it is seen.
 			for have := l.read(t, target); l.Diff(l.Rich, have).Empty(); have = l.read(t, target) {
 				select {
 				case <-target.Changed():
@@ -207,7 +202,7 @@ func (l laws[S, D]) drift(t *testing.T) {
 				}
 			}
 			t.Logf("noticed after %v", time.Since(begin).Round(time.Millisecond))
-			l.adopt(target, l.Rich) // by a Run that had read before
+			l.adopt(target, l.Rich) // as by a Run that had read before
 			if l.Diff(l.Rich, l.read(t, target)).Empty() {
 				t.Error("Adopt hides it")
 			}
@@ -217,7 +212,7 @@ func (l laws[S, D]) drift(t *testing.T) {
 	}
 }
 
-// quiet waits until the Target has told of everything that was before: two reads without a notice
+// quiet waits until the Target has signalled all earlier changes: two reads without a signal
 // between them.
 func (l laws[S, D]) quiet(t tb, target apply.Target[S, D]) {
 	t.Helper()

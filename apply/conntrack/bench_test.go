@@ -23,8 +23,8 @@ import (
 
 var most = flag.Int("entries", 1_000_000, "how many entries BenchmarkEntries makes")
 
-// BenchmarkEntries reads a table of the kernel's with many connections to a Service, and ends those
-// to one of its two endpoints. heap-MB is the largest heap in that time, without what is garbage.
+// BenchmarkEntries reads a kernel table with many connections to a Service, and deletes those to
+// one of its two endpoints. heap-MB is the largest heap during that time, without garbage.
 func BenchmarkEntries(b *testing.B) {
 	ns := insidetest.NetNS(b)
 	raise(b, *most+1000)
@@ -75,7 +75,7 @@ func measure(b *testing.B, n int) error {
 	return nil
 }
 
-// watchHeap returns the most that was reachable on the heap since it was called, in MB.
+// watchHeap returns a function that reports the maximum of reachable heap memory, in MB.
 func watchHeap() (end func() float64) {
 	var highest atomic.Uint64
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -104,7 +104,7 @@ func watchHeap() (end func() float64) {
 	}
 }
 
-// raise makes the kernel take so many entries, and puts its limit back.
+// raise sets the kernel's limit to so many entries, and restores it later.
 func raise(b *testing.B, n int) {
 	const limit = "/proc/sys/net/netfilter/nf_conntrack_max"
 	old, err := os.ReadFile(limit)
@@ -124,7 +124,7 @@ func raise(b *testing.B, n int) {
 	})
 }
 
-// fill makes entries of UDP connections to a Service, half of them to each endpoint, many in a
+// fill makes entries of UDP connections to a Service, half of them to each endpoint, many per
 // message.
 func fill(n int, vip netip.AddrPort, ends ...netip.AddrPort) error {
 	s, err := nl.GetNetlinkSocketAt(-1, -1, unix.NETLINK_NETFILTER)
@@ -148,7 +148,7 @@ func fill(n int, vip netip.AddrPort, ends ...netip.AddrPort) error {
 	return nil
 }
 
-// entryMessage asks the kernel to make an entry that lasts a quarter of an hour.
+// entryMessage returns a request to the kernel for an entry that lasts a quarter of an hour.
 func entryMessage(client, vip, to netip.AddrPort) []byte {
 	direction := func(kind int, src, dst netip.AddrPort) *nl.RtAttr {
 		t := nl.NewRtAttr(unix.NLA_F_NESTED|kind, nil)

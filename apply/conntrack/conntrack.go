@@ -1,11 +1,12 @@
-// Package conntrack deletes stale entries from the kernel's conntrack: those of UDP connections to
-// endpoints that no longer serve, in all zones of the gateway bridge and of OVN on the kernel
-// datapath, and in the host's own on the userspace datapath; and those that the host, or OVN on the
-// kernel datapath, translated to an egress address that another node has by now.
+// Package conntrack deletes stale entries from the kernel's conntrack. These are entries of UDP
+// connections to endpoints that no longer serve: with the kernel datapath in all zones of the
+// gateway bridge and of OVN, with the userspace datapath in the host's own zone. They are also
+// entries that the host, or OVN on the kernel datapath, translated to an egress address which
+// another node has now.
 //
-// Open vSwitch's own conntrack, which the userspace datapath has, is never listed. Entries of UDP
-// connections to endpoints that stopped serving while the Target was there are deleted by what they
-// were translated from and to.
+// The package never lists the conntrack of the userspace datapath. If an endpoint stops serving
+// during the Target's life, the package deletes its UDP entries there by their original and
+// translated destination.
 package conntrack
 
 import (
@@ -27,11 +28,11 @@ import (
 
 // Config is what a Target needs.
 type Config struct {
-	// Settled waits until OVN's changes are in the switch: before, a packet could make the entry
-	// again. May be nil.
+	// Settled waits until OVN's changes are in the switch: before, packets could recreate entries.
+	// May be nil.
 	Settled func(context.Context) error
-	// Switch gives ovs-vswitchd a command of ovs-appctl. It may be nil: then the userspace
-	// datapath's entries stay.
+	// Switch sends ovs-vswitchd a command of ovs-appctl. If it is nil, entries of the userspace
+	// datapath stay.
 	Switch func(ctx context.Context, method string, params ...string) (string, error)
 }
 
@@ -41,21 +42,20 @@ type Target struct {
 	changed signal.Signal
 }
 
-// New makes a Target.
+// New returns a Target.
 func New(cfg Config) *Target { return &Target{cfg: cfg, changed: signal.New()} }
 
-// Changed tells that it is worth to look again, some time after entries were deleted.
+// Changed signals that a new Read is useful, some time after entries were deleted.
 func (t *Target) Changed() <-chan struct{} { return t.changed.C() }
 
-// settle is how long Apply waits for OVN; afterwards it deletes all the same, and looks again.
+// settle is how long Apply waits for OVN. After that it deletes anyway, and checks again later.
 const settle = 2 * time.Second
 
-// again is when to look whether a packet, by a flow cached in the datapath, made an entry once
-// more.
+// again is the delay of the check for entries that a packet recreated by a cached flow.
 const again = time.Second
 
-// Read returns the connections that are translated: as much as there are translations, however many
-// connections have them.
+// Read returns the translations of connections. The result grows with the number of translations,
+// not of connections.
 func (t *Target) Read(context.Context) (conn.State, error) {
 	s := conn.State{}
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
@@ -76,16 +76,16 @@ func (t *Target) Read(context.Context) (conn.State, error) {
 
 // Apply deletes entries.
 func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
-	// Neither the host's rules nor OVN's make such an entry again: no pod is led here any more.
+	// Neither the host nor OVN recreates such an entry: no pod's packets are routed here any more.
 	return errors.Join(end(d.Left, inet, seenAs), endStrays(ctx, d.Strays), t.endUDP(ctx, d))
 }
 
-// underway is how long an answer to what was sent the former way may take.
+// underway is how long a reply to a packet sent on the previous path may take.
 const underway = 250 * time.Millisecond
 
-// endStrays deletes entries of the host's own zone: a packet's next one is made by the way that it
-// takes now. An answer that was underway then may make one that is turned around, to which the
-// client's packets belong: it is deleted, too.
+// endStrays deletes entries in the host's own zone, so that the next packet makes one for its
+// current path. A reply in flight may then make a reversed entry, which the client's packets match:
+// it is deleted, too.
 func endStrays(ctx context.Context, sources map[netip.Prefix]netip.Addr) error {
 	if len(sources) == 0 {
 		return nil
@@ -117,7 +117,7 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 		return nil
 	}
 	inSwitch := d
-	if len(d.Dead) == 0 { // what is back has no flow that could make an entry again
+	if len(d.Dead) == 0 { // an endpoint that serves again has no flow that could recreate a stale entry
 		found, err := t.Read(ctx)
 		if err != nil {
 			return err
@@ -128,13 +128,13 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 	}
 	if t.cfg.Settled != nil {
 		wait, cancel := context.WithTimeout(ctx, settle)
-		_ = t.cfg.Settled(wait) // what comes too late is found when we look again
+		_ = t.cfg.Settled(wait) // the later check finds late entries
 		cancel()
 	}
 	defer time.AfterFunc(again, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settle)
 		defer cancel()
-		// By address and endpoint: meanwhile the address may have another endpoint. Apply has
+		// By address and endpoint: the address may have another endpoint by then. Apply has
 		// reported errors.
 		_ = t.endInSwitch(ctx, conn.Delta{Dead: inSwitch.Dead})
 		t.changed.Notify()

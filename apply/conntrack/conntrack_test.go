@@ -25,7 +25,8 @@ func listed(family netlink.InetFamily) (out []entry, err error) {
 	return out, err
 }
 
-// The kernel's own conntrack: of all zones, only entries to the endpoint that is gone end.
+// TestKernel checks that in the kernel's conntrack, of all zones, only entries to the removed
+// endpoint are deleted.
 func TestKernel(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	at := netip.MustParseAddrPort
@@ -81,15 +82,15 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// UDP connections to a range that leave with another address than they should end, also when an
-// answer began them; other ranges' and TCP connections do not.
+// TestStrays checks that UDP connections to a range that leave with a wrong source address are
+// deleted, also if a reply began them. Those to other ranges and TCP connections stay.
 func TestStrays(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	node, management, service, other := "172.18.0.3", "10.244.1.2", "10.96.0.10", "10.97.0.10"
 	if err := inside.Do(ns, func() error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		add := func(protocol uint8, client uint16, forward, reverse [2]string) error { // ports are by the address
+		add := func(protocol uint8, client uint16, forward, reverse [2]string) error { // ports depend on addresses
 			tuple := func(ends [2]string) netlink.IPTuple {
 				t := netlink.IPTuple{Protocol: protocol, SrcIP: net.ParseIP(ends[0]).To4(), SrcPort: client,
 					DstIP: net.ParseIP(ends[1]).To4(), DstPort: 53}
@@ -124,7 +125,7 @@ func TestStrays(t *testing.T) {
 		want := conn.Delta{Strays: map[netip.Prefix]netip.Addr{
 			netip.MustParsePrefix("10.96.0.0/16"): netip.MustParseAddr(management),
 		}}
-		go func() { // an answer that is underway
+		go func() { // a reply in flight
 			late <- inside.Do(ns, func() error {
 				runtime.LockOSThread()
 				defer runtime.UnlockOSThread()
@@ -160,9 +161,9 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// What the host has translated to an egress address ends when the address is another node's, and
-// nothing else does: no other address's, no connection of the address itself, and none of Open
-// vSwitch's zones.
+// TestEgress checks that entries translated to an egress address are deleted when another node has
+// the address. Others stay: those of other addresses, connections of the address itself, and those
+// in Open vSwitch's zones.
 func TestEgress(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	target := New(Config{})
@@ -216,7 +217,7 @@ func TestEgress(t *testing.T) {
 			t.Errorf("%d and %d entries are left, want 2 and none", len(four), len(six))
 		}
 		for _, f := range four {
-			f.zone = 7 // which netlink does not let us make
+			f.zone = 7 // package netlink cannot make such an entry
 			if a, ok := sourceOf(&f); ok {
 				t.Errorf("%s in a zone of Open vSwitch counts", a)
 			}

@@ -14,14 +14,13 @@ import (
 	"hairpin/datapath/conn"
 )
 
-// tries is how often a listing is begun again that changes of the table have interrupted
+// tries is how often a listing is repeated after changes of the table interrupted it
 // (NLM_F_DUMP_INTR, EINTR).
 const tries = 8
 
 // each calls f with every entry of a family, of all zones, while the kernel lists them: there may
-// be a million. An entry is over when f returns. What f is given more than once, after an
-// interruption, it must not mind. The last listing counts even if it was interrupted: entries that
-// it lacks are found the next time.
+// be a million. An entry is valid until f returns. After an interruption, f may get an entry again.
+// The last listing counts even if it was interrupted: the next Read finds missing entries.
 func each(family netlink.InetFamily, f func(*entry) error) error {
 	var e entry
 	var failed error
@@ -49,7 +48,7 @@ func request(family netlink.InetFamily, operation, flags int) *nl.NetlinkRequest
 	return req
 }
 
-// end deletes the entries of which something is listed.
+// end deletes the entries for which of returns a key in list.
 func end[K comparable](list []K, family func(K) netlink.InetFamily, of func(*entry) (K, bool)) error {
 	if len(list) == 0 {
 		return nil
@@ -81,7 +80,7 @@ func end[K comparable](list []K, family func(K) netlink.InetFamily, of func(*ent
 			req := request(f, nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
 			req.AddRawData(e.raw[nl.SizeofNfgenmsg:])
 			req.Sockets = sockets
-			// ENOENT: it ended by itself
+			// ENOENT: the entry expired
 			if _, err := req.Execute(unix.NETLINK_NETFILTER, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 				return err
 			}
@@ -94,7 +93,7 @@ func end[K comparable](list []K, family func(K) netlink.InetFamily, of func(*ent
 	return errors.Join(errs...)
 }
 
-// inet is the netlink family of an address.
+// inet returns the netlink family of an address.
 func inet(a netip.Addr) netlink.InetFamily {
 	if a.Is4() {
 		return unix.AF_INET
@@ -102,7 +101,7 @@ func inet(a netip.Addr) netlink.InetFamily {
 	return unix.AF_INET6
 }
 
-// entry is what is read of an entry of the kernel's (linux/netfilter/nfnetlink_conntrack.h).
+// entry is the part of a kernel entry that is used (linux/netfilter/nfnetlink_conntrack.h).
 type entry struct {
 	forward, reverse tuple
 	mark             uint32
@@ -116,13 +115,13 @@ type tuple struct {
 	src, dst netip.AddrPort
 }
 
-// Attributes of entries that netlink has no names for.
+// Attributes of entries that package nl has no names for.
 const (
 	ctaMark = 8
 	ctaZone = 18
 )
 
-// parse reads a message; false when it is not of an entry.
+// parse parses a message; false if it is not about an entry.
 func (e *entry) parse(raw []byte) bool {
 	if len(raw) < nl.SizeofNfgenmsg {
 		return false
@@ -173,7 +172,7 @@ func (t *tuple) parse(raw []byte) {
 	t.src, t.dst = netip.AddrPortFrom(src.Unmap(), ports[0]), netip.AddrPortFrom(dst.Unmap(), ports[1])
 }
 
-// attributes calls f with each attribute of a message, as far as it can be read.
+// attributes calls f with each attribute of a message, up to the first invalid one.
 func attributes(raw []byte, f func(kind uint16, value []byte)) {
 	for len(raw) >= unix.SizeofNlAttr {
 		n := int(binary.NativeEndian.Uint16(raw))
@@ -185,16 +184,16 @@ func attributes(raw []byte, f func(kind uint16, value []byte)) {
 	}
 }
 
-// sourceOf returns the address to which the host has translated the source of an entry; ok is false
-// when it has not. Zones other than the host's are Open vSwitch's.
+// sourceOf returns the address to which the host translated the source of an entry; ok is false
+// without such a translation. Zones other than the host's are Open vSwitch's.
 func sourceOf(e *entry) (a netip.Addr, ok bool) {
 	a = e.reverse.dst.Addr()
 	return a, e.zone == 0 && a.IsValid() && a != e.forward.src.Addr()
 }
 
-// seenAs returns the address with which an entry's connection leaves the node: that to which the
-// host, or the gateway router in the host's zone, has translated its source; in zones of Open
-// vSwitch, that with which it begins.
+// seenAs returns the source address with which an entry's connection leaves the node. In the host's
+// zone, it is the one to which the host or the gateway router translated. In Open vSwitch's zones,
+// it is the original source.
 func seenAs(e *entry) (netip.Addr, bool) {
 	if e.zone != 0 {
 		return e.forward.src.Addr(), true
@@ -202,15 +201,15 @@ func seenAs(e *entry) (netip.Addr, bool) {
 	return sourceOf(e)
 }
 
-// untranslated returns the destination of an entry of the host's own zone that is not translated
-// there; ok is false when it is, or is not of UDP. The host refuses new connections to a Service
-// without endpoints, and passes established ones.
+// untranslated returns the destination of a UDP entry in the host's own zone that has no
+// translation there; otherwise ok is false. The host rejects new connections to a Service without
+// endpoints, but passes established ones.
 func untranslated(e *entry) (dst netip.AddrPort, ok bool) {
 	return e.forward.dst, e.zone == 0 && e.forward.protocol == unix.IPPROTO_UDP && e.forward.dst.IsValid() &&
 		e.forward.dst == e.reverse.src
 }
 
-// pairOf returns the translation of an entry; ok is false when it has none, or is not of UDP.
+// pairOf returns the translation of a UDP entry; ok is false for other entries.
 func pairOf(e *entry) (p conn.Pair, ok bool) {
 	p = conn.Pair{VIP: e.forward.dst, To: e.reverse.src}
 	return p, e.forward.protocol == unix.IPPROTO_UDP && p.VIP.IsValid() && p.To.IsValid() && p.VIP != p.To

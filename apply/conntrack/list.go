@@ -10,10 +10,9 @@ import (
 	"hairpin/cluster"
 )
 
-// Entries lists the kernel's entries of connections of a protocol that have one of the ports
-// anywhere, in the form in which package walk writes them: "tcp src=… dst=… sport=… dport=… src=…
-// dst=… sport=… dport=…", then mark and zone where there are any. It is what `conntrack -L` lists:
-// on the userspace datapath nothing of Open vSwitch's own.
+// Entries lists the kernel's entries of a protocol with one of the ports in either direction, in
+// package walk's format: "tcp src=… dst=… sport=… dport=… src=… dst=… sport=… dport=…", then mark
+// and zone if set. Like `conntrack -L`, it lists no entries of the userspace datapath.
 func Entries(protocol cluster.Protocol, family cluster.Family, ports ...uint16) ([]string, error) {
 	f := netlink.InetFamily(unix.AF_INET)
 	if family == cluster.IPv6 {
@@ -44,7 +43,7 @@ func Entries(protocol cluster.Protocol, family cluster.Family, ports ...uint16) 
 		return nil, fmt.Errorf("list conntrack entries: %w", err)
 	}
 	slices.Sort(out)
-	return slices.Compact(out), nil // an interrupted listing has some twice
+	return slices.Compact(out), nil // an interrupted listing has duplicates
 }
 
 func about(e *entry, ports []uint16) bool {

@@ -12,22 +12,22 @@ import (
 	"hairpin/datapath/conn"
 )
 
-// mostInSwitch is how many translations Open vSwitch is asked to forget at once: for each it looks
-// through all its entries, and forwards nothing meanwhile. Further ones stay until their clients
-// are silent.
+// mostInSwitch is the maximum number of translations to delete at once. For each, Open vSwitch
+// iterates over all entries, and forwards nothing meanwhile. Further entries stay until their
+// clients stop sending.
 const mostInSwitch = 256
 
-// endInSwitch deletes entries of the userspace datapath's conntrack. What was not served before has
-// entries of before only. They are named by a part of their fields, and nothing is listed. To do so
-// is safe as long as nobody commits a new connection with an empty nat(): of such, Open vSwitch up
-// to 4.0.0 keeps a pointer to freed memory (conn_clean__ of its lib/conntrack.c).
+// endInSwitch deletes entries of the userspace datapath's conntrack, by some of their fields and
+// without listing. All entries of an address that was not served before are stale. Deletion is safe
+// unless a flow commits a new connection with an empty nat(): of such, Open vSwitch up to 4.0.0
+// keeps a pointer to freed memory (conn_clean__ of its lib/conntrack.c).
 func (t *Target) endInSwitch(ctx context.Context, d conn.Delta) error {
 	pairs := slices.DeleteFunc(slices.Clone(d.Dead), func(p conn.Pair) bool {
 		_, unserved := slices.BinarySearchFunc(d.Unserved, p.VIP, netip.AddrPort.Compare)
 		return unserved
 	})
 	for _, vip := range slices.AppendSeq(slices.Clone(d.Unserved), maps.Keys(d.Back)) {
-		pairs = append(pairs, conn.Pair{VIP: vip}) // wherever it leads
+		pairs = append(pairs, conn.Pair{VIP: vip}) // with any endpoint
 	}
 	if t.cfg.Switch == nil || len(pairs) == 0 {
 		return nil
@@ -43,7 +43,7 @@ func (t *Target) endInSwitch(ctx context.Context, d conn.Delta) error {
 		}
 	}
 	if datapath == "" {
-		return nil // the kernel's conntrack has all
+		return nil // the kernel's conntrack has all entries
 	}
 	for _, p := range pairs[:min(len(pairs), mostInSwitch)] {
 		params := []string{datapath, fieldsOf("dst", p.VIP)}
@@ -57,7 +57,7 @@ func (t *Target) endInSwitch(ctx context.Context, d conn.Delta) error {
 	return err
 }
 
-// fieldsOf is a tuple of dpctl/flush-conntrack of ovs-vswitchd(8) with one address and port.
+// fieldsOf returns a tuple for dpctl/flush-conntrack (ovs-vswitchd(8)) with one address and port.
 func fieldsOf(end string, a netip.AddrPort) string {
 	address := "ct_nw_" + end
 	if a.Addr().Is6() {

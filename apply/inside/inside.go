@@ -8,9 +8,9 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Do runs f in the network namespace of a path such as "/proc/123/ns/net"; with an empty path,
-// where the caller is. What f starts (a process) or opens (a socket, a file below /proc/sys/net)
-// belongs to that namespace; goroutines that f starts do not.
+// Do runs f in the network namespace of a path such as "/proc/123/ns/net", or in the caller's if
+// the path is empty. Processes that f starts, and sockets and files (below /proc/sys/net) that it
+// opens, belong to that namespace. Goroutines that f starts do not.
 func Do(path string, f func() error) error {
 	if path == "" {
 		return f()

@@ -11,8 +11,8 @@ import (
 	"hairpin/datapath/host"
 )
 
-// TestLinkAppears: a link that appears during an Apply is left to the next one. Without its
-// address, the kernel would refuse its routes.
+// TestLinkAppears checks that Apply leaves a link that appears during it to the next Apply. Without
+// its address, the kernel would reject its routes.
 func TestLinkAppears(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)
@@ -22,7 +22,7 @@ func TestLinkAppears(t *testing.T) {
 		Via: netip.MustParseAddr("10.244.1.1")}
 	want := host.State{
 		Addresses: map[host.AddressKey]host.Address{address: {AddressKey: address}},
-		Neighbors: map[host.NeighborKey]host.Neighbor{}, // they make it take a while
+		Neighbors: map[host.NeighborKey]host.Neighbor{}, // they slow Apply down
 		Routes:    map[host.RouteKey]host.Route{route.RouteKey: route},
 	}
 	for ip := netip.MustParseAddr("10.244.1.3"); len(want.Neighbors) < 240; ip = ip.Next() {

@@ -23,8 +23,8 @@ import (
 	"hairpin/delta"
 )
 
-// applying is one Apply. Its steps are idempotent, in an order in which each finds what it needs,
-// and go on after errors: what can be made is made.
+// applying is one Apply. Its steps are idempotent and ordered by their dependencies. They continue
+// after errors, to make as many changes as possible.
 type applying struct {
 	t       *Target
 	want    host.State
@@ -33,8 +33,8 @@ type applying struct {
 }
 
 // Apply makes the changes: links, sysctls, addresses, neighbours, routes, rules; then it removes,
-// in reverse. Changes on links that do not exist are left out, and the error is an *apply.Waiting
-// when nothing else went wrong.
+// in reverse. It leaves out changes on links that do not exist. The error is then an *apply.Waiting
+// if all other changes succeeded.
 func (t *Target) Apply(ctx context.Context, d host.Delta) error {
 	late.For(ctx, "the kernel")
 	t.mu.Lock()
@@ -73,17 +73,17 @@ func (a *applying) result() error {
 	return nil
 }
 
-// try keeps an error with the command that it is of. A link that went away meanwhile is waited for.
+// try records an error with its command.
 func (a *applying) try(err error, format string, args ...any) {
 	if err != nil {
 		a.errs = append(a.errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err))
 	}
 }
 
-// text returns the command of a state with one entry.
+// text returns the command for a State with one entry.
 func text(s host.State) string { return strings.TrimSpace(host.Print(s)) }
 
-// index returns the number of a link, or notes that it is missing.
+// index returns the index of a link, or records that it is missing.
 func (a *applying) index(name string) (int, bool) {
 	l := a.link(name)
 	if l == nil {
@@ -92,8 +92,8 @@ func (a *applying) index(name string) (int, bool) {
 	return l.Attrs().Index, true
 }
 
-// link returns a link; nil when it is missing, also when it was a moment ago: one that appears
-// meanwhile has not got its addresses, and the kernel would refuse its routes.
+// link returns a link; nil if it is missing, or was when it was looked up before. A link that
+// appeared meanwhile has no addresses yet, and the kernel would reject its routes.
 func (a *applying) link(name string) netlink.Link {
 	if a.missing[name] {
 		return nil
@@ -136,7 +136,8 @@ func (a *applying) links(links map[string]host.Link, d host.Delta) {
 	}
 }
 
-// again makes a link's wanted neighbours: with another MAC, the kernel forgets even permanent ones.
+// again restores a link's wanted neighbours: with a new MAC, the kernel deletes even permanent
+// ones.
 func (a *applying) again(link string, d host.Delta) {
 	lost := map[host.NeighborKey]host.Neighbor{}
 	for k, n := range a.want.Neighbors {
@@ -173,7 +174,7 @@ func (a *applying) sysctl(s host.Sysctl) {
 		return
 	}
 	err := os.WriteFile(sysctlFile(s.Path), []byte(s.Value), 0)
-	// net/ipv4/conf/LINK/…: the link may come later.
+	// net/ipv4/conf/LINK/…: the link may appear later.
 	if part := strings.Split(s.Path, "/"); errors.Is(err, os.ErrNotExist) && len(part) == 5 && part[0] == "net" {
 		if _, exists := a.index(part[3]); !exists {
 			return
@@ -195,14 +196,14 @@ func (a *applying) addresses(addresses map[host.AddressKey]host.Address) {
 			continue
 		}
 		if k.Prefix.Addr().Is6() {
-			// IPv6 has an address once on a link; replacing it would keep the old length.
+			// A link can have an IPv6 address only once; replacing it would keep the old length.
 			a.deleteAddresses(a.otherLengths(k, index))
 		}
 		a.try(a.address(want, index), "%s", what)
 	}
 }
 
-// forever is the lifetime of an address that does not end.
+// forever is an unlimited lifetime.
 const forever = ^uint32(0)
 
 func (a *applying) address(want host.Address, index int) error {
@@ -226,7 +227,7 @@ func (a *applying) address(want host.Address, index int) error {
 	return a.t.send(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, data...)
 }
 
-// otherLengths returns the same address on the same link with other prefix lengths.
+// otherLengths returns entries of the same address on the same link with other prefix lengths.
 func (a *applying) otherLengths(k host.AddressKey, index int) map[host.AddressKey]host.Address {
 	list, err := a.t.listAddresses()
 	a.try(err, "addresses")
@@ -258,7 +259,7 @@ func (a *applying) neighbors(neighbors map[host.NeighborKey]host.Neighbor) {
 	}
 }
 
-// routes makes routes without a next hop first: the others may need them.
+// routes adds routes without a next hop first, because the others may need them.
 func (a *applying) routes(d delta.Delta[host.RouteKey, host.Route]) {
 	a.deleteOdd(d.Change)
 	changes := delta.Delta[host.RouteKey, host.Route]{Add: d.Add, Change: d.Change}.ApplyTo(nil)
@@ -287,9 +288,9 @@ func (a *applying) route(want host.Route, index int) error {
 		head.Type = unix.RTN_LOCAL
 	}
 	if want.Via.IsValid() {
-		// Without it, the kernel looks the next hop up as a packet would be: by the rules, and
-		// refuses it if one of them leads to a table with a route by way of a router to it, or if
-		// others have removed the route to its subnet.
+		// Without this flag, the kernel looks up the next hop by the rules, as for a packet. It
+		// rejects the next hop if a rule selects a table with a route via a router to it, or if
+		// another program removed the route to its subnet.
 		head.Flags = unix.RTNH_F_ONLINK
 	}
 	data := []nl.NetlinkRequestData{

@@ -7,7 +7,7 @@ import (
 	"hairpin/netdev"
 )
 
-// checksums reports whether the kernel computes checksums itself before a link has a packet.
+// checksums reports whether the kernel computes checksums in software before it sends on a link.
 func (t *Target) checksums(link string) (computed bool, err error) {
 	err = inside.Do(t.config.NetNS, func() error {
 		offloaded, err := netdev.Ethtool(link, unix.ETHTOOL_GTXCSUM, 0)
@@ -17,7 +17,7 @@ func (t *Target) checksums(link string) (computed bool, err error) {
 	return computed, err
 }
 
-// computeChecksums makes the kernel do so.
+// computeChecksums makes the kernel compute them.
 func (t *Target) computeChecksums(link string) error {
 	return inside.Do(t.config.NetNS, func() error {
 		_, err := netdev.Ethtool(link, unix.ETHTOOL_STXCSUM, 0)

@@ -11,8 +11,8 @@ import (
 	"hairpin/delta"
 )
 
-// Things are deleted by the message with which the kernel lists them, as "ip … flush" does: it says
-// more of them than package host knows. What is gone already is fine.
+// Objects are deleted by the message with which the kernel lists them, as "ip … flush" does: it has
+// more attributes than package host knows. Missing objects are no error.
 
 func (a *applying) delete(kind int, raw []byte, what string) {
 	err := a.t.send(kind, 0, payload(raw))
@@ -42,8 +42,8 @@ func (a *applying) deleteRoutes(routes map[host.RouteKey]host.Route) {
 		func(f foundRoute) { a.delete(unix.RTM_DELROUTE, f.raw, "ip route del "+f.key.Prefix.String()) })
 }
 
-// deleteOdd deletes those of our routes that a new one would stand beside instead of replacing
-// them: they have another metric, or are of another kind.
+// deleteOdd deletes Hairpin's routes that a new route would not replace: those with another metric
+// or type.
 func (a *applying) deleteOdd(routes map[host.RouteKey]host.Route) {
 	a.eachRoute(routes, func(f foundRoute) {
 		if !f.plain {
@@ -52,7 +52,7 @@ func (a *applying) deleteOdd(routes map[host.RouteKey]host.Route) {
 	})
 }
 
-// eachRoute goes over our routes with these keys.
+// eachRoute calls do with Hairpin's routes that have these keys.
 func (a *applying) eachRoute(routes map[host.RouteKey]host.Route, do func(foundRoute)) {
 	if len(routes) == 0 {
 		return
@@ -96,7 +96,7 @@ func (a *applying) deleteAddresses(addresses map[host.AddressKey]host.Address) {
 	for k := range addresses {
 		l, err := a.t.links.LinkByName(k.Link)
 		if err != nil {
-			continue // gone with its addresses
+			continue // removed with its addresses
 		}
 		for _, f := range list {
 			if f.link == l.Attrs().Index && f.prefix == k.Prefix {
@@ -106,7 +106,7 @@ func (a *applying) deleteAddresses(addresses map[host.AddressKey]host.Address) {
 	}
 }
 
-// deleteSysctls gives sysctls their former values.
+// deleteSysctls restores the former values of sysctls.
 func (a *applying) deleteSysctls(sysctls map[string]host.Sysctl) {
 	if len(sysctls) == 0 {
 		return

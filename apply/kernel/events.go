@@ -11,7 +11,7 @@ import (
 	"hairpin/datapath/host"
 )
 
-// Parts of announcements of sysctls (linux/netconf.h).
+// Parts of netconf messages (linux/netconf.h).
 const (
 	sizeofNetconfmsg = 4 // family, padded
 	netconfaIfindex  = 1
@@ -30,8 +30,8 @@ func (t *Target) listen() (*notice.Listener, error) {
 	})
 }
 
-// relevant reports whether an event may be of something that Read reports. A message that cannot be
-// read is.
+// relevant reports whether an event may concern something that Read returns. A message that cannot
+// be parsed is relevant.
 func (t *Target) relevant(m syscall.NetlinkMessage) bool {
 	want := t.config.Wanted()
 	switch m.Header.Type {
@@ -70,7 +70,7 @@ func (t *Target) relevantLink(raw []byte, want *host.State) bool {
 	return true
 }
 
-// named reports whether something wanted is on a link, or the link is ours.
+// named reports whether a wanted object is on a link, or the link is Hairpin's.
 func (t *Target) named(name string, want *host.State) bool {
 	for _, l := range t.config.Links {
 		if l == name {
@@ -90,7 +90,7 @@ func (t *Target) named(name string, want *host.State) bool {
 	return false
 }
 
-// relevantNeighbor heeds permanent entries, and what happens to wanted ones: others come and go
+// relevantNeighbor returns true for permanent entries and for changes of wanted ones. Others change
 // with the traffic.
 func (t *Target) relevantNeighbor(raw []byte, want *host.State) bool {
 	f, err := parseNeighbor(raw)
@@ -119,7 +119,7 @@ func (t *Target) relevantSysctl(raw []byte) bool {
 	return false
 }
 
-// matters reports whether a link mattered at the last Read.
+// matters reports whether a link was relevant at the last Read.
 func (t *Target) matters(index int) bool {
 	m := t.indexes.Load()
 	return m != nil && (*m)[index]

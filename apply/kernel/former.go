@@ -12,15 +12,15 @@ import (
 	"sync"
 )
 
-// formerFile is held while a file of former values is read to be written again: reads and applies
-// may be beside one another.
+// formerFile is held during read-modify-write of a file of former values: Read and Apply may
+// overlap.
 var formerFile sync.Mutex
 
-// former is a file with the values that sysctls had before they were changed, by path. It belongs
-// into a folder that goes with the machine's boot, as the sysctls do.
+// former is a file with the values that sysctls had before they were changed, by path. It must be
+// in a folder that a reboot clears, because a reboot resets sysctls, too.
 type former string
 
-// load returns the values. A file that cannot be read has none.
+// load returns the values; none if the file cannot be read.
 func (f former) load() map[string]string {
 	values := map[string]string{}
 	if text, err := os.ReadFile(string(f)); err == nil && json.Unmarshal(text, &values) != nil {
@@ -46,7 +46,7 @@ func (f former) store(values map[string]string) error {
 	return nil
 }
 
-// keep remembers the value that a sysctl has, when none is remembered yet.
+// keep records the current value of a sysctl, if none is recorded yet.
 func (f former) keep(path string) error {
 	if f == "" {
 		return nil
@@ -59,14 +59,14 @@ func (f former) keep(path string) error {
 	}
 	text, err := os.ReadFile(sysctlFile(path))
 	if err != nil {
-		return nil // writing it will say so
+		return nil // the write reports the error
 	}
 	values[path] = strings.TrimSpace(string(text))
 	return f.store(values)
 }
 
-// giveBack returns sysctls their former values, and forgets these. Those of links that are gone
-// need none.
+// giveBack restores sysctls to their former values, and deletes these records. It skips sysctls of
+// removed links.
 func (f former) giveBack(paths []string) error {
 	formerFile.Lock()
 	defer formerFile.Unlock()
@@ -89,8 +89,7 @@ func (f former) giveBack(paths []string) error {
 	return errors.Join(append(errs, f.store(values))...)
 }
 
-// forget removes the values of sysctls that are gone with their links: another link of the same
-// name has values of its own.
+// forget removes the values of sysctls of removed links: a new link of that name has its own.
 func (f former) forget(gone []string) error {
 	if f == "" || len(gone) == 0 {
 		return nil
@@ -108,8 +107,8 @@ func (f former) forget(gone []string) error {
 	return f.store(values)
 }
 
-// GiveBack gives all sysctls that were changed their former values, in the caller's network
-// namespace. File is that of Config.Former.
+// GiveBack restores all changed sysctls to their former values, in the caller's network namespace.
+// file is that of Config.Former.
 func GiveBack(file string) error {
 	f := former(file)
 	values := f.load()

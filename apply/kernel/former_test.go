@@ -16,8 +16,8 @@ import (
 	"hairpin/datapath/host"
 )
 
-// TestSysctlsGivenBack: what is wanted no more gets its former value, also by another Target, and
-// also all at once.
+// TestSysctlsGivenBack checks that unwanted sysctls get their former values, also by another
+// Target, and also all at once.
 func TestSysctlsGivenBack(t *testing.T) {
 	ns, file := insidetest.NetNS(t), filepath.Join(t.TempDir(), "run", "sysctls.json")
 	const forward, localnet = "net/ipv4/ip_forward", "net/ipv4/conf/lo/route_localnet"
@@ -96,8 +96,7 @@ func TestSysctlsGivenBack(t *testing.T) {
 	is("what cannot be known stays", "1 1")
 }
 
-// TestSysctlsOfAnotherLink: a link that has the name of one that is gone gets its own former value
-// back.
+// TestSysctlsOfAnotherLink checks that a new link with an old name gets its own former value back.
 func TestSysctlsOfAnotherLink(t *testing.T) {
 	ns, file := insidetest.NetNS(t), filepath.Join(t.TempDir(), "sysctls.json")
 	const path = "net/ipv4/conf/d0/rp_filter"

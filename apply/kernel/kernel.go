@@ -4,7 +4,7 @@
 // The kernel itself marks what is Hairpin's: routes by their protocol (claims.RouteProtocol), rules
 // by their priority, addresses and permanent neighbours by their link or range; single addresses on
 // other links by their protocol (claims.AddressProtocol). For everything else (sysctls, MAC and MTU
-// of links), Read looks only at what is wanted, and at sysctls whose former value is recorded.
+// of links), Read returns only what is wanted, and sysctls with a recorded former value.
 package kernel
 
 import (
@@ -27,18 +27,18 @@ import (
 
 var _ apply.Target[host.State, host.Delta] = (*Target)(nil)
 
-// Config says what is ours.
+// Config describes which objects are Hairpin's.
 type Config struct {
 	NetNS string // path of a network namespace such as "/proc/123/ns/net"; empty = the caller's
-	// Links are ours as a whole: every global address and permanent neighbour on them.
+	// Links are Hairpin's as a whole, with every global address and permanent neighbour on them.
 	Links []string
-	// Prefixes are ours on every link, such as the masquerade subnets.
+	// Prefixes are Hairpin's on every link, such as the masquerade subnets.
 	Prefixes []netip.Prefix
-	// Wanted gives the State that is wanted at the moment. It is called from several goroutines, at
-	// every Read and for every event; nil = nothing is wanted.
+	// Wanted returns the State that is wanted now. It is called from several goroutines, at every
+	// Read and for every event; nil = nothing is wanted.
 	Wanted func() host.State
-	// Former is a file in which the former values of sysctls are kept, so that those that are
-	// wanted no more get them back, also by another Target; empty = they stay as they are.
+	// Former is a file with the former values of sysctls, so that unwanted ones are restored, also
+	// by another Target; empty = they are not restored.
 	Former string
 }
 
@@ -48,17 +48,17 @@ type Target struct {
 	notice  *notice.Listener
 	links   *netlink.Handle
 	socket  *nl.SocketHandle
-	indexes atomic.Pointer[map[int]bool] // of the links that matter, at the last Read
+	indexes atomic.Pointer[map[int]bool] // of the relevant links, at the last Read
 	stop    context.CancelFunc
 	tasks   sync.WaitGroup
 
 	mu sync.Mutex // one Apply at a time
 }
 
-// timeout is for one answer of the kernel, which is otherwise immediate.
+// timeout limits the wait for one reply of the kernel, which is normally immediate.
 const timeout = 10 // seconds
 
-// New makes a Target and starts to listen.
+// New returns a Target and starts to listen.
 func New(c Config) (*Target, error) {
 	if c.Wanted == nil {
 		c.Wanted = func() host.State { return host.State{} }
@@ -77,7 +77,7 @@ func New(c Config) (*Target, error) {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
 	t.socket = &nl.SocketHandle{Socket: s}
-	// Strict checks make the kernel filter what it lists: there may be a million routes of others.
+	// Strict checks make the kernel filter its lists: there may be a million foreign routes.
 	err = unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
 	if err == nil {
 		err = s.SetReceiveTimeout(&unix.Timeval{Sec: timeout})
@@ -101,7 +101,7 @@ func New(c Config) (*Target, error) {
 	return t, nil
 }
 
-// Close ends the listening.
+// Close stops listening.
 func (t *Target) Close() {
 	t.stop()
 	t.tasks.Wait()
@@ -116,17 +116,17 @@ func (t *Target) closeSockets() {
 	}
 }
 
-// Changed tells of changes of links, addresses, routes, rules, permanent neighbours and wanted
-// sysctls. The last are seen within a third of a second, the others at once.
+// Changed signals changes of links, addresses, routes, rules, permanent neighbours and wanted
+// sysctls. It signals sysctls within a third of a second, the others at once.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
-// ours reports whether an address on a link is ours by Config.
+// ours reports whether an address on a link is Hairpin's by Config.
 func (c *Config) ours(link string, a netip.Addr) bool {
 	return slices.Contains(c.Links, link) ||
 		slices.ContainsFunc(c.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// local tells of addresses that the kernel itself makes.
+// local reports whether the kernel itself makes such addresses.
 func local(a netip.Addr) bool {
 	return a.IsLinkLocalUnicast() && a.Is6() || a.IsMulticast() || a.IsLoopback()
 }

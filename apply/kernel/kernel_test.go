@@ -36,7 +36,7 @@ func newSystem(t testing.TB) *system {
 	return s
 }
 
-// machines are addresses of the machine, which routes have as their source.
+// machines returns addresses of the machine, which routes have as their source.
 const machines = "addr add 172.18.0.3/32 dev lo\naddr add fc00:f853:ccd::3/128 dev lo nodad"
 
 func (s *system) target(t testing.TB) *kernel.Target {
@@ -56,7 +56,7 @@ func (s *system) wanted() host.State {
 	return s.want
 }
 
-// wants notes what is wanted from now on.
+// wants sets the wanted State.
 func (s *system) wants(want host.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *system) run(t testing.TB, args ...string) string {
 	return string(out)
 }
 
-// batch runs ip's commands of a file, and gives what it complains about.
+// batch runs a file of ip commands, and returns their error messages.
 func (s *system) batch(file string) string {
 	out, err := exec.Command("ip", "-batch", file).CombinedOutput()
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *system) ip(t testing.TB, commands ...string) {
 	}
 }
 
-// hand is somebody who types commands.
+// hand runs commands as an administrator.
 func (s *system) hand(commands ...string) func(testing.TB) {
 	return func(t testing.TB) {
 		t.Helper()

@@ -12,15 +12,15 @@ import (
 
 // Routes says which routes to list.
 type Routes struct {
-	Link  int                       // index: routes through it, those with several next hops too
+	Link  int                       // index: routes through it, including those with several next hops
 	Table int                       // 0 = all
 	Keep  func(*netlink.Route) bool // nil = all
 	Most  int                       // per family; 0 = all
 }
 
-// List returns routes of the caller's network namespace. Those of a prefix are in the order of
-// their metrics. The kernel picks them by link: through others there may be a million of a routing
-// daemon's.
+// List returns routes of the caller's network namespace. Routes of one prefix are in the order of
+// their metrics. The kernel filters by link, because other links may have a million routes of a
+// routing daemon.
 func (q Routes) List() (list []netlink.Route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		of, err := netdev.List(func() ([]netlink.Route, error) { return q.family(family) })
@@ -38,7 +38,7 @@ func (q Routes) family(family int) (list []netlink.Route, err error) {
 		return nil, err
 	}
 	defer h.Close()
-	if err := h.SetStrictCheck(true); err != nil { // without it, the kernel lists all
+	if err := h.SetStrictCheck(true); err != nil { // without it, the kernel lists all routes
 		return nil, err
 	}
 	full := false
@@ -48,7 +48,7 @@ func (q Routes) family(family int) (list []netlink.Route, err error) {
 				list = append(list, r)
 			}
 			if full = q.Most > 0 && len(list) == q.Most; full {
-				h.Close() // ends the listing, which would be read to its end
+				h.Close() // ends the listing, which would otherwise be read completely
 			}
 			return !full
 		})

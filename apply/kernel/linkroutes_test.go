@@ -13,8 +13,7 @@ import (
 	"hairpin/apply/kernel"
 )
 
-// TestRoutes: routes by one link, those with several next hops too, and no more than were asked
-// for.
+// TestRoutes checks List for routes by one link, also with several next hops, and its limit.
 func TestRoutes(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	if err := inside.Do(ns, func() error {
@@ -80,7 +79,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// keepIPv6Own leaves out what the kernel makes for every link.
+// keepIPv6Own filters out the routes that the kernel makes for every link.
 func keepIPv6Own(keep func(*netlink.Route) bool) func(*netlink.Route) bool {
 	return func(r *netlink.Route) bool {
 		return (r.Dst == nil || !r.Dst.IP.IsLinkLocalUnicast() && !r.Dst.IP.IsMulticast()) && (keep == nil || keep(r))

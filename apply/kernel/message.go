@@ -16,7 +16,7 @@ import (
 	"hairpin/netdev"
 )
 
-// The found* types are what the kernel lists, with the message itself: the same message deletes it.
+// The found* types are entries that the kernel lists, with the message, which also deletes them.
 type foundAddress struct {
 	raw        []byte
 	link       int
@@ -40,7 +40,7 @@ type foundRoute struct {
 	via, src netip.Addr
 	mtu, mss int
 	protocol uint8
-	plain    bool // has a form in package host
+	plain    bool // package host can represent it
 }
 
 type foundRule struct {
@@ -49,7 +49,7 @@ type foundRule struct {
 	priority uint32
 }
 
-// dump lists what a request asks for.
+// dump sends a list request and returns the messages of the reply.
 func (t *Target) dump(kind int, head nl.NetlinkRequestData, attrs ...*nl.RtAttr) ([][]byte, error) {
 	return netdev.List(func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(kind, unix.NLM_F_DUMP)
@@ -73,13 +73,13 @@ func (t *Target) send(kind, flags int, data ...nl.NetlinkRequestData) error {
 	return err
 }
 
-// payload is a message that is sent as it was received.
+// payload is a received message that is sent unchanged.
 type payload []byte
 
 func (p payload) Len() int          { return len(p) }
 func (p payload) Serialize() []byte { return p }
 
-// attributes cuts a message behind its head.
+// attributes parses the attributes after a message's header.
 func attributes(raw []byte, head int) ([]syscall.NetlinkRouteAttr, error) {
 	if len(raw) < head {
 		return nil, fmt.Errorf("netlink: a message of %d bytes", len(raw))
@@ -92,7 +92,7 @@ func addrOf(b []byte) netip.Addr {
 	return a
 }
 
-// number reads an attribute of 4 bytes.
+// number parses an attribute of 4 bytes.
 func number(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0
@@ -110,7 +110,7 @@ func parseAddress(raw []byte) (foundAddress, error) {
 		return f, err
 	}
 	f.link = int(number(raw[4:]))
-	f.deprecated = raw[2]&unix.IFA_F_DEPRECATED != 0 // the lifetimes do not tell it of IPv4
+	f.deprecated = raw[2]&unix.IFA_F_DEPRECATED != 0 // for IPv4, the lifetimes do not show it
 	var peer, own netip.Addr
 	for _, a := range attrs {
 		switch a.Attr.Type {
@@ -148,7 +148,7 @@ func parseNeighbor(raw []byte) (foundNeighbor, error) {
 	return f, nil
 }
 
-// metricIPv6 is the kernel's metric for IPv6 routes that name none.
+// metricIPv6 is the kernel's default metric for IPv6 routes.
 const metricIPv6 = 1024
 
 func parseRoute(raw []byte) (foundRoute, error) {
@@ -201,7 +201,7 @@ func parseRoute(raw []byte) (foundRoute, error) {
 	return f, nil
 }
 
-// metrics reads the MTU and the MSS; a route with another metric is none of the plain ones.
+// metrics parses the MTU and the MSS; other metrics make the route not plain.
 func (f *foundRoute) metrics(b []byte) {
 	attrs, err := nl.ParseRouteAttr(b)
 	f.plain = f.plain && err == nil
@@ -226,7 +226,7 @@ func parseRule(raw []byte) (foundRule, error) {
 	if err != nil {
 		return f, err
 	}
-	m := nl.DeserializeRtMsg(raw) // struct fib_rule_hdr has the same form
+	m := nl.DeserializeRtMsg(raw) // struct fib_rule_hdr has the same layout
 	f.rule = host.Rule{Family: cluster.IPv4, Table: int(m.Table)}
 	if m.Family == unix.AF_INET6 {
 		f.rule.Family = cluster.IPv6
@@ -259,7 +259,7 @@ func parseRule(raw []byte) (foundRule, error) {
 	return f, nil
 }
 
-// inRange reports whether a rule is ours.
+// inRange reports whether a rule has a priority of Hairpin's.
 func (f *foundRule) inRange() bool {
 	return f.priority >= claims.RulePriorityFirst && f.priority <= claims.RulePriorityLast
 }

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OwnAddress is an address with our protocol, on whatever link.
+// OwnAddress is an address with Hairpin's protocol, on any link.
 type OwnAddress struct {
 	Link   int // index
 	Prefix netip.Prefix
 }
 
-// OwnAddresses lists the addresses of the caller's network namespace that a Target made there: they
-// are none of the machine's own.
+// OwnAddresses lists the addresses of the caller's network namespace that a Target added. They are
+// not the machine's own addresses.
 func OwnAddresses() (map[OwnAddress]bool, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
 	req.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))

@@ -10,8 +10,8 @@ import (
 	"hairpin/watch"
 )
 
-// TestTypedByHand: the printed state is a script that makes it, but for egress addresses: iproute2
-// of Debian 12 knows no protocol of an address.
+// TestTypedByHand checks that a printed State is a script that makes it, except for egress
+// addresses: iproute2 of Debian 12 does not support an address's protocol.
 func TestTypedByHand(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)
@@ -28,8 +28,8 @@ func TestTypedByHand(t *testing.T) {
 	}
 }
 
-// TestPlannedStates: what plan wants of the demo's nodes, the kernel takes, of the Target and of
-// who types it. A new Target on it writes nothing.
+// TestPlannedStates checks that the kernel accepts plan's States of the demo's nodes, from the
+// Target and as a printed script. A new Target on it writes nothing.
 func TestPlannedStates(t *testing.T) {
 	snapshot, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
 	if err != nil {

@@ -24,11 +24,11 @@ type reading struct {
 	t      *Target
 	want   host.State
 	state  host.State
-	names  map[int]string // of links; empty when there is no such link
+	names  map[int]string // of links; empty for a missing link
 	byName map[string]netlink.Link
 }
 
-// Read returns what is ours, and of what is wanted beyond that: links that are up, and sysctls.
+// Read returns Hairpin's objects, and those other wanted links (if up) and sysctls that exist.
 func (t *Target) Read(ctx context.Context) (host.State, error) {
 	r := &reading{
 		t: t, want: t.config.Wanted(), names: map[int]string{}, byName: map[string]netlink.Link{},
@@ -56,7 +56,7 @@ func (t *Target) Read(ctx context.Context) (host.State, error) {
 	return r.state, nil
 }
 
-// link returns a link by name, nil when there is none.
+// link returns a link by name, nil if it is missing.
 func (r *reading) link(name string) (netlink.Link, error) {
 	if l, known := r.byName[name]; known {
 		return l, nil
@@ -75,7 +75,7 @@ func (r *reading) link(name string) (netlink.Link, error) {
 	return l, nil
 }
 
-// name returns the name of a link, empty when it is gone.
+// name returns the name of a link, empty if it is gone.
 func (r *reading) name(index int) (string, error) {
 	if n, known := r.names[index]; known {
 		return n, nil
@@ -176,7 +176,7 @@ func (r *reading) neighbors() error {
 	return nil
 }
 
-// listNeighbors lists those of both families; bridges' forwarding entries are none.
+// listNeighbors lists neighbours of both families, without bridges' forwarding entries.
 func (t *Target) listNeighbors() ([]foundNeighbor, error) {
 	var out []foundNeighbor
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -216,7 +216,7 @@ func (r *reading) route(f foundRoute) error {
 	return nil
 }
 
-// listRoutes lists the routes of our protocol, of all tables.
+// listRoutes lists the routes with Hairpin's protocol in all tables.
 func (t *Target) listRoutes() ([]foundRoute, error) {
 	var out []foundRoute
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -246,7 +246,7 @@ func (r *reading) rules() error {
 	return nil
 }
 
-// listRules lists the rules of our priorities.
+// listRules lists the rules with Hairpin's priorities.
 func (t *Target) listRules() ([]foundRule, error) {
 	var out []foundRule
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {

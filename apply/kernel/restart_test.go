@@ -15,9 +15,9 @@ import (
 	"hairpin/lab"
 )
 
-// TestSwitchRestarts: a restart of a userspace Open vSwitch that cleans up makes its devices anew,
-// and so does who makes a port anew. All that was on them comes back. (When it is just killed, Open
-// vSwitch 3.5 leaves its devices with all that is on them.)
+// TestSwitchRestarts checks that everything on a device is restored after the device was recreated:
+// by a restart of a userspace Open vSwitch with cleanup, or by a recreated port. (When it is only
+// killed, Open vSwitch 3.5 leaves its devices with everything on them.)
 func TestSwitchRestarts(t *testing.T) {
 	n := lab.StartNode(t, lab.NodeConfig{Daemons: []string{lab.OVSDB, lab.VSwitchd}, Datapath: "netdev"})
 	exec := func(args ...string) {
@@ -69,7 +69,7 @@ func TestSwitchRestarts(t *testing.T) {
 	until(t, s, target)
 }
 
-// index returns the number of a link, 0 when there is none.
+// index returns the index of a link, 0 if it is missing.
 func (s *system) index(t testing.TB, link string) (index int) {
 	t.Helper()
 	err := inside.Do(s.ns, func() error {
@@ -88,7 +88,7 @@ func (s *system) index(t testing.TB, link string) (index int) {
 	return index
 }
 
-// until goes on as Pass does, until all is there.
+// until reconciles as Pass does, until nothing is missing.
 func until(t *testing.T, s *system, target *kernel.Target) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; {

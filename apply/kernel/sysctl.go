@@ -10,11 +10,11 @@ import (
 	"hairpin/datapath/host"
 )
 
-// sysctlInterval is between two looks at the sysctls that are wanted. The kernel announces changes
-// of few of them; a look at one is one call.
+// sysctlInterval is the time between two reads of the wanted sysctls. The kernel announces changes
+// of only a few of them; a read is one system call.
 const sysctlInterval = time.Second
 
-// watchSysctls tells when a wanted sysctl has another value than at the last look, until ctx ends.
+// watchSysctls signals when a wanted sysctl differs from the previous read, until ctx ends.
 func (t *Target) watchSysctls(ctx context.Context) {
 	tick := time.NewTicker(sysctlInterval)
 	defer tick.Stop()
@@ -35,7 +35,7 @@ func (t *Target) watchSysctls(ctx context.Context) {
 		files.keep(want)
 		err := inside.Do(t.config.NetNS, func() error {
 			for path := range want {
-				if value, ok := files.read(path); ok { // else its link is gone, which is told otherwise
+				if value, ok := files.read(path); ok { // otherwise its link is gone, which a link event signals
 					now[path] = value
 				}
 			}
@@ -51,12 +51,11 @@ func (t *Target) watchSysctls(ctx context.Context) {
 	}
 }
 
-// openSysctls are descriptors of sysctls by path. They stay open: finding the file is most of the
-// work.
+// openSysctls holds file descriptors of sysctls by path. They stay open, because opening the file
+// costs the most.
 type openSysctls map[string]int
 
-// read reads a sysctl. When its link was made again, so is the file, and the old one gives an
-// error.
+// read reads a sysctl. If its link was recreated, so was the file, and reading the old one fails.
 func (s openSysctls) read(path string) (value string, ok bool) {
 	var buf [256]byte
 	for range 2 {
@@ -77,7 +76,7 @@ func (s openSysctls) read(path string) (value string, ok bool) {
 	return "", false
 }
 
-// keep closes those that are not wanted any more.
+// keep closes unwanted descriptors.
 func (s openSysctls) keep(want map[string]host.Sysctl) {
 	for path, fd := range s {
 		if _, wanted := want[path]; !wanted {

@@ -9,7 +9,7 @@ import (
 	"hairpin/apply/inside/insidetest"
 )
 
-// TestOpenSysctls: what stays open tells the newest value, also of a link that was made again.
+// TestOpenSysctls checks that an open descriptor returns the newest value, also for a new link.
 func TestOpenSysctls(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	files := openSysctls{}

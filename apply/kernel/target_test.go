@@ -20,7 +20,7 @@ import (
 	"hairpin/datapath/host/hosttest"
 )
 
-// left reads, and gives what is missing.
+// left reads, and returns the difference to the wanted State.
 func (s *system) left(t testing.TB, target *kernel.Target) host.Delta {
 	t.Helper()
 	have, err := target.Read(t.Context())
@@ -30,7 +30,7 @@ func (s *system) left(t testing.TB, target *kernel.Target) host.Delta {
 	return host.Diff(s.wanted(), have)
 }
 
-// reach makes everything that is wanted.
+// reach makes the system equal to the wanted State.
 func (s *system) reach(t testing.TB, target *kernel.Target) {
 	t.Helper()
 	if err := target.Apply(t.Context(), s.left(t, target)); err != nil {
@@ -41,7 +41,7 @@ func (s *system) reach(t testing.TB, target *kernel.Target) {
 	}
 }
 
-// quiet waits until there is no notice for a while.
+// quiet waits until there was no signal for a while.
 func quiet(t testing.TB, target *kernel.Target) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
@@ -63,7 +63,7 @@ func told(t testing.TB, target *kernel.Target, what string) {
 	}
 }
 
-// TestLinksComeLater: what needs a link waits for it; all else is made at once.
+// TestLinksComeLater checks that only objects on a missing link wait for it.
 func TestLinksComeLater(t *testing.T) {
 	s := &system{ns: insidetest.NetNS(t)}
 	s.ip(t, strings.Split(machines, "\n")...)
@@ -98,7 +98,7 @@ func TestLinksComeLater(t *testing.T) {
 	}
 }
 
-// TestTrafficIsNotTold: what others do all day long is no reason to read.
+// TestTrafficIsNotTold checks that frequent changes by other programs cause no signal.
 func TestTrafficIsNotTold(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)
@@ -120,7 +120,7 @@ func TestTrafficIsNotTold(t *testing.T) {
 	told(t, target, "a deleted neighbour")
 }
 
-// TestNotOurs: an address that Read could not find again is refused.
+// TestNotOurs checks that Apply rejects an address that Read could not find again.
 func TestNotOurs(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)
@@ -139,8 +139,8 @@ func TestNotOurs(t *testing.T) {
 	}
 }
 
-// TestRoutesBesideRules: rules that lead every packet to a table whose route is by way of a router
-// do not keep the kernel from taking further routes by that router.
+// TestRoutesBesideRules checks that the kernel accepts routes via a router despite rules that
+// select, for all packets, a table with a route via that router.
 func TestRoutesBesideRules(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)
@@ -167,8 +167,8 @@ func TestRoutesBesideRules(t *testing.T) {
 	s.reach(t, s.target(t))
 }
 
-// TestBorrowed: what the machine has on the gateway bridge stays as it is, and what another program
-// removes there is not restored.
+// TestBorrowed checks that the machine's own configuration of the gateway bridge is kept, and not
+// restored when another program removes it.
 func TestBorrowed(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)
@@ -187,7 +187,7 @@ func TestBorrowed(t *testing.T) {
 	before := show()
 	s.wants(example(t))
 	s.reach(t, target)
-	if err := target.Apply(t.Context(), host.Diff(s.wanted(), host.State{})); err != nil { // as who has not read
+	if err := target.Apply(t.Context(), host.Diff(s.wanted(), host.State{})); err != nil { // as without a Read
 		t.Fatal(err)
 	}
 	same("applied", before)
@@ -202,7 +202,7 @@ func TestBorrowed(t *testing.T) {
 	same("everything of ours went", before)
 }
 
-// TestBusyTables: listings that are interrupted by changes of others are begun anew.
+// TestBusyTables checks that interrupted listings are repeated.
 func TestBusyTables(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)
@@ -241,7 +241,7 @@ func TestBusyTables(t *testing.T) {
 	}
 }
 
-// TestCallersNamespace: without a path, the namespace is that of the caller.
+// TestCallersNamespace checks that without a path, the namespace is the caller's.
 func TestCallersNamespace(t *testing.T) {
 	s := newSystem(t)
 	s.wants(example(t))

@@ -15,21 +15,21 @@ import (
 	"hairpin/delta"
 )
 
-// batch is one transaction of nf_tables that changes elements only (linux/netfilter/nf_tables.h).
-// Elements are as nft writes them, but for one that nft adds to an empty set of ranges: it marks
-// the addresses before the first range, and the kernel does not need it.
+// batch is one transaction of nf_tables that changes only elements (linux/netfilter/nf_tables.h).
+// Elements are encoded as nft does it, with one exception. nft adds an element before the first
+// range of an empty set; the kernel does not need it.
 type batch struct {
 	bytes    []byte
 	requests []request
 }
 
-// request is one message of a batch about elements of one map or set, as far as a refusal names it.
+// request is one message of a batch about elements of one map or set, for error messages.
 type request struct {
 	words    string // "add element inet hairpin nodeports4"
 	begin    int    // in the batch
 	key      []nft.KeyField
 	elements []element
-	at       []int // where in the message each of them begins
+	at       []int // offset of each element in the message
 }
 
 // group is a map or set.
@@ -40,26 +40,26 @@ type group struct {
 	ranges bool
 }
 
-// element is one to add, or to delete by its key.
+// element is an element to add, or to delete by its key.
 type element struct {
 	nft.Element
 	data  []byte // of a map
 	owner cluster.Owner
 }
 
-// portion is how many elements are in a message: their list may have 64 KiB, and the longest takes
-// 300 bytes.
+// portion is the number of elements per message: their list is limited to 64 KiB, and the longest
+// element takes 300 bytes.
 const portion = 200
 
-// What golang.org/x/sys/unix has no names for.
+// Constants that golang.org/x/sys/unix lacks.
 const (
 	keyEnd      = 10 // NFTA_SET_ELEM_KEY_END
 	userComment = 0  // NFTNL_UDATA_SET_ELEM_COMMENT, of libnftnl
 	userFlags   = 1  // NFTNL_UDATA_SET_ELEM_FLAGS
-	openRange   = 1  // nft's flag of a range up to the last address, behind which no element can end it
+	openRange   = 1  // nft's flag of a range up to the last address, after which no element can end it
 )
 
-// newBatch wants a Delta of elements only, which is not empty.
+// newBatch encodes a Delta with only elements, which must not be empty.
 func newBatch(d nft.Delta) *batch {
 	b := &batch{}
 	b.message(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.NFPROTO_UNSPEC)()
@@ -76,14 +76,14 @@ func newBatch(d nft.Delta) *batch {
 				func(e nft.Element, o cluster.Owner) element { return element{e, nil, o} })
 		}
 	}
-	// Only the last is answered when nothing is refused; so then all is done.
+	// Without errors, only the last message is acknowledged; then the whole transaction succeeded.
 	last := b.bytes[b.requests[len(b.requests)-1].begin:]
 	binary.NativeEndian.PutUint16(last[6:], binary.NativeEndian.Uint16(last[6:])|unix.NLM_F_ACK)
 	b.message(unix.NFNL_MSG_BATCH_END, 0, unix.NFPROTO_UNSPEC)()
 	return b
 }
 
-// change deletes what goes or has another value, then adds what comes or has it.
+// change deletes removed and changed elements, then adds new and changed ones.
 func change[V any](b *batch, g group, d delta.Delta[nft.Element, V], valued func(nft.Element, V) element) {
 	var gone, added []element
 	for e := range d.Delete {
@@ -118,8 +118,9 @@ func (b *batch) elements(verb string, typ, flags uint16, g group, elements []ele
 	}
 }
 
-// element writes one. A range is its first and last key where the key has other fields; where it
-// has none, it is two elements: one that begins it, and one behind it.
+// element encodes an element. With several key fields, a range is one element with its first and
+// last key. With a single field, it is two elements: the first address, and the address after the
+// range.
 func (b *batch) element(g group, e element) {
 	first, last := e.Src.Addr(), netip.Addr{}
 	if g.ranges {
@@ -153,8 +154,8 @@ func (b *batch) element(g group, e element) {
 	}
 }
 
-// fields are the fields of a key, with src as its source. If there are several, each takes whole
-// words of four bytes.
+// fields encodes a key, with src as its source. With several fields, each is padded to a multiple
+// of four bytes.
 func fields(key []nft.KeyField, e nft.Element, src netip.Addr) []byte {
 	var out []byte
 	for _, k := range key {
@@ -185,7 +186,7 @@ func fields(key []nft.KeyField, e nft.Element, src netip.Addr) []byte {
 	return out
 }
 
-// data is the value of a map's element.
+// data encodes the value of a map's element.
 func data(m *nft.Map, to nft.Target) []byte {
 	out := to.Addr.Addr().AsSlice()
 	if !m.Plain() {
@@ -194,7 +195,7 @@ func data(m *nft.Map, to nft.Target) []byte {
 	return out
 }
 
-// bounds are the first and the last address of a range.
+// bounds returns the first and the last address of a range.
 func bounds(p netip.Prefix) (first, last netip.Addr) {
 	first = p.Masked().Addr()
 	b := first.AsSlice()
@@ -210,8 +211,8 @@ func protocol(f nft.Family) byte {
 		nft.IP6: unix.NFPROTO_IPV6}[f]
 }
 
-// message begins a message and gives what ends it. The number of a request is its place among them,
-// from 1.
+// message begins a message and returns the function that ends it. The sequence number of a request
+// is its position in requests, from 1.
 func (b *batch) message(typ, flags uint16, family byte) (end func()) {
 	begin := len(b.bytes)
 	b.bytes = append(b.bytes, 0, 0, 0, 0)
@@ -222,7 +223,7 @@ func (b *batch) message(typ, flags uint16, family byte) (end func()) {
 	return func() { binary.NativeEndian.PutUint32(b.bytes[begin:], uint32(len(b.bytes)-begin)) }
 }
 
-// nest begins an attribute of attributes and gives what ends it.
+// nest begins a nested attribute and returns the function that ends it.
 func (b *batch) nest(typ uint16) (end func()) {
 	begin := len(b.bytes)
 	b.bytes = binary.NativeEndian.AppendUint16(append(b.bytes, 0, 0), typ|unix.NLA_F_NESTED)
@@ -234,14 +235,14 @@ func (b *batch) attribute(typ uint16, value []byte) {
 	b.bytes = pad(append(binary.NativeEndian.AppendUint16(b.bytes, typ), value...))
 }
 
-// value writes a key or a value of a map.
+// value encodes a key or a value of a map.
 func (b *batch) value(typ uint16, data []byte) {
 	end := b.nest(typ)
 	b.attribute(unix.NFTA_DATA_VALUE, data)
 	end()
 }
 
-// pad fills to whole words of four bytes, at which attributes and fields of keys begin.
+// pad pads to a multiple of four bytes, the alignment of attributes and key fields.
 func pad(b []byte) []byte {
 	for len(b)%4 != 0 {
 		b = append(b, 0)

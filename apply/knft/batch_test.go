@@ -21,15 +21,14 @@ import (
 	"hairpin/delta"
 )
 
-// noScripts is the same system, whose nft refuses to run scripts once it is known what it can do.
+// noScripts returns the same system with an nft that refuses to run scripts, except for the probes.
 func (s system) noScripts() system {
 	return system{s.ns, slices.Concat([]string{"sh", "-c", `[ "$1" != -f ] || exit 9; exec ` +
 		strings.Join(s.nft, " ") + ` "$@"`, "nft"})}
 }
 
-// raw is the kernel's elements of our tables, as nft prints them when it is asked for what the
-// kernel sends. What nft puts before the first range of a set is left out: it says that the address
-// 0 ends one.
+// raw returns the kernel's elements of Hairpin's tables, as nft prints the kernel's messages. It
+// omits the element before the first range of a set, which says that a range ends at address 0.
 func (s system) raw(t testing.TB) string {
 	t.Helper()
 	var out []string
@@ -52,15 +51,14 @@ var beforeRanges = regexp.MustCompile(`element (00000000 )+ : 1 \[end\]`)
 // twins are two namespaces with the same tables.
 type twins struct {
 	byNetlink, byNFT system
-	target           *knft.Target // of the first, without scripts
+	target           *knft.Target // on the first, without scripts
 }
 
 func newTwins(t testing.TB, s system) *twins {
 	return &twins{s, system{insidetest.NetNS(t), s.nft}, s.noScripts().target(t)}
 }
 
-// change makes the same changes in both, in one by netlink and in the other by a script, and
-// compares what is there then.
+// change makes the same changes by netlink in one and by a script in the other, and compares.
 func (w *twins) change(t testing.TB, to, from nft.State) {
 	t.Helper()
 	d := nft.Diff(to, from)
@@ -97,14 +95,14 @@ func (w *twins) same(t testing.TB, want nft.State) {
 	}
 }
 
-// TestElementsAsByNFT: elements written by netlink are the same as those that nft writes, in the
-// kernel and read back, and nft can change them.
+// TestElementsAsByNFT checks that elements written by netlink equal those that nft writes, in the
+// kernel and read back, and that nft can change them.
 func TestElementsAsByNFT(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		w := newTwins(t, s)
 		checks := flag.Lookup("rapid.checks")
 		if checks.Value.String() == checks.DefValue {
-			_ = checks.Value.Set("15") // it is a number
+			_ = checks.Value.Set("15") // the value is a number
 			defer func() { _ = checks.Value.Set(checks.DefValue) }()
 		}
 		rapid.Check(t, func(r *rapid.T) {
@@ -122,8 +120,8 @@ func TestElementsAsByNFT(t *testing.T) {
 	})
 }
 
-// TestElementsAtTheEdges: ranges at both ends of the address space, and more elements with the
-// longest comments than a message and a socket's buffer hold.
+// TestElementsAtTheEdges tests ranges at both ends of the address space, and more elements with the
+// longest comments than fit in a message and a socket's buffer.
 func TestElementsAtTheEdges(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		w := newTwins(t, s)
@@ -178,7 +176,7 @@ func TestElementsAtTheEdges(t *testing.T) {
 	})
 }
 
-// TestRefusedElements: what the kernel refuses is named, and nothing else is done.
+// TestRefusedElements checks that errors name the rejected element, and nothing is changed.
 func TestRefusedElements(t *testing.T) {
 	s := system{insidetest.NetNS(t), []string{"nft"}}
 	target := s.noScripts().target(t)
@@ -190,7 +188,7 @@ func TestRefusedElements(t *testing.T) {
 		name  string
 		want  error
 		says  string
-		alter func(want, have *nft.Table) // what is wanted, and what is wrongly believed to be there
+		alter func(want, have *nft.Table) // the wanted and the (wrongly) assumed real State
 	}{
 		{"an element that is not there", unix.ENOENT,
 			"nft: delete element inet hairpin nodeports4 { tcp . 7 }: no such file or directory",

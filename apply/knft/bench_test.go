@@ -80,7 +80,7 @@ func BenchmarkTenThousand(b *testing.B) {
 			}
 		}
 	})
-	one := func(b *testing.B, make func(nft.Delta)) { // in turn, one element goes and comes
+	one := func(b *testing.B, make func(nft.Delta)) { // adds and deletes one element in turn
 		deltas := []nft.Delta{nft.Diff(without, want), nft.Diff(want, without)}
 		n, cpu := 0, cpuTime(b)
 		for b.Loop() {
@@ -108,7 +108,7 @@ func BenchmarkTenThousand(b *testing.B) {
 	})
 }
 
-// cpuTime is that of this process and of the children that have ended.
+// cpuTime returns the CPU time of this process and of its ended children.
 func cpuTime(b *testing.B) time.Duration {
 	var sum time.Duration
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {

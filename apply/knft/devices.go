@@ -17,14 +17,14 @@ import (
 	"hairpin/netdev"
 )
 
-// devices are those that our chains of the family netdev name.
+// devices holds the devices of Hairpin's netdev chains.
 type devices struct {
 	mu      sync.Mutex
-	known   map[string]bool // a chain names it, or did
+	known   map[string]bool // a chain refers to it, or did
 	waiting map[string]bool // a chain waits for it
 }
 
-// watchDevices listens to links, for the sake of kernels that know no devices by name.
+// watchDevices monitors links, for kernels whose netdev chains need an existing device.
 func (t *Target) watchDevices() error {
 	t.devices = &devices{known: map[string]bool{}, waiting: map[string]bool{}}
 	var err error
@@ -40,8 +40,8 @@ func (t *Target) watchDevices() error {
 	return err
 }
 
-// concerned reports whether a message says that a device went with its chain, or came for a chain
-// that waits.
+// concerned reports whether a message says that the device of a chain was removed, or that one
+// appeared for which a chain waits.
 func (d *devices) concerned(m syscall.NetlinkMessage) bool {
 	if m.Header.Type != unix.RTM_NEWLINK && m.Header.Type != unix.RTM_DELLINK || len(m.Data) < unix.SizeofIfInfomsg {
 		return false
@@ -61,7 +61,7 @@ func (d *devices) concerned(m syscall.NetlinkMessage) bool {
 	return false
 }
 
-// wait remembers for which devices chains were left out the last time.
+// wait records the devices for which chains were left out.
 func (d *devices) wait(missing map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +78,7 @@ func (d *devices) see(chains map[string]*nft.Chain) {
 	}
 }
 
-// withoutMissing leaves out the chains whose device does not exist, and names those devices.
+// withoutMissing leaves out the chains whose device does not exist, and returns those devices.
 func (t *Target) withoutMissing(d nft.Delta) (nft.Delta, []string, error) {
 	table, found := d.Tables[nft.Netdev]
 	if !found {

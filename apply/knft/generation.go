@@ -13,21 +13,22 @@ import (
 	"hairpin/claims"
 )
 
-// generations tells transactions of ours from those of others. The kernel numbers transactions (the
-// "generation") and announces each with its number after its changes. While one of ours is made,
-// numbers are held back; when exactly one transaction happened meanwhile, it was ours. (The
-// announcement's process id would be simpler, but for nft it is of another pid namespace in a
-// container.)
+// generations distinguishes Hairpin's transactions from others'. The kernel numbers transactions
+// (the "generation") and announces each with its number after its changes. While a transaction of
+// Hairpin's runs, numbers are held back; if exactly one transaction happened meanwhile, it was
+// Hairpin's. (The announcement's process ID would be simpler, but with nft in a container it is
+// from another pid namespace.)
 type generations struct {
-	touched bool // the transaction being announced touches our tables; only used by relevant
+	touched bool // the announced transaction changes Hairpin's tables; only used by relevant
 
 	mu      sync.Mutex
 	running bool
 	held    []uint32        // announced while running
-	ours    map[uint32]bool // ours, not announced yet
+	ours    map[uint32]bool // Hairpin's, not announced yet
 }
 
-// relevant reads an announcement: it is true at the end of a transaction of others on our tables.
+// relevant processes an announcement. It returns true at the end of another program's transaction
+// on Hairpin's tables.
 func (g *generations) relevant(m syscall.NetlinkMessage) bool {
 	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < nl.SizeofNfgenmsg {
 		return false
@@ -67,7 +68,7 @@ func (g *generations) relevant(m syscall.NetlinkMessage) bool {
 	return true
 }
 
-// forget is for lost announcements: a number of ours may have been among them.
+// forget handles lost announcements: one of Hairpin's may be among them.
 func (g *generations) forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,8 +76,8 @@ func (g *generations) forget() {
 	g.touched = false
 }
 
-// begin is called before a transaction of ours, and the function it gives after it: that tells
-// whether a transaction of others was meanwhile.
+// begin must be called before a transaction of Hairpin's, and the returned function after it. That
+// function reports whether another program made a transaction meanwhile.
 func (g *generations) begin(ns string) (done func() bool, err error) {
 	before, err := generation(ns)
 	if err != nil {
@@ -115,7 +116,7 @@ func generationID(attrs []syscall.NetlinkRouteAttr) (uint32, bool) {
 	return 0, false
 }
 
-// generation asks for the number of the last transaction.
+// generation returns the number of the last transaction.
 func generation(ns string) (uint32, error) {
 	var id uint32
 	err := inside.Do(ns, func() error {

@@ -1,11 +1,12 @@
-// Package knft is the apply.Target of nft: our tables in the kernel's nf_tables, read with `nft
-// list` and changed in one transaction per Apply, which the kernel takes as a whole or not at all.
-// Where only elements of maps and sets differ, this process writes the transaction itself, by
-// netlink: a run of nft takes milliseconds. All else is for `nft -f`.
+// Package knft is the apply.Target of nft: Hairpin's tables in the kernel's nf_tables. It reads
+// them with `nft list` and changes them in one transaction per Apply, which the kernel executes as
+// a whole or not at all. If only elements of maps and sets differ, this process sends the
+// transaction itself over netlink, because a run of nft takes milliseconds. Other transactions use
+// `nft -f`.
 //
-// The kernel announces every transaction. The Target reports those of others that touch our tables,
-// not its own, so that a caller that remembers what it applied need not read thousands of elements
-// after each of them.
+// The kernel announces every transaction. The Target signals others' transactions on Hairpin's
+// tables, but not its own. A caller that caches what it applied need not read thousands of elements
+// after each Apply.
 package knft
 
 import (
@@ -35,18 +36,18 @@ import (
 
 var _ apply.Target[nft.State, nft.Delta] = (*Target)(nil)
 
-// oldest is the oldest nft that is known to print and take what datapath/nft writes: that of Debian
+// oldest is the oldest nft that is known to print and parse datapath/nft's syntax: that of Debian
 // 12.
 const oldest = "1.0.6"
 
-// Config says where nft is.
+// Config describes how to run nft.
 type Config struct {
 	NetNS   string       // path of a network namespace such as "/proc/123/ns/net"; empty = the caller's
-	Command []string     // that runs nft, in NetNS and no other, where elements are written; empty = "nft"
+	Command []string     // runs nft; if elements are written, in NetNS only; empty = "nft"
 	Log     *slog.Logger // of every transaction, at debug level; nil = the default
 }
 
-// Target is our nft tables.
+// Target is Hairpin's nft tables.
 type Target struct {
 	config Config
 	notice *notice.Listener
@@ -54,23 +55,23 @@ type Target struct {
 
 	probing sync.Mutex
 	probed  bool
-	// byName tells that chains of the family netdev may name devices which do not exist (Linux
-	// 6.16). An older kernel refuses such a chain, and drops it with its device.
+	// byName reports that netdev chains may refer to devices which do not exist (Linux 6.16). An
+	// older kernel rejects such a chain, and removes it with its device.
 	byName bool
-	// copies tells that the kernel can copy packets to another machine (modules nft_dup_ipv4,
-	// nft_dup_ipv6). Without that, egress addresses of other networks move with a gap, and the
-	// tables for it are left out.
+	// copies reports that the kernel can duplicate packets to another machine (modules
+	// nft_dup_ipv4, nft_dup_ipv6). Without it, the tables for that are left out, and moves of
+	// egress addresses of other networks interrupt traffic.
 	copies  bool
 	devices *devices
 	links   *notice.Listener // nil when byName
 
-	ahead atomic.Pointer[aheadOf] // of the next Read
+	ahead atomic.Pointer[aheadOf] // for the next Read
 
 	mu sync.Mutex // one Apply at a time
 }
 
-// New makes a Target and starts to listen. It fails without the right (CAP_NET_ADMIN) to do so. It
-// does not run nft, which may not answer: Read does.
+// New returns a Target and starts to listen. It fails without CAP_NET_ADMIN. It does not run nft,
+// which may hang: Read does.
 func New(c Config) (_ *Target, err error) {
 	if len(c.Command) == 0 {
 		c.Command = []string{"nft"}
@@ -95,17 +96,16 @@ func (t *Target) Version(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// It says "nftables v1.0.6 (Lester Gooch #5)".
+	// The output is "nftables v1.0.6 (Lester Gooch #5)".
 	_, number, _ := strings.Cut(text, " v")
 	number, _, _ = strings.Cut(strings.TrimSpace(number), " ")
 	return number, nil
 }
 
-// CheckVersion refuses an nft that is too old, with a message that names the version found and the
-// one needed.
+// CheckVersion returns an error that names both versions if nft is too old.
 func CheckVersion(version string) error { return apply.NeedVersion("nft", version, oldest) }
 
-// probe finds out, once, what nft and the kernel can do.
+// probe tests, once, which features nft and the kernel have.
 func (t *Target) probe(ctx context.Context) error {
 	t.probing.Lock()
 	defer t.probing.Unlock()
@@ -142,12 +142,13 @@ func (t *Target) probe(ctx context.Context) error {
 	return nil
 }
 
-// AllChains lists the chains of everybody's tables, as nft's JSON.
+// AllChains returns the chains of all tables, also other programs', as nft's JSON.
 func (t *Target) AllChains(ctx context.Context) (string, error) {
 	return t.nft(ctx, "", "-j", "list", "chains")
 }
 
-// Check tells why nft or the kernel would refuse commands. The error is that there was no answer.
+// Check returns why nft or the kernel would reject commands. The error means that there is no
+// result.
 func (t *Target) Check(ctx context.Context, commands string) (refusal, err error) {
 	_, err = t.nft(ctx, commands, "--check", "-f", "-")
 	if ended := new(exec.ExitError); errors.As(err, &ended) && ended.Exited() {
@@ -156,7 +157,7 @@ func (t *Target) Check(ctx context.Context, commands string) (refusal, err error
 	return nil, err
 }
 
-// Close ends the listening. The tables stay.
+// Close stops listening. The tables stay.
 func (t *Target) Close() {
 	t.probing.Lock()
 	defer t.probing.Unlock()
@@ -166,18 +167,18 @@ func (t *Target) Close() {
 	t.notice.Close()
 }
 
-// Changed tells of transactions of others on our tables, of lost messages, and of devices that a
-// chain waits for or had.
+// Changed signals others' transactions on Hairpin's tables, lost messages, and changes of devices
+// that a chain has or waits for.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
-// aheadOf is what was read after a transaction.
+// aheadOf is a State and the generation at which it was read.
 type aheadOf struct {
 	generation uint32
 	tables     nft.State
 }
 
-// ReadAhead reads, and keeps what it returns for the next Read: to list ten thousand elements takes
-// as long as all else that an agent does at its start.
+// ReadAhead reads, and caches the result for the next Read: listing ten thousand elements takes as
+// long as the rest of an agent's start.
 func (t *Target) ReadAhead(ctx context.Context) (nft.State, error) {
 	number, err := generation(t.config.NetNS)
 	if err != nil {
@@ -190,7 +191,7 @@ func (t *Target) ReadAhead(ctx context.Context) (nft.State, error) {
 	return tables, err
 }
 
-// Read returns our tables as they are in the kernel.
+// Read returns Hairpin's tables as they are in the kernel.
 func (t *Target) Read(ctx context.Context) (nft.State, error) {
 	if ahead := t.ahead.Swap(nil); ahead != nil {
 		if now, err := generation(t.config.NetNS); err == nil && now == ahead.generation {
@@ -228,8 +229,8 @@ func (t *Target) read(ctx context.Context) (nft.State, error) {
 	return out, nil
 }
 
-// Apply makes all changes or none. On a kernel before 6.16, chains whose device does not exist are
-// left out, and the error is an *apply.Waiting when all else was made.
+// Apply makes all changes or none. On a kernel before 6.16 it leaves out chains whose device does
+// not exist. The error is then an *apply.Waiting if all other changes were made.
 func (t *Target) Apply(ctx context.Context, d nft.Delta) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -255,7 +256,7 @@ func (t *Target) Apply(ctx context.Context, d nft.Delta) error {
 	return nil
 }
 
-// withoutCopies leaves out the tables that are there for copies.
+// withoutCopies leaves out the tables for duplicated packets.
 func withoutCopies(d nft.Delta) nft.Delta {
 	tables := maps.Clone(d.Tables)
 	delete(tables, nft.IP)
@@ -291,18 +292,18 @@ func (t *Target) commit(ctx context.Context, d nft.Delta) error {
 	return err
 }
 
-// grace is how long a program that was killed may hold its output, and a busy machine may take to
-// read that of one that has ended.
+// grace is how long a killed program may keep its output open, and how long reading the output of
+// an ended one may take on a busy machine.
 const grace = time.Second
 
-// nft runs the program. An error has what it said; "no such table" is unix.ENOENT.
+// nft runs the program. The error contains its messages; "no such table" is unix.ENOENT.
 func (t *Target) nft(ctx context.Context, input string, args ...string) (string, error) {
 	var out, said strings.Builder
 	late.For(ctx, "nft")
 	err := inside.Do(t.config.NetNS, func() error {
 		cmd := exec.CommandContext(ctx, t.config.Command[0], slices.Concat(t.config.Command[1:], args)...)
 		cmd.WaitDelay = grace
-		cmd.Env = append(os.Environ(), "LC_ALL=C") // the messages are read
+		cmd.Env = append(os.Environ(), "LC_ALL=C") // the messages are parsed
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &said
 		return cmd.Run()
 	})
@@ -324,7 +325,7 @@ func (t *Target) nft(ctx context.Context, input string, args ...string) (string,
 	return "", fmt.Errorf("%s: %w", what, err)
 }
 
-// firstLines cuts nft's messages, which repeat a command of any length.
+// firstLines shortens nft's messages, which repeat a command of any length.
 func firstLines(s string) string {
 	const lines, length = 4, 200
 	var out []string

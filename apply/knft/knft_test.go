@@ -25,13 +25,13 @@ import (
 	"hairpin/image"
 )
 
-// system is a network namespace, and an nft to use in it.
+// system is a network namespace, and the nft to use in it.
 type system struct {
 	ns  string
 	nft []string
 }
 
-// each runs a test with the nft of this machine and with that of the node image, where they are.
+// each runs a test with the nft of this machine and with that of the node image, if present.
 func each(t *testing.T, test func(*testing.T, system)) {
 	commands := map[string][]string{"nft of this machine": {"nft"}}
 	if root := filepath.Join(image.DefaultDir, "image"); exists(filepath.Join(root, "usr/sbin/nft")) {
@@ -74,7 +74,7 @@ func (s system) run(t testing.TB, input string, args ...string) string {
 	return string(out)
 }
 
-// hand runs nft commands, as somebody else.
+// hand runs nft commands as another program.
 func (s system) hand(t testing.TB, commands string) string {
 	t.Helper()
 	return s.run(t, commands, slices.Concat(s.nft, []string{"-f", "-"})...)
@@ -151,7 +151,8 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-// TestOwnChangesAreNotTold: who applies need not read after it, but after each change of others.
+// TestOwnChangesAreNotTold checks that own changes and those of foreign tables cause no signal, and
+// that others' changes of Hairpin's tables do.
 func TestOwnChangesAreNotTold(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		target := s.target(t)
@@ -162,14 +163,14 @@ func TestOwnChangesAreNotTold(t *testing.T) {
 				nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")})
 			next := example(t)
 			next[nft.Inet].Maps["nodeports4"].Elements = elements
-			if i/2%2 == 1 { // every second change is one of rules, too, and so by nft; the others are by netlink
+			if i/2%2 == 1 { // every second change includes rules and so uses nft; the others use netlink
 				next[nft.Inet].Chains["output"].Rules = nil
 			}
 			if err := target.Apply(t.Context(), nft.Diff(next, have)); err != nil {
 				t.Fatal(err)
 			}
 			have = next
-			// somebody else's, not ours
+			// a foreign table
 			s.hand(t, "add table inet other\nadd chain inet other c\nadd rule inet other c accept\n")
 		}
 		select {
@@ -186,9 +187,8 @@ func TestOwnChangesAreNotTold(t *testing.T) {
 	})
 }
 
-// TestChangeDuringApply: a change of others between two of ours is never lost, whether nft or this
-// process makes ours. TestReadAhead: what was read ahead is what the next Read gives, without nft,
-// and only that, unless somebody has written meanwhile.
+// TestReadAhead checks that the next Read returns what was read ahead, without nft and only once,
+// unless another program wrote meanwhile.
 func TestReadAhead(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		program := s.nft
@@ -220,6 +220,8 @@ func TestReadAhead(t *testing.T) {
 	})
 }
 
+// TestChangeDuringApply checks that a change by another program between two of Hairpin's is never
+// lost, by nft or by netlink.
 func TestChangeDuringApply(t *testing.T) {
 	element, rules := example(t), example(t)
 	element[nft.Inet].Maps["nodeports4"].Elements.Put(nft.Element{Protocol: cluster.TCP, Port: 7},
@@ -274,7 +276,7 @@ func changeDuringApply(t *testing.T, other nft.State) {
 	}
 }
 
-// TestDeviceMadeAnew: the guard of a device holds again after the device was deleted and made anew.
+// TestDeviceMadeAnew checks that the guard of a device works again after the device was recreated.
 func TestDeviceMadeAnew(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		target := s.target(t)
@@ -313,8 +315,8 @@ func TestDeviceMadeAnew(t *testing.T) {
 	})
 }
 
-// TestMissingDeviceOnOldKernel: there, a chain waits for its device, all else is made, and the
-// chain is gone with the device (by hand here, where the kernel does not do so).
+// TestMissingDeviceOnOldKernel checks that only the chain waits for its device. It is lost with the
+// device (the test deletes it where the kernel does not).
 func TestMissingDeviceOnOldKernel(t *testing.T) {
 	s := system{insidetest.NetNS(t), []string{"nft"}}
 	target := s.target(t)
@@ -364,8 +366,8 @@ func TestMissingDeviceOnOldKernel(t *testing.T) {
 	}
 }
 
-// dropped reports whether frames that arrive at eth0 are counted by the guard. The answer to the
-// neighbour discovery of the peer is what arrives.
+// dropped reports whether the guard counts frames that arrive at eth0. The arriving packet is the
+// reply to the peer's neighbour discovery.
 func (s system) dropped(t testing.TB) bool {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -392,13 +394,13 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestSlowAtFirst: an nft that gives no answer has not said what it cannot do.
+// TestSlowAtFirst checks that a missing reply of nft is not taken as a missing feature.
 func TestSlowAtFirst(t *testing.T) {
 	slow := filepath.Join(t.TempDir(), "slow")
 	if err := os.WriteFile(slow, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Something else holds its output.
+	// Another process holds its output open.
 	s := system{insidetest.NetNS(t), []string{"sh", "-c", `[ ! -e "$0" ] || sleep 3 & exec nft "$@"`, slow}}
 	target := s.target(t)
 	if _, err := target.Read(t.Context()); !errors.Is(err, exec.ErrWaitDelay) {

@@ -11,8 +11,8 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// TestNodePortPackets: a connection of the host to a NodePort on any of its addresses arrives at
-// the cluster IP, of both families, and a port that no Service has is not touched.
+// TestNodePortPackets checks that a connection of the host to a NodePort on any of its addresses
+// arrives at the cluster IP, of both families. Ports without a Service are not translated.
 func TestNodePortPackets(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		s.run(t, "", "sh", "-ec",
@@ -36,7 +36,7 @@ func TestNodePortPackets(t *testing.T) {
 	})
 }
 
-// reaches sends to an address and expects that to arrive at another.
+// reaches sends to an address and expects arrival at another.
 func reaches(network, to, at string) error {
 	if network == "tcp" {
 		l, err := net.Listen("tcp", at)

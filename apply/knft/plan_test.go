@@ -10,8 +10,8 @@ import (
 	"hairpin/watch"
 )
 
-// TestPlannedStates: what plan wants of the demo's nodes, nft takes, of the Target and as the
-// printed file. A new Target on it writes nothing.
+// TestPlannedStates checks that nft accepts plan's States of the demo's nodes, from the Target and
+// as the printed file. A new Target on it writes nothing.
 func TestPlannedStates(t *testing.T) {
 	snapshot, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
 	if err != nil {

@@ -14,21 +14,21 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// send has the kernel make the transaction. It is done when the bytes are sent, and its answers are
-// there. The error of an element that is not there, or of a map or set or table, is unix.ENOENT.
+// send sends the transaction to the kernel. The kernel executes it, and queues its replies, before
+// sendto returns. The error for a missing element, map, set or table is unix.ENOENT.
 func (b *batch) send() error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return fmt.Errorf("nft: %w", os.NewSyscallError("socket", err))
 	}
 	defer func() { _ = unix.Close(fd) }()
-	// The answers say where in a message the refused element is, and do not repeat the message.
+	// Replies contain the offset of the rejected element, and do not repeat the message.
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK} {
 		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, option, 1); err != nil {
 			return fmt.Errorf("nft: %w", os.NewSyscallError("setsockopt", err))
 		}
 	}
-	// The whole must fit, past the system's limit.
+	// The batch must fit, even beyond the system's limit.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, len(b.bytes)); err != nil {
 		return fmt.Errorf("nft: %w", os.NewSyscallError("setsockopt", err))
 	}
@@ -62,9 +62,9 @@ func (b *batch) send() error {
 	return nil
 }
 
-// refusal reads an answer: what was refused, and why.
+// refusal parses a reply: what was rejected, and why.
 func (b *batch) refusal(m syscall.NetlinkMessage) error {
-	const header = 4 + unix.SizeofNlMsghdr // the error's number and the head of the message in question
+	const header = 4 + unix.SizeofNlMsghdr // the errno and the header of the rejected message
 	if m.Header.Type != unix.NLMSG_ERROR || len(m.Data) < header {
 		return fmt.Errorf("answer of unknown type %d", m.Header.Type)
 	}
@@ -90,12 +90,12 @@ func (b *batch) refusal(m syscall.NetlinkMessage) error {
 	}
 	n := int(m.Header.Seq)
 	if n < 1 || n > len(b.requests) {
-		return err // of the whole transaction
+		return err // about the whole transaction
 	}
 	r := b.requests[n-1]
 	after, _ := slices.BinarySearch(r.at, at+1)
 	if after == 0 {
-		return fmt.Errorf("%s: %w", r.words, err) // of the table, the map or set
+		return fmt.Errorf("%s: %w", r.words, err) // about the table, map or set
 	}
 	return fmt.Errorf("%s { %s }: %w", r.words, nft.ElementText(r.key, r.elements[after-1].Element), err)
 }

@@ -26,9 +26,9 @@ func versions(t *testing.T) (older, newer system) {
 	return system{ns, []string{"nft"}}, system{ns, []string{"chroot", root, "nft"}}
 }
 
-// TestOlderToolsLive: whoever has an nft older than the one that wrote our tables, as the host of a
-// container has, can list them, and write tables of his own. (An nft before 1.1.2 crashes on a set
-// "type ipv4_addr" of a newer one.)
+// TestOlderToolsLive checks that an nft older than the one that wrote Hairpin's tables, as on the
+// host of a container, can list them and write its own tables. (An nft before 1.1.2 crashes on a
+// set "type ipv4_addr" of a newer one.)
 func TestOlderToolsLive(t *testing.T) {
 	snapshot, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
 	if err != nil {
@@ -59,7 +59,8 @@ func TestOlderToolsLive(t *testing.T) {
 	}
 }
 
-// TestCrashSaysWhy: a table of somebody else lets an older nft crash. The error says what to do.
+// TestCrashSaysWhy checks that the error says what to do when a foreign table makes an older nft
+// crash.
 func TestCrashSaysWhy(t *testing.T) {
 	older, newer := versions(t)
 	newer.hand(t, "table inet other { set s { type ipv4_addr; }; }\n")

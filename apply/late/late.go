@@ -1,5 +1,5 @@
-// Package late runs calls that may hang in a goroutine; the caller waits for a limited time and
-// then goes on without them.
+// Package late runs calls that may hang in a goroutine. The caller waits for a limited time and
+// then proceeds without the result.
 package late
 
 import (
@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// brief is how long to wait for what was too slow the last time.
+// brief is the wait for a call after one that exceeded its patience.
 const brief = 50 * time.Millisecond
 
-// Result is how something ended.
+// Result is the result of a call.
 type Result[T any] struct {
 	Value T
 	Err   error
 }
 
-// Task does one thing at a time, in a goroutine of its own. Its methods may be called at any time,
-// Do and Take by one goroutine at a time.
+// Task runs one call at a time, in its own goroutine. Its methods may be called at any time, Do and
+// Take by one goroutine at a time.
 type Task[T any] struct {
 	wake func() // when a call ended after its caller stopped waiting
 
 	mu    sync.Mutex
 	now   *call[T]
-	slow  bool      // the last one took longer than its patience
-	since time.Time // when the first one began of those that were too slow, with no success after it
-	whom  string    // the last of those waited for
+	slow  bool      // the last call exceeded its patience
+	since time.Time // begin of the first call that exceeded its patience, with no success since
+	whom  string    // the last daemon waited for
 }
 
-// call is one in progress, or its result that has not been taken yet.
+// call is a running call, or one whose result was not taken yet.
 type call[T any] struct {
 	begun    time.Time
 	patience time.Duration
@@ -41,13 +41,12 @@ type call[T any] struct {
 	left     bool // the caller stopped waiting
 }
 
-// NewTask makes a Task that is idle. It calls wake, from any goroutine, when there is something for
-// Take.
+// NewTask returns an idle Task. It calls wake, from any goroutine, when there is a result for Take.
 func NewTask[T any](wake func()) *Task[T] { return &Task[T]{wake: wake} }
 
-// Do begins f, whose context ends after limit, and gives its result. When that does not come within
-// patience, the error is a *Waits, and the result is for Take. When the last one was too slow, the
-// wait is brief. While something is under way, nothing is begun.
+// Do runs f, whose context ends after limit, and returns its result. If f exceeds patience, the
+// error is a *Waits, and Take returns the result later. After a call that exceeded its patience,
+// the wait is brief. While a call is running, Do starts none.
 func (t *Task[T]) Do(ctx context.Context, patience, limit time.Duration,
 	f func(context.Context) (T, error)) (*Result[T], error) {
 	c := &call[T]{begun: time.Now(), patience: patience, done: make(chan struct{})}
@@ -76,7 +75,7 @@ func (t *Task[T]) Do(ctx context.Context, patience, limit time.Duration,
 	return t.Take()
 }
 
-// end notes that a call has ended.
+// end records the end of a call.
 func (t *Task[T]) end(c *call[T]) {
 	t.mu.Lock()
 	t.slow = time.Since(c.begun) > c.patience
@@ -94,8 +93,8 @@ func (t *Task[T]) end(c *call[T]) {
 	}
 }
 
-// Take returns the result of what has ended, once. While it goes on, the error is a *Waits; both
-// are nil when there is nothing.
+// Take returns the result of a finished call, once. While the call is running, the error is a
+// *Waits. Both are nil when there is no call.
 func (t *Task[T]) Take() (*Result[T], error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,8 +115,8 @@ func (t *Task[T]) Take() (*Result[T], error) {
 	return nil, t.waits()
 }
 
-// Waits is a *Waits if the Task runs a call whose caller stopped waiting, or that failed to finish
-// in time; otherwise nil.
+// Waits returns a *Waits if the Task runs a call whose caller stopped waiting, or if the last call
+// exceeded its limit; otherwise nil.
 func (t *Task[T]) Waits() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,14 +139,14 @@ func (t *Task[T]) waits() error {
 	return w
 }
 
-// Busy reports whether something is under way, or its result waits for Take.
+// Busy reports whether a call is running, or its result waits for Take.
 func (t *Task[T]) Busy() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.now != nil
 }
 
-// Finish waits until nothing is under way, or ctx ends.
+// Finish waits until no call is running, or ctx ends.
 func (t *Task[T]) Finish(ctx context.Context) {
 	t.mu.Lock()
 	c := t.now
@@ -161,13 +160,13 @@ func (t *Task[T]) Finish(ctx context.Context) {
 	}
 }
 
-// Waits is the error of a caller that goes on without a result.
+// Waits is the error of a caller that proceeds without a result.
 type Waits struct {
 	For   string    // a daemon, a program; empty = unknown
-	Since time.Time // when it began
+	Since time.Time // when the wait began
 }
 
-// Error says for whom, and since when.
+// Error names the daemon and the time.
 func (w *Waits) Error() string {
 	for_ := w.For
 	if for_ == "" {
@@ -178,7 +177,7 @@ func (w *Waits) Error() string {
 
 type key struct{}
 
-// For notes whom the function of a Task asks next. With any other context it does nothing.
+// For records which daemon the function of a Task waits for next. It ignores other contexts.
 func For(ctx context.Context, whom string) {
 	if p, ok := ctx.Value(key{}).(*atomic.Pointer[string]); ok {
 		p.Store(&whom)

@@ -40,20 +40,20 @@ func TestTask(t *testing.T) {
 		if waits(err); r != nil || time.Since(began) != time.Second {
 			t.Fatal(r, time.Since(began))
 		}
-		_, err = do(takes(0, nil)) // nothing is begun meanwhile
+		_, err = do(takes(0, nil)) // no second call starts meanwhile
 		waits(err)
 		time.Sleep(10 * time.Second)
 		if woken.Load() != 1 {
 			t.Errorf("woken %d times", woken.Load())
 		}
-		waits(task.Waits()) // it was too late, and failed
+		waits(task.Waits()) // the call exceeded its patience, and failed
 		if r, err := task.Take(); r == nil || r.Err != failed || err != nil {
 			t.Fatal(r, err)
 		}
 		if r, err := task.Take(); r != nil || err != nil {
 			t.Fatal(r, err)
 		}
-		second := time.Now() // the wait is brief now, and it is told since when nothing came
+		second := time.Now() // the wait is brief now, and Since is the first call's begin
 		r, err = do(takes(500*time.Millisecond, nil))
 		if waits(err); r != nil || time.Since(second) > 100*time.Millisecond {
 			t.Fatal(r, time.Since(second))
@@ -68,7 +68,7 @@ func TestTask(t *testing.T) {
 		if r, _ := do(takes(900*time.Millisecond, nil)); r == nil {
 			t.Error("the wait is still brief")
 		}
-		// The time of what is begun is limited.
+		// The context of a call ends after limit.
 		r, err = do(func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
 		if r != nil {
 			t.Fatal(r, err)

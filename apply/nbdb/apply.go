@@ -19,7 +19,7 @@ type change struct {
 	row nb.Row
 }
 
-// owner is for messages.
+// owner returns the row's owner, for messages.
 func (c change) owner() cluster.Owner {
 	if c.row == nil {
 		return cluster.Owner{}
@@ -27,22 +27,21 @@ func (c change) owner() cluster.Owner {
 	return c.row.Why()
 }
 
-// applyWait bounds an Apply whose database goes away meanwhile.
+// applyWait limits an Apply whose database becomes unreachable meanwhile.
 const applyWait = 30 * time.Second
 
-// sbWait is how long ovn-northd may take to forget a remote port, before the removal of its chassis
-// is given up.
+// sbWait is how long the removal of a chassis waits for ovn-northd to delete the remote port.
 const sbWait = 10 * time.Second
 
-// splits is how many transactions more than one an Apply may try, to find rows that the server
-// refuses.
+// splits is how many extra transactions an Apply may try, to find rows that the server rejects.
 const splits = 64
 
-// Apply makes the changes of d. Remote chassis come first, then the Northbound database changes in
-// one transaction, and chassis go last, after ovn-northd has seen that nothing names them any more.
+// Apply makes the changes of d. It adds remote chassis first, then changes the Northbound database
+// in one transaction. It deletes chassis last, after ovn-northd has processed the removal of all
+// references to them.
 //
-// When the server refuses that transaction, it is tried in parts, so that one bad row does not keep
-// the others away. The error names the rows that are not written.
+// If the server rejects that transaction, Apply tries it in parts, so that one bad row does not
+// block the others. The error names the rows that are not written.
 func (t *Target) Apply(ctx context.Context, d nb.Delta) error {
 	if d.Empty() {
 		return nil
@@ -66,13 +65,13 @@ func (t *Target) Apply(ctx context.Context, d nb.Delta) error {
 	}
 	leaveErr := t.commit(ctx, t.sb, leave, &budget)
 	if err != nil && leaveErr == nil {
-		err = t.commit(ctx, t.sb, come, &budget) // a chassis that left may have had the address of one that comes
+		err = t.commit(ctx, t.sb, come, &budget) // a deleted chassis may have had the address of a new one
 	}
 	return errors.Join(err, leaveErr)
 }
 
-// order sorts the changes: chassis that come, rows of the Northbound database, chassis that leave.
-// Rows are written after those that they name, and deleted before.
+// order sorts the changes: new chassis, rows of the Northbound database, chassis to delete. Rows
+// are written after those that they refer to, and deleted before them.
 func order(d nb.Delta) (come, rows, leave []change) {
 	write := func(m map[nb.Key]nb.Row) {
 		for k, r := range m {
@@ -110,7 +109,7 @@ func compare(a, b change) int {
 	return 1
 }
 
-// commit makes the changes in one database, in one transaction unless the server refuses it.
+// commit makes the changes in one database, in one transaction unless the server rejects it.
 func (t *Target) commit(ctx context.Context, client *ovsdb.Client, changes []change, budget *int) error {
 	if len(changes) == 0 {
 		return nil
@@ -136,16 +135,16 @@ func (t *Target) commit(ctx context.Context, client *ovsdb.Client, changes []cha
 	return errors.Join(bad...)
 }
 
-// refused tells whether the server had the transaction and found fault with it.
+// refused reports whether the server rejected the transaction because of its content.
 func refused(err error) bool {
 	var e *ovsdb.TransactError
 	return errors.As(err, &e) && (e.Reason == ovsdb.ConstraintViolation || e.Reason == ovsdb.ReferentialViolation)
 }
 
-// follow brings the model up to date after a transaction, and keeps the rows that were wanted as
-// those that were found. When others changed something as well, that is told.
+// follow updates the model after a transaction, and keeps the wanted rows' pointers for the rows
+// written. It signals a change if other rows changed, too.
 func (t *Target) follow(changes []change) {
-	wanted := make(map[nb.Key]nb.Row, len(changes)) // nil: to be gone
+	wanted := make(map[nb.Key]nb.Row, len(changes)) // nil: deleted
 	for _, c := range changes {
 		wanted[c.key] = c.row
 	}
@@ -160,7 +159,7 @@ func (t *Target) follow(changes []change) {
 	}
 }
 
-// forgotten waits until ovn-northd has done what is in the Northbound database.
+// forgotten waits until ovn-northd has processed the Northbound database.
 func (t *Target) forgotten(ctx context.Context) error {
 	late.For(ctx, "ovn-northd")
 	defer late.For(ctx, server)

@@ -16,7 +16,7 @@ import (
 	"hairpin/lab"
 )
 
-// services gives n load balancers of two backends in the groups of a small topology.
+// services returns n load balancers with two backends in the groups of a small topology.
 func services(n int) nb.State {
 	owner := cluster.Owner{Kind: "Node", Name: "node-a"}
 	s := nb.State{}
@@ -39,7 +39,7 @@ func service(i, backend int) *nb.LoadBalancer {
 	}
 }
 
-// databases is a node with nothing but its two databases, so that nobody else takes time.
+// databases starts a node with only its two databases, so that no other program takes time.
 func databases(b *testing.B) *lab.Node {
 	return lab.StartNode(b, lab.NodeConfig{Daemons: []string{lab.NB, lab.SB}})
 }
@@ -51,8 +51,7 @@ func must(b *testing.B, err error) {
 	}
 }
 
-// BenchmarkWrite10000 is a cold start: nothing is there. ms/ours is without the time of the bare
-// transaction.
+// BenchmarkWrite10000 measures a cold start. ms/ours excludes the time of the bare transaction.
 func BenchmarkWrite10000(b *testing.B) {
 	target := open(b, databases(b))
 	for b.Loop() {
@@ -77,8 +76,7 @@ func BenchmarkWrite10000(b *testing.B) {
 	}
 }
 
-// work reports the time that a thread really worked per iteration, which a busy machine changes
-// less than the time that passed.
+// work reports a thread's CPU time per iteration, which depends less on other load.
 func work(b *testing.B) func() {
 	runtime.LockOSThread()
 	used := func() time.Duration {
@@ -93,7 +91,7 @@ func work(b *testing.B) func() {
 	}
 }
 
-// BenchmarkRead20000 is the first Read of a new agent, when the mirror is there.
+// BenchmarkRead20000 measures the first Read of a new agent, when the mirror is complete.
 func BenchmarkRead20000(b *testing.B) {
 	target := open(b, databases(b))
 	reach(b, target, services(20000))
@@ -105,7 +103,7 @@ func BenchmarkRead20000(b *testing.B) {
 	}
 }
 
-// loaded is 10 000 load balancers, written and read back.
+// loaded writes 10 000 load balancers and reads them back.
 func loaded(b *testing.B) (*nbdb.Target, nb.State) {
 	target := open(b, databases(b))
 	want := services(10000)
@@ -118,8 +116,7 @@ func loaded(b *testing.B) (*nbdb.Target, nb.State) {
 	return target, want
 }
 
-// BenchmarkDiff10000 compares what plan wants with what was read back, after one load balancer
-// changed.
+// BenchmarkDiff10000 compares plan's State with the one read back, after one load balancer changed.
 func BenchmarkDiff10000(b *testing.B) {
 	target, want := loaded(b)
 	want.Add(service(7, 2))
@@ -133,8 +130,8 @@ func BenchmarkDiff10000(b *testing.B) {
 	}
 }
 
-// BenchmarkEndpoint is one changed endpoint among 10 000 load balancers: Diff, Apply and the Read
-// after it, beside the bare transaction. Medians.
+// BenchmarkEndpoint measures one changed endpoint among 10 000 load balancers: Diff, Apply and the
+// next Read, and the bare transaction. The results are medians.
 func BenchmarkEndpoint(b *testing.B) {
 	target, want := loaded(b)
 	have, err := target.Read(b.Context())

@@ -8,20 +8,20 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// column is one column of a table: how the database's values and a field of nb's row become each
-// other. Values of the database are passed as pointers.
+// column is one column of a table: the conversion between the database's values and a field of nb's
+// row. Values of the database are passed as pointers.
 type column struct {
 	name string
 	typ  reflect.Type
-	// load reads a value into the row. It tells whether it is one that we may have written; if not,
-	// the row is repaired.
+	// load reads a value into the row. It returns false for a value that Hairpin cannot have
+	// written; the row is then repaired.
 	load  func(r nb.Row, from any) bool
 	store func(r nb.Row, to any)
 	edit  func(e *edit, want, have any)
-	check func(r nb.Row) error // refuses a row that cannot be written; nil: there is none
+	check func(r nb.Row) error // rejects a row that cannot be written; nil: no check
 }
 
-// value makes a column of the values V of rows R.
+// value returns a column with values V of rows R.
 func value[R, V any](name string, load func(*R, V) bool, store func(*R) V,
 	differ func(e *edit, column string, want, have V)) column {
 	return column{
@@ -32,10 +32,10 @@ func value[R, V any](name string, load func(*R, V) bool, store func(*R) V,
 	}
 }
 
-// whole is the edit of a column that is written as a whole.
+// whole edits a column that is written as a whole.
 func whole[V comparable](e *edit, column string, want, have V) { e.column(column, want == have) }
 
-// word is a text as it is.
+// word is a text column without conversion.
 func word[R any, F ~string](name string, field func(*R) *F) column {
 	return value(name, func(r *R, s string) bool { *field(r) = F(s); return true },
 		func(r *R) string { return string(*field(r)) }, whole)
@@ -46,7 +46,7 @@ func number[R any](name string, field func(*R) *int) column {
 		whole)
 }
 
-// text is a value in its text form.
+// text is a column with the text form of a value.
 func text[R, F any](name string, field func(*R) *F, format func(F) string, parse func(string) (F, error)) column {
 	return value(name, func(r *R, s string) bool {
 		v, err := parse(s)
@@ -55,13 +55,13 @@ func text[R, F any](name string, field func(*R) *F, format func(F) string, parse
 	}, func(r *R) string { return format(*field(r)) }, whole)
 }
 
-// words is a set of texts as they are.
+// words is a column with a set of texts without conversion.
 func words[R any](name string, field func(*R) *[]string) column {
 	return value(name, func(r *R, list []string) bool { *field(r) = list; return true },
 		func(r *R) []string { return slices.Sorted(slices.Values(*field(r))) }, (*edit).set)
 }
 
-// texts is a set of values in their text form.
+// texts is a column with a set of values in text form.
 func texts[R, F any](name string, field func(*R) *[]F, compare func(a, b F) int, format func(F) string,
 	parse func(string) (F, error)) column {
 	return value(name, func(r *R, list []string) bool {
@@ -83,10 +83,10 @@ func texts[R, F any](name string, field func(*R) *[]F, compare func(a, b F) int,
 	}, (*edit).set)
 }
 
-// options is a map of which some keys are ours. The others belong to others (ovn-northd keeps notes
-// in NB_Global's options, an administrator may set one by hand): they are neither read, nor
-// compared, nor removed. A row with another key is refused: it could be written, but never be found
-// again.
+// options is a map column with some keys of Hairpin's. Other keys belong to others (ovn-northd
+// stores values in NB_Global's options, an administrator may set some): they are neither read, nor
+// compared, nor removed. A wanted row with such a key is rejected: it could be written, but Read
+// would never find the key.
 func options[R any](name string, field func(*R) *map[string]string, keys ...string) column {
 	ours := func(key string) bool { return slices.Contains(keys, key) }
 	c := value(name, func(r *R, all map[string]string) bool { *field(r) = only(all, ours); return true },
@@ -103,8 +103,8 @@ func options[R any](name string, field func(*R) *map[string]string, keys ...stri
 	return c
 }
 
-// only gives the entries whose keys are ours. Maps of the mirror are never written to, so one that
-// has nothing else is given as it is.
+// only returns the entries with Hairpin's keys. The mirror's maps are never modified, so a map
+// without other keys is returned as it is.
 func only(all map[string]string, ours func(string) bool) map[string]string {
 	mine := 0
 	for k := range all {
@@ -127,7 +127,7 @@ func only(all map[string]string, ours func(string) bool) map[string]string {
 	return some
 }
 
-// optional is a text that is not there when it is empty.
+// optional is an optional text column, unset for an empty text.
 func optional[R any](name string, field func(*R) *string) column {
 	return value(name, func(r *R, s *string) bool { *field(r) = or(s, ""); return true }, func(r *R) *string {
 		if *field(r) == "" {
@@ -137,7 +137,7 @@ func optional[R any](name string, field func(*R) *string) column {
 	}, wholeText)
 }
 
-// flag is an optional text that is yes or not there.
+// flag is an optional text column with the value yes, or unset.
 func flag[R any](name, yes string, field func(*R) *bool) column {
 	return value(name, func(r *R, s *string) bool { *field(r) = or(s, "") == yes; return true }, func(r *R) *string {
 		if *field(r) {
@@ -151,7 +151,7 @@ func wholeText(e *edit, column string, want, have *string) {
 	e.column(column, or(want, "") == or(have, ""))
 }
 
-// or gives an optional text, or what stands for none.
+// or returns an optional text, or none if it is unset.
 func or(s *string, none string) string {
 	if s == nil {
 		return none
@@ -159,7 +159,7 @@ func or(s *string, none string) string {
 	return *s
 }
 
-// always is a column that has the same value in every row of ours.
+// always is a column with the same value in all of Hairpin's rows.
 func always[V comparable](name string, want V) column {
 	return column{
 		name: name, typ: reflect.TypeFor[V](),
@@ -169,7 +169,7 @@ func always[V comparable](name string, want V) column {
 	}
 }
 
-// never is a column that is empty in every row of ours.
+// never is a column that is empty in all of Hairpin's rows.
 func never[V any](name string) column {
 	empty := func(v any) bool { return reflect.ValueOf(v).Elem().IsZero() }
 	return column{

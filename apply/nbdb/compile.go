@@ -9,7 +9,7 @@ import (
 	"hairpin/ovsdb"
 )
 
-// compiler makes the operations of a transaction.
+// compiler computes the operations of a transaction.
 type compiler struct {
 	m       *model
 	changes []change
@@ -28,7 +28,7 @@ func newCompiler(m *model, changes []change) *compiler {
 		setOwners: map[string]string{}}
 }
 
-// compile gives the operations, and what is wrong with the rows that are left out.
+// compile returns the operations, and the errors of the rows that it leaves out.
 func (c *compiler) compile() ([]ovsdb.Op, []error) {
 	for _, ch := range c.changes {
 		items := c.m.own(ch.key)
@@ -60,17 +60,17 @@ func (c *compiler) compile() ([]ovsdb.Op, []error) {
 	return append(c.ops, c.links.ops()...), bad
 }
 
-// newID gives the UUID of a new row. That of a router or switch follows from its name, so one that
-// was deleted, or was lost with the whole database, comes back as the same: ovn-northd keeps its
-// datapath then. With another UUID it wants to remove the old datapath; in 25.03 it does not move a
-// router's rows of Static_MAC_Binding to the new one, the Southbound database refuses the removal
-// ("remaining reference"), and from then on everything that northd writes.
+// newID returns the UUID of a new row. The UUID of a router or switch is derived from its name, so
+// a recreated one gets the same UUID and ovn-northd keeps its datapath. With another UUID,
+// ovn-northd tries to remove the old datapath. OVN 25.03 does not move a router's rows of
+// Static_MAC_Binding to the new one. The Southbound database then rejects the removal ("remaining
+// reference"), and with it everything that ovn-northd writes from then on.
 func (c *compiler) newID(key nb.Key) ovsdb.UUID {
 	if key.Table != nb.TableRouter && key.Table != nb.TableSwitch {
 		return ovsdb.NewUUID()
 	}
 	b := sha256.Sum256([]byte("hairpin\x00" + key.Table.String() + "\x00" + key.Name))
-	b[6] = b[6]&0x0f | 0x80 // version 8: of a meaning of our own (RFC 9562)
+	b[6] = b[6]&0x0f | 0x80 // version 8: custom (RFC 9562)
 	b[8] = b[8]&0x3f | 0x80
 	id := ovsdb.UUID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16]))
 	if c.m.items[id] != nil {
@@ -79,7 +79,7 @@ func (c *compiler) newID(key nb.Key) ovsdb.UUID {
 	return id
 }
 
-// write makes a row, or changes the one that is there, and deletes further ones of the same key.
+// write inserts a row, or changes the existing one, and deletes other rows of the same key.
 func (c *compiler) write(ch change) error {
 	t := c.m.schema.tables[ch.key.Table]
 	for _, col := range t.columns {
@@ -111,7 +111,7 @@ func (c *compiler) write(ch change) error {
 	return nil
 }
 
-// refer puts the row into the columns of others that must have it.
+// refer adds the row to the columns of other rows that must refer to it.
 func (c *compiler) refer(t *table, row nb.Row, id ovsdb.UUID, have ovsdb.Record) error {
 	if p := t.parent; p.name != nil {
 		if err := c.place(id, p.table, *p.name(row), p.column); err != nil {
@@ -124,7 +124,7 @@ func (c *compiler) refer(t *table, row nb.Row, id ovsdb.UUID, have ovsdb.Record)
 	return nil
 }
 
-// save inserts the row, or makes the edit that leads to it.
+// save inserts the row, or edits the existing one.
 func (c *compiler) save(t *table, row nb.Row, want, have ovsdb.Record) {
 	for i := range t.columns {
 		t.columns[i].store(row, want.Column(i))
@@ -156,7 +156,7 @@ func (c *compiler) save(t *table, row nb.Row, want, have ovsdb.Record) {
 	c.ops = append(c.ops, e.ops(want, want.UUID())...)
 }
 
-// find gives the UUID of a row that another one names.
+// find returns the UUID of a row that another one refers to.
 func (c *compiler) find(t nb.Table, name string) (ovsdb.UUID, error) {
 	key := nb.Key{Table: t, Name: name}
 	if id, made := c.made[key]; made {
@@ -170,7 +170,7 @@ func (c *compiler) find(t nb.Table, name string) (ovsdb.UUID, error) {
 	return "", fmt.Errorf("there is no %s", key)
 }
 
-// place puts a row into a column of its parent, and takes it out of that of another.
+// place adds a row to a column of its parent, and removes it from that of another.
 func (c *compiler) place(id ovsdb.UUID, parent nb.Table, name, column string) error {
 	want, err := c.find(parent, name)
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *compiler) place(id ovsdb.UUID, parent nb.Table, name, column string) er
 	return nil
 }
 
-// join makes a row name those others, and none but them.
+// join makes a row refer to exactly those other rows.
 func (c *compiler) join(t *table, id ovsdb.UUID, names []string, have []ovsdb.UUID) error {
 	var want []ovsdb.UUID
 	for _, name := range names {
@@ -214,7 +214,7 @@ func (c *compiler) join(t *table, id ovsdb.UUID, names []string, have []ovsdb.UU
 	return nil
 }
 
-// reference gives the column that has the other row, or has the row, and what stands there.
+// reference returns the column that holds the reference, and its value: other, or id if back.
 func (c *compiler) reference(t *table, id, other ovsdb.UUID) (*references, ovsdb.UUID) {
 	if t.others.back {
 		return c.links.of(t.others.table.String(), other, t.others.column), id
@@ -222,7 +222,7 @@ func (c *compiler) reference(t *table, id, other ovsdb.UUID) (*references, ovsdb
 	return c.links.of(t.name(), id, t.others.column), other
 }
 
-// deleteAll deletes the rows of a key that are ours.
+// deleteAll deletes Hairpin's rows of a key.
 func (c *compiler) deleteAll(key nb.Key) {
 	for _, it := range c.m.own(key) {
 		if it.own {
@@ -231,7 +231,7 @@ func (c *compiler) deleteAll(key nb.Key) {
 	}
 }
 
-// delete deletes one row. A row that only its parent keeps alive goes when the parent lets go of
+// delete deletes one row. A non-root row is garbage-collected when its parent no longer refers to
 // it.
 func (c *compiler) delete(key nb.Key, id ovsdb.UUID) {
 	c.gone[id] = true
@@ -252,7 +252,7 @@ func (c *compiler) delete(key nb.Key, id ovsdb.UUID) {
 	}
 }
 
-// empty takes what is ours out of a row that always stays.
+// empty removes Hairpin's values from a row that always stays.
 func (c *compiler) empty(t *table, id ovsdb.UUID) {
 	want, have := t.layout.New(id), c.m.get(t, id)
 	var e edit
@@ -276,7 +276,7 @@ func (c *compiler) ownerIndex() {
 	}
 	var m []ovsdb.Mutation
 	for key := range c.setOwners {
-		c.dropOwners = append(c.dropOwners, key) // a key that is there keeps its value
+		c.dropOwners = append(c.dropOwners, key) // an insert does not overwrite an existing key
 	}
 	slices.Sort(c.dropOwners)
 	m = append(m, ovsdb.DeleteFrom("external_ids", slices.Compact(c.dropOwners)))

@@ -9,12 +9,12 @@ import (
 	"hairpin/ovsdb"
 )
 
-// get gives a row of the mirror.
+// get returns a row of the mirror.
 func (m *model) get(t *table, id ovsdb.UUID) ovsdb.Record { return t.get(m.nb, m.sb, id) }
 
-// convert reads a row of the mirror as one of nb's; nil when it is gone, or not one that nb has a
-// type for. Own tells whether it is ours. A value that we did not write, and that nb has no word
-// for, makes the row an altered one.
+// convert converts a row of the mirror to nb's type. It returns nil if the row is gone or nb has no
+// type for it. own reports whether the row is Hairpin's. An unexpected value that nb cannot
+// represent makes the row an altered one.
 func (m *model) convert(name string, id ovsdb.UUID) (_ nb.Row, own bool) {
 	t := m.schema.byName[name]
 	if t == nil {
@@ -37,7 +37,7 @@ func (m *model) convert(name string, id ovsdb.UUID) (_ nb.Row, own bool) {
 		expect(t.part.column, t.part.load(m, row, t.refs(have, t.part.column)))
 	}
 	if p := t.parent; p.name != nil {
-		// Empty while there is none.
+		// Empty without a parent.
 		over := m.schema.tables[p.table]
 		*p.name(row) = over.label(m.get(over, m.parents[id]))
 	}
@@ -54,7 +54,7 @@ func (m *model) convert(name string, id ovsdb.UUID) (_ nb.Row, own bool) {
 	return row, own
 }
 
-// ownerOf gives the owner's text, whose presence makes the row ours.
+// ownerOf returns the owner's text. Its presence marks the row as Hairpin's.
 func (m *model) ownerOf(t *table, row nb.Row, have ovsdb.Record) (text string, own bool) {
 	if t.indexed {
 		text, own = m.owners()[ownerKey(row.Key())]
@@ -64,7 +64,7 @@ func (m *model) ownerOf(t *table, row nb.Row, have ovsdb.Record) (text string, o
 	return text, own
 }
 
-// global gives the row of NB_Global.
+// global returns the row of NB_Global.
 func (m *model) global() ovsdb.Record {
 	for r := range m.schema.tables[nb.TableGlobal].layout.Rows(m.nb) {
 		return r
@@ -72,10 +72,10 @@ func (m *model) global() ovsdb.Record {
 	return ovsdb.Record{}
 }
 
-// owners gives the external_ids of NB_Global, where rows without external_ids have their owners.
+// owners returns the external_ids of NB_Global, which hold the owners of rows without external_ids.
 func (m *model) owners() map[string]string { return m.schema.tables[nb.TableGlobal].ids(m.global()) }
 
-// othersOf gives the rows that a row names.
+// othersOf returns the rows that a row refers to.
 func (m *model) othersOf(t *table, r ovsdb.Record) []ovsdb.UUID {
 	if t.others.back && r.There() {
 		return m.groups[r.UUID()]
@@ -83,8 +83,8 @@ func (m *model) othersOf(t *table, r ovsdb.Record) []ovsdb.UUID {
 	return t.refs(r, t.others.column)
 }
 
-// labels gives the names of rows, sorted. Load balancers come in thousands with the same list of
-// groups, which they share.
+// labels returns the names of rows, sorted. Thousands of load balancers have the same list of
+// groups and share the result.
 func (m *model) labels(t *table, ids []ovsdb.UUID) []string {
 	if len(ids) == 0 {
 		return nil
@@ -101,8 +101,7 @@ func (m *model) labels(t *table, ids []ovsdb.UUID) []string {
 	return names
 }
 
-// altered gives a copy of a row that is equal to no wanted one, and whose owner tells which column
-// is to blame.
+// altered returns a copy of a row that equals no wanted one. Its owner names the unexpected column.
 func (m *model) altered(row nb.Row, column string) nb.Row {
 	row = m.schema.tables[row.Key().Table].row.copy(row)
 	nb.SetOwner(row, cluster.Owner{Kind: "altered", Name: column})

@@ -10,21 +10,20 @@ import (
 	"hairpin/ovsdb"
 )
 
-// edit collects what of one row must change: whole columns, and parts of sets and maps.
+// edit collects the changes of one row: whole columns, and parts of sets and maps.
 type edit struct {
 	columns   []string
 	mutations []ovsdb.Mutation
 }
 
-// column sets a column unless it is the same.
+// column records a column to write unless it is the same.
 func (e *edit) column(name string, same bool) {
 	if !same {
 		e.columns = append(e.columns, name)
 	}
 }
 
-// set changes a set of strings by its difference. Want is sorted, have is as the mirror has it:
-// sorted too.
+// set changes a set of strings by its difference. want and have (the mirror's) are sorted.
 func (e *edit) set(column string, want, have []string) {
 	if slices.Equal(want, have) {
 		return
@@ -48,7 +47,7 @@ func (e *edit) set(column string, want, have []string) {
 	}
 }
 
-// keys changes those keys of a map that are ours.
+// keys changes Hairpin's keys of a map.
 func (e *edit) keys(column string, want, have map[string]string, mine func(string) bool) {
 	if maps.Equal(want, have) {
 		return
@@ -66,7 +65,7 @@ func (e *edit) keys(column string, want, have map[string]string, mine func(strin
 		}
 	}
 	slices.Sort(remove)
-	if len(remove) > 0 { // before the insert: a key that is there keeps its value
+	if len(remove) > 0 { // before the insert, which does not overwrite an existing key
 		e.mutations = append(e.mutations, ovsdb.DeleteFrom(column, remove))
 	}
 	if len(add) > 0 {
@@ -74,17 +73,17 @@ func (e *edit) keys(column string, want, have map[string]string, mine func(strin
 	}
 }
 
-// owner writes the owner into external_ids.
+// owner sets the owner in external_ids.
 func (e *edit) owner(o cluster.Owner, have map[string]string) {
 	e.keys("external_ids", owned(o), have, func(k string) bool { return k == claims.KeyOwner })
 }
 
-// disown takes the owner out of external_ids.
+// disown removes the owner from external_ids.
 func (e *edit) disown(have map[string]string) {
 	e.keys("external_ids", nil, have, func(k string) bool { return k == claims.KeyOwner })
 }
 
-// ops gives the operations that make the edit; row has the new values of whole columns.
+// ops returns the operations of the edit; row has the new values of whole columns.
 func (e *edit) ops(row ovsdb.Row, id ovsdb.UUID) []ovsdb.Op {
 	var list []ovsdb.Op
 	if len(e.columns) > 0 {
@@ -96,7 +95,7 @@ func (e *edit) ops(row ovsdb.Row, id ovsdb.UUID) []ovsdb.Op {
 	return list
 }
 
-// owned is external_ids of a new row.
+// owned returns the external_ids of a new row.
 func owned(o cluster.Owner) map[string]string { return map[string]string{claims.KeyOwner: o.String()} }
 
 // links collects references to add to, and to remove from, columns of other rows.
@@ -118,7 +117,7 @@ func (l links) of(table string, row ovsdb.UUID, column string) *references {
 	return l[k]
 }
 
-// ops gives one operation per row and column, in a fixed order.
+// ops returns one operation per row and column, in a fixed order.
 func (l links) ops() []ovsdb.Op {
 	var list []ovsdb.Op
 	for _, k := range delta.Sorted(l, func(a, b link) int {

@@ -7,7 +7,7 @@ import (
 	"hairpin/ovsdb"
 )
 
-// ReadAll gives all rows that nb has a type for, whoever made them.
+// ReadAll returns all rows that nb has a type for, also foreign ones.
 func (t *Target) ReadAll(ctx context.Context) (nb.State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -21,14 +21,14 @@ func (t *Target) ReadAll(ctx context.Context) (nb.State, error) {
 	return s, nil
 }
 
-// Remodel builds the model from nothing, as the first Read does.
+// Remodel builds the model from scratch, as the first Read does.
 func (t *Target) Remodel() int {
 	m := newModel()
 	m.update(t.nb.View(), t.sb.View())
 	return len(m.state)
 }
 
-// Raw makes the operations of a difference, and gives them without carrying them out.
+// Raw returns the operations of a difference without executing them.
 func (t *Target) Raw(d nb.Delta) ([]ovsdb.Op, *ovsdb.Client) {
 	_, rows, _ := order(d)
 	ops, _ := newCompiler(t.model, rows).compile()

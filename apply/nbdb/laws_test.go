@@ -33,7 +33,7 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-// hands are what somebody may do to what Rich made, and what must be noticed and repaired.
+// hands returns manual changes of Rich's rows, which must be noticed and repaired.
 func hands() map[string]string {
 	return map[string]string{
 		"a load balancer's backends":       `ovn-nbctl set load_balancer default/web:http/tcp/IPv4 'vips:"10.96.0.10:80"="10.9.9.9:1"'`,
@@ -94,7 +94,7 @@ func hands() map[string]string {
 	}
 }
 
-// foreign makes rows of others, and keys of others in rows of ours.
+// foreign adds foreign rows, and foreign keys in Hairpin's rows.
 const foreign = `
 ovn-nbctl lr-add foreign -- lrp-add foreign fp 00:00:00:00:00:01 10.1.1.1/24 -- lr-route-add foreign 10.2.0.0/16 10.1.1.2 -- lr-policy-add foreign 5 ip4 drop
 ovn-nbctl ls-add fsw -- lsp-add fsw fport -- acl-add fsw to-lport 5 ip4 drop -- lb-add flb 1.1.1.1:80 2.2.2.2:80 -- ls-lb-add node-a flb -- ls-lb-add fsw flb
@@ -107,7 +107,7 @@ ovn-nbctl set nb_global . options:foreign=1 external_ids:foreign=1 -- set load_b
 ovn-sbctl chassis-add fchassis geneve 10.9.9.9
 `
 
-// showForeign prints them. Keys in rows are looked for only in rows that Rich has.
+// showForeign prints them. It looks for keys only in rows that Rich has.
 const showForeign = `
 ovn-nbctl --columns=name,ports,static_routes,policies,options,external_ids list logical_router foreign
 ovn-nbctl list logical_router_port fp

@@ -9,25 +9,25 @@ import (
 	"hairpin/ovsdb"
 )
 
-// model is the mirrored databases as nb's rows. It follows the mirror by what changed in it, so it
-// takes time for that only, and rows that did not change stay the same pointers.
+// model holds the mirrored databases as nb's rows. It applies only the mirror's changes, so its
+// cost depends on these, and unchanged rows keep their pointers.
 type model struct {
 	schema  *schema
 	nb, sb  ovsdb.View
 	items   map[ovsdb.UUID]*item
-	byKey   map[nb.Key]*item            // the first of a key; the others follow in next
+	byKey   map[nb.Key]*item            // the first item of a key; next links the others
 	parents map[ovsdb.UUID]ovsdb.UUID   // of ports, routes, policies, NAT, gateway chassis and encaps
-	groups  map[ovsdb.UUID][]ovsdb.UUID // of load balancers: the groups that have them
-	dirty   map[ovsdb.UUID]string       // rows to be read again, with their table
-	hints   map[nb.Key]nb.Row           // rows just written: when they are found, these pointers are taken
-	named   struct {                    // the names of groups that were asked for last, during one update
+	groups  map[ovsdb.UUID][]ovsdb.UUID // the groups of load balancers
+	dirty   map[ovsdb.UUID]string       // rows to read again, with their table
+	hints   map[nb.Key]nb.Row           // rows just written, whose pointers are used for equal rows read back
+	named   struct {                    // the last result of labels, during one update
 		ids   []ovsdb.UUID
 		names []string
 	}
 
-	state     nb.State // rows that are ours
-	shared    bool     // state was given away: copy before a write
-	unadopted int      // items of ours whose row is not one of plan's
+	state     nb.State // Hairpin's rows
+	shared    bool     // a caller has state: copy it before a write
+	unadopted int      // Hairpin's items with a row that was not adopted
 }
 
 // item is one row of a database.
@@ -36,7 +36,7 @@ type item struct {
 	row     nb.Row
 	key     nb.Key
 	own     bool
-	adopted bool  // row is one that plan made
+	adopted bool  // row is a wanted State's
 	next    *item // of the same key, by UUID
 }
 
@@ -47,13 +47,13 @@ func newModel() *model {
 	}
 }
 
-// share gives the state away.
+// share returns the state, which the caller may keep.
 func (m *model) share() nb.State {
 	m.shared = true
 	return m.state
 }
 
-// adopt takes rows of want in place of equal ones.
+// adopt replaces rows by equal ones of want.
 func (m *model) adopt(want nb.State) {
 	if m.unadopted == 0 {
 		return
@@ -69,12 +69,13 @@ func (m *model) adopt(want nb.State) {
 	}
 }
 
-// update follows the mirror. It gives the keys whose rows may be others now; none the first time.
+// update applies the mirror's changes. It returns the keys whose rows may have changed; none the
+// first time.
 func (m *model) update(northbound, southbound ovsdb.View) []nb.Key {
 	oldNB, oldSB := m.nb, m.sb
 	m.nb, m.sb = northbound, southbound
 	changes := append(northbound.Since(oldNB), southbound.Since(oldSB)...)
-	m.named.ids, m.named.names = nil, nil // groups may have got other names
+	m.named.ids, m.named.names = nil, nil // groups may have new names
 	if first := oldNB == (ovsdb.View{}) && oldSB == oldNB; first {
 		m.fill(changes)
 		return nil
@@ -97,7 +98,7 @@ func (m *model) update(northbound, southbound ovsdb.View) []nb.Key {
 	return touched
 }
 
-// fill is the first update: every row is new, so none needs to be marked.
+// fill is the first update: every row is new, so no row must be marked.
 func (m *model) fill(changes []ovsdb.Change) {
 	size := 0
 	for _, c := range changes {
@@ -126,16 +127,16 @@ func (m *model) fill(changes []ovsdb.Change) {
 	}
 }
 
-// mark notes a row that is to be read again.
+// mark records a row to read again.
 func (m *model) mark(id ovsdb.UUID, table string) {
 	if m.dirty != nil {
 		m.dirty[id] = table
 	}
 }
 
-// relate keeps parents and groups, after the row changed, and marks the rows that are read with it.
+// relate updates parents and groups after a row changed, and marks the rows that depend on it.
 func (m *model) relate(name string, id ovsdb.UUID, oldNB, oldSB ovsdb.View) {
-	if owner := m.schema.owners[name]; owner != "" { // of a part
+	if owner := m.schema.owners[name]; owner != "" { // a row of a part
 		if row, known := m.parents[id]; known {
 			m.mark(row, owner)
 		}
@@ -143,7 +144,7 @@ func (m *model) relate(name string, id ovsdb.UUID, oldNB, oldSB ovsdb.View) {
 	}
 	t := m.schema.byName[name]
 	switch {
-	case t.id == nb.TableGlobal: // has the owners of rows without external_ids
+	case t.id == nb.TableGlobal: // holds the owners of rows without external_ids
 		for _, t := range m.schema.indexed {
 			m.markAll(t)
 		}
@@ -178,7 +179,7 @@ func (m *model) markAll(t *table) {
 	}
 }
 
-// get is ovsdb.Get with an empty row for one that is not there.
+// get is ovsdb.Get, with an empty row instead of a missing one.
 func get[T ovsdb.Row](v ovsdb.View, id ovsdb.UUID) *T {
 	if v == (ovsdb.View{}) {
 		return new(T)
@@ -189,7 +190,7 @@ func get[T ovsdb.Row](v ovsdb.View, id ovsdb.UUID) *T {
 	return new(T)
 }
 
-// children keeps the parents of a column's rows.
+// children updates the parents of a column's rows.
 func (m *model) children(id ovsdb.UUID, all bool, table string, was, is []ovsdb.UUID) {
 	each(was, is, func(child ovsdb.UUID, before, now bool) {
 		switch {
@@ -204,10 +205,10 @@ func (m *model) children(id ovsdb.UUID, all bool, table string, was, is []ovsdb.
 	})
 }
 
-// members keeps the groups of load balancers. A group that comes, goes or gets another name is read
-// with all that name it.
+// members updates the groups of load balancers. If a group is new, gone or renamed, it marks all
+// members.
 func (m *model) members(t *table, id ovsdb.UUID, renamed bool, was, is []ovsdb.UUID) {
-	alone := []ovsdb.UUID{id} // shared by all that are in this group only
+	alone := []ovsdb.UUID{id} // shared by all load balancers in this group only
 	each(was, is, func(lb ovsdb.UUID, before, now bool) {
 		switch {
 		case now && !before && m.groups[lb] == nil:
@@ -226,7 +227,7 @@ func (m *model) members(t *table, id ovsdb.UUID, renamed bool, was, is []ovsdb.U
 	})
 }
 
-// each walks two ascending lists side by side.
+// each iterates over two ascending lists in parallel.
 func each(was, is []ovsdb.UUID, visit func(id ovsdb.UUID, before, now bool)) {
 	for len(was) > 0 || len(is) > 0 {
 		switch {
@@ -243,8 +244,8 @@ func each(was, is []ovsdb.UUID, visit func(id ovsdb.UUID, before, now bool)) {
 	}
 }
 
-// replace puts a row in the place of an earlier version of it; row is nil when it is gone. It adds
-// the keys whose rows may be others now.
+// replace replaces the previous version of a row; row is nil if it is gone. It appends the keys
+// whose rows may have changed.
 func (m *model) replace(id ovsdb.UUID, row nb.Row, own bool, touched []nb.Key) []nb.Key {
 	if old := m.items[id]; old != nil {
 		if row != nil && old.own == own && old.key == row.Key() && nb.Equal(old.row, row) {
@@ -264,7 +265,7 @@ func (m *model) replace(id ovsdb.UUID, row nb.Row, own bool, touched []nb.Key) [
 func (m *model) newItem(id ovsdb.UUID, row nb.Row, own bool) *item {
 	it := &item{id: id, row: row, key: row.Key(), own: own}
 	if hint := m.hints[it.key]; hint != nil && nb.Equal(hint, row) {
-		it.row, it.key, it.adopted = hint, hint.Key(), true // the key too: strings of one pointer are compared at once
+		it.row, it.key, it.adopted = hint, hint.Key(), true // the key, too: strings with equal pointers compare fast
 	}
 	return it
 }
@@ -288,8 +289,8 @@ func (m *model) remove(old *item) {
 	}
 }
 
-// insert keeps items of one key in the order of UUIDs, so that of two equal ones the same is kept
-// every time. It tells whether the item is the only one of its key.
+// insert keeps the items of a key sorted by UUID, so that of two equal ones always the same is
+// kept. It returns whether the item is the only one of its key.
 func (m *model) insert(it *item) (alone bool) {
 	m.items[it.id] = it
 	first := m.byKey[it.key]
@@ -306,7 +307,7 @@ func (m *model) insert(it *item) (alone bool) {
 	return alone
 }
 
-// resolve makes the state's row of a key.
+// resolve updates the state's row of a key.
 func (m *model) resolve(key nb.Key) {
 	var row nb.Row
 	for it := m.byKey[key]; it != nil; it = it.next {
@@ -331,8 +332,7 @@ func (m *model) resolve(key nb.Key) {
 	}
 }
 
-// own gives the items of a key that are ours, or else one without an owner, which may be taken
-// over.
+// own returns Hairpin's items of a key, or else one item without an owner, which may be taken over.
 func (m *model) own(key nb.Key) []*item {
 	var own, others []*item
 	for it := m.byKey[key]; it != nil; it = it.next {
@@ -348,8 +348,7 @@ func (m *model) own(key nb.Key) []*item {
 	return own
 }
 
-// ownerKey is the key of NB_Global's external_ids under which the owner of a row without
-// external_ids is kept.
+// ownerKey returns the key in NB_Global's external_ids for the owner of a row without external_ids.
 func ownerKey(key nb.Key) string {
 	return claims.KeyOwner + "/" + key.Table.String() + "/" + key.Name
 }

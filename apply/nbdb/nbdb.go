@@ -1,15 +1,16 @@
 // Package nbdb makes a node's OVN databases equal to an nb.State: the Northbound database, and the
 // rows of remote chassis in the Southbound one.
 //
-// A row is ours when its external_ids have the key claims.KeyOwner. Tables without external_ids
-// (Load_Balancer_Group, Static_MAC_Binding) have their owners in the external_ids of NB_Global,
-// under the key of the row. In shared maps (options, other_config) the keys that tables.go names
-// are ours, in rows that are ours. Everything else is neither read nor written, with one exception:
-// a wanted row takes over a row of the same name that has no owner, since OVN allows one of a name
-// only.
+// A row is Hairpin's when its external_ids have the key claims.KeyOwner. Tables without
+// external_ids (Load_Balancer_Group, Static_MAC_Binding) have their owners in the external_ids of
+// NB_Global, under the key of the row. In shared maps (options, other_config) of Hairpin's rows,
+// the keys in tables.go are Hairpin's. Everything else is neither read nor written, with one
+// exception: a wanted row takes over a row of the same name that has no owner, because OVN allows
+// only one row per name.
 //
-// A row of ours that no type of nb can express (a port disabled by hand, two rows of one name) is
-// read as a row whose owner is of kind "altered": it equals no wanted row, so it is repaired.
+// If nb's types cannot represent one of Hairpin's rows (a port disabled by hand, two rows of one
+// name), Read returns it with an owner of kind "altered". It equals no wanted row, so it is
+// repaired.
 package nbdb
 
 import (
@@ -26,7 +27,7 @@ import (
 	"hairpin/signal"
 )
 
-// Config says where the databases are.
+// Config has the addresses of the databases.
 type Config struct {
 	Northbound string // endpoint of OVN_Northbound, such as "unix:/run/ovn/ovnnb_db.sock"
 	Southbound string // endpoint of OVN_Southbound
@@ -37,7 +38,7 @@ type Config struct {
 // called at any time.
 type Target struct {
 	nb, sb   *ovsdb.Client
-	progress *ovsdb.Client // nb_cfg and what follows it, apart, so that progress is no change
+	progress *ovsdb.Client // nb_cfg and its replies, on its own connection, so that progress signals no change
 	changed  signal.Signal
 	stop     chan struct{}
 	tasks    sync.WaitGroup
@@ -46,7 +47,7 @@ type Target struct {
 	model *model
 }
 
-// Open starts to mirror the databases. It does not wait for them: Read does.
+// Open starts mirroring the databases. It does not wait for them: Read does.
 func Open(c Config) (*Target, error) {
 	t := &Target{changed: signal.New(), stop: make(chan struct{}), model: newModel()}
 	var err error
@@ -67,7 +68,7 @@ func Open(c Config) (*Target, error) {
 	return t, nil
 }
 
-// Close ends the connections.
+// Close closes the connections.
 func (t *Target) Close() {
 	for _, c := range []*ovsdb.Client{t.nb, t.sb, t.progress} {
 		if c != nil {
@@ -78,7 +79,7 @@ func (t *Target) Close() {
 	t.tasks.Wait()
 }
 
-// watch makes one notice of those of both databases.
+// watch combines the change signals of both databases.
 func (t *Target) watch() {
 	for {
 		select {
@@ -93,27 +94,26 @@ func (t *Target) watch() {
 	}
 }
 
-// news tells whether the databases are other than the model has them. What Apply did is in the
-// model when it returns.
+// news reports whether the databases differ from the model, which includes finished Applies.
 func (t *Target) news() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.model.nb != t.nb.View() || t.model.sb != t.sb.View()
 }
 
-// Changed tells that a mirrored column of one of the databases changed, or that one was built anew.
-// What Apply changed, and found to be as it was wanted, is not told.
+// Changed signals that a mirrored column changed, or that a mirror was rebuilt. It does not signal
+// changes by Apply that were read back as wanted.
 func (t *Target) Changed() <-chan struct{} { return t.changed.C() }
 
-// server is whom Read and Apply wait for.
+// server is the daemon that Read and Apply wait for.
 const server = "ovsdb-server of OVN"
 
-// grace is how long a database may be away, such as while its server restarts, before a Read or
-// Apply fails.
+// grace is how long a database may be unreachable, such as during a restart of its server, before a
+// Read or Apply fails.
 const grace = 500 * time.Millisecond
 
-// Read gives the rows that are ours. It fails when one of the databases is not connected, or has
-// not answered an earlier Apply yet, so that what it gives is not older than the call.
+// Read returns Hairpin's rows. It fails when a database is not connected or has not replied to an
+// earlier Apply yet, so that the result is not older than the call.
 func (t *Target) Read(ctx context.Context) (nb.State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,15 +123,15 @@ func (t *Target) Read(ctx context.Context) (nb.State, error) {
 	return t.model.share(), nil
 }
 
-// Adopt tells that want is equal to what there is. The rows of want are given back by later Reads,
-// as long as they are not changed, so that a comparison with them is one of pointers.
+// Adopt records that want equals the real state. Later Reads return want's rows, as long as they
+// are unchanged, so that a comparison compares pointers.
 func (t *Target) Adopt(want nb.State) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.model.adopt(want)
 }
 
-// refresh brings the model up to date.
+// refresh updates the model.
 func (t *Target) refresh(ctx context.Context) error {
 	late.For(ctx, server)
 	ctx, cancel := context.WithTimeout(ctx, grace)

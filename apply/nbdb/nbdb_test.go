@@ -18,12 +18,12 @@ import (
 
 var _ apply.Target[nb.State, nb.Delta] = (*nbdb.Target)(nil)
 
-// rich has something of every table, as a node has it.
+// rich returns a State with rows of every table, as on a node.
 func rich(t testing.TB) nb.State {
 	return datapathtest.Read[nb.State](t, "../../datapath/nb/testdata/node-a.json")
 }
 
-// node is a node with databases and ovn-northd, and without Open vSwitch.
+// node starts a node with databases and ovn-northd, and without Open vSwitch.
 func node(t testing.TB) *lab.Node {
 	return lab.StartNode(t, lab.NodeConfig{Daemons: []string{lab.NB, lab.SB, lab.Northd}})
 }
@@ -44,7 +44,7 @@ func open(t testing.TB, n *lab.Node) *nbdb.Target {
 	return target
 }
 
-// read reads, and again while a database is away.
+// read reads, and retries while a database is unreachable.
 func read(t testing.TB, target *nbdb.Target) nb.State {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
@@ -83,7 +83,7 @@ func reach(t testing.TB, target *nbdb.Target, want nb.State) {
 	}
 }
 
-// isNow checks that Read gives want.
+// isNow checks that Read returns want.
 func isNow(t testing.TB, target *nbdb.Target, want nb.State) {
 	t.Helper()
 	have := read(t, target)
@@ -102,7 +102,7 @@ func TestKeysOfOthersInRowsOfOursSurvive(t *testing.T) {
 		`ovn-nbctl set logical_router GR_node-a options:foreign=1 external_ids:foreign=1 -- set logical_switch node-a other_config:foreign=1 -- set logical_router_port rtos-node-a options:foreign=1`)
 	isNow(t, target, want)
 
-	// Every option of ours changes or goes.
+	// Every option of Hairpin's is changed or removed.
 	other := nb.State{}
 	for k, r := range want {
 		other[k] = r
@@ -129,7 +129,7 @@ for x in "nb_global ." "load_balancer none" "logical_switch_port default_web" "l
 	if got := sh(t, n, `ovn-nbctl get nb_global . options:svc_monitor_mac`); len(got) < 17 {
 		t.Fatalf("ovn-northd's own key is gone: %q", got)
 	}
-	// What they attached to rows of ours is there as well.
+	// Foreign keys in Hairpin's rows are kept as well.
 	if got := sh(t, n,
 		`ovn-nbctl ls-lb-list node-a; ovn-nbctl lr-route-list GR_node-a; ovn-nbctl lr-policy-list ovn_cluster_router; ovn-nbctl lr-nat-list ovn_cluster_router; ovn-nbctl lsp-list node-a`); !strings.Contains(got, "flb") ||
 		!strings.Contains(got, "172.18.0.77") || !strings.Contains(got, "169.254.9.9") ||
@@ -138,7 +138,8 @@ for x in "nb_global ." "load_balancer none" "logical_switch_port default_web" "l
 	}
 }
 
-// What Print writes is what ovn-nbctl takes, and makes the rows that were printed.
+// TestPrintedLinesAreCommands checks that ovn-nbctl accepts the output of Print, and makes the
+// printed rows.
 func TestPrintedLinesAreCommands(t *testing.T) {
 	n := node(t)
 	want := rich(t)
@@ -157,7 +158,7 @@ func TestPrintedLinesAreCommands(t *testing.T) {
 	if len(found) != len(want) {
 		t.Errorf("%d rows of %d lines:\n%s", len(found), len(want), nb.Print(found))
 	}
-	// Rows of those names are taken over, not made again.
+	// Apply takes over rows of those names, and does not recreate them.
 	reach(t, target, want)
 	isNow(t, target, want)
 	after, err := target.ReadAll(ctx(t))
@@ -175,7 +176,7 @@ func TestOneEndpointIsOneUpdateOfVIPs(t *testing.T) {
 	want := rich(t)
 	reach(t, target, want)
 	sh(t, n, `ovn-nbctl --wait=sb sync`)
-	if err := n.Kill(ctx(t), lab.Northd, syscall.SIGKILL); err != nil { // so that the log has our transactions only
+	if err := n.Kill(ctx(t), lab.Northd, syscall.SIGKILL); err != nil { // so that only Hairpin writes the log
 		t.Fatal(err)
 	}
 	const records = `ovsdb-tool -mm show-log /var/lib/ovn/ovnnb_db.db`
@@ -241,7 +242,7 @@ func TestRemovedChassisGoesAfterItsPort(t *testing.T) {
 		`ovn-sbctl --bare --columns=name list chassis; ovn-sbctl --bare --columns=ip list encap; ovn-sbctl --bare --columns=logical_port find port_binding logical_port=tstor-node-b`); strings.TrimSpace(got) != "" {
 		t.Errorf("left: %q", got)
 	}
-	// A node that comes back under another name, with the address of one that leaves.
+	// A node that returns under another name, with the address of a removed one.
 	again := rich(t)
 	reach(t, target, again)
 	delete(again, nb.Key{Table: nb.TableChassis, Name: "node-b"})
@@ -304,8 +305,9 @@ func TestDatabasesBuiltAnew(t *testing.T) {
 	}
 }
 
-// ovn-northd sees a router that was deleted and made again as one change, when it is busy
-// meanwhile. With a new UUID it never again gets a transaction through (see compiler.newID).
+// TestNorthdSurvivesWhatComesBack checks a router that is deleted and recreated while ovn-northd is
+// busy, which ovn-northd sees as one change. With a new UUID, all its later transactions would fail
+// (see compiler.newID).
 func TestNorthdSurvivesWhatComesBack(t *testing.T) {
 	n := node(t)
 	target := open(t, n)

@@ -7,8 +7,8 @@ import (
 	"hairpin/ovsdb"
 )
 
-// part is a row of another table that a row has in a column for itself, and that nb tells as fields
-// of the row.
+// part is a row of another table that belongs to a single row, in a column of it. nb has it as
+// fields of that row.
 type part struct {
 	column string // of the row
 	table  string
@@ -17,8 +17,8 @@ type part struct {
 	store  func(c *compiler, r nb.Row, have []ovsdb.UUID) []ovsdb.UUID
 }
 
-// encap is the tunnel end of a Chassis. Others write to Chassis, too: ovn-controller has that of
-// its own node.
+// encap is the tunnel endpoint of a Chassis. Others write to Chassis, too: ovn-controller writes
+// its own node's.
 func encap() *part {
 	want := func(r *nb.Chassis) ovsdb.Encap {
 		return ovsdb.Encap{Type: "geneve", IP: r.IP.String(), Options: map[string]string{"csum": "true"},
@@ -55,7 +55,7 @@ func encap() *part {
 	}
 }
 
-// gatewayChassis is the chassis that a distributed gateway port is on.
+// gatewayChassis is the chassis of a distributed gateway port.
 func gatewayChassis() *part {
 	return &part{
 		column: "gateway_chassis", table: "Gateway_Chassis",

@@ -11,8 +11,8 @@ import (
 	"hairpin/watch"
 )
 
-// What plan wants of the demo's nodes, the databases take, ovn-northd understands, and ovn-nbctl
-// would have made alike.
+// TestPlannedStates checks that the databases accept plan's States of the demo's nodes, that
+// ovn-northd understands them, and that ovn-nbctl makes the same rows.
 func TestPlannedStates(t *testing.T) {
 	s, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
 	if err != nil {
@@ -32,7 +32,7 @@ func TestPlannedStates(t *testing.T) {
 			t.Fatalf("%s: ovn-northd does not come along: %v", n.Name, err)
 		}
 		if i > 0 {
-			continue // to type one node's rows takes ten seconds
+			continue // ovn-nbctl takes ten seconds for one node's rows
 		}
 
 		sh(t, typed, script(nb.Print(want)))
@@ -48,12 +48,13 @@ func TestPlannedStates(t *testing.T) {
 		}
 		reach(t, hand, want)
 		isNow(t, hand, want)
-		reach(t, hand, nil) // all of it was taken over, so all of it goes
+		reach(t, hand, nil) // all rows were taken over, so all are deleted
 		if found, err = hand.ReadAll(ctx(t)); err != nil || len(found) > 1 {
 			t.Errorf("%s: left: %v\n%s", n.Name, err, nb.Print(found))
 		}
 	}
-	// A new chassis may reach ovn-northd, by its other connection, after the port that names it.
+	// ovn-northd may get a new chassis, over its other connection, after the port that refers to
+	// it.
 	log := sh(t, written,
 		`grep -E '[|](WARN|ERR|EMER)[|]' /var/log/ovn/ovn-northd.log | grep -v -E '[|](timeval|poll_loop|coverage)[|]|Unknown chassis' || true`)
 	if strings.TrimSpace(log) != "" {
@@ -61,8 +62,8 @@ func TestPlannedStates(t *testing.T) {
 	}
 }
 
-// A new agent on an unchanged cluster reads once, writes nothing, and from then on compares
-// pointers.
+// TestARestartWritesNothing checks that a new agent on an unchanged cluster reads once, writes
+// nothing, and from then on compares pointers.
 func TestARestartWritesNothing(t *testing.T) {
 	s, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
 	if err != nil {
@@ -103,7 +104,7 @@ func TestARestartWritesNothing(t *testing.T) {
 	t.Logf("%d rows: %+v", len(want.NB), st)
 }
 
-// script makes a shell script of printed rows.
+// script returns a shell script of printed rows.
 func script(printed string) string {
 	var b strings.Builder
 	for line := range strings.Lines(printed) {

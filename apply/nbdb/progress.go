@@ -11,13 +11,12 @@ import (
 	"hairpin/ovsdb"
 )
 
-// oldest is the oldest OVN that is served: older ones recompute everything for one changed load
-// balancer (1 270 ms at 10 000, instead of 25).
+// oldest is the oldest supported OVN. Older ones recompute everything for one changed load balancer
+// (1 270 ms at 10 000, instead of 25).
 const oldest = "25.03"
 
-// Sync waits until everything that is in the Northbound database now is in the switch of this node.
-// While ovn-controller has not registered its chassis there is no switch to wait for, and Sync
-// waits for ovn-northd only.
+// Sync waits until the current Northbound database is in the switch of this node. While
+// ovn-controller has not registered its chassis, Sync waits for ovn-northd only.
 func (t *Target) Sync(ctx context.Context) error {
 	late.For(ctx, "ovn-controller")
 	if err := t.sync(ctx, func(g *ovsdb.NBGlobal) int { return g.HVCfg }); err != nil {
@@ -26,8 +25,7 @@ func (t *Target) Sync(ctx context.Context) error {
 	return nil
 }
 
-// sync asks for progress by a new nb_cfg (ovn-nb(5), NB_Global), and waits until done has reached
-// it.
+// sync increments nb_cfg (ovn-nb(5), NB_Global), and waits until done has reached the new value.
 func (t *Target) sync(ctx context.Context, done func(*ovsdb.NBGlobal) int) error {
 	results, err := t.progress.Transact(ctx,
 		ovsdb.Mutate("NB_Global", ovsdb.Add("nb_cfg", 1)).All(),
@@ -48,8 +46,7 @@ func (t *Target) sync(ctx context.Context, done func(*ovsdb.NBGlobal) int) error
 	})
 }
 
-// Version waits for ovn-northd, and gives the version of OVN that it notes in NB_Global, such as
-// "25.03.0".
+// Version waits for ovn-northd, and returns its version of OVN from NB_Global, such as "25.03.0".
 func (t *Target) Version(ctx context.Context) (string, error) {
 	var version string
 	err := t.progress.WaitFor(ctx, func(v ovsdb.View) bool {
@@ -64,6 +61,5 @@ func (t *Target) Version(ctx context.Context) (string, error) {
 	return version, nil
 }
 
-// CheckVersion refuses an OVN that is too old, with a message that names the version found and the
-// one needed.
+// CheckVersion returns an error that names both versions if OVN is too old.
 func CheckVersion(version string) error { return apply.NeedVersion("OVN", version, oldest) }

@@ -10,12 +10,12 @@ import (
 
 const idsColumn = "external_ids"
 
-// schema is the description of all tables, with what follows from it.
+// schema holds the descriptions of all tables, and indexes of them.
 type schema struct {
 	tables  []*table          // by nb.Table
 	byName  map[string]*table // by the name in the database
-	owners  map[string]string // of parts: the table of the rows that they belong to
-	indexed []*table          // those whose owners are in the owner index
+	owners  map[string]string // of parts: the table of the rows that have them
+	indexed []*table          // tables with owners in the owner index
 }
 
 func newSchema() *schema {
@@ -43,7 +43,7 @@ func newSchema() *schema {
 	return s
 }
 
-// lay makes the layout: the columns of the description, and those with the owner and with
+// lay builds the layout: the columns of the description, the owner's column, and those with
 // references.
 func (t *table) lay() {
 	var list []ovsdb.Column
@@ -82,7 +82,7 @@ func (t *table) lay() {
 
 func (t *table) name() string { return t.id.String() }
 
-// mirrors gives what is to be mirrored of one of the databases.
+// mirrors returns the tables to mirror of one of the databases.
 func (s *schema) mirrors(southbound bool) (list []ovsdb.Table) {
 	for _, t := range s.tables {
 		if t.southbound != southbound {
@@ -96,7 +96,7 @@ func (s *schema) mirrors(southbound bool) (list []ovsdb.Table) {
 	return list
 }
 
-// get gives a row of the database that the table is in.
+// get returns a row of the table's database.
 func (t *table) get(northbound, southbound ovsdb.View, id ovsdb.UUID) ovsdb.Record {
 	if t.southbound {
 		return t.layout.Get(southbound, id)
@@ -104,10 +104,10 @@ func (t *table) get(northbound, southbound ovsdb.View, id ovsdb.UUID) ovsdb.Reco
 	return t.layout.Get(northbound, id)
 }
 
-// at gives a column of a row that is there.
+// at returns a column of an existing row.
 func (t *table) at(r ovsdb.Record, column string) any { return r.Column(t.places[column]) }
 
-// refs gives a column with references; none for a row that is not there.
+// refs returns a column with references; none for a missing row.
 func (t *table) refs(r ovsdb.Record, column string) []ovsdb.UUID {
 	if !r.There() {
 		return nil
@@ -124,7 +124,7 @@ func (t *table) refs(r ovsdb.Record, column string) []ovsdb.UUID {
 	panic(column + " has no references")
 }
 
-// ids gives external_ids; none for a row that is not there.
+// ids returns external_ids; none for a missing row.
 func (t *table) ids(r ovsdb.Record) map[string]string {
 	if !r.There() {
 		return nil
@@ -132,7 +132,7 @@ func (t *table) ids(r ovsdb.Record) map[string]string {
 	return *t.at(r, idsColumn).(*map[string]string)
 }
 
-// label gives the row's name, in a table that has names; empty for a row that is not there.
+// label returns the row's name, in a table that has names; empty for a missing row.
 func (t *table) label(r ovsdb.Record) string {
 	if !r.There() {
 		return ""

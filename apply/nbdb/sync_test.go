@@ -13,7 +13,7 @@ import (
 	"hairpin/lab"
 )
 
-// controlled is a whole node whose ovn-controller is at work.
+// controlled starts a complete node with a working ovn-controller.
 func controlled(t *testing.T) *lab.Node {
 	n := lab.StartNode(t, lab.NodeConfig{})
 	sh(t, n,
@@ -23,7 +23,7 @@ ovn-sbctl --timeout=20 wait-until chassis node-a`)
 	return n
 }
 
-// Sync returns when the flows are in the switch, and not before.
+// TestSyncIsTheSwitch checks that Sync returns when the flows are in the switch, and not before.
 func TestSyncIsTheSwitch(t *testing.T) {
 	n := controlled(t)
 	target := open(t, n)
@@ -55,7 +55,7 @@ func TestSyncIsTheSwitch(t *testing.T) {
 	if got := sh(t, n, flows); got == "0\n" {
 		t.Fatalf("Sync returned, and the flows are not there")
 	}
-	// The remote chassis has a tunnel, and is no reason to wait.
+	// The remote chassis has a tunnel, and does not delay Sync.
 	if got := sh(t, n, `ovs-vsctl --bare --columns=options find interface type=geneve`); !strings.Contains(got,
 		"172.18.0.4") {
 		t.Errorf("no tunnel to the remote chassis: %q", got)
@@ -78,8 +78,8 @@ func TestSyncIsTheSwitch(t *testing.T) {
 	isNow(t, target, want)
 }
 
-// The node's own chassis, and what OVN's daemons write into the databases, is not ours, and is no
-// change of ours.
+// TestDaemonsMakeNoDrift checks that the node's own chassis, and the rows that OVN's daemons write,
+// are not Hairpin's and cause no signal.
 func TestDaemonsMakeNoDrift(t *testing.T) {
 	n := controlled(t)
 	target := open(t, n)
@@ -93,7 +93,7 @@ func TestDaemonsMakeNoDrift(t *testing.T) {
 		sh(t, n,
 			fmt.Sprintf(`ovn-appctl -t ovn-northd inc-engine/recompute; ovs-vsctl --may-exist add-port br-int p%d -- set interface p%d type=internal external_ids:iface-id=default_web`, i, i))
 	}
-	// Progress is no change: once all is quiet, Sync does not wake anybody.
+	// Progress is no change: without other changes, Sync causes no signal.
 	for quiet := false; !quiet; {
 		select {
 		case <-target.Changed():

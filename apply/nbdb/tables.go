@@ -13,36 +13,35 @@ import (
 	"hairpin/ovsdb"
 )
 
-// table is a table of OVN's databases: all that this package has to know to read and write its
-// rows.
+// table describes a table of OVN's databases, for reading and writing its rows.
 type table struct {
 	id         nb.Table
 	southbound bool
 	row        row
 	columns    []column
-	parent     parent // of rows that are kept alive by a column of another row only
+	parent     parent // of non-root rows, which only a column of another row keeps alive
 	others     others // rows that a row names
-	indexed    bool   // there are no external_ids: owners are in the owner index, the external_ids of NB_Global
-	stays      bool   // the row is never deleted: what is ours is taken out of it
+	indexed    bool   // no external_ids: owners are in the owner index, the external_ids of NB_Global
+	stays      bool   // the row is never deleted, only Hairpin's values in it
 	part       *part  // a row of another table that belongs to the row
-	// foreign tells rows without an owner that must not be taken over.
+	// foreign returns an error for a row without an owner that must not be taken over.
 	foreign func(t *table, have ovsdb.Record) error
 
 	layout   ovsdb.Layout
-	places   map[string]int // of the columns in the layout: those above, and those with references
-	children []*table       // whose parent this is
-	namedBy  []*table       // whose rows name those of this one
+	places   map[string]int // positions in the layout of these columns and those with references
+	children []*table       // tables whose parent this table is
+	namedBy  []*table       // tables whose rows refer to this table's
 }
 
-// parent says which column of which table has the row. Its name is a field of the row.
+// parent is the table and the column that refer to the row. name is the row's field for it.
 type parent struct {
 	table  nb.Table
 	column string
 	name   func(nb.Row) *string
 }
 
-// others says of which table are the rows that a row names, and which column has them: one of the
-// row, or one of the others, which have the row then.
+// others is the table of the rows that a row refers to, and the column that holds the reference.
+// With back, the column is in the other table and refers to the row.
 type others struct {
 	table  nb.Table
 	column string
@@ -52,10 +51,10 @@ type others struct {
 	load   func(nb.Row, []string)
 }
 
-// tables describes all tables.
+// tables returns the descriptions of all tables.
 func tables() []*table { return slices.Concat(zone(), switches(), routers(), balancers()) }
 
-// zone is what a node has once, or for all.
+// zone describes the tables with one row per node or for all of a node.
 func zone() []*table {
 	return []*table{
 		{id: nb.TableGlobal, row: rowOf[nb.Global](), stays: true,
@@ -64,7 +63,8 @@ func zone() []*table {
 				options("options", func(r *nb.Global) *map[string]string { return &r.Options }, "name",
 					"use_ct_inv_match"),
 			}},
-		// Nobody wants them any more: those of the release before are found and deleted.
+		// No State has these rows any more: Read finds those of the previous release, so that they
+		// are deleted.
 		{id: nb.TableChassis, row: rowOf[nb.Chassis](), southbound: true, part: encap(), foreign: ofNode,
 			columns: []column{
 				word("name", func(r *nb.Chassis) *string { return &r.Name }),
@@ -80,7 +80,7 @@ func zone() []*table {
 	}
 }
 
-// switches are Logical_Switch and what switches have.
+// switches describes Logical_Switch and the tables of its parts.
 func switches() []*table {
 	return []*table{
 		{id: nb.TableSwitch, row: rowOf[nb.Switch](),
@@ -125,7 +125,7 @@ func switches() []*table {
 	}
 }
 
-// routers are Logical_Router and what routers have.
+// routers describes Logical_Router and the tables of its parts.
 func routers() []*table {
 	return []*table{
 		{id: nb.TableRouter, row: rowOf[nb.Router](),
@@ -194,7 +194,7 @@ func routers() []*table {
 	}
 }
 
-// balancers are load balancers and their groups.
+// balancers describes load balancers and their groups.
 func balancers() []*table {
 	return []*table{
 		{id: nb.TableGroup, row: rowOf[nb.Group](), indexed: true,
@@ -222,7 +222,7 @@ func balancers() []*table {
 	}
 }
 
-// row makes rows of one type.
+// row makes and copies rows of one type.
 type row struct {
 	empty func() nb.Row
 	copy  func(nb.Row) nb.Row
@@ -253,7 +253,7 @@ func named[R any](t nb.Table, column string, names func(*R) *[]string) others {
 	}
 }
 
-// one is the reference to at most one row.
+// one is a reference to at most one row.
 func one[R any](t nb.Table, column string, name func(*R) *string) others {
 	return others{
 		table: t, column: column, single: true,
@@ -281,7 +281,7 @@ func address(p netip.Prefix) string {
 	return p.String()
 }
 
-// isRemote is the key of Chassis.other_config that tells ovn-controller to make a tunnel.
+// isRemote is the key of Chassis.other_config that makes ovn-controller create a tunnel.
 const isRemote = "is-remote"
 
 func remote() column {
@@ -292,7 +292,7 @@ func remote() column {
 		})
 }
 
-// ofNode refuses the chassis of a node that is not remote.
+// ofNode rejects a chassis that is not remote.
 func ofNode(t *table, have ovsdb.Record) error {
 	if (*t.at(have, "other_config").(*map[string]string))[isRemote] != "true" {
 		return errors.New("this is the chassis of this node, or of another ovn-controller on this database")
@@ -300,7 +300,7 @@ func ofNode(t *table, have ovsdb.Record) error {
 	return nil
 }
 
-// externalMAC is not there where a NAT row has no port of its own.
+// externalMAC is unset for a NAT row without its own port.
 func externalMAC() column {
 	return value("external_mac", func(r *nb.NAT, s *string) bool {
 		var err error
@@ -317,7 +317,7 @@ func externalMAC() column {
 	}, wholeText)
 }
 
-// mark is the one action that our QoS rows have.
+// mark is the single action of Hairpin's QoS rows.
 func mark() column {
 	return value("action", func(r *nb.QoS, all map[string]int) bool {
 		n, there := all["mark"]
@@ -327,7 +327,7 @@ func mark() column {
 		func(e *edit, column string, want, have map[string]int) { e.column(column, maps.Equal(want, have)) })
 }
 
-// afterBalancing is the stage that our ACLs are in.
+// afterBalancing is the stage of Hairpin's ACLs.
 func afterBalancing() column {
 	const key = "apply-after-lb"
 	return value("options", func(_ *nb.ACL, all map[string]string) bool { return all[key] == "true" },
@@ -337,7 +337,7 @@ func afterBalancing() column {
 		})
 }
 
-// protocol is one of three by the schema; none is TCP.
+// protocol is one of three by the schema; unset means TCP.
 func protocol() column {
 	c := value("protocol", func(r *nb.LoadBalancer, s *string) bool {
 		switch or(s, "tcp") {

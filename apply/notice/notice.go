@@ -16,18 +16,19 @@ import (
 	"hairpin/signal"
 )
 
-// Config says what to listen to.
+// Config describes what to listen to.
 type Config struct {
 	NetNS    string // path of a network namespace; empty = the caller's
 	Protocol int    // such as unix.NETLINK_ROUTE
 	Groups   []int  // such as unix.RTNLGRP_LINK
-	// Relevant reports whether a message is to be told. It is called from one goroutine.
+	// Relevant reports whether to signal a message. It is called from one goroutine.
 	Relevant func(syscall.NetlinkMessage) bool
-	// Lost is called when messages were lost: the kernel was faster than we. It is told as well.
+	// Lost is called when messages were lost, because the kernel sent faster than this process
+	// read. Changed signals that, too.
 	Lost func()
 }
 
-// Listener tells of messages on Changed.
+// Listener signals messages on Changed.
 type Listener struct {
 	config  Config
 	changed signal.Signal
@@ -37,13 +38,13 @@ type Listener struct {
 	done    chan struct{}
 }
 
-// bufferSize is how much the kernel may queue for us, bytes: some ten thousand messages.
+// bufferSize is the kernel's queue for the socket in bytes: some ten thousand messages.
 const bufferSize = 8 << 20
 
 // pause is the time between attempts to open a socket again.
 const pause = 100 * time.Millisecond
 
-// Listen opens the socket; what happens from now on is told.
+// Listen opens the socket. The Listener signals all events from then on.
 func Listen(c Config) (*Listener, error) {
 	l := &Listener{config: c, changed: signal.New(), done: make(chan struct{})}
 	f, err := l.open()
@@ -55,15 +56,15 @@ func Listen(c Config) (*Listener, error) {
 	return l, nil
 }
 
-// Changed tells that there were relevant messages since the last time.
+// Changed signals that there were relevant messages since the last signal.
 func (l *Listener) Changed() <-chan struct{} { return l.changed.C() }
 
-// Tell makes Changed tell.
+// Tell makes Changed signal.
 func (l *Listener) Tell() {
 	l.changed.Notify()
 }
 
-// Close ends the listener.
+// Close stops the Listener.
 func (l *Listener) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -79,8 +80,8 @@ func (l *Listener) open() (*os.File, error) {
 		if err != nil {
 			return os.NewSyscallError("socket", err)
 		}
-		// Without CAP_NET_ADMIN the system's limit holds; then messages are lost sooner, which is
-		// told too.
+		// Without CAP_NET_ADMIN the system's limit applies; messages are lost sooner. Changed
+		// signals that.
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, bufferSize)
 		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 		for _, g := range l.config.Groups {
@@ -127,7 +128,7 @@ func (l *Listener) run(f *os.File) {
 }
 
 func (l *Listener) read(b []byte) {
-	// ParseNetlinkMessage copies nothing; a message is over when Relevant returns.
+	// ParseNetlinkMessage copies nothing; a message is valid until Relevant returns.
 	messages, err := syscall.ParseNetlinkMessage(b)
 	relevant := err != nil
 	for _, m := range messages {
@@ -146,7 +147,7 @@ func (l *Listener) isClosed() bool {
 	return l.closed
 }
 
-// reopen tries until there is a socket again; it gives nil when the Listener was closed.
+// reopen retries until it has a socket again; it returns nil if the Listener was closed.
 func (l *Listener) reopen() *os.File {
 	for {
 		if l.isClosed() {

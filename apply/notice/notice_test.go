@@ -15,7 +15,7 @@ import (
 	"hairpin/apply/notice"
 )
 
-// addresses adds and removes addresses of loopback, n times.
+// addresses adds and removes loopback addresses, n times.
 func addresses(t *testing.T, ns string, n int) {
 	t.Helper()
 	err := inside.Do(ns, func() error {
@@ -47,8 +47,8 @@ func addresses(t *testing.T, ns string, n int) {
 	}
 }
 
-// TestLostMessages: when the kernel is faster than the reader, that is told, and the listener goes
-// on.
+// TestLostMessages checks that the loss of messages is signalled when the kernel is faster than the
+// reader, and that the listener continues.
 func TestLostMessages(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	var lost, seen atomic.Int32

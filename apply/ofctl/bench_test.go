@@ -14,8 +14,8 @@ import (
 	"hairpin/lab"
 )
 
-// BenchmarkServices is what Services of a node cost: those that come, and an endpoint of one that
-// changes. CPU is this process's, with its children's, and that of ovs-vswitchd.
+// BenchmarkServices measures a node's Services: new ones, and a changed endpoint. CPU is this
+// process's, with its children's, and that of ovs-vswitchd.
 func BenchmarkServices(b *testing.B) {
 	n := serviceNode(b)
 	empty := withGroups(b, n)
@@ -50,7 +50,7 @@ func BenchmarkServices(b *testing.B) {
 	}
 }
 
-// changeGroup changes one group, which needs no other look at the switch.
+// changeGroup changes one group without another read of the switch.
 func changeGroup(b *testing.B, target *ofctl.Target, g *flow.Group) {
 	d := flow.Delta{Bridge: lab.GatewayBridge}
 	d.Groups.Change = map[flow.GroupKey]*flow.Group{g.GroupKey: g}
@@ -59,7 +59,7 @@ func changeGroup(b *testing.B, target *ofctl.Target, g *flow.Group) {
 	}
 }
 
-// manyServices are so many addresses, each with a group of two endpoints.
+// manyServices returns so many addresses, each with a group of two endpoints.
 func manyServices(count int) (flows delta.Map[flow.ID, *flow.Flow], groups delta.Map[flow.GroupKey, *flow.Group]) {
 	for i := range count {
 		id := uint32(1 + i)
@@ -102,7 +102,7 @@ func (s *spent) now() (ours, theirs time.Duration) {
 	return ours, u.CPU
 }
 
-// pause does something that does not count.
+// pause runs a function that is not measured.
 func (s *spent) pause(f func()) {
 	ours, theirs := s.now()
 	f()

@@ -21,20 +21,20 @@ type bundle struct {
 	made    map[flow.ID]*flow.Flow
 	unfit   map[uint32]bool // groups left out: a flow that names one would stop the bundle
 
-	groupsGone []change // flows that lead to one go with it
+	groupsGone []change // the switch removes flows to these groups with them
 	missing    []string // ports of the flows left out
-	errs       []error  // of those which cannot be
+	errs       []error  // of flows and groups that cannot be encoded
 }
 
-// change is a message, and its text for who must know which one was refused.
+// change is a message, and its text for the error if the switch rejects it.
 type change struct {
 	kind openflow.Type
 	body []byte
 	what fmt.Stringer
 }
 
-// changes are all, in order. Of flows, deletes come first: a port's number may have gone from one
-// name to another. Groups are there before flows that lead to them, and go after them.
+// changes returns all changes, in order. Flow deletes come first, because a port number may have
+// moved from one name to another. Groups are made before the flows that use them, and deleted last.
 func (b *bundle) changes() []change { return slices.Concat(b.groups, b.deletes, b.flows, b.groupsGone) }
 
 func (b *bundle) group(g *flow.Group) {
@@ -59,7 +59,7 @@ func (b *bundle) groupGone(g *flow.Group) {
 func (b *bundle) add(id flow.ID, f *flow.Flow) {
 	if slices.ContainsFunc(f.Actions,
 		func(a flow.Action) bool { to, ok := a.(flow.ToGroup); return ok && b.unfit[to.ID] }) {
-		return // the error is the group's
+		return // the group has the error already
 	}
 	if err := f.Check(); err != nil {
 		b.errs = append(b.errs, err)
@@ -74,9 +74,8 @@ func (b *bundle) add(id flow.ID, f *flow.Flow) {
 	b.flows = append(b.flows, change{openflow.FlowMod, e.Add(), f})
 }
 
-// present returns the flow without outputs to ports that are not there, or nil when it lacks the
-// port that it matches, or all ports that it sends to. One missing port of many must not keep a
-// packet from the others.
+// present returns the flow without outputs to missing ports. It returns nil when the flow's in_port
+// or all of its output ports are missing. One missing port must not block the others.
 func (b *bundle) present(f *flow.Flow) *flow.Flow {
 	var lacks []string
 	for _, name := range f.Ports() {
@@ -102,7 +101,8 @@ func (b *bundle) present(f *flow.Flow) *flow.Flow {
 	return &g
 }
 
-// number translates a port. A number stays: that is a flow that names no port of ours on purpose.
+// number returns a port's number. A number stays as it is: such a flow deliberately names no port
+// of Hairpin's.
 func (b *bundle) number(name string) (string, bool) {
 	if n, ok := b.numbers[name]; ok {
 		return n, true
@@ -111,11 +111,11 @@ func (b *bundle) number(name string) (string, bool) {
 	return name, err == nil
 }
 
-// errAbsent is the error of a bridge for which nobody listens.
+// errAbsent is the error of a bridge whose OpenFlow socket does not accept connections.
 var errAbsent = errors.New("ovs-vswitchd does not listen for the bridge")
 
-// send makes the switch do all changes, or none, and gives the mark after them. It sends them on
-// the monitor's connection, so that the switch does not tell of them.
+// send makes the switch do all changes, or none, and returns the mark after them. It uses the
+// monitor's connection, because the switch does not report changes made on that connection.
 func (t *bridge) send(ctx context.Context, changes []change) (mark, error) {
 	if !t.monitor.isUp() {
 		if !t.cfg.reachable(ctx, t.name) {
@@ -140,14 +140,14 @@ func (t *bridge) send(ctx context.Context, changes []change) (mark, error) {
 	return after, err
 }
 
-// firstChange is the number of the first message in a bundle. The others' follow. Steps of a bundle
-// have the last number that there is.
+// firstChange is the transaction ID of the first message in a bundle; the others follow. Bundle
+// control messages use the highest transaction ID.
 const firstChange = 1 << 31
 
 func step(b []byte, step uint16) []byte { return openflow.BundleStep(b, math.MaxUint32, step) }
 
-// bundled opens a bundle and fills it. It is to be committed when all its messages were taken: the
-// switch would leave out those that were not.
+// bundled opens a bundle and fills it. The caller commits it only after the switch accepted all
+// messages: a commit would leave out rejected ones.
 func bundled(changes []change) []byte {
 	b := step(nil, openflow.BundleOpen)
 	for i, c := range changes {

@@ -5,25 +5,25 @@ import (
 	"hairpin/delta"
 )
 
-// content is the flows and groups of bridges.
+// content holds flows and groups of bridges.
 type content struct {
 	flows  delta.Map[flow.ID, *flow.Flow]
 	groups delta.Map[flow.GroupKey, *flow.Group]
 }
 
-// contents is what all bridges have, as far as their caches are valid. Its maps are given away:
-// they are never changed.
+// contents holds the flows and groups of all bridges, as far as their caches are valid. Callers get
+// its maps, so they are never modified.
 type contents struct {
 	content
-	raw bool // there may be something else than the last Run made it to be
+	raw bool // the content may differ from what the last Run wanted
 }
 
-// change notes changes that were made.
+// change records changes that were made.
 func (c *contents) change(d flow.Delta) {
 	c.flows, c.groups = d.Flows.ApplyToMap(c.flows), d.Groups.ApplyToMap(c.groups)
 }
 
-// replace gives a bridge another content, which nobody else has.
+// replace replaces the content of a bridge. It takes ownership of the new content's maps.
 func (c *contents) replace(bridge string, with content) {
 	replace(&c.flows, with.flows, func(id flow.ID) bool { return id.Value().Bridge == bridge })
 	replace(&c.groups, with.groups, func(k flow.GroupKey) bool { return k.Bridge == bridge })
@@ -39,7 +39,7 @@ func replace[K comparable, V any](has *delta.Map[K, V], with delta.Map[K, V], in
 	*has = with
 }
 
-// adopt takes want's maps where they have the same, so that comparing them takes no time.
+// adopt takes over want's maps where they are equal, so that comparing them takes no time.
 func (c *contents) adopt(want flow.State) {
 	if c.raw {
 		c.raw = !delta.OfMaps(want.Flows, c.flows, (*flow.Flow).Equal).Empty() ||

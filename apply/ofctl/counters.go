@@ -9,10 +9,10 @@ import (
 	"hairpin/delta"
 )
 
-// Counts returns the packets that each of our flows has counted up to now.
+// Counts returns the packet counts of Hairpin's flows.
 func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
-	// The datapath's counts reach the flows with the next revalidation. The first to end may have
-	// read some of them before this call.
+	// Revalidation copies the datapath's counts to the flows. The first may have read some before
+	// this call.
 	for range 2 {
 		if _, err := t.vswitchd(ctx, "revalidator/wait"); err != nil {
 			return nil, fmt.Errorf("counters of %s: %w", t.cfg.Bridge, err)
@@ -32,7 +32,7 @@ func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
 		for line := range strings.Lines(text) {
 			f, n, err := flow.ParseFlow(line)
 			if f == nil || err != nil {
-				continue // the heading, or nothing of ours
+				continue // the heading, or not Hairpin's
 			}
 			k := f.WithPorts(name).Key
 			if bridge != t.cfg.Bridge {
@@ -44,8 +44,8 @@ func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
 	return counts, nil
 }
 
-// Counters returns flows, groups and ports of the gateway bridge, and of those of ours, with what
-// they have counted, as ovs-ofctl prints them: for people that trace where packets are lost.
+// Counters returns the flows, groups and ports of Hairpin's bridges and of the gateway bridge, with
+// their counters, as ovs-ofctl prints them. People use it to find where packets are lost.
 func (t *Target) Counters(ctx context.Context) (string, error) {
 	r, err := t.rows(ctx)
 	if err != nil {

@@ -1,7 +1,6 @@
 package ofctl
 
-// Watching tells that every bridge of ours that was seen is watched: what happens from now on is
-// told.
+// Watching reports whether all known bridges are monitored from now on.
 func (t *Target) Watching() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"hairpin/lab"
 )
 
-// What Print writes is what the switch says after it was given to ovs-ofctl: the words are the real
-// ones.
+// TestTheSwitchSaysWhatPrintWrites checks that the switch reports what Print wrote and ovs-ofctl
+// set: the syntax is the real one.
 func TestTheSwitchSaysWhatPrintWrites(t *testing.T) {
 	n := node(t)
 	want := rich(t)
@@ -31,7 +31,7 @@ func TestTheSwitchSaysWhatPrintWrites(t *testing.T) {
 	if d := flow.Diff(flow.State{Bridge: "br-ex", Flows: want.Flows}, have); !d.Empty() {
 		t.Fatalf("%d differences: %+v", d.Count(), d)
 	}
-	// With counters and names, as a person looks at them, where a name is short enough.
+	// With counters and names, as in ovs-ofctl's usual output, for short names.
 	for line := range strings.Lines(sh(t, n, `ovs-ofctl -O OpenFlow14 --names dump-flows br-ex cookie=0xdeff105/-1`)) {
 		f, _, err := flow.ParseFlow(line)
 		if err != nil {
@@ -76,8 +76,8 @@ func TestApplyIsForOneBridge(t *testing.T) {
 	}
 }
 
-// Own changes are no news: the Target knows what there is afterwards, and reads again only what
-// others changed.
+// TestOwnChangesAreNoNews checks that own changes cause no signal: the Target knows their result,
+// and reads again only what others changed.
 func TestOwnChangesAreNoNews(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
@@ -116,7 +116,7 @@ func TestOwnChangesAreNoNews(t *testing.T) {
 	}
 }
 
-// silent wants nothing to be told after a change of our own.
+// silent expects no signal after an own change.
 func silent(t testing.TB, target *ofctl.Target) {
 	t.Helper()
 	select {
@@ -126,7 +126,7 @@ func silent(t testing.TB, target *ofctl.Target) {
 	}
 }
 
-// quiet waits until every bridge is watched, and all is told that happened before.
+// quiet waits until every bridge is monitored, and all earlier events are reported.
 func quiet(t testing.TB, target *ofctl.Target) {
 	t.Helper()
 	for end := time.After(20 * time.Second); !target.Watching(); {
@@ -139,7 +139,7 @@ func quiet(t testing.TB, target *ofctl.Target) {
 	told(t, target)
 }
 
-// told waits until all is told that happened before.
+// told waits until all earlier events are reported.
 func told(t testing.TB, target *ofctl.Target) {
 	t.Helper()
 	for range 100 {
@@ -152,7 +152,8 @@ func told(t testing.TB, target *ofctl.Target) {
 	t.Fatal("Changed tells for ever")
 }
 
-// A standalone bridge gets its only flow back when ours goes, or the node would be cut off.
+// TestBridgeForwardsWhenEverythingOfOursIsGone checks that a standalone bridge gets its only flow
+// back when Hairpin's is deleted. Without it, the node would be cut off.
 func TestBridgeForwardsWhenEverythingOfOursIsGone(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
@@ -190,7 +191,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// nodePorts returns n flows, as NodePorts need them.
+// nodePorts returns n flows of NodePorts.
 func nodePorts(n int) (flows delta.Map[flow.ID, *flow.Flow]) {
 	for i := range n / 2 {
 		m := flow.Match{Protocol: flow.TCP, InPort: "eth0", DstPort: uint16(30000 + i)}

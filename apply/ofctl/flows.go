@@ -17,35 +17,35 @@ import (
 	"hairpin/openflow"
 )
 
-// maxAge is how long flows and groups are taken from the last reading at most: it bounds the harm
-// of a notice that never came. It is a little less than the agent's slow timer, which so reads
+// maxAge is how long a cached read of flows and groups is used at most: it limits the harm of a
+// lost notification. It is a little shorter than the agent's slow timer, so that each tick reads
 // them.
 const maxAge = 290 * time.Second
 
-// cache is when a bridge was read last. The monitor tells whether that still holds: reading 40 000
-// flows takes half a second, 10 000 groups 0.2 s.
+// cache describes the last read of a bridge. The monitor knows if it still holds. Reading takes
+// half a second for 40 000 flows, 0.2 s for 10 000 groups.
 type cache struct {
 	valid   bool
-	read    time.Time         // when the switch was asked
+	read    time.Time         // when the read began
 	mark    mark              // of the monitor, before the flows were read
 	numbers map[string]string // of the ports, by name
 	unknown []flow.Unknown
 }
 
-// bridge is one that has flows of ours.
+// bridge is a bridge with flows of Hairpin's.
 type bridge struct {
 	*Target
 	name    string
 	key     string // in keys of flows
 	monitor *monitor
-	life    context.Context    // ends with the Target, and with forget
+	life    context.Context    // ends with Close, and with forget
 	forget  context.CancelFunc // ends the monitor
-	options string             // the ovs-vswitchd that knows the bridge's Geneve option
+	options string             // the ovs-vswitchd instance that has the bridge's Geneve option
 	cache   cache
 }
 
-// known gives those that are there, the gateway bridge last: what is on others is there before
-// anything leads to it. It begins to watch those that are new.
+// known returns the existing bridges, the gateway bridge last: what other bridges need must exist
+// before flows send packets to them. It starts a monitor for each new bridge.
 func (t *Target) known(r rows) (list []*bridge) {
 	for name, b := range t.bridges {
 		if _, there := r.numbers[name]; !there {
@@ -65,8 +65,8 @@ func (t *Target) known(r rows) (list []*bridge) {
 	return append(list, t.bridges[t.cfg.Bridge])
 }
 
-// read returns our flows, with the names of their ports, and groups, or nil when the monitor knows
-// that nothing happened since the last reading. A bridge that was made a moment ago has none.
+// read returns Hairpin's flows, with port names, and groups. It returns nil when the monitor knows
+// that nothing changed since the last read. A bridge that was made a moment ago has no flows.
 func (t *bridge) read(ctx context.Context, numbers map[string]string) (*content, error) {
 	if t.key != "" && !t.cfg.reachable(ctx, t.name) {
 		t.cache = cache{}
@@ -90,8 +90,8 @@ func (t *bridge) read(ctx context.Context, numbers map[string]string) (*content,
 	return &content{flows, groups}, nil
 }
 
-// number gives ports the names that they have by now: a pod's port comes or goes, and flows keep
-// their numbers.
+// number updates the port names in cached flows: ports appear and disappear, but flows keep their
+// port numbers.
 func (t *bridge) number(numbers map[string]string) {
 	c := &t.cache
 	if maps.Equal(c.numbers, numbers) {
@@ -124,11 +124,11 @@ func (t *bridge) number(numbers map[string]string) {
 	}
 }
 
-// readGroups reads groups. One that we have no words for comes without buckets, equal to none that
-// is wanted.
+// readGroups reads groups. A group that Hairpin cannot represent comes without buckets and equals
+// no wanted one.
 func (t *bridge) readGroups(ctx context.Context) (groups delta.Map[flow.GroupKey, *flow.Group], err error) {
 	if t.key == "" {
-		return groups, nil // groups there are another's
+		return groups, nil // groups there are not Hairpin's
 	}
 	text, err := t.ofctl(ctx, "", "dump-groups", t.remote(t.name))
 	if err != nil {
@@ -148,8 +148,8 @@ func (t *bridge) readGroups(ctx context.Context) (groups delta.Map[flow.GroupKey
 	return groups, nil
 }
 
-// parseFlows reads what dump-flows printed. A flow with a match of ours and other actions than we
-// have words for comes with flow.UnknownActions, equal to none that is wanted.
+// parseFlows parses the output of dump-flows. A flow with a match of Hairpin's and actions that it
+// cannot represent gets flow.UnknownActions and equals no wanted one.
 func parseFlows(text, bridge string,
 	numbers map[string]string) (flows delta.Map[flow.ID, *flow.Flow], unknown []flow.Unknown) {
 	name := naming(numbers)
@@ -173,7 +173,7 @@ func parseFlows(text, bridge string,
 	return flows, unknown
 }
 
-// naming gives names back to ports that are numbered so.
+// naming returns a function that maps port numbers back to names.
 func naming(numbers map[string]string) func(number string) string {
 	names := make(map[string]string, len(numbers))
 	for name, number := range numbers {
@@ -183,12 +183,12 @@ func naming(numbers map[string]string) func(number string) string {
 		if n, ok := names[number]; ok {
 			return n
 		}
-		return number // of a port that is gone
+		return number // of a removed port
 	}
 }
 
-// applyFlows makes the changes of all bridges. It gives the bridges and ports that are not there,
-// for each flow that is left out.
+// applyFlows makes the changes on all bridges. It returns the missing bridges and ports, one for
+// each flow that it leaves out.
 func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing []string, err error) {
 	list := t.known(r)
 	if len(d.Flows.Add)+len(d.Flows.Change) == 0 {
@@ -207,7 +207,7 @@ func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing 
 	return missing, errors.Join(errs...)
 }
 
-// part is what of d is on the bridge.
+// part returns the part of d on this bridge.
 func (t *bridge) part(d flow.Delta) (own flow.Delta) {
 	own.Flows = d.Flows.Part(func(id flow.ID) bool { return id.Value().Bridge == t.key })
 	own.Groups = d.Groups.Part(func(k flow.GroupKey) bool { return k.Bridge == t.key })
@@ -219,9 +219,9 @@ func (t *bridge) part(d flow.Delta) (own flow.Delta) {
 	return own
 }
 
-// apply makes the changes of the bridge in one bundle, which the switch takes as a whole or not at
-// all. It gives what is not there, for each flow that is left out. A flow that the switch could not
-// take is left out as well and is an error.
+// apply makes the changes of the bridge in one bundle, which the switch applies as a whole or not
+// at all. It returns the missing ports or bridge, for each flow left out. A flow that cannot be
+// encoded is left out as well and is an error.
 func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []string, err error) {
 	if d.Empty() {
 		return nil, nil
@@ -242,8 +242,8 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 			b.add(id, f)
 		}
 	}
-	// A bridge with fail_mode standalone has this flow when it is made. The wanted flow in its
-	// place took it over; when that goes, the bridge gets it back, or it would drop everything.
+	// Open vSwitch gives a new bridge with fail_mode standalone this flow. The wanted flow replaced
+	// it. When the wanted flow is deleted, the bridge gets it back, or it would drop everything.
 	if _, gone := d.Flows.Delete[flow.Key{}.ID()]; gone && !r.secure {
 		normal := &flow.Flow{Actions: []flow.Action{flow.Normal{}}}
 		e := normal.Encode()
@@ -254,15 +254,15 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 	if len(b.changes()) > 0 {
 		err := t.commit(ctx, b, d)
 		if t.key != "" && errors.Is(err, errAbsent) {
-			return []string{t.name}, nil // a bridge that was made a moment ago
+			return []string{t.name}, nil // a bridge made a moment ago
 		}
 		b.errs = append(b.errs, err)
 	}
 	return b.missing, errors.Join(b.errs...)
 }
 
-// deleteUnknown deletes flows that we have no words for, in a bundle of their own. What is there
-// afterwards the next Read tells.
+// deleteUnknown deletes flows that Hairpin cannot represent, in a bundle of their own. The next
+// Read shows the result.
 func (t *bridge) deleteUnknown(ctx context.Context, list []flow.Unknown) error {
 	if len(list) == 0 {
 		return nil
@@ -278,9 +278,8 @@ func (t *bridge) deleteUnknown(ctx context.Context, list []flow.Unknown) error {
 	return nil
 }
 
-// deletions deletes the flows which are to go. A flow of a port that has no number any more is
-// none: it was read when there was one, and the next Read will tell. So is one of a number that has
-// a name by now.
+// deletions returns deletes of the unwanted flows. It skips a flow whose port has no number any
+// more, or whose number now belongs to a named port: the next Read shows what is left.
 func deletions(d flow.Delta, numbers map[string]string) []change {
 	named := map[string]bool{}
 	for _, n := range numbers {
@@ -319,8 +318,8 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 		return err
 	}
 	c := &t.cache
-	// Without a notice nothing else has changed since it was read, so that, with our changes, is
-	// what there is now.
+	// Without a notification nothing else changed since the last read: the cache plus these changes
+	// is the current content.
 	if err != nil || !c.valid || len(b.unfit) > 0 || after != c.mark {
 		c.valid = false
 		t.changed.Notify()
@@ -337,15 +336,15 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 	return nil
 }
 
-// remote is where ovs-ofctl finds a bridge.
+// remote returns the OpenFlow address of a bridge for ovs-ofctl.
 func (t *Target) remote(bridge string) string { return "unix:" + t.cfg.socket(bridge) }
 
-// grace is how long an ovs-ofctl that was ended may go on.
+// grace is how long ovs-ofctl may take to exit after it was signalled.
 const grace = time.Second
 
-// ofctl runs ovs-ofctl and gives its output. A connection that ovs-vswitchd has ended is tried once
-// more: it does that when the first message comes a second after the connection, as on a busy
-// machine. Whatever was asked can be asked twice.
+// ofctl runs ovs-ofctl and returns its output. It retries once after a connection that ovs-vswitchd
+// closed. ovs-vswitchd closes one if the first message arrives a second after the connect, as on a
+// busy machine. All requests are safe to repeat.
 func (t *Target) ofctl(ctx context.Context, stdin string, args ...string) (string, error) {
 	out, err := t.ofctlOnce(ctx, stdin, args...)
 	if err != nil && ctx.Err() == nil && ended(err) {
@@ -355,7 +354,7 @@ func (t *Target) ofctl(ctx context.Context, stdin string, args ...string) (strin
 	return out, err
 }
 
-// ended reports whether ovs-ofctl says that the other side has ended its connection.
+// ended reports whether err says that the peer closed ovs-ofctl's connection.
 func ended(err error) bool {
 	return slices.ContainsFunc([]string{"(Broken pipe)", "(Connection reset by peer)", "(End of file)"},
 		func(why string) bool {
@@ -363,11 +362,11 @@ func ended(err error) bool {
 		})
 }
 
-// openFlow is the first version whose bundles may hold groups, and whose groups may say how a
-// bucket is chosen.
+// openFlow is the first version whose bundles may contain groups, and whose groups have a selection
+// method.
 const openFlow = "OpenFlow15"
 
-// ofctlOnce is one try.
+// ofctlOnce runs ovs-ofctl once.
 func (t *Target) ofctlOnce(ctx context.Context, stdin string, args ...string) (string, error) {
 	late.For(ctx, vswitchd)
 	cmd := t.cfg.Command(ctx, slices.Concat([]string{"ovs-ofctl", "-O", openFlow}, args)...)

@@ -16,7 +16,8 @@ import (
 	"hairpin/pipeline"
 )
 
-// services is the content of a bridge of ours: two Services, and the ways of a pod behind a trunk.
+// services is the content of a bridge of Hairpin's: two Services, and flows of a pod behind a
+// trunk.
 const services = `
 cookie=0xdeff105,table=0,priority=120,pkt_mark=0x2b,in_port="svc-int",dl_vlan=2 actions=pop_vlan,set_field:0x0->pkt_mark,output:veth2
 cookie=0xdeff105,table=0,priority=100,in_port=LOCAL actions=resubmit(,20)
@@ -33,7 +34,7 @@ cookie=0xdeff105,table=26,priority=100,ipv6,reg6=0x2d,reg7=0x1 actions=learn(tab
 cookie=0xdeff105,table=50,priority=100,in_port=veth2 actions=push_vlan:0x8100,set_field:4098->vlan_vid,output:"svc-int"
 `
 
-// group returns one whose endpoints are those numbers, with ports for IPv4.
+// group returns a group with those endpoint numbers, with ports for IPv4.
 func group(id uint32, family cluster.Family, endpoints ...uint32) *flow.Group {
 	g := &flow.Group{GroupKey: key(id)}
 	for _, e := range endpoints {
@@ -58,7 +59,7 @@ func noting(id uint32, of flow.Protocol, buckets ...uint32) *flow.Group {
 
 func key(id uint32) flow.GroupKey { return flow.GroupKey{Bridge: "br-svc", ID: id} }
 
-// withGroups has flows and groups on a bridge of ours, and a flow on the gateway bridge.
+// withGroups returns flows and groups on a bridge of Hairpin's, and a flow on the gateway bridge.
 func withGroups(t testing.TB, n *lab.Node) flow.State {
 	s := parse(t, "table=50,priority=100,in_port=eth0 actions=LOCAL")
 	for _, f := range parse(t, services).Flows.All() {
@@ -81,7 +82,7 @@ func withGroups(t testing.TB, n *lab.Node) flow.State {
 	return s
 }
 
-// serviceNode is a node with what withGroups says of bridges and ports.
+// serviceNode starts a node with the bridges and ports of withGroups.
 func serviceNode(t testing.TB) *lab.Node {
 	t.Helper()
 	n := node(t)
@@ -136,7 +137,7 @@ func TestLawsOfGroups(t *testing.T) {
 	})
 }
 
-// servicesOf draws parts of withGroups, in variants. A flow leads to a group that is there.
+// servicesOf draws parts of withGroups, in variants. Flows refer only to existing groups.
 func servicesOf(t testing.TB, n *lab.Node) *rapid.Generator[flow.State] {
 	return rapid.Custom(func(r *rapid.T) flow.State {
 		s := withGroups(t, n)
@@ -159,7 +160,8 @@ func servicesOf(t testing.TB, n *lab.Node) *rapid.Generator[flow.State] {
 	})
 }
 
-// Who changes a group by hand is noticed, although flow monitors tell nothing of groups.
+// TestGroupsChangedByHand checks that manual changes of groups are noticed, although flow monitors
+// do not report groups.
 func TestGroupsChangedByHand(t *testing.T) {
 	n := serviceNode(t)
 	want := withGroups(t, n)
@@ -183,8 +185,8 @@ func TestGroupsChangedByHand(t *testing.T) {
 	}
 }
 
-// A group that Open vSwitch could not take would take the whole bundle with it, and so would a flow
-// that leads there.
+// TestABadGroupDoesNotStopTheOthers checks that a group which Open vSwitch would reject, or a flow
+// to it, does not make the whole bundle fail.
 func TestABadGroupDoesNotStopTheOthers(t *testing.T) {
 	n := serviceNode(t)
 	target := open(t, n)
@@ -206,7 +208,7 @@ func TestABadGroupDoesNotStopTheOthers(t *testing.T) {
 	reach(t, open(t, n), want)
 }
 
-// A Target knows what it changed itself, also of groups.
+// TestOwnGroupsAreNoNews checks that the Target knows its own changes, also of groups.
 func TestOwnGroupsAreNoNews(t *testing.T) {
 	n := serviceNode(t)
 	target := open(t, n)
@@ -229,8 +231,8 @@ func TestOwnGroupsAreNoNews(t *testing.T) {
 	}
 }
 
-// What Open vSwitch learns of clients is neither news nor a difference, stays while other things
-// change, and goes with the last flow that learns.
+// TestLearnedFlowsAreLeftAlone checks that learned flows are neither signalled nor a difference.
+// They stay while other things change, and are deleted with the last flow that learns.
 func TestLearnedFlowsAreLeftAlone(t *testing.T) {
 	n := serviceNode(t)
 	target := open(t, n)
@@ -260,7 +262,7 @@ func TestLearnedFlowsAreLeftAlone(t *testing.T) {
 			shorter.Flows.Put(id, &flow.Flow{Key: f.Key, Actions: append([]flow.Action{l}, f.Actions[1:]...)})
 		}
 	}
-	reach(t, target, shorter) // the timeout of flows that are there cannot be changed
+	reach(t, target, shorter) // the timeout of existing flows cannot be changed
 	learned(0, "nw_src=10.244.1.")
 	connect("10.244.1.7", "10.244.1.8", "10.244.1.9", "10.244.1.10")
 	learned(3, "idle_timeout=600") // the limit

@@ -12,12 +12,12 @@ import (
 	"hairpin/lab"
 )
 
-// lateness is between a client and ovs-vswitchd. It holds back the first message of a connection
-// until ovs-vswitchd gives that up.
+// lateness is a proxy between clients and ovs-vswitchd. It holds back the first message of a
+// connection until ovs-vswitchd closes the connection.
 type lateness struct {
 	real  string       // the socket of ovs-vswitchd
-	late  atomic.Int32 // how many of the next connections
-	ended atomic.Int32 // by ovs-vswitchd
+	late  atomic.Int32 // how many of the next connections to delay
+	ended atomic.Int32 // connections closed by ovs-vswitchd
 }
 
 func beLate(t *testing.T, n *lab.Node) *lateness {
@@ -64,8 +64,8 @@ func (l *lateness) pass(client net.Conn) {
 	_, _ = io.Copy(server, client)
 }
 
-// TestLateHello: ovs-vswitchd ends a connection of ovs-ofctl whose first message comes late. It is
-// tried once more.
+// TestLateHello checks that ovs-ofctl is retried once after ovs-vswitchd closed a connection whose
+// first message came late.
 func TestLateHello(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
@@ -80,7 +80,7 @@ func TestLateHello(t *testing.T) {
 		t.Errorf("ovs-vswitchd ended %d connections", l.ended.Load())
 	}
 	t.Logf("it took %v", time.Since(begin).Round(time.Millisecond))
-	l.late.Store(2) // but not for ever
+	l.late.Store(2) // but not without limit
 	if _, err := target.Counts(ctx(t)); err == nil || !strings.Contains(err.Error(), "ovs-ofctl") {
 		t.Errorf("two late messages: error %v", err)
 	}

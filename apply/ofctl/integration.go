@@ -13,36 +13,36 @@ import (
 	"hairpin/retry"
 )
 
-// integration is what is known of Config.Integration, whose flows ovn-controller writes. It
-// compares what it wants with what it wrote, never with what the bridge has: flows that another
-// program removed stay away until it connects to the bridge again.
+// integration is the state of Config.Integration, whose flows ovn-controller writes. ovn-controller
+// compares its desired flows with those that it wrote, never with the bridge's. Flows that another
+// program removed stay missing until ovn-controller reconnects to the bridge.
 type integration struct {
 	mu     sync.Mutex
-	life   string    // the ovs-vswitchd that was asked
-	filled bool      // the bridge has had the flows in this life
-	since  time.Time // when they were missed first; zero: they are there
+	life   string    // the ovs-vswitchd instance that was asked
+	filled bool      // the bridge had the flows during this instance
+	since  time.Time // when they were first found missing; zero: they are present
 	told   bool      // the change was signalled
 
-	rewrites retry.Backoff // of making ovn-controller connect again
+	rewrites retry.Backoff // of reconnects of ovn-controller
 }
 
-// How long flows must be missing before they are lost. ovn-controller itself removes all and writes
-// them again when it connects; at the start of a node there are none yet.
+// How long flows must be missing to count as lost. ovn-controller itself removes and rewrites all
+// flows when it connects. At the start of a node there are none yet.
 const (
 	goneAfter  = time.Second
 	neverAfter = 10 * time.Second
 )
 
-// Times between two attempts to make ovn-controller write its flows. It needs a second or two with
-// 10 000 Services, and several times that on a busy machine.
+// Times between two attempts to make ovn-controller rewrite its flows. A rewrite takes a second or
+// two with 10 000 Services, and several times that on a busy machine.
 const (
 	firstRewrite = 5 * time.Second
 	lastRewrite  = time.Minute
 )
 
-// sentinelTables are tables of which none is empty once a node has a logical port: where packets
-// come from ports, where OVN's ingress pipeline begins, and where packets go to ports
-// (OFTABLE_PHY_TO_LOG, OFTABLE_LOG_INGRESS_PIPELINE and OFTABLE_LOG_TO_PHY of OVN).
+// sentinelTables lists tables that are never empty once a node has a logical port: input from
+// ports, the start of OVN's ingress pipeline, and output to ports (OFTABLE_PHY_TO_LOG,
+// OFTABLE_LOG_INGRESS_PIPELINE and OFTABLE_LOG_TO_PHY of OVN).
 var sentinelTables = [...]uint8{0, 8, 65}
 
 // NoFlows is the error of a bridge that has lost the flows of its own controller, ovn-controller.
@@ -57,7 +57,7 @@ func (e *NoFlows) Error() string {
 		e.Bridge, e.Since.Format("15:04:05"))
 }
 
-// lost returns the error when the flows are missing for long enough.
+// lost returns the error when the flows have been missing for long enough.
 func (x *integration) lost(bridge string) *NoFlows {
 	limit := neverAfter
 	if x.filled {
@@ -69,7 +69,7 @@ func (x *integration) lost(bridge string) *NoFlows {
 	return &NoFlows{bridge, x.since}
 }
 
-// Integrated is a *NoFlows while the integration bridge lacks OVN's flows.
+// Integrated returns a *NoFlows while the integration bridge lacks OVN's flows.
 func (t *Target) Integrated() error {
 	x := &t.integration
 	x.mu.Lock()
@@ -80,7 +80,7 @@ func (t *Target) Integrated() error {
 	return nil
 }
 
-// lookIntegration asks the integration bridge whether it has flows, and signals a change of that.
+// lookIntegration asks the integration bridge whether it has flows, and signals when that changed.
 func (t *Target) lookIntegration(ctx context.Context) {
 	if t.cfg.Integration == "" {
 		return
@@ -91,7 +91,7 @@ func (t *Target) lookIntegration(ctx context.Context) {
 	}
 	filled, err := t.tablesFilled(ctx, t.cfg.Integration)
 	if err != nil {
-		return // ovs-vswitchd or the bridge is not there: others report that
+		return // ovs-vswitchd or the bridge is missing, which is reported elsewhere
 	}
 	x := &t.integration
 	x.mu.Lock()
@@ -114,7 +114,7 @@ func (t *Target) lookIntegration(ctx context.Context) {
 	}
 }
 
-// readIntegration names the integration bridge when it lacks OVN's flows.
+// readIntegration returns the integration bridge when it lacks OVN's flows.
 func (t *Target) readIntegration(ctx context.Context) []string {
 	if t.Integrated() == nil {
 		return nil
@@ -126,8 +126,8 @@ func (t *Target) readIntegration(ctx context.Context) []string {
 	return []string{t.cfg.Integration}
 }
 
-// rewrite makes ovn-controller connect to the bridges again, whereupon it writes all of its flows.
-// It returns a *NoFlows all the same: a later Read finds out whether they came.
+// rewrite makes ovn-controller reconnect to the bridges, which makes it write all of its flows. It
+// still returns a *NoFlows: a later Read finds out whether the flows are back.
 func (t *Target) rewrite(ctx context.Context, bridges []string) error {
 	if len(bridges) == 0 {
 		return nil

@@ -16,21 +16,21 @@ import (
 // kernelDatapath is the type of the datapath in the kernel, as the column datapaths names it.
 const kernelDatapath = "system"
 
-// limit is a limit of Open vSwitch's database: a row of a table of its own, which a map from
-// numbers leads to. It is ours if the row has claims.KeyLimit with the same value, so "ovs-vsctl
-// set-zone-limit" makes it an administrator's.
+// limit is a limit in Open vSwitch's database: a row of its own table, which a map from numbers
+// refers to. It is Hairpin's if the row has claims.KeyLimit with the same value. "ovs-vsctl
+// set-zone-limit" changes the value and so makes it an administrator's.
 type limit struct {
 	parent, column string // the table and the column with the map
 	number         int
-	id             ovsdb.UUID // of the row; empty = there is none
+	id             ovsdb.UUID // of the row; empty = no row
 	value          *int
 	keys           map[string]string
-	shared         bool // the row has more than the limit
+	shared         bool // the row has other settings, too
 	row            func(value int, keys map[string]string) ovsdb.Row
 	valueColumn    string
 }
 
-// found is the limit as it is read back.
+// found returns the limit as Read reports it.
 func (l *limit) found() int {
 	switch {
 	case l.value == nil:
@@ -41,7 +41,7 @@ func (l *limit) found() int {
 	return *l.value
 }
 
-// ops changes the limit of a row of the parent table. Another's limit stays.
+// ops changes the limit of a row of the parent table. It keeps an administrator's limit.
 func (l *limit) ops(parent ovsdb.UUID, want int) []ovsdb.Op {
 	has := l.found()
 	keys := map[string]string{claims.KeyLimit: strconv.Itoa(want)}
@@ -62,10 +62,10 @@ func (l *limit) ops(parent ovsdb.UUID, want int) []ovsdb.Op {
 			map[int]ovsdb.UUID{l.number: newRow(row.Table())})).Row(parent)}
 }
 
-// newRow names a row of a transaction that inserts one of its table.
+// newRow returns the name of a row that the transaction inserts into a table.
 func newRow(table string) ovsdb.UUID { return ovsdb.NamedUUID("limit " + table) }
 
-// flowLimit is that of pipeline.SvcSessionAffinity of a bridge, which may be nil.
+// flowLimit returns the limit of pipeline.SvcSessionAffinity of a bridge, which may be nil.
 func flowLimit(v ovsdb.View, b *ovsdb.Bridge) *limit {
 	l := &limit{parent: "Bridge", column: "flow_tables", number: pipeline.SvcSessionAffinity, valueColumn: "flow_limit"}
 	l.row = func(value int, keys map[string]string) ovsdb.Row {
@@ -80,7 +80,7 @@ func flowLimit(v ovsdb.View, b *ovsdb.Bridge) *limit {
 	return l
 }
 
-// zoneLimit is that of claims.ZoneServices of a datapath.
+// zoneLimit returns the limit of claims.ZoneServices of a datapath.
 func zoneLimit(v ovsdb.View, inUserspace bool) *limit {
 	l := &limit{parent: "Datapath", column: "ct_zones", number: claims.ZoneServices, valueColumn: "limit"}
 	l.row = func(value int, keys map[string]string) ovsdb.Row {
@@ -110,7 +110,7 @@ func datapathName(inUserspace bool) string {
 	return kernelDatapath
 }
 
-// datapathOf is the row of a datapath; empty if there is none.
+// datapathOf returns the row of a datapath; empty if there is none.
 func datapathOf(v ovsdb.View, inUserspace bool) ovsdb.UUID {
 	if row := ovsdb.First[ovsdb.OpenVSwitch](v); row != nil {
 		return row.Datapaths[datapathName(inUserspace)]
@@ -118,8 +118,8 @@ func datapathOf(v ovsdb.View, inUserspace bool) ovsdb.UUID {
 	return ""
 }
 
-// limitOps gives a bridge its limits. Of a bridge that is made in the same transaction, have is
-// nil. The row of the datapath, which ovn-controller makes as well, may not be there yet.
+// limitOps sets the limits of a bridge. have is nil for a bridge that the same transaction makes.
+// The row of the datapath, which ovn-controller makes as well, may not exist yet.
 func limitOps(v ovsdb.View, bridge ovsdb.UUID, have *ovsdb.Bridge, want flow.Bridge) []ovsdb.Op {
 	ops := flowLimit(v, have).ops(bridge, want.Learned)
 	if want.Name != claims.ServiceBridge {
@@ -137,7 +137,7 @@ func limitOps(v ovsdb.View, bridge ovsdb.UUID, have *ovsdb.Bridge, want flow.Bri
 		ovsdb.Mutate("Open_vSwitch", ovsdb.InsertInto("datapaths", rows)).All())
 }
 
-// Usage is how much of a limit is taken, whoever set it.
+// Usage is the use of a limit, Hairpin's or an administrator's.
 type Usage struct{ Used, Limit int }
 
 // Usage returns the connections of claims.ZoneServices and the flows of
@@ -162,7 +162,7 @@ func (t *Target) Usage(ctx context.Context) (connections, learned *Usage, err er
 	return connections, learned, err
 }
 
-// usage reads the number that follows a word at the end of a text.
+// usage parses the number that follows a word at the end of a text.
 func usage(text, word string, limit int, err error) (*Usage, error) {
 	if err != nil {
 		return nil, err

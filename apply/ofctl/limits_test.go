@@ -8,8 +8,8 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// TestLimits: Open vSwitch carries the limits out, one that an administrator set stays, and ours go
-// with the bridge.
+// TestLimits checks that Open vSwitch enforces the limits, that an administrator's stays, and that
+// Hairpin's are removed with the bridge.
 func TestLimits(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
@@ -54,7 +54,7 @@ func TestLimits(t *testing.T) {
 	}
 
 	set := "ovs-vsctl set-zone-limit " + n.Datapath() + " 64003 "
-	for _, before := range []int{0, 5000} { // there is none of ours, and there is
+	for _, before := range []int{0, 5000} { // without and with a limit of Hairpin's
 		reach(t, target, limited(100, before))
 		sh(t, n, set+"70")
 		until(t, target, "an administrator's limit is no drift", func(s flow.State, err error) bool {

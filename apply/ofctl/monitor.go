@@ -19,47 +19,47 @@ import (
 	"hairpin/signal"
 )
 
-// monitor has a connection on which the switch tells each change of a flow, and of a group where
-// those are ours. It connects again whenever that ends.
+// monitor has a connection on which the switch reports each change of a flow, and, on Hairpin's
+// bridges, of a group. It reconnects whenever the connection ends.
 type monitor struct {
 	cfg    Config
 	bridge string
-	groups bool // of the bridge are watched
+	groups bool // of the bridge are monitored, too
 	log    *slog.Logger
 	tell   func()
 
 	mu       sync.Mutex
-	conn     net.Conn // of this session
-	up       bool     // the switch has answered: every change from now on is told
+	conn     net.Conn // of the current session
+	up       bool     // the switch has replied: it reports every change from now on
 	mark     mark
-	asked    uint32            // barriers that were asked for in this session,
-	answered uint32            // and those that were answered
-	refused  *openflow.Refusal // the first since the last barrier was asked for
-	turn     signal.Broadcast  // of a change of one of the above
+	asked    uint32            // barriers requested in this session,
+	answered uint32            // and barriers replied to
+	refused  *openflow.Refusal // the first one since the last barrier request
+	turn     signal.Broadcast  // when a field above changed
 }
 
-// mark is a point in what the monitor was told.
+// mark is a point in the sequence of reported changes.
 type mark struct {
-	session int // how many times it has connected
-	events  int // how many changes of flows and groups it was told
+	session int // number of connects, and of losses of reports
+	events  int // number of reported changes of flows and groups
 }
 
-// Times between two looks for the switch. A look is one connect to a socket of this machine. A
-// monitor that ends at once though the switch is there is started at longer and longer intervals.
+// Times between two checks for the switch. A check is one connect to a local socket. While the
+// switch listens but sessions end at once, the pauses grow to maxPause.
 const (
 	minRetry = 5 * time.Millisecond
 	maxRetry = 50 * time.Millisecond
 	maxPause = 5 * time.Second
 )
 
-// settleTimeout limits the wait for the monitor; without it the flows are simply read.
+// settleTimeout limits the wait for the monitor. After it, flows are read without a mark.
 const settleTimeout = 3 * time.Second
 
 func newMonitor(cfg Config, bridge string, log *slog.Logger, tell func()) *monitor {
 	return &monitor{cfg: cfg, bridge: bridge, groups: bridge != cfg.Bridge, log: log, tell: tell}
 }
 
-// run keeps a monitor running. It tells when the switch comes and when it goes.
+// run keeps a monitor running. It calls tell when the switch comes up and when it goes away.
 func (m *monitor) run(ctx context.Context) {
 	absent, ended := retry.Backoff{Min: minRetry, Max: maxRetry}, retry.Backoff{Min: minRetry, Max: maxPause}
 	for ctx.Err() == nil {
@@ -81,7 +81,7 @@ func (m *monitor) run(ctx context.Context) {
 	}
 }
 
-// reachable reports whether the switch listens for OpenFlow of a bridge.
+// reachable reports whether the switch listens for OpenFlow connections to a bridge.
 func (cfg *Config) reachable(ctx context.Context, bridge string) bool {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", cfg.Path(cfg.socket(bridge)))
@@ -94,7 +94,7 @@ func (cfg *Config) reachable(ctx context.Context, bridge string) bool {
 
 func (cfg *Config) socket(bridge string) string { return filepath.Join(cfg.RunDir, bridge+".mgmt") }
 
-// session is the life of one connection.
+// session runs one connection.
 func (m *monitor) session(ctx context.Context) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", m.cfg.Path(m.cfg.socket(m.bridge)))
@@ -126,8 +126,8 @@ func (m *monitor) session(ctx context.Context) error {
 	}
 }
 
-// greeting asks to be told of changes of flows, but for what they do, and to forward what others
-// change of groups: flow monitors tell nothing of them.
+// greeting requests reports of flow changes, without actions. It also requests that the switch
+// forwards other clients' group changes, because flow monitors do not report them.
 func (m *monitor) greeting() []byte {
 	b := openflow.FlowMonitor(openflow.Message(nil, openflow.Hello, 0), 0)
 	if m.groups {
@@ -136,7 +136,7 @@ func (m *monitor) greeting() []byte {
 	return openflow.Message(b, openflow.BarrierRequest, 1)
 }
 
-// heard understands one message.
+// heard handles one message.
 func (m *monitor) heard(kind openflow.Type, xid uint32, body []byte) {
 	switch {
 	case kind == openflow.Hello, kind == openflow.BundleControl:
@@ -149,22 +149,21 @@ func (m *monitor) heard(kind openflow.Type, xid uint32, body []byte) {
 		m.happened(1)
 	default:
 		if kind == openflow.MultipartReply {
-			// Flows that Open vSwitch makes by itself are not ours to compare, and there may be
-			// many.
+			// Learned flows are not compared, and there may be many.
 			changes, ok := openflow.Updates(body, claims.CookieLearnedMask, claims.CookieLearned)
 			if ok {
 				m.happened(changes)
 				return
 			}
 		}
-		// A pause (the switch is faster than we), or what we know nothing of: things may have
-		// changed that are not told.
+		// A pause of the monitor (the switch sends faster than this process reads) or an unknown
+		// message: changes may be unreported.
 		m.change(func() { m.mark.session++ })
 		m.tell()
 	}
 }
 
-// happened notes changes.
+// happened counts changes.
 func (m *monitor) happened(changes int) {
 	if changes == 0 {
 		return
@@ -173,7 +172,7 @@ func (m *monitor) happened(changes int) {
 	m.tell()
 }
 
-// refuses notes that a message of a bundle was refused. Any other that is ends the session.
+// refuses records the rejection of a bundle message. Any other rejection ends the session.
 func (m *monitor) refuses(r *openflow.Refusal) error {
 	if r.XID < firstChange {
 		return r
@@ -199,7 +198,7 @@ func (m *monitor) isUp() bool {
 	return m.up
 }
 
-// wait waits until the switch has answered, for a while.
+// wait waits, up to settleTimeout, until the switch has replied.
 func (m *monitor) wait(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -219,8 +218,8 @@ func (m *monitor) wait(ctx context.Context) {
 	}
 }
 
-// settle waits until everything that happened in the switch before the call was told, and gives the
-// mark of that. It gives false when that cannot be known.
+// settle waits until the switch has reported everything that happened before the call, and returns
+// the mark of that point. It returns false when that cannot be known.
 func (m *monitor) settle(ctx context.Context) (mark, bool) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -228,9 +227,9 @@ func (m *monitor) settle(ctx context.Context) (mark, bool) {
 	return now, err == nil
 }
 
-// exchange sends messages and waits until the switch has done or refused them, and has told all
-// that happened before. It gives the mark of that. Without an answer in time the session ends: what
-// was sent may have been sent in part.
+// exchange sends messages and waits until the switch has executed or rejected them, and has
+// reported all earlier changes. It returns the mark of that point. Without a reply in time it ends
+// the session, because part of the messages may have been sent.
 func (m *monitor) exchange(ctx context.Context, b []byte) (mark, error) {
 	m.mu.Lock()
 	m.asked++
@@ -241,7 +240,7 @@ func (m *monitor) exchange(ctx context.Context, b []byte) (mark, error) {
 		return mark{}, errEnded
 	}
 	late.For(ctx, vswitchd)
-	go func() { // a switch that hangs reads nothing; one that ended ends the session
+	go func() { // a hanging switch reads nothing; the end of the switch ends the session
 		_, _ = conn.Write(openflow.Message(b, openflow.BarrierRequest, want))
 	}()
 	for {
@@ -251,7 +250,7 @@ func (m *monitor) exchange(ctx context.Context, b []byte) (mark, error) {
 		m.mu.Unlock()
 		switch {
 		case gone:
-			_ = conn.Close() // also where only notices were lost: a bundle may be half done
+			_ = conn.Close() // even if only reports were lost: a bundle may be half done
 			return mark{}, errEnded
 		case reached && refused != nil:
 			return now, refused
@@ -267,18 +266,19 @@ func (m *monitor) exchange(ctx context.Context, b []byte) (mark, error) {
 	}
 }
 
-// errEnded is the error of who waits for an answer on a connection that has ended, or has none.
+// errEnded is the error of a wait for a reply without a connection, or on one that has ended.
 var errEnded = errors.New("the connection to ovs-vswitchd has ended")
 
-// discard makes the switch forget a bundle that was not committed.
+// discard makes the switch discard a bundle that was not committed.
 func (m *monitor) discard() {
 	m.mu.Lock()
 	conn := m.conn
 	m.mu.Unlock()
-	_, _ = conn.Write(step(nil, openflow.BundleDiscard)) // one that ended has forgotten it
+	_, _ = conn.Write(step(nil, openflow.BundleDiscard)) // a closed connection has no bundles
 }
 
-// command runs a program where this process is, and ends it so that it can clean up.
+// command prepares a program in this process's namespaces. Cancelling ctx sends SIGTERM, for a
+// clean exit.
 func command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -12,7 +12,7 @@ import (
 	"hairpin/delta"
 )
 
-// readRoutes returns the configured routes of tunnels, if there is a bridge for them.
+// readRoutes returns the configured tunnel routes, if there is a tunnel bridge.
 func (t *Target) readRoutes(ctx context.Context) (map[netip.Addr]netip.Addr, error) {
 	if t.cfg.TunnelBridge == "" {
 		return nil, nil
@@ -24,7 +24,7 @@ func (t *Target) readRoutes(ctx context.Context) (map[netip.Addr]netip.Addr, err
 	return parseRoutes(table, t.cfg.TunnelBridge), nil
 }
 
-// parseRoutes reads lines such as "User: 172.18.0.4/32 dev br-enc GW 169.254.170.1 SRC
+// parseRoutes parses lines such as "User: 172.18.0.4/32 dev br-enc GW 169.254.170.1 SRC
 // 169.254.170.2".
 func parseRoutes(table, bridge string) map[netip.Addr]netip.Addr {
 	var list map[netip.Addr]netip.Addr
@@ -43,7 +43,7 @@ func parseRoutes(table, bridge string) map[netip.Addr]netip.Addr {
 	return list
 }
 
-// applyRoutes sets and removes routes of tunnels.
+// applyRoutes sets and removes tunnel routes.
 func (t *Target) applyRoutes(ctx context.Context, d delta.Delta[netip.Addr, netip.Addr]) error {
 	var errs []error
 	call := func(method string, to netip.Addr, more ...string) {
@@ -65,7 +65,8 @@ func (t *Target) applyRoutes(ctx context.Context, d delta.Delta[netip.Addr, neti
 	return errors.Join(errs...)
 }
 
-// readNeighbors returns the tunnel neighbours of the bridges: ours, and what the switch learned.
+// readNeighbors returns the tunnel neighbours of the bridges, both Hairpin's and those that the
+// switch learned.
 func (t *Target) readNeighbors(ctx context.Context) (map[netip.Addr]cluster.MAC, error) {
 	table, err := t.vswitchd(ctx, "tnl/neigh/show")
 	if err != nil {
@@ -74,7 +75,7 @@ func (t *Target) readNeighbors(ctx context.Context) (map[netip.Addr]cluster.MAC,
 	return parseNeighbors(table, t.cfg.Bridge, t.cfg.TunnelBridge), nil
 }
 
-// parseNeighbors reads lines of address, MAC and bridge; the heading is none.
+// parseNeighbors parses lines of address, MAC and bridge, and skips the heading.
 func parseNeighbors(table string, bridges ...string) map[netip.Addr]cluster.MAC {
 	var list map[netip.Addr]cluster.MAC
 	for line := range strings.Lines(table) {
@@ -95,7 +96,7 @@ func parseNeighbors(table string, bridges ...string) map[netip.Addr]cluster.MAC 
 	return list
 }
 
-// applyNeighbors sets neighbours on a bridge. There is no command to remove a single one.
+// applyNeighbors sets neighbours on a bridge. Open vSwitch has no command to remove a single one.
 func (t *Target) applyNeighbors(ctx context.Context, bridge string, d delta.Delta[netip.Addr, cluster.MAC]) error {
 	var errs []error
 	for _, part := range []map[netip.Addr]cluster.MAC{d.Add, d.Change} {

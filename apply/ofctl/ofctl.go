@@ -2,16 +2,21 @@
 // and ports in its database, OpenFlow flows and groups, and the tunnel neighbours of the userspace
 // datapath.
 //
-// What is ours: the keys named in Config, the bridges whose row has claims.KeyBridge in its
-// external_ids, with all their groups, the ports whose row has claims.KeyOwner there, and, on these
-// bridges and the gateway bridge, the flows whose cookie has claims.Cookie in the bits of
-// claims.CookieMask. A wanted bridge or port takes over one of the same name, a wanted flow one of
-// the same table, priority and match, as Open vSwitch has one of each only. Tunnel neighbours are a
-// cache that the switch fills too: those that are not wanted are left to expire.
+// These are Hairpin's:
 //
-// Flows name ports, OpenFlow numbers them. Numbers come from the database at each Read and Apply,
-// so a port that was made again under another number gets its flows at once. ovs-ofctl itself could
-// translate only the first 15 letters of a name.
+//   - the keys named in Config,
+//   - the bridges whose row has claims.KeyBridge in its external_ids, with all their groups,
+//   - the ports whose row has claims.KeyOwner there,
+//   - on these bridges and the gateway bridge, the flows whose cookie has claims.Cookie in the bits
+//     of claims.CookieMask.
+//
+// A wanted bridge or port takes over one of the same name. A wanted flow takes over one of the same
+// table, priority and match. Open vSwitch can have only one of each. Tunnel neighbours are a cache
+// that the switch fills, too: unwanted ones stay until they expire.
+//
+// A flow.Flow has port names, an OpenFlow flow has port numbers. Each Read and Apply takes the
+// numbers from the database, so a recreated port with another number gets its flows at once.
+// ovs-ofctl itself could translate only the first 15 characters of a name.
 package ofctl
 
 import (
@@ -40,18 +45,18 @@ import (
 
 var _ apply.Target[flow.State, flow.Delta] = (*Target)(nil)
 
-// Config says where Open vSwitch is and what of it is ours.
+// Config describes where Open vSwitch is and which of its objects are Hairpin's.
 type Config struct {
 	Bridge   string   // the gateway bridge
-	Settings []string // keys of Open_vSwitch's external_ids that are ours
-	PortKeys []string // keys of an Interface's external_ids that are ours, on ports of ours; empty = iface-id
-	// TunnelBridge is a bridge that tunnels may leave by instead of Bridge. Routes that were set by
-	// it are ours.
+	Settings []string // Hairpin's keys in Open_vSwitch's external_ids
+	PortKeys []string // Hairpin's keys in the external_ids of its ports' Interfaces; empty = iface-id
+	// TunnelBridge is a bridge that tunnels may use as output instead of Bridge. Configured routes
+	// over it are Hairpin's.
 	TunnelBridge string
-	// Integration is the bridge whose flows ovn-controller writes; empty = it is not looked at.
+	// Integration is the bridge whose flows ovn-controller writes; empty = not checked.
 	Integration string
 	RunDir      string // as Open vSwitch's daemons see it; empty = /run/openvswitch
-	// Path tells where this process finds a path of the node; nil where it is the same.
+	// Path translates a path of the node to a path of this process; nil = they are equal.
 	Path func(inNode string) string
 	// Command prepares a command that runs in the node and ends with ctx; nil =
 	// exec.CommandContext.
@@ -59,7 +64,7 @@ type Config struct {
 	Logger  *slog.Logger // nil: none
 }
 
-// Target is Open vSwitch. Its methods may be called at any time.
+// Target is Open vSwitch. Its methods are safe for concurrent use.
 type Target struct {
 	cfg     Config
 	log     *slog.Logger
@@ -67,7 +72,7 @@ type Target struct {
 	changed signal.Signal
 	stop    context.CancelFunc
 	tasks   sync.WaitGroup
-	watch   func(name string) *bridge // begins to
+	watch   func(name string) *bridge // starts to monitor a bridge
 
 	mu      sync.Mutex // one Read or Apply at a time
 	bridges map[string]*bridge
@@ -77,10 +82,10 @@ type Target struct {
 
 	silent  atomic.Pointer[late.Waits]
 	waiting sync.Mutex
-	pending int // things that the last Apply left out
+	pending int // ports and flows that the last Apply left out
 }
 
-// Open starts to watch Open vSwitch. It does not wait for it: Read does.
+// Open starts to monitor Open vSwitch. It does not wait for it: Read does.
 func Open(cfg Config) (*Target, error) {
 	if cfg.RunDir == "" {
 		cfg.RunDir = "/run/openvswitch"
@@ -134,20 +139,22 @@ func Open(cfg Config) (*Target, error) {
 	return t, nil
 }
 
-// Close ends the watching. Open vSwitch stays as it is.
+// Close stops monitoring. Open vSwitch keeps its configuration.
 func (t *Target) Close() {
 	t.stop()
 	t.db.Close()
 	t.tasks.Wait()
 }
 
-// Changed signals that another program changed flows of a bridge, that a row of the database which
-// matters changed (also by us), that ovs-vswitchd went away or came back, and that it or its
-// database is there and does not answer.
+// Changed signals:
+//
+//   - another program changed flows of a bridge,
+//   - a relevant row of the database changed, also by this Target,
+//   - ovs-vswitchd went away or came back,
+//   - ovs-vswitchd or its database is running but does not respond.
 func (t *Target) Changed() <-chan struct{} { return t.changed.C() }
 
-// watchRows tells of changes of the database that Read or Apply would see. Others (each pod's port)
-// are passed over.
+// watchRows signals database changes that affect Read or Apply. It ignores others (pods' ports).
 func (t *Target) watchRows(ctx context.Context) {
 	var last rows
 	for {
@@ -164,14 +171,14 @@ func (t *Target) watchRows(ctx context.Context) {
 	}
 }
 
-// Times of watchAnswers.
+// Times of watchAnswers: between two requests, and until a missing reply counts.
 const (
 	askAgain = 2 * time.Second
 	silence  = time.Second
 )
 
-// watchAnswers tells when a daemon is there and does not answer, and when it does again: there may
-// be nothing to do with it for long.
+// watchAnswers signals when a running daemon does not respond, and when it responds again. Without
+// it, an idle Target would not notice for a long time.
 func (t *Target) watchAnswers(ctx context.Context) {
 	tick := time.NewTicker(askAgain)
 	defer tick.Stop()
@@ -204,8 +211,8 @@ func (t *Target) ask(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// Silent is a *late.Waits while the server of the database does not answer: flows can be read and
-// changed all the same.
+// Silent returns a *late.Waits while the database server does not respond. Flows can still be read
+// and changed.
 func (t *Target) Silent() error {
 	if w := t.silent.Load(); w != nil {
 		return w
@@ -213,7 +220,7 @@ func (t *Target) Silent() error {
 	return nil
 }
 
-// Read returns what Open vSwitch has of ours. It fails while ovs-vswitchd does not run or has no
+// Read returns Hairpin's part of Open vSwitch. It fails while ovs-vswitchd does not run or has no
 // such bridge.
 func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	t.mu.Lock()
@@ -223,7 +230,7 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 		return flow.State{}, err
 	}
 	s := flow.State{Bridge: t.cfg.Bridge, Bridges: r.ours, Settings: r.settings, Ports: r.ports}
-	// Each asks another daemon, or another bridge, and waits for it.
+	// Each task waits for another daemon or another bridge.
 	list := t.known(r)
 	found, errs := make([]*content, len(list)), make([]error, len(list)+2)
 	var tasks sync.WaitGroup
@@ -254,8 +261,8 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	return s, nil
 }
 
-// Adopt gives want's flows and groups from now on, where those that were read are the same:
-// comparing them takes no time. Where a Read is under way there is time for that later.
+// Adopt makes later Reads return want's flows and groups where those that were read are equal, so
+// that comparing them takes no time. While a Read runs it does nothing; a later call does it.
 func (t *Target) Adopt(want flow.State) {
 	if t.mu.TryLock() {
 		defer t.mu.Unlock()
@@ -264,11 +271,11 @@ func (t *Target) Adopt(want flow.State) {
 }
 
 // Apply makes the changes of d: one transaction of the database, one bundle of flows and groups for
-// each bridge, one command for each tunnel neighbour and route. An error in one does not keep the
-// others from being made.
+// each bridge, one command for each tunnel neighbour and route. An error in one does not prevent
+// the others.
 //
-// What is on bridges or ports that are not there, or have no number yet, is left out; the error is
-// an *apply.Waiting when all else was made.
+// Apply leaves out objects on bridges or ports that are missing or have no number yet. The error is
+// an *apply.Waiting when it made all other changes.
 func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
 	if d.Empty() {
 		return nil
@@ -284,7 +291,7 @@ func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
 		return errors.Join(errBridges, err)
 	}
 	noBridge, errRows := t.applyRows(ctx, d)
-	if len(d.Bridges.Add) > 0 { // whose ports get their numbers
+	if len(d.Bridges.Add) > 0 { // their ports get numbers
 		if err := t.carriedOut(ctx); err != nil {
 			return errors.Join(errBridges, errRows, err)
 		}
@@ -306,8 +313,7 @@ func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
 	return nil
 }
 
-// Pending is how many ports and flows the last Apply left out because a bridge or a port is not
-// there yet.
+// Pending returns how many ports and flows the last Apply left out for lack of a bridge or port.
 func (t *Target) Pending() int {
 	t.waiting.Lock()
 	defer t.waiting.Unlock()
@@ -320,13 +326,13 @@ func (t *Target) setPending(n int) {
 	t.pending = n
 }
 
-// Whom Read and Apply wait for.
+// Daemons that Read and Apply wait for.
 const (
 	server   = "ovsdb-server of Open vSwitch"
 	vswitchd = "ovs-vswitchd"
 )
 
-// rows reads the database as it was last: while its server does not answer, nothing of it can
+// rows reads the local copy of the database. While the server does not respond, the database cannot
 // change.
 func (t *Target) rows(ctx context.Context) (rows, error) {
 	late.For(ctx, server)
@@ -340,7 +346,7 @@ func (t *Target) rows(ctx context.Context) (rows, error) {
 	return r, nil
 }
 
-// ours is the cookie range of our flows, in ovs-ofctl's words.
+// ours returns the cookie range of Hairpin's flows, in ovs-ofctl's syntax.
 func ours() string {
 	return fmt.Sprintf("cookie=0x%x/0x%x", uint64(claims.Cookie), uint64(claims.CookieMask))
 }

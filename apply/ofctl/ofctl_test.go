@@ -18,7 +18,7 @@ import (
 	"hairpin/lab"
 )
 
-// flows has something of every kind, as a node has it.
+// flows has flows of every kind, as on a node.
 const flows = `
 cookie=0xdeff105,table=0,priority=500,ip,in_port="patch-br-ex_node-a-to-br-int",nw_src=172.18.0.3,nw_dst=169.254.169.2 actions=ct(commit,table=4,zone=64001,nat(dst=172.18.0.3))
 cookie=0xdeff105,table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16 actions=ct(commit,table=2,zone=64001,nat(src=169.254.169.2))
@@ -54,7 +54,7 @@ func parse(t testing.TB, text string) flow.State {
 	return s
 }
 
-// rich is a State that has something of every kind.
+// rich returns a State with objects of every kind.
 func rich(t testing.TB) flow.State {
 	t.Helper()
 	s := parse(t, flows)
@@ -65,8 +65,8 @@ func rich(t testing.TB) flow.State {
 	return s
 }
 
-// node is a node with Open vSwitch, a br-int and the patch ports that ovn-controller would make,
-// without OVN.
+// node starts a node with Open vSwitch, a br-int and the patch ports that ovn-controller would
+// make, without OVN.
 func node(t testing.TB) *lab.Node {
 	t.Helper()
 	return nodeIn(t, lab.Start(t, lab.Config{}))

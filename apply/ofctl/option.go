@@ -9,8 +9,8 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// mapOption lets flows of the bridge name OVN's Geneve option, if they do. Open vSwitch keeps what
-// flows use, and loses it with its process.
+// mapOption maps OVN's Geneve option on the bridge, if flows use it. Open vSwitch keeps options
+// that flows use, and loses them when its process ends.
 func (t *bridge) mapOption(ctx context.Context, flows map[flow.ID]*flow.Flow) error {
 	if !namesOption(flows) {
 		return nil

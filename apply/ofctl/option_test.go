@@ -12,7 +12,7 @@ import (
 	"hairpin/lab"
 )
 
-// withTunnels is a bridge of ours with a port of tunnels, and flows of two tunnels.
+// withTunnels returns a bridge of Hairpin's with a tunnel port, and flows of two tunnels.
 func withTunnels(t testing.TB, n *lab.Node) flow.State {
 	t.Helper()
 	s := rich(t)
@@ -34,8 +34,8 @@ cookie=0xdeff105,table=0,priority=100,tun_id=0xff0003,tun_ipv6_src=fd00::4,tun_m
 	return s
 }
 
-// Flows that name OVN's Geneve option are there, and again after ovs-vswitchd has lost the option;
-// a port of tunnels is repaired.
+// TestTunnels checks that flows with OVN's Geneve option exist, also after ovs-vswitchd lost the
+// option, and that a tunnel port is repaired.
 func TestTunnels(t *testing.T) {
 	n := node(t)
 	target := open(t, n)

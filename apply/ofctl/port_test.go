@@ -19,8 +19,7 @@ import (
 	"hairpin/lab"
 )
 
-// until waits for the Target to tell that something holds: it reads once, and then after every
-// notice.
+// until waits until a State holds: it reads once, and then after every signal.
 func until(t testing.TB, target *ofctl.Target, what string, holds func(flow.State, error) bool) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
@@ -73,7 +72,8 @@ func TestFlowsWaitForTheirPort(t *testing.T) {
 	}
 }
 
-// A flow that floods is there without a port that is not, and gets it when it is.
+// TestFloodsToThePortsThatAreThere checks that a flow which floods exists without a missing port,
+// and gets it when the port appears.
 func TestFloodsToThePortsThatAreThere(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
@@ -112,7 +112,8 @@ func TestPortsWaitForTheirBridge(t *testing.T) {
 	reach(t, target, want)
 }
 
-// Two ports whose names have the first 15 letters in common: all that OpenFlow tells of a name.
+// TestFlowsGoToThePortOfTheFullName checks two ports whose names have the first 15 characters in
+// common, the maximum that OpenFlow reports.
 func TestFlowsGoToThePortOfTheFullName(t *testing.T) {
 	n := node(t)
 	sh(t, n,
@@ -149,7 +150,7 @@ func TestPortMadeAgainUnderAnotherNumber(t *testing.T) {
 		return err == nil && s.Flows.At(flow.Key{Priority: 105,
 			Match: flow.Match{Protocol: flow.IP, PktMark: 0x3f0, InPort: before}}.ID()) != nil
 	})
-	// Somebody else's port takes the number over: our flows must not become those of that port.
+	// A foreign port takes over the number: Hairpin's flows must not apply to it.
 	sh(t, n, `ovs-vsctl add-port br-ex theirs -- set Interface theirs type=internal ofport_request=`+before)
 	addPatch(t, n)
 	until(t, target, "the port comes back", func(s flow.State, err error) bool {
@@ -168,8 +169,8 @@ func TestPortMadeAgainUnderAnotherNumber(t *testing.T) {
 	}
 }
 
-// A pod's port comes or goes: that is no reason to read the flows of all others again. Those of a
-// port that went have its number.
+// TestPortsCostNoReading checks that a new or removed pod port does not cause another read of all
+// flows. Flows of a removed port keep its number.
 func TestPortsCostNoReading(t *testing.T) {
 	n := serviceNode(t)
 	var readings atomic.Int32
@@ -214,8 +215,8 @@ func TestPortsCostNoReading(t *testing.T) {
 	reach(t, open(t, n), withGroups(t, n))
 }
 
-// A wanted port takes over what stands in its place: a port of the same name, on any bridge,
-// whoever made it.
+// TestPortTakesOver checks that a wanted port takes over an existing port of the same name, on any
+// bridge and of any owner.
 func TestPortTakesOver(t *testing.T) {
 	n := node(t)
 	target := open(t, n)

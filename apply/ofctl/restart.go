@@ -14,21 +14,20 @@ import (
 	"hairpin/ovsdb"
 )
 
-// Keys of Open_vSwitch that a restart of ovs-vswitchd needs.
+// Keys of Open_vSwitch for restarts of ovs-vswitchd.
 const (
 	// keyWait, in other_config: ovs-vswitchd starts without forwarding packets, until the key is
-	// gone (ovs-vswitchd.conf.db(5)). One that runs does not look at it again once it was gone.
+	// removed (ovs-vswitchd.conf.db(5)). After that it ignores the key until its next start.
 	keyWait = "flow-restore-wait"
-	// keyRestored, in external_ids: the ovs-vswitchd instance released last.
+	// keyRestored, in external_ids: the ovs-vswitchd instance of the last Release.
 	keyRestored = "hairpin-restored"
-	// keyRemote, in external_ids: where ovn-controller finds the switch (ovn-controller(8)).
+	// keyRemote, in external_ids: the address of the switch for ovn-controller (ovn-controller(8)).
 	keyRemote = "ovn-bridge-remote"
-	// keyPatience, in external_ids: how many milliseconds an ovn-controller that has just connected
-	// leaves the flows of br-int as they are (ovn-controller(8)). Without it nothing is forwarded
-	// from its start until it has computed its own. It looks at the key all the time: one that
-	// waits stops to when the key goes.
+	// keyPatience, in external_ids: how many milliseconds ovn-controller keeps the flows of br-int
+	// after it connects (ovn-controller(8)). Without it nothing is forwarded from its start until
+	// it has computed its own flows. Removing the key ends a wait at once.
 	keyPatience = "ovn-ofctrl-wait-before-clear"
-	// keyStirred, in external_ids of br-int's Interface: when Stir wrote last.
+	// keyStirred, in external_ids of br-int's Interface: the time of the last Stir.
 	keyStirred = "hairpin-stirred"
 )
 
@@ -45,8 +44,8 @@ func (t *Target) Version(ctx context.Context) (string, error) {
 	return f[3], nil
 }
 
-// Incarnation tells one life of ovs-vswitchd from the next: it is the text of its pid file with the
-// time at which that was written, since a process in a container gets the same number again.
+// Incarnation identifies an instance of ovs-vswitchd: the text of its pid file with the file's
+// modification time, because a process in a container gets the same pid again.
 func (t *Target) Incarnation() (string, error) {
 	file := t.cfg.Path(t.pidFile())
 	info, err := os.Stat(file)
@@ -60,8 +59,8 @@ func (t *Target) Incarnation() (string, error) {
 	return fmt.Sprintf("%s-%d", strings.TrimSpace(string(pid)), info.ModTime().UnixNano()), nil
 }
 
-// Ready fails as long as the ovs-vswitchd that runs takes no flows for the gateway bridge, or for
-// one of ours.
+// Ready fails until the running ovs-vswitchd accepts flows for the gateway bridge and all of
+// Hairpin's bridges.
 func (t *Target) Ready(ctx context.Context) error {
 	for bridge := range t.cfg.read(t.db.View()).numbers {
 		if err := t.Listening(ctx, bridge); err != nil {
@@ -71,9 +70,9 @@ func (t *Target) Ready(ctx context.Context) error {
 	return t.Listening(ctx, t.cfg.Bridge)
 }
 
-// Listening fails as long as the ovs-vswitchd that runs takes no flows for a bridge. The sockets of
-// one that was killed live on for some milliseconds, with its last thread: they are older than the
-// new one's pid file.
+// Listening fails until the running ovs-vswitchd accepts flows for a bridge. After ovs-vswitchd was
+// killed, its sockets live for some milliseconds with its last thread. They are older than the new
+// instance's pid file.
 func (t *Target) Listening(ctx context.Context, bridge string) error {
 	socket := t.cfg.Path(t.cfg.socket(bridge))
 	made, err := os.Stat(socket)
@@ -93,8 +92,8 @@ func (t *Target) Listening(ctx context.Context, bridge string) error {
 	return nil
 }
 
-// Restarted tells that Release was not called yet for the ovs-vswitchd that runs: its ports are new
-// to the kernel, its flows are gone, and it may be waiting.
+// Restarted reports whether Release was not called yet for the running ovs-vswitchd: its ports are
+// new to the kernel, its flows are gone, and it may be waiting.
 func (t *Target) Restarted(ctx context.Context) (bool, error) {
 	life, err := t.Incarnation()
 	if err != nil {
@@ -107,12 +106,12 @@ func (t *Target) Restarted(ctx context.Context) (bool, error) {
 	return row.ExternalIDs[keyRestored] != life, nil
 }
 
-// Release lets an ovs-vswitchd forward packets that was started with flow-restore-wait, once
-// addresses and flows are back. Unless patience is 0, what Keep sets is set at once, so that the
-// next ovs-vswitchd will wait too.
+// Release makes an ovs-vswitchd that was started with flow-restore-wait forward packets, once
+// addresses and flows are restored. Unless patience is 0, it also does what Keep does, so that the
+// next ovs-vswitchd waits, too.
 //
 // The owner of the key must make sure that Release is called after each start of ovs-vswitchd:
-// until then no bridge of the node forwards anything.
+// until then no bridge of the node forwards packets.
 func (t *Target) Release(ctx context.Context, patience time.Duration) error {
 	life, err := t.Incarnation()
 	if err != nil {
@@ -131,8 +130,8 @@ func (t *Target) Release(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// AddPassing gives a bridge flows, in ovs-ofctl's words, that Open vSwitch removes by itself after
-// a time of whole seconds. Like those that it learns, they are no part of what is read.
+// AddPassing adds flows, in ovs-ofctl's syntax, that Open vSwitch removes after a time in whole
+// seconds. Like learned flows, Read omits them.
 func (t *Target) AddPassing(ctx context.Context, bridge string, flows []string, d time.Duration) error {
 	var text strings.Builder
 	for _, f := range flows {
@@ -145,14 +144,14 @@ func (t *Target) AddPassing(ctx context.Context, bridge string, flows []string, 
 }
 
 // Keeps reports whether the next ovs-vswitchd will wait for Release, and the next ovn-controller
-// for that time.
+// for patience.
 func (t *Target) Keeps(patience time.Duration) bool {
 	row := ovsdb.First[ovsdb.OpenVSwitch](t.db.View())
 	return row != nil && row.OtherConfig[keyWait] == "true" && row.ExternalIDs[keyPatience] == millis(patience)
 }
 
-// Keep makes it so; what concerns ovn-controller only once br-int has flows. One that finds it
-// empty must not wait.
+// Keep makes them wait. It sets the key for ovn-controller only once br-int has flows: with an
+// empty br-int, ovn-controller must not wait.
 func (t *Target) Keep(ctx context.Context, patience time.Duration) error {
 	if _, err := t.db.Transact(ctx, t.keepOps(ctx, patience)...); err != nil {
 		return fmt.Errorf("make the next start of Open vSwitch or of ovn-controller wait: %w", err)
@@ -163,7 +162,7 @@ func (t *Target) Keep(ctx context.Context, patience time.Duration) error {
 func (t *Target) keepOps(ctx context.Context, patience time.Duration) []ovsdb.Op {
 	wait := ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("other_config", []string{keyWait}),
 		ovsdb.InsertInto("other_config", map[string]string{keyWait: "true"})).All()
-	// It fails where there is no such bridge yet.
+	// The command fails if the bridge does not exist yet.
 	text, err := t.ofctl(ctx, "", "dump-aggregate", claims.IntegrationBridge)
 	if err != nil || strings.Contains(text, "flow_count=0") {
 		return []ovsdb.Op{wait}
@@ -173,7 +172,7 @@ func (t *Target) keepOps(ctx context.Context, patience time.Duration) []ovsdb.Op
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// StopWaiting removes what Keep has set. It waits until ovs-vswitchd has seen it.
+// StopWaiting removes Keep's keys. It waits until ovs-vswitchd has seen the change.
 func (t *Target) StopWaiting(ctx context.Context) error {
 	row, err := t.row(ctx)
 	if err != nil {
@@ -191,17 +190,17 @@ func (t *Target) StopWaiting(ctx context.Context) error {
 	return nil
 }
 
-// ReconnectController makes ovn-controller connect to br-int at once. After a restart of
-// ovs-vswitchd it would do so by itself, but only when its backoff of one second (two, four … the
-// longer the switch was away) is over. It is done by giving it another spelling of the same
-// address. The bridge is empty: there are no flows to leave alone.
+// ReconnectController makes ovn-controller reconnect to br-int at once, by writing another spelling
+// of the same address. After a restart of ovs-vswitchd it would reconnect by itself, but only after
+// its backoff of one second (two, four … the longer the switch was away). It removes keyPatience,
+// because the bridge is empty: there are no flows to keep.
 func (t *Target) ReconnectController(ctx context.Context) error {
 	row, err := t.row(ctx)
 	if err != nil {
 		return err
 	}
 	file := claims.IntegrationBridge + ".mgmt"
-	remote := "unix:" + t.cfg.RunDir + "/./" + file // not what ovn-controller takes when the key is not there
+	remote := "unix:" + t.cfg.RunDir + "/./" + file // differs from ovn-controller's default without the key
 	if row.ExternalIDs[keyRemote] == remote {
 		remote = "unix:" + filepath.Join(t.cfg.RunDir, file)
 	}
@@ -212,11 +211,10 @@ func (t *Target) ReconnectController(ctx context.Context) error {
 	return nil
 }
 
-// Stir writes something that ovn-controller receives and need not act on (any change of
-// Open_vSwitch makes it compute all flows anew). One that received nothing for a while after it had
-// connected takes the connection for one that does not hold: when it is lost, ovn-controller waits
-// for twice as long as the last time before it connects again, up to 8 seconds in place of one
-// (last_activity in Open vSwitch's lib/reconnect.c).
+// Stir writes a value that ovn-controller receives and need not act on. (Any change of Open_vSwitch
+// makes it recompute all flows.) If ovn-controller received nothing for a while after connecting,
+// it considers the connection unstable. After its loss it then doubles its backoff, up to 8 seconds
+// instead of one (last_activity in Open vSwitch's lib/reconnect.c).
 func (t *Target) Stir(ctx context.Context) error {
 	i := ovsdb.Find(t.db.View(), func(i *ovsdb.Interface) bool { return i.Name == claims.IntegrationBridge })
 	if i == nil {
@@ -230,7 +228,7 @@ func (t *Target) Stir(ctx context.Context) error {
 	return nil
 }
 
-// row returns the one row of Open_vSwitch.
+// row returns the single row of Open_vSwitch.
 func (t *Target) row(ctx context.Context) (*ovsdb.OpenVSwitch, error) {
 	if err := t.db.WaitFor(ctx, func(ovsdb.View) bool { return t.db.Connected() }); err != nil {
 		return nil, err

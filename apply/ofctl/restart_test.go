@@ -15,7 +15,8 @@ import (
 	"hairpin/lab"
 )
 
-// probes is a stream of UDP packets from the wire to the node's address, which the node sends back.
+// probes is a stream of UDP packets from the external network to the node's address, which the node
+// sends back.
 type probes struct {
 	mu    sync.Mutex
 	sent  []time.Time
@@ -24,16 +25,16 @@ type probes struct {
 	tasks sync.WaitGroup
 }
 
-// guard keeps the kernel's own stack from the frames of eth0, which the userspace datapath reads
-// beside it.
+// guard hides eth0's frames from the kernel's own stack, because the userspace datapath reads them,
+// too.
 func guard(t testing.TB, n *lab.Node) {
 	t.Helper()
 	sh(t, n,
 		`nft 'add table netdev guard; add chain netdev guard eth0 { type filter hook ingress device "eth0" priority -500; }; add rule netdev guard eth0 drop'`)
 }
 
-// interval is the time between two packets. Sockets keep some hundred of them, for a machine that
-// stands still for a while.
+// interval is the time between two packets. Sockets buffer some hundred of them, in case the
+// machine stalls for a while.
 const interval = 5 * time.Millisecond
 
 // startProbes sends a packet each interval until the test ends.
@@ -81,7 +82,7 @@ func startProbes(t testing.TB, l *lab.Lab, n *lab.Node) *probes {
 		for c.Err() == nil {
 			k, err := client.Read(b)
 			if err != nil {
-				continue // the port is closed to it while the link is down
+				continue // sending fails while the link is down
 			}
 			var i int
 			if _, err := fmt.Sscan(string(b[:k]), &i); err == nil {
@@ -106,7 +107,7 @@ func startProbes(t testing.TB, l *lab.Lab, n *lab.Node) *probes {
 	return p
 }
 
-// answered waits until a packet that is sent from now on comes back.
+// answered waits until a packet sent after the call comes back.
 func (p *probes) answered(t testing.TB) {
 	t.Helper()
 	from := p.count()
@@ -129,7 +130,7 @@ func (p *probes) count() int {
 	return len(p.sent)
 }
 
-// sends waits until further packets were sent, and gives the number of all.
+// sends waits until further packets were sent, and returns the total number.
 func (p *probes) sends(more int) int {
 	for enough := p.count() + more; p.count() < enough; {
 		time.Sleep(interval)
@@ -138,8 +139,7 @@ func (p *probes) sends(more int) int {
 }
 
 // lost returns how many packets, of those sent from number from on, did not come back, and the
-// longest time without any. They come back in their order, so what is missing when a later one is
-// back is lost.
+// longest time without any. They come back in order, so a packet is lost if a later one is back.
 func (p *probes) lost(t testing.TB, from int) (n int, longest time.Duration) {
 	t.Helper()
 	to := p.count()
@@ -147,7 +147,7 @@ func (p *probes) lost(t testing.TB, from int) (n int, longest time.Duration) {
 	return p.missing(from, to)
 }
 
-// missing counts those that are not back yet.
+// missing counts packets that are not back yet.
 func (p *probes) missing(from, to int) (n int, longest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,9 +166,9 @@ func (p *probes) missing(from, to int) (n int, longest time.Duration) {
 	return n, longest
 }
 
-// A bridge in NORMAL mode becomes ours in one step: no packet is lost. One that was ours before may
-// lose some, and so may one that is given back: what is cached of a packet before conntrack and
-// after it is not thrown away at the same moment.
+// TestTakingABridgeLosesNothing checks that taking over a bridge in NORMAL mode loses no packet.
+// Later changes between both modes may lose some: cached flows before and after conntrack are not
+// removed at the same moment.
 func TestTakingABridgeLosesNothing(t *testing.T) {
 	l := lab.Start(t, lab.Config{})
 	n := nodeIn(t, l)
@@ -190,7 +190,7 @@ func TestTakingABridgeLosesNothing(t *testing.T) {
 	}
 }
 
-// gateway is a part of what a gateway bridge has: the host's traffic goes through conntrack.
+// gateway returns a part of a gateway bridge's State: the host's traffic passes conntrack.
 func gateway(t testing.TB) flow.State {
 	s := parse(t, gatewayFlows)
 	s.Settings = rich(t).Settings
@@ -205,8 +205,8 @@ cookie=0xdeff105,table=1,priority=100,ct_state=+est+trk,ct_mark=0x2,ip actions=L
 cookie=0xdeff105,table=1,priority=10,ip actions=LOCAL
 `
 
-// ovn is a node with all daemons and a logical switch that ovn-controller connects to the gateway
-// bridge.
+// ovn starts a node with all daemons and a logical switch that ovn-controller connects to the
+// gateway bridge.
 func ovn(t testing.TB, l *lab.Lab) *lab.Node {
 	t.Helper()
 	n := l.Add(t, lab.NodeConfig{})
@@ -219,7 +219,7 @@ func ovn(t testing.TB, l *lab.Lab) *lab.Node {
 	return n
 }
 
-// The whole way back after a crash, as the agent goes it.
+// TestSwitchRestartsUnderTraffic checks the complete recovery from a crash, as the agent does it.
 func TestSwitchRestartsUnderTraffic(t *testing.T) {
 	l := lab.Start(t, lab.Config{})
 	n := ovn(t, l)
@@ -247,7 +247,7 @@ func waitIsIgnored(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, w
 		t.Fatalf("flow-restore-wait is %s", got)
 	}
 	from := p.count()
-	// Everything that makes the switch think anew: other flows, a port, no cached decisions.
+	// Everything that makes the switch recompute: other flows, a port, no cached flows.
 	reach(t, target, flow.State{Bridge: lab.GatewayBridge})
 	sh(t, n,
 		`ovs-vsctl add-port br-ex x -- set Interface x type=internal; ovs-appctl dpctl/del-flows; ovs-vsctl del-port x`)
@@ -283,8 +283,7 @@ func restartUnder(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, wa
 	if err := target.Release(ctx(t), time.Second); err != nil {
 		t.Fatal(err)
 	}
-	// What the host sent meanwhile left unresolved neighbours behind, which the kernel tries again
-	// only after a second.
+	// The host's earlier packets left unresolved neighbours, retried only after a second.
 	sh(t, n, `ip neigh flush dev br-ex nud incomplete nud failed`)
 	step("released")
 	p.answered(t)
@@ -294,7 +293,7 @@ func restartUnder(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, wa
 	}
 	after := p.count()
 	lost, longest := p.lost(t, from)
-	t.Logf("%d packets lost, at most %v", lost, longest.Round(interval)) // a busy machine makes it longer
+	t.Logf("%d packets lost, at most %v", lost, longest.Round(interval)) // longer on a busy machine
 	if lost, _ := p.lost(t, after); lost > 0 {
 		t.Errorf("%d packets lost afterwards", lost)
 	}
@@ -303,8 +302,8 @@ func restartUnder(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, wa
 	}
 }
 
-// Without Release nothing is forwarded after a restart: the key is heeded at the start, however
-// long it was set.
+// TestSwitchWaitsForRelease checks that without Release nothing is forwarded after a restart:
+// ovs-vswitchd reads the key at its start, however old it is.
 func TestSwitchWaitsForRelease(t *testing.T) {
 	l := lab.Start(t, lab.Config{})
 	n := nodeIn(t, l)
@@ -320,7 +319,7 @@ func TestSwitchWaitsForRelease(t *testing.T) {
 	reachAgain(t, target, gateway(t))
 	from := p.count()
 	to := p.sends(50)
-	p.sends(20) // those before would be back
+	p.sends(20) // earlier ones would be back by now
 	if lost, _ := p.missing(from, to); lost < to-from {
 		t.Fatalf("only %d of %d packets are kept back", lost, to-from)
 	}

@@ -17,27 +17,26 @@ import (
 	"hairpin/ovsdb"
 )
 
-// rows is what matters to us of Open vSwitch's database.
+// rows holds the relevant content of Open vSwitch's database.
 type rows struct {
 	secure   bool // the gateway bridge has fail_mode secure: without a flow it drops
 	ours     map[string]flow.Bridge
 	settings map[string]string
 	ports    map[string]flow.Port
-	numbers  map[string]map[string]string // of ports of the gateway bridge and of ours, by bridge and name
+	numbers  map[string]map[string]string // of ports of the gateway bridge and of Hairpin's, by bridge and name
 }
 
-// Words of Open vSwitch's database.
+// Values in Open vSwitch's database.
 const (
 	secure     = "secure"
 	standalone = "standalone"
 	userspace  = "netdev"
 )
 
-// maxPort is the last number that OpenFlow gives to a port; those above are reserved (OpenFlow 1.0,
-// OFPP_MAX).
+// maxPort is OpenFlow's limit of port numbers; higher ones are reserved (OpenFlow 1.0, OFPP_MAX).
 const maxPort = 0xff00
 
-// read takes what matters out of a View.
+// read extracts the relevant rows from a View.
 func (cfg *Config) read(v ovsdb.View) rows {
 	var r rows
 	if row := ovsdb.First[ovsdb.OpenVSwitch](v); row != nil {
@@ -57,7 +56,7 @@ func (cfg *Config) read(v ovsdb.View) rows {
 			x := flow.Bridge{Name: b.Name, Userspace: b.DatapathType == userspace, Standalone: !isSecure,
 				Owner: cluster.ParseOwner(owner)}
 			x.Learned = flowLimit(v, b).found()
-			if b.Name == claims.ServiceBridge { // other bridges of the datapath have no limit of their own
+			if b.Name == claims.ServiceBridge { // the limit is the datapath's, not a bridge's
 				x.Connections = zoneLimit(v, x.Userspace).found()
 			}
 			put(&r.ours, b.Name, x)
@@ -82,7 +81,7 @@ func (cfg *Config) read(v ovsdb.View) rows {
 	return r
 }
 
-// number notes the numbers of a port: of several, if it is a bond.
+// number records the numbers of a port: several for a bond.
 func number(numbers map[string]string, v ovsdb.View, p *ovsdb.Port) {
 	for _, id := range p.Interfaces {
 		i := ovsdb.Get[ovsdb.Interface](v, id)
@@ -102,7 +101,7 @@ func put[K comparable, V any](m *map[K]V, key K, value V) {
 func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string) flow.Port {
 	out := flow.Port{Name: p.Name, Bridge: bridge, Owner: cluster.ParseOwner(owner)}
 	if len(p.Interfaces) != 1 {
-		return out // a bond: not what anybody wants of ours, so it is repaired
+		return out // a bond: equals no wanted port, so it is repaired
 	}
 	i := ovsdb.Get[ovsdb.Interface](v, p.Interfaces[0])
 	if i == nil {
@@ -110,10 +109,10 @@ func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string
 	}
 	out.Type, out.Peer = i.Type, i.Options[peer]
 	if a, err := netip.ParseAddr(i.Options[localEnd]); err == nil && maps.Equal(i.Options, tunnels(a)) {
-		out.Local = a // with other options it is repaired
+		out.Local = a // other options are repaired
 	}
 	if i.MAC != nil {
-		// A MAC that cannot be read is none, so it is repaired.
+		// An invalid MAC becomes the zero value, so it is repaired.
 		out.MAC, _ = cluster.ParseMAC(*i.MAC)
 	}
 	if i.MTURequest != nil {
@@ -127,19 +126,19 @@ func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string
 	return out
 }
 
-// peer is the key in the options of a patch port.
+// peer is the option key of a patch port.
 const peer = "peer"
 
-// localEnd is the key in the options of a port of tunnels, which tunnels gives: the checksum is as
-// OVN's own tunnels have it.
+// localEnd is the option key of a tunnel port. tunnels returns its options, with the checksum
+// setting of OVN's own tunnels.
 const localEnd = "local_ip"
 
 func tunnels(local netip.Addr) map[string]string {
 	return map[string]string{localEnd: local.String(), "remote_ip": "flow", "key": "flow", "csum": "true"}
 }
 
-// applyBridges makes bridges, and removes those that are not wanted with all that is on them. It
-// waits until ovs-vswitchd has them: they are for ports and flows.
+// applyBridges makes bridges, and removes unwanted ones with their content. It waits until
+// ovs-vswitchd has made them, because ports and flows need them.
 func (t *Target) applyBridges(ctx context.Context, d delta.Delta[string, flow.Bridge]) error {
 	v := t.db.View()
 	var ops []ovsdb.Op
@@ -185,7 +184,7 @@ func (t *Target) applyBridges(ctx context.Context, d delta.Delta[string, flow.Br
 	return nil
 }
 
-// carriedOut waits until ovs-vswitchd has seen what is in the database.
+// carriedOut waits until ovs-vswitchd has processed the database's current content.
 func (t *Target) carriedOut(ctx context.Context) error {
 	next := 0
 	return t.db.WaitFor(ctx, func(v ovsdb.View) bool {
@@ -197,8 +196,8 @@ func (t *Target) carriedOut(ctx context.Context) error {
 	})
 }
 
-// applyRows makes the changes of settings and ports in one transaction. It gives the bridges that
-// are not there, for each port that needs one.
+// applyRows changes settings and ports in one transaction. It returns the missing bridges, for each
+// port that needs one.
 func (t *Target) applyRows(ctx context.Context, d flow.Delta) (missing []string, err error) {
 	v := t.db.View()
 	ops := settingOps(d)
@@ -215,7 +214,7 @@ func (t *Target) applyRows(ctx context.Context, d flow.Delta) (missing []string,
 	if len(ops) == 0 {
 		return missing, nil
 	}
-	// Asking for progress wakes ovs-vswitchd even where the rest needs no action of it; ovs-vsctl
+	// Incrementing next_cfg wakes ovs-vswitchd even if the rest needs no action of it; ovs-vsctl
 	// does the same.
 	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
 	late.For(ctx, server)
@@ -225,8 +224,8 @@ func (t *Target) applyRows(ctx context.Context, d flow.Delta) (missing []string,
 	return missing, nil
 }
 
-// RemovePorts takes ports off their bridges, and waits until ovs-vswitchd has removed them with
-// their devices.
+// RemovePorts removes ports from their bridges, and waits until ovs-vswitchd has removed their
+// devices, too.
 func (t *Target) RemovePorts(ctx context.Context, names []string) error {
 	var ops []ovsdb.Op
 	for _, name := range names {
@@ -257,8 +256,8 @@ func settingOps(d flow.Delta) []ovsdb.Op {
 	return keyOps("Open_vSwitch", "", set, slices.Sorted(maps.Keys(d.Settings.Delete)))
 }
 
-// keyOps sets and removes keys of external_ids and leaves the others alone. Without a row it is
-// about all of the table.
+// keyOps sets and removes keys of external_ids and keeps the others. Without a row it changes all
+// rows.
 func keyOps(table string, row ovsdb.UUID, set map[string]string, remove []string) []ovsdb.Op {
 	keys := slices.Concat(slices.Sorted(maps.Keys(set)), remove)
 	if len(keys) == 0 {
@@ -275,8 +274,8 @@ func keyOps(table string, row ovsdb.UUID, set map[string]string, remove []string
 	return []ovsdb.Op{op.Row(row)}
 }
 
-// portOps makes a port, or makes one of that name what it must be. It tells when the port's bridge
-// is not there.
+// portOps makes a port, or changes the existing one of that name. It returns false if the bridge is
+// missing.
 func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) {
 	bridge := ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == p.Bridge })
 	if bridge == nil {
@@ -294,7 +293,7 @@ func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) 
 		return append(append(ops, more...), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", made)).Row(bridge.UUID)),
 			true
 	}
-	// until it has a number there, that of another bridge must name no flow
+	// Until the port has a number on the new bridge, flows must not use its number on the old one.
 	if !slices.Contains(bridge.Ports, port.UUID) {
 		ops = append(removal(v, p.Name), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port.UUID)).Row(bridge.UUID),
 			ovsdb.Update(ovsdb.Interface{UUID: port.Interfaces[0]}, "ofport"))
@@ -327,7 +326,7 @@ func options(p flow.Port) map[string]string {
 	return nil
 }
 
-// columns returns the values of mac and mtu_request, nil for what the port does not say.
+// columns returns the values of mac and mtu_request, nil for those that the port does not specify.
 func columns(p flow.Port) (mac *string, mtu *int) {
 	if p.MAC != (cluster.MAC{}) {
 		s := p.MAC.String()
@@ -339,7 +338,7 @@ func columns(p flow.Port) (mac *string, mtu *int) {
 	return mac, mtu
 }
 
-// removal takes a port off its bridge. Its row goes then, as nothing leads to it.
+// removal removes a port from its bridge. The database then deletes the unreferenced row.
 func removal(v ovsdb.View, name string) []ovsdb.Op {
 	var ops []ovsdb.Op
 	port := ovsdb.Find(v, func(p *ovsdb.Port) bool { return p.Name == name })

@@ -14,11 +14,11 @@ import (
 	"hairpin/apply/late"
 )
 
-// callTimeout limits one command to a daemon: they answer at once or hang.
+// callTimeout limits one command to a daemon: a daemon responds at once or hangs.
 const callTimeout = 5 * time.Second
 
-// call sends one command to the control socket of a daemon, as ovs-appctl(8) does, and gives the
-// answer. The protocol is JSON-RPC 1.0, one request a connection.
+// call sends one command to the control socket of a daemon, as ovs-appctl(8) does, and returns the
+// result. The protocol is JSON-RPC 1.0, with one request per connection.
 func call(ctx context.Context, socket, method string, params ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -53,7 +53,7 @@ func call(ctx context.Context, socket, method string, params ...string) (string,
 	return *reply.Result, nil
 }
 
-// Ask gives ovs-vswitchd a command of ovs-appctl, and returns its answer.
+// Ask sends ovs-vswitchd a command of ovs-appctl, and returns its result.
 func (t *Target) Ask(ctx context.Context, method string, params ...string) (string, error) {
 	return t.vswitchd(ctx, method, params...)
 }

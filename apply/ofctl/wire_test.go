@@ -7,7 +7,7 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// words has each match and each action that there is, with and without what can be left out.
+// words has each match and each action, with and without the optional parts.
 const words = `
 table=9,priority=1 actions=NORMAL
 table=9,priority=2,in_port=LOCAL actions=IN_PORT
@@ -55,7 +55,7 @@ table=9,priority=65535,ip actions=learn(table=25,idle_timeout=65535,delete_learn
 table=9,priority=65534,ipv6 actions=learn(table=25,idle_timeout=1,delete_learned,cookie=0x2c0dee0001,limit=4294967295,eth_type=0x86dd,NXM_NX_REG6[1..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),LOCAL
 `
 
-// What was written as messages is what ovs-ofctl reads back in words.
+// TestEachWordIsWritten checks that ovs-ofctl reads back the flows that were written as messages.
 func TestEachWordIsWritten(t *testing.T) {
 	n := serviceNode(t)
 	want := withGroups(t, n)

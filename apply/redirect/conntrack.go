@@ -18,7 +18,7 @@ import (
 	"hairpin/cluster"
 )
 
-// conntrack is the kernel functions by which a program looks packets up in the host's conntrack.
+// conntrack holds the kernel functions with which a program queries the host's conntrack.
 type conntrack struct {
 	lookup, release asm.Instruction
 	module          *btf.Handle // has the functions; nil: they are in the kernel itself
@@ -38,7 +38,7 @@ func findConntrack() (c conntrack, err error) {
 	}
 	stats := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|messageStats, 0)
 	stats.AddData(&nl.Nfgenmsg{Version: nl.NFNETLINK_V0})
-	_, _ = stats.Execute(unix.NETLINK_NETFILTER, 0) // the kernel loads the module for it
+	_, _ = stats.Execute(unix.NETLINK_NETFILTER, 0) // this makes the kernel load the module
 	c.module, err = btf.FindHandle(func(i *btf.HandleInfo) bool { return i.IsModule() && i.Name == "nf_conntrack" })
 	if err != nil {
 		return c, fmt.Errorf("types of module nf_conntrack: %w", err)
@@ -53,7 +53,8 @@ func findConntrack() (c conntrack, err error) {
 	return c, err
 }
 
-// find takes the functions from the types of the kernel or a module, which load passes at an index.
+// find finds the functions in the types of the kernel or a module. index is its position in
+// fdArray.
 func (c *conntrack) find(in *btf.Spec, index int16) error {
 	for name, call := range map[string]*asm.Instruction{"bpf_skb_ct_lookup": &c.lookup, "bpf_ct_release": &c.release} {
 		var f *btf.Func
@@ -96,10 +97,10 @@ const (
 	tcpACK = 1 << 4
 )
 
-// pastReplies leaves replies to connections that the host or its pods began from a Service's port
-// to the host. The port is at portDst; in an ICMP error about such a connection, at portSrc of the
-// packet in it. A SYN without ACK begins a connection and needs no lookup. Of SCTP, the kernel
-// finds nothing.
+// pastReplies leaves replies to the host if the host or its pods began the connection from a
+// Service's port. The port is at portDst; in an ICMP error about such a connection, at portSrc of
+// the contained packet. A SYN without ACK begins a connection and needs no lookup. The kernel's
+// lookup does not support SCTP.
 func (c *code) pastReplies(at int16, family int64) {
 	if c.conntrack == nil {
 		return
@@ -142,7 +143,7 @@ func (c *code) pastReplies(at int16, family int64) {
 	c.at(done)
 }
 
-// load loads the request program with the functions. The library loads a program that calls a
+// load loads the request program with the functions. The library can load a program that calls a
 // module's functions only from an ELF file.
 func (c *conntrack) load(maps map[string]*ebpf.Map) (*ebpf.Program, error) {
 	list := request(c)

@@ -15,8 +15,7 @@ import (
 	"hairpin/claims"
 )
 
-// pod4 and pod6 are masqueraded by the host. They are addresses of its own, so that sockets can
-// have them.
+// The host masquerades pod4 and pod6. They are the host's own, so that sockets can bind them.
 var pod4, pod6 = netip.MustParseAddr("10.244.1.3"), netip.MustParseAddr("fd00:10:244:1::3")
 
 const links = `link set lo up
@@ -42,8 +41,7 @@ const masquerade = `table inet t {
 }
 `
 
-// fromNodePort makes a namespace in which the host and a pod have begun connections from the
-// NodePort.
+// fromNodePort makes a namespace in which the host and a pod began connections from the NodePort.
 func fromNodePort(t testing.TB) (ns string) {
 	t.Helper()
 	ns = insidetest.NetNS(t)
@@ -71,7 +69,7 @@ func fromNodePort(t testing.TB) (ns string) {
 	return ns
 }
 
-// begin sends the first packet of a connection. Nothing answers.
+// begin sends the first packet of a connection. There is no reply.
 func begin(t testing.TB, kind int, from, to netip.Addr) error {
 	family := unix.AF_INET
 	if from.Is6() {
@@ -107,10 +105,10 @@ func sockaddr(a netip.Addr, port int) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: port, Addr: a.As16()}
 }
 
-// TestReplies: replies to connections that the host or a pod began from a Service's port are left
-// to the host. Packets of clients to the same port are redirected.
+// TestReplies checks that replies are left to the host if the host or a pod began the connection
+// from a Service's port. Packets of clients to the same port are redirected.
 func TestReplies(t *testing.T) {
-	col := load(t) // takes long in an emulator, where the connections would expire meanwhile
+	col := load(t) // slow in an emulator: the connections would expire meanwhile
 	ns := fromNodePort(t)
 	if err := bridgeTarget.put(col.Maps[claims.MapTarget]); err != nil {
 		t.Fatal(err)
@@ -172,7 +170,7 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// BenchmarkRequest measures the request program, without and with the lookup in conntrack.
+// BenchmarkRequest measures the request program, with and without the conntrack lookup.
 func BenchmarkRequest(b *testing.B) {
 	ns := fromNodePort(b)
 	for name, ct := range map[string]bool{"without conntrack": false, "with conntrack": true} {

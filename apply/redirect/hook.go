@@ -13,11 +13,11 @@ import (
 	"hairpin/claims"
 )
 
-// hook is a way to have programs at links' ingress.
+// hook is a kind of attachment of programs to links' ingress.
 type hook interface {
-	// programs lists those at a link, ours and others', in the order in which they run.
+	// programs lists the programs at a link, Hairpin's and others', in their order of execution.
 	programs(index int) ([]ebpf.ProgramID, error)
-	// attach puts a program at a link, in place of another one if that is not nil.
+	// attach attaches a program to a link. It replaces another one if that is not nil.
 	attach(index int, p *ebpf.Program, in *attached) error
 	detach(attached) error
 }
@@ -58,7 +58,7 @@ func (tcx) attach(index int, p *ebpf.Program, in *attached) error {
 func (tcx) detach(a attached) error {
 	p, err := ebpf.NewProgramFromID(a.id)
 	if errors.Is(err, unix.ENOENT) {
-		return nil // somebody else did
+		return nil // another program detached it
 	} else if err != nil {
 		return fmt.Errorf("program %d: %w", a.id, err)
 	}
@@ -71,8 +71,8 @@ func (tcx) detach(a attached) error {
 	return err
 }
 
-// clsact is a queueing discipline that only has filters. It stays when our filter goes: others may
-// have theirs there.
+// clsact is a queueing discipline that only has filters. It stays when Hairpin's filter is removed,
+// because others may have filters there.
 type clsact struct{}
 
 func (clsact) programs(index int) ([]ebpf.ProgramID, error) {
@@ -125,7 +125,7 @@ func filter(index int) *netlink.BpfFilter {
 	}}
 }
 
-// attached is a program of ours at a link.
+// attached is a program of Hairpin's at a link.
 type attached struct {
 	link  string
 	index int
@@ -135,7 +135,7 @@ type attached struct {
 	maps  map[string]ebpf.MapID
 }
 
-// find lists the programs of ours at all links.
+// find lists Hairpin's programs at all links.
 func (t *Target) find() ([]attached, error) {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -144,7 +144,7 @@ func (t *Target) find() ([]attached, error) {
 	var list []attached
 	for _, l := range links {
 		ids, err := t.hook.programs(l.Index)
-		// the link is gone; a process that may not ask has none
+		// The link is gone, or the process has no permission to query and so attached no programs.
 		if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EPERM) {
 			continue
 		} else if err != nil {
@@ -162,7 +162,7 @@ func (t *Target) find() ([]attached, error) {
 	return list, nil
 }
 
-// look asks the kernel what a program is, and reports whether it is ours.
+// look queries the kernel about a program, and reports whether it is Hairpin's.
 func (a *attached) look() (ours bool, err error) {
 	p, err := ebpf.NewProgramFromID(a.id)
 	if errors.Is(err, unix.ENOENT) {

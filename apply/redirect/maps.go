@@ -16,18 +16,18 @@ import (
 	"hairpin/datapath/redirect"
 )
 
-// maxServices is how many addresses and ports fit: the kernel's table for them takes 2 MB while it
-// is empty.
+// maxServices is the maximum number of addresses and ports. The kernel's empty hash table for them
+// takes 2 MB.
 const maxServices = 1 << 17
 
-// Values of claims.MapServices: which element of claims.MapTarget is the Service's.
+// Values of claims.MapServices: the index of the Service's element of claims.MapTarget.
 const (
 	toRouter  = iota // as it is
-	toTracked        // the gateway bridge tracks it
+	toTracked        // the gateway bridge tracks the connection
 	targets
 )
 
-// A value of claims.MapTarget: a link's index, the frame's receiver and sender, the longest packet.
+// A value of claims.MapTarget: a link's index, the frame's destination and source MACs, the MTU.
 const (
 	targetLink = 0
 	targetMACs = 4
@@ -35,7 +35,7 @@ const (
 	targetSize = targetMTU + 4
 )
 
-// mapSpecs are the maps of both programs.
+// mapSpecs returns the maps of both programs.
 func mapSpecs() map[string]*ebpf.MapSpec {
 	list := map[string]*ebpf.MapSpec{
 		claims.MapServices: {Type: ebpf.Hash, KeySize: keySize, ValueSize: 4, MaxEntries: maxServices,
@@ -49,11 +49,11 @@ func mapSpecs() map[string]*ebpf.MapSpec {
 	return list
 }
 
-// mapSet is the maps that the programs share, by name.
+// mapSet holds the programs' shared maps, by name.
 type mapSet map[string]*ebpf.Map
 
-// shared opens the maps of the programs that are there; if those have several, which is nobody's
-// intention, the oldest. A map of another version is none.
+// shared opens the maps of the attached programs. If they use different maps, which is unintended,
+// it opens the oldest. It ignores maps of another version.
 func shared(found []attached) (mapSet, error) {
 	ids := map[string]ebpf.MapID{}
 	for _, a := range found {
@@ -83,7 +83,7 @@ func (s mapSet) close() {
 	}
 }
 
-// oldest is the claims.MapServices of programs that counts.
+// oldest returns the oldest claims.MapServices of the programs, the one in use.
 func oldest(found []attached) ebpf.MapID {
 	id := found[0].maps[claims.MapServices]
 	for _, a := range found {
@@ -92,7 +92,7 @@ func oldest(found []attached) ebpf.MapID {
 	return id
 }
 
-// add makes or changes elements of claims.MapServices, and remove removes some.
+// add adds or changes elements of claims.MapServices; remove removes some.
 func (s mapSet) add(list map[redirect.Service]redirect.Way) error {
 	if len(list) > 0 && s[claims.MapServices] == nil {
 		return fmt.Errorf("map %s: no program has it", claims.MapServices)
@@ -147,19 +147,19 @@ func valueOf(w redirect.Way) uint32 {
 	return toRouter
 }
 
-// target is what claims.MapTarget says, but for the sender.
+// target is the content of claims.MapTarget, except for the source MAC.
 type target struct {
 	index int // of the link that requests go to; 0 = none
 	mac   cluster.MAC
 	mtu   int
 }
 
-// senders are the MACs of senders, by values of claims.MapServices.
+// senders returns the source MACs, by values of claims.MapServices.
 func senders() [targets]cluster.MAC {
 	return [targets]cluster.MAC{toRouter: macOf(claims.MasqMAC), toTracked: macOf(claims.RedirectMAC)}
 }
 
-// macOf parses what is known to be a MAC.
+// macOf parses a valid MAC.
 func macOf(text string) cluster.MAC {
 	mac, _ := cluster.ParseMAC(text)
 	return mac
@@ -179,7 +179,7 @@ func (t target) put(m *ebpf.Map) error {
 	return nil
 }
 
-// readTarget returns the target that put wrote; of what it did not write, the zero target.
+// readTarget returns the target that put wrote; for other content, the zero target.
 func readTarget(m *ebpf.Map) (t target, err error) {
 	for i, sender := range senders() {
 		b, err := m.LookupBytes(uint32(i))
@@ -197,7 +197,7 @@ func readTarget(m *ebpf.Map) (t target, err error) {
 	return t, nil
 }
 
-// readServices lists what the programs look for.
+// readServices lists the Services that the programs redirect.
 func readServices(m *ebpf.Map) (map[redirect.Service]redirect.Way, error) {
 	list := map[redirect.Service]redirect.Way{}
 	var key serviceKey
@@ -212,7 +212,7 @@ func readServices(m *ebpf.Map) (map[redirect.Service]redirect.Way, error) {
 	return list, nil
 }
 
-// sum reads a counter of all CPUs.
+// sum returns a counter's sum over all CPUs.
 func sum(m *ebpf.Map, counter uint32) (n uint64, err error) {
 	var each []uint64
 	if err := m.Lookup(counter, &each); err != nil {

@@ -14,7 +14,7 @@ import (
 
 // Verdicts of a program at a device's ingress.
 const (
-	next       = -1 // TCX_NEXT and TC_ACT_UNSPEC: as if there were no program
+	next       = -1 // TCX_NEXT and TC_ACT_UNSPEC: continue as without the program
 	redirected = 7  // TC_ACT_REDIRECT
 )
 
@@ -34,7 +34,7 @@ const (
 	skbProtocol    = 16
 	skbVLANPresent = 20
 	skbIfindex     = 40
-	skbSegmentSize = 176 // of a packet that is several
+	skbSegmentSize = 176 // gso_size; 0 for a packet that is not a GSO packet
 )
 
 // Fields of struct bpf_fib_lookup (linux/bpf.h), which has fibSize bytes, and of struct
@@ -49,7 +49,7 @@ const (
 	neighSize    = 20
 )
 
-// Answers of bpf_fib_lookup (linux/bpf.h).
+// Results of bpf_fib_lookup (linux/bpf.h).
 const (
 	fibSuccess     = 0
 	fibNoNeighbour = 7
@@ -62,38 +62,38 @@ const (
 	onProto  = onKey + 18   // of the key
 	onFamily = onKey + 19   // of the key
 	onHeader = onKey - 40   // an IP header, without options
-	onL4     = onHeader - 8 // ports; type and code of ICMP; or an extension header's begin
+	onL4     = onHeader - 8 // ports; type and code of ICMP; or the start of an extension header
 	onIndex  = onL4 - 8     // an index of an array
 	onFIB    = onIndex - 64 // a struct bpf_fib_lookup
 	onNeigh  = onFIB - 24   // a struct bpf_redir_neigh
 	onTuple  = onNeigh - 40 // a struct bpf_sock_tuple
 	onOpts   = onTuple - 16 // a struct bpf_ct_opts
 	ethernet = 14           // bytes of a frame's header
-	macs     = 2 * 6        // bytes of its addresses, which come first
+	macs     = 2 * 6        // bytes of its MACs, which come first
 	family4  = 4            // in keys
 	family6  = 6            //
 	keySize  = onFamily - onKey + 1
 )
 
-// Registers that calls leave alone.
+// Registers that calls preserve.
 const (
 	rContext = asm.R6
 	rIP      = asm.R7 // offset of the IP header
-	rL4      = asm.R8 // offset of what follows it
-	rProto   = asm.R9 // whose protocol that is
+	rL4      = asm.R8 // offset of the header after it
+	rProto   = asm.R9 // protocol of that header
 )
 
 // Labels.
 const (
 	labelPass     = "pass"     // leave the packet to the host
-	labelFragment = "fragment" // the same, counted
-	labelLook     = "look"     // what is looked up is filled in
-	labelFound    = "found"    // the packet is for a Service, whose value is at onIndex
+	labelFragment = "fragment" // the same, and count it
+	labelLook     = "look"     // the struct for the FIB lookup is complete
+	labelFound    = "found"    // the packet is for a Service, its value is at onIndex
 )
 
 const license = "GPL" // bpf_redirect_neigh and bpf_skb_ct_lookup need it
 
-// programs are both programs. The request program looks nothing up in conntrack.
+// programs returns both programs. This request program makes no conntrack lookup.
 func programs() map[string]*ebpf.ProgramSpec {
 	list := map[string]*ebpf.ProgramSpec{}
 	for name, code := range map[string]asm.Instructions{claims.ProgramRequest: request(nil),
@@ -103,16 +103,16 @@ func programs() map[string]*ebpf.ProgramSpec {
 	return list
 }
 
-// request is the program at a NIC's ingress. It sends packets for this machine and a Service to the
-// egress of the gateway bridge, with the MACs of the Service's target: the dummy next hop or
-// claims.RedirectMAC as the sender, the gateway router as the receiver. No checksum covers them. It
-// leaves to the host what a router would answer, because it is too long for pods or has expired,
-// and replies to the node's own connections.
+// request is the program at a NIC's ingress. It redirects packets to this machine and a Service to
+// the egress of the gateway bridge, with the MACs of the Service's target. The source is the dummy
+// next hop or claims.RedirectMAC, the destination the gateway router. No checksum covers them. It
+// leaves to the host packets that a router answers with an ICMP error (too long for pods, or
+// expired), and replies to the node's own connections.
 func request(ct *conntrack) asm.Instructions {
 	c := &code{conntrack: ct}
 	c.add(
 		asm.Mov.Reg(rContext, asm.R1),
-		// for a VLAN's own link
+		// packets for a VLAN's own link
 		asm.LoadMem(asm.R2, rContext, skbVLANPresent, asm.Word), asm.JNE.Imm(asm.R2, 0, labelPass),
 		asm.LoadMem(asm.R2, rContext, skbPacketType, asm.Word), asm.JNE.Imm(asm.R2, unix.PACKET_HOST, labelPass),
 	)
@@ -139,10 +139,10 @@ func request(ct *conntrack) asm.Instructions {
 	return c.list
 }
 
-// reply is the program at the gateway bridge's ingress. The bridge sends answers of the gateway
-// router with claims.RedirectMAC, also fragments and ICMP errors. It leaves by the link and the
-// next hop that the host's routes and rules name; the kernel resolves the neighbour as for packets
-// of its own.
+// reply is the program at the gateway bridge's ingress. The bridge sends the gateway router's
+// replies, including fragments and ICMP errors, with the source claims.RedirectMAC. The program
+// sends them by the link and the next hop of the host's routes and rules. The kernel resolves the
+// neighbour as for its own packets.
 func reply() asm.Instructions {
 	c := &code{}
 	c.add(
@@ -184,7 +184,7 @@ func reply() asm.Instructions {
 	c.count(countNoRoute)
 	c.add(asm.Ja.Label(labelPass))
 	c.at("out")
-	// The next hop's family may be another than the packet's.
+	// The next hop may have another address family than the packet.
 	c.add(asm.LoadMem(asm.R2, asm.RFP, onFIB, asm.Byte), asm.StoreMem(asm.RFP, onNeigh, asm.R2, asm.Word))
 	c.copy(onNeigh+neighAddress, onFIB+fibDst, 16)
 	c.count(countReplies)
@@ -197,8 +197,8 @@ func reply() asm.Instructions {
 	return c.list
 }
 
-// find goes on when a packet is for a Service. An ICMP error has the packet that it is about in it,
-// which has the Service's port as its source; its own destination is the Service's address.
+// find continues only for packets to a Service. An ICMP error contains the packet that caused it,
+// whose source port is the Service's. The error's own destination is the Service's address.
 func (c *code) find() {
 	c.add(
 		asm.Mov.Imm(rIP, ethernet), asm.LoadMem(asm.R2, rContext, skbProtocol, asm.Word),
@@ -219,7 +219,7 @@ func (c *code) find() {
 	c.add(asm.JEq.Imm(rProto, unix.IPPROTO_ICMP, "icmp4"))
 	c.service(portDst, family4)
 
-	// The types of RFC 792 and RFC 4443 that are errors. Eight bytes are before the packet.
+	// The error types of RFC 792 and RFC 4443. Eight bytes precede the contained packet.
 	c.at("icmp4")
 	c.load(rL4, onL4, 4)
 	c.add(asm.LoadMem(asm.R2, asm.RFP, onL4, asm.Byte), asm.JEq.Imm(asm.R2, 3, "error4"),
@@ -238,12 +238,12 @@ func (c *code) find() {
 	c.at(labelFound)
 }
 
-// alive goes on with a packet that a router may forward.
+// alive continues only for a packet that a router may forward.
 func (c *code) alive(ttl int16) {
 	c.add(asm.LoadMem(asm.R2, asm.RFP, onHeader+ttl, asm.Byte), asm.JLT.Imm(asm.R2, 2, labelPass))
 }
 
-// header4 reads an IPv4 header and steps over its options.
+// header4 parses an IPv4 header and skips its options.
 func (c *code) header4(fragment string) {
 	c.load(rIP, onHeader, 20)
 	c.add(
@@ -257,11 +257,11 @@ func (c *code) header4(fragment string) {
 	)
 }
 
-// extensions is how many extension headers of IPv6 are stepped over.
+// extensions is the maximum number of IPv6 extension headers to skip.
 const extensions = 3
 
-// header6 reads an IPv6 header and steps over headers for every hop or for the destination. What
-// has others is no Service's.
+// header6 parses an IPv6 header and skips Hop-by-Hop and Destination Options headers. Packets with
+// other extension headers are not redirected.
 func (c *code) header6(fragment string) {
 	c.load(rIP, onHeader, 40)
 	c.add(asm.LoadMem(rProto, asm.RFP, onHeader+6, asm.Byte), asm.Mov.Reg(rL4, rIP), asm.Add.Imm(rL4, 40))
@@ -283,13 +283,13 @@ func (c *code) header6(fragment string) {
 	c.at(done)
 }
 
-// Where the three protocols of Services have their ports.
+// Offsets of the ports in the three protocols of Services.
 const (
 	portSrc = 0
 	portDst = 2
 )
 
-// service completes the key and goes on at labelFound.
+// service completes the key and continues at labelFound.
 func (c *code) service(at int16, family int64) {
 	ok := c.unique("ports")
 	c.add(asm.JEq.Imm(rProto, int32(cluster.TCP), ok), asm.JEq.Imm(rProto, int32(cluster.UDP), ok),
@@ -306,12 +306,12 @@ func (c *code) service(at int16, family int64) {
 	c.add(asm.Ja.Label(labelFound))
 }
 
-// code is a program that is being written.
+// code is a program under construction.
 type code struct {
 	list      asm.Instructions
 	label     string // of the next instruction
 	labels    int
-	conntrack *conntrack // nil: it cannot be asked
+	conntrack *conntrack // nil: no lookups
 }
 
 func (c *code) add(list ...asm.Instruction) {
@@ -323,21 +323,21 @@ func (c *code) add(list ...asm.Instruction) {
 	}
 }
 
-// at puts a label on the next instruction. R0 may be lost.
+// at sets the label of the next instruction. It may overwrite R0.
 func (c *code) at(label string) {
 	if c.label != "" {
-		c.add(asm.Mov.Imm(asm.R0, 0)) // it has a label already
+		c.add(asm.Mov.Imm(asm.R0, 0)) // for the previous label
 	}
 	c.label = label
 }
 
-// unique makes a label of which there is only one.
+// unique returns a unique label.
 func (c *code) unique(label string) string {
 	c.labels++
 	return fmt.Sprintf("%s-%d", label, c.labels)
 }
 
-// load copies bytes of the packet to the stack. A packet that is shorter passes.
+// load copies bytes of the packet to the stack. It leaves a shorter packet to the host.
 func (c *code) load(offset asm.Register, to int16, size int32) {
 	c.add(
 		asm.Mov.Reg(asm.R1, rContext), asm.Mov.Reg(asm.R2, offset), asm.Mov.Reg(asm.R3, asm.RFP),
@@ -360,7 +360,7 @@ func (c *code) zero(at, size int16) {
 	}
 }
 
-// lookup looks a key on the stack up; the value is at R0.
+// lookup looks up a key on the stack; R0 then points to the value.
 func (c *code) lookup(name string, key int32, missing string) {
 	c.add(asm.LoadMapPtr(asm.R1, 0).WithReference(name), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, key),
 		asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, missing))
@@ -375,13 +375,13 @@ func (c *code) count(counter int64) {
 	c.at(done)
 }
 
-// finish ends the program: what gets there is left to the host.
+// finish ends the program: packets that get here are left to the host.
 func (c *code) finish() {
 	c.at(labelPass)
 	c.add(asm.Mov.Imm(asm.R0, next), asm.Return())
 }
 
-// inOrder is a number of 16 bits as a program finds it in a packet.
+// inOrder returns a 16-bit number in network byte order, as a program loads it from a packet.
 func inOrder(v uint16) int32 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], v)

@@ -25,7 +25,7 @@ var (
 	node4, client4, far4 = netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.100"),
 		netip.MustParseAddr("203.0.113.9")
 	node6, client6 = netip.MustParseAddr("2001:db8:1::2"), netip.MustParseAddr("2001:db8:1::100")
-	router4        = netip.MustParseAddr("198.51.100.1") // of another link, to 100.70.0.0/16
+	router4        = netip.MustParseAddr("198.51.100.1") // on another link, the next hop to 100.70.0.0/16
 	behind4        = netip.MustParseAddr("100.70.0.1")
 	// Of a Service, on no link of the node.
 	external4, external6 = netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:113::10")
@@ -33,7 +33,7 @@ var (
 
 const nodePort, clientPort, externalPort = 30080, 40000, 443
 
-// l4 is the first bytes of a packet of a protocol with ports.
+// l4 returns the first bytes of a packet with ports.
 func l4(from, to uint16) []byte {
 	b := make([]byte, 20)
 	binary.BigEndian.PutUint16(b, from)
@@ -41,7 +41,7 @@ func l4(from, to uint16) []byte {
 	return b
 }
 
-// ip4 puts an IPv4 header before a payload.
+// ip4 prepends an IPv4 header to a payload.
 func ip4(src, dst netip.Addr, protocol byte, payload []byte, change ...func([]byte)) []byte {
 	h := make([]byte, 20)
 	h[0], h[8], h[9] = 0x45, 64, protocol
@@ -54,7 +54,7 @@ func ip4(src, dst netip.Addr, protocol byte, payload []byte, change ...func([]by
 	return append(h, payload...)
 }
 
-// options puts bytes between an IPv4 header and what follows.
+// options inserts bytes after an IPv4 header.
 func options(packet, opts []byte) []byte {
 	packet = slices.Concat(packet[:20], opts, packet[20:])
 	packet[0] = 0x40 | byte(5+len(opts)/4)
@@ -62,7 +62,7 @@ func options(packet, opts []byte) []byte {
 	return packet
 }
 
-// ip6 puts an IPv6 header before a payload.
+// ip6 prepends an IPv6 header to a payload.
 func ip6(src, dst netip.Addr, protocol byte, payload []byte) []byte {
 	h := make([]byte, 40)
 	h[0], h[6], h[7] = 0x60, protocol, 64
@@ -72,20 +72,20 @@ func ip6(src, dst netip.Addr, protocol byte, payload []byte) []byte {
 	return append(h, payload...)
 }
 
-// extension is an extension header of IPv6, of 8 or 16 bytes.
+// extension returns an IPv6 extension header of 8 or 16 bytes.
 func extension(then byte, eights byte, payload []byte) []byte {
 	h := make([]byte, 8*(int(eights)+1))
 	h[0], h[1], h[2], h[3] = then, eights, 1, 4 // PadN
 	return append(h, payload...)
 }
 
-// icmp is a message with a packet in it.
+// icmp returns an ICMP message that contains a packet.
 func icmp(kind, code byte, about []byte) []byte {
 	return append([]byte{kind, code, 0, 0, 0, 0, 0, 0}, about...)
 }
 
-// frame puts an Ethernet header before a packet. A receiver of zeros is the loopback device, by
-// which a program is tried.
+// frame prepends an Ethernet header to a packet. A zero destination is the loopback device, on
+// which the programs are tested.
 func frame(packet []byte) []byte {
 	h := make([]byte, 14)
 	binary.BigEndian.PutUint16(h[12:], unix.ETH_P_IP)
@@ -96,7 +96,7 @@ func frame(packet []byte) []byte {
 	return append(h, packet...)
 }
 
-// answer makes a frame one that the gateway bridge calls an answer.
+// answer marks a frame as the gateway bridge marks replies.
 func answer(frame []byte) []byte {
 	sender := macOf(claims.RedirectMAC)
 	copy(frame[6:], sender[:])
@@ -139,7 +139,7 @@ func load(t testing.TB) *ebpf.Collection {
 	return col
 }
 
-// source and destination are a packet's addresses.
+// source and destination return a packet's addresses.
 func source(packet []byte) netip.Addr {
 	if packet[0]>>4 == 4 {
 		return netip.AddrFrom4([4]byte(packet[12:16]))
@@ -154,8 +154,7 @@ func destination(packet []byte) netip.Addr {
 	return netip.AddrFrom16([16]byte(packet[24:40]))
 }
 
-// answers reports whether the bridge calls a packet an answer: it has an address with Services,
-// whatever its port is.
+// answers reports whether the bridge marks a packet as a reply: its source has any Service.
 func answers(packet []byte) bool {
 	return slices.Contains([]netip.Addr{node4, node6, external4, external6}, source(packet))
 }
@@ -170,8 +169,8 @@ func count(t *testing.T, m *ebpf.Map, counter uint32) uint64 {
 	return n
 }
 
-// packets are all kinds: each as a client sends it, whether it is redirected, and the answer to it,
-// which is wherever it is from the node.
+// packets has all kinds of packets: the client's request, whether it is redirected, and the reply,
+// which is redirected if its source has a Service.
 var packets = []struct {
 	name           string
 	request, reply []byte
@@ -279,7 +278,7 @@ var packets = []struct {
 		reply: ip6(node6, client6, unix.IPPROTO_ICMPV6, icmp(129, 0, nil))},
 	{name: "neighbour discovery", request: ip6(client6, node6, unix.IPPROTO_ICMPV6, icmp(135, 0, node6.AsSlice())),
 		reply: ip6(node6, client6, unix.IPPROTO_ICMPV6, icmp(136, 0, node6.AsSlice()))},
-	{name: "unreachable", taken: true, // the client's machine refuses a reply; the pod refuses a request
+	{name: "unreachable", taken: true, // the client's machine rejects a reply; the pod rejects a request
 		request: ip4(client4, node4, unix.IPPROTO_ICMP,
 			icmp(3, 3, ip4(node4, client4, unix.IPPROTO_UDP, l4(nodePort, clientPort)))),
 		reply: ip4(node4, client4, unix.IPPROTO_ICMP,
@@ -326,8 +325,8 @@ var packets = []struct {
 	{name: "ARP", request: append([]byte{0x45}, make([]byte, 27)...), reply: append([]byte{0x45}, make([]byte, 27)...)},
 }
 
-// TestPackets sends every kind of packet through both programs: what is redirected, and what the
-// frame is then.
+// TestPackets sends every kind of packet through both programs, and checks the verdict and the
+// resulting frame.
 func TestPackets(t *testing.T) {
 	ns := insidetest.NetNS(t)
 	commands := `link add nic type veth peer name wire

@@ -1,9 +1,9 @@
-// Package redirect is the apply.Target of the eBPF programs that lead NodePort traffic around the
+// Package redirect is the apply.Target of the eBPF programs that make NodePort traffic bypass the
 // host's IP stack.
 //
-// Nothing is pinned and nothing is remembered: a link keeps its program (tcx, or a filter of clsact
-// before Linux 6.6), a program its maps, and both are found again by name. They outlive the agent,
-// and go with their links.
+// The package pins and records nothing. A link holds its program (tcx, or a clsact filter before
+// Linux 6.6), a program holds its maps, and both are found by name. They outlive the agent, and are
+// removed with their links.
 package redirect
 
 import (
@@ -38,10 +38,10 @@ var _ apply.Target[redirect.State, redirect.Delta] = (*Target)(nil)
 // Config is what a Target needs.
 type Config struct {
 	NetNS string // path of a network namespace; empty = the caller's
-	// Settled waits until OVN's changes are in the switch: before, it does not know what the
-	// programs would bring. May be nil.
+	// Settled waits until OVN's changes are in the switch: before, the switch cannot serve
+	// redirected packets. May be nil.
 	Settled func(context.Context) error
-	Clsact  bool // filters of clsact, although the kernel may have tcx
+	Clsact  bool // use clsact filters even if the kernel has tcx
 }
 
 // Target is the programs at the links of one network namespace.
@@ -55,11 +55,11 @@ type Target struct {
 	mu     sync.Mutex        // one Read or Apply at a time
 	tags   map[string]string // of this version's programs, as the kernel computes them
 	known  atomic.Pointer[[]attached]
-	wanted atomic.Pointer[map[string]bool] // links that programs were wanted at
-	looked bool                            // at all links, for programs of a former run
+	wanted atomic.Pointer[map[string]bool] // links with wanted programs
+	looked bool                            // all links were searched for programs of a previous run
 }
 
-// Supported says what the kernel lacks for the programs; nil when they can be had.
+// Supported returns what the kernel lacks for the programs; nil if it supports them.
 func Supported() error {
 	for name, err := range map[string]error{
 		"bpf_redirect_neigh (Linux 5.10)": features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectNeigh),
@@ -72,7 +72,7 @@ func Supported() error {
 	return nil
 }
 
-// New makes a Target and starts to listen.
+// New returns a Target and starts to listen.
 func New(c Config) (*Target, error) {
 	t := &Target{config: c, hook: clsact{}}
 	t.known.Store(&[]attached{})
@@ -93,15 +93,15 @@ func New(c Config) (*Target, error) {
 	return t, nil
 }
 
-// Close ends the listening.
+// Close stops listening.
 func (t *Target) Close() {
 	t.stop()
 	t.tasks.Wait()
 	t.notice.Close()
 }
 
-// Changed tells that a link with a program came, changed or went, or that a program of ours is not
-// where it was: within a second. A change of a map is not told.
+// Changed signals that a link with a program was added, changed or removed. Within a second it
+// signals that a program of Hairpin's is not attached any more. It does not signal changes of maps.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
 // relevant reports whether an event is about a link that has or should have a program.
@@ -125,8 +125,8 @@ func (t *Target) relevant(m syscall.NetlinkMessage) bool {
 	return false
 }
 
-// interval is between two looks at programs that are attached: the kernel does not announce when
-// one of tcx is not any more.
+// interval is the time between two checks of attached programs: the kernel does not announce the
+// removal of a tcx program.
 const interval = time.Second
 
 func (t *Target) watch(ctx context.Context) {
@@ -138,7 +138,7 @@ func (t *Target) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		_ = inside.Do(t.config.NetNS, func() error { // without the namespace there is nothing to tell
+		_ = inside.Do(t.config.NetNS, func() error { // without the namespace there is nothing to signal
 			for _, a := range *t.known.Load() {
 				if ids, err := t.hook.programs(a.index); err != nil || !slices.Contains(ids, a.id) {
 					t.notice.Tell()
@@ -149,13 +149,13 @@ func (t *Target) watch(ctx context.Context) {
 	}
 }
 
-// Read finds the programs of ours at all links, and what is in the map that they share. Once there
-// were none and none was wanted, it does not look again.
+// Read returns Hairpin's programs at all links, and the content of their shared map. Once there are
+// none and none is wanted, it does not search again.
 func (t *Target) Read(ctx context.Context) (s redirect.State, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.looked && len(*t.known.Load())+len(*t.wanted.Load()) == 0 {
-		return s, nil // nobody else has such programs: asking each link costs as much as there are pods
+		return s, nil // no other program attaches these; a search queries each link, so its cost grows with the pods
 	}
 	err = inside.Do(t.config.NetNS, func() error {
 		s, err = t.read()
@@ -209,7 +209,7 @@ func (t *Target) read() (redirect.State, error) {
 	return s, nil
 }
 
-// learnTags loads both programs once, to know their tags.
+// learnTags loads both programs once to get their tags.
 func (t *Target) learnTags() error {
 	if t.tags != nil {
 		return nil
@@ -231,8 +231,8 @@ func (t *Target) learnTags() error {
 	return nil
 }
 
-// newCollection loads both programs, with the maps of those that are there. noConntrack is why the
-// request program looks nothing up in conntrack; nil if it does.
+// newCollection loads both programs, with the maps of the attached ones. noConntrack is the reason
+// why the request program makes no conntrack lookup; nil if it does.
 func newCollection(old mapSet) (col *ebpf.Collection, noConntrack, err error) {
 	if err := rlimit.RemoveMemlock(); err != nil { // before Linux 5.11
 		return nil, nil, fmt.Errorf("limit of locked memory: %w", err)
@@ -242,7 +242,7 @@ func newCollection(old mapSet) (col *ebpf.Collection, noConntrack, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("load programs: %w", err)
 	}
-	// The bridge keeps the maps, whatever NICs there are.
+	// The bridge's program holds the maps, independently of the NICs.
 	for _, name := range []string{claims.MapServices, claims.MapTarget} {
 		if err := col.Programs[claims.ProgramReply].BindMap(col.Maps[name]); err != nil {
 			col.Close()
@@ -262,8 +262,8 @@ func newCollection(old mapSet) (col *ebpf.Collection, noConntrack, err error) {
 	return col, noConntrack, nil
 }
 
-// Conntrack returns why the programs cannot look packets up in the host's conntrack, so that
-// replies to connections that the node began from a Service's port are lost; nil if they can.
+// Conntrack returns why the programs cannot look up packets in the host's conntrack; nil if they
+// can. Without lookups, replies to connections that the node began from a Service's port are lost.
 func Conntrack() error {
 	col, noConntrack, err := newCollection(nil)
 	if err != nil {
@@ -273,9 +273,9 @@ func Conntrack() error {
 	return noConntrack
 }
 
-// Apply makes the changes of d: elements of the map first, then programs, so that a program finds
-// all that it has to; then it removes. What needs a link that does not exist is left, and the error
-// is an *apply.Waiting.
+// Apply makes the changes of d: it adds map elements first, then attaches programs, so that a
+// program finds all its elements; then it removes. It leaves out changes on a missing link, and the
+// error is an *apply.Waiting.
 func (t *Target) Apply(ctx context.Context, d redirect.Delta) error {
 	if t.config.Settled != nil && !d.Grow().Empty() {
 		if err := t.config.Settled(ctx); err != nil {
@@ -354,8 +354,7 @@ func (t *Target) apply(d redirect.Delta) error {
 	return nil
 }
 
-// attach puts a program at a link, in place of one of ours that is there: there is no moment
-// without one.
+// attach attaches a program to a link. It replaces Hairpin's previous one without a gap.
 func (t *Target) attach(index int, p *ebpf.Program, found []attached) error {
 	var former *attached
 	for i, a := range found {
@@ -372,7 +371,7 @@ func (t *Target) attach(index int, p *ebpf.Program, found []attached) error {
 	return t.hook.attach(index, p, former)
 }
 
-// remove is the part of Apply that removes.
+// remove makes the removals of Apply.
 func (t *Target) remove(d redirect.Delta, m mapSet, found []attached) error {
 	if err := m.remove(d.Services.Delete); err != nil {
 		return err
@@ -386,11 +385,10 @@ func (t *Target) remove(d redirect.Delta, m mapSet, found []attached) error {
 	return errors.Join(errs...)
 }
 
-// Counters are packets: those that the programs redirected, and those that they left to the host.
+// Counters counts packets: those redirected, and those left to the host.
 type Counters struct{ Requests, Replies, Fragments, NoRoute uint64 }
 
-// Counters returns what the programs have counted since the first of them came; nil without
-// programs.
+// Counters returns the counts since the first program was attached; nil without programs.
 func (t *Target) Counters() (r *Counters, err error) {
 	err = inside.Do(t.config.NetNS, func() error {
 		found, err := t.find()

@@ -25,7 +25,7 @@ import (
 	"hairpin/datapath/redirect/redirecttest"
 )
 
-// system is a network namespace with links, and a way to have programs there.
+// system is a network namespace with links, and a hook to attach programs there.
 type system struct {
 	ns     string
 	clsact bool
@@ -73,7 +73,7 @@ func each(t *testing.T, test func(*testing.T, system)) {
 	}
 }
 
-// nothing loads a program that lets everything pass.
+// nothing loads a program that passes all packets.
 func nothing(t testing.TB, name string) *ebpf.Program {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS,
@@ -93,8 +93,8 @@ func index(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// foreign puts a program of somebody else's beside ours, under one of our names, by both ways; and
-// prints all programs that are not ours.
+// foreign attaches a foreign program beside Hairpin's, with one of its names, by both hooks. It
+// returns a function that prints all foreign programs.
 func (s system) foreign(t testing.TB) func() string {
 	p := nothing(t, claims.ProgramRequest)
 	const dev = "nic0"
@@ -108,7 +108,7 @@ func (s system) foreign(t testing.TB) func() string {
 			return err
 		}
 		_ = netlink.QdiscAdd(&netlink.GenericQdisc{QdiscType: "clsact",
-			// may be there
+			// may exist already
 			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: i, Handle: netlink.MakeHandle(0xffff, 0),
 				Parent: netlink.HANDLE_CLSACT}})
 		return netlink.FilterAdd(&netlink.BpfFilter{Fd: p.FD(), Name: "foreign", DirectAction: true,
@@ -147,7 +147,7 @@ func (s system) foreign(t testing.TB) func() string {
 	}
 }
 
-// rich has both programs.
+// rich returns a State with both programs.
 func rich() redirect.State {
 	o := cluster.Owner{Kind: "Node", Name: "node-a"}
 	return redirect.State{
@@ -218,8 +218,8 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-// TestFormerRun: what a former run has left is found by the first Read, and can be removed; where
-// there is nothing, later Reads ask no link.
+// TestFormerRun checks that the first Read finds programs of a previous run, which can then be
+// removed. If there are none, later Reads query no link.
 func TestFormerRun(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		former := s.target(t)
@@ -244,7 +244,7 @@ func TestFormerRun(t *testing.T) {
 	})
 }
 
-// BenchmarkReadNothing is a Read on a node with many links, where no program was ever wanted.
+// BenchmarkReadNothing measures a Read on a node with many links, where no program was ever wanted.
 func BenchmarkReadNothing(b *testing.B) {
 	s := system{ns: insidetest.NetNS(b)}
 	for i := range 100 {

@@ -21,8 +21,8 @@ import (
 	"hairpin/datapath/redirect"
 )
 
-// TestVLAN: the program of a NIC leaves frames with a VLAN tag alone, which are for the VLAN's own
-// link; the program of that link takes them. The frames are real ones.
+// TestVLAN checks, with real frames, that a NIC's program ignores frames with a VLAN tag, which
+// belong to the VLAN's own link. The program of that link redirects them.
 func TestVLAN(t *testing.T) {
 	each(t, func(t *testing.T, s system) {
 		const vlan = 7
@@ -42,7 +42,7 @@ func TestVLAN(t *testing.T) {
 		for _, l := range links {
 			state.Programs[l] = redirect.Program{Link: l, Name: claims.ProgramRequest}
 		}
-		// a VLAN's link cannot be up without its NIC
+		// a VLAN link cannot be up without its NIC
 		for _, l := range append([]string{"nic0", "nic0-peer", "br-a", "br-a-peer"}, links...) {
 			s.run(t, "ip", "link", "set", l, "up")
 		}
@@ -65,7 +65,8 @@ func TestVLAN(t *testing.T) {
 			}
 			return c.Requests
 		}
-		// try sends frames of a VLAN, 0 is none, and then one without a tag, which is always taken.
+		// try sends frames of a VLAN (0: none), and then one without a tag, which is always
+		// redirected.
 		try := func(tag uint16, want uint64) {
 			t.Helper()
 			before := taken()
@@ -89,7 +90,7 @@ func TestVLAN(t *testing.T) {
 	})
 }
 
-// request is a frame for a receiver and a Service of rich, in a VLAN if the tag is not 0.
+// request returns a frame to a MAC and a Service of rich, in a VLAN unless the tag is 0.
 func request(to net.HardwareAddr, tag uint16) []byte {
 	frame := slices.Concat(to, []byte{2, 0, 0, 0, 0, 9})
 	if tag != 0 {
@@ -105,7 +106,7 @@ func request(to net.HardwareAddr, tag uint16) []byte {
 	return append(frame, ip...)
 }
 
-// send sends frames by the other end of nic0.
+// send sends frames from the peer of nic0.
 func send(frames ...[]byte) error {
 	i, err := index("nic0-peer")
 	if err != nil {

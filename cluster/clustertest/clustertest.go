@@ -76,7 +76,7 @@ func Pod(node, name string, ips ...string) *cluster.Pod {
 	return p
 }
 
-// EgressNode is a node that may carry egress addresses.
+// EgressNode makes a node that may carry egress addresses.
 func EgressNode(name string, id, octet int) *cluster.Node {
 	n := Node(name, id, octet)
 	n.Egress = cluster.NodeEgress{Assignable: true, Ready: true}
@@ -128,7 +128,7 @@ func ManyEgressIPs(nodes, egressIPs, pods int) *cluster.Snapshot {
 }
 
 // Edit removes an element, adds one, or replaces one by itself with other contents; the list stays
-// sorted and without equals, as a Store's.
+// sorted and without duplicates, as a Store's.
 func Edit[T any](t *rapid.T, old []T, draw func(*rapid.T) T, compare func(a, b T) int) []T {
 	list := slices.Clone(old)
 	if len(list) > 0 && rapid.Bool().Draw(t, "remove") {

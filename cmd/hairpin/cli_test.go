@@ -32,7 +32,7 @@ func commandsOf(c *cobra.Command, group string) (list []*cobra.Command) {
 	return list
 }
 
-// TestCommandHelp: the help of each command is one sentence, its usage, its flags and its exit
+// TestCommandHelp checks that the help of each command has one sentence, usage, flags and exit
 // codes.
 func TestCommandHelp(t *testing.T) {
 	c := root()

@@ -134,7 +134,7 @@ func ask() *cobra.Command {
 	return c
 }
 
-// terminal reports whether a file shows colours: it is a terminal, and NO_COLOR is not set
+// terminal reports whether a file supports colours: it is a terminal, and NO_COLOR is not set
 // (no-color.org).
 func terminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)

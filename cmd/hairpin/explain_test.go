@@ -11,7 +11,8 @@ import (
 	"hairpin/lab/session"
 )
 
-// TestSessions: the sessions of README.md and docs that need no node are what the commands print.
+// TestSessions checks the sessions in README.md and docs that need no node against the commands'
+// output.
 func TestSessions(t *testing.T) {
 	changed := changedDemo(t)
 	t.Chdir("../..")
@@ -41,7 +42,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// changedDemo is the demo with the endpoint of hostself on node-b instead of node-a.
+// changedDemo returns the demo with the endpoint of hostself on node-b instead of node-a.
 func changedDemo(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,8 +63,8 @@ func changedDemo(t *testing.T) string {
 	return dir
 }
 
-// The host that calls a Service that is itself: the tables of the gateway bridge there and back,
-// the zones that part the connection, and the two connections that the host believes in.
+// TestExplainHostToItself explains a host that is its own Service's endpoint: the gateway bridge's
+// tables in both directions, the separate zones, and the two connections in the host's conntrack.
 func TestExplainHostToItself(t *testing.T) {
 	t.Chdir("../..")
 	var out bytes.Buffer

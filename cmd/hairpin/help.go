@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Annotations of a command that its help ends with.
+// Annotations of a command that its help prints at the end.
 const (
 	noteExit    = "exit codes"
 	noteOptions = "options" // which flags the help leaves out

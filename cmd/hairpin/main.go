@@ -35,7 +35,7 @@ func main() {
 	err := c.ExecuteContext(ctx)
 	stop()
 	switch {
-	case errors.Is(err, report.ErrNotWell): // it has printed what is not well
+	case errors.Is(err, report.ErrNotWell): // it has printed the problems
 		os.Exit(1)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "hairpin:", err)
@@ -88,7 +88,7 @@ func hinted(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w\nusage: %s\nsee %s --help", err, c.UseLine(), c.CommandPath())
 }
 
-// settings are the configuration file and the flags that every command with a configuration has.
+// settings has the configuration file and the flags of every command with a configuration.
 type settings struct {
 	file  string
 	flags map[string]*string
@@ -107,13 +107,13 @@ func (s *settings) addFor(c *cobra.Command, few ...string) {
 	s.add(c)
 	for _, o := range config.Options() {
 		if !slices.Contains(few, o.Flag()) {
-			_ = c.Flags().MarkHidden(o.Flag()) // it was just added
+			_ = c.Flags().MarkHidden(o.Flag()) // add has just added it
 		}
 	}
 	note(c, noteOptions, otherOptions)
 }
 
-// load reads the file and then the flags that were given.
+// load reads the file and then the flags of the command line.
 func (s *settings) load(c *cobra.Command) (config.Config, error) {
 	conf, err := config.Load(s.file)
 	if err != nil {
@@ -129,10 +129,10 @@ func (s *settings) load(c *cobra.Command) (config.Config, error) {
 	return conf, nil
 }
 
-// ofCluster are the flags for settings that manifests do not have. It is read-only.
+// ofCluster has the flags of settings that are not in manifests. It is read-only.
 var ofCluster = [...]string{ui.FlagGatewayMode, "cluster-subnets", "service-cidrs"}
 
-// given lists those set on the command line.
+// given returns those set on the command line.
 func given(c *cobra.Command) (list []string) {
 	for _, f := range ofCluster {
 		if c.Flags().Changed(f) {

@@ -12,8 +12,8 @@ import (
 	"hairpin/report"
 )
 
-// preflightCommand looks at this machine or, as a plugin of kubectl or with --all or --kubeconfig,
-// at all nodes.
+// preflightCommand checks this machine. As a kubectl plugin, or with --all or --kubeconfig, it
+// checks all nodes.
 func preflightCommand() *cobra.Command {
 	var s settings
 	var format string

@@ -11,8 +11,8 @@ import (
 	"hairpin/inspect"
 )
 
-// status asks this node's agent or, as a plugin of kubectl or with --all or --kubeconfig, those of
-// all nodes.
+// status requests the status of this node's agent. As a kubectl plugin, or with --all or
+// --kubeconfig, it requests that of all nodes.
 func status() *cobra.Command {
 	var s settings
 	var o inspect.StatusOptions
@@ -45,7 +45,7 @@ func status() *cobra.Command {
 	return note(c, noteExit, "0 if every component is healthy, 1 otherwise, 2 after an error")
 }
 
-// asPlugin adds --all to the arguments of `kubectl hairpin …`, which is about the whole cluster.
+// asPlugin adds --all to the arguments of `kubectl hairpin …`, which applies to the whole cluster.
 func asPlugin(args []string) []string {
 	if strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kubectl-hairpin" && len(args) > 1 &&
 		slices.Contains([]string{"status", "explain", "ui", "collect", "preflight"}, args[1]) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// typed returns the output for a command line.
+// typed returns the output of a command line.
 func typed(t *testing.T, words ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -20,7 +20,7 @@ func typed(t *testing.T, words ...string) (string, error) {
 	return out.String(), err
 }
 
-// A user's mistake gives an error that says what is wrong and what to do instead.
+// TestWrongWords checks that a user's mistake gives an error with its cause and a remedy.
 func TestWrongWords(t *testing.T) {
 	const demo = "../../examples/demo"
 	nothing, broken := t.TempDir(), t.TempDir()
@@ -74,7 +74,8 @@ func TestWrongWords(t *testing.T) {
 	}
 }
 
-// The help of a command that only reads fits on a screen, and says where to find the rest.
+// TestHelp checks that the help of a command that only reads fits on a screen, and refers to the
+// rest.
 func TestHelp(t *testing.T) {
 	for _, command := range []string{"explain", "ui", "status", "plan", "diff", "collect", "probe"} {
 		out, err := typed(t, command, "--help")

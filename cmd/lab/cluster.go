@@ -11,8 +11,8 @@ import (
 	"hairpin/lab/conformance"
 )
 
-// clusterCommand is a cluster with real kubelets; its lab's name is "cluster" unless --lab says
-// otherwise.
+// clusterCommand runs a cluster with real kubelets. Its lab is named "cluster" unless --lab sets a
+// name.
 func clusterCommand(name *string) *cobra.Command {
 	c := &cobra.Command{Use: "cluster", Short: "a whole cluster on this machine, with Hairpin from its chart"}
 	options := func(c *cobra.Command) cluster.Options {

@@ -31,7 +31,7 @@ func main() {
 	err := root().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		if !errors.Is(err, demo.ErrFailed) && !errors.Is(err, conformance.ErrFailed) { // its last line has said so
+		if !errors.Is(err, demo.ErrFailed) && !errors.Is(err, conformance.ErrFailed) { // its last line has reported it
 			fmt.Fprintln(os.Stderr, "lab:", err)
 		}
 		os.Exit(1)
@@ -125,7 +125,7 @@ func kubeCommand() *cobra.Command {
 		}}
 }
 
-// begin begins a step that may take minutes, which is shown.
+// begin begins a step that may take minutes, and shows it.
 func begin(c *cobra.Command, name string) (step *progress.Step, end func()) {
 	board := progress.New(c.ErrOrStderr())
 	step = board.Begin(name)
@@ -135,7 +135,7 @@ func begin(c *cobra.Command, name string) (step *progress.Step, end func()) {
 	}
 }
 
-// start adds the flags of a demo to a command, and gives the function that starts it.
+// start adds the flags of a demo to a command, and returns the function that starts it.
 func start(c *cobra.Command, name *string, slow *int) func() (*demo.Demo, error) {
 	var opt demo.Options
 	c.Flags().StringVar(&opt.Objects, "objects", "examples/demo", "folder of manifests")
@@ -350,8 +350,8 @@ func probes(name *string) *cobra.Command {
 		}}
 }
 
-// ownFlags takes --lab and --from-place out of the arguments of a probe; the others are the probe's
-// own.
+// ownFlags removes --lab and --from-place from the arguments of a probe and returns the others as
+// rest.
 func ownFlags(name string, args []string) (labName, place string, rest []string) {
 	labName = name
 	for i := 0; i < len(args); i++ {

@@ -1,4 +1,4 @@
-// Command prepare gets what a demo is made of; see package prepare. Run it as root in the top
+// Command prepare gets the components of a demo; see package prepare. Run it as root in the top
 // folder of the sources.
 package main
 

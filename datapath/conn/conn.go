@@ -1,16 +1,16 @@
-// Package conn is what conntrack may hold: the endpoints that UDP connections to Services may be
-// translated to, and the egress addresses of the host's own links.
+// Package conn describes what conntrack may hold: the endpoints that UDP connections to Services
+// may be translated to, and the egress addresses of the host's own links.
 //
 // UDP connections have no end: a client that keeps sending keeps an entry to a removed endpoint. An
-// entry for a known virtual address whose endpoint is not in the wanted State is deleted, also when
-// no endpoint is left. Entries of endpoints that still serve stay, whatever policies and topology
-// say now. kube-proxy does the same.
+// entry for a known VIP is deleted if its endpoint is not in the wanted State, or if no endpoint is
+// left. Entries of endpoints that still serve stay, whatever policies and topology require now.
+// kube-proxy does the same.
 //
-// An egress address that moved to another node leaves entries, too. When it comes back, or while it
-// is moving, they would match the first packets of another connection from the same port.
+// An egress address that moved to another node leaves entries, too. During the move, or after its
+// return, they would match the first packets of another connection from the same port.
 //
-// When the host begins to send to a range by another way, connections of before keep the source
-// that they had there.
+// When the host begins to use another path to a range, older connections keep the source address of
+// the old path.
 package conn
 
 import (
@@ -22,53 +22,54 @@ import (
 	"hairpin/delta"
 )
 
-// State is translations. Wanted: all that may be. Found: those that are.
+// State is a set of translations: those that are allowed (wanted), or those that exist (found).
 type State struct {
-	UDP    map[netip.AddrPort]Targets // by the address and port that the client asked
-	Egress map[netip.Addr]Egress      // by the address that the other side sees; found: of the node, too
-	Ways   map[netip.Prefix]Way       // by the range of what is asked; wanted only
+	UDP    map[netip.AddrPort]Targets // by the VIP: the address and port that the client sends to
+	Egress map[netip.Addr]Egress      // by the address that the remote side sees; found: also those of the node
+	Ways   map[netip.Prefix]Way       // by the destination range; wanted only
 }
 
-// Way is how UDP connections to a range leave the host.
+// Way is the path by which UDP connections to a range leave the host.
 type Way struct {
-	Source netip.Addr // with which all must leave
+	Source netip.Addr // the source address that all of them must have
 	Owner  cluster.Owner
 }
 
-// Egress is an address whose connections the kernel remembers.
+// Egress is an address with connections in the kernel's conntrack.
 type Egress struct {
 	Elsewhere bool // this node does not translate to it; wanted only
 	Owner     cluster.Owner
 }
 
-// Targets are where connections of one virtual address go.
+// Targets are the addresses that connections to one VIP are translated to.
 type Targets struct {
 	Live  []netip.AddrPort // endpoints that serve, sorted
-	Steps []netip.AddrPort // addresses on the way to them, such as the cluster IP; wanted only, sorted
+	Steps []netip.AddrPort // intermediate addresses, such as the cluster IP; wanted only, sorted
 	Owner cluster.Owner
 }
 
-// Pair is a translation: to whom the client sent, and to whom that went.
+// Pair is a translation: the address that the client sent to, and the one that it became.
 type Pair struct{ VIP, To netip.AddrPort }
 
 // Compare orders pairs.
 func (p Pair) Compare(q Pair) int { return cmp.Or(p.VIP.Compare(q.VIP), p.To.Compare(q.To)) }
 
-// Delta is the entries to delete.
+// Delta is the set of entries to delete.
 type Delta struct {
 	Dead []Pair // sorted
-	// Unserved are the virtual addresses of Dead that have no endpoint now: all connections to them
-	// must go. Sorted.
+	// Unserved are the VIPs of Dead that have no endpoint now: all connections to them must be
+	// deleted. Sorted.
 	Unserved []netip.AddrPort
-	// Back is the virtual addresses that had no endpoint until now, or were not known, as they are
-	// wanted: connections of before must go, wherever they lead.
+	// Back are the VIPs that had no endpoint until now, or were not known, with their wanted
+	// Targets: older connections must be deleted, whatever their endpoint.
 	Back map[netip.AddrPort]Targets
-	Left []netip.Addr // egress addresses, all connections of which must go; sorted
-	// ranges, UDP connections to which must go that leave the host with another address than this
+	Left []netip.Addr // egress addresses whose connections must all be deleted; sorted
+	// Strays are ranges with their source address: UDP connections with another source must be
+	// deleted.
 	Strays map[netip.Prefix]netip.Addr
 }
 
-// Turn adds to Strays the ranges whose way is another by now, or was not known.
+// Turn adds to Strays the ranges whose source address changed, or was not known before.
 func (d Delta) Turn(before, want State) Delta {
 	for p, w := range want.Ways {
 		if before.Ways[p].Source == w.Source {
@@ -82,8 +83,8 @@ func (d Delta) Turn(before, want State) Delta {
 	return d
 }
 
-// Leave adds to Left the addresses that are elsewhere by now, and were not before, or not known:
-// what was found when the node still translated to them lacks what came later.
+// Leave adds to Left the addresses that are now on another node and were not before, or were not
+// known. The found State may lack connections that the node made after it was read.
 func (d Delta) Leave(before, want State) Delta {
 	for a, w := range want.Egress {
 		if b, known := before.Egress[a]; w.Elsewhere && (!known || !b.Elsewhere) && !slices.Contains(d.Left, a) {
@@ -94,8 +95,8 @@ func (d Delta) Leave(before, want State) Delta {
 	return d
 }
 
-// End adds the translations that may be no longer and could be before: what was found may lack
-// them.
+// End adds the translations that are no longer allowed and were allowed before: the found State may
+// lack them.
 func (d Delta) End(before, want State) Delta {
 	ended := Diff(want, before)
 	d.Dead, d.Unserved = slices.Concat(d.Dead, ended.Dead), slices.Concat(d.Unserved, ended.Unserved)
@@ -109,7 +110,7 @@ func (d *Delta) sort() {
 	d.Dead, d.Unserved = slices.Compact(d.Dead), slices.Compact(d.Unserved)
 }
 
-// Diff returns the entries that must go.
+// Diff returns the entries that must be deleted.
 func Diff(want, have State) Delta {
 	var d Delta
 	for a, w := range want.Egress {
@@ -129,9 +130,9 @@ func Diff(want, have State) Delta {
 		if len(h.Live) == 0 && len(w.Live) > 0 {
 			d.back(vip, w)
 		}
-		gone := len(w.Live) == 0 && len(h.Live) > 0 // nothing serves: no step leads anywhere
-		// What was wanted before has ways to endpoints, too: they change with a Service's port or
-		// policy.
+		gone := len(w.Live) == 0 && len(h.Live) > 0 // no endpoint serves: no intermediate address leads to one
+		// The previously wanted State also has intermediate addresses: they change with a Service's
+		// port or policy.
 		for _, list := range [][]netip.AddrPort{h.Live, h.Steps} {
 			for _, to := range list {
 				if gone || !w.allows(to) {
@@ -149,8 +150,8 @@ func Diff(want, have State) Delta {
 	return d
 }
 
-// formerly returns the entries that must go by a step that no new connection takes: it is known
-// only by where it leads.
+// formerly returns the entries to delete by an intermediate address that new connections do not
+// use: only its targets identify it.
 func (t *Targets) formerly(vip, step netip.AddrPort, ends []netip.AddrPort) []Pair {
 	var dead []Pair
 	for _, end := range ends {
@@ -161,8 +162,8 @@ func (t *Targets) formerly(vip, step netip.AddrPort, ends []netip.AddrPort) []Pa
 	return dead
 }
 
-// Since adds to Back what is wanted now and was not before: a Service may have been there earlier,
-// with other endpoints.
+// Since adds to Back the VIPs that are wanted now and were not before: a Service may have existed
+// earlier, with other endpoints.
 func (d Delta) Since(before, want State) Delta {
 	if delta.Same(want.UDP, before.UDP) {
 		return d
@@ -191,19 +192,19 @@ func (t Targets) Equal(u Targets) bool {
 	return t.Owner == u.Owner && slices.Equal(t.Live, u.Live) && slices.Equal(t.Steps, u.Steps)
 }
 
-// Grow is nothing: connections are made by packets.
+// Grow returns an empty Delta: packets create connections.
 func (d Delta) Grow() Delta { return Delta{} }
 
-// Shrink is all of it.
+// Shrink returns d.
 func (d Delta) Shrink() Delta { return d }
 
-// Count is the number of translations to end, and of addresses and ranges to look at.
+// Count returns the number of translations to delete, and of addresses and ranges to examine.
 func (d Delta) Count() int { return len(d.Dead) + len(d.Back) + len(d.Left) + len(d.Strays) }
 
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
-// Add notes a translation that was found.
+// Add adds a translation that was found.
 func (s *State) Add(p Pair) {
 	if s.UDP == nil {
 		s.UDP = map[netip.AddrPort]Targets{}
@@ -215,7 +216,7 @@ func (s *State) Add(p Pair) {
 	}
 }
 
-// AddSource notes the address that a translated connection was found to come from.
+// AddSource adds the source address of a translated connection that was found.
 func (s *State) AddSource(a netip.Addr) {
 	if s.Egress == nil {
 		s.Egress = map[netip.Addr]Egress{}

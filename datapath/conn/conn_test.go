@@ -33,8 +33,8 @@ type udp map[netip.AddrPort]conn.Targets
 
 func (u udp) state() conn.State { return conn.State{UDP: u} }
 
-// Connections from an egress address go when it is elsewhere; those from addresses of the node, of
-// which nothing is wanted, stay.
+// Diff deletes connections from an egress address that is elsewhere. Connections from addresses of
+// the node, which are not in the wanted State, stay.
 func TestDiffEgress(t *testing.T) {
 	here, there, node := netip.MustParseAddr("10.10.10.33"), netip.MustParseAddr("10.10.10.34"),
 		netip.MustParseAddr("10.10.10.4")
@@ -55,7 +55,7 @@ func TestDiffEgress(t *testing.T) {
 	}
 }
 
-// An address that this node does not translate to any more, or never knew, is left once, whatever
+// Leave adds an address once if this node no longer translates to it, or never knew it, whatever
 // was found.
 func TestLeave(t *testing.T) {
 	here, there := netip.MustParseAddr("10.10.10.33"), netip.MustParseAddr("10.10.10.34")
@@ -77,7 +77,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// Entries to endpoints that do not serve end, also when no endpoint is left.
+// Diff deletes entries to endpoints that do not serve, also if no endpoint is left.
 func TestDiff(t *testing.T) {
 	at := netip.MustParseAddrPort
 	for _, c := range []struct {
@@ -112,8 +112,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// A step that new connections do not take any more leads old ones on, as long as it leads to who
-// serves.
+// An intermediate address that new connections do not use stays valid for old ones, as long as it
+// leads to an endpoint that serves.
 func TestFormerStep(t *testing.T) {
 	at := netip.MustParseAddrPort
 	want := udp{at(port): {Live: list(b), Steps: list(vip)}}.state()
@@ -150,7 +150,7 @@ udp to 10.96.0.0/16 as 10.244.1.2 # Node/a
 	}
 }
 
-// Connections stray once, when their way has become another, or the agent has started.
+// Turn adds a range once, when its source address changed, or after the agent started.
 func TestTurn(t *testing.T) {
 	services, was, is := netip.MustParsePrefix("10.96.0.0/16"), netip.MustParseAddr("10.244.1.2"),
 		netip.MustParseAddr("10.244.9.2")
@@ -168,7 +168,7 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// A Service that was not there may have been there earlier: its connections are looked at.
+// A Service that did not exist may have existed earlier: its connections are examined.
 func TestSince(t *testing.T) {
 	at := netip.MustParseAddrPort
 	before := udp{at(port): {Live: list(a)}}.state()
@@ -183,7 +183,7 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// Nothing ends where nothing changed, whether that is one map or two.
+// Without a change, Diff deletes nothing, whether it compares one map or two.
 func TestDiffOfEqual(t *testing.T) {
 	place := rapid.SampledFrom(list(vip, port, a, b))
 	rapid.Check(t, func(t *rapid.T) {
@@ -200,8 +200,7 @@ func TestDiffOfEqual(t *testing.T) {
 	})
 }
 
-// A virtual address that loses its last endpoint is listed in Unserved, also where its connections
-// were not found.
+// A VIP that loses its last endpoint is listed in Unserved, even if its connections were not found.
 func TestUnserved(t *testing.T) {
 	at := netip.MustParseAddrPort
 	before := udp{at(vip): {Live: list(a, b)}, at(port): {Live: list(a), Steps: list(vip)}}.state()
@@ -222,7 +221,8 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
-// What was wanted before and is not any more ends, also where it was not found; nothing ends twice.
+// End deletes what was wanted before and is not wanted now, even if it was not found, and only
+// once.
 func TestEnd(t *testing.T) {
 	at := netip.MustParseAddrPort
 	before := udp{at(vip): {Live: list(a, b)}}.state()

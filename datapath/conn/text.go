@@ -9,10 +9,9 @@ import (
 	"hairpin/cluster"
 )
 
-// Print writes one line for each virtual address: "udp 10.96.0.10:53 10.244.1.3:53 by
-// 172.18.0.3:30053 # Service/…", then one for each egress address: "egress 10.10.10.33 elsewhere #
-// EgressIP/…", then one for each range: "udp to 10.96.0.0/16 as 10.244.1.2 # Node/…". No tool has
-// words for it.
+// Print writes one line for each VIP: "udp 10.96.0.10:53 10.244.1.3:53 by 172.18.0.3:30053 #
+// Service/…", then one for each egress address: "egress 10.10.10.33 elsewhere # EgressIP/…", then
+// one for each range: "udp to 10.96.0.0/16 as 10.244.1.2 # Node/…". No tool has a syntax for this.
 func Print(s State) string {
 	var b strings.Builder
 	for _, vip := range slices.SortedFunc(maps.Keys(s.UDP), netip.AddrPort.Compare) {

@@ -1,4 +1,4 @@
-// Package datapathtest reads States that stand in files beside tests.
+// Package datapathtest reads States from files beside tests.
 package datapathtest
 
 import (

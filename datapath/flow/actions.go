@@ -12,17 +12,17 @@ import (
 	"hairpin/openflow"
 )
 
-// Parts of actions in ovs-ofctl's words.
+// Parts of actions in ovs-ofctl's syntax.
 const (
 	largerToMark = ")->NXM_NX_PKT_MARK[0]" // after check_pkt_larger
 	ethSrcToCT   = "move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47]"
-	pushVLAN     = "push_vlan:0x8100" // with the next action, which says the number
-	toTunnelKey  = "->tun_id"         // with the next two actions, which say the rest of a Tunnel
+	pushVLAN     = "push_vlan:0x8100" // followed by the action with the VLAN ID
+	toTunnelKey  = "->tun_id"         // followed by two actions with the rest of a Tunnel
 	macBits      = 48
 )
 
-// constants are the actions without arguments. The first of the words is printed, all are read. It
-// is read-only.
+// constants lists the actions without arguments. append writes the first of the words, parse
+// accepts all. It is read-only.
 var constants = []struct {
 	action  Action
 	words   []string
@@ -39,7 +39,7 @@ var constants = []struct {
 		openflow.Copy(nil, macBits, openflow.CTLabel, openflow.EthDst)},
 }
 
-// setters make the actions that write one field, by that field. They are read-only.
+// setters construct the actions that write one field, by that field. They are read-only.
 var setters = map[openflow.Field]func(datum) Action{
 	openflow.EthDst:  func(d datum) Action { return SetEthDst{d.mac()} },
 	openflow.EthSrc:  func(d datum) Action { return SetEthSrc{d.mac()} },
@@ -50,13 +50,13 @@ var setters = map[openflow.Field]func(datum) Action{
 	openflow.Reg6:    func(d datum) Action { return SetGroup{uint32(d.value.low)} },
 }
 
-// setting is a field that an action writes.
+// setting is a field and the value that an action writes to it.
 type setting struct {
 	oxm openflow.Field
 	datum
 }
 
-// settings returns what an action does that only writes fields, nil for any other.
+// settings returns the fields that an action writes, nil for an action that does anything else.
 func settings(a Action) []setting {
 	switch a := a.(type) {
 	case SetEthDst:
@@ -98,7 +98,7 @@ func appendActions(b []byte, actions []Action) []byte {
 	return b
 }
 
-// appendAction knows every Action; TestEveryActionHasWords fails for a new one.
+// appendAction must handle every Action; TestEveryActionHasWords fails for a new one.
 func appendAction(b []byte, a Action) []byte {
 	switch a := a.(type) {
 	case Output:
@@ -140,7 +140,7 @@ func appendAction(b []byte, a Action) []byte {
 	return b
 }
 
-// append appends set_field:…->….
+// append appends set_field:value->field.
 func (s setting) append(b []byte) []byte {
 	x := byOXM[s.oxm]
 	b = x.notation.append(append(b, "set_field:"...), s.datum)
@@ -224,7 +224,7 @@ func parseActions(s string) ([]Action, error) {
 	}
 	switch {
 	case len(list) == 0:
-		return []Action{Drop{}}, nil // "actions=" without anything drops, says ovs-ofctl(8)
+		return []Action{Drop{}}, nil // "actions=" without any action drops (ovs-ofctl(8))
 	case len(list) > 1 && slices.Contains(list, Action(Drop{})):
 		return nil, wordError("drop", "stands alone")
 	}
@@ -307,7 +307,7 @@ func parseResubmit(word, table string) (Action, error) {
 	return Resubmit{uint8(n)}, nil
 }
 
-// parseSetTunnel reads what appendAction writes, and nothing else.
+// parseSetTunnel accepts only what appendAction writes.
 func parseSetTunnel(s string) (Action, error) {
 	var t Tunnel
 	for word := range strings.SplitSeq(s, ",") {
@@ -329,7 +329,7 @@ func parseSetTunnel(s string) (Action, error) {
 	return nil, wordError(s, "is not how a flow of ours sends through a tunnel")
 }
 
-// parseSetting reads set_field:value->field.
+// parseSetting parses set_field:value->field.
 func parseSetting(word string) (setting, error) {
 	value, name, _ := strings.Cut(strings.TrimPrefix(word, "set_field:"), "->")
 	x, ok := byName[name]
@@ -386,15 +386,15 @@ func (c *CT) parseItem(item string) error {
 	return nil
 }
 
-// parseExec reads both spellings of setting the mark: ovs-ofctl prints the one that the flow was
-// made with.
+// parseExec parses both spellings of setting the mark: ovs-ofctl prints the one with which the flow
+// was added.
 func (c *CT) parseExec(s string) error {
 	mark, more, also := strings.Cut(s, ",")
 	if c.EthSrc = also; also && more != ethSrcToCT {
 		return wordError("exec("+s+")", "notes something not known here")
 	}
 	value, ok := between(mark, "load:", "->NXM_NX_CT_MARK[]")
-	if ok { // of a flow that was made with load
+	if ok { // the flow was added with load
 		mark = value + "->ct_mark"
 	}
 	x, err := parseSetting(mark)

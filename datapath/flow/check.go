@@ -7,9 +7,9 @@ import (
 	"hairpin/cluster"
 )
 
-// Check tells why Open vSwitch would refuse a flow, or keep it otherwise than it is written (an
-// unmasked address, a port without a protocol), so that it would look changed at every reading. nil
-// is a flow that is fine.
+// Check returns why Open vSwitch would refuse a flow, or store it in another form (an unmasked
+// address, a port without a protocol), so that it would differ at every reading. It returns nil for
+// a valid flow.
 func (f *Flow) Check() error {
 	if err := f.Match.check(); err != nil {
 		return fmt.Errorf("%s: %w", f.Key, err)
@@ -25,10 +25,10 @@ func (f *Flow) Check() error {
 	return nil
 }
 
-// maxVLAN is the last number of a VLAN.
+// maxVLAN is the highest VLAN ID.
 const maxVLAN = 4095
 
-// whole reports whether the tunnel has all that OVN's packets carry.
+// whole reports whether the tunnel has all fields that OVN's packets carry.
 func (t Tunnel) whole() bool {
 	return t.Key != 0 && t.Key < 1<<24 && t.Ports != 0 && t.Peer.IsValid() && t.Peer.Zone() == "" && !t.Peer.Is4In6() &&
 		!t.Peer.IsUnspecified()
@@ -107,7 +107,7 @@ func (c CT) check(p Protocol) error {
 	return nil
 }
 
-// checkPort refuses the words that OpenFlow keeps for itself.
+// checkPort rejects the names that OpenFlow reserves.
 func checkPort(name string) error {
 	switch strings.ToLower(name) {
 	case "in_port", "table", "normal", "flood", "all", "controller", "any", "none", "unset":

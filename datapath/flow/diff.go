@@ -9,13 +9,13 @@ import (
 	"hairpin/delta"
 )
 
-// Equal reports whether two flows do the same to the same packets under the same cookie. The owner
-// does not count: the switch does not know it.
+// Equal reports whether two flows have the same match, cookie and actions. It ignores the owner,
+// which the switch does not store.
 func (f *Flow) Equal(g *Flow) bool {
 	return f == g || f.Key == g.Key && f.Feature == g.Feature && slices.Equal(f.Actions, g.Actions)
 }
 
-// Delta is what must change in Open vSwitch to make what it has into what is wanted.
+// Delta is the difference between the wanted and the found content of Open vSwitch.
 type Delta struct {
 	Bridge          string
 	TunnelBridge    string
@@ -27,12 +27,12 @@ type Delta struct {
 	Flows           delta.Delta[ID, *Flow]
 	Groups          delta.Delta[GroupKey, *Group]
 	Unknown         []Unknown // flows to delete, as in State.Unknown
-	NoFlows         []string  // bridges that need the flows of their own program again
+	NoFlows         []string  // bridges whose own program must install their flows again
 }
 
-// Diff compares two States. A MAC or MTU that a wanted Port does not give may be anything, as may a
-// limit of another program. Tunnel neighbours are never deleted: they are a cache that the switch
-// fills as well, and expire by themselves.
+// Diff compares two States. It ignores a MAC or MTU that a wanted Port does not set, and a limit of
+// another program. It never deletes tunnel neighbours: they are a cache that the switch also fills,
+// and they expire.
 func Diff(want, have State) Delta {
 	d := Delta{
 		Bridge:          want.Bridge,
@@ -74,7 +74,7 @@ func samePort(want, have Port) bool {
 	return maps.Equal(want.ExternalIDs, have.ExternalIDs)
 }
 
-// Grow is the part that adds and changes.
+// Grow returns the part that adds and changes.
 func (d Delta) Grow() Delta {
 	g := Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, NoFlows: d.NoFlows}
 	g.Bridges, _ = d.Bridges.Split()
@@ -87,7 +87,7 @@ func (d Delta) Grow() Delta {
 	return g
 }
 
-// Shrink is the part that removes.
+// Shrink returns the part that removes.
 func (d Delta) Shrink() Delta {
 	s := Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Unknown: d.Unknown}
 	_, s.Bridges = d.Bridges.Split()
@@ -100,7 +100,7 @@ func (d Delta) Shrink() Delta {
 	return s
 }
 
-// Count is the number of things that differ.
+// Count returns the number of differences.
 func (d Delta) Count() int {
 	return d.Bridges.Count() + d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() +
 		d.TunnelRoutes.Count() + d.Flows.Count() + d.Groups.Count() + len(d.Unknown) +
@@ -110,7 +110,7 @@ func (d Delta) Count() int {
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
-// Ports returns the names of the ports that the flow matches or sends to, LOCAL not counted,
+// Ports returns the names of the ports that the flow matches or outputs to, without LOCAL,
 // duplicates included.
 func (f *Flow) Ports() []string {
 	var names []string
@@ -125,14 +125,14 @@ func (f *Flow) Ports() []string {
 	return names
 }
 
-// Names reports whether the flow matches one of those ports, or sends to one.
+// Names reports whether the flow matches one of the ports, or outputs to one.
 func (f *Flow) Names(ports map[string]bool) bool {
 	return ports[f.Match.InPort] || slices.ContainsFunc(f.Actions,
 		func(a Action) bool { o, ok := a.(Output); return ok && ports[o.Port] })
 }
 
-// WithPorts returns the flow with other names, or numbers, for its ports; LOCAL stays. A flow
-// without ports is given back as it is.
+// WithPorts returns the flow with its port names replaced by other names, or numbers, except LOCAL.
+// It returns a flow without ports unchanged.
 func (f *Flow) WithPorts(rename func(string) string) *Flow {
 	if len(f.Ports()) == 0 {
 		return f

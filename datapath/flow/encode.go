@@ -5,7 +5,7 @@ import (
 	"hairpin/openflow"
 )
 
-// Encode returns the flow as a flow mod has it. All its ports are numbers or Local.
+// Encode returns the flow in the form of a flow mod. All its ports must be numbers or Local.
 func (f *Flow) Encode() openflow.Flow {
 	e := openflow.Flow{Cookie: f.Cookie(), Table: f.Table, Priority: f.Priority}
 	e.Match = openflow.AppendMatch(make([]byte, 0, 128), f.Match.encode)
@@ -16,7 +16,7 @@ func (f *Flow) Encode() openflow.Flow {
 	return e
 }
 
-// Encode returns the group as a group mod has it.
+// Encode returns the group in the form of a group mod.
 func (g *Group) Encode() openflow.SelectGroup {
 	e := openflow.SelectGroup{ID: g.ID}
 	for _, x := range g.Buckets {
@@ -34,7 +34,7 @@ func (g *Group) Encode() openflow.SelectGroup {
 	return e
 }
 
-// encodeAction knows every Action that Flow.Check accepts.
+// encodeAction must handle every Action that Flow.Check accepts.
 func encodeAction(b []byte, a Action) []byte {
 	switch a := a.(type) {
 	case Output:
@@ -59,7 +59,7 @@ func encodeAction(b []byte, a Action) []byte {
 	}
 	list := settings(a)
 	if list == nil {
-		return openflow.Invalid(b) // the error of the switch names the flow
+		return openflow.Invalid(b) // the switch's error identifies the flow
 	}
 	for _, s := range list {
 		b = s.encode(b)
@@ -96,7 +96,7 @@ func (l Learn) encode(b []byte) []byte {
 		openflow.LearnMatch(byName["nw_src"].field.form(&m, datum{}).oxm, 0), openflow.LearnLoad(openflow.Reg7))
 }
 
-// cookie is that of the learned flows.
+// cookie returns the cookie of the learned flows.
 func (l Learn) cookie() uint64 {
 	return uint64(l.Client)<<32 | claims.CookieLearned | uint64(l.Timeout)
 }

@@ -11,20 +11,19 @@ import (
 	"hairpin/openflow"
 )
 
-// field is a field of a Match. Printing, parsing, checking, encoding and matching all use this
-// description.
+// field describes a field of a Match, for printing, parsing, checking, encoding and matching.
 type field struct {
-	at       func(*Match) any // pointer to where a Match has it
-	notation notation         // of its value in text; nil: none (in_port has the name of the port)
+	at       func(*Match) any // pointer to the field in a Match
+	notation notation         // of its value in text; nil: none (in_port has a port name)
 	forms    []form           // by protocol
-	add      int              // of a number: what a packet has more than the Match
+	add      int              // of a number: what to add to the value in Match for the value in a packet
 	bits     int              // of a number: its size; 0: that of its type
 }
 
 // form is the name and the encoding of a field.
 type form struct {
-	name  string // as ovs-ofctl prints it in a match (ovs-fields(7)); empty: it prints none
-	alias string // as ovs-ofctl prints it in set_field, if that differs; also understood in a match
+	name  string // as ovs-ofctl prints it in a match (ovs-fields(7)); empty: not printed
+	alias string // as ovs-ofctl prints it in set_field, if that differs; also accepted in a match
 	oxm   openflow.Field
 	needs need
 }
@@ -32,7 +31,7 @@ type form struct {
 // need is the prerequisite of a form.
 type need struct {
 	text      string
-	protocols uint16 // of which the match must name one, as bits 1<<Protocol
+	protocols uint16 // of which the match must have one, as bits 1<<Protocol
 	icmpType  uint16 // as in Match; 0: any
 	tracked   bool   // ct_state=+trk
 }
@@ -68,8 +67,8 @@ func (n *need) met(m *Match) bool {
 		(!n.tracked || m.CTState.Set&CTTrk != 0)
 }
 
-// fields are all fields of a Match, in the order in which they are encoded: each follows those that
-// it needs. It is read-only.
+// fields lists all fields of a Match in the order of encoding: each follows its prerequisites. It
+// is read-only.
 var fields = []field{
 	{at: func(m *Match) any { return &m.InPort }, forms: one("in_port", "", openflow.InPort)},
 	{at: func(m *Match) any { return &m.EthDst }, notation: macText{},
@@ -126,7 +125,7 @@ var fields = []field{
 		forms: []form{{"ct_tp_dst", "", openflow.CTTPDst, tracked}}},
 }
 
-// one is the only form of a field that needs nothing.
+// one returns the form of a field that has only one form and no prerequisite.
 func one(name, alias string, oxm openflow.Field) []form { return []form{{name, alias, oxm, anyPacket}} }
 
 // textOrder is the order in which ovs-ofctl prints fields, by the name of their first form.
@@ -134,7 +133,7 @@ const textOrder = "pkt_mark ct_state ct_mark ct_nw_proto ct_tp_dst PROTOCOL reg6
 	"in_port vlan_tci dl_vlan dl_src dl_dst nw_src nw_dst nw_ttl nw_frag tp_src tp_dst tcp_flags icmp_type " +
 	"icmp_code nd_target arp_sha"
 
-// inTextOrder are the places in fields of those in textOrder; -1 stands for the protocol. It is
+// inTextOrder holds the indexes in fields of the names in textOrder; -1 is the protocol. It is
 // read-only.
 var inTextOrder = func() (list []int) {
 	for name := range strings.FieldsSeq(textOrder) {
@@ -147,14 +146,14 @@ var inTextOrder = func() (list []int) {
 	return list
 }()
 
-// fieldForm is a form, and its field.
+// fieldForm is a form with its field.
 type fieldForm struct {
-	place int // in fields
+	place int // index in fields
 	*field
 	*form
 }
 
-// byName has the forms by name and alias, byOXM by header: of several the first. They are
+// byName maps names and aliases to forms, byOXM maps headers: of several forms, the first. They are
 // read-only.
 var byName, byOXM = func() (map[string]fieldForm, map[openflow.Field]fieldForm) {
 	names, headers := map[string]fieldForm{}, map[openflow.Field]fieldForm{}
@@ -168,8 +167,8 @@ var byName, byOXM = func() (map[string]fieldForm, map[openflow.Field]fieldForm) 
 	return names, headers
 }()
 
-// form returns the form of the field in a match, nil if the match lacks what all of them need, or
-// the value has another size.
+// form returns the field's form in a match. It returns nil if the match meets no form's
+// prerequisite, or the value has another size.
 func (f *field) form(m *Match, d datum) *form {
 	for i := range f.forms {
 		if x := &f.forms[i]; x.needs.met(m) && d.fits(x.oxm.Width()) {
@@ -179,7 +178,7 @@ func (f *field) form(m *Match, d datum) *form {
 	return nil
 }
 
-// problem is the error of a value for which there is no form.
+// problem returns the error for a value without a form.
 func (f *field) problem(d datum) error {
 	var texts []string
 	for _, x := range f.forms {
@@ -189,7 +188,7 @@ func (f *field) problem(d datum) error {
 	return wordError(word, "needs "+strings.Join(slices.Compact(texts), " or ")+", and a value of the field's size")
 }
 
-// append appends the fields as ovs-ofctl prints them, the first one after sep, the others after a
+// append appends the fields as ovs-ofctl prints them, the first after sep, the others after a
 // comma.
 func (m *Match) append(b []byte, sep string) []byte {
 	set := m.Fields()
@@ -212,7 +211,7 @@ func (m *Match) append(b []byte, sep string) []byte {
 		d := f.get(m)
 		x := f.form(m, d)
 		if x == nil {
-			x = &f.forms[0] // of a match that Check refuses
+			x = &f.forms[0] // Check rejects such a match
 		}
 		b = f.notation.append(append(append(append(b, sep...), x.name...), '='), d)
 		sep = ","
@@ -220,7 +219,7 @@ func (m *Match) append(b []byte, sep string) []byte {
 	return b
 }
 
-// encode appends the fields as OXMs. Ports are numbers.
+// encode appends the fields as OXMs. Ports must be numbers.
 func (m *Match) encode(b []byte) []byte {
 	for _, f := range m.Fields().all {
 		d := f.get(m)
@@ -231,7 +230,7 @@ func (m *Match) encode(b []byte) []byte {
 	return b
 }
 
-// Fields is a set of fields of a Match, as bits by their place in fields.
+// Fields is a set of fields of a Match, as bits 1<<index in fields.
 type Fields uint64
 
 // Fields returns the fields that m matches.
@@ -285,8 +284,8 @@ func (set Fields) all(yield func(int, *field) bool) {
 
 func (set Fields) has(i int) bool { return set>>i&1 != 0 }
 
-// Matches reports whether m, which has these fields, matches a packet, whose fields are known as
-// packet has them.
+// Matches reports whether m, whose fields are in set, matches a packet. packet holds the packet's
+// known fields.
 func (m *Match) Matches(packet *Match, set Fields) bool {
 	if m.InPort != "" && m.InPort != packet.InPort {
 		return false
@@ -304,8 +303,7 @@ func (m *Match) Matches(packet *Match, set Fields) bool {
 	return true
 }
 
-// check returns an error for a match that Open vSwitch refuses, or that it would return in another
-// form.
+// check returns an error for a match that Open vSwitch refuses, or would return in another form.
 func (m *Match) check() error {
 	back := Match{InPort: m.InPort, Protocol: m.Protocol}
 	for _, f := range m.Fields().all {
@@ -324,8 +322,8 @@ func (m *Match) check() error {
 	return cmp.Or(m.checkTogether(), checkPort(m.InPort))
 }
 
-// checkTogether returns an error for a field that comes without another, or with one that it cannot
-// have.
+// checkTogether returns an error for a field without one that it requires, or with one that it
+// excludes.
 func (m *Match) checkTogether() error {
 	switch {
 	case (m.CTProtocol != 0) != (m.CTDstPort != 0):

@@ -2,8 +2,8 @@ package flow
 
 import "testing"
 
-// TestFieldsAreInOrder: Match.Fields lists the fields in the order of the table that describes
-// them.
+// TestFieldsAreInOrder checks that Match.Fields lists the fields in the order of the table that
+// describes them.
 func TestFieldsAreInOrder(t *testing.T) {
 	for i := range fields {
 		m := Match{InPort: "1", Protocol: TCP}

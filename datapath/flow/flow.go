@@ -1,8 +1,8 @@
-// Package flow is the wanted or found content of Open vSwitch on a node: our settings, bridges and
-// ports, and the OpenFlow flows and groups of bridges.
+// Package flow describes the wanted or found content of Open vSwitch on a node: our settings,
+// bridges and ports, and the OpenFlow flows and groups of bridges.
 //
 // Flows are values: a Match is comparable and, with table and priority, the flow's identity, as in
-// OpenFlow. Ports are named, never numbered: numbers change when a port is made again or Open
+// OpenFlow. Ports have names, not numbers: numbers change when a port is added again or Open
 // vSwitch restarts, names do not.
 package flow
 
@@ -14,48 +14,48 @@ import (
 	"hairpin/delta"
 )
 
-// State is the content of Open vSwitch that is ours.
+// State is our content of Open vSwitch.
 type State struct {
-	Bridge   string            // the gateway bridge, which is another's: its ports and groups are, too
-	Bridges  map[string]Bridge // ours alone, by name
+	Bridge   string            // the gateway bridge: it, its ports and its groups belong to another program
+	Bridges  map[string]Bridge // used only by Hairpin, by name
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
 	Flows    delta.Map[ID, *Flow]
 	Groups   delta.Map[GroupKey, *Group]
 	// TunnelNeighbors are the MACs of tunnel peers. Only the userspace datapath needs them: it
-	// loses the first packet to a peer that it has not resolved yet.
+	// drops the first packet to a peer that it has not resolved yet.
 	TunnelNeighbors map[netip.Addr]cluster.MAC
-	// TunnelBridge is the bridge that tunnels leave by, where that is not Bridge; TunnelRoutes
-	// leads each peer's address to a neighbour on it. Only the userspace datapath of a node needs
-	// them whose address is not on an Open vSwitch bridge.
+	// TunnelBridge is the bridge that tunnels leave by, if that is not Bridge. TunnelRoutes maps
+	// each peer's address to a neighbour on it. Only the userspace datapath needs them, on a node
+	// whose address is not on an Open vSwitch bridge.
 	TunnelBridge string
 	TunnelRoutes map[netip.Addr]netip.Addr
-	// Unknown is what was read back with a cookie of ours and a match that this package has no
-	// words for, such as a flow altered by hand. Never wanted, so Diff removes them.
+	// Unknown lists flows that were read back with our cookie and a match that this package cannot
+	// parse, such as a flow altered by hand. They are never wanted, so Diff removes them.
 	Unknown []Unknown
-	// NoFlows are bridges of another program whose flows, which packets need, are gone: that of
-	// OVN, br-int. Never wanted.
+	// NoFlows lists bridges of another program (OVN's br-int) that have lost flows which packets
+	// need. Never wanted.
 	NoFlows []string
 }
 
-// Bridge is an Open vSwitch bridge that must exist, and drops what no flow of ours knows (fail_mode
-// secure).
+// Bridge is an Open vSwitch bridge that must exist, and drops packets that match none of our flows
+// (fail_mode secure).
 type Bridge struct {
 	Name      string
 	Userspace bool // datapath_type netdev; all bridges of a node have the same
-	// Standalone is never wanted: the bridge forwards by itself what no flow knows.
+	// Standalone is never wanted: the bridge itself forwards packets that match no flow.
 	Standalone bool
-	// Learned is how many flows pipeline.SvcSessionAffinity has at most, Connections how many
-	// claims.ZoneServices has on the bridge's datapath; 0 = no limit. They are ForeignLimit where
-	// another program or an administrator set one.
+	// Learned limits the flows of pipeline.SvcSessionAffinity, Connections the connections of
+	// claims.ZoneServices in the bridge's datapath; 0 = no limit. They are ForeignLimit if another
+	// program or an administrator set a limit.
 	Learned, Connections int
 	Owner                cluster.Owner
 }
 
-// ForeignLimit is never wanted: a limit that was read back, and that is not ours to change.
+// ForeignLimit is never wanted: a limit that was read back and that Hairpin must not change.
 const ForeignLimit = -1
 
-// Unknown is a flow of a bridge in the words of ovs-ofctl, ports numbered, without counters.
+// Unknown is a flow of a bridge in ovs-ofctl's syntax, with port numbers, without counters.
 type Unknown struct {
 	Bridge string // as in Key
 	Flow   string
@@ -66,13 +66,13 @@ type Port struct {
 	Name   string
 	Bridge string
 	Type   string // Interface type: "internal", "" …
-	Peer   string // of a port of type patch: the one on another bridge that it leads to
-	// Local is of a port of type geneve: this end of all tunnels, which flows tell apart by their
+	Peer   string // of a port of type patch: its peer on another bridge
+	// Local is the local end of all tunnels of a port of type geneve. Flows select the tunnel by
 	// Tunnel.
 	Local       netip.Addr
 	MAC         cluster.MAC
-	MTU         int               // bytes, mtu_request; 0 = not ours to say
-	ExternalIDs map[string]string // of the Interface, those that are ours: iface-id
+	MTU         int               // bytes, mtu_request; 0 = not managed
+	ExternalIDs map[string]string // of the Interface, only ours: iface-id
 	Owner       cluster.Owner
 }
 
@@ -84,19 +84,19 @@ type Key struct {
 	Match    Match
 }
 
-// ID is a Key where maps have it: a node has thousands of flows, whose map is copied for a change,
-// and a Key has two hundred bytes.
+// ID is a compact Key for maps: a node has thousands of flows, a change copies their map, and a Key
+// has two hundred bytes.
 type ID = unique.Handle[Key]
 
-// ID is the same for the same Key.
+// ID returns the same ID for equal Keys.
 func (k Key) ID() ID { return unique.Make(k) }
 
 // Flow is one OpenFlow flow. Flows are immutable.
 type Flow struct {
 	Key
-	Feature uint32 // upper half of the cookie: which feature wants it (lower half is claims.Cookie)
+	Feature uint32 // upper half of the cookie: the feature that wants it (lower half: claims.Cookie)
 	Actions []Action
-	Owner   cluster.Owner // not known of a flow read back
+	Owner   cluster.Owner // unknown for a flow that was read back
 }
 
 // Special port names of OpenFlow.
@@ -104,10 +104,10 @@ const (
 	Local = "LOCAL" // the bridge's own port: the host
 )
 
-// Protocol is what the first words of an ovs-ofctl match say: the prerequisite of the other fields.
+// Protocol is the protocol keyword of an ovs-ofctl match: the prerequisite of other fields.
 type Protocol uint8
 
-// The protocols that matches name, with ovs-ofctl's words.
+// The protocols in matches, with ovs-ofctl's keywords.
 const (
 	Any   Protocol = iota
 	ARP            // arp
@@ -128,7 +128,7 @@ type Match struct {
 	InPort   string // port name; empty = any
 	Protocol Protocol
 	VLAN     uint16 // dl_vlan; 0 = any
-	Tagged   bool   // vlan_tci=0x1000/0x1000: the frame has a VLAN tag, of any number
+	Tagged   bool   // vlan_tci=0x1000/0x1000: the frame has a VLAN tag with any ID
 	EthSrc   cluster.MAC
 	EthDst   cluster.MAC
 	// Src and Dst are nw_src/nw_dst, ipv6_src/ipv6_dst or arp_spa/arp_tpa, by Protocol.
@@ -136,22 +136,22 @@ type Match struct {
 	TTL      uint8 // nw_ttl; 0 = any
 	// SYN matches the first packet of a TCP connection: tcp_flags=+syn-ack.
 	SYN bool
-	// SrcPort and DstPort are tp_src and tp_dst; 0 = any. No fragment has them.
+	// SrcPort and DstPort are tp_src and tp_dst; 0 = any. Fragments do not have them.
 	SrcPort, DstPort uint16
 	// ICMPType and ICMPCode are icmp_type and icmp_code (icmpv6_type, icmpv6_code) plus 1, so that
 	// 0 is any.
 	ICMPType, ICMPCode uint16
-	// Target is nd_target, whose address a neighbour solicitation or advertisement is about, by
-	// ICMPType.
+	// Target is nd_target: the address that a neighbour solicitation or advertisement (by ICMPType)
+	// is about.
 	Target netip.Addr
-	// LinkAddr is arp_sha, nd_sll or nd_tll, by Protocol and ICMPType: the MAC that the message
-	// claims for the sender or the target. NoLinkAddr matches a neighbour discovery message without
-	// that option.
+	// LinkAddr is arp_sha, nd_sll or nd_tll, by Protocol and ICMPType: the MAC in the message of
+	// the sender or the target. NoLinkAddr matches a neighbour discovery message without that
+	// option.
 	LinkAddr   cluster.MAC
 	NoLinkAddr bool
 	// PktMark is pkt_mark; 0 = any (no flow of ours matches mark 0).
 	PktMark uint32
-	// CTState has the wanted and the unwanted bits of ct_state.
+	// CTState holds the required and the excluded bits of ct_state.
 	CTState CTState
 	// CTMark is ct_mark; 0 = any.
 	CTMark uint32
@@ -162,24 +162,24 @@ type Match struct {
 	CTDstPort  uint16
 	// Fragment is nw_frag: "" any, else "later", "not_later", "first", "no", "yes".
 	Fragment string
-	// Group is what SetGroup has noted, Bucket the one that a group of buckets with Next chose, or
-	// a learned flow found; 0 = any.
+	// Group is the group that SetGroup set. Bucket is the one that a group of buckets with Next
+	// chose, or that a learned flow has; 0 = any.
 	Group, Bucket uint32
-	// Tunnel is what came with the packet of a tunnel.
+	// Tunnel holds the tunnel fields of a packet that arrived by a tunnel.
 	Tunnel Tunnel
 }
 
-// Tunnel is what OVN's Geneve packets carry, and the other end of the tunnel.
+// Tunnel holds the fields of OVN's Geneve packets, and the other end of the tunnel.
 type Tunnel struct {
 	Key uint32 // tun_id: of the logical datapath; 24 bits
-	// tun_metadata0, which TunnelOption is for: keys of the logical ports where the packet came in
-	// and where it leaves, 16 bits each
+	// Ports is tun_metadata0, see TunnelOption: the keys of the ingress and egress logical ports,
+	// 16 bits each.
 	Ports uint32
 	Peer  netip.Addr // tun_src of a Match, tun_dst of SetTunnel
 }
 
-// TunnelOption leads from OVN's Geneve option (ovn-architecture(7), Tunnel Encapsulations) to
-// Tunnel.Ports, in ovs-ofctl's words for a bridge.
+// TunnelOption maps OVN's Geneve option (ovn-architecture(7), Tunnel Encapsulations) to
+// Tunnel.Ports, in ovs-ofctl's syntax for a bridge.
 const TunnelOption = "{class=0x102,type=0x80,len=4}->tun_metadata0"
 
 // CTState is a ct_state match: +Set -Clear.
@@ -206,13 +206,13 @@ type Action interface{ action() }
 // Output sends the packet out of a port, by name (LOCAL for the host).
 type Output struct{ Port string }
 
-// InPort sends the packet out of the port where it came in.
+// InPort sends the packet out of its ingress port.
 type InPort struct{}
 
 // Normal is the ordinary learning switch.
 type Normal struct{}
 
-// Drop is the empty action list, said aloud. It stands alone.
+// Drop is the explicit empty action list. It must be the only action.
 type Drop struct{}
 
 // SetEthDst writes the destination MAC.
@@ -230,7 +230,7 @@ type SetTTL struct{ TTL uint8 }
 // MoveEthDstToSrc copies the destination MAC to the source.
 type MoveEthDstToSrc struct{}
 
-// SetEthDstByCT writes the MAC that CT.EthSrc has noted with the connection to the destination.
+// SetEthDstByCT writes the MAC that CT.EthSrc stored with the connection to the destination MAC.
 type SetEthDstByCT struct{}
 
 // MarkLonger writes the lowest bit of pkt_mark: whether the frame has more bytes than Length.
@@ -239,73 +239,73 @@ type MarkLonger struct{ Length uint16 }
 // SetPktMark writes pkt_mark.
 type SetPktMark struct{ Mark uint32 }
 
-// SetTunnel is for a packet that leaves by a port of type geneve.
+// SetTunnel sets the tunnel of a packet that leaves by a port of type geneve.
 type SetTunnel struct{ Tunnel }
 
-// Resubmit looks the packet up in another table, then comes back.
+// Resubmit looks the packet up in another table, then continues with the next action.
 type Resubmit struct{ Table uint8 }
 
 // PushVLAN adds a VLAN tag.
 type PushVLAN struct{ ID uint16 }
 
-// PopVLAN takes it off.
+// PopVLAN removes the VLAN tag.
 type PopVLAN struct{}
 
-// ToGroup gives the packet to a group.
+// ToGroup sends the packet to a group.
 type ToGroup struct{ ID uint32 }
 
-// SetGroup notes of which group a bucket is wanted (reg6), before one is looked for.
+// SetGroup records the group (reg6) before a bucket is chosen.
 type SetGroup struct{ ID uint32 }
 
-// Learn makes a flow in Table that notes the Bucket of this packet (reg7) for later ones with the
-// same Group and the same source. Packets that find it keep it; it goes when there were none for
-// Timeout, and when no flow learns for Client with this Timeout any more. Learned flows have a
-// cookie that is not ours: they are not read, nor compared.
+// Learn adds a flow to Table that sets the Bucket of this packet (reg7) in later packets with the
+// same Group and the same source. The flow expires after Timeout without packets. Open vSwitch also
+// removes it when no flow learns for Client with this Timeout any more. Learned flows do not have
+// our cookie: they are neither read nor compared.
 type Learn struct {
 	Table   uint8
 	Family  cluster.Family
-	Ways    uint8  // how many of the Group's lower bits do not count
-	Client  uint32 // upper half of the cookie: for whom it learns
+	Ways    uint8  // number of low bits of the Group that are ignored
+	Client  uint32 // upper half of the cookie: the client of the learning
 	Timeout uint16 // seconds
-	Limit   uint32 // how many flows are learned for Client at most
+	Limit   uint32 // maximum number of flows learned for Client
 }
 
-// CT sends the packet through conntrack and on to Table.
+// CT sends the packet through conntrack and then to Table.
 type CT struct {
 	Commit bool
 	Zone   uint16
-	Table  uint8 // recirculates to it; 0 = the packet is not sent on (table 0 is never a target)
+	Table  uint8 // recirculates to it; 0 = no recirculation (table 0 is never a target)
 	NAT    NAT
 	Mark   uint32 // exec(set_field:…->ct_mark); 0 = none
-	EthSrc bool   // exec(move:…->ct_label): the source MAC, to which answers go
+	EthSrc bool   // exec(move:…->ct_label): stores the source MAC, to which replies go
 }
 
 // NAT is the nat argument of CT.
 type NAT struct {
 	Kind NATKind
-	// of NATSrc and NATDst; a NATSrc without one changes the port, and only if another connection
-	// has the same answers
+	// Addr is for NATSrc and NATDst. A NATSrc without Addr only changes the port, if another
+	// connection has the same reply tuple.
 	Addr netip.Addr
 	// PortMin and PortMax limit the ports of NATSrc; 0 = any.
 	PortMin, PortMax uint16
 }
 
-// NATKind says what CT's nat argument does.
+// NATKind is the kind of CT's nat argument.
 type NATKind uint8
 
 // The kinds of NAT.
 const (
 	NoNAT   NATKind = iota
-	NATUndo         // nat: translate as the connection says
+	NATUndo         // nat: translate as the connection requires
 	NATSrc          // nat(src=…)
 	NATDst          // nat(dst=…)
 )
 
-// UnknownActions stands alone in a flow that was read back and that this package cannot read to its
-// end. It is never wanted.
+// UnknownActions is the only action of a flow that was read back and that this package cannot fully
+// parse. It is never wanted.
 type UnknownActions struct {
-	Attributes string // beside the match, such as "idle_timeout=5"; empty = none
-	Text       string // what follows "actions="
+	Attributes string // outside of the match, such as "idle_timeout=5"; empty = none
+	Text       string // the text after "actions="
 }
 
 func (Output) action()          {}

@@ -10,7 +10,7 @@ import (
 	"hairpin/cluster"
 )
 
-// Lines as people and ovs-ofctl write them, and what Print makes of them. The second half was
+// Lines as people and ovs-ofctl write them, and the output of Print for them. The second half was
 // printed by `ovs-ofctl -O OpenFlow14 --names dump-flows` of Open vSwitch 3.5.0.
 var flowLines = []struct{ name, in, out string }{
 	{"as written",
@@ -149,7 +149,7 @@ func TestParseFlowReadsCounters(t *testing.T) {
 	}
 }
 
-// What Match has no words for: the error names the word, and no flow comes back.
+// If Match cannot represent a word, the error names it, and no flow is returned.
 func TestParseFlowNamesTheWordInTheMatch(t *testing.T) {
 	for line, word := range map[string]string{
 		"dl_vlan=0 actions=drop":                                  "dl_vlan=0",
@@ -189,7 +189,7 @@ func TestParseFlowNamesTheWordInTheMatch(t *testing.T) {
 	}
 }
 
-// What is unknown outside of the match leaves the Key, so that the flow can be replaced.
+// If a word outside of the match is unknown, the Key is returned, so that the flow can be replaced.
 func TestParseFlowNamesTheWordInTheActions(t *testing.T) {
 	for line, word := range map[string]string{
 		"actions=goto_table:11":                                        "goto_table:11",

@@ -11,50 +11,50 @@ import (
 	"hairpin/openflow"
 )
 
-// Group is an OpenFlow group of type select: a packet that a flow gives to it takes one of the
-// buckets. A group that changes is sent as a whole: after insert-buckets and remove-buckets Open
-// vSwitch 3.5.0 gives all packets to one bucket, or to none. Groups are immutable.
+// Group is an OpenFlow group of type select: each packet takes one of its buckets. A group that
+// changes is sent as a whole: after insert-buckets and remove-buckets, Open vSwitch 3.5.0 sends all
+// packets to one bucket, or to none. Groups are immutable.
 type Group struct {
 	GroupKey
-	// Hashed is the protocol of packets of which Open vSwitch chooses the bucket itself, by a hash
-	// of their source and its port: each connection that comes to the group asks it. Otherwise the
-	// datapath chooses, by a hash of the connection (dp_hash).
+	// Hashed is the protocol for which Open vSwitch itself chooses the bucket, by a hash of source
+	// address and port: each connection causes an upcall. If it is Any, the datapath chooses by a
+	// hash of the connection (dp_hash).
 	Hashed  Protocol
 	Buckets []Bucket      // by ID
-	Owner   cluster.Owner // not known of a group read back
+	Owner   cluster.Owner // unknown for a group that was read back
 }
 
 // GroupKey identifies a group.
 type GroupKey struct {
-	Bridge string // one of State.Bridges: on another's there is none of ours
+	Bridge string // one of State.Bridges: other bridges have no groups of ours
 	ID     uint32
 }
 
-// Bucket is one way on: conntrack translates the connection, or a table goes on with what was
-// chosen.
+// Bucket is one alternative: conntrack translates the connection, or the packet continues in a
+// table with the chosen ID.
 type Bucket struct {
 	ID   uint32
 	CT   CT
-	Next uint8 // notes ID as the packet's Bucket and goes on to this table; there is no CT then
+	Next uint8 // sets the packet's Bucket to ID and resubmits to this table; CT is zero then
 }
 
-// MaxBuckets have room in one message of 64 kB, whatever they say. More could be sent in several
-// messages (insert-buckets), but a description of a group, by which it is read back, has a 16-bit
-// length as well. A group with more would take its whole bundle with it.
+// MaxBuckets fit into one message of 64 kB, whatever their content. insert-buckets could send more
+// in several messages, but the group description that is read back also has a 16-bit length. A
+// larger group would make its whole bundle fail.
 const MaxBuckets = 640
 
-// maxGroup is the last id that OpenFlow gives to groups and to buckets; those above are reserved
-// (OFPG_MAX, OFPG15_BUCKET_MAX).
+// maxGroup is the highest OpenFlow id of groups and of buckets; higher ids are reserved (OFPG_MAX,
+// OFPG15_BUCKET_MAX).
 const maxGroup = 0xffffff00
 
-// Equal reports whether two groups do the same. The owner does not count: the switch does not know
-// it.
+// Equal reports whether two groups have the same content. It ignores the owner, which the switch
+// does not store.
 func (g *Group) Equal(h *Group) bool {
 	return g == h || g.GroupKey == h.GroupKey && g.Hashed == h.Hashed && slices.Equal(g.Buckets, h.Buckets)
 }
 
-// Check tells why Open vSwitch would refuse a group, or keep it otherwise than it is written. nil
-// is a group that is fine.
+// Check returns why Open vSwitch would refuse a group, or store it in another form. It returns nil
+// for a valid group.
 func (g *Group) Check() error {
 	if n := len(g.Buckets); n == 0 || n > MaxBuckets {
 		return fmt.Errorf("group %d has %d buckets, not 1 to %d", g.ID, n, MaxBuckets)
@@ -82,14 +82,14 @@ func (g *Group) Check() error {
 	return nil
 }
 
-// How a group of ours begins, after its id, and each of its buckets.
+// The beginning of a group of ours after its id, and of each bucket.
 const (
 	groupWords  = ",type=select,selection_method="
 	bucketWords = ",bucket=bucket_id:"
 )
 
-// hashed are the fields of which Open vSwitch hashes the values to choose a bucket; none: the
-// datapath chooses.
+// hashed returns the fields that Open vSwitch hashes to choose a bucket; none: the datapath
+// chooses.
 func (p Protocol) hashed() (list []*form) {
 	if p == Any {
 		return nil
@@ -100,7 +100,7 @@ func (p Protocol) hashed() (list []*form) {
 	return list
 }
 
-// method is how a group chooses a bucket, in ovs-ofctl's words.
+// method returns the selection method of a group, in ovs-ofctl's syntax.
 func (p Protocol) method() string {
 	var names []string
 	for _, x := range p.hashed() {
@@ -112,7 +112,7 @@ func (p Protocol) method() string {
 	return "hash,fields(" + strings.Join(names, ",") + ")"
 }
 
-// String returns the group in ovs-ofctl's words, without the owner.
+// String returns the group in ovs-ofctl's syntax, without the owner.
 func (g *Group) String() string { return string(g.append(nil)) }
 
 func (g *Group) append(b []byte) []byte {
@@ -131,9 +131,9 @@ func (g *Group) append(b []byte) []byte {
 	return b
 }
 
-// ParseGroup reads one group: what Print writes, and what `ovs-ofctl dump-groups` prints. An error
-// is, or wraps, a *WordError. The group comes back all the same, without buckets, when its id could
-// be read, so that the caller knows which one to replace.
+// ParseGroup parses one group: what Print writes, and what `ovs-ofctl dump-groups` prints. An error
+// is, or wraps, a *WordError. If the id is valid, ParseGroup also returns the group without
+// buckets, so that the caller knows which one to replace.
 func ParseGroup(line string) (*Group, error) {
 	rest, owner := cutOwner(strings.TrimSpace(line))
 	id, rest, _ := strings.Cut(rest, ",")
@@ -166,7 +166,7 @@ func ParseGroup(line string) (*Group, error) {
 	return &Group{GroupKey: g.GroupKey, Owner: owner}, wordError(words[0], "is not how a group of ours chooses")
 }
 
-// chosen notes the bucket as that of the packet.
+// chosen returns the setting that makes b the packet's Bucket.
 func (b Bucket) chosen() setting { return setting{openflow.Reg7, exactly(uint64(b.ID))} }
 
 func parseBucket(text string) (b Bucket, err error) {

@@ -8,7 +8,7 @@ import (
 	"hairpin/cluster"
 )
 
-// Words of a learn action, in the order of ovs-ofctl.
+// Parts of a learn action, in the order of ovs-ofctl.
 const (
 	learnWords = "table=%d,idle_timeout=%d,delete_learned,cookie=0x%x,limit=%d,eth_type=0x%x,NXM_NX_REG6[%d..31],%s,load:NXM_NX_REG7[]->NXM_NX_REG7[]"
 	source4    = "NXM_OF_IP_SRC[]"
@@ -25,7 +25,7 @@ func (l Learn) append(b []byte) []byte {
 		l.Ways, source)
 }
 
-// parseLearn reads what append writes, and nothing else.
+// parseLearn accepts only what append writes.
 func parseLearn(word, inside string) (Action, error) {
 	var l Learn
 	var cookie uint64

@@ -12,18 +12,18 @@ import (
 	"hairpin/cluster"
 )
 
-// Counters are what the switch counts for a flow.
+// Counters are the switch's counters of a flow.
 type Counters struct {
 	Packets, Bytes uint64
-	Duration       time.Duration // since the flow was made
+	Duration       time.Duration // since the flow was added
 }
 
-// ParseFlow reads one flow: what Print writes, what ovs-ofctl(8) takes, and what `ovs-ofctl
-// dump-flows`, with or without --names and --no-stats, prints. Priority is 32768 and the feature 0
-// when the text does not say.
+// ParseFlow parses one flow: what Print writes, what ovs-ofctl(8) accepts, and what `ovs-ofctl
+// dump-flows`, with or without --names and --no-stats, prints. Without a priority in the text, it
+// is 32768; without a cookie, the feature is 0.
 //
-// An error is, or wraps, a *WordError that names the first word not understood. When that word is
-// not part of the match (an action, a timeout, a foreign cookie), the flow comes back all the same,
+// An error is, or wraps, a *WordError with the first word that is not understood. If that word is
+// not part of the match (an action, a timeout, a foreign cookie), ParseFlow also returns the flow
 // with its Key and UnknownActions, so that the caller knows which flow to replace. Otherwise the
 // flow is nil.
 func ParseFlow(line string) (*Flow, Counters, error) {
@@ -46,12 +46,12 @@ func ParseFlow(line string) (*Flow, Counters, error) {
 	}
 }
 
-// parser collects the words of one flow.
+// parser collects the parsed words of one flow.
 type parser struct {
 	flow     Flow
 	counters Counters
 	matched  []matchWord
-	other    error    // first word not understood outside of the match
+	other    error    // first error outside of the match
 	unknown  []string // words not understood between the match and the actions
 }
 
@@ -61,7 +61,7 @@ type matchWord struct {
 	word, name string
 }
 
-// fault notes what is wrong outside of the match.
+// fault records the first error outside of the match.
 func (p *parser) fault(err error) {
 	if p.other == nil {
 		p.other = err
@@ -85,7 +85,7 @@ func (p *parser) finish(actions string) (*Flow, Counters, error) {
 	return &f, p.counters, p.other
 }
 
-// word reads one word before the actions. Errors are of the match.
+// word parses one word before the actions. An error means that the match is wrong.
 func (p *parser) word(word string) error {
 	if proto, ok := protocolNamed(word); ok {
 		if p.flow.Match.Protocol != Any {
@@ -121,7 +121,7 @@ func (p *parser) word(word string) error {
 	return p.field(word, name, value)
 }
 
-// field reads a field of the match. Whether it goes with the protocol is known at the end.
+// field parses a field of the match. checkForms checks later whether it fits the protocol.
 func (p *parser) field(word, name, value string) error {
 	m := &p.flow.Match
 	f, ok := byName[name]
@@ -150,7 +150,7 @@ func (p *parser) field(word, name, value string) error {
 	return nil
 }
 
-// checkForms returns an error for a word that does not go with the protocol.
+// checkForms returns an error for a word that does not fit the protocol.
 func (p *parser) checkForms() error {
 	m := &p.flow.Match
 	for _, w := range p.matched {
@@ -177,8 +177,8 @@ func (p *parser) cookie(word, value string) error {
 	return nil
 }
 
-// parseCTState reads "+est-inv", and "est|trk", which ovs-ofctl prints when every bit is asked for;
-// "0" is then all of them unwanted.
+// parseCTState parses "+est-inv", and "est|trk", which ovs-ofctl prints if the mask has every bit.
+// "0" then excludes all bits.
 func parseCTState(s string) (CTState, error) {
 	var c CTState
 	if !strings.HasPrefix(s, "+") && !strings.HasPrefix(s, "-") {
@@ -221,7 +221,7 @@ func number[T uint8 | uint16 | uint32 | uint64](to *T, word, value string, bits 
 	return nil
 }
 
-// nonzero reads a field whose 0 means "any" in a Match.
+// nonzero parses a field whose 0 means "any" in a Match.
 func nonzero[T uint8 | uint16 | uint32](to *T, word, value string, bits int) error {
 	if err := number(to, word, value, bits); err != nil {
 		return err
@@ -232,7 +232,7 @@ func nonzero[T uint8 | uint16 | uint32](to *T, word, value string, bits int) err
 	return nil
 }
 
-// cutActions reports whether the actions begin here, and gives them.
+// cutActions reports whether s begins with the actions, and returns them.
 func cutActions(s string) (string, bool) {
 	if a, ok := strings.CutPrefix(s, "actions="); ok {
 		return a, true
@@ -240,7 +240,7 @@ func cutActions(s string) (string, bool) {
 	return strings.CutPrefix(s, "action=")
 }
 
-// cutOwner takes the trailing comment off. A port's name may contain " # " too, but then the quote
+// cutOwner removes the trailing comment. A port name may also contain " # ", but then a quote
 // follows it.
 func cutOwner(line string) (string, cluster.Owner) {
 	i := strings.LastIndex(line, " # ")
@@ -250,15 +250,14 @@ func cutOwner(line string) (string, cluster.Owner) {
 	return strings.TrimRight(line[:i], " "), cluster.ParseOwner(line[i+3:])
 }
 
-// WithoutCounters returns a line of dump-flows without what changes all the time, as State.Unknown
-// holds it.
+// WithoutCounters returns a line of dump-flows without its volatile fields, as in State.Unknown.
 func WithoutCounters(line string) string {
 	words, actions := without(line, "duration", "n_packets", "n_bytes", "idle_age", "hard_age")
 	return words + " actions=" + actions
 }
 
-// MatchOf returns what identifies the flow of a line in State.Unknown: what ovs-ofctl must be told
-// to delete it.
+// MatchOf returns the identity of the flow in a line of State.Unknown, as ovs-ofctl needs it to
+// delete the flow.
 func MatchOf(line string) string {
 	words, _ := without(line, "cookie", "duration", "n_packets", "n_bytes", "idle_age", "hard_age", "idle_timeout",
 		"hard_timeout",
@@ -266,7 +265,7 @@ func MatchOf(line string) string {
 	return words
 }
 
-// without returns the words before the actions, except those named, and the actions.
+// without returns the words before the actions, except those with the given names, and the actions.
 func without(line string, names ...string) (words, actions string) {
 	var kept []string
 	for rest := line; ; {

@@ -15,22 +15,22 @@ import (
 	"hairpin/pipeline"
 )
 
-// defaultPriority is the priority of a flow whose text names none (ovs-ofctl(8)).
+// defaultPriority is the priority of a flow without one in its text (ovs-ofctl(8)).
 const defaultPriority = 32768
 
-// String returns the flow in ovs-ofctl's words, without the owner.
+// String returns the flow in ovs-ofctl's syntax, without the owner.
 func (f *Flow) String() string { return string(f.append(nil)) }
 
-// String returns table, priority and match in ovs-ofctl's words.
+// String returns table, priority and match in ovs-ofctl's syntax.
 func (k Key) String() string { return string(k.append(nil)) }
 
-// String returns the match in ovs-ofctl's words, "" when it matches everything.
+// String returns the match in ovs-ofctl's syntax, "" if it matches everything.
 func (m Match) String() string { return string(m.append(nil, "")) }
 
-// Cookie is the flow's cookie: the feature above, claims.Cookie below.
+// Cookie returns the flow's cookie: the feature in the upper half, claims.Cookie in the lower.
 func (f *Flow) Cookie() uint64 { return uint64(f.Feature)<<32 | claims.Cookie }
 
-// unknown returns the actions that were not understood, if there are such.
+// unknown returns the flow's UnknownActions, if it has them.
 func (f *Flow) unknown() (u UnknownActions, is bool) {
 	if len(f.Actions) == 1 {
 		u, is = f.Actions[0].(UnknownActions)
@@ -84,7 +84,7 @@ func appendPort(b []byte, port string) []byte {
 	return append(append(append(b, '"'), port...), '"')
 }
 
-// hasEscapes reports whether a quoted text may need escapes; that is cheaper than to quote it.
+// hasEscapes reports whether a quoted text may need escapes, which is cheaper than quoting it.
 func hasEscapes(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -125,9 +125,9 @@ func appendMAC(b []byte, m cluster.MAC) []byte {
 	return b
 }
 
-// Print writes a State as text that Parse reads back: the bridge, settings, ports and tunnel
-// neighbours near to the words of ovs-vsctl and ovs-appctl, then the flows in those of ovs-ofctl,
-// sorted by table, priority (highest first) and match, and the groups. The owner follows as a
+// Print writes a State as text that Parse reads back. The bridge, settings, ports and tunnel
+// neighbours are similar to ovs-vsctl and ovs-appctl. The flows follow in ovs-ofctl's syntax,
+// sorted by table, priority (highest first) and match, then the groups. The owner follows as a
 // comment. Equal States give equal text.
 func Print(s State) string {
 	var b []byte
@@ -172,7 +172,7 @@ func Print(s State) string {
 	return string(b)
 }
 
-// filled are the bridges that have something, as keys name them.
+// filled returns the bridges that have flows, groups or unknown flows, by the name in keys.
 func (s *State) filled() []string {
 	names := map[string]bool{}
 	for _, f := range s.Flows.All() {
@@ -203,13 +203,13 @@ func (s *State) appendContent(b []byte, bridge string) []byte {
 	return b
 }
 
-// appendFlows renders every flow of a bridge once and sorts by the rendered text: comparing twelve
-// fields 16 times a flow would cost more.
+// appendFlows renders every flow of a bridge once and sorts by the rendered text. To compare twelve
+// fields 16 times per flow would cost more.
 func appendFlows(b []byte, flows delta.Map[ID, *Flow], bridge string) []byte {
 	type line struct {
 		order      uint32 // by table, then by priority, highest first
 		start, end int
-		match      int // where the match begins
+		match      int // start of the match
 	}
 	lines := make([]line, 0, flows.Len())
 	text := make([]byte, 0, 160*flows.Len())
@@ -237,7 +237,7 @@ func appendFlows(b []byte, flows delta.Map[ID, *Flow], bridge string) []byte {
 	return b
 }
 
-// String returns the port near to the words of ovs-vsctl, with its owner.
+// String returns the port in a syntax similar to ovs-vsctl, with its owner.
 func (p Port) String() string { return string(p.append(nil)) }
 
 func (p Port) append(b []byte) []byte {

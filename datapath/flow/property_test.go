@@ -20,7 +20,7 @@ import (
 
 func drawMAC(t *rapid.T) cluster.MAC {
 	m := cluster.MAC(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "mac"))
-	m[5] |= 1 // the zero MAC is none
+	m[5] |= 1 // the zero MAC means none
 	return m
 }
 

@@ -2,7 +2,7 @@ package flow
 
 import "hairpin/cluster"
 
-// protocol is how packets of a Protocol are recognized.
+// protocol describes the packets of a Protocol.
 type protocol struct {
 	name      string         // ovs-ofctl's
 	family    cluster.Family // of addresses; 0: none
@@ -10,7 +10,7 @@ type protocol struct {
 	number    uint8 // of the IP protocol; 0: any
 }
 
-// protocols are all of them, indexed by Protocol. It is read-only.
+// protocols is indexed by Protocol. It is read-only.
 var protocols = [...]protocol{
 	Any:   {},
 	ARP:   {"arp", cluster.IPv4, 0x806, 0},
@@ -39,7 +39,7 @@ func (p Protocol) String() string { return p.row().name }
 // Family returns the family of the protocol's addresses, 0 for Any.
 func (p Protocol) Family() cluster.Family { return p.row().family }
 
-// ip is the protocol that has all packets of a family.
+// ip returns the protocol of all packets of a family.
 func ip(f cluster.Family) Protocol {
 	if f == cluster.IPv6 {
 		return IPv6
@@ -47,8 +47,8 @@ func ip(f cluster.Family) Protocol {
 	return IP
 }
 
-// ProtocolOf returns the protocol of packets of a family that carry a transport protocol, IP or
-// IPv6 for one that no flow matches.
+// ProtocolOf returns the protocol of packets of a family with a transport protocol. It returns IP
+// or IPv6 for one that no flow matches.
 func ProtocolOf(f cluster.Family, transport cluster.Protocol) Protocol {
 	for p, row := range protocols {
 		if row.family == f && row.number == uint8(transport) && Protocol(p) != ARP {
@@ -58,8 +58,8 @@ func ProtocolOf(f cluster.Family, transport cluster.Protocol) Protocol {
 	return ip(f)
 }
 
-// protocolNamed returns the protocol of a name, also of the one that ovs-ofctl reads but does not
-// print.
+// protocolNamed returns the protocol with a name. It also accepts the name that ovs-ofctl reads but
+// does not print.
 func protocolNamed(name string) (Protocol, bool) {
 	if name == "icmpv6" {
 		return ICMP6, true

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// WordError tells which word of a text is not understood.
+// WordError reports which word of a text is not understood.
 type WordError struct {
 	Word    string
 	Problem string // such as "is not a field known here"
 }
 
-// Error names the word and what is wrong with it.
+// Error returns the word and the problem.
 func (e *WordError) Error() string { return fmt.Sprintf("%q %s", e.Word, e.Problem) }
 
 func wordError(word, problem string) error { return &WordError{word, problem} }
 
-// wrapWord makes an error of another parser one that names the word.
+// wrapWord adds the word to an error of another parser.
 func wrapWord(word string, err error) error {
 	if err == nil {
 		return nil
@@ -26,7 +26,7 @@ func wrapWord(word string, err error) error {
 	return &WordError{word, "is malformed: " + err.Error()}
 }
 
-// between returns what is between prefix and suffix when s has both.
+// between returns the text between prefix and suffix if s has both.
 func between(s, prefix, suffix string) (string, bool) {
 	if len(s) < len(prefix)+len(suffix) || !strings.HasPrefix(s, prefix) || !strings.HasSuffix(s, suffix) {
 		return "", false
@@ -41,7 +41,7 @@ func cutLast(s string, sep byte) (before, after string, found bool) {
 	return s, "", false
 }
 
-// cutOutside cuts at the first sep that is outside of parentheses and quotes.
+// cutOutside cuts at the first sep outside of parentheses and quotes.
 func cutOutside(s string, sep byte) (before, after string) {
 	depth, quoted := 0, false
 	for i := 0; i < len(s); i++ {
@@ -64,8 +64,8 @@ func cutOutside(s string, sep byte) (before, after string) {
 	return s, ""
 }
 
-// nextWord takes one word off a text whose words stand between commas or white space. The word may
-// have a quoted part, in which both are allowed.
+// nextWord cuts one word off a text with commas or white space between words. The word may have a
+// quoted part that contains them.
 func nextWord(s string) (word, rest string) {
 	s = strings.TrimLeft(s, ", \t")
 	quoted := false
@@ -82,7 +82,7 @@ func nextWord(s string) (word, rest string) {
 	return s, ""
 }
 
-// unquote returns a name back that may be quoted.
+// unquote returns a name, without quotes if it has them.
 func unquote(s string) (string, error) {
 	if !strings.HasPrefix(s, `"`) {
 		if strings.ContainsRune(s, '"') {
@@ -101,7 +101,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a, err
 }
 
-// parsePrefix reads an address with or without a prefix length or a contiguous IPv4 netmask, and
+// parsePrefix parses an address with or without a prefix length or a contiguous IPv4 netmask, and
 // masks it as the switch does.
 func parsePrefix(s string) (a netip.Addr, bits int, err error) {
 	text, mask, masked := strings.Cut(s, "/")

@@ -13,10 +13,10 @@ import (
 	"hairpin/openflow"
 )
 
-// uint128 is the value or the mask of a field, aligned to the right.
+// uint128 is the value or the mask of a field, right-aligned.
 type uint128 struct{ high, low uint64 }
 
-// allBits is the mask of a value that is matched as a whole.
+// allBits is the mask of an exact match.
 var allBits = uint128{^uint64(0), ^uint64(0)}
 
 func (x uint128) and(y uint128) uint128 { return uint128{x.high & y.high, x.low & y.low} }
@@ -33,7 +33,7 @@ func uint128Of(b []byte) uint128 {
 	return uint128{binary.BigEndian.Uint64(full[:8]), binary.BigEndian.Uint64(full[8:])}
 }
 
-// prefixMask is the mask of which the lowest zeros bits are 0.
+// prefixMask returns the mask whose lowest zeros bits are 0.
 func prefixMask(zeros int) uint128 {
 	if zeros >= 64 {
 		return uint128{^uint64(0) << (zeros - 64), 0}
@@ -41,7 +41,7 @@ func prefixMask(zeros int) uint128 {
 	return uint128{^uint64(0), ^uint64(0) << zeros}
 }
 
-// datum is what a match says about a field: the bits of mask are those of value.
+// datum is the value and the mask of a field in a match.
 type datum struct {
 	value, mask uint128
 	size        int // of an address, in bytes; 0: that of the field
@@ -51,7 +51,7 @@ func exactly(n uint64) datum { return datum{value: uint128{0, n}, mask: allBits}
 
 func (d datum) exact() bool { return d.mask == allBits }
 
-// fits reports whether a field of so many bytes can have the value.
+// fits reports whether a field of width bytes can have the value.
 func (d datum) fits(width int) bool {
 	return d.size == width || d.size == 0 && d.value.high == 0 && (width >= 8 || d.value.low>>(8*width) == 0)
 }
@@ -66,15 +66,15 @@ func (d datum) encode(b []byte, oxm openflow.Field) []byte {
 	return oxm.Append(b, value[from:], mask[from:])
 }
 
-// Types that tell apart fields of which a Match has the same type.
+// Types for fields that have the same type in a Match.
 type (
 	etherType Protocol
 	ipProto   Protocol
 	fragment  string
-	linkAddr  Match // has LinkAddr, and NoLinkAddr, which matches 0
+	linkAddr  Match // covers LinkAddr, and NoLinkAddr, which matches 0
 )
 
-// get returns what the match says about the field.
+// get returns the field's value and mask in the match.
 func (f *field) get(m *Match) (d datum) {
 	switch p := f.at(m).(type) {
 	case *uint32:
@@ -107,7 +107,7 @@ func (f *field) get(m *Match) (d datum) {
 	return d
 }
 
-// put makes the match say that about the field, and reports whether it can.
+// put sets the field in the match, and reports whether the match can represent d.
 func (f *field) put(m *Match, d datum) bool {
 	n, can := int(d.value.low)-f.add, d.mask == allBits
 	switch p := f.at(m).(type) {
@@ -122,7 +122,7 @@ func (f *field) put(m *Match, d datum) bool {
 	case *netip.Prefix:
 		*p = netip.Prefix{}
 		if bits := d.prefixLen(); bits > 0 {
-			*p, _ = d.addr().Prefix(bits) // it has so many
+			*p, _ = d.addr().Prefix(bits) // the address has that many bits
 		}
 		return d.mask == prefixMask(8*d.size-d.prefixLen())
 	case *cluster.MAC:
@@ -145,7 +145,7 @@ func (f *field) put(m *Match, d datum) bool {
 	return can
 }
 
-// portNumber is the number of a port that is named by it.
+// portNumber returns the number in a port name.
 func portNumber(port string) uint32 {
 	if port == Local {
 		return openflow.PortLocal
@@ -185,7 +185,7 @@ func (d datum) addr() netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// prefixLen is how many bits of the address are matched.
+// prefixLen returns the number of matched bits of the address.
 func (d datum) prefixLen() int {
 	zeros := bits.TrailingZeros64(d.mask.low)
 	if zeros == 64 {
@@ -194,7 +194,7 @@ func (d datum) prefixLen() int {
 	return max(0, 8*d.size-zeros)
 }
 
-// word is a value with a mask that Open vSwitch prints in a way of its own, or that is the only one
+// word is a value with a mask for which Open vSwitch has a special text, or that is the only value
 // of its field.
 type word struct {
 	text        string
@@ -206,18 +206,18 @@ func (w word) datum() datum { return datum{value: uint128{0, w.value}, mask: uin
 var (
 	tagged = word{"0x1000/0x1000", openflow.VLANPresent, openflow.VLANPresent}
 	syn    = word{"+syn-ack", 1 << 1, 1<<1 | 1<<4} // RFC 9293, 3.1
-	// fragments are the values of ip_frag, whose bits are "a fragment" and "not the first". It is
+	// fragments lists the values of ip_frag, whose bits are "a fragment" and "not the first". It is
 	// read-only.
 	fragments = words{{"no", 0, 3}, {"first", 1, 3}, {"later", 3, 3}, {"yes", 1, 1}, {"not_later", 0, 2}}
 )
 
-// notation is how a value is written in text.
+// notation is the text form of a value.
 type notation interface {
 	append(b []byte, d datum) []byte
 	parse(s string, bits int) (datum, error)
 }
 
-// digits writes a value less offset.
+// digits writes a value minus offset.
 type digits struct {
 	base   int
 	offset uint64
@@ -277,7 +277,7 @@ func (ctStateText) parse(s string, _ int) (datum, error) {
 	return byName["ct_state"].get(&Match{CTState: c}), err
 }
 
-// words are the values of a field that has no others.
+// words lists all values of a field.
 type words []word
 
 func (list words) append(b []byte, d datum) []byte {

@@ -7,22 +7,22 @@ import (
 	"hairpin/delta"
 )
 
-// Delta is what makes the found network into the wanted one.
+// Delta is the difference between the wanted and the found network.
 //
-// Links are never deleted: they are made and removed elsewhere. To delete a sysctl is to give it
-// its former value.
+// Links are never deleted: other parts create and remove them. Deleting a sysctl restores its
+// former value.
 type Delta struct {
 	Links     delta.Delta[string, Link]
 	Addresses delta.Delta[AddressKey, Address]
 	Routes    delta.Delta[RouteKey, Route]
-	Rules     delta.Delta[Rule, cluster.Owner] // a rule is its own value: never Change
+	Rules     delta.Delta[Rule, cluster.Owner] // a rule is its own value: Change is always empty
 	Neighbors delta.Delta[NeighborKey, Neighbor]
 	Sysctls   delta.Delta[string, Sysctl]
 }
 
-// Diff compares what must be with what is. Owners do not count, the kernel does not know them; what
-// of a link is not wanted may be anything. What is borrowed is described, not wanted: it is in no
-// part of the Delta.
+// Diff compares the wanted with the found State. It ignores owners, which the kernel does not
+// store, and fields of a link that are not set in the wanted one. Borrowed values are described,
+// not wanted: no part of the Delta contains them.
 func Diff(want, have State) Delta {
 	d := Delta{
 		Links: delta.Of(want.Links, have.Links, func(w, h Link) bool {
@@ -51,7 +51,7 @@ func Diff(want, have State) Delta {
 	return d
 }
 
-// without leaves out entries; what is left with none is nil.
+// without returns a copy without the entries that drop selects; nil if none is left.
 func without[K comparable, V any](m map[K]V, drop func(V) bool) map[K]V {
 	var out map[K]V
 	for k, v := range m {
@@ -69,19 +69,19 @@ func without[K comparable, V any](m map[K]V, drop func(V) bool) map[K]V {
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
-// Count is the number of things that differ.
+// Count returns the number of differences.
 func (d Delta) Count() int {
 	return d.Links.Count() + d.Addresses.Count() + d.Routes.Count() + d.Rules.Count() + d.Neighbors.Count() +
 		d.Sysctls.Count()
 }
 
-// Grow is the part that makes and changes.
+// Grow returns the part that adds and changes.
 func (d Delta) Grow() Delta {
 	grow, _ := d.split()
 	return grow
 }
 
-// Shrink is the part that removes.
+// Shrink returns the part that removes.
 func (d Delta) Shrink() Delta {
 	_, shrink := d.split()
 	return shrink
@@ -97,8 +97,7 @@ func (d Delta) split() (g, s Delta) {
 	return g, s
 }
 
-// String returns the difference as commands, one on a line: what is made first, what is removed
-// last.
+// String returns the difference as commands, one per line: additions first, removals last.
 func (d Delta) String() string {
 	b := &strings.Builder{}
 	b.WriteString(Print(State{
@@ -127,7 +126,7 @@ func made[K comparable, V any](d delta.Delta[K, V]) map[K]V {
 	return delta.Delta[K, V]{Add: d.Add, Change: d.Change}.ApplyTo(nil)
 }
 
-// ApplyTo makes the changes in a copy of have and gives the copy.
+// ApplyTo returns a copy of have with the changes.
 func (d Delta) ApplyTo(have State) State {
 	return State{
 		Links: d.Links.ApplyTo(have.Links), Addresses: d.Addresses.ApplyTo(have.Addresses),

@@ -51,7 +51,7 @@ func TestDiffTurnsHaveIntoWant(t *testing.T) {
 	})
 }
 
-// TestBorrowed: what belongs to the machine is neither made, altered nor removed.
+// TestBorrowed checks that values of the machine are neither added, changed nor removed.
 func TestBorrowed(t *testing.T) {
 	want, _ := example(t)
 	have, _ := example(t)
@@ -95,7 +95,7 @@ ip addr del 169.254.169.3/29 dev br-ex
 	}
 }
 
-// The kernel takes nearly every name for a link, and kubelets can write some into their Node: a
+// The kernel accepts nearly every name for a link, and kubelets can write some into their Node: a
 // shell must not run them.
 func TestLinkNamesAreQuoted(t *testing.T) {
 	for _, name := range []string{"a;reboot", "$(reboot)", "`reboot`", "it's", "a#b", "#", "a&b|c", "\x1b[2J", "*"} {
@@ -121,7 +121,7 @@ func TestLinkNamesAreQuoted(t *testing.T) {
 	}
 }
 
-// example is the State of testdata/node-a.json, and the commands of node-a.sh that make it.
+// example returns the State of testdata/node-a.json, and the commands of node-a.sh that create it.
 func example(t *testing.T) (host.State, string) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/node-a.sh")

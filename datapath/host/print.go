@@ -12,15 +12,15 @@ import (
 	"hairpin/delta"
 )
 
-// mainTable is the routing table that commands mean when they name none.
+// mainTable is the default routing table of commands.
 const mainTable = 254
 
-// borrowedWord begins the comment of what belongs to the machine.
+// borrowedWord begins the comment of a value that belongs to the machine.
 const borrowedWord = "borrowed"
 
-// Print writes a state as commands of iproute2 and sysctl that make it, in a canonical order:
-// links, sysctls, addresses, neighbours, routes, rules. Names of links are quoted for a shell. The
-// comment of each names its owner, after "borrowed" where it is.
+// Print writes a state as iproute2 and sysctl commands that create it, in a canonical order: links,
+// sysctls, addresses, neighbours, routes, rules. Link names are quoted for a shell. The comment of
+// each command is its owner, preceded by "borrowed" if it is.
 func Print(s State) string {
 	var b strings.Builder
 	for _, k := range delta.Keys(s.Links) {
@@ -74,8 +74,7 @@ func linkText(l Link) string {
 	return s + " up"
 }
 
-// sysctlText writes the path with dots, and a dot of an interface's name as a slash, as sysctl
-// does.
+// sysctlText writes the path with dots, and a dot in an interface name as a slash, as sysctl does.
 func sysctlText(s Sysctl) string {
 	return "sysctl -w " + shell.Word(swapDots(s.Path)+"="+s.Value)
 }

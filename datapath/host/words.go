@@ -2,11 +2,11 @@ package host
 
 import "strings"
 
-// String returns the route as `ip route show` does, without the verb: "10.96.0.0/16 via
+// String returns the route in the format of `ip route show`, without the verb: "10.96.0.0/16 via
 // 169.254.169.4 dev br-ex …".
 func (r Route) String() string { return withoutVerb(routeText("show", r)) }
 
-// String returns the neighbour as `ip neigh show` does, without the verb.
+// String returns the neighbour in the format of `ip neigh show`, without the verb.
 func (n Neighbor) String() string { return withoutVerb(neighborText("show", n)) }
 
 func withoutVerb(command string) string {

@@ -10,8 +10,8 @@ import (
 	"hairpin/cluster"
 )
 
-// Group is a Load_Balancer_Group. Its members are the LoadBalancers that name it; routers and
-// switches name it too.
+// Group is a Load_Balancer_Group. LoadBalancers, routers and switches reference it; the
+// LoadBalancers are its members.
 type Group struct {
 	Name  string
 	Owner cluster.Owner
@@ -40,7 +40,7 @@ type LoadBalancer struct {
 	Owner    cluster.Owner
 }
 
-// VIP is one virtual address and port, and the endpoints behind it. No endpoint: rejected, when
+// VIP is one virtual address and port, and its endpoints. Without endpoints, OVN rejects packets if
 // option reject is true.
 type VIP struct {
 	Addr     netip.AddrPort
@@ -58,8 +58,8 @@ func (r *LoadBalancer) same(x Row) bool {
 		sameVIPs(r.VIPs, b.VIPs) && maps.Equal(r.Options, b.Options) && sameSet(r.Groups, b.Groups, cmp.Compare)
 }
 
-// sameVIPs compares VIPs as the map that they are in OVN. The order of backends counts: OVN picks
-// by position.
+// sameVIPs compares VIPs as the map that they are in OVN. The order of backends matters: OVN
+// chooses by position.
 func sameVIPs(a, b []VIP) bool {
 	if len(a) != len(b) {
 		return false
@@ -93,8 +93,8 @@ func (r *LoadBalancer) print(p *printer) {
 	}
 }
 
-// SelectionFields gives the column selection_fields: what picks the backend of a new connection.
-// Nil without Affinity: then OVN takes the whole 5-tuple.
+// SelectionFields returns the column selection_fields: the fields that choose the backend of a new
+// connection. Without Affinity it is nil, and OVN uses the whole 5-tuple.
 func (r *LoadBalancer) SelectionFields() []string {
 	if !r.Affinity {
 		return nil

@@ -1,13 +1,13 @@
-// Package nb is the wanted or found content of a node's OVN databases: the rows of the Northbound
-// database, and the Southbound rows of remote chassis, which the Northbound database cannot
-// express.
+// Package nb describes the wanted or found content of a node's OVN databases: the rows of the
+// Northbound database, and the Southbound rows of remote chassis, which the Northbound database
+// cannot express.
 //
-// A row's references are by name: a port names its switch, a load balancer its groups. Names are
-// unique per table; where OVN does not name rows (routes, policies, NAT) the identifying columns
-// make the name.
+// Rows reference each other by name: a port names its switch, a load balancer its groups. Names are
+// unique per table. If OVN has no names for rows (routes, policies, NAT), the identifying columns
+// form the name.
 //
-// A table is described in tables.go: its place in the order, its row with key, equality and text.
-// How a row stands in the database is described in apply/nbdb.
+// tables.go describes each table: its place in the order, and its row with key, equality and text.
+// apply/nbdb describes the form of a row in the database.
 package nb
 
 import (
@@ -22,18 +22,18 @@ import (
 // State is a set of rows.
 type State map[Key]Row
 
-// Key identifies a row. Name is the row's name, or for unnamed tables what identifies the row, in
-// the words that Print uses.
+// Key identifies a row. Name is the row's name, or for unnamed tables the identifying columns, in
+// the syntax of Print.
 type Key struct {
 	Table Table
 	Name  string
 }
 
-// Row is one row, of a closed set of types: those of Rows. Rows are immutable: to change one, make
-// a new one. State holds pointers, so an equal pointer is an equal row.
+// Row is one row, of a closed set of types: those of Rows. Rows are immutable: a change needs a new
+// row. State holds pointers, so an equal pointer is an equal row.
 type Row interface {
 	Key() Key
-	// Why tells what wanted the row.
+	// Why returns the owner of the row.
 	Why() cluster.Owner
 
 	owner() *cluster.Owner
@@ -41,10 +41,10 @@ type Row interface {
 	print(*printer) // Line, without the owner
 }
 
-// SetOwner completes a row that was just made.
+// SetOwner sets the owner of a new row.
 func SetOwner(r Row, o cluster.Owner) { *r.owner() = o }
 
-// Add puts rows into the state.
+// Add adds rows to the state.
 func (s State) Add(rows ...Row) {
 	for _, r := range rows {
 		s[r.Key()] = r
@@ -54,26 +54,26 @@ func (s State) Add(rows ...Row) {
 // Delta is a difference of two States.
 type Delta = delta.Delta[Key, Row]
 
-// Diff tells what makes have into want. Rows that are the same pointer are taken as equal without a
-// look at them.
+// Diff returns the changes that turn have into want. It treats rows with the same pointer as equal
+// without comparing them.
 func Diff(want, have State) Delta { return delta.Of(want, have, Equal) }
 
-// Compare orders keys by table, in the order in which rows are made, and by name.
+// Compare orders keys by table, in the order in which rows are created, and by name.
 func (k Key) Compare(l Key) int {
 	return cmp.Or(cmp.Compare(k.Table, l.Table), cmp.Compare(k.Name, l.Name))
 }
 
-// String names a row for messages: `Logical_Router "GR_node-a"`.
+// String returns a row's name for messages: `Logical_Router "GR_node-a"`.
 func (k Key) String() string { return fmt.Sprintf("%s %q", k.Table, k.Name) }
 
-// Equal tells whether two rows have the same content, the owner included.
+// Equal reports whether two rows have the same content, including the owner.
 func Equal(a, b Row) bool { return a == b || a.Why() == b.Why() && a.same(b) }
 
-// SameContent is Equal without the owner. What is a set in OVN's schema is compared as a set, and a
-// nil map is an empty one.
+// SameContent is Equal without the owner. It compares sets of OVN's schema as sets, and a nil map
+// equals an empty one.
 func SameContent(a, b Row) bool { return a.same(b) }
 
-// sameSet compares slices as sets. They are sorted in practice, so the first look decides.
+// sameSet compares slices as sets. They are usually sorted, so the first comparison decides.
 func sameSet[T comparable](a, b []T, compare func(a, b T) int) bool {
 	if len(a) != len(b) {
 		return false

@@ -11,17 +11,17 @@ import (
 	"hairpin/delta"
 )
 
-// Print writes the rows, one line each, in the words of ovn-nbctl (a Chassis: of ovn-sbctl), in the
-// order in which they can be made. The owner follows as a comment. A line can be given to a shell
-// as "ovn-nbctl LINE".
+// Print writes the rows, one per line, in the syntax of ovn-nbctl (a Chassis: of ovn-sbctl), in the
+// order in which they can be created. The owner follows as a comment. A shell can run a line as
+// "ovn-nbctl LINE".
 func Print(s State) string {
 	var b strings.Builder
 	var last *Route
 	for _, k := range delta.Sorted(s, Key.Compare) {
 		r := s[k]
 		if route, ok := r.(*Route); ok {
-			// Routes of one prefix are neighbours in the order; ovn-nbctl wants to hear that the
-			// second one is meant.
+			// Routes of one prefix are adjacent in the order; ovn-nbctl needs an option to accept
+			// the second one.
 			if last != nil && last.Router == route.Router && last.BySource == route.BySource &&
 				last.Prefix == route.Prefix {
 				b.WriteString("--ecmp ")
@@ -86,8 +86,8 @@ func (p *printer) set(table, name, column string, m map[string]string) {
 	}
 }
 
-// groups attaches load balancer groups. A reference is an UUID for ovn-nbctl; "get" gives a row's
-// UUID a name.
+// groups attaches load balancer groups. ovn-nbctl references rows by UUID; "get" gives a row's UUID
+// a name.
 func (p *printer) groups(table, name string, groups []string) {
 	for i, g := range sorted(groups, cmp.Compare) {
 		id := fmt.Sprintf("@g%d", i)

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// The text form is what one types into a shell: words are quoted for the shell (package shell), and
-// values of a database column also for ovn-nbctl, where a double-quoted string is a JSON string.
+// The text form is what a user types into a shell: words are quoted for the shell (package shell).
+// Values of a database column are also quoted for ovn-nbctl, which reads "…" as a JSON string.
 
 // delimiters end an unquoted string in a column value (ovs lib/ovsdb-parser: a token is delimited
 // by them).
@@ -42,8 +42,7 @@ func value(s string) string {
 	return b.String()
 }
 
-// ParsePrefix reads a prefix, or an address as a full-length prefix: OVN takes both where it takes
-// one.
+// ParsePrefix parses a prefix, or an address as a full-length prefix: OVN accepts both.
 func ParsePrefix(s string) (netip.Prefix, error) {
 	if strings.Contains(s, "/") {
 		return netip.ParsePrefix(s)

@@ -132,7 +132,7 @@ func (r *Route) print(p *printer) {
 	}
 }
 
-// Action is what a Policy or an ACL does.
+// Action is the action of a Policy or an ACL.
 type Action string
 
 // The actions of a Logical_Router_Policy; an ACL has the first two.
@@ -191,12 +191,12 @@ type NAT struct {
 	Logical   netip.Prefix
 	PortRange string // external_port_range "61000-65535"; empty = any
 	Match     string // further condition, in OVN's language
-	// LogicalPort and ExternalMAC, of DNATAndSNAT: the node of that switch port translates, and its
-	// packets leave with that MAC.
+	// LogicalPort and ExternalMAC are for DNATAndSNAT: the node of that switch port translates, and
+	// its packets leave with that MAC.
 	LogicalPort string
 	ExternalMAC cluster.MAC
-	// the distributed gateway port that the row is for, on a router with several; empty = OVN finds
-	// it
+	// GatewayPort is the distributed gateway port of the row, on a router with several; empty = OVN
+	// finds it.
 	GatewayPort string
 	Owner       cluster.Owner
 }

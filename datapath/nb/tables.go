@@ -9,10 +9,10 @@ import (
 	"hairpin/cluster"
 )
 
-// Table orders the tables so that a row comes after the rows it names.
+// Table orders the tables so that a row comes after the rows it references.
 type Table uint8
 
-// The tables, in the order in which rows are made; they are removed in reverse.
+// The tables, in the order in which rows are created; they are removed in reverse.
 const (
 	TableGlobal Table = iota
 	TableChassis
@@ -31,7 +31,7 @@ const (
 	TableLoadBalancer
 )
 
-// tables gives each its name in OVN's schema, and an empty row.
+// tables holds each table's name in OVN's schema, and an empty row.
 var tables = [...]struct {
 	name string
 	row  Row
@@ -53,7 +53,7 @@ var tables = [...]struct {
 	TableLoadBalancer: {"Load_Balancer", (*LoadBalancer)(nil)},
 }
 
-// String gives the table's name in OVN's schema.
+// String returns the table's name in OVN's schema.
 func (t Table) String() string {
 	if int(t) < len(tables) {
 		return tables[t].name
@@ -61,7 +61,7 @@ func (t Table) String() string {
 	return fmt.Sprintf("Table(%d)", uint8(t))
 }
 
-// Rows gives a nil pointer of every type of row, in the order of the tables.
+// Rows returns a nil pointer of every type of row, in the order of the tables.
 func Rows() []Row {
 	list := make([]Row, 0, len(tables))
 	for _, t := range tables {
@@ -70,14 +70,14 @@ func Rows() []Row {
 	return list
 }
 
-// Global is NB_Global: the zone's name and our options. There is one.
+// Global is NB_Global: the zone's name and our options. It has only one row.
 type Global struct {
 	Name    string            // zone name: the node's
-	Options map[string]string // only the keys that are ours
+	Options map[string]string // only our keys
 	Owner   cluster.Owner
 }
 
-// Key gives the one key of the table.
+// Key returns the only key of the table.
 func (*Global) Key() Key                { return Key{TableGlobal, "."} }
 func (r *Global) Why() cluster.Owner    { return r.Owner }
 func (r *Global) owner() *cluster.Owner { return &r.Owner }
@@ -97,7 +97,7 @@ func (r *Global) print(p *printer) {
 type Chassis struct {
 	Name     string     // system-id of the remote node
 	Hostname string     // node name
-	IP       netip.Addr // tunnel end
+	IP       netip.Addr // tunnel endpoint
 	Owner    cluster.Owner
 }
 
@@ -116,7 +116,7 @@ func (r *Chassis) print(p *printer) {
 	p.cmd("set", "Chassis", r.Name, "hostname="+value(r.Hostname), "other_config:is-remote=true")
 }
 
-// AddressSet is a set of addresses that policies match by name ($name). Sorted.
+// AddressSet is a set of addresses that policies reference by name ($name). Sorted.
 type AddressSet struct {
 	Name      string
 	Addresses []netip.Prefix // full-length prefixes are single addresses
@@ -170,9 +170,9 @@ type SwitchPort struct {
 	Name      string
 	Switch    string
 	Type      string   // "", "router", "localnet", "remote"
-	Addresses []string // as OVN writes them: "MAC IP IP", "router", "unknown"
-	// PortSecurity are the only addresses that packets from the port may have, "MAC IP IP"; empty =
-	// any.
+	Addresses []string // in OVN's format: "MAC IP IP", "router", "unknown"
+	// PortSecurity lists the only addresses that packets from the port may have, "MAC IP IP"; empty
+	// = any.
 	PortSecurity []string
 	Options      map[string]string // router-port, network_name, requested-tnl-key …
 	Owner        cluster.Owner
@@ -208,13 +208,13 @@ func (r *SwitchPort) print(p *printer) {
 	}
 }
 
-// QoS is a row of the QoS table of a switch, for packets that come from its ports (direction
-// from-lport): it marks them.
+// QoS is a row of the QoS table of a switch. It marks packets that arrive at the switch's ports
+// (direction from-lport).
 type QoS struct {
 	Switch   string
 	Priority int // 0 to 32767, higher wins
 	Match    string
-	Mark     uint32 // pkt.mark of what matches
+	Mark     uint32 // pkt.mark of packets that match
 	Owner    cluster.Owner
 }
 
@@ -228,7 +228,7 @@ func (r *QoS) same(x Row) bool {
 	return ok && r.Switch == b.Switch && r.Priority == b.Priority && r.Match == b.Match && r.Mark == b.Mark
 }
 
-// print knows that qos-add takes no mark 0.
+// print omits mark 0, which qos-add does not accept.
 func (r *QoS) print(p *printer) {
 	if r.Mark != 0 {
 		p.cmd("qos-add", r.Switch, "from-lport", fmt.Sprint(r.Priority), r.Match, fmt.Sprintf("mark=%d", r.Mark))
@@ -239,8 +239,9 @@ func (r *QoS) print(p *printer) {
 	p.cmd("add", "Logical_Switch", r.Switch, "qos_rules", "@q")
 }
 
-// ACL is a row of the ACL table of a switch, for packets that come from its ports (direction
-// from-lport), after load balancing (options:apply-after-lb): it sees the port of the endpoint.
+// ACL is a row of the ACL table of a switch. It applies to packets that arrive at its ports
+// (direction from-lport), after load balancing (options:apply-after-lb): it sees the endpoint's
+// port.
 type ACL struct {
 	Switch   string
 	Priority int // 0 to 32767, higher wins

@@ -32,7 +32,7 @@ func TestDiffLeadsToWant(t *testing.T) {
 	})
 }
 
-// Each field of each row is changed alone, whatever fields a row has.
+// The test changes each field of each row alone, whatever fields a row has.
 func TestEqualSeesEveryField(t *testing.T) {
 	for _, r := range nb.Rows() {
 		typ := reflect.TypeOf(r).Elem()
@@ -63,7 +63,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 	}
 }
 
-// change gives a value that is not zero, the same each time.
+// change sets v to a value that is not zero, the same each time.
 func change(t *testing.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -123,7 +123,7 @@ func TestKeysOrderRowsAfterWhatTheyName(t *testing.T) {
 	}
 }
 
-// What Print writes is what one types: testdata has States and their texts.
+// Print writes what a user types: testdata has States and their texts.
 func TestTextIsOvnNbctl(t *testing.T) {
 	for _, name := range []string{"node-a", "words"} {
 		got := nb.Print(datapathtest.Read[nb.State](t, "testdata/"+name+".json"))

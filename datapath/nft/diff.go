@@ -8,36 +8,33 @@ import (
 	"hairpin/delta"
 )
 
-// Delta is what makes the tables that are there into the wanted ones. A changed Service is an
-// element in it, never a rule: a chain is rewritten, in the same transaction, only when its rules
-// differ.
+// Delta is the difference between the wanted and the found tables. A changed Service is a changed
+// element, never a rule. A chain is rewritten only if its rules differ, in the same transaction.
 type Delta struct {
 	Tables map[Family]TableDelta // only tables that differ
 }
 
-// TableDelta is the difference of one table. Its values are shared with the States that were
-// compared.
+// TableDelta is the difference of one table. It shares its values with the compared States.
 type TableDelta struct {
-	// Add makes the table, Delete removes it. Replace throws away what is there and makes the table
-	// anew, in one transaction: it has what this package has no words for, or a map or set of
-	// another type.
+	// Add creates the table, Delete removes it. Replace deletes and creates it in one transaction,
+	// because it has content that this package cannot represent, or a map or set of another type.
 	Add, Delete, Replace bool
 
 	Chains delta.Delta[string, *Chain] // Change: other rules
-	Remake map[string]*Chain           // chains of another hook, device or owner: deleted and made in one transaction
+	Remake map[string]*Chain           // chains of another hook, device or owner: replaced in one transaction
 
 	Maps        delta.Delta[string, *Map] // whole maps, never Change
 	Sets        delta.Delta[string, *Set]
 	MapElements map[string]delta.Delta[Element, Target] // of maps that stay; Change: another target or owner
 	SetElements map[string]delta.Delta[Element, cluster.Owner]
 
-	// Want is the wanted table, which the words of rules and elements need; nil when Delete.
+	// Want is the wanted table, which provides the text of rules and elements; nil for Delete.
 	Want *Table
-	// Have is the table found, which gives the keys of elements to delete; nil when Add.
+	// Have is the found table, which provides the keys of elements to delete; nil for Add.
 	Have *Table
 }
 
-// Diff compares what must be with what is. Owners count as far as nft can keep them.
+// Diff compares the wanted with the found State. It compares owners as far as nft can store them.
 func Diff(want, have State) Delta {
 	var d Delta
 	for _, f := range Families() {
@@ -96,8 +93,8 @@ func putElements[V any](m *map[string]delta.Delta[Element, V], name string, e de
 	(*m)[name] = e
 }
 
-// otherTypes reports whether a map or set must change its type, which nft cannot do while rules
-// name it.
+// otherTypes reports whether a map or set must change its type. nft cannot do that while rules
+// reference it.
 func otherTypes(want, have *Table) bool {
 	for name, w := range want.Maps {
 		if h := have.Maps[name]; have.Sets[name] != nil || h != nil && mapType(h) != mapType(w) {
@@ -130,17 +127,17 @@ func (d *TableDelta) diffChains(want, have *Table) {
 	}
 }
 
-// kept is the label of an owner as the kernel has it.
+// kept returns the label of an owner as the kernel stores it.
 func kept(o cluster.Owner) string {
 	comment, _ := labelText(o.String())
 	return comment
 }
 
-// sameOwner reports whether the kernel cannot tell two owners apart.
+// sameOwner reports whether the kernel cannot distinguish two owners.
 func sameOwner(a, b cluster.Owner) bool { return a == b || kept(a) == kept(b) }
 
-// keptRule is a rule as the kernel has it. The order of the matches does not count: all of them
-// hold, or the rule does nothing.
+// keptRule returns a rule as the kernel stores it. It ignores the order of the matches, all of
+// which must hold.
 func keptRule(t *Table, r *Rule) string {
 	comment, _ := labelText(ruleLabel(r))
 	c := Rule{Do: r.Do, Counter: r.Counter}
@@ -154,8 +151,7 @@ func keptRule(t *Table, r *Rule) string {
 	return strings.Join(slices.Compact(matches), " ") + " " + ruleWords(t, &c) + comment
 }
 
-// implies reports whether a match is listed only in the other one: nft leaves out "meta l4proto
-// tcp" before "tcp dport …".
+// implies reports whether other includes m: nft omits "meta l4proto tcp" before "tcp dport …".
 func implies(other, m Match) bool {
 	proto, is := m.(L4Proto)
 	port, ok := other.(DstPort)
@@ -170,7 +166,7 @@ func (s *Set) names(fields ...KeyField) bool {
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
-// Count is the number of things that differ: tables, chains, maps, sets and single elements.
+// Count returns the number of differences: tables, chains, maps, sets and single elements.
 func (d Delta) Count() int {
 	n := 0
 	for _, t := range d.Tables {
@@ -179,7 +175,7 @@ func (d Delta) Count() int {
 	return n
 }
 
-// OnlyElements reports whether nothing but elements of maps and sets that stay differs.
+// OnlyElements reports whether only elements of maps and sets that stay differ.
 func (d Delta) OnlyElements() bool {
 	for _, t := range d.Tables {
 		if t.Add || t.Delete || t.Replace || t.Chains.Count()+len(t.Remake)+t.Maps.Count()+t.Sets.Count() > 0 {
@@ -189,7 +185,7 @@ func (d Delta) OnlyElements() bool {
 	return true
 }
 
-// Count is the number of things that differ in one table.
+// Count returns the number of differences in one table.
 func (d TableDelta) Count() int {
 	n := d.Chains.Count() + len(d.Remake) + d.Maps.Count() + d.Sets.Count()
 	if d.Add || d.Delete || d.Replace {
@@ -210,10 +206,10 @@ func (d TableDelta) Count() int {
 	return n
 }
 
-// Grow is the part that makes and changes, Shrink the part that removes. First grow, later shrink.
+// Grow returns the part that adds and changes, which comes before Shrink.
 func (d Delta) Grow() Delta { return d.part(true) }
 
-// Shrink is the part that removes.
+// Shrink returns the part that removes.
 func (d Delta) Shrink() Delta { return d.part(false) }
 
 func (d Delta) part(grow bool) Delta {

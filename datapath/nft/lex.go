@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// kind is what a token is.
+// kind is the kind of a token.
 type kind uint8
 
 const (
@@ -23,7 +23,7 @@ type token struct {
 	line int
 }
 
-// lex cuts nft's text into tokens. The end of a line is a token, because it ends a rule.
+// lex splits nft's text into tokens. The end of a line is a token, because it ends a rule.
 func lex(in string) ([]token, error) {
 	out := make([]token, 0, len(in)/5)
 	line := 1
@@ -58,7 +58,7 @@ func lex(in string) ([]token, error) {
 	return append(out, token{end, "end of text", line}), nil
 }
 
-// lengthTo is the number of bytes before the first of the characters.
+// lengthTo returns the number of bytes before the first of the characters.
 func lengthTo(s, characters string) int {
 	if n := strings.IndexAny(s, characters); n >= 0 {
 		return n

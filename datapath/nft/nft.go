@@ -1,8 +1,8 @@
-// Package nft is the wanted or found content of our nft tables.
+// Package nft describes the wanted or found content of our nft tables.
 //
-// Tables, chains and rules are those of nft, in the few forms that Hairpin uses: a rule is a list
-// of matches and one verdict, each a type of this package, so that a rule can be printed, read back
-// and walked without a parser for all of nft. What changes with every Service lives in map and set
+// Tables, chains and rules are those of nft, in the few forms that Hairpin uses. A rule is a list
+// of matches and one verdict, each a type of this package. So a rule can be printed, read back and
+// walked without a parser for all of nft. What changes with every Service is in map and set
 // elements, never in rules: the number of rules is constant.
 package nft
 
@@ -13,7 +13,7 @@ import (
 	"hairpin/delta"
 )
 
-// State is our tables, by family and name. All of them are named claims.NFTTable.
+// State holds our tables by family. All of them are named claims.NFTTable.
 type State map[Family]*Table
 
 // Family is an nft table family.
@@ -23,11 +23,11 @@ type Family string
 const (
 	Inet   Family = "inet"
 	Netdev Family = "netdev"
-	IP     Family = "ip" // these two for what the family inet has not: see Copy
+	IP     Family = "ip" // IP and IP6 are for statements that inet lacks: see Dup
 	IP6    Family = "ip6"
 )
 
-// Families returns all of them.
+// Families returns all families.
 func Families() []Family { return []Family{Inet, Netdev, IP, IP6} }
 
 // Table is one table: base chains with rules, and maps and sets.
@@ -35,8 +35,8 @@ type Table struct {
 	Chains map[string]*Chain
 	Maps   map[string]*Map
 	Sets   map[string]*Set
-	// Unknown is what was found in the table and has no type here, in nft's words. It is never
-	// wanted: Diff throws the whole table away and makes it anew, in one transaction.
+	// Unknown lists what was found in the table and has no type here, in nft's syntax. It is never
+	// wanted: Diff deletes the whole table and creates it again, in one transaction.
 	Unknown []string
 }
 
@@ -45,13 +45,13 @@ type Chain struct {
 	Name     string
 	Type     string // "nat", "filter"; empty = not a base chain
 	Hook     string // "prerouting", "input", "output", "postrouting", "ingress"
-	Device   string // of netdev chains. A chain whose device does not exist is left out when applied, and waits for it
+	Device   string // of netdev chains. apply omits a chain whose device does not exist, and waits for the device
 	Priority int    // number: -100 is dstnat, 100 srcnat, 0 filter
 	Rules    []Rule
 	Owner    cluster.Owner
 }
 
-// Rule is one rule: all matches hold, then the statement is done. Rules are compared in order.
+// Rule is one rule: if all matches hold, the statement runs. Rules are compared in order.
 type Rule struct {
 	Matches []Match
 	Do      Statement
@@ -82,8 +82,8 @@ type DstPort struct {
 	Port     uint16
 }
 
-// OutInterface is "oifname NAME"; InInterface is "iifname NAME". A * at the end of a name stands
-// for any rest.
+// OutInterface is "oifname NAME"; InInterface is "iifname NAME". A * at the end of a name matches
+// any rest.
 type OutInterface struct {
 	Name string
 	Not  bool
@@ -102,23 +102,23 @@ type MarkIs struct{ Value, Mask uint32 }
 // set.
 type InSet struct{ Set string }
 
-// EtherSrc is "ether saddr MAC": the frame's sender.
+// EtherSrc is "ether saddr MAC": the source MAC of the frame.
 type EtherSrc struct{ MAC cluster.MAC }
 
 // CTMarkIs is "ct mark Value": the mark of the packet's connection.
 type CTMarkIs struct{ Value uint32 }
 
-// CTState is what the kernel knows of a packet's connection: "ct state related".
+// CTState is the state of a packet's connection: "ct state related".
 type CTState string
 
 // States of connections.
 const (
-	CTRelated     CTState = "related"     // an ICMP error about a connection that the kernel knows, and the like
+	CTRelated     CTState = "related"     // belongs to a known connection, such as an ICMP error
 	CTEstablished CTState = "established" // both sides have sent
-	CTUnknown     CTState = "invalid,new" // of no connection that the kernel knows
+	CTUnknown     CTState = "invalid,new" // belongs to no known connection
 )
 
-// Statement is what a rule does, of a closed set: the types below.
+// Statement is the effect of a rule, of a closed set: the types below.
 type Statement interface{ statement() }
 
 // Accept, Drop, Return are verdicts.
@@ -131,22 +131,22 @@ type (
 	Return struct{}
 )
 
-// Reject ends the packet and tells its sender: "reject with icmpx port-unreachable", or with a TCP
-// reset, which wants a match on TCP before it.
+// Reject drops the packet and informs its sender: "reject with icmpx port-unreachable", or with a
+// TCP reset, which requires a preceding match on TCP.
 type Reject struct{ TCPReset bool }
 
-// Masquerade gives the packet the address of the interface it leaves by.
+// Masquerade translates the source to the address of the egress interface.
 type Masquerade struct{}
 
-// SNAT gives the packet a source address.
+// SNAT translates the source to an address.
 type SNAT struct{ Addr netip.Addr }
 
-// Forward sends the frame out of a device at once; only in the family netdev.
+// Forward sends the frame out of a device immediately; only in the family netdev.
 type Forward struct{ Device string }
 
-// Dup sends a copy of the packet to another machine, as it is: "dup to ADDRESS device NAME"; only
-// in the families ip and ip6. The copy goes by a device that exists, and what it is copied of goes
-// on with the next rule.
+// Dup sends an unchanged copy of the packet to another machine: "dup to ADDRESS device NAME"; only
+// in the families ip and ip6. The copy leaves by an existing device, and the original continues
+// with the next rule.
 type Dup struct {
 	To     netip.Addr
 	Device string
@@ -155,45 +155,45 @@ type Dup struct {
 // SetMark is "meta mark set".
 type SetMark struct{ Value uint32 }
 
-// SaveMark is "ct mark set meta mark": the connection gets the packet's mark. RestoreMark is the
-// reverse.
+// SaveMark is "ct mark set meta mark": it copies the packet's mark to the connection. RestoreMark
+// is the reverse.
 type SaveMark struct{}
 
 // RestoreMark is "meta mark set ct mark".
 type RestoreMark struct{}
 
-// SNATMap looks the packet's source and the interface it leaves by up in a map of the table and
-// gives it the address found; a packet that is not in the map goes on with the next rule. "snat ip
-// to ip saddr . oifname map @NAME".
+// SNATMap looks up the packet's source and egress interface in a map of the table and translates
+// the source to the result. A packet without an element continues with the next rule. "snat ip to
+// ip saddr . oifname map @NAME".
 type SNATMap struct{ Map string }
 
-// DNATMap looks the packet's key up in a map of the table and sends it to the address and port
-// found; a packet that is not in the map goes on with the next rule. "dnat ip to meta l4proto . th
-// dport map @NAME". nft wants the protocol and the port in the map's key.
+// DNATMap looks up the packet's key in a map of the table and translates the destination to the
+// result. A packet without an element continues with the next rule. "dnat ip to meta l4proto . th
+// dport map @NAME". nft requires the protocol and the port in the map's key.
 type DNATMap struct{ Map string }
 
 // KeyField is a part of the key of a map or set.
 type KeyField string
 
-// The key fields, in nft's words.
+// The key fields, in nft's syntax.
 const (
 	KeyIPDst  KeyField = "ip daddr"
 	KeyIP6Dst KeyField = "ip6 daddr"
 	KeyProto  KeyField = "meta l4proto"
 	KeyPort   KeyField = "th dport"
 	// As the last field, of sets only: the source is within a range (flags interval). Ranges must
-	// not overlap. Before KeyOut: it is that address.
+	// not overlap. Before KeyOut: the source is that address.
 	KeyIPSrc  KeyField = "ip saddr"
 	KeyIP6Src KeyField = "ip6 saddr"
-	KeyOut    KeyField = "oifname" // behind a source, and then the last field
-	// As the last field, behind a port, of maps only: a slot, which is some bits of the client's
-	// port or address. The lowest bit of a port says little: Linux gives connections even ones.
+	KeyOut    KeyField = "oifname" // after a source, and then the last field
+	// As the last field, after a port, of maps only: a slot, which is some bits of the client's
+	// port or address. A port's lowest bit is not used: Linux gives connections even ports.
 	KeyPortSlot KeyField = "(th sport & 30)"
 	KeyIPSlot   KeyField = "(ip saddr & 0.0.0.15)"
 	KeyIP6Slot  KeyField = "(ip6 saddr & ::f)"
 )
 
-// Slots is how many slots there are.
+// Slots is the number of slots.
 const Slots = 16
 
 // SlotOf returns the slot of a client's port or address.
@@ -205,7 +205,7 @@ func SlotOf(k KeyField, client netip.AddrPort) uint8 {
 	return b[len(b)-1] % Slots
 }
 
-// Map sends keys to an address and a port of one family; keys with KeyOut to an address alone.
+// Map maps keys to an address and a port of one family; keys with KeyOut to an address only.
 type Map struct {
 	Name     string
 	Family   cluster.Family // of the value
@@ -220,7 +220,7 @@ type Set struct {
 	Elements delta.Map[Element, cluster.Owner]
 }
 
-// Element is a key of a Map or Set; only the fields of its Key are set. It is comparable.
+// Element is a key of a Map or Set; only the fields in its Key are set. It is comparable.
 type Element struct {
 	Addr     netip.Addr
 	Protocol cluster.Protocol
@@ -232,12 +232,12 @@ type Element struct {
 
 // Target is the value of a Map's element.
 type Target struct {
-	Addr  netip.AddrPort // port 0 where the map has none
-	Owner cluster.Owner  // in the kernel a comment of the element; zero when too long for one (see MaxComment)
+	Addr  netip.AddrPort // port 0 if the map has none
+	Owner cluster.Owner  // in the kernel a comment of the element; zero if too long for one (see MaxComment)
 }
 
-// Holds reports whether the set has a key; where its key has a source, whether one of its ranges
-// holds src.
+// Holds reports whether the set has a key. If its key has a source, it reports whether one of its
+// ranges contains src.
 func (s *Set) Holds(key Element, src netip.Addr) bool {
 	if !s.Ranges() {
 		_, held := s.Elements.Get(key)

@@ -50,8 +50,8 @@ func TestDiffTurnsHaveIntoWant(t *testing.T) {
 		if !nft.Diff(want, want).Empty() {
 			t.Fatal("a state differs from itself")
 		}
-		// While things are made, nothing that stays is missing: every wanted element is in the
-		// middle state.
+		// Nothing that stays is missing during the change: every wanted element is in the middle
+		// state.
 		for f, table := range want {
 			for name, m := range table.Maps {
 				for e, to := range m.Elements.All() {
@@ -64,7 +64,8 @@ func TestDiffTurnsHaveIntoWant(t *testing.T) {
 	})
 }
 
-// TestOneServiceIsOneElement: what a Service adds is an element, whatever the number of the others.
+// TestOneServiceIsOneElement checks that a new Service adds one element, whatever the number of
+// others.
 func TestOneServiceIsOneElement(t *testing.T) {
 	have := read(t, "want.nft")
 	want := read(t, "want.nft")
@@ -93,7 +94,7 @@ func TestOneServiceIsOneElement(t *testing.T) {
 	}
 }
 
-// TestListings reads what nft of Debian 12 and 13 printed of the example.
+// TestListings parses what nft of Debian 12 and 13 printed for the example.
 func TestListings(t *testing.T) {
 	want := read(t, "want.nft")
 	for _, name := range []string{"list-1.0.6.txt", "list-1.1.3.txt", "list-1.0.6-numeric.txt",
@@ -137,8 +138,8 @@ func TestParseNamesTheUnknownWord(t *testing.T) {
 	}
 }
 
-// TestFoundTableWithUnknownParts: what others put into our table is kept as text, and the table is
-// made anew.
+// TestFoundTableWithUnknownParts checks that content of other programs in our table is kept as
+// text, and that the table is created again.
 func TestFoundTableWithUnknownParts(t *testing.T) {
 	want := read(t, "want.nft")
 	text := strings.Replace(nft.Print(want), "\tchain prerouting {",
@@ -177,7 +178,7 @@ func FuzzParse(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(string(b))
-		// each chain and map in a table of its own: small seeds make many runs
+		// each chain and map in its own table: small seeds allow many runs
 		head, body, _ := strings.Cut(string(b), "{\n")
 		for _, part := range strings.SplitAfter(body, "\n\t}\n") {
 			f.Add(head + "{\n" + strings.TrimSuffix(part, "}\n") + "}\n")

@@ -10,18 +10,18 @@ import (
 	"hairpin/cluster"
 )
 
-// Parse reads what Print wrote, and what `nft list table` of nft 1.0.6 to 1.1 prints of such
-// tables. It knows only the forms of this package: anything else is an error that names the word
-// and its line. Maps and sets stand above the chains that use them, as nft prints them.
+// Parse parses what Print writes, and what `nft list table` of nft 1.0.6 to 1.1 prints for such
+// tables. It accepts only the forms of this package: anything else is an error with the word and
+// its line. Maps and sets precede the chains that use them, as nft prints them.
 func Parse(in string) (State, error) { return parse(in, false) }
 
-// ParseFound is Parse for a table that others may have edited: what has no form in this package is
-// kept as text in Table.Unknown instead of being an error. It fails only on text that is no table
-// of ours at all.
+// ParseFound is Parse for a table that another program may have edited. It stores what has no form
+// in this package as text in Table.Unknown, instead of returning an error. It fails only on text
+// that is not a table of ours.
 func ParseFound(in string) (State, error) { return parse(in, true) }
 
-// parser is the place in the token list. In the lenient mode, what is not understood goes to
-// Unknown.
+// parser is the position in the token list. In lenient mode, it puts what it does not understand
+// into Unknown.
 type parser struct {
 	tokens  []token
 	at      int
@@ -102,7 +102,7 @@ func (p *parser) tableBody() error {
 }
 
 // keepUnknown records the text from start to the end of its line, with all lines of its braces, and
-// goes on after it.
+// moves to the text after it.
 func (p *parser) keepUnknown(start int, where string) {
 	var words []string
 	depth := 0
@@ -179,7 +179,7 @@ func (p *parser) addChain(c *Chain) error {
 	return nil
 }
 
-// hook reads "nat hook prerouting device "eth0" priority -100; policy accept;".
+// hook parses "nat hook prerouting device "eth0" priority -100; policy accept;".
 func (p *parser) hook(c *Chain) error {
 	var err error
 	if c.Type, err = p.value("chain type"); err != nil {
@@ -209,7 +209,7 @@ func (p *parser) hook(c *Chain) error {
 	return nil
 }
 
-// priority reads a number, or one of nft's names with an offset such as "filter - 500".
+// priority parses a number, or one of nft's names with an offset such as "filter - 500".
 func (p *parser) priority() (int, error) {
 	known := map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
 	base, named := known[p.peek().s]
@@ -252,7 +252,7 @@ func (p *parser) skipComment() {
 	}
 }
 
-// value takes a word or a string.
+// value consumes a word or a string.
 func (p *parser) value(what string) (string, error) {
 	if t := p.peek(); t.kind != word && t.kind != text {
 		return "", p.unknown(what)
@@ -260,7 +260,7 @@ func (p *parser) value(what string) (string, error) {
 	return p.next().s, nil
 }
 
-// longLabel takes the comment that holds a label too long for nft, if it stands here.
+// longLabel consumes the comment with a label too long for nft, if it is the next token.
 func (p *parser) longLabel() string {
 	label, found := strings.CutPrefix(p.peek().s, longLabel)
 	if !found || label == "" || p.peek().kind != comment {
@@ -272,7 +272,7 @@ func (p *parser) longLabel() string {
 
 func (p *parser) peek() token { return p.tokens[p.at] }
 
-// next takes a token; the end is never passed.
+// next consumes a token, except the end.
 func (p *parser) next() token {
 	t := p.tokens[p.at]
 	if t.kind != end {
@@ -289,7 +289,7 @@ func (p *parser) accept(s string) bool {
 	return true
 }
 
-// words takes exactly these words.
+// words consumes exactly these words.
 func (p *parser) words(want ...string) error {
 	for _, w := range want {
 		if !p.accept(w) {

@@ -10,7 +10,7 @@ import (
 	"hairpin/cluster"
 )
 
-// mapBody reads a map after the word "map".
+// mapBody parses a map after the word "map".
 func (p *parser) mapBody() error {
 	m := &Map{}
 	var err error
@@ -74,7 +74,7 @@ func (p *parser) mapBody() error {
 	return nil
 }
 
-// value is the first field of a map's value.
+// value returns the first field of a map's value.
 func (m *Map) value() KeyField {
 	if m.Family == cluster.IPv4 {
 		return KeyIPDst
@@ -82,7 +82,7 @@ func (m *Map) value() KeyField {
 	return KeyIP6Dst
 }
 
-// setBody reads a set after the word "set".
+// setBody parses a set after the word "set".
 func (p *parser) setBody() error {
 	s := &Set{}
 	var err error
@@ -118,13 +118,13 @@ func (p *parser) setBody() error {
 	return nil
 }
 
-// twice reports whether a key has two ports, of which one is a slot.
+// twice reports whether a key has two ports, one of which is a slot.
 func twice(key []KeyField) bool {
 	last := len(key) - 1
 	return last > 0 && slices.Contains(key[:last], KeyPort) && key[last] == KeyPort
 }
 
-// ranged reports whether the flag of ranges follows a set's type.
+// ranged reports whether the interval flag follows a set's type.
 func (p *parser) ranged() bool {
 	for _, t := range p.tokens[p.at:] {
 		switch {
@@ -136,8 +136,8 @@ func (p *parser) ranged() bool {
 	return false
 }
 
-// ofSources makes the one address of a key, which its type does not tell from another, a source:
-// only those have ranges.
+// ofSources turns the only address of a key into a source: the type does not distinguish them, but
+// only sources have ranges.
 func (s *Set) ofSources() {
 	if len(s.Key) == 1 {
 		if k, ok := sourceOf(s.Key[0]); ok {
@@ -146,7 +146,7 @@ func (s *Set) ofSources() {
 	}
 }
 
-// sourceOf returns the source of the same type as a destination.
+// sourceOf returns the source field with the same type as a destination.
 func sourceOf(k KeyField) (KeyField, bool) {
 	switch k {
 	case KeyIPDst:
@@ -157,8 +157,8 @@ func sourceOf(k KeyField) (KeyField, bool) {
 	return "", false
 }
 
-// elements reads the braces of a map or set: its type, and its elements with one. A label too long
-// for nft stands behind the comma of its element.
+// elements parses the braces of a map or set: its type, and its elements with one. A label too long
+// for nft follows the comma of its element.
 func (p *parser) elements(typ func() error, ranges func() bool, one func() (func(cluster.Owner), error)) error {
 	if err := p.words("{"); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (p *parser) elementList(one func() (func(cluster.Owner), error)) error {
 	}
 }
 
-// element reads a key and its comment.
+// element parses a key and its comment.
 func (p *parser) element(key []KeyField) (Element, cluster.Owner, error) {
 	e, err := p.fields(key)
 	if err != nil || !p.accept("comment") {
@@ -228,7 +228,7 @@ func (p *parser) element(key []KeyField) (Element, cluster.Owner, error) {
 	return e, cluster.ParseOwner(label), err
 }
 
-// fields reads the values of the fields, with dots between them.
+// fields parses the values of the fields, separated by dots.
 func (p *parser) fields(key []KeyField) (Element, error) {
 	var e Element
 	for i, k := range key {
@@ -294,7 +294,7 @@ func parseSlot(k KeyField, s string) (uint8, bool) {
 	return uint8(n >> 1), err == nil && n&1 == 0 && n>>1 < Slots
 }
 
-// lowest is the address of a's family that is nothing but its last byte.
+// lowest returns the address of a's family that is 0 except its last byte.
 func lowest(a netip.Addr, last byte) netip.Addr {
 	if a.Is4() {
 		return netip.AddrFrom4([4]byte{3: last})
@@ -302,7 +302,7 @@ func lowest(a netip.Addr, last byte) netip.Addr {
 	return netip.AddrFrom16([16]byte{15: last})
 }
 
-// key reads field names with dots between them.
+// key parses field names, separated by dots.
 func (p *parser) key() ([]KeyField, error) {
 	var key []KeyField
 	for {
@@ -311,10 +311,10 @@ func (p *parser) key() ([]KeyField, error) {
 		if !ok {
 			return nil, p.unknown("key field")
 		}
-		if slices.Contains(key, k) && k != KeyPort { // a second address, by its type, is the source
+		if slices.Contains(key, k) && k != KeyPort { // a second address with the same type is the source
 			k, _ = sourceOf(k)
 		}
-		if typed == "ifname" && len(key) == 1 { // and so is the one before an interface
+		if typed == "ifname" && len(key) == 1 { // so is the address before an interface
 			if source, ok := sourceOf(key[0]); ok {
 				key[0] = source
 			}
@@ -329,8 +329,8 @@ func (p *parser) key() ([]KeyField, error) {
 	}
 }
 
-// slotted makes the last field of a map's key a slot where it is one: the type of another address
-// or port behind a port.
+// slotted turns the last field of a map's key into a slot if it is one: the type of another address
+// or port after a port.
 func (m *Map) slotted() {
 	last := len(m.Key) - 1
 	if last < 1 || m.Key[last-1] != KeyPort {
@@ -346,8 +346,8 @@ func (m *Map) slotted() {
 	}
 }
 
-// slot takes a key field that is a slot, or nothing. nft prints it without the parentheses in which
-// it wants it.
+// slot consumes a key field that is a slot, if there is one. nft prints it without the parentheses
+// that it requires as input.
 func (p *parser) slot() (KeyField, bool) {
 	const words = 4
 	if p.at+words > len(p.tokens) {
@@ -373,7 +373,7 @@ func (p *parser) slot() (KeyField, bool) {
 	return "", false
 }
 
-// field takes one key field, of two words or one, or nothing.
+// field consumes one key field of two words or one, if there is one.
 func (p *parser) field() (KeyField, bool) {
 	if k, ok := p.slot(); ok {
 		return k, true
@@ -394,8 +394,7 @@ func (p *parser) field() (KeyField, bool) {
 	return "", false
 }
 
-// protocolOf reads a protocol by name or number; nft prints numbers where /etc/protocols is
-// missing.
+// protocolOf parses a protocol name or number; nft prints numbers if /etc/protocols is missing.
 func protocolOf(s string) (cluster.Protocol, bool) {
 	for _, p := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
 		if s == p.String() {

@@ -10,7 +10,7 @@ import (
 	"hairpin/cluster"
 )
 
-// rule reads one rule up to the end of its line.
+// rule parses one rule up to the end of its line.
 func (p *parser) rule() (Rule, error) {
 	var r Rule
 	for {
@@ -62,7 +62,7 @@ func (p *parser) rule() (Rule, error) {
 	}
 }
 
-// implyProtocol adds the match on the protocol that nft leaves out when it prints a key with "tcp
+// implyProtocol adds the match on the protocol that nft omits when it prints a key with "tcp
 // dport".
 func (p *parser) implyProtocol(r *Rule) {
 	if p.implied == 0 {
@@ -82,7 +82,7 @@ func (p *parser) implyProtocol(r *Rule) {
 	}
 }
 
-// splitLabel undoes ruleLabel.
+// splitLabel reverses ruleLabel.
 func splitLabel(label string) (cluster.Owner, string) {
 	head, rest, found := strings.Cut(label, ": ")
 	if found && head == "" {
@@ -95,7 +95,7 @@ func splitLabel(label string) (cluster.Owner, string) {
 	return o, rest
 }
 
-// matchOrStatement reads one of the two; the other is nil.
+// matchOrStatement parses one of the two; the other is nil.
 func (p *parser) matchOrStatement() (Match, Statement, error) {
 	start := p.at
 	p.implied = 0
@@ -233,7 +233,7 @@ func (p *parser) addrIn(family string) (Match, error) {
 	return m, nil
 }
 
-// parsePrefix reads a range, or an address, which is a range of one.
+// parsePrefix parses a range, or an address as a range of one.
 func parsePrefix(s string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
 		return netip.PrefixFrom(a, a.BitLen()), true
@@ -242,7 +242,7 @@ func parsePrefix(s string) (netip.Prefix, bool) {
 	return p, err == nil
 }
 
-// reject reads what nft 1.0 and 1.1 print; without words it is the ICMP error.
+// reject parses what nft 1.0 and 1.1 print; without arguments it is the ICMP error.
 func (p *parser) reject() (Statement, error) {
 	switch {
 	case !p.accept("with"):
@@ -268,7 +268,7 @@ func (p *parser) forward() (Statement, error) {
 	return Forward{Device: device}, err
 }
 
-// duplicate reads "to ADDRESS device NAME".
+// duplicate parses "to ADDRESS device NAME".
 func (p *parser) duplicate() (Statement, error) {
 	if err := p.words("to"); err != nil {
 		return nil, err
@@ -297,7 +297,7 @@ func (p *parser) etherSrc() (Match, error) {
 	return EtherSrc{MAC: mac}, nil
 }
 
-// connection reads what begins with ct: the other of the two is nil.
+// connection parses a match or a statement that begins with ct; the other is nil.
 func (p *parser) connection() (Match, Statement, error) {
 	switch {
 	case p.accept("mark"):
@@ -320,7 +320,7 @@ func (p *parser) connection() (Match, Statement, error) {
 	return nil, nil, p.unknown("state of a connection")
 }
 
-// snat reads what follows the word, which stands at start.
+// snat parses the text after the word, which is at start.
 func (p *parser) snat(start int) (Statement, error) {
 	family, err := p.value("family")
 	if err != nil {
@@ -353,7 +353,7 @@ func (p *parser) dnatMap() (Statement, error) {
 	return DNATMap{Map: name}, err
 }
 
-// natMap reads "ip to KEY map @NAME" and gives the name of a map that the table has.
+// natMap parses "ip to KEY map @NAME" and returns the name of a map of the table.
 func (p *parser) natMap() (string, error) {
 	family, err := p.value("family")
 	if err != nil {

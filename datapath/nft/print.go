@@ -13,8 +13,8 @@ import (
 	"hairpin/delta"
 )
 
-// MaxComment is the longest comment that nft takes, in bytes (NFTNL_UDATA_COMMENT_MAXLEN). A longer
-// label is printed as a comment of the text, which the kernel does not keep.
+// MaxComment is the maximum length of an nft comment in bytes (NFTNL_UDATA_COMMENT_MAXLEN). A
+// longer label becomes a comment of the text, which the kernel does not store.
 const MaxComment = 128
 
 // longLabel and unknownLine begin the comments of the text that Parse reads back.
@@ -23,9 +23,9 @@ const (
 	unknownLine = "# unknown: "
 )
 
-// Print writes a state in nft's own syntax, in a canonical order: a text that `nft -f` takes.
-// Owners are comments of chains, rules and elements. A rule that names a map or set which its table
-// lacks is printed without the key, and nft refuses it.
+// Print writes a state in nft's syntax, in a canonical order, as input for `nft -f`. Owners are
+// comments of chains, rules and elements. A rule that references a map or set which its table lacks
+// is printed without the key, and nft refuses it.
 func Print(s State) string {
 	var b strings.Builder
 	for _, f := range delta.Keys(s) {
@@ -90,7 +90,7 @@ func printChain(b *strings.Builder, t *Table, c *Chain) {
 	b.WriteString("\t}\n")
 }
 
-// hookText is the line that makes a chain a base chain, or nothing. Priorities are numbers: nft
+// hookText returns the line that makes a chain a base chain, or "". Priorities are numbers: nft
 // before 1.0.7 refuses the word dstnat in the output hook.
 func hookText(c *Chain) string {
 	if c.Hook == "" {
@@ -103,7 +103,7 @@ func hookText(c *Chain) string {
 	return fmt.Sprintf("type %s hook %s%s priority %d; policy accept;", c.Type, c.Hook, device, c.Priority)
 }
 
-// ruleText is one rule on one line. Its label is a comment of nft where it fits.
+// ruleText returns one rule as one line. Its label is an nft comment if it fits.
 func ruleText(t *Table, r *Rule) string {
 	words := ruleWords(t, r)
 	comment, trailer := labelText(ruleLabel(r))
@@ -124,8 +124,8 @@ func ruleWords(t *Table, r *Rule) string {
 	return strings.Join(words, " ")
 }
 
-// ruleLabel joins owner and comment: "Node/node-a: pods to the host". A comment that would itself
-// be read as "owner: text" gets an empty owner in front.
+// ruleLabel joins owner and comment: "Node/node-a: pods to the host". A comment that could itself
+// be parsed as "owner: text" gets an empty owner in front.
 func ruleLabel(r *Rule) string {
 	switch owner := r.Owner.String(); {
 	case owner != "" && r.Comment != "":
@@ -139,8 +139,8 @@ func ruleLabel(r *Rule) string {
 	return r.Comment
 }
 
-// labelText returns a label as nft's comment with a space before it, or as a comment of the text
-// when it is too long.
+// labelText returns a label as an nft comment after a space, or as a comment of the text if it is
+// too long.
 func labelText(label string) (comment, trailer string) {
 	switch {
 	case label == "":
@@ -151,8 +151,8 @@ func labelText(label string) (comment, trailer string) {
 	return " comment " + quote(label), ""
 }
 
-// Comment is the label of an owner as the kernel keeps it, without quotation marks: empty when it
-// is too long for a comment.
+// Comment returns the label of an owner as the kernel stores it, without quotation marks; empty if
+// it is too long for a comment.
 func Comment(o cluster.Owner) string {
 	label := o.String()
 	if len(label) > MaxComment {
@@ -163,7 +163,7 @@ func Comment(o cluster.Owner) string {
 
 func quote(s string) string { return `"` + plainText(s) + `"` }
 
-// plainText is what a string of nft can hold, which has no escapes: a quotation mark becomes an
+// plainText returns what an nft string can hold, which has no escapes: a quotation mark becomes an
 // apostrophe, a control character a space.
 func plainText(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -250,11 +250,11 @@ func statementText(t *Table, s Statement) string {
 	panic(fmt.Sprintf("nft: no words for a statement of type %T", s))
 }
 
-// A type that is one word alone, of a set's key or a map's values, is given as a "typeof"
-// expression: what nft 1.1.2 and later write beside "type ipv4_addr" makes every command of an nft
-// before 1.1.2 crash, also of one that only lists tables (be737a1986 of nftables mends that).
-// Others name types: with "typeof", nft 1.1.3 refuses rules that name a map which is already in the
-// kernel ("conflicting protocols specified: ip vs. th").
+// A single type, of a set's key or a map's values, is written as a "typeof" expression. nft 1.1.2
+// and later writes something beside "type ipv4_addr" that crashes every command of an nft before
+// 1.1.2, even one that only lists tables (fixed by be737a1986 of nftables). Several types are
+// written with "type": with "typeof", nft 1.1.3 refuses rules that reference a map which is already
+// in the kernel ("conflicting protocols specified: ip vs. th").
 func mapType(m *Map) string {
 	if m.Plain() {
 		return fmt.Sprintf("typeof %s : %s", keyText(m.Key), m.value())
@@ -311,7 +311,7 @@ func keyText(key []KeyField) string {
 	return strings.Join(words, " . ")
 }
 
-// ElementText is a key in nft's words: "tcp . 80".
+// ElementText returns a key in nft's syntax: "tcp . 80".
 func ElementText(key []KeyField, e Element) string {
 	words := make([]string, len(key))
 	for i, k := range key {
@@ -351,7 +351,7 @@ func (e Element) Compare(f Element) int {
 		cmp.Compare(e.Slot, f.Slot))
 }
 
-// protocolText returns the word where /etc/protocols has the same, else the number.
+// protocolText returns the name if /etc/protocols has the same, else the number.
 func protocolText(p cluster.Protocol) string {
 	switch p {
 	case cluster.TCP, cluster.UDP, cluster.SCTP:
@@ -360,7 +360,7 @@ func protocolText(p cluster.Protocol) string {
 	return strconv.Itoa(int(p))
 }
 
-// prefixText leaves out the length of a single address, as nft does.
+// prefixText omits the length of a single address, as nft does.
 func prefixText(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
@@ -379,8 +379,8 @@ func pick(b bool, yes, no string) string {
 	return no
 }
 
-// fieldOf knows the key fields by name and by type; nft prints the one with which the set was made,
-// and "tcp dport" behind a match on the protocol.
+// fieldOf returns the key field with a name or a type. nft prints the one with which the set was
+// created, and "tcp dport" after a match on the protocol.
 func fieldOf(words []string) (KeyField, bool) {
 	switch s := strings.Join(words, " "); s {
 	case "ipv4_addr":

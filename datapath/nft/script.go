@@ -9,8 +9,7 @@ import (
 	"hairpin/delta"
 )
 
-// String returns the commands for one `nft -f`, one on a line: what is made first, what is removed
-// last.
+// String returns the commands for one `nft -f`, one per line: additions first, removals last.
 func (d Delta) String() string {
 	var b strings.Builder
 	for _, f := range delta.Keys(d.Tables) {
@@ -75,7 +74,7 @@ func (s *script) grow() {
 	}
 }
 
-// shrink removes what names something before what is named.
+// shrink removes referencing objects before the referenced ones.
 func (s *script) shrink() {
 	if s.d.Delete {
 		s.command("delete", "table", "")
@@ -101,8 +100,8 @@ func (s *script) shrink() {
 	}
 }
 
-// changeElements adds new elements and replaces changed ones: nft has no word for a new value, so
-// the old element is deleted in the same transaction and no packet misses it.
+// changeElements adds new elements and replaces changed ones. nft has no command to change a value,
+// so the same transaction deletes the old element, and no packet misses it.
 func changeElements[V any](s *script, name string, key []KeyField, d delta.Delta[Element, V],
 	words func(Element) string) {
 	changed := delta.Sorted(d.Change, Element.Compare)
@@ -112,8 +111,8 @@ func changeElements[V any](s *script, name string, key []KeyField, d delta.Delta
 	s.elements("add", name, key, added, words)
 }
 
-// elements writes one command for all of them. words gives an element with its value, nil the key
-// alone.
+// elements writes one command for all elements. words returns an element with its value; nil: the
+// key only.
 func (s *script) elements(verb, name string, key []KeyField, elements []Element, words func(Element) string) {
 	if len(elements) == 0 {
 		return
@@ -156,8 +155,8 @@ func (s *script) rules(c *Chain) {
 	}
 }
 
-// ApplyTo makes the changes in a copy of have and gives the copy: what Read will give after Apply.
-// Tables, chains, maps and sets that do not differ are shared with have.
+// ApplyTo returns a copy of have with the changes: what Read returns after Apply. It shares tables,
+// chains, maps and sets that do not differ with have.
 func (d Delta) ApplyTo(have State) State {
 	out := State{}
 	for f, t := range have {

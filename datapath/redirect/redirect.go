@@ -1,10 +1,10 @@
-// Package redirect is the wanted or found redirect of clients outside around the host's IP stack:
-// which links have one of the two eBPF programs of apply/redirect, and for which addresses and
-// ports.
+// Package redirect describes the wanted or found redirect of external clients around the host's IP
+// stack. A State has the links with one of the two eBPF programs of apply/redirect, and the
+// addresses and ports for which they redirect.
 //
-// A packet for one of these that comes in by a link with claims.ProgramRequest goes to the gateway
-// bridge, and what the gateway router answers from there, claims.ProgramReply sends on as the host
-// would route it.
+// claims.ProgramRequest on a link redirects packets to these addresses to the gateway bridge. On
+// the bridge, claims.ProgramReply sends the replies of the gateway router on as the host would
+// route them.
 package redirect
 
 import (
@@ -18,16 +18,16 @@ import (
 	"hairpin/delta"
 )
 
-// State is programs and what they look for. Services without a program are nowhere.
+// State holds the programs and the Services that they look up. No Services exist without a program.
 type State struct {
 	Programs map[string]Program // by link
 	Services map[Service]Way
 }
 
-// Way is how requests for a Service get to the gateway router.
+// Way is the path of requests for a Service to the gateway router.
 type Way struct {
-	// Tracked: the gateway bridge gives the client the host's masquerade address, and so knows the
-	// answers. Else it knows them by their source.
+	// Tracked: the gateway bridge translates the client to the host's masquerade address, and so
+	// recognizes the replies. Otherwise it recognizes them by their source.
 	Tracked bool
 	Owner   cluster.Owner
 }
@@ -35,17 +35,17 @@ type Way struct {
 // Program is a program at a link's ingress.
 type Program struct {
 	Link string
-	// claims.ProgramRequest or claims.ProgramReply; of a found one that is neither, as another
-	// version's, it says what it is
+	// Name is claims.ProgramRequest or claims.ProgramReply. A found program that is neither, as of
+	// another version, has a description of itself.
 	Name string
-	// MAC is the receiver of requests, which go to the link with claims.ProgramReply; zero for the
-	// other program.
+	// MAC is the destination MAC of requests, which go to the link with claims.ProgramReply; zero
+	// for the other program.
 	MAC   cluster.MAC
 	MTU   int // of pods, bytes: longer requests are left to the host; 0 for the other program
 	Owner cluster.Owner
 }
 
-// Service is an address and port that clients outside ask.
+// Service is an address and port that external clients use.
 type Service struct {
 	Addr     netip.AddrPort
 	Protocol cluster.Protocol
@@ -59,13 +59,14 @@ func (s Service) Compare(t Service) int {
 	return int(s.Protocol) - int(t.Protocol)
 }
 
-// Delta is what makes the found redirect into the wanted one.
+// Delta is the difference between the wanted and the found redirect.
 type Delta struct {
 	Programs delta.Delta[string, Program]
 	Services delta.Delta[Service, Way]
 }
 
-// Diff compares what must be with what is. Owners do not count, the kernel does not know them.
+// Diff compares the wanted with the found State. It ignores owners, which the kernel does not
+// store.
 func Diff(want, have State) Delta {
 	return Delta{
 		Programs: delta.Of(want.Programs, have.Programs, func(w, h Program) bool { h.Owner = w.Owner; return w == h }),
@@ -76,19 +77,19 @@ func Diff(want, have State) Delta {
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
-// Count is the number of things that differ.
+// Count returns the number of differences.
 func (d Delta) Count() int { return d.Programs.Count() + d.Services.Count() }
 
-// Grow is the part that makes and changes.
+// Grow returns the part that adds and changes.
 func (d Delta) Grow() Delta { return Delta{Programs: d.Programs.Grow(), Services: d.Services.Grow()} }
 
-// Shrink is the part that removes.
+// Shrink returns the part that removes.
 func (d Delta) Shrink() Delta {
 	return Delta{Programs: d.Programs.Shrink(), Services: d.Services.Shrink()}
 }
 
-// Print writes one line for each program, in words of tc, and one for each element of the map that
-// both look at.
+// Print writes one line per program, similar to tc, and one per element of the map that both
+// programs use.
 func Print(s State) string {
 	var b strings.Builder
 	for _, link := range delta.Keys(s.Programs) {
@@ -112,7 +113,7 @@ func line(b *strings.Builder, words string, o cluster.Owner) {
 	b.WriteByte('\n')
 }
 
-// String returns "dev eth0 ingress hp_request", and the receiver of requests.
+// String returns "dev eth0 ingress hp_request", and the destination MAC of requests.
 func (p Program) String() string {
 	words := []string{"dev", shell.Word(p.Link), "ingress", p.Name}
 	if p.MAC != (cluster.MAC{}) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Word quotes a word for the shell: as it is, 'in single quotes', or $'with \n escapes' when it has
+// Word quotes a word for the shell: unchanged, 'in single quotes', or $'with \n escapes' if it has
 // control characters.
 func Word(s string) string {
 	plain, control := s != "", false

@@ -11,7 +11,7 @@ import (
 	"hairpin/datapath/shell"
 )
 
-// A real shell reads the words as they were.
+// A real shell reads the original words.
 func TestWordsAreTheShells(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		character := rapid.OneOf(rapid.SampledFrom([]rune("ab '\"\\$`;&|<>()*?~#!={}[]%\t\n\x01\x7fé")),

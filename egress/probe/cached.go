@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// cached is what was made of files. It is made again when one of them has another time, size or
-// inode: a look costs a stat, so that a client cannot make the process read and parse for each
+// cached is a value that is loaded from files, and loaded again when the time, size or inode of one
+// changes. A check costs a stat, so that a client cannot make the process read and parse for each
 // connection.
 type cached[T any] struct {
 	files []string
 	load  func() (T, error)
 
 	mu    sync.Mutex
-	state string // of the files that value was made of
+	state string // of the files from which value was loaded
 	value T
 }
 
@@ -26,7 +26,7 @@ func (c *cached[T]) get() (T, error) {
 	for _, name := range c.files {
 		info, err := os.Stat(name)
 		if err != nil {
-			return *new(T), err // it names the file
+			return *new(T), err // err names the file
 		}
 		state += fmt.Sprintln(info.ModTime(), info.Size(), info.Sys().(*syscall.Stat_t).Ino)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Files are read once until one of them is another; what cannot be read is not kept.
+// Files are read once until one of them changes; a failed load is not cached.
 func TestCached(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "f")
 	loads := 0

@@ -13,12 +13,12 @@ import (
 	"hairpin/retry"
 )
 
-// identityCheck is how often the files of an identity are looked at.
+// identityCheck is the interval of checks of an identity's files.
 const identityCheck = time.Second
 
-// identity is the certificate that both sides of a probe show, and the authorities that they
-// accept. The files are looked at for each connection: certificates expire, and renewing them needs
-// no restart, nor does a file that comes late.
+// identity is the certificate that both sides of a probe present, and the authorities that they
+// accept. The files are checked for each connection: certificates expire, and neither a renewal nor
+// a file that comes late needs a restart.
 type identity struct {
 	files       config.EgressProbing
 	own         *cached[*tls.Certificate]
@@ -64,16 +64,16 @@ func (i *identity) check() error {
 	return nil
 }
 
-// config returns the configuration of both sides: each shows the certificate, and believes what the
-// authorities have signed. Names in certificates do not count: nodes are asked by addresses that
-// the network gave them.
+// config returns the TLS configuration of both sides: each presents the certificate, and accepts
+// what the authorities have signed. Names in certificates do not matter: nodes are probed at
+// addresses that the network assigned.
 func (i *identity) config() *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS12,
 		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return i.own.get() },
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return i.own.get() },
 		ClientAuth:           tls.RequireAnyClientCert,
-		InsecureSkipVerify:   true, // of the name; the chain is verified here
+		InsecureSkipVerify:   true, // skips only the name; VerifyConnection verifies the chain
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if i.files.CA == "" {
 				return i.check()
@@ -94,8 +94,8 @@ func (i *identity) config() *tls.Config {
 	}
 }
 
-// Problem returns why this process can neither probe nor be probed, such as that a file of TLS is
-// missing. While it is so, no node counts as unreachable.
+// Problem returns why this process can neither probe nor be probed, for example because a file of
+// TLS is missing. Meanwhile no node counts as unreachable.
 func (b *Prober) Problem() error {
 	if e := b.problem.Load(); e != nil {
 		return *e
@@ -103,7 +103,7 @@ func (b *Prober) Problem() error {
 	return nil
 }
 
-// checkIdentity looks at the files, and reports when that changes what Problem returns.
+// checkIdentity checks the files, and logs a change of the result of Problem.
 func (b *Prober) checkIdentity() {
 	if b.identity == nil {
 		return
@@ -121,7 +121,7 @@ func (b *Prober) checkIdentity() {
 	b.changed()
 }
 
-// watchIdentity looks at the files again and again until ctx ends.
+// watchIdentity checks the files regularly until ctx ends.
 func (b *Prober) watchIdentity(ctx context.Context) {
 	if b.identity == nil {
 		return

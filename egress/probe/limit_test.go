@@ -15,8 +15,8 @@ import (
 	"hairpin/ops/opstest"
 )
 
-// The same for the health service of egress addresses: one that never ends its handshake, and many
-// of them.
+// The same for the health service of egress addresses: a client that never ends its handshake, and
+// many of them.
 func TestSlowClientsGRPC(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package probe finds out which nodes are reachable: it asks their health service, and answers as
+// Package probe determines which nodes are reachable: it probes their health service, and serves
 // one.
 package probe
 
@@ -28,33 +28,33 @@ import (
 	"hairpin/signal"
 )
 
-// discard is a port without a listener: a kernel that is alive refuses (RFC 863 gave it to a
-// service).
+// discard is a port without a listener, to which a running kernel replies with a reset (RFC 863
+// assigns it to a service).
 const discard = 9
 
-// Prober asks nodes whether they are alive: all at once, each for itself. What it hears goes to one
-// goroutine, which judges; there are no locks to wait for.
+// Prober probes nodes, all at once and independently. One goroutine receives all results and
+// decides; there are no locks to wait for.
 type Prober struct {
 	egress   config.EgressProbing
 	secrets  credentials.TransportCredentials
 	identity *identity             // nil: probes are not encrypted
-	problem  atomic.Pointer[error] // why it cannot be used now
+	problem  atomic.Pointer[error] // why identity cannot be used now
 	log      *slog.Logger
-	hold     func() bool // we could not act on it
+	hold     func() bool // no node may become unreachable now
 	Changed  signal.Signal
 
 	mu      sync.Mutex
 	targets map[string]netip.Addr
-	news    signal.Signal // there are other targets
+	news    signal.Signal // targets changed
 
 	lost      atomic.Pointer[map[string]bool]
-	answering atomic.Pointer[map[string]bool] // of those probed: the last probes were answered
+	answering atomic.Pointer[map[string]bool] // of the probed nodes: the last probes were answered
 }
 
-// Off tells that nobody is asked.
+// Off reports whether probing is disabled.
 func (b *Prober) Off() bool { return b.egress.Timeout == 0 }
 
-// New makes one that asks nobody yet. hold says that now nobody may be lost.
+// New returns a Prober without targets. While hold returns true, no node becomes unreachable.
 func New(p config.EgressProbing, log *slog.Logger, hold func() bool) *Prober {
 	b := &Prober{
 		egress: p, identity: newIdentity(p), secrets: insecure.NewCredentials(), log: log,
@@ -70,7 +70,7 @@ func New(p config.EgressProbing, log *slog.Logger, hold func() bool) *Prober {
 	return b
 }
 
-// Ask says who is to be asked, and where. The same again is nothing new.
+// Ask sets the nodes to probe, and their addresses. The same targets again change nothing.
 func (b *Prober) Ask(targets map[string]netip.Addr) {
 	b.mu.Lock()
 	same := maps.Equal(b.targets, targets)
@@ -82,24 +82,24 @@ func (b *Prober) Ask(targets map[string]netip.Addr) {
 	b.news.Notify()
 }
 
-// Unreachable returns the nodes that do not answer. It is not to be changed.
+// Unreachable returns the nodes that do not reply. The map must not be changed.
 func (b *Prober) Unreachable() map[string]bool { return *b.lost.Load() }
 
-// connections are those to the health services of nodes.
+// connections has the connections to the health services of nodes.
 type connections map[string]*grpc.ClientConn
 
-// Answers tells that a node is asked, and has answered of late.
+// Answers reports whether a node is probed, and has replied recently.
 func (b *Prober) Answers(name string) bool { return (*b.answering.Load())[name] }
 
-// probeResult is the answer to one question.
+// probeResult is the result of one probe.
 type probeResult struct {
 	name string
 	what heardFrom
 	err  error
-	conn *grpc.ClientConn // that does not work any more
+	conn *grpc.ClientConn // a connection that no longer works
 }
 
-// Run asks until ctx ends. A timeout of 0 means that nobody is asked.
+// Run probes until ctx ends. With a timeout of 0 it probes nothing.
 func (b *Prober) Run(ctx context.Context) {
 	go b.watchIdentity(ctx)
 	if b.egress.Timeout == 0 {
@@ -131,23 +131,23 @@ func (b *Prober) Run(ctx context.Context) {
 	}
 }
 
-// proberLoop is a prober at work, in its one goroutine.
+// proberLoop is the state of a running Prober, in its one goroutine.
 type proberLoop struct {
 	*Prober
 	reach     *reach
 	answers   chan probeResult
-	open      sync.WaitGroup // questions
+	open      sync.WaitGroup // probes in progress
 	targets   map[string]netip.Addr
 	conns     connections
 	lastErr   error
 	isolation isolation
 }
 
-// isolation is what the log has been told of being isolated. On a busy machine that comes and goes
-// several times a second: its end is told once it has lasted for isolationCalm.
+// isolation is the logged state of isolation. On a busy machine the state changes several times a
+// second: the log has its end once the end has lasted for isolationCalm.
 type isolation struct {
 	told bool
-	last time.Time // when it was so
+	last time.Time // when it was isolated last
 }
 
 // note reports whether told has changed.
@@ -160,7 +160,7 @@ func (i *isolation) note(now time.Time, isolated bool) bool {
 	return i.told != was
 }
 
-// end waits for the open questions; their context has ended.
+// end waits for probes in progress; their context has ended.
 func (w *proberLoop) end() {
 	w.open.Wait()
 	w.forget(w.conns, nil)
@@ -177,7 +177,8 @@ func (w *proberLoop) hear(h probeResult) {
 	}
 }
 
-// round probes the due targets, and judges. It returns the time of the next round.
+// round probes the due targets, and decides which nodes are unreachable. It returns the time of the
+// next round.
 func (w *proberLoop) round(ctx context.Context) time.Time {
 	now := time.Now()
 	names, next := w.reach.due(now)
@@ -247,8 +248,8 @@ func (b *Prober) target(a netip.Addr) string {
 	return "passthrough:///" + net.JoinHostPort(a.String(), strconv.Itoa(b.egress.Port))
 }
 
-// connection returns the connection to a node, which need not stand. Nil when it cannot be made at
-// all.
+// connection returns the connection to a node, which need not be established; nil if it cannot be
+// made at all.
 func (b *Prober) connection(conns connections, name string, to netip.Addr) *grpc.ClientConn {
 	if c := conns[name]; c != nil {
 		return c
@@ -264,7 +265,7 @@ func (b *Prober) connection(conns connections, name string, to netip.Addr) *grpc
 	return c
 }
 
-// question is one, to one node.
+// question is one probe of one node.
 type question struct {
 	name  string
 	to    netip.Addr
@@ -273,7 +274,7 @@ type question struct {
 	limit time.Duration
 }
 
-// check asks the health service.
+// check probes the health service.
 func (q question) check(ctx context.Context) probeResult {
 	h := probeResult{name: q.name}
 	if q.conn == nil {
@@ -296,8 +297,7 @@ func (q question) check(ctx context.Context) probeResult {
 	return h
 }
 
-// tcpProbe opens a connection and closes it. One that is refused comes from a kernel that is alive,
-// too.
+// tcpProbe opens a connection and closes it. A refused connection also shows that the kernel runs.
 func (q question) tcpProbe(ctx context.Context) probeResult {
 	h := probeResult{name: q.name, what: heardService}
 	if q.port != discard {

@@ -40,7 +40,7 @@ func asks(t *testing.T, p config.EgressProbing, hold func() bool) *Prober {
 	return b
 }
 
-// lostSoon waits until exactly these nodes are lost.
+// lostSoon waits until exactly these nodes are unreachable.
 func lostSoon(t *testing.T, b *Prober, want string) {
 	t.Helper()
 	got := ""
@@ -54,7 +54,7 @@ func lostSoon(t *testing.T, b *Prober, want string) {
 
 func never() bool { return false }
 
-// silentPort gives a port of 127.0.0.x where questions are neither answered nor refused: its queue
+// silentPort returns a port of 127.0.0.x where probes are neither answered nor refused: its queue
 // is full.
 func silentPort(t *testing.T, address string, port int) {
 	t.Helper()
@@ -79,8 +79,8 @@ func silentPort(t *testing.T, address string, port int) {
 	}
 }
 
-// TestKnock: a kernel that refuses is alive, one that says nothing is not; and who may lose nobody
-// does not.
+// TestKnock: a kernel that refuses is alive, and one that does not reply is not. With hold, no node
+// becomes unreachable.
 func TestKnock(t *testing.T) {
 	silentPort(t, "127.0.0.3", discard)
 	p := config.EgressProbing{Timeout: time.Second, Interval: 100 * time.Millisecond}
@@ -106,8 +106,8 @@ func TestKnock(t *testing.T) {
 	lostSoon(t, free, "")
 }
 
-// TestHealthService: with and without TLS, the service answers, and who has no certificate gets no
-// answer.
+// TestHealthService: with and without TLS, the service replies. A client without a certificate gets
+// no reply.
 func TestHealthService(t *testing.T) {
 	cert, key := certificate(t)
 	for _, secure := range []bool{false, true} {
@@ -184,8 +184,8 @@ func TestHealthService(t *testing.T) {
 	}
 }
 
-// TestMissingTLSFile: without its certificate a prober gives up no node, and says what is missing.
-// When the file comes, it probes.
+// TestMissingTLSFile: without its certificate a prober declares no node unreachable, and reports
+// the missing file. When the file exists, it probes.
 func TestMissingTLSFile(t *testing.T) {
 	silentPort(t, "127.0.0.3", discard)
 	cert, key := certificate(t)
@@ -218,7 +218,7 @@ func TestMissingTLSFile(t *testing.T) {
 	}
 }
 
-// certificate makes one that has signed itself.
+// certificate makes a self-signed certificate.
 func certificate(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -246,7 +246,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// TestIsolationIsToldOnce: a machine at its limit takes itself for isolated several times a second;
+// TestIsolationIsToldOnce: an overloaded machine considers itself isolated several times a second;
 // its log has a line for all of them.
 func TestIsolationIsToldOnce(t *testing.T) {
 	var i isolation

@@ -7,60 +7,60 @@ import (
 	"hairpin/config"
 )
 
-// Of nodes that are asked whether they are alive.
+// Limits for the reachability of probed nodes.
 const (
-	leastUnanswered = 3                     // questions that a node must have left unanswered to be unreachable
-	urgentLeast     = 20 * time.Millisecond // between two questions to a node that is late with its answer
-	// how long a machine that answers may be without its agent, which may be restarting
+	leastUnanswered = 3                     // probes without a reply that make a node unreachable
+	urgentLeast     = 20 * time.Millisecond // between two probes of a node whose reply is late
+	// how long a machine that replies may be without its agent, which may be restarting
 	serviceGrace    = 10 * time.Second
-	answersToReturn = 3                // that an unreachable node must give to be reachable again
-	returnLeast     = time.Second      // and over how long a time
-	isolationCalm   = 10 * time.Second // how long most nodes must have answered before the log is told
+	answersToReturn = 3                // replies that make an unreachable node reachable again
+	returnLeast     = time.Second      // and the least time from the first to the last of them
+	isolationCalm   = 10 * time.Second // how long most nodes must have replied before the end of isolation is logged
 )
 
-// heardFrom is what came back from a question.
+// heardFrom is the part of a node that replied to a probe.
 type heardFrom int
 
 const (
 	heardNothing heardFrom = iota
-	heardMachine           // its kernel answers, and what should answer does not
+	heardMachine           // its kernel replied, but the health service did not
 	heardService
 )
 
-// reach knows which nodes are alive. It is told when which is asked and what was heard, and never
-// looks at a clock. One goroutine has it.
+// reach decides which nodes are reachable. Its caller passes probes and replies with their times;
+// it never reads a clock. One goroutine uses it.
 type reach struct {
 	silence  time.Duration
 	interval time.Duration
 	targets  map[string]*reached
 	judged   time.Time
-	isolated bool // most nodes went silent at once: it is more likely that we cannot hear
+	isolated bool // most nodes stopped replying at once: probably this process cannot receive
 }
 
-// reached is one node.
+// reached is the state of one node.
 type reached struct {
-	machine     time.Time // when the machine was heard last
-	service     time.Time // and when the service was
-	asked       time.Time // last question
-	next        time.Time // not before is another one due
-	unanswered  int       // questions since machine was heard
+	machine     time.Time // time of the last reply of the machine
+	service     time.Time // and of the service
+	asked       time.Time // time of the last probe
+	next        time.Time // the next probe is due
+	unanswered  int       // probes since the last reply of the machine
 	unreachable bool
-	answers     int       // since it was lost, without a gap
-	returning   time.Time // when the first of them came
+	answers     int       // since it became unreachable, without a gap
+	returning   time.Time // time of the first of them
 }
 
 func newReach(p config.EgressProbing) *reach {
 	return &reach{silence: p.Silence(), interval: p.Pace(), targets: map[string]*reached{}}
 }
 
-// set sets the targets. A new one counts as reachable for the time that it has to answer.
+// set sets the targets. A new target counts as reachable while its first reply may still come.
 func (r *reach) set(now time.Time, names []string) {
 	old := r.targets
 	r.targets = make(map[string]*reached, len(names))
 	for i, n := range names {
 		t := old[n]
 		if t == nil {
-			// Not all in the same moment.
+			// Distribute the first probes over the interval.
 			t = &reached{machine: now, service: now,
 				next: now.Add(r.interval * time.Duration(i) / time.Duration(len(names)))}
 		}
@@ -68,7 +68,7 @@ func (r *reach) set(now time.Time, names []string) {
 	}
 }
 
-// urgent is between two questions to a node that is late.
+// urgent returns the time between two probes of a node whose reply is late.
 func (r *reach) urgent() time.Duration { return max(r.silence/10, urgentLeast) }
 
 // due returns the targets to probe now, and the time of the next one.
@@ -79,7 +79,7 @@ func (r *reach) due(now time.Time) (names []string, next time.Time) {
 			names = append(names, name)
 			t.asked, t.next = now, now.Add(r.interval)
 			if t.unanswered++; !t.unreachable {
-				t.next = now.Add(r.urgent()) // an answer puts it off
+				t.next = now.Add(r.urgent()) // a reply defers it
 			}
 		}
 		if t.next.Before(next) {
@@ -90,7 +90,7 @@ func (r *reach) due(now time.Time) (names []string, next time.Time) {
 	return names, next
 }
 
-// hear notes an answer.
+// hear records a reply.
 func (r *reach) hear(now time.Time, name string, what heardFrom) {
 	t := r.targets[name]
 	if t == nil || what == heardNothing {
@@ -111,11 +111,11 @@ func (r *reach) hear(now time.Time, name string, what heardFrom) {
 	t.next = t.asked.Add(r.interval)
 }
 
-// judge updates the unreachable nodes. With hold, no node becomes unreachable. It reports whether
-// that changed.
+// judge updates the unreachable nodes, and reports whether they changed. With hold, no node becomes
+// unreachable.
 func (r *reach) judge(now time.Time, hold bool) (changed bool) {
-	// If this process itself stalled, because the machine was busy or asleep, the targets are not
-	// to blame.
+	// If this process itself stalled, because the machine was busy or asleep, add the gap to the
+	// times of all targets.
 	if gap := now.Sub(r.judged); !r.judged.IsZero() && gap > r.interval+r.urgent() {
 		for _, t := range r.targets {
 			t.machine, t.service = t.machine.Add(gap), t.service.Add(gap)
@@ -151,7 +151,7 @@ func (r *reach) judge(now time.Time, hold bool) (changed bool) {
 	return changed
 }
 
-// late reports whether a node has not answered the question before the last one.
+// late reports whether a node has not replied to the probe before the last one.
 func (r *reach) late(name string) bool { return r.targets[name].unanswered > 1 }
 
 // lost returns the nodes that are unreachable.
@@ -165,7 +165,7 @@ func (r *reach) lost() map[string]bool {
 	return list
 }
 
-// answering tells of each node whether it answers: all questions, or all but the last two.
+// answering reports for each node whether it replied to all probes, or to all but the last two.
 func (r *reach) answering() map[string]bool {
 	list := make(map[string]bool, len(r.targets))
 	for n, t := range r.targets {

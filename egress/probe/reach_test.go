@@ -13,7 +13,7 @@ import (
 	"hairpin/config"
 )
 
-// simulated is a reach whose nodes answer as a test says, in time that the test makes.
+// simulated is a reach whose nodes reply as a test determines, in simulated time.
 type simulated struct {
 	*reach
 	start, now time.Time
@@ -29,7 +29,7 @@ func simulate(p config.EgressProbing, names string, answers func(name string, at
 	return s
 }
 
-// run lets time pass, a millisecond at a time; an answer takes one.
+// run advances the time by a millisecond at a time; a reply takes one.
 func (s *simulated) run(until time.Duration) *simulated {
 	var asked []string
 	for ; s.now.Before(s.start.Add(until)); s.now = s.now.Add(time.Millisecond) {
@@ -104,8 +104,8 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestReachInTime: whenever a node dies, it is known after the silence and not later, and not
-// before.
+// TestReachInTime: a node that dies at any time is unreachable after the silence, neither later nor
+// earlier.
 func TestReachInTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := config.EgressProbing{
@@ -130,7 +130,7 @@ func TestReachInTime(t *testing.T) {
 	})
 }
 
-// TestReachComesBack: a node that answers again must do so for a while; one that dies in between
+// TestReachComesBack: a node that replies again must do so for a while; one that dies in between
 // does not count.
 func TestReachComesBack(t *testing.T) {
 	s := simulate(usual, "a b c", func(n string, at time.Duration) heardFrom {
@@ -146,8 +146,8 @@ func TestReachComesBack(t *testing.T) {
 	}
 }
 
-// TestReachWasAway: who slept cannot tell who was silent meanwhile; and who cannot act loses
-// nobody.
+// TestReachWasAway: a process that stalled does not know which nodes replied meanwhile. With hold,
+// no node becomes unreachable.
 func TestReachWasAway(t *testing.T) {
 	s := simulate(usual, "a b c", func(n string, at time.Duration) heardFrom {
 		if n == "a" && at > 6*time.Second {
@@ -155,7 +155,7 @@ func TestReachWasAway(t *testing.T) {
 		}
 		return heardService
 	}).run(time.Second)
-	s.now = s.now.Add(4 * time.Second) // not run: asleep
+	s.now = s.now.Add(4 * time.Second) // without run: stalled
 	s.run(5900 * time.Millisecond)
 	if len(s.events) > 0 {
 		t.Error("asleep: ", s.events)
@@ -172,7 +172,8 @@ func TestReachWasAway(t *testing.T) {
 	}
 }
 
-// TestReachTargets: who is not asked any more is not lost, and who comes has its time.
+// TestReachTargets: a node that is no longer probed is not unreachable, and a new one has time to
+// reply.
 func TestReachTargets(t *testing.T) {
 	s := simulate(usual, "a b c", func(n string, _ time.Duration) heardFrom {
 		if n == "a" || n == "z" {

@@ -19,14 +19,14 @@ import (
 
 const healthHandshake = 5 * time.Second // of TLS and HTTP/2
 
-// egressHealth answers probes of whether this node can have egress addresses: grpc.health.v1, for
+// egressHealth serves probes of whether this node can have egress addresses: grpc.health.v1, for
 // every service name.
 type egressHealth struct {
 	grpc_health_v1.UnimplementedHealthServer
 	serves func() bool
 }
 
-// Check answers a probe.
+// Check replies to a probe.
 func (h *egressHealth) Check(context.Context,
 	*grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	s := grpc_health_v1.HealthCheckResponse_NOT_SERVING
@@ -36,7 +36,7 @@ func (h *egressHealth) Check(context.Context,
 	return &grpc_health_v1.HealthCheckResponse{Status: s}, nil
 }
 
-// healthServer is a server whose clients can take little: a question is a few bytes.
+// healthServer returns a server that limits its clients: a request has a few bytes.
 func healthServer(serves func() bool, options ...grpc.ServerOption) *grpc.Server {
 	s := grpc.NewServer(append(options, grpc.ConnectionTimeout(healthHandshake), grpc.MaxConcurrentStreams(16),
 		grpc.MaxRecvMsgSize(4<<10),
@@ -46,8 +46,8 @@ func healthServer(serves func() bool, options ...grpc.ServerOption) *grpc.Server
 	return s
 }
 
-// Serve answers on the port until ctx ends. A port that is taken is tried again. While a file of
-// TLS cannot be read, it answers no probe (Prober.Problem).
+// Serve serves the port until ctx ends. It retries a port that is in use. While a file of TLS
+// cannot be read, it answers no probe (Prober.Problem).
 func Serve(ctx context.Context, p config.EgressProbing, log *slog.Logger, serves func() bool) {
 	if p.Port == 0 {
 		return

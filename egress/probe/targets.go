@@ -11,11 +11,12 @@ import (
 	"hairpin/plan/node"
 )
 
-// witnesses are how many other nodes are probed, so that an isolated prober notices.
+// witnesses is the number of other nodes that are probed, to detect isolation.
 const witnesses = 8
 
-// Targets says who is asked, and where. On a node, that is the management port, so that the answer
-// comes by the way that pods' packets take, as in OVN-Kubernetes; elsewhere the Node's InternalIP.
+// Targets returns the nodes to probe, and their addresses. On a node it uses the management port,
+// so that replies use the path of pods' packets, as in OVN-Kubernetes; elsewhere the Node's
+// InternalIP.
 func Targets(s *cluster.Snapshot, must func(*cluster.Node) bool) map[string]netip.Addr {
 	_, err := netlink.LinkByName(claims.ManagementPort)
 	overlay, own := err == nil, ownAddresses()
@@ -45,7 +46,7 @@ func probeAddress(n *cluster.Node, overlay bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// ownAddresses are those of this machine: it need not ask itself.
+// ownAddresses returns the addresses of this machine, which need not probe itself.
 func ownAddresses() map[netip.Addr]bool {
 	own := map[netip.Addr]bool{}
 	list, err := net.InterfaceAddrs()

@@ -17,34 +17,34 @@ import (
 	"hairpin/retry"
 )
 
-// verifyWithin is how long the API may take to say whose an address is.
+// verifyWithin limits how long the API may take to return the node of an address.
 const verifyWithin = 500 * time.Millisecond
 
-// Verdict is what the API says of an address that two have.
+// Verdict is the API's decision on an address that two nodes have.
 type Verdict struct {
 	Address netip.Addr
 	claimer string // the other node
-	node    string // whose it is; empty if unknown
+	node    string // the node that the address is assigned to; empty if unknown
 }
 
-// verifies asks the API, beside everything else, whose an address is.
+// verifies requests the node of an address from the API, asynchronously.
 type verifies func(e *cluster.EgressIP, a netip.Addr, claimer string)
 
-// Anybody on the network can make claims, as many as they like.
+// Limits, because any machine on the network can send claims, as many as it likes.
 const (
-	verifiers     = 4   // questions that are asked at once
-	mostQuestions = 256 // that wait
+	verifiers     = 4   // parallel requests
+	mostQuestions = 256 // waiting requests
 )
 
-// verifier asks the API whose addresses are, one question at a time about each of them.
+// verifier requests the nodes of addresses from the API, one request at a time per address.
 type verifier struct {
 	client *kubeapi.Client
 	tell   func(Verdict)
-	drop   func() // counts what is not asked
+	drop   func() // counts requests that are not sent
 	queue  chan claimQuestion
 
 	mu   sync.Mutex
-	open map[netip.Addr]bool // asked, or to be asked
+	open map[netip.Addr]bool // requested, or waiting
 }
 
 type claimQuestion struct {
@@ -52,14 +52,14 @@ type claimQuestion struct {
 	Verdict
 }
 
-// NewVerifier makes one that hands its verdicts to tell.
+// NewVerifier makes a verifier that passes its verdicts to tell.
 func NewVerifier(client *kubeapi.Client, tell func(Verdict), drop func()) *verifier {
 	return &verifier{client: client, tell: tell, drop: drop, queue: make(chan claimQuestion, mostQuestions),
 		open: map[netip.Addr]bool{}}
 }
 
-// Ask takes a question and returns at once. One about an address of which the answer is on its way
-// is dropped, and so is one too many.
+// Ask queues a request and returns at once. It drops a request about an address with an open
+// request, and one beyond the limit.
 func (v *verifier) Ask(e *cluster.EgressIP, address netip.Addr, claimer string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -75,7 +75,7 @@ func (v *verifier) Ask(e *cluster.EgressIP, address netip.Addr, claimer string) 
 	}
 }
 
-// Run asks until ctx ends.
+// Run sends requests until ctx ends.
 func (v *verifier) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for range verifiers {
@@ -106,7 +106,7 @@ func (v *verifier) answer(ctx context.Context, q claimQuestion) {
 	v.tell(q.Verdict)
 }
 
-// OnClaim decides what a claim means. It tells whether this node should announce the address again.
+// OnClaim handles a claim. It reports whether this node should announce the address again.
 func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 	if v.out == nil {
 		return false
@@ -116,7 +116,7 @@ func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 		return false
 	}
 	seen := v.out.EgressIPs[i]
-	e := find(v.Base.EgressIPs, seen.Owner) // what is gone is not carried
+	e := find(v.Base.EgressIPs, seen.Owner) // not nil: an EgressIP that is gone is not carried
 	other := ""
 	for _, n := range v.Base.Nodes {
 		if n.Gateway.MAC == c.MAC && n.Name != v.node {
@@ -128,11 +128,11 @@ func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 	case other == "":
 		v.foreignClaims[c.Address] = foreignClaim{c.MAC, now, e.Owner}
 		return true
-	case at == other: // taken over too early
+	case at == other: // this node took the address over too early
 		v.treatAsAlive(other)
 		return false
 	case slices.ContainsFunc(seen.Moving, func(m cluster.Move) bool { return m.Address == c.Address }):
-		return e.NodeOf(c.Address) == v.node // both have it, and the new one is to be believed
+		return e.NodeOf(c.Address) == v.node // both have it, and the new node is right
 	case at == v.node && v.alone:
 		return true
 	case at == v.node:
@@ -141,7 +141,7 @@ func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 	return false
 }
 
-// OnVerdict takes what the API said. It tells whether this node should announce the address again.
+// OnVerdict handles a verdict. It reports whether this node should announce the address again.
 func (v *View) OnVerdict(now time.Time, w Verdict) (defend bool) {
 	if v.Base == nil {
 		return false
@@ -166,7 +166,7 @@ func (v *View) OnVerdict(now time.Time, w Verdict) (defend bool) {
 	return false
 }
 
-// ageClaims forgets what is over, and asks again what is not.
+// ageClaims removes expired claims, and verifies released addresses again.
 func (v *View) ageClaims(now time.Time, s *cluster.Snapshot) (again time.Duration) {
 	for a, x := range v.foreignClaims {
 		if now.Sub(x.last) > conflictFor {
@@ -177,7 +177,7 @@ func (v *View) ageClaims(now time.Time, s *cluster.Snapshot) (again time.Duratio
 	}
 	for a, y := range v.released {
 		i := slices.IndexFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return e.NodeOf(a) == v.node })
-		if i < 0 || !slices.Equal(s.EgressIPs[i].Assigned, y.items) { // it was decided anew
+		if i < 0 || !slices.Equal(s.EgressIPs[i].Assigned, y.items) { // the controller assigned it again
 			delete(v.released, a)
 			v.stale = true
 			continue

@@ -16,8 +16,8 @@ import (
 	"hairpin/kubeapi"
 )
 
-// TestClaimsFlood: however many claims come in, and with an API that does not answer, there is one
-// question for each address, and a few goroutines; what is not asked is counted.
+// TestClaimsFlood: with any number of claims, and an API that does not reply, there is one request
+// per address, and a few goroutines. Requests that are not sent are counted.
 func TestClaimsFlood(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,7 +49,7 @@ func TestClaimsFlood(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); asked.Load() < addresses &&
 		time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
-	// Each connection to the server has some of both sides.
+	// Each connection to the server has some on both sides.
 	if n := runtime.NumGoroutine() - before; n > 40 {
 		t.Errorf("%d more goroutines", n)
 	}
@@ -59,7 +59,7 @@ func TestClaimsFlood(t *testing.T) {
 	if verdicts.Load() != addresses || asked.Load() != addresses || dropped != claims-addresses {
 		t.Errorf("%d questions, %d verdicts, %d dropped of %d claims", asked.Load(), verdicts.Load(), dropped, claims)
 	}
-	v.Ask(e, netip.MustParseAddr("172.18.0.1"), "node-b") // the last one was answered: it may be asked about again
+	v.Ask(e, netip.MustParseAddr("172.18.0.1"), "node-b") // the last one was answered: it may be requested again
 	for end := time.Now().Add(10 * time.Second); asked.Load() == addresses &&
 		time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
@@ -68,7 +68,7 @@ func TestClaimsFlood(t *testing.T) {
 	}
 	cancel()
 	<-ended
-	for i := range 2 * mostQuestions { // nobody answers any more
+	for i := range 2 * mostQuestions { // no replies any more
 		v.Ask(e, netip.AddrFrom4([4]byte{172, 19, byte(i >> 8), byte(i)}), "node-b")
 	}
 	if n := len(v.queue); n != mostQuestions {

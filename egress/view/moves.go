@@ -11,27 +11,28 @@ import (
 	"hairpin/retry"
 )
 
-// An address that moves between two living nodes is with both for a time, so that no connection
-// finds neither: the new one translates at once, and sends back to the old one what it does not
-// know; pods are led to it a little later, when it is sure to be ready, also on a busy machine; the
-// old one ends last. All these times begin when an agent sees the new status. An unassigned address
-// ends as late where it was: other nodes may learn of that later, and still lead pods there.
+// An address that moves between two live nodes is on both for a time, so that no connection is on
+// neither. The new node translates at once, and sends packets of unknown connections to the old
+// one. Pods are rerouted a little later, when the new node is sure to be ready, also on a busy
+// machine. The old node ends last. All these times begin when an agent receives the new status. An
+// unassigned address ends as late: other nodes may learn of that later, and still send pods'
+// packets there.
 const (
-	moveEarly    = 1 * time.Second // until the new node gives OVN what comes in
-	moveReroutes = 2 * time.Second // until pods are led to the new node
-	moveEnds     = 5 * time.Second // until the old one lets go
+	moveEarly    = 1 * time.Second // until the new node passes incoming packets to OVN
+	moveReroutes = 2 * time.Second // until pods are rerouted to the new node
+	moveEnds     = 5 * time.Second // until the old node releases it
 )
 
 // movement is one such address.
 type movement struct {
 	cluster.Move
-	was      *cluster.EgressIP // that it is of; if unassigned, what is left of that
+	was      *cluster.EgressIP // its EgressIP; if unassigned, the rest of it
 	begun    time.Time
-	planned  bool // the old node may not carry it any more: it need not have died
+	planned  bool // the old node may no longer carry it, so the move does not imply that it died
 	rerouted bool
 }
 
-// watchMoves notes what has moved from the Snapshot of before to this one.
+// watchMoves records what has moved from the previous Snapshot to this one.
 func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bool) time.Duration {
 	had, mine := map[netip.Addr]string{}, map[netip.Addr]*cluster.EgressIP{}
 	if v.Base != nil {
@@ -69,7 +70,7 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 		if left[e.Owner] == nil {
 			was := *e
 			was.Assigned, was.Addresses = nil, nil
-			// in the year 6325: the pods that another one selects are that one's
+			// in the year 6325: another EgressIP that selects the same pods has precedence
 			was.Created = time.Unix(1<<37, 0).UTC()
 			if e.Service != nil {
 				service := *e.Service
@@ -83,15 +84,15 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 	return v.ageMoves(now, lost)
 }
 
-// leaves reports whether a node is being drained on request: that is no sign that it is dead.
+// leaves reports whether a node is drained on request, which does not suggest that it is dead.
 func leaves(s *cluster.Snapshot, e *cluster.EgressIP, node string) bool {
 	n := s.Node(node)
 	return n != nil && (!e.MayBeOn(n) || n.Egress.Leaving)
 }
 
 // gone reports whether the old node seems dead: pods then stop waiting for the new one. If the move
-// was not requested, a node that is not asked, or late with an answer, is; if it was requested,
-// only one that has been silent for long enough.
+// was requested, only an unreachable node seems dead. Otherwise, a node that is not probed, or
+// whose reply is late, does too.
 func (v *View) gone(m *movement, lost map[string]bool) bool {
 	switch {
 	case lost[m.From]:
@@ -102,9 +103,9 @@ func (v *View) gone(m *movement, lost map[string]bool) bool {
 	return !v.prober.Answers(m.From)
 }
 
-// ageMoves brings moves on, and tells when the next step is due. One of whose nodes is dead goes
-// on, because that may be an error: then the old one has connections that the new one does not
-// know.
+// ageMoves advances moves, and returns when the next step is due. It also continues a move if one
+// of the nodes seems dead, because that may be an error: then the old node has connections that the
+// new one does not know.
 func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duration) {
 	for a, m := range v.moves {
 		age := now.Sub(m.begun)
@@ -117,7 +118,7 @@ func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duratio
 			m.rerouted = true
 			again = retry.Sooner(again, moveEnds-age)
 		default:
-			again = retry.Sooner(again, moveReroutes/20) // the old one may die meanwhile
+			again = retry.Sooner(again, moveReroutes/20) // the old node may die meanwhile
 		}
 		if early := age < moveEarly && !m.rerouted; m.Early != early {
 			m.Early, v.stale = early, true
@@ -126,8 +127,8 @@ func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duratio
 	return again
 }
 
-// takenOverFrom returns the addresses that living nodes have from nodes that seem to be dead. If
-// one is not, it has connections that the new one does not know.
+// takenOverFrom returns the addresses that live nodes took over from nodes that seem dead. If a
+// node is not dead, it has connections that the new one does not know.
 func takenOverFrom(had, items []cluster.Assignment, lost map[string]bool) (moving []cluster.Move) {
 	for _, a := range had {
 		if !lost[a.Node] {
@@ -142,8 +143,8 @@ func takenOverFrom(had, items []cluster.Assignment, lost map[string]bool) (movin
 	return moving
 }
 
-// letGo makes a move of what this node had taken over, or was told to be another's, and is so no
-// longer: it has connections.
+// letGo starts a move of each address that this node had taken over, or was reported to have, and
+// no longer has: this node has connections of it.
 func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, items []cluster.Assignment) {
 	if v.out == nil {
 		return
@@ -158,7 +159,7 @@ func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, it
 	}
 }
 
-// withMoves returns where pods are to be led, and what moves, of an EgressIP.
+// withMoves returns, for an EgressIP, the nodes to which pods are routed, and the moves.
 func (v *View) withMoves(e *cluster.EgressIP,
 	items []cluster.Assignment) (list []cluster.Assignment, moving []cluster.Move) {
 	if len(v.moves) == 0 {
@@ -176,7 +177,7 @@ func (v *View) withMoves(e *cluster.EgressIP,
 			if !m.rerouted {
 				list[i].Node = m.From
 			}
-		case m.From == v.node: // the new one has died, and yet another has it
+		case m.From == v.node: // the new node has died, and a third node has the address
 			moving = append(moving, cluster.Move{Address: a.Address, From: m.From, To: a.Node})
 		}
 	}
@@ -188,7 +189,7 @@ func (v *View) withMoves(e *cluster.EgressIP,
 	return list, moving
 }
 
-// ended returns the EgressIPs that are gone, and of which this node still has an address.
+// ended returns the deleted EgressIPs of which this node still has an address.
 func (v *View) ended(s *cluster.Snapshot) (list []*cluster.EgressIP) {
 	for _, a := range slices.SortedFunc(maps.Keys(v.moves), netip.Addr.Compare) {
 		m := v.moves[a]
@@ -200,7 +201,7 @@ func (v *View) ended(s *cluster.Snapshot) (list []*cluster.EgressIP) {
 	return list
 }
 
-// find finds an EgressIP; nil when there is none of the name.
+// find returns an EgressIP by name; nil if there is none.
 func find(sorted []*cluster.EgressIP, o cluster.Owner) *cluster.EgressIP {
 	i, there := slices.BinarySearchFunc(sorted, o,
 		func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })

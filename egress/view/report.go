@@ -11,7 +11,7 @@ import (
 	"hairpin/report"
 )
 
-// Report tells where all egress addresses are: seen is where they are, base what the API says.
+// Report returns the node of each egress address: seen has the actual one, base the API's.
 func Report(seen, base *cluster.Snapshot) []report.Egress {
 	var list []report.Egress
 	for _, e := range seen.EgressIPs {
@@ -29,7 +29,7 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 			switch status := said.NodeOf(x); {
 			case r.Node == "":
 				r.Why = cmp.Or(saidOf(e, x.String()), "the controller has not said why")
-				if e.Service != nil { // it has no conditions
+				if e.Service != nil { // an EgressService has no conditions
 					r.Why = "no host: kubectl get events -n " + e.Owner.Namespace
 				}
 			case r.Node != status:
@@ -45,7 +45,7 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 	return list
 }
 
-// saidOf finds what the condition says of an address that has no node, or one that does not answer.
+// saidOf returns the condition's message about an address without a node, or that does not reply.
 func saidOf(e *cluster.EgressIP, address string) string {
 	for _, c := range e.Conditions {
 		if c.Type != v1.ConditionAssigned {

@@ -10,7 +10,7 @@ import (
 	"hairpin/report"
 )
 
-// TestEgressStatus: every address is told of, with its node or the reason why it has none.
+// TestEgressStatus: every address is reported, with its node or the reason why it has none.
 func TestEgressStatus(t *testing.T) {
 	s := newSeen(t, "c")
 	base := decidedBy(first+" a", second)

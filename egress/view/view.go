@@ -1,5 +1,5 @@
-// Package view is how an agent sees EgressIPs: what their status says, and what the agent itself
-// knows of dead nodes, of addresses that move and of conflicts.
+// Package view computes an agent's view of EgressIPs: their status, corrected by what the agent
+// itself knows of dead nodes, moving addresses and conflicts.
 package view
 
 import (
@@ -18,64 +18,63 @@ import (
 )
 
 const (
-	// aheadFor is how long an agent may be ahead of the controller: when that has not moved the
-	// addresses of a node by then, it knows better. A controller may have died together with the
-	// node: its Lease must end first.
+	// aheadFor limits how long an agent may be ahead of the controller. If the controller has not
+	// moved a node's addresses by then, the controller is right. A controller may have died
+	// together with the node: its Lease must expire first.
 	aheadFor = kube.LeaseDuration + 5*time.Second
-	// yieldCheck is how often a node that released an address checks whether it has it after all.
+	// yieldCheck is the interval at which a node checks whether a released address is its own.
 	yieldCheck = 2 * time.Second
-	// conflictFor is how long a foreign machine with an egress address is told of.
+	// conflictFor is how long a foreign machine with an egress address is reported.
 	conflictFor = time.Minute
 )
 
-// View is how an agent sees EgressIPs. It is what their status says, but for three things: the
-// addresses of a node that is dead, as this agent itself sees, go where the controller will put
-// them, because the rule is a pure function and known to all; an address that turns out to be
-// another node's is that node's; and one that moves between two living nodes is for a time with
-// both (egressmove.go).
+// View is an agent's view of EgressIPs: their status, with three exceptions. The addresses of a
+// node that this agent itself considers dead are where the controller will move them: the rule is a
+// pure function, and every node knows it. An address that turns out to be another node's is on that
+// node. An address that moves between two live nodes is on both for a time (moves.go).
 type View struct {
 	node   string
 	log    *slog.Logger
 	prober Nodes
-	asked  func() bool // whether the API answers
+	asked  func() bool // whether the API replies
 	alone  bool        // there is no API, and no controller to be ahead of
 	Verify verifies
 
 	Base, out     *cluster.Snapshot
-	lost          map[string]bool // that out was made with
+	lost          map[string]bool // the unreachable nodes of out
 	ahead         map[string]time.Time
-	distrust      map[string]bool // what the prober says of them, until it hears them again
+	distrust      map[string]bool // nodes whose unreachability is ignored until they reply again
 	released      map[netip.Addr]releasedAddress
 	foreignClaims map[netip.Addr]foreignClaim
 	moves         map[netip.Addr]*movement
 	made          map[cluster.Owner]madeEgressIP
-	stale         bool // out is to be made again
+	stale         bool // out must be made again
 	nextAsk       time.Time
 }
 
-// Nodes knows which nodes live: a prober.
+// Nodes reports which nodes are alive, like a prober.
 type Nodes interface {
-	Ask(nodes map[string]netip.Addr) // from now on
+	Ask(nodes map[string]netip.Addr) // sets the nodes to probe
 	Unreachable() map[string]bool
-	Answers(node string) bool // to the last questions
-	Off() bool                // nobody is asked
+	Answers(node string) bool // whether it replied to the last probes
+	Off() bool                // probing is disabled
 }
 
-// releasedAddress is an address that another node claims, and the API did not contradict.
+// releasedAddress is an address that another node claims, without contradiction by the API.
 type releasedAddress struct {
 	to    string
-	items []cluster.Assignment // of the EgressIP at the time
+	items []cluster.Assignment // of the EgressIP at that time
 	check time.Time
 }
 
-// foreignClaim is a machine that is no node, and has an egress address.
+// foreignClaim is a claim of a machine that is no node.
 type foreignClaim struct {
 	mac   cluster.MAC
 	last  time.Time
 	owner cluster.Owner
 }
 
-// madeEgressIP is an EgressIP as it is seen, which stays the same pointer while it is the same.
+// madeEgressIP is an EgressIP with its view. The pointer out changes only when the view does.
 type madeEgressIP struct{ base, out *cluster.EgressIP }
 
 func New(node string, p Nodes, asked func() bool, alone bool, log *slog.Logger) *View {
@@ -87,7 +86,7 @@ func New(node string, p Nodes, asked func() bool, alone bool, log *slog.Logger) 
 	}
 }
 
-// See returns the Snapshot as this agent sees it, and when to look again.
+// See returns the Snapshot with this agent's view, and when to call it again.
 func (v *View) See(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.Duration) {
 	if s == nil || len(s.EgressIPs) == 0 && len(v.moves) == 0 && (v.Base == nil || len(v.Base.EgressIPs) == 0) {
 		v.prober.Ask(nil)
@@ -105,18 +104,18 @@ func (v *View) See(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.
 	if fresh || v.stale || !maps.Equal(lost, v.lost) {
 		v.Base, v.lost, v.stale = s, lost, false
 		v.out = v.overlay(now, s, lost)
-		again = retry.Sooner(again, v.ageMoves(now, lost)) // of what was let go
+		again = retry.Sooner(again, v.ageMoves(now, lost)) // moves that letGo started
 		v.nextAsk = time.Time{}
 	}
 	if !v.nextAsk.After(now) {
-		v.nextAsk = now.Add(10 * time.Second) // the management port may have come
+		v.nextAsk = now.Add(10 * time.Second) // the management port may exist now
 		v.prober.Ask(v.targets(s))
 	}
 	return v.out, again
 }
 
-// targets are the nodes that carry addresses, where they are this node's concern: it may have to
-// carry them, or has pods that leave by them.
+// targets returns the nodes that carry addresses, if they concern this node: it may have to carry
+// the addresses, or has pods that use them.
 func (v *View) targets(s *cluster.Snapshot) map[string]netip.Addr {
 	own := s.Node(v.node)
 	if own == nil || !s.MayCarry(own) && !selectsOn(s, v.node) {
@@ -156,8 +155,8 @@ func selectsOn(s *cluster.Snapshot, node string) bool {
 	return false
 }
 
-// believed returns the nodes that are dead. When the controller, which can be asked, leaves
-// addresses where they are, they are not.
+// believed returns the dead nodes. A node is not dead if the controller leaves addresses there, and
+// the API can be reached.
 func (v *View) believed(now time.Time, s *cluster.Snapshot) (map[string]bool, time.Duration) {
 	lost := maps.Clone(v.prober.Unreachable())
 	var again time.Duration
@@ -190,7 +189,7 @@ func (v *View) believed(now time.Time, s *cluster.Snapshot) (map[string]bool, ti
 	return lost, again
 }
 
-// treatAsAlive believes a node to be alive, although it does not answer.
+// treatAsAlive treats a node as alive although it does not reply.
 func (v *View) treatAsAlive(node string) {
 	v.log.Warn("node is alive after all", "target", node)
 	v.distrust[node] = true
@@ -205,7 +204,7 @@ func carriesOf(e *cluster.EgressIP, node string) bool {
 	return slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return a.Node == node })
 }
 
-// overlay makes the Snapshot as it is seen.
+// overlay makes the Snapshot with the view.
 func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool) *cluster.Snapshot {
 	var decided []assign.Decision
 	for n := range lost {
@@ -245,9 +244,9 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 	return &out
 }
 
-// takenOver puts what the lost nodes had where it was decided to be. What found no other node is
-// left out, when the EgressIP has another address of the family, and else stays: to nowhere, until
-// the controller says that it has none.
+// takenOver returns had with the addresses of lost nodes where they were decided to be. An address
+// without another node is left out if the EgressIP has another of the family. Otherwise it stays on
+// the lost node until the controller removes it.
 func takenOver(had, decided []cluster.Assignment, lost map[string]bool) []cluster.Assignment {
 	if !slices.ContainsFunc(had, func(a cluster.Assignment) bool { return lost[a.Node] }) {
 		return had
@@ -276,7 +275,7 @@ func (v *View) withoutReleased(items []cluster.Assignment) []cluster.Assignment 
 	return list
 }
 
-// Conflicts are the foreign machines that have egress addresses.
+// Conflicts reports foreign machines that have egress addresses.
 func (v *View) Conflicts() []cluster.Problem {
 	var list []cluster.Problem
 	for _, a := range slices.SortedFunc(maps.Keys(v.foreignClaims), netip.Addr.Compare) {

@@ -41,18 +41,18 @@ func decidedBy(items ...string) *cluster.Snapshot {
 		EgressIPs: []*cluster.EgressIP{e}}
 }
 
-// seen is a view in a time that the test makes.
+// seen is a View in simulated time.
 type seen struct {
 	t *testing.T
 	*View
 	now   time.Time
-	asks  []string // the API was asked, for whom
+	asks  []string // requests to the API, by claimer
 	API   bool
 	again time.Duration
 	nodes *others
 }
 
-// others are the other nodes, as a test says.
+// others are the other nodes, as a test determines.
 type others struct{ standing, lost map[string]bool }
 
 func (o *others) Ask(map[string]netip.Addr)    {}
@@ -71,7 +71,7 @@ func newSeen(t *testing.T, node string) *seen {
 	return s
 }
 
-// probed says who answers.
+// probed sets which nodes reply.
 func (s *seen) probed(list ...any) {
 	standing, lost := map[string]bool{}, map[string]bool{}
 	for i := 0; i < len(list); i += 2 {
@@ -88,7 +88,7 @@ func (s *seen) lose(names ...string) {
 	s.nodes.lost = lost
 }
 
-// is looks after a time, and compares.
+// is calls See after a time, and compares.
 func (s *seen) is(after time.Duration, snapshot *cluster.Snapshot, want string) {
 	s.t.Helper()
 	s.now = s.now.Add(after)
@@ -115,8 +115,8 @@ func (s *seen) is(after time.Duration, snapshot *cluster.Snapshot, want string) 
 
 const first, second = "172.18.0.33", "172.18.0.44"
 
-// TestEgressAhead: what a dead node had goes where the controller will put it; one that the
-// controller leaves there lives.
+// TestEgressAhead: the addresses of a dead node are where the controller will move them. A node is
+// alive if the controller leaves them there.
 func TestEgressAhead(t *testing.T) {
 	s := newSeen(t, "c")
 	base := decidedBy(first+" a", second+" b")
@@ -130,29 +130,31 @@ func TestEgressAhead(t *testing.T) {
 	s.is(time.Second, decidedBy(first+" c", second+" b"), first+" c, "+second+" b, "+first+" a>c")
 	s.is(time.Hour, base, first+" c, "+second+" b, "+first+" a>c")
 	s.API = false
-	s.is(aheadFor, base, first+" c, "+second+" b, "+first+" a>c") // nobody contradicts
+	s.is(aheadFor, base, first+" c, "+second+" b, "+first+" a>c") // no contradiction
 	s.API = true
-	s.is(time.Second, base, first+" a, "+second+" b, "+first+" c>a") // it lets go, and goes on with what it has
+	// it releases the address, and keeps connections
+	s.is(time.Second, base, first+" a, "+second+" b, "+first+" c>a")
 	s.is(time.Hour, base, first+" a, "+second+" b")
 	s.lose()
 	s.is(0, base, first+" a, "+second+" b")
 	s.lose("a")
 	s.is(0, base, first+" c, "+second+" b, "+first+" a>c")
-	// it is heard: it lives
+	// it claims the address: it is alive
 	if s.OnClaim(s.now, wire.Claim{Address: netip.MustParseAddr(first), MAC: base.Nodes[0].Gateway.MAC}) {
 		t.Error("a dead node's address is defended")
 	}
 	s.is(0, base, first+" a, "+second+" b, "+first+" c>a")
 
 	s.lose("b", "c")
-	s.is(0, base, first+" a, "+first+" c>a") // a has one of the family: the other goes nowhere, and nobody is led there
+	// a has one of the family: the other is nowhere, without pods
+	s.is(0, base, first+" a, "+first+" c>a")
 	s.lose("a", "b", "c")
-	// nobody can take it: to nowhere, and not to the node's own address
+	// no node can have it: it is nowhere, and pods do not use the node's own address
 	s.is(time.Hour, decidedBy(first+" a"), first+" a")
 }
 
-// TestEgressClaims: who hears that another node has his address asks the API, and lets go when that
-// does not say that it is his. A foreign machine is told of.
+// TestEgressClaims: a node that receives a claim of another node requests the decision of the API.
+// It releases the address if the API does not confirm its own. A foreign machine is reported.
 func TestEgressClaims(t *testing.T) {
 	s := newSeen(t, "c")
 	base := decidedBy(first + " c")
@@ -166,10 +168,10 @@ func TestEgressClaims(t *testing.T) {
 		t.Error("it is ours, and not defended")
 	}
 	s.is(0, base, first+" c")
-	if s.OnVerdict(s.now, Verdict{a, "b", ""}) { // nobody could say
+	if s.OnVerdict(s.now, Verdict{a, "b", ""}) { // no decision
 		t.Error("defended, in doubt")
 	}
-	s.is(0, base, first+" b, "+first+" c>b") // let go, and not at once
+	s.is(0, base, first+" b, "+first+" c>b") // released, in steps
 	s.is(yieldCheck, base, first+" b, "+first+" c>b")
 	if len(s.asks) != 2 {
 		t.Error("not asked again", s.asks)
@@ -179,7 +181,7 @@ func TestEgressClaims(t *testing.T) {
 	s.OnVerdict(s.now, Verdict{a, "b", "b"})
 	s.is(0, base, first+" b, "+first+" c>b")
 	s.is(0, decidedBy(first+" b"), first+" b, "+first+" c>b")
-	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c early") // decided anew: a planned move
+	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c early") // assigned again: a planned move
 
 	s = newSeen(t, "c")
 	s.is(0, base, first+" c")
@@ -193,14 +195,14 @@ func TestEgressClaims(t *testing.T) {
 	}
 }
 
-// TestEgressMoves: from a node that lives, an address moves in steps; where nobody wanted it to, it
-// waits for no node that is late with an answer, and where somebody did, for none that is dead.
-// Nodes that seem to be dead get what is theirs.
+// TestEgressMoves: from a live node, an address moves in steps. An unrequested move does not wait
+// for a node whose reply is late, and a requested one does not wait for a dead node. Nodes that
+// seem dead get packets of their connections.
 func TestEgressMoves(t *testing.T) {
 	before, after := decidedBy(first+" a"), decidedBy(first+" b")
 	drained := decidedBy(first + " b")
 	drained.Nodes[0].Egress.Assignable = false
-	const first2 = first + " b, " + first + " a>b" // pods are led
+	const first2 = first + " b, " + first + " a>b" // pods are rerouted
 	for _, node := range []string{"a", "b", "c"} {
 		for _, after := range []*cluster.Snapshot{after, drained} {
 			s := newSeen(t, node)
@@ -226,14 +228,14 @@ func TestEgressMoves(t *testing.T) {
 	s.is(time.Millisecond, after, first2)
 	s = newSeen(t, "c")
 	s.is(0, before, first+" a")
-	s.probed("a", false, "b", true) // it is late
+	s.probed("a", false, "b", true) // its reply is late
 	s.is(0, drained, first+" a, "+first+" a>b early")
 	s.lose("a")
 	s.is(time.Millisecond, drained, first2)
 	s.lose("b")
 	s.is(time.Millisecond, drained, first+" c, "+first+" b>c")
 	drained.Nodes[2].Egress.Assignable = false // b alone may have it
-	for _, node := range []string{"a", "c"} {  // the new one seems to be dead: the old one goes on
+	for _, node := range []string{"a", "c"} {  // the new one seems dead: the old one continues
 		s = newSeen(t, node)
 		s.is(0, before, first+" a")
 		s.is(0, drained, first+" a, "+first+" a>b early")
@@ -245,13 +247,13 @@ func TestEgressMoves(t *testing.T) {
 	s = newSeen(t, "c")
 	s.is(0, before, first+" a")
 	s.is(0, after, first+" a, "+first+" a>b early")
-	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c early") // and on
+	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c early") // and continues
 	s.is(moveEnds, decidedBy(first), first+" c>")
 	s.is(moveEnds, decidedBy(first), "")
 }
 
-// TestEgressEnds: the node of an address that nobody gets goes on for a time, also when the
-// EgressIP is gone; the others stop at once. Who gets it meanwhile has it.
+// TestEgressEnds: the node of an unassigned address continues for a time, also when the EgressIP is
+// deleted; the others stop at once. If another node gets the address meanwhile, it has it.
 func TestEgressEnds(t *testing.T) {
 	base, none := decidedBy(first+" a", second+" a"), decidedBy()
 	none.EgressIPs = nil
@@ -293,8 +295,8 @@ func TestEgressEnds(t *testing.T) {
 	s.is(0, decidedBy(first+" b", second+" a"), first+" b, "+second+" a")
 }
 
-// TestEgressServiceAhead: all addresses of an EgressService go together, to a node without the
-// label of EgressIPs. What is left of one that is gone comes after every other.
+// TestEgressServiceAhead: all addresses of an EgressService move together, to a node without the
+// label of EgressIPs. The rest of a deleted one comes after every other.
 func TestEgressServiceAhead(t *testing.T) {
 	s := newSeen(t, "c")
 	base := decidedBy(first+" a", second+" a")

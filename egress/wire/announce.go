@@ -13,29 +13,29 @@ import (
 	"hairpin/retry"
 )
 
-// Egress addresses that come to this node are announced at once and then again, each time after
-// twice as long: neighbours believe the node that had them until they hear of another, and one
-// frame may be lost.
+// New egress addresses of this node are announced at once and then again, each time after twice as
+// long: neighbors use the former node until they receive an announcement, and one frame may be
+// lost.
 const (
 	egressAnnouncements = 5
 	egressAnnounceAgain = 250 * time.Millisecond
-	egressDefendAgain   = 100 * time.Millisecond // between two answers to conflicting claims
+	egressDefendAgain   = 100 * time.Millisecond // between two announcements because of conflicting claims
 )
 
-// Announced remembers which egress addresses this node has announced. ovn-controller announces IPv4
-// ones, too; unsolicited neighbour advertisements are ours alone.
+// Announced records which egress addresses this node has announced. ovn-controller announces IPv4
+// ones, too; only Hairpin sends unsolicited neighbor advertisements.
 type Announced struct {
 	addresses map[netip.Addr]*announced
 }
 
-// announced is how often an address was, with a MAC.
+// announced counts the announcements of an address, with a MAC.
 type announced struct {
 	mac        cluster.MAC
 	times      int
 	last, next time.Time
 }
 
-// Defend makes an address that somebody else says he has be announced again.
+// Defend schedules an announcement of an address that another machine claims.
 func (c *Announced) Defend(now time.Time, x netip.Addr) {
 	if a := c.addresses[x]; a != nil {
 		a.times, a.next = min(a.times, egressAnnouncements-2), now
@@ -45,8 +45,8 @@ func (c *Announced) Defend(now time.Time, x netip.Addr) {
 	}
 }
 
-// Announce sends what is due for the addresses that the node carries, on the gateway bridge or on
-// the links that have them. It tells when it wants to be called again.
+// Announce sends the due announcements for the addresses that the node carries, on the gateway
+// bridge or on the links that have them. It returns when to call it again.
 func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.EgressIP,
 	on map[host.AddressKey]host.Address) (time.Duration, error) {
 	node, g := own.Name, &own.Gateway
@@ -78,7 +78,7 @@ func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.E
 	var errs []error
 	for name, list := range frames {
 		if name == g.Bridge && !cluster.ModeNamed(g.Mode).Uplink {
-			continue // no network of this node has it any more
+			continue // no network of this node has it now
 		}
 		link, err := netlink.LinkByName(name)
 		if err == nil {
@@ -91,8 +91,8 @@ func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.E
 	return again, errors.Join(errs...)
 }
 
-// announcedOn gives the link that an address is on, and the link's MAC. Those of the gateway router
-// are on no link of the host.
+// announcedOn returns the link that has an address, and the link's MAC. Addresses of the gateway
+// router are on no link of the host.
 func announcedOn(own *cluster.Node, a netip.Addr, on map[host.AddressKey]host.Address) (string, cluster.MAC) {
 	for i := range own.Links {
 		l := &own.Links[i]
@@ -103,7 +103,7 @@ func announcedOn(own *cluster.Node, a netip.Addr, on map[host.AddressKey]host.Ad
 	return own.Gateway.Bridge, own.Gateway.MAC
 }
 
-// Own returns the addresses that are carried.
+// Own returns the addresses that the node carries.
 func (c *Announced) Own() map[netip.Addr]bool {
 	list := make(map[netip.Addr]bool, len(c.addresses))
 	for a := range c.addresses {

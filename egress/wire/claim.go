@@ -6,7 +6,7 @@ import (
 	"hairpin/cluster"
 )
 
-// Claim is what was heard on the wire: somebody else has one of this node's egress addresses.
+// Claim is a received ARP or ND packet of another machine for an egress address of this node.
 type Claim struct {
 	Address netip.Addr
 	MAC     cluster.MAC

@@ -8,8 +8,8 @@ import (
 	"hairpin/cluster"
 )
 
-// TestClaimBatch: the agent is told of claims a few times a second, at once of the first, of a
-// limited number.
+// TestClaimBatch: the agent gets claims a few times a second: the first at once, and a limited
+// number.
 func TestClaimBatch(t *testing.T) {
 	dropped, told := 0, 0
 	tell := func(list []Claim) { told += len(list) }

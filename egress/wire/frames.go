@@ -1,5 +1,5 @@
-// Package wire speaks for egress addresses on the external network: it announces them, hears others
-// who have them, and asks for neighbours.
+// Package wire sends and receives ARP and neighbor discovery for egress addresses on the external
+// network: it announces addresses, detects other machines that have them, and resolves neighbors.
 package wire
 
 import (
@@ -15,10 +15,10 @@ import (
 	"hairpin/cluster"
 )
 
-// AnnounceHost makes the host and its neighbours on the gateway bridge find each other again, after
-// a time in which the bridge forwarded nothing. What they asked meanwhile (ARP, neighbour
-// solicitations) is lost, and the kernel asks again only after a second: so ask now for whom the
-// host still looks, and tell everybody the host's own addresses.
+// AnnounceHost restores resolution between the host and its neighbors on the gateway bridge, after
+// a time in which the bridge forwarded nothing. Requests of that time (ARP, neighbor solicitations)
+// are lost, and the kernel repeats them only after a second. So AnnounceHost sends requests for the
+// host's unresolved neighbors, and announces the host's own addresses.
 func AnnounceHost(g cluster.Gateway) error {
 	link, err := netlink.LinkByName(g.Bridge)
 	if err != nil {
@@ -44,11 +44,11 @@ func AnnounceHost(g cluster.Gateway) error {
 	return nil
 }
 
-// Introduce tells neighbours the Ethernet address of the gateway bridge: everybody on its network,
-// and each other node for itself. The tunnels of Open vSwitch on the userspace datapath learn from
-// an answer only (ARP reply, neighbour advertisement to the node's own address), and keep what they
-// know for 15 minutes. It does nothing, and says so, while the bridge still has another: the kernel
-// would go on to tell that.
+// Introduce announces the Ethernet address of the gateway bridge to its network, and sends each
+// other node a reply. The tunnels of Open vSwitch on the userspace datapath learn only from a reply
+// (ARP reply, neighbor advertisement to the node's own address), and keep what they learn for 15
+// minutes. It does nothing, and returns false, while the bridge still has another address, because
+// the kernel would continue to announce that.
 func Introduce(g cluster.Gateway, others []*cluster.Node) (told bool, err error) {
 	link, err := netlink.LinkByName(g.Bridge)
 	if err != nil {
@@ -74,7 +74,7 @@ func Introduce(g cluster.Gateway, others []*cluster.Node) (told bool, err error)
 	return true, nil
 }
 
-// ownFor gives the host's address that asks for a neighbour: the one of its network, or else any of
+// ownFor returns the host's address for requests to a neighbor: that of its network, or else any of
 // its family.
 func ownFor(own []netip.Prefix, neighbor netip.Addr) (a netip.Addr) {
 	for _, p := range own {
@@ -104,7 +104,7 @@ func send(link int, frames [][]byte) error {
 	return errors.Join(errs...)
 }
 
-// announcement is a gratuitous ARP request (RFC 5227, section 3) or an unsolicited neighbour
+// announcement returns a gratuitous ARP request (RFC 5227, section 3) or an unsolicited neighbor
 // advertisement (RFC 4861, section 7.2.6).
 func announcement(mac cluster.MAC, own netip.Addr) []byte {
 	if own.Is4() {
@@ -114,7 +114,7 @@ func announcement(mac cluster.MAC, own netip.Addr) []byte {
 	return neighborMessage(multicast(all), mac, own, all, advertisement, override, own)
 }
 
-// answer is an ARP reply, or a neighbour advertisement, to one neighbour.
+// answer returns an ARP reply, or a neighbor advertisement, to one neighbor.
 func answer(mac cluster.MAC, own netip.Addr, to cluster.MAC, neighbor netip.Addr) []byte {
 	if own.Is4() {
 		return arp(reply, to, mac, own, to, neighbor)
@@ -122,7 +122,7 @@ func answer(mac cluster.MAC, own netip.Addr, to cluster.MAC, neighbor netip.Addr
 	return neighborMessage(to, mac, own, neighbor, advertisement, override, own)
 }
 
-// solicitation asks for the MAC of a neighbour (RFC 826; RFC 4861, section 7.2.2).
+// solicitation returns a request for the MAC of a neighbor (RFC 826; RFC 4861, section 7.2.2).
 func solicitation(mac cluster.MAC, own, target netip.Addr) []byte {
 	if own.Is4() {
 		return arp(request, broadcast, mac, own, cluster.MAC{}, target)
@@ -134,7 +134,7 @@ func solicitation(mac cluster.MAC, own, target netip.Addr) []byte {
 
 var broadcast = cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// multicast gives the MAC of an IPv6 group (RFC 2464, section 7).
+// multicast returns the MAC of an IPv6 group (RFC 2464, section 7).
 func multicast(group netip.Addr) cluster.MAC {
 	g := group.As16()
 	return cluster.MAC{0x33, 0x33, g[12], g[13], g[14], g[15]}
@@ -158,10 +158,10 @@ const (
 	solicit, solicitOption             = 135, 1
 	advertisement, advertisementOption = 136, 2
 
-	override = 0x20000000 // flag of an advertisement: replaces what is known
+	override = 0x20000000 // flag of an advertisement: it replaces the receiver's entry
 )
 
-// neighborMessage is a neighbour solicitation or advertisement.
+// neighborMessage returns a neighbor solicitation or advertisement.
 func neighborMessage(ether, mac cluster.MAC, from, to netip.Addr, kind byte, flags uint32, target netip.Addr) []byte {
 	src, dst, of := from.As16(), to.As16(), target.As16()
 	option := byte(solicitOption)
@@ -176,7 +176,7 @@ func neighborMessage(ether, mac cluster.MAC, from, to netip.Addr, kind byte, fla
 	binary.BigEndian.PutUint16(message[2:], checksum(append(pseudo, message...)))
 
 	f := ethernet(ether, mac, unix.ETH_P_IPV6)
-	const hopLimit = 255 // else it is not believed
+	const hopLimit = 255 // receivers discard other values
 	f = append(f, 0x60, 0, 0, 0, 0, byte(len(message)), unix.IPPROTO_ICMPV6, hopLimit)
 	f = append(append(f, src[:]...), dst[:]...)
 	return append(f, message...)
@@ -186,7 +186,7 @@ func ethernet(to, from cluster.MAC, kind uint16) []byte {
 	return binary.BigEndian.AppendUint16(append(append([]byte{}, to[:]...), from[:]...), kind)
 }
 
-// checksum is that of the Internet (RFC 1071), of an even number of bytes.
+// checksum returns the Internet checksum (RFC 1071) of an even number of bytes.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(b); i += 2 {

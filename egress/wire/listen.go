@@ -18,7 +18,7 @@ import (
 	"hairpin/signal"
 )
 
-// Listener hears on the gateway bridge who else says that he has an egress address of this node.
+// Listener detects other machines on the gateway bridge that claim an egress address of this node.
 type Listener struct {
 	tell func([]Claim)
 	log  *slog.Logger
@@ -27,29 +27,29 @@ type Listener struct {
 	wake signal.Signal
 }
 
-// Own is what to listen for: nothing, while there are no addresses.
+// Own is what to listen for: nothing while there are no addresses.
 type Own struct {
 	Bridge    string
 	MAC       cluster.MAC
 	Addresses map[netip.Addr]bool
 }
 
-// NewListener makes one that hands tell what it hears, at most MostClaims at once.
+// NewListener makes a Listener that passes claims to tell, at most MostClaims at once.
 func NewListener(tell func([]Claim), log *slog.Logger, drop func()) *Listener {
 	return &Listener{tell: tell, log: log, drop: drop, wake: signal.New()}
 }
 
-// Expect says what to listen for.
+// Expect sets what to listen for.
 func (l *Listener) Expect(o *Own) {
 	l.Own.Store(o)
 	l.wake.Notify()
 }
 
-// listenAgain is before a socket that broke is opened again, and how often an open one looks
-// whether it is still needed.
+// listenAgain is the pause before a broken socket is opened again, and the interval at which an
+// open socket checks whether it is still needed.
 const listenAgain = time.Second
 
-// Run listens until ctx ends, while there is something to listen for.
+// Run listens until ctx ends, while there are addresses to listen for.
 func (l *Listener) Run(ctx context.Context) {
 	for warned := false; ctx.Err() == nil; {
 		o := l.Own.Load()
@@ -69,7 +69,7 @@ func (l *Listener) Run(ctx context.Context) {
 	}
 }
 
-// listen listens on a link until there is nothing more to listen for there.
+// listen listens on a link until there are no more addresses to listen for.
 func (l *Listener) listen(ctx context.Context, bridge string) error {
 	f, err := listenTo(bridge, neighborFilter())
 	if err != nil {
@@ -94,17 +94,17 @@ func (l *Listener) listen(ctx context.Context, bridge string) error {
 	return nil
 }
 
-// Anybody on the network can send claims as fast as they like: the agent is woken for them so
-// often, with so many.
+// Any machine on the network can send claims as fast as it likes. These limit how often the agent
+// is woken for claims, and their number.
 const (
 	claimsEvery = 50 * time.Millisecond
 	MostClaims  = 256
 )
 
-// claimBatch is claims that wait to be handed to the agent.
+// claimBatch has claims that wait to be passed to the agent.
 type claimBatch struct {
 	list []Claim
-	next time.Time // when they may be handed over
+	next time.Time // when they may be passed on
 	drop func()
 }
 
@@ -116,8 +116,8 @@ func (w *claimBatch) add(c Claim) {
 	w.list = append(w.list, c)
 }
 
-// hand returns the agent what waits, unless it had some a moment ago. It tells when it wants to be
-// called again.
+// hand passes waiting claims to the agent, unless it did so a moment ago. It returns when to call
+// it again.
 func (w *claimBatch) hand(now time.Time, tell func([]Claim)) time.Duration {
 	switch {
 	case len(w.list) == 0:
@@ -131,7 +131,7 @@ func (w *claimBatch) hand(now time.Time, tell func([]Claim)) time.Duration {
 	return listenAgain
 }
 
-// Places in frames: Ethernet, then ARP, or IPv6 with a neighbour advertisement.
+// Offsets in frames: Ethernet, then ARP, or IPv6 with a neighbor advertisement.
 const (
 	placeType   = 12
 	placeARP    = 14
@@ -140,7 +140,7 @@ const (
 	placeTarget = placeICMP + 8
 )
 
-// neighborFilter lets ARP and neighbour advertisements pass.
+// neighborFilter returns a filter for ARP and neighbor advertisements.
 func neighborFilter() []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: placeType, Size: 2},
@@ -155,7 +155,7 @@ func neighborFilter() []bpf.Instruction {
 	}
 }
 
-// claimIn reads a claim to an address: the sender of an ARP packet, or of a neighbour
+// claimIn parses a claim to an address: the sender of an ARP packet, or of a neighbor
 // advertisement. An ARP probe has no sender address.
 func claimIn(frame []byte) (Claim, bool) {
 	var c Claim

@@ -11,8 +11,7 @@ import (
 	"hairpin/cluster"
 )
 
-// TestClaims: what we announce ourselves is what we understand, and the filter lets nothing else
-// pass.
+// TestClaims: the package parses its own announcements, and the filter passes nothing else.
 func TestClaims(t *testing.T) {
 	vm, err := bpf.NewVM(neighborFilter())
 	if err != nil {
@@ -28,7 +27,7 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%s: %+v", a, c)
 		}
 		for short := range frame {
-			claimIn(frame[:short]) // and does not crash
+			claimIn(frame[:short]) // must not panic
 		}
 	}
 	asks := solicitation(mac, netip.MustParseAddr("fc00::1"), netip.MustParseAddr("fc00::33"))
@@ -40,8 +39,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// FuzzClaim: whatever a neighbour sends, it is a claim of an address of the frame's family, or
-// none.
+// FuzzClaim: any frame of a neighbor is a claim of an address of the frame's family, or none.
 func FuzzClaim(f *testing.F) {
 	mac := cluster.MAC{2, 1, 2, 3, 4, 5}
 	for _, a := range []string{"172.18.0.33", "fc00::33"} {

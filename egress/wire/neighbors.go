@@ -21,33 +21,33 @@ import (
 	"hairpin/signal"
 )
 
-// Neighbors asks, before pods are led here, for the machines on the gateway bridge's network that
-// pods talk to by an address that moves here. OVN keeps four packets for a neighbour that it does
-// not know and drops the others, so connections would wait a second for a SYN sent again. It learns
-// from the answers to the host's questions, too. Who these machines are shows what they send: this
-// node answers for the address, and sends on what it does not know.
+// Neighbors resolves machines on the gateway bridge's network that pods talk to with an address
+// that moves here, before pods are rerouted. OVN keeps four packets for an unresolved neighbor and
+// drops the others, so connections would wait a second for a repeated SYN. OVN also learns from
+// replies to the host's requests. Packets from these machines identify them: this node already
+// replies to ARP for the address, and forwards packets of unknown connections.
 type Neighbors struct {
 	log  *slog.Logger
 	want atomic.Pointer[arriving]
 	wake signal.Signal
 }
 
-// arriving is what moves here; no addresses: nothing does.
+// arriving has the addresses that move here, possibly none.
 type arriving struct {
 	gateway   cluster.Gateway
 	addresses []netip.Addr // sorted
 }
 
 const (
-	mostNeighbors = 1024 // are asked for while addresses move
-	mostArriving  = 128  // addresses fit into one filter: it has 4096 instructions at most
+	mostNeighbors = 1024 // solicited while addresses move
+	mostArriving  = 128  // addresses in one filter: it has 4096 instructions at most
 )
 
 func NewNeighbors(log *slog.Logger) *Neighbors {
 	return &Neighbors{log: log, wake: signal.New()}
 }
 
-// Expect says what moves here now.
+// Expect sets what moves here now.
 func (n *Neighbors) Expect(g cluster.Gateway, node string, list []*cluster.EgressIP) {
 	a := &arriving{gateway: g}
 	for _, e := range list {
@@ -73,7 +73,7 @@ func onNetwork(own []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Run asks until ctx ends, while something moves here.
+// Run solicits until ctx ends, while something moves here.
 func (n *Neighbors) Run(ctx context.Context) {
 	for n.wake.Wait(ctx) {
 		if a := n.want.Load(); len(a.addresses) > 0 {
@@ -84,7 +84,7 @@ func (n *Neighbors) Run(ctx context.Context) {
 	}
 }
 
-// ask solicits until something else moves here, or nothing. First the routers, which may be
+// ask solicits until the addresses that move here change. It begins with the routers, which may be
 // unresolved.
 func (n *Neighbors) ask(ctx context.Context, a *arriving) error {
 	g := &a.gateway
@@ -125,7 +125,7 @@ func (n *Neighbors) ask(ctx context.Context, a *arriving) error {
 	return nil
 }
 
-// listenTo returns a socket that hears the frames that pass a filter on a link.
+// listenTo returns a socket that receives the frames on a link that pass a filter.
 func listenTo(name string, filter []bpf.Instruction) (*os.File, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -134,7 +134,7 @@ func listenTo(name string, filter []bpf.Instruction) (*os.File, error) {
 	return netdev.Packets(unix.SOCK_RAW, link.Attrs().Index, filter)
 }
 
-// read waits for a frame, and returns its length; 0 where none came in time.
+// read waits for a frame, and returns its length; 0 if none came in time.
 func read(f *os.File, frame []byte, wait time.Duration) (int, error) {
 	if err := f.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return 0, fmt.Errorf("packet socket: %w", err)
@@ -149,13 +149,13 @@ func read(f *os.File, frame []byte, wait time.Duration) (int, error) {
 	return n, nil
 }
 
-// Places in frames: Ethernet, then IPv4 or IPv6.
+// Offsets in frames: Ethernet, then IPv4 or IPv6.
 const (
 	placeSrc4, placeDst4 = 14 + 12, 14 + 16
 	placeSrc6, placeDst6 = 14 + 8, 14 + 24
 )
 
-// toAddresses lets the first bytes of packets to addresses pass.
+// toAddresses returns a filter for the first bytes of packets to addresses.
 func toAddresses(list []netip.Addr) []bpf.Instruction {
 	var program []bpf.Instruction
 	for _, a := range list {
@@ -175,7 +175,7 @@ func toAddresses(list []netip.Addr) []bpf.Instruction {
 	return append(program, bpf.RetConstant{Val: 0})
 }
 
-// sourceIn reads the sender of a packet.
+// sourceIn returns the source address of a packet.
 func sourceIn(frame []byte) (a netip.Addr) {
 	switch {
 	case len(frame) < placeDst4:

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// The filter passes what goes to the addresses, and the source is read from that.
+// The filter passes packets to the addresses, and the source is parsed from these.
 func TestNeighborsHeard(t *testing.T) {
 	a, b := netip.MustParseAddr("172.18.0.33"), netip.MustParseAddr("fc00::33")
 	vm, err := bpf.NewVM(toAddresses([]netip.Addr{a, b}))
@@ -41,7 +41,7 @@ func TestNeighborsHeard(t *testing.T) {
 			t.Errorf("the source %s is read as %s", c.src, got)
 		}
 		for i := range frame {
-			sourceIn(frame[:i]) // whatever comes
+			sourceIn(frame[:i]) // must not panic
 		}
 	}
 }

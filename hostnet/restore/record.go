@@ -1,9 +1,9 @@
 // Package restore records the machine's own addresses and routes on the gateway bridge's device,
 // and restores those that were lost with the device.
 //
-// A restart of a userspace Open vSwitch makes the device anew, without them. They come back as they
-// were: with metric, protocol, scope, label and what is left of their lifetimes. What somebody
-// removes from a device that stays is gone: the next Record does not have it.
+// A restart of a userspace Open vSwitch makes the device anew, without them. They are restored with
+// metric, protocol, scope, label and the rest of their lifetimes. What is removed from an existing
+// device is not restored: the next Record does not have it.
 package restore
 
 import (
@@ -33,7 +33,7 @@ type Device struct {
 	MAC   string `json:"mac"` // Open vSwitch sets a tap device down to change it
 }
 
-// Record is what a device has of the machine's own network.
+// Record is the machine's own network on a device.
 type Record struct {
 	Device
 	AcceptRA  string  `json:"acceptRA,omitempty"` // net.ipv6.conf.DEVICE.accept_ra
@@ -45,14 +45,14 @@ type Record struct {
 // attributes.
 type Entry struct {
 	Message []byte `json:"message"`
-	// Ends of the lifetimes, in seconds of CLOCK_BOOTTIME; 0 = none, never = there is none.
+	// Ends of the lifetimes, in seconds of CLOCK_BOOTTIME; never = none.
 	Until     int64 `json:"until,omitempty"`
 	Preferred int64 `json:"preferred,omitempty"` // of an address
 }
 
-// mostEntries limits the routes of a Record. A machine that has more on the gateway bridge speaks a
-// routing protocol, whose daemon restores its routes itself; then the default routes are recorded
-// only.
+// mostEntries limits the routes of a Record. A machine that has more on the gateway bridge runs a
+// routing protocol, whose daemon restores its routes itself. Then only the default routes are
+// recorded.
 const mostEntries = 100
 
 // DeviceOf identifies a link.
@@ -60,7 +60,7 @@ func DeviceOf(l netlink.Link) Device {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	ns, errNS := os.Readlink("/proc/thread-self/ns/net")
 	d := Device{Index: l.Attrs().Index, MAC: l.Attrs().HardwareAddr.String()}
-	if err == nil && errNS == nil { // else nothing is ever restored
+	if err == nil && errNS == nil { // otherwise nothing is ever restored
 		d.Boot = strings.TrimSpace(string(boot)) + " " + ns
 	}
 	return d
@@ -78,8 +78,8 @@ func now() int64 {
 	return t.Sec
 }
 
-// Of records what a link of the caller's network namespace has. Addresses in the prefixes not, and
-// routes to or by them, are not the machine's.
+// Of records the network of a link in the caller's network namespace. Addresses in the prefixes
+// not, and routes to or by them, are not the machine's.
 func Of(l netlink.Link, not []netip.Prefix) (Record, error) {
 	r := Record{Device: DeviceOf(l), AcceptRA: acceptRA(l.Attrs().Name)}
 	k, err := open()
@@ -98,7 +98,7 @@ func Of(l netlink.Link, not []netip.Prefix) (Record, error) {
 
 func acceptRAPath(link string) string { return "/proc/sys/net/ipv6/conf/" + link + "/accept_ra" }
 
-// acceptRA is the sysctl of a link, empty without IPv6.
+// acceptRA returns the sysctl accept_ra of a link, empty without IPv6.
 func acceptRA(link string) string {
 	text, err := os.ReadFile(acceptRAPath(link))
 	if err != nil {
@@ -126,12 +126,12 @@ func (r *Record) SameLifetimes(o *Record, seconds int64) bool {
 func (r *Record) String() string {
 	text, err := json.Marshal(r)
 	if err != nil {
-		return "" // a Record has nothing that JSON cannot hold
+		return "" // JSON can encode every Record
 	}
 	return string(text)
 }
 
-// Parse reads what String wrote. Entries that are no messages are left out.
+// Parse parses the text of String. It leaves out entries that are no valid messages.
 func Parse(text string) (r Record, err error) {
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return Record{}, err
@@ -147,8 +147,8 @@ func Parse(text string) (r Record, err error) {
 	return r, nil
 }
 
-// Note takes a notification of the kernel about an address or a route of the device, which is up:
-// what somebody adds or removes.
+// Note applies a notification of the kernel about an address or a route of the device, while the
+// device is up: another program or a person added or removed it.
 func (r *Record) Note(m syscall.NetlinkMessage, not []netip.Prefix) {
 	note := func(list []Entry, e Entry, same func(a, b Entry) bool, added bool) []Entry {
 		out := slices.DeleteFunc(slices.Clone(list), func(o Entry) bool { return same(o, e) })
@@ -169,8 +169,8 @@ func (r *Record) Note(m syscall.NetlinkMessage, not []netip.Prefix) {
 	}
 }
 
-// WithoutIPv4Addresses returns a Record that has the IPv6 addresses and all routes: what the kernel
-// removes from a device that is set down.
+// WithoutIPv4Addresses returns a Record with the IPv6 addresses and all routes: the kernel removes
+// these from a device that is set down.
 func (r *Record) WithoutIPv4Addresses() *Record {
 	out := *r
 	out.Addresses = slices.DeleteFunc(slices.Clone(r.Addresses), isIPv4)
@@ -185,7 +185,7 @@ func (r *Record) TakeIPv4Addresses(now *Record) {
 
 func isIPv4(e Entry) bool { return e.Message[0] == unix.AF_INET }
 
-// Prefixes lists the addresses that have not ended.
+// Prefixes lists the addresses that have not expired.
 func (r *Record) Prefixes() (list []netip.Prefix) {
 	for _, e := range r.Addresses {
 		if p, _ := e.prefix(); p.IsValid() && !e.ended(now()) {
@@ -220,7 +220,7 @@ const never = int64(0)
 
 func (e *Entry) ended(now int64) bool { return e.Until != never && e.Until <= now }
 
-// kernel is a connection to it.
+// kernel is a netlink connection to the kernel.
 type kernel struct{ socket *nl.SocketHandle }
 
 func open() (*kernel, error) {
@@ -273,8 +273,7 @@ func (k *kernel) addresses(l netlink.Link, not []netip.Prefix) (list []Entry, er
 	return append(list, six...), nil
 }
 
-// address returns an address of the machine on a link by the kernel's message; not ok if it is
-// none.
+// address parses a message about an address on a link; not ok if it is not the machine's.
 func address(b []byte, link int, not []netip.Prefix) (e Entry, ok bool) {
 	if len(b) < unix.SizeofIfAddrmsg || addressIndex(b) != link {
 		return e, false
@@ -290,7 +289,7 @@ func address(b []byte, link int, not []netip.Prefix) (e Entry, ok bool) {
 	return e, true
 }
 
-// routeBy returns a route of the machine by a link; not ok if it is none.
+// routeBy parses a message about a route by a link; not ok if it is not the machine's.
 func routeBy(b []byte, link int, not []netip.Prefix) (e Entry, ok bool) {
 	x := parseRoute(b)
 	if !x.machines(not) || !x.uses(link) {
@@ -333,7 +332,7 @@ func within(ranges []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// attributes cuts a message behind its head.
+// attributes parses the attributes of a message after its head.
 func attributes(b []byte, head int) []syscall.NetlinkRouteAttr {
 	if len(b) < head {
 		return nil
@@ -360,7 +359,7 @@ func addrOf(b []byte) netip.Addr {
 // ifaProto is the attribute with the protocol of an address (linux/if_addr.h, IFA_PROTO).
 const ifaProto = 11
 
-// prefix returns an address, and whether a Target of ours made it.
+// prefix returns an address, and whether Hairpin added it.
 func (e *Entry) prefix() (p netip.Prefix, ours bool) {
 	var own, peer netip.Addr
 	for _, a := range attributes(e.Message, unix.SizeofIfAddrmsg) {
@@ -394,7 +393,7 @@ func addressFlags(b []byte) uint32 {
 	return flags
 }
 
-// lifetimes notes when an address ends.
+// lifetimes records when an address expires.
 func (e *Entry) lifetimes(now int64) {
 	end := func(seconds uint32) int64 {
 		if seconds == ^uint32(0) {

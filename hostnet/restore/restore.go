@@ -18,9 +18,9 @@ import (
 	"hairpin/netdev"
 )
 
-// Restore gives a link what a Record of the device that it replaces has, and the link has not, and
-// returns what it did in the words of ip(8). What fails does not keep it from the rest. An address
-// that another link has by now stays there.
+// Restore adds to a link what the Record has and the link does not, and returns what it did as
+// commands of ip(8). The link replaces the Record's device. An error does not stop the other steps.
+// An address that another link has now stays there.
 func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 	k, err := open()
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 	return did, errors.Join(errs...)
 }
 
-// Plain is the Record of a device that had addresses, and default routes, of which no more is
+// Plain returns the Record of a device of which only addresses and next hops of default routes are
 // known.
 func Plain(boot string, addresses []netip.Prefix, nextHops []netip.Addr) Record {
 	r := Record{Device: Device{Boot: boot}}
@@ -98,7 +98,7 @@ func familyOf(a netip.Addr) uint8 {
 	return unix.AF_INET6
 }
 
-// usedElsewhere lists the addresses of other links.
+// usedElsewhere returns the addresses of other links.
 func usedElsewhere(l netlink.Link) (map[netip.Addr]bool, error) {
 	list, err := netdev.Addresses(nil)
 	if err != nil {
@@ -113,9 +113,9 @@ func usedElsewhere(l netlink.Link) (map[netip.Addr]bool, error) {
 	return used, nil
 }
 
-// besideKernel gives a route of a router advertisement the next metric if it has the one that the
-// kernel uses itself. The kernel ignores all advertisements of a router as long as a route that it
-// did not add is at the place of its own.
+// besideKernel increases the metric of a route of a router advertisement by one, if the metric is
+// that of the kernel's own routes. The kernel ignores all advertisements of a router while a route
+// that it did not add is in the place of its own.
 func (e *Entry) besideKernel(link string) {
 	x := parseRoute(e.Message)
 	if x.protocol != unix.RTPROT_RA || x.metric != metricRA(link, x.to) || acceptRA(link) == "0" {
@@ -132,7 +132,7 @@ func (e *Entry) besideKernel(link string) {
 	e.Message = b
 }
 
-// metricRA is the metric of the kernel's routes of router advertisements: the sysctl
+// metricRA returns the metric of the kernel's routes of router advertisements. The sysctl
 // ra_defrtr_metric is for default routes.
 func metricRA(link string, to netip.Prefix) uint32 {
 	const usual = 1024
@@ -147,7 +147,7 @@ func metricRA(link string, to netip.Prefix) uint32 {
 	return uint32(n)
 }
 
-// add makes what is not there.
+// add adds an address or a route that does not exist.
 func (k *kernel) add(kind int, request nl.NetlinkRequestData) error {
 	_, err := k.execute(kind, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, request)
 	return err
@@ -159,11 +159,11 @@ type payload []byte
 func (p payload) Len() int          { return len(p) }
 func (p payload) Serialize() []byte { return p }
 
-// given are the flags of an address that its maker gives; the others are the kernel's.
+// given are the flags of an address that its creator sets; the kernel sets the others.
 const given = unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MCAUTOJOIN
 
-// addressRequest is the message that makes an address on a link: without duplicate address
-// detection, the machine itself had it a moment ago.
+// addressRequest returns the message that adds an address to a link. It disables duplicate address
+// detection: the machine itself had the address a moment ago.
 func (e *Entry) addressRequest(link int, now int64) []byte {
 	flags := addressFlags(e.Message) & given
 	if e.Message[0] == unix.AF_INET6 {
@@ -185,7 +185,7 @@ func (e *Entry) addressRequest(link int, now int64) []byte {
 	return append(b, nl.NewRtAttr(unix.IFA_CACHEINFO, life.Serialize()).Serialize()...)
 }
 
-// left is how long a lifetime still is.
+// left returns the rest of a lifetime.
 func left(until, now int64) uint32 {
 	if until == never {
 		return ^uint32(0)
@@ -196,7 +196,7 @@ func left(until, now int64) uint32 {
 // rtaNextHopID is the attribute with the ID of a next hop object (linux/rtnetlink.h, RTA_NH_ID).
 const rtaNextHopID = 30
 
-// routeRequest is the message that makes a route, with another link in the place of the old one.
+// routeRequest returns the message that adds a route, with another link in place of the old one.
 func (e *Entry) routeRequest(old, link int, now int64) []byte {
 	b := bytes.Clone(e.Message[:unix.SizeofRtMsg])
 	binary.NativeEndian.PutUint32(b[8:], binary.NativeEndian.Uint32(b[8:])&unix.RTNH_F_ONLINK)
@@ -209,7 +209,7 @@ func (e *Entry) routeRequest(old, link int, now int64) []byte {
 	for _, a := range attributes(e.Message, unix.SizeofRtMsg) {
 		value := a.Value
 		switch a.Attr.Type {
-		case unix.RTA_CACHEINFO, unix.RTA_EXPIRES, rtaNextHopID: // the route has the next hops themselves, too
+		case unix.RTA_CACHEINFO, unix.RTA_EXPIRES, rtaNextHopID: // the message also has the next hops themselves
 			continue
 		case unix.RTA_OIF:
 			value = replaced(value)

@@ -77,7 +77,7 @@ func (m machine) record() (r restore.Record) {
 	return r
 }
 
-// network is what the device has, without the seconds of lifetimes.
+// network prints the device's network, without the seconds of lifetimes.
 func (m machine) network() string {
 	out := m.sh(`ip -d addr show dev br-ex | grep -v 'fe80\|link\|mtu' ; for t in main 77; do
 		ip -d -4 route show table $t; ip -d -6 route show table $t; done 2>&1 | grep -v 'fe80::/64\|FIB table' || true`)
@@ -88,7 +88,7 @@ func (m machine) network() string {
 	})
 }
 
-// rich is a network of all kinds.
+// rich is a network with all kinds of addresses and routes.
 const rich = `ip addr add 172.18.0.3/16 brd + dev br-ex; ip addr add 172.18.0.33/16 dev br-ex valid_lft 5000 preferred_lft 3000
 ip addr add 10.9.9.1/24 dev br-ex label br-ex:x; ip addr add 192.0.2.7/32 dev br-ex noprefixroute; ip addr add 172.18.0.50/32 dev br-ex
 ip addr add 10.8.8.1 peer 10.8.8.2 dev br-ex; ip addr add 10.7.7.7/24 dev br-ex scope link
@@ -106,8 +106,8 @@ sysctl -qw net.ipv6.conf.br-ex.accept_ra=2
 ip addr add 169.254.169.2/29 dev br-ex; ip route add 10.96.0.0/16 via 169.254.169.4 dev br-ex; ip route add 10.97.0.0/16 dev br-ex proto 85
 `
 
-// TestDeviceMadeAnew: a device that is made anew gets what the old one had, with all attributes,
-// and nothing of ours.
+// TestDeviceMadeAnew: a device that is made again gets the network of the old one, with all
+// attributes, and nothing of Hairpin's.
 func TestDeviceMadeAnew(t *testing.T) {
 	m := newMachine(t)
 	m.sh(rich)
@@ -180,8 +180,8 @@ func (m machine) advertise(lifetime uint16, prefix string) {
 	}
 }
 
-// advertiseUntil sends advertisements until a command prints what it should: a new device takes a
-// moment to receive them.
+// advertiseUntil sends advertisements until a command prints the expected text: a new device takes
+// a moment to receive them.
 func (m machine) advertiseUntil(lifetime uint16, prefix, script string, ok func(out string) bool) {
 	m.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -196,7 +196,7 @@ func (m machine) advertiseUntil(lifetime uint16, prefix, script string, ok func(
 	}
 }
 
-// TestRouterAdvertisements: the kernel heeds advertisements of a router whose default route was
+// TestRouterAdvertisements: the kernel accepts advertisements of a router whose default route was
 // restored: it adds its own route and addresses, and removes the route when the router resigns.
 func TestRouterAdvertisements(t *testing.T) {
 	m := newMachine(t)
@@ -222,8 +222,8 @@ func TestRouterAdvertisements(t *testing.T) {
 	m.advertiseUntil(0, "2001:db8:3::", routes, func(out string) bool { return !own(out) })
 }
 
-// TestRouterAdvertisementsOff: where the kernel ignores advertisements, a program's default route
-// of one keeps its metric.
+// TestRouterAdvertisementsOff: where the kernel ignores advertisements, a default route that a
+// program adds from one keeps its metric.
 func TestRouterAdvertisementsOff(t *testing.T) {
 	m := newMachine(t)
 	m.sh("sysctl -qw net.ipv6.conf.br-ex.accept_ra=0\nip -6 route add default via fe80::1 dev br-ex proto ra " +
@@ -236,8 +236,8 @@ func TestRouterAdvertisementsOff(t *testing.T) {
 	}
 }
 
-// TestNotRestored: an address that has ended, or that another link has by now, and a route that has
-// ended, do not come back.
+// TestNotRestored: an expired address or route is not restored, nor is an address that another link
+// has now.
 func TestNotRestored(t *testing.T) {
 	m := newMachine(t)
 	m.sh(`ip addr add 172.18.0.3/16 dev br-ex; ip addr add 172.18.0.33/16 dev br-ex valid_lft 1 preferred_lft 1
@@ -264,7 +264,7 @@ func TestNotRestored(t *testing.T) {
 	}
 }
 
-// TestNote: what somebody removes while the device is up is not restored, and what is added is.
+// TestNote: what is removed while the device is up is not restored, and what is added is.
 func TestNote(t *testing.T) {
 	m := newMachine(t)
 	m.sh(rich)

@@ -9,14 +9,14 @@ import (
 	"hairpin/claims"
 )
 
-// route is what the package must know of a route; its message has the rest.
+// route has the attributes of a route that the package uses; its message has the others.
 type route struct {
 	to       netip.Prefix
 	table    int
 	kind     uint8
 	protocol uint8
 	metric   uint32
-	expires  int64 // ticks until then, negative when it has expired; 0 = never
+	expires  int64 // remaining ticks, negative when it has expired; 0 = never
 	nexthops []nexthop
 }
 
@@ -25,10 +25,10 @@ type nexthop struct {
 	via  netip.Addr
 }
 
-// ticks is how many ticks a second has (USER_HZ).
+// ticks is the number of ticks per second (USER_HZ).
 const ticks = 100
 
-// sizeofNexthop is that of struct rtnexthop.
+// sizeofNexthop is the size of struct rtnexthop.
 const sizeofNexthop = 8
 
 func parseRoute(b []byte) (x route) {
@@ -82,7 +82,7 @@ func parseRoute(b []byte) (x route) {
 	return x
 }
 
-// viaOf reads struct rtvia: a gateway of another family.
+// viaOf parses struct rtvia: a gateway of another family.
 func viaOf(b []byte) netip.Addr {
 	if len(b) < 2 {
 		return netip.Addr{}
@@ -102,8 +102,8 @@ func eachNexthop(b []byte, do func(hop []byte)) {
 	}
 }
 
-// machines reports whether a route is the machine's own: not one of ours, nor one that the kernel
-// makes for every device.
+// machines reports whether a route is the machine's own: neither Hairpin's, nor one that the kernel
+// adds for every device.
 func (x *route) machines(not []netip.Prefix) bool {
 	a := x.to.Addr()
 	if x.kind != unix.RTN_UNICAST || x.table == unix.RT_TABLE_LOCAL || x.protocol == claims.RouteProtocol ||
@@ -132,7 +132,7 @@ func (x *route) hops(link int) (list []netip.Addr) {
 	return list
 }
 
-// rank is 0 of a route without a gateway.
+// rank returns 0 for a route without a gateway, otherwise 1.
 func (x route) rank() int {
 	if slices.ContainsFunc(x.nexthops, func(h nexthop) bool { return h.via.IsValid() }) {
 		return 1

@@ -10,13 +10,13 @@ import (
 	"hairpin/ovsdb"
 )
 
-// makeBridge makes the bridge, without the device yet.
+// makeBridge makes the bridge, without the uplink.
 func (m *machine) makeBridge(ctx context.Context) (string, error) {
 	name := m.config.Bridge
 	if l, err := link(name); err != nil {
 		return "", err
 	} else if l != nil && l.Type() != "openvswitch" &&
-		l.Type() != "tuntap" { // tuntap: of an Open vSwitch that has gone
+		l.Type() != "tuntap" { // tuntap: left by a userspace Open vSwitch
 		return "", fmt.Errorf("the machine has a device %s, a %s, which is not Open vSwitch's", name, l.Type())
 	}
 	device, err := m.choose()
@@ -54,12 +54,12 @@ func bridges(v ovsdb.View, name string) (list []*ovsdb.Bridge) {
 	return list
 }
 
-// wait waits until a change that was made is in the mirror.
+// wait waits until a committed change is in the mirror.
 func (m *machine) wait(ctx context.Context, holds func(ovsdb.View) bool) error {
 	return m.db.WaitFor(ctx, holds)
 }
 
-// sameMAC gives the bridge the device's MAC: the neighbours know it.
+// sameMAC sets the bridge's MAC to the device's, which the neighbors know.
 func (m *machine) sameMAC(ctx context.Context) (string, error) {
 	mac := m.device.Attrs().HardwareAddr.String()
 	if old := m.bridge.OtherConfig["hwaddr"]; old != mac {
@@ -75,12 +75,12 @@ func (m *machine) sameMAC(ctx context.Context) (string, error) {
 			})
 	}
 	if m.internal.Attrs().HardwareAddr.String() != mac {
-		return "", &apply.Waiting{Devices: []string{m.bridge.Name}} // Open vSwitch is about to give it
+		return "", &apply.Waiting{Devices: []string{m.bridge.Name}} // Open vSwitch is about to set it
 	}
 	return "", nil
 }
 
-// addPort makes the device a port of the bridge. From then on its packets come in on the bridge.
+// addPort makes the device a port of the bridge. From then on its packets arrive on the bridge.
 func (m *machine) addPort(ctx context.Context) (string, error) {
 	name := m.device.Attrs().Name
 	if m.port != nil {
@@ -102,7 +102,7 @@ func (m *machine) addPort(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("add port %s to bridge %s: %w", name, m.bridge.Name, err)
 	}
-	// What follows must come at once: Open vSwitch has the device now, and does not take long.
+	// The next steps must follow at once: Open vSwitch has the device after a short time.
 	return fmt.Sprintf("ovs-vsctl add-port %s %s", m.bridge.Name, name), m.wait(ctx, func(v ovsdb.View) bool {
 		return ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID) == nil || numbered(v, name)
 	})
@@ -113,7 +113,7 @@ func numbered(v ovsdb.View, name string) bool {
 		func(i *ovsdb.Interface) bool { return i.Name == name && (i.OFPort != nil || i.Error != nil) }) != nil
 }
 
-// deletePort takes the device out of the bridge and waits until Open vSwitch has let go of it.
+// deletePort removes the device from the bridge and waits until Open vSwitch has released it.
 func (m *machine) deletePort(ctx context.Context) (string, error) {
 	if m.port == nil {
 		return "", nil
@@ -130,7 +130,7 @@ func (m *machine) deletePort(ctx context.Context) (string, error) {
 	return fmt.Sprintf("ovs-vsctl del-port %s %s", m.bridge.Name, name), nil
 }
 
-// deleteBridge deletes the bridge, and with it its device and all that is left on it.
+// deleteBridge deletes the bridge, with its device and everything on it.
 func (m *machine) deleteBridge(ctx context.Context) (string, error) {
 	if err := m.carriedOut(ctx, ovsdb.Mutate("Open_vSwitch",
 		ovsdb.DeleteFrom("bridges", m.bridge.UUID)).All()); err != nil {
@@ -139,7 +139,7 @@ func (m *machine) deleteBridge(ctx context.Context) (string, error) {
 	return "ovs-vsctl del-br " + m.bridge.Name, nil
 }
 
-// carriedOut makes changes and waits until ovs-vswitchd has carried them out.
+// carriedOut commits changes and waits until ovs-vswitchd has applied them.
 func (m *machine) carriedOut(ctx context.Context, ops ...ovsdb.Op) error {
 	row := ovsdb.First[ovsdb.OpenVSwitch](m.view)
 	if row == nil {
@@ -159,7 +159,7 @@ func (m *machine) carriedOut(ctx context.Context, ops ...ovsdb.Op) error {
 	return nil
 }
 
-// Uplinks returns the bridges that are ours, with their devices.
+// Uplinks returns the bridges that Hairpin made, with their devices.
 func Uplinks(v ovsdb.View) map[string]string {
 	list := map[string]string{}
 	for b := range ovsdb.Rows[ovsdb.Bridge](v) {

@@ -16,9 +16,9 @@ const (
 	UserspaceDatapath = "netdev"
 )
 
-// DatapathType returns the datapath type of new bridges: what the entry script of Open vSwitch has
-// decided, or what was configured ovn-controller; else that of br-int, or of the first bridge by
-// name; else the kernel's, where the kernel has it. Bridges of different types cannot be joined.
+// DatapathType returns the datapath type of new bridges: the choice of Open vSwitch's entry script,
+// or the configuration of ovn-controller; else the type of br-int, or of the first bridge by name;
+// else the kernel's, if the kernel has it. Bridges of different types cannot be connected.
 func DatapathType(v ovsdb.View) string {
 	if row := ovsdb.First[ovsdb.OpenVSwitch](v); row != nil {
 		for _, key := range []string{keyDatapath, "ovn-bridge-datapath-type"} {
@@ -46,8 +46,8 @@ func DatapathType(v ovsdb.View) string {
 	return UserspaceDatapath
 }
 
-// TSO reports whether the userspace datapath takes and gives TCP segments that the kernel has not
-// cut, nor computed checksums of.
+// TSO reports whether the userspace datapath exchanges TCP segments with the kernel before
+// segmentation and without checksums.
 func TSO(v ovsdb.View) bool {
 	row := ovsdb.First[ovsdb.OpenVSwitch](v)
 	return row != nil && row.ExternalIDs[keyTSO] == "true"

@@ -9,8 +9,8 @@ import (
 	"hairpin/lab"
 )
 
-// TestDatapathType: what was decided comes before what ovn-controller was told, and that before the
-// bridges that are there; of these, br-int's counts.
+// TestDatapathType: the entry script's choice has precedence over ovn-controller's configuration,
+// and that over existing bridges, of which br-int counts first.
 func TestDatapathType(t *testing.T) {
 	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("br%d", os.Getpid())})
 	n := l.Add(t, lab.NodeConfig{Plain: true})
@@ -35,7 +35,7 @@ func TestDatapathType(t *testing.T) {
 			t.Errorf("after %s it is %s, want %s", c.do, got, c.want)
 		}
 	}
-	// Without bridges it is the kernel's, where it is.
+	// Without bridges it is the kernel's, if the kernel has it.
 	sh(t, n, "ovs-vsctl --no-wait del-br a -- del-br b -- del-br br-int")
 	db := open(t, n)
 	defer db.Close()

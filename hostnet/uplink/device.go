@@ -15,7 +15,7 @@ import (
 	"hairpin/ovsdb"
 )
 
-// choose gives the device that is to become the uplink, or says why there is none.
+// choose returns the device that is to become the uplink, or why there is none.
 func (m *machine) choose() (netlink.Link, error) {
 	name := m.config.Device
 	if name == "" {
@@ -37,8 +37,8 @@ func (m *machine) choose() (netlink.Link, error) {
 	return l, nil
 }
 
-// defaultDevice gives the device of the default route: of the best one for IPv4, or else for IPv6.
-// When that is the bridge, whose row was lost, it is the device with the bridge's address.
+// defaultDevice returns the device of the best default route: for IPv4, or else for IPv6. If that
+// is the bridge, whose row was lost, it returns the device with the bridge's MAC.
 func (m *machine) defaultDevice() (string, error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		list, err := netdev.List(func() ([]netlink.Route, error) {
@@ -86,7 +86,7 @@ func sibling(l netlink.Link) (string, error) {
 	return "", fmt.Errorf("the default route is on %s already, and no device has its address", l.Attrs().Name)
 }
 
-// unfit says why a device cannot be a bridge's port; empty when it can.
+// unfit returns why a device cannot be a bridge's port; empty if it can.
 func (m *machine) unfit(l netlink.Link) string {
 	a := l.Attrs()
 	if a.MasterIndex != 0 {
@@ -113,8 +113,8 @@ func (m *machine) unfit(l netlink.Link) string {
 	return ""
 }
 
-// setUp sets the bridge's device up. It takes packets whose replies still go by the other device:
-// loose checks of the reverse path.
+// setUp sets the bridge's device up. With loose reverse path filtering it accepts packets whose
+// replies still leave by the other device.
 func setUp(l netlink.Link) (string, error) {
 	name := l.Attrs().Name
 	if l.Attrs().Flags&unix.IFF_UP != 0 {
@@ -131,9 +131,9 @@ func setUp(l netlink.Link) (string, error) {
 
 func (m *machine) userspace() bool { return m.bridge.DatapathType == "netdev" }
 
-// offloads are commands of ETHTOOL, each to set and to get a feature which a userspace switch
-// without TSO must not have on its port: it reads frames as they are, and so a checksum must be
-// there and no frame may be longer than the MTU.
+// offloads maps ETHTOOL commands that set a feature to those that get it. A userspace switch
+// without TSO must not have these features on its port: it reads frames as they are, so their
+// checksums must be there, and no frame may be longer than the MTU.
 func offloads() map[uint32]uint32 {
 	return map[uint32]uint32{
 		unix.ETHTOOL_STXCSUM: unix.ETHTOOL_GTXCSUM,
@@ -141,8 +141,8 @@ func offloads() map[uint32]uint32 {
 	}
 }
 
-// prepare makes the device a port: up, and on the userspace datapath without TSO with unmodified
-// frames (no offloads).
+// prepare prepares the device to be a port. It sets the device up and, on the userspace datapath
+// without TSO, turns off offloads, which modify frames.
 func (m *machine) prepare() (string, error) {
 	name := m.device.Attrs().Name
 	if m.device.Attrs().Flags&unix.IFF_UP == 0 {
@@ -161,7 +161,7 @@ func (m *machine) prepare() (string, error) {
 	for set, get := range offloads() {
 		on, err := netdev.Ethtool(name, get, 0)
 		if err != nil || on == 0 {
-			continue // the driver does not have it
+			continue // the driver does not have the feature
 		}
 		if _, err := netdev.Ethtool(name, set, 0); err == nil {
 			if now, _ := netdev.Ethtool(name, get, 0); now == 0 {
@@ -172,12 +172,12 @@ func (m *machine) prepare() (string, error) {
 	return words(did), nil
 }
 
-// sctp is the feature of devices that compute SCTP's checksums.
+// sctp is the feature of devices that compute SCTP checksums.
 const sctp = "tx-checksum-sctp"
 
-// withoutSCTP takes that feature off before ovs-vswitchd opens the device, for then it asks what
-// the device can. With TSO it leaves the checksum of an SCTP packet that it changed to such a
-// device without telling it so (4.0.0), and the packet is lost.
+// withoutSCTP turns this feature off before ovs-vswitchd opens the device and reads its features.
+// With TSO, ovs-vswitchd leaves the checksum of a changed SCTP packet to such a device without
+// requesting it (4.0.0), and the packet is lost.
 func (m *machine) withoutSCTP() (string, error) {
 	if !m.userspace() || !TSO(m.view) {
 		return "", nil
@@ -185,7 +185,7 @@ func (m *machine) withoutSCTP() (string, error) {
 	return m.setSCTP(false), nil
 }
 
-// setSCTP sets the feature, where the driver can.
+// setSCTP sets the feature, if the driver supports it.
 func (m *machine) setSCTP(want bool) string {
 	name := m.device.Attrs().Name
 	if on, err := netdev.Feature(name, sctp); err != nil || on == want {
@@ -200,7 +200,7 @@ func (m *machine) setSCTP(want bool) string {
 	return fmt.Sprintf("ethtool -K %s %s %s", name, sctp, map[bool]string{true: "on", false: "off"}[want])
 }
 
-// silence keeps the kernel from IPv6 of its own on the device: on the userspace datapath it sees
+// silence disables the kernel's IPv6 on the device: on the userspace datapath the kernel receives
 // the frames, too.
 func (m *machine) silence() (string, error) {
 	if !m.userspace() {
@@ -209,7 +209,7 @@ func (m *machine) silence() (string, error) {
 	return m.disableIPv6("1")
 }
 
-// restore gives the device back what it was.
+// restore restores the recorded settings of the device.
 func (m *machine) restore() (string, error) {
 	if !m.had.IPv6Off {
 		if what, err := m.disableIPv6("0"); err != nil || what != "" {
@@ -219,7 +219,7 @@ func (m *machine) restore() (string, error) {
 	var did []string
 	for _, path := range slices.Sorted(maps.Keys(m.had.Sysctls)) {
 		if !slices.Contains(m.config.Sysctls, path) {
-			continue // not recorded here
+			continue // not recorded by this Config
 		}
 		if now, err := netdev.Sysctl(path); err == nil && now != m.had.Sysctls[path] {
 			if err := netdev.SetSysctl(path, m.had.Sysctls[path]); err != nil {
@@ -237,7 +237,7 @@ func (m *machine) restore() (string, error) {
 	return words(did), nil
 }
 
-// offloadsBack turns on what was.
+// offloadsBack turns on the offloads that were on.
 func (m *machine) offloadsBack() (did []string) {
 	name := m.device.Attrs().Name
 	for set, get := range offloads() {
@@ -252,8 +252,8 @@ func (m *machine) offloadsBack() (did []string) {
 	return did
 }
 
-// notPromiscuous takes off a flag that Open vSwitch sets on its ports, and after a restart believes
-// to have been set before.
+// notPromiscuous removes a flag that Open vSwitch sets on its ports. After a restart Open vSwitch
+// assumes that the flag was set before.
 func (m *machine) notPromiscuous() (string, error) {
 	name := m.device.Attrs().Name
 	if m.had.Promisc || m.device.Attrs().RawFlags&unix.IFF_PROMISC == 0 {
@@ -269,7 +269,7 @@ func (m *machine) disableIPv6(value string) (string, error) {
 	path := "net/ipv6/conf/" + m.device.Attrs().Name + "/disable_ipv6"
 	now, err := netdev.Sysctl(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && now == value {
-		return "", nil // or without IPv6
+		return "", nil // or the kernel has no IPv6
 	}
 	if err != nil {
 		return "", err
@@ -277,7 +277,7 @@ func (m *machine) disableIPv6(value string) (string, error) {
 	return "sysctl -w " + path + "=" + value, netdev.SetSysctl(path, value)
 }
 
-// remember notes what a device is that is about to be taken.
+// remember records the settings of a device that is about to be a port.
 func (m *machine) remember(l netlink.Link) (had memory, err error) {
 	name := l.Attrs().Name
 	had.Sysctls = map[string]string{}
@@ -295,7 +295,7 @@ func (m *machine) remember(l netlink.Link) (had memory, err error) {
 		}
 	}
 	slices.Sort(had.Offloads)
-	had.SCTP, _ = netdev.Feature(name, sctp) // a device without features has not this one
+	had.SCTP, _ = netdev.Feature(name, sctp) // false if the device cannot list features
 	list, err := addresses(l, nil)
 	for _, a := range list {
 		if a.Flags&unix.IFA_F_PERMANENT == 0 {

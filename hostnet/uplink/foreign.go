@@ -18,21 +18,21 @@ import (
 	"hairpin/ovsdb"
 )
 
-// keyNM is the external_ids key of what NetworkManager makes in Open vSwitch.
+// keyNM is the external_ids key of rows that NetworkManager makes in Open vSwitch.
 const keyNM = "NM.connection.uuid"
 
 const (
-	// answerTime is how long a gateway may take to answer. The kernel asks three times, once a
-	// second, and then drops what it knows.
+	// answerTime limits how long a gateway may take to reply. The kernel sends three requests, one
+	// per second, and then removes the entry.
 	answerTime = 2500 * time.Millisecond
 	pollTime   = 20 * time.Millisecond
-	undoTime   = 10 * time.Second // how long Open vSwitch may take to undo, and the kernel to get addresses ready
+	undoTime   = 10 * time.Second // limits the undo by Open vSwitch, and the wait for IPv6 addresses of the kernel
 )
 
-// Foreign is a gateway bridge with a device that others made.
+// Foreign is a gateway bridge with a device that another program made.
 type Foreign struct {
 	Bridge, Device string
-	// Refusal says why the bridge's network cannot be given back to the device; nil = it can.
+	// Refusal is why the bridge's network cannot be returned to the device; nil = it can.
 	Refusal error
 	// NetworkManager made it, and makes it again while it has the profiles.
 	NetworkManager bool
@@ -40,11 +40,11 @@ type Foreign struct {
 	m     machine
 	iface *ovsdb.Interface // the rows of the device's port
 	port  *ovsdb.Port
-	move  move // what goes from the bridge to the device
+	move  move // what moves from the bridge to the device
 }
 
-// FindForeign finds the gateway bridge if others made it and it has a device; nil when there is
-// none such.
+// FindForeign finds the gateway bridge if another program made it and it has a device; nil if there
+// is none.
 func FindForeign(db *ovsdb.Client, c Config) (*Foreign, error) {
 	m := machine{db: db, config: c, view: db.View()}
 	for _, b := range bridges(m.view, c.Bridge) {
@@ -64,7 +64,7 @@ func FindForeign(db *ovsdb.Client, c Config) (*Foreign, error) {
 	return f, f.links()
 }
 
-// ports finds the device among the bridge's ports, and refuses what would be lost with them.
+// ports finds the device among the ports. It refuses bridges with configuration that would be lost.
 func (f *Foreign) ports() {
 	for _, id := range f.m.bridge.Ports {
 		p := ovsdb.Get[ovsdb.Port](f.m.view, id)
@@ -98,7 +98,7 @@ func (f *Foreign) refuse(format string, args ...any) {
 	}
 }
 
-// links looks at both links, and at what is to move from one to the other.
+// links finds both links, and what is to move from one to the other.
 func (f *Foreign) links() (err error) {
 	m := &f.m
 	if m.device, err = link(f.Device); err != nil {
@@ -121,8 +121,8 @@ func (f *Foreign) links() (err error) {
 	return err
 }
 
-// masquerade adds OVN-Kubernetes' masquerade subnets, where a link has them: they are not the
-// machine's.
+// masquerade adds OVN-Kubernetes' masquerade subnets, if a link has addresses of them: they are not
+// the machine's.
 func masquerade(l netlink.Link, to []netip.Prefix) ([]netip.Prefix, error) {
 	list, err := addresses(l, to)
 	if err != nil {
@@ -137,24 +137,24 @@ func masquerade(l netlink.Link, to []netip.Prefix) ([]netip.Prefix, error) {
 	return to, nil
 }
 
-// Commands are what Return would do, in the words of ip(8) and ovs-vsctl(8).
+// Commands returns what Return would do, as commands of ip(8) and ovs-vsctl(8).
 func (f *Foreign) Commands() (list []string) {
 	for _, a := range oldestFirst(f.move.addresses) {
 		list = append(list, fmt.Sprintf("ip address add %s dev %s", prefix(&a), f.Device))
 	}
 	for _, r := range inOrder(f.move.routes) {
 		if r.Protocol == unix.RTPROT_KERNEL {
-			continue // it comes with an address
+			continue // the kernel adds it with an address
 		}
 		list = append(list, "ip route replace "+describe(&r)+" dev "+f.Device)
 	}
 	return append(list, fmt.Sprintf("ovs-vsctl del-port %s %s", f.Bridge, f.Device), "ovs-vsctl del-br "+f.Bridge)
 }
 
-// Return gives the bridge's network back to the device, and removes the bridge. What was done is
-// told in the words of ip(8) and ovs-vsctl(8). When a step fails, or a default gateway that
-// answered on the bridge does not answer on the device, all is undone; an interrupted one is
-// finished by GiveBack.
+// Return moves the bridge's network back to the device, and removes the bridge. It returns what it
+// did as commands of ip(8) and ovs-vsctl(8). If a step fails, or a default gateway that replied on
+// the bridge does not reply on the device, Return undoes everything. GiveBack completes an
+// interrupted Return.
 func (f *Foreign) Return(ctx context.Context) (did []string, err error) {
 	if f.Refusal != nil {
 		return nil, f.Refusal
@@ -185,7 +185,7 @@ func (f *Foreign) Return(ctx context.Context) (did []string, err error) {
 	return did, fmt.Errorf("%w; all was undone", err)
 }
 
-// moveBack does all but deleting the bridge.
+// moveBack does everything except the deletion of the bridge.
 func (f *Foreign) moveBack(ctx context.Context) (did []string, err error) {
 	step := func() (string, error) { return giveBackStep(ctx, f.m.db, f.m.config, false) }
 	if did, err = repeat(ctx, step); err != nil {
@@ -197,9 +197,9 @@ func (f *Foreign) moveBack(ctx context.Context) (did []string, err error) {
 	return did, nil
 }
 
-// claim notes on the bridge that it is ours to remove, with what its device needs then. Packets
-// that come in by it may be answered by the device meanwhile. It returns the values of sysctls to
-// put back.
+// claim marks the bridge as Hairpin's to remove, with the settings of its device to restore then.
+// Replies to packets that arrive by the bridge may leave by the device meanwhile. It returns the
+// values of sysctls to restore.
 func (f *Foreign) claim(ctx context.Context) (back map[string]string, err error) {
 	m := &f.m
 	back = map[string]string{}
@@ -241,7 +241,7 @@ func (f *Foreign) mark(ctx context.Context, change ovsdb.Mutation, claimed bool)
 	})
 }
 
-// answering lists the default gateways among routes through a link that answer there.
+// answering lists the default gateways among routes through a link that reply there.
 func answering(ctx context.Context, l netlink.Link, routes []netlink.Route) (list []net.IP) {
 	for _, r := range routes {
 		if r.Gw != nil && destination(&r).Bits() == 0 && !slices.ContainsFunc(list, r.Gw.Equal) &&
@@ -252,8 +252,8 @@ func answering(ctx context.Context, l netlink.Link, routes []netlink.Route) (lis
 	return list
 }
 
-// answers has the kernel ask a neighbour. What the kernel knows of it is used meanwhile: no packet
-// waits.
+// answers makes the kernel probe a neighbor, and reports whether it replies. The kernel's entry
+// stays in use meanwhile: no packet waits.
 func answers(ctx context.Context, l netlink.Link, who net.IP) bool {
 	n := netlink.Neigh{LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V4, IP: who, Flags: netlink.NTF_USE}
 	if who.To4() == nil {
@@ -274,7 +274,7 @@ func answers(ctx context.Context, l netlink.Link, who net.IP) bool {
 			_ = netlink.NeighSet(&netlink.Neigh{LinkIndex: n.LinkIndex, Family: n.Family, IP: who,
 				HardwareAddr: list[i].HardwareAddr, State: unix.NUD_PROBE})
 		case !known:
-			_ = netlink.NeighAdd(&n) // the kernel asks once a second
+			_ = netlink.NeighAdd(&n) // the kernel sends a request per second
 		}
 		select {
 		case <-ctx.Done():
@@ -284,7 +284,7 @@ func answers(ctx context.Context, l netlink.Link, who net.IP) bool {
 	}
 }
 
-// settled waits until a link has its own IPv6 address, from which it asks its neighbours.
+// settled waits until a link has its own IPv6 address, the source of its neighbor solicitations.
 func settled(ctx context.Context, l netlink.Link) {
 	for end := time.Now().Add(undoTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(pollTime) {
 		list, err := netlink.AddrList(l, netlink.FAMILY_V6)
@@ -296,7 +296,7 @@ func settled(ctx context.Context, l netlink.Link) {
 	}
 }
 
-// silent is an error about gateways that do not answer on the device.
+// silent returns an error if gateways do not reply on the device.
 func (f *Foreign) silent(ctx context.Context, gateways []net.IP) error {
 	var list []string
 	for _, g := range gateways {
@@ -311,7 +311,7 @@ func (f *Foreign) silent(ctx context.Context, gateways []net.IP) error {
 		f.Device)
 }
 
-// undo puts the device and the machine's network into the bridge again.
+// undo moves the device and the machine's network into the bridge again.
 func (f *Foreign) undo(ctx context.Context, back map[string]string) (did []string, err error) {
 	if did, err = repeat(ctx, func() (string, error) { return f.undoStep(ctx) }); err != nil {
 		return did, err
@@ -362,7 +362,7 @@ func (f *Foreign) undoStep(ctx context.Context) (string, error) {
 	})
 }
 
-// putBack makes the device's port again, as it was.
+// putBack makes the device's former port again.
 func (f *Foreign) putBack(ctx context.Context, have *ovsdb.Interface) (string, error) {
 	if have != nil {
 		return "", nil
@@ -376,7 +376,7 @@ func (f *Foreign) putBack(ctx context.Context, have *ovsdb.Interface) (string, e
 	if err != nil {
 		return "", fmt.Errorf("add port %s to bridge %s: %w", f.Device, f.Bridge, err)
 	}
-	// It does not wait for ovs-vswitchd: the addresses are to go back even if that hangs.
+	// It does not wait for ovs-vswitchd: the addresses must move back even if that hangs.
 	return fmt.Sprintf("ovs-vsctl add-port %s %s", f.Bridge, f.Device), f.m.wait(ctx, func(v ovsdb.View) bool {
 		return ovsdb.Find(v, func(i *ovsdb.Interface) bool { return i.Name == f.Device }) != nil
 	})

@@ -11,8 +11,8 @@ import (
 	"hairpin/lab"
 )
 
-// foreign is a machine whose network configure-ovs.sh has moved to br-ex, with what OVN-Kubernetes
-// has added there.
+// foreign is a machine whose network configure-ovs.sh has moved to br-ex, with OVN-Kubernetes'
+// additions.
 func foreign(t *testing.T) (*lab.Lab, *lab.Node) {
 	t.Helper()
 	l, n := plain(t)
@@ -26,7 +26,7 @@ func foreign(t *testing.T) (*lab.Lab, *lab.Node) {
 	return l, n
 }
 
-// giveBack looks for a foreign bridge, and has its network given back.
+// giveBack finds a foreign bridge, and returns its network.
 func giveBack(t *testing.T, n *lab.Node, patience time.Duration) (did, commands []string, err error) {
 	t.Helper()
 	db := open(t, n)
@@ -45,7 +45,7 @@ func giveBack(t *testing.T, n *lab.Node, patience time.Duration) (did, commands 
 	return did, commands, err
 }
 
-// TestForeign: the device gets the network of a bridge that others made, under traffic.
+// TestForeign: the device gets the network of another program's bridge back, under traffic.
 func TestForeign(t *testing.T) {
 	l, n := foreign(t)
 	flow, end := streams(t, l, n)
@@ -81,8 +81,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestForeignUndone: where a step fails, or a gateway is silent, the bridge has the machine's
-// network as before, and its connections go on.
+// TestForeignUndone: if a step fails, or a gateway does not reply, the bridge has the machine's
+// network as before, and its connections continue.
 func TestForeignUndone(t *testing.T) {
 	l, n := foreign(t)
 	what := `for i in $(seq 50); do ip addr | grep -q tentative || break; sleep 0.1; done
@@ -102,8 +102,8 @@ func TestForeignUndone(t *testing.T) {
 		t.Errorf("error %v, after %q", err, did)
 	}
 	flow(strings.Join(did, "\n"))
-	// the kernel forgets a gateway after three seconds without an answer: a slow machine loses a
-	// packet
+	// the kernel removes a gateway's entry after three seconds without a reply: a slow machine
+	// loses a packet
 	for i, r := range end() {
 		t.Logf("undone, way %d: %d of %d new connections failed; %d of %d open ones broke, longest silence %.0f ms", i,
 			r.Failed, r.Opened, r.Broken, r.Long, r.LongGapMs)
@@ -128,7 +128,8 @@ func TestForeignUndone(t *testing.T) {
 	}
 }
 
-// TestForeignRefused: what would be lost with the bridge, or not be found again, is left alone.
+// TestForeignRefused: a bridge with configuration that would be lost, or not be found again, is not
+// changed.
 func TestForeignRefused(t *testing.T) {
 	_, n := foreign(t)
 	sh(t, n, "ip link add vm0 type veth peer name vm1")

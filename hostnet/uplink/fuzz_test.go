@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzMemory: whatever stands in the Bridge row, there is a memory of a device that is written and
+// FuzzMemory: for any text in the Bridge row, there is a memory of a device that is written and
 // read again as it is.
 func FuzzMemory(f *testing.F) {
 	f.Add(`{"sysctls":{"net/ipv4/ip_forward":"0"},"offloads":[27],"addresses":[{"prefix":"172.18.0.3/16"}]}`)

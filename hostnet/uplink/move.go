@@ -16,7 +16,7 @@ import (
 	"hairpin/netdev"
 )
 
-// move is what is still to go from one link to another: addresses, in the kernel's order, and
+// move is what is still to move from one link to another: addresses, in the kernel's order, and
 // routes.
 type move struct {
 	from, to  netlink.Link
@@ -24,7 +24,7 @@ type move struct {
 	routes    []netlink.Route
 	there     []netlink.Addr  // on the other link
 	thereTo   []netlink.Route // through the other link
-	lifetimes []lifetime      // that addresses get back; nil = none ends
+	lifetimes []lifetime      // of addresses that expire, for the way back; nil = none expires
 	back      bool
 }
 
@@ -50,14 +50,15 @@ func addresses(l netlink.Link, not []netip.Prefix) ([]netlink.Addr, error) {
 	}
 	return slices.DeleteFunc(list, func(a netlink.Addr) bool {
 		ip := addr(a.IP)
-		return ip.Is6() && ip.IsLinkLocalUnicast() || // the kernel makes it
+		return ip.Is6() && ip.IsLinkLocalUnicast() || // the kernel adds it
 			a.Flags&unix.IFA_F_DADFAILED != 0 ||
 			slices.ContainsFunc(not, func(p netip.Prefix) bool { return p.Contains(ip) })
 	}), nil
 }
 
-// routes lists the machine's own unicast routes through a link, in all tables: not ours, not those
-// that the kernel makes for every link. One with several next hops counts as one for each.
+// routes lists the machine's own unicast routes through a link, in all tables, without Hairpin's
+// and the kernel's own for every link. A route with several next hops becomes one route per next
+// hop.
 func routes(l netlink.Link, not []netip.Prefix) ([]netlink.Route, error) {
 	all, err := kernel.Routes{Link: l.Attrs().Index}.List()
 	if err != nil {
@@ -74,7 +75,7 @@ func routes(l netlink.Link, not []netip.Prefix) ([]netlink.Route, error) {
 			one.MultiPath, one.LinkIndex, one.Gw, one.Via, one.Flags = nil, h.LinkIndex, h.Gw, h.Via,
 				h.Flags&int(netlink.FLAG_ONLINK)
 			ours := slices.ContainsFunc(not, func(p netip.Prefix) bool {
-				// OVN-Kubernetes' to Services have such a gateway
+				// OVN-Kubernetes' routes to Services have such a gateway
 				return p.Overlaps(destination(&one)) && destination(&one).Bits() > 0 || p.Contains(addr(one.Gw))
 			})
 			if h.LinkIndex == l.Attrs().Index && movable(&one) && !ours {
@@ -114,8 +115,8 @@ func prefix(a *netlink.Addr) netip.Prefix {
 	return netip.PrefixFrom(addr(a.IP), ones)
 }
 
-// addAddresses gives the other link the addresses that it does not have, without duplicate address
-// detection: the machine itself has.
+// addAddresses adds the missing addresses to the other link. It disables duplicate address
+// detection, because the machine itself still has them.
 func (v *move) addAddresses() (string, error) {
 	var did []string
 	for _, a := range oldestFirst(v.addresses) {
@@ -145,8 +146,8 @@ func (v *move) addAddresses() (string, error) {
 	return words(did), nil
 }
 
-// oldestFirst is the order in which addresses were added: the kernel lists those of IPv6 the other
-// way round, and prefers the first of a list as a source.
+// oldestFirst returns addresses in the order in which they were added. The kernel lists those of
+// IPv6 in reverse, and prefers the first of the list as a source.
 func oldestFirst(list []netlink.Addr) (sorted []netlink.Addr) {
 	var six []netlink.Addr
 	for _, a := range list {
@@ -160,8 +161,7 @@ func oldestFirst(list []netlink.Addr) (sorted []netlink.Addr) {
 	return append(sorted, six...)
 }
 
-// moveRoutes gives the other link the routes that it does not have. A route takes the place of the
-// old one in one step.
+// moveRoutes adds the missing routes to the other link. A route replaces the old one in one step.
 func (v *move) moveRoutes() (string, error) {
 	var did []string
 	for _, r := range inOrder(v.routes) {
@@ -176,7 +176,7 @@ func (v *move) moveRoutes() (string, error) {
 		}
 		how := netlink.RouteReplace
 		if same(false) {
-			how = netlink.RouteAppend // it has one to there by another gateway
+			how = netlink.RouteAppend // another route to that destination has another gateway
 		}
 		if len(did) == 0 {
 			v.copyNeighbors()
@@ -193,8 +193,8 @@ func (v *move) moveRoutes() (string, error) {
 	return words(did), nil
 }
 
-// copyNeighbors gives the other link the known MACs: the answer to a question asked there could
-// come in here. It is a cache, and works without.
+// copyNeighbors copies known MACs to the other link: replies to requests sent there could arrive on
+// this one. It only fills a cache, so errors do not matter.
 func (v *move) copyNeighbors() {
 	list, err := netlink.NeighList(v.from.Attrs().Index, netlink.FAMILY_ALL)
 	if err != nil {
@@ -208,7 +208,7 @@ func (v *move) copyNeighbors() {
 	}
 }
 
-// inOrder puts routes without a gateway first: the others need them.
+// inOrder sorts routes without a gateway first: the others need them.
 func inOrder(list []netlink.Route) []netlink.Route {
 	direct := func(r netlink.Route) int {
 		if r.Gw == nil && r.Via == nil {
@@ -233,8 +233,8 @@ func describe(r *netlink.Route) string {
 	return text
 }
 
-// deleteAddresses takes the addresses off, the last first: with the first of a subnet, others would
-// go by themselves.
+// deleteAddresses deletes the addresses, the last first: the deletion of the first of a subnet
+// would delete the others, too.
 func (v *move) deleteAddresses() (string, error) {
 	var did []string
 	for _, a := range slices.Backward(v.addresses) {
@@ -248,7 +248,7 @@ func (v *move) deleteAddresses() (string, error) {
 	return words(did), nil
 }
 
-// deleteRoutes takes routes away that have not gone with the addresses.
+// deleteRoutes deletes routes that were not removed with the addresses.
 func (v *move) deleteRoutes() (string, error) {
 	var did []string
 	for _, r := range v.routes {

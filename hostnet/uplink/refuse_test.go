@@ -29,7 +29,7 @@ func refused(t *testing.T, n *lab.Node, c uplink.Config) string {
 	return err.Error()
 }
 
-// TestRefused: what cannot be taken in is left alone, and the error says why.
+// TestRefused: a device that cannot be the uplink is not changed, and the error says why.
 func TestRefused(t *testing.T) {
 	_, n := plain(t)
 	before := network(t, n)
@@ -69,7 +69,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestOthersBridge: a bridge that the administrator made is not touched, in either direction.
+// TestOthersBridge: a bridge of the administrator is not changed, in either direction.
 func TestOthersBridge(t *testing.T) {
 	_, n := plain(t)
 	sh(t, n, "ovs-vsctl add-br br-ex -- set Bridge br-ex datapath_type=netdev; ip link set br-ex up")
@@ -84,11 +84,10 @@ func TestOthersBridge(t *testing.T) {
 	}
 }
 
-// TestMemoryLost: a machine whose memory of the uplink cannot be read is taken in and given back
-// all the same.
+// TestMemoryLost: a device whose memory cannot be read is adopted and given back all the same.
 func TestMemoryLost(t *testing.T) {
 	_, n := plain(t)
-	// the end of a lifetime is lost; the rest is as usual
+	// the end of a lifetime is lost; the rest is the default
 	sh(t, n, "ip addr del 172.18.0.44/16 dev eth0; ethtool -K eth0 tx on gro on")
 	before := network(t, n)
 	all(t, n, uplink.AdoptStep, func(string) {})
@@ -107,8 +106,8 @@ func TestMemoryLost(t *testing.T) {
 	}
 }
 
-// TestLater: addresses and routes that a DHCP client gives the device later move too, and those of
-// a device that was made anew. Other devices keep theirs, and nothing happens without a reason.
+// TestLater: addresses and routes that a DHCP client adds to the device later move too, and those
+// of a device that was made again. Other devices keep theirs, and nothing happens without a reason.
 func TestLater(t *testing.T) {
 	_, n := plain(t)
 	sh(t, n,
@@ -127,7 +126,7 @@ func TestLater(t *testing.T) {
 		test -z "$(ip -o addr show dev eth0 scope global)"; ip -o addr show dev lan5 | grep 10.5.0.1; ip route show 10.6.0.0/16 | grep lan5`)
 }
 
-// TestNamed: a device that is not the default route's can be named, and the others keep theirs.
+// TestNamed: another device than the default route's can be named, and the others keep theirs.
 func TestNamed(t *testing.T) {
 	_, n := plain(t)
 	sh(t, n,

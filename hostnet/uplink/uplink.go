@@ -4,12 +4,10 @@
 //
 // The machine stays reachable meanwhile: what is needed on one side exists before it is removed
 // from the other. Every step is derived from the state of the machine and Open vSwitch, so an
-// interrupted run resumes, and a finished one changes nothing. It does the same after a boot, when
-// the operating system has given the device its addresses again, and when a DHCP client does so
-// later.
+// interrupted run resumes, and a finished one changes nothing. It also runs after a boot, when the
+// operating system has added addresses to the device again, and when a DHCP client does so later.
 //
-// A bridge is ours to change when its row in Open vSwitch has KeyUplink. Other bridges are left
-// alone.
+// The package changes a bridge only if its row in Open vSwitch has KeyUplink.
 package uplink
 
 import (
@@ -30,32 +28,32 @@ import (
 
 // Keys of external_ids.
 const (
-	// KeyUplink of a Bridge: the device that was taken in. The entry script of Open vSwitch reads
+	// KeyUplink of a Bridge: the device that is its uplink. The entry script of Open vSwitch reads
 	// it, too.
 	KeyUplink = "hairpin-uplink"
-	// keyHad of a Bridge: what the device had; see memory.
+	// keyHad of a Bridge: the former settings of the device; see memory.
 	keyHad = "hairpin-uplink-had"
 	// keyDatapath of Open_vSwitch: the bridges' datapath type, system or netdev, as the entry
 	// script decided.
 	keyDatapath = "hairpin-datapath"
-	// keyTSO of Open_vSwitch: whether the userspace datapath takes and gives TCP segments that the
-	// kernel has not cut, true or false. ovs-vswitchd reads userspace-tso-enable when it starts;
-	// the entry script notes here what it was then.
+	// keyTSO of Open_vSwitch: whether the userspace datapath exchanges TCP segments with the kernel
+	// before segmentation, true or false. ovs-vswitchd reads userspace-tso-enable when it starts;
+	// the entry script records the value here.
 	keyTSO = "hairpin-tso"
 )
 
-// Config says what is to be done.
+// Config is the configuration of the move.
 type Config struct {
 	Bridge   string         // the gateway bridge
-	Device   string         // to take in; empty = the device of the default route
+	Device   string         // the uplink; empty = the device of the default route
 	Prefixes []netip.Prefix // addresses in them are not the machine's, such as the masquerade subnets
-	// paths below /proc/sys that the node will need otherwise: they are remembered, and given back
+	// Sysctls are paths below /proc/sys that the node changes; recorded and restored at the end.
 	Sysctls []string
 }
 
-// memory is what is remembered of a device beside what moves: what it needs to be as it was.
+// memory has the former settings of a device, apart from what moves.
 type memory struct {
-	Addresses []lifetime        `json:"addresses,omitempty"` // those that were to end
+	Addresses []lifetime        `json:"addresses,omitempty"` // those with a lifetime
 	IPv6Off   bool              `json:"ipv6Off,omitempty"`   // disable_ipv6
 	Promisc   bool              `json:"promisc,omitempty"`   // the flag
 	Offloads  []uint32          `json:"offloads,omitempty"`  // those that were on; see offloads
@@ -63,28 +61,28 @@ type memory struct {
 	Sysctls   map[string]string `json:"sysctls,omitempty"`
 }
 
-// lifetime is that of an address, in seconds. On the bridge an address has no end: a DHCP client
-// that knows only the device could not renew it.
+// lifetime is the lifetime of an address, in seconds. On the bridge an address does not expire: a
+// DHCP client that knows only the device could not renew it.
 type lifetime struct {
 	Prefix           netip.Prefix `json:"prefix"`
 	Valid, Preferred int
 }
 
-// machine is what is there.
+// machine is the state of the machine and Open vSwitch.
 type machine struct {
 	db       *ovsdb.Client
 	config   Config
 	view     ovsdb.View
 	bridge   *ovsdb.Bridge
 	had      memory
-	lost     error            // why had is only what most devices have
+	lost     error            // why had is a default
 	port     *ovsdb.Interface // the device's, when it is a port of the bridge
 	device   netlink.Link
 	internal netlink.Link // the bridge's own
 }
 
-// look finds out what is there. When the bridge is not ours, bridge is nil, and others tells
-// whether somebody else's is there.
+// look reads the state. If the bridge is not Hairpin's, bridge is nil, and others reports whether
+// another program's exists.
 func look(db *ovsdb.Client, c Config) (m machine, others bool, err error) {
 	m = machine{db: db, config: c, view: db.View()}
 	for b := range ovsdb.Rows[ovsdb.Bridge](m.view) {
@@ -109,7 +107,7 @@ func look(db *ovsdb.Client, c Config) (m machine, others bool, err error) {
 	return m, false, err
 }
 
-// parseMemory reads what remember wrote, and gives the usual where it cannot.
+// parseMemory parses the text of remember, and returns the default and an error if it cannot.
 func parseMemory(text string) (had memory, err error) {
 	if err := json.Unmarshal([]byte(text), &had); err != nil {
 		return usual(), err
@@ -122,11 +120,11 @@ func parseMemory(text string) (had memory, err error) {
 	return had, nil
 }
 
-// usual is what most devices have.
+// usual returns the settings of most devices.
 func usual() memory { return memory{Offloads: slices.Sorted(maps.Keys(offloads())), SCTP: true} }
 
-// assume writes down what most devices have, where what this one had cannot be read any more: a
-// guess is better than a machine that never gets its network back.
+// assume records the settings of most devices, if the former ones cannot be read any more. A guess
+// is better than a machine that never gets its network back.
 func (m *machine) assume(ctx context.Context) (string, error) {
 	text, err := json.Marshal(m.had)
 	if err != nil {
@@ -145,7 +143,7 @@ func (m *machine) assume(ctx context.Context) (string, error) {
 	})
 }
 
-// link returns a link, nil when it is not there.
+// link returns a link, nil if it does not exist.
 func link(name string) (netlink.Link, error) {
 	l, err := netlink.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -167,20 +165,20 @@ func (m *machine) portOf(name string) *ovsdb.Interface {
 	return nil
 }
 
-// Adopt does the next step that is missing until the machine's network is on the bridge, and tells
-// what was done, in the words of ip(8) and ovs-vsctl(8). An *apply.Waiting is about a device that
-// is not there yet. It is an error when there is no device that can be taken.
+// Adopt takes steps until the machine's network is on the bridge, and returns them as commands of
+// ip(8) and ovs-vsctl(8). An *apply.Waiting names a device that does not exist yet. It is an error
+// if no device can be the uplink.
 func Adopt(ctx context.Context, db *ovsdb.Client, c Config) (did []string, err error) {
 	return repeat(ctx, func() (string, error) { return AdoptStep(ctx, db, c) })
 }
 
-// GiveBack does the next step that is missing until the machine's network is on the device again
-// and the bridge is gone.
+// GiveBack takes steps until the machine's network is on the device again and the bridge is
+// deleted.
 func GiveBack(ctx context.Context, db *ovsdb.Client, c Config) (did []string, err error) {
 	return repeat(ctx, func() (string, error) { return GiveBackStep(ctx, db, c) })
 }
 
-// repeat does steps until none is left, or one comes a second time: then another program undoes
+// repeat takes steps until none is left, or one comes a second time: then another program undoes
 // them, and this would not end.
 func repeat(ctx context.Context, step func() (string, error)) (did []string, err error) {
 	for ctx.Err() == nil {
@@ -196,7 +194,7 @@ func repeat(ctx context.Context, step func() (string, error)) (did []string, err
 	return did, ctx.Err()
 }
 
-// AdoptStep does one step of Adopt, and says which; none is left when it says nothing.
+// AdoptStep takes one step of Adopt, and returns it; empty if none is left.
 func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) {
 	m, others, err := look(db, c)
 	switch {
@@ -230,12 +228,12 @@ func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) 
 	return first(steps)
 }
 
-// GiveBackStep does one step of GiveBack, and says which; none is left when it says nothing.
+// GiveBackStep takes one step of GiveBack, and returns it; empty if none is left.
 func GiveBackStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) {
 	return giveBackStep(ctx, db, c, true)
 }
 
-// giveBackStep does not delete the bridge unless it is told to.
+// giveBackStep deletes the bridge only if the argument bridge is true.
 func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, bridge bool) (string, error) {
 	m, _, err := look(db, c)
 	remove := func() (string, error) {
@@ -272,7 +270,7 @@ func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, bridge bool) 
 	return first(steps)
 }
 
-// first does the first step that has something to do.
+// first takes the first step that has something to do.
 func first(steps []func() (string, error)) (string, error) {
 	for _, s := range steps {
 		if what, err := s(); err != nil || what != "" {

@@ -83,7 +83,7 @@ func open(t testing.TB, n *lab.Node) *ovsdb.Client {
 
 type stepper func(context.Context, *ovsdb.Client, uplink.Config) (string, error)
 
-// step does one step in a process of its own, as if it were killed then.
+// step takes one step in a separate process, as if the process were killed then.
 func step(t testing.TB, n *lab.Node, do stepper) (what string) {
 	t.Helper()
 	db := open(t, n)
@@ -105,7 +105,7 @@ func step(t testing.TB, n *lab.Node, do stepper) (what string) {
 	}
 }
 
-// all does all steps, each in a process of its own, and calls after each of them.
+// all takes all steps, each in a separate process, and calls after each of them.
 func all(t testing.TB, n *lab.Node, do stepper, after func(what string)) (count int) {
 	t.Helper()
 	for {
@@ -118,7 +118,7 @@ func all(t testing.TB, n *lab.Node, do stepper, after func(what string)) (count 
 	}
 }
 
-// network is all that the machine has, in the words of its tools.
+// network prints the complete network configuration of the machine.
 func network(t testing.TB, n *lab.Node) string {
 	t.Helper()
 	sh(t, n, "for i in $(seq 50); do ip addr | grep -q tentative || exit 0; sleep 0.1; done; exit 1")
@@ -128,7 +128,7 @@ func network(t testing.TB, n *lab.Node) string {
 }
 
 // streams are connections to the machine and from it, in both families. flow waits until each of
-// them has gone on.
+// them has continued.
 func streams(t *testing.T, l *lab.Lab, n *lab.Node) (flow func(what string), end func() []probe.Report) {
 	t.Helper()
 	wire := l.Host("underlay")
@@ -181,8 +181,8 @@ func well(t *testing.T, what string, reports []probe.Report) {
 	}
 }
 
-// TestThereAndBack: taken in and given back, interrupted after every step, under traffic; then
-// everything is as it was.
+// TestThereAndBack: a device is adopted and given back, interrupted after every step, under
+// traffic; then everything is as before.
 func TestThereAndBack(t *testing.T) {
 	l, n := plain(t)
 	before := network(t, n)
@@ -216,8 +216,8 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// TestSCTP: with TSO a device does not compute SCTP's checksums when Open vSwitch opens it, and
-// does again when it is given back.
+// TestSCTP: with TSO a device does not compute SCTP checksums when Open vSwitch opens it, and does
+// again when it is given back.
 func TestSCTP(t *testing.T) {
 	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("br%d", os.Getpid()), TSO: true})
 	n := l.Add(t, lab.NodeConfig{Plain: true})

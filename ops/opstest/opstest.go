@@ -1,4 +1,4 @@
-// Package opstest is a crowd of slow clients, for tests of bounded listeners.
+// Package opstest opens connections of slow clients, for tests of limited listeners.
 package opstest
 
 import (
@@ -21,7 +21,7 @@ func Dial(t *testing.T, from, to string) net.Conn {
 	return c
 }
 
-// Crowd opens connections of one client that say little and never end, and returns them.
+// Crowd opens connections of one client that send little and stay open, and returns them.
 func Crowd(t *testing.T, to, say string, many int) []net.Conn {
 	t.Helper()
 	var all []net.Conn

@@ -23,10 +23,11 @@ import (
 	"hairpin/cluster"
 )
 
-// admit returns what of a Service is served, and why the rest is not: what two Services cannot both
-// have (a cluster IP, a node port, an external address and port), and what one Service cannot have
-// twice (a port, a port's name). The older Service keeps it, but a cluster IP is never lost to
-// another Service's external IP, nor a load balancer address to spec.externalIPs.
+// admit returns what is served of a Service, and the reasons for the rest. It decides what two
+// Services cannot both have (a cluster IP, a node port, an external address and port), and what one
+// Service cannot have twice (a port, a port's name). The older Service keeps it. But a Service
+// never loses a cluster IP to another Service's external IP, nor a load balancer address to
+// spec.externalIPs.
 func (r *Registry) admit(s *service) ([]*cluster.Frontend, []cluster.Problem) {
 	d := decision{Registry: r, service: s}
 	names := repeats(s.frontends, nameOf)
@@ -62,7 +63,7 @@ func (r *Registry) admit(s *service) ([]*cluster.Frontend, []cluster.Problem) {
 	return list, d.problems.List()
 }
 
-// What a Service can have once.
+// Keys that a Service can have only once.
 type (
 	portName struct {
 		name     string
@@ -83,7 +84,7 @@ type marks []bool
 
 func (m marks) at(i int) bool { return m != nil && m[i] }
 
-// repeats marks the Frontends whose key an earlier one has.
+// repeats marks the Frontends that have the same key as an earlier one.
 func repeats[K comparable](list []*cluster.Frontend, keyOf func(*cluster.Frontend) K) marks {
 	if len(list) < 2 || len(list) == 2 && keyOf(list[0]) != keyOf(list[1]) { // one port in both families needs no map
 		return nil
@@ -107,8 +108,8 @@ func (d *decision) reject(f *cluster.Frontend, field, format string, args ...any
 	d.problems.Add(f.Owner, field, format, args...)
 }
 
-// nodePort removes the node port where another Service holds it, and at addresses of nodes where
-// another Service's external port is.
+// nodePort removes the node port if another Service holds it, and at addresses of nodes where it is
+// another Service's external port.
 func (d *decision) nodePort(f *cluster.Frontend, again bool) *cluster.Frontend {
 	if f.NodePort == 0 {
 		return f
@@ -179,7 +180,7 @@ func (d *decision) external(f *cluster.Frontend) *cluster.Frontend {
 		node, nodePort := d.nodeWith(a), d.holders[nodePortAt(f, f.Port)].by
 		older := d.olderEndpoint(d.service, a, f.Protocol, f.Port)
 		switch {
-		case a == f.ClusterIP: // policies for pods and for clients outside could not both hold
+		case a == f.ClusterIP: // the policies for pods and external clients would conflict
 			d.reject(f, field, "%s is the cluster IP of the Service itself", a)
 		case older != nil:
 			d.reject(f, field, "%s port %d of %s is an endpoint of %s, which is older", f.Protocol, f.Port, a,
@@ -197,7 +198,7 @@ func (d *decision) external(f *cluster.Frontend) *cluster.Frontend {
 	return out
 }
 
-// withProxyPort sets the proxy port of a Frontend where that is not its first choice.
+// withProxyPort sets the proxy port of a Frontend if it is not the first candidate.
 func (d *decision) withProxyPort(f *cluster.Frontend) *cluster.Frontend {
 	if !NeedsProxyPort(f) {
 		return f
@@ -217,7 +218,7 @@ func (d *decision) withProxyPort(f *cluster.Frontend) *cluster.Frontend {
 	return &out
 }
 
-// withGroupSlot sets the group slot of a Frontend where that is not its first choice.
+// withGroupSlot sets the group slot of a Frontend if it is not the first candidate.
 func (d *decision) withGroupSlot(f *cluster.Frontend) *cluster.Frontend {
 	slot := d.slots.slots[groupNameOf(f)]
 	if slot == firstSlot(f) {

@@ -8,12 +8,12 @@ import (
 	"hairpin/cluster"
 )
 
-// Other Services may send to an endpoint outside the pod ranges, a server's or a host's, by its
-// address as well. In mode shared the gateway router translates what the node's switch has
-// translated to it, so a Service that is served at that address and port would get the other
-// Service's connections. So a Service cannot have in spec.externalIPs what is an endpoint of an
-// older one. The age decides because it is the only property here that cannot be chosen later. A
-// load balancer's address is the administrator's to give: no EndpointSlice takes it away.
+// A Service may have an endpoint outside the pod ranges, such as a server or a host. In mode shared
+// the gateway router translates again what the node's switch has translated to that address.
+// Another Service that is served at that address and port would get these connections. So
+// spec.externalIPs cannot have an endpoint of an older Service. Age decides because it is the only
+// property here that cannot be chosen later. Load balancer addresses are exempt: the administrator
+// assigns them, so no EndpointSlice takes them away.
 
 // endpointKeys returns a Frontend's endpoints outside the pod ranges.
 func (r *Registry) endpointKeys(f *cluster.Frontend) []key {
@@ -27,8 +27,8 @@ func (r *Registry) endpointKeys(f *cluster.Frontend) []key {
 	return list
 }
 
-// olderEndpoint returns the Service older than s that has as an endpoint what s has in
-// spec.externalIPs, or nil. Manifests without an age are all as old.
+// olderEndpoint returns the Service older than s whose endpoint s has in spec.externalIPs, or nil.
+// Manifests without an age are equally old.
 func (r *Registry) olderEndpoint(s *service, a netip.Addr, p cluster.Protocol, port uint16) *service {
 	x := r.holders[endpointKey(a, p, port)].by
 	if x == nil || x == s || slices.ContainsFunc(s.frontends, func(f *cluster.Frontend) bool {

@@ -9,9 +9,9 @@ import (
 	"hairpin/plan/stablehash"
 )
 
-// The OpenFlow groups of a Frontend are numbered by a slot. A hash of the Frontend's name gives the
-// order in which it tries slots, and it gets the first free one, so no name can take a slot from
-// another Service. A Frontend keeps its slot while others come and go.
+// A slot is part of the IDs of a Frontend's OpenFlow groups. A hash of the Frontend's name gives
+// the order in which it tries slots, and it gets the first free one. So no name can take a slot
+// from another Service. A Frontend keeps its slot while others are added and removed.
 
 // SlotBits is the size of a group slot.
 const SlotBits = 27
@@ -95,7 +95,7 @@ func (p *slotPool) allocate() {
 	slices.SortFunc(p.requests, func(a, b *cluster.Frontend) int { return cmp.Or(a.CompareAge(b), a.Compare(b)) })
 	for _, f := range p.requests {
 		k := groupNameOf(f)
-		if _, has := p.slots[k]; has { // two ports with one name
+		if _, has := p.slots[k]; has { // two ports have this name
 			continue
 		}
 		s := groupSlot{f.Family, f.Protocol, firstSlot(f)}

@@ -11,32 +11,32 @@ import (
 )
 
 // A Frontend with a policy Local and an external address has a port at the proxy addresses, its
-// proxy port: the node port, or without one an allocated port. A hash of its name gives the order
-// in which it tries ports, and it gets the first free one; of several without one, the oldest is
-// first. No name can take a port from another Service: a name that tries the same ports costs the
-// younger Service some more tries. A node port outside the usual range takes its port; the former
-// holder gets another one.
+// proxy port: the node port, or else an allocated port. A hash of its name gives the order in which
+// it tries ports, and it gets the first free one. Of several without a port, the oldest is first.
+// No name can take a port from another Service: a name that tries the same ports costs the younger
+// Service some more tries. A node port outside the usual range takes its port; the former holder
+// gets another one.
 //
-// A Frontend keeps its port while others come and go: otherwise the host's packets would reach
-// another Service until Open vSwitch has the change. So a Planner remembers ports. The Planner of
-// an agent that starts begins with those that the node has.
+// A Frontend keeps its port while others are added and removed: otherwise the host's packets would
+// reach another Service until Open vSwitch has the change. So a Planner remembers ports. The
+// Planner of an agent that starts begins with those that the node has.
 
 // PlaceholderPort is a port of the proxy addresses that no Service has.
 const PlaceholderPort = 1
 
-// Proxy ports are allocated from all ports but PlaceholderPort, those that usually are node ports,
-// and a few at the end: their count is a prime, so that a sequence with any step has all of them.
+// Proxy ports are allocated from all ports except PlaceholderPort, the usual node ports, and a few
+// at the end. Their count is a prime, so that a sequence with any step has all of them.
 const (
 	portCount     = 62761
 	firstNodePort = 30000
 	lastNodePort  = 32767
 )
 
-// maxPortsPerService is how many proxy ports of one family and protocol a Service may have, so that
-// it cannot take all.
+// maxPortsPerService limits the proxy ports of one family and protocol that a Service may have, so
+// that it cannot take all.
 const maxPortsPerService = 4000
 
-// Ranks of bids for a proxy port: node ports cannot choose, all others keep what they have.
+// Ranks of bids for a proxy port: node ports have no choice, all others keep what they have.
 const (
 	rankNodePort uint8 = iota
 	rankAllocated
@@ -58,8 +58,8 @@ func ServicePortOf(f *cluster.Frontend) ServicePort {
 	return ServicePort{f.Owner, f.Family, f.Protocol, f.Port}
 }
 
-// NeedsProxyPort reports whether a Frontend needs a proxy port when it has no node port. It keeps
-// it when it gets one.
+// NeedsProxyPort reports whether a Frontend needs a proxy port while it has no node port. The
+// Frontend keeps it when it gets a node port.
 func NeedsProxyPort(f *cluster.Frontend) bool {
 	return (f.InternalLocal || f.ExternalLocal) && len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0
 }
@@ -76,7 +76,7 @@ func AllocatedPort(f *cluster.Frontend) uint16 {
 	return candidate(f, 0)
 }
 
-// portRange is what proxy ports are counted by: each family and protocol has all of them.
+// portRange is a set of proxy ports: each family and protocol has its own.
 type portRange struct {
 	family   cluster.Family
 	protocol cluster.Protocol
@@ -204,8 +204,8 @@ func (s sequence) at(i int) uint16 {
 	return uint16(n)
 }
 
-// allocatePorts allocates ports to the Frontends that need one, the oldest first. All that have one
-// keep it before others choose.
+// allocatePorts allocates ports to the Frontends that need one, the oldest first. First, those that
+// have one keep it.
 func (r *Registry) allocatePorts() {
 	if r.freed && len(r.waiting) > 0 {
 		r.requests = append(r.requests, slices.Collect(maps.Keys(r.waiting))...)
@@ -277,7 +277,7 @@ func (r *Registry) reallocate(k key, b bid) {
 	}
 }
 
-// releasePorts releases the ports of Frontends that are not wanted any more.
+// releasePorts releases the ports of Frontends that are no longer wanted.
 func (r *Registry) releasePorts(list []*cluster.Frontend, wanted func(*cluster.Frontend) bool) {
 	for _, f := range list {
 		if NeedsProxyPort(f) && !wanted(f) {

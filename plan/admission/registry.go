@@ -38,7 +38,7 @@ type Allocations struct {
 
 // Changes are what an Update changed.
 type Changes struct {
-	cluster.Changes[cluster.Frontend] // all Frontends of each Service of which something changed
+	cluster.Changes[cluster.Frontend] // all Frontends of each changed Service
 	Solved, Found                     []cluster.Problem
 }
 
@@ -74,8 +74,8 @@ func New(facts Facts, frontends []*cluster.Frontend, keep Allocations) *Registry
 	return r
 }
 
-// Update replaces the Services that changed with what frontends has of them. moved are addresses
-// that belong to another node than before.
+// Update replaces the changed Services by their state in frontends. moved has the addresses that
+// belong to another node now.
 func (r *Registry) Update(
 	vetted *cluster.Vetted, moved map[netip.Addr]string, changed []cluster.Owner, frontends []*cluster.Frontend,
 ) Changes {
@@ -164,7 +164,7 @@ func (r *Registry) nodeWith(a netip.Addr) string {
 	return r.facts.Vetted.Hosts.At(a)
 }
 
-// setNodes replaces the nodes' addresses, of which moved belong to another node than before.
+// setNodes replaces the nodes' addresses; those in moved belong to another node now.
 func (r *Registry) setNodes(vetted *cluster.Vetted, moved map[netip.Addr]string) {
 	r.facts.Vetted = vetted
 	for a := range moved {
@@ -180,7 +180,7 @@ func (r *Registry) setNodes(vetted *cluster.Vetted, moved map[netip.Addr]string)
 	}
 }
 
-// finish ends an update: it decides again about all Services that were requeued.
+// finish ends an update: it decides about all requeued Services.
 func (r *Registry) finish() Changes {
 	for k, was := range r.before {
 		if k.kind == keyClusterIP && !was.same(r.holder(k)) {
@@ -369,7 +369,7 @@ func (r *Registry) bids(k key) []bid {
 	return append([]bid{first}, r.runnersUp[k]...)
 }
 
-// requeue makes finish decide again about all that bid for a key.
+// requeue makes finish decide again about all Services that bid for a key.
 func (r *Registry) requeue(k key) {
 	for _, b := range r.bids(k) {
 		r.dirty[b.by] = true

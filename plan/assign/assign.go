@@ -1,6 +1,6 @@
-// Package assign decides for the whole cluster: which node has which number, which node carries
-// which egress address, and whose the pods are that several EgressIPs select. It is pure, as
-// package plan is.
+// Package assign decides for the whole cluster which node has which node ID, which node has which
+// egress address, and which EgressIP has the pods that several select. It is pure, like package
+// plan.
 package assign
 
 import (
@@ -12,9 +12,9 @@ import (
 	"hairpin/cluster"
 )
 
-// Rules is what Addresses is told beside the Snapshot.
+// Rules is the input of Addresses besides the Snapshot.
 type Rules struct {
-	// Unreachable are nodes that answer no probe.
+	// Unreachable has the nodes that reply to no probe.
 	Unreachable map[string]bool
 }
 
@@ -22,29 +22,30 @@ type Rules struct {
 type Decision struct {
 	EgressIP *cluster.EgressIP
 	Items    []cluster.Assignment // sorted
-	Refused  []Refusal            // the other addresses, as in the spec, and those on nodes that do not answer
+	Refused  []Refusal            // the other addresses, in the order of the spec, and those on unreachable nodes
 }
 
-// Reasons of Refusals and of Events on EgressIPs, the words of OVN-Kubernetes.
+// Reasons of Refusals and of Events on EgressIPs, the same strings as in OVN-Kubernetes.
 const (
-	ReasonNoNode      = "NoMatchingNodeFound" // no node may carry it
-	ReasonUnsupported = "UnsupportedRequest"  // no node can have it as things are
+	ReasonNoNode      = "NoMatchingNodeFound" // no node may have it now
+	ReasonUnsupported = "UnsupportedRequest"  // no node can have it with this configuration
 	ReasonTooFewNodes = "UnassignedRequest"   // the nodes that could have another address of the same EgressIP
 )
 
-// Refusal says why an address has no node.
+// Refusal is the reason why an address has no node.
 type Refusal struct {
 	Address netip.Addr
 	Reason  string // one of the constants
 	Message string
 }
 
-// Addresses decides which node carries which egress address, in the order of s.EgressIPs. It is a
-// function of the Snapshot alone, in which the decisions of before stand as Assigned: they stay
-// while they are good. What needs a node gets the one that carries least. A node that is about to
-// leave is left as soon as there is another, and not before. One that only seems to be dead keeps
-// what it has while the EgressIP has no other address of the family: else its pods would leave with
-// another source.
+// Addresses decides which node has which egress address, in the order of s.EgressIPs. It is a
+// function of the Snapshot and rules. Earlier decisions are in the Snapshot as Assigned, and stay
+// while they are valid:
+//   - An unassigned address gets the node with the fewest addresses.
+//   - A node that is leaving loses its addresses as soon as another node can have them.
+//   - An unreachable node keeps an address while the EgressIP has no other of the family. Else
+//     its pods would leave with another source.
 func Addresses(s *cluster.Snapshot, rules Rules) []Decision {
 	a := newAssigner(s, rules)
 	for _, e := range a.byAge {
@@ -69,25 +70,25 @@ func Addresses(s *cluster.Snapshot, rules Rules) []Decision {
 	return out
 }
 
-// assigner is Addresses at work.
+// assigner is the working state of Addresses.
 type assigner struct {
 	rules Rules
 	byAge []*cluster.EgressIP
 	nodes map[string]*egressNode
-	list  []*egressNode         // by name, those with the label
-	all   []*egressNode         // by name, where there are EgressServices
-	whys  map[string]string     // by node, why it cannot carry anything now
-	hosts map[netip.Addr]string // InternalIPs, and whose
-	hops  []netip.Addr          // default gateways, as the administrator names them
+	list  []*egressNode         // nodes with the label, by name
+	all   []*egressNode         // all nodes, by name, if there are EgressServices
+	whys  map[string]string     // by node, why it cannot have addresses now
+	hosts map[netip.Addr]string // InternalIPs, and the node of each
+	hops  []netip.Addr          // default gateways that the administrator configured
 	taken map[netip.Addr]*cluster.EgressIP
 	items map[*cluster.EgressIP][]cluster.Assignment
 }
 
-// egressNode is a node that carries addresses or could.
+// egressNode is a node that has egress addresses or could.
 type egressNode struct {
 	node     *cluster.Node
 	networks []cluster.Network // longest prefix first
-	why      string            // it cannot carry anything now; empty when it can
+	why      string            // why it cannot have addresses now; empty if it can
 	load     int
 }
 
@@ -120,7 +121,7 @@ func newAssigner(s *cluster.Snapshot, rules Rules) *assigner {
 	return a
 }
 
-// unusable says why a node cannot carry addresses now.
+// unusable returns why a node cannot have addresses now, or "".
 func unusable(n *cluster.Node, rules Rules, vetted *cluster.Vetted) string {
 	switch {
 	case len(vetted.Rejected[n.Name]) > 0:
@@ -135,23 +136,22 @@ func unusable(n *cluster.Node, rules Rules, vetted *cluster.Vetted) string {
 	return ""
 }
 
-// notReachable is what may be wrong: a node that is alone with it keeps what it has.
+// notReachable may be wrong: if no other node can have them, such a node keeps its addresses.
 const notReachable = "is not reachable"
 
-// stays, leaves and silent are the states of a node in which it can have an address: the better
-// ones first.
+// stays, leaves and silent are the states in which a node can have an address, the best first.
 func (c *egressNode) stays() bool  { return c.why == "" && !c.node.Egress.Leaving }
 func (c *egressNode) leaves() bool { return c.why == "" && c.node.Egress.Leaving }
 func (c *egressNode) silent() bool { return c.why == notReachable }
 
-// serves reports whether the node can carry the address at all, ready or not.
+// serves reports whether the node can have the address at all, ready or not.
 func (a *assigner) serves(c *egressNode, x netip.Addr) bool {
 	n, ok := cluster.NetworkOf(c.networks, x)
 	return ok && x != n.Prefix.Addr() && x != broadcast(n.Prefix) && c.has(x) == ""
 }
 
-// has says what the node says that the address is to it. It may be wrong: that must not take the
-// address from others.
+// has returns how the node itself uses the address, as it reports, or "". The report may be wrong:
+// it must not take the address from other nodes.
 func (c *egressNode) has(x netip.Addr) string {
 	switch {
 	case c.node.HasAddress(x):
@@ -162,7 +162,7 @@ func (c *egressNode) has(x netip.Addr) string {
 	return ""
 }
 
-// broadcast is the last address of an IPv4 network that has one.
+// broadcast returns the broadcast address of an IPv4 network, if it has one.
 func broadcast(p netip.Prefix) netip.Addr {
 	if !p.Addr().Is4() || p.Bits() >= 31 {
 		return netip.Addr{}
@@ -174,7 +174,7 @@ func broadcast(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// keep takes over what an EgressIP has and may keep, on nodes of a state.
+// keep keeps an EgressIP's earlier assignments to nodes of a state, if they are still valid.
 func (a *assigner) keep(e *cluster.EgressIP, had []cluster.Assignment, is func(*egressNode) bool) {
 	for _, x := range had {
 		c := a.nodes[x.Node]
@@ -190,7 +190,7 @@ func (a *assigner) wanted(e *cluster.EgressIP, x netip.Addr) bool {
 	return !never && slices.Contains(e.Addresses, x)
 }
 
-// fit returns the nodes of a state that can carry an address.
+// fit returns the nodes of a state that can have an address.
 func (a *assigner) fit(x netip.Addr, is func(*egressNode) bool) (list []*egressNode) {
 	for _, c := range a.list {
 		if is(c) && a.serves(c, x) {
@@ -200,9 +200,9 @@ func (a *assigner) fit(x netip.Addr, is func(*egressNode) bool) (list []*egressN
 	return list
 }
 
-// free reports whether an EgressIP can have an address there, for all that others have: on a node
-// where it has none, or, when it may share, none of the same family. Two of one family on a node
-// would be one too many: a packet gets one of them.
+// free reports whether an EgressIP can have an address on a node, besides all assigned ones. It
+// must have no other address there or, with share, none of the same family: a packet gets only one
+// of them.
 func (a *assigner) free(e *cluster.EgressIP, c *egressNode, x netip.Addr, share bool) bool {
 	return a.taken[x] == nil && !slices.ContainsFunc(a.items[e], func(y cluster.Assignment) bool {
 		return y.Node == c.node.Name && (!share || y.Address.Is4() == x.Is4())
@@ -215,8 +215,7 @@ func (a *assigner) give(e *cluster.EgressIP, c *egressNode, x netip.Addr) {
 	c.load++
 }
 
-// place finds nodes for the addresses of an EgressIP that have none: first for those that fit few
-// nodes.
+// place assigns the unassigned addresses of an EgressIP, first those that fit the fewest nodes.
 func (a *assigner) place(e *cluster.EgressIP) {
 	type want struct {
 		address netip.Addr
@@ -237,7 +236,7 @@ func (a *assigner) place(e *cluster.EgressIP) {
 	if len(a.items[e]) == len(e.Addresses) {
 		return
 	}
-	// Nowhere else: on a node that leaves it still works, where it is or elsewhere.
+	// No other node is left: an address on a leaving node still works, whether it was there or not.
 	a.keep(e, e.Assigned, (*egressNode).leaves)
 	for _, w := range wants {
 		a.least(e, w.address, a.fit(w.address, (*egressNode).leaves), true)
@@ -245,9 +244,9 @@ func (a *assigner) place(e *cluster.EgressIP) {
 	a.hold(e)
 }
 
-// hold leaves the addresses of a family on nodes that do not answer, if the EgressIP has no other
-// one; or gives them to such a node, when they must leave theirs. Kubernetes has the last word: a
-// node that is not Ready has none.
+// hold keeps a family's addresses on unreachable nodes if the EgressIP has no other one, or moves
+// them to such a node if they must leave theirs. Kubernetes decides: a node that is not Ready has
+// none.
 func (a *assigner) hold(e *cluster.EgressIP) {
 	var had []cluster.Assignment
 	for _, x := range e.Assigned {
@@ -264,7 +263,7 @@ func (a *assigner) hold(e *cluster.EgressIP) {
 	}
 }
 
-// least gives the address to the node that carries least, if it has none yet.
+// least assigns the address, if it is unassigned, to the node with the fewest addresses.
 func (a *assigner) least(e *cluster.EgressIP, x netip.Addr, nodes []*egressNode, share bool) {
 	var best *egressNode
 	for _, c := range nodes {
@@ -277,8 +276,8 @@ func (a *assigner) least(e *cluster.EgressIP, x netip.Addr, nodes []*egressNode,
 	}
 }
 
-// never says why no node can have an address. An assigned address does not become a node's because
-// the node claims it.
+// never returns why no node can have an address. An assigned address does not become a node's
+// because the node reports it as its own.
 func (a *assigner) never(e *cluster.EgressIP, x netip.Addr) (string, bool) {
 	if i := slices.IndexFunc(e.Claimed, func(c cluster.Claim) bool { return c.Address == x }); i >= 0 {
 		return fmt.Sprintf("%s is an address of %s, which is older", x, e.Claimed[i].By), true
@@ -293,7 +292,7 @@ func (a *assigner) never(e *cluster.EgressIP, x netip.Addr) (string, bool) {
 	return "", false
 }
 
-// outcome tells what was decided for an EgressIP.
+// outcome returns what was decided for an EgressIP.
 func (a *assigner) outcome(e *cluster.EgressIP) Decision {
 	out := Decision{EgressIP: e, Items: a.items[e]}
 	slices.SortFunc(out.Items, cluster.Assignment.Compare)
@@ -315,7 +314,7 @@ func (a *assigner) outcome(e *cluster.EgressIP) Decision {
 	return out
 }
 
-// refusal says why an address has no node, as precisely as it is known.
+// refusal returns the most precise known reason why an address has no node.
 func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 	if why, never := a.never(e, x); never {
 		return Refusal{x, ReasonUnsupported, why}

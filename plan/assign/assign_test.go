@@ -24,7 +24,7 @@ var (
 	snapshot   = clustertest.Snapshot
 )
 
-// decided is a Snapshot in which what was decided stands in the statuses.
+// decided returns a Snapshot with decisions as assignments in the statuses.
 func decided(s *cluster.Snapshot, list []assign.Decision) *cluster.Snapshot {
 	n := *s
 	n.EgressIPs = nil
@@ -214,8 +214,8 @@ func drawCarrier(t *rapid.T, i int) *cluster.Node {
 	return n
 }
 
-// TestAddressesProperties: whatever happens to nodes and EgressIPs, the decisions keep the rules,
-// are stable, and move nothing that could stay.
+// TestAddressesProperties: whatever changes on nodes and EgressIPs, the decisions obey the rules,
+// are stable, and move no address that could stay.
 func TestAddressesProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := snapshot()
@@ -255,7 +255,7 @@ func TestAddressesProperties(t *testing.T) {
 	})
 }
 
-// able reports whether a node may carry an address, written down a second time and plainly.
+// able reports whether a node may have an address, by a second and simple implementation.
 func able(n *cluster.Node, a netip.Addr, rules assign.Rules) bool {
 	if !n.Egress.Assignable || !n.Egress.Ready || rules.Unreachable[n.Name] {
 		return false
@@ -273,8 +273,8 @@ func able(n *cluster.Node, a netip.Addr, rules assign.Rules) bool {
 	return false
 }
 
-// holds reports whether an address is where nobody answers, because it had a node, and no node that
-// answers has one of the family.
+// holds reports whether an address stays on an unreachable node: it had a node, and no reachable
+// node has an address of the family.
 func holds(n *cluster.Node, i cluster.Assignment, x assign.Decision, rules assign.Rules) bool {
 	had := slices.ContainsFunc(x.EgressIP.Assigned, func(j cluster.Assignment) bool { return j.Address == i.Address })
 	return had && rules.Unreachable[n.Name] && able(n, i.Address, assign.Rules{}) &&
@@ -318,14 +318,14 @@ func keepsRules(t *rapid.T, s *cluster.Snapshot, rules assign.Rules, list []assi
 			on[here(i)] = true
 		}
 		for _, n := range s.Nodes {
-			for _, r := range x.Refused { // nothing is refused that could be given
+			for _, r := range x.Refused { // no address is refused that could be assigned
 				if able(n, r.Address, rules) && where[r.Address] == "" &&
 					!on[here(cluster.Assignment{Address: r.Address, Node: n.Name})] &&
 					r.Reason != assign.ReasonUnsupported {
 					t.Fatalf("%s could be on %s:\n%s", r.Address, n.Name, tellAssigned(list))
 				}
 			}
-			for _, i := range x.Items { // nor is anything on a node that leaves, and could be elsewhere
+			for _, i := range x.Items { // nor is one on a leaving node that could be elsewhere
 				if s.Node(i.Node).Egress.Leaving && !n.Egress.Leaving && able(n, i.Address, rules) && !uses(n) {
 					t.Fatalf("%s could leave %s for %s:\n%s", i.Address, i.Node, n.Name, tellAssigned(list))
 				}
@@ -334,7 +334,7 @@ func keepsRules(t *rapid.T, s *cluster.Snapshot, rules assign.Rules, list []assi
 	}
 }
 
-// movesNothing: an address that had a good node still has it.
+// movesNothing fails if an address with a valid node has moved.
 func movesNothing(t *rapid.T, before, s *cluster.Snapshot, rules assign.Rules, list []assign.Decision) {
 	for _, x := range list {
 		i := slices.IndexFunc(before.EgressIPs, func(e *cluster.EgressIP) bool { return e == x.EgressIP })
@@ -370,7 +370,7 @@ func BenchmarkAddresses(b *testing.B) {
 	})
 }
 
-// TestAddressesBalance: from nothing, no node carries two more than another.
+// TestAddressesBalance: without earlier assignments, no node has two addresses more than another.
 func TestAddressesBalance(t *testing.T) {
 	s := clustertest.ManyEgressIPs(7, 100, 0)
 	load := map[string]int{}

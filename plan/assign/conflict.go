@@ -8,23 +8,23 @@ import (
 	"hairpin/plan/selection"
 )
 
-// Conflict is that two EgressIPs select the same pods: the older has them.
+// Conflict records that two EgressIPs select the same pods: the older has them.
 type Conflict struct {
 	Older, Younger cluster.Owner
 	Pods           int
 	Example        cluster.Owner // the first of them by name
 }
 
-// Conflicts finds EgressIPs that select the same pods, again and again at the cost of what changed.
-// It is not safe for concurrent use.
+// Conflicts finds EgressIPs that select the same pods, at a cost that depends on what changed. It
+// is not safe for concurrent use.
 type Conflicts struct {
 	selection *selection.EgressIPs
 }
 
-// NewConflicts returns Conflicts that know nothing yet.
+// NewConflicts returns Conflicts with an empty index.
 func NewConflicts() *Conflicts { return &Conflicts{selection.NewEgressIPs()} }
 
-// Of returns the rivalries of a Snapshot, sorted by the younger and the older.
+// Of returns the Conflicts of a Snapshot, sorted by the younger and then the older EgressIP.
 func (r *Conflicts) Of(s *cluster.Snapshot) []Conflict {
 	r.selection.Update(s)
 	pairs := map[[2]cluster.Owner]*Conflict{}

@@ -30,8 +30,8 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// An older EgressIP without an address of a family is no rival for it, nor is one without an
-// assigned address; a younger one that has nothing is told who has the pods.
+// An older EgressIP without an address of a family, or without an assigned one, does not conflict
+// for it. A younger one without pods is reported with the one that has them.
 func TestConflictsByFamily(t *testing.T) {
 	s := snapshot(clustertest.Pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"))
 	s.Namespaces = []*cluster.Namespace{{Name: "default"}}

@@ -9,9 +9,9 @@ import (
 	"hairpin/cluster"
 )
 
-// host finds one node for all addresses of an EgressService: the one that has them while it can,
-// else the one that carries least. A node that is about to leave, or only seems to be dead, keeps
-// them while there is no other.
+// host assigns one node to all addresses of an EgressService: the one that has them while it can,
+// else the one with the fewest addresses. A leaving or unreachable node keeps them while there is
+// no other.
 func (a *assigner) host(e *cluster.EgressIP) {
 	var want []netip.Addr
 	for _, x := range e.Addresses {
@@ -48,8 +48,8 @@ func (a *assigner) host(e *cluster.EgressIP) {
 	}
 }
 
-// cannot says why a node that may be the host of an EgressService can never have one of its
-// addresses; empty if it can.
+// cannot returns why a node can never have an address of an EgressService whose host it may be, or
+// "".
 func (c *egressNode) cannot(e *cluster.EgressIP, x netip.Addr) string {
 	n, ok := e.NetworkFor(c.node, c.networks, x)
 	switch {
@@ -63,7 +63,7 @@ func (c *egressNode) cannot(e *cluster.EgressIP, x netip.Addr) string {
 	return ""
 }
 
-// hostless says why an address of an EgressService has no host.
+// hostless returns why an address of an EgressService has no host.
 func (a *assigner) hostless(e *cluster.EgressIP, x netip.Addr) Refusal {
 	if why, never := a.never(e, x); never {
 		return Refusal{x, ReasonUnsupported, why}

@@ -6,8 +6,8 @@ import (
 	"hairpin/cluster"
 )
 
-// NodeIDs gives every node its small number: nodes keep the one they have, of two with the same
-// number the older, and the others get the lowest that is free, starting at 1.
+// NodeIDs returns the ID of every node. Nodes keep the ID that they have; of two with the same ID,
+// the older keeps it. The others get the lowest free ID, starting at 1.
 func NodeIDs(nodes []*cluster.Node) map[string]int {
 	ids := make(map[string]int, len(nodes))
 	taken := make(map[int]bool, len(nodes))

@@ -9,7 +9,7 @@ import (
 	"hairpin/plan/assign"
 )
 
-// crowd makes nodes of one age with the IDs that id says, 0 for none.
+// crowd returns nodes of the same age with the IDs that id returns, 0 for none.
 func crowd(name string, n, age int, id func(i int) int) (list []*cluster.Node) {
 	for i := range n {
 		list = append(list, &cluster.Node{Name: fmt.Sprintf("%s-%04d", name, i), Created: time.Unix(int64(age), 0),
@@ -18,9 +18,9 @@ func crowd(name string, n, age int, id func(i int) int) (list []*cluster.Node) {
 	return list
 }
 
-// TestNodeIDsOfManyNodes: 5 000 nodes have the numbers 1 to 5 000, also after a thousand were
-// replaced, and after a restored etcd has given a thousand nodes numbers that others got meanwhile.
-// Who has a number alone keeps it.
+// TestNodeIDsOfManyNodes: 5 000 nodes have the IDs 1 to 5 000. That holds after a thousand were
+// replaced, and after a restored etcd gave a thousand nodes IDs that others have got meanwhile. A
+// node with a unique ID keeps it.
 func TestNodeIDsOfManyNodes(t *testing.T) {
 	none := func(int) int { return 0 }
 	given := func(list []*cluster.Node) (ids map[string]int) {
@@ -49,8 +49,8 @@ func TestNodeIDsOfManyNodes(t *testing.T) {
 			t.Fatalf("%s had %d and has %d", n.Name, n.ID, ids[n.Name])
 		}
 	}
-	// The backup is older than the thousand that came: their kubelets register them anew, and what
-	// had left is there again.
+	// The backup is older than the thousand added nodes: their kubelets register them again, and
+	// the removed ones are back.
 	back := crowd("back", 1000, 0, func(i int) int { return ids[young[i].Name] })
 	for _, n := range young {
 		n.ID = ids[n.Name]

@@ -15,23 +15,22 @@ import (
 	"hairpin/plan/selection"
 )
 
-// EgressIPs is the part of a plan for EgressIPs. Their status has the assignments; the selected
-// pods follow from labels. Pods of an EgressIP are in address sets: a pod that comes or goes
-// changes a member, and neither policy nor NAT.
+// EgressIPs plans the EgressIPs. Their status has the assignments; labels select the pods. Pods of
+// an EgressIP are in address sets: a new or removed pod changes a member, and no policy or NAT.
 //
-// Where a pod is, a policy sends what it says to the world to the nodes that carry its addresses.
-// There, the gateway router translates it, or, while it does not know the pod yet, hands it on to
-// the bridge's drop flow. An address of another network than the gateway bridge's is the host's to
-// translate (egressip_host.go).
+// On a pod's node, a policy sends its packets to destinations outside the cluster to the nodes that
+// carry its addresses. There the gateway router SNATs them. While it does not know the pod yet, the
+// bridge's drop flow drops them. The host SNATs to an address of another network than the gateway
+// bridge's (host.go).
 type EgressIPs struct {
 	selection *selection.EgressIPs
 	seen      []*cluster.EgressIP          // at the last update
 	nodes     []*cluster.Node              // at the last update
-	parts     map[cluster.Owner]egressPart // by EgressIP, where there is something
+	parts     map[cluster.Owner]egressPart // by EgressIP, if not empty
 	shared    datapath.State
 }
 
-// egressPart is what one EgressIP needs of the planned node.
+// egressPart is what one EgressIP needs on the planned node.
 type egressPart struct {
 	rows       nb.State
 	hostEgress []hostEgress
@@ -46,7 +45,7 @@ func New() *EgressIPs {
 
 func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, again bool) (gone, come datapath.State) {
 	gone.NB, come.NB = nb.State{}, nb.State{}
-	others := !cluster.SameList(g.seen, s.EgressIPs) // and not only pods
+	others := !cluster.SameList(g.seen, s.EgressIPs) // EgressIPs changed, and not only pods
 	g.seen = s.EgressIPs
 	touched := g.selection.Update(s)
 	if again {
@@ -105,8 +104,8 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 	return gone, come
 }
 
-// networksChanged returns the nodes whose networks differ from those at the last update: they
-// decide for which destinations an egress address is.
+// networksChanged returns the nodes whose networks differ from those at the last update. The
+// networks decide which destinations an egress address is for.
 func (g *EgressIPs) networksChanged(nodes []*cluster.Node) map[string]bool {
 	if cluster.SameList(g.nodes, nodes) {
 		return nil
@@ -142,7 +141,7 @@ func egressSet(x cluster.Owner, f cluster.Family) string {
 	return strings.ReplaceAll(name, "-", "_") + "_" + node.Vocab(f).Match
 }
 
-// localPodsSet are those of the pods that are on the planned node.
+// localPodsSet returns the name of the set of the pods on the planned node.
 func localPodsSet(x cluster.Owner, f cluster.Family) string { return egressSet(x, f) + "_here" }
 
 func markedSet(f cluster.Family) string { return "egress_pods_" + node.Vocab(f).Match }
@@ -165,7 +164,7 @@ func planEgressIP(e *node.Env, x *cluster.EgressIP, selected *selection.EgressIP
 		case len(here) == 0:
 		case ownByTable:
 			part.hostEgress = append(part.hostEgress, leaveByTable(e, part.rows, s, x, here)...)
-		case len(assigned) == 0: // of what goes to no node, only other nodes do not know yet
+		case len(assigned) == 0: // the address moves to no node: only other nodes may not know it yet
 			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(here, p) })
 		default:
 			hops, others := carriers(e, s, x, assigned)
@@ -211,8 +210,8 @@ func assignedTo(e *node.Env, x *cluster.EgressIP, f cluster.Family) (list []clus
 	return list, own
 }
 
-// addressesOf returns the pods' addresses of a family, and those of the planned node's pods;
-// sorted, each once.
+// addressesOf returns the pods' addresses of a family, and those of the planned node's pods. Both
+// are sorted, without duplicates.
 func addressesOf(e *node.Env, s *node.Stack, members map[cluster.Owner]*cluster.Pod) (all, here []netip.Prefix) {
 	for _, p := range members {
 		for _, a := range p.IPs {
@@ -228,9 +227,9 @@ func addressesOf(e *node.Env, s *node.Stack, members map[cluster.Owner]*cluster.
 	return node.SortedPrefixes(all), node.SortedPrefixes(here)
 }
 
-// carriers returns the way to each node that carries an address: its router on the transit switch,
-// or the own gateway router, or the host; and the IDs of other nodes. A node that cannot be reached
-// is left out.
+// carriers returns the next hop to each node that carries an address: its router on the transit
+// switch, or the own gateway router, or the host. It also returns the IDs of the other nodes. A
+// node that cannot be reached is left out.
 func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP,
 	assigned []cluster.Assignment) (hops []netip.Addr, others []int) {
 	for _, a := range assigned {
@@ -255,9 +254,9 @@ func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP,
 	return slices.Compact(hops), others
 }
 
-// reroute sends what the node's own pods say to the world to the nodes that carry the addresses.
-// Where none of them can be reached, it goes nowhere: another source address would be the wrong
-// one.
+// reroute sends packets of the node's own pods to destinations outside the cluster to the nodes
+// that carry the addresses. If none of them can be reached, it drops the packets: another source
+// address would be wrong.
 func reroute(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, here []netip.Prefix, hops []netip.Addr) {
 	p := &nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyEgress,
@@ -270,8 +269,8 @@ func reroute(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, her
 	rows.Add(&nb.AddressSet{Name: localPodsSet(x.Owner, s.Family), Addresses: here, Owner: x.Owner}, p)
 }
 
-// translate gives the pods the egress address where this node carries one. The row has a match, and
-// so comes before the row that gives this node's own pods the node's address.
+// translate SNATs the pods to the egress address that this node carries. The row has a match, so it
+// precedes the row that SNATs this node's own pods to the node's address.
 func translate(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, own netip.Addr, all []netip.Prefix) {
 	set := egressSet(x.Owner, s.Family)
 	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner})
@@ -284,9 +283,9 @@ func translate(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, o
 	}
 }
 
-// eastWest are the rows that all EgressIPs share, and the port that leads to other nodes: what
-// stays within the cluster continues as routed. Packets to nodes are marked, because on a node that
-// carries the pod's address they meet its translation, which the bridge then takes back.
+// eastWest returns the rows that all EgressIPs share, and the port to other nodes. Packets within
+// the cluster continue as routed. Packets to nodes are marked: a node that carries the pod's egress
+// address translates them, and the bridge then undoes that.
 func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 	rows := nb.State{}
 	var carriers []int
@@ -319,7 +318,7 @@ func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 		untouched(e, rows, s)
 		if len(marked[s.Family]) > 0 {
 			toNodes(e, rows, s, node.SortedPrefixes(marked[s.Family]))
-			if !e.Node.Gateway.OpenFlow { // else they do not pass OVN
+			if !e.Node.Gateway.OpenFlow { // else replies do not pass OVN
 				replies(e, rows, s)
 			}
 		}
@@ -343,10 +342,10 @@ func untouched(e *node.Env, rows nb.State, s *node.Stack) {
 	}
 }
 
-// replies lets go back as they came the replies of this node's pods, to clients outside whose
-// address a Service's policy Local has kept: they look like what a pod says to the world. Only the
-// node switch tracks connections, so it marks them; not those to pods and gateway routers of other
-// nodes: a userspace Open vSwitch finds no route for a tunnel's packet that has a mark.
+// replies keeps replies to external clients, whose address a Service's policy Local has kept, on
+// the path of the requests: they look like a pod's packets to outside. Only the node switch tracks
+// connections, so it marks them. It marks none to pods and gateway routers of other nodes: a
+// userspace Open vSwitch finds no route for a tunnel packet with a mark.
 func replies(e *node.Env, rows nb.State, s *node.Stack) {
 	owner := node.OwnerOf(e.Node.Name)
 	rows.Add(&nb.Policy{
@@ -379,8 +378,8 @@ func toNodes(e *node.Env, rows nb.State, s *node.Stack, marked []netip.Prefix) {
 	)
 }
 
-// throughRouter leads foreign pods that come for this node's egress addresses to the gateway
-// router, where pods of this node leave by the host.
+// throughRouter sends foreign pods' packets for this node's egress addresses to the gateway router,
+// in modes in which pods of this node leave by the host.
 func throughRouter(e *node.Env, rows nb.State, s *node.Stack) {
 	for _, c := range s.Cluster {
 		rows.Add(&nb.Policy{

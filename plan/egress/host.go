@@ -16,20 +16,20 @@ import (
 	"hairpin/plan/node"
 )
 
-// hostEgress is an address that the planned node carries on a link of its host, and the pods that
-// leave with it, wherever they are. Its way: OVN hands the packet to the host by the management
-// port; a rule by the pod's address leads to the link's own table; nft translates what leaves by
-// that link. What does not leave by it, does not leave.
+// hostEgress is an address that the planned node carries on a link of its host, and the pods of all
+// nodes that leave with it. OVN sends the packet to the host by the management port. A rule by the
+// pod's address selects the link's own table. nft translates packets that leave by that link, and
+// drops those that leave by another one.
 type hostEgress struct {
 	address netip.Addr // unset: that of the link by which the packet leaves
 	link    *cluster.HostLink
-	table   *cluster.RouteTable // in place of a link's, with
+	table   *cluster.RouteTable // replaces the link's table, for service
 	service *cluster.EgressService
 	pods    []netip.Prefix
 }
 
-// egressLink tells where the planned node carries an address: on the gateway bridge (primary), on a
-// link of the host, or, when no network of the node has it any more, nowhere.
+// egressLink returns where the planned node carries an address: on the gateway bridge (primary), on
+// a link of the host, or nowhere, if no network of the node has it any more.
 func egressLink(e *node.Env, x *cluster.EgressIP, a netip.Addr) (link *cluster.HostLink, primary bool) {
 	if x.ByTable() {
 		if t := tableOf(e, x); t != nil {
@@ -41,8 +41,8 @@ func egressLink(e *node.Env, x *cluster.EgressIP, a netip.Addr) (link *cluster.H
 	return n.Link, n.Primary
 }
 
-// remembered tells of all egress addresses whose connections the kernel remembers whether this node
-// translates to them. On the gateway bridge, that is so on the kernel datapath.
+// remembered reports whether this node translates to each egress address whose connections the
+// kernel tracks. On the gateway bridge, the kernel tracks them only with the kernel datapath.
 func remembered(e *node.Env, all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
 	networks := e.Node.Networks(e.Config)
 	byKernel := func(n cluster.Network) bool { return n.Link != nil || n.Primary && !e.Node.Gateway.Userspace }
@@ -54,7 +54,7 @@ func remembered(e *node.Env, all []*cluster.EgressIP) map[netip.Addr]conn.Egress
 		if n, _ := x.NetworkFor(e.Node, networks, a); !byKernel(n) && !x.ByTable() || e.Node.HasAddress(a) {
 			return
 		}
-		if _, twice := list[a]; here || !twice { // several may want it, and one has it
+		if _, twice := list[a]; here || !twice { // several EgressIPs may want it, and one has it
 			list[a] = conn.Egress{Elsewhere: !here, Owner: x.Owner}
 		}
 	}
@@ -72,8 +72,8 @@ func remembered(e *node.Env, all []*cluster.EgressIP) map[netip.Addr]conn.Egress
 	return list
 }
 
-// toHost leads other nodes' pods, which come by the transit switch, to the host. This node's own
-// come by reroute.
+// toHost routes packets of other nodes' pods, which come by the transit switch, to the host.
+// reroute does that for this node's own pods.
 func toHost(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, all []netip.Prefix) {
 	set := egressSet(x.Owner, s.Family)
 	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner}, &nb.Policy{
@@ -84,8 +84,8 @@ func toHost(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, all 
 	})
 }
 
-// throughHost is the host's part of all EgressIPs. It is made anew whenever one of them changes:
-// pods' addresses can pass from one to another.
+// throughHost plans the host's part of all EgressIPs. It runs again whenever one of them changes,
+// because a pod's address can pass from one to another.
 func throughHost(e *node.Env, parts map[cluster.Owner]egressPart) datapath.State {
 	k := node.Kernel{Env: e, Owner: node.OwnerOf(e.Node.Name), State: host.State{
 		Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
@@ -131,7 +131,7 @@ func throughHost(e *node.Env, parts map[cluster.Owner]egressPart) datapath.State
 	return datapath.State{Host: k.State, NFT: nft.State{nft.Inet: t.Table}}
 }
 
-// egressTable is the route table of a link: its VRF's, or one of ours.
+// egressTable returns the route table of a link: its VRF's, or one of Hairpin's.
 func egressTable(l *cluster.HostLink) int {
 	if l.Table != 0 {
 		return l.Table
@@ -139,7 +139,7 @@ func egressTable(l *cluster.HostLink) int {
 	return claims.EgressTableBase + l.Index
 }
 
-// carries puts an address on a link, and makes the link's table.
+// carries adds an address to a link, and the routes of the link's table.
 func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 	f := cluster.FamilyOf(h.address)
 	a := host.AddressKey{Link: h.link.Name, Prefix: node.HostPrefix(h.address)}
@@ -173,8 +173,8 @@ func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 	}
 }
 
-// validMarks lets in by every link what nodes reply to a pod that has a rule: a link with a strict
-// reverse-path check (rp_filter=1) looks at the main table then, and not at the rule.
+// validMarks accepts, on every link, replies of nodes to a pod that has a rule. A link with a
+// strict reverse-path check (rp_filter=1) then uses the main table, and not the rule.
 func validMarks(k *node.Kernel) {
 	n := k.Env.Node
 	for i := range n.Links {
@@ -185,8 +185,8 @@ func validMarks(k *node.Kernel) {
 	}
 }
 
-// egressMaps are the nft maps and sets of EgressIPs of one family. Rules that look at them are in
-// egressChains.
+// egressMaps holds the nft maps and sets of EgressIPs of one family. Chains has the rules that use
+// them.
 type egressMaps struct {
 	node.Declared
 	sources     *nft.Map // pod and link to the egress address
@@ -201,8 +201,8 @@ func newEgressMaps(f cluster.Family) *egressMaps {
 	return &egressMaps{d, d.ToMap("egress", w.Src, nft.KeyOut), d.Set("egress-pods", w.Src), d.Set("node-ips", w.Dst)}
 }
 
-// addLeaves lets a pod leave by links, with an address by each. It is false for one whose address
-// another EgressIP's pod has, too: for a moment after one ended, when another has got its address.
+// addLeaves lets a pod leave by links, with an address for each. It returns false while a pod of
+// another EgressIP has the same address, which is possible briefly after one of them ended.
 func addLeaves(t node.Elements, owner cluster.Owner, pod netip.Prefix, ways map[string]netip.Addr) bool {
 	m := egressOf[cluster.FamilyOf(pod.Addr())]
 	pods := t.Of(m.pods)
@@ -224,7 +224,7 @@ func addGuards(t node.Elements, owner cluster.Owner, pod netip.Prefix) {
 	}
 }
 
-// Chains are the host's rules for what leaves the cluster by it. Their number depends on no pod.
+// Chains plans the host's rules for packets that leave by it. Their number depends on no pod.
 func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 	c := node.NewChains(&e)
 	for i := range e.Stacks {
@@ -236,7 +236,7 @@ func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 	return c.State(), nil
 }
 
-// eastWestMatches are the destinations at which a pod with an egress address is as any other:
+// eastWestMatches returns destinations for which a pod with an egress address is like any other:
 // Services. Nodes are in a set.
 func eastWestMatches(c node.Chains, s *node.Stack) []nft.Match {
 	var list []nft.Match
@@ -246,9 +246,9 @@ func eastWestMatches(c node.Chains, s *node.Stack) []nft.Match {
 	return list
 }
 
-// markRules marks what such pods send to nodes and Services, and remembers it: these packets go by
-// the main table, and so do the checks of their replies (docs/design/origins.md#policies). The mark
-// that OVN sets does not outlive the userspace datapath.
+// markRules marks packets of such pods to nodes and Services, and saves the mark in conntrack: they
+// and the checks of their replies use the main table (docs/design/origins.md#policies). The mark
+// that OVN sets does not survive the userspace datapath.
 func markRules(c node.Chains) []nft.Rule {
 	own := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
 	rules := []nft.Rule{c.Rule(nft.RestoreMark{}, "replies of nodes and Services", nft.MarkIs{Mask: ^uint32(0)},
@@ -265,9 +265,9 @@ func markRules(c node.Chains) []nft.Rule {
 	return append(rules, c.Rule(nft.SaveMark{}, "for their replies", own))
 }
 
-// egressRules translates what leaves by the host: pods with an egress address, by its link and by
-// no other; then, where all pods leave by the host, these behind the node's address, whichever that
-// is on the link; and, detached, what the gateway router sends to elsewhere.
+// egressRules SNATs packets that leave by the host. Pods with an egress address get it on its link,
+// and leave by no other. If all pods leave by the host, the others get the node's address on the
+// link. In mode detached, so do packets of the gateway router to other machines.
 func egressRules(c node.Chains) []nft.Rule {
 	e := c.Env
 	marked := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
@@ -314,14 +314,14 @@ func egressRules(c node.Chains) []nft.Rule {
 	return rules
 }
 
-// toItself leaves alone what the host sends to its own address among pods: it has that address as
-// its source, and does not leave.
+// toItself skips packets of the host to its own address among pods: their source is that address,
+// and they do not leave.
 func toItself(c node.Chains) nft.Rule {
 	return c.Rule(nft.Return{}, "the host to its own address among pods", nft.OutInterface{Name: "lo"})
 }
 
-// guardRules drops pods' packets that nothing translated. To Services they go by the gateway
-// bridge, which translates.
+// guardRules drops pods' packets that were not translated. Those to Services go by the gateway
+// bridge, which translates them.
 func guardRules(c node.Chains) []nft.Rule {
 	rules := []nft.Rule{toItself(c)}
 	for i := range c.Env.Stacks {

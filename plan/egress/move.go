@@ -13,18 +13,18 @@ import (
 	"hairpin/plan/node"
 )
 
-// Priorities of addresses that move.
+// Priorities of flows for addresses that move.
 const (
-	prioEarly    = 51  // in pipeline.GatewayClassifier: before what comes from the wire
-	prioReturned = 52  // and before that, what the old node does not know either
+	prioEarly    = 51  // in pipeline.GatewayClassifier: before packets from the uplink
+	prioReturned = 52  // and before that, packets that the old node does not know either
 	prioMoved    = 60  // in pipeline.GatewayUplinkConntrack: before new connections, and those to NodePorts
-	prioBack     = 61  // and before them, what would go in circles
-	prioSuppress = 102 // in pipeline.GatewayClassifier: before neighbour discovery
-	prioOwn      = 115 // in pipeline.GatewayClassifier: before what OVN and the host send to the uplink
+	prioBack     = 61  // and before them, packets that would loop
+	prioSuppress = 102 // in pipeline.GatewayClassifier: before neighbor discovery
+	prioOwn      = 115 // in pipeline.GatewayClassifier: before packets of OVN and the host to the uplink
 )
 
-// movingAddress is an address that moves from or to the planned node, which translates to it though
-// no pod is led here yet, or any more.
+// movingAddress returns an address that moves from or to the planned node. The node translates to
+// it, although no pods are routed here yet, or any more.
 func movingAddress(e *node.Env, x *cluster.EgressIP, f cluster.Family) netip.Addr {
 	for _, m := range x.Moving {
 		if cluster.FamilyOf(m.Address) == f && (m.From == e.Node.Name || m.To == e.Node.Name) {
@@ -35,10 +35,10 @@ func movingAddress(e *node.Env, x *cluster.EgressIP, f cluster.Family) netip.Add
 }
 
 // WithMoves adds what a node does about addresses that move between two living nodes. Both
-// translate. The new one alone answers for the address, so it hears the replies to connections that
-// the old one has translated, and knows nothing of them: it sends them on to the old one. That one
-// sends on what it does not know, too: where pods are led to the new node at once, because the old
-// one seemed to be dead, neighbours have not heard of the new one yet. What comes back so ends.
+// translate. Only the new one answers for the address, so it receives replies to connections of the
+// old one, and forwards these. The old one also forwards packets that it does not know: if pods are
+// routed to the new node at once, because the old one seemed dead, neighbors may not know the new
+// one yet. Packets that come back are dropped.
 func WithMoves(state datapath.State, s *cluster.Snapshot, name string) datapath.State {
 	own := s.Node(name)
 	if own == nil || state.NB == nil && state.Bridge.Flows.Len() == 0 { // it cannot be planned
@@ -103,9 +103,9 @@ type networkEnd struct {
 	at   netip.Addr // the node's own address there
 }
 
-// networkEndOf finds it. It is false where the node has no such network, or one without Ethernet.
+// networkEndOf returns it, or false if the node has no such network, or one without Ethernet.
 func networkEndOf(n *cluster.Node, config *cluster.Config, e *cluster.EgressIP, a netip.Addr) (networkEnd, bool) {
-	if e.ByTable() { // it comes and goes by whatever links the table has
+	if e.ByTable() { // the address may use any link of the table
 		return networkEnd{}, false
 	}
 	x, _ := e.NetworkFor(n, n.Networks(config), a)
@@ -124,8 +124,8 @@ func networkEndOf(n *cluster.Node, config *cluster.Config, e *cluster.EgressIP, 
 	return end, end.at.IsValid() && end.mac != cluster.MAC{} && (!x.Primary || n.Gateway.Uplink != "")
 }
 
-// CanShare reports whether an address can be with two nodes for a time, while it moves: both are on
-// its network.
+// CanShare reports whether two nodes can have an address at the same time, while it moves: both
+// must be on its network.
 func CanShare(s *cluster.Snapshot, e *cluster.EgressIP, from, to string, a netip.Addr) bool {
 	for _, name := range []string{from, to} {
 		n := s.Node(name)
@@ -139,7 +139,7 @@ func CanShare(s *cluster.Snapshot, e *cluster.EgressIP, from, to string, a netip
 	return true
 }
 
-// suppressReplies keeps the gateway router from answering for an address.
+// suppressReplies drops the gateway router's ARP and neighbor advertisements for an address.
 func suppressReplies(b *node.Bridge, a netip.Addr) {
 	m := flow.Match{InPort: b.Ovn, Protocol: flow.ARP, Src: node.HostPrefix(a)}
 	if a.Is6() {
@@ -149,10 +149,10 @@ func suppressReplies(b *node.Bridge, a netip.Addr) {
 	b.Classify(prioSuppress, m, flow.Drop{})
 }
 
-// unknownTo matches packets to an address, of connections that this node does not know.
+// unknownTo matches packets to an address that belong to no connection known to this node.
 func unknownTo(a netip.Addr) []flow.Match {
 	var list []flow.Match
-	// the answer to a connection's first packet, alone, is invalid
+	// a reply whose request conntrack has not seen is invalid
 	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} {
 		list = append(list, flow.Match{Protocol: node.Vocab(cluster.FamilyOf(a)).IP, Dst: node.HostPrefix(a),
 			CTState: flow.CTState{Set: bit | flow.CTTrk}})
@@ -160,9 +160,9 @@ func unknownTo(a netip.Addr) []flow.Match {
 	return list
 }
 
-// forwardUnknown sends packets of connections that this node does not know to the other node,
-// unless that sent them here. What that one does not know either would go to and fro by the gateway
-// router and the host as well, which route it: the address is neither's.
+// forwardUnknown forwards packets of connections that this node does not know to the other node,
+// unless that node sent them. Packets that neither knows would also loop through the gateway router
+// and the host, which route them because neither has the address.
 func forwardUnknown(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
 	for _, m := range unknownTo(a) {
 		if !known {
@@ -180,9 +180,9 @@ func forwardUnknown(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
 	}
 }
 
-// forwardAll sends everything on to the other node, but for what that sent. Conntrack may know a
-// connection with the same ports from when the address was here before, and OVN, which would get
-// its packets, need not have its flows yet.
+// forwardAll forwards all packets to the other node, except those that it sent. Conntrack may know
+// a connection with the same ports from an earlier stay of the address. OVN, which would get its
+// packets, need not have its flows yet.
 func forwardAll(b *node.Bridge, a netip.Addr, to cluster.MAC) {
 	m := flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Vocab(cluster.FamilyOf(a)).IP,
 		Dst: node.HostPrefix(a)}

@@ -11,10 +11,10 @@ import (
 	"hairpin/plan/node"
 )
 
-// hostMoves is what the host does about addresses of its links that move. To translate, the kernel
-// need not have the address. So the old node gives it up at once, and is mute. The new one has it,
-// and would refuse what it does not know: it sends a copy to the old one instead. nft copies only
-// in tables of one family.
+// hostMoves plans the host's part for moving addresses of its links. The kernel can translate to an
+// address that it does not have. So the old node removes the address at once, and does not answer
+// for it. The new one has it, and would reject packets that it does not know: it sends a copy to
+// the old one instead. nft can copy packets only in tables of one family.
 type hostMoves struct {
 	owner     cluster.Owner
 	tables    nft.State
@@ -33,7 +33,7 @@ func (h *hostMoves) suppressReplies(a netip.Addr, here networkEnd) {
 	delete(h.addresses, host.AddressKey{Link: here.link.Name, Prefix: node.HostPrefix(a)})
 }
 
-// forwardUnknown sends on what this node does not know, unless the other node sent it here.
+// forwardUnknown forwards packets that this node does not know, unless the other node sent them.
 func (h *hostMoves) forwardUnknown(a netip.Addr, here, there networkEnd, known bool) {
 	if !known {
 		h.rule(a, here, nft.Drop{}, "moves: nobody may know", nil)

@@ -12,17 +12,17 @@ import (
 	"hairpin/plan/node"
 )
 
-// egressWay is the destinations to which pods leave with some of the addresses of an EgressIP.
+// egressWay holds the destinations to which pods leave with some of the addresses of an EgressIP.
 type egressWay struct {
 	to       []netip.Prefix // sorted
 	assigned []cluster.Assignment
 }
 
-// egressWays sorts the assigned addresses of an EgressIP by networks. A destination in a network of
-// the host that has the address, or to which a route by the link of that network leads, is for the
-// addresses of that network: with another one the packet would leave by another link. Others are
-// for the addresses of the gateway bridge's network, or else of links with a default route, or else
-// for all. Where all addresses are of one network, there is no choice: ways is empty.
+// egressWays groups the assigned addresses of an EgressIP by networks. A destination in a network
+// of the host that has the address, or with a route by the link of that network, uses addresses of
+// that network: with another one the packet would leave by another link. Other destinations use
+// addresses of the gateway bridge's network, or else of links with a default route, or else all. If
+// all addresses are of one network, there is no choice: ways is empty.
 func egressWays(e *node.Env, x *cluster.EgressIP,
 	assigned []cluster.Assignment) (others []cluster.Assignment, ways []egressWay) {
 	if x.ByTable() {
@@ -84,7 +84,7 @@ func egressWays(e *node.Env, x *cluster.EgressIP,
 	return others, ways
 }
 
-// chooseNetwork sends what the node's own pods say to a network of one of the addresses to the
+// chooseNetwork sends packets of the node's own pods to a network of some of the addresses to the
 // nodes that carry these.
 func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, ways []egressWay) {
 	m := node.Vocab(s.Family).Match
@@ -117,7 +117,7 @@ func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressI
 	}
 }
 
-// setOf is a set of an OVN match.
+// setOf formats a set for an OVN match.
 func setOf(list []netip.Prefix) string {
 	texts := make([]string, len(list))
 	for i, p := range list {

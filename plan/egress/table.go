@@ -79,7 +79,7 @@ func byTable(k *node.Kernel, owner cluster.Owner, h hostEgress) map[string]netip
 	return ways
 }
 
-// rule adds one that selects a table by source address.
+// rule adds a rule that selects a table by source address.
 func rule(k *node.Kernel, owner cluster.Owner, from netip.Prefix, table int) {
 	f := cluster.FamilyOf(from.Addr())
 	k.State.Rules[host.Rule{Family: f, Priority: claims.RuleEgress, From: from, Table: table}] = owner

@@ -5,8 +5,8 @@ import (
 	"hairpin/datapath/host"
 )
 
-// Bootstrap is what a node must have while the cluster is not known: its gateway bridge, and in
-// mode detached the addresses of that. What else the machine has there is its own.
+// Bootstrap returns the host state that a node needs while the cluster is not known: its gateway
+// bridge and, in mode detached, the bridge's addresses. Everything else there is the machine's own.
 func Bootstrap(g cluster.Gateway) host.State {
 	s := host.State{
 		Links:     map[string]host.Link{g.Bridge: {Name: g.Bridge}},

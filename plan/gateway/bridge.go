@@ -9,9 +9,9 @@ import (
 	"hairpin/plan/node"
 )
 
-// Bridge is the node's gateway bridge, and the host behind it. The uplink, the host (LOCAL) and the
-// gateway router (the patch port) meet on the bridge; host and gateway router have the same
-// addresses. Not every mode has the uplink there.
+// Bridge plans the gateway bridge of the node, and the host behind it. The bridge connects the
+// uplink (not in every mode), the host (LOCAL) and the gateway router (the patch port). Host and
+// gateway router have the same addresses.
 func Bridge(e node.Env) (datapath.State, []cluster.Problem) {
 	b := node.NewBridge(&e, claims.FeatureGateway)
 	for i := range e.Stacks {
@@ -35,24 +35,24 @@ func Bridge(e node.Env) (datapath.State, []cluster.Problem) {
 		b.Classify(node.PrioRest, flow.Match{}, flow.Drop{})
 	}
 	for i := range e.Stacks {
-		noTunnels(b, &e.Stacks[i], e.Stacks[i].MasqHost) // the host's, too
+		noTunnels(b, &e.Stacks[i], e.Stacks[i].MasqHost) // the host's masquerade address, too
 	}
 	rewrite(b)
 	return datapath.State{Bridge: flow.State{Flows: b.Flows}, Host: hostSide(&e), NFT: hostFilter(&e)}, nil
 }
 
-// hostEndpoint leads what the gateway router sends to an endpoint on this very host to the host,
-// from OVN's masquerade address, so that the host sees a connection from outside and not one from
-// itself; and the replies back.
+// hostEndpoint sends packets of the gateway router to an endpoint on this host to the host, and the
+// replies back. The packets get OVN's masquerade address, so that the host sees a connection from
+// outside and not one from itself.
 func hostEndpoint(b *node.Bridge, s *node.Stack) {
 	ip, own := node.Vocab(s.Family).IP, s.Address.Addr()
-	// The primary address: the load balancer wrote the host's masquerade address instead
+	// The primary address: the load balancer replaced it with the host's masquerade address
 	// (docs/design/origins.md#masquerade-addresses).
 	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(own),
 		Dst: node.HostPrefix(s.MasqHost)},
 		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost,
 			NAT: flow.NAT{Kind: flow.NATDst, Addr: own}})
-	// Secondary addresses stay themselves. Detached, they are like any other beyond the host.
+	// Secondary addresses are not translated. Detached, they are like any beyond the host.
 	for _, a := range s.Secondary {
 		if !b.Env.Mode.Uplink {
 			break
@@ -72,14 +72,14 @@ func hostEndpoint(b *node.Bridge, s *node.Stack) {
 }
 
 // fromOVN sends the gateway router's packets to the uplink and records the connections as OVN's.
-// Only its own MAC may leave (docs/design/origins.md#pitfalls).
+// Only frames with its own MAC may leave (docs/design/origins.md#pitfalls).
 func fromOVN(b *node.Bridge, s *node.Stack) {
 	m := flow.Match{InPort: b.Ovn, EthSrc: b.Mac, Protocol: node.Vocab(s.Family).IP}
 	track := flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}
 	out := flow.Output{Port: b.Uplink}
 
-	// Pod to a node's address, SNATed to an egress IP on the way: give it the node's address like
-	// any other pod.
+	// Pod to a node's address, already SNATed to an egress IP: SNAT it to the node's address, as
+	// for any other pod.
 	marked, asNode := m, track
 	marked.PktMark = claims.MarkNodeIP
 	asNode.NAT = flow.NAT{Kind: flow.NATSrc, Addr: s.Address.Addr()}
@@ -88,29 +88,29 @@ func fromOVN(b *node.Bridge, s *node.Stack) {
 		as = []flow.Action{asNode, flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkNode}, out}
 	}
 	b.Classify(node.PrioMarked, marked, as...)
-	// Pods that were not SNATed must not be seen outside: others', because their egress SNAT is not
-	// there yet (docs/design/origins.md#packets-before-snat-is-ready), and this node's, because
-	// only a packet that conntrack calls invalid leaves the gateway router so. The document lets
-	// those pass at priority 109.
+	// Pods' packets without SNAT must not leave. Those of foreign pods lack it while their egress
+	// SNAT is not there yet (docs/design/origins.md#packets-before-snat-is-ready). Those of this
+	// node's pods lack it only if conntrack calls the packet invalid. The original design lets them
+	// pass at priority 109.
 	for _, c := range s.Cluster {
 		b.Classify(node.PrioPods, flow.Match{InPort: b.Ovn, Protocol: m.Protocol, Src: c}, flow.Drop{})
 	}
 	b.Classify(node.PrioTrack, m, track, out)
 }
 
-// throughHost leads everything else that the gateway router sends, such as to an endpoint on
-// another host, through the host, which routes it: from OVN's masquerade address, because the host
-// drops what comes in from its own (martian source).
+// throughHost sends all other packets of the gateway router, such as to an endpoint on another
+// host, to the host, which routes them. Their source is OVN's masquerade address, because the host
+// drops received packets from its own addresses (martian source).
 func throughHost(b *node.Bridge, s *node.Stack) {
 	b.Classify(node.PrioTrack, flow.Match{InPort: b.Ovn, Protocol: node.Vocab(s.Family).IP,
 		Src: node.HostPrefix(s.Address.Addr())},
 		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 }
 
-// routeByHost leads what the gateway router sends to the dummy next hop by the host: such as to an
-// endpoint on another network of the host's. It is as in throughHost, with an uplink that must not
-// get the rest: where there is no default gateway, what has an egress address has no way, because
-// the host would send it by another network.
+// routeByHost sends packets of the gateway router to the dummy next hop, such as to an endpoint on
+// another network of the host, to the host. It is like throughHost, with an uplink that must not
+// get the rest. Without a default gateway, it drops packets with an egress address, because the
+// host would send them to another network.
 func routeByHost(b *node.Bridge, s *node.Stack) {
 	m := flow.Match{InPort: b.Ovn, EthDst: node.MasqMAC(), Protocol: node.Vocab(s.Family).IP}
 	own, marked := m, m
@@ -119,24 +119,24 @@ func routeByHost(b *node.Bridge, s *node.Stack) {
 		b.Classify(node.PrioByHost, x, flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 	}
 	b.Classify(node.PrioNoWay, m, flow.Drop{})
-	// What the host itself says of such a packet, that it is too long for a link or may not pass,
-	// has the node's address, and the gateway router takes nothing from its own.
+	// The host's own ICMP errors about such a packet (it is too long for a link, or may not pass)
+	// have the node's address as source. The gateway router accepts nothing from its own address.
 	b.Classify(node.PrioOwnError, flow.Match{InPort: flow.Local, Protocol: node.Vocab(s.Family).ICMP, Src: own.Src,
 		Dst: node.HostPrefix(s.MasqRouter)}, flow.SetSrc{Addr: s.MasqHost},
 		flow.CT{Table: pipeline.GatewayUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 }
 
 // fromHost sends the host's packets to the uplink and records the connections as the host's. The
-// documents let conntrack translate as well, ct(commit,nat), and there is nothing to translate: of
-// a new connection the userspace datapath of Open vSwitch 3.5.0 would then keep an entry that it
-// never removes, but frees, and end sooner or later with SIGSEGV.
+// original design also lets conntrack translate, ct(commit,nat), but there is nothing to translate.
+// For a new connection, the userspace datapath of Open vSwitch 3.5.0 would then free an entry
+// without removing it, and sooner or later end with SIGSEGV.
 func fromHost(b *node.Bridge, s *node.Stack) {
 	b.Classify(node.PrioTrack, flow.Match{InPort: flow.Local, Protocol: node.Vocab(s.Family).IP},
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: b.Uplink})
 }
 
-// fromUplink gives packets from the uplink to the owner of their connection. What has another
-// destination MAC is left to the switch (docs/design/origins.md#pitfalls).
+// fromUplink sends packets from the uplink to the owner of their connection. Packets with another
+// destination MAC are left to the switch (docs/design/origins.md#pitfalls).
 func fromUplink(b *node.Bridge, s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
 	b.Classify(node.PrioFromUplink, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip}, node.TrackFromUplink)
@@ -147,25 +147,25 @@ func fromUplink(b *node.Bridge, s *node.Stack) {
 		b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown,
 			flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 	}
-	// What conntrack calls invalid of a connection of OVN's is OVN's all the same, not the host's,
-	// which would end it. It is so on the userspace datapath: after a loss, and where a connection
-	// ended unseen and another one has its ports, as when an egress address was elsewhere
-	// meanwhile. The kernel's learns, and remembers no mark with what it calls invalid.
+	// An invalid packet of OVN's connection goes to OVN, because the host would end the connection.
+	// On the userspace datapath, packets are invalid after a loss, or if a connection reuses the
+	// ports of one whose end was not seen, as when an egress address was elsewhere meanwhile. The
+	// kernel's conntrack adapts, and stores no mark with invalid packets.
 	b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown,
 		flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
 		flow.Output{Port: b.Ovn})
-	if b.Env.HasExternalClients() { // claims.ServiceBridge is asked first
+	if b.Env.HasExternalClients() { // these packets go to claims.ServiceBridge first
 		return
 	}
-	// New connections that are not to a NodePort are the host's. Committed here, in their own
-	// direction: the host's reply finds them and commits nothing.
+	// New connections that are not to a NodePort belong to the host. They are committed here, in
+	// their own direction, so that the host's reply finds them and commits nothing.
 	b.Add(pipeline.GatewayUplinkConntrack, node.PrioNew,
 		flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTNew | flow.CTTrk}},
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 }
 
-// layer2 is what remains: ARP, neighbour discovery, broadcast, multicast and other protocols. Host
-// and gateway router share addresses, so both must hear what is sent to them.
+// layer2 handles the rest: ARP, neighbor discovery, broadcast, multicast and other protocols. Host
+// and gateway router share addresses, so both must receive packets to these.
 func layer2(b *node.Bridge) {
 	both := []flow.Action{flow.Output{Port: b.Ovn}, flow.Output{Port: flow.Local}}
 	if b.Env.Stack(cluster.IPv6) != nil { // ARP is not IP and needs no exception from the flows above
@@ -186,20 +186,20 @@ func layer2(b *node.Bridge) {
 				flow.Output{Port: flow.Local})
 		}
 	}
-	// Nothing that is served here has a VLAN tag. What the host has VLANs for is its own.
+	// Hairpin serves no tagged frames. They belong to the host's own VLANs.
 	b.Classify(node.PrioVLAN, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Tagged: true}, flow.Output{Port: flow.Local})
 	b.Classify(node.PrioUnicast, flow.Match{InPort: b.Uplink, EthDst: b.Mac}, both...)
 	b.Classify(node.PrioUnicast, flow.Match{InPort: b.Ovn, EthSrc: b.Mac}, flow.Normal{})
 	b.Classify(node.PrioForeign, flow.Match{InPort: b.Ovn}, flow.Drop{})
 	b.Classify(node.PrioRest, flow.Match{}, flow.Normal{})
-	// From the uplink to the host's MAC, of an unknown connection: the host answers.
+	// From the uplink to the host's MAC, of an unknown connection: the host replies.
 	b.Add(pipeline.GatewayUplinkConntrack, node.PrioRest, flow.Match{}, flow.Output{Port: flow.Local})
 }
 
-// rewrite are the last tables of the way between host and gateway router, which share one MAC. Each
-// must see its own as destination and the next hop's as source: the gateway router refuses packets
-// by sending them back where they came from, and its switch sends nothing to a port that it came
-// from. Packet marks are OVN's: the host's own rules may read them otherwise.
+// rewrite adds the last tables of the path between host and gateway router, which share one MAC.
+// Each must see its own MAC as destination and the next hop's as source: the gateway router rejects
+// a packet by returning it to its sender, and its switch outputs no packet to its input port.
+// Packet marks are OVN's: the host's own rules may interpret them differently.
 func rewrite(b *node.Bridge) {
 	b.Add(pipeline.GatewayToRouter, node.PrioDefault, flow.Match{}, flow.SetEthSrc{MAC: node.MasqMAC()},
 		flow.SetEthDst{MAC: b.Mac}, flow.Output{Port: b.Ovn})

@@ -10,17 +10,17 @@ import (
 	"hairpin/plan/node"
 )
 
-// encap is the way of tunnels on a node whose address is not on an Open vSwitch bridge. The kernel
-// datapath sends and takes tunnel packets by the host's own sockets and routes. The userspace
-// datapath does it itself, on a bridge: outwards it hands them to the host, which routes them;
-// inwards the host hands it those that arrive, before it looks at them.
+// encap is the path of tunnels on a node whose address is not on an Open vSwitch bridge. The kernel
+// datapath sends and receives tunnel packets by the host's sockets and routes. The userspace
+// datapath uses a bridge. It sends outgoing packets to the host, which routes them. The host
+// redirects incoming packets to it at ingress.
 type encap struct {
 	env          *node.Env
-	end          netip.Addr   // of the node's tunnels
+	end          netip.Addr   // address of the node's tunnels
 	host, bridge netip.Prefix // the host's end, and the bridge's
 }
 
-// newEncap reports whether the node needs it, and gives its addresses.
+// newEncap returns the addresses of encap, and reports whether the node needs it.
 func newEncap(e *node.Env) (encap, bool) {
 	x := encap{env: e, end: e.Node.Addresses[0]}
 	if e.Mode.Uplink || !e.Node.Gateway.Userspace {
@@ -37,21 +37,21 @@ func newEncap(e *node.Env) (encap, bool) {
 
 func (x *encap) hostMAC() cluster.MAC { return cluster.MACFor(x.host.Addr()) }
 
-// links are the pair between host and bridge, and their addresses.
+// links adds the pair of links between host and bridge, and their addresses.
 func (x *encap) links(k *node.Kernel) {
 	k.State.Links[claims.EncapBridge] = host.Link{Name: claims.EncapBridge, Owner: k.Owner}
 	k.State.Links[claims.EncapHost] = host.Link{Name: claims.EncapHost, MAC: x.hostMAC(), Owner: k.Owner}
 	k.State.Links[claims.EncapPort] = host.Link{Name: claims.EncapPort, Owner: k.Owner}
 	k.Address(host.Address{AddressKey: host.AddressKey{Link: claims.EncapHost, Prefix: x.host}})
 	k.Address(host.Address{AddressKey: host.AddressKey{Link: claims.EncapBridge, Prefix: x.bridge}})
-	// What comes from the bridge has the node's own address as its source.
+	// Packets from the bridge have the node's own address as source.
 	k.Sysctl("net/ipv4/conf/"+claims.EncapHost+"/accept_local", "1")
 	k.Sysctl("net/ipv4/conf/"+claims.EncapHost+"/rp_filter", "2")
 	k.Sysctl("net/ipv6/conf/"+claims.EncapPort+"/disable_ipv6", "1")
 }
 
-// chains take tunnel packets from the external network, and make the kernel ignore the bridge's
-// port.
+// chains redirects tunnel packets from the external network to the bridge, and makes the kernel
+// ignore the bridge's port.
 func (x *encap) chains(t *nft.Table, owner cluster.Owner) {
 	t.Chains[claims.EncapPort] = &nft.Chain{
 		Name: claims.EncapPort, Type: "filter", Hook: "ingress", Device: claims.EncapPort, Priority: node.HookGuard,

@@ -11,7 +11,7 @@ import (
 	"hairpin/plan/node"
 )
 
-// hostSide is the host's way to Services (through the gateway bridge) and to pods (through the
+// hostSide plans the host's path to Services (through the gateway bridge) and to pods (through the
 // management port).
 func hostSide(e *node.Env) host.State {
 	k := node.NewKernel(e)
@@ -36,7 +36,7 @@ func hostSide(e *node.Env) host.State {
 	return k.State
 }
 
-// management is the way between host and pods.
+// management adds the path between host and pods.
 func management(k *node.Kernel, s *node.Stack) {
 	mp0 := claims.ManagementPort
 	k.Address(host.Address{AddressKey: host.AddressKey{Link: mp0, Prefix: s.Management}})
@@ -45,15 +45,15 @@ func management(k *node.Kernel, s *node.Stack) {
 	}
 }
 
-// borrowed is the machine's own: its addresses and default route on the gateway bridge. Packets
-// take them; they are not written.
+// borrowed adds the machine's own addresses and default route on the gateway bridge. Packets use
+// them, but Hairpin does not write them.
 func borrowed(k *node.Kernel, s *node.Stack, bridge string) {
 	for _, p := range k.Env.Node.Gateway.Addresses {
 		if cluster.FamilyOf(p.Addr()) == s.Family {
 			k.Address(host.Address{AddressKey: host.AddressKey{Link: bridge, Prefix: p}, Borrowed: true})
 		}
 	}
-	if len(s.NextHops) > 0 { // of several, the first: what is there stays as it is
+	if len(s.NextHops) > 0 { // the first of several: existing ones are not changed
 		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.Everything(s.Family)},
 			Link: bridge, Via: s.NextHops[0], Borrowed: true})
 	}
@@ -62,23 +62,23 @@ func borrowed(k *node.Kernel, s *node.Stack, bridge string) {
 func sysctls(k *node.Kernel, bridge string) {
 	k.Sysctl("net/ipv4/ip_forward", "1")
 	k.Sysctl("net/ipv6/conf/all/forwarding", "1")
-	// A packet and its reply take different ways here: loose reverse-path checks, and no redirects
+	// A packet and its reply take different paths here: loose reverse-path checks, and no redirects
 	// to "better" ones.
 	k.Sysctl("net/ipv4/conf/all/send_redirects", "0")
 	for _, link := range []string{bridge, claims.ManagementPort} {
 		k.Asymmetric(link)
 	}
-	// In the pod network the host has no router but the one that routes name.
+	// In the pod network the host has no router except the one that its routes name.
 	k.Sysctl(fmt.Sprintf("net/ipv6/conf/%s/accept_ra", claims.ManagementPort), "0")
 	conntrack(k, &k.Env.Config.Conntrack)
 	if s := k.Env.Stack(cluster.IPv6); s != nil && k.Env.LoopbackPorts(cluster.IPv6) {
-		// The twin of route_localnet: the answer, translated back to ::1, is for the host.
+		// The equivalent of route_localnet: the reply, un-NATed to ::1, is for the host.
 		k.Route(host.Route{RouteKey: host.RouteKey{Table: host.LocalTable, Prefix: node.Vocab(s.Family).Loopback},
 			Link: k.Env.ServiceLink()})
 	}
 	if k.Env.Stack(cluster.IPv4) != nil {
-		// not what an earlier configuration has left: without chainLoopbackIn, others could reach
-		// 127.0.0.1
+		// Reset the value of an earlier configuration: without node.ChainLoopbackIn, other hosts
+		// could reach 127.0.0.1.
 		value := "0"
 		if k.Env.LoopbackPorts(cluster.IPv4) {
 			value = "1"
@@ -86,12 +86,12 @@ func sysctls(k *node.Kernel, bridge string) {
 		k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/route_localnet", k.Env.ServiceLink()), value)
 	}
 	if g := &k.Env.Node.Gateway; g.Userspace && k.Env.Mode.Uplink {
-		// The kernel sees the uplink's frames too, and would answer router advertisements there.
+		// The kernel gets the uplink's frames, too, and would answer its router advertisements.
 		k.Sysctl(fmt.Sprintf("net/ipv6/conf/%s/disable_ipv6", g.Uplink), "1")
 	}
 }
 
-// conntrack writes what the administrator wants of the kernel's connection tracking.
+// conntrack sets the configured sysctls of the kernel's connection tracking.
 func conntrack(k *node.Kernel, c *cluster.ConntrackConfig) {
 	set := func(name string, value int) {
 		if value != 0 {
@@ -101,16 +101,16 @@ func conntrack(k *node.Kernel, c *cluster.ConntrackConfig) {
 	set("nf_conntrack_max", c.Max())
 	set("nf_conntrack_tcp_timeout_established", int(c.TCPEstablished.Seconds()))
 	set("nf_conntrack_tcp_timeout_close_wait", int(c.TCPCloseWait.Seconds()))
-	// What the kernel calls invalid it does not translate: with flows, a pod would get a late
-	// answer from the endpoint's own address, and end the connection (kubernetes #74839).
+	// The kernel does not translate packets that it calls invalid. With flows, a pod would get a
+	// late reply from the endpoint's own address, and end the connection (kubernetes #74839).
 	if g := &k.Env.Node.Gateway; c.TCPLiberal || g.OpenFlow && !g.Userspace {
 		set("nf_conntrack_tcp_be_liberal", 1)
 	}
 }
 
-// hostFilter is the host's nft: NodePorts of the host's own clients, the source of what the host
-// sends to pods, and, on the userspace datapath, deafness of the kernel on the uplink and on the
-// host's ends of pods.
+// hostFilter returns the host's nft rules for tunnels, for packets from pods, and for the source of
+// packets to pods. On the userspace datapath the kernel also drops packets that come in on the
+// uplink and on the host's ends of pods.
 func hostFilter(e *node.Env) nft.State {
 	owner := node.OwnerOf(e.Node.Name)
 	t := &nft.Table{
@@ -144,13 +144,13 @@ func hostFilter(e *node.Env) nft.State {
 	return s
 }
 
-// toPods returns what the host sends to pods the management port's address, whatever its source
+// toPods SNATs packets of the host to pods to the management port's address, whatever their source
 // was: a pod on another node would send the reply elsewhere.
 func toPods(e *node.Env, owner cluster.Owner) []nft.Rule {
 	var rules []nft.Rule
 	for i := range e.Stacks {
 		a := e.Stacks[i].Management.Addr()
-		if e.Mode.PodsByHost && !e.Node.Gateway.OpenFlow { // else the pod's answer does not come by the management port
+		if e.Mode.PodsByHost && !e.Node.Gateway.OpenFlow { // else the pod's reply does not come by the management port
 			rules = append(rules, nft.Rule{
 				Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort},
 					nft.AddrIn{Dst: true, Prefix: node.HostPrefix(e.Stacks[i].MasqLocal)}},

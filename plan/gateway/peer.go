@@ -14,19 +14,19 @@ import (
 	"hairpin/plan/node"
 )
 
-// OVN knows nothing of other nodes, as it would compute all anew for one that joins or leaves
-// (docs/operations/sizing.md). Beyond one port of its transit switch is claims.TunnelBridge, where
-// flows say what OVN's own tunnels carry: a zone whose OVN knows its peers sees no difference.
+// OVN has no data of other nodes: for each that joins or leaves, it would recompute everything
+// (docs/operations/sizing.md). One port of its transit switch leads to claims.TunnelBridge, whose
+// flows set the metadata of OVN's own tunnels. A zone whose OVN has its peers sees no difference.
 
 // Priorities of flows of claims.TunnelBridge.
 const (
-	prioToNode = 110 // by the MAC of its router: what a policy sends to a node, whatever its address is
+	prioToNode = 110 // by router MAC: packets that a policy sends to a node, whatever their address is
 	prioToPeer = 100 // by address
 	prioTooBig = 90
 )
 
-// transit joins the node's zone to those of the other nodes. Every zone has the same switch, with
-// the same tunnel keys: the node's number is the key of its port.
+// transit connects the node's zone to those of the other nodes. Every zone has the same switch,
+// with the same tunnel keys: the node's ID is the key of its port.
 func transit(z *node.Zone, to *datapath.State) {
 	name := z.Node.Name
 	z.Rows.Add(&nb.Switch{Name: claims.TransitSwitch, Owner: z.Owner, OtherConfig: map[string]string{
@@ -49,9 +49,9 @@ func transit(z *node.Zone, to *datapath.State) {
 }
 
 // bySource returns the sources of routes by source: the cluster's ranges. A range longer than
-// spreadBits is widened to that length, because the join range is split into parts of the length of
-// these routes. No packet has a source in what is added: pods send from addresses of their own
-// only, and packets of other senders are for pods or gateway routers, to which longer routes lead.
+// SpreadBits is widened to that length, because the join range is split into parts of the length of
+// these routes. No packet has a source in the added part: pods send only from their own addresses,
+// and packets of other senders are for pods or gateway routers, which have longer routes.
 func bySource(s *node.Stack) (list []netip.Prefix) {
 	for _, c := range s.Cluster {
 		c = netip.PrefixFrom(c.Addr(), min(c.Bits(), s.SpreadBits())).Masked()
@@ -62,9 +62,8 @@ func bySource(s *node.Stack) (list []netip.Prefix) {
 	return list
 }
 
-// remoteRanges are the ranges where other nodes have pods and gateway routers, in parts so small
-// that routes to them come before those by source (zone.clusterRouter), and before the join switch
-// itself.
+// remoteRanges returns the ranges of other nodes' pods and gateway routers. The parts are so small
+// that routes to them precede those by source (clusterRouter) and the join switch itself.
 func remoteRanges(s *node.Stack) (list []netip.Prefix) {
 	bits := s.SpreadBits()
 	for _, c := range s.Cluster {
@@ -73,7 +72,7 @@ func remoteRanges(s *node.Stack) (list []netip.Prefix) {
 	return append(list, halved(s.Reached(), max(bits, s.Join.Bits()+1))...)
 }
 
-// halved are the parts of a range that have so many bits.
+// halved splits a range into parts with the given prefix length.
 func halved(p netip.Prefix, bits int) []netip.Prefix {
 	if p.Bits() >= bits {
 		return []netip.Prefix{p}
@@ -91,7 +90,7 @@ type peer struct {
 	transit, join []netip.Prefix // one per Stack
 }
 
-// checkPeer checks another node and gives its addresses. A node that is not ready to be reached is
+// checkPeer checks another node and returns its addresses. A node that cannot be reached yet is
 // left out; the others are not affected.
 func checkPeer(c *node.Checker, e *node.Env, n *cluster.Node) (peer, bool) {
 	p := peer{node: n}
@@ -111,7 +110,7 @@ func checkPeer(c *node.Checker, e *node.Env, n *cluster.Node) (peer, bool) {
 	return p, true
 }
 
-// tunnelBridge is claims.TunnelBridge, its way to OVN, and the port of all tunnels.
+// tunnelBridge adds claims.TunnelBridge, its patch to OVN, and the port of all tunnels.
 func tunnelBridge(e *node.Env, s *flow.State) {
 	owner, name := node.OwnerOf(e.Node.Name), claims.TunnelBridge
 	s.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: e.Node.Gateway.Userspace, Owner: owner}}
@@ -135,9 +134,9 @@ func tunnelBridge(e *node.Env, s *flow.State) {
 	}
 }
 
-// tooBig accepts what the kernel's tunnel port answers itself to a packet that is too long for the
-// path to its peer: an ICMP error, with the tunnel metadata of that packet, which no peer's flow
-// matches. The userspace datapath does not look at the path's MTU.
+// tooBig accepts ICMP errors of the kernel's tunnel port about packets that are too long for the
+// path to a peer. They have the tunnel metadata of that packet, which no peer's flow matches. The
+// userspace datapath does not check the path MTU.
 func tooBig(e *node.Env, s *flow.State) {
 	all := cluster.MACFor(node.TransitAddress(&e.Stacks[0], node.AnyNode))
 	for i := range e.Stacks {
@@ -149,7 +148,7 @@ func tooBig(e *node.Env, s *flow.State) {
 	}
 }
 
-// Peers lead to other nodes, and let in what comes from them.
+// Peers plans the tunnels to other nodes, and accepts packets from them.
 func Peers(e node.Env) (datapath.State, []cluster.Problem) {
 	to := datapath.State{Bridge: flow.State{TunnelNeighbors: map[netip.Addr]cluster.MAC{},
 		TunnelRoutes: map[netip.Addr]netip.Addr{}}}
@@ -169,8 +168,8 @@ func Peers(e node.Env) (datapath.State, []cluster.Problem) {
 	return to, problems
 }
 
-// addTunnel leads to another node by a tunnel, and takes what comes from it. What no flow leads
-// anywhere is dropped.
+// addTunnel adds the flows to another node through a tunnel, and from it. Packets without a
+// matching flow are dropped.
 func addTunnel(e *node.Env, p peer, s *flow.State) {
 	own, id := uint32(e.Node.ID), uint32(p.node.ID)
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
@@ -181,14 +180,14 @@ func addTunnel(e *node.Env, p peer, s *flow.State) {
 	tunnel := func(from, to uint32) flow.Tunnel {
 		return flow.Tunnel{Key: claims.TransitTunnelKey, Ports: from<<16 | to, Peer: p.node.Addresses[0]}
 	}
-	// Of the nodes' MACs OVN knows this one alone; what a router says of a packet it sends back to
-	// where that came from.
+	// OVN knows only this one of the nodes' MACs. A router returns an ICMP error to the source MAC
+	// of the packet.
 	all := cluster.MACFor(node.TransitAddress(&e.Stacks[0], node.AnyNode))
 	add(prioToPeer, flow.Match{InPort: claims.TunnelPort, Tunnel: tunnel(id, own)}, flow.SetEthSrc{MAC: all},
 		flow.Output{Port: claims.TunnelPatch})
 
 	mac := cluster.MACFor(p.transit[0].Addr())
-	// The userspace datapath finds no route for a tunnel's packet that has a mark.
+	// The userspace datapath finds no route for a tunnel packet that has a mark.
 	out := []flow.Action{flow.SetPktMark{}, flow.SetTunnel{Tunnel: tunnel(own, id)},
 		flow.Output{Port: claims.TunnelPort}}
 	add(prioToNode, flow.Match{InPort: claims.TunnelPatch, EthDst: mac}, out...)
@@ -203,8 +202,8 @@ func addTunnel(e *node.Env, p peer, s *flow.State) {
 	}
 }
 
-// tunnelTo records the MAC of a tunnel's other end, if it is on our network: the userspace datapath
-// loses the first packet to a neighbour that it has not resolved.
+// tunnelTo records the MAC of a tunnel's other end, if it is on this node's network: the userspace
+// datapath loses the first packet to a neighbor that it has not resolved.
 func tunnelTo(c *node.Checker, e *node.Env, n *cluster.Node, to *datapath.State) {
 	end := n.Addresses[0]
 	if x, ok := newEncap(e); ok {

@@ -7,24 +7,24 @@ import (
 	"hairpin/plan/node"
 )
 
-// Pods gives every pod of this node its port on the node switch.
+// Pods plans a port on the node switch for each pod of this node.
 func Pods(e node.Env) (datapath.State, []cluster.Problem) {
 	rows := make(nb.State, len(e.Pods))
 	var problems []cluster.Problem
 	for _, p := range e.Pods {
 		has, wrong := e.AddressOf(p)
 		problems = append(problems, wrong...)
-		if has == "" || e.Node.Gateway.OpenFlow { // svcbridge has its port
+		if has == "" || e.Node.Gateway.OpenFlow { // svcbridge adds its port
 			continue
 		}
 		may := has
-		for _, a := range p.Extra { // it may send from them; who has them says the pods themselves, by ARP
+		for _, a := range p.Extra { // it may send from them; the pod that has one announces it by ARP
 			may += " " + a.String()
 		}
 		rows.Add(&nb.SwitchPort{
 			Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: []string{has}, PortSecurity: []string{may},
-			// An interface of the pod with other addresses (an earlier sandbox of the same name) is
-			// not this port's.
+			// An interface of the pod with other addresses (an earlier sandbox of the same name)
+			// does not belong to this port.
 			Options: map[string]string{"iface-id-ver": p.PortVersion()}, Owner: p.Owner,
 		})
 	}

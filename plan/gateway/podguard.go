@@ -10,9 +10,9 @@ import (
 	"hairpin/plan/node"
 )
 
-// dropInternal keeps pods from masquerade, join and transit addresses: with those they would reach
-// hosts under another identity. Of Join it is only pings, because replies to load-balanced clients
-// go there; the routers that have the addresses take nothing else.
+// dropInternal drops pods' packets to masquerade, join and transit addresses: with those, pods
+// would reach hosts under another identity. Of Join it drops only pings, because replies to
+// load-balanced clients go there. The routers with these addresses accept nothing else.
 func dropInternal(z *node.Zone, s *node.Stack) {
 	ip := node.Vocab(s.Family).Match
 	from := `inport == "` + node.RouterToSwitch(z.Node.Name) + `" && ` + ip + ".dst == "
@@ -25,9 +25,9 @@ func dropInternal(z *node.Zone, s *node.Stack) {
 	}
 }
 
-// podGuard looks at what comes from the pod network into the host: only pods send there, and the
-// routers between them, whose ICMP errors have transit addresses. Port security has seen the
-// packets of pods; this is for those that need none.
+// podGuard checks packets from the pod network to the host. Only pods send there, and the routers
+// between them, whose ICMP errors have transit addresses. Port security has checked the packets of
+// pods; this is for those that need none.
 func podGuard(e *node.Env, owner cluster.Owner) *nft.Chain {
 	c := &nft.Chain{Name: node.ChainFromPods, Type: "filter", Hook: "prerouting", Priority: node.HookGuard,
 		Owner: owner}
@@ -49,7 +49,7 @@ func podGuard(e *node.Env, owner cluster.Owner) *nft.Chain {
 			}
 		}
 		ranges := append([]netip.Prefix{s.Transit.Masked(), node.HostPrefix(s.MasqLocal)}, s.Cluster...)
-		if s.Family == cluster.IPv6 { // neighbour discovery
+		if s.Family == cluster.IPv6 { // neighbor discovery
 			ranges = append(ranges, node.Vocab(s.Family).LinkLocal, node.HostPrefix(netip.IPv6Unspecified()))
 		}
 		var strangers []nft.Match

@@ -10,11 +10,11 @@ import (
 	"hairpin/plan/node"
 )
 
-// Redirection is the programs, and the way of what they bring through the gateway bridge: from the
-// bridge's own port to the gateway router, and back. To NodePorts, as it is: the host itself sends
-// nothing there to an address of its own, and what comes from such an address is an answer. To
-// external addresses as the host's own packets to Services, because others may have these, too: a
-// machine outside, the bridge's uplink, pods with an egress address.
+// Redirection plans the eBPF programs, and the path of their packets through the gateway bridge:
+// from the bridge's own port to the gateway router, and back. Packets to NodePorts are not
+// translated: the host sends nothing there to its own addresses, and packets from these are
+// replies. Packets to external addresses are handled like the host's own packets to Services. An
+// external machine, the bridge's uplink, or pods with an egress address may have these, too.
 func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 	if len(e.Redirect) == 0 {
 		return datapath.State{}, nil
@@ -25,12 +25,12 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 	for _, l := range e.Redirect {
 		programs[l] = redirect.Program{Link: l, Name: claims.ProgramRequest, Owner: b.Owner}
 	}
-	mac, _ := cluster.ParseMAC(claims.RedirectMAC) // it is one
-	answer := flow.SetEthDst{MAC: mac}             // TableToHost makes it the sender
+	mac, _ := cluster.ParseMAC(claims.RedirectMAC) // the constant is valid
+	answer := flow.SetEthDst{MAC: mac}             // GatewayToHost makes it the sender
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		ip, host := node.Vocab(s.Family).IP, node.HostPrefix(s.MasqHost)
-		if g.OpenFlow { // which knows the sender of each connection
+		if g.OpenFlow { // claims.ServiceBridge knows the sender of each connection
 			b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip},
 				flow.Output{Port: claims.ServicesPatch})
 			b.Classify(node.PrioAnswered, flow.Match{InPort: claims.ServicesPatch, EthDst: mac, Protocol: ip},
@@ -51,7 +51,7 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 				answer, tracked)
 		}
 	}
-	if e.Mode.Uplink { // nobody outside may send as the bridge
+	if e.Mode.Uplink { // no external machine may send as the bridge
 		b.Classify(node.PrioRedirect, flow.Match{InPort: b.Uplink, EthSrc: mac}, flow.Drop{})
 	}
 	return datapath.State{Bridge: flow.State{Flows: b.Flows}, Redirect: redirect.State{Programs: programs}}, nil

@@ -1,7 +1,7 @@
 package gateway
 
-// SettingKeys are the keys of Open_vSwitch's external_ids that are ours: those that plan may want.
-// Others stay as they are.
+// SettingKeys returns the keys of Open_vSwitch's external_ids that Hairpin owns: those that plan
+// may set. Other keys are not changed.
 func SettingKeys() []string {
 	return []string{
 		"system-id", "hostname", "ovn-remote", "ovn-encap-type", "ovn-encap-ip", "ovn-bridge-mappings",

@@ -13,7 +13,7 @@ import (
 	"hairpin/plan/node"
 )
 
-// Topology is the node's OVN zone without Pods and Services: cluster router, node switch, join
+// Topology plans the node's OVN zone without Pods and Services: cluster router, node switch, join
 // switch, gateway router, external switch, and the transit switch to the other nodes' zones.
 func Topology(e node.Env) (datapath.State, []cluster.Problem) {
 	z := node.Zone{Env: e, Rows: nb.State{}, Owner: node.OwnerOf(e.Node.Name)}
@@ -31,8 +31,8 @@ func Topology(e node.Env) (datapath.State, []cluster.Problem) {
 func clusterRouter(z *node.Zone) {
 	name := z.Node.Name
 	z.Rows.Add(
-		// With an ACL, a switch would drop what conntrack calls invalid, which a late packet of a
-		// good connection may be.
+		// With an ACL, a switch would drop packets that conntrack calls invalid, such as a late
+		// packet of a good connection.
 		&nb.Global{Name: name, Options: map[string]string{"name": name, "use_ct_inv_match": "false"}, Owner: z.Owner},
 		&nb.Router{Name: claims.ClusterRouter, Owner: z.Owner},
 		&nb.Switch{Name: claims.JoinSwitch, Owner: z.Owner},
@@ -44,7 +44,7 @@ func clusterRouter(z *node.Zone) {
 
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
-		// Whatever the pods (and foreign pods, on an egress node) send elsewhere leaves by the
+		// Packets of pods (also foreign pods, on an egress node) to other destinations leave by the
 		// gateway router, or by the host.
 		exit := s.Join.Addr()
 		if z.Mode.PodsByHost {
@@ -54,9 +54,9 @@ func clusterRouter(z *node.Zone) {
 			z.Rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: c, NextHop: exit, BySource: true,
 				Owner: z.Owner})
 		}
-		// More specific than any route by source, so that what goes to the gateway router itself is
-		// not turned away. With Services as flows it is the address of what claims.ServiceBridge
-		// serves, behind the pods' port.
+		// More specific than any route by source, so that packets to the gateway router itself are
+		// not diverted. With Services as flows, it is the address of connections that
+		// claims.ServiceBridge serves, behind the pods' port.
 		toJoin := &nb.Route{Router: claims.ClusterRouter, Prefix: node.HostPrefix(s.Join.Addr()),
 			NextHop: s.Join.Addr(), Owner: z.Owner}
 		if z.Node.Gateway.OpenFlow {
@@ -74,7 +74,7 @@ func nodeSwitch(z *node.Zone) {
 	management := []string{cluster.MACFor(z.Stacks[0].Management.Addr()).String()}
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
-		// OVN's words for a switch's range differ by family.
+		// OVN's keys for a switch's range differ by family.
 		switch s.Family {
 		case cluster.IPv4:
 			config["subnet"] = s.Subnet.String()
@@ -99,9 +99,9 @@ func nodeSwitch(z *node.Zone) {
 	noDHCP(z)
 }
 
-// noDHCP drops what pods send to the ports of DHCP clients, whose other fields a pod can choose.
-// Not what routers and the host send (OVN has no "inport !=", hence a second row), nor replies: on
-// a switch with load balancers, OVN passes those before its ACLs.
+// noDHCP drops packets of pods to the ports of DHCP clients, whose other fields a pod can choose.
+// It passes packets of routers and the host (OVN has no "inport !=", hence a second row), and
+// replies: on a switch with load balancers, OVN passes those before its ACLs.
 func noDHCP(z *node.Zone) {
 	var ports []string
 	for i := range z.Stacks {
@@ -124,8 +124,8 @@ func gatewayRouter(z *node.Zone) {
 		// The host's own conntrack zone, so that (on the kernel datapath) SNAT takes no port that
 		// the host uses.
 		"snat-ct-zone": "0",
-		// Neighbours are written down, not learned: a first packet that waits for one would lose
-		// its SNAT.
+		// Neighbors are configured, not learned: a first packet that waits for one would lose its
+		// SNAT.
 		"dynamic_neigh_routers":         "false",
 		"always_learn_from_arp_request": "false",
 		"mac_binding_age_threshold":     "300", // seconds
@@ -142,10 +142,10 @@ func gatewayRouter(z *node.Zone) {
 	}, claims.JoinSwitch, node.JoinToRouter(gr), nil)
 }
 
-// podMTU makes the gateway router report to senders that pods have a smaller MTU. TCP knows that
-// from the pod. Nodes get no report (bridge.noMTU), by a flow for each where OVN has no load
-// balancers. Where the host forwards, its routes have the MTU; in mode local it does not forward
-// what answers egress addresses.
+// podMTU makes the gateway router report the pods' smaller MTU to senders. TCP knows it from the
+// pod. Nodes get no report (noMTU): where OVN has no load balancers, a flow for each drops
+// it. Where the host forwards, its routes have the MTU. In mode local it does not forward replies
+// to egress addresses.
 func podMTU(z *node.Zone) map[string]string {
 	if !z.Mode.Uplink {
 		return nil
@@ -157,7 +157,7 @@ func podMTU(z *node.Zone) map[string]string {
 	return map[string]string{"gateway_mtu": strconv.Itoa(z.Config.MTU), "gateway_mtu_bypass": bypass}
 }
 
-// external is the gateway router's port to the external network: it has the node's own address and
+// external adds the gateway router's port to the external network, with the node's own address and
 // MAC.
 func external(z *node.Zone) {
 	name, gr, sw := z.Node.Name, node.GatewayRouter(z.Node.Name), node.ExternalSwitch(z.Node.Name)
@@ -171,7 +171,7 @@ func external(z *node.Zone) {
 	)
 	rtoe := node.RouterToExternal(name)
 	var options map[string]string
-	if z.Mode.Uplink { // otherwise there is no neighbour to announce addresses to
+	if z.Mode.Uplink { // otherwise there is no neighbor to announce addresses to
 		options = map[string]string{"nat-addresses": "router", "exclude-lb-vips-from-garp": "true"}
 	}
 	z.Link(nb.RouterPort{
@@ -201,9 +201,9 @@ func external(z *node.Zone) {
 	}
 }
 
-// secondary leads what the gateway router has for the host's further addresses to the host, whether
-// a default gateway answers or not, and although the host would answer for them with the router's
-// own MAC. An address that comes or goes changes a set only.
+// secondary routes packets for the host's other addresses from the gateway router to the host, even
+// when no default gateway answers, and although the host would answer for them with the router's
+// own MAC. A new or removed address changes only a set.
 func secondary(z *node.Zone, gr string, s *node.Stack) {
 	if len(s.Secondary) == 0 || !z.Mode.Uplink {
 		return
@@ -214,16 +214,16 @@ func secondary(z *node.Zone, gr string, s *node.Stack) {
 	z.HandOver(gr, s, claims.PolicyNodeLocal, to, nil)
 }
 
-// snatPorts are the ports that OVN gives to pods' connections on the userspace datapath. There, OVN
-// and the host do not share a conntrack zone, and a pod's connection could take the 5-tuple of one
-// of the host's. These ports are neither the host's ephemeral ones (net.ipv4.ip_local_port_range
-// starts at 32768) nor NodePorts. There must be many of them: one that was used is not free again
-// for 10 s. The kernel datapath shares zone 0 with the host and needs no range.
+// snatPorts is the port range of OVN's SNAT for pods on the userspace datapath. There, OVN and the
+// host do not share a conntrack zone, and a pod's connection could take the 5-tuple of a connection
+// of the host. The range has no ephemeral ports of the host (net.ipv4.ip_local_port_range starts at
+// 32768) and no NodePorts. It must be large: a used port is free again only after 10 s. The kernel
+// datapath shares zone 0 with the host and needs no range.
 const snatPorts = "1024-29999"
 
-// nat hides this node's pods behind the node's address, where they leave by the gateway router.
-// Foreign pods have no row: without the SNAT of an egress IP they meet the bridge's drop flow and
-// do not leak.
+// nat SNATs this node's pods to the node's address, if they leave by the gateway router. Foreign
+// pods have no row: without the SNAT of an egress IP, the bridge drops their packets, and they do
+// not leak.
 func nat(z *node.Zone) {
 	gr := node.GatewayRouter(z.Node.Name)
 	ports := ""
@@ -239,9 +239,9 @@ func nat(z *node.Zone) {
 	}
 }
 
-// policies lead pods to all addresses of their own host through the management port: the gateway
-// router shares the primary one, and could not deliver it. The same with what no load balancer
-// took.
+// policies routes pods' packets to all addresses of their own host through the management port: the
+// gateway router shares the primary address, and could not deliver them. Packets to Services that
+// no load balancer translated go there, too.
 func policies(z *node.Zone) {
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
@@ -250,8 +250,8 @@ func policies(z *node.Zone) {
 			z.ToHost(s, claims.PolicyServices, c.String(), "")
 		}
 		z.ToHost(s, claims.PolicyNodeLocal, s.Address.Addr().String(), "")
-		// A further address that comes or goes changes a member of a set: northd would compute all
-		// again for a policy.
+		// An address that is added or removed changes a member of a set: for a policy, northd would
+		// recompute everything.
 		if set := z.Set("secondary_", s.Family, s.Secondary); len(set.Addresses) > 0 {
 			z.Rows.Add(set)
 			z.ToHost(s, claims.PolicyNodeLocal, "$"+set.Name, "")
@@ -259,7 +259,7 @@ func policies(z *node.Zone) {
 	}
 }
 
-// openVSwitch is what ovn-controller reads, and the host's port into the pod network.
+// openVSwitch returns the settings of ovn-controller, and the host's port in the pod network.
 func openVSwitch(e *node.Env) flow.State {
 	name, g := e.Node.Name, &e.Node.Gateway
 	s := flow.State{
@@ -272,7 +272,7 @@ func openVSwitch(e *node.Env) flow.State {
 			"ovn-encap-ip":        e.Node.Addresses[0].String(),
 			"ovn-bridge-mappings": claims.PhysicalNet + ":" + g.Bridge,
 			"ovn-monitor-all":     "true", // the zone is this node's alone
-			// 209 instead of 349 MB at 10 000 load balancers, no slower.
+			// Without the cache: 209 instead of 349 MB at 10 000 load balancers, and not slower.
 			"ovn-enable-lflow-cache": "false",
 		},
 		Ports: map[string]flow.Port{

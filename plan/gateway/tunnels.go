@@ -14,14 +14,14 @@ import (
 	"hairpin/plan/node"
 )
 
-// tunnels lets no Geneve but that of nodes into the node, and lets it bypass conntrack.
+// tunnels accepts Geneve packets only from nodes, and lets them bypass conntrack.
 func tunnels(b *node.Bridge) {
 	for i := range b.Env.Stacks {
 		s := &b.Env.Stacks[i]
 		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Secondary...) {
 			m := flow.Match{Protocol: node.Vocab(s.Family).L4[cluster.UDP], Dst: node.HostPrefix(a),
 				DstPort: node.Geneve}
-			// Conntrack has put it together: tunnels of nodes send no fragments, so it is a pod's,
+			// Conntrack has reassembled it. Tunnels of nodes send no fragments, so it is a pod's,
 			// from the address of its node.
 			b.Add(pipeline.GatewayUplinkConntrack, node.PrioNoParts, m, flow.Drop{})
 			m.InPort = b.Uplink
@@ -32,16 +32,16 @@ func tunnels(b *node.Bridge) {
 		Protocol: node.Vocab(b.Env.TunnelFamily()).L4[cluster.UDP], DstPort: node.Geneve}, flow.Output{Port: b.Uplink})
 }
 
-// setTunnelEnds is the nft set of the ends of other nodes' tunnels.
+// setTunnelEnds is the nft set of the tunnel addresses of other nodes.
 const setTunnelEnds = "tunnel-ends"
 
-// endsSet declares it.
+// endsSet declares setTunnelEnds.
 func endsSet(e *node.Env) *nft.Set {
 	source := node.Vocab(e.TunnelFamily()).Src
 	return &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{source}}
 }
 
-// tunnelEnds let in what other nodes' tunnels send.
+// tunnelEnds accepts packets from the tunnels of other nodes.
 type tunnelEnds struct {
 	*node.Bridge
 	set          *nft.Set      // declared
@@ -57,7 +57,7 @@ func newTunnelEnds(e *node.Env) tunnelEnds {
 	return t
 }
 
-// add adds a node that has tunnels, but for one that claims what is another's.
+// add adds a node that has tunnels, unless it is rejected.
 func (t *tunnelEnds) add(n *cluster.Node) {
 	e := t.Env
 	end := e.Node.Addresses[0]
@@ -77,8 +77,8 @@ func (t *tunnelEnds) add(n *cluster.Node) {
 	}
 }
 
-// problems are what keeps the packets of another node out: told for each, as Problems are counted
-// by what they are planned from.
+// problems returns what keeps out the packets of another node. It is repeated for each node,
+// because Problems are counted by the object from which they are planned.
 func (t *tunnelEnds) problems() []cluster.Problem {
 	c := node.Checker{Owner: t.Owner}
 	if t.hasEncap && t.Env.Node.Gateway.Device == "" {
@@ -96,13 +96,13 @@ func (t *tunnelEnds) tables() nft.State {
 	return s
 }
 
-// tunnelsSet is the nft set of all nodes' addresses.
+// tunnelsSet declares the nft set of all nodes' addresses.
 func tunnelsSet(f cluster.Family) *nft.Set { return node.Declare(f).Set("tunnels", node.Vocab(f).Dst) }
 
-// tunnelChains let only nodes' tunnels into the host, and forward nothing of pods and Services to
-// those of any node: it would leave with the host's own address. The kernel has put fragments
-// together before. The packets of the node's own tunnels come from the link of encap, if the host
-// forwards them.
+// tunnelChains accepts only nodes' tunnel packets at the host. It drops those of pods and Services
+// to any node in the forward hook: they would leave with the host's own address. The kernel has
+// already reassembled fragments. The packets of the node's own tunnels come from the link of encap,
+// if the host forwards them.
 func tunnelChains(e *node.Env, t *nft.Table, owner cluster.Owner) {
 	port := nft.DstPort{Protocol: cluster.UDP, Port: node.Geneve}
 	t.Sets[setTunnelEnds] = endsSet(e)
@@ -134,12 +134,12 @@ func tunnelChains(e *node.Env, t *nft.Table, owner cluster.Owner) {
 	t.Chains[node.ChainTunnelsForward] = forward
 }
 
-// Hosts is what follows from the addresses of all nodes, by which their tunnels can be reached.
-// Several nodes may have the same one. A node without an ID has no tunnel yet: the controller gives
-// it one at once, and both come in one change of the node's network.
+// Hosts plans the rules for the addresses of all nodes, at which their tunnels can be reached.
+// Several nodes may have the same one. A node without an ID has no tunnel yet. The controller
+// assigns the ID at once, and both come in one change of the node's network.
 type Hosts struct {
-	// nodes that say they have it, sorted: also those that are not believed, because here a lie
-	// takes nothing from anybody but tunnels, and being told pods' MTU
+	// nodes that report the address, sorted; also those that are not accepted, because here a false
+	// report only blocks tunnels and reports of the pods' MTU
 	of  map[netip.Addr][]string
 	set datapath.State // OVN's address set of them
 }
@@ -150,7 +150,7 @@ func (p *Hosts) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, _ boo
 	nodes := c.Nodes
 	if p.of == nil {
 		p.of = map[netip.Addr][]string{}
-		nodes.Come = append(slices.Clone(nodes.Come), env.Node) // which stays what it is
+		nodes.Come = append(slices.Clone(nodes.Come), env.Node) // which does not change
 	}
 	if len(nodes.Gone)+len(nodes.Come) == 0 {
 		return gone, come
@@ -189,7 +189,7 @@ func (p *Hosts) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, _ boo
 	return gone, datapath.Union(after.state(), p.set)
 }
 
-// first is the one that an address is said to be of, "" when it is nobody's.
+// first returns the node that an address is attributed to, or "" if there is none.
 func first(names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -197,7 +197,7 @@ func first(names []string) string {
 	return names[0]
 }
 
-// insertSorted adds a name, which may be there twice when the node gives an address twice.
+// insertSorted adds a name. It is there twice if the node reports an address twice.
 func insertSorted(names []string, name string) []string {
 	i, _ := slices.BinarySearch(names, name)
 	return slices.Insert(names, i, name)
@@ -208,7 +208,7 @@ func without(names []string, name string) []string {
 	return slices.Delete(names, i, i+1)
 }
 
-// hostsRows are the address set that podMTU names, if it does.
+// hostsRows returns the address set that podMTU names, if it does.
 func hostsRows(e *node.Env) datapath.State {
 	s := datapath.State{NB: nb.State{}}
 	if stack := e.Stack(e.TunnelFamily()); stack != nil && e.Mode.Uplink && !e.Node.Gateway.OpenFlow {
@@ -218,9 +218,9 @@ func hostsRows(e *node.Env) datapath.State {
 	return s
 }
 
-// hostRules keep from the tunnels of all nodes what pods send, or the gateway router for them: by
-// the host's routing pods' packets would leave with the node's own address, and a Service may have
-// any endpoint. And they keep from nodes what would make their tunnels' packets smaller.
+// hostRules drops packets of pods, and of the gateway router for them, to the tunnels of all nodes:
+// the host would route pods' packets with the node's own address, and a Service may have any
+// endpoint. It also drops ICMP errors to nodes that would make their tunnels' packets smaller.
 type hostRules struct {
 	*node.Bridge
 	node.Elements
@@ -230,7 +230,7 @@ func newHostRules(e *node.Env) hostRules {
 	return hostRules{node.NewBridge(e, claims.FeatureGateway), node.NewElements()}
 }
 
-// add adds an address that is said to be of a node, if it is.
+// add adds the rules for an address, if a node has it.
 func (r *hostRules) add(a netip.Addr, name string) {
 	s := r.Env.Stack(cluster.FamilyOf(a))
 	if name == "" || s == nil {
@@ -249,17 +249,17 @@ func (r *hostRules) state() datapath.State {
 	return datapath.State{Bridge: flow.State{Flows: r.Flows}, NFT: nft.State{nft.Inet: r.Table}}
 }
 
-// noTunnels keeps what the gateway router sends from an address.
+// noTunnels drops tunnel packets of the gateway router to an address.
 func noTunnels(b *node.Bridge, s *node.Stack, a netip.Addr) {
 	b.Classify(node.PrioNoTunnel, flow.Match{InPort: b.Ovn, Protocol: node.Vocab(s.Family).L4[cluster.UDP],
 		Dst: node.HostPrefix(a), DstPort: node.Geneve}, flow.Drop{})
 }
 
-// noMTU keeps from a node that pods have a smaller MTU than the external network (zone.podMTU): it
-// would take that for the whole way to this node, also for its tunnel, in which packets of pods
-// would not fit any more. An address set of OVN costs ovn-controller 30 ms for each node that joins
-// 1 000 (docs/reference/performance.md), but with OVN's load balancers the gateway router also
-// forwards such errors to nodes with endpoints, and those must pass.
+// noMTU drops reports to a node that pods have a smaller MTU than the external network
+// (podMTU). The node would use that MTU for the whole path to this node, also for its tunnel,
+// in which packets of pods would no longer fit. An address set of OVN costs ovn-controller 30 ms
+// for each node that joins 1 000 (docs/reference/performance.md). But with OVN's load balancers the
+// gateway router also forwards such errors to nodes with endpoints, and those must pass.
 func noMTU(b *node.Bridge, s *node.Stack, a netip.Addr) {
 	m := node.Vocab(s.Family).TooBig
 	m.InPort, m.Dst = b.Ovn, node.HostPrefix(a)

@@ -28,21 +28,21 @@ func NewBridge(e *Env, feature uint32) *Bridge {
 	}
 }
 
-// Priorities in pipeline.GatewayClassifier, those of the documents.
+// Priorities in pipeline.GatewayClassifier, as in the original designs (docs/design/origins.md).
 const (
-	PrioNoTunnel   = 510 // pods and Services to the tunnels of nodes
-	PrioNoMTU      = 510 // pods' MTU, told to nodes
-	PrioOwnError   = 502 // ICMP, of the host's itself
-	PrioAnswer     = 501 // of an external address that the redirect's flow has, too
-	PrioRedirect   = 503 // what the eBPF programs bring for external addresses, and its answers
+	PrioNoTunnel   = 510 // tunnel packets from pods and Services to nodes
+	PrioNoMTU      = 510 // reports of the pods' MTU to nodes
+	PrioOwnError   = 502 // ICMP errors of the host itself
+	PrioAnswer     = 501 // replies from an external address that a flow of the redirect matches, too
+	PrioRedirect   = 503 // requests of the eBPF programs to external addresses, and their replies
 	PrioService    = 500 // between host and gateway router (docs/design/origins.md#host-to-service)
-	PrioAnswered   = 499 // of external addresses to what the programs brought
+	PrioAnswered   = 499 // replies from external addresses to requests of the programs
 	PrioTunnelIn   = 205
-	PrioStranger   = 204 // to the tunnels, not from a node
+	PrioStranger   = 204 // tunnel packets that are not from a node
 	PrioTunnel     = 200
 	PrioVLAN       = 150 // tagged frames for the host
-	PrioNoVIP      = 115 // to the service range, and no load balancer wanted it
-	PrioByHost     = 112 // to the dummy next hop: the host's to route
+	PrioNoVIP      = 115 // to the Service range, but no load balancer translated it
+	PrioByHost     = 112 // to the dummy next hop: the host routes it
 	PrioNoWay      = 111
 	PrioNodePort   = 110
 	PrioMarked     = 105 // pod to a node's address, marked (docs/design/origins.md#policies)
@@ -57,7 +57,7 @@ const (
 
 // Priorities in pipeline.GatewayUplinkConntrack.
 const (
-	PrioNoParts = 110 // fragments of tunnels' packets
+	PrioNoParts = 110 // fragments of tunnel packets
 	PrioKnown   = 100 // connections of OVN or of the host
 	PrioTracked = 50  // packets to NodePorts
 	PrioNew     = 10
@@ -73,14 +73,14 @@ func (b *Bridge) Classify(priority uint16, m flow.Match, actions ...flow.Action)
 	b.Add(pipeline.GatewayClassifier, priority, m, actions...)
 }
 
-// PrioDefault is OpenFlow's priority for flows that name none, as in the documents' tables 2 to 5.
+// PrioDefault is OpenFlow's default priority, which the original designs use in tables 2 to 5.
 const PrioDefault = 0x8000
 
 // TrackFromUplink finds the connection of a packet from the uplink.
 var TrackFromUplink = flow.CT{Table: pipeline.GatewayUplinkConntrack, Zone: claims.ZoneUplink,
 	NAT: flow.NAT{Kind: flow.NATUndo}}
 
-// ICMPv6 types of neighbour discovery, which is to IPv6 what ARP is to IPv4 (RFC 4861).
+// ICMPv6 types of neighbor discovery (RFC 4861).
 const (
 	RouterAdvertisement   = 134
 	NeighborSolicitation  = 135
@@ -88,8 +88,8 @@ const (
 	RedirectMessage       = 137
 )
 
-// Priorities in pipeline.GatewayClassifier and pipeline.GatewayUplinkConntrack for addresses with
-// source ranges: clients outside of them.
+// Priorities in pipeline.GatewayClassifier and pipeline.GatewayUplinkConntrack for clients outside
+// the source ranges of an address.
 const (
 	PrioBarred        = 108
 	PrioBarredTracked = 48

@@ -4,8 +4,8 @@ import (
 	"hairpin/cluster"
 )
 
-// Changes are the node's Pods, the Frontends that are served, and other nodes, that went and that
-// came. What changed did both, and so did a node that is refused now, or no longer.
+// Changes holds the node's Pods, the served Frontends and the other nodes that were removed or
+// added. A changed object is both. So is a node that is rejected now, or no longer.
 type Changes struct {
 	Pods      cluster.Changes[cluster.Pod]
 	Frontends cluster.Changes[cluster.Frontend]

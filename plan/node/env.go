@@ -16,7 +16,7 @@ func SortedPrefixes(list []netip.Prefix) []netip.Prefix {
 	return slices.Compact(list)
 }
 
-// NodeAddresses returns the addresses of a family that count as nodes', and all of this one's.
+// NodeAddresses returns the accepted addresses of all nodes in a family, and all of this node's.
 func (e *Env) NodeAddresses(s *Stack) []netip.Prefix {
 	var nodes []netip.Prefix
 	add := func(a netip.Addr) {
@@ -33,38 +33,37 @@ func (e *Env) NodeAddresses(s *Stack) []netip.Prefix {
 	return SortedPrefixes(nodes)
 }
 
-// Env is what features read: the node that is planned, with every address that follows from its
-// number.
+// Env describes the planned node to features, with every address that follows from its node ID.
 type Env struct {
 	Config *cluster.Config
 	Node   *cluster.Node
 	Mode   cluster.Mode    // of the node's gateway
 	Stacks []Stack         // the IP versions that the node has, IPv4 first; never empty
 	Nodes  []*cluster.Node // all nodes, this one included
-	Vetted *cluster.Vetted // what is believed of them
+	Vetted *cluster.Vetted // which of their claims are accepted
 
 	Pods      []*cluster.Pod      // of this node
 	Peers     []*cluster.Node     // other nodes
 	Frontends []*cluster.Frontend // of all Services that are served
 	Guarded   []Guarded           // load balancers' ports with source ranges, sorted
-	Redirect  []string            // links whose packets for NodePorts eBPF programs lead to the gateway router
+	Redirect  []string            // links where eBPF programs redirect NodePort packets to the gateway router
 }
 
-// Stack is one IP version of the planned node: its addresses. Prefixes are an address with its
-// mask, but Subnet and the ranges, which are networks.
+// Stack holds the addresses of the planned node in one IP version. A Prefix is an address with its
+// mask, except Subnet and the ranges, which are networks.
 type Stack struct {
 	Family cluster.Family
 
 	Address  netip.Prefix // of the host on the gateway bridge, and of the gateway router
-	Node     netip.Addr   // by which the wire knows the node: Address, where the bridge has the uplink
-	NextHops []netip.Addr // default gateways of the wire, of which each gets its part; none without the uplink
-	// Routers are MACs of next hops of the wire, those of NextHops first; OnLink are its networks.
-	// RoutersKnown is false without an agent that looked, as in a manifest.
+	Node     netip.Addr   // the node's address on the external network: Address, if the bridge has the uplink
+	NextHops []netip.Addr // default gateways on the external network, which share the load; none without the uplink
+	// Routers are MACs of next hops on the external network, those of NextHops first. OnLink are
+	// its networks. RoutersKnown is false if no agent has observed them, as in a manifest.
 	Routers      []cluster.MAC
 	OnLink       []netip.Prefix
 	RoutersKnown bool
-	Secondary    []netip.Addr // further addresses of the host, sorted
-	Redirect     []netip.Addr // those of them on Env.Redirect's links, where NodePorts are, sorted
+	Secondary    []netip.Addr // other addresses of the host, sorted
+	Redirect     []netip.Addr // those of Secondary that are on Env.Redirect's links and have NodePorts, sorted
 
 	Subnet     netip.Prefix // the node's pods
 	Router     netip.Prefix // first address of Subnet: the cluster router
@@ -74,12 +73,12 @@ type Stack struct {
 	Join       netip.Prefix // the gateway router on the join switch
 	Transit    netip.Prefix // the cluster router on the transit switch
 
-	Masquerade netip.Prefix // the masquerade subnet and its places (docs/design/origins.md#masquerade-addresses)
-	MasqOVN    netip.Addr   // as the host sees clients of an endpoint of its own
-	MasqRouter netip.Addr   // as the host sees the gateway router
+	Masquerade netip.Prefix // the masquerade subnet and its addresses (docs/design/origins.md#masquerade-addresses)
+	MasqOVN    netip.Addr   // clients of an endpoint on the host, as the host sees them
+	MasqRouter netip.Addr   // the gateway router, as the host sees it
 	MasqHost   netip.Addr
-	MasqLocal  netip.Addr // not a host's: VIP of what keeps the client's address
-	MasqAll    netip.Addr // not a host's: VIP of all endpoints where the cluster IP has the node's own only
+	MasqLocal  netip.Addr // no host has it: VIP of connections that keep the client's address
+	MasqAll    netip.Addr // no host has it: VIP of all endpoints, if the cluster IP has only the node's own
 	MasqNext   netip.Addr
 	MasqPin    netip.Addr // hairpin source
 
@@ -89,14 +88,14 @@ type Stack struct {
 	Services []netip.Prefix // cluster IPs
 }
 
-// Places of a node's pod subnet.
+// Offsets in a node's pod subnet.
 const (
 	routerPlace     = 1
 	managementPlace = 2
 )
 
-// Places of the join and transit subnets: the cluster router comes first on the join switch, a
-// node's routers at its number plus nodeOffset.
+// Offsets in the join and transit subnets. The cluster router is first on the join switch. A node's
+// routers are at its ID plus NodeOffset.
 const (
 	joinRouterPlace = 1
 	NodeOffset      = 1
@@ -110,7 +109,7 @@ const (
 	fieldPodCIDRs  = "spec.podCIDRs"
 )
 
-// Checker collects what is wrong with one Node.
+// Checker collects the problems of one Node.
 type Checker struct {
 	Owner    cluster.Owner
 	Problems []cluster.Problem
@@ -123,8 +122,8 @@ func (c *Checker) Problem(field, format string, args ...any) {
 
 func OwnerOf(name string) cluster.Owner { return cluster.Owner{Kind: "Node", Name: name} }
 
-// NewEnv reads what plan must know of the node itself. When it is not ok, the node cannot be
-// planned at all, and the problems say why.
+// NewEnv returns the Env of a node. If it returns false, the node cannot be planned, for the
+// reasons in the problems.
 func NewEnv(s *cluster.Snapshot, name string) (Env, []cluster.Problem, bool) {
 	e := Env{Config: &s.Config, Node: s.Node(name), Nodes: s.Nodes}
 	c := Checker{Owner: OwnerOf(name)}
@@ -148,10 +147,10 @@ func NewEnv(s *cluster.Snapshot, name string) (Env, []cluster.Problem, bool) {
 	return e, c.Problems, len(e.Stacks) > 0
 }
 
-// Rejects reports whether a node claims what is another's. The Snapshot has the problem.
+// Rejects reports whether n claims something of another node. The Snapshot has the problem.
 func (e *Env) Rejects(n *cluster.Node) bool { return len(e.Vetted.Rejected[n.Name]) > 0 }
 
-// Known checks what every node must have, to be planned and to be reached.
+// Known checks the facts that every node needs to be planned and to be reached.
 func (c *Checker) Known(n *cluster.Node) {
 	if n.ID == 0 {
 		c.Problem(FieldID, "the node has no node ID yet")
@@ -164,7 +163,7 @@ func (c *Checker) Known(n *cluster.Node) {
 	}
 }
 
-// node checks what does not depend on the IP version.
+// node checks the facts that do not depend on the IP version.
 func (c *Checker) node(e *Env) {
 	n, g := e.Node, &e.Node.Gateway
 	c.Known(n)
@@ -203,8 +202,8 @@ func (c *Checker) mode(e *Env) {
 	}
 }
 
-// stack returns the addresses of one IP version, or not ok when the cluster or the node does not
-// have it.
+// stack returns the addresses of one IP version, or false if the cluster or the node does not have
+// it.
 func (c *Checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 	s := Stack{Family: f, Subnet: e.Node.PodCIDR(f), Address: cluster.PrefixOf(e.Node.Gateway.Addresses, f)}
 	if !s.Subnet.IsValid() {
@@ -253,7 +252,7 @@ func (c *Checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 	return s, c.places(e, &s)
 }
 
-// places computes the addresses that are counted from the start of a subnet.
+// places computes the addresses that are defined by their offset in a subnet.
 func (c *Checker) places(e *Env, s *Stack) bool {
 	v := map[cluster.Family]string{cluster.IPv4: "v4", cluster.IPv6: "v6"}[s.Family]
 	masq := cluster.PrefixOf(e.Config.Gateway.MasqueradeSubnets, s.Family)
@@ -273,7 +272,7 @@ func (c *Checker) places(e *Env, s *Stack) bool {
 	}
 	s.Router = c.Nth(s.Subnet, routerPlace, fieldPodCIDRs)
 	if s.MasqRouter = s.MasqOVN; e.Node.Gateway.OpenFlow {
-		s.MasqRouter = s.MasqHost // not the host's, with this engine
+		s.MasqRouter = s.MasqHost // which the host does not have with this engine
 	}
 	s.Management = c.Nth(s.Subnet, managementPlace, fieldPodCIDRs)
 	s.JoinRouter = c.Nth(join, joinRouterPlace, joinField)
@@ -302,7 +301,7 @@ func (c *Checker) Nth(subnet netip.Prefix, place int, field string) netip.Prefix
 	return netip.PrefixFrom(a, subnet.Bits())
 }
 
-// nextHops returns the default gateways of a family: the administrator's, else what the node found.
+// nextHops returns the default gateways of a family: the configured ones, else those of the node.
 func nextHops(e *Env, f cluster.Family) (hops []netip.Addr) {
 	for _, list := range [][]netip.Addr{e.Config.Gateway.NextHops, e.Node.Gateway.NextHops} {
 		for _, a := range list {
@@ -317,7 +316,7 @@ func nextHops(e *Env, f cluster.Family) (hops []netip.Addr) {
 	return hops
 }
 
-// wire finds the routers and networks of the family on the external network.
+// wire sets the routers and networks of the family on the external network.
 func (s *Stack) wire(g *cluster.Gateway) {
 	hops := slices.Clone(s.NextHops)
 	for a := range g.NextHopMACs {
@@ -345,9 +344,9 @@ func (s *Stack) wire(g *cluster.Gateway) {
 	s.RoutersKnown = g.NextHopMACs != nil
 }
 
-// RoutesByHost reports whether the gateway router hands what Services have for endpoints elsewhere
-// to the host: it is the mode's way (docs/design/origins.md#host-to-service), or there is no
-// default gateway that the router could reach (docs/design/origins.md#detached-gateway).
+// RoutesByHost reports whether the host routes packets of Services to endpoints elsewhere.
+// It does if the mode requires it (docs/design/origins.md#host-to-service), or if the gateway
+// router can reach no default gateway (docs/design/origins.md#detached-gateway).
 func (e *Env) RoutesByHost(s *Stack) bool { return e.Mode.ServicesByHost || len(s.NextHops) == 0 }
 
 // otherAddresses returns the addresses of the host that pods reach, without the one that the
@@ -369,7 +368,7 @@ func contains(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
-// Stack gives the node's addresses of a family, or nil.
+// Stack returns the node's addresses of a family, or nil.
 func (e *Env) Stack(f cluster.Family) *Stack {
 	for i := range e.Stacks {
 		if e.Stacks[i].Family == f {
@@ -381,13 +380,13 @@ func (e *Env) Stack(f cluster.Family) *Stack {
 
 func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// InRanges reports whether one of the ranges has the address.
+// InRanges reports whether one of the ranges contains the address.
 func InRanges(ranges []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// Guarded is what loadBalancerSourceRanges restrict: one port of a load balancer's address. Other
-// ports of that address belong to NodePorts, to other Services, to the node or to another machine.
+// Guarded is one port of a load balancer's address that loadBalancerSourceRanges restrict. Other
+// ports of the address belong to NodePorts, other Services, the node or another machine.
 type Guarded struct {
 	Addr     netip.Addr
 	Protocol cluster.Protocol
@@ -398,8 +397,8 @@ func (g Guarded) Compare(h Guarded) int {
 	return cmp.Or(cmp.Compare(g.Protocol, h.Protocol), cmp.Compare(g.Port, h.Port), g.Addr.Compare(h.Addr))
 }
 
-// ManagementAddress is the host's address in a node's part of the pod network; invalid where the
-// part has no room for it.
+// ManagementAddress returns the host's address in a node's pod subnet. It is invalid if the subnet
+// has no room for it.
 func ManagementAddress(podCIDR netip.Prefix) netip.Addr {
 	a, err := cluster.Nth(podCIDR, managementPlace)
 	if err != nil {
@@ -408,8 +407,8 @@ func ManagementAddress(podCIDR netip.Prefix) netip.Addr {
 	return a
 }
 
-// AddressOf is a pod's MAC and its addresses, as OVN has them; empty without any that is the node's
-// to give.
+// AddressOf returns a pod's MAC and addresses in OVN's format. It is empty if no address is in the
+// node's pod subnets.
 func (e *Env) AddressOf(p *cluster.Pod) (address string, problems []cluster.Problem) {
 	for _, ip := range p.IPs {
 		if s := e.Stack(cluster.FamilyOf(ip)); s != nil && s.Subnet.Contains(ip) {
@@ -425,11 +424,11 @@ func (e *Env) AddressOf(p *cluster.Pod) (address string, problems []cluster.Prob
 	return address, problems
 }
 
-// Inside are the ranges that parts of the datapath use between each other. Pods answer to addresses
-// of Join, and nothing else.
+// Inside returns the ranges that parts of the datapath use between each other. Pods send only
+// replies to them, and only to Join.
 func (s *Stack) Inside() []netip.Prefix {
 	return []netip.Prefix{s.Masquerade, s.Join.Masked(), s.Transit.Masked()}
 }
 
-// TunnelFamily is that of the addresses that tunnels have.
+// TunnelFamily returns the IP family of the tunnels' addresses.
 func (e *Env) TunnelFamily() cluster.Family { return cluster.FamilyOf(e.Node.Addresses[0]) }

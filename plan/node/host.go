@@ -28,16 +28,16 @@ func NewKernel(e *Env) *Kernel {
 	}}
 }
 
-// Checksums reports whether the host computes checksums of what it gives to Open vSwitch: what the
-// userspace datapath sends back to it, and the host or a program on to a link, would have a wrong
-// one.
+// Checksums reports whether the host must compute checksums of its packets to Open vSwitch. If the
+// userspace datapath returns them, and the host or a program forwards them to a link, they would
+// otherwise have a wrong checksum.
 func (e *Env) Checksums() bool {
 	return e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || len(e.Redirect) > 0 ||
 		slices.ContainsFunc(e.Stacks, func(s Stack) bool { return e.RoutesByHost(&s) }))
 }
 
-// ToClients is the route to clients of endpoints on this host. Their TCP segments fit the routes by
-// which the host forwards what comes by other links to Services.
+// ToClients adds the route to clients of endpoints on this host. Its MSS makes TCP segments fit the
+// routes by which the host forwards packets from other links to Services.
 func (k *Kernel) ToClients(s *Stack, link string, mtu int) {
 	r := host.Route{RouteKey: host.RouteKey{Table: MainTable, Prefix: HostPrefix(s.MasqOVN)}, Link: link, Src: s.Node,
 		MTU: mtu}
@@ -47,7 +47,7 @@ func (k *Kernel) ToClients(s *Stack, link string, mtu int) {
 	k.Route(r)
 }
 
-// ServiceLink is the link by which the host gets to Services.
+// ServiceLink returns the link of the host's routes to Services.
 func (e *Env) ServiceLink() string {
 	if e.Node.Gateway.OpenFlow {
 		return claims.ServiceHost
@@ -55,7 +55,7 @@ func (e *Env) ServiceLink() string {
 	return e.Node.Gateway.Bridge
 }
 
-// ServiceHop is the next hop on that link.
+// ServiceHop returns the next hop on that link.
 func (e *Env) ServiceHop(s *Stack) netip.Addr {
 	if e.Node.Gateway.OpenFlow {
 		return s.MasqOVN

@@ -8,13 +8,13 @@ import (
 	"hairpin/cluster"
 )
 
-// Local is the node-local subnet of a family; its places have the subnet's mask. It is zero where
-// the host gets to Services by the gateway bridge.
+// Local holds addresses of the node-local subnet of a family, with the subnet's mask. It is zero if
+// the host reaches Services through the gateway bridge.
 type Local struct {
 	Host, Router, Management netip.Prefix
 }
 
-// localSubnets checks the subnets of the node's families. With a wrong one the node stays as it is.
+// localSubnets checks the subnets of the node's families. With a wrong one, NewEnv fails.
 func (c *Checker) localSubnets(e *Env) {
 	for _, p := range e.Node.PodCIDRs {
 		f := cluster.FamilyOf(p.Addr())

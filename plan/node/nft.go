@@ -32,19 +32,19 @@ const (
 	ChainFromPods       = "from-pods"
 
 	HookFilter  = 0    // filter
-	HookMoves   = -150 // behind what looks up connections
+	HookMoves   = -150 // after the conntrack lookup
 	HookDNAT    = -100 // dstnat
-	HookMarks   = -90  // behind that
+	HookMarks   = -90  // after dstnat
 	HookSNAT    = 100  // srcnat
-	HookLeaks   = 110  // behind that
+	HookLeaks   = 110  // after srcnat
 	HookGuard   = -500 // before anything else sees the frame
-	HookTunnels = 0    // behind a filter of the administrator's, if there is one
+	HookTunnels = 0    // after a filter of the administrator, if there is one
 )
 
-// Copied says why the kernel need not hear what comes in on a port of a userspace switch.
+// Copied is why the kernel drops packets that come in on a port of a userspace switch.
 const Copied = "Open vSwitch has its own copy of the frame"
 
-// Declared are nft maps and sets of one family, by name, without elements. Rules that look at them
+// Declared holds nft maps and sets of one family, by name, without elements. Rules that use them
 // are in the base features.
 type Declared struct {
 	family cluster.Family
@@ -69,13 +69,13 @@ func (d Declared) Set(name string, key ...nft.KeyField) *nft.Set {
 	return s
 }
 
-// In puts them into a table.
+// In adds the maps and sets to a table.
 func (d Declared) In(t *nft.Table) {
 	maps.Copy(t.Maps, d.maps)
 	maps.Copy(t.Sets, d.sets)
 }
 
-// Elements is a table of a part's elements: of its maps and sets, it has those that are not empty.
+// Elements is a table with the elements of one part. It has only maps and sets that are not empty.
 type Elements struct{ *nft.Table }
 
 func NewElements() Elements {
@@ -104,9 +104,9 @@ func (t Elements) To(m *nft.Map) *delta.Map[nft.Element, nft.Target] {
 
 // Priorities of filter hooks.
 const (
-	HookLoopback = -300 // raw: before a reply is translated back
-	HookGuarded  = -150 // mangle: before the destination is translated
-	HookRefuse   = 0    // filter: after that
+	HookLoopback = -300 // raw: before a reply is un-NATed
+	HookGuarded  = -150 // mangle: before DNAT
+	HookRefuse   = 0    // filter: after DNAT
 )
 
 // Chains writes rules of the host's table.

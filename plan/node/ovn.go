@@ -19,28 +19,27 @@ func Joined(list []netip.Prefix) string {
 	return strings.Join(texts, ", ")
 }
 
-// Load balancer groups. Their members are the Services; the node switch and the gateway router name
-// them once, so a Service is one row whatever it is attached to.
+// Load balancer groups. Their members are the Services. The node switch and the gateway router
+// refer to the groups, so a Service is one row wherever it is served.
 const (
 	GroupBoth   = "clusterLBGroup"       // the same on the node switch and on the gateway router
 	GroupSwitch = "clusterSwitchLBGroup" // for pods only
 	GroupRouter = "clusterRouterLBGroup" // for the host and the external network only
 )
 
-// groupParts is how many groups there are of each kind. When a load balancer changes, ovn-northd
-// goes through all members of its group (the change is one of every row that names the row, for its
-// database client), which took most of the time of an endpoint's change when 10 000 Services had
-// one group.
+// groupParts is the number of groups of each kind. When a load balancer changes, ovn-northd
+// processes all members of its group: for its database client, every row that refers to the row
+// changes. With 10 000 Services in one group, this took most of the time of an endpoint's change.
 const groupParts = 16
 
-// GroupOf returns the group of a kind that a Service's load balancers are in.
+// GroupOf returns the group of the given kind that has a Service's load balancers.
 func GroupOf(kind string, service cluster.Owner) string {
 	return groupPart(kind, int(stablehash.String32(service.Namespace+"/"+service.Name)%groupParts))
 }
 
 func groupPart(kind string, i int) string { return fmt.Sprintf("%s-%02d", kind, i) }
 
-// groupsOf returns all groups of some kinds.
+// groupsOf returns all groups of the given kinds.
 func groupsOf(kinds ...string) []string {
 	var list []string
 	for _, k := range kinds {
@@ -51,7 +50,7 @@ func groupsOf(kinds ...string) []string {
 	return list
 }
 
-// GroupsOf returns all groups of some kinds, where Services are load balancers.
+// GroupsOf returns all groups of the given kinds, if Services are load balancers.
 func (z *Zone) GroupsOf(kinds ...string) []string {
 	if z.Node.Gateway.OpenFlow {
 		return nil
@@ -97,7 +96,7 @@ type Zone struct {
 	Owner cluster.Owner
 }
 
-// Addresses picks a prefix of each IP version.
+// Addresses returns the prefix that pick selects for each IP version.
 func (e *Env) Addresses(pick func(*Stack) netip.Prefix) []netip.Prefix {
 	list := make([]netip.Prefix, 0, len(e.Stacks))
 	for i := range e.Stacks {
@@ -106,7 +105,7 @@ func (e *Env) Addresses(pick func(*Stack) netip.Prefix) []netip.Prefix {
 	return list
 }
 
-// Link joins a router port and its switch port; the router port's MAC follows from its first
+// Link connects a router port to its switch port. The router port's MAC follows from its first
 // address.
 func (z *Zone) Link(p nb.RouterPort, sw, peer string, options map[string]string) {
 	if p.MAC == (cluster.MAC{}) {
@@ -128,8 +127,8 @@ func (z *Zone) Link(p nb.RouterPort, sw, peer string, options map[string]string)
 // HostsSet is the address set of all nodes' addresses.
 func HostsSet(f cluster.Family) string { return "hosts_" + Vocab(f).Match }
 
-// HandOver is a policy of the gateway router's, by which a packet goes to the host. A policy's next
-// hop must be in a network of the router's: the router's own address stands for the dummy next hop.
+// HandOver adds a policy of the gateway router that sends packets to the host. A policy's next hop
+// must be in a network of the router, so the router's own address replaces the dummy next hop.
 func (z *Zone) HandOver(gr string, s *Stack, priority int, match string, options map[string]string) {
 	own := s.Address.Addr()
 	z.Rows.Add(

@@ -9,8 +9,8 @@ import (
 
 const fieldPath = "[gateway] nodeport-path"
 
-// redirect finds the links whose packets the programs can take, and says why the others are left to
-// nft.
+// redirect finds the links whose packets the programs can redirect, and reports why nft serves the
+// others.
 func (c *Checker) redirect(e *Env) {
 	if !e.Node.Gateway.Redirect {
 		return
@@ -46,6 +46,6 @@ func (c *Checker) redirect(e *Env) {
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		slices.SortFunc(s.Redirect, netip.Addr.Compare)
-		s.Redirect = slices.Compact(s.Redirect) // two links may have one address
+		s.Redirect = slices.Compact(s.Redirect) // two links may have the same address
 	}
 }

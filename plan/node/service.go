@@ -14,7 +14,7 @@ func (e *Env) HasExternalClients() bool {
 	return e.Node.Gateway.OpenFlow && e.Mode.Uplink && !e.Mode.ClientsByHost
 }
 
-// NodePortAddresses are the host's addresses with NodePorts.
+// NodePortAddresses returns the host's addresses with NodePorts.
 func (e *Env) NodePortAddresses(s *Stack) []netip.Addr {
 	list := append([]netip.Addr{s.Address.Addr()}, s.Secondary...)
 	slices.SortFunc(list, netip.Addr.Compare)
@@ -31,8 +31,8 @@ func (e *Env) LoopbackPorts(f cluster.Family) bool {
 	return e.Config.Gateway.NodePort && e.nodePortOn(Vocab(f).Localhost)
 }
 
-// PodConnectionLimit is how many connections a conntrack zone of pods has at most, 0 without a
-// limit. The kernel keeps the connections of a limited zone in a list, whose cost is not known
+// PodConnectionLimit returns the maximum number of connections of a pods' conntrack zone, or 0 for
+// no limit. The kernel keeps the connections of a limited zone in a list, whose cost is not known
 // (docs/operations/sizing.md).
 func (e *Env) PodConnectionLimit() int {
 	if !e.Node.Gateway.Userspace {
@@ -41,20 +41,20 @@ func (e *Env) PodConnectionLimit() int {
 	return e.Config.Conntrack.PodsMax
 }
 
-// HasExternalPatch reports whether the gateway bridge leads clients outside to
+// HasExternalPatch reports whether the gateway bridge sends external clients' packets to
 // claims.ServiceBridge.
 func (e *Env) HasExternalPatch() bool {
 	return e.Node.Gateway.OpenFlow && (!e.Mode.ClientsByHost || len(e.Redirect) > 0)
 }
 
-// HostMAC is that of claims.ServiceHost, on every node.
+// HostMAC returns the MAC of claims.ServiceHost, the same on every node.
 func (e *Env) HostMAC() cluster.MAC { return cluster.MACFor(e.Stacks[0].MasqHost) }
 
-// HostMTU is that of claims.ServiceHost. It takes what external clients send to endpoints on hosts,
-// as long as their links allow. The kernel datapath drops what is longer than the port's MTU
-// without an ICMP error. What the host sends has the MTU of its routes and, where it only forwards
-// IPv6, that of a sysctl. The userspace datapath does not check the MTU, but its buffers have that
-// length.
+// HostMTU returns the MTU of claims.ServiceHost. The port takes packets of external clients to
+// endpoints on hosts, as long as their links allow. The kernel datapath drops longer packets than
+// the port's MTU without an ICMP error. Packets of the host have the MTU of its routes and, if it
+// only forwards IPv6, that of a sysctl. The userspace datapath does not check the MTU, but its
+// buffers have that length.
 func (e *Env) HostMTU() int {
 	if e.Node.Gateway.Userspace {
 		return e.ClientMTU()
@@ -62,9 +62,9 @@ func (e *Env) HostMTU() int {
 	return math.MaxUint16
 }
 
-// ClientMTU is the MTU of the host's route to clients of its endpoints: that of the links by which
-// they come. With the pods' MTU, the host would report that to other hosts whose answers it
-// forwards, and these would keep it for all that they send to this host.
+// ClientMTU returns the MTU of the host's route to clients of its endpoints: that of the clients'
+// links. With the pods' MTU, the host would report that to other hosts whose replies it forwards.
+// They would use it for all their packets to this host.
 func (e *Env) ClientMTU() int {
 	mtu := e.Node.Gateway.MTU
 	for i := range e.Node.Links {

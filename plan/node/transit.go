@@ -9,11 +9,11 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// AnyNode is the ID of no node. Its place on the transit network stands for all nodes.
+// AnyNode is the ID of no node. Its address on the transit network stands for all nodes.
 const AnyNode = 0
 
-// TransitAddress is the address of a node's router on the transit switch, if there is room for its
-// ID.
+// TransitAddress returns the address of a node's router on the transit switch. It is invalid if the
+// subnet has no room for the ID.
 func TransitAddress(s *Stack, id int) netip.Addr {
 	a, _ := cluster.Nth(s.Transit.Masked(), id+NodeOffset)
 	return a
@@ -25,20 +25,20 @@ func (s *Stack) Reached() netip.Prefix {
 	return netip.PrefixFrom(join.Addr(), max(join.Bits(), join.Addr().BitLen()-idBits))
 }
 
-// SpreadBits returns the length of the longest route by source: that of the smallest of the
-// cluster's ranges, as long as the join range has at most 1<<joinSpread parts of this length.
+// SpreadBits returns the length of the longest route by source: that of the cluster's smallest
+// range, limited so that the join range has at most 1<<joinSpread parts of this length.
 func (s *Stack) SpreadBits() int {
 	_, bits := bitsOf(s.Cluster)
 	return min(bits, s.Reached().Bits()+joinSpread)
 }
 
-// joinSpread limits into how many parts the join range is split: each is a route.
+// joinSpread limits the number of parts of the join range, because each part is a route.
 const joinSpread = 4
 
-// maxSpread limits how much the cluster's ranges may differ.
+// maxSpread limits the difference in bits between the lengths of the cluster's ranges.
 const maxSpread = 8
 
-// bitsOf are those of the largest and of the smallest range.
+// bitsOf returns the prefix lengths of the largest and of the smallest range.
 func bitsOf(ranges []netip.Prefix) (few, most int) {
 	for i, r := range ranges {
 		if i == 0 {
@@ -49,20 +49,20 @@ func bitsOf(ranges []netip.Prefix) (few, most int) {
 	return few, most
 }
 
-// idBits are enough for the place of each node on the join network.
+// idBits is the number of bits for the offset of each node on the join network.
 const idBits = 16
 
-// OthersPort is the port of the transit switch behind which all other nodes are.
+// OthersPort returns the name of the transit switch's port to all other nodes.
 func OthersPort(node string) string { return "others-" + node }
 
-// RemoteNodesPort is that port. OVN knows the address that routes name, and those of nodes that
-// policies name, by their IDs. Only what has no type, and addresses that are known, changes without
-// ovn-northd computing all anew.
+// RemoteNodesPort returns that port. It has the address that routes name, and those of the nodes
+// that policies name, by their IDs. ovn-northd processes a change incrementally only if the port
+// has no type and its addresses are known.
 func (e *Env) RemoteNodesPort(ids []int) *nb.SwitchPort {
 	p := &nb.SwitchPort{Name: OthersPort(e.Node.Name), Switch: claims.TransitSwitch, Owner: OwnerOf(e.Node.Name)}
 	for _, id := range append([]int{AnyNode}, ids...) {
 		if !TransitAddress(&e.Stacks[0], id).IsValid() {
-			continue // nor is it a peer
+			continue // such a node is no peer either
 		}
 		words := []string{cluster.MACFor(TransitAddress(&e.Stacks[0], id)).String()}
 		for i := range e.Stacks {

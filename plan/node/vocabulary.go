@@ -9,7 +9,7 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// Vocabulary is what differs between the families in the words of OVN, OpenFlow and nft.
+// Vocabulary holds the terms of OVN, OpenFlow and nft that differ between the IP families.
 type Vocabulary struct {
 	Match      string // OVN match: ip4.dst, ip6.dst
 	IP         flow.Protocol
@@ -27,7 +27,7 @@ type Vocabulary struct {
 	DHCP       uint16 // UDP port of DHCP clients
 	ICMP       flow.Protocol
 	Errors     []uint16   // types of ICMP that are about another packet
-	TooBig     flow.Match // one of them: a packet is longer than the MTU of the way on (RFC 1191; RFC 4443)
+	TooBig     flow.Match // one of them: a packet is longer than the MTU of the path (RFC 1191; RFC 4443)
 }
 
 var vocabularies = map[cluster.Family]Vocabulary{
@@ -56,10 +56,10 @@ var vocabularies = map[cluster.Family]Vocabulary{
 
 func Vocab(f cluster.Family) Vocabulary { return vocabularies[f] }
 
-// Everything is the default route's destination.
+// Everything returns the destination of the default route.
 func Everything(f cluster.Family) netip.Prefix { return vocabularies[f].any }
 
-// MasqMAC is claims.MasqMAC as a value.
+// MasqMAC returns claims.MasqMAC as a value.
 func MasqMAC() cluster.MAC {
 	m, err := cluster.ParseMAC(claims.MasqMAC)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"hairpin/plan/node"
 )
 
-// The distributed gateway port (docs/design/origins.md#node-local-access). The host gets to
-// Services by the management port and the load balancers of the node switch. What is for the host
-// itself then comes back to it from another address, by a distributed gateway port and a network of
-// its own: from the management port's address, the host would take it for a packet from itself.
-// Nothing of it crosses zones, so its addresses are the same on every node.
+// The distributed gateway port (docs/design/origins.md#node-local-access). The host reaches
+// Services by the management port and the load balancers of the node switch. Packets for the host
+// itself return to it with another source, through a distributed gateway port and a network of its
+// own. With the management port's address, the host would take them for packets from itself.
+// Nothing of this crosses zones, so its addresses are the same on every node.
 
 // Names of the distributed gateway port.
 const (
@@ -27,7 +27,7 @@ const (
 	localToHost   = "lnet-" + claims.LocalSwitch
 )
 
-// Distributed makes port and network, and the host's end of that.
+// Distributed plans the port, its network, and the host's end of it.
 func Distributed(e node.Env) (datapath.State, []cluster.Problem) {
 	if !e.Node.Gateway.NodeLocal {
 		return datapath.State{}, nil
@@ -64,7 +64,7 @@ func Distributed(e node.Env) (datapath.State, []cluster.Problem) {
 		Conn: conn.State{Ways: ways}}, nil
 }
 
-// The places of the node-local subnet.
+// Addresses of the node-local subnet.
 func placeHost(s *node.Stack) netip.Prefix { return s.Local.Host }
 
 func placeRouter(s *node.Stack) netip.Prefix { return s.Local.Router }
@@ -75,8 +75,8 @@ func localMAC(e *node.Env, place func(*node.Stack) netip.Prefix) cluster.MAC {
 	return cluster.MACFor(place(&e.Stacks[0]).Addr())
 }
 
-// throughLocal leads what the host must get by the port, and translates the management port's
-// address there.
+// throughLocal routes packets that must reach the host through the port, and translates the
+// management port's address there.
 func throughLocal(z *node.Zone, s *node.Stack) {
 	management, ip := s.Management.Addr(), node.Vocab(s.Family).Match
 	from := ip + ".src == " + management.String() + " && " + ip + ".dst "
@@ -84,7 +84,8 @@ func throughLocal(z *node.Zone, s *node.Stack) {
 		z.Rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyDistributed, Match: from + to,
 			Action: action, NextHops: hops, Owner: z.Owner})
 	}
-	// and so does the host's own, to endpoints elsewhere: it would be a packet from itself, too
+	// Packets of the host to endpoints outside the pod network take the same path: the host would
+	// take these for packets from itself, too.
 	if z.Mode.ServicesByHost {
 		policy("!= {"+node.Joined(slices.Concat(s.Cluster, s.Services, s.Inside()))+"}", nb.Reroute,
 			s.Local.Host.Addr())
@@ -94,11 +95,11 @@ func throughLocal(z *node.Zone, s *node.Stack) {
 			policy("== $"+set.Name, nb.Reroute, s.Local.Host.Addr())
 		}
 	}
-	for _, c := range s.Services { // no load balancer took it, or not yet: the host would send it again
+	for _, c := range s.Services { // no load balancer translated it (yet): the host would send it again
 		policy("== "+c.String(), nb.Drop)
 	}
 	z.Rows.Add(
-		// Neighbours are written down: a first packet would wait for one.
+		// Static neighbor entries: a first packet would wait for resolution.
 		&nb.MACBinding{Port: routerToLocal, IP: s.Local.Host.Addr(), MAC: localMAC(&z.Env, placeHost), Owner: z.Owner},
 		&nb.NAT{
 			Router: claims.ClusterRouter, Type: nb.DNATAndSNAT, External: s.Local.Management.Addr(),
@@ -106,7 +107,7 @@ func throughLocal(z *node.Zone, s *node.Stack) {
 			LogicalPort: node.ManagementPort(z.Node.Name), ExternalMAC: localMAC(&z.Env, placeManagement),
 			GatewayPort: routerToLocal, Owner: z.Owner,
 		},
-		// The port translates the host alone.
+		// The port translates packets of the host only.
 		&nb.Policy{
 			Router: claims.ClusterRouter, Priority: claims.PolicyInternal, Match: ip + ".dst == " +
 				s.Local.Host.Masked().String(), Action: nb.Drop, Owner: z.Owner,

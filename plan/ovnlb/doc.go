@@ -2,5 +2,5 @@
 // switch and gateway router, and the distributed gateway port by which a host reaches Services
 // (node-local = dgp).
 //
-// It writes all that exists for this engine alone, also on the gateway bridge and on the host.
+// It plans everything that only this engine needs, also on the gateway bridge and on the host.
 package ovnlb

@@ -11,10 +11,10 @@ import (
 	"hairpin/plan/service"
 )
 
-// frontend leads packets from the external network to an address of a Service to the gateway
-// router, and records the connection as OVN's: so replies and ICMP errors need no flow of their
-// own. Conntrack is asked before: a connection may be the host's, which led it to an endpoint of
-// its own, or to a pod while it had one, under policy Local.
+// frontend sends packets from the external network to an address of a Service to the gateway
+// router. It records the connection as OVN's, so that replies and ICMP errors need no flow of their
+// own. Conntrack is looked up before: a connection may be the host's. Under policy Local, the host
+// may have translated it to an endpoint of its own, or to a pod while it had such an endpoint.
 func frontend(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	m := service.Match(x, flow.Match{}, vip)
 	actions := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN},
@@ -31,17 +31,17 @@ func frontend(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	fromUplinkTo(b, x, m, node.PrioBarred, node.PrioBarredTracked, flow.Drop{})
 }
 
-// answers leads what the gateway router answers from an external address to the uplink, where it
-// was asked, as fromOVN does, and not to the host as NodePorts' answers from the same address.
+// answers sends the gateway router's replies from an external address to the uplink, as fromOVN
+// does. Replies of NodePorts from the same address go to the host instead.
 func answers(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	b.Classify(node.PrioAnswer, flow.Match{InPort: b.Ovn, EthSrc: b.Mac, Protocol: node.Vocab(x.Family).L4[x.Protocol],
 		Src: node.HostPrefix(vip.Addr()), SrcPort: vip.Port()},
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: b.Uplink})
 }
 
-// fromUplinkTo adds a flow for packets that come by conntrack. On the userspace datapath, packets
-// that may go to an endpoint on this host have one at once as well: there are seven recirculations
-// before them without conntrack, and eight are too many.
+// fromUplinkTo adds a flow for packets that come from conntrack. On the userspace datapath, packets
+// that may go to an endpoint on this host get a flow before conntrack as well. Without conntrack
+// they have seven recirculations, and eight are too many.
 func fromUplinkTo(b *node.Bridge, x *service.Front, m flow.Match, priority, tracked uint16, actions ...flow.Action) {
 	b.Add(pipeline.GatewayUplinkConntrack, tracked, m, slices.Clone(actions)...)
 	mine := func(a netip.AddrPort) bool { return x.IsOwnHost(a.Addr()) }

@@ -17,8 +17,8 @@ import (
 	"hairpin/plan/service"
 )
 
-// Engine is the engine that makes load balancers of Frontends: one row for each way to one, so that
-// northd handles a changed endpoint without looking at the others.
+// Engine writes Frontends as load balancers: one row for each variant, so that northd handles a
+// changed endpoint without looking at other rows.
 type Engine struct {
 	*node.Env
 	rows    nb.State
@@ -52,7 +52,7 @@ func (b *Engine) Frontend(x *service.Front) {
 	b.addProxyPorts(x)
 }
 
-// External makes rows for the node switch, where pods are, and for the gateway router.
+// External adds rows for the node switch, where pods are, and for the gateway router.
 func (b *Engine) External(x *service.Front, name string, vips []netip.AddrPort) {
 	var open, guarded, wire []netip.AddrPort
 	redirected := false
@@ -72,7 +72,7 @@ func (b *Engine) External(x *service.Front, name string, vips []netip.AddrPort) 
 			if slices.Contains(x.Stack.Redirect, v.Addr()) {
 				answers(b.gateway, x, v)
 			}
-			if len(x.LocalHost) == 0 { // else new clients are the host's
+			if len(x.LocalHost) == 0 { // else the host serves new clients
 				frontend(b.gateway, x, v)
 			}
 		} else if byProgram {
@@ -96,8 +96,8 @@ func (b *Engine) External(x *service.Front, name string, vips []netip.AddrPort) 
 	b.addLoadBalancer(x, pods)
 }
 
-// addProxyPorts serves clients that come by the host, which leads them to addresses that stand in
-// for the Service's own.
+// addProxyPorts serves clients that come through the host, which translates their connections to
+// proxy ports.
 func (b *Engine) addProxyPorts(x *service.Front) {
 	if (x.NodePort == 0 || !b.Config.Gateway.NodePort) && len(x.ExternalIPs)+len(x.LoadBalancerIPs) == 0 {
 		return
@@ -118,37 +118,37 @@ func (b *Engine) addProxyPorts(x *service.Front) {
 	}
 }
 
-// lbVariant is one way to a Frontend's endpoints.
+// lbVariant is one variant of a load balancer for a Frontend.
 type lbVariant struct {
 	name         string // after the Frontend's key
 	vips         []netip.AddrPort
 	to           []netip.AddrPort
-	group        string // where; empty = on node switch and gateway router
-	keepClientIP bool   // the gateway router leaves the client's address alone
+	group        string // empty = both node switch and gateway router
+	keepClientIP bool   // the gateway router does not translate the client's address
 	noARP        bool   // routers do not answer ARP for the address
 }
 
-// lbOptionKey is what a row's options depend on.
+// lbOptionKey has what a row's options depend on.
 type lbOptionKey struct{ rejectNoBackends, dropNoBackends, keepClientIP, noARP bool }
 
-// addLoadBalancer makes the load balancer of a way: one row for node switch and gateway router, or
-// one for each when a backend is this node's address. That is the gateway router's own too, and a
-// packet to it would go no further; the host's masquerade address stands for it
-// (docs/design/origins.md#load-balancers).
+// addLoadBalancer adds the load balancer of a variant: one row for node switch and gateway router,
+// or one for each if a backend is this node's address. That address is also the gateway router's
+// own, so a packet to it would end there. The router's row has the host's masquerade address
+// instead (docs/design/origins.md#load-balancers).
 func (b *Engine) addLoadBalancer(x *service.Front, w lbVariant) {
 	if len(w.vips) == 0 {
 		return
 	}
-	// No endpoint at all: rejected. Policy Local and none here: dropped, so that the client tries
-	// elsewhere.
+	// No endpoint at all: rejected. Policy Local and no local endpoint: dropped, so that the client
+	// tries elsewhere.
 	m := lbOptionKey{rejectNoBackends: len(x.Cluster) == 0, dropNoBackends: len(w.to) == 0 && len(x.Cluster) > 0,
 		keepClientIP: w.keepClientIP, noARP: w.noARP}
 	if m.rejectNoBackends {
 		w.to = nil
 	}
-	// By a hash of the client's address, the same for all VIPs of the port and on every node,
-	// however long the timeout is. OVN's own affinity_timeout drops the first packet of each
-	// client, and ends at 65535 s.
+	// Affinity uses a hash of the client's address, the same for all VIPs of the port and on every
+	// node, however long the timeout is. OVN's own affinity_timeout drops the first packet of each
+	// client, and is limited to 65535 s.
 	affinity := x.Affinity > 0
 	if affinity {
 		w.to = affinitySlots(w.to)
@@ -205,7 +205,7 @@ func (b *Engine) lbOptions(m lbOptionKey) map[string]string {
 		"reject": strconv.FormatBool(!m.dropNoBackends), // no endpoint: TCP reset or ICMP port unreachable
 		"event":  "false",                               // "no endpoint" events are unused
 		// A gateway router translates what it load-balances, but must not translate a reset that it
-		// made itself: the host would get it from another address than it had asked.
+		// made itself: the host would get it from another address than it used.
 		"skip_snat":       strconv.FormatBool(m.rejectNoBackends || m.keepClientIP),
 		"hairpin_snat_ip": strings.Join(pins, " "), // source for a pod that reaches itself
 	}

@@ -17,8 +17,8 @@ import (
 	"hairpin/plan/node"
 )
 
-// Base is what the node needs for load balancers, whichever there are: their groups, the SNAT of
-// what they translate, the ways of the host and of what no load balancer took.
+// Base plans what the node needs for any load balancers: their groups, the SNAT of translated
+// packets, and the paths of the host and of packets that no load balancer translated.
 func Base(e node.Env) (datapath.State, []cluster.Problem) {
 	if e.Node.Gateway.OpenFlow {
 		return datapath.State{}, nil
@@ -43,7 +43,7 @@ func Base(e node.Env) (datapath.State, []cluster.Problem) {
 	return datapath.State{NB: z.Rows, Bridge: flow.State{Flows: b.Flows}, Host: k.State}, nil
 }
 
-// groups makes the rows that load balancers need.
+// groups adds the rows that load balancers need.
 func groups(z *node.Zone) {
 	for _, name := range z.GroupsOf(node.GroupBoth, node.GroupSwitch, node.GroupRouter) {
 		z.Rows.Add(&nb.Group{Name: name, Owner: z.Owner})
@@ -67,9 +67,9 @@ func placeholderLB(z *node.Zone) {
 	z.Rows.Add(row)
 }
 
-// retransmitSNAT repeats what lb_force_snat_ip does. On the userspace datapath conntrack calls a
-// packet invalid that is sent again, and what follows a loss; the load balancer's flags are only
-// for those that are not. The mark of the connection is for all, see marks.
+// retransmitSNAT repeats what lb_force_snat_ip does. On the userspace datapath, conntrack calls
+// retransmitted packets and those after a loss invalid. The load balancer's flags exist only for
+// valid packets. The mark of the connection exists for all, see marks.
 func retransmitSNAT(z *node.Zone, gr string, s *node.Stack) {
 	z.Rows.Add(
 		&nb.NAT{
@@ -83,7 +83,7 @@ func retransmitSNAT(z *node.Zone, gr string, s *node.Stack) {
 	)
 }
 
-// markSecondary marks what load balancers send to a further address of the host.
+// markSecondary marks load-balanced packets to a secondary address of the host.
 func markSecondary(z *node.Zone, gr string, s *node.Stack) {
 	if len(s.Secondary) == 0 || !z.Mode.Uplink || z.Mode.ServicesByHost { // else they are like any other
 		return
@@ -93,21 +93,21 @@ func markSecondary(z *node.Zone, gr string, s *node.Stack) {
 		markForceSNAT())
 }
 
-// loadBalanced is the match of connections that the gateway router's load balancers translate, and
-// that leave with its address.
+// loadBalanced matches connections that the gateway router's load balancers translate, and that
+// leave with its address.
 const loadBalanced = "ct_mark.force_snat == 1"
 
-// forceSNATMark is the match of the packet mark that marks gives.
+// forceSNATMark returns the match of the packet mark that marks sets.
 func forceSNATMark() string { return "pkt.mark == " + strconv.Itoa(claims.MarkForceSNAT) }
 
-// markForceSNAT are the options of a policy that gives it.
+// markForceSNAT returns the options of a policy that sets it.
 func markForceSNAT() map[string]string {
 	return map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForceSNAT)}
 }
 
-// marks tells the retransmit SNAT rows of a connection's mark. Where they are, conntrack was asked
-// once more on the userspace datapath, for the connection without the VIP. Beyond the gateway
-// router there is no mark: a tunnel finds no route with one.
+// marks copies a connection's mark to the packet, for the rows of retransmitSNAT. Before these,
+// conntrack on the userspace datapath has once more looked up the connection without the VIP.
+// Beyond the gateway router there is no packet mark: a tunnel finds no route with one.
 func marks(z *node.Zone, gr string) {
 	if z.Mode.Uplink && z.Mode.ServicesByHost {
 		for i := range z.Stacks {
@@ -123,9 +123,9 @@ func marks(z *node.Zone, gr string) {
 	})
 }
 
-// byHostsRoutes leaves pods, and the host itself, to the gateway router's own routes, and all else
-// that its load balancers have to those of the host, its own network included: the host may have a
-// better route (docs/design/origins.md#host-to-service). What leaves with an egress address is not
+// byHostsRoutes applies the gateway router's own routes to load-balanced packets for pods and the
+// host. All others use the host's routes, even to the host's own network: the host may have a
+// better route (docs/design/origins.md#host-to-service). Packets with an egress address are not
 // load-balanced. The ranges are not negated: each would multiply the flows of the others.
 func byHostsRoutes(z *node.Zone, gr string, s *node.Stack) {
 	ip := node.Vocab(s.Family).Match
@@ -138,9 +138,9 @@ func byHostsRoutes(z *node.Zone, gr string, s *node.Stack) {
 	z.HandOver(gr, s, claims.PolicyForceSNAT, loadBalanced+" && "+ip, markForceSNAT())
 }
 
-// dropWithoutVIP drops what the gateway router gets for a Service that it does not know, or not
-// yet, before it remembers the connection: it would not translate what follows of that one, and a
-// UDP client that goes on sending would never be served.
+// dropWithoutVIP drops packets to a Service that the gateway router does not know (yet), before it
+// commits the connection. Else it would not translate later packets of that connection, and a UDP
+// client that keeps sending would never be served.
 func dropWithoutVIP(z *node.Zone, s *node.Stack, services netip.Prefix) {
 	z.Rows.Add(&nb.Policy{
 		Router: node.GatewayRouter(z.Node.Name), Priority: claims.PolicyServices, Action: nb.Drop, Owner: z.Owner,
@@ -148,8 +148,8 @@ func dropWithoutVIP(z *node.Zone, s *node.Stack, services netip.Prefix) {
 	})
 }
 
-// routeRestricted routes pods to their host for guarded addresses, which have no load balancer on
-// the node switch: the host checks the source. It adds an address set and a policy for each port.
+// routeRestricted routes pods' packets to addresses with source ranges, which have no load balancer
+// on the node switch, to the host, which checks the source. Each port has a set and a policy.
 func routeRestricted(z *node.Zone, s *node.Stack) {
 	list := slices.DeleteFunc(slices.Clone(z.Guarded),
 		func(g node.Guarded) bool { return cluster.FamilyOf(g.Addr) != s.Family })
@@ -171,8 +171,8 @@ func routeRestricted(z *node.Zone, s *node.Stack) {
 	}
 }
 
-// hostToService leads the host's packets for Services to the gateway router, and the replies back.
-// On the way the host gets its masquerade address, because the gateway router has the host's own.
+// hostToService sends the host's packets for Services to the gateway router, and the replies back.
+// Their source is the host's masquerade address, because the gateway router has the host's own.
 func hostToService(b *node.Bridge, s *node.Stack) {
 	hostToServices(b, s, append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll)))
 }
@@ -186,15 +186,15 @@ func hostToServices(b *node.Bridge, s *node.Stack, ranges []netip.Prefix) {
 				NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
 		b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: services, Dst: host},
 			flow.CT{Table: pipeline.GatewayToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
-		// What comes back from the gateway router untranslated has no Service: an unused ClusterIP.
-		// Not to the uplink.
+		// A packet that returns untranslated from the gateway router has no Service: an unused
+		// ClusterIP. It must not go to the uplink.
 		b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: services}, flow.Drop{})
 	}
 }
 
-// clientToService leads clients outside that come by the host, under policy Local, to the gateway
-// router as they are, and the replies back, where pods' replies come by that: these have an address
-// that nothing else sends from.
+// clientToService sends packets of external clients that come through the host, under policy Local,
+// to the gateway router unchanged, and the replies back. It applies where pods' replies come
+// through that router. These replies have a source from which nothing else sends.
 func clientToService(b *node.Bridge, s *node.Stack) {
 	if b.Env.Mode.PodsByHost {
 		return
@@ -207,14 +207,14 @@ func clientToService(b *node.Bridge, s *node.Stack) {
 	b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: local}, flow.Drop{})
 }
 
-// toLoadBalancers is the way to Services: by an unused next hop on the gateway bridge
-// (docs/design/origins.md#host-to-service).
+// toLoadBalancers routes the host's packets to Services through an unused next hop on the gateway
+// bridge (docs/design/origins.md#host-to-service).
 func toLoadBalancers(k *node.Kernel, s *node.Stack, bridge string) {
 	own, mtu := s.Address.Addr(), k.Env.Config.MTU
 	k.Address(host.Address{
 		AddressKey: host.AddressKey{Link: bridge, Prefix: netip.PrefixFrom(s.MasqHost, s.Masquerade.Bits())},
 		// The host must not choose it as a source by itself (docs/design/origins.md#pitfalls). IPv4
-		// knows no such address; there, the routes below and the next hops' subnets decide.
+		// has no deprecated addresses; there, the routes below and the next hops' subnets decide.
 		Deprecated: s.Family == cluster.IPv6,
 	})
 	by := []netip.Prefix{node.HostPrefix(s.MasqAll)}
@@ -229,15 +229,15 @@ func toLoadBalancers(k *node.Kernel, s *node.Stack, bridge string) {
 	if k.Env.Mode.PodsByHost { // the load balancer for external clients that come by the host is on the node switch
 		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.HostPrefix(s.MasqLocal)},
 			Link: claims.ManagementPort, Via: s.Router.Addr()})
-	} else { // it is on the gateway router, by which a pod's answer comes
+	} else { // it is on the gateway router, through which a pod's reply comes
 		by = append(by, node.HostPrefix(s.MasqLocal))
 	}
 	for _, c := range by {
 		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: bridge, Via: s.MasqNext,
 			Src: own, MTU: mtu})
 	}
-	// Replies of endpoints on this host, to connections that the gateway router brought.
-	if k.Env.Mode.Uplink { // whose MTU the bridge has
+	// Replies of endpoints on this host, for connections from the gateway router.
+	if k.Env.Mode.Uplink { // the bridge has the uplink's MTU
 		mtu = k.Env.ClientMTU()
 	}
 	k.ToClients(s, bridge, mtu)

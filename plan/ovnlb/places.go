@@ -8,19 +8,19 @@ import (
 	"hairpin/plan/stablehash"
 )
 
-// Open vSwitch keeps a client with a place in a load balancer's list, not with an endpoint, and
-// gives all places the same number of clients. So with session affinity the list has many more
-// places than endpoints, and always the same number, until endpoints are more. (With 512 places,
-// the OpenFlow message of an IPv6 list would come near to the 64 kB that it may have.)
+// Open vSwitch assigns a client to a slot of a load balancer's list, not to an endpoint, and gives
+// all slots the same number of clients. So with session affinity the list has many more slots than
+// endpoints. Its length stays the same until there are more endpoints. (With 512 slots, the
+// OpenFlow message of an IPv6 list would come near its limit of 64 kB.)
 const (
 	fewPlaces  = 128
 	manyPlaces = 256
 )
 
-// affinitySlots assigns endpoints to slots, so that the only clients that move are those of a
-// removed endpoint, and those that get one that came: of each place, endpoints have an order by
-// hash, and the first one has it (rendezvous hashing). But first every endpoint gets one place. A
-// longer list than there are places stays as it is.
+// affinitySlots assigns endpoints to slots by rendezvous hashing. Only clients of a removed
+// endpoint, and those that a new endpoint gets, move. Each slot orders the endpoints by hash and
+// takes the first, but every endpoint gets one slot before that. A list longer than the number of
+// slots stays as it is.
 func affinitySlots(list []netip.AddrPort) []netip.AddrPort {
 	count := fewPlaces
 	if len(list) > fewPlaces {

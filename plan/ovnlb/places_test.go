@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// An endpoint that goes takes nobody along but its own clients, one that comes takes only its share
-// of the others', whatever came and went before; and every endpoint has some.
+// A removed endpoint moves only its own clients, and an added one only its share of the others',
+// whatever was added and removed before. Every endpoint has some clients.
 func TestPlaces(t *testing.T) {
 	var all []netip.AddrPort
 	for i := range 100 {
@@ -27,7 +27,7 @@ func TestPlaces(t *testing.T) {
 		for gone := range list {
 			after := affinitySlots(slices.Delete(slices.Clone(list), gone, gone+1))
 			if len(after) == 1 {
-				continue // a list of one has one place
+				continue // a list of one has one slot
 			}
 			for i, a := range before {
 				if a != list[gone] {

@@ -9,18 +9,18 @@ import (
 	"hairpin/cluster"
 )
 
-// EgressIPs knows which pods each EgressIP has, for each family: of several that select a pod, the
-// oldest with an assigned address of the family has it. An EgressService has its pods whether it
-// has an address or not.
+// EgressIPs is an index of the pods that each EgressIP has, by family. Of several that select a
+// pod, the oldest with an assigned address of the family has it. An EgressService has its pods
+// whether it has an address or not.
 type EgressIPs struct {
 	index
 	egressIPs []*cluster.EgressIP
 }
 
-// NewEgressIPs returns EgressIPs that know nothing yet. They are not safe for concurrent use.
+// NewEgressIPs returns an empty index. It is not safe for concurrent use.
 func NewEgressIPs() *EgressIPs { return &EgressIPs{index: newIndex()} }
 
-// Update takes a new Snapshot and names the EgressIPs that changed, or whose pods did.
+// Update takes a new Snapshot and returns the EgressIPs that changed or whose pods changed.
 func (x *EgressIPs) Update(s *cluster.Snapshot) map[cluster.Owner]bool {
 	touched, others, carries := map[cluster.Owner]bool{}, false, map[cluster.Owner]families{}
 	if !cluster.SameList(x.egressIPs, s.EgressIPs) {
@@ -50,7 +50,7 @@ func (x *EgressIPs) Pods(owner cluster.Owner, f cluster.Family) map[cluster.Owne
 	return x.members[familyIndex(f)][owner]
 }
 
-// Contested gives every pod that several EgressIPs want for a family, with the owner of the one
+// Contested yields every pod that several EgressIPs select for a family, with the owner of the one
 // that has it and of each younger one.
 func (x *EgressIPs) Contested() iter.Seq2[cluster.Owner, [2]cluster.Owner] {
 	return func(yield func(cluster.Owner, [2]cluster.Owner) bool) {
@@ -66,7 +66,7 @@ func (x *EgressIPs) Contested() iter.Seq2[cluster.Owner, [2]cluster.Owner] {
 }
 
 // rivalOf returns the older EgressIP that has the pod for a family that a younger one wants, too.
-// It is false where there is none.
+// It returns false if there is none.
 func (c *choice) rivalOf(younger *selector) (cluster.Owner, bool) {
 	for f, wants := range younger.wants {
 		if !wants {
@@ -84,8 +84,7 @@ func (c *choice) rivalOf(younger *selector) (cluster.Owner, bool) {
 	return cluster.Owner{}, false
 }
 
-// assigned returns the families of which an EgressIP has an assigned address, or one that is
-// moving.
+// assigned returns the families of which an EgressIP has an assigned or moving address.
 func assigned(e *cluster.EgressIP) (f families) {
 	for _, a := range e.Assigned {
 		f[familyIndex(cluster.FamilyOf(a.Address))] = true
@@ -110,7 +109,7 @@ func wanted(e *cluster.EgressIP) (f families) {
 	return f
 }
 
-// byAge returns what the EgressIPs select, the oldest first.
+// byAge returns the selectors of the EgressIPs, the oldest first.
 func (x *EgressIPs) byAge() []*selector {
 	var list []*selector
 	for _, e := range slices.SortedFunc(slices.Values(x.egressIPs), (*cluster.EgressIP).Older) {

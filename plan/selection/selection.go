@@ -1,6 +1,6 @@
-// Package selection knows which pods an object selects by labels, of their namespaces and their
-// own, at the cost of what changed: an index from selectors to members. EgressIPs are the first
-// such objects. It is pure, as package plan is.
+// Package selection is an index from selectors to pods. A selector selects pods by their labels and
+// those of their namespaces. The cost of an update depends on what changed. EgressIPs are the first
+// objects that use it. It is pure, like package plan.
 package selection
 
 import (
@@ -11,22 +11,21 @@ import (
 	"hairpin/cluster"
 )
 
-// selector is what selects pods: by labels of their namespaces, and their own, or by their
-// addresses.
+// selector selects pods by labels, of their namespaces and their own, or by their addresses.
 type selector struct {
 	owner            cluster.Owner
 	namespaces, pods cluster.Selector
-	// if not nil: pods of the owner's namespace with one of these, and no labels count
+	// if not nil: the selector selects pods of its namespace with one of these, and ignores labels
 	endpoints map[netip.Addr]bool
-	order     int // of several that select a pod, the first has it
-	// it has an address, and an assigned one; a pod is one's that has an assigned one
+	order     int // of several that select a pod, the lowest has it
+	// families of its addresses, and of those assigned; with an assigned one, it has the pod
 	wants, carries families
 }
 
-// families are some of the two IP families.
+// families is a set of IP families.
 type families [2]bool
 
-// familyIndex is the place of a family in lists of two.
+// familyIndex returns the index of a family in arrays of two.
 func familyIndex(f cluster.Family) int {
 	if f == cluster.IPv4 {
 		return 0
@@ -34,7 +33,7 @@ func familyIndex(f cluster.Family) int {
 	return 1
 }
 
-// index is an index from selectors to the pods that they have, brought up to date by what changed.
+// index maps selectors to the pods that they have. Updates process only what changed.
 type index struct {
 	spaces []*cluster.Namespace
 	pods   []*cluster.Pod
@@ -45,14 +44,14 @@ type index struct {
 	selectors  map[cluster.Owner]*selector
 }
 
-// choice is what selects a pod, in order.
+// choice has the selectors of a pod, in order.
 type choice struct {
 	pod *cluster.Pod
 	by  []*selector
-	has [2]cluster.Owner // of the selector that has the pod, by family; zero where there is none
+	has [2]cluster.Owner // owner of the selector that has the pod, by family; zero if there is none
 }
 
-// decide notes which selector has the pod: for each family the first one with an assigned address,
+// decide sets which selector has the pod: for each family the first one with an assigned address,
 // else the first one with an address.
 func (c *choice) decide() {
 	c.has = [2]cluster.Owner{}
@@ -67,8 +66,8 @@ func (c *choice) decide() {
 	}
 }
 
-// candidates are the selectors of a namespace. Those that ask a pod for a label stand under each
-// value of it.
+// candidates has the selectors of a namespace. Those that require a pod label are listed under each
+// of its values.
 type candidates struct {
 	byLabel map[[2]string][]*selector
 	others  []*selector
@@ -82,8 +81,8 @@ func newIndex() index {
 	return x
 }
 
-// update takes a new Snapshot, and the selectors in order where they are others than the last time.
-// It notes the owners of those whose pods changed.
+// update takes a new Snapshot, and the selectors in order if they differ from the last ones. It
+// adds the owners of selectors whose pods changed to touched.
 func (x *index) update(s *cluster.Snapshot, selectors func() []*selector, others bool, touched map[cluster.Owner]bool) {
 	again := others || x.candidates == nil || !cluster.SameList(x.spaces, s.Namespaces)
 	if again {
@@ -111,7 +110,7 @@ func (x *index) update(s *cluster.Snapshot, selectors func() []*selector, others
 	x.pods, x.spaces = s.Pods, s.Namespaces
 }
 
-// reindex prepares the choice of pods.
+// reindex sets the candidates of each namespace.
 func (x *index) reindex(spaces []*cluster.Namespace, selectors []*selector) {
 	x.candidates = make(map[string]*candidates, len(spaces))
 	x.selectors = make(map[cluster.Owner]*selector, len(selectors))
@@ -130,7 +129,7 @@ func (x *index) reindex(spaces []*cluster.Namespace, selectors []*selector) {
 	}
 }
 
-// in reports whether pods of a namespace may be selected.
+// in reports whether the selector may select pods of a namespace.
 func (e *selector) in(n *cluster.Namespace) bool {
 	if e.endpoints != nil {
 		return n.Name == e.owner.Namespace
@@ -138,7 +137,7 @@ func (e *selector) in(n *cluster.Namespace) bool {
 	return e.namespaces.Matches(n.Labels)
 }
 
-// has reports whether a pod of such a namespace is selected.
+// has reports whether the selector selects a pod of such a namespace.
 func (e *selector) has(p *cluster.Pod) bool {
 	if e.endpoints != nil {
 		return slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return e.endpoints[a] })
@@ -159,7 +158,7 @@ func (c *candidates) add(e *selector) {
 	c.others = append(c.others, e)
 }
 
-// choose finds what selects a pod. A pod whose namespace is not known yet is not selected.
+// choose returns the selectors of a pod. A pod whose namespace is not known yet is not selected.
 func (x *index) choose(p *cluster.Pod) choice {
 	c := x.candidates[p.Owner.Namespace]
 	if c == nil {
@@ -181,8 +180,8 @@ func (x *index) choose(p *cluster.Pod) choice {
 	return out
 }
 
-// reassign takes selectors that have assigned addresses of other families than before. Pods that
-// several select may be another's now.
+// reassign updates the selectors whose families of assigned addresses changed. A pod that several
+// select may move to another one.
 func (x *index) reassign(changed map[cluster.Owner]families, touched map[cluster.Owner]bool) {
 	for owner, carries := range changed {
 		x.selectors[owner].carries = carries
@@ -197,7 +196,7 @@ func (x *index) reassign(changed map[cluster.Owner]families, touched map[cluster
 	}
 }
 
-// put notes what selects a pod.
+// put records the selectors of a pod.
 func (x *index) put(pod cluster.Owner, now choice, touched map[cluster.Owner]bool) {
 	now.decide()
 	was := x.chosen[pod]
@@ -211,7 +210,7 @@ func (x *index) put(pod cluster.Owner, now choice, touched map[cluster.Owner]boo
 	}
 }
 
-// move makes a pod, for a family, that of another selector or of none.
+// move gives a pod, for a family, to another selector or to none.
 func (x *index) move(f int, pod cluster.Owner, was, now choice, had, has cluster.Owner,
 	touched map[cluster.Owner]bool) {
 	members, none := x.members[f], cluster.Owner{}

@@ -10,9 +10,8 @@ import (
 	"hairpin/plan/node"
 )
 
-// connections tells which translations of a Frontend's UDP packets may live: those to all endpoints
-// that serve, wherever they are, and to the addresses between. Policies and hints choose for new
-// connections only.
+// connections lists the valid translations of a Frontend's UDP packets: to all serving endpoints,
+// on any node, and to the intermediate addresses. Policies and hints apply only to new connections.
 func (b *planner) connections(x *Front) {
 	if x.Protocol != cluster.UDP {
 		return
@@ -46,7 +45,7 @@ func (b *planner) connections(x *Front) {
 	if x.NodePort != 0 || admission.NeedsProxyPort(x.Frontend) {
 		b.conns[all], b.conns[own] = t, t
 	}
-	// Whatever the policies are now, and if it had no NodePort before.
+	// Steps for any policies, and for connections from before the Service had a NodePort.
 	before := admission.AllocatedPort(x.Frontend)
 	t.Steps = sortedPorts([]netip.AddrPort{
 		netip.AddrPortFrom(x.ClusterIP, x.Port), all, own,

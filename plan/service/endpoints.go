@@ -8,14 +8,14 @@ import (
 	"hairpin/plan/node"
 )
 
-// chosen are a Frontend's endpoints that get new connections on one node: those of the whole
-// cluster, and those of the node itself. Each is chosen for itself: ready ones; when there is none,
+// chosen has the endpoints of a Frontend that get new connections on one node: those of the whole
+// cluster and those of the node itself. Each list has the ready endpoints. If there is none, it has
 // those that still serve while they terminate (KEP-1669).
 type chosen struct {
 	Cluster, Local []netip.AddrPort
 }
 
-// choose looks at where endpoints are first, and whether they are ready then.
+// choose selects endpoints by location first, then by readiness.
 func choose(e *node.Env, f *cluster.Frontend) chosen {
 	var c chosen
 	near := nearby(e.Node, f.Backends)
@@ -45,8 +45,9 @@ func pick(list []cluster.Backend, fit func(*cluster.Backend) bool) []netip.AddrP
 	return out
 }
 
-// nearby reads the hints of ready endpoints: those for this node if every one has hints for nodes
-// and one is for this; else those for this zone on the same terms; else all (KEP-4444, KEP-3015).
+// nearby returns the filter that the hints of ready endpoints define (KEP-4444, KEP-3015). It
+// selects the endpoints for this node if every one has hints for nodes and at least one names this
+// node. Otherwise it selects those for this zone on the same terms, and otherwise all.
 func nearby(n *cluster.Node, list []cluster.Backend) func(*cluster.Backend) bool {
 	allNodes, allZones, node, zone := true, true, false, false
 	for i := range list {

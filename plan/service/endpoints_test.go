@@ -36,8 +36,8 @@ func endpointsOf(t *testing.T, text string) []cluster.Backend {
 	return list
 }
 
-// By place first, then by readiness; hints count only if every ready endpoint has some and one is
-// for here (service semantics 13 and 14).
+// By location first, then by readiness; hints count only if every ready endpoint has some and one
+// is for this node (service semantics 13 and 14).
 func TestChoose(t *testing.T) {
 	for _, c := range []struct{ name, endpoints, all, local string }{
 		{"ready", "1 ready a; 2 ready b; 3 dead a", "1 2", "1"},

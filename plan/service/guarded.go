@@ -8,15 +8,15 @@ import (
 	"hairpin/plan/node"
 )
 
-// RestrictsSources reports whether only the Service's source ranges may use an address and port:
-// those of a load balancer, but not external IPs, and NodePorts only where the number is that of
-// the Service port.
+// RestrictsSources reports whether only the Service's source ranges may use an address and port.
+// That holds for load balancer addresses, but not for external IPs, and for NodePorts only where
+// the number is that of the Service port.
 func (x *Front) RestrictsSources(v netip.AddrPort) bool {
 	return x.Restricted && v.Port() == x.Port && slices.Contains(x.LoadBalancerIPs, v.Addr()) &&
 		!slices.Contains(x.ExternalIPs, v.Addr())
 }
 
-// SourceRestricted returns what some Frontends guard, sorted.
+// SourceRestricted returns the restricted addresses and ports of some Frontends, sorted.
 func SourceRestricted(list []*cluster.Frontend) []node.Guarded {
 	var out []node.Guarded
 	for _, f := range list {

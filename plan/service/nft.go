@@ -12,18 +12,18 @@ import (
 	"hairpin/plan/node"
 )
 
-// serviceMaps are the nft maps and sets of Services of one family. The rules that look at them are
-// in serviceChains, and their number does not depend on the Services.
+// serviceMaps holds the nft maps and sets of Services of one family. The rules in Chains look them
+// up; the number of rules does not depend on the Services.
 type serviceMaps struct {
 	node.Declared
-	nodePorts, externals *nft.Map // to the cluster IP, or to what stands in for it
-	localPorts, localIPs *nft.Map // the same, of policy Local and for clients outside: to the node's own endpoints
-	// The same, where the host itself is one of several endpoints: by a part of the client's port
-	// or, with session affinity, of its address.
+	nodePorts, externals *nft.Map // to the cluster IP or its proxy port
+	localPorts, localIPs *nft.Map // the same for external clients and policy Local: to the node's own endpoints
+	// The same, where the host itself is one of several endpoints. The key includes a slot: some
+	// bits of the client's port or, with session affinity, of its address.
 	spreadPorts, spreadIPs, stickyPorts, stickyIPs *nft.Map
 	// load balancer addresses with ranges of sources, and those ranges
 	guarded, allowed *nft.Set
-	ports, ips       *nft.Set // what is served at cluster IPs, and all cluster IPs
+	ports, ips       *nft.Set // the served ports of cluster IPs, and all cluster IPs
 }
 
 var servicesOf = map[cluster.Family]*serviceMaps{cluster.IPv4: newServiceMaps(cluster.IPv4),
@@ -48,8 +48,8 @@ func newServiceMaps(f cluster.Family) *serviceMaps {
 	}
 }
 
-// rejectedOf are the addresses without endpoints but cluster IPs, on a node where Services are
-// flows: the host refuses clients by them.
+// rejectedOf holds the addresses without endpoints, except cluster IPs, with the engine "openflow".
+// The host rejects connections to them.
 var rejectedOf = map[cluster.Family]rejected{cluster.IPv4: newRejected(cluster.IPv4),
 	cluster.IPv6: newRejected(cluster.IPv6)}
 
@@ -63,8 +63,8 @@ func newRejected(f cluster.Family) rejected {
 	return rejected{d, d.Set("unserved", w.Dst, nft.KeyProto, nft.KeyPort)}
 }
 
-// addClusterIP tells what is served: what is not, the host refuses. All Frontends of a Service say
-// the same of its address.
+// addClusterIP adds a cluster IP and, if it is served, its port; the host rejects all other ports.
+// All Frontends of a Service write the same element for its address.
 func addClusterIP(t node.Elements, x *Front, served bool) {
 	m := servicesOf[x.Family]
 	if served {
@@ -100,8 +100,8 @@ func addExternals(t node.Elements, x *Front) {
 	}
 }
 
-// addRejected tells what the host refuses: addresses from outside, which it is asked for by pods,
-// and what it leads its own clients to.
+// addRejected adds what the host rejects: external addresses, for packets of pods, and the proxy
+// ports to which the host translates connections of its own clients.
 func addRejected(t node.Elements, x *Front, vips []netip.AddrPort) {
 	port := admission.ProxyPort(x.Frontend)
 	for _, v := range append(slices.Clone(vips), netip.AddrPortFrom(x.Stack.MasqAll, port),
@@ -110,16 +110,16 @@ func addRejected(t node.Elements, x *Front, vips []netip.AddrPort) {
 	}
 }
 
-// UsesProxyPort reports whether the host leads clients to all endpoints by what stands in for the
-// cluster IP: always to a NodePort. Its connections, also those that are just being made, do not
-// see the Service's port or internal policy change. Always, too, where the host's way to cluster
-// IPs is another one: by the management port, clients of external addresses would be others than
-// before.
+// UsesProxyPort reports whether the host sends clients to all endpoints by the proxy port instead
+// of the cluster IP. It always does for a NodePort: then a change of the Service's port or internal
+// policy does not affect its connections, even new ones. It also always does where the host has
+// another path to cluster IPs: through the management port, clients of external addresses would get
+// another source address.
 func (x *Front) UsesProxyPort() bool {
 	return x.InternalLocal || x.NodePort != 0 || x.Stack.Local != node.Local{}
 }
 
-// clusterTarget is where the host sends its own clients: to all endpoints.
+// clusterTarget returns the target of the host's own clients: all endpoints.
 func (x *Front) clusterTarget() netip.AddrPort {
 	if x.UsesProxyPort() {
 		return netip.AddrPortFrom(x.Stack.MasqAll, admission.ProxyPort(x.Frontend))
@@ -127,12 +127,12 @@ func (x *Front) clusterTarget() netip.AddrPort {
 	return netip.AddrPortFrom(x.ClusterIP, x.Port)
 }
 
-// addLocalBackends tells where the host sends clients outside when the policy is Local: to its own
-// endpoints at once, to the pods by a load balancer. Among several it chooses by slots.
+// addLocalBackends adds the targets of external clients under policy Local: the host's own
+// endpoints directly, pods through a load balancer. It distributes several targets over slots.
 func addLocalBackends(t node.Elements, x *Front, key nft.Element, one, spread, sticky *nft.Map) {
 	pods := netip.AddrPortFrom(x.Stack.MasqLocal, admission.ProxyPort(x.Frontend))
 	to := slices.Clone(x.LocalHost)
-	for range min(len(x.LocalPods), max(1, nft.Slots-len(x.LocalHost))) { // each has its share
+	for range min(len(x.LocalPods), max(1, nft.Slots-len(x.LocalHost))) { // one share per pod
 		to = append(to, pods)
 	}
 	if len(to) == 0 {
@@ -152,7 +152,7 @@ func addLocalBackends(t node.Elements, x *Front, key nft.Element, one, spread, s
 	}
 }
 
-// Chains are the host's rules for Services, and the maps and sets that they look at.
+// Chains plans the host's rules for Services, and the maps and sets that they look up.
 func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 	c := node.NewChains(&e)
 	for i := range e.Stacks {
@@ -176,9 +176,9 @@ func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 	return c.State(), nil
 }
 
-// balancedRules lets pass what OVN has balanced already: when an endpoint of this host listens on a
-// port that is also a NodePort's number or an external address's port, its packets must not go
-// round again. Only addresses that are not for everybody are left to the host by the node switch.
+// balancedRules accepts packets that a load balancer has translated already. An endpoint of this
+// host may listen on a port that is also a NodePort or an external address's port. Its packets must
+// not be translated again. The node switch leaves only addresses with source ranges to the host.
 func balancedRules(c node.Chains) []nft.Rule {
 	fromPods := nft.InInterface{Name: claims.ManagementPort}
 	var rules []nft.Rule
@@ -211,14 +211,14 @@ func balancedRules(c node.Chains) []nft.Rule {
 	return rules
 }
 
-// What clients are led to.
+// Targets of the rules, for their comments.
 const (
-	toOwn = "the node's own endpoints" // clients outside, where the policy is Local
+	toOwn = "the node's own endpoints" // external clients under policy Local
 	toAll = "all endpoints"
 )
 
-// externalRules lead clients of external addresses, before NodePorts: of a node's address, one may
-// be another Service's than the other ports are.
+// externalRules translates connections to external addresses, before NodePorts: one port of a
+// node's address may be another Service's external port.
 func externalRules(c node.Chains, outside bool) []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.Env.Stacks {
@@ -233,9 +233,9 @@ func externalRules(c node.Chains, outside bool) []nft.Rule {
 	return rules
 }
 
-// nodePortRules lead clients of NodePorts. For the primary address in mode shared, the bridge's
-// flows come first. No client outside can use the host's addresses in the pod network and on the
-// gateway router's link, nor link-local ones: they have no NodePorts
+// nodePortRules translates connections to NodePorts. For the primary address in mode shared, the
+// bridge's flows come first. The host's addresses in the pod network and on the gateway router's
+// link, and link-local ones, have no NodePorts: no external client can use them
 // (docs/design/origins.md#nodeport-without-kube-proxy).
 func nodePortRules(c node.Chains, outside bool) []nft.Rule {
 	var rules []nft.Rule
@@ -267,7 +267,7 @@ func nodePortRules(c node.Chains, outside bool) []nft.Rule {
 	return rules
 }
 
-// nodePortMatches are the destinations with NodePorts: one list of matches for each rule.
+// nodePortMatches returns the destinations with NodePorts, as one list of matches for each rule.
 func nodePortMatches(c node.Chains, s *node.Stack) [][]nft.Match {
 	on := &c.Env.Config.Gateway.NodePorts
 	to := func(p netip.Prefix) []nft.Match { return []nft.Match{nft.AddrIn{Dst: true, Prefix: p}} }
@@ -290,7 +290,7 @@ func nodePortMatches(c node.Chains, s *node.Stack) [][]nft.Match {
 	return list
 }
 
-// guardedRules blocks clients that may not reach a load balancer's address.
+// guardedRules drops packets to load balancer addresses from outside their source ranges.
 func guardedRules(c node.Chains) []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.Env.Stacks {
@@ -302,7 +302,7 @@ func guardedRules(c node.Chains) []nft.Rule {
 	return rules
 }
 
-// refuseRules answers for other ports of cluster IPs, and drops what is for no Service at all.
+// refuseRules rejects other ports of cluster IPs, and drops packets to addresses of no Service.
 func refuseRules(c node.Chains) []nft.Rule {
 	rules := []nft.Rule{
 		c.Rule(nft.Return{}, "connections that a Service's change must not end", nft.CTEstablished),
@@ -329,8 +329,8 @@ func refuseRules(c node.Chains) []nft.Rule {
 	return rules
 }
 
-// masqueradeRules keeps others from the addresses that the host translates Services' addresses to.
-// The host's own packets, and those that it translates itself, do not pass here with such an
+// masqueradeRules drops packets that arrive with a masquerade address as their destination. The
+// host's own packets, and those that it translates itself, do not pass this hook with such an
 // address.
 func masqueradeRules(c node.Chains) []nft.Rule {
 	var rules []nft.Rule
@@ -344,8 +344,8 @@ func masqueradeRules(c node.Chains) []nft.Rule {
 	return rules
 }
 
-// loopbackRules serves NodePorts on 127.0.0.1 and ::1: such a packet leaves the host with the
-// bridge's address, and nothing else may send to a loopback address.
+// loopbackRules serves NodePorts on 127.0.0.1 and ::1. Such a packet leaves the host with the
+// bridge's address. Packets to a loopback address from any device but lo are dropped.
 func loopbackRules(c node.Chains) (in, out []nft.Rule) {
 	for i := range c.Env.Stacks {
 		s := &c.Env.Stacks[i]

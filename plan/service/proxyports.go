@@ -9,9 +9,8 @@ import (
 	"hairpin/plan/admission"
 )
 
-// ProxyPortsIn returns the proxy ports that Services have on a node: where its host's nft maps send
-// clients of external addresses. It does not know a Service whose name is too long for a comment of
-// nft.
+// ProxyPortsIn returns the proxy ports that Services have on a node, from the targets in its nft
+// maps of external addresses. It omits a Service whose name is too long for a comment of nft.
 func ProxyPortsIn(tables nft.State, c *cluster.Config) admission.ProxyPorts {
 	proxy := map[netip.Addr]bool{}
 	for _, subnet := range c.Gateway.MasqueradeSubnets {

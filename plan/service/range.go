@@ -7,9 +7,9 @@ import (
 	"hairpin/plan/node"
 )
 
-// outOfRange serves a cluster IP outside of service-cidrs, as after a change of the API server's
-// range: this address has by itself what the ranges have. It returns false where the address cannot
-// be served.
+// outOfRange serves a cluster IP outside of service-cidrs, such as after a change of the API
+// server's range. The address gets its own copy of what the ranges have. outOfRange returns false
+// if the address cannot be served.
 func (b *planner) outOfRange(s *node.Stack, f *cluster.Frontend) bool {
 	ip := f.ClusterIP
 	if node.InRanges(s.Services, ip) {

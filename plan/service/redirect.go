@@ -7,12 +7,14 @@ import (
 	"hairpin/plan/node"
 )
 
-// Redirects reports whether the programs lead external clients to an address. To a NodePort under
-// policy Local they do not where pods leave by the host, past the gateway router, nor where the
-// host is an endpoint: it could not answer a client's own address by that. To an external address
-// under policy Local they do not either: the bridge changes the client's address; nor to the
-// gateway router's own, from which it answers as the host's own endpoint asks. What is not for
-// everybody is the host's to serve, too.
+// Redirects reports whether the eBPF programs redirect external clients of an address. They do not
+// for:
+//   - Addresses with source ranges: the host serves these.
+//   - NodePorts under policy Local, where pods leave through the host, past the gateway router,
+//     or where the host is an endpoint: it could not reply to the client's own address on that
+//     path.
+//   - External addresses under policy Local: the bridge changes the client's address.
+//   - The gateway router's own, from which it answers as the host's own endpoint asks.
 func Redirects(e *node.Env, x *Front, name string, v netip.AddrPort) bool {
 	switch {
 	case x.RestrictsSources(v):

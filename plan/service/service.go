@@ -16,16 +16,16 @@ import (
 	"hairpin/plan/node"
 )
 
-// Plan plans the Frontends: who is served where, and by which endpoints. The node's engine writes
-// that down for pods and external clients; what the host needs for its own clients is the same with
-// both.
+// Plan plans the Frontends: which clients are served, on which address, by which endpoints. The
+// node's engine writes the state for pods and external clients. The state for the host's own
+// clients is the same with both engines.
 func Plan(e node.Env, engine Engine) (datapath.State, []cluster.Problem) {
 	b := planner{
 		Env: &e, engine: engine, rows: nb.State{}, nft: node.NewElements(), conns: map[netip.AddrPort]conn.Targets{},
 		redirected: map[redirect.Service]redirect.Way{},
 	}
 	for _, f := range e.Frontends {
-		// A family that the node does not have reaches no Service here.
+		// Nodes without this family do not serve it.
 		if s := e.Stack(f.Family); s != nil {
 			b.frontend(s, f)
 		}
@@ -41,24 +41,24 @@ func Plan(e node.Env, engine Engine) (datapath.State, []cluster.Problem) {
 	return datapath.Union(s, own), append(b.problems, problems...)
 }
 
-// Engine writes the ways to Frontends, one row or some flows for each, so that a changed endpoint
-// costs nothing for the others.
+// Engine writes the state of Frontends. Each has its own rows or flows, so that a changed endpoint
+// does not affect others.
 type Engine interface {
-	// frontend serves the cluster IP, and what the host leads its own clients to.
+	// Frontend serves the cluster IP, and the proxy ports to which the host translates.
 	Frontend(x *Front)
-	// outside serves addresses that external clients use, too: node ports (wayNodePort) or external
-	// addresses (wayExternal).
+	// External serves addresses that external clients can use, too: NodePorts (wayNodePort) or
+	// external addresses (WayExternal).
 	External(x *Front, name string, vips []netip.AddrPort)
-	// clusterIP gives one cluster IP outside of service-cidrs what the ranges have.
+	// ClusterIP gives one cluster IP outside of service-cidrs what the ranges have.
 	ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner)
-	// rejects reports whether it rejects connections to a Service without endpoints. If not, the
-	// host does.
+	// Rejects reports whether the engine rejects connections to a Service without endpoints. If
+	// not, the host does.
 	Rejects() bool
-	// state is what was written.
+	// State returns what the engine has written.
 	State() (datapath.State, []cluster.Problem)
 }
 
-// planner plans what Services need.
+// planner plans the host's part of Services.
 type planner struct {
 	*node.Env
 	engine   Engine
@@ -66,7 +66,7 @@ type planner struct {
 	nft      node.Elements
 	conns    map[netip.AddrPort]conn.Targets
 	problems []cluster.Problem
-	routes   map[host.RouteKey]host.Route // of cluster IPs outside of the ranges
+	routes   map[host.RouteKey]host.Route // to cluster IPs outside of the ranges
 
 	redirected map[redirect.Service]redirect.Way
 }
@@ -81,8 +81,8 @@ type Front struct {
 	*cluster.Frontend
 	chosen
 	Stack                *node.Stack
-	Internal, external   []netip.AddrPort // endpoints by policy: within the cluster, and for clients outside
-	LocalHost, LocalPods []netip.AddrPort // endpoints of externalTrafficPolicy Local: the host's, and the node's others
+	Internal, external   []netip.AddrPort // endpoints by policy: for clients in the cluster, and for external ones
+	LocalHost, LocalPods []netip.AddrPort // of externalTrafficPolicy Local: the host's, and the node's other endpoints
 }
 
 func serve(e *node.Env, s *node.Stack, f *cluster.Frontend) Front {
@@ -126,7 +126,7 @@ func (b *planner) frontend(s *node.Stack, f *cluster.Frontend) {
 	b.connections(&x)
 }
 
-// nodePorts are the addresses of the host on which pods find a NodePort.
+// nodePorts returns the host's addresses at which a NodePort is served to pods.
 func nodePorts(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.AddrPort {
 	var vips []netip.AddrPort
 	for _, a := range e.NodePortAddresses(s) {
@@ -137,7 +137,7 @@ func nodePorts(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.AddrPort
 	return vips
 }
 
-// ExternalAddresses are the addresses on which pods find a Frontend, but its cluster IP.
+// ExternalAddresses returns the addresses at which pods can use a Frontend, except its cluster IP.
 func ExternalAddresses(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.AddrPort {
 	vips := f.External()
 	if f.NodePort != 0 && e.Config.Gateway.NodePort {
@@ -146,10 +146,10 @@ func ExternalAddresses(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.
 	return vips
 }
 
-// external serves addresses that external clients use. A pod finds them where it is, and the policy
-// for external clients does not count there; what is not for everybody it finds on its host, which
-// looks at the source. Clients come from the external network, or by the host, see serviceMaps, or
-// by eBPF programs.
+// external serves addresses that external clients can use. The node of a pod serves the pod's
+// connections to them, without the policy for external clients. An address with source ranges is
+// the exception: the pod's host serves it, which checks the source. Clients come from the external
+// network, through the host (see serviceMaps), or by eBPF programs.
 func (b *planner) external(x *Front, name string, vips []netip.AddrPort) {
 	for _, v := range vips {
 		if Redirects(b.Env, x, name, v) && (b.engine.Rejects() || len(x.Cluster) > 0) {
@@ -161,21 +161,21 @@ func (b *planner) external(x *Front, name string, vips []netip.AddrPort) {
 	b.engine.External(x, name, vips)
 }
 
-// IsOwnHost reports whether an address is one of this node's host. Clients outside are led to it by
-// the host itself: from a load balancer of OVN's, the host would answer past that.
+// IsOwnHost reports whether an address is one of this node's host. The host itself translates
+// connections of external clients to it. The host's replies would not pass a load balancer of OVN.
 func (x *Front) IsOwnHost(a netip.Addr) bool {
 	return a == x.Stack.Address.Addr() || slices.Contains(x.Stack.Secondary, a)
 }
 
-// Names of ways.
+// Suffixes of load balancer names.
 const (
 	wayNodePort = ":nodeport"
 	WayExternal = ":external"
-	WayAll      = ":all" // for clients by the host
-	WayOwn      = ":own" // for clients outside by the host, under policy Local
+	WayAll      = ":all" // for clients that come through the host
+	WayOwn      = ":own" // for external clients that come through the host, under policy Local
 )
 
-// Match is what goes to an address of a Frontend.
+// Match returns the match of packets to an address of a Frontend.
 func Match(x *Front, m flow.Match, vip netip.AddrPort) flow.Match {
 	m.Protocol, m.Dst, m.DstPort = node.Vocab(x.Family).L4[x.Protocol], node.HostPrefix(vip.Addr()), vip.Port()
 	return m

@@ -9,19 +9,19 @@ import (
 	"hairpin/plan/service"
 )
 
-// What a flow can be told of session affinity.
+// Limits of session affinity.
 const (
 	longestAffinity = 65535 * time.Second // 16 bits
-	// affinityLimit is how many clients of a Frontend a node remembers. Each is a flow of 0.8 kB,
-	// and all of them are counted for each new one: 0.5 ms then.
+	// affinityLimit is the number of clients of one Frontend that a node remembers. Each is a flow
+	// of 0.8 kB, and Open vSwitch counts all of them for each new one: 0.5 ms at the limit.
 	affinityLimit = 10000
-	// affinityTotal is how many all Frontends have together: 40 MB. Open vSwitch refuses further
+	// affinityTotal is the limit for all Frontends together: 40 MB. Open vSwitch rejects further
 	// ones, at no more cost than that of a connection.
 	affinityTotal = 50000
 )
 
-// toGroup gives new connections to a group. With session affinity it is looked first whether the
-// client is remembered.
+// toGroup sends new connections to a group. With session affinity, the flow first looks up whether
+// the client is remembered.
 func toGroup(x *service.Front, id uint32) []flow.Action {
 	if x.Affinity == 0 {
 		return []flow.Action{flow.ToGroup{ID: id}}
@@ -30,11 +30,11 @@ func toGroup(x *service.Front, id uint32) []flow.Action {
 		flow.Resubmit{Table: pipeline.SvcEndpointDNAT}}
 }
 
-// learnAffinity remembers of each client which bucket of a group it has: what buckets do is done by
-// flows, which clients that are remembered find as well. All ways to a Frontend share what is
-// remembered. A bucket that the group does not have (any more) is chosen anew: its flow is gone.
-// The next connection finds what the first one has learned, as Open vSwitch chooses by the client's
-// port, for each connection: what it knows of the first holds for no other.
+// learnAffinity adds flows that record the bucket of each client. Flows do what buckets would do,
+// so that packets of remembered clients use them as well. All variants of a Frontend share the
+// record. If the group does not have the recorded bucket (any more), its flow does not exist, and
+// the group chooses a new one. The next connection uses the record of the first: Open vSwitch
+// chooses by the client's port, so a megaflow of the first connection matches no other.
 func (w *serviceBridge) learnAffinity(x *service.Front, g *flow.Group) {
 	v := node.Vocab(x.Family)
 	g.Hashed = v.L4[x.Protocol]

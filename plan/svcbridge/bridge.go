@@ -15,15 +15,15 @@ import (
 	"hairpin/plan/stablehash"
 )
 
-// serviceBridge writes claims.ServiceBridge: the ports of a node's pods, the host's, and patches to
-// OVN and to the gateway bridge. What goes to a Service, or from pod to pod, passes conntrack once,
-// in one zone, on the node of each of the two pods. What the host or a client outside sends to a
-// Service passes it a second time, for the source that answers come back to. Pods of one node reach
-// each other there, OVN has the rest.
+// serviceBridge writes claims.ServiceBridge: the ports of a node's pods, the host's port, and patch
+// ports to OVN and to the gateway bridge. A packet to a Service or between pods passes conntrack
+// once, in one zone, on the node of each of the two pods. A packet from the host or an external
+// client to a Service passes it a second time, for the source address to which replies return. Pods
+// of one node reach each other on this bridge; OVN has everything else.
 type serviceBridge struct {
 	*node.Env
 	flow.State
-	owner    cluster.Owner // of what is added
+	owner    cluster.Owner // of the flows that are added
 	problems []cluster.Problem
 }
 
@@ -33,16 +33,16 @@ func newServiceBridge(e *node.Env) *serviceBridge {
 
 // Priorities in the tables of claims.ServiceBridge.
 const (
-	prioTagged  = 150 // VLAN tags, MACs of ours from outside
-	prioOutside = 140 // of connections that the host or a client outside began
+	prioTagged  = 150 // VLAN tags, and external packets with this node's MACs
+	prioOutside = 140 // packets of connections that the host or an external client began
 	prioGuard   = 130 // against what pods must not send, or before it is known whose packet it is
 	prioSelf    = 120
-	prioFrom    = 110 // of what may be translated
-	prioVIP     = 105 // one address, which may be within a range of prioTo
+	prioFrom    = 110 // packets that may be translated
+	prioVIP     = 105 // single addresses, which may be within a range of prioTo
 	prioTo      = 100
-	prioJoin    = 95 // to gateway routers, and to many
-	prioWorld   = 90 // between pods and the world, or to what is no pod
-	prioStray   = 10 // from the host or outside, and for no Service
+	prioJoin    = 95 // to gateway routers, and multicast
+	prioWorld   = 90 // between pods and addresses outside the cluster, or to endpoints that are no pods
+	prioStray   = 10 // from the host or external clients, to no Service
 	prioOthers  = 0
 )
 
@@ -51,7 +51,7 @@ func (w *serviceBridge) add(table uint8, priority uint16, m flow.Match, actions 
 	w.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: claims.FeatureServices, Actions: actions, Owner: w.owner})
 }
 
-// track looks for the packet's connection, and goes on with what that says of its addresses.
+// track looks up the packet's connection, applies its translation, and continues in table next.
 func track(zone uint16, next uint8) flow.CT {
 	return flow.CT{Zone: zone, Table: next, NAT: flow.NAT{Kind: flow.NATUndo}}
 }
@@ -60,8 +60,8 @@ func tracked(p flow.Protocol, set, clear flow.CTBits) flow.Match {
 	return flow.Match{Protocol: p, CTState: flow.CTState{Set: set | flow.CTTrk, Clear: clear}}
 }
 
-// Base are the bridge, its ways to OVN, to the host and to the gateway bridge, and the flows that
-// depend on no pod and no Service.
+// Base plans the bridge, its paths to OVN, to the host and to the gateway bridge, and the flows
+// that depend on no pod and no Service.
 func Base(e node.Env) (datapath.State, []cluster.Problem) {
 	if !e.Node.Gateway.OpenFlow {
 		return datapath.State{}, nil
@@ -84,7 +84,7 @@ func Base(e node.Env) (datapath.State, []cluster.Problem) {
 	return datapath.State{NB: z.Rows, Bridge: w.State, Host: k.State}, nil
 }
 
-// bridge is the bridge and its way to OVN.
+// bridge adds the bridge and its ports to OVN, the host and the gateway bridge.
 func (w *serviceBridge) bridge() {
 	name := claims.ServiceBridge
 	w.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: w.Node.Gateway.Userspace, Owner: w.owner,
@@ -105,7 +105,7 @@ func (w *serviceBridge) bridge() {
 	}
 }
 
-// externalPorts are the ports by which the host and clients outside come.
+// externalPorts returns the ports on which packets from the host and external clients arrive.
 func (w *serviceBridge) externalPorts() []string {
 	ports := []string{claims.ServiceHost}
 	if w.HasExternalPatch() {
@@ -114,20 +114,20 @@ func (w *serviceBridge) externalPorts() []string {
 	return ports
 }
 
-// toHost are the last actions of what goes to the host. Packet marks are OVN's: the host's own
-// rules may read them otherwise.
+// toHost returns the last actions for packets to the host. It clears the packet mark, which is
+// OVN's: the host's own rules may use marks otherwise.
 func (w *serviceBridge) toHost(out flow.Action) []flow.Action {
 	return []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: w.HostMAC()}, flow.SetPktMark{}, out}
 }
 
-// podsPort is the port of the node switch behind which pods on claims.ServiceBridge are.
+// podsPort returns the name of the node switch's port for the pods on claims.ServiceBridge.
 func podsPort(node string) string { return "pods-" + node }
 
 func (w *serviceBridge) paths() {
 	out := flow.Output{Port: claims.ServicePatch}
 	fromOVN := flow.Match{InPort: claims.ServicePatch}
 	w.add(pipeline.SvcClassifier, prioOthers+1, fromOVN, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
-	// No port of ours is a trunk, and no packet keeps a tag that a pod chose.
+	// No port of the bridge is a trunk, and no packet keeps a tag that a pod chose.
 	w.add(pipeline.SvcClassifier, prioTagged, flow.Match{Tagged: true}, flow.Drop{})
 	for _, table := range []uint8{pipeline.SvcFromPod, pipeline.SvcL3Forwarding, pipeline.SvcNodeConntrack} {
 		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
@@ -156,7 +156,8 @@ func (w *serviceBridge) paths() {
 	host.InPort = claims.ServiceHost
 	w.add(pipeline.SvcExternalReply, prioVIP, host, w.toHost(flow.InPort{})...)
 	if w.HasExternalPatch() {
-		// Answers go to the MAC that asks: nobody outside may send as the host, or as its next hop.
+		// Replies go to the request's MAC, so external packets may not have the host's or next
+		// hop's.
 		for _, mac := range []cluster.MAC{w.HostMAC(), node.MasqMAC()} {
 			w.add(pipeline.SvcClassifier, prioTagged, flow.Match{InPort: claims.WirePatch, EthSrc: mac}, flow.Drop{})
 		}
@@ -168,10 +169,10 @@ func (w *serviceBridge) paths() {
 	}
 }
 
-// serveExternal serves the host and clients outside. Towards pods they have the gateway router's
-// address on the join switch, which other nodes know a way to, or their own, under policy Local;
-// towards what is no pod, the host has the packet, from an address that is not its own. The answer
-// goes to the MAC that the request came from, so that no neighbour must be asked for.
+// serveExternal serves the host and external clients. For pods, their source is the gateway
+// router's address on the join switch, to which other nodes have a route. Under policy Local it is
+// their own address. Packets to an endpoint that is no pod go to the host, with a source that is
+// not the host's. Replies go to the request's source MAC, so that no neighbor must be resolved.
 func (w *serviceBridge) serveExternal(s *node.Stack) {
 	v := node.Vocab(s.Family)
 	answers := track(claims.ZonePinned, pipeline.SvcUnSNAT)
@@ -217,22 +218,22 @@ func (w *serviceBridge) serveExternal(s *node.Stack) {
 			w.add(pipeline.SvcSNAT, prioWorld, m,
 				append([]flow.Action{commitSNAT(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
 		}
-		if s.Family == cluster.IPv4 { // over IPv6, OVN tells senders beyond its own networks nothing
-			// On the kernel datapath, what this node's OVN itself says of a packet passes conntrack
-			// with its actions one by one, so that what conntrack finds is lost. So the next node
-			// says that the time to live has ended.
+		if s.Family == cluster.IPv4 { // over IPv6, OVN sends no errors beyond its own networks
+			// On the kernel datapath, errors that this node's OVN sends pass conntrack with their
+			// actions one by one, so that the result of conntrack is lost. So the next node reports
+			// that the TTL has expired.
 			w.add(pipeline.SvcL3Forwarding, prioStray, flow.Match{InPort: port, Protocol: v.IP, TTL: 1},
 				flow.SetTTL{TTL: 2}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 		}
 	}
 }
 
-// nextWithoutService are the tables, after conntrack, of what goes to no Service's address, and
-// what follows each.
+// nextWithoutService has the tables, after conntrack, for packets to addresses without a Service,
+// and the table that follows each.
 var nextWithoutService = map[uint8]uint8{pipeline.SvcPodConntrack: pipeline.SvcSNAT,
 	pipeline.SvcNodeConntrack: pipeline.SvcL2Forwarding, pipeline.SvcExternalConntrack: pipeline.SvcL2Forwarding}
 
-// family is paths of one family.
+// family adds the flows of paths for one family.
 func (w *serviceBridge) family(s *node.Stack) {
 	v := node.Vocab(s.Family)
 	for _, r := range s.Services {
@@ -255,26 +256,26 @@ func (w *serviceBridge) family(s *node.Stack) {
 		flow.Resubmit{Table: pipeline.SvcMulticast})
 	w.floods(v, v.Multicast)
 	w.noDHCP(v)
-	// A connection straight to a pod is tracked as well. Else one to a Service with the same source
-	// port and endpoint would translate its answers. What is looked at after that does not depend
-	// on the port that it may get, so there is no recirculation.
+	// A connection to a pod itself is tracked as well. Else a connection to a Service with the same
+	// source port and endpoint would translate its replies. Later matches do not depend on the port
+	// that it may get, so there is no recirculation.
 	for from, to := range nextWithoutService {
 		w.add(from, prioTo, tracked(v.IP, flow.CTNew, flow.CTRel),
 			flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}},
 			flow.Resubmit{Table: to})
 	}
-	// What pods have with the world is tracked as well: the client of a Service under policy Local
-	// may be anybody.
+	// Connections between pods and external addresses are tracked as well: any external address may
+	// be a client of a Service under policy Local.
 	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{Protocol: v.IP, Src: s.Subnet},
 		track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 	w.add(pipeline.SvcClassifier, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: s.Subnet},
 		track(claims.ZoneServices, pipeline.SvcNodeConntrack))
 	w.serveExternal(s)
-	// The kernel translates an ICMP error of the client's only with commit.
+	// The kernel translates a client's ICMP error only with commit.
 	w.add(pipeline.SvcServiceConntrack, prioSelf, tracked(v.IP, flow.CTRel, flow.CTRpl),
 		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, NAT: flow.NAT{Kind: flow.NATUndo}})
-	// of anybody on the way; with a recirculation they would have one too many, where the switch
-	// tracks them too
+	// ICMP errors from any router on the path. With a recirculation they would have one too many,
+	// where the switch tracks them too.
 	for _, t := range v.Errors {
 		m := flow.Match{InPort: claims.ServicePatch, Protocol: v.ICMP, ICMPType: t + 1}
 		w.add(pipeline.SvcClassifier, prioFrom, m,
@@ -283,7 +284,7 @@ func (w *serviceBridge) family(s *node.Stack) {
 	}
 	w.add(pipeline.SvcFromPod, prioFrom, flow.Match{Protocol: v.IP, Dst: node.HostPrefix(s.MasqPin)},
 		track(claims.ZonePinned, pipeline.SvcUnSNAT))
-	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // nobody's answer: the address is for no pod to reach
+	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // not a reply: pods may not send to this address
 		w.add(pipeline.SvcUnSNAT, prioGuard, tracked(v.IP, bit, 0), flow.Drop{})
 	}
 	w.add(pipeline.SvcUnSNAT, prioOthers, flow.Match{Protocol: v.IP},
@@ -291,7 +292,7 @@ func (w *serviceBridge) family(s *node.Stack) {
 	w.neighbors(s)
 }
 
-// neighbors handles ARP and neighbor discovery, and what IPv4 sends to all neighbors.
+// neighbors handles ARP and neighbor discovery, and IPv4 broadcasts.
 func (w *serviceBridge) neighbors(s *node.Stack) {
 	v := node.Vocab(s.Family)
 	list := []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ARP}}
@@ -315,25 +316,25 @@ func (w *serviceBridge) neighbors(s *node.Stack) {
 	}
 }
 
-// broadcast is everybody on the link, over IPv4.
+// broadcast returns the IPv4 broadcast address of every link.
 func broadcast() netip.Addr { return netip.AddrFrom4([4]byte{255, 255, 255, 255}) }
 
-// trackVIPs tracks what pods send to addresses that Services may have.
+// trackVIPs tracks packets of pods to addresses that Services may have.
 func (w *serviceBridge) trackVIPs(priority uint16, to netip.Prefix) {
 	w.add(pipeline.SvcFromPod, priority, flow.Match{Protocol: node.Vocab(cluster.FamilyOf(to.Addr())).IP, Dst: to},
 		track(claims.ZoneServices, pipeline.SvcServiceConntrack))
 }
 
-// trackEndpoints tracks what comes by OVN from addresses that endpoints may have: answers among it.
+// trackEndpoints tracks packets from OVN whose source may be an endpoint, such as replies.
 func (w *serviceBridge) trackEndpoints(from netip.Prefix) {
 	m := flow.Match{InPort: claims.ServicePatch, Protocol: node.Vocab(cluster.FamilyOf(from.Addr())).IP, Src: from}
 	w.add(pipeline.SvcClassifier, prioTo, m, track(claims.ZoneServices, pipeline.SvcNodeConntrack))
 }
 
-// pod is a pod's port. It sends from its own addresses, whatever it is: on the way answers get a
-// Service's, so OVN could not say what is a pod's own.
+// pod adds the flows of a pod's port. The pod may send only from its own addresses. OVN could not
+// check this, because replies get a Service's address before they reach OVN.
 func (w *serviceBridge) pod(p *cluster.Pod) {
-	if has, _ := w.AddressOf(p); has == "" { // the problem is told with what OVN has of it
+	if has, _ := w.AddressOf(p); has == "" { // the problem is reported with the pod's rows of OVN
 		return
 	}
 	w.owner = p.Owner
@@ -373,7 +374,7 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 	}
 }
 
-// linkLocal lets a pod send from its link-local address, and ask for neighbours in its own name.
+// linkLocal lets a pod send from its link-local address, and solicit neighbors with its own MAC.
 func (w *serviceBridge) linkLocal(from flow.Match, out flow.Action) {
 	link := linkLocal(from.EthSrc)
 	w.answerNeighbors(link, out)
@@ -395,7 +396,7 @@ func (w *serviceBridge) advertises(from flow.Match, ip netip.Addr) {
 	}
 }
 
-// answerNeighbors leads who looks for an address to the ports of those that have it.
+// answerNeighbors sends ARP requests and neighbor solicitations for ip to the ports that have it.
 func (w *serviceBridge) answerNeighbors(ip netip.Addr, out ...flow.Action) {
 	if ip.Is4() {
 		w.add(pipeline.SvcNeighborDiscovery, prioTo, flow.Match{Protocol: flow.ARP, Dst: node.HostPrefix(ip)}, out...)
@@ -409,8 +410,8 @@ func (w *serviceBridge) answerNeighbors(ip netip.Addr, out ...flow.Action) {
 		flow.Match{Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, Target: ip}, out...)
 }
 
-// floodAnnouncements lets all hear that a pod has one of its addresses: an extra one may have been
-// another's before.
+// floodAnnouncements floods a pod's gratuitous ARP or unsolicited advertisements of an address,
+// because an extra address may have moved from another pod.
 func (w *serviceBridge) floodAnnouncements(port string, ip netip.Addr) {
 	m := flow.Match{InPort: port, Protocol: flow.ARP, Dst: node.HostPrefix(ip)}
 	if ip.Is6() {
@@ -420,12 +421,12 @@ func (w *serviceBridge) floodAnnouncements(port string, ip netip.Addr) {
 	w.add(pipeline.SvcNeighborDiscovery, prioFrom, m, flow.Resubmit{Table: pipeline.SvcMulticast})
 }
 
-// linkLocal is the address that a port has by its MAC (RFC 4291, appendix A).
+// linkLocal returns the link-local address that follows from a MAC (RFC 4291, appendix A).
 func linkLocal(m cluster.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
 }
 
-// portOf names the pod's port; where it is not known, as without a node, one like it stands for it.
+// portOf returns the name of the pod's port, or a derived name if it is not known (without a node).
 func portOf(p *cluster.Pod) string {
 	if p.Port != "" {
 		return p.Port

@@ -13,10 +13,9 @@ import (
 )
 
 // replies handles packets of the reply direction before Services are looked up, so that a Service
-// at the client's address does not take them. The client may have a Service address itself, such as
-// a load balancer, or another user may have listed the client's address in spec.externalIPs.
-// Packets that the host or external clients send in the reply direction reply to no pod and are
-// dropped.
+// at the client's address does not get them. A client's address may itself be a Service's, such as
+// a load balancer, or another user may have listed it in spec.externalIPs. In the reply direction,
+// packets from the host or external clients reply to no pod and are dropped.
 func (w *serviceBridge) replies(v node.Vocabulary) {
 	toClient := func(state flow.CTState) {
 		m := flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside, CTState: state}
@@ -36,8 +35,8 @@ func (w *serviceBridge) replies(v node.Vocabulary) {
 	}
 }
 
-// nodeConnections returns replies to connections of the node itself to the gateway bridge, which
-// sends here what has a Service port at the node's address as its destination.
+// nodeConnections returns replies to connections of the node itself to the gateway bridge. That
+// bridge sends packets here whose destination is a Service port at the node's address.
 func (w *serviceBridge) nodeConnections(s *node.Stack) {
 	if w.HasExternalClients() {
 		m := flow.Match{InPort: claims.WirePatch, Protocol: node.Vocab(s.Family).IP, CTMark: claims.CTMarkNode}
@@ -46,10 +45,10 @@ func (w *serviceBridge) nodeConnections(s *node.Stack) {
 	}
 }
 
-// nodePort notes connections that the host and the pods, which leave with the node's address, begin
-// from a port of a Service at that address: in ZoneServices, where the reply is looked up first.
-// The zone of the gateway bridge alone would cost each packet of external clients a lookup more,
-// for which the userspace datapath has no recirculation left.
+// nodePort records connections that the host, or pods that leave with the node's address, begin
+// from a port of a Service at that address. It uses ZoneServices, where the reply is looked up
+// first. The zone of the gateway bridge alone would cost each packet of external clients one more
+// lookup, for which the userspace datapath has no recirculation left.
 func nodePort(b *node.Bridge, x *service.Front, at netip.AddrPort) {
 	if at.Addr() == x.Stack.Address.Addr() || slices.Contains(x.Stack.Secondary, at.Addr()) {
 		from := flow.Match{Protocol: node.Vocab(x.Family).L4[x.Protocol], Src: node.HostPrefix(at.Addr()),
@@ -78,7 +77,7 @@ func nodePorts(b *node.Bridge, s *node.Stack) {
 		m.CTState.Set = flow.CTTrk | flow.CTRpl
 		b.Add(pipeline.GatewayNodeConntrack, node.PrioKnown, m, commit, out)
 	}
-	// no other port sends from the node's address
+	// No other port may send from the node's address.
 	for _, table := range []uint8{pipeline.GatewayNodePortSource, pipeline.GatewayNodeConntrack} {
 		b.Add(table, node.PrioRest, flow.Match{}, flow.Drop{})
 	}
@@ -101,8 +100,8 @@ func commitSNAT(a netip.Addr, ethSrc bool) flow.CT {
 //     the host has a default gateway that does not answer, the host could not reply either, and the
 //     packet is dropped.
 func (w *serviceBridge) externalSources(s *node.Stack, serve flow.Action) {
-	// The gateway bridge floods frames for other machines to this port as well: they are not the
-	// node's to serve.
+	// The gateway bridge floods frames for other machines to this port as well: the node must not
+	// serve them.
 	m := flow.Match{InPort: claims.WirePatch, EthDst: w.Node.Gateway.MAC, Protocol: node.Vocab(s.Family).IP}
 	for _, r := range w.externalMartians(s) {
 		from := m
@@ -130,20 +129,19 @@ func (w *serviceBridge) externalSources(s *node.Stack, serve flow.Action) {
 	w.add(pipeline.SvcClassifier, prioTo, m, flow.SetEthSrc{MAC: s.Routers[0]}, serve)
 }
 
-// nextHopMACs are the source MACs from which a change of the client's MAC is accepted: those of the
-// host's next hops, and that of packets which the eBPF programs bring, whose replies the host
-// routes.
+// nextHopMACs returns the source MACs from which a change of the client's MAC is accepted: those of
+// the host's next hops, and that of packets from the eBPF programs, whose replies the host routes.
 func (w *serviceBridge) nextHopMACs(s *node.Stack) []cluster.MAC {
 	list := slices.Clone(s.Routers)
 	if len(w.Redirect) > 0 {
-		mac, _ := cluster.ParseMAC(claims.RedirectMAC) // it is one
+		mac, _ := cluster.ParseMAC(claims.RedirectMAC) // it is valid
 		list = append(list, mac)
 	}
 	return list
 }
 
-// externalMartians are source addresses that no packet from the external network can have: those of
-// pods, Services and routers of the cluster, of the node itself, and those that are no machine's.
+// externalMartians returns sources that no packet from the external network can have: those of
+// pods, Services and routers of the cluster, of the node itself, and invalid ones.
 func (w *serviceBridge) externalMartians(s *node.Stack) []netip.Prefix {
 	v := node.Vocab(s.Family)
 	list := slices.Concat(s.Cluster, s.Services)
@@ -160,21 +158,21 @@ func (w *serviceBridge) externalMartians(s *node.Stack) []netip.Prefix {
 	return list
 }
 
-// externalClients sends what external clients have for Services on, and records to which MAC
+// externalClients forwards packets of external clients to Services, and records the MAC to which
 // replies go. The MAC is recorded when the connection is new. Later packets change it only if they
 // come from a next hop of the host: another router may have taken over. Packets that conntrack
 // calls invalid or related, such as ICMP errors, never change it.
 //
-// ZoneServices has the recorded MAC of each connection. A packet from another machine than a next
-// hop commits the second zone with that one.
+// ZoneServices has the recorded MAC of each connection. A packet that does not come from a next hop
+// commits the second zone with that MAC.
 func (w *serviceBridge) externalClients(s *node.Stack, onward []flow.Action) {
 	v := node.Vocab(s.Family)
 	m := flow.Match{InPort: claims.WirePatch, Protocol: v.IP}
 	invalid, related := m, m
 	invalid.CTState.Set, related.CTState.Set = flow.CTTrk|flow.CTInv, flow.CTTrk|flow.CTRel
 	w.add(pipeline.SvcServiceConntrack, prioOutside+2, invalid, flow.Drop{})
-	// A client that has lost a connection may begin one from the same port. The endpoint answers
-	// such a SYN by what makes the client end the old connection (RFC 9293, 3.5.2).
+	// A client that has lost a connection may begin one from the same port. The endpoint's reply to
+	// such a SYN makes the client end the old connection (RFC 9293, 3.5.2).
 	invalid.Protocol, invalid.SYN = v.L4[cluster.TCP], true
 	invalid.CTState.Set |= flow.CTDnat
 	w.add(pipeline.SvcServiceConntrack, prioOutside+3, invalid, flow.Resubmit{Table: pipeline.SvcSNAT})

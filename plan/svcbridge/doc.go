@@ -4,6 +4,6 @@
 // passes a second time, for the source address to which replies return. Pods of one node reach each
 // other on this bridge; OVN has everything else.
 //
-// It writes all that exists for this engine alone, also on the gateway bridge, in OVN and on the
+// It plans everything that only this engine needs, also on the gateway bridge, in OVN and on the
 // host.
 package svcbridge

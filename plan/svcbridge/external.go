@@ -12,12 +12,12 @@ import (
 	"hairpin/plan/service"
 )
 
-// toServices leads packets from the external network to an address of a Service to
+// toServices sends packets from the external network to an address of a Service to
 // claims.ServiceBridge.
 func toServices(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	nodePort(b, x, vip)
 	m, to := service.Match(x, flow.Match{}, vip), []flow.Action{flow.Output{Port: claims.ServicesPatch}}
-	if x.Protocol != cluster.TCP && podsBehind(x) { // TCP knows from the pod how long a packet may be
+	if x.Protocol != cluster.TCP && podsBehind(x) { // TCP learns the packet size from the pod
 		to = []flow.Action{flow.MarkLonger{Length: uint16(b.Env.Config.MTU + ethernetHeader)},
 			flow.Resubmit{Table: pipeline.GatewayServiceMTU}}
 	}
@@ -34,8 +34,8 @@ func toServices(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 }
 
 // podsBehind reports whether pods are among the endpoints of external clients. Only then is the
-// pods' MTU that of the path: a client that is another node's host keeps what it learns for all
-// that it sends to this node.
+// pods' MTU that of the path: a client that is another node's host uses the MTU that it learns for
+// all its packets to this node.
 func podsBehind(x *service.Front) bool {
 	to := x.Cluster
 	if x.ExternalLocal {
@@ -46,13 +46,14 @@ func podsBehind(x *service.Front) bool {
 	})
 }
 
-// ethernetHeader is the length of what comes before a packet in its frame.
+// ethernetHeader is the length of a frame's Ethernet header.
 const ethernetHeader = 14
 
-// externalToServices looks at what comes from the external network for Services first, but at
-// fragments, which may lack the port, after conntrack has put them together. What the bridge's own
-// zone does not know may belong to a connection to a Service that is gone, or be an ICMP error
-// about one. What is nobody's is the host's. Answers go where claims.ServiceBridge says.
+// externalToServices looks up packets from the external network in the flows of Services first.
+// Fragments may lack the port, so they are looked up after conntrack has reassembled them. A packet
+// that the bridge's own zone does not know may belong to a connection of a deleted Service, or be
+// an ICMP error about one. All other packets go to the host. Replies go where claims.ServiceBridge
+// sends them.
 func externalToServices(b *node.Bridge, s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
 	out := flow.Output{Port: claims.ServicesPatch}
@@ -60,8 +61,8 @@ func externalToServices(b *node.Bridge, s *node.Stack) {
 		flow.Resubmit{Table: pipeline.GatewayServices})
 	host := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.SetPktMark{},
 		flow.Output{Port: flow.Local}}
-	// What is too long for pods the host forwards: it fragments it, or reports the pods' MTU to the
-	// client.
+	// The host forwards packets that are too long for pods: it fragments them, or reports the pods'
+	// MTU to the client.
 	b.Add(pipeline.GatewayServiceMTU, node.PrioKnown, flow.Match{Protocol: ip, PktMark: 1}, host...)
 	b.Add(pipeline.GatewayServiceMTU, node.PrioRest, flow.Match{}, out)
 	b.Add(pipeline.GatewayServices, node.PrioRest, flow.Match{Protocol: ip}, node.TrackFromUplink)

@@ -10,12 +10,12 @@ import (
 	"hairpin/plan/node"
 )
 
-// floods sends what pods send to many, at an address of to, to the node's pods and to OVN. Nothing
-// floods to the host or to the external network: a pod would be a machine of the nodes' network,
-// past EgressIPs and every firewall.
+// floods sends multicast and broadcast packets of pods, to an address of to, to the node's pods and
+// to OVN. Nothing floods to the host or to the external network: a pod would be a machine of the
+// nodes' network, past EgressIPs and every firewall.
 //
-// A flow sees no port in a fragment on the userspace datapath, where conntrack knows it, so
-// fragments pass conntrack for the guards in pipeline.SvcMulticast.
+// On the userspace datapath a flow sees no port in a fragment, but conntrack knows it. So fragments
+// pass conntrack for the guards in pipeline.SvcMulticast.
 func (w *serviceBridge) floods(v node.Vocabulary, to netip.Prefix) {
 	m := flow.Match{Protocol: v.IP, Dst: to}
 	w.add(pipeline.SvcFromPod, prioJoin, m, flow.Resubmit{Table: pipeline.SvcMulticast})
@@ -23,8 +23,8 @@ func (w *serviceBridge) floods(v node.Vocabulary, to netip.Prefix) {
 	w.add(pipeline.SvcFromPod, prioJoin+1, m, track(claims.ZoneServices, pipeline.SvcMulticast))
 }
 
-// flood is the last action of all that floods. Open vSwitch sends nothing back out of the port
-// where it came in.
+// flood adds the last actions of flooded packets. Open vSwitch never sends a packet back out of its
+// input port.
 func (w *serviceBridge) flood(pods []*cluster.Pod) {
 	out := []flow.Action{flow.Output{Port: claims.ServicePatch}}
 	for _, p := range pods {
@@ -33,12 +33,12 @@ func (w *serviceBridge) flood(pods []*cluster.Pod) {
 	w.add(pipeline.SvcMulticast, prioOthers, flow.Match{}, out...)
 }
 
-// noDHCP drops what pods send to the ports of DHCP clients, whose other fields a pod can choose,
-// but for answers to who has asked them.
+// noDHCP drops packets of pods to the ports of DHCP clients, whose other fields a pod can choose.
+// Replies to requests are the exception.
 func (w *serviceBridge) noDHCP(v node.Vocabulary) {
 	m := flow.Match{Protocol: v.L4[cluster.UDP], DstPort: v.DHCP}
-	w.add(pipeline.SvcFromPod, prioTo-1, m, flow.Drop{}) // what is not tracked
-	// Fragments that nothing else tracks: of further addresses of a pod, to no pod and no Service.
+	w.add(pipeline.SvcFromPod, prioTo-1, m, flow.Drop{}) // packets that are not tracked
+	// Fragments that nothing else tracks: from extra addresses of a pod, to no pod and no Service.
 	w.add(pipeline.SvcFromPod, prioOthers+1, flow.Match{Protocol: v.IP, Fragment: "yes"},
 		track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 	m.CTState = flow.CTState{Set: flow.CTTrk | flow.CTNew}
@@ -47,16 +47,16 @@ func (w *serviceBridge) noDHCP(v node.Vocabulary) {
 	for _, table := range []uint8{pipeline.SvcPodConntrack, pipeline.SvcServiceConntrack, pipeline.SvcExternalConntrack,
 		pipeline.SvcMulticast} {
 		w.add(table, prioSelf, m, flow.Drop{})
-		if w.Node.Gateway.Userspace { // the kernel's conntrack puts fragments together
+		if w.Node.Gateway.Userspace { // the kernel's conntrack reassembles fragments
 			w.add(table, prioSelf, fragment, flow.Drop{})
 		}
 	}
 }
 
-// neighborDiscovery leads neighbour discovery of pods to pipeline.SvcNDSecurity, where each pod has
-// its own targets and its own MAC as the link-layer address. A pod advertises no address of another
-// pod, and does not probe whether an address is free: a pod that is about to use it would give it
-// up (RFC 4862, 5.4.3). The node assigns each address to one pod.
+// neighborDiscovery sends neighbor discovery of pods to pipeline.SvcNDSecurity, where each pod has
+// its own targets and its own MAC as the link-layer address. A pod cannot advertise an address of
+// another pod, nor probe whether an address is free: a pod that is about to use the address would
+// give it up (RFC 4862, 5.4.3). The node assigns each address to one pod.
 func (w *serviceBridge) neighborDiscovery() {
 	for _, t := range []uint16{node.NeighborSolicitation, node.NeighborAdvertisement} {
 		w.add(pipeline.SvcFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1},

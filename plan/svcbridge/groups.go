@@ -15,20 +15,20 @@ import (
 	"hairpin/plan/stablehash"
 )
 
-// wayBits is the part of a group's number that tells how the Frontend's endpoints are chosen.
+// wayBits is the number of bits of a group's ID that say how the Frontend's endpoints are chosen.
 const wayBits = 2
 
-// Ways to a Frontend's endpoints.
+// Variants of a Frontend's endpoints.
 const (
-	toAllEndpoints uint8 = iota + 1 // no number is 0
+	toAllEndpoints uint8 = iota + 1 // no ID is 0
 	toInternal                      // policy Local within the cluster
-	toOwnPods                       // policy Local for clients outside, who keep their address
+	toOwnPods                       // policy Local for external clients, which keep their address
 )
 
-// groupKinds are the first bits of groups' numbers: by protocol, and whether it is IPv6.
+// groupKinds has the first bits of group IDs by protocol; IPv6 adds 1.
 var groupKinds = map[cluster.Protocol]uint32{cluster.TCP: 0, cluster.UDP: 2, cluster.SCTP: 4}
 
-// groupID is the number of a Frontend's group.
+// groupID returns the ID of a Frontend's group.
 func groupID(f *cluster.Frontend, way uint8) uint32 {
 	id := groupKinds[f.Protocol]
 	if f.Family == cluster.IPv6 {
@@ -37,7 +37,7 @@ func groupID(f *cluster.Frontend, way uint8) uint32 {
 	return (id<<admission.SlotBits|admission.GroupSlot(f))<<wayBits | uint32(way)
 }
 
-// group is the number of a group of endpoints, which is made when it is asked for.
+// group returns the ID of a group of endpoints, and makes the group on first use.
 func (w *serviceBridge) group(x *service.Front, way uint8, to []netip.AddrPort) uint32 {
 	k := flow.GroupKey{Bridge: claims.ServiceBridge, ID: groupID(x.Frontend, way)}
 	if _, made := w.Groups.Get(k); !made {
@@ -56,8 +56,8 @@ func (w *serviceBridge) group(x *service.Front, way uint8, to []netip.AddrPort) 
 	return k.ID
 }
 
-// sampleEndpoints chooses as many endpoints as have room in a group. Each node chooses others, so
-// that all get connections, and one that comes or goes changes one of the chosen at most.
+// sampleEndpoints chooses as many endpoints as fit in a group. Each node chooses others, so that
+// all get connections. An added or removed endpoint changes at most one of the chosen.
 func sampleEndpoints(e *node.Env, to []netip.AddrPort) []netip.AddrPort {
 	own := stablehash.String(e.Node.Name)
 	score := make(map[netip.AddrPort]uint64, len(to))
@@ -72,8 +72,8 @@ func sampleEndpoints(e *node.Env, to []netip.AddrPort) []netip.AddrPort {
 // bucketsOf makes a group of endpoints.
 func bucketsOf(x *service.Front, k flow.GroupKey, way uint8, to []netip.AddrPort) *flow.Group {
 	g := &flow.Group{GroupKey: k, Owner: x.Owner}
-	// An endpoint has the same id in every group and on every node, unless another one of the group
-	// got it before.
+	// An endpoint has the same ID in every group and on every node, unless another endpoint of the
+	// group has taken it.
 	taken := map[uint32]bool{0: true}
 	for _, a := range to {
 		id := uint32(stablehash.AddrPort(a)) >> 1

@@ -27,8 +27,8 @@ func most(m map[netip.AddrPort]int) int {
 	return n
 }
 
-// Of more endpoints than a group has room for, each node takes others: all are somebody's, none is
-// many more nodes' than another, and one that goes changes one at most on each node.
+// Each node chooses other endpoints for a full group: each is chosen by some node, none by many
+// more than another. A removed endpoint changes at most one choice on each node.
 func TestSomeEndpoints(t *testing.T) {
 	const nodes = 100
 	var all []netip.AddrPort

@@ -12,7 +12,7 @@ import (
 	"hairpin/plan/node"
 )
 
-// refused routes pods to their host for what no endpoint has: it rejects the connection.
+// refused routes pods' packets to addresses without endpoints to the host, which rejects them.
 func refused(z *node.Zone, s *node.Stack) {
 	z.Rows.Add(&nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyServices, Action: nb.Reroute,
@@ -22,9 +22,10 @@ func refused(z *node.Zone, s *node.Stack) {
 	})
 }
 
-// toServiceBridge is the way to Services by claims.ServiceHost. The next hop is what the host sees
-// clients of its own endpoints as; there is no address on that link. (The other engine's next hop
-// is another one: IPv6 refuses a route by a next hop that has a route by another link.)
+// toServiceBridge routes the host's packets to Services through claims.ServiceHost. The next hop is
+// the address that clients of the host's own endpoints have for the host; the link has no address.
+// (The other engine's next hop is different: IPv6 rejects a route whose next hop has a route on
+// another link.)
 func toServiceBridge(k *node.Kernel, s *node.Stack) {
 	mtu := k.Env.Config.MTU
 	k.ToClients(s, claims.ServiceHost, k.Env.ClientMTU())
@@ -40,7 +41,7 @@ func toServiceBridge(k *node.Kernel, s *node.Stack) {
 	k.Neighbor(k.Env.Node.Gateway.Bridge, s.MasqRouter, k.Env.Node.Gateway.MAC)
 }
 
-// serviceHost is the host's link to claims.ServiceBridge.
+// serviceHost plans the host's link to claims.ServiceBridge.
 func serviceHost(k *node.Kernel) {
 	link := claims.ServiceHost
 	k.State.Links[link] = host.Link{Name: link, Checksums: k.Env.Node.Gateway.Userspace, Owner: k.Owner}

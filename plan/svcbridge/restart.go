@@ -8,13 +8,14 @@ import (
 	"hairpin/plan/node"
 )
 
-// Forgotten are flows of claims.ServiceBridge, in ovs-ofctl's words, for the first seconds of a
-// userspace ovs-vswitchd, which has forgotten what the one before knew of connections. An endpoint
-// that repeats what was not acknowledged may come before its client: it would be taken for who
-// began the connection, and the client, who asked a Service, would refuse the endpoint's own
-// address. So what began earlier is not noted until its client speaks to the Service, and a reset
-// with which a host answers what is not known to it goes nowhere: RFC 9293, 3.10.7.1, gives that
-// one no ACK flag, and one if it refuses a SYN. What begins now is noted as always.
+// Forgotten returns flows of claims.ServiceBridge, in the syntax of ovs-ofctl, for the first
+// seconds of a userspace ovs-vswitchd. It has lost the connections of the previous process. An
+// endpoint's retransmission may arrive before a packet of its client. Conntrack would take the
+// endpoint for the client, and the client of a Service would reject the endpoint's own address.
+//
+// So earlier connections are not committed until their client sends to the Service. The flows also
+// drop the reset of a host for an unknown connection: by RFC 9293, 3.10.7.1, it has no ACK flag,
+// but has one if it rejects a SYN. New connections are committed as always.
 func Forgotten() (list []string) {
 	for table, next := range nextWithoutService {
 		for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
@@ -27,7 +28,7 @@ func Forgotten() (list []string) {
 			add(prioFrom, v.L4[cluster.TCP], "tcp_flags=-syn,"+pass)
 			add(prioFrom, v.L4[cluster.UDP], pass)
 			add(prioFrom, v.L4[cluster.SCTP], pass)
-			add(prioFrom, v.IP, "nw_frag=later,"+pass) // of IPv6 they are of no other protocol
+			add(prioFrom, v.IP, "nw_frag=later,"+pass) // IPv6 later fragments match no other protocol
 		}
 	}
 	return list

@@ -14,7 +14,7 @@ import (
 	"hairpin/plan/service"
 )
 
-// Pods are a node's pods on claims.ServiceBridge, in place of ports of OVN.
+// Pods plans the ports of a node's pods on claims.ServiceBridge, in place of ports of OVN.
 func Pods(e node.Env) (datapath.State, []cluster.Problem) {
 	if !e.Node.Gateway.OpenFlow || len(e.Pods) == 0 {
 		return datapath.State{}, nil
@@ -26,7 +26,7 @@ func Pods(e node.Env) (datapath.State, []cluster.Problem) {
 	return datapath.State{Bridge: w.State}, nil
 }
 
-// Engine is the engine that makes flows and groups of claims.ServiceBridge of Frontends.
+// Engine writes Frontends as flows and groups of claims.ServiceBridge.
 type Engine struct {
 	*serviceBridge
 	gateway *node.Bridge
@@ -55,8 +55,8 @@ func (w *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) 
 		track(claims.ZoneServices, pipeline.SvcServiceConntrack))
 }
 
-// External leads external clients to claims.ServiceBridge, but where the host is an endpoint under
-// policy Local: new clients are the host's then.
+// External sends packets of external clients to claims.ServiceBridge. It does not where the host is
+// an endpoint under policy Local: then the host translates new connections.
 func (w *Engine) External(x *service.Front, name string, vips []netip.AddrPort) {
 	if w.Mode.ClientsByHost || len(x.LocalHost) > 0 || len(x.Cluster) == 0 {
 		return
@@ -72,15 +72,15 @@ func (w *Engine) External(x *service.Front, name string, vips []netip.AddrPort) 
 // Priorities in pipeline.SvcServiceLB.
 const (
 	prioServed  = 200
-	prioGuarded = 205 // a load balancer's address, for all
-	prioRange   = 210 // the same, for those who may
-	prioKeeps   = 20  // more than these: clients outside, under policy Local
+	prioGuarded = 205 // a load balancer's address, from all sources
+	prioRange   = 210 // the same, from permitted sources
+	prioKeeps   = 20  // added to these: external clients under policy Local
 )
 
-// Frontend serves pods, the host and clients outside. Pods and the host find all endpoints at
-// addresses from outside: the policy for clients outside does not count. What has no endpoint at
-// all is the host's to refuse, as what has no Service: of a cluster IP by itself, of other
-// addresses by the mark.
+// Frontend serves pods, the host and external clients. Pods and the host use all endpoints at
+// external addresses: the policy for external clients does not apply to them. The host rejects
+// connections to a Service without any endpoint: of cluster IPs by its own rules, of other
+// addresses by the packet mark.
 func (w *serviceBridge) Frontend(x *service.Front) {
 	w.owner = x.Owner
 	internal := toAllEndpoints
@@ -95,7 +95,7 @@ func (w *serviceBridge) Frontend(x *service.Front) {
 	if x.NodePort == 0 && len(outer) == 0 || len(x.Cluster) == 0 {
 		return
 	}
-	// What the host leads to, for itself and for clients that come by it.
+	// The host translates to these, for itself and for clients that come through it.
 	port := admission.ProxyPort(x.Frontend)
 	if x.UsesProxyPort() {
 		w.addVIP(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.Stack.MasqAll, port), toAllEndpoints)
@@ -105,7 +105,7 @@ func (w *serviceBridge) Frontend(x *service.Front) {
 	}
 }
 
-// addExternal serves an address from outside, of a load balancer's perhaps only to those who may.
+// addExternal serves an external address; for a load balancer's, maybe only some source ranges.
 func (w *serviceBridge) addExternal(x *service.Front, vip netip.AddrPort) {
 	serve := func(priority uint16, from netip.Prefix) {
 		w.addVIP(x, priority, flow.Match{Src: from}, vip, toAllEndpoints)
@@ -123,9 +123,9 @@ func (w *serviceBridge) addExternal(x *service.Front, vip netip.AddrPort) {
 	w.addService(x, prioGuarded, flow.Match{}, vip, flow.Drop{})
 }
 
-// addVIP adds a flow for an address: what happens to new connections. With no endpoint of a kind,
-// but others, packets are dropped, so that the client tries elsewhere; with none anywhere the host
-// refuses.
+// addVIP adds the flow for new connections to an address. Without an endpoint of the variant, but
+// with others, it drops packets, so that the client tries elsewhere. Without any endpoint, the host
+// rejects.
 func (w *serviceBridge) addVIP(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, way uint8) {
 	to := map[uint8][]netip.AddrPort{toAllEndpoints: x.Cluster, toInternal: x.Internal, toOwnPods: x.LocalPods}[way]
 	switch {
@@ -139,10 +139,10 @@ func (w *serviceBridge) addVIP(x *service.Front, priority uint16, m flow.Match, 
 	}
 }
 
-// addService says what happens to new connections to an address. Open vSwitch lets no flow see the
-// port of a fragment (ovs-fields(7), nw_frag). The kernel's conntrack puts fragments together; that
-// of the userspace datapath does not, but knows where all of them go. Only UDP has fragments: TCP
-// and SCTP send what fits.
+// addService adds the actions for new connections to an address. Open vSwitch lets no flow see the
+// port of a fragment (ovs-fields(7), nw_frag). The kernel's conntrack reassembles fragments. That
+// of the userspace datapath does not, but knows the port of all of them. Only UDP has fragments:
+// TCP and SCTP send packets that fit.
 func (w *serviceBridge) addService(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort,
 	actions ...flow.Action) {
 	m = service.Match(x, m, vip)

@@ -11,16 +11,16 @@ import (
 	"hairpin/plan/node"
 )
 
-// Shared is what several pods or Services of a node want of claims.ServiceBridge alike: OVN's port
-// with the addresses of all pods, who has an address that several pods may have, and the tracking
-// of single addresses.
+// Shared plans what several pods or Services of a node share on claims.ServiceBridge: OVN's port
+// with the addresses of all pods, the pods that have an extra address, and the tracking of single
+// addresses.
 type Shared struct {
 	pods datapath.State
 	refs map[netip.Addr]refs
 }
 
-// refs counts the Frontends that have an address, from outside or as an endpoint, which is in no
-// range that is tracked anyway.
+// refs counts the Frontends that use an address outside the tracked ranges, as an external address
+// or as an endpoint.
 type refs struct{ vip, endpoint int }
 
 func NewShared() *Shared { return &Shared{refs: map[netip.Addr]refs{}} }
@@ -64,7 +64,7 @@ func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, agai
 		datapath.Union(come, datapath.State{Bridge: after.State})
 }
 
-// singleAddresses names the addresses of a Frontend that are tracked one by one.
+// singleAddresses calls do for the addresses of a Frontend that are tracked one by one.
 func singleAddresses(e *node.Env, f *cluster.Frontend, do func(a netip.Addr, vip bool)) {
 	s := e.Stack(f.Family)
 	if s == nil {
@@ -83,8 +83,8 @@ func singleAddresses(e *node.Env, f *cluster.Frontend, do func(a netip.Addr, vip
 	}
 }
 
-// ownVIPs are the node's addresses that may have NodePorts. They are tracked whether a Service has
-// one or not: a connection outlives its Service.
+// ownVIPs returns the node's addresses that may have NodePorts. They are tracked even without one,
+// because a connection outlives its Service.
 func ownVIPs(e *node.Env, s *node.Stack) []netip.Addr {
 	if !e.Config.Gateway.NodePort {
 		return nil
@@ -92,8 +92,8 @@ func ownVIPs(e *node.Env, s *node.Stack) []netip.Addr {
 	return e.NodePortAddresses(s)
 }
 
-// trackAddress tracks what is sent to and from an address. From one that has Services both ways of
-// each connection are, or none.
+// trackAddress tracks packets to and from an address. At an address with Services, it tracks both
+// directions of each connection, or none.
 func (w *serviceBridge) trackAddress(a netip.Addr, u refs) {
 	if u.vip > 0 {
 		w.trackVIPs(prioVIP, node.HostPrefix(a))
@@ -103,7 +103,7 @@ func (w *serviceBridge) trackAddress(a netip.Addr, u refs) {
 	}
 }
 
-// podsPortRow is the port of the node switch behind which pods are, and who has extra addresses.
+// podsPortRow plans the node switch's port for the pods, and the pods that have extra addresses.
 func podsPortRow(e *node.Env) datapath.State {
 	port := &nb.SwitchPort{Name: podsPort(e.Node.Name), Switch: e.Node.Name, Owner: node.OwnerOf(e.Node.Name)}
 	extra := map[netip.Addr][]string{}
@@ -119,8 +119,8 @@ func podsPortRow(e *node.Env) datapath.State {
 			extra[a] = append(extra[a], portOf(p))
 		}
 	}
-	// What claims.ServiceBridge serves has an address on the join switch; its next hop is behind
-	// the port, too.
+	// Connections that claims.ServiceBridge serves have an address on the join switch. Their next
+	// hop is behind the port, too.
 	port.Addresses = append(port.Addresses, node.MasqMAC().String())
 	slices.Sort(port.Addresses)
 	w := newServiceBridge(e)

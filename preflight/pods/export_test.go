@@ -1,4 +1,4 @@
 package pods
 
-// RunWith is Run with a connection to the API.
+// RunWith exports run, which takes a connection to the API.
 var RunWith = run

@@ -1,5 +1,5 @@
-// Package pods looks at the nodes of a cluster as preflight looks at a machine, by a Pod on each of
-// them: Hairpin needs not be installed.
+// Package pods runs preflight on the nodes of a cluster, in a Pod on each of them. Hairpin need not
+// be installed.
 package pods
 
 import (
@@ -26,17 +26,17 @@ import (
 )
 
 const (
-	// DefaultNamespace is there before Hairpin is, and usually takes privileged Pods.
+	// DefaultNamespace exists before Hairpin is installed, and usually admits privileged Pods.
 	DefaultNamespace = metav1.NamespaceSystem
 
-	mostAtOnce = 50      // nodes that are looked at at the same time
-	mostAnswer = 8 << 20 // bytes that a node may say
+	mostAtOnce = 50      // nodes that are checked at the same time
+	mostAnswer = 8 << 20 // bytes of a node's output
 
 	pollTime   = 500 * time.Millisecond
 	deleteTime = 10 * time.Second // for deleting a Pod, also after Ctrl-C
 )
 
-// Options say which nodes to look at, and how.
+// Options select the nodes, and configure their Pods.
 type Options struct {
 	Context    string   // of the kubeconfig; empty = its current one
 	Namespace  string   // of the Pods
@@ -48,22 +48,22 @@ type Options struct {
 	JSON       bool
 }
 
-// Node is what was found on a node, or why nobody could look.
+// Node has the findings on a node, or the error.
 type Node struct {
 	Node     string              `json:"node"`
 	Error    string              `json:"error,omitzero"`
 	Findings []preflight.Finding `json:"findings"`
 }
 
-// visit looks at nodes.
+// visit checks nodes.
 type visit struct {
 	client  *kubeapi.Client
 	options Options
 	args    []string
 }
 
-// Run looks at the nodes, and prints what was found on which. Its error is report.ErrNotWell if
-// something stops an installation, or a node could not be looked at.
+// Run checks the nodes, and prints the findings. It returns report.ErrNotWell if a finding stops an
+// installation, or a node could not be checked.
 func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 	api, err := inspect.NewEveryNode(inspect.StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context})
 	if err != nil {
@@ -107,7 +107,7 @@ func run(ctx context.Context, w io.Writer, client *kubeapi.Client, c config.Conf
 	return nil
 }
 
-// arguments are the options that are not what they are by default, but for those of this process.
+// arguments returns the options that differ from their defaults, except those of this process.
 func arguments(c config.Config) []string {
 	list := []string{"hairpin", "preflight", "--root=/host", "--output=json"}
 	for _, o := range config.Options() {
@@ -118,7 +118,7 @@ func arguments(c config.Config) []string {
 	return list
 }
 
-// nodes are those that are asked for and run Linux.
+// nodes returns the selected nodes that run Linux.
 func (v *visit) nodes(ctx context.Context) ([]corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.options.Timeout)
 	defer cancel()
@@ -146,10 +146,10 @@ func (v *visit) nodes(ctx context.Context) ([]corev1.Node, error) {
 	return list, nil
 }
 
-// refusal is why the API server takes no such Pod, of whichever node.
+// refusal is an error of the API server that would be the same on every node.
 type refusal struct{ error }
 
-// look runs a Pod on a node, and gives what it found there.
+// look runs a Pod on a node, and returns its findings.
 func (v *visit) look(ctx context.Context, n *corev1.Node) ([]preflight.Finding, error) {
 	if why := unready(n); strings.HasPrefix(why, string(corev1.ConditionUnknown)) {
 		return nil, errors.New("its kubelet is away: Ready is " + why)
@@ -158,7 +158,7 @@ func (v *visit) look(ctx context.Context, n *corev1.Node) ([]preflight.Finding, 
 	defer cancel()
 	pods := v.client.Pods(v.options.Namespace)
 	pod := v.pod(n.Name)
-	defer func() { // it may be there although creating it failed
+	defer func() { // it may exist although its creation failed
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTime)
 		defer cancel()
 		at := int64(0)
@@ -196,8 +196,8 @@ func (v *visit) look(ctx context.Context, n *corev1.Node) ([]preflight.Finding, 
 	}
 }
 
-// unready says why a node is not ready; empty = it is. One without a network is not ready, and runs
-// Pods of the host's network.
+// unready returns why a node is not ready, or "". A node without a network is not ready, but runs
+// Pods in the host network.
 func unready(n *corev1.Node) string {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
@@ -207,7 +207,7 @@ func unready(n *corev1.Node) string {
 	return ""
 }
 
-// pod only looks at a node: the machine's files are read-only there.
+// pod returns a Pod that only reads a node: it mounts the machine's files read-only.
 func (v *visit) pod(node string) *corev1.Pod {
 	yes, no, whole := true, false, corev1.RecursiveReadOnlyIfPossible
 	life := int64((v.options.Timeout + deleteTime).Seconds()) + 1
@@ -237,7 +237,7 @@ func (v *visit) pod(node string) *corev1.Pod {
 	return p
 }
 
-// refused says what to do about an error of the API server that holds for all nodes.
+// refused adds advice to an error of the API server that is the same on all nodes.
 func (v *visit) refused(err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -254,7 +254,7 @@ func (v *visit) refused(err error) error {
 	return &refusal{err}
 }
 
-// outcome is what came of a Pod; until it is done, an error says what it waits for.
+// outcome returns the result of a Pod. Until it is done, the error is what it waits for.
 func (v *visit) outcome(ctx context.Context, p *corev1.Pod) (found []preflight.Finding, done bool, err error) {
 	var state corev1.ContainerState
 	if list := p.Status.ContainerStatuses; len(list) == 1 {
@@ -297,7 +297,7 @@ func (v *visit) log(ctx context.Context, p *corev1.Pod) ([]byte, error) {
 	return text, err
 }
 
-// parse reads what `hairpin preflight` printed: findings, or its error.
+// parse parses the output of `hairpin preflight`: findings, or its error.
 func parse(text []byte, code int32) (found []preflight.Finding, err error) {
 	if err = json.Unmarshal(text, &found); err == nil {
 		return found, nil

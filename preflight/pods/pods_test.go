@@ -26,7 +26,7 @@ import (
 // cluster is an API server with nodes that have no kubelet.
 type cluster struct {
 	*testing.T
-	client *kubeapi.Client // of somebody who has no more rights than docs/operations/migrate.md names
+	client *kubeapi.Client // of a user with only the rights in docs/operations/migrate.md
 	admin  kubernetes.Interface
 }
 
@@ -39,7 +39,7 @@ func (c *cluster) check(err error) {
 
 func start(t *testing.T) *cluster {
 	t.Helper()
-	l := lab.Start(t, lab.Config{}) // skips where there is no root
+	l := lab.Start(t, lab.Config{}) // skips without root
 	c := &cluster{T: t}
 	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})
 	c.check(err)
@@ -66,7 +66,7 @@ func start(t *testing.T) *cluster {
 	return c
 }
 
-// rights gives jane those that docs/operations/migrate.md names.
+// rights gives jane the rights in docs/operations/migrate.md.
 func (c *cluster) rights() {
 	c.Helper()
 	jane := []rbacv1.Subject{{Kind: "User", Name: "jane"}}
@@ -121,7 +121,7 @@ func (c *cluster) node(name, os string, ready corev1.ConditionStatus) {
 	c.check(err)
 }
 
-// kubelet gives the Pods of preflight a status, by node, until the test ends.
+// kubelet sets the status of the Pods of preflight, by node, until the test ends.
 func (c *cluster) kubelet(status map[string]corev1.PodStatus) {
 	go func() {
 		for c.Context().Err() == nil {
@@ -129,7 +129,7 @@ func (c *cluster) kubelet(status map[string]corev1.PodStatus) {
 				if s, ok := status[p.Spec.NodeName]; ok && p.Status.Phase == corev1.PodPending &&
 					len(p.Status.ContainerStatuses) == 0 {
 					p.Status = s
-					// it may be gone, or changed
+					// it may be deleted or changed
 					_, _ = c.admin.CoreV1().Pods(p.Namespace).UpdateStatus(c.Context(), &p, metav1.UpdateOptions{})
 				}
 			}
@@ -150,7 +150,7 @@ func (c *cluster) pods() []corev1.Pod {
 	return list.Items
 }
 
-// gone fails if Pods are left.
+// gone fails if Pods remain.
 func (c *cluster) gone() {
 	c.Helper()
 	for _, p := range c.pods() {
@@ -170,13 +170,13 @@ func (c *cluster) run(ctx context.Context, o pods.Options) (string, error) {
 	return out.String(), err
 }
 
-// TestPods: on an API server, each node that cannot be looked at has a line that says why, no Pod
-// is left whatever happens, and the rights that the docs name are enough.
+// TestPods checks that each node that cannot be checked has a line with the reason, that no Pod
+// ever remains, and that the documented rights suffice.
 func TestPods(t *testing.T) {
 	c := start(t)
 	c.node("away", "linux", corev1.ConditionUnknown)
 	c.node("full", "linux", corev1.ConditionTrue)
-	c.node("new", "linux", corev1.ConditionFalse) // as nodes without a network are
+	c.node("new", "linux", corev1.ConditionFalse) // like a node without a network
 	c.node("unheard", "linux", corev1.ConditionTrue)
 	c.node("windows", "windows", corev1.ConditionTrue)
 	waits := func(reason, message string) corev1.PodStatus {
@@ -212,7 +212,7 @@ func TestPods(t *testing.T) {
 	}
 	c.gone()
 
-	// the API server refuses what is no selector
+	// the API server rejects an invalid selector
 	o.JSON, o.Nodes, o.Selector = true, nil, corev1.LabelHostname+",missing"
 	if _, err = c.run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no such node runs Linux") {
 		t.Error(err)
@@ -249,7 +249,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestInterrupted: Ctrl-C leaves no Pod. Meanwhile the Pods are such that they only look.
+// TestInterrupted checks that Ctrl-C leaves no Pod, and that the Pods only read.
 func TestInterrupted(t *testing.T) {
 	c := start(t)
 	for i := range 3 {

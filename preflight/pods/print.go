@@ -69,7 +69,7 @@ func table(w io.Writer, list []Node) error {
 	return err
 }
 
-// names says which nodes, of so many.
+// names lists some of the nodes; of is the number of all nodes.
 func names(nodes []string, of int) string {
 	const most = 3
 	switch {

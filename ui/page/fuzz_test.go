@@ -8,8 +8,8 @@ import (
 	"hairpin/ui/page"
 )
 
-// FuzzQuery: whatever an address asks, it is a query that reads the same when it is written again,
-// or a word that is wrong.
+// FuzzQuery checks that every URL is an error, or a query that can be encoded and parsed without
+// change.
 func FuzzQuery(f *testing.F) {
 	f.Add("from=host/node-a&to=svc/default/web&proto=udp&family=6&node-port=1&live=1")
 	f.Add("from=outside&client=203.0.113.7&to=&address=10.96.0.1:80")

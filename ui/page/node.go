@@ -11,14 +11,14 @@ import (
 	"hairpin/walk/explain"
 )
 
-// nodeView is a node and what is on it.
+// nodeView is a node with its pods and Services.
 type nodeView struct {
 	Name, Mode, Find string
 	Q                Query
-	Self             string // address of the page
-	Clear            string // and without what was chosen
+	Self             string // URL of the page
+	Clear            string // URL of the page without the choices
 	Topology         *topology
-	Unplanned        bool // it is not known what the node must have
+	Unplanned        bool // the desired state of the node is not known
 	Sources          []choice
 	MoreSources      int
 	Services         []serviceRow
@@ -27,7 +27,7 @@ type nodeView struct {
 	Addresses        []string
 }
 
-// choice is a link that chooses something.
+// choice is a link that selects something.
 type choice struct {
 	Text, Detail, Link string
 	Chosen             bool
@@ -48,8 +48,8 @@ type egressRow struct {
 	More      int
 }
 
-// Node is the page of a node. state is what the node must have, or has; find is a part of the names
-// of pods and Services, bad what is wrong about the query.
+// Node renders the page of a node. state is its desired or real state. find is a part of the names
+// of pods and Services. bad is the error in the query.
 func Node(f Frame, s *cluster.Snapshot, n *cluster.Node, state datapath.State, q Query, find string,
 	bad *explain.BadArgument, problems []string) ([]byte, error) {
 	v := &nodeView{Name: n.Name, Mode: mode(s, n), Find: find, Q: q, Self: nodePath(n.Name), Clear: nodePath(n.Name),
@@ -65,7 +65,7 @@ func Node(f Frame, s *cluster.Snapshot, n *cluster.Node, state datapath.State, q
 	return p.render(problems)
 }
 
-// source is a link that selects where the packet starts. A client outside uses this node.
+// source returns a link that selects the packet's source. An external client uses this node.
 func (q Query) source(word, node string) choice {
 	chosen := q.From == word
 	q.From, q.Endpoint, q.Via = word, "", ""
@@ -75,7 +75,7 @@ func (q Query) source(word, node string) choice {
 	return choice{Text: word, Link: q.next(node), Chosen: chosen}
 }
 
-// target is a link that chooses a Service.
+// target returns a link that selects a Service.
 func (q Query) target(word, text, node string) choice {
 	chosen := q.To == word
 	q.To, q.Endpoint = word, ""
@@ -117,7 +117,7 @@ func addrs[T fmt.Stringer](list []T) string {
 	return strings.Join(words, " · ")
 }
 
-// services lists the Services, one row each; what is counted is of its first family and port.
+// services lists the Services, one row each. Its counts are of the first family and port.
 func (v *nodeView) services(s *cluster.Snapshot, n *cluster.Node) {
 	var row *serviceRow
 	flush := func() {
@@ -181,7 +181,7 @@ func (r *serviceRow) add(n *cluster.Node, f *cluster.Frontend) {
 	}
 }
 
-// finish makes the links: the port stands in them where there are several.
+// finish sets the links. They have the port if the Service has several.
 func (r *serviceRow) finish(q Query, node string) {
 	for i, p := range r.Ports {
 		word := "svc/" + r.Name
@@ -192,7 +192,7 @@ func (r *serviceRow) finish(q Query, node string) {
 	}
 }
 
-// egress lists the EgressIPs that this node carries an address of, or that pods of it leave with.
+// egress lists the EgressIPs with an address on this node, or with pods on it.
 func (v *nodeView) egress(s *cluster.Snapshot, n *cluster.Node) {
 	const mostPods = 5
 	labels := map[string]map[string]string{}

@@ -1,5 +1,5 @@
-// Package page draws the pages of `hairpin ui`: the nodes, one node's state, and a packet's path.
-// Values in, HTML out: this package does not know its callers nor the source of the values.
+// Package page renders the pages of `hairpin ui`: the nodes, one node's state, and a packet's path.
+// It turns values into HTML, and does not depend on its callers or the source of the values.
 package page
 
 import (
@@ -23,14 +23,14 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"row": func(top, i int) int { return top + boxTitle + i*line }, // of a box's lines
 }).ParseFS(files, "page.html"))
 
-// Frame is what every page tells.
+// Frame is the part that all pages show.
 type Frame struct {
-	Source string   // where the cluster was read, in words
-	Flags  []string // of `hairpin explain`, to read the same
-	Live   bool     // whether it can be asked what is really on the nodes
+	Source string   // the source of the cluster, in words
+	Flags  []string // of `hairpin explain`, for the same source
+	Live   bool     // whether the real state of the nodes can be read
 }
 
-// view is what a template gets. Each page has its own part.
+// view is the data of a template. Each page has its own part.
 type view struct {
 	Frame
 	Title    string
@@ -51,7 +51,7 @@ func Style() ([]byte, error) {
 	return append(css, explain.Style()...), nil
 }
 
-// mostProblems is how many are told on a page.
+// mostProblems is the largest number of problems on a page.
 const mostProblems = 30
 
 func (v *view) render(problems []string) ([]byte, error) {
@@ -67,7 +67,7 @@ func (v *view) render(problems []string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Failure is the page for what cannot be shown.
+// Failure renders the page for an error.
 func Failure(f Frame, title, message string) ([]byte, error) {
 	v := &view{Frame: f, Title: title, Failure: message}
 	return v.render(nil)
@@ -86,10 +86,10 @@ type nodeRow struct {
 	Addresses        []string
 }
 
-// mostRows is how many rows a list shows; users narrow it to find others.
+// mostRows is the largest number of rows of a list; users filter it to see others.
 const mostRows = 200
 
-// Nodes is the page with all nodes. find is a part of their names.
+// Nodes renders the page with all nodes. find is a part of their names.
 func Nodes(f Frame, s *cluster.Snapshot, find string, problems []string) ([]byte, error) {
 	pods := map[string]int{}
 	for _, p := range s.Pods {
@@ -113,7 +113,7 @@ func Nodes(f Frame, s *cluster.Snapshot, find string, problems []string) ([]byte
 	return v.render(problems)
 }
 
-// mode is what a node says of itself, or the configuration, even where there is no such mode.
+// mode returns the mode of the node, or else of the configuration, even if no such mode exists.
 func mode(s *cluster.Snapshot, n *cluster.Node) string {
 	return cmp.Or(n.Gateway.Mode, s.Config.Gateway.Mode)
 }

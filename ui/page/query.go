@@ -10,18 +10,17 @@ import (
 	"hairpin/walk/explain"
 )
 
-// Query is a question as it stands in the address of a page. The words are those of `hairpin
-// explain`.
+// Query is a question in the URL of a page. Its values are those of `hairpin explain`.
 type Query struct {
 	From, To, Proto, Family, Endpoint, Via string
 	NodePort, Live                         bool
 }
 
-// longest is how many bytes a field may have: more than the longest name of Kubernetes with its
-// namespace and port.
+// longest is the longest value of a field in bytes: more than the longest name of Kubernetes with
+// its namespace and port.
 const longest = 400
 
-// fields of the form that stand in no address: they are other ways to say from and to.
+// Fields of the form that are not in a URL: they are alternatives to from and to.
 const (
 	formAddress = "address"
 	formClient  = "client"
@@ -48,7 +47,7 @@ func (q *Query) switches() []struct {
 	}{{"node-port", &q.NodePort}, {"live", &q.Live}}
 }
 
-// ParseQuery reads the query of an address. extra are further keys that the page knows.
+// ParseQuery reads the query of a URL. extra are further keys of the page.
 func ParseQuery(v url.Values, extra ...string) (Query, *explain.BadArgument) {
 	var q Query
 	known := append([]string{formAddress, formClient}, extra...)
@@ -100,8 +99,7 @@ func short(s string) string {
 	return s
 }
 
-// Encode writes the query so that people can read it: without what is empty, always in the same
-// order.
+// Encode returns the query in a readable form: without empty fields, always in the same order.
 func (q Query) Encode() string {
 	var parts []string
 	for _, w := range q.words() {
@@ -117,12 +115,12 @@ func (q Query) Encode() string {
 	return strings.Join(parts, "&")
 }
 
-// escape is url.QueryEscape, but for what a query may hold as it is (RFC 3986, 3.4).
+// escape is url.QueryEscape, except for characters that are legal in a query (RFC 3986, 3.4).
 func escape(s string) string {
 	return strings.NewReplacer("%2F", "/", "%3A", ":").Replace(url.QueryEscape(s))
 }
 
-// At is the address of a page with the query.
+// At returns the URL of a page with the query.
 func (q Query) At(path string) string {
 	if e := q.Encode(); e != "" {
 		return path + "?" + e
@@ -130,14 +128,14 @@ func (q Query) At(path string) string {
 	return path
 }
 
-// Link is the address of the packet's way.
+// Link returns the URL of the page with the packet's path.
 func (q Query) Link() string { return q.At("/walk") }
 
-// Picture is the address of the picture alone.
+// Picture returns the URL of the picture alone.
 func (q Query) Picture() string { return q.At("/walk.svg") }
 
-// next is where a choice leads: to the packet's way when both ends are chosen, else to the node's
-// page to choose the other one.
+// next returns the URL that a choice leads to: the packet's path if both ends are chosen, else the
+// node's page to choose the other end.
 func (q Query) next(node string) string {
 	if q.From != "" && q.To != "" {
 		return q.Link()
@@ -147,7 +145,7 @@ func (q Query) next(node string) string {
 
 func nodePath(name string) string { return "/node/" + url.PathEscape(name) }
 
-// Command is what to type for the same.
+// Command returns the command line for the same question.
 func (q Query) Command(flags []string) string {
 	words := []string{"hairpin explain"}
 	for _, f := range flags {
@@ -167,7 +165,7 @@ func (q Query) Command(flags []string) string {
 	return strings.Join(words, " ")
 }
 
-// quote makes one word of a shell.
+// quote quotes a word for a shell.
 func quote(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||

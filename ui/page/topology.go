@@ -11,8 +11,8 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// topology is the picture of a node: what packets pass, from the pods above to the external network
-// below. Each thing that a packet can start from is a link.
+// topology is the picture of a node: the path of packets, from the pods at the top to the external
+// network at the bottom. Each possible source of a packet is a link.
 type topology struct {
 	Width, Height int
 	Shapes        []shape
@@ -29,14 +29,14 @@ type shape struct {
 	Chosen      bool
 }
 
-// link joins two shapes; its label stands beside it.
+// link connects two shapes; its label is beside it.
 type link struct {
 	X1, Y1, X2, Y2 int
 	Label          string
 	LX, LY         int
 }
 
-// Measures, in pixels.
+// Dimensions, in pixels.
 const (
 	edge       = 16
 	hostWidth  = 262
@@ -54,7 +54,7 @@ const (
 	letters    = 40 // of a line of a box
 )
 
-// axis is where the line through the logical network stands.
+// axis is the x coordinate of the line through the logical network.
 const axis = stackX + 36
 
 // painter draws one node.
@@ -64,7 +64,7 @@ type painter struct {
 	n     *cluster.Node
 	state datapath.State
 	q     Query
-	y     int // below what is drawn already
+	y     int // the lower end of the picture so far
 }
 
 func draw(s *cluster.Snapshot, n *cluster.Node, state datapath.State, q Query) *topology {
@@ -78,7 +78,7 @@ func draw(s *cluster.Snapshot, n *cluster.Node, state datapath.State, q Query) *
 	return &p.topology
 }
 
-// start makes a shape one that a packet can start from.
+// start makes a shape a link that selects it as the source.
 func (p *painter) start(x shape, word string) shape {
 	c := p.q.source(word, p.n.Name)
 	x.Link, x.Chosen, x.Tip = c.Link, c.Chosen, "choose "+word+" as the source"
@@ -127,8 +127,8 @@ func (p *painter) networks(port string) string {
 	return port + "  " + addrs(r.Networks)
 }
 
-// stack draws the logical network, from the node's switch down to the external one. It gives the
-// node switch's top.
+// stack draws the logical network, from the node's switch down to the external one. It returns the
+// y coordinate of the node switch.
 func (p *painter) stack() int {
 	name := p.n.Name
 	top := p.y + gap
@@ -141,7 +141,7 @@ func (p *painter) stack() int {
 	} {
 		above := p.networks(x.above)
 		if x.above != "" && above == "" {
-			continue // a node without it
+			continue // the node does not have it
 		}
 		y := p.y + gap
 		p.Lines = append(p.Lines, link{X1: axis, Y1: p.y, X2: axis, Y2: y, Label: above, LX: axis + 10, LY: y - gap/2 +
@@ -160,7 +160,7 @@ func (p *painter) stack() int {
 	return top
 }
 
-// transit draws the switch that nodes meet in, beside the cluster router.
+// transit draws the transit switch beside the cluster router.
 func (p *painter) transit(y int) {
 	const most = 3
 	ports := p.networks("rtots-" + p.n.Name)
@@ -188,7 +188,7 @@ func (p *painter) transit(y int) {
 		Label: ports, LX: rightX, LY: y - 8})
 }
 
-// host draws the machine itself, beside the logical network.
+// host draws the machine beside the logical network.
 func (p *painter) host(top int) {
 	const most = 8
 	p.y = max(p.y, top+4*boxHeight)
@@ -241,7 +241,7 @@ func (p *painter) bridge() {
 		link{X1: edge + hostWidth/2, Y1: p.y, X2: edge + hostWidth/2, Y2: y, Label: "LOCAL", LX: edge + hostWidth/2 +
 			10, LY: y - gap/2 + 4})
 	if !p.s.Config.ModeOf(p.n).Uplink {
-		const aside = 60 // the host's own link passes the bridge here
+		const aside = 60 // here the host's own link bypasses the bridge
 		x.X, x.W = x.X+aside, x.W-aside
 		p.Lines = append(p.Lines, link{X1: edge + aside/2, Y1: p.y, X2: edge + aside/2, Y2: below, Label: g.Device,
 			LX: edge + aside/2 + 8, LY: below - 10})
@@ -262,7 +262,7 @@ func (p *painter) bridge() {
 	p.y = below + 2*line
 }
 
-// cut shortens a text that has no place.
+// cut shortens a text that does not fit.
 func cut(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"

@@ -11,14 +11,14 @@ import (
 	"hairpin/walk/explain"
 )
 
-// Answer is what became of a question.
+// Answer is the answer to a question.
 type Answer struct {
 	Explanation *explain.Explanation
-	Fault       *explain.Fault // what is really there differs from what must be
-	Notes       []string       // what could not be asked
+	Fault       *explain.Fault // a difference between real and desired state
+	Notes       []string       // failed requests
 }
 
-// walkView is the form and, when it is filled in, the answer.
+// walkView is the form and, if it is filled in, the answer.
 type walkView struct {
 	Q        Query
 	Sources  []group
@@ -26,11 +26,11 @@ type walkView struct {
 	Nodes    []string
 	Families []string
 	Protos   []string
-	Long     bool // too many sources or Services to choose from a list
+	Long     bool // too many sources or Services for a list
 	Result   *result
 }
 
-// group is a part of a list to choose from.
+// group is a part of a list.
 type group struct {
 	Label   string
 	Options []option
@@ -56,7 +56,7 @@ type result struct {
 	PictureLink string
 }
 
-// belief is what one host's kernel sees.
+// belief has the connections in the kernel of one host.
 type belief struct {
 	Node        string
 	Connections []explain.HostConnection
@@ -73,7 +73,7 @@ type wayView struct {
 	Places []placeView
 }
 
-// placeView is some hops in one place.
+// placeView has successive hops in one place.
 type placeView struct {
 	Node, Name, Kind, Class string
 	Hops                    []hopView
@@ -86,11 +86,11 @@ type hopView struct {
 	Fault   bool
 }
 
-// longList is from how many entries on a list is no list to choose from any more.
+// longList is the number of entries from which a list is not usable.
 const longList = 400
 
-// Walk is the page of a packet's way: with an Answer, or with what is wrong about the question, or
-// with neither when it has not been asked yet.
+// Walk renders the page of a packet's path. It has an Answer, or the error in the question, or
+// neither before a question.
 func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadArgument,
 	problems []string) ([]byte, error) {
 	v := &walkView{Q: q, Families: []string{"", "4", "6"}, Protos: []string{"", "tcp", "udp", "sctp"}}
@@ -100,7 +100,7 @@ func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadArgu
 		v.Result = newResult(f, s, q, a)
 		title = q.From + " → " + q.To
 	}
-	if bad != nil { // the command line's word for the field is not the form's
+	if bad != nil { // the command line names the field differently than the form
 		bad = &explain.BadArgument{Field: strings.ToLower(strings.TrimLeft(bad.Field, "-")), Word: bad.Word,
 			Err: bad.Err}
 	}
@@ -108,7 +108,7 @@ func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadArgu
 	return p.render(problems)
 }
 
-// lists fills in what can be chosen.
+// lists fills in the lists of sources and targets.
 func (v *walkView) lists(s *cluster.Snapshot) {
 	if v.Long = len(s.Pods)+len(s.Nodes) > longList || len(s.Frontends) > 2*longList; v.Long {
 		return
@@ -155,7 +155,7 @@ func (v *walkView) lists(s *cluster.Snapshot) {
 	v.Sources, v.Targets = asAsked(v.Sources, v.Q.From), asAsked(v.Targets, v.Q.To)
 }
 
-// asAsked adds what was asked for, when it is none of the list.
+// asAsked adds the requested word if it is not in the list.
 func asAsked(list []group, word string) []group {
 	if word == "" || slices.ContainsFunc(list,
 		func(g group) bool { return slices.Contains(g.Options, option{word, true}) }) {
@@ -164,7 +164,7 @@ func asAsked(list []group, word string) []group {
 	return append([]group{{"as asked", []option{{word, true}}}}, list...)
 }
 
-// portWord names a port of a Service.
+// portWord returns the name of a Service's port.
 func portWord(f *cluster.Frontend) string {
 	if f.PortName != "" {
 		return f.PortName
@@ -172,7 +172,7 @@ func portWord(f *cluster.Frontend) string {
 	return strconv.Itoa(int(f.Port))
 }
 
-// More reports whether one of the less usual fields says something.
+// More reports whether one of the less usual fields is set.
 func (v *walkView) More() bool { return v.Q.Proto != "" || v.Q.Via != "" || v.Q.NodePort }
 
 func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
@@ -212,7 +212,7 @@ func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
 	return r
 }
 
-// families are those in which the Service can be asked, when there are two.
+// families returns the families of the Service, if it has two.
 func families(s *cluster.Snapshot, e *explain.Explanation) []string {
 	name, _, _ := strings.Cut(e.Service, ":")
 	var four, six bool
@@ -227,7 +227,7 @@ func families(s *cluster.Snapshot, e *explain.Explanation) []string {
 	return nil
 }
 
-// way puts hops together that happen in one place.
+// way groups successive hops in one place.
 func way(title string, sent walk.Packet, hops []explain.Hop, fault *explain.Fault, prefix string) wayView {
 	w := wayView{Title: title, Packet: sent}
 	for i, h := range hops {
@@ -254,7 +254,7 @@ func way(title string, sent walk.Packet, hops []explain.Hop, fault *explain.Faul
 	return w
 }
 
-// kinds returns the kind of a place in words, and the class that colours it.
+// kinds returns the name of a kind of place, and its class in the style sheet.
 func kinds(k explain.Kind) (words, class string) {
 	switch k {
 	case explain.Host:

@@ -14,7 +14,7 @@ import (
 	"hairpin/ui"
 )
 
-// Serve starts the pages and gives their address.
+// Serve starts the pages and returns their URL.
 func Serve(t *testing.T, o ui.Options, c config.Config) string {
 	t.Helper()
 	o.Listen = "127.0.0.1:0"
@@ -41,7 +41,7 @@ func Serve(t *testing.T, o ui.Options, c config.Config) string {
 	return m
 }
 
-// Fetch asks as a browser does, but follows no redirect.
+// Fetch sends a request like a browser, but follows no redirect.
 func Fetch(t *testing.T, method, address, host string) (int, string, http.Header) {
 	t.Helper()
 	client := http.Client{Timeout: time.Minute,

@@ -7,9 +7,9 @@ import (
 	"hairpin/walk"
 )
 
-// Difference tells what is other about a packet's way after a change than it was before: first its
-// end, then its steps. What is gone begins with "- ", what is new with "+ ". It is empty when the
-// packet goes the same way to the same end.
+// Difference returns how a packet's path after a change differs from its path before: first the
+// verdict, then the steps. Removed lines begin with "- ", added ones with "+ ". It is empty if path
+// and verdict are the same.
 func Difference(before, after *Explanation) string {
 	steps := ways("FORWARD", before.Trace.Forward, after.Trace.Forward) +
 		ways("REPLY", before.Trace.Reply, after.Trace.Reply)
@@ -34,7 +34,7 @@ func followed(e *Explanation) string {
 	return "none"
 }
 
-// ways compares two lists of steps by what stands in the rules and what they did.
+// ways compares two lists of steps by rule and effect.
 func ways(title string, before, after []walk.Step) string {
 	old, now := lines(before), lines(after)
 	var b strings.Builder
@@ -63,9 +63,9 @@ type diffLine struct {
 	text string
 }
 
-// diffLines is the shortest difference of two short lists.
+// diffLines returns the shortest difference of two short lists.
 func diffLines(a, b []string) []diffLine {
-	length := make([][]int, len(a)+1) // of the longest common part of a[i:] and b[k:]
+	length := make([][]int, len(a)+1) // of the longest common subsequence of a[i:] and b[k:]
 	for i := range length {
 		length[i] = make([]int, len(b)+1)
 	}

@@ -13,7 +13,7 @@ import (
 	"hairpin/walk/explain"
 )
 
-// moved is the demo with another endpoint for one Service: node-b's host instead of node-a's.
+// moved returns the demo with another endpoint for one Service: node-b's host instead of node-a's.
 func moved(t *testing.T, backends ...string) (*walk.Walker, *cluster.Snapshot) {
 	t.Helper()
 	_, s := demo(t)
@@ -44,7 +44,7 @@ func answer(t *testing.T, w *walk.Walker, s *cluster.Snapshot, from, to string) 
 	return e
 }
 
-// A change is told where it touches the packet, and nowhere else.
+// Difference reports a change if it affects the packet, and only then.
 func TestDifference(t *testing.T) {
 	w, s := demo(t)
 	w2, s2 := moved(t, "hostother")
@@ -71,7 +71,7 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-// A refusal is the end of a packet, told as such.
+// A refusal ends a packet, and the text says so.
 func TestRefused(t *testing.T) {
 	w, s := moved(t)
 	e := answer(t, w, s, "host/node-a", "svc/default/hostself")
@@ -82,7 +82,7 @@ func TestRefused(t *testing.T) {
 	wellFormed(t, e.SVG())
 }
 
-// upright tells that every way goes level or straight up and down.
+// upright checks that all lines of paths are horizontal or vertical.
 func upright(t *testing.T, picture string) {
 	t.Helper()
 	corner := regexp.MustCompile(`[ML](\d+) (\d+)`)
@@ -99,7 +99,7 @@ func upright(t *testing.T, picture string) {
 	}
 }
 
-// A picture is XML, shows every node on the way, and has a number and a line for each translation.
+// A picture is XML, shows every node on the path, and has a number and a line for each translation.
 func TestPicture(t *testing.T) {
 	w, s := demo(t)
 	for _, c := range [][2]string{
@@ -140,7 +140,7 @@ func wellFormed(t *testing.T, picture string) {
 	}
 }
 
-// The first rule that is missing on the way is the fault; what lies behind it does not matter.
+// The first missing rule on the path is the fault, whatever follows.
 func TestFault(t *testing.T) {
 	w, s := demo(t)
 	w2, s2 := moved(t, "hostother")

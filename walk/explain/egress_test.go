@@ -14,7 +14,7 @@ import (
 	"hairpin/watch"
 )
 
-// Outside is a place where packets go, too: with a port, or to that of HTTP.
+// Packets can go outside the cluster: to a given port, or to that of HTTP.
 func TestToOutside(t *testing.T) {
 	w, s := demo(t)
 	for _, c := range []struct{ to, want string }{
@@ -42,9 +42,9 @@ func TestToOutside(t *testing.T) {
 	}
 }
 
-// A pod with two egress addresses leaves by the node that --via names, and the reply finds that
-// node although nothing but the EgressIP says where its address is: nodes are planned when a packet
-// comes to them.
+// A pod with two egress addresses leaves by the node that --via names. The reply finds that node
+// although only the EgressIP says where its address is: nodes are planned when a packet reaches
+// them.
 func TestEgress(t *testing.T) {
 	text, err := os.ReadFile("../../plan/testdata/egressip.txtar")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package explain answers a question about a packet, such as "host/node-a to svc/default/web": it
-// resolves the names to addresses, follows the packet and its reply, and renders the walk as text,
-// Markdown, JSON or SVG, in the form of the design documents.
+// Package explain answers a question about a packet, such as "host/node-a to svc/default/web". It
+// resolves the names to addresses and follows the packet and its reply. It renders the walk as
+// text, Markdown, JSON or SVG, in the form of the design documents.
 package explain
 
 import (
@@ -12,7 +12,7 @@ import (
 	"hairpin/walk"
 )
 
-// Question is what to explain, as on the command line.
+// Question is the question to answer, in the form of the command line.
 type Question struct {
 	From string // pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS
 	To   string // svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT
@@ -21,37 +21,37 @@ type Question struct {
 	Family   cluster.Family   // 0: that of the addresses in the question, else IPv4 if the Service has it
 	FromPort uint16           // 0: 32768
 	Endpoint string           // which endpoint to follow: ADDRESS, ADDRESS:PORT, pod/… or host/…; empty: the first
-	NodePort bool             // ask the Service at its NodePort
-	// Via is a node: whose NodePort is asked, to which an outside client's packet for another
-	// address is routed, or by which of several with an egress address a pod's packet leaves.
+	NodePort bool             // send to the Service's NodePort
+	// Via is a node. It selects the node of a NodePort, the node for an external packet to another
+	// address, or the egress node of a pod's packet if several are possible.
 	Via string
 }
 
 // Explanation is the answer.
 type Explanation struct {
 	Question Question
-	Way      string // how the Service is asked: "ClusterIP 10.96.0.10:80", "NodePort 172.18.0.3:30001 of node-a"
-	Service  string // "default/web:http", empty when the packet is for no Service
-	// Endpoints are all of the Service, in the order of the Snapshot.
+	Way      string // the address used: "ClusterIP 10.96.0.10:80", "NodePort 172.18.0.3:30001 of node-a"
+	Service  string // "default/web:http", empty if the packet is for no Service
+	// Endpoints are all endpoints of the Service, in the order of the Snapshot.
 	Endpoints []Endpoint
 	Trace     walk.Trace
-	// Failure tells what the packet met that walk does not know; the Trace ends there. Nil when it
-	// went to its end.
+	// Failure describes what the packet met that walk does not know; the Trace ends there. It is
+	// nil if the walk is complete.
 	Failure error
-	// Believed are the connections that hosts' kernels see. When one host sees two, they are parts
-	// of one connection that the gateway bridge keeps apart.
+	// HostConnections are the connections that hosts' kernels see. If one host sees two, they are
+	// parts of one connection that the gateway bridge keeps apart.
 	HostConnections []HostConnection
-	// Proof is there when a packet was really sent.
+	// Proof is set if a packet was really sent.
 	Proof *Proof
 }
 
-// Endpoint is one of the Service's.
+// Endpoint is an endpoint of the Service.
 type Endpoint struct {
 	Addr  netip.AddrPort
 	Owner string // pod/NAMESPACE/NAME or host/NODE, empty if no pod or host of the cluster has the address
 	Node  string
 	State string // ready, terminating, not ready
-	// Chosen tells that this one was followed; Possible that the load balancer could have taken it.
+	// Chosen reports that the walk followed it, Possible that the load balancer could choose it.
 	Chosen, Possible bool
 }
 
@@ -62,8 +62,8 @@ type HostConnection struct {
 	To   netip.AddrPort
 }
 
-// Good reports whether the packet arrived and its reply came back, in reality as well if one was
-// sent.
+// Good reports whether the packet and its reply arrived. If a packet was really sent, it must agree
+// with the walk as well.
 func (e *Explanation) Good() bool {
 	return e.Failure == nil && (e.Proof == nil || len(e.Proof.Different) == 0) && e.Trace.Verdict.Delivered &&
 		e.Trace.Verdict.Answered
@@ -79,7 +79,7 @@ func Ask(w *walk.Walker, s *cluster.Snapshot, q Question) (*Explanation, error) 
 	return a.explain(s, q, t, failure), nil
 }
 
-// Of explains a walk that was made for a question already.
+// Of explains an existing walk.
 func Of(s *cluster.Snapshot, q Question, t walk.Trace) (*Explanation, error) {
 	a, err := resolve(s, q)
 	if err != nil {
@@ -97,7 +97,7 @@ func (a *request) explain(s *cluster.Snapshot, q Question, t walk.Trace, failure
 	return e
 }
 
-// endpoints lists a Frontend's endpoints and what became of each.
+// endpoints lists a Frontend's endpoints, and which of them were possible and chosen.
 func endpoints(s *cluster.Snapshot, f *cluster.Frontend, t *walk.Trace) []Endpoint {
 	possible := map[netip.AddrPort]bool{}
 	seen := t.Verdict.Seen
@@ -138,8 +138,8 @@ func balances(stage string) bool {
 	return strings.HasSuffix(stage, " lr_in_dnat") || strings.HasSuffix(stage, " ls_in_lb")
 }
 
-// unmasked returns a node's own address in place of the masquerade address that its gateway router
-// has for it.
+// unmasked returns a node's own address instead of the masquerade address that its gateway router
+// uses for it.
 func unmasked(s *cluster.Snapshot, node string, a netip.AddrPort) netip.AddrPort {
 	n := s.Node(node)
 	if n == nil || !slices.ContainsFunc(s.Config.Gateway.MasqueradeSubnets,
@@ -149,7 +149,7 @@ func unmasked(s *cluster.Snapshot, node string, a netip.AddrPort) netip.AddrPort
 	return netip.AddrPortFrom(n.Address(cluster.FamilyOf(a.Addr())), a.Port())
 }
 
-// believed collects the entries that hosts' kernels make. The first packet's way makes them all.
+// believed collects the conntrack entries of hosts' kernels. The first packet creates all of them.
 func believed(t *walk.Trace) []HostConnection {
 	var list []HostConnection
 	for _, s := range t.Forward {
@@ -164,7 +164,7 @@ func believed(t *walk.Trace) []HostConnection {
 	return list
 }
 
-// original reads the first tuple of an entry as walk prints it.
+// original parses the first tuple of an entry as walk prints it.
 func original(entry string) (from, to netip.AddrPort) {
 	var src, dst, sport, dport string
 	for _, w := range strings.Fields(entry) {
@@ -194,7 +194,7 @@ func addrPort(addr, port string) netip.AddrPort {
 	return p
 }
 
-// holder names the pod or host that has an address.
+// holder returns the pod or host that has an address.
 func holder(s *cluster.Snapshot, a netip.Addr) string {
 	for _, p := range s.Pods {
 		if slices.Contains(p.IPs, a) {

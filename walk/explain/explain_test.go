@@ -15,7 +15,7 @@ import (
 	"hairpin/watch"
 )
 
-// demo is the cluster of examples/demo, planned.
+// demo returns the planned cluster of examples/demo.
 func demo(t testing.TB) (*walk.Walker, *cluster.Snapshot) {
 	t.Helper()
 	s, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
@@ -48,8 +48,8 @@ func ask(t testing.TB, q explain.Question) *explain.Explanation {
 	return e
 }
 
-// The packet that the project is named after: the tables and zones of the document, in its order,
-// and the two connections.
+// TestHairpin follows the packet that the project is named after. It has the tables and zones of
+// the document, in the same order, and the two connections.
 func TestHairpin(t *testing.T) {
 	text := ask(t, explain.Question{From: "host/node-a", To: "svc/default/hostself"}).Text(false)
 	there, back, _ := strings.Cut(text, "\nREPLY\n")
@@ -87,13 +87,13 @@ func TestHairpin(t *testing.T) {
 	}
 }
 
-// Every way of asking leads to the address that it means.
+// Every form of a question leads to the intended address.
 func TestQuestions(t *testing.T) {
 	w, s := demo(t)
 	for _, c := range []struct {
 		q    explain.Question
 		sent string
-		at   string // where it arrives
+		at   string // where the packet arrives
 	}{
 		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web", Endpoint: "pod/default/pod-b2"},
 			"tcp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b2"},
@@ -127,7 +127,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// A question that makes no sense is told in words.
+// The error describes why a question makes no sense.
 func TestBadQuestions(t *testing.T) {
 	w, s := demo(t)
 	for _, c := range []struct {
@@ -161,7 +161,7 @@ func TestBadQuestions(t *testing.T) {
 	}
 }
 
-// Endpoints that could have been chosen are told apart from those that could not.
+// The table distinguishes possible endpoints from excluded ones.
 func TestEndpoints(t *testing.T) {
 	e := ask(t, explain.Question{From: "host/node-a", To: "svc/default/web", Endpoint: "pod/default/pod-c1"})
 	if len(e.Endpoints) != 6 {
@@ -174,7 +174,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// The other forms say what the text says.
+// The other formats contain the same facts as the text.
 func TestForms(t *testing.T) {
 	e := ask(t, explain.Question{From: "pod/default/pod-a2", To: "svc/default/podremote"})
 	text, err := e.JSON(nil)

@@ -7,18 +7,18 @@ import (
 	"hairpin/walk"
 )
 
-// Fault is the first place on a packet's way where a node does something other than it must.
+// Fault is the first step of a packet's path where a node deviates from its desired state.
 type Fault struct {
 	Node   string `json:"node"`
 	Stage  string `json:"stage"`
-	Wanted string `json:"wanted"` // the rule that must be there, and what it would do
-	Real   string `json:"real"`   // what the packet meets instead, in words
+	Wanted string `json:"wanted"` // the desired rule and its effect
+	Real   string `json:"real"`   // what the packet meets instead
 	Object string `json:"object,omitempty"`
-	Repair string `json:"repair,omitempty"` // what the node's agent says about it
+	Repair string `json:"repair,omitempty"` // the report of the node's agent
 }
 
-// FindFault compares the walk through what is wanted with that through what is really there. Nil:
-// the packet meets the same rules.
+// FindFault compares the walk through the desired state with the walk through the real one. It
+// returns nil if the packet meets the same rules.
 func FindFault(wanted, real *Explanation) *Fault {
 	for _, w := range [...]struct {
 		way        string
@@ -48,7 +48,7 @@ func same(a, b *walk.Step) bool {
 	return a.Node == b.Node && a.Stage == b.Stage && a.Did == b.Did && a.Rule == b.Rule
 }
 
-// instead tells what the packet really meets at a step.
+// instead describes what the packet really meets at a step.
 func instead(real *Explanation, have []walk.Step, i int) string {
 	if i >= len(have) {
 		return strings.TrimSuffix(real.Sentence(), ".")
@@ -63,7 +63,7 @@ func inWords(s *walk.Step) string {
 	return s.Rule + " (" + s.Did + ")"
 }
 
-// String tells the fault in some lines.
+// String returns the fault as several lines.
 func (f *Fault) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "FAULT on %s, %s:\n  wanted  %s\n  real    %s\n", f.Node, f.Stage, f.Wanted, f.Real)

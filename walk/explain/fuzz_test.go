@@ -16,17 +16,16 @@ import (
 	"hairpin/watch"
 )
 
-// How much of a random cluster is looked at: enough to meet every kind of object, little enough for
-// many runs.
+// Limits for a random cluster: enough to include every kind of object, few enough for many runs.
 const (
 	fuzzNodes     = 3
 	fuzzFrontends = 4
 	fuzzBytes     = 16 << 10
 )
 
-// FuzzObjects: whatever the objects are, every node is planned, the plan is read again from its
-// JSON, each of its lines is one line, and packets to Services are followed to their end: the walk
-// knows whatever plan writes.
+// FuzzObjects checks for any objects that every node can be planned and that the plan can be read
+// from its JSON. Each entry of the plan must be one line, and packets to Services are followed to
+// their end: walk knows everything that plan writes.
 func FuzzObjects(f *testing.F) {
 	files, err := filepath.Glob("../../examples/demo/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -107,8 +106,8 @@ func slicesOf(slices, service string) string {
 	return strings.Join(list, "\n---\n")
 }
 
-// FuzzSnapshot: whatever an agent, perhaps of a node that lies, gives as its Snapshot, `hairpin
-// explain` ends.
+// FuzzSnapshot checks that `hairpin explain` terminates for any Snapshot of an agent, even a
+// malicious one.
 func FuzzSnapshot(f *testing.F) {
 	for _, text := range []string{
 		"{apiVersion: v1, kind: Node, metadata: {name: n}}",
@@ -152,8 +151,8 @@ func FuzzSnapshot(f *testing.F) {
 	})
 }
 
-// FuzzState: whatever an agent, perhaps of a node that lies, gives as what it found, `hairpin
-// explain` ends.
+// FuzzState checks that `hairpin explain` terminates for any found State of an agent, even a
+// malicious one.
 func FuzzState(f *testing.F) {
 	demo, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
 	if err != nil {

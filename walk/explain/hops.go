@@ -2,11 +2,11 @@ package explain
 
 import "hairpin/walk"
 
-// Hop is a step with where it happened and what it did to the packet.
+// Hop is a step with its place and its change to the packet.
 type Hop struct {
 	walk.Step
 	Place  Place
-	Change string // the packet before and after, empty when it stayed as it was
+	Change string // the packet before and after, empty if it did not change
 }
 
 // ForwardHops returns the packet's hops.

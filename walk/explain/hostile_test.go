@@ -18,8 +18,8 @@ import (
 	"hairpin/watch"
 )
 
-// damages returns the values that stand in place of one: of the same type, or JSON would not be
-// read.
+// damages returns replacements for a value, of the same type, as JSON decoding would otherwise
+// fail.
 func damages(v any) []any {
 	switch v.(type) {
 	case string:
@@ -34,11 +34,10 @@ func damages(v any) []any {
 	return []any{deleted{}}
 }
 
-// deleted as a value removes the member or the item.
+// deleted is a value that removes the member or the item.
 type deleted struct{}
 
-// damage returns a copy of the tree in which value stands at all places of a shape, which shapeOf
-// names.
+// damage returns a copy of the tree with value at all places of a shape, as shapesOf names them.
 func damage(tree any, at, shape string, value any) any {
 	if at == shape {
 		return value
@@ -64,7 +63,7 @@ func damage(tree any, at, shape string, value any) any {
 	return tree
 }
 
-// member names a member of an object, all keys of a map as one.
+// member returns the name of an object's member, the same one for all keys of a map.
 func member(at, name string) string {
 	named := []string{"Chains", "Maps", "Sets", "Ports", "Links", "Settings", "Options", "OtherConfig"}
 	if slices.Contains(named, at[strings.LastIndex(at, ".")+1:]) || strings.ContainsAny(name, ".:/") {
@@ -73,7 +72,7 @@ func member(at, name string) string {
 	return at + "." + name
 }
 
-// shapesOf lists the places of a tree, those of all items of a list as one.
+// shapesOf lists the places of a tree, the same one for all items of a list.
 func shapesOf(tree any, at string, found map[string]any) {
 	if strings.HasSuffix(at, ".Owner") {
 		return // of an object; never followed
@@ -91,7 +90,7 @@ func shapesOf(tree any, at string, found map[string]any) {
 	}
 }
 
-// eachDamage calls do with every damaged form of a JSON text.
+// eachDamage calls do with every damaged variant of a JSON text.
 func eachDamage(t *testing.T, text []byte, do func(what string, text []byte)) {
 	t.Helper()
 	var tree any
@@ -114,9 +113,9 @@ func eachDamage(t *testing.T, text []byte, do func(what string, text []byte)) {
 	}
 }
 
-// TestDamagedAnswers: whatever one field of an agent's answer to `explain --live` holds, the
-// command does not panic. The questions lead through a bridge of ours, OVN, the gateway bridge and
-// the host.
+// TestDamagedAnswers checks that the command does not panic, whatever one field of an agent's
+// answer to `explain --live` holds. The packets of the questions pass one of our bridges, OVN, the
+// gateway bridge and the host.
 func TestDamagedAnswers(t *testing.T) {
 	demo, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
 	if err != nil {

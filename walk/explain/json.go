@@ -69,7 +69,7 @@ type (
 	}
 	jsonCost struct {
 		Passes  int `json:"conntrackPasses"`
-		InHosts int `json:"inHosts"` // of these
+		InHosts int `json:"inHosts"` // included in Passes
 		Lookups int `json:"datapathLookups"`
 	}
 	jsonConnection struct {
@@ -79,8 +79,8 @@ type (
 	}
 )
 
-// JSON returns the walk for programs, with the fault if one was found. Names of fields stay; more
-// may come.
+// JSON returns the walk for programs, with the fault if one was found. Field names are stable; more
+// fields may follow.
 func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 	v := e.Trace.Verdict
 	x := jsonExplanation{From: e.Trace.From.String(), To: e.Question.To, Way: e.Way, Service: e.Service,

@@ -8,7 +8,7 @@ import (
 	"hairpin/walk"
 )
 
-// Markdown tells the walk as a section of a page. heading is the number of # before its title,
+// Markdown returns the walk as a section of a page. heading is the number of # before its title,
 // picture the address of a picture to show, or empty.
 func (e *Explanation) Markdown(heading int, picture string) string {
 	var b strings.Builder

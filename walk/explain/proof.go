@@ -12,21 +12,21 @@ import (
 	"hairpin/walk"
 )
 
-// The ways in which a packet that was really sent may end for its sender.
+// The possible outcomes of a really sent packet for its sender.
 const (
-	Answered = "answered" // a TCP handshake was made, or a datagram came back
+	Answered = "answered" // a completed TCP handshake, or a datagram in return
 	Refused  = "refused"
 	Silent   = "no answer"
 )
 
-// Sent is what became of a packet that was really sent.
+// Sent is a packet that was really sent, and its outcome.
 type Sent struct {
 	Protocol string         `json:"protocol"`
 	From     netip.AddrPort `json:"from"`
 	To       netip.AddrPort `json:"to"`
 	Outcome  string         `json:"outcome"`
 	Millis   float64        `json:"milliseconds"`
-	Detail   string         `json:"detail,omitempty"` // in the words of the kernel
+	Detail   string         `json:"detail,omitempty"` // the kernel's message
 }
 
 // Arrival is a packet as a receiver saw it.
@@ -36,14 +36,14 @@ type Arrival struct {
 	To   netip.AddrPort `json:"to"`
 }
 
-// Witness is what a node's agent says of its node before and after.
+// Witness holds an agent's observations of its node before and after the packet.
 type Witness struct {
-	Before, After map[flow.Key]uint64 // packets that each flow of the gateway bridge has counted
-	Entries       []string            // of the kernel's conntrack, as walk writes them
+	Before, After map[flow.Key]uint64 // packet counters of the flows on the gateway bridge
+	Entries       []string            // of the kernel's conntrack, in walk's format
 	Userspace     bool                // the kernel's conntrack has only the kernel's own zone
 }
 
-// Evidence is what shows that a packet met a rule. What neither counts nor remembers shows nothing.
+// Evidence shows whether a packet met a rule. A rule without a counter or an entry gives none.
 type Evidence struct {
 	Known bool   `json:"known"`
 	Seen  bool   `json:"seen"`
@@ -57,22 +57,22 @@ type Proof struct {
 	Watched   bool       `json:"watched"` // the receiving side could be watched
 	Forward   []Evidence `json:"-"`
 	Reply     []Evidence `json:"-"`
-	Different []string   `json:"different,omitempty"` // where reality and the walk differ; none: they agree
+	Different []string   `json:"different,omitempty"` // differences between reality and the walk; empty if they agree
 }
 
-// Prove compares what was sent with the walk, hop by hop.
+// Prove compares the result of a sent packet with the walk, hop by hop.
 func (e *Explanation) Prove(s Sent, witnesses map[string]*Witness, arrivals []Arrival, watched bool) *Proof {
 	t := &e.Trace
-	if s.From.Addr().IsUnspecified() && t.Sent.Src.IsValid() { // a socket that never connected
+	if s.From.Addr().IsUnspecified() && t.Sent.Src.IsValid() { // the socket never connected
 		s.From = netip.AddrPortFrom(t.Sent.Src, s.From.Port())
 	}
 	p := &Proof{Sent: s, Arrivals: arrivals, Watched: watched}
-	moved := func(x walk.Packet) bool { return x.SrcPort != t.Sent.SrcPort } // a port out of a range may be any of it
+	moved := func(x walk.Packet) bool { return x.SrcPort != t.Sent.SrcPort } // any port of a range is possible
 	for i := range t.Forward {
 		x := &t.Forward[i]
 		ev := evidence(x, witnesses[x.Node], moved(x.After) || i > 0 && moved(t.Forward[i-1].After))
 		if s.Outcome == Refused && !ev.Seen && PlaceOf(x.Stage).Kind == Host {
-			ev = Evidence{} // a reset ends the connection, and its entry
+			ev = Evidence{} // a reset ends the connection, and removes its entry
 		}
 		p.Forward = append(p.Forward, ev)
 	}
@@ -88,7 +88,7 @@ func (e *Explanation) Prove(s Sent, witnesses map[string]*Witness, arrivals []Ar
 	for i, ev := range p.Forward {
 		if ev.Known && !ev.Seen {
 			p.differ("%s: %s", at(&t.Forward[i]), ev.Words)
-			break // what comes after it follows from it
+			break // later differences result from it
 		}
 	}
 	for i, ev := range p.Reply {
@@ -103,7 +103,7 @@ func (p *Proof) differ(format string, args ...any) {
 	p.Different = append(p.Different, fmt.Sprintf(format, args...))
 }
 
-// compareEnd compares how it ended for the sender, and what the receiver saw.
+// compareEnd compares the outcome for the sender, and the packet at the receiver.
 func (p *Proof) compareEnd(e *Explanation) {
 	v := e.Trace.Verdict
 	want := Silent
@@ -113,7 +113,7 @@ func (p *Proof) compareEnd(e *Explanation) {
 	case v.Rejected:
 		want = Refused
 	}
-	// A datagram need not be answered.
+	// A datagram may have no reply.
 	quiet := p.Sent.Protocol == cluster.UDP.String() && p.Sent.Outcome == Silent && want != Silent
 	if p.Sent.Outcome != want && !quiet && p.Sent.Outcome != "" {
 		p.differ("the client got %s (%s); the walk says %s", p.Sent.Outcome, p.Sent.Detail, want)
@@ -138,8 +138,8 @@ func (p *Proof) compareEnd(e *Explanation) {
 	}
 }
 
-// evidence is what a node says about one step. anyPort tells that the connection's source port is
-// not known.
+// evidence returns a node's evidence for one step. anyPort: the connection's source port is not
+// known.
 func evidence(s *walk.Step, w *Witness, anyPort bool) Evidence {
 	place := PlaceOf(s.Stage)
 	switch {
@@ -148,9 +148,9 @@ func evidence(s *walk.Step, w *Witness, anyPort bool) Evidence {
 	case place.Kind == Bridge:
 		f, _, err := flow.ParseFlow(s.Rule)
 		if err != nil {
-			return Evidence{} // no flow was met
+			return Evidence{} // the rule is no flow
 		}
-		if place.Name == claims.ServiceBridge { // a key without a bridge is the gateway bridge's
+		if place.Name == claims.ServiceBridge { // a key without a bridge is that of the gateway bridge
 			f.Key.Bridge = place.Name
 		}
 		after, there := w.After[f.Key]
@@ -175,7 +175,7 @@ func evidence(s *walk.Step, w *Witness, anyPort bool) Evidence {
 	return Evidence{}
 }
 
-// holds reports whether an entry is among others; without ports if they are not known.
+// holds reports whether entries contains an entry; anyPort ignores the ports.
 func holds(entries []string, entry string, anyPort bool) bool {
 	return slices.ContainsFunc(entries, func(x string) bool {
 		a, b := strings.Fields(x), strings.Fields(entry)
@@ -186,7 +186,7 @@ func holds(entries []string, entry string, anyPort bool) bool {
 	})
 }
 
-// String tells the proof in some lines.
+// String returns the proof as several lines.
 func (p *Proof) String() string {
 	var b strings.Builder
 	s := p.Sent

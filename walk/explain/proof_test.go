@@ -13,8 +13,8 @@ import (
 	"hairpin/walk/explain"
 )
 
-// A proof agrees with what the nodes saw, and names the first step that nobody saw, whichever
-// engine serves Services.
+// A proof agrees with the observations of the nodes, and names the first step that was not
+// observed, with each service engine.
 func TestProve(t *testing.T) {
 	_, s := demo(t)
 	for _, c := range []struct{ engine, bridge, table string }{
@@ -38,8 +38,8 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// proves judges an explanation of what passes a bridge, by what its flows have counted, also
-// without those of one table.
+// proves checks the proof of a packet that passes a bridge, by the counters of the bridge's flows,
+// and also without those of one table.
 func proves(t *testing.T, e *explain.Explanation, bridge, table string) {
 	p := netip.MustParseAddrPort
 	sent := explain.Sent{Protocol: "tcp", From: p("0.0.0.0:40000"), To: p("10.96.1.3:80"), Outcome: explain.Answered}
@@ -50,7 +50,7 @@ func proves(t *testing.T, e *explain.Explanation, bridge, table string) {
 			for _, s := range way {
 				if f, _, err := flow.ParseFlow(s.Rule); err == nil && strings.HasPrefix(s.Stage, bridge) {
 					if bridge == claims.ServiceBridge {
-						f.Key.Bridge = bridge // a flow without one is the gateway bridge's
+						f.Key.Bridge = bridge // a flow without a bridge is the gateway bridge's
 					}
 					w.Before[f.Key], w.After[f.Key] = 5, 7
 					if s.Stage == without {

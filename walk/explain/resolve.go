@@ -13,14 +13,14 @@ import (
 	"hairpin/walk"
 )
 
-// Clients outside whose address the question does not say are from the ranges that are reserved for
-// examples (RFC 5737, RFC 3849): they come through the nodes' default gateway.
+// The source addresses of external clients, if the question has none. They are from the ranges for
+// documentation (RFC 5737, RFC 3849), so these clients use the nodes' default gateway.
 var (
 	outside4 = netip.MustParseAddr("192.0.2.1")
 	outside6 = netip.MustParseAddr("2001:db8::1")
 )
 
-// BadArgument is an error of a question: a word of it makes no sense in this cluster.
+// BadArgument reports that a word of a question makes no sense in this cluster.
 type BadArgument struct {
 	Field string // as on the command line: FROM, TO, --via …
 	Word  string
@@ -33,7 +33,7 @@ func (b *BadArgument) Unwrap() error { return b.Err }
 
 func bad(field, word string, err error) error { return &BadArgument{field, word, err} }
 
-// request is a question with its words turned into addresses.
+// request is a question with its words resolved to addresses.
 type request struct {
 	from     walk.Point
 	packet   walk.Packet
@@ -42,7 +42,7 @@ type request struct {
 	prefer   []netip.AddrPort
 }
 
-// resolver turns words into addresses.
+// resolver resolves words to addresses.
 type resolver struct {
 	s *cluster.Snapshot
 	q Question
@@ -78,7 +78,7 @@ func resolve(s *cluster.Snapshot, q Question) (*request, error) {
 	return &r.request, nil
 }
 
-// source reads FROM.
+// source parses FROM.
 func (r *resolver) source() error {
 	kind, rest, _ := strings.Cut(r.q.From, "/")
 	switch kind {
@@ -109,7 +109,7 @@ func (r *resolver) source() error {
 	return fmt.Errorf("must be pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS")
 }
 
-// family notes the family that an address of the question means.
+// family records the family of an address in the question, and rejects a second family.
 func (r *resolver) family(a netip.Addr) error {
 	f := cluster.FamilyOf(a)
 	if r.q.Family != 0 && r.q.Family != f {
@@ -145,7 +145,7 @@ func (r *resolver) nodeNames() string {
 	return strings.Join(names, ", ")
 }
 
-// target reads TO.
+// target parses TO.
 func (r *resolver) target() error {
 	kind, rest, _ := strings.Cut(r.q.To, "/")
 	switch kind {
@@ -190,8 +190,8 @@ func (r *resolver) target() error {
 	return r.address(to, "address")
 }
 
-// toOutside reads ADDRESS[:PORT] of a machine that is none of ours; without an address it is one of
-// those for examples.
+// toOutside parses ADDRESS[:PORT] of an external machine. Without an address, it uses one from the
+// ranges for documentation.
 func (r *resolver) toOutside(rest string) error {
 	const http = 80
 	to, err := netip.ParseAddrPort(rest)
@@ -217,7 +217,7 @@ func (r *resolver) toOutside(rest string) error {
 	return r.address(to, "outside")
 }
 
-// wayOf tells as what of a Frontend an address is served, empty when it is not.
+// wayOf returns which kind of address of a Frontend an address is, empty if it is none of them.
 func (r *resolver) wayOf(f *cluster.Frontend, to netip.AddrPort) string {
 	a := to.Addr()
 	switch {
@@ -246,7 +246,7 @@ func (r *resolver) address(to netip.AddrPort, way string) error {
 	return nil
 }
 
-// service reads NAMESPACE/NAME[:PORT] and decides at which address the Service is asked.
+// service parses NAMESPACE/NAME[:PORT] and chooses the address of the Service.
 func (r *resolver) service(name string) error {
 	name, port, _ := strings.Cut(name, ":")
 	f, err := r.choose(name, port)
@@ -266,8 +266,8 @@ func (r *resolver) service(name string) error {
 	return r.address(netip.AddrPortFrom(f.ClusterIP, f.Port), "ClusterIP")
 }
 
-// choose picks a Service's Frontend by port, protocol and family. TCP and IPv4 go first; two ports
-// that remain are an error that names them.
+// choose selects a Service's Frontend by port, protocol and family. It prefers IPv4 and TCP. If two
+// ports remain, it returns an error that lists them.
 func (r *resolver) choose(name, port string) (*cluster.Frontend, error) {
 	var all, fit []*cluster.Frontend
 	for _, f := range r.s.Frontends {
@@ -318,7 +318,8 @@ func portsOf(list []*cluster.Frontend) string {
 	return strings.Join(words, ", ")
 }
 
-// nodePort asks a node: --via, else the node where the packet starts, else the first.
+// nodePort selects the node for a NodePort: --via, else the node where the packet starts, else the
+// first.
 func (r *resolver) nodePort(f *cluster.Frontend) error {
 	if f.NodePort == 0 {
 		return fmt.Errorf("the Service has no NodePort")
@@ -341,7 +342,7 @@ func (r *resolver) nodePort(f *cluster.Frontend) error {
 	return r.address(netip.AddrPortFrom(a, f.NodePort), "NodePort of "+name)
 }
 
-// outside gives a packet from outside its source, and the node that it is routed to.
+// outside sets the source of an external packet, and the node that it is routed to.
 func (r *resolver) outside() {
 	if !r.packet.Src.IsValid() {
 		r.packet.Src = outside4
@@ -355,8 +356,8 @@ func (r *resolver) outside() {
 	}
 }
 
-// hops makes the walk prefer a node where several carry an egress address: by its place on the join
-// and transit switch.
+// hops makes the walk prefer a node if several carry an egress address. It adds the node's
+// addresses on the join and transit switch to prefer.
 func (r *resolver) hops(n *cluster.Node) {
 	const offset = 1 // of nodes' numbers there
 	f := cluster.FamilyOf(r.packet.Dst)
@@ -367,7 +368,7 @@ func (r *resolver) hops(n *cluster.Node) {
 	}
 }
 
-// endpoint makes the walk prefer one endpoint. A gateway router has the masquerade address in place
+// endpoint makes the walk prefer one endpoint. A gateway router uses the masquerade address instead
 // of its node's own.
 func (r *resolver) endpoint() error {
 	if r.frontend == nil {

@@ -2,19 +2,19 @@ package explain
 
 import "math"
 
-// run is the part of a way that goes up or down at one x, through one or more boxes. What lies
-// between two runs is level.
+// run is the vertical part of a path at one x, through one or more boxes. The parts between two
+// runs are horizontal.
 type run struct {
-	lo, hi int // where x can be
+	lo, hi int // range of x
 	up     bool
-	flat   bool // between boxes that stand side by side: it only steps from lane to lane
+	flat   bool // between boxes side by side: it only steps from lane to lane
 	x      int
 }
 
 type point struct{ x, y int }
 
-// route lays the ways: each goes up and down beside those of others, and turns in a lane of its
-// own.
+// route lays out the paths. Each has its own vertical line beside the others, and its own lane for
+// each turn.
 func (d *drawing) route() {
 	var all []*run
 	for _, w := range d.ways {
@@ -46,7 +46,7 @@ func (d *drawing) route() {
 	spread(all)
 }
 
-// passage is the way from a box to the next one.
+// passage returns the run from a box to the next one.
 func passage(a, b *box) *run {
 	r := &run{up: b.y < a.y}
 	switch {
@@ -70,14 +70,14 @@ func passage(a, b *box) *run {
 		r.lo, r.hi, r.flat = left.x+left.w, right.x, true
 		return r
 	}
-	r.lo, r.hi = left.inside() // up beside it, and then over
+	r.lo, r.hi = left.inside() // vertical beside the box, then horizontal
 	return r
 }
 
-// inside is where ways can pass a box up and down, beside its label.
+// inside returns the range of x where paths can cross a box vertically, beside its label.
 func (b *box) inside() (lo, hi int) { return b.x + b.label0 + 4, b.x + b.w - 8 }
 
-// joins reports whether a way goes straight on, and lets it.
+// joins reports whether next continues r in a straight line. If so, it narrows the range of r.
 func (r *run) joins(next *run) bool {
 	lo, hi := max(r.lo, next.lo), min(r.hi, next.hi)
 	if r.flat || next.flat || r.up != next.up || hi <= lo {
@@ -87,14 +87,13 @@ func (r *run) joins(next *run) bool {
 	return true
 }
 
-// turns reports whether the way goes level for a bit within the box of a visit, or is lost there.
+// turns reports whether the path has a horizontal part in the box of a visit, or is lost there.
 func (w *way) turns(i int) bool {
 	return i > 0 && (i < len(w.runs) && w.runs[i-1] != w.runs[i] || i == len(w.runs) && w.lost)
 }
 
-// spread gives each run its x. Those that can be at the same places share the room, in turn from
-// the right, so that a way that goes up and one that comes down lie within each other and do not
-// cross.
+// spread sets the x of each run. Runs with the same range share it, in turn from the right. So a
+// path up and a path down nest within each other and do not cross.
 func spread(all []*run) {
 	type room struct{ lo, hi int }
 	sharing := map[room][]*run{}
@@ -111,7 +110,7 @@ func spread(all []*run) {
 		for i, x := range list {
 			if x == r {
 				r.x = r.hi - (r.hi-r.lo)*(i+1)/(len(list)+1)
-				if r.lo == left { // the host's
+				if r.lo == left { // runs at the host
 					r.x = r.lo + (r.hi-r.lo)*(i+1)/(len(list)+1)
 				}
 			}
@@ -121,7 +120,7 @@ func spread(all []*run) {
 	}
 }
 
-// free moves a run aside where another one is.
+// free moves a run aside if another one is at its x.
 func free(taken []int, r *run) int {
 	const apart = 9
 	for _, x := range [...]int{r.x, r.x + apart, r.x - apart, r.x + 2*apart, r.x - 2*apart} {
@@ -136,7 +135,7 @@ func free(taken []int, r *run) int {
 	return r.x
 }
 
-// level is the height at which a way is within the box of a visit.
+// level returns the y of a path in the box of a visit.
 func (w *way) level(i int) int {
 	v := &w.visits[i]
 	switch {
@@ -152,9 +151,9 @@ func (w *way) level(i int) int {
 	return v.box.y + v.box.h/2
 }
 
-// corners are the points of a way.
+// corners returns the points of a path.
 func (w *way) corners() []point {
-	if len(w.runs) == 0 { // it ends where it starts
+	if len(w.runs) == 0 { // the path ends where it starts
 		b := w.visits[0].box
 		return []point{{b.x + b.w/2, b.y + b.h/2}, {b.x + b.w/2 + 1, b.y + b.h/2}}
 	}
@@ -169,7 +168,7 @@ func (w *way) corners() []point {
 	return list
 }
 
-// middle is where a visit's numbers stand.
+// middle returns the position of a visit's numbers.
 func (w *way) middle(i int) (x, y int) {
 	switch n := len(w.runs); {
 	case n == 0:

@@ -9,22 +9,22 @@ import (
 	"hairpin/walk"
 )
 
-// SVG draws the packet's way through nodes, bridges, switches and routers, there (a line) and back
-// (a dashed line). What is translated on the way has a number, which the legend below tells. The
-// colours follow the reader's light or dark mode.
+// SVG draws the paths of the packet (a line) and of the reply (a dashed line) through nodes,
+// bridges, switches and routers. Translations have numbers, which the legend explains. The colours
+// follow the reader's light or dark mode.
 func (e *Explanation) SVG() string { return e.draw("<style>" + style + "</style>\n") }
 
-// Drawing is SVG for a page that has Style: it may forbid styles within.
+// Drawing returns the SVG without styles, for a page that has Style and may forbid inline styles.
 func (e *Explanation) Drawing() string { return e.draw("") }
 
-// Style is what Drawing looks like.
+// Style returns the style sheet of Drawing.
 func Style() string { return style }
 
 func (e *Explanation) draw(style string) string {
 	d := newDrawing(e)
 	d.place()
-	d.route() // where things are tells which ways turn where,
-	d.place() // and that how high they must be
+	d.route() // the positions decide which paths turn where,
+	d.place() // and the turns decide the heights
 	d.route()
 	return d.text(style)
 }
@@ -35,43 +35,43 @@ const (
 	nodeGap    = 24
 	boxHeight  = 30
 	rowGap     = 26
-	leftLane   = 130 // width of what stands left in a node: host, transit switch
+	leftLane   = 130 // width of the left lane of a node: host, transit switch
 	margin     = 16
 	lineHeight = 18
 	firstRow   = 104 // top of the first row of boxes
-	letter     = 8   // width of a letter of the verdict, at most
-	small      = 7   // and of the legend
-	labelWidth = 132 // of a box in the right lane; ways pass beside the label
-	firstLane  = 28  // from the top of a box to the first way that turns within
+	letter     = 8   // maximum width of a letter of the verdict
+	small      = 7   // maximum width of a letter of the legend
+	labelWidth = 132 // of a box in the right lane; paths pass beside the label
+	firstLane  = 28  // from the top of a box to the first path that turns in it
 	laneGap    = 20
-	lastLane   = 14 // and from the last to its bottom
+	lastLane   = 14 // from the last of them to its bottom
 )
 
-// box is something that packets pass, or a spanning bar that several nodes share.
+// box is something that packets pass, or a bar that spans several nodes.
 type box struct {
 	label      string
 	x, y, w, h int
-	label0     int // width that the label takes: ways go up and down beside it
-	turns      int // how many ways turn within
+	label0     int // width of the label: vertical paths are beside it
+	turns      int // number of paths that turn in the box
 	bar, used  bool
 }
 
 // visit is one passage of a box.
 type visit struct {
 	box    *box
-	badges []int // numbers of what is translated there
-	lane   int   // of the turns within the box, from below
+	badges []int // numbers of the translations there
+	lane   int   // lane of the turn in the box, counted from below
 }
 
-// way is the packet's, or the reply's.
+// way is the path of the packet or of the reply.
 type way struct {
 	class  string
 	visits []visit
 	runs   []*run // between visits
-	lost   bool   // it ends before its goal
+	lost   bool   // it ends before its destination
 }
 
-// column is one node.
+// column is the column of one node.
 type column struct {
 	name  string
 	boxes map[string]*box
@@ -105,7 +105,7 @@ func newDrawing(e *Explanation) *drawing {
 	}
 	if len(e.Trace.Reply) > 0 {
 		from := v.At
-		if v.Rejected { // the refusal starts where the packet was refused
+		if v.Rejected { // the refusal starts where the packet was rejected
 			from = walk.Point{Node: e.Trace.Forward[len(e.Trace.Forward)-1].Node}
 		}
 		back := d.follow("back", from, e.replied(), e.Trace.Reply)
@@ -142,7 +142,7 @@ func (c *column) box(label string) *box {
 	return b
 }
 
-// end is the box of a sender or receiver.
+// end returns the box of a sender or receiver.
 func (d *drawing) end(p walk.Point) *box {
 	switch {
 	case p.Node == "":
@@ -174,7 +174,7 @@ func (d *drawing) arrive(w *way, at walk.Point) {
 	w.visits = append(w.visits, visit{box: goal})
 }
 
-// follow turns steps into visits.
+// follow converts steps to visits.
 func (d *drawing) follow(class string, from walk.Point, before walk.Packet, list []walk.Step) *way {
 	w := &way{class: class, visits: []visit{{box: d.end(from)}}}
 	node := from.Node
@@ -200,7 +200,7 @@ func (d *drawing) follow(class string, from walk.Point, before walk.Packet, list
 	return w
 }
 
-// translation is the part of what a step did that tells of addresses.
+// translation returns the part of a step's effect that describes the change of addresses.
 func translation(did, change string) string {
 	did, _, _ = strings.Cut(did, "; on to table")
 	if !strings.Contains(did, "becomes") {
@@ -222,7 +222,7 @@ func (d *drawing) boxOf(s *walk.Step) *box {
 	return d.column(s.Node).box(p.Name)
 }
 
-// The rows of a node: pods above, the bridge below.
+// The rows of a node: pods at the top, the bridge at the bottom.
 const (
 	rowPods = iota
 	rowSwitch
@@ -252,7 +252,7 @@ func row(label, node string) int {
 	return rowBridge
 }
 
-// top is where the first row of boxes begins: below the tunnels, if there are any.
+// top returns the top of the first row of boxes: below the tunnels, if there are any.
 func (d *drawing) top() int {
 	if d.tunnel.used {
 		return firstRow
@@ -260,8 +260,8 @@ func (d *drawing) top() int {
 	return firstRow - 28
 }
 
-// tops returns the top of each row: rows that no node needs take no place, others as much as the
-// ways that turn there.
+// tops returns the top of each row. An empty row takes no space; other rows are as high as their
+// turns require.
 func (d *drawing) tops() (top [rowLeft]int) {
 	var height [rowLeft + 1]int
 	for _, c := range d.nodes {
@@ -272,7 +272,7 @@ func (d *drawing) tops() (top [rowLeft]int) {
 		if len(c.pods) > 0 {
 			height[rowPods] = boxHeight
 		}
-		// The left lane needs room beside the rows: the transit switch beside the cluster router,
+		// The left lane needs space beside the rows: the transit switch beside the cluster router,
 		// the host below.
 		if b := c.boxes["transit_switch"]; b != nil {
 			height[rowCluster] = max(height[rowCluster], b.needs())
@@ -292,7 +292,7 @@ func (d *drawing) tops() (top [rowLeft]int) {
 	return top
 }
 
-// needs is the height that a box must have for what turns within.
+// needs returns the height that a box needs for its turns.
 func (b *box) needs() int {
 	if b.turns == 0 {
 		return boxHeight
@@ -300,7 +300,7 @@ func (b *box) needs() int {
 	return firstLane + (b.turns-1)*laneGap + lastLane
 }
 
-// place gives every box its place.
+// place sets the positions of all boxes.
 func (d *drawing) place() {
 	x, top := margin, d.tops()
 	if d.outside != nil {
@@ -313,7 +313,7 @@ func (d *drawing) place() {
 		x += nodeWidth + nodeGap
 	}
 	d.width = max(x-nodeGap+margin, 760)
-	below := -rowGap // no bridge, and no wire
+	below := -rowGap // if there is no bridge
 	for _, c := range d.nodes {
 		for _, b := range c.order {
 			if row(b.label, c.name) == rowBridge {
@@ -336,7 +336,7 @@ func (d *drawing) place() {
 	d.height = d.wire.y + 44 + (lines+1)*lineHeight
 }
 
-// place gives every box of a node its place.
+// place sets the positions of a node's boxes.
 func (c *column) place(x int, top [rowLeft]int) {
 	right := x + leftLane + 34
 	width := nodeWidth - leftLane - 48
@@ -363,7 +363,7 @@ func (c *column) place(x int, top [rowLeft]int) {
 	}
 }
 
-// wrap breaks a text into lines.
+// wrap splits a text into lines.
 func wrap(text string, length int) []string {
 	var out []string
 	line := ""
@@ -391,7 +391,7 @@ func (d *drawing) text(style string) string {
 	for _, w := range d.ways {
 		d.wayTo(&b, w)
 	}
-	d.labelsTo(&b) // on top of the ways
+	d.labelsTo(&b) // over the paths
 	d.legendTo(&b)
 	b.WriteString("</svg>\n")
 	return b.String()

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// style holds the two modes. Ways differ in colour and in dashes, so that no reader needs to tell
-// colours apart.
+// style holds the light and the dark mode. Paths differ in colour and in dashes, so that colour is
+// not needed to distinguish them.
 const style = `
 svg{--paper:#ffffff;--ink:#1f2328;--faint:#59636e;--line:#8c959f;--node:#f6f8fa;--box:#ffffff;--there:#0969da;--back:#bc4c00;--bad:#cf222e}
 @media (prefers-color-scheme:dark){svg{--paper:#0d1117;--ink:#e6edf3;--faint:#9198a1;--line:#656c76;--node:#151b23;--box:#0d1117;--there:#4493f8;--back:#f0883e;--bad:#ff7b72}}

@@ -12,7 +12,8 @@ import (
 	"hairpin/walk"
 )
 
-// palette is how a terminal shows parts of the text; without colour all are empty.
+// palette holds the terminal's escape sequences for parts of the text; without colour all are
+// empty.
 type palette struct{ place, rule, changed, entry, good, bad, faint, off string }
 
 func colours(on bool) palette {
@@ -23,7 +24,7 @@ func colours(on bool) palette {
 		bad: "\x1b[31;1m", faint: "\x1b[2m", off: "\x1b[0m"}
 }
 
-// Text tells the walk for a terminal.
+// Text returns the walk for a terminal.
 func (e *Explanation) Text(colour bool) string {
 	var b strings.Builder
 	c := colours(colour)
@@ -53,7 +54,7 @@ func (e *Explanation) Text(colour bool) string {
 	return b.String()
 }
 
-// costs tells what the packets ask of the nodes, a line for each that was sent.
+// costs lists the costs of the packets, a line for each packet that was sent.
 func (e *Explanation) costs() (lines []string) {
 	for _, x := range []struct {
 		packet string
@@ -66,7 +67,7 @@ func (e *Explanation) costs() (lines []string) {
 	return lines
 }
 
-// head is the question with its words turned into addresses, and the endpoints.
+// head writes the resolved question and the endpoints.
 func (e *Explanation) head(b *strings.Builder) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "FROM\t%s\n", e.Trace.From)
@@ -76,7 +77,7 @@ func (e *Explanation) head(b *strings.Builder) {
 	}
 	fmt.Fprintf(t, "TO\t%s\n", to)
 	fmt.Fprintf(t, "SENT\t%s\n", e.Trace.Sent)
-	_ = t.Flush() // a Builder takes everything
+	_ = t.Flush() // a strings.Builder returns no errors
 	if e.Service == "" {
 		return
 	}
@@ -92,7 +93,7 @@ func (e *Explanation) head(b *strings.Builder) {
 	_ = t.Flush()
 }
 
-// Fate tells what the load balancer did with the endpoint.
+// Fate returns the load balancer's decision about the endpoint.
 func (x *Endpoint) Fate() string {
 	switch {
 	case x.Chosen:
@@ -103,7 +104,7 @@ func (x *Endpoint) Fate() string {
 	return "excluded"
 }
 
-// replied is the reply as the receiver sent it.
+// replied returns the reply as the receiver sent it.
 func (e *Explanation) replied() walk.Packet {
 	s := e.Trace.Verdict.Seen
 	return walk.Packet{Protocol: s.Protocol, Src: s.Dst, Dst: s.Src, SrcPort: s.DstPort, DstPort: s.SrcPort}
@@ -156,7 +157,7 @@ func choices(s *walk.Step) string {
 	return strings.Join(words, ", ")
 }
 
-// changes shows the packet before and after a step, where it has changed.
+// changes returns the packet before and after a step, empty if it did not change.
 func changes(before, after walk.Packet) string {
 	a, b := bare(before), bare(after)
 	if a == b {
@@ -168,14 +169,14 @@ func changes(before, after walk.Packet) string {
 	return a.String() + "  =>  " + strings.TrimPrefix(b.String(), b.Protocol.String()+" ")
 }
 
-// bare is a packet without its MACs: if they change, the step says so.
+// bare returns a packet without its MACs: if they change, the text of the step has them.
 func bare(p walk.Packet) walk.Packet {
 	p.EthSrc, p.EthDst = cluster.MAC{}, cluster.MAC{}
 	return p
 }
 
-// hostConnections tells the connections that the hosts' kernels see, and the trick where there is
-// one.
+// hostConnections writes the connections that the hosts' kernels see. It marks those that are parts
+// of one connection.
 func (e *Explanation) hostConnections(b *strings.Builder) {
 	byNode := map[string]int{}
 	var nodes []string
@@ -208,7 +209,7 @@ func count(n int) string {
 	return strconv.Itoa(n)
 }
 
-// Sentence is the verdict.
+// Sentence returns the verdict.
 func (e *Explanation) Sentence() string {
 	v := e.Trace.Verdict
 	switch {

@@ -12,8 +12,8 @@ import (
 	"hairpin/walk/explain"
 )
 
-// TestUnknownActions: a flow that was read back with actions that Hairpin cannot parse is shown as
-// it is, and is the fault. explain does not fail.
+// TestUnknownActions checks that explain shows a flow with actions that Hairpin cannot parse
+// unchanged, and reports it as the fault. explain does not fail.
 func TestUnknownActions(t *testing.T) {
 	w, s := demo(t)
 	wanted := answer(t, w, s, "host/node-a", "svc/default/hostself")

@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// NetNS makes a network namespace, with its loopback up, that ends with the test, and gives its
-// path. It skips the test where the process may not do so.
+// NetNS makes a network namespace, with its loopback up, that ends with the test, and returns its
+// path. It skips the test without root privileges.
 func NetNS(t testing.TB) string {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -11,19 +11,18 @@ import (
 	"hairpin/datapath/host"
 )
 
-// Links of the drawn states: Own is ours as a whole, Shared has things of others.
+// Links of the drawn states: Own belongs to Hairpin, Shared also has values of other programs.
 const (
 	Own    = "ovn-k8s-mp0"
 	Shared = "br-ex"
 )
 
-// Masquerade returns the ranges that are ours on Shared, of both families.
+// Masquerade returns our ranges on Shared, of both families.
 func Masquerade() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("169.254.169.0/29"), netip.MustParsePrefix("fd69::/125")}
 }
 
-// States draws states that the kernel takes: next hops are on the subnets of addresses that are
-// there.
+// States draws states that the kernel accepts: next hops are on the subnets of existing addresses.
 func States() *rapid.Generator[host.State] {
 	return rapid.Custom(func(t *rapid.T) host.State {
 		s := host.State{
@@ -82,7 +81,7 @@ func (g gen) addresses(f cluster.Family) {
 		management, mask, pods, services = p("fd00:10:244:1::2/64"), p("fd69::2/125"), p("fd00:10:244::/48"),
 			p("fd00:10:96::/112")
 	}
-	// The kernel forgets a link's neighbours with its last address: there are none without one.
+	// The kernel removes a link's neighbours with its last address: there are none without one.
 	if g.bool("management") {
 		g.address(Own, management, false)
 		for range g.n("pods", 2) {
@@ -96,7 +95,7 @@ func (g gen) addresses(f cluster.Family) {
 			g.route(Shared, mask, services)
 			g.neighbor(Shared, mask)
 		}
-		// Egress addresses, on a link and of a range that are not ours. IPv6 forgets them with the
+		// Egress addresses, on a link and in a range that are not ours. IPv6 removes them with the
 		// link's last other one.
 		for i := range g.n("egress", 2) {
 			a := p("10.10.10.100/32")
@@ -146,9 +145,9 @@ func (g gen) route(link string, subnet, to netip.Prefix) {
 	g.s.Routes[r.RouteKey] = r
 }
 
-// rule draws a rule. Those of one priority have the same conditions, with other values, as in what
-// plan wants: a rule that is asked for without one of them is to the kernel the same as a rule that
-// has it.
+// rule draws a rule. Rules of one priority have the same conditions with other values, as in plan.
+// If a condition is missing in a request, the kernel treats the rule as the same as one that has
+// it.
 func (g gen) rule(f cluster.Family) {
 	r := host.Rule{Family: f, Priority: 5990 + g.n("priority", 19), Table: []int{254, 1000}[g.n("table", 1)]}
 	if r.Priority%2 == 0 {

@@ -23,9 +23,9 @@ func Texts() *rapid.Generator[string] {
 	)
 }
 
-// States draws states that a real OVN takes: what rows name is there, and unique columns are
-// unique. Names are few, so that two drawn states share rows. The texts inside need quoting only
-// when wild is true.
+// States draws states that a real OVN accepts: referenced rows exist, and unique columns are
+// unique. There are few names, so that two drawn states share rows. The texts need quoting only if
+// wild is true.
 func States(wild bool) *rapid.Generator[nb.State] {
 	return rapid.Custom(func(t *rapid.T) nb.State {
 		d := drawer{t: t, s: nb.State{}, wild: wild}
@@ -110,7 +110,7 @@ func (d *drawer) roots() {
 		d.s.Add(&nb.Global{Name: d.text("zone"), Options: d.options("name"), Owner: d.owner()})
 	}
 	for _, n := range d.some("chassis", "node-b", "node-c") {
-		// An address is one chassis' own: encapsulations are unique by it.
+		// Each chassis has its own address: encapsulations are unique by it.
 		ip := netip.AddrFrom4([4]byte{172, 18, n[len(n)-1], byte(rapid.IntRange(1, 3).Draw(d.t, "chassis ip"))})
 		d.s.Add(&nb.Chassis{Name: n, Hostname: d.text("hostname"), IP: ip, Owner: d.owner()})
 	}

@@ -14,8 +14,8 @@ import (
 	"hairpin/delta"
 )
 
-// States draws tables that the kernel takes: hooks suit their chain's type, and rules name maps and
-// sets that exist.
+// States draws tables that the kernel accepts: hooks fit their chain's type, and rules reference
+// existing maps and sets.
 func States() *rapid.Generator[nft.State] {
 	return rapid.Custom(func(t *rapid.T) nft.State {
 		s := nft.State{}
@@ -68,7 +68,7 @@ func some[V any](t *rapid.T, from delta.Map[nft.Element, V]) (out delta.Map[nft.
 	return out
 }
 
-// copying draws a table of a family that can copy packets.
+// copying draws a table of a family that supports dup.
 func copying(t *rapid.T, f nft.Family) *nft.Table {
 	fam := cluster.IPv4
 	if f == nft.IP6 {
@@ -91,7 +91,7 @@ func copying(t *rapid.T, f nft.Family) *nft.Table {
 		Sets: map[string]*nft.Set{}}
 }
 
-// Owner draws an owner; now and then its label is too long for nft.
+// Owner draws an owner; sometimes its label is too long for nft.
 func Owner(t *rapid.T) cluster.Owner {
 	name := rapid.SampledFrom([]string{"web", "db-0", "a.b", strings.Repeat("x", 63), strings.Repeat("y", 200)}).Draw(t,
 		"name")
@@ -169,7 +169,7 @@ func element(t *rapid.T, key []nft.KeyField) nft.Element {
 		switch k {
 		case nft.KeyOut:
 			e.Out = rapid.SampledFrom([]string{"eth1", "bond0.10", "lo"}).Draw(t, "interface")
-			e.Src = netip.PrefixFrom(e.Src.Addr(), e.Src.Addr().BitLen()) // not of a range
+			e.Src = netip.PrefixFrom(e.Src.Addr(), e.Src.Addr().BitLen()) // not a range
 		case nft.KeyPortSlot, nft.KeyIPSlot, nft.KeyIP6Slot:
 			e.Slot = uint8(rapid.IntRange(0, nft.Slots-1).Draw(t, "slot's number"))
 		case nft.KeyProto:
@@ -254,7 +254,7 @@ func rule(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Rule {
 	return r
 }
 
-// slicesOf keeps the matches that can hold together, for a family.
+// slicesOf returns the matches that can hold together, for a family.
 func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
 	var out []nft.Match
 	l4 := false

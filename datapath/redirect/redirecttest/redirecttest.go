@@ -11,13 +11,12 @@ import (
 	"hairpin/datapath/redirect"
 )
 
-// Links are those that may have claims.ProgramRequest in a drawn state, Bridges those that may have
-// claims.ProgramReply.
+// Links returns the links that may have claims.ProgramRequest in a drawn state, Bridges those that
+// may have claims.ProgramReply.
 func Links() []string   { return []string{"nic0", "nic1", "nic2"} }
 func Bridges() []string { return []string{"br-a", "br-b"} }
 
-// States draws states that the kernel takes: there are Services only where there are programs, and
-// at most one bridge.
+// States draws states that the kernel accepts: Services only with programs, and at most one bridge.
 func States() *rapid.Generator[redirect.State] {
 	return rapid.Custom(func(t *rapid.T) redirect.State {
 		owner := cluster.Owner{Kind: "Node", Name: "node-a"}
