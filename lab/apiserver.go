@@ -19,15 +19,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// APIServerConfig says which Kubernetes control plane to start.
+// APIServerConfig describes the Kubernetes control plane to start.
 type APIServerConfig struct {
 	Binary string // of BuildKube
 	// Dir holds its whole state: etcd's data, certificates, tokens, "kubeconfig" (the
 	// administrator's), "log", and per entry of Nodes a "node-NAME.kubeconfig". A second start with
 	// the same Dir continues with the same objects.
 	Dir string
-	// Address is where clients find it (port 6443). It must be on an interface of Netns, and not a
-	// loopback address.
+	// Address is the address of the API server (port 6443). It must be on an interface of Netns,
+	// and not a loopback address.
 	Address netip.Addr
 	// Netns is the path of the network namespace to run in. Empty means that of the caller.
 	Netns string
@@ -37,10 +37,10 @@ type APIServerConfig struct {
 	// ClusterCIDRs are cut into the spec.podCIDRs of Nodes, a /24 and a /64 each: one, or one of
 	// each family, the primary family first. Empty means 10.244.0.0/16 and fd00:10:244::/48.
 	ClusterCIDRs []netip.Prefix
-	// Nodes that get the identity of a kubelet (system:node:NAME in system:nodes).
+	// Nodes are the nodes that get the identity of a kubelet (system:node:NAME in system:nodes).
 	Nodes []string
-	// Kubelets says that Nodes have real kubelets: one that is not heard of for 40 s is declared
-	// not ready. Without it, a Node stays as its status says.
+	// Kubelets means that Nodes have real kubelets: a Node whose kubelet does not report for 40 s
+	// becomes not ready. Without it, a Node keeps its status.
 	Kubelets bool
 	// DieWithCaller ends it when the calling process is gone, however that happened. Without it the
 	// server stays, and OpenAPIServer finds it again.
@@ -52,14 +52,14 @@ type APIServerConfig struct {
 type APIServer struct {
 	dir    string
 	record apiServerRecord
-	exited <-chan struct{} // closed when our own child has been reaped; nil for another process's child
+	exited <-chan struct{} // closed when the child has been reaped; nil if another process started it
 	stdin  io.Closer       // held open for DieWithCaller, else nil
 }
 
-// apiServerRecord is what OpenAPIServer needs; it is kept in Dir.
+// apiServerRecord is the state that OpenAPIServer needs; it is stored in Dir.
 type apiServerRecord struct {
 	PID   int    // process
-	Start string // its start time, which tells it from a later process of the same number
+	Start string // its start time, which distinguishes it from a later process with the same PID
 	Netns string
 }
 
@@ -100,10 +100,10 @@ func StartAPIServer(ctx context.Context, cfg APIServerConfig) (*APIServer, error
 	return nil, fmt.Errorf("waiting until the API server is ready: %w", errors.Join(err, s.Stop(), logEnd(s.LogFile())))
 }
 
-// launchAPIServer starts the process; ready is closed when it says so.
+// launchAPIServer starts the process; ready is closed when it reports that it is ready.
 func launchAPIServer(cfg APIServerConfig) (s *APIServer, ready <-chan struct{}, err error) {
 	cmd := exec.Command(cfg.Binary, apiServerArgs(cfg)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a Ctrl-C in the lab's terminal is for the lab
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C in the lab's terminal reaches only the lab
 	s = &APIServer{dir: cfg.Dir}
 	log, err := os.OpenFile(s.LogFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -121,7 +121,7 @@ func launchAPIServer(cfg APIServerConfig) (s *APIServer, ready <-chan struct{}, 
 		return nil, nil, err
 	}
 	if err := withNetns(cfg.Netns, cmd.Start); err != nil { // a child starts in the namespace of its parent's thread
-		if cmd.Process != nil { // it started, and only the way back failed
+		if cmd.Process != nil { // it started, and only the return from the namespace failed
 			err = errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 		}
 		return nil, nil, err
@@ -199,7 +199,7 @@ func (s *APIServer) Stop() error {
 	if s.stdin != nil {
 		_ = s.stdin.Close() // closed twice on a second Stop
 	}
-	process, err := os.FindProcess(s.record.PID) // holds a pidfd: from here on it is this process or none
+	process, err := os.FindProcess(s.record.PID) // holds a pidfd: signals go to this process or none
 	if err != nil {
 		return fmt.Errorf("stopping the API server: %w", err)
 	}
@@ -215,7 +215,7 @@ func (s *APIServer) Stop() error {
 			return fmt.Errorf("stopping the API server with %s: %w", attempt.signal, err)
 		}
 		for end := time.Now().Add(attempt.grace); time.Now().Before(end) && s.running(); {
-			time.Sleep(10 * time.Millisecond) // of a process that is not our child, the kernel tells no other way
+			time.Sleep(10 * time.Millisecond) // wait(2) works only for children
 		}
 	}
 	if s.running() {
@@ -224,7 +224,7 @@ func (s *APIServer) Stop() error {
 	return nil
 }
 
-// running reports whether the process is alive. Our own child counts until it has been reaped.
+// running reports whether the process is alive. A child of this one counts until it is reaped.
 func (s *APIServer) running() bool {
 	if s.exited != nil {
 		select {
@@ -259,13 +259,13 @@ func (s *APIServer) Kubeconfig() string { return filepath.Join(s.dir, "kubeconfi
 // LogFile is the path of the log of all four components.
 func (s *APIServer) LogFile() string { return filepath.Join(s.dir, "log") }
 
-// PID is the number of its process.
+// PID returns the process ID of the server.
 func (s *APIServer) PID() int { return s.record.PID }
 
 func recordFile(dir string) string { return filepath.Join(dir, "process.json") }
 
-// startTime is when a process started, in clock ticks since boot (proc(5), field 22 of stat); empty
-// when there is none or when it is a zombie.
+// startTime returns when a process started, in clock ticks since boot (proc(5), field 22 of stat);
+// empty when there is none or when it is a zombie.
 func startTime(pid int) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -19,11 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KubeVersion is what the built server says of itself; it is the version in kube/go.mod.
+// KubeVersion is the version that the built server reports; it is the version in kube/go.mod.
 const KubeVersion = "v1.37.1"
 
-// kubeBuildFlags are constant, so that equal sources give an equal binary: without a version the
-// server calls itself v0.0.0 and clients refuse it; the build date is that of the release.
+// kubeBuildFlags returns constant flags, so that equal sources give an equal binary. Without a
+// version the server reports v0.0.0 and clients reject it. The build date is that of the release.
 func kubeBuildFlags() []string {
 	link := []string{"-s", "-w", "-X k8s.io/client-go/pkg/version.gitVersion=" + KubeVersion}
 	for _, v := range []string{
@@ -45,12 +45,12 @@ func kubeBuildFlags() []string {
 // nil.
 //
 // The sources are found in the module of the working directory (go env GOMOD), else where this file
-// was compiled; it must be one of the two, as a nested module cannot be embedded.
+// was compiled; they must be in one of the two, as a nested module cannot be embedded.
 func BuildKube(ctx context.Context, cacheDir string, progress func(string)) (binary string, err error) {
 	return buildKube(ctx, cacheDir, "hairpin-kube", ".", progress)
 }
 
-// BuildKubeProxy does as BuildKube for Kubernetes' own kube-proxy, from lab/kube/proxy.
+// BuildKubeProxy does the same for Kubernetes' own kube-proxy, from lab/kube/proxy.
 func BuildKubeProxy(ctx context.Context, cacheDir string, progress func(string)) (binary string, err error) {
 	return buildKube(ctx, cacheDir, "hairpin-kube-proxy", "proxy", progress)
 }
@@ -83,7 +83,7 @@ func buildKube(ctx context.Context, cacheDir, name, pkg string, progress func(st
 		return binary, nil
 	}
 	partial := binary + ".partial"
-	defer func() { _ = os.Remove(partial) }() // gone already when all went well
+	defer func() { _ = os.Remove(partial) }() // already renamed if the build succeeded
 	if err := goBuild(ctx, src, pkg, partial, progress); err != nil {
 		return "", fmt.Errorf("building %s: %w", name, err)
 	}
@@ -110,7 +110,7 @@ func kubeSource(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("no go.mod in any of %v; run it inside the repository", tried)
 }
 
-// kubeKey hashes everything that decides what is built of a package of src.
+// kubeKey hashes all inputs of the build of a package of src.
 func kubeKey(ctx context.Context, src, pkg string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH")
 	cmd.Dir = src
@@ -176,7 +176,7 @@ func goBuild(ctx context.Context, src, pkg, binary string, progress func(string)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// It keeps every core busy for minutes. When this fails, it is only less polite.
+	// The build keeps every core busy for minutes: lower its priority, if possible.
 	_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, 5)
 	messages := watchBuild(output, progress)
 	if err := cmd.Wait(); err != nil {

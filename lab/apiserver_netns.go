@@ -12,7 +12,7 @@ import (
 )
 
 // withNetns calls do on a thread that is in the network namespace at path; an empty path means the
-// present one. What do creates (sockets, processes) belongs to that namespace; goroutines that do
+// current one. Sockets and processes that do creates belong to that namespace; goroutines that it
 // starts do not run in it.
 func withNetns(path string, do func() error) (err error) {
 	if path == "" {
@@ -45,7 +45,7 @@ func withNetns(path string, do func() error) (err error) {
 	return do()
 }
 
-// dialer returns a dial function for connections out of the network namespace at path. It works for
+// dialer returns a dial function for connections from the network namespace at path. It works for
 // IP addresses, not for names (the resolver uses goroutines of its own).
 func dialer(path string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	d := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
@@ -58,8 +58,8 @@ func dialer(path string) func(ctx context.Context, network, address string) (net
 	}
 }
 
-// raiseLoopback sets lo up in the network namespace at path: without it even a local address
-// answers nobody.
+// raiseLoopback sets lo up in the network namespace at path: without it, even a local address does
+// not reply.
 func raiseLoopback(path string) error {
 	return withNetns(path, func() error {
 		lo, err := netlink.LinkByName("lo")

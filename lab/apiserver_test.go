@@ -26,11 +26,11 @@ import (
 	"hairpin/lab"
 )
 
-// kubeCache is where the lab keeps what takes long to make.
+// kubeCache is the lab's cache of programs and images that take long to build.
 const kubeCache = "/var/cache/hairpin"
 
-// TestAPIServer plays a cluster's life against the real control plane: a Node and a Pod without a
-// kubelet, a Service that finds the Pod, and a restart that forgets nothing.
+// TestAPIServer tests the real control plane: a Node and a Pod without a kubelet, a Service that
+// selects the Pod, and a restart that keeps all objects.
 func TestAPIServer(t *testing.T) {
 	ctx := t.Context()
 	address := netip.MustParseAddr("172.18.0.10")
@@ -51,7 +51,7 @@ func TestAPIServer(t *testing.T) {
 	wantSlices(t, client, "web", map[string]string{"IPv4": "10.244.0.5", "IPv6": "fd00:10:244::5"})
 	wantNodeIdentity(t, server, cfg, "system:node:node-a")
 
-	// A watch is open while it stops, as those of an agent will be.
+	// A watch is open while the server stops, as with an agent.
 	watch, err := client.CoreV1().Services("").Watch(ctx, metav1.ListOptions{})
 	check(t, err)
 	defer watch.Stop()
@@ -74,7 +74,7 @@ func TestAPIServer(t *testing.T) {
 	}
 }
 
-// TestAPIServerCannotStart wants the reason in the error, and soon.
+// TestAPIServerCannotStart checks that a failed start returns soon, with the reason in the error.
 func TestAPIServerCannotStart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -86,7 +86,7 @@ func TestAPIServerCannotStart(t *testing.T) {
 	}
 }
 
-// TestBuildKubeTwice calls it twice at once; both get the same binary.
+// TestBuildKubeTwice calls BuildKube twice at once; both calls return the same binary.
 func TestBuildKubeTwice(t *testing.T) {
 	buildKube(t)
 	var got [2]string
@@ -114,7 +114,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// eventually polls until done says so; what done says instead is the message when it never does.
+// eventually polls until done returns no missing text; on a timeout, that text is the message.
 func eventually(t *testing.T, what string, done func() (missing string, err error)) {
 	t.Helper()
 	var missing string
@@ -143,7 +143,7 @@ func buildKube(t *testing.T) string {
 }
 
 // newNetns makes a network namespace with an address on a veth pair (this needs no kernel module
-// that a small kernel may lack) and returns a path that is good while the test runs.
+// that a small kernel may lack) and returns a path that is valid while the test runs.
 func newNetns(t *testing.T, address netip.Prefix) string {
 	t.Helper()
 	runtime.LockOSThread()
@@ -191,8 +191,8 @@ func startAPIServer(t *testing.T, cfg lab.APIServerConfig) (*lab.APIServer, kube
 	return server, client
 }
 
-// makeNode creates a Node and says for it what its kubelet would say, then waits for what the
-// controllers do about it.
+// makeNode creates a Node and sets the status that its kubelet would report, then waits for the
+// reaction of the controllers.
 func makeNode(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	nodes := client.CoreV1().Nodes()
@@ -218,8 +218,8 @@ func makeNode(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// makeReadyPod creates a Pod, waits until the scheduler has bound it, and says for it what its
-// kubelet would say.
+// makeReadyPod creates a Pod, waits until the scheduler has bound it, and sets the status that its
+// kubelet would report.
 func makeReadyPod(t *testing.T, client kubernetes.Interface, name, ip4, ip6 string) {
 	t.Helper()
 	pods := client.CoreV1().Pods("default")
@@ -265,7 +265,7 @@ func makeService(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// wantSlices waits until the Service's EndpointSlices hold just these ready addresses, by family.
+// wantSlices waits until the Service's EndpointSlices have just these ready addresses, by family.
 func wantSlices(t *testing.T, client kubernetes.Interface, service string, want map[string]string) {
 	t.Helper()
 	eventually(t, "EndpointSlices of "+service, func() (string, error) {
@@ -289,7 +289,7 @@ func wantSlices(t *testing.T, client kubernetes.Interface, service string, want 
 	})
 }
 
-// wantNodeIdentity wants the server to know the owner of a Node's token.
+// wantNodeIdentity checks that the server recognizes the owner of a Node's token.
 func wantNodeIdentity(t *testing.T, server *lab.APIServer, cfg lab.APIServerConfig, user string) {
 	t.Helper()
 	node, err := clientcmd.BuildConfigFromFlags("", filepath.Join(cfg.Dir, "node-"+cfg.Nodes[0]+".kubeconfig"))

@@ -17,8 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startTimeout is how long a daemon or a network may take until it is there: a moment, on an idle
-// machine.
+// startTimeout limits the start of a daemon or a network, which takes a moment on an idle machine.
 const startTimeout = 2 * time.Minute
 
 // The daemons of every node, by the names that Start, Kill and Restart take.
@@ -34,8 +33,8 @@ const (
 // AllDaemons returns the daemons of a node in an order in which they can be started.
 func AllDaemons() []string { return []string{OVSDB, NB, SB, VSwitchd, Northd, Controller} }
 
-// daemon says how a daemon is run. The files are where Debian's own start scripts have them, so
-// that the tools find them without options.
+// daemon describes how a daemon is run. Its files have the paths of Debian's start scripts, so that
+// the tools find them without options.
 type daemon struct {
 	database, schema string // created if missing
 	pidFile          string
@@ -43,7 +42,7 @@ type daemon struct {
 	args             []string
 }
 
-// daemons are those that detach themselves and return when they serve.
+// knownDaemon returns a daemon of every node; these detach themselves and return when they serve.
 func knownDaemon(name string) (daemon, bool) {
 	db := func(file, schema, sock, ctl, pid, log string, more ...string) daemon {
 		args := append([]string{"ovsdb-server", file, "--remote=punix:" + sock, "--unixctl=" + ctl}, more...)
@@ -75,8 +74,8 @@ func knownDaemon(name string) (daemon, bool) {
 	return daemon{}, false
 }
 
-// Start starts a daemon of the node, or again one that StartDaemon started before, and returns when
-// it serves (one of StartDaemon: when it runs). A daemon that runs is left alone.
+// Start starts a daemon of the node, or restarts one of StartDaemon. It returns when the daemon
+// serves (one of StartDaemon: when it runs). It leaves a running daemon unchanged.
 func (n *Node) Start(ctx context.Context, name string) error {
 	defer n.hold(name)()
 	if n.Pid(name) != 0 {
@@ -97,7 +96,7 @@ func (n *Node) Start(ctx context.Context, name string) error {
 		}
 	}
 	// As Debian's start scripts (ovs-ctl, ovn-ctl) do: at this priority, and with a monitor that
-	// starts again what a fault has ended (SIGSEGV, a failed assertion), but not what was killed.
+	// restarts a daemon after a fault (SIGSEGV, a failed assertion), but not after a kill.
 	// ovn-controller 25.03 has such faults.
 	args := append([]string{"nice", "-n", "-10"}, d.args...)
 	args = append(args, "--pidfile="+d.pidFile, "--log-file="+d.logFile, "-vconsole:off", "--detach", "--monitor",
@@ -108,8 +107,8 @@ func (n *Node) Start(ctx context.Context, name string) error {
 	return nil
 }
 
-// hold makes starts and ends of one daemon wait for each other. Those of different daemons do not:
-// ovs-vswitchd, say, has not started before its database serves.
+// hold serializes starts and ends of one daemon. Those of different daemons run in parallel:
+// ovs-vswitchd, for example, has not started before its database serves.
 func (n *Node) hold(name string) (release func()) {
 	mu, _ := n.daemons.LoadOrStore(name, &sync.Mutex{})
 	mu.(*sync.Mutex).Lock()
@@ -117,8 +116,8 @@ func (n *Node) hold(name string) (release func()) {
 }
 
 // StartDaemon starts a program in the node that does not detach itself, such as the agent, and
-// remembers it by name for Start, Kill and Restart. Its output goes to /var/log/NAME.log. It
-// returns when the program has been executed.
+// records it by name for Start, Kill and Restart. Its output goes to /var/log/NAME.log. It returns
+// when the program has been executed.
 func (n *Node) StartDaemon(ctx context.Context, name string, args ...string) error {
 	if _, known := knownDaemon(name); known || !validName.MatchString(name) || len(args) == 0 {
 		return fmt.Errorf("%s: start %q: not a name for a further daemon, or no program", n.name, name)
@@ -155,7 +154,7 @@ func (n *Node) startOther(ctx context.Context, name string, args []string) error
 	return nil
 }
 
-// pidFile is where a daemon's process id stands in the node.
+// pidFile returns the path of a daemon's PID file in the node.
 func pidFile(name string) string {
 	if d, ok := knownDaemon(name); ok {
 		return d.pidFile
@@ -163,7 +162,7 @@ func pidFile(name string) string {
 	return "/run/lab/" + name + ".pid"
 }
 
-// LogFile is where the machine sees the log of a daemon.
+// LogFile returns the path of a daemon's log on the machine.
 func (n *Node) LogFile(name string) string {
 	file := "/var/log/" + name + ".log"
 	if d, ok := knownDaemon(name); ok {
@@ -172,7 +171,7 @@ func (n *Node) LogFile(name string) string {
 	return filepath.Join(n.Dir(), "log", strings.TrimPrefix(file, "/var/log/"))
 }
 
-// Pid is the process id of a running daemon, as the node numbers processes; 0 when it does not run.
+// Pid returns a daemon's process ID in the node's process namespace; 0 when it does not run.
 func (n *Node) Pid(name string) int {
 	text, err := os.ReadFile(n.Path(pidFile(name)))
 	if err != nil {
@@ -187,7 +186,7 @@ func (n *Node) Pid(name string) int {
 
 func (n *Node) procDir(pid int) string { return n.Path("/proc/" + strconv.Itoa(pid)) }
 
-// hasProcess reports whether a process of the node is there. A zombie counts until the node's first
+// hasProcess reports whether a process of the node exists. A zombie counts until the node's first
 // process has reaped it: its other threads may still hold locks and sockets.
 func (n *Node) hasProcess(pid int) bool {
 	_, err := os.Stat(n.procDir(pid))
@@ -200,8 +199,8 @@ func (n *Node) Signal(name string, sig syscall.Signal) error {
 	if pid == 0 {
 		return fmt.Errorf("%s: %s does not run", n.name, name)
 	}
-	// The directory of a process is good as its pidfd, and its number in our process namespace need
-	// not be known.
+	// The /proc directory of a process serves as its pidfd, so its PID in this process namespace
+	// need not be known.
 	dir, err := os.Open(n.procDir(pid))
 	if err != nil {
 		return fmt.Errorf("%s: signal %s: %w", n.name, name, err)
@@ -238,7 +237,7 @@ func (n *Node) Restart(ctx context.Context, name string, sig syscall.Signal) err
 	return n.Start(ctx, name)
 }
 
-// remember records a further daemon, so that it can be started again, also by a later process.
+// remember records a daemon of StartDaemon, so that it can start again, also by a later process.
 func (n *Node) remember(name string, args []string) error {
 	return n.change(func(r *nodeRecord) { r.Daemons[name] = args })
 }
@@ -250,7 +249,7 @@ func (n *Node) started(name string) (args []string, ok bool) {
 	return args, ok
 }
 
-// change alters what is recorded of the node.
+// change changes the record of the node.
 func (n *Node) change(f func(*nodeRecord)) error {
 	n.lab.mu.Lock()
 	defer n.lab.mu.Unlock()
@@ -258,7 +257,7 @@ func (n *Node) change(f func(*nodeRecord)) error {
 	return n.lab.record.save()
 }
 
-// recorded gives the node's record, an empty one when the node was stopped; the caller holds the
+// recorded returns the node's record, an empty one when the node was stopped; the caller holds the
 // lab's lock.
 func (n *Node) recorded() *nodeRecord {
 	for _, h := range n.lab.record.Hosts {
@@ -270,7 +269,7 @@ func (n *Node) recorded() *nodeRecord {
 }
 
 // DaemonNames returns the names of the node's daemons: those of every node, then those of
-// StartDaemon by name.
+// StartDaemon, sorted.
 func (n *Node) DaemonNames() []string {
 	n.lab.mu.Lock()
 	defer n.lab.mu.Unlock()

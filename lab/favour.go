@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Favour gives this process, and everything that it starts from now on, the processor before all
-// others (sched(7), SCHED_RR), until the returned function is called. The userspace datapath stands
-// for the kernel's, which loses no packets because a compiler runs beside it: who measures outages
-// or counts lost packets on a busy machine calls it before starting a lab. It needs CAP_SYS_NICE.
-// The kernel leaves the others a twentieth of the time. A process that has it joins no control
-// group of processors, so machines with a disk cannot be started meanwhile.
+// Favour gives this process and all its later children real-time priority (sched(7), SCHED_RR),
+// until the returned function is called. It needs CAP_SYS_NICE. The userspace datapath replaces the
+// kernel datapath, which loses no packets when a compiler runs in parallel. So call Favour before
+// starting a lab that measures outages or counts lost packets on a busy machine. The kernel leaves
+// other processes a twentieth of the time. A process with this priority cannot join a CPU control
+// group, so nodes with a disk cannot be started meanwhile.
 func Favour() (end func() error, err error) {
 	end = func() error { return schedule(&unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}) }
 	if err := schedule(&unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}); err != nil {
@@ -23,7 +23,7 @@ func Favour() (end func() error, err error) {
 	return end, nil
 }
 
-// schedule sets how the kernel schedules this process.
+// schedule sets the scheduling attributes of all threads of this process.
 func schedule(attr *unix.SchedAttr) error {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -34,8 +34,8 @@ func schedule(attr *unix.SchedAttr) error {
 		if err != nil {
 			continue
 		}
-		// A thread that ended meanwhile needs nothing; new ones have what the one has that made
-		// them.
+		// A thread that has ended needs nothing; a new thread inherits the attributes of its
+		// creator.
 		if err := unix.SchedSetAttr(id, attr, 0); err != nil && err != unix.ESRCH {
 			return fmt.Errorf("schedule this process: %w", os.NewSyscallError("sched_setattr", err))
 		}

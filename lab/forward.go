@@ -21,7 +21,7 @@ import (
 // Forward.
 const forwarderName = "hairpin-lab-forwarder"
 
-// forwarderConfig is what a forwarder is told, as JSON in its second argument.
+// forwarderConfig is the configuration of a forwarder, as JSON in its second argument.
 type forwarderConfig struct {
 	Lifeline bool // exit at end of standard input
 	Listen   []netip.AddrPort
@@ -35,9 +35,9 @@ func init() {
 	}
 }
 
-// Forward starts a process that listens on the machine, on the first free one of some addresses,
-// and hands every TCP connection on to an address as a host of the lab reaches it. It ends with the
-// lab.
+// Forward starts a process that listens on the machine, on the first free address of listen. It
+// forwards every TCP connection to the address to, from the network of a host of the lab. It ends
+// with the lab.
 func (l *Lab) Forward(from *Host, to netip.AddrPort, listen ...netip.AddrPort) (netip.AddrPort, error) {
 	var at netip.AddrPort
 	cfg := forwarderConfig{Lifeline: l.cfg.DieWithCaller, Listen: listen, Netns: from.Netns(), To: to}
@@ -69,7 +69,7 @@ func (l *Lab) Forward(from *Host, to netip.AddrPort, listen ...netip.AddrPort) (
 	}
 	text, err := io.ReadAll(said)
 	p := process{cmd.Process.Pid, startTime(cmd.Process.Pid)}
-	go func() { _ = cmd.Wait() }() // only so that it is no zombie
+	go func() { _ = cmd.Wait() }() // only to reap it
 	if err == nil {
 		at, err = netip.ParseAddrPort(strings.TrimSpace(string(text)))
 	}
@@ -85,7 +85,7 @@ func (l *Lab) Forward(from *Host, to netip.AddrPort, listen ...netip.AddrPort) (
 	return at, l.record.save()
 }
 
-// forwarderMain listens, says where, and forwards until it is killed.
+// forwarderMain listens, prints its address, and forwards until it is killed.
 func forwarderMain() int {
 	var cfg forwarderConfig
 	if err := json.Unmarshal([]byte(os.Args[1]), &cfg); err != nil {
@@ -110,7 +110,7 @@ func forwarderMain() int {
 		return 1
 	}
 	fmt.Println(listener.Addr())
-	_ = os.Stdout.Close() // whoever waits reads to the end
+	_ = os.Stdout.Close() // Forward reads to the end
 	dial := dialer(cfg.Netns)
 	for {
 		conn, err := listener.Accept()
@@ -126,14 +126,14 @@ func forward(client *net.TCPConn, dial func(context.Context, string, string) (ne
 	defer client.Close()
 	conn, err := dial(context.Background(), "tcp", to.String())
 	if err != nil {
-		return // the client sees its connection end
+		return // this closes the client's connection
 	}
 	server := conn.(*net.TCPConn)
 	defer server.Close()
 	var both sync.WaitGroup
 	for _, way := range [][2]*net.TCPConn{{client, server}, {server, client}} {
 		both.Go(func() {
-			_, _ = io.Copy(way[1], way[0]) // either end may end at any time
+			_, _ = io.Copy(way[1], way[0]) // either side may close at any time
 			_ = way[1].CloseWrite()
 		})
 	}

@@ -11,8 +11,8 @@ import (
 	"hairpin/image"
 )
 
-// BuildHairpin builds the program under test and gives its path, which other checkouts of the
-// project do not share. One that runs somewhere stays what it is.
+// BuildHairpin builds the program under test and returns its path, which other checkouts of the
+// project do not share. Running processes keep the old file.
 func BuildHairpin(ctx context.Context) (string, error) {
 	checkout, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {

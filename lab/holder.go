@@ -17,11 +17,11 @@ import (
 )
 
 // holderName is the argv[0] that makes a program with this package in it a holder. The program
-// starts itself again as holder of a namespace, so tests need no second binary; init does it, so
-// tests need no TestMain either.
+// starts itself again as holder of a namespace, so tests need no second binary. The function init
+// does it, so tests need no TestMain.
 const holderName = "hairpin-lab-holder"
 
-// holderConfig is what a holder is told, as JSON in its second argument.
+// holderConfig is the configuration of a holder, as JSON in its second argument.
 type holderConfig struct {
 	Name     string      // host name
 	Lifeline bool        // exit at end of standard input
@@ -29,9 +29,9 @@ type holderConfig struct {
 	Network  networkConfig
 }
 
-// networkConfig is what the operating system's own network set-up does on a real node.
+// networkConfig describes what the operating system configures in the network of a real node.
 type networkConfig struct {
-	Link      string         `json:",omitempty"` // takes the addresses when it appears; empty: nothing to do
+	Link      string         `json:",omitempty"` // gets the addresses when it appears; empty: nothing to do
 	MAC       string         `json:",omitempty"`
 	Addresses []netip.Prefix `json:",omitempty"`
 	Gateways  []netip.Addr   `json:",omitempty"`
@@ -44,9 +44,8 @@ func init() {
 	}
 }
 
-// holderMain is process 1 of a node's or host's process namespace: it sets the namespaces up, says
-// so on descriptor 3, keeps addresses on the bridge, and reaps whatever is orphaned in the
-// namespace.
+// holderMain runs as process 1 of a node's or host's process namespace. It sets the namespaces up,
+// reports that on descriptor 3, keeps addresses on the bridge, and reaps orphaned processes.
 func holderMain() int {
 	status := os.NewFile(3, "status")
 	err := holderSetup()
@@ -94,8 +93,8 @@ func holderSetup() error {
 	return nil
 }
 
-// startHolder starts a holder in fresh namespaces and waits until it has set them up. dir gets its
-// log. With lifeline, it ends with the present process.
+// startHolder starts a holder in fresh namespaces and waits until it has set them up. Its log is in
+// dir. With Lifeline, it ends with the calling process.
 func startHolder(cfg holderConfig, dir string) (p process, lifeline io.Closer, err error) {
 	arg, err := json.Marshal(cfg)
 	if err != nil {
@@ -133,7 +132,7 @@ func startHolder(cfg holderConfig, dir string) (p process, lifeline io.Closer, e
 		return p, nil, fmt.Errorf("start holder: %w", err)
 	}
 	p = process{cmd.Process.Pid, startTime(cmd.Process.Pid)}
-	go func() { _ = cmd.Wait() }() // only so that it is no zombie; how it ends does not matter
+	go func() { _ = cmd.Wait() }() // only to reap it; its exit status does not matter
 	said, err := io.ReadAll(statusR)
 	if err == nil && string(said) != "ok" {
 		err = errors.New(strings.TrimSpace(string(said)))
@@ -147,7 +146,7 @@ func startHolder(cfg holderConfig, dir string) (p process, lifeline io.Closer, e
 	return p, lifeline, nil
 }
 
-// nodeEnv is the environment of everything that runs in a node.
+// nodeEnv returns the environment of all commands in a node.
 func nodeEnv() []string {
 	return []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -22,8 +22,8 @@ import (
 	"hairpin/netdev"
 )
 
-// Host is a network namespace on the wire: an outside client, the machine of the API server. Its
-// file system is that of the machine.
+// Host is a network namespace on the underlay, such as an external client or the machine of the API
+// server. Its file system is that of the machine.
 type Host struct {
 	lab       *Lab
 	name      string
@@ -37,7 +37,7 @@ type HostConfig struct {
 	Addresses []netip.Prefix // on eth0; empty means the next free ones of the underlay
 }
 
-// StartHost plugs a host into the wire: eth0 with its addresses and default routes.
+// StartHost plugs a host into the underlay: eth0 with its addresses and default routes.
 func (l *Lab) StartHost(ctx context.Context, cfg HostConfig) (*Host, error) {
 	free, err := l.reserve(cfg.Name)
 	if err != nil {
@@ -85,13 +85,13 @@ func underlayMAC(addresses []netip.Prefix) string {
 	return net.HardwareAddr{0x02, 0x42, b[12], b[13], b[14], b[15]}.String()
 }
 
-// plug connects eth0 of the host with the wire. Nothing of it appears in the machine's own network
+// plug connects eth0 of the host with the underlay. It creates nothing in the machine's own network
 // namespace.
 func (h *Host) plug(ctx context.Context, mac string) error {
 	return h.plugInto(ctx, bridgeName, "eth0", mac)
 }
 
-// plugInto connects a link of the host with a bridge of the wires.
+// plugInto connects a link of the host with a bridge in the underlay's namespace.
 func (h *Host) plugInto(ctx context.Context, to, link, mac string) error {
 	address, err := net.ParseMAC(mac)
 	if err != nil {
@@ -124,23 +124,23 @@ func (h *Host) plugInto(ctx context.Context, to, link, mac string) error {
 	if h.lab.cfg.Offloads {
 		return nil
 	}
-	// A frame between two veths is never checksummed, and the userspace datapath without TSO does
-	// not look at the mark that says so: whoever is behind it would drop the packet. With TSO, the
-	// wire does what a NIC would.
+	// A frame between two veths has no checksum, and the userspace datapath without TSO ignores the
+	// mark that says so: the receiver would drop the packet. With TSO, the underlay does what a NIC
+	// would.
 	if _, err := wire.Exec(ctx, "ethtool", "-K", outer, "tx", "off"); err != nil {
 		return err
 	}
 	offloads := []string{"ethtool", "-K", link, "tx", "off"}
 	if h.lab.cfg.TSO {
-		// the second as hostnet/uplink and the entry script do
+		// tx-checksum-sctp as hostnet/uplink and the entry script do
 		offloads = []string{"ethtool", "-K", link, "gro", "on", "tx-checksum-sctp", "off"}
 	}
 	_, err = h.inNet(ctx, offloads...)
 	return err
 }
 
-// Join gives a host another link, to another network, with addresses on it. The network is made if
-// no host has joined it before; its name is short, such as "wire2". Nothing routes between wires.
+// Join adds a link of the host to another network, with addresses. The first host that joins a
+// network creates it; its name is short, such as "wire2". Nothing routes between the networks.
 func (h *Host) Join(ctx context.Context, wire, link string, addresses ...netip.Prefix) error {
 	err := h.lab.Host(underlayName).Do(func() error {
 		err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: wire, Flags: net.FlagUp}})
@@ -165,7 +165,7 @@ func (h *Host) Join(ctx context.Context, wire, link string, addresses ...netip.P
 	})
 }
 
-// waitForAddresses waits until the holder has given the link its addresses.
+// waitForAddresses waits until the holder has added the addresses to the link.
 func (h *Host) waitForAddresses(ctx context.Context, link string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -198,7 +198,7 @@ func (h *Host) waitForAddresses(ctx context.Context, link string) error {
 	return nil
 }
 
-// Poll calls done every so often until it says yes, fails, or ctx ends: then with its cause.
+// Poll calls done periodically until it returns true or fails. If ctx ends, it returns its cause.
 func Poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -217,21 +217,21 @@ func Poll(ctx context.Context, every time.Duration, done func() (bool, error)) e
 // Name is the host's name in the lab.
 func (h *Host) Name() string { return h.name }
 
-// Addresses are the host's addresses on the wire, with their prefix lengths, IPv4 first.
+// Addresses returns the host's addresses on the underlay, with their prefix lengths, IPv4 first.
 func (h *Host) Addresses() []netip.Prefix { return h.addresses }
 
 // Dir is the host's directory on the machine: holder.log, and for a node "log", which is its
 // /var/log.
 func (h *Host) Dir() string { return filepath.Join(h.lab.Dir(), h.name) }
 
-// Netns is the path of the host's network namespace, good for as long as the host runs.
+// Netns is the path of the host's network namespace, valid while the host runs.
 func (h *Host) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", h.holder.PID) }
 
-// Do calls fn in the host's network namespace: sockets that it opens and netlink requests that it
-// makes go there. It does not hold for goroutines that fn starts.
+// Do calls fn in the host's network namespace: its sockets and netlink requests belong to that
+// namespace. Goroutines that fn starts do not run in it.
 func (h *Host) Do(fn func() error) error { return withNetns(h.Netns(), fn) }
 
-// AddAddress puts a further address on a link, such as a secondary address on lo.
+// AddAddress adds an address to a link, such as a secondary address on lo.
 func (h *Host) AddAddress(link string, p netip.Prefix) error {
 	return h.Do(func() error { return addAddress(link, p) })
 }
@@ -277,8 +277,8 @@ func (h *Host) Running() bool { return h.holder.alive() }
 func enter(ctx context.Context, argv []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = nodeEnv()
-	// nsenter waits for its child and does not hand signals on, so both are a process group of
-	// their own.
+	// nsenter waits for its child and does not forward signals, so both have their own process
+	// group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error {
 		err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
@@ -287,7 +287,7 @@ func enter(ctx context.Context, argv []string) *exec.Cmd {
 		}
 		return err
 	}
-	// a daemon that was just forked may hold the pipe for as long as a busy machine makes it
+	// a daemon that was just forked may hold the pipe open, for long on a busy machine
 	cmd.WaitDelay = 30 * time.Second
 	return cmd
 }

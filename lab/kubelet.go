@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// RunPod does with a Pod object what a kubelet does, without containers: it adds the pod's network
-// and reports the Pod as running and ready. serve, if not nil, is called between the two, to start
-// what the containers would be.
+// RunPod does what a kubelet does with a Pod object, but without containers: it adds the pod's
+// network and reports the Pod as running and ready. serve, if not nil, is called between the two,
+// to start what replaces the containers.
 func (n *Node) RunPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod,
 	serve func(*Pod) error) (*Pod, error) {
 	p, err := n.AddPod(ctx, PodConfig{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)})
@@ -48,7 +48,7 @@ func (n *Node) RunPod(ctx context.Context, client kubernetes.Interface, pod *cor
 }
 
 // EndPod does what a kubelet does with a Pod that is being deleted: it reports it as not ready,
-// takes its network away, and lets the object go.
+// removes its network, and deletes the object.
 func (n *Node) EndPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
 	status := corev1.PodStatus{Conditions: []corev1.PodCondition{
 		{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Now())},

@@ -19,23 +19,23 @@ import (
 
 const apiDirName = "api"
 
-// Config describes a lab. The zero value is good.
+// Config describes a lab. The zero value is valid.
 type Config struct {
 	// Name is the lab's directory under /run/hairpin-lab: lower-case letters, digits, "-" and ".".
-	// Empty means "demo". What a crashed lab of the same name left behind is removed first.
+	// Empty means "demo". Remains of a crashed lab of the same name are removed first.
 	Name string
-	// Underlay are the networks of the wire; the first address of each is the gateway. Empty means
-	// 172.18.0.0/16 and fc00:f853:ccd::/64.
+	// Underlay are the IP networks of the underlay; the first address of each is the gateway. Empty
+	// means 172.18.0.0/16 and fc00:f853:ccd::/64.
 	Underlay []netip.Prefix
-	// Image is the root directory of the node image. Empty means that of image.Build, which is made
-	// if missing.
+	// Image is the root directory of the node image. Empty means that of image.Build, which is
+	// built if missing.
 	Image string
-	// Offloads lets the wire carry long frames without checksums, as between NICs that segment and
-	// that merge what they receive. It is ignored where nodes have the userspace datapath, which
-	// needs each frame as it is.
+	// Offloads allows long frames without checksums on the underlay, as between NICs with
+	// segmentation and receive offload. It is ignored with the userspace datapath, which needs each
+	// frame as it is.
 	Offloads bool
-	// TSO starts Open vSwitch's userspace datapath with TSO, and gives hosts and nodes NICs that
-	// cut segments and compute checksums.
+	// TSO starts Open vSwitch's userspace datapath with TSO, and gives hosts and nodes NICs that do
+	// segmentation and compute checksums.
 	TSO bool
 	// DieWithCaller ends the lab with the calling process, however that ends. Without it the lab
 	// stays until Remove.
@@ -66,7 +66,7 @@ func (c Config) gateways() []netip.Prefix {
 	return list
 }
 
-// Lab is a wire and what is plugged into it. Its methods may be called concurrently.
+// Lab is an underlay with its hosts and nodes. Its methods may be called concurrently.
 type Lab struct {
 	cfg       Config
 	mu        sync.Mutex
@@ -74,10 +74,10 @@ type Lab struct {
 	hosts     map[string]*Host
 	nodes     map[string]*Node
 	lifelines []io.Closer // kept open so that the holders live
-	plugged   int         // how many addresses of the underlay were given out
+	plugged   int         // number of allocated addresses of the underlay
 }
 
-// New starts a lab: the wire, nothing plugged in. It needs root.
+// New starts a lab with only the underlay. It needs root.
 func New(ctx context.Context, cfg Config) (*Lab, error) {
 	cfg = cfg.withDefaults()
 	if datapath, err := chooseDatapath(""); err != nil || datapath == "netdev" {
@@ -176,14 +176,14 @@ func (l *Lab) Node(name string) *Node {
 	return l.nodes[name]
 }
 
-// Host returns a node or host by name, or nil. "underlay" is the wire itself.
+// Host returns a node or host by name, or nil. "underlay" is the underlay itself.
 func (l *Lab) Host(name string) *Host {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.hosts[name]
 }
 
-// Hosts returns all that is in the lab, in the order in which it was started; the underlay is the
+// Hosts returns all hosts and nodes in the order in which they were started; the underlay is the
 // first.
 func (l *Lab) Hosts() []*Host {
 	l.mu.Lock()
@@ -209,7 +209,7 @@ func (l *Lab) Nodes() []*Node {
 	return list
 }
 
-// startUnderlay makes the wire: a bridge that also is the gateway.
+// startUnderlay creates the underlay: a bridge that is also the gateway.
 func (l *Lab) startUnderlay() error {
 	h, err := l.hold(holderConfig{Name: underlayName}, nil)
 	if err != nil {
@@ -247,7 +247,7 @@ func (l *Lab) hold(cfg holderConfig, node *nodeRecord) (*Host, error) {
 	return h, l.record.save()
 }
 
-// reserve claims a name and gives out the next free address of each network: .3, .4, …
+// reserve reserves a name and allocates the next free address of each network: .3, .4, …
 func (l *Lab) reserve(name string) ([]netip.Prefix, error) {
 	if !validName.MatchString(name) {
 		return nil, fmt.Errorf("%q is not a name for a host", name)

@@ -21,13 +21,13 @@ import (
 const (
 	cgroupMount  = "/sys/fs/cgroup"
 	cgroupParent = "hairpin-lab" // of all labs, in every hierarchy
-	// where the node's own processes are; v2: as a group with children has no processes; v1 of CPU:
-	// each would weigh as much as a group
+	// group of the node's own processes; v2: a group with children has no processes; v1 CPU: each
+	// process would have the weight of a group
 	cgroupInit = "init"
 )
 
-// cgroupShares is the CPU of all nodes beside that of one other process of the machine, which has
-// 1024: clients of tests, API servers.
+// cgroupShares is the CPU weight of all nodes together. One other process of the machine, such as a
+// client of a test or an API server, has 1024.
 const cgroupShares = 8 * 1024
 
 // hierarchy is a mounted tree of control groups.
@@ -42,7 +42,7 @@ func (h *hierarchy) controls(name string) bool {
 	return slices.Contains(strings.Split(h.data, ","), name)
 }
 
-// share gives a group its CPU.
+// share sets the CPU weight of a group.
 func (h *hierarchy) share(dir string) error {
 	file, value := "cpu.shares", cgroupShares
 	if h.v2 {
@@ -56,11 +56,10 @@ func (h *hierarchy) share(dir string) error {
 	return os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(value)), 0)
 }
 
-// cgroupOf is the control group of a node.
+// cgroupOf returns the control group of a node.
 func cgroupOf(lab, node string) string { return filepath.Join(cgroupParent, lab, node) }
 
-// hierarchies reads them from /proc/self/mountinfo (proc(5)): those mounted at /sys/fs/cgroup or
-// below.
+// hierarchies returns those at /sys/fs/cgroup or below, from /proc/self/mountinfo (proc(5)).
 func hierarchies() ([]hierarchy, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -90,7 +89,7 @@ func hierarchies() ([]hierarchy, error) {
 	return list, nil
 }
 
-// controllers takes them out of the options of a mounted v1 hierarchy.
+// controllers extracts the controllers from the options of a mounted v1 hierarchy.
 func controllers(options string) string {
 	var words []string
 	for _, o := range strings.Split(options, ",") {
@@ -106,8 +105,8 @@ func controllers(options string) string {
 }
 
 // joinCgroups moves this process into new control groups, and the calling thread into a namespace
-// of which they are the root. The thread must be the process's first, which is the one that others
-// enter by.
+// of which they are the root. The thread must be the process's first, because others enter the
+// namespace of that thread.
 func joinCgroups(group string) ([]hierarchy, error) {
 	list, err := hierarchies()
 	if err != nil {
@@ -128,7 +127,7 @@ func joinCgroups(group string) ([]hierarchy, error) {
 	return list, nil
 }
 
-// makeGroup makes a group and those above it, able to hold processes and groups.
+// makeGroup creates a group and its parents, which can hold processes and groups.
 func makeGroup(h hierarchy, group string) error {
 	dir := h.path
 	for part := range strings.SplitSeq(group, "/") {
@@ -147,7 +146,7 @@ func makeGroup(h hierarchy, group string) error {
 				return err
 			}
 		}
-		if h.controls("cpuset") { // a new one has no processor, and can hold no process
+		if h.controls("cpuset") { // a new group has no CPU, and can hold no process
 			for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 				value, err := os.ReadFile(filepath.Join(parent, name))
 				if err != nil {
@@ -162,7 +161,7 @@ func makeGroup(h hierarchy, group string) error {
 	return nil
 }
 
-// delegate returns the children of a v2 group all its controllers.
+// delegate gives the children of a v2 group all its controllers.
 func delegate(dir string) error {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -176,7 +175,7 @@ func delegate(dir string) error {
 	return nil
 }
 
-// mountCgroups shows the node its own control groups only.
+// mountCgroups mounts only the node's own control groups.
 func mountCgroups(root string, list []hierarchy) error {
 	at := func(path string) string { return filepath.Join(root, path) }
 	if list[0].path != cgroupMount {
@@ -214,13 +213,13 @@ func mountCgroups(root string, list []hierarchy) error {
 	return nil
 }
 
-// joinScript is what a shell in a node with a disk runs to be in the node's control groups: whoever
-// enters a node from outside stays in those that it comes from.
+// joinScript moves a shell in a node with a disk into the node's control groups: a process that
+// enters a node from outside keeps its control groups.
 const joinScript = `if [ -e /sys/fs/cgroup/cgroup.procs ]; then echo $$ >/sys/fs/cgroup/init/cgroup.procs; else ` +
 	`for g in /sys/fs/cgroup/*; do [ ! -d $g/init ] || g=$g/init; echo $$ >$g/cgroup.procs; done; fi; `
 
-// removeCgroups removes a group with all groups in it, in every hierarchy, and the groups above it
-// that are empty then.
+// removeCgroups removes a group with all groups in it, in every hierarchy, and its parents that are
+// then empty.
 func removeCgroups(group string) error {
 	list, err := hierarchies()
 	if err != nil {
@@ -232,7 +231,7 @@ func removeCgroups(group string) error {
 		}
 		for up := filepath.Dir(group); up != "."; up = filepath.Dir(up) {
 			if os.Remove(filepath.Join(h.path, up)) != nil {
-				break // of another node, or gone
+				break // used by another node, or gone
 			}
 		}
 	}
@@ -267,8 +266,8 @@ func removeTree(dir string) error {
 	}
 }
 
-// guardSysctls puts files with the values that a kubelet wants over settings of the whole machine,
-// so that it need not change these.
+// guardSysctls mounts files over sysctls of the whole machine. They have the values that a kubelet
+// requires, so that it does not change the machine's.
 func guardSysctls(root string) error {
 	dir := filepath.Join(root, "run", "lab", "sysctl")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -19,7 +19,7 @@ func (n *Node) NetnsAt(name, inNode string) *NetnsPlace { return &NetnsPlace{n, 
 // Name is the name for reports.
 func (p *NetnsPlace) Name() string { return p.name }
 
-// Netns is where the machine sees the namespace.
+// Netns returns the path of the namespace on the machine.
 func (p *NetnsPlace) Netns() string { return p.node.Path(p.inNode) }
 
 func (p *NetnsPlace) onMachine(ctx context.Context, args ...string) *exec.Cmd {

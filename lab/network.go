@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startNetwork does in the present network namespace what the operating system does on a real node:
-// loopback, sysctls, and, whenever the link appears, its addresses and default routes. An Open
-// vSwitch bridge of the userspace datapath appears anew after each start of ovs-vswitchd.
+// startNetwork configures the current network namespace as the operating system does on a real
+// node: loopback, sysctls, and, whenever the link appears, its addresses and default routes. An
+// Open vSwitch bridge of the userspace datapath appears again after each start of ovs-vswitchd.
 func startNetwork(cfg networkConfig) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -40,8 +40,8 @@ func startNetwork(cfg networkConfig) error {
 	go func() {
 		for {
 			keepLink(cfg, updates)
-			// Whatever is wrong with a message, and be it that some were lost because this process
-			// got no CPU, ends the subscription.
+			// Any error ends the subscription, also the loss of messages because this process got
+			// no CPU.
 			if updates, err = watchLinks(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				time.Sleep(100 * time.Millisecond)
@@ -51,8 +51,8 @@ func startNetwork(cfg networkConfig) error {
 	return nil
 }
 
-// watchLinks returns all links, and then what changes. On an error the channel is closed, with
-// nothing in it.
+// watchLinks returns a channel with all links and later changes. On an error the channel is closed
+// and empty.
 func watchLinks() (<-chan netlink.LinkUpdate, error) {
 	updates := make(chan netlink.LinkUpdate, 64)
 	err := netlink.LinkSubscribeWithOptions(updates, nil,
@@ -75,13 +75,13 @@ func keepLink(cfg networkConfig, updates <-chan netlink.LinkUpdate) {
 		switch {
 		case u.Header.Type == unix.RTM_DELLINK && index == configured:
 			configured = 0
-		// ovs-vswitchd sets a new bridge down for its MAC address and up again, and writes flags
-		// that it has read before: it may leave down what was set up meanwhile. The kernel takes
-		// away routes then, and addresses of IPv6.
+		// ovs-vswitchd sets a new bridge down to change its MAC address, then up again. It writes
+		// flags that it has read before, so a bridge that was set up meanwhile may stay down. The
+		// kernel then removes routes and IPv6 addresses.
 		case u.Header.Type == unix.RTM_NEWLINK && name == cfg.Link && (index != configured || !up):
 			if err := configureLink(u.Link, cfg); err != nil {
 				fmt.Fprintf(os.Stderr, "configure %s: %v\n", name, err)
-				continue // its next change tries again
+				continue // the next change of the link retries
 			}
 			configured = index
 		}
@@ -136,8 +136,8 @@ func configureLink(link netlink.Link, cfg networkConfig) error {
 	return nil
 }
 
-// address is an address without duplicate address detection, which would make an IPv6 address wait
-// for a second.
+// address returns an address without duplicate address detection, which would delay an IPv6 address
+// by a second.
 func address(p netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: ipNet(p)}
 	if p.Addr().Is6() {
@@ -157,8 +157,8 @@ func everything(of netip.Addr) *net.IPNet {
 	return ipNet(netip.MustParsePrefix("::/0"))
 }
 
-// addAddress puts a further address on a link of the present network namespace; no error when it is
-// there.
+// addAddress adds an address to a link of the current network namespace. It is no error if the link
+// has it.
 func addAddress(linkName string, p netip.Prefix) error {
 	link, err := netlink.LinkByName(linkName)
 	if err != nil {

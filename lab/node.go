@@ -20,7 +20,7 @@ import (
 // GatewayBridge is the Open vSwitch bridge that has the node's addresses and eth0.
 const GatewayBridge = "br-ex"
 
-// NodeConfig describes a Node. The zero value is a good node of a test.
+// NodeConfig describes a Node. The zero value is a valid node for tests.
 type NodeConfig struct {
 	Name string // also the host name; empty means "node-a"
 	// on br-ex; empty means the next free ones of the underlay, 172.18.0.3 and fc00:f853:ccd::3
@@ -33,22 +33,22 @@ type NodeConfig struct {
 	// Datapath is the type of br-ex: "netdev" (userspace), "system" (kernel), or "auto", which is
 	// "system" where the kernel has openvswitch. Empty means "auto".
 	Datapath string
-	// Plain is an ordinary machine: no daemon of Open vSwitch or OVN, addresses on eth0, nothing
-	// prepared for them.
+	// Plain makes the node an ordinary machine: addresses on eth0, no daemon of Open vSwitch or
+	// OVN, and nothing prepared for them.
 	Plain bool
-	// NoBridge leaves the wire to the kernel: eth0 has the addresses, and Open vSwitch runs without
-	// any bridge.
+	// NoBridge leaves the uplink to the kernel: eth0 has the addresses, and Open vSwitch runs
+	// without any bridge.
 	NoBridge bool
 	Binds    map[string]string // path in the node → file or directory of the machine, read-only
 	Files    map[string]string // path in the node → content
 	// Disk makes the node a plain machine for containers: it has control groups and mounts that
 	// pods can share. Disk is a directory of the machine that keeps what the node writes; after
-	// Stop, StartNode with the same one is a reboot. It goes with the lab.
+	// Stop, StartNode with the same one is a reboot. It is removed with the lab.
 	Disk string
 }
 
-// Node is a machine of its own as far as a node's programs can see: own root file system (an
-// overlay of the node image whose changes live in memory), own network, processes and host name.
+// Node looks like a separate machine to the programs in it. It has its own root file system (an
+// overlay of the node image whose changes are kept in memory), network, processes and host name.
 type Node struct {
 	*Host
 	datapath string
@@ -56,7 +56,7 @@ type Node struct {
 	daemons  sync.Map // name → *sync.Mutex, see hold
 }
 
-// StartNode plugs a node into the wire and starts its daemons. When it returns, br-ex has its
+// StartNode plugs a node into the underlay and starts its daemons. When it returns, br-ex has its
 // addresses, and ovs-vsctl, ovn-nbctl and ovn-sbctl work in the node. It takes about a second.
 func (l *Lab) StartNode(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	if cfg.Name == "" {
@@ -135,7 +135,7 @@ func (l *Lab) holdNode(cfg NodeConfig) (*Node, error) {
 	return n, nil
 }
 
-// bringUp does what the boot of a real node does.
+// bringUp configures a node as the boot of a real node does.
 func (n *Node) bringUp(ctx context.Context, cfg NodeConfig) error {
 	wanted := func(name string) bool { return slices.Contains(cfg.Daemons, name) }
 	mac := underlayMAC(cfg.Addresses)
@@ -188,15 +188,15 @@ func (n *Node) bringUp(ctx context.Context, cfg NodeConfig) error {
 	return n.waitForAddresses(ctx, GatewayBridge)
 }
 
-// switchSetup is the command that gives Open vSwitch its identity and the gateway bridge.
+// switchSetup returns the command that configures Open vSwitch's identity and the gateway bridge.
 func (n *Node) switchSetup(cfg NodeConfig, mac string, bridge bool) []string {
 	args := []string{
 		"ovs-vsctl", "--no-wait", "init", "--", "set", "Open_vSwitch", ".",
 		"external_ids:system-id=" + strconv.Quote(cfg.SystemID), "external_ids:hostname=" + strconv.Quote(cfg.Name),
 	}
 	if n.datapath == "netdev" {
-		// Else ovn-controller makes a br-int that cannot work here, and when the agent has put it
-		// right, takes up to 8 s to try again: as long, nobody answers neighbour solicitations.
+		// Otherwise ovn-controller creates a br-int that cannot work here. After the agent's
+		// correction it retries within 8 s; until then, neighbor solicitations get no reply.
 		args = append(args, "external_ids:ovn-bridge-datapath-type=netdev")
 	}
 	if n.lab.cfg.TSO && n.datapath == "netdev" {
@@ -251,9 +251,9 @@ func chooseDatapath(want string) (string, error) {
 // Datapath is the datapath type of br-ex: "netdev" or "system".
 func (n *Node) Datapath() string { return n.datapath }
 
-// Path is where the machine sees a file or socket of the node, good for as long as the node runs.
-// The path in the node must be absolute and should have no symbolic link in it (write /run, not
-// /var/run): the machine would follow it from its own root.
+// Path returns the path of a node's file or socket on the machine, which is valid while the node
+// runs. The path in the node must be absolute and should have no symbolic link in it (write /run,
+// not /var/run): the machine would follow it from its own root.
 func (n *Node) Path(inNode string) string {
 	return fmt.Sprintf("/proc/%d/root%s", n.holder.PID, filepath.Clean(inNode))
 }
@@ -314,7 +314,7 @@ func (n *Node) WaitFor(ctx context.Context, timeout time.Duration, ok func(stdou
 		case ctx.Err() == nil:
 			last = strings.TrimSpace(err.Error() + "\n" + out)
 		}
-		// Most of the machine is for what is waited for, also where the command takes seconds.
+		// Leave most of the CPU to what is waited for, also when the command takes seconds.
 		pause := max(20*time.Millisecond, 2*time.Since(begin))
 		if pause > 2*time.Second {
 			pause *= 3

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A node has everything that a test of a colleague wants, and has it soon.
+// TestNode checks that a node provides everything that other tests need, soon after its start.
 func TestNode(t *testing.T) {
 	ctx := t.Context()
 	l := Start(t, Config{})
@@ -64,12 +64,12 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// A link that falls is set up again, with its addresses and routes: ovs-vswitchd may set a bridge
-// down after it was configured.
+// TestLinkFalls checks that a link that goes down is set up again, with its addresses and routes:
+// ovs-vswitchd may set a bridge down after it was configured.
 func TestLinkFalls(t *testing.T) {
 	n := StartNode(t, NodeConfig{Daemons: []string{OVSDB, VSwitchd}})
 	for i := range 3 {
-		if i == 2 { // the holder has been so slow that the kernel has dropped what it had to say about links
+		if i == 2 { // the holder has been so slow that the kernel has dropped messages about links
 			if err := unix.Kill(n.holder.PID, unix.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +95,7 @@ func TestLinkFalls(t *testing.T) {
 	}
 }
 
-// Every daemon can be killed either way and started again, and the node works again within 3 s.
+// TestDaemonsRestart kills every daemon by either signal; once started, it works within 3 s.
 func TestDaemonsRestart(t *testing.T) {
 	ctx := t.Context()
 	n := StartNode(t, NodeConfig{})
@@ -186,7 +186,7 @@ func TestOtherDaemon(t *testing.T) {
 	logged("started x a b\nstarted x a b\n")
 }
 
-// A context that ends takes the command and its children with it.
+// TestExecEndsWithItsContext checks that the end of a context ends the command and its children.
 func TestExecEndsWithItsContext(t *testing.T) {
 	n := StartNode(t, NodeConfig{Daemons: []string{}})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -205,13 +205,13 @@ func TestExecEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Close leaves nothing: no process, no directory. Neither does Remove by another process after a
-// crash.
+// TestNothingIsLeft checks that Close leaves no process and no directory. Neither does Remove by
+// another process after a crash.
 func TestNothingIsLeft(t *testing.T) {
 	for name, end := range map[string]func(*Lab) error{
 		"close":  (*Lab).Close,
 		"remove": func(l *Lab) error { return Remove(l.Name()) },
-		"lifeline": func(l *Lab) error { // what the kernel does when our process dies
+		"lifeline": func(l *Lab) error { // what the kernel does when this process dies
 			for _, c := range l.lifelines {
 				c.Close()
 			}

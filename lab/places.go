@@ -25,7 +25,7 @@ func (l *Lab) Argv(place string, args ...string) ([]string, error) {
 	return p.(interface{ Argv(...string) []string }).Argv(args...), nil
 }
 
-// place finds where traffic can start: a pod, a host, the host of a node.
+// place returns a place where traffic can start: a pod, a host, the host of a node.
 func (l *Lab) place(name string) (Place, error) {
 	var names []string
 	for _, h := range l.Hosts() {
@@ -60,7 +60,7 @@ func (l *Lab) Probe(ctx context.Context, from string, args []string, stdout, std
 	return cmd.Run()
 }
 
-// Print writes what is in the lab, a line for each host, daemon and pod.
+// Print writes a line for each host, daemon and pod of the lab.
 func (l *Lab) Print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, h := range l.Hosts() {

@@ -16,14 +16,14 @@ import (
 	"strings"
 )
 
-// Pod is a network namespace of a node that the node's CNI plugin has connected: what a kubelet and
-// a container runtime make of a Kubernetes Pod, without the containers.
+// Pod is a network namespace of a node that the node's CNI plugin has connected, as a kubelet and a
+// container runtime create for a Pod, but without containers.
 type Pod struct {
 	node *Node
 	podRecord
 }
 
-// podRecord is what a later process needs to know of a pod.
+// podRecord is the state of a pod that a later process needs.
 type podRecord struct {
 	PodConfig
 	Sandbox string          // CNI_CONTAINERID
@@ -92,17 +92,17 @@ func (p *Pod) Name() string { return p.PodConfig.Name }
 // Namespace is the pod's Kubernetes namespace.
 func (p *Pod) Namespace() string { return p.PodConfig.Namespace }
 
-// Node is where the pod is.
+// Node returns the pod's node.
 func (p *Pod) Node() *Node { return p.node }
 
 // IPs are the pod's addresses, IPv4 first.
 func (p *Pod) IPs() []netip.Addr { return p.Address }
 
-// netnsName is the name of the namespace in the node, under /run/netns, by the sandbox as a
-// container runtime does.
+// netnsName returns the name of the namespace under /run/netns of the node. It is derived from the
+// sandbox, as a container runtime does.
 func (p *Pod) netnsName() string { return "cni-" + p.Sandbox[:12] }
 
-// Netns is where the machine sees the pod's network namespace.
+// Netns returns the path of the pod's network namespace on the machine.
 func (p *Pod) Netns() string { return p.node.Path("/run/netns/" + p.netnsName()) }
 
 // Argv returns the command line that runs a command in the pod's network, on the node's file
@@ -126,7 +126,7 @@ func (p *Pod) onMachine(ctx context.Context, args ...string) *exec.Cmd {
 		p.Netns(), "--"}, args...))
 }
 
-// cni calls every plugin of the network configuration, in the order that the command wants, and
+// cni calls every plugin of the network configuration, in the order that the command requires, and
 // returns the last result.
 func (p *Pod) cni(ctx context.Context, command string) (result []byte, err error) {
 	list, err := p.node.networkConfiguration()
@@ -196,7 +196,7 @@ func (n *Node) networkConfiguration() (*networkList, error) {
 	return list, nil
 }
 
-// configOf returns what a plugin of the list gets on its standard input.
+// configOf returns the standard input of a plugin of the list.
 func (l *networkList) configOf(plugin map[string]any, previous []byte) ([]byte, error) {
 	conf := map[string]any{"cniVersion": l.CNIVersion, "name": l.Name}
 	for k, v := range plugin {
@@ -208,7 +208,7 @@ func (l *networkList) configOf(plugin map[string]any, previous []byte) ([]byte, 
 	return json.Marshal(conf)
 }
 
-// readResult takes the addresses out of the result of ADD.
+// readResult reads the addresses from the result of ADD.
 func (p *Pod) readResult(result []byte) error {
 	var r struct {
 		IPs []struct {

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rootConfig describes a node's file system: an overlay of the image whose changes live in memory.
+// rootConfig describes a node's file system: an overlay of the image, with changes in memory.
 type rootConfig struct {
 	Image string            // read-only lower layer
-	Stage string            // an empty directory to build on; outside, it stays empty
+	Stage string            // an empty directory to mount on; outside the node, it stays empty
 	Log   string            // directory of the machine that becomes /var/log
 	Binds map[string]string // target in the node → source on the machine, read-only
 	Files map[string]string // path in the node → content
@@ -23,13 +23,13 @@ type rootConfig struct {
 	Group string `json:",omitempty"`
 }
 
-// diskDirs are directories of a node that lie on its disk and not in the overlay: a container
-// runtime makes overlays of its own in them, and an overlay cannot be the upper layer of another.
+// diskDirs returns a node's directories on its disk, not in the overlay: a container runtime makes
+// overlays of its own in them, and an overlay cannot be the upper layer of another.
 func diskDirs() []string { return []string{"var/lib/containerd", "var/lib/kubelet"} }
 
 // enterRoot builds the file system and makes it the root of this process. The process must be the
-// first of its process namespace and in a mount namespace of its own. Nothing of it is seen
-// outside, and it goes with the process.
+// first of its process namespace and in a mount namespace of its own. The file system is not
+// visible outside, and disappears with the process.
 func enterRoot(cfg rootConfig) error {
 	var groups []hierarchy
 	if cfg.Disk != "" {
@@ -70,7 +70,7 @@ func enterRoot(cfg rootConfig) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	// The old root is put over the new one and taken off again: no directory for it is needed
+	// The old root is mounted over the new one and unmounted again, so it needs no directory
 	// (pivot_root(2)).
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
@@ -78,7 +78,7 @@ func enterRoot(cfg rootConfig) error {
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leave old root: %w", err)
 	}
-	if cfg.Disk != "" { // as on a machine with systemd: volumes of pods that mount something show it to others
+	if cfg.Disk != "" { // as with systemd: mounts that a pod makes in a volume propagate to others
 		if err := mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func enterRoot(cfg rootConfig) error {
 	return os.Chdir("/")
 }
 
-// fillMachine adds what a node with a disk has.
+// fillMachine adds what only a node with a disk has: directories, sysctl files, control groups.
 func fillMachine(root, disk string, groups []hierarchy) error {
 	for _, d := range diskDirs() {
 		source, target := filepath.Join(disk, filepath.Base(d)), filepath.Join(root, d)
@@ -151,7 +151,7 @@ func fillRoot(root string, cfg rootConfig) error {
 	return nil
 }
 
-// bind shows a file or directory of the machine in the node, read-only.
+// bind mounts a file or directory of the machine in the node, read-only.
 func bind(source, target string) error {
 	info, err := os.Stat(source)
 	if err != nil {

@@ -16,20 +16,20 @@ import (
 // baseDir holds a directory per lab.
 const baseDir = "/run/hairpin-lab"
 
-// Defaults of the underlay, those of the documents.
+// Defaults of the underlay, as in the documentation.
 const (
 	underlayName = "underlay"
 	bridgeName   = "ul0"
 )
 
-// record is what a later process needs to know of a lab. It is kept in lab.json.
+// record is the state of a lab that a later process needs. It is stored in lab.json.
 type record struct {
 	Name  string
-	Owner process // who started it
+	Owner process // the process that started it
 	Image string  `json:",omitempty"` // Config.Image
 	Hosts []hostRecord
-	// Disks are directories of nodes (NodeConfig.Disk), also of those that were stopped; they go
-	// with the lab.
+	// Disks are directories of nodes (NodeConfig.Disk), also of stopped ones; they are removed with
+	// the lab.
 	Disks      []string  `json:",omitempty"`
 	Forwarders []process `json:",omitempty"`
 }
@@ -42,7 +42,7 @@ type hostRecord struct {
 	Node      *nodeRecord    `json:",omitempty"` // nil for a plain Host
 }
 
-// nodeRecord is what a Node has beyond a Host.
+// nodeRecord is the state that a Node has in addition to that of a Host.
 type nodeRecord struct {
 	Datapath string              // "netdev" or "system"
 	Disk     string              `json:",omitempty"` // NodeConfig.Disk
@@ -50,7 +50,7 @@ type nodeRecord struct {
 	Pods     []podRecord
 }
 
-// process is a process id that cannot be mistaken for a later process of the same number.
+// process identifies a process, also after its PID was reused.
 type process struct {
 	PID   int
 	Start string // see startTime
@@ -126,8 +126,8 @@ func Names() ([]string, error) {
 	return names, nil
 }
 
-// Remove ends everything of a lab and deletes its directory, whoever started it and however that
-// process ended. Removing a lab that is not there is no error.
+// Remove ends all processes of a lab and deletes its directory, no matter which process started it
+// and how that process ended. It is no error if the lab does not exist.
 func Remove(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("remove lab: %q is not a lab's name", name)
@@ -154,7 +154,7 @@ func (r *record) removeAll() error {
 	for _, f := range r.Forwarders {
 		errs = append(errs, f.kill(5*time.Second))
 	}
-	for i := len(r.Hosts) - 1; i >= 0; i-- { // the underlay came first and goes last
+	for i := len(r.Hosts) - 1; i >= 0; i-- { // the underlay was started first and ends last
 		h := r.Hosts[i]
 		errs = append(errs, h.Holder.kill(10*time.Second))
 		if h.Node != nil && h.Node.Disk != "" {
@@ -162,7 +162,7 @@ func (r *record) removeAll() error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err // keep the directory: it says what is left
+		return err // keep the directory: it records what is left
 	}
 	for _, d := range r.Disks {
 		errs = append(errs, os.RemoveAll(d))
@@ -173,8 +173,8 @@ func (r *record) removeAll() error {
 	return os.RemoveAll(labDir(r.Name))
 }
 
-// RemoveStale removes every lab whose starter is gone and that was to end with it, and returns
-// their names. Labs that were started to stay (Config.DieWithCaller false) stay.
+// RemoveStale removes every lab with Config.DieWithCaller whose starting process is gone, and
+// returns their names. Other labs stay.
 func RemoveStale() ([]string, error) {
 	names, err := Names()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TB is what a test hands over: *testing.T, *testing.B.
+// TB has the methods of *testing.T and *testing.B that a lab needs.
 type TB interface {
 	Helper()
 	Name() string
@@ -56,7 +56,7 @@ func StartNode(t TB, cfg NodeConfig) *Node {
 	return Start(t, Config{}).Add(t, cfg)
 }
 
-// Add starts a further node in a lab of a test.
+// Add starts another node in a lab of a test.
 func (l *Lab) Add(t TB, cfg NodeConfig) *Node {
 	t.Helper()
 	n, err := l.StartNode(t.Context(), cfg)
@@ -70,7 +70,7 @@ func (l *Lab) Add(t TB, cfg NodeConfig) *Node {
 func (l *Lab) logLogs(t TB) {
 	const keep = 1500
 	for _, pattern := range []string{"*/holder.log", "*/log/*.log", "*/log/*/*.log"} {
-		files, _ := filepath.Glob(filepath.Join(l.Dir(), pattern)) // the pattern is good
+		files, _ := filepath.Glob(filepath.Join(l.Dir(), pattern)) // the pattern is valid
 		for _, f := range files {
 			if strings.HasSuffix(f, "/alternatives.log") {
 				continue

@@ -43,7 +43,7 @@ func (h *Host) onMachine(ctx context.Context, args ...string) *exec.Cmd {
 	return h.Command(ctx, args...)
 }
 
-// Get asks a server from a place.
+// Get sends a request to a server from a place.
 func Get(ctx context.Context, from Place, r probe.Request) probe.Answer {
 	var a probe.Answer
 	if err := withNetns(from.Netns(), func() error { a = probe.Get(ctx, r); return nil }); err != nil {
@@ -52,8 +52,8 @@ func Get(ctx context.Context, from Place, r probe.Request) probe.Answer {
 	return a
 }
 
-// Until asks from a place, by a new TCP connection every millisecond, until a server of that name
-// answers, and says when it did. Each try may take so long.
+// Until opens a TCP connection from a place every millisecond until a server of that name replies.
+// It returns the time of the reply. Each attempt may take the time try.
 func Until(ctx context.Context, from Place, to netip.AddrPort, name string, try,
 	timeout time.Duration) (at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -88,7 +88,7 @@ func Serve(ctx context.Context, at Place, name string, port uint16) (stop func()
 	return serve(ctx, at, name, port)
 }
 
-// Sink is Serve for a server that takes what TCP connections send, and says nothing.
+// Sink is Serve for a server that reads what TCP connections send, and sends nothing.
 func Sink(ctx context.Context, at Place, port uint16) (stop func() error, err error) {
 	return serve(ctx, at, "sink", port, "--sink")
 }
@@ -105,7 +105,7 @@ func serve(ctx context.Context, at Place, name string, port uint16, flags ...str
 	if err != nil {
 		return nil, fmt.Errorf("serve: %w", err)
 	}
-	// A file, not a pipe: nobody reads it once we are gone.
+	// A file, not a pipe: a pipe has no reader after this process has ended.
 	said, err := os.CreateTemp("", "hairpin-lab-serve-")
 	if err != nil {
 		return nil, fmt.Errorf("serve: %w", err)
@@ -127,7 +127,7 @@ func serve(ctx context.Context, at Place, name string, port uint16, flags ...str
 	}
 	group := process{cmd.Process.Pid, startTime(cmd.Process.Pid)}
 	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }() // how it ends does not matter
+	go func() { _ = cmd.Wait(); close(ended) }() // its exit status does not matter
 	return func() error {
 		if !group.alive() {
 			return nil
@@ -140,7 +140,7 @@ func serve(ctx context.Context, at Place, name string, port uint16, flags ...str
 	}, nil
 }
 
-// Load makes a load from a place and gives what it achieved.
+// Load generates load from a place and returns what it achieved.
 func Load(ctx context.Context, from Place, cfg probe.LoadConfig) (report probe.LoadReport, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -158,12 +158,12 @@ func Load(ctx context.Context, from Place, cfg probe.LoadConfig) (report probe.L
 	return report, nil
 }
 
-// Stream is a stream of connections that runs beside what else a test does.
+// Stream is a stream of connections that runs in parallel with the rest of a test.
 type Stream struct {
 	cmd     *exec.Cmd
 	stdout  io.Reader
 	stderr  *strings.Builder
-	answers atomic.Int64 // up to now
+	answers atomic.Int64 // so far
 }
 
 // StartStream starts a stream from a place and returns when its long connections are open.
@@ -202,7 +202,7 @@ func StartStream(ctx context.Context, from Place, cfg probe.StreamConfig) (*Stre
 	}
 }
 
-// count takes what a running stream tells: the number of its answers.
+// count reads what a running stream reports: the number of its answers.
 func (s *Stream) count(lines *bufio.Reader) {
 	for {
 		line, err := lines.ReadString('\n')
@@ -215,8 +215,8 @@ func (s *Stream) count(lines *bufio.Reader) {
 	}
 }
 
-// Flow waits until each of some streams has had n more answers: new connections that got their
-// greeting, and echoes on the others.
+// Flow waits until each of the streams has received n more answers: greetings on new connections,
+// and echoes on the others.
 func Flow(ctx context.Context, n int64, streams ...*Stream) error {
 	enough := make([]int64, len(streams))
 	for i, s := range streams {
@@ -235,9 +235,9 @@ func Flow(ctx context.Context, n int64, streams ...*Stream) error {
 	return nil
 }
 
-// End ends the stream before its time and gives its report.
+// End ends the stream early and returns its report.
 func (s *Stream) End() (probe.Report, error) {
-	// The whole group: nsenter hands no signal on.
+	// Signal the whole process group: nsenter does not forward signals.
 	if err := unix.Kill(-s.cmd.Process.Pid, unix.SIGINT); err != nil && !errors.Is(err, unix.ESRCH) {
 		return probe.Report{}, fmt.Errorf("end stream: %w", err)
 	}

@@ -11,8 +11,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// Servers say whom they saw and where they were asked, over every protocol and family, between a
-// host and a node that talk through the wire and br-ex, and also on a secondary address.
+// TestGet checks that servers report both addresses of a connection, for every protocol and family,
+// between a host and a node through the underlay and br-ex, and also for a secondary address.
 func TestGet(t *testing.T) {
 	ctx := t.Context()
 	l := Start(t, Config{})
@@ -49,10 +49,10 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// deaf is what nft makes of a host whose kernel takes no frame.
+// deaf has the nft commands that make a host's kernel drop all frames of eth0.
 const deaf = `add table netdev guard; add chain netdev guard in { type filter hook ingress device "eth0" priority 0; policy drop; }`
 
-// A stream counts what it does, and sees it when the server's switch is away for half a second.
+// TestStream: a stream counts its work, and detects when the server's switch stops for 0.5 s.
 func TestStream(t *testing.T) {
 	ctx := t.Context()
 	l := Start(t, Config{})
@@ -61,8 +61,8 @@ func TestStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// With the userspace datapath the kernel takes every frame of eth0 too, unless the agent's
-	// guard keeps it off: the server would get each datagram twice.
+	// With the userspace datapath the kernel receives every frame of eth0 too, unless the agent's
+	// guard prevents it: the server would receive each datagram twice.
 	if _, err := node.Exec(ctx, "nft", deaf); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestStream(t *testing.T) {
 		if err := node.Signal(VSwitchd, unix.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(pause) // this is the disturbance, nothing is waited for
+		time.Sleep(pause) // the duration of the disturbance
 		if err := node.Signal(VSwitchd, unix.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// A stream ends, also when nobody acknowledges any more what its long connections send.
+// TestStreamToNobody: a stream ends even when its long connections get no acknowledgments.
 func TestStreamToNobody(t *testing.T) {
 	ctx := t.Context()
 	l := Start(t, Config{})
@@ -130,7 +130,7 @@ func TestStreamToNobody(t *testing.T) {
 	defer cancel()
 	s, err := StartStream(limited, client, probe.StreamConfig{
 		Protocol: "tcp", To: netip.AddrPortFrom(server.Addresses()[0].Addr(), 8081), Long: 3,
-		// before they time out, the sockets have no room left
+		// before they time out, the socket buffers are full
 		Every: 20 * time.Microsecond, Timeout: 5 * time.Second, Duration: 6 * time.Second,
 	})
 	if err != nil {

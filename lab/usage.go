@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Usage is what a process has used.
+// Usage is the resource usage of a process.
 type Usage struct {
 	CPU time.Duration // of the process and of children that it has waited for
 	RSS int           // kB, now
@@ -34,7 +34,7 @@ func (s *APIServer) Used() (Usage, error) {
 	return u, nil
 }
 
-// Spent returns the CPU time of all processes that a node has now, its pods' and servers' too.
+// Spent returns the CPU time of all running processes of a node, including its pods and servers.
 func (n *Node) Spent() (sum time.Duration, err error) {
 	files, err := filepath.Glob(n.Path("/proc/[0-9]*/stat"))
 	if err != nil {
@@ -54,7 +54,7 @@ func (n *Node) Spent() (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// cpuOf reads user and system time of /proc/PID/stat, by the numbers of the fields behind the name:
+// cpuOf reads user and system time of /proc/PID/stat, by the numbers of the fields after the name:
 // 11 and 12 are the process's own, 13 and 14 those of children that it has waited for.
 func cpuOf(stat []byte, from, to int) (cpu time.Duration, err error) {
 	// The name, in brackets, may hold spaces and brackets.
@@ -81,8 +81,8 @@ func usageIn(dir string) (u Usage, err error) {
 	if u.CPU, err = cpuOf(stat, 13, 15); err != nil {
 		return u, err
 	}
-	// Of its own threads the scheduler counts nanoseconds, of one that has ended nothing: these
-	// daemons keep theirs.
+	// schedstat has the nanoseconds of each running thread, but not of ended ones: these daemons
+	// end no threads.
 	threads, err := filepath.Glob(filepath.Join(dir, "task/*/schedstat"))
 	if err != nil {
 		return u, err

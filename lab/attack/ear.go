@@ -15,8 +15,8 @@ import (
 	"hairpin/lab"
 )
 
-// Send sends frames out of a link of a place, as whoever may open a packet socket can (capability
-// NET_RAW).
+// Send sends frames from a link of a place. It needs the capability NET_RAW to open a packet
+// socket.
 func Send(at lab.Place, link string, frames ...[]byte) error {
 	s, err := packetSocket(at, link, 0)
 	if err != nil {
@@ -43,7 +43,7 @@ func MAC(at lab.Place, link string) (mac cluster.MAC, err error) {
 	return mac, err
 }
 
-// packetSocket is bound to a link; protocol 0 hears nothing.
+// packetSocket returns a socket bound to a link; with protocol 0 it receives nothing.
 func packetSocket(at lab.Place, link string, protocol uint16) (f *os.File, err error) {
 	err = lab.Do(at, func() error {
 		i, err := net.InterfaceByName(link)
@@ -68,14 +68,14 @@ func packetSocket(at lab.Place, link string, protocol uint16) (f *os.File, err e
 	return f, nil
 }
 
-// Ear hears what comes to a place: frames of a link, or datagrams to a port.
+// Ear receives packets in a place: frames of a link, or datagrams to a port.
 type Ear struct {
 	heard chan []byte
 	close func() error
-	Port  uint16 // of a socket's
+	Port  uint16 // port of the UDP socket
 }
 
-// Listen hears all frames that a link receives, whatever the machine does with them.
+// Listen receives all frames that arrive at a link, whatever the machine does with them.
 func Listen(at lab.Place, link string) (*Ear, error) {
 	f, err := packetSocket(at, link, unix.ETH_P_ALL)
 	if err != nil {
@@ -101,7 +101,7 @@ func Listen(at lab.Place, link string) (*Ear, error) {
 	}), nil
 }
 
-// ListenUDP hears the datagrams that a program of the place gets at a port; 0 is a free one.
+// ListenUDP receives the datagrams that a program of the place gets at a port; 0 is a free one.
 func ListenUDP(at lab.Place, port uint16) (*Ear, error) {
 	var conn *net.UDPConn
 	err := lab.Do(at, func() (err error) {
@@ -113,7 +113,7 @@ func ListenUDP(at lab.Place, port uint16) (*Ear, error) {
 	}
 	return newEar(conn.Close, uint16(conn.LocalAddr().(*net.UDPAddr).Port), func(b []byte) (int, bool, error) {
 		n, from, err := conn.ReadFromUDPAddrPort(b)
-		if err == nil { // what a program sees: who sent it, and what
+		if err == nil { // what a program sees: the sender and the payload
 			n += copy(b[n:], fmt.Appendf(nil, " from %s", from.Addr().Unmap()))
 		}
 		return n, false, err
@@ -134,17 +134,17 @@ func newEar(end func() error, port uint16, read func([]byte) (n int, own bool, e
 			}
 			select {
 			case e.heard <- bytes.Clone(b[:n]):
-			default: // nobody hears so much
+			default: // the channel is full
 			}
 		}
 	}()
 	return e
 }
 
-// Close ends it.
+// Close stops receiving.
 func (e *Ear) Close() { _ = e.close() }
 
-// Hear waits for one that fits, and gives nil when none came in time.
+// Hear waits for a packet that fits, and returns nil if none arrives within limit.
 func (e *Ear) Hear(ctx context.Context, limit time.Duration, fits func([]byte) bool) []byte {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

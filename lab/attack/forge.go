@@ -24,7 +24,7 @@ func Tagged(frame []byte, vlans ...uint16) []byte {
 	return append(b, frame[macs:]...)
 }
 
-// Fragments splits the payload of an IP packet after so many bytes, a multiple of 8 (RFC 791; RFC
+// Fragments splits the payload of an IP packet after first bytes, a multiple of 8 (RFC 791; RFC
 // 8200, 4.5).
 func Fragments(packet []byte, first int) (parts [][]byte) {
 	const header4, header6, more = 20, 40, 1 << 13
@@ -43,7 +43,7 @@ func Fragments(packet []byte, first int) (parts [][]byte) {
 	}
 	for i, part := range [][]byte{packet[header6 : header6+first], packet[header6+first:]} {
 		b := append([]byte{}, packet[:header6]...)
-		b = append(b, packet[6], 0) // the next header's protocol
+		b = append(b, packet[6], 0) // the protocol of the next header
 		b = binary.BigEndian.AppendUint16(b, []uint16{1, uint16(first)}[i])
 		b = binary.BigEndian.AppendUint32(b, uint32(id))
 		b = append(b, part...)
@@ -62,8 +62,8 @@ func ARPAnnouncement(from, hardware cluster.MAC, claimed netip.Addr) []byte {
 	return b
 }
 
-// Advertise is a neighbor advertisement to all nodes: of an address, from an address, with a target
-// link-layer address.
+// Advertise returns a neighbor advertisement to all nodes: of the address claimed, from the address
+// src, with a target link-layer address.
 func Advertise(from cluster.MAC, src, claimed netip.Addr, target cluster.MAC) []byte {
 	a := claimed.As16()
 	b := append([]byte{typeNA, 0, 0, 0, 0x20, 0, 0, 0}, a[:]...) // override

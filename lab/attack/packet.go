@@ -1,5 +1,5 @@
-// Package attack makes, sends and receives packets of attackers: with spoofed addresses, router
-// advertisements, tunnel packets. The lab's trials use it to show that they are blocked.
+// Package attack creates, sends and receives packets of attackers: with spoofed addresses, router
+// advertisements, tunnel packets. The lab's attacks use it to show that they are blocked.
 package attack
 
 import (
@@ -19,7 +19,7 @@ const (
 	typeNA         = 136
 	GenevePort     = 6081
 	etherBridging  = 0x6558 // Geneve: an Ethernet frame follows
-	maxHops        = 255    // neighbour discovery is refused with less
+	maxHops        = 255    // receivers reject neighbour discovery with less
 	usualHops      = 64
 	routerLifetime = 1800 // seconds
 )
@@ -27,7 +27,7 @@ const (
 // Broadcast is the broadcast MAC.
 var broadcast = cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// allNodes and allNodesMAC are all machines of a link (RFC 4291).
+// allNodes and allNodesMAC address all machines of a link (RFC 4291).
 var (
 	allNodes    = netip.MustParseAddr("ff02::1")
 	allNodesMAC = cluster.MAC{0x33, 0x33, 0, 0, 0, 1}
@@ -46,7 +46,7 @@ func ethernet(src, dst cluster.MAC, kind uint16) []byte {
 	return binary.BigEndian.AppendUint16(append(append([]byte{}, dst[:]...), src[:]...), kind)
 }
 
-// UDP is a datagram with its IP header.
+// UDP returns a datagram with its IP header.
 func UDP(src, dst netip.AddrPort, payload []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, src.Port())
 	b = binary.BigEndian.AppendUint16(b, dst.Port())
@@ -60,12 +60,12 @@ func UDP(src, dst netip.AddrPort, payload []byte) []byte {
 	return ip(src.Addr(), dst.Addr(), unix.IPPROTO_UDP, usualHops, b)
 }
 
-// TCP is a segment with an acknowledgement and data, with its IP header.
+// TCP returns a segment with an acknowledgement and data, with its IP header.
 func TCP(src, dst netip.AddrPort, seq, ack uint32, payload []byte) []byte {
 	return tcp(src, dst, seq, ack, 0x18, payload) // PSH and ACK
 }
 
-// SYN begins a TCP connection, with its IP header.
+// SYN returns the first segment of a TCP connection, with its IP header.
 func SYN(src, dst netip.AddrPort) []byte { return tcp(src, dst, 1, 0, 2, nil) }
 
 func tcp(src, dst netip.AddrPort, seq, ack uint32, flags byte, payload []byte) []byte {
@@ -77,7 +77,7 @@ func tcp(src, dst netip.AddrPort, seq, ack uint32, flags byte, payload []byte) [
 	return ip(src.Addr(), dst.Addr(), unix.IPPROTO_TCP, usualHops, b)
 }
 
-// Unreachable is an ICMP error of IPv4, with its IP header: no port at src for a packet of dst.
+// Unreachable returns an ICMPv4 error with its IP header: no port at src for a packet of dst.
 func Unreachable(src, dst netip.Addr, packet []byte) []byte {
 	const portUnreachable, quoted = 3, 28
 	b := append([]byte{3, portUnreachable, 0, 0, 0, 0, 0, 0}, packet[:min(len(packet), quoted)]...)
@@ -85,13 +85,13 @@ func Unreachable(src, dst netip.Addr, packet []byte) []byte {
 	return ip(src, dst, unix.IPPROTO_ICMP, usualHops, b)
 }
 
-// Reset is what refuses a TCP connection, with its IP header; next is the number after that of the
-// SYN.
+// Reset returns the rejection of a TCP connection, with its IP header; next is the sequence number
+// after that of the SYN.
 func Reset(src, dst netip.AddrPort, next uint32) []byte {
 	return tcp(src, dst, 0, next, 0x14, nil) // RST and ACK
 }
 
-// Echo is a ping with its IP header.
+// Echo returns a ping with its IP header.
 func Echo(src, dst netip.Addr, payload []byte) []byte {
 	b := append([]byte{EchoRequest4, 0, 0, 0, 0x4a, 0x11, 0, 1}, payload...)
 	if src.Is4() {
@@ -110,13 +110,13 @@ func ARPReply(mac cluster.MAC, claimed netip.Addr) []byte {
 	return append(append(b, broadcast[:]...), a[:]...)
 }
 
-// NeighborAdvertisement is ARPReply for IPv6. It has the sender's link-local address as its source.
+// NeighborAdvertisement is ARPReply for IPv6. Its source is the sender's link-local address.
 func NeighborAdvertisement(mac cluster.MAC, claimed netip.Addr) []byte {
 	return Advertise(mac, LinkLocal(mac), claimed, mac)
 }
 
-// RouterAdvertisement says that the sender is a router, and announces a prefix from which each
-// receiver makes an address.
+// RouterAdvertisement announces the sender as a router, with a prefix from which each receiver
+// forms an address.
 func RouterAdvertisement(mac cluster.MAC, prefix netip.Prefix) []byte {
 	b := []byte{typeRA, 0, 0, 0, usualHops, 0x08} // preference high
 	b = binary.BigEndian.AppendUint16(b, routerLifetime)
@@ -129,8 +129,8 @@ func RouterAdvertisement(mac cluster.MAC, prefix netip.Prefix) []byte {
 	return Frame(mac, allNodesMAC, icmp6(LinkLocal(mac), allNodes, maxHops, b))
 }
 
-// Geneve puts a frame into a tunnel as OVN does: the network's number, and the ports that it goes
-// between (class 0x0102, type 0x80).
+// Geneve encapsulates a frame as OVN does: with the network's number, and the ports from and to
+// (class 0x0102, type 0x80).
 func Geneve(network uint32, from, to uint16, frame []byte) []byte {
 	b := binary.BigEndian.AppendUint16([]byte{2, 0}, etherBridging) // 2 words of options
 	b = binary.BigEndian.AppendUint32(b, network<<8)
@@ -139,7 +139,7 @@ func Geneve(network uint32, from, to uint16, frame []byte) []byte {
 	return append(b, frame...)
 }
 
-// LinkLocal is the address that a machine gives itself on a link (RFC 4291, appendix A).
+// LinkLocal returns the link-local address for a MAC (RFC 4291, appendix A).
 func LinkLocal(m cluster.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
 }
@@ -149,7 +149,7 @@ func icmp6(src, dst netip.Addr, hops byte, b []byte) []byte {
 	return ip(src, dst, unix.IPPROTO_ICMPV6, hops, b)
 }
 
-// ip puts a header before what is sent.
+// ip prepends an IP header to a payload.
 func ip(src, dst netip.Addr, protocol, hops byte, payload []byte) []byte {
 	if src.Is6() {
 		b := binary.BigEndian.AppendUint16([]byte{6 << 4, 0, 0, 0}, uint16(len(payload)))
@@ -163,7 +163,7 @@ func ip(src, dst netip.Addr, protocol, hops byte, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// transportSum is the checksum over the pseudo header and what is sent (RFC 1071).
+// transportSum returns the checksum over the pseudo header and b (RFC 1071).
 func transportSum(src, dst netip.Addr, protocol byte, b []byte) uint16 {
 	s := sum(sum(0, src.AsSlice()), dst.AsSlice())
 	return fold(sum(s+uint32(protocol)+uint32(len(b)), b))

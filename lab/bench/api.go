@@ -15,10 +15,9 @@ import (
 	"hairpin/lab"
 )
 
-// grow starts the API server with so many Services in it, each with two endpoints that nobody asks.
-// What is in the API then is kept, and found again by later runs: whenever the API server gives a
-// cluster IP away it counts all that it has given, for a metric, so that 10 000 Services take
-// minutes.
+// grow starts the API server with count Services, each with two endpoints that no client uses. It
+// keeps the content of the API for later runs, because 10 000 Services take minutes to create. For
+// each new cluster IP, the API server counts all allocated ones, for a metric.
 func (w *world) grow(ctx context.Context, count int) error {
 	kept := filepath.Join(image.DefaultDir, "bench", fmt.Sprintf("%s-%d", filepath.Base(w.api.Binary), count))
 	if _, err := os.Stat(kept); err == nil {
@@ -58,7 +57,7 @@ func (w *world) grow(ctx context.Context, count int) error {
 	return w.startAPI(ctx)
 }
 
-// replaceDir makes a directory a copy of another, whole or not at all.
+// replaceDir replaces a directory with a copy of another one, completely or not at all.
 func replaceDir(to, from string) error {
 	part := to + ".part"
 	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(filepath.Dir(to), 0o700)); err != nil {
@@ -95,11 +94,11 @@ func (w *world) startAPI(ctx context.Context) error {
 	return nil
 }
 
-// settle waits until the control plane rests: at its start, its controllers look at each Service
-// and slice, with all that the machine has, and who starts meanwhile is measured beside that.
+// settle waits until the control plane is idle. At its start, its controllers process each Service
+// and slice with all CPUs, which would disturb a measurement.
 func (w *world) settle(ctx context.Context) error {
 	const look = time.Second
-	rests := 150 * time.Millisecond * time.Duration(w.opt.Slow) // CPU in that time
+	rests := 150 * time.Millisecond * time.Duration(w.opt.Slow) // CPU time during look
 	ctx, cancel := context.WithTimeout(ctx, w.patience(3*time.Minute))
 	defer cancel()
 	before, err := w.runs.Used()

@@ -21,7 +21,7 @@ import (
 // DefaultName is the name of the lab.
 const DefaultName = "bench"
 
-// Options say what to measure.
+// Options configure a measurement.
 type Options struct {
 	Name    string   // of the lab; empty = DefaultName
 	Hairpin string   // the binary under test
@@ -30,23 +30,23 @@ type Options struct {
 	OVS     string   // Open vSwitch and OVN of the node image; see image.Node
 	TSO     bool     // of Open vSwitch's userspace datapath, and of all NICs
 	Mode    string   // gateway mode of the nodes whose passes are counted; empty = shared
-	// what serves Services on Hairpin's node; of traffic also two, as "ovn,openflow", each on a
-	// node of its own; empty = the default
+	// Engine serves Services on Hairpin's node; empty = the default. For traffic it may name two,
+	// as "ovn,openflow", each on its own node.
 	Engine string
 	Sizes  []int  // numbers of Services, ascending
 	Rounds int    // endpoints changed per size and side
 	Turns  int    // rounds of traffic; 0 = 5
-	Ways   string // of traffic: those whose name matches this regular expression; empty = all
-	Slow   int    // how many times slower than usual this machine is
+	Ways   string // of traffic: paths whose name matches this regular expression; empty = all
+	Slow   int    // factor by which this machine is slower than usual
 	Out    io.Writer
 }
 
-// Parts are what can be measured.
+// Parts returns what can be measured.
 func Parts() []string {
 	return append(slices.Clone(usual), partRedirect, partDGP, partPasses)
 }
 
-// usual is what is measured when nothing is named.
+// usual is measured if no part is named.
 var usual = []string{partChange, partCreate, partTraffic}
 
 const (
@@ -63,30 +63,30 @@ const (
 // world is the lab, its API server and the objects in it.
 type world struct {
 	opt    Options
-	match  *regexp.Regexp // of ways
+	match  *regexp.Regexp // selects paths
 	begin  time.Time
 	lab    *lab.Lab
 	kube   string // binary of kube-proxy
 	server *lab.Host
 
 	api    lab.APIServerConfig
-	runs   *lab.APIServer // nil: it does not
+	runs   *lab.APIServer // nil if it does not run
 	client kubernetes.Interface
-	made   int            // Services
-	slices map[int]*slice // as they were last written
+	made   int            // number of Services
+	slices map[int]*slice // as last written
 }
 
-// Ports: outside is that of the server beyond the nodes, inside that of the pods' server, sink that
-// of the pods' sink.
+// Ports: outside belongs to the external server, inside to the pods' server, sink to the pods'
+// sink.
 const (
 	outside = 8090
 	inside  = 8080
 	sink    = 8081
 
-	nodePort = 30080 // the first of them
+	nodePort = 30080 // of the first Service
 )
 
-// Run measures and prints tables. The lab is gone when it returns.
+// Run measures and prints tables. It removes the lab before it returns.
 func Run(ctx context.Context, opt Options) error {
 	for _, p := range opt.Only {
 		if !slices.Contains(Parts(), p) {
@@ -135,7 +135,7 @@ func Run(ctx context.Context, opt Options) error {
 	return nil
 }
 
-// patience is a generous time for what takes so long on an idle machine of the usual speed.
+// patience returns the time limit for what takes the usual time on an idle, usual machine.
 func (w *world) patience(usual time.Duration) time.Duration {
 	return 10 * usual * time.Duration(w.opt.Slow)
 }
@@ -145,8 +145,8 @@ func (w *world) say(format string, args ...any) {
 	fmt.Fprintf(w.opt.Out, "%6.1f s  %s\n", time.Since(w.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Build builds the API server and kube-proxy, which are kept, and starts nothing: who measures in a
-// machine that is too slow to build them, or cannot write, has it done before.
+// Build builds and keeps the API server and kube-proxy, without starting them. A machine that is
+// too slow to build them, or cannot write, needs them built before.
 func Build(ctx context.Context, progress func(string)) (server, proxy string, err error) {
 	if server, err = lab.BuildKube(ctx, image.DefaultDir, progress); err != nil {
 		return "", "", err
@@ -155,7 +155,7 @@ func Build(ctx context.Context, progress func(string)) (server, proxy string, er
 	return server, proxy, err
 }
 
-// start starts all that both sides need.
+// start starts what both sides need.
 func (w *world) start(ctx context.Context) error {
 	progress := func(line string) { w.say("%s", line) }
 	binary, proxy, err := Build(ctx, progress)
@@ -234,15 +234,15 @@ func (w *world) each(ctx context.Context, measure func(context.Context, *side) e
 	return nil
 }
 
-// until asks from the node's host, once a millisecond, until a server of that name answers; it
-// gives the time since begin.
+// until sends requests from the node's host, one per millisecond, until a server of that name
+// replies. It returns the time since begin.
 func (w *world) until(ctx context.Context, s *side, to netip.AddrPort, name string, begin time.Time,
 	usual time.Duration) (time.Duration, error) {
-	// Who was not answered asks again, sooner than a kernel that waits a second for an answer to
+	// A client without a reply retries sooner than the kernel, which waits a second for a reply to
 	// its first packet.
 	at, err := lab.Until(ctx, s.node, to, name, 20*time.Millisecond*time.Duration(w.opt.Slow), w.patience(usual))
 	return at.Sub(begin), err
 }
 
-// hairpinBinary is the absolute path of the binary under test.
+// hairpinBinary returns the absolute path of the binary under test.
 func (w *world) hairpinBinary() (string, error) { return filepath.Abs(w.opt.Hairpin) }

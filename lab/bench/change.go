@@ -14,23 +14,23 @@ import (
 // probed is how many Services are changed in turn.
 const probed = 16
 
-// rest is the time between two changes, besides twice what the last one took. Kube-proxy begins to
-// write a second after it has ended to, at the earliest, and it ends some time after what it wrote
-// is in force. A change that has to wait for that is not what is measured.
+// rest is the pause between two changes, besides twice the duration of the last one. Kube-proxy
+// begins a write at least a second after the end of the one before, which is later than its effect.
+// Waiting for that must not be measured.
 const rest = 1100 * time.Millisecond
 
-// quiet is how long nothing is changed, to see what the processes use then.
+// quiet is how long nothing is changed, to measure the idle usage of the processes.
 const quiet = 5 * time.Second
 
-// changeResult is what one side was measured to do with so many Services.
+// changeResult holds the measurements of one side with one number of Services.
 type changeResult struct {
 	cold    time.Duration
 	coldCPU time.Duration
 	times   []time.Duration
 	writes  []time.Duration // of times, until the API write returned
-	// for one change, with what was used until the next: CPU time; and memory after them all
+	// CPU time per change, until the next one; and memory after all of them
 	spent map[string]lab.Usage
-	idle  map[string]lab.Usage // in as long a time without a change: CPU time
+	idle  map[string]lab.Usage // CPU time in a period of the same length without a change
 }
 
 // change measures, for each number of Services: a cold start, one endpoint changed, memory and CPU.
@@ -74,7 +74,7 @@ func (w *world) change(ctx context.Context) error {
 	return nil
 }
 
-// spentRows are what all processes use, and each of ours.
+// spentRows returns the usage of all processes, and of each of ours.
 func spentRows(what, unit string, a, b map[string]lab.Usage, of func(lab.Usage) float64) []row {
 	rows := []row{{what: what, unit: unit, ours: of(sum(a)), theirs: of(sum(b))}}
 	for _, name := range slices.Sorted(maps.Keys(a)) {
@@ -103,7 +103,7 @@ func (w *world) changeOn(ctx context.Context, s *side, size int) (r changeResult
 	if err := s.ready(ctx); err != nil {
 		return r, err
 	}
-	time.Sleep(rest) // until an nft that has done its work has ended and been counted
+	time.Sleep(rest) // until a completed nft process has exited and been counted
 	after, err := usedBy(s)
 	if err != nil {
 		return r, err
@@ -120,7 +120,7 @@ func (w *world) changeOn(ctx context.Context, s *side, size int) (r changeResult
 	return r, nil
 }
 
-// usedBefore is the CPU time of what runs before the program is started.
+// usedBefore returns the CPU time of what runs before the program is started.
 func usedBefore(s *side) (time.Duration, error) {
 	var total time.Duration
 	for _, name := range s.all {
@@ -138,7 +138,7 @@ func usedBefore(s *side) (time.Duration, error) {
 
 func vip(i int) netip.AddrPort { return netip.AddrPortFrom(clusterIP(i), 80) }
 
-// changes lets one Service after the other go from one pod to the other.
+// changes moves one Service after the other from one pod to the other.
 func (w *world) changes(ctx context.Context, s *side, size int, r *changeResult) error {
 	where := func(k int) int { return k * (size - 1) / probed } // never the last one
 	to := func(k, pod int) error {
@@ -154,7 +154,7 @@ func (w *world) changes(ctx context.Context, s *side, size int, r *changeResult)
 			return err
 		}
 	}
-	time.Sleep(rest) // what is still being done, such as kube-proxy's removal of old chains
+	time.Sleep(rest) // pending work, such as kube-proxy's removal of old chains
 	asleep, err := usedBy(s)
 	if err != nil {
 		return err

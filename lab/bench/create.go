@@ -68,8 +68,8 @@ func (w *world) createOn(ctx context.Context,
 	for name, u := range now {
 		spent[name] = lab.Usage{CPU: u.CPU - before[name].CPU}
 	}
-	// the last of the list need not be the last of all: none may be missing. A userspace datapath
-	// pays for these questions.
+	// The last in the list may not be the last served, so every Service is checked. A userspace
+	// datapath spends CPU on these requests.
 	for i := first; i < end; i++ {
 		if _, err = w.until(ctx, s, vip(i), "server", written, 10*time.Second); err != nil {
 			return

@@ -29,7 +29,7 @@ func (w *world) makeNodes(ctx context.Context) error {
 	return nil
 }
 
-// Numbers of nodes; 3 is that of the tests' node without an agent.
+// Numbers of nodes; the tests' node without an agent is 3.
 const (
 	oursNode   = 1
 	theirsNode = 2
@@ -38,12 +38,12 @@ const (
 
 var nodeNames = map[int]string{oursNode: "node-a", theirsNode: "node-k", secondNode: "node-b"}
 
-// nodeAddresses are a node's addresses, one of each family.
+// nodeAddresses returns a node's addresses, one of each family.
 func nodeAddresses(i int) []netip.Prefix {
 	return prefixes(fmt.Sprintf("172.18.0.%d/16", 2+i), fmt.Sprintf("fc00:f853:ccd::%d/64", 2+i))
 }
 
-// makeNode makes a Node. It has its number, as hairpin's controller gives it.
+// makeNode creates a Node. It has its number, as hairpin's controller assigns it.
 func (w *world) makeNode(ctx context.Context, i int) error {
 	name := nodeNames[i]
 	cidrs := []string{fmt.Sprintf("10.244.%d.0/24", i), fmt.Sprintf("fd00:10:244:%d::/64", i)}
@@ -66,7 +66,7 @@ func (w *world) makeNode(ctx context.Context, i int) error {
 	return nil
 }
 
-// clusterIP is the address of Service number i.
+// clusterIP returns the address of Service number i.
 func clusterIP(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 96, byte(64 + i/250), byte(1 + i%250)})
 }
@@ -83,10 +83,10 @@ func parallel(ctx context.Context, first, count int, f func(context.Context, int
 	return g.Wait()
 }
 
-// makeService makes a Service without selector, and its EndpointSlice.
+// makeService creates a Service without selector, and its EndpointSlice.
 func (w *world) makeService(ctx context.Context, i int, port int32, endpoints []string) error {
 	name := serviceName(i)
-	// The slice first: who learns of a Service then knows its endpoints soon after.
+	// The slice first, so that a watcher of the Service soon knows its endpoints.
 	if err := w.makeSlice(ctx, name, port, endpoints); err != nil {
 		return err
 	}
@@ -100,8 +100,8 @@ func (w *world) makeService(ctx context.Context, i int, port int32, endpoints []
 	return nil
 }
 
-// makeNodePort makes a Service of type NodePort for the server and the sink in a side's pod: the
-// port first, and the next one.
+// makeNodePort creates a Service of type NodePort for the server and the sink in a side's pod. They
+// have the ports first and first+1.
 func (w *world) makeNodePort(ctx context.Context, name string, s *side, first int32,
 	policy corev1.ServiceExternalTrafficPolicy) (cluster netip.Addr, err error) {
 	ports := []struct {
@@ -159,7 +159,7 @@ func (w *world) makeSlice(ctx context.Context, service string, port int32, endpo
 	return nil
 }
 
-// pointTo makes the Service have one endpoint.
+// pointTo sets the only endpoint of a Service.
 func (w *world) pointTo(ctx context.Context, i int, endpoint string, port int32) error {
 	client := w.client.DiscoveryV1().EndpointSlices(namespace)
 	s := w.slices[i]

@@ -10,11 +10,11 @@ import (
 	"hairpin/walk"
 )
 
-// errMiscounted is what passes returns when the walk and the datapath differ.
+// errMiscounted is the error of passes if the walk and the datapath differ.
 var errMiscounted = errors.New("the walk says something else than what was counted")
 
-// passes prints what the packets of each way ask of conntrack and of Open vSwitch, by the walk, and
-// whether that is what was counted in the demo's lab under traffic of both families.
+// passes prints what the packets of each path cost in conntrack and in Open vSwitch, by the walk.
+// It also prints whether the counts in the demo's lab match, under traffic of both families.
 func passes(ctx context.Context, opt Options) error {
 	d, err := demo.Start(ctx, demo.Options{
 		Name: opt.Name, Objects: "examples/demo", Hairpin: opt.Hairpin, Mode: opt.Mode, Engine: opt.Engine,

@@ -17,8 +17,8 @@ import (
 	"hairpin/plan"
 )
 
-// A node without an agent: pods on the bridge of Services, with the flows that a plan has for them,
-// and OVN, which has no Service, behind it.
+// A node without an agent: pods on br-svc, with the flows that plan computes for them, and OVN
+// behind it, which has no Service.
 const (
 	flowsAddress = "172.18.0.5"
 	flowsSix     = "fc00:f853:ccd::5"
@@ -27,8 +27,8 @@ const (
 )
 
 // flowsPlugin is a CNI plugin that gives pod number n the addresses 10.244.3.n and fd00:10:244:3::n
-// and a port vethn of the bridge. Checksums are made by whom Open vSwitch's userspace datapath
-// cannot leave them to.
+// and a port vethn of the bridge. With Open vSwitch's userspace datapath, the kernel computes
+// checksums, because it cannot offload them.
 const flowsPlugin = `#!/bin/sh
 set -e
 [ "$CNI_COMMAND" = ADD ] || exit 0
@@ -51,7 +51,7 @@ ovs-vsctl add-port ` + claims.ServiceBridge + ` veth$n
 echo '{"cniVersion":"1.1.0","ips":[{"address":"10.244.3.'$n'/24"},{"address":"fd00:10:244:3::'$n'/64"}]}'
 `
 
-// flowsNode is what a node's daemons are told once.
+// flowsNode is the initial configuration of a node's daemons.
 const flowsNode = `set -e
 chmod +x /opt/cni/bin/flows
 ovn-nbctl ls-add node-f -- lr-add router -- \
@@ -64,7 +64,7 @@ ovs-vsctl set Open_vSwitch . external_ids:ovn-remote=unix:/run/ovn/ovnsb_db.sock
 	--may-exist add-br br-int -- set Bridge br-int fail_mode=secure datapath_type=$1
 `
 
-// flows is a node whose Services are flows and groups, of which it has none yet.
+// flows returns a node that serves Services by flows and groups, and has none yet.
 func (w *world) flows(ctx context.Context) (*side, error) {
 	node, err := w.lab.StartNode(ctx, lab.NodeConfig{
 		Name: "node-f", Addresses: prefixes(flowsAddress+"/16", flowsSix+"/64"),
@@ -91,15 +91,15 @@ func (w *world) flows(ctx context.Context) (*side, error) {
 	return s, s.flows(ctx)
 }
 
-// flowsPort is the port of the bridge that the plugin makes for a pod of a side.
+// flowsPort returns the bridge port that the plugin creates for a pod of a side.
 func flowsPort(pod int) string { return fmt.Sprintf("veth%d", 2+pod) }
 
-// flowsOwner is a pod as the plan knows it.
+// flowsOwner returns a pod as in the plan.
 func flowsOwner(p *lab.Pod) cluster.Owner {
 	return cluster.Owner{Kind: "Pod", Namespace: namespace, Name: p.Name()}
 }
 
-// snapshot is a node with its pods, and Services.
+// snapshot returns a node with its pods, and Services.
 func (s *side) snapshot(list []*cluster.Frontend) *cluster.Snapshot {
 	on := prefixes(flowsAddress+"/16", flowsSix+"/64")
 	node := &cluster.Node{Name: s.node.Name(), ID: 1, Addresses: []netip.Addr{on[0].Addr(), on[1].Addr()},
@@ -117,7 +117,7 @@ func (s *side) snapshot(list []*cluster.Frontend) *cluster.Snapshot {
 	return snapshot
 }
 
-// onServiceBridge is what there is of claims.ServiceBridge, and nothing of the node besides.
+// onServiceBridge returns the part of a State on claims.ServiceBridge.
 func onServiceBridge(s flow.State) flow.State {
 	name := claims.ServiceBridge
 	on := flow.State{Bridges: map[string]flow.Bridge{name: s.Bridges[name]}, Groups: s.Groups,
@@ -134,7 +134,7 @@ func onServiceBridge(s flow.State) flow.State {
 	return on
 }
 
-// flows gives a node's pods their flows, and those of Services.
+// flows installs the flows of a node's pods, and those of Services.
 func (s *side) flows(ctx context.Context, list ...*cluster.Frontend) error {
 	state, problems := plan.Node(s.snapshot(list), s.node.Name())
 	if len(problems) > 0 {
@@ -164,7 +164,7 @@ func (s *side) flows(ctx context.Context, list ...*cluster.Frontend) error {
 	}
 }
 
-// frontend is a port of a Service.
+// frontend returns a port of a Service.
 func frontend(service string, vip netip.AddrPort, endpoints ...netip.AddrPort) *cluster.Frontend {
 	f := &cluster.Frontend{Owner: cluster.Owner{Kind: "Service", Namespace: namespace, Name: service},
 		PortName: fmt.Sprint(vip.Port()),

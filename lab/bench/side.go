@@ -14,14 +14,14 @@ import (
 	"hairpin/lab"
 )
 
-// side is one of those that are compared: a node with what serves its Services.
+// side is one side of a comparison: a node with the program that serves its Services.
 type side struct {
 	name    string
 	index   int // in results: 0 is ours, 1 kube-proxy
 	node    *lab.Node
-	program string   // what is started to serve, a daemon of the node
+	program string   // the daemon of the node that serves
 	args    []string // its command line
-	all     []string // every daemon that takes part
+	all     []string // every daemon involved
 	ready   func(context.Context) error
 	addPod  func(ctx context.Context, name string) (*lab.Pod, error)
 	pods    [2]*lab.Pod // servers, called pod-0 and pod-1
@@ -31,7 +31,7 @@ func (s *side) start(ctx context.Context) error {
 	return s.node.StartDaemon(ctx, s.program, s.args...)
 }
 
-// logEnd is the end of the program's log.
+// logEnd returns the end of the program's log.
 func (s *side) logEnd() string {
 	const keep = 3000
 	text, err := os.ReadFile(s.node.LogFile(s.program))
@@ -41,7 +41,7 @@ func (s *side) logEnd() string {
 	return string(text[max(0, len(text)-keep):])
 }
 
-// addPods gives the node its two servers.
+// addPods adds the two servers to the node.
 func (s *side) addPods(ctx context.Context) error {
 	for i := range s.pods {
 		p, err := s.addPod(ctx, fmt.Sprintf("pod-%d", i))
@@ -66,12 +66,12 @@ func prefixes(list ...string) []netip.Prefix {
 
 const hairpinConfig = "/etc/hairpin/hairpin.conf"
 
-// ours is a node with Open vSwitch and OVN, where the agent does not run yet.
+// ours returns a node with Open vSwitch and OVN, on which the agent does not run yet.
 func (w *world) ours(ctx context.Context) (*side, error) {
 	return w.withEngine(ctx, w.engines()[0], oursNode)
 }
 
-// second is another such node, with the other engine, when two are compared.
+// second returns another such node with the other engine, if two are compared.
 func (w *world) second(ctx context.Context) (*side, error) {
 	if err := w.makeNode(ctx, secondNode); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (w *world) second(ctx context.Context) (*side, error) {
 	return s, err
 }
 
-// engines are what serves Services on Hairpin's nodes; empty is the default.
+// engines returns the service engines of Hairpin's nodes; empty is the default.
 func (w *world) engines() []string { return strings.Split(w.opt.Engine, ",") }
 
 func (w *world) withEngine(ctx context.Context, engine string, number int) (*side, error) {
@@ -128,7 +128,7 @@ func (w *world) withEngine(ctx context.Context, engine string, number int) (*sid
 		}
 		now := int64(0)
 		pods := w.client.CoreV1().Pods(namespace)
-		_ = pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now}) // of the node before this one
+		_ = pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now}) // of the previous node
 		made, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("create Pod %s: %w", name, err)
@@ -148,8 +148,8 @@ clientConnection: {kubeconfig: /etc/kube-proxy/kubeconfig, qps: -1}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
-// vethPlugin is a CNI plugin that gives a pod an address and a veth pair to its host, which routes:
-// the shortest way there is.
+// vethPlugin is a CNI plugin that gives a pod an address and a veth pair to its host, which routes.
+// It is the shortest possible path.
 const vethPlugin = `#!/bin/sh
 set -e
 [ "$CNI_COMMAND" = ADD ] || exit 0
@@ -167,7 +167,7 @@ ip -n $ns route add default via 169.254.1.1
 echo '{"cniVersion":"1.1.0","ips":[{"address":"10.244.2.'$n'/32"}]}'
 `
 
-// theirs is a node with routed pods, where kube-proxy does not run yet.
+// theirs returns a node with routed pods, on which kube-proxy does not run yet.
 func (w *world) theirs(ctx context.Context) (*side, error) {
 	access, err := os.ReadFile(w.runs.Kubeconfig())
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// row is one line of a table: ours beside theirs.
+// row is one line of a table: our value beside kube-proxy's.
 type row struct {
 	what         string
 	unit         string
@@ -30,7 +30,7 @@ func (w *world) print(title string, rows []row) {
 	fmt.Fprintln(w.opt.Out)
 }
 
-// number shows three significant digits or so.
+// number formats with about three significant digits.
 func number(f float64) string {
 	switch {
 	case f == 0:

@@ -39,7 +39,7 @@ func TestBeside(t *testing.T) {
 		want     string
 	}{
 		{nil, []float64{100}, "-"}, {[]float64{90, 300, 100, 80, 120}, nil, "100 (80.0)"},
-		// The medians' own ratio would be 0.91.
+		// The ratio of the medians would be 0.91.
 		{[]float64{90, 300, 100, 80, 120}, []float64{110, 1000, 110, 110, 100}, "100 (80.0)  0.82"},
 	} {
 		if got := beside(c.list, c.to); got != c.want {

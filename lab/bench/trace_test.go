@@ -19,8 +19,8 @@ import (
 	"hairpin/walk"
 )
 
-// startFlows is a node with two pods on the bridge of flows, as the plan has them, and a Service of
-// each family whose endpoint is the first.
+// startFlows returns a node with two pods on br-svc, as the plan has them. It has a Service of each
+// family whose endpoint is the first pod.
 func startFlows(t *testing.T) (*world, *side, []*cluster.Frontend) {
 	t.Helper()
 	w := &world{opt: Options{Out: io.Discard, Slow: 2}, begin: time.Now(), lab: lab.Start(t, lab.Config{})}
@@ -45,8 +45,8 @@ func startFlows(t *testing.T) (*world, *side, []*cluster.Frontend) {
 	return w, s, list
 }
 
-// Pods on the bridge of flows reach a Service, each other, and themselves by the Service, and find
-// each other to begin with.
+// Pods on br-svc reach a Service, each other, and themselves through the Service, and resolve each
+// other's addresses first.
 func TestPodsByFlows(t *testing.T) {
 	w, s, list := startFlows(t)
 	for i, itself := range []string{"169.254.169.5", "fd69::5"} {
@@ -65,7 +65,7 @@ func TestPodsByFlows(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 				continue
 			}
-			for _, p := range s.pods { // nothing is known of neighbours
+			for _, p := range s.pods { // no neighbour entries
 				if _, err := p.Exec(t.Context(), "ip", "neigh", "flush", "dev", "eth0"); err != nil {
 					t.Error(err)
 				}
@@ -79,8 +79,8 @@ func TestPodsByFlows(t *testing.T) {
 	}
 }
 
-// A pod's connection straight to an endpoint has another source port there than one to the Service
-// that is remembered: their answers are told apart.
+// A pod's direct connection to an endpoint gets another source port than a tracked one through the
+// Service, so that their replies can be distinguished.
 func TestPodsByFlowsClash(t *testing.T) {
 	w, s, list := startFlows(t)
 	for i, f := range list {
@@ -100,8 +100,8 @@ func TestPodsByFlowsClash(t *testing.T) {
 	}
 }
 
-// A pod on the bridge of flows gets its address, also while another one asks whether it may have
-// the same (RFC 4862, 5.4.3).
+// A pod on br-svc gets its address, even while another pod probes for the same one (RFC 4862,
+// 5.4.3).
 func TestPodsByFlowsTakeAddresses(t *testing.T) {
 	_, s, _ := startFlows(t)
 	victim, other := s.pods[0], s.pods[1]
@@ -126,8 +126,8 @@ func TestPodsByFlowsTakeAddresses(t *testing.T) {
 	}
 }
 
-// A switch whose groups of load balancers are empty tracks no packets, as one without any; with a
-// load balancer it does.
+// A switch with empty load-balancer groups tracks no packets, as one without any; with a load
+// balancer it does.
 func TestEmptyGroupTracksNothing(t *testing.T) {
 	_, s, _ := startFlows(t)
 	for _, x := range []struct {
@@ -150,7 +150,7 @@ func TestEmptyGroupTracksNothing(t *testing.T) {
 	}
 }
 
-// tracer asks ofproto/trace of the bridge of flows.
+// tracer runs ofproto/trace on br-svc.
 func tracer(t *testing.T, s *side) func(command string) trace.Trace {
 	t.Helper()
 	numbers, err := s.node.Exec(t.Context(), "ovs-vsctl", "--no-headings", "--format=csv", "--data=bare",
@@ -179,8 +179,8 @@ func tracer(t *testing.T, s *side) func(command string) trace.Trace {
 	}
 }
 
-// What the walk says of packets on the bridge of flows is what ofproto/trace says: the flows,
-// conntrack, the packet after it and where it goes.
+// The walk of packets on br-svc agrees with ofproto/trace: the flows, conntrack, the packet
+// afterwards and its output.
 func TestFlowsByTrace(t *testing.T) {
 	_, s, list := startFlows(t)
 	snapshot, node := s.snapshot(list), s.node.Name()
@@ -209,7 +209,7 @@ func TestFlowsByTrace(t *testing.T) {
 				walk.Packet{Protocol: cluster.TCP, Src: c.source, SrcPort: 41000, Dst: c.to.Addr(),
 					DstPort: c.to.Port()})
 			visits := slices.Clone(tr.ForwardVisits[:1])
-			if err != nil && len(tr.ForwardVisits) < 2 { // beyond the bridge the node is another than the plan's
+			if err != nil && len(tr.ForwardVisits) < 2 { // beyond the bridge, the node differs from the plan's
 				t.Fatal(err)
 			}
 			if c.replies {
@@ -237,8 +237,8 @@ func heldAgainst(v walk.Visit, t trace.Trace) error {
 	return nil
 }
 
-// Pods on the bridge of flows are found by who looks for them, of their own neighbours or OVN's,
-// and say nothing about others.
+// Neighbour discovery finds pods on br-svc, for their own neighbours and for OVN's, and pods cannot
+// claim other addresses.
 func TestNeighborsByTrace(t *testing.T) {
 	_, s, _ := startFlows(t)
 	ask := tracer(t, s)

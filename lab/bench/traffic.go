@@ -16,14 +16,14 @@ import (
 	"hairpin/lab/probe"
 )
 
-// way is from where traffic comes, and by which address.
+// way is a path of traffic: its client and the address used.
 type way struct {
 	name        string
 	from        func(s *side) lab.Place
 	serve, sink netip.AddrPort
 }
 
-// clientHost is a host beyond the nodes.
+// clientHost returns a host outside the cluster.
 func (w *world) clientHost(ctx context.Context) (*lab.Host, error) {
 	if h := w.lab.Host("client"); h != nil {
 		return h, nil
@@ -33,14 +33,14 @@ func (w *world) clientHost(ctx context.Context) (*lab.Host, error) {
 
 func fromPod(s *side) lab.Place { return s.pods[1] }
 
-// trafficOf are the names of the Services whose endpoint is a side's pod, of policy Cluster and
-// Local.
+// trafficOf returns the names of the Services whose endpoint is a side's pod, with policy Cluster
+// and Local.
 func trafficOf(s *side) [2]string {
 	name := "traffic-" + s.node.Name()
 	return [2]string{name, name + "-local"}
 }
 
-// carried is what was carried on one way, round by round.
+// carried holds the results of one path, round by round.
 type carried struct {
 	connections, megabits []float64 // per second
 	failed                int
@@ -73,13 +73,13 @@ func (w *world) traffic(ctx context.Context) error {
 		return w.turns(ctx, w.ours, w.theirs)
 	}
 	err := w.turns(ctx, w.ours, w.theirs, w.second)
-	// The objects are kept for the next run, which has a node less.
+	// The objects are kept for the next run, which has one node less.
 	return errors.Join(err, w.client.CoreV1().Nodes().Delete(context.WithoutCancel(ctx), nodeNames[secondNode],
 		metav1.DeleteOptions{}))
 }
 
-// turns measures what several sides carry. All their nodes run at the same time, and one of them
-// works: they take turns, so that what else the machine does meets them all.
+// turns measures the traffic of several sides. All their nodes run, but only one has traffic at a
+// time. They take turns, so that other load of the machine affects all.
 func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*side, error)) (err error) {
 	if err := w.grow(ctx, w.opt.Sizes[0]); err != nil {
 		return err
@@ -110,14 +110,14 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 			return fmt.Errorf("no way matches %q", w.opt.Ways)
 		}
 	}
-	results := make([][3]carried, len(ways[0])) // by way, by side
+	results := make([][3]carried, len(ways[0])) // by path, by side
 	order := slices.Clone(sides)
 	for range w.opt.Turns {
 		for i := range ways[0] {
 			for _, s := range order {
 				one := ways[s.index][i]
-				// A quiet datapath has forgotten its flows; what it costs to make them again is not
-				// what is compared.
+				// An idle datapath has evicted its flows. The cost to create them again is not
+				// measured.
 				if _, err := lab.Load(ctx, one.from(s),
 					probe.LoadConfig{To: one.serve, Workers: 8, Duration: turnLong / 2}); err != nil {
 					return fmt.Errorf("%s: %w", one.name, err)
@@ -127,7 +127,7 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 				}
 			}
 		}
-		slices.Reverse(order) // a machine may become faster all the time: an emulator has translated more
+		slices.Reverse(order) // a machine may become faster over time: an emulator has translated more
 	}
 	for _, s := range sides {
 		for _, name := range trafficOf(s) {
@@ -169,13 +169,13 @@ func (w *world) printTurns(sides []*side, ways []way, results [][3]carried) {
 
 func median(list []float64) float64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
 
-// told shows the median and the worst of some figures.
+// told formats the median and the worst of some figures.
 func told(list []float64, worst func([]float64) float64) string {
 	return fmt.Sprintf("%s (%s)", number(median(list)), number(worst(list)))
 }
 
-// ratio is the median of the ratios of one side's figures to the other's of the same round: a
-// machine may be twice as fast in one round as in the next.
+// ratio returns the median of the ratios of two sides in the same round. A machine may be twice as
+// fast in one round as in the next.
 func ratio(of, to []float64) float64 {
 	var list []float64
 	for i := range min(len(of), len(to)) {
@@ -184,7 +184,7 @@ func ratio(of, to []float64) float64 {
 	return median(list)
 }
 
-// beside shows the median and the worst of some figures, and the ratio to others, if there are any.
+// beside formats the median and the worst of some figures, and the ratio to others, if any.
 func beside(list, to []float64) string {
 	if len(list) == 0 {
 		return "-"
@@ -196,8 +196,8 @@ func beside(list, to []float64) string {
 	return text
 }
 
-// ways starts the side, with a Service whose endpoint is a pod there, and gives the ways to it when
-// they work.
+// ways starts the side and a Service with an endpoint in a pod there. It returns the paths to it
+// when they work.
 func (w *world) ways(ctx context.Context, s *side) ([]way, error) {
 	client, err := w.clientHost(ctx)
 	if err != nil {
@@ -215,13 +215,13 @@ func (w *world) ways(ctx context.Context, s *side) ([]way, error) {
 	if _, err := lab.Sink(ctx, s.pods[0], sink); err != nil {
 		return nil, err
 	}
-	first := int32(nodePort + 10*s.index) // all sides may be there at the same time
+	first := int32(nodePort + 10*s.index) // all sides may exist at the same time
 	names := trafficOf(s)
 	cluster, err := w.makeNodePort(ctx, names[0], s, first, corev1.ServiceExternalTrafficPolicyCluster)
 	if err != nil {
 		return nil, err
 	}
-	own := first + 2 // clients keep their address
+	own := first + 2 // with policy Local, clients keep their address
 	if _, err := w.makeNodePort(ctx, names[1], s, own, corev1.ServiceExternalTrafficPolicyLocal); err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func (w *world) ways(ctx context.Context, s *side) ([]way, error) {
 	return ways, nil
 }
 
-// works waits until a way works.
+// works waits until a path works.
 func (w *world) works(ctx context.Context, from lab.Place, to netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, w.patience(3*time.Second))
 	defer cancel()
@@ -258,7 +258,7 @@ func (w *world) works(ctx context.Context, from lab.Place, to netip.AddrPort) er
 	}
 }
 
-// flow measures one way once, connections and one stream, and adds what it carried.
+// flow measures one path once, connections and one stream, and adds the results.
 func (w *world) flow(ctx context.Context, s *side, y way, c *carried) error {
 	opened, err := c.connect(ctx, y.from(s), y.serve, turnLong)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"hairpin/lab/probe"
 )
 
-// Of what is measured in turn, so that what else the machine does meets all.
+// Rounds of a measurement in turn, in which other load of the machine affects all values.
 const (
 	turnRounds     = 5
 	turnRoundsSlow = 3 // on a slow machine, where a restart of the agent takes a minute
@@ -30,21 +30,20 @@ type setting struct {
 	title, key string
 	values     [2]string
 	demo       demo.Options
-	// shows is a command of the node that tells which value is at work, and which of them its
-	// output tells.
+	// shows is a command of the node, from whose output value reads the active value.
 	shows []string
 	value func(out string) string
 	ways  func(n *lab.Node, client *lab.Host) []turnWay
 }
 
-// turnWay is a way to a server, and to what takes all that is sent.
+// turnWay is a path to a server, and to a sink that discards all data.
 type turnWay struct {
 	name        string
 	from        lab.Place
 	serve, sink netip.AddrPort // no sink: only connections are measured
 }
 
-// turn is what one value achieved on one way.
+// turn holds the results of one value on one path.
 type turn struct {
 	carried
 	cpu []float64 // µs per connection
@@ -52,7 +51,7 @@ type turn struct {
 
 func statusCommand() []string { return []string{"hairpin", "status", "--config-file=" + hairpinConfig} }
 
-// pathSetting measures what comes to Services from outside in mode detached, by nft and by the eBPF
+// pathSetting compares external traffic to Services in mode detached, by nft and by the eBPF
 // programs.
 func pathSetting() setting {
 	at := netip.MustParseAddrPort
@@ -81,8 +80,8 @@ func pathSetting() setting {
 	}
 }
 
-// localSetting measures a node's host that asks Services, by policies and by a distributed gateway
-// port.
+// localSetting compares the traffic of a node's host to Services, by policies and by a distributed
+// gateway port.
 func localSetting() setting {
 	at := netip.MustParseAddrPort
 	return setting{
@@ -107,7 +106,7 @@ func localSetting() setting {
 	}
 }
 
-// sinkObjects are a NodePort and external addresses that take whatever is sent.
+// sinkObjects are a NodePort and external addresses of a sink, which discards all data.
 const sinkObjects = `apiVersion: v1
 kind: Service
 metadata: {name: sink, namespace: default}
@@ -195,11 +194,11 @@ func inTurn(ctx context.Context, opt Options, s setting) error {
 	return nil
 }
 
-// measure is one round.
+// measure runs one round.
 func (t *turn) measure(ctx context.Context, n *lab.Node, y turnWay, slow int) error {
 	long := turnLong * time.Duration(min(slow, 5))
-	// What the agent's restart leaves to do, and flows that the datapath has not yet, are not what
-	// is compared.
+	// Remaining work after the agent's restart, and missing flows of the datapath, are not
+	// measured.
 	if _, err := lab.Load(ctx, y.from, probe.LoadConfig{To: y.serve, Workers: 8, Duration: long / 2}); err != nil {
 		return err
 	}
@@ -226,8 +225,7 @@ func (t *turn) measure(ctx context.Context, n *lab.Node, y turnWay, slow int) er
 	return t.stream(ctx, y.from, y.sink, long)
 }
 
-// use restarts a node's agent with another value of the setting, and waits until it has done its
-// work.
+// use restarts a node's agent with another value of the setting, and waits until it is in sync.
 func (s *setting) use(ctx context.Context, n *lab.Node, value string, slow int) error {
 	if _, err := n.Exec(ctx, "sed", "-i", "s/^"+s.key+" = .*/"+s.key+" = "+value+"/", hairpinConfig); err != nil {
 		return err

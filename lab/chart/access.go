@@ -43,7 +43,7 @@ func NewAdmin(config *rest.Config) (*Admin, error) {
 	return a, nil
 }
 
-// Create creates an object; with dry it only asks whether it could.
+// Create creates an object; with dry it is a dry run.
 func (a *Admin) Create(ctx context.Context, o *unstructured.Unstructured, dry bool) error {
 	kind := o.GroupVersionKind()
 	m, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -62,8 +62,8 @@ func (a *Admin) Create(ctx context.Context, o *unstructured.Unstructured, dry bo
 	return err
 }
 
-// InstallAccess creates the namespace and everything of the chart that decides who may do what: all
-// but its pods.
+// InstallAccess creates the namespace and the chart's objects that define access rights: all but
+// its pods.
 func (a *Admin) InstallAccess(ctx context.Context) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
 	_, err := a.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
@@ -86,8 +86,8 @@ func (a *Admin) InstallAccess(ctx context.Context) error {
 }
 
 // As returns the credentials of a pod of one of the chart's service accounts on a node. A pod on a
-// node that does not exist is deleted after a minute, and its credentials end. Without a node it
-// stays, and nothing schedules it.
+// node that does not exist is deleted after a minute, and its credentials become invalid. Without a
+// node the pod stays, and nothing schedules it.
 func (a *Admin) As(ctx context.Context, account, node string) (*rest.Config, error) {
 	pod, err := a.Client.CoreV1().Pods(Namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-"},

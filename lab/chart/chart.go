@@ -1,5 +1,5 @@
-// Package chart gives tests what the chart installs: its objects, rendered by the real Helm, and
-// the identities of its pods.
+// Package chart provides tests with the contents of the chart: its objects, rendered by the real
+// Helm, and the identities of its pods.
 package chart
 
 import (
@@ -48,8 +48,8 @@ var Helm = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// RunHelm runs Helm in the folder of charts, without a cluster and without a home, and returns what
-// it wrote.
+// RunHelm runs Helm in the folder of charts, without a cluster and without a home, and returns its
+// output.
 func RunHelm(ctx context.Context, args ...string) (stdout, stderr string, err error) {
 	path, err := Helm()
 	if err != nil {
@@ -77,7 +77,7 @@ func RunHelm(ctx context.Context, args ...string) (stdout, stderr string, err er
 // Images are the values that name images, which have no default.
 var Images = []string{"image.repository=registry.example/net/hairpin", "openvswitch.image.tag=trixie-1"}
 
-// Template renders the chart with Images and values as of --set, and returns what Helm wrote.
+// Template renders the chart with Images and values as of --set, and returns Helm's output.
 func Template(ctx context.Context, set ...string) (text, problem string, err error) {
 	args := []string{"template", "hairpin", "hairpin", "--namespace", Namespace}
 	for _, s := range slices.Concat(Images, set) {

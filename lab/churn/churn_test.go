@@ -31,7 +31,7 @@ var (
 	churnBy   = flag.String("churn-engine", "", "what serves pods: ovn or openflow, or one for each node")
 )
 
-// slots is how many Services there are at most.
+// slots is the maximum number of Services.
 const slots = 8
 
 // churn is the test's state.
@@ -40,27 +40,27 @@ type churn struct {
 	begin    time.Time
 	api      kubernetes.Interface
 	nodes    []*lab.Node
-	places   []*place // where clients are
-	hosts    []*place // those of nodes, by their place in nodes
+	places   []*place // places of clients
+	hosts    []*place // those of nodes, in the order of nodes
 	servers  []*place
 	services []*service
-	second   []atomic.Pointer[[2]netip.Addr] // second addresses of hosts that are served
-	coming   []*[2]netip.Addr                // and those that will be
+	second   []atomic.Pointer[[2]netip.Addr] // second addresses of hosts with served NodePorts
+	coming   []*[2]netip.Addr                // and expected second addresses
 	marks    int
 
 	mu     sync.Mutex
 	story  []string       // the last changes
-	faults []string       // what went wrong
-	counts map[string]int // of questions
+	faults []string       // failures
+	counts map[string]int // number of requests by kind
 
 	longs, pings atomic.Int64
 }
 
-// TestChurn changes Services in every way, at random, while clients everywhere ask for them. One
-// that has an endpoint before and after a change answers all the time, with one of the endpoints of
-// before or after; connections to endpoints that go on serving live; at rest nodes are what they
-// must be, and answers are exactly those that docs/user/services.md asks for. Before, connections
-// of every kind are held through changes that must not end them.
+// TestChurn changes Services in every way, at random, while clients everywhere connect to them. A
+// Service with an endpoint before and after a change must always reply, from an endpoint of before
+// or after. Connections to endpoints that keep serving must survive. At rest, nodes must be in
+// sync, and replies must be those that docs/user/services.md requires. First, keep holds
+// connections of every kind through changes that must not end them.
 func TestChurn(t *testing.T) {
 	seed := *churnSeed
 	if seed == 0 {
@@ -78,7 +78,7 @@ func TestChurn(t *testing.T) {
 		clients.Go(func() {
 			for ctx.Err() == nil {
 				c.ask(ctx, r)
-				time.Sleep(time.Millisecond) // or where nothing is to be asked, this would do nothing else
+				time.Sleep(time.Millisecond) // do not spin if there is nothing to ask
 			}
 		})
 	}
@@ -94,11 +94,11 @@ func TestChurn(t *testing.T) {
 			time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond) // changes come at any time
 		}
 		c.rest(ctx)
-		time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond) // clients ask at rest
+		time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond) // let clients connect at rest
 	}
 }
 
-// rest waits until all is in place, and looks whether it is.
+// rest waits until everything is in place, and checks it.
 func (c *churn) rest(ctx context.Context) {
 	c.t.Helper()
 	begin := time.Now()
@@ -125,7 +125,7 @@ func (c *churn) rest(ctx context.Context) {
 	c.fault(begin, "conntrack at rest:\n  "+strings.Join(dead, "\n  "))
 }
 
-// say notes a change.
+// say records a change.
 func (c *churn) say(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +141,7 @@ func (c *churn) fault(begin time.Time, text string) {
 	c.story = append(c.story, c.faults[len(c.faults)-1])
 }
 
-// good reports whether it is worth to go on.
+// good reports whether there were fewer faults than a limit.
 func (c *churn) good(faults int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,7 +161,7 @@ func (c *churn) count(protocol, kind string, a answer) {
 	c.counts["by "+kind]++
 }
 
-// report tells what was done and what went wrong.
+// report logs the last changes and the faults.
 func (c *churn) report(seed uint64) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -179,8 +179,8 @@ func (c *churn) report(seed uint64) {
 	}
 }
 
-// start starts the lab: three nodes, an API server, an outside client, and six pods; no Services
-// yet.
+// start starts the lab: three nodes, an API server, an external client, and six pods, but no
+// Services.
 func start(t *testing.T) *churn {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -189,7 +189,7 @@ func start(t *testing.T) *churn {
 	dir, ctx := t.TempDir(), t.Context()
 	objects, binary := filepath.Join(dir, "examples", "objects"), filepath.Join(dir, "hairpin")
 	noError(t, os.MkdirAll(objects, 0o755))
-	// The demo finds the definitions of our own kinds from there.
+	// The demo reads Hairpin's resource definitions from there.
 	noError(t, os.CopyFS(filepath.Join(dir, "charts", "hairpin", "crds"), os.DirFS("../../charts/hairpin/crds")))
 	for _, f := range []string{"nodes.yaml", "pods.yaml"} {
 		text, err := os.ReadFile("../../examples/demo/" + f)
@@ -221,7 +221,7 @@ func start(t *testing.T) *churn {
 			if log, err := os.ReadFile(n.LogFile("hairpin")); err == nil && t.Failed() {
 				t.Logf("end of the log of %s's agent:\n%s", n.Name(), log[max(0, len(log)-2000):])
 			}
-			logs, _ := filepath.Glob(filepath.Join(n.Dir(), "log", "*", "*.log")) // the pattern is good
+			logs, _ := filepath.Glob(filepath.Join(n.Dir(), "log", "*", "*.log")) // the pattern is valid
 			for _, f := range logs {
 				text, _ := os.ReadFile(f)
 				for line := range strings.Lines(string(text)) {
@@ -236,13 +236,13 @@ func start(t *testing.T) *churn {
 	return c
 }
 
-// find notes who is in the lab, and gives hosts a server and the outside client its routes.
+// find records the lab's places, and adds a server on each host and routes at the external client.
 func (c *churn) find(ctx context.Context, l *lab.Lab) {
 	add := func(at lab.Place, node string, host bool, ips []netip.Addr) *place {
 		p := &place{Place: at, node: node, host: host, ips: [2]netip.Addr(ips)}
 		p.from.place = len(c.places)
 		c.places = append(c.places, p)
-		// Else the kernel gives one of them to a connection of the node's own now and then.
+		// Otherwise the kernel sometimes uses one of them for another connection of the node.
 		noError(c.t, lab.Do(at, func() error {
 			return os.WriteFile("/proc/sys/net/ipv4/ip_local_reserved_ports", []byte(p.from.all()), 0)
 		}))

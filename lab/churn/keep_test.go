@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// keep opens connections from everywhere by every way to one Service, in both families and
-// protocols, and asks them all again after each of the changes that must not end them: of policies,
+// keep opens connections from all places by all paths to one Service, in both families and
+// protocols. It uses all of them again after each change that must not end them: of policies,
 // affinity, type and port, and when endpoints terminate.
 func (c *churn) keep(ctx context.Context) {
 	s := c.services[0]
@@ -43,7 +43,7 @@ func (c *churn) keep(ctx context.Context) {
 			c.write(ctx, s, v)
 			c.alive(list)
 		}
-		time.Sleep(caching) // the last change is everywhere
+		time.Sleep(caching) // the last change has reached all caches
 		c.alive(list)
 		for _, h := range list {
 			_ = h.conn.Close()
@@ -57,7 +57,7 @@ func (c *churn) keep(ctx context.Context) {
 	c.rest(ctx)
 }
 
-// write writes a version, and waits until it is everywhere.
+// write writes a version, and waits until it is in effect everywhere.
 func (c *churn) write(ctx context.Context, s *service, v version) {
 	c.t.Helper()
 	do := c.update
@@ -110,7 +110,7 @@ func (c *churn) open(ctx context.Context, s *service) []*held {
 	return list
 }
 
-// alive asks all connections that must live.
+// alive uses all connections that must live.
 func (c *churn) alive(list []*held) {
 	var all sync.WaitGroup
 	for _, h := range list {
@@ -137,7 +137,7 @@ func (c *churn) alive(list []*held) {
 	c.say("%d connections live", n)
 }
 
-// ended tells of a connection that has ended.
+// ended describes a connection that has ended.
 func (h *held) ended(err error) string {
 	text := fmt.Sprintf("a %s connection from %s (%s) to %s (%s at %s) with %s, %v old, has ended: %v", h.protocol,
 		h.from.Name(), h.conn.LocalAddr(),

@@ -14,9 +14,8 @@ import (
 	"hairpin/apply/inside"
 )
 
-// long keeps connections open through changes: as long as its endpoint serves and its way is there,
-// a connection lives, and stays with its endpoint. Policies, hints and other endpoints do not
-// count.
+// long keeps connections open through changes. While its endpoint serves and its path exists, a
+// connection must live and keep its endpoint. Policies, hints and other endpoints do not affect it.
 func (c *churn) long(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
 		s, from, family, protocol := c.services[r.IntN(len(c.services))], c.places[r.IntN(len(c.places))], r.IntN(2),
@@ -26,12 +25,12 @@ func (c *churn) long(ctx context.Context, r *rand.Rand) {
 		v := versions[len(versions)-1]
 		if a := w.expect(v, from, family); len(versions) > 1 || len(a.by) == 0 || w.kind == "second address" {
 			time.Sleep(time.Millisecond)
-			continue // another one, at rest
+			continue // try another one, at rest
 		}
 		h := held{protocol: protocol, from: from, s: s, w: w, family: family, oldest: oldest, begin: time.Now(),
 			to: w.to(v).String(), bridged: w.remote && c.mode(w.node) == "shared"}
 		if err := h.open(ctx); err != nil {
-			continue // that is for others to judge
+			continue // judge decides about that
 		}
 		c.longs.Add(1)
 		c.hold(ctx, r, &h)
@@ -48,11 +47,11 @@ type held struct {
 	s        *service
 	w        way
 	family   int
-	oldest   int // version that it may have met first
+	oldest   int // oldest version that its packets may have met
 	begin    time.Time
 	to       string
 	over     bool
-	bridged  bool // from outside to a node in mode shared
+	bridged  bool // from an external client to a node in mode shared
 }
 
 func (h *held) open(ctx context.Context) error {
@@ -93,7 +92,7 @@ func (h *held) open(ctx context.Context) error {
 	return err
 }
 
-// name reads who serves out of a greeting.
+// name reads the server's name from a greeting.
 func (h *held) name(greeting []byte) error {
 	var g struct{ Name string }
 	err := json.Unmarshal(greeting, &g)
@@ -106,7 +105,7 @@ func (h *held) name(greeting []byte) error {
 	return err
 }
 
-// exchange sends a message and reads what comes back. A datagram may be lost: it is sent again.
+// exchange sends a message and reads the reply. It repeats a datagram, which may be lost.
 func (h *held) exchange(message string) ([]byte, error) {
 	buf := make([]byte, 4096)
 	if h.protocol == "tcp" {
@@ -133,7 +132,7 @@ func (h *held) exchange(message string) ([]byte, error) {
 	}
 }
 
-// alive asks whether the same server still answers.
+// alive checks whether the same server still replies.
 func (h *held) alive() error {
 	if h.protocol == "tcp" {
 		_, err := h.exchange("x")
@@ -146,17 +145,17 @@ func (h *held) alive() error {
 	return err
 }
 
-// must reports whether the connection has to live, by all versions that it may have met.
+// must reports whether the connection must live, under all versions that it may have met.
 func (h *held) must() bool {
 	nodePort, local := false, false
 	for _, v := range h.s.since(h.oldest) {
-		// On the userspace datapath, the gateway bridge cannot ask conntrack whose connection it is
-		// (docs/user/services.md).
+		// On the userspace datapath, the gateway bridge cannot look up a connection's owner in
+		// conntrack (docs/user/services.md).
 		mine := func(e endpoint) bool { return e.at.host && e.at.node == h.w.node && e.state != unready }
 		if local = local || v.etp; h.bridged && local && !v.etp && slices.ContainsFunc(v.endpoints[h.family], mine) {
 			return false
 		}
-		// Hosts lead external IPs to what stands in for them, by the NodePort if there is one
+		// Hosts redirect external IPs to a proxy port, or to the NodePort if there is one
 		// (docs/user/services.md).
 		if h.protocol == "udp" && h.w.kind == "external IP" && nodePort && v.kind == "ClusterIP" {
 			return false
@@ -170,8 +169,8 @@ func (h *held) must() bool {
 		for _, e := range v.endpoints[h.family] {
 			lives = lives || e.at.Name() == h.by && e.state != unready
 		}
-		// A pod that reaches itself does so by a flow of its switch for the endpoint as long as
-		// that one is chosen (docs/user/services.md).
+		// A pod that connects to itself does so through a flow of its switch for the endpoint,
+		// while that endpoint is chosen (docs/user/services.md).
 		if h.by == h.from.Name() && !h.from.host && !slices.Contains(h.w.expect(v, h.from, h.family).by, h.by) {
 			return false
 		}
@@ -182,7 +181,7 @@ func (h *held) must() bool {
 	return true
 }
 
-// hold holds a connection until it may end.
+// hold uses a connection until it may end.
 func (c *churn) hold(ctx context.Context, r *rand.Rand, h *held) {
 	until := time.Now().Add(time.Duration(5+r.IntN(60)) * time.Second)
 	for ctx.Err() == nil && time.Now().Before(until) {

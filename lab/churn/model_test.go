@@ -11,16 +11,16 @@ import (
 	"hairpin/lab"
 )
 
-// place is where a client is, and, but outside, a server: the host of a node, or a pod.
+// place is a client and, if it is not external, a server: the host of a node, or a pod.
 type place struct {
 	lab.Place
-	node string // empty outside
+	node string // empty if external
 	host bool
 	ips  [2]netip.Addr // IPv4, IPv6
 	from portCounter
 }
 
-// endpoint is a server as an EndpointSlice has it.
+// endpoint is a server as in an EndpointSlice.
 type endpoint struct {
 	at    *place
 	state state
@@ -36,7 +36,7 @@ const (
 
 func (s state) String() string { return [...]string{"", " terminating", " unready"}[s] }
 
-// version is a Service as it is written to the API, at one time.
+// version is a Service as written to the API at one time.
 type version struct {
 	there     bool
 	kind      string // ClusterIP, NodePort, LoadBalancer
@@ -48,8 +48,8 @@ type version struct {
 	endpoints [2][]endpoint
 }
 
-// sourceRanges are lists of loadBalancerSourceRanges: everybody, the wire's machines, nobody in the
-// lab.
+// sourceRanges are values of loadBalancerSourceRanges: all clients, the machines of the nodes'
+// network, no client of the lab.
 var sourceRanges = [][]string{nil, {"172.18.0.0/16", "fc00:f853:ccd::/64"}, {"192.0.2.0/24"}}
 
 func (v version) String() string {
@@ -79,8 +79,7 @@ func (v version) String() string {
 	return s
 }
 
-// service is one Service through its life: all versions, of which those before settled are nobody's
-// any more.
+// service is one Service over its life with all versions. No packet meets those before settled.
 type service struct {
 	slot     int
 	mu       sync.Mutex
@@ -92,14 +91,14 @@ type service struct {
 // caching is how long a switch's cache of flows may be older than its flows.
 const caching = time.Second
 
-// now is the newest version.
+// now returns the newest version.
 func (s *service) now() version {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.versions[len(s.versions)-1]
 }
 
-// write makes a version known before it is written.
+// write records a version before it is written to the API.
 func (s *service) write(v version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,14 +106,14 @@ func (s *service) write(v version) {
 	s.versions, s.rested = append(s.versions, v), time.Time{}
 }
 
-// catchUp notes that nobody meets older versions any more; the caller holds the lock.
+// catchUp updates settled to the oldest version still in use; the caller holds the lock.
 func (s *service) catchUp() {
 	if !s.rested.IsZero() && time.Since(s.rested) > caching {
 		s.settled = len(s.versions) - 1
 	}
 }
 
-// rest tells that the newest version is on all nodes.
+// rest records that the newest version is on all nodes.
 func (s *service) rest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +122,7 @@ func (s *service) rest() {
 	}
 }
 
-// oldest is the number of the oldest version that a packet may still meet.
+// oldest returns the number of the oldest version that a packet may still meet.
 func (s *service) oldest() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,21 +130,21 @@ func (s *service) oldest() int {
 	return s.settled
 }
 
-// since returns the versions that packets may have met since a number was the oldest.
+// since returns the versions that packets may have met since a given one was the oldest.
 func (s *service) since(oldest int) []version {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.versions[oldest:])
 }
 
-// Addresses of a slot's Service: they stay the same when it is made anew.
+// Addresses of a slot's Service: they stay the same when it is created again.
 func (s *service) name() string     { return fmt.Sprintf("churn-%d", s.slot) }
 func (s *service) nodePort() uint16 { return uint16(31000 + s.slot) }
 func (s *service) clusterIP(family int) netip.Addr {
 	return address(family, "10.96.7.%d", "fd00:10:96::7%02x", 1+s.slot)
 }
 
-// externalIP and balancerIP are routed to a node each, by its place in the list.
+// externalIP and balancerIP are each routed to one node, by its index in the list.
 func (s *service) externalIP(family, nodes int) netip.Addr {
 	return address(family, "198.51.100.%d", "2001:db8:51::%x", 64*(s.slot%nodes)+s.slot)
 }
@@ -158,29 +157,29 @@ func address(family int, v4, v6 string, n int) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf([]string{v4, v6}[family], n))
 }
 
-// way is an address of a Service, as one client asks for it.
+// way is an address of a Service, as used by one client.
 type way struct {
 	kind   string // see ways
-	node   string // which node's host or switch chooses the endpoint
-	remote bool   // the client is outside for that node: the policy for those counts
+	node   string // the node whose host or switch chooses the endpoint
+	remote bool   // the client is external to that node, so externalTrafficPolicy applies
 	to     func(v version) netip.AddrPort
 }
 
-// mode is a node's gateway mode.
+// mode returns a node's gateway mode.
 func (c *churn) mode(node string) string {
 	modes := strings.Split(*churnMode, ",")
 	i := slices.IndexFunc(c.nodes, func(n *lab.Node) bool { return n.Name() == node })
 	return modes[max(0, i)%len(modes)]
 }
 
-// answer is what a client may expect of one version.
+// answer is what a client may expect from one version.
 type answer struct {
-	none             bool // the way does not exist: whatever comes will do
+	none             bool // the path does not exist: any result is accepted
 	refused, dropped bool
 	by               []string
 }
 
-// expect tells what docs/user/services.md says of a way.
+// expect returns what docs/user/services.md requires of a path.
 func (w way) expect(v version, from *place, family int) answer {
 	if !v.there {
 		return answer{none: true}
@@ -231,7 +230,7 @@ func (w way) expect(v version, from *place, family int) answer {
 	return a
 }
 
-// usable are the ready ones, or else those that serve while they terminate.
+// usable returns the ready endpoints, or else those that serve while they terminate.
 func usable(list []endpoint) []endpoint {
 	for _, s := range []state{ready, terminating} {
 		if some := slices.DeleteFunc(slices.Clone(list), func(e endpoint) bool { return e.state != s }); len(some) > 0 {

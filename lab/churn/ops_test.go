@@ -63,7 +63,7 @@ func randomKind(r *rand.Rand) string {
 	return []string{"ClusterIP", "NodePort", "LoadBalancer"}[r.IntN(3)]
 }
 
-// create makes a Service; its endpoints come before or after it.
+// create creates a Service; its endpoints are written before or after it.
 func (c *churn) create(ctx context.Context, r *rand.Rand, s *service) error {
 	v := version{there: true, kind: randomKind(r), port: 80, etp: r.IntN(3) == 0, itp: r.IntN(5) == 0,
 		external: r.IntN(3) == 0, endpoints: s.now().endpoints}
@@ -73,7 +73,7 @@ func (c *churn) create(ctx context.Context, r *rand.Rand, s *service) error {
 	return c.move(ctx, r, s)
 }
 
-// make makes a Service as a version has it.
+// make creates a Service as in a version.
 func (c *churn) make(ctx context.Context, s *service, v version) error {
 	c.say("create %s: %s", s.name(), v)
 	s.write(v)
@@ -148,7 +148,7 @@ func (c *churn) update(ctx context.Context, s *service, v version) error {
 	return c.balance(ctx, s, v)
 }
 
-// balance gives a Service its addresses, as a load balancer's controller does.
+// balance sets the addresses of a Service, as a load balancer's controller does.
 func (c *churn) balance(ctx context.Context, s *service, v version) error {
 	if v.kind != "LoadBalancer" {
 		return nil
@@ -174,7 +174,7 @@ func (c *churn) remove(ctx context.Context, s *service) error {
 	return c.api.CoreV1().Services(namespace).Delete(ctx, s.name(), metav1.DeleteOptions{})
 }
 
-// move returns a Service other endpoints, in one family or in both.
+// move changes the endpoints of a Service, in one family or in both.
 func (c *churn) move(ctx context.Context, r *rand.Rand, s *service) error {
 	families := [][]int{{0}, {1}, {0, 1}, {1, 0}}[r.IntN(4)]
 	like := c.randomEndpoints(r)
@@ -234,7 +234,7 @@ func (c *churn) put(ctx context.Context, o *discoveryv1.EndpointSlice) error {
 	return err
 }
 
-// secondAddress returns a node's host a further address, or takes it away.
+// secondAddress adds another address to a node's host, or removes it.
 func (c *churn) secondAddress(ctx context.Context, node int) error {
 	n := c.nodes[node]
 	ips := [2]netip.Addr{address(0, "172.20.7.%d", "", node+1), address(1, "", "fd00:20:7::%x", node+1)}

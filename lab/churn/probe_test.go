@@ -15,10 +15,10 @@ import (
 	"hairpin/lab/probe"
 )
 
-// portCounter gives source ports in turn: the kernel would take one again while a conntrack still
-// remembers its last use. Each place has ports of its own: where pods leave with their host's
-// address, the userspace datapath does not see that one of them has the port of another, or of the
-// host (docs/reference/compatibility.md).
+// portCounter returns source ports in turn, because the kernel would reuse one while a conntrack
+// still remembers its last use. Each place has its own ports. Where pods leave with their host's
+// address, the userspace datapath does not detect that two of them use the same port. Nor does it
+// for a pod and the host (docs/reference/compatibility.md).
 type portCounter struct {
 	place int
 	n     atomic.Uint32
@@ -28,19 +28,19 @@ func (c *portCounter) next() uint16 { return uint16(c.first() + int(c.n.Add(1)%p
 
 func (c *portCounter) first() int { return 33000 + portsEach*c.place }
 
-// all is a place's ports as the kernel takes them.
+// all returns a place's ports in the kernel's format.
 func (c *portCounter) all() string { return fmt.Sprintf("%d-%d", c.first(), c.first()+portsEach-1) }
 
 const portsEach = 2700
 
-// How long a client waits: for an answer that must come, on a machine that may be busy; and for one
-// that must not.
+// Time limits of a client: for a reply that must arrive, on a busy machine, and for one that must
+// not.
 const (
 	patience = 20 * time.Second
 	silence  = 1500 * time.Millisecond
 )
 
-// ways lists how a client can ask for a Service.
+// ways returns the paths by which a client can reach a Service.
 func (c *churn) ways(s *service, from *place, family int) []way {
 	at := func(a netip.Addr, nodePort bool) func(version) netip.AddrPort {
 		return func(v version) netip.AddrPort {
@@ -82,7 +82,7 @@ func (c *churn) ways(s *service, from *place, family int) []way {
 	return list
 }
 
-// ask asks once, for anything from anywhere, and judges the answer.
+// ask sends one request, anywhere to anywhere, and judges the reply.
 func (c *churn) ask(ctx context.Context, r *rand.Rand) {
 	s, from, family, protocol := c.services[r.IntN(len(c.services))], c.places[r.IntN(len(c.places))], r.IntN(2),
 		[]string{"tcp", "udp"}[r.IntN(2)]
@@ -101,7 +101,7 @@ func (c *churn) ask(ctx context.Context, r *rand.Rand) {
 	}
 	var got probe.Answer
 	begin := time.Now()
-	// The agent may have had a connection from the port before it was reserved.
+	// A connection of the agent may use the port since before it was reserved.
 	for used := true; used && ctx.Err() == nil; used = strings.Contains(got.Error, syscall.EADDRINUSE.Error()) {
 		begin, q.Port = time.Now(), from.from.next()
 		got = lab.Get(ctx, from, q)
@@ -122,7 +122,7 @@ func (c *churn) ask(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// judge says what is wrong with an answer, whichever of the versions it met.
+// judge returns what is wrong with a reply, whichever of the versions the request met.
 func judge(w way, from *place, family int, to netip.AddrPort, versions []version, got probe.Answer) string {
 	refused, dropped, must := false, false, true
 	var by []string
@@ -135,7 +135,7 @@ func judge(w way, from *place, family int, to netip.AddrPort, versions []version
 		by = append(by, a.by...)
 	}
 	if len(versions) > 1 && !from.host && slices.Contains(by, from.Name()) {
-		// a pod that reaches itself loses the connection when it is not chosen any more
+		// a pod that connects to itself loses the connection when it is no longer chosen
 		// (docs/user/services.md)
 		must = false
 	}
@@ -156,8 +156,7 @@ func judge(w way, from *place, family int, to netip.AddrPort, versions []version
 	return ""
 }
 
-// isRefusal knows what a client hears at once: a reset, an ICMP error, or its own kernel's refusal
-// to send.
+// isRefusal recognizes a rejection: a reset, an ICMP error, or the local kernel's refusal to send.
 func isRefusal(text string) bool {
 	return slices.ContainsFunc([]string{"refused", "reset by peer", "not permitted"},
 		func(s string) bool { return strings.Contains(text, s) })

@@ -18,16 +18,16 @@ import (
 	"hairpin/lab/demo"
 )
 
-// settling is how long agents may take to have everything on their nodes.
+// settling is the time limit for agents to configure their nodes.
 const settling = time.Minute
 
-// The marker is a Service and a slice that are written after all others: an agent that has both has
-// seen all before. Its numbers change each time.
+// marker names a Service and a slice that are written last: an agent that has both has received
+// everything before. Their ports change each time.
 const marker = "churn-marker"
 
 func markerIP() netip.Addr { return address(0, "10.96.7.%d", "", 250) }
 
-// mark writes the marker, and gives what OVN's database has of it when an agent has seen it.
+// mark writes the marker, and returns its load balancer entry on a node whose agent has seen it.
 func (c *churn) mark(ctx context.Context) (vip string, err error) {
 	c.marks++
 	port := int32(1 + c.marks%60000)
@@ -58,8 +58,8 @@ func (c *churn) mark(ctx context.Context) (vip string, err error) {
 	return fmt.Sprintf("%s:%d=10.244.9.9:%d", markerIP(), port, port), err
 }
 
-// settle waits until everything that was written is on every node, in the caches of its switch as
-// well.
+// settle waits until all written objects are in effect on every node, and in the caches of its
+// switch.
 func (c *churn) settle(ctx context.Context) error {
 	vip, err := c.mark(ctx)
 	if err != nil {
@@ -117,7 +117,7 @@ func (c *churn) settle(ctx context.Context) error {
 	return nil
 }
 
-// same waits until a node is what it must be.
+// same waits until a node is in its desired state.
 func (c *churn) same(ctx context.Context, n *lab.Node) error {
 	begin, last := time.Now(), ""
 	for {
@@ -136,8 +136,8 @@ func (c *churn) same(ctx context.Context, n *lab.Node) error {
 	}
 }
 
-// settleAddresses waits until the agent serves NodePorts on the second address that its host has
-// got or lost: it tells the cluster of it first.
+// settleAddresses waits until the agent has published that its host got or lost the second address.
+// The agent serves NodePorts there after that.
 func (c *churn) settleAddresses(ctx context.Context, node int) error {
 	mine := fmt.Sprintf("172.20.7.%d/32", node+1)
 	there := func() (bool, error) {
@@ -160,8 +160,8 @@ func (c *churn) settleAddresses(ctx context.Context, node int) error {
 	}
 }
 
-// connections looks for UDP entries of the kernel's conntrack, in all zones, that lead to an
-// endpoint that does not serve.
+// connections returns UDP entries of the kernel's conntrack, in all zones, whose endpoint does not
+// serve.
 func (c *churn) connections() (seen int, dead []string, err error) {
 	for i, n := range c.nodes {
 		for family := range 2 {
@@ -200,7 +200,7 @@ func addrPort(ip []byte, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Unmap(), port)
 }
 
-// deadTarget tells why a translation is wrong: the Service has endpoints, and this is none of them.
+// deadTarget returns the Service whose translation is wrong: it has endpoints, but not this one.
 func (c *churn) deadTarget(node, family int, vip, to netip.AddrPort) string {
 	for _, s := range c.services {
 		v := s.now()
@@ -221,7 +221,7 @@ func (c *churn) deadTarget(node, family int, vip, to netip.AddrPort) string {
 	return ""
 }
 
-// isOf reports whether clients find a Service at an address.
+// isOf reports whether a Service has an address.
 func (c *churn) isOf(s *service, v version, family int, a netip.AddrPort) bool {
 	switch {
 	case a == netip.AddrPortFrom(s.clusterIP(family), v.port):

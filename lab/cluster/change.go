@@ -31,7 +31,7 @@ func (c *Cluster) Reboot(ctx context.Context, name string) error {
 	return c.startKubelet(ctx, n)
 }
 
-// AddNode adds a node, of which nothing was known before, and waits until it is ready.
+// AddNode adds a new node and waits until it is ready.
 func (c *Cluster) AddNode(ctx context.Context, name string) error {
 	if _, err := c.prepare(ctx); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (c *Cluster) AddNode(ctx context.Context, name string) error {
 	return c.waitNodes(ctx, name)
 }
 
-// RemoveNode takes a node away for good: the machine is gone, and its object is deleted.
+// RemoveNode removes a node permanently: it stops the machine and deletes the Node object.
 func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
 	if name == c.controlPlane() {
 		return fmt.Errorf("remove node: %s has the control plane", name)
@@ -73,7 +73,7 @@ func (c *Cluster) StartServer(ctx context.Context) error {
 	return nil
 }
 
-// Pod gives a pod as a place where traffic starts, by its namespace and name. Its node must be up.
+// Pod returns a pod as a place where traffic starts. Its node must be up.
 func (c *Cluster) Pod(ctx context.Context, namespace, name string) (lab.Place, error) {
 	p, err := c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

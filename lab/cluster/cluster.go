@@ -27,27 +27,27 @@ const (
 	ClientName  = "client" // a host on the external network that is not in the cluster
 	apiPort     = 6443
 	dnsAddress  = "10.96.0.10"
-	// forwardPort is where the machine reaches the API server, if it is free.
+	// forwardPort is the machine's port for the API server, if it is free.
 	forwardPort = 16443
 )
 
 //go:embed packages.txt
 var packageList string
 
-// Options say which cluster to start.
+// Options describe the cluster to start.
 type Options struct {
 	Name  string   // of the lab; empty means "cluster"
-	Root  string   // of the sources, with what make built in bin and dist
+	Root  string   // of the sources, with the results of make in bin and dist
 	Nodes []string // the first has the control plane; empty means node-a, node-b, node-c
 	// NodeConfList, if not empty, is written to the nodes' /etc/cni/net.d, and nothing is
-	// installed: the peer of a measurement.
+	// installed: for the reference of a measurement.
 	NodeConfList string
-	// Release is a folder that `make release` wrote, below Root, to install instead of what make
-	// built of the sources; empty means none.
+	// Release is a folder that `make release` wrote, below Root, to install instead of the build of
+	// the sources; empty means none.
 	Release string
 	// Values are further options of the chart, as helm --set takes them.
 	Values []string
-	// DieWithCaller ends the cluster with the calling process, as a test wants it.
+	// DieWithCaller ends the cluster with the calling process, as tests require.
 	DieWithCaller bool
 	Out           io.Writer
 }
@@ -81,7 +81,7 @@ func (o Options) withDefaults() Options {
 }
 
 // Start starts a cluster and returns when every Node is ready, and DNS and the examples run. A lab
-// of the same name is removed first. After an error, what was started stays, to be looked at.
+// of the same name is removed first. After an error, what was started stays for inspection.
 func Start(ctx context.Context, opt Options) (*Cluster, error) {
 	c := &Cluster{opt: opt.withDefaults(), begin: time.Now()}
 	if err := lab.Remove(c.opt.Name); err != nil {
@@ -133,7 +133,7 @@ func Open(opt Options) (*Cluster, error) {
 	return c, c.connect()
 }
 
-// prepare gets what takes minutes the first time.
+// prepare builds images and programs, which takes minutes the first time.
 func (c *Cluster) prepare(ctx context.Context) (root string, err error) {
 	list := image.List{Name: "cluster-node", Packages: image.ReadPackages(packageList)}
 	err = lab.Together(
@@ -170,15 +170,15 @@ func (c *Cluster) startClient(ctx context.Context) error {
 	return err
 }
 
-// controlPlane is the node that has the control plane, in its host network: so the API server
-// reaches pods and Services as everything on a node does, for proxies, webhooks and aggregated
+// controlPlane returns the node with the control plane, in its host network. So the API server
+// reaches pods and Services as any process on a node does, for proxies, webhooks and aggregated
 // APIs.
 func (c *Cluster) controlPlane() string { return c.opt.Nodes[0] }
 
-// apiAddress is where nodes and pods find the API server.
+// apiAddress returns the address of the API server for nodes and pods.
 func (c *Cluster) apiAddress() netip.Addr { return nodeAddresses(c.controlPlane())[0].Addr() }
 
-// startAPI starts the control plane, and the way to it from the machine.
+// startAPI starts the control plane, and a forwarder to it from the machine.
 func (c *Cluster) startAPI(ctx context.Context, on *lab.Host) (err error) {
 	if c.server, err = lab.StartAPIServer(ctx, c.serverConfig(on)); err != nil {
 		return err
@@ -240,7 +240,7 @@ func (c *Cluster) connect() error {
 	return nil
 }
 
-// addFirst adds the node of the control plane, and starts that.
+// addFirst adds the node of the control plane, and starts the control plane.
 func (c *Cluster) addFirst(ctx context.Context) error {
 	n, err := c.newNode(ctx, c.controlPlane())
 	if err != nil {
@@ -252,7 +252,7 @@ func (c *Cluster) addFirst(ctx context.Context) error {
 	return c.startKubelet(ctx, n)
 }
 
-// addNode adds a node, and starts its kubelet once the control plane is there.
+// addNode adds a node, and starts its kubelet once the control plane is ready.
 func (c *Cluster) addNode(ctx context.Context, name string, apiReady <-chan struct{}) error {
 	n, err := c.newNode(ctx, name)
 	if err != nil {
@@ -286,7 +286,7 @@ func (c *Cluster) newNode(ctx context.Context, name string) (*lab.Node, error) {
 	return n, nil
 }
 
-// waitNodes waits until nodes are ready, with whatever network plugin.
+// waitNodes waits until nodes are ready, with any network plugin.
 func (c *Cluster) waitNodes(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		err := wait(ctx, "Node "+name+" to be ready", func() (bool, error) {
@@ -308,7 +308,7 @@ func (c *Cluster) waitNodes(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// Remove ends a cluster and removes everything of it.
+// Remove ends a cluster and removes all its files.
 func Remove(name string) error {
 	err := lab.Remove(name)
 	// Empty unless the lab's record was lost.

@@ -26,7 +26,7 @@ const (
 	DNSImage     = "docker.io/library/coredns:dev"
 )
 
-// smallImages writes the images of one program each, and gives the files of all.
+// smallImages writes the images of one program each, and returns the files of all images.
 func (c *Cluster) smallImages() ([]string, error) {
 	hairpin := filepath.Join("dist", "hairpin-image.tar")
 	if c.opt.Release != "" {
@@ -54,9 +54,8 @@ func (c *Cluster) smallImages() ([]string, error) {
 	return files, nil
 }
 
-// template returns a directory that is /var/lib/containerd of a node with all images in it.
-// containerd fills it once for the same images; nodes get a copy that shares its files (see
-// copyTree).
+// template returns a /var/lib/containerd with all images. containerd fills it once for the same
+// images; nodes get a copy that shares its files (see copyTree).
 func (c *Cluster) template(ctx context.Context, root string, files []string) (string, error) {
 	key := sha256.New()
 	fmt.Fprintln(key, filepath.Base(root))
@@ -78,7 +77,7 @@ func (c *Cluster) template(ctx context.Context, root string, files []string) (st
 	if err != nil {
 		return "", err
 	}
-	for _, d := range old { // of earlier images; nodes have links to the files of their own
+	for _, d := range old { // of earlier images; nodes have their own links to the files
 		if err := os.RemoveAll(d); err != nil {
 			return "", err
 		}
@@ -90,7 +89,7 @@ func (c *Cluster) template(ctx context.Context, root string, files []string) (st
 	return dir, nil
 }
 
-// hashStart hashes the begin of an OCI archive: its index, which has the digest of everything else.
+// hashStart hashes the start of an OCI archive: its index, which has the digest of everything else.
 func hashStart(w io.Writer, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -147,8 +146,8 @@ func (c *Cluster) unpack(ctx context.Context, root, dir string, files []string) 
 	return os.Rename(filepath.Join(tmp, "containerd"), dir)
 }
 
-// copyTree copies a directory of containerd. What containerd never writes again (blobs, files of
-// unpacked layers) is linked, its databases are copied.
+// copyTree copies a directory of containerd. It links files that containerd never writes again
+// (blobs, unpacked layers), and copies its databases.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -185,7 +184,7 @@ func copyDir(from, to string) error {
 	return errors.Join(os.Chown(to, int(st.Uid), int(st.Gid)), unix.Chmod(to, st.Mode&0o7777))
 }
 
-// lockFile takes an exclusive flock, which goes with this process.
+// lockFile takes an exclusive flock, which ends with this process.
 func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -20,12 +20,12 @@ import (
 	"hairpin/lab"
 )
 
-// manifests are what a cluster has besides Hairpin.
+// manifests has the workloads of a cluster besides Hairpin.
 //
 //go:embed manifests
 var manifests embed.FS
 
-// install makes the bare cluster a useful one, as its administrator would.
+// install installs Hairpin and the other workloads, as an administrator would.
 func (c *Cluster) install(ctx context.Context) error {
 	if c.opt.NodeConfList != "" {
 		return c.waitNodes(ctx, c.opt.Nodes...)
@@ -33,8 +33,8 @@ func (c *Cluster) install(ctx context.Context) error {
 	if err := c.InstallHairpin(ctx); err != nil {
 		return err
 	}
-	// Before there is anything to run: all workloads would be scheduled to the first node that is
-	// ready, where pods of DaemonSets would then find no CPU.
+	// Wait before creating workloads: all would be scheduled to the first ready node, and pods of
+	// DaemonSets would find no CPU there.
 	if err := c.waitNodes(ctx, c.opt.Nodes...); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
 	if c.opt.Release != "" {
 		return c.InstallRelease(ctx, c.opt.Release, values...)
 	}
-	// of what Debian had when it was built, which may be newer than the chart
+	// that of Debian's Open vSwitch at build time, which may be newer than the chart
 	ovsTag, err := image.OVSTag(image.Root(image.DefaultDir))
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (c *Cluster) InstallRelease(ctx context.Context, release string, values ...
 	return c.installChart(ctx, chart, values...)
 }
 
-// ReleaseImages is the archive of images in such a folder, as Import takes it.
+// ReleaseImages returns the archive of images in such a folder, as Import takes it.
 func (c *Cluster) ReleaseImages(release string) (string, error) {
 	return c.inRelease(release, "hairpin-images*.tar")
 }
@@ -91,7 +91,7 @@ func (c *Cluster) inRelease(release, pattern string) (string, error) {
 
 func (c *Cluster) installChart(ctx context.Context, chart string, values ...string) error {
 	chart = filepath.Join(c.opt.Root, chart)
-	definitions, err := c.Helm(ctx, "show", "crds", chart) // an upgrade changes none
+	definitions, err := c.Helm(ctx, "show", "crds", chart) // helm upgrade does not change them
 	if err == nil {
 		_, err = c.Kubectl(ctx, definitions, "apply", "--server-side", "--force-conflicts", "--filename", "-")
 	}
@@ -114,8 +114,8 @@ func (c *Cluster) installChart(ctx context.Context, chart string, values ...stri
 
 func (c *Cluster) valuesFile() string { return filepath.Join(c.lab.Dir(), "values.json") }
 
-// saveValues keeps the chart's values, so that who opens the cluster later upgrades what was
-// installed.
+// saveValues keeps the chart's values, so that a process that opens the cluster later upgrades with
+// the same values.
 func (c *Cluster) saveValues() error {
 	text, err := json.Marshal(c.opt.Values)
 	if err != nil {
@@ -132,7 +132,7 @@ func (c *Cluster) loadValues() error {
 	return json.Unmarshal(text, &c.opt.Values)
 }
 
-// Import gives all nodes the images of an archive, as a registry would.
+// Import imports the images of an archive on all nodes, in place of a registry.
 func (c *Cluster) Import(ctx context.Context, file string) error {
 	var steps []func() error
 	for _, n := range c.lab.Nodes() {
@@ -174,7 +174,7 @@ func (c *Cluster) KubectlArgv(args ...string) (path string, argv []string) {
 	return c.kube, append([]string{"kubectl", "--kubeconfig", c.Kubeconfig()}, args...)
 }
 
-// LinkKubectl puts kubectl into the folder of what make built.
+// LinkKubectl links kubectl into the folder bin of the sources.
 func (c *Cluster) LinkKubectl() error {
 	link := filepath.Join(c.opt.Root, "bin", "kubectl")
 	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -193,8 +193,8 @@ func run(cmd *exec.Cmd, input string) (string, error) {
 	return stdout.String(), nil
 }
 
-// WaitWorkloads waits until every Deployment, DaemonSet and StatefulSet of the cluster is as its
-// specification says.
+// WaitWorkloads waits until every Deployment, DaemonSet and StatefulSet of the cluster matches its
+// specification.
 func (c *Cluster) WaitWorkloads(ctx context.Context) error {
 	missing := ""
 	err := wait(ctx, "workloads", func() (bool, error) {
@@ -209,7 +209,7 @@ func (c *Cluster) WaitWorkloads(ctx context.Context) error {
 	return nil
 }
 
-// missing names a workload that is not ready.
+// missing returns a workload that is not ready.
 func (c *Cluster) missing(ctx context.Context) (string, error) {
 	all := metav1.ListOptions{}
 	apps := c.client.AppsV1()
@@ -247,7 +247,7 @@ func (c *Cluster) missing(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// Uninstall removes Hairpin and what it did to the nodes, as docs/operations/uninstall.md says.
+// Uninstall removes Hairpin and its changes to the nodes, as docs/operations/uninstall.md says.
 func (c *Cluster) Uninstall(ctx context.Context) error {
 	chart := filepath.Join(c.opt.Root, "charts", "hairpin")
 	if _, err := c.Helm(ctx, "upgrade", "hairpin", chart, "--namespace", "hairpin", "--reset-then-reuse-values",

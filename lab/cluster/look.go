@@ -11,8 +11,8 @@ import (
 	"hairpin/lab"
 )
 
-// looks are what a network plugin could leave behind on a node, and the commands that show it. What
-// changes by itself (lifetimes, counters, indexes) is left out.
+// looks returns commands that list what a network plugin could leave behind on a node. Their output
+// omits what changes by itself (lifetimes, counters, indexes).
 func looks() map[string]string {
 	return map[string]string{
 		"links": "ip -o -d link | sed -E 's/^[0-9]+: //' | grep -v '^lo:' | sed -E 's/ " +
@@ -22,7 +22,7 @@ func looks() map[string]string {
 			"(expires|error|hoplimit|pref) [^ ]+//g' | grep -v 'cast fe80\\|local fe80' | uniq",
 		"rules":      "ip rule; ip -6 rule",
 		"neighbours": "ip neigh show nud permanent; ip -6 neigh show nud permanent",
-		// kube-proxy's ancestors have left some of their tables to the kubelet.
+		// The kubelet still creates some tables of old versions of kube-proxy.
 		"nft": "nft list tables | grep -vE ' ip6? (filter|nat|mangle)$' | while read -r t; do nft list $t; done",
 		"sysctls": "sysctl -a 2>/dev/null | grep -E '^net\\.' | grep -vE " +
 			"'neigh|nf_conntrack_count|\\.(stable_secret|tcp_(mem|fastopen_key)|flush)'",
@@ -34,7 +34,7 @@ func looks() map[string]string {
 	}
 }
 
-// Look tells how a node is: what a network plugin may change of it.
+// Look returns the state of a node that a network plugin may change.
 func Look(ctx context.Context, n *lab.Node) (map[string]string, error) {
 	found := map[string]string{}
 	for what, command := range looks() {
@@ -47,7 +47,7 @@ func Look(ctx context.Context, n *lab.Node) (map[string]string, error) {
 	return found, nil
 }
 
-// keepFound remembers how a node is before anything of a network plugin is on it.
+// keepFound saves the state of a node before a network plugin is installed.
 func (c *Cluster) keepFound(ctx context.Context, n *lab.Node) error {
 	found, err := Look(ctx, n)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *Cluster) foundFile(node string) string {
 	return filepath.Join(c.lab.Dir(), "found-"+node+".json")
 }
 
-// Found returns how a node was before Hairpin was installed.
+// Found returns the state of a node before Hairpin was installed.
 func (c *Cluster) Found(node string) (map[string]string, error) {
 	text, err := os.ReadFile(c.foundFile(node))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"hairpin/lab"
 )
 
-// Where things are on a node.
+// Paths on a node.
 const (
 	containerdFile   = "/etc/containerd/config.toml"
 	containerdSocket = "/run/containerd/containerd.sock"
@@ -27,8 +27,8 @@ const (
 	caFile           = "/etc/kubernetes/ca.crt"
 )
 
-// containerdConfig differs from the default where a lab differs from a machine: images are there
-// already, and root lacks the capability that lowering an oom_score_adj needs.
+// containerdConfig differs from the default where a lab differs from a machine: images are already
+// present, and root lacks the capability that lowering an oom_score_adj needs.
 const containerdConfig = `version = 2
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "` + PauseImage + `"
@@ -38,8 +38,8 @@ const containerdConfig = `version = 2
     conf_dir = "/etc/cni/net.d"
 `
 
-// kubeletConfig is what kubeadm would write, and: nothing is evicted for a machine's disk, images
-// are never collected, and control groups of version 1 are good.
+// kubeletConfig is what kubeadm would write, except that nothing is evicted for the machine's disk,
+// images are never garbage-collected, and control groups of version 1 are accepted.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
@@ -61,7 +61,7 @@ oomScoreAdj: 0
 resolvConf: /etc/resolv.conf
 `
 
-// startNode plugs a node into the wire and starts containerd in it. With a disk that was used
+// startNode plugs a node into the underlay and starts containerd in it. With a disk that was used
 // before, this is a boot.
 func (c *Cluster) startNode(ctx context.Context, name string) (*lab.Node, error) {
 	id := sha256.Sum256([]byte(c.opt.Name + "/" + name))
@@ -79,8 +79,8 @@ func (c *Cluster) startNode(ctx context.Context, name string) (*lab.Node, error)
 	if err != nil {
 		return nil, err
 	}
-	// As the documents of Kubernetes ask for before a network plugin is installed; and plugins that
-	// packages bring along.
+	// Sysctls that the documentation of Kubernetes requires before a network plugin is installed,
+	// and CNI plugins of Debian packages.
 	prepare := "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 && cp -n /usr/lib/cni/* /opt/cni/bin/"
 	if _, err := n.Exec(ctx, "sh", "-c", prepare); err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func (c *Cluster) startNode(ctx context.Context, name string) (*lab.Node, error)
 	return n, startContainerd(ctx, n)
 }
 
-// disk is the directory of a node on the machine. It is beside the cached images, whose files it
-// shares.
+// disk returns the directory of a node on the machine. It is beside the cached images, whose files
+// it shares.
 func (c *Cluster) disk(node string) string {
 	return filepath.Join(image.DefaultDir, "disks", c.opt.Name, node)
 }
@@ -138,7 +138,7 @@ func (c *Cluster) startKubelet(ctx context.Context, n *lab.Node) error {
 		"--hostname-override="+n.Name(), "--node-ip="+strings.Join(ips, ","), "--node-labels="+zone, "--v=2")
 }
 
-// nodeAddresses gives node-a .3, node-b .4 and so on.
+// nodeAddresses returns .3 for node-a, .4 for node-b and so on.
 func nodeAddresses(name string) []netip.Prefix {
 	i := 3 + int(name[len(name)-1]-'a')
 	return []netip.Prefix{
@@ -147,7 +147,7 @@ func nodeAddresses(name string) []netip.Prefix {
 	}
 }
 
-// wait polls until done says yes, fails, or two minutes or ctx are over.
+// wait polls until done returns true, fails, or two minutes or ctx are over.
 func wait(ctx context.Context, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

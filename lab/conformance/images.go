@@ -17,11 +17,11 @@ import (
 //go:embed packages.txt
 var packageList string
 
-// archive is where the images are, in the sources' tree.
+// archive is the path of the images, below Root.
 const archive = "dist/conformance-images.tar"
 
-// writeImages writes the images that network specs use, under the names that this e2e.test asks
-// for.
+// writeImages writes the images that network specs use, under the names that this e2e.test
+// requires.
 func (r *run) writeImages(ctx context.Context) error {
 	list := image.List{Name: "conformance", Packages: image.ReadPackages(packageList)}
 	root, err := list.Build(ctx, image.DefaultDir, func(line string) { r.say("images: %s", line) })
@@ -45,10 +45,10 @@ func (r *run) writeImages(ctx context.Context) error {
 	return image.WriteMade(ctx, image.DefaultDir, filepath.Join(r.Root, archive), all...)
 }
 
-// made says what an image of e2e.test consists of; not ok is one that no network spec uses.
+// made returns the contents of an image of e2e.test. ok is false if no network spec uses the image.
 func (r *run) made(name, root string, applets []string) (m image.Made, ok bool) {
 	repository, _, _ := strings.Cut(path.Base(name), ":")
-	if !strings.HasPrefix(name, "registry.k8s.io/") { // those that need a password, and those that must not exist
+	if !strings.HasPrefix(name, "registry.k8s.io/") { // images that need a password or must not exist
 		return m, false
 	}
 	m.Name, m.Programs, m.Links = name, map[string]string{}, map[string]string{}

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// interrupted is the type of an error that says nothing of a spec: somebody ended the run.
+// interrupted is the type of an error that is no result of a spec: the run was interrupted.
 const interrupted = "interrupted"
 
-// record keeps what became of each spec, over several runs that each had some of them: a line for
-// each, sorted, with its whole name, by which FOCUS finds it. A run replaces the lines of its
-// specs; lines that begin with # stay above all others.
+// record saves the results of specs over several runs of some of them each. Each spec has a line,
+// sorted, with its full name, which FOCUS matches. A run replaces the lines of its specs; lines
+// that begin with # stay above all others.
 func record(file string, results []result) error {
 	text, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -17,14 +17,14 @@ import (
 	"hairpin/lab/cluster"
 )
 
-// ErrFailed says that a spec failed, which the table has said.
+// ErrFailed reports that a spec failed; the table has the details.
 var ErrFailed = errors.New("not every spec passed")
 
-// Options say which specs to run.
+// Options describe the specs to run.
 type Options struct {
-	Root        string // of the sources, with what make built in bin and dist
+	Root        string // of the sources, with the results of make in bin and dist
 	Focus, Skip string // regular expressions of specs' names
-	Procs       int    // how many specs at once, but for those that are [Serial]
+	Procs       int    // number of parallel specs, except for [Serial] ones
 	Record      string // file that keeps the results of all runs; empty = none
 	Out         io.Writer
 }
@@ -35,8 +35,8 @@ type run struct {
 	begin   time.Time
 }
 
-// Run runs specs on a cluster that is up, prints a table of them and leaves
-// dist/conformance/junit_01.xml, and what the specs said beside it.
+// Run runs specs on a running cluster and prints a table of them. It writes
+// dist/conformance/junit_01.xml and, in the same folder, the output of the specs.
 func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
 	r := &run{opt, c, time.Now()}
 	if err := r.writeImages(ctx); err != nil {
@@ -57,7 +57,7 @@ func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
 		return err
 	}
 	log := filepath.Join(dir, "e2e.log")
-	ended := r.specs(ctx, dir, log) // an error of a failed spec, too: the report tells them apart
+	ended := r.specs(ctx, dir, log) // also an error if a spec failed: the report distinguishes them
 	results, err := readReport(filepath.Join(dir, "junit_01.xml"))
 	if err != nil {
 		return fmt.Errorf("%w (%s says what happened)", errors.Join(ended, err), log)
@@ -94,9 +94,9 @@ func (r *run) specs(ctx context.Context, dir, log string) error {
 		"--kubeconfig", r.cluster.Kubeconfig(), "--kubectl-path", kubectl, "--provider=skeleton", "--report-dir", dir,
 	}
 	cmd := exec.CommandContext(ctx, r.program("ginkgo"), args...)
-	// a second signal, as of the terminal, would end it at once
+	// a second signal, such as that of the terminal, would end it at once
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// so that it deletes what it made, and reports
+	// so that it deletes its objects, and reports
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 3 * time.Minute
 	out, err := cmd.StdoutPipe()
@@ -116,7 +116,7 @@ var (
 	specDone = regexp.MustCompile(`^• (\[FAILED\] )?\[`)
 )
 
-// follow reads what ginkgo prints and says every ten seconds how far it is.
+// follow reads the output of ginkgo and reports its progress every ten seconds.
 func (r *run) follow(out io.Reader) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 16<<20)
@@ -141,7 +141,7 @@ func (r *run) follow(out io.Reader) {
 	_, _ = io.Copy(io.Discard, out) // after a line that is too long
 }
 
-// program is one of what make built of module suite.
+// program returns the path of a program that make built from module suite.
 func (r *run) program(name string) string { return filepath.Join(r.Root, "bin", "conformance", name) }
 
 func (r *run) say(format string, args ...any) {

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// result is what became of a spec.
+// result is the result of a spec.
 type result struct {
 	Name    string  `xml:"name,attr"`
 	Seconds float64 `xml:"time,attr"`
@@ -43,7 +43,7 @@ func readReport(file string) ([]result, error) {
 	for _, s := range report.Suites {
 		for _, c := range s.Cases {
 			name, isSpec := strings.CutPrefix(c.Name, "[It] ")
-			if !isSpec && c.Failure == nil && c.Error == nil { // what goes before and after all specs
+			if !isSpec && c.Failure == nil && c.Error == nil { // steps before and after all specs
 				continue
 			}
 			if c.Skipped != nil && c.Skipped.why() == "" { // not in the focus
@@ -57,11 +57,11 @@ func readReport(file string) ([]result, error) {
 	return results, nil
 }
 
-// longest is how much of a reason fits into the table, in characters.
+// longest is the maximum length of a reason in the table, in characters.
 const longest = 120
 
-// why is the reason that ginkgo gives: "skipped - REASON", or only "skipped" where FOCUS and SKIP
-// left a spec out.
+// why returns the reason that ginkgo reports: "skipped - REASON", or only "skipped" where FOCUS and
+// SKIP left a spec out.
 func (s *said) why() string {
 	text := strings.TrimPrefix(strings.TrimPrefix(s.Message, "skipped"), " - ")
 	if text == "" {
@@ -74,7 +74,7 @@ func (s *said) why() string {
 	return first
 }
 
-// what is a result in words.
+// what returns a result as text.
 func (r result) what() string {
 	switch {
 	case r.Failure != nil:
@@ -104,12 +104,12 @@ func printTable(w io.Writer, results []result) (failed bool) {
 		}
 		fmt.Fprintf(t, "%s\t%.1f\t%s\n", shortName(r.Name), r.Seconds, what)
 	}
-	_ = t.Flush() // the caller's output; nobody could be told
+	_ = t.Flush() // an error of the caller's output cannot be reported
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped by themselves\n", counts.passed, counts.failed, counts.skipped)
 	return counts.failed > 0 || counts.passed == 0
 }
 
-// shortName leaves out of a spec's name what most of them have.
+// shortName removes from a spec's name the tags that most of them have.
 func shortName(name string) string {
 	for _, tag := range []string{"[sig-network]", "[LinuxOnly]", "[NodeConformance]", "[Conformance]"} {
 		name = strings.ReplaceAll(name, tag, "")

@@ -42,8 +42,7 @@ Services should work  3.2      ok
 	}
 }
 
-// TestRecord: a run changes the lines of its own specs only, and one that was ended by hand is
-// none.
+// TestRecord: a run changes only the lines of its own specs, and an interrupted run changes none.
 func TestRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record.txt")
 	if err := os.WriteFile(file, []byte("# mode shared\nDNS should break\tok\nServices over TCP\tok\n"),

@@ -13,28 +13,28 @@ import (
 // has a table of them.
 //
 // An attack that could not work anyway, because the packet is malformed or sent too early, proves
-// nothing. So each also does something legitimate in the same way, which must work; otherwise it
+// nothing. So each also sends legitimate packets in the same way, which must arrive. Otherwise it
 // returns an error.
 type Attack struct {
 	Who  string // "pod-a2", "client", "tenant": who creates objects
 	What string // "sends IPv4 from pod-a1's address"
 	By   string // what blocks it
-	// Group is of attacks that do not disturb each other: those of one group that follow each other
-	// are tried at once. Empty = alone.
+	// Group names attacks that do not disturb each other: consecutive attacks of one group run
+	// concurrently. Empty = alone.
 	Group string
-	// Not is empty, or says why the attack cannot be tried in this lab.
+	// Not returns why the attack cannot be tried in this lab, or "". It may be nil.
 	Not func(w *world) string
 	try func(ctx context.Context, w *world) (outcome, error)
 }
 
-// outcome is the result of an attack. An error beside it means that the trial is void: something
-// else did not work.
+// outcome is the result of an attack. A non-nil error beside it means that the attack is void: its
+// legitimate part or its preparation failed.
 type outcome struct {
-	taken    bool   // it succeeded
-	happened string // what the attacker or the victim saw
+	taken    bool   // the attack succeeded
+	happened string // what the attacker or the victim observed
 }
 
-// refusedWith and takenWith make outcomes.
+// refusedWith returns the outcome of a blocked attack, takenWith of a successful one.
 func refusedWith(format string, args ...any) outcome {
 	return outcome{false, fmt.Sprintf(format, args...)}
 }
@@ -42,14 +42,14 @@ func takenWith(format string, args ...any) outcome {
 	return outcome{true, fmt.Sprintf(format, args...)}
 }
 
-// Attacks returns all, in order. To add some, add a function that returns them.
+// Attacks returns all attacks, in order. To add some, add a function that returns them.
 func Attacks() []Attack {
 	return slices.Concat(podAttacks(), extraAttacks(), tunnelAttacks(), addressAttacks(), bridgeAttacks(),
 		replyAttacks(),
 		limitAttacks(), tenantAttacks())
 }
 
-// name is what the option --only is compared with.
+// name returns the name that the option --only is matched against.
 func (a *Attack) name() string { return "attack " + a.Who + " " + a.What }
 
 type attackResult struct {
@@ -75,8 +75,8 @@ func (w *world) runAttacks(ctx context.Context, attacks []Attack, t *table) erro
 	}, t.attack)
 }
 
-// inGroups tries one after the other, but those of one group that follow each other at once, and
-// tells the results in order.
+// inGroups tries the items in order and reports the results in order. Consecutive items of one
+// group run concurrently.
 func inGroups[T, R any](ctx context.Context, list []T, group func(T) string, try func(T) R, tell func(R)) error {
 	for len(list) > 0 {
 		n := 1
@@ -100,7 +100,7 @@ func inGroups[T, R any](ctx context.Context, list []T, group func(T) string, try
 	return nil
 }
 
-// attacksTable is the table of docs/development/attacks.md.
+// attacksTable returns the table of docs/development/attacks.md.
 func attacksTable() string {
 	var b strings.Builder
 	b.WriteString("| who | what | blocked by |\n|---|---|---|\n")

@@ -17,11 +17,10 @@ import (
 	"hairpin/lab/probe"
 )
 
-// byAddresses is what keeps pods from addresses of the datapath itself.
+// byAddresses names what keeps pods from the datapath's internal addresses.
 const byAddresses = "policies of the cluster router, nft on the host"
 
-// addressAttacks are a pod's that asks addresses which only Hairpin's own parts use between each
-// other.
+// addressAttacks returns attacks of a pod on addresses that only Hairpin's own components use.
 func addressAttacks() []Attack {
 	var list []Attack
 	for _, f := range families() {
@@ -53,7 +52,8 @@ func nth(p netip.Prefix, n int) netip.Addr {
 	return a
 }
 
-// reachHost sends datagrams to an address of the host, and honest ones to the node's address.
+// reachHost sends datagrams to an internal address of the host, and legitimate ones to the node's
+// address.
 func (w *world) reachHost(ctx context.Context, f family, inside netip.Addr, direct string) (outcome, error) {
 	from, host := w.endpoints[attacker], w.endpoints["host-a"]
 	ear, mac, err := w.facing(host)
@@ -76,8 +76,8 @@ func (w *world) reachHost(ctx context.Context, f family, inside netip.Addr, dire
 	return w.beside(ctx, from.place, ear, to(host.address(f)), to(inside))
 }
 
-// askMasquerade asks all masquerade addresses for the NodePorts of all Services, some of which are
-// there for the host.
+// askMasquerade sends requests to the NodePorts of all Services at all masquerade addresses. Some
+// of these addresses serve NodePorts for the host.
 func (w *world) askMasquerade(ctx context.Context, f family) (outcome, error) {
 	from := w.endpoints[attacker].place
 	ask := func(to netip.AddrPort) probe.Answer {
@@ -93,8 +93,8 @@ func (w *world) askMasquerade(ctx context.Context, f family) (outcome, error) {
 	results := make(chan string, 8*len(ports))
 	var asked int
 	for place := range claims.MasqAddresses {
-		// There it is the node's switch that has it, for the host: it leads to pods on this node,
-		// which can be asked directly.
+		// Here the node switch has this address, for the host. It leads to pods on this node, which
+		// the attacker can also reach directly.
 		if place == claims.MasqETPLocal && !w.shared {
 			continue
 		}
@@ -130,8 +130,7 @@ func (w *world) askMasquerade(ctx context.Context, f family) (outcome, error) {
 	return refusedWith("none of %d NodePorts answered", asked), nil
 }
 
-// pingInside pings every address that has a number of its own, and the pod's gateway, which
-// answers.
+// pingInside pings every internal address, and the pod's gateway, which replies.
 func (w *world) pingInside(ctx context.Context, f family) (outcome, error) {
 	from := w.endpoints[attacker].place
 	ear, err := attack.Listen(from, podLink)
@@ -194,8 +193,8 @@ func (w *world) pingInside(ctx context.Context, f family) (outcome, error) {
 	return refusedWith("none of %d addresses answered", len(inside)), honest()
 }
 
-// insideAddresses are those of masquerade, join and transit that somebody has, but the pod's own
-// router.
+// insideAddresses returns the masquerade, join and transit addresses in use, except those of the
+// pod's own router.
 func (w *world) insideAddresses(f family) []netip.Addr {
 	var list []netip.Addr
 	for place := 1; place < claims.MasqAddresses; place++ {

@@ -12,7 +12,7 @@ import (
 	"hairpin/lab/attack"
 )
 
-// What keeps frames out of br-svc and out of the gateway bridge, and in them.
+// Names of what filters frames at br-svc and at the gateway bridge, in both directions.
 const (
 	byFlood = "br-svc floods to pods' ports and OVN's only; OVN has no port to the nodes' " +
 		"network on the node switch"
@@ -26,7 +26,7 @@ const (
 // outerLink is the link of clients and nodes to the nodes' network, in the lab.
 const outerLink = "eth0"
 
-// bridgeAttacks are frames that switches would forward, and Services answer.
+// bridgeAttacks returns attacks with frames that switches would forward and Services answer.
 func bridgeAttacks() []Attack {
 	return []Attack{
 		{Who: attacker, What: "sends multicast and broadcast to the nodes' network and to the host", By: byFlood,
@@ -66,14 +66,14 @@ func bridgeAttacks() []Attack {
 	}
 }
 
-// to and from give frames other MACs.
+// to and from return a frame with another destination or source MAC.
 func to(frame []byte, mac cluster.MAC) []byte { return append(mac[:], frame[len(mac):]...) }
 func from(frame []byte, mac cluster.MAC) []byte {
 	return append(append(bytes.Clone(frame[:len(mac)]), mac[:]...), frame[2*len(mac):]...)
 }
 
-// floodOut sends what a switch floods, and looks whether the nodes' network or the host gets it.
-// Honest are the same frames to pods.
+// floodOut sends frames that a switch floods. It checks that neither the nodes' network nor the
+// host receives them. The legitimate frames are the same ones to pods.
 func floodOut(ctx context.Context, w *world) (outcome, error) {
 	sender, client, node := w.endpoints[attacker], w.endpoints[clientName].place, w.endpoints["host-a"].place
 	mac, err := attack.MAC(sender.place, podLink)
@@ -140,7 +140,7 @@ func floodOut(ctx context.Context, w *world) (outcome, error) {
 	return refusedWith("neither the client nor the host got one of %d frames; the neighbour did", len(frames)), nil
 }
 
-// tagToNeighbour sends tagged frames to a pod of the node. Honest are those without a tag.
+// tagToNeighbour sends tagged frames to a pod of the node. Untagged ones are legitimate.
 func tagToNeighbour(ctx context.Context, w *world) (outcome, error) {
 	sender, target, f := w.endpoints[attacker], w.endpoints[neighbour], families()[0]
 	ear, err := attack.Listen(target.place, podLink)
@@ -162,8 +162,8 @@ func tagToNeighbour(ctx context.Context, w *world) (outcome, error) {
 		func(mark []byte) []byte { return attack.Tagged(plain(mark), 7, 77) })
 }
 
-// frames sends a client's request for a NodePort of node-a, whose endpoint is a pod there, in other
-// frames than those for the node.
+// frames sends a client's requests for a NodePort of node-a in frames that are not addressed as
+// those for the node. The endpoint is a pod of the node.
 func (w *world) frames(ctx context.Context, forged func(honest []byte) [][]byte) (outcome, error) {
 	client, f := w.endpoints[clientName], families()[0]
 	nodePort, err := w.target(Case{To: "keeppod", Path: "NodePort node-a"}, f)
@@ -185,7 +185,7 @@ func (w *world) frames(ctx context.Context, forged func(honest []byte) [][]byte)
 	defer ear.Close()
 	var port uint16 = 41000
 	request := func(mark []byte) []byte {
-		port++ // a connection of its own
+		port++ // a new connection
 		return attack.Frame(own, node, attack.UDP(netip.AddrPortFrom(client.address(f), port), nodePort, mark))
 	}
 	good := newMark("honest")
@@ -205,8 +205,8 @@ func (w *world) frames(ctx context.Context, forged func(honest []byte) [][]byte)
 	return refusedWith("nothing arrived, honest requests did"), w.arrives(ctx, client.place, ear, request(good), good)
 }
 
-// masqueradeOutside asks node-a for NodePorts at the addresses that its host translates Services'
-// addresses to.
+// masqueradeOutside sends requests to NodePorts of node-a at the addresses that its host translates
+// Services' addresses to.
 func masqueradeOutside(f family) func(context.Context, *world) (outcome, error) {
 	return func(ctx context.Context, w *world) (outcome, error) {
 		client := w.endpoints[clientName]

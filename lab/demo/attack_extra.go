@@ -13,7 +13,7 @@ import (
 
 const byRanges = "port security of the pod's logical port: its Namespace does not allow the address"
 
-// extraAttacks are those of a pod that asks for addresses besides its own.
+// extraAttacks returns attacks of a pod that requests addresses besides its own.
 func extraAttacks() []Attack {
 	var list []Attack
 	for _, f := range families() {
@@ -24,8 +24,8 @@ func extraAttacks() []Attack {
 	return list
 }
 
-// furtherAddress lets a pod ask for two addresses, of which its Namespace allows one. Honest are
-// packets from that one.
+// furtherAddress makes a pod request two addresses, of which its Namespace allows one. Packets from
+// that one are legitimate.
 func (w *world) furtherAddress(ctx context.Context, f family) (out outcome, err error) {
 	subnet := w.gateway(f).AsSlice()
 	at := func(last byte) netip.Addr {
@@ -71,8 +71,7 @@ func (w *world) furtherAddress(ctx context.Context, f family) (out outcome, err 
 		"allows, packets did", other, allowed), nil
 }
 
-// annotate writes an annotation, as somebody who may change the object. What it returns removes it
-// again.
+// annotate writes an annotation, as a user who may change the object. undo removes it again.
 func (w *world) annotate(ctx context.Context, kind, name, annotation, value string) (undo func() error, err error) {
 	set := func(ctx context.Context, value any) error {
 		return w.objects.set(ctx, kind, name, annotationsField, annotation, value)

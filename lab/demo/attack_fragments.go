@@ -10,7 +10,7 @@ import (
 	"hairpin/lab/attack"
 )
 
-// What sees the port of a packet in fragments.
+// Names of what sees the port of a packet in fragments.
 const (
 	byFragments    = "flows of br-svc, by the port that conntrack knows of a fragment"
 	byWholeTunnels = "nft on the host, after reassembly; the gateway bridge drops tunnel packets " +
@@ -19,9 +19,9 @@ const (
 	longerThanALink = 1500
 )
 
-// noFragments says why DHCP answers in fragments are not tried: no match of OVN's names the port of
-// a connection, and conntrack of the userspace datapath calls fragments invalid before Open vSwitch
-// 3.7.
+// noFragments returns why DHCP replies in fragments are not tried. No match of OVN's names the port
+// of a connection. Conntrack of the userspace datapath treats fragments as invalid before Open
+// vSwitch 3.7.
 func noFragments(w *world) string {
 	switch {
 	case w.userspace && !w.openflow:
@@ -32,7 +32,7 @@ func noFragments(w *world) string {
 	return ""
 }
 
-// offerInParts sends DHCP answers in fragments. Honest are requests of a DHCP client in fragments.
+// offerInParts sends DHCP replies in fragments. A DHCP client's fragmented requests must pass.
 func (w *world) offerInParts(ctx context.Context, f family, everybody bool) (outcome, error) {
 	sender, target := w.endpoints[attacker], w.endpoints[neighbour]
 	ear, err := attack.Listen(target.place, podLink)
@@ -83,7 +83,7 @@ func (w *world) offerInParts(ctx context.Context, f family, everybody bool) (out
 	return refusedWith("no fragment arrived, those of requests did"), honest()
 }
 
-// hearsPart sends fragments once, and hears the one with the mark.
+// hearsPart sends fragments once, and waits for the one with the mark.
 func (w *world) hearsPart(ctx context.Context, from lab.Place, ear *attack.Ear, frames [][]byte, mark []byte) error {
 	if err := attack.Send(from, podLink, frames...); err != nil {
 		return err
@@ -94,9 +94,9 @@ func (w *world) hearsPart(ctx context.Context, from lab.Place, ear *attack.Ear, 
 	return nil
 }
 
-// tunnelInParts sends tunnel packets that are too long for a link to what leads to the tunnel of
-// node-a, and looks whether fragments get to that node, or what is in them to a pod. No fragment of
-// a tunnel packet is honest.
+// tunnelInParts sends tunnel packets that exceed the MTU to the tunnel endpoint of node-a. It
+// checks that fragments do not reach that node, nor their content a pod. No fragment of a tunnel
+// packet is legitimate.
 func (w *world) tunnelInParts(ctx context.Context, who string, end netip.AddrPort) (outcome, error) {
 	sender, node, f := w.endpoints[who], w.endpoints[hostPlace(tunnelTo)].place, families()[0]
 	ear, err := attack.Listen(node, outerLink)

@@ -13,17 +13,17 @@ import (
 	"hairpin/pipeline"
 )
 
-// What keeps one pod or client from taking all of what a node can remember.
+// Names of what keeps one pod or client from exhausting the node's state tables.
 const (
 	byZoneLimit = "the limit of the conntrack zone: of all pods (service-engine = openflow) or of each (ovn)"
 	byFlowLimit = "the limit of learned flows: further clients are served, and not remembered"
 )
 
-// smallLimit is what an administrator sets for these attacks, as filling the usual limits takes
-// long. The agent leaves it.
+// smallLimit is a limit as an administrator can set it, because filling the default limits takes
+// long. The agent does not change it.
 const smallLimit = 500
 
-// limitAttacks fill what a node remembers of connections and clients.
+// limitAttacks returns attacks that fill a node's tables of connections and clients.
 func limitAttacks() []Attack {
 	return []Attack{
 		{Who: attacker, What: "opens more connections than its conntrack zone takes", By: byZoneLimit, try: fillZone},
@@ -37,9 +37,9 @@ func limitAttacks() []Attack {
 	}
 }
 
-// fillZone opens connections from a pod until its zone is full. Others still get connections: the
-// host, pods of the node to pods, pods of other nodes to Services, and with service-engine = ovn
-// pods of the node to Services.
+// fillZone opens connections from a pod until its zone is full. Others can still connect: the host,
+// pods of the node to pods, and pods of other nodes to Services. With service-engine = ovn, pods of
+// the node can also still connect to Services.
 func fillZone(ctx context.Context, w *world) (out outcome, err error) {
 	f, node, datapath := families()[0], w.lab.Node("node-a"), "system"
 	if w.userspace {
@@ -104,7 +104,7 @@ func fillZone(ctx context.Context, w *world) (out outcome, err error) {
 	return refusedWith("%d connections were tracked; the host and other pods got theirs", smallLimit), nil
 }
 
-// attackersZone is the conntrack zone of the attacker's connections.
+// attackersZone returns the conntrack zone of the attacker's connections.
 func (w *world) attackersZone(ctx context.Context) (string, error) {
 	if w.openflow {
 		return strconv.Itoa(claims.ZoneServices), nil
@@ -121,7 +121,7 @@ func (w *world) attackersZone(ctx context.Context) (string, error) {
 	return zone, nil
 }
 
-// othersConnect tries those that a full zone of the attacker's does not concern.
+// othersConnect tries connections that a full zone of the attacker's does not affect.
 func (w *world) othersConnect(ctx context.Context, service netip.AddrPort) outcome {
 	f := families()[0]
 	asks := []struct {
@@ -144,10 +144,10 @@ func (w *world) othersConnect(ctx context.Context, service netip.AddrPort) outco
 	return outcome{}
 }
 
-// affinityTable names the table of learned flows to ovs-ofctl.
+// affinityTable is the table of learned flows, as an argument of ovs-ofctl.
 var affinityTable = "table=" + strconv.Itoa(pipeline.SvcSessionAffinity)
 
-// smallTable limits learned flows. What it returns undoes that, and forgets the flows.
+// smallTable limits learned flows. usual restores the limit and deletes the flows.
 func (w *world) smallTable(ctx context.Context) (usual func() error, err error) {
 	node := w.lab.Node("node-a")
 	column := "flow_tables:" + strconv.Itoa(pipeline.SvcSessionAffinity)
@@ -171,7 +171,7 @@ func (w *world) smallTable(ctx context.Context) (usual func() error, err error) 
 	}, set(ctx, strconv.Itoa(smallLimit))
 }
 
-// remembered is the number of learned flows.
+// remembered returns the number of learned flows.
 func (w *world) remembered(ctx context.Context) (int, error) {
 	text, err := w.lab.Node("node-a").Exec(ctx, "ovs-ofctl", "dump-aggregate", claims.ServiceBridge, affinityTable)
 	_, after, _ := strings.Cut(text, "flow_count=")
@@ -179,8 +179,8 @@ func (w *world) remembered(ctx context.Context) (int, error) {
 	return n, errors.Join(err, bad)
 }
 
-// fillAffinity asks from many addresses of the nodes' network. A client that was remembered before
-// keeps its endpoint, and those that are not remembered are served.
+// fillAffinity sends requests from many addresses of the nodes' network. A client with a learned
+// flow keeps its endpoint, and clients without one are served.
 func fillAffinity(ctx context.Context, w *world) (out outcome, err error) {
 	f := families()[0]
 	client, own := w.endpoints[clientName], w.endpoints[clientName].address(f)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// put creates an object of a manifest, its status included, as somebody who may create such
-// objects. What it returns removes the object again. Agents need a moment: an attack that makes
-// objects makes an honest one last, and waits until that works.
+// put creates an object from a manifest, with its status, as a user who may create it. remove
+// deletes it again. Agents react with a delay, so an attack creates a legitimate object last and
+// waits until that one works.
 func (w *world) put(ctx context.Context, manifest string) (remove func() error, err error) {
 	o, err := parseObject(manifest)
 	if err != nil {
@@ -19,7 +19,7 @@ func (w *world) put(ctx context.Context, manifest string) (remove func() error, 
 	return func() error { return w.objects.remove(context.WithoutCancel(ctx), o) }, w.objects.create(ctx, o)
 }
 
-// until waits for a condition; its error says why it does not hold.
+// until waits until holds returns nil. Its error wraps the last reason why it did not.
 func (w *world) until(ctx context.Context, what string, holds func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, w.longer(20*time.Second))
 	defer cancel()
@@ -36,7 +36,7 @@ func (w *world) until(ctx context.Context, what string, holds func() error) erro
 	}
 }
 
-// tick waits until what is made next is younger than what was made before: the API counts seconds.
+// tick waits for the next second, because creation timestamps have a resolution of one second.
 func (w *world) tick(ctx context.Context) error {
 	before := time.Now().Unix()
 	return w.until(ctx, "another second", func() error {
@@ -47,7 +47,7 @@ func (w *world) tick(ctx context.Context) error {
 	})
 }
 
-// putAll puts several objects, in their order, and removes them in reverse.
+// putAll creates several objects, in order. remove deletes them in reverse.
 func (w *world) putAll(ctx context.Context, manifests ...string) (remove func() error, err error) {
 	var undo []func() error
 	remove = func() error {

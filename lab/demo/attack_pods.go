@@ -20,14 +20,14 @@ import (
 	"hairpin/lab/attack"
 )
 
-// What refuses packets of pods.
+// Names of what rejects packets of pods.
 const (
 	byPortSecurity = "port security of the pod's logical port"
 	byACL          = "an ACL of the node switch"
 	byDeafness     = "interfaces of pods and of the host ignore router advertisements (accept_ra=0); br-svc passes none"
 )
 
-// Places in the demo that attacks go by, and a stranger's address of a family.
+// Places and links in the demo that attacks use.
 const (
 	attacker  = "pod-a2"
 	neighbour = "pod-a1" // on the same node
@@ -41,7 +41,7 @@ func stranger(f family) netip.Addr {
 	return netip.MustParseAddr("2001:db8:51::7")
 }
 
-// podAttacks are those of a pod with spoofed addresses.
+// podAttacks returns attacks of a pod with spoofed addresses.
 func podAttacks() []Attack {
 	var list []Attack
 	for _, f := range families() {
@@ -70,7 +70,7 @@ func podAttacks() []Attack {
 	return append(append(list, linkAttacks()...), dhcpAttacks()...)
 }
 
-// dhcpAttacks are answers to DHCP clients, which nobody has asked the pod for.
+// dhcpAttacks returns attacks with unsolicited replies to DHCP clients.
 func dhcpAttacks() []Attack {
 	var list []Attack
 	for _, f := range families() {
@@ -99,7 +99,7 @@ func dhcpAttacks() []Attack {
 	return list
 }
 
-// linkAttacks are frames to the neighbours of a pod, in the name of others.
+// linkAttacks returns attacks with frames to a pod's neighbours that claim another sender.
 func linkAttacks() []Attack {
 	try := func(frame func(w *world, mac cluster.MAC) []byte) func(context.Context, *world) (outcome, error) {
 		return func(ctx context.Context, w *world) (outcome, error) { return w.pretend(ctx, frame) }
@@ -139,12 +139,12 @@ func linkAttacks() []Attack {
 	}
 }
 
-// macOf is the MAC of a pod in the demo, which follows from its IPv4 address.
+// macOf returns the MAC of a pod in the demo, which follows from its IPv4 address.
 func (w *world) macOf(pod string) cluster.MAC {
 	return cluster.MACFor(w.endpoints[pod].address(families()[0]))
 }
 
-// gateway is the router of the attacker's node.
+// gateway returns the address of the router of the attacker's node.
 func (w *world) gateway(f family) netip.Addr {
 	for _, p := range w.nodes["node-a"].podCIDRs {
 		if p.Addr().Is4() == (f.name == "4") {
@@ -154,11 +154,11 @@ func (w *world) gateway(f family) netip.Addr {
 	return netip.Addr{}
 }
 
-// gatewayMAC is where pods of the attacker's node send what is not for its neighbours.
+// gatewayMAC returns the MAC to which pods of the attacker's node send packets to be routed.
 func (w *world) gatewayMAC() cluster.MAC { return cluster.MACFor(w.gateway(families()[0])) }
 
-// facing hears the datagrams that arrive at a target, and returns the attacker's MAC, from which
-// they come.
+// facing listens for the datagrams that arrive at a target, and returns the attacker's MAC, from
+// which they come.
 func (w *world) facing(target endpoint) (*attack.Ear, cluster.MAC, error) {
 	ear, err := attack.ListenUDP(target.place, 0)
 	if err != nil {
@@ -171,8 +171,8 @@ func (w *world) facing(target endpoint) (*attack.Ear, cluster.MAC, error) {
 	return ear, mac, err
 }
 
-// forge sends datagrams from the address of another place, or a stranger's, and honest ones beside
-// them.
+// forge sends datagrams with the source address of another place or an unknown one, and legitimate
+// ones beside them.
 func (w *world) forge(ctx context.Context, f family, as, to string, withMAC bool) (outcome, error) {
 	from, target := w.endpoints[attacker], w.endpoints[to]
 	ear, mac, err := w.facing(target)
@@ -204,11 +204,11 @@ func (w *world) forge(ctx context.Context, f family, as, to string, withMAC bool
 		func(mark []byte) []byte { return datagram(src, forgedMAC, mark) })
 }
 
-// offer sends DHCP answers. Honest are requests of a DHCP client, and the answer to who has asked
-// the pod at its own address.
+// offer sends DHCP replies. Requests of a DHCP client are legitimate, and so is the reply to a
+// client that sent a request to the pod's own address.
 func (w *world) offer(ctx context.Context, f family, to, link string, everybody bool) (outcome, error) {
 	from, target := w.endpoints[attacker], w.endpoints[to]
-	ear, err := attack.Listen(target.place, link) // as DHCP clients hear, which have no address yet
+	ear, err := attack.Listen(target.place, link) // as a DHCP client without an address receives
 	if err != nil {
 		return outcome{}, err
 	}
@@ -242,7 +242,7 @@ func (w *world) offer(ctx context.Context, f family, to, link string, everybody 
 	if err != nil || everybody || to != neighbour {
 		return out, err
 	}
-	const other = 40067 // a request to the port above would allow its answer for half a minute
+	const other = 40067 // a request to the port above would allow its reply for half a minute
 	request := attack.Frame(next, mac, attack.UDP(netip.AddrPortFrom(dst, client), netip.AddrPortFrom(src, other),
 		newMark("request")))
 	mark := newMark("asked")
@@ -260,7 +260,7 @@ func (w *world) offer(ctx context.Context, f family, to, link string, everybody 
 	})
 }
 
-// beside sends an honest frame, which must arrive, then forged ones, and an honest one again.
+// beside sends a legitimate frame, which must arrive, then forged ones, and another legitimate one.
 func (w *world) beside(ctx context.Context, from lab.Place, ear *attack.Ear, honest,
 	forged func(mark []byte) []byte) (outcome, error) {
 	good, bad := newMark("honest"), newMark("forged")
@@ -283,7 +283,7 @@ func (w *world) beside(ctx context.Context, from lab.Place, ear *attack.Ear, hon
 	return refusedWith("nothing arrived, honest packets did"), nil
 }
 
-// arrives sends a frame until the ear hears it.
+// arrives sends a frame until the ear receives it.
 func (w *world) arrives(ctx context.Context, from lab.Place, ear *attack.Ear, frame, mark []byte) error {
 	for end := time.Now().Add(w.longer(5 * time.Second)); time.Now().Before(end); {
 		if err := attack.Send(from, podLink, frame); err != nil {
@@ -299,8 +299,8 @@ func (w *world) arrives(ctx context.Context, from lab.Place, ear *attack.Ear, fr
 	return fmt.Errorf("it did not arrive from %s", from.Name())
 }
 
-// pretend sends a frame to everybody on the switch, and looks whether a pod or the host gets it.
-// Honest is an announcement of the sender's own address.
+// pretend sends a frame to every port of the switch. It checks whether a pod or the host receives
+// it. An announcement of the sender's own address is legitimate.
 func (w *world) pretend(ctx context.Context, frame func(*world, cluster.MAC) []byte) (outcome, error) {
 	from := w.endpoints[attacker]
 	mac, err := attack.MAC(from.place, podLink)
@@ -337,9 +337,9 @@ func (w *world) pretend(ctx context.Context, frame func(*world, cluster.MAC) []b
 	return refusedWith("neither pods nor the host got it, honest announcements did"), nil
 }
 
-// advertise sends router advertisements and looks whether a link takes them. OVN carries them: its
-// ACLs pass all neighbour discovery. Honest is that the same link takes them once it is told to.
-// The bridge of service-engine = openflow does not carry them.
+// advertise sends router advertisements and checks whether a link accepts them. OVN forwards them,
+// because its ACLs pass all neighbour discovery. The same link must accept them once accept_ra is
+// set. The bridge of service-engine = openflow does not forward them.
 func (w *world) advertise(ctx context.Context, to, link string) (out outcome, err error) {
 	if w.openflow {
 		return w.pretend(ctx, func(_ *world, mac cluster.MAC) []byte {
@@ -357,12 +357,12 @@ func (w *world) advertise(ctx context.Context, to, link string) (out outcome, er
 		return outcome{}, err
 	}
 	defer ear.Close()
-	for range 2 { // with the second, the kernel is done with the first
+	for range 2 { // after the second, the kernel has processed the first
 		if err := w.hearsFrame(ctx, from, ear, frame); err != nil {
 			return outcome{}, err
 		}
 	}
-	believes := func() (bool, error) { // it made itself an address, or a route
+	believes := func() (bool, error) { // the kernel added an address or a route
 		var has bool
 		err := lab.Do(at, func() error {
 			routes, err := os.ReadFile("/proc/thread-self/net/ipv6_route")
@@ -382,7 +382,7 @@ func (w *world) advertise(ctx context.Context, to, link string) (out outcome, er
 	defer func() {
 		err = errors.Join(err, sysctl("0"), lab.Do(at, func() error { return forgetPrefix(link) }))
 	}()
-	if err := sysctl("2"); err != nil { // also where packets are forwarded
+	if err := sysctl("2"); err != nil { // accept also with forwarding enabled
 		return outcome{}, err
 	}
 	err = w.until(ctx, "with accept_ra=2", func() error {
@@ -397,8 +397,8 @@ func (w *world) advertise(ctx context.Context, to, link string) (out outcome, er
 	return refusedWith("%s took no prefix; with accept_ra=2 it does", to), err
 }
 
-// forgetPrefix removes what a link learned from the advertisement: addresses, and routes, of which
-// the kernel keeps that of the prefix (protocol kernel) until it expires.
+// forgetPrefix removes the addresses and routes that a link learned from the advertisement. The
+// kernel would keep the route of the prefix (protocol kernel) until it expires.
 func forgetPrefix(link string) error {
 	l, err := netlink.LinkByName(link)
 	if err != nil {
@@ -435,7 +435,7 @@ func (w *world) hearsFrame(ctx context.Context, from lab.Place, ear *attack.Ear,
 	return fmt.Errorf("a frame of %s did not arrive", from.Name())
 }
 
-// newMark is a unique payload.
+// newMark returns a unique payload.
 func newMark(word string) []byte { return []byte(word + " " + rand.Text()) }
 
 func contains(mark []byte) func([]byte) bool {

@@ -16,21 +16,21 @@ import (
 	"hairpin/lab/attack"
 )
 
-// What decides where replies of Services go.
+// Names of what decides where replies of Services go.
 const (
 	byConnectionMAC = "flows of br-svc: a connection keeps the MAC that began it"
 	byNextHops      = "flows of br-svc: only next hops of the host send from addresses of other networks"
 )
 
-// secondMAC is another machine's on the client's link, formerMAC and newMAC are a router's there.
-// Replies to them arrive on the link.
+// secondMAC stands for another machine on the client's link, formerMAC and newMAC for a router
+// there. Replies to them arrive on the link.
 var (
 	secondMAC = cluster.MAC{0x02, 0x42, 0xac, 0x12, 0, 0x66}
 	formerMAC = cluster.MAC{0x02, 0x42, 0xac, 0x12, 0, 0x67}
 	newMAC    = cluster.MAC{0x02, 0x42, 0xac, 0x12, 0, 0x68}
 )
 
-// replyAttacks try to get replies that are another machine's.
+// replyAttacks returns attacks that try to receive replies to another machine.
 func replyAttacks() []Attack {
 	f := families()[0]
 	list := []Attack{
@@ -58,7 +58,7 @@ func replyAttacks() []Attack {
 	return list
 }
 
-// notExternal says where Services see no MAC of external clients.
+// notExternal returns why Services see no MAC of external clients in this lab, or "".
 func notExternal(w *world) string {
 	if w.openflow && w.shared {
 		return ""
@@ -66,8 +66,8 @@ func notExternal(w *world) string {
 	return "the host or the gateway router replies by its own routes here"
 }
 
-// service is a Service at a NodePort of node-a under policy Local, whose endpoint is a pod of the
-// node, and the MACs between it and the client.
+// service is a Service at a NodePort of node-a with policy Local and one endpoint, a pod of the
+// node. It also holds the MACs between the node and the client.
 type service struct {
 	at                  netip.AddrPort
 	client, node        cluster.MAC
@@ -100,7 +100,7 @@ func (s *service) Close() {
 	s.requests.Close()
 }
 
-// ask sends a datagram from a MAC until the pod hears it.
+// ask sends a datagram from a MAC until the pod receives it.
 func (w *world) ask(ctx context.Context, s *service, mac cluster.MAC, client netip.AddrPort) error {
 	mark := newMark("request")
 	return w.until(ctx, "a request", func() error {
@@ -115,8 +115,8 @@ func (w *world) ask(ctx context.Context, s *service, mac cluster.MAC, client net
 	})
 }
 
-// repliesTo makes the pod send to a client, and returns the MAC that it arrives at on the client's
-// link, zero for none.
+// repliesTo makes the pod send to a client. It returns the destination MAC of the packet on the
+// client's link, or zero if none arrives.
 func (w *world) repliesTo(
 	ctx context.Context, s *service, f family, client netip.AddrPort,
 ) (to cluster.MAC, err error) {
@@ -159,11 +159,11 @@ func (w *world) divertUDP(
 	return refusedWith("all replies arrived at the client"), nil
 }
 
-// freshPort is a port of an attacker that no connection of before has.
+// freshPort returns a source port that no earlier connection of the attacker has.
 func freshPort() uint16 { return 43000 + uint16(time.Now().UnixNano()/1000%5000) }
 
 // divertTCP sends segments with the addresses and ports of a client's connection from another MAC.
-// None of the connection arrives there, and the connection works.
+// No segment of the connection may arrive there, and the connection must work.
 func divertTCP(ctx context.Context, w *world) (out outcome, err error) {
 	f := families()[0]
 	s, err := w.localService(f)
@@ -203,15 +203,15 @@ func divertTCP(ctx context.Context, w *world) (out outcome, err error) {
 	return refusedWith("nothing arrived at the second MAC, and the connection works"), nil
 }
 
-// fromServiceTo fits what a Service sends to a client at a MAC, over IPv4.
+// fromServiceTo matches what a Service sends to a client at a MAC, over IPv4.
 func fromServiceTo(mac cluster.MAC, service, client netip.AddrPort) func([]byte) bool {
 	ends := append(service.Addr().AsSlice(), client.Addr().AsSlice()...)
 	ends = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(ends, service.Port()), client.Port())
 	return func(b []byte) bool { return bytes.HasPrefix(b, mac[:]) && bytes.Contains(b, ends) }
 }
 
-// spoofSource begins connections from an address of another network, which the client is no router
-// to. Honest is the same from the client's own.
+// spoofSource opens connections from an address of another network for which the client is no
+// router. Connections from the client's own address are legitimate.
 func spoofSource(ctx context.Context, w *world) (outcome, error) {
 	f := families()[0]
 	s, err := w.localService(f)
@@ -247,8 +247,8 @@ func spoofSource(ctx context.Context, w *world) (outcome, error) {
 	return refusedWith("no SYN-ACK arrived, one to the client's own address did"), honest()
 }
 
-// formerRouter sends on a connection of a client behind a router, whose MAC has changed since.
-// Replies follow the router; what comes from its former MAC is another machine's.
+// formerRouter sends packets on a connection of a client behind a router whose MAC has changed.
+// Replies follow the router. Packets from its former MAC count as another machine's.
 func formerRouter(ctx context.Context, w *world) (out outcome, err error) {
 	const router = "172.18.0.66"
 	f := families()[0]
@@ -300,8 +300,8 @@ func formerRouter(ctx context.Context, w *world) (out outcome, err error) {
 			return outcome{}, err
 		}
 	}
-	// Of a machine that is no next hop, such a packet counts as the default gateway's, which is not
-	// on this link.
+	// Such a packet, from a machine that is no next hop, is attributed to the default gateway,
+	// which is not on this link.
 	if to, err := w.repliesTo(ctx, &s, f, client); err != nil || to == formerMAC {
 		return takenWith("a reply arrived at %s", to), err
 	}

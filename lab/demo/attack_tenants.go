@@ -12,7 +12,7 @@ import (
 	"hairpin/lab/probe"
 )
 
-// What refuses objects of tenants.
+// Names of what rejects objects of tenants.
 const (
 	byGuard  = "a problem on the Service: its other addresses work"
 	bySlices = "a problem on the EndpointSlice: its other endpoints work"
@@ -21,10 +21,10 @@ const (
 
 	tenant   = "tenant"
 	victim   = neighbour // pod-a1
-	takePort = 4711      // of a Service that asks for everything
+	takePort = 4711      // of a Service that claims every address
 )
 
-// honestExternal is an address outside that a tenant may have.
+// honestExternal returns an external address that a tenant may use.
 func honestExternal(f family) netip.Addr {
 	if f.name == "4" {
 		return netip.MustParseAddr("203.0.113.66")
@@ -32,25 +32,25 @@ func honestExternal(f family) netip.Addr {
 	return netip.MustParseAddr("2001:db8:66::66")
 }
 
-// claim is one attempt of a tenant's to take an address. Several are made at once: each has objects
-// and addresses of its own.
+// claim is one attempt of a tenant to take an address. Several run concurrently, so each has its
+// own objects and addresses.
 type claim struct {
 	family
 	number int
 }
 
-// name is one for an object.
+// name returns the name of one of its objects.
 func (c claim) name(what string) string { return fmt.Sprintf("attack-%s-%d", what, c.number) }
 
-// ip is a cluster IP of the attacker's.
+// ip returns a cluster IP of the attacker's Services.
 func (c claim) ip(n int) netip.Addr { return tenantIP(c.family, 10+2*c.number+n) }
 
-// honest is an address outside that a tenant may have.
+// honest returns an external address that the tenant may use.
 func (c claim) honest() netip.Addr {
 	return nth(netip.PrefixFrom(honestExternal(c.family), honestExternal(c.family).BitLen()), c.number)
 }
 
-// tenantAttacks are those of users who may create Services and EndpointSlices.
+// tenantAttacks returns attacks of users who may create Services and EndpointSlices.
 func tenantAttacks() []Attack {
 	var list []Attack
 	needsAPI := func(w *world) string {
@@ -113,7 +113,7 @@ func tenantAttacks() []Attack {
 	return list
 }
 
-// tenantService is a Service of the attacker's with external addresses.
+// tenantService returns a Service of the attacker with external addresses.
 func tenantService(name string, f family, clusterIP netip.Addr, port uint16, external ...netip.Addr) string {
 	spec := ""
 	if len(external) > 0 {
@@ -158,7 +158,7 @@ func quotedList(list []netip.Addr) string {
 	return text + "]"
 }
 
-// tenantIP is a cluster IP of the attacker's, by number.
+// tenantIP returns the n-th cluster IP of the attacker.
 func tenantIP(f family, n int) netip.Addr {
 	return nth(netip.PrefixFrom(f.unallocated, f.unallocated.BitLen()), n)
 }
@@ -177,8 +177,8 @@ func (w *world) answered(ctx context.Context, from, server string, to netip.Addr
 	})
 }
 
-// take makes a Service of the attacker's that asks for an address and port, beside an honest one,
-// and looks who answers those who ask there.
+// take creates a Service of the attacker that claims an address and port, beside a legitimate
+// address. It checks which server replies at the claimed one.
 func (w *world) take(ctx context.Context, c claim, wants netip.AddrPort, from []string,
 	asked netip.AddrPort) (out outcome, err error) {
 	remove, err := w.putAll(ctx, tenantSlice(c.name("taker"), c.family, podPort,
@@ -192,7 +192,7 @@ func (w *world) take(ctx context.Context, c claim, wants netip.AddrPort, from []
 		return outcome{}, err
 	}
 	for _, x := range from {
-		// Agents may hear of the Service before they hear of what it may not take.
+		// Agents may see the Service before they see what it conflicts with.
 		for end := time.Now().Add(w.longer(2 * time.Second)); w.asks(ctx, x, asked).Name == attacker; {
 			if time.Now().After(end) || ctx.Err() != nil {
 				return takenWith("%s asks %s, and %s answers", x, asked, attacker), nil
@@ -213,8 +213,8 @@ func (w *world) takeAPI(ctx context.Context, c claim, path string) (outcome, err
 	return w.take(ctx, c, api, []string{victim, "host-a"}, netip.MustParseAddrPort("10.96.0.1:443"))
 }
 
-// takeServer makes a Service whose endpoint is a server outside, then one that wants the server's
-// address and port.
+// takeServer creates a Service whose endpoint is an external server, then one that claims the
+// server's address and port.
 func (w *world) takeServer(ctx context.Context, c claim, path string) (out outcome, err error) {
 	server := netip.AddrPortFrom(w.endpoints[clientName].address(c.family), clientPort)
 	service := netip.AddrPortFrom(c.ip(1), 80)
@@ -240,7 +240,7 @@ func (w *world) takeServer(ctx context.Context, c claim, path string) (out outco
 	return out, w.answered(ctx, victim, clientName, asked)
 }
 
-// takeEgressIP makes an EgressIP that selects nobody, then a Service that wants its address.
+// takeEgressIP creates an EgressIP that selects no pods, then a Service that claims its address.
 func (w *world) takeEgressIP(ctx context.Context, c claim) (out outcome, err error) {
 	base := w.endpoints["host-a"].address(c.family).AsSlice()
 	base[len(base)-1] = 0xee
@@ -259,7 +259,7 @@ spec: {egressIPs: [%q], namespaceSelector: {matchLabels: {nobody: has-this}}}
 	return w.take(ctx, c, to, []string{victim, "host-a"}, to)
 }
 
-// impossible names endpoints that can be none, beside a good one: that one gets all.
+// impossible names invalid endpoints beside a valid one, which must get all connections.
 func (w *world) impossible(ctx context.Context, c claim) (out outcome, err error) {
 	router := w.gateway(c.family)
 	good := w.endpoints[attacker].address(c.family)

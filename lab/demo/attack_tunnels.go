@@ -15,19 +15,19 @@ import (
 	"hairpin/lab/probe"
 )
 
-// What refuses tunnels, besides Open vSwitch itself, which has one to each node's address only.
+// Names of what rejects tunnel packets. Open vSwitch itself has a tunnel to each node only.
 const (
 	byTunnelFlows = "flows of the gateway bridge and nft on the host: only node addresses may send tunnel packets"
 	byTunnelPods  = "flows of the gateway bridge and nft on the host: pods cannot reach tunnels"
 )
 
-// The tunnel that attacks use: to node-a, in the name of node-b.
+// The tunnel that attacks use: to node-a, with node-b as the claimed sender.
 const (
 	tunnelTo, tunnelFrom = "node-a", "node-b"
-	liar                 = "pod-b2" // on node-b: what it sends to node-a leaves with node-b's address
+	liar                 = "pod-b2" // on node-b: its packets to node-a have node-b's address
 )
 
-// tunnelAttacks send into the pod network what only the tunnels of nodes may carry.
+// tunnelAttacks returns attacks that inject tunnel packets into the pod network.
 func tunnelAttacks() []Attack {
 	var list []Attack
 	for _, x := range []struct{ who, by string }{{clientName, byTunnelFlows}, {liar, byTunnelPods},
@@ -47,8 +47,8 @@ func tunnelAttacks() []Attack {
 			By: byTunnelPods + "; " + byWholeTunnels, try: tunnelService(clientName)})
 }
 
-// tunnel sends a packet to the end of a tunnel; a pod must not get what is in it. The same from
-// another node's host arrives.
+// tunnel sends a packet to a tunnel endpoint. A pod must not receive its payload. The same packet
+// from another node's host arrives.
 func (w *world) tunnel(ctx context.Context, who string, to netip.AddrPort) (outcome, error) {
 	from, victim := w.endpoints[who], w.endpoints[neighbour]
 	ear, err := attack.ListenUDP(victim.place, 0)
@@ -75,7 +75,7 @@ func (w *world) tunnel(ctx context.Context, who string, to netip.AddrPort) (outc
 	return refusedWith("nothing arrived; that of a node did"), node()
 }
 
-// tunnelled sends from a node's host until the pod hears it.
+// tunnelled sends from a node's host until the pod receives it.
 func (w *world) tunnelled(ctx context.Context, from lab.Place, to netip.AddrPort, ear *attack.Ear,
 	packet func([]byte) []byte) error {
 	mark := newMark("honest")
@@ -90,7 +90,7 @@ func (w *world) tunnelled(ctx context.Context, from lab.Place, to netip.AddrPort
 	})
 }
 
-// inTunnel is a datagram of a pod on node-b to the victim, as node-b sends it to node-a.
+// inTunnel returns a datagram of a pod on node-b to the victim, as node-b sends it to node-a.
 func (w *world) inTunnel(port uint16, mark []byte) []byte {
 	f := families()[0]
 	from, to := w.nodes[tunnelFrom].id, w.nodes[tunnelTo].id
@@ -103,7 +103,7 @@ func (w *world) inTunnel(port uint16, mark []byte) []byte {
 		attack.Frame(transit(from), transit(to), inner))
 }
 
-// sendUDP sends one datagram by a socket.
+// sendUDP sends one datagram through a socket.
 func sendUDP(from lab.Place, to netip.AddrPort, payload []byte) error {
 	return lab.Do(from, func() error {
 		conn, err := net.Dial("udp", to.String())
@@ -116,8 +116,8 @@ func sendUDP(from lab.Place, to netip.AddrPort, payload []byte) error {
 	})
 }
 
-// tunnelService makes a Service of the tunnel of node-a and asks it. Its other port, which node-a's
-// host serves, works.
+// tunnelService creates a Service with the tunnel of node-a as endpoint and sends a packet to it.
+// Its other port, which node-a's host serves, must work.
 func tunnelService(who string) func(context.Context, *world) (outcome, error) {
 	return func(ctx context.Context, w *world) (out outcome, err error) {
 		const clusterIP, nodePort = "10.96.66.1", 30661

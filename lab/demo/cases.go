@@ -2,26 +2,26 @@ package demo
 
 import "slices"
 
-// Case is one way to a server: from where, to what, by which path, and what the server must see.
-// Each is tried over TCP and UDP, IPv4 and IPv6.
+// Case is one path to a server: the client, the target, the path, and the source that the server
+// must see. Each is tried over TCP and UDP, IPv4 and IPv6.
 type Case struct {
 	From string // "host-a" (the host of node-a), "pod-a2", "client"
 	To   string // a Service, or a Pod or host for a direct path
 	Path string // "ClusterIP", "NodePort node-b", "direct" …; see world.target
-	// who must answer; of Services with several pods "one pod" (always the same) or "some pods"
-	// (not always)
+	// By names the server that must reply. For Services with several pods it is "one pod" (always
+	// the same) or "some pods" (not always).
 	By  string
 	Saw string // source address that the server must see; see sources
 	Why string // the rule behind Saw, shown in the documentation
 }
 
-// Words of Case.Saw besides those of a place, which mean that place's own address.
+// Words of Case.Saw. Any other word is a place, and means that place's own address.
 const (
-	masquerade = "masquerade" // 169.254.169.1, fd69::1: the gateway router, as the host knows it
-	hairpin    = "hairpin"    // 169.254.169.5, fd69::5: a pod that reaches itself
-	join       = "join "      // and a node: its gateway router on the join switch
-	management = "mp0 "       // and a node: its host in the pod network
-	beyondDGP  = "gw0"        // 169.254.0.3, fd6b::3: the host, as it sees itself beyond the distributed gateway port
+	masquerade = "masquerade" // 169.254.169.1, fd69::1: the gateway router, as its host sees it
+	hairpin    = "hairpin"    // 169.254.169.5, fd69::5: a pod that connects to itself
+	join       = "join "      // followed by a node: its gateway router on the join switch
+	management = "mp0 "       // followed by a node: its host in the pod network
+	beyondDGP  = "gw0"        // 169.254.0.3, fd6b::3: the host, as seen beyond the distributed gateway port
 )
 
 // Reasons of Case.Why.
@@ -35,13 +35,13 @@ const (
 	whyDNAT   = "nft on the host replaces the own NodePort by the ClusterIP"
 )
 
-// Cases are the traffic matrix: every client of docs/design/origins.md#use-cases, to every kind of
-// endpoint, by every path. The secondary address is known to its own node only, so it is reached
+// Cases returns the traffic matrix: every client of docs/design/origins.md#use-cases, to every kind
+// of endpoint, by every path. Only its own node has the secondary address, so the address is tried
 // through that node only.
 func Cases() []Case {
 	const a, b = "NodePort node-a", "NodePort node-b"
 	return append([]Case{
-		// From a host.
+		// Clients on a host.
 		{"host-a", "podlocal", "ClusterIP", "pod-a1", join + "node-a", whyJoin},
 		{"host-a", "podremote", "ClusterIP", "pod-c1", join + "node-a", whyJoin},
 		{"host-a", "hostself", "ClusterIP", "host-a", masquerade, whyMasq},
@@ -59,7 +59,7 @@ func Cases() []Case {
 		{"host-a", "podremote", b, "pod-c1", join + "node-b", whyJoin},
 		{"host-a", "hostself", b, "host-a", "host-b", whyNode},
 		{"host-a", "hostother", b, "host-b", masquerade, whyMasq},
-		// From a pod.
+		// Clients in a pod.
 		{"pod-a2", "podlocal", "ClusterIP", "pod-a1", "pod-a2", whyPod},
 		{"pod-a2", "podremote", "ClusterIP", "pod-c1", "pod-a2", whyPod},
 		{"pod-a2", "hostself", "ClusterIP", "host-a", "pod-a2", whyMP0},
@@ -75,7 +75,7 @@ func Cases() []Case {
 		{"pod-a2", "podremote", b, "pod-c1", join + "node-b", whyJoin},
 		{"pod-a2", "hostself", b, "host-a", "host-b", whyNode},
 		{"pod-a2", "hostother", b, "host-b", masquerade, whyMasq},
-		// From outside.
+		// External clients.
 		{"client", "podremote", a, "pod-c1", join + "node-a", whyJoin},
 		{"client", "hostother", a, "host-b", "host-a", whyNode},
 		{"client", "hostsecondary", a, "host-a", masquerade, whyMasq},
@@ -85,7 +85,7 @@ func Cases() []Case {
 		{"client", "podremote", b, "pod-c1", join + "node-b", whyJoin},
 		{"client", "hostself", b, "host-a", "host-b", whyNode},
 		{"client", "hostother", b, "host-b", masquerade, whyMasq},
-		// Without a Service.
+		// Direct paths, without a Service.
 		{"host-a", "pod-a1", "direct", "pod-a1", management + "node-a", "the host reaches pods through ovn-k8s-mp0"},
 		{"host-a", "pod-c1", "direct", "pod-c1", management + "node-a", "the host reaches pods through ovn-k8s-mp0"},
 		{"host-a", "host-b", "direct", "host-b", "host-a", "the wire"},

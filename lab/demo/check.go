@@ -17,17 +17,17 @@ import (
 	"hairpin/lab/progress"
 )
 
-// ErrFailed is what Check returns when it has printed failed cases.
+// ErrFailed is the error of Check after it has printed failed cases.
 var ErrFailed = errors.New("some traffic did not arrive as it must")
 
-// Checks says what to try in a demo that runs, also one of another process.
+// Checks configures Check for a running demo, which may belong to another process.
 type Checks struct {
 	Name   string         // of the lab
 	Slow   int            // see Options.Slow
-	Only   *regexp.Regexp // of the rows and trials; nil means all
+	Only   *regexp.Regexp // selects rows and trials; nil means all
 	Out    io.Writer
 	Before func() // called between the rows and the last line; may be nil
-	Every  bool   // also trials that are known to fail here
+	Every  bool   // also runs trials that are known to fail here
 }
 
 // Check runs the traffic matrix and the trials, and prints both. The last line is "N passed, N
@@ -84,7 +84,7 @@ func Check(ctx context.Context, c Checks) error {
 	return nil
 }
 
-// newWorld collects what is in the lab, and what its objects say.
+// newWorld collects the facts of the lab and of its objects.
 func newWorld(ctx context.Context, l *lab.Lab, o *objects) (*world, error) {
 	first := l.Nodes()[0]
 	config, err := os.ReadFile(first.Path(agentConfig))
@@ -131,9 +131,9 @@ func newWorld(ctx context.Context, l *lab.Lab, o *objects) (*world, error) {
 	return w, nil
 }
 
-// patientConntrack makes conntrack wait longer where the machine is slow: it forgets an SCTP
-// association whose next packet takes 3 s, and a UDP client that is silent for 30 s, and gives
-// another its port.
+// patientConntrack raises conntrack's timeouts on a slow machine. By default it forgets an SCTP
+// association whose next packet takes 3 s, and a UDP client that is silent for 30 s. It then gives
+// the client's port to another one.
 func (w *world) patientConntrack() error {
 	if w.slow <= 1 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"hairpin/walk"
 )
 
-// logical notes what ovn-trace must show of each visit of OVN on the way there.
+// logical adds what ovn-trace must show for each visit of OVN on the path to the server.
 func (c *comparison) logical(about string, tr walk.Trace) {
 	for _, v := range tr.ForwardVisits {
 		if !v.OVN {
@@ -31,7 +31,7 @@ func (c *comparison) logical(about string, tr walk.Trace) {
 			command += " --ct=new"
 		}
 		for _, s := range v.Steps {
-			// A switch's first look into conntrack would take it for its own.
+			// Only for routers: a switch's first conntrack lookup would consume it.
 			if chooses(&s) && strings.HasSuffix(s.Stage, " lr_in_dnat") {
 				command += fmt.Sprintf(" --lb-dst='%s:%d'", bracketed(s.After), s.After.DstPort)
 			}
@@ -41,7 +41,7 @@ func (c *comparison) logical(about string, tr walk.Trace) {
 	}
 }
 
-// chooses reports whether a step took one of several endpoints.
+// chooses reports whether a step chose one of several endpoints.
 func chooses(s *walk.Step) bool { return len(s.Choices) > 1 && s.Choices[0].Port() != 0 }
 
 func bracketed(p walk.Packet) string {
@@ -63,8 +63,8 @@ var (
 	toSource  = regexp.MustCompile(`ct_snat(?:_in_czone)?\(([0-9a-f.:]+)[,)]`)
 )
 
-// parseLogical reads ovn-trace --detailed. The requests that a router makes for its next hop's
-// Ethernet address are left out: it does not know static MAC bindings.
+// parseLogical reads ovn-trace --detailed. It leaves out a router's requests for its next hop's
+// MAC, because ovn-trace does not know static MAC bindings.
 func parseLogical(out string) (stages []stage, way []string, left string) {
 	dp, skip := "", -1
 	for line := range strings.Lines(out) {
@@ -102,12 +102,13 @@ func parseLogical(out string) (stages []stage, way []string, left string) {
 	return stages, way, left
 }
 
-// checkLogical wants every step of the walk among the stages, in order, and each choice and
-// translation of the stages in the walk. ovn-trace of OVN 25.03 knows no more, and the comparison
-// ends, at a gateway router's ct_snat without an address, where a switch took one of several
-// endpoints, and where an endpoint is its own client; and where the next hop is the gateway
-// router's own address: of two bindings it takes the one that the router has learned from its host,
-// the switch the static one.
+// checkLogical requires every step of the walk among the stages, in order, and each choice and
+// translation of the stages in the walk. The comparison ends where ovn-trace of OVN 25.03 is
+// limited:
+//   - at a gateway router's ct_snat without an address,
+//   - where a switch chose one of several endpoints, or an endpoint is its own client,
+//   - where the next hop is the gateway router's own address. Of two bindings, ovn-trace takes the
+//     one that the router has learned from its host, the switch takes the static one.
 func checkLogical(v walk.Visit, out string) error {
 	stages, way, left := parseLogical(out)
 	if len(stages) == 0 {
@@ -140,7 +141,7 @@ func checkLogical(v walk.Visit, out string) error {
 }
 
 // meets looks for the steps among the stages, and lists the switches and routers of the walk. whole
-// is false where ovn-trace knows no more.
+// is false if ovn-trace cannot trace the whole visit.
 func meets(v walk.Visit, stages []stage, cut bool) (walked []string, whole bool, err error) {
 	at := 0
 	for i := range v.Steps {
@@ -164,7 +165,7 @@ func meets(v walk.Visit, stages []stage, cut bool) (walked []string, whole bool,
 		}
 		at += j
 		if want := evidence(name, s); want != "" && !strings.Contains(stages[at].text, want) {
-			if strings.Contains(s.Rule, "ct_mark.") { // a policy that leads elsewhere; ofproto/trace takes it
+			if strings.Contains(s.Rule, "ct_mark.") { // a policy that reroutes; ofproto/trace applies it
 				return nil, false, nil
 			}
 			return nil, false, fmt.Errorf("%s: it does not say %q but\n%s", s.Stage, want, stages[at].text)
@@ -176,9 +177,9 @@ func meets(v walk.Visit, stages []stage, cut bool) (walked []string, whole bool,
 	return walked, !cut, nil
 }
 
-// untold are the rules that ovn-trace does not take, though the switch does, and ofproto/trace:
-// those that ask for a connection's mark, and the flags of a load balancer (force_snat_for_lb,
-// skip_snat_for_lb), which it loses in ct_lb_mark.
+// untold reports rules that the switch and ofproto/trace apply, but ovn-trace does not. They match
+// a connection's mark, or the flags of a load balancer (force_snat_for_lb, skip_snat_for_lb), which
+// ovn-trace loses in ct_lb_mark.
 func untold(rule string) bool {
 	return strings.Contains(rule, "pkt.mark == "+strconv.Itoa(claims.MarkForceSNAT)) ||
 		strings.HasPrefix(rule, "flags.force_snat_for_lb") || strings.HasPrefix(rule, "flags.skip_snat_for_lb")
@@ -186,7 +187,7 @@ func untold(rule string) bool {
 
 var outPort = regexp.MustCompile(`out of port ([^\s,]+)`)
 
-// evidence is what a logical flow must say that does what the step did.
+// evidence returns what a logical flow with the effect of the step must contain.
 func evidence(name string, s *walk.Step) string {
 	switch name {
 	case "lr_in_dnat", "ls_in_lb":
@@ -205,7 +206,7 @@ func evidence(name string, s *walk.Step) string {
 	return ""
 }
 
-// translations wants the walk to know each endpoint, source and policy that ovn-trace shows.
+// translations requires each endpoint, source and policy of ovn-trace in the walk.
 func translations(v walk.Visit, stages []stage) error {
 	has := func(name string) bool {
 		return slices.ContainsFunc(v.Steps, func(s walk.Step) bool { return strings.HasSuffix(s.Stage, " "+name) })

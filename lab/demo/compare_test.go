@@ -30,9 +30,9 @@ var (
 		"with -compare and -compare-in: only cases whose words hold this, such as \"pod-a2 hostself NodePort\"")
 )
 
-// Every case of the matrix, over every protocol and family: what the walk says of the packet
-// through what the nodes have is what ovn-trace, ofproto/trace, the kernel's conntrack and the
-// packet itself say. `make compare MODE=…` runs it.
+// TestCompare walks every case of the matrix, over every protocol and family, through the nodes'
+// state. The walk must agree with ovn-trace, ofproto/trace, the kernel's conntrack and the packet
+// itself. `make compare MODE=…` runs it.
 func TestCompare(t *testing.T) {
 	var d *Demo
 	switch {
@@ -69,7 +69,7 @@ func TestCompare(t *testing.T) {
 	c.end()
 }
 
-// compareSample compares a few cases of each kind: it is part of every test run.
+// compareSample compares a few cases of each kind. It is part of every test run.
 func compareSample(t *testing.T, d *Demo) {
 	c := newComparison(t, d)
 	for i, x := range Cases() {
@@ -89,16 +89,16 @@ type comparison struct {
 	walker *walk.Walker
 	ports  map[[3]string]string // node, bridge and number of an OpenFlow port: its name
 	links  map[[2]string]string // node and logical port: its link
-	// By node: stages by cookie, names of switches and routers by OpenFlow metadata.
+	// By node: stages by cookie, and names of switches and routers by OpenFlow metadata.
 	logicalFlows, datapaths map[string]map[string]string
 
 	mu       sync.Mutex
 	asked    map[string][]question // by node, for its tools
-	counts   map[string]int        // what was compared
+	counts   map[string]int        // number of comparisons
 	disagree int
 }
 
-// question is a command on a node, and what must be true of its output.
+// question is a command on a node, and a check of its output.
 type question struct {
 	kind, about, command string
 	check                func(out string) error
@@ -122,7 +122,7 @@ func newComparison(t *testing.T, d *Demo) *comparison {
 	return c
 }
 
-// readNodes makes the World of what is on the nodes.
+// readNodes creates the World of what is on the nodes.
 func (c *comparison) readNodes() {
 	c.t.Helper()
 	w, err := c.d.found(c.t.Context())
@@ -134,13 +134,13 @@ func (c *comparison) readNodes() {
 
 // all compares a case over every protocol and family.
 func (c *comparison) all(x Case) {
-	if x.By == closed { // the walk knows no ports of endpoints
+	if x.By == closed { // the walk does not know the ports of endpoints
 		return
 	}
 	for _, protocol := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
 		for _, f := range families() {
 			err := c.one(x, protocol, f)
-			if err != nil { // a port that conntrack has in use already makes the packet another one
+			if err != nil { // a port already in use by conntrack changes the packet
 				err = c.one(x, protocol, f)
 			}
 			c.judge("reality", c.name(x, protocol, f), err)
@@ -162,7 +162,7 @@ func (c *comparison) judge(kind, about string, err error) {
 	}
 }
 
-// one sends a packet, walks it, compares both, and notes what to ask the nodes' tools.
+// one sends a packet, walks it, compares both, and adds questions for the nodes' tools.
 func (c *comparison) one(x Case, protocol cluster.Protocol, f family) error {
 	to, err := c.w.target(x, f)
 	if err != nil {
@@ -198,7 +198,7 @@ func (c *comparison) one(x Case, protocol cluster.Protocol, f family) error {
 	return nil
 }
 
-// answered are the addresses that a load balancer may have for who answered.
+// answered returns the addresses that a load balancer may have for the server that replied.
 func (c *comparison) answered(a probe.Answer) []netip.AddrPort {
 	if a.Error != "" {
 		return nil
@@ -231,14 +231,14 @@ func (c *comparison) reality(a probe.Answer, tr walk.Trace, protocol cluster.Pro
 		return fmt.Errorf("%s answered, not %s", a.Name, v.At)
 	case a.Saw.Addr() != v.Seen.Src:
 		return fmt.Errorf("%s saw %s, not %s", a.Name, a.Saw, v.Seen.Src)
-	// A port that is taken from a range is any of it.
+	// A port that is chosen from a range may be any of it.
 	case v.Seen.SrcPort == tr.Sent.SrcPort && a.Saw.Port() != v.Seen.SrcPort:
 		return fmt.Errorf("%s saw %s, not port %d", a.Name, a.Saw, v.Seen.SrcPort)
 	}
 	return nil
 }
 
-// kernels notes that the hosts' kernels must have the connections that the walk says.
+// kernels adds the connections that the hosts' kernels must have according to the walk.
 func (c *comparison) kernels(about string, tr walk.Trace) {
 	for _, s := range tr.Forward {
 		if s.Entry == "" || explain.PlaceOf(s.Stage).Kind != explain.Host {
@@ -258,14 +258,14 @@ func (c *comparison) kernels(about string, tr walk.Trace) {
 	}
 }
 
-// ranged reports whether the packet's port was taken from a range, so that another one may stand in
-// the entry.
+// ranged reports whether the packet's port was chosen from a range, so that the entry may have
+// another one.
 func ranged(tr walk.Trace) bool {
 	return slices.ContainsFunc(tr.Forward, func(s walk.Step) bool { return s.After.SrcPort != tr.Sent.SrcPort })
 }
 
-// holdsEntry reports whether conntrack -L lists an entry, its words in order; with anyPort, client
-// ports do not count.
+// holdsEntry reports whether conntrack -L lists an entry, its words in order. With anyPort, it
+// ignores client ports.
 func holdsEntry(list string, words []string, anyPort bool) bool {
 	fits := func(a, b string) bool {
 		return a == b || anyPort && portWord(a) && portWord(b)
@@ -289,7 +289,7 @@ func holdsEntry(list string, words []string, anyPort bool) bool {
 
 func portWord(w string) bool { return strings.HasPrefix(w, "sport=") || strings.HasPrefix(w, "dport=") }
 
-// end asks the nodes' tools all that was noted, and tells what was compared.
+// end runs all added questions with the nodes' tools, and logs what was compared.
 func (c *comparison) end() {
 	c.t.Helper()
 	var all []func() error
@@ -304,7 +304,7 @@ func (c *comparison) end() {
 
 const endOfPart = "=== end of a part ==="
 
-// ask runs many commands at once: one process on the node costs more than a trace.
+// ask runs many commands at once, because a process on the node costs more than a trace.
 func (c *comparison) ask(n *lab.Node, list []question) error {
 	script := "set +e\n"
 	for _, q := range list {

@@ -14,9 +14,9 @@ import (
 	"hairpin/walk"
 )
 
-// bridges notes what ofproto/trace must show of each visit of Open vSwitch. The translations of a
-// reply are conntrack's knowledge, which a trace does not have: of OVN's bridge only the way there
-// is compared.
+// bridges adds what ofproto/trace must show for each visit of Open vSwitch. A trace does not know
+// the translations of replies, which are in conntrack. So for OVN's bridge, only the path to the
+// server is compared.
 func (c *comparison) bridges(about string, tr walk.Trace) {
 	for i, v := range tr.ForwardVisits {
 		next := ""
@@ -41,7 +41,7 @@ func (c *comparison) bridges(about string, tr walk.Trace) {
 
 func (c *comparison) note(node string, q question) { c.asked[node] = append(c.asked[node], q) }
 
-// traceOf is the command for a visit: the packet as it came, and what conntrack says of it.
+// traceOf returns the command for a visit: the packet on entry, and its conntrack states.
 func (c *comparison) traceOf(v walk.Visit) string {
 	bridge, port := v.Bridge, v.Port
 	var more []string
@@ -60,7 +60,7 @@ func (c *comparison) traceOf(v walk.Visit) string {
 	return trace.Command(bridge, port, v, more...)
 }
 
-// readPorts learns the ports of each node's bridges, and what is plugged into OVN's logical ports.
+// readPorts reads the ports of each node's bridges, and the interfaces of OVN's logical ports.
 func (c *comparison) readPorts() {
 	c.t.Helper()
 	for _, n := range c.d.lab.Nodes() {
@@ -84,7 +84,7 @@ func (c *comparison) readPorts() {
 	}
 }
 
-// linkOf returns the port of OVN's bridge that a logical port stands for.
+// linkOf returns the port of OVN's bridge for a logical port.
 func (c *comparison) linkOf(node, logical string) string { return c.links[[2]string{node, logical}] }
 
 var ifaceID = regexp.MustCompile(`\biface-id=([^\s",]+)`)
@@ -93,16 +93,16 @@ func (c *comparison) parseTrace(node, bridge, out string) trace.Trace {
 	return trace.Parse(bridge, out, func(number string) string { return c.ports[[3]string{node, bridge, number}] })
 }
 
-// beyondMTU is the flow of what is too long for pods: the trace shows both ways on, a walk's packet
-// is short.
+// beyondMTU matches the flow of packets that exceed the pods' MTU. The trace shows both branches,
+// but a walk's packet is short.
 var beyondMTU = regexp.MustCompile(`(?m)^.*\bpkt_mark=0x1,.*\n`)
 
-// checkBridge wants the flows of the gateway bridge, or of that of pods and Services, that the walk
-// met, each with its cookie, and conntrack as often.
+// checkBridge requires the flows of the gateway bridge or br-svc in the walk, each with its cookie,
+// and equally many conntrack passes.
 func (c *comparison) checkBridge(v walk.Visit, out string) error {
 	t := c.parseTrace(v.Node, v.Bridge, beyondMTU.ReplaceAllString(out, ""))
 	into := strings.HasPrefix(v.Out, "patch-") || v.Out == claims.ServicePatch || v.Out == claims.TunnelPatch
-	if v.Bridge == "br-local" { // it has no flows of ours
+	if v.Bridge == "br-local" { // it has no flows of Hairpin
 		if into != (t.Left == "br-int") || !strings.Contains(out, "NORMAL") {
 			return fmt.Errorf("it leaves for %q, not by %s", t.Left, v.Out)
 		}
@@ -110,7 +110,7 @@ func (c *comparison) checkBridge(v walk.Visit, out string) error {
 	}
 	if err := t.Met(v); err != nil {
 		if slices.ContainsFunc(v.Steps, func(s walk.Step) bool { return chooses(&s) }) {
-			return nil // a group may have led the trace to another endpoint
+			return nil // a group may have chosen another endpoint in the trace
 		}
 		return err
 	}
@@ -120,11 +120,11 @@ func (c *comparison) checkBridge(v walk.Visit, out string) error {
 	return nil
 }
 
-// checkOVN wants the same translations, and the same way out.
+// checkOVN requires the same translations, and the same output.
 func (c *comparison) checkOVN(v walk.Visit, next, out string) error {
 	t := c.parseTrace(v.Node, "br-int", out)
 	if slices.ContainsFunc(v.Steps, func(s walk.Step) bool { return chooses(&s) }) {
-		return nil // the trace may take another endpoint; ovn-trace is told which
+		return nil // the trace may choose another endpoint; ovn-trace gets it as an option
 	}
 	if err := t.Passed(v); err != nil {
 		return err
@@ -159,8 +159,8 @@ func (c *comparison) checkOVN(v walk.Visit, next, out string) error {
 	return nil
 }
 
-// stages wants each step of the walk among OVN's logical stages that the flows were made for, in
-// order, and each choice of OVN in the walk.
+// stages requires each step of the walk among the logical stages of OVN's flows, in order, and each
+// choice of OVN in the walk.
 func (c *comparison) stages(v walk.Visit, t trace.Trace) error {
 	var met []string
 	for _, text := range t.Flows {
@@ -201,8 +201,8 @@ func (c *comparison) stages(v walk.Visit, t trace.Trace) error {
 
 var ofStage = regexp.MustCompile(`^cookie=(0x[0-9a-f]+),table=\d+,priority=(\d+),.*\bmetadata=(0x[0-9a-f]+)`)
 
-// readLogicalFlows learns for which stage ovn-controller made a flow: the cookie is the beginning
-// of the row's UUID.
+// readLogicalFlows reads the stage for which ovn-controller created each flow. The cookie is the
+// beginning of the row's UUID.
 func (c *comparison) readLogicalFlows() {
 	c.t.Helper()
 	for _, n := range c.d.lab.Nodes() {

@@ -1,5 +1,5 @@
-// Package demo shows Hairpin at work: three nodes and an outside client on one machine, a folder of
-// manifests or a real Kubernetes API, and a matrix of traffic from everywhere to everywhere.
+// Package demo demonstrates Hairpin with three nodes and an external client on one machine. It has
+// a folder of manifests or a real Kubernetes API, and a matrix of traffic between all places.
 package demo
 
 import (
@@ -20,7 +20,7 @@ import (
 	"hairpin/lab/progress"
 )
 
-// Names and addresses in the demo's lab.
+// Names of places in the demo's lab.
 const (
 	DefaultName = "demo"
 	clientName  = "client"
@@ -29,23 +29,23 @@ const (
 
 const agentConfig = "/etc/hairpin/hairpin.conf"
 
-// Options say what to demonstrate.
+// Options configure a demo.
 type Options struct {
-	Name    string // of the lab; empty means "demo"
+	Name    string // name of the lab; empty means "demo"
 	Objects string // folder of manifests, examples/demo
 	Hairpin string // the binary under test
 	API     string // Kubernetes = an API server, whose first build takes minutes; empty = agents read the manifests
-	Slow    int    // how many times longer than usual everything may take; 0 = as usual
-	// Mode is the gateway mode of the nodes, or one for each in turn, with commas between them;
-	// empty = shared. Detached, eth0 is left to the kernel.
+	Slow    int    // factor by which all time limits grow; 0 means 1
+	// Mode is the gateway mode of the nodes, or a comma-separated list with one for each node in
+	// turn. Empty means shared. With detached, the kernel keeps eth0.
 	Mode         string
 	NodePortPath string // [gateway] nodeport-path of the nodes; empty = nft
 	OVS          string // of the node image, see image.Node
 	TSO          bool   // of Open vSwitch's userspace datapath
 	NodeLocal    string // [gateway] node-local of the nodes; empty = policy
-	Engine       string // [default] service-engine of the nodes, or one for each in turn, as Mode; empty = the default
-	Config       string // further lines of the configuration file
-	// DieWithCaller ends the lab with the calling process, as a test wants it.
+	Engine       string // [default] service-engine of the nodes, one or a list as in Mode; empty = the default
+	Config       string // more lines of the configuration file
+	// DieWithCaller ends the lab with the calling process, as tests need it.
 	DieWithCaller bool
 	Out           io.Writer
 }
@@ -60,8 +60,8 @@ type Demo struct {
 	source  source
 }
 
-// Start starts everything and returns when all agents have done their work. A lab of the same name
-// is removed first. After an error, what was started stays, to be looked at.
+// Start starts everything and returns when all agents are healthy. It first removes a lab of the
+// same name. After an error, the started parts remain for inspection.
 func Start(ctx context.Context, opt Options) (*Demo, error) {
 	if opt.Name == "" {
 		opt.Name = DefaultName
@@ -153,11 +153,11 @@ func (d *Demo) startNode(ctx context.Context, n *corev1.Node) error {
 	return err
 }
 
-// networkList is what an installation puts into /etc/cni/net.d.
+// networkList is the network configuration that an installation writes to /etc/cni/net.d.
 const networkList = `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}
 `
 
-// turn is what of a list is for a node.
+// turn returns the item of a comma-separated list that applies to a node.
 func (d *Demo) turn(list, node string) string {
 	all := strings.Split(list, ",")
 	i := slices.IndexFunc(d.objects.nodes, func(n corev1.Node) bool { return n.Name == node })
@@ -178,11 +178,10 @@ func (d *Demo) agentConfig(node string) string {
 	return config + d.opt.Config
 }
 
-// hostPlace is the name of a node's host in the matrix: "host-a" of "node-a".
+// hostPlace returns the name of a node's host in the matrix: "host-a" for "node-a".
 func hostPlace(node string) string { return "host-" + strings.TrimPrefix(node, "node-") }
 
-// addSecondary returns the first node's host the address that Service hostsecondary has as its
-// endpoint.
+// addSecondary adds to the first node's host the address of Service hostsecondary's endpoint.
 func (d *Demo) addSecondary() error {
 	for _, s := range d.objects.slices {
 		for _, e := range s.Endpoints {
@@ -208,8 +207,8 @@ func (d *Demo) startClient(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What a router of the network would know: where the Services' addresses are, and the first
-	// node's secondary one.
+	// Routes of an external router: to the Services' addresses and to the first node's secondary
+	// address.
 	for prefix, node := range map[string]string{
 		"172.20.0.1/32": "172.18.0.3", "fd00:20::1/128": "fc00:f853:ccd::3",
 		"203.0.113.0/24": "172.18.0.3", "10.96.0.0/16": "172.18.0.3", "2001:db8:113::/64": "fc00:f853:ccd::3",
@@ -223,7 +222,7 @@ func (d *Demo) startClient(ctx context.Context) error {
 	return err
 }
 
-// Client is the administrator's, nil without an API.
+// Client returns the administrator's client, nil without an API.
 func (d *Demo) Client() kubernetes.Interface {
 	if a, ok := d.source.(*kubeAPI); ok {
 		return a.client
@@ -231,5 +230,5 @@ func (d *Demo) Client() kubernetes.Interface {
 	return nil
 }
 
-// Lab is the lab of the demonstration.
+// Lab returns the lab of the demo.
 func (d *Demo) Lab() *lab.Lab { return d.lab }

@@ -11,8 +11,7 @@ import (
 
 const demoObjects = "../../examples/demo"
 
-// Every case can be tried in the demo: its places, Services and sources exist, and its reason is
-// told.
+// Every case can be tried in the demo: its places, Services and sources exist, and it has a reason.
 func TestCasesResolve(t *testing.T) {
 	w := worldOfManifests(t)
 	seen := map[[3]string]bool{}
@@ -29,7 +28,7 @@ func TestCasesResolve(t *testing.T) {
 			if to, err := w.target(c, f); err != nil || !to.IsValid() || to.Port() == 0 {
 				t.Errorf("%+v over IPv%s: target %v, %v", c, f.name, to, err)
 			}
-			if c.Saw == "" { // nobody
+			if c.Saw == "" { // no server
 				continue
 			}
 			if saw, err := w.sources(c.Saw, f); err != nil || !saw[0].IsValid() || saw[0].Is4() != (f.name == "4") {
@@ -126,7 +125,7 @@ func TestTableEndsWithTheCount(t *testing.T) {
 	}
 }
 
-// worldOfManifests is the world as the manifests describe it, without any lab.
+// worldOfManifests returns the world as the manifests describe it, without a lab.
 func worldOfManifests(t *testing.T) *world {
 	t.Helper()
 	o, err := readObjects(demoObjects)

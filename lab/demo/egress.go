@@ -20,12 +20,12 @@ import (
 	"hairpin/lab/probe"
 )
 
-// The egress example: two addresses on two nodes, of which one is there for this alone, so that it
-// can be killed; and the pods that have the label.
+// The egress example: two addresses on two nodes, one of which exists only to be killed, and the
+// pods that have the label.
 const (
 	egressName   = "egressip-prod"
 	egressOther  = "egressip-other"
-	EgressStays  = "node-b" // the node that lives
+	EgressStays  = "node-b" // the node that keeps running
 	EgressDies   = "node-d" // the node that is killed
 	egressWatch  = "egressip-watch"
 	egressBehind = "behind"
@@ -33,7 +33,7 @@ const (
 	egressLabel  = "k8s.ovn.org/egress-assignable"
 )
 
-// dyingNode is the node that dies. With an API server, Hairpin itself writes the annotations.
+// dyingNode is the node that is killed. With an API server, Hairpin itself writes the annotations.
 const dyingNode = `
 apiVersion: v1
 kind: Node
@@ -52,23 +52,23 @@ status:
   conditions: [{type: Ready, status: "True", reason: LabReady}]
 `
 
-// podsNamespace is what the selector of namespaces looks at.
+// podsNamespace is the Namespace that the selector matches.
 const podsNamespace = "{apiVersion: v1, kind: Namespace, metadata: {name: default}}"
 
 // Egress is the egress example in a running demo.
 type Egress struct {
 	d    *Demo
-	name string       // of the EgressIP, or "default/behind", the EgressService
-	node *corev1.Node // that dies
+	name string       // of the EgressIP, or "default/behind" of the EgressService
+	node *corev1.Node // the node that is killed
 	pod  lab.Place
 	to   netip.AddrPort
 
-	watched   bool     // there is the EgressIP of Both
-	addresses []string // that had nodes at the last look
+	watched   bool     // the EgressIP of Both exists
+	addresses []string // addresses that had nodes at the last check
 }
 
-// StartEgress adds the node that dies, labels both nodes and creates the EgressIP with these
-// addresses.
+// StartEgress adds the node that will be killed, labels both nodes and creates the EgressIP with
+// these addresses.
 func (d *Demo) StartEgress(ctx context.Context, ips ...string) (*Egress, error) {
 	g := &Egress{d: d, name: egressName, pod: d.pod(egressPod),
 		to: netip.AddrPortFrom(netip.MustParseAddr("172.18.0.100"), clientPort)}
@@ -102,15 +102,15 @@ func (d *Demo) pod(name string) lab.Place {
 	return nil
 }
 
-// Other creates another EgressIP, for pod-c1. That pod asks a server elsewhere.
+// Other creates another EgressIP, for pod-c1, which connects to another server.
 func (g *Egress) Other(ctx context.Context, server netip.Addr, ips ...string) (*Egress, error) {
 	other := *g
 	other.name, other.pod, other.to = egressOther, g.d.pod("pod-c1"), netip.AddrPortFrom(server, clientPort)
 	return &other, g.create(ctx, egressOther, "podremote", ips...)
 }
 
-// Behind gives the pod a Service with a load balancer's addresses, and an EgressService of it,
-// whose host can be what may carry egress addresses.
+// Behind creates a Service for the pod with load-balancer addresses, and its EgressService. Any
+// node that may carry egress addresses can be its host.
 func (g *Egress) Behind(ctx context.Context, ips ...string) (*Egress, error) {
 	var ingress []string
 	for _, ip := range ips {
@@ -136,18 +136,18 @@ spec: {nodeSelector: {matchLabels: {%s: ""}}}
 `, egressBehind, egressLabel)))
 }
 
-// Pod and Server are the two ends of what is watched.
+// Pod returns the client end of the observed connections.
 func (g *Egress) Pod() lab.Place { return g.pod }
 
-// Server is the other end.
+// Server returns the server end.
 func (g *Egress) Server() netip.AddrPort { return g.to }
 
-// Demo is what the example runs in.
+// Demo returns the demo of the example.
 func (g *Egress) Demo() *Demo { return g.d }
 
 // create creates an EgressIP for the pods with a label, as in the document. Its status is what a
-// controller would decide: the first address is on the node that lives, the second on the one that
-// dies.
+// controller would decide: the first address on the node that keeps running, the second on the
+// other.
 func (g *Egress) create(ctx context.Context, name, target string, ips ...string) error {
 	var quoted, items []string
 	for i, ip := range ips {
@@ -166,7 +166,7 @@ status: {items: [%s]}
 `, name, strings.Join(quoted, ", "), target, strings.Join(items, ", ")))
 }
 
-// put creates an object of a manifest.
+// put creates an object from a manifest.
 func (d *Demo) put(ctx context.Context, manifest string) error {
 	o, err := parseObject(manifest)
 	if err != nil {
@@ -194,8 +194,8 @@ func (g *Egress) Delete(ctx context.Context) error {
 	return g.d.remove(ctx, "EgressIP", g.name)
 }
 
-// Both waits until the controller believes both nodes to be alive: it has given each one of two
-// addresses that nobody uses.
+// Both waits until the controller considers both nodes alive, that is, until it has assigned each
+// one of two unused addresses.
 func (g *Egress) Both(ctx context.Context) error {
 	if !g.watched {
 		if err := g.create(ctx, egressWatch, "nobody", "172.18.0.98", "172.18.0.99"); err != nil {
@@ -206,7 +206,7 @@ func (g *Egress) Both(ctx context.Context) error {
 	return g.on(ctx, egressWatch, EgressStays, EgressDies)
 }
 
-// wait waits until done says yes; its error is the reason while it says no.
+// wait waits until done returns true. Its error wraps the last reason why it did not.
 func (d *Demo) wait(ctx context.Context, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, longer(patience, d.opt.Slow))
 	defer cancel()
@@ -223,7 +223,7 @@ func (d *Demo) wait(ctx context.Context, what string, done func() (bool, error))
 	}
 }
 
-// Label makes a node one that may carry egress addresses, or takes that away.
+// Label adds or removes the label that allows a node to carry egress addresses.
 func (g *Egress) Label(ctx context.Context, node string, on bool) error {
 	var value any
 	if on {
@@ -253,11 +253,10 @@ func (g *Egress) on(ctx context.Context, name string, want ...string) error {
 	})
 }
 
-// Kill ends the node that dies: its processes and its network, at once.
+// Kill stops EgressDies at once: its processes and its network.
 func (g *Egress) Kill() error { return g.d.lab.Node(EgressDies).Stop() }
 
-// Revive starts it, with nothing of what was on it, and waits until its agent says that all is
-// well.
+// Revive starts EgressDies again with no state, and waits until its agent is healthy.
 func (g *Egress) Revive(ctx context.Context) error {
 	if err := g.d.startNode(ctx, g.node); err != nil {
 		return err
@@ -265,16 +264,16 @@ func (g *Egress) Revive(ctx context.Context) error {
 	return g.d.startAgent(ctx, g.d.lab.Node(EgressDies))
 }
 
-// Connection is one of many, a new one.
+// Connection is the result of one new connection.
 type Connection struct {
 	Begun time.Time
 	Took  time.Duration
-	Saw   netip.Addr // as whom the server saw the pod
+	Saw   netip.Addr // the pod's address as seen by the server
 	Error string
 }
 
-// Open opens a connection from a port of the pod, and waits for the greeting. It stays open, and
-// ends with a reset.
+// Open opens a connection from a port of the pod, and waits for the greeting. The connection stays
+// open until end, which resets it.
 func (g *Egress) Open(port int) (end func(), err error) {
 	var c net.Conn
 	err = lab.Do(g.pod, func() (err error) {
@@ -297,8 +296,8 @@ func (g *Egress) Open(port int) (end func(), err error) {
 	return end, nil
 }
 
-// Connect opens a connection from the pod to the server outside every so often, until stop is
-// called, which gives all of them. Each has so long to succeed.
+// Connect opens a connection from the pod to the external server at each interval, with a timeout.
+// stop ends this and returns all connections.
 func (g *Egress) Connect(ctx context.Context, every, timeout time.Duration) (stop func() []Connection) {
 	ctx, cancel := context.WithCancel(ctx)
 	var mu sync.Mutex
@@ -332,8 +331,8 @@ func (g *Egress) Connect(ctx context.Context, every, timeout time.Duration) (sto
 	}
 }
 
-// See connects until the server outside has seen these sources and no others since the last change,
-// and prints each.
+// See connects until the external server has seen these sources and no others since the last
+// change, and prints each.
 func (g *Egress) See(ctx context.Context, want ...string) error {
 	seen, row := map[string]bool{}, 0
 	return g.d.wait(ctx, "the pod is seen as "+strings.Join(want, " and "), func() (bool, error) {
@@ -352,10 +351,10 @@ func (g *Egress) See(ctx context.Context, want ...string) error {
 	})
 }
 
-// ShowEgress shows the example: what the server outside sees, before and after an egress node is
-// killed. Its node, its EgressIP and its labels are gone afterwards.
+// ShowEgress shows what the external server sees before and after an egress node is killed. Its
+// node, its EgressIP and its labels are removed afterwards.
 func (d *Demo) ShowEgress(ctx context.Context) error {
-	if d.opt.Mode == cluster.ModeDetached { // the external network's addresses are the bridge's
+	if d.opt.Mode == cluster.ModeDetached { // the external network's addresses belong to the bridge
 		return nil
 	}
 	if d.opt.Slow > 1 {
@@ -410,8 +409,7 @@ func (g *Egress) End(ctx context.Context) error {
 	return nil
 }
 
-// Blackhole is for how long after a moment new connections failed: until the one begun after the
-// last that failed.
+// Blackhole returns the time from since until the first connection after the last failed one.
 func Blackhole(all []Connection, since time.Time) time.Duration {
 	var end time.Time
 	for i, c := range all {

@@ -17,10 +17,10 @@ import (
 )
 
 // folder is a demo's folder of manifests, which the agents of all nodes follow. There is no
-// controller: what it would write stands in the manifests.
+// controller: the manifests contain what it would write.
 type folder struct{ dir string }
 
-// manifestsOf is where a lab has it.
+// manifestsOf returns the folder's path in a lab.
 func manifestsOf(l *lab.Lab) string { return filepath.Join(l.Dir(), "manifests") }
 
 func (f *folder) prepare(context.Context, *Demo) error { return nil }
@@ -32,7 +32,7 @@ func (f *folder) join(l *lab.Lab, n *lab.NodeConfig) error {
 	return os.MkdirAll(manifestsOf(l), 0o755)
 }
 
-// start copies the manifests to where they can be changed without changing the sources.
+// start copies the manifests, so that changes do not affect the sources.
 func (f *folder) start(_ context.Context, d *Demo) error {
 	f.dir = manifestsOf(d.lab)
 	if err := os.CopyFS(f.dir, os.DirFS(d.opt.Objects)); err != nil {
@@ -43,7 +43,7 @@ func (f *folder) start(_ context.Context, d *Demo) error {
 
 func (f *folder) introduce(context.Context, *lab.Lab, *lab.Node) error { return nil }
 
-// runPod wants the pod to have the addresses of its manifest.
+// runPod requires that the pod gets the addresses of its manifest.
 func (f *folder) runPod(ctx context.Context, n *lab.Node, pod *corev1.Pod,
 	serve func(*lab.Pod) error) (*lab.Pod, error) {
 	p, err := n.AddPod(ctx, lab.PodConfig{Namespace: pod.Namespace, Name: pod.Name, UID: "demo-" + pod.Name})
@@ -64,7 +64,7 @@ func (f *folder) file(o *object) string {
 	return filepath.Join(f.dir, "made-"+o.Kind+"-"+o.Name+".yaml")
 }
 
-// create writes an object as the API would have it: with the second in which it was created.
+// create writes an object with a creation timestamp in seconds, as the API does.
 func (f *folder) create(_ context.Context, o *object) error {
 	text, err := o.edited(func(fields map[string]any) {
 		fields["metadata"].(map[string]any)["creationTimestamp"] = time.Now().UTC().Format(time.RFC3339)
@@ -77,7 +77,7 @@ func (f *folder) create(_ context.Context, o *object) error {
 
 func (f *folder) remove(_ context.Context, o *object) error { return os.Remove(f.file(o)) }
 
-// replaceFile writes a file in one step: agents may read at any time.
+// replaceFile replaces a file in one step, because agents may read it at any time.
 func replaceFile(file string, text []byte) error {
 	if err := os.WriteFile(file+".new", text, 0o644); err != nil {
 		return err
@@ -85,8 +85,7 @@ func replaceFile(file string, text []byte) error {
 	return os.Rename(file+".new", file)
 }
 
-// set changes the object's manifest. A folder needs no Namespaces: one that is not there is
-// created.
+// set changes the object's manifest. A folder needs no Namespaces, so set creates a missing one.
 func (f *folder) set(ctx context.Context, kind, name string, in field, key string, value any) error {
 	files, err := filepath.Glob(filepath.Join(f.dir, "*.yaml"))
 	if err != nil {
@@ -140,9 +139,9 @@ func setIn(metadata map[string]any, in field, key string, value any) {
 	metadata[string(in)] = values
 }
 
-// carriers are those that the agent of a node knows: nobody writes a status.
+// carriers returns those that the agent of a node knows, because there is no status.
 func (f *folder) carriers(ctx context.Context, l *lab.Lab, egressIP string) ([]carrier, error) {
-	// The command fails when anything is not well, and prints the report all the same.
+	// The command fails if anything is unhealthy, but still prints the report.
 	text, err := l.Node(EgressStays).Exec(ctx, "sh", "-c", "hairpin status -o json --config-file="+agentConfig+
 		" || true")
 	if err != nil {

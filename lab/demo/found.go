@@ -12,7 +12,7 @@ import (
 	"hairpin/walk"
 )
 
-// found is the World of what is on the nodes.
+// found returns the World of what is on the nodes.
 func (d *Demo) found(ctx context.Context) (walk.World, error) {
 	w := walk.World{States: map[string]datapath.State{}}
 	for _, n := range d.lab.Nodes() {
@@ -36,7 +36,7 @@ func (d *Demo) found(ctx context.Context) (walk.World, error) {
 			w.Snapshot = own
 			continue
 		}
-		// An agent knows its own node best.
+		// A node's own agent has the best data about it.
 		for i := range w.Snapshot.Nodes {
 			if w.Snapshot.Nodes[i].Name == n.Name() {
 				w.Snapshot.Nodes[i] = own.Node(n.Name())
@@ -52,7 +52,7 @@ func (d *Demo) found(ctx context.Context) (walk.World, error) {
 	return w, nil
 }
 
-// point is where an endpoint of the matrix is.
+// point returns the location of an endpoint of the matrix.
 func (w *world) point(s *cluster.Snapshot, name string) walk.Point {
 	if node, ok := strings.CutPrefix(name, "host-"); ok {
 		return walk.Point{Node: "node-" + node}

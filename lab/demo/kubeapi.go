@@ -24,8 +24,8 @@ import (
 	"hairpin/watch"
 )
 
-// kubeAPI is the API server of a demo, with Kubernetes' controllers, and Hairpin's on the first
-// node.
+// kubeAPI is the API server of a demo, with the controllers of Kubernetes. Hairpin's controller
+// runs on the first node.
 type kubeAPI struct {
 	binary string
 	client kubernetes.Interface // the administrator's
@@ -114,7 +114,7 @@ func (a *kubeAPI) define(ctx context.Context, d *Demo) error {
 	return nil
 }
 
-// introduce tells a node where the API is, and starts the controller on the first.
+// introduce configures a node's access to the API, and starts the controller on the first node.
 func (a *kubeAPI) introduce(ctx context.Context, l *lab.Lab, n *lab.Node) error {
 	server, err := lab.OpenAPIServer(l.APIServerDir())
 	if err != nil {
@@ -141,7 +141,7 @@ func (a *kubeAPI) read(ctx context.Context) (*objects, error) { return fetchObje
 
 func (a *kubeAPI) rest() rest.Interface { return a.client.CoreV1().RESTClient() }
 
-// post creates an object of a manifest, without its status.
+// post creates an object from a manifest, without its status.
 func (a *kubeAPI) post(ctx context.Context, path string, manifest []byte) error {
 	body, err := yaml.YAMLToJSON(manifest)
 	if err != nil {
@@ -151,8 +151,7 @@ func (a *kubeAPI) post(ctx context.Context, path string, manifest []byte) error 
 		"application/json").Body(body).Do(ctx).Error()
 }
 
-// create leaves to controllers and agents what they write: a Node's annotations, and where the
-// addresses of EgressIPs are.
+// create leaves a Node's annotations and the status of EgressIPs to controllers and agents.
 func (a *kubeAPI) create(ctx context.Context, o *object) error {
 	path, err := o.path()
 	if err != nil {
@@ -167,11 +166,11 @@ func (a *kubeAPI) create(ctx context.Context, o *object) error {
 		return err
 	}
 	if err := a.post(ctx, path, text); o.Kind == "Namespace" && apierrors.IsAlreadyExists(err) {
-		return nil // the API server makes "default" itself
+		return nil // the API server creates "default" itself
 	} else if err != nil {
 		return fmt.Errorf("create %s %s: %w", o.Kind, o.Name, err)
 	}
-	// a Node's can be given at once, as a kubelet does
+	// a Node's status can be written at once, as a kubelet does
 	if len(o.Status) == 0 || o.Kind == "EgressIP" || o.Kind == "Node" {
 		return nil
 	}
@@ -192,7 +191,7 @@ func (a *kubeAPI) remove(ctx context.Context, o *object) error {
 		err = a.rest().Delete().AbsPath(path, o.Name).SetHeader("Accept", "application/json").Do(ctx).Error()
 	}
 	if o.Kind == "Namespace" && apierrors.IsForbidden(err) {
-		return nil // "default" is not ours, see create
+		return nil // "default" belongs to the API server, see create
 	}
 	if err != nil {
 		return fmt.Errorf("delete %s %s: %w", o.Kind, o.Name, err)
@@ -200,7 +199,7 @@ func (a *kubeAPI) remove(ctx context.Context, o *object) error {
 	return nil
 }
 
-// path is where the API has the object's kind.
+// path returns the API path of the object's kind.
 func (o *object) path() (string, error) {
 	space := o.Namespace
 	if space == "" {
@@ -243,7 +242,7 @@ func (a *kubeAPI) set(ctx context.Context, kind, name string, in field, key stri
 	return nil
 }
 
-// carriers are those of the status.
+// carriers returns the nodes in the status.
 func (a *kubeAPI) carriers(ctx context.Context, _ *lab.Lab, name string) ([]carrier, error) {
 	path := watch.EgressIPPath() + "/" + name
 	if space, service, is := strings.Cut(name, "/"); is {

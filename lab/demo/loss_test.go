@@ -14,8 +14,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// loseOnce drops each TCP segment to a server the first time that it comes, and each of its answers
-// the first time that it leaves.
+// loseOnce drops each TCP segment to a server on its first arrival, and each segment from it on its
+// first transmission.
 const loseOnce = `add table inet lost
 add set inet lost came { typeof tcp sequence . tcp ackseq . tcp flags; flags dynamic; size 65535; }
 add set inet lost left { typeof tcp sequence . tcp ackseq . tcp flags; flags dynamic; size 65535; }
@@ -25,10 +25,10 @@ add rule inet lost in tcp dport %[1]d tcp sequence . tcp ackseq . tcp flags != @
 add rule inet lost out tcp sport %[1]d tcp sequence . tcp ackseq . tcp flags != @left add @left { tcp sequence . tcp ackseq . tcp flags } drop
 `
 
-// everySegmentLost tries all ways of TCP at once while servers lose every segment once, as a
-// machine does that is overloaded. Each connection comes about all the same: its packets find the
-// way that the lost ones went, and have their source. On the userspade datapath, conntrack calls
-// what is sent again invalid.
+// everySegmentLost tries all TCP paths at once while servers lose every segment once, as an
+// overloaded machine does. Each connection must still succeed: its packets take the path of the
+// lost ones, and have their source. On the userspace datapath, conntrack treats retransmissions as
+// invalid.
 func everySegmentLost(t *testing.T, d *Demo) {
 	t.Helper()
 	o, err := d.source.read(t.Context())
@@ -43,7 +43,7 @@ func everySegmentLost(t *testing.T, d *Demo) {
 		t.Helper()
 		var out []byte
 		var err error
-		// another version of nft than that which wrote a node's tables may not read them
+		// another version of nft than the one that wrote a node's tables may fail to read them
 		if n := d.lab.Node(e.place.Name()); n != nil {
 			_, err = n.ExecInput(context.WithoutCancel(t.Context()), script, "nft", "-f", "-")
 		} else {
@@ -96,7 +96,7 @@ func (w *world) tryLost(t *testing.T, c Case, f family) {
 	case a.Error != "":
 		t.Errorf("%s: %s after %.0f ms", name, a.Error, a.Millis)
 	case a.Name != c.From && !slices.Contains(wants,
-		a.Saw.Addr()): // who is one of several endpoints may reach itself, which is another case
+		a.Saw.Addr()): // one of several endpoints may reach itself, which is another case
 		t.Errorf("%s: %s saw %s instead of %v", name, a.Name, a.Saw, wants)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// tries is how often a Service with several endpoints is asked to see whether the answers come from
-// one or from some.
+// tries is the number of requests to a Service with several endpoints. They show whether one
+// endpoint replies, or several.
 const tries = 10
 
 // family is an IP version of the matrix.
@@ -25,11 +25,11 @@ type family struct {
 	nodeLocal         netip.Prefix
 	transits          netip.Prefix
 	localhost         netip.Addr
-	unallocated       netip.Addr // of the Services' range
+	unallocated       netip.Addr // in the range of the Services
 }
 
-// families have the documents' default addresses. They are written down here once more, so that the
-// matrix does not take from the product what it wants to test.
+// families returns the default addresses of the documentation. They are repeated here, so that the
+// matrix does not test the product against its own constants.
 func families() []family {
 	p, a := netip.MustParsePrefix, netip.MustParseAddr
 	return []family{
@@ -46,7 +46,7 @@ const (
 	clientPort = 9000
 )
 
-// endpoint is where a case can start, or end directly.
+// endpoint is a client of cases, and a server of direct ones.
 type endpoint struct {
 	place lab.Place
 	ips   []netip.Addr
@@ -65,13 +65,13 @@ func ofFamily(list []netip.Addr, f family) netip.Addr {
 	return netip.Addr{}
 }
 
-// world is what the matrix runs in.
+// world is the environment of the matrix.
 type world struct {
 	lab       *lab.Lab
 	objects   source
 	slow      int  // see Options.Slow
-	sctp      bool // the kernel has it
-	userspace bool // Open vSwitch's datapath
+	sctp      bool // the kernel has SCTP
+	userspace bool // datapath of Open vSwitch
 	shared    bool // gateway mode
 	detached  bool
 
@@ -89,7 +89,7 @@ type world struct {
 type nodeFacts struct {
 	id       int
 	podCIDRs []netip.Prefix
-	others   []netip.Addr // further addresses of the host
+	others   []netip.Addr // other addresses of the host
 }
 
 type serviceFacts struct {
@@ -97,7 +97,7 @@ type serviceFacts struct {
 	external       []netip.Addr // spec.externalIPs
 	balancer       []netip.Addr // status.loadBalancer.ingress
 	port, nodePort uint16
-	sctp           bool // has it over SCTP, too
+	sctp           bool // also serves SCTP
 }
 
 // Result is the outcome of a Case over one protocol and family, "tcp4".
@@ -111,7 +111,7 @@ type Result struct {
 	family   family
 }
 
-// name is what the option --only is compared with.
+// name returns the name that the option --only is matched against.
 func (r Result) name() string { return strings.Join([]string{r.From, r.To, r.Path, r.Protocol}, " ") }
 
 // source returns the address that a word of Case.Saw means.
@@ -147,8 +147,8 @@ func (w *world) source(saw string, f family) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("the lab has no %q", saw)
 }
 
-// saw is what the server of a case must see: with node-local = dgp, what asks for a cluster IP on a
-// host comes by the management port.
+// saw returns what the server of a case must see. With node-local = dgp, requests of a host to a
+// cluster IP come from the management port.
 func (w *world) saw(c Case) string {
 	if !w.nodeLocal || c.Path != "ClusterIP" || strings.HasPrefix(c.From, "pod-") {
 		return c.Saw
@@ -159,7 +159,7 @@ func (w *world) saw(c Case) string {
 	return strings.Replace(c.Saw, masquerade, beyondDGP, 1)
 }
 
-// sources returns the addresses of words with | between them: any of them may be seen.
+// sources returns the addresses of words separated by |. The server may see any of them.
 func (w *world) sources(saw string, f family) ([]netip.Addr, error) {
 	var list []netip.Addr
 	for _, word := range strings.Split(saw, "|") {
@@ -172,7 +172,7 @@ func (w *world) sources(saw string, f family) ([]netip.Addr, error) {
 	return list, nil
 }
 
-// target returns the address that a case asks.
+// target returns the destination of a case.
 func (w *world) target(c Case, f family) (netip.AddrPort, error) {
 	path, node, _ := strings.Cut(c.Path, " ")
 	s, known := w.services[c.To]
@@ -218,7 +218,7 @@ func (w *world) target(c Case, f family) (netip.AddrPort, error) {
 	return netip.AddrPort{}, fmt.Errorf("the lab has no %s by %s", c.To, c.Path)
 }
 
-// protocols returns those of a case: a Service has SCTP if the kernel has.
+// protocols returns the protocols of a case. A Service has SCTP if the kernel has.
 func (w *world) protocols(c Case) []string {
 	list := []string{"tcp", "udp"}
 	if s := w.services[c.To]; w.sctp && s.sctp && !inVain(c.By) {
@@ -227,7 +227,7 @@ func (w *world) protocols(c Case) []string {
 	return list
 }
 
-// rows are what is tried of the cases: each over all protocols and families.
+// rows returns the results to fill for the cases: each over all protocols and families.
 func (w *world) rows(cases []Case, fits func(name string) bool) (rows [][]Result) {
 	for _, c := range cases {
 		var results []Result
@@ -243,7 +243,7 @@ func (w *world) rows(cases []Case, fits func(name string) bool) (rows [][]Result
 	return rows
 }
 
-// run tries the rows of each case at once, one case after the other, and tells each result.
+// run tries the cases in order, with all rows of a case concurrently, and reports each result.
 func (w *world) run(ctx context.Context, rows [][]Result, tell func(Result)) error {
 	for _, results := range rows {
 		var wg sync.WaitGroup
@@ -310,7 +310,7 @@ func (w *world) try(ctx context.Context, r Result) Result {
 	return r
 }
 
-// wrongAnswer tells what is wrong with who answered; nothing is wrong: "".
+// wrongAnswer returns what is wrong with the servers that replied, or "".
 func wrongAnswer(want string, by map[string]bool) string {
 	switch want {
 	case "one pod":
@@ -333,7 +333,7 @@ func wrongAnswer(want string, by map[string]bool) string {
 
 func inVain(by string) bool { return by == refused || by == dropped || by == closed }
 
-// tryInVain wants no answer: none at all, or a refusal.
+// tryInVain expects no reply: a timeout, or a rejection.
 func (w *world) tryInVain(ctx context.Context, r Result, protocol string, to netip.AddrPort, err error) Result {
 	from, ok := w.endpoints[r.From]
 	if err != nil || !ok {
@@ -342,8 +342,8 @@ func (w *world) tryInVain(ctx context.Context, r Result, protocol string, to net
 	}
 	request := probe.Request{Protocol: protocol, To: to, Timeout: longer(time.Second, w.slow)}
 	a := lab.Get(ctx, from.place, request)
-	// A kernel sends few ICMP errors a second to one machine (net.ipv6.icmp.ratelimit), and other
-	// cases get some, too.
+	// Retry, because a kernel rate-limits ICMP errors to one machine (net.ipv6.icmp.ratelimit), and
+	// other cases consume some, too.
 	for n := 0; n < 2 && r.Want == refused && protocol == "udp" && strings.Contains(a.Error, "timeout"); n++ {
 		a = lab.Get(ctx, from.place, request)
 	}
@@ -356,7 +356,7 @@ func (w *world) tryInVain(ctx context.Context, r Result, protocol string, to net
 		r.Got = refused
 	case strings.Contains(a.Error, "timeout") || strings.Contains(a.Error, "deadline"):
 		r.Got = dropped
-	case strings.Contains(a.Error, "not permitted"): // how the kernel tells its own process of either, over UDP
+	case strings.Contains(a.Error, "not permitted"): // the kernel's error for a local process in both cases, over UDP
 		r.Got = r.Want
 	default:
 		r.Got, r.Problem = "-", a.Error

@@ -21,7 +21,7 @@ import (
 	"hairpin/lab/probe"
 )
 
-// testWriter gives lines to a test's log.
+// testWriter writes lines to a test's log.
 type testWriter struct{ t *testing.T }
 
 func (w testWriter) Write(p []byte) (int, error) {
@@ -35,8 +35,8 @@ func startDemo(t *testing.T, api string) *Demo {
 	return startDemoIn(t, api, Options{})
 }
 
-// startDemoIn starts it in a gateway mode, with one of the ways of NodePorts and of the host to
-// Services.
+// startDemoIn starts a demo in a gateway mode, with one of the paths of NodePorts and of the host
+// to Services.
 func startDemoIn(t *testing.T, api string, with Options) *Demo {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -70,7 +70,7 @@ func startDemoIn(t *testing.T, api string, with Options) *Demo {
 	return d
 }
 
-// checkDemo wants every case of the matrix to pass.
+// checkDemo requires every case of the matrix to pass.
 func checkDemo(t *testing.T, d *Demo) {
 	t.Helper()
 	var out bytes.Buffer
@@ -103,8 +103,8 @@ func checkDemo(t *testing.T, d *Demo) {
 	}
 }
 
-// With a real API server, the controllers of Kubernetes make the slices and hairpin controller
-// gives the node ids.
+// With a real API server, the controllers of Kubernetes create the slices and hairpin controller
+// assigns the node IDs.
 func TestMatrixWithAPI(t *testing.T) {
 	d := startDemo(t, Kubernetes)
 	checkDemo(t, d)
@@ -112,9 +112,9 @@ func TestMatrixWithAPI(t *testing.T) {
 	rollPort(t, d)
 }
 
-// rollPort replaces pods one by one, as a Deployment with maxUnavailable 0 does, by ones that have
-// the named port of their Service at another number. Clients that ask ten times a second notice
-// nothing.
+// rollPort replaces pods one by one, as a Deployment with maxUnavailable 0 does. The new pods have
+// the named port of their Service at another number. Clients that send ten requests a second must
+// see no failure.
 func rollPort(t *testing.T, d *Demo) {
 	t.Helper()
 	ctx, nodes := t.Context(), []*lab.Node{d.lab.Node("node-b"), d.lab.Node("node-c")}
@@ -202,7 +202,7 @@ func rollPort(t *testing.T, d *Demo) {
 	}
 }
 
-// replacePod deletes a Pod and makes it again: the Services follow on every node.
+// replacePod deletes a Pod and creates it again. The Services must follow on every node.
 func replacePod(t *testing.T, d *Demo) {
 	t.Helper()
 	ctx := t.Context()
@@ -256,9 +256,9 @@ func TestMatrixWithManifests(t *testing.T) {
 	checkDemo(t, d)
 }
 
-// The same traffic passes in the other gateway modes, by the programs that lead NodePorts around
-// the host, by OVN's load balancers, also where the host gets to Services by the management port,
-// and beside a node with flows and groups.
+// TestMatrixInModes passes the same traffic in the other gateway modes, with the programs that
+// redirect NodePorts, and with OVN's load balancers. It also covers a host that reaches Services
+// through the management port, and a node beside one with flows and groups.
 func TestMatrixInModes(t *testing.T) {
 	for _, c := range []Options{
 		{Mode: cluster.ModeLocal}, {Mode: cluster.ModeDetached, Engine: cluster.EngineOVN},
@@ -272,8 +272,8 @@ func TestMatrixInModes(t *testing.T) {
 	}
 }
 
-// restartEverything kills all processes of a node and starts them again: it serves then, on a quiet
-// machine within a second.
+// restartEverything kills all processes of a node and starts them again. The node must then serve,
+// on an idle machine within a second.
 func restartEverything(t *testing.T, d *Demo, node *lab.Node) {
 	ctx := t.Context()
 	names := node.DaemonNames()

@@ -24,7 +24,7 @@ const (
 	hostsAnnotation  = "k8s.ovn.org/host-cidrs"
 )
 
-// objects are those of the demo, from manifests or from the API.
+// objects holds the objects of the demo, from manifests or from the API.
 type objects struct {
 	nodes    []corev1.Node
 	pods     []corev1.Pod
@@ -79,7 +79,7 @@ func (o *objects) read(text []byte) error {
 	})
 }
 
-// fetchObjects reads them from the API.
+// fetchObjects reads the objects from the API.
 func fetchObjects(ctx context.Context, client kubernetes.Interface) (*objects, error) {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -92,9 +92,8 @@ func fetchObjects(ctx context.Context, client kubernetes.Interface) (*objects, e
 	return &objects{nodes: nodes.Items, services: services.Items}, nil
 }
 
-// create writes the manifests' objects to the API as a user would: what controllers and agents find
-// out or make themselves (annotations of Nodes, slices of Services with a selector) is left to
-// them.
+// create writes the manifests' objects to the API as a user would. Controllers and agents write the
+// rest: annotations of Nodes, and slices of Services with a selector.
 func (o *objects) create(ctx context.Context, client kubernetes.Interface) error {
 	create := metav1.CreateOptions{}
 	for _, n := range o.nodes {
@@ -110,7 +109,7 @@ func (o *objects) create(ctx context.Context, client kubernetes.Interface) error
 		if err != nil {
 			return fmt.Errorf("create Service %s: %w", s.Name, err)
 		}
-		if len(s.Status.LoadBalancer.Ingress) > 0 { // as a load balancer's controller does
+		if len(s.Status.LoadBalancer.Ingress) > 0 { // as the controller of a load balancer does
 			made.Status = s.Status
 			if _, err := client.CoreV1().Services(s.Namespace).UpdateStatus(ctx, made,
 				metav1.UpdateOptions{}); err != nil {
@@ -137,7 +136,7 @@ func (o *objects) create(ctx context.Context, client kubernetes.Interface) error
 	return nil
 }
 
-// addresses returns a Node's InternalIPs as they are on the wire.
+// addresses returns a Node's InternalIPs with the prefix lengths of their network.
 func addresses(n *corev1.Node) ([]netip.Prefix, error) {
 	var list []netip.Prefix
 	for _, a := range n.Status.Addresses {
@@ -178,7 +177,7 @@ func factsOfNode(n *corev1.Node) (nodeFacts, error) {
 		return f, fmt.Errorf("annotation %s of node %s: %w", hostsAnnotation, n.Name, err)
 	}
 	for _, p := range hosts {
-		if p.IsSingleIP() { // as addSecondary adds them
+		if p.IsSingleIP() { // addSecondary adds them
 			f.others = append(f.others, p.Addr())
 		}
 	}
@@ -208,7 +207,7 @@ func factsOfService(s *corev1.Service) (serviceFacts, error) {
 		}
 		f.balancer = append(f.balancer, ip)
 	}
-	if len(s.Spec.Ports) > 0 { // all protocols have the same numbers in the demo
+	if len(s.Spec.Ports) > 0 { // in the demo, all protocols have the same port numbers
 		f.port, f.nodePort = uint16(s.Spec.Ports[0].Port), uint16(s.Spec.Ports[0].NodePort)
 	}
 	f.sctp = slices.ContainsFunc(s.Spec.Ports,

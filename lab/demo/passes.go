@@ -17,14 +17,14 @@ import (
 	"hairpin/walk"
 )
 
-// Passed is what the packets of one way cost: as the walk says, and counted under traffic.
+// Passed is the cost of a path's packets: as the walk predicts, and as counted under traffic.
 type Passed struct {
 	Way           string
 	Walk, Counted walk.Costs
 }
 
-// passing are the ways whose passes are counted. They have one endpoint each, so that the walk
-// knows which.
+// passing returns the paths whose passes are counted. Each has one endpoint, so that the walk can
+// predict it.
 func passing() []struct {
 	name string
 	Case
@@ -47,9 +47,9 @@ func passing() []struct {
 	}
 }
 
-// Passes sends UDP by each way, over IPv4 or IPv6, and counts conntrack passes and datapath lookups
-// on all nodes: in the megaflows, which count what took them, and in an nft table beside the hosts'
-// conntrack. Nothing else should send UDP meanwhile.
+// Passes sends UDP on each path, over IPv4 or IPv6. It counts conntrack passes and datapath lookups
+// on all nodes, in the megaflows' packet counters and in an nft table beside the hosts' conntrack.
+// No other program should send UDP meanwhile.
 func (d *Demo) Passes(ctx context.Context, six bool) ([]Passed, error) {
 	o, err := d.source.read(ctx)
 	if err != nil {
@@ -113,8 +113,7 @@ type counting struct{ d *Demo }
 const (
 	hostCounter = "lab_passes" // an nft table
 	packets     = 200          // of each kind
-	// what a count per packet may be away from a whole number: packets that waited for their
-	// megaflow, and others
+	// tolerance of a count per packet, for packets that waited for their megaflow and others
 	least = 0.2
 )
 
@@ -126,8 +125,8 @@ func (c *counting) everywhere(do func(n *lab.Node) error) error {
 	return lab.Together(all...)
 }
 
-// notes waits until a node notes all new connections: in the first ten seconds of a userspace Open
-// vSwitch it does not (svcbridge.Forgotten).
+// notes waits until a node records all new connections. Userspace Open vSwitch does not in its
+// first ten seconds (svcbridge.Forgotten).
 func notes(ctx context.Context, n *lab.Node) error {
 	const bridge = claims.ServiceBridge
 	done := func(flows string) bool { return !strings.Contains(flows, "hard_timeout=") }
@@ -135,7 +134,7 @@ func notes(ctx context.Context, n *lab.Node) error {
 		bridge)
 }
 
-// countHost makes the table: whatever comes to these hooks was in the kernel's conntrack.
+// countHost creates the table. Each packet at these hooks has passed the kernel's conntrack.
 func (c *counting) countHost(ctx context.Context, n *lab.Node) error {
 	_, err := n.ExecInput(ctx, `table inet `+hostCounter+` {
 	chain comes { type filter hook prerouting priority -150; iif != "lo" meta l4proto udp counter; }
@@ -145,7 +144,7 @@ func (c *counting) countHost(ctx context.Context, n *lab.Node) error {
 	return err
 }
 
-// costs counts each kind of packet of a way.
+// costs counts each kind of packet of a path.
 func (c *counting) costs(ctx context.Context, from lab.Place, to netip.AddrPort,
 	said walk.Costs) (costs walk.Costs, err error) {
 	for _, kind := range []struct {
@@ -163,8 +162,8 @@ func (c *counting) costs(ctx context.Context, from lab.Place, to netip.AddrPort,
 	return costs, nil
 }
 
-// cost sends packets until a count is that of each of them. Megaflows come and go as ovs-vswitchd
-// likes, so another count than what was said has to be the count of every try.
+// cost sends packets until the count equals the walk's. ovs-vswitchd may remove megaflows at any
+// time, so cost returns another count only after five tries.
 func (c *counting) cost(ctx context.Context, from lab.Place, said walk.Cost,
 	send func(n int) (int, error)) (cost walk.Cost, err error) {
 	for range 5 {
@@ -176,7 +175,7 @@ func (c *counting) cost(ctx context.Context, from lab.Place, said walk.Cost,
 		}); err != nil {
 			return cost, err
 		}
-		// makes the megaflows
+		// create the megaflows
 		if err = lab.Do(from, func() (err error) { _, err = send(packets / 2); return err }); err != nil {
 			continue
 		}
@@ -197,7 +196,7 @@ func (c *counting) cost(ctx context.Context, from lab.Place, said walk.Cost,
 	return cost, err
 }
 
-// tally is what was counted up to now.
+// tally holds the counters at one moment.
 type tally struct {
 	flows map[string]megaflow // by node and UFID
 	hosts int
@@ -245,7 +244,7 @@ var (
 	tooLong        = regexp.MustCompile(`\bgt\(`)
 )
 
-// parseMegaflows reads dpctl/dump-flows -m: the megaflows of UDP.
+// parseMegaflows reads the megaflows of UDP from dpctl/dump-flows -m.
 func parseMegaflows(node, out string) map[string]megaflow {
 	flows := map[string]megaflow{}
 	for line := range strings.Lines(out) {
@@ -257,7 +256,7 @@ func parseMegaflows(node, out string) map[string]megaflow {
 	return flows
 }
 
-// withoutTooLong leaves out what check_pkt_len does with packets that are longer than ours.
+// withoutTooLong removes the actions of check_pkt_len for longer packets than ours.
 func withoutTooLong(actions string) string {
 	for {
 		at := tooLong.FindStringIndex(actions)
@@ -277,7 +276,7 @@ func withoutTooLong(actions string) string {
 	}
 }
 
-// since gives what each of some packets has cost since an earlier tally.
+// since returns the cost of each packet since an earlier tally.
 func (t tally) since(before tally, packets int) (cost walk.Cost, err error) {
 	lookups, passes, hosts := 0, 0, t.hosts-before.hosts
 	for k, old := range before.flows {
@@ -305,8 +304,8 @@ func (t tally) since(before tally, packets int) (cost walk.Cost, err error) {
 	return cost, nil
 }
 
-// firsts sends the first packet of each of n connections, of which the last is answered: then all
-// have arrived.
+// firsts sends the first packet of each of n connections. The last is answered, so all have arrived
+// then.
 func firsts(to netip.AddrPort, n int) (sent int, err error) {
 	for i := range n {
 		conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
@@ -324,7 +323,7 @@ func firsts(to netip.AddrPort, n int) (sent int, err error) {
 	return n, nil
 }
 
-// laters sends n packets of a connection that has an answer.
+// laters sends n packets of an established connection.
 func laters(to netip.AddrPort, n int) (sent int, err error) {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
@@ -342,7 +341,7 @@ func laters(to netip.AddrPort, n int) (sent int, err error) {
 	return n, answered(conn, "get", 1)
 }
 
-// answers has n answers sent.
+// answers makes the server send n replies.
 func answers(to netip.AddrPort, n int) (sent int, err error) {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
@@ -354,13 +353,13 @@ func answers(to netip.AddrPort, n int) (sent int, err error) {
 
 func pace(conn net.Conn, text string, i int) error {
 	if i%10 == 9 {
-		time.Sleep(time.Millisecond) // no queue on the way has to hold them all
+		time.Sleep(time.Millisecond) // so that no queue on the path must hold them all
 	}
 	_, err := conn.Write([]byte(text))
 	return err
 }
 
-// answered sends a request and waits for n answers.
+// answered sends a request and waits for n replies.
 func answered(conn net.Conn, request string, n int) error {
 	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return err

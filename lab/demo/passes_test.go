@@ -2,7 +2,7 @@ package demo
 
 import "testing"
 
-// countsPasses wants each way to cost what the walk says, by what the datapath counted.
+// countsPasses requires the datapath's counts of each path to equal the costs of the walk.
 func countsPasses(t *testing.T, d *Demo) {
 	t.Helper()
 	for _, six := range []bool{false, true} {

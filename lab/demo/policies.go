@@ -6,12 +6,12 @@ import (
 	"hairpin/lab/demo/nodeport"
 )
 
-// Values of Case.By besides the name of the expected endpoint. Names with | between them are those
-// of which each may.
+// Values of Case.By besides the name of the expected endpoint. With several names, separated by |,
+// any of them may reply.
 const (
-	refused = "refused" // a TCP reset or an ICMP error comes at once
-	dropped = "dropped" // nothing comes
-	closed  = "closed"  // refused, by the endpoint itself: nobody listens there
+	refused = "refused" // a TCP reset or an ICMP error arrives at once
+	dropped = "dropped" // nothing arrives
+	closed  = "closed"  // the endpoint itself rejects: it has no listener
 )
 
 // More reasons of Case.Why.
@@ -26,7 +26,7 @@ const (
 	whyOpen     = "nft on the host replaces the own address by the ClusterIP, also 127.0.0.1 and ::1"
 )
 
-// nodePortCases are the twelve of package nodeport, to the Services of the demo.
+// nodePortCases returns the twelve cases of package nodeport, to the Services of the demo.
 func nodePortCases() []Case {
 	var list []Case
 	for _, c := range nodeport.Cases() {
@@ -48,7 +48,7 @@ func nodePortCases() []Case {
 	return list
 }
 
-// innerCases are those of the host's addresses that no client outside can use.
+// innerCases returns cases of the host's addresses that no external client can use.
 func innerCases() []Case {
 	return []Case{
 		{"host-a", "podlocal", management + "node-a", closed, "", whyInner},
@@ -57,12 +57,12 @@ func innerCases() []Case {
 	}
 }
 
-// policyCases are those of policies.yaml: traffic policies, addresses outside of the cluster's
-// ranges, source ranges, and what must not be answered.
+// policyCases returns the cases of policies.yaml: traffic policies, addresses outside of the
+// cluster's ranges, source ranges, and what must not be answered.
 func policyCases() []Case {
 	const a, b, c = "NodePort node-a", "NodePort node-b", "NodePort node-c"
 	return []Case{
-		// Policy Local: the source of clients outside is kept.
+		// Policy Local: the source of external clients is kept.
 		{"client", "elsewhere", c, "pod-c1", "client", whyKept},
 		{"client", "elsewhere", a, dropped, "", whyNoneHere},
 		{"client", "keeppod", b, dropped, "", whyNoneHere},
@@ -75,7 +75,7 @@ func policyCases() []Case {
 		{"host-a", "elsewhere", a, "pod-c1", join + "node-a", whyIgnored + whyDNAT},
 		{"host-a", "keeppod", "ClusterIP", "pod-a1", join + "node-a", whyJoin},
 		{"pod-a2", "elsewhere", a, "pod-c1", "pod-a2", whyIgnored + whyPod},
-		// From outside to a cluster IP.
+		// An external client to a cluster IP.
 		{"client", "podremote", "ClusterIP", "pod-c1", join + "node-a", "the host forwards it to the gateway router"},
 		{"client", "hostself", "ClusterIP", "host-a", masquerade, "the host forwards it to the gateway router"},
 		{"client", "nobody", "ClusterIP", refused, "", whyNone},
@@ -112,7 +112,7 @@ func policyCases() []Case {
 		{"host-a", "hostother", "localhost", "host-b", "host-a", whyOpen},
 		{"host-a", "elsewhere", "localhost", "pod-c1", join + "node-a", whyOpen},
 		{"pod-a2", "podlocal", "secondary node-a", "pod-a1", "pod-a2", whyPod},
-		// Nobody.
+		// No endpoint, or no listener.
 		{"client", "nobody", a, refused, "", whyNone},
 		{"host-a", "nobody", a, refused, "", whyNone},
 		{"host-a", "nobody", "ClusterIP", refused, "", whyNone},

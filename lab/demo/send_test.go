@@ -13,9 +13,9 @@ import (
 	"hairpin/lab/probe"
 )
 
-// proves asks `hairpin explain --send` on a node: packets from its host, from a pod and from
-// outside do what their walks say, and a rule that is not ours, of which a walk knows nothing,
-// shows as the place where the packet stays.
+// proves runs `hairpin explain --send` on a node. Packets from its host, from a pod and from an
+// external client must do what their walks say. A foreign rule, unknown to a walk, must show as the
+// place where the packet is lost.
 func proves(t *testing.T, d *Demo) {
 	n := d.lab.Node("node-a")
 	for _, c := range []struct {
@@ -41,7 +41,7 @@ func proves(t *testing.T, d *Demo) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { // somebody outside
+	go func() { // an external client
 		defer close(ended)
 		for ctx.Err() == nil {
 			lab.Get(ctx, d.lab.Host(clientName),

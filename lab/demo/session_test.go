@@ -10,7 +10,7 @@ import (
 	"hairpin/lab/session"
 )
 
-// documented: what README.md and docs/user/explain.md show of a node of the demo is what it prints.
+// documented checks that a demo node prints what README.md and docs/user/explain.md show.
 func documented(t *testing.T, n *lab.Node) {
 	t.Helper()
 	prints := func(s session.Session) {

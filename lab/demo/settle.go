@@ -20,14 +20,13 @@ import (
 	"hairpin/lab"
 )
 
-// patience is how long an agent may take for a step: generous, it takes a second on an idle
-// machine.
+// patience is the time limit of an agent's step, which takes a second on an idle machine.
 const patience = time.Minute
 
-// longer is a time on a machine that is so many times slower than usual.
+// longer multiplies a time by the machine's slowness factor.
 func longer(t time.Duration, slow int) time.Duration { return t * time.Duration(max(1, slow)) }
 
-// startAgents starts the agent of each node and waits until all say that all is well.
+// startAgents starts the agent of each node and waits until all are healthy.
 func (d *Demo) startAgents(ctx context.Context) error {
 	d.say("agents: starting")
 	var starts []func() error
@@ -37,7 +36,7 @@ func (d *Demo) startAgents(ctx context.Context) error {
 	return lab.Together(starts...)
 }
 
-// startAgent starts the agent of a node and waits until it says that all is well.
+// startAgent starts the agent of a node and waits until it is healthy.
 func (d *Demo) startAgent(ctx context.Context, n *lab.Node) error {
 	begin := time.Now()
 	if err := d.source.introduce(ctx, d.lab, n); err != nil {
@@ -56,8 +55,8 @@ func (d *Demo) startAgent(ctx context.Context, n *lab.Node) error {
 	return nil
 }
 
-// addPods connects the pods, one after the other on each node, so that they get the addresses of
-// the manifests.
+// addPods connects the pods of each node one after the other, so that they get the addresses of the
+// manifests.
 func (d *Demo) addPods(ctx context.Context) error {
 	var starts []func() error
 	for _, n := range d.lab.Nodes() {
@@ -108,7 +107,7 @@ func (d *Demo) settle(ctx context.Context) error {
 			served := want
 			if !strings.Contains(d.agentConfig(n.Name()), "service-engine = "+cluster.EngineOVN) {
 				served = maps.Clone(want)
-				maps.DeleteFunc(served, func(_ netip.Addr, n int) bool { return n == 0 }) // no flow: the host refuses
+				maps.DeleteFunc(served, func(_ netip.Addr, n int) bool { return n == 0 }) // no flow: the host rejects
 			}
 			if err := WaitVIPs(ctx, n, longer(patience, d.opt.Slow),
 				func(vips string) bool { return maps.Equal(countBackends(vips, served), served) }); err != nil {
@@ -125,14 +124,13 @@ func (d *Demo) settle(ctx context.Context) error {
 	return nil
 }
 
-// endpointCounts returns the number of endpoints that each ClusterIP must have when all pods are
-// up.
+// endpointCounts returns the number of endpoints that each ClusterIP must have when all pods run.
 func (d *Demo) endpointCounts() map[netip.Addr]int {
 	counts := map[netip.Addr]int{}
 	for _, s := range d.objects.services {
 		if s.Spec.InternalTrafficPolicy != nil &&
 			*s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
-			continue // each node has its own
+			continue // the endpoints differ by node
 		}
 		n := 0
 		for _, p := range d.objects.pods {
@@ -155,9 +153,9 @@ func (d *Demo) endpointCounts() map[netip.Addr]int {
 	return counts
 }
 
-// WaitVIPs waits until what a node serves is as it should be: addresses and ports with their
-// endpoints, such as "10.96.1.1:80=10.244.1.3:8080", whether load balancers of OVN or flows and
-// groups serve them.
+// WaitVIPs waits until ok accepts what a node serves: addresses and ports with their endpoints,
+// such as "10.96.1.1:80=10.244.1.3:8080". They may be served by load balancers of OVN or by flows
+// and groups.
 func WaitVIPs(ctx context.Context, n *lab.Node, limit time.Duration, ok func(vips string) bool) error {
 	both := func(out string) bool { return ok(out + "\n" + vipsOfFlows(out)) }
 	const bridge = claims.ServiceBridge
@@ -170,10 +168,10 @@ var (
 	groupLine  = regexp.MustCompile(`group_id=(\d+),`)
 	endpointOf = regexp.MustCompile(`nat\(dst=([^)]+)\)`)
 	toGroup    = regexp.MustCompile(`(?:nw_dst|ipv6_dst)=([^,]+),tp_dst=(\d+) actions=(?:group:(\d+)|set_field:(0x[0-9a-f]+)->reg6)`)
-	ofBucket   = regexp.MustCompile(`reg6=(0x[0-9a-f]+),reg7=`) // with session affinity a flow has a bucket's endpoint
+	ofBucket   = regexp.MustCompile(`reg6=(0x[0-9a-f]+),reg7=`) // with session affinity, a bucket's endpoint in a flow
 )
 
-// vipsOfFlows reads groups and flows of Services, and gives them as load balancers have them.
+// vipsOfFlows converts groups and flows of Services to the format of load balancers.
 func vipsOfFlows(text string) string {
 	number := func(words ...string) uint64 {
 		n, _ := strconv.ParseUint(strings.Join(words, ""), 0, 32)
@@ -202,8 +200,8 @@ func vipsOfFlows(text string) string {
 }
 
 // countBackends reads the vips of load balancers, such as
-// "10.96.1.1:80=10.244.1.3:8080,10.244.2.3:8080", and gives the smallest number of backends of each
-// address that is asked for.
+// "10.96.1.1:80=10.244.1.3:8080,10.244.2.3:8080". It returns the smallest number of backends of
+// each requested address.
 func countBackends(vips string, of map[netip.Addr]int) map[netip.Addr]int {
 	counts := map[netip.Addr]int{}
 	for _, word := range strings.Fields(vips) {
@@ -213,7 +211,7 @@ func countBackends(vips string, of map[netip.Addr]int) map[netip.Addr]int {
 			continue
 		}
 		n := 0
-		if backends != "" { // with session affinity, each has many places
+		if backends != "" { // with session affinity, each backend appears many times
 			list := strings.Split(backends, ",")
 			slices.Sort(list)
 			n = len(slices.Compact(list))

@@ -20,29 +20,29 @@ import (
 // Kubernetes is the value of Options.API for a demo with a Kubernetes API server.
 const Kubernetes = "kubernetes"
 
-// source is where a demo's objects are: agents read them there, and the demo creates, changes and
-// deletes them there. It is a folder of manifests, or the Kubernetes API.
+// source holds a demo's objects: agents read them there, and the demo creates, changes and deletes
+// them there. It is a folder of manifests, or the Kubernetes API.
 type source interface {
-	// prepare gets what takes minutes the first time.
+	// prepare builds or downloads what takes minutes the first time.
 	prepare(ctx context.Context, d *Demo) error
-	// config is the agents' section [kubernetes].
+	// config returns the section [kubernetes] of the agents' configuration.
 	config() string
-	// join gives a node that is about to start what its agent needs to read the source.
+	// join configures a node that is about to start, so that its agent can read the source.
 	join(l *lab.Lab, n *lab.NodeConfig) error
 	// start creates the objects of the demo, while its nodes start.
 	start(ctx context.Context, d *Demo) error
-	// introduce gives a node that runs the rest that its agent needs.
+	// introduce configures on a running node the rest that its agent needs.
 	introduce(ctx context.Context, l *lab.Lab, n *lab.Node) error
 	// runPod connects a pod and, when serve has returned, makes it an endpoint.
 	runPod(ctx context.Context, n *lab.Node, pod *corev1.Pod, serve func(*lab.Pod) error) (*lab.Pod, error)
-	// read returns the present objects.
+	// read returns the current objects.
 	read(ctx context.Context) (*objects, error)
-	// create creates an object of a manifest, its status included; remove deletes it.
+	// create creates an object from a manifest, with its status; remove deletes it.
 	create(ctx context.Context, o *object) error
 	remove(ctx context.Context, o *object) error
 	// set sets a label or an annotation of an object; a value of nil removes it.
 	set(ctx context.Context, kind, name string, in field, key string, value any) error
-	// carriers returns which nodes have the addresses of an EgressIP, or of an EgressService,
+	// carriers returns the nodes that have the addresses of an EgressIP, or of an EgressService,
 	// "default/web".
 	carriers(ctx context.Context, l *lab.Lab, name string) ([]carrier, error)
 }
@@ -58,7 +58,7 @@ const (
 // carrier is a node that has an egress address.
 type carrier struct{ Node, EgressIP string }
 
-// newSource is the source of a demo that is about to start.
+// newSource returns the source of a demo that is about to start.
 func newSource(api string) (source, error) {
 	switch api {
 	case "":
@@ -69,7 +69,7 @@ func newSource(api string) (source, error) {
 	return nil, fmt.Errorf("API %q: there is %s, or none", api, Kubernetes)
 }
 
-// sourceOf is that of a running demo.
+// sourceOf returns the source of a running demo.
 func sourceOf(l *lab.Lab) (source, error) {
 	if dir := manifestsOf(l); isThere(dir) {
 		return &folder{dir}, nil
@@ -86,7 +86,7 @@ func isThere(path string) bool {
 	return err == nil
 }
 
-// object is one of a manifest.
+// object is an object of a manifest.
 type object struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -103,7 +103,7 @@ func parseObject(manifest string) (*object, error) {
 	return o, nil
 }
 
-// edited is the manifest after a change.
+// edited returns the manifest after a change.
 func (o *object) edited(change func(fields map[string]any)) ([]byte, error) {
 	var fields map[string]any
 	if err := yaml.Unmarshal([]byte(o.manifest), &fields); err != nil {

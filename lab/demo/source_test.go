@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// A folder has what is created there, as old as it is, and a label changes nothing else of what it
-// has.
+// A folder contains what is created there, with its age, and a label changes nothing else in it.
 func TestFolder(t *testing.T) {
 	f := &folder{t.TempDir()}
 	if err := os.CopyFS(f.dir, os.DirFS(demoObjects)); err != nil {

@@ -10,14 +10,14 @@ import (
 
 const rowFormat = "%-8s %-14s %-16s %-5s %-17s %-17s %7s  %s\n"
 
-// table prints results as they come.
+// table prints results as they arrive.
 type table struct {
 	out            io.Writer
-	step           *progress.Step // of all; may be nil
+	step           *progress.Step // progress of all; may be nil
 	all            int
 	begun          bool
 	passed, failed int
-	other          int // trials that this datapath or mode is known not to pass
+	other          int // trials with an Exception for this lab
 	trials         bool
 	attacks        bool
 }
@@ -43,7 +43,7 @@ func (t *table) tell(r Result) {
 	t.counts()
 }
 
-// counts says how many are done, and how many are left.
+// counts shows how many are done, and how many remain.
 func (t *table) counts() {
 	if done := t.passed + t.failed + t.other; t.step != nil {
 		t.step.Say("%d done, %d to go", done, t.all-done)
@@ -72,7 +72,7 @@ func (t *table) trial(r trialResult) {
 	t.counts()
 }
 
-// attack prints what came of an attack.
+// attack prints the outcome of an attack.
 func (t *table) attack(r attackResult) {
 	const format = "%-9s %-92s %9s  %s\n"
 	if !t.attacks {
@@ -97,7 +97,7 @@ func (t *table) attack(r attackResult) {
 	t.counts()
 }
 
-// end prints the count, the last line of all.
+// end prints the counts, the last line of the output.
 func (t *table) end() {
 	if t.other > 0 {
 		fmt.Fprintf(t.out, "%d not tried: their lines say why, and docs/reference/compatibility.md\n", t.other)

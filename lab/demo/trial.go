@@ -17,8 +17,8 @@ import (
 	"hairpin/lab"
 )
 
-// Trial is what the matrix's small single requests do not show: fragments, path MTU, ICMP errors,
-// and clients that choose the same port.
+// Trial tests what the matrix's single small requests do not show: fragments, path MTU, ICMP
+// errors, and clients that choose the same port.
 type Trial struct {
 	Name  string
 	Not   []Exception
@@ -32,7 +32,7 @@ type Exception struct {
 	Why string
 }
 
-// labs are those that have something.
+// labs are the labs with a property.
 type labs struct {
 	name string
 	has  func(w *world) bool
@@ -41,7 +41,7 @@ type labs struct {
 var (
 	onUserspace = labs{"userspace datapath", func(w *world) bool { return w.userspace }}
 	onKernel    = labs{"kernel datapath", func(w *world) bool { return !w.userspace }}
-	onKernel61  = labs{"Debian's kernel 6.1", onKernel.has} // with which the kernel datapath is tried
+	onKernel61  = labs{"Debian's kernel 6.1", onKernel.has} // the kernel with which the kernel datapath is tried
 	inShared    = labs{"mode shared", func(w *world) bool { return w.shared }}
 	inOthers    = labs{"modes local and detached", func(w *world) bool { return !w.shared }}
 	inDetached  = labs{"mode detached", func(w *world) bool { return w.detached }}
@@ -53,7 +53,7 @@ var (
 	before4     = labs{"Open vSwitch before 4.0", func(w *world) bool { return w.before("4.0") }}
 )
 
-// and are the labs that have several things.
+// and returns the labs with all of the properties.
 func (l labs) and(more ...labs) labs {
 	for _, m := range more {
 		first := l
@@ -68,13 +68,13 @@ type trialResult struct {
 	err                   error
 }
 
-// Trials returns all, in their order.
+// Trials returns all trials, in their order.
 func Trials() []Trial {
 	list := fragmentTrials()
 	list = append(list, errorTrials()...)
 	list = append(list, clashTrials()...)
 	list = append(list, externalTrials()...)
-	list = append(list, mtuTrials()...) // the last: machines remember a path's MTU
+	list = append(list, mtuTrials()...) // last, because machines remember the MTU of a path
 	return append(list, pathTrials()...)
 }
 
@@ -90,7 +90,7 @@ func (w *world) runTrials(ctx context.Context, trials []Trial, t *table) error {
 	}, t.trial)
 }
 
-// exception says why a trial is not for this lab.
+// exception returns why a trial is not tried in this lab, or "".
 func (w *world) exception(x Trial) string {
 	if i := slices.IndexFunc(x.Not, func(e Exception) bool { return e.In.has(w) }); i >= 0 && !w.every {
 		return x.Not[i].Why
@@ -98,7 +98,7 @@ func (w *world) exception(x Trial) string {
 	return ""
 }
 
-// before tells that the lab's Open vSwitch is older than a version.
+// before reports whether the lab's Open vSwitch is older than a version.
 func (w *world) before(version string) bool {
 	return slices.CompareFunc(strings.Split(w.openvswitch, "."), strings.Split(version, "."), func(a, b string) int {
 		x, _ := strconv.Atoi(a)
@@ -107,7 +107,7 @@ func (w *world) before(version string) bool {
 	}) < 0
 }
 
-// switchVersion is "3.5.0".
+// switchVersion returns the version of Open vSwitch, such as "3.5.0".
 func switchVersion(ctx context.Context, n *lab.Node) (string, error) {
 	text, err := n.Exec(ctx, "ovs-vswitchd", "--version") // ovs-vswitchd (Open vSwitch) 3.5.0
 	if err != nil {
@@ -120,7 +120,7 @@ func switchVersion(ctx context.Context, n *lab.Node) (string, error) {
 	return f[3], nil
 }
 
-// way is a Service or machine as somebody reaches it.
+// way is a path: a client, a Service or machine, and the address used.
 type way struct{ from, to, path string }
 
 func (x way) name(group, protocol string) string {
@@ -131,7 +131,7 @@ func (w *world) wayTo(x way, f family) (netip.AddrPort, error) {
 	return w.target(Case{To: x.to, Path: x.path}, f)
 }
 
-// dialWay opens a socket where a way begins, to where it leads.
+// dialWay opens a socket at the client of a path, connected to its destination.
 func (w *world) dialWay(ctx context.Context, x way, protocol string, f family, options ...option) (net.Conn, error) {
 	to, err := w.wayTo(x, f)
 	if err != nil {
@@ -140,7 +140,7 @@ func (w *world) dialWay(ctx context.Context, x way, protocol string, f family, o
 	return w.dial(ctx, x.from, protocol, f, netip.AddrPort{}, to, options...)
 }
 
-// option is one of setsockopt with a number.
+// option is a socket option with an integer value.
 type option struct{ level, name, value int }
 
 // dial opens a socket in a place; local may be zero, or have only an address or only a port.
@@ -193,9 +193,9 @@ func headers(f family) int {
 	return 48
 }
 
-// exchange sends a datagram of so many bytes and wants one of so many back, and that all arrived. A
-// lost datagram is sent again, as clients of UDP do: the first may be too big for a path that is
-// not known yet. It gives the number of tries.
+// exchange sends a datagram of send bytes and expects one of want bytes, and that all arrived. It
+// repeats a lost datagram, as UDP clients do: the first may exceed a path MTU not yet known. It
+// returns the number of tries.
 func (w *world) exchange(conn net.Conn, send, want int) (int, error) {
 	request := make([]byte, send)
 	copy(request, fmt.Sprintf("want %d", want))
@@ -207,7 +207,7 @@ func (w *world) exchange(conn net.Conn, send, want int) (int, error) {
 		case err != nil:
 			last = err
 		case !strings.HasPrefix(string(got), fmt.Sprintf("got %d", send)) ||
-			len(got) != want: // perhaps an earlier one's
+			len(got) != want: // perhaps the reply to an earlier request
 			last = fmt.Errorf("%d bytes came, %.12q", len(got), got)
 		default:
 			return n, nil
@@ -218,14 +218,14 @@ func (w *world) exchange(conn net.Conn, send, want int) (int, error) {
 	}
 }
 
-// patience is how long a datagram's answer may take.
+// patience returns the time limit of a datagram's reply.
 func (w *world) patience() time.Duration { return w.longer(500 * time.Millisecond) }
 
 func (w *world) once(conn net.Conn, request []byte) ([]byte, error) {
 	return within(conn, request, w.patience())
 }
 
-// within sends a datagram and gives the answer.
+// within sends a datagram and returns the reply.
 func within(conn net.Conn, request []byte, limit time.Duration) ([]byte, error) {
 	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return nil, err
@@ -242,7 +242,7 @@ func receive(conn net.Conn) ([]byte, error) {
 	return buf[:n], err
 }
 
-// tries is the note of trials that had to try more than once.
+// triesNote returns the note of a trial that needed more than one try.
 func triesNote(n int) string {
 	if n > 1 {
 		return fmt.Sprintf("(%d tries)", n)
@@ -250,7 +250,7 @@ func triesNote(n int) string {
 	return ""
 }
 
-// What is known of fragments.
+// Known limits with fragments.
 const (
 	userspaceFragments = "conntrack of Open vSwitch before 3.7 cannot translate fragments"
 	sharedFragments    = "another node's fragments exceed the pod MTU, and it gets no ICMP error"
@@ -259,7 +259,7 @@ const (
 	hostTells          = "the host forwards what is too long for pods, and tells other nodes' hosts as well"
 )
 
-// fragmentTrials send datagrams that the network must cut, and ask for such.
+// fragmentTrials returns trials of datagrams that must be fragmented, in both directions.
 func fragmentTrials() []Trial {
 	const a, b = "NodePort node-a", "NodePort node-b"
 	var list []Trial
@@ -278,14 +278,14 @@ func fragmentTrials() []Trial {
 			t := Trial{Name: x.name("fragments", "udp"+f.name),
 				try: func(ctx context.Context, w *world) (string, error) { return w.fragments(ctx, x, f) }}
 			not := func(in labs, why string) { t.Not = append(t.Not, Exception{in, why}) }
-			// Another node's host answers: over IPv6 it is told the pods' MTU, over IPv4 it is not.
+			// The server is another node's host. It learns the pods' MTU over IPv6 only.
 			between := x.to + x.path
 			switch other := between == "hostotherClusterIP" || between == "host-bdirect"; {
 			case other && x.from == "pod-a2" && f.name == "6":
 				not(onUserspace, userspacePTB)
 			case other && x.from == "pod-a2", x.from == "host-a" && x.path == b && f.name == "4":
 				not(inShared, sharedFragments)
-			case other && f.name == "6": // with dgp, the host's way is a pod's
+			case other && f.name == "6": // with dgp, the host uses the path of a pod
 				not(onUserspace.and(inShared, withDGP), userspacePTB)
 			case other:
 				not(onKernel.and(inShared, withDGP), sharedFragments)

@@ -9,9 +9,9 @@ import (
 	"hairpin/lab"
 )
 
-// longAnswers lets a machine answer a pod with an egress address at length. If it does path MTU
-// discovery, it learns the pods' MTU. If not, it sets no "don't fragment" and ignores errors, so
-// its packets must be fragmented on the way.
+// longAnswers makes a machine send a long reply to a pod with an egress address. With path MTU
+// discovery, the machine learns the pods' MTU. Without it, the machine sets no "don't fragment" and
+// ignores errors, so its packets must be fragmented on the path.
 func (w *world) longAnswers(ctx context.Context, discovers bool) (note string, err error) {
 	const pod, port = "pod-c1", clientPort + 10
 	f := families()[0]
@@ -56,7 +56,7 @@ func (w *world) longAnswers(ctx context.Context, discovers bool) (note string, e
 		return triesNote(n), err
 	}
 	err = w.until(ctx, "the client learns the pods' MTU", func() error {
-		_, _ = w.once(conn, fmt.Appendf(nil, "want %d", longPayload)) // what comes back does not matter
+		_, _ = w.once(conn, fmt.Appendf(nil, "want %d", longPayload)) // the reply does not matter
 		mtu, err := w.mtuTo(clientName, address)
 		if err == nil && mtu != podMTU {
 			err = fmt.Errorf("it has %d", mtu)

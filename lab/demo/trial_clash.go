@@ -20,29 +20,29 @@ import (
 // member is one of several clients that choose the same source port.
 type member struct {
 	way
-	nth int // of the client's addresses on the wire
+	nth int // index of the client's address on the nodes' network
 }
 
-// clash is a set of clients of one endpoint, which sees one address: their ports must become
-// different.
+// clash is a set of clients of one endpoint, which sees them all with one address. NAT must make
+// their ports distinct.
 type clash struct {
 	name    string
-	by      string // who answers
+	by      string // the server that replies
 	members []member
 	not     []Exception
-	notTCP6 []Exception // of TCP over IPv6
+	notTCP6 []Exception // for TCP over IPv6
 }
 
 // userspaceClash is why one clash is not resolved on the userspace datapath.
 const userspaceClash = "OVN does not see which ports the host uses, as it does on the kernel datapath; " +
 	"pods get distinct ports"
 
-// kernelDemux is what Linux 6.1 does with an IPv6 answer whose port was translated because of a
-// clash: it looks for the socket before it translates the address back, and finds that of the other
-// connection. For IPv4 it looks once more.
+// kernelDemux is how Linux 6.1 handles an IPv6 reply whose port was translated due to a clash. It
+// looks up the socket before it translates the address back, and finds the other connection's. For
+// IPv4 it repeats the lookup.
 const kernelDemux = "for IPv6, Linux 6.1 delivers the second connection's answers to the first, which has the same port"
 
-// clients are the first addresses of the outside client.
+// clients returns members at the first four addresses of the external client.
 func clients(to, path string) []member {
 	return []member{{way{"client", to, path}, 0}, {way{"client", to, path}, 1}, {way{"client", to, path}, 2},
 		{way{"client", to, path}, 3}}
@@ -75,7 +75,7 @@ func clashes() []clash {
 
 func clashTrials() []Trial {
 	var list []Trial
-	port := uint16(20000) // below the ports that kernels choose
+	port := uint16(20000) // below the kernel's ephemeral ports
 	for _, x := range clashes() {
 		for _, protocol := range []string{"tcp", "udp"} {
 			for _, f := range families() {
@@ -95,8 +95,8 @@ func clashTrials() []Trial {
 	return append(list, sourcePortTrials()...)
 }
 
-// sourcePortTrials are connections that a host or a pod begins from a source port that is also a
-// NodePort at the node's address.
+// sourcePortTrials returns trials of connections that a host or a pod opens from a source port that
+// is also a NodePort at the node's address.
 func sourcePortTrials() []Trial {
 	var list []Trial
 	for _, x := range []struct{ from, to, service string }{
@@ -167,7 +167,7 @@ func (w *world) dialMember(ctx context.Context, m member, protocol string, f fam
 		for range m.nth {
 			a = a.Next()
 		}
-		if m.nth > 0 { // without a preferred lifetime: it is never chosen as a source by default
+		if m.nth > 0 { // without a preferred lifetime, so that it is never a default source
 			p, nodad := netip.PrefixFrom(a, a.BitLen()).String(), ""
 			if a.Is6() {
 				nodad = "nodad"
@@ -182,7 +182,7 @@ func (w *world) dialMember(ctx context.Context, m member, protocol string, f fam
 	return w.dial(ctx, m.from, protocol, f, local, to, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1})
 }
 
-// greeting asks who answers, and what it sees.
+// greeting asks the server for its name and for the address that it sees.
 func (w *world) greeting(conn net.Conn, protocol string) (g probe.Greeting, err error) {
 	if protocol == "udp" {
 		return w.greetingTo(conn, len("get"))
@@ -201,7 +201,7 @@ func (w *world) greeting(conn net.Conn, protocol string) (g probe.Greeting, err 
 	return g, json.Unmarshal(bytes.TrimSpace(line), &g)
 }
 
-// greetingTo asks by a datagram of so many bytes, three times.
+// greetingTo asks with a datagram of length bytes, up to three times.
 func (w *world) greetingTo(conn net.Conn, length int) (g probe.Greeting, err error) {
 	question := append([]byte("get"), make([]byte, length-len("get"))...)
 	var line []byte
@@ -213,11 +213,11 @@ func (w *world) greetingTo(conn net.Conn, length int) (g probe.Greeting, err err
 	return g, err
 }
 
-// echo sends a message and wants it back.
+// echo sends a message and expects it back.
 func (w *world) echo(conn net.Conn, message []byte) error {
 	if _, udp := conn.(*net.UDPConn); udp {
 		got, err := w.once(conn, message)
-		for err == nil && !bytes.Equal(got, message) { // the answer to a question that was asked again meanwhile
+		for err == nil && !bytes.Equal(got, message) { // the reply to an earlier, repeated request
 			got, err = receive(conn)
 		}
 		return err

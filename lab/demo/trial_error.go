@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errorTrials find the machines on the way, as traceroute does: of each, its "time exceeded" must
-// come back to the client's socket, whatever was translated in between. Errors of endpoints on
-// which nobody listens are rows of the matrix.
+// errorTrials returns trials that list the routers on a path, as traceroute does. The "time
+// exceeded" of each must reach the client's socket, regardless of NAT. Errors of endpoints without
+// a listener are rows of the matrix.
 func errorTrials() []Trial {
 	const a, b = "NodePort node-a", "NodePort node-b"
 	var list []Trial
@@ -46,7 +46,7 @@ func (w *world) trace(ctx context.Context, x way, f family) (string, error) {
 		limit := w.longer(6 * time.Second)
 		mayBeSilent := w.silent(x, f, ttl)
 		if mayBeSilent {
-			limit = min(w.longer(time.Second/2), 5*time.Second) // slow machines have many of these to wait for
+			limit = min(w.longer(time.Second/2), 5*time.Second) // slow machines must wait for many of these
 		}
 		hop, err := w.hop(ctx, x.from, to, f, ttl, limit)
 		if err != nil && mayBeSilent {
@@ -64,20 +64,20 @@ func (w *world) trace(ctx context.Context, x way, f family) (string, error) {
 	return "", fmt.Errorf("not reached, by %s", strings.Join(hops, ", "))
 }
 
-// silent reports whether nobody need say that a packet's time to live ended. OVN 25.03 tells IPv6
-// senders of the router's own network only. The gateway router has its host's address, and its host
-// accepts nothing from that: neither for itself nor, in the modes local and detached, for a client
-// outside. On the kernel datapath, what a router behind a load balancer says is not translated
-// back, and so nobody's: ovs-vswitchd must help the kernel to set an ICMP type, and then has each
-// action done alone, so that what conntrack found is forgotten.
+// silent reports whether the error for an expired time to live may be missing. OVN 25.03 sends it
+// to IPv6 senders on the router's own network only. The gateway router has its host's address. The
+// host accepts no packet from that: neither for itself nor, in the modes local and detached, for an
+// external client. On the kernel datapath, an error of a router behind a load balancer is not
+// un-NATed, so no socket gets it. ovs-vswitchd must set the ICMP type for the kernel, and then runs
+// each action alone, which loses the conntrack state.
 func (w *world) silent(x way, f family, ttl int) bool {
 	byHost := x.from == clientName && !w.shared && ttl == 2
 	behind := !w.userspace && x.path != "direct" && (ttl > 1 || strings.HasPrefix(x.from, "pod-"))
 	return f.name == "6" || byHost || behind || strings.HasPrefix(x.from, "host-") && ttl == 1
 }
 
-// hop returns who tells that the time to live ended there, or the zero Addr when the server
-// answers.
+// hop returns the source of the error for an expired time to live, or the zero Addr when the server
+// replies.
 func (w *world) hop(ctx context.Context, from string, to netip.AddrPort, f family, ttl int,
 	limit time.Duration) (netip.Addr, error) {
 	options := []option{{unix.IPPROTO_IP, unix.IP_TTL, ttl}, {unix.IPPROTO_IP, unix.IP_RECVERR, 1}}
@@ -89,7 +89,7 @@ func (w *world) hop(ctx context.Context, from string, to netip.AddrPort, f famil
 		return netip.Addr{}, err
 	}
 	defer conn.Close()
-	// Machines limit how many errors they tell in a second.
+	// Machines limit the rate of errors.
 	for end := time.Now().Add(limit); ; {
 		_, err := within(conn, []byte("get"), min(limit, w.patience()))
 		if err == nil {
@@ -104,7 +104,7 @@ func (w *world) hop(ctx context.Context, from string, to netip.AddrPort, f famil
 	}
 }
 
-// offender reads from the socket's error queue who sent the error.
+// offender reads the sender of the error from the socket's error queue.
 func offender(conn *net.UDPConn) (netip.Addr, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -122,7 +122,7 @@ func offender(conn *net.UDPConn) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	for _, m := range messages { // struct sock_extended_err, 16 bytes, and the sockaddr of who sent the error
+	for _, m := range messages { // struct sock_extended_err, 16 bytes, and the sockaddr of the error's sender
 		switch {
 		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_RECVERR && len(m.Data) >= 24:
 			if kind := m.Data[5]; kind != 11 {

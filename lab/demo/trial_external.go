@@ -14,9 +14,9 @@ import (
 	"hairpin/lab/attack"
 )
 
-// externalTrials are of an endpoint on a node's host, at an address and port that another Service
-// has as an external address: OVN has balanced a pod's packet to it, and the host must not balance
-// it once more.
+// externalTrials returns trials of an endpoint on a node's host, at an address and port that
+// another Service has as an external address. OVN has load-balanced a pod's packet to it, and the
+// host must not do so again.
 func externalTrials() []Trial {
 	var list []Trial
 	for _, f := range families() {
@@ -35,8 +35,8 @@ func externalTrials() []Trial {
 		}})
 }
 
-// linkLocal gives host-a the address of NodeLocal DNSCache, at which the host's server answers pods
-// of the node.
+// linkLocal adds the address of NodeLocal DNSCache to host-a. The host's server must reply to pods
+// of the node at that address.
 func (w *world) linkLocal(ctx context.Context) (note string, err error) {
 	const client, host, address = "pod-a2", "host-a", "169.254.20.10"
 	node := w.lab.Node("node-a")
@@ -52,7 +52,7 @@ func (w *world) linkLocal(ctx context.Context) (note string, err error) {
 
 func (w *world) balancedOnce(ctx context.Context, f family) (note string, err error) {
 	const client, pod, host = "pod-a2", "pod-a1", "host-a"
-	port := map[string]uint16{"4": hostPort + 1, "6": hostPort + 2}[f.name] // hostPort is an older Service's
+	port := map[string]uint16{"4": hostPort + 1, "6": hostPort + 2}[f.name] // hostPort belongs to an older Service
 	at, to := netip.AddrPortFrom(w.endpoints[host].address(f), port), netip.AddrPortFrom(tenantIP(f, 5), 80)
 	stop, err := lab.Serve(ctx, w.endpoints[host].place, host, port)
 	if err != nil {
@@ -65,11 +65,11 @@ func (w *world) balancedOnce(ctx context.Context, f family) (note string, err er
 		return "", err
 	}
 	defer func() { err = errors.Join(err, remove(), w.answered(ctx, host, host, at)) }()
-	// The host's own packets are led by the same map as those that come to it.
+	// The same map redirects the host's own packets and those that arrive at it.
 	if err := w.answered(ctx, host, pod, at); err != nil {
 		return "", err
 	}
-	// An endpoint of an older Service would not be led anywhere.
+	// An endpoint of an older Service would not be redirected.
 	if err := w.tick(ctx); err != nil {
 		return "", err
 	}
@@ -88,9 +88,9 @@ func (w *world) balancedOnce(ctx context.Context, f family) (note string, err er
 	return "", nil
 }
 
-// pingHost: a pod's pings to all addresses of its host are answered: the node's, further ones, one
-// of a foreign network that was just added and is deprecated, and those of the host and the router
-// in the pod network.
+// pingHost checks that a pod's pings to all addresses of its host are answered, including those of
+// the host and the router in the pod network. One address is of a foreign network, was just added
+// and is deprecated.
 func (w *world) pingHost(ctx context.Context, f family) (note string, err error) {
 	const client, host = "pod-a2", "host-a"
 	from, node := w.endpoints[client], w.lab.Node("node-a")
@@ -141,8 +141,8 @@ func (w *world) pingHost(ctx context.Context, f family) (note string, err error)
 	return fmt.Sprintf("(%d addresses)", len(asked)), nil
 }
 
-// steadyNeighbor: while Services with a node's address as external IP come and go, a machine
-// outside that forgets the node's MAC learns the same one again.
+// steadyNeighbor checks that an external machine that forgets a node's MAC learns the same one
+// again. Meanwhile Services with the node's address as external IP come and go.
 func (w *world) steadyNeighbor(ctx context.Context, f family) (note string, err error) {
 	const client, pod, host = clientName, "pod-a1", "host-b"
 	at, machine := w.endpoints[host].address(f), w.lab.Host(clientName)

@@ -20,14 +20,14 @@ import (
 const (
 	wireMTU = 1500
 	podMTU  = 1400
-	farMTU  = 1300 // on the way to the far address
+	farMTU  = 1300 // on the path to the far address
 )
 
-// userspacePTB is what Open vSwitch, up to 4.0.0, does to an ICMPv6 error that it translates: it
-// puts the checksum's difference where UDP has its checksum, and there ICMPv6 has the MTU.
+// userspacePTB is what Open vSwitch up to 4.0.0 does to an ICMPv6 error that it translates. It
+// writes the checksum difference at the offset of UDP's checksum, where ICMPv6 has the MTU.
 const userspacePTB = "Open vSwitch up to 4.0.0 corrupts ICMPv6 errors that it translates"
 
-// mtuTrials send packets of exact sizes that nobody may cut.
+// mtuTrials returns trials with packets of exact sizes that must not be fragmented.
 func mtuTrials() []Trial {
 	const a = "NodePort node-a"
 	var list []Trial
@@ -58,7 +58,7 @@ func mtuTrials() []Trial {
 				return w.learn(ctx, x, f, netip.Addr{}, wireMTU, podMTU)
 			})
 		}
-		if f.name == "4" { // the family of the tunnels
+		if f.name == "4" { // the address family of the tunnels
 			x := way{"pod-a2", "host-b", "direct"}
 			add("mtu of pods, not told to another host by", "udp", x, f,
 				func(ctx context.Context, w *world) (string, error) { return w.untold(ctx, x, f) })
@@ -81,8 +81,8 @@ func mtuTrials() []Trial {
 	return list
 }
 
-// fullPackets: those of the pods' MTU arrive, also through a tunnel; those that are longer do not
-// even leave.
+// fullPackets checks that packets of the pods' MTU arrive, also through a tunnel, and that longer
+// ones cannot be sent.
 func (w *world) fullPackets(ctx context.Context, x way, f family) (string, error) {
 	conn, err := w.dialWay(ctx, x, "udp", f, uncut(f))
 	if err != nil {
@@ -100,9 +100,9 @@ func (w *world) fullPackets(ctx context.Context, x way, f family) (string, error
 	return triesNote(n), nil
 }
 
-// fullSegments sends segments as long as the ends allow, one by one, so that none is one of several
-// that go as one packet: such a packet passes where a single one is too long. They come back as
-// long.
+// fullSegments sends segments of the maximum size one by one, so that none is merged with others
+// into one packet. Such a packet passes where a single segment is too long. The server echoes them
+// at the same size.
 func (w *world) fullSegments(ctx context.Context, x way, f family) (string, error) {
 	conn, err := w.dialWay(ctx, x, "tcp", f)
 	if err != nil {
@@ -124,7 +124,7 @@ func (w *world) fullSegments(ctx context.Context, x way, f family) (string, erro
 	return fmt.Sprintf("segments of %d bytes", mss), nil
 }
 
-// uncut makes a socket send nothing that is longer than the path's MTU, and sets "don't fragment".
+// uncut makes a socket send no packet above the path MTU, with "don't fragment" set.
 func uncut(f family) option {
 	if f.name == "4" {
 		return option{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO}
@@ -132,8 +132,8 @@ func uncut(f family) option {
 	return option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO}
 }
 
-// learn sends packets of one length until the kernel was told another, of which packets then
-// arrive.
+// learn sends packets of one length until the kernel has learned a smaller MTU. Packets of that
+// size must then arrive.
 func (w *world) learn(ctx context.Context, x way, f family, from netip.Addr, first, want int) (string, error) {
 	to, err := w.farWay(ctx, x, f)
 	if err != nil {
@@ -168,9 +168,9 @@ func (w *world) learn(ctx context.Context, x way, f family, from netip.Addr, fir
 	return triesNote(n), err
 }
 
-// untold lets another node's host answer what is too long for pods, and then something short. The
-// host must not take the pods' MTU for the whole way to the pod's node: in its tunnel packets of
-// pods would not fit any more. What trials before have told it does not count.
+// untold makes another node's host reply with more than the pods' MTU, and then with less. The host
+// must not learn the pods' MTU for the path to the pod's node, because tunnel packets would no
+// longer fit. MTUs learned in earlier trials are deleted first.
 func (w *world) untold(ctx context.Context, x way, f family) (string, error) {
 	if _, err := w.lab.Node(strings.Replace(x.to, "host-", "node-", 1)).Exec(ctx, "ip", "route", "flush",
 		"cache"); err != nil {
@@ -217,8 +217,8 @@ func getsockopt(conn syscall.Conn, level, name int) (value int, err error) {
 	return value, errors.Join(outer, err)
 }
 
-// stream sends much over TCP and wants it back. The way to the far address has a smaller MTU than
-// any link that the ends know of, so the one that sends to it must be told.
+// stream sends 96 kB over TCP and expects them back. The path to the far address has a smaller MTU
+// than the links of both ends, so the sender to it must learn that.
 func (w *world) stream(ctx context.Context, x way, f family) (string, error) {
 	to, err := w.farWay(ctx, x, f)
 	if err != nil {
@@ -243,7 +243,7 @@ func (w *world) stream(ctx context.Context, x way, f family) (string, error) {
 	return fmt.Sprintf("96 kB there and back in %d ms", time.Since(begin).Milliseconds()), nil
 }
 
-// farName is the outside client at an address behind a router, which has a smaller MTU towards it.
+// farName is the external client at an address behind a router with a smaller MTU towards it.
 const farName = "far"
 
 func far(f family) netip.Prefix {
@@ -253,7 +253,7 @@ func far(f family) netip.Prefix {
 	return netip.MustParsePrefix("2001:db8:100::64/64")
 }
 
-// farWay returns the target of a way that may begin or end at the far address.
+// farWay returns the destination of a path that may begin or end at the far address.
 func (w *world) farWay(ctx context.Context, x way, f family) (netip.AddrPort, error) {
 	if x.from == farName || x.to == farName {
 		if err := w.makeFar(ctx); err != nil {
@@ -266,7 +266,7 @@ func (w *world) farWay(ctx context.Context, x way, f family) (netip.AddrPort, er
 	return w.wayTo(x, f)
 }
 
-// makeFar returns the outside client a second link, to the wire's router, if it has none yet.
+// makeFar adds a second link, to the underlay's router, to the external client if it has none.
 func (w *world) makeFar(ctx context.Context) error {
 	client, router := w.lab.Host(clientName), w.lab.Host("underlay")
 	ns, err := netns.GetFromPath(client.Netns())

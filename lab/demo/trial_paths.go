@@ -23,8 +23,7 @@ const (
 	pingPayload = 2000 // fits none of them
 )
 
-// pathTrials send packets of which the path's MTU matters between hosts: it must stay what it is,
-// or be learned.
+// pathTrials returns trials of the path MTU between hosts, which must stay the same or be learned.
 func pathTrials() []Trial {
 	const a, b = "NodePort node-a", "NodePort node-b"
 	var list []Trial
@@ -71,7 +70,7 @@ func pathTrials() []Trial {
 	return list
 }
 
-// notLong says where longPackets is not tried.
+// notLong returns where longPackets is not tried.
 func notLong(x way, protocol string, f family) (not []Exception) {
 	add := func(in labs, why string) { not = append(not, Exception{in, why}) }
 	pods := strings.HasPrefix(x.to, "pod")
@@ -92,8 +91,8 @@ func notLong(x way, protocol string, f family) (not []Exception) {
 	return not
 }
 
-// longPackets sends what fits the links between hosts, but not those of pods, and wants it back.
-// Hosts must not take pods' MTU for the path to another host, unless they sent to a pod there.
+// longPackets sends packets that fit the links between hosts, but not those of pods, and expects
+// them back. Hosts must not use pods' MTU for another host, unless they sent to a pod there.
 func (w *world) longPackets(ctx context.Context, x way, protocol string, f family) (string, error) {
 	if err := w.forgetMTUs(ctx); err != nil {
 		return "", err
@@ -130,7 +129,7 @@ func (w *world) longPackets(ctx context.Context, x way, protocol string, f famil
 	return note, nil
 }
 
-// learnedMTU is what a host knows of the path to another one.
+// learnedMTU is an MTU that a host learned for the path to another one.
 type learnedMTU struct {
 	at, to, family string
 	mtu            int
@@ -140,10 +139,10 @@ func (l learnedMTU) String() string {
 	return fmt.Sprintf("at %s: MTU %d to %s over IPv%s", l.at, l.mtu, l.to, l.family)
 }
 
-// hostPlaces are the hosts of the demo's nodes, and the client.
+// hostPlaces returns the hosts of the demo's nodes, and the client.
 func hostPlaces() []string { return []string{"host-a", "host-b", "host-c", clientName} }
 
-// forgetMTUs makes all hosts forget what they learned of paths.
+// forgetMTUs makes all hosts forget the MTUs that they learned.
 func (w *world) forgetMTUs(ctx context.Context) error {
 	for _, name := range hostPlaces() {
 		if err := w.shell(ctx, name, "ip -4 route flush cache; ip -6 route flush cache"); err != nil {
@@ -153,7 +152,7 @@ func (w *world) forgetMTUs(ctx context.Context) error {
 	return nil
 }
 
-// learnedMTUs are all MTUs that hosts have learned of the paths to hosts of nodes.
+// learnedMTUs returns all MTUs that hosts have learned for the paths to hosts of nodes.
 func (w *world) learnedMTUs() (list []learnedMTU, err error) {
 	for _, at := range hostPlaces() {
 		for _, to := range hostPlaces()[:3] {
@@ -171,7 +170,7 @@ func (w *world) learnedMTUs() (list []learnedMTU, err error) {
 	return list, nil
 }
 
-// mtuTo is the MTU of a place's route to an address, 0 where it is the link's.
+// mtuTo returns the MTU of a place's route to an address, 0 if the link's MTU applies.
 func (w *world) mtuTo(at string, to netip.Addr) (mtu int, err error) {
 	err = lab.Do(w.endpoints[at].place, func() error {
 		routes, err := netlink.RouteGet(to.AsSlice())
@@ -197,16 +196,16 @@ func (w *world) shell(ctx context.Context, at, script string) error {
 	return err
 }
 
-// nodeOf is the node of a host's place.
+// nodeOf returns the node of a host's place.
 func nodeOf(place string) string { return strings.Replace(place, "host-", "node-", 1) }
 
-// changed runs a script and returns what undoes it by another one.
+// changed runs a script and returns a function that runs the undo script.
 func (w *world) changed(ctx context.Context, at, script, undo string) (func() error, error) {
 	return func() error { return w.shell(context.WithoutCancel(ctx), at, undo) }, w.shell(ctx, at, script)
 }
 
-// onePort lets a client whose route has a smaller MTU send a datagram in one packet and then one in
-// fragments from one port: the endpoint must see one client.
+// onePort makes a client whose route has a smaller MTU send two datagrams from one port: one in a
+// single packet, then one in fragments. The endpoint must see one client.
 func (w *world) onePort(ctx context.Context, x way, f family) (note string, err error) {
 	to, err := w.wayTo(x, f)
 	if err != nil {
@@ -238,7 +237,7 @@ func (w *world) onePort(ctx context.Context, x way, f family) (note string, err 
 	return "", nil
 }
 
-// longPing sends an ICMP echo request that no link takes in one packet.
+// longPing sends an ICMP echo request that exceeds the MTU of every link.
 func (w *world) longPing(ctx context.Context, x way, f family) (note string, err error) {
 	network, request, reply := "ip4:icmp", byte(8), byte(0)
 	if f.name == "6" {
@@ -251,7 +250,7 @@ func (w *world) longPing(ctx context.Context, x way, f family) (note string, err
 	for i := 0; i < len(message); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(message[i:]))
 	}
-	binary.BigEndian.PutUint16(message[2:], ^uint16(sum+sum>>16)) // of IPv6 the kernel's
+	binary.BigEndian.PutUint16(message[2:], ^uint16(sum+sum>>16)) // the kernel sets that of IPv6
 	return "", w.until(ctx, "a reply of the same length", func() error {
 		return lab.Do(w.endpoints[x.from].place, func() error {
 			conn, err := net.Dial(network, w.endpoints[x.to].address(f).String())
@@ -276,9 +275,9 @@ func (w *world) longPing(ctx context.Context, x way, f family) (note string, err
 	})
 }
 
-// betweenNodes gives the routes between two nodes a smaller MTU: TCP between their pods goes on.
-// The kernel's tunnels report that to the sending pod. Those of the userspace datapath do not look
-// at the MTU of routes.
+// betweenNodes lowers the MTU of the routes between two nodes: TCP between their pods must
+// continue. Kernel tunnels report the MTU to the sending pod. Tunnels of the userspace datapath
+// ignore the MTU of routes.
 func (w *world) betweenNodes(ctx context.Context, x way, f family) (note string, err error) {
 	nodes := []string{"host-a", "host-c"}
 	for i, at := range nodes {
@@ -320,7 +319,7 @@ func (w *world) betweenNodes(ctx context.Context, x way, f family) (note string,
 	return fmt.Sprintf("the sender learned an MTU of %d", mtu), nil
 }
 
-// download receives by a load balancer's address while the MTU of the router's link falls.
+// download receives through a load balancer's address while the MTU of the router's link falls.
 func (w *world) download(ctx context.Context, entry string, f family) (note string, err error) {
 	const before, after, smallest = 20 << 20, 60 << 20, 1280
 	if err := w.makeFar(ctx); err != nil {
@@ -351,7 +350,7 @@ func (w *world) download(ctx context.Context, entry string, f family) (note stri
 	if err := conn.SetDeadline(begin.Add(w.longer(30 * time.Second))); err != nil {
 		return "", err
 	}
-	go func() { // until the connection is closed
+	go func() { // runs until the connection is closed
 		for chunk := make([]byte, 1<<16); ; {
 			if _, err := conn.Write(chunk); err != nil {
 				return
@@ -374,7 +373,7 @@ func (w *world) download(ctx context.Context, entry string, f family) (note stri
 	return fmt.Sprintf("%d MB in %.1f s", got>>20, time.Since(begin).Seconds()), nil
 }
 
-// largerUplink gives a node's uplink a larger MTU: no problem, and pods keep theirs.
+// largerUplink raises the MTU of a node's uplink: no problem occurs, and pods keep theirs.
 func (w *world) largerUplink(ctx context.Context) (note string, err error) {
 	const node, pod = "node-c", "pod-c1"
 	undo, err := w.changed(ctx, "host-c", "ip link set eth0 mtu 2000", "ip link set eth0 mtu 1500")

@@ -13,11 +13,11 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the tables in docs")
 
-// Tables in docs are made of the code (`go test ./lab/demo -run Documents -update`).
+// Tables in docs are generated from the code (`go test ./lab/demo -run Documents -update`).
 func TestDocuments(t *testing.T) {
 	for file, table := range map[string]string{
 		"../../docs/user/node-ports.md":         nodeport.Markdown(),
-		"../../docs/reference/compatibility.md": exceptions(), // what trials are not tried, and why
+		"../../docs/reference/compatibility.md": exceptions(), // the trials that are not tried, and why
 		"../../docs/development/attacks.md":     attacksTable(),
 	} {
 		const begin, end = "<!-- table -->\n", "<!-- end -->\n"
@@ -42,7 +42,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// exceptions is the table of what trials are not for every datapath and mode.
+// exceptions returns the table of trials that do not apply to every datapath and mode.
 func exceptions() string {
 	type key struct{ where, why, group string }
 	var order []key
@@ -73,7 +73,7 @@ func exceptions() string {
 	return b.String()
 }
 
-// Exceptions hold where all their conditions do.
+// Exceptions apply if all their conditions do.
 func TestExceptions(t *testing.T) {
 	list := Trials()
 	for _, c := range []struct {
@@ -102,7 +102,7 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// Every trial has a name of its own, so that --only finds it.
+// Every trial has a unique name, so that --only finds it.
 func TestTrialNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, x := range Trials() {

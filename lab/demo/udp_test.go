@@ -24,7 +24,7 @@ type udpClient struct {
 	from *lab.Host
 	to   string
 	conn net.Conn
-	by   string // who answered first
+	by   string // the server that replied first
 }
 
 // begin opens a new socket.
@@ -53,7 +53,7 @@ func (c *udpClient) ask() (string, error) {
 	return g.Name, json.Unmarshal(line[:n], &g)
 }
 
-// wait asks until somebody answers who will do.
+// wait sends requests until a server that fits replies.
 func (c *udpClient) wait(t *testing.T, limit time.Duration, fit func(name string) bool) string {
 	t.Helper()
 	end := time.Now().Add(limit)
@@ -82,8 +82,8 @@ func (c *udpClient) waitRefused(t *testing.T, limit time.Duration) {
 	}
 }
 
-// connectionsFollow: UDP clients that never stop sending stay with endpoints that terminate, and
-// leave those that are gone long before their conntrack entries would run out, which they never do.
+// connectionsFollow checks UDP clients that never stop sending. They stay with terminating
+// endpoints, and leave deleted ones, although their conntrack entries never expire.
 func connectionsFollow(t *testing.T, d *Demo) {
 	var clients []*udpClient
 	a, b, client := d.lab.Node("node-a"), d.lab.Node("node-b"), d.lab.Host(clientName)
@@ -144,7 +144,7 @@ func connectionsFollow(t *testing.T, d *Demo) {
 	for _, c := range clients {
 		c.wait(t, 10*time.Second, func(name string) bool { return name == stays })
 	}
-	// An only endpoint that is replaced, as by a rollout of one replica: none in between.
+	// The only endpoint is replaced, as in a rollout of one replica: there is none in between.
 	other := "pod-a1"
 	if stays == other {
 		other = "pod-b1"
@@ -174,8 +174,8 @@ func writeSlices(t *testing.T, file, text string) {
 	}
 }
 
-// withEndpoints gives Service web in EndpointSlices other endpoints: only one is ready; the others
-// have these conditions, or are gone.
+// withEndpoints changes the endpoints of Service web in EndpointSlices: only one is ready. The
+// others have the given conditions, or are removed.
 func withEndpoints(text, ready, others string) string {
 	endpoint := regexp.MustCompile(`(?m)^- addresses:.*\n(  .*\n?)*`)
 	documents := strings.Split(text, "\n---\n")

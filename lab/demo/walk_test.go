@@ -14,8 +14,8 @@ import (
 	"hairpin/watch"
 )
 
-// What real packets must do in the matrix, the walk says of each of them, in every gateway mode:
-// the server that answers and the source that it sees, or that nobody answers.
+// In every gateway mode, the walk must return what the matrix requires of each packet: the replying
+// server and the source that it sees, or no reply.
 func TestWalkSaysWhatTheMatrixWants(t *testing.T) {
 	for _, x := range []struct {
 		mode string
@@ -49,8 +49,8 @@ func TestWalkSaysWhatTheMatrixWants(t *testing.T) {
 	}
 }
 
-// inMode is the demo's cluster in a gateway mode, with the distributed gateway port or without, as
-// its agents would find it.
+// inMode returns the demo's cluster in a gateway mode, with or without the distributed gateway
+// port, as its agents would read it.
 func inMode(t *testing.T, mode string, dgp bool) *cluster.Snapshot {
 	t.Helper()
 	config := cluster.DefaultConfig()
@@ -86,7 +86,7 @@ func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, 
 	from, packet := w.point(s, c.From), walk.Packet{Protocol: protocol, Dst: to.Addr(), DstPort: to.Port()}
 	if from == (walk.Point{}) {
 		packet.Src = w.endpoints[c.From].address(f)
-		// The client has routes to all but NodePorts, which are on addresses of the wire.
+		// The client has routes to all but NodePorts, which are on addresses of its own network.
 		if !strings.HasPrefix(c.Path, "NodePort") {
 			packet.EthDst = walk.ExternalMAC(s.Node("node-a"))
 		}
@@ -101,7 +101,7 @@ func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, 
 	switch c.By {
 	case refused:
 		ok = v.Rejected
-	case closed: // ports of an endpoint are nothing that a State knows
+	case closed: // a State does not contain the ports of an endpoint
 		ok = v.Delivered && v.Answered
 	case dropped:
 		ok = !v.Delivered && !v.Rejected

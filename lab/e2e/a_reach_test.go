@@ -12,15 +12,15 @@ import (
 	"hairpin/lab/cluster"
 )
 
-// TestReach asks every Service by every way that it has: by name and address, TCP and UDP, IPv4 and
-// IPv6, from pods, nodes, and outside.
+// TestReach sends requests to every Service by name and address, TCP and UDP, IPv4 and IPv6, from
+// pods, nodes, and an external client.
 func TestReach(t *testing.T) {
 	e := open(t)
 	n := e.reachAll()
 	t.Logf("%d requests answered", n)
 }
 
-// reachAll fails the test unless everything is reachable; it gives the number of requests.
+// reachAll fails the test unless everything is reachable; it returns the number of requests.
 func (e *e2e) reachAll() (asked int) {
 	e.Helper()
 	begin := time.Now()
@@ -30,7 +30,7 @@ func (e *e2e) reachAll() (asked int) {
 	return asked
 }
 
-// reachByName asks from a pod of every node.
+// reachByName sends requests to names from a pod of every node.
 func (e *e2e) reachByName() (asked int) {
 	e.Helper()
 	for _, p := range e.pods("client") {
@@ -64,8 +64,8 @@ func (e *e2e) reachByName() (asked int) {
 	return asked
 }
 
-// reachByAddress asks ClusterIPs from pods and nodes, and NodePorts and pods from everywhere where
-// they are reachable.
+// reachByAddress sends requests to ClusterIPs from pods and nodes, and to NodePorts and pods from
+// every place that can reach them.
 func (e *e2e) reachByAddress() (asked int) {
 	e.Helper()
 	ask := func(from lab.Place, to netip.AddrPort) {

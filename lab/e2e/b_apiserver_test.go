@@ -23,7 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// extensions are where servers are that extend the API: beside the API server on node-a, in a pod
+// extensions are the places of servers that extend the API: on the API server's node-a, in a pod
 // and in the host's network, and on another node. The kubelet gives them their names.
 var extensions = []struct{ name, node, hostNetwork string }{
 	{"same-node", "node-a", "false"},
@@ -32,9 +32,9 @@ var extensions = []struct{ name, node, hostNetwork string }{
 	{"other-host", "node-b", "true"},
 }
 
-// TestAPIServerReaches has the API server reach what extends it, and pods and Services by its
-// proxy, from the host of node-a: by webhooks and aggregated APIs behind ClusterIPs. They are
-// reached while the agent beside it restarts, too.
+// TestAPIServerReaches checks that the API server in the host network of node-a reaches webhooks
+// and aggregated APIs behind ClusterIPs, and pods and Services by its proxy. It reaches them also
+// while the agent on node-a restarts.
 func TestAPIServerReaches(t *testing.T) {
 	e := open(t)
 	certificate, key := e.certificate()
@@ -101,14 +101,14 @@ webhooks:
 	e.until("the servers are ready", time.Minute,
 		func() (bool, error) { return len(e.pods("extension")) == len(extensions), nil })
 	ways := e.waysOfAPI()
-	for _, w := range ways { // what was just registered is known to the API server a moment later
+	for _, w := range ways { // the API server uses a new registration after a moment
 		e.until(w.name, 30*time.Second, func() (bool, error) { err := w.try(e.Context()); return err == nil, err })
 	}
 	e.Logf("%d ways from the API server", len(ways))
 	e.throughRestart(ways)
 }
 
-// apiWay is one that the API server goes.
+// apiWay is a path from the API server.
 type apiWay struct {
 	name string
 	try  func(context.Context) error
@@ -146,7 +146,7 @@ func (e *e2e) waysOfAPI() (all []apiWay) {
 	return all
 }
 
-// throughRestart goes all ways while the agent on node-a is replaced. Each try must succeed.
+// throughRestart tries all paths while the agent on node-a is replaced. Each try must succeed.
 func (e *e2e) throughRestart(ways []apiWay) {
 	e.Helper()
 	stop := make(chan struct{})
@@ -186,7 +186,7 @@ func (e *e2e) throughRestart(ways []apiWay) {
 	}
 }
 
-// certificate makes one for all extensions, which signs itself; both in PEM and base64.
+// certificate makes a self-signed certificate for all extensions; both results are PEM in base64.
 func (e *e2e) certificate() (certificate, key string) {
 	e.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -33,7 +33,7 @@ spec:
   containers: [{name: server, image: pod:dev, imagePullPolicy: Never, args: [serve], resources: {requests: {cpu: 50m}}}]
 `
 
-// Port 6443 of the first address is the API server; the other address is nobody's.
+// Port 6443 of the first address is the API server; the other address is unused.
 const tenantManifest = `
 apiVersion: v1
 kind: Service
@@ -49,14 +49,14 @@ metadata: {name: nobody}
 spec: {podSelector: {matchLabels: {app: victim}}, policyTypes: [Ingress]}
 `
 
-// makeVictim makes a second pod of node-a, unless it is there.
+// makeVictim creates a second pod on node-a, unless it exists.
 func (e *e2e) makeVictim() {
 	e.Helper()
 	e.apply(victimManifest)
 	e.until("the victim is ready", time.Minute, func() (bool, error) { return len(e.pods("victim")) == 1, nil })
 }
 
-// attacker is a pod on node-a that can send any frame, and those whom it harms.
+// attacker is a pod on node-a that can send any frame, with the targets of its attacks.
 type attacker struct {
 	*e2e
 	from, victim lab.Place // on the same node
@@ -66,7 +66,7 @@ type attacker struct {
 	own, others  []netip.Addr // of the attacker and the victim, IPv4 first
 }
 
-// way sends a packet with a mark, and gives what of it arrives.
+// way sends a packet with a mark, and returns the part of it that arrives.
 type way func(mark []byte) (seen []byte, err error)
 
 // TestAttacks sends some of the attacks of `make demo` (docs/development/attacks.md) from pods that
@@ -91,8 +91,8 @@ func TestAttacks(t *testing.T) {
 	a.tenant()
 }
 
-// forge sends with the victim's address to a pod on another node and to the host, and with its own
-// to the host's masquerade address.
+// forge sends with the victim's source address to a pod on another node and to the host, and with
+// the attacker's own to the host's masquerade address.
 func (a *attacker) forge() {
 	server := a.clientPod("node-b").Name
 	for i, masquerade := range []string{"169.254.169.2", "fd69::2"} {
@@ -113,7 +113,7 @@ func (a *attacker) forge() {
 	}
 }
 
-// pretend tells the victim that the attacker has another's address.
+// pretend announces to the victim addresses that the attacker does not have.
 func (a *attacker) pretend(router netip.Addr) {
 	ear, err := attack.Listen(a.victim, podLink)
 	a.check(err)
@@ -128,7 +128,7 @@ func (a *attacker) pretend(router netip.Addr) {
 		announce(attack.NeighborAdvertisement(a.mac, a.others[1])))
 }
 
-// tunnel sends what is to come out of node-a's tunnel from node-b: its host may, its pods may not.
+// tunnel sends tunnel packets from node-b to node-a: node-b's host may send them, its pods may not.
 func (a *attacker) tunnel() {
 	pod := a.clientPod("node-b").Name
 	ear := a.listen(a.victim)
@@ -163,8 +163,8 @@ func (a *attacker) tunnel() {
 	a.refused("tunnel packet to "+end.String(), ear, from(a.Lab().Node("node-b").Host), from(a.place(pod)))
 }
 
-// tenant makes a Service at the API server's address, and a NetworkPolicy. Both have an event, and
-// neither does anything else.
+// tenant creates a Service at the API server's address, and a NetworkPolicy. Both get an event, and
+// neither has an effect.
 func (a *attacker) tenant() {
 	a.apply(tenantManifest)
 	ask := func(to string) probe.Answer {
@@ -193,8 +193,8 @@ func (a *attacker) tenant() {
 	}
 }
 
-// refused sends by an honest way, which must arrive, then by a forged one, which must not, and by
-// the honest one again.
+// refused sends a legitimate packet, which must arrive, then a forged one, which must not, and a
+// legitimate one again.
 func (a *attacker) refused(what string, ear *attack.Ear, honest, forged way) {
 	a.Helper()
 	arrives := func(by way, times int) bool {
@@ -217,7 +217,7 @@ func (a *attacker) refused(what string, ear *attack.Ear, honest, forged way) {
 	a.Logf("%s: refused", what)
 }
 
-// datagram sends by the attacker's link.
+// datagram sends through the attacker's link.
 func (a *attacker) datagram(src netip.Addr, to netip.AddrPort, next cluster.MAC) way {
 	return func(mark []byte) ([]byte, error) {
 		return mark, attack.Send(a.from, podLink,
@@ -233,7 +233,7 @@ func (a *attacker) listen(at lab.Place) *attack.Ear {
 	return ear
 }
 
-// podIPs gives a pod's addresses, IPv4 first.
+// podIPs returns a pod's addresses, IPv4 first.
 func (e *e2e) podIPs(pod string) (list []netip.Addr) {
 	e.Helper()
 	p, err := e.Client().CoreV1().Pods(metav1.NamespaceDefault).Get(e.Context(), pod, metav1.GetOptions{})

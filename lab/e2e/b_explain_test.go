@@ -14,8 +14,8 @@ import (
 	"hairpin/walk/explain"
 )
 
-// TestExplain asks about a packet that passes two nodes: each is read back through the API server,
-// and nothing is wrong.
+// TestExplain explains packets that pass two nodes: each node's state is read through the API
+// server, and nothing is wrong.
 func TestExplain(t *testing.T) {
 	e := open(t)
 	config := config.DefaultConfig()
@@ -28,7 +28,7 @@ func TestExplain(t *testing.T) {
 			Namespace: inspect.DefaultNamespace, Timeout: time.Minute, Output: "text",
 		}, config)
 		switch {
-		case from == "outside": // the Service has no address for clients outside
+		case from == "outside": // the Service has no address for external clients
 			if err == nil {
 				t.Errorf("%s: delivered:\n%s", from, out.String())
 			}
@@ -38,7 +38,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestCollect takes everything for support from all nodes.
+// TestCollect collects the support data of all nodes.
 func TestCollect(t *testing.T) {
 	e := open(t)
 	config := config.DefaultConfig()

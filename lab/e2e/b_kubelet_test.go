@@ -17,7 +17,7 @@ import (
 	"hairpin/lab/cluster"
 )
 
-// TestKubelet uses what a kubelet does for its pods over the pod network: exec, logs, port-forward,
+// TestKubelet tests the functions of a kubelet that use the pod network: exec, logs, port-forward,
 // probes.
 func TestKubelet(t *testing.T) {
 	e := open(t)
@@ -60,7 +60,7 @@ func (e *e2e) portForward(pod string) {
 	}
 }
 
-// probes checks that a kubelet's probe reaches a pod, and that it notices when it does not.
+// probes checks that a kubelet's probe reaches a pod, and fails when it cannot.
 func (e *e2e) probes() {
 	e.apply(`
 apiVersion: v1
@@ -101,7 +101,7 @@ spec:
 	e.Logf("ready by HTTP and TCP probes after %s", took.Round(time.Millisecond))
 }
 
-// TestHostPort reaches a pod by a port of its node.
+// TestHostPort checks that a pod is reachable at a port of its node.
 func TestHostPort(t *testing.T) {
 	e := open(t)
 	e.apply(`

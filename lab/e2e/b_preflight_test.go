@@ -20,7 +20,7 @@ import (
 	"hairpin/preflight/pods"
 )
 
-// preflight runs the command as a user does, and gives what it printed and its exit code.
+// preflight runs the command as a user does, and returns its output and exit code.
 func (e *e2e) preflight(args ...string) (out, errs string, code int) {
 	e.Helper()
 	cmd := exec.CommandContext(e.Context(), "../../bin/hairpin",
@@ -47,8 +47,8 @@ func (e *e2e) preflightPods() (names []string) {
 	return names
 }
 
-// TestPreflight looks at all nodes: nothing stands in the way of the Hairpin that works there; what
-// another network left on one is found on that one, and nothing stays of the looking.
+// TestPreflight checks all nodes: it finds no problem on a working cluster. Remains of another
+// network on one node are found on that node, and the command leaves nothing behind.
 func TestPreflight(t *testing.T) {
 	e := open(t)
 	out, errs, code := e.preflight()
@@ -98,13 +98,13 @@ func TestPreflight(t *testing.T) {
 		"kubernetes.io/hostname=node-b")
 }
 
-// TestMissingImage: hairpin preflight tells of an image that cannot be had. The kubelet takes its
-// time to give up.
+// TestMissingImage: hairpin preflight reports an image that cannot be pulled. The kubelet takes
+// long to give up.
 func TestMissingImage(t *testing.T) {
 	open(t).refuses("image hairpin:missing cannot be pulled", "--image", "hairpin:missing", "--nodes", "node-c")
 }
 
-// refuses runs the command, which must find what stands in the way.
+// refuses runs the command, which must report the problem want.
 func (e *e2e) refuses(want string, args ...string) {
 	e.Helper()
 	out, errs, code := e.preflight(args...)

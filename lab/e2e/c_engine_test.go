@@ -16,9 +16,9 @@ import (
 	facts "hairpin/cluster"
 )
 
-// TestServiceEngine changes what serves Services, by the chart, under traffic, and back. Pods go
-// on, with their addresses, and so do connections from pod to pod; new ones to Services fail for
-// less than a second.
+// TestServiceEngine changes the service engine with the chart, under traffic, and back. Pods keep
+// running with their addresses, and connections between pods stay open. New connections to Services
+// fail for less than a second.
 func TestServiceEngine(t *testing.T) {
 	e := open(t)
 	own, other := facts.EngineOVN, facts.EngineOpenFlow
@@ -33,13 +33,13 @@ func TestServiceEngine(t *testing.T) {
 			}
 		}
 	})
-	clients := e.besidePods() // they make a pod, which must be unchanged, too
+	clients := e.besidePods() // creates a pod, which must also be unchanged
 	for _, engine := range []string{other, own} {
 		before := e.others()
 		e.roll("to "+engine, clients, value(engine))
 		e.unchanged(before)
 		e.serves(engine)
-		pod := "made-with-" + engine // and ended with the cluster's own
+		pod := "made-with-" + engine // and deleted with the cluster's own engine
 		e.apply(podsManifest(pod, 1))
 		e.until(pod+" is ready", time.Minute, func() (bool, error) { return len(e.pods(pod)) == 1, nil })
 		for _, ip := range e.podIPs(pod + "-0") {
@@ -51,8 +51,8 @@ func TestServiceEngine(t *testing.T) {
 	}
 }
 
-// besidePods are clients of Services, which may lose what another engine takes from them, and of
-// pods.
+// besidePods returns clients of Services, which may lose connections when the engine changes, and
+// clients of pods.
 func (e *e2e) besidePods() []client {
 	e.Helper()
 	e.makeVictim()
@@ -72,7 +72,7 @@ func (e *e2e) besidePods() []client {
 }
 
 // serves fails the test unless the engine serves every node: its bridge has all pods' ports, and
-// OVN the Services or nothing of them.
+// OVN has load balancers if and only if it is the engine.
 func (e *e2e) serves(engine string) {
 	e.Helper()
 	bridge := map[string]string{facts.EngineOVN: claims.IntegrationBridge,

@@ -13,8 +13,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// TestFirstPacketLost drops the first packet of a connection before the endpoint's pod hears it, as
-// an overloaded machine does. The connection comes about when the client sends again.
+// TestFirstPacketLost drops the first packet of a connection before it reaches the endpoint's pod,
+// as on an overloaded machine. The connection is established when the client retransmits.
 func TestFirstPacketLost(t *testing.T) {
 	e := open(t)
 	const (
@@ -49,7 +49,7 @@ func TestFirstPacketLost(t *testing.T) {
 		ask(e.Lab().Node("node-a").Host, netip.AddrPortFrom(ip, 80))
 		ask(e.place(e.clientPod("node-a").Name), netip.AddrPortFrom(ip, 80))
 	}
-	time.Sleep(500 * time.Millisecond) // all have sent their first packet, and none its second
+	time.Sleep(500 * time.Millisecond) // all have sent their first packet, and none has retransmitted
 	everywhere(heed)
 	wg.Wait()
 }

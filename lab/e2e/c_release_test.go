@@ -32,7 +32,7 @@ func TestUpgradeFromRelease(t *testing.T) {
 	e.check(e.Import(e.Context(), images))
 	replaced := e.ovsImageOf(*release, version) != ovs
 	clients := e.toServices(replaced)
-	if e.onBridge("node-a", claims.ServiceBridge) == 0 { // OVN serves Services, which is not the default any more
+	if e.onBridge("node-a", claims.ServiceBridge) == 0 { // OVN serves Services, no longer the default
 		clients = e.besidePods()
 	}
 	e.under("from "+before[0]+" to "+version, clients, func() error { return e.InstallRelease(e.Context(), *release) })
@@ -50,7 +50,7 @@ func TestUpgradeFromRelease(t *testing.T) {
 	e.reachAll()
 }
 
-// versions are what the agents, their images' tags and the chart say.
+// versions returns the versions of the agents, of their images' tags and of the chart.
 func (e *e2e) versions() (list []string) {
 	e.Helper()
 	for _, n := range e.Lab().Nodes() {
@@ -73,15 +73,15 @@ func (e *e2e) versions() (list []string) {
 	return list
 }
 
-// ovsImage is the image that Open vSwitch runs from.
+// ovsImage returns the image of Open vSwitch in the cluster.
 func (e *e2e) ovsImage() string {
 	e.Helper()
 	return e.kubectl("get", "daemonset", "-n", namespace, "hairpin-ovs", "-o",
 		"jsonpath={.spec.template.spec.containers[0].image}")
 }
 
-// ovsImageOf is the image that a release's manifest has for it. All others there are of the
-// release's version.
+// ovsImageOf returns the image of Open vSwitch in a release's manifest. All other images there must
+// have the release's version.
 func (e *e2e) ovsImageOf(release, version string) (ovs string) {
 	e.Helper()
 	manifest, err := os.ReadFile(filepath.Join("../..", release, "hairpin.yaml"))

@@ -19,16 +19,17 @@ import (
 
 const namespace = "hairpin"
 
-// loss is what clients may lose by a change.
+// loss is what clients may lose because of a change.
 type loss int
 
 const (
 	none     loss = iota
 	few           // one of a hundred new connections
-	reopened      // the open ones, and new ones for less than a second: so many fail, or wait, and are sent once more
+	reopened      // the open ones, and new ones for less than a second: these fail, or wait for a retransmission
 )
 
-// allows judges a client beside those that may lose none: what these waited is the machine's.
+// allows reports whether a client's loss is allowed. beside has the delays of clients that may lose
+// nothing: those are due to the machine.
 func (c *client) allows(r, beside *probe.Report) bool {
 	switch {
 	case r.Opened == 0:
@@ -38,11 +39,11 @@ func (c *client) allows(r, beside *probe.Report) bool {
 	case c.may == few:
 		return r.Failed*100 < r.Opened && r.Broken == 0
 	}
-	// TCP sends after 1 and 3 s again
+	// TCP retransmits after 1 and 3 s
 	return int(r.Failed) < c.rate && r.OpenGapMs < beside.OpenGapMs+1000 && r.SlowestMs < beside.SlowestMs+3000
 }
 
-// client opens connections all the time and keeps ten open, with a user's patience of 10 s.
+// client opens new connections all the time and keeps ten open, with a timeout of 10 s.
 type client struct {
 	name string
 	from lab.Place
@@ -51,13 +52,13 @@ type client struct {
 	may  loss
 }
 
-// toServices are a pod that asks a ClusterIP and a client outside that asks a NodePort, 200 times a
-// second each. restart tells that Open vSwitch will be restarted meanwhile.
+// toServices returns a pod as client of a ClusterIP and an external client of a NodePort, each with
+// 200 connections a second. restart means that Open vSwitch is restarted meanwhile.
 func (e *e2e) toServices(restart bool) []client {
 	e.Helper()
 	may := none
 	// A restart of a userspace Open vSwitch loses its connection tracking, which the kernel would
-	// keep: a connection that was just being opened may be lost. Such are few, and told.
+	// keep: a connection that was just being opened may be lost. These are few, and reported.
 	if restart && e.userspace() {
 		may = few
 	}
@@ -68,8 +69,8 @@ func (e *e2e) toServices(restart bool) []client {
 	}
 }
 
-// traffic starts clients. The returned function ends them and fails the test when one lost more
-// than it may.
+// traffic starts clients. The returned function ends them and fails the test if one lost more than
+// allowed.
 func (e *e2e) traffic(clients []client) (end func(during string)) {
 	e.Helper()
 	var streams []*lab.Stream
@@ -121,7 +122,7 @@ func (e *e2e) userspace() bool {
 	return strings.TrimSpace(out) == "netdev"
 }
 
-// TestControllerKilled kills the controller that leads; another takes over.
+// TestControllerKilled kills the leader of the controllers; another one takes over.
 func TestControllerKilled(t *testing.T) {
 	e := open(t)
 	leader := func() (string, error) {
@@ -158,7 +159,7 @@ func TestControllerKilled(t *testing.T) {
 }
 
 // TestUpgrade rolls to another build of Hairpin and back, node by node. Open vSwitch is the same:
-// it goes on running, as the pods do.
+// it keeps running, as the pods do.
 func TestUpgrade(t *testing.T) {
 	e := open(t)
 	e.check(e.Import(e.Context(), "dist/hairpin-next-image.tar"))
@@ -177,8 +178,8 @@ func TestUpgrade(t *testing.T) {
 	e.reachAll()
 }
 
-// others are the addresses and containers of all pods, Open vSwitch's among them, but those that an
-// upgrade of Hairpin replaces.
+// others returns the addresses and containers of all pods, including Open vSwitch's, except those
+// that an upgrade of Hairpin replaces.
 func (e *e2e) others() map[string]string {
 	e.Helper()
 	list, err := e.Client().CoreV1().Pods("").List(e.Context(),
@@ -195,7 +196,7 @@ func (e *e2e) others() map[string]string {
 	return is
 }
 
-// unchanged fails the test unless those pods are as before.
+// unchanged fails the test unless those pods are the same as before.
 func (e *e2e) unchanged(before map[string]string) {
 	e.Helper()
 	now := e.others()
@@ -225,8 +226,7 @@ func (e *e2e) roll(what string, clients []client, values ...string) {
 	e.under(what, clients, func() error { return e.InstallHairpin(e.Context(), values...) })
 }
 
-// under installs another state of Hairpin under traffic, and waits until there are only pods of the
-// new kind.
+// under runs install under traffic, and waits until only the new pods remain.
 func (e *e2e) under(what string, clients []client, install func() error) {
 	e.Helper()
 	end := e.traffic(clients)
@@ -264,7 +264,7 @@ func TestDaemonsKilled(t *testing.T) {
 			return len(strings.Fields(out)) >= len(strings.Fields(old)), ignoreExit(err)
 		})
 		e.check(e.WaitWorkloads(e.Context()))
-		time.Sleep(5 * time.Second) // what a restart loses, retransmissions find within this time
+		time.Sleep(5 * time.Second) // retransmissions detect within this time what a restart loses
 		t.Logf("%s is back after %s", daemon, took.Round(time.Millisecond))
 		end(daemon + " killed")
 	}
@@ -278,13 +278,13 @@ func ignoreExit(err error) error {
 	return err
 }
 
-// TestAPIAway takes the control plane away. Pods that run notice nothing.
+// TestAPIAway stops the control plane. Running pods are not affected.
 func TestAPIAway(t *testing.T) {
 	e := open(t)
 	end := e.traffic(e.toServices(false))
 	e.check(e.StopServer())
 	select {
-	case <-time.After(*apiAway): // the duration is the test
+	case <-time.After(*apiAway): // the duration of the test
 	case <-e.Context().Done():
 	}
 	e.check(e.StartServer(context.WithoutCancel(e.Context())))

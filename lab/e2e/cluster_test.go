@@ -32,7 +32,7 @@ type e2e struct {
 	*cluster.Cluster
 }
 
-// open returns the running cluster; what the test changes it must put back.
+// open returns the running cluster; the test must revert its changes.
 func open(t *testing.T) *e2e {
 	t.Helper()
 	c, err := cluster.Open(cluster.Options{Name: *clusterName, Root: "../..", Out: t.Output()})
@@ -92,7 +92,7 @@ func (e *e2e) until(what string, patience time.Duration, ok func() (bool, error)
 	}
 }
 
-// pods returns the pods of a label that run, by name.
+// pods returns the running pods of a label, by name.
 func (e *e2e) pods(app string) []corev1.Pod {
 	e.Helper()
 	list, err := e.Client().CoreV1().Pods(metav1.NamespaceDefault).List(e.Context(),
@@ -113,7 +113,7 @@ func ready(p *corev1.Pod) bool {
 	})
 }
 
-// containers returns the ids of what runs in the ready pods of a node.
+// containers returns the IDs of the containers in the ready pods of a node.
 func (e *e2e) containers(node string) []string {
 	e.Helper()
 	list, err := e.Client().CoreV1().Pods("").List(e.Context(),
@@ -167,8 +167,8 @@ func (e *e2e) service(name string) []netip.Addr {
 	return list
 }
 
-// ask sends one request from a place. Of UDP, it tries a second time, as programs do: a busy
-// machine loses datagrams.
+// ask sends one request from a place. It retries UDP once, as programs do: a busy machine loses
+// datagrams.
 func (e *e2e) ask(from lab.Place, protocol string, to netip.AddrPort) error {
 	r := probe.Request{Protocol: protocol, To: to, Timeout: 5 * time.Second}
 	a := lab.Get(e.Context(), from, r)
@@ -182,7 +182,7 @@ func (e *e2e) ask(from lab.Place, protocol string, to netip.AddrPort) error {
 	return nil
 }
 
-// askByName asks every address of a name in a pod, and gives the answers.
+// askByName sends requests to every address of a name from a pod, and returns the answers.
 func (e *e2e) askByName(pod, protocol, to string) ([]probe.Answer, error) {
 	out, err := e.Kubectl(e.Context(), "", "exec", pod, "--", "/bin/pod", "get", "--proto", protocol, "--to", to)
 	if err != nil {
@@ -199,7 +199,7 @@ func (e *e2e) askByName(pod, protocol, to string) ([]probe.Answer, error) {
 	return all, nil
 }
 
-// clientPod gives the pod of DaemonSet client on a node.
+// clientPod returns the pod of DaemonSet client on a node.
 func (e *e2e) clientPod(node string) corev1.Pod {
 	e.Helper()
 	for _, p := range e.pods("client") {
@@ -211,7 +211,7 @@ func (e *e2e) clientPod(node string) corev1.Pod {
 	return corev1.Pod{}
 }
 
-// place gives a pod as a place of traffic.
+// place returns a pod as a place of traffic.
 func (e *e2e) place(pod string) lab.Place {
 	e.Helper()
 	p, err := e.Pod(e.Context(), metav1.NamespaceDefault, pod)

@@ -37,7 +37,7 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// TestReboot kills every process of a node at once and boots it again; everything on it comes back.
+// TestReboot kills every process of a node at once and boots it again; everything on it recovers.
 func TestReboot(t *testing.T) {
 	e := open(t)
 	before := e.containers("node-c")
@@ -61,7 +61,7 @@ func TestReboot(t *testing.T) {
 	e.reachAll()
 }
 
-// TestNodeReplaced takes a node away for good and adds another.
+// TestNodeReplaced removes a node permanently and adds another.
 func TestNodeReplaced(t *testing.T) {
 	e := open(t)
 	e.check(e.RemoveNode(e.Context(), "node-c"))
@@ -95,7 +95,8 @@ func TestNodeReplaced(t *testing.T) {
 	e.check(e.WaitWorkloads(e.Context()))
 }
 
-// TestUninstall removes Hairpin as docs/operations/uninstall.md says: nodes are as they were found.
+// TestUninstall removes Hairpin as in docs/operations/uninstall.md: nodes have their original
+// state.
 func TestUninstall(t *testing.T) {
 	e := open(t)
 	e.check(e.Uninstall(e.Context()))
@@ -112,7 +113,7 @@ func TestUninstall(t *testing.T) {
 	}
 	begin := time.Now()
 	e.check(e.InstallHairpin(e.Context()))
-	for _, ns := range []string{"default", "kube-system"} { // those there have had no network since
+	for _, ns := range []string{"default", "kube-system"} { // their pods have had no network since
 		e.kubectl("delete", "pods", "--all", "-n", ns)
 	}
 	e.check(e.WaitWorkloads(e.Context()))
@@ -120,7 +121,7 @@ func TestUninstall(t *testing.T) {
 	e.reachAll()
 }
 
-// podsManifest is a number of pods NAME-0, NAME-1 … with label app=NAME.
+// podsManifest returns the manifest of a number of pods NAME-0, NAME-1 … with label app=NAME.
 func podsManifest(name string, pods int) string {
 	var manifest strings.Builder
 	for i := range pods {

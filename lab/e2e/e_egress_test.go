@@ -24,8 +24,8 @@ spec:
   podSelector: {matchLabels: {app: client}}
 `
 
-// TestEgressIP: what a user does with an EgressIP: create it, see it in kubectl, drain the node
-// that carries it, delete it.
+// TestEgressIP uses an EgressIP as a user does: create it, see it in kubectl, drain its egress
+// node, delete it.
 func TestEgressIP(t *testing.T) {
 	e := open(t)
 	outside := e.Lab().Host(cluster.ClientName)

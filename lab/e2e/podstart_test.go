@@ -12,15 +12,15 @@ import (
 	"hairpin/lab/cluster"
 )
 
-// peerList is the reference plugin that only connects pods of one node.
+// peerList configures the reference plugin that only connects pods of one node.
 const peerList = `{"cniVersion": "1.0.0", "name": "peer", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true, "ipam": {"type": "host-local",
     "ranges": [[{"subnet": "10.244.0.0/24"}], [{"subnet": "fd00:10:244::/64"}]], "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
 `
 
-// BenchmarkPodStart measures 30 pods on one node from kubectl create to Ready, beside the reference
-// bridge plugin: two clusters of one node each, round by round.
+// BenchmarkPodStart measures 30 pods on one node from kubectl create to Ready, and compares them
+// with the reference bridge plugin: two clusters of one node each, round by round.
 func BenchmarkPodStart(b *testing.B) {
 	start := func(name, list string) *cluster.Cluster {
 		c, err := cluster.Start(b.Context(), cluster.Options{

@@ -1,5 +1,5 @@
-// Package prepare gets what a demo is made of, at the same time: Debian packages, Hairpin's
-// programs, and the node image. It needs little itself, so that it is compiled in seconds where
+// Package prepare installs and builds the parts of a demo in parallel: Debian packages, Hairpin's
+// programs, and the node image. It has few dependencies, so that it compiles in seconds where
 // nothing was compiled before.
 package prepare
 
@@ -18,8 +18,8 @@ import (
 	"hairpin/lab/progress"
 )
 
-// Run works in the top folder of the sources, and leaves the programs in a folder there. ovs says
-// which node image; see image.Node.
+// Run works in the top folder of the sources, and writes the programs to a folder there. ovs
+// selects the node image; see image.Node.
 func Run(ctx context.Context, out io.Writer, bin, ovs string) error {
 	list, err := image.Node(ovs)
 	if err != nil {
@@ -43,13 +43,13 @@ func Run(ctx context.Context, out io.Writer, bin, ovs string) error {
 	return errors.Join(errs[:]...)
 }
 
-// programs builds them, and counts the packages that are compiled.
+// programs builds the programs, and counts the compiled packages.
 func programs(ctx context.Context, s *progress.Step, bin string) error {
 	packages := []string{"./cmd/hairpin", "./cmd/lab"}
 	var all atomic.Int64
 	var counting sync.WaitGroup
 	defer counting.Wait()
-	counting.Go(func() { // beside the build: it is only for people
+	counting.Go(func() { // in parallel with the build: only for the display
 		if list, err := exec.CommandContext(ctx, "go",
 			append([]string{"list", "-deps"}, packages...)...).Output(); err == nil {
 			all.Store(int64(bytes.Count(list, []byte("\n"))))
@@ -72,12 +72,12 @@ func programs(ctx context.Context, s *progress.Step, bin string) error {
 	return command(ctx, each, "go", append([]string{"build", "-v", "-o", bin + "/"}, packages...)...)
 }
 
-// setup installs what the machine lacks.
+// setup installs the Debian packages that the machine lacks.
 func setup(ctx context.Context, s *progress.Step) error {
 	return command(ctx, func(line string) { s.Say("%s", line) }, "lab/setup.sh")
 }
 
-// command runs a command; its last lines say why it failed.
+// command runs a command; the error has its last lines.
 func command(ctx context.Context, each func(line string), name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var last []string

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// Request says what to ask.
+// Request describes a request.
 type Request struct {
 	Protocol string // "tcp", "udp" or "sctp"
 	To       netip.AddrPort
 	From     netip.Addr // source address; the zero Addr leaves it to the kernel
-	// source port; 0 leaves it to the kernel, which takes one again while a conntrack remembers it
+	// source port; 0 leaves it to the kernel, which may reuse a port that conntrack still has
 	Port    uint16
 	Timeout time.Duration // 0 means 3 s
-	Again   time.Duration // UDP: when to send again, from the same port, until there is an answer; 0 = never
-	// Speak makes the client of a TCP connection send first, as those of most protocols do. One
-	// that only listens never hears of a server's answer that was lost together with everything the
-	// network knew of the connection.
+	Again   time.Duration // UDP: interval of retransmissions from the same port until there is an answer; 0 = none
+	// Speak makes the client of a TCP connection send first, as those of most protocols do. A
+	// client that only listens never receives a server's answer that was lost together with the
+	// network's state of the connection.
 	Speak bool
 }
 
-// Get asks a server once: one TCP connection, or one UDP datagram. It opens its socket on the
-// calling thread, so that thread's network namespace is where the packets start. A failure is in
+// Get sends one request: one TCP connection, or one UDP datagram. It opens its socket on the
+// calling thread, so the packets start in that thread's network namespace. A failure is reported in
 // the Answer.
 func Get(ctx context.Context, r Request) Answer {
 	if r.Timeout == 0 {
@@ -88,7 +88,7 @@ func dial(ctx context.Context, protocol string, from netip.Addr, port uint16, to
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		// A reset at close: thousands of connections leave no port in TIME_WAIT.
-		_ = tcp.SetLinger(0) // a refusal costs only that
+		_ = tcp.SetLinger(0) // an error has no other effect
 	}
 	return conn, nil
 }
@@ -120,7 +120,7 @@ func ask(ctx context.Context, conn net.Conn, protocol string) (g Greeting, err e
 	return g, nil
 }
 
-// repeat sends a UDP request again and again.
+// repeat sends a UDP request periodically.
 func repeat(conn net.Conn, every time.Duration, stop <-chan struct{}) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -129,7 +129,7 @@ func repeat(conn net.Conn, every time.Duration, stop <-chan struct{}) {
 		case <-stop:
 			return
 		case <-tick.C:
-			_, _ = conn.Write([]byte("get")) // the reader notices what there is to notice
+			_, _ = conn.Write([]byte("get")) // errors appear at the reader
 		}
 	}
 }

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// LoadConfig describes a load: as much as goes.
+// LoadConfig describes a load without a rate limit.
 type LoadConfig struct {
 	To netip.AddrPort
-	// that open TCP connections, one after the other, each up to its greeting; 0 = one connection
-	// that only sends
+	// workers that open TCP connections, one after the other, each until its greeting; 0 = one
+	// connection that only sends
 	Workers  int
 	Duration time.Duration // how long
 }
 
-// LoadReport is what a load achieved.
+// LoadReport is the result of a load.
 type LoadReport struct {
 	Connections int     `json:"connections"` // that got their greeting
 	Failed      int     `json:"failed"`      // that got none within 3 s
@@ -46,7 +46,7 @@ func Load(ctx context.Context, cfg LoadConfig) (LoadReport, error) {
 			var opened, failed int
 			var last string
 			for run.Err() == nil {
-				// It outlives the load's end: a connection that was begun is waited for.
+				// It outlives the load: each connection that began is completed.
 				if a := Get(context.WithoutCancel(ctx), Request{Protocol: "tcp", To: cfg.To}); a.Error == "" {
 					opened++
 				} else {
@@ -72,7 +72,7 @@ func pour(ctx context.Context, to netip.AddrPort) (sent int64, err error) {
 		return 0, err
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })() // ends the write that waits
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })() // ends a blocked write
 	chunk := make([]byte, 256<<10)
 	for {
 		n, err := conn.Write(chunk)

@@ -1,9 +1,9 @@
-// Package probe makes and answers the traffic of the lab: servers that say whom they saw, clients
-// that ask one, and streams of connections that notice every gap.
+// Package probe generates and answers the traffic of the lab: servers that report the client's
+// address, clients that send one request, and streams of connections that measure every gap.
 //
-// A server greets each TCP or SCTP connection with one line of JSON, a [Greeting], and then echoes
-// what it gets. A UDP datagram that starts with "get" is answered with a Greeting, "want 9000" with
-// 9 000 bytes, "many 90" with 90 datagrams, "quiet" with nothing, any other is echoed.
+// A server sends one line of JSON, a [Greeting], on each TCP or SCTP connection, and then echoes
+// what it receives. A UDP datagram that starts with "get" is answered with a Greeting, "want 9000"
+// with 9 000 bytes, "many 90" with 90 datagrams, "quiet" with nothing, any other is echoed.
 package probe
 
 import (
@@ -21,17 +21,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Greeting is what a server says of a connection.
+// Greeting is a server's description of a connection.
 type Greeting struct {
 	Name  string         `json:"name"`  // of the server
 	Saw   netip.AddrPort `json:"saw"`   // the client's address as the server saw it
-	Local netip.AddrPort `json:"local"` // the server's address as it was asked
+	Local netip.AddrPort `json:"local"` // the server's address that the client used
 }
 
 // Answer is the outcome of one request.
 type Answer struct {
 	Greeting
-	Client netip.AddrPort `json:"client"` // the client's own idea of its address
+	Client netip.AddrPort `json:"client"` // the client's address as the client sees it
 	Millis float64        `json:"ms"`     // from the first packet to the greeting
 	Error  string         `json:"error,omitempty"`
 }
@@ -60,7 +60,7 @@ func Main(args []string) int {
 		err = fmt.Errorf("unknown command %q", args[0])
 	}
 	if result != nil {
-		_ = json.NewEncoder(os.Stdout).Encode(result) // nobody to tell
+		_ = json.NewEncoder(os.Stdout).Encode(result) // an error cannot be reported
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "probe:", err)
@@ -83,7 +83,7 @@ func serveMain(ctx context.Context, args []string) error {
 	}
 	return serve(func() {
 		fmt.Println("ready")
-		if null, err := os.OpenFile("/dev/null", os.O_WRONLY, 0); err == nil { // whoever waited has gone on
+		if null, err := os.OpenFile("/dev/null", os.O_WRONLY, 0); err == nil { // the reader may have closed the pipe
 			_ = unix.Dup2(int(null.Fd()), 1)
 			_ = null.Close()
 		}
@@ -155,7 +155,7 @@ func loadMain(ctx context.Context, args []string) (any, error) {
 	return report, nil
 }
 
-// target declares the flags that say where packets go.
+// target declares the flags of the destination.
 func target(flags *flag.FlagSet, protocol *string, to *netip.AddrPort) {
 	flags.StringVar(protocol, "proto", "tcp", "tcp, udp or sctp")
 	flags.TextVar(to, "to", netip.AddrPort{}, "address and port, such as 10.96.0.10:80 or [fd00:10:96::10]:80")

@@ -23,7 +23,7 @@ func HasSCTP() bool {
 }
 
 // sctpSocket makes a one-to-one socket (RFC 6458, section 4) that is bound to one address. A socket
-// without an address tells the other end all addresses of its host, which nobody translates.
+// without an address announces all addresses of its host to the peer, and these are not NATed.
 func sctpSocket(local netip.AddrPort) (*os.File, error) {
 	family := unix.AF_INET
 	if local.Addr().Is6() {
@@ -47,7 +47,7 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// dialSCTP connects. package net takes the socket for one of TCP, whose calls are the same.
+// dialSCTP connects. Package net treats the socket as TCP, which has the same calls.
 func dialSCTP(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
 	if !from.IsValid() {
 		var err error
@@ -75,7 +75,7 @@ func dialSCTP(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn
 	return net.FileConn(f)
 }
 
-// sourceFor is the address that the kernel takes to reach another.
+// sourceFor returns the source address that the kernel uses for a destination.
 func sourceFor(to netip.AddrPort) (netip.Addr, error) {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
@@ -85,7 +85,7 @@ func sourceFor(to netip.AddrPort) (netip.Addr, error) {
 	return addrPort(conn.LocalAddr()).Addr(), nil
 }
 
-// listenSCTP listens on each address that the machine has now, not on those that come later.
+// listenSCTP listens on each current address of the machine, not on later ones.
 func listenSCTP(port uint16) ([]net.Listener, error) {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {

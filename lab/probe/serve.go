@@ -100,7 +100,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 }
 
-// wantDestination makes the kernel tell with each datagram which address it was sent to.
+// wantDestination makes the kernel report the destination address of each datagram.
 func wantDestination(network, _ string, conn syscall.RawConn) error {
 	var err error
 	outer := conn.Control(func(fd uintptr) {
@@ -130,7 +130,7 @@ func serveUDP(s *net.UDPConn, name string, port uint16) {
 		} else if n, ok := wanted("many", data); ok {
 			for i := range n {
 				if i%10 == 9 {
-					time.Sleep(time.Millisecond) // no queue on the way has to hold them all
+					time.Sleep(time.Millisecond) // so no queue on the path must hold all
 				}
 				_, _, _ = s.WriteMsgUDPAddrPort([]byte("one"), back, from)
 			}
@@ -144,24 +144,23 @@ func serveUDP(s *net.UDPConn, name string, port uint16) {
 				continue
 			}
 		}
-		_, _, _ = s.WriteMsgUDPAddrPort(data, back, from) // a lost answer is the client's to notice
+		_, _, _ = s.WriteMsgUDPAddrPort(data, back, from) // the client detects a lost answer
 	}
 }
 
-// sized makes a datagram of a text and then zeros, or only the text.
+// sized returns a datagram with a text, padded with zeros up to size.
 func sized(text string, size int) []byte {
 	return append([]byte(text), make([]byte, max(0, size-len(text)))...)
 }
 
-// wanted reads "want N": the datagram asks for one of N bytes, which begins with how many have
-// come; and "many N".
+// wanted reads "want N", a request for a datagram of N bytes that begins with the received length,
+// and "many N".
 func wanted(word string, data []byte) (size int, ok bool) {
 	n, err := fmt.Sscanf(string(data[:min(len(data), 16)]), word+" %d", &size)
 	return size, n == 1 && err == nil && size >= 0 && size <= 65000
 }
 
-// answerFrom reads the destination of a datagram and gives the control message that answers from
-// it.
+// answerFrom reads the destination of a datagram and returns the control message to answer from it.
 func answerFrom(control []byte) (local netip.Addr, back []byte) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

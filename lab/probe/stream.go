@@ -22,18 +22,18 @@ type StreamConfig struct {
 	Speak    bool          // see Request
 	Long     int           // connections that stay open for the whole time
 	Every    time.Duration // between two messages on each long connection
-	Timeout  time.Duration // when a new connection, or a message of a long one, counts as failed
+	Timeout  time.Duration // after which a new connection, or a message of a long one, counts as failed
 	Duration time.Duration
 }
 
-// Report is what a stream noticed. Times are in milliseconds.
+// Report is the result of a stream. Times are in milliseconds.
 type Report struct {
 	Opened     int      `json:"opened"` // new connections tried
 	Failed     int      `json:"failed"` // of these, without a greeting within the timeout
 	SlowestMs  float64  `json:"slowest_ms"`
 	OpenGapMs  float64  `json:"open_gap_ms"` // longest time in which no new connection got its greeting
 	Long       int      `json:"long"`
-	Broken     int      `json:"broken"` // long connections that ended, or fell silent for longer than the timeout
+	Broken     int      `json:"broken"` // long connections that ended, or were silent for longer than the timeout
 	Messages   int      `json:"messages"`
 	Lost       int      `json:"lost"`             // UDP only: messages without an echo
 	LongGapMs  float64  `json:"long_gap_ms"`      // longest time without an echo on any long connection
@@ -52,8 +52,8 @@ type stream struct {
 }
 
 // Stream runs a stream until ctx or its duration ends. An error means that it could not start: the
-// long connections could not be opened. tell is called when these are open, and now and then, with
-// the number of answers up to now.
+// long connections could not be opened. tell is called when these are open, and then periodically,
+// with the number of answers so far.
 func Stream(ctx context.Context, cfg StreamConfig, tell func(answers int)) (Report, error) {
 	if cfg.Rate < 0 || cfg.Long < 0 || cfg.Every <= 0 || cfg.Timeout <= 0 {
 		return Report{}, fmt.Errorf("stream: bad configuration %+v", cfg)
@@ -88,7 +88,7 @@ func Stream(ctx context.Context, cfg StreamConfig, tell func(answers int)) (Repo
 	return s.report, nil
 }
 
-// count tells how many answers there were.
+// count reports the number of answers periodically.
 func (s *stream) count(ctx context.Context, tell func(answers int)) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -117,7 +117,7 @@ func (s *stream) openLong(ctx context.Context) (net.Conn, error) {
 		_ = c.Close()
 		return nil, err
 	}
-	return c, c.SetDeadline(time.Time{}) // that was the greeting's
+	return c, c.SetDeadline(time.Time{}) // remove the greeting's deadline
 }
 
 // open makes new connections at the rate. Each is its own goroutine, so a slow one delays no other.
@@ -136,7 +136,7 @@ func (s *stream) open(ctx context.Context, wg *sync.WaitGroup) {
 		case <-tick.C:
 		}
 		for due := int(time.Since(s.begin).Seconds() * float64(s.cfg.Rate)); opened < due; opened++ {
-			// It outlives ctx: a connection that was begun in time is waited for.
+			// It outlives ctx: the stream waits for each connection that began in time.
 			wg.Go(func() {
 				begun := time.Now()
 				a := Get(context.WithoutCancel(ctx),
@@ -194,12 +194,12 @@ func (s *stream) long(ctx context.Context, c net.Conn) {
 		case <-ctx.Done():
 		case <-tick.C:
 			binary.BigEndian.PutUint64(message, uint64(sent))
-			_ = c.SetWriteDeadline(time.Now().Add(s.cfg.Timeout)) // nobody may acknowledge any more
+			_ = c.SetWriteDeadline(time.Now().Add(s.cfg.Timeout)) // the peer may not acknowledge any more
 			if _, err := c.Write(message); err != nil && s.cfg.Protocol == "tcp" {
 				break // the reader sees it too
 			}
 			sent++
-		case echoed := <-done: // ended before its time
+		case echoed := <-done: // ended early
 			s.ended(sent, echoed, true)
 			return
 		}
@@ -249,7 +249,7 @@ func (s *stream) echoes(c net.Conn) int {
 		if errors.Is(err, net.ErrClosed) {
 			return n
 		}
-		// An ICMP error on a UDP socket is told once and means nothing; its deadline ends the
+		// An ICMP error on a UDP socket is reported once and is ignored; the deadline ends the
 		// reading.
 		if timeout, ok := err.(net.Error); err != nil && (s.cfg.Protocol == "tcp" || ok && timeout.Timeout()) {
 			return n

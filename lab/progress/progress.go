@@ -1,5 +1,5 @@
-// Package progress shows what takes long: what is done, and what is left. On a terminal it is one
-// line, which is redrawn, below everything else; elsewhere it is plain lines.
+// Package progress shows the progress of long steps: what is done, and what is left. On a terminal
+// it redraws one line below all other output; elsewhere it prints plain lines.
 package progress
 
 import (
@@ -22,10 +22,10 @@ const (
 	long = 2 * time.Second
 )
 
-// Board shows steps of work, several at once. What is written to it stands above them.
+// Board shows steps of work, several at once. What is written to it appears above them.
 type Board struct {
 	out    io.Writer
-	width  func() int // of the terminal; nil = it is none
+	width  func() int // of the terminal; nil = no terminal
 	ticker *time.Ticker
 	ended  chan struct{}
 
@@ -99,7 +99,7 @@ func (b *Board) Begin(name string) *Step {
 	return s
 }
 
-// Say says what of the step is done, and what is left.
+// Say sets the text of the step: what is done, and what is left.
 func (s *Step) Say(format string, args ...any) {
 	s.board.mu.Lock()
 	defer s.board.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *Step) End() {
 	}
 }
 
-// Each does a step, with what says how far it is.
+// Each runs a step; do reports its progress to the Step.
 func (b *Board) Each(name string, do func(*Step) error) error {
 	s := b.Begin(name)
 	defer s.End()

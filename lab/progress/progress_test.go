@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// still is a Board that nothing redraws but the test.
+// still returns a Board that only the test redraws.
 func still(out *bytes.Buffer) *Board {
 	b := New(out)
 	b.ticker.Stop()
 	return b
 }
 
-// On a terminal one line says of all long steps how far they are; what is written stands above it.
+// TestTerminal: on a terminal, one line shows all long steps; what is written appears above it.
 func TestTerminal(t *testing.T) {
 	var out bytes.Buffer
 	b := still(&out)
@@ -49,7 +49,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// Elsewhere each long step has a line of its own now and then, and one when it has ended.
+// TestPlainLines: elsewhere, each long step prints a line periodically, and one when it has ended.
 func TestPlainLines(t *testing.T) {
 	var out bytes.Buffer
 	b := still(&out)

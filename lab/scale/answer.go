@@ -9,12 +9,11 @@ import (
 	"hairpin/lab/attack"
 )
 
-// What an answer needs to know of RFC 8926 (Geneve), OVN's option in it, and of Ethernet, IPv4 and
-// TCP: lengths and places, in bytes.
+// Lengths and offsets in bytes of the headers in a tunnel packet: RFC 8926 (Geneve) with OVN's
+// option, Ethernet, IPv4 and TCP.
 const (
 	geneveHeader = 8
-	// class, type, length; then where the packet came into the switch, and where it leaves it, 16
-	// bits each
+	// class, type, length; then the packet's input port and output port of the switch, 16 bits each
 	ovnOption      = 8
 	etherHeader    = 14
 	ipHeader       = 20
@@ -22,10 +21,10 @@ const (
 	tcpSyn, tcpAck = 0x02, 0x10
 )
 
-// inner is where a tunnel packet has its frame.
+// inner is the offset of the frame in a tunnel packet.
 const inner = geneveHeader + ovnOption
 
-// innerIP gives the frame in a tunnel packet, and the IPv4 packet in that; nil: there is none.
+// innerIP returns the frame in a tunnel packet and its IPv4 packet, nil if there is none.
 func innerIP(ask []byte) (ether, ip []byte) {
 	if len(ask) < inner+etherHeader+ipHeader || ask[0]&0x3f != ovnOption/4 ||
 		binary.BigEndian.Uint16(ask[inner+12:]) != 0x0800 {
@@ -34,7 +33,7 @@ func innerIP(ask []byte) (ether, ip []byte) {
 	return ask[inner:], ask[inner+etherHeader:]
 }
 
-// innerTo is whom the IPv4 packet in a tunnel packet is for.
+// innerTo returns the destination of the IPv4 packet in a tunnel packet.
 func innerTo(ask []byte) netip.Addr {
 	_, ip := innerIP(ask)
 	if ip == nil {
@@ -43,9 +42,8 @@ func innerTo(ask []byte) netip.Addr {
 	return netip.AddrFrom4([4]byte(ip[16:]))
 }
 
-// answer gives the tunnel packet by which a node's kernel would refuse a connection to a port
-// without a listener, which is what probes of egress nodes want to hear. Nil: the packet asks for
-// none.
+// answer returns the tunnel packet with which a node's kernel would reject a connection to a port
+// without a listener. Probes of egress nodes expect that reply. It returns nil for other packets.
 func answer(ask []byte) []byte {
 	ether, ip := innerIP(ask)
 	if len(ip) < ipHeader+tcpHeader || ip[0] != 0x45 || ip[9] != 6 {
@@ -55,7 +53,7 @@ func answer(ask []byte) []byte {
 	if tcp[13]&(tcpSyn|tcpAck) != tcpSyn {
 		return nil
 	}
-	ports := inner - 4 // of the switch: they change places
+	ports := inner - 4 // of the switch: they are swapped
 	tunnel := slices.Concat(ask[:ports], ask[ports+2:inner], ask[ports:ports+2])
 	end := func(addr, port []byte) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(addr)), binary.BigEndian.Uint16(port))

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// churn replaces 1 % of the pods per minute and changes slices, as many per second as asked for.
+// churn replaces 1 % of the pods per minute and changes Slices EndpointSlices per second.
 func (w *world) churn(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -44,13 +44,13 @@ func (w *world) churn(ctx context.Context) error {
 	return g.Wait()
 }
 
-// replacePod deletes a pod of a node that does not run and makes another in its place. Each comes
-// once before one comes twice.
+// replacePod replaces a pod of a node that does not run by a new one. Each pod is replaced once
+// before any is replaced twice.
 func (w *world) replacePod(ctx context.Context, pods int) error {
 	per := w.podsPerNode()
 	turn := w.replaced[w.size.nodes]
 	w.replaced[w.size.nodes]++
-	i := turn * 7919 % pods // a prime number: not one node after the other
+	i := turn * 7919 % pods // a prime number, so that pods of different nodes alternate
 	n, k := node(len(realNodes)+1+i/per), i%per
 	key := [2]int{int(n), k}
 	old := otherPod(n, k, w.generation[key])

@@ -1,6 +1,6 @@
-// Package scale measures what a node pays for the others. Two nodes are real: Open vSwitch, OVN,
-// the agent, pods. Of all others there is what a node can see of them: their objects in a real
-// Kubernetes API, as kubelets, controllers and agents write them, and on the wire a host that has
-// all their addresses, answers probes and counts the tunnel packets that it gets. The cluster grows
-// within one run, and what is measured at each size is one column of a table.
+// Package scale measures how the cost of a node grows with the number of other nodes. Two nodes are
+// real: Open vSwitch, OVN, the agent, pods. Of the others, only what a node can see is simulated.
+// Their objects are in a real Kubernetes API, as kubelets, controllers and agents write them. A
+// host has all their addresses, answers probes and counts the tunnel packets that it receives. The
+// cluster grows within one run. The measurements at each size are one column of a table.
 package scale

@@ -19,8 +19,7 @@ import (
 	"hairpin/watch"
 )
 
-// end measures what is measured once, with all nodes: another controller takes over, and everything
-// is deleted.
+// end measures once, with all nodes: another controller takes over, and everything is deleted.
 func (w *world) end(ctx context.Context) error {
 	if err := w.leaders(ctx); err != nil {
 		return fmt.Errorf("another controller leads: %w", err)
@@ -33,8 +32,8 @@ func (w *world) end(ctx context.Context) error {
 	return nil
 }
 
-// leaders measures how long a new node waits for its ID when the leading controller was just
-// killed, and when it was ended: then another leads.
+// leaders measures how long a new node waits for its ID after the leading controller was killed,
+// and after it was terminated. Then another leads.
 func (w *world) leaders(ctx context.Context) error {
 	if err := w.nodes[1].StartDaemon(ctx, controllerDaemon, "hairpin", "controller", "--config-file="+
 		agentConfig); err != nil {
@@ -44,7 +43,7 @@ func (w *world) leaders(ctx context.Context) error {
 		what   string
 		signal syscall.Signal
 	}{{"the leading controller is killed", syscall.SIGKILL}, {"the leading controller is ended", syscall.SIGTERM}} {
-		if err := w.settle(ctx); err != nil { // the other follows
+		if err := w.settle(ctx); err != nil { // the other catches up
 			return err
 		}
 		from, to, n := w.nodes[i], w.nodes[1-i], node(w.size.nodes+1)
@@ -97,7 +96,7 @@ func (w *world) leaders(ctx context.Context) error {
 	return nil
 }
 
-// leader is who has the controllers' Lease; empty when nobody has.
+// leader returns the holder of the controllers' Lease; empty if there is none.
 func (w *world) leader(ctx context.Context) (string, error) {
 	l, err := w.client.CoordinationV1().Leases(kube.LeaseNamespace).Get(ctx, kube.LeaseName, metav1.GetOptions{})
 	if err != nil || l.Spec.HolderIdentity == nil {
@@ -111,8 +110,8 @@ func (w *world) hasID(ctx context.Context, n node) (bool, error) {
 	return err == nil && got.Annotations[cluster.AnnotationNodeID] != "", err
 }
 
-// clear deletes all nodes that do not run, with their pods, all EgressIPs, and all Services but
-// one, at once, and measures until the real nodes have nothing left of them.
+// clear deletes all nodes that do not run with their pods, all EgressIPs, and all Services but one,
+// at once. It measures until the real nodes have no state of them.
 func (w *world) clear(ctx context.Context) error {
 	before, err := w.work(ctx)
 	if err != nil {
@@ -188,8 +187,8 @@ func (w *world) deleteAll(ctx context.Context) error {
 	return g.Wait()
 }
 
-// wholly deletes until all is deleted: the API server gives a request no more than a minute, and
-// then has deleted a part. What such a request is told differs with how far it is.
+// wholly repeats a deletion until it is complete. The API server ends a request after a minute,
+// when it has deleted a part. The error of such a request depends on its progress.
 func wholly(ctx context.Context, del func(context.Context) error) error {
 	const tries = 20
 	for try := 1; ; try++ {
@@ -205,14 +204,14 @@ func (w *world) deleteAt(ctx context.Context, path, fields string) error {
 		"application/json").Param("fieldSelector", fields).Do(ctx).Error()
 }
 
-// northbound is a table of a node's Northbound database, as text.
+// northbound returns a table of a node's Northbound database, as text.
 func northbound(ctx context.Context, n *lab.Node, table string) (string, error) {
 	return n.Exec(ctx, "ovsdb-client", "-f", "csv", "--no-headings", "dump", "unix:/run/ovn/ovnnb_db.sock",
 		"OVN_Northbound", table)
 }
 
-// cleared reports whether both real nodes have tunnels to no other node than these two, and serve
-// one Service of ours.
+// cleared reports whether both real nodes have tunnels to these two nodes only, and serve one
+// Service of ours.
 func (w *world) cleared(ctx context.Context) (bool, error) {
 	for _, n := range w.nodes {
 		if tunnels, err := tunnelsOf(ctx, n); err != nil || tunnels > len(realNodes)-1 {
@@ -225,8 +224,8 @@ func (w *world) cleared(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// servicesOn counts what a node has of the Services that are deleted: load balancers, or groups
-// beyond those of the Services that stay.
+// servicesOn returns how many deleted Services a node still has: load balancers, or groups beyond
+// those of the remaining Services.
 func (w *world) servicesOn(ctx context.Context, n *lab.Node) (int, error) {
 	if w.opt.Engine == cluster.EngineOpenFlow {
 		const stay = 8 // of two Services, at most
@@ -237,7 +236,7 @@ func (w *world) servicesOn(ctx context.Context, n *lab.Node) (int, error) {
 	return strings.Count(out, "default/s0"), err
 }
 
-// tunnelsOf is to how many other nodes a node has tunnels.
+// tunnelsOf returns the number of other nodes to which a node has tunnels.
 func tunnelsOf(ctx context.Context, n *lab.Node) (int, error) {
 	out, err := n.Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "--no-stats", "dump-flows", claims.TunnelBridge)
 	return strings.Count(out, "tun_src="), err

@@ -9,7 +9,7 @@ import (
 	"hairpin/lab"
 )
 
-// graph is what one picture shows of a table.
+// graph is a picture of some rows of a table.
 type graph struct {
 	title string
 	lines []line
@@ -51,8 +51,8 @@ text{font:12px ui-sans-serif,system-ui,"DejaVu Sans",sans-serif;fill:var(--faint
 .l0{stroke:var(--l0)}.l1{stroke:var(--l1);stroke-dasharray:6 4}.l2{stroke:var(--l2);stroke-dasharray:2 3}.l3{stroke:var(--l3);stroke-dasharray:9 3 2 3}
 `
 
-// Graphs draws the rows that say most, as SVG: the sizes to the right, each ten times the one
-// before, and values upwards from zero.
+// Graphs draws the most important rows as SVG. The x axis has the sizes, logarithmic; the y axis
+// has the values from zero.
 func (t *Table) Graphs() string {
 	var b strings.Builder
 	all := graphs()
@@ -102,7 +102,7 @@ func (t *Table) draw(b *strings.Builder, g graph) {
 		text("middle", x(i), graphHeight-plotBottom+18, fmt.Sprint(n))
 	}
 	text("", plotLeft+width+8, graphHeight-plotBottom+18, "nodes")
-	last := math.Inf(-1) // where the name above stands
+	last := math.Inf(-1) // position of the name above
 	for i, l := range g.lines {
 		r := t.Row(l.row)
 		if r == nil {
@@ -119,7 +119,7 @@ func (t *Table) draw(b *strings.Builder, g graph) {
 	}
 }
 
-// niceTop is the next of 1, 2, 5, 10, 20, … that is not less.
+// niceTop returns the smallest of 1, 2, 5, 10, 20, … that is not less than v.
 func niceTop(v float64) float64 {
 	for unit := 1.0; ; unit *= 10 {
 		for _, m := range []float64{1, 2, 5} {

@@ -10,7 +10,7 @@ import (
 	"hairpin/lab/scale"
 )
 
-// TestGraphs: what is measured is drawn, what is missing is left out, and the text is XML.
+// TestGraphs checks that measured rows are drawn, missing ones are left out, and it is XML.
 func TestGraphs(t *testing.T) {
 	table := scale.Table{Sizes: []int{10, 100, 1000}, Rows: []*scale.Row{
 		{What: "node-a: all daemons: memory at rest", Unit: "MB", Values: []float64{100, 150, 200}},

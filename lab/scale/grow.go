@@ -14,11 +14,11 @@ import (
 	"hairpin/lab"
 )
 
-// podsPerNode is the share of a node that does not run.
+// podsPerNode returns the number of pods of a node that does not run.
 func (w *world) podsPerNode() int { return max(1, w.opt.Pods/w.opt.Nodes) }
 
-// grow adds nodes until there are so many, with their pods and EgressIPs, and measures until both
-// real nodes reach the last.
+// grow adds nodes up to a number, with their pods and EgressIPs, and measures until both real nodes
+// reach the last.
 func (w *world) grow(ctx context.Context, nodes int) error {
 	begin := time.Now()
 	first := max(w.size.nodes, len(realNodes)) + 1
@@ -28,7 +28,7 @@ func (w *world) grow(ctx context.Context, nodes int) error {
 	if err != nil {
 		return err
 	}
-	egress := w.egressIPs(nodes) // after the nodes, that each gets its share
+	egress := w.egressIPs(nodes) // after the nodes, so that each gets its share
 	if err := parallel(ctx, w.size.egressIPs, egress, w.makeEgressIP); err != nil {
 		return err
 	}
@@ -53,8 +53,7 @@ func (w *world) grow(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// crowd writes all nodes from the first on at once, and notes what that costs and how far it is
-// when.
+// crowd writes all nodes from the first on at once. It records the cost and the times of the steps.
 func (w *world) crowd(ctx context.Context, first int) (reached time.Duration, err error) {
 	before, err := w.work(ctx)
 	if err != nil {
@@ -106,7 +105,7 @@ func (w *world) crowd(ctx context.Context, first int) (reached time.Duration, er
 	return reached, nil
 }
 
-// wait waits until something is so, which usually takes so long.
+// wait waits until done returns true, which usually takes the usual time.
 func (w *world) wait(ctx context.Context, usual time.Duration, done func(context.Context) (bool, error)) error {
 	limit, cancel := context.WithTimeoutCause(ctx, w.patience(usual),
 		fmt.Errorf("it is not so after %s", w.patience(usual)))
@@ -116,7 +115,7 @@ func (w *world) wait(ctx context.Context, usual time.Duration, done func(context
 
 // numbered reports whether all nodes have their IDs.
 func (w *world) numbered(ctx context.Context) (bool, error) {
-	// from the API server's memory
+	// from the API server's cache
 	list, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return false, err
@@ -130,19 +129,19 @@ func (w *world) numbered(ctx context.Context) (bool, error) {
 	return n >= w.size.nodes, nil
 }
 
-// planned reports whether the first node has a flow for what comes from each other node.
+// planned reports whether the first node has a flow for packets from each other node.
 func (w *world) planned(ctx context.Context) (bool, error) {
 	tunnels, err := tunnelsOf(ctx, w.nodes[0])
 	return tunnels >= w.size.nodes-1, err
 }
 
-// work is what the first node's daemons have done so far.
+// work is the total work of the first node's daemons so far.
 type work struct {
 	used       map[string]lab.Usage
 	recomputed map[string]int
 }
 
-// computing are the daemons that compute either what changed, or everything.
+// computing returns the daemons that compute either what changed, or everything.
 func computing() []string { return []string{lab.Northd, lab.Controller} }
 
 func (w *world) work(ctx context.Context) (k work, err error) {
@@ -166,7 +165,7 @@ func (w *world) work(ctx context.Context) (k work, err error) {
 	return k, nil
 }
 
-// otherPod is the name of pod number k of a node, after it was replaced so often.
+// otherPod returns the name of pod number k of a node after a number of replacements.
 func otherPod(n node, k, replaced int) string {
 	return fmt.Sprintf("p%05d-%03d-%d", int(n), k, replaced)
 }

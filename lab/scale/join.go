@@ -11,8 +11,8 @@ import (
 	"hairpin/lab"
 )
 
-// knocks lets a pod of each real node send to a pod of another node until the function that it
-// returns is called, every 2 ms by a new connection: what OVN once decided for one would stay.
+// knocks makes a pod of each real node send to a pod of another node every 2 ms, until end is
+// called. Each packet is a new connection, because OVN keeps its decision for a connection.
 func (w *world) knocks(ctx context.Context, n node) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -23,7 +23,7 @@ func (w *world) knocks(ctx context.Context, n node) (end func()) {
 		defer tick.Stop()
 		for {
 			for _, p := range w.senders {
-				_ = lab.Do(p, func() error { // that nothing arrives will be seen
+				_ = lab.Do(p, func() error { // lost packets are noticed elsewhere
 					c, err := net.DialUDP("udp4", nil, to)
 					if err != nil {
 						return err
@@ -46,8 +46,8 @@ func (w *world) knocks(ctx context.Context, n node) (end func()) {
 	}
 }
 
-// reached waits until packets of pods of both real nodes get to a node by its tunnel, and says when
-// the later of the first came.
+// reached waits until packets from pods of both real nodes reach a node through its tunnel. It
+// returns the time of the later one of the two first packets.
 func (w *world) reached(ctx context.Context, n node, timeout time.Duration) (at time.Time, err error) {
 	w.others.forget()
 	defer w.knocks(ctx, n)()
@@ -73,7 +73,7 @@ func (w *world) reached(ctx context.Context, n node, timeout time.Duration) (at 
 	}
 }
 
-// left waits until no packet comes any more to a node that is gone, and says when the last came.
+// left waits until no more packets reach a deleted node, and returns the time of the last one.
 func (w *world) left(ctx context.Context, n node, timeout time.Duration) (at time.Time, err error) {
 	const silence = 500 * time.Millisecond
 	defer w.knocks(ctx, n)()
@@ -140,9 +140,9 @@ func (w *world) membership(ctx context.Context) error {
 	return w.membershipCPU(ctx)
 }
 
-// membershipCPU measures what a node that joins and one that leaves cost the first real node,
-// beyond what its daemons use at rest, while nothing else happens there. There are more of them
-// than rounds, one by one: each has its part of the agent's garbage collection.
+// membershipCPU measures the CPU that a joining and a leaving node cost the first real node, beyond
+// that at rest. There are more of them than rounds, one by one, because each adds to the agent's
+// garbage collection.
 func (w *world) membershipCPU(ctx context.Context) error {
 	n := 5 * w.opt.Rounds
 	for _, m := range []struct {
@@ -178,11 +178,11 @@ func (w *world) membershipCPU(ctx context.Context) error {
 	return nil
 }
 
-// moreCPU names what a daemon uses for something.
+// moreCPU returns the name of a row for a daemon's extra CPU.
 func moreCPU(what, name string) string { return what + ": CPU of " + name + " beyond that at rest" }
 
-// during is the CPU that each daemon of the first real node uses while something is done, and how
-// long that takes.
+// during returns the CPU that each daemon of the first real node uses during do, and how long do
+// takes.
 func (w *world) during(do func() error) (used map[string]time.Duration, took time.Duration, err error) {
 	begin := time.Now()
 	before, err := w.usage(w.nodes[0])
@@ -200,8 +200,8 @@ func (w *world) during(do func() error) (used map[string]time.Duration, took tim
 	return used, time.Since(begin), err
 }
 
-// longestChange changes a Service again and again until stop is closed, and gives the time that the
-// slowest took.
+// longestChange changes a Service repeatedly until stop is closed, and reports the time of the
+// slowest change.
 func (w *world) longestChange(ctx context.Context, stop <-chan struct{},
 	slowest chan<- time.Duration) (failed <-chan error) {
 	result := make(chan error, 1)

@@ -20,20 +20,19 @@ import (
 	"hairpin/lab"
 )
 
-// kubeletPort is where the API server asks all nodes to run a command in a container.
+// kubeletPort is where the API server requests commands in containers, on all nodes.
 const kubeletPort = 10250
 
-// agentNamespace is the chart's.
+// agentNamespace is the namespace of the chart.
 const agentNamespace = "hairpin"
 
-// kubelets answers in the place of the nodes' kubelets: whatever command an agent's container is to
-// run, it prints the report, or what is brief of it.
+// kubelets serves as the kubelet of all nodes. For any command in an agent's container, it prints
+// the report, or its brief form.
 type kubelets struct {
 	report, brief []byte // of the first node
 }
 
-// startKubelets listens on all nodes, those that run and those that do not, with the API server's
-// own certificate.
+// startKubelets listens on all nodes, real and simulated, with the API server's own certificate.
 func (w *world) startKubelets() (*kubelets, error) {
 	pki := filepath.Join(w.serverConfig.Dir, "pki")
 	pair, err := tls.LoadX509KeyPair(filepath.Join(pki, "apiserver.crt"), filepath.Join(pki, "apiserver.key"))
@@ -59,7 +58,7 @@ func (w *world) startKubelets() (*kubelets, error) {
 	return k, nil
 }
 
-// ServeHTTP is a command in a container: /exec/NAMESPACE/agent-NODE/CONTAINER.
+// ServeHTTP runs a command in a container: /exec/NAMESPACE/agent-NODE/CONTAINER.
 func (k *kubelets) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(r.URL.Path, "/")
 	if len(parts) != 5 || parts[1] != "exec" {
@@ -68,7 +67,7 @@ func (k *kubelets) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	name := strings.TrimPrefix(parts[3], agentPod(""))
 	if _, err := httpstream.Handshake(r, rw, []string{"v4.channel.k8s.io"}); err != nil {
-		return // Handshake has answered
+		return // Handshake has replied
 	}
 	made := make(chan httpstream.Stream, 3)
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(rw, r, func(s httpstream.Stream, replied <-chan struct{}) error {
@@ -79,7 +78,7 @@ func (k *kubelets) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return nil
 	})
 	if conn == nil {
-		return // it has answered
+		return // it has replied
 	}
 	defer conn.Close()
 	streams := map[string]httpstream.Stream{}
@@ -95,7 +94,7 @@ func (k *kubelets) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if slices.Contains(r.URL.Query()["command"], "--brief") {
 		report = k.brief
 	}
-	// What cannot be written nobody waits for.
+	// If a write fails, no client waits for it.
 	_, _ = streams[corev1.StreamTypeStdout].Write([]byte(strings.ReplaceAll(string(report), realNodes[0], name)))
 	_ = json.NewEncoder(streams[corev1.StreamTypeError]).Encode(metav1.Status{Status: metav1.StatusSuccess})
 	for _, s := range streams {

@@ -15,10 +15,10 @@ import (
 	"hairpin/lab"
 )
 
-// daemons are those of a node.
+// daemons returns the daemons of a node.
 func daemons() []string { return append([]string{agentDaemon}, lab.AllDaemons()...) }
 
-// usage is what daemons of a node have used: all, unless some are named.
+// usage returns the usage of a node's daemons: of all, unless some are named.
 func (w *world) usage(n *lab.Node, names ...string) (map[string]lab.Usage, error) {
 	if names == nil {
 		names = daemons()
@@ -34,7 +34,7 @@ func (w *world) usage(n *lab.Node, names ...string) (map[string]lab.Usage, error
 	return m, nil
 }
 
-// measure measures everything at the size that the cluster has.
+// measure measures everything at the current size of the cluster.
 func (w *world) measure(ctx context.Context) error {
 	for _, part := range []struct {
 		name string
@@ -71,7 +71,7 @@ func (w *world) rest(ctx context.Context) error {
 	}
 }
 
-// spend measures what everything uses while something is done: CPU per time, and memory at the end.
+// spend measures the usage of everything during do: CPU per time, and memory at the end.
 func (w *world) spend(ctx context.Context, when string, do func(context.Context) error) error {
 	begin := time.Now()
 	before, err := w.spent(ctx)
@@ -123,10 +123,10 @@ func (w *world) addUsage(of, when string, u lab.Usage, took time.Duration) {
 	w.table.Add(of+": memory "+when, "MB", float64(u.RSS)/1024)
 }
 
-// spent is what was used so far.
+// spent is the usage so far.
 type spent struct {
 	used     map[string]lab.Usage
-	bytes    map[string]int // that each agent has got from the API server
+	bytes    map[string]int // that each agent has received from the API server
 	requests float64        // to the API server
 	packets  uint64         // to the nodes that do not run
 }
@@ -159,8 +159,8 @@ func (w *world) spent(ctx context.Context) (s spent, err error) {
 	return s, err
 }
 
-// received is how many bytes the agent of a node has got by the connections to the API server that
-// it has now.
+// received returns how many bytes the agent of a node has received over its current connections to
+// the API server.
 func received(ctx context.Context, n *lab.Node) (sum int, err error) {
 	out, err := n.Exec(ctx, "ss", "-Htnpi", "dport = :6443")
 	if err != nil {
@@ -185,8 +185,8 @@ func received(ctx context.Context, n *lab.Node) (sum int, err error) {
 	return sum, nil
 }
 
-// flip lets the probed Service go to the other server, and gives the time from the write to the
-// answer on the first node, and that of the write.
+// flip moves the probed Service to the other server. It returns the time from the write to the
+// reply on the first node, and that of the write.
 func (w *world) flip(ctx context.Context) (took, wrote time.Duration, err error) {
 	w.flipped = 1 - w.flipped
 	pod := w.pods[w.flipped]
@@ -213,7 +213,7 @@ func (w *world) changes(ctx context.Context) error {
 			return err
 		}
 		times, writes = append(times, took), append(writes, wrote)
-		time.Sleep(200 * time.Millisecond) // until what the change left to do is done
+		time.Sleep(200 * time.Millisecond) // until remaining work of the change is done
 	}
 	w.table.Add("one endpoint changed: API write to the answer on node-a, median", "ms", quantile(times, 0.5))
 	w.table.Add("one endpoint changed: the same, worst", "ms", quantile(times, 1))
@@ -221,7 +221,7 @@ func (w *world) changes(ctx context.Context) error {
 	return nil
 }
 
-// restart measures an agent that is ended and started again.
+// restart measures a terminated and restarted agent.
 func (w *world) restart(ctx context.Context) error {
 	for _, n := range w.nodes {
 		begin := time.Now()
@@ -253,7 +253,7 @@ func (w *world) restart(ctx context.Context) error {
 	return nil
 }
 
-// tunnels counts what a real node has for the others.
+// tunnels counts the tunnel state of a real node for the others.
 func (w *world) tunnels(ctx context.Context) error {
 	n := w.nodes[0]
 	for _, c := range []struct {
@@ -288,7 +288,7 @@ func (w *world) tunnels(ctx context.Context) error {
 	return nil
 }
 
-// watches are those that the API server has open, by resource, Kubernetes' own included.
+// watches returns the open watches of the API server by resource, including Kubernetes' own.
 func (w *world) watches(ctx context.Context) (map[string]float64, error) {
 	ours := []string{"nodes", "pods", "services", "endpointslices", "namespaces", "egressips", "egressservices"}
 	m := map[string]float64{}

@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	probedService = "probed" // the Service that clients on the first node ask for
+	probedService = "probed" // the Service that clients on the first node use
 	serverPort    = 8080
-	egressEvery   = 10 // of so many nodes one may carry egress addresses
+	egressEvery   = 10 // one of this many nodes may carry egress addresses
 	podContainer  = "agent"
 	podSubnets    = "10.128.0.0/9/24,fd00:10:244::/48/64"
 )
@@ -53,7 +53,7 @@ func (n node) name() string {
 	return fmt.Sprintf("n%05d", int(n))
 }
 
-// nodeNamed is the node of a name; 0 for none.
+// nodeNamed returns the node of a name; 0 for none.
 func nodeNamed(name string) node {
 	if i := slices.Index(realNodes, name); i >= 0 {
 		return realNode(i)
@@ -62,8 +62,8 @@ func nodeNamed(name string) node {
 	return node(n)
 }
 
-// addresses are the node's on the wire. Those of the nodes that do not run are in the range that
-// their host answers for.
+// addresses returns the node's external addresses. Those of the nodes that do not run are in the
+// range of their host.
 func (n node) addresses() []netip.Prefix {
 	a := [4]byte{172, 18, 0, byte(2 + n)}
 	if !n.real() {
@@ -74,7 +74,7 @@ func (n node) addresses() []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4(a), 16), netip.PrefixFrom(netip.AddrFrom16(six), 64)}
 }
 
-// pod is the address of a pod of the node.
+// pod returns the address of a pod of the node.
 func (n node) pod(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(128 + n>>8), byte(n), byte(2 + i)})
 }
@@ -86,12 +86,12 @@ func named(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
 }
 
-// clusterIP is the address of Service number i.
+// clusterIP returns the address of Service number i.
 func clusterIP(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 96, byte(64 + i/250), byte(1 + i%250)})
 }
 
-// egressIP is the address of EgressIP number i.
+// egressIP returns the address of EgressIP number i.
 func egressIP(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{172, 18, byte(64 + i/250), byte(1 + i%250)})
 }
@@ -132,7 +132,7 @@ func (w *world) define(ctx context.Context) error {
 	return nil
 }
 
-// post creates an object of a manifest.
+// post creates an object from a manifest.
 func (w *world) post(ctx context.Context, path string, manifest []byte) error {
 	body, err := yaml.YAMLToJSON(manifest)
 	if err != nil {
@@ -143,7 +143,7 @@ func (w *world) post(ctx context.Context, path string, manifest []byte) error {
 		Body(body).Do(ctx).Error()
 }
 
-// makeNode writes a Node as its kubelet does, and with what its agent would add.
+// makeNode writes a Node as its kubelet does, with the annotations that its agent would add.
 func (w *world) makeNode(ctx context.Context, n node, annotations map[string]string) error {
 	cidrs := []string{netip.PrefixFrom(n.pod(-2), 24).String(), fmt.Sprintf("fd00:10:244:%x::/64", int(n))}
 	made := &corev1.Node{
@@ -160,7 +160,7 @@ func (w *world) makeNode(ctx context.Context, n node, annotations map[string]str
 		made.Status.Addresses = append(made.Status.Addresses,
 			corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
 	}
-	if n.mayCarry() && (n.real() || w.opt.Push == "") { // who is pushed carries all
+	if n.mayCarry() && (n.real() || w.opt.Push == "") { // in a push, one real node carries all
 		made.Labels[cluster.LabelEgressAssignable] = ""
 	}
 	_, err := w.client.CoreV1().Nodes().Create(ctx, made, metav1.CreateOptions{})
@@ -181,8 +181,8 @@ func (w *world) makeOther(ctx context.Context, n node) error {
 	})
 }
 
-// makePod creates a Pod that is on its node at once. The API server wants its namespace's service
-// account first, which a controller makes.
+// makePod creates a Pod that is already assigned to its node. The API server requires the
+// namespace's service account before, which a controller creates.
 func (w *world) makePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	pod.Spec.Containers = []corev1.Container{{Name: podContainer, Image: "none"}}
 	no := false
@@ -209,7 +209,7 @@ func (w *world) makePodOf(ctx context.Context, n node, space, name string, addre
 	if err != nil {
 		return err
 	}
-	made.ResourceVersion = "" // whatever somebody else has written
+	made.ResourceVersion = "" // overwrites other writers' changes
 	ip := address.String()
 	made.Status = corev1.PodStatus{
 		Phase: corev1.PodRunning, HostIP: n.addresses()[0].Addr().String(), PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
@@ -221,8 +221,8 @@ func (w *world) makePodOf(ctx context.Context, n node, space, name string, addre
 	return nil
 }
 
-// space is the namespace of a pod. The first of each node is one of an EgressIP that was there when
-// the node was made.
+// space returns the namespace of a pod. The first pod of each node has one of an EgressIP that
+// existed when the node was created.
 func (w *world) space(n node, i int) string {
 	for _, size := range sizes(w.opt.Nodes) {
 		if egress := w.egressIPs(size); int(n) <= size && i == 0 && egress > 0 {
@@ -232,12 +232,12 @@ func (w *world) space(n node, i int) string {
 	return metav1.NamespaceDefault
 }
 
-// egressIPs is how many EgressIPs there are with so many nodes.
+// egressIPs returns the number of EgressIPs with a number of nodes.
 func (w *world) egressIPs(nodes int) int { return w.opt.EgressIPs * nodes / w.opt.Nodes }
 
 func egressNamespace(i int) string { return fmt.Sprintf("egress-%05d", i) }
 
-// makeEgressIP makes an EgressIP for the pods of a namespace of its own.
+// makeEgressIP creates an EgressIP for the pods of its own namespace.
 func (w *world) makeEgressIP(ctx context.Context, i int) error {
 	space := egressNamespace(i)
 	if _, err := w.client.CoreV1().Namespaces().Create(ctx,
@@ -261,7 +261,7 @@ func (w *world) makeServices(ctx context.Context) error {
 
 func serviceName(i int) string { return fmt.Sprintf("s%05d", i) }
 
-// endpoints are those of Service number i after it was changed so often.
+// endpoints returns those of Service number i after a number of changes.
 func (w *world) endpoints(i, changed int) []netip.Addr {
 	first := node(len(realNodes) + 1 + i%(sizes(w.opt.Nodes)[0]-len(realNodes)))
 	return []netip.Addr{first.pod(1 + changed%200), first.pod(1 + (changed+1)%200)}
@@ -272,7 +272,7 @@ func (w *world) makeService(ctx context.Context, name string, cluster netip.Addr
 	return w.makeServiceOf(ctx, name, specOf(cluster), endpoints)
 }
 
-// specOf is that of a Service with a cluster IP.
+// specOf returns the spec of a Service with a cluster IP.
 func specOf(cluster netip.Addr) corev1.ServiceSpec {
 	return corev1.ServiceSpec{ClusterIP: cluster.String(), Ports: []corev1.ServicePort{{Port: 80}}}
 }
@@ -307,7 +307,7 @@ func (w *world) makeSlice(ctx context.Context, service, name string, endpoints [
 	return nil
 }
 
-// pointTo gives the slice of a Service other endpoints.
+// pointTo sets the endpoints of a Service's slice.
 func (w *world) pointTo(ctx context.Context, service string, endpoints []netip.Addr) error {
 	body := `{"endpoints":[`
 	for i, e := range endpoints {

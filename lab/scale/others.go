@@ -15,8 +15,8 @@ import (
 	"hairpin/lab"
 )
 
-// others is the host that has the addresses of all nodes that do not run. It answers there, hears
-// the tunnels' packets, and refuses the connections in them.
+// others is the host that has the addresses of all nodes that do not run. It answers there,
+// receives the tunnels' packets, and rejects the connections in them.
 type others struct {
 	host      *lab.Host
 	mac       cluster.MAC
@@ -26,10 +26,10 @@ type others struct {
 
 	mu    sync.Mutex
 	heard map[heardKey]time.Time // the last packet of a tunnel
-	inner map[netip.Addr]int     // packets in tunnels, by the address of the pod that they are for
+	inner map[netip.Addr]int     // packets in tunnels, by the destination pod's address
 }
 
-// heardKey is who sent through a tunnel, and to whom.
+// heardKey is the sender and the receiver of tunnel packets.
 type heardKey struct{ from, to netip.Addr }
 
 const geneve = 6081
@@ -41,8 +41,8 @@ func startOthers(ctx context.Context, l *lab.Lab) (*others, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A whole range is local, without an address of its own for each node: the kernel answers ARP
-	// and TCP for it.
+	// A whole range is local, without a single address for each node: the kernel answers ARP and
+	// TCP for it.
 	if _, err := h.Exec(ctx, "ip", "route", "add", "local", "172.18.128.0/17", "dev", "lo"); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func startOthers(ctx context.Context, l *lab.Lab) (*others, error) {
 	return o, nil
 }
 
-// hear notes each packet of a tunnel, and answers probes, until the socket is closed.
+// hear records each tunnel packet, and answers probes, until the socket is closed.
 func (o *others) hear(p *ipv4.PacketConn) {
 	frame := make([]byte, 2048)
 	for {
@@ -91,7 +91,7 @@ func (o *others) hear(p *ipv4.PacketConn) {
 	}
 }
 
-// silence lets a node not answer any more, or again.
+// silence makes a node unresponsive, or responsive again.
 func (o *others) silence(ctx context.Context, n node, silent bool) error {
 	do := "del"
 	if silent {
@@ -101,13 +101,13 @@ func (o *others) silence(ctx context.Context, n node, silent bool) error {
 	return err
 }
 
-// packets is how many the host has got.
+// packets returns the number of packets that the host has received.
 func (o *others) packets() (uint64, error) {
 	s, err := counted(o.host)
 	return s.RxPackets, err
 }
 
-// counted is what a host has got from the wire and sent there.
+// counted returns the counters of a host's external link.
 func counted(h *lab.Host) (s netlink.LinkStatistics, err error) {
 	err = h.Do(func() error {
 		link, err := netlink.LinkByName("eth0")
@@ -119,7 +119,7 @@ func counted(h *lab.Host) (s netlink.LinkStatistics, err error) {
 	return s, err
 }
 
-// last is when a packet came by a tunnel from one node to another; zero: never.
+// last returns the time of the last tunnel packet from one node to another; zero if none.
 func (o *others) last(from, to netip.Addr) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -133,7 +133,7 @@ func (o *others) forget() {
 	clear(o.inner)
 }
 
-// met is for how many pods packets came since forget, and how many for the one with most.
+// met returns the number of pods that got packets since forget, and the most for one pod.
 func (o *others) met() (pods, most int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"hairpin/watch"
 )
 
-// failover ends the node that carries most egress addresses, of those that do not run, and measures
-// until the controller has given all of them to others. With few nodes there is none.
+// failover silences the node with most egress addresses, of those that do not run. It measures
+// until the controller has moved all of them to others. With few nodes there is none.
 func (w *world) failover(ctx context.Context) error {
 	carriers, version, err := w.carriers(ctx)
 	if err != nil {
@@ -60,7 +60,7 @@ func (w *world) failover(ctx context.Context) error {
 	return w.settle(ctx)
 }
 
-// egressCarrier is the part of an EgressIP that tells who carries it. Each has one address here.
+// egressCarrier is the part of an EgressIP with its carrier. Each has one address here.
 type egressCarrier struct {
 	Metadata struct{ Name string }
 	Status   struct{ Items []struct{ Node string } }
@@ -73,8 +73,8 @@ func (e *egressCarrier) carrier() node {
 	return nodeNamed(e.Status.Items[0].Node)
 }
 
-// carriers are the nodes of all EgressIPs by their status, 0 for none, and the resource version of
-// that.
+// carriers returns the nodes of all EgressIPs by their status, 0 for none, and its resource
+// version.
 func (w *world) carriers(ctx context.Context) (map[string]node, string, error) {
 	text, err := w.askEgressIPs().DoRaw(ctx)
 	if err != nil {
@@ -98,8 +98,8 @@ func (w *world) askEgressIPs() *rest.Request {
 	return w.client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()).SetHeader("Accept", "application/json")
 }
 
-// leave watches EgressIPs, from a resource version on at which they had these carriers, until all
-// that a node had are on others. It says when each went.
+// leave watches EgressIPs, from a resource version with these carriers, until all addresses of the
+// victim are on other nodes. It returns the time of each move.
 func (w *world) leave(ctx context.Context, carriers map[string]node, version string,
 	victim node) (moved []time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.patience(5*time.Second))
@@ -130,8 +130,8 @@ func (w *world) leave(ctx context.Context, carriers map[string]node, version str
 	return moved, nil
 }
 
-// away stops the API server for a while, if it is to be away at all. What there is serves on; then
-// all clients come back at once.
+// away stops the API server for Options.Away, if that is set. Existing Services stay served. Then
+// all clients reconnect at once.
 func (w *world) away(ctx context.Context) error {
 	if w.opt.Away <= 0 {
 		return nil
@@ -250,14 +250,14 @@ func (w *world) status(ctx context.Context) error {
 	return nil
 }
 
-// saysStatus is what `hairpin status` says on the first node.
+// saysStatus returns the output of `hairpin status` on the first node.
 func (w *world) saysStatus(ctx context.Context, args ...string) (string, error) {
 	return w.nodes[0].Exec(ctx, "sh", "-c", "hairpin status --config-file="+agentConfig+" "+strings.Join(args, " ")+
 		"; [ $? -le 1 ]")
 }
 
-// statusOfAll measures `kubectl hairpin status`, which is `hairpin status --all`: by a command in
-// each agent's pod.
+// statusOfAll measures `kubectl hairpin status`, which is `hairpin status --all`. It runs a command
+// in each agent's pod.
 func (w *world) statusOfAll(ctx context.Context) error {
 	whole, err := w.saysStatus(ctx, "--output=json")
 	if err != nil {

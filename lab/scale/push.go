@@ -18,10 +18,10 @@ import (
 	"hairpin/lab"
 )
 
-// kind is a kind of object of which there can be more and more.
+// kind is a kind of object whose number can grow.
 type kind struct {
 	add  func(ctx context.Context, first, end int) error // writes those from first to end-1
-	seen func(ctx context.Context, end int) error        // returns when packets, or else OVN, meet the last
+	seen func(ctx context.Context, end int) error        // returns when packets, or else OVN, use the last
 }
 
 func (w *world) kinds() map[string]kind {
@@ -34,8 +34,8 @@ func (w *world) kinds() map[string]kind {
 	}
 }
 
-// push lets one kind of object grow until something gives, and measures each size. All else stays
-// as it is.
+// push adds more and more objects of one kind until something fails, and measures each size. All
+// else stays the same.
 func (w *world) push(ctx context.Context) error {
 	k, ok := w.kinds()[w.opt.Push]
 	if !ok {
@@ -95,7 +95,7 @@ func (w *world) pushTo(ctx context.Context, k kind, first, end int) (err error) 
 	return w.status(ctx)
 }
 
-// complaints prints what `hairpin status` of the real nodes does not like.
+// complaints prints the problems in `hairpin status` of the real nodes.
 func (w *world) complaints(ctx context.Context) error {
 	for _, n := range w.nodes {
 		out, err := n.Exec(ctx, "sh", "-c", "hairpin status --config-file="+agentConfig+
@@ -108,7 +108,7 @@ func (w *world) complaints(ctx context.Context) error {
 	return nil
 }
 
-// answered waits until the first server answers the first node's host at an address.
+// answered waits until the first server replies to the first node's host at an address.
 func (w *world) answered(ctx context.Context, to netip.AddrPort) error {
 	_, err := lab.Until(ctx, w.nodes[0], to, w.pods[0].Name(), time.Second*time.Duration(w.opt.Slow),
 		w.patience(30*time.Second))
@@ -127,7 +127,7 @@ func (w *world) pushed(ctx context.Context, first, end int, spec func(i int) cor
 	})
 }
 
-// pushedIP is the cluster IP of Service number i of those that are pushed.
+// pushedIP returns the cluster IP of pushed Service number i.
 func (w *world) pushedIP(i int) netip.Addr { return clusterIP(w.opt.Services + 1 + i) }
 
 func (w *world) addServices(ctx context.Context, first, end int) error {
@@ -154,14 +154,14 @@ func (w *world) lastNodePortAnswers(ctx context.Context, end int) error {
 	return w.answered(ctx, netip.AddrPortFrom(w.nodes[0].Addresses()[0].Addr(), uint16(firstNodePort+end-1)))
 }
 
-// manyPods is the address of pod number i of those that are on nodes that do not run.
+// manyPods returns the node and the address of pod number i on the nodes that do not run.
 func manyPods(i int) (node, netip.Addr) {
 	n := node(len(realNodes) + 1 + i/200)
-	return n, n.pod(1 + i%200) // the first is the node's own
+	return n, n.pod(1 + i%200) // the first address belongs to the node
 }
 
-// addEndpoints gives one Service more endpoints, as the EndpointSlice controller does: a hundred in
-// a slice.
+// addEndpoints adds endpoints to one Service, as the EndpointSlice controller does: a hundred per
+// slice.
 func (w *world) addEndpoints(ctx context.Context, first, end int) error {
 	const service, each = "wide", 100
 	if first == 0 {
@@ -182,7 +182,7 @@ func (w *world) addEndpoints(ctx context.Context, first, end int) error {
 	return nil
 }
 
-// connectionsMeet opens connections to the Service of many endpoints, eight for each, and counts
+// connectionsMeet opens connections to the Service with many endpoints, eight for each. It counts
 // the endpoints that got some.
 func (w *world) connectionsMeet(ctx context.Context, end int) error {
 	if err := w.settle(ctx); err != nil {
@@ -202,7 +202,7 @@ func (w *world) connectionsMeet(ctx context.Context, end int) error {
 			if err == nil {
 				_ = c.Close()
 			}
-			answers[i] = err == nil || errors.Is(err, syscall.ECONNREFUSED) // by a node that does not run
+			answers[i] = err == nil || errors.Is(err, syscall.ECONNREFUSED) // rejected for a node that does not run
 			return nil
 		})
 	})
@@ -233,7 +233,7 @@ func (w *world) connectionsMeet(ctx context.Context, end int) error {
 	return nil
 }
 
-// addEgressIPs makes EgressIPs, each for ten pods.
+// addEgressIPs creates EgressIPs, each for ten pods.
 func (w *world) addEgressIPs(ctx context.Context, first, end int) error {
 	const each = 10
 	if err := parallel(ctx, first, end, w.makeEgressIP); err != nil {
@@ -253,7 +253,7 @@ func (w *world) lastEgressIPTranslates(ctx context.Context, end int) error {
 	return w.secondHas(ctx, "NAT", egressIP(end-1))
 }
 
-// addEgressPods gives one EgressIP more pods.
+// addEgressPods adds pods to one EgressIP.
 func (w *world) addEgressPods(ctx context.Context, first, end int) error {
 	if first == 0 {
 		if err := w.makeEgressIP(ctx, 0); err != nil {
@@ -269,8 +269,7 @@ func (w *world) lastEgressPodIsMember(ctx context.Context, end int) error {
 	return w.secondHas(ctx, "Address_Set", ip)
 }
 
-// secondHas waits until the Northbound database of the node that carries the egress addresses names
-// an address in a table.
+// secondHas waits until a table of the egress node's Northbound database contains an address.
 func (w *world) secondHas(ctx context.Context, table string, a netip.Addr) error {
 	address := regexp.MustCompile(`\b` + regexp.QuoteMeta(a.String()) + `\b`)
 	return w.wait(ctx, 30*time.Second, func(ctx context.Context) (bool, error) {

@@ -23,32 +23,32 @@ import (
 // DefaultName is the name of the lab.
 const DefaultName = "scale"
 
-// Options say how large a cluster to measure.
+// Options configure a measurement.
 type Options struct {
 	Name      string // of the lab; empty = DefaultName
 	Hairpin   string // the binary under test
 	CRDs      string // folder of the resource definitions
-	Engine    string // what serves Services; empty = the default
-	Nodes     int    // at the end; measured at 10, 100, … on the way
+	Engine    string // the service engine; empty = the default
+	Nodes     int    // at the end; measured at 10, 100, … before
 	Services  int    // from the beginning
 	Pods      int    // at the end; a node always has its share
 	EgressIPs int    // at the end
 	Slices    int    // EndpointSlices that change per second of churn
 	Rounds    int    // changes, joins and leaves measured for each size
 	Window    time.Duration
-	Push      string        // a kind of object of which there are more and more, instead of nodes; empty = none
-	Sizes     []int         // how many of them
-	Away      time.Duration // how long the API server is away, after a cold start; 0: neither is measured
+	Push      string        // a kind of object whose number grows, instead of nodes; empty = none
+	Sizes     []int         // numbers of them
+	Away      time.Duration // how long the API server is stopped, after a cold start; 0: neither is measured
 	Slow      int
 	JSON      string // file for the table; empty = none
 	SVG       string // file for graphs of it; empty = none
 	Out       io.Writer
 }
 
-// agentConfig is where the agents have their configuration.
+// agentConfig is the path of the agents' configuration.
 const agentConfig = "/etc/hairpin/hairpin.conf"
 
-// Names of what the lab runs besides the daemons of Open vSwitch and OVN.
+// Names of the lab's daemons besides those of Open vSwitch and OVN.
 const (
 	agentDaemon      = "hairpin"
 	controllerDaemon = "hairpin-controller"
@@ -68,20 +68,20 @@ type world struct {
 	others       *others
 	api          *lab.Host // of the API server
 	kubelets     *kubelets
-	agentPods    int // that were made, of the first nodes
+	agentPods    int // number created, for the first nodes
 	size         size
 	table        Table
 
-	flipped    int            // the server that the probed Service has
-	changed    int            // how many slices churn has changed
-	replaced   map[int]int    // how many pods churn has replaced, by the number of nodes
-	generation map[[2]int]int // how often, by node and pod
+	flipped    int            // the current server of the probed Service
+	changed    int            // number of slices that churn has changed
+	replaced   map[int]int    // number of pods that churn has replaced, by the number of nodes
+	generation map[[2]int]int // number of replacements, by node and pod
 }
 
-// size is how much of the cluster there is, the real nodes not counted.
+// size is the size of the cluster, without the real nodes.
 type size struct{ nodes, egressIPs int }
 
-// Run measures and prints a table. The lab is gone when it returns.
+// Run measures and prints a table. It removes the lab before it returns.
 func Run(ctx context.Context, opt Options) (t Table, err error) {
 	if opt.Nodes < len(realNodes)+1 || opt.Services < 1 || opt.Rounds < 1 {
 		return t, fmt.Errorf("at least %d nodes, a Service and a round are needed", len(realNodes)+1)
@@ -101,7 +101,7 @@ func Run(ctx context.Context, opt Options) (t Table, err error) {
 			break
 		}
 	}
-	w.table.Print(opt.Out) // after an error, too: what was measured took long
+	w.table.Print(opt.Out) // also after an error, because the measurements took long
 	if opt.JSON != "" {
 		err = errors.Join(err, w.table.Write(opt.JSON))
 	}
@@ -111,7 +111,7 @@ func Run(ctx context.Context, opt Options) (t Table, err error) {
 	return w.table, err
 }
 
-// measureAll lets the cluster grow, and measures at each size.
+// measureAll grows the cluster, and measures at each size.
 func (w *world) measureAll(ctx context.Context) error {
 	for _, n := range sizes(w.opt.Nodes) {
 		if err := w.grow(ctx, n); err != nil {
@@ -124,7 +124,7 @@ func (w *world) measureAll(ctx context.Context) error {
 	return w.end(ctx)
 }
 
-// sizes are 10, 100, … and the last.
+// sizes returns 10, 100, … and last.
 func sizes(last int) (list []int) {
 	for n := 10; n < last; n *= 10 {
 		list = append(list, n)
@@ -137,12 +137,12 @@ func (w *world) say(format string, args ...any) {
 	fmt.Fprintf(w.opt.Out, "%7.1f s  %s\n", time.Since(w.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// patience is a generous time for what takes so long on an idle machine of the usual speed.
+// patience returns the time limit for what takes the usual time on an idle, usual machine.
 func (w *world) patience(usual time.Duration) time.Duration {
 	return 20 * usual * time.Duration(w.opt.Slow)
 }
 
-// logs are the ends of the logs, for an error.
+// logs returns the ends of the logs, for an error.
 func (w *world) logs() (text string) {
 	const keep = 2000
 	for _, n := range w.nodes {
@@ -169,7 +169,7 @@ func (w *world) close() error {
 	return err
 }
 
-// start starts the wire, the API server and the host of all other nodes.
+// start starts the underlay, the API server and the host of all other nodes.
 func (w *world) start(ctx context.Context) error {
 	progress := func(line string) { w.say("%s", line) }
 	binary, err := lab.BuildKube(ctx, image.DefaultDir, progress)
@@ -198,7 +198,7 @@ func (w *world) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config.ContentType = runtime.ContentTypeProtobuf // what measures shall cost little itself
+	config.ContentType = runtime.ContentTypeProtobuf // the client of the measurement must cost little itself
 	if w.client, err = kubernetes.NewForConfig(config); err != nil {
 		return fmt.Errorf("make Kubernetes client: %w", err)
 	}
@@ -258,13 +258,13 @@ func (w *world) startNodes(ctx context.Context) error {
 	return w.startPods(ctx)
 }
 
-// ready waits until an agent has done its work once.
+// ready waits until an agent has completed its first run.
 func (w *world) ready(ctx context.Context, n *lab.Node) error {
 	all := func(string) bool { return true }
 	return n.WaitFor(ctx, w.patience(10*time.Second), all, "hairpin", "probe", "readyz", "--config-file="+agentConfig)
 }
 
-// startPods gives the first node two servers, and each a pod that sends.
+// startPods gives the first node two servers, and each node a pod that sends.
 func (w *world) startPods(ctx context.Context) error {
 	add := func(n *lab.Node, name string) (*lab.Pod, error) {
 		made, err := w.makePod(ctx, &corev1.Pod{ObjectMeta: named("default", name),

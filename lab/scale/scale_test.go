@@ -13,8 +13,8 @@ import (
 	"hairpin/lab/scale"
 )
 
-// TestScale: a small cluster grows, every part is measured, and nodes that are no longer there have
-// left nothing behind. No time is asserted.
+// TestScale grows a small cluster and checks that every part is measured, and that deleted nodes
+// leave nothing behind. It asserts no time.
 func TestScale(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a lab needs root")
@@ -34,9 +34,9 @@ func TestScale(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	for what, want := range map[string][2]float64{ // at least and at most, for each size
-		"node-a: tunnels, 10 nodes": {9, 9}, // one to each other node, whatever came and went
+		"node-a: tunnels, 10 nodes": {9, 9}, // one to each other node, regardless of joins and leaves
 		"node-a: tunnels, 20 nodes": {19, 19},
-		// two agents, the controller, and sooner or later one of Kubernetes' own
+		// two agents, the controller, and after some time one of Kubernetes' own
 		"API server: watches of egressips, 10 nodes": {3, 4},
 		"API server: watches of egressips, 20 nodes": {3, 4},
 	} {
@@ -58,7 +58,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestPush: one Service gets more endpoints, and connections to it meet them.
+// TestPush adds endpoints to one Service, and checks that connections to it reach them.
 func TestPush(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a lab needs root")

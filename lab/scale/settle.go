@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// lullWindow is how often settle looks.
+// lullWindow is the interval of settle.
 const lullWindow = 500 * time.Millisecond
 
-// lull finds out when daemons are at rest, by what they use in one window after the other. They are
-// when they use less than a tenth of a core a node for a second. With so many objects that they use
-// more than that by themselves they never do: then they are when it falls no more, which is when
-// for ten seconds no window had a tenth less than the least before, and that least is below half a
-// core a node. What still works hard has more.
+// lull detects when daemons are at rest, by their CPU per window. Either of these holds then:
+//   - They use less than a tenth of a core per node for a second.
+//   - For ten seconds no window was a tenth below the least before, and the least is below half a
+//     core per node. With many objects, they use more than a tenth of a core even at rest.
 type lull struct {
 	nodes        int
-	quiet, level int           // how many windows in a row were so
-	least        time.Duration // of all windows
+	quiet, level int           // number of consecutive windows
+	least        time.Duration // least usage of all windows
 }
 
-// take takes what the daemons of all nodes used in a window, and reports whether they are at rest.
+// take takes the usage of all nodes' daemons in a window, and reports whether they are at rest.
 func (l *lull) take(used time.Duration) bool {
 	const quiet, steady = 2, int(10 * time.Second / lullWindow)
 	if l.quiet++; used > l.core()/10 {
@@ -32,11 +31,11 @@ func (l *lull) take(used time.Duration) bool {
 	return l.quiet >= quiet || l.level >= steady && l.least < l.core()/2
 }
 
-// core is what one core a node is in a window.
+// core returns the CPU time of one core per node in a window.
 func (l *lull) core() time.Duration { return lullWindow * time.Duration(l.nodes) }
 
-// settle waits until the daemons of the real nodes are at rest. It says when that is not rest as it
-// should be.
+// settle waits until the daemons of the real nodes are at rest. It prints their usage if it exceeds
+// a tenth of a core per node.
 func (w *world) settle(ctx context.Context) error {
 	l := lull{nodes: len(w.nodes)}
 	last, err := w.total()
@@ -64,7 +63,7 @@ func (w *world) settle(ctx context.Context) error {
 	return nil
 }
 
-// total is what all daemons of the real nodes have used.
+// total returns the usage of all daemons of the real nodes.
 func (w *world) total() (sum time.Duration, err error) {
 	for _, n := range w.nodes {
 		used, err := w.usage(n)

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// TestLull: daemons that become quiet are at rest within a second, those that use more by
-// themselves when that falls no more, and those that work hard never.
+// TestLull checks that idle daemons are at rest within a second, those with constant load after it
+// falls no more, and busy ones never.
 func TestLull(t *testing.T) {
 	falling := func(i, to int) int { return max(900-50*i, to+i%3) } // ms of each window of two nodes
 	for name, c := range map[string]struct {
 		used func(i int) int
-		from int // the first window after which they may be at rest
-		to   int // by which they must be; 0: never
+		from int // the first window after which rest is allowed
+		to   int // the window by which rest is required; 0: never
 	}{
 		"quiet":                {func(int) int { return 20 }, 1, 2},
 		"quiet after work":     {func(i int) int { return falling(i, 20) }, 16, 19},

@@ -11,19 +11,19 @@ import (
 
 // Table has a column for each size of the cluster.
 type Table struct {
-	Of    string `json:"of"` // what the sizes count
+	Of    string `json:"of"` // the unit of the sizes
 	Sizes []int  `json:"sizes"`
 	Rows  []*Row `json:"rows"`
 }
 
-// Row is what was measured, in the order of the sizes.
+// Row holds one measurement, in the order of the sizes.
 type Row struct {
 	What   string    `json:"what"`
 	Unit   string    `json:"unit"`
 	Values []float64 `json:"values"`
 }
 
-// Add notes a value for the last size.
+// Add adds a value for the last size.
 func (t *Table) Add(what, unit string, value float64) {
 	r := t.Row(what)
 	if r == nil {
@@ -36,7 +36,7 @@ func (t *Table) Add(what, unit string, value float64) {
 	r.Values = append(r.Values, value)
 }
 
-// Row returns what was measured under a name, or nil.
+// Row returns the row of a name, or nil.
 func (t *Table) Row(what string) *Row {
 	i := slices.IndexFunc(t.Rows, func(r *Row) bool { return r.What == what })
 	if i < 0 {
@@ -45,7 +45,7 @@ func (t *Table) Row(what string) *Row {
 	return t.Rows[i]
 }
 
-// Print writes the table as Markdown. The last column is the last size beside the first.
+// Print writes the table as Markdown. The last column is the ratio of the last size to the first.
 func (t *Table) Print(w io.Writer) {
 	head, line := "| |", "|---|"
 	for _, n := range t.Sizes {
@@ -76,7 +76,7 @@ func (t *Table) Write(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// number shows three significant digits or so.
+// number formats with about three significant digits.
 func number(f float64) string {
 	switch {
 	case f == float64(int(f)):

@@ -1,5 +1,5 @@
-// Package session compares sessions that documents show with what the commands print. Only tests
-// use it.
+// Package session compares sessions in documents with the output of the commands. Only tests use
+// it.
 package session
 
 import (
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Session is a command in a document, and what it prints there. A line with … stands for any lines.
+// Session is a command in a document, with its output there. A line with … matches any lines.
 type Session struct {
 	Command string
 	Printed string
@@ -17,7 +17,7 @@ type Session struct {
 
 var fence = regexp.MustCompile("(?s)```\n\\$ ([^\n]*)\n(.*?)```")
 
-// Read gives the sessions of a document whose command begins with a text, and fails if there are
+// Read returns the sessions of a document whose command begins with a text, and fails if there are
 // none.
 func Read(t testing.TB, file, command string) []Session {
 	t.Helper()
@@ -37,8 +37,8 @@ func Read(t testing.TB, file, command string) []Session {
 	return list
 }
 
-// varies is what differs from run to run: ports that the kernel chose, times, counts, and a table's
-// columns of them; and the version, which is that of the commit only where Go finds a clone's
+// varies matches what differs between runs: ports that the kernel chose, times, counts, table
+// columns of these, and the version. That is the version of the commit only if Go finds a clone's
 // files.
 var varies = []struct {
 	is *regexp.Regexp
@@ -53,7 +53,7 @@ var varies = []struct {
 	{regexp.MustCompile(`  +`), "  "},
 }
 
-// Same says whether a command of a lab printed the same, but for what differs from run to run.
+// Same reports whether a command of a lab printed the same, except for what differs between runs.
 func (s Session) Same(printed string) bool {
 	for _, n := range varies {
 		s.Printed, printed = n.is.ReplaceAllString(s.Printed, n.as), n.is.ReplaceAllString(printed, n.as)
@@ -61,7 +61,7 @@ func (s Session) Same(printed string) bool {
 	return s.Exactly(printed)
 }
 
-// Exactly says whether a command printed exactly that.
+// Exactly reports whether a command printed exactly that.
 func (s Session) Exactly(printed string) bool {
 	var parts []string
 	for _, p := range strings.Split("\n"+s.Printed, "\n…") {

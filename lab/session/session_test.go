@@ -2,8 +2,8 @@ package session
 
 import "testing"
 
-// TestSame: a session is the same with other ports, times, counts and another version, and not with
-// another word, address or line.
+// TestSame: a session matches other ports, times, counts and versions, but not another word,
+// address or line.
 func TestSame(t *testing.T) {
 	s := Session{Printed: "NODE    PART  SINCE  READS\nnode-a  ovn   1m2s   14\n…\nSENT tcp 172.18.0.3:46079 > " +
 		"10.96.1.3:80: answered after 1.4 ms\n    seen: 4 packets\n12 of 30 steps\nhairpin (devel)\n"}

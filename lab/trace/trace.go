@@ -1,5 +1,5 @@
-// Package trace asks ofproto/trace of Open vSwitch about what a walk says, and holds its answer
-// against the walk.
+// Package trace runs ofproto/trace of Open vSwitch for the packets of a walk, and compares its
+// output with the walk.
 package trace
 
 import (
@@ -13,10 +13,10 @@ import (
 	"hairpin/walk"
 )
 
-// Command is what to ask of a visit: the packet as it came by a port of a bridge, and what
-// conntrack says of it.
+// Command returns the command for a visit: the packet as it entered a port of a bridge, and its
+// conntrack states.
 func Command(bridge, port string, v walk.Visit, more ...string) string {
-	// the hash by which a group chooses; without one a trace ends there
+	// the hash by which a group selects a bucket; without it, a trace ends at a group
 	match := []string{"in_port=" + port, words(v.In), "dp_hash=1"}
 	if match = append(match, more...); v.In.Mark != 0 {
 		match = append(match, fmt.Sprintf("pkt_mark=%d", v.In.Mark))
@@ -28,7 +28,7 @@ func Command(bridge, port string, v walk.Visit, more ...string) string {
 	return command
 }
 
-// words are those of ovs-ofctl for a packet.
+// words returns the match of a packet in the syntax of ovs-ofctl.
 func words(p walk.Packet) string {
 	source, dest, kind := "nw_src", "nw_dst", p.Protocol.String()
 	if p.Dst.Is6() {
@@ -39,7 +39,7 @@ func words(p walk.Packet) string {
 		source, p.Src, dest, p.Dst, p.Protocol, p.SrcPort, p.Protocol, p.DstPort)
 }
 
-// Ethernet is the address of a frame; a machine outside has some.
+// Ethernet returns a MAC address as text, and a fixed one for an external machine.
 func Ethernet(m cluster.MAC) string {
 	if m == (cluster.MAC{}) {
 		return "02:00:00:00:00:99"
@@ -72,21 +72,21 @@ var (
 	cameBy    = regexp.MustCompile(`^Flow: .*\bin_port=(\d+),`)
 )
 
-// brackets are around IPv6 addresses in some of the tool's lines.
+// brackets removes the brackets of IPv6 addresses in some lines of the tool.
 var brackets = strings.NewReplacer("[", "", "]", "")
 
-// Trace is what ofproto/trace shows of one bridge, until the packet leaves it.
+// Trace is the output of ofproto/trace for one bridge, until the packet leaves it.
 type Trace struct {
 	Flows    []string // as ovs-ofctl shows them, without actions
 	Resumes  int
 	Modified []string // after each conntrack that translates
-	Left     string   // to which bridge, "" if it did not
+	Left     string   // the bridge to which the packet left, "" if none
 	Outputs  []string // names of ports
 	Reject   bool
 	Lost     bool // a table had no flow for it
 }
 
-// Parse reads an answer of a bridge; name tells a port's by its number, or "".
+// Parse reads the output for a bridge; name returns the name of a port number, or "".
 func Parse(bridge, out string, name func(number string) string) Trace {
 	var t Trace
 	in := ""
@@ -130,8 +130,8 @@ func Parse(bridge, out string, name func(number string) string) Trace {
 	return t
 }
 
-// Met wants the flows of a bridge of ours that the walk met, each with its cookie, and conntrack as
-// often.
+// Met checks, for a bridge of Hairpin, that the trace has the flows of the walk, each with its
+// cookie, and as many conntrack passes.
 func (t *Trace) Met(v walk.Visit) error {
 	var want []string
 	lost := false
@@ -153,7 +153,7 @@ func (t *Trace) Met(v walk.Visit) error {
 	return t.Passed(v)
 }
 
-// keysOf brings flows into one form, whoever printed them.
+// keysOf converts flows to one form, whichever program printed them.
 func keysOf(list []string) []string {
 	var keys []string
 	for _, text := range list {
@@ -167,7 +167,7 @@ func keysOf(list []string) []string {
 	return keys
 }
 
-// Passed wants conntrack asked as often as by the walk.
+// Passed checks that the trace has as many conntrack passes as the walk.
 func (t *Trace) Passed(v walk.Visit) error {
 	if t.Resumes != len(v.Passes) {
 		return fmt.Errorf("the packet is looked up again %d times, the walk says %d", t.Resumes, len(v.Passes))
@@ -175,7 +175,7 @@ func (t *Trace) Passed(v walk.Visit) error {
 	return nil
 }
 
-// Made wants no packet but those that the walk made.
+// Made checks that each translated packet of the trace is one of the walk.
 func (t *Trace) Made(v walk.Visit) error {
 	for _, m := range t.Modified {
 		want := func(p walk.Pass) bool { return packetWords(p.After) == m }
@@ -190,7 +190,7 @@ func (t *Trace) Made(v walk.Visit) error {
 	return nil
 }
 
-// packetWords are those of "Modified flow".
+// packetWords returns a packet in the form of "Modified flow".
 func packetWords(p walk.Packet) string {
 	source, dest := "nw_src", "nw_dst"
 	if p.Dst.Is6() {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// extension is what an API server asks to extend itself: a validating webhook that denies every
-// object and says which server did, and an aggregated API, group seen.hairpin, of one resource
-// whose only object has the server's name.
+// extension returns a handler that extends an API server. It serves a validating webhook that
+// denies every object with the server's name, and an aggregated API, group seen.hairpin. That has
+// one resource, whose only object has the server's name.
 func extension(name string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /validate", func(w http.ResponseWriter, r *http.Request) {

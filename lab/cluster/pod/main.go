@@ -1,6 +1,6 @@
-// Command pod is what runs in the containers of the lab's cluster: "pause" holds a pod's
-// namespaces, "serve" is a server that says whom it saw, "lookup" and "get" ask names as any
-// program in a pod would, "stream" is that of package probe.
+// Command pod is the program in the containers of the lab's cluster: "pause" holds a pod's
+// namespaces, "serve" is a server that reports its client's address, "lookup" and "get" resolve
+// names as any program in a pod does, "stream" is that of package probe.
 package main
 
 import (
@@ -52,7 +52,7 @@ func run(ctx context.Context, command string, args []string) error {
 	}
 }
 
-// pause waits for the end, and reaps: with a shared process namespace it is its first process.
+// pause waits for the end and reaps: it is the first process of a shared process namespace.
 func pause(ctx context.Context) {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
@@ -70,8 +70,7 @@ func pause(ctx context.Context) {
 	}
 }
 
-// serve answers as package probe does, and HTTP requests on another port, which is what a kubelet
-// can ask.
+// serve runs a server of package probe, and an HTTP server on another port for probes of a kubelet.
 func serve(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("serve", flag.ExitOnError)
 	host, _ := os.Hostname() // of a pod: its name
@@ -94,7 +93,7 @@ func serve(ctx context.Context, args []string) error {
 	}
 	if *extend != 0 {
 		server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: extension(*name)}
-		server.SetKeepAlivesEnabled(false) // each question comes by a connection of its own
+		server.SetKeepAlivesEnabled(false) // each request uses its own connection
 		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", *extend))
 		if err != nil {
 			return err
@@ -125,8 +124,8 @@ func lookup(ctx context.Context, args []string) error {
 	return nil
 }
 
-// get asks every address of a name (or the one of an address) once and prints a line of JSON for
-// each answer.
+// get sends one request to every address of a name (or to the given address) and prints a line of
+// JSON for each answer.
 func get(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("get", flag.ExitOnError)
 	protocol := flags.String("proto", "tcp", "tcp or udp")

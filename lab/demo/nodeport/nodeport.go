@@ -1,5 +1,5 @@
-// Package nodeport is the table of the twelve paths to a NodePort. The demo's matrix sends its
-// packets, a test of plan walks them in every gateway mode, and docs/user/node-ports.md is
+// Package nodeport is the table of the twelve paths to a NodePort. The demo's matrix sends packets
+// along them, and a test of plan walks them in every gateway mode. docs/user/node-ports.md is
 // generated from it.
 package nodeport
 
@@ -13,19 +13,19 @@ type Case struct {
 	Number int
 	From   Place
 	Local  bool // externalTrafficPolicy
-	Host   bool // the endpoint is the node's host, else a pod on it
+	Host   bool // the endpoint is on the node's host, else in a pod on it
 	Sees   Source
 	// Masqueraded is what the contract requires: a masqueraded source, or else the client's.
 	Masqueraded bool
 	Why         string
 }
 
-// Place is where a packet comes from.
+// Place is the origin of a packet.
 type Place string
 
 // The places.
 const (
-	Outside   Place = "outside"   // a machine that is no node
+	Outside   Place = "outside"   // a machine that is not a node
 	Localhost Place = "localhost" // the node itself, to each of its own addresses, 127.0.0.1 and ::1
 	Pod       Place = "pod"       // a pod on the node
 )

@@ -2,7 +2,7 @@ package nodeport
 
 import "testing"
 
-// The table keeps the contract: where the sender must be seen, it is.
+// The table meets the contract: where the endpoint must see the sender, it does.
 func TestContract(t *testing.T) {
 	cases := Cases()
 	if len(cases) != 12 {

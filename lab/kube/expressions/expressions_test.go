@@ -1,5 +1,5 @@
-// Package expressions tests the chart's CEL expressions with the language that the oldest supported
-// Kubernetes has.
+// Package expressions tests the chart's CEL expressions with the CEL environment of the oldest
+// supported Kubernetes.
 package expressions
 
 import (
@@ -17,8 +17,8 @@ import (
 
 const chart = "../../../charts/hairpin"
 
-// language returns the environment in which a Kubernetes of a version compiles what is new to it:
-// that of the version before.
+// language returns the environment in which a version of Kubernetes compiles new expressions: that
+// of the previous version.
 func language(t *testing.T, minor uint) *cel.Env {
 	t.Helper()
 	set, err := environment.MustBaseEnvSet(version.MajorMinor(1, minor-1)).Extend(environment.VersionedOptions{
