@@ -125,7 +125,7 @@ func ownNode(t *testing.T, l *lab.Lab, n *lab.Node, ways []path) {
 	put(t, l, "nodes.yaml", without)
 	eventually(t, 10*time.Second, "the agent says what is wrong with its Node", func() (bool, string) {
 		r := mustReport(t, n)
-		return !r.Ready && strings.HasPrefix(r.Reason, "Node/node-a: spec.podCIDRs: "), r.Reason
+		return !r.Ready && strings.Contains(r.Reason, ": Node/node-a: spec.podCIDRs: "), r.Reason
 	})
 	t.Log(mustReport(t, n).Reason)
 	own := slices.DeleteFunc(slices.Clone(ways), func(w path) bool { return strings.Contains(w.name, "podremote") })
