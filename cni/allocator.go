@@ -148,8 +148,8 @@ func (b *allocator) attachments(v ovsdb.View) []entry {
 	return list
 }
 
-// pods lists the pods that have a row, a lost row, or a reservation. If a pod has both, the
-// reservation counts. A pod that is being deleted is not listed: its flows are removed together
+// pods lists the pods that have a row, a lost row, or a reservation. If a pod has a reservation for
+// another attachment than that of its row, the reservation counts. A pod that is being deleted is not listed: its flows are removed together
 // with its port, not in a second step.
 func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	b.mu.Lock()
@@ -157,6 +157,9 @@ func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	b.refresh(v)
 	byOwner := make(map[cluster.Owner]*cluster.Pod, len(b.rows)+len(b.reserved))
 	for e := range b.all() {
+		if _, written := b.rows[e.host]; e.row == nil && written {
+			continue // reserved, and the row is there
+		}
 		if len(e.addresses) > 0 && !b.leaving[e.host] {
 			byOwner[e.pod] = e.fact
 		}
