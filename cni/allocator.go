@@ -149,8 +149,8 @@ func (b *allocator) attachments(v ovsdb.View) []entry {
 }
 
 // pods lists the pods that have a row, a lost row, or a reservation. If a pod has a reservation for
-// another attachment than that of its row, the reservation counts. A pod that is being deleted is not listed: its flows are removed together
-// with its port, not in a second step.
+// another attachment than that of its row, the reservation counts. A pod that is being deleted is
+// not listed: its flows are removed together with its port, not in a second step.
 func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	b.mu.Lock()
 	defer b.mu.Unlock()
