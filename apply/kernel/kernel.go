@@ -117,7 +117,7 @@ func (t *Target) closeSockets() {
 }
 
 // Changed signals changes of links, addresses, routes, rules, permanent neighbours and wanted
-// sysctls. It signals sysctls within a third of a second, the others at once.
+// sysctls. It signals changed sysctls within a second, all else at once.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
 // ours reports whether an address on a link is Hairpin's by Config.
