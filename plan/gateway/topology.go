@@ -16,15 +16,15 @@ import (
 // Topology plans the node's OVN zone without Pods and Services: cluster router, node switch, join
 // switch, gateway router, external switch, and the transit switch to the other nodes' zones.
 func Topology(e node.Env) (datapath.State, []cluster.Problem) {
-	z := node.Zone{Env: e, Rows: nb.State{}, Owner: node.OwnerOf(e.Node.Name)}
-	clusterRouter(&z)
-	nodeSwitch(&z)
-	gatewayRouter(&z)
-	external(&z)
-	nat(&z)
-	policies(&z)
+	z := node.NewZone(e)
+	clusterRouter(z)
+	nodeSwitch(z)
+	gatewayRouter(z)
+	external(z)
+	nat(z)
+	policies(z)
 	s := datapath.State{NB: z.Rows, Bridge: openVSwitch(&e)}
-	transit(&z, &s)
+	transit(z, &s)
 	return s, nil
 }
 

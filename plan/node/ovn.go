@@ -96,6 +96,9 @@ type Zone struct {
 	Owner cluster.Owner
 }
 
+// NewZone returns a Zone without rows, whose rows belong to the planned node.
+func NewZone(e Env) *Zone { return &Zone{Env: e, Rows: nb.State{}, Owner: OwnerOf(e.Node.Name)} }
+
 // Addresses returns the prefix that pick selects for each IP version.
 func (e *Env) Addresses(pick func(*Stack) netip.Prefix) []netip.Prefix {
 	list := make([]netip.Prefix, 0, len(e.Stacks))

@@ -32,7 +32,7 @@ func Distributed(e node.Env) (datapath.State, []cluster.Problem) {
 	if !e.Node.Gateway.NodeLocal {
 		return datapath.State{}, nil
 	}
-	z := node.Zone{Env: e, Rows: nb.State{}, Owner: node.OwnerOf(e.Node.Name)}
+	z := node.NewZone(e)
 	k := node.NewKernel(&e)
 	k.State.Links[claims.LocalPort] = host.Link{Name: claims.LocalPort, MAC: localMAC(&e, placeHost), MTU: e.Config.MTU,
 		Checksums: e.Checksums(), Owner: z.Owner}
@@ -49,7 +49,7 @@ func Distributed(e node.Env) (datapath.State, []cluster.Problem) {
 	}, claims.LocalSwitch, localToRouter, nil)
 	ways := map[netip.Prefix]conn.Way{}
 	for i := range e.Stacks {
-		throughLocal(&z, &e.Stacks[i])
+		throughLocal(z, &e.Stacks[i])
 		for _, c := range e.Stacks[i].Services {
 			ways[c] = conn.Way{Source: e.Stacks[i].Management.Addr(), Owner: z.Owner}
 		}

@@ -23,19 +23,19 @@ func Base(e node.Env) (datapath.State, []cluster.Problem) {
 	if e.Node.Gateway.OpenFlow {
 		return datapath.State{}, nil
 	}
-	z := node.Zone{Env: e, Rows: nb.State{}, Owner: node.OwnerOf(e.Node.Name)}
+	z := node.NewZone(e)
 	b, k := node.NewBridge(&e, claims.FeatureGateway), node.NewKernel(&e)
 	gr := node.GatewayRouter(e.Node.Name)
-	groups(&z)
-	marks(&z, gr)
+	groups(z)
+	marks(z, gr)
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		retransmitSNAT(&z, gr, s)
-		markSecondary(&z, gr, s)
+		retransmitSNAT(z, gr, s)
+		markSecondary(z, gr, s)
 		for _, c := range append(slices.Clone(s.Services), node.HostPrefix(s.MasqLocal), node.HostPrefix(s.MasqAll)) {
-			dropWithoutVIP(&z, s, c)
+			dropWithoutVIP(z, s, c)
 		}
-		routeRestricted(&z, s)
+		routeRestricted(z, s)
 		hostToService(b, s)
 		clientToService(b, s)
 		toLoadBalancers(k, s, e.Node.Gateway.Bridge)

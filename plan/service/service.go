@@ -81,18 +81,17 @@ type Front struct {
 	*cluster.Frontend
 	chosen
 	Stack                *node.Stack
-	Internal, external   []netip.AddrPort // endpoints by policy: for clients in the cluster, and for external ones
+	Internal             []netip.AddrPort // endpoints for clients in the cluster, by internalTrafficPolicy
 	LocalHost, LocalPods []netip.AddrPort // of externalTrafficPolicy Local: the host's, and the node's other endpoints
 }
 
 func serve(e *node.Env, s *node.Stack, f *cluster.Frontend) Front {
 	c := choose(e, f)
-	x := Front{Frontend: f, chosen: c, Stack: s, Internal: c.Cluster, external: c.Cluster}
+	x := Front{Frontend: f, chosen: c, Stack: s, Internal: c.Cluster}
 	if f.InternalLocal {
 		x.Internal = c.Local
 	}
 	if f.ExternalLocal {
-		x.external = c.Local
 		for _, a := range c.Local {
 			if x.IsOwnHost(a.Addr()) {
 				x.LocalHost = append(x.LocalHost, a)

@@ -9,7 +9,6 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
-	"hairpin/datapath/nb"
 	"hairpin/pipeline"
 	"hairpin/plan/node"
 	"hairpin/plan/stablehash"
@@ -69,11 +68,11 @@ func Base(e node.Env) (datapath.State, []cluster.Problem) {
 	w := newServiceBridge(&e)
 	w.bridge()
 	w.paths()
-	z := node.Zone{Env: e, Rows: nb.State{}, Owner: w.owner}
+	z := node.NewZone(e)
 	b, k := node.NewBridge(&e, claims.FeatureGateway), node.NewKernel(&e)
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		refused(&z, s)
+		refused(z, s)
 		toServiceBridge(k, s)
 		if e.HasExternalClients() {
 			externalToServices(b, s)
