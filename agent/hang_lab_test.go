@@ -111,7 +111,7 @@ func (h *hang) test(t *testing.T, n *lab.Node, number int) {
 	// One that needs every part, then two that change in the Northbound database only.
 	served("a new Service", "10.244.2.70")
 	served("a changed endpoint", "10.244.2.71")
-	took := eventually(t, 20*time.Second, "the status says who waits for whom",
+	took := eventually(t, 20*time.Second, "the status reports what waits for what",
 		func() (bool, string) { return h.told(t, n) })
 	t.Logf("the status says so after %d ms", took.Milliseconds())
 	served("another changed endpoint", "10.244.2.72")

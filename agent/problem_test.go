@@ -59,7 +59,7 @@ func badObjects(t *testing.T, l *lab.Lab, ways []path) {
 		return ok, strings.Join(list, "\n")
 	}
 	for _, n := range l.Nodes() {
-		eventually(t, 10*time.Second, n.Name()+" tells of all problems",
+		eventually(t, 10*time.Second, n.Name()+" reports all problems",
 			func() (bool, string) { return told(sorted(mustReport(t, n).Problems)) })
 	}
 	for _, p := range mustReport(t, n).Problems {
