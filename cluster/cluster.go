@@ -59,6 +59,7 @@ type Snapshot struct {
 	Starting   []*Pod
 	Namespaces []*Namespace
 	EgressIPs  []*EgressIP
+	Policies   []*Policy
 	Problems   []Problem // rejected while parsing
 	// PodsUnread reports that Pods of other nodes are needed but not read yet; Pods has none of
 	// them. Only the controller gets such a Snapshot. It must defer its decisions about Pods.
@@ -266,8 +267,11 @@ type Pod struct {
 	Node  string
 	IPs   []netip.Addr // at most one per family, IPv4 first
 	MAC   MAC
-	// Labels are the Pod's; EgressIPs select by them.
+	// Labels are the Pod's; EgressIPs and Policies select by them.
 	Labels map[string]string
+	// Ports are the named ports of its containers, sorted by name and protocol; of several equal
+	// ones, the first. Policies refer to them.
+	Ports []PodPort
 	// Extra are addresses, besides its own, that it may send from.
 	Extra []netip.Addr
 	Asks  []netip.Addr // requested as Extra
