@@ -322,7 +322,7 @@ func parsePod(o *corev1.Pod) (*Pod, []Problem) {
 		return nil, nil
 	}
 	pod := &Pod{Owner: ownerOf("Pod", &o.ObjectMeta), UID: string(o.UID), Node: o.Spec.NodeName,
-		Labels: maps.Clone(o.Labels)}
+		Labels: maps.Clone(o.Labels), Ports: podPorts(&o.Spec)}
 	ips := o.Status.PodIPs
 	if len(ips) == 0 && o.Status.PodIP != "" {
 		ips = []corev1.PodIP{{IP: o.Status.PodIP}} // a manifest; the API fills both

@@ -19,17 +19,20 @@ func ReadSnapshot(text []byte) (*Snapshot, error) {
 	return s, nil
 }
 
-// complete rejects a list with an element that is null, or not a valid address.
+// complete rejects a list with an element that is null, or not a valid address. Other pointers may
+// be nil: that is the value of a field that an object does not have.
 func complete(path string, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Pointer:
-		if v.IsNil() {
-			return fmt.Errorf("%s is null", path)
+		if !v.IsNil() {
+			return complete(path, v.Elem())
 		}
-		return complete(path, v.Elem())
 	case reflect.Slice:
 		for i := range v.Len() {
 			at := fmt.Sprintf("%s[%d]", path, i)
+			if x := v.Index(i); x.Kind() == reflect.Pointer && x.IsNil() {
+				return fmt.Errorf("%s is null", at)
+			}
 			if x, ok := v.Index(i).Interface().(interface{ IsValid() bool }); ok && !x.IsValid() {
 				return fmt.Errorf("%s is not an address", at)
 			}

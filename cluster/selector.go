@@ -1,9 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/selection"
@@ -12,7 +12,7 @@ import (
 // Selector is a label selector as a plain value: all its Requirements must hold. The zero Selector
 // selects everything.
 type Selector struct {
-	Requirements []Requirement // sorted by key
+	Requirements []Requirement // sorted
 }
 
 // Requirement is one condition on the labels of an object.
@@ -74,8 +74,10 @@ func parseSelector(from *metav1.LabelSelector) (Selector, error) {
 		}
 		s.Requirements = append(s.Requirements, r)
 	}
-	slices.SortStableFunc(s.Requirements, func(a, b Requirement) int {
-		return strings.Compare(a.Key, b.Key)
+	// matchLabels have no order: equal selectors must be equal values.
+	slices.SortFunc(s.Requirements, func(a, b Requirement) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator),
+			slices.Compare(a.Values, b.Values))
 	})
 	return s, nil
 }

@@ -276,7 +276,7 @@ func parseProtocol(p corev1.Protocol) (Protocol, error) {
 	case corev1.ProtocolSCTP:
 		return SCTP, nil
 	}
-	return 0, fmt.Errorf("%q is not a protocol of Services (TCP, UDP, SCTP)", p)
+	return 0, fmt.Errorf("%q is not a protocol of ports (TCP, UDP, SCTP)", p)
 }
 
 func (f *Frontend) equal(g *Frontend) bool {

@@ -254,7 +254,7 @@ func TestBadServices(t *testing.T) {
 			"Service/default/web: spec.ports[0].nodePort: 70000 is not a port number (1 to 65535)"}},
 		{"protocol", ports(port("a", "tcp", 80), port("b", udp, 80)), []string{
 			"web:b 10.96.0.1:80/udp →",
-			`Service/default/web: spec.ports[0].protocol: "tcp" is not a protocol of Services (TCP, UDP, SCTP)`}},
+			`Service/default/web: spec.ports[0].protocol: "tcp" is not a protocol of ports (TCP, UDP, SCTP)`}},
 		{"no protocol", ports(port("", "", 80)), []string{"web 10.96.0.1:80/tcp →"}},
 		{"name twice", ports(port("a", tcp, 80), port("a", udp, 81)), []string{
 			"web:a 10.96.0.1:80/tcp →",
@@ -322,7 +322,7 @@ func TestBadSlices(t *testing.T) {
 			"EndpointSlice/default/bad: ports[0].port: 0 is not a port number (1 to 65535)"}},
 		{"protocol", slice("bad", "web", endpointPort("", "QUIC", 8080), "10.244.0.6"), []string{
 			"web 10.96.0.1:80/tcp → 10.244.0.5:8080",
-			`EndpointSlice/default/bad: ports[0].protocol: "QUIC" is not a protocol of Services (TCP, UDP, SCTP)`}},
+			`EndpointSlice/default/bad: ports[0].protocol: "QUIC" is not a protocol of ports (TCP, UDP, SCTP)`}},
 		{"address type", edited(slice("bad", "web", endpointPort("", tcp, 8080), "10.244.0.6"),
 			func(s *discoveryv1.EndpointSlice) { s.AddressType = "ipv4" }), []string{
 			"web 10.96.0.1:80/tcp → 10.244.0.5:8080",

@@ -71,11 +71,7 @@ func (x *slice) parsePorts(o *discoveryv1.EndpointSlice) {
 		if p.Port == nil {
 			continue
 		}
-		var word corev1.Protocol
-		if p.Protocol != nil {
-			word = *p.Protocol
-		}
-		protocol, err := parseProtocol(word)
+		protocol, err := parseProtocol(deref(p.Protocol))
 		switch {
 		case err != nil:
 			x.problem(fmt.Sprintf("ports[%d].protocol", i), "%v", err)
@@ -136,9 +132,11 @@ func backendOf(e *discoveryv1.Endpoint, addr netip.Addr) Backend {
 	return b
 }
 
-func deref(s *string) string {
+// deref returns what s points to, or the zero value.
+func deref[T any](s *T) T {
 	if s == nil {
-		return ""
+		var zero T
+		return zero
 	}
 	return *s
 }

@@ -28,6 +28,7 @@ type Store struct {
 	ranges         grouped[*serviceRange]
 	egressIPs      grouped[*EgressIP]
 	egressServices grouped[*egressService]
+	policies       grouped[*Policy]
 	frontends      grouped[*Frontend] // by Service
 	problems       grouped[Problem]   // by the object that has them
 	services       map[Owner]*service
@@ -59,6 +60,7 @@ func NewStore(config Config) *Store {
 		namespaces:     newGrouped(func(n *Namespace) Owner { return namespaceOwner(n.Name) }, same[*Namespace]),
 		egressIPs:      newGrouped(func(e *EgressIP) Owner { return e.Owner }, same[*EgressIP]),
 		egressServices: newGrouped(func(e *egressService) Owner { return e.owner }, same[*egressService]),
+		policies:       newGrouped(func(p *Policy) Owner { return p.Owner }, same[*Policy]),
 		frontends: newGrouped(func(f *Frontend) Owner { return f.Owner },
 			func(f, g *Frontend) bool { return f == g }),
 		problems:      newGrouped(func(p Problem) Owner { return p.Owner }, func(p, q Problem) bool { return p == q }),
@@ -127,7 +129,10 @@ func (s *Store) Set(obj any) {
 		s.note(owner, problems)
 	case *networkingv1.NetworkPolicy:
 		owner := ownerOf("NetworkPolicy", &o.ObjectMeta)
-		s.note(owner, []Problem{{Owner: owner, Message: "Hairpin does not implement NetworkPolicy: it has no effect"}})
+		p, problems := parseNetworkPolicy(o)
+		s.policies.put(owner, []*Policy{p})
+		s.note(owner, append(problems,
+			Problem{Owner: owner, Message: "Hairpin does not implement NetworkPolicy: it has no effect"}))
 	case *corev1.Namespace:
 		n, problems := parseNamespace(o)
 		s.namespaces.put(namespaceOwner(o.Name), []*Namespace{n})
@@ -172,7 +177,9 @@ func (s *Store) Delete(obj any) {
 		s.ranges.put(owner, nil)
 		s.note(owner, nil)
 	case *networkingv1.NetworkPolicy:
-		s.note(ownerOf("NetworkPolicy", &o.ObjectMeta), nil)
+		owner := ownerOf("NetworkPolicy", &o.ObjectMeta)
+		s.policies.put(owner, nil)
+		s.note(owner, nil)
 	case *corev1.Namespace:
 		s.namespaces.put(namespaceOwner(o.Name), nil)
 		s.note(namespaceOwner(o.Name), nil)
@@ -221,7 +228,7 @@ func (s *Store) Snapshot() *Snapshot {
 	}
 	s.stale = map[Owner]bool{} // a map that was cleared is as large as before
 	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() ||
-		s.namespaces.changed() || s.egressServices.changed() {
+		s.namespaces.changed() || s.egressServices.changed() || s.policies.changed() {
 		s.findStrays(moved, &vetted)
 		var denied []Problem // of Pods that request addresses, and of EgressServices
 		s.last = &Snapshot{
@@ -232,6 +239,7 @@ func (s *Store) Snapshot() *Snapshot {
 			Starting:   s.extend(s.starting.all(), &denied),
 			Namespaces: s.namespaces.all(),
 			EgressIPs:  s.withServices(s.settle(s.egressIPs.all(), s.frontends.all()), &denied),
+			Policies:   s.policies.all(),
 			Problems:   s.allProblems(denied),
 		}
 	}
