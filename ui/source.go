@@ -117,6 +117,7 @@ func readCluster(ctx context.Context, client *kubeapi.Client, c config.Config) (
 		func() (runtime.Object, error) { return client.Services("").List(ctx, all) },
 		func() (runtime.Object, error) { return client.EndpointSlices("").List(ctx, all) },
 		func() (runtime.Object, error) { return client.ServiceCIDRs().List(ctx, all) },
+		func() (runtime.Object, error) { return client.NetworkPolicies("").List(ctx, all) },
 		func() (runtime.Object, error) {
 			return watch.ListEgressIPs(ctx, client.Core, metav1.ListOptions{})
 		},

@@ -6,19 +6,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	v1 "hairpin/api/v1"
-	"hairpin/cluster"
 	"hairpin/kubeapi"
 )
 
@@ -136,30 +133,4 @@ func emptyWatch(ctx context.Context) apiwatch.Interface {
 		w.Stop()
 	})
 	return w
-}
-
-// needsOtherPods reports whether Pods of other nodes are needed. A node that carries an egress
-// address, or may have to soon, translates their packets. The controller needs them if two
-// EgressIPs could select the same Pods.
-func needsOtherPods(s *cluster.Snapshot, node string) bool {
-	if node == "" {
-		return len(s.EgressIPs) > 1
-	}
-	if n := s.Node(node); n != nil && slices.ContainsFunc(s.EgressIPs,
-		func(e *cluster.EgressIP) bool { return e.Service == nil && e.MayBeOn(n) }) {
-		return true // an EgressService may be on any node: too many nodes would read all Pods
-	}
-	return slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool {
-		return slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return a.Node == node })
-	})
-}
-
-// otherPods selects the Pods of other nodes. It omits Pods without a node: if one were scheduled to
-// this node, this watch would report its deletion when the watch of the node's own Pods reports it.
-func otherPods(node string) fields.Selector {
-	scheduled := fields.OneTermNotEqualSelector(nodeName, "")
-	if node == "" {
-		return scheduled
-	}
-	return fields.AndSelectors(scheduled, fields.OneTermNotEqualSelector(nodeName, node))
 }

@@ -34,6 +34,9 @@ func egress(s *cluster.Snapshot) string {
 	for _, p := range s.Pods {
 		text += fmt.Sprintf("%s on %s%v ", p.Owner.Name, p.Node, p.Labels)
 	}
+	for _, p := range s.Policies {
+		text += "policy " + p.Owner.Name + " "
+	}
 	if s.PodsUnread {
 		text += "and Pods that are not read yet"
 	}
@@ -120,6 +123,60 @@ func testEgress(t *testing.T, a *api) {
 	agent.want(t, "on this node again", others)
 	write(t, client, "DELETE", watch.EgressIPPath()+"/e", "")
 	from.egress(t, "deleted again", here)
+}
+
+// testPolicies: Pods of other nodes are read while a NetworkPolicy that selects a Pod of this node
+// depends on them. A Snapshot with the policy has them. The controller does not read them.
+func testPolicies(t *testing.T, a *api) {
+	admin := kube{a.client(t)}
+	pod := func(name, node, ip string) string {
+		return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", labels: {app: web}}\nspec: {nodeName: " + node +
+			", containers: [{name: c, image: i, ports: [{name: http, containerPort: 80}]}]}\nstatus: {podIPs: [{ip: " + ip +
+			"}]}\n"
+	}
+	admin.change(t, step{set: pod("here", "node-a", "10.244.1.3") + "---\n" + pod("there", "node-b", "10.244.2.3")})
+	defer admin.change(t, step{delete: "Pod/default/here Pod/default/there NetworkPolicy/default/p"})
+	agent := &asks{pods: map[string]bool{}}
+	c, err := a.server.RESTConfig()
+	check(t, err)
+	c.Wrap(func(rt http.RoundTripper) http.RoundTripper { agent.RoundTripper = rt; return agent })
+	client, err := kubeapi.New(c)
+	check(t, err)
+	from := follow(t, client, "node-a")
+	const own, others = "spec.nodeName=node-a", "spec.nodeName!=,spec.nodeName!=node-a"
+	const here, there = "here on node-amap[app:web] ", "there on node-bmap[app:web] "
+	from.egress(t, "without a policy", here)
+	policy := func(spec string) {
+		admin.change(t, step{set: "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p}\nspec: " +
+			spec + "\n"})
+	}
+	policy("{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}")
+	from.egress(t, "with a policy", here+"policy p ")
+	policy("{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {}}]}]}")
+	admin.change(t, step{delete: "Pod/default/there"})
+	admin.change(t, step{set: pod("there", "node-b", "10.244.2.4")})
+	agent.want(t, "with a policy for other Pods", own)
+	policy("{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {}}]}]}")
+	for limit := time.After(30 * time.Second); len(from.last.Pods) < 2; {
+		select {
+		case from.last = <-from.from:
+			p := from.last.Policies[0]
+			if len(p.Subject.Pods.Requirements) > 0 && p.Subject.Pods.Requirements[0].Values[0] == "web" &&
+				len(from.last.Pods) < 2 {
+				t.Fatal("the policy is there, and its peers are not")
+			}
+		case <-limit:
+			t.Fatal("Pods of other nodes are not read")
+		}
+	}
+	from.egress(t, "with a policy for own Pods", here+there+"policy p ")
+	agent.want(t, "with a policy for own Pods", others, own)
+	if ports := from.last.Pods[1].Ports; len(ports) != 1 || ports[0].Port != 80 {
+		t.Errorf("ports of another node's Pod: %v", ports)
+	}
+	follow(t, a.agent(t), "").egress(t, "controller", "policy p ")
+	admin.change(t, step{delete: "NetworkPolicy/default/p"})
+	from.egress(t, "deleted", here)
 }
 
 // testBeforePods: while the Pods that EgressIPs need cannot be read, the controller gets Snapshots

@@ -48,9 +48,9 @@ const (
 const backlog = 256
 
 // Kube yields the newest Snapshot of the API server's objects, until ctx ends: Nodes, Services,
-// EndpointSlices, Namespaces, EgressIPs, EgressServices, ServiceCIDRs and the Pods of the named
-// node. With an empty name, it reads no Pods, but NetworkPolicies. It reads Pods of other nodes
-// while EgressIPs need them (egressip.go).
+// EndpointSlices, Namespaces, NetworkPolicies, EgressIPs, EgressServices, ServiceCIDRs and the Pods
+// of the named node. With an empty name, it reads no Pods. It reads Pods of other nodes while
+// EgressIPs or NetworkPolicies need them (otherpods.go).
 //
 // The first Snapshot follows when all objects have been read; without a node, when all but Pods
 // have: PodsUnread is set until Pods have, too. Later ones follow each change at once. In a burst,
@@ -75,15 +75,13 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string,
 		k.ours(ctx, core, &egressIPs),
 		k.ours(ctx, core, &egressServices),
 		k.serviceCIDRs(ctx, client.Networking),
+		k.resource(ctx, client.Networking, "networkpolicies", all, named[networkingv1.NetworkPolicy]),
 	}
-	if node == "" { // they have no effect, which the controller reports
-		sources = append(sources, k.resource(ctx, client.Networking, "networkpolicies", all,
-			named[networkingv1.NetworkPolicy]))
-	} else {
+	if node != "" {
 		own := fields.OneTermEqualSelector(nodeName, node)
 		sources = append(sources, k.resource(ctx, core, "pods", own, named[corev1.Pod]))
 	}
-	k.needs = func(s *cluster.Snapshot) bool { return needsOtherPods(s, node) }
+	k.needs = needsOtherPods(node)
 	k.early = node == ""
 	k.others = func() *source { return k.resource(ctx, core, "pods", otherPods(node), named[corev1.Pod]) }
 	go k.collect(ctx, len(sources))

@@ -95,7 +95,7 @@ func testNothingBefore(t *testing.T, a *api) {
 	admin := kube{a.client(t)}
 	admin.change(t, step{set: fmt.Sprintf(web, "10.244.7.5")})
 	defer admin.change(t, step{delete: webKeys})
-	all := []string{"nodes", "services", "endpointslices", "pods"}
+	all := []string{"nodes", "services", "endpointslices", "pods", "namespaces", "networkpolicies"}
 	for _, resource := range all {
 		t.Run(resource, func(t *testing.T) {
 			h := &hold{resource: resource, open: make(chan struct{}), asked: map[string]bool{}}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -110,6 +111,9 @@ func (k kube) applyOnce(t *testing.T, object kubeObject) error {
 	case *discoveryv1.EndpointSlice:
 		_, err := apply(t, k.client.DiscoveryV1().EndpointSlices(o.Namespace), o)
 		return err
+	case *networkingv1.NetworkPolicy:
+		_, err := apply(t, k.client.NetworkingV1().NetworkPolicies(o.Namespace), o)
+		return err
 	}
 	t.Fatalf("an object of type %T", object)
 	return nil
@@ -153,6 +157,8 @@ func (k kube) delete(t *testing.T, o cluster.Owner) error {
 		return k.client.CoreV1().Services(o.Namespace).Delete(t.Context(), o.Name, options)
 	case "EndpointSlice":
 		return k.client.DiscoveryV1().EndpointSlices(o.Namespace).Delete(t.Context(), o.Name, options)
+	case "NetworkPolicy":
+		return k.client.NetworkingV1().NetworkPolicies(o.Namespace).Delete(t.Context(), o.Name, options)
 	}
 	t.Fatalf("an object of kind %s", o.Kind)
 	return nil
@@ -166,6 +172,7 @@ func TestKube(t *testing.T) {
 	t.Run("pods", func(t *testing.T) { testPods(t, a) })
 	t.Run("network cut", func(t *testing.T) { testAway(t, a, false) })
 	t.Run("restart", func(t *testing.T) { testAway(t, a, true) })
+	t.Run("policies", func(t *testing.T) { testPolicies(t, a) })
 	t.Run("egress", func(t *testing.T) { testEgress(t, a) })
 	t.Run("before Pods", func(t *testing.T) { testBeforePods(t, a) })
 	t.Run("restart with many Services", func(t *testing.T) { testManyAway(t, a) })

@@ -177,6 +177,8 @@ func newObject(apiVersion, kind string) (metav1.Object, error) {
 		object, want = &discoveryv1.EndpointSlice{}, "discovery.k8s.io/v1"
 	case "ServiceCIDR":
 		object, want = &networkingv1.ServiceCIDR{}, "networking.k8s.io/v1"
+	case "NetworkPolicy":
+		object, want = &networkingv1.NetworkPolicy{}, "networking.k8s.io/v1"
 	case "Namespace":
 		object = &corev1.Namespace{}
 	case "EgressIP":

@@ -111,7 +111,8 @@ func trim(o runtime.Object) error {
 			return c.Type != corev1.NodeNetworkUnavailable && c.Type != corev1.NodeReady
 		})
 	case *corev1.Pod:
-		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork}
+		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork,
+			Containers: namedPorts(o.Spec.Containers), InitContainers: namedPorts(o.Spec.InitContainers)}
 		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIP: o.Status.PodIP, PodIPs: o.Status.PodIPs}
 	case *discoveryv1.EndpointSlice:
 		for i := range o.Endpoints {
@@ -119,4 +120,15 @@ func trim(o runtime.Object) error {
 		}
 	}
 	return nil
+}
+
+// namedPorts returns the containers with named ports, with nothing but these.
+func namedPorts(containers []corev1.Container) (list []corev1.Container) {
+	for _, c := range containers {
+		ports := slices.DeleteFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == "" })
+		if len(ports) > 0 {
+			list = append(list, corev1.Container{RestartPolicy: c.RestartPolicy, Ports: ports})
+		}
+	}
+	return list
 }

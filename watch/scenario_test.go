@@ -231,7 +231,15 @@ func describe(s *cluster.Snapshot) string {
 			n.Gateway.MAC, n.Gateway.Addresses)
 	}
 	for _, p := range s.Pods {
-		fmt.Fprintf(&b, "pod %s/%s on %s %s %s\n", p.Owner.Namespace, p.Owner.Name, p.Node, p.IPs, p.MAC)
+		fmt.Fprintf(&b, "pod %s/%s on %s %s %s", p.Owner.Namespace, p.Owner.Name, p.Node, p.IPs, p.MAC)
+		if p.Ports != nil {
+			fmt.Fprintf(&b, " ports=%v", p.Ports)
+		}
+		b.WriteString("\n")
+	}
+	for _, p := range s.Policies {
+		fmt.Fprintf(&b, "policy %s/%s ingress=%v,%d egress=%v,%d\n", p.Owner.Namespace, p.Owner.Name,
+			p.Ingress.Isolates, len(p.Ingress.Rules), p.Egress.Isolates, len(p.Egress.Rules))
 	}
 	for _, f := range s.Frontends {
 		fmt.Fprintf(&b, "service %s %s", f.Key(), netip.AddrPortFrom(f.ClusterIP, f.Port))
