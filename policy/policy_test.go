@@ -17,7 +17,7 @@ import (
 	"hairpin/policy"
 )
 
-// world is the cluster of the cases. Namespace new has a pod before its Namespace is read.
+// world is the cluster of the cases. The Namespace of new/web and new/api is not read yet.
 const world = `{kind: Namespace, metadata: {name: shop, labels: {team: a}}}
 ---
 {kind: Namespace, metadata: {name: lab, labels: {team: b}}}
@@ -39,7 +39,10 @@ const world = `{kind: Namespace, metadata: {name: shop, labels: {team: a}}}
   spec: {nodeName: one, containers: [{name: c}]}, status: {podIPs: [{ip: 10.244.1.7}, {ip: "fd00:10:244:1::7"}]}}
 ---
 {kind: Pod, metadata: {name: web, namespace: new, labels: {app: web}},
-  spec: {nodeName: one, containers: [{name: c}]}, status: {podIPs: [{ip: 10.244.1.9}, {ip: "fd00:10:244:1::9"}]}}`
+  spec: {nodeName: one, containers: [{name: c}]}, status: {podIPs: [{ip: 10.244.1.9}, {ip: "fd00:10:244:1::9"}]}}
+---
+{kind: Pod, metadata: {name: api, namespace: new, labels: {app: api}},
+  spec: {nodeName: two, containers: [{name: c}]}, status: {podIPs: [{ip: 10.244.2.9}, {ip: "fd00:10:244:2::9"}]}}`
 
 // np returns a NetworkPolicy of namespace shop.
 func np(name, spec string) string {
@@ -116,6 +119,10 @@ var cases = []policyCase{
 	{name: "a negative selector does not match an unknown namespace", np: np("a", `{podSelector: {}, ingress: [{from: [
 		{namespaceSelector: {matchExpressions: [{key: team, operator: DoesNotExist}]}}]}]}`),
 		want: []string{"new/web > shop/db 80/tcp: ingress", "lab/web > shop/db 80/tcp: ingress"}},
+
+	{name: "a policy isolates pods of its namespace, and accepts them, before the namespace is known",
+		np:   strings.ReplaceAll(np("a", `{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}`), "shop", "new"),
+		want: []string{"shop/web > new/web 80/tcp: ingress", "new/api > new/web 80/tcp: arrives"}},
 
 	{name: "except limits its own block only", np: np("a", `{podSelector: {}, ingress: [{from: [
 		{ipBlock: {cidr: 10.244.0.0/16, except: [10.244.1.0/24, 10.244.2.6/32]}}, {podSelector: {matchLabels: {app: web}}}]}]}`),
@@ -384,11 +391,11 @@ NetworkPolicy/shop/teams rule 2: the port matches, the peer does not: the labels
 NetworkPolicy/shop/teams rule 3: the port matches, the peer does not: the labels of namespace new are not known, and label tier is missing, and label zone is missing, with "p" or "q"`},
 		"denied: only what comes before": {
 			cnp: []*cluster.Policy{cnp("x", cluster.TierAdmin, 5,
-				rule(cluster.Accept, 80), rule(cluster.Deny, 0), rule(cluster.Accept, 82))},
+				rule(cluster.Deny, 81), rule(cluster.Accept, 80), rule(cluster.Deny, 0), rule(cluster.Accept, 82))},
 			packet: "shop/api > shop/db 8080/tcp", want: `
 egress accepted: no policy isolates the pod, and no rule matches
-ingress dropped by ClusterNetworkPolicy/x rule 2
-ClusterNetworkPolicy/x rule 1: the peer matches, port 8080/TCP does not: it accepts 80/TCP`},
+ingress dropped by ClusterNetworkPolicy/x rule 3
+ClusterNetworkPolicy/x rule 2: the peer matches, port 8080/TCP does not: it accepts 80/TCP`},
 		"a rule without valid peers": {
 			cnp: []*cluster.Policy{cnp("x", cluster.TierAdmin, 5,
 				cluster.PolicyRule{AllPorts: true}, rule(cluster.Deny, 0))},
