@@ -35,7 +35,7 @@ func newHostFacts(
 	found func(*hostnet.Sight), log *slog.Logger,
 ) *hostFacts {
 	return &hostFacts{
-		node: node, config: c, log: log, local: hostnet.NewLocal(node),
+		node: node, config: c, log: log, local: hostnet.NewLocal(node, client != nil),
 		looker:    hostnet.NewLooker(node, *c, ovs, tables, found, log),
 		publisher: hostnet.NewPublisher(annotator(client, node), ovs, log),
 	}

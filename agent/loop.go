@@ -127,7 +127,7 @@ func (a *agent) apply(ctx context.Context, f *nodeFacts) (again time.Duration, e
 	err = a.pass.Run(ctx, a.planned.want)
 	a.monitor.meters.Took("hairpin_pass_duration_seconds", time.Since(begin))
 	again = a.pass.Again()
-	butPods, inOVN := a.pods.noteReach(a.pass.Status(), a.planned.inputs.pods, f.gateway.OpenFlow)
+	butPods, inOVN := a.pods.noteReach(a.pass.Status(), a.planned.pods, f.gateway.OpenFlow)
 	if inOVN {
 		again = retry.Sooner(again, a.pods.move(ctx))
 	}

@@ -52,10 +52,11 @@ func startOperated(t *testing.T) *operated {
 	noError(t, err)
 	o.node = l.Add(t, lab.NodeConfig{
 		Name: "node-a", Addresses: []netip.Prefix{p("172.18.0.3/16"), p("fc00:f853:ccd::3/64")},
-		Binds: map[string]string{"/usr/local/bin/hairpin": hairpin},
+		Binds: map[string]string{"/usr/local/bin/hairpin": hairpin, "/opt/cni/bin/hairpin": hairpin},
 		Files: map[string]string{
-			settings:                  "[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n",
-			"/etc/hairpin/kubeconfig": string(kubeconfig),
+			settings:                     "[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n",
+			"/etc/hairpin/kubeconfig":    string(kubeconfig),
+			"/etc/cni/net.d/10.conflist": `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}`,
 		},
 	})
 	return o

@@ -28,6 +28,7 @@ type planned struct {
 	planner  *plan.Planner
 	inputs   inputs
 	all      *cluster.Snapshot // the Snapshot of inputs, with this node's own facts; nil before the first plan
+	pods     []*cluster.Pod    // the pods of inputs, as in all
 	want     datapath.State
 	problems []cluster.Problem // of the Snapshot and of this node's plan
 	fresh    bool              // want differs from that of the last pass
@@ -37,6 +38,11 @@ type planned struct {
 func (p *planned) update(now inputs, all *cluster.Snapshot, node string) {
 	want, problems := p.planner.Node(all, node)
 	p.want = egress.WithMoves(want, all, node)
-	p.inputs, p.all, p.fresh = now, all, true
+	p.inputs, p.all, p.fresh, p.pods = now, all, true, nil
+	for _, x := range all.Pods {
+		if x.Node == node {
+			p.pods = append(p.pods, x)
+		}
+	}
 	p.problems = cluster.SortProblems(slices.Concat(now.snapshot.Problems, problems))
 }

@@ -5,39 +5,44 @@ import (
 	"sync"
 
 	"hairpin/cluster"
+	"hairpin/cni"
 	"hairpin/retry"
 	"hairpin/signal"
 )
 
 // reach determines which pods on claims.ServiceBridge are reachable: a CNI ADD waits for that. It
 // identifies pods by the Interface row of their port. A port that was removed and made again keeps
-// its name, but has another row, and flows that are not written yet.
+// its name, but has another row, and flows that are not written yet. A pod is not reachable before
+// the plan knew its object: without its labels, the plan has none of its policies.
 type reach struct {
-	tell func(rows map[string]bool)
+	tell func(rows map[string]error)
 	wake signal.Signal
 
-	mu      sync.Mutex
-	planned map[string]bool // by row of pods' ports; true when their flows are on the bridge
+	mu     sync.Mutex
+	unread map[string]bool // by row of pods' ports; true when the last plan did not know their objects
+	// by row; true when the flows that were planned with their objects are on the bridge
+	planned map[string]bool
 	inOVN   map[string]bool // by row, for pods in OVN's database; true when OVN's flows lead to them
 }
 
-func newReach(tell func(map[string]bool)) *reach {
+func newReach(tell func(map[string]error)) *reach {
 	return &reach{tell: tell, wake: signal.New()}
 }
 
 // note records the result of a pass for the pods of its plan.
 func (r *reach) note(pods []*cluster.Pod, written func(port string) bool, inOVN bool) {
 	r.mu.Lock()
-	planned, known := map[string]bool{}, map[string]bool{}
+	planned, known, unread := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	ask := false
 	for _, p := range pods {
-		planned[p.PortRow] = r.planned[p.PortRow] || written(p.Port)
+		planned[p.PortRow] = r.planned[p.PortRow] || !p.Unread && written(p.Port)
+		unread[p.PortRow] = p.Unread
 		if leads, was := r.inOVN[p.PortRow]; was || inOVN {
 			known[p.PortRow] = leads
 			ask = ask || !leads
 		}
 	}
-	r.planned, r.inOVN = planned, known
+	r.planned, r.inOVN, r.unread = planned, known, unread
 	r.mu.Unlock()
 	r.publish()
 	if ask {
@@ -81,14 +86,17 @@ func (r *reach) unknown() (list []string) {
 	return list
 }
 
-// publish reports the reachable pods.
+// publish reports the reachable pods, and those that lack their objects.
 func (r *reach) publish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	reached := map[string]bool{}
+	reached := map[string]error{}
 	for row, written := range r.planned {
-		if written && r.inOVN[row] {
-			reached[row] = true
+		switch {
+		case written && r.inOVN[row]:
+			reached[row] = nil
+		case r.unread[row]:
+			reached[row] = cni.ErrUnread
 		}
 	}
 	r.tell(reached)

@@ -275,6 +275,9 @@ type Pod struct {
 	// Extra are addresses, besides its own, that it may send from.
 	Extra []netip.Addr
 	Asks  []netip.Addr // requested as Extra
+	// Unread reports that the Pod's object is not known, so neither are its Labels and Ports. A
+	// policy may select it. Only an agent sets it, for pods of its own node.
+	Unread bool
 	// Port is the Open vSwitch port of the pod, the host's end of its link. PortRow is the UUID of
 	// its database row; a port that was recreated has another one. Only the pod's node knows them.
 	Port, PortRow string

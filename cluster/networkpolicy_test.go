@@ -417,7 +417,7 @@ func TestPoliciesKeepTheirPointers(t *testing.T) {
 }
 
 // TestPodPorts: a Pod has the named ports of its containers and sidecars, sorted; a change of one
-// is noticed.
+// is noticed. A static pod has the UID by which the container runtime knows it.
 func TestPodPorts(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	port := func(name string, number int32, protocol corev1.Protocol) corev1.ContainerPort {
@@ -451,7 +451,11 @@ func TestPodPorts(t *testing.T) {
 		t.Errorf("port %d", got)
 	}
 	o.Status.PodIPs = nil
+	o.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "static"}
 	s.Set(o)
+	if got := s.Snapshot().Starting[0].UID; got != "static" {
+		t.Errorf("UID %s of a static pod", got)
+	}
 	if got := s.Snapshot().Starting; len(got) != 2 || len(got[0].Ports) != 4 || got[1].Ports != nil {
 		t.Error(got)
 	}

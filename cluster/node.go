@@ -323,6 +323,9 @@ func parsePod(o *corev1.Pod) (*Pod, []Problem) {
 	}
 	pod := &Pod{Owner: ownerOf("Pod", &o.ObjectMeta), UID: string(o.UID), Node: o.Spec.NodeName,
 		Labels: maps.Clone(o.Labels), Ports: podPorts(&o.Spec)}
+	if static := o.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
+		pod.UID = static // as the container runtime knows it
+	}
 	ips := o.Status.PodIPs
 	if len(ips) == 0 && o.Status.PodIP != "" {
 		ips = []corev1.PodIP{{IP: o.Status.PodIP}} // a manifest; the API fills both

@@ -155,11 +155,13 @@ func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 		why = s.bound(v, a, bridge)
 		return why == nil
 	})
-	if err == nil && bridge == claims.ServiceBridge {
-		why, err = errNotReached, s.untilReached(waiting, a.host)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", why, err)
+	} else if bridge == claims.ServiceBridge {
+		err = s.untilReached(waiting, a.host)
 	}
 	if err != nil {
-		return nil, errTryLater("flows of "+a.pod.String(), fmt.Errorf("%w: %w", why, err))
+		return nil, errTryLater("flows of "+a.pod.String(), err)
 	}
 	if err := sandbox.Do(func(ns.NetNS) error { return activate(a) }); err != nil {
 		return nil, errInternal("interface of "+a.pod.String(), err)

@@ -16,10 +16,13 @@ import (
 // errNotReached is why an attachment on claims.ServiceBridge is not ready.
 var errNotReached = errors.New("its flows are not written, or OVN does not know it")
 
+// ErrUnread is why a pod is not reachable whose labels, and therefore policies, are not known.
+var ErrUnread = errors.New("the agent has not read its Pod from the Kubernetes API")
+
 // Reached reports which pods on claims.ServiceBridge are reachable, by the UUIDs of their ports'
-// Interface rows: their flows are written, and OVN's flows lead to them. The map must not be
-// changed afterwards.
-func (s *Server) Reached(rows map[string]bool) {
+// Interface rows: their flows are written, and OVN's flows lead to them. Their error is nil; that
+// of another pod, if any, is why it is not reachable. The map must not be changed afterwards.
+func (s *Server) Reached(rows map[string]error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if maps.Equal(s.reached, rows) {
@@ -29,21 +32,31 @@ func (s *Server) Reached(rows map[string]bool) {
 	s.reachedTurn.Notify()
 }
 
+// notReached returns why the pod of a port is not reachable, by the port's row; nil if it is.
+func (s *Server) notReached(row string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if why, known := s.reached[row]; known {
+		return why
+	}
+	return errNotReached
+}
+
 // untilReached waits until Reached reports a port as reachable, by the row that the port has now.
 func (s *Server) untilReached(ctx context.Context, port string) error {
 	for {
 		turn := s.reachedTurn.Next()
-		row := interfaceNamed(s.ovs.View(), port)
-		s.mu.Lock()
-		reached := row != nil && s.reached[string(row.UUID)]
-		s.mu.Unlock()
-		if reached {
+		why := errNotReached
+		if row := interfaceNamed(s.ovs.View(), port); row != nil {
+			why = s.notReached(string(row.UUID))
+		}
+		if why == nil {
 			return nil
 		}
 		select {
 		case <-turn:
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("%w: %w", why, ctx.Err())
 		}
 	}
 }

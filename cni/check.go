@@ -29,7 +29,7 @@ func (s *Server) check(r request, key string) *types.Error {
 		return damaged(fmt.Errorf("Open vSwitch has no port of sandbox %s", r.ContainerID))
 	}
 	s.mu.Lock()
-	facts, ready, reached := s.facts, s.ready == "", s.reached[a.row]
+	facts, ready := s.facts, s.ready == ""
 	s.mu.Unlock()
 	if err := a.outside(facts.Subnets); err != nil {
 		return damaged(fmt.Errorf("Node/%s: %w", s.node, err))
@@ -37,8 +37,10 @@ func (s *Server) check(r request, key string) *types.Error {
 	if err := a.bound(row, facts.Bridge); err != nil {
 		return damaged(err)
 	}
-	if facts.Bridge == claims.ServiceBridge && ready && !reached {
-		return damaged(fmt.Errorf("%s: %w", a.host, errNotReached))
+	if facts.Bridge == claims.ServiceBridge && ready {
+		if why := s.notReached(a.row); why != nil {
+			return damaged(fmt.Errorf("%s: %w", a.host, why))
+		}
 	}
 	if err := inspect(&a, sandbox); err != nil {
 		return damaged(err)

@@ -62,7 +62,7 @@ type Server struct {
 	ready        string                   // why pods cannot be served; empty = they can
 	factsChanged signal.Broadcast         // notified when SetFacts changes ready
 	busy         map[string]chan struct{} // attachments and pods that a request works on; closed at its end
-	reached      map[string]bool          // see Reached
+	reached      map[string]error         // see Reached
 	reachedTurn  signal.Broadcast         // notified when Reached changes anything
 	health       health
 }

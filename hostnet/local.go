@@ -20,16 +20,26 @@ import (
 
 // Local is what this node knows earlier than the API: its own gateway, addresses and pods.
 type Local struct {
-	node  string
-	found Found
-	Base  *cluster.Node // the Node of the Snapshot from which Own was made
-	Own   *cluster.Node
-	pods  map[*cluster.Pod]*cluster.Pod // own pods without labels, and the same with labels
+	node    string
+	objects bool
+	found   Found
+	Base    *cluster.Node // the Node of the Snapshot from which Own was made
+	Own     *cluster.Node
+	pods    map[*cluster.Pod]*cluster.Pod // own pods without labels, and the same with labels
+	read    map[podKey]*cluster.Pod       // the newest objects of own pods
 	// The last list of all pods, and the lists it was made from.
 	all, api, starting, own []*cluster.Pod
 }
 
-func NewLocal(node string) Local { return Local{node: node} }
+// podKey names a pod. A later pod of the same name has another UID.
+type podKey struct {
+	owner cluster.Owner
+	uid   string
+}
+
+// NewLocal returns a Local without facts. objects reports that every pod has an object in the
+// Snapshots, sooner or later.
+func NewLocal(node string, objects bool) Local { return Local{node: node, objects: objects} }
 
 // Apply returns the Snapshot with local facts in place of the API's. While the facts stay the same,
 // the pointer to the own Node does, too.
@@ -74,12 +84,14 @@ func (l *Local) merged(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod 
 	return append(list, others...)
 }
 
-// known returns the API's object of an own pod; nil if that has neither labels nor extra addresses.
-func (l *Local) known(s *cluster.Snapshot, o cluster.Owner) *cluster.Pod {
+// known returns the API's object of an own pod, or nil. An object of another pod with the same name
+// does not count.
+func (l *Local) known(s *cluster.Snapshot, p *cluster.Pod) *cluster.Pod {
 	for _, all := range [][]*cluster.Pod{s.Starting, s.Pods} {
-		if i, found := slices.BinarySearchFunc(all, o, comparePod); found && all[i].Node == l.node &&
-			len(all[i].Labels)+len(all[i].Extra) > 0 {
-			return all[i]
+		if i, found := slices.BinarySearchFunc(all, p.Owner, comparePod); found && all[i].Node == l.node {
+			if k := all[i]; k.UID == p.UID || k.UID == "" || p.UID == "" {
+				return k
+			}
 		}
 	}
 	return nil
@@ -87,25 +99,36 @@ func (l *Local) known(s *cluster.Snapshot, o cluster.Owner) *cluster.Pod {
 
 func comparePod(p *cluster.Pod, o cluster.Owner) int { return p.Owner.Compare(o) }
 
-// labelled adds to own pods the labels and extra addresses from the API. While these stay the same,
-// the pointer does, too.
+// labelled adds to own pods the labels, named ports and extra addresses from the API. While these
+// stay the same, the pointer does, too. A pod whose object was deleted keeps its labels and ports:
+// policies apply to it until its interface is removed. A pod whose object was never known is
+// Unread.
 func (l *Local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
 	list, next := make([]*cluster.Pod, 0, len(pods)), make(map[*cluster.Pod]*cluster.Pod, len(pods))
+	read := make(map[podKey]*cluster.Pod, len(pods))
 	for _, p := range pods {
-		with := p
-		// not another Pod of the same name
-		if k := l.known(s, p.Owner); k != nil && (k.UID == p.UID || k.UID == "" || p.UID == "") {
-			if with = l.pods[p]; with == nil || !maps.Equal(with.Labels, k.Labels) ||
-				!slices.Equal(with.Extra, k.Extra) {
-				c := *p
-				c.Labels, c.Extra = k.Labels, k.Extra
-				with = &c
-			}
+		c, key := *p, podKey{p.Owner, p.UID}
+		if k := l.known(s, p); k != nil {
+			read[key], c.Extra = k, k.Extra
+		} else if k := l.read[key]; k != nil {
+			read[key] = k
+		}
+		if k := read[key]; k != nil {
+			c.Labels, c.Ports = k.Labels, k.Ports
+		}
+		c.Unread = l.objects && read[key] == nil
+		with := l.pods[p]
+		switch {
+		case len(c.Labels)+len(c.Ports)+len(c.Extra) == 0 && !c.Unread:
+			with = p
+		case with == nil || with.Unread != c.Unread || !maps.Equal(with.Labels, c.Labels) ||
+			!slices.Equal(with.Ports, c.Ports) || !slices.Equal(with.Extra, c.Extra):
+			with = &c
 		}
 		next[p] = with
 		list = append(list, with)
 	}
-	l.pods = next
+	l.pods, l.read = next, read
 	return list
 }
 

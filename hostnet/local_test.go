@@ -17,21 +17,32 @@ func localPod(node, name, ip string) *cluster.Pod {
 		IPs: []netip.Addr{netip.MustParseAddr(ip)}}
 }
 
+func textOf(p *cluster.Pod) string {
+	return fmt.Sprint(p.Owner.Name, p.UID, p.Node, p.Labels, p.Ports, p.Unread)
+}
+
 func byOwner(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) }
 
 // TestLocalPods: after any change, the Pods are the API's of other nodes and the actual own ones,
-// with the API's labels, in order. The list stays the same one while nothing changes.
+// in order. An own one has the API's labels and ports, also after its object was deleted; it is
+// Unread if there never was one. The list stays the same one while nothing changes.
 func TestLocalPods(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := hostnet.NewLocal("a")
+		l := hostnet.NewLocal("a", true)
 		s := &cluster.Snapshot{Nodes: []*cluster.Node{{Name: "a"}}}
 		var own []*cluster.Pod
+		read := map[*cluster.Pod]*cluster.Pod{} // newest objects of own
 		draw := func() *cluster.Pod {
 			p := localPod(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "node"),
 				rapid.StringMatching(`[a-d][ab]`).Draw(t, "name"), "10.244.1.3")
 			if rapid.Bool().Draw(t, "labelled") {
 				p.Labels = map[string]string{"app": rapid.SampledFrom([]string{"x", "y"}).Draw(t, "app")}
 			}
+			if rapid.Bool().Draw(t, "named") {
+				p.Ports = []cluster.PodPort{{Name: "http", Protocol: cluster.TCP,
+					Port: rapid.SampledFrom([]uint16{80, 81}).Draw(t, "port")}}
+			}
+			p.UID = rapid.SampledFrom([]string{"1", "2"}).Draw(t, "UID")
 			return p
 		}
 		edit := func(list []*cluster.Pod, p *cluster.Pod) []*cluster.Pod {
@@ -51,31 +62,43 @@ func TestLocalPods(t *testing.T) {
 				next.Starting = edit(s.Starting, draw())
 			case 2:
 				p := draw()
-				p.Node, p.Labels = "a", nil
+				p.Node, p.Labels, p.Ports = "a", nil, nil
 				own = edit(own, p)
 				slices.Reverse(own) // in any order
 			}
 			s = &next
 			got := l.Apply(s, hostnet.Found{}, own).Pods
-			labels := map[cluster.Owner]map[string]string{}
 			var want []string
-			for _, p := range slices.Concat(s.Pods, s.Starting) {
-				if p.Node == "a" && len(p.Labels) > 0 {
-					labels[p.Owner] = p.Labels
-				}
-			}
 			for _, p := range s.Pods {
 				if p.Node != "a" {
-					want = append(want, fmt.Sprint(p.Owner.Name, p.Node, p.Labels))
+					want = append(want, textOf(p))
 				}
 			}
+			last := read
+			read = map[*cluster.Pod]*cluster.Pod{}
 			for _, p := range own {
-				want = append(want, fmt.Sprint(p.Owner.Name, p.Node, labels[p.Owner]))
+				with := *p
+				for before, k := range last {
+					if before.Owner == p.Owner && before.UID == p.UID {
+						read[p] = k
+					}
+				}
+				for _, k := range slices.Concat(s.Pods, s.Starting) { // Starting has precedence
+					if k.Node == "a" && k.Owner == p.Owner && k.UID == p.UID {
+						read[p] = k
+					}
+				}
+				if k := read[p]; k != nil {
+					with.Labels, with.Ports = k.Labels, k.Ports
+				} else {
+					with.Unread = true
+				}
+				want = append(want, textOf(&with))
 			}
 			slices.Sort(want)
 			var is []string
 			for _, p := range got {
-				is = append(is, fmt.Sprint(p.Owner.Name, p.Node, p.Labels))
+				is = append(is, textOf(p))
 			}
 			if !slices.IsSortedFunc(got, byOwner) {
 				t.Fatalf("not in order: %v", is)
@@ -89,6 +112,30 @@ func TestLocalPods(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLocalPodsWithoutObjects: where pods need no objects, as with a folder of manifests, none is
+// Unread. Extra addresses end with the object that requests them.
+func TestLocalPodsWithoutObjects(t *testing.T) {
+	for _, objects := range []bool{false, true} {
+		l := hostnet.NewLocal("a", objects)
+		s := &cluster.Snapshot{Nodes: []*cluster.Node{{Name: "a"}}}
+		own := []*cluster.Pod{localPod("a", "p", "10.244.1.3")}
+		if p := l.Apply(s, hostnet.Found{}, own).Pods[0]; p.Unread != objects || !objects && p != own[0] {
+			t.Errorf("%v: %+v", objects, p)
+		}
+		object := localPod("a", "p", "10.244.1.3")
+		object.Labels, object.Extra = map[string]string{"app": "x"}, object.IPs
+		with := *s
+		with.Pods = []*cluster.Pod{object}
+		if p := l.Apply(&with, hostnet.Found{}, own).Pods[0]; p.Unread || len(p.Extra) != 1 || p.Labels["app"] != "x" {
+			t.Errorf("%v: with its object %+v", objects, p)
+		}
+		gone := *s
+		if p := l.Apply(&gone, hostnet.Found{}, own).Pods[0]; p.Unread || len(p.Extra) != 0 || p.Labels["app"] != "x" {
+			t.Errorf("%v: when it is deleted %+v", objects, p)
+		}
+	}
 }
 
 // BenchmarkLocal: 100 own Pods and 100 000 of other nodes; something else changes, and one of the
@@ -114,7 +161,7 @@ func BenchmarkLocal(b *testing.B) {
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
-			l := hostnet.NewLocal("node-0001")
+			l := hostnet.NewLocal("node-0001", true)
 			l.Apply(s, hostnet.Found{}, own)
 			i := 0
 			for b.Loop() {

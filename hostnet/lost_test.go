@@ -169,7 +169,7 @@ func TestLinkLocalIsNotPublished(t *testing.T) {
 	if !published(&cluster.Node{HostAddresses: f.addresses[1:], Links: []cluster.HostLink{}}, f) {
 		t.Error("it is published again and again")
 	}
-	l := NewLocal("a")
+	l := NewLocal("a", false)
 	s := l.Apply(&cluster.Snapshot{Nodes: []*cluster.Node{{Name: "a", HostAddresses: f.addresses[1:]}}}, f, nil)
 	if got := s.Node("a").HostAddresses; !slices.Equal(got, f.addresses) {
 		t.Errorf("the own node has %v", got)
