@@ -18,8 +18,9 @@ import (
 // server makes a pod as cyclonus does: with the ports 80 and 81 of each protocol, named
 // serve-80-tcp and so on.
 func server(namespace, name string, n int) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"pod": name}},
-		Spec: corev1.PodSpec{NodeName: "node"},
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"pod": name}},
+		Spec:       corev1.PodSpec{NodeName: "node"},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{
 			{IP: fmt.Sprintf("192.168.%d.%d", n/4, n%4+10)}, {IP: fmt.Sprintf("fd00::%x", n+10)}}}}
 	for _, protocol := range protocols {
@@ -106,7 +107,8 @@ func TestCasesOfCyclonus(t *testing.T) {
 	zc := server("z", "c", 8).Status.PodIPs[0].IP
 	cases := generator.NewTestCaseGenerator(true, zc, namespaces, nil, nil).GenerateAllTestCases()
 	for _, c := range cases {
-		s := state{map[string]*corev1.Namespace{}, map[string]*corev1.Pod{}, map[string]*networkingv1.NetworkPolicy{}, 0}
+		s := state{namespaces: map[string]*corev1.Namespace{}, pods: map[string]*corev1.Pod{},
+			policies: map[string]*networkingv1.NetworkPolicy{}}
 		for _, name := range namespaces {
 			s.namespace(name, map[string]string{"ns": name})
 			for _, pod := range []string{"a", "b", "c"} {
@@ -135,9 +137,13 @@ func TestDifferences(t *testing.T) {
 	from, to := server("x", "a", 0), server("x", "b", 1)
 	from.Labels = map[string]string{"other": "label"}
 	sidecar := server("x", "c", 2)
-	sidecar.Spec.InitContainers = []corev1.Container{{Name: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
+	sidecar.Spec.InitContainers = []corev1.Container{{
+		Name: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
 		Ports: []corev1.ContainerPort{{Name: "metrics", Protocol: corev1.ProtocolTCP, ContainerPort: 9090}}}}
-	base := objects{namespaces: []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "x"}}}, pods: []*corev1.Pod{from, to, sidecar}}
+	notWeb := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+		Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"web"}}}}
+	base := objects{pods: []*corev1.Pod{from, to, sidecar},
+		namespaces: []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "x"}}}}
 	policy := func(rules ...networkingv1.NetworkPolicyIngressRule) objects {
 		o := base
 		o.policies = []*networkingv1.NetworkPolicy{{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"},
@@ -151,17 +157,13 @@ func TestDifferences(t *testing.T) {
 		port                 uint16
 		ours, cyclonus, kube bool
 	}{
-		// Labels and Selectors, "Set-based requirement": NotIn selects "all resources with no labels
-		// with the … key", too.
-		{"NotIn and an object without the key", policy(networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{
-			PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-				Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"web"}}}}}}}),
-			to, 80, true, false, true},
-		// A sidecar is a container of the pod while the pod runs (KEP-753). The name of a port reaches
-		// cyclonus with the packet.
-		{"a named port of a sidecar", policy(networkingv1.NetworkPolicyIngressRule{Ports: []networkingv1.NetworkPolicyPort{{
-			Port: new(intstr.FromString("metrics"))}}}),
-			sidecar, 9090, true, false, false},
+		// Documentation, "Labels and Selectors": NotIn also selects objects without the key.
+		{"NotIn and an object without the key", policy(networkingv1.NetworkPolicyIngressRule{
+			From: []networkingv1.NetworkPolicyPeer{{PodSelector: notWeb}}}), to, 80, true, false, true},
+		// A sidecar is one of the pod's containers as long as the pod runs (KEP-753).
+		{"a named port of a sidecar", policy(networkingv1.NetworkPolicyIngressRule{
+			Ports: []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromString("metrics"))}}}),
+			sidecar, 9090, true, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ends := func(pod *corev1.Pod) end { return end{netip.MustParseAddr(pod.Status.PodIPs[0].IP), pod} }

@@ -12,6 +12,7 @@ require (
 	k8s.io/client-go v0.37.1
 	pgregory.net/rapid v1.3.0
 	sigs.k8s.io/kube-network-policies v0.8.0
+	sigs.k8s.io/network-policy-api v0.1.6-0.20250401132235-45061d10895e
 	sigs.k8s.io/yaml v1.6.0
 )
 
@@ -99,7 +100,6 @@ require (
 	k8s.io/streaming v0.37.1 // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
-	sigs.k8s.io/network-policy-api v0.1.6-0.20250401132235-45061d10895e // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 )

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/kube-network-policies/pkg/networkpolicy"
+	"sigs.k8s.io/network-policy-api/pkg/client/clientset/versioned"
+	"sigs.k8s.io/network-policy-api/pkg/client/informers/externalversions"
 
 	"hairpin/cluster"
 	"hairpin/policy"
@@ -26,6 +28,7 @@ type objects struct {
 	namespaces []*corev1.Namespace
 	pods       []*corev1.Pod
 	policies   []*networkingv1.NetworkPolicy
+	cluster    []*cluster.Policy // ClusterNetworkPolicies
 }
 
 // end is one end of a packet.
@@ -95,6 +98,7 @@ func hairpin(t interface{ Fatalf(string, ...any) }, o objects) judge {
 			t.Fatalf("%v", p)
 		}
 	}
+	s.Policies = append(s.Policies, o.cluster...)
 	endpoint := func(e end) policy.Endpoint {
 		if e.pod == nil {
 			return policy.Endpoint{Addr: e.addr}
@@ -147,7 +151,7 @@ func portName(pod *corev1.Pod, protocol corev1.Protocol, port uint16) string {
 	if pod == nil {
 		return ""
 	}
-	for _, c := range pod.Spec.Containers {
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		for _, p := range c.Ports {
 			if p.Protocol == protocol && p.ContainerPort == int32(port) {
 				return p.Name
@@ -162,6 +166,7 @@ func portName(pod *corev1.Pod, protocol corev1.Protocol, port uint16) string {
 type kubeNetworkPolicies struct {
 	controller                 *networkpolicy.Controller
 	namespaces, pods, policies cache.Indexer
+	admin, baseline            cache.Indexer
 }
 
 func newKubeNetworkPolicies(t *testing.T) *kubeNetworkPolicies {
@@ -171,17 +176,25 @@ func newKubeNetworkPolicies(t *testing.T) *kubeNetworkPolicies {
 		t.Fatal(err)
 	}
 	f := informers.NewSharedInformerFactory(client, 0)
-	namespaces, pods, policies := f.Core().V1().Namespaces(), f.Core().V1().Pods(), f.Networking().V1().NetworkPolicies()
-	c, err := networkpolicy.NewController(client, policies, namespaces, pods, f.Core().V1().Nodes(), nil, nil, nil,
-		networkpolicy.Config{NodeName: "node", NRIdisabled: true})
+	namespaces, pods := f.Core().V1().Namespaces(), f.Core().V1().Pods()
+	policies := f.Networking().V1().NetworkPolicies()
+	apiClient, err := versioned.NewForConfig(&rest.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := externalversions.NewSharedInformerFactory(apiClient, 0).Policy().V1alpha1()
+	c, err := networkpolicy.NewController(client, policies, namespaces, pods, f.Core().V1().Nodes(), apiClient,
+		g.AdminNetworkPolicies(), g.BaselineAdminNetworkPolicies(), networkpolicy.Config{NodeName: "node",
+			NRIdisabled: true, AdminNetworkPolicy: true, BaselineAdminNetworkPolicy: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &kubeNetworkPolicies{c, namespaces.Informer().GetIndexer(), pods.Informer().GetIndexer(),
-		policies.Informer().GetIndexer()}
+		policies.Informer().GetIndexer(), g.AdminNetworkPolicies().Informer().GetIndexer(),
+		g.BaselineAdminNetworkPolicies().Informer().GetIndexer()}
 }
 
-// Both are methods of the controller, which do not export what they decide in any other way.
+// All are methods of the controller, which do not export what they decide in any other way.
 //
 //go:linkname policiesOf sigs.k8s.io/kube-network-policies/pkg/networkpolicy.(*Controller).getNetworkPoliciesForPod
 func policiesOf(*networkpolicy.Controller, *corev1.Pod) []*networkingv1.NetworkPolicy
@@ -191,33 +204,47 @@ func accepts(c *networkpolicy.Controller, ctx context.Context, policies []*netwo
 	direction networkingv1.PolicyType, subject *corev1.Pod, subjectPort int, peer *corev1.Pod, peerAddr net.IP,
 	peerPort int, protocol corev1.Protocol) bool
 
+//go:linkname arrives sigs.k8s.io/kube-network-policies/pkg/networkpolicy.(*Controller).evaluatePacket
+func arrives(*networkpolicy.Controller, context.Context, theirPacket) bool
+
+// theirPacket has the fields of the type packet of kube-network-policies.
+type theirPacket struct {
+	id               uint32
+	family           corev1.IPFamily
+	from, to         net.IP
+	protocol         corev1.Protocol
+	fromPort, toPort int
+	payload          []byte
+}
+
+// fill replaces what a store has.
+func fill[T any](t interface{ Fatalf(string, ...any) }, store cache.Indexer, list []T) {
+	var all []any
+	for _, x := range list {
+		all = append(all, x)
+	}
+	if err := store.Replace(all, ""); err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
 // judge returns the judge of a cluster, and ends the one before.
 func (k *kubeNetworkPolicies) judge(t interface{ Fatalf(string, ...any) }, o objects) judge {
-	fill := func(to cache.Indexer, list []any) {
-		if err := to.Replace(list, ""); err != nil {
-			t.Fatalf("%v", err)
-		}
-	}
-	var namespaces, pods, policies []any
-	for _, x := range o.namespaces {
-		namespaces = append(namespaces, x)
-	}
-	for _, x := range o.pods {
-		pods = append(pods, x)
-	}
+	var policies []*networkingv1.NetworkPolicy
 	for _, x := range o.policies {
 		policies = append(policies, defaulted(x))
 	}
-	fill(k.namespaces, namespaces)
-	fill(k.pods, pods)
-	fill(k.policies, policies)
+	fill(t, k.namespaces, o.namespaces)
+	fill(t, k.pods, o.pods)
+	fill(t, k.policies, policies)
 	return func(p packet) verdict {
 		from, to := net.IP(p.from.addr.AsSlice()), net.IP(p.to.addr.AsSlice())
 		const sourcePort = 40000
+		c, ctx := k.controller, context.Background()
 		return verdict{
-			accepts(k.controller, context.Background(), policiesOf(k.controller, p.from.pod), networkingv1.PolicyTypeEgress,
+			accepts(c, ctx, policiesOf(c, p.from.pod), networkingv1.PolicyTypeEgress,
 				p.from.pod, sourcePort, p.to.pod, to, int(p.port), p.protocol),
-			accepts(k.controller, context.Background(), policiesOf(k.controller, p.to.pod), networkingv1.PolicyTypeIngress,
+			accepts(c, ctx, policiesOf(c, p.to.pod), networkingv1.PolicyTypeIngress,
 				p.to.pod, int(p.port), p.from.pod, from, sourcePort, p.protocol),
 		}
 	}

@@ -66,7 +66,8 @@ func (t drawer) pod(namespace string, subnet, n int) *corev1.Pod {
 	}
 	for i := range rapid.IntRange(0, 4).Draw(t.T, "ports") {
 		p := corev1.ContainerPort{Name: rapid.SampledFrom(names).Draw(t.T, "name"),
-			ContainerPort: int32(rapid.SampledFrom(numbers).Draw(t.T, "port")), Protocol: rapid.SampledFrom(protocols).Draw(t.T, "protocol")}
+			ContainerPort: int32(rapid.SampledFrom(numbers).Draw(t.T, "port")),
+			Protocol:      rapid.SampledFrom(protocols).Draw(t.T, "protocol")}
 		if !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
 			q := c.Ports[0]
 			return q.Protocol == p.Protocol && (q.Name == p.Name || q.ContainerPort == p.ContainerPort)
@@ -133,10 +134,12 @@ func (t drawer) policy(namespaces []string, n int) *networkingv1.NetworkPolicy {
 	o.Spec.PolicyTypes = rapid.SampledFrom([][]networkingv1.PolicyType{nil, {"Ingress"}, {"Egress"},
 		{"Ingress", "Egress"}}).Draw(t.T, "policyTypes")
 	for range rapid.IntRange(0, 2).Draw(t.T, "ingress") {
-		o.Spec.Ingress = append(o.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: t.peers(), Ports: t.ports()})
+		o.Spec.Ingress = append(o.Spec.Ingress,
+			networkingv1.NetworkPolicyIngressRule{From: t.peers(), Ports: t.ports()})
 	}
 	for range rapid.IntRange(0, 2).Draw(t.T, "egress") {
-		o.Spec.Egress = append(o.Spec.Egress, networkingv1.NetworkPolicyEgressRule{To: t.peers(), Ports: t.ports()})
+		o.Spec.Egress = append(o.Spec.Egress,
+			networkingv1.NetworkPolicyEgressRule{To: t.peers(), Ports: t.ports()})
 	}
 	return o
 }
@@ -144,7 +147,8 @@ func (t drawer) policy(namespaces []string, n int) *networkingv1.NetworkPolicy {
 func (t drawer) cluster() (o objects) {
 	namespaces := []string{"one", "two", "three"}
 	for i, n := range namespaces {
-		o.namespaces = append(o.namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: t.labels()}})
+		o.namespaces = append(o.namespaces,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: t.labels()}})
 		for j := range 4 {
 			o.pods = append(o.pods, t.pod(n, i+1, j+1))
 		}
