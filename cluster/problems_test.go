@@ -138,11 +138,13 @@ func TestProblemsOfOneObject(t *testing.T) {
 	var endpoints []discoveryv1.Endpoint
 	var ingress []corev1.LoadBalancerIngress
 	var podIPs []corev1.PodIP
+	var peers []networkingv1.NetworkPolicyPeer
 	for _, a := range list("10.244.%d.%d:") {
 		ports = append(ports, corev1.ServicePort{Name: a, Port: 80})
 		endpoints = append(endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
 		ingress = append(ingress, corev1.LoadBalancerIngress{IP: a[:len(a)-1]})
 		podIPs = append(podIPs, corev1.PodIP{IP: a})
+		peers = append(peers, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: a}})
 	}
 	for name, object := range map[string]any{
 		"words of a Pod's annotation": &corev1.Pod{ObjectMeta: annotated(AnnotationExtraAddresses, "x%d-%d"),
@@ -163,6 +165,8 @@ func TestProblemsOfOneObject(t *testing.T) {
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: endpoints},
 		"egress addresses": &v1.EgressIP{ObjectMeta: metav1.ObjectMeta{Name: "x"},
 			Spec: v1.EgressIPSpec{EgressIPs: list("x%d.%d")}},
+		"peers of a policy": &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"},
+			Spec: networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{From: peers}}}},
 		"service ranges": &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "x"},
 			Spec: networkingv1.ServiceCIDRSpec{CIDRs: list("x%d.%d")}},
 		"host addresses": &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x",

@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
@@ -33,7 +35,7 @@ func anyObject(t *rapid.T) any {
 		return rapid.SampledFrom([]corev1.Protocol{tcp, udp, "QUIC"}).Draw(t, "protocol")
 	}
 	number := func() int32 { return rapid.SampledFrom([]int32{1, 2, 0, 65536}).Draw(t, "number") }
-	switch rapid.IntRange(0, 5).Draw(t, "kind") {
+	switch rapid.IntRange(0, 6).Draw(t, "kind") {
 	case 0:
 		pods := rapid.SampledFrom([][]string{nil, {"10.244.1.0/24"}, {"10.244.2.0/24"}, {"10.244.2.4/30"}}).Draw(t,
 			"range")
@@ -43,6 +45,15 @@ func anyObject(t *rapid.T) any {
 	case 1:
 		return pod(name("pod", 3), rapid.SampledFrom([]string{"", "node1", "node2"}).Draw(t, "node"), ip("ip"),
 			ip("ip"))
+	case 6:
+		o := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name("policy", 3)}}
+		o.Spec.PodSelector.MatchLabels = rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "-"}),
+			rapid.SampledFrom([]string{"x", "y"}), 0, 2).Draw(t, "labels")
+		block := &networkingv1.IPBlock{CIDR: fmt.Sprint(ip("block"), "/", number()),
+			Except: []string{ip("except") + "/32"}}
+		o.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{
+			{From: []networkingv1.NetworkPolicyPeer{{IPBlock: block}}}}
+		return o
 	case 2, 3:
 		return service(name("service", 3), rapid.SampledFrom([]string{"None", "10.96.0.1", "010.96.0.1"}).Draw(t, "ip"),
 			ports(port(name("port", 2), protocol(), number()), port(name("port", 2), protocol(), number())),
@@ -74,6 +85,8 @@ func key(o any) string {
 		return "Service/" + o.Name
 	case *discoveryv1.EndpointSlice:
 		return "EndpointSlice/" + o.Name
+	case *networkingv1.NetworkPolicy:
+		return "NetworkPolicy/" + o.Name
 	}
 	return ""
 }
