@@ -17,7 +17,8 @@ const (
 	actionSetField, actionCopyField                          = 25, 28
 	actionNone, actionVendor                                 = 0xfffe, 0xffff
 	vendorNicira                                             = 0x2320
-	nicResubmit, nicCT, nicNAT, nicLearn, nicLarger          = 14, 35, 36, 45, 49
+	nicResubmit, nicConjunction, nicCT                       = 14, 34, 35
+	nicNAT, nicLearn, nicLarger                              = 36, 45, 49
 )
 
 func action(b []byte, kind uint16, body []byte) []byte {
@@ -48,9 +49,9 @@ func PushVLAN(b []byte) []byte { return action(b, actionPushVLAN, []byte{0x81, 0
 // PopVLAN appends pop_vlan.
 func PopVLAN(b []byte) []byte { return action(b, actionPopVLAN, nil) }
 
-// SetField appends set_field:value->field.
-func SetField(b []byte, field Field, value []byte) []byte {
-	return action(b, actionSetField, field.Append(nil, value, nil))
+// SetField appends set_field:value/mask->field; a nil mask writes the whole field.
+func SetField(b []byte, field Field, value, mask []byte) []byte {
+	return action(b, actionSetField, field.Append(nil, value, mask))
 }
 
 // Copy appends a copy of the lowest bits of a field to those of another.
@@ -67,6 +68,12 @@ func CheckLarger(b []byte, length uint16, field Field) []byte {
 // Resubmit appends resubmit(,table).
 func Resubmit(b []byte, table uint8) []byte {
 	return nicira(b, nicResubmit, []byte{PortInPort >> 8 & 0xff, PortInPort & 0xff, table, 0, 0, 0})
+}
+
+// Conjunction appends conjunction(id,clause/clauses): the flow is one alternative of a clause, from
+// 1 on, of the flow that matches conj_id=id.
+func Conjunction(b []byte, id uint32, clause, clauses uint8) []byte {
+	return nicira(b, nicConjunction, slices.Concat([]byte{clause - 1, clauses}, u32(id)))
 }
 
 // CT appends ct(…): the packet continues in the table, or ends if table is 0. nested holds the

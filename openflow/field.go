@@ -37,6 +37,7 @@ const (
 	NDSLL      = oxm + 32<<9 + 6
 	NDTLL      = oxm + 33<<9 + 6
 
+	Reg5         = nxm + 5<<9 + 4
 	Reg6         = nxm + 6<<9 + 4
 	Reg7         = nxm + 7<<9 + 4
 	TunID        = nxm + 16<<9 + 8
@@ -46,6 +47,7 @@ const (
 	TunDst       = nxm + 32<<9 + 4
 	PktMark      = nxm + 33<<9 + 4
 	TCPFlags     = nxm + 34<<9 + 2
+	ConjID       = nxm + 37<<9 + 4
 	TunMetadata0 = nxm + 40<<9 + 4 // the size is that of the option mapped to it
 	CTState      = nxm + 105<<9 + 4
 	CTMark       = nxm + 107<<9 + 4

@@ -33,6 +33,7 @@ type table struct {
 	stage        string // "br-ex Classifier"
 	byDst, bySrc map[uint16][]tableFlow
 	others       []tableFlow
+	clauses      []tableFlow // of conjunctions
 }
 
 // tableFlow is a flow of a table, with the fields that it matches.
@@ -81,7 +82,9 @@ func (b *bridge) put(f *flow.Flow) {
 	}
 	x := tableFlow{f, f.Match.Fields()}
 	switch {
-	case f.Match.DstPort != 0:
+	case len(f.Actions) > 0 && isClause(f.Actions[0]):
+		t.clauses = append(t.clauses, x)
+	case f.Match.DstPort != 0 && f.Match.DstMask == 0:
 		t.byDst[f.Match.DstPort] = append(t.byDst[f.Match.DstPort], x)
 	case f.Match.SrcPort != 0:
 		t.bySrc[f.Match.SrcPort] = append(t.bySrc[f.Match.SrcPort], x)
@@ -95,6 +98,11 @@ func (b *bridge) put(f *flow.Flow) {
 		f.Match.EthDst != (cluster.MAC{}) {
 		b.pods[out.Port] = f.Match.EthDst
 	}
+}
+
+func isClause(a flow.Action) bool {
+	_, is := a.(flow.Conjunction)
+	return is
 }
 
 // podPort returns the port of one of our bridges that a pod is behind.
@@ -172,6 +180,7 @@ func patchPort(p *nb.SwitchPort) string { return "patch-" + p.Name + "-to-br-int
 func (t *table) sort() {
 	order := func(a, b tableFlow) int { return cmp.Compare(b.Priority, a.Priority) }
 	slices.SortFunc(t.others, order)
+	slices.SortFunc(t.clauses, order)
 	for _, m := range [...]map[uint16][]tableFlow{t.byDst, t.bySrc} {
 		for _, list := range m {
 			slices.SortFunc(list, order)
@@ -181,7 +190,57 @@ func (t *table) sort() {
 
 // lookup returns the flow that a packet matches, nil if none. rival is another match of the same
 // priority with other actions: the switch may take either.
-func (t *table) lookup(packet *flow.Match) (found, rival *flow.Flow) {
+func (t *table) lookup(packet flow.Match) (found, rival *flow.Flow, err error) {
+	found, rival = t.best(&packet)
+	for i := 0; i < len(t.clauses) && (found == nil || t.clauses[i].Priority > found.Priority); {
+		priority := t.clauses[i].Priority
+		matched := map[uint32]uint64{} // clauses by ID, as bits
+		var complete []uint32
+		for ; i < len(t.clauses) && t.clauses[i].Priority == priority; i++ {
+			if f := t.clauses[i]; f.Match.Matches(&packet, f.fields) {
+				complete = append(complete, satisfied(f.Flow, matched)...)
+			}
+		}
+		if len(complete) == 0 {
+			continue
+		}
+		slices.Sort(complete)
+		found, rival = nil, nil
+		for _, id := range complete {
+			packet.ConjID = id
+			f, other := t.best(&packet)
+			switch {
+			case f == nil || f.Match.ConjID != id:
+				return nil, nil, fmt.Errorf("%s: no flow matches conj_id=%d, which the packet has", t.stage, id)
+			case found == nil:
+				found, rival = f, other
+			case !slices.Equal(f.Actions, found.Actions):
+				rival = f
+			}
+		}
+		return found, rival, nil
+	}
+	return found, rival, nil
+}
+
+// satisfied adds the clauses that a flow is an alternative of, and returns the conjunctions that
+// have all their clauses with it.
+func satisfied(f *flow.Flow, matched map[uint32]uint64) (complete []uint32) {
+	for _, a := range f.Actions {
+		if c, ok := a.(flow.Conjunction); ok {
+			all, before := uint64(1)<<c.Of-1, matched[c.ID]
+			matched[c.ID] = before | 1<<(c.Clause-1)
+			if before != all && matched[c.ID] == all {
+				complete = append(complete, c.ID)
+			}
+		}
+	}
+	return complete
+}
+
+// best returns the matching flow of the highest priority that is no clause of a conjunction, and a
+// rival of it.
+func (t *table) best(packet *flow.Match) (found, rival *flow.Flow) {
 	for _, list := range [...][]tableFlow{t.byDst[packet.DstPort], t.bySrc[packet.SrcPort], t.others} {
 		for _, f := range list {
 			if found != nil && f.Priority < found.Priority {

@@ -123,8 +123,10 @@ type translation struct {
 	port   uint16     // of NATDst; 0 = keep
 	ports  portRange  // of NATSrc
 	mark   uint32
-	ethSrc bool // store the source MAC
-	inline bool // the packet continues in place, without another lookup in the datapath
+	// markMask has the bits of mark that are written; 0 = all, or none if mark is 0 as well
+	markMask uint32
+	ethSrc   bool // store the source MAC
+	inline   bool // the packet continues in place, without another lookup in the datapath
 }
 
 // maxRecirculations limits the recirculations of a packet in the userspace datapath, which then
@@ -175,7 +177,10 @@ func (r *run) track(z zone, t translation) (made *entry) {
 
 // note stores with a connection the mark and the MAC that the action requests.
 func (r *run) note(e *entry, t translation) {
-	if t.commit && t.mark != 0 {
+	switch {
+	case t.commit && t.markMask != 0:
+		e.mark = e.mark&^t.markMask | t.mark
+	case t.commit && t.mark != 0:
 		e.mark = t.mark
 	}
 	if t.commit && t.ethSrc {

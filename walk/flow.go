@@ -12,8 +12,9 @@ import (
 	"hairpin/pipeline"
 )
 
-// registers hold what flows recorded about a packet on a bridge: the group and its chosen bucket.
-type registers struct{ group, bucket uint32 }
+// registers hold what flows recorded about a packet on a bridge: the group and its chosen bucket,
+// and the profile of policies.
+type registers struct{ group, bucket, profile uint32 }
 
 // sent is a packet that left the bridge, with its egress port.
 type sent struct {
@@ -96,8 +97,10 @@ func (r *run) table(c *crossing, number uint8) error {
 	if t == nil {
 		t = newTable(c.b, number)
 	}
-	f, rival := t.lookup(&c.headers)
+	f, rival, err := t.lookup(c.headers)
 	switch {
+	case err != nil:
+		return err
 	case f == nil && number == pipeline.SvcSessionAffinity: // learned flows are not read
 		r.step(c.n, t.stage, NoFlow, cluster.Owner{}, "a client that is not remembered")
 		return nil
@@ -125,7 +128,7 @@ func (r *run) headers(c *crossing) flow.Match {
 		SrcPort: p.SrcPort, DstPort: p.DstPort,
 		SYN:     ct.bits&(flow.CTEst|flow.CTRpl) == 0, // a walk begins with a SYN
 		CTState: flow.CTState{Set: ct.bits},
-		Group:   c.group, Bucket: c.bucket, Tunnel: c.tunnel,
+		Group:   c.group, Bucket: c.bucket, Profile: c.profile, Tunnel: c.tunnel,
 	}
 	if ct.entry != nil {
 		m.CTMark = ct.entry.mark
@@ -174,7 +177,7 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 				return did, err
 			}
 			say("resubmitted to " + pipeline.Name(pipeline.Bridge(c.b.key), a.Table))
-		case flow.SetGroup, flow.SetTunnel:
+		case flow.SetGroup, flow.SetProfile, flow.SetTunnel:
 			say(c.note(a))
 		case flow.Learn:
 			say(fmt.Sprintf("remembers the client's bucket for %s", time.Duration(a.Timeout)*time.Second))
@@ -219,12 +222,15 @@ func actionsKnown(f *flow.Flow) error {
 	return nil
 }
 
-// note records what a flow sets besides the packet: its group or its tunnel.
+// note records what a flow sets besides the packet: its group, its profile or its tunnel.
 func (c *crossing) note(action flow.Action) (did string) {
 	switch a := action.(type) {
 	case flow.SetGroup:
 		c.group = a.ID
 		return "for group " + strconv.FormatUint(uint64(a.ID), 10)
+	case flow.SetProfile:
+		c.profile = a.ID
+		return fmt.Sprintf("by profile 0x%x", a.ID)
 	case flow.SetTunnel:
 		c.tunnel = a.Tunnel
 		return "for the tunnel to " + a.Peer.String()
@@ -330,7 +336,7 @@ func (b *bridge) remembered(table uint8, group, bucket uint32) flow.CT {
 func (r *run) ctAction(c *crossing, a flow.CT, step int) string {
 	before := r.p
 	z := c.n.zone(strconv.Itoa(int(a.Zone)))
-	t := translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, mark: a.Mark, ethSrc: a.EthSrc,
+	t := translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, mark: a.Mark, markMask: a.MarkMask, ethSrc: a.EthSrc,
 		inline: a.Table == 0}
 	if t.nat == flow.NATDst {
 		t.port = a.NAT.PortMin

@@ -51,6 +51,13 @@ table=9,priority=36,icmp6,icmp_type=135,nd_sll=02:00:00:00:00:01 actions=drop
 table=9,priority=37,icmp6,icmp_type=135,nd_target=fd00::7,nd_sll=00:00:00:00:00:00 actions=drop
 table=9,priority=38,icmp6,icmp_type=136,nd_target=fd00::7,nd_tll=02:00:00:00:00:01 actions=drop
 table=9,priority=39,icmp6,icmp_type=136,nd_tll=00:00:00:00:00:00 actions=drop
+table=9,priority=40,ip,nw_src=10.0.0.1 actions=conjunction(4294967295,1/2),conjunction(7,2/64)
+table=9,priority=41,conj_id=4294967295,reg5=0x51c2 actions=set_field:0xffffffff->reg5,resubmit(,10)
+table=9,priority=42,tcp,reg5=0x51c2,tp_dst=0x1f40/0xfffc actions=conjunction(7,2/2)
+table=9,priority=43,udp6,tp_dst=0x0/0xfc00 actions=drop
+table=9,priority=44,sctp,tp_dst=0x8000/0x8000 actions=drop
+table=9,priority=45,ct_state=+rpl+trk,ct_mark=0x100/0x100,ip actions=ct(commit,zone=1,exec(set_field:0x100/0x100->ct_mark))
+table=9,priority=46,ct_mark=0x0/0x100,ipv6 actions=ct(commit,table=10,zone=1,exec(set_field:0x0/0x100->ct_mark))
 table=9,priority=65535,ip actions=learn(table=25,idle_timeout=65535,delete_learned,cookie=0x280deeffff,limit=3,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),LOCAL
 table=9,priority=65534,ipv6 actions=learn(table=25,idle_timeout=1,delete_learned,cookie=0x2c0dee0001,limit=4294967295,eth_type=0x86dd,NXM_NX_REG6[1..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),LOCAL
 `

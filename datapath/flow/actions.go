@@ -47,6 +47,7 @@ var setters = map[openflow.Field]func(datum) Action{
 	openflow.IPv6Src: func(d datum) Action { return SetSrc{d.addr()} },
 	openflow.IPTTL:   func(d datum) Action { return SetTTL{uint8(d.value.low)} },
 	openflow.PktMark: func(d datum) Action { return SetPktMark{uint32(d.value.low)} },
+	openflow.Reg5:    func(d datum) Action { return SetProfile{uint32(d.value.low)} },
 	openflow.Reg6:    func(d datum) Action { return SetGroup{uint32(d.value.low)} },
 }
 
@@ -69,6 +70,8 @@ func settings(a Action) []setting {
 		return []setting{{openflow.IPTTL, exactly(uint64(a.TTL))}}
 	case SetPktMark:
 		return []setting{{openflow.PktMark, exactly(uint64(a.Mark))}}
+	case SetProfile:
+		return []setting{{openflow.Reg5, exactly(uint64(a.ID))}}
 	case SetGroup:
 		return []setting{{openflow.Reg6, exactly(uint64(a.ID))}}
 	case SetTunnel:
@@ -115,6 +118,8 @@ func appendAction(b []byte, a Action) []byte {
 		return append(b, "->vlan_vid"...)
 	case ToGroup:
 		return strconv.AppendUint(append(b, "group:"...), uint64(a.ID), 10)
+	case Conjunction:
+		return fmt.Appendf(b, "conjunction(%d,%d/%d)", a.ID, a.Clause, a.Of)
 	case Learn:
 		return a.append(b)
 	case CT:
@@ -181,15 +186,22 @@ func (c CT) append(b []byte) []byte {
 		item("nat(dst=")
 		b = append(c.NAT.append(b), ')')
 	}
-	if c.Mark != 0 {
+	if c.marks() {
 		item("exec(")
-		b = setting{openflow.CTMark, exactly(uint64(c.Mark))}.append(b)
+		b = c.mark().append(b)
 		if c.EthSrc {
 			b = append(append(b, ','), ethSrcToCT...)
 		}
 		b = append(b, ')')
 	}
 	return append(b, ')')
+}
+
+// marks reports whether the action writes ct_mark.
+func (c CT) marks() bool { return c.Mark != 0 || c.MarkMask != 0 }
+
+func (c CT) mark() setting {
+	return setting{openflow.CTMark, maskedNumber(uint64(c.Mark), uint64(c.MarkMask))}
 }
 
 func (n NAT) append(b []byte) []byte {
@@ -250,6 +262,9 @@ func parseAction(s string) (Action, error) {
 		n, err := strconv.ParseUint(length, 10, 16)
 		return MarkLonger{uint16(n)}, wrapWord(s, err)
 	}
+	if inside, ok := between(s, "conjunction(", ")"); ok {
+		return parseConjunction(s, inside)
+	}
 	if inside, ok := between(s, "learn(", ")"); ok {
 		return parseLearn(s, inside)
 	}
@@ -299,6 +314,14 @@ func parseAction(s string) (Action, error) {
 	return nil, wordError(s, "is not an action known here")
 }
 
+func parseConjunction(word, s string) (Action, error) {
+	id, place, _ := strings.Cut(s, ",")
+	clause, of, _ := strings.Cut(place, "/")
+	var c Conjunction
+	err := cmp.Or(number(&c.ID, word, id, 32), number(&c.Clause, word, clause, 8), number(&c.Of, word, of, 8))
+	return c, err
+}
+
 func parseResubmit(word, table string) (Action, error) {
 	n, err := strconv.ParseUint(table, 0, 8)
 	if err != nil {
@@ -337,7 +360,7 @@ func parseSetting(word string) (setting, error) {
 		return setting{}, wordError(word, "sets a field not known here")
 	}
 	d, err := x.notation.parse(value, 8*x.oxm.Width())
-	if err == nil && !(d.exact() && d.fits(x.oxm.Width())) {
+	if err == nil && !(d.fits(x.oxm.Width()) && (d.exact() || x.oxm == openflow.CTMark)) {
 		return setting{}, wordError(word, "is not a value that the field can have")
 	}
 	return setting{x.oxm, d}, wrapWord(word, err)
@@ -398,7 +421,11 @@ func (c *CT) parseExec(s string) error {
 		mark = value + "->ct_mark"
 	}
 	x, err := parseSetting(mark)
-	if c.Mark = uint32(x.value.low); err != nil || x.oxm != openflow.CTMark || c.Mark == 0 {
+	c.Mark = uint32(x.value.low)
+	if !x.exact() {
+		c.MarkMask = uint32(x.mask.low)
+	}
+	if err != nil || x.oxm != openflow.CTMark || !c.marks() {
 		return wordError("exec("+s+")", "is not the setting of a ct_mark")
 	}
 	return nil

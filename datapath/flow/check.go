@@ -63,6 +63,15 @@ func (f *Flow) checkAction(a Action) error {
 		if a.ID > maxGroup {
 			return fmt.Errorf("the id of group %d is reserved", a.ID)
 		}
+	case SetProfile:
+		if a.ID == 0 {
+			return fmt.Errorf("there is no profile 0")
+		}
+	case Conjunction:
+		if _, first := f.Actions[0].(Conjunction); first && f.Actions[0] != Action(a) {
+			return nil // the first one's check is that of all
+		}
+		return f.checkConjunctions()
 	case SetGroup:
 		if a.ID == 0 || a.ID > maxGroup {
 			return fmt.Errorf("there is no group %d to look for", a.ID)
@@ -84,14 +93,43 @@ func (f *Flow) checkAction(a Action) error {
 	return nil
 }
 
+// maxConjunctions limits the Conjunctions of a flow: 4 090 do not fit in one message, and each costs
+// time when a packet matches the flow.
+const maxConjunctions = 2000
+
+func (f *Flow) checkConjunctions() error {
+	switch {
+	case len(f.Actions) > maxConjunctions:
+		return fmt.Errorf("%d conjunctions are more than %d", len(f.Actions), maxConjunctions)
+	case f.Match.ConjID != 0:
+		return fmt.Errorf("a flow that matches a conj_id is a clause of another conjunction")
+	}
+	ids := make(map[uint32]bool, len(f.Actions))
+	for _, x := range f.Actions {
+		c, ok := x.(Conjunction)
+		switch {
+		case !ok:
+			return fmt.Errorf("conjunctions stand beside another action")
+		case c.ID == 0 || c.Of < 2 || c.Clause == 0 || c.Clause > c.Of:
+			return fmt.Errorf("conjunction %d has no clause %d of %d", c.ID, c.Clause, c.Of)
+		case ids[c.ID]:
+			return fmt.Errorf("the flow is in two clauses of conjunction %d", c.ID)
+		}
+		ids[c.ID] = true
+	}
+	return nil
+}
+
 func (c CT) check(p Protocol) error {
 	n := c.NAT
 	translates := n.Kind == NATSrc || n.Kind == NATDst
 	switch {
 	case p.Family() == 0 || p == ARP:
 		return fmt.Errorf("ct needs a match on ip or ipv6")
-	case c.Mark != 0 && !c.Commit:
+	case c.marks() && !c.Commit:
 		return fmt.Errorf("ct sets a mark without commit")
+	case c.Mark&^c.MarkMask != 0 && c.MarkMask != 0:
+		return fmt.Errorf("ct sets the mark 0x%x outside of its mask 0x%x", c.Mark, c.MarkMask)
 	case c.EthSrc && c.Mark == 0:
 		return fmt.Errorf("ct notes a MAC without a mark that says so")
 	case translates && !c.Commit:

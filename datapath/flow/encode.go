@@ -47,6 +47,8 @@ func encodeAction(b []byte, a Action) []byte {
 		return setting{openflow.VLAN, exactly(openflow.VLANPresent | uint64(a.ID))}.encode(openflow.PushVLAN(b))
 	case ToGroup:
 		return openflow.Group(b, a.ID)
+	case Conjunction:
+		return openflow.Conjunction(b, a.ID, a.Clause, a.Of)
 	case Learn:
 		return a.encode(b)
 	case CT:
@@ -69,8 +71,12 @@ func encodeAction(b []byte, a Action) []byte {
 
 // encode appends the action that writes the field.
 func (s setting) encode(b []byte) []byte {
-	value := s.value.bytes()
-	return openflow.SetField(b, s.oxm, value[16-s.oxm.Width():])
+	value, mask := s.value.bytes(), s.mask.bytes()
+	from := 16 - s.oxm.Width()
+	if s.exact() {
+		return openflow.SetField(b, s.oxm, value[from:], nil)
+	}
+	return openflow.SetField(b, s.oxm, value[from:], mask[from:])
 }
 
 func (c CT) encode(b []byte) []byte {
@@ -79,8 +85,8 @@ func (c CT) encode(b []byte) []byte {
 		flags := map[NATKind]uint16{NATSrc: openflow.NATSrc, NATDst: openflow.NATDst}[c.NAT.Kind]
 		nested = openflow.NAT(nested, flags, c.NAT.Addr.AsSlice(), c.NAT.PortMin, c.NAT.PortMax)
 	}
-	if c.Mark != 0 {
-		nested = setting{openflow.CTMark, exactly(uint64(c.Mark))}.encode(nested)
+	if c.marks() {
+		nested = c.mark().encode(nested)
 	}
 	if c.EthSrc {
 		nested = openflow.Copy(nested, macBits, openflow.EthSrc, openflow.CTLabel)

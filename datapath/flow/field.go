@@ -91,7 +91,7 @@ var fields = []field{
 	{at: func(m *Match) any { return &m.SrcPort }, notation: decimal, forms: []form{
 		{"tp_src", "tcp_src", openflow.TCPSrc, tcp}, {"tp_src", "udp_src", openflow.UDPSrc, udp},
 		{"tp_src", "sctp_src", openflow.SCTPSrc, sctp}}},
-	{at: func(m *Match) any { return &m.DstPort }, notation: decimal, forms: []form{
+	{at: func(m *Match) any { return (*dstPort)(m) }, notation: maskable(decimal), forms: []form{
 		{"tp_dst", "tcp_dst", openflow.TCPDst, tcp}, {"tp_dst", "udp_dst", openflow.UDPDst, udp},
 		{"tp_dst", "sctp_dst", openflow.SCTPDst, sctp}}},
 	{at: func(m *Match) any { return &m.TTL }, notation: decimal, forms: []form{{"nw_ttl", "", openflow.IPTTL, anyIP}}},
@@ -114,11 +114,14 @@ var fields = []field{
 		{"tun_src", "", openflow.TunSrc, anyPacket}, {"tun_ipv6_src", "", openflow.TunIPv6Src, anyPacket},
 		{"tun_dst", "", openflow.TunDst, neverMatched}, {"tun_ipv6_dst", "", openflow.TunIPv6Dst, neverMatched}}},
 	{at: func(m *Match) any { return &m.PktMark }, notation: hexadecimal, forms: one("pkt_mark", "", openflow.PktMark)},
+	{at: func(m *Match) any { return &m.ConjID }, notation: decimal, forms: one("conj_id", "", openflow.ConjID)},
+	{at: func(m *Match) any { return &m.Profile }, notation: hexadecimal, forms: one("reg5", "", openflow.Reg5)},
 	{at: func(m *Match) any { return &m.Group }, notation: hexadecimal, forms: one("reg6", "", openflow.Reg6)},
 	{at: func(m *Match) any { return &m.Bucket }, notation: hexadecimal, forms: one("reg7", "", openflow.Reg7)},
 	{at: func(m *Match) any { return &m.CTState }, notation: ctStateText{},
 		forms: one("ct_state", "", openflow.CTState)},
-	{at: func(m *Match) any { return &m.CTMark }, notation: hexadecimal, forms: one("ct_mark", "", openflow.CTMark)},
+	{at: func(m *Match) any { return (*ctMark)(m) }, notation: maskable(hexadecimal),
+		forms: one("ct_mark", "", openflow.CTMark)},
 	{at: func(m *Match) any { return &m.CTProtocol }, notation: decimal,
 		forms: []form{{"ct_nw_proto", "", openflow.CTIPProto, tracked}}},
 	{at: func(m *Match) any { return &m.CTDstPort }, notation: decimal,
@@ -129,9 +132,9 @@ var fields = []field{
 func one(name, alias string, oxm openflow.Field) []form { return []form{{name, alias, oxm, anyPacket}} }
 
 // textOrder is the order in which ovs-ofctl prints fields, by the name of their first form.
-const textOrder = "pkt_mark ct_state ct_mark ct_nw_proto ct_tp_dst PROTOCOL reg6 reg7 tun_id tun_src tun_metadata0 " +
-	"in_port vlan_tci dl_vlan dl_src dl_dst nw_src nw_dst nw_ttl nw_frag tp_src tp_dst tcp_flags icmp_type " +
-	"icmp_code nd_target arp_sha"
+const textOrder = "pkt_mark conj_id ct_state ct_mark ct_nw_proto ct_tp_dst PROTOCOL reg5 reg6 reg7 tun_id tun_src " +
+	"tun_metadata0 in_port vlan_tci dl_vlan dl_src dl_dst nw_src nw_dst nw_ttl nw_frag tp_src tp_dst tcp_flags " +
+	"icmp_type icmp_code nd_target arp_sha"
 
 // inTextOrder holds the indexes in fields of the names in textOrder; -1 is the protocol. It is
 // read-only.
@@ -247,7 +250,7 @@ func (m *Match) Fields() (set Fields) {
 		m.Src.IsValid(),
 		m.Dst.IsValid(),
 		m.SrcPort != 0,
-		m.DstPort != 0,
+		m.DstPort != 0 || m.DstMask != 0,
 		m.TTL != 0,
 		m.ICMPType != 0,
 		m.ICMPCode != 0,
@@ -258,10 +261,12 @@ func (m *Match) Fields() (set Fields) {
 		m.Tunnel.Ports != 0,
 		m.Tunnel.Peer.IsValid(),
 		m.PktMark != 0,
+		m.ConjID != 0,
+		m.Profile != 0,
 		m.Group != 0,
 		m.Bucket != 0,
 		m.CTState != CTState{},
-		m.CTMark != 0,
+		m.CTMark != 0 || m.CTMarkMask != 0,
 		m.CTProtocol != 0,
 		m.CTDstPort != 0,
 	} {

@@ -138,6 +138,8 @@ type Match struct {
 	SYN bool
 	// SrcPort and DstPort are tp_src and tp_dst; 0 = any. Fragments do not have them.
 	SrcPort, DstPort uint16
+	// DstMask has the bits of DstPort that are compared; 0 = all, if DstPort is not 0.
+	DstMask uint16
 	// ICMPType and ICMPCode are icmp_type and icmp_code (icmpv6_type, icmpv6_code) plus 1, so that
 	// 0 is any.
 	ICMPType, ICMPCode uint16
@@ -153,8 +155,8 @@ type Match struct {
 	PktMark uint32
 	// CTState holds the required and the excluded bits of ct_state.
 	CTState CTState
-	// CTMark is ct_mark; 0 = any.
-	CTMark uint32
+	// CTMark is ct_mark; 0 = any. CTMarkMask has the bits that are compared; 0 = all.
+	CTMark, CTMarkMask uint32
 	// CTProtocol and CTDstPort are ct_nw_proto and ct_tp_dst: the IP protocol of the connection,
 	// and where its first packet was going; 0 = any. All fragments have them, where a later one of
 	// IPv6 is of no other protocol.
@@ -165,6 +167,11 @@ type Match struct {
 	// Group is the group that SetGroup set. Bucket is the one that a group of buckets with Next
 	// chose, or that a learned flow has; 0 = any.
 	Group, Bucket uint32
+	// Profile is what SetProfile set; 0 = any.
+	Profile uint32
+	// ConjID is conj_id: a packet matches if it matched one flow of each clause of the Conjunctions
+	// with that ID, in the same table and at the same priority; 0 = any.
+	ConjID uint32
 	// Tunnel holds the tunnel fields of a packet that arrived by a tunnel.
 	Tunnel Tunnel
 }
@@ -257,6 +264,16 @@ type ToGroup struct{ ID uint32 }
 // SetGroup records the group (reg6) before a bucket is chosen.
 type SetGroup struct{ ID uint32 }
 
+// SetProfile records the profile (reg5): the rules of the policies that apply to the packet's pod.
+type SetProfile struct{ ID uint32 }
+
+// Conjunction makes the flow an alternative in a clause of Match.ConjID, see ovs-fields(7). Such a
+// flow has only Conjunctions, each with another ID.
+type Conjunction struct {
+	ID         uint32
+	Clause, Of uint8 // from 1 on, and their number
+}
+
 // Learn adds a flow to Table that sets the Bucket of this packet (reg7) in later packets with the
 // same Group and the same source. The flow expires after Timeout without packets. Open vSwitch also
 // removes it when no flow learns for Client with this Timeout any more. Learned flows do not have
@@ -276,8 +293,10 @@ type CT struct {
 	Zone   uint16
 	Table  uint8 // recirculates to it; 0 = no recirculation (table 0 is never a target)
 	NAT    NAT
-	Mark   uint32 // exec(set_field:…->ct_mark); 0 = none
-	EthSrc bool   // exec(move:…->ct_label): stores the source MAC, to which replies go
+	// Mark and MarkMask are exec(set_field:Mark/MarkMask->ct_mark). MarkMask 0 writes the whole mark,
+	// unless Mark is 0 as well: then none is written.
+	Mark, MarkMask uint32
+	EthSrc         bool // exec(move:…->ct_label): stores the source MAC, to which replies go
 }
 
 // NAT is the nat argument of CT.
@@ -326,6 +345,8 @@ func (PushVLAN) action()        {}
 func (PopVLAN) action()         {}
 func (ToGroup) action()         {}
 func (SetGroup) action()        {}
+func (SetProfile) action()      {}
+func (Conjunction) action()     {}
 func (Learn) action()           {}
 func (CT) action()              {}
 func (UnknownActions) action()  {}

@@ -59,6 +59,12 @@ func drawMatch(t *rapid.T) Match {
 		CTMark:   rapid.Uint32().Draw(t, "ct_mark"),
 		Group:    rapid.Uint32().Draw(t, "group"),
 		Bucket:   rapid.Uint32().Draw(t, "bucket"),
+		Profile:  rapid.Uint32().Draw(t, "profile"),
+		ConjID:   rapid.Uint32().Draw(t, "conj_id"),
+	}
+	if rapid.Bool().Draw(t, "bits of ct_mark") {
+		m.CTMarkMask = rapid.Uint32Range(1, 1<<32-2).Draw(t, "ct_mark's mask")
+		m.CTMark &= m.CTMarkMask
 	}
 	family := m.Protocol.Family()
 	has := func(name string) bool { return byName[name].field.form(&m, datum{}) != nil }
@@ -77,6 +83,10 @@ func drawMatch(t *rapid.T) Match {
 	m.CTState.Clear = CTBits(rapid.Byte().Draw(t, "-")) &^ m.CTState.Set
 	if has("tp_src") {
 		m.SrcPort, m.DstPort = rapid.Uint16().Draw(t, "tp_src"), rapid.Uint16().Draw(t, "tp_dst")
+		if rapid.Bool().Draw(t, "range") {
+			m.DstMask = 0xffff << rapid.IntRange(1, 15).Draw(t, "its size")
+			m.DstPort &= m.DstMask
+		}
 	}
 	m.SYN = (m.Protocol == TCP || m.Protocol == TCP6) && rapid.Bool().Draw(t, "SYN")
 	if has("icmp_type") {
@@ -118,6 +128,10 @@ func drawCT(t *rapid.T, f cluster.Family) CT {
 		return c
 	}
 	c.Mark = rapid.Uint32().Draw(t, "mark")
+	if rapid.Bool().Draw(t, "bits") {
+		c.MarkMask = rapid.Uint32Range(1, 1<<32-2).Draw(t, "mask")
+		c.Mark &= c.MarkMask
+	}
 	c.EthSrc = c.Mark != 0 && rapid.Bool().Draw(t, "MAC")
 	c.NAT.Kind = NATKind(rapid.IntRange(0, 3).Draw(t, "nat"))
 	if c.NAT.Kind < NATSrc {
@@ -143,6 +157,14 @@ func drawFlow(t *rapid.T) *Flow {
 	}
 	if rapid.Bool().Draw(t, "drops") {
 		f.Actions = []Action{Drop{}}
+		return f
+	}
+	if f.Match.ConjID == 0 && rapid.Bool().Draw(t, "clause") {
+		ids := rapid.SliceOfNDistinct(rapid.Uint32Min(1), 1, 3, rapid.ID).Draw(t, "conjunctions")
+		for _, id := range ids {
+			of := rapid.ByteRange(2, 64).Draw(t, "clauses")
+			f.Actions = append(f.Actions, Conjunction{id, rapid.ByteRange(1, of).Draw(t, "clause"), of})
+		}
 		return f
 	}
 	kinds := 6
@@ -175,6 +197,8 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 			return ToGroup{rapid.Uint32Max(maxGroup).Draw(t, "group")}
 		case 8:
 			return SetTunnel{drawTunnel(t)}
+		case 7:
+			return SetProfile{rapid.Uint32Min(1).Draw(t, "profile")}
 		case 6:
 			return SetGroup{rapid.Uint32Range(1, maxGroup).Draw(t, "group")}
 		}
@@ -482,9 +506,17 @@ func TestCheckRefusesWhatTheSwitchAlters(t *testing.T) {
 		"nat to nothing": {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATDst}}}},
 		"address, no nat": {Key: Key{Match: ip},
 			Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATUndo, Addr: a("1.2.3.4")}}}},
-		"VLAN 0":          {Actions: []Action{PushVLAN{}}},
-		"group of no one": {Actions: []Action{ToGroup{maxGroup + 1}}},
-		"group 0":         {Actions: []Action{SetGroup{}}},
+		"VLAN 0":            {Actions: []Action{PushVLAN{}}},
+		"group of no one":   {Actions: []Action{ToGroup{maxGroup + 1}}},
+		"group 0":           {Actions: []Action{SetGroup{}}},
+		"profile 0":         {Actions: []Action{SetProfile{}}},
+		"clause 0":          {Actions: []Action{Conjunction{7, 0, 2}}},
+		"clause 3 of 2":     {Actions: []Action{Conjunction{7, 3, 2}}},
+		"one clause":        {Actions: []Action{Conjunction{7, 1, 1}}},
+		"two clauses":       {Actions: []Action{Conjunction{7, 1, 2}, Conjunction{7, 2, 2}}},
+		"clause and drop":   {Actions: []Action{Conjunction{7, 1, 2}, Resubmit{1}}},
+		"too many clauses":  {Actions: slices.Repeat([]Action{Conjunction{7, 1, 2}}, 2001)},
+		"clause of conj_id": {Key: Key{Match: Match{ConjID: 7}}, Actions: []Action{Conjunction{8, 1, 2}}},
 		"no time": {Key: Key{Match: ip},
 			Actions: []Action{Learn{Table: 25, Family: cluster.IPv4, Limit: 1}}},
 		"no limit": {Key: Key{Match: ip},
@@ -520,6 +552,8 @@ func TestEveryActionHasWords(t *testing.T) {
 		"check_pkt_larger(1414)->NXM_NX_PKT_MARK[0]":    MarkLonger{1414}, "resubmit(,4)": Resubmit{4},
 		"push_vlan:0x8100,set_field:4101->vlan_vid": PushVLAN{5}, "pop_vlan": PopVLAN{}, "group:7": ToGroup{7},
 		"set_field:0x7->reg6": SetGroup{7},
+		"set_field:0x7->reg5": SetProfile{7},
+		"conjunction(7,1/2)":  Conjunction{7, 1, 2},
 		"learn(table=25,idle_timeout=10800,delete_learned,cookie=0x40dee2a30,limit=9,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[])": Learn{
 			Table: 25, Family: cluster.IPv4, Ways: 2, Client: 4, Timeout: 10800, Limit: 9},
 		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}},

@@ -3,11 +3,13 @@ package flow
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"hairpin/cluster"
 	"hairpin/openflow"
@@ -49,6 +51,14 @@ type datum struct {
 
 func exactly(n uint64) datum { return datum{value: uint128{0, n}, mask: allBits} }
 
+// maskedNumber is a number of which only the bits in mask are compared; 0 = all.
+func maskedNumber(n, mask uint64) datum {
+	if mask == 0 {
+		return exactly(n)
+	}
+	return datum{value: uint128{0, n}, mask: uint128{0, mask}}
+}
+
 func (d datum) exact() bool { return d.mask == allBits }
 
 // fits reports whether a field of width bytes can have the value.
@@ -72,6 +82,8 @@ type (
 	ipProto   Protocol
 	fragment  string
 	linkAddr  Match // covers LinkAddr, and NoLinkAddr, which matches 0
+	dstPort   Match // covers DstPort and DstMask
+	ctMark    Match // covers CTMark and CTMarkMask
 )
 
 // get returns the field's value and mask in the match.
@@ -99,6 +111,10 @@ func (f *field) get(m *Match) (d datum) {
 		return exactly(uint64(Protocol(*p).row().number))
 	case *linkAddr:
 		return macDatum(p.LinkAddr)
+	case *dstPort:
+		return maskedNumber(uint64(p.DstPort), uint64(p.DstMask))
+	case *ctMark:
+		return maskedNumber(uint64(p.CTMark), uint64(p.CTMarkMask))
 	case *fragment:
 		d, _ = fragments.parse(string(*p), 0)
 	case *string:
@@ -134,6 +150,18 @@ func (f *field) put(m *Match, d datum) bool {
 		*p = d.addr()
 	case *CTState:
 		*p = d.ctState()
+		return true
+	case *dstPort:
+		p.DstPort, p.DstMask = uint16(n), 0
+		if !can {
+			p.DstMask = uint16(d.mask.low)
+		}
+		return true
+	case *ctMark:
+		p.CTMark, p.CTMarkMask = uint32(n), 0
+		if !can {
+			p.CTMarkMask = uint32(d.mask.low)
+		}
 		return true
 	case *linkAddr:
 		p.LinkAddr = d.mac()
@@ -238,6 +266,31 @@ func (n digits) parse(s string, bits int) (datum, error) {
 		return datum{}, fmt.Errorf("not a number of %d bits", bits)
 	}
 	return exactly(v + n.offset), nil
+}
+
+// maskable writes an exact number in the base, and one with a mask in hexadecimal, with the mask
+// after a slash.
+type maskable digits
+
+func (n maskable) append(b []byte, d datum) []byte {
+	if d.exact() {
+		return digits(n).append(b, d)
+	}
+	b = hexadecimal.append(b, d)
+	return strconv.AppendUint(append(b, "/0x"...), d.mask.low, 16)
+}
+
+func (n maskable) parse(s string, bits int) (datum, error) {
+	value, mask, masked := strings.Cut(s, "/")
+	d, err := digits(n).parse(value, bits)
+	if err != nil || !masked {
+		return d, err
+	}
+	m, err := hexadecimal.parse(mask, bits)
+	if err == nil && (m.value.low == 0 || d.value.low&^m.value.low != 0) {
+		err = errors.New("not a value within its mask")
+	}
+	return maskedNumber(d.value.low, m.value.low), err
 }
 
 type macText struct{}
