@@ -31,8 +31,10 @@ const (
 	SvcHairpinReply      = 35
 	SvcUnSNAT            = 36
 	SvcExternalReply     = 37
-	SvcNodeConntrack     = 40
 	SvcL2Forwarding      = 41
+	SvcEgressClassifier  = 50
+	SvcIngressClassifier = 54
+	SvcConntrackCommit   = 58
 	SvcNeighborDiscovery = 60
 	SvcNDSecurity        = 61
 	SvcMulticast         = 62
@@ -123,16 +125,16 @@ var tables = []Table{
 		Packet: "as it came in: from a pod, OVN, the host (svc-host) or the gateway bridge (svc-ext)",
 		Does:   "checks what the port may send, and looks for the connection of packets to Services",
 		Miss:   "dropped",
-		Next: []uint8{SvcFromPod, SvcUnSNAT, SvcServiceConntrack, SvcNodeConntrack, SvcL2Forwarding,
+		Next: []uint8{SvcFromPod, SvcUnSNAT, SvcServiceConntrack, SvcIngressClassifier, SvcL2Forwarding,
 			SvcNeighborDiscovery, SvcMulticast},
 	},
 	{
 		Bridge: Service, ID: SvcFromPod, Name: "FromPod",
 		Packet: "from a pod of this node, with a source that the pod may have",
 		Does:   "looks for the connection, by destination: Service, pod, external",
-		Miss:   "never: a flow of priority 0 sends it to L2Forwarding",
-		Next: []uint8{SvcUnSNAT, SvcServiceConntrack, SvcPodConntrack, SvcExternalConntrack, SvcL2Forwarding,
-			SvcNDSecurity, SvcMulticast},
+		Miss:   "never: a flow of priority 0 sends it to EgressClassifier, without a connection",
+		Next: []uint8{SvcUnSNAT, SvcServiceConntrack, SvcPodConntrack, SvcExternalConntrack, SvcEgressClassifier,
+			SvcL2Forwarding, SvcNDSecurity, SvcMulticast},
 	},
 	{
 		Bridge: Service, ID: SvcUnSNAT, Name: "UnSNAT",
@@ -144,32 +146,32 @@ var tables = []Table{
 	{
 		Bridge: Service, ID: SvcServiceConntrack, Name: "ServiceConntrack",
 		Packet: "to an address that Services may have, with its connection",
-		Does: "sends replies to their client; what has an endpoint already to SNAT; drops invalid " +
-			"packets from outside",
+		Does: "sends replies to their client; what has an endpoint already to EgressClassifier; drops " +
+			"invalid packets from outside",
 		Miss: "never: a flow of priority 0 sends it to ServiceLB",
-		Next: []uint8{SvcServiceLB, SvcSNAT, SvcExternalReply},
+		Next: []uint8{SvcServiceLB, SvcEgressClassifier, SvcExternalReply},
 	},
 	{
 		Bridge: Service, ID: SvcPodConntrack, Name: "PodConntrack",
 		Packet: "from a pod to a pod, with its connection",
-		Does:   "commits new connections",
-		Miss:   "never: a flow of priority 0 sends it to SNAT",
-		Next:   []uint8{SvcSNAT},
+		Does:   "passes it on",
+		Miss:   "never: a flow of priority 0 sends it to EgressClassifier",
+		Next:   []uint8{SvcEgressClassifier},
 	},
 	{
 		Bridge: Service, ID: SvcExternalConntrack, Name: "ExternalConntrack",
 		Packet: "from a pod to an address outside of the cluster, with its connection",
-		Does:   "sends replies to external clients of Services to ExternalReply; commits new connections",
-		Miss:   "never: a flow of priority 0 sends it to L2Forwarding",
-		Next:   []uint8{SvcExternalReply, SvcL2Forwarding},
+		Does:   "sends replies to external clients of Services to ExternalReply",
+		Miss:   "never: a flow of priority 0 sends it to EgressClassifier",
+		Next:   []uint8{SvcEgressClassifier, SvcExternalReply},
 	},
 	{
 		Bridge: Service, ID: SvcServiceLB, Name: "ServiceLB",
 		Packet: "new, to an address that Services may have",
 		Does: "selects an endpoint by the group of the Service port; checks source ranges; drops packets without " +
 			"a local endpoint under policy Local; marks those without any endpoint for the host, which rejects them",
-		Miss: "never: a flow of priority 0 sends it to SNAT",
-		Next: []uint8{SvcSessionAffinity, SvcEndpointDNAT, SvcSNAT, SvcL2Forwarding},
+		Miss: "never: a flow of priority 0 sends it to EgressClassifier",
+		Next: []uint8{SvcSessionAffinity, SvcEndpointDNAT, SvcEgressClassifier, SvcL2Forwarding},
 	},
 	{
 		Bridge: Service, ID: SvcSessionAffinity, Name: "SessionAffinity",
@@ -182,8 +184,29 @@ var tables = []Table{
 		Packet: "the same, with the endpoint of the client or without one",
 		Does:   "selects an endpoint by the group; learns and translates to the selected one",
 		Miss:   "dropped",
-		Next:   []uint8{SvcSNAT},
+		Next:   []uint8{SvcEgressClassifier},
 		Again:  []uint8{SvcEndpointDNAT},
+	},
+	{
+		Bridge: Service, ID: SvcEgressClassifier, Name: "EgressClassifier",
+		Packet: "with the address of its endpoint, before its connection is committed",
+		Does:   "passes it on",
+		Miss:   "never: a flow of priority 0 sends it to IngressClassifier",
+		Next:   []uint8{SvcIngressClassifier},
+	},
+	{
+		Bridge: Service, ID: SvcIngressClassifier, Name: "IngressClassifier",
+		Packet: "permitted by the policies of its sender, if that is a pod of this node",
+		Does:   "passes it on",
+		Miss:   "never: a flow of priority 0 sends it to ConntrackCommit",
+		Next:   []uint8{SvcConntrackCommit},
+	},
+	{
+		Bridge: Service, ID: SvcConntrackCommit, Name: "ConntrackCommit",
+		Packet: "permitted by all policies",
+		Does:   "commits new connections",
+		Miss:   "never: a flow of priority 0 sends it to SNAT",
+		Next:   []uint8{SvcSNAT},
 	},
 	{
 		Bridge: Service, ID: SvcSNAT, Name: "SNAT",
@@ -211,13 +234,6 @@ var tables = []Table{
 		Packet: "a reply to the host or to an external client, with the source that the client expects",
 		Does:   "outputs it to the host, or to the gateway bridge with the recorded MAC of the client",
 		Miss:   "dropped, if no external client can reach br-svc",
-	},
-	{
-		Bridge: Service, ID: SvcNodeConntrack, Name: "NodeConntrack",
-		Packet: "from OVN to a pod of this node, with its connection",
-		Does:   "commits new connections",
-		Miss:   "never: a flow of priority 0 sends it to L2Forwarding",
-		Next:   []uint8{SvcL2Forwarding},
 	},
 	{
 		Bridge: Service, ID: SvcL2Forwarding, Name: "L2Forwarding",

@@ -119,6 +119,20 @@ func (w *serviceBridge) toHost(out flow.Action) []flow.Action {
 	return []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: w.HostMAC()}, flow.SetPktMark{}, out}
 }
 
+// defaultNext has the tables that pass on what no other flow of theirs matches. It is read-only.
+var defaultNext = map[uint8]uint8{
+	pipeline.SvcFromPod:           pipeline.SvcEgressClassifier,
+	pipeline.SvcServiceConntrack:  pipeline.SvcServiceLB,
+	pipeline.SvcPodConntrack:      pipeline.SvcEgressClassifier,
+	pipeline.SvcExternalConntrack: pipeline.SvcEgressClassifier,
+	pipeline.SvcServiceLB:         pipeline.SvcEgressClassifier,
+	pipeline.SvcEgressClassifier:  pipeline.SvcIngressClassifier,
+	pipeline.SvcIngressClassifier: pipeline.SvcConntrackCommit,
+	pipeline.SvcConntrackCommit:   pipeline.SvcSNAT,
+	pipeline.SvcSNAT:              pipeline.SvcL3Forwarding,
+	pipeline.SvcL3Forwarding:      pipeline.SvcL2Forwarding,
+}
+
 // podsPort returns the name of the node switch's port for the pods on claims.ServiceBridge.
 func podsPort(node string) string { return "pods-" + node }
 
@@ -128,23 +142,14 @@ func (w *serviceBridge) paths() {
 	w.add(pipeline.SvcClassifier, prioOthers+1, fromOVN, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	// No port of the bridge is a trunk, and no packet keeps a tag that a pod chose.
 	w.add(pipeline.SvcClassifier, prioTagged, flow.Match{Tagged: true}, flow.Drop{})
-	for _, table := range []uint8{pipeline.SvcFromPod, pipeline.SvcL3Forwarding, pipeline.SvcNodeConntrack} {
-		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
-	}
-	w.add(pipeline.SvcSNAT, prioOthers, flow.Match{}, flow.Resubmit{Table: pipeline.SvcL3Forwarding})
-	for _, table := range []uint8{pipeline.SvcServiceConntrack, pipeline.SvcPodConntrack, pipeline.SvcServiceLB} {
-		next := uint8(pipeline.SvcSNAT)
-		if table == pipeline.SvcServiceConntrack {
-			next = pipeline.SvcServiceLB
-		}
+	for table, next := range defaultNext {
 		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: next})
 	}
-	w.add(pipeline.SvcExternalConntrack, prioOthers, flow.Match{}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	for _, table := range []uint8{pipeline.SvcL2Forwarding, pipeline.SvcNeighborDiscovery} {
 		w.add(table, prioOthers, flow.Match{}, out)
 	}
 	w.add(pipeline.SvcServiceConntrack, prioGuard, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTDnat}},
-		flow.Resubmit{Table: pipeline.SvcSNAT})
+		flow.Resubmit{Table: pipeline.SvcEgressClassifier})
 	w.add(pipeline.SvcServiceConntrack, prioFrom, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTInv}},
 		flow.Drop{})
 	for _, port := range w.externalPorts() {
@@ -227,11 +232,6 @@ func (w *serviceBridge) serveExternal(s *node.Stack) {
 	}
 }
 
-// nextWithoutService has the tables, after conntrack, for packets to addresses without a Service,
-// and the table that follows each.
-var nextWithoutService = map[uint8]uint8{pipeline.SvcPodConntrack: pipeline.SvcSNAT,
-	pipeline.SvcNodeConntrack: pipeline.SvcL2Forwarding, pipeline.SvcExternalConntrack: pipeline.SvcL2Forwarding}
-
 // family adds the flows of paths for one family.
 func (w *serviceBridge) family(s *node.Stack) {
 	v := node.Vocab(s.Family)
@@ -255,24 +255,24 @@ func (w *serviceBridge) family(s *node.Stack) {
 		flow.Resubmit{Table: pipeline.SvcMulticast})
 	w.floods(v, v.Multicast)
 	w.noDHCP(v)
-	// A connection to a pod itself is tracked as well. Else a connection to a Service with the same
+	// A connection to no Service is tracked as well. Else a connection to a Service with the same
 	// source port and endpoint would translate its replies. Later matches do not depend on the port
-	// that it may get, so there is no recirculation.
-	for from, to := range nextWithoutService {
-		w.add(from, prioTo, tracked(v.IP, flow.CTNew, flow.CTRel),
-			flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}},
-			flow.Resubmit{Table: to})
-	}
+	// that it may get, so there is no recirculation. It is committed after all policies: else a
+	// denied packet would leave an entry, and what its receiver sends would be a reply.
+	w.add(pipeline.SvcConntrackCommit, prioTo, tracked(v.IP, flow.CTNew, flow.CTRel|flow.CTDnat),
+		flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}},
+		flow.Resubmit{Table: pipeline.SvcSNAT})
 	// Connections between pods and external addresses are tracked as well: any external address may
 	// be a client of a Service under policy Local.
 	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{Protocol: v.IP, Src: s.Subnet},
 		track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 	w.add(pipeline.SvcClassifier, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: s.Subnet},
-		track(claims.ZoneServices, pipeline.SvcNodeConntrack))
+		track(claims.ZoneServices, pipeline.SvcIngressClassifier))
 	w.serveExternal(s)
 	// The kernel translates a client's ICMP error only with commit.
 	w.add(pipeline.SvcServiceConntrack, prioSelf, tracked(v.IP, flow.CTRel, flow.CTRpl),
-		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, NAT: flow.NAT{Kind: flow.NATUndo}})
+		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcEgressClassifier,
+			NAT: flow.NAT{Kind: flow.NATUndo}})
 	// ICMP errors from any router on the path. With a recirculation they would have one too many,
 	// where the switch tracks them too.
 	for _, t := range v.Errors {
@@ -327,7 +327,7 @@ func (w *serviceBridge) trackVIPs(priority uint16, to netip.Prefix) {
 // trackEndpoints tracks packets from OVN whose source may be an endpoint, such as replies.
 func (w *serviceBridge) trackEndpoints(from netip.Prefix) {
 	m := flow.Match{InPort: claims.ServicePatch, Protocol: node.Vocab(cluster.FamilyOf(from.Addr())).IP, Src: from}
-	w.add(pipeline.SvcClassifier, prioTo, m, track(claims.ZoneServices, pipeline.SvcNodeConntrack))
+	w.add(pipeline.SvcClassifier, prioTo, m, track(claims.ZoneServices, pipeline.SvcIngressClassifier))
 }
 
 // pod adds the flows of a pod's port. The pod may send only from its own addresses. OVN could not

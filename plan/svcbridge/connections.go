@@ -28,7 +28,7 @@ func (w *serviceBridge) replies(v node.Vocabulary) {
 	// The userspace datapath sets no direction bit with +inv, but translates the packet.
 	toClient(flow.CTState{Set: flow.CTTrk | flow.CTInv | flow.CTSnat, Clear: flow.CTDnat})
 	reply := tracked(v.IP, flow.CTRpl, flow.CTRel)
-	w.add(pipeline.SvcServiceConntrack, prioSelf, reply, flow.Resubmit{Table: pipeline.SvcSNAT})
+	w.add(pipeline.SvcServiceConntrack, prioSelf, reply, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
 	for _, port := range w.externalPorts() {
 		reply.InPort = port
 		w.add(pipeline.SvcServiceConntrack, prioOutside, reply, flow.Drop{})
@@ -175,7 +175,7 @@ func (w *serviceBridge) externalClients(s *node.Stack, onward []flow.Action) {
 	// such a SYN makes the client end the old connection (RFC 9293, 3.5.2).
 	invalid.Protocol, invalid.SYN = v.L4[cluster.TCP], true
 	invalid.CTState.Set |= flow.CTDnat
-	w.add(pipeline.SvcServiceConntrack, prioOutside+3, invalid, flow.Resubmit{Table: pipeline.SvcSNAT})
+	w.add(pipeline.SvcServiceConntrack, prioOutside+3, invalid, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
 
 	keep := m // policy Local: there is no second zone
 	keep.CTMark = claims.CTMarkOutside

@@ -81,7 +81,7 @@ func bucketsOf(x *service.Front, k flow.GroupKey, way uint8, to []netip.AddrPort
 			id++
 		}
 		taken[id] = true
-		ct := flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT,
+		ct := flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcEgressClassifier,
 			NAT: flow.NAT{Kind: flow.NATDst, Addr: a.Addr(), PortMin: a.Port(), PortMax: a.Port()}}
 		if way == toOwnPods {
 			ct.Mark, ct.EthSrc = claims.CTMarkOutside, true

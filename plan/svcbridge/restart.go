@@ -5,6 +5,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/plan/node"
 )
 
@@ -17,19 +18,18 @@ import (
 // drop the reset of a host for an unknown connection: by RFC 9293, 3.10.7.1, it has no ACK flag,
 // but has one if it rejects a SYN. New connections are committed as always.
 func Forgotten() (list []string) {
-	for table, next := range nextWithoutService {
-		for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-			v := node.Vocab(f)
-			add := func(priority int, protocol flow.Protocol, rest string) {
-				list = append(list, fmt.Sprintf("table=%d,priority=%d,%s,%s", table, priority, protocol, rest))
-			}
-			pass := fmt.Sprintf("ct_state=+trk+new-rel,actions=resubmit(,%d)", next)
-			add(prioFrom+1, v.L4[cluster.TCP], "tcp_flags=+rst-ack,ct_state=+trk-est,actions=drop")
-			add(prioFrom, v.L4[cluster.TCP], "tcp_flags=-syn,"+pass)
-			add(prioFrom, v.L4[cluster.UDP], pass)
-			add(prioFrom, v.L4[cluster.SCTP], pass)
-			add(prioFrom, v.IP, "nw_frag=later,"+pass) // IPv6 later fragments match no other protocol
+	for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		v := node.Vocab(f)
+		add := func(priority int, protocol flow.Protocol, rest string) {
+			list = append(list, fmt.Sprintf("table=%d,priority=%d,%s,%s", pipeline.SvcConntrackCommit, priority, protocol,
+				rest))
 		}
+		pass := fmt.Sprintf("ct_state=+trk+new-rel-dnat,actions=resubmit(,%d)", pipeline.SvcSNAT)
+		add(prioFrom+1, v.L4[cluster.TCP], "tcp_flags=+rst-ack,ct_state=+trk-est-dnat,actions=drop")
+		add(prioFrom, v.L4[cluster.TCP], "tcp_flags=-syn,"+pass)
+		add(prioFrom, v.L4[cluster.UDP], pass)
+		add(prioFrom, v.L4[cluster.SCTP], pass)
+		add(prioFrom, v.IP, "nw_frag=later,"+pass) // IPv6 later fragments match no other protocol
 	}
 	return list
 }
