@@ -22,7 +22,7 @@ var kinds = map[reflect.Type][]reflect.Type{
 		flow.SetEthDst{}, flow.SetEthSrc{},
 		flow.SetSrc{}, flow.SetTTL{}, flow.MoveEthDstToSrc{}, flow.SetEthDstByCT{}, flow.MarkLonger{},
 		flow.SetPktMark{}, flow.SetTunnel{}, flow.Resubmit{}, flow.PushVLAN{}, flow.PopVLAN{}, flow.ToGroup{},
-		flow.SetGroup{}, flow.Learn{}, flow.CT{},
+		flow.SetGroup{}, flow.SetProfile{}, flow.Conjunction{}, flow.Learn{}, flow.CT{},
 		flow.UnknownActions{}),
 	reflect.TypeFor[nft.Match](): typesOf[nft.Match](nft.AddrIn{}, nft.DstIsLocal{}, nft.L4Proto{}, nft.DstPort{},
 		nft.OutInterface{},

@@ -101,8 +101,11 @@ func (b *bridge) put(f *flow.Flow) {
 }
 
 func isClause(a flow.Action) bool {
-	_, is := a.(flow.Conjunction)
-	return is
+	switch a.(type) {
+	case flow.Conjunction:
+		return true
+	}
+	return false
 }
 
 // podPort returns the port of one of our bridges that a pod is behind.

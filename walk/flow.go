@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/pipeline"
@@ -31,8 +32,9 @@ type crossing struct {
 	outputs []sent
 	tables  int // lookups so far
 	registers
-	tunnel  flow.Tunnel // by which the packet arrived, or will leave
-	headers flow.Match  // in the current table
+	tunnel  flow.Tunnel   // by which the packet arrived, or will leave
+	headers flow.Match    // in the current table
+	denied  cluster.Owner // the pod whose policies drop the packet
 }
 
 // NoFlow is the rule of a step in a table that has no flow for the packet.
@@ -61,6 +63,8 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 	}
 	_, group := groupMAC(r.p.Dst)
 	switch {
+	case len(c.outputs) == 0 && c.denied != (cluster.Owner{}):
+		return r.drop("no rule of the policies of " + c.denied.String() + " accepts it")
 	case len(c.outputs) == 0:
 		return r.drop(b.name + " drops it")
 	case group && b.key != "":
@@ -111,6 +115,9 @@ func (r *run) table(c *crossing, number uint8) error {
 		return fmt.Errorf("%s: two flows of one priority match, the switch may take either: %s; %s", t.stage, f, rival)
 	}
 	i := len(r.steps)
+	if c.b.key == claims.ServiceBridge && number == pipeline.SvcPolicyDrop {
+		c.denied = r.steps[i-1].Why
+	}
 	r.step(c.n, t.stage, f, f.Owner, "")
 	did, err := r.actions(c, f, i)
 	r.steps[i].Did = did

@@ -273,9 +273,10 @@ func TestFields(t *testing.T) {
 		{flow.Group{}, "GroupKey Hashed Buckets Owner"},
 		{flow.Bucket{}, "ID CT Next"},
 		{flow.Match{},
-			"InPort Protocol VLAN Tagged EthSrc EthDst Src Dst TTL SYN SrcPort DstPort ICMPType ICMPCode Target " +
-				"LinkAddr NoLinkAddr PktMark CTState CTMark CTProtocol CTDstPort Fragment Group Bucket Tunnel"},
-		{flow.CT{}, "Commit Zone Table NAT Mark EthSrc"},
+			"InPort Protocol VLAN Tagged EthSrc EthDst Src Dst TTL SYN SrcPort DstPort DstMask ICMPType " +
+				"ICMPCode Target LinkAddr NoLinkAddr PktMark CTState CTMark CTMarkMask CTProtocol CTDstPort Fragment " +
+				"Group Bucket Profile ConjID Tunnel"},
+		{flow.CT{}, "Commit Zone Table NAT Mark MarkMask EthSrc"},
 		{flow.NAT{}, "Kind Addr PortMin PortMax"},
 		{flow.Port{}, "Name Bridge Type Peer Local MAC MTU ExternalIDs Owner"},
 		{nb.Router{}, "Name Options Groups Owner"},

@@ -93,14 +93,14 @@ func (f *Flow) checkAction(a Action) error {
 	return nil
 }
 
-// maxConjunctions limits the Conjunctions of a flow: 4 090 do not fit in one message, and each costs
+// MaxConjunctions limits the Conjunctions of a flow: 4 090 do not fit in one message, and each costs
 // time when a packet matches the flow.
-const maxConjunctions = 2000
+const MaxConjunctions = 2000
 
 func (f *Flow) checkConjunctions() error {
 	switch {
-	case len(f.Actions) > maxConjunctions:
-		return fmt.Errorf("%d conjunctions are more than %d", len(f.Actions), maxConjunctions)
+	case len(f.Actions) > MaxConjunctions:
+		return fmt.Errorf("%d conjunctions are more than %d", len(f.Actions), MaxConjunctions)
 	case f.Match.ConjID != 0:
 		return fmt.Errorf("a flow that matches a conj_id is a clause of another conjunction")
 	}

@@ -222,7 +222,7 @@ func TestParseFlowNamesTheWordInTheActions(t *testing.T) {
 		"actions=ct(nat(src=1.2.3.4-1.2.3.9,random))":                  "nat(src=1.2.3.4-1.2.3.9,random)",
 		"actions=ct(nat(src=1.2.3.4:9-5))":                             "nat(src=1.2.3.4:9-5)",
 		"actions=ct(commit,exec(load:0x1->NXM_NX_CT_LABEL[]))":         "exec(load:0x1->NXM_NX_CT_LABEL[])",
-		"actions=ct(commit,exec(set_field:0x1->pkt_mark))":          "exec(set_field:0x1->pkt_mark)",
+		"actions=ct(commit,exec(set_field:0x1->pkt_mark))":             "exec(set_field:0x1->pkt_mark)",
 		"idle_timeout=100, actions=drop":                               "idle_timeout=100",
 		"hard_timeout=300, send_flow_rem importance=3, actions=NORMAL": "hard_timeout=300",
 	} {
