@@ -1,0 +1,473 @@
+package netpolicy
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+
+	"hairpin/cluster"
+)
+
+// Pod is an own pod that a Policy isolates in some direction.
+type Pod struct {
+	*cluster.Pod
+	Egress, Ingress uint32 // IDs of its Profiles, or Open
+	// Joined is the Profile for packets that will get the gateway router's address on the join switch
+	// as their source.
+	Joined uint32
+}
+
+// Member is an address range, and the sets of which it is part.
+type Member struct {
+	Direction Direction
+	Prefix    netip.Prefix
+	Sets      []uint32 // sorted, never empty
+}
+
+// Delta is what an update changed: parts that are no longer valid, and new ones.
+type Delta struct {
+	Pods     Change[*Pod]
+	Profiles Change[*Profile]
+	Members  Change[Member]
+}
+
+// Change is the removed and added parts of one kind.
+type Change[T any] struct{ Gone, Come []T }
+
+// Index compiles the Policies of the own pods of a node. It is not safe for concurrent use.
+type Index struct {
+	policies   []*cluster.Policy
+	spaces     []*cluster.Namespace
+	pods, own  []*cluster.Pod // all, and the node's
+	namespaces map[string]*cluster.Namespace
+
+	byNamespace map[string][]*cluster.Policy // NetworkPolicies, sorted by name
+	isolated    map[cluster.Owner]*subject
+	profiles    map[string]*Profile // by text
+	sets        [2]map[string]*set  // by text
+	members     [2]map[netip.Prefix]map[*set]int
+	named       map[string]*namedPort
+
+	profileIDs numbers
+	setIDs     numbers
+}
+
+// subject is an own pod with what its rules depend on.
+type subject struct {
+	Pod
+	profiles []*Profile
+	named    map[string]bool
+}
+
+// namedPort is a named port of an expression, and the numbers that pods have for it.
+type namedPort struct {
+	peers
+	numbers []uint16
+	users   int // pods
+}
+
+// NewIndex returns an Index without Policies and Pods.
+func NewIndex() *Index {
+	x := &Index{byNamespace: map[string][]*cluster.Policy{}, isolated: map[cluster.Owner]*subject{},
+		profiles: map[string]*Profile{}, named: map[string]*namedPort{}}
+	for _, d := range directions {
+		x.sets[d], x.members[d] = map[string]*set{}, map[netip.Prefix]map[*set]int{}
+	}
+	return x
+}
+
+// Isolated returns the number of own pods that a Policy isolates.
+func (x *Index) Isolated() int { return len(x.isolated) }
+
+// update is one call of Update.
+type update struct {
+	*Index
+	join     []netip.Addr
+	subjects map[cluster.Owner]bool // own pods to compile again
+	// before has the former Members of the ranges that changed
+	before [2]map[netip.Prefix][]uint32
+	delta  Delta
+}
+
+// Update takes a new Snapshot and the node's own pods, sorted by Owner. join are the gateway router's
+// addresses on the join switch; they never change.
+func (x *Index) Update(s *cluster.Snapshot, own []*cluster.Pod, join []netip.Addr) Delta {
+	u := update{Index: x, join: join, subjects: map[cluster.Owner]bool{}}
+	for _, d := range directions {
+		u.before[d] = map[netip.Prefix][]uint32{}
+	}
+	u.peers(s)
+	u.ownPods(own)
+	u.changedPolicies(s.Policies)
+	for _, name := range sortedOwners(u.subjects) {
+		u.compile(name)
+	}
+	for name, n := range x.named {
+		if n.users == 0 {
+			delete(x.named, name)
+		}
+	}
+	for _, d := range directions {
+		u.membersOf(d)
+	}
+	return u.delta
+}
+
+func sortedOwners(set map[cluster.Owner]bool) []cluster.Owner {
+	return slices.SortedFunc(maps.Keys(set), cluster.Owner.Compare)
+}
+
+// peers updates the members of all sets, and the numbers of named ports.
+func (u *update) peers(s *cluster.Snapshot) {
+	x := u.Index
+	namespaces, spaces := x.namespaces, cluster.Changes[cluster.Namespace]{}
+	if !cluster.SameList(x.spaces, s.Namespaces) || namespaces == nil {
+		spaces = cluster.Compare(x.spaces, s.Namespaces,
+			func(a, b *cluster.Namespace) int { return strings.Compare(a.Name, b.Name) })
+		namespaces = make(map[string]*cluster.Namespace, len(s.Namespaces))
+		for _, n := range s.Namespaces {
+			namespaces[n.Name] = n
+		}
+	}
+	var pods cluster.Changes[cluster.Pod]
+	if !cluster.SameList(x.pods, s.Pods) {
+		pods = cluster.Compare(x.pods, s.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	}
+	// Pods of a namespace with other labels leave as they were, and join as they are.
+	moved := map[string]bool{}
+	for _, n := range slices.Concat(spaces.Gone, spaces.Come) {
+		moved[n.Name] = true
+	}
+	gone, come := pods.Gone, pods.Come
+	if len(moved) > 0 {
+		gone, come = slices.Clone(gone), slices.Clone(come)
+		for _, list := range []struct {
+			all []*cluster.Pod
+			to  *[]*cluster.Pod
+		}{{x.pods, &gone}, {s.Pods, &come}} {
+			done := map[*cluster.Pod]bool{}
+			for _, p := range *list.to {
+				done[p] = true
+			}
+			for name := range moved {
+				for _, p := range podsIn(list.all, name) {
+					if !done[p] {
+						*list.to = append(*list.to, p)
+					}
+				}
+			}
+		}
+	}
+	for _, d := range directions {
+		for _, s := range x.sets[d] {
+			for _, p := range gone {
+				if s.has(p, x.namespaces[p.Owner.Namespace]) {
+					u.count(s, p, -1)
+				}
+			}
+			for _, p := range come {
+				if s.has(p, namespaces[p.Owner.Namespace]) {
+					u.count(s, p, 1)
+				}
+			}
+		}
+	}
+	former := x.namespaces
+	x.pods, x.spaces, x.namespaces = s.Pods, s.Namespaces, namespaces
+	for key, n := range x.named {
+		if slices.ContainsFunc(gone, func(p *cluster.Pod) bool { return n.uses(p, former[p.Owner.Namespace]) }) ||
+			slices.ContainsFunc(come, func(p *cluster.Pod) bool { return n.uses(p, namespaces[p.Owner.Namespace]) }) {
+			u.renumber(key, n)
+		}
+	}
+}
+
+// uses reports whether a pod of the expression has a port of the name and protocol.
+func (n *namedPort) uses(p *cluster.Pod, namespace *cluster.Namespace) bool {
+	return slices.ContainsFunc(p.Ports, n.names) && selects(n.pods, p, namespace)
+}
+
+func (n *namedPort) names(port cluster.PodPort) bool {
+	return port.Name == n.port.Name && port.Protocol == n.port.Protocol
+}
+
+// renumber compiles the pods again whose rules use a named port, if its numbers changed.
+func (u *update) renumber(key string, n *namedPort) {
+	before := n.numbers
+	if n.numbers = u.numbersIn(n); slices.Equal(before, n.numbers) {
+		return
+	}
+	for name, s := range u.isolated {
+		if s.named[key] {
+			u.subjects[name] = true
+		}
+	}
+}
+
+// numbersOf returns the numbers of a named port, sorted.
+func (x *Index) numbersOf(key string, p *peers) []uint16 {
+	n := x.named[key]
+	if n == nil {
+		n = &namedPort{peers: *p}
+		n.numbers = x.numbersIn(n)
+		x.named[key] = n
+	}
+	return n.numbers
+}
+
+func (x *Index) numbersIn(n *namedPort) (list []uint16) {
+	for p := range x.candidates(n.pods) {
+		for _, port := range p.Ports {
+			if n.names(port) && selects(n.pods, p, x.namespaces[p.Owner.Namespace]) {
+				list = append(list, port.Port)
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// candidates yields the pods of the namespaces that a selector may select.
+func (x *Index) candidates(s *cluster.PodSelector) func(func(*cluster.Pod) bool) {
+	return func(yield func(*cluster.Pod) bool) {
+		list := x.pods
+		if s.Namespace != "" {
+			list = podsIn(list, s.Namespace)
+		}
+		for _, p := range list {
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// podsIn returns the part of a sorted list with the pods of a namespace.
+func podsIn(list []*cluster.Pod, namespace string) []*cluster.Pod {
+	first := sort.Search(len(list), func(i int) bool { return list[i].Owner.Namespace >= namespace })
+	n := sort.Search(len(list)-first, func(i int) bool { return list[first+i].Owner.Namespace > namespace })
+	return list[first : first+n]
+}
+
+// ownPods notes which own pods changed.
+func (u *update) ownPods(own []*cluster.Pod) {
+	c := cluster.Compare(u.own, own, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	u.own = own
+	for _, p := range slices.Concat(c.Gone, c.Come) {
+		u.subjects[p.Owner] = true
+	}
+}
+
+// changedPolicies notes which own pods other Policies select.
+func (u *update) changedPolicies(policies []*cluster.Policy) {
+	if cluster.SameList(u.policies, policies) {
+		return
+	}
+	c := cluster.Compare(u.policies, policies, func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) })
+	u.policies = policies
+	for _, p := range c.Gone {
+		list := u.byNamespace[p.Subject.Namespace]
+		if i := slices.Index(list, p); i >= 0 {
+			u.byNamespace[p.Subject.Namespace] = slices.Delete(list, i, i+1)
+		}
+	}
+	for _, p := range c.Come {
+		if p.Tier == cluster.TierNetworkPolicy {
+			u.byNamespace[p.Subject.Namespace] = append(u.byNamespace[p.Subject.Namespace], p)
+		}
+	}
+	for _, p := range slices.Concat(c.Gone, c.Come) {
+		list := u.byNamespace[p.Subject.Namespace]
+		slices.SortFunc(list, func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) })
+		for _, pod := range podsIn(u.own, p.Subject.Namespace) {
+			if selects(&p.Subject, pod, u.namespaces[pod.Owner.Namespace]) {
+				u.subjects[pod.Owner] = true
+			}
+		}
+	}
+}
+
+// compile compiles one own pod again.
+func (u *update) compile(name cluster.Owner) {
+	was, now := u.isolated[name], u.subject(name)
+	switch {
+	case was == nil && now == nil:
+		return
+	case now == nil:
+		delete(u.isolated, name)
+	default:
+		u.isolated[name] = now
+	}
+	if was != nil {
+		for _, p := range was.profiles {
+			u.release(p)
+		}
+		for key := range was.named {
+			u.named[key].users--
+		}
+	}
+	if was != nil && now != nil && was.Pod == now.Pod {
+		return
+	}
+	if was != nil {
+		u.delta.Pods.Gone = append(u.delta.Pods.Gone, &was.Pod)
+	}
+	if now != nil {
+		u.delta.Pods.Come = append(u.delta.Pods.Come, &now.Pod)
+	}
+}
+
+// subject returns nil for a pod that is gone, or that no Policy isolates.
+func (u *update) subject(name cluster.Owner) *subject {
+	i, found := slices.BinarySearchFunc(u.own, name, func(p *cluster.Pod, o cluster.Owner) int {
+		return p.Owner.Compare(o)
+	})
+	if !found {
+		return nil
+	}
+	c := compiler{x: u.Index, pod: u.own[i], join: u.join, named: map[string]bool{}}
+	policies := u.byNamespace[name.Namespace]
+	egress, sends := c.rules(Egress, policies)
+	ingress, receives := c.rules(Ingress, policies)
+	if !sends && !receives {
+		return nil
+	}
+	s := &subject{Pod: Pod{Pod: c.pod, Egress: Open, Ingress: Open, Joined: Open}, named: c.named}
+	use := func(d Direction, list []rule) uint32 {
+		p := u.profile(d, list)
+		s.profiles = append(s.profiles, p)
+		return p.ID
+	}
+	if sends {
+		s.Egress = use(Egress, egress)
+	}
+	if receives {
+		s.Joined = use(Ingress, c.joined(ingress))
+		s.Ingress = use(Ingress, ingress)
+	}
+	for key := range s.named {
+		u.named[key].users++
+	}
+	return s
+}
+
+// profile returns the Profile of rules, and counts one more user.
+func (u *update) profile(d Direction, list []rule) *Profile {
+	list, text := mergeRules(d, list)
+	p := u.profiles[text]
+	if p == nil {
+		p = &Profile{Direction: d, ID: u.profileIDs.take(text), text: text}
+		for _, r := range list {
+			x := Rule{Family: r.family, Ports: r.ports, Policy: r.policy}
+			if r.peers != nil {
+				s := u.set(d, r)
+				x.Set, p.sets = s.id, append(p.sets, s)
+			}
+			p.Rules = append(p.Rules, x)
+		}
+		u.profiles[text] = p
+		u.delta.Profiles.Come = append(u.delta.Profiles.Come, p)
+	}
+	p.users++
+	return p
+}
+
+// set returns the set of a rule, and counts one more user.
+func (u *update) set(d Direction, r rule) *set {
+	s := u.sets[d][r.key]
+	if s == nil {
+		s = &set{peers: *r.peers, direction: d, id: u.setIDs.take(string(rune('0'+d)) + r.key)}
+		u.sets[d][r.key] = s
+		u.fill(s, 1)
+	}
+	s.users++
+	return s
+}
+
+// release counts one user of a Profile less, and removes it with the last one.
+func (u *update) release(p *Profile) {
+	if p.users--; p.users > 0 {
+		return
+	}
+	delete(u.profiles, p.text)
+	u.profileIDs.release(p.ID)
+	if i := slices.Index(u.delta.Profiles.Come, p); i >= 0 { // made in this update
+		u.delta.Profiles.Come = slices.Delete(u.delta.Profiles.Come, i, i+1)
+	} else {
+		u.delta.Profiles.Gone = append(u.delta.Profiles.Gone, p)
+	}
+	for _, s := range p.sets {
+		if s.users--; s.users == 0 {
+			u.fill(s, -1)
+			delete(u.sets[s.direction], s.text())
+			u.setIDs.release(s.id)
+		}
+	}
+}
+
+// fill adds all members of a set, or removes them.
+func (u *update) fill(s *set, by int) {
+	if s.pods == nil {
+		for _, r := range s.blocks {
+			u.countRange(s, r, by)
+		}
+		return
+	}
+	for p := range u.candidates(s.pods) {
+		if s.has(p, u.namespaces[p.Owner.Namespace]) {
+			u.count(s, p, by)
+		}
+	}
+}
+
+// count adds the addresses of a pod to a set, or removes them.
+func (u *update) count(s *set, p *cluster.Pod, by int) {
+	for _, r := range s.addresses(p) {
+		u.countRange(s, r, by)
+	}
+}
+
+// countRange adds a range to a set, or removes it. Two pods may have one address for a time.
+func (u *update) countRange(s *set, r netip.Prefix, by int) {
+	all := u.members[s.direction]
+	sets := all[r]
+	if _, touched := u.before[s.direction][r]; !touched {
+		u.before[s.direction][r] = setIDs(sets)
+	}
+	if sets == nil {
+		sets = map[*set]int{}
+		all[r] = sets
+	}
+	if sets[s] += by; sets[s] == 0 {
+		delete(sets, s)
+	}
+	if len(sets) == 0 {
+		delete(all, r)
+	}
+}
+
+func setIDs(sets map[*set]int) (list []uint32) {
+	for s := range sets {
+		list = append(list, s.id)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// membersOf lists the Members that changed.
+func (u *update) membersOf(d Direction) {
+	for _, r := range slices.SortedFunc(maps.Keys(u.before[d]), netip.Prefix.Compare) {
+		was, now := u.before[d][r], setIDs(u.members[d][r])
+		if slices.Equal(was, now) {
+			continue
+		}
+		if len(was) > 0 {
+			u.delta.Members.Gone = append(u.delta.Members.Gone, Member{d, r, was})
+		}
+		if len(now) > 0 {
+			u.delta.Members.Come = append(u.delta.Members.Come, Member{d, r, now})
+		}
+	}
+}
