@@ -20,12 +20,12 @@ const (
 )
 
 // noFragments returns why DHCP replies in fragments are not tried. No match of OVN's names the port
-// of a connection. Conntrack of the userspace datapath treats fragments as invalid before Open
-// vSwitch 3.7.
+// of a connection, and OVN sends no multicast or broadcast through conntrack, which would reassemble
+// it. Conntrack of the userspace datapath treats fragments as invalid before Open vSwitch 3.7.
 func noFragments(w *world) string {
 	switch {
-	case w.userspace && !w.openflow:
-		return "OVN's ACLs do not see ports of fragments on the userspace datapath (docs/operations/security.md)"
+	case !w.openflow:
+		return "OVN's ACLs do not see ports of fragments (docs/operations/security.md)"
 	case w.userspace && w.before("3.7"):
 		return "conntrack of Open vSwitch before 3.7 does not know ports of fragments (docs/operations/security.md)"
 	}
