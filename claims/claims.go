@@ -57,6 +57,9 @@ const (
 // or an external client began. The connection records the MAC that replies go to.
 const CTMarkOutside = 3
 
+// CTMarkDenied is a bit of the conntrack mark, in ZoneServices, of connections that a policy denies.
+const CTMarkDenied = 0x100
+
 // CTMarkNode is the conntrack mark, in ZoneServices, of connections of the host or the node's pods
 // from a Service port at the node's address. Their replies do not belong to a Service.
 const CTMarkNode = 5
@@ -263,4 +266,5 @@ const (
 	FeatureServices = 2 // NodePorts
 	FeatureRedirect = 3 // packets that the eBPF programs redirect, and their replies
 	FeatureTunnels  = 4 // between nodes
+	FeaturePolicies = 5 // NetworkPolicies
 )

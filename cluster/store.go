@@ -131,8 +131,7 @@ func (s *Store) Set(obj any) {
 		owner := ownerOf("NetworkPolicy", &o.ObjectMeta)
 		p, problems := parseNetworkPolicy(o)
 		s.policies.put(owner, []*Policy{p})
-		s.note(owner, append(problems,
-			Problem{Owner: owner, Message: "Hairpin does not implement NetworkPolicy: it has no effect"}))
+		s.note(owner, problems)
 	case *corev1.Namespace:
 		n, problems := parseNamespace(o)
 		s.namespaces.put(namespaceOwner(o.Name), []*Namespace{n})

@@ -33,8 +33,13 @@ const (
 	SvcExternalReply     = 37
 	SvcL2Forwarding      = 41
 	SvcEgressClassifier  = 50
+	SvcEgressConntrack   = 51
+	SvcEgressRule        = 52
 	SvcIngressClassifier = 54
+	SvcIngressConntrack  = 55
+	SvcIngressRule       = 56
 	SvcConntrackCommit   = 58
+	SvcPolicyDrop        = 59
 	SvcNeighborDiscovery = 60
 	SvcNDSecurity        = 61
 	SvcMulticast         = 62
@@ -190,23 +195,59 @@ var tables = []Table{
 	{
 		Bridge: Service, ID: SvcEgressClassifier, Name: "EgressClassifier",
 		Packet: "with the address of its endpoint, before its connection is committed",
-		Does:   "passes it on",
+		Does:   "sets the profile of the pod that sends it, if a policy selects the pod",
 		Miss:   "never: a flow of priority 0 sends it to IngressClassifier",
-		Next:   []uint8{SvcIngressClassifier},
+		Next:   []uint8{SvcEgressConntrack, SvcIngressClassifier, SvcConntrackCommit},
+	},
+	{
+		Bridge: Service, ID: SvcEgressConntrack, Name: "EgressConntrack",
+		Packet: "from a pod that a policy selects",
+		Does: "passes replies, except those of denied connections, packets to the pod itself and to its node, " +
+			"and all of pods without egress rules",
+		Miss: "never: a flow of priority 0 sends it to EgressRule",
+		Next: []uint8{SvcEgressRule, SvcIngressClassifier},
+	},
+	{
+		Bridge: Service, ID: SvcEgressRule, Name: "EgressRule",
+		Packet: "from a pod that a policy isolates for egress, in the direction in which its connection began",
+		Does:   "passes what a rule of the pod's profile accepts",
+		Miss:   "never: a flow of priority 0 sends it to PolicyDrop",
+		Next:   []uint8{SvcIngressClassifier, SvcPolicyDrop},
 	},
 	{
 		Bridge: Service, ID: SvcIngressClassifier, Name: "IngressClassifier",
 		Packet: "permitted by the policies of its sender, if that is a pod of this node",
-		Does:   "passes it on",
+		Does:   "sets the profile of the pod that receives it, if a policy selects the pod",
 		Miss:   "never: a flow of priority 0 sends it to ConntrackCommit",
-		Next:   []uint8{SvcConntrackCommit},
+		Next:   []uint8{SvcIngressConntrack, SvcConntrackCommit},
+	},
+	{
+		Bridge: Service, ID: SvcIngressConntrack, Name: "IngressConntrack",
+		Packet: "to a pod that a policy selects",
+		Does: "passes replies, except those of denied connections, packets of the pod itself and of its node, " +
+			"and all to pods without ingress rules",
+		Miss: "never: a flow of priority 0 sends it to IngressRule",
+		Next: []uint8{SvcIngressRule, SvcConntrackCommit},
+	},
+	{
+		Bridge: Service, ID: SvcIngressRule, Name: "IngressRule",
+		Packet: "to a pod that a policy isolates for ingress, in the direction in which its connection began",
+		Does:   "passes what a rule of the pod's profile accepts",
+		Miss:   "never: a flow of priority 0 sends it to PolicyDrop",
+		Next:   []uint8{SvcConntrackCommit, SvcPolicyDrop},
 	},
 	{
 		Bridge: Service, ID: SvcConntrackCommit, Name: "ConntrackCommit",
 		Packet: "permitted by all policies",
-		Does:   "commits new connections",
+		Does:   "commits new connections, and marks formerly denied ones as permitted",
 		Miss:   "never: a flow of priority 0 sends it to SNAT",
 		Next:   []uint8{SvcSNAT},
+	},
+	{
+		Bridge: Service, ID: SvcPolicyDrop, Name: "PolicyDrop",
+		Packet: "denied by a policy",
+		Does:   "marks its connection as denied, if it has one, so that its replies are dropped too",
+		Miss:   "dropped",
 	},
 	{
 		Bridge: Service, ID: SvcSNAT, Name: "SNAT",

@@ -46,6 +46,7 @@ type planned struct {
 	twice    []cluster.Problem       // of Pods
 	counted  map[cluster.Problem]int // of Services, and of Pods again
 	clashes  []cluster.Problem       // with one, the State is not the union of its parts
+	policies []cluster.Problem
 }
 
 // Node computes the State of the node of that name. Its Problems are sorted and without duplicates.
@@ -102,6 +103,7 @@ func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep
 		_, come := f.Update(s, &env, all, true)
 		parts = append(parts, come)
 	}
+	n.policies = n.indexedProblems()
 	state, conflicts := datapath.Merge(parts...)
 	for _, c := range slices.Concat(inBase, conflicts) {
 		n.clashes = append(n.clashes, cluster.Problem{Owner: c.Lost, Message: c.Key + " is already wanted by " +
@@ -178,8 +180,10 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 		return false
 	}
 	n.snapshot, n.env = s, next
-	if again || !slices.Equal(oldProblems, newProblems) || !slices.Equal(n.twice, twice) {
-		n.twice = twice
+	policies := n.indexedProblems()
+	if again || !slices.Equal(oldProblems, newProblems) || !slices.Equal(n.twice, twice) ||
+		!slices.Equal(n.policies, policies) {
+		n.twice, n.policies = twice, policies
 		n.count(oldProblems, -1)
 		n.count(newProblems, 1)
 		n.list()
@@ -253,9 +257,19 @@ func (n *planned) count(problems []cluster.Problem, by int) {
 	}
 }
 
+// indexedProblems returns the sorted problems that incremental features keep themselves.
+func (n *planned) indexedProblems() (list []cluster.Problem) {
+	for _, f := range n.indexed {
+		if f, ok := f.(interface{ Problems() []cluster.Problem }); ok {
+			list = append(list, f.Problems()...)
+		}
+	}
+	return cluster.SortProblems(list)
+}
+
 // list updates the list of all problems.
 func (n *planned) list() {
-	all := slices.Concat(n.node, n.fixed, n.twice, n.clashes)
+	all := slices.Concat(n.node, n.fixed, n.twice, n.clashes, n.policies)
 	for p := range n.counted {
 		all = append(all, p)
 	}

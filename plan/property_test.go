@@ -81,6 +81,9 @@ func drawPod(t *rapid.T) *cluster.Pod {
 // churn changes a Snapshot as a Store does: new slices, and the same pointers for what did not
 // change.
 func churn(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
+	if rapid.IntRange(0, 2).Draw(t, "policies") == 0 {
+		return clustertest.ChurnPolicies(t, s)
+	}
 	n := *s
 	switch rapid.IntRange(0, 9).Draw(t, "what") {
 	case 0: // the node itself, or another one

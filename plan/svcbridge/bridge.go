@@ -23,11 +23,12 @@ type serviceBridge struct {
 	*node.Env
 	flow.State
 	owner    cluster.Owner // of the flows that are added
+	feature  uint32
 	problems []cluster.Problem
 }
 
 func newServiceBridge(e *node.Env) *serviceBridge {
-	return &serviceBridge{Env: e, owner: node.OwnerOf(e.Node.Name)}
+	return &serviceBridge{Env: e, owner: node.OwnerOf(e.Node.Name), feature: claims.FeatureServices}
 }
 
 // Priorities in the tables of claims.ServiceBridge.
@@ -47,7 +48,7 @@ const (
 
 func (w *serviceBridge) add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
 	k := flow.Key{Bridge: claims.ServiceBridge, Table: table, Priority: priority, Match: m}
-	w.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: claims.FeatureServices, Actions: actions, Owner: w.owner})
+	w.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: w.feature, Actions: actions, Owner: w.owner})
 }
 
 // track looks up the packet's connection, applies its translation, and continues in table next.

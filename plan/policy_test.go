@@ -1,0 +1,203 @@
+package plan_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/cluster/clustertest"
+	"hairpin/datapath"
+	"hairpin/plan"
+	"hairpin/policy"
+	"hairpin/walk"
+)
+
+// drawPolicyCluster draws two nodes with the Service engine openflow, pods, and a Service with a
+// NodePort for each of some pods.
+func drawPolicyCluster(t *rapid.T) *cluster.Snapshot {
+	a, b := node("node-a", 1, 3), node("node-b", 2, 4)
+	mode := rapid.SampledFrom(modes).Draw(t, "mode")
+	for _, n := range []*cluster.Node{a, b} {
+		n.Gateway.OpenFlow, n.Gateway.Userspace = true, rapid.Bool().Draw(t, "userspace")
+		inMode(n, mode)
+	}
+	s := snapshot(a, b)
+	s.Namespaces = clustertest.DrawNamespaces(t)
+	for range rapid.IntRange(1, 5).Draw(t, "pods") {
+		p := clustertest.DrawPolicyPod(t)
+		if !slices.ContainsFunc(s.Pods, func(q *cluster.Pod) bool { return p.Owner == q.Owner || p.IPs[0] == q.IPs[0] }) {
+			s.Pods = append(s.Pods, p)
+		}
+	}
+	slices.SortFunc(s.Pods, func(p, q *cluster.Pod) int { return p.Owner.Compare(q.Owner) })
+	for i, p := range s.Pods {
+		for _, ip := range p.IPs {
+			vip, local := netip.AddrPortFrom(addr(fmt.Sprintf("10.96.0.%d", i+1)), 100), rapid.Bool().Draw(t, "policy Local")
+			if ip.Is6() {
+				vip = netip.AddrPortFrom(addr(fmt.Sprintf("fd00:10:96::%d", i+1)), 100)
+			}
+			f := frontend(p.Owner.Namespace+"-"+p.Owner.Name, vip.String(), uint16(30000+i),
+				netip.AddrPortFrom(ip, 80).String())
+			f.Backends[0].Node, f.ExternalLocal = p.Node, local
+			s.Frontends = append(s.Frontends, f)
+		}
+	}
+	slices.SortFunc(s.Frontends, (*cluster.Frontend).Compare)
+	return s
+}
+
+func drawPolicies(t *rapid.T) (list []*cluster.Policy) {
+	for range rapid.IntRange(1, 4).Draw(t, "policies") {
+		list = clustertest.Edit(t, list, clustertest.DrawPolicy,
+			func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) })
+	}
+	return list
+}
+
+func policyWorld(t *rapid.T, s *cluster.Snapshot) walk.World {
+	w := walk.World{Snapshot: s, States: map[string]datapath.State{}}
+	for _, n := range s.Nodes {
+		state, problems := plan.Node(s, n.Name)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		for _, f := range state.Bridge.Flows.All() {
+			if err := f.Check(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.States[n.Name] = state
+	}
+	return w
+}
+
+// sender is a place that packets start from, and its address of a family.
+type sender struct {
+	walk.Point
+	pod  *cluster.Pod
+	addr func(cluster.Family) netip.Addr
+}
+
+func senders(s *cluster.Snapshot) (list []sender) {
+	for _, n := range s.Nodes {
+		list = append(list, sender{Point: walk.Point{Node: n.Name}, addr: func(cluster.Family) netip.Addr { return netip.Addr{} }})
+	}
+	for _, p := range s.Pods {
+		list = append(list, sender{walk.Point{Node: p.Node, Pod: p.Owner}, p, func(f cluster.Family) netip.Addr {
+			return p.IPs[slices.IndexFunc(p.IPs, func(a netip.Addr) bool { return cluster.FamilyOf(a) == f })]
+		}})
+	}
+	return append(list, sender{addr: func(f cluster.Family) netip.Addr {
+		if f == cluster.IPv4 {
+			return addr("192.0.2.200")
+		}
+		return addr("2001:db8::200")
+	}})
+}
+
+func podAt(s *cluster.Snapshot, a netip.Addr) *cluster.Pod {
+	for _, p := range s.Pods {
+		if slices.Contains(p.IPs, a) {
+			return p
+		}
+	}
+	return nil
+}
+
+func stages(steps []walk.Step) string {
+	var b strings.Builder
+	for _, s := range steps {
+		fmt.Fprintf(&b, "%s %s: %s: %s\n", s.Node, s.Stage, s.Rule, s.Did)
+	}
+	return b.String()
+}
+
+// A packet arrives if and only if it arrives without policies and the evaluator accepts it, with
+// the source that the pod would see. It is sent to each pod, by its address and by its Service, from
+// each pod, node and external client, in each mode.
+func TestPoliciesDecide(t *testing.T) {
+	var arrived, denied int
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawPolicyCluster(t)
+		before := walk.New(policyWorld(t, s))
+		policed := *s
+		policed.Policies = drawPolicies(t)
+		after := walk.New(policyWorld(t, &policed))
+		try := func(from sender, to netip.AddrPort, protocol cluster.Protocol) {
+			p := walk.Packet{Protocol: protocol, Src: from.addr(cluster.FamilyOf(to.Addr())), SrcPort: 40000,
+				Dst: to.Addr(), DstPort: to.Port()}
+			was, err := before.Walk(from.Point, p)
+			if err != nil {
+				t.Fatalf("without policies, %v from %v: %v", p, from.Point, err)
+			}
+			now, err := after.Walk(from.Point, p)
+			if err != nil {
+				t.Fatalf("%v from %v: %v", p, from.Point, err)
+			}
+			seen := was.Verdict.Seen
+			target := podAt(s, seen.Dst)
+			if !was.Verdict.Delivered || target == nil {
+				return
+			}
+			// Egress is judged on the sender's node, with what that node translates. Ingress is judged
+			// with the source that the pod sees.
+			sent, stays := seen, !slices.ContainsFunc(was.Forward, func(s walk.Step) bool { return s.Node != from.Node })
+			if i := slices.IndexFunc(was.Forward, func(s walk.Step) bool { return s.Node != from.Node }); i > 0 {
+				sent = was.Forward[i-1].After
+			}
+			egress, _ := policy.Evaluate(&policed, policy.Packet{From: policy.Endpoint{Addr: p.Src, Pod: from.pod},
+				To: policy.Endpoint{Addr: sent.Dst, Pod: podAt(s, sent.Dst)}, Protocol: protocol, Port: sent.DstPort})
+			client := policy.Endpoint{Addr: seen.Src, Pod: podAt(s, seen.Src)}
+			if stays && from.pod != nil {
+				client.Pod = from.pod // a pod that reaches itself by a Service has another source
+			}
+			_, ingress := policy.Evaluate(&policed, policy.Packet{From: client,
+				To: policy.Endpoint{Addr: seen.Dst, Pod: target}, Protocol: protocol, Port: seen.DstPort,
+				FromOwnNode: stays && from.pod == nil && from.Node != ""})
+			want := egress.Accepted && ingress.Accepted
+			if now.Verdict.Delivered != want {
+				t.Fatalf("%v from %v, which %v sees as %v: delivered %v, want: %v; %v\n%v", p, from.Point, target.Owner, seen,
+					now.Verdict.Delivered, egress, ingress, stages(now.Forward))
+			}
+			if !want {
+				denied++
+				return
+			}
+			arrived++
+			if was.Verdict.Answered != now.Verdict.Answered || was.Verdict.Answer != now.Verdict.Answer {
+				t.Fatalf("%v from %v: the answer was %v %v, and is %v %v %s\n%v", p, from.Point, was.Verdict.Answered,
+					was.Verdict.Answer, now.Verdict.Answered, now.Verdict.Answer, now.Verdict.AnswerReason, stages(now.Reply))
+			}
+		}
+		for _, from := range senders(s) {
+			for _, p := range s.Pods {
+				for _, ip := range p.IPs {
+					for _, protocol := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
+						for _, port := range []uint16{53, 80, 8080} {
+							if from.pod != nil || from.Node != "" {
+								try(from, netip.AddrPortFrom(ip, port), protocol)
+							}
+						}
+					}
+				}
+			}
+			for _, f := range s.Frontends {
+				if from.pod != nil || from.Node != "" {
+					try(from, netip.AddrPortFrom(f.ClusterIP, f.Port), f.Protocol)
+				}
+				for _, n := range s.Nodes {
+					try(from, netip.AddrPortFrom(n.Address(f.Family), f.NodePort), f.Protocol)
+				}
+			}
+		}
+	})
+	t.Logf("%d packets arrived, policies dropped %d", arrived, denied)
+	if arrived == 0 || denied == 0 {
+		t.Error("the clusters are too simple")
+	}
+}
