@@ -380,7 +380,7 @@ func (w *world) download(ctx context.Context, entry string, f family) (note stri
 func (w *world) largerUplink(ctx context.Context) (note string, err error) {
 	const node, pod, sender = "node-c", "pod-c1", "pod-a2"
 	// An earlier trial made it learn a smaller MTU for the path.
-	for _, p := range w.lab.Node(nodeOf(sender)).Pods() {
+	for _, p := range w.lab.Node("node-a").Pods() {
 		if _, err := p.Exec(ctx, "sh", "-ec", flushMTUs); err != nil {
 			return "", err
 		}
