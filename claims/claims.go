@@ -57,7 +57,8 @@ const (
 // or an external client began. The connection records the MAC that replies go to.
 const CTMarkOutside = 3
 
-// CTMarkDenied is a bit of the conntrack mark, in ZoneServices, of connections that a policy denies.
+// CTMarkDenied is a bit of the conntrack mark, in ZoneServices, of connections that a policy
+// denies.
 const CTMarkDenied = 0x100
 
 // CTMarkNode is the conntrack mark, in ZoneServices, of connections of the host or the node's pods

@@ -30,14 +30,16 @@ func drawPolicyCluster(t *rapid.T) *cluster.Snapshot {
 	s.Namespaces = clustertest.DrawNamespaces(t)
 	for range rapid.IntRange(1, 5).Draw(t, "pods") {
 		p := clustertest.DrawPolicyPod(t)
-		if !slices.ContainsFunc(s.Pods, func(q *cluster.Pod) bool { return p.Owner == q.Owner || p.IPs[0] == q.IPs[0] }) {
+		if !slices.ContainsFunc(s.Pods,
+			func(q *cluster.Pod) bool { return p.Owner == q.Owner || p.IPs[0] == q.IPs[0] }) {
 			s.Pods = append(s.Pods, p)
 		}
 	}
 	slices.SortFunc(s.Pods, func(p, q *cluster.Pod) int { return p.Owner.Compare(q.Owner) })
 	for i, p := range s.Pods {
 		for _, ip := range p.IPs {
-			vip, local := netip.AddrPortFrom(addr(fmt.Sprintf("10.96.0.%d", i+1)), 100), rapid.Bool().Draw(t, "policy Local")
+			vip, local := netip.AddrPortFrom(addr(fmt.Sprintf("10.96.0.%d", i+1)), 100),
+				rapid.Bool().Draw(t, "policy Local")
 			if ip.Is6() {
 				vip = netip.AddrPortFrom(addr(fmt.Sprintf("fd00:10:96::%d", i+1)), 100)
 			}
@@ -85,7 +87,8 @@ type sender struct {
 
 func senders(s *cluster.Snapshot) (list []sender) {
 	for _, n := range s.Nodes {
-		list = append(list, sender{Point: walk.Point{Node: n.Name}, addr: func(cluster.Family) netip.Addr { return netip.Addr{} }})
+		list = append(list, sender{Point: walk.Point{Node: n.Name},
+			addr: func(cluster.Family) netip.Addr { return netip.Addr{} }})
 	}
 	for _, p := range s.Pods {
 		list = append(list, sender{walk.Point{Node: p.Node, Pod: p.Owner}, p, func(f cluster.Family) netip.Addr {
@@ -118,8 +121,8 @@ func stages(steps []walk.Step) string {
 }
 
 // A packet arrives if and only if it arrives without policies and the evaluator accepts it, with
-// the source that the pod would see. It is sent to each pod, by its address and by its Service, from
-// each pod, node and external client, in each mode.
+// the source that the pod would see. It is sent to each pod, by its address and by its Service,
+// from each pod, node and external client, in each mode.
 func TestPoliciesDecide(t *testing.T) {
 	var arrived, denied int
 	rapid.Check(t, func(t *rapid.T) {
@@ -144,9 +147,10 @@ func TestPoliciesDecide(t *testing.T) {
 			if !was.Verdict.Delivered || target == nil {
 				return
 			}
-			// Egress is judged on the sender's node, with what that node translates. Ingress is judged
-			// with the source that the pod sees.
-			sent, stays := seen, !slices.ContainsFunc(was.Forward, func(s walk.Step) bool { return s.Node != from.Node })
+			// Egress is judged on the sender's node, with what that node translates. Ingress is
+			// judged with the source that the pod sees.
+			sent, stays := seen, !slices.ContainsFunc(was.Forward,
+				func(s walk.Step) bool { return s.Node != from.Node })
 			if i := slices.IndexFunc(was.Forward, func(s walk.Step) bool { return s.Node != from.Node }); i > 0 {
 				sent = was.Forward[i-1].After
 			}
@@ -161,7 +165,8 @@ func TestPoliciesDecide(t *testing.T) {
 				FromOwnNode: stays && from.pod == nil && from.Node != ""})
 			want := egress.Accepted && ingress.Accepted
 			if now.Verdict.Delivered != want {
-				t.Fatalf("%v from %v, which %v sees as %v: delivered %v, want: %v; %v\n%v", p, from.Point, target.Owner, seen,
+				t.Fatalf("%v from %v, which %v sees as %v: delivered %v, want: %v; %v\n%v", p, from.Point, target.Owner,
+					seen,
 					now.Verdict.Delivered, egress, ingress, stages(now.Forward))
 			}
 			if !want {
@@ -171,7 +176,8 @@ func TestPoliciesDecide(t *testing.T) {
 			arrived++
 			if was.Verdict.Answered != now.Verdict.Answered || was.Verdict.Answer != now.Verdict.Answer {
 				t.Fatalf("%v from %v: the answer was %v %v, and is %v %v %s\n%v", p, from.Point, was.Verdict.Answered,
-					was.Verdict.Answer, now.Verdict.Answered, now.Verdict.Answer, now.Verdict.AnswerReason, stages(now.Reply))
+					was.Verdict.Answer, now.Verdict.Answered, now.Verdict.Answer, now.Verdict.AnswerReason,
+					stages(now.Reply))
 			}
 		}
 		for _, from := range senders(s) {

@@ -201,7 +201,8 @@ func TestFlowsServeWhomBalancersServe(t *testing.T) {
 		for _, n := range s.Nodes {
 			state, problems := plan.Node(byEngine(s, n.Name, false), n.Name)
 			flows, more := plan.Node(byEngine(s, n.Name, true), n.Name)
-			// Only OVN's load balancers support the node-local mode dgp, and only flows enforce policies.
+			// Only OVN's load balancers support the node-local mode dgp, and only flows enforce
+			// policies.
 			problems = slices.DeleteFunc(problems, func(p plan.Problem) bool {
 				return strings.HasSuffix(p.Message, "hosts with node-local = dgp do not reach it") ||
 					p.Owner.Kind == "NetworkPolicy"

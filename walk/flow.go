@@ -343,7 +343,8 @@ func (b *bridge) remembered(table uint8, group, bucket uint32) flow.CT {
 func (r *run) ctAction(c *crossing, a flow.CT, step int) string {
 	before := r.p
 	z := c.n.zone(strconv.Itoa(int(a.Zone)))
-	t := translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, mark: a.Mark, markMask: a.MarkMask, ethSrc: a.EthSrc,
+	t := translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, mark: a.Mark, markMask: a.MarkMask,
+		ethSrc: a.EthSrc,
 		inline: a.Table == 0}
 	if t.nat == flow.NATDst {
 		t.port = a.NAT.PortMin

@@ -36,7 +36,8 @@ func drawSelector(t *rapid.T) (s cluster.Selector) {
 		r := cluster.Requirement{Key: key}
 		switch rapid.IntRange(0, 6).Draw(t, "requirement") {
 		case 0, 1:
-			r.Operator, r.Values = metav1.LabelSelectorOpIn, []string{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "in")}
+			r.Operator, r.Values = metav1.LabelSelectorOpIn,
+				[]string{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "in")}
 		case 2:
 			r.Operator, r.Values = metav1.LabelSelectorOpNotIn, []string{"a"}
 		case 3:
@@ -148,7 +149,8 @@ func ChurnPolicies(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 	switch rapid.IntRange(0, 4).Draw(t, "what") {
 	case 0:
 		n.Namespaces = Edit(t, s.Namespaces, func(t *rapid.T) *cluster.Namespace {
-			return &cluster.Namespace{Name: rapid.SampledFrom(policyNamespaces).Draw(t, "namespace"), Labels: DrawLabels(t)}
+			return &cluster.Namespace{Name: rapid.SampledFrom(policyNamespaces).Draw(t, "namespace"),
+				Labels: DrawLabels(t)}
 		}, func(a, b *cluster.Namespace) int { return strings.Compare(a.Name, b.Name) })
 	case 1, 2:
 		n.Pods = Edit(t, s.Pods, DrawPolicyPod, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })

@@ -293,8 +293,8 @@ type CT struct {
 	Zone   uint16
 	Table  uint8 // recirculates to it; 0 = no recirculation (table 0 is never a target)
 	NAT    NAT
-	// Mark and MarkMask are exec(set_field:Mark/MarkMask->ct_mark). MarkMask 0 writes the whole mark,
-	// unless Mark is 0 as well: then none is written.
+	// Mark and MarkMask are exec(set_field:Mark/MarkMask->ct_mark). MarkMask 0 writes the whole
+	// mark, unless Mark is 0 as well: then none is written.
 	Mark, MarkMask uint32
 	EthSrc         bool // exec(move:…->ct_label): stores the source MAC, to which replies go
 }

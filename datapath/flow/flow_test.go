@@ -115,16 +115,25 @@ var flowLines = []struct{ name, in, out string }{
 	{"from a tunnel",
 		" cookie=0xdeff105, priority=100,tun_id=0xff0003,tun_ipv6_src=fd00::4,tun_metadata0=0x20001,in_port=5 actions=output:1",
 		"cookie=0xdeff105,table=0,priority=100,tun_id=0xff0003,tun_ipv6_src=fd00::4,tun_metadata0=0x20001,in_port=5 actions=output:1"},
-	{"clauses", " cookie=0xdeff105, table=56, priority=200,ip,nw_src=10.244.0.7 actions=conjunction(39425,1/2),conjunction(7,1/2)",
+	{"clauses",
+		" cookie=0xdeff105, table=56, priority=200,ip,nw_src=10.244.0.7 " +
+			"actions=conjunction(39425,1/2),conjunction(7,1/2)",
 		"cookie=0xdeff105,table=56,priority=200,ip,nw_src=10.244.0.7 actions=conjunction(39425,1/2),conjunction(7,1/2)"},
-	{"port range", " cookie=0xdeff105, table=56, priority=200,tcp,reg5=0x51c2,tp_dst=0x1f40/0xfffc actions=conjunction(39425,2/2)",
+	{"port range",
+		" cookie=0xdeff105, table=56, priority=200,tcp,reg5=0x51c2,tp_dst=0x1f40/0xfffc actions=conjunction(39425,2/2)",
 		"cookie=0xdeff105,table=56,priority=200,tcp,reg5=0x51c2,tp_dst=0x1f40/0xfffc actions=conjunction(39425,2/2)"},
 	{"verdict", " cookie=0xdeff105, table=56, priority=200,conj_id=39425,reg5=0x51c2 actions=resubmit(,58)",
 		"cookie=0xdeff105,table=56,priority=200,conj_id=39425,reg5=0x51c2 actions=resubmit(,58)"},
-	{"bit of ct_mark", " cookie=0xdeff105, table=59, ct_state=+rpl+trk,ct_mark=0x100/0x100,ip actions=ct(commit,zone=64003,exec(set_field:0x100/0x100->ct_mark))",
-		"cookie=0xdeff105,table=59,priority=32768,ct_state=+rpl+trk,ct_mark=0x100/0x100,ip actions=ct(commit,zone=64003,exec(set_field:0x100/0x100->ct_mark))"},
-	{"bit cleared", " cookie=0xdeff105, table=58, ip actions=ct(commit,table=30,zone=64003,exec(set_field:0/0x100->ct_mark)),set_field:0x7->reg5",
-		"cookie=0xdeff105,table=58,priority=32768,ip actions=ct(commit,table=30,zone=64003,exec(set_field:0x0/0x100->ct_mark)),set_field:0x7->reg5"},
+	{"bit of ct_mark",
+		" cookie=0xdeff105, table=59, ct_state=+rpl+trk,ct_mark=0x100/0x100,ip " +
+			"actions=ct(commit,zone=64003,exec(set_field:0x100/0x100->ct_mark))",
+		"cookie=0xdeff105,table=59,priority=32768,ct_state=+rpl+trk,ct_mark=0x100/0x100,ip " +
+			"actions=ct(commit,zone=64003,exec(set_field:0x100/0x100->ct_mark))"},
+	{"bit cleared",
+		" cookie=0xdeff105, table=58, ip " +
+			"actions=ct(commit,table=30,zone=64003,exec(set_field:0/0x100->ct_mark)),set_field:0x7->reg5",
+		"cookie=0xdeff105,table=58,priority=32768,ip " +
+			"actions=ct(commit,table=30,zone=64003,exec(set_field:0x0/0x100->ct_mark)),set_field:0x7->reg5"},
 	{"fragments", " cookie=0xdeff105, priority=105,ip,nw_frag=not_later actions=drop",
 		"cookie=0xdeff105,table=0,priority=105,ip,nw_frag=not_later actions=drop"},
 }

@@ -20,8 +20,9 @@ const (
 )
 
 // noFragments returns why DHCP replies in fragments are not tried. No match of OVN's names the port
-// of a connection, and OVN sends no multicast or broadcast through conntrack, which would reassemble
-// it. Conntrack of the userspace datapath treats fragments as invalid before Open vSwitch 3.7.
+// of a connection, and OVN sends no multicast or broadcast through conntrack, which would
+// reassemble it. Conntrack of the userspace datapath treats fragments as invalid before Open
+// vSwitch 3.7.
 func noFragments(w *world) string {
 	switch {
 	case !w.openflow:

@@ -71,11 +71,11 @@ func (c *compiler) rule(d Direction, r *cluster.PolicyRule, policy cluster.Owner
 		slices.SortFunc(blocks, netip.Prefix.Compare)
 		blocks = slices.Compact(blocks)
 		add(base, &peers{blocks: blocks})
-		list = append(list, c.namedPorts(peers{pods: &cluster.PodSelector{}, blocks: blocks}, names, policy)...)
+		list = append(list, c.namedPorts(peers{pods: everyPod, blocks: blocks}, names, policy)...)
 	}
 	if r.AllPeers {
 		add(base, nil)
-		list = append(list, c.namedPorts(peers{pods: &cluster.PodSelector{}}, names, policy)...)
+		list = append(list, c.namedPorts(peers{pods: everyPod}, names, policy)...)
 	}
 	return list
 }
@@ -105,7 +105,8 @@ func (c *compiler) joined(list []rule) (out []rule) {
 			continue
 		}
 		for _, a := range c.join {
-			if r.peers.pods == nil && slices.ContainsFunc(r.peers.blocks, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			if r.peers.pods == nil && slices.ContainsFunc(r.peers.blocks,
+				func(p netip.Prefix) bool { return p.Contains(a) }) {
 				x := r
 				x.peers, x.key, x.family = nil, "", cluster.FamilyOf(a)
 				out = append(out, x)

@@ -14,8 +14,8 @@ import (
 type Pod struct {
 	*cluster.Pod
 	Egress, Ingress uint32 // IDs of its Profiles, or Open
-	// Joined is the Profile for packets that will get the gateway router's address on the join switch
-	// as their source.
+	// Joined is the Profile for packets that will get the gateway router's address on the join
+	// switch as their source.
 	Joined uint32
 }
 
@@ -91,8 +91,8 @@ type update struct {
 	delta  Delta
 }
 
-// Update takes a new Snapshot and the node's own pods, sorted by Owner. join are the gateway router's
-// addresses on the join switch; they never change.
+// Update takes a new Snapshot and the node's own pods, sorted by Owner. join are the gateway
+// router's addresses on the join switch; they never change.
 func (x *Index) Update(s *cluster.Snapshot, own []*cluster.Pod, join []netip.Addr) Delta {
 	u := update{Index: x, join: join, subjects: map[cluster.Owner]bool{}}
 	for _, d := range directions {
@@ -282,127 +282,9 @@ func (u *update) changedPolicies(policies []*cluster.Policy) {
 		list := u.byNamespace[p.Subject.Namespace]
 		slices.SortFunc(list, func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) })
 		for _, pod := range podsIn(u.own, p.Subject.Namespace) {
-			if selects(&p.Subject, pod, u.namespaces[pod.Owner.Namespace]) {
+			if pod.Unread || selects(&p.Subject, pod, u.namespaces[pod.Owner.Namespace]) {
 				u.subjects[pod.Owner] = true
 			}
-		}
-	}
-}
-
-// compile compiles one own pod again.
-func (u *update) compile(name cluster.Owner) {
-	was, now := u.isolated[name], u.subject(name)
-	switch {
-	case was == nil && now == nil:
-		return
-	case now == nil:
-		delete(u.isolated, name)
-	default:
-		u.isolated[name] = now
-	}
-	if was != nil {
-		for _, p := range was.profiles {
-			u.release(p)
-		}
-		for key := range was.named {
-			u.named[key].users--
-		}
-	}
-	if was != nil && now != nil && was.Pod == now.Pod {
-		return
-	}
-	if was != nil {
-		u.delta.Pods.Gone = append(u.delta.Pods.Gone, &was.Pod)
-	}
-	if now != nil {
-		u.delta.Pods.Come = append(u.delta.Pods.Come, &now.Pod)
-	}
-}
-
-// subject returns nil for a pod that is gone, or that no Policy isolates.
-func (u *update) subject(name cluster.Owner) *subject {
-	i, found := slices.BinarySearchFunc(u.own, name, func(p *cluster.Pod, o cluster.Owner) int {
-		return p.Owner.Compare(o)
-	})
-	if !found {
-		return nil
-	}
-	c := compiler{x: u.Index, pod: u.own[i], join: u.join, named: map[string]bool{}}
-	policies := u.byNamespace[name.Namespace]
-	egress, sends := c.rules(Egress, policies)
-	ingress, receives := c.rules(Ingress, policies)
-	if !sends && !receives {
-		return nil
-	}
-	s := &subject{Pod: Pod{Pod: c.pod, Egress: Open, Ingress: Open, Joined: Open}, named: c.named}
-	use := func(d Direction, list []rule) uint32 {
-		p := u.profile(d, list)
-		s.profiles = append(s.profiles, p)
-		return p.ID
-	}
-	if sends {
-		s.Egress = use(Egress, egress)
-	}
-	if receives {
-		s.Joined = use(Ingress, c.joined(ingress))
-		s.Ingress = use(Ingress, ingress)
-	}
-	for key := range s.named {
-		u.named[key].users++
-	}
-	return s
-}
-
-// profile returns the Profile of rules, and counts one more user.
-func (u *update) profile(d Direction, list []rule) *Profile {
-	list, text := mergeRules(d, list)
-	p := u.profiles[text]
-	if p == nil {
-		p = &Profile{Direction: d, ID: u.profileIDs.take(text), text: text}
-		for _, r := range list {
-			x := Rule{Family: r.family, Ports: r.ports, Policy: r.policy}
-			if r.peers != nil {
-				s := u.set(d, r)
-				x.Set, p.sets = s.id, append(p.sets, s)
-			}
-			p.Rules = append(p.Rules, x)
-		}
-		u.profiles[text] = p
-		u.delta.Profiles.Come = append(u.delta.Profiles.Come, p)
-	}
-	p.users++
-	return p
-}
-
-// set returns the set of a rule, and counts one more user.
-func (u *update) set(d Direction, r rule) *set {
-	s := u.sets[d][r.key]
-	if s == nil {
-		s = &set{peers: *r.peers, direction: d, id: u.setIDs.take(string(rune('0'+d)) + r.key)}
-		u.sets[d][r.key] = s
-		u.fill(s, 1)
-	}
-	s.users++
-	return s
-}
-
-// release counts one user of a Profile less, and removes it with the last one.
-func (u *update) release(p *Profile) {
-	if p.users--; p.users > 0 {
-		return
-	}
-	delete(u.profiles, p.text)
-	u.profileIDs.release(p.ID)
-	if i := slices.Index(u.delta.Profiles.Come, p); i >= 0 { // made in this update
-		u.delta.Profiles.Come = slices.Delete(u.delta.Profiles.Come, i, i+1)
-	} else {
-		u.delta.Profiles.Gone = append(u.delta.Profiles.Gone, p)
-	}
-	for _, s := range p.sets {
-		if s.users--; s.users == 0 {
-			u.fill(s, -1)
-			delete(u.sets[s.direction], s.text())
-			u.setIDs.release(s.id)
 		}
 	}
 }

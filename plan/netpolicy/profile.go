@@ -9,8 +9,8 @@ import (
 	"hairpin/plan/stablehash"
 )
 
-// Open is the ID of the Profile of a pod that no Policy isolates in a direction. It has no rules and
-// accepts everything.
+// Open is the ID of the Profile of a pod that no Policy isolates in a direction. It has no rules
+// and accepts everything.
 const Open = 1
 
 // Profile is the rules that apply to packets of a pod in one direction. What no Rule accepts is

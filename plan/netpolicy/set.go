@@ -55,7 +55,13 @@ func (p *peers) text() string {
 	return string(b)
 }
 
+// everyPod selects all pods, also those of namespaces that are not known yet.
+var everyPod = &cluster.PodSelector{}
+
 func appendSelector(b []byte, s *cluster.PodSelector) []byte {
+	if s == everyPod {
+		return append(b, " everywhere"...)
+	}
 	if s.Namespace != "" {
 		b = append(append(b, " in "...), s.Namespace...)
 	} else {
@@ -81,9 +87,12 @@ func (p *peers) has(pod *cluster.Pod, namespace *cluster.Namespace) bool {
 	return p.port == (cluster.PodPort{}) || slices.Contains(pod.Ports, p.port)
 }
 
-// selects reports whether a selector selects a pod. namespace is nil if it is not known: then only a
-// selector that names the namespace may select the pod.
+// selects reports whether a selector selects a pod. namespace is nil if it is not known: then only
+// a selector that names the namespace may select the pod.
 func selects(s *cluster.PodSelector, pod *cluster.Pod, namespace *cluster.Namespace) bool {
+	if s == everyPod {
+		return true
+	}
 	if s.Namespace != "" {
 		return s.Namespace == pod.Owner.Namespace && s.Pods.Matches(pod.Labels)
 	}

@@ -16,9 +16,9 @@ import (
 )
 
 // Policies plans the enforcement of Policies for the pods of a node: egress where the client is,
-// ingress where the server is, both after a Service has chosen its endpoint and before the connection
-// is committed. Every packet of a connection's original direction is judged, so a change also
-// reaches open connections. Replies pass, except those of a connection marked as denied.
+// ingress where the server is, both after a Service has chosen its endpoint and before the
+// connection is committed. Every packet of a connection's original direction is judged, so a change
+// also reaches open connections. Replies pass, except those of a connection marked as denied.
 //
 // A pod that no Policy selects has no flow here.
 type Policies struct {
@@ -32,8 +32,8 @@ func NewPolicies() *Policies {
 	return &Policies{index: netpolicy.NewIndex(), problems: map[any]cluster.Problem{}}
 }
 
-// Problems returns what is not enforced: with the Service engine ovn, all Policies of own pods; rules
-// beyond a limit, which accept nothing.
+// Problems returns what is not enforced: with the Service engine ovn, all Policies of own pods;
+// rules beyond a limit, which accept nothing.
 func (p *Policies) Problems() []cluster.Problem {
 	return slices.Collect(maps.Values(p.problems))
 }
@@ -113,7 +113,8 @@ func (p *Policies) limits(env *node.Env, d *netpolicy.Delta) {
 		if n := len(m.Sets); n > flow.MaxConjunctions {
 			p.problems[m.Prefix] = cluster.Problem{Owner: node.OwnerOf(env.Node.Name), Message: fmt.Sprintf(
 				"%s is a peer in %d different selectors of NetworkPolicies; %d of them do not accept it: Open vSwitch "+
-					"has no room for more than %d in a flow", m.Prefix, n, n-flow.MaxConjunctions, flow.MaxConjunctions)}
+					"has no room for more than %d in a flow", m.Prefix, n, n-flow.MaxConjunctions,
+				flow.MaxConjunctions)}
 		}
 	}
 	for _, x := range d.Profiles.Gone {
@@ -172,7 +173,8 @@ func (w *serviceBridge) verdicts() {
 		w.add(pipeline.SvcConntrackCommit, prioGuard, denied(0, flow.CTRpl|flow.CTInv),
 			flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, MarkMask: claims.CTMarkDenied})
 		// A group has committed what it translated. Without the mark, the endpoint could answer.
-		mark := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkDenied, MarkMask: claims.CTMarkDenied}
+		mark := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkDenied,
+			MarkMask: claims.CTMarkDenied}
 		w.add(pipeline.SvcPolicyDrop, prioGuard, denied(0, 0), flow.Drop{})
 		for _, bit := range []flow.CTBits{flow.CTDnat, flow.CTEst} {
 			w.add(pipeline.SvcPolicyDrop, prioTo, tracked(ip, bit, 0), mark)
@@ -204,8 +206,8 @@ func (w *serviceBridge) ownNode(s *node.Stack) {
 		resubmit(pipeline.SvcConntrackCommit))
 }
 
-// isolate sends packets of a pod, and to it, to its Profiles. A pod that is isolated in one direction
-// has Profile Open in the other, because a reply may belong to a denied connection.
+// isolate sends packets of a pod, and to it, to its Profiles. A pod that is isolated in one
+// direction has Profile Open in the other, because a reply may belong to a denied connection.
 func (w *serviceBridge) isolate(p *netpolicy.Pod) {
 	w.owner = p.Owner
 	port := portOf(p.Pod)
@@ -232,8 +234,8 @@ func (w *serviceBridge) isolate(p *netpolicy.Pod) {
 		if p.Joined == p.Ingress {
 			continue
 		}
-		// Another node would see the join address as the source of what this node gives that address.
-		// So does this node, where the address follows after the policies.
+		// Another node would see the join address as the source of what this node gives that
+		// address. So does this node, where the address follows after the policies.
 		joined := to
 		for _, in := range w.externalPorts() {
 			joined.InPort, joined.CTMark = in, 0
@@ -246,8 +248,8 @@ func (w *serviceBridge) isolate(p *netpolicy.Pod) {
 	}
 }
 
-// policyAddresses returns the addresses of a pod in the node's families, with the extra ones and the
-// link-local one.
+// policyAddresses returns the addresses of a pod in the node's families, with the extra ones and
+// the link-local one.
 func (w *serviceBridge) policyAddresses(p *cluster.Pod) (list []netip.Addr) {
 	for i, a := range slices.Concat(p.IPs, p.Extra) {
 		if s := w.Stack(cluster.FamilyOf(a)); s != nil && (i >= len(p.IPs) || s.Subnet.Contains(a)) {
@@ -277,8 +279,8 @@ func (w *serviceBridge) untracked(s *node.Stack, p *cluster.Pod, port string, a 
 		track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 }
 
-// profile adds the flows of a Profile. Of a rule for a set of peers, the peer is the first clause of
-// a conjunction, and Profile with port is the second.
+// profile adds the flows of a Profile. Of a rule for a set of peers, the peer is the first clause
+// of a conjunction, and Profile with port is the second.
 func (w *serviceBridge) profile(p *netpolicy.Profile) {
 	t := policyTables[p.Direction]
 	permit := resubmit(t.permitted)

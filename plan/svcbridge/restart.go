@@ -21,7 +21,8 @@ func Forgotten() (list []string) {
 	for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		v := node.Vocab(f)
 		add := func(priority int, protocol flow.Protocol, rest string) {
-			list = append(list, fmt.Sprintf("table=%d,priority=%d,%s,%s", pipeline.SvcConntrackCommit, priority, protocol,
+			list = append(list, fmt.Sprintf("table=%d,priority=%d,%s,%s", pipeline.SvcConntrackCommit, priority,
+				protocol,
 				rest))
 		}
 		pass := fmt.Sprintf("ct_state=+trk+new-rel-dnat,actions=resubmit(,%d)", pipeline.SvcSNAT)
