@@ -15,6 +15,7 @@ import (
 	"hairpin/plan"
 	"hairpin/policy"
 	"hairpin/walk"
+	"hairpin/walk/explain"
 )
 
 // drawPolicyCluster draws two nodes with the Service engine openflow, pods, and a Service with a
@@ -164,6 +165,23 @@ func TestPoliciesDecide(t *testing.T) {
 				To: policy.Endpoint{Addr: seen.Dst, Pod: target}, Protocol: protocol, Port: seen.DstPort,
 				FromOwnNode: stays && from.pod == nil && from.Node != ""})
 			want := egress.Accepted && ingress.Accepted
+			for _, x := range []struct {
+				s *cluster.Snapshot
+				t walk.Trace
+			}{{s, was}, {&policed, now}} {
+				e, err := explain.Of(x.s, explain.Question{From: from.String(), To: to.String(), Protocol: protocol}, x.t)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if x.s == s && len(e.Policies) > 0 {
+					t.Fatalf("%v from %v: without policies it explains %v", p, from.Point, e.Policies)
+				}
+				if accepted := !slices.ContainsFunc(e.Policies, func(d explain.Decision) bool { return !d.Accepted }); accepted !=
+					x.t.Verdict.Delivered {
+					t.Fatalf("%v from %v: delivered %v, but it explains %v\n%v", p, from.Point, x.t.Verdict.Delivered, e.Policies,
+						stages(x.t.Forward))
+				}
+			}
 			if now.Verdict.Delivered != want {
 				t.Fatalf("%v from %v, which %v sees as %v: delivered %v, want: %v; %v\n%v", p, from.Point, target.Owner,
 					seen,

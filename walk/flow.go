@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"hairpin/claims"
@@ -32,9 +33,9 @@ type crossing struct {
 	outputs []sent
 	tables  int // lookups so far
 	registers
-	tunnel  flow.Tunnel   // by which the packet arrived, or will leave
-	headers flow.Match    // in the current table
-	denied  cluster.Owner // the pod whose policies drop the packet
+	tunnel  flow.Tunnel // by which the packet arrived, or will leave
+	headers flow.Match  // in the current table
+	denied  string      // the direction and the pod whose policies drop the packet
 }
 
 // NoFlow is the rule of a step in a table that has no flow for the packet.
@@ -63,8 +64,8 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 	}
 	_, group := groupMAC(r.p.Dst)
 	switch {
-	case len(c.outputs) == 0 && c.denied != (cluster.Owner{}):
-		return r.drop("no rule of the policies of " + c.denied.String() + " accepts it")
+	case len(c.outputs) == 0 && c.denied != "":
+		return r.drop(c.denied + ": no rule of its policies accepts it")
 	case len(c.outputs) == 0:
 		return r.drop(b.name + " drops it")
 	case group && b.key != "":
@@ -115,8 +116,12 @@ func (r *run) table(c *crossing, number uint8) error {
 		return fmt.Errorf("%s: two flows of one priority match, the switch may take either: %s; %s", t.stage, f, rival)
 	}
 	i := len(r.steps)
-	if c.b.key == claims.ServiceBridge && number == pipeline.SvcPolicyDrop {
-		c.denied = r.steps[i-1].Why
+	if c.b.key == claims.ServiceBridge && number == pipeline.SvcPolicyDrop && i > 0 {
+		last := &r.steps[i-1]
+		c.denied = "egress of " + last.Why.String()
+		if strings.HasSuffix(last.Stage, " "+pipeline.Name(pipeline.Service, pipeline.SvcIngressRule)) {
+			c.denied = "ingress of " + last.Why.String()
+		}
 	}
 	r.step(c.n, t.stage, f, f.Owner, "")
 	did, err := r.actions(c, f, i)

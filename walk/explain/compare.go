@@ -8,11 +8,13 @@ import (
 )
 
 // Difference returns how a packet's path after a change differs from its path before: first the
-// verdict, then the steps. Removed lines begin with "- ", added ones with "+ ". It is empty if path
+// verdict, then the
+// decisions of policies and the steps. Removed lines begin with "- ", added ones with "+ ". It is empty if path
 // and verdict are the same.
 func Difference(before, after *Explanation) string {
-	steps := ways("FORWARD", before.Trace.Forward, after.Trace.Forward) +
-		ways("REPLY", before.Trace.Reply, after.Trace.Reply)
+	steps := ways("POLICIES", before.decisionLines(), after.decisionLines()) +
+		ways("FORWARD", lines(before.Trace.Forward), lines(after.Trace.Forward)) +
+		ways("REPLY", lines(before.Trace.Reply), lines(after.Trace.Reply))
 	head := ""
 	for _, x := range [...][2]string{
 		{before.Way, after.Way}, {"endpoint followed: " + followed(before), "endpoint followed: " + followed(after)},
@@ -34,11 +36,10 @@ func followed(e *Explanation) string {
 	return "none"
 }
 
-// ways compares two lists of steps by rule and effect.
-func ways(title string, before, after []walk.Step) string {
-	old, now := lines(before), lines(after)
+// ways compares two lists of steps, or of decisions.
+func ways(title string, before, after []string) string {
 	var b strings.Builder
-	for _, l := range diffLines(old, now) {
+	for _, l := range diffLines(before, after) {
 		if l.sign != ' ' {
 			fmt.Fprintf(&b, "%c %s\n", l.sign, strings.ReplaceAll(l.text, "\n", fmt.Sprintf("\n%c ", l.sign)))
 		}
@@ -49,6 +50,15 @@ func ways(title string, before, after []walk.Step) string {
 	return title + "\n" + b.String()
 }
 
+func (e *Explanation) decisionLines() (list []string) {
+	for i := range e.Policies {
+		d := &e.Policies[i]
+		list = append(list, strings.Join(append([]string{d.String()}, d.Details()...), "\n    "))
+	}
+	return list
+}
+
+// lines returns steps with their rules and effects.
 func lines(list []walk.Step) []string {
 	out := make([]string, len(list))
 	for i := range list {

@@ -35,6 +35,9 @@ type Explanation struct {
 	// Endpoints are all endpoints of the Service, in the order of the Snapshot.
 	Endpoints []Endpoint
 	Trace     walk.Trace
+	// Policies are the decisions of NetworkPolicies, in the order of the walk; none if no policy
+	// selects a pod at an end of it.
+	Policies []Decision
 	// Failure describes what the packet met that walk does not know; the Trace ends there. It is
 	// nil if the walk is complete.
 	Failure error
@@ -89,7 +92,8 @@ func Of(s *cluster.Snapshot, q Question, t walk.Trace) (*Explanation, error) {
 }
 
 func (a *request) explain(s *cluster.Snapshot, q Question, t walk.Trace, failure error) *Explanation {
-	e := &Explanation{Question: q, Way: a.way, Trace: t, Failure: failure, HostConnections: believed(&t)}
+	e := &Explanation{Question: q, Way: a.way, Trace: t, Failure: failure, HostConnections: believed(&t),
+		Policies: decisions(s, &t)}
 	if f := a.frontend; f != nil {
 		e.Service = strings.TrimSuffix(f.Owner.Namespace+"/"+f.Owner.Name+":"+f.PortName, ":")
 		e.Endpoints = endpoints(s, f, &e.Trace)

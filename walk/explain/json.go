@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"hairpin/cluster"
+	"hairpin/policy"
 	"hairpin/walk"
 )
 
@@ -19,6 +20,7 @@ type (
 		Sent      jsonPacket       `json:"sent"`
 		Forward   []jsonStep       `json:"forward"`
 		Reply     []jsonStep       `json:"reply,omitempty"`
+		Policies  []jsonDecision   `json:"policies,omitempty"`
 		Verdict   jsonVerdict      `json:"verdict"`
 		Costs     jsonCosts        `json:"costs"`
 		Believed  []jsonConnection `json:"hostConnections,omitempty"`
@@ -52,6 +54,24 @@ type (
 		Entry   string     `json:"conntrack,omitempty"`
 		Choices []string   `json:"choices,omitempty"`
 		Proof   *Evidence  `json:"proof,omitempty"` // of a packet that was really sent
+	}
+	jsonDecision struct {
+		Direction string     `json:"direction"`
+		Node      string     `json:"node"`
+		Pod       string     `json:"pod"`
+		Packet    jsonPacket `json:"packet"` // that was compared with the rules
+		Note      string     `json:"note,omitempty"`
+		Accepted  bool       `json:"accepted"`
+		Policy    string     `json:"policy,omitempty"` // that decided, with its rule
+		Rule      int        `json:"rule,omitempty"`   // from 1
+		Isolating []string   `json:"isolating,omitempty"`
+		Misses    []jsonMiss `json:"misses,omitempty"`
+		Sentence  string     `json:"sentence"`
+	}
+	jsonMiss struct {
+		Policy string `json:"policy"`
+		Rule   int    `json:"rule"` // from 1
+		Point  string `json:"point"`
 	}
 	jsonVerdict struct {
 		Delivered bool        `json:"delivered"`
@@ -111,6 +131,9 @@ func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 	for _, b := range e.HostConnections {
 		x.Believed = append(x.Believed, jsonConnection(b))
 	}
+	for i := range e.Policies {
+		x.Policies = append(x.Policies, decisionOf(&e.Policies[i]))
+	}
 	if p := e.Proof; p != nil {
 		for i := range x.Forward {
 			x.Forward[i].Proof = &p.Forward[i]
@@ -124,6 +147,21 @@ func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 		return nil, fmt.Errorf("explanation as JSON: %w", err)
 	}
 	return append(text, '\n'), nil
+}
+
+func decisionOf(d *Decision) jsonDecision {
+	x := jsonDecision{Direction: d.Direction.String(), Node: d.Node, Pod: podWord(d.Pod), Packet: packetOf(d.Packet),
+		Note: d.Note, Accepted: d.Accepted, Sentence: d.String()}
+	if d.Reason == policy.ByRule {
+		x.Policy, x.Rule = d.Owner.String(), d.Rule+1
+	}
+	for _, o := range d.Isolating {
+		x.Isolating = append(x.Isolating, o.String())
+	}
+	for _, m := range d.Misses {
+		x.Misses = append(x.Misses, jsonMiss{m.Owner.String(), m.Rule + 1, m.Point})
+	}
+	return x
 }
 
 func packetOf(p walk.Packet) jsonPacket {

@@ -30,6 +30,16 @@ func (e *Explanation) Markdown(heading int, picture string) string {
 		fmt.Fprintf(&b, "The reply, `%s`:\n\n", e.replied())
 		markdownSteps(&b, e.replied(), e.Trace.Reply)
 	}
+	for i := range e.Policies {
+		d := &e.Policies[i]
+		fmt.Fprintf(&b, "- %s\n", d)
+		for _, line := range d.Details() {
+			fmt.Fprintf(&b, "  - %s\n", line)
+		}
+	}
+	if len(e.Policies) > 0 {
+		b.WriteByte('\n')
+	}
 	if costs := e.costs(); len(costs) > 0 {
 		fmt.Fprintf(&b, "%s.\n\n", strings.Join(costs, ". "))
 	}

@@ -356,10 +356,12 @@ func (r *resolver) outside() {
 	}
 }
 
+// offset is added to a node's ID: its place in the join and transit subnets.
+const offset = 1
+
 // hops makes the walk prefer a node if several carry an egress address. It adds the node's
 // addresses on the join and transit switch to prefer.
 func (r *resolver) hops(n *cluster.Node) {
-	const offset = 1 // of nodes' numbers there
 	f := cluster.FamilyOf(r.packet.Dst)
 	for _, list := range [][]netip.Prefix{r.s.Config.JoinSubnets, r.s.Config.TransitSubnets} {
 		if a, err := cluster.Nth(cluster.PrefixOf(list, f), n.ID+offset); err == nil {

@@ -329,7 +329,7 @@ func (d *drawing) place() {
 	if d.outside != nil {
 		d.outside.y = d.wire.y - d.outside.h - 24
 	}
-	lines := len(wrap(d.e.Sentence(), d.width/letter))
+	lines := len(wrap(d.e.Sentence(), d.width/letter)) + len(d.decisions())
 	for _, n := range d.legend {
 		lines += len(wrap(n.text, d.width/small))
 	}

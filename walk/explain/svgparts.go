@@ -113,9 +113,21 @@ func (d *drawing) legendTo(b *strings.Builder) {
 			text(b, "faint", margin+22, y, words)
 		}
 	}
+	for _, l := range d.decisions() {
+		y += lineHeight
+		text(b, "faint", margin, y, l)
+	}
 	y += 6
 	for _, l := range wrap(d.e.Sentence(), d.width/letter) {
 		y += lineHeight
 		text(b, "verdict", margin, y, l)
 	}
+}
+
+// decisions returns the lines of the decisions of policies.
+func (d *drawing) decisions() (lines []string) {
+	for i := range d.e.Policies {
+		lines = append(lines, wrap(d.e.Policies[i].String(), d.width/small)...)
+	}
+	return lines
 }

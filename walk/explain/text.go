@@ -40,6 +40,7 @@ func (e *Explanation) Text(colour bool) string {
 		b.WriteByte('\n')
 		e.hostConnections(&b)
 	}
+	e.policies(&b, c)
 	if costs := e.costs(); len(costs) > 0 {
 		fmt.Fprintf(&b, "\n%s\n", strings.Join(costs, "\n"))
 	}
@@ -52,6 +53,24 @@ func (e *Explanation) Text(colour bool) string {
 		fmt.Fprintf(&b, "\n%s", e.Proof)
 	}
 	return b.String()
+}
+
+// policies writes the decisions of NetworkPolicies.
+func (e *Explanation) policies(b *strings.Builder, c palette) {
+	if len(e.Policies) > 0 {
+		fmt.Fprintf(b, "\n%sPOLICIES%s\n", c.place, c.off)
+	}
+	for i := range e.Policies {
+		d := &e.Policies[i]
+		mark := c.bad
+		if d.Accepted {
+			mark = c.good
+		}
+		fmt.Fprintf(b, "  %s%s%s\n", mark, d, c.off)
+		for _, line := range d.Details() {
+			fmt.Fprintf(b, "    %s\n", line)
+		}
+	}
 }
 
 // costs lists the costs of the packets, a line for each packet that was sent.
@@ -224,7 +243,7 @@ func (e *Explanation) Sentence() string {
 	case v.Flooded:
 		return upper(v.Reason) + "."
 	case !v.Delivered:
-		return "Not delivered: " + v.Reason + "."
+		return "Not delivered: " + v.Reason + e.reason() + "."
 	}
 	s := upper(v.Reason) + ", which sees " + endpointText(v.Seen.Src, v.Seen.SrcPort)
 	if v.Seen.Src == e.Trace.Sent.Src {

@@ -1,0 +1,137 @@
+package explain_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"hairpin/cluster"
+	"hairpin/walk/explain"
+	"hairpin/watch"
+)
+
+// policed returns the cluster of the story about NetworkPolicies, with a text replaced.
+func policed(t *testing.T, old, now string) *cluster.Snapshot {
+	t.Helper()
+	story, err := txtar.ParseFile("../../plan/testdata/network-policies.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range story.Files {
+		if f.Name != "objects.yaml" {
+			continue
+		}
+		if !strings.Contains(string(f.Data), old) {
+			t.Fatalf("the story has no %q", old)
+		}
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(strings.Replace(string(f.Data), old, now, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s, err := watch.ReadFiles(dir, cluster.DefaultConfig())
+		if err != nil || len(s.Problems) > 0 {
+			t.Fatal(err, s.Problems)
+		}
+		return s
+	}
+	t.Fatal("the story has no objects")
+	return nil
+}
+
+// TestPolicies checks how a walk tells the decisions of policies, in each form.
+func TestPolicies(t *testing.T) {
+	s := policed(t, "", "")
+	askIn := func(s *cluster.Snapshot, from, to string) *explain.Explanation {
+		e, err := explain.Ask(planned(t, s), s, explain.Question{From: from, To: to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	for _, c := range []struct{ from, to, want string }{
+		{"pod/shop/api", "svc/shop/db", `
+POLICIES
+  pod/shop/api: egress accepted by NetworkPolicy/shop/api rule 1
+    compared with the rules: tcp 10.244.2.3 > 10.244.1.3:5432
+  pod/shop/db: ingress accepted by NetworkPolicy/shop/db rule 1
+    compared with the rules: tcp 10.244.2.3 > 10.244.1.3:5432
+
+First packet: `},
+		{"pod/shop/other", "svc/shop/db", `
+POLICIES
+  pod/shop/db: ingress dropped: no rule accepts the packet; the pod is isolated by NetworkPolicy/shop/db
+    compared with the rules: tcp 10.244.1.4 > 10.244.1.3:5432
+    NetworkPolicy/shop/db rule 1: the port matches, the peer does not: label app is "other", not "api"
+
+First packet: `},
+		{"pod/shop/other", "svc/shop/db", `
+
+Not delivered: ingress of Pod/shop/db: no rule of its policies accepts it; the pod is isolated by NetworkPolicy/shop/db.
+`},
+		{"outside/192.0.2.9", "svc/shop/db", `
+    compared with the rules: tcp 100.64.0.4 > 10.244.1.3:5432; the pod sees the address of ovn-worker on the join switch, not that of the client
+`},
+		{"host/ovn-worker", "svc/shop/db", `
+POLICIES
+  pod/shop/db: ingress accepted: a pod and its node always reach each other
+
+First packet: `},
+		{"pod/shop/db", "10.244.1.4:80", `
+POLICIES
+  pod/shop/db: egress accepted: no policy isolates the pod, and no rule matches
+
+First packet: `},
+	} {
+		if text := askIn(s, c.from, c.to).Text(false); !strings.Contains(text, c.want) {
+			t.Errorf("%s to %s: it does not say %s\n%s", c.from, c.to, c.want, text)
+		}
+	}
+	if text := askIn(s, "pod/shop/other", "10.244.1.4:80").Text(false); strings.Contains(text, "POLICIES") {
+		t.Errorf("no policy selects a pod of this walk:\n%s", text)
+	}
+	local := policed(t, "type: NodePort", "type: NodePort\n  externalTrafficPolicy: Local")
+	if e := askIn(local, "outside/192.0.2.9", "svc/shop/db"); len(e.Policies) != 1 ||
+		e.Policies[0].Packet.Src.String() != "192.0.2.9" || e.Policies[0].Note != "" {
+		t.Errorf("under policy Local a client keeps its address: %+v", e.Policies)
+	}
+
+	dropped := askIn(s, "pod/shop/other", "svc/shop/db")
+	text, err := dropped.JSON(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Policies []struct {
+			Direction, Pod, Node string
+			Accepted             bool
+			Isolating            []string
+			Misses               []struct {
+				Policy string
+				Rule   int
+				Point  string
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if p := got.Policies; len(p) != 1 || p[0].Direction != "ingress" || p[0].Pod != "pod/shop/db" || p[0].Accepted ||
+		p[0].Node != "ovn-worker" || len(p[0].Isolating) != 1 || len(p[0].Misses) != 1 || p[0].Misses[0].Rule != 1 {
+		t.Errorf("%s", text)
+	}
+	if picture := dropped.SVG(); !strings.Contains(picture, "pod/shop/db: ingress dropped: ") {
+		t.Error("the picture does not have the decision")
+	}
+
+	allowed := askIn(policed(t, "podSelector: {matchLabels: {app: api}}}]", "podSelector: {matchLabels: {app: other}}}]"),
+		"pod/shop/other", "svc/shop/db")
+	if change := explain.Difference(dropped, allowed); !strings.Contains(change, "\nPOLICIES\n"+
+		"- pod/shop/db: ingress dropped: no rule accepts the packet; the pod is isolated by NetworkPolicy/shop/db\n") ||
+		!strings.Contains(change, "\n+ pod/shop/db: ingress accepted by NetworkPolicy/shop/db rule 1\n") {
+		t.Errorf("%s", change)
+	}
+}
