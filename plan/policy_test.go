@@ -169,17 +169,18 @@ func TestPoliciesDecide(t *testing.T) {
 				s *cluster.Snapshot
 				t walk.Trace
 			}{{s, was}, {&policed, now}} {
-				e, err := explain.Of(x.s, explain.Question{From: from.String(), To: to.String(), Protocol: protocol}, x.t)
+				q := explain.Question{From: from.String(), To: to.String(), Protocol: protocol}
+				e, err := explain.Of(x.s, q, x.t)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if x.s == s && len(e.Policies) > 0 {
 					t.Fatalf("%v from %v: without policies it explains %v", p, from.Point, e.Policies)
 				}
-				if accepted := !slices.ContainsFunc(e.Policies, func(d explain.Decision) bool { return !d.Accepted }); accepted !=
-					x.t.Verdict.Delivered {
-					t.Fatalf("%v from %v: delivered %v, but it explains %v\n%v", p, from.Point, x.t.Verdict.Delivered, e.Policies,
-						stages(x.t.Forward))
+				denies := slices.ContainsFunc(e.Policies, func(d explain.Decision) bool { return !d.Accepted })
+				if denies == x.t.Verdict.Delivered {
+					t.Fatalf("%v from %v: delivered %v, but it explains %v\n%v", p, from.Point, x.t.Verdict.Delivered,
+						e.Policies, stages(x.t.Forward))
 				}
 			}
 			if now.Verdict.Delivered != want {

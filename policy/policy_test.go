@@ -478,3 +478,49 @@ func TestSelecting(t *testing.T) {
 		}
 	}
 }
+
+func TestDescribe(t *testing.T) {
+	s := (&policyCase{
+		np: np("b", `{podSelector: {}, policyTypes: [Ingress, Egress], ingress: [{from: [{podSelector: {matchLabels: {app: web}}},
+			{namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [b, a]}, {key: old, operator: DoesNotExist}]}},
+			{namespaceSelector: {}, podSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [x]}, {key: app, operator: Exists}]}},
+			{ipBlock: {cidr: 10.0.0.0/8, except: [10.0.0.0/9]}}], ports: [{port: 80}, {port: http}]}, {from: [{podSelector: {}}]}],
+			egress: [{ports: [{port: http}, {protocol: UDP}]}]}`) +
+			np("a", `{podSelector: {matchLabels: {app: web}}}`),
+		cnp: []*cluster.Policy{cnp("base", cluster.TierBaseline, 0, rule(cluster.Deny, 0))},
+	}).snapshot(t)
+	text := func(d policy.Direction) string {
+		x := policy.Describe(s, pod(t, s, "shop/web"), d)
+		text := fmt.Sprintf("isolated %v\n", x.Isolated)
+		for _, a := range x.Policies {
+			text += a.Policy + "\n"
+			for _, r := range a.Rules {
+				text += "  " + r.String() + "\n"
+			}
+		}
+		return text
+	}
+	const ingress = `isolated true
+NetworkPolicy/shop/a
+NetworkPolicy/shop/b
+  rule 1: pods with app=web in namespace shop, or all pods in namespaces with no label old and team in (a, b), or ` +
+		`pods with label app and tier not in (x) in all namespaces, or 10.128.0.0/9 (4 pods, 1 range); 80/TCP, ` +
+		`http/TCP (8080)
+  rule 2: all pods in namespace shop (3 pods, 0 ranges); all ports and protocols
+ClusterNetworkPolicy/base
+  rule 1: deny every address; all ports and protocols
+`
+	if got := text(policy.Ingress); got != ingress {
+		t.Errorf("got %s\nwanted %s", got, ingress)
+	}
+	const egress = `isolated true
+NetworkPolicy/shop/b
+  rule 1: every address; http/TCP (of each peer), all ports/UDP
+`
+	if got := text(policy.Egress); got != egress {
+		t.Errorf("got %s\nwanted %s", got, egress)
+	}
+	if got := policy.Describe(s, pod(t, s, "lab/web"), policy.Ingress); got.Isolated || len(got.Policies) > 0 {
+		t.Errorf("got %+v for a pod that no policy selects", got)
+	}
+}

@@ -1,5 +1,5 @@
 // Package ui explains packets and shows clusters, on a terminal or as pages: `hairpin explain`,
-// `plan` and `ui`.
+// `policies`, `plan` and `ui`.
 package ui
 
 import (

@@ -48,7 +48,7 @@ func status() *cobra.Command {
 // asPlugin adds --all to the arguments of `kubectl hairpin …`, which applies to the whole cluster.
 func asPlugin(args []string) []string {
 	if strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kubectl-hairpin" && len(args) > 1 &&
-		slices.Contains([]string{"status", "explain", "ui", "collect", "preflight"}, args[1]) {
+		slices.Contains([]string{"status", "explain", "policies", "ui", "collect", "preflight"}, args[1]) {
 		return append([]string{args[1], "--all"}, args[2:]...)
 	}
 	return args[1:]

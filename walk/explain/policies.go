@@ -27,8 +27,8 @@ type Decision struct {
 // String returns "pod/shop/db: ingress accepted by NetworkPolicy/shop/db rule 1".
 func (d *Decision) String() string { return podWord(d.Pod) + ": " + d.Verdict.String() }
 
-// Details lists the packet that was compared with the rules, if there are any, and the nearest rules
-// that do not accept it.
+// Details lists the packet that was compared with the rules, if there are any, and the nearest
+// rules that do not accept it.
 func (d *Decision) Details() []string {
 	if d.Reason != policy.ByRule && d.Reason != policy.Isolated {
 		return nil

@@ -29,7 +29,8 @@ func policed(t *testing.T, old, now string) *cluster.Snapshot {
 			t.Fatalf("the story has no %q", old)
 		}
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(strings.Replace(string(f.Data), old, now, 1)), 0o644); err != nil {
+		objects := strings.Replace(string(f.Data), old, now, 1)
+		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(objects), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		s, err := watch.ReadFiles(dir, cluster.DefaultConfig())

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hairpin/inspect"
+	"hairpin/ui"
+)
+
+func policiesCommand() *cobra.Command {
+	var s settings
+	o := ui.ExplainOptions{Namespace: inspect.DefaultNamespace}
+	c := &cobra.Command{
+		Use:   "policies [NAMESPACE/]POD",
+		Short: "List the NetworkPolicies that select a pod, with their rules and what these match now",
+		Args:  cobra.ExactArgs(1),
+		Long: `The cluster is read from a directory of manifests (-f), from the API (--all, --kubeconfig, kubectl
+hairpin policies), or by default from this node's agent. An agent may not know pods of other nodes,
+so its counts may be too low.`,
+		Example: "  hairpin policies shop/db\n  kubectl hairpin policies shop/db -o json",
+		RunE: func(c *cobra.Command, args []string) error {
+			conf, err := s.load(c)
+			if err != nil {
+				return err
+			}
+			o.Flags = given(c)
+			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
+			return ui.Policies(c.Context(), c.OutOrStdout(), args[0], o, conf)
+		}}
+	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
+	f := c.Flags()
+	f.StringVarP(&o.Dir, "filename", "f", "",
+		"directory with manifests of Nodes, Namespaces, Pods and NetworkPolicies")
+	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API (implied by --kubeconfig and --context)")
+	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
+	f.StringVarP(&o.Output, "output", "o", "text", "output format: "+strings.Join(ui.PoliciesOutputs(), ", "))
+	return c
+}

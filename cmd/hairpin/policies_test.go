@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+)
+
+// TestPolicies lists the policies of pods of the story about NetworkPolicies.
+func TestPolicies(t *testing.T) {
+	story, err := txtar.ParseFile("../../plan/testdata/network-policies.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), story.Files[0].Data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		c := root()
+		c.SetArgs(append([]string{"policies", "-f", dir}, args...))
+		c.SetOut(&out)
+		err := c.Execute()
+		return out.String(), err
+	}
+	for pod, want := range map[string]string{
+		"shop/db": `pod/shop/db on node ovn-worker, 10.244.1.3
+
+INGRESS  isolated: a packet needs a rule that accepts it
+  NetworkPolicy/shop/db
+    rule 1: pods with app=api in namespace shop (1 pod, 0 ranges); sql/TCP (5432)
+    rule 2: 192.0.2.0/25 (0 pods, 1 range); 8000-8010/TCP
+
+EGRESS  not isolated
+`,
+		"shop/other": `pod/shop/other on node ovn-worker, 10.244.1.4
+
+INGRESS  not isolated
+
+EGRESS  not isolated
+`,
+	} {
+		if got, err := run(pod); err != nil || got != want {
+			t.Errorf("%s (error %v):\n%s", pod, err, got)
+		}
+	}
+	text, err := run("shop/api", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Pod      string
+		Enforced bool
+		Ingress  struct{ Isolated bool }
+		Egress   struct {
+			Isolated bool
+			Policies []struct {
+				Policy string
+				Rules  []struct{ Peers, Ports []string }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !got.Enforced || got.Ingress.Isolated || !got.Egress.Isolated || len(got.Egress.Policies) != 1 ||
+		len(got.Egress.Policies[0].Rules) != 2 || got.Egress.Policies[0].Rules[1].Ports[0] != "53/UDP" {
+		t.Errorf("%s", text)
+	}
+	for args, want := range map[string]string{"db": `no Pod "default/db"`, "shop/db -o xml": "--output"} {
+		if _, err := run(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
