@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,11 +10,36 @@ import (
 	"hairpin/cluster"
 )
 
+// PodDescription has the policies of a pod. Field names are stable; more fields may follow.
+type PodDescription struct {
+	Pod       string       `json:"pod"` // NAMESPACE/NAME
+	Node      string       `json:"node"`
+	Addresses []netip.Addr `json:"addresses"`
+	// Enforced is false if the pod's node does not enforce policies, because OVN serves Services.
+	Enforced bool        `json:"enforced"`
+	Ingress  Description `json:"ingress"`
+	Egress   Description `json:"egress"`
+}
+
+// DescribePod returns the policies of a pod, NAMESPACE/NAME, or nil if there is no such pod.
+func DescribePod(s *cluster.Snapshot, pod string) *PodDescription {
+	for _, p := range s.Pods {
+		if p.Owner.Namespace+"/"+p.Owner.Name != pod {
+			continue
+		}
+		n := s.Node(p.Node)
+		return &PodDescription{Pod: pod, Node: p.Node, Addresses: p.IPs, Enforced: n != nil && n.Gateway.OpenFlow,
+			Ingress: Describe(s, p, Ingress), Egress: Describe(s, p, Egress)}
+	}
+	return nil
+}
+
 // Description is what policies say about the packets of a pod in one direction, for people.
 type Description struct {
-	// Isolated reports that a NetworkPolicy isolates the pod: packets need a rule that accepts them.
-	Isolated bool      `json:"isolated"`
-	Policies []Applied `json:"policies,omitempty"` // that select the pod, in the order of their evaluation
+	// Isolated reports that a NetworkPolicy isolates the pod: packets need a rule to accept them.
+	Isolated bool `json:"isolated"`
+	// Policies are those that select the pod, in the order of their evaluation.
+	Policies []Applied `json:"policies,omitempty"`
 }
 
 // Applied is a policy with its rules for one direction. Without a rule, it accepts nothing.
@@ -93,9 +119,14 @@ func (x AppliedRule) String() string {
 	}
 	text += strings.Join(x.Peers, ", or ")
 	if !x.AllPeers {
-		text += fmt.Sprintf(" (%s, %s)", counted(x.Pods, "pod"), counted(x.Ranges, "range"))
+		text += " (" + x.Matches() + ")"
 	}
 	return text + "; " + strings.Join(x.Ports, ", ")
+}
+
+// Matches returns "2 pods, 1 range".
+func (x AppliedRule) Matches() string {
+	return counted(x.Pods, "pod") + ", " + counted(x.Ranges, "range")
 }
 
 func counted(n int, what string) string {

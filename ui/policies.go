@@ -5,24 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/netip"
 	"strings"
 
-	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/policy"
 )
-
-// podPolicies has the policies of a pod. Field names are stable; more fields may follow.
-type podPolicies struct {
-	Pod       string       `json:"pod"` // NAMESPACE/NAME
-	Node      string       `json:"node"`
-	Addresses []netip.Addr `json:"addresses"`
-	// Enforced is false if the pod's node does not enforce policies, because OVN serves Services.
-	Enforced bool               `json:"enforced"`
-	Ingress  policy.Description `json:"ingress"`
-	Egress   policy.Description `json:"egress"`
-}
 
 // PoliciesOutputs returns the output formats of Policies.
 func PoliciesOutputs() []string { return []string{"text", "json"} }
@@ -39,7 +26,7 @@ func Policies(ctx context.Context, w io.Writer, pod string, o ExplainOptions, c 
 	if !strings.Contains(pod, "/") {
 		pod = "default/" + pod
 	}
-	p := policiesOf(s, pod)
+	p := policy.DescribePod(s, pod)
 	if p == nil {
 		return fmt.Errorf("there is no Pod %q with an address of its own; policies do not apply to Pods in the "+
 			"host's network", pod)
@@ -49,7 +36,7 @@ func Policies(ctx context.Context, w io.Writer, pod string, o ExplainOptions, c 
 		e.SetIndent("", "  ")
 		err = e.Encode(p)
 	} else {
-		_, err = io.WriteString(w, p.text())
+		_, err = io.WriteString(w, policiesText(p))
 	}
 	if err != nil {
 		return fmt.Errorf("print: %w", err)
@@ -57,20 +44,8 @@ func Policies(ctx context.Context, w io.Writer, pod string, o ExplainOptions, c 
 	return nil
 }
 
-// policiesOf returns the policies of a pod, NAMESPACE/NAME, or nil if there is no such pod.
-func policiesOf(s *cluster.Snapshot, pod string) *podPolicies {
-	for _, p := range s.Pods {
-		if p.Owner.Namespace+"/"+p.Owner.Name != pod {
-			continue
-		}
-		n := s.Node(p.Node)
-		return &podPolicies{Pod: pod, Node: p.Node, Addresses: p.IPs, Enforced: n != nil && n.Gateway.OpenFlow,
-			Ingress: policy.Describe(s, p, policy.Ingress), Egress: policy.Describe(s, p, policy.Egress)}
-	}
-	return nil
-}
-
-func (p *podPolicies) text() string {
+// policiesText returns the policies of a pod for a terminal.
+func policiesText(p *policy.PodDescription) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "pod/%s on node %s", p.Pod, p.Node)
 	for _, a := range p.Addresses {

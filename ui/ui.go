@@ -17,6 +17,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/plan"
+	"hairpin/policy"
 	"hairpin/ui/page"
 	"hairpin/walk/explain"
 	"hairpin/watch"
@@ -155,6 +156,7 @@ func (u *ui) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", u.nodes)
 	mux.HandleFunc("GET /node/{name}", u.node)
+	mux.HandleFunc("GET /pod/{namespace}/{name}", u.pod)
 	mux.HandleFunc("GET /walk", u.walk)
 	mux.HandleFunc("GET /walk.svg", u.picture)
 	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
@@ -241,6 +243,21 @@ func (u *ui) node(w http.ResponseWriter, q *http.Request) {
 	html, err := page.Node(u.frame, s, n, state, ask, strings.TrimSpace(q.FormValue("find")), bad,
 		problemLines(s.Problems, problems))
 	u.send(w, status, html, err)
+}
+
+func (u *ui) pod(w http.ResponseWriter, q *http.Request) {
+	s := u.known(w, q)
+	if s == nil {
+		return
+	}
+	name := q.PathValue("namespace") + "/" + q.PathValue("name")
+	p := policy.DescribePod(s, name)
+	if p == nil {
+		u.fail(w, http.StatusNotFound, "No such Pod", fmt.Sprintf("There is no Pod %q with an address of its own.", name))
+		return
+	}
+	html, err := page.Pod(u.frame, p, problemLines(s.Problems))
+	u.send(w, http.StatusOK, html, err)
 }
 
 func problemLines(lists ...[]cluster.Problem) []string {

@@ -55,7 +55,9 @@ func root() *cobra.Command {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Inspect", []*cobra.Command{status(), explainCommand(), policiesCommand(), uiCommand(), diff(), planCommand(), collect()}},
+		{"Inspect", []*cobra.Command{
+			status(), explainCommand(), policiesCommand(), uiCommand(), diff(), planCommand(), collect(),
+		}},
 		{"Install", []*cobra.Command{preflightCommand(), configCommand(), advertise(), cleanupCommand()}},
 		{"Run by the chart", []*cobra.Command{
 			process("node", "Run the agent of this node", agent.Run),

@@ -31,6 +31,7 @@ type nodeView struct {
 type choice struct {
 	Text, Detail, Link string
 	Chosen             bool
+	Policies           string // the page of a pod's policies
 }
 
 type serviceRow struct {
@@ -85,14 +86,14 @@ func (q Query) target(word, text, node string) choice {
 func podWord(p *cluster.Pod) string { return "pod/" + p.Owner.Namespace + "/" + p.Owner.Name }
 
 func (v *nodeView) sources(s *cluster.Snapshot, n *cluster.Node) {
-	add := func(word, detail string) {
+	add := func(word, detail, policies string) {
 		switch {
 		case !strings.Contains(word, v.Find) && word != v.Q.From:
 		case len(v.Sources) == mostRows:
 			v.MoreSources++
 		default:
 			c := v.Q.source(word, n.Name)
-			c.Detail = detail
+			c.Detail, c.Policies = detail, policies
 			v.Sources = append(v.Sources, c)
 		}
 	}
@@ -100,11 +101,15 @@ func (v *nodeView) sources(s *cluster.Snapshot, n *cluster.Node) {
 	if len(n.Addresses) > 0 {
 		own = n.Addresses[0].String()
 	}
-	add("host/"+n.Name, own)
-	add("outside", "a client on the external network")
+	add("host/"+n.Name, own, "")
+	add("outside", "a client on the external network", "")
 	for _, p := range s.Pods {
 		if p.Node == n.Name {
-			add(podWord(p), addrs(p.IPs))
+			policies := ""
+			if len(s.Policies) > 0 {
+				policies = podPath(p.Owner)
+			}
+			add(podWord(p), addrs(p.IPs), policies)
 		}
 	}
 }

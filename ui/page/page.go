@@ -1,5 +1,6 @@
-// Package page renders the pages of `hairpin ui`: the nodes, one node's state, and a packet's path.
-// It turns values into HTML, and does not depend on its callers or the source of the values.
+// Package page renders the pages of `hairpin ui`: the nodes, the state of one, the policies of a
+// pod, and the path of a packet. It turns values into HTML, and does not depend on its callers or
+// the source of the values.
 package page
 
 import (
@@ -38,6 +39,7 @@ type view struct {
 	Bad      *explain.BadArgument // of the query
 	Nodes    *nodesView
 	Node     *nodeView
+	Pod      *podView
 	Walk     *walkView
 	Failure  string
 }

@@ -52,6 +52,7 @@ type result struct {
 	Families  []choice
 	Live      *choice
 	Beliefs   []belief
+	Policies  []decisionRow
 	// PictureLink is the picture's own address.
 	PictureLink string
 }
@@ -60,6 +61,12 @@ type result struct {
 type belief struct {
 	Node        string
 	Connections []explain.HostConnection
+}
+
+// decisionRow is a decision of policies, with the page of its pod.
+type decisionRow struct {
+	*explain.Decision
+	Link string
 }
 
 type endpointRow struct {
@@ -195,6 +202,10 @@ func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
 		p.Family, p.Endpoint = fam, ""
 		r.Families = append(r.Families, choice{Text: "IPv" + fam, Link: p.Link(),
 			Chosen: e.Trace.Sent.Dst.Is4() == (fam == "4")})
+	}
+	for i := range e.Policies {
+		d := &e.Policies[i]
+		r.Policies = append(r.Policies, decisionRow{d, podPath(d.Pod)})
 	}
 	r.PictureLink = q.Picture()
 	for _, b := range e.HostConnections {

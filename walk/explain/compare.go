@@ -8,7 +8,7 @@ import (
 )
 
 // Difference returns how a packet's path after a change differs from its path before: first the
-// verdict, then the decisions of policies, then the steps. Removed lines begin with "- ", added ones
+// verdict, then the decisions of policies and the steps. Removed lines begin with "- ", added ones
 // with "+ ". It is empty if path and verdict are the same.
 func Difference(before, after *Explanation) string {
 	steps := ways("POLICIES", before.decisionLines(), after.decisionLines()) +
