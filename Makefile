@@ -107,10 +107,10 @@ $(SUITE)/e2e.test: lab/conformance/suite/go.mod lab/conformance/suite/e2e_test.g
 	cp -f $$($(GO) list -C lab/conformance/suite -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images/agnhost/porter/localhost.* $(SUITE)
 	$(GO) test -C lab/conformance/suite -c -vet=off -ldflags "-s -w" -o ../../../$@ .
 
-# Specs by their whole name. Left out by default: what needs a cloud, load balancers, kube-proxy, NetworkPolicy, SCTP in the
-# kernel or the Internet, and what takes the control plane away. docs/reference/conformance.md goes through them.
-FOCUS ?= \[sig-network\].*\[Conformance\]
-SKIP ?= \[Feature:(LoadBalancer|SCTP|NetworkPolicy|KubeProxy|PerformanceDNS|Networking-)|Netpol|kube-?proxy|KubeProxy|\[Provider:|\[Disruptive\]
+# Specs by their whole name. Left out by default: what needs a cloud, load balancers, kube-proxy, SCTP in the kernel or the
+# Internet, and what takes the control plane away. docs/reference/conformance.md goes through them.
+FOCUS ?= \[sig-network\].*(\[Conformance\]|\[Feature:NetworkPolicy\])
+SKIP ?= \[Feature:(LoadBalancer|SCTP|KubeProxy|PerformanceDNS|Networking-)|kube-?proxy|KubeProxy|\[Provider:|\[Disruptive\]
 conformance: cluster-up $(SUITE)/e2e.test ## Kubernetes' own network tests on the cluster, or a new one (FOCUS='\[sig-network\] Services' SKIP='…' RECORD=file that keeps the results of all runs)
 	@$(LAB) cluster conformance --focus '$(FOCUS)' --skip '$(SKIP)' --record '$(RECORD)'
 

@@ -13,6 +13,8 @@ import (
 	"hairpin/apply/ofctl"
 	"hairpin/cluster"
 	"hairpin/config"
+	"hairpin/datapath/flow"
+	"hairpin/delta"
 	"hairpin/kube"
 	"hairpin/kubeapi"
 	"hairpin/ops"
@@ -24,7 +26,8 @@ type figures struct {
 	snapshot      *cluster.Snapshot // nil before there is one
 	problems      int
 	restarts      uint64
-	ports, silent int // health check ports that listen, and those that cannot
+	ports, silent int                            // health check ports that listen, and those that cannot
+	flows         delta.Map[flow.ID, *flow.Flow] // of the last plan
 }
 
 // monitoring reports on the node and its agent: health, metrics, Events, the Node's condition, and
@@ -38,6 +41,7 @@ type monitoring struct {
 	programming *programming
 	notes       *kube.Events
 	figures     atomic.Pointer[figures] // for meters
+	policies    policyMeters
 
 	healthChecks   map[uint16]ops.LocalState // what checks should answer
 	duplicatePorts []cluster.Problem         // Services whose health check port is a duplicate
@@ -132,6 +136,7 @@ func (a *agent) publishHealth() {
 	m.health.Set(time.Now(), a.notReady(), a.trouble(), leaving)
 	f := figures{
 		snapshot: a.snapshot, problems: len(a.planned.problems) + len(m.listenErrors), restarts: a.vswitch.restarts,
+		flows: a.planned.want.Bridge.Flows,
 	}
 	f.ports, f.silent = m.checks.Counts()
 	m.figures.Store(&f)
@@ -244,6 +249,7 @@ func (a *agent) measure(give ops.Put) {
 		give("hairpin_api_reachable", ops.One(a.api.Answers()))
 	}
 	a.measureLimits(give)
+	a.monitor.policies.measure(give, f.flows, a.targets.Bridge.FeatureCounts)
 	a.monitor.listeners.Measure(give)
 	for _, s := range a.pass.Status() {
 		partValues(give, partOf(s))

@@ -99,6 +99,16 @@ func nodeMetrics() []Metric {
 		{"hairpin_openvswitch_entries_limit", gauge, []string{"of"},
 			"The limit of hairpin_openvswitch_entries, also where an administrator set it. Beyond it, new " +
 				"connections of pods are not tracked, and further clients not remembered.", OfAgent},
+		{"hairpin_policy_isolated_pods", gauge, nil,
+			"Pods of this node that a NetworkPolicy isolates in some direction.",
+			OfAgent},
+		{"hairpin_policy_packets_total", counter, []string{"policy", "direction"},
+			"Packets, without replies, that rules of a NetworkPolicy accepted for pods of this node, by " +
+				"NAMESPACE/NAME. Equal rules of several policies of a pod count for the first by name. Packets of " +
+				"the last moment before a rule changes may be missing.", OfAgent},
+		{"hairpin_policy_dropped_packets_total", counter, []string{"namespace", "pod", "direction"},
+			"Packets from or to a pod of this node that no rule of its NetworkPolicies accepts. Packets of the " +
+				"last moment before the pod's policies change may be missing.", OfAgent},
 		{"hairpin_health_check_node_ports", gauge, []string{"state"},
 			"Health check node ports of Services, by state: listening or failed.", OfAgent},
 		{"hairpin_cni_duration_seconds", histogram, []string{"command"},

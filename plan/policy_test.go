@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/cluster/clustertest"
 	"hairpin/datapath"
@@ -224,5 +225,102 @@ func TestPoliciesDecide(t *testing.T) {
 	t.Logf("%d packets arrived, policies dropped %d", arrived, denied)
 	if arrived == 0 || denied == 0 {
 		t.Error("the clusters are too simple")
+	}
+}
+
+// policies returns a cluster in which node-000 has 250 pods, isolated by 100 policies with three
+// peers each, among 10 000 pods with 300 applications, and more policies of other namespaces.
+func manyPolicies(policies int) *cluster.Snapshot {
+	s := snapshot(byEngineNodes(40)...)
+	s.Namespaces = []*cluster.Namespace{{Name: "default"}, {Name: "other"}}
+	app := func(i int) map[string]string { return map[string]string{"app": fmt.Sprintf("app-%03d", i%300)} }
+	for i := range 10000 {
+		p := pod(fmt.Sprintf("node-%03d", i%40), fmt.Sprintf("pod-%05d", i),
+			fmt.Sprintf("10.244.%d.%d", i%40+1, 3+i/40))
+		p.Labels = app(i / 40)
+		s.Pods = append(s.Pods, p)
+	}
+	in := func(key, value string) cluster.Selector {
+		return cluster.Selector{Requirements: []cluster.Requirement{{Key: key, Operator: "In",
+			Values: []string{value}}}}
+	}
+	for i := range policies {
+		namespace := "default"
+		if i >= 100 {
+			namespace = "other"
+		}
+		p := &cluster.Policy{Owner: cluster.Owner{Kind: "NetworkPolicy", Namespace: namespace,
+			Name: fmt.Sprintf("policy-%05d", i)}, Tier: cluster.TierNetworkPolicy,
+			Subject: cluster.PodSelector{Namespace: namespace, Pods: in("app", app(i)["app"])}}
+		p.Ingress.Isolates = true
+		for k := range 3 {
+			p.Ingress.Rules = append(p.Ingress.Rules, cluster.PolicyRule{
+				Peers: []cluster.PolicyPeer{{Pods: &cluster.PodSelector{Namespace: namespace,
+					Pods: in("app", app(i*3 + k)["app"])}}},
+				Ports: []cluster.PolicyPort{{Protocol: cluster.TCP, First: 80, Last: uint16(80 + k)}}})
+		}
+		s.Policies = append(s.Policies, p)
+	}
+	slices.SortFunc(s.Policies, func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) })
+	return s
+}
+
+func byEngineNodes(n int) (list []any) {
+	for i := range n {
+		x := node(fmt.Sprintf("node-%03d", i), i+1, i+3)
+		x.Gateway.OpenFlow, x.Gateway.Userspace = true, true
+		list = append(list, x)
+	}
+	return list
+}
+
+// BenchmarkPolicies measures one changed policy that selects own pods, one of another namespace,
+// and one relabelled pod of another node, beside so many policies.
+func BenchmarkPolicies(b *testing.B) {
+	for _, n := range []int{10, 1000, 10000} {
+		s := manyPolicies(n)
+		p := plan.NewPlanner()
+		first, _ := p.Node(s, "node-000")
+		count := 0
+		for _, f := range first.Bridge.Flows.All() {
+			if f.Feature == claims.FeaturePolicies {
+				count++
+			}
+		}
+		changes := map[string]func(*cluster.Snapshot, int){
+			"own policy": func(s *cluster.Snapshot, i int) {
+				x := *s.Policies[5]
+				x.Ingress.Rules = slices.Clone(x.Ingress.Rules)
+				x.Ingress.Rules[0].Ports = []cluster.PolicyPort{{Protocol: cluster.TCP, First: uint16(i%1000 + 1),
+					Last: uint16(i%1000 + 1)}}
+				s.Policies = slices.Clone(s.Policies)
+				s.Policies[5] = &x
+			},
+			"other policy": func(s *cluster.Snapshot, i int) {
+				x := *s.Policies[len(s.Policies)-1]
+				s.Policies = slices.Clone(s.Policies)
+				s.Policies[len(s.Policies)-1] = &x
+			},
+			"label": func(s *cluster.Snapshot, i int) {
+				x := *s.Pods[4711]
+				x.Labels = map[string]string{"app": fmt.Sprintf("app-%03d", i%30)}
+				s.Pods = slices.Clone(s.Pods)
+				s.Pods[4711] = &x
+			},
+		}
+		for _, name := range []string{"own policy", "other policy", "label"} {
+			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
+				next := s
+				i := 0
+				for b.Loop() {
+					x := *next
+					changes[name](&x, i)
+					i++
+					next = &x
+					p.Node(next, "node-000")
+				}
+				b.ReportMetric(float64(count), "flows")
+			})
+		}
 	}
 }

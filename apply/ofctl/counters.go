@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"hairpin/claims"
 	"hairpin/datapath/flow"
 	"hairpin/delta"
 )
@@ -18,13 +19,25 @@ func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
 			return nil, fmt.Errorf("counters of %s: %w", t.cfg.Bridge, err)
 		}
 	}
+	return t.counts(ctx, ours())
+}
+
+// FeatureCounts returns the packet counts of the flows of one feature. The latest packets of the
+// datapath may not be counted yet.
+func (t *Target) FeatureCounts(ctx context.Context, feature uint32) (map[flow.Key]uint64, error) {
+	cookie := uint64(feature)<<32 | claims.Cookie
+	return t.counts(ctx, fmt.Sprintf("cookie=0x%x/0x%x", cookie, uint64(1<<32-1)<<32|claims.CookieMask))
+}
+
+// counts returns the packet counts of the flows with a cookie, in ovs-ofctl's syntax.
+func (t *Target) counts(ctx context.Context, cookie string) (map[flow.Key]uint64, error) {
 	r, err := t.rows(ctx)
 	if err != nil {
 		return nil, err
 	}
 	counts := map[flow.Key]uint64{}
 	for bridge, numbers := range r.numbers {
-		text, err := t.ofctl(ctx, "", "--no-names", "dump-flows", t.remote(bridge), ours())
+		text, err := t.ofctl(ctx, "", "--no-names", "dump-flows", t.remote(bridge), cookie)
 		if err != nil {
 			return nil, fmt.Errorf("counters of %s: %w", bridge, err)
 		}

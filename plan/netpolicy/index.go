@@ -265,22 +265,23 @@ func (u *update) changedPolicies(policies []*cluster.Policy) {
 	if cluster.SameList(u.policies, policies) {
 		return
 	}
-	c := cluster.Compare(u.policies, policies, func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) })
+	order := func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) }
+	c := cluster.Compare(u.policies, policies, order)
 	u.policies = policies
 	for _, p := range c.Gone {
 		list := u.byNamespace[p.Subject.Namespace]
-		if i := slices.Index(list, p); i >= 0 {
+		if i, found := slices.BinarySearchFunc(list, p, order); found {
 			u.byNamespace[p.Subject.Namespace] = slices.Delete(list, i, i+1)
 		}
 	}
 	for _, p := range c.Come {
 		if p.Tier == cluster.TierNetworkPolicy {
-			u.byNamespace[p.Subject.Namespace] = append(u.byNamespace[p.Subject.Namespace], p)
+			list := u.byNamespace[p.Subject.Namespace]
+			i, _ := slices.BinarySearchFunc(list, p, order)
+			u.byNamespace[p.Subject.Namespace] = slices.Insert(list, i, p)
 		}
 	}
 	for _, p := range slices.Concat(c.Gone, c.Come) {
-		list := u.byNamespace[p.Subject.Namespace]
-		slices.SortFunc(list, func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) })
 		for _, pod := range podsIn(u.own, p.Subject.Namespace) {
 			if pod.Unread || selects(&p.Subject, pod, u.namespaces[pod.Owner.Namespace]) {
 				u.subjects[pod.Owner] = true

@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/delta"
+	"hairpin/ops"
+	"hairpin/pipeline"
+)
+
+// policyMeters adds up the packet counts of policies' flows. Open vSwitch counts from 0 again when
+// a flow is removed and added, and a scrape must not.
+type policyMeters struct {
+	mu     sync.Mutex
+	counts map[flow.Key]uint64 // of the last scrape
+	totals map[policyMeter]uint64
+}
+
+// policyMeter is what a flow counts: packets that a policy accepts, or those of a pod that are
+// dropped.
+type policyMeter struct {
+	owner  cluster.Owner
+	egress bool
+}
+
+// policyMeterOf returns false for a flow that counts nothing, such as a clause of a conjunction.
+func policyMeterOf(f *flow.Flow) (m policyMeter, ok bool) {
+	egress := f.Table == pipeline.SvcEgressRule
+	if f.Feature != claims.FeaturePolicies || !egress && f.Table != pipeline.SvcIngressRule || f.Owner.Kind == "Node" {
+		return m, false
+	}
+	_, ok = f.Actions[0].(flow.Resubmit)
+	return policyMeter{f.Owner, egress}, ok
+}
+
+// measure gives the metrics of policies. flows are those of the plan, and read reads the counts of
+// a feature. It reads nothing on a node without policies.
+func (p *policyMeters) measure(give ops.Put, flows delta.Map[flow.ID, *flow.Flow],
+	read func(context.Context, uint32) (map[flow.Key]uint64, error)) {
+	meters, pods := map[flow.Key]policyMeter{}, map[cluster.Owner]bool{}
+	for _, f := range flows.All() {
+		if m, ok := policyMeterOf(f); ok {
+			meters[f.Key] = m
+			if m.owner.Kind == "Pod" {
+				pods[m.owner] = true
+			}
+		}
+	}
+	give("hairpin_policy_isolated_pods", float64(len(pods)))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(meters) == 0 {
+		p.counts, p.totals = nil, nil
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if counts, err := read(ctx, claims.FeaturePolicies); err == nil { // else the last totals stay
+		p.add(meters, counts)
+	}
+	for m, n := range p.totals {
+		direction := "ingress"
+		if m.egress {
+			direction = "egress"
+		}
+		if m.owner.Kind == "Pod" {
+			give("hairpin_policy_dropped_packets_total", float64(n), m.owner.Namespace, m.owner.Name, direction)
+		} else {
+			give("hairpin_policy_packets_total", float64(n), m.owner.Namespace+"/"+m.owner.Name, direction)
+		}
+	}
+}
+
+// add adds what was counted since the last scrape, and forgets policies and pods that are gone.
+func (p *policyMeters) add(meters map[flow.Key]policyMeter, counts map[flow.Key]uint64) {
+	totals := map[policyMeter]uint64{}
+	for k, m := range meters {
+		n, before := counts[k], p.counts[k]
+		if n >= before {
+			n -= before // else the flow is another one
+		}
+		if _, known := totals[m]; !known {
+			totals[m] = p.totals[m]
+		}
+		totals[m] += n
+	}
+	p.counts, p.totals = counts, totals
+}

@@ -1,0 +1,117 @@
+package agent_test
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"hairpin/lab"
+)
+
+// TestPolicyMeters: a pod is isolated from its first packet, and the metrics count what its policy
+// accepts and drops, also after the policy has changed.
+func TestPolicyMeters(t *testing.T) {
+	o := startOperated(t)
+	start(t, o.node)
+	waitWell(t, o.node)
+	ctx := t.Context()
+	policies := o.api.NetworkingV1().NetworkPolicies("default")
+	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "server"},
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "server"}},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{{
+				From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{
+					MatchLabels: map[string]string{"app": "client"}}}},
+				Ports: []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt32(80))}},
+			}},
+		}}
+	policy, err := policies.Create(ctx, policy, metav1.CreateOptions{})
+	noError(t, err)
+	pod := func(name string) *lab.Pod {
+		made, err := o.api.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": name}},
+			Spec: corev1.PodSpec{NodeName: o.node.Name(),
+				Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+		}, metav1.CreateOptions{})
+		noError(t, err)
+		p, err := o.node.AddPod(ctx, lab.PodConfig{Namespace: "default", Name: name, UID: string(made.UID)})
+		noError(t, err)
+		// as the kubelet reports it
+		for _, a := range p.IPs() {
+			made.Status.PodIPs = append(made.Status.PodIPs, corev1.PodIP{IP: a.String()})
+		}
+		made.Status.PodIP = p.IPs()[0].String()
+		_, err = o.api.CoreV1().Pods("default").UpdateStatus(ctx, made, metav1.UpdateOptions{})
+		noError(t, err)
+		return p
+	}
+	server, client := pod("server"), pod("client")
+	// A port without a listener is refused: the packet has arrived.
+	send := func(port uint16) string {
+		var err error
+		noError(t, lab.Do(client, func() error {
+			var c net.Conn
+			if c, err = net.DialTimeout("tcp", netip.AddrPortFrom(server.IPs()[0], port).String(),
+				time.Second); err == nil {
+				err = c.Close()
+			}
+			return nil
+		}))
+		switch {
+		case err == nil:
+			return "accepted"
+		case strings.Contains(err.Error(), "refused"):
+			return "refused"
+		}
+		return "dropped"
+	}
+	if got := send(81); got != "dropped" {
+		t.Errorf("a packet to port 81 is %s", got)
+	}
+	eventually(t, 10*time.Second, "the policy accepts the client", func() (bool, string) {
+		got := send(80)
+		return got == "refused", got
+	})
+	metric := func(name string) (n string) {
+		for line := range strings.Lines(sh(t, o.node, "hairpin probe metrics")) {
+			if value, ok := strings.CutPrefix(line, name+" "); ok {
+				return strings.TrimSpace(value)
+			}
+		}
+		return "none"
+	}
+	const accepted = `hairpin_policy_packets_total{direction="ingress",policy="default/server"}`
+	const dropped = `hairpin_policy_dropped_packets_total{direction="ingress",namespace="default",pod="server"}`
+	before := ""
+	eventually(t, 10*time.Second, "the packets are counted", func() (bool, string) {
+		before = metric(dropped)
+		return metric(accepted) == "1" && before != "0" && before != "none",
+			metric(accepted) + " accepted, " + before + " dropped"
+	})
+	if n := metric("hairpin_policy_isolated_pods"); n != "1" {
+		t.Errorf("%s pods are isolated, not 1", n)
+	}
+	policy.Spec.Ingress[0].Ports[0].Port = new(intstr.FromInt32(81))
+	_, err = policies.Update(ctx, policy, metav1.UpdateOptions{})
+	noError(t, err)
+	eventually(t, 10*time.Second, "the changed policy is in force", func() (bool, string) {
+		got := send(81)
+		return got == "refused" && send(80) == "dropped", got
+	})
+	eventually(t, 10*time.Second, "both rules' packets are counted", func() (bool, string) {
+		n := metric(accepted)
+		return n >= "2" && n != "none", n
+	})
+	noError(t, policies.Delete(ctx, "server", metav1.DeleteOptions{}))
+	eventually(t, 10*time.Second, "nothing is isolated", func() (bool, string) {
+		n := metric("hairpin_policy_isolated_pods")
+		return n == "0" && send(80) == "refused" && metric(accepted) == "none", n
+	})
+}
