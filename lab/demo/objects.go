@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -71,7 +72,7 @@ func (o *objects) read(text []byte) error {
 			o.services = append(o.services, *obj)
 		case *discoveryv1.EndpointSlice:
 			o.slices = append(o.slices, *obj)
-		case *corev1.Namespace:
+		case *corev1.Namespace, *networkingv1.NetworkPolicy:
 		default:
 			return fmt.Errorf("the demo does not know what to do with a %T", obj)
 		}

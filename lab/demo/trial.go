@@ -74,6 +74,7 @@ func Trials() []Trial {
 	list = append(list, errorTrials()...)
 	list = append(list, clashTrials()...)
 	list = append(list, externalTrials()...)
+	list = append(list, policyTrials()...)
 	list = append(list, mtuTrials()...) // last, because machines remember the MTU of a path
 	return append(list, pathTrials()...)
 }
