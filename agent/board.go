@@ -33,6 +33,7 @@ type known struct {
 	others       []cluster.Problem // conflicts with other machines, and problems of this node outside its plan
 	restarts     uint64
 	openvswitch  *report.Switch
+	isolated     int // own pods that policies isolate
 }
 
 // board holds the newest known.
@@ -82,7 +83,7 @@ func (a *agent) post(round uint64) {
 		round: round, seen: a.snapshot, base: a.egress.view.Base, all: a.planned.all, why: a.sourceErr,
 		want: a.planned.want, reason: a.notReady(), problems: a.planned.problems,
 		listenErrors: a.monitor.listenErrors, others: slices.Concat(a.egress.view.Conflicts(), a.nodeProblems()),
-		restarts: a.vswitch.restarts, openvswitch: a.openvswitch(),
+		restarts: a.vswitch.restarts, openvswitch: a.openvswitch(), isolated: a.planned.planner.IsolatedPods(),
 	})
 }
 
@@ -116,6 +117,7 @@ func (a *agent) report(k known) report.Report {
 	if k.seen != nil {
 		r.Egress = view.Report(k.seen, k.base)
 		r.Services = len(k.seen.Frontends)
+		r.NetworkPolicies, r.IsolatedPods = len(k.seen.Policies), k.isolated
 	}
 	return r
 }

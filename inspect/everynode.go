@@ -89,8 +89,7 @@ func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the agents' pods: %w", err)
 	}
-	s := &ClusterStatus{Nodes: make([]NodeStatus, len(nodes.Items)), Controller: e.leader(limited),
-		NetworkPolicies: e.networkPolicies(limited)}
+	s := &ClusterStatus{Nodes: make([]NodeStatus, len(nodes.Items)), Controller: e.leader(limited)}
 	var g errgroup.Group
 	g.SetLimit(mostAtOnce)
 	for i := range nodes.Items {
@@ -217,19 +216,6 @@ func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command
 		return out.text, fmt.Errorf("no answer within %s", e.options.Timeout)
 	}
 	return out.text, fmt.Errorf("exec: %w", err)
-}
-
-// networkPolicies counts them; 0 without permission to list them.
-func (e *everyNode) networkPolicies(ctx context.Context) int64 {
-	list, err := e.Client.NetworkPolicies("").List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return 0
-	}
-	n := int64(len(list.Items))
-	if list.RemainingItemCount != nil {
-		n += *list.RemainingItemCount
-	}
-	return n
 }
 
 // leader reads the controllers' Lease.

@@ -49,8 +49,6 @@ type LeaderStatus struct {
 type ClusterStatus struct {
 	Nodes      []NodeStatus  `json:"nodes"`
 	Controller *LeaderStatus `json:"controller,omitempty"`
-	// NetworkPolicies is the number of NetworkPolicies, which have no effect.
-	NetworkPolicies int64 `json:"networkPolicies,omitempty"`
 }
 
 // Status prints the status of this node's agent, or of all agents: one line per part. A nil error

@@ -92,7 +92,7 @@ func (l *LeaderStatus) print(w io.Writer, now time.Time) {
 
 // printRest writes a line of totals, and each problem with the nodes that have it.
 func (s *ClusterStatus) printRest(w io.Writer) error {
-	pods, services, answers := 0, 0, 0
+	pods, services, policies, isolated, answers := 0, 0, 0, 0, 0
 	var restarts uint64
 	var versions, problems []string
 	who := map[string][]string{}
@@ -103,6 +103,7 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 		}
 		answers++
 		pods, services, restarts = pods+r.Pods, max(services, r.Services), restarts+r.Restarts
+		policies, isolated = max(policies, r.NetworkPolicies), isolated+r.IsolatedPods
 		if !slices.Contains(versions, r.Version) {
 			versions = append(versions, r.Version)
 		}
@@ -120,8 +121,11 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 		}
 	}
 	if answers > 0 {
-		fmt.Fprintf(w, "%d pods, %d service frontends, Open vSwitch restarts repaired: %d, hairpin", pods, services,
-			restarts)
+		fmt.Fprintf(w, "%d pods, %d service frontends, ", pods, services)
+		if policies > 0 {
+			fmt.Fprintf(w, "%d NetworkPolicies, isolated pods: %d, ", policies, isolated)
+		}
+		fmt.Fprintf(w, "Open vSwitch restarts repaired: %d, hairpin", restarts)
 		for _, v := range versions {
 			fmt.Fprintf(w, " %s", v)
 		}
@@ -137,10 +141,6 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 	}
 	if err := errors.Join(err, s.printEngines(w), s.printSwitches(w)); err != nil {
 		return err
-	}
-	if s.NetworkPolicies > 0 {
-		_, err = fmt.Fprintf(w, "warning: NetworkPolicies: %d, which have no effect: Hairpin does not implement them\n",
-			s.NetworkPolicies)
 	}
 	for _, p := range problems {
 		where := ""

@@ -31,6 +31,19 @@ func NewPlanner() *Planner { return &Planner{} }
 // first plan.
 func (p *Planner) Keep(ports ProxyPorts) { p.kept.Ports = ports }
 
+// IsolatedPods returns how many pods of the node of the last plan are isolated by policies.
+func (p *Planner) IsolatedPods() (pods int) {
+	if p.last == nil {
+		return 0
+	}
+	for _, f := range p.last.indexed {
+		if f, ok := f.(interface{ Isolated() int }); ok {
+			pods += f.Isolated()
+		}
+	}
+	return pods
+}
+
 // planned is one result and its inputs.
 type planned struct {
 	snapshot *cluster.Snapshot

@@ -324,3 +324,31 @@ func BenchmarkPolicies(b *testing.B) {
 		}
 	}
 }
+
+// TestIsolatedPods: a Planner counts the pods of its node that policies isolate, after each change.
+func TestIsolatedPods(t *testing.T) {
+	most := 0
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawPolicyCluster(t)
+		p := plan.NewPlanner()
+		for range 3 {
+			next := *s
+			next.Policies = drawPolicies(t)
+			want := 0
+			for _, pod := range next.Pods {
+				if pod.Node == "node-a" && policy.Describe(&next, pod, policy.Egress).Isolated ||
+					pod.Node == "node-a" && policy.Describe(&next, pod, policy.Ingress).Isolated {
+					want++
+				}
+			}
+			p.Node(&next, "node-a")
+			if got := p.IsolatedPods(); got != want {
+				t.Fatalf("%d isolated pods, not %d", got, want)
+			}
+			most = max(most, want)
+		}
+	})
+	if most == 0 {
+		t.Error("no pod was isolated")
+	}
+}

@@ -22,9 +22,13 @@ type Report struct {
 	Parts    []Part   `json:"parts"`
 	Problems []string `json:"problems,omitempty"`
 	Pods     int      `json:"pods"`
-	Services int      `json:"services"`      // frontends: one per address family and port
-	Engine   string   `json:"serviceEngine"` // what serves pods' connections to Services: "ovn" or "openflow"
-	Restarts uint64   `json:"restarts"`      // of Open vSwitch, detected and repaired
+	Services int      `json:"services"` // frontends: one per address family and port
+	// NetworkPolicies are those of the cluster. IsolatedPods are the pods of this node that they
+	// isolate in some direction.
+	NetworkPolicies int    `json:"networkPolicies,omitempty"`
+	IsolatedPods    int    `json:"isolatedPods,omitempty"`
+	Engine          string `json:"serviceEngine"` // what serves pods' connections to Services: "ovn" or "openflow"
+	Restarts        uint64 `json:"restarts"`      // of Open vSwitch, detected and repaired
 
 	Neglected string     `json:"neglected,omitempty"` // why the data plane is degraded
 	NoRepair  bool       `json:"noRepair,omitempty"`  // drift is not repaired ([default] repair)

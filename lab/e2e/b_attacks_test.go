@@ -42,7 +42,10 @@ spec:
   selector: {app: victim}
   externalIPs: [172.18.0.3, 203.0.113.66]
   ports: [{port: 6443, targetPort: 8080}]
----
+`
+
+// nobodyManifest isolates the victim.
+const nobodyManifest = `
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: nobody}
@@ -163,34 +166,34 @@ func (a *attacker) tunnel() {
 	a.refused("tunnel packet to "+end.String(), ear, from(a.Lab().Node("node-b").Host), from(a.place(pod)))
 }
 
-// tenant creates a Service at the API server's address, and a NetworkPolicy. Both get an event, and
-// neither has an effect.
+// tenant creates a Service at the API server's address, which gets an event and does not answer
+// there, and a NetworkPolicy, which isolates the victim as long as it exists.
 func (a *attacker) tenant() {
 	a.apply(tenantManifest)
 	ask := func(to string) probe.Answer {
 		return lab.Get(a.Context(), a.from,
 			probe.Request{Protocol: "tcp", To: netip.MustParseAddrPort(to), Timeout: time.Second})
 	}
-	a.until("the Service answers at its other address, which no NetworkPolicy prevents", 20*time.Second,
-		func() (bool, error) {
-			return ask("203.0.113.66:6443").Name == "victim", nil
+	answers := func(what string, want bool) {
+		a.until(what, 20*time.Second, func() (bool, error) {
+			return (ask("203.0.113.66:6443").Name == "victim") == want, nil
 		})
+	}
+	answers("the Service answers at its other address", true)
 	if got := ask("172.18.0.3:6443"); got.Name != "" {
 		a.Errorf("%s answers at the API server's address", got.Name)
 	}
-	for object, want := range map[string]string{
-		"taker":  "172.18.0.3:6443 is the API server's address: not served there",
-		"nobody": "Hairpin does not implement NetworkPolicy: it has no effect",
-	} {
-		said := ""
-		a.until(object+" has an event: "+want, time.Minute, func() (bool, error) {
-			out, err := a.Kubectl(a.Context(), "", "get", "events", "--field-selector", "involvedObject.name="+object,
-				"-o", "jsonpath={.items[*].message}")
-			said = out
-			return strings.Contains(out, want), err
-		})
-		a.Logf("%s: %s", object, said)
-	}
+	const event = "172.18.0.3:6443 is the API server's address: not served there"
+	a.until("the Service has an event: "+event, time.Minute, func() (bool, error) {
+		out, err := a.Kubectl(a.Context(), "", "get", "events", "--field-selector", "involvedObject.name=taker",
+			"-o", "jsonpath={.items[*].message}")
+		return strings.Contains(out, event), err
+	})
+	a.apply(nobodyManifest)
+	answers("the NetworkPolicy isolates the victim", false)
+	_, err := a.Kubectl(a.Context(), nobodyManifest, "delete", "-f", "-")
+	a.check(err)
+	answers("the Service answers without the NetworkPolicy", true)
 }
 
 // refused sends a legitimate packet, which must arrive, then a forged one, which must not, and a

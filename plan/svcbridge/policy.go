@@ -38,6 +38,9 @@ func (p *Policies) Problems() []cluster.Problem {
 	return slices.Collect(maps.Values(p.problems))
 }
 
+// Isolated returns the number of own pods that a Policy isolates; none with the other engine.
+func (p *Policies) Isolated() int { return p.index.Isolated() }
+
 // Priorities in the tables of policies.
 const (
 	prioDenied = 240 // replies of denied connections
