@@ -108,14 +108,18 @@ func (x *decider) ingress(step int) []Decision {
 	f := cluster.FamilyOf(d.Packet.Src)
 	external := x.v.Port == claims.ServiceHost || x.v.Port == claims.WirePatch
 	ownNode := x.v.Port == claims.ServiceHost && x.own(d.Packet.Src) ||
-		x.v.Port == claims.ServicePatch && d.Packet.Src == x.management(f)
+		x.v.Port == claims.ServicePatch && d.Packet.Src == management(x.n, f)
 	if join := joinAddress(x.s, x.n, f); external && !ownNode && !x.keepsSource() && join.IsValid() {
 		// The source that the pod sees follows only after the policies.
 		d.Packet.Src = join
 	}
 	for _, n := range x.s.Nodes {
-		if !ownNode && joinAddress(x.s, n, f) == d.Packet.Src {
+		switch d.Packet.Src {
+		case joinAddress(x.s, n, f):
 			d.Note = "the pod sees the address of " + n.Name + " on the join switch, not that of the client"
+		case x.t.Sent.Src:
+		case management(n, f):
+			d.Note = "the pod sees the management address of " + n.Name + ", not that of the client"
 		}
 	}
 	q := x.packet(&d)
@@ -157,23 +161,20 @@ func (x *decider) pod(is func(*cluster.Pod) bool) (found *cluster.Pod) {
 
 // own reports whether an address is the node's.
 func (x *decider) own(a netip.Addr) bool {
-	return x.n.HasAddress(a) || slices.Contains(x.n.Addresses, a) || a == x.management(cluster.FamilyOf(a)) ||
+	return x.n.HasAddress(a) || slices.Contains(x.n.Addresses, a) || a == management(x.n, cluster.FamilyOf(a)) ||
 		slices.ContainsFunc(x.n.Gateway.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 
-// management returns the node's address in its pod subnet.
-func (x *decider) management(f cluster.Family) netip.Addr {
+// management returns a node's address in its pod subnet, the zero Addr if it has none.
+func management(n *cluster.Node, f cluster.Family) netip.Addr {
 	const place = 2
-	a, _ := cluster.Nth(x.n.PodCIDR(f), place) // without a subnet, the zero Addr
+	a, _ := cluster.Nth(n.PodCIDR(f), place)
 	return a
 }
 
 // joinAddress returns a node's address on the join switch, the zero Addr if it has none.
 func joinAddress(s *cluster.Snapshot, n *cluster.Node, f cluster.Family) netip.Addr {
-	a, err := cluster.Nth(cluster.PrefixOf(s.Config.JoinSubnets, f), n.ID+offset)
-	if err != nil {
-		return netip.Addr{}
-	}
+	a, _ := cluster.Nth(cluster.PrefixOf(s.Config.JoinSubnets, f), n.ID+offset)
 	return a
 }
 

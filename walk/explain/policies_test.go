@@ -45,14 +45,15 @@ func policed(t *testing.T, old, now string) *cluster.Snapshot {
 
 // TestPolicies checks how a walk tells the decisions of policies, in each form.
 func TestPolicies(t *testing.T) {
-	s := policed(t, "", "")
+	s, via := policed(t, "", ""), map[string]string{}
 	askIn := func(s *cluster.Snapshot, from, to string) *explain.Explanation {
-		e, err := explain.Ask(planned(t, s), s, explain.Question{From: from, To: to})
+		e, err := explain.Ask(planned(t, s), s, explain.Question{From: from, To: to, Via: via[to]})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
+	via["10.244.1.3:5432"] = "ovn-worker2"
 	for _, c := range []struct{ from, to, want string }{
 		{"pod/shop/api", "svc/shop/db", `
 POLICIES
@@ -86,6 +87,9 @@ POLICIES
   pod/shop/db: egress accepted: no policy isolates the pod, and no rule matches
 
 First packet: `},
+		{"outside/192.0.2.9", "10.244.1.3:5432", `
+    compared with the rules: tcp 10.244.2.2 > 10.244.1.3:5432; the pod sees the management address of ovn-worker2, not that of the client
+`},
 	} {
 		if text := askIn(s, c.from, c.to).Text(false); !strings.Contains(text, c.want) {
 			t.Errorf("%s to %s: it does not say %s\n%s", c.from, c.to, c.want, text)
