@@ -17,8 +17,9 @@ func TestSessions(t *testing.T) {
 	changed := changedDemo(t)
 	t.Chdir("../..")
 	for file, commands := range map[string][]string{
-		"README.md":            {"go run ./cmd/hairpin plan -f ", "hairpin explain -f "},
-		"docs/user/explain.md": {"hairpin explain -f "},
+		"README.md":                   {"go run ./cmd/hairpin plan -f ", "hairpin explain -f "},
+		"docs/user/explain.md":        {"hairpin explain -f "},
+		"docs/user/network-policy.md": {"hairpin explain -f ", "hairpin policies -f "},
 	} {
 		for _, command := range commands {
 			for _, s := range session.Read(t, file, command) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -77,5 +78,26 @@ EGRESS  not isolated
 		if _, err := run(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", args, err)
 		}
+	}
+}
+
+// TestPolicyExamples: the policies of the user page are those of examples/network-policy.
+func TestPolicyExamples(t *testing.T) {
+	read := func(file string) string {
+		text, err := os.ReadFile(filepath.Join("../..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	page, manifests := read("docs/user/network-policy.md"), read("examples/network-policy/policies.yaml")
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page, -1)
+	for _, m := range blocks {
+		if !strings.Contains(manifests, m[1]) {
+			t.Errorf("examples/network-policy/policies.yaml does not have\n%s", m[1])
+		}
+	}
+	if shown, all := strings.Count(page, "kind: NetworkPolicy"), strings.Count(manifests, "kind: "); shown != all {
+		t.Errorf("the page has %d of %d policies", shown, all)
 	}
 }
