@@ -185,10 +185,11 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 			say("drops it")
 		case flow.Resubmit:
 			r.steps[i].Did = did
-			if err := r.table(c, a.Table); err != nil {
+			err := r.table(c, a.Table)
+			say("resubmitted to " + pipeline.Name(pipeline.Bridge(c.b.key), a.Table))
+			if err != nil {
 				return did, err
 			}
-			say("resubmitted to " + pipeline.Name(pipeline.Bridge(c.b.key), a.Table))
 		case flow.SetGroup, flow.SetProfile, flow.SetTunnel:
 			say(c.note(a))
 		case flow.Learn:

@@ -10,6 +10,12 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/delta"
+	"hairpin/pipeline"
+	"hairpin/plan"
+	"hairpin/walk"
 	"hairpin/walk/explain"
 	"hairpin/watch"
 )
@@ -138,5 +144,59 @@ First packet: `},
 		"- pod/shop/db: ingress dropped: no rule accepts the packet; the pod is isolated by NetworkPolicy/shop/db\n") ||
 		!strings.Contains(change, "\n+ pod/shop/db: ingress accepted by NetworkPolicy/shop/db rule 1\n") {
 		t.Errorf("%s", change)
+	}
+}
+
+// TestPoliciesReadBack explains a walk through States as agents read them back, in a cluster as an
+// agent sends it: with all flows it is the same, and without a rule's flow there is a fault.
+func TestPoliciesReadBack(t *testing.T) {
+	text, err := json.Marshal(policed(t, "", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := cluster.ReadSnapshot(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := explain.Question{From: "pod/shop/api", To: "svc/shop/db"}
+	wanted, err := explain.Ask(planned(t, s), s, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readBack := func(keep func(*flow.Flow) bool) *explain.Explanation {
+		world := walk.World{Snapshot: s, States: map[string]datapath.State{}}
+		for _, n := range s.Nodes {
+			want, _ := plan.Node(s, n.Name)
+			sent := want
+			sent.Bridge.Flows = delta.Map[flow.ID, *flow.Flow]{}
+			for id, f := range want.Bridge.Flows.All() {
+				if keep(f) {
+					sent.Bridge.Flows.Put(id, f)
+				}
+			}
+			text, err := datapath.Encode(sent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var found datapath.State
+			if err := datapath.Decode(text, &found); err != nil {
+				t.Fatal(err)
+			}
+			world.States[n.Name] = datapath.Adopted(want, found)
+		}
+		e, err := explain.Ask(walk.New(world), s, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	same := readBack(func(*flow.Flow) bool { return true })
+	if fault := explain.FindFault(wanted, same); fault != nil || same.Text(false) != wanted.Text(false) {
+		t.Errorf("%v\n%s", fault, same.Text(false))
+	}
+	broken := readBack(func(f *flow.Flow) bool { return f.Table != pipeline.SvcIngressRule || f.Match.ConjID == 0 })
+	if fault := explain.FindFault(wanted, broken); fault == nil || !strings.HasSuffix(fault.Stage, " IngressRule") ||
+		broken.Good() {
+		t.Errorf("%v\n%s", fault, broken.Text(false))
 	}
 }
