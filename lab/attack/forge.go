@@ -3,6 +3,7 @@ package attack
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -24,31 +25,42 @@ func Tagged(frame []byte, vlans ...uint16) []byte {
 	return append(b, frame[macs:]...)
 }
 
-// Fragments splits the payload of an IP packet after first bytes, a multiple of 8 (RFC 791; RFC
-// 8200, 4.5).
-func Fragments(packet []byte, first int) (parts [][]byte) {
+// Fragments splits the payload of an IP packet at offsets, multiples of 8 (RFC 791; RFC 8200, 4.5).
+func Fragments(packet []byte, offsets ...int) (parts [][]byte) {
 	const header4, header6, more = 20, 40, 1 << 13
 	id := binary.BigEndian.Uint16(packet[len(packet)-2:]) // the end of a mark is unique
-	if packet[0]>>4 == 4 {
-		for i, part := range [][]byte{packet[header4 : header4+first], packet[header4+first:]} {
-			b := append(append([]byte{}, packet[:header4]...), part...)
+	header := header4
+	if packet[0]>>4 == 6 {
+		header = header6
+	}
+	ends := append(slices.Clone(offsets), len(packet)-header)
+	for i, end := range ends {
+		begin, last := 0, i == len(offsets)
+		if i > 0 {
+			begin = ends[i-1]
+		}
+		b, part := slices.Clone(packet[:header]), packet[header+begin:header+end]
+		place := uint16(begin)
+		if header == header4 {
+			if place /= 8; !last {
+				place |= more
+			}
+			b = append(b, part...)
 			binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 			binary.BigEndian.PutUint16(b[4:], id)
-			binary.BigEndian.PutUint16(b[6:], []uint16{more, uint16(first / 8)}[i])
+			binary.BigEndian.PutUint16(b[6:], place)
 			copy(b[10:], []byte{0, 0})
 			binary.BigEndian.PutUint16(b[10:], fold(sum(0, b[:header4])))
-			parts = append(parts, b)
+		} else {
+			if !last {
+				place |= 1
+			}
+			b = append(b, packet[6], 0) // the protocol of the next header
+			b = binary.BigEndian.AppendUint16(b, place)
+			b = append(binary.BigEndian.AppendUint32(b, uint32(id)), part...)
+			b[6] = unix.IPPROTO_FRAGMENT
+			binary.BigEndian.PutUint16(b[4:], uint16(len(b)-header6))
 		}
-		return parts
-	}
-	for i, part := range [][]byte{packet[header6 : header6+first], packet[header6+first:]} {
-		b := append([]byte{}, packet[:header6]...)
-		b = append(b, packet[6], 0) // the protocol of the next header
-		b = binary.BigEndian.AppendUint16(b, []uint16{1, uint16(first)}[i])
-		b = binary.BigEndian.AppendUint32(b, uint32(id))
-		b = append(b, part...)
-		b[6] = unix.IPPROTO_FRAGMENT
-		binary.BigEndian.PutUint16(b[4:], uint16(len(b)-header6))
 		parts = append(parts, b)
 	}
 	return parts

@@ -85,6 +85,17 @@ func Unreachable(src, dst netip.Addr, packet []byte) []byte {
 	return ip(src, dst, unix.IPPROTO_ICMP, usualHops, b)
 }
 
+// TooBig returns the ICMP error that a packet exceeds an MTU of 1280, with its IP header.
+func TooBig(src, dst netip.Addr, packet []byte) []byte {
+	const mtu = 1280
+	if src.Is6() {
+		return icmp6(src, dst, usualHops, append([]byte{2, 0, 0, 0, 0, 0, mtu >> 8, mtu & 0xff}, packet...))
+	}
+	b := append([]byte{3, 4, 0, 0, 0, 0, mtu >> 8, mtu & 0xff}, packet...)
+	binary.BigEndian.PutUint16(b[2:], fold(sum(0, b)))
+	return ip(src, dst, unix.IPPROTO_ICMP, usualHops, b)
+}
+
 // Reset returns the rejection of a TCP connection, with its IP header; next is the sequence number
 // after that of the SYN.
 func Reset(src, dst netip.AddrPort, next uint32) []byte {

@@ -49,7 +49,7 @@ func policyTrials() []Trial {
 		list = append(list, Trial{Name: "policy " + x.name, Not: []Exception{noPolicies},
 			try: func(ctx context.Context, w *world) (string, error) { return w.policed(ctx, x) }})
 	}
-	return slices.Concat(list, revocationTrials(), collusionTrials())
+	return slices.Concat(list, revocationTrials(), collusionTrials(), packetTrials())
 }
 
 // always returns a spec that is the same for both families.
