@@ -22,12 +22,13 @@ var ErrFailed = errors.New("some traffic did not arrive as it must")
 
 // Checks configures Check for a running demo, which may belong to another process.
 type Checks struct {
-	Name   string         // of the lab
-	Slow   int            // see Options.Slow
-	Only   *regexp.Regexp // selects rows and trials; nil means all
-	Out    io.Writer
-	Before func() // called between the rows and the last line; may be nil
-	Every  bool   // also runs trials that are known to fail here
+	Name    string         // of the lab
+	Slow    int            // see Options.Slow
+	Only    *regexp.Regexp // selects rows and trials; nil means all
+	Without *regexp.Regexp // leaves out rows and trials; nil means none
+	Out     io.Writer
+	Before  func() // called between the rows and the last line; may be nil
+	Every   bool   // also runs trials that are known to fail here
 }
 
 // Check runs the traffic matrix and the trials, and prints both. The last line is "N passed, N
@@ -53,7 +54,9 @@ func Check(ctx context.Context, c Checks) error {
 	if err := w.patientConntrack(); err != nil {
 		return err
 	}
-	fits := func(name string) bool { return c.Only == nil || c.Only.MatchString(name) }
+	fits := func(name string) bool {
+		return (c.Only == nil || c.Only.MatchString(name)) && (c.Without == nil || !c.Without.MatchString(name))
+	}
 	rows := w.rows(Cases(), fits)
 	trials := slices.DeleteFunc(Trials(), func(x Trial) bool { return !fits(x.Name) })
 	attacks := slices.DeleteFunc(Attacks(), func(x Attack) bool { return !fits(x.name()) })
