@@ -352,3 +352,39 @@ func TestIsolatedPods(t *testing.T) {
 		t.Error("no pod was isolated")
 	}
 }
+
+// A machine outside cannot send to a NodePort with a source of the pod network: policies would take
+// the packet for that pod's.
+func TestForeignSources(t *testing.T) {
+	for _, mode := range modes {
+		a, b := node("node-a", 1, 3), node("node-b", 2, 4)
+		for _, n := range []*cluster.Node{a, b} {
+			n.Gateway.OpenFlow, n.Gateway.Userspace = true, true
+			inMode(n, mode)
+		}
+		s := snapshot(a, b, pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"),
+			frontend("a", "10.96.0.1:80", 30001, "10.244.1.3:8080"),
+			frontend("a", "[fd00:10:96::1]:80", 30001, "[fd00:10:244:1::3]:8080"))
+		w := walk.World{Snapshot: s, States: map[string]datapath.State{}}
+		for _, n := range s.Nodes {
+			w.States[n.Name], _ = plan.Node(s, n.Name)
+		}
+		for _, c := range []struct {
+			src  string
+			want bool
+		}{
+			{"192.0.2.200", true}, {"10.244.1.2", false}, {"10.244.1.9", false}, {"10.244.2.9", false},
+			{"2001:db8::200", true}, {"fd00:10:244:1::2", false}, {"fd00:10:244:2::9", false},
+		} {
+			src := addr(c.src)
+			tr, err := walk.Walk(w, walk.Point{}, walk.Packet{Protocol: cluster.TCP, Src: src, SrcPort: 4000,
+				Dst: a.Address(cluster.FamilyOf(src)), DstPort: 30001})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tr.Verdict.Delivered != c.want {
+				t.Errorf("%s: a packet from %s: delivered %v: %s", mode, c.src, !c.want, tr.Verdict.Reason)
+			}
+		}
+	}
+}

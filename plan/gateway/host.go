@@ -122,6 +122,9 @@ func hostFilter(e *node.Env) nft.State {
 	}
 	tunnelChains(e, t, owner)
 	t.Chains[node.ChainFromPods] = podGuard(e, owner)
+	if e.Node.Gateway.OpenFlow && e.Mode.ClientsByHost {
+		t.Chains[node.ChainForeign] = foreignSources(e, owner)
+	}
 	s := nft.State{nft.Inet: t}
 	if g := &e.Node.Gateway; g.Userspace {
 		frames := &nft.Table{Chains: map[string]*nft.Chain{}}

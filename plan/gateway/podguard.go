@@ -67,3 +67,21 @@ func podGuard(e *node.Env, owner cluster.Owner) *nft.Chain {
 	}
 	return c
 }
+
+// foreignSources drops packets with a source of the pod network that do not come from there. The
+// host forwards requests of external clients to Services, and NetworkPolicies judge their source.
+// Where claims.ServiceBridge gets them from the gateway bridge, its flows do the same.
+func foreignSources(e *node.Env, owner cluster.Owner) *nft.Chain {
+	c := &nft.Chain{Name: node.ChainForeign, Type: "filter", Hook: "prerouting", Priority: node.HookGuard, Owner: owner}
+	for i := range e.Stacks {
+		for _, r := range e.Stacks[i].Cluster {
+			rule := nft.Rule{Do: nft.Drop{}, Comment: "sources of the pod network", Owner: owner}
+			for _, link := range []string{claims.ManagementPort, claims.ServiceHost, "lo"} {
+				rule.Matches = append(rule.Matches, nft.InInterface{Name: link, Not: true})
+			}
+			rule.Matches = append(rule.Matches, nft.AddrIn{Prefix: r})
+			c.Rules = append(c.Rules, rule)
+		}
+	}
+	return c
+}

@@ -30,6 +30,7 @@ const (
 	ChainTunnelsIn      = "tunnels-input"
 	ChainTunnelsForward = "tunnels-forward"
 	ChainFromPods       = "from-pods"
+	ChainForeign        = "foreign-sources"
 
 	HookFilter  = 0    // filter
 	HookMoves   = -150 // after the conntrack lookup
