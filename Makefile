@@ -119,10 +119,12 @@ cluster-down: build ## remove what `make cluster` left up
 
 # kubernetes: the demo's objects are in an API server, whose first build takes minutes; empty: the agents read manifests.
 API ?=
+# Trials of NetworkPolicies that take two minutes. `make test` runs them.
+WITHOUT ?= ^policy (revoked|collusion|fragments|forged|spoofed)
 demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; ENGINE=ovn, or ovn,openflow: node by node; NODE_LOCAL=dgp ENGINE=ovn; NODEPORT_PATH=redirect; TSO=true; OVS=newest; API=kubernetes: with an API server); leaves the lab up
 	@command -v $(GO) >/dev/null || lab/setup.sh
 	@$(GO) run ./cmd/prepare -ovs "$(OVS)"
-	@$(LAB) demo --ovs "$(OVS)" --tso=$(TSO) --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --engine "$(ENGINE)" --api "$(API)"
+	@$(LAB) demo --ovs "$(OVS)" --tso=$(TSO) --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --engine "$(ENGINE)" --api "$(API)" --without "$(WITHOUT)"
 
 test-newest: setup build ## the demo with the newest Open vSwitch and OVN of Debian, in each gateway mode
 	@for mode in shared local detached; do $(LAB) demo --lab newest --ovs newest --mode $$mode || exit 1; done

@@ -183,8 +183,13 @@ func show(name *string, slow *int) *cobra.Command {
 	c := &cobra.Command{Use: "demo", Short: "up and check: exit code 0 only if every packet arrived as it must",
 		Args: cobra.NoArgs}
 	begin, only := start(c, name, slow), onlyFlag(c)
+	without := c.Flags().String("without", "^$", "but not those whose name has this regular expression")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		fits, err := regexp.Compile(*only)
+		if err != nil {
+			return err
+		}
+		leaves, err := regexp.Compile(*without)
 		if err != nil {
 			return err
 		}
@@ -197,7 +202,8 @@ func show(name *string, slow *int) *cobra.Command {
 			egress = fmt.Errorf("egress addresses: %w", egress)
 		}
 		matrix := demo.Check(c.Context(),
-			demo.Checks{Name: *name, Slow: *slow, Only: fits, Out: c.OutOrStdout(), Before: func() { hints(c, *name) }})
+			demo.Checks{Name: *name, Slow: *slow, Only: fits, Without: leaves, Out: c.OutOrStdout(),
+				Before: func() { hints(c, *name) }})
 		return cmp.Or(egress, matrix)
 	}
 	return c

@@ -230,21 +230,22 @@ func (w *world) policed(ctx context.Context, x policySet) (note string, err erro
 	}
 	passes := slices.Concat(probes("", others...), x.passes)
 	begin := time.Now()
-	err = w.until(ctx, "the policies are in force", func() error { return w.probeAll(ctx, passes, x.drops) })
+	err = w.until(ctx, "the policies are in force", func() error { return w.probeAll(ctx, passes, x.drops, w.patience()) })
 	note = fmt.Sprintf("in force after %d ms", time.Since(begin).Milliseconds())
 	if err == nil {
-		err = w.probeAll(ctx, passes, x.drops) // it stays so
+		err = w.probeAll(ctx, passes, x.drops, w.longer(3*time.Second)) // it stays so
 	}
 	if err = errors.Join(err, remove()); err != nil {
 		return "", err
 	}
 	return note, w.until(ctx, "without the policies", func() error {
-		return w.probeAll(ctx, append(passes, x.drops...), nil)
+		return w.probeAll(ctx, append(passes, x.drops...), nil, w.patience())
 	})
 }
 
 // probeAll tries all at the same time, over both families. It returns what does not end as it must.
-func (w *world) probeAll(ctx context.Context, passes, drops []policyProbe) error {
+// What passes is answered within limit.
+func (w *world) probeAll(ctx context.Context, passes, drops []policyProbe, limit time.Duration) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
@@ -256,7 +257,7 @@ func (w *world) probeAll(ctx context.Context, passes, drops []policyProbe) error
 			}
 			for _, f := range families() {
 				wg.Go(func() {
-					err := w.probeOne(ctx, p, protocol, f, i < len(passes))
+					err := w.probeOne(ctx, p, protocol, f, i < len(passes), limit)
 					mu.Lock()
 					defer mu.Unlock()
 					errs = append(errs, err)
@@ -268,14 +269,15 @@ func (w *world) probeAll(ctx context.Context, passes, drops []policyProbe) error
 	return errors.Join(errs...)
 }
 
-func (w *world) probeOne(ctx context.Context, p policyProbe, protocol string, f family, passes bool) error {
+func (w *world) probeOne(ctx context.Context, p policyProbe, protocol string, f family, passes bool,
+	limit time.Duration) error {
 	to, err := w.wayTo(p.way, f)
 	if err != nil {
 		return err
 	}
 	r := probe.Request{Protocol: protocol, To: to, Timeout: w.patience()}
 	if passes {
-		r.Timeout = w.longer(3 * time.Second)
+		r.Timeout = limit
 	}
 	a := lab.Get(ctx, w.endpoints[p.from].place, r)
 	switch what := p.name("from", protocol+f.name); {

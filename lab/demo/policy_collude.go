@@ -60,7 +60,7 @@ func (w *world) isolate(ctx context.Context, spec string, run func() error) erro
 		drops = append(drops, toClient)
 	}
 	err = w.until(ctx, "the policies are in force", func() error {
-		return w.probeAll(ctx, probes("", others...), probes("", drops...))
+		return w.probeAll(ctx, probes("", others...), probes("", drops...), w.patience())
 	})
 	if err == nil {
 		err = run()

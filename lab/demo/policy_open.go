@@ -59,7 +59,7 @@ func (w *world) revoke(ctx context.Context, x way, direction string, f family) (
 	defer func() { err = errors.Join(err, revoke()) }()
 	inForce := func(passes, drops []way) error {
 		return w.until(ctx, "the policies are in force", func() error {
-			return w.probeAll(ctx, probes("", passes...), probes("", drops...))
+			return w.probeAll(ctx, probes("", passes...), probes("", drops...), w.patience())
 		})
 	}
 	if err := inForce(slices.Concat(others, []way{x}), []way{beside}); err != nil {
