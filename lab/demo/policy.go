@@ -230,7 +230,8 @@ func (w *world) policed(ctx context.Context, x policySet) (note string, err erro
 	}
 	passes := slices.Concat(probes("", others...), x.passes)
 	begin := time.Now()
-	err = w.until(ctx, "the policies are in force", func() error { return w.probeAll(ctx, passes, x.drops, w.patience()) })
+	err = w.until(ctx, "the policies are in force",
+		func() error { return w.probeAll(ctx, passes, x.drops, w.patience()) })
 	note = fmt.Sprintf("in force after %d ms", time.Since(begin).Milliseconds())
 	if err == nil {
 		err = w.probeAll(ctx, passes, x.drops, w.longer(3*time.Second)) // it stays so
