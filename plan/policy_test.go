@@ -13,6 +13,8 @@ import (
 	"hairpin/cluster"
 	"hairpin/cluster/clustertest"
 	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/plan"
 	"hairpin/policy"
 	"hairpin/walk"
@@ -386,5 +388,34 @@ func TestForeignSources(t *testing.T) {
 				t.Errorf("%s: a packet from %s: delivered %v: %s", mode, c.src, !c.want, tr.Verdict.Reason)
 			}
 		}
+	}
+}
+
+// Several pods may have an extra address, also pods that different policies isolate.
+func TestSharedExtraAddress(t *testing.T) {
+	a := node("node-a", 1, 3)
+	a.Gateway.OpenFlow, a.Gateway.Userspace = true, true
+	s := snapshot(a, pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"), pod("node-a", "q", "10.244.1.4",
+		"fd00:10:244:1::4"))
+	for i, p := range s.Pods {
+		p.Extra = []netip.Addr{addr("192.0.2.50"), addr("2001:db8::50")}
+		p.Labels = map[string]string{"app": p.Owner.Name}
+		x := &cluster.Policy{Owner: cluster.Owner{Kind: "NetworkPolicy", Namespace: "default", Name: p.Owner.Name},
+			Tier: cluster.TierNetworkPolicy, Subject: cluster.PodSelector{Namespace: "default", Pods: cluster.Selector{
+				Requirements: []cluster.Requirement{{Key: "app", Operator: "In", Values: []string{p.Owner.Name}}}}}}
+		x.Ingress = cluster.PolicyDirection{Isolates: true, Rules: []cluster.PolicyRule{{AllPeers: true,
+			Ports: []cluster.PolicyPort{{Protocol: cluster.TCP, First: uint16(80 + i), Last: uint16(80 + i)}}}}}
+		s.Policies = append(s.Policies, x)
+	}
+	state, problems := plan.Node(s, "node-a")
+	profiles := map[uint32]bool{}
+	for _, f := range state.Bridge.Flows.All() {
+		if x, ok := f.Actions[0].(flow.SetProfile); ok && f.Table == pipeline.SvcIngressClassifier &&
+			f.Match.Dst.Addr() == addr("192.0.2.50") {
+			profiles[x.ID] = true
+		}
+	}
+	if len(profiles) != 2 || len(problems) > 0 {
+		t.Errorf("two pods with one extra address have %d profiles there; problems %v", len(profiles), problems)
 	}
 }

@@ -107,17 +107,25 @@ func (p *Policies) refuse(s *cluster.Snapshot, env *node.Env, pods bool) {
 	}
 }
 
+// memberKey is the cause of a problem: a range with too many sets.
+type memberKey struct {
+	netpolicy.Direction
+	netip.Prefix
+}
+
 // limits notes what exceeds the number of conjunctions that a flow may have.
 func (p *Policies) limits(env *node.Env, d *netpolicy.Delta) {
 	for _, m := range d.Members.Gone {
-		delete(p.problems, m.Prefix)
+		delete(p.problems, memberKey{m.Direction, m.Prefix})
 	}
 	for _, m := range d.Members.Come {
 		if n := len(m.Sets); n > flow.MaxConjunctions {
-			p.problems[m.Prefix] = cluster.Problem{Owner: node.OwnerOf(env.Node.Name), Message: fmt.Sprintf(
-				"%s is a peer in %d different selectors of NetworkPolicies; %d of them do not accept it: Open vSwitch "+
-					"has no room for more than %d in a flow", m.Prefix, n, n-flow.MaxConjunctions,
-				flow.MaxConjunctions)}
+			p.problems[memberKey{m.Direction, m.Prefix}] = cluster.Problem{Owner: node.OwnerOf(env.Node.Name),
+				Message: fmt.Sprintf(
+					"%s is a peer in %d different selectors of NetworkPolicies; %d of them do not "+
+						"accept it: Open vSwitch "+
+						"has no room for more than %d in a flow", m.Prefix, n, n-flow.MaxConjunctions,
+					flow.MaxConjunctions)}
 		}
 	}
 	for _, x := range d.Profiles.Gone {
@@ -228,12 +236,15 @@ func (w *serviceBridge) isolate(p *netpolicy.Pod) {
 		s := w.Stack(cluster.FamilyOf(a))
 		own := node.HostPrefix(a)
 		to := flow.Match{Protocol: node.Vocab(s.Family).IP, Dst: own}
+		if slices.Contains(p.Extra, a) { // several pods may have it
+			to.EthDst = p.MAC
+		}
 		self := to
 		self.InPort, self.Src = port, own
 		w.add(pipeline.SvcEgressClassifier, prioSelf, self, resubmit(pipeline.SvcConntrackCommit))
 		w.add(pipeline.SvcIngressRule, prioDeny, to, drop)
 		gate(netpolicy.Ingress, prioTo, to, p.Ingress)
-		w.untracked(s, p.Pod, port, a)
+		w.untracked(s, p.Pod, to)
 		if p.Joined == p.Ingress {
 			continue
 		}
@@ -267,18 +278,19 @@ func (w *serviceBridge) policyAddresses(p *cluster.Pod) (list []netip.Addr) {
 
 // untracked sends packets of an isolated pod to policies that take a shorter path for other pods:
 // those that other nodes' gateway routers send, and those from and to extra addresses.
-func (w *serviceBridge) untracked(s *node.Stack, p *cluster.Pod, port string, a netip.Addr) {
-	m := flow.Match{InPort: claims.ServicePatch, Protocol: node.Vocab(s.Family).IP, Dst: node.HostPrefix(a)}
+func (w *serviceBridge) untracked(s *node.Stack, p *cluster.Pod, to flow.Match) {
+	to.InPort = claims.ServicePatch
+	a := to.Dst.Addr()
 	if slices.Contains(p.IPs, a) {
-		m.Src = s.Join.Masked()
-		w.add(pipeline.SvcClassifier, prioJoin+1, m, resubmit(pipeline.SvcIngressClassifier))
+		to.Src = s.Join.Masked()
+		w.add(pipeline.SvcClassifier, prioJoin+1, to, resubmit(pipeline.SvcIngressClassifier))
 		return
 	}
 	if !slices.Contains(p.Extra, a) {
 		return
 	}
-	w.add(pipeline.SvcClassifier, prioWorld, m, track(claims.ZoneServices, pipeline.SvcIngressClassifier))
-	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{InPort: port, Protocol: m.Protocol, Src: node.HostPrefix(a)},
+	w.add(pipeline.SvcClassifier, prioWorld, to, track(claims.ZoneServices, pipeline.SvcIngressClassifier))
+	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{InPort: portOf(p), Protocol: to.Protocol, Src: to.Dst},
 		track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 }
 
