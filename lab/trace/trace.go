@@ -52,7 +52,7 @@ func ctState(b flow.CTBits) string {
 	for _, x := range []struct {
 		bit  flow.CTBits
 		word string
-	}{{flow.CTNew, "new"}, {flow.CTEst, "est"}, {flow.CTRpl, "rpl"}} {
+	}{{flow.CTNew, "new"}, {flow.CTEst, "est"}, {flow.CTRpl, "rpl"}, {flow.CTSnat, "snat"}, {flow.CTDnat, "dnat"}} {
 		if b&x.bit != 0 {
 			words = append(words, x.word)
 		}
