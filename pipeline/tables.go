@@ -260,7 +260,7 @@ var tables = []Table{
 	{
 		Bridge: Service, ID: SvcL3Forwarding, Name: "L3Forwarding",
 		Packet: "with its last source and destination",
-		Does:   "sets the MAC of pods of this node",
+		Does:   "outputs it to the pod of this node that has the destination",
 		Miss:   "never: a flow of priority 0 sends it to L2Forwarding",
 		Next:   []uint8{SvcL2Forwarding},
 	},
@@ -279,7 +279,7 @@ var tables = []Table{
 	{
 		Bridge: Service, ID: SvcL2Forwarding, Name: "L2Forwarding",
 		Packet: "ready to leave",
-		Does:   "outputs it to the pod with its destination MAC",
+		Does:   "outputs packets of OVN to the pod with their destination MAC",
 		Miss:   "never: a flow of priority 0 outputs it to OVN",
 	},
 	{

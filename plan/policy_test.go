@@ -419,3 +419,47 @@ func TestSharedExtraAddress(t *testing.T) {
 		t.Errorf("two pods with one extra address have %d profiles there; problems %v", len(profiles), problems)
 	}
 }
+
+// A pod cannot reach an isolated pod of its node by the pod's MAC with another destination address.
+func TestIsolatedByMAC(t *testing.T) {
+	a := node("node-a", 1, 3)
+	a.Gateway.OpenFlow, a.Gateway.Userspace = true, true
+	nobody := frontend("nobody", "10.96.0.9:80", 0)
+	nobody.ExternalIPs = []netip.Addr{addr("192.0.2.50")}
+	s := snapshot(a, pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"), pod("node-a", "q", "10.244.1.4",
+		"fd00:10:244:1::4"), nobody)
+	s.Pods[1].Labels = map[string]string{"app": "q"}
+	reaches := func(dst string, port uint16) bool {
+		state, problems := plan.Node(s, "node-a")
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		w := walk.World{Snapshot: s, States: map[string]datapath.State{"node-a": state}}
+		p := walk.Packet{Protocol: cluster.TCP, Src: s.Pods[0].IPs[0], SrcPort: 4000, Dst: addr(dst), DstPort: port,
+			EthDst: s.Pods[1].MAC}
+		if p.Dst.Is6() {
+			p.Src = s.Pods[0].IPs[1]
+		}
+		tr, _ := walk.Walk(w, walk.Point{Node: "node-a", Pod: s.Pods[0].Owner}, p)
+		for _, step := range tr.Forward {
+			if strings.Contains(step.Rule, "output:hairpin") {
+				return true
+			}
+		}
+		return false
+	}
+	list := []string{"10.244.1.4", "172.18.0.3", "10.244.1.2", "192.0.2.9", "10.244.2.9", "192.0.2.50", "100.64.0.9",
+		"fd00:10:244:1::4", "2001:db8::9", "fd98::9"}
+	if !reaches(list[0], 80) {
+		t.Fatal("without policies, it does not arrive at its own address")
+	}
+	s.Policies = []*cluster.Policy{{Owner: cluster.Owner{Kind: "NetworkPolicy", Namespace: "default", Name: "q"},
+		Tier: cluster.TierNetworkPolicy, Ingress: cluster.PolicyDirection{Isolates: true},
+		Subject: cluster.PodSelector{Namespace: "default", Pods: cluster.Selector{
+			Requirements: []cluster.Requirement{{Key: "app", Operator: "In", Values: []string{"q"}}}}}}}
+	for _, dst := range list {
+		if reaches(dst, 80) {
+			t.Errorf("a packet to %s with the MAC of the isolated pod arrives there", dst)
+		}
+	}
+}

@@ -32,7 +32,8 @@ func (r *run) startPod(at Point, p *Packet) (location, error) {
 }
 
 // podSends handles a packet in the pod's own stack: the pod's subnet is on the link, packets to
-// other addresses go to the node switch's router.
+// other addresses go to the node switch's router. A packet with a destination MAC keeps it, as one
+// that a program of the pod has made.
 func (r *run) podSends(n *node, name string) (location, error) {
 	pod := n.pods[name]
 	if slices.Contains(pod.IPs, r.p.Dst) {
@@ -63,7 +64,10 @@ func (r *run) podSends(n *node, name string) (location, error) {
 		}
 		mac = gateway.row.MAC
 	}
-	r.p.EthSrc, r.p.EthDst = pod.MAC, mac
+	r.p.EthSrc = pod.MAC
+	if r.p.EthDst == (cluster.MAC{}) {
+		r.p.EthDst = mac
+	}
 	r.ctState = tracking{}
 	return location{at, n, by}, nil
 }

@@ -340,7 +340,8 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 	w.owner = p.Owner
 	port := portOf(p)
 	from, out := flow.Match{InPort: port, EthSrc: p.MAC}, flow.Output{Port: port}
-	w.add(pipeline.SvcL2Forwarding, prioTo, flow.Match{EthDst: p.MAC}, out)
+	// A pod could send others' addresses to the MAC of another pod: only OVN's packets go by it.
+	w.add(pipeline.SvcL2Forwarding, prioTo, flow.Match{InPort: claims.ServicePatch, EthDst: p.MAC}, out)
 	w.add(pipeline.SvcHairpinReply, prioTo, flow.Match{InPort: port}, flow.MoveEthDstToSrc{},
 		flow.SetEthDst{MAC: p.MAC}, flow.InPort{})
 	send := func(m flow.Match, to uint8) { w.add(pipeline.SvcClassifier, prioFrom, m, flow.Resubmit{Table: to}) }
@@ -363,7 +364,8 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 			w.advertises(from, ip)
 		}
 		w.floodAnnouncements(port, ip)
-		if i >= len(p.IPs) {
+		if i >= len(p.IPs) { // several pods may have it
+			w.add(pipeline.SvcL3Forwarding, prioTo, flow.Match{EthDst: p.MAC, Protocol: v.IP, Dst: own}, out)
 			continue
 		}
 		w.answerNeighbors(ip, out)
@@ -378,6 +380,7 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 func (w *serviceBridge) linkLocal(from flow.Match, out flow.Action) {
 	link := linkLocal(from.EthSrc)
 	w.answerNeighbors(link, out)
+	w.add(pipeline.SvcL3Forwarding, prioTo, flow.Match{Protocol: flow.IPv6, Dst: node.HostPrefix(link)}, out)
 	m := from
 	m.Protocol, m.Src = flow.IPv6, node.HostPrefix(link)
 	w.add(pipeline.SvcClassifier, prioFrom, m, flow.Resubmit{Table: pipeline.SvcFromPod})
