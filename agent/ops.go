@@ -28,6 +28,7 @@ type figures struct {
 	restarts      uint64
 	ports, silent int                            // health check ports that listen, and those that cannot
 	flows         delta.Map[flow.ID, *flow.Flow] // of the last plan
+	isolated      int                            // own pods that policies isolate
 }
 
 // monitoring reports on the node and its agent: health, metrics, Events, the Node's condition, and
@@ -136,7 +137,7 @@ func (a *agent) publishHealth() {
 	m.health.Set(time.Now(), a.notReady(), a.trouble(), leaving)
 	f := figures{
 		snapshot: a.snapshot, problems: len(a.planned.problems) + len(m.listenErrors), restarts: a.vswitch.restarts,
-		flows: a.planned.want.Bridge.Flows,
+		flows: a.planned.want.Bridge.Flows, isolated: a.planned.planner.IsolatedPods(),
 	}
 	f.ports, f.silent = m.checks.Counts()
 	m.figures.Store(&f)
@@ -249,6 +250,7 @@ func (a *agent) measure(give ops.Put) {
 		give("hairpin_api_reachable", ops.One(a.api.Answers()))
 	}
 	a.measureLimits(give)
+	give("hairpin_policy_isolated_pods", float64(f.isolated))
 	a.monitor.policies.measure(give, f.flows, a.targets.Bridge.FeatureCounts)
 	a.monitor.listeners.Measure(give)
 	for _, s := range a.pass.Status() {

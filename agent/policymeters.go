@@ -42,16 +42,12 @@ func policyMeterOf(f *flow.Flow) (m policyMeter, ok bool) {
 // a feature. It reads nothing on a node without policies.
 func (p *policyMeters) measure(give ops.Put, flows delta.Map[flow.ID, *flow.Flow],
 	read func(context.Context, uint32) (map[flow.Key]uint64, error)) {
-	meters, pods := map[flow.Key]policyMeter{}, map[cluster.Owner]bool{}
+	meters := map[flow.Key]policyMeter{}
 	for _, f := range flows.All() {
 		if m, ok := policyMeterOf(f); ok {
 			meters[f.Key] = m
-			if m.owner.Kind == "Pod" {
-				pods[m.owner] = true
-			}
 		}
 	}
-	give("hairpin_policy_isolated_pods", float64(len(pods)))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(meters) == 0 {

@@ -69,6 +69,16 @@ type Snapshot struct {
 // Node returns the node of that name, or nil.
 func (s *Snapshot) Node(name string) *Node { return NodeNamed(s.Nodes, name) }
 
+// NamespaceNamed returns the namespace of that name in a list sorted by name, or nil.
+func NamespaceNamed(sorted []*Namespace, name string) *Namespace {
+	i, found := slices.BinarySearchFunc(sorted, name,
+		func(n *Namespace, name string) int { return strings.Compare(n.Name, name) })
+	if !found {
+		return nil
+	}
+	return sorted[i]
+}
+
 // NodeNamed returns the node of that name in a list sorted by name, or nil.
 func NodeNamed(sorted []*Node, name string) *Node {
 	i, found := slices.BinarySearchFunc(sorted, name,

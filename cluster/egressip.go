@@ -101,19 +101,11 @@ func parseNamespace(o *corev1.Namespace) (*Namespace, []Problem) {
 	return &Namespace{Name: o.Name, Labels: maps.Clone(o.Labels), ExtraRanges: ranges}, problems.List()
 }
 
-// egressIPParser collects the problems of one EgressIP.
-type egressIPParser struct {
-	owner    Owner
-	problems Problems
-}
-
-func (p *egressIPParser) problem(field, format string, args ...any) {
-	p.problems.Add(p.owner, field, format, args...)
-}
+type egressIPParser struct{ objectParser }
 
 // parseEgressIP returns nil for an EgressIP without valid selectors or without a valid address.
 func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
-	p := egressIPParser{owner: egressIPOwner(o.Name)}
+	p := egressIPParser{objectParser{owner: egressIPOwner(o.Name)}}
 	e := &EgressIP{
 		Owner: p.owner, UID: string(o.UID), Created: o.CreationTimestamp.Time, Generation: o.Generation,
 		Assigned: p.assigned(o.Status.Items), Conditions: o.DeepCopy().Status.Conditions,

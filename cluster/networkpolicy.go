@@ -18,15 +18,7 @@ import (
 // those of their exceptions.
 const MostBlocks = 4096
 
-// networkPolicyParser collects the problems of one NetworkPolicy.
-type networkPolicyParser struct {
-	owner    Owner
-	problems Problems
-}
-
-func (p *networkPolicyParser) problem(field, format string, args ...any) {
-	p.problems.Add(p.owner, field, format, args...)
-}
+type networkPolicyParser struct{ objectParser }
 
 // parseNetworkPolicy returns the facts of a NetworkPolicy. The policy isolates its pods even if a
 // part of it is invalid:
@@ -37,7 +29,7 @@ func (p *networkPolicyParser) problem(field, format string, args ...any) {
 //   - With an invalid spec.podSelector, the policy isolates all pods of its namespace, and its rules
 //     admit nothing: they are meant for other pods, which are not known.
 func parseNetworkPolicy(o *networkingv1.NetworkPolicy) (*Policy, []Problem) {
-	p := networkPolicyParser{owner: ownerOf("NetworkPolicy", &o.ObjectMeta)}
+	p := networkPolicyParser{objectParser{owner: ownerOf("NetworkPolicy", &o.ObjectMeta)}}
 	policy := &Policy{Owner: p.owner, Tier: TierNetworkPolicy, Subject: PodSelector{Namespace: o.Namespace}}
 	policy.Ingress.Isolates = len(o.Spec.PolicyTypes) == 0
 	policy.Egress.Isolates = len(o.Spec.PolicyTypes) == 0 && len(o.Spec.Egress) > 0

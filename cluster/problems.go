@@ -200,3 +200,13 @@ func Cut(text string, most int) string {
 	}
 	return text[:end] + fmt.Sprintf(" … (%d bytes more)", len(text)-end)
 }
+
+// objectParser collects the problems of one object.
+type objectParser struct {
+	owner    Owner
+	problems Problems
+}
+
+func (p *objectParser) problem(field, format string, args ...any) {
+	p.problems.Add(p.owner, field, format, args...)
+}

@@ -102,13 +102,8 @@ func (v *service) names(addresses map[netip.Addr]bool) bool {
 }
 
 type serviceParser struct {
-	owner    Owner
-	spec     *corev1.ServiceSpec
-	problems Problems
-}
-
-func (p *serviceParser) problem(field, format string, args ...any) {
-	p.problems.Add(p.owner, field, format, args...)
+	objectParser
+	spec *corev1.ServiceSpec
 }
 
 // parseService returns the Frontends of one Service, sorted and without Backends. It returns none
@@ -118,7 +113,7 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 	if ignored(o.Labels) || spec.Type == corev1.ServiceTypeExternalName || spec.ClusterIP == corev1.ClusterIPNone {
 		return false, nil, nil
 	}
-	p := serviceParser{owner: ownerOf("Service", &o.ObjectMeta), spec: spec}
+	p := serviceParser{objectParser{owner: ownerOf("Service", &o.ObjectMeta)}, spec}
 	p.words()
 	base := Frontend{
 		Owner:         p.owner,

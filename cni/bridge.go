@@ -16,7 +16,7 @@ import (
 // errNotReached is why an attachment on claims.ServiceBridge is not ready.
 var errNotReached = errors.New("its flows are not written, or OVN does not know it")
 
-// ErrUnread is why a pod is not reachable whose labels, and therefore policies, are not known.
+// ErrUnread is the error for a pod without known labels: its policies are not known either.
 var ErrUnread = errors.New("the agent has not read its Pod from the Kubernetes API")
 
 // Reached reports which pods on claims.ServiceBridge are reachable, by the UUIDs of their ports'

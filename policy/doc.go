@@ -8,9 +8,9 @@
 //   - Invariants: the package does no I/O and changes nothing. Equal input gives an equal Verdict.
 //
 // It is the reference for what policies mean, so it is written from the text of the API: plain
-// loops over the facts, with no index. It shares no code with package plan, whose flows must give
-// the same answer. Its cost grows with the number of policies and peers: it is for explanations and
-// tests, not for each packet.
+// loops over the facts, with no index. It shares no code with package plan. The flows of plan must
+// give the same answer. Its cost grows with the number of policies and peers: it is for
+// explanations and tests, not for each packet.
 //
 // A direction is evaluated in tiers (network-policy-api, "Tiers"):
 //

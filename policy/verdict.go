@@ -51,11 +51,7 @@ func (v Verdict) String() string {
 	case ByRule:
 		return fmt.Sprintf("%s by %s rule %d", text, v.Owner, v.Rule+1)
 	case Isolated:
-		var owners []string
-		for _, o := range v.Isolating {
-			owners = append(owners, o.String())
-		}
-		return text + ": no rule accepts the packet; the pod is isolated by " + strings.Join(owners, ", ")
+		return text + ": no rule accepts the packet; " + v.IsolatedBy()
 	case NoRule:
 		return text + ": no policy isolates the pod, and no rule matches"
 	case NoPod:
@@ -66,6 +62,15 @@ func (v Verdict) String() string {
 		return text + ": a pod and its node always reach each other"
 	}
 	return text
+}
+
+// IsolatedBy returns "the pod is isolated by NetworkPolicy/shop/a, NetworkPolicy/shop/b".
+func (v Verdict) IsolatedBy() string {
+	var owners []string
+	for _, o := range v.Isolating {
+		owners = append(owners, o.String())
+	}
+	return "the pod is isolated by " + strings.Join(owners, ", ")
 }
 
 // Miss is a rule that would accept a packet but for one point: the peer, or the port.

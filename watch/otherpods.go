@@ -1,8 +1,8 @@
 package watch
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -108,12 +108,7 @@ func selectsAny(s *cluster.PodSelector, pods map[string]*ownPods, namespaces []*
 		if o == nil || slices.ContainsFunc(s.Pods.Requirements, o.lack) {
 			return false
 		}
-		namespace := &cluster.Namespace{Name: name}
-		if i, found := slices.BinarySearchFunc(namespaces, name, func(n *cluster.Namespace, name string) int {
-			return strings.Compare(n.Name, name)
-		}); found {
-			namespace = namespaces[i]
-		}
+		namespace := cmp.Or(cluster.NamespaceNamed(namespaces, name), &cluster.Namespace{Name: name})
 		return slices.ContainsFunc(o.pods, func(p *cluster.Pod) bool { return s.Selects(namespace, p.Labels) })
 	}
 	if s.Namespace != "" {

@@ -183,7 +183,7 @@ func show(name *string, slow *int) *cobra.Command {
 	c := &cobra.Command{Use: "demo", Short: "up and check: exit code 0 only if every packet arrived as it must",
 		Args: cobra.NoArgs}
 	begin, only := start(c, name, slow), onlyFlag(c)
-	without := c.Flags().String("without", "^$", "but not those whose name has this regular expression")
+	without := c.Flags().String("without", "^$", "leave out those with a name that matches this regular expression")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		fits, err := regexp.Compile(*only)
 		if err != nil {

@@ -101,7 +101,7 @@ func (x *Index) Update(s *cluster.Snapshot, own []*cluster.Pod, join []netip.Add
 	u.peers(s)
 	u.ownPods(own)
 	u.changedPolicies(s.Policies)
-	for _, name := range sortedOwners(u.subjects) {
+	for _, name := range slices.SortedFunc(maps.Keys(u.subjects), cluster.Owner.Compare) {
 		u.compile(name)
 	}
 	for name, n := range x.named {
@@ -113,10 +113,6 @@ func (x *Index) Update(s *cluster.Snapshot, own []*cluster.Pod, join []netip.Add
 		u.membersOf(d)
 	}
 	return u.delta
-}
-
-func sortedOwners(set map[cluster.Owner]bool) []cluster.Owner {
-	return slices.SortedFunc(maps.Keys(set), cluster.Owner.Compare)
 }
 
 // peers updates the members of all sets, and the numbers of named ports.
@@ -193,7 +189,8 @@ func (n *namedPort) names(port cluster.PodPort) bool {
 	return port.Name == n.port.Name && port.Protocol == n.port.Protocol
 }
 
-// renumber compiles the pods again whose rules use a named port, if its numbers changed.
+// renumber reads the numbers of a named port again. If they changed, it compiles the pods with
+// rules for that port again.
 func (u *update) renumber(key string, n *namedPort) {
 	before := n.numbers
 	if n.numbers = u.numbersIn(n); slices.Equal(before, n.numbers) {

@@ -101,12 +101,8 @@ func selects(s *cluster.PodSelector, pod *cluster.Pod, namespace *cluster.Namesp
 
 // Selects reports whether a Policy isolates a pod in some direction.
 func Selects(s *cluster.Snapshot, p *cluster.Policy, pod *cluster.Pod) bool {
-	var namespace *cluster.Namespace
-	if i, found := slices.BinarySearchFunc(s.Namespaces, pod.Owner.Namespace,
-		func(n *cluster.Namespace, name string) int { return strings.Compare(n.Name, name) }); found {
-		namespace = s.Namespaces[i]
-	}
-	return (p.Ingress.Isolates || p.Egress.Isolates) && selects(&p.Subject, pod, namespace)
+	return (p.Ingress.Isolates || p.Egress.Isolates) &&
+		selects(&p.Subject, pod, cluster.NamespaceNamed(s.Namespaces, pod.Owner.Namespace))
 }
 
 // addresses returns what a selected pod may send from, and receive at.

@@ -96,7 +96,7 @@ type Zone struct {
 	Owner cluster.Owner
 }
 
-// NewZone returns a Zone without rows, whose rows belong to the planned node.
+// NewZone returns a Zone without rows. Its rows will belong to the planned node.
 func NewZone(e Env) *Zone { return &Zone{Env: e, Rows: nb.State{}, Owner: OwnerOf(e.Node.Name)} }
 
 // Addresses returns the prefix that pick selects for each IP version.

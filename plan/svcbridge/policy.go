@@ -121,11 +121,9 @@ func (p *Policies) limits(env *node.Env, d *netpolicy.Delta) {
 	for _, m := range d.Members.Come {
 		if n := len(m.Sets); n > flow.MaxConjunctions {
 			p.problems[memberKey{m.Direction, m.Prefix}] = cluster.Problem{Owner: node.OwnerOf(env.Node.Name),
-				Message: fmt.Sprintf(
-					"%s is a peer in %d different selectors of NetworkPolicies; %d of them do not "+
-						"accept it: Open vSwitch "+
-						"has no room for more than %d in a flow", m.Prefix, n, n-flow.MaxConjunctions,
-					flow.MaxConjunctions)}
+				Message: fmt.Sprintf("%s is a peer in %d different selectors of NetworkPolicies; %d of them do not "+
+					"accept it: Open vSwitch has no room for more than %d in a flow", m.Prefix, n,
+					n-flow.MaxConjunctions, flow.MaxConjunctions)}
 		}
 	}
 	for _, x := range d.Profiles.Gone {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -189,9 +188,5 @@ func (e *Explanation) reason() string {
 	if d.Reason != policy.Isolated {
 		return "; " + d.Owner.String() + fmt.Sprintf(" rule %d drops it", d.Rule+1)
 	}
-	var owners []string
-	for _, o := range d.Isolating {
-		owners = append(owners, o.String())
-	}
-	return "; the pod is isolated by " + strings.Join(owners, ", ")
+	return "; " + d.IsolatedBy()
 }
