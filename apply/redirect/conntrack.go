@@ -171,10 +171,16 @@ func (c *conntrack) load(maps map[string]*ebpf.Map) (*ebpf.Program, error) {
 	if c.module != nil {
 		attr.fdArray = unsafe.Pointer(&[2]int32{0, int32(c.module.FD())})
 	}
-	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
-	runtime.KeepAlive(maps)
-	if errno != 0 {
-		return nil, fmt.Errorf("load with bpf_skb_ct_lookup: %w", errno)
+	for {
+		fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&attr)),
+			unsafe.Sizeof(attr))
+		runtime.KeepAlive(maps)
+		switch errno {
+		case 0:
+			return ebpf.NewProgramFromFD(int(fd))
+		case unix.EAGAIN: // a signal ended the verification
+		default:
+			return nil, fmt.Errorf("load with bpf_skb_ct_lookup: %w", errno)
+		}
 	}
-	return ebpf.NewProgramFromFD(int(fd))
 }

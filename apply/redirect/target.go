@@ -209,7 +209,7 @@ func (t *Target) read() (redirect.State, error) {
 	return s, nil
 }
 
-// learnTags loads both programs once to get their tags.
+// learnTags gets the tags of the programs. Unless an Apply has loaded them, it loads them once.
 func (t *Target) learnTags() error {
 	if t.tags != nil {
 		return nil
@@ -219,16 +219,20 @@ func (t *Target) learnTags() error {
 		return err
 	}
 	defer col.Close()
+	t.tags, err = tagsOf(col)
+	return err
+}
+
+func tagsOf(col *ebpf.Collection) (map[string]string, error) {
 	tags := map[string]string{}
 	for name, p := range col.Programs {
 		info, err := p.Info()
 		if err != nil {
-			return fmt.Errorf("program %s: %w", name, err)
+			return nil, fmt.Errorf("program %s: %w", name, err)
 		}
 		tags[name] = info.Tag
 	}
-	t.tags = tags
-	return nil
+	return tags, nil
 }
 
 // newCollection loads both programs, with the maps of the attached ones. noConntrack is the reason
@@ -321,6 +325,9 @@ func (t *Target) apply(d redirect.Delta) error {
 			return err
 		}
 		defer col.Close()
+		if t.tags, err = tagsOf(col); err != nil {
+			return err
+		}
 		m, programs = col.Maps, col.Programs
 	}
 	for _, list := range []map[redirect.Service]redirect.Way{d.Services.Add, d.Services.Change} {
