@@ -49,7 +49,7 @@ type part[S any, D Delta[D]] struct {
 	have        S     // what the system has
 	known       bool  // have was read, with no change or error since
 	lastApplied S     // the last State reached
-	converged   bool  // lastApplied was reached, with no change or error since
+	converged   bool  // lastApplied was reached, with no change since
 	read        bool  // in this Run
 	applied     bool  // in this Run
 	err         error // of this Run
@@ -309,8 +309,10 @@ func (p *part[S, D]) finish() error {
 		if a, ok := p.target.(Adopter[S]); ok && (p.read || p.applied) {
 			a.Adopt(p.want)
 		}
-	case hard || p.applied || p.waits != nil:
+	case p.applied:
 		p.known, p.converged = false, false
+	case hard || p.waits != nil: // a failed Read changes nothing
+		p.known = false
 	}
 	p.paced(hard)
 	var none D

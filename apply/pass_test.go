@@ -552,6 +552,42 @@ func TestDriftIsRepairedAndCounted(t *testing.T) {
 	}
 }
 
+// TestDriftIsCountedAfterAFailedRead checks that a Read that fails hides no drift: the next one
+// counts it. ovs-vswitchd removes a bridge a moment before its database says so.
+func TestDriftIsCountedAfterAFailedRead(t *testing.T) {
+	n := newNode(func(*node, bool) {})
+	p := apply.NewPass(n.targets())
+	s := want("a", 1, 2)
+	run(t, p, s)
+	run(t, p, s)
+	delete(n.bridge.state.Ports, "1")
+	n.bridge.fail = errors.New("there is no such bridge")
+	n.bridge.notice()
+	if err := p.Run(t.Context(), s); !errors.Is(err, n.bridge.fail) {
+		t.Fatal(err)
+	}
+	n.bridge.fail = nil
+	p.Retry()
+	run(t, p, s)
+	n.equals(t, s)
+	if st := status(t, p, "openvswitch"); st.Drift != 1 || st.Errors != 1 {
+		t.Errorf("%+v", st)
+	}
+	// After a change that failed, the system's state is unknown: nothing is drift.
+	n.bridge.refuse = errors.New("refused")
+	more := want("a", 1, 2, 3)
+	if err := p.Run(t.Context(), more); !errors.Is(err, n.bridge.refuse) {
+		t.Fatal(err)
+	}
+	delete(n.bridge.state.Ports, "1")
+	n.bridge.refuse = nil
+	p.Retry()
+	run(t, p, more)
+	if st := status(t, p, "openvswitch"); st.Drift != 1 || !st.InSync {
+		t.Errorf("%+v", st)
+	}
+}
+
 func TestErrorsAreKeptPerSystem(t *testing.T) {
 	n := newNode(func(*node, bool) {})
 	p := apply.NewPass(n.targets())
