@@ -45,10 +45,11 @@ type viewer struct {
 	t        *testing.T
 	pods     map[string]lab.Place
 	patience time.Duration // the first packet to a neighbor may be lost
+	port     uint16        // of the last UDP request
 }
 
 func newViewer(t *testing.T, l *lab.Lab) *viewer {
-	v := &viewer{t: t, pods: map[string]lab.Place{}, patience: time.Duration(*slow) * 3 * time.Second}
+	v := &viewer{t: t, pods: map[string]lab.Place{}, patience: time.Duration(*slow) * 3 * time.Second, port: 10000}
 	for _, n := range l.Nodes() {
 		waitWell(t, n)
 		for _, p := range n.Pods() {
@@ -58,10 +59,20 @@ func newViewer(t *testing.T, l *lab.Lab) *viewer {
 	return v
 }
 
-// saw returns the source that a server saw, or an error's text.
+// saw returns the source that a server saw, or an error's text. Each UDP request has a port that no
+// other one had: conntrack may still know the connection of a port that the kernel chooses again.
 func (v *viewer) saw(from, protocol, to string) string {
+	if protocol == "tcp" {
+		return v.sawAt(from, protocol, to, 0)
+	}
+	v.port++
+	return v.sawAt(from, protocol, to, v.port)
+}
+
+// sawAt is saw with a source port.
+func (v *viewer) sawAt(from, protocol, to string, port uint16) string {
 	a := lab.Get(v.t.Context(), v.pods[from],
-		probe.Request{Protocol: protocol, To: netip.MustParseAddrPort(to), Timeout: v.patience})
+		probe.Request{Protocol: protocol, To: netip.MustParseAddrPort(to), Port: port, Timeout: v.patience})
 	if a.Error != "" {
 		return a.Error
 	}
@@ -198,8 +209,18 @@ func testOtherNetworks(t *testing.T, mode string) {
 		return !strings.Contains(has, "10.10.10.33") && !strings.Contains(has, "fd10::33"), has
 	})
 
+	const port = 9999
+	if got := v.sawAt("pod-b1", "udp", server[0], port); got != "10.10.10.44" {
+		t.Errorf("a client that keeps sending is seen as %s", got)
+	}
 	put(t, l, "egressip.yaml", "# nothing\n")
 	v.until("pod-a1", client, nodeA...)
+	if mode == cluster.ModeLocal { // its packets leave by the same link
+		eventually(t, 20*time.Second, "a client that keeps sending has no egress address", func() (bool, string) {
+			got := v.sawAt("pod-b1", "udp", server[0], port)
+			return got == "10.10.10.4", got
+		})
+	}
 	eventually(t, 20*time.Second, "nothing is left behind", func() (bool, string) {
 		left := sh(t, b,
 			"set +e; ip rule | grep -e 5999 -e 6000; ip addr show dev eth1 | grep 10.10.10.33; ip route show table "+

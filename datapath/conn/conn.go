@@ -6,8 +6,9 @@
 // left. Entries of endpoints that still serve stay, whatever policies and topology require now.
 // kube-proxy does the same.
 //
-// An egress address that moved to another node leaves entries, too. During the move, or after its
-// return, they would match the first packets of another connection from the same port.
+// An egress address that moved to another node, or that no EgressIP has any more, leaves entries,
+// too. They would match the first packets of another connection from the same port. A UDP client
+// that keeps sending would keep the address for ever.
 //
 // When the host begins to use another path to a range, older connections keep the source address of
 // the old path.
@@ -84,10 +85,16 @@ func (d Delta) Turn(before, want State) Delta {
 }
 
 // Leave adds to Left the addresses that are now on another node and were not before, or were not
-// known. The found State may lack connections that the node made after it was read.
+// known, and those that this node translated to and no EgressIP has any more. The found State may
+// lack connections that the node made after it was read.
 func (d Delta) Leave(before, want State) Delta {
 	for a, w := range want.Egress {
 		if b, known := before.Egress[a]; w.Elsewhere && (!known || !b.Elsewhere) && !slices.Contains(d.Left, a) {
+			d.Left = append(d.Left, a)
+		}
+	}
+	for a, b := range before.Egress {
+		if _, known := want.Egress[a]; !known && !b.Elsewhere {
 			d.Left = append(d.Left, a)
 		}
 	}

@@ -59,6 +59,7 @@ func TestDiffEgress(t *testing.T) {
 // was found.
 func TestLeave(t *testing.T) {
 	here, there := netip.MustParseAddr("10.10.10.33"), netip.MustParseAddr("10.10.10.34")
+	removed, other := netip.MustParseAddr("10.10.10.35"), netip.MustParseAddr("10.10.10.36")
 	want := conn.State{Egress: map[netip.Addr]conn.Egress{here: {}, there: {Elsewhere: true}}}
 	for name, c := range map[string]struct {
 		before, found conn.State
@@ -70,6 +71,8 @@ func TestLeave(t *testing.T) {
 		"it was here until now": {before: conn.State{Egress: map[netip.Addr]conn.Egress{there: {}}},
 			left: []netip.Addr{there}},
 		"it has been left since": {before: want},
+		"no EgressIP has it any more": {before: conn.State{Egress: map[netip.Addr]conn.Egress{
+			there: {Elsewhere: true}, removed: {}, other: {Elsewhere: true}}}, left: []netip.Addr{removed}},
 	} {
 		if d := conn.Diff(want, c.found).Leave(c.before, want); !slices.Equal(d.Left, c.left) {
 			t.Errorf("%s: %v", name, d.Left)
