@@ -35,9 +35,11 @@ func TestPlannedStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range snapshot.Nodes {
+	for i, n := range snapshot.Nodes {
+		n.Gateway.OpenFlow = i > 0 // one node with OVN's load balancers
 		s := newSystem(t)
 		s.ip(t, "link add eth0 type veth peer name eth0p")
+		s.ip(t, "link add svc-host up type veth peer name svc-hostp")
 		state, _ := plan.Node(snapshot, n.Name)
 		if len(state.Host.Routes) < 4 {
 			t.Fatalf("%s: only %d routes planned", n.Name, len(state.Host.Routes))
@@ -62,6 +64,7 @@ func TestPlannedStates(t *testing.T) {
 
 		typed := newSystem(t)
 		typed.ip(t, "link add eth0 type veth peer name eth0p")
+		typed.ip(t, "link add svc-host up type veth peer name svc-hostp")
 		typed.wants(state.Host)
 		typed.hand(host.Print(state.Host))(t)
 		if d := typed.left(t, typed.target(t)); !d.Empty() {

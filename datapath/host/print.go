@@ -18,9 +18,10 @@ const mainTable = 254
 // borrowedWord begins the comment of a value that belongs to the machine.
 const borrowedWord = "borrowed"
 
-// Print writes a state as iproute2 and sysctl commands that create it, in a canonical order: links,
-// sysctls, addresses, neighbours, routes, rules. Link names are quoted for a shell. The comment of
-// each command is its owner, preceded by "borrowed" if it is.
+// Print writes a state as iproute2, ethtool and sysctl commands that create it, in a canonical
+// order: links, sysctls, addresses, neighbours, routes on links, routes with a gateway, rules. Link
+// names are quoted for a shell. The comment of each command is its owner, preceded by "borrowed" if
+// it is.
 func Print(s State) string {
 	var b strings.Builder
 	for _, k := range delta.Keys(s.Links) {
@@ -36,9 +37,12 @@ func Print(s State) string {
 	for _, k := range delta.Sorted(s.Neighbors, NeighborKey.Compare) {
 		line(&b, neighborText("replace", s.Neighbors[k]), false, s.Neighbors[k].Owner)
 	}
-	for _, k := range delta.Sorted(s.Routes, RouteKey.Compare) {
-		r := s.Routes[k]
-		line(&b, routeText("replace", r), r.Borrowed, r.Owner)
+	for _, gateway := range []bool{false, true} { // a gateway must be on a link
+		for _, k := range delta.Sorted(s.Routes, RouteKey.Compare) {
+			if r := s.Routes[k]; r.Via.IsValid() == gateway {
+				line(&b, routeText("replace", r), r.Borrowed, r.Owner)
+			}
+		}
 	}
 	for _, k := range delta.Sorted(s.Rules, Rule.Compare) {
 		line(&b, ruleText("add", k), false, s.Rules[k])
@@ -68,10 +72,11 @@ func linkText(l Link) string {
 	if l.MTU != 0 {
 		s += fmt.Sprintf(" mtu %d", l.MTU)
 	}
+	s += " up"
 	if l.Checksums {
-		s += " tx off"
+		s += "; ethtool -K " + shell.Word(l.Name) + " tx off"
 	}
-	return s + " up"
+	return s
 }
 
 // sysctlText writes the path with dots, and a dot in an interface name as a slash, as sysctl does.

@@ -17,15 +17,15 @@ ip neigh replace 169.254.169.1 lladdr 02:42:ac:12:00:03 dev br-ex nud permanent 
 ip neigh replace 169.254.169.4 lladdr 0a:58:a9:fe:a9:04 dev br-ex nud permanent # Node/node-a
 ip -6 neigh replace fd69::1 lladdr 02:42:ac:12:00:03 dev br-ex nud permanent # Node/node-a
 ip -6 neigh replace fd69::4 lladdr 0a:58:a9:fe:a9:04 dev br-ex nud permanent # Node/node-a
+ip route replace 169.254.169.1/32 dev br-ex mtu 1400 src 172.18.0.3 proto 85 # Node/node-a
+ip -6 route replace fd69::1/128 dev br-ex mtu 1400 src fc00:f853:ccd::3 proto 85 # Node/node-a
+ip route replace 192.0.2.0/24 dev br-ex table 1000 proto 85 # EgressIP/blue
 ip route replace default via 172.18.0.1 dev br-ex # borrowed Node/node-a
 ip route replace 10.96.0.0/16 via 169.254.169.4 dev br-ex mtu 1400 src 172.18.0.3 proto 85 # Node/node-a
 ip route replace 10.244.0.0/16 via 10.244.1.1 dev ovn-k8s-mp0 proto 85 # Node/node-a
-ip route replace 169.254.169.1/32 dev br-ex mtu 1400 src 172.18.0.3 proto 85 # Node/node-a
 ip -6 route replace default via fc00:f853:ccd::1 dev br-ex # borrowed Node/node-a
 ip -6 route replace fd00:10:96::/112 via fd69::4 dev br-ex mtu 1400 src fc00:f853:ccd::3 proto 85 # Node/node-a
 ip -6 route replace fd00:10:244::/48 via fd00:10:244:1::1 dev ovn-k8s-mp0 proto 85 # Node/node-a
-ip -6 route replace fd69::1/128 dev br-ex mtu 1400 src fc00:f853:ccd::3 proto 85 # Node/node-a
-ip route replace 192.0.2.0/24 dev br-ex table 1000 proto 85 # EgressIP/blue
 ip rule add priority 5999 from all fwmark 0x3f0 table 254 # Node/node-a
 ip rule add priority 6000 from 10.244.1.5/32 table 1000 # EgressIP/blue
 ip -6 rule add priority 6000 from fd00:10:244:1::5/128 table 1000 # EgressIP/blue
