@@ -217,7 +217,7 @@ golden: ## rewrite what is made of the sources: stories, docs/design/walks, docs
 	$(GO) test ./config -run ConfigurationDocument -update
 	$(GO) test ./ops -run MetricsDocument -update
 	$(GO) test ./charts -run 'Values|Containers|APIDocument' -update
-	$(GO) test ./cmd/hairpin -run CLIDocument -update
+	$(GO) test ./cmd/hairpin -run 'CLIDocument|ExplainPicture' -update
 	$(GO) test ./lab/demo -run Documents -update
 	$(GO) test ./targets -run Document -update
 

@@ -139,13 +139,13 @@ func TestUIBrowser(t *testing.T) {
 			"Delivered to host node-a port 8081, which sees 169.254.169.1:32768; the reply comes from 10.96.1.3:80") {
 			t.Errorf("%s: %s", scheme, got)
 		}
-		for _, want := range []string{"br-ex", "GR_node-a", "host",
-			"conntrack zone 64001: source 172.18.0.3:32768 becomes 169.254.169.2:32768"} {
+		for _, want := range []string{"br-svc", "host",
+			"conntrack zone 64003: destination 10.96.1.3:80 becomes 172.18.0.3:8081"} {
 			if got := b.text(".picture svg"); !strings.Contains(got, want) {
 				t.Errorf("%s: the picture of the way has no %q: %s", scheme, want, got)
 			}
 		}
-		for _, want := range []string{"SNAT", "actions=ct(commit,table=3,zone=64002,nat(src=169.254.169.1))",
+		for _, want := range []string{"SNAT", "actions=ct(commit,zone=64004,nat(src=169.254.169.1)",
 			"Service/default/hostself", "node-a sees 2 connections, which are parts of one"} {
 			if got := b.text("main"); !strings.Contains(got, want) {
 				t.Errorf("%s: the page of the way has no %q", scheme, want)

@@ -30,23 +30,52 @@ func explainedSnapshot(ctx context.Context, o ExplainOptions, c config.Config) (
 	return s, err
 }
 
-// FlagGatewayMode sets the mode of nodes that do not report one.
-const FlagGatewayMode = "gateway-mode"
+// reported has the flags of options that every Node reports in its annotation, and what it reports.
+// It is read-only.
+var reported = []struct {
+	flag string
+	of   func(cluster.Gateway) string
+}{
+	{"gateway-mode", func(g cluster.Gateway) string { return g.Mode }},
+	{"service-engine", func(g cluster.Gateway) string {
+		return either(g.OpenFlow, cluster.EngineOpenFlow, cluster.EngineOVN)
+	}},
+	{"gateway-nodeport-path", func(g cluster.Gateway) string {
+		return either(g.Redirect, cluster.PathRedirect, cluster.PathNFT)
+	}},
+	{"gateway-node-local",
+		func(g cluster.Gateway) string { return either(g.NodeLocal, cluster.LocalDGP, cluster.LocalPolicy) }},
+}
 
-// canAct rejects the flag if it has no effect, because every Node reports its mode.
+func either(b bool, yes, no string) string {
+	if b {
+		return yes
+	}
+	return no
+}
+
+// ReportedFlags returns the flags of options that every Node reports. They affect only nodes that
+// do not report them yet.
+func ReportedFlags() (list []string) {
+	for _, r := range reported {
+		list = append(list, r.flag)
+	}
+	return list
+}
+
+// canAct rejects a flag that has no effect, because every Node reports its option.
 func canAct(flags []string, s *cluster.Snapshot) error {
-	if !slices.Contains(flags, FlagGatewayMode) || len(s.Nodes) == 0 {
+	if len(s.Nodes) == 0 || slices.ContainsFunc(s.Nodes, func(n *cluster.Node) bool { return n.Gateway.Mode == "" }) {
 		return nil
 	}
-	for _, n := range s.Nodes {
-		if n.Gateway.Mode == "" {
-			return nil
+	for _, r := range reported {
+		if slices.Contains(flags, r.flag) {
+			n := s.Nodes[0]
+			return fmt.Errorf("--%s changes nothing: the annotation %s of Node %s has %s, and those of all other nodes "+
+				"have their own", r.flag, cluster.AnnotationGateway, n.Name, r.of(n.Gateway))
 		}
 	}
-	n := s.Nodes[0]
-	return fmt.Errorf("--%s changes nothing: Node %s says itself that its mode is %s (metadata.annotations[%s]), "+
-		"and so do all others",
-		FlagGatewayMode, n.Name, n.Gateway.Mode, cluster.AnnotationGateway)
+	return nil
 }
 
 // asAgentsSay rejects flags without effect: agents report the configuration of their cluster.

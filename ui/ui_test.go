@@ -33,7 +33,7 @@ func TestUIBadInput(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"/walk?" + good, 200, "Delivered to pod default/pod-a1 port 8080"},
+		{"/walk?" + good, 200, "Delivered to pod default/pod-c1 port 8080"},
 		{"/walk", 200, "choose a Service"},
 		{"/walk?from=host/node-a", 200, "choose a Service"},
 		{"/walk?from=node-a&to=svc/default/web", 400, "<strong>from</strong> <code>node-a</code>: must be pod/"},

@@ -19,7 +19,8 @@ func TestPlannedStates(t *testing.T) {
 	}
 	each(t, func(t *testing.T, s system) {
 		s.run(t, "", "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "wire")
-		for _, n := range snapshot.Nodes {
+		for i, n := range snapshot.Nodes {
+			n.Gateway.OpenFlow = i > 0 // one node with OVN's load balancers
 			state, _ := plan.Node(snapshot, n.Name)
 			if state.NFT[nft.Inet] == nil {
 				t.Fatalf("%s: no table planned", n.Name)

@@ -15,7 +15,7 @@ import (
 	"hairpin/config"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/reference/cli.md")
+var update = flag.Bool("update", false, "rewrite docs/reference/cli.md and docs/user/explain.svg")
 
 // commandsOf returns the visible commands of a group. A command with subcommands is replaced by
 // these.

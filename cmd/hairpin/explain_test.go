@@ -43,6 +43,28 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// TestExplainPicture checks that the picture of README.md and docs/user/explain.md is what the
+// command draws.
+func TestExplainPicture(t *testing.T) {
+	t.Chdir("../..")
+	const file = "docs/user/explain.svg"
+	var out bytes.Buffer
+	c := root()
+	c.SetArgs([]string{"explain", "-f", "examples/demo", "host/node-a", "svc/default/hostself", "-o", "svg"})
+	c.SetOut(&out)
+	if err := c.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, out.Bytes()) {
+		t.Errorf("%s is out of date (%v): go test ./cmd/hairpin -run ExplainPicture -update", file, err)
+	}
+}
+
 // changedDemo returns the demo with the endpoint of hostself on node-b instead of node-a.
 func changedDemo(t *testing.T) string {
 	t.Helper()
@@ -64,7 +86,7 @@ func changedDemo(t *testing.T) string {
 	return dir
 }
 
-// TestExplainHostToItself explains a host that is its own Service's endpoint: the gateway bridge's
+// TestExplainHostToItself explains a host that is its own Service's endpoint: the Service bridge's
 // tables in both directions, the separate zones, and the two connections in the host's conntrack.
 func TestExplainHostToItself(t *testing.T) {
 	t.Chdir("../..")
@@ -77,11 +99,12 @@ func TestExplainHostToItself(t *testing.T) {
 	}
 	there, back, _ := strings.Cut(out.String(), "\nREPLY\n")
 	for _, w := range []struct{ way, text, want string }{
-		{"there", there, "Classifier ToGatewayRouter Classifier SNAT ToHost"},
-		{"back", back, "Classifier UnDNAT ToGatewayRouter Classifier ToHost"},
+		{"there", there,
+			"Classifier ServiceConntrack ServiceLB group EgressClassifier IngressClassifier ConntrackCommit SNAT"},
+		{"back", back, "Classifier UnSNAT ExternalReply"},
 	} {
 		var tables []string
-		for _, m := range regexp.MustCompile(`(?m)node-a: br-ex (\w+)  `).FindAllStringSubmatch(w.text, -1) {
+		for _, m := range regexp.MustCompile(`(?m)node-a: br-svc (\w+) `).FindAllStringSubmatch(w.text, -1) {
 			tables = append(tables, m[1])
 		}
 		if got := strings.Join(tables, " "); got != w.want {
@@ -89,8 +112,8 @@ func TestExplainHostToItself(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"ct(commit,table=2,zone=64001,nat(src=169.254.169.2))", "ct(commit,table=3,zone=64002,nat(src=169.254.169.1))",
-		"ct(table=5,zone=64002,nat)", "ct(table=2,zone=64001,nat)",
+		"ct(table=10,zone=64003,nat)", "ct(commit,table=50,zone=64003,nat(dst=172.18.0.3:8081))",
+		"ct(commit,zone=64004,nat(src=169.254.169.1),", "ct(table=36,zone=64004,nat)", "ct(table=37,zone=64003,nat)",
 		"Host node-a sees two connections, which are parts of one:\n  1. 172.18.0.3:32768 > 10.96.1.3:80\n  2. " +
 			"169.254.169.1:32768 > 172.18.0.3:8081\n",
 		"Delivered to host node-a port 8081, which sees 169.254.169.1:32768; the reply comes from 10.96.1.3:80",

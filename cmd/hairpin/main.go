@@ -132,11 +132,11 @@ func (s *settings) load(c *cobra.Command) (config.Config, error) {
 }
 
 // ofCluster has the flags of settings that are not in manifests. It is read-only.
-var ofCluster = [...]string{ui.FlagGatewayMode, "cluster-subnets", "service-cidrs"}
+var ofCluster = [...]string{"gateway-mode", "cluster-subnets", "service-cidrs"}
 
-// given returns those set on the command line.
+// given returns those set on the command line, and those that every Node reports.
 func given(c *cobra.Command) (list []string) {
-	for _, f := range ofCluster {
+	for _, f := range append(ui.ReportedFlags(), ofCluster[1:]...) {
 		if c.Flags().Changed(f) {
 			list = append(list, f)
 		}

@@ -22,7 +22,7 @@ func TestUnknownActions(t *testing.T) {
 	for _, n := range s.Nodes {
 		state, _ := plan.Node(s, n.Name)
 		for id, f := range state.Bridge.Flows.All() {
-			if n.Name != "node-a" || f.Table != 0 || f.Match.InPort != flow.Local {
+			if n.Name != "node-a" || f.Table != 0 || f.Match.InPort != "svc-host" {
 				continue
 			}
 			found, _, err := flow.ParseFlow(f.Key.String() + " actions=" + actions)
