@@ -73,9 +73,9 @@ func dependsOnPods(p *cluster.Policy) bool {
 	byPods := func(r cluster.PolicyRule) bool {
 		return slices.ContainsFunc(r.Peers, func(p cluster.PolicyPeer) bool { return p.Pods != nil })
 	}
-	// The name of a port is resolved for each destination.
+	// The name of a port is resolved for each destination, within an ipBlock too.
 	byName := func(r cluster.PolicyRule) bool {
-		return r.AllPeers && slices.ContainsFunc(r.Ports, func(p cluster.PolicyPort) bool { return p.Name != "" })
+		return slices.ContainsFunc(r.Ports, func(p cluster.PolicyPort) bool { return p.Name != "" })
 	}
 	return slices.ContainsFunc(p.Ingress.Rules, byPods) || slices.ContainsFunc(p.Egress.Rules, byPods) ||
 		slices.ContainsFunc(p.Egress.Rules, byName)

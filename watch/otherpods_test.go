@@ -38,7 +38,8 @@ func TestPoliciesNeedPods(t *testing.T) {
 		{`{ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8}}]}, {}, {ports: [{port: http}]}]}`, []string{own}, false},
 		{`{egress: [{ports: [{port: 80}]}]}`, []string{own}, false},
 		{`{egress: [{ports: [{port: http}]}]}`, []string{own}, true},
-		{`{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: http}]}]}`, []string{own}, false},
+		{`{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: http}]}]}`, []string{own}, true},
+		{`{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: 80}]}]}`, []string{own}, false},
 	} {
 		for _, reverse := range []bool{false, true} {
 			docs := append([]string{fmt.Sprintf(policy, c.spec)}, c.others...)
