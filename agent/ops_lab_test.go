@@ -26,12 +26,17 @@ import (
 // operated is one node with an agent, an API server and an external client.
 type operated struct {
 	judged
-	config lab.APIServerConfig
-	server *lab.APIServer
-	api    kubernetes.Interface
+	lab     *lab.Lab
+	machine lab.NodeConfig // of the node
+	config  lab.APIServerConfig
+	server  *lab.APIServer
+	api     kubernetes.Interface
 }
 
-func startOperated(t *testing.T) *operated {
+func startOperated(t *testing.T) *operated { return startOperatedWith(t, "10.244.1.0/24") }
+
+// startOperatedWith is startOperated with another IPv4 range for the node's pods.
+func startOperatedWith(t *testing.T, pods string) *operated {
 	t.Helper()
 	hairpin, ctx, p := build(t), t.Context(), netip.MustParsePrefix
 	kube, err := lab.BuildKube(ctx, image.DefaultDir, func(line string) { t.Log(line) })
@@ -39,7 +44,7 @@ func startOperated(t *testing.T) *operated {
 	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("op%d", os.Getpid())})
 	host, err := l.StartHost(ctx, lab.HostConfig{Name: "api", Addresses: []netip.Prefix{p("172.18.0.10/16")}})
 	noError(t, err)
-	o := &operated{judged: judged{t: t}, config: lab.APIServerConfig{
+	o := &operated{judged: judged{t: t}, lab: l, config: lab.APIServerConfig{
 		Binary: kube, Dir: l.APIServerDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(),
 		DieWithCaller: true,
 	}}
@@ -47,10 +52,10 @@ func startOperated(t *testing.T) *operated {
 	t.Cleanup(func() { _ = o.server.Stop() }) // it may be stopped
 	kubeconfig, err := os.ReadFile(o.server.Kubeconfig())
 	noError(t, err)
-	o.makeNode()
+	noError(t, makeNode(ctx, o.api, pods))
 	o.client, err = l.StartHost(ctx, lab.HostConfig{Name: "client"})
 	noError(t, err)
-	o.node = l.Add(t, lab.NodeConfig{
+	o.machine = lab.NodeConfig{
 		Name: "node-a", Addresses: []netip.Prefix{p("172.18.0.3/16"), p("fc00:f853:ccd::3/64")},
 		Binds: map[string]string{"/usr/local/bin/hairpin": hairpin, "/opt/cni/bin/hairpin": hairpin},
 		Files: map[string]string{
@@ -58,7 +63,8 @@ func startOperated(t *testing.T) *operated {
 			"/etc/hairpin/kubeconfig":    string(kubeconfig),
 			"/etc/cni/net.d/10.conflist": `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}`,
 		},
-	})
+	}
+	o.node = l.Add(t, o.machine)
 	return o
 }
 
@@ -73,14 +79,11 @@ func (o *operated) startAPI() {
 	noError(o.t, err)
 }
 
-func (o *operated) makeNode() { noError(o.t, makeNode(o.t.Context(), o.api)) }
-
 // makeNode creates Node node-a as a kubelet and the controllers would.
-func makeNode(ctx context.Context, api kubernetes.Interface) error {
+func makeNode(ctx context.Context, api kubernetes.Interface, pods string) error {
 	n, err := api.CoreV1().Nodes().Create(ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-a", Annotations: map[string]string{"k8s.ovn.org/node-id": "1"}},
-		Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24", "fd00:10:244:1::/64"},
-			PodCIDR: "10.244.1.0/24"},
+		Spec:       corev1.NodeSpec{PodCIDRs: []string{pods, "fd00:10:244:1::/64"}, PodCIDR: pods},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return err

@@ -92,7 +92,7 @@ func newWorld(b *testing.B, services int) *world {
 	return w
 }
 
-func (w *world) makeNode() { must(w.b, makeNode(w.b.Context(), w.client)) }
+func (w *world) makeNode() { must(w.b, makeNode(w.b.Context(), w.client, "10.244.1.0/24")) }
 
 // makeServices creates Services without selectors and a slice for each, eight at a time.
 func (w *world) makeServices(count int) {

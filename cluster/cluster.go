@@ -64,6 +64,9 @@ type Snapshot struct {
 	// PodsUnread reports that Pods of other nodes are needed but not read yet; Pods has none of
 	// them. Only the controller gets such a Snapshot. It must defer its decisions about Pods.
 	PodsUnread bool
+	// Received is when the oldest change since the previous Snapshot that was read arrived from the
+	// API server. It is zero for Snapshots of manifests.
+	Received time.Time
 }
 
 // Node returns the node of that name, or nil.

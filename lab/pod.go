@@ -39,6 +39,12 @@ type PodConfig struct {
 // AddPod makes the pod's network namespace and calls the CNI plugins of the node's first network
 // configuration in /etc/cni/net.d with ADD. When it fails, nothing is left.
 func (n *Node) AddPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
+	return n.AddPodWith(ctx, cfg, func(*Pod) error { return nil })
+}
+
+// AddPodWith is AddPod, and calls inside before ADD, when the pod's network namespace has only lo:
+// for a program that sends as soon as it can.
+func (n *Node) AddPodWith(ctx context.Context, cfg PodConfig, inside func(*Pod) error) (*Pod, error) {
 	id := make([]byte, 32)
 	_, _ = rand.Read(id) // never fails (crypto/rand)
 	p := &Pod{node: n, podRecord: podRecord{PodConfig: cfg, Sandbox: hex.EncodeToString(id)}}
@@ -46,7 +52,11 @@ func (n *Node) AddPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 		fmt.Sprintf("ip netns add %[1]s && ip -n %[1]s link set lo up", p.netnsName())); err != nil {
 		return nil, fmt.Errorf("add pod %s: %w", p.Name(), err)
 	}
-	out, err := p.cni(ctx, "ADD")
+	var out []byte
+	err := inside(p)
+	if err == nil {
+		out, err = p.cni(ctx, "ADD")
+	}
 	if err == nil {
 		err = p.readResult(out)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,6 +23,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/kubeapi"
+	"hairpin/signal"
 )
 
 // Pauses between attempts to reach the API server again. They are shorter than client-go's own (30
@@ -75,16 +77,20 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string,
 		k.ours(ctx, core, &egressIPs),
 		k.ours(ctx, core, &egressServices),
 		k.serviceCIDRs(ctx, client.Networking),
-		k.resource(ctx, client.Networking, "networkpolicies", all, named[networkingv1.NetworkPolicy]),
 	}
+	policies := k.resource(ctx, client.Networking, "networkpolicies", all, named[networkingv1.NetworkPolicy])
+	run := policies.reflector.RunWithContext
 	if node != "" {
 		own := fields.OneTermEqualSelector(nodeName, node)
-		sources = append(sources, k.resource(ctx, core, "pods", own, named[corev1.Pod]))
+		pods := k.resource(ctx, core, "pods", own, named[corev1.Pod])
+		sources = append(sources, pods)
+		run = k.holdNewPods(ctx, client, pods, policies)
 	}
 	k.needs = needsOtherPods(node)
 	k.early = node == ""
 	k.others = func() *source { return k.resource(ctx, core, "pods", otherPods(node), named[corev1.Pod]) }
-	go k.collect(ctx, len(sources))
+	go k.collect(ctx, len(sources)+1)
+	go run(ctx)
 	for _, s := range sources {
 		go s.reflector.RunWithContext(ctx)
 	}
@@ -156,12 +162,17 @@ func (k *kube) collect(ctx context.Context, sources int) {
 	defer rest.Stop()
 	pace := rate.NewLimiter(rate.Every(burstPause), firstFew)
 	unread := func() bool { return k.other != nil && !synced[k.other] }
-	var last, out *cluster.Snapshot
+	var last *cluster.Snapshot // of the Store
+	var out cluster.Snapshot
+	var received time.Time // of the oldest change that is in no Snapshot
 	for changed, resting := false, true; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case c := <-k.changes:
+			if !changed {
+				received = time.Now()
+			}
 			take(c)
 			for range len(k.changes) {
 				take(<-k.changes)
@@ -182,13 +193,9 @@ func (k *kube) collect(ctx context.Context, sources int) {
 			continue
 		}
 		if s != last || out.PodsUnread != unread() {
-			last, out = s, s
-			if unread() {
-				early := *s
-				early.PodsUnread = true
-				out = &early
-			}
-			k.out.put(out)
+			last, out = s, *s
+			out.PodsUnread, out.Received = unread(), received
+			k.out.put(new(out))
 		}
 		changed, resting = false, true
 		rest.Reset(max(3*time.Since(begin), pace.Reserve().Delay()))
@@ -236,9 +243,14 @@ type source struct {
 	ctx       context.Context
 	changes   chan<- change
 	named     func(metav1.ObjectMeta) metav1.Object
-	known     map[types.NamespacedName]bool
 	reflector *cache.Reflector
 	end       context.CancelFunc // nil: it ends with ctx
+	newPods   *newPods           // nil: it passes on each object at once
+
+	mu     sync.Mutex
+	known  map[types.NamespacedName]uint64 // resourceVersions
+	newest uint64                          // the newest resourceVersion that was passed on
+	turn   signal.Broadcast                // notified when these change
 }
 
 // resource returns a source of some objects of a kind that the client knows.
@@ -249,7 +261,7 @@ func (k *kube) resource(ctx context.Context, client rest.Interface, resource str
 }
 
 func (k *kube) source(ctx context.Context, from *resourceClient, named func(metav1.ObjectMeta) metav1.Object) *source {
-	s := &source{ctx: ctx, changes: k.changes, named: named, known: map[types.NamespacedName]bool{}}
+	s := &source{ctx: ctx, changes: k.changes, named: named, known: map[types.NamespacedName]uint64{}}
 	logger := klog.FromContext(ctx)
 	s.reflector = cache.NewReflectorWithOptions(from, named(metav1.ObjectMeta{}), s,
 		cache.ReflectorOptions{
@@ -277,8 +289,10 @@ func nameOf(o any) types.NamespacedName {
 
 // Add is called by the reflector, as are the following.
 func (s *source) Add(o any) error {
-	s.known[nameOf(o)] = true
-	return s.send(change{set: []any{o}})
+	if s.newPods != nil {
+		return s.newPods.set(o.(*corev1.Pod)) // the reflector passes no other type
+	}
+	return s.set(o)
 }
 
 // Update takes a changed object.
@@ -286,21 +300,57 @@ func (s *source) Update(o any) error { return s.Add(o) }
 
 // Delete takes an object that is gone.
 func (s *source) Delete(o any) error {
-	delete(s.known, nameOf(o))
-	return s.send(change{gone: []any{o}})
+	if s.newPods != nil {
+		return s.newPods.delete(o)
+	}
+	return s.delete(o)
 }
 
 // Replace takes all objects: at the start, and after a gap of the watch that cannot be closed
 // otherwise.
-func (s *source) Replace(all []any, _ string) error {
+func (s *source) Replace(all []any, version string) error {
+	if s.newPods != nil {
+		return s.newPods.replace(all, version)
+	}
+	return s.replace(all, version)
+}
+
+// lock locks known and newest until the returned function is called with a new resourceVersion,
+// which is after the change is sent: has reports what collect will take before anything sent later.
+func (s *source) lock() (unlock func(version string)) {
+	s.mu.Lock()
+	return func(version string) {
+		if v, err := parseVersion(version); err == nil {
+			s.newest = max(s.newest, v)
+		}
+		s.mu.Unlock()
+		s.turn.Notify()
+	}
+}
+
+func (s *source) set(o any) error {
+	version := o.(metav1.Object).GetResourceVersion()
+	defer s.lock()(version)
+	s.known[nameOf(o)], _ = parseVersion(version) // a version that is no number is as unknown as none
+	return s.send(change{set: []any{o}})
+}
+
+func (s *source) delete(o any) error {
+	defer s.lock()(o.(metav1.Object).GetResourceVersion())
+	delete(s.known, nameOf(o))
+	return s.send(change{gone: []any{o}})
+}
+
+func (s *source) replace(all []any, version string) error {
+	defer s.lock()(version)
 	before := s.known
-	s.known = make(map[types.NamespacedName]bool, len(all))
+	s.known = make(map[types.NamespacedName]uint64, len(all))
 	for _, o := range all {
-		s.known[nameOf(o)] = true
+		s.known[nameOf(o)], _ = parseVersion(o.(metav1.Object).GetResourceVersion())
 	}
 	c := change{set: all, complete: s}
 	for n := range before {
-		if !s.known[n] {
+		if _, still := s.known[n]; !still {
 			c.gone = append(c.gone, s.named(metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}))
 		}
 	}

@@ -144,8 +144,8 @@ func (n *newest) waitFor(t *testing.T, what, text string, manifests map[string]s
 }
 
 // plain returns a Snapshot without values that only the API server has: its own Service, its
-// Namespaces, the UIDs and times of objects. It omits Starting as well: the server stores a Pod
-// with rejected addresses without any.
+// Namespaces, the UIDs and times of objects, and Received. It omits Starting as well: the server
+// stores a Pod with rejected addresses without any.
 func plain(s *cluster.Snapshot) *cluster.Snapshot {
 	out := *s
 	out.Frontends = slices.DeleteFunc(slices.Clone(s.Frontends),
@@ -158,7 +158,7 @@ func plain(s *cluster.Snapshot) *cluster.Snapshot {
 		g.UID, g.Created = "", time.Time{}
 		out.Frontends[i] = &g
 	}
-	out.Nodes, out.Pods, out.Starting, out.Namespaces = nil, nil, nil, nil
+	out.Nodes, out.Pods, out.Starting, out.Namespaces, out.Received = nil, nil, nil, nil, time.Time{}
 	for _, n := range s.Nodes {
 		m := *n
 		m.UID, m.Created = "", time.Time{}

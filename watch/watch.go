@@ -10,10 +10,12 @@ type feed chan *cluster.Snapshot
 
 func newFeed() feed { return make(feed, 1) }
 
-// put replaces a Snapshot that has not been read yet. There is one writer.
+// put replaces a Snapshot that has not been read yet, and sets s.Received if that one is older.
+// There is one writer.
 func (f feed) put(s *cluster.Snapshot) {
 	select {
-	case <-f:
+	case unread := <-f:
+		s.Received = unread.Received
 	default:
 	}
 	f <- s

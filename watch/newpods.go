@@ -1,0 +1,235 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hairpin/kubeapi"
+	"hairpin/retry"
+)
+
+// newPods holds back each new Pod of this node until the agent has the policies that are older.
+// Watches of two resources have no order: the Pod could arrive first, and be planned without a
+// policy that was written before it.
+//
+// newPods lists the policies of the Pod's namespace, and waits until their source has passed on
+// what the list has. The list has no resourceVersion, so it is as new as the request. Pods that
+// appear during a request share the next one. While the API server does not answer, a Pod waits: a
+// CNI ADD fails until the agent knows its Pod.
+//
+// The first list of Pods needs no wait: the source of policies starts after it.
+type newPods struct {
+	ctx      context.Context
+	policies *source
+	list     func(ctx context.Context, namespace string) (runtime.Object, error)
+	reach    *reachability
+	out      *source
+	listed   chan struct{} // closed after the first list of Pods
+
+	mu     sync.Mutex
+	passed map[types.NamespacedName]types.UID
+	held   map[string]map[string]*corev1.Pod // by namespace, which has a goroutine, and name
+}
+
+// listLimit limits a request for the policies of a namespace.
+const listLimit = 10 * time.Second
+
+// holdNewPods makes the source of this node's Pods wait for policies. It returns the run of their
+// source.
+func (k *kube) holdNewPods(ctx context.Context, client *kubeapi.Client, pods, policies *source) func(context.Context) {
+	n := &newPods{
+		ctx: ctx, policies: policies, reach: &k.reach, out: pods, listed: make(chan struct{}),
+		list: func(ctx context.Context, namespace string) (runtime.Object, error) {
+			return client.NetworkPolicies(namespace).List(ctx, metav1.ListOptions{})
+		},
+		passed: map[types.NamespacedName]types.UID{}, held: map[string]map[string]*corev1.Pod{},
+	}
+	pods.newPods = n
+	return func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-n.listed:
+			policies.reflector.RunWithContext(ctx)
+		}
+	}
+}
+
+// set passes on a Pod that is not new, and holds back others.
+func (n *newPods) set(pod *corev1.Pod) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.passed[nameOf(pod)] == pod.UID {
+		return n.out.set(pod)
+	}
+	n.hold(pod)
+	return nil
+}
+
+func (n *newPods) hold(pod *corev1.Pod) {
+	if n.held[pod.Namespace] == nil {
+		n.held[pod.Namespace] = map[string]*corev1.Pod{}
+		go n.release(pod.Namespace)
+	}
+	n.held[pod.Namespace][pod.Name] = pod
+}
+
+func (n *newPods) delete(pod any) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	name := nameOf(pod)
+	delete(n.held[name.Namespace], name.Name)
+	delete(n.passed, name)
+	return n.out.delete(pod)
+}
+
+// replace passes on those of all Pods that are not new, and holds back others.
+func (n *newPods) replace(all []any, version string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	select {
+	case <-n.listed:
+	default:
+		defer close(n.listed)
+		for _, o := range all {
+			n.passed[nameOf(o)] = o.(*corev1.Pod).UID
+		}
+	}
+	for _, pods := range n.held {
+		clear(pods)
+	}
+	before := n.passed
+	n.passed = map[types.NamespacedName]types.UID{}
+	var known []any
+	for _, o := range all {
+		pod := o.(*corev1.Pod) // as in the list
+		if before[nameOf(pod)] == pod.UID {
+			n.passed[nameOf(pod)] = pod.UID
+			known = append(known, pod)
+		} else {
+			n.hold(pod)
+		}
+	}
+	return n.out.replace(known, version)
+}
+
+// release passes on the Pods of a namespace when the agent has its policies. It returns when it
+// holds none.
+func (n *newPods) release(namespace string) {
+	for {
+		n.mu.Lock()
+		if len(n.held[namespace]) == 0 {
+			delete(n.held, namespace)
+			n.mu.Unlock()
+			return
+		}
+		uids := make(map[string]types.UID, len(n.held[namespace]))
+		for name, pod := range n.held[namespace] {
+			uids[name] = pod.UID
+		}
+		n.mu.Unlock()
+		if !n.wait(namespace) {
+			return
+		}
+		n.mu.Lock()
+		for name, uid := range uids {
+			if pod := n.held[namespace][name]; pod != nil && pod.UID == uid {
+				delete(n.held[namespace], name)
+				n.passed[nameOf(pod)] = uid
+				_ = n.out.set(pod) // it has no error
+			}
+		}
+		n.mu.Unlock()
+	}
+}
+
+// wait returns when the source of policies has passed on the policies that a namespace has now. It
+// returns false if ctx ends first.
+func (n *newPods) wait(namespace string) bool {
+	pause := retry.Backoff{Min: firstRetry, Max: lastRetry, Jitter: true}
+	for n.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(n.ctx, listLimit)
+		list, err := n.list(ctx, namespace)
+		cancel()
+		var versions map[types.NamespacedName]uint64
+		var at uint64
+		if err == nil {
+			versions, at, err = versionsOf(list)
+		}
+		n.reach.record(n.ctx, "networkpolicies of a new pod", err)
+		if err == nil {
+			return n.policies.waitFor(n.ctx, namespace, versions, at)
+		}
+		pause.Sleep(n.ctx)
+	}
+	return false
+}
+
+// versionsOf returns the resourceVersions of a list's objects and of the list. Those of one
+// resource can be compared as numbers.
+func versionsOf(list runtime.Object) (objects map[types.NamespacedName]uint64, whole uint64, err error) {
+	objects = map[types.NamespacedName]uint64{}
+	all, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, 0, err
+	}
+	if whole, err = parseVersion(all.GetResourceVersion()); err != nil {
+		return nil, 0, err
+	}
+	err = meta.EachListItem(list, func(o runtime.Object) (err error) {
+		objects[nameOf(o)], err = parseVersion(o.(metav1.Object).GetResourceVersion())
+		return err
+	})
+	return objects, whole, err
+}
+
+func parseVersion(text string) (uint64, error) {
+	v, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the API server's resourceVersion %q is not a number", text)
+	}
+	return v, nil
+}
+
+// waitFor returns when the source has passed on the objects of a namespace in these versions, or a
+// state that is as new as version at. It returns false if ctx ends first.
+func (s *source) waitFor(ctx context.Context, namespace string, versions map[types.NamespacedName]uint64,
+	at uint64) bool {
+	for {
+		turn := s.turn.Next()
+		if s.has(namespace, versions, at) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-turn:
+		}
+	}
+}
+
+func (s *source) has(namespace string, versions map[types.NamespacedName]uint64, at uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newest >= at {
+		return true
+	}
+	same := 0
+	for name, version := range s.known {
+		if name.Namespace == namespace {
+			if versions[name] != version {
+				return false
+			}
+			same++
+		}
+	}
+	return same == len(versions)
+}
