@@ -124,6 +124,133 @@ func stages(steps []walk.Step) string {
 	return b.String()
 }
 
+// decisions are those of the evaluator for a packet whose walk without policies is was. Egress is
+// judged on the sender's node, with what that node translates. Ingress is judged with the source
+// that the pod sees.
+func decisions(s *cluster.Snapshot, from sender, p walk.Packet, was walk.Trace) (egress, ingress policy.Verdict) {
+	seen := was.Verdict.Seen
+	sent, stays := seen, !slices.ContainsFunc(was.Forward, func(s walk.Step) bool { return s.Node != from.Node })
+	if i := slices.IndexFunc(was.Forward, func(s walk.Step) bool { return s.Node != from.Node }); i > 0 {
+		sent = was.Forward[i-1].After
+	}
+	egress, _ = policy.Evaluate(s, policy.Packet{From: policy.Endpoint{Addr: p.Src, Pod: from.pod},
+		To: policy.Endpoint{Addr: sent.Dst, Pod: podAt(s, sent.Dst)}, Protocol: p.Protocol, Port: sent.DstPort})
+	client := policy.Endpoint{Addr: seen.Src, Pod: podAt(s, seen.Src)}
+	if stays && from.pod != nil {
+		client.Pod = from.pod // a pod that reaches itself by a Service has another source
+	}
+	_, ingress = policy.Evaluate(s, policy.Packet{From: client,
+		To: policy.Endpoint{Addr: seen.Dst, Pod: podAt(s, seen.Dst)}, Protocol: p.Protocol, Port: seen.DstPort,
+		FromOwnNode: stays && from.pod == nil && from.Node != ""})
+	return egress, ingress
+}
+
+// targets are addresses and ports of pods, and of their Services.
+func targets(s *cluster.Snapshot) (list []netip.AddrPort) {
+	for _, p := range s.Pods {
+		for _, ip := range p.IPs {
+			for _, port := range []uint16{53, 80, 8080} {
+				list = append(list, netip.AddrPortFrom(ip, port))
+			}
+		}
+	}
+	for _, f := range s.Frontends {
+		list = append(list, netip.AddrPortFrom(f.ClusterIP, f.Port))
+		for _, n := range s.Nodes {
+			list = append(list, netip.AddrPortFrom(n.Address(f.Family), f.NodePort))
+		}
+	}
+	return list
+}
+
+// The client's packet of an open connection arrives if and only if the evaluator accepts it now,
+// after each of some changes of policies. The server's packet arrives if the client's last one did,
+// and does not if the evaluator still denies that.
+func TestPoliciesRevoke(t *testing.T) {
+	var revoked, again int
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawPolicyCluster(t)
+		if len(s.Pods) == 0 {
+			return
+		}
+		from := rapid.SampledFrom(senders(s)).Draw(t, "from")
+		to := rapid.SampledFrom(targets(s)).Draw(t, "to")
+		protocol := rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP}).Draw(t, "protocol")
+		if i := slices.IndexFunc(s.Frontends, func(f *cluster.Frontend) bool {
+			return f.ClusterIP == to.Addr() || f.NodePort == to.Port()
+		}); i >= 0 {
+			protocol = s.Frontends[i].Protocol
+		}
+		p := walk.Packet{Protocol: protocol, Src: from.addr(cluster.FamilyOf(to.Addr())), SrcPort: 40000,
+			Dst: to.Addr(), DstPort: to.Port()}
+		was, err := walk.New(policyWorld(t, s)).Walk(from.Point, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !was.Verdict.Answered || podAt(s, was.Verdict.Seen.Dst) == nil {
+			return
+		}
+		seen := was.Verdict.Seen
+		back := walk.Packet{Protocol: protocol, Src: seen.Dst, SrcPort: seen.DstPort, Dst: seen.Src,
+			DstPort: seen.SrcPort}
+		// Of another node's host or client, the pod's node does not track the connection.
+		joined := slices.ContainsFunc(s.Config.JoinSubnets, func(p netip.Prefix) bool { return p.Contains(seen.Src) })
+		var open walk.Connections
+		known, last := false, true // whether the connection was open, and its client's last packet arrived
+		for range rapid.IntRange(2, 6).Draw(t, "changes") {
+			now := *s
+			if rapid.Bool().Draw(t, "policies") {
+				now.Policies = drawPolicies(t)
+			}
+			w := walk.New(policyWorld(t, &now))
+			egress, ingress := decisions(&now, from, p, was)
+			want := egress.Accepted && ingress.Accepted
+			reply := func(why string) {
+				t.Helper()
+				if !known {
+					return // the server would open a connection
+				}
+				got, err := w.Send(&open, was.Verdict.At, back)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if arrives := got.Verdict.Delivered && got.Verdict.At == from.Point; arrives != last &&
+					(last || !want && !joined) {
+					t.Fatalf("%s: the server's packet %v to %v arrives: %v\n%v", why, back, from.Point, arrives,
+						stages(got.Forward))
+				}
+			}
+			reply("after a change")
+			got, err := w.Send(&open, from.Point, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Verdict.Delivered != want {
+				t.Fatalf("%v from %v: delivered %v, want: %v; %v\n%v", p, from.Point, got.Verdict.Delivered, egress,
+					ingress,
+					stages(got.Forward))
+			}
+			if want && got.Verdict.Seen != seen {
+				t.Fatalf("%v from %v arrives as %v, not %v\n%v", p, from.Point, got.Verdict.Seen, seen,
+					stages(got.Forward))
+			}
+			if known && want != last {
+				if want {
+					again++
+				} else {
+					revoked++
+				}
+			}
+			known, last = known || want, want
+			reply("after the client's packet")
+		}
+	})
+	t.Logf("%d connections were revoked, %d continued", revoked, again)
+	if revoked == 0 || again == 0 {
+		t.Error("the clusters are too simple")
+	}
+}
+
 // A packet arrives if and only if it arrives without policies and the evaluator accepts it, with
 // the source that the pod would see. It is sent to each pod, by its address and by its Service,
 // from each pod, node and external client, in each mode.
@@ -151,22 +278,7 @@ func TestPoliciesDecide(t *testing.T) {
 			if !was.Verdict.Delivered || target == nil {
 				return
 			}
-			// Egress is judged on the sender's node, with what that node translates. Ingress is
-			// judged with the source that the pod sees.
-			sent, stays := seen, !slices.ContainsFunc(was.Forward,
-				func(s walk.Step) bool { return s.Node != from.Node })
-			if i := slices.IndexFunc(was.Forward, func(s walk.Step) bool { return s.Node != from.Node }); i > 0 {
-				sent = was.Forward[i-1].After
-			}
-			egress, _ := policy.Evaluate(&policed, policy.Packet{From: policy.Endpoint{Addr: p.Src, Pod: from.pod},
-				To: policy.Endpoint{Addr: sent.Dst, Pod: podAt(s, sent.Dst)}, Protocol: protocol, Port: sent.DstPort})
-			client := policy.Endpoint{Addr: seen.Src, Pod: podAt(s, seen.Src)}
-			if stays && from.pod != nil {
-				client.Pod = from.pod // a pod that reaches itself by a Service has another source
-			}
-			_, ingress := policy.Evaluate(&policed, policy.Packet{From: client,
-				To: policy.Endpoint{Addr: seen.Dst, Pod: target}, Protocol: protocol, Port: seen.DstPort,
-				FromOwnNode: stays && from.pod == nil && from.Node != ""})
+			egress, ingress := decisions(&policed, from, p, was)
 			want := egress.Accepted && ingress.Accepted
 			for _, x := range []struct {
 				s *cluster.Snapshot

@@ -12,7 +12,7 @@ import (
 // numbers. Zone 0 belongs to the kernel's stack and the kernel datapath; Open vSwitch's userspace
 // datapath has its own conntrack.
 type zone struct {
-	node      *node
+	node      string
 	name      string
 	userspace bool
 }

@@ -42,7 +42,7 @@ func (w *Walker) node(name string) (*node, error) {
 	n := &node{name: name, state: state, info: w.world.Snapshot.Node(name),
 		owner: cluster.Owner{Kind: "Node", Name: name},
 		pods:  map[string]*cluster.Pod{}}
-	n.zone0 = zone{node: n, name: zone0}
+	n.zone0 = zone{node: name, name: zone0}
 	for _, p := range w.world.Snapshot.Pods {
 		if p.Node == name {
 			n.pods[p.LogicalPort()] = p
@@ -60,7 +60,7 @@ func (w *Walker) node(name string) (*node, error) {
 
 // zone returns a conntrack zone of the node's Open vSwitch.
 func (n *node) zone(name string) zone {
-	return zone{n, name, n.userspace()}
+	return zone{n.name, name, n.userspace()}
 }
 
 // uplink returns the gateway bridge's uplink port; empty if the host keeps the uplink.

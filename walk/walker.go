@@ -47,6 +47,19 @@ func (w *Walker) Walk(at Point, p Packet, prefer ...netip.AddrPort) (Trace, erro
 	return (&run{w: w, prefer: prefer}).walk(at, p)
 }
 
+// Connections are the conntrack entries of all nodes that walks of Send left behind. The zero value
+// has none.
+type Connections struct{ ct conntrack }
+
+// Send follows one packet without its reply. It meets connections of earlier packets, also of walks
+// through another World, and adds its own.
+func (w *Walker) Send(c *Connections, at Point, p Packet) (Trace, error) {
+	r := &run{w: w, ct: c.ct}
+	t, err := r.oneWay(at, p)
+	c.ct = r.ct
+	return t, err
+}
+
 // run is one walk: one connection, without any others.
 type run struct {
 	w      *Walker
@@ -72,6 +85,16 @@ type run struct {
 
 // walk is Walker.Walk.
 func (r *run) walk(at Point, p Packet) (Trace, error) {
+	t, err := r.oneWay(at, p)
+	if err != nil || !t.Verdict.Delivered && r.refusal == nil {
+		return t, err
+	}
+	err = r.answer(&t)
+	return t, err
+}
+
+// oneWay follows a packet to where it ends.
+func (r *run) oneWay(at Point, p Packet) (Trace, error) {
 	if p.SrcPort == 0 {
 		p.SrcPort = clientPort
 	}
@@ -84,10 +107,6 @@ func (r *run) walk(at Point, p Packet) (Trace, error) {
 	if r.sent != nil {
 		t.Sent = *r.sent
 	}
-	if err != nil || !t.Verdict.Delivered && r.refusal == nil {
-		return t, err
-	}
-	err = r.answer(&t)
 	return t, err
 }
 

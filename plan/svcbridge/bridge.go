@@ -263,6 +263,10 @@ func (w *serviceBridge) family(s *node.Stack) {
 	w.add(pipeline.SvcConntrackCommit, prioTo, tracked(v.IP, flow.CTNew, flow.CTRel|flow.CTDnat),
 		flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}},
 		flow.Resubmit{Table: pipeline.SvcSNAT})
+	// A denied connection that is permitted again continues with its client's next packet, also if
+	// the node has no policies any more: a later policy must not meet the mark.
+	w.add(pipeline.SvcConntrackCommit, prioGuard, denied(v.IP, 0, flow.CTRpl|flow.CTInv),
+		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, MarkMask: claims.CTMarkDenied})
 	// Connections between pods and external addresses are tracked as well: any external address may
 	// be a client of a Service under policy Local.
 	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{Protocol: v.IP, Src: s.Subnet},

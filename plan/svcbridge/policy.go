@@ -165,11 +165,7 @@ func (w *serviceBridge) verdicts() {
 	for i := range w.Stacks {
 		s := &w.Stacks[i]
 		ip := node.Vocab(s.Family).IP
-		denied := func(set, clear flow.CTBits) flow.Match {
-			m := tracked(ip, set, clear)
-			m.CTMark, m.CTMarkMask = claims.CTMarkDenied, claims.CTMarkDenied
-			return m
-		}
+		denied := func(set, clear flow.CTBits) flow.Match { return denied(ip, set, clear) }
 		for _, t := range policyTables {
 			for _, bit := range []flow.CTBits{flow.CTRpl, flow.CTRel} {
 				w.add(t.conntrack, prioDenied, denied(bit, 0), flow.Drop{})
@@ -178,9 +174,6 @@ func (w *serviceBridge) verdicts() {
 		}
 		w.ownNode(s)
 		w.add(pipeline.SvcExternalReply, prioTagged, denied(0, 0), flow.Drop{})
-		// A connection that is permitted again continues with its client's next packet.
-		w.add(pipeline.SvcConntrackCommit, prioGuard, denied(0, flow.CTRpl|flow.CTInv),
-			flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, MarkMask: claims.CTMarkDenied})
 		// A group has committed what it translated. Without the mark, the endpoint could answer.
 		mark := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkDenied,
 			MarkMask: claims.CTMarkDenied}
@@ -190,6 +183,13 @@ func (w *serviceBridge) verdicts() {
 		}
 	}
 	w.add(pipeline.SvcPolicyDrop, prioOthers, flow.Match{}, flow.Drop{})
+}
+
+// denied matches packets of denied connections.
+func denied(ip flow.Protocol, set, clear flow.CTBits) flow.Match {
+	m := tracked(ip, set, clear)
+	m.CTMark, m.CTMarkMask = claims.CTMarkDenied, claims.CTMarkDenied
+	return m
 }
 
 // ownNode permits packets between a pod and its node, such as probes of the kubelet: the
