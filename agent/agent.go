@@ -162,7 +162,7 @@ func (a *agent) follow(ctx context.Context, client *kubeapi.Client) {
 	for p := (retry.Backoff{}); ctx.Err() == nil; {
 		snapshots, err := a.source(ctx, client)
 		if err == nil {
-			follow(ctx, a.inbox, snapshots, func(m *events, s *cluster.Snapshot) { m.snapshot, m.news = s, true })
+			follow(ctx, a.inbox, snapshots, (*events).read)
 			return
 		}
 		if p.Pause() == 0 {

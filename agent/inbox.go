@@ -25,6 +25,7 @@ type inbox struct {
 type events struct {
 	number    uint64            // of the round that takes it
 	snapshot  *cluster.Snapshot // newest; nil until the first
+	unread    bool              // no round has taken snapshot
 	sourceErr error             // why there is none
 	news      bool              // something to plan changed: another Snapshot, another pod
 	seen      *hostnet.Sight    // newest scan of the host
@@ -77,6 +78,14 @@ func (b *inbox) take() events {
 	m.number = b.taken
 	b.events = events{snapshot: m.snapshot, sourceErr: m.sourceErr}
 	return m
+}
+
+// read records the newest Snapshot, with the Received of one that no round has taken.
+func (m *events) read(s *cluster.Snapshot) {
+	if m.unread {
+		s.Received = m.snapshot.Received
+	}
+	m.snapshot, m.unread, m.news = s, true, true
 }
 
 // found enqueues a scan of the host.

@@ -142,6 +142,7 @@ func (a *agent) apply(ctx context.Context, f *nodeFacts) (again time.Duration, e
 	if ctx.Err() == nil {
 		if err == nil {
 			a.monitor.programming.applied()
+			a.monitor.policiesApplied()
 		}
 		a.progress.note(err)
 	}
@@ -174,6 +175,7 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 		a.planned.update(now, h.local.Apply(now.snapshot, now.found, now.pods), a.node)
 		a.monitor.meters.Took("hairpin_plan_duration_seconds", time.Since(begin))
 		a.monitor.frontendsChanged(a.node, was, a.planned.all)
+		a.monitor.policiesChanged(was, a.planned.all)
 	}
 	again := a.monitor.listen(ctx)
 	return retry.Sooner(again, notes.Report(time.Now(), slices.Concat(

@@ -43,6 +43,9 @@ type monitoring struct {
 	notes       *kube.Events
 	figures     atomic.Pointer[figures] // for meters
 	policies    policyMeters
+	// policiesSince is when the oldest change of a NetworkPolicy arrived that is planned but not
+	// applied. It belongs to the loop.
+	policiesSince time.Time
 
 	healthChecks   map[uint16]ops.LocalState // what checks should answer
 	duplicatePorts []cluster.Problem         // Services whose health check port is a duplicate
@@ -102,6 +105,21 @@ func (m *monitoring) frontendsChanged(name string, was, is *cluster.Snapshot) {
 	if slices.ContainsFunc(c.Gone, checked) || slices.ContainsFunc(c.Come, checked) ||
 		!slices.Equal(own(was).HostAddresses, node.HostAddresses) {
 		m.healthChecks, m.duplicatePorts = ops.LocalStates(is.Frontends, node)
+	}
+}
+
+// policiesChanged records that the plan may have other policies.
+func (m *monitoring) policiesChanged(was, is *cluster.Snapshot) {
+	if was != nil && m.policiesSince.IsZero() && !cluster.SameList(was.Policies, is.Policies) {
+		m.policiesSince = is.Received
+	}
+}
+
+// policiesApplied measures the change of policies, if any, that is applied now.
+func (m *monitoring) policiesApplied() {
+	if !m.policiesSince.IsZero() {
+		m.meters.Took("hairpin_policy_enforcement_duration_seconds", time.Since(m.policiesSince))
+		m.policiesSince = time.Time{}
 	}
 }
 

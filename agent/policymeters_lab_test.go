@@ -98,6 +98,8 @@ func TestPolicyMeters(t *testing.T) {
 	if n := metric("hairpin_policy_isolated_pods"); n != "1" {
 		t.Errorf("%s pods are isolated, not 1", n)
 	}
+	const enforced = "hairpin_policy_enforcement_duration_seconds"
+	samples := metric(enforced + "_count")
 	policy.Spec.Ingress[0].Ports[0].Port = new(intstr.FromInt32(81))
 	_, err = policies.Update(ctx, policy, metav1.UpdateOptions{})
 	noError(t, err)
@@ -105,6 +107,11 @@ func TestPolicyMeters(t *testing.T) {
 		got := send(81)
 		return got == "refused" && send(80) == "dropped", got
 	})
+	if n := metric(enforced + "_count"); n == "none" || n == samples {
+		t.Errorf("%s samples of the time until policies are enforced, before %s", n, samples)
+	}
+	t.Logf("%s samples of the time until policies are enforced, in all %s s", metric(enforced+"_count"),
+		metric(enforced+"_sum"))
 	eventually(t, 10*time.Second, "both rules' packets are counted", func() (bool, string) {
 		n := metric(accepted)
 		return n >= "2" && n != "none", n

@@ -102,6 +102,10 @@ func nodeMetrics() []Metric {
 		{"hairpin_policy_isolated_pods", gauge, nil,
 			"Pods of this node that a NetworkPolicy isolates in some direction.",
 			OfAgent},
+		{"hairpin_policy_enforcement_duration_seconds", histogram, nil,
+			"Time from when the agent received a change of NetworkPolicies until everything that it changes on " +
+				"this node is applied. Changes that arrive together are one sample, and those that change nothing " +
+				"here count too. None with manifests.", OfAgent},
 		{"hairpin_policy_packets_total", counter, []string{"policy", "direction"},
 			"Packets, without replies, that rules of a NetworkPolicy accepted for pods of this node, by " +
 				"NAMESPACE/NAME. Equal rules of several policies of a pod count for the first by name. Packets of " +
