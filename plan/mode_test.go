@@ -195,9 +195,21 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
+// modeTable returns the table of an engine: all rows of the default one, the others' own rows.
+func modeTable(engine string) string {
+	var table strings.Builder
+	for i, cells := range modeRows(engine) {
+		fmt.Fprintf(&table, "| %s |\n", strings.Join(cells, " | "))
+		if i == 0 {
+			table.WriteString(strings.Repeat("|---", len(cells)) + "|\n")
+		}
+	}
+	return table.String()
+}
+
 // modeRows has the rows of the table in docs/user/gateway-modes.md: a mode's meaning, by its
 // decisions.
-func modeRows() [][]string {
+func modeRows(engine string) [][]string {
 	row := func(title string, answer func(cluster.Mode) string) []string {
 		cells := []string{title}
 		for i, m := range cluster.Modes() {
@@ -233,6 +245,26 @@ func modeRows() [][]string {
 			head[1] += " (default)"
 		}
 	}
+	if engine == cluster.EngineOVN {
+		return [][]string{
+			head,
+			row("outside → NodePort, external and LB addresses",
+				either(clients, "host's nft → `br-ex` → gateway router", "flows on `br-ex` → gateway router")),
+			row("the same, policy `Local`", func(m cluster.Mode) string {
+				switch {
+				case m.PodsByHost:
+					return "host's nft → `ovn-k8s-mp0` → node switch → pod"
+				case m.ClientsByHost:
+					return "host's nft → `br-ex` → gateway router → pod"
+				}
+				return "gateway router → pod"
+			}),
+			row("host → Service", always("`br-ex` → gateway router")),
+			row("host or outside → Service → endpoint that is no pod",
+				either(services, "gateway router → `br-ex` → host's routes and nft → any link",
+					"gateway router → `br-ex` → uplink")),
+		}
+	}
 	return [][]string{
 		head,
 		row("gateway bridge `br-ex`", either(uplink, "has the uplink and the node's address",
@@ -243,20 +275,11 @@ func modeRows() [][]string {
 		row("pod → outside, source seen",
 			either(pods, "address of the outgoing link, SNAT by nft", "node's address, SNAT by OVN")),
 		row("outside → NodePort, external and LB addresses",
-			either(clients, "host's nft → `br-ex` → gateway router", "flows on `br-ex` → gateway router")),
-		row("the same, policy `Local`", func(m cluster.Mode) string {
-			switch {
-			case m.PodsByHost:
-				return "host's nft → `ovn-k8s-mp0` → node switch → pod"
-			case m.ClientsByHost:
-				return "host's nft → `br-ex` → gateway router → pod"
-			}
-			return "gateway router → pod"
-		}),
-		row("host → Service", always("`br-ex` → gateway router")),
-		row("Service → endpoint that is no pod",
-			either(services, "gateway router → `br-ex` → host's routes and nft → any link",
-				"gateway router → `br-ex` → uplink")),
+			either(clients, "host's nft → `svc-host` → `br-svc`", "flows on `br-ex` → `br-svc`")),
+		row("host → Service", always("`svc-host` → `br-svc`")),
+		row("host or outside → Service → endpoint that is no pod",
+			always("`br-svc` → host's routes and nft → any link")),
+		row("pod → Service → endpoint that is no pod", always("`br-svc` → as pod → outside")),
 		row("Geneve, kernel datapath", always("by the host's stack")),
 		row("Geneve, userspace datapath", either(uplink, "on `br-ex`", "host → `br-enc` → Open vSwitch")),
 	}
@@ -276,14 +299,8 @@ func TestModesDocument(t *testing.T) {
 	if !found || !ended {
 		t.Fatalf("%s has no place for the table", file)
 	}
-	var table strings.Builder
-	for i, cells := range modeRows() {
-		fmt.Fprintf(&table, "| %s |\n", strings.Join(cells, " | "))
-		if i == 0 {
-			table.WriteString(strings.Repeat("|---", len(cells)) + "|\n")
-		}
-	}
-	want := before + from + "\n" + table.String() + "\n" + to + after
+	want := before + from + "\n" + modeTable(cluster.EngineOpenFlow) +
+		"\nWith `service-engine = ovn`, these rows differ:\n\n" + modeTable(cluster.EngineOVN) + "\n" + to + after
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

@@ -44,12 +44,12 @@ const (
 // and detached, over TCP, UDP and SCTP, IPv4 and IPv6.
 func Cases() []Case {
 	const (
-		router   = "the gateway router load-balances and SNATs, so that the pod's reply returns to it"
-		loop     = "the gateway router sends it back to its own host, SNATed to the masquerade address"
+		router   = "`br-svc` load-balances and SNATs, so that the pod's reply returns to it"
+		loop     = "`br-svc` sends it back to its own host, SNATed to the masquerade address"
 		kept     = "the node's own endpoints only; nothing changes the source"
-		keptHost = "the host's nft DNATs to its endpoint, without OVN; nothing changes the source"
+		keptHost = "the host's nft DNATs to its endpoint; nothing changes the source"
 		ignored  = "the policy does not apply to the node itself; "
-		podKept  = "the pod's switch load-balances; nothing changes the source"
+		podKept  = "`br-svc` load-balances; nothing changes the source"
 		more     = ". The contract allows masquerading"
 	)
 	return []Case{
