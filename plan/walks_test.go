@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/walk"
 	"hairpin/walk/explain"
@@ -25,6 +26,7 @@ type library struct {
 	told  int // stories
 	files map[string]string
 	index map[string]string // page to its introduction
+	flows map[string]bool   // pages whose nodes have the default engine for Services
 	// differences has those between the documents' walks and Hairpin's, by document and story.
 	differences map[string]map[string][]string
 }
@@ -64,7 +66,7 @@ var documents = []struct{ name, about string }{
 }
 
 func newLibrary() *library {
-	return &library{files: map[string]string{}, index: map[string]string{},
+	return &library{files: map[string]string{}, index: map[string]string{}, flows: map[string]bool{},
 		differences: map[string]map[string][]string{}}
 }
 
@@ -74,11 +76,15 @@ func (l *library) add(t *testing.T, name string, archive *txtar.Archive, s *stor
 	t.Helper()
 	l.told++
 	title := strings.TrimSpace(string(archive.Comment))
+	engine := "`service-engine = ovn`, not the default"
+	if slices.ContainsFunc(s.world.Snapshot.Nodes, func(n *cluster.Node) bool { return n.Gateway.OpenFlow }) {
+		engine, l.flows[name] = "`service-engine = openflow`, the default", true
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b,
-		"# %s\n\n%s\n\nThe objects, and the nodes' desired state for them: "+
+		"# %s\n\n%s\n\nEngine for Services: %s. The objects, and the nodes' desired state for them:\n"+
 			"[plan/testdata/%s.txtar](../../../plan/testdata/%s.txtar).\n\n",
-		strings.ReplaceAll(name, "-", " "), title, name, name)
+		strings.ReplaceAll(name, "-", " "), title, engine, name, name)
 	pictures := 0
 	for _, f := range archive.Files {
 		words := strings.Fields(f.Name)
@@ -327,10 +333,24 @@ func (l *library) readme(t *testing.T) {
 		"(`make golden`); a test fails when they are stale. If one of Hairpin's five design documents " +
 		"describes the same packet,\n" +
 		"its rules are listed beside Hairpin's; [differences.md](differences.md) lists the differences " +
-		"and the reasons.\n\n")
-	for _, name := range slices.Sorted(maps.Keys(l.index)) {
-		fmt.Fprintf(&b, "- [%s](%s.md): %s\n", strings.ReplaceAll(name, "-", " "), name,
-			strings.Join(strings.Fields(l.index[name]), " "))
+		"and the reasons.\n")
+	for _, group := range []struct {
+		title string
+		flows bool
+	}{
+		{"With the default engine, `service-engine = openflow`", true},
+		{"With `service-engine = ovn`, the engine of the design documents", false},
+	} {
+		fmt.Fprintf(&b, "\n## %s\n\n", group.title)
+		if group.flows {
+			b.WriteString("[explain.md](../../user/explain.md) has more examples.\n\n")
+		}
+		for _, name := range slices.Sorted(maps.Keys(l.index)) {
+			if l.flows[name] == group.flows {
+				fmt.Fprintf(&b, "- [%s](%s.md): %s\n", strings.ReplaceAll(name, "-", " "), name,
+					strings.Join(strings.Fields(l.index[name]), " "))
+			}
+		}
 	}
 	l.files["README.md"], l.files["differences.md"] = b.String(), l.differing(everyRow(t))
 }
