@@ -26,10 +26,11 @@ var kinds = map[reflect.Type][]reflect.Type{
 		flow.UnknownActions{}),
 	reflect.TypeFor[nft.Match](): typesOf[nft.Match](nft.AddrIn{}, nft.DstIsLocal{}, nft.L4Proto{}, nft.DstPort{},
 		nft.OutInterface{},
-		nft.InInterface{}, nft.MarkIs{}, nft.InSet{}, nft.EtherSrc{}, nft.CTMarkIs{}, nft.CTState("")),
+		nft.InInterface{}, nft.MarkIs{}, nft.InSet{}, nft.EtherSrc{}, nft.CTMarkIs{}, nft.CTState(""),
+		nft.CTOriginal{}),
 	reflect.TypeFor[nft.Statement](): typesOf[nft.Statement](nft.Accept{}, nft.Drop{}, nft.Return{}, nft.Reject{},
 		nft.Masquerade{}, nft.SNAT{}, nft.Forward{},
-		nft.Dup{}, nft.SetMark{}, nft.SaveMark{}, nft.RestoreMark{}, nft.SNATMap{}, nft.DNATMap{}),
+		nft.Dup{}, nft.SetMark{}, nft.AddMark{}, nft.SaveMark{}, nft.RestoreMark{}, nft.SNATMap{}, nft.DNATMap{}),
 }
 
 func typesOf[T any](values ...T) (list []reflect.Type) {

@@ -223,8 +223,7 @@ func (k *kernel) addRules(list []cluster.HostRule) {
 // ingress link, "lo" for the host's own packets.
 func (k *kernel) lookup(p *Packet, in string) (route *kernelRoute, rules []policyRule) {
 	for _, r := range k.rules {
-		if r.Family != cluster.FamilyOf(p.Dst) || r.From.IsValid() && !r.From.Contains(p.Src) || r.Mark != 0 &&
-			r.Mark != p.Mark {
+		if r.Family != cluster.FamilyOf(p.Dst) || r.From.IsValid() && !r.From.Contains(p.Src) || !r.HasMark(p.Mark) {
 			continue
 		}
 		if r.own != nil && !r.own.Matches(p.Src, p.Dst, p.Mark, in) && !r.own.More {

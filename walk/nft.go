@@ -131,6 +131,8 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 		return h.track != nil && *h.track.markOf() == m.Value, nil
 	case nft.CTState:
 		return h.ctState(c, m)
+	case nft.CTOriginal:
+		return h.track != nil && !h.track.reply, nil
 	case nft.EtherSrc:
 		return r.etherSrc(h, m)
 	case nft.MarkIs:
@@ -215,6 +217,10 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 	case nft.SetMark:
 		r.p.Mark = s.Value
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, fmt.Sprintf("mark 0x%x", s.Value))
+		return false, true, nil
+	case nft.AddMark:
+		r.p.Mark |= s.Bits
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, fmt.Sprintf("mark 0x%x", r.p.Mark))
 		return false, true, nil
 	case nft.SaveMark:
 		if h.track == nil {

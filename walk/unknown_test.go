@@ -299,7 +299,7 @@ func TestFields(t *testing.T) {
 		{nft.Element{}, "Addr Protocol Port Src Out Slot"},
 		{host.State{}, "Links Addresses Routes Rules Neighbors Sysctls"},
 		{host.Route{}, "RouteKey Link Via Src MTU AdvMSS Borrowed Owner"},
-		{host.Rule{}, "Family Priority From Mark Table"},
+		{host.Rule{}, "Family Priority From Mark Mask Table"},
 		{host.Address{}, "AddressKey Deprecated Borrowed Owner"},
 	} {
 		typ := reflect.TypeOf(c.of)

@@ -331,6 +331,9 @@ func (a *applying) rule(want host.Rule) error {
 	if want.Mark != 0 {
 		data = append(data, nl.NewRtAttr(nl.FRA_FWMARK, nl.Uint32Attr(want.Mark)))
 	}
+	if want.Mask != 0 {
+		data = append(data, nl.NewRtAttr(nl.FRA_FWMASK, nl.Uint32Attr(want.Mask)))
+	}
 	err := a.t.send(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, data...)
 	if errors.Is(err, unix.EEXIST) {
 		return nil

@@ -253,7 +253,11 @@ func parseRule(raw []byte) (foundRule, error) {
 		}
 	}
 	f.rule.Priority = int(f.priority)
-	if !plain || mask != ^uint32(0) && (f.rule.Mark != 0 || mask != 0) {
+	if mask != ^uint32(0) {
+		f.rule.Mask = mask
+		plain = plain && (f.rule.Mark == 0) == (mask == 0)
+	}
+	if !plain {
 		f.rule = host.Rule{Family: f.rule.Family, Priority: f.rule.Priority, Table: host.OtherRule}
 	}
 	return f, nil

@@ -79,6 +79,7 @@ type Rule struct {
 	Priority int
 	From     netip.Prefix // zero = all
 	Mark     uint32       // fwmark, 0 = any
+	Mask     uint32       // of the fwmark, 0 = all bits
 	Table    int
 }
 

@@ -145,6 +145,9 @@ func ruleText(verb string, r Rule) string {
 	if r.Mark != 0 {
 		s += fmt.Sprintf(" fwmark 0x%x", r.Mark)
 	}
+	if r.Mask != 0 {
+		s += fmt.Sprintf("/0x%x", r.Mask)
+	}
 	return s + fmt.Sprintf(" table %d", r.Table)
 }
 
@@ -172,10 +175,15 @@ func (k RouteKey) Compare(l RouteKey) int {
 	return cmp.Or(cmp.Compare(k.Table, l.Table), comparePrefix(k.Prefix, l.Prefix))
 }
 
+// HasMark reports whether a packet's mark fits the rule.
+func (r Rule) HasMark(mark uint32) bool {
+	return r.Mark == 0 || r.Mark == mark&cmp.Or(r.Mask, ^uint32(0))
+}
+
 // Compare orders rules by family and priority.
 func (r Rule) Compare(q Rule) int {
 	return cmp.Or(cmp.Compare(r.Family, q.Family), cmp.Compare(r.Priority, q.Priority), comparePrefix(r.From, q.From),
-		cmp.Compare(r.Mark, q.Mark), cmp.Compare(r.Table, q.Table))
+		cmp.Compare(r.Mark, q.Mark), cmp.Compare(r.Mask, q.Mask), cmp.Compare(r.Table, q.Table))
 }
 
 // Compare orders neighbours by link and address.

@@ -118,6 +118,10 @@ const (
 	CTUnknown     CTState = "invalid,new" // belongs to no known connection
 )
 
+// CTOriginal is "ct direction original": the packet goes in the direction in which its connection
+// began.
+type CTOriginal struct{}
+
 // Statement is the effect of a rule, of a closed set: the types below.
 type Statement interface{ statement() }
 
@@ -154,6 +158,9 @@ type Dup struct {
 
 // SetMark is "meta mark set".
 type SetMark struct{ Value uint32 }
+
+// AddMark is "meta mark set meta mark | Bits".
+type AddMark struct{ Bits uint32 }
 
 // SaveMark is "ct mark set meta mark": it copies the packet's mark to the connection. RestoreMark
 // is the reverse.
@@ -265,6 +272,7 @@ func (MarkIs) match()       {}
 func (InSet) match()        {}
 func (CTState) match()      {}
 func (CTMarkIs) match()     {}
+func (CTOriginal) match()   {}
 func (EtherSrc) match()     {}
 
 func (Accept) statement()      {}
@@ -274,6 +282,7 @@ func (Reject) statement()      {}
 func (Masquerade) statement()  {}
 func (SNAT) statement()        {}
 func (SetMark) statement()     {}
+func (AddMark) statement()     {}
 func (Forward) statement()     {}
 func (Dup) statement()         {}
 func (DNATMap) statement()     {}

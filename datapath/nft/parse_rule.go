@@ -190,6 +190,13 @@ func (p *parser) meta() (Match, Statement, error) {
 			if p.accept("ct") {
 				return nil, RestoreMark{}, p.words("mark")
 			}
+			if p.accept("meta") {
+				if err := p.words("mark", "|"); err != nil {
+					return nil, nil, err
+				}
+				v, err := p.number(32, "mark")
+				return nil, AddMark{Bits: uint32(v)}, err
+			}
 			v, err := p.number(32, "mark")
 			return nil, SetMark{Value: uint32(v)}, err
 		}
@@ -306,6 +313,8 @@ func (p *parser) connection() (Match, Statement, error) {
 		}
 		v, err := p.number(32, "mark")
 		return CTMarkIs{Value: uint32(v)}, nil, err
+	case p.accept("direction"):
+		return CTOriginal{}, nil, p.words("original")
 	case !p.accept("state"):
 		return nil, nil, p.unknown("key of a connection")
 	case p.accept("related") || p.accept("0x4"):

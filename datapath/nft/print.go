@@ -199,6 +199,8 @@ func matchText(t *Table, m Match) string {
 		return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", m.Mask, m.Value)
 	case CTState:
 		return "ct state " + string(m)
+	case CTOriginal:
+		return "ct direction original"
 	case EtherSrc:
 		return "ether saddr " + m.MAC.String()
 	case CTMarkIs:
@@ -232,6 +234,8 @@ func statementText(t *Table, s Statement) string {
 		return fmt.Sprintf("dup to %s device %s", s.To, quote(s.Device))
 	case SetMark:
 		return fmt.Sprintf("meta mark set 0x%08x", s.Value)
+	case AddMark:
+		return fmt.Sprintf("meta mark set meta mark | 0x%08x", s.Bits)
 	case SaveMark:
 		return "ct mark set meta mark"
 	case RestoreMark:

@@ -158,6 +158,9 @@ func (g gen) rule(f cluster.Family) {
 	}
 	if r.Priority%4 > 1 {
 		r.Mark = 0x3f0
+		if r.Priority%8 > 5 {
+			r.Mask = 0xff0
+		}
 	}
 	g.s.Rules[r] = g.owner
 }

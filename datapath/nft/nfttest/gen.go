@@ -294,6 +294,10 @@ func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 		if c.Type != "" && c.Hook != "ingress" {
 			return nft.CTMarkIs{Value: rapid.Uint32().Draw(t, "connection's mark")}
 		}
+	case 8:
+		if c.Type != "" && c.Hook != "ingress" {
+			return nft.CTOriginal{}
+		}
 	case 9:
 		if c.Type != "" && c.Hook != "ingress" {
 			return rapid.SampledFrom([]nft.CTState{nft.CTRelated, nft.CTEstablished, nft.CTUnknown}).Draw(t, "state")
