@@ -73,6 +73,10 @@ const CTMarkClientMAC = 4
 // (docs/design/origins.md#policies).
 const MarkNodeIP = 0x3f0
 
+// MarkForwarded is a bit of the packet mark, on the host: it forwards the packet to a pod, for a
+// client of its own or elsewhere. Other programs' marks use the other bits.
+const MarkForwarded = 1 << 28
+
 // MarkReply is the packet mark, within OVN, of replies of pods with an egress address to their
 // clients. They return by the path of the requests. OVN-Kubernetes uses the same mark.
 const MarkReply = 42
@@ -136,12 +140,16 @@ const AddressProtocol = 85
 // OVN-Kubernetes adds 1000, a range in which administrators have their own tables.
 const EgressTableBase = 85000
 
+// ForwardTable is the route table for packets with MarkForwarded.
+const ForwardTable = EgressTableBase - 1
+
 // Hairpin's policy-routing rules have priorities in [RulePriorityFirst, RulePriorityLast]
 // (docs/design/origins.md#addresses-on-other-links: 5999, 6000).
 const (
 	RulePriorityFirst = 5990
 	RulePriorityLast  = 6009
 
+	RuleForwarded = 5998 // packets with MarkForwarded use ForwardTable
 	RuleMainTable = 5999 // packets with MarkNodeIP use the main table
 	RuleEgress    = 6000 // a pod with an egress address uses the table of the address's link
 )

@@ -56,6 +56,11 @@ type endpoint struct {
 // address returns the endpoint's address of a family, or the zero Addr.
 func (e endpoint) address(f family) netip.Addr { return ofFamily(e.ips, f) }
 
+// on returns a port of the endpoint's machine.
+func (e endpoint) on(port uint16, f family) netip.AddrPort {
+	return netip.AddrPortFrom(e.address(f), port)
+}
+
 func ofFamily(list []netip.Addr, f family) netip.Addr {
 	for _, a := range list {
 		if a.Is4() == (f.name == "4") {

@@ -16,6 +16,9 @@ import (
 // isolated is the pod that the NetworkPolicies of the trials select.
 const isolated = neighbour
 
+// isolatedTarget is its label "target".
+const isolatedTarget = "podlocal"
+
 // policySet is a NetworkPolicy for each family, and the effect of both together.
 type policySet struct {
 	name string
@@ -49,7 +52,7 @@ func policyTrials() []Trial {
 		list = append(list, Trial{Name: "policy " + x.name, Not: []Exception{noPolicies},
 			try: func(ctx context.Context, w *world) (string, error) { return w.policed(ctx, x) }})
 	}
-	return slices.Concat(list, revocationTrials(), collusionTrials(), packetTrials())
+	return slices.Concat(list, revocationTrials(), collusionTrials(), packetTrials(), hostTrials())
 }
 
 // always returns a spec that is the same for both families.
@@ -194,17 +197,17 @@ func egressSets() []policySet {
 	}
 }
 
-// netpol returns the manifest of a NetworkPolicy that selects the isolated pod.
-func netpol(name, spec string) string {
+// netpol returns the manifest of a NetworkPolicy that selects pods with a label target.
+func netpol(name, target, spec string) string {
 	return fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: %s, namespace: "+
-		"default}, spec: {podSelector: {matchLabels: {target: podlocal}}, %s}}", name, spec)
+		"default}, spec: {podSelector: {matchLabels: {target: %s}}, %s}}", name, target, spec)
 }
 
 // putPolicies creates the NetworkPolicies of a set, and its label of the Namespace.
 func (w *world) putPolicies(ctx context.Context, x policySet) (remove func() error, err error) {
 	manifests := []string{podsNamespace}
 	for _, f := range families() {
-		manifests = append(manifests, netpol("trial-"+f.name, x.spec(f)))
+		manifests = append(manifests, netpol("trial-"+f.name, isolatedTarget, x.spec(f)))
 	}
 	undo, err := w.putAll(ctx, manifests...)
 	key, value, ok := strings.Cut(x.label, "=")

@@ -51,7 +51,7 @@ func collusionTrials() []Trial {
 
 // isolate runs a function while a NetworkPolicy with the spec isolates the pod.
 func (w *world) isolate(ctx context.Context, spec string, run func() error) error {
-	remove, err := w.putAll(ctx, podsNamespace, netpol("trial", spec))
+	remove, err := w.putAll(ctx, podsNamespace, netpol("trial", isolatedTarget, spec))
 	if err != nil {
 		return err
 	}

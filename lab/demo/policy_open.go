@@ -46,8 +46,8 @@ func (w *world) revoke(ctx context.Context, x way, direction string, f family) (
 		}
 	}
 	isolating := spec + "[{podSelector: {matchLabels: {app: nothing}}}]}]"
-	permitting := netpol("trial-permit", spec+"[{podSelector: {matchLabels: {app: web}}}]}]")
-	remove, err := w.putAll(ctx, podsNamespace, netpol("trial", isolating))
+	permitting := netpol("trial-permit", isolatedTarget, spec+"[{podSelector: {matchLabels: {app: web}}}]}]")
+	remove, err := w.putAll(ctx, podsNamespace, netpol("trial", isolatedTarget, isolating))
 	if err != nil {
 		return "", err
 	}

@@ -271,7 +271,7 @@ func markRules(c node.Chains) []nft.Rule {
 func egressRules(c node.Chains) []nft.Rule {
 	e := c.Env
 	marked := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
-	rules := []nft.Rule{}
+	rules := toPods(c)
 	if e.Mode.PodsByHost {
 		rules = append(rules, toItself(c))
 	}
@@ -314,6 +314,14 @@ func egressRules(c node.Chains) []nft.Rule {
 	return rules
 }
 
+// toPods skips packets that the host forwards to pods: NetworkPolicies must see a pod's own source.
+func toPods(c node.Chains) []nft.Rule {
+	if !c.Env.Node.Gateway.OpenFlow {
+		return nil
+	}
+	return []nft.Rule{c.Rule(nft.Return{}, "forwarded to pods", node.Forwarded())}
+}
+
 // toItself skips packets of the host to its own address among pods: their source is that address,
 // and they do not leave.
 func toItself(c node.Chains) nft.Rule {
@@ -323,7 +331,7 @@ func toItself(c node.Chains) nft.Rule {
 // guardRules drops pods' packets that were not translated. Those to Services go by the gateway
 // bridge, which translates them.
 func guardRules(c node.Chains) []nft.Rule {
-	rules := []nft.Rule{toItself(c)}
+	rules := append(toPods(c), toItself(c))
 	for i := range c.Env.Stacks {
 		s := &c.Env.Stacks[i]
 		for _, p := range s.Cluster {

@@ -122,6 +122,9 @@ func hostFilter(e *node.Env) nft.State {
 	}
 	tunnelChains(e, t, owner)
 	t.Chains[node.ChainFromPods] = podGuard(e, owner)
+	if e.Node.Gateway.OpenFlow {
+		forwarded(e, t, owner)
+	}
 	if e.Node.Gateway.OpenFlow && e.Mode.ClientsByHost {
 		t.Chains[node.ChainForeign] = foreignSources(e, owner)
 	}
@@ -145,6 +148,27 @@ func hostFilter(e *node.Env) nft.State {
 		}
 	}
 	return s
+}
+
+// forwarded marks what the host forwards to pods for others: a client of a hostPort, or one that
+// has a route to pods by this node. By the management port it would get the host's own source, and
+// NetworkPolicies would permit it. It goes by claims.ServiceHost, as clients of Services do, or not
+// at all. Replies to pods go by the management port.
+func forwarded(e *node.Env, t *nft.Table, owner cluster.Owner) {
+	mark := &nft.Chain{Name: node.ChainForwarded, Type: "filter", Hook: "prerouting", Priority: node.HookMarks,
+		Owner: owner}
+	for i := range e.Stacks {
+		for _, r := range e.Stacks[i].Cluster {
+			mark.Rules = append(mark.Rules, nft.Rule{Do: nft.AddMark{Bits: claims.MarkForwarded}, Owner: owner,
+				Comment: "requests that the host forwards to pods",
+				Matches: []nft.Match{nft.AddrIn{Dst: true, Prefix: r}, nft.CTOriginal{}}})
+		}
+	}
+	t.Chains[mark.Name] = mark
+	t.Chains[node.ChainForwardedGuard] = &nft.Chain{Name: node.ChainForwardedGuard, Type: "filter", Hook: "forward",
+		Priority: node.HookFilter, Owner: owner,
+		Rules: []nft.Rule{{Do: nft.Drop{}, Owner: owner, Comment: "they must pass NetworkPolicies",
+			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, node.Forwarded()}}}}
 }
 
 // toPods SNATs packets of the host to pods to the management port's address, whatever their source

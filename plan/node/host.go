@@ -24,7 +24,8 @@ func NewKernel(e *Env) *Kernel {
 	return &Kernel{Env: e, Owner: OwnerOf(e.Node.Name), State: host.State{
 		Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{},
 		Routes:    map[host.RouteKey]host.Route{},
-		Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{},
+		Neighbors: map[host.NeighborKey]host.Neighbor{}, Rules: map[host.Rule]cluster.Owner{},
+		Sysctls: map[string]host.Sysctl{},
 	}}
 }
 

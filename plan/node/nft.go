@@ -3,6 +3,7 @@ package node
 import (
 	"maps"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/nft"
@@ -31,11 +32,13 @@ const (
 	ChainTunnelsForward = "tunnels-forward"
 	ChainFromPods       = "from-pods"
 	ChainForeign        = "foreign-sources"
+	ChainForwarded      = "forwarded-to-pods"
+	ChainForwardedGuard = "forwarded-to-pods-guard"
 
 	HookFilter  = 0    // filter
 	HookMoves   = -150 // after the conntrack lookup
 	HookDNAT    = -100 // dstnat
-	HookMarks   = -90  // after dstnat
+	HookMarks   = -90  // after dstnat, also that of hostPorts
 	HookSNAT    = 100  // srcnat
 	HookLeaks   = 110  // after srcnat
 	HookGuard   = -500 // before anything else sees the frame
@@ -101,6 +104,11 @@ func (t Elements) To(m *nft.Map) *delta.Map[nft.Element, nft.Target] {
 		t.Maps[m.Name] = mine
 	}
 	return &mine.Elements
+}
+
+// Forwarded matches packets with claims.MarkForwarded.
+func Forwarded() nft.Match {
+	return nft.MarkIs{Value: claims.MarkForwarded, Mask: claims.MarkForwarded}
 }
 
 // Priorities of filter hooks.

@@ -217,6 +217,9 @@ func (w *serviceBridge) serveExternal(s *node.Stack) {
 			for _, r := range s.Cluster {
 				pods := m
 				pods.Dst = r
+				// The host forwards them: see node.ChainForwarded.
+				w.add(pipeline.SvcClassifier, prioTo, pods, toService)
+				w.add(pipeline.SvcServiceLB, prioStray+1, pods, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
 				w.add(pipeline.SvcSNAT, prioTo, pods,
 					append([]flow.Action{commitSNAT(s.Join.Addr(), true)}, onward...)...)
 			}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/plan/node"
@@ -23,9 +24,9 @@ func refused(z *node.Zone, s *node.Stack) {
 }
 
 // toServiceBridge routes the host's packets to Services through claims.ServiceHost. The next hop is
-// the address that clients of the host's own endpoints have for the host; the link has no address.
+// the address that clients of the host's own endpoints have for the host; the link has no subnet.
 // (The other engine's next hop is different: IPv6 rejects a route whose next hop has a route on
-// another link.)
+// another link.) The host's clients of pods without a Service use it as well.
 func toServiceBridge(k *node.Kernel, s *node.Stack) {
 	mtu := k.Env.Config.MTU
 	k.ToClients(s, claims.ServiceHost, k.Env.ClientMTU())
@@ -36,6 +37,17 @@ func toServiceBridge(k *node.Kernel, s *node.Stack) {
 	for _, c := range append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll), node.HostPrefix(s.MasqLocal)) {
 		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: claims.ServiceHost,
 			Via: s.MasqOVN, Src: s.Address.Addr(), MTU: mtu})
+	}
+	if s.Family == cluster.IPv4 {
+		// Without an address, a reverse-path check of the link drops replies of pods, loose or not.
+		k.Address(host.Address{AddressKey: host.AddressKey{Link: claims.ServiceHost,
+			Prefix: node.HostPrefix(s.Address.Addr())}})
+	}
+	k.State.Rules[host.Rule{Family: s.Family, Priority: claims.RuleForwarded, Mark: claims.MarkForwarded,
+		Mask: claims.MarkForwarded, Table: claims.ForwardTable}] = k.Owner
+	for _, c := range s.Cluster {
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: claims.ForwardTable, Prefix: c}, Link: claims.ServiceHost,
+			Via: s.MasqOVN, MTU: mtu})
 	}
 	k.Neighbor(claims.ServiceHost, s.MasqOVN, node.MasqMAC())
 	k.Neighbor(k.Env.Node.Gateway.Bridge, s.MasqRouter, k.Env.Node.Gateway.MAC)

@@ -94,7 +94,7 @@ POLICIES
 
 First packet: `},
 		{"outside/192.0.2.9", "10.244.1.3:5432", `
-    compared with the rules: tcp 10.244.2.2 > 10.244.1.3:5432; the pod sees the management address of ovn-worker2, not that of the client
+    compared with the rules: tcp 100.64.0.5 > 10.244.1.3:5432; the pod sees the address of ovn-worker2 on the join switch, not that of the client
 `},
 	} {
 		if text := askIn(s, c.from, c.to).Text(false); !strings.Contains(text, c.want) {
