@@ -416,6 +416,45 @@ func TestUserPages(t *testing.T) {
 	}
 }
 
+// TestReadmeCommands: two commands of README do everything on a fresh Debian machine.
+func TestReadmeCommands(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"make demo ", "make test "} {
+		if !strings.Contains(string(text), "\n"+command) {
+			t.Errorf("README.md does not show %q", command)
+		}
+	}
+}
+
+// TestPageWidths: lines of pages are not wider than comments, but for tables, code and generated
+// lists.
+func TestPageWidths(t *testing.T) {
+	pages := []string{"README.md", "SECURITY.md", "CONTRIBUTING.md"}
+	for _, folder := range []string{"user", "operations", "start", "reference", "development"} {
+		list, err := filepath.Glob("docs/" + folder + "/*.md")
+		if err != nil || len(list) == 0 {
+			t.Fatalf("docs/%s has no page: %v", folder, err)
+		}
+		pages = append(pages, list...)
+	}
+	generated := []string{"docs/start/tour.md", "docs/reference/api.md", "docs/reference/cli.md",
+		"docs/reference/metrics.md"}
+	for _, file := range pages {
+		if slices.Contains(generated, file) {
+			continue
+		}
+		for line := range strings.Lines(prose(t, file)) {
+			line = strings.TrimRight(line, "\n")
+			if len([]rune(line)) > widestComment && !strings.HasPrefix(strings.TrimSpace(line), "|") {
+				t.Errorf("%s: %d columns: %s", file, len([]rune(line)), line)
+			}
+		}
+	}
+}
+
 // TestDocumentLinks: every relative link of a Markdown file leads to a file, and to a heading that
 // it has.
 func TestDocumentLinks(t *testing.T) {

@@ -23,7 +23,7 @@ const (
 func privileged() map[string]string {
 	return map[string]string{
 		"ovs":     "loads kernel modules, makes devices, sets up the datapath",
-		"agent":   "writes /proc/sys, enters pods' network namespaces, programs nft, routes and conntrack",
+		"agent":   "writes /proc/sys, enters pods' namespaces, sets nft, routes, conntrack",
 		"cleanup": "undoes what the agent did; runs only with the value `cleanup`",
 	}
 }
