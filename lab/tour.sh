@@ -42,30 +42,30 @@ bin/lab cluster import dist/hairpin-next-image.tar
 remove
 
 say "# A tour"
-say "Hairpin is installed on a cluster, asked, upgraded and removed. \`make tour\` wrote this page from a real run: three nodes made by \`make
+say "A complete session: install, inspect, upgrade and remove Hairpin. \`make tour\` wrote this page from a real run: three nodes made by \`make
 cluster\`, Kubernetes 1.37, no kube-proxy, no other network plugin. \`…\` stands for lines left out."
 say "## Install"
 say "Without a network plugin, no node is ready and pods wait."
 show "kubectl get nodes"
-say "One command installs Hairpin and returns when every node is well."
+say "\`make install\` runs \`helm upgrade --install\` with the chart of the checkout, and returns when every node is healthy."
 show "make install IMAGE=hairpin:dev VALUES='--set config.gateway.mode=$mode'" "grep -v '^go build\|^make'"
 show "kubectl get nodes"
 renew
-say "## Ask"
-say "Each node says how each of its parts is, and what stands in the way of an object."
+say "## Inspect"
+say "\`status\` shows the health of every component on every node, and objects that cannot be served."
 show "kubectl hairpin status"
 say "A Service is reached from every pod and every node:"
 show "kubectl get service web web-nodeport"
 show "kubectl exec daemonset/client -- /bin/pod get --to web.default.svc.cluster.local:80"
-say "Which way does a packet go? \`explain\` follows it through every table."
+say "Where does a packet go? \`explain\` follows it through every table."
 show "kubectl hairpin explain host/node-a svc/default/web" "awk 'NR <= 34 { print } NR == 35 { print \"…\" } /^First packet:/, 0'"
-say "A mistake is told where it was made: on the object."
+say "Configuration errors appear as Events on the object that caused them."
 quiet kubectl patch service web --type merge --patch '{"spec":{"externalIPs":["10.96.0.1"]}}'
 for _ in $(seq 100); do kubectl get events --field-selector involvedObject.name=web 2>/dev/null | grep -q 10.96.0.1 && break || sleep 0.1; done
 show "kubectl get events --field-selector involvedObject.name=web,reason=HairpinProblem --output custom-columns=REASON:.reason,MESSAGE:.message"
 quiet kubectl patch service web --type json --patch '[{"op":"remove","path":"/spec/externalIPs"}]'
-say "## Leave with an address"
-say "An EgressIP gives pods an address outside, an EgressService that of their load balancer. \`status\` says which node carries it."
+say "## Fixed source addresses for pods"
+say "An EgressIP gives pods an address outside, an EgressService that of their load balancer. \`status\` shows which node has it."
 quiet kubectl label node node-b k8s.ovn.org/egress-assignable=
 quiet kubectl expose deployment web --name web-outside --type LoadBalancer --port 80
 quiet kubectl patch service web-outside --subresource status --type merge --patch '{"status":{"loadBalancer":{"ingress":[{"ip":"172.18.0.80"}]}}}'
@@ -91,13 +91,13 @@ show "kubectl hairpin status" "awk '/^EGRESSIP/, / nodes answer/'"
 quiet kubectl delete egressip/clients egressservice/web-outside service/web-outside
 quiet kubectl label node node-b k8s.ovn.org/egress-assignable-
 say "## Upgrade"
-say "Another build, node by node. Open vSwitch goes on running; no connection is lost."
+say "Upgrade to another build, node by node. Open vSwitch keeps running, so open connections continue."
 show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set image.tag=next" "sed -n 1,8p"
 show "kubectl --namespace hairpin rollout status daemonset/hairpin-node" "tail -1"
 show "kubectl --namespace hairpin get pods"
 show "kubectl hairpin status --wait" "grep ' nodes answer'"
 say "## Remove"
-say "First from the nodes, then from the cluster. The nodes are then as they were found."
+say "First from the nodes, then from the cluster. The nodes then have their own addresses and devices again."
 show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set cleanup=true" "sed -n 1p"
 show "kubectl --namespace hairpin rollout status daemonset/hairpin-node" "tail -1"
 show "helm uninstall hairpin --namespace hairpin"
