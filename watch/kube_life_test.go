@@ -178,8 +178,8 @@ status: {phase: Running, podIP: 10.244.8.5, podIPs: [{ip: 10.244.8.5}]}
 // added then.
 func testPods(t *testing.T, a *api) {
 	admin := kube{a.client(t)}
-	admin.change(t, step{set: podManifests})
 	defer admin.change(t, step{delete: "Pod/default/here Pod/default/there Node/node-a"})
+	admin.change(t, step{set: podManifests})
 	const node = "node node-a id=0 addresses=[] host=[] pods=[10.244.7.0/24] zone= gateway=  00:00:00:00:00:00 []\n"
 	follow(t, a.agent(t), "node-a").until(t, node+"pod default/here on node-a [10.244.7.5] 0a:58:0a:f4:07:05\n")
 	follow(t, a.agent(t), "node-b").until(t, node+"pod default/there on node-b [10.244.8.5] 0a:58:0a:f4:08:05\n")

@@ -92,11 +92,14 @@ type statusWriter[T any] interface {
 	UpdateStatus(ctx context.Context, obj T, o metav1.UpdateOptions) (T, error)
 }
 
-// apply creates or changes an object, and then its status, as two clients would. Controllers write
-// to Nodes as well, so it tries again after a conflict.
+// apply creates or changes an object, and then its status, as two clients would.
 func (k kube) apply(t *testing.T, object kubeObject) error {
-	return retry.RetryOnConflict(wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond},
-		func() error { return k.applyOnce(t, object.DeepCopyObject().(kubeObject)) })
+	return retryConflict(func() error { return k.applyOnce(t, object.DeepCopyObject().(kubeObject)) })
+}
+
+// retryConflict tries again after a conflict: controllers write to Nodes as well.
+func retryConflict(f func() error) error {
+	return retry.RetryOnConflict(wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond}, f)
 }
 
 func (k kube) applyOnce(t *testing.T, object kubeObject) error {
@@ -140,9 +143,18 @@ func applyWithStatus[T kubeObject](t *testing.T, w statusWriter[T], o T) error {
 	if err != nil {
 		return err
 	}
-	status.SetResourceVersion(written.GetResourceVersion())
-	_, err = w.UpdateStatus(t.Context(), status, metav1.UpdateOptions{})
-	return err
+	// Only the status is written again: another write of the spec would remove a Node's taints,
+	// which its controller adds again.
+	return retryConflict(func() error {
+		status.SetResourceVersion(written.GetResourceVersion())
+		_, err := w.UpdateStatus(t.Context(), status, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			if now, err := w.Get(t.Context(), status.GetName(), metav1.GetOptions{}); err == nil {
+				written = now
+			}
+		}
+		return err
+	})
 }
 
 func (k kube) delete(t *testing.T, o cluster.Owner) error {
