@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -100,18 +101,21 @@ func TestSysctlsGivenBack(t *testing.T) {
 func TestSysctlsOfAnotherLink(t *testing.T) {
 	ns, file := insidetest.NetNS(t), filepath.Join(t.TempDir(), "sysctls.json")
 	const path = "net/ipv4/conf/d0/rp_filter"
-	var want host.State
-	target, err := kernel.New(kernel.Config{NetNS: ns, Wanted: func() host.State { return want }, Former: file})
+	var wanted atomic.Pointer[host.State] // the Target's listener reads it
+	wanted.Store(&host.State{})
+	target, err := kernel.New(kernel.Config{NetNS: ns, Wanted: func() host.State { return *wanted.Load() },
+		Former: file})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer target.Close()
 	reach := func(value string) {
 		t.Helper()
-		want = host.State{Sysctls: map[string]host.Sysctl{}}
+		want := host.State{Sysctls: map[string]host.Sysctl{}}
 		if value != "" {
 			want.Sysctls[path] = host.Sysctl{Path: path, Value: value}
 		}
+		wanted.Store(&want)
 		have, err := target.Read(t.Context())
 		if err != nil {
 			t.Fatal(err)
