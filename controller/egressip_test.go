@@ -151,8 +151,22 @@ func testEgressIPs(t *testing.T, p *controlPlane, own bool) {
 	is("e", "172.18.0.33 a, "+good+", "+alone)
 	addCarrier(t, c, "b", "172.18.0.4")
 	p.wantIDs(t, 20*time.Second, "a=1 b=2") // without an ID, it cannot have egress addresses
-	create("two", `"172.18.0.44", "172.18.0.4"`)
-	is("two", "172.18.0.44 b, EgressIPAssigned=False (UnsupportedRequest), "+alone)
+	soon(t, 60*time.Second, func() string { // until the controller has read b's ID, a gets it
+		create("two", `"172.18.0.44", "172.18.0.4"`)
+		var got string
+		soon(t, 30*time.Second, func() string {
+			if got = carrying(t, c, "two"); !strings.HasPrefix(got, "172.18.0.44 ") {
+				return "two is " + got
+			}
+			return ""
+		})
+		if got == "172.18.0.44 b, EgressIPAssigned=False (UnsupportedRequest), "+alone {
+			return ""
+		}
+		_, err := raw(t, c, "DELETE", watch.EgressIPPath()+"/two", "")
+		noError(t, err)
+		return "two is " + got
+	})
 	_, err := c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType,
 		[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	noError(t, err)
