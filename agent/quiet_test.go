@@ -113,26 +113,33 @@ func work(t testing.TB, n *lab.Node) string {
 	return s.String()
 }
 
-// atRest waits until an agent has been idle for half a second.
+// atRest waits until an agent has been idle for half a second, and the kernel, too.
 func atRest(t testing.TB, n *lab.Node) {
 	t.Helper()
 	last, since := work(t, n), time.Now()
 	eventually(t, 20*time.Second, n.Name()+" is at rest", func() (bool, string) {
 		time.Sleep(50 * time.Millisecond)
-		if now := work(t, n); now != last {
+		busy := unsettled(t, n)
+		if now := work(t, n) + busy; now != last || busy != "" {
 			last, since = now, time.Now()
 		}
 		return time.Since(since) > 500*time.Millisecond, last
 	})
-	kernelAtRest(t, n)
 }
 
-// kernelAtRest waits until the kernel has added its own IPv6 addresses (duplicate address detection
-// takes a second).
+// unsettled lists what the kernel is about to change: IPv6 addresses whose duplicates it looks for,
+// which takes a second, and neighbors that it resolves. The agent has it resolve the MACs of
+// routers.
+func unsettled(t testing.TB, n *lab.Node) string {
+	t.Helper()
+	return sh(t, n, "ip -6 address show tentative; ip neighbor show nud incomplete")
+}
+
+// kernelAtRest waits until nothing is unsettled, on a node whose agent may not run.
 func kernelAtRest(t testing.TB, n *lab.Node) {
 	t.Helper()
-	eventually(t, 10*time.Second, "the kernel's own addresses are settled", func() (bool, string) {
-		left := sh(t, n, "ip -6 address show tentative")
+	eventually(t, 10*time.Second, "the kernel is at rest", func() (bool, string) {
+		left := unsettled(t, n)
 		return left == "", left
 	})
 }
