@@ -155,17 +155,18 @@ test: setup-tests image $(BIN)/helm ## all tests, on real Open vSwitch, OVN, nft
 	$(GO) test -C lab/kube ./expressions
 	$(GO) test ./walk -run Semantics -soak 1m
 
-# Packages with goroutines whose tests pass within their deadlines under the race detector. Package agent is under test as a
-# program, see test-race-lab.
-CONCURRENT = $(shell $(GO) list ./... | grep -E '^hairpin/(apply(/(conntrack|late|notice|ofctl|redirect))?|egress/.*|hostnet|inspect|kube|ops|report|retry)$$')
-# Tests of the agent to run with its race detector on.
+# Packages with goroutines. Of agent and cni, the tests run a program with the race detector, see test-race-lab.
+CONCURRENT = $(shell $(GO) list ./... | grep -E '^hairpin/(apply(/(conntrack|kernel|late|nbdb|notice|ofctl|redirect))?|controller|egress/.*|hostnet|inspect|kube|ops|ovsdb|report|retry|watch)$$')
+# Tests to run with the agent's race detector on.
 RUN ?= Hangs|Standby|SourceIsAway|Health
-test-race: setup-tests image ## the packages with goroutines, with the race detector
+RUN_CNI ?= Commands/openflow/(again|gc|killed|thirty)
+test-race: setup-tests image $(BIN)/helm test-race-lab ## the packages with goroutines, with the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m -p 2 $(CONCURRENT)
 
-test-race-lab: setup-tests image ## lab tests of the agent, built with the race detector (RUN='Hangs|Demo')
+test-race-lab: setup-tests image ## lab tests of the agent and its CNI server, built with the race detector (RUN='Hangs|Demo' RUN_CNI=Commands)
 	CGO_ENABLED=1 $(GO) build -race -o $(BIN)/race/hairpin ./cmd/hairpin
 	$(GO) test -timeout 30m -count 1 ./agent -run '$(RUN)' -hairpin ../$(BIN)/race/hairpin -slow 3
+	$(GO) test -timeout 30m -count 1 ./cni -run '$(RUN_CNI)' -hairpin ../$(BIN)/race/hairpin
 
 check: ## gofmt, go vet, staticcheck, go mod tidy
 	@test -z "$$(gofmt -l .)" || { echo "not formatted by gofmt:"; gofmt -l .; exit 1; }

@@ -97,7 +97,7 @@ func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raceless(t, l)
+	l.Raceless(t, agent)
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, n := range l.Nodes() {
@@ -106,18 +106,6 @@ func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 		}
 	})
 	return l
-}
-
-// raceless fails a test if an agent that was built with the race detector has found a race.
-func raceless(t testing.TB, l *lab.Lab) {
-	t.Cleanup(func() {
-		for _, n := range l.Nodes() {
-			text, err := os.ReadFile(n.LogFile(agent))
-			if _, race, found := strings.Cut(string(text), "WARNING: DATA RACE"); err == nil && found {
-				t.Errorf("%s: a data race:\n%s", n.Name(), race[:min(len(race), 4000)])
-			}
-		}
-	})
 }
 
 // logged writes to a test's log.

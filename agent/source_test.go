@@ -22,7 +22,7 @@ func alone(t testing.TB, daemons ...string) (*lab.Lab, *lab.Node) {
 		Daemons: daemons, Binds: map[string]string{"/usr/local/bin/hairpin": hairpin},
 		Files: map[string]string{settings: "[kubernetes]\nmanifests = " + folder + "\n"},
 	})
-	raceless(t, l)
+	l.Raceless(t, agent)
 	return l, n
 }
 

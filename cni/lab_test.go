@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -56,8 +57,13 @@ func (w *world) config() string {
 	return text
 }
 
+var ready = flag.String("hairpin", "", "the binary under test, where it is not to be built")
+
 // build returns the binary under test, built once.
 var build = sync.OnceValues(func() (string, error) {
+	if *ready != "" {
+		return filepath.Abs(*ready)
+	}
 	dir, err := os.MkdirTemp("", "hairpin-cni-test-")
 	if err != nil {
 		return "", err
@@ -73,7 +79,7 @@ var build = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := build(); err == nil {
+	if path, err := build(); err == nil && *ready == "" {
 		_ = os.RemoveAll(filepath.Dir(path))
 	}
 	os.Exit(code)
@@ -84,7 +90,9 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	binary, err := build()
 	must(t, err)
-	return &world{t: t, lab: lab.Start(t, lab.Config{}), binary: binary, dir: t.TempDir()}
+	w := &world{t: t, lab: lab.Start(t, lab.Config{}), binary: binary, dir: t.TempDir()}
+	w.lab.Raceless(t, agent)
+	return w
 }
 
 // manifest writes a file into the folder that the agents read.

@@ -15,6 +15,7 @@ type TB interface {
 	Name() string
 	Failed() bool
 	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 	Skipf(format string, args ...any)
 	Cleanup(func())
@@ -48,6 +49,19 @@ func Start(t TB, cfg Config) *Lab {
 		}
 	})
 	return l
+}
+
+// Raceless makes the test fail if a daemon that was built with the race detector has found a race
+// on a node of the lab.
+func (l *Lab) Raceless(t TB, daemon string) {
+	t.Cleanup(func() {
+		for _, n := range l.Nodes() {
+			text, err := os.ReadFile(n.LogFile(daemon))
+			if _, race, found := strings.Cut(string(text), "WARNING: DATA RACE"); err == nil && found {
+				t.Errorf("%s: a data race:\n%s", n.Name(), race[:min(len(race), 4000)])
+			}
+		}
+	})
 }
 
 // StartNode starts a lab with one node; both end with the test.
