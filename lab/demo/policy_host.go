@@ -63,7 +63,8 @@ END`, fmt.Sprintf("fib daddr type local meta l4proto { tcp, udp } th dport %d dn
 }
 
 // routedIn sends datagrams from the client to a pod's address by a node. The pod's replies do not
-// leave the cluster, but it must not hear what its policies drop.
+// leave the cluster, but it must not hear what its policies drop, whatever source the client
+// claims.
 func (w *world) routedIn(ctx context.Context, x forwards, node string, f family) error {
 	client := w.endpoints[clientName]
 	own, err := attack.MAC(client.place, outerLink)
@@ -79,22 +80,31 @@ func (w *world) routedIn(ctx context.Context, x forwards, node string, f family)
 		return err
 	}
 	defer server.Close()
-	arrives := func(wants bool) func() error {
-		return func() error {
-			mark := newMark("routed")
-			to := netip.AddrPortFrom(w.endpoints[x.pod].address(f), server.Port)
-			err := attack.Send(client.place, outerLink,
-				attack.Frame(own, router, attack.UDP(netip.AddrPortFrom(client.address(f), portOfPod()), to, mark)))
-			if err == nil && (server.Hear(ctx, w.patience(), contains(mark)) != nil) != wants {
-				err = fmt.Errorf("it arrives: %v", !wants)
-			}
-			return err
+	arrives := func(from netip.Addr, wants bool) error {
+		mark := newMark("routed")
+		to := netip.AddrPortFrom(w.endpoints[x.pod].address(f), server.Port)
+		err := attack.Send(client.place, outerLink,
+			attack.Frame(own, router, attack.UDP(netip.AddrPortFrom(from, portOfPod()), to, mark)))
+		if err == nil && (server.Hear(ctx, w.patience(), contains(mark)) != nil) != wants {
+			err = fmt.Errorf("from %s it arrives: %v", from, !wants)
 		}
-	}
-	if err := w.until(ctx, "without a policy", arrives(true)); err != nil {
 		return err
 	}
-	return w.underPolicies(ctx, x, f, arrives(false), arrives(true))
+	open := func() error { return arrives(client.address(f), true) }
+	if err := w.until(ctx, "without a policy", open); err != nil {
+		return err
+	}
+	return w.underPolicies(ctx, x, f, func() error {
+		err := arrives(client.address(f), false)
+		for _, claimed := range []string{management + nodeOf(node), join + nodeOf(node), node, "pod-c2"} {
+			from, failed := w.source(claimed, f)
+			if err == nil && failed == nil {
+				err = arrives(from, false)
+			}
+			err = errors.Join(err, failed)
+		}
+		return err
+	}, open)
 }
 
 // forwarded tries all clients without a policy and with each. With one that accepts nobody, only

@@ -35,7 +35,7 @@ func packetTrials() []Trial {
 				add("forged ICMP error", "policyTypes: [Ingress]", false, errorFrames)
 			}
 		}
-		for _, source := range []string{management + "node-a", join + "node-a", attacker} {
+		for _, source := range []string{management + "node-a", join + "node-a", "host-a", attacker} {
 			for _, to := range []way{clientHere, clientLocal} {
 				list = append(list, Trial{Name: to.name("policy spoofed source "+source+",", "ipv"+f.name),
 					Not: []Exception{noPolicies},

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strconv"
 
 	"hairpin/claims"
@@ -153,15 +155,22 @@ func hostFilter(e *node.Env) nft.State {
 // forwarded marks what the host forwards to pods for others: a client of a hostPort, or one that
 // has a route to pods by this node. By the management port it would get the host's own source, and
 // NetworkPolicies would permit it. It goes by claims.ServiceHost, as clients of Services do, or not
-// at all. Replies to pods go by the management port.
+// at all. Replies to pods go by the management port. A client outside cannot claim to be the node
+// or a pod: Linux itself does not check this for IPv6.
 func forwarded(e *node.Env, t *nft.Table, owner cluster.Owner) {
 	mark := &nft.Chain{Name: node.ChainForwarded, Type: "filter", Hook: "prerouting", Priority: node.HookMarks,
 		Owner: owner}
 	for i := range e.Stacks {
-		for _, r := range e.Stacks[i].Cluster {
+		s := &e.Stacks[i]
+		for _, r := range s.Cluster {
+			to := nft.AddrIn{Dst: true, Prefix: r}
+			for _, src := range sources(e, s) {
+				mark.Rules = append(mark.Rules, nft.Rule{Do: nft.Drop{}, Owner: owner,
+					Comment: "sources of the node and its pods",
+					Matches: append(fromOutside(), to, nft.AddrIn{Prefix: src})})
+			}
 			mark.Rules = append(mark.Rules, nft.Rule{Do: nft.AddMark{Bits: claims.MarkForwarded}, Owner: owner,
-				Comment: "requests that the host forwards to pods",
-				Matches: []nft.Match{nft.AddrIn{Dst: true, Prefix: r}, nft.CTOriginal{}}})
+				Comment: "requests that the host forwards to pods", Matches: []nft.Match{to, nft.CTOriginal{}}})
 		}
 	}
 	t.Chains[mark.Name] = mark
@@ -169,6 +178,17 @@ func forwarded(e *node.Env, t *nft.Table, owner cluster.Owner) {
 		Priority: node.HookFilter, Owner: owner,
 		Rules: []nft.Rule{{Do: nft.Drop{}, Owner: owner, Comment: "they must pass NetworkPolicies",
 			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, node.Forwarded()}}}}
+}
+
+// sources returns the addresses of the pod network and of the host.
+func sources(e *node.Env, s *node.Stack) []netip.Prefix {
+	list := slices.Clone(s.Cluster)
+	for _, a := range e.OwnAddresses(s) {
+		if !node.InRanges(s.Cluster, a) {
+			list = append(list, node.HostPrefix(a))
+		}
+	}
+	return list
 }
 
 // toPods SNATs packets of the host to pods to the management port's address, whatever their source

@@ -68,20 +68,38 @@ func podGuard(e *node.Env, owner cluster.Owner) *nft.Chain {
 	return c
 }
 
-// foreignSources drops packets with a source of the pod network that do not come from there. The
-// host forwards requests of external clients to Services, and NetworkPolicies judge their source.
-// Where claims.ServiceBridge gets them from the gateway bridge, its flows do the same.
+// foreignSources drops packets with a source of the pod network or of the host that do not come
+// from there. The host forwards requests of external clients to Services, and NetworkPolicies judge
+// their source. Where claims.ServiceBridge gets them from the gateway bridge, its flows do the
+// same. The kernel drops the host's own IPv4 sources itself. What the host sends to a multicast
+// group may return to it.
 func foreignSources(e *node.Env, owner cluster.Owner) *nft.Chain {
 	c := &nft.Chain{Name: node.ChainForeign, Type: "filter", Hook: "prerouting", Priority: node.HookGuard, Owner: owner}
 	for i := range e.Stacks {
-		for _, r := range e.Stacks[i].Cluster {
-			rule := nft.Rule{Do: nft.Drop{}, Comment: "sources of the pod network", Owner: owner}
-			for _, link := range []string{claims.ManagementPort, claims.ServiceHost, "lo"} {
-				rule.Matches = append(rule.Matches, nft.InInterface{Name: link, Not: true})
+		s := &e.Stacks[i]
+		drop := func(src netip.Prefix, comment string, further ...nft.Match) {
+			c.Rules = append(c.Rules, nft.Rule{Do: nft.Drop{}, Comment: comment, Owner: owner,
+				Matches: append(append(fromOutside(), nft.AddrIn{Prefix: src}), further...)})
+		}
+		for _, r := range s.Cluster {
+			drop(r, "sources of the pod network")
+		}
+		if s.Family == cluster.IPv6 {
+			for _, a := range e.OwnAddresses(s) {
+				if !node.InRanges(s.Cluster, a) {
+					drop(node.HostPrefix(a), "sources of the host",
+						nft.AddrIn{Dst: true, Not: true, Prefix: node.Vocab(s.Family).Multicast})
+				}
 			}
-			rule.Matches = append(rule.Matches, nft.AddrIn{Prefix: r})
-			c.Rules = append(c.Rules, rule)
 		}
 	}
 	return c
+}
+
+// fromOutside matches packets that come neither from pods nor from the host itself.
+func fromOutside() (list []nft.Match) {
+	for _, link := range []string{claims.ManagementPort, claims.ServiceHost, "lo"} {
+		list = append(list, nft.InInterface{Name: link, Not: true})
+	}
+	return list
 }

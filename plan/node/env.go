@@ -33,6 +33,19 @@ func (e *Env) NodeAddresses(s *Stack) []netip.Prefix {
 	return SortedPrefixes(nodes)
 }
 
+// OwnAddresses returns the addresses of the planned node's host in a family, that of the management
+// port included.
+func (e *Env) OwnAddresses(s *Stack) []netip.Addr {
+	own := []netip.Addr{s.Management.Addr(), s.Node, s.Address.Addr()}
+	for _, p := range e.Node.HostAddresses {
+		if cluster.FamilyOf(p.Addr()) == s.Family {
+			own = append(own, p.Addr())
+		}
+	}
+	slices.SortFunc(own, netip.Addr.Compare)
+	return slices.Compact(own)
+}
+
 // Env describes the planned node to features, with every address that follows from its node ID.
 type Env struct {
 	Config *cluster.Config

@@ -196,14 +196,7 @@ func denied(ip flow.Protocol, set, clear flow.CTBits) flow.Match {
 // documentation of NetworkPolicy promises it. A pod cannot have these sources.
 func (w *serviceBridge) ownNode(s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
-	own := []netip.Addr{s.Management.Addr(), s.Node, s.Address.Addr()}
-	for _, p := range w.Node.HostAddresses {
-		if cluster.FamilyOf(p.Addr()) == s.Family {
-			own = append(own, p.Addr())
-		}
-	}
-	slices.SortFunc(own, netip.Addr.Compare)
-	for _, a := range slices.Compact(own) {
+	for _, a := range w.OwnAddresses(s) {
 		w.add(pipeline.SvcEgressConntrack, prioExempt, flow.Match{Protocol: ip, Dst: node.HostPrefix(a)},
 			resubmit(pipeline.SvcIngressClassifier))
 		w.add(pipeline.SvcIngressConntrack, prioExempt,
