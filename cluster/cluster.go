@@ -184,6 +184,8 @@ type Node struct {
 	ID int
 	// Addresses are the node's InternalIPs, at most one per family, IPv4 first.
 	Addresses []netip.Addr
+	// IPs are the addresses in the Node's status, of all types: policies select nodes by them.
+	IPs []netip.Addr
 	// HostAddresses are all addresses of the host that pods may reach, the secondary ones included,
 	// with their prefix lengths (annotation k8s.ovn.org/host-cidrs). It always contains Addresses,
 	// with full length if the mask is not known. An agent's own node also has IPv4 link-local

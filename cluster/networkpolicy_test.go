@@ -61,6 +61,8 @@ func peersText(r cluster.PolicyRule) string {
 	}
 	for _, p := range r.Peers {
 		switch {
+		case p.Nodes != nil:
+			list = append(list, "nodes "+selectorText(*p.Nodes))
 		case p.Pods == nil:
 			list = append(list, strings.Trim(fmt.Sprint(p.Blocks), "[]"))
 		case p.Pods.Namespace != "":
@@ -146,8 +148,10 @@ func TestNetworkPolicy(t *testing.T) {
 			`[] ingress [10.0.0.128/25, 10.0.0.1/32 on all]`, nil},
 		{`{ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/24, except: [10.0.0.0/25, 10.0.0.128/25]}}]}]}`,
 			`[] ingress [ on all]`, nil},
-		{`{ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0, except: [128.0.0.0/1]}}]}]}`, `[] ingress [0.0.0.0/1 on all]`, nil},
-		{`{ingress: [{from: [{ipBlock: {cidr: "::/0", except: ["8000::/1", "::/2"]}}]}]}`, `[] ingress [4000::/2 on all]`, nil},
+		{`{ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0, except: [128.0.0.0/1]}}]}]}`, `[] ingress [0.0.0.0/1 on all]`,
+			nil},
+		{`{ingress: [{from: [{ipBlock: {cidr: "::/0", except: ["8000::/1", "::/2"]}}]}]}`,
+			`[] ingress [4000::/2 on all]`, nil},
 		{`{ingress: [{from: [{ipBlock: {cidr: 10.0.0.0}}, {ipBlock: {cidr: 10.0.0.0/8}}]}]}`,
 			`[] ingress [10.0.0.0/8 on all]`,
 			[]string{`spec.ingress[0].from[0].ipBlock.cidr: "10.0.0.0" is not an address range` + nothing}},
@@ -171,7 +175,8 @@ func TestNetworkPolicy(t *testing.T) {
 		{`{ingress: [{ports: [{}]}]}`, `[] ingress [all on tcp/*]`, nil},
 		{`{ingress: [{ports: [{port: 80}, {protocol: UDP}, {protocol: SCTP, port: 7}]}]}`,
 			`[] ingress [all on tcp/80, udp/*, sctp/7]`, nil},
-		{`{ingress: [{ports: [{port: http}, {port: http, protocol: UDP}]}]}`, `[] ingress [all on tcp/http, udp/http]`, nil},
+		{`{ingress: [{ports: [{port: http}, {port: http, protocol: UDP}]}]}`, `[] ingress [all on tcp/http, udp/http]`,
+			nil},
 		{`{ingress: [{ports: [{port: 80, endPort: 80}, {port: 1, endPort: 65535}, {port: 10, endPort: 20}, {port: 15, endPort: 30}]}]}`,
 			`[] ingress [all on tcp/80, tcp/1-65535, tcp/10-20, tcp/15-30]`, nil},
 		{`{ingress: [{ports: [{port: 80, endPort: 79}, {port: 0}, {port: 65536}, {port: -1}, {port: 1, endPort: 65536}]}]}`,

@@ -157,10 +157,13 @@ func (p *nodeParser) lifecycle(o *corev1.Node) {
 
 func (p *nodeParser) addresses(o *corev1.Node) {
 	for i, a := range o.Status.Addresses {
+		addr, err := parseHostAddr(a.Address)
+		if err == nil && !slices.Contains(p.node.IPs, addr) {
+			p.node.IPs = append(p.node.IPs, addr)
+		}
 		if a.Type != corev1.NodeInternalIP {
 			continue
 		}
-		addr, err := parseHostAddr(a.Address)
 		if err != nil {
 			p.problem(fmt.Sprintf("status.addresses[%d].address", i), "%v", err)
 			continue
@@ -170,6 +173,7 @@ func (p *nodeParser) addresses(o *corev1.Node) {
 		}
 	}
 	slices.SortFunc(p.node.Addresses, netip.Addr.Compare)
+	slices.SortFunc(p.node.IPs, netip.Addr.Compare)
 }
 
 func (p *nodeParser) podCIDRs(o *corev1.Node) {

@@ -52,6 +52,7 @@ func wantGood() cluster.Node {
 		Name: "node-a", ID: 7, Zone: "z1",
 		Egress:        cluster.NodeEgress{Labels: map[string]string{"topology.kubernetes.io/zone": "z1"}},
 		Addresses:     addrs("172.18.0.3", "fc00::3"),
+		IPs:           addrs("172.18.0.3", "172.18.0.4", "192.0.2.1", "fc00::3"),
 		HostAddresses: prefixes("172.18.0.3/16", "172.20.0.1/16", "fc00::3/64"),
 		PodCIDRs:      prefixes("10.244.1.0/24", "fd00:10:244:1::/64"),
 		Gateway: cluster.Gateway{
@@ -91,8 +92,9 @@ func TestNodeWithLittle(t *testing.T) {
 	if got := *s.Node("bare"); !reflect.DeepEqual(got, cluster.Node{Name: "bare"}) {
 		t.Errorf("got %+v", got)
 	}
-	old := cluster.Node{Name: "old", Addresses: addrs("172.18.0.3"), HostAddresses: prefixes("172.18.0.3/32"),
-		PodCIDRs: prefixes("10.244.1.0/24")}
+	old := cluster.Node{Name: "old", Addresses: addrs("172.18.0.3"), IPs: addrs("172.18.0.3"),
+		HostAddresses: prefixes("172.18.0.3/32"),
+		PodCIDRs:      prefixes("10.244.1.0/24")}
 	if got := *s.Node("old"); !reflect.DeepEqual(got, old) {
 		t.Errorf("got %+v", got)
 	}

@@ -54,9 +54,13 @@ type PolicyRule struct {
 	Ports    []PolicyPort
 }
 
-// PolicyPeer is one item of a PolicyRule's list of peers: pods by labels, or addresses.
+// PolicyPeer is one item of a PolicyRule's list of peers: pods by labels, nodes by labels, or
+// addresses.
 type PolicyPeer struct {
-	Pods *PodSelector // nil: Blocks
+	Pods *PodSelector // nil: Nodes or Blocks
+	// Nodes selects nodes by their labels. The peer is their IPs, of a ClusterNetworkPolicy's
+	// egress rule.
+	Nodes *Selector
 	// Blocks are the addresses of an ipBlock without those of its exceptions, or of a list of
 	// networks: sorted, and none within another.
 	Blocks []netip.Prefix

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"hairpin/api/clusternetworkpolicy"
 	"hairpin/cluster"
 )
 
@@ -35,7 +37,7 @@ func anyObject(t *rapid.T) any {
 		return rapid.SampledFrom([]corev1.Protocol{tcp, udp, "QUIC"}).Draw(t, "protocol")
 	}
 	number := func() int32 { return rapid.SampledFrom([]int32{1, 2, 0, 65536}).Draw(t, "number") }
-	switch rapid.IntRange(0, 6).Draw(t, "kind") {
+	switch rapid.IntRange(0, 7).Draw(t, "kind") {
 	case 0:
 		pods := rapid.SampledFrom([][]string{nil, {"10.244.1.0/24"}, {"10.244.2.0/24"}, {"10.244.2.4/30"}}).Draw(t,
 			"range")
@@ -54,6 +56,11 @@ func anyObject(t *rapid.T) any {
 		o.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{
 			{From: []networkingv1.NetworkPolicyPeer{{IPBlock: block}}}}
 		return o
+	case 7:
+		return &clusternetworkpolicy.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name("policy", 3)},
+			Spec: json.RawMessage(fmt.Sprintf(`{"tier":"Admin","priority":%d,"subject":{"namespaces":{}},"egress":[%s]}`,
+				number(), rapid.SampledFrom([]string{"", `{"action":"Deny","to":[{"networks":["10.0.0.0/8"]}]}`,
+					`{"action":"Deny","to":[{}]}`}).Draw(t, "rule")))}
 	case 2, 3:
 		return service(name("service", 3), rapid.SampledFrom([]string{"None", "10.96.0.1", "010.96.0.1"}).Draw(t, "ip"),
 			ports(port(name("port", 2), protocol(), number()), port(name("port", 2), protocol(), number())),
@@ -87,6 +94,8 @@ func key(o any) string {
 		return "EndpointSlice/" + o.Name
 	case *networkingv1.NetworkPolicy:
 		return "NetworkPolicy/" + o.Name
+	case *clusternetworkpolicy.ClusterNetworkPolicy:
+		return "ClusterNetworkPolicy/" + o.Name
 	}
 	return ""
 }

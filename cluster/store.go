@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"hairpin/api/clusternetworkpolicy"
 	v1 "hairpin/api/v1"
 )
 
@@ -78,8 +79,9 @@ func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
 
 // Set adds or replaces an object: *corev1.Node, *corev1.Pod, *corev1.Service,
 // *discoveryv1.EndpointSlice, *corev1.Namespace, *v1.EgressIP, *v1.EgressService,
-// *networkingv1.ServiceCIDR or *networkingv1.NetworkPolicy. Others are ignored. The Store keeps
-// only strings of the object.
+// *networkingv1.ServiceCIDR, *networkingv1.NetworkPolicy or
+// *clusternetworkpolicy.ClusterNetworkPolicy. Others are ignored. The Store keeps only strings of
+// the object.
 func (s *Store) Set(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
@@ -132,6 +134,10 @@ func (s *Store) Set(obj any) {
 		p, problems := parseNetworkPolicy(o)
 		s.policies.put(owner, []*Policy{p})
 		s.note(owner, problems)
+	case *clusternetworkpolicy.ClusterNetworkPolicy:
+		p, problems := parseClusterNetworkPolicy(o)
+		s.policies.put(p.Owner, []*Policy{p})
+		s.note(p.Owner, problems)
 	case *corev1.Namespace:
 		n, problems := parseNamespace(o)
 		s.namespaces.put(namespaceOwner(o.Name), []*Namespace{n})
@@ -177,6 +183,10 @@ func (s *Store) Delete(obj any) {
 		s.note(owner, nil)
 	case *networkingv1.NetworkPolicy:
 		owner := ownerOf("NetworkPolicy", &o.ObjectMeta)
+		s.policies.put(owner, nil)
+		s.note(owner, nil)
+	case *clusternetworkpolicy.ClusterNetworkPolicy:
+		owner := clusterNetworkPolicyOwner(o.Name)
 		s.policies.put(owner, nil)
 		s.note(owner, nil)
 	case *corev1.Namespace:
@@ -229,7 +239,8 @@ func (s *Store) Snapshot() *Snapshot {
 	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() ||
 		s.namespaces.changed() || s.egressServices.changed() || s.policies.changed() {
 		s.findStrays(moved, &vetted)
-		var denied []Problem // of Pods that request addresses, and of EgressServices
+		policies := s.policies.all()
+		denied := samePriority(policies) // and of Pods that request addresses, and of EgressServices
 		s.last = &Snapshot{
 			Config:     withServiceCIDRs(s.config, s.ranges.all()),
 			Nodes:      s.nodes.all(),
@@ -238,7 +249,7 @@ func (s *Store) Snapshot() *Snapshot {
 			Starting:   s.extend(s.starting.all(), &denied),
 			Namespaces: s.namespaces.all(),
 			EgressIPs:  s.withServices(s.settle(s.egressIPs.all(), s.frontends.all()), &denied),
-			Policies:   s.policies.all(),
+			Policies:   policies,
 			Problems:   s.allProblems(denied),
 		}
 	}

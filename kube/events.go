@@ -12,11 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"hairpin/api/clusternetworkpolicy"
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
 	"hairpin/kubeapi"
 	"hairpin/report"
 	"hairpin/retry"
+	"hairpin/watch"
 )
 
 // Grace is how long a problem must last before it is reported: a slice may arrive a moment before
@@ -101,6 +103,8 @@ func (r *Events) tell(p cluster.Problem) {
 		object.APIVersion = v1.GroupVersion().String()
 	case "NetworkPolicy":
 		object.APIVersion = "networking.k8s.io/v1"
+	case "ClusterNetworkPolicy":
+		object.APIVersion = clusternetworkpolicy.Versions()[0].String()
 	case "File":
 		return
 	}
@@ -144,6 +148,8 @@ func (s *sink) Create(e *corev1.Event) (*corev1.Event, error) {
 		m, err = s.client.EndpointSlices(o.Namespace).Get(ctx, o.Name)
 	case "NetworkPolicy":
 		m, err = s.client.NetworkPolicies(o.Namespace).Get(ctx, o.Name)
+	case "ClusterNetworkPolicy":
+		m, err = watch.ClusterNetworkPolicy(ctx, s.client.Core, o.Name)
 	case "EgressIP":
 		m, err = EgressIP(ctx, s.client, o.Name)
 	case "EgressService":

@@ -186,6 +186,7 @@ func TestKube(t *testing.T) {
 	t.Run("restart", func(t *testing.T) { testAway(t, a, true) })
 	t.Run("policies", func(t *testing.T) { testPolicies(t, a) })
 	t.Run("new pods", func(t *testing.T) { testNewPods(t, a) })
+	t.Run("cluster policies", func(t *testing.T) { testClusterPolicies(t, a) })
 	t.Run("egress", func(t *testing.T) { testEgress(t, a) })
 	t.Run("before Pods", func(t *testing.T) { testBeforePods(t, a) })
 	t.Run("restart with many Services", func(t *testing.T) { testManyAway(t, a) })

@@ -18,6 +18,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"hairpin/api/clusternetworkpolicy"
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
 )
@@ -106,7 +107,8 @@ func (f *file) document(place string, outer metav1.TypeMeta, j []byte) {
 		f.problem(place, fmt.Errorf("%s: metadata.name: is missing", head.Kind))
 		return
 	}
-	if slices.Contains([]string{"Node", "Namespace", "EgressIP", "ServiceCIDR"}, head.Kind) { // cluster-scoped
+	if slices.Contains([]string{"Node", "Namespace", "EgressIP", "ServiceCIDR", "ClusterNetworkPolicy"}, head.Kind) {
+		// cluster-scoped
 		head.Metadata.Namespace = ""
 	} else if head.Metadata.Namespace == "" {
 		head.Metadata.Namespace = metav1.NamespaceDefault
@@ -167,6 +169,13 @@ func newObject(apiVersion, kind string) (metav1.Object, error) {
 	var object metav1.Object
 	want := "v1"
 	switch kind {
+	case "ClusterNetworkPolicy":
+		object = &clusternetworkpolicy.ClusterNetworkPolicy{}
+		versions := clusternetworkpolicy.Versions()
+		want = versions[0].String()
+		if apiVersion == versions[1].String() {
+			want = apiVersion
+		}
 	case "Node":
 		object = &corev1.Node{}
 	case "Pod":

@@ -3,6 +3,7 @@ package watch
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"hairpin/cluster"
@@ -40,9 +41,19 @@ func TestPoliciesNeedPods(t *testing.T) {
 		{`{egress: [{ports: [{port: http}]}]}`, []string{own}, true},
 		{`{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: http}]}]}`, []string{own}, true},
 		{`{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: 80}]}]}`, []string{own}, false},
+		{`cluster: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: own}}}}, ingress: [{action: Deny, from: [{namespaces: {}}]}]`,
+			[]string{other, own}, true},
+		{`cluster: {namespaces: {matchLabels: {a: b}}}, ingress: [{action: Deny, from: [{namespaces: {}}]}]`,
+			[]string{own}, false},
+		{`cluster: {namespaces: {}}, egress: [{action: Deny, to: [{networks: [10.0.0.0/8]}, {nodes: {}}]}]`,
+			[]string{own}, false},
 	} {
 		for _, reverse := range []bool{false, true} {
 			docs := append([]string{fmt.Sprintf(policy, c.spec)}, c.others...)
+			if subject, is := strings.CutPrefix(c.spec, "cluster: "); is {
+				docs[0] = `{apiVersion: policy.networking.k8s.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: p},
+					spec: {tier: Admin, priority: 1, subject: ` + subject + `}}`
+			}
 			if reverse {
 				slices.Reverse(docs)
 			}

@@ -78,8 +78,11 @@ func DrawPolicyPod(t *rapid.T) *cluster.Pod {
 	return p
 }
 
-// DrawPolicy draws a NetworkPolicy of any shape.
+// DrawPolicy draws a NetworkPolicy or a ClusterNetworkPolicy of any shape.
 func DrawPolicy(t *rapid.T) *cluster.Policy {
+	if rapid.IntRange(0, 2).Draw(t, "cluster network policy") == 0 {
+		return drawClusterPolicy(t)
+	}
 	p := &cluster.Policy{Tier: cluster.TierNetworkPolicy, Subject: cluster.PodSelector{
 		Namespace: rapid.SampledFrom(policyNamespaces).Draw(t, "namespace"), Pods: drawSelector(t)}}
 	p.Owner = cluster.Owner{Kind: "NetworkPolicy", Namespace: p.Subject.Namespace,
@@ -94,6 +97,53 @@ func DrawPolicy(t *rapid.T) *cluster.Policy {
 	return p
 }
 
+// drawClusterPolicy draws a ClusterNetworkPolicy. Two of them have the same priority. The API does
+// not define which of their rules decides, so these have no rules that pass: then it is defined
+// here.
+func drawClusterPolicy(t *rapid.T) *cluster.Policy {
+	name := rapid.SampledFrom([]string{"r", "s", "t"}).Draw(t, "cluster policy")
+	p := &cluster.Policy{Owner: cluster.Owner{Kind: "ClusterNetworkPolicy", Name: name},
+		Tier:     rapid.SampledFrom([]cluster.PolicyTier{cluster.TierAdmin, cluster.TierBaseline}).Draw(t, "tier"),
+		Priority: map[string]int{"r": 5, "s": 1000, "t": 1000}[name],
+		Subject:  cluster.PodSelector{Namespaces: drawSelector(t), Pods: drawSelector(t)}}
+	actions := []cluster.PolicyAction{cluster.Accept, cluster.Deny, cluster.Pass}
+	if name != "r" {
+		actions = actions[:2]
+	}
+	for _, d := range []*cluster.PolicyDirection{&p.Ingress, &p.Egress} {
+		for range rapid.IntRange(0, 3).Draw(t, "rules") {
+			d.Rules = append(d.Rules, drawClusterRule(t, d == &p.Egress,
+				rapid.SampledFrom(actions).Draw(t, "action")))
+		}
+	}
+	return p
+}
+
+// drawClusterRule draws a rule, or what stands for a rule that fails closed.
+func drawClusterRule(t *rapid.T, egress bool, action cluster.PolicyAction) cluster.PolicyRule {
+	if rapid.IntRange(0, 9).Draw(t, "fails closed") == 0 {
+		if action == cluster.Accept {
+			return cluster.PolicyRule{}
+		}
+		return cluster.PolicyRule{Action: cluster.Deny, AllPeers: true, AllPorts: true}
+	}
+	r := cluster.PolicyRule{Action: action}
+	r.AllPorts, r.Ports = drawPorts(t)
+	for range rapid.IntRange(1, 2).Draw(t, "peers") {
+		switch {
+		case egress && rapid.IntRange(0, 3).Draw(t, "nodes") == 0:
+			s := drawSelector(t)
+			r.Peers = append(r.Peers, cluster.PolicyPeer{Nodes: &s})
+		case egress && rapid.IntRange(0, 2).Draw(t, "networks") == 0:
+			r.Peers = append(r.Peers, cluster.PolicyPeer{Blocks: drawBlocks(t)})
+		default:
+			r.Peers = append(r.Peers, cluster.PolicyPeer{Pods: &cluster.PodSelector{Namespaces: drawSelector(t),
+				Pods: drawSelector(t)}})
+		}
+	}
+	return r
+}
+
 func drawRule(t *rapid.T, own string) (r cluster.PolicyRule) {
 	r.AllPeers = rapid.IntRange(0, 4).Draw(t, "all peers") == 0
 	if !r.AllPeers {
@@ -101,9 +151,13 @@ func drawRule(t *rapid.T, own string) (r cluster.PolicyRule) {
 			r.Peers = append(r.Peers, drawPeer(t, own))
 		}
 	}
-	r.AllPorts = rapid.IntRange(0, 2).Draw(t, "all ports") == 0
-	if r.AllPorts {
-		return r
+	r.AllPorts, r.Ports = drawPorts(t)
+	return r
+}
+
+func drawPorts(t *rapid.T) (all bool, list []cluster.PolicyPort) {
+	if rapid.IntRange(0, 2).Draw(t, "all ports") == 0 {
+		return true, nil
 	}
 	for range rapid.IntRange(1, 2).Draw(t, "ports") {
 		protocol := rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP}).Draw(t, "protocol")
@@ -119,9 +173,9 @@ func drawRule(t *rapid.T, own string) (r cluster.PolicyRule) {
 			p.First = rapid.SampledFrom([]uint16{50, 79, 1024}).Draw(t, "first")
 			p.Last = rapid.SampledFrom([]uint16{8079, 8080, 65535}).Draw(t, "last")
 		}
-		r.Ports = append(r.Ports, p)
+		list = append(list, p)
 	}
-	return r
+	return false, list
 }
 
 func drawPeer(t *rapid.T, own string) cluster.PolicyPeer {
@@ -132,21 +186,39 @@ func drawPeer(t *rapid.T, own string) cluster.PolicyPeer {
 	case 1:
 		s.Namespaces = drawSelector(t)
 	default:
-		var blocks []netip.Prefix
-		for _, b := range rapid.SliceOfNDistinct(rapid.SampledFrom(policyBlocks), 1, 2, rapid.ID).Draw(t, "blocks") {
-			blocks = append(blocks, netip.MustParsePrefix(b))
-		}
-		slices.SortFunc(blocks, netip.Prefix.Compare)
-		return cluster.PolicyPeer{Blocks: blocks}
+		return cluster.PolicyPeer{Blocks: drawBlocks(t)}
 	}
 	return cluster.PolicyPeer{Pods: s}
 }
 
-// ChurnPolicies changes namespaces, pods or policies as a Store does: new slices, and the same
-// pointers for what did not change.
+func drawBlocks(t *rapid.T) (blocks []netip.Prefix) {
+	for _, b := range rapid.SliceOfNDistinct(rapid.SampledFrom(policyBlocks), 1, 2, rapid.ID).Draw(t, "blocks") {
+		blocks = append(blocks, netip.MustParsePrefix(b))
+	}
+	slices.SortFunc(blocks, netip.Prefix.Compare)
+	return blocks
+}
+
+// Relabel gives one of the nodes other labels, and perhaps another address.
+func Relabel(t *rapid.T, nodes []*cluster.Node) []*cluster.Node {
+	i := rapid.IntRange(0, len(nodes)-1).Draw(t, "node")
+	n := *nodes[i]
+	n.Egress.Labels, n.IPs = DrawLabels(t), slices.Clone(n.Addresses)
+	if rapid.Bool().Draw(t, "another address") {
+		n.IPs = append(n.IPs, netip.MustParseAddr("203.0.113.9"))
+	}
+	nodes = slices.Clone(nodes)
+	nodes[i] = &n
+	return nodes
+}
+
+// ChurnPolicies changes namespaces, pods, labels of nodes or policies as a Store does: new slices,
+// and the same pointers for what did not change.
 func ChurnPolicies(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 	n := *s
-	switch rapid.IntRange(0, 4).Draw(t, "what") {
+	switch rapid.IntRange(0, 5).Draw(t, "what") {
+	case 5:
+		n.Nodes = Relabel(t, s.Nodes)
 	case 0:
 		n.Namespaces = Edit(t, s.Namespaces, func(t *rapid.T) *cluster.Namespace {
 			return &cluster.Namespace{Name: rapid.SampledFrom(policyNamespaces).Draw(t, "namespace"),

@@ -130,8 +130,10 @@ func testEgress(t *testing.T, a *api) {
 func testPolicies(t *testing.T, a *api) {
 	admin := kube{a.client(t)}
 	pod := func(name, node, ip string) string {
-		return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", labels: {app: web}}\nspec: {nodeName: " + node +
-			", containers: [{name: c, image: i, ports: [{name: http, containerPort: 80}]}]}\nstatus: {podIPs: [{ip: " + ip +
+		return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", labels: {app: web}}\nspec: {nodeName: " +
+			node +
+			", containers: [{name: c, image: i, ports: [{name: http, containerPort: 80}]}]}\nstatus: {podIPs: [{ip: " +
+			ip +
 			"}]}\n"
 	}
 	admin.change(t, step{set: pod("here", "node-a", "10.244.1.3") + "---\n" + pod("there", "node-b", "10.244.2.3")})
@@ -177,6 +179,77 @@ func testPolicies(t *testing.T, a *api) {
 	follow(t, a.agent(t), "").egress(t, "controller", "policy p ")
 	admin.change(t, step{delete: "NetworkPolicy/default/p"})
 	from.egress(t, "deleted", here)
+}
+
+// testClusterPolicies: ClusterNetworkPolicies are read once the server has the resource, in the
+// preferred of its versions, also when the served versions change.
+func testClusterPolicies(t *testing.T, a *api) {
+	const definitions, name = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		"clusternetworkpolicies.policy.networking.k8s.io"
+	client := a.client(t)
+	from := follow(t, a.agent(t), "node-a")
+	wants := func(what string, want ...int) {
+		t.Helper()
+		priorities := func() (list []int) {
+			for _, p := range from.last.Policies {
+				list = append(list, p.Priority)
+			}
+			return list
+		}
+		for limit := time.After(30 * time.Second); from.last == nil || !slices.Equal(priorities(), want); {
+			select {
+			case from.last = <-from.from:
+			case <-limit:
+				t.Fatalf("%s: wanted priorities %v, the last are %v", what, want, priorities())
+			}
+		}
+	}
+	wants("without the resource")
+	versions := func(served map[string]bool) string {
+		var list []string
+		for _, v := range []string{"v1beta1", "v1alpha2"} {
+			list = append(list,
+				fmt.Sprintf(`{"name":%q,"served":%v,"storage":%v,"schema":{"openAPIV3Schema":{"type":"object",`+
+					`"properties":{"spec":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}}}`, v,
+					served[v],
+					v == "v1alpha2"))
+		}
+		return `"versions":[` + strings.Join(list, ",") + "]"
+	}
+	write(t, client, "POST", definitions, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",`+
+		`"metadata":{"name":"`+name+`","annotations":{"api-approved.kubernetes.io":"unapproved, test"}},`+
+		`"spec":{"group":"policy.networking.k8s.io","scope":"Cluster","names":{"kind":"ClusterNetworkPolicy",`+
+		`"plural":"clusternetworkpolicies"},`+versions(map[string]bool{"v1alpha2": true})+`}}`)
+	path := func(version string) string {
+		return "/apis/policy.networking.k8s.io/" + version + "/clusternetworkpolicies"
+	}
+	served := func(version string) {
+		t.Helper()
+		eventually(t, 30*time.Second, func() string {
+			_, err := client.CoreV1().RESTClient().Get().AbsPath(path(version)).DoRaw(t.Context())
+			if err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+	served("v1alpha2")
+	write(t, client, "POST", path("v1alpha2"), `{"apiVersion":"policy.networking.k8s.io/v1alpha2",`+
+		`"kind":"ClusterNetworkPolicy","metadata":{"name":"p"},"spec":{"tier":"Admin","priority":7,"subject":{"namespaces":{}}}}`)
+	wants("in version v1alpha2", 7)
+	write(t, client, "PATCH", definitions+"/"+name,
+		`{"spec":{`+versions(map[string]bool{"v1alpha2": true, "v1beta1": true})+`}}`)
+	served("v1beta1")
+	write(t, client, "PATCH", definitions+"/"+name, `{"spec":{`+versions(map[string]bool{"v1beta1": true})+`}}`)
+	write(t, client, "PATCH", path("v1beta1")+"/p", `{"spec":{"priority":8}}`)
+	wants("in version v1beta1", 8)
+	write(t, client, "DELETE", path("v1beta1")+"/p", "")
+	wants("deleted")
+	write(t, client, "POST", path("v1beta1"), `{"apiVersion":"policy.networking.k8s.io/v1beta1",`+
+		`"kind":"ClusterNetworkPolicy","metadata":{"name":"q"},"spec":{"tier":"Admin","priority":9,"subject":{"namespaces":{}}}}`)
+	wants("another one", 9)
+	write(t, client, "DELETE", definitions+"/"+name, "")
+	wants("without the resource again")
 }
 
 // testBeforePods: while the Pods that EgressIPs need cannot be read, the controller gets Snapshots

@@ -11,10 +11,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"hairpin/api/clusternetworkpolicy"
 	v1 "hairpin/api/v1"
 	"hairpin/kubeapi"
 )
@@ -22,9 +24,10 @@ import (
 // absentRetry is the time between checks for a resource that the server does not have.
 const absentRetry = 10 * time.Second
 
-// ours is a resource of k8s.ovn.org. The client knows only Kubernetes' own types, so this file
+// custom is a resource that is not Kubernetes' own. The client knows only those, so this file
 // decodes the JSON. A server without the resource has no objects.
-type ours struct {
+type custom struct {
+	versions []schema.GroupVersion // the preferred one first; they have equal fields
 	name     string
 	object   func() runtime.Object
 	list     func() runtime.Object
@@ -32,27 +35,42 @@ type ours struct {
 }
 
 var (
-	egressIPs = ours{v1.Resource, func() runtime.Object { return &v1.EgressIP{} },
+	ours      = []schema.GroupVersion{v1.GroupVersion()}
+	egressIPs = custom{ours, v1.Resource, func() runtime.Object { return &v1.EgressIP{} },
 		func() runtime.Object { return &v1.EgressIPList{} },
 		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressIP{ObjectMeta: m} }}
-	egressServices = ours{v1.ServiceResource, func() runtime.Object { return &v1.EgressService{} },
+	egressServices = custom{ours, v1.ServiceResource, func() runtime.Object { return &v1.EgressService{} },
 		func() runtime.Object { return &v1.EgressServiceList{} },
 		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressService{ObjectMeta: m} }}
+	clusterNetworkPolicies = custom{clusternetworkpolicy.Versions(), clusternetworkpolicy.Resource,
+		func() runtime.Object { return &clusternetworkpolicy.ClusterNetworkPolicy{} },
+		func() runtime.Object { return &clusternetworkpolicy.ClusterNetworkPolicyList{} },
+		func(m metav1.ObjectMeta) metav1.Object {
+			return &clusternetworkpolicy.ClusterNetworkPolicy{ObjectMeta: m}
+		}}
 )
 
 // EgressIPPath is the path of EgressIPs on the API server.
-func EgressIPPath() string { return egressIPs.path() }
+func EgressIPPath() string { return egressIPs.path(v1.GroupVersion()) }
 
 // EgressServicePath is the path of the EgressServices of a namespace on the API server.
 func EgressServicePath(namespace string) string {
 	return "/apis/" + v1.GroupVersion().String() + "/namespaces/" + namespace + "/" + v1.ServiceResource
 }
 
-func (r *ours) path() string { return "/apis/" + v1.GroupVersion().String() + "/" + r.name }
+func (r *custom) path(v schema.GroupVersion) string { return "/apis/" + v.String() + "/" + r.name }
 
-func (r *ours) get(client rest.Interface, options *metav1.ListOptions) *rest.Request {
-	return client.Get().AbsPath(r.path()).SetHeader("Accept", "application/json").VersionedParams(options,
-		kubeapi.Parameters)
+// served requests the resource in the first of its versions that the server has.
+func served[T any](r *custom, client rest.Interface, options *metav1.ListOptions,
+	do func(*rest.Request) (T, error)) (out T, err error) {
+	for _, v := range r.versions {
+		out, err = do(client.Get().AbsPath(r.path(v)).SetHeader("Accept", "application/json").VersionedParams(options,
+			kubeapi.Parameters))
+		if !apierrors.IsNotFound(err) {
+			break
+		}
+	}
+	return out, err
 }
 
 // ListEgressIPs reads all EgressIPs.
@@ -66,8 +84,32 @@ func ListEgressServices(ctx context.Context, client rest.Interface,
 	return egressServices.all(ctx, client, options)
 }
 
-func (r *ours) all(ctx context.Context, client rest.Interface, options metav1.ListOptions) (runtime.Object, error) {
-	text, err := r.get(client, &options).DoRaw(ctx)
+// ListClusterNetworkPolicies reads all ClusterNetworkPolicies.
+func ListClusterNetworkPolicies(ctx context.Context, client rest.Interface,
+	options metav1.ListOptions) (runtime.Object, error) {
+	return clusterNetworkPolicies.all(ctx, client, options)
+}
+
+// ClusterNetworkPolicy reads a ClusterNetworkPolicy.
+func ClusterNetworkPolicy(ctx context.Context, client rest.Interface,
+	name string) (*clusternetworkpolicy.ClusterNetworkPolicy, error) {
+	o := &clusternetworkpolicy.ClusterNetworkPolicy{}
+	_, err := served(&clusterNetworkPolicies, client, &metav1.ListOptions{},
+		func(q *rest.Request) (any, error) {
+			text, err := q.Suffix(name).DoRaw(ctx)
+			if err == nil {
+				err = json.Unmarshal(text, o)
+			}
+			return nil, err
+		})
+	if err != nil {
+		return nil, fmt.Errorf("read ClusterNetworkPolicy %s: %w", name, err)
+	}
+	return o, nil
+}
+
+func (r *custom) all(ctx context.Context, client rest.Interface, options metav1.ListOptions) (runtime.Object, error) {
+	text, err := served(r, client, &options, func(q *rest.Request) ([]byte, error) { return q.DoRaw(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -78,15 +120,16 @@ func (r *ours) all(ctx context.Context, client rest.Interface, options metav1.Li
 	return list, nil
 }
 
-// ours returns the source of a resource of k8s.ovn.org.
-func (k *kube) ours(ctx context.Context, client rest.Interface, r *ours) *source {
+// custom returns the source of a custom resource.
+func (k *kube) custom(ctx context.Context, client rest.Interface, r *custom) *source {
 	from := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return r.all(ctx, client, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 			options.Watch = true
-			body, err := r.get(client, &options).Stream(ctx)
+			body, err := served(r, client, &options,
+				func(q *rest.Request) (io.ReadCloser, error) { return q.Stream(ctx) })
 			if err != nil {
 				return nil, err
 			}
@@ -102,7 +145,7 @@ func (k *kube) ours(ctx context.Context, client rest.Interface, r *ours) *source
 type events struct {
 	body io.ReadCloser
 	from *json.Decoder
-	of   *ours
+	of   *custom
 }
 
 // Decode returns the next event.

@@ -1,0 +1,411 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	kjson "sigs.k8s.io/json"
+
+	"hairpin/api/clusternetworkpolicy"
+)
+
+// Limits of a ClusterNetworkPolicy (network-policy-api).
+const (
+	MostPriority = 1000 // the last of its priorities; the first is 0
+	MostRules    = 25   // of a direction
+)
+
+// clusterNetworkPolicySpec is the spec, as far as it has one form.
+type clusterNetworkPolicySpec struct {
+	Tier     string                     `json:"tier"`
+	Priority *int64                     `json:"priority"`
+	Subject  map[string]json.RawMessage `json:"subject"`
+	Ingress  []clusterNetworkPolicyRule `json:"ingress"`
+	Egress   []clusterNetworkPolicyRule `json:"egress"`
+}
+
+type clusterNetworkPolicyRule struct {
+	Name      string                       `json:"name"`
+	Action    string                       `json:"action"`
+	From      []map[string]json.RawMessage `json:"from"`
+	To        []map[string]json.RawMessage `json:"to"`
+	Protocols []map[string]json.RawMessage `json:"protocols"`
+}
+
+type clusterNetworkPolicyParser struct{ objectParser }
+
+// parseClusterNetworkPolicy returns the facts of a ClusterNetworkPolicy. What it cannot read fails
+// closed, as the API asks for peers of an unknown kind:
+//
+//   - A rule with an invalid or unknown part matches nothing if its action is Accept. Otherwise it
+//     denies everything.
+//   - With an unknown tier or an invalid priority, this holds for all rules, in the tier Admin.
+//   - With an invalid subject, the policy selects no pod: all rules are without effect.
+//   - Rules beyond MostRules are one rule with invalid parts, in place of the last.
+func parseClusterNetworkPolicy(o *clusternetworkpolicy.ClusterNetworkPolicy) (*Policy, []Problem) {
+	p := clusterNetworkPolicyParser{objectParser{owner: clusterNetworkPolicyOwner(o.Name)}}
+	policy := &Policy{Owner: p.owner, Tier: TierAdmin}
+	var spec clusterNetworkPolicySpec
+	if err := strictJSON(o.Spec, &spec); err != nil {
+		p.problem("spec", "%v: the policy has no effect", err)
+		return policy, p.problems.List()
+	}
+	subject, err := podsPeer(spec.Subject)
+	if err == nil && subject == nil {
+		err = errors.New("is neither namespaces nor pods")
+	}
+	if err != nil {
+		p.problem("spec.subject", "%v: the policy selects no pod", err)
+		return policy, p.problems.List()
+	}
+	policy.Subject = *subject
+	valid := true
+	switch spec.Tier {
+	case "Admin":
+	case "Baseline":
+		policy.Tier = TierBaseline
+	default:
+		valid = false
+		p.problem("spec.tier", "%q is neither Admin nor Baseline: in the tier Admin, rules that accept match "+
+			"nothing, and all others deny everything", spec.Tier)
+	}
+	if spec.Priority == nil || *spec.Priority < 0 || *spec.Priority > MostPriority {
+		valid = false
+		p.problem("spec.priority", "is not a number from 0 to %d: rules that accept match nothing, and all others "+
+			"deny everything", MostPriority)
+	} else {
+		policy.Priority = int(*spec.Priority)
+	}
+	policy.Ingress.Rules = p.rules("spec.ingress", "from", spec.Ingress, valid)
+	policy.Egress.Rules = p.rules("spec.egress", "to", spec.Egress, valid)
+	return policy, p.problems.List()
+}
+
+// strictJSON decodes a text with known fields only.
+func strictJSON(text []byte, into any) error {
+	if len(text) == 0 {
+		return errors.New("is missing")
+	}
+	unknown, err := kjson.UnmarshalStrict(text, into)
+	return errors.Join(append(unknown, err)...)
+}
+
+// rules parses the rules of a direction. list is the name of their lists of peers.
+func (p *clusterNetworkPolicyParser) rules(field, list string, rules []clusterNetworkPolicyRule,
+	valid bool) (out []PolicyRule) {
+	for i := range rules {
+		r := &rules[i]
+		at := fmt.Sprintf("%s[%d]", field, i)
+		action, err := parseAction(r.Action)
+		if err != nil {
+			p.problem(at+".action", "%v: the rule denies everything", err)
+		}
+		rule, problems := parseClusterRule(list, r)
+		for _, x := range problems {
+			p.problem(at+x.Field, "%s: %s", x.Message, whenClosed(action))
+		}
+		if rule.Action = action; !valid || err != nil || len(problems) > 0 {
+			rule = failClosed(action)
+		}
+		out = append(out, rule)
+	}
+	if len(out) <= MostRules {
+		return out
+	}
+	action := Accept
+	for _, r := range out[MostRules-1:] {
+		if r.Action != Accept {
+			action = Deny
+		}
+	}
+	p.problem(field, "has %d rules, more than %d: from rule %d on, %s", len(out), MostRules, MostRules,
+		whenClosed(action))
+	return append(out[:MostRules-1:MostRules-1], failClosed(action))
+}
+
+func parseAction(text string) (PolicyAction, error) {
+	switch text {
+	case "Accept":
+		return Accept, nil
+	case "Deny":
+		return Deny, nil
+	case "Pass":
+		return Pass, nil
+	}
+	return Deny, fmt.Errorf("%q is none of Accept, Deny and Pass", text)
+}
+
+// failClosed returns the rule in place of one that cannot be read.
+func failClosed(action PolicyAction) PolicyRule {
+	if action == Accept {
+		return PolicyRule{}
+	}
+	return PolicyRule{Action: Deny, AllPeers: true, AllPorts: true}
+}
+
+func whenClosed(action PolicyAction) string {
+	if action == Accept {
+		return "the rule matches nothing"
+	}
+	return "the rule denies everything"
+}
+
+// parseClusterRule parses the peers and protocols of a rule. The fields of problems are relative to
+// the rule.
+func parseClusterRule(list string, r *clusterNetworkPolicyRule) (rule PolicyRule, problems []Problem) {
+	bad := func(field, format string, args ...any) {
+		problems = append(problems, Problem{Field: field, Message: fmt.Sprintf(format, args...)})
+	}
+	peers, others, other := r.From, r.To, "to"
+	if list == "to" {
+		peers, others, other = r.To, r.From, "from"
+	}
+	if len(others) > 0 {
+		bad("."+other, "belongs to the other direction")
+	}
+	if len(peers) == 0 {
+		bad("."+list, "has no peer")
+	}
+	blocks := 0
+	for i, fields := range peers {
+		at := fmt.Sprintf(".%s[%d]", list, i)
+		peer, err := parseClusterPeer(list, fields)
+		if err != nil {
+			bad(at+fieldOf(fields), "%v", err)
+			continue
+		}
+		if blocks += len(peer.Blocks); blocks > MostBlocks {
+			bad(at, "the networks of the rule are more than %d", MostBlocks)
+			break
+		}
+		rule.Peers = append(rule.Peers, peer)
+	}
+	rule.AllPorts = r.Protocols == nil
+	if !rule.AllPorts && len(r.Protocols) == 0 {
+		bad(".protocols", "is empty")
+	}
+	for i, fields := range r.Protocols {
+		ports, err := parseClusterProtocol(fields)
+		if err != nil {
+			bad(fmt.Sprintf(".protocols[%d]%s", i, fieldOf(fields)), "%v", err)
+		}
+		rule.Ports = append(rule.Ports, ports...)
+	}
+	return rule, problems
+}
+
+// fieldOf returns the name of the only field of a union, with a dot; empty if there is not one.
+func fieldOf(fields map[string]json.RawMessage) string {
+	if name, err := onlyField(fields); err == nil {
+		return "." + Cut(name, mostField)
+	}
+	return ""
+}
+
+// mostField is the largest length of a name of a field in bytes, for one that the API may get.
+const mostField = 63
+
+func onlyField(fields map[string]json.RawMessage) (string, error) {
+	switch names := slices.Sorted(maps.Keys(fields)); len(names) {
+	case 0:
+		return "", errors.New("has no field that is known")
+	case 1:
+		return names[0], nil
+	default:
+		return "", fmt.Errorf("has more than one field: %s", strings.Join(names, ", "))
+	}
+}
+
+// podsPeer parses a peer or a subject that selects pods. It returns nil for another kind.
+func podsPeer(fields map[string]json.RawMessage) (*PodSelector, error) {
+	name, err := onlyField(fields)
+	if err != nil {
+		return nil, err
+	}
+	s := &PodSelector{}
+	switch name {
+	case "namespaces":
+		s.Namespaces, err = parseRawSelector(fields[name])
+		return s, err
+	case "pods":
+		var pods struct {
+			Namespaces json.RawMessage `json:"namespaceSelector"`
+			Pods       json.RawMessage `json:"podSelector"`
+		}
+		if err := strictJSON(fields[name], &pods); err != nil {
+			return nil, err
+		}
+		if s.Namespaces, err = parseRawSelector(pods.Namespaces); err != nil {
+			return nil, fmt.Errorf("namespaceSelector %w", err)
+		}
+		if s.Pods, err = parseRawSelector(pods.Pods); err != nil {
+			return nil, fmt.Errorf("podSelector %w", err)
+		}
+		return s, nil
+	}
+	return nil, nil
+}
+
+func parseRawSelector(text json.RawMessage) (Selector, error) {
+	var s *metav1.LabelSelector
+	if err := strictJSON(text, &s); err != nil {
+		return Selector{}, err
+	}
+	if s == nil {
+		return Selector{}, errors.New("is missing")
+	}
+	return parseSelector(s)
+}
+
+func parseClusterPeer(list string, fields map[string]json.RawMessage) (peer PolicyPeer, err error) {
+	if peer.Pods, err = podsPeer(fields); err != nil || peer.Pods != nil {
+		return peer, err
+	}
+	name, _ := onlyField(fields)
+	switch {
+	case list == "to" && name == "networks":
+		peer.Blocks, err = parseNetworks(fields[name])
+	case list == "to" && name == "nodes":
+		var s Selector
+		s, err = parseRawSelector(fields[name])
+		peer.Nodes = &s
+	default:
+		err = errors.New("is a kind of peer that is not supported")
+	}
+	return peer, err
+}
+
+// parseNetworks returns the prefixes of a list, sorted, without those within another.
+func parseNetworks(text json.RawMessage) (blocks []netip.Prefix, err error) {
+	var texts []string
+	if err := strictJSON(text, &texts); err != nil {
+		return nil, err
+	}
+	if len(texts) == 0 {
+		return nil, errors.New("is empty")
+	}
+	for _, t := range texts {
+		block, ok := parsePrefix(t)
+		if !ok {
+			return nil, fmt.Errorf("%q is not an address range", t)
+		}
+		blocks = append(blocks, block.Masked())
+	}
+	slices.SortFunc(blocks, comparePrefix)
+	// A prefix comes behind those that contain it.
+	kept := blocks[:0]
+	for _, b := range blocks {
+		if n := len(kept); n == 0 || !kept[n-1].Overlaps(b) {
+			kept = append(kept, b)
+		}
+	}
+	return slices.Clip(kept), nil
+}
+
+// parseClusterProtocol returns the ports of an item of a rule's protocols. A named port has no
+// protocol: it matches the container ports of that name of all protocols.
+func parseClusterProtocol(fields map[string]json.RawMessage) ([]PolicyPort, error) {
+	name, err := onlyField(fields)
+	if err != nil {
+		return nil, err
+	}
+	if name == "destinationNamedPort" {
+		var port string
+		if err := strictJSON(fields[name], &port); err != nil {
+			return nil, err
+		}
+		if wrong := validation.IsValidPortName(port); len(wrong) > 0 {
+			return nil, fmt.Errorf("%q is not the name of a port: %s", port, wrong[0])
+		}
+		return []PolicyPort{{Protocol: TCP, Name: port}, {Protocol: UDP, Name: port}, {Protocol: SCTP, Name: port}}, nil
+	}
+	protocol, known := map[string]Protocol{"tcp": TCP, "udp": UDP, "sctp": SCTP}[name]
+	if !known {
+		return nil, errors.New("is a kind of protocol that is not supported")
+	}
+	var p struct {
+		Port *struct {
+			Number *int64 `json:"number"`
+			Range  *struct {
+				Start int64 `json:"start"`
+				End   int64 `json:"end"`
+			} `json:"range"`
+		} `json:"destinationPort"`
+	}
+	if err := strictJSON(fields[name], &p); err != nil {
+		return nil, err
+	}
+	var first, last int64
+	switch {
+	case p.Port == nil || (p.Port.Number == nil) == (p.Port.Range == nil):
+		return nil, errors.New("has not exactly one of destinationPort.number and destinationPort.range")
+	case p.Port.Number != nil:
+		first, last = *p.Port.Number, *p.Port.Number
+	default:
+		first, last = p.Port.Range.Start, p.Port.Range.End
+	}
+	if first < 1 || last > 65535 || first > last {
+		return nil, fmt.Errorf("destinationPort: %d to %d is not a range of port numbers (1 to 65535)", first, last)
+	}
+	return []PolicyPort{{Protocol: protocol, First: uint16(first), Last: uint16(last)}}, nil
+}
+
+// clusterNetworkPolicyOwner omits the namespace that an incorrect manifest may give.
+func clusterNetworkPolicyOwner(name string) Owner {
+	return Owner{Kind: "ClusterNetworkPolicy", Name: name}
+}
+
+// comparedPolicies limits how many policies of one priority are compared with each.
+const comparedPolicies = 50
+
+// samePriority reports ClusterNetworkPolicies of one tier that have the same priority, rules for
+// the same direction, and subjects that may have pods in common: which of them decides is not
+// defined. The list is sorted.
+func samePriority(policies []*Policy) []Problem {
+	var found Problems
+	type place struct {
+		tier     PolicyTier
+		priority int
+	}
+	groups := map[place][]*Policy{}
+	for _, p := range policies {
+		if p.Tier == TierNetworkPolicy {
+			continue
+		}
+		k := place{p.Tier, p.Priority}
+		for _, q := range groups[k] {
+			if len(p.Ingress.Rules)*len(q.Ingress.Rules)+len(p.Egress.Rules)*len(q.Egress.Rules) > 0 &&
+				!disjoint(p.Subject.Namespaces, q.Subject.Namespaces) && !disjoint(p.Subject.Pods, q.Subject.Pods) {
+				for _, x := range [][2]*Policy{{p, q}, {q, p}} {
+					found.Add(x[0].Owner, "spec.priority",
+						"%d is also that of %s: if rules of both match a packet, the "+
+							"API does not define which decides", p.Priority, x[1].Owner)
+				}
+			}
+		}
+		if len(groups[k]) < comparedPolicies {
+			groups[k] = append(groups[k], p)
+		}
+	}
+	return found.List()
+}
+
+// disjoint reports whether two selectors name values of one label, and none in common.
+func disjoint(a, b Selector) bool {
+	for _, x := range a.Requirements {
+		for _, y := range b.Requirements {
+			if x.Key == y.Key && x.Operator == metav1.LabelSelectorOpIn && y.Operator == metav1.LabelSelectorOpIn &&
+				!slices.ContainsFunc(x.Values, func(v string) bool { return slices.Contains(y.Values, v) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
