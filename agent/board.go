@@ -117,7 +117,14 @@ func (a *agent) report(k known) report.Report {
 	if k.seen != nil {
 		r.Egress = view.Report(k.seen, k.base)
 		r.Services = len(k.seen.Frontends)
-		r.NetworkPolicies, r.IsolatedPods = len(k.seen.Policies), k.isolated
+		r.IsolatedPods = k.isolated
+		for _, p := range k.seen.Policies {
+			if p.Tier == cluster.TierNetworkPolicy {
+				r.NetworkPolicies++
+			} else {
+				r.ClusterNetworkPolicies++
+			}
+		}
 	}
 	return r
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"hairpin/claims"
@@ -182,9 +183,8 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 		a.own(a.planned.problems), a.monitor.listenErrors, a.egress.view.Conflicts(), a.nodeProblems())))
 }
 
-// own returns the problems that this agent reports: those of its own Node, and NetworkPolicies that
-// its node does not enforce. The controller reports the others; with manifests there is no
-// controller.
+// own returns the problems that this agent reports: those of its own Node, and policies that its
+// node does not enforce. The controller reports the others; with manifests there is no controller.
 func (a *agent) own(problems []cluster.Problem) []cluster.Problem {
 	if a.config.Process.Manifests != "" {
 		return problems
@@ -192,7 +192,7 @@ func (a *agent) own(problems []cluster.Problem) []cluster.Problem {
 	var list []cluster.Problem
 	for _, p := range problems {
 		if p.Owner.Kind == "Node" && p.Owner.Name == a.node ||
-			p.Owner.Kind == "NetworkPolicy" && !slices.Contains(a.snapshot.Problems, p) {
+			strings.HasSuffix(p.Owner.Kind, "NetworkPolicy") && !slices.Contains(a.snapshot.Problems, p) {
 			list = append(list, p)
 		}
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,21 +22,27 @@ type policyMeters struct {
 	totals map[policyMeter]uint64
 }
 
-// policyMeter is what a flow counts: packets that a policy accepts, or those of a pod that are
-// dropped.
+// policyMeter is what a flow counts: packets that a policy accepts or denies, or those of an
+// isolated pod that no rule accepts.
 type policyMeter struct {
-	owner  cluster.Owner
-	egress bool
+	owner          cluster.Owner
+	egress, denied bool
 }
 
-// policyMeterOf returns false for a flow that counts nothing, such as a clause of a conjunction.
+// policyMeterOf returns false for a flow that counts nothing, such as a clause of a conjunction, or
+// a rule that passes packets to the next tier.
 func policyMeterOf(f *flow.Flow) (m policyMeter, ok bool) {
-	egress := f.Table == pipeline.SvcEgressRule
-	if f.Feature != claims.FeaturePolicies || !egress && f.Table != pipeline.SvcIngressRule || f.Owner.Kind == "Node" {
+	to, _ := f.Actions[0].(flow.Resubmit)
+	accepted := uint8(pipeline.SvcConntrackCommit)
+	switch f.Table {
+	case pipeline.SvcEgressAdmin, pipeline.SvcEgressRule, pipeline.SvcEgressBaseline:
+		m.egress, accepted = true, pipeline.SvcIngressClassifier
+	case pipeline.SvcIngressAdmin, pipeline.SvcIngressRule, pipeline.SvcIngressBaseline:
+	default:
 		return m, false
 	}
-	_, ok = f.Actions[0].(flow.Resubmit)
-	return policyMeter{f.Owner, egress}, ok
+	m.owner, m.denied = f.Owner, to.Table == pipeline.SvcPolicyDrop
+	return m, f.Feature == claims.FeaturePolicies && f.Owner.Kind != "Node" && (m.denied || to.Table == accepted)
 }
 
 // measure gives the metrics of policies. flows are those of the plan, and read reads the counts of
@@ -64,10 +71,14 @@ func (p *policyMeters) measure(give ops.Put, flows delta.Map[flow.ID, *flow.Flow
 		if m.egress {
 			direction = "egress"
 		}
-		if m.owner.Kind == "Pod" {
+		name := strings.TrimPrefix(m.owner.Namespace+"/"+m.owner.Name, "/")
+		switch {
+		case m.owner.Kind == "Pod":
 			give("hairpin_policy_dropped_packets_total", float64(n), m.owner.Namespace, m.owner.Name, direction)
-		} else {
-			give("hairpin_policy_packets_total", float64(n), m.owner.Namespace+"/"+m.owner.Name, direction)
+		case m.denied:
+			give("hairpin_policy_denied_packets_total", float64(n), name, direction)
+		default:
+			give("hairpin_policy_packets_total", float64(n), name, direction)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func TestStatusText(t *testing.T) {
 			Error: err}
 	}
 	good := &report.Report{Node: "node-a", Version: "v1", Ready: true, Pods: 2, Services: 7,
-		NetworkPolicies: 3, IsolatedPods: 2,
+		NetworkPolicies: 3, ClusterNetworkPolicies: 2, IsolatedPods: 2,
 		Parts:    []report.Part{part("ovn", ""), part("nft", "")},
 		Switch:   &report.Switch{Version: "3.5.0", Userspace: true, Faults: []string{"a", "b"}},
 		Redirect: &report.Redirect{Requests: 12, Replies: 11, Fragments: 2, NoRoute: 1}}
@@ -48,7 +48,7 @@ node-b  metrics     closed                                                      
 node-b  ovn         not in sync  1m30s  3      2        40       1               0       refused
 node-c  agent       no answer                                                            no agent's pod
 host    controller  leading      1m30s
-2 of 3 nodes answer, 3 pods, 7 service frontends, 3 NetworkPolicies, isolated pods: 3, Open vSwitch restarts repaired: 1, hairpin v1 v2
+2 of 3 nodes answer, 3 pods, 7 service frontends, 3 NetworkPolicies, 2 ClusterNetworkPolicies, isolated pods: 3, Open vSwitch restarts repaired: 1, hairpin v1 v2
 node-a: packets of clients outside redirected: 12 requests, 11 replies; left to the host: 2 fragments, 1 replies without a route
 node-a: load balancers of OVN serve Services (service-engine = ovn)
 node-a and 1 more: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 (docs/reference/performance.md)

@@ -92,7 +92,7 @@ func (l *LeaderStatus) print(w io.Writer, now time.Time) {
 
 // printRest writes a line of totals, and each problem with the nodes that have it.
 func (s *ClusterStatus) printRest(w io.Writer) error {
-	pods, services, policies, isolated, answers := 0, 0, 0, 0, 0
+	pods, services, policies, clusterwide, isolated, answers := 0, 0, 0, 0, 0, 0
 	var restarts uint64
 	var versions, problems []string
 	who := map[string][]string{}
@@ -103,7 +103,8 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 		}
 		answers++
 		pods, services, restarts = pods+r.Pods, max(services, r.Services), restarts+r.Restarts
-		policies, isolated = max(policies, r.NetworkPolicies), isolated+r.IsolatedPods
+		policies, clusterwide = max(policies, r.NetworkPolicies), max(clusterwide, r.ClusterNetworkPolicies)
+		isolated += r.IsolatedPods
 		if !slices.Contains(versions, r.Version) {
 			versions = append(versions, r.Version)
 		}
@@ -123,7 +124,13 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 	if answers > 0 {
 		fmt.Fprintf(w, "%d pods, %d service frontends, ", pods, services)
 		if policies > 0 {
-			fmt.Fprintf(w, "%d NetworkPolicies, isolated pods: %d, ", policies, isolated)
+			fmt.Fprintf(w, "%d NetworkPolicies, ", policies)
+		}
+		if clusterwide > 0 {
+			fmt.Fprintf(w, "%d ClusterNetworkPolicies, ", clusterwide)
+		}
+		if policies+clusterwide > 0 {
+			fmt.Fprintf(w, "isolated pods: %d, ", isolated)
 		}
 		fmt.Fprintf(w, "Open vSwitch restarts repaired: %d, hairpin", restarts)
 		for _, v := range versions {

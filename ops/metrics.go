@@ -100,15 +100,19 @@ func nodeMetrics() []Metric {
 			"The limit of hairpin_openvswitch_entries, also where an administrator set it. Beyond it, new " +
 				"connections of pods are not tracked, and further clients not remembered.", OfAgent},
 		{"hairpin_policy_isolated_pods", gauge, nil,
-			"Pods of this node that a NetworkPolicy isolates in some direction.",
+			"Pods of this node to which a NetworkPolicy or a ClusterNetworkPolicy applies in some direction.",
 			OfAgent},
 		{"hairpin_policy_enforcement_duration_seconds", histogram, nil,
 			"Time from when the agent received a change of NetworkPolicies until everything that it changes on " +
 				"this node is applied. Changes that arrive together are one sample, and those that change nothing " +
 				"here count too. None with manifests.", OfAgent},
 		{"hairpin_policy_packets_total", counter, []string{"policy", "direction"},
-			"Packets, without replies, that rules of a NetworkPolicy accepted for pods of this node, by " +
-				"NAMESPACE/NAME. Equal rules of several policies of a pod count for the first by name. Packets of " +
+			"Packets, without replies, that rules of a NetworkPolicy or a ClusterNetworkPolicy accepted for pods of " +
+				"this node, by NAMESPACE/NAME, or NAME of a ClusterNetworkPolicy. Equal rules of several policies " +
+				"of a pod count for the first by name. Packets of " +
+				"the last moment before a rule changes may be missing.", OfAgent},
+		{"hairpin_policy_denied_packets_total", counter, []string{"policy", "direction"},
+			"Packets from or to pods of this node that rules of a ClusterNetworkPolicy denied, by NAME. Packets of " +
 				"the last moment before a rule changes may be missing.", OfAgent},
 		{"hairpin_policy_dropped_packets_total", counter, []string{"namespace", "pod", "direction"},
 			"Packets from or to a pod of this node that no rule of its NetworkPolicies accepts. Packets of the " +

@@ -35,14 +35,18 @@ const (
 	SvcEgressClassifier  = 50
 	SvcEgressConntrack   = 51
 	SvcEgressRule        = 52
+	SvcEgressAdmin       = 53
 	SvcIngressClassifier = 54
 	SvcIngressConntrack  = 55
 	SvcIngressRule       = 56
+	SvcIngressAdmin      = 57
 	SvcConntrackCommit   = 58
 	SvcPolicyDrop        = 59
 	SvcNeighborDiscovery = 60
 	SvcNDSecurity        = 61
 	SvcMulticast         = 62
+	SvcEgressBaseline    = 63
+	SvcIngressBaseline   = 67
 )
 
 // TunnelNodes is the only table of claims.TunnelBridge.
@@ -203,14 +207,28 @@ var tables = []Table{
 		Bridge: Service, ID: SvcEgressConntrack, Name: "EgressConntrack",
 		Packet: "from a pod that a policy selects",
 		Does: "passes replies, except those of denied connections, packets to the pod itself and to its node, " +
-			"and all of pods without egress rules",
+			"and all of pods without egress rules; sends others to the first tier with rules of the profile",
 		Miss: "never: a flow of priority 0 sends it to EgressRule",
-		Next: []uint8{SvcEgressRule, SvcIngressClassifier},
+		Next: []uint8{SvcEgressAdmin, SvcEgressRule, SvcEgressBaseline, SvcIngressClassifier},
+	},
+	{
+		Bridge: Service, ID: SvcEgressAdmin, Name: "EgressAdmin",
+		Packet: "from a pod with egress rules of the tier Admin, in the direction in which its connection began",
+		Does:   "does what the first rule says that matches: accept, deny or pass to the next tier, as without one",
+		Miss:   "never: a flow of priority 0 sends it to PolicyDrop",
+		Next:   []uint8{SvcEgressRule, SvcEgressBaseline, SvcIngressClassifier, SvcPolicyDrop},
 	},
 	{
 		Bridge: Service, ID: SvcEgressRule, Name: "EgressRule",
 		Packet: "from a pod that a policy isolates for egress, in the direction in which its connection began",
 		Does:   "passes what a rule of the pod's profile accepts",
+		Miss:   "never: a flow of priority 0 sends it to PolicyDrop",
+		Next:   []uint8{SvcIngressClassifier, SvcPolicyDrop},
+	},
+	{
+		Bridge: Service, ID: SvcEgressBaseline, Name: "EgressBaseline",
+		Packet: "from a pod with egress rules of the tier Baseline that no NetworkPolicy isolates for egress",
+		Does:   "does what the first rule says that matches: accept or deny; accepts others",
 		Miss:   "never: a flow of priority 0 sends it to PolicyDrop",
 		Next:   []uint8{SvcIngressClassifier, SvcPolicyDrop},
 	},
@@ -225,14 +243,28 @@ var tables = []Table{
 		Bridge: Service, ID: SvcIngressConntrack, Name: "IngressConntrack",
 		Packet: "to a pod that a policy selects",
 		Does: "passes replies, except those of denied connections, packets of the pod itself and of its node, " +
-			"and all to pods without ingress rules",
+			"and all to pods without ingress rules; sends others to the first tier with rules of the profile",
 		Miss: "never: a flow of priority 0 sends it to IngressRule",
-		Next: []uint8{SvcIngressRule, SvcConntrackCommit},
+		Next: []uint8{SvcIngressAdmin, SvcIngressRule, SvcIngressBaseline, SvcConntrackCommit},
+	},
+	{
+		Bridge: Service, ID: SvcIngressAdmin, Name: "IngressAdmin",
+		Packet: "to a pod with ingress rules of the tier Admin, in the direction in which its connection began",
+		Does:   "does what the first rule says that matches: accept, deny or pass to the next tier, as without one",
+		Miss:   "never: a flow of priority 0 sends it to PolicyDrop",
+		Next:   []uint8{SvcIngressRule, SvcIngressBaseline, SvcConntrackCommit, SvcPolicyDrop},
 	},
 	{
 		Bridge: Service, ID: SvcIngressRule, Name: "IngressRule",
 		Packet: "to a pod that a policy isolates for ingress, in the direction in which its connection began",
 		Does:   "passes what a rule of the pod's profile accepts",
+		Miss:   "never: a flow of priority 0 sends it to PolicyDrop",
+		Next:   []uint8{SvcConntrackCommit, SvcPolicyDrop},
+	},
+	{
+		Bridge: Service, ID: SvcIngressBaseline, Name: "IngressBaseline",
+		Packet: "to a pod with ingress rules of the tier Baseline that no NetworkPolicy isolates for ingress",
+		Does:   "does what the first rule says that matches: accept or deny; accepts others",
 		Miss:   "never: a flow of priority 0 sends it to PolicyDrop",
 		Next:   []uint8{SvcConntrackCommit, SvcPolicyDrop},
 	},

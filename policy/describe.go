@@ -37,6 +37,7 @@ func DescribePod(s *cluster.Snapshot, pod string) *PodDescription {
 // Description is what policies say about the packets of a pod in one direction, for people.
 type Description struct {
 	// Isolated reports that a NetworkPolicy isolates the pod: packets need a rule to accept them.
+	// ClusterNetworkPolicies do not isolate.
 	Isolated bool `json:"isolated"`
 	// Policies are those that select the pod, in the order of their evaluation.
 	Policies []Applied `json:"policies,omitempty"`
@@ -44,7 +45,13 @@ type Description struct {
 
 // Applied is a policy with its rules for one direction. Without a rule, it accepts nothing.
 type Applied struct {
-	Policy string        `json:"policy"`
+	Policy string `json:"policy"`
+	// Tier is "Admin" or "Baseline" for a ClusterNetworkPolicy, which has a Priority.
+	Tier     string `json:"tier,omitempty"`
+	Priority *int   `json:"priority,omitempty"`
+	// Unused reports that the tier Baseline is not reached, because a NetworkPolicy isolates the
+	// pod.
+	Unused bool          `json:"unused,omitempty"`
 	Rules  []AppliedRule `json:"rules,omitempty"`
 }
 
@@ -61,12 +68,31 @@ type AppliedRule struct {
 	Ranges   int  `json:"matchingRanges"`
 }
 
+// tierNames has the names of the tiers of ClusterNetworkPolicies. It is read-only.
+var tierNames = map[cluster.PolicyTier]string{cluster.TierAdmin: "Admin", cluster.TierBaseline: "Baseline"}
+
+// String returns "NetworkPolicy/shop/db", or "ClusterNetworkPolicy/x (tier Admin, priority 10)".
+func (a Applied) String() string {
+	if a.Priority == nil {
+		return a.Policy
+	}
+	unused := ""
+	if a.Unused {
+		unused = ", not used: a NetworkPolicy isolates the pod"
+	}
+	return fmt.Sprintf("%s (tier %s, priority %d%s)", a.Policy, a.Tier, *a.Priority, unused)
+}
+
 // Describe returns the policies that apply to a pod in a direction.
 func Describe(s *cluster.Snapshot, pod *cluster.Pod, d Direction) Description {
 	var all Description
 	for _, x := range Selecting(s, pod, d) {
 		all.Isolated = all.Isolated || x.Tier == cluster.TierNetworkPolicy
-		a := Applied{Policy: x.Owner.String()}
+		a := Applied{Policy: x.Owner.String(), Tier: tierNames[x.Tier]}
+		if x.Tier != cluster.TierNetworkPolicy {
+			a.Priority = new(x.Priority)
+			a.Unused = x.Tier == cluster.TierBaseline && all.Isolated
+		}
 		for i := range of(x, d).Rules {
 			a.Rules = append(a.Rules, describe(s, pod, d, i, &of(x, d).Rules[i]))
 		}
@@ -138,6 +164,12 @@ func counted(n int, what string) string {
 
 // peerText returns "pods with app=api in namespace shop", or the address ranges.
 func peerText(x *cluster.PolicyPeer) string {
+	if x.Nodes != nil {
+		if r := requirementTexts(*x.Nodes); len(r) > 0 {
+			return "nodes with " + strings.Join(r, " and ")
+		}
+		return "all nodes"
+	}
 	if x.Pods == nil {
 		var blocks []string
 		for _, b := range x.Blocks {

@@ -117,8 +117,8 @@ func of(x *cluster.Policy, d Direction) *cluster.PolicyDirection {
 	return &x.Ingress
 }
 
-// Members returns how many pods the selectors of a rule select, and how many address blocks it has.
-// A rule with AllPeers has neither.
+// Members returns how many pods the selectors of a rule select, and how many address blocks it has,
+// those of the addresses of nodes included. A rule with AllPeers has neither.
 func Members(s *cluster.Snapshot, r *cluster.PolicyRule) (pods, blocks int) {
 	for _, pod := range s.Pods {
 		if slices.ContainsFunc(r.Peers, func(x cluster.PolicyPeer) bool {
@@ -129,6 +129,11 @@ func Members(s *cluster.Snapshot, r *cluster.PolicyRule) (pods, blocks int) {
 	}
 	for i := range r.Peers {
 		blocks += len(r.Peers[i].Blocks)
+		if by := r.Peers[i].Nodes; by != nil {
+			for _, n := range nodes(s, by) {
+				blocks += len(n.IPs)
+			}
+		}
 	}
 	return pods, blocks
 }
@@ -193,6 +198,11 @@ func matchesPeer(s *cluster.Snapshot, r *cluster.PolicyRule, peer Endpoint) bool
 			}
 			continue
 		}
+		if x.Nodes != nil && slices.ContainsFunc(nodes(s, x.Nodes), func(n *cluster.Node) bool {
+			return slices.Contains(n.IPs, peer.Addr)
+		}) {
+			return true
+		}
 		for _, block := range x.Blocks {
 			if block.Contains(peer.Addr) {
 				return true
@@ -223,6 +233,16 @@ func matchesPort(r *cluster.PolicyRule, p Packet) bool {
 		}
 	}
 	return false
+}
+
+// nodes returns the nodes that a selector selects.
+func nodes(s *cluster.Snapshot, by *cluster.Selector) (list []*cluster.Node) {
+	for _, n := range s.Nodes {
+		if by.Matches(n.Egress.Labels) {
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 // named returns the number of a named port of a pod.

@@ -23,12 +23,14 @@ type Report struct {
 	Problems []string `json:"problems,omitempty"`
 	Pods     int      `json:"pods"`
 	Services int      `json:"services"` // frontends: one per address family and port
-	// NetworkPolicies are those of the cluster. IsolatedPods are the pods of this node that they
-	// isolate in some direction.
-	NetworkPolicies int    `json:"networkPolicies,omitempty"`
-	IsolatedPods    int    `json:"isolatedPods,omitempty"`
-	Engine          string `json:"serviceEngine"` // what serves pods' connections to Services: "ovn" or "openflow"
-	Restarts        uint64 `json:"restarts"`      // of Open vSwitch, detected and repaired
+	// NetworkPolicies and ClusterNetworkPolicies are those of the cluster. IsolatedPods are the
+	// pods of this node to which any of them applies in some direction.
+	NetworkPolicies        int `json:"networkPolicies,omitempty"`
+	ClusterNetworkPolicies int `json:"clusterNetworkPolicies,omitempty"`
+	IsolatedPods           int `json:"isolatedPods,omitempty"`
+
+	Engine   string `json:"serviceEngine"` // what serves pods' connections to Services: "ovn" or "openflow"
+	Restarts uint64 `json:"restarts"`      // of Open vSwitch, detected and repaired
 
 	Neglected string     `json:"neglected,omitempty"` // why the data plane is degraded
 	NoRepair  bool       `json:"noRepair,omitempty"`  // drift is not repaired ([default] repair)

@@ -65,7 +65,7 @@ func policiesText(p *policy.PodDescription) string {
 		}
 		fmt.Fprintf(&b, "\n%s  %s\n", x.title, state)
 		for _, a := range x.Policies {
-			fmt.Fprintf(&b, "  %s\n", a.Policy)
+			fmt.Fprintf(&b, "  %s\n", a)
 			for _, r := range a.Rules {
 				fmt.Fprintf(&b, "    %s\n", r)
 			}

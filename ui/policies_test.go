@@ -20,7 +20,12 @@ func TestUIPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), story.Files[0].Data, 0o644); err != nil {
+	objects := append(story.Files[0].Data,
+		"---\n{apiVersion: policy.networking.k8s.io/v1beta1, kind: ClusterNetworkPolicy, "+
+			"metadata: {name: guard}, spec: {tier: Admin, priority: 7, subject: {namespaces: {}}, "+
+			"egress: [{action: Deny, "+
+			"to: [{nodes: {}}]}]}}\n"...)
+	if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), objects, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	o := ui.Options{}
@@ -43,8 +48,10 @@ func TestUIPolicies(t *testing.T) {
 		{"/pod/shop/db", 200, []string{
 			`Ingress <span class="mark">isolated</span>`, `Egress <span class="mark">not isolated</span>`,
 			"<div>pods with app=api in namespace shop</div></td><td>1 pod, 0 ranges</td><td><div>sql/TCP (5432)</div>",
-			`href="/node/ovn-worker"`, "No policy selects the pod in this direction.",
+			`href="/node/ovn-worker"`, "ClusterNetworkPolicy/guard (tier Admin, priority 7)",
+			"<strong>deny</strong> <div>all nodes</div></td><td>0 pods, 2 ranges</td>",
 		}},
+		{"/pod/shop/other", 200, []string{"No policy selects the pod in this direction."}},
 		{"/pod/shop/none", 404, []string{"There is no Pod"}},
 		{"/node/ovn-worker", 200, []string{`href="/pod/shop/db">policies</a>`}},
 	} {

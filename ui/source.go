@@ -148,6 +148,9 @@ func readCluster(ctx context.Context, client *kubeapi.Client, c config.Config) (
 		func() (runtime.Object, error) { return client.ServiceCIDRs().List(ctx, all) },
 		func() (runtime.Object, error) { return client.NetworkPolicies("").List(ctx, all) },
 		func() (runtime.Object, error) {
+			return watch.ListClusterNetworkPolicies(ctx, client.Core, metav1.ListOptions{})
+		},
+		func() (runtime.Object, error) {
 			return watch.ListEgressIPs(ctx, client.Core, metav1.ListOptions{})
 		},
 		func() (runtime.Object, error) {

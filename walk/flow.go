@@ -35,7 +35,7 @@ type crossing struct {
 	registers
 	tunnel  flow.Tunnel // by which the packet arrived, or will leave
 	headers flow.Match  // in the current table
-	denied  string      // the direction and the pod whose policies drop the packet
+	denied  string      // which policies drop the packet, and in which direction
 }
 
 // NoFlow is the rule of a step in a table that has no flow for the packet.
@@ -65,7 +65,7 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 	_, group := groupMAC(r.p.Dst)
 	switch {
 	case len(c.outputs) == 0 && c.denied != "":
-		return r.drop(c.denied + ": no rule of its policies accepts it")
+		return r.drop(c.denied)
 	case len(c.outputs) == 0:
 		return r.drop(b.name + " drops it")
 	case group && b.key != "":
@@ -118,9 +118,13 @@ func (r *run) table(c *crossing, number uint8) error {
 	i := len(r.steps)
 	if c.b.key == claims.ServiceBridge && number == pipeline.SvcPolicyDrop && i > 0 {
 		last := &r.steps[i-1]
-		c.denied = "egress of " + last.Why.String()
-		if strings.HasSuffix(last.Stage, " "+pipeline.Name(pipeline.Service, pipeline.SvcIngressRule)) {
-			c.denied = "ingress of " + last.Why.String()
+		direction := "egress"
+		if strings.Contains(last.Stage, " Ingress") {
+			direction = "ingress"
+		}
+		c.denied = fmt.Sprintf("%s of %s: no rule of its policies accepts it", direction, last.Why)
+		if last.Why.Kind == "ClusterNetworkPolicy" {
+			c.denied = fmt.Sprintf("%s denied by %s", direction, last.Why)
 		}
 	}
 	r.step(c.n, t.stage, f, f.Owner, "")

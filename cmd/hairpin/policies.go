@@ -14,9 +14,10 @@ func policiesCommand() *cobra.Command {
 	o := ui.ExplainOptions{Namespace: inspect.DefaultNamespace}
 	c := &cobra.Command{
 		Use:   "policies [NAMESPACE/]POD",
-		Short: "List the NetworkPolicies that select a pod, with their rules and what these match now",
+		Short: "List the policies that select a pod, with their rules and what these match now",
 		Args:  cobra.ExactArgs(1),
-		Long: `The cluster is read from a directory of manifests (-f), from the API (--all, --kubeconfig, kubectl
+		Long: `Policies are NetworkPolicies and ClusterNetworkPolicies, in the order of their tiers and priorities.
+The cluster is read from a directory of manifests (-f), from the API (--all, --kubeconfig, kubectl
 hairpin policies), or by default from this node's agent. An agent may not know pods of other nodes,
 so its counts may be too low.`,
 		Example: "  hairpin policies shop/db\n  kubectl hairpin policies shop/db -o json",
@@ -32,7 +33,7 @@ so its counts may be too low.`,
 	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
 	f := c.Flags()
 	f.StringVarP(&o.Dir, "filename", "f", "",
-		"directory with manifests of Nodes, Namespaces, Pods and NetworkPolicies")
+		"directory with manifests of Nodes, Namespaces, Pods and policies")
 	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API (implied by --kubeconfig and --context)")
 	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
 	f.StringVarP(&o.Output, "output", "o", "text", "output format: "+strings.Join(ui.PoliciesOutputs(), ", "))

@@ -81,6 +81,53 @@ EGRESS  not isolated
 	}
 }
 
+// TestClusterPolicies lists the policies of a pod of the story about ClusterNetworkPolicies.
+func TestClusterPolicies(t *testing.T) {
+	story, err := txtar.ParseFile("../../plan/testdata/cluster-network-policies.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), story.Files[0].Data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	c := root()
+	c.SetArgs([]string{"policies", "-f", dir, "shop/db"})
+	c.SetOut(&out)
+	if err := c.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	const want = `pod/shop/db on node ovn-worker, 10.244.1.3
+
+INGRESS  isolated: a packet needs a rule that accepts it
+  ClusterNetworkPolicy/production (tier Admin, priority 10)
+    rule 1: all pods in namespaces with role=monitoring (1 pod, 0 ranges); 9100/TCP
+    rule 2: deny all pods in namespaces with env=test (1 pod, 0 ranges); all ports and protocols
+  NetworkPolicy/shop/db
+    rule 1: pods with app=api in namespace shop (1 pod, 0 ranges); sql/TCP (5432)
+    rule 2: 192.0.2.0/25 (0 pods, 1 range); 8000-8010/TCP
+  ClusterNetworkPolicy/same-environment (tier Baseline, priority 10, not used: a NetworkPolicy isolates the pod)
+    rule 1: all pods in namespaces with env=prod (3 pods, 0 ranges); all ports and protocols
+    rule 2: deny all pods in all namespaces (5 pods, 0 ranges); all ports and protocols
+
+EGRESS  isolated: a packet needs a rule that accepts it
+  ClusterNetworkPolicy/protect-nodes (tier Admin, priority 20)
+    rule 1: all pods in namespaces with role=dns (0 pods, 0 ranges); 53/UDP
+    rule 2: pass all pods in all namespaces (5 pods, 0 ranges); all ports and protocols
+    rule 3: deny 169.254.169.254/32 (0 pods, 1 range); all ports and protocols
+    rule 4: deny all nodes (0 pods, 2 ranges); 10250/TCP
+  NetworkPolicy/shop/db
+    rule 1: every address; 53/UDP
+  ClusterNetworkPolicy/same-environment (tier Baseline, priority 10, not used: a NetworkPolicy isolates the pod)
+    rule 1: all pods in namespaces with env=prod (3 pods, 0 ranges); all ports and protocols
+    rule 2: deny all pods in all namespaces (5 pods, 0 ranges); all ports and protocols
+`
+	if out.String() != want {
+		t.Errorf("%s", out.String())
+	}
+}
+
 // TestPolicyExamples: the policies of the user page are those of examples/network-policy.
 func TestPolicyExamples(t *testing.T) {
 	read := func(file string) string {

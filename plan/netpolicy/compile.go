@@ -16,24 +16,40 @@ type compiler struct {
 	named map[string]bool
 }
 
-// rules returns the rules of a direction, and whether any Policy isolates the pod there.
-func (c *compiler) rules(d Direction, policies []*cluster.Policy) (list []rule, isolated bool) {
+// rules returns the rules of a direction, whether any Policy applies to the pod there, and whether
+// one isolates it.
+func (c *compiler) rules(d Direction, policies, clusterwide []*cluster.Policy) (list []rule, applies, isolated bool) {
+	namespace := c.x.namespaces[c.pod.Owner.Namespace]
 	for _, p := range policies {
-		part := d.of(p)
-		if !part.Isolates || !selects(&p.Subject, c.pod, c.x.namespaces[c.pod.Owner.Namespace]) {
-			continue
-		}
-		isolated = true
-		for i := range part.Rules {
-			list = append(list, c.rule(d, &part.Rules[i], p.Owner)...)
+		if d.of(p).Isolates && selects(&p.Subject, c.pod, namespace) {
+			isolated = true
+			list = append(list, c.rulesOf(d, p)...)
 		}
 	}
-	return list, isolated
+	applies = isolated
+	for _, p := range clusterwide {
+		if isolated && p.Tier == cluster.TierBaseline || len(d.of(p).Rules) == 0 ||
+			!selects(&p.Subject, c.pod, namespace) {
+			continue
+		}
+		applies = true
+		list = append(list, c.rulesOf(d, p)...)
+	}
+	return list, applies, isolated
+}
+
+// rulesOf compiles the rules of a Policy.
+func (c *compiler) rulesOf(d Direction, p *cluster.Policy) (list []rule) {
+	for i := range d.of(p).Rules {
+		r := &d.of(p).Rules[i]
+		base := rule{place: placeOf(p, i, r.Action), action: r.Action, all: r.AllPorts, policy: p.Owner}
+		list = append(list, c.rule(d, r, base)...)
+	}
+	return list
 }
 
 // rule compiles one rule of a Policy.
-func (c *compiler) rule(d Direction, r *cluster.PolicyRule, policy cluster.Owner) (list []rule) {
-	base := rule{all: r.AllPorts, policy: policy}
+func (c *compiler) rule(d Direction, r *cluster.PolicyRule, base rule) (list []rule) {
 	var names []cluster.PolicyPort
 	for _, p := range r.Ports {
 		switch {
@@ -53,44 +69,47 @@ func (c *compiler) rule(d Direction, r *cluster.PolicyRule, policy cluster.Owner
 		if !r.all && len(r.ports) == 0 {
 			return
 		}
-		if r.peers = p; p != nil {
-			r.key = p.text()
-		}
+		r.of(p)
 		list = append(list, r)
 	}
 	var blocks []netip.Prefix
 	for i := range r.Peers {
-		if p := &r.Peers[i]; p.Pods == nil {
-			blocks = append(blocks, p.Blocks...)
-		} else {
+		switch p := &r.Peers[i]; {
+		case p.Pods != nil:
 			add(base, &peers{pods: p.Pods})
-			list = append(list, c.namedPorts(peers{pods: p.Pods}, names, policy)...)
+			list = append(list, c.namedPorts(peers{pods: p.Pods}, names, base)...)
+		case p.Nodes != nil:
+			add(base, &peers{nodes: p.Nodes})
+		default:
+			blocks = append(blocks, p.Blocks...)
 		}
 	}
 	if len(blocks) > 0 {
 		slices.SortFunc(blocks, netip.Prefix.Compare)
 		blocks = slices.Compact(blocks)
 		add(base, &peers{blocks: blocks})
-		list = append(list, c.namedPorts(peers{pods: everyPod, blocks: blocks}, names, policy)...)
+		list = append(list, c.namedPorts(peers{pods: everyPod, blocks: blocks}, names, base)...)
 	}
 	if r.AllPeers {
 		add(base, nil)
-		list = append(list, c.namedPorts(peers{pods: everyPod}, names, policy)...)
+		list = append(list, c.namedPorts(peers{pods: everyPod}, names, base)...)
 	}
 	return list
 }
 
 // namedPorts compiles named ports of an egress rule: each pod of the peer has its own number.
-func (c *compiler) namedPorts(of peers, names []cluster.PolicyPort, policy cluster.Owner) (list []rule) {
+func (c *compiler) namedPorts(of peers, names []cluster.PolicyPort, base rule) (list []rule) {
+	base.all = false
 	for _, n := range names {
 		of.port = cluster.PodPort{Name: n.Name, Protocol: n.Protocol}
 		key := of.text()
 		c.named[key] = true
 		for _, number := range c.x.numbersOf(key, &of) {
-			p := of
+			p, r := of, base
 			p.port.Port = number
-			list = append(list, rule{peers: &p, key: p.text(), policy: policy,
-				ports: []PortRange{{n.Protocol, number, number}}})
+			r.of(&p)
+			r.ports = []PortRange{{n.Protocol, number, number}}
+			list = append(list, r)
 		}
 	}
 	return list

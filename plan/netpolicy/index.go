@@ -1,6 +1,7 @@
 package netpolicy
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,7 +11,7 @@ import (
 	"hairpin/cluster"
 )
 
-// Pod is an own pod that a Policy isolates in some direction.
+// Pod is an own pod to which a Policy applies in some direction.
 type Pod struct {
 	*cluster.Pod
 	Egress, Ingress uint32 // IDs of its Profiles, or Open
@@ -19,11 +20,18 @@ type Pod struct {
 	Joined uint32
 }
 
-// Member is an address range, and the sets of which it is part.
+// Member is an address range, and the sets of one Place of which it is part.
 type Member struct {
 	Direction Direction
-	Prefix    netip.Prefix
-	Sets      []uint32 // sorted, never empty
+	Place
+	Prefix netip.Prefix
+	Sets   []uint32 // sorted, never empty
+}
+
+// member identifies a Member of a direction.
+type member struct {
+	Place
+	netip.Prefix
 }
 
 // Delta is what an update changed: parts that are no longer valid, and new ones.
@@ -43,11 +51,13 @@ type Index struct {
 	pods, own  []*cluster.Pod // all, and the node's
 	namespaces map[string]*cluster.Namespace
 
+	nodes       []*cluster.Node
 	byNamespace map[string][]*cluster.Policy // NetworkPolicies, sorted by name
+	clusterwide []*cluster.Policy            // ClusterNetworkPolicies, sorted by name
 	isolated    map[cluster.Owner]*subject
 	profiles    map[string]*Profile // by text
 	sets        [2]map[string]*set  // by text
-	members     [2]map[netip.Prefix]map[*set]int
+	members     [2]map[member]map[*set]int
 	named       map[string]*namedPort
 
 	profileIDs numbers
@@ -73,12 +83,12 @@ func NewIndex() *Index {
 	x := &Index{byNamespace: map[string][]*cluster.Policy{}, isolated: map[cluster.Owner]*subject{},
 		profiles: map[string]*Profile{}, named: map[string]*namedPort{}}
 	for _, d := range directions {
-		x.sets[d], x.members[d] = map[string]*set{}, map[netip.Prefix]map[*set]int{}
+		x.sets[d], x.members[d] = map[string]*set{}, map[member]map[*set]int{}
 	}
 	return x
 }
 
-// Isolated returns the number of own pods that a Policy isolates.
+// Isolated returns the number of own pods to which a Policy applies.
 func (x *Index) Isolated() int { return len(x.isolated) }
 
 // update is one call of Update.
@@ -87,7 +97,8 @@ type update struct {
 	join     []netip.Addr
 	subjects map[cluster.Owner]bool // own pods to compile again
 	// before has the former Members of the ranges that changed
-	before [2]map[netip.Prefix][]uint32
+	before [2]map[member][]uint32
+	moved  map[string]bool // namespaces with other labels
 	delta  Delta
 }
 
@@ -96,9 +107,10 @@ type update struct {
 func (x *Index) Update(s *cluster.Snapshot, own []*cluster.Pod, join []netip.Addr) Delta {
 	u := update{Index: x, join: join, subjects: map[cluster.Owner]bool{}}
 	for _, d := range directions {
-		u.before[d] = map[netip.Prefix][]uint32{}
+		u.before[d] = map[member][]uint32{}
 	}
 	u.peers(s)
+	u.changedNodes(s.Nodes)
 	u.ownPods(own)
 	u.changedPolicies(s.Policies)
 	for _, name := range slices.SortedFunc(maps.Keys(u.subjects), cluster.Owner.Compare) {
@@ -136,6 +148,7 @@ func (u *update) peers(s *cluster.Snapshot) {
 	for _, n := range slices.Concat(spaces.Gone, spaces.Come) {
 		moved[n.Name] = true
 	}
+	u.moved = moved
 	gone, come := pods.Gone, pods.Come
 	if len(moved) > 0 {
 		gone, come = slices.Clone(gone), slices.Clone(come)
@@ -255,6 +268,40 @@ func (u *update) ownPods(own []*cluster.Pod) {
 	for _, p := range slices.Concat(c.Gone, c.Come) {
 		u.subjects[p.Owner] = true
 	}
+	if len(u.clusterwide) > 0 {
+		for name := range u.moved {
+			for _, p := range podsIn(own, name) {
+				u.subjects[p.Owner] = true
+			}
+		}
+	}
+}
+
+// changedNodes updates the members of sets of nodes.
+func (u *update) changedNodes(nodes []*cluster.Node) {
+	if cluster.SameList(u.nodes, nodes) {
+		return
+	}
+	c := cluster.Compare(u.nodes, nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
+	u.nodes = nodes
+	for _, s := range u.sets[Egress] {
+		if s.nodes != nil {
+			u.countNodes(s, c.Gone, -1)
+			u.countNodes(s, c.Come, 1)
+		}
+	}
+}
+
+// countNodes adds the addresses of those nodes that a set has, or removes them.
+func (u *update) countNodes(s *set, nodes []*cluster.Node, by int) {
+	for _, n := range nodes {
+		if !s.nodes.Matches(n.Egress.Labels) {
+			continue
+		}
+		for _, a := range n.IPs {
+			u.countRange(s, netip.PrefixFrom(a, a.BitLen()), by)
+		}
+	}
 }
 
 // changedPolicies notes which own pods other Policies select.
@@ -265,21 +312,36 @@ func (u *update) changedPolicies(policies []*cluster.Policy) {
 	order := func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) }
 	c := cluster.Compare(u.policies, policies, order)
 	u.policies = policies
+	listed := func(p *cluster.Policy) []*cluster.Policy {
+		if p.Tier == cluster.TierNetworkPolicy {
+			return u.byNamespace[p.Subject.Namespace]
+		}
+		return u.clusterwide
+	}
+	list := func(p *cluster.Policy, list []*cluster.Policy) {
+		if p.Tier == cluster.TierNetworkPolicy {
+			u.byNamespace[p.Subject.Namespace] = list
+		} else {
+			u.clusterwide = list
+		}
+	}
 	for _, p := range c.Gone {
-		list := u.byNamespace[p.Subject.Namespace]
-		if i, found := slices.BinarySearchFunc(list, p, order); found {
-			u.byNamespace[p.Subject.Namespace] = slices.Delete(list, i, i+1)
+		all := listed(p)
+		if i, found := slices.BinarySearchFunc(all, p, order); found {
+			list(p, slices.Delete(all, i, i+1))
 		}
 	}
 	for _, p := range c.Come {
-		if p.Tier == cluster.TierNetworkPolicy {
-			list := u.byNamespace[p.Subject.Namespace]
-			i, _ := slices.BinarySearchFunc(list, p, order)
-			u.byNamespace[p.Subject.Namespace] = slices.Insert(list, i, p)
-		}
+		all := listed(p)
+		i, _ := slices.BinarySearchFunc(all, p, order)
+		list(p, slices.Insert(all, i, p))
 	}
 	for _, p := range slices.Concat(c.Gone, c.Come) {
-		for _, pod := range podsIn(u.own, p.Subject.Namespace) {
+		pods := u.own
+		if p.Tier == cluster.TierNetworkPolicy {
+			pods = podsIn(u.own, p.Subject.Namespace)
+		}
+		for _, pod := range pods {
 			if pod.Unread || selects(&p.Subject, pod, u.namespaces[pod.Owner.Namespace]) {
 				u.subjects[pod.Owner] = true
 			}
@@ -289,6 +351,10 @@ func (u *update) changedPolicies(policies []*cluster.Policy) {
 
 // fill adds all members of a set, or removes them.
 func (u *update) fill(s *set, by int) {
+	if s.nodes != nil {
+		u.countNodes(s, u.nodes, by)
+		return
+	}
 	if s.pods == nil {
 		for _, r := range s.blocks {
 			u.countRange(s, r, by)
@@ -311,20 +377,20 @@ func (u *update) count(s *set, p *cluster.Pod, by int) {
 
 // countRange adds a range to a set, or removes it. Two pods may have one address for a time.
 func (u *update) countRange(s *set, r netip.Prefix, by int) {
-	all := u.members[s.direction]
-	sets := all[r]
-	if _, touched := u.before[s.direction][r]; !touched {
-		u.before[s.direction][r] = setIDs(sets)
+	all, m := u.members[s.direction], member{s.place, r}
+	sets := all[m]
+	if _, touched := u.before[s.direction][m]; !touched {
+		u.before[s.direction][m] = setIDs(sets)
 	}
 	if sets == nil {
 		sets = map[*set]int{}
-		all[r] = sets
+		all[m] = sets
 	}
 	if sets[s] += by; sets[s] == 0 {
 		delete(sets, s)
 	}
 	if len(sets) == 0 {
-		delete(all, r)
+		delete(all, m)
 	}
 }
 
@@ -338,16 +404,19 @@ func setIDs(sets map[*set]int) (list []uint32) {
 
 // membersOf lists the Members that changed.
 func (u *update) membersOf(d Direction) {
-	for _, r := range slices.SortedFunc(maps.Keys(u.before[d]), netip.Prefix.Compare) {
-		was, now := u.before[d][r], setIDs(u.members[d][r])
+	order := func(a, b member) int {
+		return cmp.Or(a.Prefix.Compare(b.Prefix), cmp.Compare(a.Tier, b.Tier), cmp.Compare(a.Level, b.Level))
+	}
+	for _, m := range slices.SortedFunc(maps.Keys(u.before[d]), order) {
+		was, now := u.before[d][m], setIDs(u.members[d][m])
 		if slices.Equal(was, now) {
 			continue
 		}
 		if len(was) > 0 {
-			u.delta.Members.Gone = append(u.delta.Members.Gone, Member{d, r, was})
+			u.delta.Members.Gone = append(u.delta.Members.Gone, Member{d, m.Place, m.Prefix, was})
 		}
 		if len(now) > 0 {
-			u.delta.Members.Come = append(u.delta.Members.Come, Member{d, r, now})
+			u.delta.Members.Come = append(u.delta.Members.Come, Member{d, m.Place, m.Prefix, now})
 		}
 	}
 }

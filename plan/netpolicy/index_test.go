@@ -59,7 +59,7 @@ func (m mirror) String() string {
 // The Deltas of an Index that has seen other Snapshots add up to what a new Index compiles.
 func TestUpdateIsNew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := clustertest.Snapshot()
+		s := clustertest.Snapshot(clustertest.Node("node-a", 1, 3), clustertest.Node("node-b", 2, 4))
 		s.Namespaces = clustertest.DrawNamespaces(t)
 		x, has := NewIndex(), mirror{}
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
@@ -85,7 +85,7 @@ func TestClashes(t *testing.T) {
 	hash = func(string) uint32 { return Open }
 	defer func() { hash = stablehash.String32 }()
 	rapid.Check(t, func(t *rapid.T) {
-		s := clustertest.Snapshot()
+		s := clustertest.Snapshot(clustertest.Node("node-a", 1, 3), clustertest.Node("node-b", 2, 4))
 		s.Namespaces = clustertest.DrawNamespaces(t)
 		x := NewIndex()
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {

@@ -17,25 +17,30 @@ func accepts(x *Index, d Direction, id uint32, peer netip.Addr, protocol cluster
 	if id == Open {
 		return true
 	}
-	var sets []uint32
-	for p, s := range x.members[d] {
-		if p.Contains(peer) {
-			sets = append(sets, setIDs(s)...)
+	matches := func(r *Rule) bool {
+		inSet := r.Set == 0
+		for m, sets := range x.members[d] {
+			inSet = inSet || m.Place == r.Place && m.Contains(peer) && slices.Contains(setIDs(sets), r.Set)
 		}
+		return inSet && (r.Ports == nil || slices.ContainsFunc(r.Ports, func(q PortRange) bool {
+			return q.Protocol == protocol && q.First <= port && port <= q.Last
+		}))
 	}
 	for _, p := range x.profiles {
 		if p.ID != id {
 			continue
 		}
-		for _, r := range p.Rules {
-			peerOK := r.Set == 0 || slices.Contains(sets, r.Set)
-			portOK := r.Ports == nil || slices.ContainsFunc(r.Ports, func(q PortRange) bool {
-				return q.Protocol == protocol && q.First <= port && port <= q.Last
-			})
-			if peerOK && portOK {
-				return true
+		for tier := cluster.TierAdmin; tier <= cluster.TierBaseline; tier++ {
+			rules := p.In(tier) // by Level
+			i := slices.IndexFunc(rules, func(r Rule) bool { return matches(&r) })
+			switch {
+			case i >= 0 && rules[i].Action != cluster.Pass:
+				return rules[i].Action == cluster.Accept
+			case i < 0 && tier == cluster.TierNetworkPolicy && p.Isolated:
+				return false
 			}
 		}
+		return true
 	}
 	return false
 }
@@ -44,7 +49,7 @@ func accepts(x *Index, d Direction, id uint32, peer netip.Addr, protocol cluster
 func TestMeaning(t *testing.T) {
 	counts := map[bool]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		s := clustertest.Snapshot()
+		s := clustertest.Snapshot(clustertest.Node("node-a", 1, 3), clustertest.Node("node-b", 2, 4))
 		s.Namespaces = clustertest.DrawNamespaces(t)
 		x := NewIndex()
 		pods := map[cluster.Owner]*Pod{}
@@ -70,7 +75,7 @@ func TestMeaning(t *testing.T) {
 				ends = append(ends, policy.Endpoint{Addr: a, Pod: p})
 			}
 		}
-		for _, a := range []string{"192.0.2.7", "10.9.9.9", "2001:db8::7"} {
+		for _, a := range []string{"192.0.2.7", "10.9.9.9", "2001:db8::7", "172.18.0.3", "172.18.0.4", "203.0.113.9"} {
 			ends = append(ends, policy.Endpoint{Addr: netip.MustParseAddr(a)})
 		}
 		for _, own := range ownPods(s) {

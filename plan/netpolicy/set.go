@@ -35,10 +35,14 @@ type peers struct {
 	// all.
 	port   cluster.PodPort
 	blocks []netip.Prefix // with pods: of their addresses, those within; nil: all
+	nodes  *cluster.Selector
 }
 
 // text identifies the expression.
 func (p *peers) text() string {
+	if p.nodes != nil {
+		return string(appendRequirements([]byte("nodes having"), *p.nodes))
+	}
 	b := []byte("blocks")
 	for _, r := range p.blocks {
 		b = r.AppendTo(append(b, ' '))
@@ -99,9 +103,9 @@ func selects(s *cluster.PodSelector, pod *cluster.Pod, namespace *cluster.Namesp
 	return namespace != nil && s.Selects(namespace, pod.Labels)
 }
 
-// Selects reports whether a Policy isolates a pod in some direction.
+// Selects reports whether a Policy applies to a pod in some direction.
 func Selects(s *cluster.Snapshot, p *cluster.Policy, pod *cluster.Pod) bool {
-	return (p.Ingress.Isolates || p.Egress.Isolates) &&
+	return (p.Ingress.Isolates || p.Egress.Isolates || len(p.Ingress.Rules)+len(p.Egress.Rules) > 0) &&
 		selects(&p.Subject, pod, cluster.NamespaceNamed(s.Namespaces, pod.Owner.Namespace))
 }
 
@@ -116,9 +120,11 @@ func (p *peers) addresses(pod *cluster.Pod) (list []netip.Prefix) {
 	return slices.Compact(list)
 }
 
-// set is a set of peers that some Profile names.
+// set is a set of peers that some Profile names, for rules of one Place.
 type set struct {
 	peers
+	place     Place
+	key       string // text of place, action and peers
 	direction Direction
 	id        uint32
 	users     int // Profiles

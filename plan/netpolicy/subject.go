@@ -36,7 +36,7 @@ func (u *update) compile(name cluster.Owner) {
 	}
 }
 
-// subject returns nil for a pod that is gone, or that no Policy isolates.
+// subject returns nil for a pod that is gone, or to which no Policy applies.
 func (u *update) subject(name cluster.Owner) *subject {
 	i, found := slices.BinarySearchFunc(u.own, name, func(p *cluster.Pod, o cluster.Owner) int {
 		return p.Owner.Compare(o)
@@ -46,26 +46,27 @@ func (u *update) subject(name cluster.Owner) *subject {
 	}
 	c := compiler{x: u.Index, pod: u.own[i], join: u.join, named: map[string]bool{}}
 	policies := u.byNamespace[name.Namespace]
-	egress, sends := c.rules(Egress, policies)
-	ingress, receives := c.rules(Ingress, policies)
-	if c.pod.Unread && len(policies) > 0 { // any of them may select it
-		egress, ingress, sends, receives = nil, nil, true, true
+	egress, sends, noEgress := c.rules(Egress, policies, u.clusterwide)
+	ingress, receives, noIngress := c.rules(Ingress, policies, u.clusterwide)
+	if c.pod.Unread && len(policies)+len(u.clusterwide) > 0 { // any of them may select it
+		egress, ingress = nil, nil
+		sends, receives, noEgress, noIngress = true, true, true, true
 	}
 	if !sends && !receives {
 		return nil
 	}
 	s := &subject{Pod: Pod{Pod: c.pod, Egress: Open, Ingress: Open, Joined: Open}, named: c.named}
-	use := func(d Direction, list []rule) uint32 {
-		p := u.profile(d, list)
+	use := func(d Direction, isolated bool, list []rule) uint32 {
+		p := u.profile(d, isolated, list)
 		s.profiles = append(s.profiles, p)
 		return p.ID
 	}
 	if sends {
-		s.Egress = use(Egress, egress)
+		s.Egress = use(Egress, noEgress, egress)
 	}
 	if receives {
-		s.Joined = use(Ingress, c.joined(ingress))
-		s.Ingress = use(Ingress, ingress)
+		s.Joined = use(Ingress, noIngress, c.joined(ingress))
+		s.Ingress = use(Ingress, noIngress, ingress)
 	}
 	for key := range s.named {
 		u.named[key].users++
@@ -74,13 +75,13 @@ func (u *update) subject(name cluster.Owner) *subject {
 }
 
 // profile returns the Profile of rules, and counts one more user.
-func (u *update) profile(d Direction, list []rule) *Profile {
-	list, text := mergeRules(d, list)
+func (u *update) profile(d Direction, isolated bool, list []rule) *Profile {
+	list, text := mergeRules(d, isolated, list)
 	p := u.profiles[text]
 	if p == nil {
-		p = &Profile{Direction: d, ID: u.profileIDs.take(text), text: text}
+		p = &Profile{Direction: d, ID: u.profileIDs.take(text), Isolated: isolated, text: text}
 		for _, r := range list {
-			x := Rule{Family: r.family, Ports: r.ports, Policy: r.policy}
+			x := Rule{Place: r.place, Action: r.action, Family: r.family, Ports: r.ports, Policy: r.policy}
 			if r.peers != nil {
 				s := u.set(d, r)
 				x.Set, p.sets = s.id, append(p.sets, s)
@@ -98,7 +99,8 @@ func (u *update) profile(d Direction, list []rule) *Profile {
 func (u *update) set(d Direction, r rule) *set {
 	s := u.sets[d][r.key]
 	if s == nil {
-		s = &set{peers: *r.peers, direction: d, id: u.setIDs.take(string(rune('0'+d)) + r.key)}
+		s = &set{peers: *r.peers, place: r.place, key: r.key, direction: d,
+			id: u.setIDs.take(string(rune('0'+d)) + r.key)}
 		u.sets[d][r.key] = s
 		u.fill(s, 1)
 	}
@@ -121,7 +123,7 @@ func (u *update) release(p *Profile) {
 	for _, s := range p.sets {
 		if s.users--; s.users == 0 {
 			u.fill(s, -1)
-			delete(u.sets[s.direction], s.text())
+			delete(u.sets[s.direction], s.key)
 			u.setIDs.release(s.id)
 		}
 	}

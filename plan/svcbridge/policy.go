@@ -38,7 +38,7 @@ func (p *Policies) Problems() []cluster.Problem {
 	return slices.Collect(maps.Values(p.problems))
 }
 
-// Isolated returns the number of own pods that a Policy isolates; none with the other engine.
+// Isolated returns the number of own pods to which a Policy applies; none with the other engine.
 func (p *Policies) Isolated() int { return p.index.Isolated() }
 
 // Priorities in the tables of policies.
@@ -50,6 +50,15 @@ const (
 	prioRule   = 200 // conjunctions
 	prioDeny   = 100 // of a pod, to count
 )
+
+// Priorities in the tables of the tiers Admin and Baseline: those of rules are below prioLevel.
+const (
+	prioLevel = 60000
+	prioNext  = 100 // packets that no rule matches
+)
+
+// Lower priorities are prioNext.
+const _ uint16 = prioLevel - netpolicy.Levels - prioNext
 
 // Update plans the changes. What the Env says of the node itself never changes here.
 func (p *Policies) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, _ bool) (gone, come datapath.State) {
@@ -110,46 +119,93 @@ func (p *Policies) refuse(s *cluster.Snapshot, env *node.Env, pods bool) {
 // memberKey is the cause of a problem: a range with too many sets.
 type memberKey struct {
 	netpolicy.Direction
+	netpolicy.Place
 	netip.Prefix
 }
 
 // limits notes what exceeds the number of conjunctions that a flow may have.
 func (p *Policies) limits(env *node.Env, d *netpolicy.Delta) {
 	for _, m := range d.Members.Gone {
-		delete(p.problems, memberKey{m.Direction, m.Prefix})
+		delete(p.problems, memberKey{m.Direction, m.Place, m.Prefix})
 	}
 	for _, m := range d.Members.Come {
 		if n := len(m.Sets); n > flow.MaxConjunctions {
-			p.problems[memberKey{m.Direction, m.Prefix}] = cluster.Problem{Owner: node.OwnerOf(env.Node.Name),
-				Message: fmt.Sprintf("%s is a peer in %d different selectors of NetworkPolicies; %d of them do not "+
-					"accept it: Open vSwitch has no room for more than %d in a flow", m.Prefix, n,
-					n-flow.MaxConjunctions, flow.MaxConjunctions)}
+			effect := fmt.Sprintf("%d of them do not accept it", n-flow.MaxConjunctions)
+			if m.Tier != cluster.TierNetworkPolicy {
+				effect = "pods with ClusterNetworkPolicies of this tier and direction cannot reach it, " +
+					"or be reached by it"
+			}
+			p.problems[memberKey{m.Direction, m.Place, m.Prefix}] = cluster.Problem{Owner: node.OwnerOf(env.Node.Name),
+				Message: fmt.Sprintf("%s is a peer in %d different selectors of policies; %s: Open vSwitch has no room "+
+					"for more than %d in a flow", m.Prefix, n, effect, flow.MaxConjunctions)}
 		}
 	}
 	for _, x := range d.Profiles.Gone {
 		delete(p.problems, x.ID)
 	}
 	for _, x := range d.Profiles.Come {
-		if n := len(x.Rules); n > flow.MaxConjunctions {
-			p.problems[x.ID] = cluster.Problem{Owner: x.Rules[0].Policy, Message: fmt.Sprintf(
-				"the NetworkPolicies of one pod of %s name %d different selectors: rules beyond %d may accept nothing",
-				env.Node.Name, n, flow.MaxConjunctions)}
+		for rules := x.Rules; len(rules) > 0; {
+			n := slices.IndexFunc(rules, func(r netpolicy.Rule) bool { return r.Place != rules[0].Place })
+			if n < 0 {
+				n = len(rules)
+			}
+			if n > flow.MaxConjunctions {
+				effect := "rules beyond %d may accept nothing"
+				if rules[0].Tier != cluster.TierNetworkPolicy {
+					effect = "with more than %d, rules of one place drop everything"
+				}
+				p.problems[x.ID] = cluster.Problem{Owner: rules[0].Policy, Message: fmt.Sprintf(
+					"the policies of one pod of %s name %d different selectors: "+effect, env.Node.Name, n,
+					flow.MaxConjunctions)}
+			}
+			rules = rules[n:]
 		}
 	}
 }
 
 // direction has the tables for one direction, and where a permitted packet continues.
 type direction struct {
-	classifier, conntrack, rules, permitted uint8
-	peer                                    func(*flow.Match) *netip.Prefix
+	classifier, conntrack, admin, rules, baseline, permitted uint8
+	peer                                                     func(*flow.Match) *netip.Prefix
+}
+
+// tier returns the table of a tier.
+func (t *direction) tier(x cluster.PolicyTier) uint8 {
+	switch x {
+	case cluster.TierAdmin:
+		return t.admin
+	case cluster.TierBaseline:
+		return t.baseline
+	}
+	return t.rules
+}
+
+// after returns the table for packets of a Profile that no rule of the tiers up to one decides.
+func (t *direction) after(tier cluster.PolicyTier, p *netpolicy.Profile) uint8 {
+	for tier++; tier <= cluster.TierBaseline; tier++ {
+		if tier == cluster.TierNetworkPolicy && p.Isolated || tier != cluster.TierNetworkPolicy && len(p.In(tier)) > 0 {
+			return t.tier(tier)
+		}
+	}
+	return t.permitted
+}
+
+// priority returns the priority of the flows of a rule, or of a set of peers.
+func priority(p netpolicy.Place) uint16 {
+	if p.Tier == cluster.TierNetworkPolicy {
+		return prioRule
+	}
+	return prioLevel - p.Level
 }
 
 // policyTables has the tables by netpolicy.Direction. It is read-only.
 var policyTables = [...]direction{
-	netpolicy.Egress: {pipeline.SvcEgressClassifier, pipeline.SvcEgressConntrack, pipeline.SvcEgressRule,
-		pipeline.SvcIngressClassifier, func(m *flow.Match) *netip.Prefix { return &m.Dst }},
-	netpolicy.Ingress: {pipeline.SvcIngressClassifier, pipeline.SvcIngressConntrack, pipeline.SvcIngressRule,
-		pipeline.SvcConntrackCommit, func(m *flow.Match) *netip.Prefix { return &m.Src }},
+	netpolicy.Egress: {pipeline.SvcEgressClassifier, pipeline.SvcEgressConntrack, pipeline.SvcEgressAdmin,
+		pipeline.SvcEgressRule, pipeline.SvcEgressBaseline, pipeline.SvcIngressClassifier,
+		func(m *flow.Match) *netip.Prefix { return &m.Dst }},
+	netpolicy.Ingress: {pipeline.SvcIngressClassifier, pipeline.SvcIngressConntrack, pipeline.SvcIngressAdmin,
+		pipeline.SvcIngressRule, pipeline.SvcIngressBaseline, pipeline.SvcConntrackCommit,
+		func(m *flow.Match) *netip.Prefix { return &m.Src }},
 }
 
 func resubmit(table uint8) flow.Action { return flow.Resubmit{Table: table} }
@@ -160,7 +216,9 @@ func (w *serviceBridge) verdicts() {
 	for _, t := range policyTables {
 		w.add(t.conntrack, prioExempt, flow.Match{Profile: netpolicy.Open}, resubmit(t.permitted))
 		w.add(t.conntrack, prioOthers, flow.Match{}, resubmit(t.rules))
-		w.add(t.rules, prioOthers, flow.Match{}, drop)
+		for _, table := range []uint8{t.admin, t.rules, t.baseline} {
+			w.add(table, prioOthers, flow.Match{}, drop)
+		}
 	}
 	for i := range w.Stacks {
 		s := &w.Stacks[i]
@@ -283,91 +341,4 @@ func (w *serviceBridge) untracked(s *node.Stack, p *cluster.Pod, to flow.Match) 
 	w.add(pipeline.SvcClassifier, prioWorld, to, track(claims.ZoneServices, pipeline.SvcIngressClassifier))
 	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{InPort: portOf(p), Protocol: to.Protocol, Src: to.Dst},
 		track(claims.ZoneServices, pipeline.SvcExternalConntrack))
-}
-
-// profile adds the flows of a Profile. Of a rule for a set of peers, the peer is the first clause
-// of a conjunction, and Profile with port is the second.
-func (w *serviceBridge) profile(p *netpolicy.Profile) {
-	t := policyTables[p.Direction]
-	permit := resubmit(t.permitted)
-	clauses := map[flow.Match][]uint32{}
-	for i := range p.Rules {
-		r := &p.Rules[i]
-		w.owner = r.Policy
-		for j := range w.Stacks {
-			f := w.Stacks[j].Family
-			if r.Family != 0 && r.Family != f {
-				continue
-			}
-			for _, m := range w.portMatches(f, r.Ports) {
-				m.Profile = p.ID
-				if r.Set == 0 {
-					w.add(t.rules, prioAny, m, permit)
-				} else {
-					clauses[m] = append(clauses[m], r.Set)
-				}
-			}
-		}
-		if r.Set != 0 {
-			w.add(t.rules, prioRule, flow.Match{Profile: p.ID, ConjID: r.Set}, permit)
-		}
-	}
-	if len(p.Rules) > 0 {
-		w.owner = p.Rules[0].Policy
-	}
-	for m, sets := range clauses {
-		w.add(t.rules, prioRule, m, conjunctions(sets, 2)...)
-	}
-}
-
-// portMatches returns the matches of packets to the ports, nil: to all, of every protocol. On the
-// userspace datapath a later fragment has no port. It passes with the peer alone: without its first
-// fragment it is no datagram.
-func (w *serviceBridge) portMatches(f cluster.Family, ports []netpolicy.PortRange) (list []flow.Match) {
-	v := node.Vocab(f)
-	if ports == nil {
-		return []flow.Match{{Protocol: v.IP}}
-	}
-	for _, r := range ports {
-		l4 := v.L4[r.Protocol]
-		if r.All() {
-			list = append(list, flow.Match{Protocol: l4})
-			continue
-		}
-		for _, x := range r.Masks() {
-			m := flow.Match{Protocol: l4, DstPort: x.Value, DstMask: x.Mask}
-			if x.Mask == 1<<16-1 {
-				m.DstMask = 0
-			}
-			list = append(list, m)
-		}
-	}
-	if w.Node.Gateway.Userspace {
-		list = append(list, flow.Match{Protocol: v.IP, Fragment: "later"})
-	}
-	return list
-}
-
-// member adds the flow of an address in its sets.
-func (w *serviceBridge) member(m netpolicy.Member) {
-	s := w.Stack(cluster.FamilyOf(m.Prefix.Addr()))
-	if s == nil {
-		return
-	}
-	w.owner = node.OwnerOf(w.Node.Name)
-	t := policyTables[m.Direction]
-	x := flow.Match{Protocol: node.Vocab(s.Family).IP}
-	if m.Prefix.Bits() > 0 {
-		*t.peer(&x) = m.Prefix
-	}
-	w.add(t.rules, prioRule, x, conjunctions(m.Sets, 1)...)
-}
-
-// conjunctions makes a flow an alternative in a clause of each set's conjunction.
-func conjunctions(sets []uint32, clause uint8) (list []flow.Action) {
-	sets = slices.Sorted(slices.Values(sets))
-	for _, id := range sets[:min(len(sets), flow.MaxConjunctions)] {
-		list = append(list, flow.Conjunction{ID: id, Clause: clause, Of: 2})
-	}
-	return list
 }

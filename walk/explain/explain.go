@@ -35,7 +35,7 @@ type Explanation struct {
 	// Endpoints are all endpoints of the Service, in the order of the Snapshot.
 	Endpoints []Endpoint
 	Trace     walk.Trace
-	// Policies are the decisions of NetworkPolicies, in the order of the walk; none if no policy
+	// Policies are the decisions of policies, in the order of the walk; none if no policy
 	// selects a pod at an end of it.
 	Policies []Decision
 	// Failure describes what the packet met that walk does not know; the Trace ends there. It is

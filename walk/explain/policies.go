@@ -186,7 +186,7 @@ func (e *Explanation) reason() string {
 	}
 	d := &e.Policies[n-1]
 	if d.Reason != policy.Isolated {
-		return "; " + d.Owner.String() + fmt.Sprintf(" rule %d drops it", d.Rule+1)
+		return fmt.Sprintf(", rule %d", d.Rule+1)
 	}
 	return "; " + d.IsolatedBy()
 }

@@ -23,7 +23,13 @@ import (
 // policed returns the cluster of the story about NetworkPolicies, with a text replaced.
 func policed(t *testing.T, old, now string) *cluster.Snapshot {
 	t.Helper()
-	story, err := txtar.ParseFile("../../plan/testdata/network-policies.txtar")
+	return readStory(t, "../../plan/testdata/network-policies.txtar", old, now)
+}
+
+// readStory returns the cluster of a story, with a text replaced.
+func readStory(t *testing.T, file, old, now string) *cluster.Snapshot {
+	t.Helper()
+	story, err := txtar.ParseFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,12 +144,50 @@ First packet: `},
 		t.Error("the picture does not have the decision")
 	}
 
-	allowed := askIn(policed(t, "podSelector: {matchLabels: {app: api}}}]", "podSelector: {matchLabels: {app: other}}}]"),
+	allowed := askIn(policed(t, "podSelector: {matchLabels: {app: api}}}]",
+		"podSelector: {matchLabels: {app: other}}}]"),
 		"pod/shop/other", "svc/shop/db")
 	if change := explain.Difference(dropped, allowed); !strings.Contains(change, "\nPOLICIES\n"+
 		"- pod/shop/db: ingress dropped: no rule accepts the packet; the pod is isolated by NetworkPolicy/shop/db\n") ||
 		!strings.Contains(change, "\n+ pod/shop/db: ingress accepted by NetworkPolicy/shop/db rule 1\n") {
 		t.Errorf("%s", change)
+	}
+}
+
+// TestClusterPolicies checks how a walk tells the decisions of policies of all tiers.
+func TestClusterPolicies(t *testing.T) {
+	s := readStory(t, "../../plan/testdata/cluster-network-policies.txtar", "", "")
+	for _, c := range []struct{ from, to, want string }{
+		{"pod/test/try", "svc/shop/db", `
+  pod/shop/db: ingress dropped by ClusterNetworkPolicy/production rule 2
+    compared with the rules: tcp 10.244.2.4 > 10.244.1.3:5432
+`},
+		{"pod/test/try", "svc/shop/db", `
+
+Not delivered: ingress denied by ClusterNetworkPolicy/production, rule 2.
+`},
+		{"pod/monitoring/scraper", "10.244.1.3:9100", `
+  pod/shop/db: ingress accepted by ClusterNetworkPolicy/production rule 1
+`},
+		{"pod/shop/api", "svc/shop/db", `
+  pod/shop/api: egress accepted by ClusterNetworkPolicy/same-environment rule 1
+    compared with the rules: tcp 10.244.2.3 > 10.244.1.3:5432
+  pod/shop/db: ingress accepted by NetworkPolicy/shop/db rule 1
+`},
+		{"pod/shop/web", "192.0.2.7:443", `
+  pod/shop/web: egress accepted: no policy isolates the pod, and no rule matches
+`},
+		{"pod/shop/web", "172.18.0.4:10250", `
+  pod/shop/web: egress dropped by ClusterNetworkPolicy/protect-nodes rule 4
+`},
+	} {
+		e, err := explain.Ask(planned(t, s), s, explain.Question{From: c.from, To: c.to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := e.Text(false); !strings.Contains(text, c.want) {
+			t.Errorf("%s to %s: it does not say %s\n%s", c.from, c.to, c.want, text)
+		}
 	}
 }
 

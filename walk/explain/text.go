@@ -55,7 +55,7 @@ func (e *Explanation) Text(colour bool) string {
 	return b.String()
 }
 
-// policies writes the decisions of NetworkPolicies.
+// policies writes the decisions of policies.
 func (e *Explanation) policies(b *strings.Builder, c palette) {
 	if len(e.Policies) > 0 {
 		fmt.Fprintf(b, "\n%sPOLICIES%s\n", c.place, c.off)
