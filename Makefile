@@ -180,12 +180,12 @@ vuln: ## ask whether the program calls code with known vulnerabilities (govulnch
 	$(GO) tool govulncheck -db $(VULNDB) ./...
 
 # What to measure: change, create or traffic beside kube-proxy;
-# redirect: NodePorts by eBPF beside nft; dgp: a node's host by a distributed gateway port beside policies; passes: conntrack passes and
+# policies: changes of NetworkPolicies, CNI ADD and memory; redirect: NodePorts by eBPF beside nft; dgp: a node's host by a distributed gateway port beside policies; passes: conntrack passes and
 # datapath lookups of each packet (MODE=detached, ENGINE=ovn); kernel, redirect-kernel, dgp-kernel: traffic
 # through the real openvswitch module, in qemu; go: the packages' own benchmarks. Empty is everything.
-BENCH ?= change create traffic redirect dgp passes kernel redirect-kernel dgp-kernel go
-bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|redirect|dgp|passes|kernel|redirect-kernel|dgp-kernel|go, TSO=true, OVS=newest, ENGINE=ovn, ARGS="--services 100"; ENGINE=ovn,openflow with traffic or kernel: both)
-	@for part in $(filter change create traffic redirect dgp,$(BENCH)); do $(LAB) bench --only $$part --ovs "$(OVS)" --tso=$(TSO) --engine "$(ENGINE)" $(ARGS) || exit 1; done
+BENCH ?= change create traffic policies redirect dgp passes kernel redirect-kernel dgp-kernel go
+bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|policies|redirect|dgp|passes|kernel|redirect-kernel|dgp-kernel|go, TSO=true, OVS=newest, ENGINE=ovn, ARGS="--services 100"; ENGINE=ovn,openflow with traffic or kernel: both)
+	@for part in $(filter change create traffic policies redirect dgp,$(BENCH)); do $(LAB) bench --only $$part --ovs "$(OVS)" --tso=$(TSO) --engine "$(ENGINE)" $(ARGS) || exit 1; done
 	@[ -z "$(filter passes,$(BENCH))" ] || $(LAB) bench --only passes --mode $(MODE) --engine "$(ENGINE)"
 	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30 --engine "$(ENGINE)" $(ARGS); }
 	@for part in $(patsubst %-kernel,%,$(filter redirect-kernel dgp-kernel,$(BENCH))); do lab/kernel.sh -t 7200 $(LAB) bench --only $$part --slow 30 || exit 1; done
@@ -203,9 +203,12 @@ scale: setup build image ## measure what a node pays for the others, at 10, 100,
 compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect, ENGINE=ovn)
 	$(GO) test ./lab/demo -run 'Compare$$' -count 1 -timeout 30m -compare $(MODE) -node-local "$(NODE_LOCAL)" -nodeport-path "$(NODEPORT_PATH)" -engine "$(ENGINE)"
 
-soak: ## ask random clusters whether every packet does what the semantics say; FOR=10m
+# Pods that send at once while no policy allows it.
+ISOLATED ?= 10000
+soak: ## ask random clusters whether every packet does what the semantics say, and 10 000 pods whether any is open for a moment; FOR=10m ISOLATED=10000
 	$(GO) test ./walk -run Semantics -timeout 0 -soak $(or $(FOR),10m)
 	$(GO) test ./agent -run 'NeverTheWrongSource|EgressIPOtherNetworks' -v -timeout 0 -egress.mode=all -egress.steps=200
+	$(GO) test ./agent -run NeverOpen -v -timeout 0 -isolation.pods=$(ISOLATED)
 
 churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached ENGINE=ovn SEED=1)
 	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-engine "$(ENGINE)" -churn-seed $(or $(SEED),0)

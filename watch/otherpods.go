@@ -35,20 +35,27 @@ func egressNeedsPods(s *cluster.Snapshot, node string) bool {
 }
 
 // policyNeeds determines whether policies need Pods of other nodes: those that select a Pod of this
-// node, and have peers or named ports that depend on other Pods. It remembers the last result,
-// because most Snapshots change neither policies nor Pods.
+// node, and have peers or named ports that depend on other Pods. It remembers such a policy,
+// because most Snapshots change neither policies nor Pods, or one of many policies.
 type policyNeeds struct {
 	node           string
 	pods, starting []*cluster.Pod
 	namespaces     []*cluster.Namespace
 	policies       []*cluster.Policy
-	needed         bool
+	by             *cluster.Policy // needs Pods of other nodes; nil: none does
 }
 
 func (n *policyNeeds) check(s *cluster.Snapshot) bool {
-	if cluster.SameList(n.policies, s.Policies) && cluster.SameList(n.pods, s.Pods) &&
-		cluster.SameList(n.starting, s.Starting) && cluster.SameList(n.namespaces, s.Namespaces) {
-		return n.needed
+	same := cluster.SameList(n.pods, s.Pods) && cluster.SameList(n.starting, s.Starting) &&
+		cluster.SameList(n.namespaces, s.Namespaces)
+	if same && cluster.SameList(n.policies, s.Policies) {
+		return n.by != nil
+	}
+	none := n.by == nil && same // of the policies that did not change
+	// The policy that needed them, or its successor, probably still does.
+	first := cluster.Compare(n.policies, s.Policies, comparePolicies).Come
+	if slices.Contains(s.Policies, n.by) {
+		first = []*cluster.Policy{n.by}
 	}
 	n.policies, n.pods, n.starting, n.namespaces = s.Policies, s.Pods, s.Starting, s.Namespaces
 	own := map[string]*ownPods{} // by namespace
@@ -62,11 +69,23 @@ func (n *policyNeeds) check(s *cluster.Snapshot) bool {
 			}
 		}
 	}
-	n.needed = slices.ContainsFunc(s.Policies, func(p *cluster.Policy) bool {
+	needs := func(p *cluster.Policy) bool {
 		return dependsOnPods(p) && selectsAny(&p.Subject, own, s.Namespaces)
-	})
-	return n.needed
+	}
+	n.by = nil
+	for _, list := range [][]*cluster.Policy{first, s.Policies} {
+		if i := slices.IndexFunc(list, needs); i >= 0 {
+			n.by = list[i]
+			return true
+		}
+		if none {
+			break
+		}
+	}
+	return false
 }
+
+func comparePolicies(p, q *cluster.Policy) int { return p.Owner.Compare(q.Owner) }
 
 // dependsOnPods reports whether the effect of a policy depends on Pods other than its subjects.
 func dependsOnPods(p *cluster.Policy) bool {

@@ -27,7 +27,8 @@ func benchmark(name *string, slow *int) *cobra.Command {
 			return bench.Run(c.Context(), opt)
 		}}
 	c.Flags().StringSliceVar(&opt.Only, "only", nil,
-		"what to measure: change, create, traffic (empty = these), alone redirect: NodePorts by nft and by eBPF "+
+		"what to measure: change, create, traffic (empty = these), policies: changes of NetworkPolicies, CNI ADD and "+
+			"memory of Hairpin; alone redirect: NodePorts by nft and by eBPF "+
 			"programs; alone dgp: a node's host by policies and by a distributed gateway port; alone passes: "+
 			"conntrack passes and datapath lookups of each packet")
 	c.Flags().BoolVar(&only, "build", false, "only build the API server and kube-proxy, which are kept")

@@ -43,7 +43,7 @@ type Options struct {
 
 // Parts returns what can be measured.
 func Parts() []string {
-	return append(slices.Clone(usual), partRedirect, partDGP, partPasses)
+	return append(slices.Clone(usual), partPolicies, partRedirect, partDGP, partPasses)
 }
 
 // usual is measured if no part is named.
@@ -55,6 +55,7 @@ const (
 	partTraffic = "traffic" // connections per second and throughput
 
 	// These are measured alone.
+	partPolicies = "policies" // NetworkPolicies, of Hairpin only
 	partRedirect = "redirect" // of NodePorts, by nft and by eBPF programs
 	partDGP      = "dgp"      // of a node's host, by policies and by a distributed gateway port
 	partPasses   = "passes"   // conntrack passes and datapath lookups of each packet
@@ -124,7 +125,7 @@ func Run(ctx context.Context, opt Options) error {
 	for _, m := range []struct {
 		part    string
 		measure func(context.Context) error
-	}{{partTraffic, w.traffic}, {partCreate, w.create}, {partChange, w.change}} {
+	}{{partTraffic, w.traffic}, {partCreate, w.create}, {partChange, w.change}, {partPolicies, w.policies}} {
 		if !slices.Contains(opt.Only, m.part) {
 			continue
 		}
