@@ -80,20 +80,19 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string,
 		k.serviceCIDRs(ctx, client.Networking),
 	}
 	policies := k.resource(ctx, client.Networking, "networkpolicies", all, named[networkingv1.NetworkPolicy])
-	run := policies.reflector.RunWithContext
+	sources = append(sources, policies)
 	if node != "" {
 		own := fields.OneTermEqualSelector(nodeName, node)
 		pods := k.resource(ctx, core, "pods", own, named[corev1.Pod])
 		sources = append(sources, pods)
-		run = k.holdNewPods(ctx, client, pods, policies)
+		k.holdNewPods(ctx, pods, policiesOf(policies, client))
 	}
 	k.needs = needsOtherPods(node)
 	k.early = node == ""
 	k.others = func() *source { return k.resource(ctx, core, "pods", otherPods(node), named[corev1.Pod]) }
-	go k.collect(ctx, len(sources)+1)
-	go run(ctx)
+	go k.collect(ctx, len(sources))
 	for _, s := range sources {
-		go s.reflector.RunWithContext(ctx)
+		go s.run(ctx)
 	}
 	return k.out, nil
 }
@@ -247,6 +246,7 @@ type source struct {
 	reflector *cache.Reflector
 	end       context.CancelFunc // nil: it ends with ctx
 	newPods   *newPods           // nil: it passes on each object at once
+	after     <-chan struct{}    // it runs when this is closed; nil: at once
 
 	mu     sync.Mutex
 	known  map[types.NamespacedName]uint64 // resourceVersions
@@ -356,6 +356,18 @@ func (s *source) replace(all []any, version string) error {
 		}
 	}
 	return s.send(c)
+}
+
+// run runs a source until ctx ends.
+func (s *source) run(ctx context.Context) {
+	if s.after != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.after:
+		}
+	}
+	s.reflector.RunWithContext(ctx)
 }
 
 // runUntil runs a source until ctx ends, and then reports all its objects as gone.

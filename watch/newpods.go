@@ -28,12 +28,11 @@ import (
 //
 // The first list of Pods needs no wait: the source of policies starts after it.
 type newPods struct {
-	ctx      context.Context
-	policies *source
-	list     func(ctx context.Context, namespace string) (runtime.Object, error)
-	reach    *reachability
-	out      *source
-	listed   chan struct{} // closed after the first list of Pods
+	ctx    context.Context
+	priors []prior
+	reach  *reachability
+	out    *source
+	listed chan struct{} // closed after the first list of Pods
 
 	mu     sync.Mutex
 	passed map[types.NamespacedName]types.UID
@@ -43,23 +42,33 @@ type newPods struct {
 // listLimit limits a request for the policies of a namespace.
 const listLimit = 10 * time.Second
 
-// holdNewPods makes the source of this node's Pods wait for policies. It returns the run of their
-// source.
-func (k *kube) holdNewPods(ctx context.Context, client *kubeapi.Client, pods, policies *source) func(context.Context) {
-	n := &newPods{
-		ctx: ctx, policies: policies, reach: &k.reach, out: pods, listed: make(chan struct{}),
-		list: func(ctx context.Context, namespace string) (runtime.Object, error) {
+// prior is a source whose objects a new Pod must follow.
+type prior struct {
+	*source
+	resource string
+	// list lists those objects that concern Pods of a namespace.
+	list func(ctx context.Context, namespace string) (runtime.Object, error)
+	// concerns reports whether list would have an object of this name.
+	concerns func(object types.NamespacedName, namespace string) bool
+}
+
+// policiesOf returns the prior of the source of NetworkPolicies.
+func policiesOf(s *source, client *kubeapi.Client) prior {
+	return prior{s, "networkpolicies",
+		func(ctx context.Context, namespace string) (runtime.Object, error) {
 			return client.NetworkPolicies(namespace).List(ctx, metav1.ListOptions{})
 		},
+		func(o types.NamespacedName, namespace string) bool { return o.Namespace == namespace }}
+}
+
+// holdNewPods makes the source of this node's Pods wait for objects of others.
+func (k *kube) holdNewPods(ctx context.Context, pods *source, priors ...prior) {
+	pods.newPods = &newPods{
+		ctx: ctx, priors: priors, reach: &k.reach, out: pods, listed: make(chan struct{}),
 		passed: map[types.NamespacedName]types.UID{}, held: map[string]map[string]*corev1.Pod{},
 	}
-	pods.newPods = n
-	return func(ctx context.Context) {
-		select {
-		case <-ctx.Done():
-		case <-n.listed:
-			policies.reflector.RunWithContext(ctx)
-		}
+	for _, p := range priors {
+		p.after = pods.newPods.listed
 	}
 }
 
@@ -151,26 +160,36 @@ func (n *newPods) release(namespace string) {
 	}
 }
 
-// wait returns when the source of policies has passed on the policies that a namespace has now. It
-// returns false if ctx ends first.
+// wait returns when the priors have passed on what a namespace has now. It returns false if ctx
+// ends first.
 func (n *newPods) wait(namespace string) bool {
+	var all sync.WaitGroup
+	for _, p := range n.priors {
+		all.Go(func() { p.wait(n.ctx, namespace, n.reach) })
+	}
+	all.Wait()
+	return n.ctx.Err() == nil
+}
+
+// wait returns when the source has passed on what a namespace has now, or when ctx ends.
+func (p *prior) wait(ctx context.Context, namespace string, reach *reachability) {
 	pause := retry.Backoff{Min: firstRetry, Max: lastRetry, Jitter: true}
-	for n.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(n.ctx, listLimit)
-		list, err := n.list(ctx, namespace)
+	for ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, listLimit)
+		list, err := p.list(limited, namespace)
 		cancel()
 		var versions map[types.NamespacedName]uint64
 		var at uint64
 		if err == nil {
 			versions, at, err = versionsOf(list)
 		}
-		n.reach.record(n.ctx, "networkpolicies of a new pod", err)
+		reach.record(ctx, p.resource+" of a new pod", err)
 		if err == nil {
-			return n.policies.waitFor(n.ctx, namespace, versions, at)
+			p.waitFor(ctx, namespace, versions, at)
+			return
 		}
-		pause.Sleep(n.ctx)
+		pause.Sleep(ctx)
 	}
-	return false
 }
 
 // versionsOf returns the resourceVersions of a list's objects and of the list. Those of one
@@ -200,31 +219,31 @@ func parseVersion(text string) (uint64, error) {
 }
 
 // waitFor returns when the source has passed on the objects of a namespace in these versions, or a
-// state that is as new as version at. It returns false if ctx ends first.
-func (s *source) waitFor(ctx context.Context, namespace string, versions map[types.NamespacedName]uint64,
-	at uint64) bool {
+// state that is as new as version at, or when ctx ends.
+func (p *prior) waitFor(ctx context.Context, namespace string, versions map[types.NamespacedName]uint64,
+	at uint64) {
 	for {
-		turn := s.turn.Next()
-		if s.has(namespace, versions, at) {
-			return true
+		turn := p.turn.Next()
+		if p.has(namespace, versions, at) {
+			return
 		}
 		select {
 		case <-ctx.Done():
-			return false
+			return
 		case <-turn:
 		}
 	}
 }
 
-func (s *source) has(namespace string, versions map[types.NamespacedName]uint64, at uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.newest >= at {
+func (p *prior) has(namespace string, versions map[types.NamespacedName]uint64, at uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.newest >= at {
 		return true
 	}
 	same := 0
-	for name, version := range s.known {
-		if name.Namespace == namespace {
+	for name, version := range p.known {
+		if p.concerns(name, namespace) {
 			if versions[name] != version {
 				return false
 			}
