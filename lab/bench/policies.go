@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,10 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"hairpin/lab"
+	"hairpin/pipeline"
 )
 
 const (
-	// policyPods and policyApps are the pods of another node and the values of their label app.
+	// policyPods and policyApps are the pods of other nodes and the values of their label app.
 	policyPods, policyApps = 10_000, 300
 	// policyOwn is how many isolated pods of the node take part when memory is measured.
 	policyOwn = 100
@@ -360,7 +362,7 @@ func (w *world) policyADD(ctx context.Context, s *side) error {
 }
 
 // policyMemory measures the memory for isolated pods of the node, each by a policy of its own with
-// three peers, among pods of another node.
+// three peers, among pods of other nodes.
 func (w *world) policyMemory(ctx context.Context, s *side) error {
 	policies := w.client.NetworkingV1().NetworkPolicies(namespace)
 	for _, in := range []string{namespace, policyOthers} {
@@ -369,12 +371,24 @@ func (w *world) policyMemory(ctx context.Context, s *side) error {
 			return err
 		}
 	}
+	const each = 250 // pods of a node
+	node := func(i int) string { return fmt.Sprintf("node-%d", 100+i/each) }
+	for i := 0; i < policyPods; i += each {
+		cidr := fmt.Sprintf("10.244.%d.0/24", 100+i/each)
+		if _, err := w.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: node(i), Annotations: map[string]string{
+				"k8s.ovn.org/node-id": fmt.Sprint(100 + i/each)}},
+			Spec: corev1.NodeSpec{PodCIDRs: []string{cidr}, PodCIDR: cidr},
+		}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
 	if err := parallel(ctx, 0, policyPods, func(ctx context.Context, i int) error {
-		p, err := w.policyObject(ctx, namespace, fmt.Sprintf("peer-%05d", i), appName(i), nodeNames[theirsNode])
+		p, err := w.policyObject(ctx, namespace, fmt.Sprintf("peer-%05d", i), appName(i), node(i))
 		if err != nil {
 			return err
 		}
-		ip := fmt.Sprintf("10.244.%d.%d", 100+i/250, 1+i%250)
+		ip := fmt.Sprintf("10.244.%d.%d", 100+i/each, 3+i%each)
 		p.Status.Phase, p.Status.PodIP, p.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
 		_, err = w.client.CoreV1().Pods(namespace).UpdateStatus(ctx, p, metav1.UpdateOptions{})
 		return err
@@ -406,16 +420,15 @@ func (w *world) policyMemory(ctx context.Context, s *side) error {
 			return err
 		}
 	}
+	members := func(flows string) bool { return strings.Count(flows, ",1/2)") >= policyPods }
+	if err := s.node.WaitFor(ctx, w.patience(10*time.Second), members, "ovs-ofctl", "dump-flows", "br-svc",
+		fmt.Sprintf("table=%d", pipeline.SvcIngressRule)); err != nil {
+		return fmt.Errorf("flows for %d members: %w", policyPods, err)
+	}
 	after, err := measure()
 	if err != nil {
 		return err
 	}
-	flows, err := s.node.Exec(ctx, "sh", "-c",
-		"for t in 50 51 52 54 55 56; do ovs-ofctl dump-flows br-svc table=$t; done | grep -c actions")
-	if err != nil {
-		return err
-	}
-	w.say("flows of policies: %s", flows)
 	var rows []row
 	for _, name := range []string{s.program, lab.VSwitchd} {
 		rows = append(rows, row{what: "memory of " + name + " without policies", unit: "MB",
