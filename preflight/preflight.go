@@ -61,7 +61,7 @@ func (m *machine) look(ctx context.Context) []Finding {
 	} {
 		found, err := k.look(ctx, m)
 		if err != nil {
-			found = append(found, Finding{Severity: Warning, Object: k.name, Message: "could not be looked at: " +
+			found = append(found, Finding{Severity: Warning, Object: k.name, Message: "could not be checked: " +
 				err.Error()})
 		}
 		list = append(list, found...)
@@ -119,7 +119,7 @@ func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 
 func write(w io.Writer, list []Finding) error {
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "nothing stands in the way, and nothing of another network was found")
+		_, err := fmt.Fprintln(w, "no problems found, and nothing of another network")
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -54,7 +54,7 @@ func TestPreflight(t *testing.T) {
 	out, errs, code := e.preflight()
 	t.Logf("%s%s", out, errs)
 	if code != 0 || !strings.Contains(out,
-		"3 nodes: on 3 nothing stands in the way, on 0 something does, 0 could not be looked at") {
+		"3 nodes: 3 ready for Hairpin, 0 not, 0 could not be checked") {
 		t.Errorf("exit code %d", code)
 	}
 

@@ -200,11 +200,11 @@ func TestPods(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for _, want := range []string{
-		"away   stops  the node  could not be looked at: its kubelet is away: Ready is Unknown (SomeUnknown: of a test)",
-		`full   stops  the node  could not be looked at: its kubelet refuses the Pod: OutOfpods: Node didn't have enough resource: pods\u001b[2J`,
-		"new    stops  the node  could not be looked at: image hairpin:none cannot be pulled: ImagePullBackOff: " +
+		"away   stops  the node  could not be checked: its kubelet is away: Ready is Unknown (SomeUnknown: of a test)",
+		`full   stops  the node  could not be checked: its kubelet refuses the Pod: OutOfpods: Node didn't have enough resource: pods\u001b[2J`,
+		"new    stops  the node  could not be checked: image hairpin:none cannot be pulled: ImagePullBackOff: " +
 			"Back-off pulling image",
-		"3 nodes: on 0 nothing stands in the way, on 0 something does, 3 could not be looked at",
+		"3 nodes: 0 ready for Hairpin, 0 not, 3 could not be checked",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), strings.Join(strings.Fields(want), " ")) {
 			t.Errorf("not there: %s", want)

@@ -41,7 +41,7 @@ func table(w io.Writer, list []Node) error {
 		case n.Error != "":
 			unknown++
 			n.Findings = []preflight.Finding{{Severity: preflight.Stops, Object: "the node",
-				Message: "could not be looked at: " + inspect.FirstLine(n.Error)}}
+				Message: "could not be checked: " + inspect.FirstLine(n.Error)}}
 		case n.stopped():
 			stopped++
 		default:
@@ -64,7 +64,7 @@ func table(w io.Writer, list []Node) error {
 		return err
 	}
 	_, err := fmt.Fprintf(w,
-		"%d nodes: on %d nothing stands in the way, on %d something does, %d could not be looked at\n", len(list),
+		"%d nodes: %d ready for Hairpin, %d not, %d could not be checked\n", len(list),
 		ready, stopped, unknown)
 	return err
 }
