@@ -237,6 +237,20 @@ func testClusterPolicies(t *testing.T, a *api) {
 	write(t, client, "POST", path("v1alpha2"), `{"apiVersion":"policy.networking.k8s.io/v1alpha2",`+
 		`"kind":"ClusterNetworkPolicy","metadata":{"name":"p"},"spec":{"tier":"Admin","priority":7,"subject":{"namespaces":{}}}}`)
 	wants("in version v1alpha2", 7)
+	w, late := lateFollow(t, a, &gate{})
+	s := &started{t: t, from: late.from}
+	kube{client}.change(t, step{set: fmt.Sprintf(newPodText, "before")})
+	s.until("before", "")
+	w.late.Store(true)
+	write(t, client, "PATCH", path("v1alpha2")+"/p", `{"spec":{"priority":6}}`)
+	kube{client}.change(t, step{set: fmt.Sprintf(newPodText, "new")})
+	s.absent("new", 500*time.Millisecond)
+	w.late.Store(false)
+	s.until("new", "")
+	if p := s.last.Policies[0].Priority; p != 6 {
+		t.Errorf("the first Snapshot with the Pod has priority %d of the policy before it", p)
+	}
+	kube{client}.change(t, step{delete: "Pod/default/before Pod/default/new"})
 	write(t, client, "PATCH", definitions+"/"+name,
 		`{"spec":{`+versions(map[string]bool{"v1alpha2": true, "v1beta1": true})+`}}`)
 	served("v1beta1")

@@ -73,19 +73,19 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string,
 		k.resource(ctx, core, "nodes", all, named[corev1.Node]),
 		k.resource(ctx, core, "services", all, named[corev1.Service]),
 		k.resource(ctx, client.Discovery, "endpointslices", all, named[discoveryv1.EndpointSlice]),
-		k.resource(ctx, core, "namespaces", all, named[corev1.Namespace]),
 		k.custom(ctx, core, &egressIPs),
 		k.custom(ctx, core, &egressServices),
-		k.custom(ctx, core, &clusterNetworkPolicies),
 		k.serviceCIDRs(ctx, client.Networking),
 	}
+	namespaces := k.resource(ctx, core, "namespaces", all, named[corev1.Namespace])
 	policies := k.resource(ctx, client.Networking, "networkpolicies", all, named[networkingv1.NetworkPolicy])
-	sources = append(sources, policies)
+	clusterPolicies := k.custom(ctx, core, &clusterNetworkPolicies)
+	sources = append(sources, namespaces, policies, clusterPolicies)
 	if node != "" {
 		own := fields.OneTermEqualSelector(nodeName, node)
 		pods := k.resource(ctx, core, "pods", own, named[corev1.Pod])
 		sources = append(sources, pods)
-		k.holdNewPods(ctx, pods, policiesOf(policies, client))
+		k.holdNewPods(ctx, pods, priorsOf(client, policies, clusterPolicies, namespaces)...)
 	}
 	k.needs = needsOtherPods(node)
 	k.early = node == ""

@@ -8,25 +8,28 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hairpin/api/clusternetworkpolicy"
 	"hairpin/kubeapi"
 	"hairpin/retry"
 )
 
-// newPods holds back each new Pod of this node until the agent has the policies that are older.
-// Watches of two resources have no order: the Pod could arrive first, and be planned without a
-// policy that was written before it.
+// newPods holds back each new Pod of this node until the agent has the policies that are older, and
+// the Pod's Namespace. Watches of two resources have no order: the Pod could arrive first, and be
+// planned without a policy that was written before it.
 //
-// newPods lists the policies of the Pod's namespace, and waits until their source has passed on
-// what the list has. The list has no resourceVersion, so it is as new as the request. Pods that
+// newPods lists what concerns the Pod's namespace, and waits until its sources have passed on what
+// the lists have. A list has no resourceVersion, so it is as new as the request. Pods that
 // appear during a request share the next one. While the API server does not answer, a Pod waits: a
 // CNI ADD fails until the agent knows its Pod.
 //
-// The first list of Pods needs no wait: the source of policies starts after it.
+// The first list of Pods needs no wait: the other sources start after it.
 type newPods struct {
 	ctx    context.Context
 	priors []prior
@@ -39,7 +42,7 @@ type newPods struct {
 	held   map[string]map[string]*corev1.Pod // by namespace, which has a goroutine, and name
 }
 
-// listLimit limits a request for the policies of a namespace.
+// listLimit limits a request for what concerns a namespace.
 const listLimit = 10 * time.Second
 
 // prior is a source whose objects a new Pod must follow.
@@ -52,13 +55,26 @@ type prior struct {
 	concerns func(object types.NamespacedName, namespace string) bool
 }
 
-// policiesOf returns the prior of the source of NetworkPolicies.
-func policiesOf(s *source, client *kubeapi.Client) prior {
-	return prior{s, "networkpolicies",
-		func(ctx context.Context, namespace string) (runtime.Object, error) {
+// priorsOf returns the priors for the sources of NetworkPolicies, of ClusterNetworkPolicies, which
+// may select pods by the labels of Namespaces, and of these.
+func priorsOf(client *kubeapi.Client, policies, clusterPolicies, namespaces *source) []prior {
+	return []prior{
+		{policies, "networkpolicies", func(ctx context.Context, namespace string) (runtime.Object, error) {
 			return client.NetworkPolicies(namespace).List(ctx, metav1.ListOptions{})
-		},
-		func(o types.NamespacedName, namespace string) bool { return o.Namespace == namespace }}
+		}, func(o types.NamespacedName, namespace string) bool { return o.Namespace == namespace }},
+		{clusterPolicies, "clusternetworkpolicies", func(ctx context.Context, _ string) (runtime.Object, error) {
+			list, err := ListClusterNetworkPolicies(ctx, client.Core, metav1.ListOptions{})
+			if apierrors.IsNotFound(err) { // the server does not have the resource
+				return &clusternetworkpolicy.ClusterNetworkPolicyList{ListMeta: metav1.ListMeta{ResourceVersion: "0"}},
+					nil
+			}
+			return list, err
+		}, func(types.NamespacedName, string) bool { return true }},
+		{namespaces, "namespaces", func(ctx context.Context, namespace string) (runtime.Object, error) {
+			return client.Namespaces().List(ctx, metav1.ListOptions{
+				FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, namespace).String()})
+		}, func(o types.NamespacedName, namespace string) bool { return o.Name == namespace }},
+	}
 }
 
 // holdNewPods makes the source of this node's Pods wait for objects of others.

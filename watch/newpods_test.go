@@ -5,16 +5,21 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"hairpin/cluster"
 	"hairpin/kubeapi"
 )
 
-// lateWatch delays what watches of NetworkPolicies return, and fails lists of a namespace's.
+// lateWatch delays what watches of policies and Namespaces return, and fails lists of a namespace's
+// NetworkPolicies.
 type lateWatch struct {
 	http.RoundTripper
 	late, fails atomic.Bool
@@ -44,7 +49,9 @@ func (w *lateWatch) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	response, err := w.RoundTripper.RoundTrip(r)
-	if err == nil && strings.HasSuffix(r.URL.Path, "/networkpolicies") && r.URL.Query().Get("watch") == "true" {
+	resource := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	late := []string{"networkpolicies", "clusternetworkpolicies", "namespaces"}
+	if err == nil && slices.Contains(late, resource) && r.URL.Query().Get("watch") == "true" {
 		response.Body = &lateBody{response.Body, w, r.Context()}
 	}
 	return response, err
@@ -61,15 +68,9 @@ const (
 // the version that it had.
 func testNewPods(t *testing.T, a *api) {
 	admin := kube{a.client(t)}
-	c := a.restConfig(t)
 	var g gate
-	g.guard(c)
-	w := &lateWatch{}
-	c.Wrap(func(rt http.RoundTripper) http.RoundTripper { w.RoundTripper = rt; return w })
-	client, err := kubeapi.New(c)
-	check(t, err)
 	admin.change(t, step{set: fmt.Sprintf(newPodText, "before")})
-	snapshots := follow(t, client, "node-a")
+	w, snapshots := lateFollow(t, a, &g)
 	s := &started{t: t, from: snapshots.from}
 	s.until("before", "")
 	if n := w.lists.Load(); n > 0 {
@@ -93,6 +94,22 @@ func testNewPods(t *testing.T, a *api) {
 		s.until(c.what, c.want)
 	}
 
+	label := func(text string) {
+		_, err := admin.client.CoreV1().Namespaces().Patch(t.Context(), "default", types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"new":`+text+`}}}`), metav1.PatchOptions{})
+		check(t, err)
+	}
+	w.late.Store(true)
+	label(`"pod"`)
+	admin.change(t, step{set: fmt.Sprintf(newPodText, "labelled")})
+	s.absent("labelled", 500*time.Millisecond)
+	w.late.Store(false)
+	s.until("labelled", "")
+	if got := cluster.NamespaceNamed(s.last.Namespaces, "default").Labels["new"]; got != "pod" {
+		t.Errorf("the first Snapshot with the Pod has label %q of its Namespace", got)
+	}
+	label("null")
+
 	w.fails.Store(true)
 	admin.change(t, step{set: fmt.Sprintf(newPodText, "listed")})
 	s.absent("listed", 500*time.Millisecond)
@@ -108,8 +125,19 @@ func testNewPods(t *testing.T, a *api) {
 	s.until("cut", "three")
 	admin.change(t, step{delete: "NetworkPolicy/default/p " + "Pod/default/" +
 		strings.Join([]string{"before", "created",
-			"changed", "deleted", "listed", "cut"}, " Pod/default/")})
+			"changed", "deleted", "labelled", "listed", "cut"}, " Pod/default/")})
 	snapshots.until(t, "")
+}
+
+// lateFollow follows the API of an agent on node-a whose watches can be late.
+func lateFollow(t *testing.T, a *api, g *gate) (*lateWatch, *newest) {
+	t.Helper()
+	c, w := a.restConfig(t), &lateWatch{}
+	g.guard(c)
+	c.Wrap(func(rt http.RoundTripper) http.RoundTripper { w.RoundTripper = rt; return w })
+	client, err := kubeapi.New(c)
+	check(t, err)
+	return w, follow(t, client, "node-a")
 }
 
 // started are the Pods of node-a without an address in Snapshots.
@@ -159,7 +187,9 @@ func (s *started) until(name, app string) {
 	s.t.Logf("%s after %d ms", name, time.Since(begin).Milliseconds())
 	got := ""
 	for _, p := range s.last.Policies {
-		got += p.Subject.Pods.Requirements[0].Values[0]
+		for _, r := range p.Subject.Pods.Requirements {
+			got += r.Values[0]
+		}
 	}
 	if got != app {
 		s.t.Errorf("the first Snapshot with Pod %s has policies for %q, not %q", name, got, app)
