@@ -22,11 +22,12 @@ const isolatedTarget = "podlocal"
 // policySet is a NetworkPolicy for each family, and the effect of both together.
 type policySet struct {
 	name string
-	// spec returns the fields of a NetworkPolicy's spec beside podSelector.
-	spec   func(f family) string
-	label  string // of Namespace default, "key=value"; may be empty
-	passes []policyProbe
-	drops  []policyProbe
+	// spec returns the fields of a NetworkPolicy's spec beside podSelector. It may be nil.
+	spec    func(f family) string
+	cluster []string // fields of the specs of ClusterNetworkPolicies beside subject
+	label   string   // of Namespace default, "key=value"; may be empty
+	passes  []policyProbe
+	drops   []policyProbe
 }
 
 // policyProbe is a client, its target, and the protocols: "" = all.
@@ -50,6 +51,10 @@ func policyTrials() []Trial {
 	var list []Trial
 	for _, x := range append(ingressSets(), egressSets()...) {
 		list = append(list, Trial{Name: "policy " + x.name, Not: []Exception{noPolicies},
+			try: func(ctx context.Context, w *world) (string, error) { return w.policed(ctx, x) }})
+	}
+	for _, x := range clusterSets() {
+		list = append(list, Trial{Name: "policy of the cluster, " + x.name, Not: []Exception{noPolicies, noDefinition},
 			try: func(ctx context.Context, w *world) (string, error) { return w.policed(ctx, x) }})
 	}
 	return slices.Concat(list, revocationTrials(), collusionTrials(), packetTrials(), hostTrials())
@@ -207,7 +212,12 @@ func netpol(name, target, spec string) string {
 func (w *world) putPolicies(ctx context.Context, x policySet) (remove func() error, err error) {
 	manifests := []string{podsNamespace}
 	for _, f := range families() {
-		manifests = append(manifests, netpol("trial-"+f.name, isolatedTarget, x.spec(f)))
+		if x.spec != nil {
+			manifests = append(manifests, netpol("trial-"+f.name, isolatedTarget, x.spec(f)))
+		}
+	}
+	for i, spec := range x.cluster {
+		manifests = append(manifests, clusterPolicy(fmt.Sprintf("trial-%d", i), isolatedTarget, spec))
 	}
 	undo, err := w.putAll(ctx, manifests...)
 	key, value, ok := strings.Cut(x.label, "=")
