@@ -58,3 +58,32 @@ func (s syncing) Sync(context.Context) error {
 	*s.order = append(*s.order, "ovn is in the switch")
 	return nil
 }
+
+// TestRoutesBehindAPortThatIsTurnedTo checks that a new route with a next hop behind svc-host is
+// made with the route by which the host reaches that next hop. The kernel rejects it while the next
+// hop is on the previous link, and then nothing else would change.
+func TestRoutesBehindAPortThatIsTurnedTo(t *testing.T) {
+	hop := netip.MustParseAddr("fd69::1")
+	onLink := host.RouteKey{Table: 254, Prefix: netip.PrefixFrom(hop, 128)}
+	behind := host.RouteKey{Table: 84999, Prefix: netip.MustParsePrefix("fd00:10:244::/48")}
+	with := func(link string) datapath.State {
+		routes := map[host.RouteKey]host.Route{onLink: {RouteKey: onLink, Link: link}}
+		if link == claims.ServiceHost {
+			routes[behind] = host.Route{RouteKey: behind, Link: link, Via: hop}
+		}
+		return datapath.State{NB: nb.State{}, Host: host.State{Routes: routes}}
+	}
+	k := &memory[host.State, host.Delta]{changed: make(chan struct{}, 1),
+		with: func(d host.Delta, s host.State) host.State { return d.ApplyTo(s) }}
+	k.look = func(bool) {
+		if _, there := k.state.Routes[behind]; there && k.state.Routes[onLink].Link != claims.ServiceHost {
+			t.Error("a route has a next hop on another link")
+		}
+	}
+	p := apply.NewPass(apply.Targets{NB: syncing{newNode(func(*node, bool) {}).nb, new([]string)}, Host: k})
+	run(t, p, with("br-ex"))
+	run(t, p, with(claims.ServiceHost))
+	if _, there := k.state.Routes[behind]; !there {
+		t.Error("the route is missing")
+	}
+}

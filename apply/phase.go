@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 
 	"hairpin/claims"
@@ -33,7 +34,7 @@ type kernelPart = part[host.State, host.Delta]
 func ground(p *kernelPart) func(host.Delta, host.State) host.Delta {
 	return func(d host.Delta, want host.State) host.Delta {
 		d.Addresses.Add = addresses(d, want, false)
-		d.Routes.Change = turned(p, d, false)
+		d.Routes.Add, d.Routes.Change = added(p, d, false), turned(p, d, false)
 		return d
 	}
 }
@@ -43,9 +44,22 @@ func ground(p *kernelPart) func(host.Delta, host.State) host.Delta {
 // the management port belongs to ground: its new target existed before.
 func turns(p *kernelPart) func(host.Delta, host.State) host.Delta {
 	return func(d host.Delta, _ host.State) (t host.Delta) {
-		t.Routes.Change = turned(p, d, true)
+		t.Routes.Add, t.Routes.Change = added(p, d, true), turned(p, d, true)
 		return t
 	}
+}
+
+// added selects new routes. Those with a next hop behind the host's port of the service bridge come
+// after the routes that change to this link: the kernel rejects them while it has the next hop on
+// the previous link.
+func added(p *kernelPart, d host.Delta, late bool) map[host.RouteKey]host.Route {
+	behind := func(r host.Route) bool { return r.Link == claims.ServiceHost && r.Via.IsValid() }
+	if len(turned(p, d, true)) == 0 {
+		behind = func(host.Route) bool { return false }
+	}
+	some := maps.Clone(d.Routes.Add)
+	maps.DeleteFunc(some, func(_ host.RouteKey, r host.Route) bool { return behind(r) != late })
+	return some
 }
 
 func turned(p *kernelPart, d host.Delta, late bool) (some map[host.RouteKey]host.Route) {
