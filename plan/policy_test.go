@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"hairpin/claims"
@@ -605,5 +606,53 @@ func TestIsolatedByMAC(t *testing.T) {
 		if reaches(dst, 80) {
 			t.Errorf("a packet to %s with the MAC of the isolated pod arrives there", dst)
 		}
+	}
+}
+
+// In the tiers of ClusterNetworkPolicies, a flow that would have too many conjunctions drops: without
+// some of them, a packet could pass that a rule denies.
+func TestTooManyClusterPolicies(t *testing.T) {
+	a := node("node-a", 1, 3)
+	a.Gateway.OpenFlow, a.Gateway.Userspace = true, true
+	s := snapshot(a, pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"), pod("node-a", "q", "10.244.1.4",
+		"fd00:10:244:1::4"), pod("node-a", "r", "10.244.1.5", "fd00:10:244:1::5"))
+	s.Pods[0].Labels, s.Pods[1].Labels = map[string]string{"app": "p"}, map[string]string{"app": "q"}
+	s.Namespaces = []*cluster.Namespace{{Name: "default"}}
+	app := func(operator metav1.LabelSelectorOperator, values ...string) cluster.Selector {
+		return cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: operator, Values: values}}}
+	}
+	delivered := func(from int, policies int) bool {
+		s.Policies = nil
+		for i := range policies {
+			// All match p, and none r: its label is missing.
+			peer := app("In", "p", fmt.Sprintf("z%04d", i))
+			x := &cluster.Policy{Owner: cluster.Owner{Kind: "ClusterNetworkPolicy", Name: fmt.Sprintf("c%04d", i)},
+				Tier: cluster.TierAdmin, Priority: 5, Subject: cluster.PodSelector{Pods: app("In", "q")}}
+			x.Ingress.Rules = []cluster.PolicyRule{{Action: cluster.Pass, AllPorts: true,
+				Peers: []cluster.PolicyPeer{{Pods: &cluster.PodSelector{Pods: peer}}}}}
+			s.Policies = append(s.Policies, x)
+		}
+		state, problems := plan.Node(s, "node-a")
+		if many := policies > flow.MaxConjunctions; many != (len(problems) > 0) {
+			t.Errorf("%d policies: problems %v", policies, problems)
+		}
+		for _, f := range state.Bridge.Flows.All() {
+			if err := f.Check(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := walk.World{Snapshot: s, States: map[string]datapath.State{"node-a": state}}
+		tr, err := walk.Walk(w, walk.Point{Node: "node-a", Pod: s.Pods[from].Owner}, walk.Packet{Protocol: cluster.TCP,
+			Src: s.Pods[from].IPs[0], SrcPort: 4000, Dst: s.Pods[1].IPs[0], DstPort: 80})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tr.Verdict.Delivered
+	}
+	if !delivered(0, 3) || !delivered(2, 3) {
+		t.Error("with rules that pass, a packet is not delivered")
+	}
+	if delivered(0, flow.MaxConjunctions+1) {
+		t.Error("with too many rules, a packet is delivered")
 	}
 }
