@@ -84,8 +84,9 @@ func TestServiceEngine(t *testing.T) {
 		t.Run("killed: "+name, func(t *testing.T) { killAlone(t, l, ways, name) })
 	}
 	t.Run("killed: "+lab.OVSDB, func(t *testing.T) { killSwitchDB(t, l, ways) })
-	// Where an earlier connection to the endpoint had the same source port, conntrack translates the
-	// port of the later one, and a restart loses that translation. The earlier ones are forgotten first.
+	// Where an earlier connection to the endpoint had the same source port, conntrack translates
+	// the port of the later one, and a restart loses that translation. The earlier ones are
+	// forgotten first.
 	forget := func() {
 		if a.Datapath() == "netdev" {
 			replaceSwitch(t, a)
