@@ -609,8 +609,8 @@ func TestIsolatedByMAC(t *testing.T) {
 	}
 }
 
-// In the tiers of ClusterNetworkPolicies, a flow that would have too many conjunctions drops: without
-// some of them, a packet could pass that a rule denies.
+// In the tiers of ClusterNetworkPolicies, a flow that would have too many conjunctions drops:
+// without some of them, a packet could pass that a rule denies.
 func TestTooManyClusterPolicies(t *testing.T) {
 	a := node("node-a", 1, 3)
 	a.Gateway.OpenFlow, a.Gateway.Userspace = true, true
