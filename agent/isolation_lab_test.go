@@ -38,7 +38,16 @@ type isolated struct {
 	strict  netip.AddrPort       // of a pod that accepts friends only
 
 	mu      sync.Mutex
-	arrived map[string]int // by receiver and message
+	arrived map[string]int       // by receiver and message
+	first   map[string]time.Time // when the first of them came
+	story   map[string][]string  // what happened to a pod, by name
+}
+
+// tell records what happened to a pod.
+func (i *isolated) tell(name, what string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.story[name] = append(i.story[name], time.Now().Format("04:05.000000 ")+what)
 }
 
 const (
@@ -50,7 +59,8 @@ const (
 
 func startIsolated(t *testing.T) *isolated {
 	t.Helper()
-	i := &isolated{operated: startOperatedWith(t, "10.244.1.0/28"), arrived: map[string]int{}}
+	i := &isolated{operated: startOperatedWith(t, "10.244.1.0/28"), arrived: map[string]int{},
+		first: map[string]time.Time{}, story: map[string][]string{}}
 	i.connect()
 	return i
 }
@@ -89,7 +99,10 @@ func (i *isolated) receiveUntil(ctx context.Context, at lab.Place, name string) 
 				return
 			}
 			i.mu.Lock()
-			i.arrived[name+" "+string(buf[:n])]++
+			key := name + " " + string(buf[:n])
+			if i.arrived[key]++; i.arrived[key] == 1 {
+				i.first[key] = time.Now()
+			}
 			i.mu.Unlock()
 		}
 	}()
@@ -243,6 +256,7 @@ func (i *isolated) live(ctx context.Context, r *rand.Rand, kind, name string) bo
 	var p *lab.Pod
 	var sent *atomic.Int64
 	added := i.again(ctx, name+": ADD", func() (err error) {
+		i.tell(name, "ADD")
 		p, err = i.node.AddPodWith(ctx, lab.PodConfig{Namespace: "default", Name: name, UID: string(object.UID)},
 			func(p *lab.Pod) (err error) {
 				if err = i.receiveUntil(inner, p, name); err == nil {
@@ -253,12 +267,16 @@ func (i *isolated) live(ctx context.Context, r *rand.Rand, kind, name string) bo
 			})
 		return err
 	})
+	i.tell(name, fmt.Sprintf("added: %v", added))
 	if !added {
 		return false
 	}
 	has := func(receiver string) {
 		for end := time.Now().Add(20 * time.Second); i.got(receiver, name) == 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) || ctx.Err() != nil {
+			if ctx.Err() != nil {
+				return
+			}
+			if time.Now().After(end) {
 				i.t.Errorf("nothing of %s arrives at %s, of %d messages", name, receiver, sent.Load())
 				return
 			}
@@ -277,9 +295,11 @@ func (i *isolated) live(ctx context.Context, r *rand.Rand, kind, name string) bo
 	}
 	objectFirst := r.IntN(2) == 0 // as if deleted by force
 	if objectFirst {
+		i.tell(name, "object deleted")
 		_ = i.fast.CoreV1().Pods("default").Delete(ctx, name, *metav1.NewDeleteOptions(0)) // or forget does it
 	}
 	i.again(ctx, name+": DEL", func() error { return p.Delete(ctx) })
+	i.tell(name, "removed")
 	stop()
 	return i.again(ctx, name+": forget", func() error { i.forget(ctx, name); return nil })
 }
@@ -333,7 +353,8 @@ func (i *isolated) leaks() (list []string) {
 		case strings.HasPrefix(sender, "denied-"), sender == "closed",
 			receiver == "strict" && !strings.HasPrefix(sender, "friend-"),
 			strings.HasPrefix(receiver, "isolated-"):
-			list = append(list, fmt.Sprintf("%d of %s to %s", n, sender, receiver))
+			list = append(list, fmt.Sprintf("%d of %s to %s, the first at %s; %s", n, sender, receiver,
+				i.first[k].Format("04:05.000000"), strings.Join(append(i.story[sender], i.story[receiver]...), ", ")))
 		}
 	}
 	return list
