@@ -298,7 +298,7 @@ func (i *isolated) live(ctx context.Context, r *rand.Rand, kind, name string) bo
 		i.tell(name, "object deleted")
 		_ = i.fast.CoreV1().Pods("default").Delete(ctx, name, *metav1.NewDeleteOptions(0)) // or forget does it
 	}
-	i.again(ctx, name+": DEL", func() error { return p.Delete(ctx) })
+	i.again(ctx, name+": DEL", func() error { return p.Delete(context.WithoutCancel(ctx)) })
 	i.tell(name, "removed")
 	stop()
 	return i.again(ctx, name+": forget", func() error { i.forget(ctx, name); return nil })
