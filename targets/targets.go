@@ -68,7 +68,7 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	}
 	t.opened = append(t.opened, t.NFT)
 	if t.Host, err = kernel.New(kernel.Config{
-		Links:    []string{claims.ManagementPort, claims.LocalPort},
+		Links:    []string{claims.ManagementPort, claims.LocalPort, claims.ServiceHost},
 		Prefixes: slices.Concat(c.Cluster.Gateway.MasqueradeSubnets, hostnet.DetachedPrefixes(c.Cluster)),
 		Wanted:   func() host.State { return *t.WantedHost.Load() },
 		Former:   FormerSysctls(c),

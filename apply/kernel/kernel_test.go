@@ -14,6 +14,7 @@ import (
 	"hairpin/apply/inside"
 	"hairpin/apply/inside/insidetest"
 	"hairpin/apply/kernel"
+	"hairpin/claims"
 	"hairpin/datapath/datapathtest"
 	"hairpin/datapath/host"
 	"hairpin/datapath/host/hosttest"
@@ -41,8 +42,8 @@ const machines = "addr add 172.18.0.3/32 dev lo\naddr add fc00:f853:ccd::3/128 d
 
 func (s *system) target(t testing.TB) *kernel.Target {
 	t.Helper()
-	target, err := kernel.New(kernel.Config{NetNS: s.ns, Links: []string{hosttest.Own}, Prefixes: hosttest.Masquerade(),
-		Wanted: s.wanted})
+	target, err := kernel.New(kernel.Config{NetNS: s.ns, Links: []string{hosttest.Own, claims.ServiceHost},
+		Prefixes: hosttest.Masquerade(), Wanted: s.wanted})
 	if err != nil {
 		t.Fatal(err)
 	}
