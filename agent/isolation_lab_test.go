@@ -18,12 +18,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"hairpin/cluster"
 	"hairpin/lab"
 )
 
@@ -57,9 +59,9 @@ const (
 	isolationFrom = 9001
 )
 
-func startIsolated(t *testing.T) *isolated {
+func startIsolated(t *testing.T, pods string) *isolated {
 	t.Helper()
-	i := &isolated{operated: startOperatedWith(t, "10.244.1.0/28"), arrived: map[string]int{},
+	i := &isolated{operated: startOperatedWith(t, pods), arrived: map[string]int{},
 		first: map[string]time.Time{}, story: map[string][]string{}}
 	i.connect()
 	return i
@@ -365,7 +367,7 @@ func (i *isolated) leaks() (list []string) {
 // exist, so that each is that of another pod soon after. Meanwhile the agent, the API server and
 // Open vSwitch are killed, and then the node is rebooted.
 func TestNeverOpen(t *testing.T) {
-	i := startIsolated(t)
+	i := startIsolated(t, "10.244.1.0/28")
 	start(t, i.node)
 	waitWell(t, i.node)
 	_, err := i.fast.NetworkingV1().NetworkPolicies("default").Create(t.Context(), &networkingv1.NetworkPolicy{
@@ -447,10 +449,70 @@ func TestNeverOpen(t *testing.T) {
 	}
 }
 
+// TestAddressAfterPod: what Open vSwitch decided about a pod's packets does not apply to the next
+// pod with the pod's address and its port's number in the datapath, also if Open vSwitch has had no
+// time to revalidate.
+func TestAddressAfterPod(t *testing.T) {
+	i := startIsolated(t, "10.244.1.0/29") // four pods
+	start(t, i.node)
+	waitWell(t, i.node)
+	ctx := t.Context()
+	i.receive(i.client, "outside")
+	for _, a := range addressesOf(i.client) {
+		i.servers = append(i.servers, netip.AddrPortFrom(a, isolationPort))
+	}
+	sent := map[string]*atomic.Int64{}
+	add := func(name string, isolate ...networkingv1.PolicyType) (*lab.Pod, error) {
+		o, err := i.object(ctx, name, name, isolate...)
+		noError(t, err)
+		return i.node.AddPodWith(ctx, lab.PodConfig{Namespace: "default", Name: name, UID: string(o.UID)},
+			func(p *lab.Pod) (err error) {
+				sent[name], err = send(ctx, p, name, 200*time.Microsecond,
+					func() []netip.AddrPort { return i.servers })
+				return err
+			})
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		_, err := add(name)
+		noError(t, err)
+	}
+	before, err := add("before")
+	noError(t, err)
+	eventually(t, 10*time.Second, "messages arrive",
+		func() (bool, string) { return i.got("outside", "before") > 0, "none" })
+	revalidator := func(do string) {
+		_, err := i.node.Exec(ctx, "ovs-appctl", "revalidator/"+do)
+		noError(t, err)
+	}
+	revalidator("pause")
+	noError(t, before.Delete(ctx))
+	after, err := add("after", isolateEgress)
+	noError(t, err)
+	noError(t, lab.Do(after, func() error { // it needs no ARP, as an attacker
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		gateway := after.IPs()[0].As4()
+		gateway[3] = 1
+		mac := cluster.MACFor(netip.AddrFrom4(gateway))
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
+			IP: gateway[:], HardwareAddr: mac[:]})
+	}))
+	from := sent["after"].Load()
+	eventually(t, 10*time.Second, "the pod sends", func() (bool, string) {
+		return sent["after"].Load() > from+200, "not yet"
+	})
+	revalidator("resume")
+	if n := i.got("outside", "after"); n > 0 {
+		t.Errorf("%d messages of an isolated pod have arrived", n)
+	}
+}
+
 // TestPolicyBeforePod: a policy that was written before a pod applies to the pod's first packet,
 // also if the agent's watch of policies is late or the API server fails to list them.
 func TestPolicyBeforePod(t *testing.T) {
-	i := startIsolated(t)
+	i := startIsolated(t, "10.244.1.0/28")
 	var late, fails atomic.Bool
 	config, err := i.server.RESTConfig()
 	noError(t, err)

@@ -163,6 +163,9 @@ func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	if err != nil {
 		return nil, errTryLater("flows of "+a.pod.String(), err)
 	}
+	if err := s.forget(waiting, a.host, a.toPod(s.node).IPs); err != nil {
+		return nil, errTryLater("former decisions about packets of "+a.pod.String(), err)
+	}
 	if err := sandbox.Do(func(ns.NetNS) error { return activate(a) }); err != nil {
 		return nil, errInternal("interface of "+a.pod.String(), err)
 	}

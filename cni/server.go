@@ -52,6 +52,7 @@ type Server struct {
 	alloc   *allocator
 	changed signal.Signal
 	observe func(command string, took time.Duration, code uint)
+	forget  func(ctx context.Context, port string, addresses []netip.Addr) error
 
 	sweeping        sync.Mutex
 	asked, answered atomic.Uint64     // Sweep has work while they differ
@@ -72,6 +73,7 @@ func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 	s := &Server{
 		ovs: ovs, node: node, log: log, alloc: newAllocator(node), changed: signal.New(),
 		observe: func(string, time.Duration, uint) {},
+		forget:  func(context.Context, string, []netip.Addr) error { return nil },
 		ready:   "the cluster is not known yet", busy: map[string]chan struct{}{},
 	}
 	s.asked.Add(1)
@@ -81,6 +83,12 @@ func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 // Observe makes the Server call f after each request, with its duration and CNI error code, 0 for
 // none. Call it before Listen.
 func (s *Server) Observe(f func(command string, took time.Duration, code uint)) { s.observe = f }
+
+// Forget makes the Server call f with a pod's port and addresses before the pod can send: f must
+// make Open vSwitch forget its decisions about packets of a former port. Call it before Listen.
+func (s *Server) Forget(f func(ctx context.Context, port string, addresses []netip.Addr) error) {
+	s.forget = f
+}
 
 // SetFacts sets the node's facts, and the reason why it cannot serve pods now (empty: it can).
 func (s *Server) SetFacts(f Facts, notReady string) {

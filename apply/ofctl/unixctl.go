@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,6 +72,56 @@ func (t *Target) vswitchd(ctx context.Context, method string, params ...string) 
 		return "", fmt.Errorf("ovs-vswitchd: %w", err)
 	}
 	return answer, nil
+}
+
+// Forget deletes the megaflows for packets from a new port and to its addresses. A new port can
+// have the number in the datapath, and the addresses, of a port that was removed a moment ago.
+// Until Open vSwitch has revalidated its megaflows, its decisions about the former port would apply
+// to the new one.
+func (t *Target) Forget(ctx context.Context, port string, addresses []netip.Addr) error {
+	filters := []string{"in_port=" + port}
+	for _, a := range addresses {
+		to := "ip,nw_dst="
+		if a.Is6() {
+			to = "ipv6,ipv6_dst="
+		}
+		filters = append(filters, to+a.String())
+	}
+	all, err := t.vswitchd(ctx, "dpctl/dump-dps")
+	if err != nil {
+		return err
+	}
+	err = errors.New("ovs-vswitchd has no datapath")
+	for _, datapath := range strings.Fields(all) {
+		var flows strings.Builder
+		for _, filter := range filters {
+			var part string
+			if part, err = t.vswitchd(ctx, "dpctl/dump-flows", "-m", datapath, "filter="+filter); err != nil {
+				break // the first fails for a datapath that does not have the port
+			}
+			flows.WriteString(part)
+		}
+		if err == nil {
+			return t.deleteMegaflows(ctx, datapath, flows.String())
+		}
+	}
+	return err
+}
+
+// deleteMegaflows deletes listed megaflows.
+func (t *Target) deleteMegaflows(ctx context.Context, datapath, list string) error {
+	for line := range strings.Lines(list) {
+		id, _, _ := strings.Cut(line, ",")
+		if !strings.HasPrefix(id, "ufid:") {
+			continue
+		}
+		// Open vSwitch may have deleted it itself.
+		if _, err := t.vswitchd(ctx, "dpctl/del-flow", datapath, id); err != nil &&
+			!strings.Contains(err.Error(), "No such file") {
+			return err
+		}
+	}
+	return nil
 }
 
 func (t *Target) pidFile() string { return filepath.Join(t.cfg.RunDir, "ovs-vswitchd.pid") }
