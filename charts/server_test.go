@@ -222,7 +222,7 @@ func testAgent(t *testing.T, s *server) {
 		"events: create patch", "endpointslices: get list watch", "nodes/status: patch", "nodes: get list patch watch",
 		"pods: get list watch", "servicecidrs: get list watch", "services: get list watch",
 		"namespaces: get list watch", "egressips: get list watch", "egressservices: get list watch",
-		"networkpolicies: get list watch",
+		"networkpolicies: get list watch", "clusternetworkpolicies: get list watch",
 	})
 }
 
@@ -281,7 +281,7 @@ func testController(t *testing.T, s *server) {
 		"servicecidrs: get list watch", "services: get list watch",
 		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips: patch",
 		"egressips/status: patch", "egressservices: get list watch", "egressservices/status: patch",
-		"networkpolicies: get list watch",
+		"networkpolicies: get list watch", "clusternetworkpolicies: get list watch",
 	})
 	testControllerLabels(t, s, client)
 	dir := t.TempDir()
