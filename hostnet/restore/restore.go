@@ -99,8 +99,8 @@ func familyOf(a netip.Addr) uint8 {
 	return unix.AF_INET6
 }
 
-// usedElsewhere returns the addresses of other links. The address of claims.ServiceHost is always one
-// of the gateway bridge.
+// usedElsewhere returns the addresses of other links. The address of claims.ServiceHost is always
+// one of the gateway bridge.
 func usedElsewhere(l netlink.Link) (map[netip.Addr]bool, error) {
 	service := -1
 	if s, err := netlink.LinkByName(claims.ServiceHost); err == nil {
