@@ -198,9 +198,7 @@ func matchesPeer(s *cluster.Snapshot, r *cluster.PolicyRule, peer Endpoint) bool
 			}
 			continue
 		}
-		if x.Nodes != nil && slices.ContainsFunc(nodes(s, x.Nodes), func(n *cluster.Node) bool {
-			return slices.Contains(n.IPs, peer.Addr)
-		}) {
+		if x.Nodes != nil && ofNode(s, x.Nodes, peer.Addr) {
 			return true
 		}
 		for _, block := range x.Blocks {
@@ -243,6 +241,11 @@ func nodes(s *cluster.Snapshot, by *cluster.Selector) (list []*cluster.Node) {
 		}
 	}
 	return list
+}
+
+// ofNode reports whether an address is one of a node that a selector selects.
+func ofNode(s *cluster.Snapshot, by *cluster.Selector, a netip.Addr) bool {
+	return slices.ContainsFunc(nodes(s, by), func(n *cluster.Node) bool { return slices.Contains(n.IPs, a) })
 }
 
 // named returns the number of a named port of a pod.

@@ -167,10 +167,8 @@ func peerMiss(s *cluster.Snapshot, r *rule, p Packet, peer Endpoint) Miss {
 // conditions returns which conditions of a peer fail, and how many hold.
 func conditions(s *cluster.Snapshot, x *cluster.PolicyPeer, peer Endpoint) (failed []string, matched int) {
 	if x.Nodes != nil {
-		for _, n := range nodes(s, x.Nodes) {
-			if slices.Contains(n.IPs, peer.Addr) {
-				return nil, 1
-			}
+		if ofNode(s, x.Nodes, peer.Addr) {
+			return nil, 1
 		}
 		return []string{fmt.Sprintf("%s is not an address of a node with %s", peer.Addr,
 			cmp.Or(strings.Join(requirementTexts(*x.Nodes), " and "), "any labels"))}, 0

@@ -164,7 +164,7 @@ func forwarded(e *node.Env, t *nft.Table, owner cluster.Owner) {
 		s := &e.Stacks[i]
 		for _, r := range s.Cluster {
 			to := nft.AddrIn{Dst: true, Prefix: r}
-			for _, src := range sources(e, s) {
+			for _, src := range slices.Concat(s.Cluster, outsidePods(e, s)) {
 				mark.Rules = append(mark.Rules, nft.Rule{Do: nft.Drop{}, Owner: owner,
 					Comment: "sources of the node and its pods",
 					Matches: append(fromOutside(), to, nft.AddrIn{Prefix: src})})
@@ -180,9 +180,8 @@ func forwarded(e *node.Env, t *nft.Table, owner cluster.Owner) {
 			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, node.Forwarded()}}}}
 }
 
-// sources returns the addresses of the pod network and of the host.
-func sources(e *node.Env, s *node.Stack) []netip.Prefix {
-	list := slices.Clone(s.Cluster)
+// outsidePods returns the host's addresses that are not in the pod network.
+func outsidePods(e *node.Env, s *node.Stack) (list []netip.Prefix) {
 	for _, a := range e.OwnAddresses(s) {
 		if !node.InRanges(s.Cluster, a) {
 			list = append(list, node.HostPrefix(a))

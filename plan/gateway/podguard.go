@@ -85,11 +85,9 @@ func foreignSources(e *node.Env, owner cluster.Owner) *nft.Chain {
 			drop(r, "sources of the pod network")
 		}
 		if s.Family == cluster.IPv6 {
-			for _, a := range e.OwnAddresses(s) {
-				if !node.InRanges(s.Cluster, a) {
-					drop(node.HostPrefix(a), "sources of the host",
-						nft.AddrIn{Dst: true, Not: true, Prefix: node.Vocab(s.Family).Multicast})
-				}
+			for _, a := range outsidePods(e, s) {
+				drop(a, "sources of the host",
+					nft.AddrIn{Dst: true, Not: true, Prefix: node.Vocab(s.Family).Multicast})
 			}
 		}
 	}
