@@ -53,12 +53,11 @@ func turns(p *kernelPart) func(host.Delta, host.State) host.Delta {
 // after the routes that change to this link: the kernel rejects them while it has the next hop on
 // the previous link.
 func added(p *kernelPart, d host.Delta, late bool) map[host.RouteKey]host.Route {
-	behind := func(r host.Route) bool { return r.Link == claims.ServiceHost && r.Via.IsValid() }
-	if len(turned(p, d, true)) == 0 {
-		behind = func(host.Route) bool { return false }
-	}
+	wait := len(turned(p, d, true)) > 0
 	some := maps.Clone(d.Routes.Add)
-	maps.DeleteFunc(some, func(_ host.RouteKey, r host.Route) bool { return behind(r) != late })
+	maps.DeleteFunc(some, func(_ host.RouteKey, r host.Route) bool {
+		return (wait && r.Link == claims.ServiceHost && r.Via.IsValid()) != late
+	})
 	return some
 }
 

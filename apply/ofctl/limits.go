@@ -110,6 +110,12 @@ func datapathName(inUserspace bool) string {
 	return kernelDatapath
 }
 
+// dpctlName returns the name of a datapath in commands of dpctl.
+func dpctlName(inUserspace bool) string {
+	name := datapathName(inUserspace)
+	return name + "@ovs-" + name
+}
+
 // datapathOf returns the row of a datapath; empty if there is none.
 func datapathOf(v ovsdb.View, inUserspace bool) ovsdb.UUID {
 	if row := ovsdb.First[ovsdb.OpenVSwitch](v); row != nil {
@@ -150,8 +156,7 @@ func (t *Target) Usage(ctx context.Context) (connections, learned *Usage, err er
 	}
 	inUserspace := b.DatapathType == userspace
 	if l := zoneLimit(v, inUserspace); l.value != nil {
-		name := datapathName(inUserspace)
-		text, failed := t.vswitchd(ctx, "dpctl/ct-get-limits", name+"@ovs-"+name, "zone="+strconv.Itoa(l.number))
+		text, failed := t.vswitchd(ctx, "dpctl/ct-get-limits", dpctlName(inUserspace), "zone="+strconv.Itoa(l.number))
 		connections, err = usage(text, "count=", *l.value, failed)
 	}
 	if l := flowLimit(v, b); l.value != nil {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"hairpin/apply/late"
+	"hairpin/claims"
+	"hairpin/ovsdb"
 )
 
 // callTimeout limits one command to a daemon: a daemon responds at once or hangs.
@@ -87,38 +89,26 @@ func (t *Target) Forget(ctx context.Context, port string, addresses []netip.Addr
 		}
 		filters = append(filters, to+a.String())
 	}
-	all, err := t.vswitchd(ctx, "dpctl/dump-dps")
-	if err != nil {
-		return err
+	b := ovsdb.Find(t.db.View(), func(b *ovsdb.Bridge) bool { return b.Name == claims.IntegrationBridge })
+	if b == nil {
+		return fmt.Errorf("Open vSwitch has no bridge %s", claims.IntegrationBridge)
 	}
-	err = errors.New("ovs-vswitchd has no datapath")
-	for _, datapath := range strings.Fields(all) {
-		var flows strings.Builder
-		for _, filter := range filters {
-			var part string
-			if part, err = t.vswitchd(ctx, "dpctl/dump-flows", "-m", datapath, "filter="+filter); err != nil {
-				break // the first fails for a datapath that does not have the port
-			}
-			flows.WriteString(part)
-		}
-		if err == nil {
-			return t.deleteMegaflows(ctx, datapath, flows.String())
-		}
-	}
-	return err
-}
-
-// deleteMegaflows deletes listed megaflows.
-func (t *Target) deleteMegaflows(ctx context.Context, datapath, list string) error {
-	for line := range strings.Lines(list) {
-		id, _, _ := strings.Cut(line, ",")
-		if !strings.HasPrefix(id, "ufid:") {
-			continue
-		}
-		// Open vSwitch may have deleted it itself.
-		if _, err := t.vswitchd(ctx, "dpctl/del-flow", datapath, id); err != nil &&
-			!strings.Contains(err.Error(), "No such file") {
+	datapath := dpctlName(b.DatapathType == userspace)
+	for _, filter := range filters {
+		list, err := t.vswitchd(ctx, "dpctl/dump-flows", "-m", datapath, "filter="+filter)
+		if err != nil {
 			return err
+		}
+		for line := range strings.Lines(list) {
+			id, _, _ := strings.Cut(line, ",")
+			if !strings.HasPrefix(id, "ufid:") {
+				continue
+			}
+			// Open vSwitch may have deleted it itself, or two filters have found it.
+			_, err := t.vswitchd(ctx, "dpctl/del-flow", datapath, id)
+			if err != nil && !strings.Contains(err.Error(), "No such file") {
+				return err
+			}
 		}
 	}
 	return nil
