@@ -183,6 +183,31 @@ func (i *isolated) standing(name, app string, isolate ...networkingv1.PolicyType
 	return p
 }
 
+// serveOutside makes the client of the external network the only server.
+func (i *isolated) serveOutside() {
+	i.t.Helper()
+	i.receive(i.client, "outside")
+	for _, a := range addressesOf(i.client) {
+		i.servers = append(i.servers, netip.AddrPortFrom(a, isolationPort))
+	}
+}
+
+// sender adds a pod that sends to the servers from before ADD, until the test ends.
+func (i *isolated) sender(name string, isolate ...networkingv1.PolicyType) (p *lab.Pod, sent *atomic.Int64,
+	err error) {
+	ctx := i.t.Context()
+	o, err := i.object(ctx, name, name, isolate...)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err = i.node.AddPodWith(ctx, lab.PodConfig{Namespace: "default", Name: name, UID: string(o.UID)},
+		func(p *lab.Pod) (err error) {
+			sent, err = send(ctx, p, name, 200*time.Microsecond, func() []netip.AddrPort { return i.servers })
+			return err
+		})
+	return p, sent, err
+}
+
 var (
 	isolateIngress = networkingv1.PolicyTypeIngress
 	isolateEgress  = networkingv1.PolicyTypeEgress
@@ -457,26 +482,12 @@ func TestAddressAfterPod(t *testing.T) {
 	start(t, i.node)
 	waitWell(t, i.node)
 	ctx := t.Context()
-	i.receive(i.client, "outside")
-	for _, a := range addressesOf(i.client) {
-		i.servers = append(i.servers, netip.AddrPortFrom(a, isolationPort))
-	}
-	sent := map[string]*atomic.Int64{}
-	add := func(name string, isolate ...networkingv1.PolicyType) (*lab.Pod, error) {
-		o, err := i.object(ctx, name, name, isolate...)
-		noError(t, err)
-		return i.node.AddPodWith(ctx, lab.PodConfig{Namespace: "default", Name: name, UID: string(o.UID)},
-			func(p *lab.Pod) (err error) {
-				sent[name], err = send(ctx, p, name, 200*time.Microsecond,
-					func() []netip.AddrPort { return i.servers })
-				return err
-			})
-	}
+	i.serveOutside()
 	for _, name := range []string{"one", "two", "three"} {
-		_, err := add(name)
+		_, _, err := i.sender(name)
 		noError(t, err)
 	}
-	before, err := add("before")
+	before, _, err := i.sender("before")
 	noError(t, err)
 	eventually(t, 10*time.Second, "messages arrive",
 		func() (bool, string) { return i.got("outside", "before") > 0, "none" })
@@ -486,7 +497,7 @@ func TestAddressAfterPod(t *testing.T) {
 	}
 	revalidator("pause")
 	noError(t, before.Delete(ctx))
-	after, err := add("after", isolateEgress)
+	after, sent, err := i.sender("after", isolateEgress)
 	noError(t, err)
 	noError(t, lab.Do(after, func() error { // it needs no ARP, as an attacker
 		link, err := netlink.LinkByName("eth0")
@@ -499,10 +510,8 @@ func TestAddressAfterPod(t *testing.T) {
 		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
 			IP: gateway[:], HardwareAddr: mac[:]})
 	}))
-	from := sent["after"].Load()
-	eventually(t, 10*time.Second, "the pod sends", func() (bool, string) {
-		return sent["after"].Load() > from+200, "not yet"
-	})
+	from := sent.Load()
+	eventually(t, 10*time.Second, "the pod sends", func() (bool, string) { return sent.Load() > from+200, "not yet" })
 	revalidator("resume")
 	if n := i.got("outside", "after"); n > 0 {
 		t.Errorf("%d messages of an isolated pod have arrived", n)
@@ -553,20 +562,11 @@ clusters: [{name: a, cluster: {server: "http://%s"}}], contexts: [{name: a, cont
 	start(t, i.node)
 	waitWell(t, i.node)
 	ctx := t.Context()
-	i.receive(i.client, "outside")
-	for _, a := range addressesOf(i.client) {
-		i.servers = append(i.servers, netip.AddrPortFrom(a, isolationPort))
-	}
+	i.serveOutside()
 	add := func(name string, isolate ...networkingv1.PolicyType) <-chan error {
-		o, err := i.object(ctx, name, name, isolate...)
-		noError(t, err)
 		done := make(chan error, 1)
 		go func() {
-			_, err := i.node.AddPodWith(ctx, lab.PodConfig{Namespace: "default", Name: name, UID: string(o.UID)},
-				func(p *lab.Pod) error {
-					_, err := send(ctx, p, name, 200*time.Microsecond, func() []netip.AddrPort { return i.servers })
-					return err
-				})
+			_, _, err := i.sender(name, isolate...)
 			done <- err
 		}()
 		return done

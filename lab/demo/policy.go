@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"hairpin/lab"
@@ -260,9 +260,7 @@ func (w *world) policed(ctx context.Context, x policySet) (note string, err erro
 // probeAll tries all at the same time, over both families. It returns what does not end as it must.
 // What passes is answered within limit.
 func (w *world) probeAll(ctx context.Context, passes, drops []policyProbe, limit time.Duration) error {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
+	var tries []func() error
 	for i, p := range append(slices.Clone(passes), drops...) {
 		for _, protocol := range []string{"tcp", "udp", "sctp"} {
 			served := protocol != "sctp" || w.sctp && w.services[p.to].sctp
@@ -270,37 +268,37 @@ func (w *world) probeAll(ctx context.Context, passes, drops []policyProbe, limit
 				continue
 			}
 			for _, f := range families() {
-				wg.Go(func() {
-					err := w.probeOne(ctx, p, protocol, f, i < len(passes), limit)
-					mu.Lock()
-					defer mu.Unlock()
-					errs = append(errs, err)
+				tries = append(tries, func() error {
+					to, err := w.wayTo(p.way, f)
+					if err == nil {
+						err = w.probeOne(ctx, p.from, protocol, to, i < len(passes), limit)
+					}
+					if err != nil {
+						err = fmt.Errorf("%s: %w", p.name("from", protocol+f.name), err)
+					}
+					return err
 				})
 			}
 		}
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return lab.Together(tries...)
 }
 
-func (w *world) probeOne(ctx context.Context, p policyProbe, protocol string, f family, passes bool,
+// probeOne sends a request. It must be answered within limit, or it must be dropped.
+func (w *world) probeOne(ctx context.Context, from, protocol string, to netip.AddrPort, passes bool,
 	limit time.Duration) error {
-	to, err := w.wayTo(p.way, f)
-	if err != nil {
-		return err
-	}
 	r := probe.Request{Protocol: protocol, To: to, Timeout: w.patience()}
 	if passes {
 		r.Timeout = limit
 	}
-	a := lab.Get(ctx, w.endpoints[p.from].place, r)
-	switch what := p.name("from", protocol+f.name); {
+	a := lab.Get(ctx, w.endpoints[from].place, r)
+	switch {
 	case passes && a.Error != "":
-		return fmt.Errorf("%s: %s", what, a.Error)
+		return errors.New(a.Error)
 	case !passes && a.Error == "":
-		return fmt.Errorf("%s: %s answered", what, a.Name)
+		return fmt.Errorf("%s answered", a.Name)
 	case !passes && !strings.Contains(a.Error, "timeout") && !strings.Contains(a.Error, "deadline"):
-		return fmt.Errorf("%s: not dropped: %s", what, a.Error)
+		return fmt.Errorf("not dropped: %s", a.Error)
 	}
 	return nil
 }

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 
 	"hairpin/lab"
 	"hairpin/lab/attack"
-	"hairpin/lab/probe"
 )
 
 // portOnHost is the hostPort of the trials.
@@ -66,12 +64,8 @@ END`, fmt.Sprintf("fib daddr type local meta l4proto { tcp, udp } th dport %d dn
 // leave the cluster, but it must not hear what its policies drop, whatever source the client
 // claims.
 func (w *world) routedIn(ctx context.Context, x forwards, node string, f family) error {
-	client := w.endpoints[clientName]
-	own, err := attack.MAC(client.place, outerLink)
-	if err != nil {
-		return err
-	}
-	router, err := attack.MAC(w.endpoints[node].place, outerLink)
+	client := w.endpoints[clientName].address(f)
+	send, err := w.outsider(node)
 	if err != nil {
 		return err
 	}
@@ -84,8 +78,7 @@ func (w *world) routedIn(ctx context.Context, x forwards, node string, f family)
 		mark := newMark("routed")
 		to := netip.AddrPortFrom(w.endpoints[x.pod].address(f), server.Port)
 		for _, from := range sources {
-			if err := attack.Send(client.place, outerLink,
-				attack.Frame(own, router, attack.UDP(netip.AddrPortFrom(from, portOfPod()), to, mark))); err != nil {
+			if err := send(from, to, mark); err != nil {
 				return err
 			}
 		}
@@ -94,11 +87,11 @@ func (w *world) routedIn(ctx context.Context, x forwards, node string, f family)
 		}
 		return nil
 	}
-	open := func() error { return arrives(true, client.address(f)) }
+	open := func() error { return arrives(true, client) }
 	if err := w.until(ctx, "without a policy", open); err != nil {
 		return err
 	}
-	claimed := []netip.Addr{client.address(f)}
+	claimed := []netip.Addr{client}
 	for _, name := range []string{management + nodeOf(node), join + nodeOf(node), node, "pod-c2"} {
 		from, err := w.source(name, f)
 		if err != nil {
@@ -113,22 +106,19 @@ func (w *world) routedIn(ctx context.Context, x forwards, node string, f family)
 // the own ones pass.
 func (w *world) forwarded(ctx context.Context, x forwards, f family, to netip.AddrPort, own, others []string) error {
 	try := func(from []string, passes bool) error {
-		var wg sync.WaitGroup
-		errs := make([]error, 2*len(from))
-		for i := range errs {
-			client, protocol := from[i/2], []string{"tcp", "udp"}[i%2]
-			wg.Go(func() {
-				a := lab.Get(ctx, w.endpoints[client].place,
-					probe.Request{Protocol: protocol, To: to, Timeout: w.patience()})
-				if passes && a.Error != "" {
-					errs[i] = fmt.Errorf("%s over %s: %s", client, protocol, a.Error)
-				} else if !passes && a.Error == "" {
-					errs[i] = fmt.Errorf("%s over %s: %s answered", client, protocol, a.Name)
-				}
-			})
+		var tries []func() error
+		for _, client := range from {
+			for _, protocol := range []string{"tcp", "udp"} {
+				tries = append(tries, func() error {
+					err := w.probeOne(ctx, client, protocol, to, passes, w.patience())
+					if err != nil {
+						err = fmt.Errorf("from %s over %s: %w", client, protocol, err)
+					}
+					return err
+				})
+			}
 		}
-		wg.Wait()
-		return errors.Join(errs...)
+		return lab.Together(tries...)
 	}
 	all := func() error { return try(append(slices.Clone(own), others...), true) }
 	if err := w.until(ctx, "without a policy", all); err != nil {

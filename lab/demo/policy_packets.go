@@ -64,12 +64,7 @@ func (w *world) spoofed(ctx context.Context, spec, source string, to way, f fami
 	if err != nil {
 		return err
 	}
-	client := w.endpoints[clientName].place
-	own, err := attack.MAC(client, outerLink)
-	if err != nil {
-		return err
-	}
-	node, err := attack.MAC(w.endpoints["host-a"].place, outerLink)
+	send, err := w.outsider("host-a")
 	if err != nil {
 		return err
 	}
@@ -80,8 +75,7 @@ func (w *world) spoofed(ctx context.Context, spec, source string, to way, f fami
 	defer ear.Close()
 	arrives := func(from netip.Addr, to netip.AddrPort) (bool, error) {
 		mark := newMark("spoofed")
-		err := attack.Send(client, outerLink,
-			attack.Frame(own, node, attack.UDP(netip.AddrPortFrom(from, portOfPod()), to, mark)))
+		err := send(from, to, mark)
 		return err == nil && ear.Hear(ctx, w.patience(), contains(mark)) != nil, err
 	}
 	honest, err := w.wayTo(clientLocal, f)
@@ -106,6 +100,23 @@ func (w *world) spoofed(ctx context.Context, spec, source string, to way, f fami
 		}
 		return nil
 	})
+}
+
+// outsider returns a function that sends datagrams with any source from the client to a node.
+func (w *world) outsider(node string) (send func(from netip.Addr, to netip.AddrPort, payload []byte) error, err error) {
+	client := w.endpoints[clientName].place
+	own, err := attack.MAC(client, outerLink)
+	if err != nil {
+		return nil, err
+	}
+	router, err := attack.MAC(w.endpoints[node].place, outerLink)
+	if err != nil {
+		return nil, err
+	}
+	return func(from netip.Addr, to netip.AddrPort, payload []byte) error {
+		return attack.Send(client, outerLink,
+			attack.Frame(own, router, attack.UDP(netip.AddrPortFrom(from, portOfPod()), to, payload)))
+	}, nil
 }
 
 // rawPackets sends frames to the isolated pod, without and with a policy. Whatever the pod receives
