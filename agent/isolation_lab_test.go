@@ -111,7 +111,7 @@ func (i *isolated) receiveUntil(ctx context.Context, at lab.Place, name string) 
 	return nil
 }
 
-// got returns how many messages of a sender, or of all whose names begin so, a receiver has.
+// got returns the number of messages that a receiver has from senders with a name prefix.
 func (i *isolated) got(receiver, sender string) (n int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -253,7 +253,7 @@ func addressesOf(h *lab.Host) (list []netip.Addr) {
 var isolationKinds = []string{
 	"denied",   // may not send, by a policy that was written just before
 	"isolated", // may not receive, by such a policy
-	"stranger", // may not send to "strict"
+	"unlisted", // may not send to "strict"
 	"friend",   // may
 	"free",     // no policy selects it
 }
@@ -312,7 +312,7 @@ func (i *isolated) live(ctx context.Context, r *rand.Rand, kind, name string) bo
 	switch kind {
 	case "friend":
 		has("strict")
-	case "free", "stranger", "isolated":
+	case "free", "unlisted", "isolated":
 		has("open")
 		has("outside")
 	}

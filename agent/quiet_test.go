@@ -127,15 +127,15 @@ func atRest(t testing.TB, n *lab.Node) {
 	})
 }
 
-// unsettled lists what the kernel is about to change: IPv6 addresses whose duplicates it looks for,
-// which takes a second, and neighbors that it resolves. The agent has it resolve the MACs of
-// routers.
+// unsettled lists tentative IPv6 addresses, for which duplicate address detection takes a second,
+// and incomplete neighbor entries. The agent makes the kernel resolve the MACs of routers.
 func unsettled(t testing.TB, n *lab.Node) string {
 	t.Helper()
 	return sh(t, n, "ip -6 address show tentative; ip neighbor show nud incomplete")
 }
 
-// kernelAtRest waits until nothing is unsettled, on a node whose agent may not run.
+// kernelAtRest waits until no address is tentative and no neighbor entry is incomplete. The node's
+// agent need not run.
 func kernelAtRest(t testing.TB, n *lab.Node) {
 	t.Helper()
 	eventually(t, 10*time.Second, "the kernel is at rest", func() (bool, string) {

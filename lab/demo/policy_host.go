@@ -61,7 +61,7 @@ END`, fmt.Sprintf("fib daddr type local meta l4proto { tcp, udp } th dport %d dn
 }
 
 // routedIn sends datagrams from the client to a pod's address by a node. The pod's replies do not
-// leave the cluster, but it must not hear what its policies drop, whatever source the client
+// leave the cluster, but it must not receive what its policies drop, whatever source the client
 // claims.
 func (w *world) routedIn(ctx context.Context, x forwards, node string, f family) error {
 	client := w.endpoints[clientName].address(f)
@@ -102,7 +102,7 @@ func (w *world) routedIn(ctx context.Context, x forwards, node string, f family)
 	return w.underPolicies(ctx, x, f, func() error { return arrives(false, claimed...) }, open)
 }
 
-// forwarded tries all clients without a policy and with each. With one that accepts nobody, only
+// forwarded tries all clients without a policy and with each. With one that accepts nothing, only
 // the own ones pass.
 func (w *world) forwarded(ctx context.Context, x forwards, f family, to netip.AddrPort, own, others []string) error {
 	try := func(from []string, passes bool) error {
@@ -127,7 +127,7 @@ func (w *world) forwarded(ctx context.Context, x forwards, f family, to netip.Ad
 	return w.underPolicies(ctx, x, f, func() error { return errors.Join(try(own, true), try(others, false)) }, all)
 }
 
-// underPolicies checks what holds with a policy that accepts nobody, and with one that accepts the
+// underPolicies checks what holds with a policy that accepts nothing, and with one that accepts the
 // join network.
 func (w *world) underPolicies(ctx context.Context, x forwards, f family, closed, open func() error) error {
 	for _, p := range []struct {

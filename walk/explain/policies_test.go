@@ -55,7 +55,7 @@ func readStory(t *testing.T, file, old, now string) *cluster.Snapshot {
 	return nil
 }
 
-// TestPolicies checks how a walk tells the decisions of policies, in each form.
+// TestPolicies checks that a walk reports the decisions of policies, in each form.
 func TestPolicies(t *testing.T) {
 	s, via := policed(t, "", ""), map[string]string{}
 	askIn := func(s *cluster.Snapshot, from, to string) *explain.Explanation {
@@ -154,7 +154,7 @@ First packet: `},
 	}
 }
 
-// TestClusterPolicies checks how a walk tells the decisions of policies of all tiers.
+// TestClusterPolicies checks that a walk reports the decisions of policies of all tiers.
 func TestClusterPolicies(t *testing.T) {
 	s := readStory(t, "../../plan/testdata/cluster-network-policies.txtar", "", "")
 	for _, c := range []struct{ from, to, want string }{
