@@ -142,7 +142,7 @@ func (h *hang) test(t *testing.T, n *lab.Node, number int) {
 func (h *hang) told(t *testing.T, n *lab.Node) (bool, string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	out, _ := n.Exec(ctx, "hairpin", "status") // the exit status reports a problem
+	out, _ := n.Exec(ctx, "hairpin", "status", "--output=wide") // the exit status reports a problem
 	if ctx.Err() != nil {
 		return false, "no answer"
 	}

@@ -66,7 +66,7 @@ func badObjects(t *testing.T, l *lab.Lab, ways []path) {
 		t.Log(p)
 	}
 	// The status as text has the same problems, and its exit status is not 0.
-	out, err := n.Exec(t.Context(), "hairpin", "status", "--config-file="+settings)
+	out, err := n.Exec(t.Context(), "hairpin", "status", "--output=wide", "--config-file="+settings)
 	if err == nil {
 		t.Error("hairpin status says that all is well")
 	}

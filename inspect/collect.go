@@ -37,6 +37,12 @@ type member struct {
 	body []byte
 }
 
+// missing is something that an archive lacks.
+type missing struct {
+	node, name string // name: of the file; empty if err names what is missing
+	err        error
+}
+
 // Limits of a log: only its end is taken.
 const (
 	mostLog      = 2 << 20 // bytes
@@ -71,30 +77,64 @@ func kernelFiles() []string {
 
 // Collect writes an archive (tar, gzip) for the diagnosis of one node or all nodes. It has desired
 // state, real state, versions, counters and logs. It omits what looks like a secret, and reads no
-// file with credentials. The file of a failed request has the error.
+// file with credentials. The file of a failed request has the error. Collect then reports it on
+// errw, too, and returns report.ErrNotWell after it has written the archive.
 func Collect(ctx context.Context, w io.Writer, errw io.Writer, c config.Config, o CollectOptions) error {
 	var list []member
+	var lacks []missing
 	if o.EveryNode {
 		e, err := NewEveryNode(StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context,
 			Namespace: o.Namespace, Timeout: o.Timeout})
 		if err != nil {
 			return err
 		}
-		if list, err = e.collect(ctx, errw); err != nil {
+		if list, lacks, err = e.collect(ctx, errw); err != nil {
 			return err
 		}
 	} else {
-		list = collectNode(ctx, c)
+		list, lacks = collectNode(ctx, c)
 	}
-	return archive(w, list)
+	if err := archive(w, list); err != nil {
+		return err
+	}
+	printMissing(errw, lacks)
+	if len(lacks) > 0 {
+		return report.ErrNotWell
+	}
+	return nil
 }
 
-// collectNode collects the files of this node.
-func collectNode(ctx context.Context, c config.Config) []member {
-	list := []member{{"version.txt", []byte(report.Version() + "\n")}}
+// printMissing writes a line for each node and reason.
+func printMissing(w io.Writer, lacks []missing) {
+	var g groups
+	for _, m := range lacks {
+		g.add(m.node+"\x00"+m.err.Error(), m.name)
+	}
+	for _, key := range g.texts {
+		node, why, _ := strings.Cut(key, "\x00")
+		if names := g.nodes[key]; names[0] != "" {
+			fmt.Fprintf(w, "%s: could not get %s: %s\n", node, some(names), why)
+			continue
+		}
+		for line := range strings.Lines(why) {
+			fmt.Fprintf(w, "%s: %s\n", node, strings.TrimPrefix(strings.TrimSuffix(line, "\n"), node+": "))
+		}
+	}
+}
+
+// collectNode collects the files of this node. The kernel's files may be absent.
+func collectNode(ctx context.Context, c config.Config) (list []member, lacks []missing) {
+	node := c.Process.Node
+	if node == "" {
+		node, _ = os.Hostname() // without a name, the error still has the reason
+	}
+	list = []member{{"version.txt", []byte(report.Version() + "\n")}}
 	for _, x := range collected() {
 		body, err := FromAgent(ctx, c, x.path)
 		list = append(list, memberOf(x.name, body, err))
+		if err != nil {
+			lacks = append(lacks, missing{node, x.name, err})
+		}
 	}
 	for _, name := range kernelFiles() {
 		body, err := os.ReadFile(name)
@@ -106,9 +146,12 @@ func collectNode(ctx context.Context, c config.Config) []member {
 		for _, name := range names {
 			body, err := endOf(name)
 			list = append(list, memberOf(slashed.Join("logs", filepath.Base(name)), body, err))
+			if err != nil {
+				lacks = append(lacks, missing{node, name, err})
+			}
 		}
 	}
-	return list
+	return list, lacks
 }
 
 func memberOf(name string, body []byte, err error) member {
@@ -134,42 +177,62 @@ func endOf(name string) ([]byte, error) {
 }
 
 // collect requests the archive of every node's agent, and the logs of the pods.
-func (e *everyNode) collect(ctx context.Context, errw io.Writer) ([]member, error) {
+func (e *everyNode) collect(ctx context.Context, errw io.Writer) ([]member, []missing, error) {
+	nodes, err := e.Client.Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list nodes: %w", err)
+	}
 	pods, err := e.Client.Pods(e.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
 	if err != nil {
-		return nil, fmt.Errorf("list the agents' pods: %w", err)
+		return nil, nil, fmt.Errorf("list the agents' pods: %w", err)
 	}
-	all := make([][]member, len(pods.Items))
+	all, lack := make([][]member, len(pods.Items)), make([][]missing, len(pods.Items), len(pods.Items)+1)
 	var g errgroup.Group
 	g.SetLimit(10)
 	for i := range pods.Items {
 		g.Go(func() error {
-			all[i] = e.collectPod(ctx, errw, &pods.Items[i])
+			all[i], lack[i] = e.collectPod(ctx, errw, &pods.Items[i])
 			return nil
 		})
 	}
-	_ = g.Wait() // the archive has the errors
-	return slices.Concat(all...), nil
+	_ = g.Wait() // lack has the errors
+	var without []missing
+	for _, n := range nodes.Items {
+		if !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == n.Name }) {
+			without = append(without, missing{n.Name, "",
+				errors.New("no agent's pod in namespace " + e.options.Namespace)})
+		}
+	}
+	return slices.Concat(all...), slices.Concat(append(lack, without)...), nil
 }
 
-func (e *everyNode) collectPod(ctx context.Context, errw io.Writer, pod *corev1.Pod) []member {
-	fmt.Fprintf(errw, "%s: %s\n", pod.Spec.NodeName, pod.Name)
-	var list []member
+func (e *everyNode) collectPod(ctx context.Context, errw io.Writer, pod *corev1.Pod) (list []member,
+	lacks []missing) {
+	node := pod.Spec.NodeName
+	fmt.Fprintf(errw, "%s: %s\n", node, pod.Name)
 	out, err := e.exec(ctx, pod, mostArchive, "hairpin", "collect", "--file=-")
+	list, bad := unpack(out, mostUnpacked) // also of a command that could not get everything
 	if err == nil {
-		list, err = unpack(out, mostUnpacked)
+		err = bad
 	}
 	if err != nil {
+		lacks = append(lacks, missing{node, "", err})
+	}
+	if bad != nil {
 		list = append(list, memberOf("collect.txt", nil, err))
 	}
 	for _, k := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		text, err := e.log(ctx, pod, k.Name)
-		list = append(list, memberOf(slashed.Join("logs", pod.Name, k.Name+".log"), text, err))
+		name := slashed.Join("logs", pod.Name, k.Name+".log")
+		list = append(list, memberOf(name, text, err))
+		if err != nil {
+			lacks = append(lacks, missing{node, name, err})
+		}
 	}
 	for i := range list {
-		list[i].name = slashed.Join(pod.Spec.NodeName, list[i].name)
+		list[i].name = slashed.Join(node, list[i].name)
 	}
-	return list
+	return list, lacks
 }
 
 // log returns the end of a container's log.

@@ -5,21 +5,29 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"hairpin/report"
 )
 
-// printEgress writes a table of the egress addresses, if there are any. It uses the report of the
-// first agent that answers.
-func (s *ClusterStatus) printEgress(w io.Writer) error {
+// egress returns the egress addresses from the report of the first agent that answers with some.
+func (s *ClusterStatus) egress() []report.Egress {
 	for _, n := range s.Nodes {
-		if n.Report == nil || len(n.Report.Egress) == 0 {
-			continue
+		if n.Report != nil && len(n.Report.Egress) > 0 {
+			return n.Report.Egress
 		}
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintf(t, "EGRESSIP\tADDRESS\tNODE\tWHY\n")
-		for _, r := range n.Report.Egress {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.EgressIP, r.Address, cmp.Or(r.Node, "-"), r.Why)
-		}
-		return t.Flush()
 	}
 	return nil
+}
+
+// printEgress writes a table of egress addresses, if there are any.
+func printEgress(w io.Writer, list []report.Egress) error {
+	if len(list) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "EGRESSIP\tADDRESS\tNODE\tWHY\n")
+	for _, r := range list {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.EgressIP, r.Address, cmp.Or(r.Node, "-"), r.Why)
+	}
+	return t.Flush()
 }

@@ -36,7 +36,7 @@ func TestHostileReport(t *testing.T) {
 	}
 	var b bytes.Buffer
 	s := ClusterStatus{Nodes: []NodeStatus{{Node: "a", Report: r}}, Controller: &LeaderStatus{Since: time.Now()}}
-	if err := s.print(&b); err != nil {
+	if err := errors.Join(s.printWide(&b), s.printBrief(&b)); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {

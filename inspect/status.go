@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"hairpin/config"
@@ -19,7 +21,7 @@ type StatusOptions struct {
 	Context    string // of the kubeconfig; empty = its current one
 	Namespace  string // of the agents' pods
 	Timeout    time.Duration
-	Output     string        // "text" or "json"
+	Output     string        // one of StatusOutputs
 	Wait       time.Duration // how long to wait until there is no problem
 	Brief      bool          // without the cluster's egress addresses, which are in each node's report
 }
@@ -51,11 +53,15 @@ type ClusterStatus struct {
 	Controller *LeaderStatus `json:"controller,omitempty"`
 }
 
-// Status prints the status of this node's agent, or of all agents: one line per part. A nil error
-// means that there is no problem.
+// StatusOutputs returns the output formats: text folds what is healthy, wide has a line per
+// component and node.
+func StatusOutputs() []string { return []string{"text", "wide", "json"} }
+
+// Status prints the status of this node's agent, or of all agents. A nil error means that there is
+// no problem.
 func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) error {
-	if o.Output != "text" && o.Output != "json" {
-		return fmt.Errorf("--output %q is not one of text, json", o.Output)
+	if !slices.Contains(StatusOutputs(), o.Output) {
+		return fmt.Errorf("--output %q is not one of %s", o.Output, strings.Join(StatusOutputs(), ", "))
 	}
 	look, pause := localStatus(c), localPause
 	if o.All {
@@ -89,7 +95,8 @@ func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
 		}
 	}
 	var err error
-	if o.Output == "json" {
+	switch o.Output {
+	case "json":
 		var what any = s
 		if !o.All {
 			what = s.Nodes[0].Report
@@ -97,8 +104,10 @@ func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		err = e.Encode(what)
-	} else {
-		err = s.print(w)
+	case "wide":
+		err = s.printWide(w)
+	default:
+		err = s.printBrief(w)
 	}
 	switch {
 	case err != nil:

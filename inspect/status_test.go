@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func TestStatusText(t *testing.T) {
 		{"node-c", "no agent's pod", nil}},
 		Controller: &LeaderStatus{Holder: "host", Since: since}}
 	var b strings.Builder
-	if err := s.print(&b); err != nil {
+	if err := s.printWide(&b); err != nil {
 		t.Fatal(err)
 	}
 	want := `
@@ -57,13 +58,25 @@ warning: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known fa
   b
 problem: Service/x: y (on node-b)
 `
-	var lines []string
-	for _, l := range strings.Split(b.String(), "\n") {
-		lines = append(lines, strings.TrimRight(l, " "))
+	same(t, want, b.String())
+	b.Reset()
+	if err := s.printBrief(&b); err != nil {
+		t.Fatal(err)
 	}
-	if diff := cmp.Diff(strings.Split(strings.TrimPrefix(want, "\n"), "\n"), lines); diff != "" {
-		t.Error(diff)
-	}
+	same(t, `
+NODE    COMPONENT  STATE        SINCE  REASON
+node-b  api        away         1m30s  no route
+node-b  metrics    closed              127.0.0.1:1: in use
+node-b  ovn        not in sync  1m30s  refused
+node-c  agent      no answer           no agent's pod
+problem: Service/x: y (on node-b)
+3 nodes: 1 ready, 1 without the API, 1 no answer
+controller: host leads since 1m30s
+3 pods, 7 service frontends, 3 NetworkPolicies, 2 ClusterNetworkPolicies, isolated pods: 3
+hairpin v1 v2; Open vSwitch 3.5.0 (userspace datapath), restarts repaired: 1; node-a: load balancers of OVN serve Services (service-engine = ovn)
+hint: node-a and 1 more: TSO is off, so streams are slow; it needs userspaceTSO=true and Open vSwitch newer than 3.5.0
+hint: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has 2 known faults: docs/reference/compatibility.md
+`, b.String())
 	if s.well() || !(&ClusterStatus{Nodes: s.Nodes[:1], Controller: s.Controller}).well() {
 		t.Error("who is well?")
 	}
@@ -79,6 +92,71 @@ problem: Service/x: y (on node-b)
 		if r.Well() {
 			t.Errorf("%d is well", i)
 		}
+	}
+}
+
+// same compares an output with the lines after the first of want, without trailing spaces.
+func same(t *testing.T, want, got string) {
+	t.Helper()
+	var lines []string
+	for _, l := range strings.Split(got, "\n") {
+		lines = append(lines, strings.TrimRight(l, " "))
+	}
+	if diff := cmp.Diff(strings.Split(strings.TrimPrefix(want, "\n"), "\n"), lines); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestStatusScreen checks that the output fits on a screen: a healthy cluster of 1000 nodes in few
+// lines, one where everything is wrong in about 50.
+func TestStatusScreen(t *testing.T) {
+	since := time.Now().Add(-time.Hour)
+	s := &ClusterStatus{Controller: &LeaderStatus{Holder: "node-7", Since: since}}
+	for i := range 1000 {
+		name := fmt.Sprintf("node-%d", i)
+		r := &report.Report{Node: name, Version: "v1", Ready: true, Pods: 20, Services: 500, Engine: "openflow",
+			Switch: &report.Switch{Version: "3.6.0"}}
+		for _, system := range []string{"ovn", "openvswitch", "nft", "host", "connections"} {
+			r.Parts = append(r.Parts, report.Part{System: system, InSync: true, Since: since})
+		}
+		s.Nodes = append(s.Nodes, NodeStatus{Node: name, Report: r})
+	}
+	for i := range 200 {
+		s.Nodes[0].Report.Egress = append(s.Nodes[0].Report.Egress,
+			report.Egress{EgressIP: fmt.Sprint("e-", i), Address: fmt.Sprint("192.0.2.", i), Node: "node-1"})
+	}
+	var b strings.Builder
+	if err := s.printBrief(&b); err != nil || !s.well() {
+		t.Fatal(err, s.well())
+	}
+	same(t, `
+1000 nodes: 1000 ready
+controller: node-7 leads since 1h0m0s
+20000 pods, 500 service frontends
+egress addresses: 200, 200 on a node
+hairpin v1; Open vSwitch 3.6.0 (kernel datapath)
+`, b.String())
+	for i := range s.Nodes {
+		r := s.Nodes[i].Report
+		r.Ready, r.Reason = i%2 == 0, fmt.Sprint("reason ", i)
+		r.Problems = []string{fmt.Sprint("Pod/p-", i, ": bad")}
+	}
+	for i := range s.Nodes[0].Report.Egress {
+		s.Nodes[0].Report.Egress[i].Why = "it does not answer"
+	}
+	b.Reset()
+	if err := s.printBrief(&b); err != nil || s.well() {
+		t.Fatal(err, s.well())
+	}
+	for _, want := range []string{"\nand 480 more: see status -o wide\n",
+		"\nand 980 more problems: see status -o wide\n",
+		"\n1000 nodes: 500 ready, 500 not ready\n", "egress addresses: 200, 200 on a node, 200 with a reason"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if n := strings.Count(b.String(), "\n"); n > 70 {
+		t.Errorf("%d lines:\n%s", n, &b)
 	}
 }
 
@@ -111,8 +189,8 @@ func TestEgressText(t *testing.T) {
 	var out strings.Builder
 	list := []report.Egress{{EgressIP: "e", Address: "172.18.0.33", Node: "a"},
 		{EgressIP: "e", Address: "172.18.0.44", Why: "no node has it"}}
-	if err := (&ClusterStatus{Nodes: []NodeStatus{{},
-		{Report: &report.Report{Egress: list}}}}).printEgress(&out); err != nil {
+	s := &ClusterStatus{Nodes: []NodeStatus{{}, {Report: &report.Report{Egress: list}}}}
+	if err := printEgress(&out, s.egress()); err != nil {
 		t.Fatal(err)
 	}
 	want := `EGRESSIP  ADDRESS      NODE  WHY

@@ -1,9 +1,11 @@
 package inspect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -12,25 +14,31 @@ import (
 	"hairpin/report"
 )
 
-// print writes the table, and below it the data that is not in a column.
-func (s *ClusterStatus) print(w io.Writer) error {
+// printWide writes a table with a line per component and node, and below it the data that is not in
+// a column.
+func (s *ClusterStatus) printWide(w io.Writer) error {
 	now := time.Now()
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "NODE\tPART\tSTATE\tSINCE\tREADS\tAPPLIES\tWRITTEN\tDRIFT REPAIRED\tERRORS\tLAST ERROR\n")
 	for _, n := range s.Nodes {
-		if n.Report == nil {
-			line(t, n.Node, "agent", "no answer", "", n.Error)
-			continue
+		for _, r := range n.rows() {
+			p := n.part(r.part)
+			if p == nil {
+				line(t, r.node, r.part, r.state, ago(now, r.since), r.err)
+				continue
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", r.node, r.part, r.state, ago(now, r.since),
+				p.Reads, p.Applies, p.Written, p.Drift, p.Errors, FirstLine(r.err))
 		}
-		printReport(t, n.Report, now)
 	}
 	if s.Controller != nil {
-		s.Controller.print(t, now)
+		r := s.Controller.row()
+		line(t, r.node, r.part, r.state, ago(now, r.since), r.err)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if err := s.printEgress(w); err != nil {
+	if err := printEgress(w, s.egress()); err != nil {
 		return err
 	}
 	return s.printRest(w)
@@ -49,93 +57,124 @@ func ago(now, t time.Time) string {
 	return max(0, now.Sub(t)).Round(time.Second).String()
 }
 
-func printReport(w io.Writer, r *report.Report, now time.Time) {
-	state, why := "ready", r.Reason
+// row is the state of a component of a node. A node that does not answer has the component agent.
+type row struct {
+	node, part, state string
+	since             time.Time
+	err               string
+	bad               bool
+}
+
+// rows returns the states of a node: its agent, what the agent cannot reach, and its components.
+func (n *NodeStatus) rows() []row {
+	r := n.Report
+	if r == nil {
+		return []row{{node: n.Node, part: "agent", state: "no answer", err: n.Error, bad: true}}
+	}
+	agent := row{node: r.Node, part: "agent", state: "ready", err: r.Reason, bad: true}
 	switch {
 	case !r.Ready:
-		state = "not ready"
+		agent.state = "not ready"
 	case r.Neglected != "":
-		state, why = "neglected", r.Neglected
+		agent.state, agent.err = "neglected", r.Neglected
 	case r.Leaving:
-		state, why = "leaving", "the Node is being deleted, or about to be"
+		agent.state, agent.err = "leaving", "the Node is being deleted, or about to be"
+	default:
+		agent.bad = false
 	}
-	line(w, r.Node, "agent", state, "", why)
+	list := []row{agent}
 	if r.API != nil && r.API.Away {
-		line(w, r.Node, "api", "away", ago(now, r.API.Since), r.API.Error)
+		list = append(list, row{r.Node, "api", "away", r.API.Since, r.API.Error, true})
 	}
 	for _, d := range r.Doors {
 		if d.Error != "" {
-			line(w, r.Node, d.For, "closed", "", d.Address+": "+d.Error)
+			list = append(list, row{node: r.Node, part: d.For, state: "closed", err: d.Address + ": " + d.Error,
+				bad: true})
 		}
 	}
 	for _, p := range r.Parts {
-		state := "in sync"
-		if !p.InSync {
-			state = "not in sync"
+		if p.InSync {
+			list = append(list, row{r.Node, p.System, "in sync", p.Since, p.Error, false})
+		} else {
+			list = append(list, row{r.Node, p.System, "not in sync", p.Since, p.Error, true})
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", r.Node, p.System, state, ago(now, p.Since),
-			p.Reads, p.Applies, p.Written, p.Drift, p.Errors, FirstLine(p.Error))
 	}
+	return list
 }
 
-func (l *LeaderStatus) print(w io.Writer, now time.Time) {
-	state := "leading"
-	if l.Error != "" {
-		state = "no leader"
+// part returns a component with its counters, or nil.
+func (n *NodeStatus) part(system string) *report.Part {
+	if n.Report != nil {
+		for i := range n.Report.Parts {
+			if n.Report.Parts[i].System == system {
+				return &n.Report.Parts[i]
+			}
+		}
 	}
-	name := l.Holder
-	if name == "" {
-		name = "-"
-	}
-	line(w, name, "controller", state, ago(now, l.Since), l.Error)
+	return nil
 }
 
-// printRest writes a line of totals, and each problem with the nodes that have it.
-func (s *ClusterStatus) printRest(w io.Writer) error {
-	pods, services, policies, clusterwide, isolated, answers := 0, 0, 0, 0, 0, 0
-	var restarts uint64
-	var versions, problems []string
-	who := map[string][]string{}
+func (l *LeaderStatus) row() row {
+	r := row{cmp.Or(l.Holder, "-"), "controller", "leading", l.Since, l.Error, l.Error != ""}
+	if r.bad {
+		r.state = "no leader"
+	}
+	return r
+}
+
+// totals are sums over the nodes that answer.
+type totals struct {
+	answers                                         int
+	pods, services, policies, clusterwide, isolated int
+	restarts                                        uint64
+	versions                                        []string
+}
+
+func (s *ClusterStatus) totals() (t totals) {
 	for _, n := range s.Nodes {
 		r := n.Report
 		if r == nil {
 			continue
 		}
-		answers++
-		pods, services, restarts = pods+r.Pods, max(services, r.Services), restarts+r.Restarts
-		policies, clusterwide = max(policies, r.NetworkPolicies), max(clusterwide, r.ClusterNetworkPolicies)
-		isolated += r.IsolatedPods
-		if !slices.Contains(versions, r.Version) {
-			versions = append(versions, r.Version)
-		}
-		for _, p := range r.Problems {
-			if len(who[p]) == 0 {
-				problems = append(problems, p)
-			}
-			who[p] = append(who[p], r.Node)
+		t.answers++
+		t.pods, t.services, t.restarts = t.pods+r.Pods, max(t.services, r.Services), t.restarts+r.Restarts
+		t.policies = max(t.policies, r.NetworkPolicies)
+		t.clusterwide = max(t.clusterwide, r.ClusterNetworkPolicies)
+		t.isolated += r.IsolatedPods
+		if !slices.Contains(t.versions, r.Version) {
+			t.versions = append(t.versions, r.Version)
 		}
 	}
+	return t
+}
+
+// objects lists how many objects Hairpin serves.
+func (t *totals) objects() string {
+	text := fmt.Sprintf("%d pods, %d service frontends", t.pods, t.services)
+	if t.policies > 0 {
+		text += fmt.Sprintf(", %d NetworkPolicies", t.policies)
+	}
+	if t.clusterwide > 0 {
+		text += fmt.Sprintf(", %d ClusterNetworkPolicies", t.clusterwide)
+	}
+	if t.policies+t.clusterwide > 0 {
+		text += fmt.Sprintf(", isolated pods: %d", t.isolated)
+	}
+	return text
+}
+
+// printRest writes a line of totals, and each problem with the nodes that have it.
+func (s *ClusterStatus) printRest(w io.Writer) error {
+	t := s.totals()
 	if s.Controller != nil {
-		fmt.Fprintf(w, "%d of %d nodes answer", answers, len(s.Nodes))
-		if answers > 0 {
+		fmt.Fprintf(w, "%d of %d nodes answer", t.answers, len(s.Nodes))
+		if t.answers > 0 {
 			fmt.Fprint(w, ", ")
 		}
 	}
-	if answers > 0 {
-		fmt.Fprintf(w, "%d pods, %d service frontends, ", pods, services)
-		if policies > 0 {
-			fmt.Fprintf(w, "%d NetworkPolicies, ", policies)
-		}
-		if clusterwide > 0 {
-			fmt.Fprintf(w, "%d ClusterNetworkPolicies, ", clusterwide)
-		}
-		if policies+clusterwide > 0 {
-			fmt.Fprintf(w, "isolated pods: %d, ", isolated)
-		}
-		fmt.Fprintf(w, "Open vSwitch restarts repaired: %d, hairpin", restarts)
-		for _, v := range versions {
-			fmt.Fprintf(w, " %s", v)
-		}
+	if t.answers > 0 {
+		fmt.Fprintf(w, "%s, Open vSwitch restarts repaired: %d, hairpin %s", t.objects(), t.restarts,
+			strings.Join(t.versions, " "))
 	}
 	_, err := fmt.Fprintln(w)
 	for _, n := range s.Nodes {
@@ -149,10 +188,44 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 	if err := errors.Join(err, s.printEngines(w), s.printSwitches(w)); err != nil {
 		return err
 	}
-	for _, p := range problems {
+	return s.printProblems(w, t.answers, math.MaxInt)
+}
+
+// groups has texts in order, each with the nodes that have it.
+type groups struct {
+	texts []string
+	nodes map[string][]string
+}
+
+func (g *groups) add(text, node string) {
+	if g.nodes == nil {
+		g.nodes = map[string][]string{}
+	}
+	if len(g.nodes[text]) == 0 {
+		g.texts = append(g.texts, text)
+	}
+	g.nodes[text] = append(g.nodes[text], node)
+}
+
+// printProblems writes each problem with the nodes that have it, but at most most of them.
+func (s *ClusterStatus) printProblems(w io.Writer, answers, most int) (err error) {
+	var g groups
+	for _, n := range s.Nodes {
+		if n.Report == nil {
+			continue
+		}
+		for _, p := range n.Report.Problems {
+			g.add(p, n.Report.Node)
+		}
+	}
+	for i, p := range g.texts {
+		if i == most {
+			_, err = fmt.Fprintf(w, "and %d more problems: see status -o wide\n", len(g.texts)-most)
+			break
+		}
 		where := ""
-		if n := len(who[p]); s.Controller != nil && n < answers {
-			where = fmt.Sprintf(" (on %s)", some(who[p]))
+		if n := len(g.nodes[p]); s.Controller != nil && n < answers {
+			where = fmt.Sprintf(" (on %s)", some(g.nodes[p]))
 		}
 		_, err = fmt.Fprintf(w, "problem: %s%s\n", p, where)
 	}
@@ -174,15 +247,20 @@ func (s *ClusterStatus) printEngines(w io.Writer) error {
 	return err
 }
 
+// slow returns the nodes whose userspace datapath does not use TSO.
+func (s *ClusterStatus) slow() (nodes []string) {
+	for _, n := range s.Nodes {
+		if n.Report != nil && n.Report.Switch != nil && n.Report.Switch.Userspace && !n.Report.Switch.TSO {
+			nodes = append(nodes, n.Report.Node)
+		}
+	}
+	return nodes
+}
+
 // printSwitches lists the nodes whose userspace datapath does not use TSO, and warns of Open
 // vSwitch versions with known bugs.
 func (s *ClusterStatus) printSwitches(w io.Writer) error {
-	var slow []string
-	for _, n := range s.Nodes {
-		if n.Report != nil && n.Report.Switch != nil && n.Report.Switch.Userspace && !n.Report.Switch.TSO {
-			slow = append(slow, n.Report.Node)
-		}
-	}
+	slow := s.slow()
 	if len(slow) > 0 {
 		if _, err := fmt.Fprintf(w,
 			"%s: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 "+
@@ -190,27 +268,25 @@ func (s *ClusterStatus) printSwitches(w io.Writer) error {
 			return err
 		}
 	}
-	var order []string // texts
-	who := map[string][]string{}
+	var g groups
 	for _, n := range s.Nodes {
-		if n.Report == nil || n.Report.Switch == nil || len(n.Report.Switch.Faults) == 0 {
-			continue
+		if n.Report != nil && n.Report.Switch != nil && len(n.Report.Switch.Faults) > 0 {
+			x := n.Report.Switch
+			g.add(fmt.Sprintf("%s has known faults (docs/reference/compatibility.md):\n  %s\n", describeSwitch(x),
+				strings.Join(x.Faults, "\n  ")), n.Report.Node)
 		}
-		x := n.Report.Switch
-		text := fmt.Sprintf("Open vSwitch %s (%s datapath) has known faults (docs/reference/compatibility.md):\n  %s\n",
-			x.Version,
-			map[bool]string{true: "userspace", false: "kernel"}[x.Userspace], strings.Join(x.Faults, "\n  "))
-		if len(who[text]) == 0 {
-			order = append(order, text)
-		}
-		who[text] = append(who[text], n.Report.Node)
 	}
-	for _, text := range order {
-		if _, err := fmt.Fprintf(w, "warning: %s: %s", some(who[text]), text); err != nil {
+	for _, text := range g.texts {
+		if _, err := fmt.Fprintf(w, "warning: %s: %s", some(g.nodes[text]), text); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func describeSwitch(x *report.Switch) string {
+	return fmt.Sprintf("Open vSwitch %s (%s datapath)", x.Version,
+		map[bool]string{true: "userspace", false: "kernel"}[x.Userspace])
 }
 
 // some returns the first of nodes and the number of the others.

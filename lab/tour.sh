@@ -52,7 +52,7 @@ show "make install IMAGE=hairpin:dev VALUES='--set config.gateway.mode=$mode'" "
 show "kubectl get nodes"
 renew
 say "## Inspect"
-say "\`status\` shows the health of every component on every node, and objects that cannot be served."
+say "\`status\` lists components that are not healthy and objects that cannot be served. \`-o wide\` has a line for every component of every node."
 show "kubectl hairpin status"
 say "A Service is reached from every pod and every node:"
 show "kubectl get service web web-nodeport"
@@ -87,7 +87,7 @@ YAML
 quiet kubectl wait --for=jsonpath='{.status.items[0].node}' egressip/clients --timeout 1m
 quiet kubectl wait --for=jsonpath='{.status.host}' egressservice/web-outside --timeout 1m
 show "kubectl get egressips,egressservices --all-namespaces"
-show "kubectl hairpin status" "awk '/^EGRESSIP/, / nodes answer/'"
+show "kubectl hairpin status" "awk '/^EGRESSIP/, / nodes: /'"
 quiet kubectl delete egressip/clients egressservice/web-outside service/web-outside
 quiet kubectl label node node-b k8s.ovn.org/egress-assignable-
 say "## Upgrade"
@@ -95,7 +95,7 @@ say "Upgrade to another build, node by node. Open vSwitch keeps running, so open
 show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set image.tag=next" "sed -n 1,8p"
 show "kubectl --namespace hairpin rollout status daemonset/hairpin-node" "tail -1"
 show "kubectl --namespace hairpin get pods"
-show "kubectl hairpin status --wait" "grep ' nodes answer'"
+show "kubectl hairpin status --wait" "grep ' nodes: '"
 say "## Remove"
 say "First from the nodes, then from the cluster. The nodes then have their own addresses and devices again."
 show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set cleanup=true" "sed -n 1p"

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hairpin/inspect"
+	"hairpin/report"
 	"hairpin/ui"
 )
 
@@ -98,8 +99,11 @@ func collect() *cobra.Command {
 				return err
 			}
 			err = inspect.Collect(c.Context(), out, c.ErrOrStderr(), conf, o)
-			if err = errors.Join(err, out.Close()); err == nil {
-				fmt.Fprintln(c.ErrOrStderr(), "written to", file)
+			if closed := out.Close(); closed != nil {
+				return errors.Join(err, closed)
+			}
+			if err == nil || errors.Is(err, report.ErrNotWell) {
+				fmt.Fprintf(c.ErrOrStderr(), "written to %s; review it before you share it\n", file)
 			}
 			return err
 		}}
@@ -112,7 +116,7 @@ func collect() *cobra.Command {
 	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
 	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
 	f.DurationVar(&o.Timeout, "timeout", time.Minute, "maximum time to wait for a node's answer")
-	return c
+	return note(c, noteExit, "0 if the archive is complete, 1 if something could not be collected, 2 after an error")
 }
 
 // ask is the command that explain and collect run in the agents' containers.

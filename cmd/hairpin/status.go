@@ -38,7 +38,8 @@ func status() *cobra.Command {
 	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
 	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "maximum time to wait for a node's answer")
-	f.StringVarP(&o.Output, "output", "o", "text", "output format: text or json")
+	f.StringVarP(&o.Output, "output", "o", "text",
+		"output format: "+strings.Join(inspect.StatusOutputs(), ", ")+"; text folds what is healthy")
 	f.BoolVar(&o.Brief, "brief", false, "omit the egress addresses, which are the same on every node")
 	f.DurationVar(&o.Wait, "wait", 0, "wait until every component is healthy, at most this long")
 	f.Lookup("wait").NoOptDefVal = "5m"

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hairpin/report"
 )
 
 // typed returns the output of a command line.
@@ -50,7 +53,7 @@ func TestWrongWords(t *testing.T) {
 		{[]string{"explain", "--all", "host/node-a", "svc/default/web"}, "there is no kubeconfig"},
 		{[]string{"status", "--run-dir", nothing}, "no agent answers on this node"},
 		{[]string{"status", "--all"}, "there is no kubeconfig"},
-		{[]string{"status", "-o", "yaml"}, `--output "yaml" is not one of text, json`},
+		{[]string{"status", "-o", "yaml"}, `--output "yaml" is not one of text, wide, json`},
 		{[]string{"diff", "--run-dir", nothing}, "no agent answers on this node"},
 		{[]string{"plan"}, "needs manifests: -f DIR"},
 		{[]string{"plan", "-f", demo, "--node", "x"},
@@ -76,6 +79,28 @@ func TestWrongWords(t *testing.T) {
 		if out, err := typed(t, c.words...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, without %q\n%s", c.words, err, c.want, out)
 		}
+	}
+}
+
+// TestCollectWithoutAgent checks that collect names the node and what it could not get, writes the
+// rest, and fails.
+func TestCollectWithoutAgent(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.tar.gz")
+	out, err := typed(t, "collect", "--node=node-x", "--run-dir", dir, "--file", file)
+	if !errors.Is(err, report.ErrNotWell) {
+		t.Errorf("error is %v", err)
+	}
+	for _, want := range []string{
+		"node-x: could not get report.json and 7 more: no agent answers on this node: nothing listens at " + dir,
+		"written to " + file,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in %q", want, out)
+		}
+	}
+	if info, err := os.Stat(file); err != nil || info.Size() == 0 {
+		t.Error(info, err)
 	}
 }
 

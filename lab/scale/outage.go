@@ -285,7 +285,7 @@ func (w *world) statusOfAll(ctx context.Context) error {
 	}
 	for range w.opt.Rounds {
 		begin := time.Now()
-		out, err := w.saysStatus(ctx, "--all", "--kubeconfig=/etc/hairpin/kubeconfig")
+		out, err := w.saysStatus(ctx, "--all", "--output=wide", "--kubeconfig=/etc/hairpin/kubeconfig")
 		if err != nil {
 			return err
 		}

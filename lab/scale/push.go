@@ -98,7 +98,7 @@ func (w *world) pushTo(ctx context.Context, k kind, first, end int) (err error) 
 // complaints prints the problems in `hairpin status` of the real nodes.
 func (w *world) complaints(ctx context.Context) error {
 	for _, n := range w.nodes {
-		out, err := n.Exec(ctx, "sh", "-c", "hairpin status --config-file="+agentConfig+
+		out, err := n.Exec(ctx, "sh", "-c", "hairpin status --output=wide --config-file="+agentConfig+
 			" | grep -v -e 'in sync' -e ready; true")
 		if err != nil {
 			return err
