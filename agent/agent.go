@@ -111,7 +111,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	a.pass = apply.NewPass(systems)
 	a.monitor = newMonitoring(node, client, a.measure, log)
 	defer a.monitor.stop()
-	a.egress = newEgressSide(node, c.Process.Egress, client, api, a.inbox, a.monitor.dropClaim, log)
+	a.egress = newEgressSide(node, c.Process.Egress, client, api, a.inbox, a.monitor, log)
 	a.host = newHostFacts(node, &a.config, client, ovs, t.NFT, a.inbox.found, log)
 	a.vswitch = newVSwitch(ovs, t, a.aside, newWorker(a.inbox.notify), a.host.looker.WantNow, log)
 	a.observe()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"time"
 
 	"hairpin/cluster"
@@ -39,16 +40,20 @@ type egressSide struct {
 	listener  *wire.Listener
 	neighbors *wire.Neighbors
 	announced wire.Announced
+
+	observed *cluster.Snapshot        // of the last observe
+	since    map[netip.Addr]time.Time // when the node got its egress addresses; nil before the first Snapshot
+	moved    func(time.Duration)      // measures the time until an address is announced
 }
 
 func newEgressSide(
-	node string, p config.EgressProbing, client *kubeapi.Client, api *kube.Reach, b *inbox, dropped func(),
+	node string, p config.EgressProbing, client *kubeapi.Client, api *kube.Reach, b *inbox, m *monitoring,
 	log *slog.Logger,
 ) *egressSide {
-	e := &egressSide{node: node, log: log, inbox: b, dropped: dropped}
+	e := &egressSide{node: node, log: log, inbox: b, dropped: m.dropClaim, moved: m.addressMoved}
 	e.prober = probe.New(p, log, func() bool { return false })
 	e.view = view.New(node, e.prober, api.Answers, client == nil, log)
-	e.listener = wire.NewListener(e.claimed, log, dropped)
+	e.listener = wire.NewListener(e.claimed, log, e.dropped)
 	e.neighbors = wire.NewNeighbors(log)
 	return e
 }
@@ -88,7 +93,44 @@ func (e *egressSide) observe(now time.Time, m *events) (*cluster.Snapshot, time.
 			e.announced.Defend(now, w.Address)
 		}
 	}
-	return e.view.See(now, m.snapshot)
+	s, again := e.view.See(now, m.snapshot)
+	if s != e.observed {
+		e.observed = s
+		e.gets(now, s)
+	}
+	return s, again
+}
+
+// gets records the egress addresses that the node gets.
+func (e *egressSide) gets(now time.Time, s *cluster.Snapshot) {
+	if s == nil {
+		return
+	}
+	first := e.since == nil
+	since := map[netip.Addr]time.Time{}
+	for _, x := range s.EgressIPs {
+		for _, a := range x.Assigned {
+			if !x.CarriedBy(e.node, a.Address) {
+				continue
+			}
+			t, had := e.since[a.Address]
+			if !had && !first {
+				t = now
+			}
+			since[a.Address] = t
+		}
+	}
+	e.since = since
+}
+
+// announces measures how long the addresses that were announced now for the first time took.
+func (e *egressSide) announces(now time.Time, before map[netip.Addr]bool) {
+	for a := range e.announced.Own() {
+		if t := e.since[a]; !before[a] && !t.IsZero() {
+			e.moved(now.Sub(t))
+			e.since[a] = time.Time{}
+		}
+	}
 }
 
 // announce announces new egress addresses of the own Node, and listens for conflicting claims. It
@@ -98,9 +140,12 @@ func (e *egressSide) announce(
 ) time.Duration {
 	g := own.Gateway
 	e.neighbors.Expect(g, e.node, list)
+	before := e.announced.Own()
 	wait, err := e.announced.Announce(now, own, list, on)
 	if err != nil {
 		e.log.Warn("egress addresses", "error", err)
+	} else {
+		e.announces(time.Now(), before)
 	}
 	o := wire.Own{Bridge: g.Bridge, MAC: g.MAC, Addresses: e.announced.Own()}
 	old := e.listener.Own.Load()

@@ -32,6 +32,9 @@ func (a *agent) loop(ctx context.Context) error {
 		seen, wait := a.egress.observe(time.Now(), &m)
 		m.news = m.news || seen != a.snapshot
 		a.snapshot, a.sourceErr = seen, m.sourceErr
+		if m.news {
+			a.monitor.begins()
+		}
 		if wait = retry.Sooner(wait, a.round(ctx, m.news || m.reread)); wait > 0 {
 			again.Reset(wait)
 		} else {

@@ -29,6 +29,10 @@ type figures struct {
 	ports, silent int                            // health check ports that listen, and those that cannot
 	flows         delta.Map[flow.ID, *flow.Flow] // of the last plan
 	isolated      int                            // own pods that policies isolate
+	groups        int                            // of the last plan
+	egress        int                            // egress addresses of this node
+	openvswitch   string                         // the version of ovs-vswitchd; empty: not known
+	datapath      string
 }
 
 // monitoring reports on the node and its agent: health, metrics, Events, the Node's condition, and
@@ -43,6 +47,8 @@ type monitoring struct {
 	notes       *kube.Events
 	figures     atomic.Pointer[figures] // for meters
 	policies    policyMeters
+	drops       dropMeters
+	pending     atomic.Int64 // Unix time in ms since when a change is not applied everywhere; 0: none
 	// policiesSince is when the oldest change of a NetworkPolicy arrived that is planned but not
 	// applied. It belongs to the loop.
 	policiesSince time.Time
@@ -90,6 +96,11 @@ func (m *monitoring) start(
 
 // dropClaim counts a claim to an egress address that is dropped.
 func (m *monitoring) dropClaim() { m.meters.Count(ops.ClaimsDropped) }
+
+// addressMoved measures the time that an egress address took to come to this node.
+func (m *monitoring) addressMoved(took time.Duration) {
+	m.meters.Took("hairpin_egress_move_duration_seconds", took)
+}
 
 // frontendsChanged records changed Frontends, for metrics and health checks. An endpoint without a
 // node name is local if it is at one of the node's addresses, so health checks depend on these too.
@@ -145,6 +156,9 @@ func (a *agent) observe() {
 	})
 }
 
+// begins records that the desired state may have changed.
+func (m *monitoring) begins() { m.pending.CompareAndSwap(0, time.Now().UnixMilli()) }
+
 // publishHealth publishes the result of a round, for requests that must not wait for the loop.
 func (a *agent) publishHealth() {
 	leaving := false
@@ -158,7 +172,16 @@ func (a *agent) publishHealth() {
 		flows: a.planned.want.Bridge.Flows, isolated: a.planned.planner.IsolatedPods(),
 	}
 	f.ports, f.silent = m.checks.Counts()
+	f.groups, f.egress, f.openvswitch = a.planned.want.Bridge.Groups.Len(), len(a.egress.announced.Own()),
+		a.vswitch.version
+	f.datapath = "kernel"
+	if a.host.found.Gateway.Userspace {
+		f.datapath = "userspace"
+	}
 	m.figures.Store(&f)
+	if a.inOrder() {
+		m.pending.Store(0)
+	}
 }
 
 // ownNode returns the agent's own Node, or nil.
@@ -267,7 +290,10 @@ func (a *agent) measure(give ops.Put) {
 	if a.config.Process.Manifests == "" {
 		give("hairpin_api_reachable", ops.One(a.api.Answers()))
 	}
+	a.measureNode(give, f)
 	a.measureLimits(give)
+	a.measureSwitch(give, f)
+	a.measureOVN(give)
 	give("hairpin_policy_isolated_pods", float64(f.isolated))
 	a.monitor.policies.measure(give, f.flows, a.targets.Bridge.FeatureCounts)
 	a.monitor.listeners.Measure(give)

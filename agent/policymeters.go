@@ -14,13 +14,39 @@ import (
 	"hairpin/pipeline"
 )
 
-// policyMeters adds up the packet counts of policies' flows. Open vSwitch counts from 0 again when
-// a flow is removed and added, and a scrape must not.
-type policyMeters struct {
+// totals adds up the packet counts of flows, by what a flow counts. Open vSwitch counts from 0
+// again when a flow is removed and added, and a scrape must not.
+type totals[M comparable] struct {
 	mu     sync.Mutex
 	counts map[flow.Key]uint64 // of the last scrape
-	totals map[policyMeter]uint64
+	sums   map[M]uint64
 }
+
+// add adds what was counted since the last scrape. It forgets what no flow counts any more, unless
+// it is kept.
+func (t *totals[M]) add(meters map[flow.Key]M, counts map[flow.Key]uint64, keep bool) {
+	sums := map[M]uint64{}
+	if keep {
+		sums = t.sums
+	}
+	if sums == nil {
+		sums = map[M]uint64{}
+	}
+	for k, m := range meters {
+		n, before := counts[k], t.counts[k]
+		if n >= before {
+			n -= before // else the flow is another one
+		}
+		if _, known := sums[m]; !known {
+			sums[m] = t.sums[m]
+		}
+		sums[m] += n
+	}
+	t.counts, t.sums = counts, sums
+}
+
+// policyMeters adds up the packet counts of policies' flows.
+type policyMeters struct{ totals[policyMeter] }
 
 // policyMeter is what a flow counts: packets that a policy accepts or denies, or those of an
 // isolated pod that no rule accepts.
@@ -58,15 +84,15 @@ func (p *policyMeters) measure(give ops.Put, flows delta.Map[flow.ID, *flow.Flow
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(meters) == 0 {
-		p.counts, p.totals = nil, nil
+		p.counts, p.sums = nil, nil
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if counts, err := read(ctx, claims.FeaturePolicies); err == nil { // else the last totals stay
-		p.add(meters, counts)
+		p.add(meters, counts, false)
 	}
-	for m, n := range p.totals {
+	for m, n := range p.sums {
 		direction := "ingress"
 		if m.egress {
 			direction = "egress"
@@ -81,20 +107,4 @@ func (p *policyMeters) measure(give ops.Put, flows delta.Map[flow.ID, *flow.Flow
 			give("hairpin_policy_packets_total", float64(n), name, direction)
 		}
 	}
-}
-
-// add adds what was counted since the last scrape, and forgets policies and pods that are gone.
-func (p *policyMeters) add(meters map[flow.Key]policyMeter, counts map[flow.Key]uint64) {
-	totals := map[policyMeter]uint64{}
-	for k, m := range meters {
-		n, before := counts[k], p.counts[k]
-		if n >= before {
-			n -= before // else the flow is another one
-		}
-		if _, known := totals[m]; !known {
-			totals[m] = p.totals[m]
-		}
-		totals[m] += n
-	}
-	p.counts, p.totals = counts, totals
 }

@@ -276,4 +276,8 @@ const (
 	FeatureRedirect = 3 // packets that the eBPF programs redirect, and their replies
 	FeatureTunnels  = 4 // between nodes
 	FeaturePolicies = 5 // NetworkPolicies
+
+	// FeatureDrop is set in addition for flows that drop, so that their counters can be read
+	// without those of all other flows.
+	FeatureDrop = 1 << 16
 )

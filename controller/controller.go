@@ -125,7 +125,7 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 	probing.Go(func() { probe.Run(ctx) })
 	defer probing.Wait()
 	defer stop()
-	d.egress = newEgressIPs(client, log, probe, w.meters.Count)
+	d.egress = newEgressIPs(client, log, probe, w.meters)
 	d.notes.Reason = d.egress.reason
 	defer d.notes.Stop()
 	again := time.NewTimer(0)
@@ -158,6 +158,8 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 		func(took time.Duration) { d.watched.meters.Took("hairpin_plan_duration_seconds", took) })
 	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.found, unassigned))
 	d.watched.sees(len(s.Nodes), len(problems))
+	assigned, missing := d.egress.addresses.count()
+	d.watched.seen.Store(&seen{s, assigned, missing, len(d.egress.prober.Unreachable())})
 	again := retry.Sooner(retry.Sooner(soon, replan), d.notes.Report(time.Now(), problems))
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
 		return again

@@ -22,6 +22,7 @@ import (
 	"hairpin/egress/probe"
 	"hairpin/kube"
 	"hairpin/kubeapi"
+	"hairpin/ops"
 	"hairpin/plan/assign"
 	"hairpin/retry"
 	"hairpin/watch"
@@ -42,7 +43,8 @@ const watchLag = 5 * time.Second
 type egressIPs struct {
 	client     *kubeapi.Client
 	log        *slog.Logger
-	count      func(name string, labels ...string)
+	meters     *ops.Meters
+	addresses  addresses
 	prober     *probe.Prober
 	rivals     *assign.Conflicts
 	written    map[cluster.Owner]writtenStatus
@@ -59,9 +61,9 @@ type writtenStatus struct {
 	seen, items []cluster.Assignment // what the watch showed at the time, and what was written
 }
 
-func newEgressIPs(client *kubeapi.Client, log *slog.Logger, p *probe.Prober,
-	count func(name string, labels ...string)) *egressIPs {
-	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: assign.NewConflicts(),
+func newEgressIPs(client *kubeapi.Client, log *slog.Logger, p *probe.Prober, m *ops.Meters) *egressIPs {
+	return &egressIPs{client: client, log: log, meters: m, prober: p, addresses: newAddresses(),
+		rivals:  assign.NewConflicts(),
 		written: map[cluster.Owner]writtenStatus{}, labels: map[string]writtenLabels{}}
 }
 
@@ -79,6 +81,7 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	g.reasons = map[cluster.Problem]string{}
 	if len(s.EgressIPs) == 0 {
 		g.prober.Ask(nil)
+		g.addresses = newAddresses()
 		return nil, g.label(ctx, s, nil)
 	}
 	g.prober.Ask(probe.Targets(s, s.MayCarry))
@@ -96,7 +99,10 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	}
 	var changes []statusChange
 	hosts := map[cluster.Owner]string{}
-	for i, a := range assign.Addresses(g.withWritten(s), assign.Rules{Unreachable: g.prober.Unreachable()}) {
+	now := g.withWritten(s)
+	decisions := assign.Addresses(now, assign.Rules{Unreachable: g.prober.Unreachable()})
+	g.addresses.decided(time.Now(), now.EgressIPs, decisions)
+	for i, a := range decisions {
 		service := a.EgressIP.Service
 		field, chooses := "spec.egressIPs", "spec.podSelector"
 		if service != nil {
@@ -120,7 +126,11 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 			changes = append(changes, statusChange{e: e, items: a.Items, conditions: conditions})
 		}
 	}
-	return problems, retry.Sooner(g.write(ctx, changes), g.label(ctx, s, hosts))
+	again := g.write(ctx, changes)
+	g.addresses.written(time.Now(), g.withWritten(s).EgressIPs, func(took time.Duration) {
+		g.meters.Took("hairpin_controller_egress_assignment_duration_seconds", took)
+	})
+	return problems, retry.Sooner(again, g.label(ctx, s, hosts))
 }
 
 // withWritten replaces statuses that the watch has not updated since the write with the written
@@ -231,7 +241,7 @@ func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Dura
 		defer mu.Unlock()
 		g.written[c.e.Owner] = writtenStatus{c.e.UID, c.e.Assigned, c.items}
 		if !slices.Equal(c.e.Assigned, c.items) {
-			g.count("hairpin_controller_egress_assignments_total")
+			g.meters.Count("hairpin_controller_egress_assignments_total")
 			g.log.Info("egress addresses", "object", c.e.Owner.String(), "were", said(c.e.Assigned), "are",
 				said(c.items))
 		}

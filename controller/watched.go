@@ -5,10 +5,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/kube"
 	"hairpin/ops"
@@ -23,6 +25,14 @@ type watched struct {
 	meters          *ops.Meters
 	leading         atomic.Bool
 	nodes, problems atomic.Int64
+	seen            atomic.Pointer[seen] // by the leader; nil on other controllers
+}
+
+// seen is what a round of the leader has seen.
+type seen struct {
+	snapshot             *cluster.Snapshot
+	assigned, unassigned int // egress addresses
+	unreachable          int // nodes
 }
 
 func newWatched(api *kube.Reach, log *slog.Logger) *watched {
@@ -36,6 +46,7 @@ func (w *watched) leads(yes bool) {
 	w.leading.Store(yes)
 	if !yes {
 		w.sees(0, 0)
+		w.seen.Store(nil)
 	}
 }
 
@@ -99,4 +110,25 @@ func (w *watched) measure(give ops.Put) {
 	give("hairpin_controller_leader", ops.One(w.leading.Load()))
 	give("hairpin_controller_nodes", float64(w.nodes.Load()))
 	w.listeners.Measure(give)
+	if s := w.seen.Load(); s != nil {
+		give("hairpin_controller_services_without_endpoints", float64(withoutEndpoints(s.snapshot)))
+		give("hairpin_controller_egress_addresses", float64(s.assigned), "assigned")
+		give("hairpin_controller_egress_addresses", float64(s.unassigned), "unassigned")
+		give("hairpin_egress_unreachable_nodes", float64(s.unreachable))
+	}
+}
+
+// withoutEndpoints counts the Services without a ready endpoint.
+func withoutEndpoints(s *cluster.Snapshot) (count int) {
+	ready := map[cluster.Owner]bool{}
+	for _, f := range s.Frontends {
+		ready[f.Owner] = ready[f.Owner] || slices.ContainsFunc(f.Backends,
+			func(b cluster.Backend) bool { return b.Ready })
+	}
+	for _, has := range ready {
+		if !has {
+			count++
+		}
+	}
+	return count
 }

@@ -26,7 +26,8 @@ const ClaimsDropped = "hairpin_egress_claims_dropped_total"
 
 // Metrics returns the metrics of the processes, except those of every Go program (go_*, process_*).
 func Metrics() []Metric {
-	return slices.Concat(commonMetrics(), partMetrics(), nodeMetrics(), controllerMetrics())
+	return slices.Concat(commonMetrics(), partMetrics(), nodeMetrics(), datapathMetrics(), egressMetrics(),
+		controllerMetrics())
 }
 
 func commonMetrics() []Metric {
@@ -52,6 +53,9 @@ func commonMetrics() []Metric {
 func partMetrics() []Metric {
 	part := []string{"part"}
 	return []Metric{
+		{"hairpin_pending_since_timestamp_seconds", gauge, nil,
+			"Unix time since when the desired state of the node has a change that is not applied everywhere; 0 if " +
+				"there is none.", OfAgent},
 		{"hairpin_part_in_sync", gauge, part,
 			"1 if the part (ovn, openvswitch, nft, host, connections, and uplink if the agent made the gateway " +
 				"bridge) equals the desired state, as far as the agent knows: a change by others counts from its " +
@@ -83,6 +87,9 @@ func nodeMetrics() []Metric {
 				"state as maintained.", OfAgent},
 		{"hairpin_node_eligible", gauge, nil,
 			"0 if the Node is being deleted or about to be, so that /healthz makes load balancers avoid it.", OfAgent},
+		{"hairpin_node_info", gauge, []string{"mode", "engine", "datapath", "openvswitch", "ovn"},
+			"The gateway mode, service engine and datapath (kernel or userspace) of this node, and the versions of " +
+				"Open vSwitch and OVN; always 1. None before all are known.", OfAgent},
 		{"hairpin_snapshot_objects", gauge, []string{"kind"},
 			"Objects of the cluster that the agent knows: nodes, frontends (one per Service port and family), backends.", OfAgent},
 		{"hairpin_pods", gauge, nil, "Pods of this node that have an interface or are getting one.", OfAgent},
@@ -124,9 +131,6 @@ func nodeMetrics() []Metric {
 				"the plugin's process.", OfAgent},
 		{"hairpin_cni_errors_total", counter, []string{"command", "code"},
 			"Failed requests of the CNI plugin, by the error code of the CNI specification.", OfAgent},
-		{ClaimsDropped, counter, nil,
-			"Frames claiming an egress address of this node that were not checked, because the same claim was being " +
-				"checked or there were too many.", OfAgent},
 		{"kubeproxy_network_programming_duration_seconds", histogram, []string{"ip_family"},
 			"Time from a change of a Service's endpoints (annotation " +
 				"endpoints.kubernetes.io/last-change-trigger-time, by the control plane's clock) until " +
@@ -135,10 +139,69 @@ func nodeMetrics() []Metric {
 	}
 }
 
+// datapathMetrics are those of Open vSwitch, OVN and the kernel.
+func datapathMetrics() []Metric {
+	return []Metric{
+		{"hairpin_services_without_local_endpoints", gauge, nil,
+			"Services with externalTrafficPolicy Local that have ready endpoints, but none on this node.", OfAgent},
+		{"hairpin_conntrack_entries", gauge, []string{"table"},
+			"Connections in a conntrack table: kernel, of the host and on the kernel datapath also of pods, and " +
+				"userspace, of the userspace datapath.", OfAgent},
+		{"hairpin_conntrack_entries_limit", gauge, []string{"table"},
+			"The limit of hairpin_conntrack_entries. Beyond it, packets of new connections are dropped.", OfAgent},
+		{"hairpin_dropped_packets_total", counter, []string{"bridge", "reason"},
+			"Packets that Hairpin's flows dropped: without a local endpoint (traffic policy Local), from sources " +
+				"that are not in the source ranges of a load balancer, by network policies, or in the table that is " +
+				"the reason (docs/design/openflow-pipeline.md). Packets of the last moment before a flow is " +
+				"removed may be missing.", OfAgent},
+		{"hairpin_openvswitch_dropped_packets_total", counter, []string{"reason"},
+			"Packets that ovs-vswitchd dropped for other reasons than a flow: lost upcalls, because a queue was " +
+				"full, and the coverage counters datapath_drop_* and drop_action_* of the userspace datapath. It " +
+				"begins anew when ovs-vswitchd starts.", OfAgent},
+		{"hairpin_openvswitch_upcalls_total", counter, nil,
+			"Packets without a megaflow, which ovs-vswitchd handled. It begins anew when ovs-vswitchd starts.",
+			OfAgent},
+		{"hairpin_openvswitch_objects", gauge, []string{"of"},
+			"Objects in the memory of ovs-vswitchd (memory/show): rules are OpenFlow flows of all bridges, udpif " +
+				"keys megaflows.", OfAgent},
+		{"hairpin_openvswitch_planned", gauge, []string{"of"},
+			"Hairpin's own flows and groups in the desired state of the node.", OfAgent},
+		{"hairpin_ovn_connected", gauge, []string{"client", "database"},
+			"1 if a client of an OVN database is connected to it. A daemon of OVN that does not answer is not " +
+				"connected.", OfAgent},
+		{"hairpin_ovn_database_cells", gauge, []string{"database"},
+			"Values in an OVN database of the node; the size of its file and the memory of its server follow.",
+			OfAgent},
+	}
+}
+
+func egressMetrics() []Metric {
+	return []Metric{
+		{ClaimsDropped, counter, nil,
+			"Frames claiming an egress address of this node that were not checked, because the same claim was being " +
+				"checked or there were too many.", OfAgent},
+		{"hairpin_egress_node_addresses", gauge, nil, "Egress addresses that this node has.", OfAgent},
+		{"hairpin_egress_move_duration_seconds", histogram, nil,
+			"Time from when the agent knew that an egress address is this node's until it announced it for the first " +
+				"time. Addresses that the node had at the agent's start do not count.", OfAgent},
+		{"hairpin_egress_unreachable_nodes", gauge, nil,
+			"Nodes that do not answer the probes of this process for egress addresses.", both},
+		{"hairpin_controller_egress_addresses", gauge, []string{"state"},
+			"Addresses of EgressIPs, by state: assigned to a node that answers, or not (unassigned). Only the " +
+				"leader has them.", OfController},
+		{"hairpin_controller_egress_assignment_duration_seconds", histogram, nil,
+			"Time from when the leader found an address of an EgressIP without a node, or on a node that must lose " +
+				"it, until it had written another one.", OfController},
+	}
+}
+
 func controllerMetrics() []Metric {
 	return []Metric{
 		{"hairpin_controller_leader", gauge, nil, "1 on the controller that holds the Lease.", OfController},
 		{"hairpin_controller_nodes", gauge, nil, "Nodes of the cluster that the leader knows; 0 on other controllers.",
+			OfController},
+		{"hairpin_controller_services_without_endpoints", gauge, nil,
+			"Services of the cluster that have no ready endpoint, of any port and family. Only the leader has them.",
 			OfController},
 		{"hairpin_controller_node_ids_given_total", counter, nil, "Node IDs assigned by this process.", OfController},
 		{"hairpin_controller_egress_assignments_total", counter, nil,

@@ -30,6 +30,7 @@ const (
 type versions struct {
 	mu     sync.Mutex
 	errors map[string]error // by program
+	ovn    string           // empty: not known
 }
 
 // note records the answer of a program. It returns true for the first failure.
@@ -56,6 +57,13 @@ func (t *Set) VersionError() error {
 	return errors.Join(t.asked.errors["OVN"], t.asked.errors["Open vSwitch"], t.asked.errors["nft"])
 }
 
+// OVNVersion returns the version of OVN that CheckVersions has found; empty before.
+func (t *Set) OVNVersion() string {
+	t.asked.mu.Lock()
+	defer t.asked.mu.Unlock()
+	return t.asked.ovn
+}
+
 // CheckVersions rejects an Open vSwitch, OVN or nft that is too old. The error has the version
 // found and the one needed. CheckVersions retries until all programs have answered.
 func (t *Set) CheckVersions(ctx context.Context, log *slog.Logger) error {
@@ -69,7 +77,12 @@ func (t *Set) CheckVersions(ctx context.Context, log *slog.Logger) error {
 			return check(found)
 		})
 	}
-	ask("OVN", t.NB.Version, nbdb.CheckVersion)
+	ask("OVN", t.NB.Version, func(v string) error {
+		t.asked.mu.Lock()
+		t.asked.ovn = v
+		t.asked.mu.Unlock()
+		return nbdb.CheckVersion(v)
+	})
 	ask("Open vSwitch", t.Bridge.Version,
 		func(v string) error { return apply.NeedVersion("Open vSwitch", v, oldestOVS) })
 	ask("nft", t.NFT.Version, knft.CheckVersion)

@@ -8,8 +8,10 @@ package flow
 
 import (
 	"net/netip"
+	"slices"
 	"unique"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/delta"
 )
@@ -97,6 +99,14 @@ type Flow struct {
 	Feature uint32 // upper half of the cookie: the feature that wants it (lower half: claims.Cookie)
 	Actions []Action
 	Owner   cluster.Owner // unknown for a flow that was read back
+}
+
+// New returns a flow of a feature. A flow that drops has claims.FeatureDrop as well.
+func New(k Key, feature uint32, owner cluster.Owner, actions ...Action) *Flow {
+	if slices.Contains(actions, Action(Drop{})) {
+		feature |= claims.FeatureDrop
+	}
+	return &Flow{Key: k, Feature: feature, Actions: actions, Owner: owner}
 }
 
 // Special port names of OpenFlow.

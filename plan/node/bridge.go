@@ -65,7 +65,7 @@ const (
 
 func (b *Bridge) Add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
 	k := flow.Key{Table: table, Priority: priority, Match: m}
-	b.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: b.feature, Actions: actions, Owner: b.Owner})
+	b.Flows.Put(k.ID(), flow.New(k, b.feature, b.Owner, actions...))
 }
 
 // Classify adds a flow of table 0.

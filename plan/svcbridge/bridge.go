@@ -48,7 +48,7 @@ const (
 
 func (w *serviceBridge) add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
 	k := flow.Key{Bridge: claims.ServiceBridge, Table: table, Priority: priority, Match: m}
-	w.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: w.feature, Actions: actions, Owner: w.owner})
+	w.Flows.Put(k.ID(), flow.New(k, w.feature, w.owner, actions...))
 }
 
 // track looks up the packet's connection, applies its translation, and continues in table next.

@@ -1,0 +1,112 @@
+package ofctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"hairpin/apply/unixctl"
+	"hairpin/claims"
+	"hairpin/datapath/flow"
+	"hairpin/ovsdb"
+	"hairpin/pipeline"
+)
+
+// Stats are figures of the running ovs-vswitchd and of the datapath of claims.ServiceBridge, or of
+// the integration bridge.
+type Stats struct {
+	// Objects are those in memory, by kind: "rules" are OpenFlow flows of all bridges, "udpif keys"
+	// megaflows.
+	Objects map[string]uint64
+	// Missed are packets without a megaflow, which ovs-vswitchd handles. Lost are those of them
+	// that were dropped because a queue was full.
+	Missed, Lost uint64
+	// Drops are packets that were dropped for other reasons than an OpenFlow flow, by the name of
+	// the counter. The kernel datapath counts none.
+	Drops map[string]uint64
+	// Connections are all of the userspace datapath; nil for the kernel's, which has those of the
+	// host.
+	Connections *Usage
+}
+
+// Patterns of the answers to dpctl/show, coverage/show and dump-tables.
+var (
+	lookups  = regexp.MustCompile(`lookups: hit:\d+ missed:(\d+) lost:(\d+)`)
+	dropped  = regexp.MustCompile(`(?m)^(datapath_drop_\w+|drop_action_\w+) .* total: (\d+)$`)
+	tableRow = regexp.MustCompile(`(?s)table (\d+)[^:]*:\s+active=\d+, lookup=(\d+), matched=(\d+)`)
+)
+
+// droppedByFlow counts drops by OpenFlow flows, and by missing ones.
+const droppedByFlow = "drop_action_of_pipeline"
+
+// Stats reads the figures. With an error, some of them may be missing.
+func (t *Target) Stats(ctx context.Context) (s Stats, err error) {
+	b := ovsdb.Find(t.db.View(), func(b *ovsdb.Bridge) bool { return b.Name == claims.IntegrationBridge })
+	if b == nil {
+		return s, fmt.Errorf("Open vSwitch has no bridge %s", claims.IntegrationBridge)
+	}
+	inUserspace := b.DatapathType == userspace
+	var errs []error
+	ask := func(method string, params ...string) string {
+		text, err := t.vswitchd(ctx, method, params...)
+		errs = append(errs, err)
+		return text
+	}
+	number := func(text string) uint64 {
+		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+		if err != nil && text != "" {
+			errs = append(errs, fmt.Errorf("Open vSwitch says %q, not a number", text))
+		}
+		return n
+	}
+	s.Objects = unixctl.Memory(ask("memory/show"))
+	if m := lookups.FindStringSubmatch(ask("dpctl/show", dpctlName(inUserspace))); m != nil {
+		s.Missed, s.Lost = number(m[1]), number(m[2])
+	}
+	s.Drops = map[string]uint64{}
+	for _, m := range dropped.FindAllStringSubmatch(ask("coverage/show"), -1) {
+		if m[1] != droppedByFlow {
+			s.Drops[m[1]] = number(m[2])
+		}
+	}
+	if inUserspace {
+		s.Connections = &Usage{Used: int(number(ask("dpctl/ct-get-nconns", dpctlName(true)))),
+			Limit: int(number(ask("dpctl/ct-get-maxconns", dpctlName(true))))}
+	}
+	return s, errors.Join(errs...)
+}
+
+// DropCounts returns the packet counts of the flows that drop, see claims.FeatureDrop.
+func (t *Target) DropCounts(ctx context.Context) (map[flow.Key]uint64, error) {
+	const bit = uint64(claims.FeatureDrop) << 32
+	return t.counts(ctx, fmt.Sprintf("cookie=0x%x/0x%x", bit|claims.Cookie, bit|claims.CookieMask))
+}
+
+// Missed returns the packets that matched no flow, by table of claims.ServiceBridge, which drops
+// them.
+func (t *Target) Missed(ctx context.Context) (map[uint8]uint64, error) {
+	b := ovsdb.Find(t.db.View(), func(b *ovsdb.Bridge) bool { return b.Name == claims.ServiceBridge })
+	if b == nil {
+		return nil, nil
+	}
+	text, err := t.ofctl(ctx, "", "dump-tables", t.remote(b.Name))
+	if err != nil {
+		return nil, fmt.Errorf("tables of %s: %w", b.Name, err)
+	}
+	missed := map[uint8]uint64{}
+	for _, m := range tableRow.FindAllStringSubmatch(text, -1) {
+		id, err := strconv.ParseUint(m[1], 10, 8)
+		if _, ours := pipeline.Lookup(pipeline.Service, uint8(id)); err != nil || !ours {
+			continue
+		}
+		all, _ := strconv.ParseUint(m[2], 10, 64) // digits
+		matched, _ := strconv.ParseUint(m[3], 10, 64)
+		if all > matched {
+			missed[uint8(id)] = all - matched
+		}
+	}
+	return missed, nil
+}

@@ -1,0 +1,78 @@
+package controller
+
+import (
+	"maps"
+	"net/netip"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/plan/assign"
+)
+
+// addresses measures the assignment of the addresses of EgressIPs.
+type addresses struct {
+	wanted  map[address]string    // the node that each address should have; empty: none can have it
+	refused map[address]bool      // those without a node, or with one that does not answer
+	waiting map[address]time.Time // since when an address lacks its node
+}
+
+// address is an address of an EgressIP. Several may have the same.
+type address struct {
+	owner cluster.Owner
+	ip    netip.Addr
+}
+
+func newAddresses() addresses { return addresses{waiting: map[address]time.Time{}} }
+
+// decided records decisions about EgressIPs, which are in the same order.
+func (a *addresses) decided(now time.Time, list []*cluster.EgressIP, decisions []assign.Decision) {
+	a.wanted, a.refused = map[address]string{}, map[address]bool{}
+	for i, d := range decisions {
+		if d.EgressIP.Service != nil {
+			continue
+		}
+		e := list[i]
+		for _, x := range e.Addresses {
+			a.wanted[address{e.Owner, x}] = ""
+		}
+		for _, item := range d.Items {
+			a.wanted[address{e.Owner, item.Address}] = item.Node
+		}
+		for _, r := range d.Refused {
+			a.refused[address{e.Owner, r.Address}] = true
+		}
+		for _, x := range e.Addresses {
+			k := address{e.Owner, x}
+			if _, waits := a.waiting[k]; !waits && (a.wanted[k] == "" || e.NodeOf(x) != a.wanted[k]) {
+				a.waiting[k] = now
+			}
+		}
+	}
+	maps.DeleteFunc(a.waiting, func(k address, _ time.Time) bool { _, there := a.wanted[k]; return !there })
+}
+
+// written measures the addresses that now have their node.
+func (a *addresses) written(now time.Time, list []*cluster.EgressIP, took func(time.Duration)) {
+	for _, e := range list {
+		for _, x := range e.Addresses {
+			k := address{e.Owner, x}
+			since, waits := a.waiting[k]
+			if waits && a.wanted[k] != "" && e.NodeOf(x) == a.wanted[k] {
+				took(now.Sub(since))
+				delete(a.waiting, k)
+			}
+		}
+	}
+}
+
+// count returns the numbers of addresses with a node that answers, and without.
+func (a *addresses) count() (assigned, unassigned int) {
+	for k, node := range a.wanted {
+		if node != "" && !a.refused[k] {
+			assigned++
+		} else {
+			unassigned++
+		}
+	}
+	return assigned, unassigned
+}
