@@ -77,12 +77,12 @@ cluster-parts: image-oci $(BIN)/helm $(BIN)/coredns
 $(BIN)/coredns: lab/coredns/main.go lab/coredns/go.mod
 	$(GO) build -C lab/coredns -ldflags "-s -w" -o ../../$@ .
 
-cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairpin from its chart (MODE=local ENGINE=ovn); leaves it up
+cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairpin from its chart, tested with `hairpin test` (MODE=local ENGINE=ovn); leaves it up
 	@$(LAB) cluster up $(cluster-values)
 
 # The cluster that is up, or a new one. /run is empty after a reboot, as the cluster is gone then.
 cluster-up: cluster-parts
-	@[ -e /run/hairpin-lab/cluster/lab.json ] || $(LAB) cluster up $(cluster-values)
+	@[ -e /run/hairpin-lab/cluster/lab.json ] || $(LAB) cluster up --test=false $(cluster-values)
 
 # Another build of the program, to upgrade to.
 $(DIST)/hairpin-next-image.tar: cluster-parts $(BIN)/portmap
@@ -144,7 +144,7 @@ setup-tests: # what only tests need
 	@lab/setup.sh tests
 
 # Packages with tests that start an API server. Its first build takes minutes, in which the others are tested.
-WITH_API = $(shell $(GO) list ./... | grep -E '^hairpin/(agent|api/v1|charts|controller|lab|lab/churn|lab/demo|lab/scale|preflight/pods|watch)$$')
+WITH_API = $(shell $(GO) list ./... | grep -E '^hairpin/(agent|api/v1|charts|controller|lab|lab/churn|lab/demo|lab/scale|preflight/pods|selftest|watch)$$')
 # Its tests wait most of the time, so the others run beside them.
 AGENT = hairpin/agent
 test: setup-tests image $(BIN)/helm ## all tests, on real Open vSwitch, OVN, nft, kernel and API server

@@ -161,6 +161,22 @@ func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
 	return pod, why
 }
 
+// AgentImage returns the image of the agents in a namespace, which their nodes have.
+func AgentImage(ctx context.Context, client *kubeapi.Client, namespace string) (string, error) {
+	pods, err := client.Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
+	if err != nil {
+		return "", fmt.Errorf("list the agents' pods: %w", err)
+	}
+	for _, p := range pods.Items {
+		for _, k := range p.Spec.Containers {
+			if k.Name == agentContainer {
+				return k.Image, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no agent's pod in namespace %s", namespace)
+}
+
 // ask runs `hairpin status` in an agent's container. Agents before v0.2.0 have no brief report.
 func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod, brief bool) (*report.Report, error) {
 	command := []string{"hairpin", "status", "--output=json"}

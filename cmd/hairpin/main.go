@@ -56,7 +56,7 @@ func root() *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Inspect", []*cobra.Command{
-			status(), explainCommand(), policiesCommand(), uiCommand(), diff(), planCommand(), collect(),
+			status(), testCommand(), explainCommand(), policiesCommand(), uiCommand(), diff(), planCommand(), collect(),
 		}},
 		{"Install", []*cobra.Command{preflightCommand(), configCommand(), advertise(), cleanupCommand()}},
 		{"Run by the chart", []*cobra.Command{
@@ -71,7 +71,7 @@ func root() *cobra.Command {
 			c.AddCommand(sub)
 		}
 	}
-	c.AddCommand(ask(), version())
+	c.AddCommand(ask(), testPod(), version())
 	c.SetHelpFunc(func(c *cobra.Command, _ []string) { printHelp(c.OutOrStdout(), c) })
 	for _, sub := range c.Commands() {
 		if args := sub.Args; args != nil {

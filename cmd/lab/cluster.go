@@ -30,12 +30,14 @@ func clusterCommand(name *string) *cobra.Command {
 func clusterUp(options func(*cobra.Command) cluster.Options) *cobra.Command {
 	var values, nodes []string
 	var release string
+	var test bool
 	c := &cobra.Command{Use: "up", Short: "start it and leave it up", Args: cobra.NoArgs}
 	c.Flags().StringArrayVar(&values, "set", nil, "a value of the chart, as helm --set takes it")
 	c.Flags().StringSliceVar(&nodes, "nodes", nil,
 		"names of the nodes, node-a to node-z; empty = node-a, node-b, node-c")
 	c.Flags().StringVar(&release, "release", "",
 		"folder of a release to install, such as dist/hairpin-v0.1.0; empty = what make built")
+	c.Flags().BoolVar(&test, "test", true, "test its network at the end")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		o := options(c)
 		o.Values, o.Nodes, o.Release = values, nodes, release
@@ -48,7 +50,11 @@ func clusterUp(options func(*cobra.Command) cluster.Options) *cobra.Command {
 				"  kubectl get nodes,pods,services -A -o wide\n  lab --lab %s exec node-a            "+
 				"a shell on a node\n",
 			up.Kubeconfig(), up.Lab().Name())
-		return up.LinkKubectl()
+		err = up.LinkKubectl()
+		if err == nil && test {
+			err = up.Test(c.Context())
+		}
+		return err
 	}
 	return c
 }

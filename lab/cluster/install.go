@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -172,6 +173,24 @@ func (c *Cluster) Kubectl(ctx context.Context, input string, args ...string) (st
 // kubeconfig.
 func (c *Cluster) KubectlArgv(args ...string) (path string, argv []string) {
 	return c.kube, append([]string{"kubectl", "--kubeconfig", c.Kubeconfig()}, args...)
+}
+
+// Test runs `hairpin test` with the administrator's kubeconfig. OVN's load balancers do not enforce
+// NetworkPolicies.
+func (c *Cluster) Test(ctx context.Context, args ...string) error {
+	c.say("hairpin test")
+	args = append([]string{"test", "--kubeconfig", c.Kubeconfig()}, args...)
+	if slices.Contains(c.opt.Values, "config.default.service-engine=ovn") {
+		args = append(args, "--skip", "NetworkPolicy")
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(c.opt.Root, "bin", "hairpin"), args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it deletes its namespace
+	cmd.WaitDelay = 2 * time.Minute
+	cmd.Stdout, cmd.Stderr = c.opt.Out, c.opt.Out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("hairpin test: %w", err)
+	}
+	return nil
 }
 
 // LinkKubectl links kubectl into the folder bin of the sources.

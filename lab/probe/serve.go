@@ -19,6 +19,16 @@ import (
 // Serve answers TCP and UDP on a port of all addresses of both families until ctx ends, and SCTP
 // where the kernel has it. It calls ready when it listens. A machine without IPv6 serves IPv4 only.
 func Serve(ctx context.Context, name string, port uint16, ready func()) error {
+	return serve(ctx, name, port, HasSCTP(), ready)
+}
+
+// ServePlain is Serve without SCTP. The kernel of a machine without SCTP sockets may load a module
+// when a program asks for one.
+func ServePlain(ctx context.Context, name string, port uint16, ready func()) error {
+	return serve(ctx, name, port, false, ready)
+}
+
+func serve(ctx context.Context, name string, port uint16, sctp bool, ready func()) error {
 	address := fmt.Sprintf(":%d", port)
 	var listeners []net.Listener
 	var sockets []*net.UDPConn
@@ -48,7 +58,7 @@ func Serve(ctx context.Context, name string, port uint16, ready func()) error {
 			return fmt.Errorf("serve: %w", err)
 		}
 	}
-	if HasSCTP() {
+	if sctp {
 		list, err := listenSCTP(port)
 		if err != nil {
 			return fmt.Errorf("serve: %w", err)

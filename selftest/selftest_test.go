@@ -1,0 +1,248 @@
+package selftest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"hairpin/config"
+	"hairpin/kubeapi"
+	"hairpin/lab"
+	"hairpin/selftest"
+)
+
+// cluster is an API server with nodes that have no kubelet.
+type cluster struct {
+	*testing.T
+	client *kubeapi.Client // of a user with only the documented rights
+	admin  kubernetes.Interface
+}
+
+func (c *cluster) check(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+func start(t *testing.T) *cluster {
+	t.Helper()
+	l := lab.Start(t, lab.Config{}) // skips without root
+	c := &cluster{T: t}
+	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})
+	c.check(err)
+	binary, err := lab.BuildKube(t.Context(), "/var/cache/hairpin", func(line string) { t.Log(line) })
+	c.check(err)
+	server, err := lab.StartAPIServer(t.Context(), lab.APIServerConfig{
+		Binary: binary, Dir: t.TempDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(), DieWithCaller: true,
+	})
+	c.check(err)
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	as, err := server.RESTConfig()
+	c.check(err)
+	as.WarningHandlerWithContext = rest.NoWarnings{}
+	c.admin, err = kubernetes.NewForConfig(as)
+	c.check(err)
+	as.Impersonate.UserName = "jane"
+	c.client, err = kubeapi.New(as)
+	c.check(err)
+	c.rights()
+	return c
+}
+
+// documented returns the first object in docs/operations/test.md.
+func (c *cluster) documented() string {
+	c.Helper()
+	page, err := os.ReadFile("../docs/operations/test.md")
+	c.check(err)
+	_, text, _ := strings.Cut(string(page), "```yaml\n")
+	text, _, found := strings.Cut(text, "```")
+	if !found {
+		c.Fatal("docs/operations/test.md has no object")
+	}
+	return text
+}
+
+// rights gives jane the rights in docs/operations/test.md.
+func (c *cluster) rights() {
+	c.Helper()
+	var role rbacv1.ClusterRole
+	c.check(yaml.UnmarshalStrict([]byte(c.documented()), &role))
+	_, err := c.admin.RbacV1().ClusterRoles().Create(c.Context(), &role, metav1.CreateOptions{})
+	c.check(err)
+	_, err = c.admin.RbacV1().ClusterRoleBindings().Create(c.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "jane"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "jane"}},
+		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role.Name}}, metav1.CreateOptions{})
+	c.check(err)
+}
+
+func (c *cluster) node(name string, ready corev1.ConditionStatus) {
+	c.Helper()
+	_, err := c.admin.CoreV1().Nodes().Create(c.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}},
+	}, metav1.CreateOptions{})
+	c.check(err)
+}
+
+func (c *cluster) run(ctx context.Context, o selftest.Options) error {
+	var out, errs bytes.Buffer
+	err := selftest.RunWith(ctx, &out, &errs, c.client, config.DefaultConfig(), o)
+	c.Logf("%v\n%s%s", err, &errs, &out)
+	return err
+}
+
+func options() selftest.Options {
+	return selftest.Options{Namespace: selftest.DefaultNamespace, Image: "hairpin:none", HostPort: 39080,
+		Timeout: time.Minute, Agents: "hairpin"}
+}
+
+func (c *cluster) pods() []corev1.Pod {
+	list, err := c.admin.CoreV1().Pods(selftest.DefaultNamespace).List(c.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.Error(err)
+		return nil
+	}
+	return list.Items
+}
+
+// gone fails if the namespace remains.
+func (c *cluster) gone() {
+	c.Helper()
+	_, err := c.admin.CoreV1().Namespaces().Get(c.Context(), selftest.DefaultNamespace, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		c.Errorf("the namespace is left: %v", err)
+	}
+}
+
+func (c *cluster) until(what string, done func() bool) {
+	c.Helper()
+	for end := time.Now().Add(30 * time.Second); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			c.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+// TestObjects checks against an API server that the documented rights suffice, that every object is
+// accepted, and that nothing remains: after an interrupt, after pods that do not run, and after the
+// timeout.
+func TestObjects(t *testing.T) {
+	c := start(t)
+	for i := range 4 {
+		c.node(fmt.Sprint("n", i), corev1.ConditionTrue)
+	}
+	c.node("broken", corev1.ConditionFalse)
+	t.Run("interrupted", func(t *testing.T) { c.interrupted(t) })
+	t.Run("rejected", func(t *testing.T) { c.rejected(t) })
+
+	o := options()
+	o.Nodes, o.Timeout = []string{"n1"}, 3*time.Second
+	err := c.run(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "not done within 3s (--timeout)") ||
+		!strings.Contains(err.Error(), "pod server-0 does not run: node n1: its phase is Pending") {
+		t.Error(err)
+	}
+	c.gone()
+
+	for _, x := range []struct {
+		change func(*selftest.Options)
+		want   string
+	}{
+		{func(o *selftest.Options) { o.Nodes = []string{"n9"} }, `--nodes: there is no node "n9"`},
+		{func(o *selftest.Options) { o.Selector = "a=b" }, "no node with Linux is Ready"},
+		{func(o *selftest.Options) { o.Image = "" },
+			"no agent's pod in namespace hairpin: set --agent-namespace or --image"},
+		{func(o *selftest.Options) { o.Namespace = "kube-system" }, "namespace kube-system exists"},
+		{func(o *selftest.Options) { o.Skip = "(" }, "--skip: "},
+		{func(o *selftest.Options) { o.Outside = []string{"example.org:80"} }, "--outside: "},
+	} {
+		o := options()
+		x.change(&o)
+		if err := c.run(t.Context(), o); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%v, not %q", err, x.want)
+		}
+		c.gone()
+	}
+}
+
+// interrupted checks the objects while the test waits for pods, and that Ctrl-C removes them.
+func (c *cluster) interrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	done := make(chan error)
+	o := options()
+	o.MostNodes = 3
+	go func() { done <- c.run(ctx, o) }()
+	c.until("three pods on each of three nodes", func() bool { return len(c.pods()) == 9 })
+	nodes := map[string]int{}
+	for _, p := range c.pods() {
+		nodes[p.Spec.NodeName]++
+		k := p.Spec.Containers[0]
+		if !*k.SecurityContext.RunAsNonRoot || *p.Spec.AutomountServiceAccountToken ||
+			!slices.Equal(k.Command, []string{"hairpin", "test-pod"}) || *p.Spec.ActiveDeadlineSeconds > 150 {
+			t.Errorf("%+v", p.Spec)
+		}
+	}
+	if len(nodes) != 3 || nodes["n0"] != 3 || nodes["n2"] != 3 {
+		t.Errorf("pods by node: %v", nodes)
+	}
+	services, err := c.admin.CoreV1().Services(o.Namespace).List(t.Context(), metav1.ListOptions{})
+	c.check(err)
+	if len(services.Items) != 15 {
+		t.Errorf("%d Services", len(services.Items))
+	}
+	for _, s := range services.Items {
+		if len(s.Spec.ClusterIPs) != 2 {
+			t.Errorf("Service %s has %v", s.Name, s.Spec.ClusterIPs)
+		}
+	}
+	interrupt()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	c.gone()
+}
+
+// rejected checks that a pod that cannot run ends the test with its reason.
+func (c *cluster) rejected(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() { // as its kubelet does
+		for ctx.Err() == nil {
+			for _, p := range c.pods() {
+				if p.Name == "server-0" && p.Status.Phase == corev1.PodPending {
+					p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfpods", Message: "too many pods"}
+					// it may be deleted
+					_, _ = c.admin.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, &p, metav1.UpdateOptions{})
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	o := options()
+	o.Nodes = []string{"n1", "n2"}
+	err := c.run(ctx, o)
+	if err == nil || !strings.Contains(err.Error(),
+		"pod server-0 on node n1: its kubelet rejects it: OutOfpods: too many pods") {
+		t.Error(err)
+	}
+	c.gone()
+}
