@@ -1,184 +1,248 @@
 package explain
 
-import "math"
+import "slices"
 
-// run is the vertical part of a path at one x, through one or more boxes. The parts between two
-// runs are horizontal.
-type run struct {
-	lo, hi int // range of x
-	up     bool
-	flat   bool // between boxes side by side: it only steps from lane to lane
-	x      int
+// Paths consist of vertical lines, each on a track of its own, and horizontal lines, each on a lane
+// of its own. So no line is drawn over another one, and labels have no tracks and lanes.
+
+// zone is a strip of the picture in which tracks are side by side.
+type zone struct {
+	x      int // of the first track
+	tracks []*track
 }
 
-type point struct{ x, y int }
+// track is a vertical line of a path.
+type track struct {
+	zone   *zone // nil: in its column, wherever there is space
+	column *column
+	place  int
+}
 
-// route lays out the paths. Each has its own vertical line beside the others, and its own lane for
-// each turn.
+// row has the boxes of a node that are side by side; or it is a bar.
+type row struct {
+	bar         bool
+	top, height int
+	extra       int // more height, for numbers
+	lanes       []*lane
+	ends        *lane // of paths that begin or end on a track
+}
+
+// lane is a horizontal line of a path.
+type lane struct {
+	row   *row
+	place int
+}
+
+// corner is a corner or an end of a path.
+type corner struct {
+	track *track
+	box   *box // without a track: the box in which the path begins or ends,
+	in    int  // this far from the side that it crosses
+	lane  *lane
+}
+
+func (z *zone) track(c *column) *track {
+	t := &track{zone: z, column: c}
+	if z != nil {
+		z.add(t)
+	}
+	return t
+}
+
+func (z *zone) add(t *track) {
+	t.zone, t.place = z, len(z.tracks)
+	z.tracks = append(z.tracks, t)
+}
+
+func (r *row) lane() *lane {
+	l := &lane{row: r, place: len(r.lanes)}
+	r.lanes = append(r.lanes, l)
+	return l
+}
+
+// end returns the lane for ends of vertical lines.
+func (r *row) end() *lane {
+	if r.bar {
+		return r.lane()
+	}
+	if r.ends == nil {
+		r.ends = r.lane()
+	}
+	return r.ends
+}
+
+// passage is how a path gets from one box to the next: on a track, to which and from which it turns
+// within the boxes unless it is above or below them. Without a track they are side by side.
+type passage struct {
+	zone      *zone
+	track     bool
+	out, into bool // the track crosses the first box, and the second
+}
+
+// route decides on the tracks and lanes of all paths.
 func (d *drawing) route() {
-	var all []*run
 	for _, w := range d.ways {
-		w.runs = w.runs[:0]
-		for i := range len(w.visits) - 1 {
-			r := passage(w.visits[i].box, w.visits[i+1].box)
-			if n := len(w.runs); n == 0 || w.visits[i].box.bar || !w.runs[n-1].joins(r) {
-				all = append(all, r)
-			} else {
-				r = w.runs[n-1]
-			}
-			w.runs = append(w.runs, r)
-		}
-	}
-	for _, c := range d.nodes {
-		for _, b := range c.order {
-			b.turns = 0
-		}
+		d.lay(w)
 	}
 	for _, w := range d.ways {
-		for i := range w.visits {
-			v := &w.visits[i]
-			if v.box.used = true; w.turns(i) && !v.box.bar {
-				v.lane = v.box.turns
-				v.box.turns++
+		for i := range w.corners {
+			if t := w.corners[i].track; t != nil && t.zone == nil {
+				t.column.right.add(t)
 			}
 		}
 	}
-	spread(all)
 }
 
-// passage returns the run from a box to the next one.
-func passage(a, b *box) *run {
-	r := &run{up: b.y < a.y}
+// lay lays out one path.
+func (d *drawing) lay(w *way) {
+	var on *track // the vertical line that the path is on,
+	var at *lane  // or the horizontal one,
+	var by *zone  // and, if it is not at the beginning, the zone by which it reached the box
+	down := false
+	for i := range len(w.visits) - 1 {
+		a, b := w.visits[i].box, w.visits[i+1].box
+		p := d.passage(a, b)
+		c := a.column
+		if c == nil {
+			c = b.column
+		}
+		turn := func(t *track) { // to the track, or to a lane of the first box
+			switch {
+			case at == nil && on == nil && t != nil && p.out: // the path begins
+				at = a.row.end()
+			case at == nil && on == nil:
+				at = a.row.lane()
+				w.corners = append(w.corners, a.inside(len(w.visits[i].numbers), at))
+			case at == nil:
+				at = a.row.lane()
+				w.corners = append(w.corners, corner{track: on, lane: at})
+			case i > 0 && !p.out && (by == c.outer) == (p.zone == c.outer): // it leaves where it came
+				on := c.zoneOf(a, a).track(c)
+				w.corners = append(w.corners, corner{track: on, lane: at})
+				at = a.row.lane()
+				w.corners = append(w.corners, corner{track: on, lane: at})
+			}
+			if on = t; t != nil {
+				w.corners, at = append(w.corners, corner{track: t, lane: at}), nil
+			}
+		}
+		switch goesDown := b.rank > a.rank; {
+		case !p.track:
+			turn(nil)
+			by = nil
+			continue
+		case on != nil && p.out && goesDown == down && on.joins(p.zone):
+		default:
+			down = goesDown
+			turn(p.zone.track(c))
+		}
+		if !p.into {
+			at = b.row.lane()
+			w.corners, on = append(w.corners, corner{track: on, lane: at}), nil
+			by = p.zone
+		}
+	}
+	last := &w.visits[len(w.visits)-1]
+	switch n := len(last.numbers); {
+	case on != nil:
+		w.corners = append(w.corners, corner{track: on, lane: last.box.row.end()})
+	case at != nil:
+		w.corners = append(w.corners, last.box.inside(n, at))
+	default: // the path ends where it begins
+		at = last.box.row.lane()
+		w.corners = append(w.corners, last.box.inside(n+1, at), last.box.inside(0, at))
+	}
+}
+
+// inside returns an end of a horizontal line in the box, with space for numbers.
+func (b *box) inside(numbers int, l *lane) corner {
+	in := endSpace + numbers*apart
+	b.ends = max(b.ends, in+endSpace)
+	return corner{box: b, in: in, lane: l}
+}
+
+// joins reports whether a track can continue in a zone. If so, it moves there.
+func (t *track) joins(z *zone) bool {
+	c := t.column
 	switch {
-	case a.bar:
-		r.lo, r.hi = b.inside()
-		return r
-	case b.bar:
-		r.lo, r.hi = a.inside()
-		return r
+	case t.zone == z || z == nil || z == c.right && slices.Contains(c.podZones, t.zone):
+		return true
+	case t.zone == nil:
+		z.add(t)
+		return true
+	case t.zone == c.right && slices.Contains(c.podZones, z):
+		c.right.remove(t)
+		z.add(t)
+		return true
 	}
-	alo, ahi := a.inside()
-	blo, bhi := b.inside()
-	if r.lo, r.hi = max(alo, blo), min(ahi, bhi); r.hi > r.lo {
-		return r
-	}
-	left, right := a, b
-	if a.x > b.x {
-		left, right = b, a
-	}
-	if left.y < right.y+right.h && right.y < left.y+left.h {
-		r.lo, r.hi, r.flat = left.x+left.w, right.x, true
-		return r
-	}
-	r.lo, r.hi = left.inside() // vertical beside the box, then horizontal
-	return r
+	return false
 }
 
-// inside returns the range of x where paths can cross a box vertically, beside its label.
-func (b *box) inside() (lo, hi int) { return b.x + b.label0 + 4, b.x + b.w - 8 }
-
-// joins reports whether next continues r in a straight line. If so, it narrows the range of r.
-func (r *run) joins(next *run) bool {
-	lo, hi := max(r.lo, next.lo), min(r.hi, next.hi)
-	if r.flat || next.flat || r.up != next.up || hi <= lo {
-		return false
-	}
-	r.lo, r.hi = lo, hi
-	return true
-}
-
-// turns reports whether the path has a horizontal part in the box of a visit, or is lost there.
-func (w *way) turns(i int) bool {
-	return i > 0 && (i < len(w.runs) && w.runs[i-1] != w.runs[i] || i == len(w.runs) && w.lost)
-}
-
-// spread sets the x of each run. Runs with the same range share it, in turn from the right. So a
-// path up and a path down nest within each other and do not cross.
-func spread(all []*run) {
-	type room struct{ lo, hi int }
-	sharing := map[room][]*run{}
-	for _, r := range all {
-		sharing[room{r.lo, r.hi}] = append(sharing[room{r.lo, r.hi}], r)
-	}
-	left := math.MaxInt
-	for _, r := range all {
-		left = min(left, r.lo)
-	}
-	var taken []int
-	for _, r := range all {
-		list := sharing[room{r.lo, r.hi}]
-		for i, x := range list {
-			if x == r {
-				r.x = r.hi - (r.hi-r.lo)*(i+1)/(len(list)+1)
-				if r.lo == left { // runs at the host
-					r.x = r.lo + (r.hi-r.lo)*(i+1)/(len(list)+1)
-				}
-			}
-		}
-		r.x = free(taken, r)
-		taken = append(taken, r.x)
+func (z *zone) remove(t *track) {
+	z.tracks = slices.DeleteFunc(z.tracks, func(x *track) bool { return x == t })
+	for i, x := range z.tracks {
+		x.place = i
 	}
 }
 
-// free moves a run aside if another one is at its x.
-func free(taken []int, r *run) int {
-	const apart = 9
-	for _, x := range [...]int{r.x, r.x + apart, r.x - apart, r.x + 2*apart, r.x - 2*apart} {
-		ok := x >= r.lo && x <= r.hi
-		for _, t := range taken {
-			ok = ok && (x-t >= apart || t-x >= apart)
-		}
-		if ok {
-			return x
-		}
+// passage returns how a path gets from a to b.
+func (d *drawing) passage(a, b *box) passage {
+	if b.side > a.side { // bars and bridges first
+		p := d.passage(b, a)
+		p.out, p.into = p.into, p.out
+		return p
 	}
-	return r.x
-}
-
-// level returns the y of a path in the box of a visit.
-func (w *way) level(i int) int {
-	v := &w.visits[i]
+	c := b.column
 	switch {
-	case v.box.bar && w.class == "there":
-		return v.box.y - 4
-	case v.box.bar:
-		return v.box.y + 4
-	case w.turns(i):
-		return v.box.y + v.box.h - lastLane - v.lane*laneGap
-	case i == 0 || i == len(w.visits)-1:
-		return v.box.y + v.box.h - 12
+	case c == nil: // to the outside
+		return passage{d.outer, true, true, true}
+	case a.side == bar:
+		return c.toBar(b, a)
+	case a.side == full && b.side == full:
+		return passage{nil, true, true, true}
+	case (a.side == full || a.side == b.side) && !c.between(a, b, b.side, full):
+		return passage{c.zoneOf(a, b), true, true, true}
+	case a.side == full:
+		return passage{c.gutter, true, true, false}
+	case a.row == b.row:
+		return passage{}
 	}
-	return v.box.y + v.box.h/2
+	return passage{c.gutter, true, false, false}
 }
 
-// corners returns the points of a path.
-func (w *way) corners() []point {
-	if len(w.runs) == 0 { // the path ends where it starts
-		b := w.visits[0].box
-		return []point{{b.x + b.w/2, b.y + b.h/2}, {b.x + b.w/2 + 1, b.y + b.h/2}}
+// toBar returns how a path gets from bar a, above or below the node, to box b.
+func (c *column) toBar(b, a *box) passage {
+	free, bridge := !c.between(a, b, b.side), c.between(a, b, full)
+	switch {
+	case b.side == full && free:
+		return passage{nil, true, true, true}
+	case free && !bridge:
+		return passage{c.zoneOf(b, b), true, true, true}
+	case free && b.side == left: // beside the bridge
+		return passage{c.aside, true, true, true}
+	case bridge:
+		return passage{c.outer, true, true, false}
 	}
-	list := []point{{w.runs[0].x, w.level(0)}}
-	for i, r := range w.runs {
-		for _, p := range []point{{r.x, w.level(i)}, {r.x, w.level(i + 1)}} {
-			if p != list[len(list)-1] {
-				list = append(list, p)
-			}
+	return passage{c.gutter, true, true, false}
+}
+
+// zoneOf returns the zone of tracks that cross two boxes of a side, or one of them and a bridge.
+func (c *column) zoneOf(a, b *box) *zone {
+	for i, p := range c.pods {
+		if p == a || p == b {
+			return c.podZones[i]
 		}
 	}
-	return list
+	if b.side == left {
+		return c.left
+	}
+	return c.right
 }
 
-// middle returns the position of a visit's numbers.
-func (w *way) middle(i int) (x, y int) {
-	switch n := len(w.runs); {
-	case n == 0:
-		return w.visits[0].box.x + w.visits[0].box.w/2, w.level(0)
-	case i == n && w.lost: // beside the cross
-		return w.runs[n-1].x - 20, w.level(i)
-	case i == n:
-		return w.runs[n-1].x, w.level(i)
-	case w.turns(i):
-		return (w.runs[i-1].x + w.runs[i].x) / 2, w.level(i)
-	}
-	return w.runs[i].x, w.level(i)
+// between reports whether a box on one of the sides is between two others.
+func (c *column) between(a, b *box, sides ...side) bool {
+	lo, hi := min(a.rank, b.rank), max(a.rank, b.rank)
+	return slices.ContainsFunc(c.order, func(x *box) bool {
+		return x.rank > lo && x.rank < hi && slices.Contains(sides, x.side)
+	})
 }

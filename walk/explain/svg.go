@@ -3,9 +3,9 @@ package explain
 import (
 	"fmt"
 	"html"
-	"slices"
 	"strings"
 
+	"hairpin/claims"
 	"hairpin/walk"
 )
 
@@ -22,61 +22,63 @@ func Style() string { return style }
 
 func (e *Explanation) draw(style string) string {
 	d := newDrawing(e)
-	d.place()
-	d.route() // the positions decide which paths turn where,
-	d.place() // and the turns decide the heights
 	d.route()
+	d.place()
+	d.untangle()
+	d.number()
 	return d.text(style)
 }
 
-// Measures of the drawing, in pixels.
+// side is the part of the picture that a box is in.
+type side uint8
+
 const (
-	nodeWidth  = 470
-	nodeGap    = 24
-	boxHeight  = 30
-	rowGap     = 26
-	leftLane   = 130 // width of the left lane of a node: host, transit switch
-	margin     = 16
-	lineHeight = 18
-	firstRow   = 104 // top of the first row of boxes
-	letter     = 8   // maximum width of a letter of the verdict
-	small      = 7   // maximum width of a letter of the legend
-	labelWidth = 132 // of a box in the right lane; paths pass beside the label
-	firstLane  = 28  // from the top of a box to the first path that turns in it
-	laneGap    = 20
-	lastLane   = 14 // from the last of them to its bottom
+	right   side = iota // of a node: pods and most bridges, switches and routers, one below the other
+	left                // of a node: tunnels, transit switch, host
+	full                // of a node: over all of its width
+	outside             // of all nodes
+	bar                 // across all nodes
 )
 
-// box is something that packets pass, or a bar that spans several nodes.
+// box is something that packets pass.
 type box struct {
 	label      string
+	column     *column // nil outside the nodes
+	side       side
+	pod        bool
+	rank       int // place from the top of its node
+	row        *row
 	x, y, w, h int
-	label0     int // width of the label: vertical paths are beside it
-	turns      int // number of paths that turn in the box
-	bar, used  bool
+	ends       int // width for the ends of paths that are horizontal there
 }
 
 // visit is one passage of a box.
 type visit struct {
-	box    *box
-	badges []int // numbers of the translations there
-	lane   int   // lane of the turn in the box, counted from below
+	box     *box
+	numbers []int // of the translations there
+	at      []point
 }
 
 // way is the path of the packet or of the reply.
 type way struct {
-	class  string
-	visits []visit
-	runs   []*run // between visits
-	lost   bool   // it ends before its destination
+	class   string
+	visits  []visit
+	corners []corner
+	lost    bool // it ends before its destination
 }
 
-// column is the column of one node.
+// column is one node.
 type column struct {
-	name  string
-	boxes map[string]*box
-	order []*box
-	pods  []*box
+	name    string
+	boxes   map[string]*box
+	rows    map[int]*row // by rank
+	order   []*box
+	pods    []*box
+	x, y, w int
+	nameX   int
+
+	left, gutter, outer, aside, right *zone   // right: of the boxes that no pod is above
+	podZones                          []*zone // one below each pod
 }
 
 // note is a line of the legend.
@@ -88,33 +90,32 @@ type drawing struct {
 	wire    *box
 	tunnel  *box
 	outside *box
+	outer   *zone // of box outside
 	ways    []*way
 	legend  []note
+	title   []string
+	bottom  int // of the nodes
+	below   int // top of the legend
 	width   int
 	height  int
 }
 
 func newDrawing(e *Explanation) *drawing {
-	d := &drawing{e: e, wire: &box{label: "external network", bar: true}, tunnel: &box{label: "Geneve", bar: true}}
+	d := &drawing{e: e, outer: &zone{}}
+	d.wire = &box{label: "external network", side: bar, rank: rankWire, row: &row{bar: true}}
+	d.tunnel = &box{label: "Geneve", side: bar, rank: rankTunnel, row: &row{bar: true}}
 	v := e.Trace.Verdict
-	there := d.follow("there", e.Trace.From, e.Trace.Sent, e.Trace.Forward)
+	there := d.follow("there", d.end(e.Trace.From), e.Trace.Sent, e.Trace.Forward)
 	if d.ways = append(d.ways, there); !v.Delivered {
 		there.lost = !v.Rejected
 	} else {
-		d.arrive(there, v.At)
+		there.visit(d, d.end(v.At))
 	}
 	if len(e.Trace.Reply) > 0 {
-		from := v.At
-		if v.Rejected { // the refusal starts where the packet was rejected
-			from = walk.Point{Node: e.Trace.Forward[len(e.Trace.Forward)-1].Node}
-		}
-		back := d.follow("back", from, e.replied(), e.Trace.Reply)
-		if v.Rejected {
-			back.visits[0] = there.visits[len(there.visits)-1]
-			back.visits[0].badges = nil
-		}
+		// a refusal starts where the packet was rejected
+		back := d.follow("back", there.visits[len(there.visits)-1].box, e.replied(), e.Trace.Reply)
 		if back.lost = !v.Answered; v.Answered {
-			d.arrive(back, e.Trace.From)
+			back.visit(d, d.end(e.Trace.From))
 		}
 		d.ways = append(d.ways, back)
 	}
@@ -127,19 +128,77 @@ func (d *drawing) column(name string) *column {
 			return c
 		}
 	}
-	c := &column{name: name, boxes: map[string]*box{}}
+	c := &column{name: name, boxes: map[string]*box{}, rows: map[int]*row{}, left: &zone{}, gutter: &zone{},
+		outer: &zone{}, aside: &zone{}, right: &zone{}}
 	d.nodes = append(d.nodes, c)
 	return c
 }
 
-func (c *column) box(label string) *box {
+// box returns the box of a place of the node.
+func (c *column) box(label string, kind Kind) *box {
 	b := c.boxes[label]
-	if b == nil {
-		b = &box{label: label}
-		c.boxes[label] = b
-		c.order = append(c.order, b)
+	if b != nil {
+		return b
 	}
+	b = &box{label: label, column: c}
+	b.side, b.rank = position(c, label, kind)
+	return c.add(b)
+}
+
+func (c *column) add(b *box) *box {
+	if c.rows[b.rank] == nil {
+		c.rows[b.rank] = &row{}
+	}
+	b.row = c.rows[b.rank]
+	c.boxes[b.label] = b
+	c.order = append(c.order, b)
 	return b
+}
+
+// The ranks of boxes: pods at the top, the gateway bridge at the bottom.
+const (
+	rankTunnel = iota - 1
+	rankPods
+	rankService
+	rankSwitch
+	rankCluster
+	rankJoin
+	rankGateway
+	rankExternal
+	rankOther           // and the following: places without a position of their own
+	rankBridge = 1000   // and the following: bridges
+	rankWire   = 100000 // below all
+)
+
+// position returns where a place of a node is drawn.
+func position(c *column, label string, kind Kind) (side, int) {
+	switch {
+	case label == claims.TunnelBridge:
+		return left, rankPods
+	case label == claims.TransitSwitch:
+		return left, rankCluster
+	case label == claims.LocalSwitch:
+		return left, rankJoin
+	case label == claims.LocalBridge:
+		return left, rankGateway
+	case label == "host":
+		return left, rankExternal
+	case label == claims.ServiceBridge:
+		return right, rankService
+	case label == c.name:
+		return right, rankSwitch
+	case label == claims.ClusterRouter:
+		return right, rankCluster
+	case label == claims.JoinSwitch:
+		return right, rankJoin
+	case kind == Router && strings.HasPrefix(label, "GR_"):
+		return right, rankGateway
+	case kind == Switch && strings.HasPrefix(label, "ext_"):
+		return right, rankExternal
+	case kind == Bridge:
+		return full, rankBridge + len(c.order)
+	}
+	return right, rankOther + len(c.order)
 }
 
 // end returns the box of a sender or receiver.
@@ -147,53 +206,44 @@ func (d *drawing) end(p walk.Point) *box {
 	switch {
 	case p.Node == "":
 		if d.outside == nil {
-			d.outside = &box{label: "outside"}
+			d.outside = &box{label: "outside", side: outside, row: &row{}}
 		}
 		return d.outside
 	case p.Pod.Name == "":
-		return d.column(p.Node).box("host")
+		return d.column(p.Node).box("host", Host)
 	}
 	c := d.column(p.Node)
 	label := p.Pod.Namespace + "/" + p.Pod.Name
-	known := c.boxes[label] != nil
-	b := c.box(label)
-	if !known {
-		c.pods = append(c.pods, b)
+	b := c.boxes[label]
+	if b == nil {
+		b = c.add(&box{label: label, column: c, pod: true, rank: rankPods})
+		c.pods, c.podZones = append(c.pods, b), append(c.podZones, &zone{})
 	}
 	return b
 }
 
-func (d *drawing) arrive(w *way, at walk.Point) {
-	goal := d.end(at)
-	if last := w.visits[len(w.visits)-1].box; last == goal {
-		return
+// visit adds a visit of a box, and one of the external network if there is no other connection.
+func (w *way) visit(d *drawing, b *box) *visit {
+	last := w.visits[len(w.visits)-1].box
+	if last == b {
+		return &w.visits[len(w.visits)-1]
 	}
-	if goal == d.outside {
+	if last.column != b.column && last.side != bar && b.side != bar {
 		w.visits = append(w.visits, visit{box: d.wire})
 	}
-	w.visits = append(w.visits, visit{box: goal})
+	w.visits = append(w.visits, visit{box: b})
+	return &w.visits[len(w.visits)-1]
 }
 
 // follow converts steps to visits.
-func (d *drawing) follow(class string, from walk.Point, before walk.Packet, list []walk.Step) *way {
-	w := &way{class: class, visits: []visit{{box: d.end(from)}}}
-	node := from.Node
+func (d *drawing) follow(class string, from *box, before walk.Packet, list []walk.Step) *way {
+	w := &way{class: class, visits: []visit{{box: from}}}
 	for i := range list {
 		s := &list[i]
-		b := d.boxOf(s)
-		last := &w.visits[len(w.visits)-1]
-		if s.Node != node && last.box != d.tunnel {
-			w.visits = append(w.visits, visit{box: d.wire})
-			last = &w.visits[len(w.visits)-1]
-		}
-		node = s.Node
-		if last.box != b {
-			w.visits = append(w.visits, visit{box: b})
-			last = &w.visits[len(w.visits)-1]
-		}
+		v := w.visit(d, d.boxOf(s))
 		if change := changes(before, s.After); change != "" {
 			d.legend = append(d.legend, note{class, at(s) + ": " + translation(s.Did, change)})
-			last.badges = append(last.badges, len(d.legend))
+			v.numbers = append(v.numbers, len(d.legend))
 		}
 		before = s.After
 	}
@@ -202,7 +252,7 @@ func (d *drawing) follow(class string, from walk.Point, before walk.Packet, list
 
 // translation returns the part of a step's effect that describes the change of addresses.
 func translation(did, change string) string {
-	did, _, _ = strings.Cut(did, "; on to table")
+	did, _, _ = strings.Cut(did, "; on to ")
 	if !strings.Contains(did, "becomes") {
 		return change
 	}
@@ -213,168 +263,13 @@ func (d *drawing) boxOf(s *walk.Step) *box {
 	p := PlaceOf(s.Stage)
 	switch p.Kind {
 	case Host:
-		return d.column(s.Node).box("host")
+		return d.column(s.Node).box("host", p.Kind)
 	case Tunnel:
 		return d.tunnel
 	case Unknown:
-		return d.column(s.Node).box(s.Stage)
+		return d.column(s.Node).box(s.Stage, p.Kind)
 	}
-	return d.column(s.Node).box(p.Name)
-}
-
-// The rows of a node: pods at the top, the bridge at the bottom.
-const (
-	rowPods = iota
-	rowSwitch
-	rowCluster
-	rowJoin
-	rowGateway
-	rowExternal
-	rowBridge
-	rowLeft // in the left lane
-)
-
-func row(label, node string) int {
-	switch {
-	case label == node:
-		return rowSwitch
-	case label == "ovn_cluster_router":
-		return rowCluster
-	case label == "join":
-		return rowJoin
-	case strings.HasPrefix(label, "GR_"):
-		return rowGateway
-	case strings.HasPrefix(label, "ext_"):
-		return rowExternal
-	case label == "transit_switch" || label == "host":
-		return rowLeft
-	}
-	return rowBridge
-}
-
-// top returns the top of the first row of boxes: below the tunnels, if there are any.
-func (d *drawing) top() int {
-	if d.tunnel.used {
-		return firstRow
-	}
-	return firstRow - 28
-}
-
-// tops returns the top of each row. An empty row takes no space; other rows are as high as their
-// turns require.
-func (d *drawing) tops() (top [rowLeft]int) {
-	var height [rowLeft + 1]int
-	for _, c := range d.nodes {
-		for _, b := range c.order {
-			r := row(b.label, c.name)
-			height[r] = max(height[r], b.needs())
-		}
-		if len(c.pods) > 0 {
-			height[rowPods] = boxHeight
-		}
-		// The left lane needs space beside the rows: the transit switch beside the cluster router,
-		// the host below.
-		if b := c.boxes["transit_switch"]; b != nil {
-			height[rowCluster] = max(height[rowCluster], b.needs())
-		}
-		if c.boxes["host"] != nil {
-			height[rowGateway], height[rowExternal] = max(height[rowGateway], boxHeight),
-				max(height[rowExternal], boxHeight)
-		}
-	}
-	y := d.top()
-	for i := range top {
-		top[i] = y
-		if height[i] > 0 {
-			y += height[i] + rowGap
-		}
-	}
-	return top
-}
-
-// needs returns the height that a box needs for its turns.
-func (b *box) needs() int {
-	if b.turns == 0 {
-		return boxHeight
-	}
-	return firstLane + (b.turns-1)*laneGap + lastLane
-}
-
-// place sets the positions of all boxes.
-func (d *drawing) place() {
-	x, top := margin, d.tops()
-	if d.outside != nil {
-		d.outside.w, d.outside.h = 90, 2*boxHeight
-		d.outside.x = x
-		x += d.outside.w + nodeGap
-	}
-	for _, c := range d.nodes {
-		c.place(x, top)
-		x += nodeWidth + nodeGap
-	}
-	d.width = max(x-nodeGap+margin, 760)
-	below := -rowGap // if there is no bridge
-	for _, c := range d.nodes {
-		for _, b := range c.order {
-			if row(b.label, c.name) == rowBridge {
-				below = max(below, b.h)
-			}
-		}
-	}
-	d.wire.x, d.wire.y, d.wire.w = margin, top[rowBridge]+below+44, d.width-2*margin
-	if !d.wire.used {
-		d.wire.y -= 8
-	}
-	d.tunnel.x, d.tunnel.y, d.tunnel.w = margin, 50, d.width-2*margin
-	if d.outside != nil {
-		d.outside.y = d.wire.y - d.outside.h - 24
-	}
-	lines := len(wrap(d.e.Sentence(), d.width/letter)) + len(d.decisions())
-	for _, n := range d.legend {
-		lines += len(wrap(n.text, d.width/small))
-	}
-	d.height = d.wire.y + 44 + (lines+1)*lineHeight
-}
-
-// place sets the positions of a node's boxes.
-func (c *column) place(x int, top [rowLeft]int) {
-	right := x + leftLane + 34
-	width := nodeWidth - leftLane - 48
-	for i, b := range c.pods {
-		b.w, b.h = (width-8*(len(c.pods)-1))/len(c.pods), boxHeight+12
-		b.x, b.y = right+i*(b.w+8), top[rowPods]-12
-	}
-	for _, b := range c.order {
-		if slices.Contains(c.pods, b) {
-			continue
-		}
-		b.h = b.needs()
-		switch r := row(b.label, c.name); {
-		case b.label == "host":
-			b.x, b.y, b.w, b.label0 = x+14, top[rowGateway], leftLane, 36
-			b.h = top[rowBridge] - rowGap - b.y
-		case r == rowLeft:
-			b.x, b.y, b.w, b.label0 = x+14, top[rowCluster], leftLane, 92
-		case r == rowBridge:
-			b.x, b.y, b.w, b.label0 = x+14, top[r], nodeWidth-28, 44
-		default:
-			b.x, b.y, b.w, b.label0 = right, top[r], width, labelWidth
-		}
-	}
-}
-
-// wrap splits a text into lines.
-func wrap(text string, length int) []string {
-	var out []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && len(line)+1+len(word) > length {
-			out = append(out, line)
-			line = ""
-		}
-		line = strings.TrimPrefix(line+" "+word, " ")
-	}
-	return append(out, line)
+	return d.column(s.Node).box(p.Name, p.Kind)
 }
 
 func (d *drawing) text(style string) string {
@@ -382,17 +277,24 @@ func (d *drawing) text(style string) string {
 	fmt.Fprintf(&b,
 		"<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n",
 		d.width, d.height, d.width, d.height)
-	title := d.e.Trace.From.String() + " → " + d.e.title()
-	fmt.Fprintf(&b, "<title>%s</title>\n%s", html.EscapeString(title), style)
+	fmt.Fprintf(&b, "<title>%s</title>\n%s", html.EscapeString(d.name()), style)
 	b.WriteString(markers)
 	fmt.Fprintf(&b, "<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n", d.width, d.height)
-	text(&b, "title", margin, 26, title)
+	for i, line := range d.title {
+		text(&b, "title", margin, 26+i*titleHeight, line)
+	}
 	d.nodesTo(&b)
 	for _, w := range d.ways {
-		d.wayTo(&b, w)
+		w.pathTo(&b)
 	}
-	d.labelsTo(&b) // over the paths
+	for _, w := range d.ways {
+		w.numbersTo(&b)
+	}
+	d.labelsTo(&b)
 	d.legendTo(&b)
 	b.WriteString("</svg>\n")
 	return b.String()
 }
+
+// name is the title of the picture.
+func (d *drawing) name() string { return d.e.Trace.From.String() + " → " + d.e.title() }

@@ -1,0 +1,4 @@
+package explain
+
+// TextWidth is textWidth for tests.
+func TextWidth(text string, size int) int { return textWidth(text, size) }
