@@ -52,7 +52,8 @@ func clusterUp(options func(*cobra.Command) cluster.Options) *cobra.Command {
 			up.Kubeconfig(), up.Lab().Name())
 		err = up.LinkKubectl()
 		if err == nil && test {
-			err = up.Test(c.Context())
+			fmt.Fprintln(c.OutOrStdout(), "\nhairpin test:")
+			err = up.Test(c.Context(), c.OutOrStdout())
 		}
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -175,10 +176,9 @@ func (c *Cluster) KubectlArgv(args ...string) (path string, argv []string) {
 	return c.kube, append([]string{"kubectl", "--kubeconfig", c.Kubeconfig()}, args...)
 }
 
-// Test runs `hairpin test` with the administrator's kubeconfig. OVN's load balancers do not enforce
-// NetworkPolicies.
-func (c *Cluster) Test(ctx context.Context, args ...string) error {
-	c.say("hairpin test")
+// Test runs `hairpin test` with the administrator's kubeconfig, and writes its output to out. OVN's
+// load balancers do not enforce NetworkPolicies.
+func (c *Cluster) Test(ctx context.Context, out io.Writer, args ...string) error {
 	args = append([]string{"test", "--kubeconfig", c.Kubeconfig()}, args...)
 	if slices.Contains(c.opt.Values, "config.default.service-engine=ovn") {
 		args = append(args, "--skip", "NetworkPolicy")
@@ -186,7 +186,7 @@ func (c *Cluster) Test(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.opt.Root, "bin", "hairpin"), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it deletes its namespace
 	cmd.WaitDelay = 2 * time.Minute
-	cmd.Stdout, cmd.Stderr = c.opt.Out, c.opt.Out
+	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("hairpin test: %w", err)
 	}
