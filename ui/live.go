@@ -76,8 +76,11 @@ func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions,
 			return nil, nil, err
 		}
 	}
-	if fault != nil && facts[fault.Node] != nil {
-		fault.Repair = repairState(facts[fault.Node].report, fault.Stage)
+	if fault != nil {
+		has.Blame(fault, must)
+		if f := facts[fault.Node]; f != nil {
+			fault.Repair = repairState(f.report, fault.Stage)
+		}
 	}
 	return has, fault, nil
 }

@@ -182,6 +182,14 @@ func (r *run) balance(n *node, stage, learn string, z zone, v *vip,
 	return balanced, "", nil
 }
 
+// lost returns the cause if a load balancer drops a packet.
+func (v *vip) lost() Cause {
+	if len(v.Backends) == 0 {
+		return NoEndpoint
+	}
+	return Learning
+}
+
 func refusalOf(p cluster.Protocol) string {
 	switch p {
 	case cluster.TCP:

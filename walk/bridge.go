@@ -152,7 +152,7 @@ func (r *run) leads(n *node, b *bridge, out sent) (location, error) {
 				return r.podReceives(n, pod)
 			}
 		}
-		return r.drop("no pod has MAC " + ethernet(mac))
+		return r.drop(Other, "no pod has MAC "+ethernet(mac))
 	}
 	return n.beyond(b, out.port)
 }
@@ -287,7 +287,7 @@ func (r *run) plainReceives(n *node, in string) (location, error) {
 		to = location{switchReceives, n, b.localnet}
 	}
 	if to == (location{}) {
-		return r.drop("no port of the bridge of " + in + " has MAC " + ethernet(r.p.EthDst))
+		return r.drop(Other, "no port of the bridge of "+in+" has MAC "+ethernet(r.p.EthDst))
 	}
 	out := to.port
 	if to.place == switchReceives {

@@ -65,9 +65,9 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 	_, group := groupMAC(r.p.Dst)
 	switch {
 	case len(c.outputs) == 0 && c.denied != "":
-		return r.drop(c.denied)
+		return r.drop(ByPolicies, c.denied)
 	case len(c.outputs) == 0:
-		return r.drop(b.name + " drops it")
+		return r.drop(ByRule, b.name+" drops it")
 	case group && b.key != "":
 		return r.flooded(n, b, c.outputs)
 	case len(c.outputs) > 1:

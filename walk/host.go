@@ -106,7 +106,7 @@ func (r *run) hostSends(n *node) (location, error) {
 	}
 	if !r.p.Src.IsValid() {
 		if r.p.Src = k.source(route, r.p.Dst); !r.p.Src.IsValid() {
-			return r.drop(fmt.Sprintf("%s has no address of the packet's family", route.Link))
+			return r.drop(NoRoute, fmt.Sprintf("%s has no address of the packet's family", route.Link))
 		}
 		r.steps[len(r.steps)-1].After = r.p
 	}
@@ -131,7 +131,7 @@ func (r *run) hostSends(n *node) (location, error) {
 		}
 	}
 	if r.p.Src.IsLoopback() && r.p.Src.Is4() && route.Link != loopback && !routesLocalnet(n, r.p.Src, route.Link) {
-		return r.drop(fmt.Sprintf("the kernel does not send a packet from %s through %s", r.p.Src, route.Link))
+		return r.drop(Other, fmt.Sprintf("the kernel does not send a packet from %s through %s", r.p.Src, route.Link))
 	}
 	return r.postrouting(n, route, "", track)
 }
@@ -171,7 +171,7 @@ func (r *run) transmit(n *node, route *kernelRoute) (location, error) {
 	} else {
 		mac, ok := r.ask(n, route.Link, hop)
 		if !ok {
-			return r.drop(fmt.Sprintf("no neighbour on %s has %s", route.Link, hop))
+			return r.drop(NoNeighbor, fmt.Sprintf("no neighbour on %s has %s", route.Link, hop))
 		}
 		r.p.EthDst = mac
 	}
@@ -253,7 +253,10 @@ func (r *run) ipRoute(n *node, in string) (*kernelRoute, error) {
 }
 
 func (r *run) noRoute(err error) (location, error) {
-	return r.dropOr(err, fmt.Sprintf("the host has no route to %s", r.p.Dst))
+	if err != nil || r.done {
+		return location{}, err
+	}
+	return r.drop(NoRoute, fmt.Sprintf("the host has no route to %s", r.p.Dst))
 }
 
 // hostReceives handles a frame that arrives at the host's kernel by a link.
@@ -264,11 +267,12 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 	}
 	r.ctState = tracking{}
 	if r.p.VLAN != 0 {
-		return r.drop(fmt.Sprintf("the frame is for VLAN %d of %s: only an interface of the host for that VLAN gets it",
-			r.p.VLAN, link))
+		return r.drop(Other,
+			fmt.Sprintf("the frame is for VLAN %d of %s: only an interface of the host for that VLAN gets it",
+				r.p.VLAN, link))
 	}
 	if own := n.mac(link); own != (cluster.MAC{}) && own != r.p.EthDst {
-		return r.drop(fmt.Sprintf("the frame is for %s, %s has %s", r.p.EthDst, link, own))
+		return r.drop(Other, fmt.Sprintf("the frame is for %s, %s has %s", r.p.EthDst, link, own))
 	}
 	if to, ok, err := r.redirect(n, link); ok || err != nil {
 		return to, err
@@ -277,7 +281,7 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 		return r.dropOr(err, "nft drops it at "+link)
 	}
 	if r.p.Src.Is4() && k.isLocal(r.p.Src) {
-		return r.drop(fmt.Sprintf("the kernel drops a packet from outside with its own address %s as the "+
+		return r.drop(NotItsOwn, fmt.Sprintf("the kernel drops a packet from outside with its own address %s as the "+
 			"source (martian source)", r.p.Src))
 	}
 	track := r.hostTracks(n)
@@ -286,7 +290,7 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 		return r.dropOr(err, "nft drops it on the way into the host")
 	}
 	if r.p.Dst.IsLoopback() && !routesLocalnet(n, r.p.Dst, link) {
-		return r.drop(fmt.Sprintf("the kernel does not accept a packet for %s from %s", r.p.Dst, link))
+		return r.drop(Other, fmt.Sprintf("the kernel does not accept a packet for %s from %s", r.p.Dst, link))
 	}
 	if k.isLocal(r.p.Dst) {
 		return r.input(n, link, track)
@@ -312,7 +316,7 @@ func (r *run) input(n *node, link string, track *hostTrack) (location, error) {
 // forward forwards a packet that is not for the host.
 func (r *run) forward(n *node, link string, track *hostTrack) (location, error) {
 	if !forwards(n, cluster.FamilyOf(r.p.Dst)) {
-		return r.drop(fmt.Sprintf("%s is not the host's, and the kernel does not forward %s", r.p.Dst,
+		return r.drop(NotLocal, fmt.Sprintf("%s is not the host's, and the kernel does not forward %s", r.p.Dst,
 			cluster.FamilyOf(r.p.Dst)))
 	}
 	route, err := r.ipRoute(n, link)

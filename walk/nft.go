@@ -205,7 +205,8 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 	case nft.Reject:
 		what := map[bool]string{true: refusalOf(cluster.TCP), false: refusalOf(0)}[s.TCPReset]
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "rejected with "+what)
-		_, err := r.refuse(location{place: hostSends, node: h.n}, routerFlags{}, "rejected with "+what+" by "+h.n.name)
+		_, err := r.refuse(location{place: hostSends, node: h.n}, routerFlags{}, ByRule, "rejected with "+what+" by "+
+			h.n.name)
 		r.refusal.track = h.track
 		return true, false, err
 	case nft.Forward: // for tunnels' own packets, which walk does not follow: see geneve

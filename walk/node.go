@@ -171,7 +171,9 @@ func (w *Walker) owner(a netip.Addr) (*node, error) {
 		}
 		for _, e := range w.world.Snapshot.EgressIPs {
 			for _, a := range e.Assigned {
-				w.owners[a.Address] = a.Node
+				if w.world.Snapshot.Node(a.Node) != nil {
+					w.owners[a.Address] = a.Node
+				}
 			}
 		}
 		for _, n := range w.world.Snapshot.Nodes {

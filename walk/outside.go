@@ -29,7 +29,7 @@ func (r *run) outsideReceives(from *node) (location, error) {
 	case r.p.EthDst == (cluster.MAC{}):
 		to, err = r.w.owner(r.p.Dst)
 	case to == nil && err == nil:
-		return r.drop(fmt.Sprintf("no machine on the external network has MAC %s", r.p.EthDst))
+		return r.drop(Unclaimed, fmt.Sprintf("no machine on the external network has MAC %s", r.p.EthDst))
 	}
 	if err != nil {
 		return location{}, err
@@ -51,10 +51,10 @@ func (r *run) outsideReceives(from *node) (location, error) {
 		return location{hostReceives, to, to.uplinkLink()}, nil
 	}
 	if r.w.internal(r.p.Dst) {
-		return r.drop(fmt.Sprintf("no machine on the external network has %s", r.p.Dst))
+		return r.drop(Unclaimed, fmt.Sprintf("no machine on the external network has %s", r.p.Dst))
 	}
 	if from == nil {
-		return r.drop(fmt.Sprintf("no node has %s", r.p.Dst))
+		return r.drop(Unclaimed, fmt.Sprintf("no node has %s", r.p.Dst))
 	}
 	return r.deliver(Point{}, "delivered outside, to "+endpoint(r.p.Dst, r.p.DstPort))
 }
@@ -78,14 +78,16 @@ func (r *run) geneve(n *node, port flow.Port, t flow.Tunnel) (location, error) {
 		"in a Geneve tunnel to "+t.Peer.String())
 	// ovs_router_lookup in lib/ovs-router.c looks for a rule with that mark, and there is none
 	if n.userspace() && r.p.Mark != 0 {
-		return r.drop(fmt.Sprintf("Open vSwitch's userspace datapath has no route for a tunnel's packet with a mark: %d", r.p.Mark))
+		return r.drop(Other,
+			fmt.Sprintf("Open vSwitch's userspace datapath has no route for a tunnel's packet with a mark: %d",
+				r.p.Mark))
 	}
 	to, err := r.w.owner(t.Peer)
 	switch {
 	case err != nil:
 		return location{}, err
 	case to == nil:
-		return r.drop(fmt.Sprintf("no node has %s", t.Peer))
+		return r.drop(Other, fmt.Sprintf("no node has %s", t.Peer))
 	}
 	for name, p := range to.state.Bridge.Ports {
 		if p.Local == t.Peer {
@@ -96,5 +98,5 @@ func (r *run) geneve(n *node, port flow.Port, t flow.Tunnel) (location, error) {
 			return location{tunnelReceives, to, name}, nil
 		}
 	}
-	return r.drop(fmt.Sprintf("node %s takes no tunnels at %s", to.name, t.Peer))
+	return r.drop(Other, fmt.Sprintf("node %s takes no tunnels at %s", to.name, t.Peer))
 }

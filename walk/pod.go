@@ -40,7 +40,7 @@ func (r *run) podSends(n *node, name string) (location, error) {
 		return r.deliver(Point{n.name, pod.Owner}, "delivered within the pod")
 	}
 	if r.p.Dst.IsLoopback() {
-		return r.drop(fmt.Sprintf("%s is the pod's own loopback: packets to it do not leave the pod, and "+
+		return r.drop(InPod, fmt.Sprintf("%s is the pod's own loopback: packets to it do not leave the pod, and "+
 			"OVN would drop them", r.p.Dst))
 	}
 	port, at, by := n.ovn.ports[name], switchReceives, name
@@ -48,7 +48,7 @@ func (r *run) podSends(n *node, name string) (location, error) {
 		at, by, port = bridgeReceives, own, n.wayToOVN(n.bridgeOf(own))
 	}
 	if port == nil {
-		return r.drop(fmt.Sprintf("pod %s/%s has no logical port %s", pod.Owner.Namespace, pod.Owner.Name, name))
+		return r.drop(Other, fmt.Sprintf("pod %s/%s has no logical port %s", pod.Owner.Namespace, pod.Owner.Name, name))
 	}
 	mac, ok := groupMAC(r.p.Dst)
 	switch {
@@ -60,7 +60,7 @@ func (r *run) podSends(n *node, name string) (location, error) {
 	if !ok {
 		gateway := port.sw.gateway(r.p.Src)
 		if gateway == nil {
-			return r.drop(fmt.Sprintf("switch %s has no router for %s", port.sw.row.Name, r.p.Src))
+			return r.drop(Other, fmt.Sprintf("switch %s has no router for %s", port.sw.row.Name, r.p.Src))
 		}
 		mac = gateway.row.MAC
 	}
@@ -76,10 +76,11 @@ func (r *run) podSends(n *node, name string) (location, error) {
 func (r *run) podReceives(n *node, pod *cluster.Pod) (location, error) {
 	switch {
 	case r.p.EthDst != pod.MAC:
-		return r.drop(fmt.Sprintf("the frame is for %s, pod %s/%s has %s", r.p.EthDst, pod.Owner.Namespace,
+		return r.drop(Other, fmt.Sprintf("the frame is for %s, pod %s/%s has %s", r.p.EthDst, pod.Owner.Namespace,
 			pod.Owner.Name, pod.MAC))
 	case !slices.Contains(pod.IPs, r.p.Dst) && !slices.Contains(pod.Extra, r.p.Dst):
-		return r.drop(fmt.Sprintf("the packet is for %s, which pod %s/%s does not have", r.p.Dst, pod.Owner.Namespace,
+		return r.drop(Other, fmt.Sprintf("the packet is for %s, which pod %s/%s does not have", r.p.Dst,
+			pod.Owner.Namespace,
 			pod.Owner.Name))
 	}
 	return r.deliver(Point{n.name, pod.Owner},

@@ -73,7 +73,7 @@ func (r *run) routerReceives(n *node, name string) (location, error) {
 	}
 	r.ctState = tracking{}
 	if reason := r.admit(n, in); reason != "" {
-		return r.drop(reason)
+		return r.drop(Other, reason)
 	}
 	r.unSNAT(n, in)
 	r.enterDistributed(n, in)
@@ -86,14 +86,14 @@ func (r *run) routerReceives(n *node, name string) (location, error) {
 		return location{}, err
 	}
 	if !ok {
-		return r.drop(fmt.Sprintf("%s has no route to %s", rt.row.Name, r.p.Dst))
+		return r.drop(NoRoute, fmt.Sprintf("%s has no route to %s", rt.row.Name, r.p.Dst))
 	}
 	if to, ok, err = r.policy(n, rt, name, to); err != nil || !ok {
 		return r.dropOr(err, fmt.Sprintf("a policy of %s drops it", rt.row.Name))
 	}
 	mac, reason := r.neighbour(n, rt, to)
 	if reason != "" {
-		return r.drop(reason)
+		return r.drop(NoNeighbor, reason)
 	}
 	if home := to.out.row.Chassis; home != "" && home != n.chassis() {
 		return location{}, fmt.Errorf("%s is on chassis %q, not here: not known", to.out.row.Key(), home)
@@ -109,18 +109,18 @@ func (r *run) routerReceives(n *node, name string) (location, error) {
 	return r.leaveRouter(n, to.out)
 }
 
-// dropOr drops the packet, or returns err. A packet that was rejected has already ended.
+// dropOr drops the packet by a rule, or returns err. A packet that was rejected has already ended.
 func (r *run) dropOr(err error, reason string) (location, error) {
 	if err != nil || r.done {
 		return location{}, err
 	}
-	return r.drop(reason)
+	return r.drop(ByRule, reason)
 }
 
 // leaveRouter runs lr_out_delivery.
 func (r *run) leaveRouter(n *node, out *routerPort) (location, error) {
 	if out.peer == nil {
-		return r.drop(fmt.Sprintf("router port %s leads nowhere", out.row.Name))
+		return r.drop(Other, fmt.Sprintf("router port %s leads nowhere", out.row.Name))
 	}
 	return location{switchReceives, n, out.peer.row.Name}, nil
 }
@@ -202,9 +202,9 @@ func (r *run) routerBalances(n *node, in *routerPort) (routerFlags, error) {
 	case err != nil:
 		return flags, err
 	case out == refused:
-		_, err = r.refuse(location{routerRefuses, n, in.row.Name}, flags, reason)
+		_, err = r.refuse(location{routerRefuses, n, in.row.Name}, flags, NoEndpoint, reason)
 	case out == dropped:
-		_, err = r.drop(reason)
+		_, err = r.drop(v.lost(), reason)
 	}
 	return flags, err
 }

@@ -19,7 +19,7 @@ func (p *switchPort) stateful() bool {
 func (r *run) switchReceives(n *node, name string) (location, error) {
 	in := n.ovn.ports[name]
 	if in == nil {
-		return r.drop("there is no logical switch port " + name)
+		return r.drop(Other, "there is no logical switch port "+name)
 	}
 	sw := in.sw
 	if err := in.check(); err != nil {
@@ -27,10 +27,13 @@ func (r *run) switchReceives(n *node, name string) (location, error) {
 	}
 	r.ctState = tracking{}
 	if r.p.VLAN != 0 {
-		return r.drop(fmt.Sprintf("%s ls_in_check_port_sec drops it: the frame is for VLAN %d", sw.row.Name, r.p.VLAN))
+		return r.drop(Other, fmt.Sprintf("%s ls_in_check_port_sec drops it: the frame is for VLAN %d", sw.row.Name,
+			r.p.VLAN))
 	}
 	if !in.lets(r.p.EthSrc, r.p.Src) {
-		return r.drop(fmt.Sprintf("port security of %s (%s ls_in_apply_port_sec) drops it: %s with %s is not the port's", name, sw.row.Name, r.p.Src, r.p.EthSrc))
+		return r.drop(NotItsOwn,
+			fmt.Sprintf("port security of %s (%s ls_in_apply_port_sec) drops it: %s with %s is not the port's", name,
+				sw.row.Name, r.p.Src, r.p.EthSrc))
 	}
 	if in.stateful() {
 		if hairpin, err := r.switchBalances(n, in); err != nil || r.done {
@@ -54,9 +57,9 @@ func (r *run) switchReceives(n *node, name string) (location, error) {
 	}
 	switch {
 	case out == nil:
-		return r.drop(fmt.Sprintf("switch %s has no port for %s", sw.row.Name, r.p.EthDst))
+		return r.drop(NoNeighbor, fmt.Sprintf("switch %s has no port for %s", sw.row.Name, r.p.EthDst))
 	case out == in:
-		return r.drop(fmt.Sprintf("switch %s: %s is behind port %s, where the packet comes from", sw.row.Name,
+		return r.drop(Other, fmt.Sprintf("switch %s: %s is behind port %s, where the packet comes from", sw.row.Name,
 			r.p.EthDst, name))
 	}
 	if unknown {
@@ -116,10 +119,10 @@ func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) 
 		case err != nil:
 			return false, err
 		case out == refused:
-			_, err = r.refuse(location{switchOutput, n, in.row.Name}, routerFlags{}, reason)
+			_, err = r.refuse(location{switchOutput, n, in.row.Name}, routerFlags{}, NoEndpoint, reason)
 			return false, err
 		case out == dropped:
-			_, err = r.drop(reason)
+			_, err = r.drop(v.lost(), reason)
 			return false, err
 		case r.p.Src == r.p.Dst:
 			return true, r.hairpin(n, in, v, asked, snat)
@@ -184,7 +187,7 @@ func (r *run) acl(n *node, sw *logicalSwitch, in *switchPort) error {
 			r.step(n, stage, a.row, a.row.Owner, "allowed")
 			return nil
 		case nb.Drop:
-			_, err := r.drop(fmt.Sprintf("an ACL of %s drops it: %s", stage, a.row.Match))
+			_, err := r.drop(Other, fmt.Sprintf("an ACL of %s drops it: %s", stage, a.row.Match))
 			return err
 		}
 		return fmt.Errorf("%s: action %q is not known", a.row.Key(), a.row.Action)
@@ -255,7 +258,7 @@ func (r *run) switchEgress(n *node, out *switchPort) (location, error) {
 		r.commitNew(n, r.w.join(out.sw.row.Name, " ls_out_stateful"), z, out.sw.row.Owner)
 	}
 	if !out.lets(r.p.EthDst, r.p.Dst) {
-		return r.drop(fmt.Sprintf("port security of %s (%s ls_out_apply_port_sec) drops it: %s with "+
+		return r.drop(Other, fmt.Sprintf("port security of %s (%s ls_out_apply_port_sec) drops it: %s with "+
 			"%s is not the port's", out.row.Name, out.sw.row.Name, r.p.Dst, r.p.EthDst))
 	}
 	return location{switchOutput, n, out.row.Name}, nil
@@ -277,7 +280,7 @@ func (r *run) switchOutput(n *node, name string) (location, error) {
 			return location{plainReceives, n, patch}, nil
 		}
 		if n.bridge.patch[patch] == "" {
-			return r.drop(fmt.Sprintf("port %s: no bridge is mapped to network %q (ovn-bridge-mappings)", name,
+			return r.drop(Other, fmt.Sprintf("port %s: no bridge is mapped to network %q (ovn-bridge-mappings)", name,
 				p.row.Options["network_name"]))
 		}
 		return location{bridgeReceives, n, patch}, nil
@@ -291,5 +294,5 @@ func (r *run) switchOutput(n *node, name string) (location, error) {
 		}
 		return location{hostReceives, n, link}, nil
 	}
-	return r.drop(fmt.Sprintf("no interface is bound to port %s", name))
+	return r.drop(Other, fmt.Sprintf("no interface is bound to port %s", name))
 }

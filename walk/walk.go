@@ -107,11 +107,13 @@ type Verdict struct {
 	Flooded   bool // multicast or broadcast, sent to several receivers, which Reason lists
 	At        Point
 	Seen      Packet // as the receiver sees it
+	Cause     Cause  // if it did not arrive
 	Reason    string // a sentence
 	// Answered reports whether the reply reached the sender, from the address and port that the
 	// packet was sent to. For a rejected packet, the reply is the reset, abort or ICMP error.
-	Answered bool
-	Answer   Packet // the reply as it arrived
+	Answered    bool
+	Answer      Packet // the reply as it arrived
+	AnswerCause Cause  // if the reply did not arrive
 	// AnswerReason is a sentence about the reply, empty if no reply was followed.
 	AnswerReason string
 }

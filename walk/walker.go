@@ -183,7 +183,8 @@ func (r *run) follow(at location, p Packet) (Verdict, error) {
 			return r.verdict, fmt.Errorf("%s: %w", at, err)
 		}
 		if n := at.node; r.recirculations > maxRecirculations && n != nil && n.userspace() {
-			r.drop(fmt.Sprintf("%s: Open vSwitch's userspace datapath drops it: %d recirculations, more than %d", at,
+			r.drop(Other, fmt.Sprintf("%s: Open vSwitch's userspace datapath drops it: %d recirculations, more than %d",
+				at,
 				r.recirculations, maxRecirculations))
 		}
 		if !next.place.inOVS() {
@@ -221,7 +222,7 @@ func (r *run) leave() {
 
 func (r *run) move(at location) (location, error) {
 	if at.place.inOVN() && slices.Contains(at.node.state.Bridge.NoFlows, claims.IntegrationBridge) {
-		return r.drop(claims.IntegrationBridge + " drops it: OVN's flows are gone")
+		return r.drop(Other, claims.IntegrationBridge+" drops it: OVN's flows are gone")
 	}
 	switch at.place {
 	case hostSends:
@@ -274,9 +275,9 @@ func (l location) String() string {
 }
 
 // drop ends the packet.
-func (r *run) drop(reason string) (location, error) {
+func (r *run) drop(cause Cause, reason string) (location, error) {
 	r.done = true
-	r.verdict = Verdict{Reason: reason}
+	r.verdict = Verdict{Cause: cause, Reason: reason}
 	return location{}, nil
 }
 
@@ -288,12 +289,12 @@ func (r *run) deliver(at Point, reason string) (location, error) {
 }
 
 // refuse ends the packet and stores the refusal that its sender gets.
-func (r *run) refuse(from location, flags routerFlags, reason string) (location, error) {
+func (r *run) refuse(from location, flags routerFlags, cause Cause, reason string) (location, error) {
 	back := Packet{Protocol: r.p.Protocol, Src: r.p.Dst, Dst: r.p.Src, SrcPort: r.p.DstPort, DstPort: r.p.SrcPort,
 		EthSrc: r.p.EthDst, EthDst: r.p.EthSrc}
 	r.refusal = &refusal{from: from, packet: back, flags: flags}
 	r.done = true
-	r.verdict = Verdict{Rejected: true, Reason: reason}
+	r.verdict = Verdict{Rejected: true, Cause: cause, Reason: reason}
 	return location{}, nil
 }
 
@@ -356,6 +357,7 @@ func (r *run) answer(t *Trace) error {
 	}
 	v.Answer = end.Seen
 	v.Answered, v.AnswerReason = checkReply(t, end)
+	v.AnswerCause = end.Cause
 	return nil
 }
 

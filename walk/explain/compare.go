@@ -17,7 +17,7 @@ func Difference(before, after *Explanation) string {
 	head := ""
 	for _, x := range [...][2]string{
 		{before.Way, after.Way}, {"endpoint followed: " + followed(before), "endpoint followed: " + followed(after)},
-		{before.Sentence(), after.Sentence()},
+		{before.Sentence(), after.Sentence()}, {"why: " + before.Why().Text, "why: " + after.Why().Text},
 	} {
 		if x[0] != x[1] {
 			head += fmt.Sprintf("- %s\n+ %s\n", x[0], x[1])

@@ -35,6 +35,7 @@ type Explanation struct {
 	// Endpoints are all endpoints of the Service, in the order of the Snapshot.
 	Endpoints []Endpoint
 	Trace     walk.Trace
+	why       Why // without a Proof
 	// Policies are the decisions of policies, in the order of the walk; none if no policy
 	// selects a pod at an end of it.
 	Policies []Decision
@@ -98,6 +99,7 @@ func (a *request) explain(s *cluster.Snapshot, q Question, t walk.Trace, failure
 		e.Service = strings.TrimSuffix(f.Owner.Namespace+"/"+f.Owner.Name+":"+f.PortName, ":")
 		e.Endpoints = endpoints(s, f, &e.Trace)
 	}
+	e.why = newReasoner(s, e, a.frontend).why()
 	return e
 }
 

@@ -80,6 +80,9 @@ type (
 		At        string      `json:"at,omitempty"`
 		Seen      *jsonPacket `json:"seen,omitempty"`
 		Sentence  string      `json:"sentence"`
+		Reason    Reason      `json:"reason"`
+		Why       string      `json:"why"`              // the reason in words
+		Object    string      `json:"object,omitempty"` // that decides
 		Unknown   string      `json:"unknown,omitempty"`
 	}
 	jsonCosts struct {
@@ -109,6 +112,8 @@ func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 		Proof: e.Proof,
 		Verdict: jsonVerdict{Delivered: v.Delivered, Rejected: v.Rejected, Answered: v.Answered,
 			Sentence: e.Sentence()}}
+	why := e.Why()
+	x.Verdict.Reason, x.Verdict.Why, x.Verdict.Object = why.Reason, why.Text, why.Object.String()
 	if v.Delivered {
 		seen := packetOf(v.Seen)
 		x.Verdict.At, x.Verdict.Seen = v.At.String(), &seen

@@ -14,6 +14,7 @@ func (e *Explanation) Markdown(heading int, picture string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s → %s\n\n", strings.Repeat("#", heading), e.Trace.From, e.title())
 	fmt.Fprintf(&b, "**%s**\n\n", e.Sentence())
+	fmt.Fprintf(&b, "Why: %s.\n\n", e.Why().Text)
 	if picture != "" {
 		fmt.Fprintf(&b, "![the packet's path](%s)\n\n", picture)
 	}

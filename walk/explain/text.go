@@ -28,6 +28,12 @@ func colours(on bool) palette {
 func (e *Explanation) Text(colour bool) string {
 	var b strings.Builder
 	c := colours(colour)
+	mark := c.bad
+	if e.Good() {
+		mark = c.good
+	}
+	verdict := mark + e.Sentence() + c.off + "\n"
+	fmt.Fprintf(&b, "%sWHY   %s\n\n", verdict, e.Why().Text)
 	e.head(&b)
 	fmt.Fprintf(&b, "\n%sFORWARD%s\n", c.place, c.off)
 	proof := cmp.Or(e.Proof, &Proof{})
@@ -44,11 +50,7 @@ func (e *Explanation) Text(colour bool) string {
 	if costs := e.costs(); len(costs) > 0 {
 		fmt.Fprintf(&b, "\n%s\n", strings.Join(costs, "\n"))
 	}
-	mark := c.bad
-	if e.Good() {
-		mark = c.good
-	}
-	fmt.Fprintf(&b, "\n%s%s%s\n", mark, e.Sentence(), c.off)
+	fmt.Fprintf(&b, "\n%s", verdict)
 	if e.Proof != nil {
 		fmt.Fprintf(&b, "\n%s", e.Proof)
 	}
