@@ -43,7 +43,7 @@ type Options struct {
 
 // Parts returns what can be measured.
 func Parts() []string {
-	return append(slices.Clone(usual), partPolicies, partRedirect, partDGP, partPasses)
+	return append(slices.Clone(usual), partPolicies, partAllowed, partRedirect, partDGP, partPasses)
 }
 
 // usual is measured if no part is named.
@@ -58,6 +58,7 @@ const (
 	partPolicies = "policies" // NetworkPolicies, of Hairpin only
 	partRedirect = "redirect" // of NodePorts, by nft and by eBPF programs
 	partDGP      = "dgp"      // of a node's host, by policies and by a distributed gateway port
+	partAllowed  = "allowed"  // traffic that NetworkPolicies allow, beside traffic without policies
 	partPasses   = "passes"   // conntrack passes and datapath lookups of each packet
 )
 
@@ -113,6 +114,8 @@ func Run(ctx context.Context, opt Options) error {
 			return inTurn(ctx, opt, pathSetting())
 		case partDGP:
 			return inTurn(ctx, opt, localSetting())
+		case partAllowed:
+			return inTurn(ctx, opt, policySetting())
 		case partPasses:
 			return passes(ctx, opt)
 		}

@@ -8,9 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"hairpin/cluster"
 	"hairpin/lab"
@@ -25,11 +30,13 @@ const (
 	turnLong       = 2 * time.Second
 )
 
-// setting is a key of the configuration, whose two values are measured in turn in the demo's lab.
+// setting has two values, which are measured in turn in the demo's lab.
 type setting struct {
 	title, key string
 	values     [2]string
 	demo       demo.Options
+	// set makes a value the node's; nil: key is one of the configuration.
+	set func(ctx context.Context, n *lab.Node, value string) error
 	// shows is a command of the node, from whose output value reads the active value.
 	shows []string
 	value func(out string) string
@@ -101,6 +108,79 @@ func localSetting() setting {
 				{"own host, IPv6", n.Host, at("[fd00:10:96::103]:80"), netip.AddrPort{}},
 				{"pod, IPv4", n.Host, at("10.96.1.1:80"), at("10.96.9.81:81")},
 				{"pod, IPv6", n.Host, at("[fd00:10:96::101]:80"), at("[fd00:10:96::981]:81")},
+			}
+		},
+	}
+}
+
+// trafficPolicies is how many NetworkPolicies the namespace of the pods has while traffic beside them
+// is measured.
+const trafficPolicies = 1000
+
+// policyManifest is where the node's agent reads them.
+const policyManifest = "/etc/hairpin/manifests/traffic-policies.yaml"
+
+// trafficPolicyObjects returns the policies. Every tenth selects the server, and one of these allows
+// the clients.
+func trafficPolicyObjects() (string, error) {
+	var out strings.Builder
+	for i := range trafficPolicies {
+		p := policyFor(fmt.Sprintf("traffic-%04d", i), appName(i), 80, appName(3*i), appName(3*i+1), appName(3*i+2))
+		if i%10 == 0 {
+			p.Spec.PodSelector.MatchLabels["app"] = "web"
+		}
+		if i == 0 {
+			p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{
+				{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+				{IPBlock: &networkingv1.IPBlock{CIDR: "172.16.0.0/12"}}, // as seen from outside, and the node
+				{IPBlock: &networkingv1.IPBlock{CIDR: "100.64.0.0/16"}}}}}
+		}
+		p.TypeMeta = metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}
+		p.Namespace = "default"
+		text, err := yaml.Marshal(p)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&out, "---\n%s", text)
+	}
+	return out.String(), nil
+}
+
+// policySetting compares traffic that NetworkPolicies allow to traffic without policies.
+func policySetting() setting {
+	at := netip.MustParseAddrPort
+	return setting{
+		title: "allowed by NetworkPolicies, mode shared", key: "policies",
+		values: [2]string{"none", strconv.Itoa(trafficPolicies)},
+		demo:   demo.Options{Mode: cluster.ModeShared},
+		set: func(ctx context.Context, n *lab.Node, value string) error {
+			if value == "none" {
+				_, err := n.Exec(ctx, "rm", "-f", policyManifest)
+				return err
+			}
+			objects, err := trafficPolicyObjects()
+			if err != nil {
+				return err
+			}
+			_, err = n.ExecInput(ctx, objects, "sh", "-c",
+				"cat > "+policyManifest+".new && mv "+policyManifest+".new "+policyManifest)
+			return err
+		},
+		shows: []string{"hairpin", "policies", "default/pod-a1", "--config-file=" + hairpinConfig},
+		value: func(out string) string {
+			if n := strings.Count(out, "NetworkPolicy/default/"); n > 0 {
+				return strconv.Itoa(trafficPolicies)
+			}
+			return "none"
+		},
+		ways: func(n *lab.Node, client *lab.Host) []turnWay {
+			pod := n.Pods()[1]
+			return []turnWay{
+				{"pod → pod, IPv4", pod, at("10.244.1.3:8080"), at("10.244.1.3:8981")},
+				{"pod → pod, IPv6", pod, at("[fd00:10:244:1::3]:8080"), at("[fd00:10:244:1::3]:8981")},
+				{"pod → ClusterIP → pod, IPv4", pod, at("10.96.1.1:80"), at("10.96.9.81:81")},
+				{"outside → NodePort → pod, IPv4", client, netip.AddrPortFrom(n.Addresses()[0].Addr(), 30001),
+					netip.AddrPortFrom(n.Addresses()[0].Addr(), 30981)},
 			}
 		},
 	}
@@ -225,20 +305,30 @@ func (t *turn) measure(ctx context.Context, n *lab.Node, y turnWay, slow int) er
 	return t.stream(ctx, y.from, y.sink, long)
 }
 
-// use restarts a node's agent with another value of the setting, and waits until it is in sync.
-func (s *setting) use(ctx context.Context, n *lab.Node, value string, slow int) error {
+// restart writes another value of the setting's key and restarts the node's agent.
+func (s *setting) restart(ctx context.Context, n *lab.Node, value string) error {
 	if _, err := n.Exec(ctx, "sed", "-i", "s/^"+s.key+" = .*/"+s.key+" = "+value+"/", hairpinConfig); err != nil {
 		return err
 	}
-	if err := n.Restart(ctx, "hairpin", syscall.SIGTERM); err != nil {
+	return n.Restart(ctx, "hairpin", syscall.SIGTERM)
+}
+
+// use makes a value of the setting the node's, and waits until its agent is in sync.
+func (s *setting) use(ctx context.Context, n *lab.Node, value string, slow int) error {
+	set := s.set
+	if set == nil {
+		set = s.restart
+	}
+	if err := set(ctx, n, value); err != nil {
 		return err
 	}
 	patience := 30 * time.Second * time.Duration(slow)
 	well := func(out string) bool {
 		return strings.Contains(out, "in sync") && !strings.Contains(out, "not in sync")
 	}
-	if err := n.WaitFor(ctx, patience, well, statusCommand()...); err != nil {
+	shown := func(out string) bool { return s.value(out) == value }
+	if err := n.WaitFor(ctx, patience, shown, s.shows...); err != nil {
 		return err
 	}
-	return n.WaitFor(ctx, patience, func(out string) bool { return s.value(out) == value }, s.shows...)
+	return n.WaitFor(ctx, patience, well, statusCommand()...)
 }
