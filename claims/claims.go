@@ -13,8 +13,11 @@ const (
 	MasqHairpin  = 5 // source that OVN gives to a pod that reaches itself through a Service
 	// of the gateway router: all endpoints, where internalTrafficPolicy excludes some from the
 	// cluster IP
-	MasqCluster   = 6
-	MasqAddresses = 7 // how many addresses, the network address included, a masquerade subnet must have
+	MasqCluster = 6
+	// the host's on ServiceHost, with ServiceBridge: the kernel's reverse-path check drops all IPv4
+	// packets of a link without an address
+	MasqServiceHost = 7
+	MasqAddresses   = 8 // how many addresses, the network address included, a masquerade subnet must have
 )
 
 // Offsets in the node-local subnet (docs/design/origins.md#node-local-access), the same on every

@@ -123,10 +123,24 @@ func TestMasqueradeAddressesAreTheHosts(t *testing.T) {
 		w := demoIn(t, mode, flows)
 		for _, name := range []string{"podlocal", "keeppod"} {
 			port := nodePortOf(t, w, name).Port()
-			for _, to := range []string{"169.254.169.3", "169.254.169.6"} {
+			for _, to := range []string{"169.254.169.3", "169.254.169.6", "169.254.169.7"} {
 				trace := walked(t, w, walk.Point{}, fromClient(w, netip.AddrPortFrom(addr(to), port)))
 				if trace.Verdict.Delivered || trace.Verdict.Rejected {
 					t.Errorf("%s, flows %v\n%s", mode, flows, trace)
+				}
+			}
+		}
+	}
+}
+
+// Programs of the host may bind to each address of each link, and find a link by its address.
+func TestNodeAddressesAreNotPlanned(t *testing.T) {
+	for mode, flows := range everyEngine {
+		w := demoIn(t, mode, flows)
+		for _, n := range w.Snapshot.Nodes {
+			for key := range w.States[n.Name].Host.Addresses {
+				if key.Link != n.Gateway.Bridge && slices.Contains(n.Addresses, key.Prefix.Addr()) {
+					t.Errorf("%s, flows %v, node %s: %s has %s", mode, flows, n.Name, key.Link, key.Prefix)
 				}
 			}
 		}

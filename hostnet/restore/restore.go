@@ -15,7 +15,6 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"hairpin/claims"
 	"hairpin/netdev"
 )
 
@@ -99,20 +98,15 @@ func familyOf(a netip.Addr) uint8 {
 	return unix.AF_INET6
 }
 
-// usedElsewhere returns the addresses of other links. The address of claims.ServiceHost is always
-// one of the gateway bridge.
+// usedElsewhere returns the addresses of other links.
 func usedElsewhere(l netlink.Link) (map[netip.Addr]bool, error) {
-	service := -1
-	if s, err := netlink.LinkByName(claims.ServiceHost); err == nil {
-		service = s.Attrs().Index
-	}
 	list, err := netdev.Addresses(nil)
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}
 	used := map[netip.Addr]bool{}
 	for _, a := range list {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok && a.LinkIndex != l.Attrs().Index && a.LinkIndex != service {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && a.LinkIndex != l.Attrs().Index {
 			used[ip.Unmap()] = true
 		}
 	}

@@ -113,15 +113,15 @@ func localSetting() setting {
 	}
 }
 
-// trafficPolicies is how many NetworkPolicies the namespace of the pods has while traffic beside them
-// is measured.
+// trafficPolicies is how many NetworkPolicies the namespace of the pods has while traffic beside
+// them is measured.
 const trafficPolicies = 1000
 
 // policyManifest is where the node's agent reads them.
 const policyManifest = "/etc/hairpin/manifests/traffic-policies.yaml"
 
-// trafficPolicyObjects returns the policies. Every tenth selects the server, and one of these allows
-// the clients.
+// trafficPolicyObjects returns the policies. Every tenth selects the server, and one of these
+// allows the clients.
 func trafficPolicyObjects() (string, error) {
 	var out strings.Builder
 	for i := range trafficPolicies {

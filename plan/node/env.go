@@ -94,6 +94,7 @@ type Stack struct {
 	MasqAll    netip.Addr // no host has it: VIP of all endpoints, if the cluster IP has only the node's own
 	MasqNext   netip.Addr
 	MasqPin    netip.Addr // hairpin source
+	MasqLink   netip.Addr // of claims.ServiceHost
 
 	Local Local // the distributed gateway port, if there is one
 
@@ -280,6 +281,7 @@ func (c *Checker) places(e *Env, s *Stack) bool {
 	}{
 		{&s.MasqOVN, claims.MasqOVN}, {&s.MasqHost, claims.MasqHost}, {&s.MasqLocal, claims.MasqETPLocal},
 		{&s.MasqAll, claims.MasqCluster}, {&s.MasqNext, claims.MasqNextHop}, {&s.MasqPin, claims.MasqHairpin},
+		{&s.MasqLink, claims.MasqServiceHost},
 	} {
 		*p.to = c.Nth(masq, p.place, masqField).Addr()
 	}
@@ -291,7 +293,7 @@ func (c *Checker) places(e *Env, s *Stack) bool {
 	s.JoinRouter = c.Nth(join, joinRouterPlace, joinField)
 	s.Join = c.Nth(join, e.Node.ID+NodeOffset, joinField)
 	s.Transit = c.Nth(transit, e.Node.ID+NodeOffset, transitField)
-	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqAll, s.MasqNext, s.MasqPin,
+	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqAll, s.MasqNext, s.MasqPin, s.MasqLink,
 		s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
 		if !p.IsValid() {
 			return false

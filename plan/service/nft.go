@@ -246,7 +246,7 @@ func nodePortRules(c node.Chains, outside bool) []nft.Rule {
 		s := &c.Env.Stacks[i]
 		m := servicesOf[s.Family]
 		for _, inner := range []netip.Prefix{node.HostPrefix(s.Management.Addr()), node.HostPrefix(s.MasqHost),
-			node.Vocab(s.Family).LinkLocal} {
+			node.HostPrefix(s.MasqLink), node.Vocab(s.Family).LinkLocal} {
 			if inner.IsValid() {
 				rules = append(rules, c.Rule(nft.Return{}, "not for NodePorts", nft.AddrIn{Dst: true, Prefix: inner}))
 			}
@@ -331,15 +331,19 @@ func refuseRules(c node.Chains) []nft.Rule {
 
 // masqueradeRules drops packets that arrive with a masquerade address as their destination. The
 // host's own packets, and those that it translates itself, do not pass this hook with such an
-// address.
+// address; except for replies by claims.ServiceHost: other software's nft, such as that of
+// hostPorts, masquerades as the link's address.
 func masqueradeRules(c node.Chains) []nft.Rule {
 	var rules []nft.Rule
+	drop := func(a netip.Addr, except ...nft.Match) {
+		rules = append(rules, c.Rule(nft.Drop{}, "masquerade addresses are the host's own",
+			append(except, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)})...))
+	}
 	for i := range c.Env.Stacks {
 		s := &c.Env.Stacks[i]
-		for _, a := range []netip.Addr{s.MasqAll, s.MasqLocal} {
-			rules = append(rules, c.Rule(nft.Drop{}, "masquerade addresses are the host's own",
-				nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)}))
-		}
+		drop(s.MasqAll)
+		drop(s.MasqLocal)
+		drop(s.MasqLink, nft.InInterface{Name: claims.ServiceHost, Not: true})
 	}
 	return rules
 }

@@ -40,8 +40,9 @@ func toServiceBridge(k *node.Kernel, s *node.Stack) {
 	}
 	if s.Family == cluster.IPv4 {
 		// Without an address, a reverse-path check of the link drops replies of pods, loose or not.
+		// The node's own would be there twice: programs that bind to each address would fail.
 		k.Address(host.Address{AddressKey: host.AddressKey{Link: claims.ServiceHost,
-			Prefix: node.HostPrefix(s.Address.Addr())}})
+			Prefix: node.HostPrefix(s.MasqLink)}})
 	}
 	k.State.Rules[host.Rule{Family: s.Family, Priority: claims.RuleForwarded, Mark: claims.MarkForwarded,
 		Mask: claims.MarkForwarded, Table: claims.ForwardTable}] = k.Owner

@@ -254,12 +254,18 @@ func denied(ip flow.Protocol, set, clear flow.CTBits) flow.Match {
 // documentation of NetworkPolicy promises it. A pod cannot have these sources.
 func (w *serviceBridge) ownNode(s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
-	for _, a := range w.OwnAddresses(s) {
-		w.add(pipeline.SvcEgressConntrack, prioExempt, flow.Match{Protocol: ip, Dst: node.HostPrefix(a)},
-			resubmit(pipeline.SvcIngressClassifier))
+	fromHost := func(a netip.Addr) {
 		w.add(pipeline.SvcIngressConntrack, prioExempt,
 			flow.Match{InPort: claims.ServiceHost, Protocol: ip, Src: node.HostPrefix(a)},
 			resubmit(pipeline.SvcConntrackCommit))
+	}
+	for _, a := range w.OwnAddresses(s) {
+		w.add(pipeline.SvcEgressConntrack, prioExempt, flow.Match{Protocol: ip, Dst: node.HostPrefix(a)},
+			resubmit(pipeline.SvcIngressClassifier))
+		fromHost(a)
+	}
+	if s.Family == cluster.IPv4 { // with IPv6, the host has no such address and would forward others' packets
+		fromHost(s.MasqLink)
 	}
 	w.add(pipeline.SvcIngressConntrack, prioExempt,
 		flow.Match{InPort: claims.ServicePatch, Protocol: ip, Src: node.HostPrefix(s.Management.Addr())},
