@@ -37,7 +37,7 @@ var documents = []struct{ name, about string }{
 		"Its use cases are compared flow by flow and connection by connection. Cookies differ in their upper half, " +
 			"which names the feature a flow belongs to; ports have other names. It says that in mode local all " +
 			"Service traffic uses the host's routes before it leaves the node, and has no flows for that: [services " +
-			"by host](services-by-host.md) shows Hairpin's."},
+			"by host](ovn-services-by-host.md) shows Hairpin's."},
 	{"egress-ip.md",
 		"Policies, address sets and NAT rows are compared where a packet matches them. An untranslated packet of a " +
 			"pod does not leave the node: the document lets the node's own pods out with their own address " +
@@ -57,7 +57,7 @@ var documents = []struct{ name, about string }{
 			"to which endpoint, and whether the source is preserved. [node-ports.md](../../user/node-ports.md) has " +
 			"all twelve cases of it, and tests send them. This page shows what carries the packet instead. Its " +
 			"redirect by TC flower is Hairpin's `[gateway] nodeport-path = redirect`, by eBPF ([redirect " +
-			"detached](redirect-detached.md)): maps replace its chains and the computed handles of its filters. " +
+			"detached](ovn-redirect-detached.md)): maps replace its chains and the computed handles of its filters. " +
 			"Those handles contradict each other: 0x1396dea9 stands for three filters; the filter of localhost's " +
 			"answers shows chain 259 and device eth0 where the text says 257 and lo; SCTP's protocol number 0x84, " +
 			"of which the handle takes the lower nibble, gives 4, so 0x104dea9; chains 257, 258, 259 and 269 are " +

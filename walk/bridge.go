@@ -157,6 +157,26 @@ func (r *run) leads(n *node, b *bridge, out sent) (location, error) {
 	return n.beyond(b, out.port)
 }
 
+// addNeighbors adds, to the switch that one of our bridges connects to, the addresses that the
+// bridge asks pods for: OVN itself has no port with them.
+func (n *node) addNeighbors() {
+	for _, b := range n.further {
+		p, t := n.wayToOVN(b), b.tables[pipeline.SvcNeighborDiscovery]
+		if p == nil || t == nil {
+			continue
+		}
+		for _, f := range t.others {
+			if m := &f.Match; m.InPort == "" && m.Dst.IsSingleIP() && len(f.Actions) > 0 {
+				out, _ := f.Actions[0].(flow.Output)
+				p.sw.further[m.Dst.Addr()] = b.pods[out.Port]
+				if len(f.Actions) > 1 { // several ports: which one uses it is not known
+					p.sw.further[m.Dst.Addr()] = cluster.MAC{}
+				}
+			}
+		}
+	}
+}
+
 // beyond returns the location behind a port: OVN, another bridge, or the host.
 func (n *node) beyond(b *bridge, out string) (location, error) {
 	port := n.state.Bridge.Ports[out]

@@ -53,6 +53,7 @@ func (w *Walker) node(name string) (*node, error) {
 		return nil, fmt.Errorf("node %s: %w", name, err)
 	}
 	n.bridge = newBridge(n)
+	n.addNeighbors()
 	n.kernel = newKernel(n)
 	w.nodes[name] = n
 	return n, nil
