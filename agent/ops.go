@@ -43,6 +43,7 @@ type monitoring struct {
 	checks      *ops.ServiceChecks
 	condition   *kube.Condition
 	meters      *ops.Meters
+	secure      http.Handler // of metrics, for clients with a permission; nil without an API
 	programming *programming
 	notes       *kube.Events
 	figures     atomic.Pointer[figures] // for meters
@@ -63,6 +64,9 @@ func newMonitoring(node string, client *kubeapi.Client, measure func(ops.Put), l
 		listeners: ops.NewListeners(log), condition: kube.NewCondition(client, node, log),
 		notes: kube.NewEvents(client, "hairpin-node", log), programming: newProgramming(time.Now()),
 		meters: ops.NewMeters(ops.OfAgent, measure),
+	}
+	if client != nil {
+		m.secure = ops.NewAuthorized(m.meters.Handler(), kube.Reviewer{Client: client})
 	}
 	m.notes.Reason = egressReason
 	m.checks = ops.NewServiceChecks(node, m.keeps, log)
@@ -86,6 +90,12 @@ func (m *monitoring) start(
 	m.health.Add(health)
 	start(func() { m.listeners.Serve(ctx, "healthz", c.Healthz, health) })
 	start(func() { m.listeners.Serve(ctx, "metrics", c.Metrics, m.meters.Handler()) })
+	if m.secure != nil {
+		start(func() {
+			m.listeners.ServeTLS(ctx, "secure metrics", c.SecureMetrics, m.secure,
+				ops.ServerTLS(c.MetricsCert, c.MetricsKey))
+		})
+	}
 	start(func() { m.condition.Run(ctx) })
 	start(func() {
 		m.programming.run(ctx, sync, func(f cluster.Family, took time.Duration) {

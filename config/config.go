@@ -41,9 +41,10 @@ type Process struct {
 
 	Egress EgressProbing // [ovnkubernetesfeature]
 
-	// [default] healthz-bind-address, metrics-bind-address: of the agent
-	Healthz, Metrics                     []netip.AddrPort
-	ControllerHealthz, ControllerMetrics []netip.AddrPort // of the controller; empty: see its socket
+	Healthz, Metrics                       []netip.AddrPort // [default] healthz-bind-address, metrics-bind-address
+	ControllerHealthz, ControllerMetrics   []netip.AddrPort // of the controller; empty: see its socket
+	SecureMetrics, ControllerSecureMetrics []netip.AddrPort // by TLS, for clients with a permission
+	MetricsCert, MetricsKey                string           // [default] metrics-cert, metrics-key
 }
 
 // Option is one setting: a key of a section of the configuration file, and a flag.
@@ -86,16 +87,17 @@ func DefaultConfig() Config {
 	return Config{
 		Cluster: known,
 		Process: Process{
-			RunDir:    "/run/hairpin",
-			OVSRunDir: "/run/openvswitch",
-			OVNRunDir: "/run/ovn",
-			LogLevel:  "info",
-			Repair:    true,
-			Egress:    EgressProbing{Timeout: time.Second, Interval: 200 * time.Millisecond},
-			Healthz: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:10256"),
-				netip.MustParseAddrPort("[::]:10256")},
-			Metrics: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:10249"),
-				netip.MustParseAddrPort("[::1]:10249")},
+			RunDir:                  "/run/hairpin",
+			OVSRunDir:               "/run/openvswitch",
+			OVNRunDir:               "/run/ovn",
+			LogLevel:                "info",
+			Repair:                  true,
+			Egress:                  EgressProbing{Timeout: time.Second, Interval: 200 * time.Millisecond},
+			Healthz:                 at("0.0.0.0:10256", "[::]:10256"),
+			Metrics:                 at("127.0.0.1:10249", "[::1]:10249"),
+			SecureMetrics:           at("0.0.0.0:10251", "[::]:10251"),
+			ControllerSecureMetrics: at("0.0.0.0:10252", "[::]:10252"),
+			ControllerHealthz:       at("127.0.0.1:10253", "[::1]:10253"),
 		},
 	}
 }

@@ -68,6 +68,11 @@ func values() map[string]struct {
 		"default controller-healthz-bind-address": addresses,
 		"default controller-metrics-bind-address": addresses,
 
+		"default metrics-secure-bind-address":            addresses,
+		"default controller-metrics-secure-bind-address": addresses,
+		"default metrics-cert":                           {[]string{"/etc/x"}, nil},
+		"default metrics-key":                            {[]string{"/etc/x"}, nil},
+
 		"default conntrack-max-per-core": {[]string{"32768"},
 			map[string]string{"": notNumber, "-1": notNumber}},
 		"default conntrack-pods-max": {[]string{"0", "500000"},
@@ -270,8 +275,27 @@ includes its reason. An agent that starts while the API is down is live but not 
 its predecessor's state as maintained.
 
 Every process serves the same paths on its socket in ` + "`run-dir`" + ` (` + "`agent.sock`, `controller.sock`" + `).
-Controllers run in the host network, and two may share a node, so by default they have no TCP
-address: probe them with ` + "`hairpin probe livez --controller`" + ` (exec), each with its own ` + "`run-dir`" + `.
+Two controllers may share a node: the one that has the address answers for both. The command
+` + "`hairpin probe livez --controller`" + ` asks a certain one by its ` + "`run-dir`" + `. A controller whose main loop
+hangs ends itself.
+
+## Metrics by TLS
+
+At ` + "`metrics-secure-bind-address`" + ` a request for ` + "`/metrics`" + ` needs a bearer token of Kubernetes whose
+user may ` + "`get`" + ` the non-resource URL ` + "`/metrics`" + `. The process asks the API server, by TokenReview
+and SubjectAccessReview, as kube-rbac-proxy does.
+
+| answer | when |
+|---|---|
+| 200 | the token is valid and its user has the permission; it holds for a minute, and for ten while the API server does not answer |
+| 401 | no token, or one that the API server does not accept |
+| 403 | the user has no permission |
+| 429 | the client sends more than five tokens, and more than one each second, that get no 200 |
+| 503 | the API server does not answer, or more than eight requests are being answered |
+
+HTTP/1.1 only. The certificate is self-signed and made at the start, or that of ` + "`metrics-cert`" + ` and
+` + "`metrics-key`" + `, whose files can be renewed at any time. An agent that reads manifests instead of the
+API does not listen there.
 `
 
 // TestConfigurationDocument: docs/reference/configuration.md is generated from the options (`go

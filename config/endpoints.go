@@ -12,14 +12,27 @@ func endpointOptions() []Option {
 		addresses("healthz-bind-address",
 			"addresses at which the agent serves /livez, /readyz and /healthz; empty = none",
 			func(c *Config) *[]netip.AddrPort { return &c.Process.Healthz }),
-		addresses("metrics-bind-address", "addresses at which the agent serves /metrics; empty = none",
+		addresses("metrics-bind-address",
+			"addresses at which the agent serves /metrics to every client, without TLS; empty = none",
 			func(c *Config) *[]netip.AddrPort { return &c.Process.Metrics }),
 		addresses("controller-healthz-bind-address",
 			"addresses at which the controller serves /livez, /readyz and /healthz; empty = its socket only",
 			func(c *Config) *[]netip.AddrPort { return &c.Process.ControllerHealthz }),
 		addresses("controller-metrics-bind-address",
-			"addresses at which the controller serves /metrics; empty = its socket only",
+			"addresses at which the controller serves /metrics to every client, without TLS; empty = its socket only",
 			func(c *Config) *[]netip.AddrPort { return &c.Process.ControllerMetrics }),
+		addresses("metrics-secure-bind-address",
+			"addresses at which the agent serves /metrics by TLS, to clients whose token may get /metrics; empty = none",
+			func(c *Config) *[]netip.AddrPort { return &c.Process.SecureMetrics }),
+		addresses("controller-metrics-secure-bind-address",
+			"addresses at which the controller serves /metrics by TLS, to clients whose token may get /metrics; "+
+				"empty = none",
+			func(c *Config) *[]netip.AddrPort { return &c.Process.ControllerSecureMetrics }),
+		text("default", "metrics-cert",
+			"PEM file with the certificate of the TLS addresses of /metrics; empty = a self-signed one",
+			func(c *Config) *string { return &c.Process.MetricsCert }),
+		text("default", "metrics-key", "PEM file with the private key of metrics-cert",
+			func(c *Config) *string { return &c.Process.MetricsKey }),
 	}
 }
 
@@ -39,4 +52,12 @@ func addresses(key, usage string, field func(*Config) *[]netip.AddrPort) Option 
 			return nil
 		},
 		func(c *Config) string { return join(*field(c)) }}
+}
+
+// at returns addresses with ports.
+func at(addresses ...string) (list []netip.AddrPort) {
+	for _, a := range addresses {
+		list = append(list, netip.MustParseAddrPort(a))
+	}
+	return list
 }

@@ -52,13 +52,31 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		w.serve(ctx, c, socket)
+		w.serve(ctx, c, socket, client)
 	}()
 	defer func() {
 		stop()
 		<-served
 	}()
-	// A replica that lost the Lease tries to acquire it again, until ctx ends.
+	ended, hung := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- candidate(ctx, client, identity, c, w, log) }()
+	go func() {
+		if err := w.hangs(ctx); err != nil {
+			hung <- err
+		}
+	}()
+	select {
+	case err := <-ended: // with ctx, after it has released the Lease
+		return err
+	case err := <-hung:
+		return err
+	}
+}
+
+// candidate leads whenever it holds the Lease, until ctx ends. After it lost the Lease, it tries to
+// acquire it again.
+func candidate(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *watched,
+	log *slog.Logger) error {
 	for ctx.Err() == nil {
 		if err := lead(ctx, client, identity, c, w, log); err != nil {
 			return err

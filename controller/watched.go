@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,7 +14,9 @@ import (
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/kube"
+	"hairpin/kubeapi"
 	"hairpin/ops"
+	"hairpin/retry"
 )
 
 // watched is the health of a controller.
@@ -86,8 +89,22 @@ func (w *watched) add(mux *http.ServeMux) {
 	})
 }
 
+// hangs returns an error when the main loop hangs, and nil when ctx ends. Another controller on the
+// node may answer the kubelet's probes for this one.
+func (w *watched) hangs(ctx context.Context) error {
+	for {
+		retry.Sleep(ctx, 5*time.Second)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if why := w.health.Dead(time.Now()); why != "" {
+			return errors.New(why)
+		}
+	}
+}
+
 // serve serves health and metrics until ctx ends.
-func (w *watched) serve(ctx context.Context, c config.Config, socket net.Listener) {
+func (w *watched) serve(ctx context.Context, c config.Config, socket net.Listener, client *kubeapi.Client) {
 	health, all := http.NewServeMux(), http.NewServeMux()
 	w.add(health)
 	w.add(all)
@@ -95,6 +112,11 @@ func (w *watched) serve(ctx context.Context, c config.Config, socket net.Listene
 	var wg sync.WaitGroup
 	wg.Go(func() { w.listeners.Serve(ctx, "healthz", c.Process.ControllerHealthz, health) })
 	wg.Go(func() { w.listeners.Serve(ctx, "metrics", c.Process.ControllerMetrics, w.meters.Handler()) })
+	wg.Go(func() {
+		w.listeners.ServeTLS(ctx, "secure metrics", c.Process.ControllerSecureMetrics,
+			ops.NewAuthorized(w.meters.Handler(), kube.Reviewer{Client: client}),
+			ops.ServerTLS(c.Process.MetricsCert, c.Process.MetricsKey))
+	})
 	wg.Go(func() {
 		if err := ops.ServeHTTP(ctx, socket, all); err != nil {
 			w.log.Error("controller socket", "error", err)

@@ -4,8 +4,11 @@ package ops
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -43,19 +46,26 @@ func NewListeners(log *slog.Logger) *Listeners { return &Listeners{log: log} }
 
 // Serve serves h on all addresses until ctx ends. The name what is for logs.
 func (d *Listeners) Serve(ctx context.Context, what string, addresses []netip.AddrPort, h http.Handler) {
+	d.ServeTLS(ctx, what, addresses, h, nil)
+}
+
+// ServeTLS is Serve with TLS, if secure is not nil.
+func (d *Listeners) ServeTLS(ctx context.Context, what string, addresses []netip.AddrPort, h http.Handler,
+	secure *tls.Config) {
 	var wg sync.WaitGroup
 	for _, a := range addresses {
 		r := &report.Listener{For: what, Address: a.String(), Error: "not yet"}
 		d.mu.Lock()
 		d.list = append(d.list, r)
 		d.mu.Unlock()
-		wg.Go(func() { d.keep(ctx, r, a, h) })
+		wg.Go(func() { d.keep(ctx, r, a, h, secure) })
 	}
 	wg.Wait()
 }
 
 // keep listens on one address, and retries after failures.
-func (d *Listeners) keep(ctx context.Context, r *report.Listener, a netip.AddrPort, h http.Handler) {
+func (d *Listeners) keep(ctx context.Context, r *report.Listener, a netip.AddrPort, h http.Handler,
+	secure *tls.Config) {
 	log := d.log.With("for", r.For, "address", r.Address)
 	for ctx.Err() == nil {
 		l, err := listenTCP(ctx, a)
@@ -66,7 +76,7 @@ func (d *Listeners) keep(ctx context.Context, r *report.Listener, a netip.AddrPo
 		}
 		if err == nil {
 			d.set(r, "")
-			err = ServeHTTP(ctx, l, h)
+			err = serveHTTP(ctx, l, h, secure)
 		}
 		if ctx.Err() != nil {
 			return
@@ -99,10 +109,20 @@ func noSuchFamily(a netip.AddrPort, err error) bool {
 
 // ServeHTTP serves h on l until ctx ends, and closes l.
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
+	return serveHTTP(ctx, l, h, nil)
+}
+
+// serveHTTP is ServeHTTP with TLS, if secure is not nil. The handshake is part of the request's
+// time. Failed handshakes are not logged: any client can cause them.
+func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, secure *tls.Config) error {
 	srv := &http.Server{Handler: h, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: IdleTimeout,
-		MaxHeaderBytes: HeaderBytes}
+		MaxHeaderBytes: HeaderBytes, ErrorLog: log.New(io.Discard, "", 0)}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	if err := srv.Serve(Bounded(l, mostAskers)); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	l = Bounded(l, mostAskers)
+	if secure != nil {
+		l = tls.NewListener(l, secure)
+	}
+	if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil

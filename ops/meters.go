@@ -27,6 +27,10 @@ type value struct {
 	kind prometheus.ValueType
 }
 
+// mostScrapes are answered at the same time, others with 503: a scrape asks the daemons of the
+// node.
+const mostScrapes = 8
+
 // Put sets the value of a metric with its labels.
 type Put func(name string, v float64, labels ...string)
 
@@ -100,7 +104,7 @@ func (m *Meters) Count(name string, labels ...string) {
 
 func (m *Meters) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes}))
 	return mux
 }
 

@@ -145,10 +145,11 @@ func TestDoors(t *testing.T) {
 // MetricsDocument -update`).
 func TestMetricsDocument(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# Metrics\n\nThis page lists every metric. The agent serves them on `metrics-bind-address`, " +
-		"the controller on\n" +
-		"`controller-metrics-bind-address` and on its socket ([configuration.md](configuration.md)). Both also have\n" +
-		"the metrics of every Go program (`go_*`, `process_*`). Durations are in seconds.\n")
+	b.WriteString("# Metrics\n\nThis page lists every metric. " +
+		"[monitoring.md](../operations/monitoring.md#prometheus) describes how to\n" +
+		"scrape them, and [configuration.md](configuration.md#metrics-by-tls) where agent and " +
+		"controller serve them. Both\n" +
+		"also have the metrics of every Go program (`go_*`, `process_*`). Durations are in seconds.\n")
 	for _, of := range []struct{ of, title string }{{both, "Agent and controller"}, {OfAgent, "Agent"},
 		{OfController, "Controller"}} {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n", of.title)

@@ -2,6 +2,9 @@
 package opstest
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"io"
 	"net"
@@ -39,4 +42,20 @@ func Closed(c net.Conn, within time.Duration) bool {
 	_, err := io.Copy(io.Discard, c)
 	var slow net.Error
 	return !errors.As(err, &slow) || !slow.Timeout()
+}
+
+// CertificatePEM returns the content of a certificate's file.
+func CertificatePEM(t *testing.T, c *tls.Certificate) []byte {
+	t.Helper()
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]})
+}
+
+// KeyPEM returns the content of the file of a certificate's key.
+func KeyPEM(t *testing.T, c *tls.Certificate) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
