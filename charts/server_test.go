@@ -223,6 +223,7 @@ func testAgent(t *testing.T, s *server) {
 		"pods: get list watch", "servicecidrs: get list watch", "services: get list watch",
 		"namespaces: get list watch", "egressips: get list watch", "egressservices: get list watch",
 		"networkpolicies: get list watch", "clusternetworkpolicies: get list watch",
+		"tokenreviews: create", "subjectaccessreviews: create",
 	})
 }
 
@@ -282,6 +283,7 @@ func testController(t *testing.T, s *server) {
 		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips: patch",
 		"egressips/status: patch", "egressservices: get list watch", "egressservices/status: patch",
 		"networkpolicies: get list watch", "clusternetworkpolicies: get list watch",
+		"tokenreviews: create", "subjectaccessreviews: create",
 	})
 	testControllerLabels(t, s, client)
 	dir := t.TempDir()

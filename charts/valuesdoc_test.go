@@ -19,6 +19,32 @@ an error. The type "string map" is an object whose values are strings, "object" 
 the Kubernetes API.
 `
 
+const aboutChart = `# Hairpin
+
+Hairpin is the Service, gateway and egress network of a Kubernetes cluster, on OVN and Open vSwitch;
+instead of kube-proxy.
+
+` + "```" + `
+kubectl create namespace hairpin
+kubectl label namespace hairpin pod-security.kubernetes.io/enforce=privileged
+helm install hairpin CHART --namespace hairpin --set apiServer.host=ADDRESS
+helm test hairpin --namespace hairpin
+` + "```" + `
+
+A cluster has one release, because it sets up the nodes themselves. So the names of its objects are
+fixed, and there is no nameOverride. Before an upgrade, apply the CustomResourceDefinitions, which
+Helm installs only the first time:
+
+` + "```" + `
+helm show crds CHART | kubectl apply --server-side --force-conflicts --filename -
+helm upgrade hairpin CHART --namespace hairpin --reset-then-reuse-values
+` + "```" + `
+
+## Values
+
+A value that is not listed is an error.
+`
+
 const aboutConfig = `
 ## config
 
@@ -50,6 +76,9 @@ func typeOf(s map[string]any) string {
 				return "string map"
 			}
 		case t == "array":
+			if items, ok := s["items"].(map[string]any); ok && items["type"] == "string" {
+				return "list of strings"
+			}
 			return "list of objects"
 		}
 		return t
@@ -85,34 +114,40 @@ func writeValues(t *testing.T, b *strings.Builder, path string, mapping *yaml3.N
 	}
 }
 
-// TestValuesDocument checks docs/reference/helm-values.md, which is generated from values.yaml and
-// its schema: `go test ./charts -run Values -update` first rewrites these two, because tests run in
-// the order of their files.
+// TestValuesDocument checks docs/reference/helm-values.md and the chart's README, which are
+// generated from values.yaml and its schema: `go test ./charts -run Values -update` first rewrites
+// these two, because tests run in the order of their files.
 func TestValuesDocument(t *testing.T) {
 	var document yaml3.Node
 	must(t, yaml3.Unmarshal(read(t, valuesFile), &document))
 	var schema map[string]any
 	must(t, yaml.Unmarshal(read(t, schemaFile), &schema))
-	var b strings.Builder
-	b.WriteString(aboutValues)
-	table := func(path string, mapping *yaml3.Node, s map[string]any) {
-		b.WriteString("\n| value | type | default | meaning |\n|---|---|---|---|\n")
-		writeValues(t, &b, path, mapping, s)
-	}
 	all := document.Content[0]
 	i := slices.IndexFunc(all.Content, func(n *yaml3.Node) bool { return n.Value == "config" })
 	conf := all.Content[i+1]
 	rest := *all
 	rest.Content = slices.Delete(slices.Clone(all.Content), i, i+2)
-	table("", &rest, schema)
-	b.WriteString(aboutConfig)
-	table("config.", conf, schema["properties"].(map[string]any)["config"].(map[string]any))
-	b.WriteString("\n<!-- Made by `go test ./charts -run Values -update`. -->\n")
-	const path = "../docs/reference/helm-values.md"
-	if *update {
-		must(t, os.WriteFile(path, []byte(b.String()), 0o644))
+	var b strings.Builder
+	table := func(path string, mapping *yaml3.Node, s map[string]any) {
+		b.WriteString("\n| value | type | default | meaning |\n|---|---|---|---|\n")
+		writeValues(t, &b, path, mapping, s)
 	}
-	if diff := cmp.Diff(strings.Split(string(read(t, path)), "\n"), strings.Split(b.String(), "\n")); diff != "" {
-		t.Errorf("%s is out of date (go test ./charts -run Values -update):\n%s", path, diff)
+	for path, about := range map[string][2]string{
+		"../docs/reference/helm-values.md": {aboutValues, aboutConfig},
+		"hairpin/README.md": {aboutChart, strings.Replace(aboutConfig, "[configuration file](configuration.md)",
+			"configuration file", 1)},
+	} {
+		b.Reset()
+		b.WriteString(about[0])
+		table("", &rest, schema)
+		b.WriteString(about[1])
+		table("config.", conf, schema["properties"].(map[string]any)["config"].(map[string]any))
+		b.WriteString("\n<!-- Made by `go test ./charts -run Values -update`. -->\n")
+		if *update {
+			must(t, os.WriteFile(path, []byte(b.String()), 0o644))
+		}
+		if diff := cmp.Diff(strings.Split(string(read(t, path)), "\n"), strings.Split(b.String(), "\n")); diff != "" {
+			t.Errorf("%s is out of date (go test ./charts -run Values -update):\n%s", path, diff)
+		}
 	}
 }

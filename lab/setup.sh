@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the lab needs on a Debian or Ubuntu machine, and only what is missing. The nodes have Open vSwitch, OVN
 # and nft of their own; the machine needs the tools that make and enter them, and nft to test with an older one.
-# `setup.sh tests` installs as well what only tests need: a browser without a window (64 MB), a C compiler for the race detector.
+# `setup.sh tests` installs as well what only tests need: a browser without a window (64 MB), a C compiler for the race detector,
+# and promtool, of the package prometheus, whose server it does not install.
 set -eu
 
 if ! command -v go >/dev/null && [ ! -x /usr/local/go/bin/go ]; then
@@ -22,6 +23,7 @@ if [ "${1:-}" = tests ]; then
 	need gcc gcc
 	[ -e /usr/include/stdlib.h ] || missing="$missing libc6-dev"
 	command -v chromium >/dev/null || need chromium-headless-shell chromium-headless-shell
+	need promtool promtool
 fi
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
 [ -n "$missing" ] || exit 0
@@ -36,8 +38,18 @@ if ! command -v apt-get >/dev/null; then
 fi
 echo "setup: installing$missing"
 export DEBIAN_FRONTEND=noninteractive
+packages=$(echo "$missing" | sed 's/ promtool//')
 # shellcheck disable=SC2086 # a list of words
-apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 || { # the lists may be old or not there yet
+apt-get install -y --no-install-recommends $packages >/dev/null 2>&1 || { # the lists may be old or not there yet
 	apt-get update >/dev/null
-	apt-get install -y --no-install-recommends $missing >/dev/null
+	apt-get install -y --no-install-recommends $packages >/dev/null
 }
+case $missing in
+*promtool*)
+	dir=$(mktemp -d)
+	(cd "$dir" && { apt-get download prometheus || { apt-get update && apt-get download prometheus; }; } >/dev/null 2>&1)
+	dpkg-deb --fsys-tarfile "$dir"/prometheus_*.deb | tar -xO ./usr/bin/promtool >"$dir/promtool"
+	install -m 755 "$dir/promtool" /usr/local/bin/promtool
+	rm -r "$dir"
+	;;
+esac

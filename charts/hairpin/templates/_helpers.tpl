@@ -2,6 +2,8 @@
 app.kubernetes.io/name: hairpin
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: hairpin
+app.kubernetes.io/version: {{ regexReplaceAll "[^A-Za-z0-9]+$" (.Values.image.tag | default .Chart.AppVersion | trunc 63) "" | quote }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
@@ -71,6 +73,8 @@ seLinuxOptions: {type: spc_t}
 
 {{/* The files of egressHealthTLS: the configuration's keys for them, the volume, its mount. */}}
 {{- define "hairpin.tlsFile" -}}
+{{- if and .metrics.secretName (eq .key "metrics-cert") }}/etc/hairpin-metrics-tls/tls.crt{{ end -}}
+{{- if and .metrics.secretName (eq .key "metrics-key") }}/etc/hairpin-metrics-tls/tls.key{{ end -}}
 {{- $files := dict "egressip-node-healthcheck-cert" "tls.crt" "egressip-node-healthcheck-key" "tls.key" "egressip-node-healthcheck-ca" "ca.crt" -}}
 {{- if and (hasKey $files .key) (or .tls.secretName .tls.hostPath) }}/etc/hairpin-tls/{{ get $files .key }}{{ end -}}
 {{- end }}
@@ -95,9 +99,32 @@ seLinuxOptions: {type: spc_t}
 {{- range $section, $options := .Values.config }}
 [{{ $section }}]
 {{- range $key, $value := $options }}
-{{ $key }} ={{ with include "hairpin.value" $value | default (include "hairpin.tlsFile" (dict "key" $key "tls" $.Values.egressHealthTLS)) }} {{ . }}{{ end }}
+{{ $key }} ={{ with include "hairpin.value" $value | default (include "hairpin.tlsFile" (dict "key" $key "tls" $.Values.egressHealthTLS "metrics" $.Values.metrics.tls)) }} {{ . }}{{ end }}
 {{- end }}
 {{ end }}
+{{- end }}
+
+{{/* The port of the first address in a list of host:port; empty if there is none. */}}
+{{- define "hairpin.port" -}}
+{{ regexFind "[0-9]+$" (first (splitList "," .)) }}
+{{- end }}
+
+{{/* The certificate of metrics: its volume and the mount. */}}
+{{- define "hairpin.metricsMount" -}}
+{{- if .Values.metrics.tls.secretName }}
+- {name: metrics-tls, mountPath: /etc/hairpin-metrics-tls, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "hairpin.metricsVolume" -}}
+{{- with .Values.metrics.tls.secretName }}
+- {name: metrics-tls, secret: {secretName: {{ . }}, defaultMode: 0444}} # the controller is not root
+{{- end }}
+{{- end }}
+
+{{/* Whether objects of the Prometheus operator are made: the value, and the cluster has the kind. */}}
+{{- define "hairpin.monitors" -}}
+{{- if and .of.enabled (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind)) }}yes{{ end -}}
 {{- end }}
 
 {{/* An HTTP check of the first address in a list of host:port. */}}
