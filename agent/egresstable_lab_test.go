@@ -70,7 +70,7 @@ done`)
 					return a.Error == "", a.Error
 				})
 			}
-			explain := []string{"hairpin", "explain", "--live", "pod/default/pod-b1", "192.0.2.9:9000"}
+			explain := []string{"hairpin", "explain", "--live", "-v", "pod/default/pod-b1", "192.0.2.9:9000"}
 			explained, err := b.Exec(t.Context(), explain...)
 			if err != nil || !strings.Contains(explained, "out of eth1 to 10.10.10.100") {
 				t.Errorf("%v: explain does not know the way:\n%s", err, explained)

@@ -25,7 +25,7 @@ import (
 func explains(t *testing.T, n *lab.Node) {
 	ask := func(args ...string) (string, bool) {
 		t.Helper()
-		out, err := n.Exec(t.Context(), append([]string{"hairpin", "explain", "--live"}, args...)...)
+		out, err := n.Exec(t.Context(), append([]string{"hairpin", "explain", "--live", "-v"}, args...)...)
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)

@@ -108,7 +108,7 @@ func testServicesByHost(t *testing.T, mode string) {
 		t.Helper()
 		for i, w := range want {
 			eventually(t, 20*time.Second, "explain says "+w, func() (bool, string) {
-				out, err := a.Exec(t.Context(), "hairpin", "explain", "--live", "--family", []string{"4", "6"}[i],
+				out, err := a.Exec(t.Context(), "hairpin", "explain", "--live", "-v", "--family", []string{"4", "6"}[i],
 					"host/node-a", "svc/default/"+service)
 				return err == nil && strings.Contains(out, w), out
 			})

@@ -15,6 +15,10 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"hairpin/config"
+	"hairpin/ui"
+	"hairpin/ui/uitest"
 )
 
 var screenshots = flag.String("screenshots", "", "folder for pictures of the pages that the test sees")
@@ -72,6 +76,16 @@ func (b tab) number(expression string) float64 {
 	return n
 }
 
+// value returns the text that an expression computes.
+func (b tab) value(expression string) string {
+	b.t.Helper()
+	s, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](expression))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return s
+}
+
 // scheme sets the browser's preference for light or dark.
 func (b tab) scheme(name string) {
 	b.t.Helper()
@@ -109,6 +123,79 @@ const contrast = `(selector => {
 		return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) }));
 })`
 
+// overlaps returns the texts of a picture that cover each other, leave their box or the picture, or
+// are crossed by a line, and the boxes that cover each other.
+const overlaps = `(selector => {
+	const svg = document.querySelector(selector), list = [];
+	const over = (a, b, by) => a.left < b.right - by && b.left < a.right - by && a.top < b.bottom - by && b.top < a.bottom - by;
+	const inside = (a, b) => a.left >= b.left - 1 && a.right <= b.right + 1 && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
+	const rect = e => e.getBoundingClientRect(), all = rect(svg);
+	const texts = [...svg.querySelectorAll('text:not(.number)')].filter(e => e.textContent.trim());
+	const boxes = [...svg.querySelectorAll('.shape:not(.k-pods) rect, rect.box')];
+	texts.forEach((t, i) => {
+		if (!inside(rect(t), all)) list.push('cut: ' + t.textContent);
+		const shape = t.closest('.shape');
+		if (shape && !inside(rect(t), rect(shape.querySelector('rect')))) list.push('outside its box: ' + t.textContent);
+		texts.slice(0, i).forEach(u => { if (over(rect(t), rect(u), 1.5)) list.push(t.textContent + ' over ' + u.textContent) });
+		if (!shape) boxes.forEach(b => { if (over(rect(t), rect(b), 0) && !inside(rect(t), rect(b))) list.push('over a box: ' + t.textContent) });
+		svg.querySelectorAll('line.wire').forEach(l => { const r = rect(l);
+			if (over(rect(t), {left: r.left - 1, right: r.right + 1, top: r.top - 1, bottom: r.bottom + 1}, 1)) list.push('crossed: ' + t.textContent) });
+	});
+	boxes.forEach((a, i) => boxes.slice(0, i).forEach(b => { if (over(rect(a), rect(b), 1)) list.push('box over box') }));
+	return list.join('; ');
+})`
+
+// TestUIPictures checks in the browser that nothing in the pictures covers anything else: those of
+// nodes in each gateway mode, with each Service engine and with long names, and of paths.
+func TestUIPictures(t *testing.T) {
+	b := tab{t, browser(t)}
+	b.do("wide", chromedp.EmulateViewport(1280, 900))
+	files, err := filepath.Glob("../examples/demo/*.yaml")
+	noError(t, err)
+	const long = "ip-10-0-128-213.eu-central-1.compute.internal"
+	for name, change := range map[string]*strings.Replacer{
+		"openflow": strings.NewReplacer(),
+		"ovn":      strings.NewReplacer(`"service-engine":"openflow"`, `"service-engine":"ovn"`),
+		"local":    strings.NewReplacer(`"mode":"shared"`, `"mode":"local"`),
+		"long":     strings.NewReplacer("node-a", long),
+	} {
+		dir := t.TempDir()
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			noError(t, err)
+			noError(t, os.WriteFile(filepath.Join(dir, filepath.Base(file)), []byte(change.Replace(string(text))),
+				0o644))
+		}
+		o := ui.Options{}
+		o.Dir = dir
+		base := uitest.Serve(t, o, config.DefaultConfig())
+		node := "node-a"
+		if name == "long" {
+			node = long
+		}
+		b.do(name, chromedp.Navigate(base+"/node/"+node), chromedp.WaitVisible("svg.topology"))
+		if got := b.value(overlaps + `("svg.topology")`); got != "" {
+			t.Errorf("%s, node: %s", name, got)
+		}
+		text := b.text("svg.topology")
+		for _, want := range []string{"br-tun", "br-ex", "transit_switch"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: the picture of the node has no %s", name, want)
+			}
+		}
+		if strings.Contains(text, "br-svc") == (name == "ovn") {
+			t.Errorf("%s: br-svc is shown for the wrong engine: %s", name, text)
+		}
+		b.keep("node-" + name)
+		b.do(name, chromedp.Navigate(base+"/walk?from=outside&to=svc/default/podremote&via="+node),
+			chromedp.WaitVisible(".picture svg"))
+		if got := b.value(overlaps + `(".picture svg")`); got != "" {
+			t.Errorf("%s, path: %s", name, got)
+		}
+		b.keep("path-" + name)
+	}
+}
+
 // TestUIBrowser selects a source and a Service in the picture of a node, and checks the packet's
 // path: in light and dark, with mouse and keyboard, on a wide screen and on a narrow one.
 func TestUIBrowser(t *testing.T) {
@@ -120,7 +207,8 @@ func TestUIBrowser(t *testing.T) {
 		b.do("nodes", chromedp.Navigate(base+"/"), chromedp.WaitVisible("table a"))
 		b.keep("nodes-" + scheme)
 		b.do("node-a", chromedp.Click(`a[href="/node/node-a"]`), chromedp.WaitVisible("svg.topology"))
-		for _, want := range []string{"GR_node-a", "ovn_cluster_router", "transit_switch", "br-ex", "172.18.0.3/16",
+		for _, want := range []string{"GR_node-a", "ovn_cluster_router", "br-svc", "svc-host", "ext-svc", "br-tun",
+			"transit_switch", "br-ex", "172.18.0.3/16",
 			"pod-a1", "eth0", "ovn-k8s-mp0"} {
 			if got := b.text("svg.topology"); !strings.Contains(got, want) {
 				t.Errorf("%s: the picture of the node has no %s: %s", scheme, want, got)

@@ -40,8 +40,8 @@ type ExplainOptions struct {
 	Namespace string // of the agents' pods
 	Timeout   time.Duration
 
-	Output string // text, json, markdown or svg
-	Colour bool
+	Output       string // text, json, markdown or svg
+	explain.Form        // of text
 }
 
 // ExplainOutputs returns the output formats of a walk.
@@ -186,7 +186,7 @@ func told(e *explain.Explanation, fault *explain.Fault, o ExplainOptions) (strin
 	case "svg":
 		return e.SVG(), nil
 	}
-	return e.Text(o.Colour) + last, nil
+	return e.Text(o.Form) + last, nil
 }
 
 // tellDifference prints the effect of a change on a packet. The result depends only on whether the

@@ -38,8 +38,9 @@ func TestExplainMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if sent := strings.Contains(x.Text(false), "table=1,priority=60,ct_state=+new+trk"); sent != c.sent {
-			t.Errorf("by the agent of %s: sent on %v\n%s", c.node, sent, x.Text(false))
+		if sent := strings.Contains(x.Text(explain.Form{All: true, Costs: true}),
+			"table=1,priority=60,ct_state=+new+trk"); sent != c.sent {
+			t.Errorf("by the agent of %s: sent on %v\n%s", c.node, sent, x.Text(explain.Form{All: true, Costs: true}))
 		}
 	}
 }

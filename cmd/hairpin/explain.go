@@ -68,6 +68,9 @@ hairpin explain), or by default from this node's agent.`,
 		"namespace of the agents' pods, for --live and --send")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second,
 		"maximum time to wait for a node's answer, and with --send for a packet from outside")
+	f.BoolVarP(&o.All, "verbose", "v", false,
+		"print all steps with their rules, packets and conntrack entries, not only the key steps")
+	f.BoolVar(&o.Costs, "costs", false, "print the number of conntrack passes and datapath lookups")
 	f.StringVarP(&o.Output, "output", "o", "text", "output format: "+strings.Join(ui.ExplainOutputs(), ", "))
 	return note(c, noteExit,
 		"0 if packet and reply arrive and nothing differs from the desired state, 1 otherwise, 2 after an error")

@@ -92,7 +92,7 @@ func TestExplainHostToItself(t *testing.T) {
 	t.Chdir("../..")
 	var out bytes.Buffer
 	c := root()
-	c.SetArgs([]string{"explain", "-f", "examples/demo", "host/node-a", "svc/default/hostself"})
+	c.SetArgs([]string{"explain", "-v", "-f", "examples/demo", "host/node-a", "svc/default/hostself"})
 	c.SetOut(&out)
 	if err := c.Execute(); err != nil {
 		t.Fatal(err)

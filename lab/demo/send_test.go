@@ -69,7 +69,7 @@ func proves(t *testing.T, d *Demo) {
 
 func proof(t *testing.T, n *lab.Node, args string, well bool, want ...string) {
 	t.Helper()
-	out, err := n.Exec(t.Context(), append([]string{"hairpin", "explain", "--send"}, strings.Fields(args)...)...)
+	out, err := n.Exec(t.Context(), append([]string{"hairpin", "explain", "--send", "-v"}, strings.Fields(args)...)...)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)

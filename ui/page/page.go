@@ -22,6 +22,8 @@ var files embed.FS
 var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"add": func(a, b int) int { return a + b },
 	"row": func(top, i int) int { return top + boxTitle + i*line }, // of a box's lines
+	// of a label's lines
+	"label": func(y, i int) int { return y + i*labelLine },
 }).ParseFS(files, "page.html"))
 
 // Frame is the part that all pages show.

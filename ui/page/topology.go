@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/nb"
@@ -29,33 +30,45 @@ type shape struct {
 	Chosen      bool
 }
 
-// link connects two shapes; its label is beside it.
+// link connects two shapes; the lines of its label are beside it. Full is the label if it had to be
+// shortened.
 type link struct {
 	X1, Y1, X2, Y2 int
-	Label          string
+	Label          []string
+	Full           string
 	LX, LY         int
 }
 
 // Dimensions, in pixels.
 const (
-	edge       = 16
-	hostWidth  = 262
-	stackX     = 372
-	stackWidth = 350
-	rightX     = 796
-	rightWidth = 268
-	boxHeight  = 46
-	boxTitle   = 36 // from the top of a box to the first line below its title
-	gap        = 38
-	line       = 16
-	podsAcross = 4
-	podHeight  = 42
-	mostPods   = 8
-	letters    = 40 // of a line of a box
+	edge        = 16
+	hostWidth   = 262
+	stackX      = 372
+	stackWidth  = 350
+	rightX      = 796
+	rightWidth  = 268
+	boxHeight   = 46
+	boxTitle    = 36 // from the top of a box to the first line below its title
+	gap         = 38
+	line        = 16
+	podsAcross  = 4
+	podHeight   = 42
+	mostPods    = 8
+	letters     = 40 // of a line of a box
+	sideLetters = 42
+	named       = 44 // letters of a line of a label
+	labelLine   = 14
+	titled      = 34 // letters of a box's title
+	halfTitled  = 26 // letters of a box's title beside the stack
+	beside      = 44 // width of the service bridge beside the stack
 )
 
-// axis is the x coordinate of the line through the logical network.
-const axis = stackX + 36
+// The x coordinates of the line through the logical network, and of that from the service bridge
+// to the gateway bridge, beside the logical network.
+const (
+	axis   = stackX + 36
+	bypass = stackX + stackWidth + beside/2
+)
 
 // painter draws one node.
 type painter struct {
@@ -64,14 +77,18 @@ type painter struct {
 	n     *cluster.Node
 	state datapath.State
 	q     Query
-	y     int // the lower end of the picture so far
+	y     int // the lower end of the stack so far
+	// tunnels is the lower end of the boxes beside the stack.
+	tunnels int
 }
 
 func draw(s *cluster.Snapshot, n *cluster.Node, state datapath.State, q Query) *topology {
 	p := &painter{s: s, n: n, state: state, q: q, y: edge}
 	p.Width = rightX + rightWidth + edge
 	p.pods()
-	top := p.stack()
+	top := p.y + gap
+	p.services()
+	p.stack(top)
 	p.host(top)
 	p.bridge()
 	p.Height = p.y + edge
@@ -127,15 +144,46 @@ func (p *painter) networks(port string) string {
 	return port + "  " + addrs(r.Networks)
 }
 
-// stack draws the logical network, from the node's switch down to the external one. It returns the
-// y coordinate of the node switch.
-func (p *painter) stack() int {
+// connect adds a line with its label: a name and, after two spaces, addresses.
+func (p *painter) connect(l link, label string) {
+	for _, words := range strings.Split(label, "  ") {
+		l.Label = append(l.Label, cut(words, named))
+		if len([]rune(words)) > named {
+			l.Full = label
+		}
+	}
+	l.LY -= (len(l.Label) - 1) * labelLine / 2
+	p.Lines = append(p.Lines, l)
+}
+
+// below adds the line from the last box of the stack to the next one.
+func (p *painter) below(label string) (y int) {
+	y = p.y + gap
+	p.connect(link{X1: axis, Y1: p.y, X2: axis, Y2: y, LX: axis + 10, LY: y - gap/2 + 4}, label)
+	return y
+}
+
+// services draws the bridge with the pods' ports, if the node has it.
+func (p *painter) services() {
+	if _, ok := p.state.Bridge.Bridges[claims.ServiceBridge]; !ok {
+		return
+	}
+	y := p.below("ports of the pods")
+	p.Shapes = append(p.Shapes, shape{X: stackX, Y: y, W: stackWidth + beside, H: boxHeight,
+		Title: claims.ServiceBridge, Kind: "bridge", Lines: []string{"Open vSwitch bridge: pods, Services, policies"}})
+	p.connect(link{X1: edge + hostWidth, Y1: y + boxHeight/2, X2: stackX, Y2: y + boxHeight/2,
+		LX: edge + hostWidth + 6, LY: y + boxHeight/2 - 8}, claims.ServiceHost)
+	p.y = y + boxHeight
+}
+
+// stack draws the logical network, from the node's switch down to the external one. top is the y
+// coordinate of the boxes beside it.
+func (p *painter) stack(top int) {
 	name := p.n.Name
-	top := p.y + gap
 	for _, x := range []struct{ title, kind, above string }{
 		{name, "logical switch of the pods", ""},
-		{"ovn_cluster_router", "logical router", "rtos-" + name},
-		{"join", "logical switch", "rtoj-ovn_cluster_router"},
+		{claims.ClusterRouter, "logical router", "rtos-" + name},
+		{claims.JoinSwitch, "logical switch", "rtoj-" + claims.ClusterRouter},
 		{"GR_" + name, "gateway router", "rtoj-GR_" + name},
 		{"ext_" + name, "logical switch to the bridge", "rtoe-GR_" + name},
 	} {
@@ -143,31 +191,46 @@ func (p *painter) stack() int {
 		if x.above != "" && above == "" {
 			continue // the node does not have it
 		}
-		y := p.y + gap
-		p.Lines = append(p.Lines, link{X1: axis, Y1: p.y, X2: axis, Y2: y, Label: above, LX: axis + 10, LY: y - gap/2 +
-			4})
+		if x.above == "" && p.y > top {
+			above = claims.ServicePatch
+		}
+		y := p.below(above)
 		kind := "switch"
 		if strings.Contains(x.kind, "router") {
 			kind = "router"
 		}
-		p.Shapes = append(p.Shapes, shape{X: stackX, Y: y, W: stackWidth, H: boxHeight, Title: x.title, Kind: kind,
-			Lines: []string{x.kind}})
-		if x.title == "ovn_cluster_router" {
+		p.Shapes = append(p.Shapes, shape{X: stackX, Y: y, W: stackWidth, H: boxHeight, Title: cut(x.title, titled),
+			Tip: x.title, Kind: kind, Lines: []string{x.kind}})
+		switch x.above {
+		case "":
+			p.connect(link{X1: edge + hostWidth, Y1: y + boxHeight/2, X2: stackX, Y2: y + boxHeight/2,
+				LX: edge + hostWidth + 6, LY: y + boxHeight/2 - 8}, managementPort)
+		case "rtos-" + name:
 			p.transit(y)
 		}
 		p.y = y + boxHeight
 	}
-	return top
+	p.y = max(p.y, p.tunnels)
 }
 
-// transit draws the transit switch beside the cluster router.
+// managementPort is the host's port on the node's logical switch.
+const managementPort = "ovn-k8s-mp0"
+
+// transit draws the transit switch and the tunnels beside the cluster router.
 func (p *painter) transit(y int) {
 	const most = 3
 	ports := p.networks("rtots-" + p.n.Name)
 	if ports == "" {
 		return
 	}
-	x := shape{X: rightX, Y: y, W: rightWidth, Title: "transit_switch", Kind: "switch",
+	_, addresses, _ := strings.Cut(ports, "  ")
+	p.Shapes = append(p.Shapes, shape{X: rightX, Y: y, W: rightWidth, H: boxHeight, Title: claims.TransitSwitch,
+		Kind: "switch", Lines: []string{cut(addresses, sideLetters)}})
+	p.connect(link{X1: stackX + stackWidth, Y1: y + boxHeight/2, X2: rightX, Y2: y + boxHeight/2}, "")
+	middle := rightX + 24
+	p.connect(link{X1: middle, Y1: y + boxHeight, X2: middle, Y2: y + boxHeight + gap, LX: middle + 10,
+		LY: y + boxHeight + gap/2 + 4}, claims.TunnelPatch)
+	x := shape{X: rightX, Y: y + boxHeight + gap, W: rightWidth, Title: claims.TunnelBridge, Kind: "bridge",
 		Lines: []string{"Geneve to the other nodes:"}}
 	var others []string
 	for _, n := range p.s.Nodes {
@@ -180,22 +243,26 @@ func (p *painter) transit(y int) {
 			x.Lines = append(x.Lines, fmt.Sprintf("… and %d more", len(others)-most))
 			break
 		}
-		x.Lines = append(x.Lines, cut(o, letters))
+		x.Lines = append(x.Lines, cut(o, sideLetters))
 	}
 	x.H = boxHeight + line*(len(x.Lines)-1)
 	p.Shapes = append(p.Shapes, x)
-	p.Lines = append(p.Lines, link{X1: stackX + stackWidth, Y1: y + boxHeight/2, X2: rightX, Y2: y + boxHeight/2,
-		Label: ports, LX: rightX, LY: y - 8})
+	p.tunnels = x.Y + x.H
 }
 
 // host draws the machine beside the logical network.
 func (p *painter) host(top int) {
 	const most = 8
-	p.y = max(p.y, top+4*boxHeight)
-	x := shape{X: edge, Y: top, W: hostWidth, H: p.y - top, Title: "host " + p.n.Name, Kind: "host"}
-	x.Lines = append(x.Lines, "ovn-k8s-mp0")
-	for _, a := range p.linkAddresses("ovn-k8s-mp0") {
-		x.Lines = append(x.Lines, "  "+a)
+	x := shape{X: edge, Y: top, W: hostWidth, Title: "host " + cut(p.n.Name, halfTitled), Kind: "host"}
+	for _, name := range []string{managementPort, claims.ServiceHost} {
+		list := p.linkAddresses(name)
+		if len(list) == 0 {
+			continue
+		}
+		x.Lines = append(x.Lines, name)
+		for _, a := range list {
+			x.Lines = append(x.Lines, "  "+cut(a, letters))
+		}
 	}
 	x.Lines = append(x.Lines, "addresses")
 	for i, a := range p.n.HostAddresses {
@@ -205,9 +272,9 @@ func (p *painter) host(top int) {
 		}
 		x.Lines = append(x.Lines, "  "+cut(a.String(), letters))
 	}
+	p.y = max(p.y, top+boxTitle+line*len(x.Lines))
+	x.H = p.y - top
 	p.Shapes = append(p.Shapes, p.start(x, "host/"+p.n.Name))
-	p.Lines = append(p.Lines, link{X1: edge + hostWidth, Y1: top + boxHeight/2, X2: stackX, Y2: top + boxHeight/2,
-		Label: "ovn-k8s-mp0", LX: edge + hostWidth + 6, LY: top + boxHeight/2 - 8})
 }
 
 func (p *painter) linkAddresses(name string) []string {
@@ -232,22 +299,29 @@ func (p *painter) bridge() {
 	if name == "" {
 		name = p.s.Config.Gateway.Interface
 	}
-	y := p.y + gap
+	y := p.below("patch port")
 	below := y + boxHeight + gap
 	x := shape{X: edge, Y: y, W: stackX + stackWidth - edge, H: boxHeight, Title: name, Kind: "bridge",
 		Lines: []string{strings.TrimSuffix("Open vSwitch bridge  "+addrs(g.Addresses), "  ")}}
-	p.Lines = append(p.Lines, link{X1: axis, Y1: p.y, X2: axis, Y2: y, Label: "patch port", LX: axis + 10,
-		LY: y - gap/2 + 4},
-		link{X1: edge + hostWidth/2, Y1: p.y, X2: edge + hostWidth/2, Y2: y, Label: "LOCAL", LX: edge + hostWidth/2 +
-			10, LY: y - gap/2 + 4})
+	p.connect(link{X1: edge + hostWidth/2, Y1: p.y, X2: edge + hostWidth/2, Y2: y, LX: edge + hostWidth/2 + 10,
+		LY: y - gap/2 + 4}, "LOCAL")
+	if _, ok := p.state.Bridge.Ports[claims.ServicesPatch]; ok {
+		x.W += beside
+		for _, s := range p.Shapes {
+			if s.Title == claims.ServiceBridge {
+				p.connect(link{X1: bypass, Y1: s.Y + s.H, X2: bypass, Y2: y, LX: bypass + 8, LY: y - gap/2 + 4},
+					claims.ServicesPatch)
+			}
+		}
+	}
 	if !p.s.Config.ModeOf(p.n).Uplink {
 		const aside = 60 // here the host's own link bypasses the bridge
 		x.X, x.W = x.X+aside, x.W-aside
-		p.Lines = append(p.Lines, link{X1: edge + aside/2, Y1: p.y, X2: edge + aside/2, Y2: below, Label: g.Device,
-			LX: edge + aside/2 + 8, LY: below - 10})
+		p.connect(link{X1: edge + aside/2, Y1: p.y, X2: edge + aside/2, Y2: below, LX: edge + aside/2 + 8,
+			LY: below - 10}, g.Device)
 	} else {
-		p.Lines = append(p.Lines, link{X1: axis, Y1: y + boxHeight, X2: axis, Y2: below, Label: g.Uplink, LX: axis + 10,
-			LY: below - gap/2 + 4})
+		p.connect(link{X1: axis, Y1: y + boxHeight, X2: axis, Y2: below, LX: axis + 10, LY: below - gap/2 + 4},
+			g.Uplink)
 	}
 	wire := "external network"
 	if len(g.NextHops) > 0 {
@@ -258,7 +332,7 @@ func (p *painter) bridge() {
 	out := shape{X: rightX, Y: y, W: rightWidth, H: boxHeight, Title: "outside", Kind: "outside",
 		Lines: []string{"a client on the external network"}}
 	p.Shapes = append(p.Shapes, p.start(out, "outside"))
-	p.Lines = append(p.Lines, link{X1: rightX + rightWidth/2, Y1: y + boxHeight, X2: rightX + rightWidth/2, Y2: below})
+	p.connect(link{X1: rightX + rightWidth/2, Y1: y + boxHeight, X2: rightX + rightWidth/2, Y2: below}, "")
 	p.y = below + 2*line
 }
 

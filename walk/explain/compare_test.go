@@ -76,8 +76,9 @@ func TestRefused(t *testing.T) {
 	w, s := moved(t)
 	e := answer(t, w, s, "host/node-a", "svc/default/hostself")
 	if e.Good() || !strings.HasPrefix(e.Sentence(), "Rejected with a TCP reset") ||
-		!strings.Contains(e.Text(false), "Service default/hostself:tcp has no endpoint.") {
-		t.Errorf("%s", e.Text(false))
+		!strings.Contains(e.Text(explain.Form{All: true, Costs: true}),
+			"Service default/hostself:tcp has no endpoint.") {
+		t.Errorf("%s", e.Text(explain.Form{All: true, Costs: true}))
 	}
 	wellFormed(t, e.SVG())
 }

@@ -28,7 +28,7 @@ func TestToOutside(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v := e.Trace.Verdict; e.Way != c.want || !e.Good() || v.At != (walk.Point{}) {
-			t.Errorf("%s: %s, not %s\n%s", c.to, e.Way, c.want, e.Text(false))
+			t.Errorf("%s: %s, not %s\n%s", c.to, e.Way, c.want, e.Text(explain.Form{All: true, Costs: true}))
 		}
 	}
 	for _, c := range []struct{ from, to, want string }{
@@ -74,7 +74,8 @@ func TestEgress(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v := e.Trace.Verdict; !e.Good() || v.Seen.Src != a.Address || v.At != (walk.Point{}) {
-			t.Errorf("via %s it should be seen as %s:\n%s", a.Node, a.Address, e.Text(false))
+			t.Errorf("via %s it should be seen as %s:\n%s", a.Node, a.Address,
+				e.Text(explain.Form{All: true, Costs: true}))
 		}
 	}
 }

@@ -35,7 +35,8 @@ type Explanation struct {
 	// Endpoints are all endpoints of the Service, in the order of the Snapshot.
 	Endpoints []Endpoint
 	Trace     walk.Trace
-	why       Why // without a Proof
+	why       Why    // without a Proof
+	fault     *Fault // if Blame has set it
 	// Policies are the decisions of policies, in the order of the walk; none if no policy
 	// selects a pod at an end of it.
 	Policies []Decision

@@ -62,7 +62,8 @@ func ask(t testing.TB, q explain.Question) *explain.Explanation {
 // the tables and zones of the document, in the same order, and the two connections.
 func TestHairpin(t *testing.T) {
 	s := demoWith(t, cluster.EngineOVN)
-	text := answer(t, planned(t, s), s, "host/node-a", "svc/default/hostself").Text(false)
+	text := answer(t, planned(t, s), s, "host/node-a",
+		"svc/default/hostself").Text(explain.Form{All: true, Costs: true})
 	there, back, _ := strings.Cut(text, "\nREPLY\n")
 	table, zone := regexp.MustCompile(`br-ex ([A-Z]\w+)`), regexp.MustCompile(`CT .* zone=(\d+)`)
 	for _, c := range []struct {
@@ -133,7 +134,7 @@ func TestQuestions(t *testing.T) {
 		}
 		if sent := e.Trace.Sent.String(); sent != c.sent || !e.Good() || e.Trace.Verdict.At.String() != c.at {
 			t.Errorf("%+v: sent %s instead of %s, at %s instead of %s\n%s", c.q, e.Trace.Sent, c.sent,
-				e.Trace.Verdict.At, c.at, e.Text(false))
+				e.Trace.Verdict.At, c.at, e.Text(explain.Form{All: true, Costs: true}))
 		}
 	}
 }
@@ -222,7 +223,8 @@ func TestForms(t *testing.T) {
 			t.Errorf("the page does not name %s: %s", s.Stage, s.Rule)
 		}
 	}
-	if plain, coloured := e.Text(false), e.Text(true); plain == coloured ||
+	if plain, coloured := e.Text(explain.Form{All: true, Costs: true}),
+		e.Text(explain.Form{All: true, Costs: true, Colour: true}); plain == coloured ||
 		regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(coloured, "") != plain {
 		t.Error("colours are more than colours")
 	}

@@ -17,13 +17,16 @@ type Fault struct {
 	Repair string `json:"repair,omitempty"` // the report of the node's agent
 }
 
+// replyPrefix is before the stage of a Fault on the path of the reply.
+const replyPrefix = "reply: "
+
 // FindFault compares the walk through the desired state with the walk through the real one. It
 // returns nil if the packet meets the same rules.
 func FindFault(wanted, real *Explanation) *Fault {
 	for _, w := range [...]struct {
 		way        string
 		want, have []walk.Step
-	}{{"", wanted.Trace.Forward, real.Trace.Forward}, {"reply: ", wanted.Trace.Reply, real.Trace.Reply}} {
+	}{{"", wanted.Trace.Forward, real.Trace.Forward}, {replyPrefix, wanted.Trace.Reply, real.Trace.Reply}} {
 		for i := range w.want {
 			s := &w.want[i]
 			if i < len(w.have) && same(s, &w.have[i]) {

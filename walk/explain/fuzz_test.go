@@ -144,7 +144,7 @@ func FuzzSnapshot(f *testing.F) {
 			for _, x := range s.Frontends[:min(len(s.Frontends), 3)] {
 				q := explain.Question{From: "host/" + n.Name, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name}
 				if e, err := explain.Ask(w, s, q); err == nil {
-					_ = e.Text(false)
+					_ = e.Text(explain.Form{All: true, Costs: true})
 				}
 			}
 		}
@@ -183,7 +183,7 @@ func FuzzState(f *testing.F) {
 			for _, x := range small.Frontends {
 				q := explain.Question{From: "host/" + n.Name, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name}
 				if e, err := explain.Ask(w, &small, q); err == nil {
-					_ = e.Text(false)
+					_ = e.Text(explain.Form{All: true, Costs: true})
 				}
 			}
 		}

@@ -1,26 +1,34 @@
 package explain
 
-import "hairpin/walk"
+import (
+	"slices"
+
+	"hairpin/walk"
+)
 
 // Hop is a step with its place and its change to the packet.
 type Hop struct {
 	walk.Step
 	Place  Place
 	Change string // the packet before and after, empty if it did not change
+	Key    bool   // one of the few steps that decide about the packet
 }
 
 // ForwardHops returns the packet's hops.
-func (e *Explanation) ForwardHops() []Hop { return hops(e.Trace.Sent, e.Trace.Forward) }
+func (e *Explanation) ForwardHops() []Hop {
+	return hops(e.Trace.Sent, e.Trace.Forward, e.forwardKeys())
+}
 
 // ReplyHops returns the reply's hops, and the reply as it was sent.
 func (e *Explanation) ReplyHops() ([]Hop, walk.Packet) {
-	return hops(e.replied(), e.Trace.Reply), e.replied()
+	return hops(e.replied(), e.Trace.Reply, e.replyKeys()), e.replied()
 }
 
-func hops(before walk.Packet, list []walk.Step) []Hop {
+func hops(before walk.Packet, list []walk.Step, keys []int) []Hop {
 	out := make([]Hop, len(list))
 	for i := range list {
-		out[i] = Hop{Step: list[i], Place: PlaceOf(list[i].Stage), Change: changes(before, list[i].After)}
+		out[i] = Hop{Step: list[i], Place: PlaceOf(list[i].Stage), Change: changes(before, list[i].After),
+			Key: slices.Contains(keys, i)}
 		before = list[i].After
 	}
 	return out

@@ -153,7 +153,7 @@ func TestDamagedAnswers(t *testing.T) {
 			{From: "outside", To: "svc/default/web", NodePort: true, Via: node},
 		} {
 			if e, err := explain.Ask(w, &small, q); err == nil {
-				_ = e.Text(false)
+				_ = e.Text(explain.Form{All: true, Costs: true})
 			}
 		}
 	})

@@ -53,6 +53,7 @@ type (
 		After   jsonPacket `json:"after"`
 		Entry   string     `json:"conntrack,omitempty"`
 		Choices []string   `json:"choices,omitempty"`
+		Key     bool       `json:"key,omitempty"`   // the text has it without -v
 		Proof   *Evidence  `json:"proof,omitempty"` // of a packet that was really sent
 	}
 	jsonDecision struct {
@@ -129,6 +130,12 @@ func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 	}
 	if e.Failure != nil {
 		x.Verdict.Unknown = e.Failure.Error()
+	}
+	for _, i := range e.forwardKeys() {
+		x.Forward[i].Key = true
+	}
+	for _, i := range e.replyKeys() {
+		x.Reply[i].Key = true
 	}
 	for _, p := range e.Endpoints {
 		x.Endpoints = append(x.Endpoints, jsonEndpoint{p.Addr, p.Owner, p.Node, p.State, p.Chosen, p.Possible})

@@ -103,11 +103,12 @@ First packet: `},
     compared with the rules: tcp 100.64.0.5 > 10.244.1.3:5432; the pod sees the address of ovn-worker2 on the join switch, not that of the client
 `},
 	} {
-		if text := askIn(s, c.from, c.to).Text(false); !strings.Contains(text, c.want) {
+		if text := askIn(s, c.from, c.to).Text(explain.Form{All: true, Costs: true}); !strings.Contains(text, c.want) {
 			t.Errorf("%s to %s: it does not say %s\n%s", c.from, c.to, c.want, text)
 		}
 	}
-	if text := askIn(s, "pod/shop/other", "10.244.1.4:80").Text(false); strings.Contains(text, "POLICIES") {
+	if text := askIn(s, "pod/shop/other",
+		"10.244.1.4:80").Text(explain.Form{All: true, Costs: true}); strings.Contains(text, "POLICIES") {
 		t.Errorf("no policy selects a pod of this walk:\n%s", text)
 	}
 	local := policed(t, "type: NodePort", "type: NodePort\n  externalTrafficPolicy: Local")
@@ -185,7 +186,7 @@ Not delivered: ingress denied by ClusterNetworkPolicy/production, rule 2.
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text := e.Text(false); !strings.Contains(text, c.want) {
+		if text := e.Text(explain.Form{All: true, Costs: true}); !strings.Contains(text, c.want) {
 			t.Errorf("%s to %s: it does not say %s\n%s", c.from, c.to, c.want, text)
 		}
 	}
@@ -235,12 +236,13 @@ func TestPoliciesReadBack(t *testing.T) {
 		return e
 	}
 	same := readBack(func(*flow.Flow) bool { return true })
-	if fault := explain.FindFault(wanted, same); fault != nil || same.Text(false) != wanted.Text(false) {
-		t.Errorf("%v\n%s", fault, same.Text(false))
+	if fault := explain.FindFault(wanted, same); fault != nil ||
+		same.Text(explain.Form{All: true, Costs: true}) != wanted.Text(explain.Form{All: true, Costs: true}) {
+		t.Errorf("%v\n%s", fault, same.Text(explain.Form{All: true, Costs: true}))
 	}
 	broken := readBack(func(f *flow.Flow) bool { return f.Table != pipeline.SvcIngressRule || f.Match.ConjID == 0 })
 	if fault := explain.FindFault(wanted, broken); fault == nil || !strings.HasSuffix(fault.Stage, " IngressRule") ||
 		broken.Good() {
-		t.Errorf("%v\n%s", fault, broken.Text(false))
+		t.Errorf("%v\n%s", fault, broken.Text(explain.Form{All: true, Costs: true}))
 	}
 }

@@ -60,6 +60,27 @@ type Proof struct {
 	Different []string   `json:"different,omitempty"` // differences between reality and the walk; empty if they agree
 }
 
+// forward returns the Evidence for the steps of the packet; nil without a Proof.
+func (p *Proof) forward() []Evidence {
+	if p == nil {
+		return nil
+	}
+	return p.Forward
+}
+
+// reply returns the Evidence for the steps of the reply; nil without a Proof.
+func (p *Proof) reply() []Evidence {
+	if p == nil {
+		return nil
+	}
+	return p.Reply
+}
+
+// missing reports whether a packet that was really sent did not meet the rule of a step.
+func missing(seen []Evidence, step int) bool {
+	return step < len(seen) && seen[step].Known && !seen[step].Seen
+}
+
 // Prove compares the result of a sent packet with the walk, hop by hop.
 func (e *Explanation) Prove(s Sent, witnesses map[string]*Witness, arrivals []Arrival, watched bool) *Proof {
 	t := &e.Trace

@@ -90,7 +90,8 @@ func proves(t *testing.T, e *explain.Explanation, bridge, table string) {
 		}
 		e.Proof = proof
 		if e.Good() != (c.want == "") ||
-			!strings.Contains(e.Text(false), "SENT tcp 172.18.0.3:40000 > 10.96.1.3:80: "+c.sent.Outcome) {
+			!strings.Contains(e.Text(explain.Form{All: true, Costs: true}),
+				"SENT tcp 172.18.0.3:40000 > 10.96.1.3:80: "+c.sent.Outcome) {
 			t.Errorf("%s: good %v:\n%s", c.name, e.Good(), proof)
 		}
 	}

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -24,10 +23,18 @@ func colours(on bool) palette {
 		bad: "\x1b[31;1m", faint: "\x1b[2m", off: "\x1b[0m"}
 }
 
+// Form selects what Text has. The zero Form has the verdict, the reason for it, the endpoints, the
+// key steps, and the decisions of policies.
+type Form struct {
+	Colour bool
+	All    bool // all steps with their rules, packets and conntrack entries, and the hosts' connections
+	Costs  bool // conntrack passes and datapath lookups
+}
+
 // Text returns the walk for a terminal.
-func (e *Explanation) Text(colour bool) string {
+func (e *Explanation) Text(f Form) string {
 	var b strings.Builder
-	c := colours(colour)
+	c := colours(f.Colour)
 	mark := c.bad
 	if e.Good() {
 		mark = c.good
@@ -35,26 +42,35 @@ func (e *Explanation) Text(colour bool) string {
 	verdict := mark + e.Sentence() + c.off + "\n"
 	fmt.Fprintf(&b, "%sWHY   %s\n\n", verdict, e.Why().Text)
 	e.head(&b)
-	fmt.Fprintf(&b, "\n%sFORWARD%s\n", c.place, c.off)
-	proof := cmp.Or(e.Proof, &Proof{})
-	steps(&b, c, e.Trace.Sent, e.Trace.Forward, proof.Forward)
-	if len(e.Trace.Reply) > 0 {
-		fmt.Fprintf(&b, "\n%sREPLY%s\n", c.place, c.off)
-		steps(&b, c, e.replied(), e.Trace.Reply, proof.Reply)
-	}
-	if len(e.HostConnections) > 0 {
-		b.WriteByte('\n')
-		e.hostConnections(&b)
+	if f.All {
+		e.allSteps(&b, c)
+	} else {
+		e.keys(&b, c)
 	}
 	e.policies(&b, c)
-	if costs := e.costs(); len(costs) > 0 {
+	if costs := e.costs(); f.Costs && len(costs) > 0 {
 		fmt.Fprintf(&b, "\n%s\n", strings.Join(costs, "\n"))
 	}
-	fmt.Fprintf(&b, "\n%s", verdict)
+	if f.All { // the first line may be far above
+		fmt.Fprintf(&b, "\n%s", verdict)
+	}
 	if e.Proof != nil {
 		fmt.Fprintf(&b, "\n%s", e.Proof)
 	}
 	return b.String()
+}
+
+func (e *Explanation) allSteps(b *strings.Builder, c palette) {
+	fmt.Fprintf(b, "\n%sFORWARD%s\n", c.place, c.off)
+	steps(b, c, e.Trace.Sent, e.Trace.Forward, e.Proof.forward())
+	if len(e.Trace.Reply) > 0 {
+		fmt.Fprintf(b, "\n%sREPLY%s\n", c.place, c.off)
+		steps(b, c, e.replied(), e.Trace.Reply, e.Proof.reply())
+	}
+	if len(e.HostConnections) > 0 {
+		b.WriteByte('\n')
+		e.hostConnections(b)
+	}
 }
 
 // policies writes the decisions of policies.

@@ -35,7 +35,7 @@ func TestUnknownActions(t *testing.T) {
 		world.States[n.Name] = state
 	}
 	real := answer(t, walk.New(world), s, "host/node-a", "svc/default/hostself")
-	if text := real.Text(false); real.Good() || !strings.Contains(text, "Unknown: ") ||
+	if text := real.Text(explain.Form{All: true, Costs: true}); real.Good() || !strings.Contains(text, "Unknown: ") ||
 		!strings.Contains(text, actions) {
 		t.Errorf("the actions are not shown as unknown:\n%s", text)
 	}

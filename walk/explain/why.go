@@ -60,9 +60,10 @@ func (e *Explanation) Why() Why {
 	return e.why
 }
 
-// Blame makes a Fault the reason if wanted, the walk through the desired state, has another
-// verdict.
+// Blame adds a Fault. It becomes the reason if wanted, the walk through the desired state, has
+// another verdict.
 func (e *Explanation) Blame(f *Fault, wanted *Explanation) {
+	e.fault = f
 	if wanted.Sentence() == e.Sentence() {
 		return
 	}
