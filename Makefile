@@ -61,6 +61,10 @@ release: setup build $(BIN)/helm ## write a release of this commit to dist/hairp
 $(BIN)/portmap: image/portmap/go.mod
 	$(call portmap,,$@)
 
+$(BIN)/kube-router: lab/kuberouter/go.mod
+	@echo "building kube-router (minutes, once)"
+	$(GO) build -C lab/kuberouter -ldflags "-s -w" -o ../../$@ github.com/cloudnativelabs/kube-router/v2/cmd/kube-router
+
 $(BIN)/helm: charts/helm/go.mod
 	$(GO) build -C charts/helm -o ../../$@ helm.sh/helm/v4/cmd/helm
 
@@ -184,8 +188,8 @@ vuln: ## ask whether the program calls code with known vulnerabilities (govulnch
 # datapath lookups of each packet (MODE=detached, ENGINE=ovn); kernel, redirect-kernel, dgp-kernel: traffic
 # through the real openvswitch module, in qemu; go: the packages' own benchmarks. Empty is everything.
 BENCH ?= change create traffic policies redirect dgp passes kernel redirect-kernel dgp-kernel go
-bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|policies|allowed|redirect|dgp|passes|kernel|allowed-kernel|redirect-kernel|dgp-kernel|go, TSO=true, OVS=newest, ENGINE=ovn, ARGS="--services 100"; ENGINE=ovn,openflow with traffic or kernel: both)
-	@for part in $(filter change create traffic policies allowed redirect dgp,$(BENCH)); do $(LAB) bench --only $$part --ovs "$(OVS)" --tso=$(TSO) --engine "$(ENGINE)" $(ARGS) || exit 1; done
+bench: setup build image $(if $(filter policies,$(BENCH)),$(BIN)/kube-router) ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|policies|allowed|redirect|dgp|passes|kernel|allowed-kernel|redirect-kernel|dgp-kernel|go, TSO=true, OVS=newest, ENGINE=ovn, ARGS="--services 100"; ENGINE=ovn,openflow with traffic or kernel: both)
+	@for part in $(filter change create traffic policies allowed redirect dgp,$(BENCH)); do $(LAB) bench --only $$part --ovs "$(OVS)" --tso=$(TSO) --engine "$(ENGINE)" $(if $(filter policies,$(BENCH)),--kube-router $(BIN)/kube-router) $(ARGS) || exit 1; done
 	@[ -z "$(filter passes,$(BENCH))" ] || $(LAB) bench --only passes --mode $(MODE) --engine "$(ENGINE)"
 	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30 --engine "$(ENGINE)" $(ARGS); }
 	@for part in $(patsubst %-kernel,%,$(filter allowed-kernel redirect-kernel dgp-kernel,$(BENCH))); do lab/kernel.sh -t 7200 $(LAB) bench --only $$part --slow 30 || exit 1; done

@@ -28,7 +28,8 @@ func benchmark(name *string, slow *int) *cobra.Command {
 		}}
 	c.Flags().StringSliceVar(&opt.Only, "only", nil,
 		"what to measure: change, create, traffic (empty = these), policies: changes of NetworkPolicies, CNI ADD and "+
-			"memory of Hairpin; alone redirect: NodePorts by nft and by eBPF "+
+			"memory of Hairpin; alone allowed: traffic that NetworkPolicies allow; alone redirect: NodePorts "+
+			"by nft and by eBPF "+
 			"programs; alone dgp: a node's host by policies and by a distributed gateway port; alone passes: "+
 			"conntrack passes and datapath lookups of each packet")
 	c.Flags().BoolVar(&only, "build", false, "only build the API server and kube-proxy, which are kept")
@@ -42,7 +43,10 @@ func benchmark(name *string, slow *int) *cobra.Command {
 	c.Flags().StringVar(&opt.Mode, "mode", "",
 		"with --only passes: gateway mode of the nodes: shared, local or detached; empty = shared")
 	c.Flags().IntSliceVar(&opt.Sizes, "services", []int{100, 1000, 10000}, "numbers of Services, ascending")
-	c.Flags().IntVar(&opt.Rounds, "rounds", 50, "how many endpoints to change for each number")
+	c.Flags().IntSliceVar(&opt.Policies, "policies", []int{10, 1000, 10000}, "numbers of NetworkPolicies, ascending")
+	c.Flags().StringVar(&opt.KubeRouter, "kube-router", "",
+		"a binary of kube-router, beside which changes of NetworkPolicies are measured")
+	c.Flags().IntVar(&opt.Rounds, "rounds", 50, "how many endpoints or policies to change for each number")
 	c.Flags().IntVar(&opt.Turns, "turns", 5, "rounds of traffic")
 	c.Flags().StringVar(&opt.Ways, "ways", "",
 		`of traffic: those whose name matches this regular expression, such as "pod → ClusterIP"; empty = all`)

@@ -23,22 +23,25 @@ const DefaultName = "bench"
 
 // Options configure a measurement.
 type Options struct {
-	Name    string   // of the lab; empty = DefaultName
-	Hairpin string   // the binary under test
-	Only    []string // parts to measure; empty = all of usual
-	Side    string   // "hairpin" or "kube-proxy"; empty = both
-	OVS     string   // Open vSwitch and OVN of the node image; see image.Node
-	TSO     bool     // of Open vSwitch's userspace datapath, and of all NICs
-	Mode    string   // gateway mode of the nodes whose passes are counted; empty = shared
+	Name    string // of the lab; empty = DefaultName
+	Hairpin string // the binary under test
+	// KubeRouter is the binary beside which changes of NetworkPolicies are measured; empty = none.
+	KubeRouter string
+	Only       []string // parts to measure; empty = all of usual
+	Side       string   // "hairpin" or "kube-proxy"; empty = both
+	OVS        string   // Open vSwitch and OVN of the node image; see image.Node
+	TSO        bool     // of Open vSwitch's userspace datapath, and of all NICs
+	Mode       string   // gateway mode of the nodes whose passes are counted; empty = shared
 	// Engine serves Services on Hairpin's node; empty = the default. For traffic it may name two,
 	// as "ovn,openflow", each on its own node.
-	Engine string
-	Sizes  []int  // numbers of Services, ascending
-	Rounds int    // endpoints changed per size and side
-	Turns  int    // rounds of traffic; 0 = 5
-	Ways   string // of traffic: paths whose name matches this regular expression; empty = all
-	Slow   int    // factor by which this machine is slower than usual
-	Out    io.Writer
+	Engine   string
+	Sizes    []int  // numbers of Services, ascending
+	Policies []int  // numbers of NetworkPolicies, ascending
+	Rounds   int    // endpoints or policies changed per size and side
+	Turns    int    // rounds of traffic; 0 = 5
+	Ways     string // of traffic: paths whose name matches this regular expression; empty = all
+	Slow     int    // factor by which this machine is slower than usual
+	Out      io.Writer
 }
 
 // Parts returns what can be measured.
@@ -171,6 +174,9 @@ func (w *world) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if w.opt.KubeRouter != "" { // it runs these
+		list.Name, list.Packages = "kube-router", append(slices.Clone(list.Packages), "iptables", "ipset")
+	}
 	root, err := list.Build(ctx, image.DefaultDir, progress)
 	if err != nil {
 		return err
@@ -219,23 +225,29 @@ func (w *world) each(ctx context.Context, measure func(context.Context, *side) e
 		if w.opt.Side != "" && w.opt.Side != one.name {
 			continue
 		}
-		s, err := one.start(ctx)
-		if err == nil {
-			err = measure(ctx, s)
-		}
-		if s != nil && s.node != nil {
-			if err != nil {
-				err = fmt.Errorf("%s: %w\n%s", s.name, err, s.logEnd())
-			}
-			if e := s.node.Stop(); err == nil {
-				err = e
-			}
-		}
-		if err != nil {
+		if err := w.on(ctx, one.start, measure); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// on measures one side, on a fresh node.
+func (w *world) on(ctx context.Context, start func(context.Context) (*side, error),
+	measure func(context.Context, *side) error) error {
+	s, err := start(ctx)
+	if err == nil {
+		err = measure(ctx, s)
+	}
+	if s != nil && s.node != nil {
+		if err != nil {
+			err = fmt.Errorf("%s: %w\n%s", s.name, err, s.logEnd())
+		}
+		if e := s.node.Stop(); err == nil {
+			err = e
+		}
+	}
+	return err
 }
 
 // until sends requests from the node's host, one per millisecond, until a server of that name

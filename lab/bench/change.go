@@ -69,8 +69,8 @@ func (w *world) change(ctx context.Context) error {
 		memory = append(memory, spentRows("resident memory, all processes"+of, "MB", a.spent, b.spent,
 			func(u lab.Usage) float64 { return float64(u.RSS) / 1024 })...)
 	}
-	w.print("Changes", rows)
-	w.print("What the processes of a node use", append(spent, memory...))
+	w.print("Changes", "kube-proxy", rows)
+	w.print("What the processes of a node use", "kube-proxy", append(spent, memory...))
 	return nil
 }
 

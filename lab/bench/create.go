@@ -24,7 +24,7 @@ func (w *world) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.print("1000 Services created at once", append([]row{
+	w.print("1000 Services created at once", "kube-proxy", append([]row{
 		{what: "from the first API write to the answer of the last", unit: "ms", ours: millis(total[0]),
 			theirs: millis(total[1])},
 		{what: "from the return of the last API write", unit: "ms", ours: millis(after[0]), theirs: millis(after[1])},

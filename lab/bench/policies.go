@@ -2,24 +2,17 @@ package bench
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"hairpin/lab"
-	"hairpin/pipeline"
 )
 
 const (
@@ -35,11 +28,9 @@ const (
 	policyNear               = 100
 )
 
-// policySizes are the numbers of NetworkPolicies.
-var policySizes = []int{10, 1_000, 10_000}
-
-// policies measures NetworkPolicies of Hairpin alone: how long a change takes from the API write to
-// the packets, what it costs, what CNI ADD takes, and memory.
+// policies measures NetworkPolicies: how long a change takes from the API write to the packets, and
+// what it costs, beside kube-router if there is one; and of Hairpin, what CNI ADD takes, and
+// memory.
 func (w *world) policies(ctx context.Context) error {
 	if err := w.startAPI(ctx); err != nil {
 		return err
@@ -47,22 +38,79 @@ func (w *world) policies(ctx context.Context) error {
 	if err := w.makeNodes(ctx); err != nil {
 		return err
 	}
-	w.opt.Side = "hairpin"
-	return w.each(ctx, func(ctx context.Context, s *side) error {
+	var results [2][]policyResult
+	changes := func(ctx context.Context, s *side) (err error) {
 		if err := s.start(ctx); err != nil {
 			return err
 		}
 		if err := s.ready(ctx); err != nil {
 			return err
 		}
-		if err := w.policyChanges(ctx, s); err != nil {
+		results[s.index], err = w.policyChanges(ctx, s)
+		return err
+	}
+	if w.opt.KubeRouter != "" {
+		if err := w.on(ctx, w.router, changes); err != nil {
 			return err
 		}
+		if err := w.forgetPolicies(ctx); err != nil {
+			return err
+		}
+	}
+	return w.on(ctx, w.ours, func(ctx context.Context, s *side) error {
+		if err := changes(ctx, s); err != nil {
+			return err
+		}
+		w.printPolicies(results[0], results[1])
 		if err := w.policyADD(ctx, s); err != nil {
 			return err
 		}
 		return w.policyMemory(ctx, s)
 	})
+}
+
+// policyResult holds the measurements of one kind of change on one side.
+type policyResult struct {
+	of string
+	changeResult
+}
+
+func (w *world) printPolicies(ours, theirs []policyResult) {
+	var rows []row
+	for i, r := range ours {
+		var other changeResult
+		if i < len(theirs) {
+			other = theirs[i].changeResult
+		}
+		at := func(of func(changeResult) []time.Duration, q float64, what string) {
+			rows = append(rows, row{what: what, unit: "ms", ours: quantile(of(r.changeResult), q),
+				theirs: quantile(of(other), q)})
+		}
+		times := func(r changeResult) []time.Duration { return r.times }
+		at(times, 0.5, r.of+", API write to packets, p50")
+		at(times, 0.99, "  p99")
+		at(func(r changeResult) []time.Duration { return r.writes }, 0.5, "  of it, until the API write returns, p50")
+		rows = append(rows, spentRows("  CPU for one change, all processes", "ms", r.spent, other.spent,
+			func(u lab.Usage) float64 { return millis(u.CPU) })...)
+	}
+	w.print("NetworkPolicies", "kube-router", rows)
+}
+
+// forgetPolicies deletes what policyChanges made on one side.
+func (w *world) forgetPolicies(ctx context.Context) error {
+	now := *metav1.NewDeleteOptions(0)
+	for _, in := range []string{namespace, policyOthers} {
+		if err := w.client.NetworkingV1().NetworkPolicies(in).DeleteCollection(ctx, now,
+			metav1.ListOptions{}); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"client", "server"} {
+		if err := w.client.CoreV1().Pods(namespace).Delete(ctx, name, now); err != nil {
+			return err
+		}
+	}
+	return w.settle(ctx)
 }
 
 // policyFor returns a policy by which pods with a label app accept a UDP port from others.
@@ -95,26 +143,26 @@ func (w *world) policyObject(ctx context.Context, in, name, app, node string) (*
 
 // policyChanges measures changes of one policy that selects a pod of the node, and of a peer's
 // label, beside more and more policies of others.
-func (w *world) policyChanges(ctx context.Context, s *side) error {
+func (w *world) policyChanges(ctx context.Context, s *side) (results []policyResult, err error) {
 	var pods [2]*lab.Pod
 	for i, name := range []string{"client", "server"} {
 		object, err := w.policyObject(ctx, namespace, name, name, s.node.Name())
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if pods[i], err = s.node.RunPod(ctx, w.client, object, nil); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	f, err := startPolicyFlow(pods[0], pods[1])
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.stop()
 	policies := w.client.NetworkingV1().NetworkPolicies(namespace)
 	if _, err := policies.Create(ctx, policyFor("server", "server", inside, "client"),
 		metav1.CreateOptions{}); err != nil {
-		return err
+		return nil, err
 	}
 	write := map[string]func(bool) error{
 		"policy": func(open bool) error {
@@ -136,12 +184,12 @@ func (w *world) policyChanges(ctx context.Context, s *side) error {
 		},
 	}
 	if _, err := w.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{Name: policyOthers}}, metav1.CreateOptions{}); err != nil {
-		return err
+		ObjectMeta: metav1.ObjectMeta{Name: policyOthers}}, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
+		return nil, err
 	}
 	made := 1
-	var rows []row
-	for _, size := range policySizes {
+	for _, size := range w.opt.Policies {
 		if err := parallel(ctx, made, size, func(ctx context.Context, i int) error {
 			in := namespace
 			if i >= policyNear {
@@ -151,29 +199,24 @@ func (w *world) policyChanges(ctx context.Context, s *side) error {
 				appName(i), 80, appName(3*i), appName(3*i+1), appName(3*i+2)), metav1.CreateOptions{})
 			return err
 		}); err != nil {
-			return err
+			return nil, err
 		}
 		made = size
 		if err := w.settle(ctx); err != nil {
-			return err
+			return nil, err
 		}
 		time.Sleep(quiet)
 		for _, what := range []string{"policy", "label of a peer"} {
 			r, err := w.policyRounds(s, f, write[what])
 			if err != nil {
-				return err
+				return nil, err
 			}
 			of := fmt.Sprintf("%s changed, %d policies", what, size)
-			w.say("%s: p50 %.1f ms, p99 %.1f ms", of, quantile(r.times, 0.5), quantile(r.times, 0.99))
-			rows = append(rows, row{what: of + ", API write to packets, p50", unit: "ms", ours: quantile(r.times, 0.5)},
-				row{what: "  p99", unit: "ms", ours: quantile(r.times, 0.99)},
-				row{what: "  of it, until the API write returns, p50", unit: "ms", ours: quantile(r.writes, 0.5)},
-				row{what: "  CPU for one change, agent", unit: "ms", ours: millis(r.spent[s.program].CPU)},
-				row{what: "  CPU for one change, ovs-vswitchd", unit: "ms", ours: millis(r.spent[lab.VSwitchd].CPU)})
+			w.say("%s, %s: p50 %.1f ms, p99 %.1f ms", s.name, of, quantile(r.times, 0.5), quantile(r.times, 0.99))
+			results = append(results, policyResult{of, r})
 		}
 	}
-	w.print("NetworkPolicies", rows)
-	return nil
+	return results, nil
 }
 
 // policyRounds measures changes that close and open in turn, and then their CPU time without
@@ -186,10 +229,16 @@ func (w *world) policyRounds(s *side, f *policyFlow, write func(open bool) error
 		if err != nil {
 			return 0, 0, err
 		}
-		took, err = f.until(open, begin, w.patience(time.Second))
+		took, err = f.until(open, begin, w.patience(10*time.Second))
 		return took, written, err
 	}
+	// A change takes kube-router the longer, the more policies there are.
+	const few, long = 10, time.Minute
+	begin := time.Now()
 	for n := range w.opt.Rounds {
+		if n >= few && time.Since(begin) > long {
+			break
+		}
 		took, written, err := change(n%2 == 1)
 		if err != nil {
 			return r, err
@@ -199,8 +248,11 @@ func (w *world) policyRounds(s *side, f *policyFlow, write func(open bool) error
 	}
 	f.paused.Store(true)
 	defer f.paused.Store(false)
-	const count = 50
-	usage := func(each func(n int) error) (map[string]lab.Usage, error) {
+	count, pause := time.Duration(50), 100*time.Millisecond
+	if usual := time.Duration(quantile(r.times, 0.5) * float64(time.Millisecond)); 2*usual > pause {
+		count, pause = few, 2*usual // each change has its effect before the next one
+	}
+	usage := func(each func(n time.Duration) error) (map[string]lab.Usage, error) {
 		before, err := usedBy(s)
 		if err != nil {
 			return nil, err
@@ -209,7 +261,7 @@ func (w *world) policyRounds(s *side, f *policyFlow, write func(open bool) error
 			if err := each(n); err != nil {
 				return nil, err
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(pause)
 		}
 		after, err := usedBy(s)
 		for name, u := range after {
@@ -217,224 +269,15 @@ func (w *world) policyRounds(s *side, f *policyFlow, write func(open bool) error
 		}
 		return after, err
 	}
-	idle, err := usage(func(int) error { return nil })
+	idle, err := usage(func(time.Duration) error { return nil })
 	if err != nil {
 		return r, err
 	}
-	if r.spent, err = usage(func(n int) error { return write(n%2 == 1) }); err != nil {
+	if r.spent, err = usage(func(n time.Duration) error { return write(n%2 == 1) }); err != nil {
 		return r, err
 	}
 	for name, u := range r.spent {
 		r.spent[name] = lab.Usage{CPU: max(0, u.CPU-idle[name].CPU), RSS: u.RSS}
 	}
 	return r, nil
-}
-
-// policyFlow sends datagrams from one pod to another all the time, and records which arrive.
-type policyFlow struct {
-	from, to *net.UDPConn
-	paused   atomic.Bool
-
-	mu    sync.Mutex
-	begin time.Time // of the record
-	first time.Time // when the first datagram arrived that was sent after begin
-	last  time.Time // when the last datagram was sent that arrived
-}
-
-func startPolicyFlow(client, server *lab.Pod) (*policyFlow, error) {
-	f := &policyFlow{begin: time.Now()}
-	err := lab.Do(server, func() (err error) {
-		f.to, err = net.ListenUDP("udp", &net.UDPAddr{Port: inside})
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = lab.Do(client, func() (err error) {
-		f.from, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(server.IPs()[0], inside)))
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	clock := time.Now() // a datagram has the time since then
-	go func() {
-		buf := make([]byte, 8)
-		for {
-			binary.BigEndian.PutUint64(buf, uint64(time.Since(clock)))
-			if _, err := f.from.Write(buf); errors.Is(err, net.ErrClosed) {
-				return
-			}
-			for time.Sleep(250 * time.Microsecond); f.paused.Load(); {
-				time.Sleep(time.Millisecond)
-			}
-		}
-	}()
-	go func() {
-		buf := make([]byte, 8)
-		for {
-			if _, err := f.to.Read(buf); err != nil {
-				return
-			}
-			now, sent := time.Now(), clock.Add(time.Duration(binary.BigEndian.Uint64(buf)))
-			f.mu.Lock()
-			if f.last = sent; f.first.IsZero() && sent.After(f.begin) {
-				f.first = now
-			}
-			f.mu.Unlock()
-		}
-	}()
-	return f, nil
-}
-
-func (f *policyFlow) stop() {
-	_ = f.from.Close()
-	_ = f.to.Close()
-}
-
-// reset begins a record, and returns when.
-func (f *policyFlow) reset() time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.begin, f.first = time.Now(), time.Time{}
-	return f.begin
-}
-
-// until waits for the effect of a change: a datagram arrives, or none does any more. It returns the
-// time since begin.
-func (f *policyFlow) until(open bool, begin time.Time, limit time.Duration) (time.Duration, error) {
-	const silence = 200 * time.Millisecond
-	for time.Since(begin) < limit {
-		f.mu.Lock()
-		first, last := f.first, f.last
-		f.mu.Unlock()
-		if open && !first.IsZero() {
-			return first.Sub(begin), nil
-		}
-		if !open && time.Since(last) > silence && time.Since(begin) > silence {
-			return max(0, last.Sub(begin)), nil
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return 0, fmt.Errorf("a change of policies has no effect within %v (open: %v)", limit, open)
-}
-
-// policyADD measures CNI ADD: of pods without policies, of isolated pods, and of isolated pods
-// whose objects were created at the same time. A kubelet takes longer than that before ADD.
-func (w *world) policyADD(ctx context.Context, s *side) error {
-	kinds := []struct {
-		what, in string
-		early    time.Duration
-		times    []time.Duration
-	}{{"no policies", policyFree, time.Second, nil}, {"isolated", namespace, time.Second, nil},
-		{"isolated, object created just before", namespace, 0, nil},
-		{"no policies, object created just before", policyFree, 0, nil}}
-	for n := range policyAdds {
-		for k := range kinds {
-			x := &kinds[k]
-			name := fmt.Sprintf("add-%d-%d", k, n)
-			object, err := w.policyObject(ctx, x.in, name, "server", s.node.Name())
-			if err != nil {
-				return err
-			}
-			time.Sleep(x.early)
-			begin := time.Now()
-			p, err := s.node.AddPod(ctx, lab.PodConfig{Namespace: x.in, Name: name, UID: string(object.UID)})
-			if err != nil {
-				return err
-			}
-			x.times = append(x.times, time.Since(begin))
-			if err := p.Delete(ctx); err != nil {
-				return err
-			}
-			if err := w.client.CoreV1().Pods(x.in).Delete(ctx, name, *metav1.NewDeleteOptions(0)); err != nil {
-				return err
-			}
-		}
-	}
-	var rows []row
-	for _, x := range kinds {
-		rows = append(rows, row{what: "CNI ADD, " + x.what + ", p50", unit: "ms", ours: quantile(x.times, 0.5)},
-			row{what: "  p99", unit: "ms", ours: quantile(x.times, 0.99)})
-	}
-	w.print("CNI ADD with the plugin's process", rows)
-	return nil
-}
-
-// policyMemory measures the memory for isolated pods of the node, each by a policy of its own with
-// three peers, among pods of other nodes.
-func (w *world) policyMemory(ctx context.Context, s *side) error {
-	policies := w.client.NetworkingV1().NetworkPolicies(namespace)
-	for _, in := range []string{namespace, policyOthers} {
-		if err := w.client.NetworkingV1().NetworkPolicies(in).DeleteCollection(ctx, metav1.DeleteOptions{},
-			metav1.ListOptions{}); err != nil {
-			return err
-		}
-	}
-	const each = 250 // pods of a node
-	node := func(i int) string { return fmt.Sprintf("node-%d", 100+i/each) }
-	for i := 0; i < policyPods; i += each {
-		cidr := fmt.Sprintf("10.244.%d.0/24", 100+i/each)
-		if _, err := w.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: node(i), Annotations: map[string]string{
-				"k8s.ovn.org/node-id": fmt.Sprint(100 + i/each)}},
-			Spec: corev1.NodeSpec{PodCIDRs: []string{cidr}, PodCIDR: cidr},
-		}, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-	}
-	if err := parallel(ctx, 0, policyPods, func(ctx context.Context, i int) error {
-		p, err := w.policyObject(ctx, namespace, fmt.Sprintf("peer-%05d", i), appName(i), node(i))
-		if err != nil {
-			return err
-		}
-		ip := fmt.Sprintf("10.244.%d.%d", 100+i/each, 3+i%each)
-		p.Status.Phase, p.Status.PodIP, p.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
-		_, err = w.client.CoreV1().Pods(namespace).UpdateStatus(ctx, p, metav1.UpdateOptions{})
-		return err
-	}); err != nil {
-		return err
-	}
-	for i := range policyOwn {
-		object, err := w.policyObject(ctx, namespace, fmt.Sprintf("own-%03d", i), fmt.Sprintf("own-%03d", i),
-			s.node.Name())
-		if err != nil {
-			return err
-		}
-		if _, err := s.node.RunPod(ctx, w.client, object, nil); err != nil {
-			return err
-		}
-	}
-	measure := func() (map[string]lab.Usage, error) {
-		time.Sleep(4 * quiet) // until the agent has returned what it no longer needs
-		return usedBy(s)
-	}
-	before, err := measure()
-	if err != nil {
-		return err
-	}
-	for i := range policyOwn {
-		name := fmt.Sprintf("own-%03d", i)
-		if _, err := policies.Create(ctx, policyFor(name, name, 80, appName(3*i), appName(3*i+1), appName(3*i+2)),
-			metav1.CreateOptions{}); err != nil {
-			return err
-		}
-	}
-	members := func(flows string) bool { return strings.Count(flows, ",1/2)") >= policyPods }
-	if err := s.node.WaitFor(ctx, w.patience(10*time.Second), members, "ovs-ofctl", "dump-flows", "br-svc",
-		fmt.Sprintf("table=%d", pipeline.SvcIngressRule)); err != nil {
-		return fmt.Errorf("flows for %d members: %w", policyPods, err)
-	}
-	after, err := measure()
-	if err != nil {
-		return err
-	}
-	var rows []row
-	for _, name := range []string{s.program, lab.VSwitchd} {
-		rows = append(rows, row{what: "memory of " + name + " without policies", unit: "MB",
-			ours: float64(before[name].RSS) / 1024},
-			row{what: "  with them", unit: "MB", ours: float64(after[name].RSS) / 1024})
-	}
-	w.print(fmt.Sprintf("%d pods, %d sets, %d profiles", policyPods, policyApps, policyOwn), rows)
-	return nil
 }

@@ -3,8 +3,10 @@ package bench
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -144,7 +146,7 @@ mode: nftables
 hostnameOverride: node-k
 detectLocalMode: ClusterCIDR
 clusterCIDR: 10.244.0.0/16,fd00:10:244::/48
-clientConnection: {kubeconfig: /etc/kube-proxy/kubeconfig, qps: -1}
+clientConnection: {kubeconfig: /etc/peer/kubeconfig, qps: -1}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
@@ -169,38 +171,69 @@ echo '{"cniVersion":"1.1.0","ips":[{"address":"10.244.2.'$n'/32"}]}'
 
 // theirs returns a node with routed pods, on which kube-proxy does not run yet.
 func (w *world) theirs(ctx context.Context) (*side, error) {
+	s, err := w.routed(ctx, "kube-proxy", w.kube, map[string]string{"/etc/peer/config": proxyConfig},
+		"--config=/etc/peer/config")
+	if err != nil {
+		return s, err
+	}
+	s.ready = func(ctx context.Context) error {
+		all := func(string) bool { return true }
+		return s.node.WaitFor(ctx, w.patience(3*time.Second), all, "nft", "list", "chain", "ip", "kube-proxy",
+			"services")
+	}
+	s.addPod = func(ctx context.Context, name string) (*lab.Pod, error) {
+		return s.node.AddPod(ctx, lab.PodConfig{Namespace: namespace, Name: name, UID: name})
+	}
+	return s, nil
+}
+
+// router returns a node with routed pods, on which kube-router, which would enforce NetworkPolicies
+// and do nothing else, does not run yet.
+func (w *world) router(ctx context.Context) (*side, error) {
+	binary, err := filepath.Abs(w.opt.KubeRouter)
+	if err != nil {
+		return nil, err
+	}
+	s, err := w.routed(ctx, "kube-router", binary, nil, "--kubeconfig=/etc/peer/kubeconfig", "--run-router=false",
+		"--run-service-proxy=false", "--run-firewall=true", "--run-loadbalancer=false",
+		"--hostname-override="+nodeNames[theirsNode], "--service-cluster-ip-range=10.96.0.0/16", "--v=0")
+	if err != nil {
+		return s, err
+	}
+	s.ready = func(ctx context.Context) error {
+		all := func(string) bool { return true }
+		return s.node.WaitFor(ctx, w.patience(10*time.Second), all, "iptables", "-S", "KUBE-ROUTER-FORWARD")
+	}
+	return s, nil
+}
+
+// routed returns a node with routed pods for a peer's program, which does not run yet.
+func (w *world) routed(ctx context.Context, program, binary string, files map[string]string,
+	args ...string) (*side, error) {
 	access, err := os.ReadFile(w.runs.Kubeconfig())
 	if err != nil {
 		return nil, err
 	}
+	all := map[string]string{
+		"/etc/peer/kubeconfig":       string(access),
+		"/opt/cni/bin/veth":          vethPlugin,
+		"/etc/cni/net.d/10.conflist": `{"cniVersion": "1.1.0", "name": "veth", "plugins": [{"type": "veth"}]}`,
+	}
+	maps.Copy(all, files)
 	node, err := w.lab.StartNode(ctx, lab.NodeConfig{
 		Name: nodeNames[theirsNode], Addresses: nodeAddresses(theirsNode), Plain: true,
-		Binds: map[string]string{"/usr/local/bin/kube-proxy": w.kube},
-		Files: map[string]string{
-			"/etc/kube-proxy/config":     proxyConfig,
-			"/etc/kube-proxy/kubeconfig": string(access),
-			"/opt/cni/bin/veth":          vethPlugin,
-			"/etc/cni/net.d/10.conflist": `{"cniVersion": "1.1.0", "name": "veth", "plugins": [{"type": "veth"}]}`,
-		},
+		Binds: map[string]string{"/usr/local/bin/" + program: binary}, Files: all,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s := &side{name: "kube-proxy", index: 1, node: node, program: "kube-proxy",
-		args: []string{"kube-proxy", "--config=/etc/kube-proxy/config"},
-		all:  []string{"kube-proxy"}}
+	s := &side{name: program, index: 1, node: node, program: program, args: append([]string{program}, args...),
+		all: []string{program}}
 	for _, c := range []string{"chmod +x /opt/cni/bin/veth",
 		"sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"} {
 		if _, err := node.Exec(ctx, "sh", "-c", c); err != nil {
 			return s, err
 		}
-	}
-	s.ready = func(ctx context.Context) error {
-		all := func(string) bool { return true }
-		return node.WaitFor(ctx, w.patience(3*time.Second), all, "nft", "list", "chain", "ip", "kube-proxy", "services")
-	}
-	s.addPod = func(ctx context.Context, name string) (*lab.Pod, error) {
-		return node.AddPod(ctx, lab.PodConfig{Namespace: namespace, Name: name, UID: name})
 	}
 	return s, nil
 }

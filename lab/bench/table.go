@@ -3,10 +3,11 @@ package bench
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
-// row is one line of a table: our value beside kube-proxy's.
+// row is one line of a table: our value beside a peer's.
 type row struct {
 	what         string
 	unit         string
@@ -15,8 +16,9 @@ type row struct {
 }
 
 // print prints a table with the ratio, ours / theirs.
-func (w *world) print(title string, rows []row) {
-	fmt.Fprintf(w.opt.Out, "\n%s\n%-66s %10s %10s  %-8s %5s\n", title, "", "HAIRPIN", "KUBE-PROXY", "", "RATIO")
+func (w *world) print(title, their string, rows []row) {
+	fmt.Fprintf(w.opt.Out, "\n%s\n%-66s %10s %11s  %-8s %5s\n", title, "", "HAIRPIN", strings.ToUpper(their), "",
+		"RATIO")
 	for _, r := range rows {
 		ratio, unit := "", r.unit
 		if r.theirs != 0 && r.ours != 0 {
@@ -25,7 +27,7 @@ func (w *world) print(title string, rows []row) {
 		if r.more {
 			unit += " ↑"
 		}
-		fmt.Fprintf(w.opt.Out, "%-66s %10s %10s  %-8s %5s\n", r.what, number(r.ours), number(r.theirs), unit, ratio)
+		fmt.Fprintf(w.opt.Out, "%-66s %10s %11s  %-8s %5s\n", r.what, number(r.ours), number(r.theirs), unit, ratio)
 	}
 	fmt.Fprintln(w.opt.Out)
 }

@@ -24,9 +24,9 @@ func TestQuantile(t *testing.T) {
 func TestTable(t *testing.T) {
 	var out strings.Builder
 	w := &world{opt: Options{Out: &out}}
-	w.print("Title", []row{{what: "a", unit: "ms", ours: 1, theirs: 2},
+	w.print("Title", "kube-proxy", []row{{what: "a", unit: "ms", ours: 1, theirs: 2},
 		{what: "host → pod", unit: "1/s", ours: 300, more: true}})
-	for _, want := range []string{"Title", "1.00       2.00  ms        0.50", "300          -  1/s ↑"} {
+	for _, want := range []string{"Title", "1.00        2.00  ms        0.50", "300           -  1/s ↑"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}

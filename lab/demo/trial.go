@@ -219,8 +219,9 @@ func (w *world) exchange(conn net.Conn, send, want int) (int, error) {
 	}
 }
 
-// patience returns the time limit of a datagram's reply.
-func (w *world) patience() time.Duration { return w.longer(500 * time.Millisecond) }
+// patience returns the time limit of a datagram's reply. What must not arrive is awaited as long.
+// Where everything is 15 times slower, of 749 replies 90 % took 0.3 s at most.
+func (w *world) patience() time.Duration { return min(w.longer(500*time.Millisecond), 5*time.Second) }
 
 func (w *world) once(conn net.Conn, request []byte) ([]byte, error) {
 	return within(conn, request, w.patience())
