@@ -10,15 +10,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	yaml3 "go.yaml.in/yaml/v3"
 
+	"hairpin/api/v1alpha1"
 	"hairpin/cluster"
 )
 
 const aboutAPI = `# API
 
 This page lists the resources of Hairpin, and the labels and annotations that users set or read.
-Group, names and fields of the resources are those of OVN-Kubernetes.
-[egress-ip.md](../user/egress-ip.md), [egress-service.md](../user/egress-service.md) and
-[pod-addresses.md](../user/pod-addresses.md) describe how they are used.
+Group, names and fields of EgressIP and EgressService are those of OVN-Kubernetes.
+[egress-ip.md](../user/egress-ip.md), [egress-service.md](../user/egress-service.md),
+[load-balancer.md](../user/load-balancer.md) and [pod-addresses.md](../user/pod-addresses.md)
+describe how the resources are used.
 `
 
 // labels returns the labels and annotations of the document.
@@ -31,6 +33,10 @@ func labels() [][4]string {
 			"read it: networks of the host's links, which decide which egress addresses fit"},
 		{cluster.AnnotationExtraRanges, "annotation", "Namespace",
 			"set it: ranges of further addresses that its pods may use"},
+		{v1alpha1.AnnotationAddresses, "annotation", "Service",
+			"set it: the load balancer addresses that the Service requests, comma-separated"},
+		{v1alpha1.AnnotationSharing, "annotation", "Service",
+			"set it: Services of the namespace with the same key may have the same load balancer address"},
 		{cluster.AnnotationExtraAddresses, "annotation", "Pod", "set it: further addresses that the pod uses"},
 	}
 }

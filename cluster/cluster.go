@@ -60,7 +60,10 @@ type Snapshot struct {
 	Namespaces []*Namespace
 	EgressIPs  []*EgressIP
 	Policies   []*Policy
-	Problems   []Problem // rejected while parsing
+	Pools      []*Pool
+	// LoadBalancers are the Services that get their addresses from Pools.
+	LoadBalancers []*LoadBalancer
+	Problems      []Problem // rejected while parsing
 	// PodsUnread reports that Pods of other nodes are needed but not read yet; Pods has none of
 	// them. Only the controller gets such a Snapshot. It must defer its decisions about Pods.
 	PodsUnread bool

@@ -21,9 +21,10 @@ type Config struct {
 	Conntrack ConntrackConfig
 
 	// Limits of Services' ports and addresses, besides those of the cluster itself.
-	ReservedNodePorts PortRanges       // [default] reserved-node-ports: of the nodes' own addresses
-	ExternalIPs       Limit            // [default] external-ip-ranges: of spec.externalIPs
-	LoadBalancerIPs   Limit            // [default] load-balancer-ranges
+	ReservedNodePorts PortRanges // [default] reserved-node-ports: of the nodes' own addresses
+	ExternalIPs       Limit      // [default] external-ip-ranges: of spec.externalIPs
+	LoadBalancerIPs   Limit      // [default] load-balancer-ranges
+	LoadBalancer      LoadBalancerConfig
 	APIServers        []netip.AddrPort // at which this process reaches the API
 
 	JoinSubnets    []netip.Prefix // [gateway] v4-join-subnet, v6-join-subnet
@@ -135,6 +136,7 @@ func DefaultConfig() Config {
 		// it uses the port of OVN-Kubernetes; kubelet, agent and the control plane.
 		ReservedNodePorts: PortRanges{{9, 9}, {22, 22}, {2379, 2381}, {6081, 6081}, {6443, 6443}, {9107, 9107},
 			{10248, 10259}},
+		LoadBalancer: LoadBalancerConfig{Class: "hairpin.dev/l2"},
 		Gateway: GatewayConfig{
 			Mode:              ModeShared,
 			Interface:         "br-ex",

@@ -70,6 +70,9 @@ type EgressService struct {
 	// ClusterIPs are the Service's, with a Table only. Replies to clients that the host translated
 	// have them as source.
 	ClusterIPs []netip.Addr
+	// Announced is set if there is no EgressService: no pods leave with the addresses, a node only
+	// announces them.
+	Announced *Announced
 }
 
 // ByTable reports whether the pods of an EgressIP leave by a route table of the host (spec.network
@@ -82,6 +85,8 @@ func (e *EgressIP) MayBeOn(n *Node) bool {
 	case x == nil:
 		return n.Egress.Assignable
 	case x.Network || len(e.Addresses) == 0 || x.OnlyOn != nil && !slices.Contains(x.OnlyOn, n.Name):
+		return false
+	case x.Announced != nil && x.Announced.SkipsExcluded && n.excluded():
 		return false
 	default:
 		return x.Nodes.Matches(n.Egress.Labels)
@@ -105,10 +110,14 @@ func (e *EgressIP) Selects(p *Pod, namespace map[string]string) bool {
 	})
 }
 
-// Word returns the name of an EgressIP for messages: its own, or the Service's, "default/web".
+// Word returns the name of an EgressIP for messages: its own, or the EgressService's,
+// "default/web", or the Service's, "Service/default/web".
 func (e *EgressIP) Word() string {
-	if e.Service == nil {
+	switch {
+	case e.Service == nil:
 		return e.Owner.Name
+	case e.Service.Announced != nil:
+		return e.Owner.String()
 	}
 	return e.Owner.Namespace + "/" + e.Owner.Name
 }

@@ -19,6 +19,7 @@ type guard struct {
 	vetted *Vetted
 	api    map[netip.AddrPort]bool
 	egress map[netip.Addr]*EgressIP // the oldest EgressIP with the address
+	pools  []pooled
 }
 
 // reservedRange is a range of addresses that no machine outside the cluster has.
@@ -31,9 +32,9 @@ type reservedRange struct {
 // kubernetesService is the API server's Service.
 var kubernetesService = Owner{Kind: "Service", Namespace: "default", Name: "kubernetes"}
 
-func newGuard(number int, c *Config, v *Vetted, egressIPs []*EgressIP) *guard {
+func newGuard(number int, c *Config, v *Vetted, egressIPs []*EgressIP, pools []*Pool) *guard {
 	g := &guard{number: number, config: c, vetted: v, api: map[netip.AddrPort]bool{},
-		egress: map[netip.Addr]*EgressIP{}}
+		egress: map[netip.Addr]*EgressIP{}, pools: rangesOfPools(pools)}
 	for _, s := range c.ClusterSubnets {
 		g.ranges = append(g.ranges, reservedRange{s.CIDR, "the pod range", true})
 	}
@@ -95,7 +96,7 @@ func (g *guard) otherEndpoints(h *guard, nodes *VettedChanges) (others map[netip
 // sameExternal reports whether two guards reject the same external addresses, if they decide
 // equally about endpoints and no node's address has changed.
 func (g *guard) sameExternal(h *guard) bool {
-	return maps.Equal(g.api, h.api) && reflect.DeepEqual(g.config, h.config) &&
+	return maps.Equal(g.api, h.api) && reflect.DeepEqual(g.config, h.config) && slices.Equal(g.pools, h.pools) &&
 		maps.EqualFunc(g.egress, h.egress,
 			func(e, f *EgressIP) bool { return e.Owner == f.Owner && e.Created.Equal(f.Created) })
 }
@@ -133,10 +134,22 @@ func (g *guard) external(a netip.Addr, port uint16, limit *Limit, option string,
 		return fmt.Sprintf("%s is a link-local address, and [default] %s does not list it", a, option)
 	case !limit.Allows(a):
 		return fmt.Sprintf("%s is not within [default] %s", a, option)
+	case limit == &g.config.ExternalIPs && g.pool(a) != (Owner{}):
+		return fmt.Sprintf("%s is an address of %s, which its Services get only in their status", a, g.pool(a))
 	case e != nil && !e.Created.After(created):
 		return fmt.Sprintf("%s is an address of %s, which is older", a, e.Owner)
 	}
 	return ""
+}
+
+// pool returns the pool that has an address.
+func (g *guard) pool(a netip.Addr) Owner {
+	for _, p := range g.pools {
+		if p.Contains(a) {
+			return p.owner
+		}
+	}
+	return Owner{}
 }
 
 // admit removes from a Frontend the addresses and NodePort that it must not have, and adds the

@@ -13,6 +13,7 @@ import (
 
 	"hairpin/api/clusternetworkpolicy"
 	v1 "hairpin/api/v1"
+	"hairpin/api/v1alpha1"
 )
 
 // Store collects Kubernetes objects and makes Snapshots of them. It is not safe for concurrent use:
@@ -30,6 +31,8 @@ type Store struct {
 	egressIPs      grouped[*EgressIP]
 	egressServices grouped[*egressService]
 	policies       grouped[*Policy]
+	pools          grouped[*Pool]
+	loadBalancers  grouped[*LoadBalancer]
 	frontends      grouped[*Frontend] // by Service
 	problems       grouped[Problem]   // by the object that has them
 	services       map[Owner]*service
@@ -46,6 +49,8 @@ type Store struct {
 	extended       map[Owner]*Pod      // Pods with accepted extra addresses
 	settled        []*EgressIP         // as in the last Snapshot
 	joined         []*EgressIP         // with those of EgressServices, if there are any
+	announced      []*EgressIP         // with those of announced addresses, if there are any
+	vettedPools    []*Pool             // as in the last Snapshot
 	last           *Snapshot
 }
 
@@ -62,6 +67,8 @@ func NewStore(config Config) *Store {
 		egressIPs:      newGrouped(func(e *EgressIP) Owner { return e.Owner }, same[*EgressIP]),
 		egressServices: newGrouped(func(e *egressService) Owner { return e.owner }, same[*egressService]),
 		policies:       newGrouped(func(p *Policy) Owner { return p.Owner }, same[*Policy]),
+		pools:          newGrouped(func(p *Pool) Owner { return p.Owner }, same[*Pool]),
+		loadBalancers:  newGrouped(func(l *LoadBalancer) Owner { return l.Owner }, same[*LoadBalancer]),
 		frontends: newGrouped(func(f *Frontend) Owner { return f.Owner },
 			func(f, g *Frontend) bool { return f == g }),
 		problems:      newGrouped(func(p Problem) Owner { return p.Owner }, func(p, q Problem) bool { return p == q }),
@@ -79,7 +86,7 @@ func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
 
 // Set adds or replaces an object: *corev1.Node, *corev1.Pod, *corev1.Service,
 // *discoveryv1.EndpointSlice, *corev1.Namespace, *v1.EgressIP, *v1.EgressService,
-// *networkingv1.ServiceCIDR, *networkingv1.NetworkPolicy or
+// *v1alpha1.LoadBalancerPool, *networkingv1.ServiceCIDR, *networkingv1.NetworkPolicy or
 // *clusternetworkpolicy.ClusterNetworkPolicy. Others are ignored. The Store keeps only strings of
 // the object.
 func (s *Store) Set(obj any) {
@@ -113,6 +120,7 @@ func (s *Store) Set(obj any) {
 		v := s.service(owner)
 		v.present = true
 		v.served, v.ports, v.problems = parseService(o)
+		s.setLoadBalancer(owner, v, o)
 	case *discoveryv1.EndpointSlice:
 		x := parseSlice(o)
 		if s.sliceServices[x.owner] != x.service {
@@ -155,6 +163,10 @@ func (s *Store) Set(obj any) {
 		e, problems := parseEgressService(o)
 		s.egressServices.put(e.owner, []*egressService{e})
 		s.note(e.owner, problems)
+	case *v1alpha1.LoadBalancerPool:
+		p, problems := parsePool(o)
+		s.pools.put(p.Owner, []*Pool{p})
+		s.note(p.Owner, problems)
 	}
 }
 
@@ -175,6 +187,7 @@ func (s *Store) Delete(obj any) {
 		owner := ownerOf("Service", &o.ObjectMeta)
 		v := s.service(owner)
 		*v = service{slices: v.slices}
+		s.loadBalancers.put(owner, nil)
 	case *discoveryv1.EndpointSlice:
 		s.dropSlice(ownerOf("EndpointSlice", &o.ObjectMeta))
 	case *networkingv1.ServiceCIDR:
@@ -198,6 +211,9 @@ func (s *Store) Delete(obj any) {
 	case *v1.EgressService:
 		s.egressServices.put(egressServiceOwner(o.Namespace, o.Name), nil)
 		s.note(egressServiceOwner(o.Namespace, o.Name), nil)
+	case *v1alpha1.LoadBalancerPool:
+		s.pools.put(poolOwner(o.Name), nil)
+		s.note(poolOwner(o.Name), nil)
 	}
 }
 
@@ -229,7 +245,7 @@ func (s *Store) note(owner Owner, problems []Problem) {
 // Snapshot returns the current state, or the previous Snapshot if nothing in it changed. It shares
 // nothing that a later Set would change.
 func (s *Store) Snapshot() *Snapshot {
-	changed := s.last == nil || s.nodes.changed() || s.egressIPs.changed() || s.ranges.changed()
+	changed := s.last == nil || s.nodes.changed() || s.egressIPs.changed() || s.ranges.changed() || s.pools.changed()
 	moved := slices.Collect(maps.Keys(s.nodes.stale))
 	vetted := s.protect(changed)
 	for owner := range s.stale {
@@ -237,20 +253,25 @@ func (s *Store) Snapshot() *Snapshot {
 	}
 	s.stale = map[Owner]bool{} // a map that was cleared is as large as before
 	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() ||
-		s.namespaces.changed() || s.egressServices.changed() || s.policies.changed() {
+		s.namespaces.changed() || s.egressServices.changed() || s.policies.changed() || s.loadBalancers.changed() {
 		s.findStrays(moved, &vetted)
 		policies := s.policies.all()
-		denied := samePriority(policies) // and of Pods that request addresses, and of EgressServices
+		// and of Pods that request addresses, of EgressServices and of LoadBalancerPools
+		denied := samePriority(policies)
+		pools := s.vetPools(&denied)
+		egressIPs := s.withServices(s.settle(s.egressIPs.all(), s.frontends.all()), &denied)
 		s.last = &Snapshot{
-			Config:     withServiceCIDRs(s.config, s.ranges.all()),
-			Nodes:      s.nodes.all(),
-			Frontends:  s.frontends.all(),
-			Pods:       s.extend(s.atHome(s.pods.all()), &denied),
-			Starting:   s.extend(s.starting.all(), &denied),
-			Namespaces: s.namespaces.all(),
-			EgressIPs:  s.withServices(s.settle(s.egressIPs.all(), s.frontends.all()), &denied),
-			Policies:   policies,
-			Problems:   s.allProblems(denied),
+			Config:        withServiceCIDRs(s.config, s.ranges.all()),
+			Nodes:         s.nodes.all(),
+			Frontends:     s.frontends.all(),
+			Pods:          s.extend(s.atHome(s.pods.all()), &denied),
+			Starting:      s.extend(s.starting.all(), &denied),
+			Namespaces:    s.namespaces.all(),
+			EgressIPs:     s.withAnnounced(egressIPs, pools),
+			Policies:      policies,
+			Pools:         pools,
+			LoadBalancers: s.loadBalancers.all(),
+			Problems:      s.allProblems(denied),
 		}
 	}
 	return s.last
@@ -316,7 +337,7 @@ func (s *Store) protect(changed bool) (vetted VettedChanges) {
 		s.vetted, vetted = s.vetting.Vet(nodes)
 	}
 	s.guards++
-	g := newGuard(s.guards, &config, s.vetted, s.egressIPs.all())
+	g := newGuard(s.guards, &config, s.vetted, s.egressIPs.all(), s.pools.all())
 	s.nodeProblems = s.vetted.problems(nodes, g.egress)
 	if api != nil {
 		g.reserveAPI(api.frontends(nil, g))

@@ -9,7 +9,8 @@ import (
 	"hairpin/cluster"
 )
 
-// limitOptions returns the limits of addresses that Services may request.
+// limitOptions returns the limits of addresses that Services may request, and which Services get
+// addresses.
 func limitOptions() []Option {
 	return []Option{
 		{"default", "reserved-node-ports",
@@ -25,6 +26,13 @@ func limitOptions() []Option {
 			"allowed ranges for load balancer addresses of Services; empty = any address outside the "+
 				"cluster; none = no address",
 			func(c *Config) *cluster.Limit { return &c.Cluster.LoadBalancerIPs }),
+		path("default", "load-balancer-class",
+			"class (spec.loadBalancerClass) of the Services that get addresses of LoadBalancerPools",
+			func(c *Config) *string { return &c.Cluster.LoadBalancer.Class }),
+		{"default", "load-balancer-default",
+			"Services of type LoadBalancer without a class also get addresses of LoadBalancerPools",
+			func(c *Config, v string) error { return setBool(&c.Cluster.LoadBalancer.Default, v) },
+			func(c *Config) string { return strconv.FormatBool(c.Cluster.LoadBalancer.Default) }},
 	}
 }
 

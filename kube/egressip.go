@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	v1 "hairpin/api/v1"
+	"hairpin/api/v1alpha1"
 	"hairpin/cluster"
 	"hairpin/kubeapi"
 	"hairpin/watch"
@@ -30,9 +31,21 @@ func EgressService(ctx context.Context, client *kubeapi.Client, namespace, name 
 	return e, nil
 }
 
-// EgressNode reads from the API which node has an address of an EgressIP or EgressService; empty if
-// none has.
+// Pool reads a LoadBalancerPool from the API.
+func Pool(ctx context.Context, client *kubeapi.Client, name string) (*v1alpha1.LoadBalancerPool, error) {
+	p := &v1alpha1.LoadBalancerPool{}
+	if err := read(ctx, client, watch.PoolPath()+"/"+name, p); err != nil {
+		return nil, fmt.Errorf("LoadBalancerPool/%s: %w", name, err)
+	}
+	return p, nil
+}
+
+// EgressNode reads from the API which node has an address of an EgressIP, an EgressService, or a
+// Service with an address of a LoadBalancerPool; empty if none has.
 func EgressNode(ctx context.Context, client *kubeapi.Client, owner cluster.Owner, a netip.Addr) (string, error) {
+	if owner.Kind == "Service" {
+		return announcer(ctx, client, a)
+	}
 	if owner.Namespace != "" {
 		e, err := EgressService(ctx, client, owner.Namespace, owner.Name)
 		if err != nil {
@@ -51,6 +64,22 @@ func EgressNode(ctx context.Context, client *kubeapi.Client, owner cluster.Owner
 		}
 	}
 	return node, nil
+}
+
+// announcer reads which node announces an address of a LoadBalancerPool.
+func announcer(ctx context.Context, client *kubeapi.Client, a netip.Addr) (string, error) {
+	list := &v1alpha1.LoadBalancerPoolList{}
+	if err := read(ctx, client, watch.PoolPath(), list); err != nil {
+		return "", fmt.Errorf("LoadBalancerPools: %w", err)
+	}
+	for i := range list.Items {
+		for _, x := range list.Items[i].Status.Addresses {
+			if b, err := netip.ParseAddr(x.Address); err == nil && a == b {
+				return x.Node, nil
+			}
+		}
+	}
+	return "", nil
 }
 
 func read(ctx context.Context, client *kubeapi.Client, path string, into any) error {

@@ -14,6 +14,7 @@ import (
 
 	"hairpin/api/clusternetworkpolicy"
 	v1 "hairpin/api/v1"
+	"hairpin/api/v1alpha1"
 	"hairpin/cluster"
 	"hairpin/kubeapi"
 	"hairpin/report"
@@ -101,6 +102,8 @@ func (r *Events) tell(p cluster.Problem) {
 		object.APIVersion = "discovery.k8s.io/v1"
 	case "EgressIP", "EgressService":
 		object.APIVersion = v1.GroupVersion().String()
+	case "LoadBalancerPool":
+		object.APIVersion = v1alpha1.GroupVersion().String()
 	case "NetworkPolicy":
 		object.APIVersion = "networking.k8s.io/v1"
 	case "ClusterNetworkPolicy":
@@ -154,6 +157,8 @@ func (s *sink) Create(e *corev1.Event) (*corev1.Event, error) {
 		m, err = EgressIP(ctx, s.client, o.Name)
 	case "EgressService":
 		m, err = EgressService(ctx, s.client, o.Namespace, o.Name)
+	case "LoadBalancerPool":
+		m, err = Pool(ctx, s.client, o.Name)
 	}
 	if err == nil && m != nil { // an Event without it is better than none
 		o.UID = m.GetUID()

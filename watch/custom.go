@@ -18,6 +18,7 @@ import (
 
 	"hairpin/api/clusternetworkpolicy"
 	v1 "hairpin/api/v1"
+	"hairpin/api/v1alpha1"
 	"hairpin/kubeapi"
 )
 
@@ -42,6 +43,10 @@ var (
 	egressServices = custom{ours, v1.ServiceResource, func() runtime.Object { return &v1.EgressService{} },
 		func() runtime.Object { return &v1.EgressServiceList{} },
 		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressService{ObjectMeta: m} }}
+	loadBalancerPools = custom{[]schema.GroupVersion{v1alpha1.GroupVersion()}, v1alpha1.PoolResource,
+		func() runtime.Object { return &v1alpha1.LoadBalancerPool{} },
+		func() runtime.Object { return &v1alpha1.LoadBalancerPoolList{} },
+		func(m metav1.ObjectMeta) metav1.Object { return &v1alpha1.LoadBalancerPool{ObjectMeta: m} }}
 	clusterNetworkPolicies = custom{clusternetworkpolicy.Versions(), clusternetworkpolicy.Resource,
 		func() runtime.Object { return &clusternetworkpolicy.ClusterNetworkPolicy{} },
 		func() runtime.Object { return &clusternetworkpolicy.ClusterNetworkPolicyList{} },
@@ -57,6 +62,9 @@ func EgressIPPath() string { return egressIPs.path(v1.GroupVersion()) }
 func EgressServicePath(namespace string) string {
 	return "/apis/" + v1.GroupVersion().String() + "/namespaces/" + namespace + "/" + v1.ServiceResource
 }
+
+// PoolPath is the path of LoadBalancerPools on the API server.
+func PoolPath() string { return loadBalancerPools.path(v1alpha1.GroupVersion()) }
 
 func (r *custom) path(v schema.GroupVersion) string { return "/apis/" + v.String() + "/" + r.name }
 
@@ -82,6 +90,11 @@ func ListEgressIPs(ctx context.Context, client rest.Interface, options metav1.Li
 func ListEgressServices(ctx context.Context, client rest.Interface,
 	options metav1.ListOptions) (runtime.Object, error) {
 	return egressServices.all(ctx, client, options)
+}
+
+// ListPools reads all LoadBalancerPools.
+func ListPools(ctx context.Context, client rest.Interface, options metav1.ListOptions) (runtime.Object, error) {
+	return loadBalancerPools.all(ctx, client, options)
 }
 
 // ListClusterNetworkPolicies reads all ClusterNetworkPolicies.

@@ -51,8 +51,8 @@ const backlog = 256
 
 // Kube yields the newest Snapshot of the API server's objects, until ctx ends: Nodes, Services,
 // EndpointSlices, Namespaces, NetworkPolicies, ClusterNetworkPolicies, EgressIPs, EgressServices,
-// ServiceCIDRs and the Pods of the named node. With an empty name, it reads no Pods. It reads Pods
-// of other nodes while EgressIPs or policies need them (otherpods.go).
+// LoadBalancerPools, ServiceCIDRs and the Pods of the named node. With an empty name, it reads no
+// Pods. It reads Pods of other nodes while EgressIPs or policies need them (otherpods.go).
 //
 // The first Snapshot follows when all objects have been read; without a node, when all but Pods
 // have: PodsUnread is set until Pods have, too. Later ones follow each change at once. In a burst,
@@ -75,6 +75,7 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string,
 		k.resource(ctx, client.Discovery, "endpointslices", all, named[discoveryv1.EndpointSlice]),
 		k.custom(ctx, core, &egressIPs),
 		k.custom(ctx, core, &egressServices),
+		k.custom(ctx, core, &loadBalancerPools),
 		k.serviceCIDRs(ctx, client.Networking),
 	}
 	namespaces := k.resource(ctx, core, "namespaces", all, named[corev1.Namespace])

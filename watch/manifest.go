@@ -20,6 +20,7 @@ import (
 
 	"hairpin/api/clusternetworkpolicy"
 	v1 "hairpin/api/v1"
+	"hairpin/api/v1alpha1"
 	"hairpin/cluster"
 )
 
@@ -107,7 +108,9 @@ func (f *file) document(place string, outer metav1.TypeMeta, j []byte) {
 		f.problem(place, fmt.Errorf("%s: metadata.name: is missing", head.Kind))
 		return
 	}
-	if slices.Contains([]string{"Node", "Namespace", "EgressIP", "ServiceCIDR", "ClusterNetworkPolicy"}, head.Kind) {
+	if slices.Contains([]string{"Node", "Namespace", "EgressIP", "ServiceCIDR", "ClusterNetworkPolicy",
+		"LoadBalancerPool"},
+		head.Kind) {
 		// cluster-scoped
 		head.Metadata.Namespace = ""
 	} else if head.Metadata.Namespace == "" {
@@ -194,6 +197,8 @@ func newObject(apiVersion, kind string) (metav1.Object, error) {
 		object, want = &v1.EgressIP{}, v1.GroupVersion().String()
 	case "EgressService":
 		object, want = &v1.EgressService{}, v1.GroupVersion().String()
+	case "LoadBalancerPool":
+		object, want = &v1alpha1.LoadBalancerPool{}, v1alpha1.GroupVersion().String()
 	}
 	if object == nil || apiVersion == want {
 		return object, nil

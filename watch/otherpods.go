@@ -23,14 +23,21 @@ func needsOtherPods(node string) func(*cluster.Snapshot) bool {
 // EgressIPs could select the same Pods.
 func egressNeedsPods(s *cluster.Snapshot, node string) bool {
 	if node == "" {
-		return len(s.EgressIPs) > 1
+		n := 0
+		for _, e := range s.EgressIPs {
+			if !e.OnlyAnnounced() {
+				n++
+			}
+		}
+		return n > 1
 	}
 	if n := s.Node(node); n != nil && slices.ContainsFunc(s.EgressIPs,
 		func(e *cluster.EgressIP) bool { return e.Service == nil && e.MayBeOn(n) }) {
 		return true // an EgressService may be on any node: too many nodes would read all Pods
 	}
 	return slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool {
-		return slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return a.Node == node })
+		return !e.OnlyAnnounced() && slices.ContainsFunc(e.Assigned,
+			func(a cluster.Assignment) bool { return a.Node == node })
 	})
 }
 

@@ -8,14 +8,17 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	v1 "hairpin/api/v1"
+	"hairpin/api/v1alpha1"
 )
 
 const (
 	crdFile        = "../../charts/hairpin/crds/egressips.yaml"
 	serviceCRDFile = "../../charts/hairpin/crds/egressservices.yaml"
+	poolCRDFile    = "../../charts/hairpin/crds/loadbalancerpools.yaml"
 )
 
 func full() *v1.EgressIP {
@@ -56,6 +59,18 @@ func TestDeepCopy(t *testing.T) {
 		t.Fatalf("%+v is not %+v", again, services)
 	}
 	shares(t, reflect.ValueOf(services), reflect.ValueOf(again), "services")
+	pools := &v1alpha1.LoadBalancerPoolList{Items: []v1alpha1.LoadBalancerPool{{
+		ObjectMeta: full().ObjectMeta, Spec: v1alpha1.LoadBalancerPoolSpec{Ranges: []string{"192.0.2.0/24"},
+			NamespaceSelector: *full().Spec.NamespaceSelector, ServiceSelector: *full().Spec.NamespaceSelector,
+			NodeSelector: *full().Spec.NamespaceSelector},
+		Status: v1alpha1.LoadBalancerPoolStatus{Conditions: full().Status.Conditions,
+			Addresses: []v1alpha1.PoolAddress{{Address: "192.0.2.1", Services: []string{"default/web"}}}},
+	}}}
+	third := pools.DeepCopyObject().(*v1alpha1.LoadBalancerPoolList)
+	if !reflect.DeepEqual(pools, third) || !reflect.DeepEqual(pools.Items[0].DeepCopyObject(), &pools.Items[0]) {
+		t.Fatalf("%+v is not %+v", third, pools)
+	}
+	shares(t, reflect.ValueOf(pools), reflect.ValueOf(third), "pools")
 	var none *v1.EgressIP
 	if none.DeepCopyObject() != nil || (*v1.EgressIPList)(nil).DeepCopyObject() != nil {
 		t.Error("a copy of nothing is something")
@@ -89,11 +104,14 @@ func shares(t *testing.T, a, b reflect.Value, path string) {
 // TestDefinitionHasTheFields: the resource definition and the Go types have the same fields, so
 // that the API server drops no field.
 func TestDefinitionHasTheFields(t *testing.T) {
-	definition(t, crdFile, v1.Resource, "EgressIP", reflect.TypeFor[v1.EgressIP]())
-	definition(t, serviceCRDFile, v1.ServiceResource, "EgressService", reflect.TypeFor[v1.EgressService]())
+	definition(t, crdFile, v1.GroupVersion().WithResource(v1.Resource), "EgressIP", reflect.TypeFor[v1.EgressIP]())
+	definition(t, serviceCRDFile, v1.GroupVersion().WithResource(v1.ServiceResource), "EgressService",
+		reflect.TypeFor[v1.EgressService]())
+	definition(t, poolCRDFile, v1alpha1.GroupVersion().WithResource(v1alpha1.PoolResource), "LoadBalancerPool",
+		reflect.TypeFor[v1alpha1.LoadBalancerPool]())
 }
 
-func definition(t *testing.T, file, resource, kind string, of reflect.Type) {
+func definition(t *testing.T, file string, resource schema.GroupVersionResource, kind string, of reflect.Type) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +132,7 @@ func definition(t *testing.T, file, resource, kind string, of reflect.Type) {
 		t.Fatal(err)
 	}
 	v := crd.Spec.Versions[0]
-	if got := (v1.GroupVersion().String()); got != crd.Spec.Group+"/"+v.Name || crd.Spec.Names.Plural != resource ||
+	if resource.Group != crd.Spec.Group || resource.Version != v.Name || crd.Spec.Names.Plural != resource.Resource ||
 		crd.Spec.Names.Kind != kind {
 		t.Errorf("the definition is of %s/%s %s", crd.Spec.Group, v.Name, crd.Spec.Names.Plural)
 	}

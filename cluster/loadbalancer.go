@@ -1,0 +1,125 @@
+package cluster
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/api/v1alpha1"
+)
+
+// LoadBalancerConfig defines which Services get addresses of LoadBalancerPools.
+type LoadBalancerConfig struct {
+	Class   string // [default] load-balancer-class: their spec.loadBalancerClass
+	Default bool   // [default] load-balancer-default: also those without a class
+}
+
+// LoadBalancer is one Service of type LoadBalancer that gets its addresses from LoadBalancerPools.
+type LoadBalancer struct {
+	Owner   Owner
+	UID     string
+	Created time.Time
+	Labels  map[string]string
+	// Families are those of its cluster IPs, in their order. With Prefers, one is enough.
+	Families []Family
+	Prefers  bool
+	// Requested are addresses that it must have, at most one per family.
+	Requested []netip.Addr
+	// Sharing is its key for sharing an address with other Services; empty: it shares none.
+	Sharing string
+	Ports   []LoadBalancerPort // sorted
+	Local   bool               // externalTrafficPolicy: Local
+	// Ingress are the addresses in its status. With Foreign, the status has something else, too.
+	Ingress   []netip.Addr
+	Foreign   bool
+	Condition metav1.Condition // of type v1alpha1.ConditionAddress; empty if there is none
+}
+
+// LoadBalancerPort is a port at which a LoadBalancer is served.
+type LoadBalancerPort struct {
+	Protocol Protocol
+	Port     uint16
+}
+
+// Older orders LoadBalancers by precedence for addresses.
+func (l *LoadBalancer) Older(m *LoadBalancer) int {
+	return cmp.Or(l.Created.Compare(m.Created), cmp.Compare(l.UID, m.UID), l.Owner.Compare(m.Owner))
+}
+
+// parseLoadBalancer returns nil for a Service that gets no address from a pool.
+func parseLoadBalancer(o *corev1.Service, c *LoadBalancerConfig) (*LoadBalancer, []Problem) {
+	spec := &o.Spec
+	ours := c.Default
+	if spec.LoadBalancerClass != nil {
+		ours = *spec.LoadBalancerClass == c.Class
+	}
+	if spec.Type != corev1.ServiceTypeLoadBalancer || !ours || ignored(o.Labels) {
+		return nil, nil
+	}
+	p := serviceParser{objectParser{owner: ownerOf("Service", &o.ObjectMeta)}, spec}
+	l := &LoadBalancer{
+		Owner: p.owner, UID: string(o.UID), Created: o.CreationTimestamp.Time.UTC(), Labels: maps.Clone(o.Labels),
+		Prefers: spec.IPFamilyPolicy != nil && *spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack,
+		Sharing: strings.Clone(o.Annotations[v1alpha1.AnnotationSharing]),
+		Local:   spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
+	}
+	for _, text := range append(slices.Clone(spec.ClusterIPs), spec.ClusterIP) {
+		if a, err := parseAddr(text); err == nil && !slices.Contains(l.Families, FamilyOf(a)) {
+			l.Families = append(l.Families, FamilyOf(a))
+		}
+	}
+	for i := range spec.Ports {
+		if q, err := parseProtocol(spec.Ports[i].Protocol); err == nil {
+			l.Ports = append(l.Ports, LoadBalancerPort{q, uint16(spec.Ports[i].Port)})
+		}
+	}
+	slices.SortFunc(l.Ports, func(a, b LoadBalancerPort) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+	})
+	p.requested(l, o.Annotations[v1alpha1.AnnotationAddresses])
+	for _, in := range o.Status.LoadBalancer.Ingress {
+		a, err := parseHostAddr(in.IP)
+		if err != nil || in.Hostname != "" || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP {
+			l.Foreign = true
+			continue
+		}
+		l.Ingress = append(l.Ingress, a)
+	}
+	for _, x := range o.Status.Conditions {
+		if x.Type == v1alpha1.ConditionAddress {
+			l.Condition = *x.DeepCopy()
+		}
+	}
+	return l, p.problems.List()
+}
+
+// requested reads the requested addresses: the annotation, or spec.loadBalancerIP.
+func (p *serviceParser) requested(l *LoadBalancer, annotation string) {
+	field, texts := "metadata.annotations["+v1alpha1.AnnotationAddresses+"]", strings.Split(annotation, ",")
+	if annotation == "" {
+		field, texts = "spec.loadBalancerIP", []string{p.spec.LoadBalancerIP}
+	}
+	for _, text := range texts {
+		text = strings.TrimSpace(text)
+		if text == "" {
+			continue
+		}
+		a, err := parseHostAddr(text)
+		switch {
+		case err != nil:
+			p.problem(field, "%v", err)
+		case len(ofFamily(l.Requested, FamilyOf(a))) > 0:
+			p.problem(field, "%s is a second address of its family; the first is requested", a)
+		case !slices.Contains(l.Families, FamilyOf(a)):
+			p.problem(field, "%s is an %s address, and the Service has no cluster IP of this family", a, FamilyOf(a))
+		default:
+			l.Requested = append(l.Requested, a)
+		}
+	}
+}
