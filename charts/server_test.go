@@ -224,6 +224,7 @@ func testAgent(t *testing.T, s *server) {
 		"namespaces: get list watch", "egressips: get list watch", "egressservices: get list watch",
 		"networkpolicies: get list watch", "clusternetworkpolicies: get list watch",
 		"tokenreviews: create", "subjectaccessreviews: create",
+		"loadbalancerpools: get list watch",
 	})
 }
 
@@ -284,6 +285,7 @@ func testController(t *testing.T, s *server) {
 		"egressips/status: patch", "egressservices: get list watch", "egressservices/status: patch",
 		"networkpolicies: get list watch", "clusternetworkpolicies: get list watch",
 		"tokenreviews: create", "subjectaccessreviews: create",
+		"loadbalancerpools: get list watch", "loadbalancerpools/status: patch", "services/status: patch",
 	})
 	testControllerLabels(t, s, client)
 	dir := t.TempDir()

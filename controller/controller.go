@@ -1,5 +1,5 @@
-// Package controller makes the cluster-wide decisions: node IDs, and the node of each egress
-// address.
+// Package controller makes the cluster-wide decisions: node IDs, the node of each egress address,
+// and the addresses of Services of type LoadBalancer.
 package controller
 
 import (
@@ -122,6 +122,7 @@ type decider struct {
 	notes   *kube.Events
 	ids     idAllocator
 	egress  *egressIPs
+	pools   *loadBalancers
 	nodes   []*cluster.Node // the nodes of the last round, if all have their ID
 	warned  string          // the last error of number that was logged
 	watched *watched
@@ -144,6 +145,7 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 	defer probing.Wait()
 	defer stop()
 	d.egress = newEgressIPs(client, log, probe, w.meters)
+	d.pools = newLoadBalancers(d.egress)
 	d.notes.Reason = d.egress.reason
 	defer d.notes.Stop()
 	again := time.NewTimer(0)
@@ -172,13 +174,14 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 // round returns the time until it must be called again, or 0 if only a change requires it.
 func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
 	unassigned, soon := d.egress.round(ctx, s)
+	lacking, uses, later := d.pools.round(ctx, s, time.Now())
 	replan := d.plans.update(s,
 		func(took time.Duration) { d.watched.meters.Took("hairpin_plan_duration_seconds", took) })
-	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.found, unassigned))
+	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.found, unassigned, lacking))
 	d.watched.sees(len(s.Nodes), len(problems))
 	assigned, missing := d.egress.addresses.count()
-	d.watched.seen.Store(&seen{s, assigned, missing, len(d.egress.prober.Unreachable())})
-	again := retry.Sooner(retry.Sooner(soon, replan), d.notes.Report(time.Now(), problems))
+	d.watched.seen.Store(&seen{s, assigned, missing, len(d.egress.prober.Unreachable()), uses})
+	again := retry.Sooner(retry.Sooner(retry.Sooner(soon, later), replan), d.notes.Report(time.Now(), problems))
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
 		return again
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -48,11 +49,16 @@ type egressIPs struct {
 	prober     *probe.Prober
 	rivals     *assign.Conflicts
 	written    map[cluster.Owner]writtenStatus
-	labels     map[string]writtenLabels   // by node
-	reasons    map[cluster.Problem]string // of the current Events
-	warned     string                     // the last error that was logged
-	unlabelled string                     // the last error of label that was logged
+	labels     map[string]writtenLabels       // by node
+	reasons    map[cluster.Problem]string     // of the current Events
+	announcers map[netip.Addr]announcer       // of load balancer addresses that were decided in this round
+	announced  map[cluster.Owner]statusChange // the ones among them that the status of pools must show
+	warned     string                         // the last error that was logged
+	unlabelled string                         // the last error of label that was logged
 }
+
+// announcer is the node that announces an address, or why none does.
+type announcer struct{ node, message string }
 
 // writtenStatus is an assignment that the watch may not show yet. Until the watch shows it, it
 // replaces the status in the Snapshot, so that the decision is not made again.
@@ -72,13 +78,14 @@ func (g *egressIPs) reason(p cluster.Problem) string {
 	if p.Owner.Kind == "EgressIP" || p.Owner.Kind == "EgressService" {
 		return cmp.Or(g.reasons[p], reasonInvalidEgress)
 	}
-	return kube.ReasonProblem
+	return cmp.Or(g.reasons[p], kube.ReasonProblem)
 }
 
 // round assigns addresses, and writes the statuses that differ. It returns the addresses without a
 // node as problems, and the time until it must be called again.
 func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.Problem, time.Duration) {
-	g.reasons = map[cluster.Problem]string{}
+	g.reasons, g.announcers = map[cluster.Problem]string{}, map[netip.Addr]announcer{}
+	g.announced = map[cluster.Owner]statusChange{}
 	if len(s.EgressIPs) == 0 {
 		g.prober.Ask(nil)
 		g.addresses = newAddresses()
@@ -104,6 +111,16 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	g.addresses.decided(time.Now(), now.EgressIPs, decisions)
 	for i, a := range decisions {
 		service := a.EgressIP.Service
+		if service != nil {
+			g.hold(a)
+		}
+		if a.EgressIP.OnlyAnnounced() {
+			for _, r := range a.Refused {
+				tell(a.EgressIP, "status.loadBalancer.ingress", r.Reason, r.Message)
+			}
+			g.announced[a.EgressIP.Owner] = statusChange{e: s.EgressIPs[i], items: a.Items}
+			continue
+		}
 		field, chooses := "spec.egressIPs", "spec.podSelector"
 		if service != nil {
 			field, chooses = "spec.nodeSelector", "metadata.name"
@@ -131,6 +148,16 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 		g.meters.Took("hairpin_controller_egress_assignment_duration_seconds", took)
 	})
 	return problems, retry.Sooner(again, g.label(ctx, s, hosts))
+}
+
+// hold records the nodes of load balancer addresses.
+func (g *egressIPs) hold(a assign.Decision) {
+	for _, r := range a.Refused {
+		g.announcers[r.Address] = announcer{message: r.Message}
+	}
+	for _, x := range a.Items {
+		g.announcers[x.Address] = announcer{node: x.Node}
+	}
 }
 
 // withWritten replaces statuses that the watch has not updated since the write with the written

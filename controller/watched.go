@@ -16,6 +16,7 @@ import (
 	"hairpin/kube"
 	"hairpin/kubeapi"
 	"hairpin/ops"
+	"hairpin/plan/assign"
 	"hairpin/retry"
 )
 
@@ -36,6 +37,7 @@ type seen struct {
 	snapshot             *cluster.Snapshot
 	assigned, unassigned int // egress addresses
 	unreachable          int // nodes
+	pools                []assign.PoolUse
 }
 
 func newWatched(api *kube.Reach, log *slog.Logger) *watched {
@@ -137,6 +139,10 @@ func (w *watched) measure(give ops.Put) {
 		give("hairpin_controller_egress_addresses", float64(s.assigned), "assigned")
 		give("hairpin_controller_egress_addresses", float64(s.unassigned), "unassigned")
 		give("hairpin_egress_unreachable_nodes", float64(s.unreachable))
+		for _, u := range s.pools {
+			give("hairpin_controller_load_balancer_addresses", float64(len(u.Addresses)), u.Pool.Owner.Name, "used")
+			give("hairpin_controller_load_balancer_addresses", float64(u.Available), u.Pool.Owner.Name, "free")
+		}
 	}
 }
 

@@ -37,7 +37,8 @@ type Put func(name string, v float64, labels ...string)
 // counted reports whether events update a counter; other counters are read at each scrape.
 func counted(name string) bool {
 	switch name {
-	case ClaimsDropped, "hairpin_cni_errors_total", "hairpin_controller_node_ids_given_total", "hairpin_controller_egress_assignments_total":
+	case ClaimsDropped, "hairpin_cni_errors_total", "hairpin_controller_node_ids_given_total",
+		"hairpin_controller_egress_assignments_total", "hairpin_controller_load_balancer_allocations_total":
 		return true
 	}
 	return false

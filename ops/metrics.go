@@ -207,6 +207,11 @@ func controllerMetrics() []Metric {
 		{"hairpin_controller_egress_assignments_total", counter, nil,
 			"Changes of EgressIP assignments written by this process. It does not mean that the nodes " +
 				"have the addresses yet.", OfController},
+		{"hairpin_controller_load_balancer_allocations_total", counter, nil,
+			"Changes of load balancer addresses written by this process into the status of Services.", OfController},
+		{"hairpin_controller_load_balancer_addresses", gauge, []string{"pool", "state"},
+			"Addresses of a LoadBalancerPool, by state (used, free); none on controllers that do not hold the Lease.",
+			OfController},
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package assign decides for the whole cluster which node has which node ID, which node has which
-// egress address, and which EgressIP has the pods that several select. It is pure, like package
-// plan.
+// egress address or announces which load balancer address, which Service gets which address of a
+// pool, and which EgressIP has the pods that several select. It is pure, like package plan.
 package assign
 
 import (
@@ -50,7 +50,12 @@ func Addresses(s *cluster.Snapshot, rules Rules) []Decision {
 	a := newAssigner(s, rules)
 	for _, e := range a.byAge {
 		if e.Service != nil {
-			a.host(e)
+			a.host(e, e.OnlyAnnounced()) // what stays counts as load of its node before others get one
+		}
+	}
+	for _, e := range a.byAge {
+		if e.OnlyAnnounced() && len(a.items[e]) == 0 {
+			a.host(e, false)
 		}
 	}
 	for _, e := range a.byAge {
@@ -82,6 +87,8 @@ type assigner struct {
 	hops  []netip.Addr          // default gateways that the administrator configured
 	taken map[netip.Addr]*cluster.EgressIP
 	items map[*cluster.EgressIP][]cluster.Assignment
+
+	networked map[netip.Addr]bool // whether a node has a network of the address
 }
 
 // egressNode is a node that has egress addresses or could.
@@ -98,6 +105,7 @@ func newAssigner(s *cluster.Snapshot, rules Rules) *assigner {
 		nodes: map[string]*egressNode{}, whys: map[string]string{}, hosts: map[netip.Addr]string{},
 		hops:  s.Config.Gateway.NextHops,
 		taken: map[netip.Addr]*cluster.EgressIP{}, items: map[*cluster.EgressIP][]cluster.Assignment{},
+		networked: map[netip.Addr]bool{},
 	}
 	vetted := cluster.Vet(s.Nodes, "", &s.Config)
 	services := slices.ContainsFunc(a.byAge, func(e *cluster.EgressIP) bool { return e.Service != nil })

@@ -9,10 +9,11 @@ import (
 	"hairpin/cluster"
 )
 
-// host assigns one node to all addresses of an EgressService: the one that has them while it can,
-// else the one with the fewest addresses. A leaving or unreachable node keeps them while there is
-// no other.
-func (a *assigner) host(e *cluster.EgressIP) {
+// host assigns one node to all addresses of an EgressService, or of a Service whose addresses are
+// announced: the one that has them while it can, else the one with the fewest addresses. A leaving
+// or unreachable node keeps them while there is no other. With keep, it assigns only the node that
+// has them and is neither.
+func (a *assigner) host(e *cluster.EgressIP, keep bool) {
 	var want []netip.Addr
 	for _, x := range e.Addresses {
 		if _, never := a.never(e, x); !never && a.taken[x] == nil {
@@ -25,18 +26,21 @@ func (a *assigner) host(e *cluster.EgressIP) {
 	has := func(c *egressNode) bool {
 		return slices.ContainsFunc(e.Assigned, func(x cluster.Assignment) bool { return x.Node == c.node.Name })
 	}
+	can := func(c *egressNode) bool {
+		return e.MayBeOn(c.node) && (c.why != notReachable || has(c)) &&
+			!slices.ContainsFunc(want, func(x netip.Addr) bool { return a.cannot(c, e, x) != "" })
+	}
 	var best *egressNode
 	for _, is := range []func(*egressNode) bool{(*egressNode).stays, (*egressNode).leaves, (*egressNode).silent} {
 		for _, c := range a.all {
-			if !is(c) || !e.MayBeOn(c.node) || c.why == notReachable && !has(c) ||
-				slices.ContainsFunc(want, func(x netip.Addr) bool { return c.cannot(e, x) != "" }) {
+			if !is(c) || keep && !has(c) || !can(c) {
 				continue
 			}
-			if best == nil || has(c) || !has(best) && c.load < best.load {
+			if best == nil || has(c) && !has(best) || has(c) == has(best) && c.load < best.load {
 				best = c
 			}
 		}
-		if best != nil {
+		if best != nil || keep {
 			break
 		}
 	}
@@ -50,10 +54,10 @@ func (a *assigner) host(e *cluster.EgressIP) {
 
 // cannot returns why a node can never have an address of an EgressService whose host it may be, or
 // "".
-func (c *egressNode) cannot(e *cluster.EgressIP, x netip.Addr) string {
+func (a *assigner) cannot(c *egressNode, e *cluster.EgressIP, x netip.Addr) string {
 	n, ok := e.NetworkFor(c.node, c.networks, x)
 	switch {
-	case !ok:
+	case !ok, e.OnlyAnnounced() && !n.Prefix.Contains(x) && a.onNetwork(x):
 		return fmt.Sprintf("node %s has no network for %s", c.node.Name, x)
 	case c.has(x) != "":
 		return c.has(x)
@@ -61,6 +65,20 @@ func (c *egressNode) cannot(e *cluster.EgressIP, x netip.Addr) string {
 		return fmt.Sprintf("%s is the network's or the broadcast address of %s on node %s", x, n.Prefix, c.node.Name)
 	}
 	return ""
+}
+
+// onNetwork reports whether a node has a network that contains an address. Then only such a node
+// can announce it.
+func (a *assigner) onNetwork(x netip.Addr) bool {
+	on, known := a.networked[x]
+	if !known {
+		on = slices.ContainsFunc(a.all, func(c *egressNode) bool {
+			_, ok := cluster.NetworkOf(c.networks, x)
+			return ok
+		})
+		a.networked[x] = on
+	}
+	return on
 }
 
 // hostless returns why an address of an EgressService has no host.
@@ -77,7 +95,7 @@ func (a *assigner) hostless(e *cluster.EgressIP, x netip.Addr) Refusal {
 			continue
 		}
 		for _, y := range e.Addresses {
-			cannot = cmp.Or(cannot, c.cannot(e, y))
+			cannot = cmp.Or(cannot, a.cannot(c, e, y))
 		}
 		if c.why != "" {
 			down = cmp.Or(down, fmt.Sprintf("%s fits node %s, which %s", x, c.node.Name, c.why))
@@ -88,6 +106,15 @@ func (a *assigner) hostless(e *cluster.EgressIP, x netip.Addr) Refusal {
 		return Refusal{x, ReasonNoNode, down}
 	case cannot != "":
 		return Refusal{x, ReasonUnsupported, cannot}
+	case e.OnlyAnnounced() && len(e.Service.OnlyOn) == 0 && e.Service.OnlyOn != nil:
+		return Refusal{x, ReasonNoNode,
+			fmt.Sprintf("no node announces %s: the Service has no ready endpoint (externalTrafficPolicy: Local)", x)}
+	case e.OnlyAnnounced() && e.Service.OnlyOn != nil:
+		return Refusal{x, ReasonNoNode, fmt.Sprintf("no node announces %s: its pool selects no node with a ready "+
+			"endpoint (externalTrafficPolicy: Local)", x)}
+	case e.OnlyAnnounced():
+		return Refusal{x, ReasonNoNode, fmt.Sprintf("no node announces %s: spec.nodeSelector of its pool selects none",
+			x)}
 	case e.Service.OnlyOn != nil:
 		return Refusal{x, ReasonNoNode,
 			fmt.Sprintf("%s fits no node of spec.nodeSelector that has an endpoint (externalTrafficPolicy: Local)", x)}

@@ -1,0 +1,289 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hairpin/api/v1alpha1"
+	"hairpin/cluster"
+	"hairpin/plan/assign"
+	"hairpin/retry"
+	"hairpin/watch"
+)
+
+// loadBalancers gives Services their addresses of LoadBalancerPools for the leader. It writes these
+// into the status of the Services, and the Services and the node of each address into the status of
+// the pools.
+type loadBalancers struct {
+	egress   *egressIPs // elects the nodes, and writes Events
+	services map[cluster.Owner]writtenService
+	pools    map[cluster.Owner]writtenPool
+	warned   string // the last error that was logged
+
+	mu sync.Mutex // of services and pools, while several are written
+}
+
+// writtenService is the status of a Service that the watch may not show yet. Until then, it
+// replaces the one in the Snapshot, so that no other Service gets the address.
+type writtenService struct {
+	uid       string
+	seen      *cluster.LoadBalancer // what the watch showed at the time
+	ingress   []netip.Addr
+	condition metav1.Condition
+	until     time.Time
+}
+
+// writtenPool is the status of a pool that the watch may not show yet.
+type writtenPool struct {
+	seen   *cluster.Pool
+	status v1alpha1.LoadBalancerPoolStatus
+	until  time.Time
+}
+
+func newLoadBalancers(g *egressIPs) *loadBalancers {
+	return &loadBalancers{egress: g, services: map[cluster.Owner]writtenService{},
+		pools: map[cluster.Owner]writtenPool{}}
+}
+
+// round allocates addresses, and writes what differs. It runs after the round of egressIPs. It
+// returns what Services do not get as problems, and the time until it must be called again.
+func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
+	now time.Time) ([]cluster.Problem, []assign.PoolUse, time.Duration) {
+	if len(s.LoadBalancers)+len(s.Pools) == 0 {
+		return nil, nil, 0
+	}
+	var problems []cluster.Problem
+	tell := func(o cluster.Owner, field, reason, message string) {
+		p := cluster.Problem{Owner: o, Field: field, Message: message}
+		b.egress.reasons[p] = reason
+		problems = append(problems, p)
+	}
+	given, uses := assign.LoadBalancers(b.withWritten(s, now))
+	var changes []func() error
+	byOwner := map[cluster.Owner]*cluster.LoadBalancer{}
+	for i, a := range given {
+		for _, r := range a.Refused {
+			tell(a.Service.Owner, "status.loadBalancer.ingress", r.Reason, r.Message)
+		}
+		l := s.LoadBalancers[i]
+		byOwner[l.Owner] = l
+		c := b.condition(a)
+		if slices.Equal(a.Service.Ingress, a.Addresses) && !a.Service.Foreign && sameCondition(a.Service.Condition, c) {
+			continue
+		}
+		changes = append(changes, func() error { return b.writeService(ctx, l, a, c, now) })
+	}
+	for i, u := range uses {
+		for _, f := range u.Exhausted {
+			tell(u.Pool.Owner, "spec.ranges", assign.ReasonExhausted, fmt.Sprintf("no %s address is free", f))
+		}
+		p := s.Pools[i]
+		status := b.statusOf(s, u, byOwner)
+		w, written := b.pools[p.Owner]
+		if sameStatus(&p.Status, &status) ||
+			written && w.seen == p && sameStatus(&w.status, &status) && now.Before(w.until) {
+			continue
+		}
+		changes = append(changes, func() error { return b.writePool(ctx, p, status, now) })
+	}
+	return problems, uses, b.write(ctx, changes)
+}
+
+// withWritten replaces statuses that the watch has not updated since the write with the written
+// ones.
+func (b *loadBalancers) withWritten(s *cluster.Snapshot, now time.Time) *cluster.Snapshot {
+	out := *s
+	out.LoadBalancers = slices.Clone(s.LoadBalancers)
+	present := map[cluster.Owner]bool{}
+	for i, l := range s.LoadBalancers {
+		present[l.Owner] = true
+		w, ok := b.services[l.Owner]
+		if !ok {
+			continue
+		}
+		if w.uid != l.UID || !slices.Equal(w.seen.Ingress, l.Ingress) || w.seen.Foreign != l.Foreign ||
+			w.seen.Condition != l.Condition || now.After(w.until) {
+			delete(b.services, l.Owner)
+			continue
+		}
+		with := *l
+		with.Ingress, with.Foreign, with.Condition = w.ingress, false, w.condition
+		out.LoadBalancers[i] = &with
+	}
+	maps.DeleteFunc(b.services, func(o cluster.Owner, _ writtenService) bool { return !present[o] })
+	return &out
+}
+
+// condition returns the desired condition of a Service.
+func (b *loadBalancers) condition(a assign.Allocation) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionAddress, Status: metav1.ConditionTrue, Reason: "Allocated",
+		Message: "the Service has its addresses"}
+	var why []string
+	for _, r := range a.Refused {
+		if r.Reason == assign.ReasonReleased && len(a.Addresses) > 0 {
+			continue // it has another one
+		}
+		why = append(why, r.Message)
+		c.Reason = r.Reason
+	}
+	if len(why) > 0 {
+		c.Status, c.Message = metav1.ConditionFalse, joinFirst(why)
+	}
+	list := []metav1.Condition{a.Service.Condition}
+	if a.Service.Condition.Type == "" {
+		list = nil
+	}
+	meta.SetStatusCondition(&list, c)
+	return list[0]
+}
+
+func sameCondition(a, b metav1.Condition) bool {
+	return sameConditions([]metav1.Condition{a}, []metav1.Condition{b})
+}
+
+// statusOf returns the desired status of a pool.
+func (b *loadBalancers) statusOf(s *cluster.Snapshot, u assign.PoolUse,
+	services map[cluster.Owner]*cluster.LoadBalancer) v1alpha1.LoadBalancerPoolStatus {
+	status := v1alpha1.LoadBalancerPoolStatus{InUse: int64(len(u.Addresses)), Available: u.Available,
+		Conditions: slices.Clone(u.Pool.Status.Conditions)}
+	for _, x := range u.Addresses {
+		out := v1alpha1.PoolAddress{Address: x.Address.String()}
+		for _, o := range x.Services {
+			out.Services = append(out.Services, o.Namespace+"/"+o.Name)
+		}
+		if h, elected := b.egress.announcers[x.Address]; elected {
+			out.Node, out.Message = h.node, h.message
+		} else if l := services[x.Services[0]]; l != nil && slices.Contains(l.Ingress, x.Address) &&
+			slices.ContainsFunc(u.Pool.Status.Addresses, func(y v1alpha1.PoolAddress) bool {
+				return y.Address == out.Address && slices.Equal(y.Services, out.Services)
+			}) {
+			out.Message = fmt.Sprintf("%s is not served at %s", x.Services[0], x.Address)
+		}
+		status.Addresses = append(status.Addresses, out)
+	}
+	ranges := metav1.Condition{Type: v1alpha1.ConditionRanges, Status: metav1.ConditionTrue, Reason: "Valid",
+		Message: "every range is used"}
+	var why []string
+	for _, p := range s.Problems {
+		if p.Owner == u.Pool.Owner {
+			why = append(why, p.Message)
+		}
+	}
+	if len(why) > 0 {
+		ranges.Status, ranges.Reason, ranges.Message = metav1.ConditionFalse, "Invalid", joinFirst(why)
+	}
+	free := metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Available",
+		Message: "each family has a free address"}
+	if len(u.Exhausted) > 0 || len(u.Pool.Ranges) == 0 {
+		free.Status, free.Reason, free.Message = metav1.ConditionFalse, assign.ReasonExhausted, "no address is free"
+	}
+	for _, f := range u.Exhausted {
+		free.Message = fmt.Sprintf("no %s address is free", f)
+	}
+	for _, c := range []metav1.Condition{ranges, free} {
+		c.ObservedGeneration = u.Pool.Generation
+		meta.SetStatusCondition(&status.Conditions, c)
+	}
+	return status
+}
+
+func sameStatus(a, b *v1alpha1.LoadBalancerPoolStatus) bool {
+	return a.InUse == b.InUse && a.Available == b.Available && sameConditions(a.Conditions, b.Conditions) &&
+		slices.EqualFunc(a.Addresses, b.Addresses,
+			func(x, y v1alpha1.PoolAddress) bool { return reflect.DeepEqual(x, y) })
+}
+
+// write makes the changes.
+func (b *loadBalancers) write(ctx context.Context, changes []func() error) time.Duration {
+	err := write(changes, func(change func() error) error { return change() })
+	if err == nil || ctx.Err() != nil {
+		b.warned = ""
+		return 0
+	}
+	if text := err.Error(); text != b.warned {
+		b.egress.log.Warn("write load balancer addresses", "error", text)
+		b.warned = text
+	}
+	return retry.Last
+}
+
+// writeService writes the status of a Service. A strategic merge patch leaves the conditions of
+// others alone.
+func (b *loadBalancers) writeService(ctx context.Context, l *cluster.LoadBalancer, a assign.Allocation,
+	c metav1.Condition, now time.Time) error {
+	var ingress []map[string]string
+	for _, x := range a.Addresses {
+		ingress = append(ingress, map[string]string{"ip": x.String(), "ipMode": "VIP"})
+	}
+	err := b.patch(ctx, types.StrategicMergePatchType,
+		"/api/v1/namespaces/"+l.Owner.Namespace+"/services/"+l.Owner.Name+"/status", l.UID, map[string]any{
+			"loadBalancer": map[string]any{"ingress": ingress}, "conditions": []metav1.Condition{c},
+		})
+	if err != nil {
+		return fmt.Errorf("%s: %w", l.Owner, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.services[l.Owner] = writtenService{l.UID, l, a.Addresses, c, now.Add(watchLag)}
+	if !slices.Equal(l.Ingress, a.Addresses) {
+		b.egress.meters.Count("hairpin_controller_load_balancer_allocations_total")
+		b.egress.log.Info("allocated load balancer addresses", "object", l.Owner.String(), "were", l.Ingress, "are",
+			a.Addresses)
+	}
+	return nil
+}
+
+// writePool writes the status of a pool.
+func (b *loadBalancers) writePool(ctx context.Context, p *cluster.Pool, status v1alpha1.LoadBalancerPoolStatus,
+	now time.Time) error {
+	err := b.patch(ctx, types.MergePatchType, watch.PoolPath()+"/"+p.Owner.Name+"/status", p.UID, map[string]any{
+		"addresses": status.Addresses, "inUse": status.InUse, "available": status.Available,
+		"conditions": status.Conditions,
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.Owner, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pools[p.Owner] = writtenPool{p, status, now.Add(watchLag)}
+	for _, x := range status.Addresses {
+		namespace, name, _ := strings.Cut(x.Services[0], "/")
+		owner := cluster.Owner{Kind: "Service", Namespace: namespace, Name: name}
+		if c, is := b.egress.announced[owner]; is && !slices.Equal(c.e.Assigned, c.items) {
+			b.egress.written[owner] = writtenStatus{c.e.UID, c.e.Assigned, c.items}
+		}
+		i := slices.IndexFunc(p.Status.Addresses, func(y v1alpha1.PoolAddress) bool { return y.Address == x.Address })
+		if i >= 0 && p.Status.Addresses[i].Node != x.Node {
+			b.egress.log.Info("assigned load balancer address", "address", x.Address, "services",
+				strings.Join(x.Services, ","), "node", x.Node)
+		}
+	}
+	return nil
+}
+
+// patch writes a status. The UID prevents a write to another object of the same name.
+func (b *loadBalancers) patch(ctx context.Context, kind types.PatchType, path, uid string, status any) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
+	if err != nil {
+		return err
+	}
+	err = b.egress.client.Core.Patch(kind).AbsPath(path).SetHeader("Accept", "application/json").
+		Param("fieldManager", "hairpin").Body(body).Do(ctx).Error()
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it was deleted or replaced: the watch will show it
+	}
+	return err
+}

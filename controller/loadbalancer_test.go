@@ -1,0 +1,218 @@
+package controller_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"hairpin/api/v1alpha1"
+	"hairpin/watch"
+)
+
+// definePools installs the resource definition of the chart.
+func definePools(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	text, err := os.ReadFile("../charts/hairpin/crds/loadbalancerpools.yaml")
+	noError(t, err)
+	text, err = yaml.YAMLToJSON(text)
+	noError(t, err)
+	_, err = raw(t, client, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(text))
+	noError(t, err)
+	soon(t, 30*time.Second, func() string {
+		if _, err := raw(t, client, "GET", watch.PoolPath(), ""); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// createPool creates a LoadBalancerPool; ranges and more are JSON.
+func createPool(t *testing.T, client kubernetes.Interface, name, ranges, more string) error {
+	t.Helper()
+	text, err := raw(t, client, "POST", watch.PoolPath(),
+		`{"apiVersion":"hairpin.dev/v1alpha1","kind":"LoadBalancerPool","metadata":{"name":"`+name+
+			`"},"spec":{"ranges":[`+ranges+`]`+more+`}}`)
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, text)
+	}
+	return nil
+}
+
+// createBalancer creates a Service of type LoadBalancer of the class hairpin.dev/l2.
+func createBalancer(t *testing.T, client kubernetes.Interface, name string, edits ...func(*corev1.Service)) {
+	t.Helper()
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new("hairpin.dev/l2"),
+			Ports: []corev1.ServicePort{{Port: 80}}}}
+	for _, edit := range edits {
+		edit(s)
+	}
+	_, err := client.CoreV1().Services("default").Create(t.Context(), s, metav1.CreateOptions{})
+	noError(t, err)
+}
+
+// balanced returns the addresses and the condition of a Service: "172.18.0.50 True Allocated".
+func balanced(t *testing.T, client kubernetes.Interface, name string) string {
+	t.Helper()
+	s, err := client.CoreV1().Services("default").Get(t.Context(), name, metav1.GetOptions{})
+	noError(t, err)
+	var words []string
+	for _, in := range s.Status.LoadBalancer.Ingress {
+		words = append(words, in.IP)
+	}
+	for _, c := range s.Status.Conditions {
+		words = append(words, c.Type, string(c.Status), c.Reason)
+	}
+	return strings.ReplaceAll(strings.Join(words, " "), v1alpha1.ConditionAddress+" ", "")
+}
+
+// poolStatus returns the status of a pool: "172.18.0.50 default/x on a; 1 used, 9 free".
+func poolStatus(t *testing.T, client kubernetes.Interface, name string) string {
+	t.Helper()
+	text, err := raw(t, client, "GET", watch.PoolPath()+"/"+name, "")
+	noError(t, err)
+	var p v1alpha1.LoadBalancerPool
+	noError(t, json.Unmarshal(text, &p))
+	var words []string
+	for _, x := range p.Status.Addresses {
+		on := "on " + x.Node
+		if x.Node == "" {
+			on = "on none: " + x.Message
+		}
+		slices.Sort(x.Services) // they are of one second
+		words = append(words, x.Address+" "+strings.Join(x.Services, ",")+" "+on)
+	}
+	words = append(words, fmt.Sprintf("%d used, %d free", p.Status.InUse, p.Status.Available))
+	for _, c := range p.Status.Conditions {
+		words = append(words, fmt.Sprintf("%s=%s", c.Type, c.Status))
+	}
+	return strings.Join(words, "; ")
+}
+
+// TestControllerLoadBalancers checks pools, addresses and announcing nodes on a real API server.
+func TestControllerLoadBalancers(t *testing.T) {
+	p := startControlPlane(t)
+	c := p.client
+	definePools(t, c)
+	for _, x := range []struct{ ranges, says string }{
+		{`"192.0.2.1"`, "each must be a prefix"},
+		{`"192.0.2.1/24"`, "must begin with its first address"},
+		{`"192.0.2.1-fd10::1"`, "must be of one family"},
+		{`"192.0.2.1-host"`, "each must be a prefix"},
+		{``, "should have at least 1 items"},
+	} {
+		if err := createPool(t, c, "bad", x.ranges, ""); err == nil || !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%s: the server says %v, not %q", x.ranges, err, x.says)
+		}
+	}
+	stop := candidate(t, p.own, "one")
+	is := func(of func(*testing.T, kubernetes.Interface, string) string, name, want string) {
+		t.Helper()
+		begin := time.Now()
+		soon(t, 30*time.Second, func() string {
+			if got := of(t, c, name); got != want {
+				return name + " is " + got + ", not " + want
+			}
+			return ""
+		})
+		t.Logf("%s: %s after %s", name, want, time.Since(begin).Round(time.Millisecond))
+	}
+	const has, valid = " True Allocated", "; RangesValid=True; AddressesAvailable=True"
+	createBalancer(t, c, "x")
+	is(balanced, "x", "False NoLoadBalancerPool")
+	noError(t, createPool(t, c, "edge", `"172.18.0.1-172.18.0.5","172.18.0.50/31"`, ""))
+	is(balanced, "x", "172.18.0.1"+has) // no node is known yet
+	addCarrier(t, c, "a", "172.18.0.3")
+	is(poolStatus, "edge", "172.18.0.1 default/x on a; 1 used, 5 free"+valid)
+	addCarrier(t, c, "b", "172.18.0.4")
+	p.wantIDs(t, 20*time.Second, "a=1 b=2")
+	createBalancer(t, c, "y", func(s *corev1.Service) {
+		s.Annotations[v1alpha1.AnnotationAddresses] = "172.18.0.51"
+	})
+	is(balanced, "y", "172.18.0.51"+has)
+	createBalancer(t, c, "z")
+	is(balanced, "z", "172.18.0.2"+has)
+	for name, address := range map[string]string{"thief": "172.18.0.51", "node": "172.18.0.4", "cluster": "10.96.0.1",
+		"outside": "8.8.8.8"} {
+		createBalancer(t, c, name, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationAddresses] = address })
+		is(balanced, name, "False AddressNotAvailable")
+	}
+	soon(t, 30*time.Second, func() string {
+		list, err := c.CoreV1().Events("default").List(t.Context(),
+			metav1.ListOptions{FieldSelector: "reason=AddressNotAvailable"})
+		noError(t, err)
+		for _, e := range list.Items {
+			if strings.Contains(e.Message, "172.18.0.51 is an address of Service/default/y") &&
+				e.InvolvedObject.Name == "thief" && e.InvolvedObject.UID != "" {
+				return ""
+			}
+		}
+		return fmt.Sprintf("no event: %v", list.Items)
+	})
+	before := poolStatus(t, c, "edge")
+
+	// Another leader changes nothing.
+	stop()
+	stop = candidate(t, p.own, "two")
+	defer stop()
+	for _, edit := range []func(*corev1.Service){
+		func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationSharing] = "k" },
+		func(s *corev1.Service) {
+			s.Annotations[v1alpha1.AnnotationSharing], s.Spec.Ports[0].Port = "k", 81
+			s.Name = "mate"
+		},
+	} {
+		createBalancer(t, c, "shared", edit)
+	}
+	is(balanced, "shared", "172.18.0.5"+has)
+	is(balanced, "mate", "172.18.0.5"+has)
+	first, _, _ := strings.Cut(before, "172.18.0.51")
+	if got := poolStatus(t, c, "edge"); !strings.HasPrefix(got, first) ||
+		!strings.Contains(got, "default/mate,default/shared") {
+		t.Errorf("%s, and it was %s", got, before)
+	}
+
+	// A node that leaves gives its addresses away; an address without a node has a reason.
+	_, err := c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType,
+		[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+	noError(t, err)
+	on := func(node string) {
+		t.Helper()
+		is(poolStatus, "edge", "172.18.0.1 default/x on "+node+"; 172.18.0.2 default/z on "+node+
+			"; 172.18.0.5 default/mate,default/shared on "+node+"; 172.18.0.51 default/y on "+node+"; 4 used, 1 free"+
+			valid)
+	}
+	on("b")
+	_, err = raw(t, c, "PATCH", watch.PoolPath()+"/edge", `{"spec":{"nodeSelector":{"matchLabels":{"edge":"yes"}}}}`)
+	noError(t, err)
+	soon(t, 30*time.Second, func() string {
+		got := poolStatus(t, c, "edge")
+		if strings.Count(got, "spec.nodeSelector of its pool selects none") == 4 {
+			return ""
+		}
+		return got
+	})
+	_, err = c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"edge":"yes"}}}`), metav1.PatchOptions{})
+	noError(t, err)
+	on("a") // it is cordoned, and there is no other
+
+	// What is deleted is free.
+	for _, name := range []string{"y", "z"} {
+		noError(t, c.CoreV1().Services("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	is(balanced, "thief", "172.18.0.51"+has)
+	_, err = raw(t, c, "DELETE", watch.PoolPath()+"/edge", "")
+	noError(t, err)
+	is(balanced, "x", "False NoLoadBalancerPool")
+}
