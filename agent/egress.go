@@ -17,12 +17,13 @@ import (
 	"hairpin/kubeapi"
 )
 
-// reasonConflict is the reason of Events on EgressIPs with an address that another machine uses.
+// reasonConflict is the reason of Events on EgressIPs, and on Services with an announced address,
+// if another machine uses the address.
 const reasonConflict = "AddressConflict"
 
 // egressReason returns the reason of a problem's Event.
 func egressReason(p cluster.Problem) string {
-	if p.Owner.Kind == "EgressIP" {
+	if p.Owner.Kind == "EgressIP" || p.Field == view.FieldAnnounced {
 		return reasonConflict
 	}
 	return kube.ReasonProblem

@@ -105,6 +105,9 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 					}
 				}
 				slices.SortFunc(e.Service.Endpoints, netip.Addr.Compare)
+				if rapid.IntRange(0, 3).Draw(t, "only announced") == 0 {
+					e.Owner.Kind, e.Service = "Service", &cluster.EgressService{Announced: &cluster.Announced{}}
+				}
 			}
 			return e
 		}, func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })

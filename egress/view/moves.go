@@ -39,7 +39,7 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 		for _, e := range v.Base.EgressIPs {
 			for _, a := range e.Assigned {
 				had[a.Address] = a.Node
-				if a.Node == v.node {
+				if a.Node == v.node && !e.OnlyAnnounced() {
 					mine[a.Address] = e
 				}
 			}

@@ -29,7 +29,9 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 			switch status := said.NodeOf(x); {
 			case r.Node == "":
 				r.Why = cmp.Or(saidOf(e, x.String()), "the controller has not said why")
-				if e.Service != nil { // an EgressService has no conditions
+				if e.OnlyAnnounced() {
+					r.Why = cmp.Or(e.Service.Announced.Message, "the controller has not said why")
+				} else if e.Service != nil { // an EgressService has no conditions
 					r.Why = "no host: kubectl get events -n " + e.Owner.Namespace
 				}
 			case r.Node != status:

@@ -275,12 +275,19 @@ func (v *View) withoutReleased(items []cluster.Assignment) []cluster.Assignment 
 	return list
 }
 
+// FieldAnnounced is the field of a Service in problems about an announced address that another
+// machine uses.
+const FieldAnnounced = "status.loadBalancer"
+
 // Conflicts reports foreign machines that have egress addresses.
 func (v *View) Conflicts() []cluster.Problem {
 	var list []cluster.Problem
 	for _, a := range slices.SortedFunc(maps.Keys(v.foreignClaims), netip.Addr.Compare) {
-		x := v.foreignClaims[a]
-		list = append(list, cluster.Problem{Owner: x.owner, Field: "spec.egressIPs",
+		x, field := v.foreignClaims[a], "spec.egressIPs"
+		if x.owner.Kind == "Service" {
+			field = FieldAnnounced
+		}
+		list = append(list, cluster.Problem{Owner: x.owner, Field: field,
 			Message: fmt.Sprintf("another machine, %s, has the address %s, too: seen on the network by node %s", x.mac,
 				a, v.node)})
 	}

@@ -86,7 +86,7 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 		if !found {
 			continue
 		}
-		if p := planEgressIP(env, s.EgressIPs[i], g.selection); len(p.rows) > 0 || len(p.guarded) > 0 {
+		if p := planEgressIP(env, s.EgressIPs[i], g.selection); len(p.rows)+len(p.guarded)+len(p.hostEgress) > 0 {
 			g.parts[owner] = p
 			come.NB.Add(rowsOf(p.rows)...)
 		}
@@ -155,6 +155,12 @@ func planEgressIP(e *node.Env, x *cluster.EgressIP, selected *selection.EgressIP
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		assigned, own := assignedTo(e, x, s.Family)
+		if x.OnlyAnnounced() {
+			if own.IsValid() {
+				announce(e, &part, s, x, own)
+			}
+			continue
+		}
 		members := selected.Pods(x.Owner, s.Family)
 		if len(assigned) == 0 && !own.IsValid() && !ownByTable || len(members) == 0 {
 			continue // the pods leave as others do
@@ -293,7 +299,9 @@ func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 	for _, part := range parts {
 		carriers = append(carriers, part.carriers...)
 		for _, h := range part.hostEgress {
-			hosts[cluster.FamilyOf(h.pods[0].Addr())] = true
+			if len(h.pods) > 0 {
+				hosts[cluster.FamilyOf(h.pods[0].Addr())] = true
+			}
 		}
 		for _, r := range part.rows {
 			switch r := r.(type) {
@@ -303,7 +311,9 @@ func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 					marked[f] = append(marked[f], r.Addresses...)
 				}
 			case *nb.NAT:
-				carries[cluster.FamilyOf(r.External)] = true
+				if r.Logical.Addr() != r.External { // otherwise it is only announced
+					carries[cluster.FamilyOf(r.External)] = true
+				}
 			}
 		}
 	}

@@ -51,6 +51,9 @@ func remembered(e *node.Env, all []*cluster.EgressIP) map[netip.Addr]conn.Egress
 	}
 	list := map[netip.Addr]conn.Egress{}
 	note := func(x *cluster.EgressIP, a netip.Addr, here bool) {
+		if x.OnlyAnnounced() {
+			return
+		}
 		if n, _ := x.NetworkFor(e.Node, networks, a); !byKernel(n) && !x.ByTable() || e.Node.HasAddress(a) {
 			return
 		}
@@ -96,6 +99,12 @@ func throughHost(e *node.Env, parts map[cluster.Owner]egressPart) datapath.State
 	for _, owner := range slices.SortedFunc(maps.Keys(parts), cluster.Owner.Compare) {
 		p := parts[owner]
 		for _, h := range p.hostEgress {
+			if len(h.pods) == 0 {
+				answers(&k, p.owner, h)
+				addAnnounced(&k, t, p.owner, h.address)
+				used = true
+				continue
+			}
 			ways := map[string]netip.Addr{}
 			if h.table == nil {
 				carries(&k, p.owner, h)
@@ -142,12 +151,7 @@ func egressTable(l *cluster.HostLink) int {
 // carries adds an address to a link, and the routes of the link's table.
 func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 	f := cluster.FamilyOf(h.address)
-	a := host.AddressKey{Link: h.link.Name, Prefix: node.HostPrefix(h.address)}
-	if _, twice := k.State.Addresses[a]; !twice {
-		// The host must not choose it as its own source. IPv4 prefers addresses with the network's
-		// mask.
-		k.State.Addresses[a] = host.Address{AddressKey: a, Deprecated: f == cluster.IPv6, Owner: owner}
-	}
+	answers(k, owner, h)
 	k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/forwarding", h.link.Name), "1")
 	if f == cluster.IPv4 {
 		validMarks(k)
@@ -173,6 +177,16 @@ func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 	}
 }
 
+// answers adds an address to a link, so that the host answers for it.
+func answers(k *node.Kernel, owner cluster.Owner, h hostEgress) {
+	a := host.AddressKey{Link: h.link.Name, Prefix: node.HostPrefix(h.address)}
+	if _, twice := k.State.Addresses[a]; !twice {
+		// The host must not choose it as its own source. IPv4 prefers addresses with the network's
+		// mask.
+		k.State.Addresses[a] = host.Address{AddressKey: a, Deprecated: h.address.Is6(), Owner: owner}
+	}
+}
+
 // validMarks accepts, on every link, replies of nodes to a pod that has a rule. A link with a
 // strict reverse-path check (rp_filter=1) then uses the main table, and not the rule.
 func validMarks(k *node.Kernel) {
@@ -191,6 +205,7 @@ type egressMaps struct {
 	node.Declared
 	sources     *nft.Map // pod and link to the egress address
 	pods, nodes *nft.Set
+	announced   *nft.Set // load balancer addresses that the host has
 }
 
 var egressOf = map[cluster.Family]*egressMaps{cluster.IPv4: newEgressMaps(cluster.IPv4),
@@ -198,7 +213,8 @@ var egressOf = map[cluster.Family]*egressMaps{cluster.IPv4: newEgressMaps(cluste
 
 func newEgressMaps(f cluster.Family) *egressMaps {
 	d, w := node.Declare(f), node.Vocab(f)
-	return &egressMaps{d, d.ToMap("egress", w.Src, nft.KeyOut), d.Set("egress-pods", w.Src), d.Set("node-ips", w.Dst)}
+	return &egressMaps{d, d.ToMap("egress", w.Src, nft.KeyOut), d.Set("egress-pods", w.Src), d.Set("node-ips", w.Dst),
+		d.Set("announced", w.Dst)}
 }
 
 // addLeaves lets a pod leave by links, with an address for each. It returns false while a pod of

@@ -105,7 +105,8 @@ type networkEnd struct {
 
 // networkEndOf returns it, or false if the node has no such network, or one without Ethernet.
 func networkEndOf(n *cluster.Node, config *cluster.Config, e *cluster.EgressIP, a netip.Addr) (networkEnd, bool) {
-	if e.ByTable() { // the address may use any link of the table
+	// With a table, the address may use any link. An announced one is served on every node.
+	if e.ByTable() || e.OnlyAnnounced() {
 		return networkEnd{}, false
 	}
 	x, _ := e.NetworkFor(n, n.Networks(config), a)

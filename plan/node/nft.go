@@ -25,6 +25,7 @@ const (
 	ChainEgressMarks    = "egress-marks"
 	ChainEgressGuard    = "egress-guard"
 	ChainMoves          = "egress-moves"
+	ChainAnnounced      = "announced-input" // exists only while the host has a load balancer address
 	ChainUplink         = "uplink"
 	ChainPods           = "pods"
 	ChainTunnels        = "tunnels"
@@ -83,7 +84,8 @@ func (d Declared) In(t *nft.Table) {
 type Elements struct{ *nft.Table }
 
 func NewElements() Elements {
-	return Elements{&nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}}
+	return Elements{&nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{},
+		Chains: map[string]*nft.Chain{}}}
 }
 
 // Of returns the elements of a declared set.
