@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"hairpin/report"
 	"hairpin/selftest/podside"
 )
 
@@ -191,6 +193,8 @@ func (t *test) create(ctx context.Context, p *corev1.Pod) error {
 
 // waitRunning waits until pods run and have addresses, and keeps these.
 func (t *test) waitRunning(ctx context.Context, names []string) error {
+	limited, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
 	for _, name := range names {
 		var last error
 		for {
@@ -204,17 +208,32 @@ func (t *test) waitRunning(ctx context.Context, names []string) error {
 			if final := (*ended)(nil); errors.As(err, &final) {
 				return fmt.Errorf("pod %s on node %s: %w", name, p.Spec.NodeName, err)
 			}
-			if ctx.Err() == nil {
+			if limited.Err() == nil {
 				last = err
 			}
 			select {
-			case <-ctx.Done():
-				return fmt.Errorf("pod %s does not run: %w", name, cmp.Or(last, ctx.Err()))
+			case <-limited.Done():
+				return fmt.Errorf("pod %s does not run: %w%s", name, cmp.Or(last, limited.Err()), t.warning(ctx, name))
 			case <-time.After(pollTime):
 			}
 		}
 	}
 	return nil
+}
+
+// warning returns the newest warning about a pod, such as an error of the CNI plugin.
+func (t *test) warning(ctx context.Context, pod string) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pollTime)
+	defer cancel()
+	list, err := t.api.Events(t.Namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod + ",type=" + corev1.EventTypeWarning})
+	if err != nil || len(list.Items) == 0 {
+		return ""
+	}
+	newest := slices.MaxFunc(list.Items, func(a, b corev1.Event) int {
+		return a.LastTimestamp.Compare(b.LastTimestamp.Time)
+	})
+	return ": " + report.Plain(newest.Message, "")
 }
 
 // ended is an error that waiting does not change.

@@ -101,7 +101,7 @@ func (t *test) collect(ctx context.Context, pod string, list []*check) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("results of pod %s: %w", pod, last)
+			return fmt.Errorf("results of pod %s: %w%s", pod, last, t.warning(ctx, pod))
 		case <-time.After(pollTime):
 		}
 	}

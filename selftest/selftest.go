@@ -34,6 +34,7 @@ const (
 
 	pollTime    = 500 * time.Millisecond
 	patience    = 15 * time.Second // how long a pod repeats a check that fails
+	startTime   = 3 * time.Minute  // for the servers to run
 	cleanupTime = time.Minute      // for the removal of the namespace, also after an interrupt
 	mostLog     = 4 << 20          // bytes of a pod's log
 )

@@ -124,6 +124,22 @@ func (c *cluster) pods() []corev1.Pod {
 	return list.Items
 }
 
+// warn creates an Event about a pod, as its kubelet does.
+func (c *cluster) warn(pod, message string) error {
+	for {
+		_, err := c.admin.CoreV1().Events(selftest.DefaultNamespace).Create(c.Context(), &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: pod + ".1", Namespace: selftest.DefaultNamespace},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: selftest.DefaultNamespace, Name: pod},
+			Type:           corev1.EventTypeWarning, Reason: "FailedCreatePodSandBox", Message: message,
+			LastTimestamp: metav1.Now(),
+		}, metav1.CreateOptions{})
+		if !apierrors.IsNotFound(err) { // the namespace exists
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // gone fails if the namespace remains.
 func (c *cluster) gone() {
 	c.Helper()
@@ -156,9 +172,13 @@ func TestObjects(t *testing.T) {
 
 	o := options()
 	o.Nodes, o.Timeout = []string{"n1"}, 3*time.Second
+	warned := make(chan error, 1)
+	go func() { warned <- c.warn("server-0", "plugin type=\"hairpin\" failed (add): no\x1b[2J") }()
 	err := c.run(t.Context(), o)
+	c.check(<-warned)
 	if err == nil || !strings.Contains(err.Error(), "not done within 3s (--timeout)") ||
-		!strings.Contains(err.Error(), "pod server-0 does not run: node n1: its phase is Pending") {
+		!strings.Contains(err.Error(), "pod server-0 does not run: node n1: its phase is Pending: "+
+			`plugin type="hairpin" failed (add): no\u001b[2J`) {
 		t.Error(err)
 	}
 	c.gone()
