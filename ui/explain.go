@@ -44,6 +44,20 @@ type ExplainOptions struct {
 	explain.Form        // of text
 }
 
+// FromForms lists the forms of FROM.
+const FromForms = explain.FromForms
+
+// Ends returns the words that complete a command line: FROM without args, TO after FROM.
+func Ends(s *cluster.Snapshot, args []string) []string {
+	switch len(args) {
+	case 0:
+		return explain.Sources(s)
+	case 1:
+		return explain.Targets(s)
+	}
+	return nil
+}
+
 // ExplainOutputs returns the output formats of a walk.
 func ExplainOutputs() []string { return []string{"text", "json", "markdown", "svg"} }
 

@@ -30,6 +30,11 @@ func explainedSnapshot(ctx context.Context, o ExplainOptions, c config.Config) (
 	return s, err
 }
 
+// Cluster returns the cluster of Explain, for the completion of a command line.
+func Cluster(ctx context.Context, o ExplainOptions, c config.Config) (*cluster.Snapshot, error) {
+	return explainedSnapshot(ctx, o, c)
+}
+
 // reported has the flags of options that every Node reports in its annotation, and what it reports.
 // It is read-only.
 var reported = []struct {

@@ -94,7 +94,9 @@ A command with the flag --config-file also has a flag for every option of the
 [configuration](configuration.md). This page lists those that affect what the command prints. A flag
 overrides the file.
 
-The command completion prints a script for the completion of bash, zsh, fish or powershell. Without
+The command completion prints a script for the completion of bash, zsh, fish or powershell, which
+completes the names of pods, nodes and Services, too. kubectl completes the plugin's command lines
+if a link kubectl_complete-hairpin to kubectl-hairpin is in your PATH. Without
 an argument and with CNI_COMMAND in its environment, the program is the CNI plugin.
 `
 

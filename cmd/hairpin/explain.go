@@ -21,12 +21,15 @@ func explainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain FROM TO",
 		Short: "Follow a packet and its reply through every table, and report where one is dropped",
-		Long: `FROM is pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS.
-TO is svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT.
+		Long: `FROM is ` + ui.FromForms + `.
+TO is svc/[NAMESPACE/]NAME[:PORT], NAME.NAMESPACE.svc[:PORT], ADDRESS[:PORT], pod/[NAMESPACE/]NAME:PORT
+or outside/ADDRESS[:PORT]. PORT is a number or the name of a port. Without PORT, it is the only one of
+the Service.
 
 The cluster is read from a directory of manifests (-f), from the API (--all, --kubeconfig, kubectl
 hairpin explain), or by default from this node's agent.`,
 		Example: "  hairpin explain -f examples/demo host/node-a svc/default/hostself\n" +
+			"  kubectl hairpin explain -n shop pod/client-1 svc/db:sql --live\n" +
 			"  hairpin explain -f examples/demo outside svc/default/web --via node-b --endpoint pod/default/pod-c1",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -54,24 +57,31 @@ hairpin explain), or by default from this node's agent.`,
 		"endpoint to follow: ADDRESS, ADDRESS:PORT, pod/NAMESPACE/NAME or host/NODE")
 	f.BoolVar(&o.NodePort, "node-port", false, "send to the Service's NodePort")
 	f.StringVar(&o.Via, "via", "",
-		"node at which a packet to a NodePort or from outside enters, or at which a packet of a pod with "+
-			"several egress addresses leaves")
+		"node where a packet to a NodePort or from outside enters, or an EgressIP's leaves")
 	f.BoolVar(&o.Live, "live", false,
-		"read the state of the node and report the first difference from its desired state on the packet's path")
+		"read the nodes' real state and report the first difference on the packet's path")
 	f.BoolVar(&o.Send, "send", false,
-		"send the packet (a TCP handshake or a datagram) from FROM and compare what the nodes observed; implies --live")
+		"send the packet from FROM and compare what the nodes observe (implies --live)")
 	f.BoolVarP(&o.EveryNode, "all", "A", false,
 		"read the cluster from the API, and with --live or --send every node on the path "+
 			"(implied by --kubeconfig and --context)")
 	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
-	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace,
-		"namespace of the agents' pods, for --live and --send")
+	f.StringVarP(&o.DefaultNamespace, "namespace", "n", "default", "namespace of names without one in FROM and TO")
+	f.StringVar(&o.Namespace, "agent-namespace", inspect.DefaultNamespace,
+		"namespace of the agents' pods")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second,
-		"maximum time to wait for a node's answer, and with --send for a packet from outside")
+		"maximum time to wait for a node's answer, or for a packet from outside")
 	f.BoolVarP(&o.All, "verbose", "v", false,
-		"print all steps with their rules, packets and conntrack entries, not only the key steps")
+		"print all steps, with rules, packets and conntrack entries")
 	f.BoolVar(&o.Costs, "costs", false, "print the number of conntrack passes and datapath lookups")
 	f.StringVarP(&o.Output, "output", "o", "text", "output format: "+strings.Join(ui.ExplainOutputs(), ", "))
+	c.ValidArgsFunction = completed(&s, &o, ui.Ends)
+	completes(c, "via", completed(&s, &o, nodeNames))
+	completes(c, "namespace", completed(&s, &o, namespaces))
+	completes(c, "endpoint", completed(&s, &o, endpointNames))
+	oneOf(c, "proto", "tcp", "udp", "sctp")
+	oneOf(c, "family", "4", "6")
+	oneOf(c, "output", ui.ExplainOutputs()...)
 	return note(c, noteExit,
 		"0 if packet and reply arrive and nothing differs from the desired state, 1 otherwise, 2 after an error")
 }

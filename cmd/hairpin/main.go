@@ -48,6 +48,7 @@ func root() *cobra.Command {
 		Use: "hairpin",
 		Short: "Hairpin is the Service, gateway and egress network of a Kubernetes node, on " +
 			"OVN and Open vSwitch",
+		Version:       report.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -72,6 +73,7 @@ func root() *cobra.Command {
 		}
 	}
 	c.AddCommand(ask(), testPod(), version())
+	c.SetVersionTemplate("{{.Version}}\n")
 	c.SetHelpFunc(func(c *cobra.Command, _ []string) { printHelp(c.OutOrStdout(), c) })
 	for _, sub := range c.Commands() {
 		if args := sub.Args; args != nil {
@@ -191,6 +193,9 @@ to standard error.`,
 	s.addFor(c, append(ofCluster[:], "node")...)
 	c.Flags().StringVarP(&dir, "filename", "f", "",
 		"directory with manifests of Nodes, Pods, Services and EndpointSlices")
+	completes(c, "node", func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		return completed(&s, &ui.ExplainOptions{Dir: dir}, nodeNames)(c, args, word)
+	})
 	return c
 }
 

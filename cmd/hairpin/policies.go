@@ -37,5 +37,7 @@ so its counts may be too low.`,
 	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API (implied by --kubeconfig and --context)")
 	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
 	f.StringVarP(&o.Output, "output", "o", "text", "output format: "+strings.Join(ui.PoliciesOutputs(), ", "))
+	c.ValidArgsFunction = completed(&s, &o, podNames)
+	oneOf(c, "output", ui.PoliciesOutputs()...)
 	return c
 }

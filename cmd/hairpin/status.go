@@ -46,13 +46,29 @@ func status() *cobra.Command {
 	return note(c, noteExit, "0 if every component is healthy, 1 otherwise, 2 after an error")
 }
 
+// ofAllNodes are the commands that a plugin of kubectl runs for the whole cluster. It is read-only.
+var ofAllNodes = []string{"status", "explain", "policies", "ui", "collect", "preflight"}
+
 // asPlugin adds --all to the arguments of `kubectl hairpin …`, which applies to the whole cluster.
+// As kubectl_complete-hairpin, which kubectl runs for the completion of such a command line, the
+// program prints the candidates.
 func asPlugin(args []string) []string {
-	if strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kubectl-hairpin" && len(args) > 1 &&
-		slices.Contains([]string{"status", "explain", "policies", "ui", "collect", "preflight"}, args[1]) {
-		return append([]string{args[1], "--all"}, args[2:]...)
+	words, at := args[1:], 0 // at is the place of the command
+	switch strings.TrimSuffix(filepath.Base(args[0]), ".exe") {
+	case "kubectl-hairpin":
+		if len(words) > 0 && strings.HasPrefix(words[0], cobra.ShellCompRequestCmd) {
+			at = 1
+		}
+	case "kubectl_complete-hairpin":
+		words, at = append([]string{cobra.ShellCompRequestCmd}, words...), 1
+	default:
+		return words
 	}
-	return args[1:]
+	// The last word of a completion is not a command yet.
+	if at < len(words)-at && slices.Contains(ofAllNodes, words[at]) {
+		return slices.Insert(slices.Clone(words), at+1, "--all")
+	}
+	return words
 }
 
 // probe is for exec probes.

@@ -16,7 +16,7 @@ func typed(t *testing.T, words ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	c := root()
-	c.SetArgs(words)
+	c.SetArgs(append([]string{}, words...)) // nil: those of the test
 	c.SetOut(&out)
 	c.SetErr(&out)
 	err := c.Execute()

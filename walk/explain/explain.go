@@ -14,8 +14,10 @@ import (
 
 // Question is the question to answer, in the form of the command line.
 type Question struct {
-	From string // pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS
-	To   string // svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT
+	From string // one of FromForms
+	To   string // one of ToForms
+	// DefaultNamespace is that of names without one; empty: default.
+	DefaultNamespace string
 
 	Protocol cluster.Protocol // 0: TCP, if the Service has such a port
 	Family   cluster.Family   // 0: that of the addresses in the question, else IPv4 if the Service has it

@@ -124,6 +124,17 @@ func TestQuestions(t *testing.T) {
 			"tcp 172.18.0.5:32768 > 172.18.0.5:30003", "host/node-a"},
 		{explain.Question{From: "host/node-c", To: "pod/default/pod-c1:8080"}, "tcp 10.244.3.2:32768 > 10.244.3.3:8080",
 			"pod/default/pod-c1"},
+		{explain.Question{From: "pod/pod-a2", To: "web.default.svc:80", Endpoint: "pod/pod-b2"},
+			"tcp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b2"},
+		{explain.Question{From: "pod/pod-a2", To: "web.default.svc.cluster.local:udp", Endpoint: "pod/pod-b2"},
+			"udp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b2"},
+		{explain.Question{From: "pod/pod-a2", To: "svc/hostself"}, "tcp 10.244.1.4:32768 > 10.96.1.3:80",
+			"host/node-a"},
+		{explain.Question{From: "pod/pod-a2", To: "10.96.1.3"}, "tcp 10.244.1.4:32768 > 10.96.1.3:80", "host/node-a"},
+		{explain.Question{From: "pod/pod-a2", To: "fd00:10:96::103"},
+			"tcp [fd00:10:244:1::4]:32768 > [fd00:10:96::103]:80", "host/node-a"},
+		{explain.Question{From: "pod/pod-a2", To: "[fd00:10:96::103]:udp"},
+			"udp [fd00:10:244:1::4]:32768 > [fd00:10:96::103]:80", "host/node-a"},
 		{explain.Question{From: "host/node-a", To: "svc/default/hostother", Endpoint: "host/node-b"},
 			"tcp 172.18.0.3:32768 > 10.96.1.4:80", "host/node-b"},
 	} {
@@ -147,7 +158,7 @@ func TestBadQuestions(t *testing.T) {
 		want string
 	}{
 		{explain.Question{From: "node-a", To: "svc/default/web"},
-			`FROM "node-a": must be pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS`},
+			`FROM "node-a": must be pod/[NAMESPACE/]NAME, host/NODE, outside or outside/ADDRESS`},
 		{explain.Question{From: "host/node-x", To: "svc/default/web"},
 			`FROM "host/node-x": there is no Node "node-x"; there are node-a, node-b, node-c`},
 		{explain.Question{From: "pod/default/x", To: "svc/default/web"},
@@ -156,16 +167,31 @@ func TestBadQuestions(t *testing.T) {
 			`TO "svc/default/x": there is no Service "default/x" with a ClusterIP`},
 		{explain.Question{From: "host/node-a", To: "svc/default/web:81"},
 			`TO "svc/default/web:81": the Service has no such port; it has 80/tcp (tcp), 80/udp (udp)`},
-		{explain.Question{From: "host/node-a", To: "10.96.1.1"},
-			`TO "10.96.1.1": must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT`},
+		{explain.Question{From: "host/node-a", To: "10.96.1.99"},
+			`TO "10.96.1.99": needs a port, ADDRESS:PORT: no Service has the address`},
+		{explain.Question{From: "host/node-a", To: "web.svc:80"},
+			`TO "web.svc:80": must be svc/[NAMESPACE/]NAME[:PORT], NAME.NAMESPACE.svc[:PORT], ADDRESS[:PORT], ` +
+				`pod/[NAMESPACE/]NAME:PORT or outside/ADDRESS[:PORT]`},
+		{explain.Question{From: "host/node-a", To: "10.96.1.10:http"},
+			`TO "10.96.1.10:http": the Service has no such port; it has 80/tcp (tcp), 80/udp (udp)`},
+		{explain.Question{From: "pod/default/pod-a", To: "svc/default/web"},
+			`FROM "pod/default/pod-a": there is no Pod "default/pod-a" with an address of its own (a Pod in the host's ` +
+				`network is host/NODE); nearest: default/pod-a1, default/pod-a2`},
+		{explain.Question{From: "host/node-a", To: "svc/wbe", DefaultNamespace: "shop"},
+			`TO "svc/wbe": there is no Service "shop/wbe" with a ClusterIP`},
+		{explain.Question{From: "host/node-a", To: "svc/shop/web"},
+			`TO "svc/shop/web": there is no Service "shop/web" with a ClusterIP; nearest: default/web`},
+		{explain.Question{From: "host/node-a", To: "svc/default/hostslef"},
+			`TO "svc/default/hostslef": there is no Service "default/hostslef" with a ClusterIP; nearest: default/hostself`},
 		{explain.Question{From: "outside/192.0.2.1", To: "[fd00:10:96::110]:80"},
 			`TO "[fd00:10:96::110]:80": fd00:10:96::110 is not IPv4`},
 		{explain.Question{From: "host/node-a", To: "svc/default/web", Endpoint: "10.0.0.1"},
-			`--endpoint "10.0.0.1": the Service has no such endpoint`},
+			`--endpoint "10.0.0.1": the Service has no such endpoint; it has 10.244.1.3:8080, 10.244.1.4:8080, ` +
+				`10.244.2.3:8080, 10.244.2.4:8080 and 2 more`},
 		{explain.Question{From: "outside", To: "svc/default/web", Via: "x"},
-			`--via "x": there is no such Node; there are node-a, node-b, node-c`},
+			`--via "x": there is no Node "x"; there are node-a, node-b, node-c`},
 		{explain.Question{From: "host/node-a", To: "svc/default/web", Via: "x"},
-			`--via "x": there is no such Node; there are node-a, node-b, node-c`},
+			`--via "x": there is no Node "x"; there are node-a, node-b, node-c`},
 	} {
 		if _, err := explain.Ask(w, s, c.q); err == nil || err.Error() != c.want {
 			t.Errorf("%+v: %v, instead of: %s", c.q, err, c.want)

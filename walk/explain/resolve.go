@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -53,7 +54,7 @@ func resolve(s *cluster.Snapshot, q Question) (*request, error) {
 	r := &resolver{s: s, q: q}
 	r.packet.Protocol, r.packet.SrcPort = q.Protocol, q.FromPort
 	if q.Via != "" && s.Node(q.Via) == nil {
-		return nil, bad("--via", q.Via, fmt.Errorf("there is no such Node; there are %s", r.nodeNames()))
+		return nil, bad("--via", q.Via, r.noNode(q.Via))
 	}
 	if err := r.source(); err != nil {
 		return nil, bad("FROM", q.From, err)
@@ -84,7 +85,7 @@ func (r *resolver) source() error {
 	switch kind {
 	case "host":
 		if r.s.Node(rest) == nil {
-			return fmt.Errorf("there is no Node %q; there are %s", rest, r.nodeNames())
+			return r.noNode(rest)
 		}
 		r.from = walk.Point{Node: rest}
 		return nil
@@ -106,7 +107,7 @@ func (r *resolver) source() error {
 		r.packet.Src = a
 		return r.family(a)
 	}
-	return fmt.Errorf("must be pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS")
+	return fmt.Errorf("must be %s", FromForms)
 }
 
 // family records the family of an address in the question, and rejects a second family.
@@ -119,32 +120,6 @@ func (r *resolver) family(a netip.Addr) error {
 	return nil
 }
 
-func (r *resolver) pod(name string) (*cluster.Pod, error) {
-	for _, p := range r.s.Pods {
-		if p.Owner.Namespace+"/"+p.Owner.Name == name {
-			return p, nil
-		}
-	}
-	return nil, fmt.Errorf("there is no Pod %q with an address of its own (a Pod in the host's network is host/NODE)",
-		name)
-}
-
-func (r *resolver) nodeNames() string {
-	const most = 20
-	var names []string
-	if len(r.s.Nodes) == 0 {
-		return "none"
-	}
-	for i, n := range r.s.Nodes {
-		if i == most {
-			names = append(names, fmt.Sprintf("and %d more", len(r.s.Nodes)-most))
-			break
-		}
-		names = append(names, n.Name)
-	}
-	return strings.Join(names, ", ")
-}
-
 // target parses TO.
 func (r *resolver) target() error {
 	kind, rest, _ := strings.Cut(r.q.To, "/")
@@ -152,42 +127,14 @@ func (r *resolver) target() error {
 	case "svc", "service":
 		return r.service(rest)
 	case "pod":
-		name, port, _ := strings.Cut(rest, ":")
-		number, err := strconv.ParseUint(port, 10, 16)
-		if err != nil || number == 0 {
-			return fmt.Errorf("%q is not a port; pod/NAMESPACE/NAME:PORT", port)
-		}
-		p, err := r.pod(name)
-		if err != nil {
-			return err
-		}
-		i := slices.IndexFunc(p.IPs,
-			func(a netip.Addr) bool { return r.q.Family == 0 || cluster.FamilyOf(a) == r.q.Family })
-		if i < 0 {
-			return fmt.Errorf("the Pod has no %s address", r.q.Family)
-		}
-		return r.address(netip.AddrPortFrom(p.IPs[i], uint16(number)), "the pod's address")
+		return r.toPod(rest)
 	case "outside":
 		return r.toOutside(rest)
 	}
-	to, err := netip.ParseAddrPort(r.q.To)
-	if err != nil {
-		return fmt.Errorf("must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, " +
-			"outside/ADDRESS[:PORT] or ADDRESS:PORT")
+	if name, ok := dnsName(r.q.To); ok {
+		return r.service(name)
 	}
-	if err := r.family(to.Addr()); err != nil {
-		return err
-	}
-	for _, f := range r.s.Frontends {
-		if r.q.Protocol != 0 && f.Protocol != r.q.Protocol {
-			continue
-		}
-		if way := r.wayOf(f, to); way != "" {
-			r.frontend, r.packet.Protocol = f, f.Protocol
-			return r.address(to, way)
-		}
-	}
-	return r.address(to, "address")
+	return r.toAddress(r.q.To)
 }
 
 // toOutside parses ADDRESS[:PORT] of an external machine. Without an address, it uses one from the
@@ -246,7 +193,7 @@ func (r *resolver) address(to netip.AddrPort, way string) error {
 	return nil
 }
 
-// service parses NAMESPACE/NAME[:PORT] and chooses the address of the Service.
+// service parses [NAMESPACE/]NAME[:PORT] and chooses the address of the Service.
 func (r *resolver) service(name string) error {
 	name, port, _ := strings.Cut(name, ":")
 	f, err := r.choose(name, port)
@@ -266,24 +213,36 @@ func (r *resolver) service(name string) error {
 	return r.address(netip.AddrPortFrom(f.ClusterIP, f.Port), "ClusterIP")
 }
 
-// choose selects a Service's Frontend by port, protocol and family. It prefers IPv4 and TCP. If two
-// ports remain, it returns an error that lists them.
+// choose selects a Service's Frontend by port, protocol and family.
 func (r *resolver) choose(name, port string) (*cluster.Frontend, error) {
-	var all, fit []*cluster.Frontend
+	name = r.inNamespace(name)
+	var all []*cluster.Frontend
 	for _, f := range r.s.Frontends {
-		if f.Owner.Namespace+"/"+f.Owner.Name != name {
-			continue
+		if f.Owner.Namespace+"/"+f.Owner.Name == name {
+			all = append(all, f)
 		}
-		all = append(all, f)
+	}
+	if len(all) == 0 {
+		var names []string
+		for _, f := range r.s.Frontends {
+			names = append(names, f.Owner.Namespace+"/"+f.Owner.Name)
+		}
+		return nil, fmt.Errorf("there is no Service %q with a ClusterIP%s", name, nearest(name, names))
+	}
+	return r.pick(all, port)
+}
+
+// pick selects one of a Service's Frontends. It prefers IPv4 and TCP. If two ports remain, it
+// returns an error that lists them.
+func (r *resolver) pick(all []*cluster.Frontend, port string) (*cluster.Frontend, error) {
+	var fit []*cluster.Frontend
+	for _, f := range all {
 		if (port == "" || port == f.PortName || port == strconv.Itoa(int(f.Port))) &&
 			(r.q.Protocol == 0 || r.q.Protocol == f.Protocol) && (r.q.Family == 0 || r.q.Family == f.Family) {
 			fit = append(fit, f)
 		}
 	}
-	switch {
-	case len(all) == 0:
-		return nil, fmt.Errorf("there is no Service %q with a ClusterIP", name)
-	case len(fit) == 0:
+	if len(fit) == 0 {
 		return nil, fmt.Errorf("the Service has no such port; it has %s", portsOf(all))
 	}
 	first := slices.MinFunc(fit, func(a, b *cluster.Frontend) int {
@@ -333,7 +292,7 @@ func (r *resolver) nodePort(f *cluster.Frontend) error {
 	}
 	n := r.s.Node(name)
 	if n == nil {
-		return fmt.Errorf("there is no Node %q; there are %s", name, r.nodeNames())
+		return r.noNode(name)
 	}
 	a := n.Address(f.Family)
 	if !a.IsValid() {
@@ -376,9 +335,13 @@ func (r *resolver) endpoint() error {
 	if r.frontend == nil {
 		return fmt.Errorf("the packet is for no Service")
 	}
+	word := r.q.Endpoint
+	if pod, ok := strings.CutPrefix(word, "pod/"); ok {
+		word = "pod/" + r.inNamespace(pod)
+	}
 	for _, b := range r.frontend.Backends {
 		at := netip.AddrPortFrom(b.Addr, b.Port)
-		if !slices.Contains([]string{b.Addr.String(), at.String(), holder(r.s, b.Addr)}, r.q.Endpoint) {
+		if !slices.Contains([]string{b.Addr.String(), at.String(), holder(r.s, b.Addr)}, word) {
 			continue
 		}
 		r.prefer = append(r.prefer, at)
@@ -393,5 +356,9 @@ func (r *resolver) endpoint() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("the Service has no such endpoint")
+	var ends []string
+	for _, b := range r.frontend.Backends {
+		ends = append(ends, netip.AddrPortFrom(b.Addr, b.Port).String())
+	}
+	return fmt.Errorf("the Service has no such endpoint; it has %s", cmp.Or(enumerate(ends), "none"))
 }

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hairpin/cluster"
+	"hairpin/ui"
+)
+
+// completionTimeout limits how long a shell waits for the names of a cluster.
+const completionTimeout = 3 * time.Second
+
+// completed returns the completion of a word by the cluster that the command reads. words returns
+// the candidates, for the arguments before the word. Without a cluster, there are none.
+func completed(s *settings, o *ui.ExplainOptions,
+	words func(all *cluster.Snapshot, args []string) []string) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		conf, err := s.load(c)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		from := *o
+		from.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
+		ctx, stop := context.WithTimeout(context.WithoutCancel(contextOf(c)), completionTimeout)
+		defer stop()
+		all, err := ui.Cluster(ctx, from, conf)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var fit []string
+		directive := cobra.ShellCompDirectiveNoFileComp
+		for _, w := range words(all, args) {
+			if strings.HasPrefix(w, word) {
+				fit = append(fit, w)
+			}
+			if strings.HasSuffix(w, ":") { // a port follows
+				directive |= cobra.ShellCompDirectiveNoSpace
+			}
+		}
+		return fit, directive
+	}
+}
+
+func contextOf(c *cobra.Command) context.Context {
+	if ctx := c.Context(); ctx != nil {
+		return ctx
+	}
+	return context.Background()
+}
+
+func nodeNames(all *cluster.Snapshot, _ []string) (names []string) {
+	for _, n := range all.Nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// podNames are the candidates for [NAMESPACE/]POD.
+func podNames(all *cluster.Snapshot, args []string) (names []string) {
+	for _, p := range all.Pods {
+		if len(args) == 0 {
+			names = append(names, p.Owner.Namespace+"/"+p.Owner.Name)
+		}
+	}
+	return names
+}
+
+func namespaces(all *cluster.Snapshot, _ []string) (names []string) {
+	for _, n := range all.Namespaces {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// endpointNames are the candidates for --endpoint: those of the Service TO.
+func endpointNames(all *cluster.Snapshot, args []string) (names []string) {
+	const both = 2
+	if len(args) != both {
+		return nil
+	}
+	to, _, _ := strings.Cut(strings.TrimPrefix(args[1], "svc/"), ":")
+	seen := map[string]bool{}
+	for _, f := range all.Frontends {
+		if f.Owner.Namespace+"/"+f.Owner.Name != to {
+			continue
+		}
+		for _, b := range f.Backends {
+			if a := b.Addr.String(); !seen[a] {
+				seen[a] = true
+				names = append(names, a)
+			}
+		}
+	}
+	return names
+}
+
+// completes sets the candidates for the value of a flag.
+func completes(c *cobra.Command, flag string, with cobra.CompletionFunc) {
+	if err := c.RegisterFlagCompletionFunc(flag, with); err != nil {
+		panic(err) // the command has no such flag
+	}
+}
+
+// oneOf sets fixed candidates for the value of a flag.
+func oneOf(c *cobra.Command, flag string, words ...string) {
+	completes(c, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
