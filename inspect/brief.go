@@ -94,7 +94,7 @@ func (s *ClusterStatus) printUnhealthy(w io.Writer, now time.Time) error {
 func (s *ClusterStatus) nodesLines(now time.Time) []string {
 	var states groups
 	for _, n := range s.Nodes {
-		states.add(n.state(), n.Node)
+		states.add(n.State(), n.Node)
 	}
 	slices.SortStableFunc(states.texts, func(a, b string) int { return len(states.nodes[b]) - len(states.nodes[a]) })
 	var counts []string
@@ -102,7 +102,7 @@ func (s *ClusterStatus) nodesLines(now time.Time) []string {
 		counts = append(counts, fmt.Sprintf("%d %s", len(states.nodes[text]), text))
 	}
 	if s.Controller == nil { // one node
-		return []string{fmt.Sprintf("%s: %s, %d components", s.Nodes[0].Node, s.Nodes[0].state(),
+		return []string{fmt.Sprintf("%s: %s, %d components", s.Nodes[0].Node, s.Nodes[0].State(),
 			len(s.Nodes[0].Report.Parts))}
 	}
 	lines := []string{fmt.Sprintf("%d nodes: %s", len(s.Nodes), strings.Join(counts, ", "))}
@@ -113,8 +113,8 @@ func (s *ClusterStatus) nodesLines(now time.Time) []string {
 	return lines
 }
 
-// state summarizes a node: the first of its rows that is not healthy.
-func (n *NodeStatus) state() string {
+// State summarizes a node: the first of its rows that is not healthy.
+func (n *NodeStatus) State() string {
 	for _, r := range n.rows() {
 		switch {
 		case !r.bad:

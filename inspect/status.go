@@ -87,6 +87,18 @@ func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) 
 	}
 }
 
+// Look returns the status of this node's agent, or of all agents.
+func Look(ctx context.Context, c config.Config, o StatusOptions) (*ClusterStatus, error) {
+	look := localStatus(c)
+	if o.All {
+		var err error
+		if look, err = clusterStatus(o); err != nil {
+			return nil, err
+		}
+	}
+	return look(ctx)
+}
+
 // show prints the status.
 func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
 	for _, n := range s.Nodes {

@@ -205,7 +205,20 @@ func TestUIBrowser(t *testing.T) {
 		b.do("wide", chromedp.EmulateViewport(1280, 900))
 		b.scheme(scheme)
 		b.do("nodes", chromedp.Navigate(base+"/"), chromedp.WaitVisible("table a"))
-		b.keep("nodes-" + scheme)
+		if got := b.text("#health"); !strings.Contains(got, "3 nodes in manifests") {
+			t.Errorf("%s: health of manifests: %s", scheme, got)
+		}
+		b.keep("cluster-" + scheme)
+		for _, x := range [][2]string{{"/services", "default/web"}, {"/egress", "EgressIP"}, {"/policies", "policy"},
+			{"/problems", "problem"}} {
+			b.do(x[0], chromedp.Click(`nav a[href="`+x[0]+`"]`),
+				chromedp.WaitVisible(`nav a[href="`+x[0]+`"][aria-current]`))
+			if got := b.text("main"); !strings.Contains(got, x[1]) {
+				t.Errorf("%s: %s has no %q: %s", scheme, x[0], x[1], got)
+			}
+			b.keep(strings.Trim(x[0], "/") + "-" + scheme)
+		}
+		b.do("home", chromedp.Click("a.brand"), chromedp.WaitVisible("#health"))
 		b.do("node-a", chromedp.Click(`a[href="/node/node-a"]`), chromedp.WaitVisible("svg.topology"))
 		for _, want := range []string{"GR_node-a", "ovn_cluster_router", "br-svc", "svc-host", "ext-svc", "br-tun",
 			"transit_switch", "br-ex", "172.18.0.3/16",

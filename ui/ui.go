@@ -111,6 +111,8 @@ type ui struct {
 	mu   sync.Mutex // one request reads the API, the others wait for it
 	last *cluster.Snapshot
 	read time.Time
+
+	agents agents
 }
 
 // freshFor is how long a Snapshot of the API is reused: for a few clicks.
@@ -154,11 +156,16 @@ func frameOf(o ExplainOptions, c config.Config) page.Frame {
 
 func (u *ui) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", u.nodes)
+	mux.HandleFunc("GET /{$}", u.home)
+	mux.HandleFunc("GET /services", u.services)
+	mux.HandleFunc("GET /egress", u.egress)
+	mux.HandleFunc("GET /policies", u.policies)
+	mux.HandleFunc("GET /problems", u.problems)
 	mux.HandleFunc("GET /node/{name}", u.node)
 	mux.HandleFunc("GET /pod/{namespace}/{name}", u.pod)
 	mux.HandleFunc("GET /walk", u.walk)
 	mux.HandleFunc("GET /walk.svg", u.picture)
+	mux.HandleFunc("GET /walk.json", u.steps)
 	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
 		css, err := page.Style()
 		if err != nil {
@@ -215,15 +222,6 @@ func (u *ui) question(w http.ResponseWriter, q *http.Request) (page.Query, *expl
 	return ask, bad, true
 }
 
-func (u *ui) nodes(w http.ResponseWriter, q *http.Request) {
-	s := u.known(w, q)
-	if s == nil {
-		return
-	}
-	html, err := page.Nodes(u.frame, s, strings.TrimSpace(q.FormValue("find")), problemLines(s.Problems))
-	u.send(w, http.StatusOK, html, err)
-}
-
 func (u *ui) node(w http.ResponseWriter, q *http.Request) {
 	s := u.known(w, q)
 	if s == nil {
@@ -253,7 +251,8 @@ func (u *ui) pod(w http.ResponseWriter, q *http.Request) {
 	name := q.PathValue("namespace") + "/" + q.PathValue("name")
 	p := policy.DescribePod(s, name)
 	if p == nil {
-		u.fail(w, http.StatusNotFound, "No such Pod", fmt.Sprintf("There is no Pod %q with an address of its own.", name))
+		u.fail(w, http.StatusNotFound, "No such Pod",
+			fmt.Sprintf("There is no Pod %q with an address of its own.", name))
 		return
 	}
 	html, err := page.Pod(u.frame, p, problemLines(s.Problems))
@@ -336,22 +335,44 @@ func (u *ui) answer(ctx context.Context, s *cluster.Snapshot,
 	return a, problems, nil
 }
 
-// picture serves the picture of a walk alone, to be saved.
-func (u *ui) picture(w http.ResponseWriter, q *http.Request) {
+// alone returns the answer for a file that is saved. If it is nil, the response is written.
+func (u *ui) alone(w http.ResponseWriter, q *http.Request) *page.Answer {
 	s, ask, bad, ok := u.asked(w, q)
 	if !ok {
-		return
+		return nil
 	}
 	if bad != nil {
 		http.Error(w, bad.Error(), http.StatusBadRequest)
-		return
+		return nil
 	}
 	a, _, err := u.answer(q.Context(), s, ask)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
+		return nil
+	}
+	return a
+}
+
+// picture serves the picture of a walk alone, to be saved.
+func (u *ui) picture(w http.ResponseWriter, q *http.Request) {
+	if a := u.alone(w, q); a != nil {
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+		w.Header().Set("Content-Type", "image/svg+xml")
+		_, _ = io.WriteString(w, a.Explanation.SVG()) // client disconnected
+	}
+}
+
+// steps serves a walk as `hairpin explain -o json` prints it.
+func (u *ui) steps(w http.ResponseWriter, q *http.Request) {
+	a := u.alone(w, q)
+	if a == nil {
 		return
 	}
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-	w.Header().Set("Content-Type", "image/svg+xml")
-	_, _ = io.WriteString(w, a.Explanation.SVG()) // client disconnected
+	text, err := a.Explanation.JSON(a.Fault)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text) // client disconnected
 }

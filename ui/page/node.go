@@ -21,8 +21,7 @@ type nodeView struct {
 	Unplanned        bool // the desired state of the node is not known
 	Sources          []choice
 	MoreSources      int
-	Services         []serviceRow
-	MoreServices     int
+	ServiceTable     *servicesView
 	EgressIPs        []egressRow
 	Addresses        []string
 }
@@ -57,7 +56,8 @@ func Node(f Frame, s *cluster.Snapshot, n *cluster.Node, state datapath.State, q
 		Unplanned: state.NB == nil}
 	v.Topology = draw(s, n, state, q)
 	v.sources(s, n)
-	v.services(s, n)
+	v.ServiceTable = &servicesView{Find: find}
+	v.ServiceTable.Rows, v.ServiceTable.More = serviceRows(s, n, q, find)
 	v.egress(s, n)
 	for _, a := range n.HostAddresses {
 		v.Addresses = append(v.Addresses, a.String())
@@ -122,17 +122,19 @@ func addrs[T fmt.Stringer](list []T) string {
 	return strings.Join(words, " · ")
 }
 
-// services lists the Services, one row each. Its counts are of the first family and port.
-func (v *nodeView) services(s *cluster.Snapshot, n *cluster.Node) {
+// serviceRows lists the Services, one row each. Its counts are of the first family and port. n is
+// the node for which they are listed, or nil. find is a part of their names, more the number of
+// Services that are left out.
+func serviceRows(s *cluster.Snapshot, n *cluster.Node, q Query, find string) (rows []serviceRow, more int) {
 	var row *serviceRow
 	flush := func() {
 		switch {
-		case row == nil || !strings.Contains(row.Name, v.Find):
-		case len(v.Services) == mostRows:
-			v.MoreServices++
+		case row == nil || !strings.Contains(row.Name, find):
+		case len(rows) == mostRows:
+			more++
 		default:
-			row.finish(v.Q, n.Name)
-			v.Services = append(v.Services, *row)
+			row.finish(q, n)
+			rows = append(rows, *row)
 		}
 	}
 	for _, f := range s.Frontends {
@@ -143,6 +145,7 @@ func (v *nodeView) services(s *cluster.Snapshot, n *cluster.Node) {
 		row.add(n, f)
 	}
 	flush()
+	return rows, more
 }
 
 func (r *serviceRow) add(n *cluster.Node, f *cluster.Frontend) {
@@ -180,20 +183,24 @@ func (r *serviceRow) add(n *cluster.Node, f *cluster.Frontend) {
 		if b.Ready {
 			r.Ready++
 		}
-		if b.Node == n.Name || n.HasAddress(b.Addr) {
+		if n != nil && (b.Node == n.Name || n.HasAddress(b.Addr)) {
 			r.Here++
 		}
 	}
 }
 
 // finish sets the links. They have the port if the Service has several.
-func (r *serviceRow) finish(q Query, node string) {
+func (r *serviceRow) finish(q Query, n *cluster.Node) {
 	for i, p := range r.Ports {
 		word := "svc/" + r.Name
 		if len(r.Ports) > 1 {
 			word += ":" + p.Detail
 		}
-		r.Ports[i] = q.target(word, p.Text, node)
+		if n != nil {
+			r.Ports[i] = q.target(word, p.Text, n.Name)
+			continue
+		}
+		r.Ports[i] = choice{Text: p.Text, Link: Query{To: word}.Link()}
 	}
 }
 

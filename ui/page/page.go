@@ -1,6 +1,6 @@
-// Package page renders the pages of `hairpin ui`: the nodes, the state of one, the policies of a
-// pod, and the path of a packet. It turns values into HTML, and does not depend on its callers or
-// the source of the values.
+// Package page renders the pages of `hairpin ui`: the health of the cluster, its Services, egress
+// addresses, policies and problems, a node, a pod, and the path of a packet. It turns values into
+// HTML, and does not depend on its callers or the source of the values.
 package page
 
 import (
@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"html/template"
 	"slices"
-	"strings"
 
 	"hairpin/cluster"
 	"hairpin/walk/explain"
@@ -20,8 +19,9 @@ import (
 var files embed.FS
 
 var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
-	"add": func(a, b int) int { return a + b },
-	"row": func(top, i int) int { return top + boxTitle + i*line }, // of a box's lines
+	"add":  func(a, b int) int { return a + b },
+	"row":  func(top, i int) int { return top + boxTitle + i*line }, // of a box's lines
+	"node": nodePath, "object": objectPath,
 	// of a label's lines
 	"label": func(y, i int) int { return y + i*labelLine },
 }).ParseFS(files, "page.html"))
@@ -39,7 +39,11 @@ type view struct {
 	Title    string
 	Problems []string
 	Bad      *explain.BadArgument // of the query
-	Nodes    *nodesView
+	Home     *homeView
+	Services *servicesView
+	Egress   *egressView
+	Policies *policiesView
+	Found    *problemsView
 	Node     *nodeView
 	Pod      *podView
 	Walk     *walkView
@@ -77,45 +81,8 @@ func Failure(f Frame, title, message string) ([]byte, error) {
 	return v.render(nil)
 }
 
-// nodesView is the list of nodes.
-type nodesView struct {
-	Find string
-	Rows []nodeRow
-	More int
-}
-
-type nodeRow struct {
-	Name, Link, Mode string
-	ID, Pods         int
-	Addresses        []string
-}
-
 // mostRows is the largest number of rows of a list; users filter it to see others.
 const mostRows = 200
-
-// Nodes renders the page with all nodes. find is a part of their names.
-func Nodes(f Frame, s *cluster.Snapshot, find string, problems []string) ([]byte, error) {
-	pods := map[string]int{}
-	for _, p := range s.Pods {
-		pods[p.Node]++
-	}
-	n := &nodesView{Find: find}
-	for _, x := range s.Nodes {
-		switch {
-		case !strings.Contains(x.Name, find):
-		case len(n.Rows) == mostRows:
-			n.More++
-		default:
-			r := nodeRow{Name: x.Name, Link: nodePath(x.Name), Mode: mode(s, x), ID: x.ID, Pods: pods[x.Name]}
-			for _, a := range x.Addresses {
-				r.Addresses = append(r.Addresses, a.String())
-			}
-			n.Rows = append(n.Rows, r)
-		}
-	}
-	v := &view{Frame: f, Title: "Nodes", Nodes: n}
-	return v.render(problems)
-}
 
 // mode returns the mode of the node, or else of the configuration, even if no such mode exists.
 func mode(s *cluster.Snapshot, n *cluster.Node) string {

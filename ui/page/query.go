@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"hairpin/cluster"
 	"hairpin/walk/explain"
 )
 
@@ -134,6 +135,9 @@ func (q Query) Link() string { return q.At("/walk") }
 // Picture returns the URL of the picture alone.
 func (q Query) Picture() string { return q.At("/walk.svg") }
 
+// JSON returns the URL of the steps alone.
+func (q Query) JSON() string { return q.At("/walk.json") }
+
 // next returns the URL that a choice leads to: the packet's path if both ends are chosen, else the
 // node's page to choose the other end.
 func (q Query) next(node string) string {
@@ -144,6 +148,19 @@ func (q Query) next(node string) string {
 }
 
 func nodePath(name string) string { return "/node/" + url.PathEscape(name) }
+
+// objectPath returns the page of pod/NAMESPACE/NAME or host/NODE, empty for others.
+func objectPath(word string) string {
+	kind, name, _ := strings.Cut(word, "/")
+	namespace, pod, named := strings.Cut(name, "/")
+	switch {
+	case kind == "host" && name != "":
+		return nodePath(name)
+	case kind == "pod" && named:
+		return podPath(cluster.Owner{Namespace: namespace, Name: pod})
+	}
+	return ""
+}
 
 // Command returns the command line for the same question.
 func (q Query) Command(flags []string) string {

@@ -53,8 +53,8 @@ type result struct {
 	Live      *choice
 	Beliefs   []belief
 	Policies  []decisionRow
-	// PictureLink is the picture's own address.
-	PictureLink string
+	// PictureLink and JSONLink are the addresses of the picture and of the steps alone.
+	PictureLink, JSONLink string
 }
 
 // belief has the connections in the kernel of one host.
@@ -207,7 +207,7 @@ func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
 		d := &e.Policies[i]
 		r.Policies = append(r.Policies, decisionRow{d, podPath(d.Pod)})
 	}
-	r.PictureLink = q.Picture()
+	r.PictureLink, r.JSONLink = q.Picture(), q.JSON()
 	for _, b := range e.HostConnections {
 		if n := len(r.Beliefs); n == 0 || r.Beliefs[n-1].Node != b.Node {
 			r.Beliefs = append(r.Beliefs, belief{Node: b.Node})

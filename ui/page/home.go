@@ -1,0 +1,211 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/report"
+)
+
+// Health is what the agents report. It is nil for manifests, which have no agents.
+type Health struct {
+	Nodes map[string]NodeHealth
+	// Controller is the node whose controller leads, empty if that is not known.
+	Controller string
+	Error      string // why the reports, or the controller, could not be read
+}
+
+// NodeHealth is the report of a node's agent.
+type NodeHealth struct {
+	Report *report.Report // nil: the agent did not answer
+	State  string         // in a few words
+	Error  string         // why the agent did not answer
+}
+
+// good reports whether the node has no problem.
+func (h NodeHealth) good() bool { return h.Report != nil && h.Report.Well() }
+
+// homeView is the health of the cluster.
+type homeView struct {
+	Find       string
+	Health     *Health
+	Summary    string
+	Good       bool // all nodes are healthy
+	Counts     []count
+	Rows       []nodeRow
+	More       int
+	Egress     []egressAddress
+	MoreEgress int
+}
+
+// count is a number of objects, with the page that lists them.
+type count struct {
+	Number     int
+	Text, Link string
+	Bad        bool
+}
+
+type nodeRow struct {
+	Name, Link, Mode, Engine, Datapath, Switch, Version, State, Error string
+	Good, Known                                                       bool
+	ID, Pods                                                          int
+	Addresses                                                         []string
+}
+
+// egressAddress is an egress address with its node.
+type egressAddress struct{ Address, Object, Node, Link, Why string }
+
+// mostEgress is the largest number of egress addresses on the first page.
+const mostEgress = 20
+
+// Home renders the first page: the health of the cluster. find is a part of the names of nodes.
+func Home(f Frame, s *cluster.Snapshot, h *Health, find string, problems []string) ([]byte, error) {
+	v := &homeView{Find: find, Health: h}
+	v.nodes(s)
+	v.summary(s, h)
+	v.Counts = counts(s, len(slices.Compact(slices.Sorted(slices.Values(problems)))))
+	for _, a := range egressAddresses(s, h) {
+		if len(v.Egress) == mostEgress {
+			v.MoreEgress++
+			continue
+		}
+		v.Egress = append(v.Egress, a)
+	}
+	return (&view{Frame: f, Title: "Cluster", Home: v}).render(problems)
+}
+
+func (v *homeView) summary(s *cluster.Snapshot, h *Health) {
+	if h == nil {
+		v.Summary = fmt.Sprintf("%s in manifests, which have no health", counted(len(s.Nodes), "node"))
+		return
+	}
+	good, asked := 0, 0
+	for _, x := range h.Nodes {
+		if asked++; x.good() {
+			good++
+		}
+	}
+	v.Good = good == asked && asked > 0 && h.Error == ""
+	switch {
+	case asked == 0:
+		v.Summary = "The health of the nodes is not known"
+	case good == asked:
+		v.Summary = fmt.Sprintf("%s healthy", counted(asked, "node"))
+	default:
+		v.Summary = fmt.Sprintf("%d of %s not healthy", asked-good, counted(asked, "node"))
+	}
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func counts(s *cluster.Snapshot, problems int) []count {
+	services := map[cluster.Owner]bool{}
+	for _, f := range s.Frontends {
+		services[f.Owner] = true
+	}
+	egress := 0
+	for _, e := range s.EgressIPs {
+		egress += len(e.Addresses)
+	}
+	return []count{{len(s.Nodes), "nodes", "#nodes", false}, {len(s.Pods), "pods", "#nodes", false},
+		{len(services), "Services", "/services", false}, {egress, "egress addresses", "/egress", false},
+		{len(s.Policies), "policies", "/policies", false}, {problems, "problems", "/problems", problems > 0}}
+}
+
+// nodes lists the nodes, those with problems first.
+func (v *homeView) nodes(s *cluster.Snapshot) {
+	pods := map[string]int{}
+	for _, p := range s.Pods {
+		pods[p.Node]++
+	}
+	for _, x := range s.Nodes {
+		if strings.Contains(x.Name, v.Find) {
+			v.Rows = append(v.Rows, v.row(s, x, pods[x.Name]))
+		}
+	}
+	slices.SortStableFunc(v.Rows, func(a, b nodeRow) int {
+		return cmp.Compare(rank(a), rank(b))
+	})
+	if n := len(v.Rows); n > mostRows {
+		v.More, v.Rows = n-mostRows, v.Rows[:mostRows]
+	}
+}
+
+func rank(r nodeRow) int {
+	if r.Known && !r.Good {
+		return 0
+	}
+	return 1
+}
+
+func (v *homeView) row(s *cluster.Snapshot, x *cluster.Node, pods int) nodeRow {
+	r := nodeRow{Name: x.Name, Link: nodePath(x.Name), Mode: mode(s, x), Engine: cluster.EngineOVN, Datapath: "kernel",
+		ID: x.ID, Pods: pods}
+	if x.Gateway.OpenFlow {
+		r.Engine = cluster.EngineOpenFlow
+	}
+	if x.Gateway.Userspace {
+		r.Datapath = "userspace"
+	}
+	for _, a := range x.Addresses {
+		r.Addresses = append(r.Addresses, a.String())
+	}
+	if v.Health == nil {
+		return r
+	}
+	h, ok := v.Health.Nodes[x.Name]
+	if !ok {
+		return r
+	}
+	r.Known, r.Good, r.State, r.Error = true, h.good(), h.State, h.Error
+	if h.Report == nil {
+		return r
+	}
+	r.Version = h.Report.Version
+	if !r.Good {
+		r.Error = cmp.Or(h.Report.Reason, h.Report.Neglected)
+	}
+	if w := h.Report.Switch; w != nil {
+		r.Switch = w.Version
+	}
+	return r
+}
+
+// egressAddresses lists the egress addresses of the cluster, those with a problem first.
+func egressAddresses(s *cluster.Snapshot, h *Health) (list []egressAddress) {
+	why := map[string]string{}
+	if h != nil {
+		for _, x := range h.Nodes {
+			if x.Report == nil {
+				continue
+			}
+			for _, e := range x.Report.Egress {
+				why[e.EgressIP+" "+e.Address] = e.Why
+			}
+		}
+	}
+	for _, e := range s.EgressIPs {
+		for _, a := range e.Addresses {
+			x := egressAddress{Address: a.String(), Object: e.Word(), Why: why[e.Word()+" "+a.String()]}
+			for _, on := range e.Assigned {
+				if on.Address == a {
+					x.Node, x.Link = on.Node, nodePath(on.Node)
+				}
+			}
+			if x.Node == "" {
+				x.Why = cmp.Or(x.Why, "no node has it")
+			}
+			list = append(list, x)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b egressAddress) int { return min(len(b.Why), 1) - min(len(a.Why), 1) })
+	return list
+}
