@@ -206,8 +206,8 @@ var tables = []Table{
 	{
 		Bridge: Service, ID: SvcEgressConntrack, Name: "EgressConntrack",
 		Packet: "from a pod that a policy selects",
-		Does: "passes replies, except those of denied connections, packets to the pod itself and to its node, " +
-			"and all of pods without egress rules; sends others to the first tier with rules of the profile",
+		Does: "passes replies, except those of denied connections, packets to the pod itself, and all of pods without " +
+			"egress rules; sends others to the first tier with rules of the profile",
 		Miss: "never: a flow of priority 0 sends it to EgressRule",
 		Next: []uint8{SvcEgressAdmin, SvcEgressRule, SvcEgressBaseline, SvcIngressClassifier},
 	},
@@ -221,7 +221,7 @@ var tables = []Table{
 	{
 		Bridge: Service, ID: SvcEgressRule, Name: "EgressRule",
 		Packet: "from a pod that a policy isolates for egress, in the direction in which its connection began",
-		Does:   "passes what a rule of the pod's profile accepts",
+		Does:   "passes what a rule of the pod's profile accepts, and packets to the pod's node",
 		Miss:   "never: a flow of priority 0 sends it to PolicyDrop",
 		Next:   []uint8{SvcIngressClassifier, SvcPolicyDrop},
 	},

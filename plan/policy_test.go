@@ -164,8 +164,10 @@ func decisions(s *cluster.Snapshot, from sender, p walk.Packet, was walk.Trace) 
 	if i := slices.IndexFunc(was.Forward, func(s walk.Step) bool { return s.Node != from.Node }); i > 0 {
 		sent = was.Forward[i-1].After
 	}
+	own := slices.IndexFunc(s.Nodes, func(n *cluster.Node) bool { return n.Name == from.Node })
 	egress, _ = policy.Evaluate(s, policy.Packet{From: policy.Endpoint{Addr: p.Src, Pod: from.pod},
-		To: policy.Endpoint{Addr: sent.Dst, Pod: podAt(s, sent.Dst)}, Protocol: p.Protocol, Port: sent.DstPort})
+		To: policy.Endpoint{Addr: sent.Dst, Pod: podAt(s, sent.Dst)}, Protocol: p.Protocol, Port: sent.DstPort,
+		ToOwnNode: own >= 0 && s.Nodes[own].Address(cluster.FamilyOf(sent.Dst)) == sent.Dst})
 	client := policy.Endpoint{Addr: seen.Src, Pod: podAt(s, seen.Src)}
 	if stays && from.pod != nil {
 		client.Pod = from.pod // a pod that reaches itself by a Service has another source
@@ -284,7 +286,7 @@ func TestPoliciesRevoke(t *testing.T) {
 
 // A packet arrives if and only if it arrives without policies and the evaluator accepts it, with
 // the source that the pod would see. It is sent to each pod, by its address and by its Service,
-// from each pod, node and external client, in each mode.
+// from each pod, node and external client, and to each node from each pod, in each mode.
 func TestPoliciesDecide(t *testing.T) {
 	var arrived, denied int
 	rapid.Check(t, func(t *rapid.T) {
@@ -306,8 +308,7 @@ func TestPoliciesDecide(t *testing.T) {
 				t.Fatalf("%v from %v: %v", p, from.Point, err)
 			}
 			seen := was.Verdict.Seen
-			target := podAt(s, seen.Dst)
-			if !was.Verdict.Delivered || target == nil {
+			if !was.Verdict.Delivered || podAt(s, seen.Dst) == nil && from.pod == nil {
 				return
 			}
 			egress, ingress := decisions(&policed, from, p, was)
@@ -331,8 +332,7 @@ func TestPoliciesDecide(t *testing.T) {
 				}
 			}
 			if now.Verdict.Delivered != want {
-				t.Fatalf("%v from %v, which %v sees as %v: delivered %v, want: %v; %v\n%v", p, from.Point, target.Owner,
-					seen,
+				t.Fatalf("%v from %v, which arrives as %v: delivered %v, want: %v; %v\n%v", p, from.Point, seen,
 					now.Verdict.Delivered, egress, ingress, stages(now.Forward))
 			}
 			if !want {
@@ -355,6 +355,13 @@ func TestPoliciesDecide(t *testing.T) {
 								try(from, netip.AddrPortFrom(ip, port), protocol)
 							}
 						}
+					}
+				}
+			}
+			for _, n := range s.Nodes {
+				for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+					if from.pod != nil {
+						try(from, netip.AddrPortFrom(n.Address(f), 80), cluster.TCP)
 					}
 				}
 			}

@@ -49,21 +49,24 @@ func Evaluate(s *cluster.Snapshot, p Packet) (egress, ingress Verdict) {
 }
 
 func evaluate(s *cluster.Snapshot, p Packet, d Direction) Verdict {
-	subject, peer, ownNode := p.From.Pod, p.To, p.ToOwnNode
+	subject, peer := p.From.Pod, p.To
 	if d == Ingress {
-		subject, peer, ownNode = p.To.Pod, p.From, p.FromOwnNode
+		subject, peer = p.To.Pod, p.From
 	}
 	switch {
 	case subject == nil:
 		return Verdict{Direction: d, Accepted: true, Reason: NoPod}
 	case peer.Pod != nil && peer.Pod.Owner == subject.Owner:
 		return Verdict{Direction: d, Accepted: true, Reason: Self}
-	case ownNode:
+	case d == Ingress && p.FromOwnNode:
 		return Verdict{Direction: d, Accepted: true, Reason: OwnNode}
 	}
 	var misses []Miss
 	for tier := cluster.TierAdmin; tier <= cluster.TierBaseline; tier++ {
 		policies := selecting(s, subject, d, tier)
+		if tier == cluster.TierNetworkPolicy && len(policies) > 0 && d == Egress && p.ToOwnNode {
+			return Verdict{Direction: d, Accepted: true, Reason: OwnNode}
+		}
 		rule, missed := firstMatch(s, rules(policies, d), p, peer)
 		misses = append(misses, missed...)
 		switch {

@@ -231,6 +231,22 @@ var cases = []policyCase{
 		cnp: []*cluster.Policy{cnp("x", cluster.TierAdmin, 0, rule(cluster.Deny, 0))},
 		want: []string{"172.18.0.3 > shop/web 80/tcp own-node: arrives", "shop/web > shop/web 80/tcp: arrives",
 			"lab/web > shop/web 80/tcp: ingress", "lab/web > shop/web icmp: ingress"}},
+	{name: "Admin and Baseline: Deny the pod's own node", np: np("a", denyAll),
+		cnp: []*cluster.Policy{egress("x", cluster.TierAdmin, rule(cluster.Deny, 22)),
+			egress("y", cluster.TierBaseline, rule(cluster.Deny, 53))},
+		want: []string{"shop/web > 172.18.0.3 22/tcp own-node: egress", "shop/web > 172.18.0.3 53/tcp own-node: arrives",
+			"shop/web > 172.18.0.3 80/tcp own-node: arrives"}},
+	{name: "Baseline: Deny the pod's own node, where no NetworkPolicy isolates the pod",
+		cnp: []*cluster.Policy{egress("y", cluster.TierBaseline, rule(cluster.Deny, 53))},
+		want: []string{"shop/web > 172.18.0.3 53/tcp own-node: egress",
+			"shop/web > 172.18.0.3 80/tcp own-node: arrives"}},
+}
+
+// egress returns a ClusterNetworkPolicy with egress rules for the pods of shop.
+func egress(name string, tier cluster.PolicyTier, rules ...cluster.PolicyRule) *cluster.Policy {
+	p := cnp(name, tier, 5)
+	p.Egress.Rules = rules
+	return p
 }
 
 func (c *policyCase) snapshot(t *testing.T) *cluster.Snapshot {
@@ -408,7 +424,7 @@ egress accepted: a pod always reaches itself
 ingress accepted: a pod always reaches itself`},
 		"its node": {packet: "172.18.0.3 > shop/db 1/tcp own-node", want: `
 egress accepted: not a pod
-ingress accepted: a pod and its node always reach each other`},
+ingress accepted: a pod's node always reaches it`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := (&policyCase{np: policies, cnp: c.cnp}).snapshot(t)

@@ -59,7 +59,10 @@ func (v Verdict) String() string {
 	case Self:
 		return text + ": a pod always reaches itself"
 	case OwnNode:
-		return text + ": a pod and its node always reach each other"
+		if v.Direction == Egress {
+			return text + ": NetworkPolicies accept all packets to the pod's node"
+		}
+		return text + ": a pod's node always reaches it"
 	}
 	return text
 }

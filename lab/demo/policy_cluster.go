@@ -18,7 +18,8 @@ func clusterSets() []policySet {
 		admin  = "tier: Admin, priority: 10, "
 		base   = "tier: Baseline, priority: 10, "
 	)
-	own := probes("", fromOwnHost, ownHostVIP, ownHostPort, toItself, toOwnHost, toOwnVIP)
+	beside, toOwn := probes("", fromOwnHost, ownHostVIP, ownHostPort, toItself), probes("", toOwnHost, toOwnVIP)
+	own := slices.Concat(beside, toOwn)
 	fromPods := probes("", fromNeighbour, fromFar, byService, byFarService, fromRemote, remoteService)
 	fromLocal := probes("", fromNeighbour, fromFar, byService, byFarService)
 	fromOne := probes("", fromRemote, remoteService)
@@ -51,10 +52,10 @@ func clusterSets() []policySet {
 			cluster: []string{base + "ingress: [{action: Deny, from: [" + pods + "]}]"},
 			passes:  slices.Concat(own, fromPods, fromOthers, toPods, toOthers)},
 		{name: "egress to networks and nodes", cluster: []string{admin + nodes},
-			passes: slices.Concat(own, fromPods, fromOthers, toPods), drops: toOthers},
+			passes: slices.Concat(beside, fromPods, fromOthers, toPods), drops: slices.Concat(toOwn, toOthers)},
 		{name: "a peer that is not known", cluster: []string{admin +
 			"egress: [{action: Pass, to: [{domainNames: [example.org]}]}]"},
-			passes: slices.Concat(own, fromPods, fromOthers), drops: slices.Concat(toPods, toOthers)},
+			passes: slices.Concat(beside, fromPods, fromOthers), drops: slices.Concat(toOwn, toPods, toOthers)},
 	}
 }
 

@@ -251,7 +251,9 @@ func denied(ip flow.Protocol, set, clear flow.CTBits) flow.Match {
 }
 
 // ownNode permits packets between a pod and its node, such as probes of the kubelet: the
-// documentation of NetworkPolicy promises it. A pod cannot have these sources.
+// documentation of NetworkPolicy promises it. Packets to the node are permitted in the tier of
+// NetworkPolicies only: a ClusterNetworkPolicy may protect all nodes, and its peers nodes include
+// that of the pod. A pod cannot have these sources.
 func (w *serviceBridge) ownNode(s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
 	fromHost := func(a netip.Addr) {
@@ -260,7 +262,7 @@ func (w *serviceBridge) ownNode(s *node.Stack) {
 			resubmit(pipeline.SvcConntrackCommit))
 	}
 	for _, a := range w.OwnAddresses(s) {
-		w.add(pipeline.SvcEgressConntrack, prioExempt, flow.Match{Protocol: ip, Dst: node.HostPrefix(a)},
+		w.add(pipeline.SvcEgressRule, prioExempt, flow.Match{Protocol: ip, Dst: node.HostPrefix(a)},
 			resubmit(pipeline.SvcIngressClassifier))
 		fromHost(a)
 	}

@@ -91,7 +91,7 @@ Not delivered: ingress of Pod/shop/db: no rule of its policies accepts it; the p
 `},
 		{"host/ovn-worker", "svc/shop/db", `
 POLICIES
-  pod/shop/db: ingress accepted: a pod and its node always reach each other
+  pod/shop/db: ingress accepted: a pod's node always reaches it
 
 First packet: `},
 		{"pod/shop/db", "10.244.1.4:80", `
