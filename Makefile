@@ -102,21 +102,36 @@ e2e-upgrade: cluster-parts ## a cluster of the release before, upgraded to a rel
 tour: cluster-up $(DIST)/hairpin-next-image.tar ## write docs/start/tour.md from a real run on the cluster, or a new one
 	@lab/tour.sh
 
-# Kubernetes' own network tests, programs of a module of their own.
-SUITE := $(BIN)/conformance
-$(SUITE)/e2e.test: lab/conformance/suite/go.mod lab/conformance/suite/e2e_test.go
-	@mkdir -p $(SUITE)
-	@echo "building Kubernetes' e2e.test and the programs of its images (minutes, once)"
-	$(GO) build -C lab/conformance/suite -ldflags "-s -w" -o ../../../$(SUITE)/ tool
-	cp -f $$($(GO) list -C lab/conformance/suite -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images/agnhost/porter/localhost.* $(SUITE)
+# Network tests of other projects, programs of modules of their own.
+TESTS := $(BIN)/conformance
+$(TESTS)/agnhost: lab/conformance/suite/go.mod $(wildcard lab/conformance/sctp/*)
+	@mkdir -p $(TESTS)
+	@echo "building the programs of the tests' images (minutes, once)"
+	$(GO) build -C lab/conformance/suite -ldflags "-s -w" -o ../../../$(TESTS)/ tool
+	$(GO) test -C lab/conformance/sctp -count 1 .
+	$(GO) build -C lab/conformance/sctp -ldflags "-s -w" -o ../../../$@-sctp k8s.io/kubernetes/test/images/agnhost
+	cp -f $$($(GO) list -C lab/conformance/suite -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images/agnhost/porter/localhost.* $(TESTS)
+	@touch $@
+
+$(TESTS)/e2e.test: $(TESTS)/agnhost lab/conformance/suite/e2e_test.go
+	@echo "building Kubernetes' e2e.test (minutes, once)"
 	$(GO) test -C lab/conformance/suite -c -vet=off -ldflags "-s -w" -o ../../../$@ .
 
-# Specs by their whole name. Left out by default: what needs a cloud, load balancers, kube-proxy, SCTP in the kernel or the
-# Internet, and what takes the control plane away. docs/reference/conformance.md goes through them.
+$(TESTS)/policies.test: $(TESTS)/agnhost lab/conformance/policies/go.mod $(wildcard lab/conformance/policies/*.go lab/conformance/policies/*/*.go)
+	$(GO) build -C lab/conformance/policies -ldflags "-s -w" -o ../../../$(TESTS)/ ./cyclonus tool
+	cp -f $$($(GO) list -C lab/conformance/policies -m -f '{{.Dir}}' sigs.k8s.io/network-policy-api)/config/crd/experimental/policy.networking.k8s.io_clusternetworkpolicies.yaml $(TESTS)/clusternetworkpolicies.yaml
+	$(GO) test -C lab/conformance/policies -c -ldflags "-s -w" -o ../../../$@ .
+
+# Whose tests: kubernetes, network-policy-api or cyclonus. docs/reference/conformance.md goes through them.
+SUITE ?= kubernetes
+# Kubernetes' specs by their whole name. Left out by default: what needs a cloud, load balancers, kube-proxy or the Internet, and
+# what takes the control plane away.
 FOCUS ?= \[sig-network\].*(\[Conformance\]|\[Feature:NetworkPolicy\])
-SKIP ?= \[Feature:(LoadBalancer|SCTP|KubeProxy|PerformanceDNS|Networking-)|kube-?proxy|KubeProxy|\[Provider:|\[Disruptive\]
-conformance: cluster-up $(SUITE)/e2e.test ## Kubernetes' own network tests on the cluster, or a new one (FOCUS='\[sig-network\] Services' SKIP='…' RECORD=file that keeps the results of all runs)
-	@$(LAB) cluster conformance --focus '$(FOCUS)' --skip '$(SKIP)' --record '$(RECORD)'
+SKIP ?= \[Feature:(LoadBalancer|KubeProxy|PerformanceDNS|Networking-)|kube-?proxy|KubeProxy|\[Provider:|\[Disruptive\]
+# Cyclonus' cases with one of these tags.
+TAGS ?= ingress,egress,peer-ipblock,named-port,end-port,conflict
+conformance: cluster-up $(TESTS)/$(if $(filter kubernetes,$(SUITE)),e2e,policies).test ## network tests of other projects on the cluster, or a new one (FOCUS='\[sig-network\] Services' SKIP='…'; SUITE=network-policy-api; SUITE=cyclonus TAGS=end-port,conflict; RECORD=file that keeps the results of all runs)
+	@$(LAB) cluster conformance --suite '$(SUITE)' --focus '$(FOCUS)' --skip '$(SKIP)' --tags '$(TAGS)' --record '$(RECORD)'
 
 cluster-down: build ## remove what `make cluster` left up
 	@$(LAB) cluster down

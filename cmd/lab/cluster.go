@@ -109,12 +109,14 @@ func clusterImport(options func(*cobra.Command) cluster.Options) *cobra.Command 
 
 func clusterConformance(options func(*cobra.Command) cluster.Options) *cobra.Command {
 	opt := conformance.Options{Root: "."}
-	c := &cobra.Command{Use: "conformance", Short: "run Kubernetes' network tests on the cluster that is up",
+	c := &cobra.Command{Use: "conformance", Short: "run network tests of other projects on the cluster that is up",
 		Args: cobra.NoArgs}
-	c.Flags().StringVar(&opt.Focus, "focus", "", "regular expression: specs to run, by their whole name")
-	c.Flags().StringVar(&opt.Skip, "skip", "", "regular expression: specs to leave out")
-	c.Flags().StringVar(&opt.Record, "record", "", "file that keeps what became of each spec, over several runs")
-	c.Flags().IntVar(&opt.Procs, "procs", 4, "how many specs at once")
+	c.Flags().StringVar(&opt.Suite, "suite", "kubernetes", "whose tests: kubernetes, network-policy-api or cyclonus")
+	c.Flags().StringVar(&opt.Focus, "focus", "", "kubernetes: regular expression: specs to run, by their whole name")
+	c.Flags().StringVar(&opt.Skip, "skip", "", "kubernetes: regular expression: specs to leave out")
+	c.Flags().StringVar(&opt.Tags, "tags", "", "cyclonus: tags of the cases to run, separated by commas; empty = all")
+	c.Flags().StringVar(&opt.Record, "record", "", "file that keeps what became of each test, over several runs")
+	c.Flags().IntVar(&opt.Procs, "procs", 4, "kubernetes: how many specs at once")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		up, err := cluster.Open(options(c))
 		if err != nil {

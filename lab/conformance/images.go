@@ -12,23 +12,23 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"hairpin/image"
+	"hairpin/lab/probe"
 )
 
 //go:embed packages.txt
 var packageList string
 
-// archive is the path of the images, below Root.
+// archive is the path of the images, below Root. Each run of a suite writes it.
 const archive = "dist/conformance-images.tar"
 
-// writeImages writes the images that network specs use, under the names that this e2e.test
-// requires.
+// writeImages writes the images that network tests use, under the names that the suite requires.
 func (r *run) writeImages(ctx context.Context) error {
 	list := image.List{Name: "conformance", Packages: image.ReadPackages(packageList)}
 	root, err := list.Build(ctx, image.DefaultDir, func(line string) { r.say("images: %s", line) })
 	if err != nil {
 		return err
 	}
-	names, err := r.output(ctx, r.program("e2e.test"), "--list-images")
+	names, err := r.images(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -37,28 +37,31 @@ func (r *run) writeImages(ctx context.Context) error {
 		return err
 	}
 	var all []image.Made
-	for _, name := range strings.Fields(names) {
+	for _, name := range names {
 		if m, ok := r.made(name, root, strings.Fields(applets)); ok {
 			all = append(all, m)
 		}
 	}
-	return image.WriteMade(ctx, image.DefaultDir, filepath.Join(r.Root, archive), all...)
+	return image.WriteMade(ctx, image.DefaultDir, filepath.Join(r.root, archive), all...)
 }
 
-// made returns the contents of an image of e2e.test. ok is false if no network spec uses the image.
+// made returns the contents of an image. ok is false if no network test uses the image.
 func (r *run) made(name, root string, applets []string) (m image.Made, ok bool) {
 	repository, _, _ := strings.Cut(path.Base(name), ":")
-	if !strings.HasPrefix(name, "registry.k8s.io/") { // images that need a password or must not exist
-		return m, false
-	}
 	m.Name, m.Programs, m.Links = name, map[string]string{}, map[string]string{}
-	coredns := filepath.Join(r.Root, "bin", "coredns")
+	coredns := filepath.Join(r.root, "bin", "coredns")
 	switch repository {
-	case "agnhost":
+	case "agnhost", "cyclonus-worker":
 		m.Root = root
 		m.Programs["coredns"], m.Links["agnhost-2"] = coredns, "agnhost"
 		for _, file := range []string{"agnhost", "localhost.crt", "localhost.key"} {
 			m.Programs[file] = r.program(file)
+		}
+		if !probe.HasSCTP() {
+			m.Programs["agnhost"] = r.program("agnhost-sctp")
+		}
+		if repository == "cyclonus-worker" {
+			m.Programs["worker"] = r.program("worker")
 		}
 		m.Start = v1.ImageConfig{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
 	case "glibc-dns-testing":
@@ -76,7 +79,7 @@ func (r *run) made(name, root string, applets []string) (m image.Made, ok bool) 
 		}
 		m.Start = v1.ImageConfig{Cmd: []string{"sh"}}
 	case "pause":
-		m.Programs["bin/pod"] = filepath.Join(r.Root, "bin", "pod")
+		m.Programs["bin/pod"] = filepath.Join(r.root, "bin", "pod")
 		m.Start = v1.ImageConfig{Entrypoint: []string{"/bin/pod", "pause"}}
 	case "regression-issue-74839":
 		m.Programs[repository] = r.program(repository)
@@ -92,5 +95,5 @@ func (r *run) output(ctx context.Context, program string, args ...string) (strin
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w", filepath.Base(program), strings.Join(args, " "), err)
 	}
-	return string(out), nil
+	return strings.TrimSpace(string(out)), nil
 }

@@ -6,61 +6,78 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"hairpin/lab/cluster"
 )
 
-// ErrFailed reports that a spec failed; the table has the details.
-var ErrFailed = errors.New("not every spec passed")
+// ErrFailed reports that a test failed; the table has the details.
+var ErrFailed = errors.New("not every test passed")
 
-// Options describe the specs to run.
+// Options describe the tests to run.
 type Options struct {
 	Root        string // of the sources, with the results of make in bin and dist
-	Focus, Skip string // regular expressions of specs' names
-	Procs       int    // number of parallel specs, except for [Serial] ones
+	Suite       string // "kubernetes", "network-policy-api" or "cyclonus"
+	Focus, Skip string // kubernetes: regular expressions of specs' names
+	Procs       int    // kubernetes: number of parallel specs, except for [Serial] ones
+	Tags        string // cyclonus: tags of cases, separated by commas; empty = all cases
 	Record      string // file that keeps the results of all runs; empty = none
 	Out         io.Writer
 }
 
 type run struct {
 	Options
-	cluster *cluster.Cluster
-	begin   time.Time
+	suite
+	cluster   *cluster.Cluster
+	root, dir string // absolute paths: of the sources, of the reports
+	version   string // of Hairpin
+	begin     time.Time
 }
 
-// Run runs specs on a running cluster and prints a table of them. It writes
-// dist/conformance/junit_01.xml and, in the same folder, the output of the specs.
+// Run runs tests of a suite on a running cluster and prints a table of them. It writes the suite's
+// reports and its output, output.log, to dist/conformance/SUITE.
 func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
-	r := &run{opt, c, time.Now()}
+	s, ok := suites[opt.Suite]
+	if !ok {
+		return fmt.Errorf("unknown suite %q: there are %s", opt.Suite,
+			strings.Join(slices.Sorted(maps.Keys(suites)), ", "))
+	}
+	root, err := filepath.Abs(opt.Root)
+	if err != nil {
+		return err
+	}
+	r := &run{Options: opt, suite: s, cluster: c, root: root,
+		dir:   filepath.Join(root, "dist", "conformance", opt.Suite),
+		begin: time.Now()}
+	if r.version, err = r.output(ctx, filepath.Join(root, "bin", "hairpin"), "version"); err != nil {
+		return err
+	}
 	if err := r.writeImages(ctx); err != nil {
-		return fmt.Errorf("images of the specs: %w", err)
+		return fmt.Errorf("images of the tests: %w", err)
 	}
 	if err := c.Import(ctx, archive); err != nil {
-		return fmt.Errorf("images of the specs: %w", err)
+		return fmt.Errorf("images of the tests: %w", err)
 	}
 	r.say("images: all nodes have them")
-	dir, err := filepath.Abs(filepath.Join(r.Root, "dist", "conformance"))
+	if err := errors.Join(os.RemoveAll(r.dir), os.MkdirAll(r.dir, 0o755), c.LinkKubectl()); err != nil {
+		return err
+	}
+	if r.prepare != nil {
+		if err := r.prepare(ctx, r); err != nil {
+			return fmt.Errorf("prepare the cluster: %w", err)
+		}
+	}
+	ended := r.execute(ctx) // also an error if a test failed: the report distinguishes them
+	results, err := r.results(r)
 	if err != nil {
-		return err
-	}
-	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
-		return err
-	}
-	if err := c.LinkKubectl(); err != nil {
-		return err
-	}
-	log := filepath.Join(dir, "e2e.log")
-	ended := r.specs(ctx, dir, log) // also an error if a spec failed: the report distinguishes them
-	results, err := readReport(filepath.Join(dir, "junit_01.xml"))
-	if err != nil {
-		return fmt.Errorf("%w (%s says what happened)", errors.Join(ended, err), log)
+		return fmt.Errorf("%w (%s says what happened)", errors.Join(ended, err), r.log())
 	}
 	failed := printTable(r.Out, results)
 	if r.Record != "" {
@@ -68,32 +85,26 @@ func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
 			return err
 		}
 	}
-	r.say("%s has the reports", dir)
+	r.say("%s has the reports", r.dir)
 	if failed || ended != nil {
 		return ErrFailed
 	}
 	return nil
 }
 
-// specs runs e2e.test, several at once as ginkgo does.
-func (r *run) specs(ctx context.Context, dir, log string) error {
-	kubectl, err := filepath.Abs(filepath.Join(r.Root, "bin", "kubectl"))
-	if err != nil {
-		return err
-	}
-	file, err := os.Create(log)
+// log returns the path of the suite's output.
+func (r *run) log() string { return filepath.Join(r.dir, "output.log") }
+
+// execute runs the suite's program and writes its output to the log.
+func (r *run) execute(ctx context.Context) error {
+	file, err := os.Create(r.log())
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	args := []string{
-		"-v", "--no-color", "--keep-going", "--timeout=6h", "--procs", strconv.Itoa(r.Procs), "--focus", r.Focus,
-		"--skip", r.Skip, r.program("e2e.test"), "--",
-		// only the first of several processes would count them
-		"--num-nodes", strconv.Itoa(len(r.cluster.Lab().Nodes())),
-		"--kubeconfig", r.cluster.Kubeconfig(), "--kubectl-path", kubectl, "--provider=skeleton", "--report-dir", dir,
-	}
-	cmd := exec.CommandContext(ctx, r.program("ginkgo"), args...)
+	argv := r.argv(r)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+r.cluster.Kubeconfig())
 	// a second signal, such as that of the terminal, would end it at once
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// so that it deletes its objects, and reports
@@ -105,29 +116,26 @@ func (r *run) specs(ctx context.Context, dir, log string) error {
 	}
 	cmd.Stderr = file
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("run ginkgo: %w", err)
+		return fmt.Errorf("run %s: %w", argv[0], err)
 	}
 	r.follow(io.TeeReader(out, file))
 	return cmd.Wait()
 }
 
-var (
-	willRun  = regexp.MustCompile(`^Will run (\d+) of`)
-	specDone = regexp.MustCompile(`^• (\[FAILED\] )?\[`)
-)
-
-// follow reads the output of ginkgo and reports its progress every ten seconds.
+// follow reads the output of the suite and reports its progress every ten seconds.
 func (r *run) follow(out io.Reader) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 16<<20)
-	total, done, failed := "?", 0, 0
+	of, done, failed := "", 0, 0
 	said := time.Now()
 	for lines.Scan() {
-		if m := willRun.FindStringSubmatch(lines.Text()); m != nil {
-			total = m[1]
-			r.say("%s specs", total)
+		if r.total != nil {
+			if m := r.total.FindStringSubmatch(lines.Text()); m != nil {
+				of = " of " + m[1]
+				r.say("%s tests", m[1])
+			}
 		}
-		if m := specDone.FindStringSubmatch(lines.Text()); m != nil {
+		if m := r.done.FindStringSubmatch(lines.Text()); m != nil {
 			done++
 			if m[1] != "" {
 				failed++
@@ -135,14 +143,14 @@ func (r *run) follow(out io.Reader) {
 		}
 		if time.Since(said) > 10*time.Second {
 			said = time.Now()
-			r.say("%d of %s specs done, %d failed", done, total, failed)
+			r.say("%d%s tests done, %d failed", done, of, failed)
 		}
 	}
 	_, _ = io.Copy(io.Discard, out) // after a line that is too long
 }
 
-// program returns the path of a program that make built from module suite.
-func (r *run) program(name string) string { return filepath.Join(r.Root, "bin", "conformance", name) }
+// program returns the path of a program or file that make took from the suites' modules.
+func (r *run) program(name string) string { return filepath.Join(r.root, "bin", "conformance", name) }
 
 func (r *run) say(format string, args ...any) {
 	fmt.Fprintf(r.Out, "%6.1f s  %s\n", time.Since(r.begin).Seconds(), fmt.Sprintf(format, args...))

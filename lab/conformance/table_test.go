@@ -3,6 +3,7 @@ package conformance
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -64,5 +65,51 @@ Services over TCP	ok
 `
 	if got, err := os.ReadFile(file); err != nil || string(got) != want {
 		t.Errorf("%s %v\nwant:\n%s", got, err, want)
+	}
+}
+
+// TestGoTests: a test's subtests are the reason why it failed, and no results of their own.
+func TestGoTests(t *testing.T) {
+	const log = `=== RUN   TestClusterNetworkPolicy
+--- FAIL: TestClusterNetworkPolicy (9.00s)
+    --- FAIL: TestClusterNetworkPolicy/CNPAdminTierGress (3.50s)
+        --- PASS: TestClusterNetworkPolicy/CNPAdminTierGress/Should_allow (1.00s)
+        --- FAIL: TestClusterNetworkPolicy/CNPAdminTierGress/Should_deny (2.50s)
+    --- PASS: TestClusterNetworkPolicy/CNPAdminTierPriority (1.00s)
+        --- PASS: TestClusterNetworkPolicy/CNPAdminTierPriority/Should_allow (1.00s)
+    --- SKIP: TestClusterNetworkPolicy/CNPAdminTierEgressNodePeers (0.00s)
+`
+	wantWhat(t, log, func(file string) ([]result, error) { return readGoTests(file, policyAPITest) }, []string{
+		"CNPAdminTierGress FAILED: Should_deny;", "CNPAdminTierPriority ok",
+		"CNPAdminTierEgressNodePeers skipped: not supported"})
+}
+
+// TestCyclonus reads a report as cyclonus writes it.
+func TestCyclonus(t *testing.T) {
+	const report = `<testsuite tests="0" failures="1" time="" name="cyclonus">
+    <testcase classname="" name="deny all" time=""></testcase>
+    <testcase classname="" name="deny all" time="">
+        <failure message="" type=""></failure>
+    </testcase>
+</testsuite>`
+	wantWhat(t, report, readCyclonus, []string{"1: deny all ok", "2: deny all FAILED: "})
+}
+
+func wantWhat(t *testing.T, text string, read func(file string) ([]result, error), want []string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	results, err := read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range results {
+		got = append(got, r.Name+" "+r.what())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("results %q, want %q", got, want)
 	}
 }
