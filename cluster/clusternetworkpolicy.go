@@ -242,8 +242,10 @@ func podsPeer(fields map[string]json.RawMessage) (*PodSelector, error) {
 		if err := strictJSON(fields[name], &pods); err != nil {
 			return nil, err
 		}
-		if s.Namespaces, err = parseRawSelector(pods.Namespaces); err != nil {
-			return nil, fmt.Errorf("namespaceSelector %w", err)
+		if pods.Namespaces != nil { // without it, pods of all namespaces
+			if s.Namespaces, err = parseRawSelector(pods.Namespaces); err != nil {
+				return nil, fmt.Errorf("namespaceSelector %w", err)
+			}
 		}
 		if s.Pods, err = parseRawSelector(pods.Pods); err != nil {
 			return nil, fmt.Errorf("podSelector %w", err)

@@ -66,6 +66,9 @@ func TestClusterNetworkPolicy(t *testing.T) {
 			nil},
 		{`tier: Admin, priority: 0, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {a: b}}}}`,
 			"Admin 0 []/[a In [b]]", nil},
+		{`tier: Admin, priority: 0, subject: {pods: {podSelector: {matchLabels: {a: b}}}}`, "Admin 0 []/[a In [b]]", nil},
+		{`tier: Admin, priority: 0, subject: {pods: {namespaceSelector: {}}}`, "Admin 0 []/[]",
+			[]string{`spec.subject: podSelector is missing: the policy selects no pod`}},
 		{`tier: Other, priority: 1, subject: {namespaces: {}}, ingress: [{action: Deny, from: [` + all +
 			`]}, {action: Accept, from: [` + all + `]}]`,
 			"Admin 1 []/[] ingress Deny [all on all] ingress Accept [ on ]",
