@@ -208,6 +208,9 @@ func (t *test) waitRunning(ctx context.Context, names []string) error {
 			if final := (*ended)(nil); errors.As(err, &final) {
 				return fmt.Errorf("pod %s on node %s: %w", name, p.Spec.NodeName, err)
 			}
+			if apierrors.IsNotFound(err) {
+				return fmt.Errorf("pod %s was deleted by another program: %w", name, err)
+			}
 			if limited.Err() == nil {
 				last = err
 			}
