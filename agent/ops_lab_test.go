@@ -33,6 +33,20 @@ type operated struct {
 	api     kubernetes.Interface
 }
 
+// runPod creates a Pod with the label app, and runs it on the node as a kubelet does.
+func (o *operated) runPod(t *testing.T, name string) *lab.Pod {
+	t.Helper()
+	made, err := o.api.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": name}},
+		Spec: corev1.PodSpec{NodeName: o.node.Name(),
+			Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+	}, metav1.CreateOptions{})
+	noError(t, err)
+	p, err := o.node.RunPod(t.Context(), o.api, made, nil)
+	noError(t, err)
+	return p
+}
+
 func startOperated(t *testing.T) *operated { return startOperatedWith(t, "10.244.1.0/24") }
 
 // startOperatedWith is startOperated with another IPv4 range for the node's pods.

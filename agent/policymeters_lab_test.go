@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -34,25 +33,7 @@ func TestPolicyMeters(t *testing.T) {
 		}}
 	policy, err := policies.Create(ctx, policy, metav1.CreateOptions{})
 	noError(t, err)
-	pod := func(name string) *lab.Pod {
-		made, err := o.api.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": name}},
-			Spec: corev1.PodSpec{NodeName: o.node.Name(),
-				Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-		}, metav1.CreateOptions{})
-		noError(t, err)
-		p, err := o.node.AddPod(ctx, lab.PodConfig{Namespace: "default", Name: name, UID: string(made.UID)})
-		noError(t, err)
-		// as the kubelet reports it
-		for _, a := range p.IPs() {
-			made.Status.PodIPs = append(made.Status.PodIPs, corev1.PodIP{IP: a.String()})
-		}
-		made.Status.PodIP = p.IPs()[0].String()
-		_, err = o.api.CoreV1().Pods("default").UpdateStatus(ctx, made, metav1.UpdateOptions{})
-		noError(t, err)
-		return p
-	}
-	server, client := pod("server"), pod("client")
+	server, client := o.runPod(t, "server"), o.runPod(t, "client")
 	// A port without a listener is refused: the packet has arrived.
 	send := func(port uint16) string {
 		var err error

@@ -1,0 +1,96 @@
+package agent_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/lab"
+	"hairpin/lab/probe"
+)
+
+// announcedBy is a LoadBalancerPool with a status as the controller writes it: a node announces the
+// addresses of the Service balanced.
+func announcedBy(node string) string {
+	return fmt.Sprintf(`apiVersion: hairpin.dev/v1alpha1
+kind: LoadBalancerPool
+metadata: {name: edge, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec: {ranges: [172.18.0.50-172.18.0.59, "fc00:f853:ccd::50-fc00:f853:ccd::59"]}
+status:
+  inUse: 2
+  available: 24
+  addresses:
+  - {address: 172.18.0.55, services: [default/balanced], node: %[1]s}
+  - {address: "fc00:f853:ccd::55", services: [default/balanced], node: %[1]s}
+`, node)
+}
+
+// TestLoadBalancerAddress: a machine outside reaches a Service by its load balancer addresses, at
+// the MAC of the node that announces them, and at no other port.
+func TestLoadBalancerAddress(t *testing.T) {
+	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
+		t.Run(mode, func(t *testing.T) { testLoadBalancerAddress(t, mode) })
+	}
+}
+
+func testLoadBalancerAddress(t *testing.T, mode string) {
+	l := startDemoIn(t, mode)
+	client := l.Host("client")
+	get := func(to netip.AddrPort) string {
+		return lab.Get(t.Context(), client, probe.Request{Protocol: "tcp", To: to, Timeout: time.Second}).Error
+	}
+	neighbor := func(a string) string {
+		has, err := client.Exec(t.Context(), "ip", "neighbor", "show", "to", a)
+		noError(t, err)
+		return has
+	}
+	balancer := []string{"172.18.0.55", "fc00:f853:ccd::55"}
+	put(t, l, "balanced.yaml", balanced())
+	for _, a := range balancer {
+		if get(netip.AddrPortFrom(netip.MustParseAddr(a), 80)) == "" {
+			t.Errorf("%s answers, and no node announces it", a)
+		}
+	}
+	at := func(node, mac string) {
+		t.Helper()
+		put(t, l, "pool.yaml", announcedBy(node))
+		failed, last := 0, ""
+		for _, a := range balancer {
+			to := netip.AddrPortFrom(netip.MustParseAddr(a), 80)
+			took := eventually(t, 20*time.Second, a+" is announced by "+node, func() (bool, string) {
+				why := get(to)
+				if why != "" {
+					failed, last = failed+1, why
+				}
+				has := neighbor(a)
+				return why == "" && strings.Contains(has, mac), has + why
+			})
+			t.Logf("%s announces %s after %s", node, a, took.Round(time.Millisecond))
+		}
+		if failed > 0 {
+			t.Logf("meanwhile %d connections failed: %s", failed, last)
+		}
+	}
+	at("node-b", "02:42:ac:12:00:04")
+	at("node-c", "02:42:ac:12:00:05")
+	for _, a := range balancer {
+		if get(netip.AddrPortFrom(netip.MustParseAddr(a), 8081)) == "" { // the nodes listen there
+			t.Errorf("%s answers at a port that no Service has", a)
+		}
+	}
+	put(t, l, "pool.yaml", "# nothing\n")
+	for _, a := range balancer {
+		eventually(t, 20*time.Second, a+" is not announced any more", func() (bool, string) {
+			_, err := client.Exec(t.Context(), "ip", "neighbor", "flush", "to", a)
+			noError(t, err)
+			why := get(netip.AddrPortFrom(netip.MustParseAddr(a), 80))
+			return why != "", "it answers"
+		})
+	}
+	for _, n := range l.Nodes() {
+		waitWell(t, n)
+	}
+}
