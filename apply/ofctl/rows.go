@@ -133,12 +133,8 @@ const peer = "peer"
 // setting of OVN's own tunnels.
 const localEnd = "local_ip"
 
-// The kernel has one path MTU for the host's packets and for tunnels to a node. By a NodePort, the
-// host learns the pods' MTU for the path (docs/reference/compatibility.md#mtu). Then a pod's
-// fragments fit no tunnel packet, and are lost unless that may be fragmented: no DF bit.
 func tunnels(local netip.Addr) map[string]string {
-	return map[string]string{localEnd: local.String(), "remote_ip": "flow", "key": "flow", "csum": "true",
-		"df_default": "false"}
+	return map[string]string{localEnd: local.String(), "remote_ip": "flow", "key": "flow", "csum": "true"}
 }
 
 // applyBridges makes bridges, and removes unwanted ones with their content. It waits until
