@@ -259,6 +259,7 @@ const (
 	hostReports        = "the host forwards to all Services by routes with the pods' MTU"
 	forwardedIPv6      = "Linux forwards IPv6 by the MTU of the link, and reports the pods' to the endpoint's host"
 	hostTells          = "the host forwards what is too long for pods, and tells other nodes' hosts as well"
+	sharedMTU          = "the kernel has one path MTU for a host's packets and for its tunnel to the same node"
 )
 
 // fragmentTrials returns trials of datagrams that must be fragmented, in both directions.

@@ -82,6 +82,11 @@ func notLong(x way, protocol string, f family) (not []Exception) {
 			add(onUserspace.and(before4, inShared, withOVN), userspaceFragments)
 		}
 	}
+	if x.from == "host-c" && x.to == "podremote" && protocol+f.name == "udp4" {
+		// the pod is on the client's node, so its answers go by the tunnel of which the client
+		// learned the MTU
+		add(onKernel.and(withFlows, inShared), sharedMTU)
+	}
 	if !pods && (protocol == "udp" || x.to == "hostself") {
 		add(inOthers, hostReports)
 	}
