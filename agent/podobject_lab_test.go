@@ -64,7 +64,7 @@ func TestAddWaitsForTheObject(t *testing.T) {
 	err := <-never
 	if err == nil || !strings.Contains(err.Error(), `"code": 11`) ||
 		!strings.Contains(err.Error(),
-			"the agent has not read its Pod and the NetworkPolicies before it from the Kubernetes API") {
+			"the agent has not read its Pod and the policies before it from the Kubernetes API") {
 		t.Errorf("ADD without an object: %v", err)
 	}
 	eventually(t, 10*time.Second, "two pods have ports", func() (bool, string) {

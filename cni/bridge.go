@@ -17,7 +17,7 @@ import (
 var errNotReached = errors.New("its flows are not written, or OVN does not know it")
 
 // ErrUnread is the error for a pod without known labels: its policies are not known either.
-var ErrUnread = errors.New("the agent has not read its Pod and the NetworkPolicies before it from the Kubernetes API")
+var ErrUnread = errors.New("the agent has not read its Pod and the policies before it from the Kubernetes API")
 
 // Reached reports which pods on claims.ServiceBridge are reachable, by the UUIDs of their ports'
 // Interface rows: their flows are written, and OVN's flows lead to them. Their error is nil; that

@@ -46,13 +46,13 @@ func (u *update) subject(name cluster.Owner) *subject {
 	}
 	c := compiler{x: u.Index, pod: u.own[i], join: u.join, named: map[string]bool{}}
 	policies := u.byNamespace[name.Namespace]
-	egress, sends, noEgress := c.rules(Egress, policies, u.clusterwide)
-	ingress, receives, noIngress := c.rules(Ingress, policies, u.clusterwide)
+	egress, egressApplies, egressIsolated := c.rules(Egress, policies, u.clusterwide)
+	ingress, ingressApplies, ingressIsolated := c.rules(Ingress, policies, u.clusterwide)
 	if c.pod.Unread && len(policies)+len(u.clusterwide) > 0 { // any of them may select it
 		egress, ingress = nil, nil
-		sends, receives, noEgress, noIngress = true, true, true, true
+		egressApplies, ingressApplies, egressIsolated, ingressIsolated = true, true, true, true
 	}
-	if !sends && !receives {
+	if !egressApplies && !ingressApplies {
 		return nil
 	}
 	s := &subject{Pod: Pod{Pod: c.pod, Egress: Open, Ingress: Open, Joined: Open}, named: c.named}
@@ -61,12 +61,12 @@ func (u *update) subject(name cluster.Owner) *subject {
 		s.profiles = append(s.profiles, p)
 		return p.ID
 	}
-	if sends {
-		s.Egress = use(Egress, noEgress, egress)
+	if egressApplies {
+		s.Egress = use(Egress, egressIsolated, egress)
 	}
-	if receives {
-		s.Joined = use(Ingress, noIngress, c.joined(ingress))
-		s.Ingress = use(Ingress, noIngress, ingress)
+	if ingressApplies {
+		s.Joined = use(Ingress, ingressIsolated, c.joined(ingress))
+		s.Ingress = use(Ingress, ingressIsolated, ingress)
 	}
 	for key := range s.named {
 		u.named[key].users++
