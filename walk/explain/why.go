@@ -148,7 +148,7 @@ func (r *reasoner) arrived() Why {
 			w.Text += " port " + r.f.PortName
 		}
 		w.Text += " selects " + name + r.among()
-		w.Text += "; " + r.seen()
+		w.Text += "; " + r.seen() + r.announced()
 		return w
 	}
 	to := r.t.Sent.Dst
@@ -196,6 +196,22 @@ func (r *reasoner) among() string {
 		}
 	}
 	return text
+}
+
+// announced names the node that announces the destination of a packet from outside, if a pool says
+// it.
+func (r *reasoner) announced() string {
+	to := r.t.Sent.Dst
+	e := r.egressIP(to)
+	if r.t.From != (walk.Point{}) || e == nil || !e.OnlyAnnounced() {
+		return ""
+	}
+	for _, a := range e.Assigned {
+		if a.Address == to {
+			return fmt.Sprintf("; %s announces %s", a.Node, to)
+		}
+	}
+	return ""
 }
 
 // seen describes the source address that the receiver sees.

@@ -51,6 +51,8 @@ func whyCluster() string {
 		{"four", "type: NodePort", "2::3", "node-b", "only IPv4"},
 		{"host", "type: NodePort", "host", "node-b", ""},
 		{"itself", "type: ClusterIP", "1::3", "node-a", ""},
+		{"pooled", "type: LoadBalancer", "2::3", "node-b", ""},
+		{"waiting", "type: LoadBalancer", "2::3", "node-b", ""},
 	} {
 		port := fmt.Sprintf("{name: http, port: 80, targetPort: 8080, nodePort: %d}", 30010+i)
 		if !strings.Contains(x.spec, "type: ") || strings.Contains(x.spec, "ClusterIP") {
@@ -60,6 +62,10 @@ func whyCluster() string {
 		if strings.Contains(x.spec, "LoadBalancer") {
 			status = fmt.Sprintf(`, status: {loadBalancer: {ingress: [{ip: 203.0.113.%d}, {ip: "2001:db8:f::%d"}]}}`,
 				20+i, 20+i)
+		}
+		if x.name == "pooled" || x.name == "waiting" { // of the pool below
+			status = fmt.Sprintf(`, status: {loadBalancer: {ingress: [{ip: 172.18.0.%d}, {ip: "fc00:f853:ccd::%d"}]}}`,
+				50+i, 50+i)
 		}
 		write(`{apiVersion: v1, kind: Service, metadata: {name: %s, namespace: default}, spec: {%s,
  clusterIP: 10.96.0.%[3]d, clusterIPs: [10.96.0.%[3]d, "fd00:10:96::%[3]d"], ipFamilies: [IPv4, IPv6],
@@ -88,6 +94,12 @@ func whyCluster() string {
 	write(`{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: db, namespace: shop}, spec: {
  podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress],
  ingress: [{from: [{podSelector: {matchLabels: {app: api}}}], ports: [{port: 5432}]}]}}`)
+	write(`{apiVersion: hairpin.dev/v1alpha1, kind: LoadBalancerPool, metadata: {name: edge},
+ spec: {ranges: [172.18.0.60-172.18.0.69, "fc00:f853:ccd::60-fc00:f853:ccd::69"]}, status: {addresses: [
+ {address: 172.18.0.61, node: node-c, services: [default/pooled]},
+ {address: "fc00:f853:ccd::61", node: node-c, services: [default/pooled]},
+ {address: 172.18.0.62, services: [default/waiting], message: no node is ready},
+ {address: "fc00:f853:ccd::62", services: [default/waiting], message: no node is ready}]}}`)
 	write(`{apiVersion: k8s.ovn.org/v1, kind: EgressIP, metadata: {name: ours}, spec: {namespaceSelector: {},
  egressIPs: [172.18.0.33, "fc00:f853:ccd::33"], podSelector: {matchLabels: {app: out}}}, status: {items: [
  {node: node-b, egressIP: 172.18.0.33}, {node: node-b, egressIP: "fc00:f853:ccd::33"}]}}`)
@@ -196,6 +208,12 @@ var situations = []situation{
 	{from: both("outside"), to: both("svc/default/outer"), reason: explain.ReasonNotAnnounced,
 		says: []string{"nothing announces ", "an external address of Service default/outer"}},
 	{from: both("outside"), to: both("svc/default/local"), reason: explain.ReasonNotAnnounced},
+	{from: both("outside"), to: [2]string{"172.18.0.62:80", "[fc00:f853:ccd::62]:80"},
+		reason: explain.ReasonNotAnnounced,
+		says:   []string{"an external address of Service default/waiting: no node is ready"}},
+	{from: both("outside"), to: [2]string{"172.18.0.61:80", "[fc00:f853:ccd::61]:80"},
+		reason: explain.ReasonEndpoint,
+		says:   []string{"Service default/pooled port http", "; node-c announces "}},
 	{from: both("outside"), to: [2]string{"10.96.0.10:80", "[fd00:10:96::10]:80"}, reason: explain.ReasonClusterOnly,
 		says: []string{"the ClusterIP of Service default/web"}},
 	{from: both("outside"), to: both("pod/default/a1:80"), reason: explain.ReasonClusterOnly,

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -135,11 +136,12 @@ func (r *reasoner) address() (Why, bool) {
 					fmt.Sprintf("%s is the ClusterIP of %s, which is not reachable from outside "+
 						"the cluster", to, object(f.Owner)), f.Owner}, true
 			case slices.Contains(f.LoadBalancerIPs, to) || slices.Contains(f.ExternalIPs, to):
-				return Why{ReasonNotAnnounced,
-						fmt.Sprintf("nothing announces %s, an external address of %s: no node has "+
-							"it; --via NODE follows a packet that a router sends to a node", to, object(f.Owner)),
-						f.Owner},
-					true
+				why := "no node has it"
+				if e := r.egressIP(to); e != nil && e.OnlyAnnounced() {
+					why = cmp.Or(e.Service.Announced.Message, why)
+				}
+				return Why{ReasonNotAnnounced, fmt.Sprintf("nothing announces %s, an external address of %s: %s; "+
+					"--via NODE follows a packet that a router sends to a node", to, object(f.Owner), why), f.Owner}, true
 			}
 		}
 		if outside && pod != "" && r.podRange(to) != "" {
