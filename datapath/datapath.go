@@ -69,6 +69,7 @@ var (
 type part interface {
 	mergeInto(out *State, c *conflicts, list []State)
 	section(State) string
+	system() string
 	adopt(found *State, want State)
 }
 

@@ -1,12 +1,60 @@
 package datapath
 
-import "strings"
+import (
+	"slices"
+	"strings"
+
+	"hairpin/cluster"
+)
+
+// Filter selects lines of the text of a State.
+type Filter struct {
+	Systems []string      // empty = all
+	Owner   cluster.Owner // only what is planned for this object; zero = for all
+}
+
+// Systems returns the names of a State's systems, in the order of its text.
+func Systems() (names []string) {
+	for _, p := range parts {
+		names = append(names, p.system())
+	}
+	return names
+}
 
 // Print writes a State as text. Equal States give equal text.
-func Print(s State) string {
+func Print(s State) string { return Filter{}.Print(s) }
+
+// Print writes the selected lines of a State as text. With an Owner, a line is below its system's
+// heading and, for Open vSwitch, its bridge's.
+func (f Filter) Print(s State) string {
 	var b strings.Builder
 	for _, p := range parts {
-		b.WriteString(p.section(s))
+		if len(f.Systems) == 0 || slices.Contains(f.Systems, p.system()) {
+			b.WriteString(f.owned(p.section(s)))
+		}
+	}
+	return b.String()
+}
+
+// owned returns the lines of the Owner.
+func (f Filter) owned(section string) string {
+	if f.Owner == (cluster.Owner{}) {
+		return section
+	}
+	var b strings.Builder
+	heading, bridge := "", ""
+	owner := f.Owner.String()
+	for line := range strings.Lines(section) {
+		switch {
+		case strings.HasPrefix(line, "### "):
+			heading = line
+		case strings.HasPrefix(line, "bridge "):
+			bridge = line
+		case strings.HasSuffix(line, " # "+owner+"\n") || strings.Contains(line, `comment "`+owner+`"`) ||
+			strings.Contains(line, `comment "`+owner+`: `):
+			b.WriteString(heading + bridge + line)
+			heading, bridge = "", ""
+		}
 	}
 	return b.String()
 }
@@ -22,3 +70,5 @@ func (p Part[S, D]) section(s State) string {
 	}
 	return p.heading + "\n" + text
 }
+
+func (p Part[S, D]) system() string { return p.System }

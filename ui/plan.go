@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"hairpin/cluster"
@@ -11,14 +12,41 @@ import (
 	"hairpin/plan"
 )
 
+// PlanOptions select what Plan prints.
+type PlanOptions struct {
+	Dir     string   // the folder of manifests
+	Systems []string // some of Systems; empty = all
+	Object  string   // KIND/NAMESPACE/NAME or KIND/NAME: only what is planned for it; empty = for all
+}
+
+// Systems returns the names of the systems that a node's desired State configures.
+func Systems() []string { return datapath.Systems() }
+
+func (o *PlanOptions) filter() (datapath.Filter, error) {
+	f := datapath.Filter{Systems: o.Systems, Owner: cluster.ParseOwner(o.Object)}
+	for _, name := range o.Systems {
+		if !slices.Contains(Systems(), name) {
+			return f, fmt.Errorf("--system: %q is none of %s", name, strings.Join(Systems(), ", "))
+		}
+	}
+	if o.Object != "" && f.Owner == (cluster.Owner{}) {
+		return f, fmt.Errorf("--object: %q is not KIND/NAMESPACE/NAME or KIND/NAME", o.Object)
+	}
+	return f, nil
+}
+
 // Plan prints the desired State of a node, from a folder of manifests. It reports problems on errw.
 // A missing Node is an error.
-func Plan(w, errw io.Writer, dir string, flags []string, c config.Config) error {
+func Plan(w, errw io.Writer, o PlanOptions, flags []string, c config.Config) error {
+	only, err := o.filter()
+	if err != nil {
+		return err
+	}
 	node, err := config.NodeName(c)
 	if err != nil {
 		return err
 	}
-	s, err := readFolder("-f", dir, c)
+	s, err := readFolder("-f", o.Dir, c)
 	if err != nil {
 		return err
 	}
@@ -27,7 +55,7 @@ func Plan(w, errw io.Writer, dir string, flags []string, c config.Config) error 
 		for _, n := range s.Nodes {
 			names = append(names, n.Name)
 		}
-		return fmt.Errorf("-f %s: has no Node %q; choose one with --node: %s", dir, node, strings.Join(names, ", "))
+		return fmt.Errorf("-f %s: has no Node %q; choose one with --node: %s", o.Dir, node, strings.Join(names, ", "))
 	}
 	if err := canAct(flags, &cluster.Snapshot{Nodes: []*cluster.Node{s.Node(node)}}); err != nil {
 		return err
@@ -38,7 +66,11 @@ func Plan(w, errw io.Writer, dir string, flags []string, c config.Config) error 
 			return fmt.Errorf("print: %w", err)
 		}
 	}
-	if _, err := io.WriteString(w, datapath.Print(state)); err != nil {
+	text := only.Print(state)
+	if text == "" {
+		return fmt.Errorf("nothing of that is planned on node %s", node)
+	}
+	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil

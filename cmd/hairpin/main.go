@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -172,29 +173,35 @@ standard input. The program is also the plugin without an argument, if CNI_COMMA
 
 func planCommand() *cobra.Command {
 	var s settings
-	var dir string
+	var o ui.PlanOptions
 	c := &cobra.Command{
 		Use:   "plan -f DIR --node NAME",
 		Short: "Print a node's desired state, computed from a directory of manifests",
 		Args:  cobra.NoArgs,
 		Long: `The output has the syntax of ovn-nbctl, ovs-ofctl, nft and ip. Problems of the manifests are printed
 to standard error.`,
-		Example: "  hairpin plan -f examples/demo --node node-a",
+		Example: `  hairpin plan -f examples/demo --node node-a
+  hairpin plan -f examples/demo --node node-a --system nft --object Service/default/podlocal`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)
 			if err != nil {
 				return err
 			}
-			if dir == "" {
+			if o.Dir == "" {
 				return hinted(c, errors.New("needs manifests: -f DIR"))
 			}
-			return ui.Plan(c.OutOrStdout(), c.ErrOrStderr(), dir, given(c), conf)
+			return ui.Plan(c.OutOrStdout(), c.ErrOrStderr(), o, given(c), conf)
 		}}
 	s.addFor(c, append(ofCluster[:], "node")...)
-	c.Flags().StringVarP(&dir, "filename", "f", "",
+	c.Flags().StringSliceVar(&o.Systems, "system", nil,
+		"print only these: "+strings.Join(ui.Systems(), ", ")+"; empty = all")
+	c.Flags().StringVar(&o.Object, "object", "",
+		"print only what is planned for this object: KIND/NAMESPACE/NAME, such as Service/default/web, or Node/NAME")
+	oneOf(c, "system", ui.Systems()...)
+	c.Flags().StringVarP(&o.Dir, "filename", "f", "",
 		"directory with manifests of Nodes, Pods, Services and EndpointSlices")
 	completes(c, "node", func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-		return completed(&s, &ui.ExplainOptions{Dir: dir}, nodeNames)(c, args, word)
+		return completed(&s, &ui.ExplainOptions{Dir: o.Dir}, nodeNames)(c, args, word)
 	})
 	return c
 }

@@ -60,6 +60,12 @@ func TestWrongWords(t *testing.T) {
 			`has no Node "x"; choose one with --node: node-a, node-b, node-c`},
 		{[]string{"plan", "-f", demo, "--node", "node-a", "--gateway-mode", "local"},
 			"--gateway-mode changes nothing: the annotation k8s.ovn.org/l3-gateway-config of Node node-a has shared"},
+		{[]string{"plan", "-f", demo, "--node", "node-a", "--system", "ovs"},
+			`--system: "ovs" is none of ovn, openvswitch, nft, host, connections, redirect`},
+		{[]string{"plan", "-f", demo, "--node", "node-a", "--object", "web"},
+			`--object: "web" is not KIND/NAMESPACE/NAME`},
+		{[]string{"plan", "-f", demo, "--node", "node-a", "--object", "Service/default/none"},
+			"nothing of that is planned on node node-a"},
 		{[]string{"explain", "-f", demo, "--gateway-mode", "local", "host/node-a", "svc/default/web"},
 			"--gateway-mode changes nothing: the annotation k8s.ovn.org/l3-gateway-config of Node node-a has shared"},
 		{[]string{"plan", "-f", demo, "--node", "node-a", "--service-engine", "ovn"},
@@ -79,6 +85,30 @@ func TestWrongWords(t *testing.T) {
 		if out, err := typed(t, c.words...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, without %q\n%s", c.words, err, c.want, out)
 		}
+	}
+}
+
+// TestPlanOfObject checks that plan prints what a Service has in each system, and nothing else.
+func TestPlanOfObject(t *testing.T) {
+	const object = "Service/default/podlocal"
+	words := []string{"plan", "-f", "../../examples/demo", "--node", "node-a", "--object", object}
+	all, err := typed(t, words...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"### Open vSwitch", "bridge br-svc\n", "### nft", "tcp . 30001"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no %q in\n%s", want, all)
+		}
+	}
+	for line := range strings.Lines(all) {
+		if !strings.HasPrefix(line, "### ") && !strings.HasPrefix(line, "bridge ") && !strings.Contains(line, object) {
+			t.Errorf("is of another object: %s", line)
+		}
+	}
+	some, err := typed(t, append(words, "--system", "nft")...)
+	if err != nil || !strings.HasPrefix(some, "### nft\n") || !strings.Contains(all, some) {
+		t.Errorf("only nft: %v\n%s", err, some)
 	}
 }
 

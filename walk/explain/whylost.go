@@ -141,7 +141,9 @@ func (r *reasoner) address() (Why, bool) {
 					why = cmp.Or(e.Service.Announced.Message, why)
 				}
 				return Why{ReasonNotAnnounced, fmt.Sprintf("nothing announces %s, an external address of %s: %s; "+
-					"--via NODE follows a packet that a router sends to a node", to, object(f.Owner), why), f.Owner}, true
+						"--via NODE follows a packet that a router sends to a node", to, object(f.Owner), why),
+						f.Owner},
+					true
 			}
 		}
 		if outside && pod != "" && r.podRange(to) != "" {
