@@ -85,6 +85,10 @@ func values() map[string]struct {
 		"default conntrack-tcp-be-liberal": {[]string{"true"},
 			map[string]string{"": "is neither true nor false"}},
 
+		"default load-balancer-class": {[]string{"example.net/edge"}, nil},
+		"default load-balancer-default": {[]string{"true"},
+			map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
+
 		"default node": {[]string{"node-a"}, nil},
 		"default repair": {[]string{"false"},
 			map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
