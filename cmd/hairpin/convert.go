@@ -48,8 +48,41 @@ for; unknown keys are listed on standard error.`,
 		}}
 	convert.Flags().StringVar(&mode, "gateway-mode", cluster.ModeDetached,
 		"gateway mode of the result: detached (as MicroShift), local or shared")
-	c.AddCommand(convert)
+	c.AddCommand(convert, convertPools())
 	return c
+}
+
+func convertPools() *cobra.Command {
+	return &cobra.Command{
+		Use:   "pools FILE…",
+		Short: "Print LoadBalancerPools like MetalLB's IPAddressPools and L2Advertisements",
+		Args:  cobra.MinimumNArgs(1),
+		Long: `FILE has objects of MetalLB. Comments in the output say what a LoadBalancerPool does differently;
+objects of other kinds are listed on standard error.`,
+		Example: "  kubectl get ipaddresspools,l2advertisements -n metallb-system -o yaml > metallb.yaml\n" +
+			"  hairpin config pools metallb.yaml > pools.yaml",
+		RunE: func(c *cobra.Command, files []string) error {
+			var pools config.Pools
+			for _, f := range files {
+				text, err := os.ReadFile(f)
+				if err != nil {
+					return err
+				}
+				others, err := pools.Add(f, text)
+				if err != nil {
+					return err
+				}
+				for _, o := range others {
+					fmt.Fprintf(c.ErrOrStderr(), "not converted: %s\n", report.Plain(o, ""))
+				}
+			}
+			text, err := pools.Convert()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(c.OutOrStdout(), text)
+			return err
+		}}
 }
 
 // advertise is for a unit that runs at every boot, before the API server.
