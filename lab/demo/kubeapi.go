@@ -96,7 +96,7 @@ func (a *kubeAPI) start(ctx context.Context, d *Demo) error {
 // define installs the resource definitions, as the chart does.
 func (a *kubeAPI) define(ctx context.Context, d *Demo) error {
 	for file, path := range map[string]string{"egressips.yaml": watch.EgressIPPath(),
-		"egressservices.yaml": watch.EgressServicePath("default")} {
+		"egressservices.yaml": watch.EgressServicePath("default"), "loadbalancerpools.yaml": watch.PoolPath()} {
 		text, err := os.ReadFile(filepath.Join(d.opt.Objects, "../../charts/hairpin/crds", file))
 		if err == nil {
 			err = a.post(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", text)
@@ -222,6 +222,8 @@ func (o *object) path() (string, error) {
 		return watch.EgressIPPath(), nil
 	case "EgressService":
 		return watch.EgressServicePath(space), nil
+	case "LoadBalancerPool":
+		return watch.PoolPath(), nil
 	}
 	return "", fmt.Errorf("the demo makes no %s", o.Kind)
 }
@@ -247,6 +249,8 @@ func (a *kubeAPI) carriers(ctx context.Context, _ *lab.Lab, name string) ([]carr
 	path := watch.EgressIPPath() + "/" + name
 	if space, service, is := strings.Cut(name, "/"); is {
 		path = watch.EgressServicePath(space) + "/" + service
+	} else if name == lbPool {
+		path = watch.PoolPath() + "/" + name
 	}
 	text, err := a.rest().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil {
@@ -254,12 +258,16 @@ func (a *kubeAPI) carriers(ctx context.Context, _ *lab.Lab, name string) ([]carr
 	}
 	var e struct {
 		Status struct {
-			Items []carrier
-			Host  string
+			Items     []carrier
+			Host      string
+			Addresses []struct{ Address, Node string } // of a LoadBalancerPool
 		}
 	}
 	if err = json.Unmarshal(text, &e); e.Status.Host != "" {
 		return []carrier{{Node: e.Status.Host}}, err
+	}
+	for _, a := range e.Status.Addresses {
+		e.Status.Items = append(e.Status.Items, carrier{Node: a.Node, EgressIP: a.Address})
 	}
 	return e.Status.Items, err
 }
