@@ -61,7 +61,7 @@ func mirroredText(s string) string {
 	}
 	return strings.NewReplacer("IPv4", "IPv6", "hosts_ip4", "hosts_ip6", "secondary_ip4", "secondary_ip6", "ip4.",
 		"ip6.", "force_snat == 1 && ip4", "force_snat == 1 && ip6", "ports4", "ports6", "externals4", "externals6",
-		"guarded4", "guarded6",
+		"guarded4", "guarded6", "announced4", "announced6",
 		"allowed4", "allowed6", "egress4", "egress6", "egress-pods4", "egress-pods6", "tunnels4", "tunnels6",
 		"icmp4.type == 8", "icmp6.type == 128", "ip4 && udp.dst == 68", "ip6 && udp.dst == 546", "node-ips4",
 		"node-ips6", "service-ips4", "service-ips6").Replace(s)

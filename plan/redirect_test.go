@@ -30,6 +30,13 @@ spec:
   clusterIPs: [10.96.0.99]
   ports: [{protocol: TCP, port: 80, nodePort: 30099}]
 status: {loadBalancer: {ingress: [{ip: 172.18.0.3}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: guarded-1, namespace: default, labels: {kubernetes.io/service-name: guarded}}
+addressType: IPv4
+ports: [{protocol: TCP, port: 8080}]
+endpoints: [{addresses: [192.0.2.77], conditions: {ready: true}}]
 `
 	archive, err := txtar.ParseFile("testdata/redirect-detached.txtar")
 	if err != nil {

@@ -43,7 +43,7 @@ func TestUIBadInput(t *testing.T) {
 		{"/walk?" + good + "&family=5", 400, "<strong>family</strong> <code>5</code>: must be 4 or 6"},
 		{"/walk?" + good + "&endpoint=10.0.0.1", 400,
 			"<strong>endpoint</strong> <code>10.0.0.1</code>: the Service has no such endpoint"},
-		{"/walk?" + good + "&via=x", 400, "<strong>via</strong> <code>x</code>: there is no such Node"},
+		{"/walk?" + good + "&via=x", 400, "<strong>via</strong> <code>x</code>: there is no Node"},
 		{"/walk?" + good + "&node-port=yes", 400, "<strong>node-port</strong> <code>yes</code>: must be 1"},
 		{"/walk?" + good + "&colour=red", 400, "<strong>colour</strong> <code>red</code>: there is no such field"},
 		{"/walk?" + good + "&via=node-a&via=node-b", 400, "<strong>via</strong> <code>node-b</code>: is given twice"},
