@@ -89,7 +89,7 @@ func showsFault(t *testing.T, n *lab.Node) {
 		"/walk?from=host/node-a&to=svc/default/hostself": {"Delivered to host node-a port 8081",
 			"what is really there"},
 		"/walk?from=host/node-a&to=svc/default/hostself&live=1": {"Drift: node-a, br-svc SNAT",
-			"Not delivered: switch node-a", `class="faulty"`, "[default] repair is off"},
+			"Not delivered: switch node-a", `faulty"`, "[default] repair is off"},
 	} {
 		status, body, _ := uitest.Fetch(t, "GET", base+path, "")
 		for _, w := range want {
