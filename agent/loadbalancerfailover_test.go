@@ -40,8 +40,9 @@ func TestLoadBalancerFailover(t *testing.T) {
 	n, slowest := failed(all)
 	t.Logf("planned move in %v: of %d connections %d failed, the slowest took %v", moved.Round(time.Millisecond),
 		len(all), n, slowest.Round(time.Millisecond))
-	if n > len(all)/10 {
-		t.Errorf("more connections failed in a planned move than a busy machine loses")
+	// Those that are open when neighbors learn the new node are reset: up to 3 were.
+	if n > 20 {
+		t.Errorf("more connections failed in a planned move than were open at one moment")
 	}
 
 	noError(t, g.Label(ctx, demo.EgressDies, true))
