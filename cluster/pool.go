@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -37,10 +38,7 @@ func (p *Pool) Has(a netip.Addr) bool {
 
 // Older orders pools: of two with the same address, the older has it.
 func (p *Pool) Older(q *Pool) int {
-	if c := p.Created.Compare(q.Created); c != 0 {
-		return c
-	}
-	return p.Owner.Compare(q.Owner)
+	return cmp.Or(p.Created.Compare(q.Created), p.Owner.Compare(q.Owner))
 }
 
 // AddressRange is the addresses from First to Last, of one family.
@@ -63,7 +61,8 @@ func (r AddressRange) overlaps(q AddressRange) bool {
 	return r.Contains(q.First) || q.Contains(r.First)
 }
 
-func rangeOf(p netip.Prefix) AddressRange {
+// RangeOf returns the addresses of a prefix.
+func RangeOf(p netip.Prefix) AddressRange {
 	last := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < 8*len(last); i++ {
 		last[i/8] |= 0x80 >> (i % 8)
@@ -115,7 +114,7 @@ func parseRange(text string) (AddressRange, error) {
 	case isPrefix && p != p.Masked():
 		return r, fmt.Errorf("%s does not begin with its first address, %s", text, p.Masked().Addr())
 	case isPrefix:
-		r = rangeOf(p)
+		r = RangeOf(p)
 	case !isRange:
 		return r, fmt.Errorf("%q is neither a prefix such as 192.0.2.0/26 nor a range such as "+
 			"192.0.2.10-192.0.2.20", text)
@@ -132,7 +131,7 @@ func parseRange(text string) (AddressRange, error) {
 		}
 	}
 	for _, x := range unreachable {
-		if r.overlaps(rangeOf(x.prefix)) {
+		if r.overlaps(RangeOf(x.prefix)) {
 			return r, fmt.Errorf("%s overlaps %s: Services cannot have %s address", text, x.prefix, x.kind)
 		}
 	}
@@ -157,7 +156,7 @@ func rangesOfPools(pools []*Pool) (list []pooled) {
 // rejectsRange returns why a pool cannot have a range; empty if it can.
 func (g *guard) rejectsRange(p *Pool, r AddressRange, pools []*Pool) string {
 	for _, x := range g.ranges {
-		if r.overlaps(rangeOf(x.prefix)) {
+		if r.overlaps(RangeOf(x.prefix)) {
 			return fmt.Sprintf("%s overlaps %s (%s): its addresses are not used", r, x.what, x.prefix)
 		}
 	}

@@ -88,7 +88,7 @@ func TestPoolBeyondLimit(t *testing.T) {
 	}
 }
 
-// TestExternalIPsOfPools: nobody takes an address of a pool by spec.externalIPs.
+// TestExternalIPsOfPools checks that spec.externalIPs cannot take an address of a pool.
 func TestExternalIPsOfPools(t *testing.T) {
 	web := service("web", "10.96.0.9",
 		func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.1", "192.0.3.1"} })

@@ -62,7 +62,7 @@ func (s *Snapshot) Reserved() *Reserved {
 // report adds what a node reports.
 func (r *Reserved) report(n *Node, config *Config) {
 	for _, x := range n.Networks(config) {
-		if edge := rangeOf(x.Prefix); x.Prefix.Addr().Is4() && x.Prefix.Bits() < 31 {
+		if edge := RangeOf(x.Prefix); x.Prefix.Addr().Is4() && x.Prefix.Bits() < 31 {
 			r.reported[edge.First] = fmt.Sprintf("%s is the address of the network %s", edge.First, x.Prefix)
 			r.reported[edge.Last] = fmt.Sprintf("%s is the broadcast address of %s", edge.Last, x.Prefix)
 		} else if x.Prefix.Addr().Is6() { // RFC 4291, 2.6.1

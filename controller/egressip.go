@@ -53,8 +53,8 @@ type egressIPs struct {
 	reasons    map[cluster.Problem]string     // of the current Events
 	announcers map[netip.Addr]announcer       // of load balancer addresses that were decided in this round
 	announced  map[cluster.Owner]statusChange // the ones among them that the status of pools must show
-	warned     string                         // the last error that was logged
-	unlabelled string                         // the last error of label that was logged
+	warned     lastWarning
+	unlabelled lastWarning // of label
 }
 
 // announcer is the node that announces an address, or why none does.
@@ -274,15 +274,7 @@ func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Dura
 		}
 		return nil
 	})
-	if err == nil || ctx.Err() != nil {
-		g.warned = ""
-		return 0
-	}
-	if text := err.Error(); text != g.warned {
-		g.log.Warn("status of EgressIPs", "error", text)
-		g.warned = text
-	}
-	return retry.Last
+	return g.warned.log(ctx, g.log, "status of EgressIPs", err)
 }
 
 func said(list []cluster.Assignment) string {
@@ -297,20 +289,27 @@ func said(list []cluster.Assignment) string {
 // subresource; there, patch writes the object itself.
 func (g *egressIPs) patch(ctx context.Context, c statusChange) error {
 	if c.e.Service != nil {
-		return g.patchHost(ctx, c)
+		return patchStatus(ctx, g.client, c.e.Owner, c.e.UID, types.MergePatchType, v1.EgressServiceStatus{Host: c.host},
+			watch.EgressServicePath(c.e.Owner.Namespace)+"/"+c.e.Owner.Name+"/status")
 	}
 	status := v1.EgressIPStatus{Items: make([]v1.EgressIPStatusItem, 0, len(c.items)), Conditions: c.conditions}
 	for _, a := range c.items {
 		status.Items = append(status.Items, v1.EgressIPStatusItem{Node: a.Node, EgressIP: a.Address.String()})
 	}
-	// The UID prevents a write to another EgressIP of the same name.
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.e.UID}, "status": status})
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.e.Owner, err)
-	}
 	path := watch.EgressIPPath() + "/" + c.e.Owner.Name
-	for _, p := range []string{path + "/status", path} {
-		err = g.client.Core.Patch(types.MergePatchType).AbsPath(p).SetHeader("Accept", "application/json").
+	return patchStatus(ctx, g.client, c.e.Owner, c.e.UID, types.MergePatchType, status, path+"/status", path)
+}
+
+// patchStatus writes the status of an object, at the first of the paths that is found. The UID
+// prevents a write to another object of the same name.
+func patchStatus(ctx context.Context, client *kubeapi.Client, owner cluster.Owner, uid string, kind types.PatchType,
+	status any, paths ...string) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
+	if err != nil {
+		return fmt.Errorf("%s: %w", owner, err)
+	}
+	for _, p := range paths {
+		err = client.Core.Patch(kind).AbsPath(p).SetHeader("Accept", "application/json").
 			Param("fieldManager", "hairpin").Body(body).Do(ctx).Error()
 		if !apierrors.IsNotFound(err) {
 			break
@@ -319,5 +318,21 @@ func (g *egressIPs) patch(ctx context.Context, c statusChange) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // it was deleted or replaced: the watch will show it
 	}
-	return fmt.Errorf("%s: %w", c.e.Owner, err)
+	return fmt.Errorf("%s: %w", owner, err)
+}
+
+// lastWarning is the last error that was logged. The same one is logged once.
+type lastWarning string
+
+// log logs the error of a write, and returns the time until the next try; 0 if there is none.
+func (w *lastWarning) log(ctx context.Context, log *slog.Logger, what string, err error) time.Duration {
+	if err == nil || ctx.Err() != nil {
+		*w = ""
+		return 0
+	}
+	if text := err.Error(); text != string(*w) {
+		log.Warn(what, "error", text)
+		*w = lastWarning(text)
+	}
+	return retry.Last
 }

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,15 +9,12 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
 	"hairpin/kube"
 	"hairpin/plan/assign"
-	"hairpin/retry"
-	"hairpin/watch"
 )
 
 // hostOf returns the desired host in the status of an EgressService.
@@ -30,22 +26,6 @@ func hostOf(d assign.Decision) string {
 		return d.Items[0].Node
 	}
 	return ""
-}
-
-// patchHost writes the status of an EgressService.
-func (g *egressIPs) patchHost(ctx context.Context, c statusChange) error {
-	owner := c.e.Owner
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.e.UID},
-		"status": v1.EgressServiceStatus{Host: c.host}})
-	if err == nil {
-		err = g.client.Core.Patch(types.MergePatchType).AbsPath(watch.EgressServicePath(owner.Namespace), owner.Name,
-			"status").
-			SetHeader("Accept", "application/json").Param("fieldManager", "hairpin").Body(body).Do(ctx).Error()
-	}
-	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it was deleted or replaced: the watch will show it
-	}
-	return fmt.Errorf("%s: %w", owner, err)
 }
 
 // writtenLabels are labels that the watch may not show yet.
@@ -98,13 +78,5 @@ func (g *egressIPs) label(ctx context.Context, s *cluster.Snapshot, hosts map[cl
 		g.labels[n.Name] = writtenLabels{changes, now.Add(watchLag)}
 	}
 	maps.DeleteFunc(g.labels, func(n string, _ writtenLabels) bool { return !present[n] })
-	if len(errs) == 0 || ctx.Err() != nil {
-		g.unlabelled = ""
-		return 0
-	}
-	if text := errors.Join(errs...).Error(); text != g.unlabelled {
-		g.log.Warn("labels of hosts of EgressServices", "error", text)
-		g.unlabelled = text
-	}
-	return retry.Last
+	return g.unlabelled.log(ctx, g.log, "labels of hosts of EgressServices", errors.Join(errs...))
 }

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -12,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,7 +18,6 @@ import (
 	"hairpin/api/v1alpha1"
 	"hairpin/cluster"
 	"hairpin/plan/assign"
-	"hairpin/retry"
 	"hairpin/watch"
 )
 
@@ -31,7 +28,7 @@ type loadBalancers struct {
 	egress   *egressIPs // elects the nodes, and writes Events
 	services map[cluster.Owner]writtenService
 	pools    map[cluster.Owner]writtenPool
-	warned   string // the last error that was logged
+	warned   lastWarning
 
 	mu sync.Mutex // of services and pools, while several are written
 }
@@ -209,15 +206,7 @@ func sameStatus(a, b *v1alpha1.LoadBalancerPoolStatus) bool {
 // write makes the changes.
 func (b *loadBalancers) write(ctx context.Context, changes []func() error) time.Duration {
 	err := write(changes, func(change func() error) error { return change() })
-	if err == nil || ctx.Err() != nil {
-		b.warned = ""
-		return 0
-	}
-	if text := err.Error(); text != b.warned {
-		b.egress.log.Warn("write load balancer addresses", "error", text)
-		b.warned = text
-	}
-	return retry.Last
+	return b.warned.log(ctx, b.egress.log, "write load balancer addresses", err)
 }
 
 // writeService writes the status of a Service. A strategic merge patch leaves the conditions of
@@ -228,12 +217,10 @@ func (b *loadBalancers) writeService(ctx context.Context, l *cluster.LoadBalance
 	for _, x := range a.Addresses {
 		ingress = append(ingress, map[string]string{"ip": x.String(), "ipMode": "VIP"})
 	}
-	err := b.patch(ctx, types.StrategicMergePatchType,
-		"/api/v1/namespaces/"+l.Owner.Namespace+"/services/"+l.Owner.Name+"/status", l.UID, map[string]any{
-			"loadBalancer": map[string]any{"ingress": ingress}, "conditions": []metav1.Condition{c},
-		})
-	if err != nil {
-		return fmt.Errorf("%s: %w", l.Owner, err)
+	if err := patchStatus(ctx, b.egress.client, l.Owner, l.UID, types.StrategicMergePatchType, map[string]any{
+		"loadBalancer": map[string]any{"ingress": ingress}, "conditions": []metav1.Condition{c},
+	}, "/api/v1/namespaces/"+l.Owner.Namespace+"/services/"+l.Owner.Name+"/status"); err != nil {
+		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -249,12 +236,11 @@ func (b *loadBalancers) writeService(ctx context.Context, l *cluster.LoadBalance
 // writePool writes the status of a pool.
 func (b *loadBalancers) writePool(ctx context.Context, p *cluster.Pool, status v1alpha1.LoadBalancerPoolStatus,
 	now time.Time) error {
-	err := b.patch(ctx, types.MergePatchType, watch.PoolPath()+"/"+p.Owner.Name+"/status", p.UID, map[string]any{
+	if err := patchStatus(ctx, b.egress.client, p.Owner, p.UID, types.MergePatchType, map[string]any{
 		"addresses": status.Addresses, "inUse": status.InUse, "available": status.Available,
 		"conditions": status.Conditions,
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", p.Owner, err)
+	}, watch.PoolPath()+"/"+p.Owner.Name+"/status"); err != nil {
+		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -272,18 +258,4 @@ func (b *loadBalancers) writePool(ctx context.Context, p *cluster.Pool, status v
 		}
 	}
 	return nil
-}
-
-// patch writes a status. The UID prevents a write to another object of the same name.
-func (b *loadBalancers) patch(ctx context.Context, kind types.PatchType, path, uid string, status any) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
-	if err != nil {
-		return err
-	}
-	err = b.egress.client.Core.Patch(kind).AbsPath(path).SetHeader("Accept", "application/json").
-		Param("fieldManager", "hairpin").Body(body).Do(ctx).Error()
-	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it was deleted or replaced: the watch will show it
-	}
-	return err
 }

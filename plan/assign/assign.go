@@ -175,11 +175,7 @@ func broadcast(p netip.Prefix) netip.Addr {
 	if !p.Addr().Is4() || p.Bits() >= 31 {
 		return netip.Addr{}
 	}
-	b := p.Addr().As4()
-	for i := p.Bits(); i < 32; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	return netip.AddrFrom4(b)
+	return cluster.RangeOf(p).Last
 }
 
 // keep keeps an EgressIP's earlier assignments to nodes of a state, if they are still valid.

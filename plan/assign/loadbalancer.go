@@ -43,7 +43,8 @@ const (
 // Snapshot. Earlier decisions are in the Snapshot as Ingress, and stay while they are valid:
 //   - A Service gets one address per family, the requested one, or the lowest free one of the first
 //     pool that selects it, by name. Requests come first.
-//   - Whoever has an address keeps it. If two have it, or want the same free one, the older does.
+//   - A Service that has an address keeps it. If two Services have or request the same address, the
+//     older one gets it.
 //   - Services of one namespace with the same sharing key share an address if their ports differ
 //     and none has externalTrafficPolicy Local.
 func LoadBalancers(s *cluster.Snapshot) ([]Allocation, []PoolUse) {
