@@ -51,17 +51,9 @@ func (w *warnings) HandleWarningHeader(_ int, _, text string) {
 
 func startServer(t *testing.T) *server {
 	t.Helper()
-	l := lab.Start(t, lab.Config{}) // skips without root
-	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})
-	must(t, err)
-	binary, err := lab.BuildKube(t.Context(), "/var/cache/hairpin", func(line string) { t.Log(line) })
-	must(t, err)
-	api, err := lab.StartAPIServer(t.Context(), lab.APIServerConfig{
-		Binary: binary, Dir: t.TempDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(), DieWithCaller: true,
-	})
-	must(t, err)
-	t.Cleanup(func() { must(t, api.Stop()) })
+	api, host := lab.StartAPI(t) // skips without root
 	s := &server{host: host, file: api.Kubeconfig(), warned: &warnings{}}
+	var err error
 	s.config, err = api.RESTConfig()
 	must(t, err)
 	s.config.WarningHandler = s.warned

@@ -46,17 +46,8 @@ type controlPlane struct {
 
 func startControlPlane(t *testing.T) *controlPlane {
 	t.Helper()
-	l := lab.Start(t, lab.Config{}) // skips without root
-	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})
-	noError(t, err)
-	binary, err := lab.BuildKube(t.Context(), "/var/cache/hairpin", func(line string) { t.Log(line) })
-	noError(t, err)
-	p := &controlPlane{host: host}
-	p.server, err = lab.StartAPIServer(t.Context(), lab.APIServerConfig{
-		Binary: binary, Dir: t.TempDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(), DieWithCaller: true,
-	})
-	noError(t, err)
-	t.Cleanup(func() { noError(t, p.server.Stop()) })
+	p := &controlPlane{}
+	p.server, p.host = lab.StartAPI(t) // skips without root
 	config, err := p.server.RESTConfig()
 	noError(t, err)
 	config.WarningHandlerWithContext = rest.NoWarnings{}

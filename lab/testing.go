@@ -19,6 +19,7 @@ type TB interface {
 	Fatalf(format string, args ...any)
 	Skipf(format string, args ...any)
 	Cleanup(func())
+	TempDir() string
 	Context() context.Context
 }
 
@@ -68,6 +69,31 @@ func (l *Lab) Raceless(t TB, daemon string) {
 func StartNode(t TB, cfg NodeConfig) *Node {
 	t.Helper()
 	return Start(t, Config{}).Add(t, cfg)
+}
+
+// StartAPI starts a lab with a host that has an API server; all end with the test.
+func StartAPI(t TB) (*APIServer, *Host) {
+	t.Helper()
+	l := Start(t, Config{})
+	host, err := l.StartHost(t.Context(), HostConfig{Name: "api"})
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	binary, err := BuildKube(t.Context(), "/var/cache/hairpin", func(line string) { t.Logf("%s", line) })
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	server, err := StartAPIServer(t.Context(), APIServerConfig{Binary: binary, Dir: t.TempDir(),
+		Address: host.Addresses()[0].Addr(), Netns: host.Netns(), DieWithCaller: true})
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Errorf("%v", err)
+		}
+	})
+	return server, host
 }
 
 // Add starts another node in a lab of a test.

@@ -61,16 +61,7 @@ func must(t *testing.T, err error) {
 
 func startTarget(t *testing.T) *target {
 	t.Helper()
-	l := lab.Start(t, lab.Config{}) // skips without root
-	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})
-	must(t, err)
-	binary, err := lab.BuildKube(t.Context(), "/var/cache/hairpin", func(line string) { t.Log(line) })
-	must(t, err)
-	api, err := lab.StartAPIServer(t.Context(), lab.APIServerConfig{
-		Binary: binary, Dir: t.TempDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(), DieWithCaller: true,
-	})
-	must(t, err)
-	t.Cleanup(func() { must(t, api.Stop()) })
+	api, _ := lab.StartAPI(t) // skips without root
 	config, err := api.RESTConfig()
 	must(t, err)
 	x := &target{t: t}

@@ -22,16 +22,7 @@ import (
 // TestServer: a real API server accepts the definition, rejects invalid objects, and returns valid
 // ones unchanged.
 func TestServer(t *testing.T) {
-	l := lab.Start(t, lab.Config{}) // skips where there is no root
-	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})
-	check(t, err)
-	binary, err := lab.BuildKube(t.Context(), "/var/cache/hairpin", func(line string) { t.Log(line) })
-	check(t, err)
-	server, err := lab.StartAPIServer(t.Context(), lab.APIServerConfig{
-		Binary: binary, Dir: t.TempDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(), DieWithCaller: true,
-	})
-	check(t, err)
-	t.Cleanup(func() { check(t, server.Stop()) })
+	server, _ := lab.StartAPI(t) // skips without root
 	config, err := server.RESTConfig()
 	check(t, err)
 	client, err := dynamic.NewForConfig(config)

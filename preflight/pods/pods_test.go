@@ -39,21 +39,8 @@ func (c *cluster) check(err error) {
 
 func start(t *testing.T) *cluster {
 	t.Helper()
-	l := lab.Start(t, lab.Config{}) // skips without root
 	c := &cluster{T: t}
-	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})
-	c.check(err)
-	binary, err := lab.BuildKube(t.Context(), "/var/cache/hairpin", func(line string) { t.Log(line) })
-	c.check(err)
-	server, err := lab.StartAPIServer(t.Context(), lab.APIServerConfig{
-		Binary: binary, Dir: t.TempDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(), DieWithCaller: true,
-	})
-	c.check(err)
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	server, _ := lab.StartAPI(t) // skips without root
 	as, err := server.RESTConfig()
 	c.check(err)
 	as.WarningHandlerWithContext = rest.NoWarnings{}
