@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"hairpin/apply/nbdb"
 	"hairpin/apply/ofctl"
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -116,7 +115,7 @@ func kernelConntrack() *ofctl.Usage {
 func (a *agent) measureOVN(give ops.Put) {
 	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
-	var s nbdb.Stats = a.targets.NB.Stats(ctx, a.config.Process.OVNRunDir)
+	s := a.targets.NB.Stats(ctx, a.config.Process.OVNRunDir)
 	for c, yes := range s.Connected {
 		give("hairpin_ovn_connected", ops.One(yes), c[0], c[1])
 	}

@@ -280,8 +280,8 @@ its predecessor's state as maintained.
 
 Every process serves the same paths on its socket in ` + "`run-dir`" + ` (` + "`agent.sock`, `controller.sock`" + `).
 Two controllers may share a node: the one that has the address answers for both. The command
-` + "`hairpin probe livez --controller`" + ` asks a certain one by its ` + "`run-dir`" + `. A controller whose main loop
-hangs ends itself.
+` + "`hairpin probe livez --controller`" + ` selects one by its ` + "`run-dir`" + `. A controller exits when its
+main loop hangs.
 
 ## Metrics by TLS
 

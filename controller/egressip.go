@@ -289,8 +289,9 @@ func said(list []cluster.Assignment) string {
 // subresource; there, patch writes the object itself.
 func (g *egressIPs) patch(ctx context.Context, c statusChange) error {
 	if c.e.Service != nil {
-		return patchStatus(ctx, g.client, c.e.Owner, c.e.UID, types.MergePatchType, v1.EgressServiceStatus{Host: c.host},
-			watch.EgressServicePath(c.e.Owner.Namespace)+"/"+c.e.Owner.Name+"/status")
+		return patchStatus(ctx, g.client, c.e.Owner, c.e.UID, types.MergePatchType,
+			v1.EgressServiceStatus{Host: c.host}, watch.EgressServicePath(c.e.Owner.Namespace)+"/"+c.e.Owner.Name+
+				"/status")
 	}
 	status := v1.EgressIPStatus{Items: make([]v1.EgressIPStatusItem, 0, len(c.items)), Conditions: c.conditions}
 	for _, a := range c.items {

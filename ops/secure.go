@@ -26,8 +26,8 @@ type Reviewer interface {
 	MayGet(ctx context.Context, token, path string) (valid, allowed bool, err error)
 }
 
-// Limits of Authorized. Whoever can reach the port can send tokens, and each new one costs the API
-// server two requests.
+// Limits of Authorized. Any client that reaches the port can send tokens, and each new one costs
+// the API server two requests.
 const (
 	allowedFor  = time.Minute      // a permission holds without another review
 	deniedFor   = 10 * time.Second // so does its lack

@@ -31,8 +31,8 @@ type LoadBalancerPool struct {
 type LoadBalancerPoolSpec struct {
 	// Ranges are the addresses, of either family: "192.0.2.0/26" or "192.0.2.10-192.0.2.20".
 	Ranges []string `json:"ranges"`
-	// NamespaceSelector selects, by label, namespaces whose Services may have an address; an empty
-	// one selects all.
+	// NamespaceSelector selects the namespaces of Services that may have an address; an empty one
+	// selects all.
 	NamespaceSelector metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// ServiceSelector selects Services in these namespaces by label; an empty one selects all.
 	ServiceSelector metav1.LabelSelector `json:"serviceSelector,omitempty"`

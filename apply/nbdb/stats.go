@@ -19,7 +19,7 @@ type Stats struct {
 	Cells map[string]uint64
 }
 
-// Stats asks OVN's daemons, whose control sockets are in dir.
+// Stats reads figures of OVN's daemons through their control sockets in dir.
 func (t *Target) Stats(ctx context.Context, dir string) Stats {
 	connected := func(daemon, command string) bool {
 		text, err := unixctl.Ask(ctx, dir, daemon, command)

@@ -54,8 +54,7 @@ func Call(ctx context.Context, socket, method string, params ...string) (string,
 	return *reply.Result, nil
 }
 
-// Ask sends a command to a daemon with a pid file in dir, whose control socket has its process ID
-// in the name.
+// Ask sends a command to a daemon. It finds the control socket in dir by the daemon's pid file.
 func Ask(ctx context.Context, dir, daemon, method string, params ...string) (string, error) {
 	pid, err := os.ReadFile(filepath.Join(dir, daemon+".pid"))
 	if err != nil {

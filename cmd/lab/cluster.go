@@ -111,7 +111,7 @@ func clusterConformance(options func(*cobra.Command) cluster.Options) *cobra.Com
 	opt := conformance.Options{Root: "."}
 	c := &cobra.Command{Use: "conformance", Short: "run network tests of other projects on the cluster that is up",
 		Args: cobra.NoArgs}
-	c.Flags().StringVar(&opt.Suite, "suite", "kubernetes", "whose tests: kubernetes, network-policy-api or cyclonus")
+	c.Flags().StringVar(&opt.Suite, "suite", "kubernetes", "tests to run: kubernetes, network-policy-api or cyclonus")
 	c.Flags().StringVar(&opt.Focus, "focus", "", "kubernetes: regular expression: specs to run, by their whole name")
 	c.Flags().StringVar(&opt.Skip, "skip", "", "kubernetes: regular expression: specs to leave out")
 	c.Flags().StringVar(&opt.Tags, "tags", "", "cyclonus: tags of the cases to run, separated by commas; empty = all")

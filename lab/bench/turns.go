@@ -168,7 +168,7 @@ func policySetting() setting {
 		},
 		shows: []string{"hairpin", "policies", "default/pod-a1", "--config-file=" + hairpinConfig},
 		value: func(out string) string {
-			if n := strings.Count(out, "NetworkPolicy/default/"); n > 0 {
+			if strings.Contains(out, "NetworkPolicy/default/") {
 				return strconv.Itoa(trafficPolicies)
 			}
 			return "none"
