@@ -14,14 +14,15 @@ import (
 	v1 "hairpin/api/v1"
 )
 
-// LabelEgressAssignable on a Node, with any value, allows it to carry egress addresses.
+// LabelEgressAssignable on a Node, with any value, allows it to carry the addresses of EgressIPs
+// that do not select nodes.
 const LabelEgressAssignable = "k8s.ovn.org/egress-assignable"
 
 // NodeEgress has the facts about a Node that matter only for carrying egress addresses.
 type NodeEgress struct {
 	Assignable bool              // label LabelEgressAssignable
 	Ready      bool              // condition Ready is True
-	Labels     map[string]string // EgressServices select nodes by them
+	Labels     map[string]string // EgressIPs, EgressServices and pools select nodes by them
 	Leaving    bool              // cordoned, being drained or deleted: addresses must move away first
 }
 
@@ -41,6 +42,8 @@ type EgressIP struct {
 	Addresses  []netip.Addr // as in the spec, without rejected ones
 	Namespaces Selector
 	Pods       Selector // of these Namespaces
+	// Nodes selects the nodes that may carry the addresses; nil: those with LabelEgressAssignable.
+	Nodes *Selector
 
 	// Assigned is the status: which node has which address. Sorted, at most once per address.
 	Assigned []Assignment
@@ -101,6 +104,12 @@ func parseNamespace(o *corev1.Namespace) (*Namespace, []Problem) {
 	return &Namespace{Name: o.Name, Labels: maps.Clone(o.Labels), ExtraRanges: ranges}, problems.List()
 }
 
+// isAssignable reports whether a selector is the default of spec.egressNodeSelector.
+func (s Selector) isAssignable() bool {
+	return len(s.Requirements) == 1 && s.Requirements[0].Key == LabelEgressAssignable &&
+		s.Requirements[0].Operator == metav1.LabelSelectorOpExists
+}
+
 type egressIPParser struct{ objectParser }
 
 // parseEgressIP returns nil for an EgressIP without valid selectors or without a valid address.
@@ -119,12 +128,14 @@ func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
 		p.problem("spec.namespaceSelector", "is missing; {} selects all namespaces")
 		return nil, p.problems.List()
 	}
+	var nodes Selector
 	for _, s := range []struct {
 		field string
 		from  *metav1.LabelSelector
 		to    *Selector
 	}{{"spec.namespaceSelector", o.Spec.NamespaceSelector, &e.Namespaces},
-		{"spec.podSelector", &o.Spec.PodSelector, &e.Pods}} {
+		{"spec.podSelector", &o.Spec.PodSelector, &e.Pods},
+		{"spec.egressNodeSelector", o.Spec.EgressNodeSelector, &nodes}} {
 		var err error
 		if *s.to, err = parseSelector(s.from); err != nil {
 			p.problem(s.field, "%v", err)
@@ -133,6 +144,9 @@ func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
 	}
 	if !usable {
 		return nil, p.problems.List()
+	}
+	if o.Spec.EgressNodeSelector != nil && !nodes.isAssignable() {
+		e.Nodes = &nodes
 	}
 	return e, p.problems.List()
 }

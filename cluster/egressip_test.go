@@ -53,6 +53,46 @@ func TestEgressIP(t *testing.T) {
 	}
 }
 
+// TestEgressNodeSelector: without a selector, and with the default of the API, nodes need the
+// label; otherwise the selector decides.
+func TestEgressNodeSelector(t *testing.T) {
+	exists := func(key string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: key, Operator: metav1.LabelSelectorOpExists}}}
+	}
+	with := func(name string, labels ...string) any {
+		return node(name, func(n *corev1.Node) {
+			n.Labels = map[string]string{}
+			for _, l := range labels {
+				n.Labels[l] = ""
+			}
+		})
+	}
+	for _, c := range []struct {
+		selector *metav1.LabelSelector
+		want     string
+	}{
+		{nil, "[both label]"},
+		{exists(cluster.LabelEgressAssignable), "[both label]"},
+		{&metav1.LabelSelector{}, "[both edge label none]"},
+		{exists("edge"), "[both edge]"},
+	} {
+		o := egressIP("e", "10.0.0.1")
+		o.Spec.EgressNodeSelector = c.selector
+		s := store(o, with("label", cluster.LabelEgressAssignable), with("both", cluster.LabelEgressAssignable, "edge"),
+			with("edge", "edge"), with("none")).Snapshot()
+		var got []string
+		for _, n := range s.Nodes {
+			if s.EgressIPs[0].MayBeOn(n) {
+				got = append(got, n.Name)
+			}
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("%v: may be on %v, not %s", c.selector, got, c.want)
+		}
+	}
+}
+
 func TestBadEgressIPs(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -77,6 +117,10 @@ func TestBadEgressIPs(t *testing.T) {
 			o.Spec.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}
 		}, "",
 			[]string{`EgressIP/e: spec.podSelector: is not a label selector: "Near" is not a valid label selector operator`}},
+		{"bad node selector", func(o *v1.EgressIP) {
+			o.Spec.EgressNodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a b": ""}}
+		}, "",
+			[]string{`EgressIP/e: spec.egressNodeSelector: is not a label selector: key: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`}},
 		{"bad status", func(o *v1.EgressIP) { o.Status.Items = []v1.EgressIPStatusItem{{Node: "n", EgressIP: "x"}} },
 			"[10.0.0.1 fd00::1]",
 			[]string{`EgressIP/e: status.items[0].egressIP: "x" is not an IPv4 or IPv6 address in canonical form`}},

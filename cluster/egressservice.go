@@ -82,6 +82,8 @@ func (e *EgressIP) ByTable() bool { return e.Service != nil && e.Service.Table !
 // MayBeOn reports whether a node may carry addresses of an EgressIP, if it is alive.
 func (e *EgressIP) MayBeOn(n *Node) bool {
 	switch x := e.Service; {
+	case x == nil && e.Nodes != nil:
+		return e.Nodes.Matches(n.Egress.Labels)
 	case x == nil:
 		return n.Egress.Assignable
 	case x.Network || len(e.Addresses) == 0 || x.OnlyOn != nil && !slices.Contains(x.OnlyOn, n.Name):

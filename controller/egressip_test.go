@@ -171,6 +171,26 @@ func testEgressIPs(t *testing.T, p *controlPlane, own bool) {
 		[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	noError(t, err)
 	is("e", "172.18.0.33 b, "+good+", "+alone)
+	_, err = raw(t, c, "POST", watch.EgressIPPath(),
+		`{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"edge"},"spec":{"egressIPs":["172.18.0.55"],
+		"namespaceSelector":{},"podSelector":{"matchLabels":{"app":"x"}},
+		"egressNodeSelector":{"matchLabels":{"edge":"yes"}}}}`)
+	noError(t, err)
+	is("edge", "EgressIPAssigned=False (NoMatchingNodeFound), "+alone)
+	label := func(node, labels string) {
+		t.Helper()
+		_, err := c.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{`+labels+`}}}`), metav1.PatchOptions{})
+		noError(t, err)
+	}
+	label("b", `"edge":"yes","k8s.ovn.org/egress-assignable":null`)
+	is("edge", "172.18.0.55 b, "+good+", "+alone)
+	is("e", "172.18.0.33 a, "+good+", "+alone) // b has no label, and the default requires it
+	label("b", `"edge":null,"k8s.ovn.org/egress-assignable":""`)
+	is("edge", "EgressIPAssigned=False (NoMatchingNodeFound), "+alone)
+	is("e", "172.18.0.33 b, "+good+", "+alone)
+	_, err = raw(t, c, "DELETE", watch.EgressIPPath()+"/edge", "")
+	noError(t, err)
 	p.removeNode(t, "b")
 	is("e", "172.18.0.33 a, "+good+", "+alone) // cordoned, and there is no other
 	p.removeNode(t, "a")

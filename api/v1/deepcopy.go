@@ -38,6 +38,7 @@ func (s *EgressIPSpec) DeepCopyInto(out *EgressIPSpec) {
 	out.EgressIPs = slices.Clone(s.EgressIPs)
 	out.NamespaceSelector = s.NamespaceSelector.DeepCopy()
 	s.PodSelector.DeepCopyInto(&out.PodSelector)
+	out.EgressNodeSelector = s.EgressNodeSelector.DeepCopy()
 }
 
 // DeepCopyInto copies s; out shares nothing with it.

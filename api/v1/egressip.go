@@ -34,6 +34,9 @@ type EgressIPSpec struct {
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector"`
 	// PodSelector selects pods in these namespaces by label; an empty one selects all.
 	PodSelector metav1.LabelSelector `json:"podSelector,omitempty"`
+	// EgressNodeSelector selects the nodes that may have the addresses, by label; an empty one
+	// selects all. If it is absent, the nodes with the label k8s.ovn.org/egress-assignable may.
+	EgressNodeSelector *metav1.LabelSelector `json:"egressNodeSelector,omitempty"`
 }
 
 // EgressIPStatus is the actual state: which node has which address. Addresses of the spec that are

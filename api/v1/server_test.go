@@ -3,6 +3,7 @@ package v1_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -56,6 +57,15 @@ func TestServer(t *testing.T) {
 		object(t,
 			`{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"none"},"spec":{"egressIPs":["10.0.0.1"]}}`), metav1.CreateOptions{}); err == nil {
 		t.Error("an EgressIP without a namespaceSelector is taken")
+	}
+	made, err := eips.Create(t.Context(), object(t, `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP",
+		"metadata":{"name":"default"},"spec":{"egressIPs":["172.18.0.33"],"namespaceSelector":{}}}`),
+		metav1.CreateOptions{})
+	check(t, err)
+	selector, _, err := unstructured.NestedFieldNoCopy(made.Object, "spec", "egressNodeSelector")
+	check(t, err)
+	if got := fmt.Sprint(selector); got != "map[matchExpressions:[map[key:k8s.ovn.org/egress-assignable operator:Exists]]]" {
+		t.Errorf("the default of spec.egressNodeSelector is %s", got)
 	}
 	roundTrip(t, eips)
 }

@@ -95,8 +95,15 @@ func EgressIP(name string, age int, addresses ...string) *cluster.EgressIP {
 func DrawEgressIP(t *rapid.T) *cluster.EgressIP {
 	pool := []string{"172.18.0.33", "172.18.0.44", "172.18.0.55", "172.18.0.3", "fc00:f853:ccd::33",
 		"fc00:f853:ccd::44", "10.10.10.33", "10.10.10.44", "192.0.2.1"}
-	return EgressIP(rapid.StringMatching("[a-f]").Draw(t, "name"), rapid.IntRange(0, 2).Draw(t, "age"),
+	e := EgressIP(rapid.StringMatching("[a-f]").Draw(t, "name"), rapid.IntRange(0, 2).Draw(t, "age"),
 		rapid.SliceOfNDistinct(rapid.SampledFrom(pool), 1, 4, rapid.ID).Draw(t, "addresses")...)
+	if rapid.IntRange(0, 2).Draw(t, "selects nodes") == 0 {
+		e.Nodes = &cluster.Selector{}
+		if rapid.Bool().Draw(t, "by label") {
+			e.Nodes.Requirements = []cluster.Requirement{{Key: "edge", Operator: "Exists"}}
+		}
+	}
+	return e
 }
 
 // ManyEgressIPs makes the benchmark's cluster: EgressIPs of two addresses, on nodes that all may

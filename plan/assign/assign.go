@@ -80,8 +80,7 @@ type assigner struct {
 	rules Rules
 	byAge []*cluster.EgressIP
 	nodes map[string]*egressNode
-	list  []*egressNode         // nodes with the label, by name
-	all   []*egressNode         // all nodes, by name, if there are EgressServices
+	list  []*egressNode         // nodes that may have an address of some EgressIP, by name
 	whys  map[string]string     // by node, why it cannot have addresses now
 	hosts map[netip.Addr]string // InternalIPs, and the node of each
 	hops  []netip.Addr          // default gateways that the administrator configured
@@ -108,23 +107,18 @@ func newAssigner(s *cluster.Snapshot, rules Rules) *assigner {
 		networked: map[netip.Addr]bool{},
 	}
 	vetted := cluster.Vet(s.Nodes, "", &s.Config)
-	services := slices.ContainsFunc(a.byAge, func(e *cluster.EgressIP) bool { return e.Service != nil })
+	unlabeled := slices.ContainsFunc(a.byAge,
+		func(e *cluster.EgressIP) bool { return e.Service != nil || e.Nodes != nil })
 	for _, n := range s.Nodes {
 		for _, p := range n.Addresses {
 			a.hosts[p] = n.Name
 		}
-		if !n.Egress.Assignable && !services {
+		if !n.Egress.Assignable && !unlabeled {
 			continue
 		}
 		c := &egressNode{node: n, networks: n.Networks(&s.Config), why: unusable(n, rules, vetted)}
-		a.whys[n.Name] = c.why
-		if services {
-			a.all = append(a.all, c)
-		}
-		if n.Egress.Assignable {
-			a.nodes[n.Name] = c
-			a.list = append(a.list, c)
-		}
+		a.whys[n.Name], a.nodes[n.Name] = c.why, c
+		a.list = append(a.list, c)
 	}
 	return a
 }
@@ -182,7 +176,8 @@ func broadcast(p netip.Prefix) netip.Addr {
 func (a *assigner) keep(e *cluster.EgressIP, had []cluster.Assignment, is func(*egressNode) bool) {
 	for _, x := range had {
 		c := a.nodes[x.Node]
-		if c != nil && is(c) && a.wanted(e, x.Address) && a.serves(c, x.Address) && a.free(e, c, x.Address, true) {
+		if c != nil && is(c) && e.MayBeOn(c.node) && a.wanted(e, x.Address) && a.serves(c, x.Address) &&
+			a.free(e, c, x.Address, true) {
 			a.give(e, c, x.Address)
 		}
 	}
@@ -194,10 +189,10 @@ func (a *assigner) wanted(e *cluster.EgressIP, x netip.Addr) bool {
 	return !never && slices.Contains(e.Addresses, x)
 }
 
-// fit returns the nodes of a state that can have an address.
-func (a *assigner) fit(x netip.Addr, is func(*egressNode) bool) (list []*egressNode) {
+// fit returns the nodes of a state that can have an address of an EgressIP.
+func (a *assigner) fit(e *cluster.EgressIP, x netip.Addr, is func(*egressNode) bool) (list []*egressNode) {
 	for _, c := range a.list {
-		if is(c) && a.serves(c, x) {
+		if is(c) && e.MayBeOn(c.node) && a.serves(c, x) {
 			list = append(list, c)
 		}
 	}
@@ -228,7 +223,7 @@ func (a *assigner) place(e *cluster.EgressIP) {
 	var wants []want
 	for _, x := range e.Addresses {
 		if _, never := a.never(e, x); !never && a.taken[x] == nil {
-			wants = append(wants, want{x, a.fit(x, (*egressNode).stays)})
+			wants = append(wants, want{x, a.fit(e, x, (*egressNode).stays)})
 		}
 	}
 	slices.SortStableFunc(wants, func(v, w want) int { return cmp.Compare(len(v.nodes), len(w.nodes)) })
@@ -243,7 +238,7 @@ func (a *assigner) place(e *cluster.EgressIP) {
 	// No other node is left: an address on a leaving node still works, whether it was there or not.
 	a.keep(e, e.Assigned, (*egressNode).leaves)
 	for _, w := range wants {
-		a.least(e, w.address, a.fit(w.address, (*egressNode).leaves), true)
+		a.least(e, w.address, a.fit(e, w.address, (*egressNode).leaves), true)
 	}
 	a.hold(e)
 }
@@ -262,7 +257,7 @@ func (a *assigner) hold(e *cluster.EgressIP) {
 	a.keep(e, had, (*egressNode).silent)
 	for _, x := range had {
 		if a.wanted(e, x.Address) {
-			a.least(e, x.Address, a.fit(x.Address, (*egressNode).silent), true)
+			a.least(e, x.Address, a.fit(e, x.Address, (*egressNode).silent), true)
 		}
 	}
 }
@@ -326,14 +321,14 @@ func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 	if other := a.taken[x]; other != nil {
 		return Refusal{x, ReasonUnsupported, fmt.Sprintf("%s is already assigned to %s", x, other.Owner)}
 	}
-	if len(a.list) == 0 {
-		return Refusal{x, ReasonNoNode, fmt.Sprintf("no node has the label %s", cluster.LabelEgressAssignable)}
-	}
 	var down, full, edge string
+	selected := false
 	for _, c := range a.list {
 		n, ok := cluster.NetworkOf(c.networks, x)
+		may := e.MayBeOn(c.node)
+		selected = selected || may
 		switch {
-		case !ok:
+		case !may || !ok:
 		case c.has(x) != "":
 			edge = cmp.Or(edge, c.has(x))
 		case x == n.Prefix.Addr() || x == broadcast(n.Prefix):
@@ -352,7 +347,14 @@ func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 		return Refusal{x, ReasonTooFewNodes, full}
 	case down != "":
 		return Refusal{x, ReasonNoNode, down}
+	case selected && e.Nodes != nil:
+		return Refusal{x, ReasonNoNode,
+			fmt.Sprintf("%s fits no network of a node that spec.egressNodeSelector selects", x)}
+	case selected:
+		return Refusal{x, ReasonNoNode, fmt.Sprintf("%s fits no network of a node with the label %s", x,
+			cluster.LabelEgressAssignable)}
+	case e.Nodes != nil:
+		return Refusal{x, ReasonNoNode, "spec.egressNodeSelector selects no node"}
 	}
-	return Refusal{x, ReasonNoNode, fmt.Sprintf("%s fits no network of a node with the label %s", x,
-		cluster.LabelEgressAssignable)}
+	return Refusal{x, ReasonNoNode, fmt.Sprintf("no node has the label %s", cluster.LabelEgressAssignable)}
 }

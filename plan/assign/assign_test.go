@@ -123,6 +123,29 @@ y: 172.18.0.33 node-b`},
 			s.EgressIPs = s.EgressIPs[:1]
 		}, `
 a: NoMatchingNodeFound: no node has the label k8s.ovn.org/egress-assignable`},
+		{"nodes selected without the label", func(s *cluster.Snapshot, _ *assign.Rules) {
+			edge := &cluster.Selector{Requirements: []cluster.Requirement{{Key: "edge", Operator: "Exists"}}}
+			s.Nodes[3].Egress.Ready, s.Nodes[3].Egress.Labels = true, map[string]string{"edge": ""}
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "10.9.9.9"),
+				egressIP("all", 1, "172.18.0.55", "172.18.0.66", "172.18.0.77", "172.18.0.88"),
+				egressIP("label", 2, "172.18.0.99"), egressIP("none", 3, "172.18.0.111")}
+			s.EgressIPs[0].Nodes, s.EgressIPs[1].Nodes = edge, &cluster.Selector{}
+			s.EgressIPs[2].Assigned = []cluster.Assignment{{Address: addr("172.18.0.99"), Node: "node-d"}}
+			s.EgressIPs[3].Nodes = &cluster.Selector{
+				Requirements: []cluster.Requirement{{Key: "absent", Operator: "Exists"}}}
+		}, `
+a: 172.18.0.33 node-d; UnassignedRequest: every node that 172.18.0.44 fits has another address of EgressIP/a; NoMatchingNodeFound: 10.9.9.9 fits no network of a node that spec.egressNodeSelector selects
+all: 172.18.0.55 node-a; 172.18.0.66 node-b; 172.18.0.77 node-c; 172.18.0.88 node-d
+label: 172.18.0.99 node-a
+none: NoMatchingNodeFound: spec.egressNodeSelector selects no node`},
+		{"the label does not count beside a selector", func(s *cluster.Snapshot, _ *assign.Rules) {
+			s.EgressIPs = s.EgressIPs[:1]
+			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: addr("172.18.0.33"), Node: "node-a"}}
+			s.EgressIPs[0].Nodes = &cluster.Selector{
+				Requirements: []cluster.Requirement{{Key: "edge", Operator: "Exists"}}}
+			s.Nodes[1].Egress.Labels = map[string]string{"edge": ""}
+		}, `
+a: 172.18.0.33 node-b`},
 		{"none ready", func(s *cluster.Snapshot, r *assign.Rules) {
 			s.EgressIPs = s.EgressIPs[:1]
 			s.Nodes[0].Egress.Ready = false
@@ -204,6 +227,9 @@ func drawCarrier(t *rapid.T, i int) *cluster.Node {
 	n := egressNode(fmt.Sprintf("node-%c", 'a'+i), i+1, i+3)
 	n.Egress.Assignable = rapid.IntRange(0, 4).Draw(t, "label") > 0
 	n.Egress.Ready = rapid.IntRange(0, 4).Draw(t, "ready") > 0
+	if rapid.Bool().Draw(t, "edge") {
+		n.Egress.Labels = map[string]string{"edge": ""}
+	}
 	n.Egress.Leaving = rapid.IntRange(0, 4).Draw(t, "leaving") == 0
 	if rapid.Bool().Draw(t, "second network") {
 		n.HostAddresses = append(n.HostAddresses, prefix(fmt.Sprintf("10.10.10.%d/24", i+3)))
@@ -255,9 +281,15 @@ func TestAddressesProperties(t *testing.T) {
 	})
 }
 
-// able reports whether a node may have an address, by a second and simple implementation.
-func able(n *cluster.Node, a netip.Addr, rules assign.Rules) bool {
-	if !n.Egress.Assignable || !n.Egress.Ready || rules.Unreachable[n.Name] {
+// able reports whether a node may have an address of an EgressIP, by a second and simple
+// implementation.
+func able(e *cluster.EgressIP, n *cluster.Node, a netip.Addr, rules assign.Rules) bool {
+	_, edge := n.Egress.Labels["edge"]
+	may := n.Egress.Assignable
+	if e.Nodes != nil {
+		may = edge || len(e.Nodes.Requirements) == 0
+	}
+	if !may || !n.Egress.Ready || rules.Unreachable[n.Name] {
 		return false
 	}
 	for _, p := range n.Gateway.Addresses {
@@ -277,7 +309,7 @@ func able(n *cluster.Node, a netip.Addr, rules assign.Rules) bool {
 // node has an address of the family.
 func holds(n *cluster.Node, i cluster.Assignment, x assign.Decision, rules assign.Rules) bool {
 	had := slices.ContainsFunc(x.EgressIP.Assigned, func(j cluster.Assignment) bool { return j.Address == i.Address })
-	return had && rules.Unreachable[n.Name] && able(n, i.Address, assign.Rules{}) &&
+	return had && rules.Unreachable[n.Name] && able(x.EgressIP, n, i.Address, assign.Rules{}) &&
 		!slices.ContainsFunc(x.Items, func(j cluster.Assignment) bool {
 			return !rules.Unreachable[j.Node] && j.Address.Is4() == i.Address.Is4()
 		})
@@ -292,7 +324,7 @@ func keepsRules(t *rapid.T, s *cluster.Snapshot, rules assign.Rules, list []assi
 			n := s.Node(i.Node)
 			if holds(n, i, x, rules) {
 				held++
-			} else if !able(n, i.Address, rules) {
+			} else if !able(x.EgressIP, n, i.Address, rules) {
 				t.Fatalf("%s is not for %s:\n%s", i.Address, i.Node, tellAssigned(list))
 			}
 			switch {
@@ -319,14 +351,15 @@ func keepsRules(t *rapid.T, s *cluster.Snapshot, rules assign.Rules, list []assi
 		}
 		for _, n := range s.Nodes {
 			for _, r := range x.Refused { // no address is refused that could be assigned
-				if able(n, r.Address, rules) && where[r.Address] == "" &&
+				if able(x.EgressIP, n, r.Address, rules) && where[r.Address] == "" &&
 					!on[here(cluster.Assignment{Address: r.Address, Node: n.Name})] &&
 					r.Reason != assign.ReasonUnsupported {
 					t.Fatalf("%s could be on %s:\n%s", r.Address, n.Name, tellAssigned(list))
 				}
 			}
 			for _, i := range x.Items { // nor is one on a leaving node that could be elsewhere
-				if s.Node(i.Node).Egress.Leaving && !n.Egress.Leaving && able(n, i.Address, rules) && !uses(n) {
+				if s.Node(i.Node).Egress.Leaving && !n.Egress.Leaving && able(x.EgressIP, n, i.Address, rules) &&
+					!uses(n) {
 					t.Fatalf("%s could leave %s for %s:\n%s", i.Address, i.Node, n.Name, tellAssigned(list))
 				}
 			}
@@ -343,7 +376,7 @@ func movesNothing(t *rapid.T, before, s *cluster.Snapshot, rules assign.Rules, l
 		}
 		for _, had := range x.EgressIP.Assigned {
 			n := s.Node(had.Node)
-			if able(n, had.Address, rules) && !n.Egress.Leaving && !slices.Contains(x.Items, had) {
+			if able(x.EgressIP, n, had.Address, rules) && !n.Egress.Leaving && !slices.Contains(x.Items, had) {
 				t.Fatalf("%s has left %s:\n%s", had.Address, had.Node, tellAssigned(list))
 			}
 		}

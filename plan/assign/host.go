@@ -32,7 +32,7 @@ func (a *assigner) host(e *cluster.EgressIP, keep bool) {
 	}
 	var best *egressNode
 	for _, is := range []func(*egressNode) bool{(*egressNode).stays, (*egressNode).leaves, (*egressNode).silent} {
-		for _, c := range a.all {
+		for _, c := range a.list {
 			if !is(c) || keep && !has(c) || !can(c) {
 				continue
 			}
@@ -72,7 +72,7 @@ func (a *assigner) cannot(c *egressNode, e *cluster.EgressIP, x netip.Addr) stri
 func (a *assigner) onNetwork(x netip.Addr) bool {
 	on, known := a.networked[x]
 	if !known {
-		on = slices.ContainsFunc(a.all, func(c *egressNode) bool {
+		on = slices.ContainsFunc(a.list, func(c *egressNode) bool {
 			_, ok := cluster.NetworkOf(c.networks, x)
 			return ok
 		})
@@ -90,7 +90,7 @@ func (a *assigner) hostless(e *cluster.EgressIP, x netip.Addr) Refusal {
 		return Refusal{x, ReasonUnsupported, fmt.Sprintf("%s is already assigned to %s", x, other.Owner)}
 	}
 	cannot, down := "", ""
-	for _, c := range a.all {
+	for _, c := range a.list {
 		if !e.MayBeOn(c.node) {
 			continue
 		}
