@@ -69,6 +69,7 @@ ip -6 route del fd00:10:96::/112`)
 		t.Errorf("%s: the document shows\n%s\nand it prints\n%s", shown.Command, shown.Printed, out)
 	}
 	showsFault(t, n)
+	comparesObjects(t, n)
 	collects(t, n)
 	repair(t, n, true)
 	waitWell(t, n)
@@ -97,6 +98,43 @@ func showsFault(t *testing.T, n *lab.Node) {
 				t.Errorf("%s: %d, without %q:\n%s", path, status, w, body)
 			}
 		}
+	}
+}
+
+// comparesObjects runs `hairpin diff` for objects and systems, while flows, an nft element and a
+// route are missing.
+func comparesObjects(t *testing.T, n *lab.Node) {
+	t.Helper()
+	const flow = "table=20,priority=200,tcp,nw_dst=10.96.1.2,tp_dst=80"
+	compare := func(code int, args ...string) string {
+		t.Helper()
+		out, err := n.Exec(t.Context(), append([]string{"hairpin", "diff"}, args...)...)
+		got, exit := 0, (*exec.ExitError)(nil)
+		if errors.As(err, &exit) {
+			got = exit.ExitCode()
+		}
+		if got != code {
+			t.Errorf("diff %v: exit code %d (%v), not %d:\n%s", args, got, err, code, out)
+		}
+		return out
+	}
+	const podremote = "--object=Service/default/podremote"
+	if out := compare(1, podremote); strings.Count(out, "\n") != 1 || !strings.Contains(out, flow) ||
+		!strings.HasPrefix(out, "- ") || !strings.HasSuffix(out, " # Service/default/podremote\n") {
+		t.Errorf("the missing flow of podremote: %s", out)
+	}
+	compare(0, podremote, "--system=nft,host")
+	compare(0, "--object=Service/default/web")
+	compare(2, "--object=Service/default/none")
+	sh(t, n, `ovs-ofctl add-flow br-svc cookie=0xdeff105,`+flow+`,actions=drop`)
+	if out := compare(1, podremote); strings.Count(out, "\n") != 2 ||
+		!strings.Contains(out, "\n+ cookie=0xdeff105,"+flow+" actions=drop # Service/default/podremote\n") {
+		t.Errorf("the changed flow of podremote: %s", out)
+	}
+	sh(t, n, `ovs-ofctl --strict del-flows br-svc `+flow)
+	if out := compare(1, "--system=nft", "-o", "json"); !strings.Contains(out, `"node": "node-a"`) ||
+		!strings.Contains(out, "30001") || strings.Contains(out, "openvswitch") {
+		t.Errorf("the differences of nft: %s", out)
 	}
 }
 

@@ -39,13 +39,24 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 		answerState(w, q, a.latest(q.Context()).want)
 	})
 	mux.HandleFunc("GET /diff", func(w http.ResponseWriter, q *http.Request) {
+		f, err := datapath.ParseFilter(q.URL.Query()["system"], q.FormValue("object"))
+		if refuse(w, err) {
+			return
+		}
 		want := a.latest(q.Context()).want
 		found, err := a.pass.Read(q.Context())
 		if refuse(w, err) {
 			return
 		}
-		for _, l := range datapath.Differences(want, found) {
-			_, _ = fmt.Fprintln(w, l) // client disconnected
+		list := f.Differences(want, found)
+		if q.FormValue("output") == "json" {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(datapath.Comparison{Node: a.node, Planned: f.Print(want) != "",
+				Differences: append([]datapath.Difference{}, list...)}) // client disconnected
+			return
+		}
+		for _, d := range list {
+			_, _ = fmt.Fprintln(w, d.Line) // client disconnected
 		}
 	})
 	a.serveExplain(mux)

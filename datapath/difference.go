@@ -9,10 +9,24 @@ import (
 	"hairpin/delta"
 )
 
-// Differences returns the lines that differ between the wanted and the found State. It ignores a
-// system that the agent would not change, whatever its text: tools can write the same thing in
-// several forms.
-func Differences(want, found State) []string {
+// Difference is a line of the text of a State that only one of two States has.
+type Difference struct {
+	System string `json:"system"`
+	Line   string `json:"line"` // "- " before a missing line, "+ " before an extra one
+}
+
+// Comparison is the result of the comparison of a node with its desired State.
+type Comparison struct {
+	Node        string       `json:"node"`
+	Planned     bool         `json:"planned"` // the Filter selects something of the desired State
+	Differences []Difference `json:"differences"`
+}
+
+// Differences returns the selected lines that differ between the wanted and the found State. It
+// ignores a system that the agent would not change, whatever its text: tools can write the same
+// thing in several forms. A found line has an owner only if its system stores it, or if it stands
+// for a wanted flow or group.
+func (f Filter) Differences(want, found State) (list []Difference) {
 	// The switch itself learns other neighbours.
 	found.Bridge.TunnelNeighbors = maps.Clone(found.Bridge.TunnelNeighbors)
 	for ip := range found.Bridge.TunnelNeighbors {
@@ -20,25 +34,44 @@ func Differences(want, found State) []string {
 			delete(found.Bridge.TunnelNeighbors, ip)
 		}
 	}
-	return lineDiff(Print(want), Print(Adopted(want, found)))
+	found = Adopted(want, found)
+	for _, p := range parts {
+		if !f.selects(p) {
+			continue
+		}
+		for _, line := range lineDiff(p.section(want), p.section(found)) {
+			if f.owns(line) {
+				list = append(list, Difference{p.system(), line})
+			}
+		}
+	}
+	return list
 }
 
 // Adopted replaces found parts and flows by wanted ones that are equivalent. It ignores what a
-// system cannot store, such as the owner of a flow, and differences in the notation of the tools.
+// system cannot store, such as the owner of a flow, and differences in the notation of the tools. A
+// found flow that differs gets the owner of the wanted one.
 func Adopted(want, found State) State {
 	for _, p := range parts {
 		p.adopt(&found, want)
 	}
 	found.Bridge.Flows = adopted(want.Bridge.Flows, found.Bridge.Flows,
-		func(w, f *flow.Flow) bool { return w.String() == f.String() })
-	found.Bridge.Groups = adopted(want.Bridge.Groups, found.Bridge.Groups, (*flow.Group).Equal)
+		func(w, f *flow.Flow) bool { return w.String() == f.String() },
+		func(w, f flow.Flow) *flow.Flow { f.Owner = w.Owner; return &f })
+	found.Bridge.Groups = adopted(want.Bridge.Groups, found.Bridge.Groups, (*flow.Group).Equal,
+		func(w, f flow.Group) *flow.Group { f.Owner = w.Owner; return &f })
 	return found
 }
 
-func adopted[K comparable, V any](want, found delta.Map[K, *V], same func(w, f *V) bool) (out delta.Map[K, *V]) {
+func adopted[K comparable, V any](want, found delta.Map[K, *V], same func(w, f *V) bool,
+	owned func(w, f V) *V) (out delta.Map[K, *V]) {
 	for k, f := range found.All() {
-		if w := want.At(k); w != nil && (w == f || same(w, f)) {
+		switch w := want.At(k); {
+		case w == nil:
+		case w == f || same(w, f):
 			f = w
+		default:
+			f = owned(*w, *f)
 		}
 		out.Put(k, f)
 	}

@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -11,6 +12,21 @@ import (
 type Filter struct {
 	Systems []string      // empty = all
 	Owner   cluster.Owner // only what is planned for this object; zero = for all
+}
+
+// ParseFilter returns the Filter of some of Systems and of an object, KIND/NAMESPACE/NAME or
+// KIND/NAME. Both may be empty.
+func ParseFilter(systems []string, object string) (Filter, error) {
+	f := Filter{Systems: systems, Owner: cluster.ParseOwner(object)}
+	for _, name := range systems {
+		if !slices.Contains(Systems(), name) {
+			return f, fmt.Errorf("system: %q is none of %s", name, strings.Join(Systems(), ", "))
+		}
+	}
+	if object != "" && f.Owner == (cluster.Owner{}) {
+		return f, fmt.Errorf("object: %q is not KIND/NAMESPACE/NAME or KIND/NAME", object)
+	}
+	return f, nil
 }
 
 // Systems returns the names of a State's systems, in the order of its text.
@@ -29,34 +45,46 @@ func Print(s State) string { return Filter{}.Print(s) }
 func (f Filter) Print(s State) string {
 	var b strings.Builder
 	for _, p := range parts {
-		if len(f.Systems) == 0 || slices.Contains(f.Systems, p.system()) {
+		if f.selects(p) {
 			b.WriteString(f.owned(p.section(s)))
 		}
 	}
 	return b.String()
 }
 
-// owned returns the lines of the Owner.
+func (f Filter) selects(p part) bool {
+	return len(f.Systems) == 0 || slices.Contains(f.Systems, p.system())
+}
+
+// owned returns the lines of the Owner, each below its headings.
 func (f Filter) owned(section string) string {
 	if f.Owner == (cluster.Owner{}) {
 		return section
 	}
 	var b strings.Builder
 	heading, bridge := "", ""
-	owner := f.Owner.String()
 	for line := range strings.Lines(section) {
 		switch {
 		case strings.HasPrefix(line, "### "):
 			heading = line
 		case strings.HasPrefix(line, "bridge "):
 			bridge = line
-		case strings.HasSuffix(line, " # "+owner+"\n") || strings.Contains(line, `comment "`+owner+`"`) ||
-			strings.Contains(line, `comment "`+owner+`: `):
+		case f.owns(line):
 			b.WriteString(heading + bridge + line)
 			heading, bridge = "", ""
 		}
 	}
 	return b.String()
+}
+
+// owns reports whether a line is planned for the Owner.
+func (f Filter) owns(line string) bool {
+	if f.Owner == (cluster.Owner{}) {
+		return true
+	}
+	owner := f.Owner.String()
+	return strings.HasSuffix(strings.TrimSuffix(line, "\n"), " # "+owner) ||
+		strings.Contains(line, `comment "`+owner+`"`) || strings.Contains(line, `comment "`+owner+`: `)
 }
 
 // section returns the text of a part with its heading.

@@ -75,20 +75,3 @@ func unanswered(socket string, err error) error {
 	}
 	return fmt.Errorf("ask the agent of this node at %s: %w", socket, err)
 }
-
-// Diff reads the node back and prints its differences from the desired state: "- " is missing, "+ "
-// is extra. It returns nil if there are none.
-func Diff(ctx context.Context, w io.Writer, c config.Config) error {
-	lines, err := FromAgent(ctx, c, "/diff")
-	if err != nil {
-		return err
-	}
-	if len(lines) > 0 {
-		if _, err := w.Write(lines); err != nil {
-			return fmt.Errorf("print: %w", err)
-		}
-		return report.ErrNotWell
-	}
-	fmt.Fprintln(w, "no differences")
-	return nil
-}

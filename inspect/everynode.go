@@ -78,61 +78,84 @@ func NewEveryNode(o StatusOptions) (*everyNode, error) {
 	return &everyNode{client, config, o}, nil
 }
 
-func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
-	limited, cancel := context.WithTimeout(ctx, e.options.Timeout)
-	defer cancel()
-	nodes, err := e.Client.Nodes().List(limited, metav1.ListOptions{})
+// agentPod is a node with the pod of its agent.
+type agentPod struct {
+	node string
+	pod  *corev1.Pod // nil if there is none that runs
+	why  string      // there is none
+}
+
+// agents returns all nodes, by name, with the pods of their agents.
+func (e *everyNode) agents(ctx context.Context) (list []agentPod, err error) {
+	nodes, err := e.Client.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	pods, err := e.Client.Pods(e.options.Namespace).List(limited, metav1.ListOptions{LabelSelector: agentSelector})
+	pods, err := e.Client.Pods(e.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
 	if err != nil {
 		return nil, fmt.Errorf("list the agents' pods: %w", err)
 	}
-	s := &ClusterStatus{Nodes: make([]NodeStatus, len(nodes.Items)), Controller: e.leader(limited)}
+	for i := range nodes.Items {
+		pod, why := choosePod(pods.Items, nodes.Items[i].Name)
+		list = append(list, agentPod{nodes.Items[i].Name, pod, why + " in namespace " + e.options.Namespace})
+	}
+	slices.SortFunc(list, func(a, b agentPod) int { return strings.Compare(a.node, b.node) })
+	return list, nil
+}
+
+// ofEach returns the results of ask for all agents, of which it asks mostAtOnce at the same time.
+func ofEach[T any](list []agentPod, ask func(agentPod) T) []T {
+	out := make([]T, len(list))
 	var g errgroup.Group
 	g.SetLimit(mostAtOnce)
-	for i := range nodes.Items {
-		name := nodes.Items[i].Name
-		pod, why := choosePod(pods.Items, name)
-		if pod == nil {
-			s.Nodes[i] = NodeStatus{Node: name, Error: why + " in namespace " + e.options.Namespace}
-			continue
-		}
+	for i, a := range list {
 		g.Go(func() error {
-			s.Nodes[i] = NodeStatus{Node: name}
-			r, err := e.ask(ctx, pod, true)
-			if err == nil && r.Node != name {
-				err = fmt.Errorf("the answer is of node %s", r.Node)
-			}
-			if err != nil {
-				s.Nodes[i].Error = err.Error()
-			} else {
-				s.Nodes[i].Report = r
-			}
+			out[i] = ask(a)
 			return nil
 		})
 	}
-	_ = g.Wait() // the lines of the nodes have the errors
-	if !e.options.Brief {
-		e.egress(ctx, s, pods.Items)
+	_ = g.Wait() // out has the errors
+	return out
+}
+
+func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
+	limited, cancel := context.WithTimeout(ctx, e.options.Timeout)
+	defer cancel()
+	list, err := e.agents(limited)
+	if err != nil {
+		return nil, err
 	}
-	slices.SortFunc(s.Nodes, func(a, b NodeStatus) int { return strings.Compare(a.Node, b.Node) })
+	s := &ClusterStatus{Controller: e.leader(limited)}
+	s.Nodes = ofEach(list, func(a agentPod) NodeStatus {
+		r, err := e.ask(ctx, a, true)
+		if err == nil && r.Node != a.node {
+			err = answerOf(r.Node)
+		}
+		if err != nil {
+			return NodeStatus{Node: a.node, Error: err.Error()}
+		}
+		return NodeStatus{Node: a.node, Report: r}
+	})
+	if !e.options.Brief {
+		e.egress(ctx, s, list)
+	}
 	return s, nil
 }
+
+// answerOf is the error if the agent of another node answers.
+func answerOf(node string) error { return fmt.Errorf("the answer is of node %s", node) }
 
 // egress takes the egress addresses from the full report of one node that has answered. Full
 // reports of 1000 nodes with 1000 addresses would be 256 MB through the API server. All tries share
 // the timeout of one answer.
-func (e *everyNode) egress(ctx context.Context, s *ClusterStatus, pods []corev1.Pod) {
+func (e *everyNode) egress(ctx context.Context, s *ClusterStatus, list []agentPod) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
-	for _, n := range s.Nodes {
+	for i, n := range s.Nodes {
 		if n.Report == nil {
 			continue
 		}
-		pod, _ := choosePod(pods, n.Node) // it has answered
-		if whole, err := e.ask(ctx, pod, false); err == nil {
+		if whole, err := e.ask(ctx, list[i], false); err == nil {
 			n.Report.Egress = whole.Egress
 			return
 		}
@@ -178,14 +201,14 @@ func AgentImage(ctx context.Context, client *kubeapi.Client, namespace string) (
 }
 
 // ask runs `hairpin status` in an agent's container. Agents before v0.2.0 have no brief report.
-func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod, brief bool) (*report.Report, error) {
+func (e *everyNode) ask(ctx context.Context, a agentPod, brief bool) (*report.Report, error) {
 	command := []string{"hairpin", "status", "--output=json"}
 	if brief {
 		command = append(command, "--brief")
 	}
-	out, err := e.exec(ctx, pod, mostReport, command...)
+	out, err := e.execIn(ctx, a, mostReport, command...)
 	if brief && err != nil && strings.Contains(err.Error(), "unknown flag: --brief") {
-		return e.ask(ctx, pod, false)
+		return e.ask(ctx, a, false)
 	}
 	if r, bad := report.Parse(out); bad == nil {
 		return r, nil // with an error, if there is a problem
@@ -194,6 +217,14 @@ func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod, brief bool) (*repo
 		err = errors.New("no report in the answer")
 	}
 	return nil, err
+}
+
+// execIn is exec for a node that may have no agent.
+func (e *everyNode) execIn(ctx context.Context, a agentPod, most int, command ...string) ([]byte, error) {
+	if a.pod == nil {
+		return nil, errors.New(a.why)
+	}
+	return e.exec(ctx, a.pod, most, command...)
 }
 
 // exec runs a command in an agent's container and returns its output, also after a failure. It

@@ -3,7 +3,6 @@ package ui
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"hairpin/cluster"
@@ -15,32 +14,19 @@ import (
 // PlanOptions select what Plan prints.
 type PlanOptions struct {
 	Dir     string   // the folder of manifests
-	Systems []string // some of Systems; empty = all
+	Systems []string // some of datapath.Systems; empty = all
 	Object  string   // KIND/NAMESPACE/NAME or KIND/NAME: only what is planned for it; empty = for all
 }
 
 // Systems returns the names of the systems that a node's desired State configures.
 func Systems() []string { return datapath.Systems() }
 
-func (o *PlanOptions) filter() (datapath.Filter, error) {
-	f := datapath.Filter{Systems: o.Systems, Owner: cluster.ParseOwner(o.Object)}
-	for _, name := range o.Systems {
-		if !slices.Contains(Systems(), name) {
-			return f, fmt.Errorf("--system: %q is none of %s", name, strings.Join(Systems(), ", "))
-		}
-	}
-	if o.Object != "" && f.Owner == (cluster.Owner{}) {
-		return f, fmt.Errorf("--object: %q is not KIND/NAMESPACE/NAME or KIND/NAME", o.Object)
-	}
-	return f, nil
-}
-
 // Plan prints the desired State of a node, from a folder of manifests. It reports problems on errw.
 // A missing Node is an error.
 func Plan(w, errw io.Writer, o PlanOptions, flags []string, c config.Config) error {
-	only, err := o.filter()
+	only, err := datapath.ParseFilter(o.Systems, o.Object)
 	if err != nil {
-		return err
+		return fmt.Errorf("--%w", err)
 	}
 	node, err := config.NodeName(c)
 	if err != nil {

@@ -87,8 +87,9 @@ func writeFlags(b *strings.Builder, c *cobra.Command) {
 
 const aboutCLI = "# Command line\n" + `
 This page lists every command of the program hairpin. Copied to kubectl-hairpin in your PATH, the
-program is a plugin of kubectl: the commands status, explain, policies, ui, collect and preflight are
-then about all nodes, as with the flag --all; test always is. On a node, run the commands in the agent's container:
+program is a plugin of kubectl: the commands status, diff, explain, policies, ui, collect and
+preflight are then about all nodes, as with the flag --all; test always is. On a node, run the
+commands in the agent's container:
 ` + "\n```\nkubectl --namespace hairpin exec daemonset/hairpin-node -c agent -- hairpin status\n```\n" + `
 A command with the flag --config-file also has a flag for every option of the
 [configuration](configuration.md). This page lists those that affect what the command prints. A flag

@@ -29,6 +29,8 @@ func TestCompletion(t *testing.T) {
 		{[]string{"policies", "-f", demo, "default/pod-a"}, []string{"default/pod-a1", "default/pod-a2"},
 			"default/pod-b1"},
 		{[]string{"plan", "-f", demo, "--node", ""}, []string{"node-a", "node-b", "node-c"}, ""},
+		{[]string{"diff", "--system", ""}, []string{"ovn", "openvswitch", "nft"}, ""},
+		{[]string{"diff", "-o", ""}, []string{"text", "wide", "json", "yaml"}, ""},
 		{[]string{"explain", "-f", t.TempDir(), ""}, nil, "outside"}, // without a cluster
 	} {
 		out, err := typed(t, append([]string{"__complete"}, c.words...)...)
@@ -55,6 +57,7 @@ func TestPluginArguments(t *testing.T) {
 		{"/bin/kubectl-hairpin version", "version"},
 		{"/bin/kubectl-hairpin", ""},
 		{"kubectl-hairpin.exe status", "status --all"},
+		{"kubectl-hairpin diff --object a", "diff --all --object a"},
 		{"kubectl-hairpin __complete explain a", "__complete explain --all a"},
 		{"kubectl_complete-hairpin explain pod/", "__complete explain --all pod/"},
 		{"kubectl_complete-hairpin", "__complete"},

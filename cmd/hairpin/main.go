@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -20,7 +19,6 @@ import (
 	"hairpin/cni"
 	"hairpin/config"
 	"hairpin/controller"
-	"hairpin/inspect"
 	"hairpin/report"
 	"hairpin/ui"
 )
@@ -193,33 +191,13 @@ to standard error.`,
 			return ui.Plan(c.OutOrStdout(), c.ErrOrStderr(), o, given(c), conf)
 		}}
 	s.addFor(c, append(ofCluster[:], "node")...)
-	c.Flags().StringSliceVar(&o.Systems, "system", nil,
-		"print only these: "+strings.Join(ui.Systems(), ", ")+"; empty = all")
-	c.Flags().StringVar(&o.Object, "object", "",
-		"print only what is planned for this object: KIND/NAMESPACE/NAME, such as Service/default/web, or Node/NAME")
-	oneOf(c, "system", ui.Systems()...)
+	addFilter(c, &o.Systems, &o.Object)
 	c.Flags().StringVarP(&o.Dir, "filename", "f", "",
 		"directory with manifests of Nodes, Pods, Services and EndpointSlices")
 	completes(c, "node", func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		return completed(&s, &ui.ExplainOptions{Dir: o.Dir}, nodeNames)(c, args, word)
 	})
 	return c
-}
-
-func diff() *cobra.Command {
-	var s settings
-	c := &cobra.Command{Use: "diff", Short: "Print how this node differs from its desired state", Args: cobra.NoArgs,
-		Long: `The agent of this node reads OVN, Open vSwitch, nft and the kernel, and compares them with the
-desired state.`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			conf, err := s.load(c)
-			if err != nil {
-				return err
-			}
-			return inspect.Diff(c.Context(), c.OutOrStdout(), conf)
-		}}
-	s.addFor(c, "run-dir")
-	return note(c, noteExit, "0 if there is no difference, 1 if there are some, 2 after an error")
 }
 
 func version() *cobra.Command {

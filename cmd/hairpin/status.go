@@ -47,7 +47,7 @@ func status() *cobra.Command {
 }
 
 // ofAllNodes are the commands that a plugin of kubectl runs for the whole cluster. It is read-only.
-var ofAllNodes = []string{"status", "explain", "policies", "ui", "collect", "preflight"}
+var ofAllNodes = []string{"status", "diff", "explain", "policies", "ui", "collect", "preflight"}
 
 // asPlugin adds --all to the arguments of `kubectl hairpin …`, which applies to the whole cluster.
 // As kubectl_complete-hairpin, which kubectl runs for the completion of such a command line, the

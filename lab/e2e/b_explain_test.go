@@ -55,3 +55,28 @@ func TestCollect(t *testing.T) {
 		t.Errorf("%d bytes", out.Len())
 	}
 }
+
+// TestDiff compares all nodes with their desired state through the API server: none differs.
+func TestDiff(t *testing.T) {
+	e := open(t)
+	config := config.DefaultConfig()
+	o := inspect.DiffOptions{StatusOptions: inspect.StatusOptions{All: true, Kubeconfig: e.Kubeconfig(),
+		Namespace: inspect.DefaultNamespace, Timeout: time.Minute}, Systems: []string{"openvswitch", "nft"}}
+	var out bytes.Buffer
+	e.check(inspect.Diff(e.Context(), &out, config, o))
+	for _, node := range []string{"node-a", "node-b", "node-c"} {
+		if !strings.Contains(out.String(), node+": no differences\n") {
+			t.Errorf("nothing of %s: %s", node, out.String())
+		}
+	}
+	out.Reset()
+	o.Output, o.Object = "yaml", "Service/kube-system/kube-dns"
+	e.check(inspect.Diff(e.Context(), &out, config, o))
+	if n := strings.Count(out.String(), "planned: true"); n != 3 {
+		t.Errorf("kube-dns is planned on %d nodes:\n%s", n, out.String())
+	}
+	o.Object = "Service/kube-system/none"
+	if err := inspect.Diff(e.Context(), &out, config, o); err == nil || !strings.Contains(err.Error(), "planned") {
+		t.Errorf("a Service that does not exist: %v", err)
+	}
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hairpin/inspect"
+	"hairpin/ui"
+)
+
+// diff compares this node. As a kubectl plugin, or with --all or --kubeconfig, it compares all
+// nodes.
+func diff() *cobra.Command {
+	var s settings
+	var o inspect.DiffOptions
+	c := &cobra.Command{
+		Use:   "diff",
+		Short: "Print how this node, or every node, differs from its desired state",
+		Args:  cobra.NoArgs,
+		Long: `The agent of the node reads OVN, Open vSwitch, nft and the kernel, and compares them with the
+desired state. "- " is before a missing line, "+ " before an extra one. --object selects extra lines
+only if their system stores what they are for, or if they stand for a flow that is planned.`,
+		Example: "  hairpin diff --system openvswitch --object Service/default/web\n  kubectl hairpin diff",
+		RunE: func(c *cobra.Command, _ []string) error {
+			conf, err := s.load(c)
+			if err != nil {
+				return err
+			}
+			o.Kubeconfig = conf.Process.Kubeconfig
+			o.All = o.All || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
+			return inspect.Diff(c.Context(), c.OutOrStdout(), conf, o)
+		}}
+	s.addFor(c, "run-dir", "kubeconfig")
+	addFilter(c, &o.Systems, &o.Object)
+	f := c.Flags()
+	f.BoolVarP(&o.All, "all", "A", false,
+		"compare every node of the cluster, through the API server (implied by --kubeconfig and --context)")
+	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
+	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
+	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "maximum time to wait for a node's answer")
+	addOutput(c, &o.Output, inspect.DiffOutputs(), "; wide is a table")
+	return note(c, noteExit,
+		"0 if there is no difference, 1 if a node differs or could not be compared, 2 after an error")
+}
+
+// addFilter adds the flags that select lines of a node's state.
+func addFilter(c *cobra.Command, systems *[]string, object *string) {
+	c.Flags().StringSliceVar(systems, "system", nil,
+		"print only these: "+strings.Join(ui.Systems(), ", ")+"; empty = all")
+	c.Flags().StringVar(object, "object", "",
+		"print only what is planned for this object: KIND/NAMESPACE/NAME, such as Service/default/web, or Node/NAME")
+	oneOf(c, "system", ui.Systems()...)
+}
