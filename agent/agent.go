@@ -16,6 +16,7 @@ import (
 	"hairpin/cni"
 	"hairpin/config"
 	"hairpin/egress/probe"
+	"hairpin/hostnet/logind"
 	"hairpin/kube"
 	"hairpin/kubeapi"
 	"hairpin/ops"
@@ -150,6 +151,12 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	a.pods.start(ctx, a.targets.NB.Sync, start)
 	a.monitor.start(ctx, &a.config.Process, a.targets.NB.Sync, start)
 	a.egress.start(ctx, client, start)
+	if client != nil {
+		start(func() {
+			logind.Watch(ctx, logind.Bus, a.log,
+				func(ctx context.Context, down bool) { a.onShutdown(ctx, client, down) })
+		})
+	}
 	start(func() { probe.Serve(ctx, a.config.Process.Egress, a.log, a.monitor.keeps) })
 	g.Go(func() error { return a.checkVersions(ctx) })
 	g.Go(func() error { return a.pods.cni.Listen(ctx, pods) })

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"hairpin/cluster"
@@ -45,6 +47,7 @@ type egressSide struct {
 	observed *cluster.Snapshot        // of the last observe
 	since    map[netip.Addr]time.Time // when the node got its egress addresses; nil before the first Snapshot
 	moved    func(time.Duration)      // measures the time until an address is announced
+	holds    atomic.Bool              // the node has egress addresses, or still translates for one that moves away
 }
 
 func newEgressSide(
@@ -108,9 +111,11 @@ func (e *egressSide) gets(now time.Time, s *cluster.Snapshot) {
 		return
 	}
 	first := e.since == nil
-	since := map[netip.Addr]time.Time{}
+	since, holds := map[netip.Addr]time.Time{}, false
 	for _, x := range s.EgressIPs {
+		holds = holds || slices.ContainsFunc(x.Moving, func(m cluster.Move) bool { return m.From == e.node })
 		for _, a := range x.Assigned {
+			holds = holds || a.Node == e.node
 			if !x.CarriedBy(e.node, a.Address) {
 				continue
 			}
@@ -122,6 +127,7 @@ func (e *egressSide) gets(now time.Time, s *cluster.Snapshot) {
 		}
 	}
 	e.since = since
+	e.holds.Store(holds)
 }
 
 // announces measures how long the addresses that were announced now for the first time took.

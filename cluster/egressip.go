@@ -21,9 +21,9 @@ const LabelEgressAssignable = "k8s.ovn.org/egress-assignable"
 // NodeEgress has the facts about a Node that matter only for carrying egress addresses.
 type NodeEgress struct {
 	Assignable bool              // label LabelEgressAssignable
-	Ready      bool              // condition Ready is True
+	Ready      bool              // condition Ready is True, or kubelet shuts the node down
 	Labels     map[string]string // EgressIPs, EgressServices and pools select nodes by them
-	Leaving    bool              // cordoned, being drained or deleted: addresses must move away first
+	Leaving    bool              // cordoned, drained, shut down or deleted: addresses must move away first
 }
 
 // Namespace is one Kubernetes Namespace.

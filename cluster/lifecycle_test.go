@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/cluster"
 )
 
 // TestNodeLifecycle: which Nodes must not get new connections, and their condition.
@@ -28,6 +30,39 @@ func TestNodeLifecycle(t *testing.T) {
 		got := store(node("node-a", c.change)).Snapshot().Node("node-a")
 		if got.Leaving != c.leaving || got.NetworkUnavailable != c.unavailable {
 			t.Errorf("%s: leaving %v, condition %q", name, got.Leaving, got.NetworkUnavailable)
+		}
+	}
+}
+
+// TestNodeShutdown: a node that shuts down is Ready for egress addresses, and leaving; one that is
+// down is neither.
+func TestNodeShutdown(t *testing.T) {
+	ready := func(status corev1.ConditionStatus, message string) []corev1.NodeCondition {
+		return []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, Message: message}}
+	}
+	for name, c := range map[string]struct {
+		change         func(*corev1.Node)
+		ready, leaving bool
+	}{
+		"plain": {func(n *corev1.Node) { n.Status.Conditions = ready(corev1.ConditionTrue, "kubelet is posting") },
+			true,
+			false},
+		"its agent says so": {func(n *corev1.Node) {
+			n.Annotations[cluster.AnnotationShutdown] = "true"
+			n.Status.Conditions = ready(corev1.ConditionTrue, "")
+		}, true, true},
+		"its kubelet says so": {func(n *corev1.Node) {
+			n.Status.Conditions = ready(corev1.ConditionFalse, "[PLEG is not healthy, node is shutting down]")
+		}, true, true},
+		"another reason": {func(n *corev1.Node) { n.Status.Conditions = ready(corev1.ConditionFalse, "no runtime") },
+			false,
+			false},
+		"down": {func(n *corev1.Node) { n.Status.Conditions = ready(corev1.ConditionUnknown, "node is shutting down") },
+			false, false},
+	} {
+		got := store(node("node-a", c.change)).Snapshot().Node("node-a").Egress
+		if got.Ready != c.ready || got.Leaving != c.leaving {
+			t.Errorf("%s: ready %v, leaving %v", name, got.Ready, got.Leaving)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -19,6 +20,14 @@ const (
 	AnnotationHostCIDRs = "k8s.ovn.org/host-cidrs"        // ["172.18.0.3/16","172.20.0.1/32"]
 	AnnotationGateway   = "k8s.ovn.org/l3-gateway-config" // {"default":{"mode":"shared",…}}
 )
+
+// AnnotationShutdown on a Node, with any value, reports that the machine shuts down. The node's
+// agent sets it.
+const AnnotationShutdown = "hairpin.dev/shutting-down"
+
+// shutdownMessage is the message of the condition Ready while kubelet shuts the node down
+// (nodeShutdownNotReadyReason in kubelet's nodeshutdown_manager_linux.go). Its pods still run.
+const shutdownMessage = "node is shutting down"
 
 // maxNodeID is the largest node id: tunnel keys of ports have 15 bits, and 0 is none.
 const maxNodeID = 32767
@@ -142,17 +151,19 @@ func (p *nodeParser) lifecycle(o *corev1.Node) {
 	for _, t := range o.Spec.Taints {
 		p.node.Leaving = p.node.Leaving || t.Key == taintAutoscaler
 	}
+	_, shutdown := o.Annotations[AnnotationShutdown]
 	for _, c := range o.Status.Conditions {
 		switch c.Type {
 		case corev1.NodeNetworkUnavailable:
 			p.node.NetworkUnavailable = string(c.Status)
 		case corev1.NodeReady:
-			p.node.Egress.Ready = c.Status == corev1.ConditionTrue
+			stops := c.Status == corev1.ConditionFalse && strings.Contains(c.Message, shutdownMessage)
+			p.node.Egress.Ready, shutdown = c.Status == corev1.ConditionTrue || stops, shutdown || stops
 		}
 	}
 	_, p.node.Egress.Assignable = o.Labels[LabelEgressAssignable]
 	p.node.Egress.Labels = maps.Clone(o.Labels)
-	p.node.Egress.Leaving = p.node.Leaving || o.Spec.Unschedulable
+	p.node.Egress.Leaving = p.node.Leaving || o.Spec.Unschedulable || shutdown
 }
 
 func (p *nodeParser) addresses(o *corev1.Node) {

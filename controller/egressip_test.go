@@ -167,26 +167,32 @@ func testEgressIPs(t *testing.T, p *controlPlane, own bool) {
 		noError(t, err)
 		return "two is " + got
 	})
-	_, err := c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType,
-		[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
-	noError(t, err)
+	patch := func(node, text string, sub ...string) {
+		t.Helper()
+		_, err := c.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(text), metav1.PatchOptions{},
+			sub...)
+		noError(t, err)
+	}
+	// A node that shuts down, as its agent says and then as its kubelet says.
+	patch("a", `{"metadata":{"annotations":{"hairpin.dev/shutting-down":"true"}}}`)
 	is("e", "172.18.0.33 b, "+good+", "+alone)
-	_, err = raw(t, c, "POST", watch.EgressIPPath(),
+	patch("a", `{"metadata":{"annotations":{"hairpin.dev/shutting-down":null}}}`)
+	patch("b", `{"status":{"conditions":[{"type":"Ready","status":"False","message":"node is shutting down"}]}}`,
+		"status")
+	is("e", "172.18.0.33 a, "+good+", "+alone)
+	patch("b", `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status")
+	patch("a", `{"spec":{"unschedulable":true}}`)
+	is("e", "172.18.0.33 b, "+good+", "+alone)
+	_, err := raw(t, c, "POST", watch.EgressIPPath(),
 		`{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"edge"},"spec":{"egressIPs":["172.18.0.55"],
 		"namespaceSelector":{},"podSelector":{"matchLabels":{"app":"x"}},
 		"egressNodeSelector":{"matchLabels":{"edge":"yes"}}}}`)
 	noError(t, err)
 	is("edge", "EgressIPAssigned=False (NoMatchingNodeFound), "+alone)
-	label := func(node, labels string) {
-		t.Helper()
-		_, err := c.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType,
-			[]byte(`{"metadata":{"labels":{`+labels+`}}}`), metav1.PatchOptions{})
-		noError(t, err)
-	}
-	label("b", `"edge":"yes","k8s.ovn.org/egress-assignable":null`)
+	patch("b", `{"metadata":{"labels":{"edge":"yes","k8s.ovn.org/egress-assignable":null}}}`)
 	is("edge", "172.18.0.55 b, "+good+", "+alone)
 	is("e", "172.18.0.33 a, "+good+", "+alone) // b has no label, and the default requires it
-	label("b", `"edge":null,"k8s.ovn.org/egress-assignable":""`)
+	patch("b", `{"metadata":{"labels":{"edge":null,"k8s.ovn.org/egress-assignable":""}}}`)
 	is("edge", "EgressIPAssigned=False (NoMatchingNodeFound), "+alone)
 	is("e", "172.18.0.33 b, "+good+", "+alone)
 	_, err = raw(t, c, "DELETE", watch.EgressIPPath()+"/edge", "")

@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"hairpin/cluster"
+	"hairpin/kube"
+	"hairpin/kubeapi"
+	"hairpin/retry"
+)
+
+// handover limits how long a shutdown of the machine waits for other nodes to take over this node's
+// addresses. logind allows 5 s by default, kubelet requests more.
+const handover = 10 * time.Second
+
+// onShutdown publishes whether the machine shuts down. If it does, onShutdown returns when the node
+// has no egress or load balancer address any more, or after the time handover.
+func (a *agent) onShutdown(ctx context.Context, client *kubeapi.Client, down bool) {
+	var value any // none
+	if down {
+		a.log.Info("machine shuts down: handing over egress addresses")
+		value = "true"
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, handover)
+		defer cancel()
+	}
+	for p := (retry.Backoff{}); ctx.Err() == nil; p.Sleep(ctx) {
+		err := kube.PatchNode(ctx, client, a.node,
+			map[string]any{"annotations": map[string]any{cluster.AnnotationShutdown: value}})
+		if err == nil || apierrors.IsNotFound(err) {
+			break
+		}
+		if p.Pause() == 0 && ctx.Err() == nil {
+			a.log.Warn("shutdown of the machine is not published", "error", err)
+		}
+	}
+	for down && a.egress.holds.Load() && ctx.Err() == nil {
+		retry.Sleep(ctx, 50*time.Millisecond)
+	}
+}

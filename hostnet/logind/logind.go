@@ -1,0 +1,104 @@
+// Package logind learns from systemd-logind that the machine shuts down, and delays that: the
+// inhibitor locks of https://systemd.io/INHIBITOR_LOCKS.
+package logind
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+
+	"github.com/godbus/dbus/v5"
+
+	"hairpin/retry"
+)
+
+// Bus is the address of the machine's D-Bus.
+const Bus = "unix:path=/run/dbus/system_bus_socket"
+
+const (
+	service  = "org.freedesktop.login1"
+	object   = "/org/freedesktop/login1"
+	manager  = "org.freedesktop.login1.Manager"
+	starting = "PrepareForShutdown" // a signal; true: a shutdown begins, false: it was canceled
+)
+
+// Watch calls f with whether the machine shuts down: at its beginning, and when that changes.
+// While f runs, the shutdown waits, for at most InhibitDelayMaxSec of logind.conf, which is 5 s by
+// default. Without logind, f is called once, with false, and Watch looks for logind until ctx ends.
+func Watch(ctx context.Context, bus string, log *slog.Logger, f func(ctx context.Context, down bool)) {
+	called := false
+	once := func(ctx context.Context, down bool) {
+		called = true
+		f(ctx, down)
+	}
+	for p := (retry.Backoff{}); ctx.Err() == nil; p.Sleep(ctx) {
+		err := watch(ctx, bus, once)
+		if !called {
+			once(ctx, false)
+		}
+		if p.Pause() == 0 && ctx.Err() == nil {
+			log.Info("cannot learn of shutdowns from systemd-logind", "error", err)
+		}
+	}
+}
+
+// watch is Watch for one connection. It returns why that ended.
+func watch(ctx context.Context, bus string, f func(ctx context.Context, down bool)) error {
+	conn, err := dbus.Connect(bus, dbus.WithContext(ctx))
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // an error does not matter: it is only read
+	signals := make(chan *dbus.Signal, 8)
+	conn.Signal(signals)
+	if err := conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(service), dbus.WithMatchInterface(manager),
+		dbus.WithMatchMember(starting)); err != nil {
+		return err
+	}
+	login := conn.Object(service, object)
+	lock, err := inhibit(ctx, login)
+	down := false
+	if stored := login.StoreProperty(manager+".PreparingForShutdown", &down); stored != nil {
+		err = stored
+	} else if down {
+		err = nil // logind gives no lock during a shutdown
+	}
+	for err == nil {
+		f(ctx, down)
+		if down {
+			release(lock)
+			lock = nil
+		}
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case s, open := <-signals:
+			if !open {
+				err = errors.New("the connection to D-Bus was closed")
+			} else if err = dbus.Store(s.Body, &down); err == nil && !down && lock == nil {
+				lock, err = inhibit(ctx, login)
+			}
+		}
+	}
+	release(lock)
+	return err
+}
+
+// release releases a lock, if there is one.
+func release(lock *os.File) {
+	if lock != nil {
+		_ = lock.Close() // of a pipe that nothing was written to
+	}
+}
+
+// inhibit returns a lock that delays shutdowns until it is closed.
+func inhibit(ctx context.Context, login dbus.BusObject) (*os.File, error) {
+	var fd dbus.UnixFD
+	err := login.CallWithContext(ctx, manager+".Inhibit", 0, "shutdown", "Hairpin",
+		"other nodes take over egress and load balancer addresses", "delay").Store(&fd)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "inhibitor lock"), nil
+}
