@@ -17,7 +17,7 @@ func all[S, D any](d D, _ S) D { return d }
 
 // ports selects what the host part depends on: ports, bridges and settings.
 func ports(d flow.Delta, _ flow.State) flow.Delta {
-	return flow.Delta{Bridge: d.Bridge, Bridges: d.Bridges, Settings: d.Settings, Ports: d.Ports}
+	return flow.Delta{Bridge: d.Bridge, Bridges: d.Bridges, Settings: d.Settings, Ports: d.Ports, Named: d.Named}
 }
 
 // flows selects what depends on the host part: flows and groups, tunnel neighbours and routes.

@@ -268,7 +268,8 @@ const (
 	// Hairpin's
 	KeyOwner  = "k8s.ovn.org/owner"
 	KeyLimit  = "k8s.ovn.org/limit" // of a row of Flow_Table or CT_Zone: its limit, if Hairpin set it
-	KeyBridge = "k8s.ovn.org/flows" // the same, of a bridge that exists for Hairpin's flows and is deleted with them
+	KeyTable  = "k8s.ovn.org/table" // of a row of Flow_Table: its name in Hairpin's pipeline
+	KeyBridge = "k8s.ovn.org/flows" // as KeyOwner, of a bridge for Hairpin's flows, which is deleted with them
 )
 
 // Features of flows: the upper half of the cookie names the part of the plan that a flow belongs

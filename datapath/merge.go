@@ -145,6 +145,7 @@ var (
 		why:  func(_ string, p flow.Port) cluster.Owner { return p.Owner },
 		name: func(k string) string { return "port " + k },
 	}
+	named           = plain[string, bool]("names of tables of bridge %q")
 	tunnelNeighbors = plain[netip.Addr, cluster.MAC]("tunnel neighbour %v")
 	tunnelRoutes    = plain[netip.Addr, netip.Addr]("tunnel route %v")
 	flows           = kind[flow.ID, *flow.Flow]{
@@ -249,6 +250,7 @@ func mergeBridge(c *conflicts, list []State) flow.State {
 	out.Bridges = merge(c, list, func(s *State) map[string]flow.Bridge { return s.Bridge.Bridges }, &bridges)
 	out.Settings = merge(c, list, func(s *State) map[string]string { return s.Bridge.Settings }, &settings)
 	out.Ports = merge(c, list, func(s *State) map[string]flow.Port { return s.Bridge.Ports }, &ports)
+	out.Named = merge(c, list, func(s *State) map[string]bool { return s.Bridge.Named }, &named)
 	out.TunnelNeighbors = merge(c, list, func(s *State) map[netip.Addr]cluster.MAC { return s.Bridge.TunnelNeighbors },
 		&tunnelNeighbors)
 	out.TunnelRoutes = merge(c, list, func(s *State) map[netip.Addr]netip.Addr { return s.Bridge.TunnelRoutes },

@@ -82,6 +82,8 @@ type FlowTable struct {
 	Name           *string           `ovsdb:"name"`
 	FlowLimit      *int              `ovsdb:"flow_limit"`      // learned flows count as well
 	OverflowPolicy *string           `ovsdb:"overflow_policy"` // refuse (when nil) or evict
+	Groups         []string          `ovsdb:"groups"`          // fields by which flows are evicted
+	Prefixes       []string          `ovsdb:"prefixes"`        // fields looked up by prefix
 	ExternalIDs    map[string]string `ovsdb:"external_ids"`
 }
 

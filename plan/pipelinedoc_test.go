@@ -23,7 +23,8 @@ func TestPipelineDocument(t *testing.T) {
 
 Hairpin has flows on three bridges of a node. A packet passes the tables of a bridge in the order of
 this page. It returns to an earlier table only where "may return" says so, and then once. ` + "`explain`" + `
-calls the tables by these names.
+calls the tables by these names. Open vSwitch has them, too: ` + "`ovs-ofctl --names dump-flows br-svc`" + `
+shows them. A name that another program or an administrator gave a table stays.
 
 The examples are flows of node-a of [examples/demo](../../examples/demo), with
 ` + "`service-engine = openflow`" + ` on the userspace datapath.

@@ -48,6 +48,7 @@ func swapBridge(ok *bool, s, gone, come flow.State) flow.State {
 	s.Bridges = swap(ok, s.Bridges, gone.Bridges, come.Bridges, equal)
 	s.Settings = swap(ok, s.Settings, gone.Settings, come.Settings, equal)
 	s.Ports = swap(ok, s.Ports, gone.Ports, come.Ports, func(a, b flow.Port) bool { return reflect.DeepEqual(a, b) })
+	s.Named = swap(ok, s.Named, gone.Named, come.Named, equal)
 	s.TunnelNeighbors = swap(ok, s.TunnelNeighbors, gone.TunnelNeighbors, come.TunnelNeighbors, equal)
 	s.TunnelRoutes = swap(ok, s.TunnelRoutes, gone.TunnelRoutes, come.TunnelRoutes, equal)
 	s.Flows = swapMaps(ok, s.Flows, gone.Flows, come.Flows,

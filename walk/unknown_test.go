@@ -268,7 +268,7 @@ func TestFields(t *testing.T) {
 		fields string
 	}{
 		{flow.State{},
-			"Bridge Bridges Settings Ports Flows Groups TunnelNeighbors TunnelBridge TunnelRoutes Unknown NoFlows"},
+			"Bridge Bridges Settings Ports Named Flows Groups TunnelNeighbors TunnelBridge TunnelRoutes Unknown NoFlows"},
 		{flow.Flow{}, "Key Feature Actions Owner"},
 		{flow.Group{}, "GroupKey Hashed Buckets Owner"},
 		{flow.Bucket{}, "ID CT Next"},

@@ -73,6 +73,7 @@ func withGroups(t testing.TB, n *lab.Node) flow.State {
 	owner := cluster.Owner{Kind: "Node", Name: "node-a"}
 	s.Bridges = map[string]flow.Bridge{"br-svc": {Name: "br-svc", Userspace: n.Datapath() == "netdev",
 		Learned: 100, Connections: 5000, Owner: owner}}
+	s.Named = map[string]bool{"": true, "br-svc": true}
 	s.Ports = map[string]flow.Port{
 		"veth2":   {Name: "veth2", Bridge: "br-svc", Type: "internal", Owner: owner},
 		"svc-int": {Name: "svc-int", Bridge: "br-svc", Type: "patch", Peer: "int-svc", Owner: owner},
@@ -119,6 +120,8 @@ func TestLawsOfGroups(t *testing.T) {
 			"bridge forwards":    by(`ovs-vsctl del-fail-mode br-svc`),
 			"bridge is theirs":   by(`ovs-vsctl clear Bridge br-svc external_ids`),
 			"no flow limit":      by(`ovs-vsctl clear Bridge br-svc flow_tables`),
+			"no table name":      by(`ovs-vsctl clear Flow_Table $(ovs-vsctl get Bridge br-svc flow_tables:20) name`),
+			"no table names":     by(`ovs-vsctl clear Bridge br-ex flow_tables`),
 			"no zone limit":      by(`ovs-vsctl del-zone-limit ` + n.Datapath() + ` 64003`),
 			"trunk elsewhere":    by(`ovs-vsctl set Interface svc-int options:peer=nowhere`),
 			"flow removed":       by(`ovs-ofctl --strict del-flows br-svc table=50,priority=100,in_port=veth2`),

@@ -75,7 +75,8 @@ func flowLimit(v ovsdb.View, b *ovsdb.Bridge) *limit {
 		return l
 	}
 	if t := ovsdb.Get[ovsdb.FlowTable](v, b.FlowTables[l.number]); t != nil {
-		l.id, l.value, l.keys, l.shared = t.UUID, t.FlowLimit, t.ExternalIDs, t.ExternalIDs[claims.KeyLimit] == ""
+		l.id, l.value, l.keys = t.UUID, t.FlowLimit, t.ExternalIDs
+		l.shared = t.ExternalIDs[claims.KeyLimit] == "" || t.Name != nil
 	}
 	return l
 }

@@ -8,7 +8,8 @@
 //   - the bridges whose row has claims.KeyBridge in its external_ids, with all their groups,
 //   - the ports whose row has claims.KeyOwner there,
 //   - on these bridges and the gateway bridge, the flows whose cookie has claims.Cookie in the bits
-//     of claims.CookieMask.
+//     of claims.CookieMask,
+//   - the names of tables in rows of Flow_Table with claims.KeyTable.
 //
 // A wanted bridge or port takes over one of the same name. A wanted flow takes over one of the same
 // table, priority and match. Open vSwitch can have only one of each. Tunnel neighbours are a cache
@@ -109,7 +110,8 @@ func Open(cfg Config) (*Target, error) {
 			ovsdb.Mirror[ovsdb.OpenVSwitch]("bridges", "datapaths", "next_cfg", "cur_cfg", "other_config",
 				"external_ids"),
 			ovsdb.Mirror[ovsdb.Bridge]("name", "ports", "fail_mode", "datapath_type", "flow_tables", "external_ids"),
-			ovsdb.Mirror[ovsdb.FlowTable]("flow_limit", "external_ids"),
+			ovsdb.Mirror[ovsdb.FlowTable]("name", "flow_limit", "overflow_policy", "groups", "prefixes",
+				"external_ids"),
 			ovsdb.Mirror[ovsdb.Datapath]("ct_zones"),
 			ovsdb.Mirror[ovsdb.CTZone]("limit", "timeout_policy", "external_ids"),
 			ovsdb.Mirror[ovsdb.Port]("name", "interfaces", "external_ids"),
@@ -125,10 +127,7 @@ func Open(cfg Config) (*Target, error) {
 	t.integration.rewrites = retry.Backoff{Min: firstRewrite, Max: lastRewrite}
 	t.watch = func(name string) *bridge {
 		b := &bridge{Target: t, name: name,
-			monitor: newMonitor(cfg, name, t.log.With("bridge", name), t.changed.Notify)}
-		if name != cfg.Bridge {
-			b.key = name
-		}
+			monitor: newMonitor(cfg, name, t.log.With("bridge", name), t.changed.Notify), key: cfg.key(name)}
 		b.life, b.forget = context.WithCancel(ctx)
 		t.tasks.Go(func() { b.monitor.run(b.life) })
 		return b
@@ -137,6 +136,14 @@ func Open(cfg Config) (*Target, error) {
 	t.tasks.Go(func() { t.watchRows(ctx) })
 	t.tasks.Go(func() { t.watchAnswers(ctx) })
 	return t, nil
+}
+
+// key returns the bridge of that name as in flow.Key.
+func (cfg *Config) key(bridge string) string {
+	if bridge == cfg.Bridge {
+		return ""
+	}
+	return bridge
 }
 
 // Close stops monitoring. Open vSwitch keeps its configuration.
@@ -229,7 +236,7 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	if err != nil {
 		return flow.State{}, err
 	}
-	s := flow.State{Bridge: t.cfg.Bridge, Bridges: r.ours, Settings: r.settings, Ports: r.ports}
+	s := flow.State{Bridge: t.cfg.Bridge, Bridges: r.ours, Settings: r.settings, Ports: r.ports, Named: r.named}
 	// Each task waits for another daemon or another bridge.
 	list := t.known(r)
 	found, errs := make([]*content, len(list)), make([]error, len(list)+2)

@@ -23,6 +23,7 @@ type rows struct {
 	ours     map[string]flow.Bridge
 	settings map[string]string
 	ports    map[string]flow.Port
+	named    map[string]bool
 	numbers  map[string]map[string]string // of ports of the gateway bridge and of Hairpin's, by bridge and name
 }
 
@@ -60,6 +61,11 @@ func (cfg *Config) read(v ovsdb.View) rows {
 				x.Connections = zoneLimit(v, x.Userspace).found()
 			}
 			put(&r.ours, b.Name, x)
+		}
+		if key := cfg.key(b.Name); ours {
+			if all, some := tableNames(v, b, key); some {
+				put(&r.named, key, all)
+			}
 		}
 		numbers := map[string]string{}
 		for _, id := range b.Ports {
@@ -196,8 +202,8 @@ func (t *Target) carriedOut(ctx context.Context) error {
 	})
 }
 
-// applyRows changes settings and ports in one transaction. It returns the missing bridges, for each
-// port that needs one.
+// applyRows changes settings, ports and names of tables in one transaction. It returns the missing
+// bridges, for each port that needs one.
 func (t *Target) applyRows(ctx context.Context, d flow.Delta) (missing []string, err error) {
 	v := t.db.View()
 	ops := settingOps(d)
@@ -208,6 +214,7 @@ func (t *Target) applyRows(ctx context.Context, d flow.Delta) (missing []string,
 		}
 		ops = append(ops, more...)
 	}
+	ops = append(ops, t.cfg.nameOps(v, d.Named)...)
 	for _, p := range sorted(d.Ports.Delete) {
 		ops = append(ops, removal(v, p.Name)...)
 	}

@@ -22,6 +22,7 @@ type Delta struct {
 	Bridges         delta.Delta[string, Bridge]
 	Settings        delta.Delta[string, string]
 	Ports           delta.Delta[string, Port]
+	Named           delta.Delta[string, bool]
 	TunnelNeighbors delta.Delta[netip.Addr, cluster.MAC]
 	TunnelRoutes    delta.Delta[netip.Addr, netip.Addr]
 	Flows           delta.Delta[ID, *Flow]
@@ -40,6 +41,7 @@ func Diff(want, have State) Delta {
 		Bridges:         delta.Of(want.Bridges, have.Bridges, sameBridge),
 		Settings:        delta.OfComparable(want.Settings, have.Settings),
 		Ports:           delta.Of(want.Ports, have.Ports, samePort),
+		Named:           delta.OfComparable(want.Named, have.Named),
 		TunnelNeighbors: delta.OfComparable(want.TunnelNeighbors, have.TunnelNeighbors),
 		TunnelRoutes:    delta.OfComparable(want.TunnelRoutes, have.TunnelRoutes),
 		Flows:           delta.OfMaps(want.Flows, have.Flows, (*Flow).Equal),
@@ -80,6 +82,7 @@ func (d Delta) Grow() Delta {
 	g.Bridges, _ = d.Bridges.Split()
 	g.Settings, _ = d.Settings.Split()
 	g.Ports, _ = d.Ports.Split()
+	g.Named, _ = d.Named.Split()
 	g.TunnelNeighbors, _ = d.TunnelNeighbors.Split()
 	g.TunnelRoutes, _ = d.TunnelRoutes.Split()
 	g.Flows, _ = d.Flows.Split()
@@ -93,6 +96,7 @@ func (d Delta) Shrink() Delta {
 	_, s.Bridges = d.Bridges.Split()
 	_, s.Settings = d.Settings.Split()
 	_, s.Ports = d.Ports.Split()
+	_, s.Named = d.Named.Split()
 	_, s.TunnelNeighbors = d.TunnelNeighbors.Split()
 	_, s.TunnelRoutes = d.TunnelRoutes.Split()
 	_, s.Flows = d.Flows.Split()
@@ -102,9 +106,9 @@ func (d Delta) Shrink() Delta {
 
 // Count returns the number of differences.
 func (d Delta) Count() int {
-	return d.Bridges.Count() + d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() +
-		d.TunnelRoutes.Count() + d.Flows.Count() + d.Groups.Count() + len(d.Unknown) +
-		len(d.NoFlows)
+	return d.Bridges.Count() + d.Settings.Count() + d.Ports.Count() + d.Named.Count() +
+		d.TunnelNeighbors.Count() + d.TunnelRoutes.Count() + d.Flows.Count() + d.Groups.Count() +
+		len(d.Unknown) + len(d.NoFlows)
 }
 
 // Empty reports whether there is nothing to do.

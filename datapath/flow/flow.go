@@ -22,6 +22,9 @@ type State struct {
 	Bridges  map[string]Bridge // used only by Hairpin, by name
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
+	// Named has the bridges whose tables have the names of package pipeline in Open vSwitch, by the
+	// bridge in Keys. It is false, which is never wanted, if only some have.
+	Named map[string]bool
 	Flows    delta.Map[ID, *Flow]
 	Groups   delta.Map[GroupKey, *Group]
 	// TunnelNeighbors are the MACs of tunnel peers. Only the userspace datapath needs them: it

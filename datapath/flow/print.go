@@ -144,6 +144,10 @@ func Print(s State) string {
 	for _, name := range delta.Keys(s.Ports) {
 		b = append(s.Ports[name].append(b), '\n')
 	}
+	for _, bridge := range delta.Keys(s.Named) {
+		b = appendName(append(b, "name-tables "...), cmp.Or(bridge, s.Bridge))
+		b = append(b, map[bool]string{true: "\n", false: " partly\n"}[s.Named[bridge]]...)
+	}
 	through := s.Bridge
 	if s.TunnelBridge != "" {
 		through = s.TunnelBridge

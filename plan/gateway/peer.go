@@ -114,6 +114,7 @@ func checkPeer(c *node.Checker, e *node.Env, n *cluster.Node) (peer, bool) {
 func tunnelBridge(e *node.Env, s *flow.State) {
 	owner, name := node.OwnerOf(e.Node.Name), claims.TunnelBridge
 	s.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: e.Node.Gateway.Userspace, Owner: owner}}
+	s.Named[name] = true
 	for _, p := range []flow.Port{
 		{Name: claims.TunnelPort, Bridge: name, Type: "geneve", Local: e.Node.Addresses[0]},
 		{Name: claims.TunnelPatch, Bridge: name, Type: "patch", Peer: claims.OthersPatch},

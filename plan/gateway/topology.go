@@ -264,6 +264,7 @@ func openVSwitch(e *node.Env) flow.State {
 	name, g := e.Node.Name, &e.Node.Gateway
 	s := flow.State{
 		Bridge: g.Bridge,
+		Named:  map[string]bool{"": true},
 		Settings: map[string]string{
 			"system-id":           name,
 			"hostname":            name,

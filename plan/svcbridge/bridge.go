@@ -89,6 +89,7 @@ func (w *serviceBridge) bridge() {
 	name := claims.ServiceBridge
 	w.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: w.Node.Gateway.Userspace, Owner: w.owner,
 		Learned: affinityTotal, Connections: w.PodConnectionLimit()}}
+	w.Named = map[string]bool{name: true}
 	patch := func(name, bridge, peer string) flow.Port {
 		return flow.Port{Name: name, Bridge: bridge, Type: "patch", Peer: peer, Owner: w.owner}
 	}
