@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +55,17 @@ func clusterStatus(o StatusOptions) (func(context.Context) (*ClusterStatus, erro
 		return nil, err
 	}
 	return e.look, nil
+}
+
+// Contexts returns the names of the contexts in the kubeconfig, or nil if there is none.
+func Contexts(kubeconfig string) []string {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := rules.Load()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(config.Contexts))
 }
 
 func NewEveryNode(o StatusOptions) (*everyNode, error) {

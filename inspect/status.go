@@ -3,11 +3,8 @@ package inspect
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"hairpin/config"
@@ -55,14 +52,11 @@ type ClusterStatus struct {
 
 // StatusOutputs returns the output formats: text folds what is healthy, wide has a line per
 // component and node.
-func StatusOutputs() []string { return []string{"text", "wide", "json"} }
+func StatusOutputs() []string { return []string{"text", "wide", "json", "yaml"} }
 
 // Status prints the status of this node's agent, or of all agents. A nil error means that there is
 // no problem.
 func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) error {
-	if !slices.Contains(StatusOutputs(), o.Output) {
-		return fmt.Errorf("--output %q is not one of %s", o.Output, strings.Join(StatusOutputs(), ", "))
-	}
 	look, pause := localStatus(c), localPause
 	if o.All {
 		var err error
@@ -106,17 +100,14 @@ func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
 			n.Report.Egress = nil
 		}
 	}
-	var err error
-	switch o.Output {
-	case "json":
-		var what any = s
-		if !o.All {
-			what = s.Nodes[0].Report
-		}
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		err = e.Encode(what)
-	case "wide":
+	var what any = s
+	if !o.All {
+		what = s.Nodes[0].Report
+	}
+	done, err := report.PrintAs(w, o.Output, what)
+	switch {
+	case done:
+	case o.Output == "wide":
 		err = s.printWide(w)
 	default:
 		err = s.printBrief(w)

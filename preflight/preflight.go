@@ -6,7 +6,6 @@ package preflight
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -79,13 +78,16 @@ func Compare(a, b Finding) int {
 
 // Options select the output and the actions of Run.
 type Options struct {
-	JSON bool
-	Fix  bool      // fix what is safe to fix, and check again
-	Root string    // the root of the machine's files: "/", or a container's mount of it
-	Log  io.Writer // of the fixes, if the output is JSON
+	Output string    // one of Outputs
+	Fix    bool      // fix what is safe to fix, and check again
+	Root   string    // the root of the machine's files: "/", or a container's mount of it
+	Log    io.Writer // of the fixes, if the output is for programs
 }
 
-// Run checks the machine, and prints the findings as text or JSON. It returns report.ErrNotWell if
+// Outputs returns the output formats of Run.
+func Outputs() []string { return []string{"text", "json", "yaml"} }
+
+// Run checks the machine, and prints the findings. It returns report.ErrNotWell if
 // a finding stops an installation.
 func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 	m := &machine{c, o.Root}
@@ -95,19 +97,17 @@ func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 	list := m.look(ctx)
 	var err error
 	if o.Fix {
-		if !o.JSON {
+		if !report.ForPrograms(o.Output) {
 			o.Log = w
 		}
 		err = mend(ctx, o.Log, c, list)
 		list = m.look(ctx)
 	}
-	if o.JSON {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		err = errors.Join(err, encoder.Encode(append([]Finding{}, list...)))
-	} else {
-		err = errors.Join(err, write(w, list))
+	done, bad := report.PrintAs(w, o.Output, append([]Finding{}, list...))
+	if !done {
+		bad = write(w, list)
 	}
+	err = errors.Join(err, bad)
 	if err != nil {
 		return fmt.Errorf("preflight: %w", err)
 	}

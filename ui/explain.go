@@ -4,6 +4,7 @@ package ui
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,7 +41,7 @@ type ExplainOptions struct {
 	Namespace string // of the agents' pods
 	Timeout   time.Duration
 
-	Output       string // text, json, markdown or svg
+	Output       string // one of ExplainOutputs
 	explain.Form        // of text
 }
 
@@ -59,15 +60,12 @@ func Ends(s *cluster.Snapshot, args []string) []string {
 }
 
 // ExplainOutputs returns the output formats of a walk.
-func ExplainOutputs() []string { return []string{"text", "json", "markdown", "svg"} }
+func ExplainOutputs() []string { return []string{"text", "json", "yaml", "markdown", "svg"} }
 
 // Explain walks a packet through the desired (or real) state of the nodes and prints every step. A
 // nil error means that the packet arrives and its reply comes back. ErrNotWell means that one of
 // them does not, or that a fault was found.
 func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.Config) error {
-	if !slices.Contains(ExplainOutputs(), o.Output) {
-		return fmt.Errorf("--output %q is not one of %v", o.Output, ExplainOutputs())
-	}
 	if err := o.words(); err != nil {
 		return err
 	}
@@ -186,9 +184,14 @@ func told(e *explain.Explanation, fault *explain.Fault, o ExplainOptions) (strin
 		last = "\n" + fault.String()
 	}
 	switch o.Output {
-	case "json":
+	case "json", "yaml":
 		text, err := e.JSON(fault)
-		return string(text), err
+		if err != nil {
+			return "", err
+		}
+		var b strings.Builder
+		_, err = report.PrintAs(&b, o.Output, json.RawMessage(text))
+		return b.String(), err
 	case "markdown":
 		if e.Proof != nil {
 			last = "\n" + e.Proof.String() + last

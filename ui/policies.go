@@ -1,24 +1,23 @@
 package ui
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 
 	"hairpin/config"
 	"hairpin/policy"
+	"hairpin/report"
 )
 
-// PoliciesOutputs returns the output formats of Policies.
-func PoliciesOutputs() []string { return []string{"text", "json"} }
+// PoliciesOutputs returns the output formats of Policies. wide is a table with a line per rule.
+func PoliciesOutputs() []string { return []string{"text", "wide", "json", "yaml"} }
 
 // Policies prints the policies that select a pod, [NAMESPACE/]NAME. The cluster is that of Explain.
 func Policies(ctx context.Context, w io.Writer, pod string, o ExplainOptions, c config.Config) error {
-	if o.Output != "text" && o.Output != "json" {
-		return fmt.Errorf("--output %q is not one of %v", o.Output, PoliciesOutputs())
-	}
 	s, err := explainedSnapshot(ctx, o, c)
 	if err != nil {
 		return err
@@ -31,11 +30,12 @@ func Policies(ctx context.Context, w io.Writer, pod string, o ExplainOptions, c 
 		return fmt.Errorf("there is no Pod %q with an address of its own; policies do not apply to Pods in the "+
 			"host's network", pod)
 	}
-	if o.Output == "json" {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		err = e.Encode(p)
-	} else {
+	done, err := report.PrintAs(w, o.Output, p)
+	switch {
+	case done:
+	case o.Output == "wide":
+		err = printRules(w, p)
+	default:
 		_, err = io.WriteString(w, policiesText(p))
 	}
 	if err != nil {
@@ -55,10 +55,7 @@ func policiesText(p *policy.PodDescription) string {
 	if !p.Enforced {
 		fmt.Fprintf(&b, "warning: node %s does not enforce policies: its service-engine is not openflow\n", p.Node)
 	}
-	for _, x := range []struct {
-		title string
-		policy.Description
-	}{{"INGRESS", p.Ingress}, {"EGRESS", p.Egress}} {
+	for _, x := range directions(p) {
 		state := "not isolated"
 		if x.Isolated {
 			state = "isolated: a packet needs a rule that accepts it"
@@ -75,4 +72,36 @@ func policiesText(p *policy.PodDescription) string {
 		}
 	}
 	return b.String()
+}
+
+// direction is what policies say about packets to or from a pod.
+type direction struct {
+	title string
+	policy.Description
+}
+
+func directions(p *policy.PodDescription) []direction {
+	return []direction{{"INGRESS", p.Ingress}, {"EGRESS", p.Egress}}
+}
+
+// printRules writes a table of the rules for a pod. A policy without a rule has a line, too.
+func printRules(w io.Writer, p *policy.PodDescription) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "POD\tDIRECTION\tPOLICY\tRULE\tACTION\tPEERS\tPORTS\tPODS\tRANGES\n")
+	for _, x := range directions(p) {
+		for _, a := range x.Policies {
+			for _, r := range a.Rules {
+				peers, pods, ranges := strings.Join(r.Peers, " or "), fmt.Sprint(r.Pods), fmt.Sprint(r.Ranges)
+				if r.AllPeers {
+					peers, pods, ranges = "all", "-", "-"
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", p.Pod, strings.ToLower(x.title), a, r.Rule,
+					cmp.Or(r.Action, "accept"), peers, cmp.Or(strings.Join(r.Ports, ", "), "all"), pods, ranges)
+			}
+			if len(a.Rules) == 0 {
+				fmt.Fprintf(t, "%s\t%s\t%s\t-\tdeny\tall\tall\t-\t-\n", p.Pod, strings.ToLower(x.title), a)
+			}
+		}
+	}
+	return t.Flush()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hairpin/cluster"
+	"hairpin/inspect"
 	"hairpin/ui"
 )
 
@@ -42,6 +43,54 @@ func completed(s *settings, o *ui.ExplainOptions,
 			}
 		}
 		return fit, directive
+	}
+}
+
+// fromAPI is completed for the cluster of the API, whatever the command reads.
+func (s *settings) fromAPI(words func(all *cluster.Snapshot, args []string) []string) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		o := ui.ExplainOptions{EveryNode: true}
+		if f := c.Flags().Lookup("context"); f != nil {
+			o.Context = f.Value.String()
+		}
+		return completed(s, &o, words)(c, args, word)
+	}
+}
+
+// addContext adds the flag --context.
+func (s *settings) addContext(c *cobra.Command, to *string) {
+	c.Flags().StringVar(to, "context", "", "context in the kubeconfig; empty = the current context")
+	completes(c, "context", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		conf, err := s.load(c)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return inspect.Contexts(conf.Process.Kubeconfig), cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// addNamespace adds the flag --namespace for the agents' pods.
+func (s *settings) addNamespace(c *cobra.Command, to *string) {
+	c.Flags().StringVarP(to, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
+	completes(c, "namespace", s.fromAPI(namespaces))
+}
+
+// addNodes adds the flag --nodes. Its value may have several names, of which the last is completed.
+func (s *settings) addNodes(c *cobra.Command, to *[]string, usage string) {
+	c.Flags().StringSliceVar(to, "nodes", nil, usage)
+	completes(c, "nodes", commaSeparated(s.fromAPI(nodeNames)))
+}
+
+// commaSeparated completes the last word of a list.
+func commaSeparated(last cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		before := word[:strings.LastIndex(word, ",")+1]
+		words, directive := last(c, args, word[len(before):])
+		var lists []string
+		for _, w := range words {
+			lists = append(lists, before+w)
+		}
+		return lists, directive
 	}
 }
 

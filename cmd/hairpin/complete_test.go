@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +11,13 @@ import (
 // TestCompletion checks the candidates that shells get for objects, nodes and option values.
 func TestCompletion(t *testing.T) {
 	const demo = "../../examples/demo"
+	config := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(config, []byte(`{apiVersion: v1, kind: Config, current-context: test, contexts: [
+  {name: test, context: {cluster: c}}, {name: prod, context: {cluster: c}}],
+  clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", config)
 	for _, c := range []struct {
 		words []string
 		want  []string // among the candidates
@@ -25,7 +34,16 @@ func TestCompletion(t *testing.T) {
 		{[]string{"explain", "-f", demo, "outside", "svc/default/web:tcp", "--endpoint", ""},
 			[]string{"10.244.1.3", "fd00:10:244:1::3"}, "172.18.0.3"},
 		{[]string{"explain", "--proto", ""}, []string{"tcp", "udp", "sctp"}, ""},
-		{[]string{"explain", "-o", ""}, []string{"text", "json", "svg"}, ""},
+		{[]string{"explain", "-o", ""}, []string{"text", "json", "yaml", "svg"}, "wide"},
+		{[]string{"status", "-o", ""}, []string{"text", "wide", "json", "yaml"}, ""},
+		{[]string{"policies", "-o", ""}, []string{"text", "wide", "json", "yaml"}, ""},
+		{[]string{"preflight", "-o", ""}, []string{"text", "json", "yaml"}, ""},
+		{[]string{"diff", "--system", "ovn,"}, []string{"ovn,nft"}, "nft"},
+		{[]string{"status", "--context", ""}, []string{"prod", "test"}, ""},
+		{[]string{"collect", "--context", ""}, []string{"prod", "test"}, ""},
+		{[]string{"test", "--context", ""}, []string{"prod", "test"}, ""},
+		{[]string{"test", "--kubeconfig", "none", "--context", ""}, nil, "prod"},
+		{[]string{"test", "--nodes", ""}, nil, "node-a"}, // the cluster does not answer
 		{[]string{"policies", "-f", demo, "default/pod-a"}, []string{"default/pod-a1", "default/pod-a2"},
 			"default/pod-b1"},
 		{[]string{"plan", "-f", demo, "--node", ""}, []string{"node-a", "node-b", "node-c"}, ""},

@@ -37,8 +37,8 @@ only if their system stores what they are for, or if they stand for a flow that 
 	f := c.Flags()
 	f.BoolVarP(&o.All, "all", "A", false,
 		"compare every node of the cluster, through the API server (implied by --kubeconfig and --context)")
-	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
-	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
+	s.addContext(c, &o.Context)
+	s.addNamespace(c, &o.Namespace)
 	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "maximum time to wait for a node's answer")
 	addOutput(c, &o.Output, inspect.DiffOutputs(), "; wide is a table")
 	return note(c, noteExit,
@@ -51,5 +51,5 @@ func addFilter(c *cobra.Command, systems *[]string, object *string) {
 		"print only these: "+strings.Join(ui.Systems(), ", ")+"; empty = all")
 	c.Flags().StringVar(object, "object", "",
 		"print only what is planned for this object: KIND/NAMESPACE/NAME, such as Service/default/web, or Node/NAME")
-	oneOf(c, "system", ui.Systems()...)
+	completes(c, "system", commaSeparated(cobra.FixedCompletions(ui.Systems(), cobra.ShellCompDirectiveNoFileComp)))
 }

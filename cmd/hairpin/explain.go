@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,23 +64,22 @@ hairpin explain), or by default from this node's agent.`,
 	f.BoolVarP(&o.EveryNode, "all", "A", false,
 		"read the cluster from the API, and with --live or --send every node on the path "+
 			"(implied by --kubeconfig and --context)")
-	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
+	s.addContext(c, &o.Context)
 	f.StringVarP(&o.DefaultNamespace, "namespace", "n", "default", "namespace of names without one in FROM and TO")
-	f.StringVar(&o.Namespace, "agent-namespace", inspect.DefaultNamespace,
-		"namespace of the agents' pods")
+	f.StringVar(&o.Namespace, "agent-namespace", inspect.DefaultNamespace, "namespace of the agents' pods")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second,
 		"maximum time to wait for a node's answer, or for a packet from outside")
 	f.BoolVarP(&o.All, "verbose", "v", false,
 		"print all steps, with rules, packets and conntrack entries")
 	f.BoolVar(&o.Costs, "costs", false, "print the number of conntrack passes and datapath lookups")
-	f.StringVarP(&o.Output, "output", "o", "text", "output format: "+strings.Join(ui.ExplainOutputs(), ", "))
+	addOutput(c, &o.Output, ui.ExplainOutputs(), "")
 	c.ValidArgsFunction = completed(&s, &o, ui.Ends)
 	completes(c, "via", completed(&s, &o, nodeNames))
 	completes(c, "namespace", completed(&s, &o, namespaces))
+	completes(c, "agent-namespace", s.fromAPI(namespaces))
 	completes(c, "endpoint", completed(&s, &o, endpointNames))
 	oneOf(c, "proto", "tcp", "udp", "sctp")
 	oneOf(c, "family", "4", "6")
-	oneOf(c, "output", ui.ExplainOutputs()...)
 	return note(c, noteExit,
 		"0 if packet and reply arrive and nothing differs from the desired state, 1 otherwise, 2 after an error")
 }
@@ -126,8 +124,8 @@ func collect() *cobra.Command {
 		"output file; - = standard output; empty = hairpin-TIME.tar.gz in the current directory")
 	f.BoolVarP(&o.EveryNode, "all", "A", false,
 		"collect from every node of the cluster, through the API server (implied by --kubeconfig and --context)")
-	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
-	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
+	s.addContext(c, &o.Context)
+	s.addNamespace(c, &o.Namespace)
 	f.DurationVar(&o.Timeout, "timeout", time.Minute, "maximum time to wait for a node's answer")
 	return note(c, noteExit, "0 if the archive is complete, 1 if something could not be collected, 2 after an error")
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"hairpin/inspect"
@@ -35,9 +33,8 @@ so its counts may be too low.`,
 	f.StringVarP(&o.Dir, "filename", "f", "",
 		"directory with manifests of Nodes, Namespaces, Pods and policies")
 	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API (implied by --kubeconfig and --context)")
-	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
-	f.StringVarP(&o.Output, "output", "o", "text", "output format: "+strings.Join(ui.PoliciesOutputs(), ", "))
+	s.addContext(c, &o.Context)
+	addOutput(c, &o.Output, ui.PoliciesOutputs(), "")
 	c.ValidArgsFunction = completed(&s, &o, podNames)
-	oneOf(c, "output", ui.PoliciesOutputs()...)
 	return c
 }

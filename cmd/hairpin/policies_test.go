@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 
 	"golang.org/x/tools/txtar"
+	"sigs.k8s.io/yaml"
 )
 
 // TestPolicies lists the policies of pods of the story about NetworkPolicies.
@@ -74,11 +76,31 @@ EGRESS  not isolated
 		len(got.Egress.Policies[0].Rules) != 2 || got.Egress.Policies[0].Rules[1].Ports[0] != "53/UDP" {
 		t.Errorf("%s", text)
 	}
+	asYAML, err := run("shop/api", "-o", "yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if converted, err := yaml.YAMLToJSON([]byte(asYAML)); err != nil || !sameJSON(converted, []byte(text)) {
+		t.Errorf("%v: the YAML is not the JSON:\n%s\n%s", err, asYAML, text)
+	}
+	const table = `POD      DIRECTION  POLICY                 RULE  ACTION  PEERS                                PORTS           PODS  RANGES
+shop/db  ingress    NetworkPolicy/shop/db  1     accept  pods with app=api in namespace shop  sql/TCP (5432)  1     0
+shop/db  ingress    NetworkPolicy/shop/db  2     accept  192.0.2.0/25                         8000-8010/TCP   0     1
+`
+	if got, err := run("shop/db", "-o", "wide"); err != nil || got != table {
+		t.Errorf("%v:\n%s", err, got)
+	}
 	for args, want := range map[string]string{"db": `no Pod "default/db"`, "shop/db -o xml": "--output"} {
 		if _, err := run(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
+}
+
+// sameJSON reports whether two texts have the same value.
+func sameJSON(a, b []byte) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
 // TestClusterPolicies lists the policies of a pod of the story about ClusterNetworkPolicies.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +15,6 @@ import (
 // checks all nodes.
 func preflightCommand() *cobra.Command {
 	var s settings
-	var format string
 	var all bool
 	var o preflight.Options
 	var nodes pods.Options
@@ -35,33 +33,31 @@ as kubectl hairpin preflight, it creates a Pod on each node and deletes it again
 			if err != nil {
 				return err
 			}
-			if format != "text" && format != "json" {
-				return fmt.Errorf("--output %q is not one of text, json", format)
-			}
 			if all || c.Flags().Changed("kubeconfig") {
 				if o.Fix {
 					return errors.New("--fix is for one machine: run hairpin preflight --fix on the node")
 				}
-				nodes.JSON = format == "json"
+				nodes.Output = o.Output
 				return pods.Run(c.Context(), c.OutOrStdout(), conf, nodes)
 			}
-			o.JSON, o.Log = format == "json", c.ErrOrStderr()
+			o.Log = c.ErrOrStderr()
 			return preflight.Run(c.Context(), c.OutOrStdout(), conf, o)
 		}}
 	s.addFor(c, append(ofCluster[:], "mtu", "gateway-interface", "ovs-run-dir", "run-dir", "kubeconfig")...)
 	f := c.Flags()
 	f.BoolVar(&o.Fix, "fix", false, "repair what is safe to repair, print each change as a command, and check again")
 	f.StringVar(&o.Root, "root", "/", "path of this machine's root file system, in a container")
-	f.StringVarP(&format, "output", "o", "text", "output format: text or json")
+	addOutput(c, &o.Output, preflight.Outputs(), "")
 	f.BoolVarP(&all, "all", "A", false,
 		"check every Linux node of the cluster with a Pod on each (implied by --kubeconfig)")
-	f.StringVar(&nodes.Context, "context", "", "context in the kubeconfig; empty = the current context")
+	s.addContext(c, &nodes.Context)
 	f.StringVarP(&nodes.Namespace, "namespace", "n", pods.DefaultNamespace,
 		"namespace of the Pods; it must admit privileged Pods")
 	f.StringVar(&nodes.Image, "image", report.Image(), "container image of the Pods, which must contain hairpin")
 	f.StringVar(&nodes.PullSecret, "pull-secret", "",
 		"Secret with the credentials of the image's registry, in the same namespace")
-	f.StringSliceVar(&nodes.Nodes, "nodes", nil, "check only these nodes")
+	completes(c, "namespace", s.fromAPI(namespaces))
+	s.addNodes(c, &nodes.Nodes, "check only these nodes")
 	f.StringVarP(&nodes.Selector, "selector", "l", "", "check only nodes with these labels")
 	f.DurationVar(&nodes.Timeout, "timeout", 2*time.Minute,
 		"maximum time to wait for a node, which includes the pull of the image")

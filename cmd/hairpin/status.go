@@ -35,11 +35,10 @@ func status() *cobra.Command {
 	f := c.Flags()
 	f.BoolVarP(&o.All, "all", "A", false,
 		"ask every node of the cluster, through the API server (implied by --kubeconfig)")
-	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
-	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
+	s.addContext(c, &o.Context)
+	s.addNamespace(c, &o.Namespace)
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "maximum time to wait for a node's answer")
-	f.StringVarP(&o.Output, "output", "o", "text",
-		"output format: "+strings.Join(inspect.StatusOutputs(), ", ")+"; text folds what is healthy")
+	addOutput(c, &o.Output, inspect.StatusOutputs(), "; text folds what is healthy")
 	f.BoolVar(&o.Brief, "brief", false, "omit the egress addresses, which are the same on every node")
 	f.DurationVar(&o.Wait, "wait", 0, "wait until every component is healthy, at most this long")
 	f.Lookup("wait").NoOptDefVal = "5m"

@@ -34,13 +34,14 @@ state of its nodes (explain --live). The namespace is deleted at the end, also a
 		}}
 	s.addFor(c, "kubeconfig")
 	f := c.Flags()
-	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
+	s.addContext(c, &o.Context)
 	f.StringVarP(&o.Namespace, "namespace", "n", selftest.DefaultNamespace,
 		"namespace to create and to delete again; it must not exist")
 	f.StringVar(&o.Agents, "agent-namespace", inspect.DefaultNamespace, "namespace of the agents' pods")
 	f.StringVar(&o.Image, "image", "",
 		"image of the pods, which must contain hairpin; empty = that of the agents' pods")
-	f.StringSliceVar(&o.Nodes, "nodes", nil, "test only these nodes; empty = the first that are Ready, by name")
+	completes(c, "agent-namespace", s.fromAPI(namespaces))
+	s.addNodes(c, &o.Nodes, "test only these nodes; empty = the first that are Ready, by name")
 	f.StringVarP(&o.Selector, "selector", "l", "", "test only nodes with these labels")
 	f.IntVar(&o.MostNodes, "max-nodes", 3, "maximum number of nodes to test without --nodes; 0 = all")
 	f.Uint16Var(&o.HostPort, "host-port", 39080,

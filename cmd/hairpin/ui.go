@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hairpin/inspect"
 	"hairpin/ui"
 )
 
@@ -34,8 +33,8 @@ machine can read them.`,
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:8090", "loopback address and port to listen on; port 0 = any free port")
 	f.StringVarP(&o.Dir, "filename", "f", "", "directory with manifests of Nodes, Pods, Services and EndpointSlices")
 	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API (implied by --kubeconfig and --context)")
-	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
-	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
+	s.addContext(c, &o.Context)
+	s.addNamespace(c, &o.Namespace)
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "maximum time to wait for a node's answer")
 	return c
 }

@@ -45,7 +45,7 @@ type Options struct {
 	Nodes      []string // by name; none = all
 	Selector   string   // of the nodes' labels; empty = all
 	Timeout    time.Duration
-	JSON       bool
+	Output     string // one of preflight.Outputs
 }
 
 // Node has the findings on a node, or the error.
@@ -98,7 +98,7 @@ func run(ctx context.Context, w io.Writer, client *kubeapi.Client, c config.Conf
 		return fmt.Errorf("preflight: %w", err)
 	}
 	report.PlainStrings(&list)
-	if err := show(w, list, o.JSON); err != nil {
+	if err := show(w, list, o.Output); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	if slices.ContainsFunc(list, func(n Node) bool { return n.Error != "" || n.stopped() }) {

@@ -200,7 +200,7 @@ func TestPods(t *testing.T) {
 	c.gone()
 
 	// the API server rejects an invalid selector
-	o.JSON, o.Nodes, o.Selector = true, nil, corev1.LabelHostname+",missing"
+	o.Output, o.Nodes, o.Selector = "json", nil, corev1.LabelHostname+",missing"
 	if _, err = c.run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no such node runs Linux") {
 		t.Error(err)
 	}

@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"reflect"
@@ -11,19 +10,18 @@ import (
 
 	"hairpin/inspect"
 	"hairpin/preflight"
+	"hairpin/report"
 )
 
 func (n *Node) stopped() bool {
 	return slices.ContainsFunc(n.Findings, func(f preflight.Finding) bool { return f.Severity == preflight.Stops })
 }
 
-func show(w io.Writer, list []Node, inJSON bool) error {
-	if !inJSON {
-		return table(w, list)
+func show(w io.Writer, list []Node, output string) error {
+	if done, err := report.PrintAs(w, output, list); done {
+		return err
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(list)
+	return table(w, list)
 }
 
 // row is a finding, and the nodes that have it.
