@@ -59,8 +59,8 @@ var (
 
 // frontends plans Services with the node's engine.
 func frontends(e node.Env) (datapath.State, []Problem) {
-	if e.Node.Gateway.OpenFlow {
-		return service.Plan(e, svcbridge.NewEngine(&e))
+	if e.Engine.LoadBalancers {
+		return service.Plan(e, ovnlb.NewEngine(&e))
 	}
-	return service.Plan(e, ovnlb.NewEngine(&e))
+	return service.Plan(e, svcbridge.NewEngine(&e))
 }

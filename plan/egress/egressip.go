@@ -328,7 +328,7 @@ func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 		untouched(e, rows, s)
 		if len(marked[s.Family]) > 0 {
 			toNodes(e, rows, s, node.SortedPrefixes(marked[s.Family]))
-			if !e.Node.Gateway.OpenFlow { // else replies do not pass OVN
+			if e.Engine.PodPorts { // else replies do not pass OVN
 				replies(e, rows, s)
 			}
 		}

@@ -315,7 +315,7 @@ func egressRules(c node.Chains) []nft.Rule {
 			rules = append(rules, c.Rule(nft.Masquerade{}, "the host to Services with endpoints elsewhere",
 				nft.AddrIn{Prefix: node.HostPrefix(s.Local.Management.Addr())}, not(claims.LocalPort)))
 		}
-		if e.Node.Gateway.OpenFlow {
+		if e.Engine.ServiceBridge {
 			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere",
 				nft.AddrIn{Prefix: node.HostPrefix(s.MasqOVN)}, not(claims.ServiceHost)))
 		}
@@ -332,7 +332,7 @@ func egressRules(c node.Chains) []nft.Rule {
 
 // toPods skips packets that the host forwards to pods: NetworkPolicies must see a pod's own source.
 func toPods(c node.Chains) []nft.Rule {
-	if !c.Env.Node.Gateway.OpenFlow {
+	if !c.Env.Engine.ServiceBridge {
 		return nil
 	}
 	return []nft.Rule{c.Rule(nft.Return{}, "forwarded to pods", node.Forwarded())}

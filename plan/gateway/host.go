@@ -105,7 +105,7 @@ func conntrack(k *node.Kernel, c *cluster.ConntrackConfig) {
 	set("nf_conntrack_tcp_timeout_close_wait", int(c.TCPCloseWait.Seconds()))
 	// The kernel does not translate packets that it calls invalid. With flows, a pod would get a
 	// late reply from the endpoint's own address, and end the connection (kubernetes #74839).
-	if g := &k.Env.Node.Gateway; c.TCPLiberal || g.OpenFlow && !g.Userspace {
+	if g := &k.Env.Node.Gateway; c.TCPLiberal || k.Env.Engine.ServiceBridge && !g.Userspace {
 		set("nf_conntrack_tcp_be_liberal", 1)
 	}
 }
@@ -124,10 +124,10 @@ func hostFilter(e *node.Env) nft.State {
 	}
 	tunnelChains(e, t, owner)
 	t.Chains[node.ChainFromPods] = podGuard(e, owner)
-	if e.Node.Gateway.OpenFlow {
+	if e.Engine.ServiceBridge {
 		forwarded(e, t, owner)
 	}
-	if e.Node.Gateway.OpenFlow && e.Mode.ClientsByHost {
+	if e.Engine.ServiceBridge && e.Mode.ClientsByHost {
 		t.Chains[node.ChainForeign] = foreignSources(e, owner)
 	}
 	s := nft.State{nft.Inet: t}
@@ -196,7 +196,7 @@ func toPods(e *node.Env, owner cluster.Owner) []nft.Rule {
 	var rules []nft.Rule
 	for i := range e.Stacks {
 		a := e.Stacks[i].Management.Addr()
-		if e.Mode.PodsByHost && !e.Node.Gateway.OpenFlow { // else the pod's reply does not come by the management port
+		if e.Mode.PodsByHost && !e.Engine.ServiceBridge { // else the pod's reply does not come by the management port
 			rules = append(rules, nft.Rule{
 				Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort},
 					nft.AddrIn{Dst: true, Prefix: node.HostPrefix(e.Stacks[i].MasqLocal)}},

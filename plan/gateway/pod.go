@@ -14,7 +14,7 @@ func Pods(e node.Env) (datapath.State, []cluster.Problem) {
 	for _, p := range e.Pods {
 		has, wrong := e.AddressOf(p)
 		problems = append(problems, wrong...)
-		if has == "" || e.Node.Gateway.OpenFlow { // svcbridge adds its port
+		if has == "" || !e.Engine.PodPorts { // svcbridge adds its port
 			continue
 		}
 		may := has

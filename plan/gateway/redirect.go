@@ -30,7 +30,7 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		ip, host := node.Vocab(s.Family).IP, node.HostPrefix(s.MasqHost)
-		if g.OpenFlow { // claims.ServiceBridge knows the sender of each connection
+		if e.Engine.ServiceBridge { // claims.ServiceBridge knows the sender of each connection
 			b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip},
 				flow.Output{Port: claims.ServicesPatch})
 			b.Classify(node.PrioAnswered, flow.Match{InPort: claims.ServicesPatch, EthDst: mac, Protocol: ip},

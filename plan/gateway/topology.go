@@ -59,7 +59,7 @@ func clusterRouter(z *node.Zone) {
 		// claims.ServiceBridge serves, behind the pods' port.
 		toJoin := &nb.Route{Router: claims.ClusterRouter, Prefix: node.HostPrefix(s.Join.Addr()),
 			NextHop: s.Join.Addr(), Owner: z.Owner}
-		if z.Node.Gateway.OpenFlow {
+		if z.Engine.ServiceBridge {
 			toJoin.NextHop, toJoin.OutPort = s.MasqNext, node.RouterToSwitch(name)
 			z.Rows.Add(&nb.MACBinding{Port: node.RouterToSwitch(name), IP: s.MasqNext, MAC: node.MasqMAC(),
 				Owner: z.Owner})
@@ -83,7 +83,7 @@ func nodeSwitch(z *node.Zone) {
 		}
 		management = append(management, s.Management.Addr().String())
 	}
-	if n := z.PodConnectionLimit(); n > 0 && !z.Node.Gateway.OpenFlow { // of the zone of each pod's port
+	if n := z.PodConnectionLimit(); n > 0 && z.Engine.PodPorts { // of the zone of each pod's port
 		config["ct-zone-limit"] = strconv.Itoa(n)
 	}
 	z.Rows.Add(
@@ -131,7 +131,7 @@ func gatewayRouter(z *node.Zone) {
 		"mac_binding_age_threshold":     "300", // seconds
 	}
 	// replies of load-balanced connections come back here because the source is this router's
-	if !z.Node.Gateway.OpenFlow {
+	if z.Engine.LoadBalancers {
 		options["lb_force_snat_ip"] = "router_ip"
 	}
 	z.Rows.Add(&nb.Router{Name: gr, Groups: z.GroupsOf(node.GroupBoth, node.GroupRouter), Owner: z.Owner,
@@ -151,7 +151,7 @@ func podMTU(z *node.Zone) map[string]string {
 		return nil
 	}
 	bypass := "tcp"
-	if s := z.Stack(z.TunnelFamily()); s != nil && !z.Node.Gateway.OpenFlow {
+	if s := z.Stack(z.TunnelFamily()); s != nil && z.Engine.LoadBalancers {
 		bypass += " || " + node.Vocab(s.Family).Match + ".src == $" + node.HostsSet(s.Family)
 	}
 	return map[string]string{"gateway_mtu": strconv.Itoa(z.Config.MTU), "gateway_mtu_bypass": bypass}

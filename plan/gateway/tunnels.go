@@ -118,7 +118,7 @@ func tunnelChains(e *node.Env, t *nft.Table, owner cluster.Owner) {
 				Owner: owner},
 		}}
 	from := []string{claims.ManagementPort, e.Node.Gateway.Bridge}
-	if e.Node.Gateway.OpenFlow {
+	if e.Engine.ServiceBridge {
 		from = append(from, claims.ServiceHost)
 	}
 	for i := range e.Stacks {
@@ -211,7 +211,7 @@ func without(names []string, name string) []string {
 // hostsRows returns the address set that podMTU names, if it does.
 func hostsRows(e *node.Env) datapath.State {
 	s := datapath.State{NB: nb.State{}}
-	if stack := e.Stack(e.TunnelFamily()); stack != nil && e.Mode.Uplink && !e.Node.Gateway.OpenFlow {
+	if stack := e.Stack(e.TunnelFamily()); stack != nil && e.Mode.Uplink && e.Engine.LoadBalancers {
 		s.NB.Add(&nb.AddressSet{Name: node.HostsSet(stack.Family), Addresses: e.NodeAddresses(stack),
 			Owner: node.OwnerOf(e.Node.Name)})
 	}
@@ -240,7 +240,7 @@ func (r *hostRules) add(a netip.Addr, name string) {
 	if a != s.MasqHost {
 		noTunnels(r.Bridge, s, a)
 	}
-	if s.Family == r.Env.TunnelFamily() && r.Env.Mode.Uplink && r.Env.Node.Gateway.OpenFlow {
+	if s.Family == r.Env.TunnelFamily() && r.Env.Mode.Uplink && !r.Env.Engine.LoadBalancers {
 		noMTU(r.Bridge, s, a)
 	}
 }

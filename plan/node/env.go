@@ -51,6 +51,7 @@ type Env struct {
 	Config *cluster.Config
 	Node   *cluster.Node
 	Mode   cluster.Mode    // of the node's gateway
+	Engine Engine          // of the node's Services
 	Stacks []Stack         // the IP versions that the node has, IPv4 first; never empty
 	Nodes  []*cluster.Node // all nodes, this one included
 	Vetted *cluster.Vetted // which of their claims are accepted
@@ -145,6 +146,7 @@ func NewEnv(s *cluster.Snapshot, name string) (Env, []cluster.Problem, bool) {
 		c.Problem("", "there is no such Node")
 		return e, c.Problems, false
 	}
+	e.Engine = engineOf(&e.Node.Gateway)
 	c.node(&e)
 	if len(c.Problems) > 0 {
 		return e, c.Problems, false
@@ -286,7 +288,7 @@ func (c *Checker) places(e *Env, s *Stack) bool {
 		*p.to = c.Nth(masq, p.place, masqField).Addr()
 	}
 	s.Router = c.Nth(s.Subnet, routerPlace, fieldPodCIDRs)
-	if s.MasqRouter = s.MasqOVN; e.Node.Gateway.OpenFlow {
+	if s.MasqRouter = s.MasqOVN; e.Engine.ServiceBridge {
 		s.MasqRouter = s.MasqHost // which the host does not have with this engine
 	}
 	s.Management = c.Nth(s.Subnet, managementPlace, fieldPodCIDRs)

@@ -50,7 +50,7 @@ func (k *Kernel) ToClients(s *Stack, link string, mtu int) {
 
 // ServiceLink returns the link of the host's routes to Services.
 func (e *Env) ServiceLink() string {
-	if e.Node.Gateway.OpenFlow {
+	if e.Engine.ServiceBridge {
 		return claims.ServiceHost
 	}
 	return e.Node.Gateway.Bridge
@@ -58,7 +58,7 @@ func (e *Env) ServiceLink() string {
 
 // ServiceHop returns the next hop on that link.
 func (e *Env) ServiceHop(s *Stack) netip.Addr {
-	if e.Node.Gateway.OpenFlow {
+	if e.Engine.ServiceBridge {
 		return s.MasqOVN
 	}
 	return s.MasqNext

@@ -52,7 +52,7 @@ func groupsOf(kinds ...string) []string {
 
 // GroupsOf returns all groups of the given kinds, if Services are load balancers.
 func (z *Zone) GroupsOf(kinds ...string) []string {
-	if z.Node.Gateway.OpenFlow {
+	if !z.Engine.LoadBalancers {
 		return nil
 	}
 	return groupsOf(kinds...)

@@ -11,7 +11,7 @@ import (
 // HasExternalClients reports whether the gateway bridge sends external clients' packets from its
 // uplink to claims.ServiceBridge.
 func (e *Env) HasExternalClients() bool {
-	return e.Node.Gateway.OpenFlow && e.Mode.Uplink && !e.Mode.ClientsByHost
+	return e.Engine.ServiceBridge && e.Mode.Uplink && !e.Mode.ClientsByHost
 }
 
 // NodePortAddresses returns the host's addresses with NodePorts.
@@ -44,7 +44,7 @@ func (e *Env) PodConnectionLimit() int {
 // HasExternalPatch reports whether the gateway bridge sends external clients' packets to
 // claims.ServiceBridge.
 func (e *Env) HasExternalPatch() bool {
-	return e.Node.Gateway.OpenFlow && (!e.Mode.ClientsByHost || len(e.Redirect) > 0)
+	return e.Engine.ServiceBridge && (!e.Mode.ClientsByHost || len(e.Redirect) > 0)
 }
 
 // HostMAC returns the MAC of claims.ServiceHost, the same on every node.

@@ -37,8 +37,6 @@ func (b *Engine) State() (datapath.State, []cluster.Problem) {
 	return datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.gateway.Flows}}, nil
 }
 
-func (b *Engine) Rejects() bool { return true }
-
 func (b *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) {
 	z := node.Zone{Env: *b.Env, Owner: owner, Rows: b.rows}
 	dropWithoutVIP(&z, s, to)

@@ -20,7 +20,7 @@ import (
 // Base plans what the node needs for any load balancers: their groups, the SNAT of translated
 // packets, and the paths of the host and of packets that no load balancer translated.
 func Base(e node.Env) (datapath.State, []cluster.Problem) {
-	if e.Node.Gateway.OpenFlow {
+	if !e.Engine.LoadBalancers {
 		return datapath.State{}, nil
 	}
 	z := node.NewZone(e)

@@ -157,7 +157,7 @@ func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 	c := node.NewChains(&e)
 	for i := range e.Stacks {
 		servicesOf[e.Stacks[i].Family].In(c.Table)
-		if e.Node.Gateway.OpenFlow {
+		if !e.Engine.Rejects {
 			rejectedOf[e.Stacks[i].Family].In(c.Table)
 		}
 	}
@@ -184,7 +184,7 @@ func balancedRules(c node.Chains) []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.Env.Stacks {
 		m := servicesOf[c.Env.Stacks[i].Family]
-		if !c.Env.Node.Gateway.OpenFlow {
+		if c.Env.Engine.Rejects {
 			rules = append(rules, c.Rule(nft.DNATMap{Map: m.externals.Name},
 				"pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: m.guarded.Name}))
 		} else {
@@ -201,7 +201,7 @@ func balancedRules(c node.Chains) []nft.Rule {
 			nft.InInterface{Name: claims.LocalPort}))
 	}
 	by := "the gateway router"
-	if c.Env.Node.Gateway.OpenFlow {
+	if c.Env.Engine.ServiceBridge {
 		by = claims.ServiceBridge
 	}
 	for i := range c.Env.Stacks {
@@ -316,7 +316,7 @@ func refuseRules(c node.Chains) []nft.Rule {
 			c.Rule(nft.Reject{TCPReset: true}, "another port of a Service", nft.InSet{Set: m.ips.Name},
 				nft.L4Proto{Protocol: cluster.TCP}),
 			c.Rule(nft.Reject{}, "another port of a Service", nft.InSet{Set: m.ips.Name}))
-		if c.Env.Node.Gateway.OpenFlow {
+		if !c.Env.Engine.Rejects {
 			nobody := nft.InSet{Set: rejectedOf[s.Family].set.Name}
 			rules = append(rules,
 				c.Rule(nft.Reject{TCPReset: true}, "no endpoint", nobody, nft.L4Proto{Protocol: cluster.TCP}),

@@ -51,9 +51,6 @@ type Engine interface {
 	External(x *Front, name string, vips []netip.AddrPort)
 	// ClusterIP gives one cluster IP outside of service-cidrs what the ranges have.
 	ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner)
-	// Rejects reports whether the engine rejects connections to a Service without endpoints. If
-	// not, the host does.
-	Rejects() bool
 	// State returns what the engine has written.
 	State() (datapath.State, []cluster.Problem)
 }
@@ -109,7 +106,7 @@ func (b *planner) frontend(s *node.Stack, f *cluster.Frontend) {
 	}
 	x := serve(b.Env, s, f)
 	b.engine.Frontend(&x)
-	served := b.engine.Rejects() || len(x.Cluster) > 0
+	served := b.Env.Engine.Rejects || len(x.Cluster) > 0
 	addClusterIP(b.nft, &x, served)
 	if f.NodePort != 0 && b.Config.Gateway.NodePort {
 		b.external(&x, wayNodePort, nodePorts(b.Env, s, f))
@@ -151,8 +148,8 @@ func ExternalAddresses(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.
 // network, through the host (see serviceMaps), or by eBPF programs.
 func (b *planner) external(x *Front, name string, vips []netip.AddrPort) {
 	for _, v := range vips {
-		if Redirects(b.Env, x, name, v) && (b.engine.Rejects() || len(x.Cluster) > 0) {
-			tracked := name == WayExternal || b.Node.Gateway.OpenFlow
+		if Redirects(b.Env, x, name, v) && (b.Env.Engine.Rejects || len(x.Cluster) > 0) {
+			tracked := name == WayExternal || b.Env.Engine.ServiceBridge
 			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Way{Tracked: tracked,
 				Owner: x.Owner}
 		}

@@ -63,7 +63,7 @@ func tracked(p flow.Protocol, set, clear flow.CTBits) flow.Match {
 // Base plans the bridge, its paths to OVN, to the host and to the gateway bridge, and the flows
 // that depend on no pod and no Service.
 func Base(e node.Env) (datapath.State, []cluster.Problem) {
-	if !e.Node.Gateway.OpenFlow {
+	if !e.Engine.ServiceBridge {
 		return datapath.State{}, nil
 	}
 	w := newServiceBridge(&e)

@@ -62,7 +62,7 @@ const _ uint16 = prioLevel - netpolicy.Levels - prioNext
 
 // Update plans the changes. What the Env says of the node itself never changes here.
 func (p *Policies) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, _ bool) (gone, come datapath.State) {
-	if !env.Node.Gateway.OpenFlow {
+	if !env.Engine.Policies {
 		p.refuse(s, env, len(c.Pods.Gone)+len(c.Pods.Come) > 0)
 		return gone, come
 	}

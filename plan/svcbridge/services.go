@@ -16,7 +16,7 @@ import (
 
 // Pods plans the ports of a node's pods on claims.ServiceBridge, in place of ports of OVN.
 func Pods(e node.Env) (datapath.State, []cluster.Problem) {
-	if !e.Node.Gateway.OpenFlow || len(e.Pods) == 0 {
+	if !e.Engine.ServiceBridge || len(e.Pods) == 0 {
 		return datapath.State{}, nil
 	}
 	w := newServiceBridge(&e)
@@ -40,8 +40,6 @@ func (w *Engine) State() (datapath.State, []cluster.Problem) {
 	w.Flows.Insert(w.gateway.Flows.All())
 	return datapath.State{Bridge: w.serviceBridge.State}, w.problems
 }
-
-func (w *Engine) Rejects() bool { return false }
 
 // prioClusterIP is the priority of a cluster IP outside of the ranges, in tables where an external
 // IP has prioVIP.

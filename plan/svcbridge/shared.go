@@ -26,7 +26,7 @@ type refs struct{ vip, endpoint int }
 func NewShared() *Shared { return &Shared{refs: map[netip.Addr]refs{}} }
 
 func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, again bool) (gone, come datapath.State) {
-	if !env.Node.Gateway.OpenFlow {
+	if !env.Engine.ServiceBridge {
 		return gone, come
 	}
 	before, after := newServiceBridge(env), newServiceBridge(env)
