@@ -146,7 +146,6 @@ func NewEnv(s *cluster.Snapshot, name string) (Env, []cluster.Problem, bool) {
 		c.Problem("", "there is no such Node")
 		return e, c.Problems, false
 	}
-	e.Engine = engineOf(&e.Node.Gateway)
 	c.node(&e)
 	if len(c.Problems) > 0 {
 		return e, c.Problems, false
@@ -207,7 +206,7 @@ func (c *Checker) node(e *Env) {
 
 // mode finds the node's gateway mode.
 func (c *Checker) mode(e *Env) {
-	e.Mode = e.Config.ModeOf(e.Node)
+	e.Mode, e.Engine = e.Config.ModeOf(e.Node), engineOf(&e.Node.Gateway)
 	name, field := e.Node.Gateway.Mode, FieldGateway
 	if name == "" {
 		name, field = e.Config.Gateway.Mode, "[gateway] mode"
