@@ -116,7 +116,7 @@ func (m *matrix) servers(c client, j int) {
 		m.add(c, m.onNodePort(j, via, on), server, "tcp", "udp")
 	}
 	node := target{group: "node address", name: "host " + m.nodes[j].Name, at: func(_ string, v6 bool) netip.AddrPort {
-		return withPort(nodeAddresses(&m.nodes[j]), v6, int32(m.HostPort))
+		return m.hostServer(j, v6)
 	}}
 	m.add(c, node, podside.Check{Kind: podside.Answers, Server: hostName(j)}, "tcp", "udp")
 	for _, to := range []target{pod, service, node} {
@@ -227,14 +227,16 @@ func (t *test) onPod(group, pod, name string, port int32) target {
 	}
 	to.explain.To = fmt.Sprintf("pod/%s/%s:%d", t.Namespace, pod, port)
 	var list []netip.Addr
-	for _, ip := range t.pods[pod].Status.PodIPs {
-		list = appendAddr(list, ip.IP)
+	if p := t.pods[pod]; p != nil {
+		for _, ip := range p.Status.PodIPs {
+			list = appendAddr(list, ip.IP)
+		}
 	}
 	to.at = func(_ string, v6 bool) netip.AddrPort { return withPort(list, v6, port) }
 	return to
 }
 
-// onService returns the ClusterIPs of a Service.
+// onService returns the ClusterIPs of a Service, or none if its pod does not run.
 func (t *test) onService(group, service, name string, port int32) target {
 	to := target{group: group, name: "ClusterIP → " + name}
 	if name == "" {
@@ -242,17 +244,26 @@ func (t *test) onService(group, service, name string, port int32) target {
 	}
 	to.explain.To = fmt.Sprintf("svc/%s/%s:%d", t.Namespace, service, port)
 	list := clusterIPs(t.services[service])
+	if t.isDown(t.services[service]) {
+		list = nil
+	}
 	to.at = func(_ string, v6 bool) netip.AddrPort { return withPort(list, v6, port) }
 	return to
 }
 
-// onNodePort returns the NodePorts of a Service at a node.
+// isDown reports whether the pod of a Service does not run.
+func (t *test) isDown(s *corev1.Service) bool { return t.down[s.Spec.Selector[podLabel]] }
+
+// onNodePort returns the NodePorts of a Service at a node, or none if its pod does not run.
 func (t *test) onNodePort(j, via int, name string) target {
 	service := t.services[portName(j)]
 	to := target{group: "NodePort", name: fmt.Sprintf("NodePort of %s → %s", t.nodes[via].Name, name)}
 	to.explain.To = fmt.Sprintf("svc/%s/%s:%d", t.Namespace, service.Name, servicePort)
 	to.explain.NodePort, to.explain.Via = true, t.nodes[via].Name
 	to.at = func(protocol string, v6 bool) netip.AddrPort {
+		if t.isDown(service) {
+			return netip.AddrPort{}
+		}
 		return withPort(nodeAddresses(&t.nodes[via]), v6, nodePort(service, protocol))
 	}
 	return to
@@ -315,15 +326,25 @@ func (t *test) paths() []*check {
 	}
 	port := func(p int32) func(bool) int32 { return func(bool) int32 { return p } }
 	node := target{name: "host " + t.nodes[j].Name, at: func(_ string, v6 bool) netip.AddrPort {
-		return withPort(nodeAddresses(&t.nodes[j]), v6, int32(t.HostPort))
+		return t.hostServer(j, v6)
 	}}
 	pod, service := t.onPod("", serverName(j), on, answerPort), t.onService("", serverName(j), on, servicePort)
 	direct := measure(true, node, port(int32(t.HostPort)+2), nil)
 	fromHost := measure(true, pod, port(sinkPort), direct)
 	fromPod := measure(false, pod, port(sinkPort), direct)
-	return []*check{
+	list := []*check{
 		direct, fromHost, measure(true, service, port(serviceSinkPort), fromHost),
 		measure(true, t.onNodePort(j, j, on), port(nodePort(t.services[portName(j)], "sink")), fromHost),
 		fromPod, measure(false, service, port(serviceSinkPort), fromPod),
 	}
+	return slices.DeleteFunc(list, func(c *check) bool { return !c.To.IsValid() }) // its server does not run
+}
+
+// hostServer returns the address of the server in the network of a node; invalid if it does not
+// run.
+func (t *test) hostServer(j int, v6 bool) netip.AddrPort {
+	if t.down[hostName(j)] {
+		return netip.AddrPort{}
+	}
+	return withPort(nodeAddresses(&t.nodes[j]), v6, int32(t.HostPort))
 }

@@ -21,7 +21,8 @@ import (
 // planned returns a test of n nodes whose objects exist, with one family or both.
 func planned(n int, dual bool) *test {
 	t := &test{Options: Options{Namespace: "ns", HostPort: 39080, Outside: []string{"192.0.2.1:443"}, FromHere: true},
-		skip: regexp.MustCompile("$^"), pods: map[string]*corev1.Pod{}, services: map[string]*corev1.Service{}}
+		skip: regexp.MustCompile("$^"), down: map[string]bool{}, pods: map[string]*corev1.Pod{},
+		services: map[string]*corev1.Service{}}
 	ips := func(v4, v6 string) []string {
 		if dual {
 			return []string{v4, v6}
@@ -133,6 +134,52 @@ func TestMatrix(t *testing.T) {
 		for _, c := range g.checks {
 			if strings.Contains(g.title, "NetworkPolicy") || c.Protocol == "udp" {
 				t.Errorf("not left out: %s: %s", g.title, c.name)
+			}
+		}
+	}
+}
+
+// TestMatrixWithoutServer checks that no path leads to a pod that does not run, and that the others
+// are tested.
+func TestMatrixWithoutServer(t *testing.T) {
+	m := planned(2, true)
+	for _, name := range []string{serverName(0), guardedName(1), hostName(0)} {
+		delete(m.pods, name)
+		m.down[name] = true
+		for _, s := range m.services {
+			if s.Name == name || name == serverName(0) && s.Name == portName(0) {
+				s.Spec.Selector[podLabel] = name
+			}
+		}
+	}
+	servers := map[string]int{}
+	for _, g := range m.groups() {
+		for _, c := range g.checks {
+			servers[c.Server]++
+			for _, down := range []string{"10.244.0.0", "10.96.0.0:", "10.96.0.3:", "10.244.1.1:", "10.96.1.2:",
+				"172.18.0.0:39080"} {
+				if strings.HasPrefix(c.To.String(), down) {
+					t.Errorf("%s: %s: to %s", g.title, c.name, c.To)
+				}
+			}
+		}
+	}
+	if servers[serverName(0)]+servers[guardedName(1)]+servers[hostName(0)] > 0 || servers[serverName(1)] < 20 ||
+		servers[guardedName(0)] < 10 || servers[hostName(1)] < 10 {
+		t.Errorf("checks by server: %v", servers)
+	}
+	m.down[hostName(1)], m.down[serverName(1)] = true, true
+	delete(m.pods, serverName(1))
+	m.services[serverName(1)].Spec.Selector[podLabel] = serverName(1)
+	m.services[portName(1)].Spec.Selector[podLabel] = serverName(1)
+	for _, c := range m.paths() {
+		t.Errorf("measured: %s", c.name)
+	}
+	m.down = map[string]bool{clientName("client", 0, true): true, clientName("client", 1, false): true}
+	for _, g := range m.groups() {
+		for _, c := range m.tested("client", g.checks) {
+			if !c.client.here && c.client.host == (c.client.node == 0) {
+				t.Errorf("%s: %s has no client", g.title, c.name)
 			}
 		}
 	}

@@ -48,7 +48,8 @@ func hostName(i int) string    { return fmt.Sprint("host-", i) }
 func portName(i int) string    { return fmt.Sprint("nodeport-", i) }
 func selfName(i int) string    { return fmt.Sprint("self-", i) }
 
-// makeServers creates the policy first, then Services and servers, and waits for the servers.
+// makeServers creates the policy first, then Services and servers, and waits until the servers
+// run.
 func (t *test) makeServers(ctx context.Context) error {
 	if _, err := t.api.NetworkPolicies(t.Namespace).Create(ctx, t.policy()); err != nil {
 		return fmt.Errorf("create NetworkPolicy: %w", err)
@@ -69,7 +70,6 @@ func (t *test) makeServers(ctx context.Context) error {
 			t.services[s.Name] = made
 		}
 	}
-	var names []string
 	for i := range t.nodes {
 		for _, p := range []*corev1.Pod{
 			t.pod(serverName(i), "server", i, false, podside.Work{Serve: []uint16{answerPort}, Sink: sinkPort}),
@@ -79,10 +79,21 @@ func (t *test) makeServers(ctx context.Context) error {
 			if err := t.create(ctx, p); err != nil {
 				return err
 			}
-			names = append(names, p.Name)
 		}
 	}
-	return t.waitRunning(ctx, names)
+	until := time.Now().Add(startTime)
+	for i := range t.nodes {
+		for _, name := range []string{serverName(i), guardedName(i), hostName(i)} {
+			p, err := t.running(ctx, name, until)
+			if err == nil {
+				t.pods[name] = p
+			}
+			if err := t.ran(ctx, name, i, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // policy accepts clients in pods at one port of guarded pods, and nothing else.
@@ -191,36 +202,48 @@ func (t *test) create(ctx context.Context, p *corev1.Pod) error {
 	}
 }
 
-// waitRunning waits until pods run and have addresses, and keeps these.
-func (t *test) waitRunning(ctx context.Context, names []string) error {
-	limited, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	for _, name := range names {
-		var last error
-		for {
-			p, err := t.api.Pods(t.Namespace).Get(ctx, name)
-			if err == nil {
-				if err = t.notRunning(ctx, p); err == nil {
-					t.pods[name] = p
-					break
-				}
-			}
-			if final := (*ended)(nil); errors.As(err, &final) {
-				return fmt.Errorf("pod %s on node %s: %w", name, p.Spec.NodeName, err)
-			}
-			if apierrors.IsNotFound(err) {
-				return fmt.Errorf("pod %s was deleted by another program: %w", name, err)
-			}
-			if limited.Err() == nil {
-				last = err
-			}
-			select {
-			case <-limited.Done():
-				return fmt.Errorf("pod %s does not run: %w%s", name, cmp.Or(last, limited.Err()), t.warning(ctx, name))
-			case <-time.After(pollTime):
+// running waits until a pod runs and has addresses.
+func (t *test) running(ctx context.Context, name string, until time.Time) (*corev1.Pod, error) {
+	var last error
+	for {
+		p, err := t.api.Pods(t.Namespace).Get(ctx, name)
+		if err == nil {
+			if err = t.notRunning(ctx, p); err == nil {
+				return p, nil
 			}
 		}
+		if final := (*ended)(nil); errors.As(err, &final) {
+			return nil, err
+		}
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("another program deleted it: %w", err)
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		if ctx.Err() != nil || time.Now().After(until) {
+			return nil, fmt.Errorf("%w%s", cmp.Or(last, err), t.warning(ctx, name))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollTime):
+		}
 	}
+}
+
+// ran records whether a pod runs. If it does not, checks that need it are left out. The returned
+// error is that of an interrupt.
+func (t *test) ran(ctx context.Context, pod string, node int, err error) error {
+	c := &check{name: fmt.Sprintf("pod %s on node %s", pod, t.nodes[node].Name)}
+	if err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s does not run: %w", c.name, err)
+		}
+		t.down[pod] = true
+		c.result.Error = report.Plain(err.Error(), "")
+		fmt.Fprintf(t.errw, "%s does not run: no path from or to it is tested\n", c.name)
+	}
+	t.runs.checks = append(t.runs.checks, c)
 	return nil
 }
 
@@ -250,18 +273,31 @@ func (t *test) notRunning(ctx context.Context, p *corev1.Pod) error {
 	}
 	switch x, w := state.Terminated, state.Waiting; {
 	case x != nil:
-		text, _ := t.log(ctx, p.Name) // the exit code says something, too
-		return &ended{fmt.Errorf("ended with code %d: %s%s", x.ExitCode, x.Message, lastLine(text))}
+		text := x.Message
+		if log, err := t.log(ctx, p.Name); err == nil { // the exit code says something, too
+			text += lastLine(log)
+		}
+		return &ended{fmt.Errorf("ended with code %d: %s", x.ExitCode, text)}
 	case p.Status.Phase == corev1.PodFailed:
 		return &ended{fmt.Errorf("its kubelet rejects it: %s: %s", p.Status.Reason, p.Status.Message)}
 	case w != nil:
 		return fmt.Errorf("%s", strings.TrimSuffix(w.Reason+": "+w.Message, ": "))
 	case p.Status.Phase != corev1.PodRunning:
-		return fmt.Errorf("node %s: its phase is %s", p.Spec.NodeName, p.Status.Phase)
+		return fmt.Errorf("its phase is %s%s", p.Status.Phase, unmet(p))
 	case len(p.Status.PodIPs) == 0:
 		return errors.New("it has no address")
 	}
 	return nil
+}
+
+// unmet returns the conditions of a pod that are not met, with their reasons.
+func unmet(p *corev1.Pod) (text string) {
+	for _, c := range p.Status.Conditions {
+		if c.Status != corev1.ConditionTrue && c.Message != "" {
+			text += fmt.Sprintf(", %s: %s", c.Type, c.Message)
+		}
+	}
+	return text
 }
 
 func lastLine(text []byte) string {

@@ -94,6 +94,9 @@ func (t *test) showCheck(c *check) {
 		fmt.Fprintf(t.w, "      %s: %.1f ms%s\n", c.name, r.Millis, detail(r.Note, r.Attempts))
 	default:
 		fmt.Fprintf(t.w, "      %s%s: %s%s\n", c.name, c.address(), r.Error, detail(r.Note, r.Attempts))
+		if c.question.To == "" { // it has no path
+			return
+		}
 		fmt.Fprintf(t.w, "        $ %s\n", c.command())
 		for line := range strings.Lines(c.explain) {
 			fmt.Fprintf(t.w, "        %s\n", strings.TrimSuffix(line, "\n"))

@@ -39,7 +39,7 @@ func (t *test) carryOut(ctx context.Context, role string, list []*check) error {
 			return err
 		}
 		if role != "client" { // measurements of two pods must not overlap
-			if err := t.collect(ctx, clientName(role, c.node, c.host), by[c]); err != nil {
+			if err := t.collect(ctx, role, c, time.Now().Add(startTime), by[c]); err != nil {
 				return err
 			}
 		}
@@ -47,10 +47,11 @@ func (t *test) carryOut(ctx context.Context, role string, list []*check) error {
 	if role != "client" {
 		return nil
 	}
+	until := time.Now().Add(startTime)
 	for _, c := range order {
 		if c.here {
 			sendHere(ctx, by[c])
-		} else if err := t.collect(ctx, clientName(role, c.node, c.host), by[c]); err != nil {
+		} else if err := t.collect(ctx, role, c, until, by[c]); err != nil {
 			return err
 		}
 	}
@@ -70,8 +71,13 @@ func sendHere(ctx context.Context, list []*check) {
 	_ = g.Wait() // the results have the errors
 }
 
-// collect waits for the results of a pod.
-func (t *test) collect(ctx context.Context, pod string, list []*check) error {
+// collect waits for the results of a client's pod, which has to run by a certain time. If it does
+// not run, that is a failure of its own.
+func (t *test) collect(ctx context.Context, role string, c client, until time.Time, list []*check) error {
+	pod := clientName(role, c.node, c.host)
+	if _, err := t.running(ctx, pod, until); err != nil {
+		return t.ran(ctx, pod, c.node, err)
+	}
 	last := errors.New("it has no results yet")
 	for {
 		text, err := t.log(ctx, pod)
@@ -85,16 +91,15 @@ func (t *test) collect(ctx context.Context, pod string, list []*check) error {
 				report.PlainStrings(&r)
 				list[r.Check].result = r
 			}
-			return nil
+			return t.ran(ctx, pod, c.node, nil)
 		}
-		p, gone := t.api.Pods(t.Namespace).Get(ctx, pod)
-		if gone == nil {
+		if p, gone := t.api.Pods(t.Namespace).Get(ctx, pod); gone == nil {
 			if why := t.notRunning(ctx, p); why != nil {
 				err = why
 			}
 		}
 		if final := (*ended)(nil); errors.As(err, &final) {
-			return fmt.Errorf("pod %s on node %s: %w", pod, p.Spec.NodeName, err)
+			return t.ran(ctx, pod, c.node, err)
 		}
 		if err != nil && ctx.Err() == nil {
 			last = err

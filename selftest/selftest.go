@@ -34,7 +34,6 @@ const (
 
 	pollTime    = 500 * time.Millisecond
 	patience    = 15 * time.Second // how long a pod repeats a check that fails
-	startTime   = 3 * time.Minute  // for the servers to run
 	cleanupTime = time.Minute      // for the removal of the namespace, also after an interrupt
 	mostLog     = 4 << 20          // bytes of a pod's log
 )
@@ -42,6 +41,9 @@ const (
 // forceAfter is how long kubelets have to end the pods. The pods of a node without a kubelet are
 // then removed from the API.
 var forceAfter = 10 * time.Second
+
+// startTime is how long a pod has until it runs.
+var startTime = 3 * time.Minute
 
 // Options select what is tested, and how.
 type Options struct {
@@ -73,7 +75,9 @@ type test struct {
 	begin    time.Time
 	skip     *regexp.Regexp
 	nodes    []corev1.Node
-	pods     map[string]*corev1.Pod     // by name, with their addresses
+	pods     map[string]*corev1.Pod     // servers that run, by name, with their addresses
+	down     map[string]bool            // the pods that do not run
+	runs     group                      // a check for each pod: that it runs
 	services map[string]*corev1.Service // by name
 }
 
@@ -88,7 +92,7 @@ func Run(ctx context.Context, w, errw io.Writer, c config.Config, o Options) err
 
 func run(ctx context.Context, w, errw io.Writer, api *kubeapi.Client, c config.Config, o Options) error {
 	t := &test{Options: o, api: api, w: w, errw: errw, begin: time.Now(), pods: map[string]*corev1.Pod{},
-		services: map[string]*corev1.Service{}}
+		down: map[string]bool{}, runs: group{title: "pods that run"}, services: map[string]*corev1.Service{}}
 	t.explain = func(ctx context.Context, w io.Writer, e ui.ExplainOptions) error {
 		e.Live, e.EveryNode, e.Output, e.Timeout = true, true, "text", 10*time.Second
 		e.Context, e.Namespace = o.Context, o.Agents
@@ -142,13 +146,27 @@ func (t *test) run(ctx context.Context) (err error) {
 		return err
 	}
 	t.explainFailures(ctx, list)
+	tested := []*group{&t.runs}
+	for _, g := range groups {
+		if g.checks = t.tested("client", g.checks); len(g.checks) > 0 {
+			tested = append(tested, g)
+		}
+	}
 	paths := t.paths()
 	if t.Measure > 0 {
 		if err := t.carryOut(ctx, "meter", paths); err != nil {
 			return err
 		}
+		paths = t.tested("meter", paths)
 	}
-	return t.show(groups, paths)
+	return t.show(tested, paths)
+}
+
+// tested returns the checks whose client runs.
+func (t *test) tested(role string, list []*check) []*check {
+	return slices.DeleteFunc(list, func(c *check) bool {
+		return !c.client.here && t.down[clientName(role, c.client.node, c.client.host)]
+	})
 }
 
 // chooseNodes returns the nodes to test: those that are named, or the first that are ready.

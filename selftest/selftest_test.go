@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -22,7 +23,9 @@ import (
 	"hairpin/config"
 	"hairpin/kubeapi"
 	"hairpin/lab"
+	"hairpin/report"
 	"hairpin/selftest"
+	"hairpin/selftest/podside"
 )
 
 // cluster is an API server with nodes that have no kubelet.
@@ -85,16 +88,17 @@ func (c *cluster) node(name string, ready corev1.ConditionStatus) {
 	c.Helper()
 	_, err := c.admin.CoreV1().Nodes().Create(c.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}},
-		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}},
 	}, metav1.CreateOptions{})
 	c.check(err)
 }
 
-func (c *cluster) run(ctx context.Context, o selftest.Options) error {
+func (c *cluster) run(ctx context.Context, o selftest.Options) (string, error) {
 	var out, errs bytes.Buffer
 	err := selftest.RunWith(ctx, &out, &errs, c.client, config.DefaultConfig(), o)
 	c.Logf("%v\n%s%s", err, &errs, &out)
-	return err
+	return out.String(), err
 }
 
 func options() selftest.Options {
@@ -157,18 +161,17 @@ func TestObjects(t *testing.T) {
 	t.Run("interrupted", func(t *testing.T) { c.interrupted(t) })
 	t.Run("rejected", func(t *testing.T) { c.rejected(t) })
 
-	o := options()
-	o.Nodes, o.Timeout = []string{"n1"}, 3*time.Second
-	warned := make(chan error, 1)
-	go func() { warned <- c.warn("server-0", "plugin type=\"hairpin\" failed (add): no\x1b[2J") }()
-	err := c.run(t.Context(), o)
-	c.check(<-warned)
-	if err == nil || !strings.Contains(err.Error(), "not done within 3s (--timeout)") ||
-		!strings.Contains(err.Error(), "pod server-0 does not run: node n1: its phase is Pending: "+
-			`plugin type="hairpin" failed (add): no\u001b[2J`) {
-		t.Error(err)
-	}
-	c.gone()
+	t.Run("pending", func(t *testing.T) { c.pending(t) })
+	t.Run("timeout", func(t *testing.T) {
+		o := options()
+		o.Nodes, o.Timeout = []string{"n1"}, 3*time.Second
+		if _, err := c.run(t.Context(), o); err == nil || !strings.Contains(err.Error(),
+			"not done within 3s (--timeout)") ||
+			!strings.Contains(err.Error(), "pod server-0 on node n1 does not run: ") {
+			t.Error(err)
+		}
+		c.gone()
+	})
 
 	for _, x := range []struct {
 		change func(*selftest.Options)
@@ -184,7 +187,7 @@ func TestObjects(t *testing.T) {
 	} {
 		o := options()
 		x.change(&o)
-		if err := c.run(t.Context(), o); err == nil || !strings.Contains(err.Error(), x.want) {
+		if _, err := c.run(t.Context(), o); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%v, not %q", err, x.want)
 		}
 		c.gone()
@@ -197,7 +200,10 @@ func (c *cluster) interrupted(t *testing.T) {
 	done := make(chan error)
 	o := options()
 	o.MostNodes = 3
-	go func() { done <- c.run(ctx, o) }()
+	go func() {
+		_, err := c.run(ctx, o)
+		done <- err
+	}()
 	c.until("three pods on each of three nodes", func() bool { return len(c.pods()) == 9 })
 	nodes := map[string]int{}
 	for _, p := range c.pods() {
@@ -228,28 +234,93 @@ func (c *cluster) interrupted(t *testing.T) {
 	c.gone()
 }
 
-// rejected checks that a pod that cannot run ends the test with its reason.
+// rejected checks that a pod that cannot run is a failure with its reason, and that other paths are
+// tested: one to a NodePort, from this machine.
 func (c *cluster) rejected(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	go func() { // as its kubelet does
+	go func() { // as kubelets do
 		for ctx.Err() == nil {
 			for _, p := range c.pods() {
-				if p.Name == "server-0" && p.Status.Phase == corev1.PodPending {
-					p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfpods", Message: "too many pods"}
-					// it may be deleted
-					_, _ = c.admin.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, &p, metav1.UpdateOptions{})
+				if p.Status.Phase != corev1.PodPending {
+					continue
 				}
+				p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "192.0.2.1"}}}
+				switch {
+				case p.Name == "server-0":
+					p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfpods", Message: "too many pods"}
+				case strings.Contains(p.Name, "client"):
+					p.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
+						Name: "test", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+							ExitCode: 2, Message: "address in use"}}}}}
+				}
+				// it may be deleted
+				_, _ = c.admin.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, &p, metav1.UpdateOptions{})
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
 	}()
+	go c.serveNodePort(ctx, "nodeport-1", "server-1")
 	o := options()
-	o.Nodes = []string{"n1", "n2"}
-	err := c.run(ctx, o)
-	if err == nil || !strings.Contains(err.Error(),
-		"pod server-0 on node n1: its kubelet rejects it: OutOfpods: too many pods") {
+	o.Nodes, o.FromHere = []string{"n1", "n2"}, true
+	out, err := c.run(ctx, o)
+	if !errors.Is(err, report.ErrNotWell) {
 		t.Error(err)
+	}
+	for _, want := range []string{
+		"FAIL  pods that run: 5 of 10 checks\n",
+		"pod server-0 on node n1: its kubelet rejects it: OutOfpods: too many pods\n",
+		"pod client-1 on node n2: ended with code 2: address in use",
+		"ok    outside → NodePort: 4 checks\n",
+		"14 checks: 9 passed, 5 failed, in ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if strings.Contains(out, "explain") {
+		t.Error("a pod has a path to explain")
+	}
+	c.gone()
+}
+
+// serveNodePort runs a server of the test at the NodePort of a Service, in place of a node's
+// network.
+func (c *cluster) serveNodePort(ctx context.Context, service, server string) {
+	for ctx.Err() == nil {
+		s, err := c.admin.CoreV1().Services(selftest.DefaultNamespace).Get(ctx, service, metav1.GetOptions{})
+		if err != nil {
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		work := podside.Work{Name: server, Serve: []uint16{uint16(s.Spec.Ports[0].NodePort)}}
+		if s.Spec.Ports[1].NodePort != s.Spec.Ports[0].NodePort {
+			work.Serve = append(work.Serve, uint16(s.Spec.Ports[1].NodePort)) // of UDP
+		}
+		if err := work.Run(ctx, io.Discard); err != nil && ctx.Err() == nil {
+			c.Error(err)
+		}
+		return
+	}
+}
+
+// pending checks that pods without a kubelet are failures with their newest warning, after the time
+// that a pod has to start.
+func (c *cluster) pending(t *testing.T) {
+	warned := make(chan error, 1)
+	go func() { warned <- c.warn("server-0", "plugin type=\"hairpin\" failed (add): no\x1b[2J") }()
+	o := options()
+	o.Nodes = []string{"n1"}
+	begin := time.Now()
+	out, err := c.run(t.Context(), o)
+	c.check(<-warned)
+	if !errors.Is(err, report.ErrNotWell) || !strings.Contains(out, "FAIL  pods that run: 5 of 5 checks\n") ||
+		!strings.Contains(out, "pod server-0 on node n1: its phase is Pending: "+
+			`plugin type="hairpin" failed (add): no\u001b[2J`) {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > 30*time.Second {
+		t.Errorf("it took %s", took)
 	}
 	c.gone()
 }

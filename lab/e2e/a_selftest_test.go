@@ -43,8 +43,8 @@ func (e *e2e) selfTest(ctx context.Context, args ...string) (string, int) {
 	return out.String(), code
 }
 
-// TestSelfTest runs `hairpin test` on the cluster: as it is, with a policy that drops packets to
-// the servers, and interrupted.
+// TestSelfTest runs `hairpin test` on the cluster: as it is, with pods that do not run, with a
+// policy that drops packets to the servers, and interrupted.
 func TestSelfTest(t *testing.T) {
 	e := open(t)
 	file := filepath.Join(t.TempDir(), "junit.xml")
@@ -61,8 +61,25 @@ func TestSelfTest(t *testing.T) {
 	if all.Tests < 100 || all.Failures > 0 {
 		t.Errorf("JUnit: %+v", all)
 	}
+	t.Run("pods", func(t *testing.T) { (&e2e{t, e.Cluster}).selfTestPods() })
 	t.Run("policy", func(t *testing.T) { (&e2e{t, e.Cluster}).selfTestDropped() })
 	t.Run("interrupted", func(t *testing.T) { (&e2e{t, e.Cluster}).selfTestInterrupted() })
+}
+
+// selfTestPods checks that pods that cannot run are failures, and that the other paths are tested:
+// the servers in the nodes' network cannot listen at the kubelets' port.
+func (e *e2e) selfTestPods() {
+	out, code := e.selfTest(e.Context(), "--nodes", "node-a,node-b", "--host-port", "10250", "--measure", "0")
+	if code != 1 {
+		e.Errorf("exit code %d", code)
+	}
+	for _, want := range []string{"FAIL  pods that run: 2 of 10 checks\n",
+		"pod host-0 on node node-a: ended with code ",
+		"address already in use", "ok    pod → pod: ", "ok    host → NodePort: ", ", 2 failed, in "} {
+		if !strings.Contains(out, want) {
+			e.Errorf("no %q", want)
+		}
+	}
 }
 
 // selfTestDropped checks that failures are found and explained.
