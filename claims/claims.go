@@ -239,6 +239,7 @@ const (
 	PolicyHostEgress    = 101 // pods of other nodes, on the node that has their egress address on another network
 	PolicyEgressNetwork = 101 // the node's own pods to a network of one of their egress addresses
 	PolicyEgress        = 100
+	PolicyEgressOthers  = 99 // pods of an EgressIP to other destinations than it names
 )
 
 // Priorities of ACLs of the node switch.

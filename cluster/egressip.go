@@ -44,6 +44,10 @@ type EgressIP struct {
 	Pods       Selector // of these Namespaces
 	// Nodes selects the nodes that may carry the addresses; nil: those with LabelEgressAssignable.
 	Nodes *Selector
+	// Destinations are those to which pods leave with the addresses; nil: all outside of the
+	// cluster. To Excluded they leave with the node's address. Both are sorted, none within
+	// another.
+	Destinations, Excluded []netip.Prefix
 
 	// Assigned is the status: which node has which address. Sorted, at most once per address.
 	Assigned []Assignment
@@ -95,6 +99,19 @@ func (e *EgressIP) Older(f *EgressIP) int {
 	return cmp.Or(cmp.Compare(rank(e), rank(f)), e.Created.Compare(f.Created), e.Owner.Compare(f.Owner))
 }
 
+// Serves reports whether a destination outside of the cluster is one to which pods leave with the
+// addresses.
+func (e *EgressIP) Serves(a netip.Addr) bool {
+	has := func(p netip.Prefix) bool { return p.Contains(a) }
+	return (e.Destinations == nil || slices.ContainsFunc(e.Destinations, has)) && !slices.ContainsFunc(e.Excluded, has)
+}
+
+// ServesFamily reports whether the EgressIP has destinations of a family.
+func (e *EgressIP) ServesFamily(f Family) bool {
+	return e.Destinations == nil || slices.ContainsFunc(e.Destinations,
+		func(p netip.Prefix) bool { return FamilyOf(p.Addr()) == f })
+}
+
 func namespaceOwner(name string) Owner { return Owner{Kind: "Namespace", Name: name} }
 func egressIPOwner(name string) Owner  { return Owner{Kind: "EgressIP", Name: name} }
 
@@ -120,6 +137,10 @@ func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
 		Assigned: p.assigned(o.Status.Items), Conditions: o.DeepCopy().Status.Conditions,
 	}
 	p.addresses(e, o.Spec.EgressIPs)
+	e.Excluded = p.ranges("spec.excludedCIDRs", o.Spec.ExcludedCIDRs)
+	if len(o.Spec.DestinationCIDRs) > 0 {
+		e.Destinations = append([]netip.Prefix{}, p.ranges("spec.destinationCIDRs", o.Spec.DestinationCIDRs)...)
+	}
 	usable := len(e.Addresses) > 0
 	if len(o.Spec.EgressIPs) == 0 {
 		p.problem("spec.egressIPs", "has no address")
@@ -164,6 +185,20 @@ func (p *egressIPParser) addresses(e *EgressIP, texts []string) {
 			e.Addresses = append(e.Addresses, a)
 		}
 	}
+}
+
+// ranges parses destinations. An invalid one is none: the others count.
+func (p *egressIPParser) ranges(field string, texts []string) (list []netip.Prefix) {
+	for i, text := range texts {
+		c, ok := parsePrefix(text)
+		if !ok {
+			p.problem(fmt.Sprintf("%s[%d]", field, i), "%q is not an address range", text)
+			continue
+		}
+		list = append(list, c.Masked())
+	}
+	slices.SortFunc(list, comparePrefix)
+	return widest(list)
 }
 
 // assigned reads the status. An item that cannot be read was not written by a controller, and is

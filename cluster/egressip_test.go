@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"testing"
@@ -93,6 +94,36 @@ func TestEgressNodeSelector(t *testing.T) {
 	}
 }
 
+// TestDestinations: which destinations an EgressIP serves.
+func TestDestinations(t *testing.T) {
+	for _, c := range []struct {
+		to, excluded []string
+		served       string // of 192.0.2.1, 192.0.2.129, 198.51.100.1, 2001:db8::1
+		families     string // IPv4, IPv6
+	}{
+		{nil, nil, "[true true true true]", "[true true]"},
+		{nil, []string{"192.0.2.128/25", "::/0"}, "[true false true false]", "[true true]"},
+		{[]string{"192.0.2.1/24"}, nil, "[true true false false]", "[true false]"},
+		{[]string{"192.0.2.0/24", "2001:db8::/32", "192.0.2.0/25"}, []string{"192.0.2.129/32"},
+			"[true false false true]", "[true true]"},
+		{[]string{"x"}, nil, "[false false false false]", "[false false]"},
+	} {
+		o := egressIP("e", "10.0.0.1")
+		o.Spec.DestinationCIDRs, o.Spec.ExcludedCIDRs = c.to, c.excluded
+		e := store(o).Snapshot().EgressIPs[0]
+		var got []bool
+		for _, a := range []string{"192.0.2.1", "192.0.2.129", "198.51.100.1", "2001:db8::1"} {
+			got = append(got, e.Serves(netip.MustParseAddr(a)))
+		}
+		if fmt.Sprint(got) != c.served {
+			t.Errorf("%v without %v: serves %v, not %s", c.to, c.excluded, got, c.served)
+		}
+		if f := fmt.Sprint([]bool{e.ServesFamily(cluster.IPv4), e.ServesFamily(cluster.IPv6)}); f != c.families {
+			t.Errorf("%v without %v: serves families %v, not %s", c.to, c.excluded, f, c.families)
+		}
+	}
+}
+
 func TestBadEgressIPs(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -117,6 +148,12 @@ func TestBadEgressIPs(t *testing.T) {
 			o.Spec.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}
 		}, "",
 			[]string{`EgressIP/e: spec.podSelector: is not a label selector: "Near" is not a valid label selector operator`}},
+		{"bad destinations", func(o *v1.EgressIP) {
+			o.Spec.DestinationCIDRs = []string{"192.0.2.0/24", "192.0.2.1", "192.0.2.7/32"}
+			o.Spec.ExcludedCIDRs = []string{"x"}
+		}, "[10.0.0.1 fd00::1]",
+			[]string{`EgressIP/e: spec.destinationCIDRs[1]: "192.0.2.1" is not an address range`,
+				`EgressIP/e: spec.excludedCIDRs[0]: "x" is not an address range`}},
 		{"bad node selector", func(o *v1.EgressIP) {
 			o.Spec.EgressNodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a b": ""}}
 		}, "",

@@ -51,9 +51,17 @@ func (r sourceRanges) of(f Family) (list []netip.Prefix, restricted bool) {
 		if c.Bits() == 0 {
 			return nil, false
 		}
+		list = append(list, c)
+	}
+	return widest(list), true
+}
+
+// widest returns the prefixes of a sorted list that are not within another one.
+func widest(sorted []netip.Prefix) (list []netip.Prefix) {
+	for _, c := range sorted {
 		if n := len(list); n == 0 || !list[n-1].Contains(c.Addr()) { // the wider one comes first
 			list = append(list, c)
 		}
 	}
-	return list, true
+	return list
 }

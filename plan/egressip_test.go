@@ -92,6 +92,10 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 						Operator: metav1.LabelSelectorOperator(op), Values: []string{label.Draw(t, "value")}}}}
 				}
 			}
+			for _, to := range []*[]netip.Prefix{&e.Destinations, &e.Excluded} {
+				*to = rapid.SampledFrom([][]netip.Prefix{nil, {prefix("192.0.2.0/24")},
+					{prefix("10.10.10.0/24"), prefix("2001:db8::/32")}}).Draw(t, "destinations")
+			}
 			if rapid.IntRange(0, 2).Draw(t, "of a Service") == 0 {
 				e.Owner = cluster.Owner{Kind: "EgressService", Namespace: "default", Name: e.Owner.Name}
 				e.Service = &cluster.EgressService{

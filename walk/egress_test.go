@@ -50,9 +50,22 @@ func drawEgress(t *rapid.T, s *cluster.Snapshot) {
 			}
 		}
 		slices.SortFunc(e.Assigned, cluster.Assignment.Compare)
+		e.Destinations = drawRanges(t, "destinations")
+		e.Excluded = drawRanges(t, "excluded")
 		s.EgressIPs = append(s.EgressIPs, e)
 	}
 	slices.SortFunc(s.EgressIPs, func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
+}
+
+// drawRanges draws destinations of an EgressIP; nil: all of them, or none excluded.
+func drawRanges(t *rapid.T, what string) (list []netip.Prefix) {
+	for _, p := range []string{"10.10.10.0/24", "172.18.0.200/32", "192.0.2.0/24", "2001:db8:9::/48",
+		"203.0.113.9/32", "fc00:f853:ccd::200/128"} {
+		if rapid.IntRange(0, 5).Draw(t, what) == 0 {
+			list = append(list, netip.MustParsePrefix(p))
+		}
+	}
+	return list
 }
 
 // carries reports whether a node has the network of an address.
@@ -82,8 +95,8 @@ func ownAddress(n *cluster.Node, a netip.Addr) bool {
 }
 
 // TestEgressSource checks packets from pods in every random cluster, by every possible path. A
-// packet to an external address has one of the pod's egress addresses or does not arrive. Packets
-// to nodes and pods are the same as without an EgressIP.
+// packet to an external address that the EgressIP serves has one of the pod's egress addresses or
+// does not arrive. Other packets are the same as without an EgressIP.
 func TestEgressSource(t *testing.T) {
 	clusters, walks, with := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -102,7 +115,7 @@ func TestEgressSource(t *testing.T) {
 				dst := netip.MustParseAddr(to)
 				var assigned, usable []netip.Addr
 				for _, a := range e.Assigned {
-					if a.Address.Is4() != dst.Is4() {
+					if a.Address.Is4() != dst.Is4() || !e.Serves(dst) {
 						continue
 					}
 					assigned = append(assigned, a.Address)

@@ -265,6 +265,9 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 	if k.unknown != "" {
 		return location{}, errors.New(k.unknown)
 	}
+	if n.userspace() {
+		r.p.Mark = 0 // the frame comes by a tap
+	}
 	r.ctState = tracking{}
 	if r.p.VLAN != 0 {
 		return r.drop(Other,

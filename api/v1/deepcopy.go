@@ -39,6 +39,7 @@ func (s *EgressIPSpec) DeepCopyInto(out *EgressIPSpec) {
 	out.NamespaceSelector = s.NamespaceSelector.DeepCopy()
 	s.PodSelector.DeepCopyInto(&out.PodSelector)
 	out.EgressNodeSelector = s.EgressNodeSelector.DeepCopy()
+	out.DestinationCIDRs, out.ExcludedCIDRs = slices.Clone(s.DestinationCIDRs), slices.Clone(s.ExcludedCIDRs)
 }
 
 // DeepCopyInto copies s; out shares nothing with it.

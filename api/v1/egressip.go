@@ -37,6 +37,12 @@ type EgressIPSpec struct {
 	// EgressNodeSelector selects the nodes that may have the addresses, by label; an empty one
 	// selects all. If it is absent, the nodes with the label k8s.ovn.org/egress-assignable may.
 	EgressNodeSelector *metav1.LabelSelector `json:"egressNodeSelector,omitempty"`
+	// DestinationCIDRs are the destinations to which packets have the addresses; absent: all
+	// outside of the cluster. Packets to others have the node's address. It is Hairpin's own field.
+	DestinationCIDRs []string `json:"destinationCIDRs,omitempty"`
+	// ExcludedCIDRs are destinations to which packets have the node's address. It is Hairpin's own
+	// field.
+	ExcludedCIDRs []string `json:"excludedCIDRs,omitempty"`
 }
 
 // EgressIPStatus is the actual state: which node has which address. Addresses of the spec that are

@@ -58,6 +58,22 @@ func TestServer(t *testing.T) {
 			`{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"none"},"spec":{"egressIPs":["10.0.0.1"]}}`), metav1.CreateOptions{}); err == nil {
 		t.Error("an EgressIP without a namespaceSelector is taken")
 	}
+	for _, c := range []struct{ fields, says string }{
+		{`"destinationCIDRs":["192.0.2.0/24","2001:db8::/32"],"excludedCIDRs":["192.0.2.7/32"]`, ""},
+		{`"destinationCIDRs":["192.0.2.0"]`, "must be a range"},
+		{`"destinationCIDRs":[]`, "should have at least 1 items"},
+		{`"excludedCIDRs":["x"]`, "must be a range"},
+	} {
+		_, err := eips.Create(t.Context(),
+			object(t, `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"generateName":"e-"},
+			"spec":{"egressIPs":["172.18.0.33"],"namespaceSelector":{},`+c.fields+`}}`), metav1.CreateOptions{})
+		switch {
+		case c.says == "" && err != nil:
+			t.Errorf("%s: %v", c.fields, err)
+		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
+			t.Errorf("%s: the server says %v, not %q", c.fields, err, c.says)
+		}
+	}
 	made, err := eips.Create(t.Context(), object(t, `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP",
 		"metadata":{"name":"default"},"spec":{"egressIPs":["172.18.0.33"],"namespaceSelector":{}}}`),
 		metav1.CreateOptions{})

@@ -35,6 +35,7 @@ type egressPart struct {
 	rows       nb.State
 	hostEgress []hostEgress
 	guarded    []netip.Prefix // pods that must not leave by the host as others do
+	limits     []limit        // pods that leave to some destinations as others do
 	carriers   []int          // IDs of the other nodes that the rows name
 	owner      cluster.Owner
 }
@@ -180,6 +181,7 @@ func planEgressIP(e *node.Env, x *cluster.EgressIP, selected *selection.EgressIP
 			}
 			reroute(e, part.rows, s, x, here, hops)
 			chooseNetwork(e, part.rows, s, x, ways)
+			part.limit(e, s, x, here)
 			part.carriers = append(part.carriers, others...)
 			if e.Mode.PodsByHost {
 				part.guarded = append(part.guarded, here...)
@@ -266,13 +268,23 @@ func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP,
 func reroute(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, here []netip.Prefix, hops []netip.Addr) {
 	p := &nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyEgress,
-		Match:  node.Vocab(s.Family).Match + ".src == $" + localPodsSet(x.Owner, s.Family),
+		Match:  fromPods(s, x),
 		Action: nb.Reroute, NextHops: hops, Owner: x.Owner,
 	}
 	if len(hops) == 0 {
 		p.Action = nb.Drop
 	}
 	rows.Add(&nb.AddressSet{Name: localPodsSet(x.Owner, s.Family), Addresses: here, Owner: x.Owner}, p)
+}
+
+// fromPods returns the match of packets of this node's pods to destinations of an EgressIP.
+func fromPods(s *node.Stack, x *cluster.EgressIP) string {
+	m := node.Vocab(s.Family).Match
+	match := m + ".src == $" + localPodsSet(x.Owner, s.Family)
+	if to := ofFamily(x.Destinations, s.Family); len(to) > 0 {
+		match += " && " + m + ".dst == " + setOf(to)
+	}
+	return match
 }
 
 // translate SNATs the pods to the egress address that this node carries. The row has a match, so it

@@ -123,6 +123,9 @@ func throughHost(e *node.Env, parts map[cluster.Owner]egressPart) datapath.State
 			addGuards(t, p.owner, pod)
 			used = true
 		}
+		for _, l := range p.limits {
+			l.mark(&k, t, p.owner)
+		}
 	}
 	if !used {
 		return datapath.State{}

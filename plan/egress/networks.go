@@ -93,7 +93,7 @@ func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressI
 		if len(hops) == 0 {
 			continue // as others
 		}
-		match := m + ".src == $" + localPodsSet(x.Owner, s.Family) + " && " + m + ".dst == " + setOf(w.to)
+		match := fromPods(s, x) + " && " + m + ".dst == " + setOf(w.to)
 		var except []netip.Prefix // longer prefixes of other ways
 		for j, v := range ways {
 			if i == j {

@@ -12,19 +12,21 @@ import (
 
 // Names and priorities of our nft chains.
 const (
-	ChainNodePortIn     = "nodeport-prerouting"
-	ChainNodePortOut    = "nodeport-output"
-	ChainGuarded        = "load-balancer-sources"
-	ChainMasquerade     = "masquerade-prerouting"
-	ChainLoopbackIn     = "loopback-prerouting"
-	ChainLoopbackOut    = "loopback-postrouting"
-	ChainRefuseForward  = "services-forward"
-	ChainRefuseOut      = "services-output"
-	ChainToPods         = "to-pods"
-	ChainEgress         = "egress"
-	ChainEgressMarks    = "egress-marks"
-	ChainEgressGuard    = "egress-guard"
-	ChainMoves          = "egress-moves"
+	ChainNodePortIn    = "nodeport-prerouting"
+	ChainNodePortOut   = "nodeport-output"
+	ChainGuarded       = "load-balancer-sources"
+	ChainMasquerade    = "masquerade-prerouting"
+	ChainLoopbackIn    = "loopback-prerouting"
+	ChainLoopbackOut   = "loopback-postrouting"
+	ChainRefuseForward = "services-forward"
+	ChainRefuseOut     = "services-output"
+	ChainToPods        = "to-pods"
+	ChainEgress        = "egress"
+	ChainEgressMarks   = "egress-marks"
+	ChainEgressGuard   = "egress-guard"
+	ChainMoves         = "egress-moves"
+	// exists only with the userspace datapath, and an EgressIP with destinations
+	ChainDestinations   = "egress-destinations"
 	ChainAnnounced      = "announced-input" // exists only while the host has a load balancer address
 	ChainUplink         = "uplink"
 	ChainPods           = "pods"
@@ -40,6 +42,7 @@ const (
 	HookMoves   = -150 // after the conntrack lookup
 	HookDNAT    = -100 // dstnat
 	HookMarks   = -90  // after dstnat, also that of hostPorts
+	HookOthers  = -91  // before HookMarks, which saves the mark
 	HookSNAT    = 100  // srcnat
 	HookLeaks   = 110  // after srcnat
 	HookGuard   = -500 // before anything else sees the frame

@@ -92,8 +92,17 @@ func assigned(e *cluster.EgressIP) (f families) {
 	for _, m := range e.Moving {
 		f[familyIndex(cluster.FamilyOf(m.Address))] = true
 	}
+	return served(e, f)
+}
+
+// served returns which of the families are those of an EgressIP's destinations. An EgressService
+// has both.
+func served(e *cluster.EgressIP, f families) families {
 	if e.Service != nil {
-		f = families{true, true}
+		return families{true, true}
+	}
+	for _, x := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		f[familyIndex(x)] = f[familyIndex(x)] && e.ServesFamily(x)
 	}
 	return f
 }
@@ -103,10 +112,7 @@ func wanted(e *cluster.EgressIP) (f families) {
 	for _, a := range e.Addresses {
 		f[familyIndex(cluster.FamilyOf(a))] = true
 	}
-	if e.Service != nil {
-		f = families{true, true}
-	}
-	return f
+	return served(e, f)
 }
 
 // byAge returns the selectors of the EgressIPs, the oldest first.

@@ -154,7 +154,8 @@ func (r *reasoner) arrived() Why {
 	to := r.t.Sent.Dst
 	switch {
 	case v.At == walk.Point{}:
-		return Why{ReasonOutside, fmt.Sprintf("%s is outside of the cluster; %s", to, r.seen()), r.egressOwner()}
+		return Why{ReasonOutside, fmt.Sprintf("%s is outside of the cluster; %s%s", to, r.seen(), r.unserved()),
+			r.egressOwner()}
 	case v.At.Pod != (cluster.Owner{}):
 		return Why{ReasonPod, fmt.Sprintf("%s is the address of %s; %s", to, name, r.seen()), v.At.Pod}
 	}
@@ -242,6 +243,29 @@ func (r *reasoner) seen() string {
 		return "it sees source " + src.String()
 	}
 	return fmt.Sprintf("it sees source %s, %s", src, what)
+}
+
+// unserved names the EgressIP that selects the sender and has an address, but not for this
+// destination.
+func (r *reasoner) unserved() string {
+	to, i := r.t.Sent.Dst, slices.IndexFunc(r.s.Pods, func(p *cluster.Pod) bool { return p.Owner == r.t.From.Pod })
+	if i < 0 || r.egressIP(r.t.Verdict.Seen.Src) != nil {
+		return ""
+	}
+	var labels map[string]string
+	for _, n := range r.s.Namespaces {
+		if n.Name == r.t.From.Pod.Namespace {
+			labels = n.Labels
+		}
+	}
+	for _, e := range r.s.EgressIPs {
+		has := func(a cluster.Assignment) bool { return a.Address.Is4() == to.Is4() }
+		if e.Service == nil && !e.Serves(to) && slices.ContainsFunc(e.Assigned, has) && e.Selects(r.s.Pods[i], labels) {
+			return fmt.Sprintf("; %s selects %s, but not this destination (spec.destinationCIDRs, spec.excludedCIDRs)",
+				object(e.Owner), object(r.t.From.Pod))
+		}
+	}
+	return ""
 }
 
 // egressOwner returns the EgressIP or EgressService with the address that the receiver sees.

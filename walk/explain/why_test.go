@@ -101,7 +101,8 @@ func whyCluster() string {
  {address: 172.18.0.62, services: [default/waiting], message: no node is ready},
  {address: "fc00:f853:ccd::62", services: [default/waiting], message: no node is ready}]}}`)
 	write(`{apiVersion: k8s.ovn.org/v1, kind: EgressIP, metadata: {name: ours}, spec: {namespaceSelector: {},
- egressIPs: [172.18.0.33, "fc00:f853:ccd::33"], podSelector: {matchLabels: {app: out}}}, status: {items: [
+ egressIPs: [172.18.0.33, "fc00:f853:ccd::33"], podSelector: {matchLabels: {app: out}},
+ excludedCIDRs: [203.0.113.99/32, "2001:db8:99::/48"]}, status: {items: [
  {node: node-b, egressIP: 172.18.0.33}, {node: node-b, egressIP: "fc00:f853:ccd::33"}]}}`)
 	write(`{apiVersion: k8s.ovn.org/v1, kind: EgressIP, metadata: {name: lost}, spec: {namespaceSelector: {},
  egressIPs: [172.18.0.44, "fc00:f853:ccd::44"], podSelector: {matchLabels: {app: lost}}}, status: {items: [
@@ -231,6 +232,9 @@ var situations = []situation{
 		reason: explain.ReasonOutside, says: []string{" is outside of the cluster; it sees source ", "that of node-a"}},
 	{from: both("pod/default/out"), to: [2]string{"outside/192.0.2.50", "outside/2001:db8::50"},
 		reason: explain.ReasonOutside, says: []string{"an address of EgressIP ours"}},
+	{from: both("pod/default/out"), to: [2]string{"outside/203.0.113.99", "outside/2001:db8:99::9"},
+		reason: explain.ReasonOutside, says: []string{"that of node-a", "EgressIP ours selects Pod default/out, " +
+			"but not this destination (spec.destinationCIDRs, spec.excludedCIDRs)"}},
 	{from: both("pod/default/lost"), to: [2]string{"outside/192.0.2.50", "outside/2001:db8::50"},
 		reason: explain.ReasonEgress,
 		says: []string{"EgressIP lost selects Pod default/lost, and no node has an %s address " +
