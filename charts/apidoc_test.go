@@ -39,6 +39,8 @@ func labels() [][4]string {
 			"set it: the load balancer addresses that the Service requests, comma-separated"},
 		{v1alpha1.AnnotationSharing, "annotation", "Service",
 			"set it: Services of the namespace with the same key may have the same load balancer address"},
+		{cluster.LabelManagedBy, "label, `" + cluster.ManagedBy + "`", "FRRConfiguration",
+			"read it: the controller writes and deletes this object"},
 		{cluster.AnnotationExtraAddresses, "annotation", "Pod", "set it: further addresses that the pod uses"},
 	}
 }

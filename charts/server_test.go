@@ -216,7 +216,7 @@ func testAgent(t *testing.T, s *server) {
 		"namespaces: get list watch", "egressips: get list watch", "egressservices: get list watch",
 		"networkpolicies: get list watch", "clusternetworkpolicies: get list watch",
 		"tokenreviews: create", "subjectaccessreviews: create",
-		"loadbalancerpools: get list watch",
+		"loadbalancerpools: get list watch", "bgpadvertisements: get list watch",
 	})
 }
 
@@ -278,6 +278,8 @@ func testController(t *testing.T, s *server) {
 		"networkpolicies: get list watch", "clusternetworkpolicies: get list watch",
 		"tokenreviews: create", "subjectaccessreviews: create",
 		"loadbalancerpools: get list watch", "loadbalancerpools/status: patch", "services/status: patch",
+		"bgpadvertisements: get list watch", "bgpadvertisements/status: patch",
+		"frrconfigurations: create delete get list patch watch",
 	})
 	testControllerLabels(t, s, client)
 	dir := t.TempDir()

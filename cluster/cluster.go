@@ -63,7 +63,11 @@ type Snapshot struct {
 	Pools      []*Pool
 	// LoadBalancers are the Services that get their addresses from Pools.
 	LoadBalancers []*LoadBalancer
-	Problems      []Problem // rejected while parsing
+	// Advertisements are what is announced by BGP, and FRRConfigurations the configuration of FRR.
+	// Only the controller has the latter.
+	Advertisements    []*Advertisement
+	FRRConfigurations []*FRRConfiguration
+	Problems          []Problem // rejected while parsing
 	// PodsUnread reports that Pods of other nodes are needed but not read yet; Pods has none of
 	// them. Only the controller gets such a Snapshot. It must defer its decisions about Pods.
 	PodsUnread bool

@@ -18,6 +18,7 @@ type Pool struct {
 	UID        string
 	Created    time.Time
 	Generation int64
+	Labels     map[string]string
 	Ranges     []AddressRange // as in the spec, without rejected ones
 	Namespaces Selector
 	Services   Selector // in these Namespaces
@@ -79,7 +80,7 @@ func parsePool(o *v1alpha1.LoadBalancerPool) (*Pool, []Problem) {
 	copied := v1alpha1.LoadBalancerPool{}
 	o.DeepCopyInto(&copied)
 	pool := &Pool{Owner: p.owner, UID: string(o.UID), Created: o.CreationTimestamp.Time.UTC(),
-		Generation: o.Generation, Status: copied.Status}
+		Generation: o.Generation, Labels: copied.Labels, Status: copied.Status}
 	for i, text := range o.Spec.Ranges {
 		r, err := parseRange(text)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"hairpin/api/clusternetworkpolicy"
+	"hairpin/api/frrk8s"
 	v1 "hairpin/api/v1"
 	"hairpin/api/v1alpha1"
 )
@@ -33,6 +34,8 @@ type Store struct {
 	policies       grouped[*Policy]
 	pools          grouped[*Pool]
 	loadBalancers  grouped[*LoadBalancer]
+	advertisements grouped[*Advertisement]
+	frrs           grouped[*FRRConfiguration]
 	frontends      grouped[*Frontend] // by Service
 	problems       grouped[Problem]   // by the object that has them
 	services       map[Owner]*service
@@ -69,6 +72,8 @@ func NewStore(config Config) *Store {
 		policies:       newGrouped(func(p *Policy) Owner { return p.Owner }, same[*Policy]),
 		pools:          newGrouped(func(p *Pool) Owner { return p.Owner }, same[*Pool]),
 		loadBalancers:  newGrouped(func(l *LoadBalancer) Owner { return l.Owner }, same[*LoadBalancer]),
+		advertisements: newGrouped(func(a *Advertisement) Owner { return a.Owner }, same[*Advertisement]),
+		frrs:           newGrouped(func(c *FRRConfiguration) Owner { return c.Owner }, same[*FRRConfiguration]),
 		frontends: newGrouped(func(f *Frontend) Owner { return f.Owner },
 			func(f, g *Frontend) bool { return f == g }),
 		problems:      newGrouped(func(p Problem) Owner { return p.Owner }, func(p, q Problem) bool { return p == q }),
@@ -86,9 +91,10 @@ func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
 
 // Set adds or replaces an object: *corev1.Node, *corev1.Pod, *corev1.Service,
 // *discoveryv1.EndpointSlice, *corev1.Namespace, *v1.EgressIP, *v1.EgressService,
-// *v1alpha1.LoadBalancerPool, *networkingv1.ServiceCIDR, *networkingv1.NetworkPolicy or
+// *v1alpha1.LoadBalancerPool, *v1alpha1.BGPAdvertisement, *frrk8s.FRRConfiguration,
+// *networkingv1.ServiceCIDR, *networkingv1.NetworkPolicy or
 // *clusternetworkpolicy.ClusterNetworkPolicy. Others are ignored. The Store keeps only strings of
-// the object.
+// the object, and the spec of an FRRConfiguration.
 func (s *Store) Set(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
@@ -163,10 +169,8 @@ func (s *Store) Set(obj any) {
 		e, problems := parseEgressService(o)
 		s.egressServices.put(e.owner, []*egressService{e})
 		s.note(e.owner, problems)
-	case *v1alpha1.LoadBalancerPool:
-		p, problems := parsePool(o)
-		s.pools.put(p.Owner, []*Pool{p})
-		s.note(p.Owner, problems)
+	default:
+		s.setLoadBalancing(obj)
 	}
 }
 
@@ -214,6 +218,11 @@ func (s *Store) Delete(obj any) {
 	case *v1alpha1.LoadBalancerPool:
 		s.pools.put(poolOwner(o.Name), nil)
 		s.note(poolOwner(o.Name), nil)
+	case *v1alpha1.BGPAdvertisement:
+		s.advertisements.put(advertisementOwner(o.Name), nil)
+		s.note(advertisementOwner(o.Name), nil)
+	case *frrk8s.FRRConfiguration:
+		s.frrs.put(frrConfigurationOwner(o), nil)
 	}
 }
 
@@ -253,7 +262,8 @@ func (s *Store) Snapshot() *Snapshot {
 	}
 	s.stale = map[Owner]bool{} // a map that was cleared is as large as before
 	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() ||
-		s.namespaces.changed() || s.egressServices.changed() || s.policies.changed() || s.loadBalancers.changed() {
+		s.namespaces.changed() || s.egressServices.changed() || s.policies.changed() || s.loadBalancers.changed() ||
+		s.advertisements.changed() || s.frrs.changed() {
 		s.findStrays(moved, &vetted)
 		policies := s.policies.all()
 		// and of Pods that request addresses, of EgressServices and of LoadBalancerPools
@@ -271,7 +281,9 @@ func (s *Store) Snapshot() *Snapshot {
 			Policies:      policies,
 			Pools:         pools,
 			LoadBalancers: s.loadBalancers.all(),
-			Problems:      s.allProblems(denied),
+
+			Advertisements: s.advertisements.all(), FRRConfigurations: s.frrs.all(),
+			Problems: s.allProblems(denied),
 		}
 	}
 	return s.last

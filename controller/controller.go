@@ -123,6 +123,7 @@ type decider struct {
 	ids     idAllocator
 	egress  *egressIPs
 	pools   *loadBalancers
+	bgp     *announcements
 	nodes   []*cluster.Node // the nodes of the last round, if all have their ID
 	warned  string          // the last error of number that was logged
 	watched *watched
@@ -145,7 +146,7 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 	defer probing.Wait()
 	defer stop()
 	d.egress = newEgressIPs(client, log, probe, w.meters)
-	d.pools = newLoadBalancers(d.egress)
+	d.pools, d.bgp = newLoadBalancers(d.egress), newAnnouncements(d.egress)
 	d.notes.Reason = d.egress.reason
 	defer d.notes.Stop()
 	again := time.NewTimer(0)
@@ -175,13 +176,15 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
 	unassigned, soon := d.egress.round(ctx, s)
 	lacking, uses, later := d.pools.round(ctx, s, time.Now())
+	silent, then := d.bgp.round(ctx, s, time.Now())
 	replan := d.plans.update(s,
 		func(took time.Duration) { d.watched.meters.Took("hairpin_plan_duration_seconds", took) })
-	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.found, unassigned, lacking))
+	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.found, unassigned, lacking, silent))
 	d.watched.sees(len(s.Nodes), len(problems))
 	assigned, missing := d.egress.addresses.count()
 	d.watched.seen.Store(&seen{s, assigned, missing, len(d.egress.prober.Unreachable()), uses})
-	again := retry.Sooner(retry.Sooner(retry.Sooner(soon, later), replan), d.notes.Report(time.Now(), problems))
+	again := retry.Sooner(retry.Sooner(retry.Sooner(retry.Sooner(soon, later), then), replan),
+		d.notes.Report(time.Now(), problems))
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
 		return again
 	}

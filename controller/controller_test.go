@@ -198,11 +198,17 @@ func quietLog() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, n
 // candidate runs a controller in this process until stop is called.
 func candidate(t *testing.T, client *kubeapi.Client, name string) (stop func()) {
 	t.Helper()
+	return candidateLogging(t, client, name, quietLog())
+}
+
+// candidateLogging is candidate with a log.
+func candidateLogging(t *testing.T, client *kubeapi.Client, name string, log *slog.Logger) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		for ctx.Err() == nil {
-			if err := controller.Lead(ctx, client, name, cluster.DefaultConfig(), quietLog()); err != nil {
+			if err := controller.Lead(ctx, client, name, cluster.DefaultConfig(), log); err != nil {
 				ended <- err
 				return
 			}

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/yaml"
 
 	"hairpin/api/v1alpha1"
 	"hairpin/watch"
@@ -24,16 +23,7 @@ func definePools(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	text, err := os.ReadFile("../charts/hairpin/crds/loadbalancerpools.yaml")
 	noError(t, err)
-	text, err = yaml.YAMLToJSON(text)
-	noError(t, err)
-	_, err = raw(t, client, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(text))
-	noError(t, err)
-	soon(t, 30*time.Second, func() string {
-		if _, err := raw(t, client, "GET", watch.PoolPath(), ""); err != nil {
-			return err.Error()
-		}
-		return ""
-	})
+	define(t, client, text, watch.PoolPath())
 }
 
 // createPool creates a LoadBalancerPool; ranges and more are JSON.

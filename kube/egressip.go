@@ -40,6 +40,15 @@ func Pool(ctx context.Context, client *kubeapi.Client, name string) (*v1alpha1.L
 	return p, nil
 }
 
+// Advertisement reads a BGPAdvertisement from the API.
+func Advertisement(ctx context.Context, client *kubeapi.Client, name string) (*v1alpha1.BGPAdvertisement, error) {
+	a := &v1alpha1.BGPAdvertisement{}
+	if err := read(ctx, client, watch.AdvertisementPath()+"/"+name, a); err != nil {
+		return nil, fmt.Errorf("BGPAdvertisement/%s: %w", name, err)
+	}
+	return a, nil
+}
+
 // EgressNode reads from the API which node has an address of an EgressIP, an EgressService, or a
 // Service with an address of a LoadBalancerPool; empty if none has.
 func EgressNode(ctx context.Context, client *kubeapi.Client, owner cluster.Owner, a netip.Addr) (string, error) {

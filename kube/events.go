@@ -102,7 +102,7 @@ func (r *Events) tell(p cluster.Problem) {
 		object.APIVersion = "discovery.k8s.io/v1"
 	case "EgressIP", "EgressService":
 		object.APIVersion = v1.GroupVersion().String()
-	case "LoadBalancerPool":
+	case "LoadBalancerPool", "BGPAdvertisement":
 		object.APIVersion = v1alpha1.GroupVersion().String()
 	case "NetworkPolicy":
 		object.APIVersion = "networking.k8s.io/v1"
@@ -159,6 +159,8 @@ func (s *sink) Create(e *corev1.Event) (*corev1.Event, error) {
 		m, err = EgressService(ctx, s.client, o.Namespace, o.Name)
 	case "LoadBalancerPool":
 		m, err = Pool(ctx, s.client, o.Name)
+	case "BGPAdvertisement":
+		m, err = Advertisement(ctx, s.client, o.Name)
 	}
 	if err == nil && m != nil { // an Event without it is better than none
 		o.UID = m.GetUID()

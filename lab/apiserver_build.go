@@ -60,7 +60,7 @@ func buildKube(ctx context.Context, cacheDir, name, pkg string, progress func(st
 	if progress == nil {
 		progress = func(string) {}
 	}
-	src, err := kubeSource(ctx)
+	src, err := nestedModule(ctx, "kube")
 	if err != nil {
 		return "", fmt.Errorf("finding the sources of %s: %w", name, err)
 	}
@@ -93,14 +93,14 @@ func buildKube(ctx context.Context, cacheDir, name, pkg string, progress func(st
 	return binary, nil
 }
 
-// kubeSource returns the directory of the nested module.
-func kubeSource(ctx context.Context) (string, error) {
+// nestedModule returns the directory of a module in lab.
+func nestedModule(ctx context.Context, name string) (string, error) {
 	var tried []string
 	if out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output(); err == nil {
-		tried = append(tried, filepath.Join(filepath.Dir(strings.TrimSpace(string(out))), "lab", "kube"))
+		tried = append(tried, filepath.Join(filepath.Dir(strings.TrimSpace(string(out))), "lab", name))
 	}
 	if _, file, _, ok := runtime.Caller(0); ok {
-		tried = append(tried, filepath.Join(filepath.Dir(file), "kube"))
+		tried = append(tried, filepath.Join(filepath.Dir(file), name))
 	}
 	for _, dir := range tried {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {

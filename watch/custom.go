@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"hairpin/api/clusternetworkpolicy"
+	"hairpin/api/frrk8s"
 	v1 "hairpin/api/v1"
 	"hairpin/api/v1alpha1"
 	"hairpin/kubeapi"
@@ -47,6 +48,14 @@ var (
 		func() runtime.Object { return &v1alpha1.LoadBalancerPool{} },
 		func() runtime.Object { return &v1alpha1.LoadBalancerPoolList{} },
 		func(m metav1.ObjectMeta) metav1.Object { return &v1alpha1.LoadBalancerPool{ObjectMeta: m} }}
+	bgpAdvertisements = custom{[]schema.GroupVersion{v1alpha1.GroupVersion()}, v1alpha1.AdvertisementResource,
+		func() runtime.Object { return &v1alpha1.BGPAdvertisement{} },
+		func() runtime.Object { return &v1alpha1.BGPAdvertisementList{} },
+		func(m metav1.ObjectMeta) metav1.Object { return &v1alpha1.BGPAdvertisement{ObjectMeta: m} }}
+	frrConfigurations = custom{[]schema.GroupVersion{frrk8s.GroupVersion()}, frrk8s.Resource,
+		func() runtime.Object { return &frrk8s.FRRConfiguration{} },
+		func() runtime.Object { return &frrk8s.FRRConfigurationList{} },
+		func(m metav1.ObjectMeta) metav1.Object { return &frrk8s.FRRConfiguration{ObjectMeta: m} }}
 	clusterNetworkPolicies = custom{clusternetworkpolicy.Versions(), clusternetworkpolicy.Resource,
 		func() runtime.Object { return &clusternetworkpolicy.ClusterNetworkPolicy{} },
 		func() runtime.Object { return &clusternetworkpolicy.ClusterNetworkPolicyList{} },
@@ -65,6 +74,14 @@ func EgressServicePath(namespace string) string {
 
 // PoolPath is the path of LoadBalancerPools on the API server.
 func PoolPath() string { return loadBalancerPools.path(v1alpha1.GroupVersion()) }
+
+// AdvertisementPath is the path of BGPAdvertisements on the API server.
+func AdvertisementPath() string { return bgpAdvertisements.path(v1alpha1.GroupVersion()) }
+
+// FRRConfigurationPath is the path of the FRRConfigurations of a namespace on the API server.
+func FRRConfigurationPath(namespace string) string {
+	return "/apis/" + frrk8s.GroupVersion().String() + "/namespaces/" + namespace + "/" + frrk8s.Resource
+}
 
 func (r *custom) path(v schema.GroupVersion) string { return "/apis/" + v.String() + "/" + r.name }
 

@@ -51,8 +51,9 @@ const backlog = 256
 
 // Kube yields the newest Snapshot of the API server's objects, until ctx ends: Nodes, Services,
 // EndpointSlices, Namespaces, NetworkPolicies, ClusterNetworkPolicies, EgressIPs, EgressServices,
-// LoadBalancerPools, ServiceCIDRs and the Pods of the named node. With an empty name, it reads no
-// Pods. It reads Pods of other nodes while EgressIPs or policies need them (otherpods.go).
+// LoadBalancerPools, BGPAdvertisements, ServiceCIDRs and the Pods of the named node. With an empty
+// name, it reads no Pods, but FRRConfigurations. It reads Pods of other nodes while EgressIPs or
+// policies need them (otherpods.go).
 //
 // The first Snapshot follows when all objects have been read; without a node, when all but Pods
 // have: PodsUnread is set until Pods have, too. Later ones follow each change at once. In a burst,
@@ -76,6 +77,7 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string,
 		k.custom(ctx, core, &egressIPs),
 		k.custom(ctx, core, &egressServices),
 		k.custom(ctx, core, &loadBalancerPools),
+		k.custom(ctx, core, &bgpAdvertisements),
 		k.serviceCIDRs(ctx, client.Networking),
 	}
 	namespaces := k.resource(ctx, core, "namespaces", all, named[corev1.Namespace])
@@ -87,6 +89,8 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string,
 		pods := k.resource(ctx, core, "pods", own, named[corev1.Pod])
 		sources = append(sources, pods)
 		k.holdNewPods(ctx, pods, priorsOf(client, policies, clusterPolicies, namespaces)...)
+	} else {
+		sources = append(sources, k.custom(ctx, core, &frrConfigurations))
 	}
 	k.needs = needsOtherPods(node)
 	k.early = node == ""

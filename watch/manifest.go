@@ -109,7 +109,7 @@ func (f *file) document(place string, outer metav1.TypeMeta, j []byte) {
 		return
 	}
 	if slices.Contains([]string{"Node", "Namespace", "EgressIP", "ServiceCIDR", "ClusterNetworkPolicy",
-		"LoadBalancerPool"},
+		"LoadBalancerPool", "BGPAdvertisement"},
 		head.Kind) {
 		// cluster-scoped
 		head.Metadata.Namespace = ""
@@ -199,6 +199,8 @@ func newObject(apiVersion, kind string) (metav1.Object, error) {
 		object, want = &v1.EgressService{}, v1.GroupVersion().String()
 	case "LoadBalancerPool":
 		object, want = &v1alpha1.LoadBalancerPool{}, v1alpha1.GroupVersion().String()
+	case "BGPAdvertisement":
+		object, want = &v1alpha1.BGPAdvertisement{}, v1alpha1.GroupVersion().String()
 	}
 	if object == nil || apiVersion == want {
 		return object, nil

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"hairpin/api/frrk8s"
 	v1 "hairpin/api/v1"
 	"hairpin/api/v1alpha1"
 )
@@ -19,6 +20,8 @@ const (
 	crdFile        = "../../charts/hairpin/crds/egressips.yaml"
 	serviceCRDFile = "../../charts/hairpin/crds/egressservices.yaml"
 	poolCRDFile    = "../../charts/hairpin/crds/loadbalancerpools.yaml"
+
+	advertisementCRDFile = "../../charts/hairpin/crds/bgpadvertisements.yaml"
 )
 
 func full() *v1.EgressIP {
@@ -72,6 +75,31 @@ func TestDeepCopy(t *testing.T) {
 		t.Fatalf("%+v is not %+v", third, pools)
 	}
 	shares(t, reflect.ValueOf(pools), reflect.ValueOf(third), "pools")
+	advertisements := &v1alpha1.BGPAdvertisementList{Items: []v1alpha1.BGPAdvertisement{{
+		ObjectMeta: full().ObjectMeta, Spec: v1alpha1.BGPAdvertisementSpec{
+			Advertisements:           []string{v1alpha1.AdvertiseEgressIP},
+			FRRConfigurationSelector: *full().Spec.NamespaceSelector, NodeSelector: *full().Spec.NamespaceSelector,
+			LoadBalancerPoolSelector: *full().Spec.NamespaceSelector},
+		Status: v1alpha1.BGPAdvertisementStatus{Nodes: 2, Conditions: full().Status.Conditions},
+	}}}
+	fourth := advertisements.DeepCopyObject().(*v1alpha1.BGPAdvertisementList)
+	if !reflect.DeepEqual(advertisements, fourth) ||
+		!reflect.DeepEqual(advertisements.Items[0].DeepCopyObject(), &advertisements.Items[0]) {
+		t.Fatalf("%+v is not %+v", fourth, advertisements)
+	}
+	shares(t, reflect.ValueOf(advertisements), reflect.ValueOf(fourth), "advertisements")
+	configurations := &frrk8s.FRRConfigurationList{Items: []frrk8s.FRRConfiguration{{
+		ObjectMeta: full().ObjectMeta, Spec: frrk8s.FRRConfigurationSpec{NodeSelector: *full().Spec.NamespaceSelector,
+			BGP: frrk8s.BGPConfig{BFDProfiles: []frrk8s.Fields{{"name": "fast"}}, Routers: []frrk8s.Router{{ASN: 64512,
+				Prefixes: []string{"192.0.2.1/32"}, Neighbors: []frrk8s.Neighbor{{"address": "10.0.0.1",
+					"toAdvertise": map[string]any{"allowed": map[string]any{"prefixes": []any{"192.0.2.1/32"}}}}}}}}},
+	}}}
+	fifth := configurations.DeepCopyObject().(*frrk8s.FRRConfigurationList)
+	if !reflect.DeepEqual(configurations, fifth) ||
+		!reflect.DeepEqual(configurations.Items[0].DeepCopyObject(), &configurations.Items[0]) {
+		t.Fatalf("%+v is not %+v", fifth, configurations)
+	}
+	shares(t, reflect.ValueOf(configurations), reflect.ValueOf(fifth), "configurations")
 	var none *v1.EgressIP
 	if none.DeepCopyObject() != nil || (*v1.EgressIPList)(nil).DeepCopyObject() != nil {
 		t.Error("a copy of nothing is something")
@@ -110,6 +138,8 @@ func TestDefinitionHasTheFields(t *testing.T) {
 		reflect.TypeFor[v1.EgressService]())
 	definition(t, poolCRDFile, v1alpha1.GroupVersion().WithResource(v1alpha1.PoolResource), "LoadBalancerPool",
 		reflect.TypeFor[v1alpha1.LoadBalancerPool]())
+	definition(t, advertisementCRDFile, v1alpha1.GroupVersion().WithResource(v1alpha1.AdvertisementResource),
+		"BGPAdvertisement", reflect.TypeFor[v1alpha1.BGPAdvertisement]())
 }
 
 func definition(t *testing.T, file string, resource schema.GroupVersionResource, kind string, of reflect.Type) {

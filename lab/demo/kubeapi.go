@@ -96,7 +96,8 @@ func (a *kubeAPI) start(ctx context.Context, d *Demo) error {
 // define installs the resource definitions, as the chart does.
 func (a *kubeAPI) define(ctx context.Context, d *Demo) error {
 	for file, path := range map[string]string{"egressips.yaml": watch.EgressIPPath(),
-		"egressservices.yaml": watch.EgressServicePath("default"), "loadbalancerpools.yaml": watch.PoolPath()} {
+		"egressservices.yaml": watch.EgressServicePath("default"), "loadbalancerpools.yaml": watch.PoolPath(),
+		"bgpadvertisements.yaml": watch.AdvertisementPath()} {
 		text, err := os.ReadFile(filepath.Join(d.opt.Objects, "../../charts/hairpin/crds", file))
 		if err == nil {
 			err = a.post(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", text)
@@ -224,6 +225,10 @@ func (o *object) path() (string, error) {
 		return watch.EgressServicePath(space), nil
 	case "LoadBalancerPool":
 		return watch.PoolPath(), nil
+	case "BGPAdvertisement":
+		return watch.AdvertisementPath(), nil
+	case "FRRConfiguration":
+		return watch.FRRConfigurationPath(space), nil
 	}
 	return "", fmt.Errorf("the demo makes no %s", o.Kind)
 }

@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/api/frrk8s"
+	"hairpin/api/v1alpha1"
+)
+
+// Advertisement is one BGPAdvertisement: kinds of prefixes that nodes announce by BGP.
+type Advertisement struct {
+	Owner      Owner
+	UID        string
+	Generation int64
+	// LoadBalancer, EgressIP and PodNetwork are the kinds.
+	LoadBalancer, EgressIP, PodNetwork bool
+	Configurations                     Selector // FRRConfigurations, to whose neighbors the prefixes are announced
+	Pools                              Selector // whose addresses are announced
+	Nodes                              Selector // that announce
+	// Rejected reports that a field is invalid: nothing is announced.
+	Rejected bool
+	Status   v1alpha1.BGPAdvertisementStatus
+}
+
+// LabelManagedBy is on the FRRConfigurations that the controller writes, with the value ManagedBy.
+const (
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	ManagedBy      = "hairpin"
+)
+
+// FRRConfiguration is one FRRConfiguration of frr-k8s. Only the controller reads them.
+type FRRConfiguration struct {
+	Owner  Owner
+	Nodes  Selector
+	Object *frrk8s.FRRConfiguration
+}
+
+// Generated reports whether the controller wrote the object.
+func (c *FRRConfiguration) Generated() bool { return c.Object.Labels[LabelManagedBy] == ManagedBy }
+
+func advertisementOwner(name string) Owner { return Owner{Kind: "BGPAdvertisement", Name: name} }
+
+func frrConfigurationOwner(o *frrk8s.FRRConfiguration) Owner {
+	return ownerOf("FRRConfiguration", &o.ObjectMeta)
+}
+
+// setLoadBalancing adds or replaces a LoadBalancerPool, a BGPAdvertisement or an FRRConfiguration.
+func (s *Store) setLoadBalancing(obj any) {
+	switch o := obj.(type) {
+	case *v1alpha1.LoadBalancerPool:
+		p, problems := parsePool(o)
+		s.pools.put(p.Owner, []*Pool{p})
+		s.note(p.Owner, problems)
+	case *v1alpha1.BGPAdvertisement:
+		a, problems := parseAdvertisement(o)
+		s.advertisements.put(a.Owner, []*Advertisement{a})
+		s.note(a.Owner, problems)
+	case *frrk8s.FRRConfiguration:
+		var list []*FRRConfiguration
+		if c := parseFRRConfiguration(o); c != nil {
+			list = []*FRRConfiguration{c}
+		}
+		s.frrs.put(frrConfigurationOwner(o), list)
+	}
+}
+
+func parseAdvertisement(o *v1alpha1.BGPAdvertisement) (*Advertisement, []Problem) {
+	p := objectParser{owner: advertisementOwner(o.Name)}
+	copied := v1alpha1.BGPAdvertisement{}
+	o.DeepCopyInto(&copied)
+	a := &Advertisement{Owner: p.owner, UID: string(o.UID), Generation: o.Generation, Status: copied.Status}
+	bad := func(field, format string, args ...any) {
+		p.problem(field, format, args...)
+		a.Rejected = true
+	}
+	for i, kind := range o.Spec.Advertisements {
+		switch kind {
+		case v1alpha1.AdvertiseLoadBalancer:
+			a.LoadBalancer = true
+		case v1alpha1.AdvertiseEgressIP:
+			a.EgressIP = true
+		case v1alpha1.AdvertisePodNetwork:
+			a.PodNetwork = true
+		default:
+			bad(fmt.Sprintf("spec.advertisements[%d]", i), "%q is none of %s, %s and %s", kind,
+				v1alpha1.AdvertiseLoadBalancer, v1alpha1.AdvertiseEgressIP, v1alpha1.AdvertisePodNetwork)
+		}
+	}
+	for _, s := range []struct {
+		field string
+		from  *metav1.LabelSelector
+		to    *Selector
+	}{
+		{"spec.frrConfigurationSelector", &o.Spec.FRRConfigurationSelector, &a.Configurations},
+		{"spec.loadBalancerPoolSelector", &o.Spec.LoadBalancerPoolSelector, &a.Pools},
+		{"spec.nodeSelector", &o.Spec.NodeSelector, &a.Nodes},
+	} {
+		var err error
+		if *s.to, err = parseSelector(s.from); err != nil {
+			bad(s.field, "%v", err)
+		}
+	}
+	return a, p.problems.List()
+}
+
+// parseFRRConfiguration returns nil for one without a valid selector: frr-k8s does not use it.
+func parseFRRConfiguration(o *frrk8s.FRRConfiguration) *FRRConfiguration {
+	nodes, err := parseSelector(&o.Spec.NodeSelector)
+	if err != nil || o.DeletionTimestamp != nil {
+		return nil
+	}
+	// without what changes when nothing of interest does
+	object := &frrk8s.FRRConfiguration{Spec: o.Spec, ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace,
+		Name: o.Name, UID: o.UID, Labels: maps.Clone(o.Labels), OwnerReferences: slices.Clone(o.OwnerReferences)}}
+	return &FRRConfiguration{Owner: frrConfigurationOwner(o), Nodes: nodes, Object: object}
+}

@@ -1,0 +1,251 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hairpin/api/frrk8s"
+	"hairpin/api/v1alpha1"
+	"hairpin/cluster"
+	"hairpin/plan/bgp"
+	"hairpin/retry"
+	"hairpin/watch"
+)
+
+// announcements announces prefixes by BGP for the leader: it writes FRRConfigurations, and the
+// status of BGPAdvertisements.
+type announcements struct {
+	egress  *egressIPs
+	input   *cluster.Snapshot // of the last plan
+	wanted  []*frrk8s.FRRConfiguration
+	results []bgp.Result
+	written map[cluster.Owner]writtenConfiguration
+	shown   map[cluster.Owner]writtenAdvertisement
+	warned  lastWarning
+
+	mu sync.Mutex // of written and shown, while several are written
+}
+
+// writtenConfiguration is an FRRConfiguration that was written. The watch may not show it yet, and
+// the API server may have added default values.
+type writtenConfiguration struct {
+	wanted, stored *frrk8s.FRRConfiguration // stored is nil for a deleted one
+	until          time.Time
+	err            error // why it was not written or deleted
+}
+
+// writtenAdvertisement is the status of a BGPAdvertisement that the watch may not show yet.
+type writtenAdvertisement struct {
+	seen   *cluster.Advertisement
+	status v1alpha1.BGPAdvertisementStatus
+	until  time.Time
+}
+
+func newAnnouncements(g *egressIPs) *announcements {
+	return &announcements{egress: g, written: map[cluster.Owner]writtenConfiguration{},
+		shown: map[cluster.Owner]writtenAdvertisement{}}
+}
+
+// round writes what differs. It runs after the round of egressIPs. It returns what is not announced
+// as problems, and the time until it must be called again.
+func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
+	now time.Time) ([]cluster.Problem, time.Duration) {
+	b.plan(s)
+	_ = write(b.changes(ctx, s, now), func(change func() error) error { return change() }) // b.written has the errors
+	errs, again := b.failed(now)
+	maps.DeleteFunc(b.shown, func(o cluster.Owner, _ writtenAdvertisement) bool {
+		return !slices.ContainsFunc(b.results, func(r bgp.Result) bool { return r.Advertisement.Owner == o })
+	})
+	var problems []cluster.Problem
+	var changes []func() error
+	for _, r := range b.results {
+		status, problem := b.statusOf(r)
+		if problem.Message != "" {
+			problems = append(problems, problem)
+		}
+		a := r.Advertisement
+		w, written := b.shown[a.Owner]
+		if sameAdvertisement(&a.Status, &status) ||
+			written && w.seen == a && sameAdvertisement(&w.status, &status) && now.Before(w.until) {
+			continue
+		}
+		changes = append(changes, func() error { return b.show(ctx, a, status, now) })
+	}
+	err := write(changes, func(change func() error) error { return change() })
+	if b.warned.log(ctx, b.egress.log, "announce by BGP", errors.Join(errs, err)); err != nil {
+		again = retry.Sooner(again, retry.Last)
+	}
+	return problems, again
+}
+
+// failed returns the errors of FRRConfigurations that were not written, and the time until they are
+// tried again.
+func (b *announcements) failed(now time.Time) (err error, again time.Duration) {
+	for _, o := range slices.SortedFunc(maps.Keys(b.written), cluster.Owner.Compare) {
+		if w := b.written[o]; w.err != nil {
+			err = errors.Join(err, w.err)
+			again = retry.Sooner(again, max(w.until.Sub(now), time.Millisecond))
+		}
+	}
+	return err, again
+}
+
+// plan plans again if something changed on which the plan depends.
+func (b *announcements) plan(s *cluster.Snapshot) {
+	now := b.egress.withWritten(s)
+	if x := b.input; x == nil || !slices.Equal(x.Nodes, now.Nodes) || !slices.Equal(x.EgressIPs, now.EgressIPs) ||
+		!slices.Equal(x.Pools, now.Pools) || !slices.Equal(x.Advertisements, now.Advertisements) ||
+		!slices.Equal(x.FRRConfigurations, now.FRRConfigurations) {
+		b.wanted, b.results = bgp.Plan(now)
+	}
+	b.input = now
+}
+
+// changes returns the writes that make FRRConfigurations as they are wanted.
+func (b *announcements) changes(ctx context.Context, s *cluster.Snapshot, now time.Time) (list []func() error) {
+	is := map[cluster.Owner]*frrk8s.FRRConfiguration{}
+	for _, c := range s.FRRConfigurations {
+		if c.Generated() {
+			is[c.Owner] = c.Object
+		}
+	}
+	want := map[cluster.Owner]bool{}
+	for _, c := range b.wanted {
+		owner := ownerOf(c)
+		want[owner] = true
+		w, written := b.written[owner]
+		current := written && w.wanted == c || written && w.wanted != nil && sameConfiguration(w.wanted, c)
+		switch {
+		case is[owner] != nil && sameConfiguration(is[owner], c):
+			delete(b.written, owner)
+		case is[owner] != nil && current && w.stored != nil && sameConfiguration(is[owner], w.stored):
+			// as it was written: the API server added values
+		case current && now.Before(w.until):
+			// The watch does not show it yet, or it was rejected a moment ago.
+		default:
+			list = append(list, func() error { return b.writeConfiguration(ctx, owner, c, now) })
+		}
+	}
+	for owner, c := range is {
+		if w := b.written[owner]; !want[owner] && !(w.wanted == nil && now.Before(w.until)) {
+			list = append(list, func() error { return b.deleteConfiguration(ctx, owner, c, now) })
+		}
+	}
+	maps.DeleteFunc(b.written, func(o cluster.Owner, _ writtenConfiguration) bool { return !want[o] && is[o] == nil })
+	return list
+}
+
+func ownerOf(c *frrk8s.FRRConfiguration) cluster.Owner {
+	return cluster.Owner{Kind: "FRRConfiguration", Namespace: c.Namespace, Name: c.Name}
+}
+
+func sameConfiguration(a, b *frrk8s.FRRConfiguration) bool {
+	return reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.OwnerReferences, b.OwnerReferences)
+}
+
+// rejectedRetry is the time until an FRRConfiguration that the API server rejected is written
+// again.
+const rejectedRetry = 10 * time.Second
+
+// writeConfiguration creates an FRRConfiguration, or replaces what Hairpin wrote of it before.
+func (b *announcements) writeConfiguration(ctx context.Context, owner cluster.Owner, c *frrk8s.FRRConfiguration,
+	now time.Time) error {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("%s: %w", owner, err)
+	}
+	text, err = b.egress.client.Core.Patch(types.ApplyPatchType).
+		AbsPath(watch.FRRConfigurationPath(c.Namespace)+"/"+c.Name).SetHeader("Accept", "application/json").
+		Param("fieldManager", "hairpin").Param("force", "true").Body(text).DoRaw(ctx)
+	w := writtenConfiguration{wanted: c, stored: &frrk8s.FRRConfiguration{}, until: now.Add(watchLag)}
+	if err == nil {
+		err = json.Unmarshal(text, w.stored)
+	}
+	if err != nil {
+		w = writtenConfiguration{wanted: c, until: now.Add(rejectedRetry), err: fmt.Errorf("%s: %w", owner, err)}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.written[owner] = w; w.err != nil {
+		return w.err
+	}
+	b.egress.log.Info("wrote FRRConfiguration", "object", owner.String())
+	return nil
+}
+
+// deleteConfiguration deletes an FRRConfiguration that is no longer wanted.
+func (b *announcements) deleteConfiguration(ctx context.Context, owner cluster.Owner, c *frrk8s.FRRConfiguration,
+	now time.Time) error {
+	err := b.egress.client.Core.Delete().AbsPath(watch.FRRConfigurationPath(c.Namespace)+"/"+c.Name).
+		SetHeader("Accept", "application/json").
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}}).Do(ctx).Error()
+	w := writtenConfiguration{until: now.Add(watchLag)}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		w = writtenConfiguration{until: now.Add(rejectedRetry), err: fmt.Errorf("%s: %w", owner, err)}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.written[owner] = w; w.err != nil {
+		return w.err
+	}
+	b.egress.log.Info("deleted FRRConfiguration", "object", owner.String())
+	return nil
+}
+
+// reasonRejected is the reason if the API server rejects an FRRConfiguration.
+const reasonRejected = "FRRConfigurationRejected"
+
+// statusOf returns the desired status of a BGPAdvertisement, and its problem, if there is one.
+func (b *announcements) statusOf(r bgp.Result) (v1alpha1.BGPAdvertisementStatus, cluster.Problem) {
+	a := r.Advertisement
+	for _, c := range b.wanted {
+		w := b.written[ownerOf(c)]
+		if w.err != nil && r.Reason == "" && slices.ContainsFunc(c.OwnerReferences,
+			func(o metav1.OwnerReference) bool { return string(o.UID) == a.UID }) {
+			r.Reason, r.Message = reasonRejected, w.err.Error()
+		}
+	}
+	status := v1alpha1.BGPAdvertisementStatus{Nodes: int64(r.Nodes), Prefixes: int64(r.Prefixes),
+		Conditions: slices.Clone(a.Status.Conditions)}
+	c := metav1.Condition{Type: v1alpha1.ConditionAdvertised, Status: metav1.ConditionTrue, Reason: "Advertised",
+		Message: "all prefixes are in FRRConfigurations", ObservedGeneration: a.Generation}
+	var p cluster.Problem
+	if r.Reason != "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, r.Reason, r.Message
+	}
+	if r.Reason != "" && r.Reason != bgp.ReasonInvalid { // parsing has reported these
+		p = cluster.Problem{Owner: a.Owner, Field: "spec.frrConfigurationSelector", Message: r.Message}
+		b.egress.reasons[p] = r.Reason
+	}
+	meta.SetStatusCondition(&status.Conditions, c)
+	return status, p
+}
+
+func sameAdvertisement(a, b *v1alpha1.BGPAdvertisementStatus) bool {
+	return a.Nodes == b.Nodes && a.Prefixes == b.Prefixes && sameConditions(a.Conditions, b.Conditions)
+}
+
+// show writes the status of a BGPAdvertisement.
+func (b *announcements) show(ctx context.Context, a *cluster.Advertisement, status v1alpha1.BGPAdvertisementStatus,
+	now time.Time) error {
+	if err := patchStatus(ctx, b.egress.client, a.Owner, a.UID, types.MergePatchType, status,
+		watch.AdvertisementPath()+"/"+a.Owner.Name+"/status"); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.shown[a.Owner] = writtenAdvertisement{a, status, now.Add(watchLag)}
+	return nil
+}
