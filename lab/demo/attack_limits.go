@@ -38,8 +38,8 @@ func limitAttacks() []Attack {
 }
 
 // fillZone opens connections from a pod until its zone is full. Others can still connect: the host,
-// pods of the node to pods, and pods of other nodes to Services. With service-engine = ovn, pods of
-// the node can also still connect to Services.
+// pods of other nodes to Services, and on the userspace datapath pods of the node to pods. With
+// service-engine = ovn, pods of the node can also still connect to Services.
 func fillZone(ctx context.Context, w *world) (out outcome, err error) {
 	f, node, datapath := families()[0], w.lab.Node("node-a"), "system"
 	if w.userspace {
@@ -124,17 +124,16 @@ func (w *world) attackersZone(ctx context.Context) (string, error) {
 // othersConnect tries connections that a full zone of the attacker's does not affect.
 func (w *world) othersConnect(ctx context.Context, service netip.AddrPort) outcome {
 	f := families()[0]
-	asks := []struct {
+	type ask struct {
 		from string
 		to   netip.AddrPort
-	}{
-		{clientName, netip.AddrPortFrom(w.endpoints["host-a"].address(f), hostPort)},
-		{neighbour, netip.AddrPortFrom(w.endpoints["pod-b1"].address(f), podPort)},
-		{"pod-c1", service},
+	}
+	asks := []ask{{clientName, netip.AddrPortFrom(w.endpoints["host-a"].address(f), hostPort)}, {"pod-c1", service}}
+	if w.userspace || !w.openflow { // the kernel drops packets that begin a connection in a full zone
+		asks = append(asks, ask{neighbour, netip.AddrPortFrom(w.endpoints["pod-b1"].address(f), podPort)})
 	}
 	if !w.openflow {
-		asks = append(asks, asks[2])
-		asks[3].from = neighbour
+		asks = append(asks, ask{neighbour, service})
 	}
 	for _, x := range asks {
 		if a := w.asks(ctx, x.from, x.to); a.Error != "" {
