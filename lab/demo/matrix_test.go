@@ -2,13 +2,14 @@ package demo
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,12 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// program builds hairpin, once.
+var program = sync.OnceValues(func() (string, error) { return lab.BuildHairpin(context.Background()) })
+
+// demos counts the demos of this process, which run in parallel: they wait most of the time.
+var demos atomic.Int32
+
 // startDemo builds hairpin and starts a demo that ends with the test.
 func startDemo(t *testing.T, api string) *Demo {
 	t.Helper()
@@ -43,13 +50,11 @@ func startDemoIn(t *testing.T, api string, with Options) *Demo {
 	if os.Geteuid() != 0 {
 		t.Skip("a lab needs root")
 	}
-	binary := filepath.Join(t.TempDir(), "hairpin")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "hairpin/cmd/hairpin")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build hairpin: %v\n%s", err, out)
+	binary, err := program()
+	if err != nil {
+		t.Fatal(err)
 	}
-	name := fmt.Sprintf("t%d-demo", os.Getpid())
+	name := fmt.Sprintf("t%d-%d", os.Getpid(), demos.Add(1))
 	t.Cleanup(func() {
 		if err := lab.Remove(name); err != nil {
 			t.Error(err)
@@ -114,6 +119,7 @@ func checkDemo(t *testing.T, d *Demo, without *regexp.Regexp) {
 // With a real API server, the controllers of Kubernetes create the slices and hairpin controller
 // assigns the node IDs.
 func TestMatrixWithAPI(t *testing.T) {
+	t.Parallel()
 	d := startDemo(t, Kubernetes)
 	checkDemo(t, d, nil)
 	replacePod(t, d)
@@ -252,6 +258,7 @@ func replacePod(t *testing.T, d *Demo) {
 // Without an API server the same traffic passes, and passes again after every process of a node was
 // killed.
 func TestMatrixWithManifests(t *testing.T) {
+	t.Parallel()
 	d := startDemo(t, "")
 	checkDemo(t, d, noPolicyTrials)
 	compareSample(t, d)
@@ -268,6 +275,7 @@ func TestMatrixWithManifests(t *testing.T) {
 // redirect NodePorts, and with OVN's load balancers. It also covers a host that reaches Services
 // through the management port, and a node beside one with flows and groups.
 func TestMatrixInModes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []Options{
 		{Mode: cluster.ModeLocal}, {Mode: cluster.ModeDetached, Engine: cluster.EngineOVN},
 		{Mode: cluster.ModeDetached, NodePortPath: cluster.PathRedirect},
@@ -276,7 +284,10 @@ func TestMatrixInModes(t *testing.T) {
 			cluster.EngineOpenFlow}, ",")},
 	} {
 		t.Run(strings.Join([]string{c.Mode, c.NodePortPath, c.NodeLocal, c.Engine}, "/"),
-			func(t *testing.T) { checkDemo(t, startDemoIn(t, "", c), fewPolicyTrials) })
+			func(t *testing.T) {
+				t.Parallel()
+				checkDemo(t, startDemoIn(t, "", c), fewPolicyTrials)
+			})
 	}
 }
 
