@@ -24,9 +24,9 @@ type State struct {
 	Ports    map[string]Port   // by name
 	// Named has the bridges whose tables have the names of package pipeline in Open vSwitch, by the
 	// bridge in Keys. It is false, which is never wanted, if only some have.
-	Named map[string]bool
-	Flows    delta.Map[ID, *Flow]
-	Groups   delta.Map[GroupKey, *Group]
+	Named  map[string]bool
+	Flows  delta.Map[ID, *Flow]
+	Groups delta.Map[GroupKey, *Group]
 	// TunnelNeighbors are the MACs of tunnel peers. Only the userspace datapath needs them: it
 	// drops the first packet to a peer that it has not resolved yet.
 	TunnelNeighbors map[netip.Addr]cluster.MAC
