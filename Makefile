@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e e2e-upgrade tour conformance cluster-down demo demo-down test-kernel test-newest test-arm64 test test-race test-race-lab check bench scale compare soak churn oracle golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e e2e-upgrade tour conformance cluster-down demo demo-down test-kernel test-newest test-arm64 test test-long test-race test-race-lab check bench scale compare soak churn oracle golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -166,13 +166,23 @@ setup-tests: # what only tests need
 WITH_API = $(shell $(GO) list ./... | grep -E '^hairpin/(agent|api/v1|charts|controller|lab|lab/churn|lab/demo|lab/scale|preflight/pods|selftest|watch)$$')
 # Its tests wait most of the time, so the others run beside them.
 AGENT = hairpin/agent
-test: setup-tests image $(BIN)/helm ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
+# Random tests repeat the same cases; `make test-long` and `make soak` try others.
+test: export RAPID_SEED = 1
+test: LONG = $(shell lab/long.sh skip)
+test: setup-tests image $(BIN)/helm ## tests of every package, on real Open vSwitch, OVN, nft, kernel and API server
 	@$(LAB) kube & kube=$$!; failed=; \
-	{ $(MAKE) --no-print-directory check && $(GO) test -timeout 20m -p 1 $(filter-out $(WITH_API),$(shell $(GO) list ./...)); } || failed=yes; \
-	{ wait $$kube && $(GO) test -timeout 30m -p 2 $(AGENT) $(filter-out $(AGENT),$(WITH_API)); } || failed=yes; \
+	{ $(MAKE) --no-print-directory check && $(GO) test -timeout 20m -p 2 -skip '$(LONG)' $(filter-out $(WITH_API),$(shell $(GO) list ./...)); } || failed=yes; \
+	{ wait $$kube && $(GO) test -timeout 30m -p 3 -skip '$(LONG)' $(AGENT) $(filter-out $(AGENT),$(WITH_API)); } || failed=yes; \
 	[ -z "$$failed" ]
 	$(GO) test -C lab/kube ./expressions
 	$(GO) test ./walk -run Semantics -soak 1m
+
+# Which of how many parts of the long tests.
+PART ?= 1/1
+test-long: setup-tests image $(BIN)/helm ## what `make test` leaves out: the same in other modes, and what takes minutes (PART=2/6: the second of six parts)
+	@$(LAB) kube
+	@lab/long.sh run $(PART) | while read -r package tests; do \
+		$(GO) test -timeout 60m -count 1 ./$$package -run "$$tests" || exit 1; done
 
 # Packages with goroutines. Of agent and cni, the tests run a program with the race detector, see test-race-lab.
 CONCURRENT = $(shell $(GO) list ./... | grep -E '^hairpin/(apply(/(conntrack|kernel|late|nbdb|notice|ofctl|redirect))?|controller|egress/.*|hostnet|inspect|kube|ops|ovsdb|report|retry|watch)$$')

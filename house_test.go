@@ -536,3 +536,31 @@ func TestNoMutableState(t *testing.T) {
 		})
 	}
 }
+
+// `make test` skips what lab/long-tests.txt lists. A line that names no test of its package would
+// stop being run when the test is renamed.
+func TestLongTests(t *testing.T) {
+	const list = "lab/long-tests.txt"
+	text, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		dir, pattern, _ := strings.Cut(strings.TrimSpace(line), " ")
+		first, _, _ := strings.Cut(pattern, "/")
+		function := "\nfunc " + strings.TrimSuffix(strings.TrimPrefix(first, "^"), "$") + "(t *testing.T) {\n"
+		files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(text), function)
+		}) {
+			t.Errorf("%s: %s has no test %s", list, dir, first)
+		}
+	}
+}
