@@ -330,12 +330,6 @@ type Frontend struct {
 	ClusterIP netip.Addr
 	Port      uint16
 	NodePort  uint16 // 0 = none
-	// NoNodePort are node addresses at which another Service has that port. Only plan sets them.
-	NoNodePort []netip.Addr
-	// Number is its proxy port on its node, 0 = its first choice. Only plan sets it.
-	Number uint16
-	// Group is the slot of its OpenFlow groups, 0 = its first choice. Only plan sets it.
-	Group uint32
 	// ExternalIPs and LoadBalancerIPs are more addresses on which Port is served.
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr

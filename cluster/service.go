@@ -280,7 +280,6 @@ func (f *Frontend) equal(g *Frontend) bool {
 		f.ClusterIP == g.ClusterIP && f.Port == g.Port && f.NodePort == g.NodePort && f.Affinity == g.Affinity &&
 		f.ExternalLocal == g.ExternalLocal && f.InternalLocal == g.InternalLocal && f.Triggered.Equal(g.Triggered) &&
 		f.Restricted == g.Restricted && f.HealthCheckNodePort == g.HealthCheckNodePort &&
-		slices.Equal(f.NoNodePort, g.NoNodePort) && f.Number == g.Number && f.Group == g.Group &&
 		slices.Equal(f.SourceRanges, g.SourceRanges) &&
 		slices.Equal(f.ExternalIPs, g.ExternalIPs) && slices.Equal(f.LoadBalancerIPs, g.LoadBalancerIPs) &&
 		slices.EqualFunc(f.Backends, g.Backends, Backend.equal)

@@ -109,7 +109,7 @@ func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep
 	parts := []datapath.State{n.base, part}
 	all := node.Changes{
 		Pods:      cluster.Changes[cluster.Pod]{Come: env.Pods},
-		Frontends: cluster.Changes[cluster.Frontend]{Come: env.Frontends},
+		Frontends: cluster.Changes[admission.Frontend]{Come: env.Frontends},
 		Nodes:     cluster.Changes[cluster.Node]{Come: env.Peers},
 	}
 	for _, f := range n.indexed {

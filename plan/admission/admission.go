@@ -28,37 +28,30 @@ import (
 // Service cannot have twice (a port, a port's name). The older Service keeps it. But a Service
 // never loses a cluster IP to another Service's external IP, nor a load balancer address to
 // spec.externalIPs.
-func (r *Registry) admit(s *service) ([]*cluster.Frontend, []cluster.Problem) {
+func (r *Registry) admit(s *service) ([]*Frontend, []cluster.Problem) {
 	d := decision{Registry: r, service: s}
 	names := repeats(s.frontends, nameOf)
 	ports := repeats(s.frontends,
 		func(f *cluster.Frontend) addressPort { return addressPort{f.ClusterIP, f.Protocol, f.Port} })
 	nodePorts := repeats(s.frontends, func(f *cluster.Frontend) key { return nodePortKey(f) })
-	var list []*cluster.Frontend // only once it differs from the Service's own
+	admitted, list := make([]Frontend, len(s.frontends)), make([]*Frontend, 0, len(s.frontends))
 	for i, f := range s.frontends {
-		g := f
 		switch holder := r.holders[clusterIPKey(f.ClusterIP)]; {
 		case ports.at(i):
 			d.reject(f, "spec.ports", "%s port %d belongs to %s already", f.Protocol, f.Port, f.Owner)
-			g = nil
 		case names.at(i):
 			d.reject(f, "spec.ports", "two %s ports are named %q", f.Protocol, f.PortName)
-			g = nil
 		case holder.by != s:
 			d.reject(f, "spec.clusterIPs", "%s belongs to %s already", f.ClusterIP, holder.by.owner)
-			g = nil
 		default:
-			g = d.withGroupSlot(d.withProxyPort(d.external(d.nodePort(f, nodePorts.at(i)))))
-		}
-		if g != f && list == nil {
-			list = slices.Clone(s.frontends[:i])
-		}
-		if g != nil && list != nil {
+			g := &admitted[i]
+			g.Frontend = f
+			d.nodePort(g, nodePorts.at(i))
+			d.external(g)
+			d.proxyPort(g)
+			g.group = d.slots.slots[groupNameOf(f)]
 			list = append(list, g)
 		}
-	}
-	if list == nil && d.problems.Len() == 0 {
-		list = s.frontends
 	}
 	return list, d.problems.List()
 }
@@ -110,22 +103,17 @@ func (d *decision) reject(f *cluster.Frontend, field, format string, args ...any
 
 // nodePort removes the node port if another Service holds it, and at addresses of nodes where it is
 // another Service's external port.
-func (d *decision) nodePort(f *cluster.Frontend, again bool) *cluster.Frontend {
+func (d *decision) nodePort(g *Frontend, again bool) {
+	f := g.Frontend
 	if f.NodePort == 0 {
-		return f
+		return
 	}
 	if holder := d.holders[nodePortKey(f)].by; holder != d.service || again {
 		d.reject(f, "spec.ports", "%s node port %d belongs to %s already", f.Protocol, f.NodePort, holder.owner)
-		c := *f
-		c.NodePort = 0
-		return &c
+		g.edit(func(f *cluster.Frontend) { f.NodePort = 0 })
+		return
 	}
-	out := f
-	exclude := func(a netip.Addr) {
-		c := *out
-		c.NoNodePort = append(slices.Clone(c.NoNodePort), a)
-		out = &c
-	}
+	exclude := func(a netip.Addr) { g.NoNodePort = append(g.NoNodePort, a) }
 	for _, b := range d.bids(externalPortKey(f, f.NodePort)) {
 		for _, a := range externalAddrs(b.by, f.Protocol, f.NodePort) {
 			switch {
@@ -144,7 +132,6 @@ func (d *decision) nodePort(f *cluster.Frontend, again bool) *cluster.Frontend {
 			}
 		}
 	}
-	return out
 }
 
 // externalAddrs returns the external addresses of a Service that have a port.
@@ -166,8 +153,8 @@ func (r *Registry) externalHolder(a netip.Addr, p cluster.Protocol, port uint16)
 
 // external removes external addresses that another Service holds, and those that are the Service's
 // own cluster IP.
-func (d *decision) external(f *cluster.Frontend) *cluster.Frontend {
-	out := f
+func (d *decision) external(g *Frontend) {
+	f := g.Frontend
 	for _, v := range f.External() {
 		a, field := v.Addr(), "spec.externalIPs"
 		if !slices.Contains(f.ExternalIPs, a) {
@@ -193,40 +180,23 @@ func (d *decision) external(f *cluster.Frontend) *cluster.Frontend {
 		default:
 			continue
 		}
-		out = withoutExternal(out, a)
+		g.edit(func(f *cluster.Frontend) {
+			f.ExternalIPs, f.LoadBalancerIPs = without(f.ExternalIPs, a), without(f.LoadBalancerIPs, a)
+		})
 	}
-	return out
 }
 
-// withProxyPort sets the proxy port of a Frontend if it is not the first candidate.
-func (d *decision) withProxyPort(f *cluster.Frontend) *cluster.Frontend {
-	if !NeedsProxyPort(f) {
-		return f
+// proxyPort sets the proxy port that was allocated to a Frontend. Without one, and without a node
+// port, it is not served at external addresses.
+func (d *decision) proxyPort(g *Frontend) {
+	if !NeedsProxyPort(g.Frontend) {
+		return
 	}
-	out := *f
-	switch out.Number = d.proxyPort(d.service, f); out.Number {
-	case candidate(f, 0):
-		return f
-	case 0:
-		if f.NodePort != 0 {
-			return f
-		}
-		d.reject(f, "spec.ports", "%s: give it a node port to serve its external addresses",
-			cmp.Or(d.exhausted(f.Owner, portRange{f.Family, f.Protocol}), "no port of the proxy addresses is left"))
-		out.ExternalIPs, out.LoadBalancerIPs = nil, nil
+	if g.port = d.allocatedPort(d.service, g.Frontend); g.port == 0 && g.NodePort == 0 {
+		d.reject(g.Frontend, "spec.ports", "%s: give it a node port to serve its external addresses",
+			cmp.Or(d.exhausted(g.Owner, portRange{g.Family, g.Protocol}), "no port of the proxy addresses is left"))
+		g.edit(func(f *cluster.Frontend) { f.ExternalIPs, f.LoadBalancerIPs = nil, nil })
 	}
-	return &out
-}
-
-// withGroupSlot sets the group slot of a Frontend if it is not the first candidate.
-func (d *decision) withGroupSlot(f *cluster.Frontend) *cluster.Frontend {
-	slot := d.slots.slots[groupNameOf(f)]
-	if slot == firstSlot(f) {
-		return f
-	}
-	out := *f
-	out.Group = slot
-	return &out
 }
 
 // hasPort reports whether a Service has a port at a cluster IP.
@@ -236,11 +206,7 @@ func (s *service) hasPort(ip netip.Addr, p cluster.Protocol, port uint16) bool {
 	})
 }
 
-// withoutExternal returns a copy of a Frontend that is not served at an external address.
-func withoutExternal(f *cluster.Frontend, a netip.Addr) *cluster.Frontend {
-	c := *f
-	equal := func(b netip.Addr) bool { return a == b }
-	c.ExternalIPs = slices.DeleteFunc(slices.Clone(f.ExternalIPs), equal)
-	c.LoadBalancerIPs = slices.DeleteFunc(slices.Clone(f.LoadBalancerIPs), equal)
-	return &c
+// without returns a copy of a list without an address.
+func without(list []netip.Addr, a netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(list), func(b netip.Addr) bool { return a == b })
 }

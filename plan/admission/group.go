@@ -19,9 +19,6 @@ const SlotBits = 27
 // firstSlotBits is the size of a first choice: the other bits of it are zero.
 const firstSlotBits = 21
 
-// GroupSlot returns the slot of a Frontend's groups, of SlotBits bits.
-func GroupSlot(f *cluster.Frontend) uint32 { return cmp.Or(f.Group, firstSlot(f)) }
-
 func firstSlot(f *cluster.Frontend) uint32 {
 	return stablehash.String32(f.Key()) >> (32 - firstSlotBits) << (SlotBits - firstSlotBits)
 }

@@ -64,18 +64,6 @@ func NeedsProxyPort(f *cluster.Frontend) bool {
 	return (f.InternalLocal || f.ExternalLocal) && len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0
 }
 
-// ProxyPort returns the port of a Frontend at the proxy addresses.
-func ProxyPort(f *cluster.Frontend) uint16 { return cmp.Or(f.NodePort, AllocatedPort(f)) }
-
-// AllocatedPort returns the allocated proxy port of a Frontend, also of one that has a node port
-// now.
-func AllocatedPort(f *cluster.Frontend) uint16 {
-	if f.Number != 0 {
-		return f.Number
-	}
-	return candidate(f, 0)
-}
-
 // portRange is a set of proxy ports: each family and protocol has its own.
 type portRange struct {
 	family   cluster.Family
@@ -286,8 +274,8 @@ func (r *Registry) releasePorts(list []*cluster.Frontend, wanted func(*cluster.F
 	}
 }
 
-// proxyPort returns the port that was allocated to a Frontend, or 0.
-func (r *Registry) proxyPort(s *service, f *cluster.Frontend) uint16 {
+// allocatedPort returns the port that was allocated to a Frontend, or 0.
+func (r *Registry) allocatedPort(s *service, f *cluster.Frontend) uint16 {
 	n := r.ports[ServicePortOf(f)]
 	if n == 0 || r.holders[proxyPortKey(f, n)] != (bid{s, rankAllocated, f.Port}) {
 		return 0

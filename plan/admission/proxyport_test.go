@@ -59,7 +59,7 @@ func TestProxyPortsRunOut(t *testing.T) {
 		t.Errorf("%d ports are in use after a Service with %d went", got, maxPortsPerService)
 	}
 	if !slices.ContainsFunc(r.services[owner(last)].admitted,
-		func(f *cluster.Frontend) bool { return len(f.ExternalIPs) > 0 && f.Port == maxPortsPerService }) {
+		func(f *Frontend) bool { return len(f.ExternalIPs) > 0 && f.Port == maxPortsPerService }) {
 		t.Error("the youngest Service has none of the ports that are free again")
 	}
 }
@@ -94,7 +94,7 @@ func TestNamesTakeNoProxyPort(t *testing.T) {
 		Allocations{}).Admitted()
 	ports := map[uint16]bool{}
 	for _, f := range admitted {
-		ports[ProxyPort(f)] = true
+		ports[f.ProxyPort()] = true
 	}
 	if len(problems) > 0 || len(ports) != 1+tries {
 		t.Errorf("%d ports for %d Frontends, problems %v", len(ports), 1+tries, problems)

@@ -38,15 +38,15 @@ type Allocations struct {
 
 // Changes are what an Update changed.
 type Changes struct {
-	cluster.Changes[cluster.Frontend] // all Frontends of each changed Service
-	Solved, Found                     []cluster.Problem
+	cluster.Changes[Frontend] // all Frontends of each changed Service
+	Solved, Found             []cluster.Problem
 }
 
 // service is a Service that bids for something.
 type service struct {
 	owner     cluster.Owner
 	frontends []*cluster.Frontend // as in the Snapshot
-	admitted  []*cluster.Frontend // what of them is served
+	admitted  []*Frontend         // what of them is served
 	problems  []cluster.Problem
 }
 
@@ -91,8 +91,8 @@ func (r *Registry) Update(
 func (r *Registry) Allocations() Allocations { return Allocations{r.ports, r.slots} }
 
 // Admitted returns all Frontends that are served, in order, and all problems.
-func (r *Registry) Admitted() ([]*cluster.Frontend, []cluster.Problem) {
-	var list []*cluster.Frontend
+func (r *Registry) Admitted() ([]*Frontend, []cluster.Problem) {
+	var list []*Frontend
 	var problems []cluster.Problem
 	for _, s := range slices.SortedFunc(maps.Values(r.services), compareOwners) {
 		list, problems = append(list, s.admitted...), append(problems, s.problems...)
@@ -202,7 +202,7 @@ func (r *Registry) finish() Changes {
 	var out Changes
 	for _, s := range slices.SortedFunc(maps.Keys(r.dirty), compareOwners) {
 		list, problems := r.admit(s)
-		if slices.Equal(list, s.admitted) && slices.Equal(problems, s.problems) {
+		if slices.EqualFunc(list, s.admitted, (*Frontend).same) && slices.Equal(problems, s.problems) {
 			continue
 		}
 		out.Gone, out.Come = append(out.Gone, s.admitted...), append(out.Come, list...)

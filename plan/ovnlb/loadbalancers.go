@@ -12,7 +12,6 @@ import (
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
-	"hairpin/plan/admission"
 	"hairpin/plan/node"
 	"hairpin/plan/service"
 )
@@ -100,7 +99,7 @@ func (b *Engine) addProxyPorts(x *service.Front) {
 	if (x.NodePort == 0 || !b.Config.Gateway.NodePort) && len(x.ExternalIPs)+len(x.LoadBalancerIPs) == 0 {
 		return
 	}
-	port := admission.ProxyPort(x.Frontend)
+	port := x.ProxyPort()
 	if x.UsesProxyPort() {
 		b.addLoadBalancer(x, lbVariant{name: service.WayAll,
 			vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqAll, port)}, to: x.Cluster, group: node.GroupRouter,

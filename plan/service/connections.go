@@ -40,13 +40,13 @@ func (b *planner) connections(x *Front) {
 	if len(vips) == 0 {
 		return
 	}
-	port := admission.ProxyPort(x.Frontend)
+	port := x.ProxyPort()
 	all, own := netip.AddrPortFrom(x.Stack.MasqAll, port), netip.AddrPortFrom(x.Stack.MasqLocal, port)
-	if x.NodePort != 0 || admission.NeedsProxyPort(x.Frontend) {
+	if x.NodePort != 0 || admission.NeedsProxyPort(x.Frontend.Frontend) {
 		b.conns[all], b.conns[own] = t, t
 	}
 	// Steps for any policies, and for connections from before the Service had a NodePort.
-	before := admission.AllocatedPort(x.Frontend)
+	before := x.AllocatedPort()
 	t.Steps = sortedPorts([]netip.AddrPort{
 		netip.AddrPortFrom(x.ClusterIP, x.Port), all, own,
 		netip.AddrPortFrom(x.Stack.MasqAll, before), netip.AddrPortFrom(x.Stack.MasqLocal, before),

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"hairpin/cluster"
+	"hairpin/plan/admission"
 	"hairpin/plan/node"
 )
 
@@ -17,7 +17,7 @@ func (x *Front) RestrictsSources(v netip.AddrPort) bool {
 }
 
 // SourceRestricted returns the restricted addresses and ports of some Frontends, sorted.
-func SourceRestricted(list []*cluster.Frontend) []node.Guarded {
+func SourceRestricted(list []*admission.Frontend) []node.Guarded {
 	var out []node.Guarded
 	for _, f := range list {
 		if !f.Restricted {

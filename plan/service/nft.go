@@ -8,7 +8,6 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/nft"
-	"hairpin/plan/admission"
 	"hairpin/plan/node"
 )
 
@@ -103,7 +102,7 @@ func addExternals(t node.Elements, x *Front) {
 // addRejected adds what the host rejects: external addresses, for packets of pods, and the proxy
 // ports to which the host translates connections of its own clients.
 func addRejected(t node.Elements, x *Front, vips []netip.AddrPort) {
-	port := admission.ProxyPort(x.Frontend)
+	port := x.ProxyPort()
 	for _, v := range append(slices.Clone(vips), netip.AddrPortFrom(x.Stack.MasqAll, port),
 		netip.AddrPortFrom(x.Stack.MasqLocal, port)) {
 		t.Of(rejectedOf[x.Family].set).Put(nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}, x.Owner)
@@ -122,7 +121,7 @@ func (x *Front) UsesProxyPort() bool {
 // clusterTarget returns the target of the host's own clients: all endpoints.
 func (x *Front) clusterTarget() netip.AddrPort {
 	if x.UsesProxyPort() {
-		return netip.AddrPortFrom(x.Stack.MasqAll, admission.ProxyPort(x.Frontend))
+		return netip.AddrPortFrom(x.Stack.MasqAll, x.ProxyPort())
 	}
 	return netip.AddrPortFrom(x.ClusterIP, x.Port)
 }
@@ -130,7 +129,7 @@ func (x *Front) clusterTarget() netip.AddrPort {
 // addLocalBackends adds the targets of external clients under policy Local: the host's own
 // endpoints directly, pods through a load balancer. It distributes several targets over slots.
 func addLocalBackends(t node.Elements, x *Front, key nft.Element, one, spread, sticky *nft.Map) {
-	pods := netip.AddrPortFrom(x.Stack.MasqLocal, admission.ProxyPort(x.Frontend))
+	pods := netip.AddrPortFrom(x.Stack.MasqLocal, x.ProxyPort())
 	to := slices.Clone(x.LocalHost)
 	for range min(len(x.LocalPods), max(1, nft.Slots-len(x.LocalHost))) { // one share per pod
 		to = append(to, pods)

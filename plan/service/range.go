@@ -2,15 +2,15 @@ package service
 
 import (
 	"hairpin/claims"
-	"hairpin/cluster"
 	"hairpin/datapath/host"
+	"hairpin/plan/admission"
 	"hairpin/plan/node"
 )
 
 // outOfRange serves a cluster IP outside of service-cidrs, such as after a change of the API
 // server's range. The address gets its own copy of what the ranges have. outOfRange returns false
 // if the address cannot be served.
-func (b *planner) outOfRange(s *node.Stack, f *cluster.Frontend) bool {
+func (b *planner) outOfRange(s *node.Stack, f *admission.Frontend) bool {
 	ip := f.ClusterIP
 	if node.InRanges(s.Services, ip) {
 		return true

@@ -13,6 +13,7 @@ import (
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/datapath/redirect"
+	"hairpin/plan/admission"
 	"hairpin/plan/node"
 )
 
@@ -68,22 +69,22 @@ type planner struct {
 	redirected map[redirect.Service]redirect.Way
 }
 
-func (b *planner) problem(f *cluster.Frontend, field, format string, args ...any) {
+func (b *planner) problem(f *admission.Frontend, field, format string, args ...any) {
 	b.problems = append(b.problems, cluster.Problem{Owner: f.Owner, Field: field,
 		Message: fmt.Sprintf(format, args...)})
 }
 
 // Front is a Frontend on this node.
 type Front struct {
-	*cluster.Frontend
+	*admission.Frontend
 	chosen
 	Stack                *node.Stack
 	Internal             []netip.AddrPort // endpoints for clients in the cluster, by internalTrafficPolicy
 	LocalHost, LocalPods []netip.AddrPort // of externalTrafficPolicy Local: the host's, and the node's other endpoints
 }
 
-func serve(e *node.Env, s *node.Stack, f *cluster.Frontend) Front {
-	c := choose(e, f)
+func serve(e *node.Env, s *node.Stack, f *admission.Frontend) Front {
+	c := choose(e, f.Frontend)
 	x := Front{Frontend: f, chosen: c, Stack: s, Internal: c.Cluster}
 	if f.InternalLocal {
 		x.Internal = c.Local
@@ -100,7 +101,7 @@ func serve(e *node.Env, s *node.Stack, f *cluster.Frontend) Front {
 	return x
 }
 
-func (b *planner) frontend(s *node.Stack, f *cluster.Frontend) {
+func (b *planner) frontend(s *node.Stack, f *admission.Frontend) {
 	if !b.outOfRange(s, f) {
 		return
 	}
@@ -123,7 +124,7 @@ func (b *planner) frontend(s *node.Stack, f *cluster.Frontend) {
 }
 
 // nodePorts returns the host's addresses at which a NodePort is served to pods.
-func nodePorts(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.AddrPort {
+func nodePorts(e *node.Env, s *node.Stack, f *admission.Frontend) []netip.AddrPort {
 	var vips []netip.AddrPort
 	for _, a := range e.NodePortAddresses(s) {
 		if !slices.Contains(f.NoNodePort, a) {
@@ -134,7 +135,7 @@ func nodePorts(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.AddrPort
 }
 
 // ExternalAddresses returns the addresses at which pods can use a Frontend, except its cluster IP.
-func ExternalAddresses(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.AddrPort {
+func ExternalAddresses(e *node.Env, s *node.Stack, f *admission.Frontend) []netip.AddrPort {
 	vips := f.External()
 	if f.NodePort != 0 && e.Config.Gateway.NodePort {
 		vips = append(vips, nodePorts(e, s, f)...)

@@ -29,12 +29,12 @@ const (
 var groupKinds = map[cluster.Protocol]uint32{cluster.TCP: 0, cluster.UDP: 2, cluster.SCTP: 4}
 
 // groupID returns the ID of a Frontend's group.
-func groupID(f *cluster.Frontend, way uint8) uint32 {
+func groupID(f *admission.Frontend, way uint8) uint32 {
 	id := groupKinds[f.Protocol]
 	if f.Family == cluster.IPv6 {
 		id++
 	}
-	return (id<<admission.SlotBits|admission.GroupSlot(f))<<wayBits | uint32(way)
+	return (id<<admission.SlotBits|f.GroupSlot())<<wayBits | uint32(way)
 }
 
 // group returns the ID of a group of endpoints, and makes the group on first use.

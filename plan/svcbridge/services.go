@@ -9,7 +9,6 @@ import (
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/pipeline"
-	"hairpin/plan/admission"
 	"hairpin/plan/node"
 	"hairpin/plan/service"
 )
@@ -94,7 +93,7 @@ func (w *serviceBridge) Frontend(x *service.Front) {
 		return
 	}
 	// The host translates to these, for itself and for clients that come through it.
-	port := admission.ProxyPort(x.Frontend)
+	port := x.ProxyPort()
 	if x.UsesProxyPort() {
 		w.addVIP(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.Stack.MasqAll, port), toAllEndpoints)
 	}

@@ -8,6 +8,7 @@ import (
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/plan/admission"
 	"hairpin/plan/node"
 )
 
@@ -31,7 +32,7 @@ func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, agai
 	}
 	before, after := newServiceBridge(env), newServiceBridge(env)
 	touched := map[netip.Addr]bool{}
-	count := func(list []*cluster.Frontend, by int) {
+	count := func(list []*admission.Frontend, by int) {
 		for _, f := range list {
 			singleAddresses(env, f, func(a netip.Addr, vip bool) {
 				u := p.refs[a]
@@ -65,7 +66,7 @@ func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, agai
 }
 
 // singleAddresses calls do for the addresses of a Frontend that are tracked one by one.
-func singleAddresses(e *node.Env, f *cluster.Frontend, do func(a netip.Addr, vip bool)) {
+func singleAddresses(e *node.Env, f *admission.Frontend, do func(a netip.Addr, vip bool)) {
 	s := e.Stack(f.Family)
 	if s == nil {
 		return
