@@ -8,7 +8,6 @@ import (
 	"hairpin/datapath"
 	"hairpin/hostnet"
 	"hairpin/plan"
-	"hairpin/plan/egress"
 )
 
 // inputs are the inputs of this node's plan.
@@ -36,8 +35,8 @@ type planned struct {
 
 // update plans the node from all: the Snapshot of now with this node's own facts.
 func (p *planned) update(now inputs, all *cluster.Snapshot, node string) {
-	want, problems := p.planner.Node(all, node)
-	p.want = egress.WithMoves(want, all, node)
+	var problems []cluster.Problem
+	p.want, problems = p.planner.Node(all, node)
 	p.inputs, p.all, p.fresh, p.pods = now, all, true, nil
 	for _, x := range all.Pods {
 		if x.Node == node {

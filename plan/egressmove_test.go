@@ -11,7 +11,6 @@ import (
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
-	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/pipeline"
 	"hairpin/plan"
@@ -24,25 +23,25 @@ import (
 func TestMovesBetweenBridgeAndLink(t *testing.T) {
 	address, key := netip.MustParseAddr("172.18.0.33"),
 		host.AddressKey{Link: "eth0", Prefix: netip.MustParsePrefix("172.18.0.33/32")}
-	ends := []netip.Prefix{netip.MustParsePrefix("172.18.0.3/16"), netip.MustParsePrefix("172.18.0.4/16")}
-	bridged := &cluster.Node{Name: "a", Gateway: cluster.Gateway{Mode: cluster.ModeShared, Bridge: "br-ex",
-		Uplink: "eth0", MAC: cluster.MAC{2, 3}, Addresses: ends[:1]}}
-	linked := &cluster.Node{Name: "b", Gateway: cluster.Gateway{Mode: cluster.ModeDetached},
-		Links: []cluster.HostLink{{Name: "eth0", MAC: cluster.MAC{2, 4}, Addresses: ends[1:]}}}
+	bridged, linked := node("a", 1, 3), node("b", 2, 4)
+	linked.Links = []cluster.HostLink{{Name: "eth0", MAC: cluster.MAC{2, 4}, Addresses: linked.Gateway.Addresses}}
+	inMode(linked, cluster.ModeDetached)
 	of := func(from, to, node string) datapath.State {
-		s := &cluster.Snapshot{Nodes: []*cluster.Node{bridged, linked},
-			EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: from, To: to}}}}}
-		if !egress.CanShare(s, s.EgressIPs[0], from, to, address) {
+		s := snapshot(bridged, linked, pod("a", "p", "10.244.1.3"))
+		e := egressIP("e", 0, address.String())
+		e.Assigned = []cluster.Assignment{{Address: address, Node: to}}
+		e.Moving = []cluster.Move{{Address: address, From: from, To: to}}
+		s.Namespaces, s.EgressIPs = []*cluster.Namespace{{Name: "default"}}, []*cluster.EgressIP{e}
+		if !egress.CanShare(s, e, from, to, address) {
 			t.Errorf("from %s to %s: the address is not shared", from, to)
 		}
-		return egress.WithMoves(datapath.State{NB: nb.State{},
-			Host: host.State{Addresses: map[host.AddressKey]host.Address{key: {AddressKey: key}}}}, s, node)
+		state, problems := plan.Node(s, node)
+		if len(problems) > 0 {
+			t.Error(problems)
+		}
+		return state
 	}
-	unplanned := &cluster.Snapshot{Nodes: []*cluster.Node{bridged},
-		EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: "a", To: "b"}}}}}
-	if got := egress.WithMoves(datapath.State{}, unplanned, "a"); got.NB != nil || got.Bridge.Flows.Len() > 0 {
-		t.Errorf("a node that could not be planned has %+v", got)
-	}
+	ends := []netip.Prefix{bridged.Gateway.Addresses[0]}
 	rules := func(s datapath.State) (list []nft.Rule) {
 		for _, c := range s.NFT[nft.IP].Chains {
 			list = append(list, c.Rules...)
@@ -87,7 +86,7 @@ func TestEndsForOthers(t *testing.T) {
 	e.Moving = []cluster.Move{{Address: address, From: "node-a"}}
 	s.EgressIPs = []*cluster.EgressIP{e}
 	state, _ := plan.Node(s, "node-a")
-	all := text(egress.WithMoves(state, s, "node-a"), nil)
+	all := text(state, nil)
 	for _, want := range []string{"lr-nat-add GR_node-a snat 172.18.0.33", "egressip_e_ip4 addresses=10.244.2.3 "} {
 		if !strings.Contains(all, want) {
 			t.Errorf("there is no %q", want)
@@ -104,7 +103,7 @@ func TestEndsForOthers(t *testing.T) {
 	for _, n := range []string{"node-a", "node-b"} {
 		state, _ := plan.Node(s, n)
 		ends := 0
-		for _, f := range egress.WithMoves(state, s, n).Bridge.Flows.All() {
+		for _, f := range state.Bridge.Flows.All() {
 			m := f.Key
 			if m.Table == 0 && m.Match.Dst == netip.PrefixFrom(address, 32) && m.Match.InPort != "" &&
 				reflect.DeepEqual(f.Actions, []flow.Action{flow.Drop{}}) {
@@ -134,7 +133,7 @@ func TestEarly(t *testing.T) {
 		e.Moving = []cluster.Move{{Address: e.Addresses[0], From: "node-a", To: "node-b", Early: c.early}}
 		state, _ := plan.Node(s, c.node)
 		sent, tracked := 0, 0
-		for _, f := range egress.WithMoves(state, s, c.node).Bridge.Flows.All() {
+		for _, f := range state.Bridge.Flows.All() {
 			m := f.Match
 			if f.Table != pipeline.GatewayClassifier || m.InPort != "eth0" ||
 				m.Dst != netip.PrefixFrom(e.Addresses[0], 32) {

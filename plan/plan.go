@@ -46,7 +46,8 @@ type incremental interface {
 
 // newIncrementals returns all incremental features, with an empty index.
 func newIncrementals() []incremental {
-	return []incremental{egress.New(), svcbridge.NewShared(), svcbridge.NewPolicies(), gateway.NewHosts()}
+	return []incremental{egress.New(), egress.NewMoves(), svcbridge.NewShared(), svcbridge.NewPolicies(),
+		gateway.NewHosts()}
 }
 
 // base features do not read single Pods, Services and other nodes. objects features read nothing

@@ -17,8 +17,7 @@ import (
 // false if a key of gone is missing or a key of come exists: then the State is not the expected
 // union.
 //
-// What depends on the planned node alone stays: the bridge, and the set of nft tables, maps and
-// sets.
+// What depends on the planned node alone stays: the bridge, and the sets of nft maps and sets.
 func replace(s, gone, come datapath.State) (datapath.State, bool) {
 	ok := true
 	s.NB = swap(&ok, s.NB, gone.NB, come.NB,
@@ -66,6 +65,9 @@ func swapTables(ok *bool, s, gone, come nft.State) nft.State {
 	for _, f := range nft.Families() {
 		if out, in := gone[f], come[f]; out != nil || in != nil {
 			s[f] = swapTable(ok, orEmpty(s[f]), orEmpty(out), orEmpty(in))
+			if t := s[f]; len(t.Chains)+len(t.Maps)+len(t.Sets) == 0 {
+				delete(s, f)
+			}
 		}
 	}
 	return s

@@ -17,7 +17,6 @@ import (
 	"hairpin/datapath"
 	"hairpin/inspect"
 	"hairpin/plan"
-	"hairpin/plan/egress"
 	"hairpin/report"
 	"hairpin/walk"
 	"hairpin/walk/explain"
@@ -143,20 +142,10 @@ func planned(errw io.Writer, s *cluster.Snapshot) walk.World {
 	tell(s.Problems)
 	planner := plan.NewPlanner()
 	return walk.World{Snapshot: s, Lookup: func(node string) (datapath.State, bool) {
-		state, problems := planNode(planner, s, node)
+		state, problems := planner.Node(s, node)
 		tell(problems)
 		return state, state.NB != nil
 	}}
-}
-
-// planNode returns the desired state of a node. It includes egress addresses that move, which only
-// a Snapshot of an agent has.
-func planNode(p *plan.Planner, s *cluster.Snapshot, node string) (datapath.State, []cluster.Problem) {
-	state, problems := p.Node(s, node)
-	if state.NB != nil {
-		state = egress.WithMoves(state, s, node)
-	}
-	return state, problems
 }
 
 func explainIn(errw io.Writer, s *cluster.Snapshot, q explain.Question) (*explain.Explanation, error) {

@@ -46,7 +46,7 @@ func Plan(w, errw io.Writer, o PlanOptions, flags []string, c config.Config) err
 	if err := canAct(flags, &cluster.Snapshot{Nodes: []*cluster.Node{s.Node(node)}}); err != nil {
 		return err
 	}
-	state, problems := planNode(plan.NewPlanner(), s, node)
+	state, problems := plan.Node(s, node)
 	for _, p := range append(s.Problems[:len(s.Problems):len(s.Problems)], problems...) {
 		if _, err := fmt.Fprintln(errw, p.Error()); err != nil {
 			return fmt.Errorf("print: %w", err)

@@ -237,7 +237,7 @@ func (u *ui) node(w http.ResponseWriter, q *http.Request) {
 	if bad != nil {
 		status = http.StatusBadRequest
 	}
-	state, problems := planNode(plan.NewPlanner(), s, n.Name)
+	state, problems := plan.Node(s, n.Name)
 	html, err := page.Node(u.frame, s, n, state, ask, strings.TrimSpace(q.FormValue("find")), bad,
 		problemLines(s.Problems, problems))
 	u.send(w, status, html, err)

@@ -195,7 +195,8 @@ func planEgressIP(e *node.Env, x *cluster.EgressIP, selected *selection.EgressIP
 			translate(e, part.rows, s, x, own, all)
 		case link != nil:
 			toHost(e, part.rows, s, x, all)
-			part.hostEgress = append(part.hostEgress, hostEgress{own, link, tableOf(e, x), x.Service, all})
+			part.hostEgress = append(part.hostEgress, hostEgress{address: own, link: link,
+				table: tableOf(e, x), service: x.Service, pods: all, silent: leaves(e, x, own)})
 		}
 	}
 	return part

@@ -26,6 +26,7 @@ type hostEgress struct {
 	table   *cluster.RouteTable // replaces the link's table, for service
 	service *cluster.EgressService
 	pods    []netip.Prefix
+	silent  bool // another node answers for the address
 }
 
 // egressLink returns where the planned node carries an address: on the gateway bridge (primary), on
@@ -182,6 +183,9 @@ func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 
 // answers adds an address to a link, so that the host answers for it.
 func answers(k *node.Kernel, owner cluster.Owner, h hostEgress) {
+	if h.silent {
+		return
+	}
 	a := host.AddressKey{Link: h.link.Name, Prefix: node.HostPrefix(h.address)}
 	if _, twice := k.State.Addresses[a]; !twice {
 		// The host must not choose it as its own source. IPv4 prefers addresses with the network's

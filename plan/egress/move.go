@@ -1,14 +1,13 @@
 package egress
 
 import (
-	"maps"
 	"net/netip"
+	"slices"
 
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
-	"hairpin/delta"
 	"hairpin/pipeline"
 	"hairpin/plan/node"
 )
@@ -34,66 +33,72 @@ func movingAddress(e *node.Env, x *cluster.EgressIP, f cluster.Family) netip.Add
 	return netip.Addr{}
 }
 
-// WithMoves adds what a node does about addresses that move between two living nodes. Both
-// translate. Only the new one answers for the address, so it receives replies to connections of the
-// old one, and forwards these. The old one also forwards packets that it does not know: if pods are
-// routed to the new node at once, because the old one seemed dead, neighbors may not know the new
-// one yet. Packets that come back are dropped.
-func WithMoves(state datapath.State, s *cluster.Snapshot, name string) datapath.State {
-	own := s.Node(name)
-	if own == nil || state.NB == nil && state.Bridge.Flows.Len() == 0 { // it cannot be planned
-		return state
+// Moves plans what a node does about addresses that move between two living nodes. Both translate.
+// Only the new one answers for the address, so it receives replies to connections of the old one,
+// and forwards these. The old one also forwards packets that it does not know: if pods are routed
+// to the new node at once, because the old one seemed dead, neighbors may not know the new one yet.
+// Packets that come back are dropped.
+type Moves struct {
+	egressIPs []*cluster.EgressIP // at the last update
+	nodes     []*cluster.Node     // at the last update
+	state     datapath.State
+}
+
+// NewMoves returns Moves without any address.
+func NewMoves() *Moves { return &Moves{} }
+
+// Update plans all moves again if an EgressIP or a node changed: they are few, and seldom.
+func (g *Moves) Update(s *cluster.Snapshot, env *node.Env, _ node.Changes, again bool) (gone, come datapath.State) {
+	if !again && cluster.SameList(g.egressIPs, s.EgressIPs) && cluster.SameList(g.nodes, s.Nodes) {
+		return gone, come
 	}
-	var b *node.Bridge
-	var h *hostMoves
-	for _, e := range s.EgressIPs {
-		for _, m := range e.Moving {
-			if m.From != name && m.To != name {
+	gone = g.state
+	g.egressIPs, g.nodes, g.state = s.EgressIPs, s.Nodes, planMoves(env, s.EgressIPs)
+	return gone, g.state
+}
+
+func planMoves(e *node.Env, all []*cluster.EgressIP) datapath.State {
+	b, h := node.NewBridge(e, claims.FeatureGateway), hostMoves{}
+	for _, x := range all {
+		b.Owner, h.owner = x.Owner, x.Owner
+		for _, m := range x.Moving {
+			if m.To == "" || m.From != e.Node.Name && m.To != e.Node.Name {
+				continue
+			}
+			here, ok := networkEndOf(e.Node, e.Config, x, m.Address)
+			if !ok {
 				continue
 			}
 			peer := m.From
-			if m.From == name {
+			if m.From == e.Node.Name {
 				peer = m.To
 			}
-			here, ok := networkEndOf(own, &s.Config, e, m.Address)
 			there, known := networkEnd{}, false
-			if n := s.Node(peer); n != nil {
-				there, known = networkEndOf(n, &s.Config, e, m.Address)
+			if n := cluster.NodeNamed(e.Nodes, peer); n != nil {
+				there, known = networkEndOf(n, e.Config, x, m.Address)
 			}
-			switch {
-			case !ok || m.To == "":
-			case here.link != nil:
-				if h == nil {
-					h = newHostMoves(state)
-				}
-				h.owner = e.Owner
-				if m.From == name {
-					h.suppressReplies(m.Address, here)
-				}
+			if here.link != nil {
 				h.forwardUnknown(m.Address, here, there, known)
-			default:
-				if b == nil {
-					b = node.NewBridge(&node.Env{Node: own}, claims.FeatureGateway)
-				}
-				b.Owner = e.Owner
-				if m.From == name {
-					suppressReplies(b, m.Address)
-				}
-				forwardUnknown(b, m.Address, there.mac, known)
-				if m.To == name && m.Early && known {
-					forwardAll(b, m.Address, there.mac)
-				}
+				continue
+			}
+			if m.From == e.Node.Name {
+				suppressReplies(b, m.Address)
+			}
+			forwardUnknown(b, m.Address, there.mac, known)
+			if m.To == e.Node.Name && m.Early && known {
+				forwardAll(b, m.Address, there.mac)
 			}
 		}
 	}
-	if b != nil {
-		state.Bridge.Flows = delta.Delta[flow.ID,
-			*flow.Flow]{Change: maps.Collect(b.Flows.All())}.ApplyToMap(state.Bridge.Flows)
-	}
-	if h != nil {
-		state.NFT, state.Host.Addresses = h.tables, h.addresses
-	}
-	return state
+	return datapath.State{Bridge: flow.State{Flows: b.Flows}, NFT: h.tables}
+}
+
+// leaves reports whether an address moves to another node, which answers for it.
+func leaves(e *node.Env, x *cluster.EgressIP, a netip.Addr) bool {
+	_, ok := networkEndOf(e.Node, e.Config, x, a)
+	return ok && slices.ContainsFunc(x.Moving, func(m cluster.Move) bool {
+		return m.Address == a && m.From == e.Node.Name && m.To != ""
+	})
 }
 
 // networkEnd is a node's end of the network that an egress address belongs to.

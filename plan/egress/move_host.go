@@ -1,12 +1,9 @@
 package egress
 
 import (
-	"maps"
 	"net/netip"
 
 	"hairpin/cluster"
-	"hairpin/datapath"
-	"hairpin/datapath/host"
 	"hairpin/datapath/nft"
 	"hairpin/plan/node"
 )
@@ -16,21 +13,8 @@ import (
 // for it. The new one has it, and would reject packets that it does not know: it sends a copy to
 // the old one instead. nft can copy packets only in tables of one family.
 type hostMoves struct {
-	owner     cluster.Owner
-	tables    nft.State
-	addresses map[host.AddressKey]host.Address
-}
-
-func newHostMoves(state datapath.State) *hostMoves {
-	h := &hostMoves{tables: maps.Clone(state.NFT), addresses: maps.Clone(state.Host.Addresses)}
-	if h.tables == nil {
-		h.tables = nft.State{}
-	}
-	return h
-}
-
-func (h *hostMoves) suppressReplies(a netip.Addr, here networkEnd) {
-	delete(h.addresses, host.AddressKey{Link: here.link.Name, Prefix: node.HostPrefix(a)})
+	owner  cluster.Owner
+	tables nft.State
 }
 
 // forwardUnknown forwards packets that this node does not know, unless the other node sent them.
@@ -48,6 +32,9 @@ func (h *hostMoves) rule(a netip.Addr, here networkEnd, do nft.Statement, why st
 	f := nft.IP
 	if a.Is6() {
 		f = nft.IP6
+	}
+	if h.tables == nil {
+		h.tables = nft.State{}
 	}
 	if h.tables[f] == nil {
 		h.tables[f] = &nft.Table{Chains: map[string]*nft.Chain{
