@@ -25,9 +25,9 @@ func printEgress(w io.Writer, list []report.Egress) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "EGRESSIP\tADDRESS\tNODE\tWHY\n")
+	fmt.Fprintf(t, "EGRESSIP\tADDRESS\tNODE\tNEXT\tWHY\n")
 	for _, r := range list {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.EgressIP, r.Address, cmp.Or(r.Node, "-"), r.Why)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.EgressIP, r.Address, cmp.Or(r.Node, "-"), cmp.Or(r.Next, "-"), r.Why)
 	}
 	return t.Flush()
 }

@@ -95,6 +95,7 @@ type Egress struct {
 	EgressIP string `json:"egressIP"` // its name; "NAMESPACE/NAME" of an EgressService
 	Address  string `json:"address"`
 	Node     string `json:"node,omitempty"` // its egress node, as the agent knows it
+	Next     string `json:"next,omitempty"` // the node that would take over; empty: none could
 	Why      string `json:"why,omitempty"`  // no node, a node that does not answer, or another node than in the status
 }
 

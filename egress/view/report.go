@@ -3,17 +3,21 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
+	"hairpin/plan/assign"
 	"hairpin/report"
 )
 
-// Report returns the node of each egress address: seen has the actual one, base the API's.
+// Report returns the node of each egress address, and the one that would take over: seen has the
+// actual one, base the API's.
 func Report(seen, base *cluster.Snapshot) []report.Egress {
 	var list []report.Egress
+	after := successors(seen)
 	for _, e := range seen.EgressIPs {
 		said := e
 		if base != nil {
@@ -41,10 +45,34 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 			default: // may have no endpoint
 				r.Why = saidOf(e, x.String())
 			}
+			if n := after[r.Node][x]; n != r.Node {
+				r.Next = n
+			}
 			list = append(list, r)
 		}
 	}
 	return list
+}
+
+// successors returns, for each node with addresses, where each address is if that node does not
+// answer.
+func successors(s *cluster.Snapshot) map[string]map[netip.Addr]string {
+	after := map[string]map[netip.Addr]string{}
+	for _, e := range s.EgressIPs {
+		for _, a := range e.Assigned {
+			if after[a.Node] != nil {
+				continue
+			}
+			to := map[netip.Addr]string{}
+			for _, d := range assign.Addresses(s, assign.Rules{Unreachable: map[string]bool{a.Node: true}}) {
+				for _, x := range d.Items {
+					to[x.Address] = x.Node
+				}
+			}
+			after[a.Node] = to
+		}
+	}
+	return after
 }
 
 // saidOf returns the condition's message about an address without a node, or that does not reply.

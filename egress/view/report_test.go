@@ -17,7 +17,7 @@ func TestEgressStatus(t *testing.T) {
 	base.EgressIPs[0].Conditions = []metav1.Condition{{Type: v1.ConditionAssigned,
 		Message: "172.18.0.4 is gone; every node that 172.18.0.44 fits has another address of EgressIP/e"}}
 	s.is(0, base, first+" a")
-	want := []report.Egress{{EgressIP: "e", Address: "172.18.0.33", Node: "a"},
+	want := []report.Egress{{EgressIP: "e", Address: "172.18.0.33", Node: "a", Next: "b"},
 		{EgressIP: "e", Address: "172.18.0.44",
 			Why: "every node that 172.18.0.44 fits has another address of EgressIP/e"}}
 	if got := Report(s.out, s.Base); !slices.Equal(got, want) {

@@ -56,7 +56,7 @@ type nodeRow struct {
 }
 
 // egressAddress is an egress address with its node.
-type egressAddress struct{ Address, Object, Node, Link, Why string }
+type egressAddress struct{ Address, Object, Node, Link, Why, Next string }
 
 // mostEgress is the largest number of egress addresses on the first page.
 const mostEgress = 20
@@ -181,20 +181,21 @@ func (v *homeView) row(s *cluster.Snapshot, x *cluster.Node, pods int) nodeRow {
 
 // egressAddresses lists the egress addresses of the cluster, those with a problem first.
 func egressAddresses(s *cluster.Snapshot, h *Health) (list []egressAddress) {
-	why := map[string]string{}
+	said := map[string]report.Egress{} // by object and address
 	if h != nil {
 		for _, x := range h.Nodes {
 			if x.Report == nil {
 				continue
 			}
 			for _, e := range x.Report.Egress {
-				why[e.EgressIP+" "+e.Address] = e.Why
+				said[e.EgressIP+" "+e.Address] = e
 			}
 		}
 	}
 	for _, e := range s.EgressIPs {
 		for _, a := range e.Addresses {
-			x := egressAddress{Address: a.String(), Object: e.Word(), Why: why[e.Word()+" "+a.String()]}
+			r := said[e.Word()+" "+a.String()]
+			x := egressAddress{Address: a.String(), Object: e.Word(), Why: r.Why, Next: r.Next}
 			for _, on := range e.Assigned {
 				if on.Address == a {
 					x.Node, x.Link = on.Node, nodePath(on.Node)
