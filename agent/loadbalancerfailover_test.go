@@ -61,3 +61,59 @@ func TestLoadBalancerFailover(t *testing.T) {
 	t.Logf("node killed: new connections failed for %v, the machine stalled for up to %v",
 		demo.Blackhole(stop(), killed).Round(time.Millisecond), stall.Round(time.Millisecond))
 }
+
+// BenchmarkLoadBalancerFailover repeatedly kills the node that announces a load balancer address
+// (-failovers), and then moves the address between live nodes (-moves), while a machine outside
+// opens 400 connections a second.
+func BenchmarkLoadBalancerFailover(b *testing.B) {
+	const interval = 2500 * time.Microsecond
+	g := startEgress(b, "")
+	ctx := b.Context()
+	p, err := g.Pooled(ctx, "172.18.0.55")
+	noError(b, err)
+	// put moves the address to a node, and returns the connections of that time.
+	put := func(to, from string) []demo.Connection {
+		b.Helper()
+		noError(b, g.Both(ctx))
+		stop := p.Connect(ctx, interval, 5*time.Second)
+		noError(b, g.Label(ctx, from, false))
+		noError(b, p.Nodes(ctx, to))
+		time.Sleep(2 * time.Second) // neighbors have learned the new node
+		all := stop()
+		noError(b, g.Label(ctx, from, true))
+		return all
+	}
+	var holes []time.Duration
+	for i := range *failovers {
+		put(demo.EgressDies, demo.EgressStays)
+		stop := p.Connect(ctx, interval, 500*time.Millisecond)
+		time.Sleep(200 * time.Millisecond)
+		stalled := watchStalls()
+		killed := time.Now()
+		noError(b, g.Kill())
+		noError(b, p.Nodes(ctx, demo.EgressStays))
+		time.Sleep(500 * time.Millisecond)
+		stall := stalled()
+		all := stop()
+		holes = append(holes, demo.Blackhole(all, killed))
+		b.Logf("%d: killed: %v, stalled for up to %v; %d connections", i, holes[i].Round(time.Millisecond),
+			stall.Round(time.Millisecond), len(all))
+		noError(b, g.Revive(ctx))
+	}
+	reportHoles(b, "killed-", holes)
+	put(demo.EgressDies, demo.EgressStays)
+	connections, lost := 0, 0
+	for i := range *moves {
+		to, from := demo.EgressStays, demo.EgressDies
+		if i%2 == 1 {
+			to, from = from, to
+		}
+		all := put(to, from)
+		n, slowest := failed(all)
+		connections, lost = connections+len(all), lost+n
+		b.Logf("%d, to %s: of %d connections %d failed, the slowest took %v", i, to, len(all), n,
+			slowest.Round(time.Millisecond))
+	}
+	b.ReportMetric(float64(connections), "planned")
+	b.ReportMetric(float64(lost), "planned-lost")
+}

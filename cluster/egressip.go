@@ -48,6 +48,9 @@ type EgressIP struct {
 	// cluster. To Excluded they leave with the node's address. Both are sorted, none within
 	// another.
 	Destinations, Excluded []netip.Prefix
+	// Releases reports that an unreachable node loses an address also if no other node can have
+	// one.
+	Releases bool
 
 	// Assigned is the status: which node has which address. Sorted, at most once per address.
 	Assigned []Assignment
@@ -134,6 +137,7 @@ func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
 	p := egressIPParser{objectParser{owner: egressIPOwner(o.Name)}}
 	e := &EgressIP{
 		Owner: p.owner, UID: string(o.UID), Created: o.CreationTimestamp.Time, Generation: o.Generation,
+		Releases: o.Spec.WhenUnreachable == v1.Release,
 		Assigned: p.assigned(o.Status.Items), Conditions: o.DeepCopy().Status.Conditions,
 	}
 	p.addresses(e, o.Spec.EgressIPs)

@@ -34,6 +34,7 @@ import (
 const (
 	reasonInvalidEgress = "InvalidEgressIP"  // not an address, or no selector
 	reasonRival         = "UndefinedRequest" // an older EgressIP selects the same pods
+	reasonNoNamespace   = "NoNamespaceSelected"
 )
 
 // watchLag is the longest time that the watch may take to show a write.
@@ -138,6 +139,9 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 			}
 			continue
 		}
+		if !s.PodsUnread && selectsNothing(s, a.EgressIP) {
+			tell(a.EgressIP, "spec.namespaceSelector", reasonNoNamespace, noNamespace)
+		}
 		conditions := conditionsOf(s, a, rivals[a.EgressIP.Owner])
 		if e := s.EgressIPs[i]; !slices.Equal(e.Assigned, a.Items) || !sameConditions(e.Conditions, conditions) {
 			changes = append(changes, statusChange{e: e, items: a.Items, conditions: conditions})
@@ -184,6 +188,14 @@ func (g *egressIPs) withWritten(s *cluster.Snapshot) *cluster.Snapshot {
 	return &out
 }
 
+// noNamespace is the message about an EgressIP that has no effect.
+const noNamespace = "no namespace has the labels of spec.namespaceSelector: the EgressIP has no effect"
+
+// selectsNothing reports whether an EgressIP selects no namespace.
+func selectsNothing(s *cluster.Snapshot, e *cluster.EgressIP) bool {
+	return !slices.ContainsFunc(s.Namespaces, func(n *cluster.Namespace) bool { return e.Namespaces.Matches(n.Labels) })
+}
+
 func rivalText(r assign.Conflict) string {
 	if r.Pods == 1 {
 		return fmt.Sprintf("%s has %s, which this one selects, too", r.Older, r.Example)
@@ -222,6 +234,9 @@ func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Confli
 	}
 	selects := metav1.Condition{Type: v1.ConditionSelects, Status: metav1.ConditionTrue, Reason: "Selected",
 		Message: "no older EgressIP selects the same pods"}
+	if selectsNothing(s, e) {
+		selects.Status, selects.Reason, selects.Message = metav1.ConditionFalse, reasonNoNamespace, noNamespace
+	}
 	if len(rivals) > 0 {
 		var texts []string
 		for _, r := range rivals {

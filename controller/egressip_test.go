@@ -195,6 +195,10 @@ func testEgressIPs(t *testing.T, p *controlPlane, own bool) {
 	patch("b", `{"metadata":{"labels":{"edge":null,"k8s.ovn.org/egress-assignable":""}}}`)
 	is("edge", "EgressIPAssigned=False (NoMatchingNodeFound), "+alone)
 	is("e", "172.18.0.33 b, "+good+", "+alone)
+	_, err = raw(t, c, "PATCH", watch.EgressIPPath()+"/edge",
+		`{"spec":{"namespaceSelector":{"matchLabels":{"no":"namespace"}}}}`)
+	noError(t, err)
+	is("edge", "EgressIPAssigned=False (NoMatchingNodeFound), PodsSelected=False (NoNamespaceSelected)")
 	_, err = raw(t, c, "DELETE", watch.EgressIPPath()+"/edge", "")
 	noError(t, err)
 	p.removeNode(t, "b")

@@ -38,6 +38,7 @@ func (s *EgressIPSpec) DeepCopyInto(out *EgressIPSpec) {
 	out.EgressIPs = slices.Clone(s.EgressIPs)
 	out.NamespaceSelector = s.NamespaceSelector.DeepCopy()
 	s.PodSelector.DeepCopyInto(&out.PodSelector)
+	out.WhenUnreachable = s.WhenUnreachable
 	out.EgressNodeSelector = s.EgressNodeSelector.DeepCopy()
 	out.DestinationCIDRs, out.ExcludedCIDRs = slices.Clone(s.DestinationCIDRs), slices.Clone(s.ExcludedCIDRs)
 }

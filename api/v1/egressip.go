@@ -43,7 +43,16 @@ type EgressIPSpec struct {
 	// ExcludedCIDRs are destinations to which packets have the node's address. It is Hairpin's own
 	// field.
 	ExcludedCIDRs []string `json:"excludedCIDRs,omitempty"`
+	// WhenUnreachable is Keep (default) or Release: whether an address stays on a node that does
+	// not answer, if no other node has an address of the family. It is Hairpin's own field.
+	WhenUnreachable string `json:"whenUnreachable,omitempty"`
 }
+
+// Values of EgressIPSpec.WhenUnreachable.
+const (
+	Keep    = "Keep"    // pods have no path out, until Kubernetes reports that the node is not Ready
+	Release = "Release" // pods leave with their node's address, as in OVN-Kubernetes
+)
 
 // EgressIPStatus is the actual state: which node has which address. Addresses of the spec that are
 // not in Items have no node, and a condition of type EgressIPAssigned has the reason.
@@ -69,5 +78,7 @@ type EgressIPList struct {
 // Condition types of an EgressIP.
 const (
 	ConditionAssigned = "EgressIPAssigned" // every address of the spec has a node
-	ConditionSelects  = "PodsSelected"     // False while an older EgressIP has pods that this one selects as well
+	// False while an older EgressIP has pods that this one selects as well, or it selects no
+	// namespace
+	ConditionSelects = "PodsSelected"
 )

@@ -35,7 +35,8 @@ func full() *v1.EgressIP {
 		ObjectMeta: metav1.ObjectMeta{Name: "egressip-prod", Labels: map[string]string{"a": "b"}},
 		Spec: v1.EgressIPSpec{EgressIPs: []string{"172.18.0.33", "172.18.0.44"}, NamespaceSelector: selector,
 			PodSelector: *selector.DeepCopy(), EgressNodeSelector: selector.DeepCopy(),
-			DestinationCIDRs: []string{"198.51.100.0/24"}, ExcludedCIDRs: []string{"198.51.100.7/32"}},
+			DestinationCIDRs: []string{"198.51.100.0/24"}, ExcludedCIDRs: []string{"198.51.100.7/32"},
+			WhenUnreachable: v1.Release},
 		Status: v1.EgressIPStatus{
 			Items: []v1.EgressIPStatusItem{{Node: "ovn-worker", EgressIP: "172.18.0.33"}},
 			Conditions: []metav1.Condition{{Type: v1.ConditionAssigned, Status: metav1.ConditionFalse,

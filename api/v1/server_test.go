@@ -63,6 +63,7 @@ func TestServer(t *testing.T) {
 		{`"destinationCIDRs":["192.0.2.0"]`, "must be a range"},
 		{`"destinationCIDRs":[]`, "should have at least 1 items"},
 		{`"excludedCIDRs":["x"]`, "must be a range"},
+		{`"whenUnreachable":"Drop"`, "Unsupported value"},
 	} {
 		_, err := eips.Create(t.Context(),
 			object(t, `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"generateName":"e-"},

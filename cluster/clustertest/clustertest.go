@@ -103,6 +103,7 @@ func DrawEgressIP(t *rapid.T) *cluster.EgressIP {
 			e.Nodes.Requirements = []cluster.Requirement{{Key: "edge", Operator: "Exists"}}
 		}
 	}
+	e.Releases = rapid.IntRange(0, 3).Draw(t, "releases") == 0
 	return e
 }
 

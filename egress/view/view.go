@@ -216,7 +216,7 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 	for i, e := range list {
 		items, moving := e.Assigned, []cluster.Move(nil)
 		if i < len(decided) {
-			items = takenOver(e.Assigned, decided[i].Items, lost)
+			items = takenOver(e, decided[i].Items, lost)
 		}
 		early := takenOverFrom(e.Assigned, items, lost)
 		items = v.withoutReleased(items)
@@ -244,16 +244,17 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 	return &out
 }
 
-// takenOver returns had with the addresses of lost nodes where they were decided to be. An address
-// without another node is left out if the EgressIP has another of the family. Otherwise it stays on
-// the lost node until the controller removes it.
-func takenOver(had, decided []cluster.Assignment, lost map[string]bool) []cluster.Assignment {
+// takenOver returns the assignments of an EgressIP with the addresses of lost nodes where they were
+// decided to be. An address without another node is left out if the EgressIP has another of the
+// family, or releases it. Otherwise it stays on the lost node until the controller removes it.
+func takenOver(e *cluster.EgressIP, decided []cluster.Assignment, lost map[string]bool) []cluster.Assignment {
+	had := e.Assigned
 	if !slices.ContainsFunc(had, func(a cluster.Assignment) bool { return lost[a.Node] }) {
 		return had
 	}
 	list := slices.Clone(decided)
 	for _, a := range had {
-		if !slices.ContainsFunc(decided,
+		if !e.Releases && !slices.ContainsFunc(decided,
 			func(d cluster.Assignment) bool { return d.Address.Is4() == a.Address.Is4() }) {
 			list = append(list, a)
 		}

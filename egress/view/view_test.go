@@ -319,3 +319,21 @@ func TestEgressServiceAhead(t *testing.T) {
 		t.Errorf("what is left: %+v", now.EgressIPs)
 	}
 }
+
+// TestEgressReleases: without another node, an address stays on a lost one, unless its EgressIP
+// releases it.
+func TestEgressReleases(t *testing.T) {
+	for _, releases := range []bool{false, true} {
+		base := decidedBy(first + " a")
+		base.Nodes[1].Egress.Assignable, base.Nodes[2].Egress.Assignable = false, false
+		base.EgressIPs[0].Releases = releases
+		s := newSeen(t, "c")
+		s.is(0, base, first+" a")
+		s.lose("a")
+		want := first + " a"
+		if releases {
+			want = ""
+		}
+		s.is(0, base, want)
+	}
+}

@@ -44,8 +44,8 @@ type Refusal struct {
 // while they are valid:
 //   - An unassigned address gets the node with the fewest addresses.
 //   - A node that is leaving loses its addresses as soon as another node can have them.
-//   - An unreachable node keeps an address while the EgressIP has no other of the family. Else
-//     its pods would leave with another source.
+//   - An unreachable node keeps an address while the EgressIP has no other of the family, unless
+//     the EgressIP releases it. Else its pods would leave with another source.
 func Addresses(s *cluster.Snapshot, rules Rules) []Decision {
 	a := newAssigner(s, rules)
 	for _, e := range a.byAge {
@@ -240,7 +240,9 @@ func (a *assigner) place(e *cluster.EgressIP) {
 	for _, w := range wants {
 		a.least(e, w.address, a.fit(e, w.address, (*egressNode).leaves), true)
 	}
-	a.hold(e)
+	if !e.Releases {
+		a.hold(e)
+	}
 }
 
 // hold keeps a family's addresses on unreachable nodes if the EgressIP has no other one, or moves

@@ -179,6 +179,14 @@ a: 172.18.0.33 node-b`},
 		}, `
 a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; NoMatchingNodeFound: 172.18.0.33 is on node node-a, which is not reachable: no other node is eligible; NoMatchingNodeFound: fc00:f853:ccd::33 is on node node-a, which is not reachable: no other node is eligible
 b: 172.18.0.44 node-a; NoMatchingNodeFound: 172.18.0.55 fits node node-a, which is not reachable; NoMatchingNodeFound: 172.18.0.44 is on node node-a, which is not reachable: no other node is eligible`},
+		{"unless the EgressIP releases it", func(s *cluster.Snapshot, r *assign.Rules) {
+			s.EgressIPs = s.EgressIPs[:1]
+			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}}
+			s.EgressIPs[0].Releases = true
+			s.Nodes[1].Egress.Ready, s.Nodes[2].Egress.Assignable = false, false
+			r.Unreachable = map[string]bool{"node-a": true}
+		}, `
+a: NoMatchingNodeFound: 172.18.0.33 fits node node-a, which is not reachable`},
 		{"and gets what must leave its node", func(s *cluster.Snapshot, r *assign.Rules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), egressIP("new", 1, "172.18.0.44")}
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}}
@@ -309,7 +317,7 @@ func able(e *cluster.EgressIP, n *cluster.Node, a netip.Addr, rules assign.Rules
 // node has an address of the family.
 func holds(n *cluster.Node, i cluster.Assignment, x assign.Decision, rules assign.Rules) bool {
 	had := slices.ContainsFunc(x.EgressIP.Assigned, func(j cluster.Assignment) bool { return j.Address == i.Address })
-	return had && rules.Unreachable[n.Name] && able(x.EgressIP, n, i.Address, assign.Rules{}) &&
+	return had && !x.EgressIP.Releases && rules.Unreachable[n.Name] && able(x.EgressIP, n, i.Address, assign.Rules{}) &&
 		!slices.ContainsFunc(x.Items, func(j cluster.Assignment) bool {
 			return !rules.Unreachable[j.Node] && j.Address.Is4() == i.Address.Is4()
 		})
