@@ -86,10 +86,20 @@ func showsFault(t *testing.T, n *lab.Node) {
 	c.Process.RunDir = n.Path("/run/hairpin")
 	base := uitest.Serve(t, ui.Options{}, c)
 	for path, want := range map[string][]string{
-		"/node/node-a": {"GR_node-a", `href="/node/node-a?from=pod/default/pod-a1"`},
+		"/": {"1 of 1 node not healthy", `<span class="bad">not in sync</span><small>openvswitch: not in sync`,
+			"Open vSwitch 3.", `<span class="copied">hairpin status</span>`, `href="/problems"`},
+		"/services": {`href="/walk?to=svc/default/web:tcp"`},
+		"/egress":   {"no EgressIP and no EgressService"},
+		"/policies": {"The cluster has no policy."},
+		"/problems": {`<a href="/node/node-a">Node/node-a: openvswitch: not in sync`,
+			`<a href="/node/node-a">Node/node-a: nft: not in sync`},
+		"/pod/default/pod-a1":               {`<span class="copied">hairpin policies default/pod-a1</span>`},
+		"/pod/default/pod-a1/policies.json": {`"pod": "default/pod-a1"`},
+		"/node/node-a":                      {"GR_node-a", `href="/node/node-a?from=pod/default/pod-a1"`},
 		"/walk?from=host/node-a&to=svc/default/hostself": {"Delivered to host node-a port 8081",
 			"what is really there"},
 		"/walk?from=host/node-a&to=svc/default/hostself&live=1": {"Drift: node-a, br-svc SNAT",
+			`<a href="/node/node-a">Node/node-a</a>`,
 			"Not delivered: switch node-a", `faulty"`, "[default] repair is off"},
 	} {
 		status, body, _ := uitest.Fetch(t, "GET", base+path, "")

@@ -129,6 +129,20 @@ func (n *NodeStatus) State() string {
 	return "ready"
 }
 
+// Unhealthy lists the components of a node that are not healthy, with their states and reasons.
+func (n *NodeStatus) Unhealthy() (list []string) {
+	for _, r := range n.rows() {
+		if r.bad {
+			text := r.part + ": " + r.state
+			if r.err != "" {
+				text += ": " + FirstLine(r.err)
+			}
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
 func countEgress(list []report.Egress) string {
 	assigned, open := 0, 0
 	for _, e := range list {

@@ -42,7 +42,8 @@ func (u *ui) health(ctx context.Context) *page.Health {
 	} else {
 		for i := range s.Nodes {
 			n := &s.Nodes[i]
-			h.Nodes[n.Node] = page.NodeHealth{Report: n.Report, State: n.State(), Error: n.Error}
+			h.Nodes[n.Node] = page.NodeHealth{Report: n.Report, State: n.State(), Error: n.Error,
+				Unhealthy: n.Unhealthy()}
 		}
 		if c := s.Controller; c != nil {
 			h.Controller = c.Holder

@@ -53,6 +53,10 @@ func TestUIPolicies(t *testing.T) {
 		}},
 		{"/pod/shop/other", 200, []string{"No policy selects the pod in this direction."}},
 		{"/pod/shop/none", 404, []string{"There is no Pod"}},
+		{"/pod/shop/none/policies.json", 404, []string{"There is no Pod"}},
+		{"/pod/shop/db/policies.json", 200, []string{`"pod": "shop/db"`, `"policy": "NetworkPolicy/shop/db"`}},
+		{"/pod/shop/db", 200, []string{"hairpin policies -f " + dir + " shop/db</span>",
+			`href="/pod/shop/db/policies.json" download`}},
 		{"/node/ovn-worker", 200, []string{`href="/pod/shop/db">policies</a>`}},
 	} {
 		status, body, header := uitest.Fetch(t, "GET", base+c.path, "")

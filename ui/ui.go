@@ -18,6 +18,7 @@ import (
 	"hairpin/config"
 	"hairpin/plan"
 	"hairpin/policy"
+	"hairpin/report"
 	"hairpin/ui/page"
 	"hairpin/walk/explain"
 	"hairpin/watch"
@@ -163,6 +164,7 @@ func (u *ui) handler() http.Handler {
 	mux.HandleFunc("GET /problems", u.problems)
 	mux.HandleFunc("GET /node/{name}", u.node)
 	mux.HandleFunc("GET /pod/{namespace}/{name}", u.pod)
+	mux.HandleFunc("GET /pod/{namespace}/{name}/policies.json", u.podPolicies)
 	mux.HandleFunc("GET /walk", u.walk)
 	mux.HandleFunc("GET /walk.svg", u.picture)
 	mux.HandleFunc("GET /walk.json", u.steps)
@@ -243,20 +245,34 @@ func (u *ui) node(w http.ResponseWriter, q *http.Request) {
 	u.send(w, status, html, err)
 }
 
-func (u *ui) pod(w http.ResponseWriter, q *http.Request) {
+// described returns the policies of a pod. If it is nil, the response is written.
+func (u *ui) described(w http.ResponseWriter, q *http.Request) (*cluster.Snapshot, *policy.PodDescription) {
 	s := u.known(w, q)
 	if s == nil {
-		return
+		return nil, nil
 	}
 	name := q.PathValue("namespace") + "/" + q.PathValue("name")
 	p := policy.DescribePod(s, name)
 	if p == nil {
 		u.fail(w, http.StatusNotFound, "No such Pod",
 			fmt.Sprintf("There is no Pod %q with an address of its own.", name))
-		return
 	}
-	html, err := page.Pod(u.frame, p, problemLines(s.Problems))
-	u.send(w, http.StatusOK, html, err)
+	return s, p
+}
+
+func (u *ui) pod(w http.ResponseWriter, q *http.Request) {
+	if s, p := u.described(w, q); p != nil {
+		html, err := page.Pod(u.frame, p, problemLines(s.Problems))
+		u.send(w, http.StatusOK, html, err)
+	}
+}
+
+// podPolicies serves the policies of a pod as `hairpin policies -o json` prints them.
+func (u *ui) podPolicies(w http.ResponseWriter, q *http.Request) {
+	if _, p := u.described(w, q); p != nil {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = report.PrintAs(w, "json", p) // client disconnected
+	}
 }
 
 func problemLines(lists ...[]cluster.Problem) []string {

@@ -212,6 +212,29 @@ func TestUIFolders(t *testing.T) {
 	}
 }
 
+// TestUIProblems checks that a problem leads to the page of its object.
+func TestUIProblems(t *testing.T) {
+	o := ui.Options{}
+	o.Dir = t.TempDir()
+	noError(t, os.WriteFile(filepath.Join(o.Dir, "objects.yaml"),
+		[]byte(`{kind: Node, apiVersion: v1, metadata: {name: n1}}
+---
+{kind: Service, apiVersion: v1, metadata: {name: "web", namespace: shop}, spec: {clusterIP: 10.96.0.1,
+  clusterIPs: [10.96.0.1], ports: [{port: 80, protocol: TCP}], externalTrafficPolicy: Nearby, type: NodePort}}
+---
+{kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: p, namespace: shop},
+  spec: {podSelector: {matchExpressions: [{key: a, operator: Near}]}}}
+`), 0o644))
+	base := uitest.Serve(t, o, config.DefaultConfig())
+	_, body, _ := uitest.Fetch(t, "GET", base+"/problems", "")
+	for _, want := range []string{`<a href="/services?find=shop/web">Service/shop/web: spec.externalTrafficPolicy: `,
+		`<a href="/policies?find=NetworkPolicy/shop/p">NetworkPolicy/shop/p: `} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q:\n%s", want, body)
+		}
+	}
+}
+
 func noError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -23,6 +23,8 @@ type NodeHealth struct {
 	Report *report.Report // nil: the agent did not answer
 	State  string         // in a few words
 	Error  string         // why the agent did not answer
+	// Unhealthy lists what is not healthy, with reasons.
+	Unhealthy []string
 }
 
 // good reports whether the node has no problem.
@@ -39,6 +41,7 @@ type homeView struct {
 	More       int
 	Egress     []egressAddress
 	MoreEgress int
+	Command    string // prints the health in a terminal
 }
 
 // count is a number of objects, with the page that lists them.
@@ -63,7 +66,7 @@ const mostEgress = 20
 
 // Home renders the first page: the health of the cluster. find is a part of the names of nodes.
 func Home(f Frame, s *cluster.Snapshot, h *Health, find string, problems []string) ([]byte, error) {
-	v := &homeView{Find: find, Health: h}
+	v := &homeView{Find: find, Health: h, Command: command("status", f.Flags)}
 	v.nodes(s)
 	v.summary(s, h)
 	v.Counts = counts(s, len(slices.Compact(slices.Sorted(slices.Values(problems)))))
@@ -171,7 +174,7 @@ func (v *homeView) row(s *cluster.Snapshot, x *cluster.Node, pods int) nodeRow {
 	}
 	r.Version = h.Report.Version
 	if !r.Good {
-		r.Error = cmp.Or(h.Report.Reason, h.Report.Neglected)
+		r.Error = strings.Join(h.Unhealthy, "; ")
 	}
 	if w := h.Report.Switch; w != nil {
 		r.Switch = w.Version

@@ -126,9 +126,12 @@ func Policies(f Frame, s *cluster.Snapshot, find string, problems []string) ([]b
 // problemsView is the list of all problems.
 type problemsView struct {
 	Find string
-	Rows []string
+	Rows []problemRow
 	More int
 }
+
+// problemRow is a problem, with the page of its object.
+type problemRow struct{ Text, Link string }
 
 // Problems renders the page of all problems of objects and nodes. find is a part of their texts.
 func Problems(f Frame, h *Health, find string, problems []string) ([]byte, error) {
@@ -140,16 +143,11 @@ func Problems(f Frame, h *Health, find string, problems []string) ([]byte, error
 			all = append(all, h.Error)
 		}
 		for name, x := range h.Nodes {
-			if x.Error != "" {
-				all = append(all, "Node/"+name+": "+x.Error)
+			for _, text := range x.Unhealthy {
+				all = append(all, "Node/"+name+": "+text)
 			}
-			if x.Report == nil {
-				continue
-			}
-			for _, text := range append(x.Report.Problems, x.Report.Reason, x.Report.Neglected) {
-				if text != "" {
-					all = append(all, "Node/"+name+": "+text)
-				}
+			if x.Report != nil {
+				all = append(all, x.Report.Problems...) // which name their objects
 			}
 		}
 	}
@@ -159,7 +157,7 @@ func Problems(f Frame, h *Health, find string, problems []string) ([]byte, error
 		case len(v.Rows) == mostRows:
 			v.More++
 		default:
-			v.Rows = append(v.Rows, text)
+			v.Rows = append(v.Rows, problemRow{text, ownerPath(text)})
 		}
 	}
 	return (&view{Frame: f, Title: "Problems", Found: v}).render(nil)

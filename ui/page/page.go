@@ -21,7 +21,7 @@ var files embed.FS
 var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"add":  func(a, b int) int { return a + b },
 	"row":  func(top, i int) int { return top + boxTitle + i*line }, // of a box's lines
-	"node": nodePath, "object": objectPath,
+	"node": nodePath, "object": objectPath, "owner": ownerPath,
 	// of a label's lines
 	"label": func(y, i int) int { return y + i*labelLine },
 }).ParseFS(files, "page.html"))

@@ -3,6 +3,7 @@ package page
 import (
 	"net/netip"
 	"net/url"
+	"strings"
 
 	"hairpin/cluster"
 	"hairpin/policy"
@@ -11,9 +12,11 @@ import (
 // podView is a pod with its policies.
 type podView struct {
 	Name, Node, NodeLink, WalkFrom string
-	Addresses                      []netip.Addr
-	Enforced                       bool
-	Directions                     []directionView
+	// JSONLink is the address of the policies alone, Command prints them in a terminal.
+	JSONLink, Command string
+	Addresses         []netip.Addr
+	Enforced          bool
+	Directions        []directionView
 }
 
 type directionView struct {
@@ -30,7 +33,10 @@ func podPath(o cluster.Owner) string {
 func Pod(f Frame, p *policy.PodDescription, problems []string) ([]byte, error) {
 	v := &podView{Name: "pod/" + p.Pod, Node: p.Node, NodeLink: nodePath(p.Node), Addresses: p.Addresses,
 		Enforced: p.Enforced, WalkFrom: Query{From: "pod/" + p.Pod}.Link(),
+		Command:    command("policies", f.Flags, p.Pod),
 		Directions: []directionView{{"Ingress", "From", p.Ingress}, {"Egress", "To", p.Egress}}}
+	namespace, name, _ := strings.Cut(p.Pod, "/")
+	v.JSONLink = podPath(cluster.Owner{Namespace: namespace, Name: name}) + "/policies.json"
 	page := &view{Frame: f, Title: v.Name, Pod: v}
 	return page.render(problems)
 }

@@ -149,6 +149,27 @@ func (q Query) next(node string) string {
 
 func nodePath(name string) string { return "/node/" + url.PathEscape(name) }
 
+// ownerPath returns the page with the object at the start of a text, KIND/NAMESPACE/NAME or
+// KIND/NAME, which ends or is followed by a colon. It is empty if there is none.
+func ownerPath(text string) string {
+	object, _, _ := strings.Cut(text, ": ")
+	o := cluster.ParseOwner(object)
+	name := strings.TrimPrefix(object, o.Kind+"/")
+	switch o.Kind {
+	case "Node":
+		return nodePath(o.Name)
+	case "Pod":
+		return podPath(o)
+	case "Service":
+		return "/services?find=" + escape(name)
+	case "EgressIP", "EgressService":
+		return "/egress?find=" + escape(name)
+	case "NetworkPolicy", "ClusterNetworkPolicy":
+		return "/policies?find=" + escape(object)
+	}
+	return ""
+}
+
 // objectPath returns the page of pod/NAMESPACE/NAME or host/NODE, empty for others.
 func objectPath(word string) string {
 	kind, name, _ := strings.Cut(word, "/")
@@ -164,11 +185,7 @@ func objectPath(word string) string {
 
 // Command returns the command line for the same question.
 func (q Query) Command(flags []string) string {
-	words := []string{"hairpin explain"}
-	for _, f := range flags {
-		words = append(words, quote(f))
-	}
-	words = append(words, quote(q.From), quote(q.To))
+	words := []string{command("explain", flags, q.From, q.To)}
 	for _, w := range q.words() {
 		if w.key != "from" && w.key != "to" && *w.to != "" {
 			words = append(words, "--"+w.key+" "+quote(*w.to))
@@ -178,6 +195,15 @@ func (q Query) Command(flags []string) string {
 		if *s.to {
 			words = append(words, "--"+s.key)
 		}
+	}
+	return strings.Join(words, " ")
+}
+
+// command returns the command line that prints the same in a terminal.
+func command(name string, flags []string, args ...string) string {
+	words := []string{"hairpin " + name}
+	for _, w := range slices.Concat(flags, args) {
+		words = append(words, quote(w))
 	}
 	return strings.Join(words, " ")
 }
