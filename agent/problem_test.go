@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"hairpin/config"
 	"hairpin/lab"
 	"hairpin/lab/probe"
+	"hairpin/ui"
+	"hairpin/ui/uitest"
 )
 
 // problems are those of testdata/bad.yaml: object and field.
@@ -40,6 +43,22 @@ func put(t *testing.T, l *lab.Lab, name, content string) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// showsProblems reads the pages of `hairpin ui` while the agent reports problems.
+func showsProblems(t *testing.T, n *lab.Node) {
+	t.Helper()
+	c := config.DefaultConfig()
+	c.Process.RunDir = n.Path("/run/hairpin")
+	base := uitest.Serve(t, ui.Options{}, c)
+	for path, want := range map[string]string{
+		"/":         "1 of 1 node not healthy",
+		"/problems": `<a href="/services?find=default/bad-address">Service/default/bad-address: `,
+	} {
+		if status, body, _ := uitest.Fetch(t, "GET", base+path, ""); status != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d, without %q:\n%s", path, status, want, body)
+		}
 	}
 }
 
@@ -75,6 +94,8 @@ func badObjects(t *testing.T, l *lab.Lab, ways []path) {
 			t.Errorf("hairpin status has %q %d times:\n%s", p, strings.Count(out, "problem: "+p), out)
 		}
 	}
+
+	showsProblems(t, n)
 
 	// Everything else works, also a Service that was added with them.
 	good := path{"host → ClusterIP good", n.Host, "tcp", netip.MustParseAddrPort("10.96.9.9:80")}

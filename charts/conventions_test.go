@@ -56,7 +56,7 @@ var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9
 // TestLabels checks the labels that tools expect of every object, also with a long tag.
 func TestLabels(t *testing.T) {
 	for _, set := range [][]string{nil, {"image.tag=" + strings.Repeat("v1.2-", 20)}, {"resourceQuota.enabled=true",
-		"rbac.aggregateEdit=true", "namespace.create=true"}} {
+		"rbac.aggregateEdit=true", "namespace.create=true", "ui.enabled=true"}} {
 		for _, o := range render(t, set...) {
 			for _, l := range []string{"name", "instance", "managed-by", "part-of", "version"} {
 				if v := o.GetLabels()["app.kubernetes.io/"+l]; !labelValue.MatchString(v) {

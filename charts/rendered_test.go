@@ -10,7 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"hairpin/ui"
 )
 
 func decode[T any](t *testing.T, all []*unstructured.Unstructured, kind, name string) *T {
@@ -194,5 +197,35 @@ func TestRenderedAddresses(t *testing.T) {
 				t.Errorf("%s is %s", e.Name, e.Value)
 			}
 		}
+	}
+}
+
+// TestRenderedUI checks that the pages are off by default, and that their account may change
+// nothing.
+func TestRenderedUI(t *testing.T) {
+	for _, o := range render(t) {
+		if strings.HasPrefix(o.GetName(), "hairpin-ui") {
+			t.Errorf("%s %s is there by default", o.GetKind(), o.GetName())
+		}
+	}
+	all := render(t, "ui.enabled=true", "ui.tls.secretName=pages")
+	pod := decode[appsv1.Deployment](t, all, "Deployment", "hairpin-ui").Spec.Template.Spec
+	c := container(t, pod, "ui")
+	if pod.HostNetwork || pod.ServiceAccountName != "hairpin-ui" || len(c.Ports) != 1 ||
+		!slices.Contains(c.Command, "--secure") ||
+		!slices.Contains(c.Command, "--tls-cert=/etc/hairpin-ui-tls/tls.crt") {
+		t.Errorf("%+v", pod)
+	}
+	for _, r := range decode[rbacv1.ClusterRole](t, all, "ClusterRole", "hairpin-ui").Rules {
+		reviews := slices.Equal(r.Resources, []string{"tokenreviews"}) ||
+			slices.Equal(r.Resources, []string{"subjectaccessreviews"})
+		if !slices.Equal(r.Verbs, []string{"list"}) && !(reviews && slices.Equal(r.Verbs, []string{"create"})) ||
+			slices.Contains(r.Resources, "secrets") {
+			t.Errorf("%+v", r)
+		}
+	}
+	viewer := decode[rbacv1.ClusterRole](t, all, "ClusterRole", "hairpin-ui-viewer").Rules
+	if len(viewer) != 1 || !slices.Equal(viewer[0].NonResourceURLs, []string{ui.AccessPath}) {
+		t.Errorf("the role of users: %+v", viewer)
 	}
 }

@@ -44,6 +44,8 @@ func TestContainers(t *testing.T) {
 	pods()
 	once := b.String()
 	b.Reset()
+	containers(t, &b, decode[appsv1.Deployment](t, render(t, "ui.enabled=true"), "Deployment",
+		"hairpin-ui").Spec.Template.Spec)
 	containers(t, &b, decode[appsv1.DaemonSet](t, render(t, "cleanup=true"), "DaemonSet",
 		"hairpin-node").Spec.Template.Spec)
 	want := once + b.String() + "\n"

@@ -86,6 +86,7 @@ func testAccepted(t *testing.T, s *server) {
 	for _, values := range [][]string{
 		nil,
 		{"cleanup=true"},
+		{"ui.enabled=true", "ui.tls.secretName=a", "ui.podLabels.a=b", "ui.tolerations[0].operator=Exists"},
 		{"egressHealthTLS.secretName=a"},
 		{"datapath=userspace", "cni.hostPorts=false", "controller.replicas=3", "image.pullSecrets[0].name=registry"},
 		{"image.digest=sha256:" + strings.Repeat("0", 64), "node.podAnnotations.a=b", "controller.podAnnotations.a=b"},

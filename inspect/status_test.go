@@ -201,3 +201,14 @@ e         172.18.0.44  -     -     no node has it
 		t.Errorf("%s", out.String())
 	}
 }
+
+// TestUnhealthy checks which components of a node are listed, with their reasons.
+func TestUnhealthy(t *testing.T) {
+	n := NodeStatus{Node: "a", Report: &report.Report{Node: "a", Ready: true,
+		Parts: []report.Part{{System: "ovn", InSync: true}, {System: "nft", Error: "refused\nand more"}},
+		Doors: []report.Listener{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"}}}}
+	want := []string{"metrics: closed: 127.0.0.1:1: in use", "nft: not in sync: refused"}
+	if diff := cmp.Diff(want, n.Unhealthy()); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -112,6 +112,11 @@ func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	return serveHTTP(ctx, l, h, nil)
 }
 
+// ServeTLS is ServeHTTP with TLS.
+func ServeTLS(ctx context.Context, l net.Listener, h http.Handler, secure *tls.Config) error {
+	return serveHTTP(ctx, l, h, secure)
+}
+
 // serveHTTP is ServeHTTP with TLS, if secure is not nil. The handshake is part of the request's
 // time. Failed handshakes are not logged: any client can cause them.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, secure *tls.Config) error {

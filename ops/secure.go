@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -45,6 +46,7 @@ type Authorized struct {
 	next     http.Handler
 	reviewer Reviewer
 	reviews  chan struct{}
+	pages    string // of NewAuthorizedPages
 
 	mu      sync.Mutex
 	tokens  map[[sha256.Size]byte]verdict
@@ -68,24 +70,52 @@ func NewAuthorized(next http.Handler, r Reviewer) *Authorized {
 		tokens: map[[sha256.Size]byte]verdict{}, clients: map[netip.Addr]budget{}}
 }
 
+// NewAuthorizedPages serves pages to clients that may get path, whatever page they request. A
+// browser sends the token as the password of HTTP's basic authentication; the name of the user is
+// ignored.
+func NewAuthorizedPages(next http.Handler, r Reviewer, path string) *Authorized {
+	a := NewAuthorized(next, r)
+	a.pages = path
+	return a
+}
+
+// token returns the token of a request, or an empty string.
+func (a *Authorized) token(q *http.Request) string {
+	if _, password, ok := q.BasicAuth(); ok && a.pages != "" {
+		return strings.TrimSpace(password)
+	}
+	token, _ := strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ")
+	if token == q.Header.Get("Authorization") {
+		return "" // another scheme
+	}
+	return strings.TrimSpace(token)
+}
+
+// challenge says how a client can authenticate.
+func (a *Authorized) challenge(w http.ResponseWriter, why string) {
+	if a.pages != "" {
+		w.Header().Add("WWW-Authenticate", `Basic realm="Hairpin: any user, a token of Kubernetes as the password"`)
+	}
+	w.Header().Add("WWW-Authenticate", "Bearer")
+	http.Error(w, why, http.StatusUnauthorized)
+}
+
 // ServeHTTP answers 401 without a valid token, 403 without the permission, 429 to a client that
 // sends too many tokens, and 503 while the API server does not answer.
 func (a *Authorized) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	token, ok := strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ")
-	if token = strings.TrimSpace(token); !ok || token == "" {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, "a bearer token is needed", http.StatusUnauthorized)
+	token, path := a.token(q), cmp.Or(a.pages, q.URL.Path)
+	if token == "" {
+		a.challenge(w, "a bearer token is needed")
 		return
 	}
-	v, code, err := a.review(q.Context(), time.Now(), clientOf(q), token, q.URL.Path)
+	v, code, err := a.review(q.Context(), time.Now(), clientOf(q), token, path)
 	switch {
 	case err != nil:
 		http.Error(w, err.Error(), code)
 	case !v.valid:
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, "the token is not valid", http.StatusUnauthorized)
+		a.challenge(w, "the token is not valid")
 	case !v.allowed:
-		http.Error(w, "the token's user may not get "+q.URL.Path, http.StatusForbidden)
+		http.Error(w, "the token's user may not get "+path, http.StatusForbidden)
 	default:
 		a.next.ServeHTTP(w, q)
 	}
@@ -246,7 +276,7 @@ func (c *certificate) get(now time.Time) (*tls.Certificate, error) {
 		if c.have != nil { // the files are being replaced
 			return c.have, nil
 		}
-		return nil, fmt.Errorf("certificate of metrics: %w", failed)
+		return nil, fmt.Errorf("certificate of the TLS server: %w", failed)
 	}
 	c.have = &read
 	if err == nil {
@@ -268,7 +298,7 @@ func selfSigned(now time.Time) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "hairpin metrics of " + host},
+	t := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "hairpin on " + host},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(selfSignedFor), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, DNSNames: []string{host},
 		BasicConstraintsValid: true}

@@ -22,9 +22,9 @@ type agents struct {
 // answerWithin is the time that an agent has for its report, if no option sets it.
 const answerWithin = 5 * time.Second
 
-// health returns the reports of the agents; nil for manifests.
+// health returns the reports of the agents; nil if none is asked.
 func (u *ui) health(ctx context.Context) *page.Health {
-	if u.o.Dir != "" || u.c.Process.Manifests != "" {
+	if u.client != nil || u.o.Dir != "" || u.c.Process.Manifests != "" {
 		return nil
 	}
 	u.agents.mu.Lock()

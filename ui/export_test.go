@@ -14,3 +14,6 @@ func Planned(errw io.Writer, s *cluster.Snapshot) walk.World { return planned(er
 func WithOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
 	return withOwn(s, agent, node)
 }
+
+// ServeWith exports serve, which takes a connection to the API.
+var ServeWith = serve

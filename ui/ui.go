@@ -16,6 +16,9 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/config"
+	"hairpin/kube"
+	"hairpin/kubeapi"
+	"hairpin/ops"
 	"hairpin/plan"
 	"hairpin/policy"
 	"hairpin/report"
@@ -27,17 +30,45 @@ import (
 // Options set the listen address of the pages, and the cluster that they show.
 type Options struct {
 	ExplainOptions        // without a question: it comes from the reader
-	Listen         string // loopback address and port
+	Listen         string // address and port, which are loopback without Secure
+	// Secure serves the pages by TLS to users whose token may get AccessPath. The cluster is that
+	// of the API. No agent is asked, because that needs the right to run commands in the agents'
+	// pods.
+	Secure           bool
+	Certificate, Key string // PEM files for Secure; empty = a self-signed certificate
 }
 
-// Serve serves pages that show the nodes and the path of packets, until ctx ends. Every user who is
-// logged in on this machine can read them.
+// AccessPath is the path that users of the pages must be allowed to get, as a permission of RBAC
+// for nonResourceURLs. No server has it.
+const AccessPath = "/hairpin/ui"
+
+// Serve serves pages that show the nodes and the path of packets, until ctx ends. Without Secure,
+// every user who is logged in on this machine can read them.
 func Serve(ctx context.Context, w io.Writer, o Options, c config.Config) error {
-	l, err := listenLoopback(o.Listen)
+	if !o.Secure {
+		return serve(ctx, w, o, c, nil)
+	}
+	if o.Dir != "" || o.EveryNode {
+		return errors.New("--secure is for pages of the API: it has no --filename, --all or --context")
+	}
+	client, err := kube.Connect(c.Process.Kubeconfig, &kube.Reach{})
 	if err != nil {
 		return err
 	}
-	u := &ui{o: o.ExplainOptions, c: c, frame: frameOf(o.ExplainOptions, c)}
+	return serve(ctx, w, o, c, client)
+}
+
+// serve serves the pages. client is that of Secure.
+func serve(ctx context.Context, w io.Writer, o Options, c config.Config, client *kubeapi.Client) error {
+	l, err := listen(o.Listen, client != nil)
+	if err != nil {
+		return err
+	}
+	u := &ui{o: o.ExplainOptions, c: c, frame: frameOf(o.ExplainOptions, c), client: client}
+	if client != nil {
+		u.frame = page.Frame{Source: "Kubernetes API", Flags: []string{"--all"},
+			NoHealth: "in the API; kubectl hairpin status asks their agents"}
+	}
 	s, err := u.snapshot(ctx)
 	if err == nil {
 		err = canAct(o.Flags, s)
@@ -45,7 +76,11 @@ func Serve(ctx context.Context, w io.Writer, o Options, c config.Config) error {
 	if err != nil { // better reported here than on every page
 		return errors.Join(err, l.Close())
 	}
-	srv := &http.Server{Handler: guarded(u.handler()), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 16}
+	if client != nil {
+		return u.serveSecure(ctx, w, l, o)
+	}
+	srv := &http.Server{Handler: guarded(u.handler(), "http"), ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes: 1 << 16}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	fmt.Fprintf(w, "%s: http://%s/ (Ctrl-C ends)\n", u.frame.Source, l.Addr())
@@ -55,16 +90,28 @@ func Serve(ctx context.Context, w io.Writer, o Options, c config.Config) error {
 	return nil
 }
 
-// listenLoopback listens on a loopback address.
-func listenLoopback(address string) (net.Listener, error) {
+// serveSecure serves the pages to authorized users. Probes need no token.
+func (u *ui) serveSecure(ctx context.Context, w io.Writer, l net.Listener, o Options) error {
+	mux := http.NewServeMux()
+	mux.Handle("/", ops.NewAuthorizedPages(guarded(u.handler(), "https"), kube.Reviewer{Client: u.client},
+		AccessPath))
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ok\n") // client disconnected
+	})
+	fmt.Fprintf(w, "%s: https://%s/\n", u.frame.Source, l.Addr())
+	return ops.ServeTLS(ctx, l, mux, ops.ServerTLS(o.Certificate, o.Key))
+}
+
+// listen listens on an address, which must be loopback if clients are not authenticated.
+func listen(address string, secure bool) (net.Listener, error) {
 	a, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("--listen %q: %w", address, err)
 	}
-	if !a.IP.IsLoopback() {
+	if !secure && !a.IP.IsLoopback() {
 		return nil,
 			fmt.Errorf("--listen %q: is not a loopback address, such as 127.0.0.1:8090: the pages are "+
-				"for this machine only", address)
+				"for this machine only without --secure", address)
 	}
 	l, err := net.ListenTCP("tcp", a)
 	if err != nil {
@@ -75,19 +122,20 @@ func listenLoopback(address string) (net.Listener, error) {
 
 // guarded rejects requests that pages of other sites make through the reader's browser: by a name
 // that resolves to this address (DNS rebinding), or by a link, a frame or a picture (Fetch
-// Metadata). It forbids scripts and content from elsewhere.
-func guarded(h http.Handler) http.Handler {
+// Metadata). It forbids scripts and content from elsewhere. Pages by https may have any name: a
+// browser sends the token only to the name for which its user entered it.
+func guarded(h http.Handler, scheme string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		name := q.Host
 		if host, _, err := net.SplitHostPort(name); err == nil {
 			name = host
 		}
-		if ip := net.ParseIP(strings.Trim(name, "[]")); name != "localhost" && !ip.IsLoopback() {
+		if ip := net.ParseIP(strings.Trim(name, "[]")); scheme == "http" && name != "localhost" && !ip.IsLoopback() {
 			http.Error(w, "these pages are at localhost only", http.StatusMisdirectedRequest)
 			return
 		}
 		site, origin := q.Header.Get("Sec-Fetch-Site"), q.Header.Get("Origin")
-		if site != "" && site != "same-origin" && site != "none" || origin != "" && origin != "http://"+q.Host {
+		if site != "" && site != "same-origin" && site != "none" || origin != "" && origin != scheme+"://"+q.Host {
 			http.Error(w, "another site asks: open the address of these pages yourself", http.StatusForbidden)
 			return
 		}
@@ -105,9 +153,10 @@ func guarded(h http.Handler) http.Handler {
 
 // ui serves the pages.
 type ui struct {
-	o     ExplainOptions
-	c     config.Config
-	frame page.Frame
+	o      ExplainOptions
+	c      config.Config
+	frame  page.Frame
+	client *kubeapi.Client // of Options.Secure, else nil: only the API is read
 
 	mu   sync.Mutex // one request reads the API, the others wait for it
 	last *cluster.Snapshot
@@ -128,7 +177,11 @@ func (u *ui) snapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	if u.last != nil && time.Since(u.read) < freshFor {
 		return u.last, nil
 	}
-	s, err := explainedSnapshot(ctx, u.o, u.c)
+	read := func() (*cluster.Snapshot, error) { return explainedSnapshot(ctx, u.o, u.c) }
+	if u.client != nil {
+		read = func() (*cluster.Snapshot, error) { return readCluster(ctx, u.client, u.c) }
+	}
+	s, err := read()
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +192,8 @@ func (u *ui) snapshot(ctx context.Context) (*cluster.Snapshot, error) {
 func frameOf(o ExplainOptions, c config.Config) page.Frame {
 	switch {
 	case o.Dir != "":
-		return page.Frame{Source: "Manifests of " + o.Dir, Flags: []string{"-f", o.Dir}}
+		return page.Frame{Source: "Manifests of " + o.Dir, Flags: []string{"-f", o.Dir},
+			NoHealth: "in manifests, which have no health"}
 	case o.EveryNode:
 		f := page.Frame{Source: "Kubernetes API", Flags: []string{"--all"}, Live: true}
 		for _, x := range [][2]string{{"--kubeconfig", c.Process.Kubeconfig}, {"--context", o.Context}} {

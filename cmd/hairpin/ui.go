@@ -16,8 +16,12 @@ func uiCommand() *cobra.Command {
 		Short: "Serve pages with the state of each node and the path of any packet, for a browser on this machine",
 		Long: `The cluster is read from a directory of manifests (-f), from the API (--all, --kubeconfig, kubectl
 hairpin ui), or by default from this node's agent. The pages are read-only, and every user of this
-machine can read them.`,
-		Example: "  hairpin ui -f examples/demo\n  kubectl hairpin ui",
+machine can read them.
+
+With --secure, in a pod, they show the cluster of the API by TLS, to users who may get ` + ui.AccessPath + `.
+The token is a bearer token, or the password that a browser asks for. The chart's value ui.enabled
+installs that.`,
+		Example: "  hairpin ui -f examples/demo\n  kubectl hairpin ui\n  hairpin ui --secure --listen :8443",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)
@@ -25,12 +29,16 @@ machine can read them.`,
 				return err
 			}
 			o.Flags = given(c)
-			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
+			o.EveryNode = o.EveryNode || !o.Secure && c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
 			return ui.Serve(c.Context(), c.OutOrStdout(), o, conf)
 		}}
 	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
 	f := c.Flags()
-	f.StringVar(&o.Listen, "listen", "127.0.0.1:8090", "loopback address and port to listen on; port 0 = any free port")
+	f.StringVar(&o.Listen, "listen", "127.0.0.1:8090",
+		"address and port to listen on, loopback without --secure; port 0 = any free port")
+	f.BoolVar(&o.Secure, "secure", false, "serve by TLS, to users whose token may get "+ui.AccessPath)
+	f.StringVar(&o.Certificate, "tls-cert", "", "PEM file with the certificate for --secure; empty = a self-signed one")
+	f.StringVar(&o.Key, "tls-key", "", "PEM file with the private key of --tls-cert")
 	f.StringVarP(&o.Dir, "filename", "f", "", "directory with manifests of Nodes, Pods, Services and EndpointSlices")
 	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API (implied by --kubeconfig and --context)")
 	s.addContext(c, &o.Context)

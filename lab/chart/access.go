@@ -63,14 +63,14 @@ func (a *Admin) Create(ctx context.Context, o *unstructured.Unstructured, dry bo
 }
 
 // InstallAccess creates the namespace and the chart's objects that define access rights: all but
-// its pods.
-func (a *Admin) InstallAccess(ctx context.Context) error {
+// its pods. set are values as of --set.
+func (a *Admin) InstallAccess(ctx context.Context, set ...string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
 	_, err := a.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	all, err := Render(ctx)
+	all, err := Render(ctx, set...)
 	if err != nil {
 		return err
 	}

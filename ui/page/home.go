@@ -10,7 +10,7 @@ import (
 	"hairpin/report"
 )
 
-// Health is what the agents report. It is nil for manifests, which have no agents.
+// Health is what the agents report. It is nil if none is asked.
 type Health struct {
 	Nodes map[string]NodeHealth
 	// Controller is the node whose controller leads, empty if that is not known.
@@ -68,7 +68,7 @@ const mostEgress = 20
 func Home(f Frame, s *cluster.Snapshot, h *Health, find string, problems []string) ([]byte, error) {
 	v := &homeView{Find: find, Health: h, Command: command("status", f.Flags)}
 	v.nodes(s)
-	v.summary(s, h)
+	v.summary(f, s, h)
 	v.Counts = counts(s, len(slices.Compact(slices.Sorted(slices.Values(problems)))))
 	for _, a := range egressAddresses(s, h) {
 		if len(v.Egress) == mostEgress {
@@ -80,9 +80,9 @@ func Home(f Frame, s *cluster.Snapshot, h *Health, find string, problems []strin
 	return (&view{Frame: f, Title: "Cluster", Home: v}).render(problems)
 }
 
-func (v *homeView) summary(s *cluster.Snapshot, h *Health) {
+func (v *homeView) summary(f Frame, s *cluster.Snapshot, h *Health) {
 	if h == nil {
-		v.Summary = fmt.Sprintf("%s in manifests, which have no health", counted(len(s.Nodes), "node"))
+		v.Summary = counted(len(s.Nodes), "node") + " " + f.NoHealth
 		return
 	}
 	good, asked := 0, 0

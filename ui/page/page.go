@@ -31,6 +31,8 @@ type Frame struct {
 	Source string   // the source of the cluster, in words
 	Flags  []string // of `hairpin explain`, for the same source
 	Live   bool     // whether the real state of the nodes can be read
+	// NoHealth says what nodes are, if no agent reports their health.
+	NoHealth string
 }
 
 // view is the data of a template. Each page has its own part.
