@@ -18,6 +18,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/lab"
+	"hairpin/lab/attack"
 	"hairpin/lab/demo"
 )
 
@@ -60,7 +61,7 @@ func askAll(t *testing.T, h *lab.Host, a netip.Addr) *asker {
 	stop, done := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(stop); <-done; t.Logf("two answered for %v in a row", time.Duration(x.longest)*askEvery) })
 	to := &unix.SockaddrLinklayer{Ifindex: link.Index}
-	question := arpFrame(cluster.MAC(link.HardwareAddr), netip.MustParseAddr("172.18.0.100"), a)
+	question := attack.ARPRequest(cluster.MAC(link.HardwareAddr), netip.MustParseAddr("172.18.0.100"), a)
 	go func() {
 		defer close(done)
 		defer unix.Close(fd)
@@ -82,14 +83,6 @@ func askAll(t *testing.T, h *lab.Host, a netip.Addr) *asker {
 		}
 	}()
 	return x
-}
-
-// arpFrame returns a broadcast request.
-func arpFrame(mac cluster.MAC, own, target netip.Addr) []byte {
-	f := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac[:]...)
-	f = append(f, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
-	f = append(append(f, mac[:]...), own.AsSlice()...)
-	return append(append(f, make([]byte, 6)...), target.AsSlice()...)
 }
 
 func (x *asker) note(answers map[cluster.MAC]bool) {
@@ -169,7 +162,7 @@ func foreignClaim(t *testing.T, g *demo.Egress, x *asker) {
 	defer unix.Close(fd)
 	mac := cluster.MAC{2, 0, 0, 0, 0, 0x66}
 	eventually(t, 60*time.Second, "there is an Event", func() (bool, string) {
-		if err := unix.Sendto(fd, arpFrame(mac, a, a), 0, &unix.SockaddrLinklayer{Ifindex: link}); err != nil {
+		if err := unix.Sendto(fd, attack.ARPRequest(mac, a, a), 0, &unix.SockaddrLinklayer{Ifindex: link}); err != nil {
 			return false, err.Error()
 		}
 		list, err := g.Demo().Client().CoreV1().Events("").List(t.Context(),

@@ -103,7 +103,7 @@ func (h *Host) plugInto(ctx context.Context, to, link, mac string) error {
 	}
 	defer own.Close()
 	wire := h.lab.Host(underlayName)
-	outer := "v" + strconv.Itoa(h.holder.PID) + strings.TrimPrefix(link, "eth0")
+	outer := h.UnderlayPort() + strings.TrimPrefix(link, "eth0")
 	err = wire.Do(func() error {
 		bridge, err := netlink.LinkByName(to)
 		if err != nil {
@@ -138,6 +138,9 @@ func (h *Host) plugInto(ctx context.Context, to, link, mac string) error {
 	_, err = h.inNet(ctx, offloads...)
 	return err
 }
+
+// UnderlayPort is the name of the underlay's bridge port that eth0 of the host is plugged into.
+func (h *Host) UnderlayPort() string { return "v" + strconv.Itoa(h.holder.PID) }
 
 // Join adds a link of the host to another network, with addresses. The first host that joins a
 // network creates it; its name is short, such as "wire2". Nothing routes between the networks.

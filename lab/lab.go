@@ -183,6 +183,9 @@ func (l *Lab) Host(name string) *Host {
 	return l.hosts[name]
 }
 
+// Underlay is the network between hosts and nodes: a bridge in a network namespace.
+func (l *Lab) Underlay() *Host { return l.Host(underlayName) }
+
 // Hosts returns all hosts and nodes in the order in which they were started; the underlay is the
 // first.
 func (l *Lab) Hosts() []*Host {

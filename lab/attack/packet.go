@@ -113,6 +113,13 @@ func Echo(src, dst netip.Addr, payload []byte) []byte {
 	return icmp6(src, dst, usualHops, b)
 }
 
+// ARPRequest returns a frame that asks which machine has an address.
+func ARPRequest(from cluster.MAC, own, wanted netip.Addr) []byte {
+	f := append(ethernet(from, broadcast, unix.ETH_P_ARP), 0, 1, 8, 0, 6, 4, 0, 1)
+	f = append(append(f, from[:]...), own.AsSlice()...)
+	return append(append(f, make([]byte, 6)...), wanted.AsSlice()...)
+}
+
 // ARPReply announces the MAC of an address to the whole network.
 func ARPReply(mac cluster.MAC, claimed netip.Addr) []byte {
 	b := append(ethernet(mac, broadcast, unix.ETH_P_ARP), 0, 1, 8, 0, 6, 4, 0, 2)

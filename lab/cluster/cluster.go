@@ -25,7 +25,7 @@ import (
 const (
 	DefaultName = "cluster"
 	ClientName  = "client" // a host on the external network that is not in the cluster
-	apiPort     = 6443
+	APIPort     = 6443     // of the API server
 	dnsAddress  = "10.96.0.10"
 	// forwardPort is the machine's port for the API server, if it is free.
 	forwardPort = 16443
@@ -184,7 +184,7 @@ func (c *Cluster) startAPI(ctx context.Context, on *lab.Host) (err error) {
 		return err
 	}
 	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port) }
-	server := netip.AddrPortFrom(c.apiAddress(), apiPort)
+	server := netip.AddrPortFrom(c.apiAddress(), APIPort)
 	local, err := c.lab.Forward(on, server, at(forwardPort), at(0))
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hairpin/image"
@@ -102,7 +103,7 @@ func (c *Cluster) installChart(ctx context.Context, chart string, values ...stri
 	}
 	args := []string{
 		"upgrade", "--install", "hairpin", chart, "--namespace", "hairpin", "--create-namespace",
-		"--set", "apiServer.host=" + c.apiAddress().String(), "--set", fmt.Sprint("apiServer.port=", apiPort),
+		"--set", "apiServer.host=" + c.apiAddress().String(), "--set", fmt.Sprint("apiServer.port=", APIPort),
 	}
 	for _, v := range slices.Concat(c.opt.Values, values) {
 		args = append(args, "--set", v)
@@ -226,6 +227,13 @@ func (c *Cluster) WaitWorkloads(ctx context.Context) error {
 	}
 	c.say("all workloads are ready")
 	return nil
+}
+
+// Ready reports whether a pod is ready.
+func Ready(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // missing returns a workload that is not ready.

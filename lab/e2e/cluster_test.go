@@ -100,17 +100,11 @@ func (e *e2e) pods(app string) []corev1.Pod {
 	e.check(err)
 	var run []corev1.Pod
 	for _, p := range list.Items {
-		if p.DeletionTimestamp == nil && ready(&p) {
+		if p.DeletionTimestamp == nil && cluster.Ready(&p) {
 			run = append(run, p)
 		}
 	}
 	return run
-}
-
-func ready(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // containers returns the IDs of the containers in the ready pods of a node.
@@ -122,7 +116,7 @@ func (e *e2e) containers(node string) []string {
 	var ids []string
 	for _, p := range list.Items {
 		for _, s := range p.Status.ContainerStatuses {
-			if ready(&p) && s.State.Running != nil {
+			if cluster.Ready(&p) && s.State.Running != nil {
 				ids = append(ids, s.ContainerID)
 			}
 		}
@@ -143,7 +137,8 @@ func (e *e2e) podOf(component, node string) (name string) {
 		if err != nil {
 			return false, err
 		}
-		i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp == nil && ready(&p) })
+		i := slices.IndexFunc(list.Items,
+			func(p corev1.Pod) bool { return p.DeletionTimestamp == nil && cluster.Ready(&p) })
 		if i >= 0 {
 			name = list.Items[i].Name
 		}

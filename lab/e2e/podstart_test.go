@@ -66,7 +66,7 @@ func startPods(b *testing.B, c *cluster.Cluster) float64 {
 			b.Fatal(err)
 		}
 		for _, p := range list.Items {
-			if ready(&p) {
+			if cluster.Ready(&p) {
 				isReady++
 			}
 		}
