@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e e2e-upgrade tour conformance cluster-down demo demo-down test-kernel test-newest test-arm64 test test-long test-race test-race-lab check bench scale compare soak churn oracle golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e e2e-upgrade tour conformance cluster-down demo demo-down test-kernel test-newest test-arm64 test test-long test-race test-race-lab check bench scale compare soak churn chaos oracle golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -241,6 +241,9 @@ soak: ## ask random clusters whether every packet does what the semantics say, a
 
 churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached ENGINE=ovn SEED=1)
 	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-engine "$(ENGINE)" -churn-seed $(or $(SEED),0)
+
+chaos: cluster-up ## inject faults at random into the cluster, or a new one, under traffic, several at once (FOR=10m SEED=1 ARGS="--faults 'agent|partition'"); the report is in dist/chaos
+	@$(LAB) chaos --for $(or $(FOR),10m) --seed $(or $(SEED),1) $(ARGS)
 
 oracle: ## compare what NetworkPolicies mean here with two evaluators of other projects, on random clusters (CHECKS=1000); the first build takes minutes
 	$(GO) test -C lab/oracle -count 1 -v . -rapid.checks=$(or $(CHECKS),100)

@@ -20,6 +20,7 @@ import (
 
 	"hairpin/image"
 	"hairpin/lab"
+	"hairpin/lab/chaos"
 	"hairpin/lab/conformance"
 	"hairpin/lab/demo"
 	"hairpin/lab/probe"
@@ -31,7 +32,8 @@ func main() {
 	err := root().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		if !errors.Is(err, demo.ErrFailed) && !errors.Is(err, conformance.ErrFailed) { // its last line has reported it
+		if !errors.Is(err, demo.ErrFailed) && !errors.Is(err, conformance.ErrFailed) &&
+			!errors.Is(err, chaos.ErrFailed) { // its last line has reported it
 			fmt.Fprintln(os.Stderr, "lab:", err)
 		}
 		os.Exit(1)
@@ -47,7 +49,7 @@ func root() *cobra.Command {
 	slow := c.PersistentFlags().Int("slow", 1, "how many times slower than usual this machine is")
 	c.AddCommand(imageCommand(), kubeCommand(), up(name, slow), show(name, slow), check(name, slow), down(name),
 		execute(name), restart(name), status(name), probes(name), clusterCommand(name), benchmark(name, slow),
-		scaleCommand(name, slow))
+		scaleCommand(name, slow), chaosCommand(name))
 	return c
 }
 

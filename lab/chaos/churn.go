@@ -1,0 +1,123 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+const (
+	churned = 4 // Services that come and go
+	// fresh is the time after which every node serves a new Service.
+	fresh = 3 * time.Second
+)
+
+// churn creates and deletes objects until ctx ends, and deletes what is left. Requests fail while
+// the API server is away; nothing depends on them.
+func (r *run) churn(ctx context.Context) {
+	random := rand.New(rand.NewPCG(r.opt.Seed, 1<<32))
+	stops := map[string]func(){} // Services that exist → ends their clients
+	policy := false
+	for ctx.Err() == nil {
+		pause(ctx, jitter(random, time.Second, 4*time.Second))
+		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+		switch i := random.IntN(churned + 1); {
+		case i == churned:
+			policy = r.flipPolicy(limited, policy)
+		case stops[churnName(i)] == nil:
+			if stop := r.newService(limited, ctx, churnName(i), random); stop != nil {
+				stops[churnName(i)] = stop
+			}
+		default:
+			stops[churnName(i)]()
+			stops[churnName(i)] = nil
+			_ = r.cluster.Client().CoreV1().Services(namespace).Delete(limited, churnName(i), metav1.DeleteOptions{})
+		}
+		cancel()
+	}
+	for _, stop := range stops {
+		if stop != nil {
+			stop()
+		}
+	}
+	for i := range churned { // undeploy removes what this leaves
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		_ = r.cluster.Client().CoreV1().Services(namespace).Delete(limited, churnName(i), metav1.DeleteOptions{})
+		_ = r.flipPolicy(limited, true)
+		cancel()
+	}
+}
+
+func churnName(i int) string { return fmt.Sprint("churn-", i) }
+
+// newService creates a Service of a server on some node, and a client in a pod on another. It
+// returns nil if the Service was not created.
+func (r *run) newService(ctx, run context.Context, name string, random *rand.Rand) (stop func()) {
+	from, to := r.nodes[random.IntN(len(r.nodes))], r.nodes[random.IntN(len(r.nodes))]
+	both := corev1.IPFamilyPolicyRequireDualStack
+	services := r.cluster.Client().CoreV1().Services(namespace)
+	s, err := services.Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.ServiceSpec{
+			IPFamilyPolicy: &both, Selector: map[string]string{"role": roleOpen, "at": to},
+			Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		_ = services.Delete(ctx, name, metav1.DeleteOptions{}) // it may exist although the answer was lost
+		return nil
+	}
+	c := &connection{from: r.pod(roleClient, from), limit: 5 * time.Second, Path: Path{
+		Name: fmt.Sprintf("client-%s to new Service of open-%s", from, to), From: "pod/chaos/client-" + from,
+		To: "svc/chaos/" + name, Nodes: []string{from, to}, Server: roleOpen + "-" + to, Fresh: true,
+	}}
+	for _, ip := range s.Spec.ClusterIPs {
+		c.to = append(c.to, netip.AddrPortFrom(netip.MustParseAddr(ip), 80))
+	}
+	r.mu.Lock()
+	path := len(r.list)
+	r.list = append(r.list, c)
+	r.mu.Unlock()
+	run, cancel := context.WithCancel(run)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		pause(run, fresh)
+		for turn := 0; run.Err() == nil; turn++ {
+			r.ask(context.WithoutCancel(run), path, c, c.to[turn%len(c.to)])
+			pause(run, time.Second)
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// flipPolicy deletes a second policy of the guarded pods, or creates it, and returns whether it
+// exists. It allows what the first one allows.
+func (r *run) flipPolicy(ctx context.Context, exists bool) bool {
+	const name = "churn"
+	all := r.cluster.Client().NetworkingV1().NetworkPolicies(namespace)
+	if exists {
+		return all.Delete(ctx, name, metav1.DeleteOptions{}) != nil
+	}
+	peer := func(role string) networkingv1.NetworkPolicyPeer {
+		return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{
+			MatchLabels: map[string]string{"role": role}}}
+	}
+	_, err := all.Create(ctx, &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"role": roleGuarded}},
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{
+				peer(roleClient), peer("nothing")}}},
+		},
+	}, metav1.CreateOptions{})
+	return err == nil
+}

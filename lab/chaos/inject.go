@@ -1,0 +1,303 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hairpin/lab"
+	"hairpin/lab/attack"
+	"hairpin/lab/cluster"
+)
+
+// backTimeout is how long a daemon may take to be back. A kubelet restarts a container that ends
+// again and again after growing pauses.
+const backTimeout = 6 * time.Minute
+
+// node returns a node, or an error while it reboots.
+func (r *run) node(name string) (*lab.Node, error) {
+	if n := r.cluster.Lab().Node(name); n != nil {
+		return n, nil
+	}
+	return nil, fmt.Errorf("%s does not run", name)
+}
+
+// pids returns the processes of a node whose command line matches a regular expression.
+func pids(ctx context.Context, n *lab.Node, pattern string) ([]string, error) {
+	out, err := n.Exec(ctx, "pgrep", "-f", pattern)
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return nil, nil // none
+	}
+	return strings.Fields(out), err
+}
+
+// signal sends a signal to processes of a node that match a pattern, and returns their IDs.
+func signal(ctx context.Context, n *lab.Node, pattern, sig string) ([]string, error) {
+	list, err := pids(ctx, n, pattern)
+	if err == nil && len(list) == 0 {
+		err = fmt.Errorf("%s: no process matches %q", n.Name(), pattern)
+	}
+	if err == nil {
+		_, err = n.Exec(ctx, append([]string{"kill", "-" + sig}, list...)...)
+	}
+	return list, err
+}
+
+// inside runs a command in the container of a daemon.
+func inside(ctx context.Context, n *lab.Node, pattern string, command ...string) (string, error) {
+	list, err := pids(ctx, n, pattern)
+	if err != nil || len(list) == 0 {
+		return "", fmt.Errorf("%s: no process matches %q: %w", n.Name(), pattern, err)
+	}
+	return n.Exec(ctx, append([]string{"nsenter", "--target", list[0], "--mount", "--"}, command...)...)
+}
+
+// back returns a heal that waits until a process matches a pattern.
+func (r *run) back(node, pattern string) heal {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, backTimeout)
+		defer cancel()
+		return lab.Poll(ctx, 100*time.Millisecond, func() (bool, error) {
+			n, err := r.node(node)
+			if err != nil {
+				return false, err
+			}
+			list, err := pids(ctx, n, pattern)
+			return len(list) > 0, err
+		})
+	}
+}
+
+func killed(pattern string) func(context.Context, *run, Fault) (heal, error) {
+	return func(ctx context.Context, r *run, f Fault) (heal, error) {
+		n, err := r.node(f.Node)
+		if err != nil {
+			return nil, err
+		}
+		_, err = signal(ctx, n, pattern, "KILL")
+		return r.back(f.Node, pattern), err
+	}
+}
+
+func stopped(pattern string) func(context.Context, *run, Fault) (heal, error) {
+	return func(ctx context.Context, r *run, f Fault) (heal, error) {
+		n, err := r.node(f.Node)
+		if err != nil {
+			return nil, err
+		}
+		list, err := signal(ctx, n, pattern, "STOP")
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context) error {
+			for _, pid := range list { // a kubelet may have replaced it
+				_, _ = n.Exec(ctx, "kill", "-CONT", pid)
+			}
+			return r.back(f.Node, pattern)(ctx)
+		}, nil
+	}
+}
+
+// away kills a daemon that the lab started, and starts it again.
+func away(name string) func(context.Context, *run, Fault) (heal, error) {
+	return func(ctx context.Context, r *run, f Fault) (heal, error) {
+		n, err := r.node(f.Node)
+		if err != nil {
+			return nil, err
+		}
+		start := func(ctx context.Context) error { return n.Start(ctx, name) }
+		return start, n.Kill(ctx, name, unix.SIGKILL)
+	}
+}
+
+// ran returns an injection that runs a command on a node, or in the container of a daemon.
+func ran(pattern string, command []string) func(context.Context, *run, Fault) (heal, error) {
+	return func(ctx context.Context, r *run, f Fault) (heal, error) {
+		n, err := r.node(f.Node)
+		switch {
+		case err != nil:
+		case pattern == "":
+			_, err = n.Exec(ctx, command...)
+		default:
+			_, err = inside(ctx, n, pattern, command...)
+		}
+		return nothing, err
+	}
+}
+
+// nothing is the heal of a fault that the product repairs.
+func nothing(context.Context) error { return nil }
+
+func serverKilled(_ context.Context, r *run, _ Fault) (heal, error) {
+	return r.cluster.StartServer, syscall.Kill(r.cluster.Server().PID(), unix.SIGKILL)
+}
+
+func serverStopped(_ context.Context, r *run, _ Fault) (heal, error) {
+	pid := r.cluster.Server().PID()
+	return func(context.Context) error { return syscall.Kill(pid, unix.SIGCONT) }, syscall.Kill(pid, unix.SIGSTOP)
+}
+
+func serverSlow(ctx context.Context, r *run, f Fault) (heal, error) {
+	pid := r.cluster.Server().PID()
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	random := rand.New(rand.NewPCG(uint64(f.Start), uint64(f.End)))
+	go func() {
+		var err error
+		for err == nil && ctx.Err() == nil {
+			err = syscall.Kill(pid, unix.SIGSTOP)
+			pause(ctx, jitter(random, second, 5*second))
+			err = errors.Join(err, syscall.Kill(pid, unix.SIGCONT))
+			pause(ctx, 300*time.Millisecond)
+		}
+		ended <- err
+	}()
+	return func(context.Context) error { stop(); return <-ended }, nil
+}
+
+// rolledOut replaces the agents of all nodes by new pods.
+func rolledOut(ctx context.Context, r *run, _ Fault) (heal, error) {
+	rollout := func(ctx context.Context, what string, flags ...string) error {
+		_, err := r.cluster.Kubectl(ctx, "", append([]string{"--namespace", "hairpin", "rollout", what,
+			"daemonset/hairpin-node"}, flags...)...)
+		return err
+	}
+	return func(ctx context.Context) error { return rollout(ctx, "status", "--timeout="+backTimeout.String()) },
+		rollout(ctx, "restart")
+}
+
+// pause waits for a time, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// paused stops every process of a node but the first, which has no part in anything.
+func paused(ctx context.Context, r *run, f Fault) (heal, error) {
+	n, err := r.node(f.Node)
+	if err != nil {
+		return nil, err
+	}
+	all := func(sig string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := n.Exec(ctx, "sh", "-c", "kill -"+sig+" -1")
+			return err
+		}
+	}
+	return all("CONT"), all("STOP")(ctx)
+}
+
+func rebooted(ctx context.Context, r *run, f Fault) (heal, error) {
+	begin := time.Now().Truncate(time.Second)
+	return func(ctx context.Context) error { return r.restarted(ctx, f.Node, begin) }, r.cluster.Reboot(ctx, f.Node)
+}
+
+// nft loads a table into the underlay, through which all frames between machines pass. The heal
+// removes it.
+func (r *run) nft(ctx context.Context, family, chains string) (heal, error) {
+	underlay := r.cluster.Lab().Underlay()
+	table := family + " chaos" + strconv.FormatInt(r.tables.Add(1), 10)
+	command := underlay.Command(ctx, "nft", "-f", "-")
+	command.Stdin = strings.NewReader("table " + table + " {\n" + chains + "}\n")
+	if out, err := command.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("nft: table %s: %w: %s", table, err, out)
+	}
+	return func(ctx context.Context) error {
+		_, err := underlay.Exec(ctx, "nft", "delete table "+table)
+		return err
+	}, nil
+}
+
+// forward is a chain of a bridge with rules.
+func forward(rules ...string) string {
+	return "chain forward {\ntype filter hook forward priority 0\n" + strings.Join(rules, "\n") + "\n}\n"
+}
+
+// ports returns the underlay's ports of nodes.
+func (r *run) ports(names ...string) ([]string, error) {
+	var list []string
+	for _, name := range names {
+		n, err := r.node(name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, n.UnderlayPort())
+	}
+	return list, nil
+}
+
+// dropped drops what passes between two nodes, both ways or one.
+func dropped(both bool) func(context.Context, *run, Fault) (heal, error) {
+	return func(ctx context.Context, r *run, f Fault) (heal, error) {
+		p, err := r.ports(f.Node, f.Peer)
+		if err != nil {
+			return nil, err
+		}
+		rules := []string{fmt.Sprintf("iifname %s oifname %s drop", p[0], p[1])}
+		if both {
+			rules = append(rules, fmt.Sprintf("iifname %s oifname %s drop", p[1], p[0]))
+		}
+		return r.nft(ctx, "bridge", forward(rules...))
+	}
+}
+
+func withoutAPI(ctx context.Context, r *run, f Fault) (heal, error) {
+	p, err := r.ports(f.Node)
+	if err != nil {
+		return nil, err
+	}
+	return r.nft(ctx, "bridge", forward(fmt.Sprintf("iifname %s tcp dport %d drop", p[0], cluster.APIPort),
+		fmt.Sprintf("oifname %s tcp sport %d drop", p[0], cluster.APIPort)))
+}
+
+func lossy(ctx context.Context, r *run, f Fault) (heal, error) {
+	p, err := r.ports(f.Node)
+	if err != nil {
+		return nil, err
+	}
+	return r.nft(ctx, "bridge", forward("iifname "+p[0]+" numgen random mod 5 == 0 drop",
+		"oifname "+p[0]+" numgen random mod 5 == 0 drop"))
+}
+
+func duplicated(ctx context.Context, r *run, f Fault) (heal, error) {
+	p, err := r.ports(f.Node)
+	if err != nil {
+		return nil, err
+	}
+	rules := "chain ingress {\ntype filter hook ingress device " + p[0] + " priority 0\n"
+	for _, h := range r.cluster.Lab().Hosts() {
+		if h.Name() == f.Node || h.Name() == r.cluster.Lab().Underlay().Name() {
+			continue
+		}
+		mac, err := attack.MAC(h, "eth0")
+		if err != nil {
+			return nil, err
+		}
+		rules += fmt.Sprintf("ether daddr %s numgen random mod 3 == 0 dup to %s\n", mac, h.UnderlayPort())
+	}
+	return r.nft(ctx, "netdev", rules+"}\n")
+}
+
+func unplugged(ctx context.Context, r *run, f Fault) (heal, error) {
+	p, err := r.ports(f.Node)
+	if err != nil {
+		return nil, err
+	}
+	set := func(state string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := r.cluster.Lab().Underlay().Exec(ctx, "ip", "link", "set", p[0], state)
+			return err
+		}
+	}
+	return set("up"), set("down")(ctx)
+}

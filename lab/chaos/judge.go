@@ -1,0 +1,187 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Path is a kind of connection that a client opens again and again.
+type Path struct {
+	Name string `json:"name"`
+	From string `json:"from"` // as hairpin explain takes it
+	To   string `json:"to"`
+	// Nodes are those that every packet passes.
+	Nodes []string `json:"nodes"`
+	// Floating are nodes of which packets pass one at a time: those that can have an address.
+	Floating []string `json:"floating,omitempty"`
+	Denied   bool     `json:"denied,omitempty"` // a policy denies it
+	// Fresh means that an object of the path is new: any fault of its nodes may delay it.
+	Fresh   bool         `json:"fresh,omitempty"`
+	Server  string       `json:"server,omitempty"`  // the only endpoint; empty: any
+	Sources []netip.Addr `json:"sources,omitempty"` // what the server may see; empty: anything
+}
+
+// Result is the result of one connection.
+type Result struct {
+	Path   int
+	At     time.Duration // from the start of the run
+	Took   time.Duration
+	To     netip.AddrPort
+	Error  string // empty: the server answered
+	Server string // its name
+	Saw    netip.Addr
+}
+
+// Window is a fault as it was injected.
+type Window struct {
+	Fault
+	Began time.Duration
+	Ended time.Duration // 0: it has not ended
+	Error string        // why it was not injected or not ended as planned
+}
+
+// Violation is something that no fault excuses.
+type Violation struct {
+	What  string // the invariant
+	Path  *Path  // nil: not a path
+	From  time.Duration
+	To    time.Duration // of the last
+	Count int
+	First string // describes the first
+}
+
+// takeover is the time after which another node has the addresses of a dead one. It includes one
+// retransmission of a SYN.
+const takeover = 3 * time.Second
+
+// forever is the end of a fault that has not ended.
+const forever = time.Duration(math.MaxInt64 / 2)
+
+type span struct{ from, to time.Duration }
+
+func (s span) overlaps(o span) bool { return s.from <= o.to && o.from <= s.to }
+
+// touches reports whether a fault concerns nodes that every packet of a path passes, or nodes that
+// a packet may pass.
+func (w *Window) touches(p *Path) (fixed, floating bool) {
+	if w.Node == "" {
+		return true, false
+	}
+	passes := func(node string) (fixed, any bool) {
+		fixed = slices.Contains(p.Nodes, node)
+		return fixed, fixed || slices.Contains(p.Floating, node)
+	}
+	fixed, any := passes(w.Node)
+	if w.Peer != "" {
+		alsoFixed, also := passes(w.Peer)
+		fixed, any = fixed && alsoFixed, any && also
+	}
+	return fixed, any && !fixed
+}
+
+// excuses returns the times in which connections of a path may fail. A fault that breaks the path
+// excuses it until some seconds after its end. If another fault of these nodes begins meanwhile,
+// the path may stay broken until that has ended: an agent that is stopped repairs nothing.
+func excuses(p *Path, windows []Window) []span {
+	var breaks, touching []span
+	for i := range windows {
+		w := &windows[i]
+		fixed, floating := w.touches(p)
+		if !fixed && !floating {
+			continue
+		}
+		k := byName[w.Kind]
+		end := forever
+		if w.Ended > 0 {
+			end = w.Ended
+		}
+		whole := span{w.Began, end + k.grace}
+		switch {
+		case p.Fresh, k.breaks && (fixed || !k.dead):
+			breaks = append(breaks, whole)
+		case k.breaks: // its addresses move to another node, and may come back
+			breaks = append(breaks, span{w.Began, w.Began + takeover}, span{end, whole.to})
+		default:
+			touching = append(touching, whole)
+		}
+	}
+	touching = append(touching, breaks...)
+	for i := range breaks {
+		for again := true; again; {
+			again = false
+			for _, t := range touching {
+				if t.overlaps(breaks[i]) && t.to > breaks[i].to {
+					breaks[i].to, again = t.to, true
+				}
+			}
+		}
+	}
+	return breaks
+}
+
+// Judge returns what no fault excuses, in order of time. Results of one path that violate the same
+// invariant within ten seconds are one violation.
+func Judge(paths []Path, windows []Window, results []Result) []Violation {
+	excused := make([][]span, len(paths))
+	for i := range paths {
+		excused[i] = excuses(&paths[i], windows)
+	}
+	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(a.At, b.At) })
+	var found []Violation
+	open := map[string]int{} // path and invariant → index in found
+	for _, r := range results {
+		p := &paths[r.Path]
+		what := violated(p, &r)
+		if what == failed && slices.ContainsFunc(excused[r.Path], span{r.At, r.At + r.Took}.overlaps) {
+			what = ""
+		}
+		if what == "" {
+			continue
+		}
+		key := fmt.Sprint(r.Path, what)
+		if i, ok := open[key]; ok && r.At-found[i].To < 10*time.Second {
+			found[i].To, found[i].Count = r.At+r.Took, found[i].Count+1
+			continue
+		}
+		open[key] = len(found)
+		found = append(found, Violation{What: what, Path: p, From: r.At, To: r.At + r.Took, Count: 1,
+			First: r.describe()})
+	}
+	return found
+}
+
+// The invariants of a connection.
+const (
+	failed      = "a connection failed that no fault excuses"
+	passed      = "a denied connection passed"
+	wrongServer = "a packet reached an endpoint that the Service does not have"
+	wrongSource = "a packet had a source address that it must not have"
+)
+
+// violated returns the invariant that a result violates if nothing excuses it, or "".
+func violated(p *Path, r *Result) string {
+	switch {
+	case p.Denied && r.Error == "":
+		return passed
+	case p.Denied:
+		return ""
+	case r.Error != "":
+		return failed
+	case p.Server != "" && p.Server != r.Server:
+		return wrongServer
+	case len(p.Sources) > 0 && !slices.Contains(p.Sources, r.Saw):
+		return wrongSource
+	}
+	return ""
+}
+
+func (r *Result) describe() string {
+	if r.Error != "" {
+		return fmt.Sprintf("to %s, after %d ms: %s", r.To, r.Took.Milliseconds(), r.Error)
+	}
+	return fmt.Sprintf("to %s, answered by %s, which saw %s", r.To, r.Server, r.Saw)
+}

@@ -1,0 +1,134 @@
+package chaos
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+const s = time.Second
+
+// window returns a fault that lasted from the 100th to the 110th second.
+func window(kind, node, peer string) Window {
+	return Window{Fault: Fault{Kind: kind, Node: node, Peer: peer}, Began: 100 * s, Ended: 110 * s}
+}
+
+// TestExcuses checks when a failed connection is a violation.
+func TestExcuses(t *testing.T) {
+	fixed := Path{Nodes: []string{"node-a", "node-b"}}
+	floating := Path{Nodes: []string{"node-a"}, Floating: []string{"node-b", "node-c"}}
+	grace := byName["ovs-vswitchd killed"].grace
+	running := window("ovs-vswitchd stopped", "node-a", "")
+	running.Ended = 0
+	for name, c := range map[string]struct {
+		path     Path
+		windows  []Window
+		at, took time.Duration
+		excused  bool
+	}{
+		"no fault":      {fixed, nil, 105 * s, s, false},
+		"during":        {fixed, []Window{window("ovs-vswitchd killed", "node-a", "")}, 105 * s, s, true},
+		"before":        {fixed, []Window{window("ovs-vswitchd killed", "node-a", "")}, 98 * s, s, false},
+		"begins before": {fixed, []Window{window("ovs-vswitchd killed", "node-a", "")}, 98 * s, 3 * s, true},
+		"within the grace": {fixed, []Window{window("ovs-vswitchd killed", "node-a", "")}, 110*s + grace - s, s,
+			true},
+		"after the grace":     {fixed, []Window{window("ovs-vswitchd killed", "node-a", "")}, 111*s + grace, s, false},
+		"another node":        {fixed, []Window{window("ovs-vswitchd killed", "node-c", "")}, 105 * s, s, false},
+		"has not ended":       {fixed, []Window{running}, 1000 * s, s, true},
+		"agent":               {fixed, []Window{window("agent killed", "node-a", "")}, 105 * s, s, false},
+		"control plane":       {fixed, []Window{window("control plane killed", "", "")}, 105 * s, s, false},
+		"partition":           {fixed, []Window{window("partition", "node-b", "node-a")}, 105 * s, s, true},
+		"other partition":     {fixed, []Window{window("partition", "node-b", "node-c")}, 105 * s, s, false},
+		"partition, floating": {floating, []Window{window("partition", "node-c", "node-a")}, 105 * s, s, true},
+		"takeover":            {floating, []Window{window("node paused", "node-b", "")}, 101 * s, s, true},
+		"after the takeover":  {floating, []Window{window("node paused", "node-b", "")}, 104 * s, s, false},
+		"back":                {floating, []Window{window("node paused", "node-b", "")}, 109 * s, 2 * s, true},
+		"client's node":       {floating, []Window{window("node paused", "node-a", "")}, 104 * s, s, true},
+		"flushed, floating":   {floating, []Window{window("nft ruleset flushed", "node-b", "")}, 105 * s, s, true},
+		"nothing repairs": {fixed, []Window{window("nft ruleset flushed", "node-a", ""),
+			{Fault: Fault{Kind: "agent stopped", Node: "node-a"}, Began: 111 * s, Ended: 150 * s}}, 145 * s, s, true},
+		"another agent": {fixed, []Window{window("nft ruleset flushed", "node-a", ""),
+			{Fault: Fault{Kind: "agent stopped", Node: "node-c"}, Began: 111 * s, Ended: 150 * s}}, 145 * s, s, false},
+		"agent stopped later": {fixed, []Window{window("nft ruleset flushed", "node-a", ""),
+			{Fault: Fault{Kind: "agent stopped", Node: "node-a"}, Began: 130 * s, Ended: 150 * s}}, 145 * s, s, false},
+		"new object": {Path{Nodes: []string{"node-a"}, Fresh: true}, []Window{window("agent killed", "node-a", "")},
+			105 * s, s, true},
+	} {
+		results := []Result{{At: c.at, Took: c.took, Error: "timeout"}}
+		if found := Judge([]Path{c.path}, c.windows, results); (len(found) == 0) != c.excused {
+			t.Errorf("%s: violations %v", name, found)
+		}
+	}
+}
+
+// TestJudge checks the invariants that nothing excuses, and that results are counted together.
+func TestJudge(t *testing.T) {
+	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	paths := []Path{
+		{Name: "open", Nodes: []string{"node-a"}, Server: "web", Sources: []netip.Addr{a}},
+		{Name: "denied", Nodes: []string{"node-a"}, Denied: true},
+	}
+	excuse := []Window{window("node paused", "node-a", "")}
+	good := Result{Server: "web", Saw: a}
+	for _, c := range []struct {
+		result Result
+		want   string
+	}{
+		{good, ""},
+		{Result{Server: "db", Saw: a}, wrongServer},
+		{Result{Server: "web", Saw: b}, wrongSource},
+		{Result{Error: "timeout"}, ""},
+		{Result{Path: 1, Error: "timeout"}, ""},
+		{Result{Path: 1, Server: "web"}, passed},
+	} {
+		c.result.At = 105 * s
+		got := ""
+		for _, v := range Judge(paths, excuse, []Result{c.result}) {
+			got += v.What
+		}
+		if got != c.want {
+			t.Errorf("%+v: %q, want %q", c.result, got, c.want)
+		}
+	}
+	var results []Result
+	for _, at := range []time.Duration{20, 5, 8, 1} {
+		results = append(results, Result{At: at * s, Took: s, Error: "timeout"})
+	}
+	found := Judge(paths, nil, results)
+	if len(found) != 2 || found[0].Count != 3 || found[0].From != s || found[0].To != 9*s || found[1].Count != 1 {
+		t.Errorf("%+v", found)
+	}
+}
+
+// TestNotice checks the figures of a fault.
+func TestNotice(t *testing.T) {
+	paths := []Path{{Nodes: []string{"node-a"}}, {Nodes: []string{"node-b"}}, {Nodes: []string{"node-a"}, Denied: true}}
+	var results []Result
+	for at := range time.Duration(120) {
+		r := Result{At: at * s, Took: s / 10}
+		if at >= 101 && at < 108 {
+			r.Error = "timeout"
+		}
+		for path := range paths {
+			r.Path = path
+			results = append(results, r)
+		}
+	}
+	w := window("ovs-vswitchd stopped", "node-a", "")
+	if lost, longest := notice(&w, paths, results); lost != 7 || longest != 8*s {
+		t.Errorf("%d lost, %s without a success; want 7 and 8s", lost, longest)
+	}
+}
+
+// TestLeaks checks which resources may grow.
+func TestLeaks(t *testing.T) {
+	before := map[string]int{"a: ports": 5, "a: goroutines of the agent": 100}
+	for name, c := range map[string]struct {
+		ports, goroutines, want int
+	}{"same": {5, 100, 0}, "fewer": {4, 90, 0}, "a little": {5, 110, 0}, "port": {6, 100, 1}, "many": {5, 111, 1}} {
+		after := map[string]int{"a: ports": c.ports, "a: goroutines of the agent": c.goroutines}
+		if got := leaks(before, after); len(got) != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+// scope is where a kind of fault can be injected.
+type scope int
+
+const (
+	onNode         scope = iota // any node
+	onWorker                    // a node without the control plane
+	onPair                      // between two nodes
+	onControlPlane              // etcd, API server, controller manager and scheduler
+)
+
+// wholeNode is the part that fails if every program of a node does.
+const wholeNode = "node"
+
+// heal ends a fault and returns when what failed is back.
+type heal func(context.Context) error
+
+// kind is a kind of fault.
+type kind struct {
+	name        string
+	about       string // what it does
+	where       scope
+	part        string        // what fails; a node's part fails once at a time
+	least, most time.Duration // how long it lasts
+	weight      int           // how often it is drawn
+	breaks      bool          // connections through the node, or between the two, may fail
+	dead        bool          // peers find the node dead
+	silent      bool          // the node's kubelet does not reach the API server
+	// grace is how long connections may fail after the end.
+	grace  time.Duration
+	inject func(context.Context, *run, Fault) (heal, error)
+}
+
+// byName has all kinds of faults. It is set in init because injections refer to it.
+var byName = map[string]*kind{}
+
+// names are those of all kinds, in the order of the table.
+var names []string
+
+func add(k kind) {
+	byName[k.name] = &k
+	names = append(names, k.name)
+}
+
+// Names returns the names of all kinds of faults.
+func Names() []string { return names }
+
+// daemons are the programs of a node in pods, with a regular expression for their command lines.
+// They are restarted by what started them.
+var daemons = []struct {
+	name, pattern string
+	forwards      bool // the node's packets pass it
+}{
+	{"agent", "^hairpin node", false},
+	{"controller", "^hairpin controller", false},
+	{"ovsdb-server", "^ovsdb-server .*/conf.db", false},
+	{"ovs-vswitchd", "^ovs-vswitchd", true},
+	{"OVN northbound database", "^ovsdb-server .*/ovnnb_db.db", false},
+	{"OVN southbound database", "^ovsdb-server .*/ovnsb_db.db", false},
+	{"ovn-northd", "^ovn-northd", false},
+	{"ovn-controller", "^ovn-controller", false},
+}
+
+// PrintKinds writes a line for each kind of fault.
+func PrintKinds(w io.Writer) {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "FAULT\tLASTS\tCONNECTIONS MAY FAIL\tWHAT IT DOES")
+	for _, name := range names {
+		k := byName[name]
+		fails := "no"
+		if k.breaks {
+			fails = fmt.Sprintf("until %s after its end", k.grace)
+		}
+		fmt.Fprintf(t, "%s\t%s to %s\t%s\t%s\n", name, k.least, k.most, fails, k.about)
+	}
+	_ = t.Flush() // an error cannot be reported
+}
+
+const second = time.Second
+
+func init() {
+	for _, d := range daemons {
+		grace := time.Duration(0)
+		if d.forwards {
+			grace = 5 * second
+		}
+		add(kind{name: d.name + " killed", about: "SIGKILL", part: d.name, weight: 2, breaks: d.forwards, grace: grace,
+			inject: killed(d.pattern)})
+		add(kind{name: d.name + " stopped", about: "SIGSTOP, then SIGCONT", part: d.name, least: 3 * second,
+			most: 20 * second, weight: 1, breaks: d.forwards, dead: d.forwards, silent: d.forwards, grace: grace,
+			inject: stopped(d.pattern)})
+	}
+	for _, name := range []string{"kubelet", "containerd"} {
+		add(kind{name: name + " killed", about: "SIGKILL; started again at the end", part: name, least: second,
+			most: 15 * second, weight: 1, silent: true, inject: away(name)})
+		add(kind{name: name + " stopped", about: "SIGSTOP, then SIGCONT", part: name, least: 3 * second,
+			most: 15 * second, weight: 1, silent: true, inject: stopped("^" + name + "( |$)")})
+	}
+	add(kind{name: "control plane killed", about: "SIGKILL; started again at the end", where: onControlPlane,
+		part: "control plane", least: second, most: 15 * second, weight: 2, silent: true, inject: serverKilled})
+	add(kind{name: "control plane stopped", about: "SIGSTOP, then SIGCONT", where: onControlPlane,
+		part: "control plane", least: 3 * second, most: 15 * second, weight: 1, silent: true, inject: serverStopped})
+	add(kind{name: "control plane slow", about: "it is stopped for 1 to 5 s at a time, with 300 ms between",
+		where: onControlPlane, part: "control plane", least: 5 * second, most: 15 * second, weight: 1, silent: true,
+		inject: serverSlow})
+	add(kind{name: "agents rolled out", about: "`kubectl rollout restart`, and the wait for it", where: onControlPlane,
+		part: "rollout", least: second, most: second, weight: 1, inject: rolledOut})
+	changes()
+	network()
+	add(kind{name: "node paused", about: "SIGSTOP of every process of the node, then SIGCONT", part: wholeNode,
+		least: 3 * second, most: 20 * second, weight: 2, breaks: true, dead: true, silent: true, grace: 5 * second,
+		inject: paused})
+	add(kind{name: "node rebooted", about: "every process of the node is killed, and it boots again",
+		where: onWorker, part: wholeNode, least: 40 * second, most: 40 * second, weight: 1, breaks: true, dead: true,
+		silent: true, grace: 5 * second, inject: rebooted})
+}
+
+// changes adds faults that change what the agent has written to a node.
+func changes() {
+	const atOnce = 100 * time.Millisecond
+	in := func(name, about, daemon string, grace time.Duration, command ...string) {
+		add(kind{name: name, about: about, part: name, least: atOnce, most: atOnce, weight: 1, breaks: true,
+			grace: grace, inject: ran(daemon, command)})
+	}
+	const vswitchd, controller = "^ovs-vswitchd", "^ovn-controller"
+	in("nft ruleset flushed", "`nft flush ruleset`", "", 5*second, "nft", "flush", "ruleset")
+	in("flows of br-int deleted", "`ovs-ofctl del-flows br-int`", vswitchd, 10*second, "ovs-ofctl", "del-flows",
+		"br-int")
+	in("flows of br-ex deleted", "`ovs-ofctl del-flows br-ex`", vswitchd, 5*second, "ovs-ofctl", "del-flows", "br-ex")
+	in("addresses of ovn-k8s-mp0 deleted", "`ip address flush dev ovn-k8s-mp0`", "", 5*second,
+		"ip", "address", "flush", "dev", "ovn-k8s-mp0")
+	in("ovn-k8s-mp0 set down", "`ip link set ovn-k8s-mp0 down`", "", 5*second, "ip", "link", "set", "ovn-k8s-mp0",
+		"down")
+	in("port ovn-k8s-mp0 deleted", "`ovs-vsctl del-port ovn-k8s-mp0`", vswitchd, 10*second,
+		"ovs-vsctl", "--no-wait", "del-port", "ovn-k8s-mp0")
+	in("OVN routes deleted", "`ovn-nbctl clear Logical_Router ovn_cluster_router static_routes policies`", controller,
+		5*second, "ovn-nbctl", "clear", "Logical_Router", "ovn_cluster_router", "static_routes", "policies")
+}
+
+// network adds faults of the network between nodes.
+func network() {
+	const least, most = 3 * second, 20 * second
+	add(kind{name: "partition", about: "no packet passes between two nodes", where: onPair, part: "network",
+		least: least,
+		most:  most, weight: 2, breaks: true, silent: true, grace: 5 * second, inject: dropped(true)})
+	add(kind{name: "one-way loss", about: "no packet passes from one node to another", where: onPair, part: "network",
+		least: least, most: most, weight: 1, breaks: true, silent: true, grace: 5 * second, inject: dropped(false)})
+	add(kind{name: "no API", about: "packets between a node and the API server are dropped", where: onWorker,
+		part: "network", least: least, most: most, weight: 2, silent: true, inject: withoutAPI})
+	add(kind{name: "loss of 20 %", about: "one in five packets to and from a node is dropped", part: "network",
+		least: least,
+		most:  most, weight: 1, breaks: true, silent: true, grace: 5 * second, inject: lossy})
+	add(kind{name: "duplicated frames", about: "one in three frames from a node to another arrives twice",
+		part: "network", least: least, most: most, weight: 1, inject: duplicated})
+	add(kind{name: "uplink down", about: "the node's uplink has no carrier", part: "network", least: least, most: most,
+		weight: 2, breaks: true, dead: true, silent: true, grace: 5 * second, inject: unplugged})
+}

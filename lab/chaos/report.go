@@ -1,0 +1,233 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Save writes a schedule to a file.
+func (s *Schedule) Save(file string) error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
+// Load reads a schedule from a file that Save wrote.
+func Load(file string) (*Schedule, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	s := &Schedule{}
+	if err := json.Unmarshal(text, s); err != nil {
+		return nil, fmt.Errorf("read schedule %s: %w", file, err)
+	}
+	if len(s.Nodes) == 0 {
+		return nil, fmt.Errorf("schedule %s has no nodes", file)
+	}
+	for _, f := range s.Faults {
+		if byName[f.Kind] == nil {
+			return nil, fmt.Errorf("schedule %s: no kind of fault is %q", file, f.Kind)
+		}
+	}
+	return s, nil
+}
+
+// explanation is what `hairpin explain` found right after a failure.
+type explanation struct {
+	path string
+	at   time.Duration
+	text string
+}
+
+// mostExplained is how many failures are explained.
+const mostExplained = 5
+
+// explainSoon explains a connection in the background if it violates an invariant. The caller holds
+// the lock.
+func (r *run) explainSoon(c *connection, result *Result) {
+	during := span{result.At, result.At + result.Took}
+	switch what := violated(&c.Path, result); {
+	case what == "" || len(r.explains) >= mostExplained:
+		return
+	case what == failed && slices.ContainsFunc(excuses(&c.Path, r.windows[:r.started()]), during.overlaps):
+		return
+	case slices.ContainsFunc(r.explains, func(e explanation) bool { return e.path == c.Name }):
+		return
+	}
+	r.say("%s: fails: %s", c.Name, result.describe())
+	i := len(r.explains)
+	r.explains = append(r.explains, explanation{path: c.Name, at: result.At, text: "it did not end"})
+	family := "4"
+	if result.To.Addr().Is6() {
+		family = "6"
+	}
+	r.explaining.Go(func() {
+		text, err := r.hairpin(context.Background(), "explain", c.From, c.To, "--family", family, "--proto", "tcp",
+			"--live")
+		if err != nil {
+			text += "\n" + err.Error()
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.explains[i].text = text
+	})
+}
+
+// started returns how many faults have begun. They are in the order of their start.
+func (r *run) started() int {
+	i := slices.IndexFunc(r.windows, func(w Window) bool { return w.Began == 0 })
+	if i < 0 {
+		return len(r.windows)
+	}
+	return i
+}
+
+// figure is what clients noticed of a fault that no other disturbed.
+type figure struct {
+	injected, alone int
+	failed          int           // connections
+	longest         time.Duration // without a success of a path through the node
+}
+
+// report writes the report, prints its end, and returns ErrFailed if there are violations.
+func (r *run) report(ctx context.Context, s *Schedule) error {
+	r.explaining.Wait()
+	paths := make([]Path, len(r.list))
+	for i, c := range r.list {
+		paths[i] = c.Path
+	}
+	windows := r.windows[:r.started()]
+	found := append(Judge(paths, windows, r.results), r.found...)
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Chaos: seed %d, %s\n\n%d faults, %d connections on %d paths, %d violations.\n", s.Seed, s.For,
+		len(windows), len(r.results), len(paths), len(found))
+	b.WriteString("\n## Violations\n\n")
+	for _, v := range found {
+		name := ""
+		if v.Path != nil {
+			name = v.Path.Name + ": "
+		}
+		line := fmt.Sprintf("%.1f to %.1f s: %s%s (%d times); %s", v.From.Seconds(), v.To.Seconds(), name, v.What,
+			v.Count,
+			v.First)
+		fmt.Fprintln(&b, "-", strings.ReplaceAll(line, "\n", "\n  "))
+		fmt.Fprintln(r.opt.Out, line)
+	}
+	b.WriteString("\n## Faults\n\n| began | ended | fault | node | failed connections | longest without a " +
+		"success | error |\n" +
+		"|---|---|---|---|---|---|---|\n")
+	for i := range windows {
+		w := &windows[i]
+		lost, longest := notice(w, paths, r.results)
+		fmt.Fprintf(&b, "| %.1f s | %.1f s | %s | %s %s | %d | %.1f s | %s |\n", w.Began.Seconds(), w.Ended.Seconds(),
+			w.Kind,
+			w.Node, w.Peer, lost, longest.Seconds(), strings.ReplaceAll(w.Error, "\n", " "))
+	}
+	figures(&b, windows, paths, r.results)
+	for _, e := range r.explains {
+		fmt.Fprintf(&b, "\n## hairpin explain at %.1f s: %s\n\n```\n%s```\n", e.at.Seconds(), e.path, e.text)
+	}
+	status, err := r.hairpin(ctx, "status")
+	fmt.Fprintf(&b, "\n## hairpin status at the end\n\n```\n%s```\n", status)
+	if err != nil {
+		fmt.Fprintln(&b, err)
+	}
+	events, err := r.cluster.Kubectl(ctx, "", "get", "events", "-A", "--sort-by=.lastTimestamp",
+		"--field-selector=type=Warning")
+	fmt.Fprintf(&b, "\n## Events\n\n```\n%s```\n", events)
+	if err != nil {
+		fmt.Fprintln(&b, err)
+	}
+	file := filepath.Join(r.opt.Dir, "report.md")
+	err = errors.Join(os.WriteFile(file, []byte(b.String()), 0o644), writeJSON(filepath.Join(r.opt.Dir, "run.json"),
+		map[string]any{"paths": paths, "windows": windows, "failures": failures(r.results)}))
+	r.say("%d faults, %d connections, %d violations: %s", len(windows), len(r.results), len(found), file)
+	if err == nil && len(found) > 0 {
+		err = ErrFailed
+	}
+	return err
+}
+
+func writeJSON(file string, value any) error {
+	text, err := json.MarshalIndent(value, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, text, 0o644)
+}
+
+// failures returns the results of connections that failed, except those that ended as they must.
+func failures(results []Result) (list []Result) {
+	for _, r := range results {
+		if r.Error != "" {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// notice returns how many connections of a fault's paths failed, and the longest time in which one
+// of these paths had no success.
+func notice(w *Window, paths []Path, results []Result) (lost int, longest time.Duration) {
+	during := span{w.Began, w.Ended + byName[w.Kind].grace}
+	last := map[int]time.Duration{}
+	for i := range results {
+		r := &results[i]
+		p := &paths[r.Path]
+		if fixed, floating := w.touches(p); p.Denied || !fixed && !floating {
+			continue
+		}
+		at := span{r.At, r.At + r.Took}
+		if r.Error != "" {
+			if at.overlaps(during) {
+				lost++
+			}
+			continue
+		}
+		if before, ok := last[r.Path]; ok && (span{before, at.to}).overlaps(during) {
+			longest = max(longest, at.to-before)
+		}
+		last[r.Path] = at.to
+	}
+	return lost, longest
+}
+
+// figures writes a table of what was noticed of each kind of fault that no other fault disturbed.
+func figures(b *strings.Builder, windows []Window, paths []Path, results []Result) {
+	all := map[string]*figure{}
+	for i := range windows {
+		w := &windows[i]
+		f := all[w.Kind]
+		if f == nil {
+			f = &figure{}
+			all[w.Kind] = f
+		}
+		f.injected++
+		if slices.ContainsFunc(windows, func(o Window) bool {
+			return o.Fault != w.Fault && byName[o.Kind].breaks && o.Began < w.Ended+settleTime/3 && w.Began < o.Ended+
+				settleTime/3
+		}) {
+			continue
+		}
+		lost, longest := notice(w, paths, results)
+		f.alone, f.failed, f.longest = f.alone+1, f.failed+lost, max(f.longest, longest)
+	}
+	b.WriteString("\n## Kinds of faults\n\nThe figures are those of faults that no fault of another node's " +
+		"packets disturbed.\n\n" +
+		"| fault | injected | undisturbed | failed connections | longest without a success |\n|---|---|---|---|---|\n")
+	for _, name := range names {
+		if f := all[name]; f != nil {
+			fmt.Fprintf(b, "| %s | %d | %d | %d | %.1f s |\n", name, f.injected, f.alone, f.failed, f.longest.Seconds())
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"hairpin/lab/cluster"
+)
+
+// ErrFailed means that invariants were violated. The report says which.
+var ErrFailed = errors.New("invariants were violated")
+
+// Options describe a run on a cluster that is up.
+type Options struct {
+	Seed   uint64
+	For    time.Duration
+	Faults *regexp.Regexp // of kinds of faults; nil: all
+	// Schedule, if not nil, has the faults in place of those of the seed.
+	Schedule *Schedule
+	Root     string // of the sources, with the results of make in bin
+	Dir      string // for the report
+	Out      io.Writer
+}
+
+// run is a run.
+type run struct {
+	opt     Options
+	cluster *cluster.Cluster
+	nodes   []string
+	list    []*connection
+	moving  []netip.Addr // addresses that one node has at a time
+	begin   time.Time
+	tables  atomic.Int64 // of nft, in the underlay
+
+	stopServer func() error
+
+	mu         sync.Mutex
+	results    []Result
+	windows    []Window
+	found      []Violation
+	explains   []explanation
+	explaining sync.WaitGroup
+	outMu      sync.Mutex
+}
+
+// plan returns the schedule of the options.
+func (o *Options) plan(c *cluster.Cluster) Schedule {
+	kinds := names
+	if o.Faults != nil {
+		kinds = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !o.Faults.MatchString(name) })
+	}
+	return Plan(o.Seed, o.For, nodeNames(c), kinds)
+}
+
+// nodeNames returns the nodes of a cluster. The first has the control plane.
+func nodeNames(c *cluster.Cluster) (list []string) {
+	for _, n := range c.Lab().Nodes() {
+		list = append(list, n.Name())
+	}
+	return list
+}
+
+// Run runs a schedule on a cluster and writes the report. It returns ErrFailed if invariants were
+// violated.
+func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
+	r := &run{opt: opt, cluster: c, begin: time.Now(), nodes: nodeNames(c)}
+	schedule := opt.Schedule
+	if schedule == nil {
+		s := opt.plan(c)
+		schedule = &s
+	}
+	schedule.Print(opt.Out)
+	if err := os.MkdirAll(opt.Dir, 0o755); err != nil {
+		return err
+	}
+	if err := schedule.Save(filepath.Join(opt.Dir, "schedule.json")); err != nil {
+		return err
+	}
+	r.say("the workload starts")
+	if err := errors.Join(r.undeploy(ctx), r.deploy(ctx)); err != nil {
+		return err
+	}
+	defer func() { // also after an interrupt
+		if err := r.undeploy(context.WithoutCancel(ctx)); err != nil {
+			r.say("remove the workload: %v", err)
+		}
+	}()
+	if err := r.synced(ctx, time.Minute); err != nil {
+		return fmt.Errorf("before the first fault: %w", err)
+	}
+	before, err := r.resources(ctx)
+	if err != nil {
+		return err
+	}
+	r.play(ctx, schedule)
+	r.settle(ctx, before)
+	return r.report(context.WithoutCancel(ctx), schedule)
+}
+
+// play injects the faults of a schedule under traffic.
+func (r *run) play(ctx context.Context, s *Schedule) {
+	r.begin = time.Now()
+	traffic, stop := context.WithCancel(ctx)
+	var clients, faults sync.WaitGroup
+	clients.Go(func() { r.clients(traffic) })
+	clients.Go(func() { r.churn(traffic) })
+	for _, a := range slices.Concat(r.moving, egressIPs[:1]) {
+		clients.Go(func() {
+			if err := r.watch(traffic, a); err != nil {
+				r.violate(Violation{What: "the lab failed", From: r.since(), To: r.since(), First: err.Error()})
+			}
+		})
+	}
+	r.windows = make([]Window, len(s.Faults))
+	for i, f := range s.Faults {
+		faults.Go(func() {
+			pause(ctx, f.Start-r.since())
+			if ctx.Err() == nil {
+				r.fault(ctx, i, f)
+			}
+		})
+	}
+	faults.Wait()
+	pause(ctx, s.For-r.since())
+	r.say("the last fault has ended")
+	pause(ctx, 5*time.Second)
+	stop()
+	clients.Wait()
+}
+
+// fault injects a fault and ends it. An interrupt ends it early.
+func (r *run) fault(ctx context.Context, i int, f Fault) {
+	r.update(i, func(w *Window) { w.Fault, w.Began = f, r.since() })
+	r.say("%s %s %s: begins", f.Kind, f.Node, f.Peer)
+	end, err := byName[f.Kind].inject(ctx, r, f)
+	pause(ctx, f.End-r.since())
+	if end != nil {
+		err = errors.Join(err, end(context.WithoutCancel(ctx)))
+	}
+	r.update(i, func(w *Window) {
+		w.Ended = r.since()
+		if err != nil {
+			w.Error = err.Error()
+		}
+	})
+	if err != nil {
+		r.say("%s %s %s: has ended: %v", f.Kind, f.Node, f.Peer, err)
+	} else {
+		r.say("%s %s %s: has ended", f.Kind, f.Node, f.Peer)
+	}
+}
+
+func (r *run) update(i int, change func(*Window)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.windows[i])
+}
+
+func (r *run) violate(v Violation) {
+	r.say("%s: %s", v.What, v.First)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.found = append(r.found, v)
+}
+
+// say prints a line of progress.
+func (r *run) say(format string, args ...any) {
+	r.outMu.Lock()
+	defer r.outMu.Unlock()
+	fmt.Fprintf(r.opt.Out, "%6.1f s  %s\n", r.since().Seconds(), fmt.Sprintf(format, args...))
+}

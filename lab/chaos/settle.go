@@ -1,0 +1,149 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"hairpin/lab"
+)
+
+// settleTime is how long nodes may take to be in sync after the last fault.
+const settleTime = 30 * time.Second
+
+// hairpin runs a command of the program for the whole cluster, with the administrator's kubeconfig.
+func (r *run) hairpin(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(r.opt.Root, "bin", "hairpin"),
+		append(args, "--kubeconfig", r.cluster.Kubeconfig())...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// synced waits until every node is in sync, `hairpin diff` is empty and every pod is ready.
+func (r *run) synced(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	last := "nothing answered"
+	err := lab.Poll(ctx, time.Second, func() (bool, error) {
+		out, err := r.hairpin(ctx, "status", "--brief")
+		if err != nil && ctx.Err() == nil {
+			last = "hairpin status: " + out
+		}
+		if err != nil {
+			return false, nil
+		}
+		for _, n := range r.cluster.Lab().Nodes() {
+			out, err := inside(ctx, n, "^hairpin node", "hairpin", "diff")
+			if err != nil && ctx.Err() == nil {
+				last = fmt.Sprintf("hairpin diff on %s: %v\n%s", n.Name(), err, out)
+			}
+			if err != nil {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err == nil {
+		err = r.workloads(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("not in sync after %s: %w; last: %s", limit, err, last)
+	}
+	return nil
+}
+
+// settle checks what must be so after the last fault.
+func (r *run) settle(ctx context.Context, before map[string]int) {
+	if ctx.Err() != nil {
+		return
+	}
+	begin := r.since()
+	if err := r.synced(ctx, settleTime); err != nil {
+		r.violate(Violation{What: "not everything is in sync 30 s after the last fault", From: begin, To: r.since(),
+			Count: 1, First: err.Error()})
+		if err := r.synced(ctx, 5*time.Minute); err != nil {
+			r.violate(Violation{What: "a node does not recover", From: begin, To: r.since(), Count: 1,
+				First: err.Error()})
+			return
+		}
+	}
+	r.say("everything is in sync %.1f s after the last fault", (r.since() - begin).Seconds())
+	var grown []string
+	err := lab.Poll(ctx, 5*time.Second, func() (bool, error) { // connections end, caches expire
+		after, err := r.resources(ctx)
+		grown = leaks(before, after)
+		return len(grown) == 0 || r.since()-begin > 90*time.Second, err
+	})
+	if err != nil {
+		grown = append(grown, err.Error())
+	}
+	if len(grown) > 0 {
+		r.violate(Violation{What: "resources are not what they were", From: begin, To: r.since(), Count: len(grown),
+			First: strings.Join(grown, "; ")})
+	}
+}
+
+// counts are commands whose output is a number, for each node: in the container of a daemon, or on
+// the node.
+var counts = []struct{ what, daemon, command string }{
+	{"flows of br-int", "^ovs-vswitchd", "ovs-ofctl dump-flows br-int | grep -c cookie="},
+	{"flows of br-ex", "^ovs-vswitchd", "ovs-ofctl dump-flows br-ex | grep -c cookie="},
+	{"ports", "^ovs-vswitchd", "ovs-vsctl --no-wait --bare --columns=name find Interface | grep -c ."},
+	{"OVN ports", "^ovn-controller", "ovn-nbctl --bare --columns=name find Logical_Switch_Port | grep -c ."},
+	{"links", "", "ip -o link | wc -l"},
+	{"routes", "", "ip route show table all | wc -l"},
+	{"rules", "", "{ ip rule; ip -6 rule; } | wc -l"},
+	{"network namespaces", "", "ls /run/netns | wc -l"},
+	{"rules of nft", "", "nft list ruleset | wc -l"},
+	{"goroutines of the agent", "^hairpin node", "hairpin probe metrics | sed -n 's/^go_goroutines //p'"},
+	{"files of the agent", "^hairpin node", "hairpin probe metrics | sed -n 's/^process_open_fds //p'"},
+	{"files of ovs-vswitchd", "", "ls /proc/$(pgrep -o -f ^ovs-vswitchd)/fd | wc -l"},
+}
+
+// resources counts what could leak.
+func (r *run) resources(ctx context.Context) (map[string]int, error) {
+	all := map[string]int{}
+	for _, n := range r.cluster.Lab().Nodes() {
+		for _, c := range counts {
+			var out string
+			var err error
+			if c.daemon == "" {
+				out, err = n.Exec(ctx, "sh", "-c", c.command)
+			} else {
+				out, err = inside(ctx, n, c.daemon, "sh", "-c", c.command)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("count %s: %w", c.what, err)
+			}
+			number, err := strconv.Atoi(strings.TrimSpace(out))
+			if err != nil {
+				return nil, fmt.Errorf("count %s of %s: %w", c.what, n.Name(), err)
+			}
+			all[n.Name()+": "+c.what] = number
+		}
+	}
+	return all, nil
+}
+
+// leaks returns what has grown: by more than a tenth where the number depends on the traffic, or at
+// all.
+func leaks(before, after map[string]int) (list []string) {
+	for _, what := range slices.Sorted(maps.Keys(before)) {
+		most := before[what]
+		if strings.Contains(what, "goroutines") || strings.Contains(what, "files") || strings.Contains(what, "flows") {
+			most += max(most/10, 5)
+		}
+		if after[what] > most {
+			list = append(list, fmt.Sprintf("%s: %d, now %d", what, before[what], after[what]))
+		}
+	}
+	return list
+}
