@@ -34,6 +34,7 @@ type known struct {
 	restarts     uint64
 	openvswitch  *report.Switch
 	isolated     int // own pods that policies isolate
+	carriers     egressCarriers
 }
 
 // board holds the newest known.
@@ -80,7 +81,8 @@ func (a *agent) latest(ctx context.Context) known {
 // post publishes the result of a round.
 func (a *agent) post(round uint64) {
 	a.board.put(known{
-		round: round, seen: a.snapshot, base: a.egress.view.Base, all: a.planned.all, why: a.sourceErr,
+		round: round, seen: a.snapshot, base: a.egress.view.Base, carriers: a.egress.carriers, all: a.planned.all,
+		why:  a.sourceErr,
 		want: a.planned.want, reason: a.notReady(), problems: a.planned.problems,
 		listenErrors: a.monitor.listenErrors, others: slices.Concat(a.egress.view.Conflicts(), a.nodeProblems()),
 		restarts: a.vswitch.restarts, openvswitch: a.openvswitch(), isolated: a.planned.planner.IsolatedPods(),
@@ -116,6 +118,7 @@ func (a *agent) report(k known) report.Report {
 	a.reportOps(&r)
 	if k.seen != nil {
 		r.Egress = view.Report(k.seen, k.base)
+		k.carriers.setSince(r.Egress)
 		r.Services = len(k.seen.Frontends)
 		r.IsolatedPods = k.isolated
 		for _, p := range k.seen.Policies {

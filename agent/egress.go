@@ -17,6 +17,7 @@ import (
 	"hairpin/egress/wire"
 	"hairpin/kube"
 	"hairpin/kubeapi"
+	"hairpin/report"
 )
 
 // reasonConflict is the reason of Events on EgressIPs, and on Services with an announced address,
@@ -47,6 +48,7 @@ type egressSide struct {
 	observed *cluster.Snapshot        // of the last observe
 	since    map[netip.Addr]time.Time // when the node got its egress addresses; nil before the first Snapshot
 	moved    func(time.Duration)      // measures the time until an address is announced
+	carriers egressCarriers           // of all addresses
 	holds    atomic.Bool              // the node has egress addresses, or still translates for one that moves away
 }
 
@@ -105,6 +107,41 @@ func (e *egressSide) observe(now time.Time, m *events) (*cluster.Snapshot, time.
 	return s, again
 }
 
+// egressCarriers has the node of each egress address, and when it got it. It is not modified.
+type egressCarriers map[netip.Addr]egressCarrier
+
+type egressCarrier struct {
+	node  string
+	since time.Time // zero: before the first Snapshot
+}
+
+// next returns the carriers of the next Snapshot; c is nil before the first one.
+func (c egressCarriers) next(now time.Time, s *cluster.Snapshot) egressCarriers {
+	next := egressCarriers{}
+	for _, x := range s.EgressIPs {
+		for _, a := range x.Assigned {
+			was := c[a.Address]
+			if was.node != a.Node {
+				was = egressCarrier{node: a.Node}
+				if c != nil {
+					was.since = now
+				}
+			}
+			next[a.Address] = was
+		}
+	}
+	return next
+}
+
+// setSince adds to reports when the nodes got the addresses.
+func (c egressCarriers) setSince(list []report.Egress) {
+	for i := range list {
+		if a, err := netip.ParseAddr(list[i].Address); err == nil && c[a].node == list[i].Node {
+			list[i].Since = c[a].since
+		}
+	}
+}
+
 // gets records the egress addresses that the node gets.
 func (e *egressSide) gets(now time.Time, s *cluster.Snapshot) {
 	if s == nil {
@@ -126,7 +163,7 @@ func (e *egressSide) gets(now time.Time, s *cluster.Snapshot) {
 			since[a.Address] = t
 		}
 	}
-	e.since = since
+	e.since, e.carriers = since, e.carriers.next(now, s)
 	e.holds.Store(holds)
 }
 

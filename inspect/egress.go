@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"hairpin/report"
 )
@@ -25,9 +28,14 @@ func printEgress(w io.Writer, list []report.Egress) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "EGRESSIP\tADDRESS\tNODE\tNEXT\tWHY\n")
+	fmt.Fprintf(t, "EGRESSIP\tADDRESS\tNODE\tSINCE\tNEXT\tWHY\n")
 	for _, r := range list {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.EgressIP, r.Address, cmp.Or(r.Node, "-"), cmp.Or(r.Next, "-"), r.Why)
+		since := "-"
+		if !r.Since.IsZero() {
+			since = duration.HumanDuration(time.Since(r.Since))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.EgressIP, r.Address, cmp.Or(r.Node, "-"), since,
+			cmp.Or(r.Next, "-"), r.Why)
 	}
 	return t.Flush()
 }

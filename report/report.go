@@ -96,7 +96,9 @@ type Egress struct {
 	Address  string `json:"address"`
 	Node     string `json:"node,omitempty"` // its egress node, as the agent knows it
 	Next     string `json:"next,omitempty"` // the node that would take over; empty: none could
-	Why      string `json:"why,omitempty"`  // no node, a node that does not answer, or another node than in the status
+	// Since is when Node got the address; zero if that was before this agent started.
+	Since time.Time `json:"since,omitzero"`
+	Why   string    `json:"why,omitempty"` // no node, a node that does not answer, or another node than in the status
 }
 
 // ControllerSocket is the name of a controller's socket in the run directory. Two controllers on
