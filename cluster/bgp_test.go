@@ -82,3 +82,27 @@ func TestFRRConfigurations(t *testing.T) {
 		t.Errorf("left: %v", s.FRRConfigurations)
 	}
 }
+
+// TestRoutedEgressIPs: which nodes announce the addresses of EgressIPs by BGP.
+func TestRoutedEgressIPs(t *testing.T) {
+	st := store(egressIP("e", "10.9.9.9"))
+	if e := st.Snapshot().EgressIPs[0]; e.Routed != nil {
+		t.Errorf("routed without a BGPAdvertisement: %v", e.Routed)
+	}
+	a := &v1alpha1.BGPAdvertisement{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: v1alpha1.BGPAdvertisementSpec{
+		Advertisements: []string{v1alpha1.AdvertiseEgressIP},
+		NodeSelector:   metav1.LabelSelector{MatchLabels: map[string]string{"bgp": "yes"}}}}
+	st.Set(a)
+	e := st.Snapshot().EgressIPs[0]
+	if len(e.Routed) != 1 || !e.Routed[0].Matches(map[string]string{"bgp": "yes"}) || e.Routed[0].Matches(nil) {
+		t.Errorf("%+v", e.Routed)
+	}
+	st.Set(&v1alpha1.LoadBalancerPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
+	if st.Snapshot().EgressIPs[0] != e {
+		t.Error("an equal EgressIP is another pointer")
+	}
+	st.Delete(a)
+	if e := st.Snapshot().EgressIPs[0]; e.Routed != nil {
+		t.Errorf("routed after the BGPAdvertisement is gone: %v", e.Routed)
+	}
+}

@@ -62,6 +62,9 @@ type EgressIP struct {
 	Claimed []Claim
 	// Service is set if an EgressService requests it.
 	Service *EgressService
+	// Routed select the nodes that announce its addresses by BGP: there, an address need not be in
+	// a network of a node.
+	Routed []Selector
 }
 
 // Claim names the object that has an address.

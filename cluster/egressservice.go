@@ -124,12 +124,13 @@ func (e *EgressIP) Word() string {
 	return e.Owner.Namespace + "/" + e.Owner.Name
 }
 
-// NetworkFor is NetworkOf for an address of an EgressIP. A load balancer's address may belong to no
-// network, because routers route it to the nodes: then it is on the network of the node's own
-// address.
+// NetworkFor is NetworkOf for an address of an EgressIP. A load balancer's address, and one that
+// the node announces by BGP, may belong to no network, because routers route it to the nodes: then
+// it is on the network of the node's own address.
 func (e *EgressIP) NetworkFor(n *Node, networks []Network, a netip.Addr) (Network, bool) {
 	x, ok := NetworkOf(networks, a)
-	if ok || e.Service == nil {
+	if ok || e.Service == nil && !slices.ContainsFunc(e.Routed,
+		func(s Selector) bool { return s.Matches(n.Egress.Labels) }) {
 		return x, ok
 	}
 	return NetworkOf(networks, n.Address(FamilyOf(a)))

@@ -371,10 +371,16 @@ func (s *Store) protect(changed bool) (vetted VettedChanges) {
 	return vetted
 }
 
-// settle records the addresses of EgressIPs at which Services are served. The guard has already
-// removed those of younger Services.
+// settle records the addresses of EgressIPs at which Services are served, and which nodes announce
+// their addresses by BGP. The guard has already removed those of younger Services.
 func (s *Store) settle(egressIPs []*EgressIP, frontends []*Frontend) []*EgressIP {
 	by := map[netip.Addr]Owner{}
+	var routed []Selector
+	for _, a := range s.advertisements.all() {
+		if a.EgressIP && !a.Rejected {
+			routed = append(routed, a.Nodes)
+		}
+	}
 	if len(egressIPs) > 0 {
 		for _, f := range frontends {
 			for _, a := range f.ExternalIPs {
@@ -393,18 +399,20 @@ func (s *Store) settle(egressIPs []*EgressIP, frontends []*Frontend) []*EgressIP
 				claimed = append(claimed, Claim{a, o})
 			}
 		}
-		if len(claimed) == 0 {
+		if len(claimed)+len(routed) == 0 {
 			continue
 		}
 		if &list[0] == &egressIPs[0] {
 			list = slices.Clone(egressIPs)
 		}
 		with := *e
-		with.Claimed = claimed
+		with.Claimed, with.Routed = claimed, routed
 		list[i] = &with
 	}
 	if !slices.EqualFunc(s.settled, list,
-		func(e, f *EgressIP) bool { return e == f || len(f.Claimed) > 0 && reflect.DeepEqual(e, f) }) {
+		func(e, f *EgressIP) bool {
+			return e == f || len(f.Claimed)+len(f.Routed) > 0 && reflect.DeepEqual(e, f)
+		}) {
 		s.settled = list
 	}
 	return s.settled

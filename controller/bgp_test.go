@@ -167,7 +167,7 @@ func TestControllerBGP(t *testing.T) {
 	if got := log.String(); strings.Contains(got, "level=WARN") || strings.Contains(got, "level=ERROR") {
 		t.Errorf("logged without frr-k8s:\n%s", got)
 	}
-	text, err = lab.FRRConfigurationDefinition(t.Context())
+	text, err = lab.FRRDefinition(t.Context(), "frrconfigurations")
 	noError(t, err)
 	define(t, c, text, watch.FRRConfigurationPath("frr"))
 	_, err = c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "frr"}},

@@ -17,8 +17,8 @@ const frrK8sModule = "github.com/metallb/frr-k8s"
 // maximum: the API server of KubeVersion rejects each object then.
 var asNumber = regexp.MustCompile(`(?m)^ *format: int32\n(?: *maximum: 4294967295\n)`)
 
-// FRRConfigurationDefinition returns the resource definition of FRRConfigurations, of frr-k8s.
-func FRRConfigurationDefinition(ctx context.Context) ([]byte, error) {
+// FRRDefinition returns a resource definition of frr-k8s, such as "frrconfigurations".
+func FRRDefinition(ctx context.Context, resource string) ([]byte, error) {
 	dir, err := nestedModule(ctx, "frrk8s")
 	if err != nil {
 		return nil, err
@@ -33,6 +33,23 @@ func FRRConfigurationDefinition(ctx context.Context) ([]byte, error) {
 	if err := json.Unmarshal(text, &module); err != nil {
 		return nil, fmt.Errorf("download %s: %w", frrK8sModule, err)
 	}
-	text, err = os.ReadFile(filepath.Join(module.Dir, "config/crd/bases/frrk8s.metallb.io_frrconfigurations.yaml"))
+	text, err = os.ReadFile(filepath.Join(module.Dir, "config/crd/bases/frrk8s.metallb.io_"+resource+".yaml"))
 	return asNumber.ReplaceAll(text, nil), err
+}
+
+// BuildFRRK8s builds the program frr-k8s in a directory, and returns its path. The first build
+// takes minutes.
+func BuildFRRK8s(ctx context.Context, dir string) (string, error) {
+	from, err := nestedModule(ctx, "frrk8s")
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "frr-k8s")
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", program,
+		frrK8sModule+"/cmd/frr-k8s-controller")
+	cmd.Dir, cmd.Env = from, append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build frr-k8s: %w: %s", err, text)
+	}
+	return program, nil
 }

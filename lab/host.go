@@ -217,6 +217,9 @@ func Poll(ctx context.Context, every time.Duration, done func() (bool, error)) e
 	}
 }
 
+// Lab is the lab of the host.
+func (h *Host) Lab() *Lab { return h.lab }
+
 // Name is the host's name in the lab.
 func (h *Host) Name() string { return h.name }
 

@@ -2,7 +2,7 @@
 # Installs what the lab needs on a Debian or Ubuntu machine, and only what is missing. The nodes have Open vSwitch, OVN
 # and nft of their own; the machine needs the tools that make and enter them, and nft to test with an older one.
 # `setup.sh tests` installs as well what only tests need: a browser without a window (64 MB), a C compiler for the race detector,
-# and promtool, of the package prometheus, whose server it does not install.
+# promtool, of the package prometheus, whose server it does not install, and FRR, whose service it does not start.
 set -eu
 
 if ! command -v go >/dev/null && [ ! -x /usr/local/go/bin/go ]; then
@@ -24,6 +24,8 @@ if [ "${1:-}" = tests ]; then
 	[ -e /usr/include/stdlib.h ] || missing="$missing libc6-dev"
 	command -v chromium >/dev/null || need chromium-headless-shell chromium-headless-shell
 	need promtool promtool
+	[ -x /usr/lib/frr/bgpd ] || missing="$missing frr"
+	[ -x /usr/lib/frr/frr-reload.py ] || missing="$missing frr-pythontools"
 fi
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
 [ -n "$missing" ] || exit 0
@@ -38,6 +40,9 @@ if ! command -v apt-get >/dev/null; then
 fi
 echo "setup: installing$missing"
 export DEBIAN_FRONTEND=noninteractive
+case $missing in
+*frr*) [ ! -d /run/systemd/system ] || systemctl mask frr.service >/dev/null 2>&1 ;; # tests start it in namespaces only
+esac
 packages=$(echo "$missing" | sed 's/ promtool//')
 # shellcheck disable=SC2086 # a list of words
 apt-get install -y --no-install-recommends $packages >/dev/null 2>&1 || { # the lists may be old or not there yet

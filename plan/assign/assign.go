@@ -146,9 +146,15 @@ func (c *egressNode) stays() bool  { return c.why == "" && !c.node.Egress.Leavin
 func (c *egressNode) leaves() bool { return c.why == "" && c.node.Egress.Leaving }
 func (c *egressNode) silent() bool { return c.why == notReachable }
 
+// network returns a node's network for an address of an EgressIP.
+func (a *assigner) network(c *egressNode, e *cluster.EgressIP, x netip.Addr) (cluster.Network, bool) {
+	n, ok := e.NetworkFor(c.node, c.networks, x)
+	return n, ok && (n.Prefix.Contains(x) || !a.onNetwork(x))
+}
+
 // serves reports whether the node can have the address at all, ready or not.
-func (a *assigner) serves(c *egressNode, x netip.Addr) bool {
-	n, ok := cluster.NetworkOf(c.networks, x)
+func (a *assigner) serves(c *egressNode, e *cluster.EgressIP, x netip.Addr) bool {
+	n, ok := a.network(c, e, x)
 	return ok && x != n.Prefix.Addr() && x != broadcast(n.Prefix) && c.has(x) == ""
 }
 
@@ -176,7 +182,7 @@ func broadcast(p netip.Prefix) netip.Addr {
 func (a *assigner) keep(e *cluster.EgressIP, had []cluster.Assignment, is func(*egressNode) bool) {
 	for _, x := range had {
 		c := a.nodes[x.Node]
-		if c != nil && is(c) && e.MayBeOn(c.node) && a.wanted(e, x.Address) && a.serves(c, x.Address) &&
+		if c != nil && is(c) && e.MayBeOn(c.node) && a.wanted(e, x.Address) && a.serves(c, e, x.Address) &&
 			a.free(e, c, x.Address, true) {
 			a.give(e, c, x.Address)
 		}
@@ -192,7 +198,7 @@ func (a *assigner) wanted(e *cluster.EgressIP, x netip.Addr) bool {
 // fit returns the nodes of a state that can have an address of an EgressIP.
 func (a *assigner) fit(e *cluster.EgressIP, x netip.Addr, is func(*egressNode) bool) (list []*egressNode) {
 	for _, c := range a.list {
-		if is(c) && e.MayBeOn(c.node) && a.serves(c, x) {
+		if is(c) && e.MayBeOn(c.node) && a.serves(c, e, x) {
 			list = append(list, c)
 		}
 	}
@@ -326,7 +332,7 @@ func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 	var down, full, edge string
 	selected := false
 	for _, c := range a.list {
-		n, ok := cluster.NetworkOf(c.networks, x)
+		n, ok := a.network(c, e, x)
 		may := e.MayBeOn(c.node)
 		selected = selected || may
 		switch {

@@ -429,3 +429,39 @@ func TestAddressesBalance(t *testing.T) {
 		t.Errorf("%v", load)
 	}
 }
+
+// TestRoutedAddresses: an address in no network of a node needs a node that announces it by BGP. An
+// address in a network stays there.
+func TestRoutedAddresses(t *testing.T) {
+	in := cluster.Selector{Requirements: []cluster.Requirement{{Key: "bgp", Operator: "Exists"}}}
+	for _, c := range []struct {
+		address string
+		routed  []cluster.Selector
+		want    string
+	}{
+		{"10.9.9.9", nil,
+			"e: NoMatchingNodeFound: 10.9.9.9 fits no network of a node with the label k8s.ovn.org/egress-assignable"},
+		{"10.9.9.9", []cluster.Selector{{}}, "e: 10.9.9.9 node-a"},
+		{"10.9.9.9", []cluster.Selector{in}, "e: 10.9.9.9 node-b"},
+		{"10.7.0.9", []cluster.Selector{{}}, "e: 10.7.0.9 node-c"},
+		{"10.7.0.9", []cluster.Selector{in}, "e: 10.7.0.9 node-c"},
+		{"2001:db8::9", []cluster.Selector{in}, "e: 2001:db8::9 node-b"},
+	} {
+		b, other := egressNode("node-b", 2, 3), egressNode("node-c", 3, 4)
+		b.Egress.Labels = map[string]string{"bgp": ""}
+		other.Links = []cluster.HostLink{{Name: "eth1", Index: 3, Addresses: []netip.Prefix{prefix("10.7.0.1/24")}}}
+		s := snapshot(egressNode("node-a", 1, 2), b, other)
+		e := egressIP("e", 1, c.address)
+		e.Routed = c.routed
+		s.EgressIPs = []*cluster.EgressIP{e}
+		list := assign.Addresses(s, assign.Rules{})
+		if got := tellAssigned(list); got != c.want {
+			t.Errorf("%s: %s, want %s", c.address, got, c.want)
+		}
+		// It stays, and leaves when the announcement ends.
+		s = decided(s, list)
+		if got := tellAssigned(assign.Addresses(s, assign.Rules{})); got != c.want {
+			t.Errorf("%s again: %s, want %s", c.address, got, c.want)
+		}
+	}
+}
