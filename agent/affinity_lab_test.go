@@ -105,6 +105,7 @@ func (s *sticky) forgotten(limit time.Duration) {
 // timeout has passed since its last new connection. Packets of existing connections do not matter.
 // Afterwards it may get another endpoint.
 func TestSessionAffinity(t *testing.T) {
+	t.Parallel()
 	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOVN)
 	for _, n := range l.Nodes() {
 		option(t, n, "service-engine", cluster.EngineOpenFlow)

@@ -83,6 +83,7 @@ func TestCleanup(t *testing.T) {
 // TestCleanupOthersBridge: a bridge of the administrator stays, and forwards as before. The bridge
 // of pods' ports is removed.
 func TestCleanupOthersBridge(t *testing.T) {
+	t.Parallel()
 	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOpenFlow)
 	n := l.Node("node-a")
 	waitWell(t, n)

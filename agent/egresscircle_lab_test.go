@@ -25,6 +25,7 @@ import (
 // each sends packets of unknown connections to the other. There they end: both for a connection
 // that is unknown to both, and for one that both know and consider invalid.
 func TestEgressNotInCircles(t *testing.T) {
+	t.Parallel()
 	l := startDemoIn(t, cluster.ModeShared)
 	for _, n := range l.Nodes() {
 		waitWell(t, n)

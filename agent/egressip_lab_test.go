@@ -56,6 +56,7 @@ func TestEgressIP(t *testing.T) {
 }
 
 func testEgressIP(t *testing.T, mode, engine string) {
+	t.Parallel()
 	l := startDemoIn(t, mode, "[default]", "service-engine = "+engine)
 	pods := map[string]lab.Place{}
 	for _, n := range l.Nodes() {

@@ -16,6 +16,7 @@ import (
 // another. All links have strict reverse path filtering, and the reply arrives. Addresses that are
 // not of scope global belong to no network for egress addresses.
 func TestEgressIPThirdLink(t *testing.T) {
+	t.Parallel()
 	l := startDemoIn(t, cluster.ModeLocal)
 	secondWire(t, l)
 	b, p := l.Node("node-b"), netip.MustParsePrefix

@@ -117,6 +117,7 @@ func TestEgressIPOtherNetworks(t *testing.T) {
 }
 
 func testOtherNetworks(t *testing.T, mode string) {
+	t.Parallel()
 	l := startDemoIn(t, mode)
 	secondWire(t, l)
 	v := newViewer(t, l)

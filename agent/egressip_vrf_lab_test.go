@@ -23,6 +23,7 @@ func needVRF(t *testing.T) {
 //	lab/kernel.sh -t 1800 bash -c "cd agent && ./agent.test -test.run EgressIPVRF -test.v -hairpin ../bin/hairpin -slow 20"
 func TestEgressIPVRF(t *testing.T) {
 	needVRF(t)
+	t.Parallel()
 	l := startDemoIn(t, cmp.Or(*egressMode, cluster.ModeShared))
 	secondWire(t, l)
 	sh(t, l.Node("node-b"), `ip route del 192.0.2.0/24; ip route del 2001:db8:9::/64

@@ -22,6 +22,7 @@ import (
 //	lab/kernel.sh -t 1800 bash -c "cd agent && ./agent.test -test.run EgressPortAgain -test.v -hairpin ../bin/hairpin -slow 20"
 func TestEgressPortAgain(t *testing.T) {
 	// In the VM, all replies are late.
+	t.Parallel()
 	l := startDemoIn(t, cmp.Or(*egressMode, cluster.ModeShared),
 		"[ovnkubernetesfeature]\negressip-reachability-total-timeout = 0\n")
 	v := newViewer(t, l)

@@ -68,6 +68,7 @@ func TestEgressService(t *testing.T) {
 }
 
 func testEgressService(t *testing.T, mode string) {
+	t.Parallel()
 	l := startDemoIn(t, mode)
 	v := newViewer(t, l)
 	client := []string{"172.18.0.100:9000", "[fc00:f853:ccd::64]:9000"}

@@ -236,6 +236,7 @@ func TestNeverTheWrongSource(t *testing.T) {
 
 func startSources(t *testing.T, mode string) *sources {
 	t.Helper()
+	t.Parallel()
 	l := startDemoIn(t, mode)
 	secondWire(t, l)
 	client, wire := l.Host("client"), l.Host("underlay")

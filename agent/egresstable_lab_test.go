@@ -36,6 +36,7 @@ func testEgressServiceNetwork(t *testing.T, network string, prepare func(*lab.No
 	}
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			l := startDemoIn(t, mode)
 			secondWire(t, l)
 			b := l.Node("node-b")

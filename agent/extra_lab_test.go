@@ -15,6 +15,7 @@ import (
 // TestExtraAddresses: a pod reaches its neighbor from an extra address while its annotation
 // requests the address and its Namespace's allows it.
 func TestExtraAddresses(t *testing.T) {
+	t.Parallel()
 	l := startDemo(t)
 	a := l.Node("node-a")
 	manifest := func(name, text string) {

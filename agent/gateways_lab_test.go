@@ -59,6 +59,7 @@ func TestDefaultGateways(t *testing.T) {
 }
 
 func testDefaultGateways(t *testing.T, mode string) {
+	t.Parallel()
 	l := startDemoIn(t, mode)
 	secondWire(t, l)
 	a := l.Node("node-a")

@@ -55,6 +55,7 @@ func TestServicesByHost(t *testing.T) {
 
 func testServicesByHost(t *testing.T, mode string) {
 	const sink = 9100
+	t.Parallel()
 	l := startDemoIn(t, mode)
 	a, client, p := l.Node("node-a"), l.Host("client"), netip.MustParsePrefix
 	for i, wire := range []string{"wire1", "wire2"} {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,25 +57,18 @@ func build(t testing.TB) string {
 // startDemo starts the three nodes of the demo, with manifests; it ends with the test.
 func startDemo(t *testing.T) *lab.Lab { return startDemoIn(t, cluster.ModeShared) }
 
-// startDemoIn starts the demo in a gateway mode.
+// startDemoIn starts the demo in a gateway mode. Labs wait most of the time, so tests that judge no
+// interruption run in parallel with others of this kind.
 func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 	t.Helper()
 	hairpin := build(t)
-	name := fmt.Sprintf("run%d", os.Getpid())
+	name := fmt.Sprintf("run%d-%d", os.Getpid(), demos.Add(1))
 	t.Cleanup(func() {
 		if err := lab.Remove(name); err != nil {
 			t.Error(err)
 		}
 	})
-	if end, err := lab.Favour(); err != nil {
-		t.Logf("times are those of a busy machine: %v", err)
-	} else {
-		t.Cleanup(func() {
-			if err := end(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	favour(t)
 	_, err := demo.Start(t.Context(), demo.Options{
 		Name: name, Objects: "../examples/demo", Hairpin: hairpin, Mode: mode, Slow: *slow, DieWithCaller: true,
 		Out:    logged{t},
@@ -106,6 +100,43 @@ func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 		}
 	})
 	return l
+}
+
+// demos counts the demos of this process.
+var demos atomic.Int32
+
+// favoured counts the labs with the priority of lab.Favour, which belongs to the process.
+var favoured struct {
+	sync.Mutex
+	labs int
+	end  func() error
+}
+
+// favour gives the process the priority of lab.Favour until the last test that asked for it ends.
+func favour(t *testing.T) {
+	t.Helper()
+	f := &favoured
+	f.Lock()
+	defer f.Unlock()
+	if f.labs == 0 {
+		end, err := lab.Favour()
+		if err != nil {
+			t.Logf("times are those of a busy machine: %v", err)
+			return
+		}
+		f.end = end
+	}
+	f.labs++
+	t.Cleanup(func() {
+		f.Lock()
+		defer f.Unlock()
+		if f.labs--; f.labs > 0 {
+			return
+		}
+		if err := f.end(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // logged writes to a test's log.

@@ -22,6 +22,7 @@ import (
 func TestLinksComeAndGo(t *testing.T) {
 	for _, mode := range []string{cluster.ModeDetached, cluster.ModeShared} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			l := startDemoIn(t, mode)
 			a, client, p := l.Node("node-a"), l.Host("client"), netip.MustParsePrefix
 			var pod lab.Place

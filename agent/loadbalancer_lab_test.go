@@ -37,6 +37,7 @@ func TestLoadBalancerAddress(t *testing.T) {
 }
 
 func testLoadBalancerAddress(t *testing.T, mode string) {
+	t.Parallel()
 	l := startDemoIn(t, mode)
 	client := l.Host("client")
 	get := func(to netip.AddrPort) string {

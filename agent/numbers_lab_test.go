@@ -48,6 +48,7 @@ endpoints: [{addresses: [%[4]s], nodeName: node-a, conditions: {ready: true}}]
 // had the change.
 func TestServiceNumbersStay(t *testing.T) {
 	const older, younger = "moves-26", "moves-102"
+	t.Parallel()
 	l := startDemoIn(t, cluster.ModeLocal)
 	a := l.Node("node-a")
 	file := func(name string) string { return filepath.Join(l.Dir(), "manifests", name+".yaml") }

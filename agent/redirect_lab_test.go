@@ -127,6 +127,7 @@ func TestRedirect(t *testing.T) {
 func TestRedirectSecondLink(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			l := startDemoIn(t, mode, "nodeport-path = redirect")
 			a, client := l.Node("node-a"), l.Host("client")
 			p := netip.MustParsePrefix

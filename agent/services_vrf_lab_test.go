@@ -16,6 +16,7 @@ import (
 // TestEgressIPVRF.
 func TestServicesByHostVRF(t *testing.T) {
 	needVRF(t)
+	t.Parallel()
 	l := startDemoIn(t, cmp.Or(*egressMode, cluster.ModeLocal))
 	a, client, p := l.Node("node-a"), l.Host("client"), netip.MustParsePrefix
 	noError(t, a.Join(t.Context(), "wire1", "eth1", p("10.10.1.3/24"), p("fd10:1::3/64")))

@@ -6,15 +6,13 @@
 package datapath
 
 import (
-	"fmt"
-
-	"hairpin/cluster"
 	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/datapath/redirect"
+	"hairpin/datapath/statemap"
 )
 
 // State is the desired or observed state of one node. parts lists its fields.
@@ -34,7 +32,11 @@ type Part[S any, D interface{ Empty() bool }] struct {
 	In     func(*State) *S
 	Diff   func(want, have S) D
 
-	merge   func(*conflicts, []State) S
+	maps []statemap.Map[S, D]
+	// merge and replace are for what maps does not describe; nil: nothing.
+	merge   func(c *statemap.Conflicts, out *S, list []*S)
+	replace func(s, gone, come *S) bool
+
 	heading string // of its text, which uses the syntax of the tools in the heading
 	brief   bool   // without text, the heading is omitted
 	print   func(S) string
@@ -43,23 +45,19 @@ type Part[S any, D interface{ Empty() bool }] struct {
 // The parts of a State.
 var (
 	NB = Part[nb.State, nb.Delta]{System: "ovn", In: func(s *State) *nb.State { return &s.NB }, Diff: nb.Diff,
-		merge:   mergeNB,
-		heading: "### OVN: ovn-nbctl, ovn-sbctl", print: nb.Print}
+		maps: nb.Maps, heading: "### OVN: ovn-nbctl, ovn-sbctl", print: nb.Print}
 	Bridge = Part[flow.State, flow.Delta]{System: "openvswitch", In: func(s *State) *flow.State { return &s.Bridge },
-		Diff: flow.Diff, merge: mergeBridge,
+		Diff: flow.Diff, maps: flow.Maps, merge: mergeBridge, replace: replaceBridge,
 		heading: "### Open vSwitch: ovs-vsctl, ovs-ofctl", print: flow.Print}
 	NFT = Part[nft.State, nft.Delta]{System: "nft", In: func(s *State) *nft.State { return &s.NFT }, Diff: nft.Diff,
-		merge:   mergeNFT,
-		heading: "### nft", print: nft.Print}
+		merge: mergeNFT, replace: replaceNFT, heading: "### nft", print: nft.Print}
 	Host = Part[host.State, host.Delta]{System: "host", In: func(s *State) *host.State { return &s.Host },
-		Diff: host.Diff, merge: mergeHost,
-		heading: "### kernel: ip, sysctl", print: host.Print}
+		Diff: host.Diff, maps: host.Maps, heading: "### kernel: ip, sysctl", print: host.Print}
 	Conn = Part[conn.State, conn.Delta]{System: "connections", In: func(s *State) *conn.State { return &s.Conn },
-		Diff: conn.Diff, merge: mergeConn,
-		heading: "### connections", brief: true, print: conn.Print}
+		Diff: conn.Diff, maps: conn.Maps, heading: "### connections", brief: true, print: conn.Print}
 
 	Redirect = Part[redirect.State, redirect.Delta]{System: "redirect",
-		In: func(s *State) *redirect.State { return &s.Redirect }, Diff: redirect.Diff, merge: mergeRedirect,
+		In: func(s *State) *redirect.State { return &s.Redirect }, Diff: redirect.Diff, maps: redirect.Maps,
 		heading: "### eBPF: tc, bpftool", brief: true, print: redirect.Print}
 
 	parts = []part{NB, Bridge, NFT, Host, Conn, Redirect} // in the order of the text
@@ -67,7 +65,8 @@ var (
 
 // part is a Part of any types.
 type part interface {
-	mergeInto(out *State, c *conflicts, list []State)
+	mergeInto(out *State, c *statemap.Conflicts, list []State)
+	replaceIn(s, gone, come *State) bool
 	section(State) string
 	system() string
 	adopt(found *State, want State)
@@ -82,12 +81,4 @@ func (p Part[S, D]) adopt(found *State, want State) {
 
 // Conflict is one key for which two owners want different values. The first in the order of the
 // features wins.
-type Conflict struct {
-	Key        string // in the syntax of the real tool
-	Kept, Lost cluster.Owner
-}
-
-// Error returns the owners that want the same key, and which one wins.
-func (c Conflict) Error() string {
-	return fmt.Sprintf("%s: %s is already wanted by %s", c.Lost, c.Key, c.Kept)
-}
+type Conflict = statemap.Conflict

@@ -189,7 +189,7 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 		n.base, n.fixed = part, problems
 	}
 	var ok bool
-	if n.state, ok = replace(n.state, gone, come); !ok {
+	if n.state, ok = datapath.Replace(n.state, gone, come); !ok {
 		return false
 	}
 	n.snapshot, n.env = s, next

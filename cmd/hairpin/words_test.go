@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"hairpin/lab/quickstart"
 	"hairpin/report"
 )
 
@@ -90,6 +91,32 @@ func TestWrongWords(t *testing.T) {
 	} {
 		if out, err := typed(t, c.words...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, without %q\n%s", c.words, err, c.want, out)
+		}
+	}
+}
+
+// TestQuickStartCommands checks that the program accepts its command lines in the quick starts.
+func TestQuickStartCommands(t *testing.T) {
+	for _, page := range quickstart.Pages {
+		steps, err := quickstart.Read("../..", page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range steps {
+			words, ok := strings.CutPrefix(strings.TrimPrefix(s.Command, "kubectl "), "hairpin ")
+			if !ok {
+				continue
+			}
+			c, args, err := root().Find(strings.Fields(words))
+			if err == nil {
+				err = c.ParseFlags(args)
+			}
+			if err == nil {
+				err = c.ValidateArgs(c.Flags().Args())
+			}
+			if err != nil {
+				t.Errorf("%s: %s: %v", page, s.Command, err)
+			}
 		}
 	}
 }

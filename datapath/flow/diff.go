@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/datapath/statemap"
 	"hairpin/delta"
 )
 
@@ -35,20 +36,8 @@ type Delta struct {
 // another program. It never deletes tunnel neighbours: they are a cache that the switch also fills,
 // and they expire.
 func Diff(want, have State) Delta {
-	d := Delta{
-		Bridge:          want.Bridge,
-		TunnelBridge:    want.TunnelBridge,
-		Bridges:         delta.Of(want.Bridges, have.Bridges, sameBridge),
-		Settings:        delta.OfComparable(want.Settings, have.Settings),
-		Ports:           delta.Of(want.Ports, have.Ports, samePort),
-		Named:           delta.OfComparable(want.Named, have.Named),
-		TunnelNeighbors: delta.OfComparable(want.TunnelNeighbors, have.TunnelNeighbors),
-		TunnelRoutes:    delta.OfComparable(want.TunnelRoutes, have.TunnelRoutes),
-		Flows:           delta.OfMaps(want.Flows, have.Flows, (*Flow).Equal),
-		Groups:          delta.OfMaps(want.Groups, have.Groups, (*Group).Equal),
-		Unknown:         have.Unknown,
-		NoFlows:         have.NoFlows,
-	}
+	d := statemap.Diff(Maps, &want, &have)
+	d.Bridge, d.TunnelBridge, d.Unknown, d.NoFlows = want.Bridge, want.TunnelBridge, have.Unknown, have.NoFlows
 	d.TunnelNeighbors.Delete = nil
 	return d
 }
@@ -78,38 +67,27 @@ func samePort(want, have Port) bool {
 
 // Grow returns the part that adds and changes.
 func (d Delta) Grow() Delta {
-	g := Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, NoFlows: d.NoFlows}
-	g.Bridges, _ = d.Bridges.Split()
-	g.Settings, _ = d.Settings.Split()
-	g.Ports, _ = d.Ports.Split()
-	g.Named, _ = d.Named.Split()
-	g.TunnelNeighbors, _ = d.TunnelNeighbors.Split()
-	g.TunnelRoutes, _ = d.TunnelRoutes.Split()
-	g.Flows, _ = d.Flows.Split()
-	g.Groups, _ = d.Groups.Split()
+	g, _ := d.split()
+	g.NoFlows = d.NoFlows
 	return g
 }
 
 // Shrink returns the part that removes.
 func (d Delta) Shrink() Delta {
-	s := Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Unknown: d.Unknown}
-	_, s.Bridges = d.Bridges.Split()
-	_, s.Settings = d.Settings.Split()
-	_, s.Ports = d.Ports.Split()
-	_, s.Named = d.Named.Split()
-	_, s.TunnelNeighbors = d.TunnelNeighbors.Split()
-	_, s.TunnelRoutes = d.TunnelRoutes.Split()
-	_, s.Flows = d.Flows.Split()
-	_, s.Groups = d.Groups.Split()
+	_, s := d.split()
+	s.Unknown = d.Unknown
 	return s
 }
 
-// Count returns the number of differences.
-func (d Delta) Count() int {
-	return d.Bridges.Count() + d.Settings.Count() + d.Ports.Count() + d.Named.Count() +
-		d.TunnelNeighbors.Count() + d.TunnelRoutes.Count() + d.Flows.Count() + d.Groups.Count() +
-		len(d.Unknown) + len(d.NoFlows)
+func (d Delta) split() (grow, shrink Delta) {
+	grow = Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge}
+	shrink = grow
+	statemap.Split(Maps, &d, &grow, &shrink)
+	return grow, shrink
 }
+
+// Count returns the number of differences.
+func (d Delta) Count() int { return statemap.Count(Maps, &d) + len(d.Unknown) + len(d.NoFlows) }
 
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
+	"hairpin/datapath/statemap"
 	"hairpin/delta"
 )
 
@@ -24,25 +25,7 @@ type Delta struct {
 // store, and fields of a link that are not set in the wanted one. Borrowed values are described,
 // not wanted: no part of the Delta contains them.
 func Diff(want, have State) Delta {
-	d := Delta{
-		Links: delta.Of(want.Links, have.Links, func(w, h Link) bool {
-			return (w.MAC == h.MAC || w.MAC == cluster.MAC{}) && (w.MTU == h.MTU || w.MTU == 0) &&
-				(h.Checksums || !w.Checksums)
-		}),
-		Addresses: delta.Of(want.Addresses, have.Addresses, func(w, h Address) bool {
-			return w.Borrowed || w.Deprecated == h.Deprecated
-		}),
-		Routes: delta.Of(want.Routes, have.Routes, func(w, h Route) bool {
-			h.Owner, h.Borrowed = w.Owner, w.Borrowed
-			return w.Borrowed || w == h
-		}),
-		Rules:     delta.Of(want.Rules, have.Rules, func(w, h cluster.Owner) bool { return true }),
-		Neighbors: delta.Of(want.Neighbors, have.Neighbors, func(w, h Neighbor) bool { return w.MAC == h.MAC }),
-		Sysctls: delta.Of(want.Sysctls, have.Sysctls, func(w, h Sysctl) bool {
-			return w.Value == h.Value ||
-				strings.Join(strings.Fields(w.Value), " ") == strings.Join(strings.Fields(h.Value), " ")
-		}),
-	}
+	d := statemap.Diff(Maps, &want, &have)
 	d.Links.Delete = nil
 	d.Addresses.Add = without(d.Addresses.Add, func(a Address) bool { return a.Borrowed })
 	d.Routes.Add = without(d.Routes.Add, func(r Route) bool { return r.Borrowed })
@@ -70,10 +53,7 @@ func without[K comparable, V any](m map[K]V, drop func(V) bool) map[K]V {
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
 // Count returns the number of differences.
-func (d Delta) Count() int {
-	return d.Links.Count() + d.Addresses.Count() + d.Routes.Count() + d.Rules.Count() + d.Neighbors.Count() +
-		d.Sysctls.Count()
-}
+func (d Delta) Count() int { return statemap.Count(Maps, &d) }
 
 // Grow returns the part that adds and changes.
 func (d Delta) Grow() Delta {
@@ -87,14 +67,9 @@ func (d Delta) Shrink() Delta {
 	return shrink
 }
 
-func (d Delta) split() (g, s Delta) {
-	g.Links, s.Links = d.Links.Split()
-	g.Addresses, s.Addresses = d.Addresses.Split()
-	g.Routes, s.Routes = d.Routes.Split()
-	g.Rules, s.Rules = d.Rules.Split()
-	g.Neighbors, s.Neighbors = d.Neighbors.Split()
-	g.Sysctls, s.Sysctls = d.Sysctls.Split()
-	return g, s
+func (d Delta) split() (grow, shrink Delta) {
+	statemap.Split(Maps, &d, &grow, &shrink)
+	return grow, shrink
 }
 
 // String returns the difference as commands, one per line: additions first, removals last.

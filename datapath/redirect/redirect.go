@@ -15,6 +15,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/shell"
+	"hairpin/datapath/statemap"
 	"hairpin/delta"
 )
 
@@ -67,25 +68,29 @@ type Delta struct {
 
 // Diff compares the wanted with the found State. It ignores owners, which the kernel does not
 // store.
-func Diff(want, have State) Delta {
-	return Delta{
-		Programs: delta.Of(want.Programs, have.Programs, func(w, h Program) bool { h.Owner = w.Owner; return w == h }),
-		Services: delta.Of(want.Services, have.Services, func(w, h Way) bool { return w.Tracked == h.Tracked }),
-	}
-}
+func Diff(want, have State) Delta { return statemap.Diff(Maps, &want, &have) }
 
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
 // Count returns the number of differences.
-func (d Delta) Count() int { return d.Programs.Count() + d.Services.Count() }
+func (d Delta) Count() int { return statemap.Count(Maps, &d) }
 
 // Grow returns the part that adds and changes.
-func (d Delta) Grow() Delta { return Delta{Programs: d.Programs.Grow(), Services: d.Services.Grow()} }
+func (d Delta) Grow() Delta {
+	grow, _ := d.split()
+	return grow
+}
 
 // Shrink returns the part that removes.
 func (d Delta) Shrink() Delta {
-	return Delta{Programs: d.Programs.Shrink(), Services: d.Services.Shrink()}
+	_, shrink := d.split()
+	return shrink
+}
+
+func (d Delta) split() (grow, shrink Delta) {
+	statemap.Split(Maps, &d, &grow, &shrink)
+	return grow, shrink
 }
 
 // Print writes one line per program, similar to tc, and one per element of the map that both

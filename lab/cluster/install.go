@@ -59,13 +59,27 @@ func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
 	if c.opt.Release != "" {
 		return c.InstallRelease(ctx, c.opt.Release, values...)
 	}
-	// that of Debian's Open vSwitch at build time, which may be newer than the chart
-	ovsTag, err := image.OVSTag(image.Root(image.DefaultDir))
+	images, err := imageValues()
 	if err != nil {
 		return err
 	}
-	return c.installChart(ctx, filepath.Join("charts", "hairpin"),
-		append([]string{"image.repository=hairpin", "image.tag=dev", "openvswitch.image.tag=" + ovsTag}, values...)...)
+	return c.installChart(ctx, filepath.Join("charts", "hairpin"), append(images, values...)...)
+}
+
+// imageValues returns the chart's values for the images of the checkout.
+func imageValues() ([]string, error) {
+	// that of Debian's Open vSwitch at build time, which may be newer than the chart
+	ovsTag, err := image.OVSTag(image.Root(image.DefaultDir))
+	if err != nil {
+		return nil, err
+	}
+	return []string{"image.repository=hairpin", "image.tag=dev", "openvswitch.image.tag=" + ovsTag}, nil
+}
+
+// Values returns the chart's values that the lab needs, besides the address of the API server.
+func (c *Cluster) Values() ([]string, error) {
+	images, err := imageValues()
+	return append(images, c.opt.Values...), err
 }
 
 // InstallRelease installs or upgrades Hairpin from a folder that `make release` wrote, whose chart

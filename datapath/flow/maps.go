@@ -1,0 +1,81 @@
+package flow
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+
+	"hairpin/cluster"
+	"hairpin/datapath/statemap"
+	"hairpin/delta"
+)
+
+// Maps describes the maps of a State.
+var Maps = []statemap.Map[State, Delta]{
+	&statemap.Plain[State, Delta, string, Bridge]{
+		In: func(s *State) *map[string]Bridge { return &s.Bridges },
+		Of: func(d *Delta) *delta.Delta[string, Bridge] { return &d.Bridges },
+		Values: statemap.Values[string, Bridge]{
+			Same:  func(a, b Bridge) bool { a.Owner = b.Owner; return a == b },
+			Fits:  sameBridge,
+			Owner: func(b Bridge) cluster.Owner { return b.Owner },
+			Name:  func(k string) string { return "bridge " + k },
+		}},
+	&statemap.Plain[State, Delta, string, string]{
+		In:     func(s *State) *map[string]string { return &s.Settings },
+		Of:     func(d *Delta) *delta.Delta[string, string] { return &d.Settings },
+		Values: plain[string, string]("external_ids:%s")},
+	&statemap.Plain[State, Delta, string, Port]{
+		In: func(s *State) *map[string]Port { return &s.Ports },
+		Of: func(d *Delta) *delta.Delta[string, Port] { return &d.Ports },
+		Values: statemap.Values[string, Port]{
+			Same:  func(a, b Port) bool { a.Owner = b.Owner; return reflect.DeepEqual(a, b) },
+			Fits:  samePort,
+			Owner: func(p Port) cluster.Owner { return p.Owner },
+			Name:  func(k string) string { return "port " + k },
+		}},
+	&statemap.Plain[State, Delta, string, bool]{
+		In:     func(s *State) *map[string]bool { return &s.Named },
+		Of:     func(d *Delta) *delta.Delta[string, bool] { return &d.Named },
+		Values: plain[string, bool]("names of tables of bridge %q")},
+	&statemap.Plain[State, Delta, netip.Addr, cluster.MAC]{
+		In:     func(s *State) *map[netip.Addr]cluster.MAC { return &s.TunnelNeighbors },
+		Of:     func(d *Delta) *delta.Delta[netip.Addr, cluster.MAC] { return &d.TunnelNeighbors },
+		Values: plain[netip.Addr, cluster.MAC]("tunnel neighbour %v")},
+	&statemap.Plain[State, Delta, netip.Addr, netip.Addr]{
+		In:     func(s *State) *map[netip.Addr]netip.Addr { return &s.TunnelRoutes },
+		Of:     func(d *Delta) *delta.Delta[netip.Addr, netip.Addr] { return &d.TunnelRoutes },
+		Values: plain[netip.Addr, netip.Addr]("tunnel route %v")},
+	&statemap.Shared[State, Delta, ID, *Flow]{
+		In: func(s *State) *delta.Map[ID, *Flow] { return &s.Flows },
+		Of: func(d *Delta) *delta.Delta[ID, *Flow] { return &d.Flows },
+		Values: statemap.Values[ID, *Flow]{
+			Same:  (*Flow).Equal,
+			Owner: func(f *Flow) cluster.Owner { return f.Owner },
+			Name:  func(id ID) string { k := id.Value(); return on(k.Bridge) + k.String() },
+		}},
+	&statemap.Shared[State, Delta, GroupKey, *Group]{
+		In: func(s *State) *delta.Map[GroupKey, *Group] { return &s.Groups },
+		Of: func(d *Delta) *delta.Delta[GroupKey, *Group] { return &d.Groups },
+		Values: statemap.Values[GroupKey, *Group]{
+			Same:  (*Group).Equal,
+			Owner: func(g *Group) cluster.Owner { return g.Owner },
+			Name:  func(k GroupKey) string { return fmt.Sprintf("%sgroup %d", on(k.Bridge), k.ID) },
+		}},
+}
+
+// plain describes values without an owner.
+func plain[K, V comparable](format string) statemap.Values[K, V] {
+	return statemap.Values[K, V]{
+		Same: func(a, b V) bool { return a == b },
+		Name: func(k K) string { return fmt.Sprintf(format, k) },
+	}
+}
+
+// on returns the name of a key's bridge as a prefix, empty for the gateway bridge.
+func on(bridge string) string {
+	if bridge == "" {
+		return ""
+	}
+	return bridge + " "
+}

@@ -1,0 +1,27 @@
+package redirect
+
+import (
+	"hairpin/cluster"
+	"hairpin/datapath/statemap"
+	"hairpin/delta"
+)
+
+// Maps describes the maps of a State.
+var Maps = []statemap.Map[State, Delta]{
+	&statemap.Plain[State, Delta, string, Program]{
+		In: func(s *State) *map[string]Program { return &s.Programs },
+		Of: func(d *Delta) *delta.Delta[string, Program] { return &d.Programs },
+		Values: statemap.Values[string, Program]{
+			Same:  func(a, b Program) bool { a.Owner = b.Owner; return a == b },
+			Owner: func(p Program) cluster.Owner { return p.Owner },
+			Name:  func(k string) string { return "program of " + k },
+		}},
+	&statemap.Plain[State, Delta, Service, Way]{
+		In: func(s *State) *map[Service]Way { return &s.Services },
+		Of: func(d *Delta) *delta.Delta[Service, Way] { return &d.Services },
+		Values: statemap.Values[Service, Way]{
+			Same:  func(a, b Way) bool { return a.Tracked == b.Tracked },
+			Owner: func(w Way) cluster.Owner { return w.Owner },
+			Name:  Service.String,
+		}},
+}
