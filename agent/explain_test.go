@@ -137,7 +137,8 @@ func comparesObjects(t *testing.T, n *lab.Node) {
 	compare(2, "--object=Service/default/none")
 	sh(t, n, `ovs-ofctl add-flow br-svc cookie=0xdeff105,`+flow+`,actions=drop`)
 	if out := compare(1, podremote); strings.Count(out, "\n") != 2 ||
-		!strings.Contains(out, "\n+ cookie=0xdeff105,"+flow+" actions=drop # Service/default/podremote\n") {
+		!strings.Contains(out, "\n+ cookie=0xdeff105,"+flow) ||
+		!strings.HasSuffix(out, " actions=drop # Service/default/podremote\n") {
 		t.Errorf("the changed flow of podremote: %s", out)
 	}
 	sh(t, n, `ovs-ofctl --strict del-flows br-svc `+flow)
