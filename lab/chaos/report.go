@@ -177,14 +177,14 @@ func failures(results []Result) (list []Result) {
 }
 
 // notice returns how many connections of a fault's paths failed, and the longest time in which one
-// of these paths had no success.
+// of these paths had no success. New Services do not count.
 func notice(w *Window, paths []Path, results []Result) (lost int, longest time.Duration) {
 	during := span{w.Began, w.Ended + byName[w.Kind].grace}
 	last := map[int]time.Duration{}
 	for i := range results {
 		r := &results[i]
 		p := &paths[r.Path]
-		if fixed, floating := w.touches(p); p.Denied || !fixed && !floating {
+		if fixed, floating := w.touches(p); p.Denied || p.Fresh || !fixed && !floating {
 			continue
 		}
 		at := span{r.At, r.At + r.Took}
@@ -212,7 +212,9 @@ func figures(b *strings.Builder, windows []Window, paths []Path, results []Resul
 			f = &figure{}
 			all[w.Kind] = f
 		}
-		f.injected++
+		if w.Error == "" {
+			f.injected++
+		}
 		if slices.ContainsFunc(windows, func(o Window) bool {
 			return o.Fault != w.Fault && byName[o.Kind].breaks && o.Began < w.Ended+settleTime/3 && w.Began < o.Ended+
 				settleTime/3
