@@ -64,7 +64,7 @@ func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
 	now time.Time) ([]cluster.Problem, time.Duration) {
 	b.plan(s)
 	_ = write(b.changes(ctx, s, now), func(change func() error) error { return change() }) // b.written has the errors
-	errs, again := b.failed(now)
+	again, errs := b.failed(now)
 	maps.DeleteFunc(b.shown, func(o cluster.Owner, _ writtenAdvertisement) bool {
 		return !slices.ContainsFunc(b.results, func(r bgp.Result) bool { return r.Advertisement.Owner == o })
 	})
@@ -90,16 +90,16 @@ func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
 	return problems, again
 }
 
-// failed returns the errors of FRRConfigurations that were not written, and the time until they are
-// tried again.
-func (b *announcements) failed(now time.Time) (err error, again time.Duration) {
+// failed returns the time until FRRConfigurations are tried again that were not written, and their
+// errors.
+func (b *announcements) failed(now time.Time) (again time.Duration, err error) {
 	for _, o := range slices.SortedFunc(maps.Keys(b.written), cluster.Owner.Compare) {
 		if w := b.written[o]; w.err != nil {
 			err = errors.Join(err, w.err)
 			again = retry.Sooner(again, max(w.until.Sub(now), time.Millisecond))
 		}
 	}
-	return err, again
+	return again, err
 }
 
 // plan plans again if something changed on which the plan depends.
