@@ -133,7 +133,7 @@ func (e *e2e) selfTestInterrupted() {
 	}()
 	begin := time.Now()
 	out, code := e.selfTest(ctx)
-	if code != 2 || !strings.Contains(out, "context canceled") {
+	if code != 2 || !strings.Contains(out, "interrupt signal received") {
 		e.Errorf("exit code %d", code)
 	}
 	e.Logf("ended after %s", time.Since(begin).Round(time.Second))
