@@ -70,19 +70,31 @@ func watch(ctx context.Context, bus string, f func(ctx context.Context, down boo
 			release(lock)
 			lock = nil
 		}
-		select {
-		case <-ctx.Done():
-			err = ctx.Err()
-		case s, open := <-signals:
-			if !open {
-				err = errors.New("the connection to D-Bus was closed")
-			} else if err = dbus.Store(s.Body, &down); err == nil && !down && lock == nil {
-				lock, err = inhibit(ctx, login)
-			}
+		if down, err = next(ctx, signals); err == nil && !down && lock == nil {
+			lock, err = inhibit(ctx, login)
 		}
 	}
 	release(lock)
 	return err
+}
+
+// next waits for a shutdown, or for its cancellation. A connection gets other signals, too, such as
+// that of its own name.
+func next(ctx context.Context, signals <-chan *dbus.Signal) (down bool, err error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case s, open := <-signals:
+			if !open {
+				return false, errors.New("the connection to D-Bus was closed")
+			}
+			if s.Name == manager+"."+starting {
+				err = dbus.Store(s.Body, &down)
+				return down, err
+			}
+		}
+	}
 }
 
 // release releases a lock, if there is one.
