@@ -42,12 +42,15 @@ func Diff(ctx context.Context, w io.Writer, c config.Config, o DiffOptions) erro
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(list,
-		func(n NodeDiff) bool { return n.Planned || n.Error != "" || len(n.Differences) > 0 }) {
-		return errors.New("nothing of that is planned")
+	planned := slices.ContainsFunc(list,
+		func(n NodeDiff) bool { return n.Planned || n.Error != "" || len(n.Differences) > 0 })
+	if planned || report.ForPrograms(o.Output) { // --all reads the answer of a node also if nothing is planned there
+		if err := o.print(w, list); err != nil {
+			return fmt.Errorf("print: %w", err)
+		}
 	}
-	if err := o.print(w, list); err != nil {
-		return fmt.Errorf("print: %w", err)
+	if !planned {
+		return errors.New("nothing of that is planned")
 	}
 	if slices.ContainsFunc(list, func(n NodeDiff) bool { return n.Error != "" || len(n.Differences) > 0 }) {
 		return report.ErrNotWell
