@@ -100,8 +100,10 @@ func (a *agent) openvswitch() *report.Switch {
 	return &x
 }
 
-// report returns the agent's report. Any goroutine may call it.
-func (a *agent) report(k known) report.Report {
+// report returns the agent's report, without the cluster's egress addresses if it is brief: to find
+// the next node of each takes half a second at 1 000 EgressIPs on 100 nodes. Any goroutine may call
+// it.
+func (a *agent) report(k known, brief bool) report.Report {
 	r := report.Report{
 		Node: a.node, Version: report.Version(), Reason: k.reason, Pods: len(a.pods.cni.Pods()), Restarts: k.restarts,
 		NoRepair: !a.config.Process.Repair, Engine: a.config.Cluster.ServiceEngine, Switch: k.openvswitch,
@@ -116,9 +118,11 @@ func (a *agent) report(k known) report.Report {
 		r.Problems = append(r.Problems, p.Error())
 	}
 	a.reportOps(&r)
-	if k.seen != nil {
+	if k.seen != nil && !brief {
 		r.Egress = view.Report(k.seen, k.base)
 		k.carriers.setSince(r.Egress)
+	}
+	if k.seen != nil {
 		r.Services = len(k.seen.Frontends)
 		r.IsolatedPods = k.isolated
 		for _, p := range k.seen.Policies {

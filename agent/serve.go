@@ -33,7 +33,8 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(a.report(a.latest(q.Context()))) // client disconnected
+		r := a.report(a.latest(q.Context()), q.FormValue("brief") == "true")
+		_ = json.NewEncoder(w).Encode(r) // client disconnected
 	})
 	mux.HandleFunc("GET /wanted", func(w http.ResponseWriter, q *http.Request) {
 		answerState(w, q, a.latest(q.Context()).want)

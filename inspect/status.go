@@ -57,7 +57,7 @@ func StatusOutputs() []string { return []string{"text", "wide", "json", "yaml"} 
 // Status prints the status of this node's agent, or of all agents. A nil error means that there is
 // no problem.
 func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) error {
-	look, pause := localStatus(c), localPause
+	look, pause := localStatus(c, o.Brief), localPause
 	if o.All {
 		var err error
 		if look, err = clusterStatus(o); err != nil {
@@ -83,7 +83,7 @@ func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) 
 
 // Look returns the status of this node's agent, or of all agents.
 func Look(ctx context.Context, c config.Config, o StatusOptions) (*ClusterStatus, error) {
-	look := localStatus(c)
+	look := localStatus(c, o.Brief)
 	if o.All {
 		var err error
 		if look, err = clusterStatus(o); err != nil {
@@ -122,9 +122,13 @@ func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
 }
 
 // localStatus returns a function that reads the status of this node's agent through its socket.
-func localStatus(c config.Config) func(context.Context) (*ClusterStatus, error) {
+func localStatus(c config.Config, brief bool) func(context.Context) (*ClusterStatus, error) {
+	path := "/report"
+	if brief {
+		path += "?brief=true"
+	}
 	return func(ctx context.Context) (*ClusterStatus, error) {
-		body, err := FromAgent(ctx, c, "/report")
+		body, err := FromAgent(ctx, c, path)
 		if err != nil {
 			return nil, err
 		}
