@@ -18,9 +18,9 @@ type Advertisement struct {
 	Generation int64
 	// LoadBalancer, EgressIP and PodNetwork are the kinds.
 	LoadBalancer, EgressIP, PodNetwork bool
-	Configurations                     Selector // FRRConfigurations, to whose neighbors the prefixes are announced
-	Pools                              Selector // whose addresses are announced
-	Nodes                              Selector // that announce
+	Configurations                     Selector // of FRRConfigurations: their neighbors get the prefixes
+	Pools                              Selector // of the announced addresses
+	Nodes                              Selector // of the announcing nodes
 	// Rejected reports that a field is invalid: nothing is announced.
 	Rejected bool
 	Status   v1alpha1.BGPAdvertisementStatus
@@ -44,7 +44,8 @@ func (c *FRRConfiguration) Generated() bool { return c.Object.Labels[LabelManage
 
 func advertisementOwner(name string) Owner { return Owner{Kind: "BGPAdvertisement", Name: name} }
 
-func frrConfigurationOwner(o *frrk8s.FRRConfiguration) Owner {
+// FRRConfigurationOwner returns the name of an FRRConfiguration.
+func FRRConfigurationOwner(o *frrk8s.FRRConfiguration) Owner {
 	return ownerOf("FRRConfiguration", &o.ObjectMeta)
 }
 
@@ -64,7 +65,7 @@ func (s *Store) setLoadBalancing(obj any) {
 		if c := parseFRRConfiguration(o); c != nil {
 			list = []*FRRConfiguration{c}
 		}
-		s.frrs.put(frrConfigurationOwner(o), list)
+		s.frrs.put(FRRConfigurationOwner(o), list)
 	}
 }
 
@@ -116,5 +117,5 @@ func parseFRRConfiguration(o *frrk8s.FRRConfiguration) *FRRConfiguration {
 	// without what changes when nothing of interest does
 	object := &frrk8s.FRRConfiguration{Spec: o.Spec, ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace,
 		Name: o.Name, UID: o.UID, Labels: maps.Clone(o.Labels), OwnerReferences: slices.Clone(o.OwnerReferences)}}
-	return &FRRConfiguration{Owner: frrConfigurationOwner(o), Nodes: nodes, Object: object}
+	return &FRRConfiguration{Owner: FRRConfigurationOwner(o), Nodes: nodes, Object: object}
 }

@@ -222,7 +222,7 @@ func (s *Store) Delete(obj any) {
 		s.advertisements.put(advertisementOwner(o.Name), nil)
 		s.note(advertisementOwner(o.Name), nil)
 	case *frrk8s.FRRConfiguration:
-		s.frrs.put(frrConfigurationOwner(o), nil)
+		s.frrs.put(FRRConfigurationOwner(o), nil)
 	}
 }
 

@@ -58,12 +58,12 @@ func newAnnouncements(g *egressIPs) *announcements {
 		shown: map[cluster.Owner]writtenAdvertisement{}}
 }
 
-// round writes what differs. It runs after the round of egressIPs. It returns what is not announced
-// as problems, and the time until it must be called again.
+// round writes what differs. It runs after the round of egressIPs. It returns a problem for each
+// BGPAdvertisement with prefixes that no node announces, and the time until the next call.
 func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
 	now time.Time) ([]cluster.Problem, time.Duration) {
 	b.plan(s)
-	_ = write(b.changes(ctx, s, now), func(change func() error) error { return change() }) // b.written has the errors
+	_ = writeAll(b.changes(ctx, s, now)) // b.written has the errors
 	again, errs := b.failed(now)
 	maps.DeleteFunc(b.shown, func(o cluster.Owner, _ writtenAdvertisement) bool {
 		return !slices.ContainsFunc(b.results, func(r bgp.Result) bool { return r.Advertisement.Owner == o })
@@ -83,7 +83,7 @@ func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
 		}
 		changes = append(changes, func() error { return b.show(ctx, a, status, now) })
 	}
-	err := write(changes, func(change func() error) error { return change() })
+	err := writeAll(changes)
 	if b.warned.log(ctx, b.egress.log, "announce by BGP", errors.Join(errs, err)); err != nil {
 		again = retry.Sooner(again, retry.Last)
 	}
@@ -123,7 +123,7 @@ func (b *announcements) changes(ctx context.Context, s *cluster.Snapshot, now ti
 	}
 	want := map[cluster.Owner]bool{}
 	for _, c := range b.wanted {
-		owner := ownerOf(c)
+		owner := cluster.FRRConfigurationOwner(c)
 		want[owner] = true
 		w, written := b.written[owner]
 		current := written && w.wanted == c || written && w.wanted != nil && sameConfiguration(w.wanted, c)
@@ -145,10 +145,6 @@ func (b *announcements) changes(ctx context.Context, s *cluster.Snapshot, now ti
 	}
 	maps.DeleteFunc(b.written, func(o cluster.Owner, _ writtenConfiguration) bool { return !want[o] && is[o] == nil })
 	return list
-}
-
-func ownerOf(c *frrk8s.FRRConfiguration) cluster.Owner {
-	return cluster.Owner{Kind: "FRRConfiguration", Namespace: c.Namespace, Name: c.Name}
 }
 
 func sameConfiguration(a, b *frrk8s.FRRConfiguration) bool {
@@ -211,7 +207,7 @@ const reasonRejected = "FRRConfigurationRejected"
 func (b *announcements) statusOf(r bgp.Result) (v1alpha1.BGPAdvertisementStatus, cluster.Problem) {
 	a := r.Advertisement
 	for _, c := range b.wanted {
-		w := b.written[ownerOf(c)]
+		w := b.written[cluster.FRRConfigurationOwner(c)]
 		if w.err != nil && r.Reason == "" && slices.ContainsFunc(c.OwnerReferences,
 			func(o metav1.OwnerReference) bool { return string(o.UID) == a.UID }) {
 			r.Reason, r.Message = reasonRejected, w.err.Error()

@@ -242,3 +242,8 @@ func write[T any](list []T, one func(T) error) error {
 	_ = g.Wait() // each has its own error
 	return errors.Join(errs...)
 }
+
+// writeAll makes changes, some at the same time.
+func writeAll(changes []func() error) error {
+	return write(changes, func(change func() error) error { return change() })
+}

@@ -205,7 +205,7 @@ func sameStatus(a, b *v1alpha1.LoadBalancerPoolStatus) bool {
 
 // write makes the changes.
 func (b *loadBalancers) write(ctx context.Context, changes []func() error) time.Duration {
-	err := write(changes, func(change func() error) error { return change() })
+	err := writeAll(changes)
 	return b.warned.log(ctx, b.egress.log, "write load balancer addresses", err)
 }
 
