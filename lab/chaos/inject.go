@@ -30,7 +30,7 @@ func (r *run) node(name string) (*lab.Node, error) {
 	return nil, fmt.Errorf("%s does not run", name)
 }
 
-// pids returns the processes of a node whose command line matches a regular expression.
+// pids returns the processes of a node with a command line that matches a regular expression.
 func pids(ctx context.Context, n *lab.Node, pattern string) ([]string, error) {
 	out, err := n.Exec(ctx, "pgrep", "-f", pattern)
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {

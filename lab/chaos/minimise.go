@@ -42,12 +42,7 @@ func Minimise[T any](all []T, fails func([]T) bool) []T {
 // RunMinimise runs parts of a schedule until it has the smallest that still fails, and leaves a
 // report of each run in a folder below opt.Dir.
 func RunMinimise(ctx context.Context, c *cluster.Cluster, opt Options) error {
-	whole := opt.Schedule
-	if whole == nil {
-		s := opt.plan(c)
-		whole = &s
-	}
-	runs := 0
+	whole, runs := opt.schedule(c), 0
 	fails := func(faults []Fault) bool {
 		part := part(whole, faults)
 		runs++

@@ -13,13 +13,7 @@ import (
 )
 
 // Save writes a schedule to a file.
-func (s *Schedule) Save(file string) error {
-	text, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
-}
+func (s *Schedule) Save(file string) error { return writeJSON(file, s) }
 
 // Load reads a schedule from a file that Save wrote.
 func Load(file string) (*Schedule, error) {

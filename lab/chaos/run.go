@@ -53,13 +53,17 @@ type run struct {
 	outMu      sync.Mutex
 }
 
-// plan returns the schedule of the options.
-func (o *Options) plan(c *cluster.Cluster) Schedule {
+// schedule returns the Schedule of the options, or that of the seed.
+func (o *Options) schedule(c *cluster.Cluster) *Schedule {
+	if o.Schedule != nil {
+		return o.Schedule
+	}
 	kinds := names
 	if o.Faults != nil {
 		kinds = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !o.Faults.MatchString(name) })
 	}
-	return Plan(o.Seed, o.For, nodeNames(c), kinds)
+	s := Plan(o.Seed, o.For, nodeNames(c), kinds)
+	return &s
 }
 
 // nodeNames returns the nodes of a cluster. The first has the control plane.
@@ -74,11 +78,7 @@ func nodeNames(c *cluster.Cluster) (list []string) {
 // violated.
 func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
 	r := &run{opt: opt, cluster: c, begin: time.Now(), nodes: nodeNames(c)}
-	schedule := opt.Schedule
-	if schedule == nil {
-		s := opt.plan(c)
-		schedule = &s
-	}
+	schedule := opt.schedule(c)
 	schedule.Print(opt.Out)
 	if err := os.MkdirAll(opt.Dir, 0o755); err != nil {
 		return err

@@ -120,7 +120,7 @@ func near(f, g Fault, distance time.Duration) bool {
 
 func (f *Fault) involves(node string) bool { return node != "" && (f.Node == node || f.Peer == node) }
 
-// silences returns the nodes whose kubelets a fault separates from the API server.
+// silences returns the nodes with kubelets that a fault separates from the API server.
 func (f *Fault) silences(nodes []string) []string {
 	k := byName[f.Kind]
 	switch {

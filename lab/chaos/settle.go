@@ -91,7 +91,7 @@ func (r *run) settle(ctx context.Context, before map[string]int) {
 	}
 }
 
-// counts are commands whose output is a number, for each node: in the container of a daemon, or on
+// counts are commands that print a number, for each node: in the container of a daemon, or on
 // the node.
 var counts = []struct{ what, daemon, command string }{
 	{"flows of br-int", "^ovs-vswitchd", "ovs-ofctl dump-flows br-int | grep -c cookie="},

@@ -231,7 +231,7 @@ func (r *run) connections(ctx context.Context) error {
 	return nil
 }
 
-// connect adds connections to a Service, by an address that the name of the path tells.
+// connect adds connections to a Service, by the address that the client and floating imply.
 func (r *run) connect(from *site, client, name string, s *corev1.Service, nodes, floating []string) *connection {
 	c := &connection{from: from, every: time.Second, limit: 5 * time.Second, Path: Path{
 		Name: fmt.Sprintf("%s to %s, %s", client, s.Name, name), From: client, To: "svc/chaos/" + s.Name,
