@@ -73,6 +73,6 @@ func TestShutdown(t *testing.T) {
 	a.egress.gets(time.Now(), &cluster.Snapshot{})
 	<-done
 	if cancel(); ctx.Err() == nil {
-		t.Error("the context goes on")
+		t.Error("the context has not ended")
 	}
 }

@@ -22,10 +22,10 @@ func endpointOptions() []Option {
 			"addresses at which the controller serves /metrics to every client, without TLS; empty = its socket only",
 			func(c *Config) *[]netip.AddrPort { return &c.Process.ControllerMetrics }),
 		addresses("metrics-secure-bind-address",
-			"addresses at which the agent serves /metrics by TLS, to clients whose token has the permission; empty = none",
+			"addresses at which the agent serves /metrics by TLS, to clients with an authorized token; empty = none",
 			func(c *Config) *[]netip.AddrPort { return &c.Process.SecureMetrics }),
 		addresses("controller-metrics-secure-bind-address",
-			"addresses at which the controller serves /metrics by TLS, to clients whose token has the permission; "+
+			"addresses at which the controller serves /metrics by TLS, to clients with an authorized token; "+
 				"empty = none",
 			func(c *Config) *[]netip.AddrPort { return &c.Process.ControllerSecureMetrics }),
 		text("default", "metrics-cert",

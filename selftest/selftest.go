@@ -162,7 +162,7 @@ func (t *test) run(ctx context.Context) (err error) {
 	return t.show(tested, paths)
 }
 
-// tested returns the checks whose client runs.
+// tested returns the checks with a client that runs.
 func (t *test) tested(role string, list []*check) []*check {
 	return slices.DeleteFunc(list, func(c *check) bool {
 		return !c.client.here && t.down[clientName(role, c.client.node, c.client.host)]

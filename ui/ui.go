@@ -31,9 +31,9 @@ import (
 type Options struct {
 	ExplainOptions        // without a question: it comes from the reader
 	Listen         string // address and port, which are loopback without Secure
-	// Secure serves the pages by TLS to users whose token may get AccessPath. The cluster is that
-	// of the API. No agent is asked, because that needs the right to run commands in the agents'
-	// pods.
+	// Secure serves the pages by TLS to users with a token that may get AccessPath. The cluster is
+	// that of the API. No agent is asked, because that needs the right to run commands in the
+	// agents' pods.
 	Secure           bool
 	Certificate, Key string // PEM files for Secure; empty = a self-signed certificate
 }

@@ -35,7 +35,7 @@ type BGPAdvertisementSpec struct {
 	// FRRConfigurationSelector selects, by label, FRRConfigurations of frr-k8s. The prefixes are
 	// announced to the neighbors of their routers; an empty one selects all.
 	FRRConfigurationSelector metav1.LabelSelector `json:"frrConfigurationSelector"`
-	// LoadBalancerPoolSelector selects, by label, the pools whose addresses are announced; an empty
+	// LoadBalancerPoolSelector selects, by label, the pools of the announced addresses; an empty
 	// one selects all.
 	LoadBalancerPoolSelector metav1.LabelSelector `json:"loadBalancerPoolSelector,omitempty"`
 	// NodeSelector selects, by label, the nodes that announce; an empty one selects all.

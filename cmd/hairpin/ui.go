@@ -36,7 +36,7 @@ installs that.`,
 	f := c.Flags()
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:8090",
 		"address and port to listen on, loopback without --secure; port 0 = any free port")
-	f.BoolVar(&o.Secure, "secure", false, "serve by TLS, to users whose token may get "+ui.AccessPath)
+	f.BoolVar(&o.Secure, "secure", false, "serve by TLS, to users with a token that may get "+ui.AccessPath)
 	f.StringVar(&o.Certificate, "tls-cert", "", "PEM file with the certificate for --secure; empty = a self-signed one")
 	f.StringVar(&o.Key, "tls-key", "", "PEM file with the private key of --tls-cert")
 	f.StringVarP(&o.Dir, "filename", "f", "", "directory with manifests of Nodes, Pods, Services and EndpointSlices")

@@ -22,8 +22,8 @@ type State struct {
 	Bridges  map[string]Bridge // used only by Hairpin, by name
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
-	// Named has the bridges whose tables have the names of package pipeline in Open vSwitch, by the
-	// bridge in Keys. It is false, which is never wanted, if only some have.
+	// Named has the bridges with tables that have the names of package pipeline in Open vSwitch, by
+	// the bridge in Keys. It is false, which is never wanted, if only some have.
 	Named  map[string]bool
 	Flows  delta.Map[ID, *Flow]
 	Groups delta.Map[GroupKey, *Group]

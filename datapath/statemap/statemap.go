@@ -103,7 +103,7 @@ func (x *Values[K, V]) merge(c *Conflicts, list []map[K]V) map[K]V {
 	case filled <= 1:
 		return list[big]
 	}
-	before := map[K]V{} // of the maps before the big one, whose values take precedence
+	before := map[K]V{} // of the maps before the big one; their values take precedence
 	for _, m := range list[:big] {
 		x.addTo(c, before, m, false)
 	}
@@ -171,7 +171,7 @@ func (f *Plain[S, D, K, V]) Replace(s, gone, come *S) bool {
 	return ok
 }
 
-// Shared is a map whose copies share what did not change.
+// Shared is a map with copies that share unchanged parts.
 type Shared[S, D any, K comparable, V any] struct {
 	In func(*S) *delta.Map[K, V]
 	Of func(*D) *delta.Delta[K, V] // nil: differences are found in another way

@@ -32,7 +32,7 @@ const (
 	Node          // on a node
 )
 
-// absent lists the pages whose distribution the lab does not have. Their Helm commands are
+// absent lists the pages of distributions that the lab does not have. Their Helm commands are
 // rendered. It is read-only.
 var absent = map[string]string{
 	"k3s":  "the lab has no k3s",

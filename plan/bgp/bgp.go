@@ -69,7 +69,7 @@ type planner struct {
 
 // key names a generated FRRConfiguration.
 type key struct {
-	source cluster.Owner // the FRRConfiguration whose neighbors it has
+	source cluster.Owner // the FRRConfiguration with the neighbors
 	node   string
 }
 
