@@ -260,7 +260,7 @@ func modeRows(engine string) [][]string {
 				return "gateway router → pod"
 			}),
 			row("host → Service", always("`br-ex` → gateway router")),
-			row("host or outside → Service → endpoint that is no pod",
+			row("host or outside → Service → endpoint outside the pod network",
 				either(services, "gateway router → `br-ex` → host's routes and nft → any link",
 					"gateway router → `br-ex` → uplink")),
 		}
@@ -277,11 +277,11 @@ func modeRows(engine string) [][]string {
 		row("outside → NodePort, external and LB addresses",
 			either(clients, "host's nft → `svc-host` → `br-svc`", "flows on `br-ex` → `br-svc`")),
 		row("host → Service", always("`svc-host` → `br-svc`")),
-		row("host or outside → Service → endpoint that is no pod",
+		row("host or outside → Service → endpoint outside the pod network",
 			always("`br-svc` → host's routes and nft → any link")),
-		row("pod → Service → endpoint that is no pod", always("`br-svc` → as pod → outside")),
-		row("Geneve, kernel datapath", always("by the host's stack")),
-		row("Geneve, userspace datapath", either(uplink, "on `br-ex`", "host → `br-enc` → Open vSwitch")),
+		row("pod → Service → endpoint outside the pod network", always("`br-svc`, then as pod → outside")),
+		row("tunnels, kernel datapath", always("host's IP stack → uplink")),
+		row("tunnels, userspace datapath", either(uplink, "`br-ex` → uplink", "`br-enc` → host's routes → uplink")),
 	}
 }
 

@@ -15,7 +15,8 @@ type Case struct {
 	Local  bool // externalTrafficPolicy
 	Host   bool // the endpoint is on the node's host, else in a pod on it
 	Sees   Source
-	// Masqueraded is what the contract requires: a masqueraded source, or else the client's.
+	// Masqueraded: Antrea's design (docs/design/origins.md) allows a masqueraded source, else it
+	// requires the client's.
 	Masqueraded bool
 	Why         string
 }
@@ -45,12 +46,11 @@ const (
 func Cases() []Case {
 	const (
 		router   = "`br-svc` load-balances and SNATs, so that the pod's reply returns to it"
-		loop     = "`br-svc` sends it back to its own host, SNATed to the masquerade address"
-		kept     = "the node's own endpoints only; nothing changes the source"
-		keptHost = "the host's nft DNATs to its endpoint; nothing changes the source"
+		loop     = "`br-svc` sends it back to the host, SNATed to the masquerade address"
+		kept     = "only the node's own endpoints are used; nothing changes the source"
+		keptHost = "the host's nft DNATs to its own endpoint; nothing changes the source"
 		ignored  = "the policy does not apply to the node itself; "
 		podKept  = "`br-svc` load-balances; nothing changes the source"
-		more     = ". The contract allows masquerading"
 	)
 	return []Case{
 		{1, Outside, false, false, Join, true, router},
@@ -61,9 +61,9 @@ func Cases() []Case {
 		{6, Localhost, true, false, Join, true, ignored + router},
 		{7, Localhost, false, true, Masquerade, true, loop},
 		{8, Localhost, true, true, Masquerade, true, ignored + loop},
-		{9, Pod, false, false, Sender, true, podKept + more},
+		{9, Pod, false, false, Sender, true, podKept},
 		{10, Pod, true, false, Sender, false, podKept},
-		{11, Pod, false, true, Sender, true, podKept + more},
+		{11, Pod, false, true, Sender, true, podKept},
 		{12, Pod, true, true, Sender, false, podKept},
 	}
 }
@@ -87,15 +87,9 @@ func (c Case) Endpoint() string {
 // Markdown returns the table.
 func Markdown() string {
 	var b strings.Builder
-	b.WriteString("| no. | client | policy | endpoint | contract: source is | endpoint sees | because " +
-		"|\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| no. | client | policy | endpoint | endpoint sees | because |\n|---|---|---|---|---|---|\n")
 	for _, c := range Cases() {
-		must := "the client"
-		if c.Masqueraded {
-			must = "masqueraded"
-		}
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s |\n", c.Number, c.From, c.Policy(), c.Endpoint(), must,
-			c.Sees, c.Why)
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s |\n", c.Number, c.From, c.Policy(), c.Endpoint(), c.Sees, c.Why)
 	}
 	return b.String()
 }
