@@ -101,9 +101,9 @@ const (
 	PodsPatch    = "int-svc"
 	// ServiceHost is the host's port, an internal port that routes to Services use.
 	ServiceHost = "svc-host"
-	// WirePatch is its port to the gateway bridge, whose end of it is ServicesPatch. It carries
+	// ExternalPatch is its port to the gateway bridge, whose end of it is ServicesPatch. It carries
 	// packets from external clients to Services.
-	WirePatch     = "svc-ext"
+	ExternalPatch = "svc-ext"
 	ServicesPatch = "ext-svc"
 )
 

@@ -88,13 +88,13 @@ func (s *Store) withAnnounced(egressIPs []*EgressIP, pools []*Pool) []*EgressIP 
 	for _, e := range of {
 		s.completeAnnounced(e)
 		i, found := slices.BinarySearchFunc(s.announced, e,
-			func(a, b *EgressIP) int { return a.Owner.Compare(b.Owner) })
+			(*EgressIP).Compare)
 		if found && reflect.DeepEqual(s.announced[i], e) {
 			e = s.announced[i]
 		}
 		list = append(list, e)
 	}
-	slices.SortFunc(list, func(a, b *EgressIP) int { return a.Owner.Compare(b.Owner) })
+	slices.SortFunc(list, (*EgressIP).Compare)
 	if !slices.Equal(list, s.announced) {
 		s.announced = list
 	}

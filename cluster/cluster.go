@@ -108,6 +108,9 @@ const (
 	IPv6 Family = 6
 )
 
+// Families are both, IPv4 first.
+var Families = [...]Family{IPv4, IPv6}
+
 // FamilyOf returns the family of an address. An IPv4-mapped IPv6 address counts as IPv6; the parser
 // rejects it.
 func FamilyOf(a netip.Addr) Family {

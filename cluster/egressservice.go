@@ -157,7 +157,7 @@ func (s *Store) withServices(egressIPs []*EgressIP, problems *[]Problem) []*Egre
 	for _, x := range all {
 		e, wrong := s.serve(x, oldest)
 		*problems = append(*problems, wrong...)
-		i, found := slices.BinarySearchFunc(s.joined, e, func(a, b *EgressIP) int { return a.Owner.Compare(b.Owner) })
+		i, found := slices.BinarySearchFunc(s.joined, e, (*EgressIP).Compare)
 		if found && reflect.DeepEqual(s.joined[i], e) {
 			e = s.joined[i]
 		}

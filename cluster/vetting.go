@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"hairpin/delta"
 )
@@ -63,7 +62,7 @@ func NewVetting(first string, subnets []ClusterSubnet) *Vetting {
 func (t *Vetting) Vet(nodes []*Node) (*Vetted, VettedChanges) {
 	t.changes, t.again = VettedChanges{Hosts: map[netip.Addr]string{}, ranges: map[netip.Prefix]string{}},
 		map[string]bool{}
-	c := Compare(t.nodes, nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
+	c := Compare(t.nodes, nodes, (*Node).Compare)
 	t.nodes = nodes
 	for _, n := range c.Gone {
 		t.leave(n)

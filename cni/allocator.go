@@ -168,7 +168,7 @@ func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	for _, p := range byOwner {
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(p, q *cluster.Pod) int { return p.Owner.Compare(q.Owner) })
+	slices.SortFunc(list, (*cluster.Pod).Compare)
 	return list
 }
 

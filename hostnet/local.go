@@ -75,7 +75,7 @@ func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cl
 func (l *Local) merged(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
 	others := slices.DeleteFunc(slices.Clone(s.Pods), func(p *cluster.Pod) bool { return p.Node == l.node })
 	own := l.labelled(s, pods)
-	slices.SortFunc(own, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	slices.SortFunc(own, (*cluster.Pod).Compare)
 	list := make([]*cluster.Pod, 0, len(others)+len(own))
 	for _, p := range own {
 		n, _ := slices.BinarySearchFunc(others, p.Owner, comparePod)

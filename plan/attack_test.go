@@ -97,7 +97,7 @@ func TestOnlyFramesForTheNodeAreServed(t *testing.T) {
 	state := w.States["node-a"]
 	for _, f := range state.Bridge.Flows.All() {
 		m := f.Match
-		if f.Bridge != claims.ServiceBridge || f.Table != pipeline.SvcClassifier || m.InPort != claims.WirePatch {
+		if f.Bridge != claims.ServiceBridge || f.Table != pipeline.SvcClassifier || m.InPort != claims.ExternalPatch {
 			continue
 		}
 		if drops := slices.Equal(f.Actions, []flow.Action{flow.Drop{}}); !drops && m.EthDst != mac {

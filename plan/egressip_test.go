@@ -50,13 +50,13 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 	case 0:
 		n.Namespaces = clustertest.Edit(t, s.Namespaces, func(t *rapid.T) *cluster.Namespace {
 			return &cluster.Namespace{Name: "default", Labels: map[string]string{"tier": label.Draw(t, "tier")}}
-		}, func(a, b *cluster.Namespace) int { return strings.Compare(a.Name, b.Name) })
+		}, (*cluster.Namespace).Compare)
 	case 1:
 		n.Pods = clustertest.Edit(t, s.Pods, func(t *rapid.T) *cluster.Pod {
 			p := drawPod(t)
 			p.Labels = map[string]string{"app": label.Draw(t, "app")}
 			return p
-		}, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+		}, (*cluster.Pod).Compare)
 	case 2:
 		n.Nodes = slices.Clone(s.Nodes)
 		i := rapid.IntRange(0, len(n.Nodes)-1).Draw(t, "node")
@@ -114,7 +114,7 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 				}
 			}
 			return e
-		}, func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
+		}, (*cluster.EgressIP).Compare)
 	}
 	return &n
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -50,7 +49,7 @@ func TestPlannerKnowsPeers(t *testing.T) {
 			e.Assigned = []cluster.Assignment{{Node: n, Address: e.Addresses[0]}}
 			s.EgressIPs = append(s.EgressIPs, e)
 		}
-		byName := func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) }
+		byName := (*cluster.Node).Compare
 		p := plan.NewPlanner()
 		for range rapid.IntRange(1, 10).Draw(t, "steps") {
 			next := *s

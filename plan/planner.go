@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-	"strings"
 
 	"hairpin/cluster"
 	"hairpin/datapath"
@@ -54,12 +53,13 @@ type planned struct {
 	indexed  []incremental
 	state    datapath.State
 	problems []cluster.Problem // all of:
-	node     []cluster.Problem
-	fixed    []cluster.Problem       // of base features
-	twice    []cluster.Problem       // of Pods
-	counted  map[cluster.Problem]int // of Services, and of Pods again
-	clashes  []cluster.Problem       // with one, the State is not the union of its parts
-	policies []cluster.Problem
+
+	nodeProblems   []cluster.Problem
+	baseProblems   []cluster.Problem
+	podProblems    []cluster.Problem       // of pods with the same address
+	objectProblems map[cluster.Problem]int // of objects features, with the number of objects that have it
+	indexProblems  []cluster.Problem       // of incremental features
+	conflicts      []cluster.Problem       // with one, the State is not the union of its parts
 }
 
 // Node computes the State of the node of that name. Its Problems are sorted and without duplicates.
@@ -91,21 +91,21 @@ func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep
 	}
 	facts := admission.Facts{Node: env.Node, Vetted: env.Vetted, PodRanges: pods}
 	n := &planned{
-		snapshot: s, vetting: vetting, counted: map[cluster.Problem]int{}, node: problems, indexed: newIncrementals(),
-		services: admission.New(facts, s.Frontends, keep),
+		snapshot: s, vetting: vetting, services: admission.New(facts, s.Frontends, keep), indexed: newIncrementals(),
+		nodeProblems: problems, objectProblems: map[cluster.Problem]int{},
 	}
-	env.Pods, n.twice = podsOn(env.Node.Name, s.Pods)
+	env.Pods, n.podProblems = podsOn(env.Node.Name, s.Pods)
 	n.env = env
 	env.Peers = slices.DeleteFunc(slices.Clone(s.Nodes), func(x *cluster.Node) bool { return x.Name == env.Node.Name })
 	env.Frontends, problems = n.services.Admitted()
-	n.count(problems, 1)
+	n.countProblems(problems, 1)
 	env.Guarded = service.SourceRestricted(env.Frontends)
 	n.env.Guarded = env.Guarded
 
 	part, problems, _ := planFeatures(objects, env) // Merge finds their conflicts below
-	n.count(problems, 1)
-	var inBase []datapath.Conflict
-	n.base, n.fixed, inBase = planFeatures(base, env)
+	n.countProblems(problems, 1)
+	var baseConflicts []datapath.Conflict
+	n.base, n.baseProblems, baseConflicts = planFeatures(base, env)
 	parts := []datapath.State{n.base, part}
 	all := node.Changes{
 		Pods:      cluster.Changes[cluster.Pod]{Come: env.Pods},
@@ -116,17 +116,18 @@ func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep
 		_, come := f.Update(s, &env, all, true)
 		parts = append(parts, come)
 	}
-	n.policies = n.indexedProblems()
+	n.indexProblems = n.problemsOfIndexes()
 	state, conflicts := datapath.Merge(parts...)
-	for _, c := range slices.Concat(inBase, conflicts) {
-		n.clashes = append(n.clashes, cluster.Problem{Owner: c.Lost, Message: c.Key + " is already wanted by " +
+	for _, c := range slices.Concat(baseConflicts, conflicts) {
+		n.conflicts = append(n.conflicts, cluster.Problem{Owner: c.Lost, Message: c.Key + " is already wanted by " +
 			c.Kept.String()})
 	}
 	n.state = state
-	n.list()
+	n.listProblems()
 	return n
 }
 
+// planFeatures returns the merged parts of some features, and the conflicts between them.
 func planFeatures(features []feature, env node.Env) (datapath.State, []cluster.Problem, []datapath.Conflict) {
 	var parts []datapath.State
 	var problems []cluster.Problem
@@ -150,7 +151,7 @@ func planObjects(env node.Env) (state datapath.State, problems []cluster.Problem
 // update applies a new Snapshot by planning only what changed. It returns false when that is not
 // enough; then n must not be used any more.
 func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
-	if len(n.clashes) > 0 || !sameSelf(n.env.Node, env.Node) || !reflect.DeepEqual(n.snapshot.Config, s.Config) {
+	if len(n.conflicts) > 0 || !sameSelf(n.env.Node, env.Node) || !reflect.DeepEqual(n.snapshot.Config, s.Config) {
 		return false
 	}
 	next := *env
@@ -162,11 +163,11 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 		all, _ := n.services.Admitted()
 		next.Guarded = service.SourceRestricted(all)
 	}
-	twice := n.twice
+	podProblems := n.podProblems
 	if !cluster.SameList(n.snapshot.Pods, s.Pods) {
-		next.Pods, twice = podsOn(env.Node.Name, s.Pods)
+		next.Pods, podProblems = podsOn(env.Node.Name, s.Pods)
 	}
-	pods := cluster.Compare(n.env.Pods, next.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	pods := cluster.Compare(n.env.Pods, next.Pods, (*cluster.Pod).Compare)
 
 	before, after := n.env, next
 	before.Frontends, before.Pods, before.Peers = services.Gone, pods.Gone, nodes.Gone
@@ -186,20 +187,20 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 			return false
 		}
 		gone, come = datapath.Union(gone, n.base), datapath.Union(come, part)
-		n.base, n.fixed = part, problems
+		n.base, n.baseProblems = part, problems
 	}
 	var ok bool
 	if n.state, ok = datapath.Replace(n.state, gone, come); !ok {
 		return false
 	}
 	n.snapshot, n.env = s, next
-	policies := n.indexedProblems()
-	if again || !slices.Equal(oldProblems, newProblems) || !slices.Equal(n.twice, twice) ||
-		!slices.Equal(n.policies, policies) {
-		n.twice, n.policies = twice, policies
-		n.count(oldProblems, -1)
-		n.count(newProblems, 1)
-		n.list()
+	indexProblems := n.problemsOfIndexes()
+	if again || !slices.Equal(oldProblems, newProblems) || !slices.Equal(n.podProblems, podProblems) ||
+		!slices.Equal(n.indexProblems, indexProblems) {
+		n.podProblems, n.indexProblems = podProblems, indexProblems
+		n.countProblems(oldProblems, -1)
+		n.countProblems(newProblems, 1)
+		n.listProblems()
 	}
 	return true
 }
@@ -209,7 +210,7 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 func (n *planned) nodes(s *cluster.Snapshot,
 	next *node.Env) (c cluster.Changes[cluster.Node], hosts map[netip.Addr]string) {
 	c = cluster.Compare(n.snapshot.Nodes, s.Nodes,
-		func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
+		(*cluster.Node).Compare)
 	same := func(x, other *cluster.Node) bool {
 		return other != nil && (x.Name == next.Node.Name || samePeer(x, other))
 	}
@@ -259,19 +260,19 @@ func changedServices(c cluster.Changes[cluster.Frontend]) []cluster.Owner {
 	return slices.Compact(owners)
 }
 
-// count adds problems of objects or removes them: several Frontends of a Service may have the same
-// one.
-func (n *planned) count(problems []cluster.Problem, by int) {
+// countProblems adds problems of objects or removes them: several Frontends of a Service may have
+// the same one.
+func (n *planned) countProblems(problems []cluster.Problem, by int) {
 	for _, p := range problems {
-		n.counted[p] += by
-		if n.counted[p] == 0 {
-			delete(n.counted, p)
+		n.objectProblems[p] += by
+		if n.objectProblems[p] == 0 {
+			delete(n.objectProblems, p)
 		}
 	}
 }
 
-// indexedProblems returns the sorted problems that incremental features keep themselves.
-func (n *planned) indexedProblems() (list []cluster.Problem) {
+// problemsOfIndexes returns the sorted problems that incremental features keep themselves.
+func (n *planned) problemsOfIndexes() (list []cluster.Problem) {
 	for _, f := range n.indexed {
 		if f, ok := f.(interface{ Problems() []cluster.Problem }); ok {
 			list = append(list, f.Problems()...)
@@ -280,10 +281,10 @@ func (n *planned) indexedProblems() (list []cluster.Problem) {
 	return cluster.SortProblems(list)
 }
 
-// list updates the list of all problems.
-func (n *planned) list() {
-	all := slices.Concat(n.node, n.fixed, n.twice, n.clashes, n.policies)
-	for p := range n.counted {
+// listProblems updates the list of all problems.
+func (n *planned) listProblems() {
+	all := slices.Concat(n.nodeProblems, n.baseProblems, n.podProblems, n.conflicts, n.indexProblems)
+	for p := range n.objectProblems {
 		all = append(all, p)
 	}
 	n.problems = cluster.SortProblems(all)

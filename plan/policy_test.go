@@ -41,7 +41,7 @@ func drawPolicyCluster(t *rapid.T) *cluster.Snapshot {
 			s.Pods = append(s.Pods, p)
 		}
 	}
-	slices.SortFunc(s.Pods, func(p, q *cluster.Pod) int { return p.Owner.Compare(q.Owner) })
+	slices.SortFunc(s.Pods, (*cluster.Pod).Compare)
 	for i, p := range s.Pods {
 		for _, ip := range p.IPs {
 			vip, local := netip.AddrPortFrom(addr(fmt.Sprintf("10.96.0.%d", i+1)), 100),
@@ -62,7 +62,7 @@ func drawPolicyCluster(t *rapid.T) *cluster.Snapshot {
 func drawPolicies(t *rapid.T) (list []*cluster.Policy) {
 	for range rapid.IntRange(1, 6).Draw(t, "policies") {
 		list = clustertest.Edit(t, list, clustertest.DrawPolicy,
-			func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) })
+			(*cluster.Policy).Compare)
 	}
 	return list
 }
@@ -414,7 +414,7 @@ func manyPolicies(policies int) *cluster.Snapshot {
 		}
 		s.Policies = append(s.Policies, p)
 	}
-	slices.SortFunc(s.Policies, func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) })
+	slices.SortFunc(s.Policies, (*cluster.Policy).Compare)
 	return s
 }
 

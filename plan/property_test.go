@@ -105,7 +105,7 @@ func churn(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 		}
 		n.Nodes[i] = &changed
 	case 1, 2, 3:
-		n.Pods = clustertest.Edit(t, s.Pods, drawPod, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+		n.Pods = clustertest.Edit(t, s.Pods, drawPod, (*cluster.Pod).Compare)
 	default:
 		n.Frontends = clustertest.Edit(t, s.Frontends, func(t *rapid.T) *cluster.Frontend {
 			f := drawFrontend(t)
@@ -243,7 +243,7 @@ func TestPlannerKeepsFlows(t *testing.T) {
 	more := *s
 	added := pod("node-000", "added", "10.244.1.99", "fd00:10:244:1::99")
 	more.Pods = append(slices.Clone(s.Pods), added)
-	slices.SortFunc(more.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	slices.SortFunc(more.Pods, (*cluster.Pod).Compare)
 	third, _ := p.Node(&more, "node-000")
 	for k, f := range third.Bridge.Flows.All() {
 		if second.Bridge.Flows.At(k) != f && f.Owner != added.Owner && f.Table != pipeline.SvcMulticast {

@@ -216,6 +216,6 @@ func withOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
 			}
 		}
 	}
-	slices.SortFunc(out.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	slices.SortFunc(out.Pods, (*cluster.Pod).Compare)
 	return &out
 }

@@ -54,7 +54,7 @@ func drawEgress(t *rapid.T, s *cluster.Snapshot) {
 		e.Excluded = drawRanges(t, "excluded")
 		s.EgressIPs = append(s.EgressIPs, e)
 	}
-	slices.SortFunc(s.EgressIPs, func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
+	slices.SortFunc(s.EgressIPs, (*cluster.EgressIP).Compare)
 }
 
 // drawRanges draws destinations of an EgressIP; nil: all of them, or none excluded.

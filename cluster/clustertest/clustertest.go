@@ -60,7 +60,7 @@ func Snapshot(objects ...any) *cluster.Snapshot {
 		}
 	}
 	slices.SortFunc(s.Nodes, func(a, b *cluster.Node) int { return nodeOwner(a.Name).Compare(nodeOwner(b.Name)) })
-	slices.SortFunc(s.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	slices.SortFunc(s.Pods, (*cluster.Pod).Compare)
 	slices.SortFunc(s.Frontends, (*cluster.Frontend).Compare)
 	return s
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
@@ -223,11 +222,11 @@ func ChurnPolicies(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 		n.Namespaces = Edit(t, s.Namespaces, func(t *rapid.T) *cluster.Namespace {
 			return &cluster.Namespace{Name: rapid.SampledFrom(policyNamespaces).Draw(t, "namespace"),
 				Labels: DrawLabels(t)}
-		}, func(a, b *cluster.Namespace) int { return strings.Compare(a.Name, b.Name) })
+		}, (*cluster.Namespace).Compare)
 	case 1, 2:
-		n.Pods = Edit(t, s.Pods, DrawPolicyPod, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+		n.Pods = Edit(t, s.Pods, DrawPolicyPod, (*cluster.Pod).Compare)
 	default:
-		n.Policies = Edit(t, s.Policies, DrawPolicy, func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) })
+		n.Policies = Edit(t, s.Policies, DrawPolicy, (*cluster.Policy).Compare)
 	}
 	return &n
 }

@@ -240,7 +240,7 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 	}
 	out := *s
 	out.EgressIPs = slices.SortedFunc(slices.Values(list),
-		func(e, f *cluster.EgressIP) int { return e.Owner.Compare(f.Owner) })
+		(*cluster.EgressIP).Compare)
 	return &out
 }
 

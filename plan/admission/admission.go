@@ -72,7 +72,7 @@ type (
 
 func nameOf(f *cluster.Frontend) portName { return portName{f.PortName, f.Family, f.Protocol} }
 
-// marks is a property of each element of a list; nil if no element has it.
+// marks says for each element of a list whether it has some property; nil: none has it.
 type marks []bool
 
 func (m marks) at(i int) bool { return m != nil && m[i] }

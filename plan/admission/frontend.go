@@ -26,7 +26,7 @@ func (f *Frontend) AllocatedPort() uint16 {
 	if f.port != 0 {
 		return f.port
 	}
-	return candidate(f.Frontend, 0)
+	return sequenceOf(f.Frontend).at(0)
 }
 
 // GroupSlot returns the slot of a Frontend's groups, of SlotBits bits.

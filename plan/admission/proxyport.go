@@ -64,7 +64,7 @@ func NeedsProxyPort(f *cluster.Frontend) bool {
 	return (f.InternalLocal || f.ExternalLocal) && len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0
 }
 
-// portRange is a set of proxy ports: each family and protocol has its own.
+// portRange identifies the proxy ports of a family and protocol.
 type portRange struct {
 	family   cluster.Family
 	protocol cluster.Protocol
@@ -173,9 +173,6 @@ func (r *Registry) requested(q request, names marks) *cluster.Frontend {
 	return nil
 }
 
-// candidate returns the port that a Frontend tries after i others.
-func candidate(f *cluster.Frontend, i int) uint16 { return sequenceOf(f).at(i) }
-
 // sequence is the order in which a Frontend tries ports.
 type sequence struct{ start, step uint64 }
 
@@ -184,6 +181,7 @@ func sequenceOf(f *cluster.Frontend) sequence {
 	return sequence{start % portCount, 1 + stablehash.Mix(start)%(portCount-1)}
 }
 
+// at returns the port that a Frontend tries after i others.
 func (s sequence) at(i int) uint16 {
 	n := PlaceholderPort + 1 + (s.start+uint64(i)*s.step)%portCount
 	if n >= firstNodePort {
@@ -203,7 +201,7 @@ func (r *Registry) allocatePorts() {
 		list := slices.DeleteFunc(r.requests, func(q request) bool { return len(q.by.frontends) == 0 })
 		r.requests = nil
 		slices.SortFunc(list, request.compare)
-		without := list[:0]
+		portless := list[:0]
 		for _, q := range slices.Compact(list) {
 			if _, known := names[q.by]; !known {
 				names[q.by] = repeats(q.by.frontends, nameOf)
@@ -215,10 +213,10 @@ func (r *Registry) allocatePorts() {
 			}
 			r.dirty[q.by] = true
 			if !r.keepPort(q, f) {
-				without = append(without, q)
+				portless = append(portless, q)
 			}
 		}
-		for _, q := range without {
+		for _, q := range portless {
 			r.allocatePort(q, r.requested(q, names[q.by]))
 		}
 	}

@@ -80,12 +80,12 @@ func TestNamesTakeNoProxyPort(t *testing.T) {
 	victim := frontend("db", 9, 80, "")
 	wanted := map[uint16]bool{}
 	for i := range tries {
-		wanted[candidate(victim, i)] = true
+		wanted[sequenceOf(victim).at(i)] = true
 	}
 	all := []*cluster.Frontend{victim}
 	for i := 0; len(all) <= tries; i++ {
 		f := frontend("tenant", 8, 1000+len(all), fmt.Sprintf("p%d", i))
-		if n := candidate(f, 0); wanted[n] {
+		if n := sequenceOf(f).at(0); wanted[n] {
 			all = append(all, f)
 			delete(wanted, n)
 		}

@@ -63,12 +63,9 @@ func New(facts Facts, frontends []*cluster.Frontend, keep Allocations) *Registry
 		}
 	}
 	for len(frontends) > 0 {
-		n := 1
-		for n < len(frontends) && frontends[n].Owner == frontends[0].Owner {
-			n++
-		}
-		r.set(frontends[0].Owner, frontends[:n:n])
-		frontends = frontends[n:]
+		list := ofService(frontends, frontends[0].Owner)
+		r.set(frontends[0].Owner, list)
+		frontends = frontends[len(list):]
 	}
 	r.finish()
 	return r
@@ -342,6 +339,7 @@ func (r *Registry) withdraw(k key, b bid) {
 	}
 }
 
+// remember notes the holder of a key before the update.
 func (r *Registry) remember(k key, first bid) {
 	if r.before == nil {
 		return
@@ -358,6 +356,7 @@ func holderOf(b bid) holder {
 	return holder{b.by, b.by.frontends[0]}
 }
 
+// holder returns the holder of a key now.
 func (r *Registry) holder(k key) holder { return holderOf(r.holders[k]) }
 
 // bids returns all bids for a key, the holder's first.

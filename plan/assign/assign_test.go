@@ -269,7 +269,7 @@ func TestAddressesProperties(t *testing.T) {
 				rules.Unreachable[name] = !rules.Unreachable[name]
 			default:
 				s.EgressIPs = clustertest.Edit(t, s.EgressIPs, clustertest.DrawEgressIP,
-					func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
+					(*cluster.EgressIP).Compare)
 			}
 			list := assign.Addresses(s, rules)
 			keepsRules(t, s, rules, list)

@@ -31,7 +31,7 @@ func announce(e *node.Env, part *egressPart, s *node.Stack, x *cluster.EgressIP,
 // programs that listen on all addresses would answer. ICMP passes, for neighbor discovery and ping.
 func addAnnounced(k *node.Kernel, t node.Elements, owner cluster.Owner, a netip.Addr) {
 	set := egressOf[cluster.FamilyOf(a)].announced
-	elements := t.Of(set)
+	elements := t.Set(set)
 	if elements.Len() == 0 {
 		c := t.Chains[node.ChainAnnounced]
 		if c == nil {

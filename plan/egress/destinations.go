@@ -33,7 +33,7 @@ func (p *egressPart) limit(e *node.Env, s *node.Stack, x *cluster.EgressIP, here
 		})
 	}
 	if len(l.excluded) > 0 {
-		pass(claims.PolicyEastWest, match+" && "+m+".dst == "+setOf(l.excluded))
+		pass(claims.PolicyEastWest, match+" && "+m+".dst == "+node.MatchSet(l.excluded))
 	}
 	if len(l.to) > 0 {
 		pass(claims.PolicyEgressOthers, match)
@@ -48,8 +48,8 @@ func (p *egressPart) limit(e *node.Env, s *node.Stack, x *cluster.EgressIP, here
 func (l *limit) mark(k *node.Kernel, t node.Elements, owner cluster.Owner) {
 	c := t.Chains[node.ChainDestinations]
 	if c == nil {
-		c = &nft.Chain{Name: node.ChainDestinations, Type: "filter", Hook: "prerouting", Priority: node.HookOthers,
-			Owner: k.Owner}
+		c = &nft.Chain{Name: node.ChainDestinations, Type: "filter", Hook: "prerouting",
+			Priority: node.HookDestinations, Owner: k.Owner}
 		t.Chains[node.ChainDestinations] = c
 	}
 	for _, pod := range l.pods {

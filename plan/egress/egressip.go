@@ -112,7 +112,7 @@ func (g *EgressIPs) networksChanged(nodes []*cluster.Node) map[string]bool {
 		return nil
 	}
 	changed := map[string]bool{}
-	c := cluster.Compare(g.nodes, nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
+	c := cluster.Compare(g.nodes, nodes, (*cluster.Node).Compare)
 	for _, p := range c.Changed {
 		if !slices.Equal(p[0].Gateway.Addresses, p[1].Gateway.Addresses) ||
 			!slices.Equal(p[0].HostAddresses, p[1].HostAddresses) ||
@@ -252,7 +252,7 @@ func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP,
 			continue
 		}
 		n := cluster.NodeNamed(e.Nodes, a.Node)
-		if n == nil || n.ID == 0 || e.Rejects(n) {
+		if n == nil || n.ID == 0 || e.RejectsNode(n) {
 			continue
 		}
 		if hop := node.TransitAddress(s, n.ID); hop.IsValid() {
@@ -283,7 +283,7 @@ func fromPods(s *node.Stack, x *cluster.EgressIP) string {
 	m := node.Vocab(s.Family).Match
 	match := m + ".src == $" + localPodsSet(x.Owner, s.Family)
 	if to := ofFamily(x.Destinations, s.Family); len(to) > 0 {
-		match += " && " + m + ".dst == " + setOf(to)
+		match += " && " + m + ".dst == " + node.MatchSet(to)
 	}
 	return match
 }

@@ -138,7 +138,7 @@ func throughHost(e *node.Env, parts map[cluster.Owner]egressPart) datapath.State
 				Table: node.MainTable}] = k.Owner
 		}
 		for _, n := range e.NodeAddresses(s) {
-			t.Of(egressOf[s.Family].nodes).Put(nft.Element{Addr: n.Addr()}, k.Owner)
+			t.Set(egressOf[s.Family].nodes).Put(nft.Element{Addr: n.Addr()}, k.Owner)
 		}
 	}
 	return datapath.State{Host: k.State, NFT: nft.State{nft.Inet: t.Table}}
@@ -168,7 +168,7 @@ func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 		return
 	}
 	table := egressTable(h.link)
-	k.Route(host.Route{RouteKey: host.RouteKey{Table: table, Prefix: node.Everything(f)}, Link: h.link.Name})
+	k.Route(host.Route{RouteKey: host.RouteKey{Table: table, Prefix: node.AllAddresses(f)}, Link: h.link.Name})
 	for _, r := range h.link.Routes {
 		if cluster.FamilyOf(r.Prefix.Addr()) == f {
 			k.Route(host.Route{RouteKey: host.RouteKey{Table: table, Prefix: r.Prefix}, Link: h.link.Name, Via: r.Via})
@@ -220,7 +220,7 @@ var egressOf = map[cluster.Family]*egressMaps{cluster.IPv4: newEgressMaps(cluste
 
 func newEgressMaps(f cluster.Family) *egressMaps {
 	d, w := node.Declare(f), node.Vocab(f)
-	return &egressMaps{d, d.ToMap("egress", w.Src, nft.KeyOut), d.Set("egress-pods", w.Src), d.Set("node-ips", w.Dst),
+	return &egressMaps{d, d.Map("egress", w.Src, nft.KeyOut), d.Set("egress-pods", w.Src), d.Set("node-ips", w.Dst),
 		d.Set("announced", w.Dst)}
 }
 
@@ -228,12 +228,12 @@ func newEgressMaps(f cluster.Family) *egressMaps {
 // another EgressIP has the same address, which is possible briefly after one of them ended.
 func addLeaves(t node.Elements, owner cluster.Owner, pod netip.Prefix, ways map[string]netip.Addr) bool {
 	m := egressOf[cluster.FamilyOf(pod.Addr())]
-	pods := t.Of(m.pods)
+	pods := t.Set(m.pods)
 	if _, taken := pods.Get(nft.Element{Src: pod}); taken {
 		return false
 	}
 	for link, a := range ways {
-		t.To(m.sources).Put(nft.Element{Src: pod, Out: link}, nft.Target{Addr: netip.AddrPortFrom(a, 0), Owner: owner})
+		t.Map(m.sources).Put(nft.Element{Src: pod, Out: link}, nft.Target{Addr: netip.AddrPortFrom(a, 0), Owner: owner})
 	}
 	pods.Put(nft.Element{Src: pod}, owner)
 	return true
@@ -241,7 +241,7 @@ func addLeaves(t node.Elements, owner cluster.Owner, pod netip.Prefix, ways map[
 
 // addGuards keeps a pod from leaving by the host.
 func addGuards(t node.Elements, owner cluster.Owner, pod netip.Prefix) {
-	pods := t.Of(egressOf[cluster.FamilyOf(pod.Addr())].pods)
+	pods := t.Set(egressOf[cluster.FamilyOf(pod.Addr())].pods)
 	if _, there := pods.Get(nft.Element{Src: pod}); !there {
 		pods.Put(nft.Element{Src: pod}, owner)
 	}
@@ -251,7 +251,7 @@ func addGuards(t node.Elements, owner cluster.Owner, pod netip.Prefix) {
 func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 	c := node.NewChains(&e)
 	for i := range e.Stacks {
-		egressOf[e.Stacks[i].Family].In(c.Table)
+		egressOf[e.Stacks[i].Family].AddTo(c.Table)
 	}
 	c.Base(node.ChainEgressMarks, "filter", "prerouting", node.HookMarks, markRules(c))
 	c.Base(node.ChainEgress, "nat", "postrouting", node.HookSNAT, egressRules(c))

@@ -147,9 +147,9 @@ func CanShare(s *cluster.Snapshot, e *cluster.EgressIP, from, to string, a netip
 
 // suppressReplies drops the gateway router's ARP and neighbor advertisements for an address.
 func suppressReplies(b *node.Bridge, a netip.Addr) {
-	m := flow.Match{InPort: b.Ovn, Protocol: flow.ARP, Src: node.HostPrefix(a)}
+	m := flow.Match{InPort: b.OVN, Protocol: flow.ARP, Src: node.HostPrefix(a)}
 	if a.Is6() {
-		m = flow.Match{InPort: b.Ovn, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1,
+		m = flow.Match{InPort: b.OVN, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1,
 			Src: node.HostPrefix(a)}
 	}
 	b.Classify(prioSuppress, m, flow.Drop{})
@@ -175,12 +175,12 @@ func forwardUnknown(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
 			b.Add(pipeline.GatewayUplinkConntrack, prioMoved, m, flow.Drop{})
 			continue
 		}
-		b.Add(pipeline.GatewayUplinkConntrack, prioMoved, m, flow.SetEthSrc{MAC: b.Mac}, flow.SetEthDst{MAC: to},
+		b.Add(pipeline.GatewayUplinkConntrack, prioMoved, m, flow.SetEthSrc{MAC: b.MAC}, flow.SetEthDst{MAC: to},
 			flow.InPort{})
 		m.EthSrc = to
 		b.Add(pipeline.GatewayUplinkConntrack, prioBack, m, flow.Drop{})
 	}
-	for _, port := range []string{b.Ovn, flow.Local} {
+	for _, port := range []string{b.OVN, flow.Local} {
 		b.Classify(prioOwn, flow.Match{InPort: port, Protocol: node.Vocab(cluster.FamilyOf(a)).IP,
 			Dst: node.HostPrefix(a)}, flow.Drop{})
 	}
@@ -190,9 +190,9 @@ func forwardUnknown(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
 // a connection with the same ports from an earlier stay of the address. OVN, which would get its
 // packets, need not have its flows yet.
 func forwardAll(b *node.Bridge, a netip.Addr, to cluster.MAC) {
-	m := flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Vocab(cluster.FamilyOf(a)).IP,
+	m := flow.Match{InPort: b.Uplink, EthDst: b.MAC, Protocol: node.Vocab(cluster.FamilyOf(a)).IP,
 		Dst: node.HostPrefix(a)}
-	b.Classify(prioEarly, m, flow.SetEthSrc{MAC: b.Mac}, flow.SetEthDst{MAC: to}, flow.InPort{})
+	b.Classify(prioEarly, m, flow.SetEthSrc{MAC: b.MAC}, flow.SetEthDst{MAC: to}, flow.InPort{})
 	m.EthSrc = to
 	b.Classify(prioReturned, m, node.TrackFromUplink)
 }

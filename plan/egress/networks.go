@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -93,7 +92,7 @@ func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressI
 		if len(hops) == 0 {
 			continue // as others
 		}
-		match := fromPods(s, x) + " && " + m + ".dst == " + setOf(w.to)
+		match := fromPods(s, x) + " && " + m + ".dst == " + node.MatchSet(w.to)
 		var except []netip.Prefix // longer prefixes of other ways
 		for j, v := range ways {
 			if i == j {
@@ -108,23 +107,11 @@ func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressI
 		}
 		if len(except) > 0 {
 			slices.SortFunc(except, netip.Prefix.Compare)
-			match += " && " + m + ".dst != " + setOf(except)
+			match += " && " + m + ".dst != " + node.MatchSet(except)
 		}
 		rows.Add(&nb.Policy{
 			Router: claims.ClusterRouter, Priority: claims.PolicyEgressNetwork, Match: match, Action: nb.Reroute,
 			NextHops: hops, Owner: x.Owner,
 		})
 	}
-}
-
-// setOf formats a set for an OVN match.
-func setOf(list []netip.Prefix) string {
-	texts := make([]string, len(list))
-	for i, p := range list {
-		texts[i] = p.String()
-	}
-	if len(texts) == 1 {
-		return texts[0]
-	}
-	return "{" + strings.Join(texts, ", ") + "}"
 }

@@ -48,7 +48,7 @@ func hostEndpoint(b *node.Bridge, s *node.Stack) {
 	ip, own := node.Vocab(s.Family).IP, s.Address.Addr()
 	// The primary address: the load balancer replaced it with the host's masquerade address
 	// (docs/design/origins.md#masquerade-addresses).
-	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(own),
+	b.Classify(node.PrioService, flow.Match{InPort: b.OVN, Protocol: ip, Src: node.HostPrefix(own),
 		Dst: node.HostPrefix(s.MasqHost)},
 		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost,
 			NAT: flow.NAT{Kind: flow.NATDst, Addr: own}})
@@ -57,7 +57,7 @@ func hostEndpoint(b *node.Bridge, s *node.Stack) {
 		if !b.Env.Mode.Uplink {
 			break
 		}
-		b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(own),
+		b.Classify(node.PrioService, flow.Match{InPort: b.OVN, Protocol: ip, Src: node.HostPrefix(own),
 			Dst: node.HostPrefix(a)},
 			flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 	}
@@ -74,7 +74,7 @@ func hostEndpoint(b *node.Bridge, s *node.Stack) {
 // fromOVN sends the gateway router's packets to the uplink and records the connections as OVN's.
 // Only frames with its own MAC may leave (docs/design/origins.md#pitfalls).
 func fromOVN(b *node.Bridge, s *node.Stack) {
-	m := flow.Match{InPort: b.Ovn, EthSrc: b.Mac, Protocol: node.Vocab(s.Family).IP}
+	m := flow.Match{InPort: b.OVN, EthSrc: b.MAC, Protocol: node.Vocab(s.Family).IP}
 	track := flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}
 	out := flow.Output{Port: b.Uplink}
 
@@ -93,7 +93,7 @@ func fromOVN(b *node.Bridge, s *node.Stack) {
 	// node's pods lack it only if conntrack calls the packet invalid. The original design lets them
 	// pass at priority 109.
 	for _, c := range s.Cluster {
-		b.Classify(node.PrioPods, flow.Match{InPort: b.Ovn, Protocol: m.Protocol, Src: c}, flow.Drop{})
+		b.Classify(node.PrioPods, flow.Match{InPort: b.OVN, Protocol: m.Protocol, Src: c}, flow.Drop{})
 	}
 	b.Classify(node.PrioTrack, m, track, out)
 }
@@ -102,7 +102,7 @@ func fromOVN(b *node.Bridge, s *node.Stack) {
 // host, to the host, which routes them. Their source is OVN's masquerade address, because the host
 // drops received packets from its own addresses (martian source).
 func throughHost(b *node.Bridge, s *node.Stack) {
-	b.Classify(node.PrioTrack, flow.Match{InPort: b.Ovn, Protocol: node.Vocab(s.Family).IP,
+	b.Classify(node.PrioTrack, flow.Match{InPort: b.OVN, Protocol: node.Vocab(s.Family).IP,
 		Src: node.HostPrefix(s.Address.Addr())},
 		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 }
@@ -112,13 +112,13 @@ func throughHost(b *node.Bridge, s *node.Stack) {
 // get the rest. Without a default gateway, it drops packets with an egress address, because the
 // host would send them to another network.
 func routeByHost(b *node.Bridge, s *node.Stack) {
-	m := flow.Match{InPort: b.Ovn, EthDst: node.MasqMAC(), Protocol: node.Vocab(s.Family).IP}
+	m := flow.Match{InPort: b.OVN, EthDst: node.MasqMAC(), Protocol: node.Vocab(s.Family).IP}
 	own, marked := m, m
 	own.Src, marked.PktMark = node.HostPrefix(s.Address.Addr()), claims.MarkNodeIP
 	for _, x := range []flow.Match{own, marked} {
 		b.Classify(node.PrioByHost, x, flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 	}
-	b.Classify(node.PrioNoWay, m, flow.Drop{})
+	b.Classify(node.PrioNoNextHop, m, flow.Drop{})
 	// The host's own ICMP errors about such a packet (it is too long for a link, or may not pass)
 	// have the node's address as source. The gateway router accepts nothing from its own address.
 	b.Classify(node.PrioOwnError, flow.Match{InPort: flow.Local, Protocol: node.Vocab(s.Family).ICMP, Src: own.Src,
@@ -139,11 +139,11 @@ func fromHost(b *node.Bridge, s *node.Stack) {
 // destination MAC are left to the switch (docs/design/origins.md#pitfalls).
 func fromUplink(b *node.Bridge, s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
-	b.Classify(node.PrioFromUplink, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip}, node.TrackFromUplink)
+	b.Classify(node.PrioFromUplink, flow.Match{InPort: b.Uplink, EthDst: b.MAC, Protocol: ip}, node.TrackFromUplink)
 	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} { // rel: ICMP errors follow their connection
 		state := flow.CTState{Set: bit | flow.CTTrk}
 		b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown,
-			flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkOVN}, flow.Output{Port: b.Ovn})
+			flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkOVN}, flow.Output{Port: b.OVN})
 		b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown,
 			flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 	}
@@ -153,7 +153,7 @@ func fromUplink(b *node.Bridge, s *node.Stack) {
 	// kernel's conntrack adapts, and stores no mark with invalid packets.
 	b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown,
 		flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
-		flow.Output{Port: b.Ovn})
+		flow.Output{Port: b.OVN})
 	if b.Env.HasExternalClients() { // these packets go to claims.ServiceBridge first
 		return
 	}
@@ -167,30 +167,30 @@ func fromUplink(b *node.Bridge, s *node.Stack) {
 // layer2 handles the rest: ARP, neighbor discovery, broadcast, multicast and other protocols. Host
 // and gateway router share addresses, so both must receive packets to these.
 func layer2(b *node.Bridge) {
-	both := []flow.Action{flow.Output{Port: b.Ovn}, flow.Output{Port: flow.Local}}
+	both := []flow.Action{flow.Output{Port: b.OVN}, flow.Output{Port: flow.Local}}
 	if b.Env.Stack(cluster.IPv6) != nil { // ARP is not IP and needs no exception from the flows above
 		for _, t := range []uint16{node.NeighborSolicitation, node.NeighborAdvertisement} {
 			nd := flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}
-			fromHost, fromOVN, fromWire := nd, nd, nd
+			fromHost, fromOVN, fromUplink := nd, nd, nd
 			fromHost.InPort = flow.Local
-			fromOVN.InPort, fromOVN.EthSrc = b.Ovn, b.Mac
-			fromWire.InPort, fromWire.EthDst = b.Uplink, b.Mac
+			fromOVN.InPort, fromOVN.EthSrc = b.OVN, b.MAC
+			fromUplink.InPort, fromUplink.EthDst = b.Uplink, b.MAC
 			b.Classify(node.PrioND, fromHost, flow.Normal{})
 			b.Classify(node.PrioND, fromOVN, flow.Normal{})
-			b.Classify(node.PrioND, fromWire, both...)
+			b.Classify(node.PrioND, fromUplink, both...)
 		}
 	}
-	for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+	for _, f := range cluster.Families {
 		if b.Env.Stack(f) == nil { // the host's alone: the gateway router has no address of this family
-			b.Classify(node.PrioFromUplink, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Vocab(f).IP},
+			b.Classify(node.PrioFromUplink, flow.Match{InPort: b.Uplink, EthDst: b.MAC, Protocol: node.Vocab(f).IP},
 				flow.Output{Port: flow.Local})
 		}
 	}
 	// Hairpin serves no tagged frames. They belong to the host's own VLANs.
-	b.Classify(node.PrioVLAN, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Tagged: true}, flow.Output{Port: flow.Local})
-	b.Classify(node.PrioUnicast, flow.Match{InPort: b.Uplink, EthDst: b.Mac}, both...)
-	b.Classify(node.PrioUnicast, flow.Match{InPort: b.Ovn, EthSrc: b.Mac}, flow.Normal{})
-	b.Classify(node.PrioForeign, flow.Match{InPort: b.Ovn}, flow.Drop{})
+	b.Classify(node.PrioVLAN, flow.Match{InPort: b.Uplink, EthDst: b.MAC, Tagged: true}, flow.Output{Port: flow.Local})
+	b.Classify(node.PrioUnicast, flow.Match{InPort: b.Uplink, EthDst: b.MAC}, both...)
+	b.Classify(node.PrioUnicast, flow.Match{InPort: b.OVN, EthSrc: b.MAC}, flow.Normal{})
+	b.Classify(node.PrioForeign, flow.Match{InPort: b.OVN}, flow.Drop{})
 	b.Classify(node.PrioRest, flow.Match{}, flow.Normal{})
 	// From the uplink to the host's MAC, of an unknown connection: the host replies.
 	b.Add(pipeline.GatewayUplinkConntrack, node.PrioRest, flow.Match{}, flow.Output{Port: flow.Local})
@@ -202,7 +202,7 @@ func layer2(b *node.Bridge) {
 // Packet marks are OVN's: the host's own rules may interpret them differently.
 func rewrite(b *node.Bridge) {
 	b.Add(pipeline.GatewayToRouter, node.PrioDefault, flow.Match{}, flow.SetEthSrc{MAC: node.MasqMAC()},
-		flow.SetEthDst{MAC: b.Mac}, flow.Output{Port: b.Ovn})
-	b.Add(pipeline.GatewayToHost, node.PrioDefault, flow.Match{}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: b.Mac},
+		flow.SetEthDst{MAC: b.MAC}, flow.Output{Port: b.OVN})
+	b.Add(pipeline.GatewayToHost, node.PrioDefault, flow.Match{}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: b.MAC},
 		flow.SetPktMark{}, flow.Output{Port: flow.Local})
 }

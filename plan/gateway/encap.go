@@ -52,24 +52,14 @@ func (x *encap) links(k *node.Kernel) {
 
 // chains redirects tunnel packets from the external network to the bridge, and makes the kernel
 // ignore the bridge's port.
-func (x *encap) chains(t *nft.Table, owner cluster.Owner) {
-	t.Chains[claims.EncapPort] = &nft.Chain{
-		Name: claims.EncapPort, Type: "filter", Hook: "ingress", Device: claims.EncapPort, Priority: node.HookGuard,
-		Owner: owner,
-		Rules: []nft.Rule{{Do: nft.Drop{}, Comment: node.Copied, Owner: owner}},
-	}
+func (x *encap) chains(frames node.Chains) {
+	frames.Ingress(claims.EncapPort, claims.EncapPort, node.HookGuard, frames.Rule(nft.Drop{}, node.Copied))
 	device := x.env.Node.Gateway.Device
 	if device == "" {
 		return
 	}
-	t.Sets = map[string]*nft.Set{setTunnelEnds: endsSet(x.env)}
-	t.Chains[node.ChainTunnels] = &nft.Chain{
-		Name: node.ChainTunnels, Type: "filter", Hook: "ingress", Device: device, Priority: node.HookTunnels,
-		Owner: owner,
-		Rules: []nft.Rule{{
-			Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(x.end)},
-				nft.DstPort{Protocol: cluster.UDP, Port: node.Geneve}},
-			Do: nft.Forward{Device: claims.EncapHost}, Comment: "tunnels belong to Open vSwitch", Owner: owner,
-		}},
-	}
+	frames.Table.Sets[setTunnelEnds] = endsSet(x.env)
+	frames.Ingress(node.ChainTunnels, device, node.HookTunnels, frames.Rule(nft.Forward{Device: claims.EncapHost},
+		"tunnels belong to Open vSwitch", nft.InSet{Set: setTunnelEnds},
+		nft.AddrIn{Dst: true, Prefix: node.HostPrefix(x.end)}, nft.DstPort{Protocol: cluster.UDP, Port: node.Geneve}))
 }

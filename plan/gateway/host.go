@@ -56,11 +56,12 @@ func borrowed(k *node.Kernel, s *node.Stack, bridge string) {
 		}
 	}
 	if len(s.NextHops) > 0 { // the first of several: existing ones are not changed
-		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.Everything(s.Family)},
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.AllAddresses(s.Family)},
 			Link: bridge, Via: s.NextHops[0], Borrowed: true})
 	}
 }
 
+// sysctls sets the kernel's settings for forwarding and for the host's links.
 func sysctls(k *node.Kernel, bridge string) {
 	k.Sysctl("net/ipv4/ip_forward", "1")
 	k.Sysctl("net/ipv6/conf/all/forwarding", "1")
@@ -114,42 +115,28 @@ func conntrack(k *node.Kernel, c *cluster.ConntrackConfig) {
 // packets to pods. On the userspace datapath the kernel also drops packets that come in on the
 // uplink and on the host's ends of pods.
 func hostFilter(e *node.Env) nft.State {
-	owner := node.OwnerOf(e.Node.Name)
-	t := &nft.Table{
-		Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{},
-		Chains: map[string]*nft.Chain{
-			node.ChainToPods: {Name: node.ChainToPods, Type: "nat", Hook: "postrouting", Priority: node.HookSNAT,
-				Rules: toPods(e, owner), Owner: owner},
-		},
-	}
-	tunnelChains(e, t, owner)
-	t.Chains[node.ChainFromPods] = podGuard(e, owner)
+	c := node.NewChains(e)
+	c.Base(node.ChainToPods, "nat", "postrouting", node.HookSNAT, toPods(c))
+	tunnelChains(c)
+	c.Base(node.ChainFromPods, "filter", "prerouting", node.HookGuard, podGuard(c))
 	if e.Engine.ServiceBridge {
-		forwarded(e, t, owner)
+		forwarded(c)
 	}
 	if e.Engine.ServiceBridge && e.Mode.ClientsByHost {
-		t.Chains[node.ChainForeign] = foreignSources(e, owner)
+		c.Base(node.ChainForeign, "filter", "prerouting", node.HookGuard, foreignSources(c))
 	}
-	s := nft.State{nft.Inet: t}
-	if g := &e.Node.Gateway; g.Userspace {
-		frames := &nft.Table{Chains: map[string]*nft.Chain{}}
-		s[nft.Netdev] = frames
-		if x, ok := newEncap(e); ok {
-			x.chains(frames, owner)
-		} else {
-			frames.Chains[node.ChainUplink] = &nft.Chain{
-				Name: node.ChainUplink, Type: "filter", Hook: "ingress", Device: g.Uplink, Priority: node.HookGuard,
-				Owner: owner,
-				Rules: []nft.Rule{{Do: nft.Drop{}, Comment: node.Copied, Owner: owner}},
-			}
-		}
-		t.Chains[node.ChainPods] = &nft.Chain{
-			Name: node.ChainPods, Type: "filter", Hook: "prerouting", Priority: node.HookGuard, Owner: owner,
-			Rules: []nft.Rule{{Matches: []nft.Match{nft.InInterface{Name: claims.PodInterface + "*"}}, Do: nft.Drop{},
-				Comment: node.Copied, Owner: owner}},
-		}
+	if !e.Node.Gateway.Userspace {
+		return nft.State{nft.Inet: c.Table}
 	}
-	return s
+	c.Base(node.ChainPods, "filter", "prerouting", node.HookGuard,
+		[]nft.Rule{c.Rule(nft.Drop{}, node.Copied, nft.InInterface{Name: claims.PodInterface + "*"})})
+	frames := node.NewChains(e)
+	if x, ok := newEncap(e); ok {
+		x.chains(frames)
+	} else {
+		frames.Ingress(node.ChainUplink, e.Node.Gateway.Uplink, node.HookGuard, frames.Rule(nft.Drop{}, node.Copied))
+	}
+	return nft.State{nft.Inet: c.Table, nft.Netdev: frames.Table}
 }
 
 // forwarded marks what the host forwards to pods for others: a client of a hostPort, or one that
@@ -157,27 +144,24 @@ func hostFilter(e *node.Env) nft.State {
 // NetworkPolicies would permit it. It goes by claims.ServiceHost, as clients of Services do, or not
 // at all. Replies to pods go by the management port. A client outside cannot claim to be the node
 // or a pod: Linux itself does not check this for IPv6.
-func forwarded(e *node.Env, t *nft.Table, owner cluster.Owner) {
-	mark := &nft.Chain{Name: node.ChainForwarded, Type: "filter", Hook: "prerouting", Priority: node.HookMarks,
-		Owner: owner}
-	for i := range e.Stacks {
-		s := &e.Stacks[i]
+func forwarded(c node.Chains) {
+	var mark []nft.Rule
+	for i := range c.Env.Stacks {
+		s := &c.Env.Stacks[i]
 		for _, r := range s.Cluster {
 			to := nft.AddrIn{Dst: true, Prefix: r}
-			for _, src := range slices.Concat(s.Cluster, outsidePods(e, s)) {
-				mark.Rules = append(mark.Rules, nft.Rule{Do: nft.Drop{}, Owner: owner,
-					Comment: "sources of the node and its pods",
-					Matches: append(fromOutside(), to, nft.AddrIn{Prefix: src})})
+			for _, src := range slices.Concat(s.Cluster, outsidePods(c.Env, s)) {
+				mark = append(mark, c.Rule(nft.Drop{}, "sources of the node and its pods",
+					append(fromOutside(), to, nft.AddrIn{Prefix: src})...))
 			}
-			mark.Rules = append(mark.Rules, nft.Rule{Do: nft.AddMark{Bits: claims.MarkForwarded}, Owner: owner,
-				Comment: "requests that the host forwards to pods", Matches: []nft.Match{to, nft.CTOriginal{}}})
+			mark = append(mark, c.Rule(nft.AddMark{Bits: claims.MarkForwarded},
+				"requests that the host forwards to pods", to, nft.CTOriginal{}))
 		}
 	}
-	t.Chains[mark.Name] = mark
-	t.Chains[node.ChainForwardedGuard] = &nft.Chain{Name: node.ChainForwardedGuard, Type: "filter", Hook: "forward",
-		Priority: node.HookFilter, Owner: owner,
-		Rules: []nft.Rule{{Do: nft.Drop{}, Owner: owner, Comment: "they must pass NetworkPolicies",
-			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, node.Forwarded()}}}}
+	c.Base(node.ChainForwarded, "filter", "prerouting", node.HookMarks, mark)
+	c.Base(node.ChainForwardedGuard, "filter", "forward", node.HookFilter,
+		[]nft.Rule{c.Rule(nft.Drop{}, "they must pass NetworkPolicies", nft.OutInterface{Name: claims.ManagementPort},
+			node.Forwarded())})
 }
 
 // outsidePods returns the host's addresses that are not in the pod network.
@@ -192,22 +176,17 @@ func outsidePods(e *node.Env, s *node.Stack) (list []netip.Prefix) {
 
 // toPods SNATs packets of the host to pods to the management port's address, whatever their source
 // was: a pod on another node would send the reply elsewhere.
-func toPods(e *node.Env, owner cluster.Owner) []nft.Rule {
-	var rules []nft.Rule
-	for i := range e.Stacks {
-		a := e.Stacks[i].Management.Addr()
-		if e.Mode.PodsByHost && !e.Engine.ServiceBridge { // else the pod's reply does not come by the management port
-			rules = append(rules, nft.Rule{
-				Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort},
-					nft.AddrIn{Dst: true, Prefix: node.HostPrefix(e.Stacks[i].MasqLocal)}},
-				Do: nft.Return{}, Comment: "the client's source, under policy Local", Owner: owner,
-			})
+func toPods(c node.Chains) (rules []nft.Rule) {
+	out := nft.OutInterface{Name: claims.ManagementPort}
+	for i := range c.Env.Stacks {
+		s := &c.Env.Stacks[i]
+		// Otherwise the pod's reply does not come by the management port.
+		if c.Env.Mode.PodsByHost && !c.Env.Engine.ServiceBridge {
+			rules = append(rules, c.Rule(nft.Return{}, "the client's source, under policy Local", out,
+				nft.AddrIn{Dst: true, Prefix: node.HostPrefix(s.MasqLocal)}))
 		}
-		rules = append(rules, nft.Rule{
-			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort},
-				nft.AddrIn{Not: true, Prefix: node.HostPrefix(a)}},
-			Do: nft.SNAT{Addr: a}, Comment: "the host's source towards pods", Owner: owner,
-		})
+		rules = append(rules, c.Rule(nft.SNAT{Addr: s.Management.Addr()}, "the host's source towards pods", out,
+			nft.AddrIn{Not: true, Prefix: node.HostPrefix(s.Management.Addr())}))
 	}
 	return rules
 }

@@ -44,7 +44,6 @@ func transit(z *node.Zone, to *datapath.State) {
 			z.Rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: r, NextHop: hop, Owner: z.Owner})
 		}
 	}
-
 	tunnelBridge(&z.Env, &to.Bridge)
 }
 
@@ -54,7 +53,7 @@ func transit(z *node.Zone, to *datapath.State) {
 // and packets of other senders are for pods or gateway routers, which have longer routes.
 func bySource(s *node.Stack) (list []netip.Prefix) {
 	for _, c := range s.Cluster {
-		c = netip.PrefixFrom(c.Addr(), min(c.Bits(), s.SpreadBits())).Masked()
+		c = netip.PrefixFrom(c.Addr(), min(c.Bits(), s.SourceRouteBits())).Masked()
 		if !slices.Contains(list, c) {
 			list = append(list, c)
 		}
@@ -65,23 +64,23 @@ func bySource(s *node.Stack) (list []netip.Prefix) {
 // remoteRanges returns the ranges of other nodes' pods and gateway routers. The parts are so small
 // that routes to them precede those by source (clusterRouter) and the join switch itself.
 func remoteRanges(s *node.Stack) (list []netip.Prefix) {
-	bits := s.SpreadBits()
+	bits := s.SourceRouteBits()
 	for _, c := range s.Cluster {
-		list = append(list, halved(c, bits)...)
+		list = append(list, split(c, bits)...)
 	}
-	return append(list, halved(s.Reached(), max(bits, s.Join.Bits()+1))...)
+	return append(list, split(s.GatewayRouters(), max(bits, s.Join.Bits()+1))...)
 }
 
-// halved splits a range into parts with the given prefix length.
-func halved(p netip.Prefix, bits int) []netip.Prefix {
+// split splits a range into parts with the given prefix length.
+func split(p netip.Prefix, bits int) []netip.Prefix {
 	if p.Bits() >= bits {
 		return []netip.Prefix{p}
 	}
 	half := p.Addr().AsSlice()
 	half[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
 	upper, _ := netip.AddrFromSlice(half) // it has the length of an address
-	return slices.Concat(halved(netip.PrefixFrom(p.Addr(), p.Bits()+1), bits),
-		halved(netip.PrefixFrom(upper, p.Bits()+1), bits))
+	return slices.Concat(split(netip.PrefixFrom(p.Addr(), p.Bits()+1), bits),
+		split(netip.PrefixFrom(upper, p.Bits()+1), bits))
 }
 
 // peer is another node, seen from the planned one.
@@ -94,8 +93,8 @@ type peer struct {
 // left out; the others are not affected.
 func checkPeer(c *node.Checker, e *node.Env, n *cluster.Node) (peer, bool) {
 	p := peer{node: n}
-	c.Known(n)
-	if len(c.Problems) > 0 || e.Rejects(n) {
+	c.CheckReachable(n)
+	if len(c.Problems) > 0 || e.RejectsNode(n) {
 		return p, false
 	}
 	for i := range e.Stacks {
@@ -119,7 +118,7 @@ func tunnelBridge(e *node.Env, s *flow.State) {
 		{Name: claims.TunnelPort, Bridge: name, Type: "geneve", Local: e.Node.Addresses[0]},
 		{Name: claims.TunnelPatch, Bridge: name, Type: "patch", Peer: claims.OthersPatch},
 		{Name: claims.OthersPatch, Bridge: claims.IntegrationBridge, Type: "patch", Peer: claims.TunnelPatch,
-			ExternalIDs: map[string]string{"iface-id": node.OthersPort(e.Node.Name)}},
+			ExternalIDs: map[string]string{"iface-id": node.RemoteNodesPortName(e.Node.Name)}},
 	} {
 		p.Owner = owner
 		s.Ports[p.Name] = p
@@ -139,13 +138,13 @@ func tunnelBridge(e *node.Env, s *flow.State) {
 // path to a peer. They have the tunnel metadata of that packet, which no peer's flow matches. The
 // userspace datapath does not check the path MTU.
 func tooBig(e *node.Env, s *flow.State) {
-	all := cluster.MACFor(node.TransitAddress(&e.Stacks[0], node.AnyNode))
+	router := anyRouterMAC(e)
 	for i := range e.Stacks {
 		m := node.Vocab(e.Stacks[i].Family).TooBig
 		m.InPort = claims.TunnelPort
 		k := flow.Key{Bridge: claims.TunnelBridge, Table: pipeline.TunnelNodes, Priority: prioTooBig, Match: m}
 		s.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: claims.FeatureTunnels, Owner: node.OwnerOf(e.Node.Name),
-			Actions: []flow.Action{flow.SetEthSrc{MAC: all}, flow.Output{Port: claims.TunnelPatch}}})
+			Actions: []flow.Action{flow.SetEthSrc{MAC: router}, flow.Output{Port: claims.TunnelPatch}}})
 	}
 }
 
@@ -169,6 +168,12 @@ func Peers(e node.Env) (datapath.State, []cluster.Problem) {
 	return to, problems
 }
 
+// anyRouterMAC returns the only MAC of the nodes' routers that OVN knows. Packets from all nodes
+// get it as their source, because a router returns an ICMP error to the source MAC of the packet.
+func anyRouterMAC(e *node.Env) cluster.MAC {
+	return cluster.MACFor(node.TransitAddress(&e.Stacks[0], node.AnyNode))
+}
+
 // addTunnel adds the flows to another node through a tunnel, and from it. Packets without a
 // matching flow are dropped.
 func addTunnel(e *node.Env, p peer, s *flow.State) {
@@ -181,10 +186,8 @@ func addTunnel(e *node.Env, p peer, s *flow.State) {
 	tunnel := func(from, to uint32) flow.Tunnel {
 		return flow.Tunnel{Key: claims.TransitTunnelKey, Ports: from<<16 | to, Peer: p.node.Addresses[0]}
 	}
-	// OVN knows only this one of the nodes' MACs. A router returns an ICMP error to the source MAC
-	// of the packet.
-	all := cluster.MACFor(node.TransitAddress(&e.Stacks[0], node.AnyNode))
-	add(prioToPeer, flow.Match{InPort: claims.TunnelPort, Tunnel: tunnel(id, own)}, flow.SetEthSrc{MAC: all},
+	router := anyRouterMAC(e)
+	add(prioToPeer, flow.Match{InPort: claims.TunnelPort, Tunnel: tunnel(id, own)}, flow.SetEthSrc{MAC: router},
 		flow.Output{Port: claims.TunnelPatch})
 
 	mac := cluster.MACFor(p.transit[0].Addr())

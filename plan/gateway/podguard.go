@@ -28,44 +28,35 @@ func dropInternal(z *node.Zone, s *node.Stack) {
 // podGuard checks packets from the pod network to the host. Only pods send there, and the routers
 // between them, whose ICMP errors have transit addresses. Port security has checked the packets of
 // pods; this is for those that need none.
-func podGuard(e *node.Env, owner cluster.Owner) *nft.Chain {
-	c := &nft.Chain{Name: node.ChainFromPods, Type: "filter", Hook: "prerouting", Priority: node.HookGuard,
-		Owner: owner}
-	add := func(comment string, matches ...nft.Match) {
-		c.Rules = append(c.Rules, nft.Rule{
-			Matches: append([]nft.Match{nft.InInterface{Name: claims.ManagementPort}}, matches...), Do: nft.Drop{},
-			Comment: comment, Owner: owner,
-		})
-	}
+func podGuard(c node.Chains) (rules []nft.Rule) {
+	e, in := c.Env, nft.InInterface{Name: claims.ManagementPort}
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		if e.Node.Gateway.NodeLocal {
 			for _, r := range s.Services {
-				c.Rules = append(c.Rules, nft.Rule{
-					Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.AddrIn{Prefix: r},
-						nft.AddrIn{Dst: true, Prefix: node.HostPrefix(s.Management.Addr())}},
-					Do: nft.Return{}, Comment: "Services' answers to the host", Owner: owner,
-				})
+				rules = append(rules, c.Rule(nft.Return{}, "Services' answers to the host", in, nft.AddrIn{Prefix: r},
+					nft.AddrIn{Dst: true, Prefix: node.HostPrefix(s.Management.Addr())}))
 			}
 		}
 		ranges := append([]netip.Prefix{s.Transit.Masked(), node.HostPrefix(s.MasqLocal)}, s.Cluster...)
 		if s.Family == cluster.IPv6 { // neighbor discovery
 			ranges = append(ranges, node.Vocab(s.Family).LinkLocal, node.HostPrefix(netip.IPv6Unspecified()))
 		}
-		var strangers []nft.Match
+		foreign := []nft.Match{in}
 		for _, r := range ranges {
-			strangers = append(strangers, nft.AddrIn{Not: true, Prefix: r})
+			foreign = append(foreign, nft.AddrIn{Not: true, Prefix: r})
 		}
-		add("no address of the pod network", strangers...)
-		to := s.Inside()
+		rules = append(rules, c.Rule(nft.Drop{}, "no address of the pod network", foreign...))
+		to := s.InternalRanges()
 		if x, ok := newEncap(e); ok && cluster.FamilyOf(x.end) == s.Family {
 			to = append(to, x.host.Masked())
 		}
 		for _, r := range to {
-			add("addresses of the datapath itself", nft.AddrIn{Dst: true, Prefix: r})
+			rules = append(rules, c.Rule(nft.Drop{}, "addresses of the datapath itself", in,
+				nft.AddrIn{Dst: true, Prefix: r}))
 		}
 	}
-	return c
+	return rules
 }
 
 // foreignSources drops packets with a source of the pod network or of the host that do not come
@@ -73,25 +64,24 @@ func podGuard(e *node.Env, owner cluster.Owner) *nft.Chain {
 // their source. Where claims.ServiceBridge gets them from the gateway bridge, its flows do the
 // same. The kernel drops the host's own IPv4 sources itself. What the host sends to a multicast
 // group may return to it.
-func foreignSources(e *node.Env, owner cluster.Owner) *nft.Chain {
-	c := &nft.Chain{Name: node.ChainForeign, Type: "filter", Hook: "prerouting", Priority: node.HookGuard, Owner: owner}
-	for i := range e.Stacks {
-		s := &e.Stacks[i]
+func foreignSources(c node.Chains) (rules []nft.Rule) {
+	for i := range c.Env.Stacks {
+		s := &c.Env.Stacks[i]
 		drop := func(src netip.Prefix, comment string, further ...nft.Match) {
-			c.Rules = append(c.Rules, nft.Rule{Do: nft.Drop{}, Comment: comment, Owner: owner,
-				Matches: append(append(fromOutside(), nft.AddrIn{Prefix: src}), further...)})
+			rules = append(rules,
+				c.Rule(nft.Drop{}, comment, append(append(fromOutside(), nft.AddrIn{Prefix: src}), further...)...))
 		}
 		for _, r := range s.Cluster {
 			drop(r, "sources of the pod network")
 		}
 		if s.Family == cluster.IPv6 {
-			for _, a := range outsidePods(e, s) {
+			for _, a := range outsidePods(c.Env, s) {
 				drop(a, "sources of the host",
 					nft.AddrIn{Dst: true, Not: true, Prefix: node.Vocab(s.Family).Multicast})
 			}
 		}
 	}
-	return c
+	return rules
 }
 
 // fromOutside matches packets that come neither from pods nor from the host itself.

@@ -33,7 +33,7 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 		if e.Engine.ServiceBridge { // claims.ServiceBridge knows the sender of each connection
 			b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip},
 				flow.Output{Port: claims.ServicesPatch})
-			b.Classify(node.PrioAnswered, flow.Match{InPort: claims.ServicesPatch, EthDst: mac, Protocol: ip},
+			b.Classify(node.PrioRedirectReply, flow.Match{InPort: claims.ServicesPatch, EthDst: mac, Protocol: ip},
 				flow.Resubmit{Table: pipeline.GatewayToHost})
 			continue
 		}
@@ -41,13 +41,13 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 		b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip},
 			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost,
 				NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
-		b.Classify(node.PrioAnswered, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: host}, answer, tracked)
+		b.Classify(node.PrioRedirectReply, flow.Match{InPort: b.OVN, Protocol: ip, Dst: host}, answer, tracked)
 		for _, a := range s.Redirect {
 			b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.HostPrefix(a)},
 				flow.Resubmit{Table: pipeline.GatewayToRouter})
-			b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(a)}, answer,
+			b.Classify(node.PrioService, flow.Match{InPort: b.OVN, Protocol: ip, Src: node.HostPrefix(a)}, answer,
 				flow.Resubmit{Table: pipeline.GatewayToHost})
-			b.Classify(node.PrioRedirect, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(a), Dst: host},
+			b.Classify(node.PrioRedirect, flow.Match{InPort: b.OVN, Protocol: ip, Src: node.HostPrefix(a), Dst: host},
 				answer, tracked)
 		}
 	}

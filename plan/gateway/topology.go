@@ -28,6 +28,7 @@ func Topology(e node.Env) (datapath.State, []cluster.Problem) {
 	return s, nil
 }
 
+// clusterRouter adds the cluster router and its routes.
 func clusterRouter(z *node.Zone) {
 	name := z.Node.Name
 	z.Rows.Add(
@@ -68,6 +69,7 @@ func clusterRouter(z *node.Zone) {
 	}
 }
 
+// nodeSwitch adds the node switch, with the ports of the host and of the cluster router.
 func nodeSwitch(z *node.Zone) {
 	name := z.Node.Name
 	config := map[string]string{}
@@ -117,6 +119,7 @@ func noDHCP(z *node.Zone) {
 	)
 }
 
+// gatewayRouter adds the gateway router and its port to the join switch.
 func gatewayRouter(z *node.Zone) {
 	name, gr := z.Node.Name, node.GatewayRouter(z.Node.Name)
 	options := map[string]string{
@@ -194,7 +197,7 @@ func external(z *node.Zone) {
 			next = []netip.Addr{s.MasqNext}
 		}
 		for _, hop := range next {
-			z.Rows.Add(&nb.Route{Router: gr, Prefix: node.Everything(s.Family), NextHop: hop, OutPort: rtoe,
+			z.Rows.Add(&nb.Route{Router: gr, Prefix: node.AllAddresses(s.Family), NextHop: hop, OutPort: rtoe,
 				Owner: z.Owner})
 		}
 		secondary(z, gr, s)
@@ -208,10 +211,10 @@ func secondary(z *node.Zone, gr string, s *node.Stack) {
 	if len(s.Secondary) == 0 || !z.Mode.Uplink {
 		return
 	}
-	set := z.Set("secondary_", s.Family, s.Secondary)
+	set := z.AddressSet("secondary_", s.Family, s.Secondary)
 	to := node.Vocab(s.Family).Match + ".dst == $" + set.Name
 	z.Rows.Add(set)
-	z.HandOver(gr, s, claims.PolicyNodeLocal, to, nil)
+	z.RouterToHost(gr, s, claims.PolicyNodeLocal, to, nil)
 }
 
 // snatPorts is the port range of OVN's SNAT for pods on the userspace datapath. There, OVN and the
@@ -247,14 +250,14 @@ func policies(z *node.Zone) {
 		s := &z.Stacks[i]
 		dropInternal(z, s)
 		for _, c := range s.Services {
-			z.ToHost(s, claims.PolicyServices, c.String(), "")
+			z.PodsToHost(s, claims.PolicyServices, c.String(), "")
 		}
-		z.ToHost(s, claims.PolicyNodeLocal, s.Address.Addr().String(), "")
+		z.PodsToHost(s, claims.PolicyNodeLocal, s.Address.Addr().String(), "")
 		// An address that is added or removed changes a member of a set: for a policy, northd would
 		// recompute everything.
-		if set := z.Set("secondary_", s.Family, s.Secondary); len(set.Addresses) > 0 {
+		if set := z.AddressSet("secondary_", s.Family, s.Secondary); len(set.Addresses) > 0 {
 			z.Rows.Add(set)
-			z.ToHost(s, claims.PolicyNodeLocal, "$"+set.Name, "")
+			z.PodsToHost(s, claims.PolicyNodeLocal, "$"+set.Name, "")
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 
 // compiler compiles the rules of one own pod.
 type compiler struct {
-	x    *Index
-	pod  *cluster.Pod
-	join []netip.Addr
+	index *Index
+	pod   *cluster.Pod
+	join  []netip.Addr
 	// named are the expressions of named ports in egress rules: their numbers depend on other pods.
 	named map[string]bool
 }
@@ -19,16 +19,16 @@ type compiler struct {
 // rules returns the rules of a direction, whether any Policy applies to the pod there, and whether
 // one isolates it.
 func (c *compiler) rules(d Direction, policies, clusterwide []*cluster.Policy) (list []rule, applies, isolated bool) {
-	namespace := c.x.namespaces[c.pod.Owner.Namespace]
+	namespace := c.index.namespaces[c.pod.Owner.Namespace]
 	for _, p := range policies {
-		if d.of(p).Isolates && selects(&p.Subject, c.pod, namespace) {
+		if d.part(p).Isolates && selects(&p.Subject, c.pod, namespace) {
 			isolated = true
 			list = append(list, c.rulesOf(d, p)...)
 		}
 	}
 	applies = isolated
 	for _, p := range clusterwide {
-		if isolated && p.Tier == cluster.TierBaseline || len(d.of(p).Rules) == 0 ||
+		if isolated && p.Tier == cluster.TierBaseline || len(d.part(p).Rules) == 0 ||
 			!selects(&p.Subject, c.pod, namespace) {
 			continue
 		}
@@ -40,8 +40,8 @@ func (c *compiler) rules(d Direction, policies, clusterwide []*cluster.Policy) (
 
 // rulesOf compiles the rules of a Policy.
 func (c *compiler) rulesOf(d Direction, p *cluster.Policy) (list []rule) {
-	for i := range d.of(p).Rules {
-		r := &d.of(p).Rules[i]
+	for i := range d.part(p).Rules {
+		r := &d.part(p).Rules[i]
 		base := rule{place: placeOf(p, i, r.Action), action: r.Action, all: r.AllPorts, policy: p.Owner}
 		list = append(list, c.rule(d, r, base)...)
 	}
@@ -69,7 +69,7 @@ func (c *compiler) rule(d Direction, r *cluster.PolicyRule, base rule) (list []r
 		if !r.all && len(r.ports) == 0 {
 			return
 		}
-		r.of(p)
+		r.setPeers(p)
 		list = append(list, r)
 	}
 	var blocks []netip.Prefix
@@ -104,10 +104,10 @@ func (c *compiler) namedPorts(of peers, names []cluster.PolicyPort, base rule) (
 		of.port = cluster.PodPort{Name: n.Name, Protocol: n.Protocol}
 		key := of.text()
 		c.named[key] = true
-		for _, number := range c.x.numbersOf(key, &of) {
+		for _, number := range c.index.portNumbers(key, &of) {
 			p, r := of, base
 			p.port.Port = number
-			r.of(&p)
+			r.setPeers(&p)
 			r.ports = []PortRange{{n.Protocol, number, number}}
 			list = append(list, r)
 		}

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"sort"
-	"strings"
 
 	"hairpin/cluster"
 )
@@ -46,12 +45,13 @@ type Change[T any] struct{ Gone, Come []T }
 
 // Index compiles the Policies of the own pods of a node. It is not safe for concurrent use.
 type Index struct {
-	policies   []*cluster.Policy
-	spaces     []*cluster.Namespace
-	pods, own  []*cluster.Pod // all, and the node's
-	namespaces map[string]*cluster.Namespace
+	// The facts of the last update.
+	policies      []*cluster.Policy
+	namespaceList []*cluster.Namespace
+	namespaces    map[string]*cluster.Namespace
+	pods, own     []*cluster.Pod // all, and the node's
+	nodes         []*cluster.Node
 
-	nodes       []*cluster.Node
 	byNamespace map[string][]*cluster.Policy // NetworkPolicies, sorted by name
 	clusterwide []*cluster.Policy            // ClusterNetworkPolicies, sorted by name
 	isolated    map[cluster.Owner]*subject
@@ -60,8 +60,8 @@ type Index struct {
 	members     [2]map[member]map[*set]int
 	named       map[string]*namedPort
 
-	profileIDs numbers
-	setIDs     numbers
+	profileIDs idPool
+	setIDs     idPool
 }
 
 // subject is an own pod with what its rules depend on.
@@ -97,9 +97,9 @@ type update struct {
 	join     []netip.Addr
 	subjects map[cluster.Owner]bool // own pods to compile again
 	// before has the former Members of the ranges that changed
-	before [2]map[member][]uint32
-	moved  map[string]bool // namespaces with other labels
-	delta  Delta
+	before     [2]map[member][]uint32
+	relabelled map[string]bool // namespaces with other labels
+	delta      Delta
 }
 
 // Update takes a new Snapshot and the node's own pods, sorted by Owner. join are the gateway
@@ -109,10 +109,10 @@ func (x *Index) Update(s *cluster.Snapshot, own []*cluster.Pod, join []netip.Add
 	for _, d := range directions {
 		u.before[d] = map[member][]uint32{}
 	}
-	u.peers(s)
-	u.changedNodes(s.Nodes)
-	u.ownPods(own)
-	u.changedPolicies(s.Policies)
+	u.updatePeers(s)
+	u.updateNodes(s.Nodes)
+	u.updateOwnPods(own)
+	u.updatePolicies(s.Policies)
 	for _, name := range slices.SortedFunc(maps.Keys(u.subjects), cluster.Owner.Compare) {
 		u.compile(name)
 	}
@@ -122,18 +122,18 @@ func (x *Index) Update(s *cluster.Snapshot, own []*cluster.Pod, join []netip.Add
 		}
 	}
 	for _, d := range directions {
-		u.membersOf(d)
+		u.listMembers(d)
 	}
 	return u.delta
 }
 
-// peers updates the members of all sets, and the numbers of named ports.
-func (u *update) peers(s *cluster.Snapshot) {
+// updatePeers updates the members of all sets, and the numbers of named ports.
+func (u *update) updatePeers(s *cluster.Snapshot) {
 	x := u.Index
-	namespaces, spaces := x.namespaces, cluster.Changes[cluster.Namespace]{}
-	if !cluster.SameList(x.spaces, s.Namespaces) || namespaces == nil {
-		spaces = cluster.Compare(x.spaces, s.Namespaces,
-			func(a, b *cluster.Namespace) int { return strings.Compare(a.Name, b.Name) })
+	namespaces, changed := x.namespaces, cluster.Changes[cluster.Namespace]{}
+	if !cluster.SameList(x.namespaceList, s.Namespaces) || namespaces == nil {
+		changed = cluster.Compare(x.namespaceList, s.Namespaces,
+			(*cluster.Namespace).Compare)
 		namespaces = make(map[string]*cluster.Namespace, len(s.Namespaces))
 		for _, n := range s.Namespaces {
 			namespaces[n.Name] = n
@@ -141,16 +141,15 @@ func (u *update) peers(s *cluster.Snapshot) {
 	}
 	var pods cluster.Changes[cluster.Pod]
 	if !cluster.SameList(x.pods, s.Pods) {
-		pods = cluster.Compare(x.pods, s.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+		pods = cluster.Compare(x.pods, s.Pods, (*cluster.Pod).Compare)
 	}
 	// Pods of a namespace with other labels leave as they were, and join as they are.
-	moved := map[string]bool{}
-	for _, n := range slices.Concat(spaces.Gone, spaces.Come) {
-		moved[n.Name] = true
+	u.relabelled = map[string]bool{}
+	for _, n := range slices.Concat(changed.Gone, changed.Come) {
+		u.relabelled[n.Name] = true
 	}
-	u.moved = moved
 	gone, come := pods.Gone, pods.Come
-	if len(moved) > 0 {
+	if len(u.relabelled) > 0 {
 		gone, come = slices.Clone(gone), slices.Clone(come)
 		for _, list := range []struct {
 			all []*cluster.Pod
@@ -160,7 +159,7 @@ func (u *update) peers(s *cluster.Snapshot) {
 			for _, p := range *list.to {
 				done[p] = true
 			}
-			for name := range moved {
+			for name := range u.relabelled {
 				for _, p := range podsIn(list.all, name) {
 					if !done[p] {
 						*list.to = append(*list.to, p)
@@ -184,7 +183,7 @@ func (u *update) peers(s *cluster.Snapshot) {
 		}
 	}
 	former := x.namespaces
-	x.pods, x.spaces, x.namespaces = s.Pods, s.Namespaces, namespaces
+	x.pods, x.namespaceList, x.namespaces = s.Pods, s.Namespaces, namespaces
 	for key, n := range x.named {
 		if slices.ContainsFunc(gone, func(p *cluster.Pod) bool { return n.uses(p, former[p.Owner.Namespace]) }) ||
 			slices.ContainsFunc(come, func(p *cluster.Pod) bool { return n.uses(p, namespaces[p.Owner.Namespace]) }) {
@@ -206,7 +205,7 @@ func (n *namedPort) names(port cluster.PodPort) bool {
 // rules for that port again.
 func (u *update) renumber(key string, n *namedPort) {
 	before := n.numbers
-	if n.numbers = u.numbersIn(n); slices.Equal(before, n.numbers) {
+	if n.numbers = u.selectedNumbers(n); slices.Equal(before, n.numbers) {
 		return
 	}
 	for name, s := range u.isolated {
@@ -216,19 +215,19 @@ func (u *update) renumber(key string, n *namedPort) {
 	}
 }
 
-// numbersOf returns the numbers of a named port, sorted.
-func (x *Index) numbersOf(key string, p *peers) []uint16 {
+// portNumbers returns the numbers of a named port, sorted.
+func (x *Index) portNumbers(key string, p *peers) []uint16 {
 	n := x.named[key]
 	if n == nil {
 		n = &namedPort{peers: *p}
-		n.numbers = x.numbersIn(n)
+		n.numbers = x.selectedNumbers(n)
 		x.named[key] = n
 	}
 	return n.numbers
 }
 
-func (x *Index) numbersIn(n *namedPort) (list []uint16) {
-	for p := range x.candidates(n.pods) {
+func (x *Index) selectedNumbers(n *namedPort) (list []uint16) {
+	for _, p := range x.candidates(n.pods) {
 		for _, port := range p.Ports {
 			if n.names(port) && selects(n.pods, p, x.namespaces[p.Owner.Namespace]) {
 				list = append(list, port.Port)
@@ -239,19 +238,12 @@ func (x *Index) numbersIn(n *namedPort) (list []uint16) {
 	return slices.Compact(list)
 }
 
-// candidates yields the pods of the namespaces that a selector may select.
-func (x *Index) candidates(s *cluster.PodSelector) func(func(*cluster.Pod) bool) {
-	return func(yield func(*cluster.Pod) bool) {
-		list := x.pods
-		if s.Namespace != "" {
-			list = podsIn(list, s.Namespace)
-		}
-		for _, p := range list {
-			if !yield(p) {
-				return
-			}
-		}
+// candidates returns the pods of the namespaces that a selector may select.
+func (x *Index) candidates(s *cluster.PodSelector) []*cluster.Pod {
+	if s.Namespace != "" {
+		return podsIn(x.pods, s.Namespace)
 	}
+	return x.pods
 }
 
 // podsIn returns the part of a sorted list with the pods of a namespace.
@@ -261,15 +253,15 @@ func podsIn(list []*cluster.Pod, namespace string) []*cluster.Pod {
 	return list[first : first+n]
 }
 
-// ownPods notes which own pods changed.
-func (u *update) ownPods(own []*cluster.Pod) {
-	c := cluster.Compare(u.own, own, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+// updateOwnPods takes the own pods, and notes which changed.
+func (u *update) updateOwnPods(own []*cluster.Pod) {
+	c := cluster.Compare(u.own, own, (*cluster.Pod).Compare)
 	u.own = own
 	for _, p := range slices.Concat(c.Gone, c.Come) {
 		u.subjects[p.Owner] = true
 	}
 	if len(u.clusterwide) > 0 {
-		for name := range u.moved {
+		for name := range u.relabelled {
 			for _, p := range podsIn(own, name) {
 				u.subjects[p.Owner] = true
 			}
@@ -277,12 +269,12 @@ func (u *update) ownPods(own []*cluster.Pod) {
 	}
 }
 
-// changedNodes updates the members of sets of nodes.
-func (u *update) changedNodes(nodes []*cluster.Node) {
+// updateNodes updates the members of sets of nodes.
+func (u *update) updateNodes(nodes []*cluster.Node) {
 	if cluster.SameList(u.nodes, nodes) {
 		return
 	}
-	c := cluster.Compare(u.nodes, nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
+	c := cluster.Compare(u.nodes, nodes, (*cluster.Node).Compare)
 	u.nodes = nodes
 	for _, s := range u.sets[Egress] {
 		if s.nodes != nil {
@@ -304,12 +296,12 @@ func (u *update) countNodes(s *set, nodes []*cluster.Node, by int) {
 	}
 }
 
-// changedPolicies notes which own pods other Policies select.
-func (u *update) changedPolicies(policies []*cluster.Policy) {
+// updatePolicies takes the Policies, and notes which own pods those that changed select.
+func (u *update) updatePolicies(policies []*cluster.Policy) {
 	if cluster.SameList(u.policies, policies) {
 		return
 	}
-	order := func(a, b *cluster.Policy) int { return a.Owner.Compare(b.Owner) }
+	order := (*cluster.Policy).Compare
 	c := cluster.Compare(u.policies, policies, order)
 	u.policies = policies
 	listed := func(p *cluster.Policy) []*cluster.Policy {
@@ -361,7 +353,7 @@ func (u *update) fill(s *set, by int) {
 		}
 		return
 	}
-	for p := range u.candidates(s.pods) {
+	for _, p := range u.candidates(s.pods) {
 		if s.has(p, u.namespaces[p.Owner.Namespace]) {
 			u.count(s, p, by)
 		}
@@ -402,8 +394,8 @@ func setIDs(sets map[*set]int) (list []uint32) {
 	return list
 }
 
-// membersOf lists the Members that changed.
-func (u *update) membersOf(d Direction) {
+// listMembers adds the Members that changed to the Delta.
+func (u *update) listMembers(d Direction) {
 	order := func(a, b member) int {
 		return cmp.Or(a.Prefix.Compare(b.Prefix), cmp.Compare(a.Tier, b.Tier), cmp.Compare(a.Level, b.Level))
 	}

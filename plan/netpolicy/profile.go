@@ -82,9 +82,9 @@ type rule struct {
 	policy cluster.Owner
 }
 
-// of sets the peers of a rule; nil: every address. Flows of one conjunction have one priority, so a
-// set belongs to one place.
-func (r *rule) of(p *peers) {
+// setPeers sets the peers of a rule; nil: every address. Flows of one conjunction have one
+// priority, so a set belongs to one place.
+func (r *rule) setPeers(p *peers) {
 	if r.peers, r.key = p, ""; p == nil {
 		return
 	}
@@ -126,10 +126,10 @@ func mergeRules(d Direction, isolated bool, list []rule) (out []rule, text strin
 	return out, b.String()
 }
 
-// numbers gives IDs to texts. An ID follows from the text, unless another text has it.
-type numbers struct{ taken map[uint32]string }
+// idPool gives IDs to texts. An ID follows from the text, unless another text has it.
+type idPool struct{ taken map[uint32]string }
 
-func (n *numbers) take(text string) uint32 {
+func (n *idPool) take(text string) uint32 {
 	if n.taken == nil {
 		n.taken = map[uint32]string{}
 	}
@@ -141,7 +141,7 @@ func (n *numbers) take(text string) uint32 {
 	}
 }
 
-func (n *numbers) release(id uint32) { delete(n.taken, id) }
+func (n *idPool) release(id uint32) { delete(n.taken, id) }
 
 // hash is a variable so that a test can force clashes.
 var hash = stablehash.String32

@@ -20,8 +20,8 @@ const (
 
 var directions = [...]Direction{Egress, Ingress}
 
-// of returns the part of a Policy for the direction.
-func (d Direction) of(p *cluster.Policy) *cluster.PolicyDirection {
+// part returns the part of a Policy for the direction.
+func (d Direction) part(p *cluster.Policy) *cluster.PolicyDirection {
 	if d == Egress {
 		return &p.Egress
 	}

@@ -8,7 +8,7 @@ import (
 
 // compile compiles one own pod again.
 func (u *update) compile(name cluster.Owner) {
-	was, now := u.isolated[name], u.subject(name)
+	was, now := u.isolated[name], u.compileSubject(name)
 	switch {
 	case was == nil && now == nil:
 		return
@@ -19,7 +19,7 @@ func (u *update) compile(name cluster.Owner) {
 	}
 	if was != nil {
 		for _, p := range was.profiles {
-			u.release(p)
+			u.releaseProfile(p)
 		}
 		for key := range was.named {
 			u.named[key].users--
@@ -36,15 +36,15 @@ func (u *update) compile(name cluster.Owner) {
 	}
 }
 
-// subject returns nil for a pod that is gone, or to which no Policy applies.
-func (u *update) subject(name cluster.Owner) *subject {
+// compileSubject returns nil for a pod that is gone, or to which no Policy applies.
+func (u *update) compileSubject(name cluster.Owner) *subject {
 	i, found := slices.BinarySearchFunc(u.own, name, func(p *cluster.Pod, o cluster.Owner) int {
 		return p.Owner.Compare(o)
 	})
 	if !found {
 		return nil
 	}
-	c := compiler{x: u.Index, pod: u.own[i], join: u.join, named: map[string]bool{}}
+	c := compiler{index: u.Index, pod: u.own[i], join: u.join, named: map[string]bool{}}
 	policies := u.byNamespace[name.Namespace]
 	egress, egressApplies, egressIsolated := c.rules(Egress, policies, u.clusterwide)
 	ingress, ingressApplies, ingressIsolated := c.rules(Ingress, policies, u.clusterwide)
@@ -57,7 +57,7 @@ func (u *update) subject(name cluster.Owner) *subject {
 	}
 	s := &subject{Pod: Pod{Pod: c.pod, Egress: Open, Ingress: Open, Joined: Open}, named: c.named}
 	use := func(d Direction, isolated bool, list []rule) uint32 {
-		p := u.profile(d, isolated, list)
+		p := u.useProfile(d, isolated, list)
 		s.profiles = append(s.profiles, p)
 		return p.ID
 	}
@@ -74,8 +74,8 @@ func (u *update) subject(name cluster.Owner) *subject {
 	return s
 }
 
-// profile returns the Profile of rules, and counts one more user.
-func (u *update) profile(d Direction, isolated bool, list []rule) *Profile {
+// useProfile returns the Profile of rules, and counts one more user.
+func (u *update) useProfile(d Direction, isolated bool, list []rule) *Profile {
 	list, text := mergeRules(d, isolated, list)
 	p := u.profiles[text]
 	if p == nil {
@@ -83,7 +83,7 @@ func (u *update) profile(d Direction, isolated bool, list []rule) *Profile {
 		for _, r := range list {
 			x := Rule{Place: r.place, Action: r.action, Family: r.family, Ports: r.ports, Policy: r.policy}
 			if r.peers != nil {
-				s := u.set(d, r)
+				s := u.useSet(d, r)
 				x.Set, p.sets = s.id, append(p.sets, s)
 			}
 			p.Rules = append(p.Rules, x)
@@ -95,8 +95,8 @@ func (u *update) profile(d Direction, isolated bool, list []rule) *Profile {
 	return p
 }
 
-// set returns the set of a rule, and counts one more user.
-func (u *update) set(d Direction, r rule) *set {
+// useSet returns the set of a rule, and counts one more user.
+func (u *update) useSet(d Direction, r rule) *set {
 	s := u.sets[d][r.key]
 	if s == nil {
 		s = &set{peers: *r.peers, place: r.place, key: r.key, direction: d,
@@ -108,8 +108,8 @@ func (u *update) set(d Direction, r rule) *set {
 	return s
 }
 
-// release counts one user of a Profile less, and removes it with the last one.
-func (u *update) release(p *Profile) {
+// releaseProfile counts one user of a Profile less, and removes it with the last one.
+func (u *update) releaseProfile(p *Profile) {
 	if p.users--; p.users > 0 {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"hairpin/cluster"
 )
 
+// SortedPrefixes sorts host addresses and removes duplicates.
 func SortedPrefixes(list []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	return slices.Compact(list)

@@ -56,12 +56,12 @@ type Stack struct {
 	Masquerade netip.Prefix // the masquerade subnet and its addresses (docs/design/origins.md#masquerade-addresses)
 	MasqOVN    netip.Addr   // clients of an endpoint on the host, as the host sees them
 	MasqRouter netip.Addr   // the gateway router, as the host sees it
-	MasqHost   netip.Addr
-	MasqLocal  netip.Addr // no host has it: VIP of connections that keep the client's address
-	MasqAll    netip.Addr // no host has it: VIP of all endpoints, if the cluster IP has only the node's own
-	MasqNext   netip.Addr
-	MasqPin    netip.Addr // hairpin source
-	MasqLink   netip.Addr // of claims.ServiceHost
+	MasqHost   netip.Addr   // the host, as the gateway router sees it (engine ovn)
+	MasqLocal  netip.Addr   // no host has it: VIP of connections that keep the client's address
+	MasqAll    netip.Addr   // no host has it: VIP of all endpoints, if the cluster IP has only the node's own
+	MasqNext   netip.Addr   // no host has it: the next hop from the gateway router to the host, and back
+	MasqPin    netip.Addr   // hairpin source
+	MasqLink   netip.Addr   // of claims.ServiceHost
 
 	Local Local // the distributed gateway port, if there is one
 
@@ -71,15 +71,15 @@ type Stack struct {
 
 // Offsets in a node's pod subnet.
 const (
-	routerPlace     = 1
-	managementPlace = 2
+	routerOffset     = 1
+	managementOffset = 2
 )
 
 // Offsets in the join and transit subnets. The cluster router is first on the join switch. A node's
 // routers are at its ID plus NodeOffset.
 const (
-	joinRouterPlace = 1
-	NodeOffset      = 1
+	joinRouterOffset = 1
+	NodeOffset       = 1
 )
 
 // Fields of a Node as Problems name them.
@@ -96,11 +96,13 @@ type Checker struct {
 	Problems []cluster.Problem
 }
 
+// Problem adds a problem of a field of the Node, or of the configuration.
 func (c *Checker) Problem(field, format string, args ...any) {
 	c.Problems = append(c.Problems, cluster.Problem{Owner: c.Owner, Field: field,
 		Message: fmt.Sprintf(format, args...)})
 }
 
+// OwnerOf returns the Owner of what is planned for a node.
 func OwnerOf(name string) cluster.Owner { return cluster.Owner{Kind: "Node", Name: name} }
 
 // NewEnv returns the Env of a node. If it returns false, the node cannot be planned, for the
@@ -116,7 +118,7 @@ func NewEnv(s *cluster.Snapshot, name string) (Env, []cluster.Problem, bool) {
 	if len(c.Problems) > 0 {
 		return e, c.Problems, false
 	}
-	for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+	for _, f := range cluster.Families {
 		if st, ok := c.stack(&e, f); ok {
 			e.Stacks = append(e.Stacks, st)
 		}
@@ -128,11 +130,11 @@ func NewEnv(s *cluster.Snapshot, name string) (Env, []cluster.Problem, bool) {
 	return e, c.Problems, len(e.Stacks) > 0
 }
 
-// Rejects reports whether n claims something of another node. The Snapshot has the problem.
-func (e *Env) Rejects(n *cluster.Node) bool { return len(e.Vetted.Rejected[n.Name]) > 0 }
+// RejectsNode reports whether n claims something of another node. The Snapshot has the problem.
+func (e *Env) RejectsNode(n *cluster.Node) bool { return len(e.Vetted.Rejected[n.Name]) > 0 }
 
-// Known checks the facts that every node needs to be planned and to be reached.
-func (c *Checker) Known(n *cluster.Node) {
+// CheckReachable checks the facts that every node needs to be planned and to be reached.
+func (c *Checker) CheckReachable(n *cluster.Node) {
 	if n.ID == 0 {
 		c.Problem(FieldID, "the node has no node ID yet")
 	}
@@ -147,7 +149,7 @@ func (c *Checker) Known(n *cluster.Node) {
 // node checks the facts that do not depend on the IP version.
 func (c *Checker) node(e *Env) {
 	n, g := e.Node, &e.Node.Gateway
-	c.Known(n)
+	c.CheckReachable(n)
 	c.mode(e)
 	if g.NodeLocal {
 		c.localSubnets(e)
@@ -209,9 +211,9 @@ func (c *Checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 		c.Problem(fieldPodCIDRs, "%s is not within [default] cluster-subnets", s.Subnet)
 		return s, false
 	}
-	if few, most := bitsOf(s.Cluster); most-few > maxSpread {
+	if shortest, longest := prefixLengths(s.Cluster); longest-shortest > maxLengthDifference {
 		c.Problem("[default] cluster-subnets", "the largest and the smallest range of %s differ by more than %d bits",
-			f, maxSpread)
+			f, maxLengthDifference)
 		return s, false
 	}
 	for _, r := range e.Config.ServiceCIDRs {
@@ -222,7 +224,7 @@ func (c *Checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 	s.Node = s.Address.Addr()
 	if e.Mode.Uplink {
 		s.NextHops = nextHops(e, f)
-		s.wire(&e.Node.Gateway)
+		s.externalNetwork(&e.Node.Gateway)
 	} else if a := e.Node.Address(f); a.IsValid() {
 		s.Node = a
 	}
@@ -230,11 +232,12 @@ func (c *Checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 	if e.Node.Gateway.NodeLocal {
 		s.Local = c.local(cluster.PrefixOf(e.Config.Gateway.NodeLocalSubnets, f), f)
 	}
-	return s, c.places(e, &s)
+	return s, c.offsets(e, &s)
 }
 
-// places computes the addresses that are defined by their offset in a subnet.
-func (c *Checker) places(e *Env, s *Stack) bool {
+// offsets computes the addresses that are defined by their offset in a subnet. It returns false if
+// a subnet is missing or too small.
+func (c *Checker) offsets(e *Env, s *Stack) bool {
 	v := map[cluster.Family]string{cluster.IPv4: "v4", cluster.IPv6: "v6"}[s.Family]
 	masq := cluster.PrefixOf(e.Config.Gateway.MasqueradeSubnets, s.Family)
 	join, transit := cluster.PrefixOf(e.Config.JoinSubnets, s.Family),
@@ -243,21 +246,21 @@ func (c *Checker) places(e *Env, s *Stack) bool {
 		"[clustermanager] "+v+"-transit-subnet"
 	s.Masquerade = masq.Masked()
 	for _, p := range []struct {
-		to    *netip.Addr
-		place int
+		to     *netip.Addr
+		offset int
 	}{
 		{&s.MasqOVN, claims.MasqOVN}, {&s.MasqHost, claims.MasqHost}, {&s.MasqLocal, claims.MasqETPLocal},
 		{&s.MasqAll, claims.MasqCluster}, {&s.MasqNext, claims.MasqNextHop}, {&s.MasqPin, claims.MasqHairpin},
 		{&s.MasqLink, claims.MasqServiceHost},
 	} {
-		*p.to = c.Nth(masq, p.place, masqField).Addr()
+		*p.to = c.Nth(masq, p.offset, masqField).Addr()
 	}
-	s.Router = c.Nth(s.Subnet, routerPlace, fieldPodCIDRs)
+	s.Router = c.Nth(s.Subnet, routerOffset, fieldPodCIDRs)
 	if s.MasqRouter = s.MasqOVN; e.Engine.ServiceBridge {
 		s.MasqRouter = s.MasqHost // which the host does not have with this engine
 	}
-	s.Management = c.Nth(s.Subnet, managementPlace, fieldPodCIDRs)
-	s.JoinRouter = c.Nth(join, joinRouterPlace, joinField)
+	s.Management = c.Nth(s.Subnet, managementOffset, fieldPodCIDRs)
+	s.JoinRouter = c.Nth(join, joinRouterOffset, joinField)
 	s.Join = c.Nth(join, e.Node.ID+NodeOffset, joinField)
 	s.Transit = c.Nth(transit, e.Node.ID+NodeOffset, transitField)
 	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqAll, s.MasqNext, s.MasqPin, s.MasqLink,
@@ -270,12 +273,12 @@ func (c *Checker) places(e *Env, s *Stack) bool {
 }
 
 // Nth returns an address of a subnet with the subnet's mask, or the zero Prefix and a Problem.
-func (c *Checker) Nth(subnet netip.Prefix, place int, field string) netip.Prefix {
+func (c *Checker) Nth(subnet netip.Prefix, offset int, field string) netip.Prefix {
 	if !subnet.IsValid() {
 		c.Problem(field, "is not set, but spec.podCIDRs has a range of this IP version")
 		return netip.Prefix{}
 	}
-	a, err := cluster.Nth(subnet, place)
+	a, err := cluster.Nth(subnet, offset)
 	if err != nil {
 		c.Problem(field, "%v", err)
 		return netip.Prefix{}
@@ -298,8 +301,8 @@ func nextHops(e *Env, f cluster.Family) (hops []netip.Addr) {
 	return hops
 }
 
-// wire sets the routers and networks of the family on the external network.
-func (s *Stack) wire(g *cluster.Gateway) {
+// externalNetwork sets the routers and networks of the family on the external network.
+func (s *Stack) externalNetwork(g *cluster.Gateway) {
 	hops := slices.Clone(s.NextHops)
 	for a := range g.NextHopMACs {
 		if cluster.FamilyOf(a) == s.Family && !slices.Contains(s.NextHops, a) {
@@ -360,6 +363,7 @@ func (e *Env) Stack(f cluster.Family) *Stack {
 	return nil
 }
 
+// HostPrefix returns the Prefix of a single address.
 func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // InRanges reports whether one of the ranges contains the address.
@@ -382,7 +386,7 @@ func (g Guarded) Compare(h Guarded) int {
 // ManagementAddress returns the host's address in a node's pod subnet. It is invalid if the subnet
 // has no room for it.
 func ManagementAddress(podCIDR netip.Prefix) netip.Addr {
-	a, err := cluster.Nth(podCIDR, managementPlace)
+	a, err := cluster.Nth(podCIDR, managementOffset)
 	if err != nil {
 		return netip.Addr{}
 	}
@@ -406,9 +410,9 @@ func (e *Env) AddressOf(p *cluster.Pod) (address string, problems []cluster.Prob
 	return address, problems
 }
 
-// Inside returns the ranges that parts of the datapath use between each other. Pods send only
-// replies to them, and only to Join.
-func (s *Stack) Inside() []netip.Prefix {
+// InternalRanges returns the ranges that parts of the datapath use between each other. Pods send
+// only replies to them, and only to Join.
+func (s *Stack) InternalRanges() []netip.Prefix {
 	return []netip.Prefix{s.Masquerade, s.Join.Masked(), s.Transit.Masked()}
 }
 

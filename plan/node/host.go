@@ -20,6 +20,7 @@ type Kernel struct {
 	Owner cluster.Owner
 }
 
+// NewKernel returns a Kernel that writes nothing yet. Its objects will belong to the planned node.
 func NewKernel(e *Env) *Kernel {
 	return &Kernel{Env: e, Owner: OwnerOf(e.Node.Name), State: host.State{
 		Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{},
@@ -37,9 +38,9 @@ func (e *Env) Checksums() bool {
 		slices.ContainsFunc(e.Stacks, func(s Stack) bool { return e.RoutesByHost(&s) }))
 }
 
-// ToClients adds the route to clients of endpoints on this host. Its MSS makes TCP segments fit the
-// routes by which the host forwards packets from other links to Services.
-func (k *Kernel) ToClients(s *Stack, link string, mtu int) {
+// RouteToClients adds the route to clients of endpoints on this host. Its MSS makes TCP segments
+// fit the routes by which the host forwards packets from other links to Services.
+func (k *Kernel) RouteToClients(s *Stack, link string, mtu int) {
 	r := host.Route{RouteKey: host.RouteKey{Table: MainTable, Prefix: HostPrefix(s.MasqOVN)}, Link: link, Src: s.Node,
 		MTU: mtu}
 	if pods := k.Env.Config.MTU; mtu > pods {
@@ -56,7 +57,7 @@ func (e *Env) ServiceLink() string {
 	return e.Node.Gateway.Bridge
 }
 
-// ServiceHop returns the next hop on that link.
+// ServiceHop returns the next hop of the host's routes to Services, on ServiceLink.
 func (e *Env) ServiceHop(s *Stack) netip.Addr {
 	if e.Engine.ServiceBridge {
 		return s.MasqOVN

@@ -10,7 +10,7 @@ import (
 	"hairpin/delta"
 )
 
-// Names and priorities of our nft chains.
+// Names of our nft chains.
 const (
 	ChainNodePortIn    = "nodeport-prerouting"
 	ChainNodePortOut   = "nodeport-output"
@@ -37,19 +37,25 @@ const (
 	ChainForeign        = "foreign-sources"
 	ChainForwarded      = "forwarded-to-pods"
 	ChainForwardedGuard = "forwarded-to-pods-guard"
-
-	HookFilter  = 0    // filter
-	HookMoves   = -150 // after the conntrack lookup
-	HookDNAT    = -100 // dstnat
-	HookMarks   = -90  // after dstnat, also that of hostPorts
-	HookOthers  = -91  // before HookMarks, which saves the mark
-	HookSNAT    = 100  // srcnat
-	HookLeaks   = 110  // after srcnat
-	HookGuard   = -500 // before anything else sees the frame
-	HookTunnels = 0    // after a filter of the administrator, if there is one
 )
 
-// Copied is why the kernel drops packets that come in on a port of a userspace switch.
+// Priorities of hooks in the kernel: the lowest is first.
+const (
+	HookGuard        = -500 // before anything else sees the frame
+	HookLoopback     = -300 // raw: before a reply is un-NATed
+	HookMoves        = -150 // mangle: after the conntrack lookup
+	HookGuarded      = -150 // mangle: before DNAT
+	HookDNAT         = -100 // dstnat
+	HookDestinations = -91  // before HookMarks, which saves the mark
+	HookMarks        = -90  // after dstnat, also that of hostPorts
+	HookFilter       = 0    // filter
+	HookRefuse       = 0    // filter: after DNAT
+	HookTunnels      = 0    // after a filter of the administrator, if there is one
+	HookSNAT         = 100  // srcnat
+	HookLeaks        = 110  // after srcnat
+)
+
+// Copied is the comment of rules that drop packets that come in on a port of a userspace switch.
 const Copied = "Open vSwitch has its own copy of the frame"
 
 // Declared holds nft maps and sets of one family, by name, without elements. Rules that use them
@@ -60,25 +66,27 @@ type Declared struct {
 	sets   map[string]*nft.Set
 }
 
+// Declare returns a Declared without maps and sets.
 func Declare(f cluster.Family) Declared {
 	return Declared{f, map[string]*nft.Map{}, map[string]*nft.Set{}}
 }
 
-// ToMap declares a map, whose name ends with the family's digit.
-func (d Declared) ToMap(name string, key ...nft.KeyField) *nft.Map {
+// Map declares a map, whose name ends with the family's digit.
+func (d Declared) Map(name string, key ...nft.KeyField) *nft.Map {
 	m := &nft.Map{Name: name + Vocab(d.family).digit, Family: d.family, Key: key}
 	d.maps[m.Name] = m
 	return m
 }
 
+// Set declares a set, whose name ends with the family's digit.
 func (d Declared) Set(name string, key ...nft.KeyField) *nft.Set {
 	s := &nft.Set{Name: name + Vocab(d.family).digit, Key: key}
 	d.sets[s.Name] = s
 	return s
 }
 
-// In adds the maps and sets to a table.
-func (d Declared) In(t *nft.Table) {
+// AddTo adds the maps and sets to a table.
+func (d Declared) AddTo(t *nft.Table) {
 	maps.Copy(t.Maps, d.maps)
 	maps.Copy(t.Sets, d.sets)
 }
@@ -86,13 +94,14 @@ func (d Declared) In(t *nft.Table) {
 // Elements is a table with the elements of one part. It has only maps and sets that are not empty.
 type Elements struct{ *nft.Table }
 
+// NewElements returns Elements without any.
 func NewElements() Elements {
 	return Elements{&nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{},
 		Chains: map[string]*nft.Chain{}}}
 }
 
-// Of returns the elements of a declared set.
-func (t Elements) Of(s *nft.Set) *delta.Map[nft.Element, cluster.Owner] {
+// Set returns the elements of a declared set.
+func (t Elements) Set(s *nft.Set) *delta.Map[nft.Element, cluster.Owner] {
 	mine := t.Sets[s.Name]
 	if mine == nil {
 		mine = &nft.Set{Name: s.Name, Key: s.Key}
@@ -101,8 +110,8 @@ func (t Elements) Of(s *nft.Set) *delta.Map[nft.Element, cluster.Owner] {
 	return &mine.Elements
 }
 
-// To returns the elements of a declared map.
-func (t Elements) To(m *nft.Map) *delta.Map[nft.Element, nft.Target] {
+// Map returns the elements of a declared map.
+func (t Elements) Map(m *nft.Map) *delta.Map[nft.Element, nft.Target] {
 	mine := t.Maps[m.Name]
 	if mine == nil {
 		mine = &nft.Map{Name: m.Name, Family: m.Family, Key: m.Key}
@@ -111,18 +120,6 @@ func (t Elements) To(m *nft.Map) *delta.Map[nft.Element, nft.Target] {
 	return &mine.Elements
 }
 
-// Forwarded matches packets with claims.MarkForwarded.
-func Forwarded() nft.Match {
-	return nft.MarkIs{Value: claims.MarkForwarded, Mask: claims.MarkForwarded}
-}
-
-// Priorities of filter hooks.
-const (
-	HookLoopback = -300 // raw: before a reply is un-NATed
-	HookGuarded  = -150 // mangle: before DNAT
-	HookRefuse   = 0    // filter: after DNAT
-)
-
 // Chains writes rules of the host's table.
 type Chains struct {
 	Env   *Env
@@ -130,6 +127,7 @@ type Chains struct {
 	owner cluster.Owner
 }
 
+// NewChains returns Chains without any. Its rules will belong to the planned node.
 func NewChains(e *Env) Chains {
 	t := &nft.Table{Chains: map[string]*nft.Chain{}, Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
 	return Chains{Env: e, Table: t, owner: OwnerOf(e.Node.Name)}
@@ -141,8 +139,21 @@ func (c Chains) Base(name, typ, hook string, priority int, rules []nft.Rule) {
 		Owner: c.owner}
 }
 
+// Ingress adds a chain that gets the frames that arrive at a device.
+func (c Chains) Ingress(name, device string, priority int, rules ...nft.Rule) {
+	c.Table.Chains[name] = &nft.Chain{Name: name, Type: "filter", Hook: "ingress", Device: device, Priority: priority,
+		Rules: rules, Owner: c.owner}
+}
+
+// State returns the table as a part of the node's State.
 func (c Chains) State() datapath.State { return datapath.State{NFT: nft.State{nft.Inet: c.Table}} }
 
+// Rule returns a rule: what to do with packets that all matches match.
 func (c Chains) Rule(do nft.Statement, comment string, matches ...nft.Match) nft.Rule {
 	return nft.Rule{Matches: matches, Do: do, Comment: comment, Owner: c.owner}
+}
+
+// Forwarded matches packets with claims.MarkForwarded.
+func Forwarded() nft.Match {
+	return nft.MarkIs{Value: claims.MarkForwarded, Mask: claims.MarkForwarded}
 }

@@ -11,13 +11,15 @@ import (
 	"hairpin/plan/stablehash"
 )
 
-func Joined(list []netip.Prefix) string {
-	texts := make([]string, 0, len(list))
-	for _, p := range list {
-		texts = append(texts, p.String())
-	}
-	return strings.Join(texts, ", ")
+// Zone writes the rows of one node's OVN zone.
+type Zone struct {
+	Env
+	Rows  nb.State
+	Owner cluster.Owner
 }
+
+// NewZone returns a Zone without rows. Its rows will belong to the planned node.
+func NewZone(e Env) *Zone { return &Zone{Env: e, Rows: nb.State{}, Owner: OwnerOf(e.Node.Name)} }
 
 // Load balancer groups. Their members are the Services. The node switch and the gateway router
 // refer to the groups, so a Service is one row wherever it is served.
@@ -39,23 +41,17 @@ func GroupOf(kind string, service cluster.Owner) string {
 
 func groupPart(kind string, i int) string { return fmt.Sprintf("%s-%02d", kind, i) }
 
-// groupsOf returns all groups of the given kinds.
-func groupsOf(kinds ...string) []string {
-	var list []string
+// GroupsOf returns all groups of the given kinds, if Services are load balancers.
+func (z *Zone) GroupsOf(kinds ...string) (list []string) {
+	if !z.Engine.LoadBalancers {
+		return nil
+	}
 	for _, k := range kinds {
 		for i := range groupParts {
 			list = append(list, groupPart(k, i))
 		}
 	}
 	return list
-}
-
-// GroupsOf returns all groups of the given kinds, if Services are load balancers.
-func (z *Zone) GroupsOf(kinds ...string) []string {
-	if !z.Engine.LoadBalancers {
-		return nil
-	}
-	return groupsOf(kinds...)
 }
 
 // Geneve is the UDP port of the tunnels.
@@ -89,16 +85,6 @@ func Localnet(bridge, node string) string { return bridge + "_" + node }
 // patchPort is the bridge's end of the patch that ovn-controller makes for the localnet port.
 func patchPort(bridge, node string) string { return "patch-" + Localnet(bridge, node) + "-to-br-int" }
 
-// Zone writes the rows of one node's OVN zone.
-type Zone struct {
-	Env
-	Rows  nb.State
-	Owner cluster.Owner
-}
-
-// NewZone returns a Zone without rows. Its rows will belong to the planned node.
-func NewZone(e Env) *Zone { return &Zone{Env: e, Rows: nb.State{}, Owner: OwnerOf(e.Node.Name)} }
-
 // Addresses returns the prefix that pick selects for each IP version.
 func (e *Env) Addresses(pick func(*Stack) netip.Prefix) []netip.Prefix {
 	list := make([]netip.Prefix, 0, len(e.Stacks))
@@ -130,9 +116,10 @@ func (z *Zone) Link(p nb.RouterPort, sw, peer string, options map[string]string)
 // HostsSet is the address set of all nodes' addresses.
 func HostsSet(f cluster.Family) string { return "hosts_" + Vocab(f).Match }
 
-// HandOver adds a policy of the gateway router that sends packets to the host. A policy's next hop
-// must be in a network of the router, so the router's own address replaces the dummy next hop.
-func (z *Zone) HandOver(gr string, s *Stack, priority int, match string, options map[string]string) {
+// RouterToHost adds a policy of the gateway router that sends packets to the host. A
+// policy's next hop must be in a network of the router, so the router's own address replaces the
+// dummy next hop.
+func (z *Zone) RouterToHost(gr string, s *Stack, priority int, match string, options map[string]string) {
 	own := s.Address.Addr()
 	z.Rows.Add(
 		&nb.MACBinding{Port: RouterToExternal(z.Node.Name), IP: own, MAC: MasqMAC(), Owner: z.Owner},
@@ -141,8 +128,9 @@ func (z *Zone) HandOver(gr string, s *Stack, priority int, match string, options
 	)
 }
 
-// ToHost routes pods to the node's host through the management port, for destinations that match.
-func (z *Zone) ToHost(s *Stack, priority int, to, and string) {
+// PodsToHost routes pods' packets to destinations that match to the host, through the management
+// port. to is an address, a range or a set of OVN; and is a further condition, or empty.
+func (z *Zone) PodsToHost(s *Stack, priority int, to, and string) {
 	name := z.Node.Name
 	z.Rows.Add(&nb.Policy{
 		Router: claims.ClusterRouter, Priority: priority,
@@ -152,8 +140,8 @@ func (z *Zone) ToHost(s *Stack, priority int, to, and string) {
 	})
 }
 
-// Set returns the addresses of one family as an address set.
-func (z *Zone) Set(prefix string, f cluster.Family, list []netip.Addr) *nb.AddressSet {
+// AddressSet returns the addresses of one family as an address set.
+func (z *Zone) AddressSet(prefix string, f cluster.Family, list []netip.Addr) *nb.AddressSet {
 	set := &nb.AddressSet{Name: prefix + Vocab(f).Match, Owner: z.Owner}
 	for _, a := range list {
 		if cluster.FamilyOf(a) == f {
@@ -161,4 +149,16 @@ func (z *Zone) Set(prefix string, f cluster.Family, list []netip.Addr) *nb.Addre
 		}
 	}
 	return set
+}
+
+// MatchSet formats ranges as the right side of an OVN match.
+func MatchSet(list []netip.Prefix) string {
+	texts := make([]string, len(list))
+	for i, p := range list {
+		texts[i] = p.String()
+	}
+	if len(texts) == 1 {
+		return texts[0]
+	}
+	return "{" + strings.Join(texts, ", ") + "}"
 }

@@ -8,6 +8,12 @@ import (
 	"hairpin/cluster"
 )
 
+// HasExternalPatch reports whether the gateway bridge sends external clients' packets to
+// claims.ServiceBridge.
+func (e *Env) HasExternalPatch() bool {
+	return e.Engine.ServiceBridge && (!e.Mode.ClientsByHost || len(e.Redirect) > 0)
+}
+
 // HasExternalClients reports whether the gateway bridge sends external clients' packets from its
 // uplink to claims.ServiceBridge.
 func (e *Env) HasExternalClients() bool {
@@ -39,12 +45,6 @@ func (e *Env) PodConnectionLimit() int {
 		return 0
 	}
 	return e.Config.Conntrack.PodsMax
-}
-
-// HasExternalPatch reports whether the gateway bridge sends external clients' packets to
-// claims.ServiceBridge.
-func (e *Env) HasExternalPatch() bool {
-	return e.Engine.ServiceBridge && (!e.Mode.ClientsByHost || len(e.Redirect) > 0)
 }
 
 // HostMAC returns the MAC of claims.ServiceHost, the same on every node.

@@ -19,47 +19,48 @@ func TransitAddress(s *Stack, id int) netip.Addr {
 	return a
 }
 
-// Reached returns the part of the join range in which gateway routers have addresses.
-func (s *Stack) Reached() netip.Prefix {
+// GatewayRouters returns the part of the join range in which gateway routers have addresses.
+func (s *Stack) GatewayRouters() netip.Prefix {
 	join := s.Join.Masked()
 	return netip.PrefixFrom(join.Addr(), max(join.Bits(), join.Addr().BitLen()-idBits))
 }
 
-// SpreadBits returns the length of the longest route by source: that of the cluster's smallest
-// range, limited so that the join range has at most 1<<joinSpread parts of this length.
-func (s *Stack) SpreadBits() int {
-	_, bits := bitsOf(s.Cluster)
-	return min(bits, s.Reached().Bits()+joinSpread)
+// SourceRouteBits returns the length of the longest route by source: that of the cluster's smallest
+// range, limited so that the join range has at most 1<<joinPartBits parts of this length.
+func (s *Stack) SourceRouteBits() int {
+	_, longest := prefixLengths(s.Cluster)
+	return min(longest, s.GatewayRouters().Bits()+joinPartBits)
 }
 
-// joinSpread limits the number of parts of the join range, because each part is a route.
-const joinSpread = 4
+// joinPartBits limits the number of parts of the join range, because each part is a route.
+const joinPartBits = 4
 
-// maxSpread limits the difference in bits between the lengths of the cluster's ranges.
-const maxSpread = 8
+// maxLengthDifference limits the difference in bits between the lengths of the cluster's ranges.
+const maxLengthDifference = 8
 
-// bitsOf returns the prefix lengths of the largest and of the smallest range.
-func bitsOf(ranges []netip.Prefix) (few, most int) {
+// prefixLengths returns the prefix lengths of the largest and of the smallest range.
+func prefixLengths(ranges []netip.Prefix) (shortest, longest int) {
 	for i, r := range ranges {
 		if i == 0 {
-			few = r.Bits()
+			shortest = r.Bits()
 		}
-		few, most = min(few, r.Bits()), max(most, r.Bits())
+		shortest, longest = min(shortest, r.Bits()), max(longest, r.Bits())
 	}
-	return few, most
+	return shortest, longest
 }
 
 // idBits is the number of bits for the offset of each node on the join network.
 const idBits = 16
 
-// OthersPort returns the name of the transit switch's port to all other nodes.
-func OthersPort(node string) string { return "others-" + node }
+// RemoteNodesPortName returns the name of the transit switch's port to all other nodes.
+func RemoteNodesPortName(node string) string { return "others-" + node }
 
-// RemoteNodesPort returns that port. It has the address that routes name, and those of the nodes
-// that policies name, by their IDs. ovn-northd processes a change incrementally only if the port
-// has no type and its addresses are known.
+// RemoteNodesPort returns the transit switch's port to all other nodes. It has the address that
+// routes name, and those of the nodes that policies name, by their IDs. ovn-northd processes a
+// change incrementally only if the port has no type and its addresses are known.
 func (e *Env) RemoteNodesPort(ids []int) *nb.SwitchPort {
-	p := &nb.SwitchPort{Name: OthersPort(e.Node.Name), Switch: claims.TransitSwitch, Owner: OwnerOf(e.Node.Name)}
+	p := &nb.SwitchPort{Name: RemoteNodesPortName(e.Node.Name), Switch: claims.TransitSwitch,
+		Owner: OwnerOf(e.Node.Name)}
 	for _, id := range append([]int{AnyNode}, ids...) {
 		if !TransitAddress(&e.Stacks[0], id).IsValid() {
 			continue // such a node is no peer either

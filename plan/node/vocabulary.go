@@ -16,11 +16,11 @@ type Vocabulary struct {
 	L4         map[cluster.Protocol]flow.Protocol
 	Dst, Src   nft.KeyField
 	Slot       nft.KeyField // of clients' addresses
-	digit      string       // at the end of names
+	digit      string       // 4 or 6, at the end of names
 	tcpHeaders int          // bytes of the headers of IP and TCP
 	Loopback   netip.Prefix
 	Localhost  netip.Addr
-	any        netip.Prefix
+	all        netip.Prefix
 	LinkLocal  netip.Prefix // of IPv6
 	Multicast  netip.Prefix
 	Ping       string // OVN match
@@ -37,7 +37,7 @@ var vocabularies = map[cluster.Family]Vocabulary{
 		L4: map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP, cluster.UDP: flow.UDP,
 			cluster.SCTP: flow.SCTP},
 		Loopback: netip.MustParsePrefix("127.0.0.0/8"), Localhost: netip.MustParseAddr("127.0.0.1"),
-		any: netip.MustParsePrefix("0.0.0.0/0"), Multicast: netip.MustParsePrefix("224.0.0.0/4"),
+		all: netip.MustParsePrefix("0.0.0.0/0"), Multicast: netip.MustParsePrefix("224.0.0.0/4"),
 		Ping: "icmp4.type == 8", DHCP: 68,
 		ICMP: flow.ICMP, Errors: []uint16{3, 11, 12},
 		TooBig: flow.Match{Protocol: flow.ICMP, ICMPType: 3 + 1, ICMPCode: 4 + 1},
@@ -48,16 +48,17 @@ var vocabularies = map[cluster.Family]Vocabulary{
 		L4: map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP6, cluster.UDP: flow.UDP6,
 			cluster.SCTP: flow.SCTP6},
 		Loopback: netip.MustParsePrefix("::1/128"), Localhost: netip.IPv6Loopback(),
-		any: netip.MustParsePrefix("::/0"), LinkLocal: netip.MustParsePrefix("fe80::/10"),
+		all: netip.MustParsePrefix("::/0"), LinkLocal: netip.MustParsePrefix("fe80::/10"),
 		Multicast: netip.MustParsePrefix("ff00::/8"), Ping: "icmp6.type == 128", DHCP: 546,
 		ICMP: flow.ICMP6, Errors: []uint16{1, 2, 3, 4}, TooBig: flow.Match{Protocol: flow.ICMP6, ICMPType: 2 + 1},
 	},
 }
 
+// Vocab returns the Vocabulary of a family.
 func Vocab(f cluster.Family) Vocabulary { return vocabularies[f] }
 
-// Everything returns the destination of the default route.
-func Everything(f cluster.Family) netip.Prefix { return vocabularies[f].any }
+// AllAddresses returns the destination of the default route.
+func AllAddresses(f cluster.Family) netip.Prefix { return vocabularies[f].all }
 
 // MasqMAC returns claims.MasqMAC as a value.
 func MasqMAC() cluster.MAC {

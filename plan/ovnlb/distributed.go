@@ -24,7 +24,7 @@ import (
 const (
 	routerToLocal = "rtos-" + claims.LocalSwitch
 	localToRouter = "stor-" + claims.LocalSwitch
-	localToHost   = "lnet-" + claims.LocalSwitch
+	localnetPort  = "lnet-" + claims.LocalSwitch
 )
 
 // Distributed plans the port, its network, and the host's end of it.
@@ -34,18 +34,18 @@ func Distributed(e node.Env) (datapath.State, []cluster.Problem) {
 	}
 	z := node.NewZone(e)
 	k := node.NewKernel(&e)
-	k.State.Links[claims.LocalPort] = host.Link{Name: claims.LocalPort, MAC: localMAC(&e, placeHost), MTU: e.Config.MTU,
+	k.State.Links[claims.LocalPort] = host.Link{Name: claims.LocalPort, MAC: localMAC(&e, localHost), MTU: e.Config.MTU,
 		Checksums: e.Checksums(), Owner: z.Owner}
 	z.Rows.Add(
 		&nb.Switch{Name: claims.LocalSwitch, Owner: z.Owner},
 		&nb.SwitchPort{
-			Name: localToHost, Switch: claims.LocalSwitch, Type: "localnet", Addresses: []string{"unknown"},
+			Name: localnetPort, Switch: claims.LocalSwitch, Type: "localnet", Addresses: []string{"unknown"},
 			Options: map[string]string{"network_name": claims.LocalNet}, Owner: z.Owner,
 		},
 	)
 	z.Link(nb.RouterPort{
-		Name: routerToLocal, Router: claims.ClusterRouter, Chassis: e.Node.Name, MAC: localMAC(&e, placeRouter),
-		Networks: z.Addresses(placeRouter),
+		Name: routerToLocal, Router: claims.ClusterRouter, Chassis: e.Node.Name, MAC: localMAC(&e, localRouter),
+		Networks: z.Addresses(localRouter),
 	}, claims.LocalSwitch, localToRouter, nil)
 	ways := map[netip.Prefix]conn.Way{}
 	for i := range e.Stacks {
@@ -54,25 +54,27 @@ func Distributed(e node.Env) (datapath.State, []cluster.Problem) {
 			ways[c] = conn.Way{Source: e.Stacks[i].Management.Addr(), Owner: z.Owner}
 		}
 		k.Address(host.Address{AddressKey: host.AddressKey{Link: claims.LocalPort, Prefix: e.Stacks[i].Local.Host}})
-		k.Neighbor(claims.LocalPort, e.Stacks[i].Local.Management.Addr(), localMAC(&e, placeManagement))
+		k.Neighbor(claims.LocalPort, e.Stacks[i].Local.Management.Addr(), localMAC(&e, localManagement))
 	}
 	k.Asymmetric(claims.LocalPort)
 	k.Sysctl("net/ipv6/conf/"+claims.LocalPort+"/accept_ra", "0")
 	port := flow.Port{Name: claims.LocalPort, Bridge: claims.LocalBridge, Type: "internal",
-		MAC: localMAC(&e, placeHost), MTU: e.Config.MTU, Owner: z.Owner}
+		MAC: localMAC(&e, localHost), MTU: e.Config.MTU, Owner: z.Owner}
 	return datapath.State{NB: z.Rows, Bridge: flow.State{Ports: map[string]flow.Port{port.Name: port}}, Host: k.State,
 		Conn: conn.State{Ways: ways}}, nil
 }
 
 // Addresses of the node-local subnet.
-func placeHost(s *node.Stack) netip.Prefix { return s.Local.Host }
+func localHost(s *node.Stack) netip.Prefix { return s.Local.Host }
 
-func placeRouter(s *node.Stack) netip.Prefix { return s.Local.Router }
+func localRouter(s *node.Stack) netip.Prefix { return s.Local.Router }
 
-func placeManagement(s *node.Stack) netip.Prefix { return s.Local.Management }
+func localManagement(s *node.Stack) netip.Prefix { return s.Local.Management }
 
-func localMAC(e *node.Env, place func(*node.Stack) netip.Prefix) cluster.MAC {
-	return cluster.MACFor(place(&e.Stacks[0]).Addr())
+// localMAC returns the MAC of an address of the node-local subnet. It follows from that of the
+// first family.
+func localMAC(e *node.Env, of func(*node.Stack) netip.Prefix) cluster.MAC {
+	return cluster.MACFor(of(&e.Stacks[0]).Addr())
 }
 
 // throughLocal routes packets that must reach the host through the port, and translates the
@@ -87,11 +89,11 @@ func throughLocal(z *node.Zone, s *node.Stack) {
 	// Packets of the host to endpoints outside the pod network take the same path: the host would
 	// take these for packets from itself, too.
 	if z.Mode.ServicesByHost {
-		policy("!= {"+node.Joined(slices.Concat(s.Cluster, s.Services, s.Inside()))+"}", nb.Reroute,
+		policy("!= "+node.MatchSet(slices.Concat(s.Cluster, s.Services, s.InternalRanges())), nb.Reroute,
 			s.Local.Host.Addr())
 	} else {
 		policy("== "+s.Address.Addr().String(), nb.Reroute, s.Local.Host.Addr())
-		if set := z.Set("secondary_", s.Family, s.Secondary); len(set.Addresses) > 0 {
+		if set := z.AddressSet("secondary_", s.Family, s.Secondary); len(set.Addresses) > 0 {
 			policy("== $"+set.Name, nb.Reroute, s.Local.Host.Addr())
 		}
 	}
@@ -100,11 +102,11 @@ func throughLocal(z *node.Zone, s *node.Stack) {
 	}
 	z.Rows.Add(
 		// Static neighbor entries: a first packet would wait for resolution.
-		&nb.MACBinding{Port: routerToLocal, IP: s.Local.Host.Addr(), MAC: localMAC(&z.Env, placeHost), Owner: z.Owner},
+		&nb.MACBinding{Port: routerToLocal, IP: s.Local.Host.Addr(), MAC: localMAC(&z.Env, localHost), Owner: z.Owner},
 		&nb.NAT{
 			Router: claims.ClusterRouter, Type: nb.DNATAndSNAT, External: s.Local.Management.Addr(),
 			Logical:     node.HostPrefix(management),
-			LogicalPort: node.ManagementPort(z.Node.Name), ExternalMAC: localMAC(&z.Env, placeManagement),
+			LogicalPort: node.ManagementPort(z.Node.Name), ExternalMAC: localMAC(&z.Env, localManagement),
 			GatewayPort: routerToLocal, Owner: z.Owner,
 		},
 		// The port translates packets of the host only.

@@ -50,11 +50,11 @@ func (b *Engine) Frontend(x *service.Front) {
 }
 
 // External adds rows for the node switch, where pods are, and for the gateway router.
-func (b *Engine) External(x *service.Front, name string, vips []netip.AddrPort) {
-	var open, guarded, wire []netip.AddrPort
+func (b *Engine) External(x *service.Front, variant service.Variant, vips []netip.AddrPort) {
+	var open, guarded, external []netip.AddrPort // guarded: with source ranges; external: from the uplink
 	redirected := false
 	for _, v := range vips {
-		byProgram := service.Redirects(b.Env, x, name, v)
+		byProgram := service.Redirects(b.Env, x, variant, v)
 		redirected = redirected || byProgram
 		if x.RestrictsSources(v) {
 			guarded = append(guarded, v)
@@ -64,19 +64,19 @@ func (b *Engine) External(x *service.Front, name string, vips []netip.AddrPort) 
 		if b.Mode.ClientsByHost {
 			continue
 		}
-		if name == service.WayExternal || v.Addr() == x.Stack.Address.Addr() {
-			wire = append(wire, v)
+		if variant == service.External || v.Addr() == x.Stack.Address.Addr() {
+			external = append(external, v)
 			if slices.Contains(x.Stack.Redirect, v.Addr()) {
-				answers(b.gateway, x, v)
+				addReplies(b.gateway, x, v)
 			}
 			if len(x.LocalHost) == 0 { // else the host serves new clients
-				frontend(b.gateway, x, v)
+				addExternalAddress(b.gateway, x, v)
 			}
 		} else if byProgram {
-			wire = append(wire, v)
+			external = append(external, v)
 		}
 	}
-	pods := lbVariant{name: name, vips: open, to: x.Cluster, group: node.GroupSwitch, noARP: true}
+	pods := lbVariant{name: variant, vips: open, to: x.Cluster, group: node.GroupSwitch, noARP: true}
 	switch {
 	case b.Mode.ClientsByHost:
 		if redirected { // to the gateway router
@@ -84,10 +84,10 @@ func (b *Engine) External(x *service.Front, name string, vips []netip.AddrPort) 
 		}
 	case !x.ExternalLocal:
 		pods.group = ""
-		b.addLoadBalancer(x, lbVariant{name: name + ":guarded", vips: guarded, to: x.Cluster, group: node.GroupRouter,
-			noARP: true})
+		b.addLoadBalancer(x, lbVariant{name: variant + ":guarded", vips: guarded, to: x.Cluster,
+			group: node.GroupRouter, noARP: true})
 	default:
-		b.addLoadBalancer(x, lbVariant{name: name + ":local", vips: wire, to: x.Local, group: node.GroupRouter,
+		b.addLoadBalancer(x, lbVariant{name: variant + ":local", vips: external, to: x.Local, group: node.GroupRouter,
 			keepClientIP: true, noARP: true})
 	}
 	b.addLoadBalancer(x, pods)
@@ -101,12 +101,12 @@ func (b *Engine) addProxyPorts(x *service.Front) {
 	}
 	port := x.ProxyPort()
 	if x.UsesProxyPort() {
-		b.addLoadBalancer(x, lbVariant{name: service.WayAll,
+		b.addLoadBalancer(x, lbVariant{name: service.AllByHost,
 			vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqAll, port)}, to: x.Cluster, group: node.GroupRouter,
 			noARP: true})
 	}
 	if x.ExternalLocal && (len(x.LocalHost) == 0 || len(x.LocalPods) > 0) {
-		own := lbVariant{name: service.WayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqLocal, port)},
+		own := lbVariant{name: service.OwnByHost, vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqLocal, port)},
 			to: x.LocalPods, group: node.GroupSwitch, noARP: true}
 		if !b.Mode.PodsByHost { // the pod's reply comes by the gateway router
 			own.group, own.keepClientIP = node.GroupRouter, true
@@ -117,7 +117,7 @@ func (b *Engine) addProxyPorts(x *service.Front) {
 
 // lbVariant is one variant of a load balancer for a Frontend.
 type lbVariant struct {
-	name         string // after the Frontend's key
+	name         service.Variant // after the Frontend's key, in the name of the row
 	vips         []netip.AddrPort
 	to           []netip.AddrPort
 	group        string // empty = both node switch and gateway router
@@ -132,36 +132,36 @@ type lbOptionKey struct{ rejectNoBackends, dropNoBackends, keepClientIP, noARP b
 // or one for each if a backend is this node's address. That address is also the gateway router's
 // own, so a packet to it would end there. The router's row has the host's masquerade address
 // instead (docs/design/origins.md#load-balancers).
-func (b *Engine) addLoadBalancer(x *service.Front, w lbVariant) {
-	if len(w.vips) == 0 {
+func (b *Engine) addLoadBalancer(x *service.Front, v lbVariant) {
+	if len(v.vips) == 0 {
 		return
 	}
 	// No endpoint at all: rejected. Policy Local and no local endpoint: dropped, so that the client
 	// tries elsewhere.
-	m := lbOptionKey{rejectNoBackends: len(x.Cluster) == 0, dropNoBackends: len(w.to) == 0 && len(x.Cluster) > 0,
-		keepClientIP: w.keepClientIP, noARP: w.noARP}
-	if m.rejectNoBackends {
-		w.to = nil
+	key := lbOptionKey{rejectNoBackends: len(x.Cluster) == 0, dropNoBackends: len(v.to) == 0 && len(x.Cluster) > 0,
+		keepClientIP: v.keepClientIP, noARP: v.noARP}
+	if key.rejectNoBackends {
+		v.to = nil
 	}
 	// Affinity uses a hash of the client's address, the same for all VIPs of the port and on every
 	// node, however long the timeout is. OVN's own affinity_timeout drops the first packet of each
 	// client, and is limited to 65535 s.
 	affinity := x.Affinity > 0
 	if affinity {
-		w.to = affinitySlots(w.to)
+		v.to = affinitySlots(v.to)
 	}
 	row := nb.LoadBalancer{
-		Name: x.Key() + w.name, Protocol: x.Protocol, VIPs: vipsOf(w.vips, w.to),
-		Options: b.lbOptions(m), Groups: []string{node.GroupOf(cmp.Or(w.group, node.GroupBoth), x.Owner)},
+		Name: x.Key() + string(v.name), Protocol: x.Protocol, VIPs: vipsOf(v.vips, v.to),
+		Options: b.lbOptions(key), Groups: []string{node.GroupOf(cmp.Or(v.group, node.GroupBoth), x.Owner)},
 		Owner: x.Owner, Affinity: affinity,
 	}
 	own := x.Stack.Address.Addr()
-	if w.group == node.GroupSwitch || !slices.ContainsFunc(w.to,
+	if v.group == node.GroupSwitch || !slices.ContainsFunc(v.to,
 		func(a netip.AddrPort) bool { return a.Addr() == own }) {
 		b.rows.Add(&row)
 		return
 	}
-	masqueraded := slices.Clone(w.to)
+	masqueraded := slices.Clone(v.to)
 	for i, a := range masqueraded {
 		if a.Addr() == own {
 			masqueraded[i] = netip.AddrPortFrom(x.Stack.MasqHost, a.Port())
@@ -171,8 +171,8 @@ func (b *Engine) addLoadBalancer(x *service.Front, w lbVariant) {
 		slices.SortFunc(masqueraded, netip.AddrPort.Compare)
 	}
 	router := row
-	router.VIPs = vipsOf(w.vips, masqueraded)
-	if w.group == "" {
+	router.VIPs = vipsOf(v.vips, masqueraded)
+	if v.group == "" {
 		sw := row
 		sw.Name, sw.Groups = row.Name+":switch", []string{node.GroupOf(node.GroupSwitch, x.Owner)}
 		router.Name, router.Groups = row.Name+":router", []string{node.GroupOf(node.GroupRouter, x.Owner)}
@@ -190,8 +190,8 @@ func vipsOf(vips, to []netip.AddrPort) []nb.VIP {
 }
 
 // lbOptions returns the options of a load balancer; rows share them.
-func (b *Engine) lbOptions(m lbOptionKey) map[string]string {
-	if o, ok := b.options[m]; ok {
+func (b *Engine) lbOptions(key lbOptionKey) map[string]string {
+	if o, ok := b.options[key]; ok {
 		return o
 	}
 	var pins []string
@@ -199,16 +199,16 @@ func (b *Engine) lbOptions(m lbOptionKey) map[string]string {
 		pins = append(pins, b.Stacks[i].MasqPin.String())
 	}
 	o := map[string]string{
-		"reject": strconv.FormatBool(!m.dropNoBackends), // no endpoint: TCP reset or ICMP port unreachable
-		"event":  "false",                               // "no endpoint" events are unused
+		"reject": strconv.FormatBool(!key.dropNoBackends), // no endpoint: TCP reset or ICMP port unreachable
+		"event":  "false",                                 // "no endpoint" events are unused
 		// A gateway router translates what it load-balances, but must not translate a reset that it
 		// made itself: the host would get it from another address than it used.
-		"skip_snat":       strconv.FormatBool(m.rejectNoBackends || m.keepClientIP),
+		"skip_snat":       strconv.FormatBool(key.rejectNoBackends || key.keepClientIP),
 		"hairpin_snat_ip": strings.Join(pins, " "), // source for a pod that reaches itself
 	}
-	if m.noARP {
+	if key.noARP {
 		o["neighbor_responder"] = "none"
 	}
-	b.options[m] = o
+	b.options[key] = o
 	return o
 }

@@ -27,7 +27,7 @@ func Base(e node.Env) (datapath.State, []cluster.Problem) {
 	b, k := node.NewBridge(&e, claims.FeatureGateway), node.NewKernel(&e)
 	gr := node.GatewayRouter(e.Node.Name)
 	groups(z)
-	marks(z, gr)
+	copyMark(z, gr)
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		retransmitSNAT(z, gr, s)
@@ -36,7 +36,7 @@ func Base(e node.Env) (datapath.State, []cluster.Problem) {
 			dropWithoutVIP(z, s, c)
 		}
 		routeRestricted(z, s)
-		hostToService(b, s)
+		hostToServices(b, s, append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll)))
 		clientToService(b, s)
 		toLoadBalancers(k, s, e.Node.Gateway.Bridge)
 	}
@@ -69,15 +69,15 @@ func placeholderLB(z *node.Zone) {
 
 // retransmitSNAT repeats what lb_force_snat_ip does. On the userspace datapath, conntrack calls
 // retransmitted packets and those after a loss invalid. The load balancer's flags exist only for
-// valid packets. The mark of the connection exists for all, see marks.
+// valid packets. The mark of the connection exists for all, see copyMark.
 func retransmitSNAT(z *node.Zone, gr string, s *node.Stack) {
 	z.Rows.Add(
 		&nb.NAT{
-			Router: gr, Type: nb.SNAT, External: s.Join.Addr(), Logical: node.Everything(s.Family),
+			Router: gr, Type: nb.SNAT, External: s.Join.Addr(), Logical: node.AllAddresses(s.Family),
 			Match: `outport == "` + node.RouterToJoin(gr) + `" && ` + forceSNATMark(), Owner: z.Owner,
 		},
 		&nb.NAT{
-			Router: gr, Type: nb.SNAT, External: s.Address.Addr(), Logical: node.Everything(s.Family),
+			Router: gr, Type: nb.SNAT, External: s.Address.Addr(), Logical: node.AllAddresses(s.Family),
 			Match: `outport == "` + node.RouterToExternal(z.Node.Name) + `" && ` + forceSNATMark(), Owner: z.Owner,
 		},
 	)
@@ -88,27 +88,27 @@ func markSecondary(z *node.Zone, gr string, s *node.Stack) {
 	if len(s.Secondary) == 0 || !z.Mode.Uplink || z.Mode.ServicesByHost { // else they are like any other
 		return
 	}
-	set := z.Set("secondary_", s.Family, s.Secondary)
-	z.HandOver(gr, s, claims.PolicyForceSNATLocal, loadBalanced+" && "+node.Vocab(s.Family).Match+".dst == $"+set.Name,
-		markForceSNAT())
+	set := z.AddressSet("secondary_", s.Family, s.Secondary)
+	z.RouterToHost(gr, s, claims.PolicyForceSNATLocal,
+		loadBalanced+" && "+node.Vocab(s.Family).Match+".dst == $"+set.Name, markForceSNAT())
 }
 
 // loadBalanced matches connections that the gateway router's load balancers translate, and that
 // leave with its address.
 const loadBalanced = "ct_mark.force_snat == 1"
 
-// forceSNATMark returns the match of the packet mark that marks sets.
+// forceSNATMark returns the match of the packet mark that copyMark sets.
 func forceSNATMark() string { return "pkt.mark == " + strconv.Itoa(claims.MarkForceSNAT) }
 
-// markForceSNAT returns the options of a policy that sets it.
+// markForceSNAT returns the options of a policy that sets that mark.
 func markForceSNAT() map[string]string {
 	return map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForceSNAT)}
 }
 
-// marks copies a connection's mark to the packet, for the rows of retransmitSNAT. Before these,
+// copyMark copies a connection's mark to the packet, for the rows of retransmitSNAT. Before these,
 // conntrack on the userspace datapath has once more looked up the connection without the VIP.
 // Beyond the gateway router there is no packet mark: a tunnel finds no route with one.
-func marks(z *node.Zone, gr string) {
+func copyMark(z *node.Zone, gr string) {
 	if z.Mode.Uplink && z.Mode.ServicesByHost {
 		for i := range z.Stacks {
 			byHostsRoutes(z, gr, &z.Stacks[i])
@@ -131,11 +131,11 @@ func byHostsRoutes(z *node.Zone, gr string, s *node.Stack) {
 	ip := node.Vocab(s.Family).Match
 	inside := append(slices.Clone(s.Cluster), s.Join.Masked(), s.Masquerade)
 	z.Rows.Add(&nb.Policy{
-		Router: gr, Priority: claims.PolicyForceSNATLocal, Match: loadBalanced + " && " + ip + ".dst == {" +
-			node.Joined(inside) + "}",
+		Router: gr, Priority: claims.PolicyForceSNATLocal, Match: loadBalanced + " && " + ip + ".dst == " +
+			node.MatchSet(inside),
 		Action: nb.Allow, Options: markForceSNAT(), Owner: z.Owner,
 	})
-	z.HandOver(gr, s, claims.PolicyForceSNAT, loadBalanced+" && "+ip, markForceSNAT())
+	z.RouterToHost(gr, s, claims.PolicyForceSNAT, loadBalanced+" && "+ip, markForceSNAT())
 }
 
 // dropWithoutVIP drops packets to a Service that the gateway router does not know (yet), before it
@@ -166,29 +166,26 @@ func routeRestricted(z *node.Zone, s *node.Stack) {
 			set.Addresses = append(set.Addresses, node.HostPrefix(g.Addr))
 		}
 		z.Rows.Add(set)
-		z.ToHost(s, claims.PolicyServices, "$"+set.Name, fmt.Sprintf(" && %s.dst == %d", first.Protocol, first.Port))
+		z.PodsToHost(s, claims.PolicyServices, "$"+set.Name,
+			fmt.Sprintf(" && %s.dst == %d", first.Protocol, first.Port))
 		list = list[n:]
 	}
 }
 
-// hostToService sends the host's packets for Services to the gateway router, and the replies back.
-// Their source is the host's masquerade address, because the gateway router has the host's own.
-func hostToService(b *node.Bridge, s *node.Stack) {
-	hostToServices(b, s, append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll)))
-}
-
-// hostToServices is hostToService for some ranges of addresses.
+// hostToServices sends the host's packets to some ranges of Services to the gateway router, and the
+// replies back. Their source is the host's masquerade address, because the gateway router has the
+// host's own.
 func hostToServices(b *node.Bridge, s *node.Stack, ranges []netip.Prefix) {
 	ip, host := node.Vocab(s.Family).IP, node.HostPrefix(s.MasqHost)
 	for _, services := range ranges {
 		b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: services},
 			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost,
 				NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
-		b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: services, Dst: host},
+		b.Classify(node.PrioService, flow.Match{InPort: b.OVN, Protocol: ip, Src: services, Dst: host},
 			flow.CT{Table: pipeline.GatewayToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
 		// A packet that returns untranslated from the gateway router has no Service: an unused
 		// ClusterIP. It must not go to the uplink.
-		b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: services}, flow.Drop{})
+		b.Classify(node.PrioNoVIP, flow.Match{InPort: b.OVN, Protocol: ip, Dst: services}, flow.Drop{})
 	}
 }
 
@@ -202,9 +199,9 @@ func clientToService(b *node.Bridge, s *node.Stack) {
 	ip, local := node.Vocab(s.Family).IP, node.HostPrefix(s.MasqLocal)
 	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: local},
 		flow.Resubmit{Table: pipeline.GatewayToRouter})
-	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: local},
+	b.Classify(node.PrioService, flow.Match{InPort: b.OVN, Protocol: ip, Src: local},
 		flow.Resubmit{Table: pipeline.GatewayToHost})
-	b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: local}, flow.Drop{})
+	b.Classify(node.PrioNoVIP, flow.Match{InPort: b.OVN, Protocol: ip, Dst: local}, flow.Drop{})
 }
 
 // toLoadBalancers routes the host's packets to Services through an unused next hop on the gateway
@@ -217,22 +214,22 @@ func toLoadBalancers(k *node.Kernel, s *node.Stack, bridge string) {
 		// has no deprecated addresses; there, the routes below and the next hops' subnets decide.
 		Deprecated: s.Family == cluster.IPv6,
 	})
-	by := []netip.Prefix{node.HostPrefix(s.MasqAll)}
+	toBridge := []netip.Prefix{node.HostPrefix(s.MasqAll)}
 	for _, c := range s.Services {
 		if k.Env.Node.Gateway.NodeLocal {
 			k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: claims.ManagementPort,
 				Via: s.Router.Addr(), Src: s.Management.Addr(), MTU: mtu})
 		} else {
-			by = append(by, c)
+			toBridge = append(toBridge, c)
 		}
 	}
 	if k.Env.Mode.PodsByHost { // the load balancer for external clients that come by the host is on the node switch
 		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.HostPrefix(s.MasqLocal)},
 			Link: claims.ManagementPort, Via: s.Router.Addr()})
 	} else { // it is on the gateway router, through which a pod's reply comes
-		by = append(by, node.HostPrefix(s.MasqLocal))
+		toBridge = append(toBridge, node.HostPrefix(s.MasqLocal))
 	}
-	for _, c := range by {
+	for _, c := range toBridge {
 		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: bridge, Via: s.MasqNext,
 			Src: own, MTU: mtu})
 	}
@@ -240,7 +237,7 @@ func toLoadBalancers(k *node.Kernel, s *node.Stack, bridge string) {
 	if k.Env.Mode.Uplink { // the bridge has the uplink's MTU
 		mtu = k.Env.ClientMTU()
 	}
-	k.ToClients(s, bridge, mtu)
+	k.RouteToClients(s, bridge, mtu)
 	k.Neighbor(bridge, s.MasqNext, node.MasqMAC())
 	k.Neighbor(bridge, s.MasqOVN, k.Env.Node.Gateway.MAC)
 }

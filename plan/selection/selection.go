@@ -1,31 +1,48 @@
-// Package selection is an index from selectors to pods. A selector selects pods by their labels and
-// those of their namespaces. The cost of an update depends on what changed. EgressIPs are the first
-// objects that use it. It is pure, like package plan.
+// Package selection finds the pods of each EgressIP. An EgressIP selects pods by their labels and
+// those of their namespaces, an EgressService by the addresses of its endpoints. The cost of an
+// update depends on what changed. It is pure, like package plan.
 package selection
 
 import (
 	"cmp"
+	"iter"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"hairpin/cluster"
 )
 
-// selector selects pods by labels, of their namespaces and their own, or by their addresses.
+// EgressIPs is an index of the pods that each EgressIP has, by family. Of several that select a
+// pod, the oldest with an assigned address of the family has it. An EgressService has its pods
+// whether it has an address or not.
+type EgressIPs struct {
+	// The objects of the last Snapshot.
+	egressIPs  []*cluster.EgressIP
+	namespaces []*cluster.Namespace
+	pods       []*cluster.Pod
+
+	selectors  map[cluster.Owner]*selector
+	candidates map[string]*candidates // by namespace
+	choices    map[cluster.Owner]choice
+	members    [2]map[cluster.Owner]map[cluster.Owner]*cluster.Pod // by family and EgressIP
+}
+
+// selector is what an EgressIP selects.
 type selector struct {
 	owner            cluster.Owner
 	namespaces, pods cluster.Selector
-	// if not nil: the selector selects pods of its namespace with one of these, and ignores labels
+	// If endpoints is not nil, the selector selects pods of its own namespace with one of these
+	// addresses, and ignores labels.
 	endpoints map[netip.Addr]bool
-	order     int // of several that select a pod, the lowest has it
-	// families of its addresses, and of those assigned; with an assigned one, it has the pod
-	wants, carries families
+	age       int // 0 is the oldest
+	// The families of its addresses, and of those that are assigned to a node.
+	wanted, assigned families
 }
 
-// families is a set of IP families.
+// families is a set of IP families. Its indexes are those of familyIndex.
 type families [2]bool
 
-// familyIndex returns the index of a family in arrays of two.
 func familyIndex(f cluster.Family) int {
 	if f == cluster.IPv4 {
 		return 0
@@ -33,37 +50,11 @@ func familyIndex(f cluster.Family) int {
 	return 1
 }
 
-// index maps selectors to the pods that they have. Updates process only what changed.
-type index struct {
-	spaces []*cluster.Namespace
-	pods   []*cluster.Pod
-
-	candidates map[string]*candidates // by namespace
-	chosen     map[cluster.Owner]choice
-	members    [2]map[cluster.Owner]map[cluster.Owner]*cluster.Pod // by family and the selector's owner
-	selectors  map[cluster.Owner]*selector
-}
-
-// choice has the selectors of a pod, in order.
+// choice is the selectors that select a pod, and which of them has it.
 type choice struct {
-	pod *cluster.Pod
-	by  []*selector
-	has [2]cluster.Owner // owner of the selector that has the pod, by family; zero if there is none
-}
-
-// decide sets which selector has the pod: for each family the first one with an assigned address,
-// else the first one with an address.
-func (c *choice) decide() {
-	c.has = [2]cluster.Owner{}
-	for f := range c.has {
-		i := slices.IndexFunc(c.by, func(e *selector) bool { return e.carries[f] })
-		if i < 0 {
-			i = slices.IndexFunc(c.by, func(e *selector) bool { return e.wants[f] })
-		}
-		if i >= 0 {
-			c.has[f] = c.by[i].owner
-		}
-	}
+	pod       *cluster.Pod
+	selectors []*selector      // the oldest first
+	has       [2]cluster.Owner // by family; zero if no selector has the pod
 }
 
 // candidates has the selectors of a namespace. Those that require a pod label are listed under each
@@ -73,23 +64,36 @@ type candidates struct {
 	others  []*selector
 }
 
-func newIndex() index {
-	x := index{chosen: map[cluster.Owner]choice{}}
+// NewEgressIPs returns an empty index. It is not safe for concurrent use.
+func NewEgressIPs() *EgressIPs {
+	x := &EgressIPs{choices: map[cluster.Owner]choice{}}
 	for f := range x.members {
 		x.members[f] = map[cluster.Owner]map[cluster.Owner]*cluster.Pod{}
 	}
 	return x
 }
 
-// update takes a new Snapshot, and the selectors in order if they differ from the last ones. It
-// adds the owners of selectors whose pods changed to touched.
-func (x *index) update(s *cluster.Snapshot, selectors func() []*selector, others bool, touched map[cluster.Owner]bool) {
-	again := others || x.candidates == nil || !cluster.SameList(x.spaces, s.Namespaces)
+// Update takes a new Snapshot and returns the EgressIPs that changed or whose pods changed.
+func (x *EgressIPs) Update(s *cluster.Snapshot) (touched map[cluster.Owner]bool) {
+	touched = map[cluster.Owner]bool{}
+	again := x.candidates == nil || !cluster.SameList(x.namespaces, s.Namespaces) // choose for all pods
+	if !cluster.SameList(x.egressIPs, s.EgressIPs) {
+		c := cluster.Compare(x.egressIPs, s.EgressIPs, (*cluster.EgressIP).Compare)
+		for _, e := range slices.Concat(c.Gone, c.Come) {
+			touched[e.Owner] = true
+		}
+		if len(c.Changed) != len(c.Gone) || len(c.Changed) != len(c.Come) ||
+			slices.ContainsFunc(c.Changed, func(p [2]*cluster.EgressIP) bool { return !sameChoice(p[0], p[1]) }) {
+			again = true
+		} else {
+			x.reassign(c.Changed, touched)
+		}
+	}
 	if again {
-		x.reindex(s.Namespaces, selectors())
+		x.reindex(s)
 	}
 	if again || !cluster.SameList(x.pods, s.Pods) {
-		c := cluster.Compare(x.pods, s.Pods, func(p, q *cluster.Pod) int { return p.Owner.Compare(q.Owner) })
+		c := cluster.Compare(x.pods, s.Pods, (*cluster.Pod).Compare)
 		come := c.Come
 		if again {
 			come = s.Pods
@@ -107,20 +111,130 @@ func (x *index) update(s *cluster.Snapshot, selectors func() []*selector, others
 			x.put(p.Owner, x.choose(p), touched)
 		}
 	}
-	x.pods, x.spaces = s.Pods, s.Namespaces
+	x.egressIPs, x.namespaces, x.pods = s.EgressIPs, s.Namespaces, s.Pods
+	return touched
 }
 
-// reindex sets the candidates of each namespace.
-func (x *index) reindex(spaces []*cluster.Namespace, selectors []*selector) {
-	x.candidates = make(map[string]*candidates, len(spaces))
-	x.selectors = make(map[cluster.Owner]*selector, len(selectors))
-	for i, e := range selectors {
-		e.order = i
-		x.selectors[e.owner] = e
+// Pods returns the pods that an EgressIP has for a family.
+func (x *EgressIPs) Pods(owner cluster.Owner, f cluster.Family) map[cluster.Owner]*cluster.Pod {
+	return x.members[familyIndex(f)][owner]
+}
+
+// Contested yields every pod that several EgressIPs select for a family, with the owner of the one
+// that has it and of each younger one.
+func (x *EgressIPs) Contested() iter.Seq2[cluster.Owner, [2]cluster.Owner] {
+	return func(yield func(cluster.Owner, [2]cluster.Owner) bool) {
+		for pod, c := range x.choices {
+			for _, younger := range c.selectors[1:] {
+				older, is := c.rivalOf(younger)
+				if is && !yield(pod, [2]cluster.Owner{older, younger.owner}) {
+					return
+				}
+			}
+		}
 	}
-	for _, n := range spaces {
+}
+
+// rivalOf returns the older EgressIP that has the pod for a family that a younger one wants, too.
+// It returns false if there is none.
+func (c *choice) rivalOf(younger *selector) (cluster.Owner, bool) {
+	for f, wants := range younger.wanted {
+		if !wants {
+			continue
+		}
+		for _, e := range c.selectors {
+			if e == younger || c.has[f] == younger.owner {
+				break
+			}
+			if e.owner == c.has[f] {
+				return e.owner, true
+			}
+		}
+	}
+	return cluster.Owner{}, false
+}
+
+// sameChoice reports whether two states of an EgressIP select the same pods.
+func sameChoice(e, f *cluster.EgressIP) bool {
+	if (e.Service == nil) != (f.Service == nil) || e.Service != nil &&
+		(e.Service.Ended != f.Service.Ended || !slices.Equal(e.Service.Endpoints, f.Service.Endpoints)) {
+		return false
+	}
+	return e.Created.Equal(f.Created) && wanted(e) == wanted(f) && reflect.DeepEqual(e.Namespaces, f.Namespaces) &&
+		reflect.DeepEqual(e.Pods, f.Pods)
+}
+
+// wanted returns the families of which an EgressIP has an address, assigned or not.
+func wanted(e *cluster.EgressIP) (f families) {
+	for _, a := range e.Addresses {
+		f[familyIndex(cluster.FamilyOf(a))] = true
+	}
+	return served(e, f)
+}
+
+// assigned returns the families of which an EgressIP has an assigned or moving address.
+func assigned(e *cluster.EgressIP) (f families) {
+	for _, a := range e.Assigned {
+		f[familyIndex(cluster.FamilyOf(a.Address))] = true
+	}
+	for _, m := range e.Moving {
+		f[familyIndex(cluster.FamilyOf(m.Address))] = true
+	}
+	return served(e, f)
+}
+
+// served returns which of the families are those of an EgressIP's destinations. An EgressService
+// has both.
+func served(e *cluster.EgressIP, f families) families {
+	if e.Service != nil {
+		return families{true, true}
+	}
+	for _, x := range cluster.Families {
+		f[familyIndex(x)] = f[familyIndex(x)] && e.ServesFamily(x)
+	}
+	return f
+}
+
+// reassign updates the EgressIPs whose families of assigned addresses changed. A pod that several
+// select may move to another one.
+func (x *EgressIPs) reassign(list [][2]*cluster.EgressIP, touched map[cluster.Owner]bool) {
+	changed := map[*selector]bool{}
+	for _, p := range list {
+		if now := assigned(p[1]); now != assigned(p[0]) {
+			e := x.selectors[p[1].Owner]
+			e.assigned, changed[e] = now, true
+		}
+	}
+	if len(changed) == 0 {
+		return
+	}
+	for pod, c := range x.choices {
+		if len(c.selectors) > 1 && slices.ContainsFunc(c.selectors, func(e *selector) bool { return changed[e] }) {
+			x.put(pod, choice{pod: c.pod, selectors: c.selectors}, touched)
+		}
+	}
+}
+
+// reindex sets the selectors, and the candidates of each namespace.
+func (x *EgressIPs) reindex(s *cluster.Snapshot) {
+	x.candidates = make(map[string]*candidates, len(s.Namespaces))
+	x.selectors = make(map[cluster.Owner]*selector, len(s.EgressIPs))
+	var list []*selector
+	for i, e := range slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).Older) {
+		y := &selector{owner: e.Owner, namespaces: e.Namespaces, pods: e.Pods, age: i, wanted: wanted(e),
+			assigned: assigned(e)}
+		if e.Service != nil {
+			y.endpoints = make(map[netip.Addr]bool, len(e.Service.Endpoints))
+			for _, a := range e.Service.Endpoints {
+				y.endpoints[a] = true
+			}
+		}
+		x.selectors[y.owner] = y
+		list = append(list, y)
+	}
+	for _, n := range s.Namespaces {
 		c := &candidates{byLabel: map[[2]string][]*selector{}}
-		for _, e := range selectors {
+		for _, e := range list {
 			if e.in(n) {
 				c.add(e)
 			}
@@ -137,8 +251,8 @@ func (e *selector) in(n *cluster.Namespace) bool {
 	return e.namespaces.Matches(n.Labels)
 }
 
-// has reports whether the selector selects a pod of such a namespace.
-func (e *selector) has(p *cluster.Pod) bool {
+// selects reports whether the selector selects a pod of such a namespace.
+func (e *selector) selects(p *cluster.Pod) bool {
 	if e.endpoints != nil {
 		return slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return e.endpoints[a] })
 	}
@@ -159,7 +273,7 @@ func (c *candidates) add(e *selector) {
 }
 
 // choose returns the selectors of a pod. A pod whose namespace is not known yet is not selected.
-func (x *index) choose(p *cluster.Pod) choice {
+func (x *EgressIPs) choose(p *cluster.Pod) choice {
 	c := x.candidates[p.Owner.Namespace]
 	if c == nil {
 		return choice{}
@@ -167,8 +281,8 @@ func (x *index) choose(p *cluster.Pod) choice {
 	out := choice{pod: p}
 	take := func(list []*selector) {
 		for _, e := range list {
-			if e.has(p) {
-				out.by = append(out.by, e)
+			if e.selects(p) {
+				out.selectors = append(out.selectors, e)
 			}
 		}
 	}
@@ -176,44 +290,42 @@ func (x *index) choose(p *cluster.Pod) choice {
 	for k, v := range p.Labels {
 		take(c.byLabel[[2]string{k, v}])
 	}
-	slices.SortFunc(out.by, func(a, b *selector) int { return cmp.Compare(a.order, b.order) })
+	slices.SortFunc(out.selectors, func(a, b *selector) int { return cmp.Compare(a.age, b.age) })
 	return out
 }
 
-// reassign updates the selectors whose families of assigned addresses changed. A pod that several
-// select may move to another one.
-func (x *index) reassign(changed map[cluster.Owner]families, touched map[cluster.Owner]bool) {
-	for owner, carries := range changed {
-		x.selectors[owner].carries = carries
+// put decides which selectors have a pod, and updates their members.
+func (x *EgressIPs) put(pod cluster.Owner, now choice, touched map[cluster.Owner]bool) {
+	now.decide()
+	was := x.choices[pod]
+	for f := range now.has {
+		x.move(f, pod, was, now, touched)
 	}
-	if len(changed) == 0 {
-		return
+	if len(now.selectors) == 0 {
+		delete(x.choices, pod)
+	} else {
+		x.choices[pod] = now
 	}
-	for pod, c := range x.chosen {
-		if len(c.by) > 1 && slices.ContainsFunc(c.by, func(e *selector) bool { _, is := changed[e.owner]; return is }) {
-			x.put(pod, choice{pod: c.pod, by: c.by}, touched)
+}
+
+// decide sets which selector has the pod: for each family the oldest one with an assigned address,
+// else the oldest one with an address.
+func (c *choice) decide() {
+	c.has = [2]cluster.Owner{}
+	for f := range c.has {
+		i := slices.IndexFunc(c.selectors, func(e *selector) bool { return e.assigned[f] })
+		if i < 0 {
+			i = slices.IndexFunc(c.selectors, func(e *selector) bool { return e.wanted[f] })
+		}
+		if i >= 0 {
+			c.has[f] = c.selectors[i].owner
 		}
 	}
 }
 
-// put records the selectors of a pod.
-func (x *index) put(pod cluster.Owner, now choice, touched map[cluster.Owner]bool) {
-	now.decide()
-	was := x.chosen[pod]
-	for f, has := range now.has {
-		x.move(f, pod, was, now, was.has[f], has, touched)
-	}
-	if len(now.by) == 0 {
-		delete(x.chosen, pod)
-	} else {
-		x.chosen[pod] = now
-	}
-}
-
-// move gives a pod, for a family, to another selector or to none.
-func (x *index) move(f int, pod cluster.Owner, was, now choice, had, has cluster.Owner,
-	touched map[cluster.Owner]bool) {
-	members, none := x.members[f], cluster.Owner{}
+// move makes a pod, for a family, a member of the selector that has it now, and of no other.
+func (x *EgressIPs) move(f int, pod cluster.Owner, was, now choice, touched map[cluster.Owner]bool) {
+	members, had, has, none := x.members[f], was.has[f], now.has[f], cluster.Owner{}
 	if had != none && had != has {
 		touched[had] = true
 		if delete(members[had], pod); len(members[had]) == 0 {

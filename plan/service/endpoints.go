@@ -8,29 +8,23 @@ import (
 	"hairpin/plan/node"
 )
 
-// chosen has the endpoints of a Frontend that get new connections on one node: those of the whole
-// cluster and those of the node itself. Each list has the ready endpoints. If there is none, it has
-// those that still serve while they terminate (KEP-1669).
-type chosen struct {
-	Cluster, Local []netip.AddrPort
-}
-
-// choose selects endpoints by location first, then by readiness.
-func choose(e *node.Env, f *cluster.Frontend) chosen {
-	var c chosen
+// choose selects the endpoints of a Frontend that get new connections on one node: those of the
+// whole cluster and, under a policy Local, those of the node itself. Each list has the ready
+// endpoints. If there is none, it has those that still serve while they terminate (KEP-1669).
+func choose(e *node.Env, f *cluster.Frontend) (all, local []netip.AddrPort) {
 	near := nearby(e.Node, f.Backends)
-	c.Cluster = pick(f.Backends, func(b *cluster.Backend) bool { return b.Ready && near(b) })
-	if len(c.Cluster) == 0 {
-		c.Cluster = pick(f.Backends, stillServes)
+	all = pick(f.Backends, func(b *cluster.Backend) bool { return b.Ready && near(b) })
+	if len(all) == 0 {
+		all = pick(f.Backends, stillServes)
 	}
 	if !f.ExternalLocal && !f.InternalLocal {
-		return c
+		return all, nil
 	}
-	c.Local = pick(f.Backends, func(b *cluster.Backend) bool { return b.Ready && e.Node.HasEndpoint(b) })
-	if len(c.Local) == 0 {
-		c.Local = pick(f.Backends, func(b *cluster.Backend) bool { return stillServes(b) && e.Node.HasEndpoint(b) })
+	local = pick(f.Backends, func(b *cluster.Backend) bool { return b.Ready && e.Node.HasEndpoint(b) })
+	if len(local) == 0 {
+		local = pick(f.Backends, func(b *cluster.Backend) bool { return stillServes(b) && e.Node.HasEndpoint(b) })
 	}
-	return c
+	return all, local
 }
 
 func stillServes(b *cluster.Backend) bool { return b.Serving && b.Terminating }

@@ -54,7 +54,7 @@ func TestChoose(t *testing.T) {
 		{"hints do not count for what terminates", "1 serving a zone:y; 2 serving b zone:z", "1 2", "1"},
 	} {
 		e := &node.Env{Node: &cluster.Node{Name: "a", Zone: "z"}}
-		got := choose(e, &cluster.Frontend{ExternalLocal: true, Backends: endpointsOf(t, c.endpoints)})
+		all, local := choose(e, &cluster.Frontend{ExternalLocal: true, Backends: endpointsOf(t, c.endpoints)})
 		text := func(list []netip.AddrPort) string {
 			var names []string
 			for _, x := range list {
@@ -62,8 +62,8 @@ func TestChoose(t *testing.T) {
 			}
 			return strings.Join(names, " ")
 		}
-		if text(got.Cluster) != c.all || text(got.Local) != c.local {
-			t.Errorf("%s: all %q, local %q; want %q and %q", c.name, text(got.Cluster), text(got.Local), c.all, c.local)
+		if text(all) != c.all || text(local) != c.local {
+			t.Errorf("%s: all %q, local %q; want %q and %q", c.name, text(all), text(local), c.all, c.local)
 		}
 	}
 }

@@ -32,14 +32,14 @@ func newServiceMaps(f cluster.Family) *serviceMaps {
 	d, w := node.Declare(f), node.Vocab(f)
 	return &serviceMaps{
 		Declared:    d,
-		nodePorts:   d.ToMap("nodeports", nft.KeyProto, nft.KeyPort),
-		externals:   d.ToMap("externals", w.Dst, nft.KeyProto, nft.KeyPort),
-		localPorts:  d.ToMap("own-nodeports", nft.KeyProto, nft.KeyPort),
-		localIPs:    d.ToMap("own-externals", w.Dst, nft.KeyProto, nft.KeyPort),
-		spreadPorts: d.ToMap("spread-nodeports", nft.KeyProto, nft.KeyPort, nft.KeyPortSlot),
-		spreadIPs:   d.ToMap("spread-externals", w.Dst, nft.KeyProto, nft.KeyPort, nft.KeyPortSlot),
-		stickyPorts: d.ToMap("sticky-nodeports", nft.KeyProto, nft.KeyPort, w.Slot),
-		stickyIPs:   d.ToMap("sticky-externals", w.Dst, nft.KeyProto, nft.KeyPort, w.Slot),
+		nodePorts:   d.Map("nodeports", nft.KeyProto, nft.KeyPort),
+		externals:   d.Map("externals", w.Dst, nft.KeyProto, nft.KeyPort),
+		localPorts:  d.Map("own-nodeports", nft.KeyProto, nft.KeyPort),
+		localIPs:    d.Map("own-externals", w.Dst, nft.KeyProto, nft.KeyPort),
+		spreadPorts: d.Map("spread-nodeports", nft.KeyProto, nft.KeyPort, nft.KeyPortSlot),
+		spreadIPs:   d.Map("spread-externals", w.Dst, nft.KeyProto, nft.KeyPort, nft.KeyPortSlot),
+		stickyPorts: d.Map("sticky-nodeports", nft.KeyProto, nft.KeyPort, w.Slot),
+		stickyIPs:   d.Map("sticky-externals", w.Dst, nft.KeyProto, nft.KeyPort, w.Slot),
 		guarded:     d.Set("guarded", w.Dst, nft.KeyProto, nft.KeyPort),
 		allowed:     d.Set("allowed", w.Dst, nft.KeyProto, nft.KeyPort, w.Src),
 		ports:       d.Set("service-ports", w.Dst, nft.KeyProto, nft.KeyPort),
@@ -67,14 +67,14 @@ func newRejected(f cluster.Family) rejected {
 func addClusterIP(t node.Elements, x *Front, served bool) {
 	m := servicesOf[x.Family]
 	if served {
-		t.Of(m.ports).Put(nft.Element{Addr: x.ClusterIP, Protocol: x.Protocol, Port: x.Port}, x.Owner)
+		t.Set(m.ports).Put(nft.Element{Addr: x.ClusterIP, Protocol: x.Protocol, Port: x.Port}, x.Owner)
 	}
-	t.Of(m.ips).Put(nft.Element{Addr: x.ClusterIP}, x.Owner)
+	t.Set(m.ips).Put(nft.Element{Addr: x.ClusterIP}, x.Owner)
 }
 
 func addNodePort(t node.Elements, x *Front) {
 	m, key := servicesOf[x.Family], nft.Element{Protocol: x.Protocol, Port: x.NodePort}
-	t.To(m.nodePorts).Put(key, nft.Target{Addr: x.clusterTarget(), Owner: x.Owner})
+	t.Map(m.nodePorts).Put(key, nft.Target{Addr: x.clusterTarget(), Owner: x.Owner})
 	if x.ExternalLocal {
 		addLocalBackends(t, x, key, m.localPorts, m.spreadPorts, m.stickyPorts)
 	}
@@ -84,17 +84,17 @@ func addExternals(t node.Elements, x *Front) {
 	m := servicesOf[x.Family]
 	for _, v := range x.External() {
 		key := nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}
-		t.To(m.externals).Put(key, nft.Target{Addr: x.clusterTarget(), Owner: x.Owner})
+		t.Map(m.externals).Put(key, nft.Target{Addr: x.clusterTarget(), Owner: x.Owner})
 		if x.ExternalLocal {
 			addLocalBackends(t, x, key, m.localIPs, m.spreadIPs, m.stickyIPs)
 		}
 		if !x.RestrictsSources(v) {
 			continue
 		}
-		t.Of(m.guarded).Put(key, x.Owner)
+		t.Set(m.guarded).Put(key, x.Owner)
 		for _, r := range x.SourceRanges {
 			key.Src = r
-			t.Of(m.allowed).Put(key, x.Owner)
+			t.Set(m.allowed).Put(key, x.Owner)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func addRejected(t node.Elements, x *Front, vips []netip.AddrPort) {
 	port := x.ProxyPort()
 	for _, v := range append(slices.Clone(vips), netip.AddrPortFrom(x.Stack.MasqAll, port),
 		netip.AddrPortFrom(x.Stack.MasqLocal, port)) {
-		t.Of(rejectedOf[x.Family].set).Put(nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}, x.Owner)
+		t.Set(rejectedOf[x.Family].set).Put(nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}, x.Owner)
 	}
 }
 
@@ -138,7 +138,7 @@ func addLocalBackends(t node.Elements, x *Front, key nft.Element, one, spread, s
 		to = append(to, pods)
 	}
 	if to[0] == to[len(to)-1] {
-		t.To(one).Put(key, nft.Target{Addr: to[0], Owner: x.Owner})
+		t.Map(one).Put(key, nft.Target{Addr: to[0], Owner: x.Owner})
 		return
 	}
 	m := spread
@@ -147,7 +147,7 @@ func addLocalBackends(t node.Elements, x *Front, key nft.Element, one, spread, s
 	}
 	for i := range nft.Slots {
 		key.Slot = uint8(i)
-		t.To(m).Put(key, nft.Target{Addr: to[i*len(to)/nft.Slots], Owner: x.Owner})
+		t.Map(m).Put(key, nft.Target{Addr: to[i*len(to)/nft.Slots], Owner: x.Owner})
 	}
 }
 
@@ -155,9 +155,9 @@ func addLocalBackends(t node.Elements, x *Front, key nft.Element, one, spread, s
 func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 	c := node.NewChains(&e)
 	for i := range e.Stacks {
-		servicesOf[e.Stacks[i].Family].In(c.Table)
+		servicesOf[e.Stacks[i].Family].AddTo(c.Table)
 		if !e.Engine.Rejects {
-			rejectedOf[e.Stacks[i].Family].In(c.Table)
+			rejectedOf[e.Stacks[i].Family].AddTo(c.Table)
 		}
 	}
 	c.Base(node.ChainNodePortIn, "nat", "prerouting", node.HookDNAT,
@@ -316,10 +316,10 @@ func refuseRules(c node.Chains) []nft.Rule {
 				nft.L4Proto{Protocol: cluster.TCP}),
 			c.Rule(nft.Reject{}, "another port of a Service", nft.InSet{Set: m.ips.Name}))
 		if !c.Env.Engine.Rejects {
-			nobody := nft.InSet{Set: rejectedOf[s.Family].set.Name}
+			unserved := nft.InSet{Set: rejectedOf[s.Family].set.Name}
 			rules = append(rules,
-				c.Rule(nft.Reject{TCPReset: true}, "no endpoint", nobody, nft.L4Proto{Protocol: cluster.TCP}),
-				c.Rule(nft.Reject{}, "no endpoint", nobody))
+				c.Rule(nft.Reject{TCPReset: true}, "no endpoint", unserved, nft.L4Proto{Protocol: cluster.TCP}),
+				c.Rule(nft.Reject{}, "no endpoint", unserved))
 		}
 		for _, r := range s.Services {
 			rules = append(rules, c.Rule(nft.Drop{}, "no Service has this address", nft.AddrIn{Dst: true, Prefix: r}))

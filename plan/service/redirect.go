@@ -15,11 +15,11 @@ import (
 //     path.
 //   - External addresses under policy Local: the bridge changes the client's address.
 //   - The gateway router's own, from which it answers as the host's own endpoint asks.
-func Redirects(e *node.Env, x *Front, name string, v netip.AddrPort) bool {
+func Redirects(e *node.Env, x *Front, variant Variant, v netip.AddrPort) bool {
 	switch {
 	case x.RestrictsSources(v):
 		return false
-	case name == wayNodePort:
+	case variant == NodePort:
 		return slices.Contains(x.Stack.Redirect, v.Addr()) &&
 			(!x.ExternalLocal || !e.Mode.PodsByHost && len(x.LocalHost) == 0)
 	}

@@ -47,14 +47,25 @@ func Plan(e node.Env, engine Engine) (datapath.State, []cluster.Problem) {
 type Engine interface {
 	// Frontend serves the cluster IP, and the proxy ports to which the host translates.
 	Frontend(x *Front)
-	// External serves addresses that external clients can use, too: NodePorts (wayNodePort) or
-	// external addresses (WayExternal).
-	External(x *Front, name string, vips []netip.AddrPort)
+	// External serves addresses that external clients can use, too: NodePorts (NodePort) or
+	// external addresses (External).
+	External(x *Front, variant Variant, vips []netip.AddrPort)
 	// ClusterIP gives one cluster IP outside of service-cidrs what the ranges have.
 	ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner)
 	// State returns what the engine has written.
 	State() (datapath.State, []cluster.Problem)
 }
+
+// Variant is the kind of addresses at which a Frontend is served. It ends the names of OVN's load
+// balancers for them.
+type Variant string
+
+const (
+	NodePort  Variant = ":nodeport"
+	External  Variant = ":external"
+	AllByHost Variant = ":all" // all endpoints, for clients that come through the host
+	OwnByHost Variant = ":own" // the node's own, for external clients that come through the host, under policy Local
+)
 
 // planner plans the host's part of Services.
 type planner struct {
@@ -74,23 +85,23 @@ func (b *planner) problem(f *admission.Frontend, field, format string, args ...a
 		Message: fmt.Sprintf(format, args...)})
 }
 
-// Front is a Frontend on this node.
+// Front is a Frontend on this node, with the endpoints that get new connections.
 type Front struct {
 	*admission.Frontend
-	chosen
 	Stack                *node.Stack
+	Cluster, Local       []netip.AddrPort // of the whole cluster, and of the node itself: see choose
 	Internal             []netip.AddrPort // endpoints for clients in the cluster, by internalTrafficPolicy
 	LocalHost, LocalPods []netip.AddrPort // of externalTrafficPolicy Local: the host's, and the node's other endpoints
 }
 
-func serve(e *node.Env, s *node.Stack, f *admission.Frontend) Front {
-	c := choose(e, f.Frontend)
-	x := Front{Frontend: f, chosen: c, Stack: s, Internal: c.Cluster}
-	if f.InternalLocal {
-		x.Internal = c.Local
+func newFront(e *node.Env, s *node.Stack, f *admission.Frontend) Front {
+	x := Front{Frontend: f, Stack: s}
+	x.Cluster, x.Local = choose(e, f.Frontend)
+	if x.Internal = x.Cluster; f.InternalLocal {
+		x.Internal = x.Local
 	}
 	if f.ExternalLocal {
-		for _, a := range c.Local {
+		for _, a := range x.Local {
 			if x.IsOwnHost(a.Addr()) {
 				x.LocalHost = append(x.LocalHost, a)
 			} else {
@@ -101,27 +112,30 @@ func serve(e *node.Env, s *node.Stack, f *admission.Frontend) Front {
 	return x
 }
 
+// frontend plans one Frontend.
 func (b *planner) frontend(s *node.Stack, f *admission.Frontend) {
 	if !b.outOfRange(s, f) {
 		return
 	}
-	x := serve(b.Env, s, f)
+	x := newFront(b.Env, s, f)
 	b.engine.Frontend(&x)
-	served := b.Env.Engine.Rejects || len(x.Cluster) > 0
-	addClusterIP(b.nft, &x, served)
+	addClusterIP(b.nft, &x, x.served(b.Env))
 	if f.NodePort != 0 && b.Config.Gateway.NodePort {
-		b.external(&x, wayNodePort, nodePorts(b.Env, s, f))
+		b.external(&x, NodePort, nodePorts(b.Env, s, f))
 		addNodePort(b.nft, &x)
 	}
 	if vips := f.External(); len(vips) > 0 {
-		b.external(&x, WayExternal, vips)
+		b.external(&x, External, vips)
 		addExternals(b.nft, &x)
 	}
-	if !served {
+	if !x.served(b.Env) {
 		addRejected(b.nft, &x, ExternalAddresses(b.Env, s, f))
 	}
 	b.connections(&x)
 }
+
+// served reports whether connections to a Frontend go to the engine. The host rejects others.
+func (x *Front) served(e *node.Env) bool { return e.Engine.Rejects || len(x.Cluster) > 0 }
 
 // nodePorts returns the host's addresses at which a NodePort is served to pods.
 func nodePorts(e *node.Env, s *node.Stack, f *admission.Frontend) []netip.AddrPort {
@@ -147,15 +161,15 @@ func ExternalAddresses(e *node.Env, s *node.Stack, f *admission.Frontend) []neti
 // connections to them, without the policy for external clients. An address with source ranges is
 // the exception: the pod's host serves it, which checks the source. Clients come from the external
 // network, through the host (see serviceMaps), or by eBPF programs.
-func (b *planner) external(x *Front, name string, vips []netip.AddrPort) {
+func (b *planner) external(x *Front, variant Variant, vips []netip.AddrPort) {
 	for _, v := range vips {
-		if Redirects(b.Env, x, name, v) && (b.Env.Engine.Rejects || len(x.Cluster) > 0) {
-			tracked := name == WayExternal || b.Env.Engine.ServiceBridge
+		if Redirects(b.Env, x, variant, v) && x.served(b.Env) {
+			tracked := variant == External || b.Env.Engine.ServiceBridge
 			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Way{Tracked: tracked,
 				Owner: x.Owner}
 		}
 	}
-	b.engine.External(x, name, vips)
+	b.engine.External(x, variant, vips)
 }
 
 // IsOwnHost reports whether an address is one of this node's host. The host itself translates
@@ -163,14 +177,6 @@ func (b *planner) external(x *Front, name string, vips []netip.AddrPort) {
 func (x *Front) IsOwnHost(a netip.Addr) bool {
 	return a == x.Stack.Address.Addr() || slices.Contains(x.Stack.Secondary, a)
 }
-
-// Suffixes of load balancer names.
-const (
-	wayNodePort = ":nodeport"
-	WayExternal = ":external"
-	WayAll      = ":all" // for clients that come through the host
-	WayOwn      = ":own" // for external clients that come through the host, under policy Local
-)
 
 // Match returns the match of packets to an address of a Frontend.
 func Match(x *Front, m flow.Match, vip netip.AddrPort) flow.Match {

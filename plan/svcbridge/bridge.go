@@ -36,7 +36,7 @@ const (
 	prioTagged  = 150 // VLAN tags, and external packets with this node's MACs
 	prioOutside = 140 // packets of connections that the host or an external client began
 	prioGuard   = 130 // against what pods must not send, or before it is known whose packet it is
-	prioSelf    = 120
+	prioSelf    = 120 // hairpin, and addresses of the node itself
 	prioFrom    = 110 // packets that may be translated
 	prioVIP     = 105 // single addresses, which may be within a range of prioTo
 	prioTo      = 100
@@ -46,6 +46,7 @@ const (
 	prioOthers  = 0
 )
 
+// add adds a flow.
 func (w *serviceBridge) add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
 	k := flow.Key{Bridge: claims.ServiceBridge, Table: table, Priority: priority, Match: m}
 	w.Flows.Put(k.ID(), flow.New(k, w.feature, w.owner, actions...))
@@ -56,6 +57,8 @@ func track(zone uint16, next uint8) flow.CT {
 	return flow.CT{Zone: zone, Table: next, NAT: flow.NAT{Kind: flow.NATUndo}}
 }
 
+// tracked matches packets after the lookup, whose connection has the states of set and not those of
+// clear.
 func tracked(p flow.Protocol, set, clear flow.CTBits) flow.Match {
 	return flow.Match{Protocol: p, CTState: flow.CTState{Set: set | flow.CTTrk, Clear: clear}}
 }
@@ -68,18 +71,18 @@ func Base(e node.Env) (datapath.State, []cluster.Problem) {
 	}
 	w := newServiceBridge(&e)
 	w.bridge()
-	w.paths()
+	w.sharedFlows()
 	z := node.NewZone(e)
 	b, k := node.NewBridge(&e, claims.FeatureGateway), node.NewKernel(&e)
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		refused(z, s)
-		toServiceBridge(k, s)
+		routeRejected(z, s)
+		hostRoutes(k, s)
 		if e.HasExternalClients() {
 			externalToServices(b, s)
 		}
 	}
-	serviceHost(k)
+	hostLink(k)
 	w.Flows.Insert(b.Flows.All())
 	return datapath.State{NB: z.Rows, Bridge: w.State, Host: k.State}, nil
 }
@@ -100,17 +103,20 @@ func (w *serviceBridge) bridge() {
 		Owner: w.owner}
 	w.Ports = map[string]flow.Port{own.Name: own, ovn.Name: ovn, host.Name: host}
 	if w.HasExternalPatch() {
-		own, wire := patch(claims.WirePatch, name, claims.ServicesPatch),
-			patch(claims.ServicesPatch, w.Node.Gateway.Bridge, claims.WirePatch)
-		w.Ports[own.Name], w.Ports[wire.Name] = own, wire
+		own, peer := patch(claims.ExternalPatch, name, claims.ServicesPatch),
+			patch(claims.ServicesPatch, w.Node.Gateway.Bridge, claims.ExternalPatch)
+		w.Ports[own.Name], w.Ports[peer.Name] = own, peer
 	}
 }
+
+// podsPort returns the name of the node switch's port for the pods on claims.ServiceBridge.
+func podsPort(node string) string { return "pods-" + node }
 
 // externalPorts returns the ports on which packets from the host and external clients arrive.
 func (w *serviceBridge) externalPorts() []string {
 	ports := []string{claims.ServiceHost}
 	if w.HasExternalPatch() {
-		ports = append(ports, claims.WirePatch)
+		ports = append(ports, claims.ExternalPatch)
 	}
 	return ports
 }
@@ -135,10 +141,8 @@ var defaultNext = map[uint8]uint8{
 	pipeline.SvcL3Forwarding:      pipeline.SvcL2Forwarding,
 }
 
-// podsPort returns the name of the node switch's port for the pods on claims.ServiceBridge.
-func podsPort(node string) string { return "pods-" + node }
-
-func (w *serviceBridge) paths() {
+// sharedFlows adds the flows that depend on no pod and no Service.
+func (w *serviceBridge) sharedFlows() {
 	out := flow.Output{Port: claims.ServicePatch}
 	fromOVN := flow.Match{InPort: claims.ServicePatch}
 	w.add(pipeline.SvcClassifier, prioOthers+1, fromOVN, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
@@ -165,80 +169,19 @@ func (w *serviceBridge) paths() {
 		// Replies go to the request's MAC, so external packets may not have the host's or next
 		// hop's.
 		for _, mac := range []cluster.MAC{w.HostMAC(), node.MasqMAC()} {
-			w.add(pipeline.SvcClassifier, prioTagged, flow.Match{InPort: claims.WirePatch, EthSrc: mac}, flow.Drop{})
+			w.add(pipeline.SvcClassifier, prioTagged, flow.Match{InPort: claims.ExternalPatch, EthSrc: mac},
+				flow.Drop{})
 		}
 		w.add(pipeline.SvcExternalReply, prioOthers, flow.Match{}, flow.SetEthSrc{MAC: w.Node.Gateway.MAC},
-			flow.SetPktMark{}, flow.Output{Port: claims.WirePatch})
+			flow.SetPktMark{}, flow.Output{Port: claims.ExternalPatch})
 	}
 	for i := range w.Stacks {
-		w.family(&w.Stacks[i])
+		w.familyFlows(&w.Stacks[i])
 	}
 }
 
-// serveExternal serves the host and external clients. For pods, their source is the gateway
-// router's address on the join switch, to which other nodes have a route. Under policy Local it is
-// their own address. Packets to an endpoint that is no pod go to the host, with a source that is
-// not the host's. Replies go to the request's source MAC, so that no neighbor must be resolved.
-func (w *serviceBridge) serveExternal(s *node.Stack) {
-	v := node.Vocab(s.Family)
-	answers := track(claims.ZonePinned, pipeline.SvcUnSNAT)
-	for _, from := range []flow.Match{{InPort: claims.ServicePatch}, {}} {
-		from.Protocol, from.Dst = v.IP, node.HostPrefix(s.Join.Addr())
-		table := uint8(pipeline.SvcClassifier)
-		if from.InPort == "" {
-			table = pipeline.SvcFromPod
-		}
-		w.add(table, prioSelf, from, answers)
-	}
-	w.add(pipeline.SvcClassifier, prioSelf,
-		flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: node.HostPrefix(s.MasqOVN)}, answers)
-	w.add(pipeline.SvcUnSNAT, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
-		flow.SetEthDstByCT{}, track(claims.ZoneServices, pipeline.SvcExternalReply))
-	w.add(pipeline.SvcExternalConntrack, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
-		flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
-	w.replies(v)
-	w.nodeConnections(s)
-
-	toService := track(claims.ZoneServices, pipeline.SvcServiceConntrack)
-	for _, to := range append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll), node.HostPrefix(s.MasqLocal)) {
-		w.add(pipeline.SvcClassifier, prioTo, flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: to},
-			toService)
-	}
-	onward := []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()},
-		flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: pipeline.SvcL3Forwarding}}
-	for _, port := range w.externalPorts() {
-		m := flow.Match{InPort: port, Protocol: v.IP}
-		if port == claims.WirePatch {
-			w.externalSources(s, toService)
-			w.externalClients(s, onward)
-		} else {
-			known := m
-			known.CTMark = claims.CTMarkOutside
-			w.add(pipeline.SvcSNAT, prioOutside, known, onward...)
-			for _, r := range s.Cluster {
-				pods := m
-				pods.Dst = r
-				// The host forwards them: see node.ChainForwarded.
-				w.add(pipeline.SvcClassifier, prioTo, pods, toService)
-				w.add(pipeline.SvcServiceLB, prioStray+1, pods, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
-				w.add(pipeline.SvcSNAT, prioTo, pods,
-					append([]flow.Action{commitSNAT(s.Join.Addr(), true)}, onward...)...)
-			}
-			w.add(pipeline.SvcSNAT, prioWorld, m,
-				append([]flow.Action{commitSNAT(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
-		}
-		if s.Family == cluster.IPv4 { // over IPv6, OVN sends no errors beyond its own networks
-			// On the kernel datapath, errors that this node's OVN sends pass conntrack with their
-			// actions one by one, so that the result of conntrack is lost. So the next node reports
-			// that the TTL has expired.
-			w.add(pipeline.SvcL3Forwarding, prioStray, flow.Match{InPort: port, Protocol: v.IP, TTL: 1},
-				flow.SetTTL{TTL: 2}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
-		}
-	}
-}
-
-// family adds the flows of paths for one family.
-func (w *serviceBridge) family(s *node.Stack) {
+// familyFlows adds the shared flows of one family.
+func (w *serviceBridge) familyFlows(s *node.Stack) {
 	v := node.Vocab(s.Family)
 	for _, r := range s.Services {
 		w.trackVIPs(prioTo, r)
@@ -258,8 +201,8 @@ func (w *serviceBridge) family(s *node.Stack) {
 		flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	w.add(pipeline.SvcClassifier, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: v.Multicast},
 		flow.Resubmit{Table: pipeline.SvcMulticast})
-	w.floods(v, v.Multicast)
-	w.noDHCP(v)
+	w.toMulticast(v, v.Multicast)
+	w.dropDHCP(v)
 	// A connection to no Service is tracked as well. Else a connection to a Service with the same
 	// source port and endpoint would translate its replies. Later matches do not depend on the port
 	// that it may get, so there is no recirculation. It is committed after all policies: else a
@@ -300,12 +243,69 @@ func (w *serviceBridge) family(s *node.Stack) {
 	w.neighbors(s)
 }
 
+// serveExternal serves the host and external clients. For pods, their source is the gateway
+// router's address on the join switch, to which other nodes have a route. Under policy Local it is
+// their own address. Packets to an endpoint that is no pod go to the host, with a source that is
+// not the host's. Replies go to the request's source MAC, so that no neighbor must be resolved.
+func (w *serviceBridge) serveExternal(s *node.Stack) {
+	v := node.Vocab(s.Family)
+	replies := track(claims.ZonePinned, pipeline.SvcUnSNAT)
+	w.add(pipeline.SvcFromPod, prioSelf, flow.Match{Protocol: v.IP, Dst: node.HostPrefix(s.Join.Addr())}, replies)
+	w.add(pipeline.SvcClassifier, prioSelf,
+		flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: node.HostPrefix(s.Join.Addr())}, replies)
+	w.add(pipeline.SvcClassifier, prioSelf,
+		flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: node.HostPrefix(s.MasqOVN)}, replies)
+	w.add(pipeline.SvcUnSNAT, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
+		flow.SetEthDstByCT{}, track(claims.ZoneServices, pipeline.SvcExternalReply))
+	w.add(pipeline.SvcExternalConntrack, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
+		flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
+	w.replies(v)
+	w.nodeReplies(s)
+
+	toService := track(claims.ZoneServices, pipeline.SvcServiceConntrack)
+	for _, to := range append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll), node.HostPrefix(s.MasqLocal)) {
+		w.add(pipeline.SvcClassifier, prioTo, flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: to},
+			toService)
+	}
+	toL3 := []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()},
+		flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: pipeline.SvcL3Forwarding}}
+	for _, port := range w.externalPorts() {
+		m := flow.Match{InPort: port, Protocol: v.IP}
+		if port == claims.ExternalPatch {
+			w.externalSources(s, toService)
+			w.externalClients(s, toL3)
+		} else {
+			known := m
+			known.CTMark = claims.CTMarkOutside
+			w.add(pipeline.SvcSNAT, prioOutside, known, toL3...)
+			for _, r := range s.Cluster {
+				pods := m
+				pods.Dst = r
+				// The host forwards them: see node.ChainForwarded.
+				w.add(pipeline.SvcClassifier, prioTo, pods, toService)
+				w.add(pipeline.SvcServiceLB, prioStray+1, pods, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
+				w.add(pipeline.SvcSNAT, prioTo, pods,
+					append([]flow.Action{commitSNAT(s.Join.Addr(), true)}, toL3...)...)
+			}
+			w.add(pipeline.SvcSNAT, prioWorld, m,
+				append([]flow.Action{commitSNAT(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
+		}
+		if s.Family == cluster.IPv4 { // over IPv6, OVN sends no errors beyond its own networks
+			// On the kernel datapath, errors that this node's OVN sends pass conntrack with their
+			// actions one by one, so that the result of conntrack is lost. So the next node reports
+			// that the TTL has expired.
+			w.add(pipeline.SvcL3Forwarding, prioStray, flow.Match{InPort: port, Protocol: v.IP, TTL: 1},
+				flow.SetTTL{TTL: 2}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+		}
+	}
+}
+
 // neighbors handles ARP and neighbor discovery, and IPv4 broadcasts.
 func (w *serviceBridge) neighbors(s *node.Stack) {
 	v := node.Vocab(s.Family)
 	list := []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ARP}}
 	if s.Family == cluster.IPv4 {
-		w.floods(v, node.HostPrefix(broadcast()))
+		w.toMulticast(v, node.HostPrefix(broadcast()))
 	} else {
 		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.IP, Dst: v.LinkLocal},
 			track(claims.ZoneServices, pipeline.SvcPodConntrack))

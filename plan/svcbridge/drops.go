@@ -20,7 +20,7 @@ func DropReason(f *flow.Flow) string {
 	switch {
 	case f.Feature&claims.FeatureDrop == 0:
 		return ""
-	case service && f.Bridge == claims.ServiceBridge && f.Priority != prioGuarded:
+	case service && f.Bridge == claims.ServiceBridge && f.Priority != prioSourceDenied:
 		return ReasonNoLocal
 	case service:
 		return ReasonSource

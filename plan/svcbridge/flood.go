@@ -16,7 +16,7 @@ import (
 //
 // On the userspace datapath a flow sees no port in a fragment, but conntrack knows it. So fragments
 // pass conntrack for the guards in pipeline.SvcMulticast.
-func (w *serviceBridge) floods(v node.Vocabulary, to netip.Prefix) {
+func (w *serviceBridge) toMulticast(v node.Vocabulary, to netip.Prefix) {
 	m := flow.Match{Protocol: v.IP, Dst: to}
 	w.add(pipeline.SvcFromPod, prioJoin, m, flow.Resubmit{Table: pipeline.SvcMulticast})
 	m.Fragment = "yes"
@@ -25,7 +25,7 @@ func (w *serviceBridge) floods(v node.Vocabulary, to netip.Prefix) {
 
 // flood adds the last actions of flooded packets. Open vSwitch never sends a packet back out of its
 // input port.
-func (w *serviceBridge) flood(pods []*cluster.Pod) {
+func (w *serviceBridge) outputMulticast(pods []*cluster.Pod) {
 	out := []flow.Action{flow.Output{Port: claims.ServicePatch}}
 	for _, p := range pods {
 		out = append(out, flow.Output{Port: portOf(p)})
@@ -35,7 +35,7 @@ func (w *serviceBridge) flood(pods []*cluster.Pod) {
 
 // noDHCP drops packets of pods to the ports of DHCP clients, whose other fields a pod can choose.
 // Replies to requests are the exception.
-func (w *serviceBridge) noDHCP(v node.Vocabulary) {
+func (w *serviceBridge) dropDHCP(v node.Vocabulary) {
 	m := flow.Match{Protocol: v.L4[cluster.UDP], DstPort: v.DHCP}
 	w.add(pipeline.SvcFromPod, prioTo-1, m, flow.Drop{}) // packets that are not tracked
 	// Fragments that nothing else tracks: from extra addresses of a pod, to no pod and no Service.

@@ -15,8 +15,9 @@ import (
 	"hairpin/plan/stablehash"
 )
 
-// wayBits is the number of bits of a group's ID that say how the Frontend's endpoints are chosen.
-const wayBits = 2
+// variantBits is the number of bits of a group's ID that say how the Frontend's endpoints are
+// chosen.
+const variantBits = 2
 
 // Variants of a Frontend's endpoints.
 const (
@@ -29,17 +30,17 @@ const (
 var groupKinds = map[cluster.Protocol]uint32{cluster.TCP: 0, cluster.UDP: 2, cluster.SCTP: 4}
 
 // groupID returns the ID of a Frontend's group.
-func groupID(f *admission.Frontend, way uint8) uint32 {
+func groupID(f *admission.Frontend, variant uint8) uint32 {
 	id := groupKinds[f.Protocol]
 	if f.Family == cluster.IPv6 {
 		id++
 	}
-	return (id<<admission.SlotBits|f.GroupSlot())<<wayBits | uint32(way)
+	return (id<<admission.SlotBits|f.GroupSlot())<<variantBits | uint32(variant)
 }
 
 // group returns the ID of a group of endpoints, and makes the group on first use.
-func (w *serviceBridge) group(x *service.Front, way uint8, to []netip.AddrPort) uint32 {
-	k := flow.GroupKey{Bridge: claims.ServiceBridge, ID: groupID(x.Frontend, way)}
+func (w *serviceBridge) group(x *service.Front, variant uint8, to []netip.AddrPort) uint32 {
+	k := flow.GroupKey{Bridge: claims.ServiceBridge, ID: groupID(x.Frontend, variant)}
 	if _, made := w.Groups.Get(k); !made {
 		if len(to) > flow.MaxBuckets {
 			w.problem(x,
@@ -47,7 +48,7 @@ func (w *serviceBridge) group(x *service.Front, way uint8, to []netip.AddrPort) 
 					"no room for more in a group", flow.MaxBuckets, len(to))
 			to = sampleEndpoints(w.Env, to)
 		}
-		g := bucketsOf(x, k, way, to)
+		g := bucketsOf(x, k, variant, to)
 		w.Groups.Put(k, g)
 		if x.Affinity > 0 {
 			w.learnAffinity(x, g)
@@ -70,7 +71,7 @@ func sampleEndpoints(e *node.Env, to []netip.AddrPort) []netip.AddrPort {
 }
 
 // bucketsOf makes a group of endpoints.
-func bucketsOf(x *service.Front, k flow.GroupKey, way uint8, to []netip.AddrPort) *flow.Group {
+func bucketsOf(x *service.Front, k flow.GroupKey, variant uint8, to []netip.AddrPort) *flow.Group {
 	g := &flow.Group{GroupKey: k, Owner: x.Owner}
 	// An endpoint has the same ID in every group and on every node, unless another endpoint of the
 	// group has taken it.
@@ -83,7 +84,7 @@ func bucketsOf(x *service.Front, k flow.GroupKey, way uint8, to []netip.AddrPort
 		taken[id] = true
 		ct := flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcEgressClassifier,
 			NAT: flow.NAT{Kind: flow.NATDst, Addr: a.Addr(), PortMin: a.Port(), PortMax: a.Port()}}
-		if way == toOwnPods {
+		if variant == toOwnPods {
 			ct.Mark, ct.EthSrc = claims.CTMarkOutside, true
 		}
 		g.Buckets = append(g.Buckets, flow.Bucket{ID: id, CT: ct})

@@ -28,6 +28,7 @@ type Policies struct {
 	policies []*cluster.Policy // of the last update, with the other engine
 }
 
+// NewPolicies returns Policies without any.
 func NewPolicies() *Policies {
 	return &Policies{index: netpolicy.NewIndex(), problems: map[any]cluster.Problem{}}
 }
@@ -63,7 +64,7 @@ const _ uint16 = prioLevel - netpolicy.Levels - prioNext
 // Update plans the changes. What the Env says of the node itself never changes here.
 func (p *Policies) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, _ bool) (gone, come datapath.State) {
 	if !env.Engine.Policies {
-		p.refuse(s, env, len(c.Pods.Gone)+len(c.Pods.Come) > 0)
+		p.reportUnenforced(s, env, len(c.Pods.Gone)+len(c.Pods.Come) > 0)
 		return gone, come
 	}
 	before, after := newServiceBridge(env), newServiceBridge(env)
@@ -85,7 +86,7 @@ func (p *Policies) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, _ 
 		{after, d.Pods.Come, d.Profiles.Come, d.Members.Come, p.index.Isolated() > 0},
 	} {
 		if side.any {
-			side.verdicts()
+			side.sharedPolicyFlows()
 		}
 		for _, x := range side.pods {
 			side.isolate(x)
@@ -97,12 +98,12 @@ func (p *Policies) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, _ 
 			side.member(x)
 		}
 	}
-	p.limits(env, &d)
+	p.reportLimits(env, &d)
 	return datapath.State{Bridge: before.State}, datapath.State{Bridge: after.State}
 }
 
-// refuse notes the Policies that select own pods.
-func (p *Policies) refuse(s *cluster.Snapshot, env *node.Env, pods bool) {
+// reportUnenforced notes the Policies that select own pods.
+func (p *Policies) reportUnenforced(s *cluster.Snapshot, env *node.Env, pods bool) {
 	if !pods && cluster.SameList(p.policies, s.Policies) {
 		return
 	}
@@ -123,8 +124,8 @@ type memberKey struct {
 	netip.Prefix
 }
 
-// limits notes what exceeds the number of conjunctions that a flow may have.
-func (p *Policies) limits(env *node.Env, d *netpolicy.Delta) {
+// reportLimits notes what exceeds the number of conjunctions that a flow may have.
+func (p *Policies) reportLimits(env *node.Env, d *netpolicy.Delta) {
 	for _, m := range d.Members.Gone {
 		delete(p.problems, memberKey{m.Direction, m.Place, m.Prefix})
 	}
@@ -210,8 +211,8 @@ var policyTables = [...]direction{
 
 func resubmit(table uint8) flow.Action { return flow.Resubmit{Table: table} }
 
-// verdicts adds the flows that all isolated pods share.
-func (w *serviceBridge) verdicts() {
+// sharedPolicyFlows adds the flows that all isolated pods share.
+func (w *serviceBridge) sharedPolicyFlows() {
 	drop := resubmit(pipeline.SvcPolicyDrop)
 	for _, t := range policyTables {
 		w.add(t.conntrack, prioExempt, flow.Match{Profile: netpolicy.Open}, resubmit(t.permitted))
@@ -230,7 +231,7 @@ func (w *serviceBridge) verdicts() {
 				w.add(t.conntrack, prioReply, tracked(ip, bit, 0), resubmit(t.permitted))
 			}
 		}
-		w.ownNode(s)
+		w.permitOwnNode(s)
 		w.add(pipeline.SvcExternalReply, prioTagged, denied(0, 0), flow.Drop{})
 		// A group has committed what it translated. Without the mark, the endpoint could answer.
 		mark := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkDenied,
@@ -250,11 +251,11 @@ func denied(ip flow.Protocol, set, clear flow.CTBits) flow.Match {
 	return m
 }
 
-// ownNode permits packets between a pod and its node, such as probes of the kubelet: the
+// permitOwnNode permits packets between a pod and its node, such as probes of the kubelet: the
 // documentation of NetworkPolicy promises it. Packets to the node are permitted in the tier of
 // NetworkPolicies only: a ClusterNetworkPolicy may protect all nodes, and its peers nodes include
 // that of the pod. A pod cannot have these sources.
-func (w *serviceBridge) ownNode(s *node.Stack) {
+func (w *serviceBridge) permitOwnNode(s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
 	fromHost := func(a netip.Addr) {
 		w.add(pipeline.SvcIngressConntrack, prioExempt,
@@ -279,7 +280,7 @@ func (w *serviceBridge) ownNode(s *node.Stack) {
 func (w *serviceBridge) isolate(p *netpolicy.Pod) {
 	w.owner = p.Owner
 	port := portOf(p.Pod)
-	gate := func(d netpolicy.Direction, priority uint16, m flow.Match, profile uint32) {
+	toProfile := func(d netpolicy.Direction, priority uint16, m flow.Match, profile uint32) {
 		t := policyTables[d]
 		w.add(t.classifier, priority, m, flow.SetProfile{ID: profile}, resubmit(t.conntrack))
 	}
@@ -287,7 +288,7 @@ func (w *serviceBridge) isolate(p *netpolicy.Pod) {
 	w.add(pipeline.SvcEgressRule, prioDeny, flow.Match{InPort: port}, drop)
 	for i := range w.Stacks {
 		s := &w.Stacks[i]
-		gate(netpolicy.Egress, prioTo, flow.Match{InPort: port, Protocol: node.Vocab(s.Family).IP}, p.Egress)
+		toProfile(netpolicy.Egress, prioTo, flow.Match{InPort: port, Protocol: node.Vocab(s.Family).IP}, p.Egress)
 	}
 	for _, a := range w.policyAddresses(p.Pod) {
 		s := w.Stack(cluster.FamilyOf(a))
@@ -300,8 +301,8 @@ func (w *serviceBridge) isolate(p *netpolicy.Pod) {
 		self.InPort, self.Src = port, own
 		w.add(pipeline.SvcEgressClassifier, prioSelf, self, resubmit(pipeline.SvcConntrackCommit))
 		w.add(pipeline.SvcIngressRule, prioDeny, to, drop)
-		gate(netpolicy.Ingress, prioTo, to, p.Ingress)
-		w.untracked(s, p.Pod, to)
+		toProfile(netpolicy.Ingress, prioTo, to, p.Ingress)
+		w.trackForPolicies(s, p.Pod, to)
 		if p.Joined == p.Ingress {
 			continue
 		}
@@ -310,10 +311,10 @@ func (w *serviceBridge) isolate(p *netpolicy.Pod) {
 		joined := to
 		for _, in := range w.externalPorts() {
 			joined.InPort, joined.CTMark = in, 0
-			gate(netpolicy.Ingress, prioVIP, joined, p.Joined)
+			toProfile(netpolicy.Ingress, prioVIP, joined, p.Joined)
 			for _, mark := range []uint32{claims.CTMarkOutside, claims.CTMarkOutside | claims.CTMarkDenied} {
 				joined.CTMark = mark // it keeps its own source
-				gate(netpolicy.Ingress, prioFrom, joined, p.Ingress)
+				toProfile(netpolicy.Ingress, prioFrom, joined, p.Ingress)
 			}
 		}
 	}
@@ -333,9 +334,9 @@ func (w *serviceBridge) policyAddresses(p *cluster.Pod) (list []netip.Addr) {
 	return list
 }
 
-// untracked sends packets of an isolated pod to policies that take a shorter path for other pods:
-// those that other nodes' gateway routers send, and those from and to extra addresses.
-func (w *serviceBridge) untracked(s *node.Stack, p *cluster.Pod, to flow.Match) {
+// trackForPolicies sends packets of an isolated pod to policies that take a shorter path for other
+// pods: those that other nodes' gateway routers send, and those from and to extra addresses.
+func (w *serviceBridge) trackForPolicies(s *node.Stack, p *cluster.Pod, to flow.Match) {
 	to.InPort = claims.ServicePatch
 	a := to.Dst.Addr()
 	if slices.Contains(p.IPs, a) {

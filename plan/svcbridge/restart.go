@@ -18,7 +18,7 @@ import (
 // drop the reset of a host for an unknown connection: by RFC 9293, 3.10.7.1, it has no ACK flag,
 // but has one if it rejects a SYN. New connections are committed as always.
 func Forgotten() (list []string) {
-	for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+	for _, f := range cluster.Families {
 		v := node.Vocab(f)
 		add := func(priority int, protocol flow.Protocol, rest string) {
 			list = append(list, fmt.Sprintf("table=%d,priority=%d,%s,%s", pipeline.SvcConntrackCommit, priority,

@@ -31,6 +31,7 @@ type Engine struct {
 	gateway *node.Bridge
 }
 
+// NewEngine returns an Engine that has written nothing yet.
 func NewEngine(e *node.Env) *Engine {
 	return &Engine{newServiceBridge(e), node.NewBridge(e, claims.FeatureServices)}
 }
@@ -54,42 +55,42 @@ func (w *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) 
 
 // External sends packets of external clients to claims.ServiceBridge. It does not where the host is
 // an endpoint under policy Local: then the host translates new connections.
-func (w *Engine) External(x *service.Front, name string, vips []netip.AddrPort) {
+func (w *Engine) External(x *service.Front, variant service.Variant, vips []netip.AddrPort) {
 	if w.Mode.ClientsByHost || len(x.LocalHost) > 0 || len(x.Cluster) == 0 {
 		return
 	}
 	w.gateway.Owner = x.Owner
 	for _, v := range vips {
-		if name == service.WayExternal || v.Addr() == x.Stack.Address.Addr() {
-			toServices(w.gateway, x, v)
+		if variant == service.External || v.Addr() == x.Stack.Address.Addr() {
+			addExternalAddress(w.gateway, x, v)
 		}
 	}
 }
 
 // Priorities in pipeline.SvcServiceLB.
 const (
-	prioServed  = 200
-	prioGuarded = 205 // a load balancer's address, from all sources
-	prioRange   = 210 // the same, from permitted sources
-	prioKeeps   = 20  // added to these: external clients under policy Local
+	prioServed        = 200
+	prioSourceDenied  = 205 // a load balancer's address, from all sources
+	prioSourceAllowed = 210 // the same, from permitted sources
+	prioKeepSource    = 20  // added to these: external clients under policy Local
 )
 
 // Frontend serves pods, the host and external clients. Pods and the host use all endpoints at
 // external addresses: the policy for external clients does not apply to them. The host rejects
 // connections to a Service without any endpoint: of cluster IPs by its own rules, of other
 // addresses by the packet mark.
-func (w *serviceBridge) Frontend(x *service.Front) {
+func (w *Engine) Frontend(x *service.Front) {
 	w.owner = x.Owner
 	internal := toAllEndpoints
 	if x.InternalLocal {
 		internal = toInternal
 	}
 	w.addVIP(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.ClusterIP, x.Port), internal)
-	outer := service.ExternalAddresses(w.Env, x.Stack, x.Frontend)
-	for _, v := range outer {
+	external := service.ExternalAddresses(w.Env, x.Stack, x.Frontend)
+	for _, v := range external {
 		w.addExternal(x, v)
 	}
-	if x.NodePort == 0 && len(outer) == 0 || len(x.Cluster) == 0 {
+	if x.NodePort == 0 && len(external) == 0 || len(x.Cluster) == 0 {
 		return
 	}
 	// The host translates to these, for itself and for clients that come through it.
@@ -107,7 +108,7 @@ func (w *serviceBridge) addExternal(x *service.Front, vip netip.AddrPort) {
 	serve := func(priority uint16, from netip.Prefix) {
 		w.addVIP(x, priority, flow.Match{Src: from}, vip, toAllEndpoints)
 		if x.ExternalLocal && w.HasExternalPatch() && len(x.Cluster) > 0 {
-			w.addVIP(x, priority+prioKeeps, flow.Match{Src: from, InPort: claims.WirePatch}, vip, toOwnPods)
+			w.addVIP(x, priority+prioKeepSource, flow.Match{Src: from, InPort: claims.ExternalPatch}, vip, toOwnPods)
 		}
 	}
 	if !x.RestrictsSources(vip) {
@@ -115,19 +116,19 @@ func (w *serviceBridge) addExternal(x *service.Front, vip netip.AddrPort) {
 		return
 	}
 	for _, r := range x.SourceRanges {
-		serve(prioRange, r)
+		serve(prioSourceAllowed, r)
 	}
-	w.addService(x, prioGuarded, flow.Match{}, vip, flow.Drop{})
+	w.addService(x, prioSourceDenied, flow.Match{}, vip, flow.Drop{})
 }
 
 // addVIP adds the flow for new connections to an address. Without an endpoint of the variant, but
 // with others, it drops packets, so that the client tries elsewhere. Without any endpoint, the host
 // rejects.
-func (w *serviceBridge) addVIP(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, way uint8) {
-	to := map[uint8][]netip.AddrPort{toAllEndpoints: x.Cluster, toInternal: x.Internal, toOwnPods: x.LocalPods}[way]
+func (w *serviceBridge) addVIP(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, variant uint8) {
+	to := map[uint8][]netip.AddrPort{toAllEndpoints: x.Cluster, toInternal: x.Internal, toOwnPods: x.LocalPods}[variant]
 	switch {
 	case len(to) > 0:
-		w.addService(x, priority, m, vip, toGroup(x, w.group(x, way, to))...)
+		w.addService(x, priority, m, vip, toGroup(x, w.group(x, variant, to))...)
 	case len(x.Cluster) > 0:
 		w.addService(x, priority, m, vip, flow.Drop{})
 	case vip.Addr() != x.ClusterIP:

@@ -24,8 +24,10 @@ type Shared struct {
 // or as an endpoint.
 type refs struct{ vip, endpoint int }
 
+// NewShared returns Shared without pods and Services.
 func NewShared() *Shared { return &Shared{refs: map[netip.Addr]refs{}} }
 
+// Update plans the changes. The node's port is planned again if a pod changed.
 func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, again bool) (gone, come datapath.State) {
 	if !env.Engine.ServiceBridge {
 		return gone, come
@@ -125,7 +127,7 @@ func podsPortRow(e *node.Env) datapath.State {
 	port.Addresses = append(port.Addresses, node.MasqMAC().String())
 	slices.Sort(port.Addresses)
 	w := newServiceBridge(e)
-	w.flood(flooded)
+	w.outputMulticast(flooded)
 	for a, ports := range extra {
 		slices.Sort(ports)
 		var out []flow.Action

@@ -105,7 +105,7 @@ func (x *decider) ingress(step int) []Decision {
 	}
 	d.Pod = to.Owner
 	f := cluster.FamilyOf(d.Packet.Src)
-	external := x.v.Port == claims.ServiceHost || x.v.Port == claims.WirePatch
+	external := x.v.Port == claims.ServiceHost || x.v.Port == claims.ExternalPatch
 	ownNode := x.v.Port == claims.ServiceHost && x.own(d.Packet.Src) ||
 		x.v.Port == claims.ServicePatch && d.Packet.Src == management(x.n, f)
 	if join := joinAddress(x.s, x.n, f); external && !ownNode && !x.keepsSource() && join.IsValid() {

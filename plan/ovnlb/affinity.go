@@ -13,8 +13,8 @@ import (
 // endpoints. Its length stays the same until there are more endpoints. (With 512 slots, the
 // OpenFlow message of an IPv6 list would come near its limit of 64 kB.)
 const (
-	fewPlaces  = 128
-	manyPlaces = 256
+	fewSlots  = 128
+	manySlots = 256
 )
 
 // affinitySlots assigns endpoints to slots by rendezvous hashing. Only clients of a removed
@@ -22,37 +22,37 @@ const (
 // takes the first, but every endpoint gets one slot before that. A list longer than the number of
 // slots stays as it is.
 func affinitySlots(list []netip.AddrPort) []netip.AddrPort {
-	count := fewPlaces
-	if len(list) > fewPlaces {
-		count = manyPlaces
+	count := fewSlots
+	if len(list) > fewSlots {
+		count = manySlots
 	}
 	if len(list) < 2 || len(list) > count {
 		return list
 	}
-	type claim struct {
-		score uint64
-		place int
-		end   int // of list
+	type bid struct {
+		score          uint64
+		slot, endpoint int
 	}
-	claims := make([]claim, 0, len(list)*count)
-	for end, a := range list {
+	bids := make([]bid, 0, len(list)*count)
+	for i, a := range list {
 		h := stablehash.AddrPort(a)
-		for place := range count {
-			claims = append(claims, claim{stablehash.Nth(h, place), place, end})
+		for slot := range count {
+			bids = append(bids, bid{stablehash.Nth(h, slot), slot, i})
 		}
 	}
-	slices.SortFunc(claims, func(a, b claim) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.place, b.place), list[a.end].Compare(list[b.end]))
+	slices.SortFunc(bids, func(a, b bid) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.slot, b.slot),
+			list[a.endpoint].Compare(list[b.endpoint]))
 	})
-	out, seated := make([]netip.AddrPort, count), make([]bool, len(list))
-	for _, c := range claims {
-		if !out[c.place].IsValid() && !seated[c.end] {
-			out[c.place], seated[c.end] = list[c.end], true
+	out, placed := make([]netip.AddrPort, count), make([]bool, len(list))
+	for _, b := range bids {
+		if !out[b.slot].IsValid() && !placed[b.endpoint] {
+			out[b.slot], placed[b.endpoint] = list[b.endpoint], true
 		}
 	}
-	for _, c := range claims {
-		if !out[c.place].IsValid() {
-			out[c.place] = list[c.end]
+	for _, b := range bids {
+		if !out[b.slot].IsValid() {
+			out[b.slot] = list[b.endpoint]
 		}
 	}
 	return out

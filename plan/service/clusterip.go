@@ -16,7 +16,7 @@ func (b *planner) outOfRange(s *node.Stack, f *admission.Frontend) bool {
 		return true
 	}
 	if ip == s.Address.Addr() || b.Node.HasAddress(ip) || node.InRanges(s.Cluster, ip) ||
-		node.InRanges(s.Inside(), ip) {
+		node.InRanges(s.InternalRanges(), ip) {
 		b.problem(f, "spec.clusterIPs", "%s belongs to a host or is in another range of the cluster: not served", ip)
 		return false
 	}
@@ -26,7 +26,7 @@ func (b *planner) outOfRange(s *node.Stack, f *admission.Frontend) bool {
 	}
 	to := node.HostPrefix(ip)
 	z := node.Zone{Env: *b.Env, Owner: f.Owner, Rows: b.rows}
-	z.ToHost(s, claims.PolicyServices, to.String(), "") // other ports: the host rejects them
+	z.PodsToHost(s, claims.PolicyServices, to.String(), "") // other ports: the host rejects them
 	b.engine.ClusterIP(s, to, f.Owner)
 	if b.routes == nil {
 		b.routes = map[host.RouteKey]host.Route{}

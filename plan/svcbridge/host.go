@@ -13,8 +13,9 @@ import (
 	"hairpin/plan/node"
 )
 
-// refused routes pods' packets to addresses without endpoints to the host, which rejects them.
-func refused(z *node.Zone, s *node.Stack) {
+// routeRejected routes pods' packets to addresses without endpoints to the host, which rejects
+// them.
+func routeRejected(z *node.Zone, s *node.Stack) {
 	z.Rows.Add(&nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyServices, Action: nb.Reroute,
 		NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.Owner,
@@ -23,13 +24,13 @@ func refused(z *node.Zone, s *node.Stack) {
 	})
 }
 
-// toServiceBridge routes the host's packets to Services through claims.ServiceHost. The next hop is
+// hostRoutes routes the host's packets to Services through claims.ServiceHost. The next hop is
 // the address that clients of the host's own endpoints have for the host; the link has no subnet.
 // (The other engine's next hop is different: IPv6 rejects a route whose next hop has a route on
 // another link.) The host's clients of pods without a Service use it as well.
-func toServiceBridge(k *node.Kernel, s *node.Stack) {
+func hostRoutes(k *node.Kernel, s *node.Stack) {
 	mtu := k.Env.Config.MTU
-	k.ToClients(s, claims.ServiceHost, k.Env.ClientMTU())
+	k.RouteToClients(s, claims.ServiceHost, k.Env.ClientMTU())
 	k.Route(host.Route{
 		RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.HostPrefix(s.MasqRouter)},
 		Link:     k.Env.Node.Gateway.Bridge, Src: s.Node, MTU: mtu,
@@ -54,8 +55,8 @@ func toServiceBridge(k *node.Kernel, s *node.Stack) {
 	k.Neighbor(k.Env.Node.Gateway.Bridge, s.MasqRouter, k.Env.Node.Gateway.MAC)
 }
 
-// serviceHost plans the host's link to claims.ServiceBridge.
-func serviceHost(k *node.Kernel) {
+// hostLink plans the host's link to claims.ServiceBridge.
+func hostLink(k *node.Kernel) {
 	link := claims.ServiceHost
 	k.State.Links[link] = host.Link{Name: link, Checksums: k.Env.Node.Gateway.Userspace, Owner: k.Owner}
 	k.Asymmetric(link)
