@@ -193,6 +193,8 @@ func rows() []struct {
 		{"Egress addresses", []panel{
 			one("Addresses", "none", `max by (state) (hairpin_controller_egress_addresses)`, "{{state}}"),
 			one("Addresses by node", "none", `sum by (node) (hairpin_egress_node_addresses`+on+`)`, "{{node}}"),
+			one("Prefixes announced by BGP", "none",
+				`max by (advertisement) (hairpin_controller_bgp_prefixes)`, "{{advertisement}}"),
 			one("Nodes that do not answer probes", "none", `max by (pod) (hairpin_egress_unreachable_nodes)`,
 				"{{pod}}"),
 			{"Time until an address is assigned and announced", "s", [][2]string{

@@ -34,6 +34,8 @@ type announcements struct {
 	written map[cluster.Owner]writtenConfiguration
 	shown   map[cluster.Owner]writtenAdvertisement
 	warned  lastWarning
+	// announced is the status of each BGPAdvertisement after the last round, by name.
+	announced map[string]v1alpha1.BGPAdvertisementStatus
 
 	mu sync.Mutex // of written and shown, while several are written
 }
@@ -70,8 +72,10 @@ func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
 	})
 	var problems []cluster.Problem
 	var changes []func() error
+	b.announced = map[string]v1alpha1.BGPAdvertisementStatus{} // a new one: metrics read the last one
 	for _, r := range b.results {
 		status, problem := b.statusOf(r)
+		b.announced[r.Advertisement.Owner.Name] = status
 		if problem.Message != "" {
 			problems = append(problems, problem)
 		}

@@ -182,7 +182,7 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.found, unassigned, lacking, silent))
 	d.watched.sees(len(s.Nodes), len(problems))
 	assigned, missing := d.egress.addresses.count()
-	d.watched.seen.Store(&seen{s, assigned, missing, len(d.egress.prober.Unreachable()), uses})
+	d.watched.seen.Store(&seen{s, assigned, missing, len(d.egress.prober.Unreachable()), uses, d.bgp.announced})
 	again := retry.Sooner(retry.Sooner(retry.Sooner(retry.Sooner(soon, later), then), replan),
 		d.notes.Report(time.Now(), problems))
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {

@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"hairpin/api/v1alpha1"
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/kube"
@@ -38,6 +41,7 @@ type seen struct {
 	assigned, unassigned int // egress addresses
 	unreachable          int // nodes
 	pools                []assign.PoolUse
+	announced            map[string]v1alpha1.BGPAdvertisementStatus // by BGP, by name
 }
 
 func newWatched(api *kube.Reach, log *slog.Logger) *watched {
@@ -142,6 +146,12 @@ func (w *watched) measure(give ops.Put) {
 		for _, u := range s.pools {
 			give("hairpin_controller_load_balancer_addresses", float64(len(u.Addresses)), u.Pool.Owner.Name, "used")
 			give("hairpin_controller_load_balancer_addresses", float64(u.Available), u.Pool.Owner.Name, "free")
+		}
+		for name, a := range s.announced {
+			give("hairpin_controller_bgp_prefixes", float64(a.Prefixes), name)
+			give("hairpin_controller_bgp_nodes", float64(a.Nodes), name)
+			give("hairpin_controller_bgp_advertised",
+				ops.One(meta.IsStatusConditionTrue(a.Conditions, v1alpha1.ConditionAdvertised)), name)
 		}
 	}
 }

@@ -28,14 +28,14 @@ func printEgress(w io.Writer, list []report.Egress) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "EGRESSIP\tADDRESS\tNODE\tSINCE\tNEXT\tWHY\n")
+	fmt.Fprintf(t, "EGRESSIP\tADDRESS\tNODE\tSINCE\tNEXT\tBGP\tWHY\n")
 	for _, r := range list {
 		since := "-"
 		if !r.Since.IsZero() {
 			since = duration.HumanDuration(time.Since(r.Since))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.EgressIP, r.Address, cmp.Or(r.Node, "-"), since,
-			cmp.Or(r.Next, "-"), r.Why)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.EgressIP, r.Address, cmp.Or(r.Node, "-"), since,
+			cmp.Or(r.Next, "-"), cmp.Or(r.BGP, "-"), r.Why)
 	}
 	return t.Flush()
 }

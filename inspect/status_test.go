@@ -187,16 +187,16 @@ func TestChoosePod(t *testing.T) {
 // TestEgressText checks the table of the egress addresses.
 func TestEgressText(t *testing.T) {
 	var out strings.Builder
-	list := []report.Egress{{EgressIP: "e", Address: "172.18.0.33", Node: "a", Next: "b",
+	list := []report.Egress{{EgressIP: "e", Address: "172.18.0.33", Node: "a", Next: "b", BGP: "a,c",
 		Since: time.Now().Add(-150 * time.Minute)},
 		{EgressIP: "e", Address: "172.18.0.44", Why: "no node has it"}}
 	s := &ClusterStatus{Nodes: []NodeStatus{{}, {Report: &report.Report{Egress: list}}}}
 	if err := printEgress(&out, s.egress()); err != nil {
 		t.Fatal(err)
 	}
-	want := `EGRESSIP  ADDRESS      NODE  SINCE  NEXT  WHY
-e         172.18.0.33  a     150m   b     
-e         172.18.0.44  -     -      -     no node has it
+	want := `EGRESSIP  ADDRESS      NODE  SINCE  NEXT  BGP  WHY
+e         172.18.0.33  a     150m   b     a,c  
+e         172.18.0.44  -     -      -     -    no node has it
 `
 	if out.String() != want {
 		t.Errorf("%s", out.String())

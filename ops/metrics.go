@@ -212,6 +212,13 @@ func controllerMetrics() []Metric {
 		{"hairpin_controller_load_balancer_addresses", gauge, []string{"pool", "state"},
 			"Addresses of a LoadBalancerPool, by state (used, free); none on controllers that do not hold the Lease.",
 			OfController},
+		{"hairpin_controller_bgp_advertised", gauge, []string{"advertisement"},
+			"1 if all prefixes of a BGPAdvertisement are in FRRConfigurations, else 0: its condition Advertised. " +
+				"Only the leader has it.", OfController},
+		{"hairpin_controller_bgp_prefixes", gauge, []string{"advertisement"},
+			"Different prefixes that nodes announce for a BGPAdvertisement. Only the leader has them.", OfController},
+		{"hairpin_controller_bgp_nodes", gauge, []string{"advertisement"},
+			"Nodes that announce a prefix for a BGPAdvertisement. Only the leader has them.", OfController},
 	}
 }
 

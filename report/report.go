@@ -96,6 +96,7 @@ type Egress struct {
 	Address  string `json:"address"`
 	Node     string `json:"node,omitempty"` // its egress node, as the agent knows it
 	Next     string `json:"next,omitempty"` // the node that would take over; empty: none could
+	BGP      string `json:"bgp,omitempty"`  // the nodes that announce it by BGP, for people
 	// Since is when Node got the address; zero if that was before this agent started.
 	Since time.Time `json:"since,omitzero"`
 	Why   string    `json:"why,omitempty"` // no node, a node that does not answer, or another node than in the status

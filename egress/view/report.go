@@ -10,6 +10,7 @@ import (
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
 	"hairpin/plan/assign"
+	"hairpin/plan/bgp"
 	"hairpin/report"
 )
 
@@ -48,10 +49,27 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 			if n := after[r.Node][x]; n != r.Node {
 				r.Next = n
 			}
+			r.BGP = advertised(seen, e, x)
 			list = append(list, r)
 		}
 	}
 	return list
+}
+
+// advertised returns the nodes that announce an address by BGP, or how many if they are many.
+func advertised(s *cluster.Snapshot, e *cluster.EgressIP, x netip.Addr) string {
+	const most = 3
+	var nodes []string
+	for _, a := range bgp.Announcements(s, e, x) {
+		if a.By.Status.Nodes > 0 {
+			nodes = append(nodes, a.Nodes...)
+		}
+	}
+	slices.Sort(nodes)
+	if nodes = slices.Compact(nodes); len(nodes) > most {
+		return fmt.Sprintf("%d nodes", len(nodes))
+	}
+	return strings.Join(nodes, ",")
 }
 
 // successors returns, for each node with addresses, where each address is if that node does not
@@ -60,16 +78,9 @@ func successors(s *cluster.Snapshot) map[string]map[netip.Addr]string {
 	after := map[string]map[netip.Addr]string{}
 	for _, e := range s.EgressIPs {
 		for _, a := range e.Assigned {
-			if after[a.Node] != nil {
-				continue
+			if after[a.Node] == nil {
+				after[a.Node] = assign.Successors(s, a.Node)
 			}
-			to := map[netip.Addr]string{}
-			for _, d := range assign.Addresses(s, assign.Rules{Unreachable: map[string]bool{a.Node: true}}) {
-				for _, x := range d.Items {
-					to[x.Address] = x.Node
-				}
-			}
-			after[a.Node] = to
 		}
 	}
 	return after

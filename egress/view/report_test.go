@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "hairpin/api/v1"
+	"hairpin/api/v1alpha1"
+	"hairpin/cluster"
 	"hairpin/report"
 )
 
@@ -22,6 +24,14 @@ func TestEgressStatus(t *testing.T) {
 			Why: "every node that 172.18.0.44 fits has another address of EgressIP/e"}}
 	if got := Report(s.out, s.Base); !slices.Equal(got, want) {
 		t.Error(got)
+	}
+	s.out.Advertisements = []*cluster.Advertisement{{EgressIP: true, Status: v1alpha1.BGPAdvertisementStatus{Nodes: 1}}}
+	if r := Report(s.out, s.Base); r[0].BGP != "a" || r[1].BGP != "" {
+		t.Error(r)
+	}
+	s.out.Advertisements[0].Status.Nodes = 0
+	if r := Report(s.out, s.Base); r[0].BGP != "" {
+		t.Errorf("announced without a neighbor: %v", r)
 	}
 	base.EgressIPs[0].Conditions[0].Message = "172.18.0.33 is on node a, which is not reachable: no " +
 		"other node is eligible"

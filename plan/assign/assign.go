@@ -75,6 +75,17 @@ func Addresses(s *cluster.Snapshot, rules Rules) []Decision {
 	return out
 }
 
+// Successors returns the node that each address has if a node does not answer.
+func Successors(s *cluster.Snapshot, node string) map[netip.Addr]string {
+	to := map[netip.Addr]string{}
+	for _, d := range Addresses(s, Rules{Unreachable: map[string]bool{node: true}}) {
+		for _, x := range d.Items {
+			to[x.Address] = x.Node
+		}
+	}
+	return to
+}
+
 // assigner is the working state of Addresses.
 type assigner struct {
 	rules Rules

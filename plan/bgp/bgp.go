@@ -25,6 +25,8 @@ const (
 	ReasonInvalid          = "InvalidAdvertisement"     // a field of it
 	ReasonNoConfigurations = "FRRConfigurationNotFound" // it selects none
 	ReasonNoNeighbors      = "NeighborNotFound"         // those that it selects have none for it
+	ReasonNoNode           = "NoMatchingNodeFound"      // it selects no node
+	ReasonNoPool           = "NoLoadBalancerPool"       // it is for pools only, and selects none
 )
 
 // Result is what an Advertisement announces.
@@ -87,6 +89,15 @@ func (p *planner) advertise(a *cluster.Advertisement) Result {
 	r := Result{Advertisement: a}
 	if a.Rejected {
 		r.Reason, r.Message = ReasonInvalid, "a field is invalid: nothing is announced"
+		return r
+	}
+	pooled := func(q *cluster.Pool) bool { return a.Pools.Matches(q.Labels) }
+	switch on := func(n *cluster.Node) bool { return a.Nodes.Matches(n.Egress.Labels) }; {
+	case !slices.ContainsFunc(p.Nodes, on):
+		r.Reason, r.Message = ReasonNoNode, "spec.nodeSelector selects no node"
+		return r
+	case !a.EgressIP && !a.PodNetwork && !slices.ContainsFunc(p.Pools, pooled):
+		r.Reason, r.Message = ReasonNoPool, "spec.loadBalancerPoolSelector selects no LoadBalancerPool"
 		return r
 	}
 	var sources []source

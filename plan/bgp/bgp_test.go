@@ -172,6 +172,12 @@ func TestPlan(t *testing.T) {
 		{"policy Local: nodes with a ready endpoint",
 			[]any{advertisement("x"), frr, edge, announced("web", []string{"b"}, "192.0.2.1")},
 			"b 10.0.0.1: [192.0.2.1/32]\nx: 1 on 1"},
+		{"it selects no node", []any{
+			advertisement("x", func(a *cluster.Advertisement) { a.Nodes = labelled("q") }), frr, edge, web},
+			"x: 0 on 0 spec.nodeSelector selects no node"},
+		{"it selects no pool", []any{advertisement("x", func(a *cluster.Advertisement) {
+			a.EgressIP, a.Pools = false, labelled("q")
+		}), frr, edge, web}, "x: 0 on 0 spec.loadBalancerPoolSelector selects no LoadBalancerPool"},
 		{"policy Local without an endpoint",
 			[]any{advertisement("x"), frr, edge, announced("web", []string{}, "192.0.2.1")},
 			"x: 0 on 0"},
@@ -408,4 +414,30 @@ func expected(s *cluster.Snapshot, a *cluster.Advertisement, n *cluster.Node) (l
 		list = append(list, n.PodCIDRs...)
 	}
 	return list
+}
+
+// TestAnnouncements: which nodes should announce an address, without FRRConfigurations.
+func TestAnnouncements(t *testing.T) {
+	web, local := announced("web", nil, "192.0.2.1"), announced("local", []string{"b"}, "192.0.2.2")
+	out := on(clustertest.EgressIP("out", 1, "192.0.2.33"), "b")
+	gone := on(clustertest.EgressIP("gone", 1, "192.0.2.34"), "z")
+	broken := advertisement("broken", func(a *cluster.Advertisement) {
+		a.EgressIP, a.Nodes = false, labelled("here")
+		a.Status.Conditions = []metav1.Condition{{Type: "Advertised", Status: metav1.ConditionFalse, Message: "why"}}
+	})
+	s := snapshot(node("a", 1), node("b", 2, with("here")), node("c", 3, notReady), pool("edge", "", "192.0.2.0/28"),
+		web, local, out, gone, advertisement("all"), broken,
+		advertisement("rejected", func(a *cluster.Advertisement) { a.Rejected = true }))
+	for e, want := range map[*cluster.EgressIP]string{
+		web: "all[a b] broken[b]why", local: "all[b] broken[b]why", out: "all[b]", gone: "all[]",
+		announced("other", nil, "198.51.100.1"): "",
+	} {
+		var got []string
+		for _, x := range bgp.Announcements(s, e, e.Addresses[0]) {
+			got = append(got, fmt.Sprint(x.By.Owner.Name, x.Nodes, x.Problem))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, not %s", e.Owner, got, want)
+		}
+	}
 }

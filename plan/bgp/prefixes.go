@@ -4,32 +4,21 @@ import (
 	"net/netip"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/api/v1alpha1"
 	"hairpin/cluster"
 )
 
-// prefixes returns the prefixes that each node should announce, by its name:
-//   - a load balancer address: each node that may announce it. With externalTrafficPolicy Local,
-//     that is each with a ready endpoint. With an EgressService, it is its host only.
-//   - an address of an EgressIP: the node that has it.
-//   - pod ranges: each node its own.
+// prefixes returns the prefixes that each node should announce, by its name: those of carriers, and
+// the nodes' own pod ranges.
 func (p *planner) prefixes(a *cluster.Advertisement) map[string][]netip.Prefix {
 	out := map[string][]netip.Prefix{}
-	add := func(n *cluster.Node, x netip.Prefix) {
-		if n != nil && a.Nodes.Matches(n.Egress.Labels) {
-			out[n.Name] = append(out[n.Name], x)
-		}
-	}
 	for _, e := range p.EgressIPs {
 		for _, x := range e.Addresses {
-			host := netip.PrefixFrom(x, x.BitLen())
-			switch {
-			case e.Service == nil && !a.EgressIP, e.Service != nil && !(a.LoadBalancer && p.pooled(a, x)):
-			case e.OnlyAnnounced():
-				for _, n := range p.announcers(a, e) {
-					add(n, host)
-				}
-			default:
-				add(p.Node(e.NodeOf(x)), host)
+			for _, n := range p.carriers(a, e, x) {
+				out[n.Name] = append(out[n.Name], netip.PrefixFrom(x, x.BitLen()))
 			}
 		}
 	}
@@ -38,14 +27,67 @@ func (p *planner) prefixes(a *cluster.Advertisement) map[string][]netip.Prefix {
 			p.vetted = cluster.Vet(p.Nodes, "", &p.Config)
 		}
 		for _, n := range p.Nodes {
-			for _, x := range n.PodCIDRs {
-				if len(p.vetted.Rejected[n.Name]) == 0 {
-					add(n, x)
-				}
+			if len(p.vetted.Rejected[n.Name]) == 0 && a.Nodes.Matches(n.Egress.Labels) {
+				out[n.Name] = append(out[n.Name], n.PodCIDRs...)
 			}
 		}
 	}
 	return out
+}
+
+// selects reports whether an Advertisement announces an address of an EgressIP.
+func (p *planner) selects(a *cluster.Advertisement, e *cluster.EgressIP, x netip.Addr) bool {
+	if e.Service == nil {
+		return a.EgressIP
+	}
+	return a.LoadBalancer && p.pooled(a, x)
+}
+
+// carriers returns the nodes that should announce an address of an EgressIP:
+//   - a load balancer address: each node that may announce it. With externalTrafficPolicy Local,
+//     that is each with a ready endpoint. With an EgressService, it is its host only.
+//   - an address of an EgressIP: the node that has it.
+func (p *planner) carriers(a *cluster.Advertisement, e *cluster.EgressIP, x netip.Addr) []*cluster.Node {
+	if !p.selects(a, e, x) {
+		return nil
+	}
+	if e.OnlyAnnounced() {
+		return p.announcers(a, e)
+	}
+	if n := p.Node(e.NodeOf(x)); n != nil && a.Nodes.Matches(n.Egress.Labels) {
+		return []*cluster.Node{n}
+	}
+	return nil
+}
+
+// Announcement is what an Advertisement announces of an address.
+type Announcement struct {
+	By    *cluster.Advertisement
+	Nodes []string // that should announce it, by name
+	// Problem is the reason why not all its prefixes are announced, as the controller reports it in
+	// the status.
+	Problem string
+}
+
+// Announcements returns what Advertisements announce of an address of an EgressIP. It needs no
+// FRRConfigurations, which only the controller has.
+func Announcements(s *cluster.Snapshot, e *cluster.EgressIP, x netip.Addr) (list []Announcement) {
+	p := planner{Snapshot: s}
+	for _, a := range s.Advertisements {
+		if a.Rejected || !p.selects(a, e, x) {
+			continue
+		}
+		n := Announcement{By: a}
+		if c := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionAdvertised); c != nil &&
+			c.Status == metav1.ConditionFalse {
+			n.Problem = c.Message
+		}
+		for _, c := range p.carriers(a, e, x) {
+			n.Nodes = append(n.Nodes, c.Name)
+		}
+		list = append(list, n)
+	}
+	return list
 }
 
 // pooled reports whether an address is of a pool that an Advertisement selects.

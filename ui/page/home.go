@@ -59,7 +59,7 @@ type nodeRow struct {
 }
 
 // egressAddress is an egress address with its node.
-type egressAddress struct{ Address, Object, Node, Link, Why, Next string }
+type egressAddress struct{ Address, Object, Node, Link, Why, Next, BGP string }
 
 // mostEgress is the largest number of egress addresses on the first page.
 const mostEgress = 20
@@ -198,7 +198,7 @@ func egressAddresses(s *cluster.Snapshot, h *Health) (list []egressAddress) {
 	for _, e := range s.EgressIPs {
 		for _, a := range e.Addresses {
 			r := said[e.Word()+" "+a.String()]
-			x := egressAddress{Address: a.String(), Object: e.Word(), Why: r.Why, Next: r.Next}
+			x := egressAddress{Address: a.String(), Object: e.Word(), Why: r.Why, Next: r.Next, BGP: r.BGP}
 			for _, on := range e.Assigned {
 				if on.Address == a {
 					x.Node, x.Link = on.Node, nodePath(on.Node)

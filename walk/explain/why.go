@@ -199,22 +199,6 @@ func (r *reasoner) among() string {
 	return text
 }
 
-// announced names the node that announces the destination of a packet from outside, if a pool says
-// it.
-func (r *reasoner) announced() string {
-	to := r.t.Sent.Dst
-	e := r.egressIP(to)
-	if r.t.From != (walk.Point{}) || e == nil || !e.OnlyAnnounced() {
-		return ""
-	}
-	for _, a := range e.Assigned {
-		if a.Address == to {
-			return fmt.Sprintf("; %s announces %s", a.Node, to)
-		}
-	}
-	return ""
-}
-
 // seen describes the source address that the receiver sees.
 func (r *reasoner) seen() string {
 	src := r.t.Verdict.Seen.Src

@@ -25,7 +25,8 @@ func whyCluster() string {
     "mac-address":"02:42:ac:12:00:0%[3]d","ip-addresses":["172.18.0.%[3]d/16","fc00:f853:ccd::%[3]d/64"],
     "next-hops":["172.18.0.1","fc00:f853:ccd::1"],"datapath":"netdev"}}'}},
  spec: {podCIDRs: [10.244.%[2]d.0/24, "fd00:10:244:%[2]d::/64"]}, status: {addresses: [
-  {type: InternalIP, address: 172.18.0.%[3]d}, {type: InternalIP, address: "fc00:f853:ccd::%[3]d"}]}}`, n, i+1, i+3)
+  {type: InternalIP, address: 172.18.0.%[3]d}, {type: InternalIP, address: "fc00:f853:ccd::%[3]d"}],
+  conditions: [{type: Ready, status: "True"}]}}`, n, i+1, i+3)
 	}
 	write(`{apiVersion: v1, kind: Namespace, metadata: {name: default}}`)
 	write(`{apiVersion: v1, kind: Namespace, metadata: {name: shop}}`)
@@ -53,6 +54,9 @@ func whyCluster() string {
 		{"itself", "type: ClusterIP", "1::3", "node-a", ""},
 		{"pooled", "type: LoadBalancer", "2::3", "node-b", ""},
 		{"waiting", "type: LoadBalancer", "2::3", "node-b", ""},
+		{"routed", "type: LoadBalancer", "2::3", "node-b", ""},
+		{"unrouted", "type: LoadBalancer", "2::3", "node-b", ""},
+		{"routedlocal", "type: LoadBalancer, externalTrafficPolicy: Local", "2::3", "node-b", ""},
 	} {
 		port := fmt.Sprintf("{name: http, port: 80, targetPort: 8080, nodePort: %d}", 30010+i)
 		if !strings.Contains(x.spec, "type: ") || strings.Contains(x.spec, "ClusterIP") {
@@ -94,12 +98,33 @@ func whyCluster() string {
 	write(`{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: db, namespace: shop}, spec: {
  podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress],
  ingress: [{from: [{podSelector: {matchLabels: {app: api}}}], ports: [{port: 5432}]}]}}`)
-	write(`{apiVersion: hairpin.dev/v1alpha1, kind: LoadBalancerPool, metadata: {name: edge},
+	write(`{apiVersion: hairpin.dev/v1alpha1, kind: LoadBalancerPool, metadata: {name: edge, labels: {pool: edge}},
  spec: {ranges: [172.18.0.60-172.18.0.69, "fc00:f853:ccd::60-fc00:f853:ccd::69"]}, status: {addresses: [
  {address: 172.18.0.61, node: node-c, services: [default/pooled]},
  {address: "fc00:f853:ccd::61", node: node-c, services: [default/pooled]},
  {address: 172.18.0.62, services: [default/waiting], message: no node is ready},
  {address: "fc00:f853:ccd::62", services: [default/waiting], message: no node is ready}]}}`)
+	for _, x := range []struct {
+		name, service string
+		n             int
+		node          string
+	}{{"routed", "routed", 33, "node-a"}, {"unrouted", "unrouted", 34, "node-a"},
+		{"routedlocal", "routedlocal", 35, "node-b"}} {
+		write(`{apiVersion: hairpin.dev/v1alpha1, kind: LoadBalancerPool, metadata: {name: %[1]s, labels: {routed: %[1]s}},
+ spec: {ranges: [203.0.113.%[3]d-203.0.113.%[3]d, "2001:db8:f::%[3]d-2001:db8:f::%[3]d"]}, status: {addresses: [
+ {address: 203.0.113.%[3]d, node: %[4]s, services: [default/%[2]s]},
+ {address: "2001:db8:f::%[3]d", node: %[4]s, services: [default/%[2]s]}]}}`, x.name, x.service, x.n, x.node)
+	}
+	for _, x := range []struct{ name, pools, status string }{
+		{"upstream", "{matchExpressions: [{key: routed, operator: In, values: [routed, routedlocal]}]}",
+			`{nodes: 3, conditions: [{type: Advertised, status: "True"}]}`},
+		{"broken", "{matchLabels: {pool: edge}}", `{conditions: [{type: Advertised, status: "False",
+ message: spec.frrConfigurationSelector selects no FRRConfiguration}]}`},
+	} {
+		write(`{apiVersion: hairpin.dev/v1alpha1, kind: BGPAdvertisement, metadata: {name: %s}, spec: {
+ advertisements: [LoadBalancer], frrConfigurationSelector: {}, loadBalancerPoolSelector: %s}, status: %s}`, x.name,
+			x.pools, x.status)
+	}
 	write(`{apiVersion: k8s.ovn.org/v1, kind: EgressIP, metadata: {name: ours}, spec: {namespaceSelector: {},
  egressIPs: [172.18.0.33, "fc00:f853:ccd::33"], podSelector: {matchLabels: {app: out}},
  excludedCIDRs: [203.0.113.99/32, "2001:db8:99::/48"]}, status: {items: [
@@ -208,13 +233,21 @@ var situations = []situation{
 		reason: explain.ReasonEndpoint},
 	{from: both("outside"), to: both("svc/default/outer"), reason: explain.ReasonNotAnnounced,
 		says: []string{"nothing announces ", "an external address of Service default/outer"}},
+	{from: both("outside"), to: both("svc/default/routed"), reason: explain.ReasonEndpoint,
+		says: []string{"; advertised by BGPAdvertisement upstream from node-a, node-b, node-c"}},
+	{from: both("outside"), to: both("svc/default/routedlocal"), reason: explain.ReasonEndpoint,
+		says: []string{"; advertised by BGPAdvertisement upstream from node-b"}},
+	{from: both("outside"), to: both("svc/default/unrouted"), reason: explain.ReasonEndpoint,
+		says: []string{"; no network of node-a has ", "and no BGPAdvertisement selects it: routers need a route to it"}},
 	{from: both("outside"), to: both("svc/default/local"), reason: explain.ReasonNotAnnounced},
 	{from: both("outside"), to: [2]string{"172.18.0.62:80", "[fc00:f853:ccd::62]:80"},
 		reason: explain.ReasonNotAnnounced,
-		says:   []string{"an external address of Service default/waiting: no node is ready"}},
+		says: []string{"an external address of Service default/waiting: no node is ready; BGPAdvertisement broken does " +
+			"not advertise it: "}},
 	{from: both("outside"), to: [2]string{"172.18.0.61:80", "[fc00:f853:ccd::61]:80"},
 		reason: explain.ReasonEndpoint,
-		says:   []string{"Service default/pooled port http", "; node-c announces "}},
+		says: []string{"Service default/pooled port http", "; node-c announces ", ", and node-b would take over",
+			"BGPAdvertisement broken does not advertise it: spec.frrConfigurationSelector selects no FRRConfiguration"}},
 	{from: both("outside"), to: [2]string{"10.96.0.10:80", "[fd00:10:96::10]:80"}, reason: explain.ReasonClusterOnly,
 		says: []string{"the ClusterIP of Service default/web"}},
 	{from: both("outside"), to: both("pod/default/a1:80"), reason: explain.ReasonClusterOnly,

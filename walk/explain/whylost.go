@@ -138,12 +138,11 @@ func (r *reasoner) address() (Why, bool) {
 			case slices.Contains(f.LoadBalancerIPs, to) || slices.Contains(f.ExternalIPs, to):
 				why := "no node has it"
 				if e := r.egressIP(to); e != nil && e.OnlyAnnounced() {
-					why = cmp.Or(e.Service.Announced.Message, why)
+					why = cmp.Or(e.Service.Announced.Message, why) + r.advertised(e, to)
 				}
-				return Why{ReasonNotAnnounced, fmt.Sprintf("nothing announces %s, an external address of %s: %s; "+
-						"--via NODE follows a packet that a router sends to a node", to, object(f.Owner), why),
-						f.Owner},
-					true
+				return Why{ReasonNotAnnounced, fmt.Sprintf("nothing announces %s on its network, an external address of "+
+					"%s: %s; --via NODE follows a packet that a router sends to a node", to, object(f.Owner), why),
+					f.Owner}, true
 			}
 		}
 		if outside && pod != "" && r.podRange(to) != "" {
