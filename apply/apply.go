@@ -6,7 +6,10 @@
 // difference. Pass applies all of them in an order in which no part refers to a missing one.
 package apply
 
-import "context"
+import (
+	"context"
+	"strings"
+)
 
 // Target is one system. S is its part of datapath.State, D a difference of two S.
 type Target[S, D any] interface {
@@ -30,14 +33,23 @@ type Delta[D any] interface {
 	Empty() bool
 }
 
-// Mute is a Target that works while one of its daemons does not respond. Silent returns an error
-// that names that daemon, if the system is in order otherwise.
-type Mute interface{ Silent() error }
+// Degradable is a Target that works while one of its daemons does not respond. Unresponsive returns
+// an error that names that daemon, if the system is in order otherwise.
+type Degradable interface{ Unresponsive() error }
 
-// Adopter is a Target that returns rows by reference. After a Run that read or changed it and left
+// Sharer is a Target that returns rows by reference. After a Run that read or changed it and left
 // no difference, Pass hands it the wanted State. Later Reads may return these very values, so that
 // the next comparison compares pointers.
-type Adopter[S any] interface{ Adopt(want S) }
+type Sharer[S any] interface{ ShareWanted(want S) }
 
 // Syncer is a Target whose changes take effect after Apply returns. Sync waits until they have.
 type Syncer interface{ Sync(context.Context) error }
+
+// Waiting is the error of an Apply that made every change except those that need devices which do
+// not exist yet. The Target's Changed signals when one of them appears.
+type Waiting struct {
+	Devices []string // sorted
+}
+
+// Error names the devices.
+func (w *Waiting) Error() string { return "waiting for device " + strings.Join(w.Devices, ", ") }

@@ -38,14 +38,14 @@ type Status struct {
 // part is one system of a Pass.
 type part[S any, D Delta[D]] struct {
 	datapath.Part[S, D]
-	target Target[S, D]
-	pass   *Pass
-	task   *late.Task[S] // a Read or an Apply
-	other  *late.Task[S] // a Read for another caller
-	others sync.Mutex    // held by that caller
+	target    Target[S, D]
+	pass      *Pass
+	task      *late.Task[S] // a Read or an Apply
+	extra     *late.Task[S] // a Read for another caller
+	extraUser sync.Mutex    // held by that caller
 
 	want        S     // in this Run
-	due         D     // in this Run: the difference of want and have
+	diff        D     // in this Run: the difference of want and have
 	have        S     // what the system has
 	known       bool  // have was read, with no change or error since
 	lastApplied S     // the last State reached
@@ -53,17 +53,17 @@ type part[S any, D Delta[D]] struct {
 	read        bool  // in this Run
 	applied     bool  // in this Run
 	err         error // of this Run
-	waits       error // of this Run: a *Waiting
+	waits       error // of this Run: a *Waiting, or what an unresponsive daemon delays
 	stale       atomic.Bool
 
-	flying  bool          // the task runs a call that no Run waits for any more
-	changes int           // of the Apply that the task runs; 0: it runs a Read
-	reading time.Duration // of the last Read
-	begun   time.Time     // of the task's call
-	limit   time.Duration // of that call
-	givenUp int           // how many of the last calls in a row reached the limit
-	backoff retry.Backoff // after failures
-	last    error         // the failure; nil when a Run need not wait for the backoff
+	unfinished bool          // the task runs a call that no Run waits for any more
+	changes    int           // of the Apply that the task runs; 0: it runs a Read
+	reading    time.Duration // of the last Read
+	begun      time.Time     // of the task's call
+	limit      time.Duration // of that call
+	timeouts   int           // how many of the last calls in a row reached the limit
+	backoff    retry.Backoff // after failures
+	last       error         // the failure that the backoff is for; nil when a Run need not wait for it
 
 	mu     sync.Mutex
 	status Status
@@ -72,7 +72,7 @@ type part[S any, D Delta[D]] struct {
 // newPart adds a part to p. A part without a target does nothing.
 func newPart[S any, D Delta[D]](p *Pass, what datapath.Part[S, D], target Target[S, D]) *part[S, D] {
 	made := &part[S, D]{Part: what, target: target, pass: p, status: Status{System: what.System, Since: time.Now()},
-		task: late.NewTask[S](p.landed.Notify), other: late.NewTask[S](func() {})}
+		task: late.NewTask[S](p.ended.Notify), extra: late.NewTask[S](func() {})}
 	if target != nil {
 		p.systems = append(p.systems, made)
 	}
@@ -83,13 +83,13 @@ func newPart[S any, D Delta[D]](p *Pass, what datapath.Part[S, D], target Target
 // call is cancelled after a multiple of that, the next time after twice as long, because a very
 // slow machine only looks like a hanging system.
 const (
-	patience    = time.Second          // for a Read or an Apply,
-	perChange   = 5 * time.Millisecond // more for each change: several times what the slowest system needs,
-	perReading  = 4                    // and more for each Read: this many times what the last one took
-	limits      = 10                   // times the patience
-	doublings   = 5                    // of that
-	confirming  = 2 * time.Second      // for OVN, before routes turn to it
-	readForSake = 5 * time.Second      // for a Read of another caller
+	patience       = time.Second          // for a Read or an Apply
+	perChange      = 5 * time.Millisecond // added for each change: several times what the slowest system needs
+	perReading     = 4                    // for a Read, this many times what the last one took is added
+	limits         = 10                   // the limit of a call, in times the patience
+	doublings      = 5                    // how often the limit may double
+	ovnLimit       = 2 * time.Second      // for OVN, before routes change to it
+	extraReadLimit = 5 * time.Second      // for a Read of another caller
 )
 
 func (p *part[S, D]) changed() <-chan struct{} { return p.target.Changed() }
@@ -100,11 +100,11 @@ func (p *part[S, D]) reread() { p.stale.Store(true) }
 // retry makes the next Run retry what failed.
 func (p *part[S, D]) retry() { p.last = nil }
 
-// settle waits until no call is running, or ctx ends.
-func (p *part[S, D]) settle(ctx context.Context) { p.task.Finish(ctx) }
+// drain waits until no call is running, or ctx ends.
+func (p *part[S, D]) drain(ctx context.Context) { p.task.Finish(ctx) }
 
-// look begins a Run: it reads the system when a Read is due, and computes the difference.
-func (p *part[S, D]) look(ctx context.Context, want *datapath.State) {
+// observe begins a Run: it reads the system when a Read is due, and computes the difference.
+func (p *part[S, D]) observe(ctx context.Context, want *datapath.State) {
 	p.want = *p.In(want)
 	p.err, p.waits, p.read, p.applied = nil, nil, false, false
 	select {
@@ -112,7 +112,7 @@ func (p *part[S, D]) look(ctx context.Context, want *datapath.State) {
 		p.reread()
 	default:
 	}
-	if p.err = p.land(); p.err != nil {
+	if p.err = p.collect(); p.err != nil {
 		return
 	}
 	if p.last != nil && !p.stale.Load() && !p.backoff.Due(time.Now()) {
@@ -124,7 +124,7 @@ func (p *part[S, D]) look(ctx context.Context, want *datapath.State) {
 			return
 		}
 	}
-	p.due = p.Diff(p.want, p.have)
+	p.diff = p.Diff(p.want, p.have)
 }
 
 // grow returns the step that makes the additions and changes of a phase, after the systems that
@@ -143,38 +143,38 @@ func (p *part[S, D]) shrink(phase func(D, S) D, after ...system) step {
 func (p *part[S, D]) change(phase func(D, S) D, after ...system) step {
 	return step{after: after, do: func(ctx context.Context, waitFor string) {
 		if p.err == nil {
-			p.do(ctx, phase(p.due, p.want), waitFor)
+			p.do(ctx, phase(p.diff, p.want), waitFor)
 		}
 	}}
 }
 
-// land collects the result of a Read or Apply that an earlier Run did not wait for.
-func (p *part[S, D]) land() error {
-	if !p.flying {
+// collect takes the result of a Read or Apply that an earlier Run did not wait for.
+func (p *part[S, D]) collect() error {
+	if !p.unfinished {
 		return nil
 	}
 	r, err := p.task.Take()
 	if r == nil {
 		return err
 	}
-	p.flying = false
-	p.ended(r.Err)
+	p.unfinished = false
+	p.endCall(r.Err)
 	if p.changes == 0 {
-		return p.accept(r)
+		return p.readResult(r)
 	}
 	p.known, p.converged = false, false // its effect must be read
-	return p.count(r.Err)
+	return p.applyResult(r.Err)
 }
 
-// found reads the system for another caller, at any time. A timeout is an error.
-func (p *part[S, D]) found(ctx context.Context, into *datapath.State) error {
+// readFor reads the system for another caller, at any time. A timeout is an error.
+func (p *part[S, D]) readFor(ctx context.Context, into *datapath.State) error {
 	err := p.task.Waits() // the new Read would wait for the same daemon
 	if err == nil {
-		p.others.Lock()
-		defer p.others.Unlock()
-		_, _ = p.other.Take() // left by a caller that did not wait
+		p.extraUser.Lock()
+		defer p.extraUser.Unlock()
+		_, _ = p.extra.Take() // left by a caller that did not wait
 		var r *late.Result[S]
-		if r, err = p.other.Do(ctx, readForSake, readForSake, p.target.Read); r != nil {
+		if r, err = p.extra.Do(ctx, extraReadLimit, extraReadLimit, p.target.Read); r != nil {
 			*p.In(into), err = r.Value, r.Err
 		}
 	}
@@ -188,35 +188,35 @@ func (p *part[S, D]) found(ctx context.Context, into *datapath.State) error {
 func (p *part[S, D]) readNow(ctx context.Context) error {
 	wait := patience + perReading*p.reading
 	p.changes = 0
-	r, err := p.task.Do(ctx, wait, p.begin(limits*wait), p.target.Read)
+	r, err := p.task.Do(ctx, wait, p.beginCall(limits*wait), p.target.Read)
 	if r == nil {
-		p.flying = true
+		p.unfinished = true
 		return err
 	}
-	p.ended(r.Err)
+	p.endCall(r.Err)
 	p.reading = time.Since(p.begun)
-	return p.accept(r)
+	return p.readResult(r)
 }
 
-// begin records that a Read or Apply begins, and returns its limit. After calls that reached
+// beginCall records that a Read or Apply begins, and returns its limit. After calls that reached
 // theirs, the limit is longer.
-func (p *part[S, D]) begin(limit time.Duration) time.Duration {
-	p.begun, p.limit = time.Now(), limit<<p.givenUp
+func (p *part[S, D]) beginCall(limit time.Duration) time.Duration {
+	p.begun, p.limit = time.Now(), limit<<p.timeouts
 	return p.limit
 }
 
-// ended records the end of a Read or Apply, and adapts the next limit.
-func (p *part[S, D]) ended(err error) {
+// endCall records the end of a Read or Apply, and adapts the next limit.
+func (p *part[S, D]) endCall(err error) {
 	switch took := time.Since(p.begun); {
 	case err != nil && took >= p.limit:
-		p.givenUp = min(p.givenUp+1, doublings)
-	case err == nil && took < p.limit>>p.givenUp:
-		p.givenUp = 0
+		p.timeouts = min(p.timeouts+1, doublings)
+	case err == nil && took < p.limit>>p.timeouts:
+		p.timeouts = 0
 	}
 }
 
-// accept stores the result of a Read, and counts drift.
-func (p *part[S, D]) accept(r *late.Result[S]) error {
+// readResult stores the result of a Read, and counts drift.
+func (p *part[S, D]) readResult(r *late.Result[S]) error {
 	if r.Err != nil {
 		return p.unanswered(fmt.Errorf("read %s: %w", p.System, r.Err))
 	}
@@ -252,7 +252,7 @@ func (p *part[S, D]) do(ctx context.Context, d D, waitFor string) {
 	}
 	p.applied, p.changes = true, d.Count()
 	wait := patience + time.Duration(p.changes)*perChange
-	r, err := p.task.Do(ctx, wait, p.begin(limits*wait), func(ctx context.Context) (none S, err error) {
+	r, err := p.task.Do(ctx, wait, p.beginCall(limits*wait), func(ctx context.Context) (none S, err error) {
 		begin := time.Now()
 		err = p.target.Apply(ctx, d)
 		if p.pass.took != nil {
@@ -261,10 +261,10 @@ func (p *part[S, D]) do(ctx context.Context, d D, waitFor string) {
 		return none, err
 	})
 	if r == nil {
-		p.flying, p.err = true, err
+		p.unfinished, p.err = true, err
 		return
 	}
-	p.err = p.count(r.Err)
+	p.err = p.applyResult(r.Err)
 }
 
 // failed returns the name of the system if it is not in order in this Run.
@@ -275,8 +275,8 @@ func (p *part[S, D]) failed() string {
 	return ""
 }
 
-// count processes the result of an Apply.
-func (p *part[S, D]) count(err error) error {
+// applyResult processes the result of an Apply.
+func (p *part[S, D]) applyResult(err error) error {
 	if err != nil {
 		err = fmt.Errorf("apply to %s: %w", p.System, err)
 		var waiting *Waiting
@@ -295,9 +295,9 @@ func (p *part[S, D]) count(err error) error {
 
 // finish ends a Run and returns its error.
 func (p *part[S, D]) finish() error {
-	hard := p.err != nil && !p.flying && p.err != p.last && !errors.Is(p.err, ErrWithheld)
-	if m, ok := p.target.(Mute); ok && p.err == nil && p.waits == nil {
-		p.waits = m.Silent()
+	hard := p.err != nil && !p.unfinished && p.err != p.last && !errors.Is(p.err, ErrWithheld)
+	if m, ok := p.target.(Degradable); ok && p.err == nil && p.waits == nil {
+		p.waits = m.Unresponsive()
 	}
 	if p.err == nil {
 		p.err = p.waits
@@ -306,17 +306,17 @@ func (p *part[S, D]) finish() error {
 	switch {
 	case inSync:
 		p.known, p.converged, p.have, p.lastApplied = true, true, p.want, p.want
-		if a, ok := p.target.(Adopter[S]); ok && (p.read || p.applied) {
-			a.Adopt(p.want)
+		if a, ok := p.target.(Sharer[S]); ok && (p.read || p.applied) {
+			a.ShareWanted(p.want)
 		}
 	case p.applied:
 		p.known, p.converged = false, false
 	case hard || p.waits != nil: // a failed Read changes nothing
 		p.known = false
 	}
-	p.paced(hard)
+	p.updateBackoff(hard)
 	var none D
-	p.due = none
+	p.diff = none
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.status.InSync != inSync {
@@ -329,8 +329,9 @@ func (p *part[S, D]) finish() error {
 	return p.err
 }
 
-// paced updates the backoff: the next try is soon after a first failure, then later and later.
-func (p *part[S, D]) paced(hard bool) {
+// updateBackoff updates the backoff: the next try is soon after a first failure, then later and
+// later.
+func (p *part[S, D]) updateBackoff(hard bool) {
 	switch {
 	case hard || p.err != nil && p.err == p.waits:
 		p.backoff.Failed(time.Now())
@@ -344,9 +345,10 @@ func (p *part[S, D]) paced(hard bool) {
 	}
 }
 
-// again returns the time until the part wants another Run; 0 = not before a change signal.
-func (p *part[S, D]) again(now time.Time) time.Duration { return p.backoff.Wait(now) }
+// retryIn returns the time until the part wants another Run; 0 = not before a change signal.
+func (p *part[S, D]) retryIn(now time.Time) time.Duration { return p.backoff.Wait(now) }
 
+// report returns the Status.
 func (p *part[S, D]) report() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -45,21 +45,21 @@ type Pass struct {
 	drift    uint64        // after the last Run
 	drifting retry.Backoff // Runs in a row that found drift
 
-	landed signal.Signal // has a value when a call ended that no Run waits for any more
-	took   func(system string, took time.Duration)
+	ended signal.Signal // has a value when a call ended that no Run waits for any more
+	took  func(system string, took time.Duration)
 }
 
 // system is a part, independent of its types.
 type system interface {
-	look(context.Context, *datapath.State)
+	observe(context.Context, *datapath.State)
 	failed() string
 	finish() error
 	changed() <-chan struct{}
 	reread()
 	retry()
-	again(now time.Time) time.Duration
-	found(context.Context, *datapath.State) error
-	settle(context.Context)
+	retryIn(now time.Time) time.Duration
+	readFor(context.Context, *datapath.State) error
+	drain(context.Context)
 	report() Status
 }
 
@@ -79,7 +79,7 @@ const (
 
 // NewPass returns a Pass that has not read the systems yet.
 func NewPass(t Targets) *Pass {
-	p := &Pass{landed: signal.New(), drifting: retry.Backoff{Min: firstDrift, Max: lastDrift}}
+	p := &Pass{ended: signal.New(), drifting: retry.Backoff{Min: firstDrift, Max: lastDrift}}
 	rows := newPart(p, datapath.NB, t.NB)
 	bridge := newPart(p, datapath.Bridge, t.Bridge)
 	tables := newPart(p, datapath.NFT, t.NFT)
@@ -88,22 +88,22 @@ func NewPass(t Targets) *Pass {
 	redirected := newPart(p, datapath.Redirect, t.Redirect)
 	p.steps = []step{
 		bridge.grow(ports),
-		kernel.grow(ground(kernel)),
+		kernel.grow(prepareForNFT(kernel)),
 		tables.grow(all),
 		redirected.shrink(all),
-		kernel.grow(singles),
+		kernel.grow(hostAddresses),
 		bridge.grow(flows),
 		rows.change(all),
-		confirmed(rows, kernel),
-		kernel.grow(turns(kernel), rows, tables),
-		tracked.shrink(strays(tracked), tables, kernel),
+		waitForOVN(rows, kernel),
+		kernel.grow(switchRoutes(kernel), rows, tables),
+		tracked.shrink(staleConns(tracked), tables, kernel),
 		redirected.grow(all, rows, bridge, kernel),
 
 		bridge.shrink(flows, rows),
 		tables.shrink(all, rows, bridge),
 		kernel.shrink(all, rows, bridge, tables),
 		bridge.shrink(ports, rows, tables, kernel),
-		tracked.shrink(dead(tracked), rows),
+		tracked.shrink(endedConns(tracked), rows),
 	}
 	return p
 }
@@ -131,7 +131,7 @@ func (p *Pass) Observe(f func(system string, took time.Duration)) {
 // Pass keeps want and compares it with later ones: the caller must not change it afterwards.
 func (p *Pass) Run(ctx context.Context, want datapath.State) error {
 	for _, s := range p.systems {
-		s.look(ctx, &want)
+		s.observe(ctx, &want)
 	}
 	for _, s := range p.steps {
 		waitFor := ""
@@ -144,12 +144,12 @@ func (p *Pass) Run(ctx context.Context, want datapath.State) error {
 	for _, s := range p.systems {
 		errs = append(errs, s.finish())
 	}
-	p.calm()
+	p.countDrift()
 	return errors.Join(errs...)
 }
 
-// calm records whether the last Run found drift.
-func (p *Pass) calm() {
+// countDrift records whether the last Run found drift.
+func (p *Pass) countDrift() {
 	drift := uint64(0)
 	for _, s := range p.Status() {
 		drift += s.Drift
@@ -171,7 +171,7 @@ func (p *Pass) calm() {
 // When several Runs in a row find drift (another program wants something else), changes take effect
 // after a pause of up to half a second. wake always takes effect at once.
 func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
-	reasons := []reflect.SelectCase{receive(ctx.Done()), receive(wake), receive(p.landed.C())}
+	reasons := []reflect.SelectCase{receive(ctx.Done()), receive(wake), receive(p.ended.C())}
 	known := len(reasons)
 	for _, s := range p.systems {
 		reasons = append(reasons, receive(s.changed()))
@@ -217,7 +217,7 @@ func read(ctx context.Context, systems []system) (s datapath.State, err error) {
 	errs := make([]error, len(systems))
 	var wg sync.WaitGroup
 	for i, sys := range systems {
-		wg.Go(func() { errs[i] = sys.found(ctx, &s) }) // each writes its own part
+		wg.Go(func() { errs[i] = sys.readFor(ctx, &s) }) // each writes its own part
 	}
 	wg.Wait()
 	return s, errors.Join(errs...)
@@ -235,7 +235,7 @@ func (p *Pass) Reread() {
 func (p *Pass) Again() (again time.Duration) {
 	now := time.Now()
 	for _, s := range p.systems {
-		again = retry.Sooner(again, s.again(now))
+		again = retry.Sooner(again, s.retryIn(now))
 	}
 	return again
 }
@@ -251,7 +251,7 @@ func (p *Pass) Retry() {
 // Finish waits until all calls that no Run waited for have ended, or ctx ends.
 func (p *Pass) Finish(ctx context.Context) {
 	for _, s := range p.systems {
-		s.settle(ctx)
+		s.drain(ctx)
 	}
 }
 

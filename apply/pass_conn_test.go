@@ -21,7 +21,7 @@ func TestForgetsAtOnce(t *testing.T) {
 			for a, e := range s.Egress {
 				out.Egress[a] = e
 			}
-			for _, a := range d.Left {
+			for _, a := range d.LeftEgress {
 				delete(out.Egress, a)
 			}
 			return out

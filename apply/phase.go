@@ -30,30 +30,30 @@ func flows(d flow.Delta, _ flow.State) flow.Delta {
 // kernelPart is the host's part.
 type kernelPart = part[host.State, host.Delta]
 
-// ground selects the host changes that nft rules depend on.
-func ground(p *kernelPart) func(host.Delta, host.State) host.Delta {
+// prepareForNFT selects the host changes that nft rules depend on.
+func prepareForNFT(p *kernelPart) func(host.Delta, host.State) host.Delta {
 	return func(d host.Delta, want host.State) host.Delta {
-		d.Addresses.Add = addresses(d, want, false)
-		d.Routes.Add, d.Routes.Change = added(p, d, false), turned(p, d, false)
+		d.Addresses.Add = newAddresses(d, want, false)
+		d.Routes.Add, d.Routes.Change = newRoutes(p, d, false), changedRoutes(p, d, false)
 		return d
 	}
 }
 
-// turns selects routes that change to the pod network, or to another service engine. What serves
-// these packets must exist first, and nft must admit the replies. A route that changes away from
-// the management port belongs to ground: its new target existed before.
-func turns(p *kernelPart) func(host.Delta, host.State) host.Delta {
+// switchRoutes selects routes that change to the pod network, or to another service engine. What
+// serves these packets must exist first, and nft must admit the replies. A route that changes away
+// from the management port belongs to prepareForNFT: its new target existed before.
+func switchRoutes(p *kernelPart) func(host.Delta, host.State) host.Delta {
 	return func(d host.Delta, _ host.State) (t host.Delta) {
-		t.Routes.Add, t.Routes.Change = added(p, d, true), turned(p, d, true)
+		t.Routes.Add, t.Routes.Change = newRoutes(p, d, true), changedRoutes(p, d, true)
 		return t
 	}
 }
 
-// added selects new routes. Those with a next hop behind the host's port of the service bridge come
-// after the routes that change to this link: the kernel rejects them while it has the next hop on
-// the previous link.
-func added(p *kernelPart, d host.Delta, late bool) map[host.RouteKey]host.Route {
-	wait := len(turned(p, d, true)) > 0
+// newRoutes selects new routes. Those with a next hop behind the host's port of the service bridge
+// come after the routes that change to this link: the kernel rejects them while it has the next hop
+// on the previous link.
+func newRoutes(p *kernelPart, d host.Delta, late bool) map[host.RouteKey]host.Route {
+	wait := len(changedRoutes(p, d, true)) > 0
 	some := maps.Clone(d.Routes.Add)
 	maps.DeleteFunc(some, func(_ host.RouteKey, r host.Route) bool {
 		return (wait && r.Link == claims.ServiceHost && r.Via.IsValid()) != late
@@ -61,7 +61,7 @@ func added(p *kernelPart, d host.Delta, late bool) map[host.RouteKey]host.Route 
 	return some
 }
 
-func turned(p *kernelPart, d host.Delta, late bool) (some map[host.RouteKey]host.Route) {
+func changedRoutes(p *kernelPart, d host.Delta, late bool) (some map[host.RouteKey]host.Route) {
 	for k, r := range d.Routes.Change {
 		if (r.Link == claims.ManagementPort || r.Link == claims.ServiceHost ||
 			p.have.Routes[k].Link == claims.ServiceHost) != late {
@@ -75,16 +75,16 @@ func turned(p *kernelPart, d host.Delta, late bool) (some map[host.RouteKey]host
 	return some
 }
 
-// singles selects addresses that need nft rules first: egress addresses, which have a
+// hostAddresses selects addresses that need nft rules first: egress addresses, which have a
 // single-address prefix. A node receives packets to such an address as soon as it has it. Without
 // the rules it would refuse replies that it must forward to another node. An address that is the
-// source of a route belongs to ground: the kernel rejects the route without it.
-func singles(d host.Delta, want host.State) (s host.Delta) {
-	s.Addresses.Add = addresses(d, want, true)
+// source of a route belongs to prepareForNFT: the kernel rejects the route without it.
+func hostAddresses(d host.Delta, want host.State) (s host.Delta) {
+	s.Addresses.Add = newAddresses(d, want, true)
 	return s
 }
 
-func addresses(d host.Delta, want host.State, single bool) (some map[host.AddressKey]host.Address) {
+func newAddresses(d host.Delta, want host.State, single bool) (some map[host.AddressKey]host.Address) {
 	if len(d.Addresses.Add) == 0 { // the common case
 		return nil
 	}
@@ -101,30 +101,32 @@ func addresses(d host.Delta, want host.State, single bool) (some map[host.Addres
 	return some
 }
 
-// dead selects connections to end, including those that this Run did not read.
-func dead(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Delta {
+// endedConns selects connections to end, including those that this Run did not read.
+func endedConns(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Delta {
 	return func(d conn.Delta, want conn.State) conn.Delta {
 		if !p.read {
-			d = d.Since(p.have, want)
+			d = d.AddRevived(p.have, want)
 		}
-		return d.End(p.lastApplied, want).Leave(p.lastApplied, want)
+		return d.AddEnded(p.lastApplied, want).AddLeftEgress(p.lastApplied, want)
 	}
 }
 
-// strays selects connections that still use a previous path.
-func strays(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Delta {
-	return func(_ conn.Delta, want conn.State) conn.Delta { return conn.Delta{}.Turn(p.lastApplied, want) }
+// staleConns selects connections that still use a previous path.
+func staleConns(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Delta {
+	return func(_ conn.Delta, want conn.State) conn.Delta {
+		return conn.Delta{}.AddWrongSource(p.lastApplied, want)
+	}
 }
 
-// confirmed is the step before routes change to the pod network: it waits until OVN's changes are
+// waitForOVN is the step before routes change to the pod network: it waits until OVN's changes are
 // in the switch. If OVN takes longer than the limit, the routes change anyway.
-func confirmed(rows *part[nb.State, nb.Delta], kernel *kernelPart) step {
+func waitForOVN(rows *part[nb.State, nb.Delta], kernel *kernelPart) step {
 	return step{after: []system{rows}, do: func(ctx context.Context, waitFor string) {
 		s, ok := rows.target.(Syncer)
-		if !ok || waitFor != "" || kernel.err != nil || turns(kernel)(kernel.due, kernel.want).Empty() {
+		if !ok || waitFor != "" || kernel.err != nil || switchRoutes(kernel)(kernel.diff, kernel.want).Empty() {
 			return
 		}
-		ctx, cancel := context.WithTimeout(ctx, confirming)
+		ctx, cancel := context.WithTimeout(ctx, ovnLimit)
 		defer cancel()
 		_ = s.Sync(ctx)
 	}}

@@ -23,7 +23,7 @@ type State struct {
 	Host   host.State
 	Conn   conn.State
 
-	Redirect redirect.State
+	Redirect redirect.State // external clients, around the host's IP stack
 }
 
 // Part describes one part of a State.
@@ -32,8 +32,8 @@ type Part[S any, D interface{ Empty() bool }] struct {
 	In     func(*State) *S
 	Diff   func(want, have S) D
 
-	maps []statemap.Map[S, D]
-	// merge and replace are for what maps does not describe; nil: nothing.
+	maps []statemap.Map[S, D] // its maps, for Merge and Replace
+	// merge and replace are for what maps does not describe; nil: there is nothing else.
 	merge   func(c *statemap.Conflicts, out *S, list []*S)
 	replace func(s, gone, come *S) bool
 

@@ -146,6 +146,7 @@ func (d decoder) entries(m reflect.Value) error {
 	return d.list(func() error { return entry("") })
 }
 
+// ownKey returns the key that a value contains.
 func ownKey(v reflect.Value, key reflect.Type) reflect.Value {
 	switch x := v.Interface().(type) {
 	case nb.Row:
@@ -170,8 +171,10 @@ func (d decoder) object(member func(name string) error) error {
 	})
 }
 
+// list decodes a list: item decodes the next value.
 func (d decoder) list(item func() error) error { return d.between('[', ']', item) }
 
+// between decodes what is between two brackets: item decodes the next value.
 func (d decoder) between(start, end json.Delim, item func() error) error {
 	if t, err := d.json.Token(); err != nil {
 		return err

@@ -1,8 +1,7 @@
 // Package delta computes the difference of two maps: what to add, change and delete to turn one
 // into the other.
 //
-// Four parts of a datapath.State are maps (nb, flow, host) or trees of maps (nft); this package
-// compares all of them.
+// The parts of a datapath.State are maps or trees of maps.
 package delta
 
 import (
@@ -59,11 +58,6 @@ func (d *Delta[K, V]) compare(want, have map[K]V, equal func(want, have V) bool)
 // and some have an element for each Service.
 func Same[M ~map[K]V, K comparable, V any](a, b M) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
-}
-
-// OfComparable compares maps whose values can be compared with ==.
-func OfComparable[M ~map[K]V, K, V comparable](want, have M) Delta[K, V] {
-	return Of(want, have, func(a, b V) bool { return a == b })
 }
 
 // Empty reports whether there is nothing to do.

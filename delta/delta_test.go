@@ -8,11 +8,15 @@ import (
 	"pgregory.net/rapid"
 )
 
+func ofComparable[M ~map[K]V, K, V comparable](want, have M) Delta[K, V] {
+	return Of(want, have, func(a, b V) bool { return a == b })
+}
+
 func TestOfTurnsHaveIntoWant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := rapid.MapOf(rapid.IntRange(0, 20), rapid.IntRange(0, 3))
 		want, have := m.Draw(t, "want"), m.Draw(t, "have")
-		d := OfComparable(want, have)
+		d := ofComparable(want, have)
 		if got := d.ApplyTo(have); !maps.Equal(got, want) {
 			t.Fatalf("%v of %v gives %v, want %v", d, have, got, want)
 		}
@@ -40,7 +44,7 @@ func TestOfTurnsHaveIntoWant(t *testing.T) {
 
 func TestEmptyDeltaHasNilMaps(t *testing.T) {
 	m := map[string]int{"a": 1, "b": 2}
-	if d := OfComparable(m, maps.Clone(m)); d.Add != nil || d.Change != nil || d.Delete != nil || !d.Empty() {
+	if d := ofComparable(m, maps.Clone(m)); d.Add != nil || d.Change != nil || d.Delete != nil || !d.Empty() {
 		t.Fatalf("equal maps differ: %v", d)
 	}
 }
@@ -60,8 +64,8 @@ func TestMapIsAMap(t *testing.T) {
 		plain, wanted := m.Draw(t, "have"), m.Draw(t, "want")
 		have, before := MapOf(plain), maps.Clone(plain)
 		d := OfMaps(MapOf(wanted), have, func(a, b int) bool { return a == b })
-		if !reflect.DeepEqual(d, OfComparable(wanted, plain)) {
-			t.Fatalf("%v, not %v", d, OfComparable(wanted, plain))
+		if !reflect.DeepEqual(d, ofComparable(wanted, plain)) {
+			t.Fatalf("%v, not %v", d, ofComparable(wanted, plain))
 		}
 		got := d.ApplyToMap(have)
 		if !reflect.DeepEqual(got, MapOf(wanted)) || !maps.Equal(maps.Collect(got.All()), wanted) ||

@@ -32,12 +32,12 @@ func MapOf[K comparable, V any](entries map[K]V) (m Map[K, V]) {
 	return m
 }
 
-// Combine returns a Map of the results of make, which gets each part of other Maps with the same
+// Combine returns a Map of the results of combine, which gets each part of other Maps with the same
 // keys. The result may share parts with them.
-func Combine[K comparable, V any](make func(part func(Map[K, V]) map[K]V) map[K]V) (m Map[K, V]) {
+func Combine[K comparable, V any](combine func(part func(Map[K, V]) map[K]V) map[K]V) (m Map[K, V]) {
 	for i := range parts {
-		if entries := make(func(of Map[K, V]) map[K]V { return of.part(i) }); len(entries) > 0 {
-			m.own()[i] = entries
+		if entries := combine(func(of Map[K, V]) map[K]V { return of.part(i) }); len(entries) > 0 {
+			m.writable()[i] = entries
 		}
 	}
 	return m
@@ -89,7 +89,7 @@ func (m Map[K, V]) Len() (n int) {
 }
 
 // Put adds an entry, or replaces one.
-func (m *Map[K, V]) Put(k K, v V) { put(&m.own()[partOf(k)], k, v) }
+func (m *Map[K, V]) Put(k K, v V) { put(&m.writable()[partOf(k)], k, v) }
 
 // Insert adds the entries of another Map.
 func (m *Map[K, V]) Insert(entries iter.Seq2[K, V]) {
@@ -140,7 +140,8 @@ func (m Map[K, V]) part(i int) map[K]V {
 	return m.parts[i]
 }
 
-func (m *Map[K, V]) own() *[parts]map[K]V {
+// writable returns the parts, which it makes for an empty Map.
+func (m *Map[K, V]) writable() *[parts]map[K]V {
 	if m.parts == nil {
 		m.parts = new([parts]map[K]V)
 	}

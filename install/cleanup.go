@@ -68,7 +68,7 @@ func Cleanup(ctx context.Context, c config.Config, what Remains, out io.Writer, 
 	k.try("CNI plugin and configuration", Uninstall(what.Installation))
 	k.try("eBPF programs", k.programs(ctx))
 	k.switches(ctx)
-	k.try("sysctls", kernel.GiveBack(targets.FormerSysctls(c)))
+	k.try("sysctls", kernel.RestoreSysctls(targets.FormerSysctls(c)))
 	k.kernel(ctx)
 	k.files(what)
 	if err := errors.Join(k.errs...); err != nil {
@@ -140,7 +140,7 @@ func (k *cleaning) switches(ctx context.Context) {
 		k.try("flows, ports and settings of Open vSwitch", err)
 	}
 	// Sysctls come first: the nft rules, removed next, make some of them safe.
-	k.try("sysctls", kernel.GiveBack(targets.FormerSysctls(k.config)))
+	k.try("sysctls", kernel.RestoreSysctls(targets.FormerSysctls(k.config)))
 	have, err := t.NFT.Read(soon)
 	if err == nil {
 		err = t.NFT.Apply(soon, nft.Diff(nft.State{}, have))

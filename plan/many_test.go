@@ -7,6 +7,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/datapath/nb"
 	"hairpin/plan"
 )
 
@@ -48,7 +49,7 @@ func TestManyNodes(t *testing.T) {
 		t.Errorf("%d nodes have %d keys, %d MACs, %d flows", len(ids), len(keys)-1, len(macs)-1, flows)
 	}
 	for k, row := range state.NB {
-		if row.Why() != (cluster.Owner{Kind: "Node", Name: "node-a"}) {
+		if nb.OwnerOf(row) != (cluster.Owner{Kind: "Node", Name: "node-a"}) {
 			t.Errorf("OVN has %s of another node", k)
 		}
 	}

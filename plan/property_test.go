@@ -285,7 +285,7 @@ func TestRefusalsArePlannedAlone(t *testing.T) {
 		var changed []string
 		for k, r := range next.NB {
 			if first.NB[k] != r {
-				changed = append(changed, r.Why().Name)
+				changed = append(changed, nb.OwnerOf(r).Name)
 			}
 		}
 		slices.Sort(changed)

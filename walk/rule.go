@@ -91,7 +91,7 @@ func ruleText(x any) string {
 	case connected:
 		return fmt.Sprintf("%s == %s, outport = %q", dstField(x.network.Addr()), x.network.Masked(), x.port.row.Name)
 	case nb.Row:
-		return strings.TrimSuffix(nb.Line(x), " # "+x.Why().String())
+		return strings.TrimSuffix(nb.Line(x), " # "+nb.OwnerOf(x).String())
 	case unSNAT:
 		if x.port != "" {
 			return fmt.Sprintf("inport == %q && %s == %s, ct_snat", x.port, dstField(x.dst), x.dst)

@@ -116,13 +116,13 @@ func (l laws[S, D]) reach(t tb, target apply.Target[S, D], want S) {
 		t.Fatalf("Apply: %v\nwant\n%s\nhave\n%s", err, l.Print(want), l.Print(have))
 	}
 	l.is(t, target, want)
-	l.adopt(target, want)
+	l.share(target, want)
 }
 
-// adopt does what a Pass does after a Run that left no difference.
-func (l laws[S, D]) adopt(target apply.Target[S, D], want S) {
-	if a, ok := target.(apply.Adopter[S]); ok {
-		a.Adopt(want)
+// share does what a Pass does after a Run that left no difference.
+func (l laws[S, D]) share(target apply.Target[S, D], want S) {
+	if a, ok := target.(apply.Sharer[S]); ok {
+		a.ShareWanted(want)
 	}
 }
 
@@ -202,9 +202,9 @@ func (l laws[S, D]) drift(t *testing.T) {
 				}
 			}
 			t.Logf("noticed after %v", time.Since(begin).Round(time.Millisecond))
-			l.adopt(target, l.Rich) // as by a Run that had read before
+			l.share(target, l.Rich) // as by a Run that had read before
 			if l.Diff(l.Rich, l.read(t, target)).Empty() {
-				t.Error("Adopt hides it")
+				t.Error("ShareWanted hides it")
 			}
 			l.reach(t, target, l.Rich)
 			l.is(t, l.New(t), l.Rich)
@@ -221,7 +221,7 @@ func (l laws[S, D]) quiet(t tb, target apply.Target[S, D]) {
 		select {
 		case <-target.Changed():
 			if time.Now().After(deadline) {
-				t.Fatal("Changed tells of changes for ever")
+				t.Fatal("Changed signals changes for ever")
 			}
 		case <-time.After(100 * time.Millisecond):
 			return

@@ -77,25 +77,25 @@ func (t *Target) Read(context.Context) (conn.State, error) {
 // Apply deletes entries.
 func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
 	// Neither the host nor OVN recreates such an entry: no pod's packets are routed here any more.
-	return errors.Join(end(d.Left, inet, seenAs), endStrays(ctx, d.Strays), t.endUDP(ctx, d))
+	return errors.Join(end(d.LeftEgress, inet, seenAs), endWrongSource(ctx, d.WrongSource), t.endUDP(ctx, d))
 }
 
 // underway is how long a reply to a packet sent on the previous path may take.
 const underway = 250 * time.Millisecond
 
-// endStrays deletes entries in the host's own zone, so that the next packet makes one for its
+// endWrongSource deletes entries in the host's own zone, so that the next packet makes one for its
 // current path. A reply in flight may then make a reversed entry, which the client's packets match:
 // it is deleted, too.
-func endStrays(ctx context.Context, sources map[netip.Prefix]netip.Addr) error {
+func endWrongSource(ctx context.Context, sources map[netip.Prefix]netip.Addr) error {
 	if len(sources) == 0 {
 		return nil
 	}
-	first := endOnce(sources)
+	first := deleteWrongSource(sources)
 	retry.Sleep(ctx, underway)
-	return errors.Join(first, endOnce(sources))
+	return errors.Join(first, deleteWrongSource(sources))
 }
 
-func endOnce(sources map[netip.Prefix]netip.Addr) error {
+func deleteWrongSource(sources map[netip.Prefix]netip.Addr) error {
 	ranges := slices.Collect(maps.Keys(sources))
 	return end(ranges, func(p netip.Prefix) netlink.InetFamily { return inet(p.Addr()) },
 		func(e *entry) (netip.Prefix, bool) {
@@ -113,7 +113,7 @@ func endOnce(sources map[netip.Prefix]netip.Addr) error {
 }
 
 func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
-	if len(d.Dead)+len(d.Back) == 0 {
+	if len(d.Dead)+len(d.Revived) == 0 {
 		return nil
 	}
 	inSwitch := d
@@ -122,7 +122,7 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 		if err != nil {
 			return err
 		}
-		if len(conn.Diff(conn.State{UDP: d.Back}, found).Dead) == 0 {
+		if len(conn.Diff(conn.State{UDP: d.Revived}, found).Dead) == 0 {
 			return t.endInSwitch(ctx, inSwitch)
 		}
 	}
@@ -139,12 +139,12 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 		_ = t.endInSwitch(ctx, conn.Delta{Dead: inSwitch.Dead})
 		t.changed.Notify()
 	})
-	if len(d.Back) > 0 {
+	if len(d.Revived) > 0 {
 		found, err := t.Read(ctx)
 		if err != nil {
 			return err
 		}
-		d.Dead = append(slices.Clone(d.Dead), conn.Diff(conn.State{UDP: d.Back}, found).Dead...)
+		d.Dead = append(slices.Clone(d.Dead), conn.Diff(conn.State{UDP: d.Revived}, found).Dead...)
 	}
 	family := func(a netip.AddrPort) netlink.InetFamily { return inet(a.Addr()) }
 	return errors.Join(end(d.Dead, func(p conn.Pair) netlink.InetFamily { return family(p.VIP) }, pairOf),

@@ -122,7 +122,7 @@ func TestStrays(t *testing.T) {
 			}
 		}
 		late := make(chan error, 1)
-		want := conn.Delta{Strays: map[netip.Prefix]netip.Addr{
+		want := conn.Delta{WrongSource: map[netip.Prefix]netip.Addr{
 			netip.MustParsePrefix("10.96.0.0/16"): netip.MustParseAddr(management),
 		}}
 		go func() { // a reply in flight
@@ -199,7 +199,7 @@ func TestEgress(t *testing.T) {
 		elsewhere := conn.Egress{Elsewhere: true}
 		want := conn.State{Egress: map[netip.Addr]conn.Egress{here: {}, gone: elsewhere, gone6: elsewhere}}
 		d := conn.Diff(want, have)
-		if !reflect.DeepEqual(d, conn.Delta{Left: []netip.Addr{gone, gone6}}) {
+		if !reflect.DeepEqual(d, conn.Delta{LeftEgress: []netip.Addr{gone, gone6}}) {
 			t.Errorf("to do: %+v", d)
 		}
 		if err := target.Apply(t.Context(), d); err != nil {

@@ -26,7 +26,7 @@ func (t *Target) endInSwitch(ctx context.Context, d conn.Delta) error {
 		_, unserved := slices.BinarySearchFunc(d.Unserved, p.VIP, netip.AddrPort.Compare)
 		return unserved
 	})
-	for _, vip := range slices.AppendSeq(slices.Clone(d.Unserved), maps.Keys(d.Back)) {
+	for _, vip := range slices.AppendSeq(slices.Clone(d.Unserved), maps.Keys(d.Revived)) {
 		pairs = append(pairs, conn.Pair{VIP: vip}) // with any endpoint
 	}
 	if t.cfg.Switch == nil || len(pairs) == 0 {

@@ -122,7 +122,7 @@ func (a *applying) links(links map[string]host.Link, d host.Delta) {
 		copy(found[:], l.Attrs().HardwareAddr)
 		if want.MAC != (cluster.MAC{}) && want.MAC != found {
 			a.try(a.t.links.LinkSetHardwareAddr(l, net.HardwareAddr(want.MAC[:])), "%s", what)
-			a.again(name, d)
+			a.restoreNeighbors(name, d)
 		}
 		if want.MTU != 0 && want.MTU != l.Attrs().MTU {
 			a.try(a.t.links.LinkSetMTU(l, want.MTU), "%s", what)
@@ -136,9 +136,9 @@ func (a *applying) links(links map[string]host.Link, d host.Delta) {
 	}
 }
 
-// again restores a link's wanted neighbours: with a new MAC, the kernel deletes even permanent
-// ones.
-func (a *applying) again(link string, d host.Delta) {
+// restoreNeighbors restores a link's wanted neighbours: with a new MAC, the kernel deletes even
+// permanent ones.
+func (a *applying) restoreNeighbors(link string, d host.Delta) {
 	lost := map[host.NeighborKey]host.Neighbor{}
 	for k, n := range a.want.Neighbors {
 		if _, gone := d.Neighbors.Delete[k]; k.Link == link && !gone {
@@ -261,7 +261,7 @@ func (a *applying) neighbors(neighbors map[host.NeighborKey]host.Neighbor) {
 
 // routes adds routes without a next hop first, because the others may need them.
 func (a *applying) routes(d delta.Delta[host.RouteKey, host.Route]) {
-	a.deleteOdd(d.Change)
+	a.deleteOtherForms(d.Change)
 	changes := delta.Delta[host.RouteKey, host.Route]{Add: d.Add, Change: d.Change}.ApplyTo(nil)
 	for _, onLink := range []bool{true, false} {
 		for _, k := range delta.Sorted(changes, host.RouteKey.Compare) {

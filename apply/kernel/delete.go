@@ -42,9 +42,9 @@ func (a *applying) deleteRoutes(routes map[host.RouteKey]host.Route) {
 		func(f foundRoute) { a.delete(unix.RTM_DELROUTE, f.raw, "ip route del "+f.key.Prefix.String()) })
 }
 
-// deleteOdd deletes Hairpin's routes that a new route would not replace: those with another metric
-// or type.
-func (a *applying) deleteOdd(routes map[host.RouteKey]host.Route) {
+// deleteOtherForms deletes Hairpin's routes that a new route would not replace: those with another
+// metric or type.
+func (a *applying) deleteOtherForms(routes map[host.RouteKey]host.Route) {
 	a.eachRoute(routes, func(f foundRoute) {
 		if !f.plain {
 			a.delete(unix.RTM_DELROUTE, f.raw, "ip route del "+f.key.Prefix.String())
@@ -112,6 +112,6 @@ func (a *applying) deleteSysctls(sysctls map[string]host.Sysctl) {
 		return
 	}
 	a.try(inside.Do(a.t.config.NetNS, func() error {
-		return former(a.t.config.Former).giveBack(delta.Keys(sysctls))
+		return former(a.t.config.Former).restore(delta.Keys(sysctls))
 	}), "sysctls")
 }

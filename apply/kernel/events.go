@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
@@ -39,7 +40,7 @@ func (t *Target) relevant(m syscall.NetlinkMessage) bool {
 		return t.relevantLink(m.Data, &want)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		f, err := parseAddress(m.Data)
-		return err != nil || !local(f.prefix.Addr())
+		return err != nil || !kernelMade(f.prefix.Addr())
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		return t.relevantNeighbor(m.Data, &want)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -64,18 +65,16 @@ func (t *Target) relevantLink(raw []byte, want *host.State) bool {
 		if a.Attr.Type == unix.IFLA_IFNAME {
 			name := nl.BytesToString(a.Value)
 			_, wanted := want.Links[name]
-			return wanted || t.matters(int(number(raw[4:]))) || t.named(name, want)
+			return wanted || t.wasRelevant(int(number(raw[4:]))) || t.usesLink(name, want)
 		}
 	}
 	return true
 }
 
-// named reports whether a wanted object is on a link, or the link is Hairpin's.
-func (t *Target) named(name string, want *host.State) bool {
-	for _, l := range t.config.Links {
-		if l == name {
-			return true
-		}
+// usesLink reports whether a wanted object is on a link, or the link is Hairpin's.
+func (t *Target) usesLink(name string, want *host.State) bool {
+	if slices.Contains(t.config.Links, name) {
+		return true
 	}
 	for k := range want.Addresses {
 		if k.Link == name {
@@ -113,14 +112,14 @@ func (t *Target) relevantSysctl(raw []byte) bool {
 	for _, a := range attrs {
 		if a.Attr.Type == netconfaIfindex {
 			i := int(int32(number(a.Value)))
-			return i == allLinks || i == defaultLinks || t.matters(i)
+			return i == allLinks || i == defaultLinks || t.wasRelevant(i)
 		}
 	}
 	return false
 }
 
-// matters reports whether a link was relevant at the last Read.
-func (t *Target) matters(index int) bool {
+// wasRelevant reports whether a link was relevant at the last Read.
+func (t *Target) wasRelevant(index int) bool {
 	m := t.indexes.Load()
 	return m != nil && (*m)[index]
 }

@@ -65,9 +65,9 @@ func (f former) keep(path string) error {
 	return f.store(values)
 }
 
-// giveBack restores sysctls to their former values, and deletes these records. It skips sysctls of
+// restore restores sysctls to their former values, and deletes these records. It skips sysctls of
 // removed links.
-func (f former) giveBack(paths []string) error {
+func (f former) restore(paths []string) error {
 	formerFile.Lock()
 	defer formerFile.Unlock()
 	values := f.load()
@@ -107,15 +107,15 @@ func (f former) forget(gone []string) error {
 	return f.store(values)
 }
 
-// GiveBack restores all changed sysctls to their former values, in the caller's network namespace.
-// file is that of Config.Former.
-func GiveBack(file string) error {
+// RestoreSysctls restores all changed sysctls to their former values, in the caller's network
+// namespace. file is that of Config.Former.
+func RestoreSysctls(file string) error {
 	f := former(file)
 	values := f.load()
 	if len(values) == 0 {
 		return nil
 	}
-	if err := f.giveBack(slices.Sorted(maps.Keys(values))); err != nil {
+	if err := f.restore(slices.Sorted(maps.Keys(values))); err != nil {
 		return err
 	}
 	return os.Remove(file)

@@ -82,7 +82,7 @@ func TestSysctlsGivenBack(t *testing.T) {
 	is("none is wanted", "0 0")
 	reach("both again", "1", "1")
 	is("both again", "1 1")
-	if err := inside.Do(ns, func() error { return kernel.GiveBack(file) }); err != nil {
+	if err := inside.Do(ns, func() error { return kernel.RestoreSysctls(file) }); err != nil {
 		t.Fatal(err)
 	}
 	is("given back", "0 0")

@@ -126,7 +126,7 @@ func (c *Config) ours(link string, a netip.Addr) bool {
 		slices.ContainsFunc(c.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// local reports whether the kernel itself makes such addresses.
-func local(a netip.Addr) bool {
+// kernelMade reports whether the kernel itself makes such addresses.
+func kernelMade(a netip.Addr) bool {
 	return a.IsLinkLocalUnicast() && a.Is6() || a.IsMulticast() || a.IsLoopback()
 }

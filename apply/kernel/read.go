@@ -135,7 +135,7 @@ func (r *reading) addresses() error {
 		return err
 	}
 	for _, f := range list {
-		if local(f.prefix.Addr()) {
+		if kernelMade(f.prefix.Addr()) {
 			continue
 		}
 		name, err := r.name(f.link)
@@ -161,7 +161,7 @@ func (r *reading) neighbors() error {
 		return err
 	}
 	for _, f := range list {
-		if !f.permanent || local(f.ip) {
+		if !f.permanent || kernelMade(f.ip) {
 			continue
 		}
 		name, err := r.name(f.link)

@@ -45,7 +45,7 @@ func (t *Target) watchSysctls(ctx context.Context) {
 			continue // the namespace is gone
 		}
 		if last != nil && !maps.Equal(now, last) {
-			t.notice.Tell()
+			t.notice.Notify()
 		}
 		last = now
 	}

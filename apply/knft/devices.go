@@ -29,10 +29,10 @@ func (t *Target) watchDevices() error {
 	t.devices = &devices{known: map[string]bool{}, waiting: map[string]bool{}}
 	var err error
 	t.links, err = notice.Listen(notice.Config{
-		NetNS: t.config.NetNS, Protocol: unix.NETLINK_ROUTE, Groups: []int{unix.RTNLGRP_LINK}, Lost: t.notice.Tell,
+		NetNS: t.config.NetNS, Protocol: unix.NETLINK_ROUTE, Groups: []int{unix.RTNLGRP_LINK}, Lost: t.notice.Notify,
 		Relevant: func(m syscall.NetlinkMessage) bool {
-			if t.devices.concerned(m) {
-				t.notice.Tell()
+			if t.devices.relevant(m) {
+				t.notice.Notify()
 			}
 			return false
 		},
@@ -40,9 +40,9 @@ func (t *Target) watchDevices() error {
 	return err
 }
 
-// concerned reports whether a message says that the device of a chain was removed, or that one
+// relevant reports whether a message says that the device of a chain was removed, or that one
 // appeared for which a chain waits.
-func (d *devices) concerned(m syscall.NetlinkMessage) bool {
+func (d *devices) relevant(m syscall.NetlinkMessage) bool {
 	if m.Header.Type != unix.RTM_NEWLINK && m.Header.Type != unix.RTM_DELLINK || len(m.Data) < unix.SizeofIfInfomsg {
 		return false
 	}
@@ -61,14 +61,15 @@ func (d *devices) concerned(m syscall.NetlinkMessage) bool {
 	return false
 }
 
-// wait records the devices for which chains were left out.
-func (d *devices) wait(missing map[string]bool) {
+// setWaiting records the devices for which chains were left out.
+func (d *devices) setWaiting(missing map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.waiting = missing
 }
 
-func (d *devices) see(chains map[string]*nft.Chain) {
+// addKnown records the devices of chains.
+func (d *devices) addKnown(chains map[string]*nft.Chain) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range chains {
@@ -105,12 +106,12 @@ func (t *Target) withoutMissing(d nft.Delta) (nft.Delta, []string, error) {
 				missing[c.Device] = true
 			}
 		}
-		t.devices.see(chains)
+		t.devices.addKnown(chains)
 		return out
 	}
 	table.Chains.Add, table.Chains.Change, table.Remake = present(table.Chains.Add), present(table.Chains.Change),
 		present(table.Remake)
-	t.devices.wait(missing)
+	t.devices.setWaiting(missing)
 	tables := maps.Clone(d.Tables)
 	tables[nft.Netdev] = table
 	return nft.Delta{Tables: tables}, delta.Keys(missing), nil

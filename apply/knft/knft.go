@@ -65,7 +65,7 @@ type Target struct {
 	devices *devices
 	links   *notice.Listener // nil when byName
 
-	ahead atomic.Pointer[aheadOf] // for the next Read
+	ahead atomic.Pointer[readAhead] // for the next Read
 
 	mu sync.Mutex // one Apply at a time
 }
@@ -171,8 +171,8 @@ func (t *Target) Close() {
 // that a chain has or waits for.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
-// aheadOf is a State and the generation at which it was read.
-type aheadOf struct {
+// readAhead is a State and the generation at which it was read.
+type readAhead struct {
 	generation uint32
 	tables     nft.State
 }
@@ -186,7 +186,7 @@ func (t *Target) ReadAhead(ctx context.Context) (nft.State, error) {
 	}
 	tables, err := t.read(ctx)
 	if err == nil {
-		t.ahead.Store(&aheadOf{number, tables})
+		t.ahead.Store(&readAhead{number, tables})
 	}
 	return tables, err
 }
@@ -224,7 +224,7 @@ func (t *Target) read(ctx context.Context) (nft.State, error) {
 		out[f] = s[f]
 	}
 	if t.devices != nil && out[nft.Netdev] != nil {
-		t.devices.see(out[nft.Netdev].Chains)
+		t.devices.addKnown(out[nft.Netdev].Chains)
 	}
 	return out, nil
 }
@@ -287,7 +287,7 @@ func (t *Target) commit(ctx context.Context, d nft.Delta) error {
 	}
 	t.config.Log.Debug("nft transaction", "commands", commands, "bytes", bytes, "netlink", elements, "error", err)
 	if foreign := done(); foreign {
-		t.notice.Tell()
+		t.notice.Notify()
 	}
 	return err
 }

@@ -3,6 +3,7 @@
 package late
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -24,21 +25,21 @@ type Result[T any] struct {
 type Task[T any] struct {
 	wake func() // when a call ended after its caller stopped waiting
 
-	mu    sync.Mutex
-	now   *call[T]
-	slow  bool      // the last call exceeded its patience
-	since time.Time // begin of the first call that exceeded its patience, with no success since
-	whom  string    // the last daemon waited for
+	mu     sync.Mutex
+	now    *call[T]
+	slow   bool      // the last call exceeded its patience
+	since  time.Time // begin of the first call that exceeded its patience, with no success since
+	daemon string    // the last daemon waited for
 }
 
 // call is a running call, or one whose result was not taken yet.
 type call[T any] struct {
-	begun    time.Time
-	patience time.Duration
-	whom     atomic.Pointer[string]
-	done     chan struct{}
-	result   Result[T]
-	left     bool // the caller stopped waiting
+	begun     time.Time
+	patience  time.Duration
+	daemon    atomic.Pointer[string]
+	done      chan struct{}
+	result    Result[T]
+	abandoned bool // the caller stopped waiting
 }
 
 // NewTask returns an idle Task. It calls wake, from any goroutine, when there is a result for Take.
@@ -61,7 +62,7 @@ func (t *Task[T]) Do(ctx context.Context, patience, limit time.Duration,
 	}
 	t.mu.Unlock()
 	go func() {
-		ctx, cancel := context.WithTimeout(context.WithValue(ctx, key{}, &c.whom), limit)
+		ctx, cancel := context.WithTimeout(context.WithValue(ctx, key{}, &c.daemon), limit)
 		defer cancel()
 		c.result.Value, c.result.Err = f(ctx)
 		t.end(c)
@@ -79,16 +80,16 @@ func (t *Task[T]) Do(ctx context.Context, patience, limit time.Duration,
 func (t *Task[T]) end(c *call[T]) {
 	t.mu.Lock()
 	t.slow = time.Since(c.begun) > c.patience
-	if p := c.whom.Load(); p != nil {
-		t.whom = *p
+	if p := c.daemon.Load(); p != nil {
+		t.daemon = *p
 	}
 	if c.result.Err == nil || !t.slow {
 		t.since = time.Time{}
 	}
 	close(c.done)
-	left := c.left
+	abandoned := c.abandoned
 	t.mu.Unlock()
-	if left {
+	if abandoned {
 		t.wake()
 	}
 }
@@ -108,7 +109,7 @@ func (t *Task[T]) Take() (*Result[T], error) {
 		return &c.result, nil
 	default:
 	}
-	c.left, t.slow = true, true
+	c.abandoned, t.slow = true, true
 	if t.since.IsZero() {
 		t.since = c.begun
 	}
@@ -127,9 +128,9 @@ func (t *Task[T]) Waits() error {
 }
 
 func (t *Task[T]) waits() error {
-	w := &Waits{For: t.whom, Since: t.since}
+	w := &Waits{For: t.daemon, Since: t.since}
 	if t.now != nil {
-		if p := t.now.whom.Load(); p != nil {
+		if p := t.now.daemon.Load(); p != nil {
 			w.For = *p
 		}
 		if t.since.IsZero() {
@@ -168,18 +169,14 @@ type Waits struct {
 
 // Error names the daemon and the time.
 func (w *Waits) Error() string {
-	for_ := w.For
-	if for_ == "" {
-		for_ = "an answer"
-	}
-	return fmt.Sprintf("waits for %s since %s", for_, w.Since.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("waits for %s since %s", cmp.Or(w.For, "an answer"), w.Since.UTC().Format(time.RFC3339))
 }
 
 type key struct{}
 
 // For records which daemon the function of a Task waits for next. It ignores other contexts.
-func For(ctx context.Context, whom string) {
+func For(ctx context.Context, daemon string) {
 	if p, ok := ctx.Value(key{}).(*atomic.Pointer[string]); ok {
-		p.Store(&whom)
+		p.Store(&daemon)
 	}
 }

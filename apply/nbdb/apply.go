@@ -24,7 +24,7 @@ func (c change) owner() cluster.Owner {
 	if c.row == nil {
 		return cluster.Owner{}
 	}
-	return c.row.Why()
+	return nb.OwnerOf(c.row)
 }
 
 // applyWait limits an Apply whose database becomes unreachable meanwhile.
@@ -60,7 +60,7 @@ func (t *Target) Apply(ctx context.Context, d nb.Delta) error {
 	if len(leave) == 0 || rowsErr != nil {
 		return errors.Join(err, rowsErr)
 	}
-	if e := t.forgotten(ctx); e != nil {
+	if e := t.waitForNorthd(ctx); e != nil {
 		return errors.Join(err, e)
 	}
 	leaveErr := t.commit(ctx, t.sb, leave, &budget)
@@ -131,7 +131,7 @@ func (t *Target) commit(ctx context.Context, client *ovsdb.Client, changes []cha
 				t.commit(ctx, client, changes[half:], budget))
 		}
 	}
-	t.follow(changes)
+	t.updateModel(changes)
 	return errors.Join(bad...)
 }
 
@@ -141,9 +141,9 @@ func refused(err error) bool {
 	return errors.As(err, &e) && (e.Reason == ovsdb.ConstraintViolation || e.Reason == ovsdb.ReferentialViolation)
 }
 
-// follow updates the model after a transaction, and keeps the wanted rows' pointers for the rows
-// written. It signals a change if other rows changed, too.
-func (t *Target) follow(changes []change) {
+// updateModel updates the model after a transaction, and keeps the wanted rows' pointers for the
+// rows written. It signals a change if other rows changed, too.
+func (t *Target) updateModel(changes []change) {
 	wanted := make(map[nb.Key]nb.Row, len(changes)) // nil: deleted
 	for _, c := range changes {
 		wanted[c.key] = c.row
@@ -159,8 +159,8 @@ func (t *Target) follow(changes []change) {
 	}
 }
 
-// forgotten waits until ovn-northd has processed the Northbound database.
-func (t *Target) forgotten(ctx context.Context) error {
+// waitForNorthd waits until ovn-northd has processed the Northbound database.
+func (t *Target) waitForNorthd(ctx context.Context) error {
 	late.For(ctx, "ovn-northd")
 	defer late.For(ctx, server)
 	ctx, cancel := context.WithTimeout(ctx, sbWait)

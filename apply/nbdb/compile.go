@@ -104,22 +104,22 @@ func (c *compiler) write(ch change) error {
 			c.delete(ch.key, it.id)
 		}
 	}
-	if err := c.refer(t, ch.row, id, have); err != nil {
+	if err := c.addReferences(t, ch.row, id, have); err != nil {
 		return err
 	}
 	c.save(t, ch.row, t.layout.New(id), have)
 	return nil
 }
 
-// refer adds the row to the columns of other rows that must refer to it.
-func (c *compiler) refer(t *table, row nb.Row, id ovsdb.UUID, have ovsdb.Record) error {
+// addReferences adds the row to the columns of other rows that must refer to it.
+func (c *compiler) addReferences(t *table, row nb.Row, id ovsdb.UUID, have ovsdb.Record) error {
 	if p := t.parent; p.name != nil {
-		if err := c.place(id, p.table, *p.name(row), p.column); err != nil {
+		if err := c.setParent(id, p.table, *p.name(row), p.column); err != nil {
 			return err
 		}
 	}
 	if t.others.names != nil {
-		return c.join(t, id, t.others.names(row), c.m.othersOf(t, have))
+		return c.setReferences(t, id, t.others.names(row), c.m.othersOf(t, have))
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (c *compiler) save(t *table, row nb.Row, want, have ovsdb.Record) {
 	if t.indexed {
 		c.indexOwner(row)
 	} else {
-		*t.at(want, idsColumn).(*map[string]string) = owned(row.Why())
+		*t.at(want, idsColumn).(*map[string]string) = owned(nb.OwnerOf(row))
 	}
 	if !have.There() {
 		c.ops = append(c.ops, ovsdb.Insert(want))
@@ -151,7 +151,7 @@ func (c *compiler) save(t *table, row nb.Row, want, have ovsdb.Record) {
 		e.column(t.part.column, slices.Equal(parts, t.refs(have, t.part.column)))
 	}
 	if !t.indexed {
-		e.owner(row.Why(), t.ids(have))
+		e.owner(nb.OwnerOf(row), t.ids(have))
 	}
 	c.ops = append(c.ops, e.ops(want, want.UUID())...)
 }
@@ -170,8 +170,8 @@ func (c *compiler) find(t nb.Table, name string) (ovsdb.UUID, error) {
 	return "", fmt.Errorf("there is no %s", key)
 }
 
-// place adds a row to a column of its parent, and removes it from that of another.
-func (c *compiler) place(id ovsdb.UUID, parent nb.Table, name, column string) error {
+// setParent adds a row to a column of its parent, and removes it from that of another.
+func (c *compiler) setParent(id ovsdb.UUID, parent nb.Table, name, column string) error {
 	want, err := c.find(parent, name)
 	if err != nil {
 		return err
@@ -189,8 +189,8 @@ func (c *compiler) place(id ovsdb.UUID, parent nb.Table, name, column string) er
 	return nil
 }
 
-// join makes a row refer to exactly those other rows.
-func (c *compiler) join(t *table, id ovsdb.UUID, names []string, have []ovsdb.UUID) error {
+// setReferences makes a row refer to exactly those other rows.
+func (c *compiler) setReferences(t *table, id ovsdb.UUID, names []string, have []ovsdb.UUID) error {
 	var want []ovsdb.UUID
 	for _, name := range names {
 		other, err := c.find(t.others.table, name)
@@ -288,7 +288,7 @@ func (c *compiler) ownerIndex() {
 
 // indexOwner sets the owner of a row without external_ids.
 func (c *compiler) indexOwner(r nb.Row) {
-	key, owner := ownerKey(r.Key()), r.Why().String()
+	key, owner := ownerKey(r.Key()), nb.OwnerOf(r).String()
 	if have, there := c.m.owners()[key]; there && have == owner {
 		return
 	}

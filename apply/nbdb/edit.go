@@ -75,13 +75,15 @@ func (e *edit) keys(column string, want, have map[string]string, mine func(strin
 
 // owner sets the owner in external_ids.
 func (e *edit) owner(o cluster.Owner, have map[string]string) {
-	e.keys("external_ids", owned(o), have, func(k string) bool { return k == claims.KeyOwner })
+	e.keys(idsColumn, owned(o), have, isOwnerKey)
 }
 
 // disown removes the owner from external_ids.
 func (e *edit) disown(have map[string]string) {
-	e.keys("external_ids", nil, have, func(k string) bool { return k == claims.KeyOwner })
+	e.keys(idsColumn, nil, have, isOwnerKey)
 }
+
+func isOwnerKey(k string) bool { return k == claims.KeyOwner }
 
 // ops returns the operations of the edit; row has the new values of whole columns.
 func (e *edit) ops(row ovsdb.Row, id ovsdb.UUID) []ovsdb.Op {

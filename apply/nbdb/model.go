@@ -83,7 +83,7 @@ func (m *model) update(northbound, southbound ovsdb.View) []nb.Key {
 	for _, c := range changes {
 		for _, id := range slices.Concat(c.Changed, c.Deleted) {
 			m.dirty[id] = c.Table
-			m.relate(c.Table, id, oldNB, oldSB)
+			m.updateRelations(c.Table, id, oldNB, oldSB)
 		}
 	}
 	var touched []nb.Key
@@ -108,7 +108,7 @@ func (m *model) fill(changes []ovsdb.Change) {
 	m.dirty = nil
 	for _, c := range changes {
 		for _, id := range c.Changed {
-			m.relate(c.Table, id, ovsdb.View{}, ovsdb.View{})
+			m.updateRelations(c.Table, id, ovsdb.View{}, ovsdb.View{})
 		}
 	}
 	m.dirty = map[ovsdb.UUID]string{}
@@ -134,8 +134,9 @@ func (m *model) mark(id ovsdb.UUID, table string) {
 	}
 }
 
-// relate updates parents and groups after a row changed, and marks the rows that depend on it.
-func (m *model) relate(name string, id ovsdb.UUID, oldNB, oldSB ovsdb.View) {
+// updateRelations updates parents and groups after a row changed, and marks the rows that depend on
+// it.
+func (m *model) updateRelations(name string, id ovsdb.UUID, oldNB, oldSB ovsdb.View) {
 	if owner := m.schema.owners[name]; owner != "" { // a row of a part
 		if row, known := m.parents[id]; known {
 			m.mark(row, owner)

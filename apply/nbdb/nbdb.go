@@ -88,14 +88,14 @@ func (t *Target) watch() {
 		case <-t.nb.Changed():
 		case <-t.sb.Changed():
 		}
-		if t.news() {
+		if t.outdated() {
 			t.changed.Notify()
 		}
 	}
 }
 
-// news reports whether the databases differ from the model, which includes finished Applies.
-func (t *Target) news() bool {
+// outdated reports whether the databases differ from the model, which includes finished Applies.
+func (t *Target) outdated() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.model.nb != t.nb.View() || t.model.sb != t.sb.View()
@@ -123,9 +123,9 @@ func (t *Target) Read(ctx context.Context) (nb.State, error) {
 	return t.model.share(), nil
 }
 
-// Adopt records that want equals the real state. Later Reads return want's rows, as long as they
-// are unchanged, so that a comparison compares pointers.
-func (t *Target) Adopt(want nb.State) {
+// ShareWanted records that want equals the real state. Later Reads return want's rows, as long as
+// they are unchanged, so that a comparison compares pointers.
+func (t *Target) ShareWanted(want nb.State) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.model.adopt(want)

@@ -232,7 +232,7 @@ func TestRemovedChassisGoesAfterItsPort(t *testing.T) {
 	reach(t, target, want)
 	sh(t, n, `ovn-nbctl --wait=sb sync; ovn-sbctl --timeout=5 wait-until port_binding tstor-node-b tunnel_key=4`)
 	for k, r := range want {
-		if r.Why().Name == "node-b" {
+		if nb.OwnerOf(r).Name == "node-b" {
 			delete(want, k)
 		}
 	}

@@ -38,14 +38,14 @@ func newSchema() *schema {
 		}
 	}
 	for _, t := range s.tables {
-		t.lay()
+		t.buildLayout()
 	}
 	return s
 }
 
-// lay builds the layout: the columns of the description, the owner's column, and those with
+// buildLayout builds the layout: the columns of the description, the owner's column, and those with
 // references.
-func (t *table) lay() {
+func (t *table) buildLayout() {
 	var list []ovsdb.Column
 	t.places = map[string]int{}
 	add := func(name string, typ reflect.Type) {

@@ -59,8 +59,8 @@ func Listen(c Config) (*Listener, error) {
 // Changed signals that there were relevant messages since the last signal.
 func (l *Listener) Changed() <-chan struct{} { return l.changed.C() }
 
-// Tell makes Changed signal.
-func (l *Listener) Tell() {
+// Notify makes Changed signal.
+func (l *Listener) Notify() {
 	l.changed.Notify()
 }
 
@@ -123,7 +123,7 @@ func (l *Listener) run(f *os.File) {
 		if l.config.Lost != nil {
 			l.config.Lost()
 		}
-		l.Tell()
+		l.Notify()
 	}
 }
 
@@ -137,7 +137,7 @@ func (l *Listener) read(b []byte) {
 		}
 	}
 	if relevant {
-		l.Tell()
+		l.Notify()
 	}
 }
 

@@ -218,9 +218,9 @@ func (t *Target) ask(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// Silent returns a *late.Waits while the database server does not respond. Flows can still be read
-// and changed.
-func (t *Target) Silent() error {
+// Unresponsive returns a *late.Waits while the database server does not respond. Flows can still be
+// read and changed.
+func (t *Target) Unresponsive() error {
 	if w := t.silent.Load(); w != nil {
 		return w
 	}
@@ -268,9 +268,10 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	return s, nil
 }
 
-// Adopt makes later Reads return want's flows and groups where those that were read are equal, so
-// that comparing them takes no time. While a Read runs it does nothing; a later call does it.
-func (t *Target) Adopt(want flow.State) {
+// ShareWanted makes later Reads return want's flows and groups where those that were read are
+// equal, so that comparing them takes no time. While a Read runs it does nothing; a later call does
+// it.
+func (t *Target) ShareWanted(want flow.State) {
 	if t.mu.TryLock() {
 		defer t.mu.Unlock()
 		t.has.adopt(want)

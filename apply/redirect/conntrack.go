@@ -97,11 +97,11 @@ const (
 	tcpACK = 1 << 4
 )
 
-// pastReplies leaves replies to the host if the host or its pods began the connection from a
+// passReplies leaves replies to the host if the host or its pods began the connection from a
 // Service's port. The port is at portDst; in an ICMP error about such a connection, at portSrc of
 // the contained packet. A SYN without ACK begins a connection and needs no lookup. The kernel's
 // lookup does not support SCTP.
-func (c *code) pastReplies(at int16, family int64) {
+func (c *code) passReplies(at int16, family int64) {
 	if c.conntrack == nil {
 		return
 	}

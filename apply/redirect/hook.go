@@ -152,7 +152,7 @@ func (t *Target) find() ([]attached, error) {
 		}
 		for _, id := range ids {
 			a := attached{link: l.Name, index: l.Index, id: id}
-			if ours, err := a.look(); err != nil {
+			if ours, err := a.query(); err != nil {
 				return nil, fmt.Errorf("program %d of %s: %w", id, l.Name, err)
 			} else if ours {
 				list = append(list, a)
@@ -162,8 +162,8 @@ func (t *Target) find() ([]attached, error) {
 	return list, nil
 }
 
-// look queries the kernel about a program, and reports whether it is Hairpin's.
-func (a *attached) look() (ours bool, err error) {
+// query asks the kernel about a program, and reports whether it is Hairpin's.
+func (a *attached) query() (ours bool, err error) {
 	p, err := ebpf.NewProgramFromID(a.id)
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil

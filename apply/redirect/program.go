@@ -302,7 +302,7 @@ func (c *code) service(at int16, family int64) {
 	)
 	c.lookup(claims.MapServices, onKey, labelPass)
 	c.add(asm.LoadMem(asm.R2, asm.R0, 0, asm.Word), asm.StoreMem(asm.RFP, onIndex, asm.R2, asm.Word))
-	c.pastReplies(at, family)
+	c.passReplies(at, family)
 	c.add(asm.Ja.Label(labelFound))
 }
 

@@ -52,11 +52,11 @@ type Target struct {
 	stop   context.CancelFunc
 	tasks  sync.WaitGroup
 
-	mu     sync.Mutex        // one Read or Apply at a time
-	tags   map[string]string // of this version's programs, as the kernel computes them
-	known  atomic.Pointer[[]attached]
-	wanted atomic.Pointer[map[string]bool] // links with wanted programs
-	looked bool                            // all links were searched for programs of a previous run
+	mu       sync.Mutex        // one Read or Apply at a time
+	tags     map[string]string // of this version's programs, as the kernel computes them
+	known    atomic.Pointer[[]attached]
+	wanted   atomic.Pointer[map[string]bool] // links with wanted programs
+	searched bool                            // all links were searched for programs of a previous run
 }
 
 // Supported returns what the kernel lacks for the programs; nil if it supports them.
@@ -141,7 +141,7 @@ func (t *Target) watch(ctx context.Context) {
 		_ = inside.Do(t.config.NetNS, func() error { // without the namespace there is nothing to signal
 			for _, a := range *t.known.Load() {
 				if ids, err := t.hook.programs(a.index); err != nil || !slices.Contains(ids, a.id) {
-					t.notice.Tell()
+					t.notice.Notify()
 				}
 			}
 			return nil
@@ -154,7 +154,7 @@ func (t *Target) watch(ctx context.Context) {
 func (t *Target) Read(ctx context.Context) (s redirect.State, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.looked && len(*t.known.Load())+len(*t.wanted.Load()) == 0 {
+	if t.searched && len(*t.known.Load())+len(*t.wanted.Load()) == 0 {
 		return s, nil // no other program attaches these; a search queries each link, so its cost grows with the pods
 	}
 	err = inside.Do(t.config.NetNS, func() error {
@@ -170,7 +170,7 @@ func (t *Target) read() (redirect.State, error) {
 	if err != nil {
 		return s, err
 	}
-	t.looked = true
+	t.searched = true
 	if t.known.Store(&found); len(found) == 0 {
 		return s, nil
 	}

@@ -61,50 +61,51 @@ type Delta struct {
 	// Unserved are the VIPs of Dead that have no endpoint now: all connections to them must be
 	// deleted. Sorted.
 	Unserved []netip.AddrPort
-	// Back are the VIPs that had no endpoint until now, or were not known, with their wanted
+	// Revived are the VIPs that had no endpoint until now, or were not known, with their wanted
 	// Targets: older connections must be deleted, whatever their endpoint.
-	Back map[netip.AddrPort]Targets
-	Left []netip.Addr // egress addresses whose connections must all be deleted; sorted
-	// Strays are ranges with their source address: UDP connections with another source must be
+	Revived    map[netip.AddrPort]Targets
+	LeftEgress []netip.Addr // egress addresses whose connections must all be deleted; sorted
+	// WrongSource are ranges with their source address: UDP connections with another source must be
 	// deleted.
-	Strays map[netip.Prefix]netip.Addr
+	WrongSource map[netip.Prefix]netip.Addr
 }
 
-// Turn adds to Strays the ranges whose source address changed, or was not known before.
-func (d Delta) Turn(before, want State) Delta {
+// AddWrongSource adds to WrongSource the ranges whose source address changed, or was not known
+// before.
+func (d Delta) AddWrongSource(before, want State) Delta {
 	for p, w := range want.Ways {
 		if before.Ways[p].Source == w.Source {
 			continue
 		}
-		if d.Strays == nil {
-			d.Strays = map[netip.Prefix]netip.Addr{}
+		if d.WrongSource == nil {
+			d.WrongSource = map[netip.Prefix]netip.Addr{}
 		}
-		d.Strays[p] = w.Source
+		d.WrongSource[p] = w.Source
 	}
 	return d
 }
 
-// Leave adds to Left the addresses that are now on another node and were not before, or were not
-// known, and those that this node translated to and no EgressIP has any more. The found State may
-// lack connections that the node made after it was read.
-func (d Delta) Leave(before, want State) Delta {
+// AddLeftEgress adds to LeftEgress the addresses that are now on another node and were not before,
+// or were not known, and those that this node translated to and no EgressIP has any more. The found
+// State may lack connections that the node made after it was read.
+func (d Delta) AddLeftEgress(before, want State) Delta {
 	for a, w := range want.Egress {
-		if b, known := before.Egress[a]; w.Elsewhere && (!known || !b.Elsewhere) && !slices.Contains(d.Left, a) {
-			d.Left = append(d.Left, a)
+		if b, known := before.Egress[a]; w.Elsewhere && (!known || !b.Elsewhere) && !slices.Contains(d.LeftEgress, a) {
+			d.LeftEgress = append(d.LeftEgress, a)
 		}
 	}
 	for a, b := range before.Egress {
 		if _, known := want.Egress[a]; !known && !b.Elsewhere {
-			d.Left = append(d.Left, a)
+			d.LeftEgress = append(d.LeftEgress, a)
 		}
 	}
-	slices.SortFunc(d.Left, netip.Addr.Compare)
+	slices.SortFunc(d.LeftEgress, netip.Addr.Compare)
 	return d
 }
 
-// End adds the translations that are no longer allowed and were allowed before: the found State may
-// lack them.
-func (d Delta) End(before, want State) Delta {
+// AddEnded adds the translations that are no longer allowed and were allowed before: the found
+// State may lack them.
+func (d Delta) AddEnded(before, want State) Delta {
 	ended := Diff(want, before)
 	d.Dead, d.Unserved = slices.Concat(d.Dead, ended.Dead), slices.Concat(d.Unserved, ended.Unserved)
 	d.sort()
@@ -122,10 +123,10 @@ func Diff(want, have State) Delta {
 	var d Delta
 	for a, w := range want.Egress {
 		if h, there := have.Egress[a]; w.Elsewhere && there && !h.Elsewhere {
-			d.Left = append(d.Left, a)
+			d.LeftEgress = append(d.LeftEgress, a)
 		}
 	}
-	slices.SortFunc(d.Left, netip.Addr.Compare)
+	slices.SortFunc(d.LeftEgress, netip.Addr.Compare)
 	if delta.Same(want.UDP, have.UDP) {
 		return d
 	}
@@ -135,7 +136,7 @@ func Diff(want, have State) Delta {
 			continue
 		}
 		if len(h.Live) == 0 && len(w.Live) > 0 {
-			d.back(vip, w)
+			d.revive(vip, w)
 		}
 		gone := len(w.Live) == 0 && len(h.Live) > 0 // no endpoint serves: no intermediate address leads to one
 		// The previously wanted State also has intermediate addresses: they change with a Service's
@@ -148,7 +149,7 @@ func Diff(want, have State) Delta {
 						d.Unserved = append(d.Unserved, vip)
 					}
 				} else if _, known := want.UDP[to]; !known && slices.Contains(w.Steps, to) {
-					d.Dead = append(d.Dead, w.formerly(vip, to, have.UDP[to].Live)...)
+					d.Dead = append(d.Dead, w.staleSteps(vip, to, have.UDP[to].Live)...)
 				}
 			}
 		}
@@ -157,9 +158,9 @@ func Diff(want, have State) Delta {
 	return d
 }
 
-// formerly returns the entries to delete by an intermediate address that new connections do not
+// staleSteps returns the entries to delete by an intermediate address that new connections do not
 // use: only its targets identify it.
-func (t *Targets) formerly(vip, step netip.AddrPort, ends []netip.AddrPort) []Pair {
+func (t *Targets) staleSteps(vip, step netip.AddrPort, ends []netip.AddrPort) []Pair {
 	var dead []Pair
 	for _, end := range ends {
 		if !slices.Contains(t.Live, end) {
@@ -169,25 +170,25 @@ func (t *Targets) formerly(vip, step netip.AddrPort, ends []netip.AddrPort) []Pa
 	return dead
 }
 
-// Since adds to Back the VIPs that are wanted now and were not before: a Service may have existed
-// earlier, with other endpoints.
-func (d Delta) Since(before, want State) Delta {
+// AddRevived adds to Revived the VIPs that are wanted now and were not before: a Service may have
+// existed earlier, with other endpoints.
+func (d Delta) AddRevived(before, want State) Delta {
 	if delta.Same(want.UDP, before.UDP) {
 		return d
 	}
 	for vip, w := range want.UDP {
 		if _, known := before.UDP[vip]; !known {
-			d.back(vip, w)
+			d.revive(vip, w)
 		}
 	}
 	return d
 }
 
-func (d *Delta) back(vip netip.AddrPort, w Targets) {
-	if d.Back == nil {
-		d.Back = map[netip.AddrPort]Targets{}
+func (d *Delta) revive(vip netip.AddrPort, w Targets) {
+	if d.Revived == nil {
+		d.Revived = map[netip.AddrPort]Targets{}
 	}
-	d.Back[vip] = w
+	d.Revived[vip] = w
 }
 
 func (t *Targets) allows(to netip.AddrPort) bool {
@@ -206,7 +207,9 @@ func (d Delta) Grow() Delta { return Delta{} }
 func (d Delta) Shrink() Delta { return d }
 
 // Count returns the number of translations to delete, and of addresses and ranges to examine.
-func (d Delta) Count() int { return len(d.Dead) + len(d.Back) + len(d.Left) + len(d.Strays) }
+func (d Delta) Count() int {
+	return len(d.Dead) + len(d.Revived) + len(d.LeftEgress) + len(d.WrongSource)
+}
 
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }

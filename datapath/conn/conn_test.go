@@ -49,7 +49,7 @@ func TestDiffEgress(t *testing.T) {
 		"nothing is known":      {nil, nil},
 	} {
 		d := conn.Diff(want, conn.State{Egress: c.have})
-		if !slices.Equal(d.Left, c.left) || d.Count() != len(c.left) || !d.Grow().Empty() {
+		if !slices.Equal(d.LeftEgress, c.left) || d.Count() != len(c.left) || !d.Grow().Empty() {
 			t.Errorf("%s: %+v", name, d)
 		}
 	}
@@ -74,8 +74,8 @@ func TestLeave(t *testing.T) {
 		"no EgressIP has it any more": {before: conn.State{Egress: map[netip.Addr]conn.Egress{
 			there: {Elsewhere: true}, removed: {}, other: {Elsewhere: true}}}, left: []netip.Addr{removed}},
 	} {
-		if d := conn.Diff(want, c.found).Leave(c.before, want); !slices.Equal(d.Left, c.left) {
-			t.Errorf("%s: %v", name, d.Left)
+		if d := conn.Diff(want, c.found).AddLeftEgress(c.before, want); !slices.Equal(d.LeftEgress, c.left) {
+			t.Errorf("%s: %v", name, d.LeftEgress)
 		}
 	}
 }
@@ -108,8 +108,8 @@ func TestDiff(t *testing.T) {
 			}
 			dead = append(dead, p.To)
 		}
-		if !slices.Equal(dead, c.dead) || (len(d.Back) == 1) != c.back || d.Empty() != (len(c.dead) == 0 && !c.back) ||
-			!d.Grow().Empty() {
+		if !slices.Equal(dead, c.dead) || (len(d.Revived) == 1) != c.back ||
+			d.Empty() != (len(c.dead) == 0 && !c.back) || !d.Grow().Empty() {
 			t.Errorf("%s: %+v", c.name, d)
 		}
 	}
@@ -164,8 +164,8 @@ func TestTurn(t *testing.T) {
 		before conn.State
 		want   int
 	}{"the agent started": {conn.State{}, 1}, "another way": {ways(was), 1}, "as before": {ways(is), 0}} {
-		d := conn.Delta{}.Turn(c.before, ways(is))
-		if d.Count() != c.want || c.want > 0 && d.Strays[services] != is {
+		d := conn.Delta{}.AddWrongSource(c.before, ways(is))
+		if d.Count() != c.want || c.want > 0 && d.WrongSource[services] != is {
 			t.Errorf("%s: %+v", name, d)
 		}
 	}
@@ -176,12 +176,12 @@ func TestSince(t *testing.T) {
 	at := netip.MustParseAddrPort
 	before := udp{at(port): {Live: list(a)}}.state()
 	want := udp{at(port): {Live: list(a)}, at(vip): {Live: list(b)}, at("10.96.0.11:53"): {}}.state()
-	d := conn.Diff(want, before).Since(before, want)
+	d := conn.Diff(want, before).AddRevived(before, want)
 	back := map[netip.AddrPort]conn.Targets{at(vip): {Live: list(b)}, at("10.96.0.11:53"): {}}
-	if len(d.Dead) != 0 || !reflect.DeepEqual(d.Back, back) {
+	if len(d.Dead) != 0 || !reflect.DeepEqual(d.Revived, back) {
 		t.Errorf("%+v", d)
 	}
-	if !conn.Diff(want, want).Since(want, want).Empty() {
+	if !conn.Diff(want, want).AddRevived(want, want).Empty() {
 		t.Error("what was there is looked at")
 	}
 }
@@ -196,7 +196,7 @@ func TestDiffOfEqual(t *testing.T) {
 		})
 		s := udp(rapid.MapOf(place, targets).Draw(t, "state"))
 		for _, have := range []udp{s, maps.Clone(s)} {
-			if d := conn.Diff(s.state(), have.state()).Since(have.state(), s.state()); !d.Empty() {
+			if d := conn.Diff(s.state(), have.state()).AddRevived(have.state(), s.state()); !d.Empty() {
 				t.Fatalf("%v: %+v", s, d)
 			}
 		}
@@ -209,7 +209,7 @@ func TestUnserved(t *testing.T) {
 	before := udp{at(vip): {Live: list(a, b)}, at(port): {Live: list(a), Steps: list(vip)}}.state()
 	want := udp{at(vip): {}, at(port): {Live: list(b), Steps: list(vip)}}.state()
 	for name, have := range map[string]conn.State{"nothing found": {}, "found": before} {
-		d := conn.Diff(want, have).End(before, want)
+		d := conn.Diff(want, have).AddEnded(before, want)
 		if !slices.Equal(d.Unserved, list(vip)) || len(d.Dead) != 3 || d.Count() != 3 {
 			t.Errorf("%s: %+v", name, d)
 		}
@@ -219,7 +219,7 @@ func TestUnserved(t *testing.T) {
 		!slices.Equal(d.Unserved, list(port)) {
 		t.Errorf("a step stays: %+v", d)
 	}
-	if d := conn.Diff(want, udp{at(port): {Live: list(vip)}}.state()).End(want, want); !d.Empty() {
+	if d := conn.Diff(want, udp{at(port): {Live: list(vip)}}.state()).AddEnded(want, want); !d.Empty() {
 		t.Errorf("nothing changed: %+v", d)
 	}
 }
@@ -232,11 +232,11 @@ func TestEnd(t *testing.T) {
 	want := udp{at(vip): {Live: list(b)}}.state()
 	dead := []conn.Pair{{VIP: at(vip), To: at(a)}}
 	for name, have := range map[string]conn.State{"nothing found": {}, "found": before} {
-		if d := conn.Diff(want, have).End(before, want); !reflect.DeepEqual(d.Dead, dead) {
+		if d := conn.Diff(want, have).AddEnded(before, want); !reflect.DeepEqual(d.Dead, dead) {
 			t.Errorf("%s: %+v", name, d)
 		}
 	}
-	if d := conn.Diff(want, want).End(want, want); !d.Empty() {
+	if d := conn.Diff(want, want).AddEnded(want, want); !d.Empty() {
 		t.Errorf("nothing changed: %+v", d)
 	}
 }

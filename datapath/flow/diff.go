@@ -67,23 +67,16 @@ func samePort(want, have Port) bool {
 
 // Grow returns the part that adds and changes.
 func (d Delta) Grow() Delta {
-	g, _ := d.split()
-	g.NoFlows = d.NoFlows
+	g := statemap.Grow(Maps, &d)
+	g.Bridge, g.TunnelBridge, g.NoFlows = d.Bridge, d.TunnelBridge, d.NoFlows
 	return g
 }
 
 // Shrink returns the part that removes.
 func (d Delta) Shrink() Delta {
-	_, s := d.split()
-	s.Unknown = d.Unknown
+	s := statemap.Shrink(Maps, &d)
+	s.Bridge, s.TunnelBridge, s.Unknown = d.Bridge, d.TunnelBridge, d.Unknown
 	return s
-}
-
-func (d Delta) split() (grow, shrink Delta) {
-	grow = Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge}
-	shrink = grow
-	statemap.Split(Maps, &d, &grow, &shrink)
-	return grow, shrink
 }
 
 // Count returns the number of differences.

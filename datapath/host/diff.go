@@ -56,21 +56,10 @@ func (d Delta) Empty() bool { return d.Count() == 0 }
 func (d Delta) Count() int { return statemap.Count(Maps, &d) }
 
 // Grow returns the part that adds and changes.
-func (d Delta) Grow() Delta {
-	grow, _ := d.split()
-	return grow
-}
+func (d Delta) Grow() Delta { return statemap.Grow(Maps, &d) }
 
 // Shrink returns the part that removes.
-func (d Delta) Shrink() Delta {
-	_, shrink := d.split()
-	return shrink
-}
-
-func (d Delta) split() (grow, shrink Delta) {
-	statemap.Split(Maps, &d, &grow, &shrink)
-	return grow, shrink
-}
+func (d Delta) Shrink() Delta { return statemap.Shrink(Maps, &d) }
 
 // String returns the difference as commands, one per line: additions first, removals last.
 func (d Delta) String() string {

@@ -19,7 +19,6 @@ type Group struct {
 
 // Key is by name.
 func (r *Group) Key() Key              { return Key{TableGroup, r.Name} }
-func (r *Group) Why() cluster.Owner    { return r.Owner }
 func (r *Group) owner() *cluster.Owner { return &r.Owner }
 
 func (r *Group) same(x Row) bool {
@@ -49,7 +48,6 @@ type VIP struct {
 
 // Key is by name.
 func (r *LoadBalancer) Key() Key              { return Key{TableLoadBalancer, r.Name} }
-func (r *LoadBalancer) Why() cluster.Owner    { return r.Owner }
 func (r *LoadBalancer) owner() *cluster.Owner { return &r.Owner }
 
 func (r *LoadBalancer) same(x Row) bool {

@@ -1,7 +1,6 @@
 package nb
 
 import (
-	"hairpin/cluster"
 	"hairpin/datapath/statemap"
 )
 
@@ -13,7 +12,7 @@ var Maps = []statemap.Map[State, Delta]{
 		Values: statemap.Values[Key, Row]{
 			Same:  func(a, b Row) bool { return a == b || SameContent(a, b) },
 			Fits:  Equal,
-			Owner: func(r Row) cluster.Owner { return r.Why() },
+			Owner: OwnerOf,
 			Name:  Key.String,
 		}},
 }

@@ -33,13 +33,14 @@ type Key struct {
 // row. State holds pointers, so an equal pointer is an equal row.
 type Row interface {
 	Key() Key
-	// Why returns the owner of the row.
-	Why() cluster.Owner
 
 	owner() *cluster.Owner
 	same(Row) bool  // SameContent
 	print(*printer) // Line, without the owner
 }
+
+// OwnerOf returns the owner of a row.
+func OwnerOf(r Row) cluster.Owner { return *r.owner() }
 
 // SetOwner sets the owner of a new row.
 func SetOwner(r Row, o cluster.Owner) { *r.owner() = o }
@@ -67,7 +68,7 @@ func (k Key) Compare(l Key) int {
 func (k Key) String() string { return fmt.Sprintf("%s %q", k.Table, k.Name) }
 
 // Equal reports whether two rows have the same content, including the owner.
-func Equal(a, b Row) bool { return a == b || a.Why() == b.Why() && a.same(b) }
+func Equal(a, b Row) bool { return a == b || OwnerOf(a) == OwnerOf(b) && a.same(b) }
 
 // SameContent is Equal without the owner. It compares sets of OVN's schema as sets, and a nil map
 // equals an empty one.

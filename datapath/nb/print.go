@@ -38,7 +38,7 @@ func Print(s State) string {
 func Line(r Row) string {
 	var p printer
 	r.print(&p)
-	if owner := r.Why(); owner != (cluster.Owner{}) {
+	if owner := OwnerOf(r); owner != (cluster.Owner{}) {
 		p.b.WriteString(" # " + owner.String())
 	}
 	return p.b.String()

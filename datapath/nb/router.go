@@ -19,7 +19,6 @@ type Router struct {
 
 // Key is by name.
 func (r *Router) Key() Key              { return Key{TableRouter, r.Name} }
-func (r *Router) Why() cluster.Owner    { return r.Owner }
 func (r *Router) owner() *cluster.Owner { return &r.Owner }
 
 func (r *Router) same(x Row) bool {
@@ -46,7 +45,6 @@ type RouterPort struct {
 
 // Key is by name.
 func (r *RouterPort) Key() Key              { return Key{TableRouterPort, r.Name} }
-func (r *RouterPort) Why() cluster.Owner    { return r.Owner }
 func (r *RouterPort) owner() *cluster.Owner { return &r.Owner }
 
 func (r *RouterPort) same(x Row) bool {
@@ -76,7 +74,6 @@ type MACBinding struct {
 
 // Key is by port and address.
 func (r *MACBinding) Key() Key              { return Key{TableMACBinding, r.Port + " " + r.IP.String()} }
-func (r *MACBinding) Why() cluster.Owner    { return r.Owner }
 func (r *MACBinding) owner() *cluster.Owner { return &r.Owner }
 
 func (r *MACBinding) same(x Row) bool {
@@ -110,7 +107,6 @@ func (r *Route) Key() Key {
 	}
 	return Key{TableRoute, r.Router + " " + policy + " " + r.Prefix.String() + " " + r.NextHop.String()}
 }
-func (r *Route) Why() cluster.Owner    { return r.Owner }
 func (r *Route) owner() *cluster.Owner { return &r.Owner }
 
 func (r *Route) same(x Row) bool {
@@ -157,7 +153,6 @@ type Policy struct {
 func (r *Policy) Key() Key {
 	return Key{TablePolicy, fmt.Sprintf("%s %d %s", r.Router, r.Priority, r.Match)}
 }
-func (r *Policy) Why() cluster.Owner    { return r.Owner }
 func (r *Policy) owner() *cluster.Owner { return &r.Owner }
 
 func (r *Policy) same(x Row) bool {
@@ -205,7 +200,6 @@ type NAT struct {
 func (r *NAT) Key() Key {
 	return Key{TableNAT, fmt.Sprintf("%s %s %s %s %s", r.Router, r.Type, r.External, r.Logical, r.Match)}
 }
-func (r *NAT) Why() cluster.Owner    { return r.Owner }
 func (r *NAT) owner() *cluster.Owner { return &r.Owner }
 
 func (r *NAT) same(x Row) bool {

@@ -79,7 +79,6 @@ type Global struct {
 
 // Key returns the only key of the table.
 func (*Global) Key() Key                { return Key{TableGlobal, "."} }
-func (r *Global) Why() cluster.Owner    { return r.Owner }
 func (r *Global) owner() *cluster.Owner { return &r.Owner }
 
 func (r *Global) same(x Row) bool {
@@ -103,7 +102,6 @@ type Chassis struct {
 
 // Key is by name.
 func (r *Chassis) Key() Key              { return Key{TableChassis, r.Name} }
-func (r *Chassis) Why() cluster.Owner    { return r.Owner }
 func (r *Chassis) owner() *cluster.Owner { return &r.Owner }
 
 func (r *Chassis) same(x Row) bool {
@@ -125,7 +123,6 @@ type AddressSet struct {
 
 // Key is by name.
 func (r *AddressSet) Key() Key              { return Key{TableAddressSet, r.Name} }
-func (r *AddressSet) Why() cluster.Owner    { return r.Owner }
 func (r *AddressSet) owner() *cluster.Owner { return &r.Owner }
 
 func (r *AddressSet) same(x Row) bool {
@@ -150,7 +147,6 @@ type Switch struct {
 
 // Key is by name.
 func (r *Switch) Key() Key              { return Key{TableSwitch, r.Name} }
-func (r *Switch) Why() cluster.Owner    { return r.Owner }
 func (r *Switch) owner() *cluster.Owner { return &r.Owner }
 
 func (r *Switch) same(x Row) bool {
@@ -180,7 +176,6 @@ type SwitchPort struct {
 
 // Key is by name.
 func (r *SwitchPort) Key() Key              { return Key{TableSwitchPort, r.Name} }
-func (r *SwitchPort) Why() cluster.Owner    { return r.Owner }
 func (r *SwitchPort) owner() *cluster.Owner { return &r.Owner }
 
 func (r *SwitchPort) same(x Row) bool {
@@ -220,7 +215,6 @@ type QoS struct {
 
 // Key is by switch, priority and match.
 func (r *QoS) Key() Key              { return Key{TableQoS, fmt.Sprintf("%s %d %s", r.Switch, r.Priority, r.Match)} }
-func (r *QoS) Why() cluster.Owner    { return r.Owner }
 func (r *QoS) owner() *cluster.Owner { return &r.Owner }
 
 func (r *QoS) same(x Row) bool {
@@ -252,7 +246,6 @@ type ACL struct {
 
 // Key is by switch, priority and match.
 func (r *ACL) Key() Key              { return Key{TableACL, fmt.Sprintf("%s %d %s", r.Switch, r.Priority, r.Match)} }
-func (r *ACL) Why() cluster.Owner    { return r.Owner }
 func (r *ACL) owner() *cluster.Owner { return &r.Owner }
 
 func (r *ACL) same(x Row) bool {

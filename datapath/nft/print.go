@@ -124,6 +124,9 @@ func ruleWords(t *Table, r *Rule) string {
 	return strings.Join(words, " ")
 }
 
+// RuleText returns one rule of the table in nft's syntax, without its comment.
+func (t *Table) RuleText(r *Rule) string { return ruleWords(t, r) }
+
 // ruleLabel joins owner and comment: "Node/node-a: pods to the host". A comment that could itself
 // be parsed as "owner: text" gets an empty owner in front.
 func ruleLabel(r *Rule) string {

@@ -8,6 +8,7 @@
 package redirect
 
 import (
+	"cmp"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -54,10 +55,7 @@ type Service struct {
 
 // Compare orders Services by address, port and protocol.
 func (s Service) Compare(t Service) int {
-	if c := s.Addr.Compare(t.Addr); c != 0 {
-		return c
-	}
-	return int(s.Protocol) - int(t.Protocol)
+	return cmp.Or(s.Addr.Compare(t.Addr), cmp.Compare(s.Protocol, t.Protocol))
 }
 
 // Delta is the difference between the wanted and the found redirect.
@@ -77,21 +75,10 @@ func (d Delta) Empty() bool { return d.Count() == 0 }
 func (d Delta) Count() int { return statemap.Count(Maps, &d) }
 
 // Grow returns the part that adds and changes.
-func (d Delta) Grow() Delta {
-	grow, _ := d.split()
-	return grow
-}
+func (d Delta) Grow() Delta { return statemap.Grow(Maps, &d) }
 
 // Shrink returns the part that removes.
-func (d Delta) Shrink() Delta {
-	_, shrink := d.split()
-	return shrink
-}
-
-func (d Delta) split() (grow, shrink Delta) {
-	statemap.Split(Maps, &d, &grow, &shrink)
-	return grow, shrink
-}
+func (d Delta) Shrink() Delta { return statemap.Shrink(Maps, &d) }
 
 // Print writes one line per program, similar to tc, and one per element of the map that both
 // programs use.

@@ -33,11 +33,22 @@ func Diff[S, D any](all []Map[S, D], want, have *S) (d D) {
 	return d
 }
 
-// Split adds the parts of d to grow and shrink.
-func Split[S, D any](all []Map[S, D], d, grow, shrink *D) {
+// Grow returns the part of d that adds and changes.
+func Grow[S, D any](all []Map[S, D], d *D) (grow D) {
+	var shrink D
 	for _, f := range all {
-		f.Split(d, grow, shrink)
+		f.Split(d, &grow, &shrink)
 	}
+	return grow
+}
+
+// Shrink returns the part of d that removes.
+func Shrink[S, D any](all []Map[S, D], d *D) (shrink D) {
+	var grow D
+	for _, f := range all {
+		f.Split(d, &grow, &shrink)
+	}
+	return shrink
 }
 
 // Count returns the number of keys that differ.
@@ -134,8 +145,8 @@ func (x *Values[K, V]) addTo(c *Conflicts, out, m map[K]V, wins bool) {
 
 // Plain is an ordinary map.
 type Plain[S, D any, K comparable, V any] struct {
-	In func(*S) *map[K]V
-	Of func(*D) *delta.Delta[K, V] // nil: differences are found in another way
+	In func(*S) *map[K]V           // the map
+	Of func(*D) *delta.Delta[K, V] // its difference; nil: differences are found in another way
 	Values[K, V]
 }
 
@@ -174,7 +185,7 @@ func (f *Plain[S, D, K, V]) Replace(s, gone, come *S) bool {
 // Shared is a map with copies that share unchanged parts.
 type Shared[S, D any, K comparable, V any] struct {
 	In func(*S) *delta.Map[K, V]
-	Of func(*D) *delta.Delta[K, V] // nil: differences are found in another way
+	Of func(*D) *delta.Delta[K, V] // its difference; nil: differences are found in another way
 	Values[K, V]
 }
 
