@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 )
@@ -71,12 +72,17 @@ func parsePrefix(text string) (netip.Prefix, bool) {
 	return p, err == nil && !p.Addr().Is4In6()
 }
 
-// comparePrefix orders prefixes by family, address and length.
-func comparePrefix(a, b netip.Prefix) int {
-	if c := a.Addr().Compare(b.Addr()); c != 0 {
-		return c
-	}
-	return a.Bits() - b.Bits()
+// ComparePrefixes orders prefixes by family, address and length.
+func ComparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits())
+}
+
+// Halves splits a prefix that is not a single address.
+func Halves(p netip.Prefix) (lower, upper netip.Prefix) {
+	bytes := p.Addr().AsSlice()
+	bytes[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+	second, _ := netip.AddrFromSlice(bytes)
+	return netip.PrefixFrom(p.Addr(), p.Bits()+1), netip.PrefixFrom(second, p.Bits()+1)
 }
 
 func ofFamily(list []netip.Addr, family Family) []netip.Addr {

@@ -49,26 +49,6 @@ func FRRConfigurationOwner(o *frrk8s.FRRConfiguration) Owner {
 	return ownerOf("FRRConfiguration", &o.ObjectMeta)
 }
 
-// setLoadBalancing adds or replaces a LoadBalancerPool, a BGPAdvertisement or an FRRConfiguration.
-func (s *Store) setLoadBalancing(obj any) {
-	switch o := obj.(type) {
-	case *v1alpha1.LoadBalancerPool:
-		p, problems := parsePool(o)
-		s.pools.put(p.Owner, []*Pool{p})
-		s.note(p.Owner, problems)
-	case *v1alpha1.BGPAdvertisement:
-		a, problems := parseAdvertisement(o)
-		s.advertisements.put(a.Owner, []*Advertisement{a})
-		s.note(a.Owner, problems)
-	case *frrk8s.FRRConfiguration:
-		var list []*FRRConfiguration
-		if c := parseFRRConfiguration(o); c != nil {
-			list = []*FRRConfiguration{c}
-		}
-		s.frrs.put(FRRConfigurationOwner(o), list)
-	}
-}
-
 func parseAdvertisement(o *v1alpha1.BGPAdvertisement) (*Advertisement, []Problem) {
 	p := objectParser{owner: advertisementOwner(o.Name)}
 	copied := v1alpha1.BGPAdvertisement{}

@@ -300,7 +300,7 @@ func parseNetworks(text json.RawMessage) (blocks []netip.Prefix, err error) {
 		}
 		blocks = append(blocks, block.Masked())
 	}
-	slices.SortFunc(blocks, comparePrefix)
+	slices.SortFunc(blocks, ComparePrefixes)
 	// A prefix comes behind those that contain it.
 	kept := blocks[:0]
 	for _, b := range blocks {

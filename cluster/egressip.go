@@ -123,7 +123,7 @@ func egressIPOwner(name string) Owner  { return Owner{Kind: "EgressIP", Name: na
 
 func parseNamespace(o *corev1.Namespace) (*Namespace, []Problem) {
 	var problems Problems
-	ranges := annotated(&problems, namespaceOwner(o.Name), &o.ObjectMeta, AnnotationExtraRanges, netip.ParsePrefix)
+	ranges := annotationList(&problems, namespaceOwner(o.Name), &o.ObjectMeta, AnnotationExtraRanges, netip.ParsePrefix)
 	return &Namespace{Name: o.Name, Labels: maps.Clone(o.Labels), ExtraRanges: ranges}, problems.List()
 }
 
@@ -204,7 +204,7 @@ func (p *egressIPParser) ranges(field string, texts []string) (list []netip.Pref
 		}
 		list = append(list, c.Masked())
 	}
-	slices.SortFunc(list, comparePrefix)
+	slices.SortFunc(list, ComparePrefixes)
 	return widest(list)
 }
 
@@ -222,4 +222,24 @@ func (p *egressIPParser) assigned(items []v1.EgressIPStatusItem) []Assignment {
 	}
 	slices.SortFunc(list, Assignment.Compare)
 	return slices.CompactFunc(list, func(a, b Assignment) bool { return a.Address == b.Address })
+}
+
+// NodeOf returns the node that has an address of an EgressIP; empty if none has.
+func (e *EgressIP) NodeOf(a netip.Addr) string {
+	for _, x := range e.Assigned {
+		if x.Address == a {
+			return x.Node
+		}
+	}
+	return ""
+}
+
+// CarriedBy reports whether a node must answer for an address: for a moving address, the new node.
+func (e *EgressIP) CarriedBy(node string, a netip.Addr) bool {
+	for _, m := range e.Moving {
+		if m.Address == a {
+			return m.To == node
+		}
+	}
+	return e.NodeOf(a) == node
 }

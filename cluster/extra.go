@@ -20,8 +20,8 @@ const (
 // mostExtra is the largest number of extra addresses of a Pod: each needs flows for port security.
 const mostExtra = 16
 
-// annotated reads the list of an annotation, separated by commas or spaces.
-func annotated[T any](problems *Problems, owner Owner, o *metav1.ObjectMeta, annotation string,
+// annotationList reads the list of an annotation, separated by commas or spaces.
+func annotationList[T any](problems *Problems, owner Owner, o *metav1.ObjectMeta, annotation string,
 	parse func(string) (T, error)) (list []T) {
 	for word := range strings.FieldsFuncSeq(o.Annotations[annotation],
 		func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
@@ -34,9 +34,9 @@ func annotated[T any](problems *Problems, owner Owner, o *metav1.ObjectMeta, ann
 	return list
 }
 
-// extend gives Pods the extra addresses that they request and may have, and adds the reasons for
-// the rejected ones to denied. A Pod that requests none is returned unchanged.
-func (s *Store) extend(pods []*Pod, denied *[]Problem) []*Pod {
+// applyExtra gives Pods the extra addresses that they request and may have, and adds the reasons
+// for the rejected ones to denied. A Pod that requests none is returned unchanged.
+func (s *Store) applyExtra(pods []*Pod, denied *[]Problem) []*Pod {
 	if len(s.asking) == 0 {
 		return pods
 	}
@@ -45,12 +45,12 @@ func (s *Store) extend(pods []*Pod, denied *[]Problem) []*Pod {
 		if len(p.Asks) == 0 {
 			continue
 		}
-		allowed, problems := s.mayHave(p)
+		allowed, problems := s.allowedExtra(p)
 		*denied = append(*denied, problems...)
 		if len(allowed) == 0 {
 			continue
 		}
-		if with := s.extended[p.Owner]; with != nil && with.same(p) && slices.Equal(with.Extra, allowed) {
+		if with := s.extended[p.Owner]; with != nil && with.equalsPlain(p) && slices.Equal(with.Extra, allowed) {
 			out[i] = with
 			continue
 		}
@@ -61,21 +61,21 @@ func (s *Store) extend(pods []*Pod, denied *[]Problem) []*Pod {
 	return out
 }
 
-// quiet forgets the extra addresses of a Pod.
-func (s *Store) quiet(o Owner) {
+// forgetExtra forgets the extra addresses of a Pod.
+func (s *Store) forgetExtra(o Owner) {
 	delete(s.asking, o)
 	delete(s.extended, o)
 }
 
-// same reports whether p, without its extra addresses, equals q.
-func (p *Pod) same(q *Pod) bool {
+// equalsPlain reports whether p, without its extra addresses, equals q.
+func (p *Pod) equalsPlain(q *Pod) bool {
 	without := *p
 	without.Extra = nil
 	return same(&without, q)
 }
 
-// mayHave splits the addresses that a Pod requests into allowed ones and problems.
-func (s *Store) mayHave(p *Pod) (allowed []netip.Addr, problems []Problem) {
+// allowedExtra splits the addresses that a Pod requests into allowed ones and problems.
+func (s *Store) allowedExtra(p *Pod) (allowed []netip.Addr, problems []Problem) {
 	var ranges []netip.Prefix
 	for _, n := range s.namespaces.of[namespaceOwner(p.Owner.Namespace)] {
 		ranges = n.ExtraRanges
@@ -106,6 +106,7 @@ func (s *Store) mayHave(p *Pod) (allowed []netip.Addr, problems []Problem) {
 	return allowed, problems
 }
 
+// onNode reports whether an address is in the range of a node's pods.
 func (s *Store) onNode(node string, a netip.Addr) bool {
 	for _, n := range s.nodes.of[nodeOwner(node)] {
 		if c := n.PodCIDR(FamilyOf(a)); c.IsValid() && c.Contains(a) {

@@ -185,9 +185,9 @@ func (g *guard) admit(f *Frontend, refused *Problems) *Frontend {
 	return &with
 }
 
-// pass drops the endpoints that the guard rejects, and reports the first: a slice has up to a
+// applyGuard drops the endpoints that the guard rejects, and reports the first: a slice has up to a
 // thousand.
-func (x *slice) pass(g *guard) {
+func (x *slice) applyGuard(g *guard) {
 	if x.guard == g.number {
 		return
 	}

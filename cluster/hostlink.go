@@ -153,7 +153,7 @@ func (p *nodeParser) hostLink(field string, j hostLinkJSON) (HostLink, bool) {
 		}
 		l.Routes = append(l.Routes, r)
 	}
-	slices.SortFunc(l.Addresses, comparePrefix)
-	slices.SortStableFunc(l.Routes, func(a, b HostRoute) int { return comparePrefix(a.Prefix, b.Prefix) })
+	slices.SortFunc(l.Addresses, ComparePrefixes)
+	slices.SortStableFunc(l.Routes, func(a, b HostRoute) int { return ComparePrefixes(a.Prefix, b.Prefix) })
 	return l, true
 }

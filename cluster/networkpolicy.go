@@ -1,13 +1,11 @@
 package cluster
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"sort"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -154,7 +152,7 @@ func (p *networkPolicyParser) ipBlock(field string, peer *networkingv1.NetworkPo
 	if !valid {
 		return nil
 	}
-	slices.SortFunc(except, comparePrefix)
+	slices.SortFunc(except, ComparePrefixes)
 	list, fits := subtract(nil, block, except, most)
 	if !fits {
 		p.problem(field+".ipBlock.except", "the ipBlocks of the rule, without their exceptions, are more than %d "+
@@ -174,21 +172,13 @@ func subtract(list []netip.Prefix, block netip.Prefix, except []netip.Prefix, mo
 	case except[0] == block: // the widest of those with the first address comes first
 		return list, true
 	}
-	lower, upper := halves(block)
+	lower, upper := Halves(block)
 	n := sort.Search(len(except), func(i int) bool { return !except[i].Addr().Less(upper.Addr()) })
 	list, fits := subtract(list, lower, except[:n], most)
 	if !fits {
 		return list, false
 	}
 	return subtract(list, upper, except[n:], most)
-}
-
-// halves splits a prefix that is not a single address.
-func halves(p netip.Prefix) (lower, upper netip.Prefix) {
-	bytes := p.Addr().AsSlice()
-	bytes[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
-	second, _ := netip.AddrFromSlice(bytes)
-	return netip.PrefixFrom(p.Addr(), p.Bits()+1), netip.PrefixFrom(second, p.Bits()+1)
 }
 
 // port parses one item of a rule's list of ports. It returns false for an invalid one.
@@ -227,30 +217,4 @@ func (p *networkPolicyParser) port(field string, o *networkingv1.NetworkPolicyPo
 	}
 	port.First, port.Last = uint16(o.Port.IntVal), uint16(last)
 	return port, true
-}
-
-// podPorts returns the named ports of a Pod's containers and sidecars. Of those with the same name
-// and protocol it returns the first, as Kubernetes does.
-func podPorts(spec *corev1.PodSpec) (list []PodPort) {
-	add := func(c *corev1.Container) {
-		for _, p := range c.Ports {
-			protocol, err := parseProtocol(p.Protocol)
-			if err == nil && p.Name != "" && p.ContainerPort > 0 && p.ContainerPort <= 65535 {
-				list = append(list, PodPort{p.Name, protocol, uint16(p.ContainerPort)})
-			}
-		}
-	}
-	for i := range spec.Containers {
-		add(&spec.Containers[i])
-	}
-	for i := range spec.InitContainers {
-		if c := &spec.InitContainers[i]; deref(c.RestartPolicy) == corev1.ContainerRestartPolicyAlways {
-			add(c)
-		}
-	}
-	order := func(a, b PodPort) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol))
-	}
-	slices.SortStableFunc(list, order)
-	return slices.Clip(slices.CompactFunc(list, func(a, b PodPort) bool { return order(a, b) == 0 }))
 }

@@ -204,7 +204,7 @@ func (p *nodeParser) podCIDRs(o *corev1.Node) {
 			p.node.PodCIDRs = append(p.node.PodCIDRs, c.Masked())
 		}
 	}
-	slices.SortFunc(p.node.PodCIDRs, comparePrefix)
+	slices.SortFunc(p.node.PodCIDRs, ComparePrefixes)
 }
 
 func (p *nodeParser) hostCIDRs(o *corev1.Node) {
@@ -228,7 +228,7 @@ func (p *nodeParser) hostCIDRs(o *corev1.Node) {
 			p.node.HostAddresses = append(p.node.HostAddresses, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
-	slices.SortFunc(p.node.HostAddresses, comparePrefix)
+	slices.SortFunc(p.node.HostAddresses, ComparePrefixes)
 	p.node.HostAddresses = slices.Compact(p.node.HostAddresses)
 }
 
@@ -293,7 +293,7 @@ func (p *nodeParser) parseGateway(text string) {
 		}
 		g.NextHops = append(g.NextHops, h)
 	}
-	slices.SortFunc(g.Addresses, comparePrefix)
+	slices.SortFunc(g.Addresses, ComparePrefixes)
 	slices.SortFunc(g.NextHops, netip.Addr.Compare)
 	p.network(field, &j, &g)
 	p.node.Gateway = g
@@ -321,49 +321,10 @@ func (p *nodeParser) network(field string, j *gatewayJSON, g *Gateway) {
 		}
 		g.OnLink = append(g.OnLink, r)
 	}
-	slices.SortFunc(g.OnLink, comparePrefix)
+	slices.SortFunc(g.OnLink, ComparePrefixes)
 	if j.MTU < 0 || j.MTU > math.MaxUint16 {
 		p.problem(field, "mtu: %d is not a link's MTU", j.MTU)
 		return
 	}
 	g.MTU = j.MTU
-}
-
-// parsePod returns nil for a Pod that has no address of the pod network and will not get one. It
-// returns a starting Pod without addresses.
-func parsePod(o *corev1.Pod) (*Pod, []Problem) {
-	if o.Spec.HostNetwork || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded ||
-		o.Status.Phase == corev1.PodFailed {
-		return nil, nil
-	}
-	pod := &Pod{Owner: ownerOf("Pod", &o.ObjectMeta), UID: string(o.UID), Node: o.Spec.NodeName,
-		Labels: maps.Clone(o.Labels), Ports: podPorts(&o.Spec)}
-	if static := o.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
-		pod.UID = static // as the container runtime knows it
-	}
-	ips := o.Status.PodIPs
-	if len(ips) == 0 && o.Status.PodIP != "" {
-		ips = []corev1.PodIP{{IP: o.Status.PodIP}} // a manifest; the API fills both
-	}
-	var problems Problems
-	pod.Asks = annotated(&problems, pod.Owner, &o.ObjectMeta, AnnotationExtraAddresses, parseHostAddr)
-	for i, ip := range ips {
-		a, err := parseHostAddr(ip.IP)
-		if err != nil {
-			problems.Add(pod.Owner, fmt.Sprintf("status.podIPs[%d].ip", i), "%v", err)
-			continue
-		}
-		if !slices.ContainsFunc(pod.IPs, func(b netip.Addr) bool { return FamilyOf(a) == FamilyOf(b) }) {
-			pod.IPs = append(pod.IPs, a)
-		}
-	}
-	if len(pod.IPs) == 0 {
-		if len(ips) > 0 {
-			return nil, problems.List()
-		}
-		return pod, problems.List()
-	}
-	slices.SortFunc(pod.IPs, netip.Addr.Compare)
-	pod.MAC = MACFor(pod.IPs[0])
-	return pod, problems.List()
 }

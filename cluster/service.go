@@ -68,7 +68,7 @@ func (v *service) frontends(old []*Frontend, g *guard) []*Frontend {
 	var out []*Frontend
 	v.refused = Problems{}
 	for _, x := range v.slices {
-		x.pass(g)
+		x.applyGuard(g)
 	}
 	for _, port := range v.ports {
 		out = append(out, g.admit(new(*port), &v.refused))
@@ -82,20 +82,21 @@ func (v *service) frontends(old []*Frontend, g *guard) []*Frontend {
 	return out
 }
 
-// outer reports whether the Service requests addresses besides its cluster IPs.
-func (v *service) outer() bool {
+// hasExternal reports whether the Service requests addresses besides its cluster IPs.
+func (v *service) hasExternal() bool {
 	return slices.ContainsFunc(v.ports, func(f *Frontend) bool { return len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0 })
 }
 
-// mayNameReserved reports whether a node range could reserve the address of one of its endpoints.
-func (v *service) mayNameReserved(c *Config) bool {
+// mayHaveReservedEndpoint reports whether a node range could reserve the address of one of its
+// endpoints.
+func (v *service) mayHaveReservedEndpoint(c *Config) bool {
 	return slices.ContainsFunc(v.slices, func(x *slice) bool {
 		return slices.ContainsFunc(x.named, func(b Backend) bool { return c.mayBeReserved(b.Addr) })
 	})
 }
 
-// names reports whether one of its endpoints has one of the addresses.
-func (v *service) names(addresses map[netip.Addr]bool) bool {
+// hasEndpointIn reports whether one of its endpoints has one of the addresses.
+func (v *service) hasEndpointIn(addresses map[netip.Addr]bool) bool {
 	return len(addresses) > 0 && slices.ContainsFunc(v.slices, func(x *slice) bool {
 		return slices.ContainsFunc(x.named, func(b Backend) bool { return addresses[b.Addr] })
 	})
@@ -114,7 +115,7 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 		return false, nil, nil
 	}
 	p := serviceParser{objectParser{owner: ownerOf("Service", &o.ObjectMeta)}, spec}
-	p.words()
+	p.checkEnums()
 	base := Frontend{
 		Owner:         p.owner,
 		UID:           string(o.UID),
@@ -146,11 +147,11 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 	return true, ports, p.problems.List()
 }
 
-// words reports values that Kubernetes does not define. They count as not set.
-func (p *serviceParser) words() {
-	check := func(field, word string, known ...string) {
-		if word != "" && !slices.Contains(known, word) {
-			p.problem(field, "%q is not one of %q", word, known)
+// checkEnums reports values that Kubernetes does not define. They count as not set.
+func (p *serviceParser) checkEnums() {
+	check := func(field, value string, known ...string) {
+		if value != "" && !slices.Contains(known, value) {
+			p.problem(field, "%q is not one of %q", value, known)
 		}
 	}
 	check("spec.type", string(p.spec.Type), "ClusterIP", "NodePort", "LoadBalancer", "ExternalName")

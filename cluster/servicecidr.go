@@ -44,7 +44,7 @@ func withServiceCIDRs(c Config, more []*serviceRange) Config {
 	for _, r := range more {
 		all = append(all, r.ranges...)
 	}
-	slices.SortFunc(all, comparePrefix)
+	slices.SortFunc(all, ComparePrefixes)
 	c.ServiceCIDRs = slices.Compact(slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool {
 		return slices.ContainsFunc(all,
 			func(q netip.Prefix) bool { return q.Bits() < p.Bits() && q.Contains(p.Addr()) })

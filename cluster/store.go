@@ -50,7 +50,7 @@ type Store struct {
 	podProblems    map[Owner][]Problem // of Pods
 	asking         map[Owner]bool      // Pods that request extra addresses
 	extended       map[Owner]*Pod      // Pods with accepted extra addresses
-	settled        []*EgressIP         // as in the last Snapshot
+	claimed        []*EgressIP         // the result of markClaimed in the last Snapshot
 	joined         []*EgressIP         // with those of EgressServices, if there are any
 	announced      []*EgressIP         // with those of announced addresses, if there are any
 	vettedPools    []*Pool             // as in the last Snapshot
@@ -98,10 +98,8 @@ func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
 func (s *Store) Set(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
-		owner := nodeOwner(o.Name)
 		n, problems := parseNode(o)
-		s.nodes.put(owner, []*Node{n})
-		s.note(owner, problems)
+		replace(s, &s.nodes, nodeOwner(o.Name), n, problems)
 	case *corev1.Pod:
 		owner := ownerOf("Pod", &o.ObjectMeta)
 		p, problems := parsePod(o)
@@ -119,7 +117,7 @@ func (s *Store) Set(obj any) {
 		if p != nil && len(p.Asks) > 0 {
 			s.asking[owner] = true
 		} else {
-			s.quiet(owner)
+			s.forgetExtra(owner)
 		}
 	case *corev1.Service:
 		owner := ownerOf("Service", &o.ObjectMeta)
@@ -139,23 +137,17 @@ func (s *Store) Set(obj any) {
 		s.sliceServices[x.owner] = x.service
 		s.service(x.service).set(x)
 	case *networkingv1.ServiceCIDR:
-		owner := serviceCIDROwner(o.Name)
 		r, problems := parseServiceCIDR(o)
-		s.ranges.put(owner, []*serviceRange{r})
-		s.note(owner, problems)
+		replace(s, &s.ranges, r.owner, r, problems)
 	case *networkingv1.NetworkPolicy:
-		owner := ownerOf("NetworkPolicy", &o.ObjectMeta)
 		p, problems := parseNetworkPolicy(o)
-		s.policies.put(owner, []*Policy{p})
-		s.note(owner, problems)
+		replace(s, &s.policies, p.Owner, p, problems)
 	case *clusternetworkpolicy.ClusterNetworkPolicy:
 		p, problems := parseClusterNetworkPolicy(o)
-		s.policies.put(p.Owner, []*Policy{p})
-		s.note(p.Owner, problems)
+		replace(s, &s.policies, p.Owner, p, problems)
 	case *corev1.Namespace:
 		n, problems := parseNamespace(o)
-		s.namespaces.put(namespaceOwner(o.Name), []*Namespace{n})
-		s.note(namespaceOwner(o.Name), problems)
+		replace(s, &s.namespaces, namespaceOwner(o.Name), n, problems)
 	case *v1.EgressIP:
 		owner := egressIPOwner(o.Name)
 		e, problems := parseEgressIP(o)
@@ -167,26 +159,44 @@ func (s *Store) Set(obj any) {
 		s.note(owner, problems)
 	case *v1.EgressService:
 		e, problems := parseEgressService(o)
-		s.egressServices.put(e.owner, []*egressService{e})
-		s.note(e.owner, problems)
-	default:
-		s.setLoadBalancing(obj)
+		replace(s, &s.egressServices, e.owner, e, problems)
+	case *v1alpha1.LoadBalancerPool:
+		p, problems := parsePool(o)
+		replace(s, &s.pools, p.Owner, p, problems)
+	case *v1alpha1.BGPAdvertisement:
+		a, problems := parseAdvertisement(o)
+		replace(s, &s.advertisements, a.Owner, a, problems)
+	case *frrk8s.FRRConfiguration:
+		var list []*FRRConfiguration
+		if c := parseFRRConfiguration(o); c != nil {
+			list = []*FRRConfiguration{c}
+		}
+		s.frrs.put(FRRConfigurationOwner(o), list)
 	}
+}
+
+// replace replaces what is stored of an object, and its problems.
+func replace[T any](s *Store, g *grouped[T], owner Owner, parsed T, problems []Problem) {
+	g.put(owner, []T{parsed})
+	s.note(owner, problems)
+}
+
+// remove removes what is stored of an object, and its problems.
+func remove[T any](s *Store, g *grouped[T], owner Owner) {
+	g.put(owner, nil)
+	s.note(owner, nil)
 }
 
 // Delete removes an object of a type that Set accepts. Only its name and namespace are read.
 func (s *Store) Delete(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
-		owner := nodeOwner(o.Name)
-		s.nodes.put(owner, nil)
-		s.note(owner, nil)
+		remove(s, &s.nodes, nodeOwner(o.Name))
 	case *corev1.Pod:
 		owner := ownerOf("Pod", &o.ObjectMeta)
 		s.pods.put(owner, nil)
-		s.starting.put(owner, nil)
-		s.note(owner, nil)
-		s.quiet(owner)
+		remove(s, &s.starting, owner)
+		s.forgetExtra(owner)
 	case *corev1.Service:
 		owner := ownerOf("Service", &o.ObjectMeta)
 		v := s.service(owner)
@@ -195,32 +205,21 @@ func (s *Store) Delete(obj any) {
 	case *discoveryv1.EndpointSlice:
 		s.dropSlice(ownerOf("EndpointSlice", &o.ObjectMeta))
 	case *networkingv1.ServiceCIDR:
-		owner := serviceCIDROwner(o.Name)
-		s.ranges.put(owner, nil)
-		s.note(owner, nil)
+		remove(s, &s.ranges, serviceCIDROwner(o.Name))
 	case *networkingv1.NetworkPolicy:
-		owner := ownerOf("NetworkPolicy", &o.ObjectMeta)
-		s.policies.put(owner, nil)
-		s.note(owner, nil)
+		remove(s, &s.policies, ownerOf("NetworkPolicy", &o.ObjectMeta))
 	case *clusternetworkpolicy.ClusterNetworkPolicy:
-		owner := clusterNetworkPolicyOwner(o.Name)
-		s.policies.put(owner, nil)
-		s.note(owner, nil)
+		remove(s, &s.policies, clusterNetworkPolicyOwner(o.Name))
 	case *corev1.Namespace:
-		s.namespaces.put(namespaceOwner(o.Name), nil)
-		s.note(namespaceOwner(o.Name), nil)
+		remove(s, &s.namespaces, namespaceOwner(o.Name))
 	case *v1.EgressIP:
-		s.egressIPs.put(egressIPOwner(o.Name), nil)
-		s.note(egressIPOwner(o.Name), nil)
+		remove(s, &s.egressIPs, egressIPOwner(o.Name))
 	case *v1.EgressService:
-		s.egressServices.put(egressServiceOwner(o.Namespace, o.Name), nil)
-		s.note(egressServiceOwner(o.Namespace, o.Name), nil)
+		remove(s, &s.egressServices, egressServiceOwner(o.Namespace, o.Name))
 	case *v1alpha1.LoadBalancerPool:
-		s.pools.put(poolOwner(o.Name), nil)
-		s.note(poolOwner(o.Name), nil)
+		remove(s, &s.pools, poolOwner(o.Name))
 	case *v1alpha1.BGPAdvertisement:
-		s.advertisements.put(advertisementOwner(o.Name), nil)
-		s.note(advertisementOwner(o.Name), nil)
+		remove(s, &s.advertisements, advertisementOwner(o.Name))
 	case *frrk8s.FRRConfiguration:
 		s.frrs.put(FRRConfigurationOwner(o), nil)
 	}
@@ -256,7 +255,7 @@ func (s *Store) note(owner Owner, problems []Problem) {
 func (s *Store) Snapshot() *Snapshot {
 	changed := s.last == nil || s.nodes.changed() || s.egressIPs.changed() || s.ranges.changed() || s.pools.changed()
 	moved := slices.Collect(maps.Keys(s.nodes.stale))
-	vetted := s.protect(changed)
+	vetted := s.updateGuard(changed)
 	for owner := range s.stale {
 		s.refresh(owner, s.services[owner])
 	}
@@ -264,18 +263,18 @@ func (s *Store) Snapshot() *Snapshot {
 	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() ||
 		s.namespaces.changed() || s.egressServices.changed() || s.policies.changed() || s.loadBalancers.changed() ||
 		s.advertisements.changed() || s.frrs.changed() {
-		s.findStrays(moved, &vetted)
+		s.checkPodNodes(moved, &vetted)
 		policies := s.policies.all()
 		// and of Pods that request addresses, of EgressServices and of LoadBalancerPools
 		denied := samePriority(policies)
 		pools := s.vetPools(&denied)
-		egressIPs := s.withServices(s.settle(s.egressIPs.all(), s.frontends.all()), &denied)
+		egressIPs := s.withServices(s.markClaimed(s.egressIPs.all(), s.frontends.all()), &denied)
 		s.last = &Snapshot{
 			Config:        withServiceCIDRs(s.config, s.ranges.all()),
 			Nodes:         s.nodes.all(),
 			Frontends:     s.frontends.all(),
-			Pods:          s.extend(s.atHome(s.pods.all()), &denied),
-			Starting:      s.extend(s.starting.all(), &denied),
+			Pods:          s.applyExtra(s.withoutForeign(s.pods.all()), &denied),
+			Starting:      s.applyExtra(s.starting.all(), &denied),
 			Namespaces:    s.namespaces.all(),
 			EgressIPs:     s.withAnnounced(egressIPs, pools),
 			Policies:      policies,
@@ -289,19 +288,19 @@ func (s *Store) Snapshot() *Snapshot {
 	return s.last
 }
 
-// findStrays checks Pods that changed, and Pods of nodes that changed or whose address ranges
-// changed.
-func (s *Store) findStrays(moved []Owner, vetted *VettedChanges) {
-	look := func(o Owner) {
+// checkPodNodes checks whether Pods have addresses of other nodes: Pods that changed, and Pods of
+// nodes that changed or whose address ranges changed.
+func (s *Store) checkPodNodes(moved []Owner, vetted *VettedChanges) {
+	check := func(o Owner) {
 		delete(s.podProblems, o)
 		for _, p := range s.pods.of[o] {
-			if problems := s.vetted.stray(p, s.nodes.of); len(problems) > 0 {
+			if problems := s.vetted.foreignAddresses(p, s.nodes.of); len(problems) > 0 {
 				s.podProblems[o] = problems
 			}
 		}
 	}
 	for o := range s.pods.stale {
-		look(o)
+		check(o)
 	}
 	nodes := vetted.rangesOf(s.vetted)
 	for _, o := range moved {
@@ -312,13 +311,13 @@ func (s *Store) findStrays(moved []Owner, vetted *VettedChanges) {
 	}
 	for o, pods := range s.pods.of {
 		if nodes[pods[0].Node] && !s.pods.stale[o] {
-			look(o)
+			check(o)
 		}
 	}
 }
 
-// atHome omits the Pods that have an address of another node.
-func (s *Store) atHome(pods []*Pod) []*Pod {
+// withoutForeign omits the Pods that have an address of another node.
+func (s *Store) withoutForeign(pods []*Pod) []*Pod {
 	if len(s.podProblems) == 0 {
 		return pods
 	}
@@ -336,10 +335,10 @@ func (s *Store) allProblems(denied []Problem) []Problem {
 	return SortProblems(list)
 }
 
-// protect updates the guard. If the guard's decisions change, it marks Services stale: those with
-// addresses other than cluster IPs, or with an endpoint whose decision changed. If address ranges
-// changed, it marks all.
-func (s *Store) protect(changed bool) (vetted VettedChanges) {
+// updateGuard updates the guard. If the guard's decisions change, it marks Services stale: those
+// with addresses other than cluster IPs, or with an endpoint whose decision changed. If address
+// ranges changed, it marks all.
+func (s *Store) updateGuard(changed bool) (vetted VettedChanges) {
 	api := s.services[kubernetesService]
 	if s.guard != nil && !changed && !s.stale[kubernetesService] {
 		return vetted
@@ -360,20 +359,20 @@ func (s *Store) protect(changed bool) (vetted VettedChanges) {
 	}
 	s.guard = g
 	affected := maps.Keys(s.guarded)
-	if all || !vetted.cut(&config) {
+	if all || !vetted.arePerNode(&config) {
 		affected = maps.Keys(s.services)
 	}
 	for owner := range affected {
-		if v := s.services[owner]; all || v.outer() || v.names(others) {
+		if v := s.services[owner]; all || v.hasExternal() || v.hasEndpointIn(others) {
 			s.stale[owner] = true
 		}
 	}
 	return vetted
 }
 
-// settle records the addresses of EgressIPs at which Services are served, and which nodes announce
-// their addresses by BGP. The guard has already removed those of younger Services.
-func (s *Store) settle(egressIPs []*EgressIP, frontends []*Frontend) []*EgressIP {
+// markClaimed records the addresses of EgressIPs at which Services are served, and which nodes
+// announce their addresses by BGP. The guard has already removed those of younger Services.
+func (s *Store) markClaimed(egressIPs []*EgressIP, frontends []*Frontend) []*EgressIP {
 	by := map[netip.Addr]Owner{}
 	var routed []Selector
 	for _, a := range s.advertisements.all() {
@@ -393,29 +392,29 @@ func (s *Store) settle(egressIPs []*EgressIP, frontends []*Frontend) []*EgressIP
 	}
 	list := egressIPs
 	for i, e := range egressIPs {
-		var claimed []Claim
+		var claims []Claim
 		for _, a := range e.Addresses {
 			if o, ok := by[a]; ok {
-				claimed = append(claimed, Claim{a, o})
+				claims = append(claims, Claim{a, o})
 			}
 		}
-		if len(claimed)+len(routed) == 0 {
+		if len(claims)+len(routed) == 0 {
 			continue
 		}
 		if &list[0] == &egressIPs[0] {
 			list = slices.Clone(egressIPs)
 		}
 		with := *e
-		with.Claimed, with.Routed = claimed, routed
+		with.Claimed, with.Routed = claims, routed
 		list[i] = &with
 	}
-	if !slices.EqualFunc(s.settled, list,
+	if !slices.EqualFunc(s.claimed, list,
 		func(e, f *EgressIP) bool {
 			return e == f || len(f.Claimed)+len(f.Routed) > 0 && reflect.DeepEqual(e, f)
 		}) {
-		s.settled = list
+		s.claimed = list
 	}
-	return s.settled
+	return s.claimed
 }
 
 // refresh rebuilds a Service's Frontends and records the problems of the Service and its slices.
@@ -423,7 +422,7 @@ func (s *Store) refresh(owner Owner, v *service) {
 	if !v.present && len(v.slices) == 0 {
 		delete(s.services, owner)
 	}
-	if v.outer() || v.mayNameReserved(&s.config) {
+	if v.hasExternal() || v.mayHaveReservedEndpoint(&s.config) {
 		s.guarded[owner] = true
 	} else {
 		delete(s.guarded, owner)

@@ -46,10 +46,10 @@ func (n *Node) Older(m *Node) int {
 	return cmp.Or(n.Created.Compare(m.Created), cmp.Compare(n.UID, m.UID), cmp.Compare(n.Name, m.Name))
 }
 
-// Vet compares the claims of all nodes. The node named first, if any, keeps all it claims: it is
-// the caller's own node. Among the others, the older one has precedence.
-func Vet(nodes []*Node, first string, config *Config) *Vetted {
-	v, _ := NewVetting(first, config.ClusterSubnets).Vet(nodes)
+// Vet compares the claims of all nodes. The node named own, if any, keeps all it claims: it is
+// the caller's. Among the others, the older one has precedence.
+func Vet(nodes []*Node, own string, config *Config) *Vetted {
+	v, _ := NewVetting(own, config.ClusterSubnets).Vet(nodes)
 	return v
 }
 
@@ -65,24 +65,24 @@ func (v *Vetted) problems(nodes []*Node, egress map[netip.Addr]*EgressIP) []Prob
 	}
 	var claimed Problems
 	for _, n := range nodes {
-		tell := func(a netip.Addr, annotation string) {
+		check := func(a netip.Addr, annotation string) {
 			if e := egress[a]; e != nil {
 				claimed.Add(nodeOwner(n.Name), "metadata.annotations["+annotation+"]", "%s is an address of %s", a,
 					e.Owner)
 			}
 		}
 		for _, p := range n.HostAddresses {
-			tell(p.Addr(), AnnotationHostCIDRs)
+			check(p.Addr(), AnnotationHostCIDRs)
 		}
 		for _, a := range n.Gateway.NextHops {
-			tell(a, AnnotationGateway)
+			check(a, AnnotationGateway)
 		}
 	}
 	return append(list, claimed.List()...)
 }
 
-// cut reports whether all changed ranges are per-node parts of the cluster's subnets.
-func (c *VettedChanges) cut(config *Config) bool {
+// arePerNode reports whether all changed ranges are per-node parts of the cluster's subnets.
+func (c *VettedChanges) arePerNode(config *Config) bool {
 	for r := range c.ranges {
 		if !slices.ContainsFunc(config.ClusterSubnets,
 			func(s ClusterSubnet) bool { return s.CIDR.Contains(r.Addr()) && s.HostLength == r.Bits() }) {
@@ -101,9 +101,9 @@ func (c *Config) mayBeReserved(a netip.Addr) bool {
 	})
 }
 
-// stray reports the addresses of a pod that are outside its node's range: a pod cannot have another
-// node's addresses.
-func (v *Vetted) stray(p *Pod, nodes map[Owner][]*Node) []Problem {
+// foreignAddresses reports the addresses of a pod that are outside its node's range: a pod cannot
+// have another node's addresses.
+func (v *Vetted) foreignAddresses(p *Pod, nodes map[Owner][]*Node) []Problem {
 	var problems []Problem
 	for i, ip := range p.IPs {
 		for _, n := range nodes[nodeOwner(p.Node)] {
@@ -141,11 +141,4 @@ func (v *Vetted) reserved(a netip.Addr) string {
 func reservedIn(c netip.Prefix) [2]netip.Addr {
 	router := c.Addr().Next()
 	return [2]netip.Addr{router, router.Next()}
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

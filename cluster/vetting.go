@@ -12,24 +12,24 @@ import (
 // Vetting vets the nodes of a cluster incrementally: the cost of a change depends on the claims of
 // the changed nodes, not on the number of nodes. It is not safe for concurrent use.
 type Vetting struct {
-	first   string
+	own     string // the caller's node; empty: none
 	subnets []ClusterSubnet
 	nodes   []*Node
 	of      map[string]*nodeClaims
 	last    *Vetted
 
-	ids       seats[int]
-	ends      seats[netip.Addr] // InternalIPs
-	hosts     seats[netip.Addr] // other accepted addresses
-	networks  map[netip.Prefix]network
-	ranges    map[netip.Prefix]string
-	lengths   []int // of ranges, each once, ascending
-	crowded   bool  // some nodes' ranges overlap: their assignment depends on all nodes
-	rejected  map[string][]Problem
-	untrusted map[string][]Problem
+	ids         claimants[int]
+	internalIPs claimants[netip.Addr]
+	hosts       claimants[netip.Addr] // other accepted addresses
+	networks    map[netip.Prefix]network
+	ranges      map[netip.Prefix]string
+	lengths     []int // of ranges, each once, ascending
+	overlap     bool  // some nodes' ranges overlap: their assignment depends on all nodes
+	rejected    map[string][]Problem
+	untrusted   map[string][]Problem
 
 	changes VettedChanges   // of one call of Vet
-	again   map[string]bool // nodes to judge in that call
+	again   map[string]bool // nodes to decide about in that call
 }
 
 // nodeClaims is a Node with the state of its claims.
@@ -46,12 +46,12 @@ type network struct {
 }
 
 // NewVetting returns a Vetting without nodes, for a cluster whose pods have addresses of the
-// subnets. The node named first, if any, keeps all it claims: it is the caller's own. Among the
+// subnets. The node named own, if any, keeps all it claims: it is the caller's. Among the
 // others, the older one has precedence.
-func NewVetting(first string, subnets []ClusterSubnet) *Vetting {
+func NewVetting(own string, subnets []ClusterSubnet) *Vetting {
 	return &Vetting{
-		first: first, subnets: subnets, of: map[string]*nodeClaims{}, last: &Vetted{},
-		ids: newSeats[int](), ends: newSeats[netip.Addr](), hosts: newSeats[netip.Addr](),
+		own: own, subnets: subnets, of: map[string]*nodeClaims{}, last: &Vetted{},
+		ids: newClaimants[int](), internalIPs: newClaimants[netip.Addr](), hosts: newClaimants[netip.Addr](),
 		networks: map[netip.Prefix]network{},
 		ranges:   map[netip.Prefix]string{}, rejected: map[string][]Problem{}, untrusted: map[string][]Problem{},
 	}
@@ -65,37 +65,44 @@ func (t *Vetting) Vet(nodes []*Node) (*Vetted, VettedChanges) {
 	c := Compare(t.nodes, nodes, (*Node).Compare)
 	t.nodes = nodes
 	for _, n := range c.Gone {
-		t.leave(n)
+		t.remove(n)
 	}
 	slices.SortFunc(c.Come, t.order) // so that no node displaces an earlier one
 	for _, n := range c.Come {
-		t.join(n)
+		t.add(n)
 	}
-	if t.crowded || slices.ContainsFunc(c.Come, func(n *Node) bool { return !t.takeRanges(t.of[n.Name]) }) {
-		t.shareRanges()
+	if t.overlap || slices.ContainsFunc(c.Come, func(n *Node) bool { return !t.assignRanges(t.of[n.Name]) }) {
+		t.assignAllRanges()
 	}
 	for name := range t.again {
-		t.judge(name)
+		t.decide(name)
 	}
-	t.last = t.answer()
+	t.last = t.result()
 	return t.last, t.changes
 }
 
 // order compares nodes by precedence of their claims.
 func (t *Vetting) order(a, b *Node) int {
-	return cmp.Or(cmp.Compare(boolInt(b.Name == t.first), boolInt(a.Name == t.first)), a.Older(b))
+	return cmp.Or(cmp.Compare(boolInt(b.Name == t.own), boolInt(a.Name == t.own)), a.Older(b))
 }
 
-// join registers all claims of a node except its ranges.
-func (t *Vetting) join(n *Node) {
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// add registers all claims of a node except its ranges.
+func (t *Vetting) add(n *Node) {
 	t.of[n.Name] = &nodeClaims{Node: n}
 	t.again[n.Name] = true
 	if n.ID != 0 {
-		t.moved(t.ids.put(n.ID, n, t.order))
+		t.decideAgain(t.ids.put(n.ID, n, t.order))
 	}
 	for _, a := range n.Addresses {
-		t.touch(a)
-		t.moved(t.ends.put(a, n, t.order))
+		t.noteHost(a)
+		t.decideAgain(t.internalIPs.put(a, n, t.order))
 	}
 	for _, m := range n.networks() {
 		x := t.networks[m]
@@ -108,17 +115,17 @@ func (t *Vetting) join(n *Node) {
 	}
 }
 
-// leave removes all claims of a node.
-func (t *Vetting) leave(n *Node) {
+// remove removes all claims of a node.
+func (t *Vetting) remove(n *Node) {
 	c := t.of[n.Name]
 	delete(t.of, n.Name)
 	t.again[n.Name] = true
 	if n.ID != 0 {
-		t.moved(t.ids.drop(n.ID, n))
+		t.decideAgain(t.ids.drop(n.ID, n))
 	}
 	for _, a := range n.Addresses {
-		t.touch(a)
-		t.moved(t.ends.drop(a, n))
+		t.noteHost(a)
+		t.decideAgain(t.internalIPs.drop(a, n))
 	}
 	t.dropHosts(c)
 	for _, m := range n.networks() {
@@ -144,21 +151,21 @@ func (t *Vetting) leave(n *Node) {
 	}
 }
 
-// moved marks nodes to be judged again that lost or gained a claim.
-func (t *Vetting) moved(nodes []*Node) {
+// decideAgain marks nodes that lost or gained a claim.
+func (t *Vetting) decideAgain(nodes []*Node) {
 	for _, n := range nodes {
 		t.again[n.Name] = true
 	}
 }
 
-// touch records the previous node of an address.
-func (t *Vetting) touch(a netip.Addr) {
+// noteHost records the previous node of an address.
+func (t *Vetting) noteHost(a netip.Addr) {
 	if _, known := t.changes.Hosts[a]; !known {
 		t.changes.Hosts[a] = t.last.Hosts.At(a)
 	}
 }
 
-// setRange sets the node of a range; "" is none.
+// setRange sets the node of a range; empty: none.
 func (t *Vetting) setRange(r netip.Prefix, name string) {
 	if _, known := t.changes.ranges[r]; !known {
 		t.changes.ranges[r] = t.last.ranges.At(r)
@@ -173,12 +180,12 @@ func (t *Vetting) setRange(r netip.Prefix, name string) {
 	}
 }
 
-// takeRanges assigns to a node those of its ranges that are free, and reports whether none overlaps
-// another node's.
-func (t *Vetting) takeRanges(c *nodeClaims) (all bool) {
+// assignRanges assigns to a node those of its ranges that are free, and reports whether none
+// overlaps another node's.
+func (t *Vetting) assignRanges(c *nodeClaims) (all bool) {
 	p := nodeParser{node: c.Node}
 	for _, r := range c.PodCIDRs {
-		if other, overlap := t.overlap(r); other != "" {
+		if other, overlap := t.overlapping(r); other != "" {
 			p.problem("spec.podCIDRs", "%s overlaps %s of node %s", r, overlap, other)
 		} else if t.within(r) {
 			t.setRange(r, c.Name)
@@ -188,24 +195,24 @@ func (t *Vetting) takeRanges(c *nodeClaims) (all bool) {
 	return len(c.overlaps) == 0
 }
 
-// shareRanges assigns the ranges of all nodes again, in order of precedence.
-func (t *Vetting) shareRanges() {
+// assignAllRanges assigns the ranges of all nodes again, in order of precedence.
+func (t *Vetting) assignAllRanges() {
 	for r := range maps.Clone(t.ranges) {
 		t.setRange(r, "")
 	}
-	t.crowded = false
+	t.overlap = false
 	for _, n := range slices.SortedFunc(slices.Values(t.nodes), t.order) {
 		c := t.of[n.Name]
 		had := c.overlaps
-		t.crowded = !t.takeRanges(c) || t.crowded
+		t.overlap = !t.assignRanges(c) || t.overlap
 		if !slices.Equal(had, c.overlaps) {
 			t.again[n.Name] = true
 		}
 	}
 }
 
-// overlap returns the widest, else first, range that overlaps c, and its node.
-func (t *Vetting) overlap(c netip.Prefix) (name string, of netip.Prefix) {
+// overlapping returns the widest, else first, range that overlaps c, and its node.
+func (t *Vetting) overlapping(c netip.Prefix) (name string, of netip.Prefix) {
 	for _, bits := range t.lengths {
 		if bits > c.Addr().BitLen() {
 			continue // of IPv6
@@ -236,14 +243,14 @@ func (t *Vetting) within(r netip.Prefix) bool {
 	})
 }
 
-// judge decides which claims of a node are accepted.
-func (t *Vetting) judge(name string) {
+// decide decides which claims of a node are accepted.
+func (t *Vetting) decide(name string) {
 	var rejected, untrusted []Problem
 	if c := t.of[name]; c != nil {
-		if name != t.first {
-			rejected = t.judgeClaims(c)
+		if name != t.own {
+			rejected = t.rejectedClaims(c)
 		}
-		untrusted = t.judgeHosts(c)
+		untrusted = t.acceptHosts(c)
 	}
 	if (len(rejected) > 0) != (len(t.last.Rejected[name]) > 0) {
 		t.changes.Rejected = append(t.changes.Rejected, name)
@@ -261,15 +268,15 @@ func put(m map[string][]Problem, name string, list []Problem) {
 	}
 }
 
-// judgeClaims returns the problems of a node's claims: those that other nodes have, and ranges
+// rejectedClaims returns the problems of a node's claims: those that other nodes have, and ranges
 // outside the pod subnets.
-func (t *Vetting) judgeClaims(c *nodeClaims) []Problem {
+func (t *Vetting) rejectedClaims(c *nodeClaims) []Problem {
 	p := nodeParser{node: c.Node}
 	if first := t.ids.first[c.ID]; c.ID != 0 && first != c.Node {
 		p.problem("metadata.annotations["+AnnotationNodeID+"]", "%d is the node ID of node %s", c.ID, first.Name)
 	}
 	for _, a := range c.Addresses {
-		if first := t.ends.first[a]; first != c.Node {
+		if first := t.internalIPs.first[a]; first != c.Node {
 			p.problem("status.addresses", "%s is an address of node %s", a, first.Name)
 		}
 	}
@@ -281,10 +288,11 @@ func (t *Vetting) judgeClaims(c *nodeClaims) []Problem {
 	return append(p.problems.List(), c.overlaps...)
 }
 
-// judgeHosts decides which other addresses of a node are accepted: the private ones (RFC 1918, RFC
-// 4193), those in the network of an InternalIP, and those in a network that another node has as
-// well. Otherwise a node could claim any address.
-func (t *Vetting) judgeHosts(c *nodeClaims) []Problem {
+// acceptHosts decides which other addresses of a node are accepted, and returns the problems of the
+// others. Accepted are the private ones (RFC 1918, RFC 4193), those in the network of an
+// InternalIP, and those in a network that another node has as well. Otherwise a node could claim
+// any address.
+func (t *Vetting) acceptHosts(c *nodeClaims) []Problem {
 	var untrusted Problems
 	t.dropHosts(c)
 	for _, p := range c.HostAddresses {
@@ -296,10 +304,10 @@ func (t *Vetting) judgeHosts(c *nodeClaims) []Problem {
 			return q.Contains(a) && (t.networks[q.Masked()].nodes > 1 || c.hasInternalIPIn(q))
 		}); {
 		case known:
-			t.touch(a)
+			t.noteHost(a)
 			t.hosts.put(a, c.Node, t.order)
 			c.hosts = append(c.hosts, a)
-		case t.ends.first[a] != c.Node:
+		case t.internalIPs.first[a] != c.Node:
 			untrusted.Add(nodeOwner(c.Name), "metadata.annotations["+AnnotationHostCIDRs+"]",
 				"%s is neither private nor in a network of other nodes: other nodes do not accept it", p)
 		}
@@ -309,7 +317,7 @@ func (t *Vetting) judgeHosts(c *nodeClaims) []Problem {
 
 func (t *Vetting) dropHosts(c *nodeClaims) {
 	for _, a := range c.hosts {
-		t.touch(a)
+		t.noteHost(a)
 		t.hosts.drop(a, c.Node)
 	}
 	c.hosts = nil
@@ -335,15 +343,15 @@ func (n *Node) hasInternalIPIn(network netip.Prefix) bool {
 	return slices.ContainsFunc(n.Addresses, network.Contains)
 }
 
-// answer applies the changes to the previous result.
-func (t *Vetting) answer() *Vetted {
+// result applies the changes to the previous result.
+func (t *Vetting) result() *Vetted {
 	v := *t.last
 	v.Rejected, v.Untrusted = maps.Clone(t.rejected), nil
 	for _, name := range slices.Sorted(maps.Keys(t.untrusted)) {
 		v.Untrusted = append(v.Untrusted, t.untrusted[name]...)
 	}
 	host := func(a netip.Addr) string {
-		if n := cmp.Or(t.ends.first[a], t.hosts.first[a]); n != nil {
+		if n := cmp.Or(t.internalIPs.first[a], t.hosts.first[a]); n != nil {
 			return n.Name
 		}
 		return ""
@@ -369,16 +377,17 @@ func with[K comparable](m delta.Map[K, string], changed map[K]string, name func(
 	return d.ApplyToMap(m)
 }
 
-// seats records keys that only one node can have, and the nodes that claim them.
-type seats[K comparable] struct {
+// claimants records keys that only one node can have, and the nodes that claim them.
+type claimants[K comparable] struct {
 	first  map[K]*Node
 	others map[K][]*Node // in order
 }
 
-func newSeats[K comparable]() seats[K] { return seats[K]{map[K]*Node{}, map[K][]*Node{}} }
+func newClaimants[K comparable]() claimants[K] { return claimants[K]{map[K]*Node{}, map[K][]*Node{}} }
 
-// put registers a node's claim, once or more often. It returns the nodes that must be judged again.
-func (s *seats[K]) put(k K, n *Node, order func(a, b *Node) int) (moved []*Node) {
+// put registers a node's claim, once or more often. It returns the nodes about which to decide
+// again.
+func (s *claimants[K]) put(k K, n *Node, order func(a, b *Node) int) (moved []*Node) {
 	switch first := s.first[k]; {
 	case first == nil:
 		s.first[k] = n
@@ -394,8 +403,8 @@ func (s *seats[K]) put(k K, n *Node, order func(a, b *Node) int) (moved []*Node)
 	return nil
 }
 
-// drop removes a node's claim. It returns the nodes that must be judged again.
-func (s *seats[K]) drop(k K, n *Node) (moved []*Node) {
+// drop removes a node's claim. It returns the nodes about which to decide again.
+func (s *claimants[K]) drop(k K, n *Node) (moved []*Node) {
 	others := s.others[k]
 	switch {
 	case s.first[k] != n:

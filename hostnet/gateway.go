@@ -107,7 +107,7 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 	}
 	f.Gateway = remembered(g, bridge, lost)
 	f.addresses = append(f.addresses, f.Gateway.Addresses...)
-	slices.SortFunc(f.addresses, comparePrefix)
+	slices.SortFunc(f.addresses, cluster.ComparePrefixes)
 	f.addresses = slices.Compact(f.addresses)
 	return f, nil
 }
@@ -198,7 +198,7 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 		out = append(out, hostAddress{a.LinkIndex, devices[a.LinkIndex], netip.PrefixFrom(addr, bits),
 			a.Scope == unix.RT_SCOPE_UNIVERSE && !cluster.HostOnly(addr)})
 	}
-	slices.SortFunc(out, func(a, b hostAddress) int { return comparePrefix(a.prefix, b.prefix) })
+	slices.SortFunc(out, func(a, b hostAddress) int { return cluster.ComparePrefixes(a.prefix, b.prefix) })
 	return out, nil
 }
 
@@ -271,10 +271,10 @@ func remembered(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) c
 			g.OnLink = append(g.OnLink, r)
 		}
 	}
-	slices.SortFunc(g.Addresses, comparePrefix)
+	slices.SortFunc(g.Addresses, cluster.ComparePrefixes)
 	slices.SortFunc(g.NextHops, netip.Addr.Compare)
 	g.NextHops = slices.Compact(g.NextHops)
-	slices.SortFunc(g.OnLink, comparePrefix)
+	slices.SortFunc(g.OnLink, cluster.ComparePrefixes)
 	for a, mac := range g.NextHopMACs {
 		if mac != (cluster.MAC{}) {
 			continue
@@ -289,11 +289,4 @@ func remembered(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) c
 		}
 	}
 	return g
-}
-
-func comparePrefix(a, b netip.Prefix) int {
-	if c := a.Addr().Compare(b.Addr()); c != 0 {
-		return c
-	}
-	return a.Bits() - b.Bits()
 }

@@ -82,7 +82,8 @@ func addRoutes(links []cluster.HostLink) error {
 			x, _ := hostRoute(&r, l.Index)
 			l.Routes = append(l.Routes, x)
 		}
-		slices.SortStableFunc(l.Routes, func(a, b cluster.HostRoute) int { return comparePrefix(a.Prefix, b.Prefix) })
+		slices.SortStableFunc(l.Routes,
+			func(a, b cluster.HostRoute) int { return cluster.ComparePrefixes(a.Prefix, b.Prefix) })
 		// The first of a prefix has the best metric.
 		l.Routes = slices.CompactFunc(l.Routes, func(a, b cluster.HostRoute) bool { return a.Prefix == b.Prefix })
 	}

@@ -36,7 +36,7 @@ func lookForRouters(g *cluster.Gateway, link int) error {
 	for i := range routes {
 		addRoute(g, &routes[i], link)
 	}
-	slices.SortFunc(g.OnLink, comparePrefix)
+	slices.SortFunc(g.OnLink, cluster.ComparePrefixes)
 	g.OnLink = slices.Compact(g.OnLink)
 	known, err := netdev.List(func() ([]netlink.Neigh, error) { return netlink.NeighList(link, netlink.FAMILY_ALL) })
 	if err != nil {

@@ -93,8 +93,8 @@ func Describe(s *cluster.Snapshot, pod *cluster.Pod, d Direction) Description {
 			a.Priority = new(x.Priority)
 			a.Unused = x.Tier == cluster.TierBaseline && all.Isolated
 		}
-		for i := range of(x, d).Rules {
-			a.Rules = append(a.Rules, describe(s, pod, d, i, &of(x, d).Rules[i]))
+		for i := range directionOf(x, d).Rules {
+			a.Rules = append(a.Rules, describe(s, pod, d, i, &directionOf(x, d).Rules[i]))
 		}
 		all.Policies = append(all.Policies, a)
 	}
@@ -175,7 +175,7 @@ func peerText(x *cluster.PolicyPeer) string {
 		for _, b := range x.Blocks {
 			blocks = append(blocks, b.String())
 		}
-		return list(blocks)
+		return joinFew(blocks)
 	}
 	text := "all pods"
 	if r := requirementTexts(x.Pods.Pods); len(r) > 0 {

@@ -99,9 +99,9 @@ func Selecting(s *cluster.Snapshot, pod *cluster.Pod, d Direction) []*cluster.Po
 func selecting(s *cluster.Snapshot, pod *cluster.Pod, d Direction, tier cluster.PolicyTier) []*cluster.Policy {
 	var found []*cluster.Policy
 	for _, x := range s.Policies {
-		applies := of(x, d).Isolates
+		applies := directionOf(x, d).Isolates
 		if tier != cluster.TierNetworkPolicy {
-			applies = len(of(x, d).Rules) > 0
+			applies = len(directionOf(x, d).Rules) > 0
 		}
 		if x.Tier == tier && applies && selects(s, &x.Subject, pod) {
 			found = append(found, x)
@@ -113,7 +113,7 @@ func selecting(s *cluster.Snapshot, pod *cluster.Pod, d Direction, tier cluster.
 	return found
 }
 
-func of(x *cluster.Policy, d Direction) *cluster.PolicyDirection {
+func directionOf(x *cluster.Policy, d Direction) *cluster.PolicyDirection {
 	if d == Egress {
 		return &x.Egress
 	}
@@ -155,8 +155,8 @@ type rule struct {
 func rules(policies []*cluster.Policy, d Direction) []rule {
 	var all []rule
 	for _, x := range policies {
-		for i := range of(x, d).Rules {
-			all = append(all, rule{&of(x, d).Rules[i], x.Owner, x.Priority, i})
+		for i := range directionOf(x, d).Rules {
+			all = append(all, rule{&directionOf(x, d).Rules[i], x.Owner, x.Priority, i})
 		}
 	}
 	if len(policies) > 0 && policies[0].Tier == cluster.TierNetworkPolicy {
@@ -223,7 +223,7 @@ func matchesPort(r *cluster.PolicyRule, p Packet) bool {
 	for _, x := range r.Ports {
 		first, last := x.First, x.Last
 		if x.Name != "" {
-			number, known := named(p.To.Pod, x)
+			number, known := portNumber(p.To.Pod, x)
 			if !known {
 				continue
 			}
@@ -251,8 +251,8 @@ func ofNode(s *cluster.Snapshot, by *cluster.Selector, a netip.Addr) bool {
 	return slices.ContainsFunc(nodes(s, by), func(n *cluster.Node) bool { return slices.Contains(n.IPs, a) })
 }
 
-// named returns the number of a named port of a pod.
-func named(pod *cluster.Pod, x cluster.PolicyPort) (number uint16, known bool) {
+// portNumber returns the number of a named port of a pod.
+func portNumber(pod *cluster.Pod, x cluster.PolicyPort) (number uint16, known bool) {
 	if pod == nil {
 		return 0, false
 	}

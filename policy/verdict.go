@@ -115,7 +115,7 @@ func portMiss(s *cluster.Snapshot, r *rule, p Packet, peer Endpoint) Miss {
 		accepts = []string{"no port"}
 	}
 	m := Miss{Owner: r.owner, Rule: r.place, failed: 1,
-		Point: fmt.Sprintf("the peer matches, %s does not: it accepts %s", packet, list(accepts))}
+		Point: fmt.Sprintf("the peer matches, %s does not: it accepts %s", packet, joinFew(accepts))}
 	for i := range r.Peers {
 		if failed, matched := conditions(s, &r.Peers[i], peer); len(failed) == 0 {
 			m.matched = max(m.matched, matched)
@@ -129,7 +129,7 @@ func upper(p cluster.Protocol) string { return strings.ToUpper(p.String()) }
 // portText returns "5432/TCP", "8000-8100/TCP", "all ports/TCP" or "http/TCP (8080)".
 func portText(x cluster.PolicyPort, to *cluster.Pod) string {
 	number := fmt.Sprint(x.First)
-	if number, known := named(to, x); known {
+	if number, known := portNumber(to, x); known {
 		return fmt.Sprintf("%s/%s (%d)", x.Name, upper(x.Protocol), number)
 	}
 	switch {
@@ -184,7 +184,7 @@ func conditions(s *cluster.Snapshot, x *cluster.PolicyPeer, peer Endpoint) (fail
 			}
 			blocks = append(blocks, b.String())
 		}
-		return []string{fmt.Sprintf("%s is not in %s", peer.Addr, cmp.Or(list(blocks), "any block"))}, 0
+		return []string{fmt.Sprintf("%s is not in %s", peer.Addr, cmp.Or(joinFew(blocks), "any block"))}, 0
 	}
 	if peer.Pod == nil {
 		return []string{fmt.Sprintf("%s is not a pod", peer.Addr), "the rule selects pods by labels"}, 0
@@ -239,8 +239,8 @@ func quoted(values []string) []string {
 	return q
 }
 
-// list joins items for a sentence, the first few of many.
-func list(items []string) string {
+// joinFew joins items for a sentence, the first few of many.
+func joinFew(items []string) string {
 	const most = 5
 	if n := len(items) - most; n > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(items[:most], ", "), n)

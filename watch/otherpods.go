@@ -60,7 +60,7 @@ func (n *policyNeeds) check(s *cluster.Snapshot) bool {
 	}
 	none := n.by == nil && same // of the policies that did not change
 	// The policy that needed them, or its successor, probably still does.
-	first := cluster.Compare(n.policies, s.Policies, comparePolicies).Come
+	first := cluster.Compare(n.policies, s.Policies, (*cluster.Policy).Compare).Come
 	if slices.Contains(s.Policies, n.by) {
 		first = []*cluster.Policy{n.by}
 	}
@@ -91,8 +91,6 @@ func (n *policyNeeds) check(s *cluster.Snapshot) bool {
 	}
 	return false
 }
-
-func comparePolicies(p, q *cluster.Policy) int { return p.Owner.Compare(q.Owner) }
 
 // dependsOnPods reports whether the effect of a policy depends on Pods other than its subjects.
 func dependsOnPods(p *cluster.Policy) bool {

@@ -124,7 +124,8 @@ func (b *batch) elements(verb string, typ, flags uint16, g group, elements []ele
 func (b *batch) element(g group, e element) {
 	first, last := e.Src.Addr(), netip.Addr{}
 	if g.ranges {
-		first, last = bounds(e.Src)
+		r := cluster.RangeOf(e.Src)
+		first, last = r.First, r.Last
 	}
 	behind, alone := last.Next(), len(g.key) == 1
 	var user []byte
@@ -193,17 +194,6 @@ func data(m *nft.Map, to nft.Target) []byte {
 		out = pad(binary.BigEndian.AppendUint16(out, to.Addr.Port()))
 	}
 	return out
-}
-
-// bounds returns the first and the last address of a range.
-func bounds(p netip.Prefix) (first, last netip.Addr) {
-	first = p.Masked().Addr()
-	b := first.AsSlice()
-	for i := p.Bits(); i < 8*len(b); i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	last, _ = netip.AddrFromSlice(b) // of the same length
-	return first, last
 }
 
 func protocol(f nft.Family) byte {

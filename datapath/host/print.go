@@ -179,12 +179,12 @@ func prefixText(p netip.Prefix) string {
 
 // Compare orders addresses by link and address.
 func (k AddressKey) Compare(l AddressKey) int {
-	return cmp.Or(cmp.Compare(k.Link, l.Link), comparePrefix(k.Prefix, l.Prefix))
+	return cmp.Or(cmp.Compare(k.Link, l.Link), cluster.ComparePrefixes(k.Prefix, l.Prefix))
 }
 
 // Compare orders routes by table and destination.
 func (k RouteKey) Compare(l RouteKey) int {
-	return cmp.Or(cmp.Compare(k.Table, l.Table), comparePrefix(k.Prefix, l.Prefix))
+	return cmp.Or(cmp.Compare(k.Table, l.Table), cluster.ComparePrefixes(k.Prefix, l.Prefix))
 }
 
 // HasMark reports whether a packet's mark fits the rule.
@@ -194,15 +194,12 @@ func (r Rule) HasMark(mark uint32) bool {
 
 // Compare orders rules by family and priority.
 func (r Rule) Compare(q Rule) int {
-	return cmp.Or(cmp.Compare(r.Family, q.Family), cmp.Compare(r.Priority, q.Priority), comparePrefix(r.From, q.From),
+	return cmp.Or(cmp.Compare(r.Family, q.Family), cmp.Compare(r.Priority, q.Priority),
+		cluster.ComparePrefixes(r.From, q.From),
 		cmp.Compare(r.Mark, q.Mark), cmp.Compare(r.Mask, q.Mask), cmp.Compare(r.Table, q.Table))
 }
 
 // Compare orders neighbours by link and address.
 func (k NeighborKey) Compare(l NeighborKey) int {
 	return cmp.Or(cmp.Compare(k.Link, l.Link), k.IP.Compare(l.IP))
-}
-
-func comparePrefix(p, q netip.Prefix) int {
-	return cmp.Or(p.Addr().Compare(q.Addr()), cmp.Compare(p.Bits(), q.Bits()))
 }

@@ -76,11 +76,8 @@ func split(p netip.Prefix, bits int) []netip.Prefix {
 	if p.Bits() >= bits {
 		return []netip.Prefix{p}
 	}
-	half := p.Addr().AsSlice()
-	half[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
-	upper, _ := netip.AddrFromSlice(half) // it has the length of an address
-	return slices.Concat(split(netip.PrefixFrom(p.Addr(), p.Bits()+1), bits),
-		split(netip.PrefixFrom(upper, p.Bits()+1), bits))
+	lower, upper := cluster.Halves(p)
+	return slices.Concat(split(lower, bits), split(upper, bits))
 }
 
 // peer is another node, seen from the planned one.

@@ -323,8 +323,7 @@ func (s *Stack) externalNetwork(g *cluster.Gateway) {
 	if s.Family == cluster.IPv6 {
 		s.OnLink = append(s.OnLink, Vocab(s.Family).LinkLocal)
 	}
-	slices.SortFunc(s.OnLink,
-		func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
+	slices.SortFunc(s.OnLink, cluster.ComparePrefixes)
 	s.OnLink = slices.Compact(s.OnLink)
 	s.RoutersKnown = g.NextHopMACs != nil
 }

@@ -33,7 +33,7 @@ func (p *serviceParser) sourceRanges(places int) sourceRanges {
 		}
 		r.list = append(r.list, c.Masked())
 	}
-	slices.SortFunc(r.list, comparePrefix)
+	slices.SortFunc(r.list, ComparePrefixes)
 	return r
 }
 
