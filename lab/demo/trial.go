@@ -256,9 +256,9 @@ func triesNote(n int) string {
 const (
 	userspaceFragments = "conntrack of Open vSwitch before 3.7 cannot translate fragments"
 	sharedFragments    = "another node's fragments exceed the pod MTU, and it gets no ICMP error"
-	hostReports        = "the host forwards to all Services by routes with the pods' MTU"
-	forwardedIPv6      = "Linux forwards IPv6 by the MTU of the link, and reports the pods' to the endpoint's host"
-	hostTells          = "the host forwards what is too long for pods, and tells other nodes' hosts as well"
+	hostReports        = "the host's routes to all Services have the pods' MTU"
+	forwardedIPv6      = "Linux forwards IPv6 by the MTU of the link, and reports the pods' MTU to the endpoint's host"
+	hostTells          = "the host reports the pods' MTU to the hosts of other nodes as well"
 	sharedMTU          = "the kernel has one path MTU for a host's packets and for its tunnel to the same node"
 )
 

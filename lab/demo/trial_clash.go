@@ -40,7 +40,7 @@ const userspaceClash = "OVN does not see which ports the host uses, as it does o
 // kernelDemux is how Linux 6.1 handles an IPv6 reply whose port was translated due to a clash. It
 // looks up the socket before it translates the address back, and finds the other connection's. For
 // IPv4 it repeats the lookup.
-const kernelDemux = "for IPv6, Linux 6.1 delivers the second connection's answers to the first, which has the same port"
+const kernelDemux = "for IPv6, Linux 6.1 delivers the replies of the second connection to the first, which has the same port"
 
 // clients returns members at the first four addresses of the external client.
 func clients(to, path string) []member {
