@@ -16,6 +16,7 @@ type check struct {
 	podside.Check
 	name     string
 	client   client
+	pod      string            // the pod of the server; empty = none of the test
 	question ui.ExplainOptions // the same path, for explain
 	result   podside.Result
 	beside   *check // of a measurement: the path to compare it with
@@ -48,6 +49,7 @@ func clientName(role string, node int, host bool) string {
 // for explain.
 type target struct {
 	group, name string
+	pod         string                                        // of the server; empty = none of the test
 	at          func(protocol string, v6 bool) netip.AddrPort // invalid: there is none
 	explain     ui.ExplainOptions                             // without From; without To: the address
 }
@@ -115,9 +117,7 @@ func (m *matrix) servers(c client, j int) {
 	for _, via := range slices.Compact([]int{c.node, (c.node + 1) % len(m.nodes)}) {
 		m.add(c, m.onNodePort(j, via, on), server, "tcp", "udp")
 	}
-	node := target{group: "node address", name: "host " + m.nodes[j].Name, at: func(_ string, v6 bool) netip.AddrPort {
-		return m.hostServer(j, v6)
-	}}
+	node := m.onHost(j)
 	m.add(c, node, podside.Check{Kind: podside.Answers, Server: hostName(j)}, "tcp", "udp")
 	for _, to := range []target{pod, service, node} {
 		to.group = "full packets"
@@ -156,16 +156,16 @@ func (m *matrix) names(c client, j int) {
 	}
 }
 
-// add adds a check of each protocol and family to a target.
+// add adds a check of each protocol and family to a target, if its pod runs.
 func (m *matrix) add(c client, to target, k podside.Check, protocols ...string) {
 	for _, v6 := range []bool{false, true} {
 		for _, protocol := range protocols {
 			at := to.at(protocol, v6)
-			if !at.IsValid() {
+			if !at.IsValid() || m.down[to.pod] {
 				continue
 			}
 			k.Protocol, k.To = protocol, at
-			n := &check{Check: k, client: c, question: to.explain}
+			n := &check{Check: k, client: c, pod: to.pod, question: to.explain}
 			family := map[bool]string{false: "IPv4", true: "IPv6"}[v6]
 			n.name = fmt.Sprintf("%s → %s, %s, %s", m.from(c), to.name, protocol, family)
 			n.question.Proto, n.question.IPFamily = protocol, family
@@ -221,7 +221,7 @@ func (t *test) from(c client) string {
 }
 
 func (t *test) onPod(group, pod, name string, port int32) target {
-	to := target{group: group, name: name}
+	to := target{group: group, name: name, pod: pod}
 	if port == blockedPort {
 		to.name += " port 8081"
 	}
@@ -236,34 +236,27 @@ func (t *test) onPod(group, pod, name string, port int32) target {
 	return to
 }
 
-// onService returns the ClusterIPs of a Service, or none if its pod does not run.
+// onService returns the ClusterIPs of a Service.
 func (t *test) onService(group, service, name string, port int32) target {
-	to := target{group: group, name: "ClusterIP → " + name}
+	s := t.services[service]
+	to := target{group: group, name: "ClusterIP → " + name, pod: s.Spec.Selector[podLabel]}
 	if name == "" {
 		to.name = "itself through ClusterIP"
 	}
 	to.explain.To = fmt.Sprintf("svc/%s/%s:%d", t.Namespace, service, port)
-	list := clusterIPs(t.services[service])
-	if t.isDown(t.services[service]) {
-		list = nil
-	}
+	list := clusterIPs(s)
 	to.at = func(_ string, v6 bool) netip.AddrPort { return withPort(list, v6, port) }
 	return to
 }
 
-// isDown reports whether the pod of a Service does not run.
-func (t *test) isDown(s *corev1.Service) bool { return t.down[s.Spec.Selector[podLabel]] }
-
-// onNodePort returns the NodePorts of a Service at a node, or none if its pod does not run.
+// onNodePort returns the NodePorts of a Service at a node.
 func (t *test) onNodePort(j, via int, name string) target {
 	service := t.services[portName(j)]
-	to := target{group: "NodePort", name: fmt.Sprintf("NodePort of %s → %s", t.nodes[via].Name, name)}
+	to := target{group: "NodePort", name: fmt.Sprintf("NodePort of %s → %s", t.nodes[via].Name, name),
+		pod: serverName(j)}
 	to.explain.To = fmt.Sprintf("svc/%s/%s:%d", t.Namespace, service.Name, servicePort)
 	to.explain.NodePort, to.explain.Via = true, t.nodes[via].Name
 	to.at = func(protocol string, v6 bool) netip.AddrPort {
-		if t.isDown(service) {
-			return netip.AddrPort{}
-		}
 		return withPort(nodeAddresses(&t.nodes[via]), v6, nodePort(service, protocol))
 	}
 	return to
@@ -318,33 +311,29 @@ func withPort(list []netip.Addr, v6 bool, port int32) netip.AddrPort {
 func (t *test) paths() []*check {
 	j := 1 % len(t.nodes)
 	on := "pod on " + t.nodes[j].Name
-	measure := func(host bool, to target, sink func(v6 bool) int32, beside *check) *check {
+	measure := func(host bool, to target, sink int32, beside *check) *check {
 		c := client{host: host}
 		v6 := !to.at("tcp", false).IsValid()
 		return &check{Check: podside.Check{Kind: podside.Measures, Protocol: "tcp", To: to.at("tcp", v6),
-			Sink: uint16(sink(v6)), For: t.Measure}, client: c, beside: beside, name: t.from(c) + " → " + to.name}
+			Sink: uint16(sink), For: t.Measure}, client: c, pod: to.pod, beside: beside,
+			name: t.from(c) + " → " + to.name}
 	}
-	port := func(p int32) func(bool) int32 { return func(bool) int32 { return p } }
-	node := target{name: "host " + t.nodes[j].Name, at: func(_ string, v6 bool) netip.AddrPort {
-		return t.hostServer(j, v6)
-	}}
 	pod, service := t.onPod("", serverName(j), on, answerPort), t.onService("", serverName(j), on, servicePort)
-	direct := measure(true, node, port(int32(t.HostPort)+2), nil)
-	fromHost := measure(true, pod, port(sinkPort), direct)
-	fromPod := measure(false, pod, port(sinkPort), direct)
+	direct := measure(true, t.onHost(j), int32(t.HostPort)+2, nil)
+	fromHost := measure(true, pod, sinkPort, direct)
+	fromPod := measure(false, pod, sinkPort, direct)
 	list := []*check{
-		direct, fromHost, measure(true, service, port(serviceSinkPort), fromHost),
-		measure(true, t.onNodePort(j, j, on), port(nodePort(t.services[portName(j)], "sink")), fromHost),
-		fromPod, measure(false, service, port(serviceSinkPort), fromPod),
+		direct, fromHost, measure(true, service, serviceSinkPort, fromHost),
+		measure(true, t.onNodePort(j, j, on), nodePort(t.services[portName(j)], "sink"), fromHost),
+		fromPod, measure(false, service, serviceSinkPort, fromPod),
 	}
-	return slices.DeleteFunc(list, func(c *check) bool { return !c.To.IsValid() }) // its server does not run
+	return slices.DeleteFunc(list, func(c *check) bool { return !c.To.IsValid() || t.down[c.pod] })
 }
 
-// hostServer returns the address of the server in the network of a node; invalid if it does not
-// run.
-func (t *test) hostServer(j int, v6 bool) netip.AddrPort {
-	if t.down[hostName(j)] {
-		return netip.AddrPort{}
-	}
-	return withPort(nodeAddresses(&t.nodes[j]), v6, int32(t.HostPort))
+// onHost returns the server in the network of a node.
+func (t *test) onHost(j int) target {
+	return target{group: "node address", name: "host " + t.nodes[j].Name, pod: hostName(j),
+		at: func(_ string, v6 bool) netip.AddrPort {
+			return withPort(nodeAddresses(&t.nodes[j]), v6, int32(t.HostPort))
+		}}
 }

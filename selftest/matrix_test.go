@@ -20,7 +20,7 @@ import (
 
 // planned returns a test of n nodes whose objects exist, with one family or both.
 func planned(n int, dual bool) *test {
-	t := &test{Options: Options{Namespace: "ns", HostPort: 39080, Outside: []string{"192.0.2.1:443"}, FromHere: true},
+	t := &test{Options: Options{Namespace: "ns", HostPort: 29080, Outside: []string{"192.0.2.1:443"}, FromHere: true},
 		skip: regexp.MustCompile("$^"), down: map[string]bool{}, pods: map[string]*corev1.Pod{},
 		services: map[string]*corev1.Service{}}
 	ips := func(v4, v6 string) []string {
@@ -116,7 +116,7 @@ func TestMatrix(t *testing.T) {
 		for name, want := range map[string]string{
 			"pod on node-0 → NodePort of node-1 → pod on node-1, tcp, IPv4": "kubectl hairpin explain pod/ns/client-0 " +
 				"svc/ns/nodeport-1:80 --proto tcp --family 4 --node-port --via node-1 --live",
-			"host node-0 → host node-1, udp, IPv4": "kubectl hairpin explain host/node-0 172.18.0.1:39080 --proto udp " +
+			"host node-0 → host node-1, udp, IPv4": "kubectl hairpin explain host/node-0 172.18.0.1:29080 --proto udp " +
 				"--family 4 --live",
 			"this machine → NodePort of node-0 → pod on node-0, tcp, IPv4": "kubectl hairpin explain outside " +
 				"svc/ns/nodeport-0:80 --proto tcp --family 4 --node-port --via node-0 --live",
@@ -157,7 +157,7 @@ func TestMatrixWithoutServer(t *testing.T) {
 		for _, c := range g.checks {
 			servers[c.Server]++
 			for _, down := range []string{"10.244.0.0", "10.96.0.0:", "10.96.0.3:", "10.244.1.1:", "10.96.1.2:",
-				"172.18.0.0:39080"} {
+				"172.18.0.0:29080"} {
 				if strings.HasPrefix(c.To.String(), down) {
 					t.Errorf("%s: %s: to %s", g.title, c.name, c.To)
 				}

@@ -48,6 +48,9 @@ func hostName(i int) string    { return fmt.Sprint("host-", i) }
 func portName(i int) string    { return fmt.Sprint("nodeport-", i) }
 func selfName(i int) string    { return fmt.Sprint("self-", i) }
 
+// serverNames returns the names of the pods of a node with only servers.
+func serverNames(i int) []string { return []string{serverName(i), guardedName(i), hostName(i)} }
+
 // makeServers creates the policy first, then Services and servers, and waits until the servers
 // run.
 func (t *test) makeServers(ctx context.Context) error {
@@ -83,7 +86,7 @@ func (t *test) makeServers(ctx context.Context) error {
 	}
 	until := time.Now().Add(startTime)
 	for i := range t.nodes {
-		for _, name := range []string{serverName(i), guardedName(i), hostName(i)} {
+		for _, name := range serverNames(i) {
 			p, err := t.running(ctx, name, until)
 			if err == nil {
 				t.pods[name] = p
@@ -206,17 +209,9 @@ func (t *test) create(ctx context.Context, p *corev1.Pod) error {
 func (t *test) running(ctx context.Context, name string, until time.Time) (*corev1.Pod, error) {
 	var last error
 	for {
-		p, err := t.api.Pods(t.Namespace).Get(ctx, name)
-		if err == nil {
-			if err = t.notRunning(ctx, p); err == nil {
-				return p, nil
-			}
-		}
-		if final := (*ended)(nil); errors.As(err, &final) {
-			return nil, err
-		}
-		if apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("another program deleted it: %w", err)
+		p, err := t.get(ctx, name)
+		if final := (*ended)(nil); err == nil || errors.As(err, &final) {
+			return p, err
 		}
 		if ctx.Err() == nil {
 			last = err
@@ -231,19 +226,52 @@ func (t *test) running(ctx context.Context, name string, until time.Time) (*core
 	}
 }
 
+// get returns a pod, or an error if the pod does not run.
+func (t *test) get(ctx context.Context, name string) (*corev1.Pod, error) {
+	p, err := t.api.Pods(t.Namespace).Get(ctx, name)
+	if apierrors.IsNotFound(err) {
+		return nil, &ended{fmt.Errorf("another program deleted it: %w", err)}
+	}
+	if err == nil {
+		err = t.notRunning(ctx, p)
+	}
+	return p, err
+}
+
+// recheck records the servers that ended after they had run: what failed, or was dropped, on the
+// path to them is no property of the network.
+func (t *test) recheck(ctx context.Context) error {
+	for i := range t.nodes {
+		for _, name := range serverNames(i) {
+			_, err := t.get(ctx, name)
+			if final := (*ended)(nil); t.down[name] || !errors.As(err, &final) {
+				continue
+			}
+			if err := t.ran(ctx, name, i, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // ran records whether a pod runs. If it does not, checks that need it are left out. The returned
 // error is that of an interrupt.
 func (t *test) ran(ctx context.Context, pod string, node int, err error) error {
-	c := &check{name: fmt.Sprintf("pod %s on node %s", pod, t.nodes[node].Name)}
+	name := fmt.Sprintf("pod %s on node %s", pod, t.nodes[node].Name)
+	i := slices.IndexFunc(t.runs.checks, func(c *check) bool { return c.name == name })
+	if i < 0 {
+		i = len(t.runs.checks)
+		t.runs.checks = append(t.runs.checks, &check{name: name})
+	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("%s does not run: %w", c.name, err)
+			return fmt.Errorf("%s does not run: %w", name, err)
 		}
 		t.down[pod] = true
-		c.result.Error = report.Plain(err.Error(), "")
-		fmt.Fprintf(t.errw, "%s does not run: no path from or to it is tested\n", c.name)
+		t.runs.checks[i].result.Error = report.Plain(err.Error(), "")
+		fmt.Fprintf(t.errw, "%s does not run: no path from or to it is tested\n", name)
 	}
-	t.runs.checks = append(t.runs.checks, c)
 	return nil
 }
 

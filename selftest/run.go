@@ -93,10 +93,8 @@ func (t *test) collect(ctx context.Context, role string, c client, until time.Ti
 			}
 			return t.ran(ctx, pod, c.node, nil)
 		}
-		if p, gone := t.api.Pods(t.Namespace).Get(ctx, pod); gone == nil {
-			if why := t.notRunning(ctx, p); why != nil {
-				err = why
-			}
+		if _, why := t.get(ctx, pod); why != nil {
+			err = why
 		}
 		if final := (*ended)(nil); errors.As(err, &final) {
 			return t.ran(ctx, pod, c.node, err)

@@ -145,7 +145,10 @@ func (t *test) run(ctx context.Context) (err error) {
 	if err := t.carryOut(ctx, "client", list); err != nil {
 		return err
 	}
-	t.explainFailures(ctx, list)
+	if err := t.recheck(ctx); err != nil {
+		return err
+	}
+	t.explainFailures(ctx, t.tested("client", slices.Clone(list)))
 	tested := []*group{&t.runs}
 	for _, g := range groups {
 		if g.checks = t.tested("client", g.checks); len(g.checks) > 0 {
@@ -157,15 +160,18 @@ func (t *test) run(ctx context.Context) (err error) {
 		if err := t.carryOut(ctx, "meter", paths); err != nil {
 			return err
 		}
+		if err := t.recheck(ctx); err != nil {
+			return err
+		}
 		paths = t.tested("meter", paths)
 	}
 	return t.show(tested, paths)
 }
 
-// tested returns the checks with a client that runs.
+// tested returns the checks whose client and server run.
 func (t *test) tested(role string, list []*check) []*check {
 	return slices.DeleteFunc(list, func(c *check) bool {
-		return !c.client.here && t.down[clientName(role, c.client.node, c.client.host)]
+		return t.down[c.pod] || !c.client.here && t.down[clientName(role, c.client.node, c.client.host)]
 	})
 }
 

@@ -102,7 +102,7 @@ func (c *cluster) run(ctx context.Context, o selftest.Options) (string, error) {
 }
 
 func options() selftest.Options {
-	return selftest.Options{Namespace: selftest.DefaultNamespace, Image: "hairpin:none", HostPort: 39080,
+	return selftest.Options{Namespace: selftest.DefaultNamespace, Image: "hairpin:none", HostPort: 29080,
 		Timeout: time.Minute, Agents: "hairpin"}
 }
 
@@ -159,8 +159,33 @@ func TestObjects(t *testing.T) {
 	}
 	c.node("broken", corev1.ConditionFalse)
 	t.Run("interrupted", func(t *testing.T) { c.interrupted(t) })
-	t.Run("rejected", func(t *testing.T) { c.rejected(t) })
-
+	t.Run("rejected", func(t *testing.T) {
+		c.rejected(t, "its kubelet rejects it: OutOfpods: too many pods", func() *corev1.PodStatus {
+			return &corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfpods", Message: "too many pods"}
+		})
+	})
+	t.Run("ended", func(t *testing.T) {
+		c.rejected(t, "ended with code 3: no room", func() *corev1.PodStatus {
+			if !slices.ContainsFunc(c.pods(), func(p corev1.Pod) bool { return p.Name == "client-0" }) {
+				return nil // the test has not seen all servers run
+			}
+			status := terminated(3, "no room")
+			return &status
+		})
+	})
+	t.Run("deleted", func(t *testing.T) {
+		c.rejected(t, "another program deleted it: ", func() *corev1.PodStatus {
+			if slices.ContainsFunc(c.pods(), func(p corev1.Pod) bool { return p.Name == "client-0" }) {
+				at := int64(0)
+				err := c.admin.CoreV1().Pods(selftest.DefaultNamespace).Delete(t.Context(), "server-0",
+					metav1.DeleteOptions{GracePeriodSeconds: &at})
+				if err != nil && !apierrors.IsNotFound(err) {
+					t.Error(err)
+				}
+			}
+			return nil
+		})
+	})
 	t.Run("pending", func(t *testing.T) { c.pending(t) })
 	t.Run("timeout", func(t *testing.T) {
 		o := options()
@@ -234,25 +259,32 @@ func (c *cluster) interrupted(t *testing.T) {
 	c.gone()
 }
 
-// rejected checks that a pod that cannot run is a failure with its reason, and that other paths are
-// tested: one to a NodePort, from this machine.
-func (c *cluster) rejected(t *testing.T) {
+// terminated returns the status of a pod whose container has ended.
+func terminated(code int32, message string) corev1.PodStatus {
+	return corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{Name: "test",
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}}}}}
+}
+
+// rejected checks that a pod that does not run, or not until the end, is a failure with its reason,
+// and that other paths are tested: one to a NodePort, from this machine. server returns the status
+// of the pod server-0 as its kubelet reports it; nil: it runs.
+func (c *cluster) rejected(t *testing.T, want string, server func() *corev1.PodStatus) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	go func() { // as kubelets do
 		for ctx.Err() == nil {
+			status := server()
 			for _, p := range c.pods() {
-				if p.Status.Phase != corev1.PodPending {
+				over := p.Name == "server-0" && status != nil
+				if p.Status.Phase != corev1.PodPending && (!over || p.Status.Phase == corev1.PodFailed) {
 					continue
 				}
 				p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "192.0.2.1"}}}
 				switch {
-				case p.Name == "server-0":
-					p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfpods", Message: "too many pods"}
+				case over:
+					p.Status = *status
 				case strings.Contains(p.Name, "client"):
-					p.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
-						Name: "test", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-							ExitCode: 2, Message: "address in use"}}}}}
+					p.Status = terminated(2, "address in use")
 				}
 				// it may be deleted
 				_, _ = c.admin.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, &p, metav1.UpdateOptions{})
@@ -269,7 +301,7 @@ func (c *cluster) rejected(t *testing.T) {
 	}
 	for _, want := range []string{
 		"FAIL  pods that run: 5 of 10 checks\n",
-		"pod server-0 on node n1: its kubelet rejects it: OutOfpods: too many pods\n",
+		"pod server-0 on node n1: " + want,
 		"pod client-1 on node n2: ended with code 2: address in use",
 		"ok    outside → NodePort: 4 checks\n",
 		"14 checks: 9 passed, 5 failed, in ",
