@@ -28,8 +28,38 @@ status:
 `, node)
 }
 
+// withConnections opens long connections to addresses and new ones all the time. end waits for a
+// while, and fails the test if one of them failed or broke.
+func withConnections(t *testing.T, client lab.Place, addresses []string, port uint16) (end func()) {
+	t.Helper()
+	var streams []*lab.Stream
+	for _, a := range addresses {
+		s, err := lab.StartStream(t.Context(), client, probe.StreamConfig{Protocol: "tcp",
+			To: netip.AddrPortFrom(netip.MustParseAddr(a), port), Rate: 100, Long: 10, Every: 50 * time.Millisecond,
+			Timeout: patience, Duration: 5 * time.Minute})
+		noError(t, err)
+		streams = append(streams, s)
+	}
+	noError(t, lab.Flow(t.Context(), 200, streams...))
+	return func() {
+		t.Helper()
+		time.Sleep(6 * time.Second) // longer than egress addresses move
+		noError(t, lab.Flow(t.Context(), 200, streams...))
+		for i, s := range streams {
+			r, err := s.End()
+			noError(t, err)
+			t.Logf("%s: of %d new connections %d failed, of %d open ones %d broke; the longest gaps were %v and %v ms",
+				addresses[i], r.Opened, r.Failed, r.Long, r.Broken, r.OpenGapMs, r.LongGapMs)
+			if r.Failed+r.Broken > 0 {
+				t.Errorf("%s: connections failed: %v", addresses[i], r.Errors)
+			}
+		}
+	}
+}
+
 // TestLoadBalancerAddress: a machine outside reaches a Service by its load balancer addresses, at
-// the MAC of the node that announces them, and at no other port.
+// the MAC of the node that announces them, and at no other port. No connection fails or breaks when
+// another node announces them.
 func TestLoadBalancerAddress(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
 		t.Run(mode, func(t *testing.T) { testLoadBalancerAddress(t, mode) })
@@ -76,7 +106,10 @@ func testLoadBalancerAddress(t *testing.T, mode string) {
 		}
 	}
 	at("node-b", "02:42:ac:12:00:04")
+	keeps := withConnections(t, client, balancer, 80)
 	at("node-c", "02:42:ac:12:00:05")
+	at("node-b", "02:42:ac:12:00:04") // again, while the first move lasts
+	keeps()
 	for _, a := range balancer {
 		if get(netip.AddrPortFrom(netip.MustParseAddr(a), 8081)) == "" { // the nodes listen there
 			t.Errorf("%s answers at a port that no Service has", a)

@@ -80,7 +80,11 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 					e.Assigned = append(e.Assigned, cluster.Assignment{Address: a, Node: node})
 				}
 				if rapid.IntRange(0, 3).Draw(t, "moves") == 0 {
-					e.Moving = append(e.Moving, cluster.Move{Address: a, From: "node-a", To: "node-b"})
+					m := cluster.Move{Address: a, From: "node-a", To: "node-b"}
+					if rapid.Bool().Draw(t, "back") {
+						m.From, m.To = m.To, m.From
+					}
+					e.Moving = append(e.Moving, m)
 				}
 			}
 			for _, x := range []struct {

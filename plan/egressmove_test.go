@@ -1,12 +1,14 @@
 package plan_test
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
@@ -15,6 +17,8 @@ import (
 	"hairpin/pipeline"
 	"hairpin/plan"
 	"hairpin/plan/egress"
+	plannode "hairpin/plan/node"
+	"hairpin/walk"
 )
 
 // TestMovesBetweenBridgeAndLink: a network is that of the gateway bridge on one node and, in mode
@@ -150,6 +154,170 @@ func TestEarly(t *testing.T) {
 		if sent != c.sent || tracked != c.tracked {
 			t.Errorf("%s, early %v: %d flows send all on, %d take what came back, not %d and %d", c.node, c.early, sent,
 				tracked, c.sent, c.tracked)
+		}
+	}
+}
+
+// announcedIn returns the example with a load balancer address of each family that node-b has. If
+// it moves, it moves to node-c.
+func announcedIn(t *testing.T, mode string, flows, moves bool) walk.World {
+	t.Helper()
+	s := *demoIn(t, mode, flows).Snapshot
+	v4, v6 := addr("172.18.0.55"), addr("fc00:f853:ccd::55")
+	e := &cluster.EgressIP{Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: "podlocal"},
+		Addresses: []netip.Addr{v4, v6}, Service: &cluster.EgressService{Announced: &cluster.Announced{}}}
+	for _, a := range e.Addresses {
+		at := "node-b"
+		if moves {
+			at = "node-c"
+			e.Moving = append(e.Moving, cluster.Move{Address: a, From: "node-b", To: at})
+		}
+		e.Assigned = append(e.Assigned, cluster.Assignment{Address: a, Node: at})
+	}
+	s.EgressIPs = []*cluster.EgressIP{e}
+	for i, f := range s.Frontends {
+		if f.Owner == e.Owner {
+			s.Frontends[i] = new(*f)
+			s.Frontends[i].LoadBalancerIPs = []netip.Addr{v4}
+			if f.Family == cluster.IPv6 {
+				s.Frontends[i].LoadBalancerIPs = []netip.Addr{v6}
+			}
+		}
+	}
+	for i, n := range s.Nodes {
+		if mode == cluster.ModeDetached {
+			s.Nodes[i] = new(*n)
+			s.Nodes[i].Links = []cluster.HostLink{{Name: "eth0", Index: 2, MAC: cluster.MAC{2, 0, 0, 0, 0, byte(i)},
+				Addresses: n.HostAddresses}}
+		}
+	}
+	return worldOf(t, &s)
+}
+
+// meets returns the flow that a packet meets in a table.
+func meets(s datapath.State, bridge string, table uint8, packet flow.Match) *flow.Flow {
+	var best *flow.Flow
+	for _, f := range s.Bridge.Flows.All() {
+		if f.Bridge == bridge && f.Table == table && f.Match.Matches(&packet, f.Match.Fields()) &&
+			(best == nil || f.Priority > best.Priority) {
+			best = f
+		}
+	}
+	return best
+}
+
+// TestAnnouncedMoves: while a load balancer address moves, the two nodes serve new connections as
+// at any time. Each sends later packets of a TCP connection that it does not know to the other,
+// except those that the other one sent.
+func TestAnnouncedMoves(t *testing.T) {
+	for mode, flows := range everyEngine {
+		before, now := announcedIn(t, mode, flows, false), announcedIn(t, mode, flows, true)
+		for _, to := range now.Snapshot.EgressIPs[0].Addresses {
+			for _, protocol := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
+				for _, name := range []string{"node-a", "node-b", "node-c"} {
+					p := walk.Packet{Protocol: protocol, Dst: to, DstPort: 80,
+						Src:    pickFamily(to.Is4(), "172.18.0.100", "fc00:f853:ccd::64"),
+						EthDst: walk.ExternalMAC(now.Snapshot.Node(name))}
+					want, got := walked(t, before, walk.Point{}, p), walked(t, now, walk.Point{}, p)
+					if !got.Verdict.Answered || got.String() != want.String() {
+						t.Errorf("%s, flows %v, %s to %s on %s:\n%s", mode, flows, protocol, to, name, got)
+					}
+				}
+			}
+			if mode == cluster.ModeDetached {
+				copied(t, now, to)
+				continue
+			}
+			if flows && mode == cluster.ModeShared {
+				forwarded(t, before, now, to, "", pipeline.GatewayServiceConntrack)
+				forwarded(t, before, now, to, claims.ServiceBridge, pipeline.SvcServiceConntrack)
+			} else {
+				forwarded(t, before, now, to, "", pipeline.GatewayUplinkConntrack)
+			}
+		}
+	}
+}
+
+// forwarded checks which packets to an address the two nodes forward by a flow in a table.
+func forwarded(t *testing.T, before, now walk.World, to netip.Addr, bridge string, table uint8) {
+	t.Helper()
+	v := flow.TCP
+	if to.Is6() {
+		v = flow.TCP6
+	}
+	macs := map[string]cluster.MAC{"client": {2, 9}}
+	for _, n := range now.Snapshot.Nodes {
+		macs[n.Name] = n.Gateway.MAC
+	}
+	for name, peer := range map[string]string{"node-a": "", "node-b": "node-c", "node-c": "node-b"} {
+		for sender, mac := range macs {
+			for _, state := range []flow.CTBits{flow.CTNew, flow.CTInv, flow.CTEst, flow.CTRel,
+				flow.CTInv | flow.CTDnat} {
+				for _, flags := range []string{flow.SYN, flow.NoSYN, ""} {
+					m := flow.Match{InPort: "eth0", EthSrc: mac, EthDst: macs[name], Protocol: v, TCPFlags: flags,
+						Dst: netip.PrefixFrom(to, to.BitLen()), DstPort: 80,
+						CTState: flow.CTState{Set: state | flow.CTTrk}}
+					if bridge != "" {
+						m.InPort = claims.ExternalPatch
+					}
+					if flags == "" {
+						m.Protocol = map[flow.Protocol]flow.Protocol{flow.TCP: flow.UDP, flow.TCP6: flow.UDP6}[v]
+					}
+					known := state&(flow.CTEst|flow.CTRel) != 0 || bridge != "" && state&flow.CTDnat != 0
+					want := "as before"
+					if peer != "" && flags == flow.NoSYN && !known {
+						want = "forwarded to " + peer
+						if sender == peer {
+							want = "dropped"
+						}
+					}
+					was, is := meets(before.States[name], bridge, table, m), meets(now.States[name], bridge, table, m)
+					got := "as before"
+					if !reflect.DeepEqual(was, is) {
+						got = fmt.Sprint(is)
+					}
+					if is != nil && reflect.DeepEqual(is.Actions, []flow.Action{flow.SetEthSrc{MAC: macs[name]},
+						flow.SetEthDst{MAC: macs[peer]}, flow.InPort{}}) {
+						got = "forwarded to " + peer
+					} else if got != "as before" && reflect.DeepEqual(is.Actions, []flow.Action{flow.Drop{}}) {
+						got = "dropped"
+					}
+					if got != want {
+						t.Errorf("%s from %s on %s in table %d of %q: %s, not %s", &m, sender, name, table, bridge,
+							got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// copied checks the rules of the two nodes' hosts for an address of a link.
+func copied(t *testing.T, now walk.World, to netip.Addr) {
+	t.Helper()
+	family := nft.IP
+	if to.Is6() {
+		family = nft.IP6
+	}
+	for name, peer := range map[string]string{"node-a": "", "node-b": "node-c", "node-c": "node-b"} {
+		var got, want []string
+		if table := now.States[name].NFT[family]; table != nil {
+			for _, r := range table.Chains[plannode.ChainMoves].Rules {
+				if slices.Contains(r.Matches, nft.Match(nft.AddrIn{Dst: true, Prefix: plannode.HostPrefix(to)})) {
+					got = append(got, fmt.Sprint(r.Matches[2:], r.Do))
+				}
+			}
+		}
+		if peer != "" {
+			link := now.Snapshot.Node(peer).Links[0]
+			at := link.Addresses[slices.IndexFunc(link.Addresses,
+				func(p netip.Prefix) bool { return p.Contains(to) })].Addr()
+			later := []nft.Match{nft.CTUnknown, nft.NoSYN{}}
+			want = []string{fmt.Sprint(append(slices.Clone(later), nft.EtherSrc{MAC: link.MAC}), nft.Drop{}),
+				fmt.Sprint(later, nft.Dup{To: at, Device: "eth0"}), fmt.Sprint(later, nft.Drop{})}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s to %s: rules %q, not %q", name, to, got, want)
 		}
 	}
 }

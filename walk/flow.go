@@ -142,12 +142,17 @@ func (r *run) headers(c *crossing) flow.Match {
 		VLAN: p.VLAN, Tagged: p.VLAN != 0, EthSrc: p.EthSrc, EthDst: p.EthDst, PktMark: p.Mark,
 		Src: netip.PrefixFrom(p.Src, p.Src.BitLen()), Dst: netip.PrefixFrom(p.Dst, p.Dst.BitLen()),
 		SrcPort: p.SrcPort, DstPort: p.DstPort,
-		SYN:     ct.bits&(flow.CTEst|flow.CTRpl) == 0, // a walk begins with a SYN
 		CTState: flow.CTState{Set: ct.bits},
 		Group:   c.group, Bucket: c.bucket, Profile: c.profile, Tunnel: c.tunnel,
 	}
 	if ct.entry != nil {
 		m.CTMark = ct.entry.mark
+	}
+	if p.Protocol == cluster.TCP {
+		m.TCPFlags = flow.NoSYN
+		if ct.bits&(flow.CTEst|flow.CTRpl) == 0 { // a walk begins with a SYN
+			m.TCPFlags = flow.SYN
+		}
 	}
 	return m
 }

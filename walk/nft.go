@@ -135,6 +135,8 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 		return h.track != nil && !h.track.reply, nil
 	case nft.EtherSrc:
 		return r.etherSrc(h, m)
+	case nft.NoSYN: // a walk begins with a SYN
+		return r.p.Protocol == cluster.TCP && h.track != nil && h.track.established(), nil
 	case nft.MarkIs:
 		return r.p.Mark&m.Mask == m.Value, nil
 	case nft.InSet:

@@ -273,7 +273,7 @@ func TestFields(t *testing.T) {
 		{flow.Group{}, "GroupKey Hashed Buckets Owner"},
 		{flow.Bucket{}, "ID CT Next"},
 		{flow.Match{},
-			"InPort Protocol VLAN Tagged EthSrc EthDst Src Dst TTL SYN SrcPort DstPort DstMask ICMPType " +
+			"InPort Protocol VLAN Tagged EthSrc EthDst Src Dst TTL TCPFlags SrcPort DstPort DstMask ICMPType " +
 				"ICMPCode Target LinkAddr NoLinkAddr PktMark CTState CTMark CTMarkMask CTProtocol CTDstPort Fragment " +
 				"Group Bucket Profile ConjID Tunnel"},
 		{flow.CT{}, "Commit Zone Table NAT Mark MarkMask EthSrc"},

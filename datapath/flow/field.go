@@ -79,7 +79,7 @@ var fields = []field{
 	{at: func(m *Match) any { return &m.Tagged }, notation: words{tagged}, forms: one("vlan_tci", "", openflow.VLAN)},
 	{at: func(m *Match) any { return &m.VLAN }, notation: digits{10, openflow.VLANPresent},
 		forms: one("dl_vlan", "", openflow.VLAN), add: openflow.VLANPresent, bits: 12},
-	{at: func(m *Match) any { return (*fragment)(&m.Fragment) }, notation: fragments,
+	{at: func(m *Match) any { return (*oneWord)(&m.Fragment) }, notation: fragments,
 		forms: []form{{"nw_frag", "ip_frag", openflow.IPFrag, anyIP}}},
 	{at: func(m *Match) any { return (*ipProto)(&m.Protocol) }, forms: one("", "", openflow.IPProto)},
 	{at: func(m *Match) any { return &m.Src }, notation: ipText{}, forms: []form{
@@ -99,7 +99,7 @@ var fields = []field{
 		{"icmp_type", "", openflow.ICMPType, icmp4}, {"icmp_type", "icmpv6_type", openflow.ICMPv6Type, icmp6}}},
 	{at: func(m *Match) any { return &m.ICMPCode }, notation: decimal, add: -1, forms: []form{
 		{"icmp_code", "", openflow.ICMPCode, icmp4}, {"icmp_code", "", openflow.ICMPv6Code, icmp6}}},
-	{at: func(m *Match) any { return &m.SYN }, notation: words{syn},
+	{at: func(m *Match) any { return (*oneWord)(&m.TCPFlags) }, notation: tcpFlags,
 		forms: []form{{"tcp_flags", "", openflow.TCPFlags, tcp}}},
 	{at: func(m *Match) any { return &m.Target }, notation: ipText{}, forms: []form{
 		{"nd_target", "", openflow.NDTarget, solicit}, {"nd_target", "", openflow.NDTarget, advertise}}},
@@ -254,7 +254,7 @@ func (m *Match) Fields() (set Fields) {
 		m.TTL != 0,
 		m.ICMPType != 0,
 		m.ICMPCode != 0,
-		m.SYN,
+		m.TCPFlags != "",
 		m.Target.IsValid(),
 		m.NoLinkAddr || m.LinkAddr != cluster.MAC{},
 		m.Tunnel.Key != 0,

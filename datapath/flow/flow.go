@@ -146,9 +146,8 @@ type Match struct {
 	EthDst   cluster.MAC
 	// Src and Dst are nw_src/nw_dst, ipv6_src/ipv6_dst or arp_spa/arp_tpa, by Protocol.
 	Src, Dst netip.Prefix
-	TTL      uint8 // nw_ttl; 0 = any
-	// SYN matches the first packet of a TCP connection: tcp_flags=+syn-ack.
-	SYN bool
+	TTL      uint8  // nw_ttl; 0 = any
+	TCPFlags string // tcp_flags: SYN or NoSYN; empty = any
 	// SrcPort and DstPort are tp_src and tp_dst; 0 = any. Fragments do not have them.
 	SrcPort, DstPort uint16
 	// DstMask has the bits of DstPort that are compared; 0 = all, if DstPort is not 0.
@@ -188,6 +187,12 @@ type Match struct {
 	// Tunnel holds the tunnel fields of a packet that arrived by a tunnel.
 	Tunnel Tunnel
 }
+
+// Values of Match.TCPFlags.
+const (
+	SYN   = "+syn-ack" // the first packet of a connection
+	NoSYN = "-syn"     // a later packet of a connection
+)
 
 // Tunnel holds the fields of OVN's Geneve packets, and the other end of the tunnel.
 type Tunnel struct {

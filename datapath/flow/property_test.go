@@ -88,7 +88,9 @@ func drawMatch(t *rapid.T) Match {
 			m.DstPort &= m.DstMask
 		}
 	}
-	m.SYN = (m.Protocol == TCP || m.Protocol == TCP6) && rapid.Bool().Draw(t, "SYN")
+	if m.Protocol == TCP || m.Protocol == TCP6 {
+		m.TCPFlags = rapid.SampledFrom([]string{"", SYN, NoSYN}).Draw(t, "tcp_flags")
+	}
 	if has("icmp_type") {
 		m.ICMPType, m.ICMPCode = rapid.Uint16Range(0, 256).Draw(t, "icmp"), rapid.Uint16Range(0, 256).Draw(t, "code")
 	}

@@ -80,10 +80,10 @@ func (d datum) encode(b []byte, oxm openflow.Field) []byte {
 type (
 	etherType Protocol
 	ipProto   Protocol
-	fragment  string
-	linkAddr  Match // covers LinkAddr, and NoLinkAddr, which matches 0
-	dstPort   Match // covers DstPort and DstMask
-	ctMark    Match // covers CTMark and CTMarkMask
+	oneWord   string // a text of words; empty: any
+	linkAddr  Match  // covers LinkAddr, and NoLinkAddr, which matches 0
+	dstPort   Match  // covers DstPort and DstMask
+	ctMark    Match  // covers CTMark and CTMarkMask
 )
 
 // get returns the field's value and mask in the match.
@@ -115,8 +115,8 @@ func (f *field) get(m *Match) (d datum) {
 		return maskedNumber(uint64(p.DstPort), uint64(p.DstMask))
 	case *ctMark:
 		return maskedNumber(uint64(p.CTMark), uint64(p.CTMarkMask))
-	case *fragment:
-		d, _ = fragments.parse(string(*p), 0)
+	case *oneWord:
+		d, _ = f.notation.parse(string(*p), 0)
 	case *string:
 		return exactly(uint64(portNumber(*p)))
 	}
@@ -166,8 +166,8 @@ func (f *field) put(m *Match, d datum) bool {
 	case *linkAddr:
 		p.LinkAddr = d.mac()
 		p.NoLinkAddr = p.LinkAddr == cluster.MAC{}
-	case *fragment:
-		*p = fragment(fragments.append(nil, d))
+	case *oneWord:
+		*p = oneWord(f.notation.append(nil, d))
 		return *p != ""
 	}
 	return can
@@ -233,7 +233,8 @@ func (w word) datum() datum { return datum{value: uint128{0, w.value}, mask: uin
 
 var (
 	tagged = word{"0x1000/0x1000", openflow.VLANPresent, openflow.VLANPresent}
-	syn    = word{"+syn-ack", 1 << 1, 1<<1 | 1<<4} // RFC 9293, 3.1
+	// tcpFlags lists the supported values of tcp_flags (RFC 9293, 3.1). It is read-only.
+	tcpFlags = words{{SYN, 1 << 1, 1<<1 | 1<<4}, {NoSYN, 0, 1 << 1}}
 	// fragments lists the values of ip_frag, whose bits are "a fragment" and "not the first". It is
 	// read-only.
 	fragments = words{{"no", 0, 3}, {"first", 1, 3}, {"later", 3, 3}, {"yes", 1, 1}, {"not_later", 0, 2}}

@@ -105,6 +105,9 @@ type InSet struct{ Set string }
 // EtherSrc is "ether saddr MAC": the source MAC of the frame.
 type EtherSrc struct{ MAC cluster.MAC }
 
+// NoSYN is "tcp flags ! syn": a later packet of a TCP connection.
+type NoSYN struct{}
+
 // CTMarkIs is "ct mark Value": the mark of the packet's connection.
 type CTMarkIs struct{ Value uint32 }
 
@@ -274,6 +277,7 @@ func (CTState) match()      {}
 func (CTMarkIs) match()     {}
 func (CTOriginal) match()   {}
 func (EtherSrc) match()     {}
+func (NoSYN) match()        {}
 
 func (Accept) statement()      {}
 func (Drop) statement()        {}

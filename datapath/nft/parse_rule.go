@@ -147,6 +147,10 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 		}
 		return DstIsLocal{}, nil, nil
 	case "tcp", "udp", "sctp":
+		if w == "tcp" && p.accept("flags") {
+			m, err := p.noSYN()
+			return m, nil, err
+		}
 		proto, _ := protocolOf(w)
 		if err := p.words("dport"); err != nil {
 			return nil, nil, err
@@ -302,6 +306,17 @@ func (p *parser) etherSrc() (Match, error) {
 	}
 	p.at++
 	return EtherSrc{MAC: mac}, nil
+}
+
+// noSYN parses the text after "tcp flags".
+func (p *parser) noSYN() (Match, error) {
+	if err := p.words("!"); err != nil {
+		return nil, err
+	}
+	if !p.accept("syn") && !p.accept("0x2") {
+		return nil, p.unknown("TCP flag")
+	}
+	return NoSYN{}, nil
 }
 
 // connection parses a match or a statement that begins with ct; the other is nil.

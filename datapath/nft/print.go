@@ -206,6 +206,8 @@ func matchText(t *Table, m Match) string {
 		return "ct direction original"
 	case EtherSrc:
 		return "ether saddr " + m.MAC.String()
+	case NoSYN:
+		return "tcp flags ! syn"
 	case CTMarkIs:
 		return fmt.Sprintf("ct mark 0x%08x", m.Value)
 	case InSet:

@@ -21,6 +21,9 @@ const (
 	moveEarly    = 1 * time.Second // until the new node passes incoming packets to OVN
 	moveReroutes = 2 * time.Second // until pods are rerouted to the new node
 	moveEnds     = 5 * time.Second // until the old node releases it
+	// announcedMoveEnds is that for a load balancer address. The old node can serve the connections
+	// that it has for as long as it runs.
+	announcedMoveEnds = 5 * time.Minute
 )
 
 // movement is one such address.
@@ -30,6 +33,14 @@ type movement struct {
 	begun    time.Time
 	planned  bool // the old node may no longer carry it, so the move does not imply that it died
 	rerouted bool
+}
+
+// ends returns how long the move lasts.
+func (m *movement) ends() time.Duration {
+	if m.was.OnlyAnnounced() {
+		return announcedMoveEnds
+	}
+	return moveEnds
 }
 
 // watchMoves records what has moved from the previous Snapshot to this one.
@@ -53,12 +64,12 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 				delete(v.moves, a.Address)
 			}
 			if from == "" || from == a.Node || v.released[a.Address].to != "" || lost[a.Node] ||
-				!egress.CanShare(s, e, from, a.Node, a.Address) {
+				e.OnlyAnnounced() && lost[from] || !egress.CanShare(s, e, from, a.Node, a.Address) {
 				continue
 			}
 			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, was: e, begun: now,
 				planned: leaves(s, e, from)}
-			m.rerouted = v.gone(m, lost)
+			m.rerouted = e.OnlyAnnounced() || v.gone(m, lost)
 			v.moves[a.Address] = m
 		}
 	}
@@ -105,18 +116,19 @@ func (v *View) gone(m *movement, lost map[string]bool) bool {
 
 // ageMoves advances moves, and returns when the next step is due. It also continues a move if one
 // of the nodes seems dead, because that may be an error: then the old node has connections that the
-// new one does not know.
+// new one does not know. It ends that of a load balancer address, because clients of connections
+// that are lost should get a reset soon.
 func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duration) {
 	for a, m := range v.moves {
 		age := now.Sub(m.begun)
 		switch {
-		case age >= moveEnds:
+		case age >= m.ends() || m.was.OnlyAnnounced() && lost[m.From]:
 			delete(v.moves, a)
 			v.stale = true
 		case m.rerouted || age >= moveReroutes && !lost[m.To] || v.gone(m, lost):
 			v.stale = v.stale || !m.rerouted
 			m.rerouted = true
-			again = retry.Sooner(again, moveEnds-age)
+			again = retry.Sooner(again, m.ends()-age)
 		default:
 			again = retry.Sooner(again, moveReroutes/20) // the old node may die meanwhile
 		}

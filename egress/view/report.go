@@ -41,6 +41,8 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 				}
 			case r.Node != status:
 				r.Why = "the status still says " + cmp.Or(status, "nobody")
+			case m >= 0 && e.OnlyAnnounced():
+				r.Why = e.Moving[m].From + " continues its open connections"
 			case m >= 0:
 				r.Why = fmt.Sprintf("moves from %s to %s", e.Moving[m].From, e.Moving[m].To)
 			default: // may have no endpoint

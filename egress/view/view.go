@@ -218,7 +218,10 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 		if i < len(decided) {
 			items = takenOver(e, decided[i].Items, lost)
 		}
-		early := takenOverFrom(e.Assigned, items, lost)
+		var early []cluster.Move
+		if !e.OnlyAnnounced() { // clients of lost connections should get a reset soon
+			early = takenOverFrom(e.Assigned, items, lost)
+		}
 		items = v.withoutReleased(items)
 		v.letGo(now, s, e, items)
 		items, moving = v.withMoves(e, items)

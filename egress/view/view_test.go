@@ -252,6 +252,45 @@ func TestEgressMoves(t *testing.T) {
 	s.is(moveEnds, decidedBy(first), "")
 }
 
+// TestAnnouncedMoves: the new node of a load balancer address announces it at once. For minutes, it
+// knows which node has the earlier connections, unless that node seems dead.
+func TestAnnouncedMoves(t *testing.T) {
+	on := func(items ...string) *cluster.Snapshot {
+		s := decidedBy(items...)
+		s.EgressIPs[0].Owner.Kind = "Service"
+		s.EgressIPs[0].Service = &cluster.EgressService{Announced: &cluster.Announced{}}
+		return s
+	}
+	before, after := on(first+" a"), on(first+" b")
+	const moving = first + " b, " + first + " a>b"
+	for _, node := range []string{"a", "b", "c"} {
+		s := newSeen(t, node)
+		s.is(0, before, first+" a")
+		s.is(time.Hour, after, moving)
+		s.is(announcedMoveEnds-1, after, moving)
+		s.is(1, after, first+" b")
+		s.is(0, before, first+" a, "+first+" b>a")
+		s.is(time.Second, after, moving) // and back, within a short time
+		s.is(time.Second, on(first+" c"), first+" c, "+first+" b>c")
+		s.is(time.Second, on(), "")
+		if s.again > announcedMoveEnds {
+			t.Error(s.again)
+		}
+	}
+	s := newSeen(t, "c")
+	s.is(0, before, first+" a")
+	s.is(0, after, moving)
+	s.lose("a")
+	s.is(time.Second, after, first+" b")
+	s.lose()
+	s.is(time.Second, after, first+" b")
+	s = newSeen(t, "c") // a takeover
+	s.is(0, before, first+" a")
+	s.lose("a")
+	s.is(time.Second, before, first+" b")
+	s.is(time.Second, after, first+" b")
+}
+
 // TestEgressEnds: the node of an unassigned address continues for a time, also when the EgressIP is
 // deleted; the others stop at once. If another node gets the address meanwhile, it has it.
 func TestEgressEnds(t *testing.T) {

@@ -14,19 +14,24 @@ import (
 
 // Priorities of flows for addresses that move.
 const (
-	prioEarly    = 51  // in pipeline.GatewayClassifier: before packets from the uplink
-	prioReturned = 52  // and before that, packets that the old node does not know either
-	prioMoved    = 60  // in pipeline.GatewayUplinkConntrack: before new connections, and those to NodePorts
+	prioEarly    = 51 // in pipeline.GatewayClassifier: before packets from the uplink
+	prioReturned = 52 // and before that, packets that the old node does not know either
+	// in pipeline.GatewayUplinkConntrack, before new connections, and those to NodePorts; in
+	// pipeline.GatewayServiceConntrack, before packets to the host
+	prioMoved    = 60
 	prioBack     = 61  // and before them, packets that would loop
 	prioSuppress = 102 // in pipeline.GatewayClassifier: before neighbor discovery
 	prioOwn      = 115 // in pipeline.GatewayClassifier: before packets of OVN and the host to the uplink
+	prioPeer     = 106 // in pipeline.SvcClassifier: before packets whose source MAC is replaced
+	prioSvcMoved = 144 // in pipeline.SvcServiceConntrack: before invalid packets are dropped
+	prioSvcBack  = 145 // and before them, packets that would loop
 )
 
 // movingAddress returns an address that moves from or to the planned node. The node translates to
 // it, although no pods are routed here yet, or any more.
 func movingAddress(e *node.Env, x *cluster.EgressIP, f cluster.Family) netip.Addr {
 	for _, m := range x.Moving {
-		if cluster.FamilyOf(m.Address) == f && (m.From == e.Node.Name || m.To == e.Node.Name) {
+		if !x.OnlyAnnounced() && cluster.FamilyOf(m.Address) == f && (m.From == e.Node.Name || m.To == e.Node.Name) {
 			return m.Address
 		}
 	}
@@ -38,6 +43,9 @@ func movingAddress(e *node.Env, x *cluster.EgressIP, f cluster.Family) netip.Add
 // and forwards these. The old one also forwards packets that it does not know: if pods are routed
 // to the new node at once, because the old one seemed dead, neighbors may not know the new one yet.
 // Packets that come back are dropped.
+//
+// Both nodes serve load balancer addresses at all times, so new connections need no other node. The
+// same is done with later packets of TCP connections that a node does not know.
 type Moves struct {
 	egressIPs []*cluster.EgressIP // at the last update
 	nodes     []*cluster.Node     // at the last update
@@ -77,16 +85,23 @@ func planMoves(e *node.Env, all []*cluster.EgressIP) datapath.State {
 			if n := cluster.NodeNamed(e.Nodes, peer); n != nil {
 				there, known = networkEndOf(n, e.Config, x, m.Address)
 			}
-			if here.link != nil {
-				h.forwardUnknown(m.Address, here, there, known)
-				continue
-			}
-			if m.From == e.Node.Name {
-				suppressReplies(b, m.Address)
-			}
-			forwardUnknown(b, m.Address, there.mac, known)
-			if m.To == e.Node.Name && m.Early && known {
-				forwardAll(b, m.Address, there.mac)
+			switch {
+			case x.OnlyAnnounced() && !known: // as without a move
+			case here.link != nil:
+				h.forwardUnknown(m.Address, here, there, known, x.OnlyAnnounced())
+			case x.OnlyAnnounced():
+				forwardLater(b, m.Address, there.mac)
+			default:
+				if m.From == e.Node.Name {
+					suppressReplies(b, m.Address)
+				}
+				forwardUnknown(b, m.Address, there.mac, known)
+				if known && x.Service != nil && e.HasExternalClients() {
+					forwardLater(b, m.Address, there.mac)
+				}
+				if m.To == e.Node.Name && m.Early && known {
+					forwardAll(b, m.Address, there.mac)
+				}
 			}
 		}
 	}
@@ -110,8 +125,7 @@ type networkEnd struct {
 
 // networkEndOf returns it, or false if the node has no such network, or one without Ethernet.
 func networkEndOf(n *cluster.Node, config *cluster.Config, e *cluster.EgressIP, a netip.Addr) (networkEnd, bool) {
-	// With a table, the address may use any link. An announced one is served on every node.
-	if e.ByTable() || e.OnlyAnnounced() {
+	if e.ByTable() { // the address may use any link
 		return networkEnd{}, false
 	}
 	x, _ := e.NetworkFor(n, n.Networks(config), a)
@@ -195,4 +209,34 @@ func forwardAll(b *node.Bridge, a netip.Addr, to cluster.MAC) {
 	b.Classify(prioEarly, m, flow.SetEthSrc{MAC: b.MAC}, flow.SetEthDst{MAC: to}, flow.InPort{})
 	m.EthSrc = to
 	b.Classify(prioReturned, m, node.TrackFromUplink)
+}
+
+// forwardLater forwards later packets of TCP connections to Services at an address that this node
+// does not know to the other node, unless that node sent them. The other node checks the Service's
+// source ranges.
+func forwardLater(b *node.Bridge, a netip.Addr, to cluster.MAC) {
+	later := flow.Match{Protocol: node.Vocab(cluster.FamilyOf(a)).L4[cluster.TCP], TCPFlags: flow.NoSYN,
+		Dst: node.HostPrefix(a)}
+	forward := func(bridge string, table uint8, priority, back uint16, m flow.Match, clear flow.CTBits) {
+		for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} {
+			m.CTState = flow.CTState{Set: bit | flow.CTTrk, Clear: clear}
+			b.AddTo(bridge, table, priority, m, flow.SetEthSrc{MAC: b.MAC}, flow.SetEthDst{MAC: to}, flow.InPort{})
+			sent := m
+			sent.EthSrc = to
+			b.AddTo(bridge, table, back, sent, flow.Drop{})
+		}
+	}
+	if !b.Env.HasExternalClients() {
+		forward("", pipeline.GatewayUplinkConntrack, prioMoved, prioBack, later, 0)
+		return
+	}
+	forward("", pipeline.GatewayServiceConntrack, prioMoved, prioBack, later, 0) // endpoints on the host
+	later.InPort = claims.ExternalPatch
+	// The userspace datapath knows the translation of invalid packets.
+	forward(claims.ServiceBridge, pipeline.SvcServiceConntrack, prioSvcMoved, prioSvcBack, later,
+		flow.CTDnat|flow.CTSnat)
+	// The source MAC must stay: the other node has recorded the MAC to which it replies.
+	later.EthSrc, later.EthDst = to, b.MAC
+	b.AddTo(claims.ServiceBridge, pipeline.SvcClassifier, prioPeer, later, flow.CT{Zone: claims.ZoneServices,
+		Table: pipeline.SvcServiceConntrack, NAT: flow.NAT{Kind: flow.NATUndo}})
 }

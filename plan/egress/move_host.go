@@ -2,6 +2,7 @@ package egress
 
 import (
 	"net/netip"
+	"slices"
 
 	"hairpin/cluster"
 	"hairpin/datapath/nft"
@@ -18,17 +19,22 @@ type hostMoves struct {
 }
 
 // forwardUnknown forwards packets that this node does not know, unless the other node sent them.
-func (h *hostMoves) forwardUnknown(a netip.Addr, here, there networkEnd, known bool) {
+// later limits this to later packets of TCP connections.
+func (h *hostMoves) forwardUnknown(a netip.Addr, here, there networkEnd, known, later bool) {
+	var which []nft.Match
+	if later {
+		which = append(which, nft.NoSYN{})
+	}
 	if !known {
-		h.rule(a, here, nft.Drop{}, "moves: nobody may know", nil)
+		h.rule(a, here, nft.Drop{}, "moves: nobody may know", which)
 		return
 	}
-	h.rule(a, here, nft.Drop{}, "moves: not in circles", nft.EtherSrc{MAC: there.mac})
-	h.rule(a, here, nft.Dup{To: there.at, Device: here.link.Name}, "moves: the other node may know", nil)
-	h.rule(a, here, nft.Drop{}, "moves: a copy is on its way", nil)
+	h.rule(a, here, nft.Drop{}, "moves: not in circles", append(slices.Clone(which), nft.EtherSrc{MAC: there.mac}))
+	h.rule(a, here, nft.Dup{To: there.at, Device: here.link.Name}, "moves: the other node may know", which)
+	h.rule(a, here, nft.Drop{}, "moves: a copy is on its way", which)
 }
 
-func (h *hostMoves) rule(a netip.Addr, here networkEnd, do nft.Statement, why string, more nft.Match) {
+func (h *hostMoves) rule(a netip.Addr, here networkEnd, do nft.Statement, why string, more []nft.Match) {
 	f := nft.IP
 	if a.Is6() {
 		f = nft.IP6
@@ -42,13 +48,9 @@ func (h *hostMoves) rule(a netip.Addr, here networkEnd, do nft.Statement, why st
 		}}
 	}
 	c := h.tables[f].Chains[node.ChainMoves]
-	r := nft.Rule{
-		Matches: []nft.Match{nft.InInterface{Name: here.link.Name}, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)},
-			nft.CTUnknown},
+	c.Rules = append(c.Rules, nft.Rule{
+		Matches: append([]nft.Match{nft.InInterface{Name: here.link.Name},
+			nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)}, nft.CTUnknown}, more...),
 		Do: do, Comment: why, Owner: h.owner,
-	}
-	if more != nil {
-		r.Matches = append(r.Matches, more)
-	}
-	c.Rules = append(c.Rules, r)
+	})
 }

@@ -71,7 +71,12 @@ const PrioDefault = 0x8000
 
 // Add adds a flow of any table.
 func (b *Bridge) Add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
-	k := flow.Key{Table: table, Priority: priority, Match: m}
+	b.AddTo("", table, priority, m, actions...)
+}
+
+// AddTo adds a flow of any bridge; "" is the gateway bridge.
+func (b *Bridge) AddTo(bridge string, table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
+	k := flow.Key{Bridge: bridge, Table: table, Priority: priority, Match: m}
 	b.Flows.Put(k.ID(), flow.New(k, b.feature, b.Owner, actions...))
 }
 

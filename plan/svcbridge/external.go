@@ -134,7 +134,7 @@ func (w *serviceBridge) externalClients(s *node.Stack, toL3 []flow.Action) {
 	w.add(pipeline.SvcServiceConntrack, prioOutside+2, invalid, flow.Drop{})
 	// A client that has lost a connection may begin one from the same port. The endpoint's reply to
 	// such a SYN makes the client end the old connection (RFC 9293, 3.5.2).
-	invalid.Protocol, invalid.SYN = v.L4[cluster.TCP], true
+	invalid.Protocol, invalid.TCPFlags = v.L4[cluster.TCP], flow.SYN
 	invalid.CTState.Set |= flow.CTDnat
 	w.add(pipeline.SvcServiceConntrack, prioOutside+3, invalid, flow.Resubmit{Table: pipeline.SvcEgressClassifier})
 

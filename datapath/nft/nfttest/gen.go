@@ -85,6 +85,9 @@ func copying(t *rapid.T, f nft.Family) *nft.Table {
 			r.Matches = append(r.Matches, nft.EtherSrc{MAC: cluster.MAC{2, 0, 0, 0, 0, rapid.Byte().Draw(t, "MAC")}})
 			r.Do = nft.Drop{}
 		}
+		if rapid.Bool().Draw(t, "TCP only") {
+			r.Matches = append(r.Matches, nft.NoSYN{})
+		}
 		c.Rules = append(c.Rules, r)
 	}
 	return &nft.Table{Chains: map[string]*nft.Chain{c.Name: c}, Maps: map[string]*nft.Map{},
