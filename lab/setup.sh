@@ -2,7 +2,7 @@
 # Installs what the lab needs on a Debian or Ubuntu machine, and only what is missing. The nodes have Open vSwitch, OVN
 # and nft of their own; the machine needs the tools that make and enter them, and nft to test with an older one.
 # `setup.sh tests` installs as well what only tests need: a browser without a window (64 MB), a C compiler for the race detector,
-# promtool, of the package prometheus, whose server it does not install, and FRR, whose service it does not start.
+# the programs of the package prometheus without its service, and FRR, whose service it does not start.
 set -eu
 
 if ! command -v go >/dev/null && [ ! -x /usr/local/go/bin/go ]; then
@@ -23,7 +23,8 @@ if [ "${1:-}" = tests ]; then
 	need gcc gcc
 	[ -e /usr/include/stdlib.h ] || missing="$missing libc6-dev"
 	command -v chromium >/dev/null || need chromium-headless-shell chromium-headless-shell
-	need promtool promtool
+	need promtool prometheus
+	need prometheus prometheus
 	[ -x /usr/lib/frr/bgpd ] || missing="$missing frr"
 	[ -x /usr/lib/frr/frr-reload.py ] || missing="$missing frr-pythontools"
 fi
@@ -43,18 +44,18 @@ export DEBIAN_FRONTEND=noninteractive
 case $missing in
 *frr*) [ ! -d /run/systemd/system ] || systemctl mask frr.service >/dev/null 2>&1 ;; # tests start it in namespaces only
 esac
-packages=$(echo "$missing" | sed 's/ promtool//')
+packages=$(echo "$missing" | sed 's/ prometheus//g')
 # shellcheck disable=SC2086 # a list of words
 apt-get install -y --no-install-recommends $packages >/dev/null 2>&1 || { # the lists may be old or not there yet
 	apt-get update >/dev/null
 	apt-get install -y --no-install-recommends $packages >/dev/null
 }
 case $missing in
-*promtool*)
+*prometheus*)
 	dir=$(mktemp -d)
 	(cd "$dir" && { apt-get download prometheus || { apt-get update && apt-get download prometheus; }; } >/dev/null 2>&1)
-	dpkg-deb --fsys-tarfile "$dir"/prometheus_*.deb | tar -xO ./usr/bin/promtool >"$dir/promtool"
-	install -m 755 "$dir/promtool" /usr/local/bin/promtool
+	dpkg-deb -x "$dir"/prometheus_*.deb "$dir"
+	install -m 755 "$dir/usr/bin/promtool" "$dir/usr/bin/prometheus" /usr/local/bin
 	rm -r "$dir"
 	;;
 esac
