@@ -21,8 +21,10 @@ func TestPipelineDocument(t *testing.T) {
 
 <!-- Made by ` + "`go test ./plan -run PipelineDocument -update`" + ` from package pipeline. -->
 
-Hairpin has flows on three bridges of a node. A packet passes the tables of a bridge in the order of
-this page. It returns to an earlier table only where "may return" says so, and then once. ` + "`explain`" + `
+Hairpin has flows on three bridges of a node. For each table, this page lists which packets enter it,
+what its flows do with them, and what happens to a packet that matches no flow. A packet passes the
+tables of a bridge in the order of this page. It returns to an earlier table only where "may return"
+says so, and then once. ` + "`explain`" + `
 calls the tables by these names. Open vSwitch has them, too: ` + "`ovs-ofctl --names dump-flows br-svc`" + `
 shows them. A name that another program or an administrator gave a table stays.
 
@@ -65,7 +67,7 @@ The examples are flows of node-a of [examples/demo](../../examples/demo), with
 
 func pipelineTable(b *strings.Builder, s *flow.State, table pipeline.Table) {
 	fmt.Fprintf(b, "\n### %d %s\n\n", table.ID, table.Name)
-	text := fmt.Sprintf("**Enters**: %s. **Flows**: %s. **Miss**: %s.", table.Packet, table.Does, table.Miss)
+	text := fmt.Sprintf("**Enters**: %s. **Flows** %s. **No match**: %s.", table.Packet, table.Does, table.Miss)
 	if len(table.Again) > 0 {
 		text += fmt.Sprintf(" **May return** to %s.", strings.Join(names(table.Bridge, table.Again), ", "))
 	}

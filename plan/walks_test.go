@@ -34,34 +34,31 @@ type library struct {
 // documents lists the documents whose walks are compared with Hairpin's, with a remark on each.
 var documents = []struct{ name, about string }{
 	{"host-to-service.md",
-		"Its use cases are compared flow by flow and connection by connection. Cookies differ in their upper half, " +
-			"which names the feature a flow belongs to; ports have other names. It says that in mode local all " +
-			"Service traffic uses the host's routes before it leaves the node, and has no flows for that: [services " +
-			"by host](ovn-services-by-host.md) shows Hairpin's."},
+		"Its use cases are compared flow by flow and connection by connection. Two kinds of difference are not " +
+			"listed: the upper half of cookies, which names the feature that a flow belongs to, and the names of " +
+			"ports. The document has no flows for mode local; [services by host](ovn-services-by-host.md) shows " +
+			"Hairpin's."},
 	{"egress-ip.md",
 		"Policies, address sets and NAT rows are compared where a packet matches them. An untranslated packet of a " +
-			"pod does not leave the node: the document lets the node's own pods out with their own address " +
-			"(priority 109), Hairpin drops all of them (priority 104)."},
+			"pod does not leave the node: the document lets packets of the node's own pods pass (priority 109), " +
+			"Hairpin drops them (priority 104)."},
 	{"node-local-access-dgp.md",
-		"A proposal that adds a distributed gateway port. Pods reach their own node as in the document, by a policy " +
-			"of the cluster router. The host's own path is by default that of host-to-service.md, which needs no " +
-			"such port; with `[gateway] node-local = dgp` it is the document's ([dgp](dgp.md)), in every gateway " +
-			"mode ([local](dgp-local.md), [detached](dgp-detached.md)). The document has an address of " +
-			"node_local_switch for each node, from 169.254.0.3 on; Hairpin has the same one on each, because each " +
-			"is an OVN zone of its own and nothing of it leaves the node. The document's policies name one address " +
-			"of the node; Hairpin has its further ones in a set. What the document does not have: the host as a " +
-			"client of a Service with an endpoint on another host, where pods leave by the host (modes local and " +
-			"detached): what is for elsewhere goes to the host by the port, too, or it would come back with the host's own source."},
+		"A proposal that adds a distributed gateway port. In Hairpin, pods reach their own node as in the document, " +
+			"by a policy of the cluster router. The host's path is by default that of host-to-service.md, which " +
+			"needs no such port. With `[gateway] node-local = dgp` it is the document's ([dgp](dgp.md)), in every " +
+			"gateway mode ([local](dgp-local.md), [detached](dgp-detached.md)). In the document, each node has " +
+			"another address of node_local_switch, from 169.254.0.3 on; in Hairpin all have the same, because no " +
+			"packet with it leaves the node. The document's policies name one address of the node; Hairpin has the " +
+			"others in a set. One case is not in the document: in the modes local and detached, the host calls a " +
+			"Service with an endpoint on another host. Hairpin sends these packets to the host by the distributed " +
+			"gateway port, too, because they would otherwise return with the host's own source."},
 	{"nodeport-antrea.md",
-		"The design of another system, for another data plane. The contract is shared: from where, by which policy, " +
-			"to which endpoint, and whether the source is preserved. [node-ports.md](../../user/node-ports.md) has " +
-			"all twelve cases of it, and tests send them. This page shows what carries the packet instead. Its " +
-			"redirect by TC flower is Hairpin's `[gateway] nodeport-path = redirect`, by eBPF ([redirect " +
-			"detached](ovn-redirect-detached.md)): maps replace its chains and the computed handles of its filters. " +
-			"Those handles contradict each other: 0x1396dea9 stands for three filters; the filter of localhost's " +
-			"answers shows chain 259 and device eth0 where the text says 257 and lo; SCTP's protocol number 0x84, " +
-			"of which the handle takes the lower nibble, gives 4, so 0x104dea9; chains 257, 258, 259 and 269 are " +
-			"mixed up. A key of address, protocol and port needs no handle, is deleted by itself, and costs one lookup whatever the number of Services. localhost's filters are left out: the host's nft serves it."},
+		"The design of another system, for another data plane. The contract is shared: for each client, policy and " +
+			"endpoint, whether the source is preserved. [node-ports.md](../../user/node-ports.md) has all twelve " +
+			"cases. This page lists the mechanisms. The document's redirect by TC flower corresponds to Hairpin's " +
+			"`[gateway] nodeport-path = redirect` by eBPF ([redirect detached](ovn-redirect-detached.md)). Maps " +
+			"replace its chains and computed handles, which contradict each other in the document. localhost's " +
+			"filters have no counterpart, because the host's nft serves these packets."},
 	{"detached-gateway.md", "Addresses are those of the story: 172.18.0.3 for the document's 10.89.0.3."},
 }
 
@@ -328,12 +325,10 @@ func (l *library) check(t *testing.T) {
 // readme returns the list of pages, and the page of differences.
 func (l *library) readme(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# Walks\n\nPackets through every table, as `hairpin explain` shows them. The pages are generated " +
-		"from the stories that the tests run\n" +
-		"(`make golden`); a test fails when they are stale. If one of Hairpin's five design documents " +
-		"describes the same packet,\n" +
-		"its rules are listed beside Hairpin's; [differences.md](differences.md) lists the differences " +
-		"and the reasons.\n")
+	b.WriteString("# Walks\n\nThese pages show the path of packets through every table, as `hairpin explain` prints " +
+		"it. They are generated from the\nstories that the tests run (`make golden`); a test fails when they are out " +
+		"of date. If one of the five [original\ndesigns](../origins.md) describes the same packet, the page has its " +
+		"rules beside Hairpin's.\n[differences.md](differences.md) lists the differences and the reasons.\n")
 	for _, group := range []struct {
 		title string
 		flows bool
@@ -358,11 +353,11 @@ func (l *library) readme(t *testing.T) {
 // differing returns the page of differences.
 func (l *library) differing(rows map[string]string) string {
 	var d strings.Builder
-	d.WriteString("# Differences from the design documents\n\nEach document has a table of all its sections, rules " +
-		"and remarks, and what Hairpin has instead: a story that the tests run shows it. After\n" +
-		"that come the walks that the document has, too: each of its rules for which a packet of the same walk " +
-		"matches another rule in Hairpin, with the reason.\n" +
-		"The others are the same. Rules are in the syntax of their tools, with the addresses of the walk.\n")
+	d.WriteString("# Differences from the original designs\n\nThis page compares the five [original " +
+		"designs](../origins.md) with Hairpin. For each document:\n\n" +
+		"- a table of its sections, rules and remarks, with a story that shows what Hairpin has instead;\n" +
+		"- for each walk that the document has, too, its rules that differ, with the reason.\n\n" +
+		"Rules are in the syntax of their tools, with the addresses of the walk.\n")
 	for _, doc := range documents {
 		fmt.Fprintf(&d, "\n## %s\n\n%s\n%s", doc.name, doc.about, rows[doc.name])
 		for _, story := range slices.Sorted(maps.Keys(l.differences[doc.name])) {
