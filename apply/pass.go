@@ -87,6 +87,7 @@ func NewPass(t Targets) *Pass {
 	tracked := newPart(p, datapath.Conn, t.Conn)
 	redirected := newPart(p, datapath.Redirect, t.Redirect)
 	p.steps = []step{
+		kernel.shrink(releasedAddresses(kernel)),
 		bridge.grow(ports),
 		kernel.grow(prepareForNFT(kernel)),
 		tables.grow(all),
@@ -101,7 +102,7 @@ func NewPass(t Targets) *Pass {
 
 		bridge.shrink(flows, rows),
 		tables.shrink(all, rows, bridge),
-		kernel.shrink(all, rows, bridge, tables),
+		kernel.shrink(rest(kernel), rows, bridge, tables),
 		bridge.shrink(ports, rows, tables, kernel),
 		tracked.shrink(endedConns(tracked), rows),
 	}
@@ -116,6 +117,7 @@ func (p *Pass) Observe(f func(system string, took time.Duration)) {
 
 // Run makes the node equal to want, in steps after which nothing refers to a missing object:
 //
+//   - The host releases addresses that another node may have.
 //   - Open vSwitch's ports grow (see Delta), then the host's configuration and nft.
 //   - Packets that nft serves from now on are no longer redirected.
 //   - The host's single addresses and the flows grow.

@@ -618,6 +618,30 @@ func TestErrorsAreKeptPerSystem(t *testing.T) {
 	n.equals(t, next)
 }
 
+// TestReleasesAddresses checks that a node releases a single address at once, although all other
+// systems fail: another node may have it.
+func TestReleasesAddresses(t *testing.T) {
+	n := newNode(func(*node, bool) {})
+	p := apply.NewPass(n.targets())
+	run(t, p, want("a", 1, 2))
+	n.nb.refuse = errors.New("refused")
+	n.bridge.refuse, n.nft.refuse = n.nb.refuse, n.nb.refuse
+	if err := p.Run(t.Context(), want("a", 2)); err == nil {
+		t.Error("no error")
+	}
+	_, released := n.host.state.Addresses[single(1)]
+	_, kept := n.host.state.Addresses[single(2)]
+	from, _ := source(1)
+	_, used := n.host.state.Addresses[from]
+	if released || !kept || !used {
+		t.Errorf("single address %t, other %t, source of a route %t", released, kept, used)
+	}
+	n.nb.refuse, n.bridge.refuse, n.nft.refuse = nil, nil, nil
+	p.Retry()
+	run(t, p, want("a", 2))
+	n.equals(t, want("a", 2))
+}
+
 func TestWaitingForADeviceKeepsNobody(t *testing.T) {
 	n := newNode(func(*node, bool) {})
 	p := apply.NewPass(n.targets())

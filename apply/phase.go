@@ -84,16 +84,39 @@ func hostAddresses(d host.Delta, want host.State) (s host.Delta) {
 	return s
 }
 
-func newAddresses(d host.Delta, want host.State, single bool) (some map[host.AddressKey]host.Address) {
-	if len(d.Addresses.Add) == 0 { // the common case
+func newAddresses(d host.Delta, want host.State, single bool) map[host.AddressKey]host.Address {
+	return chosen(d.Addresses.Add, want.Routes, single)
+}
+
+// releasedAddresses selects single addresses to remove. They are removed first, whatever fails,
+// because another node may have them. No other system refers to them.
+func releasedAddresses(p *kernelPart) func(host.Delta, host.State) host.Delta {
+	return func(d host.Delta, _ host.State) (s host.Delta) {
+		s.Addresses.Delete = chosen(d.Addresses.Delete, p.have.Routes, true)
+		return s
+	}
+}
+
+// rest selects what is not released.
+func rest(p *kernelPart) func(host.Delta, host.State) host.Delta {
+	return func(d host.Delta, _ host.State) host.Delta {
+		d.Addresses.Delete = chosen(d.Addresses.Delete, p.have.Routes, false)
+		return d
+	}
+}
+
+// chosen returns the single addresses that are no source of a route, or the others.
+func chosen(list map[host.AddressKey]host.Address, routes map[host.RouteKey]host.Route,
+	single bool) (some map[host.AddressKey]host.Address) {
+	if len(list) == 0 { // the common case
 		return nil
 	}
 	sources := map[netip.Addr]bool{}
-	for _, r := range want.Routes {
+	for _, r := range routes {
 		sources[r.Src] = true
 	}
 	some = map[host.AddressKey]host.Address{}
-	for k, a := range d.Addresses.Add {
+	for k, a := range list {
 		if single == (k.Prefix.IsSingleIP() && !a.Borrowed && !sources[k.Prefix.Addr()]) {
 			some[k] = a
 		}
