@@ -192,11 +192,24 @@ func (e *egressSide) announce(
 		e.announces(time.Now(), before)
 	}
 	o := wire.Own{Bridge: g.Bridge, MAC: g.MAC, Addresses: e.announced.Own()}
+	for _, a := range e.view.Released() {
+		o.Addresses[a] = true
+	}
 	old := e.listener.Own.Load()
 	if old == nil || old.Bridge != o.Bridge || old.MAC != o.MAC || !maps.Equal(old.Addresses, o.Addresses) {
 		e.listener.Expect(&o)
 	}
 	return wait
+}
+
+// solicit detects other machines that have the node's egress addresses, if it may have been
+// separated from the others. It returns when to call it again.
+func (e *egressSide) solicit(now time.Time, g cluster.Gateway) time.Duration {
+	list, again := e.view.Solicit(now)
+	if err := wire.Solicit(g, list); err != nil {
+		e.log.Warn("detect conflicts of egress addresses", "error", err)
+	}
+	return again
 }
 
 // problems reports why this node cannot take part in the probing of nodes for egress addresses.

@@ -59,7 +59,7 @@ func askAll(t *testing.T, h *lab.Host, a netip.Addr) *asker {
 		t.Fatal(err)
 	}
 	stop, done := make(chan struct{}), make(chan struct{})
-	t.Cleanup(func() { close(stop); <-done; t.Logf("two answered for %v in a row", time.Duration(x.longest)*askEvery) })
+	t.Cleanup(func() { close(stop); <-done; t.Logf("two answered for %v in a row", x.both()) })
 	to := &unix.SockaddrLinklayer{Ifindex: link.Index}
 	question := attack.ARPRequest(cluster.MAC(link.HardwareAddr), netip.MustParseAddr("172.18.0.100"), a)
 	go func() {
@@ -97,6 +97,20 @@ func (x *asker) note(answers map[cluster.MAC]bool) {
 		x.twice = 0
 	}
 	x.longest = max(x.longest, x.twice)
+}
+
+// both returns for how long two machines replied in each turn, at most.
+func (x *asker) both() time.Duration {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return time.Duration(x.longest) * askEvery
+}
+
+// reset forgets for how long two machines replied.
+func (x *asker) reset() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.longest, x.twice = 0, 0
 }
 
 // only waits until one machine replies, and no other has for some time.

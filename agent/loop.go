@@ -103,6 +103,9 @@ func (a *agent) round(ctx context.Context, news bool) time.Duration {
 	if !a.config.Process.Repair && a.inOrder() {
 		return again // without repair, changes of other programs stay
 	}
+	if own := a.host.local.Own; own != nil {
+		again = retry.Sooner(again, a.egress.solicit(time.Now(), own.Gateway))
+	}
 	wait, err := a.apply(ctx, f)
 	again = retry.Sooner(again, wait)
 	if err == nil {

@@ -49,6 +49,7 @@ type Prober struct {
 
 	lost      atomic.Pointer[map[string]bool]
 	answering atomic.Pointer[map[string]bool] // of the probed nodes: the last probes were answered
+	disturbed atomic.Pointer[time.Time]
 }
 
 // Off reports whether probing is disabled.
@@ -63,6 +64,7 @@ func New(p config.EgressProbing, log *slog.Logger, hold func() bool) *Prober {
 	b.hold = func() bool { return hold() || b.Problem() != nil }
 	b.lost.Store(&map[string]bool{})
 	b.answering.Store(&map[string]bool{})
+	b.disturbed.Store(&time.Time{})
 	if b.identity != nil {
 		b.secrets = credentials.NewTLS(b.identity.config())
 		b.checkIdentity()
@@ -90,6 +92,10 @@ type connections map[string]*grpc.ClientConn
 
 // Answers reports whether a node is probed, and has replied recently.
 func (b *Prober) Answers(name string) bool { return (*b.answering.Load())[name] }
+
+// Disturbed returns when a probed node last did not reply, or probing itself had stalled or began.
+// Changed is notified when such a time begins.
+func (b *Prober) Disturbed() time.Time { return *b.disturbed.Load() }
 
 // probeResult is the result of one probe.
 type probeResult struct {
@@ -203,6 +209,9 @@ func (w *proberLoop) round(ctx context.Context) time.Time {
 	}
 	if w.reach.judge(now, w.hold()) {
 		w.publish(w.reach.lost(), w.lastErr)
+	}
+	if d := w.reach.disturbed; d.Sub(*w.disturbed.Swap(&d)) > w.egress.Silence() {
+		w.changed()
 	}
 	if s := w.reach.answering(); !maps.Equal(s, *w.answering.Load()) {
 		w.answering.Store(&s)

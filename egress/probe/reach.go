@@ -35,6 +35,8 @@ type reach struct {
 	targets  map[string]*reached
 	judged   time.Time
 	isolated bool // most nodes stopped replying at once: probably this process cannot receive
+	// disturbed is when a node last did not reply, or this process had stalled.
+	disturbed time.Time
 }
 
 // reached is the state of one node.
@@ -121,10 +123,16 @@ func (r *reach) judge(now time.Time, hold bool) (changed bool) {
 			t.machine, t.service = t.machine.Add(gap), t.service.Add(gap)
 		}
 	}
+	if now.Sub(r.judged) > r.silence { // also at the start: peers may have considered this node dead
+		r.disturbed = now
+	}
 	r.judged = now
 	var silent []*reached
 	alive, doubtful := 0, 0
 	for _, t := range r.targets {
+		if !t.replies() {
+			r.disturbed = now
+		}
 		switch {
 		case t.unreachable:
 			if now.Sub(t.machine) <= r.silence+r.interval && t.answers >= answersToReturn &&
@@ -165,11 +173,14 @@ func (r *reach) lost() map[string]bool {
 	return list
 }
 
-// answering reports for each node whether it replied to all probes, or to all but the last two.
+// replies reports whether the node replied to all probes, or to all but the last two.
+func (t *reached) replies() bool { return !t.unreachable && t.unanswered <= 2 }
+
+// answering reports for each node whether it replies.
 func (r *reach) answering() map[string]bool {
 	list := make(map[string]bool, len(r.targets))
 	for n, t := range r.targets {
-		list[n] = !t.unreachable && t.unanswered <= 2
+		list[n] = t.replies()
 	}
 	return list
 }

@@ -111,28 +111,35 @@ func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 	if v.out == nil {
 		return false
 	}
-	i := slices.IndexFunc(v.out.EgressIPs, func(e *cluster.EgressIP) bool { return e.CarriedBy(v.node, c.Address) })
-	if i < 0 {
-		return false
-	}
-	seen := v.out.EgressIPs[i]
-	e := find(v.Base.EgressIPs, seen.Owner) // not nil: an EgressIP that is gone is not carried
 	other := ""
 	for _, n := range v.Base.Nodes {
 		if n.Gateway.MAC == c.MAC && n.Name != v.node {
 			other = n.Name
 		}
 	}
+	if y, is := v.released[c.Address]; is && other != "" {
+		y.to, y.heard = other, now
+		v.stale = v.stale || y.to != v.released[c.Address].to
+		v.released[c.Address] = y
+	}
+	i := slices.IndexFunc(v.out.EgressIPs, func(e *cluster.EgressIP) bool { return e.CarriedBy(v.node, c.Address) })
+	if i < 0 {
+		return false
+	}
+	seen := v.out.EgressIPs[i]
+	e := find(v.Base.EgressIPs, seen.Owner) // not nil: an EgressIP that is gone is not carried
 	at := e.NodeOf(c.Address)
 	switch {
+	case other == "" && c.Solicited: // a router may reply for every address of a network (proxy ARP)
+		return false
 	case other == "":
 		v.foreignClaims[c.Address] = foreignClaim{c.MAC, now, e.Owner}
 		return true
-	case at == other: // this node took the address over too early
+	case at != v.node && v.lost[other]: // this node took the address over too early, or both nodes did
 		v.treatAsAlive(other)
 		return false
-	case slices.ContainsFunc(seen.Moving, func(m cluster.Move) bool { return m.Address == c.Address }):
-		return e.NodeOf(c.Address) == v.node // both have it, and the new node is right
+	case v.moving(now, c.Address): // both have it, and the new node is right
+		return at == v.node
 	case at == v.node && v.alone:
 		return true
 	case at == v.node:
@@ -141,14 +148,21 @@ func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 	return false
 }
 
+// moving reports whether an address moves between nodes that may not have the same status yet. What
+// a load balancer address leaves on its old node takes longer.
+func (v *View) moving(now time.Time, a netip.Addr) bool {
+	m := v.moves[a]
+	return m != nil && now.Sub(m.begun) < moveEnds
+}
+
 // OnVerdict handles a verdict. It reports whether this node should announce the address again.
 func (v *View) OnVerdict(now time.Time, w Verdict) (defend bool) {
 	if v.Base == nil {
 		return false
 	}
-	_, was := v.released[w.Address]
+	y, was := v.released[w.Address]
 	switch {
-	case w.node == v.node:
+	case w.node == v.node, was && w.node == "" && now.Sub(y.heard) >= v.abandonedAfter(y.to):
 		delete(v.released, w.Address)
 		v.stale = v.stale || was
 		return true
@@ -159,11 +173,21 @@ func (v *View) OnVerdict(now time.Time, w Verdict) (defend bool) {
 		if e.NodeOf(w.Address) == v.node {
 			v.log.Warn("released egress address: another node has it", "address", w.Address, "other", w.claimer,
 				"apiSays", w.node)
-			v.released[w.Address] = releasedAddress{w.claimer, e.Assigned, now.Add(yieldCheck)}
+			v.released[w.Address] = releasedAddress{w.claimer, e.Assigned, now.Add(yieldCheck), now}
 			v.stale = true
 		}
 	}
 	return false
+}
+
+// abandonedAfter returns for how long another node must not have answered for a released address
+// until this node has it again, if the API does not answer. Two nodes that released an address to
+// each other have different times, so that one of them answers before the other one does.
+func (v *View) abandonedAfter(other string) time.Duration {
+	if v.node < other {
+		return abandoned
+	}
+	return 2 * abandoned
 }
 
 // ageClaims removes expired claims, and verifies released addresses again.

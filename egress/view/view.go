@@ -50,6 +50,8 @@ type View struct {
 	made          map[cluster.Owner]madeEgressIP
 	stale         bool // out must be made again
 	nextAsk       time.Time
+	nextSolicit   time.Time
+	solicited     netip.Addr // the last one
 }
 
 // Nodes reports which nodes are alive, like a prober.
@@ -58,6 +60,8 @@ type Nodes interface {
 	Unreachable() map[string]bool
 	Answers(node string) bool // whether it replied to the last probes
 	Off() bool                // probing is disabled
+	// Disturbed returns when a probed node last did not reply, or probing itself had stalled.
+	Disturbed() time.Time
 }
 
 // releasedAddress is an address that another node claims, without contradiction by the API.
@@ -65,6 +69,7 @@ type releasedAddress struct {
 	to    string
 	items []cluster.Assignment // of the EgressIP at that time
 	check time.Time
+	heard time.Time // the last claim of another node
 }
 
 // foreignClaim is a claim of a machine that is no node.

@@ -53,12 +53,16 @@ type seen struct {
 }
 
 // others are the other nodes, as a test determines.
-type others struct{ standing, lost map[string]bool }
+type others struct {
+	standing, lost map[string]bool
+	disturbed      time.Time
+}
 
 func (o *others) Ask(map[string]netip.Addr)    {}
 func (o *others) Unreachable() map[string]bool { return o.lost }
 func (o *others) Answers(node string) bool     { return o.standing[node] }
 func (o *others) Off() bool                    { return false }
+func (o *others) Disturbed() time.Time         { return o.disturbed }
 
 func newSeen(t *testing.T, node string) *seen {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -185,6 +189,10 @@ func TestEgressClaims(t *testing.T) {
 
 	s = newSeen(t, "c")
 	s.is(0, base, first+" c")
+	s.OnClaim(s.now, wire.Claim{Address: a, MAC: cluster.MAC{6}, Solicited: true})
+	if len(s.Conflicts()) > 0 {
+		t.Error("proxy ARP is a conflict")
+	}
 	if !s.OnClaim(s.now, wire.Claim{Address: a, MAC: cluster.MAC{6}}) || len(s.Conflicts()) != 1 ||
 		!strings.Contains(s.Conflicts()[0].Message, "06:00:00:00:00:00") {
 		t.Error(s.Conflicts())

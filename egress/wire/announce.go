@@ -91,6 +91,28 @@ func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.E
 	return again, errors.Join(errs...)
 }
 
+// Solicit requests the MACs of egress addresses of the gateway bridge's network, to detect other
+// machines that have them: a Listener receives the replies.
+func Solicit(g cluster.Gateway, list []netip.Addr) error {
+	var frames [][]byte
+	for _, a := range list {
+		if cluster.ModeNamed(g.Mode).Uplink && onNetwork(g.Addresses, a) {
+			frames = append(frames, solicitation(g.MAC, ownFor(g.Addresses, a), a))
+		}
+	}
+	if len(frames) == 0 {
+		return nil
+	}
+	link, err := netlink.LinkByName(g.Bridge)
+	if err == nil {
+		err = send(link.Attrs().Index, frames)
+	}
+	if err != nil {
+		return fmt.Errorf("solicit egress addresses on %s: %w", g.Bridge, err)
+	}
+	return nil
+}
+
 // announcedOn returns the link that has an address, and the link's MAC. Addresses of the gateway
 // router are on no link of the host.
 func announcedOn(own *cluster.Node, a netip.Addr, on map[host.AddressKey]host.Address) (string, cluster.MAC) {

@@ -16,7 +16,8 @@ func TestClaimBatch(t *testing.T) {
 	w, now := claimBatch{drop: func() { dropped++ }}, time.Now()
 	flood := func(n int) {
 		for i := range n {
-			w.add(Claim{netip.MustParseAddr("172.18.0.33"), cluster.MAC{2, 0, 0, byte(i >> 16), byte(i >> 8), byte(i)}})
+			w.add(Claim{Address: netip.MustParseAddr("172.18.0.33"),
+				MAC: cluster.MAC{2, 0, 0, byte(i >> 16), byte(i >> 8), byte(i)}})
 		}
 	}
 	flood(1)

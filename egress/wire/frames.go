@@ -158,7 +158,8 @@ const (
 	solicit, solicitOption             = 135, 1
 	advertisement, advertisementOption = 136, 2
 
-	override = 0x20000000 // flag of an advertisement: it replaces the receiver's entry
+	override  = 0x20000000 // flag of an advertisement: it replaces the receiver's entry
+	solicited = 0x40000000 // and of one that is a reply
 )
 
 // neighborMessage returns a neighbor solicitation or advertisement.

@@ -170,6 +170,7 @@ func claimIn(frame []byte) (Claim, bool) {
 		}
 		copy(c.MAC[:], frame[placeARP+8:])
 		c.Address, ok = netip.AddrFromSlice(frame[placeARP+14 : placeARP+18])
+		c.Solicited = frame[placeARP+7] == reply && frame[0]&1 == 0
 	case unix.ETH_P_IPV6:
 		if len(frame) < placeTarget+16 {
 			return c, false
@@ -179,6 +180,7 @@ func claimIn(frame []byte) (Claim, bool) {
 			copy(c.MAC[:], frame[placeTarget+18:])
 		}
 		c.Address, ok = netip.AddrFromSlice(frame[placeTarget : placeTarget+16])
+		c.Solicited = frame[placeICMP+4]&(solicited>>24) != 0
 	}
 	return c, ok
 }

@@ -23,8 +23,11 @@ func TestClaims(t *testing.T) {
 		if n, err := vm.Run(frame); err != nil || n == 0 {
 			t.Errorf("%s: the filter drops it: %v", a, err)
 		}
-		if c, ok := claimIn(frame); !ok || c.Address != a || c.MAC != mac {
+		if c, ok := claimIn(frame); !ok || c.Address != a || c.MAC != mac || c.Solicited {
 			t.Errorf("%s: %+v", a, c)
+		}
+		if c, ok := claimIn(replyFor(mac, a)); !ok || c.Address != a || c.MAC != mac || !c.Solicited {
+			t.Errorf("%s: a reply is %+v", a, c)
 		}
 		for short := range frame {
 			claimIn(frame[:short]) // must not panic
@@ -37,6 +40,15 @@ func TestClaims(t *testing.T) {
 	if n, err := vm.Run(ethernet(cluster.MAC{1, 2, 3, 4, 5, 6}, mac, 0x0800)); err != nil || n != 0 {
 		t.Errorf("IPv4 passes: %v", err)
 	}
+}
+
+// replyFor returns what a machine with an address sends to another one that requests its MAC.
+func replyFor(mac cluster.MAC, a netip.Addr) []byte {
+	to := cluster.MAC{2, 0, 0, 0, 0, 8}
+	if a.Is4() {
+		return arp(reply, to, mac, a, to, netip.MustParseAddr("172.18.0.8"))
+	}
+	return neighborMessage(to, mac, a, netip.MustParseAddr("fc00::8"), advertisement, override|solicited, a)
 }
 
 // FuzzClaim: any frame of a neighbor is a claim of an address of the frame's family, or none.

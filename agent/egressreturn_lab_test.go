@@ -1,0 +1,103 @@
+package agent_test
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/lab"
+	"hairpin/lab/demo"
+)
+
+// TestEgressReturn: a node is separated from the network until its addresses are on another node,
+// and for so long that its connections to the API wait for a retransmission. When it returns, it
+// answers for addresses that it no longer has: it has received neither the new status nor an
+// announcement. Open vSwitch that was stopped receives some of them from buffers.
+func TestEgressReturn(t *testing.T) {
+	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 3\n")
+	ctx, l := t.Context(), g.Demo().Lab()
+	p, err := g.Pooled(ctx, "172.18.0.55")
+	noError(t, err)
+	addresses := map[string]*asker{}
+	for _, a := range []string{"172.18.0.33", "172.18.0.55"} {
+		addresses[a] = askAll(t, l.Host("client"), netip.MustParseAddr(a))
+	}
+	only := func(what, node string) {
+		t.Helper()
+		noError(t, errors.Join(g.Nodes(ctx, node), p.Nodes(ctx, node)))
+		for _, x := range addresses {
+			x.only(t, what, map[string]cluster.MAC{demo.EgressStays: macStays, demo.EgressDies: macDies}[node])
+		}
+	}
+	n := l.Node(demo.EgressDies)
+	nft := func(commands string) error {
+		_, err := l.Underlay().Exec(ctx, "nft", commands)
+		return err
+	}
+	separate := func() error {
+		return nft("add table bridge cut; add chain bridge cut f { type filter hook forward priority 0; }; " +
+			"add rule bridge cut f iifname " + n.UnderlayPort() + " drop; " +
+			"add rule bridge cut f oifname " + n.UnderlayPort() + " drop")
+	}
+	stop := func() error { return n.Signal(lab.VSwitchd, syscall.SIGSTOP) }
+	proceed := func() error { return n.Signal(lab.VSwitchd, syscall.SIGCONT) }
+	remove := func() error {
+		_, err := n.Exec(ctx, "ovs-vsctl", "--no-wait", "del-port", claims.ManagementPort)
+		return err
+	}
+	join := func() error { return nft("delete table bridge cut") }
+	for _, c := range []struct {
+		what       string
+		begin, end func() error
+		killed     bool // the agent of the other node
+	}{
+		{"separated", separate, join, false},
+		{"separated", separate, join, true},
+		{"ovs-vswitchd stopped", stop, proceed, true},
+		{"ovs-vswitchd stopped, management port deleted", func() error { return errors.Join(remove(), stop()) }, proceed,
+			true},
+		{"management port deleted, ovs-vswitchd stopped", func() error { return errors.Join(stop(), remove()) }, proceed,
+			false},
+	} {
+		noError(t, errors.Join(g.Both(ctx), g.Label(ctx, demo.EgressStays, false)))
+		only("one node has the addresses", demo.EgressDies)
+		noError(t, errors.Join(g.Label(ctx, demo.EgressStays, true), g.Both(ctx)))
+		began := time.Now()
+		noError(t, c.begin())
+		only("another node has taken over", demo.EgressStays)
+		time.Sleep(time.Until(began.Add(14 * time.Second)))
+		for _, x := range addresses {
+			x.reset()
+		}
+		noError(t, c.end())
+		if c.killed {
+			noError(t, l.Node(demo.EgressStays).Restart(ctx, agent, syscall.SIGKILL))
+		}
+		time.Sleep(3 * time.Second)
+		only("one node has the addresses again", demo.EgressStays)
+		for a, x := range addresses {
+			both := x.both()
+			t.Logf("%s, agent killed: %t: two nodes answered for %s for %v", c.what, c.killed, a, both)
+			if both > 2*time.Second {
+				t.Error("for longer than two seconds")
+			}
+		}
+	}
+
+	// A hanging daemon of the old node does not keep a load balancer address there.
+	noError(t, g.Both(ctx))
+	x, old := addresses["172.18.0.55"], l.Node(demo.EgressStays)
+	x.reset()
+	noError(t, old.Signal(lab.NB, syscall.SIGSTOP))
+	noError(t, g.Label(ctx, demo.EgressStays, false))
+	x.only(t, "the address has moved", macDies)
+	noError(t, old.Signal(lab.NB, syscall.SIGCONT))
+	t.Logf("OVN northbound database stopped: two nodes answered for %v", x.both())
+	if x.both() > 2*time.Second {
+		t.Error("for longer than two seconds")
+	}
+}
