@@ -18,7 +18,7 @@ import (
 // Send sends frames from a link of a place. It needs the capability NET_RAW to open a packet
 // socket.
 func Send(at lab.Place, link string, frames ...[]byte) error {
-	s, err := packetSocket(at, link, 0)
+	s, err := PacketSocket(at, link, 0)
 	if err != nil {
 		return err
 	}
@@ -43,8 +43,8 @@ func MAC(at lab.Place, link string) (mac cluster.MAC, err error) {
 	return mac, err
 }
 
-// packetSocket returns a socket bound to a link; with protocol 0 it receives nothing.
-func packetSocket(at lab.Place, link string, protocol uint16) (f *os.File, err error) {
+// PacketSocket returns a socket bound to a link; with protocol 0 it receives nothing.
+func PacketSocket(at lab.Place, link string, protocol uint16) (f *os.File, err error) {
 	err = lab.Do(at, func() error {
 		i, err := net.InterfaceByName(link)
 		if err != nil {
@@ -77,7 +77,7 @@ type Ear struct {
 
 // Listen receives all frames that arrive at a link, whatever the machine does with them.
 func Listen(at lab.Place, link string) (*Ear, error) {
-	f, err := packetSocket(at, link, unix.ETH_P_ALL)
+	f, err := PacketSocket(at, link, unix.ETH_P_ALL)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"math/rand/v2"
@@ -69,12 +70,9 @@ func (r *run) ask(ctx context.Context, path int, c *connection, to netip.AddrPor
 const (
 	arpEvery = 500 * time.Millisecond
 	arpWait  = 200 * time.Millisecond
-	// mostShared is how long two nodes may answer for an address while it moves.
-	mostShared = 2 * time.Second
 )
 
-// watch asks by ARP who has an address, until ctx ends, and reports when two machines answer for
-// longer than a move takes.
+// watch asks by ARP which machine has an address, until ctx ends, and records when several answer.
 func (r *run) watch(ctx context.Context, a netip.Addr) error {
 	at := r.cluster.Lab().Host(cluster.ClientName)
 	own, err := attack.MAC(at, "eth0")
@@ -82,25 +80,48 @@ func (r *run) watch(ctx context.Context, a netip.Addr) error {
 		return err
 	}
 	request := attack.ARPRequest(own, r.addresses(cluster.ClientName)[0], a)
-	var began time.Duration // of the present time with two answers
+	machines := map[string]string{}
+	for _, n := range r.cluster.Lab().Nodes() {
+		mac, err := attack.MAC(n, "eth0")
+		if err != nil {
+			return err
+		}
+		machines[mac.String()] = n.Name()
+	}
+	var now *Shared
 	for ctx.Err() == nil {
 		answers, err := arp(ctx, at, request, a)
 		if err != nil {
 			return err
 		}
-		switch now := r.since(); {
-		case len(answers) < 2:
-			began = 0
-		case began == 0:
-			began = now
-		case now-began > mostShared:
-			r.violate(Violation{What: "an address is on two nodes", From: began, To: now, Count: 1,
-				First: a.String() + " is answered by " + strings.Join(answers, " and ")})
-			began = 0
+		if now != nil && len(answers) < 2 {
+			r.share(*now)
+			now = nil
+		}
+		if now == nil && len(answers) > 1 {
+			now = &Shared{Address: a, From: r.since()}
+		}
+		if now != nil {
+			now.To = r.since()
+			for _, mac := range answers {
+				if n := cmp.Or(machines[mac], mac); !slices.Contains(now.Nodes, n) {
+					now.Nodes = append(now.Nodes, n)
+				}
+			}
 		}
 		pause(ctx, arpEvery)
 	}
+	if now != nil {
+		r.share(*now)
+	}
 	return nil
+}
+
+// share records a time in which several nodes answered for an address.
+func (r *run) share(s Shared) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shared = append(r.shared, s)
 }
 
 // arp sends a request and returns the MACs that answer.

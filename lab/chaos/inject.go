@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -288,6 +289,44 @@ func duplicated(ctx context.Context, r *run, f Fault) (heal, error) {
 		rules += fmt.Sprintf("ether daddr %s numgen random mod 3 == 0 dup to %s\n", mac, h.UnderlayPort())
 	}
 	return r.nft(ctx, "netdev", rules+"}\n")
+}
+
+// smaller sets a smaller MTU of a node's uplink.
+func smaller(ctx context.Context, r *run, f Fault) (heal, error) {
+	n, err := r.node(f.Node)
+	if err != nil {
+		return nil, err
+	}
+	set := func(mtu string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := n.Exec(ctx, "ip", "link", "set", "eth0", "mtu", mtu)
+			return err
+		}
+	}
+	return set("1500"), set("1400")(ctx)
+}
+
+// readdressed adds an address to the gateway bridge of a node, as DHCP or a router advertisement
+// does.
+func readdressed(ctx context.Context, r *run, f Fault) (heal, error) {
+	n, err := r.node(f.Node)
+	if err != nil {
+		return nil, err
+	}
+	change := func(what string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			var errs []error
+			for _, p := range n.Addresses() {
+				more := p.Addr().AsSlice()
+				more[len(more)-1] += 100
+				a, _ := netip.AddrFromSlice(more)
+				_, err := n.Exec(ctx, "ip", "address", what, netip.PrefixFrom(a, p.Bits()).String(), "dev", "br-ex")
+				errs = append(errs, err)
+			}
+			return errors.Join(errs...)
+		}
+	}
+	return change("del"), change("add")(ctx)
 }
 
 func unplugged(ctx context.Context, r *run, f Fault) (heal, error) {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -152,6 +153,44 @@ func Judge(paths []Path, windows []Window, results []Result) []Violation {
 			First: r.describe()})
 	}
 	return found
+}
+
+// Shared is a time in which two nodes answered for an address.
+type Shared struct {
+	Address netip.Addr
+	Nodes   []string
+	From    time.Duration
+	To      time.Duration
+}
+
+// mostShared is how long two nodes may answer for an address: while it moves, and after a fault
+// that separated them from each other, or an agent from its node.
+const mostShared = 2 * time.Second
+
+// JudgeShared returns the times in which nodes had an address for too long that no fault excuses.
+func JudgeShared(list []Shared, windows []Window) (found []Violation) {
+	for _, s := range list {
+		both := span{s.From, s.To}
+		var alone time.Duration
+		const step = 100 * time.Millisecond
+		for at := both.from; at < both.to; at += step {
+			if !slices.ContainsFunc(windows, func(w Window) bool { return w.shares(s.Nodes, at) }) {
+				alone += step
+			}
+		}
+		if alone > mostShared {
+			found = append(found, Violation{What: "an address is on two nodes", From: s.From, To: s.To, Count: 1,
+				First: fmt.Sprintf("%s is answered by %s for %.1f s", s.Address, strings.Join(s.Nodes, " and "),
+					(s.To - s.From).Seconds())})
+		}
+	}
+	return found
+}
+
+// shares reports whether a fault lets some of these nodes have an address of another.
+func (w *Window) shares(nodes []string, at time.Duration) bool {
+	return byName[w.Kind].shares && at >= w.Began && (w.Ended == 0 || at <= w.Ended) &&
+		(slices.Contains(nodes, w.Node) || slices.Contains(nodes, w.Peer))
 }
 
 // The invariants of a connection.

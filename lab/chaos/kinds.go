@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"text/tabwriter"
 	"time"
 )
@@ -34,6 +35,8 @@ type kind struct {
 	weight      int           // how often it is drawn
 	breaks      bool          // connections through the node, or between the two, may fail
 	dead        bool          // peers find the node dead
+	shares      bool          // two nodes may answer for an address meanwhile
+	reported    bool          // hairpin status must name the node
 	silent      bool          // the node's kubelet does not reach the API server
 	// grace is how long connections may fail after the end.
 	grace  time.Duration
@@ -59,15 +62,16 @@ func Names() []string { return names }
 var daemons = []struct {
 	name, pattern string
 	forwards      bool // the node's packets pass it
+	decides       bool // without it, the node keeps addresses that it no longer has
 }{
-	{"agent", "^hairpin node", false},
-	{"controller", "^hairpin controller", false},
-	{"ovsdb-server", "^ovsdb-server .*/conf.db", false},
-	{"ovs-vswitchd", "^ovs-vswitchd", true},
-	{"OVN northbound database", "^ovsdb-server .*/ovnnb_db.db", false},
-	{"OVN southbound database", "^ovsdb-server .*/ovnsb_db.db", false},
-	{"ovn-northd", "^ovn-northd", false},
-	{"ovn-controller", "^ovn-controller", false},
+	{"agent", "^hairpin node", false, true},
+	{"controller", "^hairpin controller", false, false},
+	{"ovsdb-server", "^ovsdb-server .*/conf.db", false, true},
+	{"ovs-vswitchd", "^ovs-vswitchd", true, false},
+	{"OVN northbound database", "^ovsdb-server .*/ovnnb_db.db", false, true},
+	{"OVN southbound database", "^ovsdb-server .*/ovnsb_db.db", false, true},
+	{"ovn-northd", "^ovn-northd", false, true},
+	{"ovn-controller", "^ovn-controller", false, true},
 }
 
 // PrintKinds writes a line for each kind of fault.
@@ -94,9 +98,10 @@ func init() {
 			grace = 5 * second
 		}
 		add(kind{name: d.name + " killed", about: "SIGKILL", part: d.name, weight: 2, breaks: d.forwards, grace: grace,
-			inject: killed(d.pattern)})
+			shares: d.decides, inject: killed(d.pattern)})
 		add(kind{name: d.name + " stopped", about: "SIGSTOP, then SIGCONT", part: d.name, least: 3 * second,
 			most: 20 * second, weight: 1, breaks: d.forwards, dead: d.forwards, silent: d.forwards, grace: grace,
+			shares: d.decides, reported: d.decides || d.forwards,
 			inject: stopped(d.pattern)})
 	}
 	for _, name := range []string{"kubelet", "containerd"} {
@@ -117,8 +122,8 @@ func init() {
 	changes()
 	network()
 	add(kind{name: "node paused", about: "SIGSTOP of every process of the node, then SIGCONT", part: wholeNode,
-		least: 3 * second, most: 20 * second, weight: 2, breaks: true, dead: true, silent: true, grace: 5 * second,
-		inject: paused})
+		least: 3 * second, most: 20 * second, weight: 2, breaks: true, dead: true, reported: true, silent: true,
+		grace: 5 * second, inject: paused})
 	add(kind{name: "node rebooted", about: "every process of the node is killed, and it boots again",
 		where: onWorker, part: wholeNode, least: 40 * second, most: 40 * second, weight: 1, breaks: true, dead: true,
 		silent: true, grace: 5 * second, inject: rebooted})
@@ -142,6 +147,10 @@ func changes() {
 		"down")
 	in("port ovn-k8s-mp0 deleted", "`ovs-vsctl del-port ovn-k8s-mp0`", vswitchd, 10*second,
 		"ovs-vsctl", "--no-wait", "del-port", "ovn-k8s-mp0")
+	in("br-svc deleted", "`ovs-vsctl del-br br-svc`", vswitchd, 10*second, "ovs-vsctl", "--no-wait", "del-br", "br-svc")
+	in("br-tun deleted", "`ovs-vsctl del-br br-tun`", vswitchd, 10*second, "ovs-vsctl", "--no-wait", "del-br", "br-tun")
+	in("routes to Services deleted", "`ip route flush dev svc-host`", "", 5*second, "ip", "route", "flush", "dev",
+		"svc-host")
 	in("OVN routes deleted", "`ovn-nbctl clear Logical_Router ovn_cluster_router static_routes policies`", controller,
 		5*second, "ovn-nbctl", "clear", "Logical_Router", "ovn_cluster_router", "static_routes", "policies")
 }
@@ -150,10 +159,11 @@ func changes() {
 func network() {
 	const least, most = 3 * second, 20 * second
 	add(kind{name: "partition", about: "no packet passes between two nodes", where: onPair, part: "network",
-		least: least,
-		most:  most, weight: 2, breaks: true, silent: true, grace: 5 * second, inject: dropped(true)})
+		least: least, most: most, weight: 2, breaks: true, shares: true, silent: true, grace: 5 * second,
+		inject: dropped(true)})
 	add(kind{name: "one-way loss", about: "no packet passes from one node to another", where: onPair, part: "network",
-		least: least, most: most, weight: 1, breaks: true, silent: true, grace: 5 * second, inject: dropped(false)})
+		least: least, most: most, weight: 1, breaks: true, shares: true, silent: true, grace: 5 * second,
+		inject: dropped(false)})
 	add(kind{name: "no API", about: "packets between a node and the API server are dropped", where: onWorker,
 		part: "network", least: least, most: most, weight: 2, silent: true, inject: withoutAPI})
 	add(kind{name: "loss of 20 %", about: "one in five packets to and from a node is dropped", part: "network",
@@ -161,6 +171,17 @@ func network() {
 		most:  most, weight: 1, breaks: true, silent: true, grace: 5 * second, inject: lossy})
 	add(kind{name: "duplicated frames", about: "one in three frames from a node to another arrives twice",
 		part: "network", least: least, most: most, weight: 1, inject: duplicated})
+	add(kind{name: "delay of 200 ms", about: "frames from a node arrive 200 ms later", part: "network", least: least,
+		most: most, weight: 1, inject: relayed(func(*rand.Rand) time.Duration { return 200 * time.Millisecond })})
+	add(kind{name: "reordered frames", about: "one in four frames from a node arrives up to 20 ms later",
+		part: "network", least: least, most: most, weight: 1,
+		inject: relayed(func(r *rand.Rand) time.Duration {
+			return max(0, time.Duration(r.Int64N(80)-60)*time.Millisecond)
+		})})
+	add(kind{name: "uplink MTU 1400", about: "the uplink's MTU is 1400 in place of 1500", part: "MTU", least: least,
+		most: most, weight: 1, breaks: true, grace: 5 * second, inject: smaller})
+	add(kind{name: "another address", about: "the machine gets another address of its network, and loses it",
+		part: "address", least: least, most: most, weight: 1, inject: readdressed})
 	add(kind{name: "uplink down", about: "the node's uplink has no carrier", part: "network", least: least, most: most,
-		weight: 2, breaks: true, dead: true, silent: true, grace: 5 * second, inject: unplugged})
+		weight: 2, breaks: true, dead: true, reported: true, silent: true, grace: 5 * second, inject: unplugged})
 }

@@ -101,7 +101,7 @@ func (r *run) report(ctx context.Context, s *Schedule) error {
 		paths[i] = c.Path
 	}
 	windows := r.windows[:r.started()]
-	found := append(Judge(paths, windows, r.results), r.found...)
+	found := slices.Concat(Judge(paths, windows, r.results), JudgeShared(r.shared, windows), r.found)
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Chaos: seed %d, %s\n\n%d faults, %d connections on %d paths, %d violations.\n", s.Seed, s.For,
 		len(windows), len(r.results), len(paths), len(found))
@@ -144,7 +144,7 @@ func (r *run) report(ctx context.Context, s *Schedule) error {
 	}
 	file := filepath.Join(r.opt.Dir, "report.md")
 	err = errors.Join(os.WriteFile(file, []byte(b.String()), 0o644), writeJSON(filepath.Join(r.opt.Dir, "run.json"),
-		map[string]any{"paths": paths, "windows": windows, "failures": failures(r.results)}))
+		map[string]any{"paths": paths, "windows": windows, "failures": failures(r.results), "shared": r.shared}))
 	r.say("%d faults, %d connections, %d violations: %s", len(windows), len(r.results), len(found), file)
 	if err == nil && len(found) > 0 {
 		err = ErrFailed

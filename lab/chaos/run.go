@@ -47,6 +47,7 @@ type run struct {
 	mu         sync.Mutex
 	results    []Result
 	windows    []Window
+	shared     []Shared
 	found      []Violation
 	explains   []explanation
 	explaining sync.WaitGroup
@@ -143,6 +144,9 @@ func (r *run) fault(ctx context.Context, i int, f Fault) {
 	r.update(i, func(w *Window) { w.Fault, w.Began = f, r.since() })
 	r.say("%s %s %s: begins", f.Kind, f.Node, f.Peer)
 	end, err := byName[f.Kind].inject(ctx, r, f)
+	if err == nil && byName[f.Kind].reported {
+		r.reported(ctx, i)
+	}
 	pause(ctx, f.End-r.since())
 	if end != nil {
 		err = errors.Join(err, end(context.WithoutCancel(ctx)))
@@ -164,6 +168,12 @@ func (r *run) update(i int, change func(*Window)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&r.windows[i])
+}
+
+func (r *run) window(i int) Window {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.windows[i]
 }
 
 func (r *run) violate(v Violation) {

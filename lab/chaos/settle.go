@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -58,6 +59,38 @@ func (r *run) synced(ctx context.Context, limit time.Duration) error {
 		return fmt.Errorf("not in sync after %s: %w; last: %s", limit, err, last)
 	}
 	return nil
+}
+
+// reportTime is how long `hairpin status` may take to name a node with a fault.
+const reportTime = 5 * time.Second
+
+// reported checks that `hairpin status` names the node of a fault while the fault lasts. It omits
+// faults that end earlier, and those during which status may not reach the API server.
+func (r *run) reported(ctx context.Context, i int) {
+	w := r.window(i)
+	var said string
+	for pause(ctx, w.Began+reportTime-r.since()); r.since() < w.End-reportTime/2; pause(ctx, reportTime/5) {
+		out, err := r.hairpin(ctx, "status", "--brief")
+		if err != nil && strings.Contains(out, w.Node) || r.withoutServer(span{w.Began, r.since()}) {
+			return
+		}
+		said = out
+	}
+	if said != "" {
+		r.violate(Violation{What: "status does not say what is wrong", From: w.Began, To: r.since(), Count: 1,
+			First: w.Kind + " on " + w.Node + ": " + said})
+	}
+}
+
+// withoutServer reports whether a fault may separate the administrator from the API server.
+func (r *run) withoutServer(s span) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.windows[:r.started()], func(w Window) bool {
+		k := byName[w.Kind]
+		return (w.Node == "" || w.Node == r.nodes[0] && k.silent) &&
+			s.overlaps(span{w.Began, cmp.Or(w.Ended, forever)})
+	})
 }
 
 // settle checks what must be so after the last fault.
