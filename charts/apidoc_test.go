@@ -19,8 +19,8 @@ const aboutAPI = `# API
 This page lists the resources of Hairpin, and the labels and annotations that users set or read.
 Group, names and fields of EgressIP and EgressService are those of OVN-Kubernetes.
 [egress-ip.md](../user/egress-ip.md), [egress-service.md](../user/egress-service.md),
-[load-balancer.md](../user/load-balancer.md) and [pod-addresses.md](../user/pod-addresses.md)
-describe how the resources are used.
+[load-balancer.md](../user/load-balancer.md), [bgp.md](../user/bgp.md) and
+[pod-addresses.md](../user/pod-addresses.md) describe how to use the resources.
 `
 
 // labels returns the labels and annotations of the document.

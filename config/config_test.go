@@ -264,19 +264,19 @@ const document = "../docs/reference/configuration.md"
 const endpoints = `
 ## Health and metrics
 
-A process retries an address that is in use every second, and ` + "`hairpin status`" + ` reports it.
-Nothing else depends on it.
+If an address is in use, the process tries again every second, and ` + "`hairpin status`" + ` reports it.
+The process works without it.
 
 | path | 200 when | for |
 |---|---|---|
 | ` + "`/livez`" + ` | the main loop is not stuck; nothing outside the process matters | the kubelet's liveness probe |
-| ` + "`/readyz`" + ` | everything was in order once, and is being maintained | the kubelet's readiness probe |
-| ` + "`/healthz`" + ` | the data plane is being maintained, and the Node is not being deleted (KEP-3836) | load balancers, like kube-proxy's |
+| ` + "`/readyz`" + ` | every component was in sync once, and the agent keeps it in sync | the kubelet's readiness probe |
+| ` + "`/healthz`" + ` | the agent keeps the data plane in sync, and the Node is not being deleted (KEP-3836) | load balancers, like kube-proxy's |
 | ` + "`/metrics`" + ` | always | Prometheus: [metrics.md](metrics.md) |
 
-"Being maintained" allows 10 s of disorder, such as a daemon's restart. The answers are JSON; a 503
-includes its reason. An agent that starts while the API is down is live but not ready, and counts
-its predecessor's state as maintained.
+A component may be out of sync for 10 s, for example while a daemon restarts. The answers are JSON;
+a 503 includes its reason. An agent that starts while the API is down answers ` + "`/livez`" + ` with 200 and
+` + "`/readyz`" + ` with 503. Its ` + "`/healthz`" + ` reports the state that the previous agent left.
 
 Every process serves the same paths on its socket in ` + "`run-dir`" + ` (` + "`agent.sock`, `controller.sock`" + `).
 Two controllers may share a node: the one that has the address answers for both. The command
@@ -291,10 +291,10 @@ and SubjectAccessReview, as kube-rbac-proxy does.
 
 | answer | when |
 |---|---|
-| 200 | the token is valid and its user has the permission; it holds for a minute, and for ten while the API server does not answer |
+| 200 | the token is valid and its user has the permission. The result is used for a minute, and for ten minutes while the API server does not answer |
 | 401 | no token, or one that the API server does not accept |
 | 403 | the user has no permission |
-| 429 | the client sends more than five tokens, and more than one each second, that get no 200 |
+| 429 | the client has sent more than five tokens that were not accepted, and sends more than one each second |
 | 503 | the API server does not answer, or more than eight requests are being answered |
 
 HTTP/1.1 only. The certificate is self-signed and made at the start, or that of ` + "`metrics-cert`" + ` and

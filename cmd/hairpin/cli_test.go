@@ -86,19 +86,19 @@ func writeFlags(b *strings.Builder, c *cobra.Command) {
 }
 
 const aboutCLI = "# Command line\n" + `
-This page lists every command of the program hairpin. Copied to kubectl-hairpin in your PATH, the
-program is a plugin of kubectl: the commands status, diff, explain, policies, ui, collect and
-preflight are then about all nodes, as with the flag --all; test always is. On a node, run the
-commands in the agent's container:
+This page lists every command of the program hairpin. With the name kubectl-hairpin in your PATH,
+the program is a plugin of kubectl. The commands status, diff, explain, policies, ui, collect and
+preflight then ask all nodes, as with the flag --all. On a node, run the commands in the agent's
+container:
 ` + "\n```\nkubectl --namespace hairpin exec daemonset/hairpin-node -c agent -- hairpin status\n```\n" + `
 A command with the flag --config-file also has a flag for every option of the
 [configuration](configuration.md). This page lists those that affect what the command prints. A flag
 overrides the file.
 
-The command completion prints a script for the completion of bash, zsh, fish or powershell, which
-completes the names of pods, nodes and Services, too. kubectl completes the plugin's command lines
-if a link kubectl_complete-hairpin to kubectl-hairpin is in your PATH. Without
-an argument and with CNI_COMMAND in its environment, the program is the CNI plugin.
+The command completion prints a completion script for bash, zsh, fish or powershell. It also
+completes the names of pods, nodes and Services. kubectl completes the plugin's command lines if a
+link kubectl_complete-hairpin to kubectl-hairpin is in your PATH. Without an argument and with
+CNI_COMMAND in its environment, the program is the CNI plugin.
 `
 
 // TestCLIDocument: docs/reference/cli.md is generated from the commands: `go test ./cmd/hairpin

@@ -55,7 +55,7 @@ for; unknown keys are listed on standard error.`,
 func convertPools() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pools FILE…",
-		Short: "Print LoadBalancerPools like MetalLB's IPAddressPools and L2Advertisements",
+		Short: "Convert MetalLB's IPAddressPools and L2Advertisements to LoadBalancerPools",
 		Args:  cobra.MinimumNArgs(1),
 		Long: `FILE has objects of MetalLB. Comments in the output say what a LoadBalancerPool does differently;
 objects of other kinds are listed on standard error.`,

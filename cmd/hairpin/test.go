@@ -57,7 +57,7 @@ state of its nodes (explain --live). The namespace is deleted at the end, also a
 		"how long the throughput of each path is measured; 0 = not at all")
 	f.IntVar(&o.Explain, "explain", 5, "maximum number of failures to explain")
 	f.StringVar(&o.JUnit, "junit", "", "file for the results in JUnit's format")
-	f.BoolVar(&o.Keep, "keep", false, "leave the namespace, to look at it")
+	f.BoolVar(&o.Keep, "keep", false, "do not delete the namespace")
 	f.BoolVarP(&o.Verbose, "verbose", "v", false, "print the checks that passed, too")
 	return note(c, noteExit, "0 if every check passed, 1 if one failed, 2 after an error")
 }

@@ -16,10 +16,10 @@ import (
 const (
 	byFlood = "br-svc floods to pods' ports and OVN's only; OVN has no port to the nodes' " +
 		"network on the node switch"
-	byTags = "br-svc takes no tagged frame, OVN's port security neither; the gateway bridge " +
+	byTags = "br-svc and OVN's port security drop tagged frames; the gateway bridge " +
 		"leaves them to the host"
-	byOwnFrames = "br-svc takes frames for the gateway bridge's MAC only"
-	byOwnMACs   = "br-svc takes no frame of the gateway bridge with a MAC of the node's host"
+	byOwnFrames = "br-svc accepts only frames for the gateway bridge's MAC"
+	byOwnMACs   = "br-svc drops frames of the gateway bridge with a MAC of the node's host"
 	byMasq      = "nft on the host: the masquerade addresses are for the host's own packets"
 )
 

@@ -24,7 +24,7 @@ import (
 const (
 	byPortSecurity = "port security of the pod's logical port"
 	byACL          = "an ACL of the node switch"
-	byDeafness     = "interfaces of pods and of the host ignore router advertisements (accept_ra=0); br-svc passes none"
+	byDeafness     = "interfaces of pods and of the host ignore router advertisements (accept_ra=0); br-svc drops them"
 )
 
 // Places and links in the demo that attacks use.
