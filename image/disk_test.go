@@ -8,12 +8,13 @@ import (
 )
 
 // onDisk runs a script beside a disk of 300 kB at /disk, with the functions of daemons.sh, a schema
-// at $S and an older one at /older.
+// at $S, an older one at /older, and one at /wider that accepts more values.
 func onDisk(t *testing.T) func(script string) string {
 	t.Helper()
 	_, n := node(t)
 	sh(t, n, `mkdir /disk; mount -t tmpfs -o size=300k tmpfs /disk
-		sed '0,/"version": "[0-9.]*"/s//"version": "8.0.0"/' /usr/share/openvswitch/vswitch.ovsschema >/older`)
+		sed '0,/"version": "[0-9.]*"/s//"version": "8.0.0"/' /usr/share/openvswitch/vswitch.ovsschema >/older
+		sed 's/"maxInteger": 63}/"maxInteger": 99}/' /older >/wider`)
 	return func(script string) string {
 		t.Helper()
 		return sh(t, n, `. /usr/local/lib/hairpin/daemons.sh; S=/usr/share/openvswitch/vswitch.ovsschema; cd /disk
@@ -37,6 +38,11 @@ func TestEntryDatabase(t *testing.T) {
 			ovsdb-tool transact c.db '["Open_vSwitch",{"op":"update","table":"Open_vSwitch","where":[],"row":{"system_version":"y"}}]' >/dev/null; truncate -s -5 c.db
 			database /disk/c.db $S >/dev/null 2>&1; rows c.db; ovsdb-tool needs-conversion c.db $S; ls c.*`, `[{"rows":[{"system_type":"x"}]}]` + "\nno\nc.db"},
 		{"empty", `: >d.db; database /disk/d.db $S; ovsdb-tool needs-conversion d.db $S; ls d.*`, "no\nd.db"},
+		{"with values that the schema rejects",
+			`ovsdb-tool create k.db /wider; written k.db x
+			ovsdb-tool transact k.db '["Open_vSwitch",{"op":"insert","table":"Queue","row":{"dscp":80}}]' >/dev/null
+			database /disk/k.db $S >/dev/null 2>&1; rows k.db; ovsdb-tool needs-conversion k.db $S; rows k.db.broken; ls k.*; rm k.*`,
+			`[{"rows":[]}]` + "\nno\n" + `[{"rows":[{"system_type":"x"}]}]` + "\nk.db\nk.db.broken"},
 		{"unreadable, twice",
 			`for i in 1 2; do echo $i >e.db; database /disk/e.db $S >/dev/null 2>&1; done; cat e.db.broken.~1~ e.db.broken; ls e.*`,
 			"1\n2\ne.db\ne.db.broken\ne.db.broken.~1~"},

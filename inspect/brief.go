@@ -194,7 +194,7 @@ func (s *ClusterStatus) hints() (lines []string) {
 	for _, n := range s.Nodes {
 		if n.Report != nil && n.Report.Switch != nil && len(n.Report.Switch.Faults) > 0 {
 			x := n.Report.Switch
-			g.add(fmt.Sprintf("%s has %d known faults: docs/reference/compatibility.md", describeSwitch(x),
+			g.add(fmt.Sprintf("%s has known faults (%d): docs/reference/compatibility.md", describeSwitch(x),
 				len(x.Faults)),
 				n.Report.Node)
 		}

@@ -75,7 +75,7 @@ controller: host leads since 1m30s
 3 pods, 7 service frontends, 3 NetworkPolicies, 2 ClusterNetworkPolicies, isolated pods: 3
 hairpin v1 v2; Open vSwitch 3.5.0 (userspace datapath), restarts repaired: 1; node-a: load balancers of OVN serve Services (service-engine = ovn)
 hint: node-a and 1 more: TSO is off, so streams are slow; it needs userspaceTSO=true and Open vSwitch newer than 3.5.0
-hint: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has 2 known faults: docs/reference/compatibility.md
+hint: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known faults (2): docs/reference/compatibility.md
 `, b.String())
 	if s.well() || !(&ClusterStatus{Nodes: s.Nodes[:1], Controller: s.Controller}).well() {
 		t.Error("who is well?")

@@ -27,12 +27,14 @@ func dial(tb testing.TB, endpoint string, options ...ovsdb.Option) *ovsdb.Conn {
 // uuids are not the same in every run.
 var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-// either: which of two rows with one key is the first is left to the server.
+// either: which of two rows with one key is the first is left to the server; of the last text, Open
+// vSwitch 4.0 has another form.
 var either = strings.NewReplacer(
 	"was inserted by this transaction.", "ROW",
 	"existed in the database before this transaction and was not modified by the transaction.", "ROW",
 	`[U is operation 1: insert Logical_Switch_Port "pod-a"; U is Logical_Switch_Port "pod-a"]`, "[U is ROW; U is ROW]",
 	`[U is Logical_Switch_Port "pod-a"; U is operation 1: insert Logical_Switch_Port "pod-a"]`, "[U is ROW; U is ROW]",
+	`within the "Logical_Switch" table or deleted from this table within`, "within the table or deleted within",
 )
 
 // TestTransactErrors: what the server refuses is said with operation, table, row and reason, and
@@ -139,7 +141,7 @@ func TestCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Name != nb || s.Version != "7.11.0" ||
+	if s.Name != nb || !strings.HasPrefix(s.Version, "7.") ||
 		!s.Tables["NAT"].Columns["external_ip"].ReadOnly == (s.Tables["NAT"].Columns["external_ip"].Max != 1) {
 		t.Errorf("%+v", s.Tables["NAT"])
 	}

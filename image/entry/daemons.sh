@@ -56,12 +56,14 @@ prepared() {
 		no) return ;;
 		yes)
 			say "converts $1"
-			ovsdb-tool convert "$1" "$2" || { mended "$1" && ovsdb-tool convert "$1" "$2"; }
-			return ;;
+			if ovsdb-tool convert "$1" "$2" || { mended "$1" && ovsdb-tool convert "$1" "$2"; }; then return; fi
+			# A newer version wrote values that this schema rejects, unless the disk is full.
+			cp "$1" "$1.room" || { rm -f "$1.room"; return 1; }
+			rm "$1.room" ;;
 		esac
 		# Is it the file? Whoever wrote the database writes it again: a node without its network helps nobody.
 		cat "$1" >/dev/null && ovsdb-tool schema-version "$2" >/dev/null || return
-		say "$1 cannot be read and is put aside"
+		say "$1 cannot be read or converted and is put aside"
 		mv --backup=numbered "$1" "$1.broken"
 	fi
 	rm -f "$1.new"

@@ -17,6 +17,9 @@ const (
 		"that came in fragments"
 	firstFragment   = 24 // bytes of UDP, in an attack
 	longerThanALink = 1500
+	// trackedFragment is the same on the userspace datapath, whose conntrack treats fragments of
+	// less than 1 200 (IPv6: 1 280) bytes as invalid, except the last.
+	trackedFragment = 1304
 )
 
 // noFragments returns why DHCP replies in fragments are not tried. No match of OVN's names the port
@@ -53,12 +56,16 @@ func (w *world) offerInParts(ctx context.Context, f family, everybody bool) (out
 			next, dst = cluster.MAC{0x33, 0x33, 0, 0, 0, 1}, netip.MustParseAddr("ff02::1")
 		}
 	}
+	first := firstFragment
+	if w.userspace {
+		first = trackedFragment
+	}
 	parts := func(from, to uint16) func(mark []byte) [][]byte {
 		return func(mark []byte) [][]byte {
-			payload := append(make([]byte, firstFragment), mark...)
+			payload := append(make([]byte, first), mark...)
 			packet := attack.UDP(netip.AddrPortFrom(sender.address(f), from), netip.AddrPortFrom(dst, to), payload)
 			var frames [][]byte
-			for _, part := range attack.Fragments(packet, firstFragment) {
+			for _, part := range attack.Fragments(packet, first) {
 				frames = append(frames, attack.Frame(mac, next, part))
 			}
 			return frames
