@@ -52,7 +52,7 @@ type agent struct {
 	planned  planned
 	progress progress
 	monitor  *monitoring
-	watches  watches
+	watches  packetWatches
 
 	supported   atomic.Bool       // OVN, Open vSwitch and nft are new enough
 	snapshot    *cluster.Snapshot // of the cluster, with this agent's view of egress addresses
@@ -113,11 +113,11 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	a.monitor = newMonitoring(node, client, a.measure, log)
 	defer a.monitor.stop()
 	a.egress = newEgressSide(node, c.Process.Egress, client, api, a.inbox, a.monitor, log)
-	a.host = newHostFacts(node, &a.config, client, ovs, t.NFT, a.inbox.found, log)
-	a.vswitch = newVSwitch(ovs, t, a.aside, newWorker(a.inbox.notify), a.host.looker.WantNow, log)
+	a.host = newHostFacts(node, &a.config, client, ovs, t.NFT, a.inbox.scanned, log)
+	a.vswitch = newVSwitch(ovs, t, a.aside, newWorker(a.inbox.notify), a.host.scanner.RequestNow, log)
 	a.observe()
-	a.host.looker.Links, a.host.looker.MayRecord = a.pods.cni.CheckLinks, a.supported.Load
-	a.host.looker.TakeOver(ctx)
+	a.host.scanner.Links, a.host.scanner.MayRecord = a.pods.cni.CheckLinks, a.supported.Load
+	a.host.scanner.TakeOver(ctx)
 	return a.run(ctx, client)
 }
 
@@ -143,7 +143,7 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	g, ctx := errgroup.WithContext(ctx)
 	start := func(f func()) { g.Go(func() error { f(); return nil }) }
 	start(func() { a.follow(ctx, client) })
-	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(*events, struct{}) { a.host.looker.Want() }) })
+	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(*events, struct{}) { a.host.scanner.Request() }) })
 	start(func() { watchSwitch(ctx, a.inbox.notify, a.config.Process.OVSRunDir, a.log) })
 	start(func() { a.tick(ctx) })
 	a.host.start(ctx, start)
@@ -192,7 +192,7 @@ func (a *agent) source(ctx context.Context, client *kubeapi.Client) (<-chan *clu
 func (a *agent) tick(ctx context.Context) {
 	retry.Every(ctx, slowTimer, func() {
 		a.inbox.enqueue(func(m *events) { m.reread = true })
-		a.host.looker.Want()
+		a.host.scanner.Request()
 	})
 }
 
@@ -203,7 +203,7 @@ func (a *agent) checkVersions(ctx context.Context) error {
 		return err
 	}
 	a.supported.Store(true)
-	a.host.looker.Want()
+	a.host.scanner.Request()
 	a.inbox.notify()
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/egress/view"
-	"hairpin/hostnet"
+	"hairpin/hostnet/uplink"
 	"hairpin/report"
 	"hairpin/signal"
 	"hairpin/targets"
@@ -22,15 +22,15 @@ import (
 // may be blocked by other processes.
 type known struct {
 	round        uint64            // see inbox.nudge
-	seen         *cluster.Snapshot // of the cluster, with the actual nodes of egress addresses
+	snapshot     *cluster.Snapshot // of the cluster, with the actual nodes of egress addresses
 	base         *cluster.Snapshot // as it was read
 	all          *cluster.Snapshot // with this node's own facts in place of published ones; nil before the first plan
-	why          error             // why seen is nil
+	sourceErr    error             // why snapshot is nil
 	want         datapath.State
 	reason       string // why the node is not ready
 	problems     []cluster.Problem
 	listenErrors []cluster.Problem
-	others       []cluster.Problem // conflicts with other machines, and problems of this node outside its plan
+	nodeProblems []cluster.Problem // conflicts with other machines, and problems of this node outside its plan
 	restarts     uint64
 	openvswitch  *report.Switch
 	isolated     int // own pods that policies isolate
@@ -41,14 +41,14 @@ type known struct {
 type board struct {
 	mu   sync.Mutex
 	now  known
-	turn signal.Broadcast // notified at each put
+	next signal.Broadcast // notified at each put
 }
 
 func (b *board) put(k known) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = k
-	b.turn.Notify()
+	b.next.Notify()
 }
 
 // soon limits how long a request waits until the loop has processed earlier events.
@@ -61,7 +61,7 @@ func (a *agent) latest(ctx context.Context) known {
 	end := time.NewTimer(soon)
 	defer end.Stop()
 	for {
-		turn := a.board.turn.Next()
+		next := a.board.next.Next()
 		a.board.mu.Lock()
 		k := a.board.now
 		a.board.mu.Unlock()
@@ -69,7 +69,7 @@ func (a *agent) latest(ctx context.Context) known {
 			return k
 		}
 		select {
-		case <-turn:
+		case <-next:
 		case <-end.C:
 			return k
 		case <-ctx.Done():
@@ -81,10 +81,9 @@ func (a *agent) latest(ctx context.Context) known {
 // post publishes the result of a round.
 func (a *agent) post(round uint64) {
 	a.board.put(known{
-		round: round, seen: a.snapshot, base: a.egress.view.Base, carriers: a.egress.carriers, all: a.planned.all,
-		why:  a.sourceErr,
-		want: a.planned.want, reason: a.notReady(), problems: a.planned.problems,
-		listenErrors: a.monitor.listenErrors, others: slices.Concat(a.egress.view.Conflicts(), a.nodeProblems()),
+		round: round, snapshot: a.snapshot, base: a.egress.view.Base, carriers: a.egress.carriers, all: a.planned.all,
+		sourceErr: a.sourceErr, want: a.planned.want, reason: a.notReady(), problems: a.planned.problems,
+		listenErrors: a.monitor.listenErrors, nodeProblems: slices.Concat(a.egress.view.Conflicts(), a.nodeProblems()),
 		restarts: a.vswitch.restarts, openvswitch: a.openvswitch(), isolated: a.planned.planner.IsolatedPods(),
 	})
 }
@@ -95,7 +94,7 @@ func (a *agent) openvswitch() *report.Switch {
 		return nil
 	}
 	x := report.Switch{Version: a.vswitch.version, Userspace: a.host.found.Gateway.Userspace}
-	x.TSO = x.Userspace && hostnet.TSO(a.ovs.View())
+	x.TSO = x.Userspace && uplink.TSO(a.ovs.View())
 	x.Faults = targets.Faults(x.Version, x.Userspace, x.TSO)
 	return &x
 }
@@ -114,18 +113,18 @@ func (a *agent) report(k known, brief bool) report.Report {
 			r.Parts = append(r.Parts, partOf(s))
 		}
 	}
-	for _, p := range cluster.SortProblems(slices.Concat(k.problems, k.listenErrors, k.others)) {
+	for _, p := range cluster.SortProblems(slices.Concat(k.problems, k.listenErrors, k.nodeProblems)) {
 		r.Problems = append(r.Problems, p.Error())
 	}
 	a.reportOps(&r)
-	if k.seen != nil && !brief {
-		r.Egress = view.Report(k.seen, k.base)
+	if k.snapshot != nil && !brief {
+		r.Egress = view.Report(k.snapshot, k.base)
 		k.carriers.setSince(r.Egress)
 	}
-	if k.seen != nil {
-		r.Services = len(k.seen.Frontends)
+	if k.snapshot != nil {
+		r.Services = len(k.snapshot.Frontends)
 		r.IsolatedPods = k.isolated
-		for _, p := range k.seen.Policies {
+		for _, p := range k.snapshot.Policies {
 			if p.Tier == cluster.TierNetworkPolicy {
 				r.NetworkPolicies++
 			} else {
@@ -145,15 +144,15 @@ func partOf(s apply.Status) report.Part {
 	return p
 }
 
-// snapshot returns the newest Snapshot that is known.
-func (k *known) snapshot() (*cluster.Snapshot, error) {
+// newest returns the newest Snapshot that is known.
+func (k *known) newest() (*cluster.Snapshot, error) {
 	switch {
 	case k.all != nil:
 		return k.all, nil
-	case k.seen != nil:
-		return k.seen, nil
+	case k.snapshot != nil:
+		return k.snapshot, nil
 	}
-	return nil, fmt.Errorf("the cluster is not known yet: %w", k.why)
+	return nil, fmt.Errorf("the cluster is not known yet: %w", k.sourceErr)
 }
 
 // refuse answers a request with err, if it is not nil, and reports whether it did.

@@ -15,7 +15,7 @@ import (
 func (a *agent) serveExplain(mux *http.ServeMux) {
 	mux.HandleFunc("GET /snapshot", func(w http.ResponseWriter, q *http.Request) {
 		k := a.latest(q.Context())
-		s, err := k.snapshot()
+		s, err := k.newest()
 		if refuse(w, err) {
 			return
 		}

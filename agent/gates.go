@@ -30,19 +30,19 @@ func firstClosed(gates []gate) string {
 func (a *agent) gates() []gate {
 	return []gate{
 		{a.ovs.Synced(), "Open vSwitch cannot be reached", a.ovs.Err()},
-		{a.pods.swept, "pods' interfaces are being compared with Open vSwitch", nil},
-		{a.host.known(), "the gateway bridge is not known yet", a.host.seen.Err},
+		{a.pods.compared, "pods' interfaces are being compared with Open vSwitch", nil},
+		{a.host.known(), "the gateway bridge is not known yet", a.host.scan.Err},
 		{a.snapshot != nil, "the cluster is not known yet", a.sourceErr},
 		{a.ownNode() != nil, "the cluster has no Node " + a.node, nil},
 		// A node that cannot be planned stays as it is.
-		{a.planned.want.NB != nil, "the node cannot be planned", a.planned.nodeProblem(a.node)},
+		{a.planned.want.NB != nil, "the node cannot be planned", a.planned.problemOf(a.node)},
 		{a.supported.Load(), "the versions of OVN, Open vSwitch and nft are not known yet", a.targets.VersionError()},
-		{a.pods.settled, "pods' ports go to another bridge when OVN's flows are in the switch", nil},
+		{a.pods.ovnReady, "pods' ports go to another bridge when OVN's flows are in the switch", nil},
 	}
 }
 
-// nodeProblem returns the first problem of a Node; nil if it has none.
-func (p *planned) nodeProblem(node string) error {
+// problemOf returns the first problem of a Node; nil if it has none.
+func (p *planned) problemOf(node string) error {
 	for _, x := range p.problems {
 		if x.Owner == (cluster.Owner{Kind: "Node", Name: node}) {
 			return x

@@ -17,26 +17,26 @@ import (
 	"hairpin/ovsdb"
 )
 
-// hostFacts holds what the looker has found on this machine, and publishes some of it for other
+// hostFacts holds what the scanner has found on this machine, and publishes some of it for other
 // nodes.
 type hostFacts struct {
 	node      string
 	config    *config.Config
 	log       *slog.Logger
-	looker    *hostnet.Looker
+	scanner   *hostnet.Scanner
 	publisher *hostnet.Publisher
 	local     hostnet.Local
-	seen      hostnet.Sight // the newest scan
+	scan      hostnet.Scan  // the newest scan
 	found     hostnet.Found // by the newest scan without an error
 }
 
 func newHostFacts(
 	node string, c *config.Config, client *kubeapi.Client, ovs *ovsdb.Client, tables apply.Target[nft.State, nft.Delta],
-	found func(*hostnet.Sight), log *slog.Logger,
+	found func(*hostnet.Scan), log *slog.Logger,
 ) *hostFacts {
 	return &hostFacts{
 		node: node, config: c, log: log, local: hostnet.NewLocal(node, client != nil),
-		looker:    hostnet.NewLooker(node, *c, ovs, tables, found, log),
+		scanner:   hostnet.NewScanner(node, *c, ovs, tables, found, log),
 		publisher: hostnet.NewPublisher(annotator(client, node), ovs, log),
 	}
 }
@@ -52,19 +52,19 @@ func annotator(client *kubeapi.Client, node string) func(context.Context, map[st
 }
 
 func (h *hostFacts) start(ctx context.Context, start func(func())) {
-	start(func() { h.looker.Watch(ctx) })
-	start(func() { h.looker.Confirm(ctx) })
-	start(func() { h.looker.Run(ctx) })
+	start(func() { h.scanner.Watch(ctx) })
+	start(func() { h.scanner.Confirm(ctx) })
+	start(func() { h.scanner.Run(ctx) })
 	start(func() { h.publisher.Run(ctx) })
 }
 
 // learn records a scan of the host. It reports whether the host changed, and whether it lost an
 // address that connections may have used.
-func (h *hostFacts) learn(s *hostnet.Sight) (changed, lost bool) {
-	if s.Err != nil && h.seen.Err == nil {
+func (h *hostFacts) learn(s *hostnet.Scan) (changed, lost bool) {
+	if s.Err != nil && h.scan.Err == nil {
 		h.log.Info("gateway bridge", "bridge", h.config.Cluster.Gateway.Interface, "error", s.Err)
 	}
-	h.seen = *s
+	h.scan = *s
 	if s.Err != nil || reflect.DeepEqual(s.Found, h.found) {
 		return false, false
 	}
@@ -97,18 +97,18 @@ func (h *hostFacts) problems() []cluster.Problem {
 
 // modeProblem reports why the bridges of the gateway mode cannot be made.
 func (h *hostFacts) modeProblem() []cluster.Problem {
-	if h.seen.ModeErr == nil {
+	if h.scan.ModeErr == nil {
 		return nil
 	}
 	mode := h.config.Cluster.Gateway.Mode
-	return nodeProblem(h.node, "[gateway] mode", "the bridges of mode %s cannot be made: %v", mode, h.seen.ModeErr)
+	return nodeProblem(h.node, "[gateway] mode", "the bridges of mode %s cannot be made: %v", mode, h.scan.ModeErr)
 }
 
 // wireProblem reports an uplink that is missing or down, or whose MTU is too small for full packets
 // of pods in a tunnel.
 func (h *hostFacts) wireProblem() []cluster.Problem {
 	const field = "[gateway] interface"
-	w, bridge := &h.seen.Wire, h.found.Gateway.Bridge
+	w, bridge := &h.scan.Wire, h.found.Gateway.Bridge
 	overhead := hostnet.Overhead6
 	if slices.ContainsFunc(h.found.Gateway.Addresses, func(x netip.Prefix) bool { return x.Addr().Is4() }) {
 		overhead = hostnet.Overhead4
@@ -139,11 +139,11 @@ func (h *hostFacts) uplinkProblem() []cluster.Problem {
 	const field = "[gateway] interface"
 	bridge := h.config.Cluster.Gateway.Interface
 	switch {
-	case h.seen.UplinkErr != nil && !cluster.ModeNamed(h.config.Cluster.Gateway.Mode).Uplink:
-		return nodeProblem(h.node, field, "bridge %s keeps its device: %v", bridge, h.seen.UplinkErr)
-	case h.seen.UplinkErr != nil:
-		return nodeProblem(h.node, field, "bridge %s has no uplink: %v", bridge, h.seen.UplinkErr)
-	case h.seen.Contested:
+	case h.scan.UplinkErr != nil && !cluster.ModeNamed(h.config.Cluster.Gateway.Mode).Uplink:
+		return nodeProblem(h.node, field, "bridge %s keeps its device: %v", bridge, h.scan.UplinkErr)
+	case h.scan.UplinkErr != nil:
+		return nodeProblem(h.node, field, "bridge %s has no uplink: %v", bridge, h.scan.UplinkErr)
+	case h.scan.Contested:
 		return nodeProblem(h.node, field,
 			"another program gives the uplink again and again what was moved to bridge %s: "+
 				"make the DHCP client or network manager leave the uplink alone", bridge)

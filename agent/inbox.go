@@ -28,7 +28,7 @@ type events struct {
 	unread    bool              // no round has taken snapshot
 	sourceErr error             // why there is none
 	news      bool              // something to plan changed: another Snapshot, another pod
-	seen      *hostnet.Sight    // newest scan of the host
+	scan      *hostnet.Scan     // newest scan of the host
 	reread    bool              // read all systems again
 	claims    []wire.Claim      // to this node's egress addresses
 	verdicts  []view.Verdict    // on claims
@@ -88,10 +88,10 @@ func (m *events) read(s *cluster.Snapshot) {
 	m.snapshot, m.unread, m.news = s, true, true
 }
 
-// found enqueues a scan of the host.
-func (b *inbox) found(s *hostnet.Sight) {
+// scanned enqueues a scan of the host.
+func (b *inbox) scanned(s *hostnet.Scan) {
 	b.enqueue(func(m *events) {
-		s.Moved = s.Moved || m.seen != nil && m.seen.Moved
-		m.seen = s
+		s.Moved = s.Moved || m.scan != nil && m.scan.Moved
+		m.scan = s
 	})
 }

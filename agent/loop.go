@@ -10,6 +10,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/cni"
 	"hairpin/hostnet"
+	"hairpin/hostnet/uplink"
 	"hairpin/retry"
 )
 
@@ -26,7 +27,7 @@ func (a *agent) loop(ctx context.Context) error {
 		if m.reread {
 			a.pass.Reread()
 		}
-		if m.seen != nil && a.learn(m.seen) {
+		if m.scan != nil && a.learn(m.scan) {
 			m.news = true
 		}
 		seen, wait := a.egress.observe(time.Now(), &m)
@@ -51,7 +52,7 @@ func (a *agent) loop(ctx context.Context) error {
 
 // drain waits a short time for calls that are in progress.
 func (a *agent) drain() {
-	ctx, cancel := context.WithTimeout(context.Background(), answer)
+	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
 	defer cancel()
 	a.pass.Finish(ctx)
 	a.aside.Finish(ctx)
@@ -59,7 +60,7 @@ func (a *agent) drain() {
 }
 
 // learn records a scan of the host, and reports whether the host changed.
-func (a *agent) learn(s *hostnet.Sight) bool {
+func (a *agent) learn(s *hostnet.Scan) bool {
 	a.vswitch.observe(s)
 	changed, lost := a.host.learn(s)
 	if lost {
@@ -83,7 +84,9 @@ func (a *agent) round(ctx context.Context, news bool) time.Duration {
 	a.aside.collect()
 	v, f := a.vswitch, a.facts()
 	again := v.watch(ctx, f)
-	for _, step := range []func(context.Context) time.Duration{v.nudge, a.pods.sweep, v.askVersion, a.settle, a.plan} {
+	for _, step := range []func(context.Context) time.Duration{
+		v.nudge, a.pods.compare, v.askVersion, a.awaitOVN, a.plan,
+	} {
 		again = retry.Sooner(again, step(ctx))
 	}
 	a.host.publish(a.ownNode())
@@ -156,26 +159,26 @@ func (a *agent) apply(ctx context.Context, f *nodeFacts) (again time.Duration, e
 	return again, err
 }
 
-// settle waits for OVN before pods' ports move, see podSide.settle. It returns when to call it
+// awaitOVN waits for OVN before pods' ports move, see podSide.awaitOVN. It returns when to call it
 // again.
-func (a *agent) settle(ctx context.Context) time.Duration {
+func (a *agent) awaitOVN(ctx context.Context) time.Duration {
 	if !a.supported.Load() {
 		return 0
 	}
-	return a.pods.settle(ctx, a.vswitch.starting(), a.targets.NB.Sync)
+	return a.pods.awaitOVN(ctx, a.vswitch.starting(), a.targets.NB.Sync)
 }
 
 // plan updates the desired state, and reports problems. It returns when to call it again, for
 // problems that are not reported yet.
 func (a *agent) plan(ctx context.Context) time.Duration {
 	h, notes := a.host, a.monitor.notes
-	if !h.known() && (h.seen.UplinkErr != nil || h.seen.ModeErr != nil) {
+	if !h.known() && (h.scan.UplinkErr != nil || h.scan.ModeErr != nil) {
 		return notes.Report(time.Now(), slices.Concat(h.uplinkProblem(), h.modeProblem()))
 	}
-	if a.snapshot == nil || !h.known() || !a.pods.swept {
+	if a.snapshot == nil || !h.known() || !a.pods.compared {
 		return 0
 	}
-	h.looker.WantTables(a.snapshot.TableNames())
+	h.scanner.FindTables(a.snapshot.TableNames())
 	now := inputs{a.snapshot, h.found, a.pods.cni.Pods()}
 	if !now.same(&a.planned.inputs) {
 		begin, was := time.Now(), a.planned.all
@@ -208,7 +211,7 @@ func (a *agent) own(problems []cluster.Problem) []cluster.Problem {
 // offer updates the facts that the CNI server uses for new pods.
 func (a *agent) offer() {
 	facts := cni.Facts{
-		MTU: a.config.Cluster.MTU, Userspace: a.host.found.Gateway.Userspace, TSO: hostnet.TSO(a.ovs.View()),
+		MTU: a.config.Cluster.MTU, Userspace: a.host.found.Gateway.Userspace, TSO: uplink.TSO(a.ovs.View()),
 		Bridge: claims.IntegrationBridge,
 	}
 	if a.config.Cluster.ServiceEngine == cluster.EngineOpenFlow {

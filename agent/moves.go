@@ -27,7 +27,7 @@ const opening = time.Second
 // that serve pods are added before the ports move to OVN's bridge, and removed after the ports have
 // left it.
 func (m moving) Apply(ctx context.Context, d nb.Delta) error {
-	if !m.pods.Astray() {
+	if !m.pods.Misplaced() {
 		return m.Target.Apply(ctx, d)
 	}
 	isPort := func(k nb.Key) bool { return k.Table == nb.TableSwitchPort }

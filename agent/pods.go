@@ -32,11 +32,11 @@ type podSide struct {
 	reach *reach
 	aside worker
 
-	swept   bool      // interfaces have been compared with Open vSwitch, or the comparison hangs
-	sweeps  time.Time // when the comparison was tried first
-	settled bool      // OVN's flows are in the switch, or ports need not wait for them
-	settles time.Time // when the wait began
-	waiting bool      // the last pass left out flows of pods whose ports are not there yet
+	compared  bool      // interfaces have been compared with Open vSwitch, or the comparison hangs
+	compareAt time.Time // when the comparison was tried first
+	ovnReady  bool      // OVN's flows are in the switch, or ports need not wait for them
+	ovnAt     time.Time // when the wait for OVN began
+	waiting   bool      // the last pass left out flows of pods whose ports are not there yet
 }
 
 func newPodSide(node string, ovs *ovsdb.Client, b *inbox, aside worker, log *slog.Logger) *podSide {
@@ -50,60 +50,61 @@ func (p *podSide) start(ctx context.Context, sync func(context.Context) error, s
 	start(func() { p.reach.run(ctx, sync) })
 }
 
-// sweepTime limits how long, at the start, the comparison of interfaces may delay everything else.
-const sweepTime = time.Second
+// compareLimit limits how long, at the start, the comparison of interfaces may delay everything
+// else.
+const compareLimit = time.Second
 
-// sweep compares pods' interfaces with Open vSwitch. It returns when to call it again.
-func (p *podSide) sweep(ctx context.Context) time.Duration {
+// compare compares pods' interfaces with Open vSwitch. It returns when to call it again.
+func (p *podSide) compare(ctx context.Context) time.Duration {
 	if !p.ovs.Synced() || !p.cni.NeedsSweep() {
 		return 0
 	}
-	if p.sweeps.IsZero() {
-		p.sweeps = time.Now()
+	if p.compareAt.IsZero() {
+		p.compareAt = time.Now()
 	}
 	p.aside.do(ctx, p.cni.Sweep, func(err error) {
 		if err != nil {
 			p.log.Warn("compare pod interfaces with Open vSwitch", "error", err)
 		} else {
-			p.swept = true
+			p.compared = true
 		}
 	})
-	hangs := time.Since(p.sweeps) > sweepTime
-	p.swept = p.swept || hangs && p.aside.Busy()
+	hangs := time.Since(p.compareAt) > compareLimit
+	p.compared = p.compared || hangs && p.aside.Busy()
 	switch {
 	case !p.cni.NeedsSweep():
 		return 0
 	case hangs:
 		return retry.Last
 	}
-	return sweepTime / 10
+	return compareLimit / 10
 }
 
-// settling limits how long, at the agent's start, pods' ports wait for OVN before they move.
-const settling = 15 * time.Second
+// ovnLimit limits how long, at the agent's start, pods' ports wait for OVN before they move.
+const ovnLimit = 15 * time.Second
 
-// settle delays everything until OVN's flows are in the switch, if pods' ports are to move at the
+// awaitOVN delays everything until OVN's flows are in the switch, if pods' ports are to move at the
 // agent's start. An ovn-controller that starts at the same time keeps the former flows for five
 // seconds, and they lead to the ports' former places. It returns when to call it again.
-func (p *podSide) settle(ctx context.Context, restarting bool, sync func(context.Context) error) time.Duration {
-	if p.settled || !p.ovs.Synced() {
+func (p *podSide) awaitOVN(ctx context.Context, restarting bool, sync func(context.Context) error) time.Duration {
+	if p.ovnReady || !p.ovs.Synced() {
 		return 0
 	}
-	if p.settles.IsZero() {
-		p.settles = time.Now()
+	if p.ovnAt.IsZero() {
+		p.ovnAt = time.Now()
 	}
-	if !p.cni.Astray() || restarting || time.Since(p.settles) > settling {
-		p.settled = true
+	if !p.cni.Misplaced() || restarting || time.Since(p.ovnAt) > ovnLimit {
+		p.ovnReady = true
 		return 0
 	}
-	p.aside.do(ctx, sync, func(err error) { p.settled = p.settled || err == nil })
+	p.aside.do(ctx, sync, func(err error) { p.ovnReady = p.ovnReady || err == nil })
 	return retry.Last / 10
 }
 
 // move moves pods' ports that are not on the bridge of the service engine, for example because
 // another program moved them. It returns when to call it again.
 func (p *podSide) move(ctx context.Context) time.Duration {
-	if !p.cni.Astray() {
+	if !p.cni.Misplaced() {
 		return 0
 	}
 	p.aside.do(ctx, p.cni.Move, func(err error) {

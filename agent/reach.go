@@ -15,8 +15,8 @@ import (
 // its name, but has another row, and flows that are not written yet. A pod is not reachable before
 // the plan knew its object: without its labels, the plan has none of its policies.
 type reach struct {
-	tell func(rows map[string]error)
-	wake signal.Signal
+	report func(rows map[string]error)
+	wake   signal.Signal
 
 	mu     sync.Mutex
 	unread map[string]bool // by row of pods' ports; true when the last plan did not know their objects
@@ -25,27 +25,27 @@ type reach struct {
 	inOVN   map[string]bool // by row, for pods in OVN's database; true when OVN's flows lead to them
 }
 
-func newReach(tell func(map[string]error)) *reach {
-	return &reach{tell: tell, wake: signal.New()}
+func newReach(report func(map[string]error)) *reach {
+	return &reach{report: report, wake: signal.New()}
 }
 
 // note records the result of a pass for the pods of its plan.
 func (r *reach) note(pods []*cluster.Pod, written func(port string) bool, inOVN bool) {
 	r.mu.Lock()
 	planned, known, unread := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	ask := false
+	unknown := false
 	for _, p := range pods {
 		planned[p.PortRow] = r.planned[p.PortRow] || !p.Unread && written(p.Port)
 		unread[p.PortRow] = p.Unread
 		if leads, was := r.inOVN[p.PortRow]; was || inOVN {
 			known[p.PortRow] = leads
-			ask = ask || !leads
+			unknown = unknown || !leads
 		}
 	}
 	r.planned, r.inOVN, r.unread = planned, known, unread
 	r.mu.Unlock()
 	r.publish()
-	if ask {
+	if unknown {
 		r.wake.Notify()
 	}
 }
@@ -99,5 +99,5 @@ func (r *reach) publish() {
 			reached[row] = cni.ErrUnread
 		}
 	}
-	r.tell(reached)
+	r.report(reached)
 }

@@ -26,18 +26,18 @@ import (
 // wrong host or pod would answer a packet with a reset.
 
 const (
-	// flowsBack limits how long the switch waits for all flows. Then it is released without them,
+	// flowsLimit limits how long the switch waits for all flows. Then it is released without them,
 	// because the node's own network depends on it, too.
-	flowsBack = 2 * time.Second
-	// clusterBack is how long the agent waits for the cluster's state, which needs the API, before
+	flowsLimit = 2 * time.Second
+	// clusterLimit is how long the agent waits for the cluster's state, which needs the API, before
 	// it restores the node's own network: the path to the API may lead over the bridge.
-	clusterBack = 300 * time.Millisecond
-	// speak is how long clients have to send first, on connections that a userspace Open vSwitch
-	// has lost. TCP retransmits after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s. So this is enough for
-	// packets that waited for less than about five seconds.
-	speak = 10 * time.Second
-	// answer limits how long Open vSwitch may take for a small request.
-	answer = time.Second
+	clusterLimit = 300 * time.Millisecond
+	// forgottenTime is how long clients have to send first, on connections that a userspace Open
+	// vSwitch has lost. TCP retransmits after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s. So this is enough
+	// for packets that waited for less than about five seconds.
+	forgottenTime = 10 * time.Second
+	// answerLimit limits how long Open vSwitch may take for a small request.
+	answerLimit = time.Second
 )
 
 // vswitch manages Open vSwitch: restarts of ovs-vswitchd, its version, and ports that lost their
@@ -94,7 +94,7 @@ func (f *nodeFacts) patience() time.Duration {
 func (v *vswitch) starting() bool { return v.state.starting != "" }
 
 // observe records a scan of the host.
-func (v *vswitch) observe(s *hostnet.Sight) {
+func (v *vswitch) observe(s *hostnet.Scan) {
 	v.state.moved = v.state.moved || s.Moved
 	if v.starting() && s.Begin.After(v.state.since) {
 		v.state.scanned = !s.Lost
@@ -238,7 +238,7 @@ func (v *vswitch) keepNext(ctx context.Context, patience time.Duration) {
 }
 
 func (v *vswitch) hasBridge(name string) bool {
-	return ovsdb.Find(v.ovs.View(), func(b *ovsdb.Bridge) bool { return b.Name == name }) != nil
+	return ovsdb.BridgeNamed(v.ovs.View(), name) != nil
 }
 
 // bootstrap restores the node's own network while the rest of its desired state cannot be known;
@@ -246,20 +246,20 @@ func (v *vswitch) hasBridge(name string) bool {
 func (v *vswitch) bootstrap(ctx context.Context, f *nodeFacts, missing string) time.Duration {
 	want := gateway.Bootstrap(f.gateway)
 	v.targets.WantedHost.Store(&want)
-	let := v.newRelease(f)
+	attempt := v.newRelease(f)
 	v.releasing.do(ctx, func(ctx context.Context) error {
 		have, err := v.targets.Host.Read(ctx)
 		if err == nil {
 			err = v.targets.Host.Apply(ctx, host.Diff(want, have).Grow())
 		}
 		if err == nil {
-			err = let.do(ctx)
+			err = attempt.do(ctx)
 		}
 		return err
 	}, func(err error) {
 		if err != nil {
 			v.log.Warn("restore the node's own network", "error", err)
-		} else if v.ended(let) {
+		} else if v.recordRelease(attempt) {
 			v.hostOnly = true
 			v.log.Info("Open vSwitch forwards, for the node itself only", "reason", missing)
 		}
@@ -286,18 +286,18 @@ func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error 
 	if why != nil {
 		return why
 	}
-	let, back, since := v.newRelease(f), err, v.state.since
+	attempt, syncErr, since := v.newRelease(f), err, v.state.since
 	v.releasing.do(ctx, func(ctx context.Context) error {
 		if left > 0 {
 			wait, cancel := context.WithTimeout(ctx, left)
 			defer cancel()
-			back = v.targets.NB.Sync(wait)
+			syncErr = v.targets.NB.Sync(wait)
 		}
-		return let.do(ctx)
+		return attempt.do(ctx)
 	}, func(failed error) {
-		if failed == nil && v.ended(let) {
-			v.forwards(since, back, f.synced)
-		} else if v.state.starting == let.life {
+		if failed == nil && v.recordRelease(attempt) {
+			v.logForwards(since, syncErr, f.synced)
+		} else if v.state.starting == attempt.life {
 			v.state.failed = failed
 		}
 	})
@@ -310,8 +310,8 @@ func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error 
 	return errors.New("Open vSwitch does not forward yet")
 }
 
-// forwards logs that the switch forwards again, and what is not restored.
-func (v *vswitch) forwards(since time.Time, err error, synced bool) {
+// logForwards logs that the switch forwards again, and what is not restored.
+func (v *vswitch) logForwards(since time.Time, err error, synced bool) {
 	if synced { // otherwise it is the first configuration of the node
 		v.restarts++
 	}
@@ -343,11 +343,11 @@ func (v *vswitch) newRelease(f *nodeFacts) *release {
 func (r *release) do(ctx context.Context) error {
 	var forgotten error
 	if r.forgets { // a timeout of its own: if this fails, the switch must be released all the same
-		brief, cancel := context.WithTimeout(ctx, answer)
-		forgotten = r.bridge.AddPassing(brief, claims.ServiceBridge, svcbridge.Forgotten(), speak)
+		brief, cancel := context.WithTimeout(ctx, answerLimit)
+		forgotten = r.bridge.AddPassing(brief, claims.ServiceBridge, svcbridge.Forgotten(), forgottenTime)
 		cancel()
 	}
-	ctx, cancel := context.WithTimeout(ctx, answer)
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	if err := r.bridge.Release(ctx, r.patience); err != nil {
 		return fmt.Errorf("let Open vSwitch forward: %w", err)
@@ -356,8 +356,9 @@ func (r *release) do(ctx context.Context) error {
 	return nil
 }
 
-// ended records that the switch was released. It returns false if ovs-vswitchd restarted meanwhile.
-func (v *vswitch) ended(r *release) bool {
+// recordRelease records that the switch was released. It returns false if ovs-vswitchd restarted
+// meanwhile.
+func (v *vswitch) recordRelease(r *release) bool {
 	state, ok := v.state.ended(r.life)
 	if !ok {
 		return false

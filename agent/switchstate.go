@@ -104,7 +104,7 @@ func (s switchState) next(f *switchFacts, now time.Time) (switchState, []switchA
 
 // late reports whether the wait for flows has taken so long that the switch is released without
 // them.
-func (s *switchState) late(now time.Time) bool { return now.Sub(s.since) > flowsBack }
+func (s *switchState) late(now time.Time) bool { return now.Sub(s.since) > flowsLimit }
 
 // stage is what a round does.
 type stage int
@@ -147,17 +147,17 @@ func (s *switchState) stage(f *stageFacts, now time.Time) (stage, time.Duration)
 func (s *switchState) bootstrapAfter(cluster bool) time.Duration {
 	switch {
 	case !s.scanned || cluster:
-		return flowsBack
+		return flowsLimit
 	case s.moved:
 		return 0
 	}
-	return clusterBack
+	return clusterLimit
 }
 
 // afterPass returns how long the release may wait for OVN's flows after a pass that ended with err.
 // If the switch must not be released yet, it returns why.
 func (s *switchState) afterPass(err error, now time.Time) (left time.Duration, why error) {
-	left = flowsBack - now.Sub(s.since)
+	left = flowsLimit - now.Sub(s.since)
 	switch {
 	case left <= 0:
 		return 0, nil

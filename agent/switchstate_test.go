@@ -12,7 +12,7 @@ import (
 var (
 	noticed = time.Unix(1000, 0)
 	young   = noticed.Add(100 * time.Millisecond)
-	old     = noticed.Add(flowsBack + time.Millisecond)
+	old     = noticed.Add(flowsLimit + time.Millisecond)
 )
 
 // TestSwitchStateNext: the result of each fact of ovs-vswitchd.
@@ -86,15 +86,15 @@ func TestSwitchStateStage(t *testing.T) {
 		{"no restart", switchState{released: "a"}, all, time.Hour, runPass, 0},
 		{"no gateway bridge", moved, stageFacts{missing: true, database: true}, time.Hour, hold, 0},
 		{"no database", moved, stageFacts{missing: true, gateway: true}, time.Hour, hold, 0},
-		{"host not scanned", starting, nothing, 0, hold, flowsBack},
-		{"host not scanned for too long", starting, nothing, flowsBack, bootstrap, 0},
-		{"cluster not known", scanned, nothing, 0, hold, clusterBack},
-		{"cluster not known for too long", scanned, nothing, clusterBack, bootstrap, 0},
+		{"host not scanned", starting, nothing, 0, hold, flowsLimit},
+		{"host not scanned for too long", starting, nothing, flowsLimit, bootstrap, 0},
+		{"cluster not known", scanned, nothing, 0, hold, clusterLimit},
+		{"cluster not known for too long", scanned, nothing, clusterLimit, bootstrap, 0},
 		{"cluster not known, host's network was away", moved, nothing, 0, bootstrap, 0},
-		{"node cannot be planned", moved, noPlan, clusterBack, hold, flowsBack - clusterBack},
-		{"node cannot be planned for too long", moved, noPlan, flowsBack, bootstrap, 0},
+		{"node cannot be planned", moved, noPlan, clusterLimit, hold, flowsLimit - clusterLimit},
+		{"node cannot be planned for too long", moved, noPlan, flowsLimit, bootstrap, 0},
 		{"switch does not listen", scanned, all, time.Second, hold, 0},
-		{"switch does not listen for too long", scanned, all, flowsBack + 1, runPass, 0},
+		{"switch does not listen for too long", scanned, all, flowsLimit + 1, runPass, 0},
 		{"everything back", back, all, 0, runPass, 0},
 	} {
 		if got, wait := c.state.stage(&c.facts, noticed.Add(c.age)); got != c.want || wait != c.wait {
@@ -107,7 +107,7 @@ func TestSwitchStateStage(t *testing.T) {
 func TestSwitchStateRelease(t *testing.T) {
 	s := switchState{released: "a", starting: "b", since: noticed, connected: true, moved: true}
 	failed := errors.New("the pass failed")
-	if left, why := s.afterPass(nil, young); left != flowsBack-100*time.Millisecond || why != nil {
+	if left, why := s.afterPass(nil, young); left != flowsLimit-100*time.Millisecond || why != nil {
 		t.Errorf("after a pass: %s, %v", left, why)
 	}
 	if _, why := s.afterPass(failed, young); why != failed {

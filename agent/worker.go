@@ -32,7 +32,7 @@ func (w worker) do(ctx context.Context, f func(context.Context) error, then func
 // briefly is do with a timeout, for a call to Open vSwitch.
 func (w worker) briefly(ctx context.Context, f func(context.Context) error, then func(error)) bool {
 	return w.do(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, answer)
+		ctx, cancel := context.WithTimeout(ctx, answerLimit)
 		defer cancel()
 		return f(ctx)
 	}, then)

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// install limits the installation of a pod's flows.
-	install = 30 * time.Second
-	// cleaning limits a transaction that continues without its caller.
-	cleaning = 5 * time.Second
+	// installLimit limits the installation of a pod's flows.
+	installLimit = 30 * time.Second
+	// cleanupLimit limits a transaction that continues without its caller.
+	cleanupLimit = 5 * time.Second
 )
 
 // add attaches a sandbox and returns when the pod is reachable. On failure nothing is left behind.
@@ -36,7 +36,7 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 	if cniErr != nil {
 		return nil, cniErr
 	}
-	facts, cniErr := s.await(ctx)
+	facts, cniErr := s.awaitReady(ctx)
 	if cniErr != nil {
 		return nil, cniErr
 	}
@@ -63,17 +63,17 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 			return s.finish(ctx, &old.attachment, sandbox, r.Netns, facts.Bridge) // a repeated ADD gets the same result
 		}
 	}
-	return s.make(ctx, &a, sandbox, r.Netns, facts)
+	return s.attachNew(ctx, &a, sandbox, r.Netns, facts)
 }
 
 // sameAs reports whether an attachment is what an ADD requests, whatever its addresses are.
 func (a *attachment) sameAs(b *attachment, subnets []netip.Prefix) bool {
-	return a.pod == b.pod && a.uid == b.uid && a.network == b.network && a.outside(subnets) == nil &&
+	return a.pod == b.pod && a.uid == b.uid && a.network == b.network && a.checkSubnets(subnets) == nil &&
 		len(a.addresses) == len(subnets)
 }
 
-// outside returns an error if an address is in none of the node's subnets.
-func (a *attachment) outside(subnets []netip.Prefix) error {
+// checkSubnets returns an error if an address is in none of the node's subnets.
+func (a *attachment) checkSubnets(subnets []netip.Prefix) error {
 	for _, p := range a.addresses {
 		if !slices.Contains(subnets, p.Masked()) {
 			return fmt.Errorf("spec.podCIDRs: %v: %s has the address %s", subnets, a.pod, p)
@@ -82,9 +82,9 @@ func (a *attachment) outside(subnets []netip.Prefix) error {
 	return nil
 }
 
-// make makes an attachment and removes others of the same pod or sandbox: OVN binds a logical port
-// to one interface only.
-func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string,
+// attachNew makes an attachment and removes others of the same pod or sandbox: OVN binds a logical
+// port to one interface only.
+func (s *Server) attachNew(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string,
 	f Facts) (*current.Result, *types.Error) {
 	for _, old := range s.alloc.attachments(s.ovs.View()) {
 		if old.pod == a.pod || old.key() == a.key() {
@@ -109,7 +109,7 @@ func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netn
 	s.changed.Notify() // plan can start while the interface is being made
 	result, cniErr := s.attach(ctx, a, sandbox, netns, f)
 	if cniErr != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 		defer cancel()
 		if err := s.remove(clean, a.host); err != nil {
 			s.log.Warn("cni: clean up after a failed ADD", "pod", a.pod.String(), "error", err)
@@ -124,7 +124,7 @@ func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netn
 
 func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string,
 	f Facts) (*current.Result, *types.Error) {
-	if bridgeNamed(s.ovs.View(), f.Bridge) == nil {
+	if ovsdb.BridgeNamed(s.ovs.View(), f.Bridge) == nil {
 		return nil, errTryLater("port of "+a.pod.String(), fmt.Errorf("Open vSwitch has no bridge %q", f.Bridge))
 	}
 	if err := plug(a, sandbox, f.wiring()); err != nil {
@@ -132,13 +132,13 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	}
 	// The transaction continues when the caller is gone: the clean-up looks for the row in the
 	// View, and must not look before the row is there.
-	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
+	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 	defer cancel()
 	if err := s.transact(inserting, a.insert(f.Bridge)...); err != nil {
-		s.asked.Add(1) // the row may still come
+		s.sweepsWanted.Add(1) // the row may still come
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}
-	if err := onHostEnd(a.host, a.write); err != nil {
+	if err := onHostEnd(a.host, a.writeRecord); err != nil {
 		s.log.Warn("cni: cannot record the attachment on its link: a lost row cannot be restored", "pod",
 			a.pod.String(), "error", err)
 	}
@@ -148,7 +148,7 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 // finish waits until the pod is reachable, sets its interface up, and returns the result of ADD.
 func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, netns,
 	bridge string) (*current.Result, *types.Error) {
-	waiting, cancel := context.WithTimeout(ctx, install)
+	waiting, cancel := context.WithTimeout(ctx, installLimit)
 	defer cancel()
 	var why error
 	err := s.ovs.WaitFor(waiting, func(v ovsdb.View) bool {

@@ -88,16 +88,16 @@ func (b *allocator) markLeaving(host string) {
 	delete(b.lost, host)
 }
 
-// keeps reports whether an attachment has a row that is not being deleted.
-func (b *allocator) keeps(view func() ovsdb.View, host string) bool {
+// isKept reports whether an attachment has a row that is not being deleted.
+func (b *allocator) isKept(view func() ovsdb.View, host string) bool {
 	has := b.has(view, host)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return has && !b.leaving[host]
 }
 
-// withoutRow lists the attachments whose rows are lost.
-func (b *allocator) withoutRow(v ovsdb.View) []entry {
+// lostRows lists the attachments whose rows are lost.
+func (b *allocator) lostRows(v ovsdb.View) []entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refresh(v)
@@ -207,14 +207,13 @@ func (b *allocator) loadLast(v ovsdb.View) {
 	if len(b.last) > 0 {
 		return
 	}
-	for bridge := range ovsdb.Rows[ovsdb.Bridge](v) {
-		if bridge.Name != claims.IntegrationBridge {
-			continue
-		}
-		for t := range strings.SplitSeq(bridge.ExternalIDs[keyLast], ",") {
-			if ip, err := netip.ParseAddr(t); err == nil {
-				b.last[cluster.FamilyOf(ip)] = ip
-			}
+	bridge := ovsdb.BridgeNamed(v, claims.IntegrationBridge)
+	if bridge == nil {
+		return
+	}
+	for t := range strings.SplitSeq(bridge.ExternalIDs[keyLast], ",") {
+		if ip, err := netip.ParseAddr(t); err == nil {
+			b.last[cluster.FamilyOf(ip)] = ip
 		}
 	}
 }

@@ -68,22 +68,18 @@ func (s *Server) Bridge() string {
 	return s.facts.Bridge
 }
 
-func bridgeNamed(v ovsdb.View, name string) *ovsdb.Bridge {
-	return ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == name })
-}
-
 func interfaceNamed(v ovsdb.View, name string) *ovsdb.Interface {
 	return ovsdb.Find(v, func(i *ovsdb.Interface) bool { return i.Name == name })
 }
 
-// stray is a pod's port on a wrong bridge.
-type stray struct {
+// misplacedPort is a pod's port on a wrong bridge.
+type misplacedPort struct {
 	on   *ovsdb.Bridge
 	port *ovsdb.Port
 }
 
-// strays lists pods' ports on a wrong bridge.
-func (s *Server) strays(v ovsdb.View) (list []stray) {
+// misplacedPorts lists pods' ports on a wrong bridge.
+func (s *Server) misplacedPorts(v ovsdb.View) (list []misplacedPort) {
 	to := s.Bridge()
 	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
 		if b.Name == to || to == "" {
@@ -91,22 +87,23 @@ func (s *Server) strays(v ovsdb.View) (list []stray) {
 		}
 		for _, id := range b.Ports {
 			if p := ovsdb.Get[ovsdb.Port](v, id); p != nil && isHostName(p.Name) {
-				list = append(list, stray{b, p})
+				list = append(list, misplacedPort{b, p})
 			}
 		}
 	}
 	return list
 }
 
-// Astray reports whether pods' ports are on a wrong bridge, for example after a change of the
+// Misplaced reports whether pods' ports are on a wrong bridge, for example after a change of the
 // service engine.
-func (s *Server) Astray() bool { return len(s.strays(s.ovs.View())) > 0 }
+func (s *Server) Misplaced() bool { return len(s.misplacedPorts(s.ovs.View())) > 0 }
 
-// Move moves strays in one transaction. Each port keeps its rows, and gets another port number.
+// Move moves misplaced ports in one transaction. Each port keeps its rows, and gets another port
+// number.
 func (s *Server) Move(ctx context.Context) error {
 	v := s.ovs.View()
-	to := bridgeNamed(v, s.Bridge())
-	list := s.strays(v)
+	to := ovsdb.BridgeNamed(v, s.Bridge())
+	list := s.misplacedPorts(v)
 	switch {
 	case len(list) == 0:
 		return nil

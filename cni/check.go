@@ -31,7 +31,7 @@ func (s *Server) check(r request, key string) *types.Error {
 	s.mu.Lock()
 	facts, ready := s.facts, s.ready == ""
 	s.mu.Unlock()
-	if err := a.outside(facts.Subnets); err != nil {
+	if err := a.checkSubnets(facts.Subnets); err != nil {
 		return damaged(fmt.Errorf("Node/%s: %w", s.node, err))
 	}
 	if err := a.bound(row, facts.Bridge); err != nil {
@@ -74,15 +74,15 @@ func (a *attachment) compare(conf netConf) *types.Error {
 	if err != nil {
 		return types.NewError(types.ErrDecodingFailure, "prevResult", err.Error())
 	}
-	var told []netip.Prefix
+	var returned []netip.Prefix
 	for _, ip := range result.IPs {
 		if p, err := netip.ParsePrefix(ip.Address.String()); err == nil {
-			told = append(told, p)
+			returned = append(returned, p)
 		}
 	}
 	for _, p := range a.addresses {
-		if !slices.Contains(told, p) {
-			return damaged(fmt.Errorf("%s has the address %s, ADD returned %v", a.pod, p, told))
+		if !slices.Contains(returned, p) {
+			return damaged(fmt.Errorf("%s has the address %s, ADD returned %v", a.pod, p, returned))
 		}
 	}
 	return nil

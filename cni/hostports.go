@@ -104,7 +104,7 @@ func (s *Server) restoreHostPorts(ctx context.Context, key string) error {
 	if err := errors.Join(a.portmap(ctx, cmdDel), a.portmap(ctx, cmdAdd)); err != nil {
 		return err
 	}
-	if !s.alloc.keeps(s.ovs.View, a.host) { // another sandbox of the pod replaced it meanwhile
+	if !s.alloc.isKept(s.ovs.View, a.host) { // another sandbox of the pod replaced it meanwhile
 		return a.portmap(ctx, cmdDel)
 	}
 	s.log.Warn("cni: restored host ports that another program removed", "pod", a.pod.String(), "ports", a.hostPorts)

@@ -110,16 +110,16 @@ func (w wiring) offload(name string) error {
 	case !w.userspace:
 		return nil
 	case w.tso:
-		return netdev.SetFeatures(name, understood())
+		return netdev.SetFeatures(name, supportedFeatures())
 	}
 	_, err := netdev.Ethtool(name, unix.ETHTOOL_STXCSUM, 0) // without checksum offload there is no segmentation offload
 	return err
 }
 
-// understood returns the features of a veth that ovs-vswitchd supports with userspace-tso-enable,
-// and those that it does not. It drops or corrupts UDP and SCTP packets that need segmentation,
-// such packets in a tunnel of the pod, and SCTP without its checksum.
-func understood() map[string]bool {
+// supportedFeatures returns the features of a veth that ovs-vswitchd supports with
+// userspace-tso-enable, and those that it does not. It drops or corrupts UDP and SCTP packets that
+// need segmentation, such packets in a tunnel of the pod, and SCTP without its checksum.
+func supportedFeatures() map[string]bool {
 	on := map[string]bool{"tx-checksum-ip-generic": true, "tx-tcp-segmentation": true, "tx-tcp6-segmentation": true}
 	for _, f := range []string{
 		"tx-checksum-sctp", "tx-sctp-segmentation", "tx-udp-segmentation", "tx-gso-list", "tx-gre-segmentation",

@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,27 +26,35 @@ func (s *Server) Netns(pod cluster.Owner) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%s of %s: %w", e.host, pod, err)
 		}
-		return netnsOf(link.Attrs().NetNsID, pod)
+		found, err := findNamespaces()
+		if err != nil {
+			return "", fmt.Errorf("network namespace of %s: %w", pod, err)
+		}
+		if path, ok := found[link.Attrs().NetNsID]; ok {
+			return path, nil
+		}
+		return "", fmt.Errorf("%s has no network namespace of id %d for %s", netnsDir, link.Attrs().NetNsID, pod)
 	}
 	return "", fmt.Errorf("%s is not on this node", pod)
 }
 
-func netnsOf(id int, pod cluster.Owner) (string, error) {
-	files, err := os.ReadDir(netnsDir)
-	if err != nil {
-		return "", fmt.Errorf("network namespace of %s: %w", pod, err)
+// findNamespaces returns the paths of the network namespaces in netnsDir, by their id in this one.
+func findNamespaces() (map[int]string, error) {
+	entries, err := os.ReadDir(netnsDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
 	}
-	for _, f := range files {
-		path := filepath.Join(netnsDir, f.Name())
-		n, err := ns.GetNS(path)
+	found := map[int]string{}
+	for _, e := range entries {
+		path := filepath.Join(netnsDir, e.Name())
+		sandbox, err := ns.GetNS(path)
 		if err != nil {
-			continue // a leftover name of a former pod
+			continue // it is gone, or something else
 		}
-		found, err := netlink.GetNetNsIdByFd(int(n.Fd()))
-		_ = n.Close()
-		if err == nil && id >= 0 && found == id {
-			return path, nil
+		if id, err := netlink.GetNetNsIdByFd(int(sandbox.Fd())); err == nil && id >= 0 {
+			found[id] = path
 		}
+		_ = sandbox.Close()
 	}
-	return "", fmt.Errorf("%s has no network namespace of id %d for %s", netnsDir, id, pod)
+	return found, nil
 }

@@ -4,14 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 )
-
-// namespaces is the folder in which container runtimes keep the network namespaces of sandboxes.
-const namespaces = "/run/netns"
 
 // offload sets the offloads of existing veth pairs to those of new ones: ovs-vswitchd may have
 // restarted with userspace-tso-enable, or without. A pair whose sandbox is not found keeps its
@@ -36,13 +32,13 @@ func (s *Server) offload(rows []entry, ends map[string]netlink.Link) error {
 		if before[a.host] != w {
 			if len(sandboxes) == 0 {
 				var err error
-				if sandboxes, err = findSandboxes(); err != nil {
+				if sandboxes, err = findNamespaces(); err != nil {
 					return err
 				}
 			}
 			path, found := sandboxes[link.Attrs().NetNsID]
 			if !found {
-				s.log.Warn("cni: a pod keeps its offloads: its network namespace is not in "+namespaces, "pod",
+				s.log.Warn("cni: a pod keeps its offloads: its network namespace is not in "+netnsDir, "pod",
 					a.pod.String(), "interface", a.host)
 			} else if err := a.offload(path, link, w); err != nil {
 				failed = errors.Join(failed, fmt.Errorf("offloads of %s: %w", a.pod, err))
@@ -79,24 +75,4 @@ func (a *attachment) offload(path string, host netlink.Link, w wiring) error {
 		return err
 	}
 	return onHostEnd(a.host, func(netlink.Link) error { return w.offload(a.host) })
-}
-
-func findSandboxes() (map[int]string, error) {
-	entries, err := os.ReadDir(namespaces)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	found := map[int]string{}
-	for _, e := range entries {
-		path := filepath.Join(namespaces, e.Name())
-		sandbox, err := ns.GetNS(path)
-		if err != nil {
-			continue // it is gone, or something else
-		}
-		if id, err := netlink.GetNetNsIdByFd(int(sandbox.Fd())); err == nil && id >= 0 {
-			found[id] = path
-		}
-		_ = sandbox.Close()
-	}
-	return found, nil
 }

@@ -51,7 +51,7 @@ func forward(command string, a *skel.CmdArgs) error {
 	if cniErr != nil {
 		return cniErr
 	}
-	result, err := ask(conf.RunDir, request{
+	result, err := callAgent(conf.RunDir, request{
 		Command: command, ContainerID: a.ContainerID, Netns: a.Netns, IfName: a.IfName, Args: a.Args,
 		Config: a.StdinData,
 	})
@@ -65,27 +65,27 @@ func forward(command string, a *skel.CmdArgs) error {
 	return types.PrintResult(r, conf.CNIVersion)
 }
 
-// ask sends a request to the agent, and repeats it if the connection fails. All commands can be
-// repeated, so the kubelet does not notice a restart of the agent. STATUS is sent once, because it
-// is about the present.
-func ask(runDir string, r request) ([]byte, error) {
+// callAgent sends a request to the agent, and repeats it if the connection fails. All commands can
+// be repeated, so the kubelet does not notice a restart of the agent. STATUS is sent once, because
+// it is about the present.
+func callAgent(runDir string, r request) ([]byte, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
-	var met atomic.Bool // since the last failure
-	client := agentClient(runDir, &met)
+	var connected atomic.Bool // since the last failure
+	client := agentClient(runDir, &connected)
 	for end := time.Now().Add(agentTimeout); ; time.Sleep(retryPause) {
 		text, err := post(ctx, client, body)
 		if err == nil {
-			return open(text)
+			return parseReply(text)
 		}
 		if r.Command == cmdStatus {
 			return nil, errNotReady(err.Error())
 		}
-		if met.Swap(false) {
+		if connected.Swap(false) {
 			end = time.Now().Add(agentTimeout)
 		}
 		if ctx.Err() != nil || time.Now().After(end) {
@@ -94,15 +94,15 @@ func ask(runDir string, r request) ([]byte, error) {
 	}
 }
 
-// agentClient returns a client of the agent, which sets met when it connects.
-func agentClient(runDir string, met *atomic.Bool) *http.Client {
+// agentClient returns a client of the agent, which sets connected when it connects.
+func agentClient(runDir string, connected *atomic.Bool) *http.Client {
 	if runDir == "" {
 		runDir = "/run/hairpin"
 	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(runDir, Socket))
 		if err == nil {
-			met.Store(true)
+			connected.Store(true)
 		}
 		return c, err
 	}
@@ -114,16 +114,16 @@ func post(ctx context.Context, client *http.Client, body []byte) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := client.Do(q)
+	response, err := client.Do(q)
 	if err != nil {
 		return nil, errors.Unwrap(err) // without the URL, which has no meaning
 	}
-	defer answer.Body.Close()
-	return io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	return io.ReadAll(response.Body)
 }
 
-// open extracts the result from a reply.
-func open(text []byte) ([]byte, error) {
+// parseReply extracts the result from a reply.
+func parseReply(text []byte) ([]byte, error) {
 	var r reply
 	if err := json.Unmarshal(text, &r); err != nil {
 		return nil, fmt.Errorf("answer of the agent: %w: %s", err, text)

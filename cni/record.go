@@ -79,8 +79,8 @@ func readRecord(l netlink.Link) string {
 	return text + string(rest)
 }
 
-// write writes the attachment on its link.
-func (a *attachment) write(l netlink.Link) error {
+// writeRecord writes the attachment on its link.
+func (a *attachment) writeRecord(l netlink.Link) error {
 	text := a.record()
 	if readRecord(l) == text {
 		return nil

@@ -49,7 +49,7 @@ func TestRecordOnItsLink(t *testing.T) {
 		older := a
 		older.sandbox = "older"
 		for _, x := range []*attachment{&older, &a, &a} {
-			must(t, onHostEnd(a.host, x.write))
+			must(t, onHostEnd(a.host, x.writeRecord))
 		}
 		read := func() string {
 			ends, err := hostEnds()

@@ -54,9 +54,10 @@ type Server struct {
 	observe func(command string, took time.Duration, code uint)
 	forget  func(ctx context.Context, port string, addresses []netip.Addr) error
 
-	sweeping        sync.Mutex
-	asked, answered atomic.Uint64     // Sweep has work while they differ
-	offloads        map[string]wiring // by the host's end: the wiring that Sweep last applied to the pair's offloads
+	sweeping                 sync.Mutex
+	sweepsWanted, sweepsDone atomic.Uint64 // Sweep has work while they differ
+	// offloads has, by the host's end, the wiring that Sweep last applied to the pair's offloads.
+	offloads map[string]wiring
 
 	mu           sync.Mutex
 	facts        Facts
@@ -76,7 +77,7 @@ func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 		forget:  func(context.Context, string, []netip.Addr) error { return nil },
 		ready:   "the cluster is not known yet", busy: map[string]chan struct{}{},
 	}
-	s.asked.Add(1)
+	s.sweepsWanted.Add(1)
 	return s
 }
 
@@ -95,7 +96,7 @@ func (s *Server) SetFacts(f Facts, notReady string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.wiring() != s.facts.wiring() {
-		s.asked.Add(1)
+		s.sweepsWanted.Add(1)
 	}
 	s.facts = f
 	if s.ready != notReady {
@@ -165,7 +166,7 @@ func (s *Server) do(ctx context.Context, r request) (*current.Result, *types.Err
 	switch r.Command {
 	case cmdStatus:
 		s.tryWrite(ctx)
-		return nil, s.serves()
+		return nil, s.addError()
 	case cmdGC:
 		return nil, s.collect(ctx, r)
 	}
@@ -211,8 +212,8 @@ func (s *Server) lock(ctx context.Context, what string) (release func(), err err
 	}
 }
 
-// await returns the facts when pods can be served, or an error after readyTimeout.
-func (s *Server) await(ctx context.Context) (Facts, *types.Error) {
+// awaitReady returns the facts when pods can be served, or an error after readyTimeout.
+func (s *Server) awaitReady(ctx context.Context) (Facts, *types.Error) {
 	end := time.NewTimer(readyTimeout)
 	defer end.Stop()
 	for {
@@ -233,8 +234,8 @@ func (s *Server) await(ctx context.Context) (Facts, *types.Error) {
 	}
 }
 
-// serves returns why an ADD would fail; nil if it would not.
-func (s *Server) serves() *types.Error {
+// addError returns why an ADD would fail; nil if it would not.
+func (s *Server) addError() *types.Error {
 	if why := s.status(); why != nil {
 		return why
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+	"hairpin/ovsdb"
 )
 
 // Sweep reconciles rows and devices. It removes rows whose device is gone, as after a reboot, and
@@ -17,7 +18,7 @@ func (s *Server) Sweep(ctx context.Context) error {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	// Load these first: a row that comes after the rows are read needs another sweep.
-	asked, settled := s.asked.Load(), s.ovs.Settled()
+	wanted, settled := s.sweepsWanted.Load(), s.ovs.Settled()
 	// Read the rows before the devices: an attachment has a device before it has a row.
 	rows := s.alloc.attachments(s.ovs.View())
 	ends, err := hostEnds()
@@ -31,20 +32,20 @@ func (s *Server) Sweep(ctx context.Context) error {
 			s.log.Info("cni: a pod's interface is gone", "pod", a.pod.String(), "interface", a.host)
 			failed = errors.Join(failed, s.detach(ctx, a.host))
 		case len(a.addresses) > 0 && readRecord(link) != a.record():
-			failed = errors.Join(failed, s.mark(&a.attachment))
+			failed = errors.Join(failed, s.recordOnLink(&a.attachment))
 		}
 	}
 	for host := range ends {
 		if !s.alloc.has(s.ovs.View, host) {
-			// orphan reads the record again: a DEL removes the record before the row
-			failed = errors.Join(failed, onHostEnd(host, s.orphan))
+			// adoptOrDelete reads the record again: a DEL removes the record before the row
+			failed = errors.Join(failed, onHostEnd(host, s.adoptOrDelete))
 		}
 	}
-	failed = errors.Join(failed, s.offload(rows, ends), s.remake(ctx))
+	failed = errors.Join(failed, s.offload(rows, ends), s.restoreRows(ctx))
 	if failed == nil && settled {
-		s.answered.Store(asked)
+		s.sweepsDone.Store(wanted)
 	} else {
-		s.asked.Add(1)
+		s.sweepsWanted.Add(1)
 	}
 	if failed != nil {
 		s.log.Warn("cni: pod interfaces and Open vSwitch rows differ", "error", failed)
@@ -54,20 +55,20 @@ func (s *Server) Sweep(ctx context.Context) error {
 
 // NeedsSweep reports whether Sweep has work left.
 func (s *Server) NeedsSweep() bool {
-	return s.asked.Load() != s.answered.Load() || len(s.alloc.withoutRow(s.ovs.View())) > 0
+	return s.sweepsWanted.Load() != s.sweepsDone.Load() || len(s.alloc.lostRows(s.ovs.View())) > 0
 }
 
-// mark records an attachment on its link, unless a DEL is in progress.
-func (s *Server) mark(a *attachment) error {
-	err := onHostEnd(a.host, a.write)
-	if !s.alloc.keeps(s.ovs.View, a.host) {
+// recordOnLink records an attachment on its link, unless a DEL is in progress.
+func (s *Server) recordOnLink(a *attachment) error {
+	err := onHostEnd(a.host, a.writeRecord)
+	if !s.alloc.isKept(s.ovs.View, a.host) {
 		err = onHostEnd(a.host, eraseRecord)
 	}
 	return err
 }
 
-// orphan handles a device without a row.
-func (s *Server) orphan(link netlink.Link) error {
+// adoptOrDelete handles a device without a row.
+func (s *Server) adoptOrDelete(link netlink.Link) error {
 	host, record := link.Attrs().Name, readRecord(link)
 	a, ok := parseRecord(host, record)
 	switch {
@@ -86,14 +87,14 @@ func (s *Server) orphan(link netlink.Link) error {
 	return netlink.LinkDel(link)
 }
 
-// remake writes the missing rows, if their bridge exists.
-func (s *Server) remake(ctx context.Context) error {
+// restoreRows writes the missing rows, if their bridge exists.
+func (s *Server) restoreRows(ctx context.Context) error {
 	bridge := s.Bridge()
-	if bridgeNamed(s.ovs.View(), bridge) == nil {
+	if ovsdb.BridgeNamed(s.ovs.View(), bridge) == nil {
 		return nil
 	}
 	var failed error
-	for _, e := range s.alloc.withoutRow(s.ovs.View()) {
+	for _, e := range s.alloc.lostRows(s.ovs.View()) {
 		if err := s.transact(ctx, e.insert(bridge)...); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("port of %s: %w", e.pod, err))
 		}

@@ -25,9 +25,9 @@ type adoption struct {
 const (
 	// adoptionTime limits how long Open vSwitch may take for all of it.
 	adoptionTime = 5 * time.Second
-	// contests changes by other programs within contestFor are a contest, which is reported to the
-	// administrator. A DHCP client that gets another address causes fewer.
-	contests   = 4
+	// contestMin changes by other programs within contestFor are a contest, which is reported to
+	// the administrator. A DHCP client that gets another address causes fewer.
+	contestMin = 4
 	contestFor = 10 * time.Second
 )
 
@@ -44,7 +44,7 @@ func UplinkConfig(c config.Config) uplink.Config {
 // adopt makes the gateway bridge, if there is none, and moves the machine's own network to it: at
 // the start, after a boot, and whenever something appears on the uplink. It reports whether
 // anything had to be moved.
-func (l *Looker) adopt(ctx context.Context) (moved bool) {
+func (l *Scanner) adopt(ctx context.Context) (moved bool) {
 	if !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
 		return false
 	}
@@ -104,7 +104,7 @@ func (d *adoption) note(now time.Time, did []string, err error, whole bool) {
 
 // contested reports whether another program keeps moving the machine's network to the uplink.
 func (d *adoption) contested(now time.Time) bool {
-	return len(d.undone) >= contests && now.Sub(d.undone[len(d.undone)-1]) < contestFor
+	return len(d.undone) >= contestMin && now.Sub(d.undone[len(d.undone)-1]) < contestFor
 }
 
 // again returns when to scan again, 0 if not before something changes.

@@ -12,9 +12,9 @@ import (
 	"hairpin/ovsdb"
 )
 
-// detachedLooker returns a Looker of a node in mode detached whose Open vSwitch cannot be reached,
+// detachedLooker returns a Scanner of a node in mode detached whose Open vSwitch cannot be reached,
 // and its log.
-func detachedLooker(t *testing.T) (*Looker, *strings.Builder) {
+func detachedLooker(t *testing.T) (*Scanner, *strings.Builder) {
 	t.Helper()
 	ovs, err := ovsdb.Open(ovsdb.Config{
 		Endpoint: "unix:" + t.TempDir() + "/none.sock", Database: "Open_vSwitch",
@@ -29,7 +29,7 @@ func detachedLooker(t *testing.T) (*Looker, *strings.Builder) {
 	c := config.DefaultConfig()
 	c.Cluster.Gateway.Mode, c.Process.TakeOver = cluster.ModeDetached, true
 	var text strings.Builder
-	return NewLooker("node-a", c, ovs, nil, func(*Sight) {}, slog.New(slog.NewTextHandler(&text, nil))), &text
+	return NewScanner("node-a", c, ovs, nil, func(*Scan) {}, slog.New(slog.NewTextHandler(&text, nil))), &text
 }
 
 // TestFailedTakeOverIsOver: a failed take-over is reported, and does not make the node scan its

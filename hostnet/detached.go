@@ -34,7 +34,7 @@ const (
 // detachOrAttach makes the bridges and links of mode detached, or removes them in another mode. If
 // the uplink was in the gateway bridge, the uplink gets the machine's network back first. After a
 // failure it does nothing until the next attempt is due.
-func (l *Looker) detachOrAttach(ctx context.Context) {
+func (l *Scanner) detachOrAttach(ctx context.Context) {
 	if l.mode.err != nil && !l.mode.wait.Due(time.Now()) {
 		return
 	}
@@ -43,7 +43,7 @@ func (l *Looker) detachOrAttach(ctx context.Context) {
 	var did []string
 	var err error
 	if !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
-		if err = l.hear(ctx); err == nil {
+		if err = l.unblockUplink(ctx); err == nil {
 			did, err = uplink.GiveBack(ctx, l.ovs, UplinkConfig(l.config))
 		}
 		if err == nil {
@@ -86,7 +86,7 @@ const (
 // TakeOver returns the network of another program's gateway bridge to its device, if the
 // administrator wants that. It runs before anything else on the node, so that nothing misses its
 // changes. A take-over that failed and was undone is reported, and not retried by this agent.
-func (l *Looker) TakeOver(ctx context.Context) {
+func (l *Scanner) TakeOver(ctx context.Context) {
 	if !l.config.Process.TakeOver || cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
 		return
 	}
@@ -100,7 +100,7 @@ func (l *Looker) TakeOver(ctx context.Context) {
 	l.takeOverErr = err
 }
 
-func (l *Looker) takeOver(ctx context.Context) (did []string, err error) {
+func (l *Scanner) takeOver(ctx context.Context) (did []string, err error) {
 	soon, cancel := context.WithTimeout(ctx, takeOverPatience)
 	defer cancel()
 	if err := l.ovs.WaitSynced(soon); err != nil {
@@ -114,7 +114,7 @@ func (l *Looker) takeOver(ctx context.Context) (did []string, err error) {
 		return nil,
 			errors.New("NetworkManager made it and would make it again: run `hairpin preflight --fix` on the node")
 	}
-	if err := l.hearAll(ctx); err != nil {
+	if err := l.removeBlock(ctx); err != nil {
 		return nil, err
 	}
 	// ctx does not end it halfway
@@ -123,16 +123,17 @@ func (l *Looker) takeOver(ctx context.Context) (did []string, err error) {
 	return f.Return(ctx)
 }
 
-// hear removes the nft chain that blocks the uplink for the kernel on the userspace datapath,
-// before the uplink gets the machine's network back.
-func (l *Looker) hear(ctx context.Context) error {
+// unblockUplink removes the nft chain that blocks the uplink for the kernel on the userspace
+// datapath, before the uplink gets the machine's network back.
+func (l *Scanner) unblockUplink(ctx context.Context) error {
 	if len(uplink.Uplinks(l.ovs.View())) == 0 {
 		return nil
 	}
-	return l.hearAll(ctx)
+	return l.removeBlock(ctx)
 }
 
-func (l *Looker) hearAll(ctx context.Context) error {
+// removeBlock removes all nft chains of the family netdev: the one that blocks the uplink.
+func (l *Scanner) removeBlock(ctx context.Context) error {
 	have, err := l.nft.Read(ctx)
 	if err != nil {
 		return fmt.Errorf("nft: %w", err)
@@ -206,14 +207,12 @@ func addAdvertised(name string, config cluster.Config) (did []string, err error)
 
 // nodeLocal makes the bridge of the distributed gateway port's network, or removes it. The removal
 // is last: before it, the agent removes the host's port, when nothing uses that port any more.
-func (l *Looker) nodeLocal(ctx context.Context) (did []string, err error) {
+func (l *Scanner) nodeLocal(ctx context.Context) (did []string, err error) {
 	v := l.ovs.View()
 	if !l.config.Cluster.DistributedPort() {
-		if ovsdb.Find(v,
-			func(p *ovsdb.Port) bool {
-				return p.Name == claims.LocalPort &&
-					p.ExternalIDs[claims.KeyOwner] != ""
-			}) != nil {
+		if ovsdb.Find(v, func(p *ovsdb.Port) bool {
+			return p.Name == claims.LocalPort && p.ExternalIDs[claims.KeyOwner] != ""
+		}) != nil {
 			return nil, nil
 		}
 		return removeBridges(ctx, l.ovs, keyNodeLocal)
@@ -271,7 +270,7 @@ func removeBridges(ctx context.Context, ovs *ovsdb.Client, key string) (did []st
 }
 
 // detach makes the missing bridges and links of mode detached.
-func (l *Looker) detach(ctx context.Context) error {
+func (l *Scanner) detach(ctx context.Context) error {
 	v := l.ovs.View()
 	g := &l.config.Cluster.Gateway
 	if len(g.Advertise) == 0 {
@@ -309,13 +308,13 @@ type newBridge struct {
 
 // ops returns the operations that make the bridge; none if a bridge of that name exists.
 func (b *newBridge) ops(v ovsdb.View, datapath, node string) []ovsdb.Op {
-	if ovsdb.Find(v, func(row *ovsdb.Bridge) bool { return row.Name == b.name }) != nil {
+	if ovsdb.BridgeNamed(v, b.name) != nil {
 		return nil
 	}
-	mode := "standalone"
+	standalone := "standalone"
 	ours := map[string]string{claims.KeyOwner: cluster.Owner{Kind: "Node", Name: node}.String(), b.key: "true"}
 	row := ovsdb.Bridge{
-		Name: b.name, DatapathType: datapath, FailMode: &mode, ExternalIDs: ours,
+		Name: b.name, DatapathType: datapath, FailMode: &standalone, ExternalIDs: ours,
 	}
 	if b.mac != (cluster.MAC{}) {
 		row.OtherConfig = map[string]string{"hwaddr": b.mac.String()}
@@ -365,7 +364,3 @@ func DetachedPrefixes(config cluster.Config) []netip.Prefix {
 	}
 	return list
 }
-
-// TSO reports whether the userspace datapath exchanges TCP segments with the kernel before
-// segmentation.
-func TSO(v ovsdb.View) bool { return uplink.TSO(v) }

@@ -49,12 +49,7 @@ type device struct {
 // of the host. lost is the Record of what the bridge's device has lost.
 func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found, error) {
 	name := config.Gateway.Interface
-	var bridge *ovsdb.Bridge
-	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
-		if b.Name == name {
-			bridge = b
-		}
-	}
+	bridge := ovsdb.BridgeNamed(v, name)
 	if bridge == nil {
 		return Found{}, fmt.Errorf("[gateway] interface: Open vSwitch has no bridge %s", name)
 	}
@@ -105,7 +100,7 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 			return Found{}, err
 		}
 	}
-	f.Gateway = remembered(g, bridge, lost)
+	f.Gateway = withLost(g, bridge, lost)
 	f.addresses = append(f.addresses, f.Gateway.Addresses...)
 	slices.SortFunc(f.addresses, cluster.ComparePrefixes)
 	f.addresses = slices.Compact(f.addresses)
@@ -214,15 +209,15 @@ const anyLink = 0
 func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
 	// the kernel lists the best route first
 	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: 1, Keep: func(r *netlink.Route) bool {
-		return len(hopsOf(r, link)) > 0
+		return len(defaultHops(r, link)) > 0
 	}}.List()
 	if err != nil {
 		return nil, err
 	}
 	hops := slices.Clone(config.Gateway.NextHops)
 	for i := range routes {
-		found := hopsOf(&routes[i], link)
-		if !slices.ContainsFunc(hops, func(h netip.Addr) bool { return h.Is4() == found[0].Is4() }) {
+		found := defaultHops(&routes[i], link)
+		if !hasAddr(hops, found[0]) {
 			hops = append(hops, found...)
 		}
 	}
@@ -230,13 +225,18 @@ func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
 	return hops, nil
 }
 
-// hopsOf returns the next hops through a link of a default route.
-func hopsOf(r *netlink.Route, link int) (hops []netip.Addr) {
+// defaultHops returns the next hops through a link of a default route; none of another route.
+func defaultHops(r *netlink.Route, link int) (hops []netip.Addr) {
 	if r.Dst != nil {
 		if ones, _ := r.Dst.Mask.Size(); ones != 0 {
 			return nil
 		}
 	}
+	return hopsBy(r, link)
+}
+
+// hopsBy returns the next hops through a link of a route.
+func hopsBy(r *netlink.Route, link int) (hops []netip.Addr) {
 	for _, hop := range append([]*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}, r.MultiPath...) {
 		if gw, ok := netip.AddrFromSlice(hop.Gw); ok && (link == anyLink || hop.LinkIndex == link) {
 			hops = append(hops, gw.Unmap())
@@ -245,9 +245,9 @@ func hopsOf(r *netlink.Route, link int) (hops []netip.Addr) {
 	return hops
 }
 
-// remembered fills in what the bridge's device has lost and does not have again yet. For a family
+// withLost fills in what the bridge's device has lost and does not have again yet. For a family
 // without an address, the gateway router keeps the last one: without it, nothing could be planned.
-func remembered(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) cluster.Gateway {
+func withLost(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) cluster.Gateway {
 	old := cluster.ParseGateway(bridge.ExternalIDs[keyGateway])
 	addresses := old.Addresses
 	var hops []netip.Addr
@@ -256,18 +256,17 @@ func remembered(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) c
 	}
 	has := slices.Clone(g.Addresses)
 	for _, a := range addresses {
-		if !slices.ContainsFunc(has, func(b netip.Prefix) bool { return a.Addr().Is4() == b.Addr().Is4() }) {
+		if !hasPrefix(has, a.Addr()) {
 			g.Addresses = append(g.Addresses, a)
 		}
 	}
 	for _, h := range hops {
-		if !slices.ContainsFunc(g.NextHops, func(x netip.Addr) bool { return h.Is4() == x.Is4() }) {
+		if !hasAddr(g.NextHops, h) {
 			g.NextHops = append(g.NextHops, h)
 		}
 	}
 	for _, r := range old.OnLink {
-		if lost != nil && !slices.ContainsFunc(g.OnLink,
-			func(x netip.Prefix) bool { return r.Addr().Is4() == x.Addr().Is4() }) {
+		if lost != nil && !hasPrefix(g.OnLink, r.Addr()) {
 			g.OnLink = append(g.OnLink, r)
 		}
 	}
@@ -289,4 +288,14 @@ func remembered(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) c
 		}
 	}
 	return g
+}
+
+// hasAddr reports whether a list has an address of the family of a.
+func hasAddr(list []netip.Addr, a netip.Addr) bool {
+	return slices.ContainsFunc(list, func(b netip.Addr) bool { return a.Is4() == b.Is4() })
+}
+
+// hasPrefix reports whether a list has a prefix of the family of a.
+func hasPrefix(list []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return a.Is4() == p.Addr().Is4() })
 }

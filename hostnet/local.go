@@ -161,15 +161,15 @@ func (p *Publisher) Publish(f Found, base *cluster.Node) {
 	p.mu.Unlock()
 	read := base != p.base
 	p.base = base
-	if same && (!read || p.annotate == nil || published(base, f)) {
+	if same && (!read || p.annotate == nil || isPublished(base, f)) {
 		return
 	}
 	p.wake.Notify()
 }
 
-// published reports whether a Node has the annotations of findings: one may have been removed, or
+// isPublished reports whether a Node has the annotations of findings: one may have been removed, or
 // the Node recreated.
-func published(n *cluster.Node, f Found) bool {
+func isPublished(n *cluster.Node, f Found) bool {
 	has := Found{Gateway: n.Gateway, addresses: n.HostAddresses, networks: n.Links, rules: n.Rules}
 	return n.Links != nil && maps.Equal(annotations(has), annotations(f))
 }
@@ -214,7 +214,7 @@ func (p *Publisher) Run(ctx context.Context) {
 
 // write also annotates the Node if Open vSwitch does not answer.
 func (p *Publisher) write(ctx context.Context, f Found) error {
-	errRow := p.remember(ctx, f.Gateway)
+	errRow := p.recordGateway(ctx, f.Gateway)
 	if p.annotate == nil {
 		return errRow
 	}
@@ -226,15 +226,9 @@ func (p *Publisher) write(ctx context.Context, f Found) error {
 // rowTime limits the time to write a row of Open vSwitch.
 const rowTime = time.Second
 
-// remember writes the gateway on the bridge's row.
-func (p *Publisher) remember(ctx context.Context, g cluster.Gateway) error {
-	gateway := cluster.GatewayAnnotation(g)
-	var bridge *ovsdb.Bridge
-	for b := range ovsdb.Rows[ovsdb.Bridge](p.ovs.View()) {
-		if b.Name == g.Bridge {
-			bridge = b
-		}
-	}
+// recordGateway writes the gateway on the bridge's row.
+func (p *Publisher) recordGateway(ctx context.Context, g cluster.Gateway) error {
+	gateway, bridge := cluster.GatewayAnnotation(g), ovsdb.BridgeNamed(p.ovs.View(), g.Bridge)
 	switch {
 	case bridge == nil:
 		return fmt.Errorf("bridge %s is gone", g.Bridge)

@@ -84,9 +84,9 @@ func nameOf(b []byte) string {
 // followNetwork restores what was lost with the gateway bridge's device; otherwise it records the
 // device's network. If the device of the uplink's port is missing, it restores nothing: the machine
 // may have its network elsewhere.
-func (l *Looker) followNetwork(v ovsdb.View) {
+func (l *Scanner) followNetwork(v ovsdb.View) {
 	n, name := &l.network, l.config.Cluster.Gateway.Interface
-	bridge := ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == name })
+	bridge := ovsdb.BridgeNamed(v, name)
 	if bridge == nil || !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
 		n.set(nil, false)
 		return
@@ -118,7 +118,7 @@ func (l *Looker) followNetwork(v ovsdb.View) {
 		}
 		return
 	}
-	l.Want()
+	l.Request()
 }
 
 // set sets the fields that notifications read, too.
@@ -129,7 +129,7 @@ func (n *bridgeNetwork) set(r *restore.Record, lost bool) {
 }
 
 // prefixes returns the ranges whose addresses are not the machine's.
-func (l *Looker) prefixes() []netip.Prefix { return UplinkConfig(l.config).Prefixes }
+func (l *Scanner) prefixes() []netip.Prefix { return UplinkConfig(l.config).Prefixes }
 
 // recorded returns the Record of a bridge's row. An earlier release recorded addresses and next
 // hops only: if the device has none of a family, the recorded ones count as lost.
@@ -147,12 +147,8 @@ func recorded(bridge *ovsdb.Bridge, link netlink.Link, not []netip.Prefix) *rest
 	}
 	addresses, hops := has.Prefixes(), has.NextHops()
 	r := restore.Plain(restore.DeviceOf(link).Boot,
-		slices.DeleteFunc(old.Addresses, func(a netip.Prefix) bool {
-			return slices.ContainsFunc(addresses, func(b netip.Prefix) bool { return a.Addr().Is4() == b.Addr().Is4() })
-		}),
-		slices.DeleteFunc(old.NextHops, func(a netip.Addr) bool {
-			return slices.ContainsFunc(hops, func(b netip.Addr) bool { return a.Is4() == b.Is4() })
-		}))
+		slices.DeleteFunc(old.Addresses, func(a netip.Prefix) bool { return hasPrefix(addresses, a.Addr()) }),
+		slices.DeleteFunc(old.NextHops, func(a netip.Addr) bool { return hasAddr(hops, a) }))
 	return &r
 }
 
@@ -173,7 +169,7 @@ var errChanged = errors.New("the device changed")
 // the new Record. It reports whether something is still to be restored.
 func (n *bridgeNetwork) followDevice(link netlink.Link, uplink bool, not []netip.Prefix) (lost bool, err error) {
 	device, up := restore.DeviceOf(link), link.Attrs().Flags&net.FlagUp != 0
-	old, down := n.begin(up)
+	old, down := n.copyRecord(up)
 	if old != nil && device.SameMachine(old.Device) {
 		switch anew := device != old.Device; {
 		case anew && !uplink:
@@ -206,9 +202,9 @@ func (n *bridgeNetwork) followDevice(link netlink.Link, uplink bool, not []netip
 	return false, nil
 }
 
-// begin returns a copy of the Record that notifications do not change, and whether the device was
-// down since the last scan.
-func (n *bridgeNetwork) begin(up bool) (r *restore.Record, wasDown bool) {
+// copyRecord returns a copy of the Record that notifications do not change, and whether the device
+// was down since the last scan.
+func (n *bridgeNetwork) copyRecord(up bool) (r *restore.Record, wasDown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	wasDown, n.wasDown = n.wasDown, !up
@@ -236,8 +232,8 @@ func (n *bridgeNetwork) takeIPv4(link netlink.Link, not []netip.Prefix) error {
 	return nil
 }
 
-// missed updates the state of the device after notifications were lost.
-func (n *bridgeNetwork) missed(bridge string) {
+// noteLost updates the state of the device after notifications were lost.
+func (n *bridgeNetwork) noteLost(bridge string) {
 	link, err := netlink.LinkByName(bridge)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -253,8 +249,8 @@ func (n *bridgeNetwork) missing() *restore.Record {
 	return n.record
 }
 
-// noteRow records the network on the bridge's row. It retries a failure at the next scan.
-func (l *Looker) noteRow(ctx context.Context) {
+// recordOnRow records the network on the bridge's row. It retries a failure at the next scan.
+func (l *Scanner) recordOnRow(ctx context.Context) {
 	err := l.recordNetwork(ctx)
 	if text := errorText(err); text != l.network.unwritten {
 		l.network.unwritten = text
@@ -266,9 +262,9 @@ func (l *Looker) noteRow(ctx context.Context) {
 }
 
 // recordNetwork writes the Record to the bridge's row.
-func (l *Looker) recordNetwork(ctx context.Context) error {
+func (l *Scanner) recordNetwork(ctx context.Context) error {
 	n, name := &l.network, l.config.Cluster.Gateway.Interface
-	bridge := ovsdb.Find(l.ovs.View(), func(b *ovsdb.Bridge) bool { return b.Name == name })
+	bridge := ovsdb.BridgeNamed(l.ovs.View(), name)
 	n.mu.Lock()
 	record, lost := n.record, n.lost
 	if record != nil {
@@ -300,7 +296,7 @@ func (l *Looker) recordNetwork(ctx context.Context) error {
 
 // ForgetNetwork removes the records of the machine's network from the gateway bridge's row.
 func ForgetNetwork(ctx context.Context, ovs *ovsdb.Client, config cluster.Config) error {
-	b := ovsdb.Find(ovs.View(), func(b *ovsdb.Bridge) bool { return b.Name == config.Gateway.Interface })
+	b := ovsdb.BridgeNamed(ovs.View(), config.Gateway.Interface)
 	if b == nil {
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 	"hairpin/cluster"
 )
 
-// lostNetwork is a network namespace with the device of a gateway bridge, and a Looker's state of
+// lostNetwork is a network namespace with the device of a gateway bridge, and a Scanner's state of
 // it.
 type lostNetwork struct {
 	t  *testing.T
@@ -57,7 +57,7 @@ func (l *lostNetwork) in(do func() error) {
 	}
 }
 
-// look compares the device with the Record, as a Looker does, and reports whether something is not
+// look compares the device with the Record, as a Scanner does, and reports whether something is not
 // restored.
 func (l *lostNetwork) look() (lost bool) {
 	l.t.Helper()
@@ -121,7 +121,7 @@ func TestSetDown(t *testing.T) {
 // TestRestoredRecordStays: notifications do not change a Record that is being restored.
 func TestRestoredRecordStays(t *testing.T) {
 	l := newLostNetwork(t)
-	r, _ := l.n.begin(true)
+	r, _ := l.n.copyRecord(true)
 	before := r.String()
 	for _, e := range r.Addresses {
 		l.n.note(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELADDR}, Data: e.Message}, "br-ex",
@@ -140,8 +140,8 @@ func TestRestoredRecordStays(t *testing.T) {
 // and IPv6 addresses that it lost meanwhile are restored.
 func TestNotificationsLost(t *testing.T) {
 	l := newLostNetwork(t)
-	looker, _ := detachedLooker(t)
-	lost := looker.notices().Lost
+	scanner, _ := detachedLooker(t)
+	lost := scanner.notices().Lost
 	if lost == nil {
 		t.Fatal("nothing is called")
 	}
@@ -149,10 +149,10 @@ func TestNotificationsLost(t *testing.T) {
 		script string
 		down   bool
 	}{{"true", false}, {"ip link set br-ex down", true}, {"ip link set br-ex up", false}, {"ip link del br-ex", true}} {
-		looker.network.wasDown = false
+		scanner.network.wasDown = false
 		l.sh(c.script)
 		l.in(func() error { lost(); return nil })
-		if n := &looker.network; !n.wasDown || n.isDown != c.down {
+		if n := &scanner.network; !n.wasDown || n.isDown != c.down {
 			t.Errorf("%s: it is down %t, was down %t", c.script, n.isDown, n.wasDown)
 		}
 	}
@@ -166,7 +166,7 @@ func TestLinkLocalIsNotPublished(t *testing.T) {
 	if got := annotations(f)[cluster.AnnotationHostCIDRs]; got != `["172.18.0.3/16"]` {
 		t.Error(got)
 	}
-	if !published(&cluster.Node{HostAddresses: f.addresses[1:], Links: []cluster.HostLink{}}, f) {
+	if !isPublished(&cluster.Node{HostAddresses: f.addresses[1:], Links: []cluster.HostLink{}}, f) {
 		t.Error("it is published again and again")
 	}
 	l := NewLocal("a", false)

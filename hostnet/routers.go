@@ -56,13 +56,11 @@ func lookForRouters(g *cluster.Gateway, link int) error {
 
 // addRoute records the next hops of a route by a link, or its network if it has no next hop.
 func addRoute(g *cluster.Gateway, r *netlink.Route, link int) {
-	routed := false
-	for _, hop := range append([]*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}, r.MultiPath...) {
-		if a, ok := netip.AddrFromSlice(hop.Gw); ok && hop.LinkIndex == link {
-			g.NextHopMACs[a.Unmap()], routed = cluster.MAC{}, true
-		}
+	hops := hopsBy(r, link)
+	for _, a := range hops {
+		g.NextHopMACs[a] = cluster.MAC{}
 	}
-	if routed || r.Via != nil || r.Dst == nil {
+	if len(hops) > 0 || r.Via != nil || r.Dst == nil {
 		return
 	}
 	a, _ := netip.AddrFromSlice(r.Dst.IP)
@@ -98,7 +96,7 @@ func resolve(link int, a netip.Addr) {
 const confirmTime = 30 * time.Second
 
 // Confirm makes the kernel confirm next hops that nothing on the host uses, until ctx ends.
-func (l *Looker) Confirm(ctx context.Context) {
+func (l *Scanner) Confirm(ctx context.Context) {
 	retry.Every(ctx, confirmTime, func() {
 		if r := l.routers.Load(); r != nil {
 			for a := range r.macs {
@@ -116,7 +114,7 @@ type routers struct {
 
 // relevant reports whether an event may change the result of a scan. The kernel reports each change
 // of each neighbor's state; only another MAC of a router matters.
-func (l *Looker) relevant(m syscall.NetlinkMessage) bool {
+func (l *Scanner) relevant(m syscall.NetlinkMessage) bool {
 	if m.Header.Type != unix.RTM_NEWNEIGH && m.Header.Type != unix.RTM_DELNEIGH {
 		return true
 	}

@@ -43,7 +43,7 @@ func hostRules() ([]cluster.HostRule, error) {
 		}
 	}
 	for i := range out {
-		if r := &out[i]; r.More || !wayOf(r, tables[r.Table]) {
+		if r := &out[i]; r.More || !addTableRoutes(r, tables[r.Table]) {
 			r.More, r.Routes = true, nil
 		}
 	}
@@ -85,9 +85,9 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// wayOf adds a table's routes to a rule; false if too many, or one that rejects, drops or skips
-// packets.
-func wayOf(x *cluster.HostRule, list []netlink.Route) bool {
+// addTableRoutes adds a table's routes to a rule; false if too many, or one that rejects, drops or
+// skips packets.
+func addTableRoutes(x *cluster.HostRule, list []netlink.Route) bool {
 	for _, r := range list {
 		index := r.LinkIndex
 		if len(r.MultiPath) > 0 {

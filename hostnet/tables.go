@@ -13,10 +13,10 @@ import (
 	"hairpin/netdev"
 )
 
-// WantTables makes scans find the host's route tables with these names, which EgressServices use.
-func (l *Looker) WantTables(names []string) {
+// FindTables makes scans find the host's route tables with these names, which EgressServices use.
+func (l *Scanner) FindTables(names []string) {
 	if old := l.tables.Swap(&names); old == nil && len(names) > 0 || old != nil && !slices.Equal(*old, names) {
-		l.WantNow()
+		l.RequestNow()
 	}
 }
 

@@ -12,12 +12,12 @@ import (
 )
 
 // Watch requests a scan when links, addresses, routes or rules of the host changed, until ctx ends.
-func (l *Looker) Watch(ctx context.Context) {
-	watch(ctx, l.notices(), l.Want, l.log)
+func (l *Scanner) Watch(ctx context.Context) {
+	watch(ctx, l.notices(), l.Request, l.log)
 }
 
-// notices returns the notifications that the Looker subscribes to.
-func (l *Looker) notices() notice.Config {
+// notices returns the notifications that the Scanner subscribes to.
+func (l *Scanner) notices() notice.Config {
 	bridge, prefixes := l.config.Cluster.Gateway.Interface, l.prefixes()
 	return notice.Config{
 		Protocol: unix.NETLINK_ROUTE,
@@ -28,7 +28,7 @@ func (l *Looker) notices() notice.Config {
 			l.network.note(m, bridge, prefixes)
 			return l.relevant(m)
 		},
-		Lost: func() { l.network.missed(bridge) },
+		Lost: func() { l.network.noteLost(bridge) },
 	}
 }
 

@@ -36,7 +36,7 @@ func wireOf(v ovsdb.View, g *cluster.Gateway) (w Wire) {
 	if w.Device == "" {
 		return w
 	}
-	b := ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == g.Bridge })
+	b := ovsdb.BridgeNamed(v, g.Bridge)
 	w.Own = b != nil && b.ExternalIDs[uplink.KeyUplink] != ""
 	l, err := netlink.LinkByName(w.Device)
 	switch {

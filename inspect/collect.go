@@ -131,21 +131,21 @@ func collectNode(ctx context.Context, c config.Config) (list []member, lacks []m
 	list = []member{{"version.txt", []byte(report.Version() + "\n")}}
 	for _, x := range collected() {
 		body, err := FromAgent(ctx, c, x.path)
-		list = append(list, memberOf(x.name, body, err))
+		list = append(list, fileOrError(x.name, body, err))
 		if err != nil {
 			lacks = append(lacks, missing{node, x.name, err})
 		}
 	}
 	for _, name := range kernelFiles() {
 		body, err := os.ReadFile(name)
-		list = append(list, memberOf("kernel"+strings.ReplaceAll(strings.TrimPrefix(name, "/proc"), "/", "-")+".txt",
+		list = append(list, fileOrError("kernel"+strings.ReplaceAll(strings.TrimPrefix(name, "/proc"), "/", "-")+".txt",
 			body, err))
 	}
 	for _, pattern := range []string{"/var/log/openvswitch/*.log", "/var/log/ovn/*.log"} {
 		names, _ := filepath.Glob(pattern) // the patterns are good
 		for _, name := range names {
 			body, err := endOf(name)
-			list = append(list, memberOf(slashed.Join("logs", filepath.Base(name)), body, err))
+			list = append(list, fileOrError(slashed.Join("logs", filepath.Base(name)), body, err))
 			if err != nil {
 				lacks = append(lacks, missing{node, name, err})
 			}
@@ -154,7 +154,8 @@ func collectNode(ctx context.Context, c config.Config) (list []member, lacks []m
 	return list, lacks
 }
 
-func memberOf(name string, body []byte, err error) member {
+// fileOrError returns a file of the archive: its content, and the error of reading it, if any.
+func fileOrError(name string, body []byte, err error) member {
 	if err != nil {
 		body = append(body, []byte("could not be had: "+err.Error()+"\n")...)
 	}
@@ -219,12 +220,12 @@ func (e *everyNode) collectPod(ctx context.Context, errw io.Writer, pod *corev1.
 		lacks = append(lacks, missing{node, "", err})
 	}
 	if bad != nil {
-		list = append(list, memberOf("collect.txt", nil, err))
+		list = append(list, fileOrError("collect.txt", nil, err))
 	}
 	for _, k := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		text, err := e.log(ctx, pod, k.Name)
 		name := slashed.Join("logs", pod.Name, k.Name+".log")
-		list = append(list, memberOf(name, text, err))
+		list = append(list, fileOrError(name, text, err))
 		if err != nil {
 			lacks = append(lacks, missing{node, name, err})
 		}

@@ -85,7 +85,7 @@ func (o *DiffOptions) compare(ctx context.Context, c config.Config) ([]NodeDiff,
 	return ofEach(agents, func(a agentPod) NodeDiff {
 		n, err := e.diff(ctx, a, o)
 		if err == nil && n.Node != a.node {
-			err = answerOf(n.Node)
+			err = errWrongNode(n.Node)
 		}
 		if err != nil {
 			n = NodeDiff{Error: err.Error()}

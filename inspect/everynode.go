@@ -48,15 +48,6 @@ type everyNode struct {
 	options StatusOptions
 }
 
-// clusterStatus returns a function that reads the status of all nodes.
-func clusterStatus(o StatusOptions) (func(context.Context) (*ClusterStatus, error), error) {
-	e, err := NewEveryNode(o)
-	if err != nil {
-		return nil, err
-	}
-	return e.look, nil
-}
-
 // Contexts returns the names of the contexts in the kubeconfig, or nil if there is none.
 func Contexts(kubeconfig string) []string {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -130,7 +121,8 @@ func ofEach[T any](list []agentPod, ask func(agentPod) T) []T {
 	return out
 }
 
-func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
+// status reads the status of all nodes.
+func (e *everyNode) status(ctx context.Context) (*ClusterStatus, error) {
 	limited, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
 	list, err := e.agents(limited)
@@ -141,7 +133,7 @@ func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
 	s.Nodes = ofEach(list, func(a agentPod) NodeStatus {
 		r, err := e.ask(ctx, a, true)
 		if err == nil && r.Node != a.node {
-			err = answerOf(r.Node)
+			err = errWrongNode(r.Node)
 		}
 		if err != nil {
 			return NodeStatus{Node: a.node, Error: err.Error()}
@@ -154,8 +146,8 @@ func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
 	return s, nil
 }
 
-// answerOf is the error if the agent of another node answers.
-func answerOf(node string) error { return fmt.Errorf("the answer is of node %s", node) }
+// errWrongNode returns the error if the agent of another node answers.
+func errWrongNode(node string) error { return fmt.Errorf("the answer is of node %s", node) }
 
 // egress takes the egress addresses from the full report of one node that has answered. Full
 // reports of 1000 nodes with 1000 addresses would be 256 MB through the API server. All tries share
@@ -255,7 +247,7 @@ func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command
 		return nil, fmt.Errorf("exec: %w", err)
 	}
 	// An API server, or a proxy before it, may support only the older protocol.
-	either, err := remotecommand.NewFallbackExecutor(ws, spdy, func(err error) bool {
+	client, err := remotecommand.NewFallbackExecutor(ws, spdy, func(err error) bool {
 		var ended exec.CodeExitError
 		return ctx.Err() == nil && !errors.As(err, &ended)
 	})
@@ -263,7 +255,7 @@ func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command
 		return nil, fmt.Errorf("exec: %w", err)
 	}
 	out, errs := limited{most: most}, limited{most: mostWords}
-	err = either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
+	err = client.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
 	switch said := strings.TrimSpace(report.Plain(string(errs.text), "\n")); {
 	case err == nil:
 		return out.text, nil
@@ -303,4 +295,20 @@ func (e *everyNode) leader(ctx context.Context) *LeaderStatus {
 		s.Error = fmt.Sprintf("the Lease was renewed %s ago", age.Round(time.Second))
 	}
 	return &s
+}
+
+// limited is a writer that keeps up to most bytes and rejects more.
+type limited struct {
+	most int
+	text []byte
+}
+
+var errTooLong = errors.New("the answer is too long")
+
+func (l *limited) Write(b []byte) (int, error) {
+	if len(l.text)+len(b) > l.most {
+		return 0, errTooLong
+	}
+	l.text = append(l.text, b...)
+	return len(b), nil
 }

@@ -57,17 +57,17 @@ func StatusOutputs() []string { return []string{"text", "wide", "json", "yaml"} 
 // Status prints the status of this node's agent, or of all agents. A nil error means that there is
 // no problem.
 func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) error {
-	look, pause := localStatus(c, o.Brief), localPause
+	read, err := statusReader(c, o)
+	if err != nil {
+		return err
+	}
+	pause := localPause
 	if o.All {
-		var err error
-		if look, err = clusterStatus(o); err != nil {
-			return err
-		}
 		pause = clusterPause
 	}
 	end := time.Now().Add(o.Wait)
 	for {
-		s, err := look(ctx)
+		s, err := read(ctx)
 		if err == nil && s.well() || time.Until(end) < pause || ctx.Err() != nil {
 			if err != nil {
 				return err
@@ -81,16 +81,25 @@ func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) 
 	}
 }
 
-// Look returns the status of this node's agent, or of all agents.
-func Look(ctx context.Context, c config.Config, o StatusOptions) (*ClusterStatus, error) {
-	look := localStatus(c, o.Brief)
-	if o.All {
-		var err error
-		if look, err = clusterStatus(o); err != nil {
-			return nil, err
-		}
+// ReadStatus returns the status of this node's agent, or of all agents.
+func ReadStatus(ctx context.Context, c config.Config, o StatusOptions) (*ClusterStatus, error) {
+	read, err := statusReader(c, o)
+	if err != nil {
+		return nil, err
 	}
-	return look(ctx)
+	return read(ctx)
+}
+
+// statusReader returns a function that reads the status of this node's agent, or of all agents.
+func statusReader(c config.Config, o StatusOptions) (func(context.Context) (*ClusterStatus, error), error) {
+	if !o.All {
+		return localStatus(c, o.Brief), nil
+	}
+	e, err := NewEveryNode(o)
+	if err != nil {
+		return nil, err
+	}
+	return e.status, nil
 }
 
 // show prints the status.

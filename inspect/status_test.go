@@ -29,7 +29,7 @@ func TestStatusText(t *testing.T) {
 		Engine: "openflow", Parts: []report.Part{part("ovn", "refused\nand more")}, IsolatedPods: 1, NetworkPolicies: 3,
 		Switch: &report.Switch{Version: "3.5.0", Userspace: true, Faults: []string{"a", "b"}},
 		API:    &report.API{Away: true, Since: since, Error: "no route"}, Problems: []string{"Service/x: y"},
-		Doors: []report.Listener{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"},
+		Listeners: []report.Listener{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"},
 			{For: "healthz", Address: "[::]:2"}}}
 	s := &ClusterStatus{Nodes: []NodeStatus{{"node-a", "", good}, {"node-b", "", bad},
 		{"node-c", "no agent's pod", nil}},
@@ -84,7 +84,7 @@ hint: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known fault
 		func(r *report.Report) { r.Ready = false }, func(r *report.Report) { r.Neglected = "x" },
 		func(r *report.Report) { r.Problems = []string{"x"} },
 		func(r *report.Report) { r.API = &report.API{Away: true} },
-		func(r *report.Report) { r.Doors = []report.Listener{{Error: "x"}} },
+		func(r *report.Report) { r.Listeners = []report.Listener{{Error: "x"}} },
 		func(r *report.Report) { r.Parts = []report.Part{{}} },
 	} {
 		r := *good
@@ -206,8 +206,8 @@ e         172.18.0.44  -     -      -     -    no node has it
 // TestUnhealthy checks which components of a node are listed, with their reasons.
 func TestUnhealthy(t *testing.T) {
 	n := NodeStatus{Node: "a", Report: &report.Report{Node: "a", Ready: true,
-		Parts: []report.Part{{System: "ovn", InSync: true}, {System: "nft", Error: "refused\nand more"}},
-		Doors: []report.Listener{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"}}}}
+		Parts:     []report.Part{{System: "ovn", InSync: true}, {System: "nft", Error: "refused\nand more"}},
+		Listeners: []report.Listener{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"}}}}
 	want := []string{"metrics: closed: 127.0.0.1:1: in use", "nft: not in sync: refused"}
 	if diff := cmp.Diff(want, n.Unhealthy()); diff != "" {
 		t.Error(diff)

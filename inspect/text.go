@@ -86,7 +86,7 @@ func (n *NodeStatus) rows() []row {
 	if r.API != nil && r.API.Away {
 		list = append(list, row{r.Node, "api", "away", r.API.Since, r.API.Error, true})
 	}
-	for _, d := range r.Doors {
+	for _, d := range r.Listeners {
 		if d.Error != "" {
 			list = append(list, row{node: r.Node, part: d.For, state: "closed", err: d.Address + ": " + d.Error,
 				bad: true})

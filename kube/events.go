@@ -36,22 +36,22 @@ const ReasonProblem = "HairpinProblem"
 // Events reports problems as Events on their objects, and once in the log. It reports each problem
 // when it has lasted for Grace, and again only after it was gone.
 type Events struct {
-	log    *slog.Logger
-	events record.EventRecorder // nil without an API
-	caster record.EventBroadcaster
-	now    []cluster.Problem             // the last ones passed to Report
-	since  map[cluster.Problem]time.Time // of those in now that are not reported yet
-	told   map[cluster.Problem]bool
-	Reason func(cluster.Problem) string // of the Event
+	log         *slog.Logger
+	events      record.EventRecorder // nil without an API
+	broadcaster record.EventBroadcaster
+	current     []cluster.Problem             // the last ones passed to Report
+	since       map[cluster.Problem]time.Time // of those in current that are not reported yet
+	reported    map[cluster.Problem]bool
+	Reason      func(cluster.Problem) string // of the Event
 }
 
 func NewEvents(client *kubeapi.Client, component string, log *slog.Logger) *Events {
-	r := &Events{log: log, since: map[cluster.Problem]time.Time{}, told: map[cluster.Problem]bool{},
+	r := &Events{log: log, since: map[cluster.Problem]time.Time{}, reported: map[cluster.Problem]bool{},
 		Reason: func(cluster.Problem) string { return ReasonProblem }}
 	if client != nil {
-		r.caster = record.NewBroadcaster(record.WithContext(WithLog(context.Background(), log)))
-		r.caster.StartRecordingToSink(&sink{client})
-		r.events = r.caster.NewRecorder(kubeapi.Scheme, corev1.EventSource{Component: component})
+		r.broadcaster = record.NewBroadcaster(record.WithContext(WithLog(context.Background(), log)))
+		r.broadcaster.StartRecordingToSink(&sink{client})
+		r.events = r.broadcaster.NewRecorder(kubeapi.Scheme, corev1.EventSource{Component: component})
 	}
 	return r
 }
@@ -60,7 +60,7 @@ func NewEvents(client *kubeapi.Client, component string, log *slog.Logger) *Even
 // called again, 0 if not before the next change.
 func (r *Events) Report(now time.Time, problems []cluster.Problem) time.Duration {
 	problems = cluster.SortProblems(problems)
-	if !slices.Equal(problems, r.now) {
+	if !slices.Equal(problems, r.current) {
 		r.change(now, problems)
 	}
 	var again time.Duration
@@ -70,27 +70,28 @@ func (r *Events) Report(now time.Time, problems []cluster.Problem) time.Duration
 			continue
 		}
 		delete(r.since, p)
-		r.told[p] = true
-		r.tell(p)
+		r.reported[p] = true
+		r.publish(p)
 	}
 	return again
 }
 
 // change records new problems and forgets those that are gone.
 func (r *Events) change(now time.Time, problems []cluster.Problem) {
-	r.now = slices.Clone(problems)
+	r.current = slices.Clone(problems)
 	present := make(map[cluster.Problem]bool, len(problems))
 	for _, p := range problems {
 		present[p] = true
-		if _, waits := r.since[p]; !waits && !r.told[p] {
+		if _, waits := r.since[p]; !waits && !r.reported[p] {
 			r.since[p] = now
 		}
 	}
 	maps.DeleteFunc(r.since, func(p cluster.Problem, _ time.Time) bool { return !present[p] })
-	maps.DeleteFunc(r.told, func(p cluster.Problem, _ bool) bool { return !present[p] })
+	maps.DeleteFunc(r.reported, func(p cluster.Problem, _ bool) bool { return !present[p] })
 }
 
-func (r *Events) tell(p cluster.Problem) {
+// publish logs a problem, and writes its Event.
+func (r *Events) publish(p cluster.Problem) {
 	r.log.Warn("problem", "object", p.Owner.String(), "field", p.Field, "message", p.Message)
 	if r.events == nil {
 		return
@@ -119,8 +120,8 @@ func (r *Events) tell(p cluster.Problem) {
 }
 
 func (r *Events) Stop() {
-	if r.caster != nil {
-		r.caster.Shutdown()
+	if r.broadcaster != nil {
+		r.broadcaster.Shutdown()
 	}
 }
 

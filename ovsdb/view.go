@@ -73,6 +73,11 @@ func Find[T Row](v View, is func(*T) bool) *T {
 	return nil
 }
 
+// BridgeNamed returns the bridge with a name; nil if there is none.
+func BridgeNamed(v View, name string) *Bridge {
+	return Find(v, func(b *Bridge) bool { return b.Name == name })
+}
+
 // Len returns the number of rows of T's table. It panics when the client does not mirror T.
 func Len[T Row](v View) int { return table[T](v).size }
 

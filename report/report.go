@@ -36,7 +36,7 @@ type Report struct {
 	NoRepair  bool       `json:"noRepair,omitempty"`  // drift is not repaired ([default] repair)
 	Leaving   bool       `json:"leaving,omitempty"`   // the Node is being deleted, or about to be: /healthz fails
 	API       *API       `json:"api,omitempty"`       // nil if the agent reads manifests
-	Doors     []Listener `json:"doors,omitempty"`     // the addresses that the agent listens on
+	Listeners []Listener `json:"doors,omitempty"`     // the addresses that the agent listens on
 
 	Switch *Switch `json:"openvswitch,omitempty"` // nil until its version is known
 
@@ -106,6 +106,9 @@ type Egress struct {
 // one node with different run directories share nothing, so each can be probed.
 const ControllerSocket = "controller.sock"
 
+// AsJSON requests a State in JSON instead of text: it follows a path on the agent's socket.
+const AsJSON = "?output=json"
+
 // Parse reads the report of an agent. The agent is not trusted: Parse makes its texts safe to print
 // on a terminal.
 func Parse(body []byte) (*Report, error) {
@@ -131,7 +134,7 @@ func (r *Report) Well() bool {
 			return false
 		}
 	}
-	for _, d := range r.Doors {
+	for _, d := range r.Listeners {
 		if d.Error != "" {
 			return false
 		}

@@ -37,7 +37,7 @@ func (u *ui) health(ctx context.Context) *page.Health {
 		o.Timeout = answerWithin
 	}
 	h := &page.Health{Nodes: map[string]page.NodeHealth{}}
-	if s, err := inspect.Look(ctx, u.c, o); err != nil {
+	if s, err := inspect.ReadStatus(ctx, u.c, o); err != nil {
 		h.Error = err.Error()
 	} else {
 		for i := range s.Nodes {

@@ -92,9 +92,9 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string,
 	} else {
 		sources = append(sources, k.custom(ctx, core, &frrConfigurations))
 	}
-	k.needs = needsOtherPods(node)
+	k.needsOthers = needsOtherPods(node)
 	k.early = node == ""
-	k.others = func() *source { return k.resource(ctx, core, "pods", otherPods(node), named[corev1.Pod]) }
+	k.startOthers = func() *source { return k.resource(ctx, core, "pods", otherPods(node), named[corev1.Pod]) }
 	go k.collect(ctx, len(sources))
 	for _, s := range sources {
 		go s.run(ctx)
@@ -122,24 +122,24 @@ type kube struct {
 	out     feed
 	store   *cluster.Store
 	reach   reachability
-	// others starts another source, for as long as Snapshots need it. Until that source is complete
-	// there is no Snapshot, because readers must not act on part of it; or, if early, Snapshots
-	// have PodsUnread.
-	needs  func(*cluster.Snapshot) bool
-	others func() *source
-	early  bool
+	// startOthers starts the source of other nodes' Pods, for as long as Snapshots need it. Until
+	// that source is complete there is no Snapshot, because readers must not act on part of it; or,
+	// if early, Snapshots have PodsUnread.
+	needsOthers func(*cluster.Snapshot) bool
+	startOthers func() *source
+	early       bool
 
-	other    *source   // nil: there is none
+	others   *source   // nil: there is none
 	unneeded time.Time // when Snapshots stopped needing it; zero: they need it
 	recheck  *time.Timer
 }
 
 const nodeName = "spec.nodeName"
 
-// change is one report of a source. whole is set once the source has reported everything.
+// change is one report of a source.
 type change struct {
 	set, gone []any
-	complete  *source
+	complete  *source // it has reported all objects
 	ended     *source // it has stopped, and all its objects are gone
 }
 
@@ -160,13 +160,13 @@ func (k *kube) collect(ctx context.Context, sources int) {
 		}
 		if c.ended != nil {
 			delete(synced, c.ended)
-			k.other = nil
+			k.others = nil
 		}
 	}
 	rest := time.NewTimer(0)
 	defer rest.Stop()
 	pace := rate.NewLimiter(rate.Every(burstPause), firstFew)
-	unread := func() bool { return k.other != nil && !synced[k.other] }
+	unread := func() bool { return k.others != nil && !synced[k.others] }
 	var last *cluster.Snapshot // of the Store
 	var out cluster.Snapshot
 	var received time.Time // of the oldest change that is in no Snapshot
@@ -207,27 +207,27 @@ func (k *kube) collect(ctx context.Context, sources int) {
 	}
 }
 
-// review starts the other source if the Snapshot needs it, and ends it when it has not been needed
-// for othersStay.
+// review starts the source of other nodes' Pods if the Snapshot needs it, and ends it when it has
+// not been needed for othersStay.
 func (k *kube) review(ctx context.Context, s *cluster.Snapshot, now time.Time) {
-	if k.needs != nil && k.needs(s) {
+	if k.needsOthers != nil && k.needsOthers(s) {
 		k.unneeded = time.Time{}
-		if k.other != nil {
+		if k.others != nil {
 			return
 		}
-		k.other = k.others()
+		k.others = k.startOthers()
 		var until context.Context
-		until, k.other.end = context.WithCancel(ctx)
-		go k.other.runUntil(until)
+		until, k.others.end = context.WithCancel(ctx)
+		go k.others.runUntil(until)
 		return
 	}
 	switch {
-	case k.other == nil:
+	case k.others == nil:
 	case k.unneeded.IsZero():
 		k.unneeded = now
 		k.recheck.Reset(othersStay)
 	case now.Sub(k.unneeded) >= othersStay:
-		k.other.end()
+		k.others.end()
 	}
 }
 

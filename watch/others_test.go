@@ -23,8 +23,8 @@ func TestEndedSourceIsFreed(t *testing.T) {
 	}
 	k := collector()
 	needed := false
-	k.needs = func(*cluster.Snapshot) bool { return needed }
-	k.others = func() *source {
+	k.needsOthers = func(*cluster.Snapshot) bool { return needed }
+	k.startOthers = func() *source {
 		return k.resource(t.Context(), client.Core, "pods", otherPods("node-a"), named[corev1.Pod])
 	}
 	k.recheck = time.NewTimer(othersStay)
@@ -34,14 +34,14 @@ func TestEndedSourceIsFreed(t *testing.T) {
 	for range 3 {
 		needed = true
 		k.review(t.Context(), nil, now)
-		all = append(all, weak.Make(k.other))
+		all = append(all, weak.Make(k.others))
 		needed = false
 		k.review(t.Context(), nil, now)
 		now = now.Add(othersStay)
 		k.review(t.Context(), nil, now)
 		for c := range k.changes {
-			if c.ended != nil && c.ended == k.other {
-				k.other = nil // as collect does
+			if c.ended != nil && c.ended == k.others {
+				k.others = nil // as collect does
 				break
 			}
 		}

@@ -42,16 +42,7 @@ func (m *machine) makeBridge(ctx context.Context) (string, error) {
 	}
 	return fmt.Sprintf("ovs-vsctl add-br %s -- set Bridge %s datapath_type=%s other_config:hwaddr=%s", name, name, kind,
 			device.Attrs().HardwareAddr),
-		m.wait(ctx, func(v ovsdb.View) bool { return len(bridges(v, name)) > 0 })
-}
-
-func bridges(v ovsdb.View, name string) (list []*ovsdb.Bridge) {
-	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
-		if b.Name == name {
-			list = append(list, b)
-		}
-	}
-	return list
+		m.wait(ctx, func(v ovsdb.View) bool { return ovsdb.BridgeNamed(v, name) != nil })
 }
 
 // wait waits until a committed change is in the mirror.
@@ -123,7 +114,7 @@ func (m *machine) deletePort(ctx context.Context) (string, error) {
 	if p == nil {
 		return "", nil
 	}
-	err := m.carriedOut(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", p.UUID)).Row(m.bridge.UUID))
+	err := m.commit(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", p.UUID)).Row(m.bridge.UUID))
 	if err != nil {
 		return "", fmt.Errorf("take port %s off bridge %s: %w", name, m.bridge.Name, err)
 	}
@@ -132,15 +123,15 @@ func (m *machine) deletePort(ctx context.Context) (string, error) {
 
 // deleteBridge deletes the bridge, with its device and everything on it.
 func (m *machine) deleteBridge(ctx context.Context) (string, error) {
-	if err := m.carriedOut(ctx, ovsdb.Mutate("Open_vSwitch",
+	if err := m.commit(ctx, ovsdb.Mutate("Open_vSwitch",
 		ovsdb.DeleteFrom("bridges", m.bridge.UUID)).All()); err != nil {
 		return "", fmt.Errorf("delete bridge %s: %w", m.bridge.Name, err)
 	}
 	return "ovs-vsctl del-br " + m.bridge.Name, nil
 }
 
-// carriedOut commits changes and waits until ovs-vswitchd has applied them.
-func (m *machine) carriedOut(ctx context.Context, ops ...ovsdb.Op) error {
+// commit makes changes and waits until ovs-vswitchd has applied them.
+func (m *machine) commit(ctx context.Context, ops ...ovsdb.Op) error {
 	row := ovsdb.First[ovsdb.OpenVSwitch](m.view)
 	if row == nil {
 		return fmt.Errorf("the database of Open vSwitch was not initialised (ovs-vsctl init)")

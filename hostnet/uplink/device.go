@@ -155,7 +155,7 @@ func (m *machine) prepare() (string, error) {
 		return "", nil
 	}
 	if TSO(m.view) {
-		return words(m.offloadsBack()), nil
+		return joinSteps(m.offloadsBack()), nil
 	}
 	var did []string
 	for set, get := range offloads() {
@@ -169,7 +169,7 @@ func (m *machine) prepare() (string, error) {
 			}
 		}
 	}
-	return words(did), nil
+	return joinSteps(did), nil
 }
 
 // sctp is the feature of devices that compute SCTP checksums.
@@ -200,9 +200,9 @@ func (m *machine) setSCTP(want bool) string {
 	return fmt.Sprintf("ethtool -K %s %s %s", name, sctp, map[bool]string{true: "on", false: "off"}[want])
 }
 
-// silence disables the kernel's IPv6 on the device: on the userspace datapath the kernel receives
-// the frames, too.
-func (m *machine) silence() (string, error) {
+// disableKernelIPv6 disables the kernel's IPv6 on the device: on the userspace datapath the kernel
+// receives the frames, too.
+func (m *machine) disableKernelIPv6() (string, error) {
 	if !m.userspace() {
 		return "", nil
 	}
@@ -234,7 +234,7 @@ func (m *machine) restore() (string, error) {
 			did = append(did, what)
 		}
 	}
-	return words(did), nil
+	return joinSteps(did), nil
 }
 
 // offloadsBack turns on the offloads that were on.

@@ -47,12 +47,10 @@ type Foreign struct {
 // is none.
 func FindForeign(db *ovsdb.Client, c Config) (*Foreign, error) {
 	m := machine{db: db, config: c, view: db.View()}
-	for _, b := range bridges(m.view, c.Bridge) {
-		if _, ours := b.ExternalIDs[KeyUplink]; !ours {
-			m.bridge = b
-		}
+	if m.bridge = ovsdb.BridgeNamed(m.view, c.Bridge); m.bridge == nil {
+		return nil, nil
 	}
-	if m.bridge == nil {
+	if _, ours := m.bridge.ExternalIDs[KeyUplink]; ours {
 		return nil, nil
 	}
 	f := &Foreign{Bridge: c.Bridge, m: m}
@@ -160,16 +158,16 @@ func (f *Foreign) Return(ctx context.Context) (did []string, err error) {
 		return nil, f.Refusal
 	}
 	m := &f.m
-	if err := m.carriedOut(ctx); err != nil {
+	if err := m.commit(ctx); err != nil {
 		return nil, err // ovs-vswitchd would not release the device
 	}
-	gateways := answering(ctx, m.internal, f.move.routes)
+	gateways := replyingGateways(ctx, m.internal, f.move.routes)
 	back, err := f.claim(ctx)
 	if err == nil {
 		did, err = f.moveBack(ctx)
 	}
 	if err == nil {
-		err = f.silent(ctx, gateways)
+		err = f.checkGateways(ctx, gateways)
 	}
 	if err == nil {
 		gone, err := repeat(ctx, func() (string, error) { return GiveBackStep(ctx, m.db, m.config) })
@@ -241,24 +239,24 @@ func (f *Foreign) mark(ctx context.Context, change ovsdb.Mutation, claimed bool)
 	})
 }
 
-// answering lists the default gateways among routes through a link that reply there.
-func answering(ctx context.Context, l netlink.Link, routes []netlink.Route) (list []net.IP) {
+// replyingGateways lists the default gateways among routes through a link that reply there.
+func replyingGateways(ctx context.Context, l netlink.Link, routes []netlink.Route) (list []net.IP) {
 	for _, r := range routes {
 		if r.Gw != nil && destination(&r).Bits() == 0 && !slices.ContainsFunc(list, r.Gw.Equal) &&
-			answers(ctx, l, r.Gw) {
+			replies(ctx, l, r.Gw) {
 			list = append(list, r.Gw)
 		}
 	}
 	return list
 }
 
-// answers makes the kernel probe a neighbor, and reports whether it replies. The kernel's entry
+// replies makes the kernel probe a neighbor, and reports whether it replies. The kernel's entry
 // stays in use meanwhile: no packet waits.
-func answers(ctx context.Context, l netlink.Link, who net.IP) bool {
+func replies(ctx context.Context, l netlink.Link, who net.IP) bool {
 	n := netlink.Neigh{LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V4, IP: who, Flags: netlink.NTF_USE}
 	if who.To4() == nil {
 		n.Family = netlink.FAMILY_V6
-		settled(ctx, l)
+		awaitIPv6(ctx, l)
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -284,8 +282,8 @@ func answers(ctx context.Context, l netlink.Link, who net.IP) bool {
 	}
 }
 
-// settled waits until a link has its own IPv6 address, the source of its neighbor solicitations.
-func settled(ctx context.Context, l netlink.Link) {
+// awaitIPv6 waits until a link has its own IPv6 address, the source of its neighbor solicitations.
+func awaitIPv6(ctx context.Context, l netlink.Link) {
 	for end := time.Now().Add(undoTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(pollTime) {
 		list, err := netlink.AddrList(l, netlink.FAMILY_V6)
 		if err != nil || !slices.ContainsFunc(list, func(a netlink.Addr) bool {
@@ -296,11 +294,11 @@ func settled(ctx context.Context, l netlink.Link) {
 	}
 }
 
-// silent returns an error if gateways do not reply on the device.
-func (f *Foreign) silent(ctx context.Context, gateways []net.IP) error {
+// checkGateways returns an error if gateways do not reply on the device.
+func (f *Foreign) checkGateways(ctx context.Context, gateways []net.IP) error {
 	var list []string
 	for _, g := range gateways {
-		if !answers(ctx, f.m.device, g) {
+		if !replies(ctx, f.m.device, g) {
 			list = append(list, g.String())
 		}
 	}
@@ -327,7 +325,7 @@ func (f *Foreign) undo(ctx context.Context, back map[string]string) (did []strin
 }
 
 func (f *Foreign) undoStep(ctx context.Context) (string, error) {
-	m, _, err := look(f.m.db, f.m.config)
+	m, _, err := readMachine(f.m.db, f.m.config)
 	switch {
 	case err != nil || m.bridge == nil: // never claimed
 		return "", err
@@ -353,7 +351,7 @@ func (f *Foreign) undoStep(ctx context.Context) (string, error) {
 			mv.lifetimes = append(mv.lifetimes, lifetime{prefix(&a), a.ValidLft, a.PreferedLft})
 		}
 	}
-	return first([]func() (string, error){
+	return firstStep([]func() (string, error){
 		func() (string, error) { return f.putBack(ctx, m.port) },
 		mv.addAddresses,
 		mv.moveRoutes,

@@ -19,13 +19,13 @@ import (
 // move is what is still to move from one link to another: addresses, in the kernel's order, and
 // routes.
 type move struct {
-	from, to  netlink.Link
-	addresses []netlink.Addr
-	routes    []netlink.Route
-	there     []netlink.Addr  // on the other link
-	thereTo   []netlink.Route // through the other link
-	lifetimes []lifetime      // of addresses that expire, for the way back; nil = none expires
-	back      bool
+	from, to       netlink.Link
+	addresses      []netlink.Addr
+	routes         []netlink.Route
+	otherAddresses []netlink.Addr  // on the other link
+	otherRoutes    []netlink.Route // through the other link
+	lifetimes      []lifetime      // of addresses that expire, for the way back; nil = none expires
+	back           bool
 }
 
 func (m *machine) move(from, to netlink.Link) (v move, err error) {
@@ -33,11 +33,11 @@ func (m *machine) move(from, to netlink.Link) (v move, err error) {
 	if v.addresses, err = addresses(from, m.config.Prefixes); err != nil {
 		return v, err
 	}
-	if v.there, err = addresses(to, m.config.Prefixes); err != nil {
+	if v.otherAddresses, err = addresses(to, m.config.Prefixes); err != nil {
 		return v, err
 	}
 	if v.routes, err = routes(from, m.config.Prefixes); err == nil && len(v.routes) > 0 {
-		v.thereTo, err = routes(to, m.config.Prefixes)
+		v.otherRoutes, err = routes(to, m.config.Prefixes)
 	}
 	return v, err
 }
@@ -121,7 +121,7 @@ func (v *move) addAddresses() (string, error) {
 	var did []string
 	for _, a := range oldestFirst(v.addresses) {
 		p := prefix(&a)
-		if slices.ContainsFunc(v.there, func(b netlink.Addr) bool { return prefix(&b) == p }) {
+		if slices.ContainsFunc(v.otherAddresses, func(b netlink.Addr) bool { return prefix(&b) == p }) {
 			continue
 		}
 		name := v.to.Attrs().Name
@@ -143,7 +143,7 @@ func (v *move) addAddresses() (string, error) {
 		}
 		did = append(did, fmt.Sprintf("ip address add %s dev %s", p, name))
 	}
-	return words(did), nil
+	return joinSteps(did), nil
 }
 
 // oldestFirst returns addresses in the order in which they were added. The kernel lists those of
@@ -166,7 +166,7 @@ func (v *move) moveRoutes() (string, error) {
 	var did []string
 	for _, r := range inOrder(v.routes) {
 		same := func(with bool) bool {
-			return slices.ContainsFunc(v.thereTo, func(o netlink.Route) bool {
+			return slices.ContainsFunc(v.otherRoutes, func(o netlink.Route) bool {
 				return o.Table == r.Table && destination(&o) == destination(&r) && o.Priority == r.Priority &&
 					o.Tos == r.Tos && (!with || o.Gw.Equal(r.Gw))
 			})
@@ -187,10 +187,10 @@ func (v *move) moveRoutes() (string, error) {
 		if err := how(&n); err != nil && !errors.Is(err, unix.EEXIST) {
 			return "", fmt.Errorf("%s: %w", text, err)
 		}
-		v.thereTo = append(v.thereTo, n)
+		v.otherRoutes = append(v.otherRoutes, n)
 		did = append(did, text)
 	}
-	return words(did), nil
+	return joinSteps(did), nil
 }
 
 // copyNeighbors copies known MACs to the other link: replies to requests sent there could arrive on
@@ -245,7 +245,7 @@ func (v *move) deleteAddresses() (string, error) {
 		}
 		did = append(did, text)
 	}
-	return words(did), nil
+	return joinSteps(did), nil
 }
 
 // deleteRoutes deletes routes that were not removed with the addresses.
@@ -258,5 +258,5 @@ func (v *move) deleteRoutes() (string, error) {
 		}
 		did = append(did, text)
 	}
-	return words(did), nil
+	return joinSteps(did), nil
 }

@@ -81,16 +81,11 @@ type machine struct {
 	internal netlink.Link // the bridge's own
 }
 
-// look reads the state. If the bridge is not Hairpin's, bridge is nil, and others reports whether
-// another program's exists.
-func look(db *ovsdb.Client, c Config) (m machine, others bool, err error) {
+// readMachine reads the state. If the bridge is not Hairpin's, bridge is nil, and others reports
+// whether another program's exists.
+func readMachine(db *ovsdb.Client, c Config) (m machine, others bool, err error) {
 	m = machine{db: db, config: c, view: db.View()}
-	for b := range ovsdb.Rows[ovsdb.Bridge](m.view) {
-		if b.Name == c.Bridge {
-			m.bridge = b
-		}
-	}
-	if m.bridge == nil {
+	if m.bridge = ovsdb.BridgeNamed(m.view, c.Bridge); m.bridge == nil {
 		return m, false, nil
 	}
 	name, ours := m.bridge.ExternalIDs[KeyUplink]
@@ -110,18 +105,20 @@ func look(db *ovsdb.Client, c Config) (m machine, others bool, err error) {
 // parseMemory parses the text of remember, and returns the default and an error if it cannot.
 func parseMemory(text string) (had memory, err error) {
 	if err := json.Unmarshal([]byte(text), &had); err != nil {
-		return usual(), err
+		return commonSettings(), err
 	}
 	for _, a := range had.Addresses {
 		if !a.Prefix.IsValid() {
-			return usual(), errors.New("an address is none")
+			return commonSettings(), errors.New("an address is none")
 		}
 	}
 	return had, nil
 }
 
-// usual returns the settings of most devices.
-func usual() memory { return memory{Offloads: slices.Sorted(maps.Keys(offloads())), SCTP: true} }
+// commonSettings returns the settings of most devices.
+func commonSettings() memory {
+	return memory{Offloads: slices.Sorted(maps.Keys(offloads())), SCTP: true}
+}
 
 // assume records the settings of most devices, if the former ones cannot be read any more. A guess
 // is better than a machine that never gets its network back.
@@ -196,7 +193,7 @@ func repeat(ctx context.Context, step func() (string, error)) (did []string, err
 
 // AdoptStep takes one step of Adopt, and returns it; empty if none is left.
 func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) {
-	m, others, err := look(db, c)
+	m, others, err := readMachine(db, c)
 	switch {
 	case err != nil || others:
 		return "", err
@@ -223,9 +220,9 @@ func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) 
 		mv.moveRoutes,
 		mv.deleteAddresses,
 		mv.deleteRoutes,
-		m.silence,
+		m.disableKernelIPv6,
 	}
-	return first(steps)
+	return firstStep(steps)
 }
 
 // GiveBackStep takes one step of GiveBack, and returns it; empty if none is left.
@@ -235,7 +232,7 @@ func GiveBackStep(ctx context.Context, db *ovsdb.Client, c Config) (string, erro
 
 // giveBackStep deletes the bridge only if the argument bridge is true.
 func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, bridge bool) (string, error) {
-	m, _, err := look(db, c)
+	m, _, err := readMachine(db, c)
 	remove := func() (string, error) {
 		if !bridge {
 			return "", nil
@@ -267,11 +264,11 @@ func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, bridge bool) 
 		m.notPromiscuous,
 		remove,
 	}
-	return first(steps)
+	return firstStep(steps)
 }
 
-// first takes the first step that has something to do.
-func first(steps []func() (string, error)) (string, error) {
+// firstStep takes the first step that has something to do.
+func firstStep(steps []func() (string, error)) (string, error) {
 	for _, s := range steps {
 		if what, err := s(); err != nil || what != "" {
 			return what, err
@@ -280,4 +277,4 @@ func first(steps []func() (string, error)) (string, error) {
 	return "", nil
 }
 
-func words(list []string) string { return strings.Join(list, "; ") }
+func joinSteps(list []string) string { return strings.Join(list, "; ") }

@@ -20,23 +20,24 @@ import (
 // mostArrivals limits how many packets a watch keeps: a watch waits for one.
 const mostArrivals = 100
 
-// watches are the watches of `hairpin explain --send`, each on a receiving side.
-type watches struct {
+// packetWatches are the watches of `hairpin explain --send`, each on a receiving side.
+type packetWatches struct {
 	mu   sync.Mutex
 	last int
-	all  map[int]*sniffer
+	all  map[int]*packetWatch
 }
 
 // start watches a network namespace (empty: the host's) until end is called, or most has passed.
-func (w *watches) start(netns, at string, protocol cluster.Protocol, port uint16, most time.Duration) (int, error) {
-	s, err := sniff(netns, at, protocol, port)
+func (w *packetWatches) start(netns, at string, protocol cluster.Protocol, port uint16,
+	most time.Duration) (int, error) {
+	s, err := watchPackets(netns, at, protocol, port)
 	if err != nil {
 		return 0, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.all == nil {
-		w.all = map[int]*sniffer{}
+		w.all = map[int]*packetWatch{}
 	}
 	w.last++
 	id := w.last
@@ -46,7 +47,7 @@ func (w *watches) start(netns, at string, protocol cluster.Protocol, port uint16
 }
 
 // look returns the packets that a watch has received so far.
-func (w *watches) look(id int) ([]explain.Arrival, error) {
+func (w *packetWatches) look(id int) ([]explain.Arrival, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.all[id]; s != nil {
@@ -56,7 +57,7 @@ func (w *watches) look(id int) ([]explain.Arrival, error) {
 }
 
 // end ends a watch and returns the packets that it has received.
-func (w *watches) end(id int) ([]explain.Arrival, error) {
+func (w *packetWatches) end(id int) ([]explain.Arrival, error) {
 	list, err := w.look(id)
 	if err != nil {
 		return nil, err
@@ -71,8 +72,8 @@ func (w *watches) end(id int) ([]explain.Arrival, error) {
 	return list, s.socket.Close()
 }
 
-// sniffer records packets to a port that arrive in a network namespace.
-type sniffer struct {
+// packetWatch records packets to a port that arrive in a network namespace.
+type packetWatch struct {
 	at     string
 	socket *os.File
 
@@ -80,7 +81,7 @@ type sniffer struct {
 	seen []explain.Arrival
 }
 
-func sniff(netns, at string, protocol cluster.Protocol, port uint16) (*sniffer, error) {
+func watchPackets(netns, at string, protocol cluster.Protocol, port uint16) (*packetWatch, error) {
 	var socket *os.File
 	err := inside.Do(netns, func() (err error) {
 		socket, err = netdev.Packets(unix.SOCK_DGRAM, 0, packetsTo(protocol, port))
@@ -89,13 +90,13 @@ func sniff(netns, at string, protocol cluster.Protocol, port uint16) (*sniffer, 
 	if err != nil {
 		return nil, fmt.Errorf("watch the packets of %s: %w", at, err)
 	}
-	s := &sniffer{at: at, socket: socket}
+	s := &packetWatch{at: at, socket: socket}
 	go s.run()
 	return s, nil
 }
 
 // run reads until the socket is closed.
-func (s *sniffer) run() {
+func (s *packetWatch) run() {
 	buffer := make([]byte, 256)
 	for {
 		n, err := s.socket.Read(buffer)
@@ -115,7 +116,7 @@ func (s *sniffer) run() {
 	}
 }
 
-func (s *sniffer) arrivals() []explain.Arrival {
+func (s *packetWatch) arrivals() []explain.Arrival {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.seen)

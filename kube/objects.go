@@ -15,38 +15,23 @@ import (
 
 // EgressIP reads an EgressIP from the API.
 func EgressIP(ctx context.Context, client *kubeapi.Client, name string) (*v1.EgressIP, error) {
-	e := &v1.EgressIP{}
-	if err := read(ctx, client, watch.EgressIPPath()+"/"+name, e); err != nil {
-		return nil, fmt.Errorf("EgressIP/%s: %w", name, err)
-	}
-	return e, nil
+	return object[v1.EgressIP](ctx, client, "EgressIP/"+name, watch.EgressIPPath()+"/"+name)
 }
 
 // EgressService reads an EgressService from the API.
 func EgressService(ctx context.Context, client *kubeapi.Client, namespace, name string) (*v1.EgressService, error) {
-	e := &v1.EgressService{}
-	if err := read(ctx, client, watch.EgressServicePath(namespace)+"/"+name, e); err != nil {
-		return nil, fmt.Errorf("EgressService/%s/%s: %w", namespace, name, err)
-	}
-	return e, nil
+	return object[v1.EgressService](ctx, client, "EgressService/"+namespace+"/"+name,
+		watch.EgressServicePath(namespace)+"/"+name)
 }
 
 // Pool reads a LoadBalancerPool from the API.
 func Pool(ctx context.Context, client *kubeapi.Client, name string) (*v1alpha1.LoadBalancerPool, error) {
-	p := &v1alpha1.LoadBalancerPool{}
-	if err := read(ctx, client, watch.PoolPath()+"/"+name, p); err != nil {
-		return nil, fmt.Errorf("LoadBalancerPool/%s: %w", name, err)
-	}
-	return p, nil
+	return object[v1alpha1.LoadBalancerPool](ctx, client, "LoadBalancerPool/"+name, watch.PoolPath()+"/"+name)
 }
 
 // Advertisement reads a BGPAdvertisement from the API.
 func Advertisement(ctx context.Context, client *kubeapi.Client, name string) (*v1alpha1.BGPAdvertisement, error) {
-	a := &v1alpha1.BGPAdvertisement{}
-	if err := read(ctx, client, watch.AdvertisementPath()+"/"+name, a); err != nil {
-		return nil, fmt.Errorf("BGPAdvertisement/%s: %w", name, err)
-	}
-	return a, nil
+	return object[v1alpha1.BGPAdvertisement](ctx, client, "BGPAdvertisement/"+name, watch.AdvertisementPath()+"/"+name)
 }
 
 // EgressNode reads from the API which node has an address of an EgressIP, an EgressService, or a
@@ -77,9 +62,9 @@ func EgressNode(ctx context.Context, client *kubeapi.Client, owner cluster.Owner
 
 // announcer reads which node announces an address of a LoadBalancerPool.
 func announcer(ctx context.Context, client *kubeapi.Client, a netip.Addr) (string, error) {
-	list := &v1alpha1.LoadBalancerPoolList{}
-	if err := read(ctx, client, watch.PoolPath(), list); err != nil {
-		return "", fmt.Errorf("LoadBalancerPools: %w", err)
+	list, err := object[v1alpha1.LoadBalancerPoolList](ctx, client, "LoadBalancerPools", watch.PoolPath())
+	if err != nil {
+		return "", err
 	}
 	for i := range list.Items {
 		for _, x := range list.Items[i].Status.Addresses {
@@ -91,10 +76,15 @@ func announcer(ctx context.Context, client *kubeapi.Client, a netip.Addr) (strin
 	return "", nil
 }
 
-func read(ctx context.Context, client *kubeapi.Client, path string, into any) error {
+// object reads an object; what names it in errors.
+func object[T any](ctx context.Context, client *kubeapi.Client, what, path string) (*T, error) {
+	o := new(T)
 	text, err := client.Core.Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = json.Unmarshal(text, o)
 	}
-	return json.Unmarshal(text, into)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return o, nil
 }

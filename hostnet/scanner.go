@@ -22,14 +22,14 @@ import (
 	"hairpin/signal"
 )
 
-// Looker scans the host and moves its uplink into the gateway bridge. It runs beside the agent's
+// Scanner scans the host and moves its uplink into the gateway bridge. It runs beside the agent's
 // loop, because Open vSwitch may hang, and other programs may change the host all the time.
-type Looker struct {
+type Scanner struct {
 	node   string
 	config config.Config
 	ovs    *ovsdb.Client
 	nft    apply.Target[nft.State, nft.Delta]
-	found  func(*Sight) // called with the result of a scan
+	found  func(*Scan) // called with the result of a scan
 	log    *slog.Logger
 
 	wake    signal.Signal // has a value when something may have changed
@@ -46,15 +46,15 @@ type Looker struct {
 	// may be.
 	MayRecord func() bool
 
-	tables atomic.Pointer[[]string]    // names, from WantTables
+	tables atomic.Pointer[[]string]    // names, from FindTables
 	Report atomic.Pointer[report.Part] // of the uplink; nil when Hairpin does not move it
-	last   Sight
+	last   Scan
 	// routers is for the goroutines that watch and confirm next hops.
 	routers atomic.Pointer[routers]
 }
 
-// Sight is the result of a scan.
-type Sight struct {
+// Scan is the result of a scan.
+type Scan struct {
 	Begin     time.Time
 	Found     Found
 	Err       error // why Found is not up to date
@@ -66,28 +66,28 @@ type Sight struct {
 	Lost      bool // what the bridge's device lost is not restored yet
 }
 
-// NewLooker makes a Looker that calls found with the result of scans.
-func NewLooker(node string, c config.Config, ovs *ovsdb.Client, nft apply.Target[nft.State, nft.Delta],
-	found func(*Sight), log *slog.Logger) *Looker {
-	return &Looker{
+// NewScanner makes a Scanner that calls found with the result of scans.
+func NewScanner(node string, c config.Config, ovs *ovsdb.Client, nft apply.Target[nft.State, nft.Delta],
+	found func(*Scan), log *slog.Logger) *Scanner {
+	return &Scanner{
 		node: node, config: c, ovs: ovs, nft: nft, found: found, log: log, wake: signal.New(),
 		mode: modeState{wait: retry.Backoff{Min: time.Second, Max: time.Minute}},
 	}
 }
 
-// Want requests a scan, now or when the pause is over.
-func (l *Looker) Want() {
+// Request requests a scan, now or when the pause is over.
+func (l *Scanner) Request() {
 	l.wake.Notify()
 }
 
-// WantNow requests a scan without a pause, and its result even if nothing has changed.
-func (l *Looker) WantNow() {
+// RequestNow requests a scan without a pause, and its result even if nothing has changed.
+func (l *Scanner) RequestNow() {
 	l.urgent.Store(true)
-	l.Want()
+	l.Request()
 }
 
 // Run scans the host on request, until ctx ends. It retries what failed.
-func (l *Looker) Run(ctx context.Context) {
+func (l *Scanner) Run(ctx context.Context) {
 	runtime.LockOSThread() // for threadTime
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -99,11 +99,11 @@ func (l *Looker) Run(ctx context.Context) {
 		case <-again.C:
 		}
 		if !l.urgent.Load() {
-			l.rest(ctx, l.calm.Pause(time.Now()))
+			l.pause(ctx, l.calm.Pause(time.Now()))
 		}
 		urgent := l.urgent.Swap(false)
 		before := threadTime()
-		s, ok := l.look(ctx)
+		s, ok := l.scan(ctx)
 		l.calm.Done(time.Now(), threadTime()-before)
 		if wait := l.again(time.Now()); wait > 0 {
 			again.Reset(wait)
@@ -111,7 +111,7 @@ func (l *Looker) Run(ctx context.Context) {
 		if !ok && urgent {
 			l.urgent.Store(true)
 		}
-		if ok && (urgent || s.news(&l.last)) {
+		if ok && (urgent || s.differs(&l.last)) {
 			l.last = s
 			l.found(&s)
 		}
@@ -119,13 +119,13 @@ func (l *Looker) Run(ctx context.Context) {
 			l.Links()
 		}
 		if l.MayRecord == nil || l.MayRecord() {
-			l.noteRow(ctx)
+			l.recordOnRow(ctx)
 		}
 	}
 }
 
 // again returns when to scan again, 0 if not before something changes.
-func (l *Looker) again(now time.Time) time.Duration {
+func (l *Scanner) again(now time.Time) time.Duration {
 	return retry.Sooner(l.uplink.again(now), l.mode.wait.Wait(now))
 }
 
@@ -139,9 +139,10 @@ func threadTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// rest waits for the pause, unless a scan is urgent.
-func (l *Looker) rest(ctx context.Context, pause time.Duration) {
-	for end := time.Now().Add(pause); time.Now().Before(end) && !l.urgent.Load(); {
+// pause waits, unless a scan is urgent. It ends early when a scan becomes urgent, unless a scan is
+// urgent.
+func (l *Scanner) pause(ctx context.Context, length time.Duration) {
+	for end := time.Now().Add(length); time.Now().Before(end) && !l.urgent.Load(); {
 		select {
 		case <-ctx.Done():
 			return
@@ -151,8 +152,8 @@ func (l *Looker) rest(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// look moves the uplink to where it must be, and then discovers the host's facts.
-func (l *Looker) look(ctx context.Context) (s Sight, ok bool) {
+// scan moves the uplink to where it must be, and then discovers the host's facts.
+func (l *Scanner) scan(ctx context.Context) (s Scan, ok bool) {
 	if !l.ovs.Synced() {
 		return s, false
 	}
@@ -177,7 +178,7 @@ func (l *Looker) look(ctx context.Context) (s Sight, ok bool) {
 	return s, true
 }
 
-func (l *Looker) discover() (Found, error) {
+func (l *Scanner) discover() (Found, error) {
 	f, err := discover(l.ovs.View(), l.config.Cluster, l.network.missing())
 	if names := l.tables.Load(); err == nil && names != nil {
 		f.tables, err = routeTables(*names)
@@ -185,8 +186,8 @@ func (l *Looker) discover() (Found, error) {
 	return f, err
 }
 
-// news reports whether the agent must know of the scan.
-func (s *Sight) news(old *Sight) bool {
+// differs reports whether the agent must know of the scan.
+func (s *Scan) differs(old *Scan) bool {
 	return s.Moved || s.Contested != old.Contested || s.Lost != old.Lost || s.Wire != old.Wire ||
 		errorText(s.Err) != errorText(old.Err) ||
 		errorText(s.UplinkErr) != errorText(old.UplinkErr) || errorText(s.ModeErr) != errorText(old.ModeErr) ||

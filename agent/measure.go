@@ -8,56 +8,87 @@ import (
 	"time"
 
 	"hairpin/apply/ofctl"
-	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/flow"
-	"hairpin/delta"
 	"hairpin/ops"
-	"hairpin/pipeline"
-	"hairpin/plan/svcbridge"
+	"hairpin/report"
 )
 
 // statsTimeout limits what a scrape waits for a daemon that hangs.
 const statsTimeout = 2 * time.Second
 
-// dropMeter is what a flow that drops counts, or a table without a matching flow.
-type dropMeter struct{ bridge, reason string }
-
-// dropMeters adds up the packet counts of flows that drop. Those of br-svc without a flow have a
-// key without a match.
-type dropMeters struct{ totals[dropMeter] }
-
-// measure gives the drops of Hairpin's flows. gateway is the name of the gateway bridge.
-func (d *dropMeters) measure(give ops.Put, gateway string, flows delta.Map[flow.ID, *flow.Flow], t *ofctl.Target) {
-	meters := map[flow.Key]dropMeter{}
-	for _, f := range flows.All() {
-		if reason := svcbridge.DropReason(f); reason != "" {
-			meters[f.Key] = dropMeter{f.Bridge, reason}
-		}
+// measure computes the metrics of a request. Any goroutine may call it.
+func (a *agent) measure(give ops.Put) {
+	now, f := time.Now(), a.monitor.figures.Load()
+	give("hairpin_ready", ops.One(a.monitor.health.NotReady(now) == ""))
+	give("hairpin_data_plane_kept", ops.One(a.monitor.health.DataplaneError(now) == ""))
+	give("hairpin_node_eligible", ops.One(a.monitor.health.Eligible()))
+	give("hairpin_problems", float64(f.problems))
+	give("hairpin_pods", float64(len(a.pods.cni.Pods())))
+	give("hairpin_ovs_restarts_total", float64(f.restarts))
+	nodes, frontends, backends := sizes(f.snapshot)
+	give("hairpin_snapshot_objects", float64(nodes), "node")
+	give("hairpin_snapshot_objects", float64(frontends), "frontend")
+	give("hairpin_snapshot_objects", float64(backends), "backend")
+	give("hairpin_health_check_node_ports", float64(f.ports), "listening")
+	give("hairpin_health_check_node_ports", float64(f.silent), "failed")
+	if a.config.Process.Manifests == "" {
+		give("hairpin_api_reachable", ops.One(a.api.Answers()))
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
+	a.measureNode(give, f)
+	a.measureLimits(give)
+	a.measureSwitch(give, f)
+	a.measureOVN(give)
+	give("hairpin_policy_isolated_pods", float64(f.isolated))
+	a.monitor.policies.measure(give, f.flows, a.targets.Bridge.FeatureCounts)
+	a.monitor.listeners.Measure(give)
+	for _, s := range a.pass.Status() {
+		partValues(give, partOf(s))
+	}
+	if p := a.host.scanner.Report.Load(); p != nil {
+		partValues(give, *p)
+	}
+	if r := a.redirectedPackets(); r != nil {
+		give("hairpin_redirect_packets_total", float64(r.Requests), "requests")
+		give("hairpin_redirect_packets_total", float64(r.Replies), "replies")
+		give("hairpin_redirect_packets_total", float64(r.Fragments), "fragments")
+		give("hairpin_redirect_packets_total", float64(r.NoRoute), "no route")
+	}
+}
+
+// sizes counts the objects of a Snapshot. It runs only on request, because it visits each Frontend.
+func sizes(s *cluster.Snapshot) (nodes, frontends, backends int) {
+	if s == nil {
+		return 0, 0, 0
+	}
+	for _, f := range s.Frontends {
+		backends += len(f.Backends)
+	}
+	return len(s.Nodes), len(s.Frontends), backends
+}
+
+func partValues(give ops.Put, p report.Part) {
+	give("hairpin_part_in_sync", ops.One(p.InSync), p.System)
+	give("hairpin_part_since_timestamp_seconds", float64(p.Since.UnixMilli())/1000, p.System)
+	give("hairpin_part_reads_total", float64(p.Reads), p.System)
+	give("hairpin_part_applies_total", float64(p.Applies), p.System)
+	give("hairpin_part_written_total", float64(p.Written), p.System)
+	give("hairpin_part_drift_total", float64(p.Drift), p.System)
+	give("hairpin_part_errors_total", float64(p.Errors), p.System)
+}
+
+// measureLimits measures the usage of Open vSwitch's limits.
+func (a *agent) measureLimits(give ops.Put) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	counts, err := t.DropCounts(ctx)
-	missed, failed := t.Missed(ctx)
-	if err == nil && failed == nil && len(meters) > 0 { // else the last totals stay
-		for table, n := range missed {
-			k := flow.Key{Bridge: claims.ServiceBridge, Table: table}
-			if _, planned := flows.Get(k.ID()); planned {
-				continue // its last flow matches everything
-			}
-			counts[k] = n
-			meters[k] = dropMeter{k.Bridge, svcbridge.TableReason(pipeline.Service, table)}
-		}
-		d.add(meters, counts, true)
+	connections, clients, err := a.targets.Bridge.Usage(ctx)
+	if err != nil {
+		a.log.Debug("count entries of Open vSwitch", "error", err)
 	}
-	for m, n := range d.sums {
-		bridge := m.bridge
-		if bridge == "" {
-			bridge = gateway
+	for of, u := range map[string]*ofctl.Usage{"connections": connections, "affinity clients": clients} {
+		if u != nil {
+			give("hairpin_openvswitch_entries", float64(u.Used), of)
+			give("hairpin_openvswitch_entries_limit", float64(u.Limit), of)
 		}
-		give("hairpin_dropped_packets_total", float64(n), bridge, m.reason)
 	}
 }
 

@@ -6,12 +6,14 @@ import (
 	"sync"
 	"time"
 
+	"hairpin/apply/ofctl"
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/delta"
 	"hairpin/ops"
 	"hairpin/pipeline"
+	"hairpin/plan/svcbridge"
 )
 
 // totals adds up the packet counts of flows, by what a flow counts. Open vSwitch counts from 0
@@ -106,5 +108,46 @@ func (p *policyMeters) measure(give ops.Put, flows delta.Map[flow.ID, *flow.Flow
 		default:
 			give("hairpin_policy_packets_total", float64(n), name, direction)
 		}
+	}
+}
+
+// dropMeter is what a flow that drops counts, or a table without a matching flow.
+type dropMeter struct{ bridge, reason string }
+
+// dropMeters adds up the packet counts of flows that drop. Those of br-svc without a flow have a
+// key without a match.
+type dropMeters struct{ totals[dropMeter] }
+
+// measure gives the drops of Hairpin's flows. gateway is the name of the gateway bridge.
+func (d *dropMeters) measure(give ops.Put, gateway string, flows delta.Map[flow.ID, *flow.Flow], t *ofctl.Target) {
+	meters := map[flow.Key]dropMeter{}
+	for _, f := range flows.All() {
+		if reason := svcbridge.DropReason(f); reason != "" {
+			meters[f.Key] = dropMeter{f.Bridge, reason}
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
+	defer cancel()
+	counts, err := t.DropCounts(ctx)
+	missed, failed := t.Missed(ctx)
+	if err == nil && failed == nil && len(meters) > 0 { // else the last totals stay
+		for table, n := range missed {
+			k := flow.Key{Bridge: claims.ServiceBridge, Table: table}
+			if _, planned := flows.Get(k.ID()); planned {
+				continue // its last flow matches everything
+			}
+			counts[k] = n
+			meters[k] = dropMeter{k.Bridge, svcbridge.TableReason(pipeline.Service, table)}
+		}
+		d.add(meters, counts, true)
+	}
+	for m, n := range d.sums {
+		bridge := m.bridge
+		if bridge == "" {
+			bridge = gateway
+		}
+		give("hairpin_dropped_packets_total", float64(n), bridge, m.reason)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"hairpin/apply/ofctl"
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/datapath/flow"
@@ -244,8 +243,8 @@ func (a *agent) reportServing() time.Duration {
 func (a *agent) reportOps(r *report.Report) {
 	r.Neglected = a.monitor.health.DataplaneError(time.Now())
 	r.Leaving = !a.monitor.health.Eligible()
-	r.Doors = a.monitor.listeners.Report()
-	if p := a.host.looker.Report.Load(); p != nil {
+	r.Listeners = a.monitor.listeners.Report()
+	if p := a.host.scanner.Report.Load(); p != nil {
 		r.Parts = append(r.Parts, *p)
 	}
 	r.Redirect = a.redirectedPackets()
@@ -264,80 +263,4 @@ func (a *agent) redirectedPackets() *report.Redirect {
 		a.log.Debug("count redirected packets", "error", err)
 	}
 	return (*report.Redirect)(n)
-}
-
-// measureLimits measures the usage of Open vSwitch's limits.
-func (a *agent) measureLimits(give ops.Put) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	connections, clients, err := a.targets.Bridge.Usage(ctx)
-	if err != nil {
-		a.log.Debug("count entries of Open vSwitch", "error", err)
-	}
-	for of, u := range map[string]*ofctl.Usage{"connections": connections, "affinity clients": clients} {
-		if u != nil {
-			give("hairpin_openvswitch_entries", float64(u.Used), of)
-			give("hairpin_openvswitch_entries_limit", float64(u.Limit), of)
-		}
-	}
-}
-
-// measure computes the metrics of a request. Any goroutine may call it.
-func (a *agent) measure(give ops.Put) {
-	now, f := time.Now(), a.monitor.figures.Load()
-	give("hairpin_ready", ops.One(a.monitor.health.NotReady(now) == ""))
-	give("hairpin_data_plane_kept", ops.One(a.monitor.health.DataplaneError(now) == ""))
-	give("hairpin_node_eligible", ops.One(a.monitor.health.Eligible()))
-	give("hairpin_problems", float64(f.problems))
-	give("hairpin_pods", float64(len(a.pods.cni.Pods())))
-	give("hairpin_ovs_restarts_total", float64(f.restarts))
-	nodes, frontends, backends := sizes(f.snapshot)
-	give("hairpin_snapshot_objects", float64(nodes), "node")
-	give("hairpin_snapshot_objects", float64(frontends), "frontend")
-	give("hairpin_snapshot_objects", float64(backends), "backend")
-	give("hairpin_health_check_node_ports", float64(f.ports), "listening")
-	give("hairpin_health_check_node_ports", float64(f.silent), "failed")
-	if a.config.Process.Manifests == "" {
-		give("hairpin_api_reachable", ops.One(a.api.Answers()))
-	}
-	a.measureNode(give, f)
-	a.measureLimits(give)
-	a.measureSwitch(give, f)
-	a.measureOVN(give)
-	give("hairpin_policy_isolated_pods", float64(f.isolated))
-	a.monitor.policies.measure(give, f.flows, a.targets.Bridge.FeatureCounts)
-	a.monitor.listeners.Measure(give)
-	for _, s := range a.pass.Status() {
-		partValues(give, partOf(s))
-	}
-	if p := a.host.looker.Report.Load(); p != nil {
-		partValues(give, *p)
-	}
-	if r := a.redirectedPackets(); r != nil {
-		give("hairpin_redirect_packets_total", float64(r.Requests), "requests")
-		give("hairpin_redirect_packets_total", float64(r.Replies), "replies")
-		give("hairpin_redirect_packets_total", float64(r.Fragments), "fragments")
-		give("hairpin_redirect_packets_total", float64(r.NoRoute), "no route")
-	}
-}
-
-// sizes counts the objects of a Snapshot. It runs only on request, because it visits each Frontend.
-func sizes(s *cluster.Snapshot) (nodes, frontends, backends int) {
-	if s == nil {
-		return 0, 0, 0
-	}
-	for _, f := range s.Frontends {
-		backends += len(f.Backends)
-	}
-	return len(s.Nodes), len(s.Frontends), backends
-}
-
-func partValues(give ops.Put, p report.Part) {
-	give("hairpin_part_in_sync", ops.One(p.InSync), p.System)
-	give("hairpin_part_since_timestamp_seconds", float64(p.Since.UnixMilli())/1000, p.System)
-	give("hairpin_part_reads_total", float64(p.Reads), p.System)
-	give("hairpin_part_applies_total", float64(p.Applies), p.System)
-	give("hairpin_part_written_total", float64(p.Written), p.System)
-	give("hairpin_part_drift_total", float64(p.Drift), p.System)
-	give("hairpin_part_errors_total", float64(p.Errors), p.System)
 }
