@@ -11,7 +11,7 @@ import (
 	"hairpin/lab/attack"
 )
 
-const byRanges = "port security of the pod's logical port: its Namespace does not allow the address"
+const byRanges = byPortSecurity + "; its Namespace does not allow the address"
 
 // extraAttacks returns attacks of a pod that requests addresses besides its own.
 func extraAttacks() []Attack {

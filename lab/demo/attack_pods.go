@@ -22,8 +22,8 @@ import (
 
 // Names of what rejects packets of pods.
 const (
-	byPortSecurity = "port security of the pod's logical port"
-	byACL          = "an ACL of the node switch"
+	byPortSecurity = "flows of br-svc, or with service-engine = ovn OVN's port security"
+	byACL          = "flows of br-svc, or with service-engine = ovn an ACL of the node switch"
 	byDeafness     = "interfaces of pods and of the host ignore router advertisements (accept_ra=0); br-svc drops them"
 )
 
