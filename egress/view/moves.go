@@ -64,7 +64,7 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 				delete(v.moves, a.Address)
 			}
 			if from == "" || from == a.Node || v.released[a.Address].to != "" || lost[a.Node] ||
-				e.OnlyAnnounced() && lost[from] || !egress.CanShare(s, e, from, a.Node, a.Address) {
+				!egress.CanShare(s, e, from, a.Node, a.Address) {
 				continue
 			}
 			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, was: e, begun: now,
@@ -116,13 +116,12 @@ func (v *View) gone(m *movement, lost map[string]bool) bool {
 
 // ageMoves advances moves, and returns when the next step is due. It also continues a move if one
 // of the nodes seems dead, because that may be an error: then the old node has connections that the
-// new one does not know. It ends that of a load balancer address, because clients of connections
-// that are lost should get a reset soon.
+// new one does not know.
 func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duration) {
 	for a, m := range v.moves {
 		age := now.Sub(m.begun)
 		switch {
-		case age >= m.ends() || m.was.OnlyAnnounced() && lost[m.From]:
+		case age >= m.ends():
 			delete(v.moves, a)
 			v.stale = true
 		case m.rerouted || age >= moveReroutes && !lost[m.To] || v.gone(m, lost):
@@ -171,16 +170,18 @@ func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, it
 	}
 }
 
-// withMoves returns, for an EgressIP, the nodes to which pods are routed, and the moves.
-func (v *View) withMoves(e *cluster.EgressIP,
-	items []cluster.Assignment) (list []cluster.Assignment, moving []cluster.Move) {
+// withMoves returns, for an EgressIP, the nodes to which pods are routed, and the moves. It omits
+// moves of load balancer addresses from nodes that seem dead: clients of connections that are lost
+// should get a reset soon.
+func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment,
+	lost map[string]bool) (list []cluster.Assignment, moving []cluster.Move) {
 	if len(v.moves) == 0 {
 		return items, nil
 	}
 	list = slices.Clone(items)
 	for i, a := range list {
 		m := v.moves[a.Address]
-		if m == nil || m.was.Owner != e.Owner || a.Node == m.From {
+		if m == nil || m.was.Owner != e.Owner || a.Node == m.From || e.OnlyAnnounced() && lost[m.From] {
 			continue
 		}
 		switch {

@@ -224,12 +224,12 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 			items = takenOver(e, decided[i].Items, lost)
 		}
 		var early []cluster.Move
-		if !e.OnlyAnnounced() { // clients of lost connections should get a reset soon
+		if !e.OnlyAnnounced() { // see withMoves
 			early = takenOverFrom(e.Assigned, items, lost)
 		}
 		items = v.withoutReleased(items)
 		v.letGo(now, s, e, items)
-		items, moving = v.withMoves(e, items)
+		items, moving = v.withMoves(e, items, lost)
 		moving = append(moving, early...)
 		if slices.Equal(items, e.Assigned) && len(moving) == 0 {
 			continue

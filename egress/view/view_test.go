@@ -291,12 +291,14 @@ func TestAnnouncedMoves(t *testing.T) {
 	s.lose("a")
 	s.is(time.Second, after, first+" b")
 	s.lose()
-	s.is(time.Second, after, first+" b")
-	s = newSeen(t, "c") // a takeover
+	s.is(time.Second, after, moving) // it was not dead
+	s = newSeen(t, "c")              // a takeover
 	s.is(0, before, first+" a")
 	s.lose("a")
 	s.is(time.Second, before, first+" b")
 	s.is(time.Second, after, first+" b")
+	s.lose()
+	s.is(time.Second, after, moving)
 }
 
 // TestEgressEnds: the node of an unassigned address continues for a time, also when the EgressIP is
