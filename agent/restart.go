@@ -296,7 +296,7 @@ func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error 
 		return attempt.do(ctx)
 	}, func(failed error) {
 		if failed == nil && v.recordRelease(attempt) {
-			v.logForwards(since, syncErr, f.synced)
+			v.countRestart(since, syncErr, f.synced)
 		} else if v.state.starting == attempt.life {
 			v.state.failed = failed
 		}
@@ -310,8 +310,8 @@ func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error 
 	return errors.New("Open vSwitch does not forward yet")
 }
 
-// logForwards logs that the switch forwards again, and what is not restored.
-func (v *vswitch) logForwards(since time.Time, err error, synced bool) {
+// countRestart counts a restart, and logs what is not restored.
+func (v *vswitch) countRestart(since time.Time, err error, synced bool) {
 	if synced { // otherwise it is the first configuration of the node
 		v.restarts++
 	}

@@ -47,7 +47,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	w := newWatched(api, log)
+	w := newMonitoring(api, log)
 	ctx, stop := context.WithCancel(ctx)
 	served := make(chan struct{})
 	go func() {
@@ -61,7 +61,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	ended, hung := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- candidate(ctx, client, identity, c, w, log) }()
 	go func() {
-		if err := w.hangs(ctx); err != nil {
+		if err := w.awaitHang(ctx); err != nil {
 			hung <- err
 		}
 	}()
@@ -75,7 +75,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 
 // candidate leads whenever it holds the Lease, until ctx ends. After it lost the Lease, it tries to
 // acquire it again.
-func candidate(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *watched,
+func candidate(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *monitoring,
 	log *slog.Logger) error {
 	for ctx.Err() == nil {
 		if err := lead(ctx, client, identity, c, w, log); err != nil {
@@ -88,7 +88,7 @@ func candidate(ctx context.Context, client *kubeapi.Client, identity string, c c
 // lead waits for the Lease, works while it holds it, and releases it. It releases the Lease only
 // after the work has ended: two controllers that allocate node IDs at once could assign one ID
 // twice.
-func lead(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *watched,
+func lead(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *monitoring,
 	log *slog.Logger) error {
 	log = log.With("identity", identity)
 	l := lease{api: client.Leases(kube.LeaseNamespace), identity: identity, log: log}
@@ -103,9 +103,9 @@ func lead(ctx context.Context, client *kubeapi.Client, identity string, c config
 		defer stop()
 		l.keep(term)
 	})
-	w.leads(true)
+	w.setLeading(true)
 	err := decide(work, client, c, w, log)
-	w.leads(false)
+	w.setLeading(false)
 	stop()
 	log.Info("no longer leading")
 	resign()
@@ -119,24 +119,24 @@ type decider struct {
 	client  *kubeapi.Client
 	log     *slog.Logger
 	plans   plans
-	notes   *kube.Events
+	events  *kube.Events
 	ids     idAllocator
 	egress  *egressIPs
 	pools   *loadBalancers
 	bgp     *announcements
 	nodes   []*cluster.Node // the nodes of the last round, if all have their ID
-	warned  string          // the last error of number that was logged
-	watched *watched
+	warned  string          // the last error of assignIDs that was logged
+	monitor *monitoring
 }
 
 // decide reconciles with the cluster until ctx ends.
-func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *watched, log *slog.Logger) error {
+func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *monitoring, log *slog.Logger) error {
 	snapshots, err := watch.Kube(ctx, client, "", c.Cluster)
 	if err != nil {
 		return err
 	}
-	d := decider{client: client, log: log, plans: newPlans(), notes: kube.NewEvents(client, "hairpin-controller", log),
-		ids: idAllocator{}, watched: w}
+	d := decider{client: client, log: log, plans: newPlans(), events: kube.NewEvents(client, "hairpin-controller", log),
+		ids: idAllocator{}, monitor: w}
 	// A controller that cannot reach the API cannot move egress addresses, and must treat
 	// unresponsive nodes as reachable.
 	probe := probe.New(c.Process.Egress, log, func() bool { return !w.api.Answers() })
@@ -147,8 +147,8 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 	defer stop()
 	d.egress = newEgressIPs(client, log, probe, w.meters)
 	d.pools, d.bgp = newLoadBalancers(d.egress), newAnnouncements(d.egress)
-	d.notes.Reason = d.egress.reason
-	defer d.notes.Stop()
+	d.events.Reason = d.egress.reason
+	defer d.events.Stop()
 	again := time.NewTimer(0)
 	defer again.Stop()
 	var last *cluster.Snapshot
@@ -178,17 +178,17 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 	lacking, uses, later := d.pools.round(ctx, s, time.Now())
 	silent, then := d.bgp.round(ctx, s, time.Now())
 	replan := d.plans.update(s,
-		func(took time.Duration) { d.watched.meters.Took("hairpin_plan_duration_seconds", took) })
+		func(took time.Duration) { d.monitor.meters.Took("hairpin_plan_duration_seconds", took) })
 	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.found, unassigned, lacking, silent))
-	d.watched.sees(len(s.Nodes), len(problems))
+	d.monitor.setCounts(len(s.Nodes), len(problems))
 	assigned, missing := d.egress.addresses.count()
-	d.watched.seen.Store(&seen{s, assigned, missing, len(d.egress.prober.Unreachable()), uses, d.bgp.announced})
+	d.monitor.seen.Store(&roundResult{s, assigned, missing, len(d.egress.prober.Unreachable()), uses, d.bgp.announced})
 	again := retry.Sooner(retry.Sooner(retry.Sooner(retry.Sooner(soon, later), then), replan),
-		d.notes.Report(time.Now(), problems))
+		d.events.Report(time.Now(), problems))
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
 		return again
 	}
-	if err := d.number(ctx, s.Nodes); err != nil {
+	if err := d.assignIDs(ctx, s.Nodes); err != nil {
 		if text := err.Error(); text != d.warned && ctx.Err() == nil {
 			d.log.Warn("assign node IDs", "error", err)
 			d.warned = text
@@ -204,8 +204,8 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 	return again
 }
 
-// number writes the node-id annotation of nodes without an ID, or with an ID that is in use.
-func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
+// assignIDs writes the node-id annotation of nodes without an ID, or with an ID that is in use.
+func (d *decider) assignIDs(ctx context.Context, nodes []*cluster.Node) error {
 	return write(d.ids.missing(time.Now(), nodes), func(g *pendingID) error {
 		err := kube.PatchNode(ctx, d.client, g.node, map[string]any{
 			"uid": g.uid, "annotations": map[string]string{cluster.AnnotationNodeID: strconv.Itoa(g.id)},
@@ -213,7 +213,7 @@ func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
 		switch {
 		case err == nil:
 			g.written, g.until = true, time.Now().Add(watchLag)
-			d.watched.meters.Count("hairpin_controller_node_ids_given_total")
+			d.monitor.meters.Count("hairpin_controller_node_ids_given_total")
 			d.log.Info("assigned node ID", "node", g.node, "id", g.id)
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 			// The Node was deleted or replaced: the watch will show it.

@@ -33,7 +33,7 @@ import (
 // has the others.
 const (
 	reasonInvalidEgress = "InvalidEgressIP"  // not an address, or no selector
-	reasonRival         = "UndefinedRequest" // an older EgressIP selects the same pods
+	reasonConflict      = "UndefinedRequest" // an older EgressIP selects the same pods
 	reasonNoNamespace   = "NoNamespaceSelected"
 )
 
@@ -48,7 +48,7 @@ type egressIPs struct {
 	meters     *ops.Meters
 	addresses  addresses
 	prober     *probe.Prober
-	rivals     *assign.Conflicts
+	conflicts  *assign.Conflicts
 	written    map[cluster.Owner]writtenStatus
 	labels     map[string]writtenLabels       // by node
 	reasons    map[cluster.Problem]string     // of the current Events
@@ -70,8 +70,8 @@ type writtenStatus struct {
 
 func newEgressIPs(client *kubeapi.Client, log *slog.Logger, p *probe.Prober, m *ops.Meters) *egressIPs {
 	return &egressIPs{client: client, log: log, meters: m, prober: p, addresses: newAddresses(),
-		rivals:  assign.NewConflicts(),
-		written: map[cluster.Owner]writtenStatus{}, labels: map[string]writtenLabels{}}
+		conflicts: assign.NewConflicts(),
+		written:   map[cluster.Owner]writtenStatus{}, labels: map[string]writtenLabels{}}
 }
 
 // reason returns the reason of a problem's Event.
@@ -94,15 +94,15 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	}
 	g.prober.Ask(probe.Targets(s, s.MayCarry))
 	var problems []cluster.Problem
-	tell := func(e *cluster.EgressIP, field, reason, message string) {
+	report := func(e *cluster.EgressIP, field, reason, message string) {
 		p := cluster.Problem{Owner: e.Owner, Field: field, Message: message}
 		g.reasons[p] = reason
 		problems = append(problems, p)
 	}
-	rivals := map[cluster.Owner][]assign.Conflict{}
+	conflicts := map[cluster.Owner][]assign.Conflict{}
 	if !s.PodsUnread {
-		for _, r := range g.rivals.Of(s) {
-			rivals[r.Younger] = append(rivals[r.Younger], r)
+		for _, r := range g.conflicts.Of(s) {
+			conflicts[r.Younger] = append(conflicts[r.Younger], r)
 		}
 	}
 	var changes []statusChange
@@ -113,11 +113,11 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	for i, a := range decisions {
 		service := a.EgressIP.Service
 		if service != nil {
-			g.hold(a)
+			g.recordAnnouncers(a)
 		}
 		if a.EgressIP.OnlyAnnounced() {
 			for _, r := range a.Refused {
-				tell(a.EgressIP, "status.loadBalancer.ingress", r.Reason, r.Message)
+				report(a.EgressIP, "status.loadBalancer.ingress", r.Reason, r.Message)
 			}
 			g.announced[a.EgressIP.Owner] = statusChange{e: s.EgressIPs[i], items: a.Items}
 			continue
@@ -127,10 +127,10 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 			field, chooses = "spec.nodeSelector", "metadata.name"
 		}
 		for _, r := range a.Refused {
-			tell(a.EgressIP, field, r.Reason, r.Message)
+			report(a.EgressIP, field, r.Reason, r.Message)
 		}
-		for _, r := range rivals[a.EgressIP.Owner] {
-			tell(a.EgressIP, chooses, reasonRival, rivalText(r))
+		for _, r := range conflicts[a.EgressIP.Owner] {
+			report(a.EgressIP, chooses, reasonConflict, conflictText(r))
 		}
 		if service != nil {
 			hosts[a.EgressIP.Owner] = hostOf(a)
@@ -140,9 +140,9 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 			continue
 		}
 		if !s.PodsUnread && selectsNothing(s, a.EgressIP) {
-			tell(a.EgressIP, "spec.namespaceSelector", reasonNoNamespace, noNamespace)
+			report(a.EgressIP, "spec.namespaceSelector", reasonNoNamespace, noNamespace)
 		}
-		conditions := conditionsOf(s, a, rivals[a.EgressIP.Owner])
+		conditions := conditionsOf(s, a, conflicts[a.EgressIP.Owner])
 		if e := s.EgressIPs[i]; !slices.Equal(e.Assigned, a.Items) || !sameConditions(e.Conditions, conditions) {
 			changes = append(changes, statusChange{e: e, items: a.Items, conditions: conditions})
 		}
@@ -154,8 +154,8 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	return problems, retry.Sooner(again, g.label(ctx, s, hosts))
 }
 
-// hold records the nodes of load balancer addresses.
-func (g *egressIPs) hold(a assign.Decision) {
+// recordAnnouncers records the nodes of load balancer addresses.
+func (g *egressIPs) recordAnnouncers(a assign.Decision) {
 	for _, r := range a.Refused {
 		g.announcers[r.Address] = announcer{message: r.Message}
 	}
@@ -196,7 +196,7 @@ func selectsNothing(s *cluster.Snapshot, e *cluster.EgressIP) bool {
 	return !slices.ContainsFunc(s.Namespaces, func(n *cluster.Namespace) bool { return e.Namespaces.Matches(n.Labels) })
 }
 
-func rivalText(r assign.Conflict) string {
+func conflictText(r assign.Conflict) string {
 	if r.Pods == 1 {
 		return fmt.Sprintf("%s has %s, which this one selects, too", r.Older, r.Example)
 	}
@@ -205,7 +205,7 @@ func rivalText(r assign.Conflict) string {
 
 // conditionsOf returns the desired conditions of an EgressIP. Until Pods are read, it keeps the
 // condition about Pods.
-func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Conflict) []metav1.Condition {
+func conditionsOf(s *cluster.Snapshot, a assign.Decision, conflicts []assign.Conflict) []metav1.Condition {
 	e := a.EgressIP
 	assigned := metav1.Condition{Type: v1.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned",
 		Message: "every address has a node"}
@@ -237,12 +237,12 @@ func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Confli
 	if selectsNothing(s, e) {
 		selects.Status, selects.Reason, selects.Message = metav1.ConditionFalse, reasonNoNamespace, noNamespace
 	}
-	if len(rivals) > 0 {
+	if len(conflicts) > 0 {
 		var texts []string
-		for _, r := range rivals {
-			texts = append(texts, rivalText(r))
+		for _, r := range conflicts {
+			texts = append(texts, conflictText(r))
 		}
-		selects.Status, selects.Reason, selects.Message = metav1.ConditionFalse, reasonRival, joinFirst(texts)
+		selects.Status, selects.Reason, selects.Message = metav1.ConditionFalse, reasonConflict, joinFirst(texts)
 	}
 	set(selects)
 	return list
@@ -284,15 +284,15 @@ func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Dura
 		g.written[c.e.Owner] = writtenStatus{c.e.UID, c.e.Assigned, c.items}
 		if !slices.Equal(c.e.Assigned, c.items) {
 			g.meters.Count("hairpin_controller_egress_assignments_total")
-			g.log.Info("egress addresses", "object", c.e.Owner.String(), "were", said(c.e.Assigned), "are",
-				said(c.items))
+			g.log.Info("egress addresses", "object", c.e.Owner.String(), "were", assignmentsText(c.e.Assigned), "are",
+				assignmentsText(c.items))
 		}
 		return nil
 	})
 	return g.warned.log(ctx, g.log, "status of EgressIPs", err)
 }
 
-func said(list []cluster.Assignment) string {
+func assignmentsText(list []cluster.Assignment) string {
 	var words []string
 	for _, a := range list {
 		words = append(words, a.Address.String()+" on "+a.Node)

@@ -16,7 +16,7 @@ func Lead(ctx context.Context, client *kubeapi.Client, identity string, known cl
 	c := config.DefaultConfig()
 	c.Cluster = known
 	c.Process.Egress.Timeout = 0 // its Nodes do not exist
-	return lead(ctx, client, identity, c, newWatched(&kube.Reach{}, log), log)
+	return lead(ctx, client, identity, c, newMonitoring(&kube.Reach{}, log), log)
 }
 
 // Numbers exports idAllocator.

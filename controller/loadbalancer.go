@@ -63,7 +63,7 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 		return nil, nil, 0
 	}
 	var problems []cluster.Problem
-	tell := func(o cluster.Owner, field, reason, message string) {
+	report := func(o cluster.Owner, field, reason, message string) {
 		p := cluster.Problem{Owner: o, Field: field, Message: message}
 		b.egress.reasons[p] = reason
 		problems = append(problems, p)
@@ -73,7 +73,7 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 	byOwner := map[cluster.Owner]*cluster.LoadBalancer{}
 	for i, a := range given {
 		for _, r := range a.Refused {
-			tell(a.Service.Owner, "status.loadBalancer.ingress", r.Reason, r.Message)
+			report(a.Service.Owner, "status.loadBalancer.ingress", r.Reason, r.Message)
 		}
 		l := s.LoadBalancers[i]
 		byOwner[l.Owner] = l
@@ -85,7 +85,7 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 	}
 	for i, u := range uses {
 		for _, f := range u.Exhausted {
-			tell(u.Pool.Owner, "spec.ranges", assign.ReasonExhausted, fmt.Sprintf("no %s address is free", f))
+			report(u.Pool.Owner, "spec.ranges", assign.ReasonExhausted, fmt.Sprintf("no %s address is free", f))
 		}
 		p := s.Pools[i]
 		status := b.statusOf(s, u, byOwner)

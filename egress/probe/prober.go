@@ -100,7 +100,7 @@ func (b *Prober) Disturbed() time.Time { return *b.disturbed.Load() }
 // probeResult is the result of one probe.
 type probeResult struct {
 	name string
-	what heardFrom
+	what replyFrom
 	err  error
 	conn *grpc.ClientConn // a connection that no longer works
 }
@@ -130,7 +130,7 @@ func (b *Prober) Run(ctx context.Context) {
 			w.reach.set(time.Now(), slices.Sorted(maps.Keys(w.targets)))
 			b.forget(w.conns, w.targets)
 		case h := <-w.answers:
-			w.hear(h)
+			w.takeResult(h)
 		case <-timer.C:
 		}
 		timer.Reset(max(time.Until(w.round(ctx)), time.Millisecond))
@@ -172,8 +172,8 @@ func (w *proberLoop) end() {
 	w.forget(w.conns, nil)
 }
 
-func (w *proberLoop) hear(h probeResult) {
-	w.reach.hear(time.Now(), h.name, h.what)
+func (w *proberLoop) takeResult(h probeResult) {
+	w.reach.recordReply(time.Now(), h.name, h.what)
 	if h.err != nil {
 		w.lastErr = h.err
 	}
@@ -189,25 +189,26 @@ func (w *proberLoop) round(ctx context.Context) time.Time {
 	now := time.Now()
 	names, next := w.reach.due(now)
 	for _, n := range names {
-		q := question{name: n, to: w.targets[n], port: discard, limit: max(w.egress.Silence(), 100*time.Millisecond)}
-		ways := []func(context.Context) probeResult{q.tcpProbe}
+		q := probeRequest{name: n, to: w.targets[n], port: discard,
+			limit: max(w.egress.Silence(), 100*time.Millisecond)}
+		probes := []func(context.Context) probeResult{q.tcpProbe}
 		if w.egress.Port != 0 {
 			q.port, q.conn = w.egress.Port, w.connection(w.conns, n, q.to)
-			ways[0] = q.check
+			probes[0] = q.check
 			if w.reach.late(n) {
-				ways = append(ways, q.tcpProbe)
+				probes = append(probes, q.tcpProbe)
 			}
 		}
-		for _, way := range ways {
+		for _, probe := range probes {
 			w.open.Go(func() {
 				select {
-				case w.answers <- way(ctx):
+				case w.answers <- probe(ctx):
 				case <-ctx.Done():
 				}
 			})
 		}
 	}
-	if w.reach.judge(now, w.hold()) {
+	if w.reach.update(now, w.hold()) {
 		w.publish(w.reach.lost(), w.lastErr)
 	}
 	if d := w.reach.disturbed; d.Sub(*w.disturbed.Swap(&d)) > w.egress.Silence() {
@@ -274,8 +275,8 @@ func (b *Prober) connection(conns connections, name string, to netip.Addr) *grpc
 	return c
 }
 
-// question is one probe of one node.
-type question struct {
+// probeRequest is one probe of one node.
+type probeRequest struct {
 	name  string
 	to    netip.Addr
 	port  int
@@ -284,7 +285,7 @@ type question struct {
 }
 
 // check probes the health service.
-func (q question) check(ctx context.Context) probeResult {
+func (q probeRequest) check(ctx context.Context) probeResult {
 	h := probeResult{name: q.name}
 	if q.conn == nil {
 		return h
@@ -294,9 +295,9 @@ func (q question) check(ctx context.Context) probeResult {
 	answer, err := grpc_health_v1.NewHealthClient(q.conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	switch {
 	case err == nil && answer.Status == grpc_health_v1.HealthCheckResponse_SERVING:
-		h.what = heardService
+		h.what = replyService
 	case err == nil:
-		h.what, h.err = heardMachine, errors.New("its agent says that it does not serve")
+		h.what, h.err = replyMachine, errors.New("its agent says that it does not serve")
 	case status.Code(err) == codes.DeadlineExceeded:
 		h.conn = q.conn
 		fallthrough
@@ -307,10 +308,10 @@ func (q question) check(ctx context.Context) probeResult {
 }
 
 // tcpProbe opens a connection and closes it. A refused connection also shows that the kernel runs.
-func (q question) tcpProbe(ctx context.Context) probeResult {
-	h := probeResult{name: q.name, what: heardService}
+func (q probeRequest) tcpProbe(ctx context.Context) probeResult {
+	h := probeResult{name: q.name, what: replyService}
 	if q.port != discard {
-		h.what = heardMachine
+		h.what = replyMachine
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.limit)
 	defer cancel()
@@ -319,7 +320,7 @@ func (q question) tcpProbe(ctx context.Context) probeResult {
 	case err == nil:
 		_ = c.Close()
 	case !errors.Is(err, unix.ECONNREFUSED):
-		h.what, h.err = heardNothing, err
+		h.what, h.err = replyNone, err
 	}
 	return h
 }

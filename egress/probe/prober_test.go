@@ -128,12 +128,12 @@ func TestHealthService(t *testing.T) {
 		wg.Go(func() { Serve(ctx, p, slog.New(slog.DiscardHandler), serves.Load) })
 		b := asks(t, p, never)
 		at := netip.MustParseAddr("127.0.0.1")
-		check := func(want heardFrom) {
+		check := func(want replyFrom) {
 			t.Helper()
 			var h probeResult
 			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				conns := connections{}
-				h = question{name: "a", to: at, port: p.Port, conn: b.connection(conns, "a", at),
+				h = probeRequest{name: "a", to: at, port: p.Port, conn: b.connection(conns, "a", at),
 					limit: 5 * time.Second}.check(t.Context())
 				b.forget(conns, nil)
 				if h.what == want {
@@ -142,33 +142,33 @@ func TestHealthService(t *testing.T) {
 			}
 			t.Fatalf("secure %t: heard %v, not %v: %v", secure, h.what, want, h.err)
 		}
-		check(heardService)
+		check(replyService)
 		if secure { // it is renewed
 			c, k := certificate(t)
 			if err := errors.Join(os.Rename(k, key), os.Rename(c, cert)); err != nil {
 				t.Fatal(err)
 			}
-			check(heardService)
+			check(replyService)
 		}
 		serves.Store(false)
-		check(heardMachine)
+		check(replyMachine)
 		if secure {
 			plain := p
 			plain.Cert = ""
 			o := asks(t, plain, never)
 			conns := connections{}
-			h := question{name: "a", to: at, port: p.Port, conn: o.connection(conns, "a", at),
+			h := probeRequest{name: "a", to: at, port: p.Port, conn: o.connection(conns, "a", at),
 				limit: time.Second}.check(t.Context())
-			if h.what != heardNothing {
+			if h.what != replyNone {
 				t.Error("answers those without a certificate")
 			}
 			o.forget(conns, nil)
 		}
 		stop()
 		wg.Wait()
-		check(heardNothing)
-		if k := (question{name: "a", to: at, port: p.Port,
-			limit: 5 * time.Second}).tcpProbe(t.Context()); k.what != heardMachine {
+		check(replyNone)
+		if k := (probeRequest{name: "a", to: at, port: p.Port,
+			limit: 5 * time.Second}).tcpProbe(t.Context()); k.what != replyMachine {
 			t.Errorf("an agent that is not there: %v", k)
 		}
 	}

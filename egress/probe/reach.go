@@ -18,13 +18,13 @@ const (
 	isolationCalm   = 10 * time.Second // how long most nodes must have replied before the end of isolation is logged
 )
 
-// heardFrom is the part of a node that replied to a probe.
-type heardFrom int
+// replyFrom is the part of a node that replied to a probe.
+type replyFrom int
 
 const (
-	heardNothing heardFrom = iota
-	heardMachine           // its kernel replied, but the health service did not
-	heardService
+	replyNone    replyFrom = iota
+	replyMachine           // its kernel replied, but the health service did not
+	replyService
 )
 
 // reach decides which nodes are reachable. Its caller passes probes and replies with their times;
@@ -33,7 +33,7 @@ type reach struct {
 	silence  time.Duration
 	interval time.Duration
 	targets  map[string]*reached
-	judged   time.Time
+	updated  time.Time
 	isolated bool // most nodes stopped replying at once: probably this process cannot receive
 	// disturbed is when a node last did not reply, or this process had stalled.
 	disturbed time.Time
@@ -92,41 +92,41 @@ func (r *reach) due(now time.Time) (names []string, next time.Time) {
 	return names, next
 }
 
-// hear records a reply.
-func (r *reach) hear(now time.Time, name string, what heardFrom) {
+// recordReply records a reply.
+func (r *reach) recordReply(now time.Time, name string, what replyFrom) {
 	t := r.targets[name]
-	if t == nil || what == heardNothing {
+	if t == nil || what == replyNone {
 		return
 	}
 	if t.unreachable {
 		if t.answers == 0 || now.Sub(t.machine) > r.silence+r.interval {
 			t.answers, t.returning = 0, now
 		}
-		if what == heardService {
+		if what == replyService {
 			t.answers++
 		}
 	}
 	t.machine, t.unanswered = now, 0
-	if what == heardService {
+	if what == replyService {
 		t.service = now
 	}
 	t.next = t.asked.Add(r.interval)
 }
 
-// judge updates the unreachable nodes, and reports whether they changed. With hold, no node becomes
-// unreachable.
-func (r *reach) judge(now time.Time, hold bool) (changed bool) {
+// update updates the unreachable nodes, and reports whether they changed. With hold, no node
+// becomes unreachable.
+func (r *reach) update(now time.Time, hold bool) (changed bool) {
 	// If this process itself stalled, because the machine was busy or asleep, add the gap to the
 	// times of all targets.
-	if gap := now.Sub(r.judged); !r.judged.IsZero() && gap > r.interval+r.urgent() {
+	if gap := now.Sub(r.updated); !r.updated.IsZero() && gap > r.interval+r.urgent() {
 		for _, t := range r.targets {
 			t.machine, t.service = t.machine.Add(gap), t.service.Add(gap)
 		}
 	}
-	if now.Sub(r.judged) > r.silence { // also at the start: peers may have considered this node dead
+	if now.Sub(r.updated) > r.silence { // also at the start: peers may have considered this node dead
 		r.disturbed = now
 	}
-	r.judged = now
+	r.updated = now
 	var silent []*reached
 	alive, doubtful := 0, 0
 	for _, t := range r.targets {

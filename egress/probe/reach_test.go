@@ -17,12 +17,12 @@ import (
 type simulated struct {
 	*reach
 	start, now time.Time
-	answers    func(name string, at time.Duration) heardFrom
+	answers    func(name string, at time.Duration) replyFrom
 	events     []string
 	hold       bool
 }
 
-func simulate(p config.EgressProbing, names string, answers func(name string, at time.Duration) heardFrom) *simulated {
+func simulate(p config.EgressProbing, names string, answers func(name string, at time.Duration) replyFrom) *simulated {
 	s := &simulated{reach: newReach(p), start: time.Unix(1000, 0), answers: answers}
 	s.now = s.start
 	s.set(s.now, strings.Fields(names))
@@ -35,10 +35,10 @@ func (s *simulated) run(until time.Duration) *simulated {
 	for ; s.now.Before(s.start.Add(until)); s.now = s.now.Add(time.Millisecond) {
 		at := s.now.Sub(s.start)
 		for _, n := range asked {
-			s.hear(s.now, n, s.answers(n, at))
+			s.recordReply(s.now, n, s.answers(n, at))
 		}
 		before := s.lost()
-		if s.judge(s.now, s.hold) {
+		if s.update(s.now, s.hold) {
 			after := s.lost()
 			for _, n := range slices.Sorted(maps.Keys(s.targets)) {
 				if before[n] != after[n] {
@@ -55,19 +55,19 @@ var usual = config.EgressProbing{Timeout: time.Second, Interval: 200 * time.Mill
 
 func TestReach(t *testing.T) {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	diesAt := func(who string, when time.Duration) func(string, time.Duration) heardFrom {
-		return func(n string, at time.Duration) heardFrom {
+	diesAt := func(who string, when time.Duration) func(string, time.Duration) replyFrom {
+		return func(n string, at time.Duration) replyFrom {
 			if strings.Contains(who, n) && at >= when {
-				return heardNothing
+				return replyNone
 			}
-			return heardService
+			return replyService
 		}
 	}
 	for _, c := range []struct {
 		name    string
 		p       config.EgressProbing
 		nodes   string
-		answers func(string, time.Duration) heardFrom
+		answers func(string, time.Duration) replyFrom
 		want    string
 	}{
 		{"all is well", usual, "a b c", diesAt("", 0), ""},
@@ -77,23 +77,23 @@ func TestReach(t *testing.T) {
 		{"most of them go silent: it is us", usual, "a b c", diesAt("a b", ms(1000)), ""},
 		{"all of them", usual, "a b", diesAt("a b", ms(1050)), ""},
 		{"as many as stay", usual, "a b c d", diesAt("a b", ms(1000)), "a b"},
-		{"only questions of a short time are lost", usual, "a b c", func(n string, at time.Duration) heardFrom {
+		{"only questions of a short time are lost", usual, "a b c", func(n string, at time.Duration) replyFrom {
 			if n == "a" && at%ms(700) < ms(250) {
-				return heardNothing
+				return replyNone
 			}
-			return heardService
+			return replyService
 		}, ""},
-		{"an agent restarts", usual, "a b c", func(n string, at time.Duration) heardFrom {
+		{"an agent restarts", usual, "a b c", func(n string, at time.Duration) replyFrom {
 			if n == "a" && at > ms(1000) && at < ms(9000) {
-				return heardMachine
+				return replyMachine
 			}
-			return heardService
+			return replyService
 		}, ""},
-		{"an agent does not come back", usual, "a b c", func(n string, at time.Duration) heardFrom {
+		{"an agent does not come back", usual, "a b c", func(n string, at time.Duration) replyFrom {
 			if n == "a" && at > ms(500) {
-				return heardMachine
+				return replyMachine
 			}
-			return heardService
+			return replyService
 		}, "a"},
 		{"fast", config.EgressProbing{Timeout: ms(300), Interval: ms(100)}, "a b c", diesAt("c", ms(1000)), "c"},
 	} {
@@ -113,11 +113,11 @@ func TestReachInTime(t *testing.T) {
 			Interval: time.Duration(rapid.IntRange(100, 1000).Draw(t, "interval")) * time.Millisecond,
 		}
 		death := time.Duration(rapid.IntRange(500, 1500).Draw(t, "death")) * time.Millisecond
-		s := simulate(p, "a b c d", func(n string, at time.Duration) heardFrom {
+		s := simulate(p, "a b c d", func(n string, at time.Duration) replyFrom {
 			if n == "b" && at >= death {
-				return heardNothing
+				return replyNone
 			}
-			return heardService
+			return replyService
 		})
 		s.run(death + p.Silence() - p.Pace() - 2*time.Millisecond)
 		if len(s.events) > 0 {
@@ -133,12 +133,12 @@ func TestReachInTime(t *testing.T) {
 // TestReachComesBack: a node that replies again must do so for a while; one that dies in between
 // does not count.
 func TestReachComesBack(t *testing.T) {
-	s := simulate(usual, "a b c", func(n string, at time.Duration) heardFrom {
+	s := simulate(usual, "a b c", func(n string, at time.Duration) replyFrom {
 		if n == "a" && at > time.Second && at < 3*time.Second || n == "a" && at > 3300*time.Millisecond &&
 			at < 6*time.Second {
-			return heardNothing
+			return replyNone
 		}
-		return heardService
+		return replyService
 	}).run(12 * time.Second)
 	if len(s.events) != 2 || !strings.HasPrefix(s.events[0], "a lost=true at 1.") ||
 		!strings.HasPrefix(s.events[1], "a lost=false at 7.") {
@@ -149,11 +149,11 @@ func TestReachComesBack(t *testing.T) {
 // TestReachWasAway: a process that stalled does not know which nodes replied meanwhile. With hold,
 // no node becomes unreachable.
 func TestReachWasAway(t *testing.T) {
-	s := simulate(usual, "a b c", func(n string, at time.Duration) heardFrom {
+	s := simulate(usual, "a b c", func(n string, at time.Duration) replyFrom {
 		if n == "a" && at > 6*time.Second {
-			return heardNothing
+			return replyNone
 		}
-		return heardService
+		return replyService
 	}).run(time.Second)
 	s.now = s.now.Add(4 * time.Second) // without run: stalled
 	s.run(5900 * time.Millisecond)
@@ -175,11 +175,11 @@ func TestReachWasAway(t *testing.T) {
 // TestReachTargets: a node that is no longer probed is not unreachable, and a new one has time to
 // reply.
 func TestReachTargets(t *testing.T) {
-	s := simulate(usual, "a b c", func(n string, _ time.Duration) heardFrom {
+	s := simulate(usual, "a b c", func(n string, _ time.Duration) replyFrom {
 		if n == "a" || n == "z" {
-			return heardNothing
+			return replyNone
 		}
-		return heardService
+		return replyService
 	}).run(2 * time.Second)
 	s.set(s.now, []string{"b", "c", "z"})
 	if len(s.lost()) != 0 {
@@ -190,7 +190,7 @@ func TestReachTargets(t *testing.T) {
 		t.Error(s.events)
 	}
 	s.set(s.now, nil)
-	if names, _ := s.due(s.now); len(names) > 0 || s.judge(s.now, false) {
+	if names, _ := s.due(s.now); len(names) > 0 || s.update(s.now, false) {
 		t.Error("nobody is to be asked")
 	}
 }

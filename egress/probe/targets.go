@@ -17,18 +17,18 @@ const witnesses = 8
 // Targets returns the nodes to probe, and their addresses. On a node it uses the management port,
 // so that replies use the path of pods' packets, as in OVN-Kubernetes; elsewhere the Node's
 // InternalIP.
-func Targets(s *cluster.Snapshot, must func(*cluster.Node) bool) map[string]netip.Addr {
+func Targets(s *cluster.Snapshot, mandatory func(*cluster.Node) bool) map[string]netip.Addr {
 	_, err := netlink.LinkByName(claims.ManagementPort)
 	overlay, own := err == nil, ownAddresses()
 	list, more := map[string]netip.Addr{}, witnesses
-	for _, asked := range []bool{true, false} {
+	for _, required := range []bool{true, false} {
 		for _, n := range s.Nodes {
 			a := probeAddress(n, overlay)
-			if must(n) != asked || !a.IsValid() || own[a] || !asked && (more == 0 || !n.Egress.Ready) {
+			if mandatory(n) != required || !a.IsValid() || own[a] || !required && (more == 0 || !n.Egress.Ready) {
 				continue
 			}
 			list[n.Name] = a
-			if !asked {
+			if !required {
 				more--
 			}
 		}

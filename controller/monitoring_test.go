@@ -12,9 +12,9 @@ import (
 
 // TestControllerMetrics checks that a controller serves its metrics.
 func TestControllerMetrics(t *testing.T) {
-	w := newWatched(&kube.Reach{}, slog.New(slog.DiscardHandler))
-	w.leads(true)
-	w.sees(3, 1)
+	w := newMonitoring(&kube.Reach{}, slog.New(slog.DiscardHandler))
+	w.setLeading(true)
+	w.setCounts(3, 1)
 	answer := httptest.NewRecorder()
 	w.meters.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{"hairpin_controller_leader 1", "hairpin_controller_nodes 3", "hairpin_problems 1",

@@ -23,8 +23,8 @@ import (
 	"hairpin/retry"
 )
 
-// watched is the health of a controller.
-type watched struct {
+// monitoring reports the health of a controller.
+type monitoring struct {
 	log             *slog.Logger
 	api             *kube.Reach
 	health          ops.Health
@@ -32,11 +32,11 @@ type watched struct {
 	meters          *ops.Meters
 	leading         atomic.Bool
 	nodes, problems atomic.Int64
-	seen            atomic.Pointer[seen] // by the leader; nil on other controllers
+	seen            atomic.Pointer[roundResult] // by the leader; nil on other controllers
 }
 
-// seen is what a round of the leader has seen.
-type seen struct {
+// roundResult is what a round of the leader has seen.
+type roundResult struct {
 	snapshot             *cluster.Snapshot
 	assigned, unassigned int // egress addresses
 	unreachable          int // nodes
@@ -44,29 +44,29 @@ type seen struct {
 	announced            map[string]v1alpha1.BGPAdvertisementStatus // by BGP, by name
 }
 
-func newWatched(api *kube.Reach, log *slog.Logger) *watched {
-	w := &watched{log: log, api: api, listeners: ops.NewListeners(log)}
+func newMonitoring(api *kube.Reach, log *slog.Logger) *monitoring {
+	w := &monitoring{log: log, api: api, listeners: ops.NewListeners(log)}
 	w.meters = ops.NewMeters(ops.OfController, w.measure)
 	return w
 }
 
-// leads records whether this controller is the leader.
-func (w *watched) leads(yes bool) {
+// setLeading records whether this controller is the leader.
+func (w *monitoring) setLeading(yes bool) {
 	w.leading.Store(yes)
 	if !yes {
-		w.sees(0, 0)
+		w.setCounts(0, 0)
 		w.seen.Store(nil)
 	}
 }
 
-// sees records the leader's numbers of nodes and problems.
-func (w *watched) sees(nodes, problems int) {
+// setCounts records the leader's numbers of nodes and problems.
+func (w *monitoring) setCounts(nodes, problems int) {
 	w.nodes.Store(int64(nodes))
 	w.problems.Store(int64(problems))
 }
 
 // notReady returns why this controller could not work as the leader, or "" if it could.
-func (w *watched) notReady() string {
+func (w *monitoring) notReady() string {
 	if w.api.Answers() {
 		return ""
 	}
@@ -76,9 +76,9 @@ func (w *watched) notReady() string {
 	return "the Kubernetes API was not reached yet"
 }
 
-// add registers the health endpoints with a mux. A controller that waits for the Lease is as
+// addProbes registers the health endpoints with a mux. A controller that waits for the Lease is as
 // healthy as the holder.
-func (w *watched) add(mux *http.ServeMux) {
+func (w *monitoring) addProbes(mux *http.ServeMux) {
 	alive := func(rw http.ResponseWriter, _ *http.Request) {
 		now := time.Now()
 		w.health.Answer(rw, now, w.health.Dead(now), nil)
@@ -95,9 +95,9 @@ func (w *watched) add(mux *http.ServeMux) {
 	})
 }
 
-// hangs returns an error when the main loop hangs, and nil when ctx ends. Another controller on the
-// node may answer the kubelet's probes for this one.
-func (w *watched) hangs(ctx context.Context) error {
+// awaitHang returns an error when the main loop hangs, and nil when ctx ends. Another controller on
+// the node may answer the kubelet's probes for this one.
+func (w *monitoring) awaitHang(ctx context.Context) error {
 	for {
 		retry.Sleep(ctx, 5*time.Second)
 		if ctx.Err() != nil {
@@ -110,10 +110,10 @@ func (w *watched) hangs(ctx context.Context) error {
 }
 
 // serve serves health and metrics until ctx ends.
-func (w *watched) serve(ctx context.Context, c config.Config, socket net.Listener, client *kubeapi.Client) {
+func (w *monitoring) serve(ctx context.Context, c config.Config, socket net.Listener, client *kubeapi.Client) {
 	health, all := http.NewServeMux(), http.NewServeMux()
-	w.add(health)
-	w.add(all)
+	w.addProbes(health)
+	w.addProbes(all)
 	all.Handle("GET /metrics", w.meters.Handler())
 	var wg sync.WaitGroup
 	wg.Go(func() { w.listeners.Serve(ctx, "healthz", c.Process.ControllerHealthz, health) })
@@ -131,7 +131,7 @@ func (w *watched) serve(ctx context.Context, c config.Config, socket net.Listene
 	wg.Wait()
 }
 
-func (w *watched) measure(give ops.Put) {
+func (w *monitoring) measure(give ops.Put) {
 	give("hairpin_ready", ops.One(w.health.Dead(time.Now()) == "" && w.notReady() == ""))
 	give("hairpin_api_reachable", ops.One(w.api.Answers()))
 	give("hairpin_problems", float64(w.problems.Load()))
