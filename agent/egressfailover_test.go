@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/lab/demo"
 	"hairpin/lab/probe"
@@ -26,6 +27,14 @@ var (
 // will be killed.
 func startEgress(t testing.TB, config string) *demo.Egress {
 	t.Helper()
+	g, err := startAPI(t, cluster.ModeShared, config).StartEgress(t.Context(), "172.18.0.33")
+	noError(t, err)
+	return g
+}
+
+// startAPI starts the demo with an API and a controller.
+func startAPI(t testing.TB, mode, config string) *demo.Demo {
+	t.Helper()
 	hairpin := build(t)
 	name := fmt.Sprintf("eip%d", os.Getpid())
 	t.Cleanup(func() {
@@ -35,7 +44,7 @@ func startEgress(t testing.TB, config string) *demo.Egress {
 	})
 	d, err := demo.Start(t.Context(), demo.Options{
 		Name: name, Objects: "../examples/demo", Hairpin: hairpin, API: demo.Kubernetes, DieWithCaller: true,
-		Out: told{t}, Config: config,
+		Out: told{t}, Mode: mode, Config: config,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -48,11 +57,7 @@ func startEgress(t testing.TB, config string) *demo.Egress {
 			}
 		}
 	})
-	g, err := d.StartEgress(t.Context(), "172.18.0.33")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
+	return d
 }
 
 type told struct{ t testing.TB }

@@ -23,9 +23,7 @@ import (
 // routes of a node that is cut off by BFD, and those of a Service that is deleted. Package agent
 // has the same with packets.
 func TestBGPRouter(t *testing.T) {
-	if _, err := os.Stat("/usr/lib/frr/bgpd"); err != nil {
-		t.Skip("needs the packages frr and frr-pythontools: lab/setup.sh tests")
-	}
+	lab.NeedFRR(t)
 	ctx := t.Context()
 	program, err := lab.BuildFRRK8s(ctx, t.TempDir())
 	noError(t, err)

@@ -22,6 +22,16 @@ type FRR struct {
 	cmd  *exec.Cmd
 }
 
+// NeedFRR skips the test if FRR is not installed.
+func NeedFRR(t TB) {
+	t.Helper()
+	for _, file := range []string{"bgpd", "frr-reload.py"} {
+		if _, err := os.Stat("/usr/lib/frr/" + file); err != nil {
+			t.Skipf("needs the packages frr and frr-pythontools: lab/setup.sh tests")
+		}
+	}
+}
+
 // frrScript starts zebra, bgpd and bfdd, which have no ports but those of the protocols, and then
 // loads /etc/frr/frr.conf whenever it gets SIGHUP, as the reloader of frr-k8s does.
 const frrScript = `
@@ -69,6 +79,9 @@ func StartFRR(ctx context.Context, h *Host, config string) (*FRR, error) {
 	}
 	return f, nil
 }
+
+// Host is the host in whose network FRR runs.
+func (f *FRR) Host() *Host { return f.host }
 
 // enter returns a command line in the network, processes and files of FRR.
 func (f *FRR) enter(args ...string) ([]string, error) {

@@ -78,7 +78,7 @@ func (d *Demo) StartEgress(ctx context.Context, ips ...string) (*Egress, error) 
 	}
 	g.node = &o.nodes[0]
 	for _, manifest := range []string{dyingNode, podsNamespace} {
-		if err := d.put(ctx, manifest); err != nil {
+		if err := d.Put(ctx, manifest); err != nil {
 			return nil, err
 		}
 	}
@@ -118,7 +118,7 @@ func (g *Egress) Behind(ctx context.Context, ips ...string) (*Egress, error) {
 	}
 	service := *g
 	service.name = metav1.NamespaceDefault + "/" + egressBehind
-	return &service, errors.Join(g.d.put(ctx, fmt.Sprintf(`
+	return &service, errors.Join(g.d.Put(ctx, fmt.Sprintf(`
 apiVersion: v1
 kind: Service
 metadata: {name: %s, namespace: default}
@@ -128,7 +128,7 @@ spec:
   selector: {target: podlocal}
   ports: [{port: 80, targetPort: 8080}]
 status: {loadBalancer: {ingress: [%s]}}
-`, egressBehind, strings.Join(ingress, ", "))), g.d.put(ctx, fmt.Sprintf(`
+`, egressBehind, strings.Join(ingress, ", "))), g.d.Put(ctx, fmt.Sprintf(`
 apiVersion: k8s.ovn.org/v1
 kind: EgressService
 metadata: {name: %s, namespace: default}
@@ -154,7 +154,7 @@ func (g *Egress) create(ctx context.Context, name, target string, ips ...string)
 		quoted = append(quoted, strconv.Quote(ip))
 		items = append(items, fmt.Sprintf("{node: %s, egressIP: %q}", []string{EgressStays, EgressDies}[i%2], ip))
 	}
-	return g.d.put(ctx, fmt.Sprintf(`
+	return g.d.Put(ctx, fmt.Sprintf(`
 apiVersion: k8s.ovn.org/v1
 kind: EgressIP
 metadata: {name: %s}
@@ -166,8 +166,8 @@ status: {items: [%s]}
 `, name, strings.Join(quoted, ", "), target, strings.Join(items, ", ")))
 }
 
-// put creates an object from a manifest.
-func (d *Demo) put(ctx context.Context, manifest string) error {
+// Put creates an object from a manifest.
+func (d *Demo) Put(ctx context.Context, manifest string) error {
 	o, err := parseObject(manifest)
 	if err != nil {
 		return err
@@ -296,9 +296,15 @@ func (g *Egress) Open(port int) (end func(), err error) {
 	return end, nil
 }
 
-// Connect opens a connection from the pod to the external server at each interval, with a timeout.
-// stop ends this and returns all connections.
+// Connect opens a connection from the pod to the external server at each interval, as Connect.
 func (g *Egress) Connect(ctx context.Context, every, timeout time.Duration) (stop func() []Connection) {
+	return Connect(ctx, g.pod, g.to, every, timeout)
+}
+
+// Connect opens a connection from a place to a server at each interval, with a timeout. stop ends
+// this and returns all connections.
+func Connect(ctx context.Context, from lab.Place, to netip.AddrPort,
+	every, timeout time.Duration) (stop func() []Connection) {
 	ctx, cancel := context.WithCancel(ctx)
 	var mu sync.Mutex
 	var all []Connection
@@ -314,8 +320,8 @@ func (g *Egress) Connect(ctx context.Context, every, timeout time.Duration) (sto
 			}
 			wg.Go(func() {
 				c := Connection{Begun: time.Now()}
-				a := lab.Get(context.WithoutCancel(ctx), g.pod,
-					probe.Request{Protocol: "tcp", To: g.to, Timeout: timeout})
+				a := lab.Get(context.WithoutCancel(ctx), from,
+					probe.Request{Protocol: "tcp", To: to, Timeout: timeout})
 				c.Took, c.Saw, c.Error = time.Since(c.Begun), a.Saw.Addr(), a.Error
 				mu.Lock()
 				all = append(all, c)

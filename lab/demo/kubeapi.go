@@ -93,6 +93,8 @@ func (a *kubeAPI) start(ctx context.Context, d *Demo) error {
 	return nil
 }
 
+const definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
 // define installs the resource definitions, as the chart does.
 func (a *kubeAPI) define(ctx context.Context, d *Demo) error {
 	for file, path := range map[string]string{"egressips.yaml": watch.EgressIPPath(),
@@ -100,7 +102,7 @@ func (a *kubeAPI) define(ctx context.Context, d *Demo) error {
 		"bgpadvertisements.yaml": watch.AdvertisementPath()} {
 		text, err := os.ReadFile(filepath.Join(d.opt.Objects, "../../charts/hairpin/crds", file))
 		if err == nil {
-			err = a.post(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", text)
+			err = a.post(ctx, definitionPath, text)
 		}
 		if err != nil {
 			return fmt.Errorf("definition %s: %w", file, err)
@@ -223,6 +225,8 @@ func (o *object) path() (string, error) {
 		return watch.EgressIPPath(), nil
 	case "EgressService":
 		return watch.EgressServicePath(space), nil
+	case "CustomResourceDefinition":
+		return definitionPath, nil
 	case "LoadBalancerPool":
 		return watch.PoolPath(), nil
 	case "BGPAdvertisement":

@@ -16,14 +16,14 @@ const lbPool = "pooled"
 func (g *Egress) Pooled(ctx context.Context, ip string) (*Egress, error) {
 	p := *g
 	p.name, p.pod, p.to = lbPool, g.d.lab.Host(clientName), netip.AddrPortFrom(netip.MustParseAddr(ip), 80)
-	return &p, errors.Join(g.d.put(ctx, fmt.Sprintf(`
+	return &p, errors.Join(g.d.Put(ctx, fmt.Sprintf(`
 apiVersion: hairpin.dev/v1alpha1
 kind: LoadBalancerPool
 metadata: {name: %s}
 spec:
   ranges: [%s-%[2]s]
   nodeSelector: {matchLabels: {%[3]s: ""}}
-`, lbPool, ip, egressLabel)), g.d.put(ctx, fmt.Sprintf(`
+`, lbPool, ip, egressLabel)), g.d.Put(ctx, fmt.Sprintf(`
 apiVersion: v1
 kind: Service
 metadata: {name: %s, namespace: default}
