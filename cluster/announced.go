@@ -30,12 +30,17 @@ func (e *EgressIP) OnlyAnnounced() bool { return e.Service != nil && e.Service.A
 // setLoadBalancer records whether a Service gets its addresses from pools.
 func (s *Store) setLoadBalancer(owner Owner, v *service, o *corev1.Service) {
 	l, problems := parseLoadBalancer(o, &s.config.LoadBalancer)
+	s.setPoolRequest(owner, l)
+	v.problems = append(v.problems, problems...)
+}
+
+// setPoolRequest records what an object requests of pools; nil: nothing.
+func (s *Store) setPoolRequest(owner Owner, l *LoadBalancer) {
 	if l == nil {
 		s.loadBalancers.put(owner, nil)
 		return
 	}
 	s.loadBalancers.put(owner, []*LoadBalancer{l})
-	v.problems = append(v.problems, problems...)
 }
 
 // withAnnounced adds to the list of EgressIPs, per Service, the addresses that a node must

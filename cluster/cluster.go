@@ -61,7 +61,7 @@ type Snapshot struct {
 	EgressIPs  []*EgressIP
 	Policies   []*Policy
 	Pools      []*Pool
-	// LoadBalancers are the Services that get their addresses from Pools.
+	// LoadBalancers are the Services and EgressIPs that get their addresses from Pools.
 	LoadBalancers []*LoadBalancer
 	// Advertisements are what is announced by BGP, and FRRConfigurations the configuration of FRR.
 	// Only the controller has the latter.

@@ -39,7 +39,8 @@ type EgressIP struct {
 	UID        string
 	Created    time.Time // the older of two that select the same pod has precedence
 	Generation int64
-	Addresses  []netip.Addr // as in the spec, without rejected ones
+	Addresses  []netip.Addr // as in the spec, without rejected ones, and then Allocated
+	Allocated  []netip.Addr // of a LoadBalancerPool
 	Namespaces Selector
 	Pods       Selector // of these Namespaces
 	// Nodes selects the nodes that may carry the addresses; nil: those with LabelEgressAssignable.
@@ -143,13 +144,17 @@ func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
 		Releases: o.Spec.WhenUnreachable == v1.Release,
 		Assigned: p.assigned(o.Status.Items), Conditions: o.DeepCopy().Status.Conditions,
 	}
-	p.addresses(e, o.Spec.EgressIPs)
+	p.addresses(e, "spec.egressIPs", o.Spec.EgressIPs)
+	if named := len(e.Addresses); o.Spec.AddressPool != "" {
+		p.addresses(e, "status.addresses", o.Status.Addresses)
+		e.Allocated = e.Addresses[named:]
+	}
 	e.Excluded = p.ranges("spec.excludedCIDRs", o.Spec.ExcludedCIDRs)
 	if len(o.Spec.DestinationCIDRs) > 0 {
 		e.Destinations = append([]netip.Prefix{}, p.ranges("spec.destinationCIDRs", o.Spec.DestinationCIDRs)...)
 	}
 	usable := len(e.Addresses) > 0
-	if len(o.Spec.EgressIPs) == 0 {
+	if len(o.Spec.EgressIPs) == 0 && o.Spec.AddressPool == "" {
 		p.problem("spec.egressIPs", "has no address")
 	}
 	if o.Spec.NamespaceSelector == nil {
@@ -179,9 +184,9 @@ func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
 	return e, p.problems.List()
 }
 
-func (p *egressIPParser) addresses(e *EgressIP, texts []string) {
+func (p *egressIPParser) addresses(e *EgressIP, list string, texts []string) {
 	for i, text := range texts {
-		field := fmt.Sprintf("spec.egressIPs[%d]", i)
+		field := fmt.Sprintf("%s[%d]", list, i)
 		a, err := parseHostAddr(text)
 		switch {
 		case err != nil:

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,6 +52,39 @@ func TestEgressIP(t *testing.T) {
 	}
 	if len(s.Namespaces) != 1 || s.Namespaces[0].Labels["x"] != "y" {
 		t.Error(s.Namespaces)
+	}
+}
+
+// TestEgressIPOfPool: an EgressIP has the addresses that it got of its pool besides its own, and
+// requests them.
+func TestEgressIPOfPool(t *testing.T) {
+	o := egressIP("e", "172.18.0.33")
+	o.Spec.AddressPool, o.Status.Addresses = "edge", []string{"172.18.0.50", "fc00:f853:ccd::50"}
+	o.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAllocated, Reason: "Allocated"}}
+	st := store(o)
+	s := st.Snapshot()
+	if len(s.EgressIPs) != 1 || len(s.LoadBalancers) != 1 || len(s.Problems) > 0 {
+		t.Fatal(s.EgressIPs, s.LoadBalancers, s.Problems)
+	}
+	e, l := s.EgressIPs[0], s.LoadBalancers[0]
+	if got := fmt.Sprintln(e.Addresses, e.Allocated, l.Owner, l.Pool, l.Ingress, l.Condition.Reason); got !=
+		"[172.18.0.33 172.18.0.50 fc00:f853:ccd::50] [172.18.0.50 fc00:f853:ccd::50] EgressIP/e edge "+
+			"[172.18.0.50 fc00:f853:ccd::50] Allocated\n" {
+		t.Error(got)
+	}
+	if r := s.Reserved(); r.For(netip.MustParseAddr("172.18.0.33"), time.Time{}, false) == "" ||
+		r.For(netip.MustParseAddr("172.18.0.50"), time.Time{}, false) != "" {
+		t.Error("an address of the pool is reserved for the EgressIP, or its own is not")
+	}
+	o = o.DeepCopyObject().(*v1.EgressIP)
+	o.Spec.EgressIPs, o.Status.Addresses = nil, nil
+	st.Set(o)
+	if s := st.Snapshot(); len(s.EgressIPs)+len(s.Problems) != 0 || len(s.LoadBalancers) != 1 {
+		t.Error(s.EgressIPs, s.Problems, s.LoadBalancers)
+	}
+	st.Delete(o)
+	if s := st.Snapshot(); len(s.LoadBalancers) != 0 {
+		t.Error(s.LoadBalancers)
 	}
 }
 

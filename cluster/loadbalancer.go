@@ -9,8 +9,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	v1 "hairpin/api/v1"
 	"hairpin/api/v1alpha1"
 )
 
@@ -20,12 +22,14 @@ type LoadBalancerConfig struct {
 	Default bool   // [default] load-balancer-default: also those without a class
 }
 
-// LoadBalancer is one Service of type LoadBalancer that gets its addresses from LoadBalancerPools.
+// LoadBalancer is one Service of type LoadBalancer that gets its addresses from LoadBalancerPools,
+// or an EgressIP with a pool.
 type LoadBalancer struct {
 	Owner   Owner
 	UID     string
 	Created time.Time
 	Labels  map[string]string
+	Pool    string // the name of the only pool; empty: those that select the Service
 	// Families are those of its cluster IPs, in their order. With Prefers, one is enough.
 	Families []Family
 	Prefers  bool
@@ -38,7 +42,7 @@ type LoadBalancer struct {
 	// Ingress are the addresses in its status. With Foreign, the status has something else, too.
 	Ingress   []netip.Addr
 	Foreign   bool
-	Condition metav1.Condition // of type v1alpha1.ConditionAddress; empty if there is none
+	Condition metav1.Condition // of the type that ConditionType returns; empty if there is none
 }
 
 // LoadBalancerPort is a port at which a LoadBalancer is served.
@@ -50,6 +54,37 @@ type LoadBalancerPort struct {
 // Older orders LoadBalancers by precedence for addresses.
 func (l *LoadBalancer) Older(m *LoadBalancer) int {
 	return cmp.Or(l.Created.Compare(m.Created), cmp.Compare(l.UID, m.UID), l.Owner.Compare(m.Owner))
+}
+
+// ConditionType is the type of the condition about the addresses.
+func (l *LoadBalancer) ConditionType() string {
+	if l.Pool != "" {
+		return v1.ConditionAllocated
+	}
+	return v1alpha1.ConditionAddress
+}
+
+// parsePoolRequest returns nil for an EgressIP that gets no address from a pool.
+func parsePoolRequest(o *v1.EgressIP) *LoadBalancer {
+	if o.Spec.AddressPool == "" {
+		return nil
+	}
+	l := &LoadBalancer{Owner: egressIPOwner(o.Name), UID: string(o.UID), Created: o.CreationTimestamp.Time.UTC(),
+		Pool: strings.Clone(o.Spec.AddressPool), Families: []Family{IPv4, IPv6}, Prefers: true}
+	for _, text := range o.Status.Addresses {
+		if a, err := parseHostAddr(text); err == nil {
+			l.Ingress = append(l.Ingress, a)
+		}
+	}
+	l.condition(o.Status.Conditions)
+	return l
+}
+
+// condition reads the condition from a status.
+func (l *LoadBalancer) condition(list []metav1.Condition) {
+	if c := meta.FindStatusCondition(list, l.ConditionType()); c != nil {
+		l.Condition = *c.DeepCopy()
+	}
 }
 
 // parseLoadBalancer returns nil for a Service that gets no address from a pool.
@@ -91,11 +126,7 @@ func parseLoadBalancer(o *corev1.Service, c *LoadBalancerConfig) (*LoadBalancer,
 		}
 		l.Ingress = append(l.Ingress, a)
 	}
-	for _, x := range o.Status.Conditions {
-		if x.Type == v1alpha1.ConditionAddress {
-			l.Condition = *x.DeepCopy()
-		}
-	}
+	l.condition(o.Status.Conditions)
 	return l, p.problems.List()
 }
 

@@ -27,8 +27,11 @@ type Pool struct {
 }
 
 // Selects reports whether a Service may have addresses of the pool, in a Namespace with these
-// labels.
+// labels, or an EgressIP.
 func (p *Pool) Selects(l *LoadBalancer, namespace map[string]string) bool {
+	if l.Pool != "" {
+		return l.Pool == p.Owner.Name
+	}
 	return p.Services.Matches(l.Labels) && p.Namespaces.Matches(namespace)
 }
 

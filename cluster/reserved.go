@@ -25,7 +25,9 @@ func (s *Snapshot) Reserved() *Reserved {
 	var egressIPs []*EgressIP
 	for _, e := range s.EgressIPs {
 		if e.Service == nil {
-			egressIPs = append(egressIPs, e)
+			named := *e // the allocator knows the others
+			named.Addresses = e.Addresses[:len(e.Addresses)-len(e.Allocated)]
+			egressIPs = append(egressIPs, &named)
 		}
 	}
 	r := &Reserved{guard: newGuard(0, &s.Config, vetted, egressIPs, nil), hops: map[netip.Addr]string{},

@@ -156,6 +156,7 @@ func (s *Store) Set(obj any) {
 			list = []*EgressIP{e}
 		}
 		s.egressIPs.put(owner, list)
+		s.setPoolRequest(owner, parsePoolRequest(o))
 		s.note(owner, problems)
 	case *v1.EgressService:
 		e, problems := parseEgressService(o)
@@ -214,6 +215,7 @@ func (s *Store) Delete(obj any) {
 		remove(s, &s.namespaces, namespaceOwner(o.Name))
 	case *v1.EgressIP:
 		remove(s, &s.egressIPs, egressIPOwner(o.Name))
+		s.loadBalancers.put(egressIPOwner(o.Name), nil)
 	case *v1.EgressService:
 		remove(s, &s.egressServices, egressServiceOwner(o.Namespace, o.Name))
 	case *v1alpha1.LoadBalancerPool:

@@ -52,7 +52,7 @@ type egressIPs struct {
 	written    map[cluster.Owner]writtenStatus
 	labels     map[string]writtenLabels       // by node
 	reasons    map[cluster.Problem]string     // of the current Events
-	announcers map[netip.Addr]announcer       // of load balancer addresses that were decided in this round
+	announcers map[netip.Addr]announcer       // of addresses that were decided in this round
 	announced  map[cluster.Owner]statusChange // the ones among them that the status of pools must show
 	warned     lastWarning
 	unlabelled lastWarning // of label
@@ -112,9 +112,7 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	g.addresses.decided(time.Now(), now.EgressIPs, decisions)
 	for i, a := range decisions {
 		service := a.EgressIP.Service
-		if service != nil {
-			g.recordAnnouncers(a)
-		}
+		g.recordAnnouncers(a)
 		if a.EgressIP.OnlyAnnounced() {
 			for _, r := range a.Refused {
 				report(a.EgressIP, "status.loadBalancer.ingress", r.Reason, r.Message)
@@ -154,7 +152,7 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	return problems, retry.Sooner(again, g.label(ctx, s, hosts))
 }
 
-// recordAnnouncers records the nodes of load balancer addresses.
+// recordAnnouncers records the nodes of addresses.
 func (g *egressIPs) recordAnnouncers(a assign.Decision) {
 	for _, r := range a.Refused {
 		g.announcers[r.Address] = announcer{message: r.Message}

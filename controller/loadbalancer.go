@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,8 +22,8 @@ import (
 	"hairpin/watch"
 )
 
-// loadBalancers gives Services their addresses of LoadBalancerPools for the leader. It writes these
-// into the status of the Services, and the Services and the node of each address into the status of
+// loadBalancers gives Services and EgressIPs their addresses of LoadBalancerPools for the leader.
+// It writes these into their status, and the owners and the node of each address into the status of
 // the pools.
 type loadBalancers struct {
 	egress   *egressIPs // elects the nodes, and writes Events
@@ -73,7 +74,11 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 	byOwner := map[cluster.Owner]*cluster.LoadBalancer{}
 	for i, a := range given {
 		for _, r := range a.Refused {
-			report(a.Service.Owner, "status.loadBalancer.ingress", r.Reason, r.Message)
+			field := "status.loadBalancer.ingress"
+			if a.Service.Pool != "" {
+				field = "spec.addressPool"
+			}
+			report(a.Service.Owner, field, r.Reason, r.Message)
 		}
 		l := s.LoadBalancers[i]
 		byOwner[l.Owner] = l
@@ -81,7 +86,7 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 		if slices.Equal(a.Service.Ingress, a.Addresses) && !a.Service.Foreign && sameCondition(a.Service.Condition, c) {
 			continue
 		}
-		changes = append(changes, func() error { return b.writeService(ctx, l, a, c, now) })
+		changes = append(changes, func() error { return b.writeAddresses(ctx, s, l, a, c, now) })
 	}
 	for i, u := range uses {
 		for _, f := range u.Exhausted {
@@ -126,8 +131,8 @@ func (b *loadBalancers) withWritten(s *cluster.Snapshot, now time.Time) *cluster
 
 // condition returns the desired condition of a Service.
 func (b *loadBalancers) condition(a assign.Allocation) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionAddress, Status: metav1.ConditionTrue, Reason: "Allocated",
-		Message: "the Service has its addresses"}
+	c := metav1.Condition{Type: a.Service.ConditionType(), Status: metav1.ConditionTrue, Reason: "Allocated",
+		Message: "the " + a.Service.Owner.Kind + " has its addresses"}
 	var why []string
 	for _, r := range a.Refused {
 		if r.Reason == assign.ReasonReleased && len(a.Addresses) > 0 {
@@ -159,7 +164,7 @@ func (b *loadBalancers) statusOf(s *cluster.Snapshot, u assign.PoolUse,
 	for _, x := range u.Addresses {
 		out := v1alpha1.PoolAddress{Address: x.Address.String()}
 		for _, o := range x.Services {
-			out.Services = append(out.Services, o.Namespace+"/"+o.Name)
+			out.Services = append(out.Services, cmp.Or(o.Namespace, o.Kind)+"/"+o.Name)
 		}
 		if h, elected := b.egress.announcers[x.Address]; elected {
 			out.Node, out.Message = h.node, h.message
@@ -209,17 +214,16 @@ func (b *loadBalancers) write(ctx context.Context, changes []func() error) time.
 	return b.warned.log(ctx, b.egress.log, "write load balancer addresses", err)
 }
 
-// writeService writes the status of a Service. A strategic merge patch leaves the conditions of
-// others alone.
-func (b *loadBalancers) writeService(ctx context.Context, l *cluster.LoadBalancer, a assign.Allocation,
-	c metav1.Condition, now time.Time) error {
-	var ingress []map[string]string
-	for _, x := range a.Addresses {
-		ingress = append(ingress, map[string]string{"ip": x.String(), "ipMode": "VIP"})
+// writeAddresses writes the status of a Service or EgressIP.
+func (b *loadBalancers) writeAddresses(ctx context.Context, s *cluster.Snapshot, l *cluster.LoadBalancer,
+	a assign.Allocation, c metav1.Condition, now time.Time) error {
+	var err error
+	if l.Pool == "" {
+		err = b.patchService(ctx, l, a.Addresses, c)
+	} else {
+		err = b.patchEgressIP(ctx, s, l, a.Addresses, c)
 	}
-	if err := patchStatus(ctx, b.egress.client, l.Owner, l.UID, types.StrategicMergePatchType, map[string]any{
-		"loadBalancer": map[string]any{"ingress": ingress}, "conditions": []metav1.Condition{c},
-	}, "/api/v1/namespaces/"+l.Owner.Namespace+"/services/"+l.Owner.Name+"/status"); err != nil {
+	if err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -231,6 +235,36 @@ func (b *loadBalancers) writeService(ctx context.Context, l *cluster.LoadBalance
 			a.Addresses)
 	}
 	return nil
+}
+
+// patchService writes the status of a Service. A strategic merge patch leaves the conditions of
+// others alone.
+func (b *loadBalancers) patchService(ctx context.Context, l *cluster.LoadBalancer, list []netip.Addr,
+	c metav1.Condition) error {
+	var ingress []map[string]string
+	for _, x := range list {
+		ingress = append(ingress, map[string]string{"ip": x.String(), "ipMode": "VIP"})
+	}
+	return patchStatus(ctx, b.egress.client, l.Owner, l.UID, types.StrategicMergePatchType, map[string]any{
+		"loadBalancer": map[string]any{"ingress": ingress}, "conditions": []metav1.Condition{c},
+	}, "/api/v1/namespaces/"+l.Owner.Namespace+"/services/"+l.Owner.Name+"/status")
+}
+
+// patchEgressIP writes the status of an EgressIP. A merge patch replaces the conditions; a round of
+// egressIPs restores what another write changed meanwhile.
+func (b *loadBalancers) patchEgressIP(ctx context.Context, s *cluster.Snapshot, l *cluster.LoadBalancer,
+	list []netip.Addr, c metav1.Condition) error {
+	status := map[string]any{"addresses": list}
+	conditions := []metav1.Condition{}
+	if i := slices.IndexFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return e.Owner == l.Owner }); i >= 0 {
+		conditions = slices.Clone(s.EgressIPs[i].Conditions)
+	} else {
+		status["items"] = []string{} // required
+	}
+	meta.SetStatusCondition(&conditions, c)
+	status["conditions"] = conditions
+	path := watch.EgressIPPath() + "/" + l.Owner.Name
+	return patchStatus(ctx, b.egress.client, l.Owner, l.UID, types.MergePatchType, status, path+"/status", path)
 }
 
 // writePool writes the status of a pool.

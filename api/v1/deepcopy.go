@@ -38,14 +38,14 @@ func (s *EgressIPSpec) DeepCopyInto(out *EgressIPSpec) {
 	out.EgressIPs = slices.Clone(s.EgressIPs)
 	out.NamespaceSelector = s.NamespaceSelector.DeepCopy()
 	s.PodSelector.DeepCopyInto(&out.PodSelector)
-	out.WhenUnreachable = s.WhenUnreachable
+	out.WhenUnreachable, out.AddressPool = s.WhenUnreachable, s.AddressPool
 	out.EgressNodeSelector = s.EgressNodeSelector.DeepCopy()
 	out.DestinationCIDRs, out.ExcludedCIDRs = slices.Clone(s.DestinationCIDRs), slices.Clone(s.ExcludedCIDRs)
 }
 
 // DeepCopyInto copies s; out shares nothing with it.
 func (s *EgressIPStatus) DeepCopyInto(out *EgressIPStatus) {
-	out.Items = slices.Clone(s.Items)
+	out.Items, out.Addresses = slices.Clone(s.Items), slices.Clone(s.Addresses)
 	out.Conditions = nil
 	if s.Conditions != nil {
 		out.Conditions = make([]metav1.Condition, len(s.Conditions))

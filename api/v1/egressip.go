@@ -29,7 +29,10 @@ type EgressIP struct {
 type EgressIPSpec struct {
 	// EgressIPs are the addresses, of either family. With several of one family, connections are
 	// spread over them.
-	EgressIPs []string `json:"egressIPs"`
+	EgressIPs []string `json:"egressIPs,omitempty"`
+	// AddressPool is the name of a LoadBalancerPool from which the EgressIP gets further addresses,
+	// one of each family that the pool has. It is Hairpin's own field.
+	AddressPool string `json:"addressPool,omitempty"`
 	// NamespaceSelector selects namespaces by label; an empty one selects all. It is required.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector"`
 	// PodSelector selects pods in these namespaces by label; an empty one selects all.
@@ -54,11 +57,13 @@ const (
 	Release = "Release" // pods leave with their node's address, as in OVN-Kubernetes
 )
 
-// EgressIPStatus is the actual state: which node has which address. Addresses of the spec that are
-// not in Items have no node, and a condition of type EgressIPAssigned has the reason.
+// EgressIPStatus is the actual state: which node has which address. Other addresses of the EgressIP
+// have no node, and a condition of type EgressIPAssigned has the reason.
 type EgressIPStatus struct {
-	Items      []EgressIPStatusItem `json:"items"`
-	Conditions []metav1.Condition   `json:"conditions,omitempty"`
+	Items []EgressIPStatusItem `json:"items"`
+	// Addresses are those of the pool that the EgressIP has.
+	Addresses  []string           `json:"addresses,omitempty"`
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // EgressIPStatusItem is one address that a node has.
@@ -77,7 +82,8 @@ type EgressIPList struct {
 
 // Condition types of an EgressIP.
 const (
-	ConditionAssigned = "EgressIPAssigned" // every address of the spec has a node
+	ConditionAssigned  = "EgressIPAssigned" // every address has a node
+	ConditionAllocated = "AddressAllocated" // it has an address of each family of its pool
 	// False while an older EgressIP has pods that this one selects as well, or it selects no
 	// namespace
 	ConditionSelects = "PodsSelected"

@@ -36,9 +36,10 @@ func full() *v1.EgressIP {
 		Spec: v1.EgressIPSpec{EgressIPs: []string{"172.18.0.33", "172.18.0.44"}, NamespaceSelector: selector,
 			PodSelector: *selector.DeepCopy(), EgressNodeSelector: selector.DeepCopy(),
 			DestinationCIDRs: []string{"198.51.100.0/24"}, ExcludedCIDRs: []string{"198.51.100.7/32"},
-			WhenUnreachable: v1.Release},
+			WhenUnreachable: v1.Release, AddressPool: "edge"},
 		Status: v1.EgressIPStatus{
-			Items: []v1.EgressIPStatusItem{{Node: "ovn-worker", EgressIP: "172.18.0.33"}},
+			Addresses: []string{"192.0.2.50"},
+			Items:     []v1.EgressIPStatusItem{{Node: "ovn-worker", EgressIP: "172.18.0.33"}},
 			Conditions: []metav1.Condition{{Type: v1.ConditionAssigned, Status: metav1.ConditionFalse,
 				Reason: "NoMatchingNodeFound", LastTransitionTime: metav1.Now()}},
 		},

@@ -18,7 +18,8 @@ func GroupVersion() schema.GroupVersion {
 // PoolResource is the name of LoadBalancerPools in the API's paths.
 const PoolResource = "loadbalancerpools"
 
-// LoadBalancerPool has addresses for Services of type LoadBalancer. It is cluster-scoped.
+// LoadBalancerPool has addresses for Services of type LoadBalancer, and for EgressIPs that name it.
+// It is cluster-scoped.
 type LoadBalancerPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -55,7 +56,8 @@ type LoadBalancerPoolStatus struct {
 // PoolAddress is an address that Services have.
 type PoolAddress struct {
 	Address string `json:"address"`
-	// Services are "namespace/name", the oldest first. Several share the address.
+	// Services are "namespace/name", the oldest first. Several share the address. For an EgressIP,
+	// it is "EgressIP/name".
 	Services []string `json:"services"`
 	// Node announces the address; empty while none does. Message then has the reason.
 	Node    string `json:"node,omitempty"`

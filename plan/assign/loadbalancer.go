@@ -9,14 +9,14 @@ import (
 	"hairpin/cluster"
 )
 
-// Allocation is what LoadBalancers decided for one Service.
+// Allocation is what LoadBalancers decided for one Service or EgressIP.
 type Allocation struct {
 	Service   *cluster.LoadBalancer
 	Addresses []netip.Addr // at most one per family, in the order of the Service's families
 	Refused   []Refusal    // an address that it does not get, or the reason why it gets none
 }
 
-// PoolUse is which addresses of a pool Services have.
+// PoolUse is which addresses of a pool Services and EgressIPs have.
 type PoolUse struct {
 	Pool      *cluster.Pool
 	Addresses []UsedAddress // sorted
@@ -24,7 +24,7 @@ type PoolUse struct {
 	Exhausted []cluster.Family
 }
 
-// UsedAddress is an address and the Services that have it, the oldest first.
+// UsedAddress is an address and the Services that have it, the oldest first, or an EgressIP.
 type UsedAddress struct {
 	Address  netip.Addr
 	Services []cluster.Owner
@@ -45,6 +45,7 @@ const (
 //     pool that selects it, by name. Requests come first.
 //   - A Service that has an address keeps it. If two Services have or request the same address, the
 //     older one gets it.
+//   - An EgressIP gets one address of each family that its pool has.
 //   - Services of one namespace with the same sharing key share an address if their ports differ
 //     and none has externalTrafficPolicy Local.
 func LoadBalancers(s *cluster.Snapshot) ([]Allocation, []PoolUse) {
@@ -135,7 +136,7 @@ func (a *allocator) rejects(l *cluster.LoadBalancer, x netip.Addr, had bool) str
 	case i < 0:
 		return fmt.Sprintf("%s is in no LoadBalancerPool", x)
 	case !a.selects(a.pools[i], l):
-		return fmt.Sprintf("%s is an address of %s, which does not select the Service", x, a.pools[i].Owner)
+		return fmt.Sprintf("%s is an address of %s, which does not select the %s", x, a.pools[i].Owner, l.Owner.Kind)
 	}
 	if why := a.reserved.For(x, l.Created, had); why != "" {
 		return why
@@ -175,7 +176,7 @@ func requested(l *cluster.LoadBalancer, f cluster.Family) netip.Addr {
 
 func (a *allocator) selects(p *cluster.Pool, l *cluster.LoadBalancer) bool {
 	labels, known := a.namespaces[l.Owner.Namespace]
-	return known && p.Selects(l, labels)
+	return (known || l.Pool != "") && p.Selects(l, labels)
 }
 
 func (a *allocator) hasFamily(l *cluster.LoadBalancer, f cluster.Family) bool {
@@ -250,11 +251,19 @@ func (a *allocator) lowest(l *cluster.LoadBalancer, f cluster.Family) {
 			}
 		}
 	}
+	none := len(a.given[l].Addresses) == 0 && f == l.Families[len(l.Families)-1]
 	switch {
+	case l.Pool != "" && selected:
+		a.refuse(l, netip.Addr{}, ReasonExhausted, "LoadBalancerPool %s has no free %s address", l.Pool, f)
+	case l.Pool != "" && none && !slices.ContainsFunc(a.given[l].Refused, func(r Refusal) bool {
+		return r.Reason == ReasonExhausted
+	}):
+		a.refuse(l, netip.Addr{}, ReasonNoPool, "there is no LoadBalancerPool %s with addresses", l.Pool)
+	case l.Pool != "": // it has an address of the other family, or the reason why not
 	case selected:
 		a.refuse(l, netip.Addr{}, ReasonExhausted, "no LoadBalancerPool that selects the Service has a free %s address",
 			f)
-	case !l.Prefers || len(a.given[l].Addresses) == 0 && f == l.Families[len(l.Families)-1]:
+	case !l.Prefers || none:
 		a.refuse(l, netip.Addr{}, ReasonNoPool, "no LoadBalancerPool with %s addresses selects the Service", f)
 	}
 }

@@ -45,6 +45,14 @@ func key(key string, port uint16) func(*cluster.LoadBalancer) {
 	return func(l *cluster.LoadBalancer) { l.Sharing, l.Ports[0].Port = key, port }
 }
 
+// egress makes the request of an EgressIP.
+func egress(pool string) func(*cluster.LoadBalancer) {
+	return func(l *cluster.LoadBalancer) {
+		l.Owner, l.Pool = cluster.Owner{Kind: "EgressIP", Name: l.Owner.Name}, pool
+		l.Families, l.Prefers, l.Ports = []cluster.Family{cluster.IPv4, cluster.IPv6}, true, nil
+	}
+}
+
 func dual(l *cluster.LoadBalancer) { l.Families = []cluster.Family{cluster.IPv6, cluster.IPv4} }
 
 func pool(name string, ranges ...string) *cluster.Pool {
@@ -134,6 +142,21 @@ func TestLoadBalancers(t *testing.T) {
 				"z: AddressNotAvailable: 172.18.0.3 is an address of node node-b"},
 		{"a node claims an address of a Service", pooled([]*cluster.Pool{pool("a", "172.18.0.0-172.18.0.5")},
 			loadBalancer("x", 0, ingress("172.18.0.3"))), "x: 172.18.0.3"},
+		{"an EgressIP has one of each family", pooled(ten, loadBalancer("e", 1, egress("a")), loadBalancer("x", 0)),
+			"e: 172.18.0.51; fc00:f853:ccd::50\nx: 172.18.0.50"},
+		{"an EgressIP keeps them", pooled(ten, loadBalancer("e", 1, egress("a"), ingress("172.18.0.50")),
+			loadBalancer("x", 0)), "e: 172.18.0.50; fc00:f853:ccd::50\nx: 172.18.0.51"},
+		{"a pool of one family", pooled([]*cluster.Pool{pool("a", "172.18.0.50-172.18.0.51")},
+			loadBalancer("e", 1, egress("a"))), "e: 172.18.0.50"},
+		{"an EgressIP of an exhausted pool", pooled([]*cluster.Pool{pool("a", "172.18.0.50-172.18.0.50")},
+			loadBalancer("e", 1, egress("a")), loadBalancer("x", 0, ingress("172.18.0.50"))),
+			"e: AddressesExhausted: LoadBalancerPool a has no free IPv4 address\nx: 172.18.0.50"},
+		{"an EgressIP without its pool", pooled(ten, loadBalancer("e", 1, egress("b"), ingress("172.18.0.50"))),
+			"e: AddressReleased: 172.18.0.50 is an address of LoadBalancerPool/a, which does not select the EgressIP; " +
+				"NoLoadBalancerPool: there is no LoadBalancerPool b with addresses"},
+		{"a Service does not share with an EgressIP", pooled(ten, loadBalancer("e", 1, egress("a"),
+			ingress("172.18.0.50")), loadBalancer("x", 0, key("k", 80), wants("172.18.0.50"))),
+			"e: 172.18.0.50; fc00:f853:ccd::50\nx: AddressNotAvailable: 172.18.0.50 is an address of EgressIP/e"},
 		{"no ClusterIP", pooled([]*cluster.Pool{pool("a", "10.96.0.1-10.96.0.9")}, loadBalancer("x", 0,
 			ingress("10.96.0.5"), wants("10.96.0.5"))), "x: AddressReleased: 10.96.0.5 is in the ClusterIP range " +
 			"(10.96.0.0/16); AddressNotAvailable: 10.96.0.5 is in the ClusterIP range (10.96.0.0/16)"},
