@@ -62,13 +62,15 @@ func withConnections(t *testing.T, client lab.Place, addresses []string, port ui
 // another node announces them.
 func TestLoadBalancerAddress(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
-		t.Run(mode, func(t *testing.T) { testLoadBalancerAddress(t, mode) })
+		for _, engine := range []string{cluster.EngineOVN, cluster.EngineOpenFlow} {
+			t.Run(mode+"-"+engine, func(t *testing.T) { testLoadBalancerAddress(t, mode, engine) })
+		}
 	}
 }
 
-func testLoadBalancerAddress(t *testing.T, mode string) {
+func testLoadBalancerAddress(t *testing.T, mode, engine string) {
 	t.Parallel()
-	l := startDemoIn(t, mode)
+	l := startDemoIn(t, mode, "[default]", "service-engine = "+engine)
 	client := l.Host("client")
 	get := func(to netip.AddrPort) string {
 		return lab.Get(t.Context(), client, probe.Request{Protocol: "tcp", To: to, Timeout: time.Second}).Error

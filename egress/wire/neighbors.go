@@ -47,12 +47,12 @@ func NewNeighbors(log *slog.Logger) *Neighbors {
 	return &Neighbors{log: log, wake: signal.New()}
 }
 
-// Expect sets what moves here now.
+// Expect sets what moves here now. No pods are rerouted to load balancer addresses.
 func (n *Neighbors) Expect(g cluster.Gateway, node string, list []*cluster.EgressIP) {
 	a := &arriving{gateway: g}
 	for _, e := range list {
 		for _, m := range e.Moving {
-			if m.To == node && g.Uplink != "" && onNetwork(g.Addresses, m.Address) {
+			if m.To == node && !e.OnlyAnnounced() && g.Uplink != "" && onNetwork(g.Addresses, m.Address) {
 				a.addresses = append(a.addresses, m.Address)
 			}
 		}

@@ -1,11 +1,32 @@
 package wire
 
 import (
+	"io"
+	"log/slog"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/bpf"
+
+	"hairpin/cluster"
 )
+
+// TestNeighborsExpected: packets to an address that moves to the node are examined, unless it is a
+// load balancer's: its move lasts for minutes, and all of its clients' packets would be.
+func TestNeighborsExpected(t *testing.T) {
+	n := NewNeighbors(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	moving := func(a, to string) *cluster.EgressIP {
+		return &cluster.EgressIP{Moving: []cluster.Move{{Address: netip.MustParseAddr(a), From: "c", To: to}}}
+	}
+	announced := moving("172.18.0.55", "a")
+	announced.Service = &cluster.EgressService{Announced: &cluster.Announced{}}
+	n.Expect(cluster.Gateway{Uplink: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.3/16")}}, "a",
+		[]*cluster.EgressIP{announced, moving("172.18.0.33", "a"), moving("172.18.0.34", "b"), moving("10.0.0.1", "a")})
+	if got := n.want.Load().addresses; !slices.Equal(got, []netip.Addr{netip.MustParseAddr("172.18.0.33")}) {
+		t.Error(got)
+	}
+}
 
 // The filter passes packets to the addresses, and the source is parsed from these.
 func TestNeighborsHeard(t *testing.T) {
