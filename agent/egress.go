@@ -102,7 +102,7 @@ func (e *egressSide) observe(now time.Time, m *events) (*cluster.Snapshot, time.
 	s, again := e.view.See(now, m.snapshot)
 	if s != e.observed {
 		e.observed = s
-		e.gets(now, s)
+		e.recordGained(now, s)
 	}
 	return s, again
 }
@@ -142,8 +142,8 @@ func (c egressCarriers) setSince(list []report.Egress) {
 	}
 }
 
-// gets records the egress addresses that the node gets.
-func (e *egressSide) gets(now time.Time, s *cluster.Snapshot) {
+// recordGained records the egress addresses that the node gets.
+func (e *egressSide) recordGained(now time.Time, s *cluster.Snapshot) {
 	if s == nil {
 		return
 	}
@@ -167,8 +167,8 @@ func (e *egressSide) gets(now time.Time, s *cluster.Snapshot) {
 	e.holds.Store(holds)
 }
 
-// announces measures how long the addresses that were announced now for the first time took.
-func (e *egressSide) announces(now time.Time, before map[netip.Addr]bool) {
+// measureMoves measures how long the addresses that were announced now for the first time took.
+func (e *egressSide) measureMoves(now time.Time, before map[netip.Addr]bool) {
 	for a := range e.announced.Own() {
 		if t := e.since[a]; !before[a] && !t.IsZero() {
 			e.moved(now.Sub(t))
@@ -189,7 +189,7 @@ func (e *egressSide) announce(
 	if err != nil {
 		e.log.Warn("egress addresses", "error", err)
 	} else {
-		e.announces(time.Now(), before)
+		e.measureMoves(time.Now(), before)
 	}
 	o := wire.Own{Bridge: g.Bridge, MAC: g.MAC, Addresses: e.announced.Own()}
 	for _, a := range e.view.Released() {

@@ -44,7 +44,7 @@ func (v *vswitch) announceMAC(ctx context.Context, f *nodeFacts) time.Duration {
 	}
 	var sent bool
 	v.aside.do(ctx, func(context.Context) (err error) {
-		sent, err = wire.Introduce(g, nodes)
+		sent, err = wire.AnnounceBridge(g, nodes)
 		return err
 	}, func(err error) {
 		switch {

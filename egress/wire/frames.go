@@ -44,12 +44,12 @@ func AnnounceHost(g cluster.Gateway) error {
 	return nil
 }
 
-// Introduce announces the Ethernet address of the gateway bridge to its network, and sends each
-// other node a reply. The tunnels of Open vSwitch on the userspace datapath learn only from a reply
-// (ARP reply, neighbor advertisement to the node's own address), and keep what they learn for 15
-// minutes. It does nothing, and returns false, while the bridge still has another address, because
-// the kernel would continue to announce that.
-func Introduce(g cluster.Gateway, others []*cluster.Node) (told bool, err error) {
+// AnnounceBridge announces the Ethernet address of the gateway bridge to its network, and sends
+// each other node a reply. The tunnels of Open vSwitch on the userspace datapath learn only from a
+// reply (ARP reply, neighbor advertisement to the node's own address), and keep what they learn for
+// 15 minutes. It does nothing, and returns false, while the bridge still has another address,
+// because the kernel would continue to announce that.
+func AnnounceBridge(g cluster.Gateway, others []*cluster.Node) (sent bool, err error) {
 	link, err := netlink.LinkByName(g.Bridge)
 	if err != nil {
 		return false, fmt.Errorf("announce the gateway bridge: %w", err)

@@ -74,12 +74,12 @@ func TestMoveIsMeasured(t *testing.T) {
 		if _, err := e.announced.Announce(begin.Add(after), own, s.EgressIPs, nil); err != nil {
 			t.Fatal(err)
 		}
-		e.announces(begin.Add(after), before)
+		e.measureMoves(begin.Add(after), before)
 	}
 	first, second := with("192.0.2.1"), with("192.0.2.1", "192.0.2.2")
-	e.gets(begin, first)
+	e.recordGained(begin, first)
 	announce(time.Second, first)
-	e.gets(begin.Add(time.Minute), second)
+	e.recordGained(begin.Add(time.Minute), second)
 	announce(time.Minute+time.Second, second)
 	announce(time.Minute+2*time.Second, second)
 	if len(samples) != 1 || samples[0] != time.Second {
