@@ -264,6 +264,10 @@ func drawLoadBalancer(t *rapid.T, name string) *cluster.LoadBalancer {
 		"fc00:f853:ccd::9"}), 0, 2, rapid.ID).Draw(t, "ingress") {
 		ingress(a)(l)
 	}
+	if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
+		egress(rapid.SampledFrom([]string{"a", "b", "z"}).Draw(t, "pool"))(l)
+		l.Requested, l.Sharing, l.Local = nil, "", false
+	}
 	return l
 }
 
@@ -277,7 +281,9 @@ func soundAllocation(t *rapid.T, s *cluster.Snapshot, given []assign.Allocation,
 				t.Fatalf("%s has %v", l.Owner, x.Addresses)
 			}
 			families[f] = true
-			if !slices.ContainsFunc(s.Pools, func(p *cluster.Pool) bool { return p.Has(a) }) {
+			if !slices.ContainsFunc(s.Pools, func(p *cluster.Pool) bool {
+				return p.Has(a) && (l.Pool == "" || l.Pool == p.Owner.Name)
+			}) {
 				t.Fatalf("%s has %s, of no pool", l.Owner, a)
 			}
 			if why := reserved.For(a, l.Created, slices.Contains(l.Ingress, a)); why != "" {
