@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e e2e-upgrade conformance cluster-down demo demo-down test-kernel test-newest test-arm64 test test-long test-race test-race-lab check bench scale compare soak churn chaos oracle golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e e2e-upgrade conformance cluster-down demo demo-down test-kernel test-debian13 test-arm64 test test-long test-race test-race-lab check bench scale compare soak churn chaos oracle golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,12 +21,12 @@ build: ## build the binaries into bin/
 	$(GO) build -o $(BIN)/hairpin ./cmd/hairpin
 	$(GO) build -o $(LAB) ./cmd/lab
 
-# newest: the node image with the newest Open vSwitch and OVN that Debian carries; empty: Debian 13's.
+# debian13: the images with Debian 13's Open vSwitch and OVN; empty: with those of Debian's unstable.
 OVS ?=
-image: setup build ## make the node image (Debian 13 with Open vSwitch and OVN; OVS=newest), cached
+image: setup build ## make the node image (Debian 13 with Open vSwitch and OVN of unstable; OVS=debian13), cached
 	@$(LAB) image --ovs "$(OVS)"
 
-image-lock: setup build ## write image/packages.lock: the versions of the node image's packages that Debian has now (OVS=newest: image/newest.lock)
+image-lock: setup build ## write image/packages.lock: the versions of the node image's packages that Debian has now (OVS=debian13: image/debian13.lock)
 	@$(LAB) image --ovs "$(OVS)" --lock image/$(or $(OVS),packages).lock
 
 # The container image's name, for which architectures it is, and where it goes.
@@ -34,10 +34,10 @@ IMAGE ?= hairpin:dev
 ARCH ?= $(shell $(GO) env GOHOSTARCH)
 DIST := dist
 
-image-oci: setup build ## write the container images, an OCI archive, to dist/hairpin-image.tar, and lists of what is in them (IMAGE=hairpin:dev ARCH="amd64 arm64")
+image-oci: setup build ## write the container images, an OCI archive, to dist/hairpin-image.tar, and lists of what is in them (IMAGE=hairpin:dev ARCH="amd64 arm64" OVS=debian13)
 	@mkdir -p $(DIST)
 	$(foreach a,$(ARCH),GOARCH=$a $(GO) build -o $(BIN)/$a/hairpin ./cmd/hairpin && $(call portmap,$a,$(BIN)/$a/portmap) &&) true
-	@$(LAB) image --oci $(DIST)/hairpin-image.tar --name $(IMAGE) $(foreach a,$(ARCH),--hairpin $(BIN)/$a/hairpin --portmap $(BIN)/$a/portmap)
+	@$(LAB) image --oci $(DIST)/hairpin-image.tar --name $(IMAGE) --ovs "$(OVS)" $(foreach a,$(ARCH),--hairpin $(BIN)/$a/hairpin --portmap $(BIN)/$a/portmap)
 portmap = GOARCH=$1 $(GO) build -C image/portmap -o ../../$2 github.com/containernetworking/plugins/plugins/meta/portmap
 
 # host and port of the API server, as nodes reach it; further values of the chart as VALUES="--set a=b".
@@ -138,14 +138,14 @@ cluster-down: build ## remove what `make cluster` left up
 API ?=
 # Trials of NetworkPolicies that take two minutes. `make test` runs them.
 WITHOUT ?= ^policy (revoked|collusion|fragments|forged|spoofed)
-demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; ENGINE=ovn, or ovn,openflow: node by node; NODE_LOCAL=dgp ENGINE=ovn; NODEPORT_PATH=redirect; TSO=true; OVS=newest; API=kubernetes: with an API server); leaves the lab up
+demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; ENGINE=ovn, or ovn,openflow: node by node; NODE_LOCAL=dgp ENGINE=ovn; NODEPORT_PATH=redirect; TSO=true; OVS=debian13; API=kubernetes: with an API server); leaves the lab up
 	@command -v $(GO) >/dev/null || lab/setup.sh
 	@$(GO) run ./cmd/prepare -ovs "$(OVS)"
 	@$(LAB) demo --ovs "$(OVS)" --tso=$(TSO) --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --engine "$(ENGINE)" --api "$(API)" --without "$(WITHOUT)"
 
-test-newest: setup build ## the demo with the newest Open vSwitch and OVN of Debian, in each gateway mode
-	@for mode in shared local detached; do $(LAB) demo --lab newest --ovs newest --mode $$mode || exit 1; done
-	@$(LAB) down --lab newest
+test-debian13: setup build ## the demo with the Open vSwitch and OVN of Debian 13, in each gateway mode
+	@for mode in shared local detached; do $(LAB) demo --lab debian13 --ovs debian13 --mode $$mode || exit 1; done
+	@$(LAB) down --lab debian13
 
 test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, ENGINE=ovn, NODE_LOCAL=dgp with that, NODEPORT_PATH=redirect, ONLY='sctp|^clash'; KERNEL=6.12: of that series): slow
 	@lab/kernel.sh -t 7200 $(LAB) demo --slow 30 --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --engine "$(ENGINE)" --only '$(ONLY)'
@@ -211,7 +211,7 @@ vuln: ## ask whether the program calls code with known vulnerabilities (govulnch
 # datapath lookups of each packet (MODE=detached, ENGINE=ovn); kernel, redirect-kernel, dgp-kernel: traffic
 # through the real openvswitch module, in qemu; go: the packages' own benchmarks. Empty is everything.
 BENCH ?= change create traffic policies redirect dgp passes kernel redirect-kernel dgp-kernel go
-bench: setup build image $(if $(filter policies,$(BENCH)),$(BIN)/kube-router) ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|policies|allowed|redirect|dgp|passes|kernel|allowed-kernel|redirect-kernel|dgp-kernel|go, TSO=true, OVS=newest, ENGINE=ovn, ARGS="--services 100"; ENGINE=ovn,openflow with traffic or kernel: both)
+bench: setup build image $(if $(filter policies,$(BENCH)),$(BIN)/kube-router) ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|policies|allowed|redirect|dgp|passes|kernel|allowed-kernel|redirect-kernel|dgp-kernel|go, TSO=true, OVS=debian13, ENGINE=ovn, ARGS="--services 100"; ENGINE=ovn,openflow with traffic or kernel: both)
 	@for part in $(filter change create traffic policies allowed redirect dgp,$(BENCH)); do $(LAB) bench --only $$part --ovs "$(OVS)" --tso=$(TSO) --engine "$(ENGINE)" $(if $(filter policies,$(BENCH)),--kube-router $(BIN)/kube-router) $(ARGS) || exit 1; done
 	@[ -z "$(filter passes,$(BENCH))" ] || $(LAB) bench --only passes --mode $(MODE) --engine "$(ENGINE)"
 	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30 --engine "$(ENGINE)" $(ARGS); }

@@ -86,7 +86,7 @@ func showsFault(t *testing.T, n *lab.Node) {
 	c.Process.RunDir = n.Path("/run/hairpin")
 	base := uitest.Serve(t, ui.Options{}, c)
 	for path, want := range map[string][]string{
-		"/": {"1 node healthy", "<div>Open vSwitch 3.", `<span class="copied">hairpin status</span>`,
+		"/": {"1 node healthy", "<div>Open vSwitch ", `<span class="copied">hairpin status</span>`,
 			`href="/problems"`},
 		"/services":                         {`href="/walk?to=svc/default/web:tcp"`},
 		"/egress":                           {"no EgressIP and no EgressService"},

@@ -31,10 +31,10 @@ func Apt(ctx context.Context, dir, arch string) (config string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return apt(ctx, dir, arch, from)
+	return apt(ctx, dir, arch, from, false)
 }
 
-func apt(ctx context.Context, dir, arch string, from mirror) (config string, err error) {
+func apt(ctx context.Context, dir, arch string, from mirror, withUnstable bool) (config string, err error) {
 	for _, d := range []string{"etc/apt/apt.conf.d", "etc/apt/preferences.d", "var/lib/apt/lists/partial",
 		"var/cache/apt/archives/partial", "var/lib/dpkg"} {
 		err = errors.Join(err, os.MkdirAll(filepath.Join(dir, d), 0o755))
@@ -42,8 +42,9 @@ func apt(ctx context.Context, dir, arch string, from mirror) (config string, err
 	config = filepath.Join(dir, "apt.conf")
 	status := filepath.Join(dir, "var/lib/dpkg/status")
 	err = errors.Join(err, os.WriteFile(status, nil, 0o644),
-		os.WriteFile(filepath.Join(dir, "etc/apt/sources.list"), []byte(from.sources("[signed-by="+keyring+"] ")),
-			0o644),
+		os.WriteFile(filepath.Join(dir, "etc/apt/sources.list"),
+			[]byte(from.sources(withUnstable, "signed-by="+keyring)), 0o644),
+		os.WriteFile(filepath.Join(dir, pinsPath), []byte(preferences), 0o644),
 		os.WriteFile(config, fmt.Appendf(nil, `Dir %q;
 Dir::State::status %q;
 APT::Architecture %q;
@@ -74,7 +75,7 @@ func (l List) unpack(ctx context.Context, dir, native string, from mirror, progr
 	work := dir + "-apt"
 	defer os.RemoveAll(work)
 	progress(l.Arch + ": lists of packages")
-	config, err := apt(ctx, work, l.Arch, from)
+	config, err := apt(ctx, work, l.Arch, from, l.Unstable)
 	if err != nil {
 		return err
 	}

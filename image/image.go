@@ -1,4 +1,5 @@
-// Package image builds the root file system of a Hairpin node: Debian 13 with Open vSwitch and OVN.
+// Package image builds the root file system of a Hairpin node: Debian 13 with Open vSwitch and OVN
+// of Debian's unstable, or with its own.
 //
 // packages.txt lists the packages of a node. The lab mounts its nodes as overlays over the tree
 // that [Build] makes, and the container image has the same packages.
@@ -6,7 +7,6 @@ package image
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -24,9 +25,11 @@ import (
 )
 
 const (
-	// Suite is the Debian release of the image. Debian 13 is the first with OVN 25.03 and Open
-	// vSwitch 3.5.
-	Suite = "trixie"
+	// Suite is the Debian release of the image, which has security updates. Open vSwitch and OVN
+	// are of unstable, because those of the release have known faults
+	// (docs/reference/compatibility.md). The release has the libraries that they need.
+	Suite    = "trixie"
+	unstable = "sid"
 	// Variant is the set of base packages that debootstrap starts from.
 	Variant = "minbase"
 	// DefaultDir is where the lab keeps images.
@@ -34,11 +37,9 @@ const (
 
 	current = "image"
 
-	// Newest names the node image with Debian's newest Open vSwitch and OVN: those of unstable,
-	// which changes every day. newest.lock has the tested versions.
-	Newest      = "newest"
-	newestSuite = "sid"
-	newestName  = current + "-" + Newest
+	// Debian13 names the node image with the Open vSwitch and OVN of Debian 13: 3.5.0 and 25.03.
+	Debian13     = "debian13"
+	debian13Name = current + "-" + Debian13
 )
 
 //go:embed packages.txt
@@ -49,10 +50,14 @@ type List struct {
 	Name     string // of the symlink to the current tree, and prefix of its directory's name
 	Packages []string
 	Arch     string // another architecture than this machine's; see foreign.go. Empty means this machine's.
-	Suite    string // release of Debian; empty means the constant Suite
+	Unstable bool   // whether Open vSwitch and OVN are those of unstable
 }
 
-func (l List) suite() string { return cmp.Or(l.Suite, Suite) }
+// ofUnstable reports whether a package of the list is that of unstable; see the constant
+// preferences.
+func (l List) ofUnstable(name string) bool {
+	return l.Unstable && (strings.HasPrefix(name, "openvswitch-") || strings.HasPrefix(name, "ovn-"))
+}
 
 // Packages returns the names of a node's packages beyond the base system, in the order of the list.
 func Packages() []string { return ReadPackages(packageList) }
@@ -71,46 +76,47 @@ func ReadPackages(text string) []string {
 }
 
 // Root returns the directory under cacheDir of the image of the current list, built or not.
-func Root(cacheDir string) string { return node("").root(cacheDir) }
+func Root(cacheDir string) string { return node().root(cacheDir) }
 
-// node returns the list of the node image for an architecture.
-func node(arch string) List {
+// node returns the list of the node image.
+func node() List { return List{Name: current, Packages: Packages(), Unstable: true} }
+
+// on returns the same list for an architecture; empty means this machine's.
+func (l List) on(arch string) List {
 	if arch == runtime.GOARCH {
 		arch = ""
 	}
-	return List{Name: current, Packages: Packages(), Arch: arch}
+	l.Arch = arch
+	return l
 }
 
-// Node returns the list of the node image with the Open vSwitch and OVN of Debian 13 (ovs is empty)
-// or with the newest ones (Newest).
+// Node returns the list of the node image with the Open vSwitch and OVN of unstable (ovs is empty)
+// or of Debian 13 (Debian13).
 func Node(ovs string) (List, error) {
-	l := node("")
+	l := node()
 	switch ovs {
 	case "":
 		return l, nil
-	case Newest:
-		l.Name, l.Suite = newestName, newestSuite
+	case Debian13:
+		l.Name, l.Unstable = debian13Name, false
 		return l, nil
 	}
-	return l, fmt.Errorf("%q is no Open vSwitch of a node image: it is empty (Debian 13's) or %s", ovs, Newest)
+	return l, fmt.Errorf("%q is no Open vSwitch of a node image: it is empty (unstable's) or %s", ovs, Debian13)
 }
 
 func (l List) root(cacheDir string) string {
-	text := l.suite() + " " + Variant + " " + strings.Join(l.Packages, " ")
+	text := Suite + " " + Variant + " " + strings.Join(l.Packages, " ")
+	if l.Unstable {
+		text += "\n" + unstable
+	}
 	if lock := l.locked(); lock != "" {
 		text += "\n" + lock // each lock has its own tree
 	}
 	if l.Arch != "" {
-		text += l.native().root("") // it contains parts of that tree
+		text += l.on("").root("") // it contains parts of that tree
 	}
 	sum := sha256.Sum256([]byte(text))
 	return filepath.Join(cacheDir, l.link()+"-"+hex.EncodeToString(sum[:6]))
-}
-
-// native returns the same list for this machine.
-func (l List) native() List {
-	l.Arch = ""
-	return l
 }
 
 // link returns the name of the symlink to the tree.
@@ -124,12 +130,7 @@ func (l List) link() string { return strings.TrimSuffix(l.Name+"-"+l.Arch, "-") 
 // cacheDir points to it. Concurrent callers, also in other processes, wait for the one that builds.
 // progress, which may be nil, gets a line for each step. Build needs root and debootstrap.
 func Build(ctx context.Context, cacheDir string, progress func(line string)) (string, error) {
-	return node("").Build(ctx, cacheDir, progress)
-}
-
-// BuildFor is Build for one of the Architectures.
-func BuildFor(ctx context.Context, cacheDir, arch string, progress func(line string)) (string, error) {
-	return node(arch).Build(ctx, cacheDir, progress)
+	return node().Build(ctx, cacheDir, progress)
 }
 
 // Build is the function Build for another list.
@@ -146,7 +147,7 @@ func (l List) Build(ctx context.Context, cacheDir string, progress func(line str
 	}
 	fill := l.bootstrap
 	if l.Arch != "" {
-		native, err := l.native().Build(ctx, cacheDir, progress)
+		native, err := l.on("").Build(ctx, cacheDir, progress)
 		if err != nil {
 			return "", err
 		}
@@ -215,12 +216,11 @@ func (l List) create(ctx context.Context, cacheDir, root string,
 
 // bootstrap fills a tree for this machine.
 func (l List) bootstrap(ctx context.Context, dir string, from mirror, progress func(string)) error {
-	progress(fmt.Sprintf("debootstrap %s from %s", l.suite(), from.archive))
-	// unstable has no separate updates
-	if err := l.debootstrap(ctx, dir, from.archive, progress); err != nil || l.suite() == newestSuite {
+	progress(fmt.Sprintf("debootstrap %s from %s", Suite, from.archive))
+	if err := l.debootstrap(ctx, dir, from.archive, progress); err != nil {
 		return err
 	}
-	return upgrade(ctx, dir, from, progress)
+	return l.upgrade(ctx, dir, from, progress)
 }
 
 // debootstrap runs in its own mount namespace: the kernel removes its mounts when it ends.
@@ -231,7 +231,8 @@ func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func
 	}
 	count := map[string]int{}
 	return inMounts(exec.CommandContext(ctx, "debootstrap", "--variant="+Variant,
-		"--include="+strings.Join(l.Packages, ","), l.suite(), dir, mirror), func(line string) {
+		"--include="+strings.Join(slices.DeleteFunc(slices.Clone(l.Packages), l.ofUnstable), ","),
+		Suite, dir, mirror), func(line string) {
 		did, about, _ := strings.Cut(strings.TrimPrefix(line, "I: "), " ")
 		switch {
 		case !strings.HasPrefix(line, "I: "), did == "Validating", did == "Extracting":
@@ -245,22 +246,25 @@ func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func
 	})
 }
 
-// upgradeScript runs in the tree, which has no init: policy-rc.d keeps upgrades from starting
-// daemons.
+// upgradeScript runs in the tree, which has no init: policy-rc.d keeps packages from starting
+// daemons. Its arguments are the packages of the list.
 const upgradeScript = `set -e
 mount -t proc proc /proc
 printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
 chmod 755 /usr/sbin/policy-rc.d
 apt-get --quiet update
-DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes --no-install-recommends upgrade
+export DEBIAN_FRONTEND=noninteractive
+apt-get --quiet --yes --no-install-recommends upgrade
+apt-get --quiet --yes --no-install-recommends install "$@"
 rm -f /usr/sbin/policy-rc.d`
 
-// upgrade installs updates and security updates of the release, which debootstrap does not read.
-func upgrade(ctx context.Context, dir string, from mirror, progress func(string)) error {
+// upgrade installs what debootstrap does not read: updates and security updates of the release, and
+// packages of unstable.
+func (l List) upgrade(ctx context.Context, dir string, from mirror, progress func(string)) error {
 	if from.security == "" {
 		progress("no security archive is known: the image has no security updates")
 	}
-	file := filepath.Join(dir, "etc/apt/sources.list")
+	file, pins := filepath.Join(dir, "etc/apt/sources.list"), filepath.Join(dir, pinsPath)
 	before, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -269,19 +273,21 @@ func upgrade(ctx context.Context, dir string, from mirror, progress func(string)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.WriteFile(file, []byte(from.sources("")), 0o644),
+	if err := errors.Join(os.WriteFile(file, []byte(from.sources(l.Unstable)), 0o644),
+		os.WriteFile(pins, []byte(preferences), 0o644),
 		os.WriteFile(filepath.Join(dir, "etc/resolv.conf"), resolver, 0o644)); err != nil {
 		return err
 	}
 	progress("updates and security updates")
-	if err := inMounts(exec.CommandContext(ctx, "chroot", dir, "sh", "-c", upgradeScript), func(line string) {
+	script := append([]string{dir, "sh", "-c", upgradeScript, "upgrade"}, l.Packages...)
+	if err := inMounts(exec.CommandContext(ctx, "chroot", script...), func(line string) {
 		if did, name, _ := strings.Cut(line, " "); did == "Unpacking" || did == "Setting" {
 			progress("updates: " + did + " " + name)
 		}
 	}); err != nil {
 		return err
 	}
-	return os.WriteFile(file, before, 0o644)
+	return errors.Join(os.WriteFile(file, before, 0o644), os.Remove(pins))
 }
 
 // inMounts runs a command in its own mount namespace, and kills its process group when ctx ends.

@@ -140,7 +140,9 @@ func TestBuildFromNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unpacked, err := List{Name: current, Packages: Packages(), Arch: runtime.GOARCH}.Build(t.Context(), dir, nil)
+	foreign := node()
+	foreign.Arch = runtime.GOARCH
+	unpacked, err := foreign.Build(t.Context(), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

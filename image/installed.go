@@ -22,10 +22,10 @@ import (
 //go:embed packages.lock
 var lockedPackages string
 
-// newestPackages is the lock of the image with the newest Open vSwitch and OVN.
+// debian13Packages is the lock of the image with the Open vSwitch and OVN of Debian 13.
 //
-//go:embed newest.lock
-var newestPackages string
+//go:embed debian13.lock
+var debian13Packages string
 
 // Package is a package that is installed in a root file system.
 type Package struct {
@@ -102,16 +102,16 @@ func (l List) locked() string {
 	switch l.Name {
 	case current:
 		return locked(lockedPackages, arch)
-	case newestName:
-		return locked(newestPackages, arch)
+	case debian13Name:
+		return locked(debian13Packages, arch)
 	}
 	return ""
 }
 
 // lockFile returns the name of the list's lock.
 func (l List) lockFile() string {
-	if l.Name == newestName {
-		return "newest.lock"
+	if l.Name == debian13Name {
+		return "debian13.lock"
 	}
 	return "packages.lock"
 }
@@ -149,8 +149,8 @@ func joinLocks(locks map[string]string) string {
 	return b.String()
 }
 
-// WriteLock builds a node image from Debian's current packages, and writes its lock: packages.lock
-// for all architectures, newest.lock for that of this machine.
+// WriteLock builds a node image from Debian's current packages for all architectures, and writes
+// its lock.
 func (l List) WriteLock(ctx context.Context, cacheDir, file string, progress func(line string)) error {
 	tmp, err := os.MkdirTemp(cacheDir, ".lock-")
 	if err != nil {
@@ -158,15 +158,8 @@ func (l List) WriteLock(ctx context.Context, cacheDir, file string, progress fun
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	locks := map[string]string{}
-	architectures := Architectures()
-	if l.Name == newestName {
-		architectures = []string{runtime.GOARCH}
-	}
-	for _, arch := range architectures {
-		if l.Arch = arch; arch == runtime.GOARCH {
-			l.Arch = ""
-		}
-		root, err := l.Build(ctx, tmp, progress)
+	for _, arch := range Architectures() {
+		root, err := l.on(arch).Build(ctx, tmp, progress)
 		if err != nil {
 			return err
 		}
@@ -211,11 +204,11 @@ func newer(root, lock string) ([]string, error) {
 // of its packages changes the content.
 
 // OVSTag returns the tag of Open vSwitch's image with the packages of root file systems, each of
-// another architecture. For other architectures, it uses packages.lock.
-func OVSTag(roots ...string) (string, error) {
+// another architecture. For other architectures, it uses the list's lock.
+func (l List) OVSTag(roots ...string) (string, error) {
 	locks := map[string]string{}
 	for _, arch := range Architectures() {
-		locks[arch] = locked(lockedPackages, arch)
+		locks[arch] = l.on(arch).locked()
 	}
 	for _, root := range roots {
 		list, err := Installed(root)

@@ -18,14 +18,35 @@ type mirror struct {
 	security string // security updates; empty = none
 }
 
-// sources returns the lines of sources.list, with options for each.
-func (m mirror) sources(options string) string {
-	text := fmt.Sprintf("deb %[1]s%[2]s %[3]s main\ndeb %[1]s%[2]s %[3]s-updates main\n", options, m.archive, Suite)
-	if m.security != "" {
-		text += fmt.Sprintf("deb %s%s %s-security main\n", options, m.security, Suite)
+// sources returns the lines of sources.list, with options for each; those of unstable if asked for.
+func (m mirror) sources(withUnstable bool, options ...string) string {
+	var text strings.Builder
+	add := func(archive, suite string, options ...string) {
+		if len(options) > 0 {
+			archive = "[" + strings.Join(options, " ") + "] " + archive
+		}
+		fmt.Fprintf(&text, "deb %s %s main\n", archive, suite)
 	}
-	return text
+	add(m.archive, Suite, options...)
+	add(m.archive, Suite+"-updates", options...)
+	if m.security != "" {
+		add(m.security, Suite+"-security", options...)
+	}
+	if withUnstable {
+		// A mirror may lag behind by more than the week that unstable's index is valid. As with
+		// debootstrap, its signature counts. The locks have the versions that were tested.
+		add(m.archive, unstable, append(options, "check-valid-until=no")...)
+	}
+	return text.String()
 }
+
+// preferences are those of apt: of unstable, Open vSwitch and OVN are installed, and packages that
+// they need and the release lacks.
+const (
+	preferences = "Package: *\nPin: release n=" + unstable + "\nPin-Priority: 50\n\n" +
+		"Package: openvswitch-* ovn-*\nPin: release n=" + unstable + "\nPin-Priority: 990\n"
+	pinsPath = "etc/apt/preferences.d/unstable"
+)
 
 // findMirror returns the Debian mirror that apt on this machine is configured to use. The
 // environment variable HAIRPIN_MIRROR overrides it.

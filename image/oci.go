@@ -32,6 +32,7 @@ var entries embed.FS
 // architectures of the programs.
 type Container struct {
 	Name    string   // repository and tag: "hairpin:dev"
+	OVS     string   // Open vSwitch and OVN; see Node
 	Hairpin []string // files of the program, one for each architecture
 	Portmap []string // files of the CNI plugin for host ports
 }
@@ -68,6 +69,10 @@ func WriteOCI(ctx context.Context, cacheDir, out string, c Container,
 }
 
 func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress func(string)) ([]string, error) {
+	list, err := Node(c.OVS)
+	if err != nil {
+		return nil, err
+	}
 	hairpin, err := byArchitecture(c.Hairpin)
 	if err != nil {
 		return nil, err
@@ -93,7 +98,7 @@ func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress f
 		if portmap[arch] == "" {
 			return nil, fmt.Errorf("there is no portmap for %s", arch)
 		}
-		root, err := BuildFor(ctx, cacheDir, arch, progress)
+		root, err := list.on(arch).Build(ctx, cacheDir, progress)
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +115,7 @@ func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress f
 		main.variants, ovs.variants = append(main.variants, variant{arch, []blob{base, programs}}),
 			append(ovs.variants, variant{arch, []blob{base, starts}})
 	}
-	ovsTag, err := OVSTag(roots...)
+	ovsTag, err := list.OVSTag(roots...)
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func TestWriteOCI(t *testing.T) {
 	must(t, err)
 	c := Container{Name: "registry.example:5000/net/hairpin:v1", Hairpin: []string{program}, Portmap: []string{program}}
 	out := filepath.Join(dir, "image.tar")
-	tag, err := OVSTag(Root(cache))
+	tag, err := node().OVSTag(Root(cache))
 	must(t, err)
 	var written [2][]byte // the archive and the lists of contents
 	for i := range written {
@@ -184,7 +184,7 @@ func TestWriteOCIArchitectures(t *testing.T) {
 	cache, dir := t.TempDir(), t.TempDir()
 	var programs []string
 	for _, arch := range Architectures() {
-		fakeRoot(t, node(arch).root(cache), arch)
+		fakeRoot(t, node().on(arch).root(cache), arch)
 		must(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\nfunc main() {}\n"), 0o644))
 		program := filepath.Join(dir, arch)
 		build := exec.CommandContext(t.Context(), "go", "build", "-o", program, filepath.Join(dir, "main.go"))
@@ -264,22 +264,23 @@ func TestWriteOCIArchitectures(t *testing.T) {
 	}
 }
 
-// TestLock checks that packages.lock has the packages of every architecture's tree.
+// TestLock checks that the locks have the packages of every architecture's tree.
 func TestLock(t *testing.T) {
 	locks := map[string]string{"amd64": "grep 3.11-4\nlibc6 2.41\n", "arm64": "grep 3.11-4+b1\nlibc6 2.41\nlibonly 1\n"}
 	want := "grep 3.11-4 amd64\ngrep 3.11-4+b1 arm64\nlibc6 2.41\nlibonly 1 arm64\n"
 	if got := joinLocks(locks); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	for _, arch := range Architectures() {
-		if !strings.Contains(locked(lockedPackages, arch), "openvswitch-switch 3.") ||
-			strings.Contains(locked(lockedPackages, arch), arch) {
-			t.Errorf("of %s: %s", arch, locked(lockedPackages, arch))
+	for version, lock := range map[string]string{"4.": lockedPackages, "3.5.0-": debian13Packages} {
+		for _, arch := range Architectures() {
+			if text := locked(lock, arch); !strings.Contains(text, "openvswitch-switch "+version) ||
+				strings.Contains(text, arch) {
+				t.Errorf("of %s, with Open vSwitch %s: %s", arch, version, text)
+			}
 		}
-	}
-	if joinLocks(map[string]string{"amd64": locked(lockedPackages, "amd64"),
-		"arm64": locked(lockedPackages, "arm64")}) != lockedPackages {
-		t.Error("packages.lock is not as it is written")
+		if joinLocks(map[string]string{"amd64": locked(lock, "amd64"), "arm64": locked(lock, "arm64")}) != lock {
+			t.Errorf("the lock with Open vSwitch %s is not as it is written", version)
+		}
 	}
 }
 
@@ -315,7 +316,7 @@ func TestOVSTag(t *testing.T) {
 		root := t.TempDir()
 		must(t, os.MkdirAll(filepath.Join(root, "var/lib/dpkg"), 0o755))
 		must(t, os.WriteFile(filepath.Join(root, "var/lib/dpkg/status"), []byte(status), 0o644))
-		tag, err := OVSTag(root)
+		tag, err := node().OVSTag(root)
 		must(t, err)
 		return tag
 	}
@@ -326,7 +327,11 @@ func TestOVSTag(t *testing.T) {
 	if tag(before) != tag(before+"Package: x\nStatus: deinstall ok config-files\nVersion: 1\n") {
 		t.Error("what is removed counts")
 	}
-	if !strings.Contains(lockedPackages, "openvswitch-switch 3.") {
-		t.Error("packages.lock does not have Open vSwitch")
+	older, err := Node(Debian13)
+	must(t, err)
+	if now, err := node().OVSTag(); err != nil {
+		t.Error(err)
+	} else if got, err := older.OVSTag(); err != nil || got == now {
+		t.Errorf("with Debian 13's Open vSwitch the tag is %q, too: %v", got, err)
 	}
 }

@@ -64,6 +64,7 @@ func imageCommand() *cobra.Command {
 			defer end()
 			progress := func(line string) { step.Say("%s", line) }
 			if out != "" {
+				container.OVS = ovs
 				names, err := image.WriteOCI(c.Context(), image.DefaultDir, out, container, progress)
 				if err != nil {
 					return err
@@ -108,8 +109,8 @@ func imageCommand() *cobra.Command {
 }
 
 func ovsFlag(c *cobra.Command, ovs *string) {
-	c.Flags().StringVar(ovs, "ovs", "", "Open vSwitch and OVN of the node image: "+image.Newest+
-		" = of Debian's unstable; empty = Debian 13's")
+	c.Flags().StringVar(ovs, "ovs", "", "Open vSwitch and OVN of the node image: "+image.Debian13+
+		" = those of Debian 13; empty = those of unstable")
 }
 
 func kubeCommand() *cobra.Command {

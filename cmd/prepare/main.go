@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	ovs := flag.String("ovs", "", "Open vSwitch and OVN of the node image; empty = Debian 13's")
+	ovs := flag.String("ovs", "", "Open vSwitch and OVN of the node image; empty = those of Debian's unstable")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := prepare.Run(ctx, os.Stdout, "bin", *ovs)

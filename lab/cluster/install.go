@@ -69,7 +69,11 @@ func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
 // imageValues returns the chart's values for the images of the checkout.
 func imageValues() ([]string, error) {
 	// that of Debian's Open vSwitch at build time, which may be newer than the chart
-	ovsTag, err := image.OVSTag(image.Root(image.DefaultDir))
+	list, err := image.Node("")
+	if err != nil {
+		return nil, err
+	}
+	ovsTag, err := list.OVSTag(image.Root(image.DefaultDir))
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"hairpin/cluster"
+	"hairpin/image"
 	"hairpin/lab"
 	"hairpin/lab/probe"
 )
@@ -273,7 +274,8 @@ func TestMatrixWithManifests(t *testing.T) {
 
 // TestMatrixInModes passes the same traffic in the other gateway modes, with the programs that
 // redirect NodePorts, and with OVN's load balancers. It also covers a host that reaches Services
-// through the management port, and a node beside one with flows and groups.
+// through the management port, a node beside one with flows and groups, and the Open vSwitch and
+// OVN of Debian 13.
 func TestMatrixInModes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []Options{
@@ -282,8 +284,9 @@ func TestMatrixInModes(t *testing.T) {
 		{Mode: cluster.ModeLocal, Engine: cluster.EngineOVN, NodeLocal: cluster.LocalDGP},
 		{Mode: cluster.ModeShared, Engine: strings.Join([]string{cluster.EngineOVN, cluster.EngineOVN,
 			cluster.EngineOpenFlow}, ",")},
+		{Mode: cluster.ModeShared, OVS: image.Debian13},
 	} {
-		t.Run(strings.Join([]string{c.Mode, c.NodePortPath, c.NodeLocal, c.Engine}, "/"),
+		t.Run(strings.Join([]string{c.Mode, c.NodePortPath, c.NodeLocal, c.Engine, c.OVS}, "/"),
 			func(t *testing.T) {
 				t.Parallel()
 				checkDemo(t, startDemoIn(t, "", c), fewPolicyTrials)
