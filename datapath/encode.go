@@ -17,13 +17,8 @@ import (
 // kinds lists the types that an interface may hold, in JSON {"SNAT": {"Addr": "10.0.0.1"}}. It is
 // read-only.
 var kinds = map[reflect.Type][]reflect.Type{
-	reflect.TypeFor[nb.Row](): typesOf(nb.Rows()...),
-	reflect.TypeFor[flow.Action](): typesOf[flow.Action](flow.Output{}, flow.InPort{}, flow.Normal{}, flow.Drop{},
-		flow.SetEthDst{}, flow.SetEthSrc{},
-		flow.SetSrc{}, flow.SetTTL{}, flow.MoveEthDstToSrc{}, flow.SetEthDstByCT{}, flow.MarkLonger{},
-		flow.SetPktMark{}, flow.SetTunnel{}, flow.Resubmit{}, flow.PushVLAN{}, flow.PopVLAN{}, flow.ToGroup{},
-		flow.SetGroup{}, flow.SetProfile{}, flow.Conjunction{}, flow.Learn{}, flow.CT{},
-		flow.UnknownActions{}),
+	reflect.TypeFor[nb.Row]():      typesOf(nb.Rows()...),
+	reflect.TypeFor[flow.Action](): typesOf(flow.Actions()...),
 	reflect.TypeFor[nft.Match](): typesOf[nft.Match](nft.AddrIn{}, nft.DstIsLocal{}, nft.L4Proto{}, nft.DstPort{},
 		nft.OutInterface{},
 		nft.InInterface{}, nft.MarkIs{}, nft.InSet{}, nft.EtherSrc{}, nft.NoSYN{}, nft.CTMarkIs{},

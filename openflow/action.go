@@ -1,6 +1,9 @@
 package openflow
 
-import "slices"
+import (
+	"bytes"
+	"slices"
+)
 
 // Reserved numbers of ports (OFPP_*) and groups (OFPG_*).
 const (
@@ -8,7 +11,7 @@ const (
 	PortNormal = 0xfffffffa
 	PortLocal  = 0xfffffffe
 
-	anyPort, anyGroup = 0xffffffff, 0xffffffff
+	anyPort, anyGroup, allGroups = 0xffffffff, 0xffffffff, 0xfffffffc
 )
 
 // Types of actions, and subtypes of those of Open vSwitch (NXAST_*).
@@ -21,6 +24,232 @@ const (
 	nicNAT, nicLearn, nicLarger                              = 36, 45, 49
 )
 
+// Action describes an action, or several in sequence, that differ only in numbers.
+type Action struct {
+	bytes   []byte // with zeros in place of the numbers
+	numbers []number
+}
+
+// number is where an action has one of its numbers.
+type number struct {
+	at, size int
+	add      uint64 // what to add to the number
+	also     []int  // further places with the same two bytes
+	bits     int    // where the action has, in two bytes, how many bits a field of 32 has from the number on
+}
+
+// The actions of fixed size.
+var (
+	Output   = Action{action(nil, actionOutput, make([]byte, 12)), []number{{at: 4, size: 4}}}
+	ToInPort = Action{bytes: Output.Append(nil, PortInPort)}
+	ToNormal = Action{bytes: Output.Append(nil, PortNormal)}
+	ToGroup  = Action{action(nil, actionGroup, make([]byte, 4)), []number{{at: 4, size: 4}}}
+	PopVLAN  = Action{bytes: action(nil, actionPopVLAN, nil)}
+	// PushVLAN is push_vlan:0x8100 with set_field:number->vlan_vid.
+	PushVLAN = Action{SetField(action(nil, actionPushVLAN, []byte{0x81, 0, 0, 0}), VLAN, []byte{0, 0}, nil),
+		[]number{{at: 16, size: 2}}}
+	// MoveEthDstToSrc and MoveCTToEthDst copy a MAC. MoveEthSrcToCT is for CT.Nested.
+	MoveEthDstToSrc = Action{bytes: copyMAC(EthDst, EthSrc)}
+	MoveCTToEthDst  = Action{bytes: copyMAC(CTLabel, EthDst)}
+	MoveEthSrcToCT  = Action{bytes: copyMAC(EthSrc, CTLabel)}
+	// CheckLarger is check_pkt_larger(number)->pkt_mark[0].
+	CheckLarger = Action{nicira(nil, nicLarger, slices.Concat(u32(0), u32(uint32(PktMark)), make([]byte, 6))),
+		[]number{{at: 10, size: 2}}}
+	// Resubmit is resubmit(,number).
+	Resubmit = Action{nicira(nil, nicResubmit, []byte{PortInPort >> 8 & 0xff, PortInPort & 0xff, 0, 0, 0, 0}),
+		[]number{{at: 12, size: 1}}}
+	// Conjunction is conjunction(id,clause/clauses), with clauses from 1 on.
+	Conjunction = Action{nicira(nil, nicConjunction, make([]byte, 6)),
+		[]number{{at: 12, size: 4}, {at: 10, size: 1, add: ^uint64(0)}, {at: 11, size: 1}}}
+)
+
+// Learn describes learn(…) with delete_learned. The learned flow matches the Ethernet type, the
+// packet's source in the field and its Reg6, and writes the packet's Reg7. The numbers are table,
+// idle timeout in seconds, cookie, the maximum number of flows with the cookie, and the first bit
+// of Reg6.
+func Learn(etherType uint16, source Field) Action {
+	const deleteLearned, defaultPriority, immediate, load = 2, 32768, 1 << 13, 1 << 11
+	part := func(kind uint16, f Field) []byte {
+		place := append(u32(uint32(f)), 0, 0)
+		return slices.Concat(u16(kind|uint16(f.Width())*8), place, place)
+	}
+	head := slices.Concat(make([]byte, 4), u16(defaultPriority), make([]byte, 8), u16(deleteLearned), make([]byte, 14))
+	etherTypes := slices.Concat(u16(immediate|16), u16(etherType), u32(learnEthType), u16(0))
+	first := niciraHead + len(head) + len(etherTypes) // the match of Reg6
+	a := Action{numbers: []number{{at: 26, size: 1}, {at: 10, size: 2}, {at: 16, size: 8}, {at: 32, size: 4},
+		{at: first + 6, size: 2, also: []int{first + 12}, bits: first}}}
+	a.bytes = nicira(nil, nicLearn,
+		slices.Concat(head, etherTypes, part(0, Reg6), part(0, source), part(load, Reg7)))
+	return a
+}
+
+// Append appends the action with its numbers.
+func (a *Action) Append(b []byte, numbers ...uint64) []byte {
+	start := len(b)
+	b = append(b, a.bytes...)
+	for i, n := range a.numbers {
+		v := numbers[i] + n.add
+		for k := range n.size {
+			b[start+n.at+k] = byte(v >> (8 * (n.size - 1 - k)))
+		}
+		for _, at := range n.also {
+			be.PutUint16(b[start+at:], uint16(v))
+		}
+		if n.bits > 0 {
+			be.PutUint16(b[start+n.bits:], uint16(32-v))
+		}
+	}
+	return b
+}
+
+// Cut returns the numbers of the action if b begins with it, and the rest of b.
+func (a *Action) Cut(b []byte) (numbers []uint64, rest []byte, ok bool) {
+	if len(a.bytes) == 0 || len(b) < len(a.bytes) || !bytes.Equal(b[:actionHead], a.bytes[:actionHead]) {
+		return nil, b, false
+	}
+	for _, n := range a.numbers {
+		var v uint64
+		for _, x := range b[n.at : n.at+n.size] {
+			v = v<<8 | uint64(x)
+		}
+		numbers = append(numbers, v-n.add)
+	}
+	return numbers, b[len(a.bytes):], bytes.Equal(a.Append(nil, numbers...), b[:len(a.bytes)])
+}
+
+// CT is ct(…). The packet continues in the table, or ends if table is 0. Nested are the actions
+// nat and exec(…).
+type CT struct {
+	Commit bool
+	Zone   uint16
+	Table  uint8
+	Nested []byte
+}
+
+// nowhere is the table of a CT without recirculation.
+const nowhere = 0xff
+
+// Append appends the action.
+func (c CT) Append(b []byte) []byte {
+	const flagCommit = 1
+	var flags uint16
+	if c.Commit {
+		flags = flagCommit
+	}
+	if c.Table == 0 {
+		c.Table = nowhere
+	}
+	return nicira(b, nicCT,
+		slices.Concat(u16(flags), u32(0), u16(c.Zone), []byte{c.Table, 0, 0, 0}, u16(0), c.Nested))
+}
+
+// CutCT returns the ct action that b begins with, and the rest of b.
+func CutCT(b []byte) (c CT, rest []byte, ok bool) {
+	const fixed = 24
+	a, rest := CutAction(b)
+	if len(a) < fixed {
+		return c, b, false
+	}
+	c = CT{Commit: a[11] != 0, Zone: be.Uint16(a[16:]), Table: a[18], Nested: a[fixed:]}
+	if c.Table == nowhere {
+		c.Table = 0
+	}
+	return c, rest, bytes.Equal(c.Append(nil), a)
+}
+
+// Flags of NAT; 0 is nat without arguments.
+const (
+	NATSrc = 1
+	NATDst = 2
+)
+
+// NAT is nat(…) in CT.Nested. An empty address, a port of 0 and a last port that is not above the
+// first are omitted.
+type NAT struct {
+	Flags       uint16
+	Addr        []byte
+	First, Last uint16
+}
+
+// Bits of the values that a NAT has.
+const natMin4, natMin6, natFirst, natLast = 1, 4, 16, 32
+
+// Append appends the action.
+func (n NAT) Append(b []byte) []byte {
+	present := map[int]uint16{4: natMin4, 16: natMin6}[len(n.Addr)]
+	values := slices.Clone(n.Addr)
+	if n.First != 0 {
+		present, values = present|natFirst, append(values, u16(n.First)...)
+	}
+	if n.Last > n.First {
+		present, values = present|natLast, append(values, u16(n.Last)...)
+	}
+	return nicira(b, nicNAT, slices.Concat(u16(0), u16(n.Flags), u16(present), values))
+}
+
+// CutNAT returns the nat action that b begins with, and the rest of b. Without a last port, Last is
+// First.
+func CutNAT(b []byte) (n NAT, rest []byte, ok bool) {
+	const fixed = 16
+	a, rest := CutAction(b)
+	if len(a) < fixed {
+		return n, b, false
+	}
+	present, values := be.Uint16(a[14:]), append(slices.Clone(a[fixed:]), make([]byte, 24)...)
+	take := func(bit uint16, size int) (v []byte) {
+		if present&bit != 0 {
+			v, values = values[:size], values[size:]
+		}
+		return v
+	}
+	n = NAT{Flags: be.Uint16(a[12:]), Addr: slices.Concat(take(natMin4, 4), take(natMin6, 16))}
+	if port := take(natFirst, 2); port != nil {
+		n.First = be.Uint16(port)
+		n.Last = n.First
+	}
+	if port := take(natLast, 2); port != nil {
+		n.Last = be.Uint16(port)
+	}
+	return n, rest, bytes.Equal(n.Append(nil), a)
+}
+
+// SetField appends set_field:value/mask->field; a nil mask writes the whole field.
+func SetField(b []byte, field Field, value, mask []byte) []byte {
+	return action(b, actionSetField, field.Append(nil, value, mask))
+}
+
+// CutSetField returns the field, value and mask of the set_field that b begins with, and the rest
+// of b.
+func CutSetField(b []byte) (x OXM, rest []byte, ok bool) {
+	a, rest := CutAction(b)
+	if len(a) < actionHead || be.Uint16(a) != actionSetField {
+		return x, b, false
+	}
+	x, _ = CutField(a[actionHead:])
+	ok = bytes.Equal(SetField(nil, x.Field, x.Value, x.Mask), a)
+	if x.Field&^0xff == TunMetadata0&^0xff {
+		x.Field = TunMetadata0 // Open vSwitch returns it without leading zeros
+	}
+	return x, rest, ok
+}
+
+// Sizes of what an action begins with, and of what an action of Open vSwitch begins with.
+const actionHead, niciraHead = 4, 10
+
+// CutAction cuts the first action off a list. It returns all of a list that begins with none.
+func CutAction(list []byte) (a, rest []byte) {
+	if len(list) < actionHead {
+		return list, nil
+	}
+	if size := int(be.Uint16(list[2:])); size >= actionHead && size <= len(list) {
+		return list[:size], list[size:]
+	}
+	return list, nil
+}
+
+// Invalid appends an action that every switch refuses.
+func Invalid(b []byte) []byte { return action(b, actionNone, nil) }
+
 func action(b []byte, kind uint16, body []byte) []byte {
 	start := len(b)
 	b = append(append(be.AppendUint16(b, kind), 0, 0), body...)
@@ -32,118 +261,8 @@ func nicira(b []byte, subtype uint16, body []byte) []byte {
 	return action(b, actionVendor, slices.Concat(u32(vendorNicira), u16(subtype), body))
 }
 
-// Invalid appends an action that every switch refuses.
-func Invalid(b []byte) []byte { return action(b, actionNone, nil) }
-
-// Output appends output to a port.
-func Output(b []byte, port uint32) []byte {
-	return action(b, actionOutput, append(u32(port), make([]byte, 8)...))
-}
-
-// Group appends group:id.
-func Group(b []byte, id uint32) []byte { return action(b, actionGroup, u32(id)) }
-
-// PushVLAN appends push_vlan:0x8100.
-func PushVLAN(b []byte) []byte { return action(b, actionPushVLAN, []byte{0x81, 0, 0, 0}) }
-
-// PopVLAN appends pop_vlan.
-func PopVLAN(b []byte) []byte { return action(b, actionPopVLAN, nil) }
-
-// SetField appends set_field:value/mask->field; a nil mask writes the whole field.
-func SetField(b []byte, field Field, value, mask []byte) []byte {
-	return action(b, actionSetField, field.Append(nil, value, mask))
-}
-
-// Copy appends a copy of the lowest bits of a field to those of another.
-func Copy(b []byte, bits uint16, from, to Field) []byte {
-	return action(b, actionCopyField,
-		slices.Concat(u16(bits), u16(0), u16(0), u16(0), u32(uint32(from)), u32(uint32(to))))
-}
-
-// CheckLarger appends check_pkt_larger(length)->field[0].
-func CheckLarger(b []byte, length uint16, field Field) []byte {
-	return nicira(b, nicLarger, slices.Concat(u16(length), u16(0), u32(uint32(field)), make([]byte, 6)))
-}
-
-// Resubmit appends resubmit(,table).
-func Resubmit(b []byte, table uint8) []byte {
-	return nicira(b, nicResubmit, []byte{PortInPort >> 8 & 0xff, PortInPort & 0xff, table, 0, 0, 0})
-}
-
-// Conjunction appends conjunction(id,clause/clauses): the flow is one alternative of a clause, from
-// 1 on, of the flow that matches conj_id=id.
-func Conjunction(b []byte, id uint32, clause, clauses uint8) []byte {
-	return nicira(b, nicConjunction, slices.Concat([]byte{clause - 1, clauses}, u32(id)))
-}
-
-// CT appends ct(…): the packet continues in the table, or ends if table is 0. nested holds the
-// actions nat and exec(…).
-func CT(b []byte, commit bool, zone uint16, table uint8, nested []byte) []byte {
-	const flagCommit, nowhere = 1, 0xff
-	var flags uint16
-	if commit {
-		flags = flagCommit
-	}
-	if table == 0 {
-		table = nowhere
-	}
-	return nicira(b, nicCT, slices.Concat(u16(flags), u32(0), u16(zone), []byte{table, 0, 0, 0}, u16(0), nested))
-}
-
-// Flags of NAT; 0 is nat without arguments.
-const (
-	NATSrc = 1
-	NATDst = 2
-)
-
-// NAT appends nat(…) to the actions nested in CT. It omits an empty address, a port of 0, and a
-// last port that is not above the first.
-func NAT(b []byte, flags uint16, addr []byte, first, last uint16) []byte {
-	const min4, min6, firstPort, lastPort = 1, 4, 16, 32
-	present := map[int]uint16{4: min4, 16: min6}[len(addr)]
-	values := slices.Clone(addr)
-	if first != 0 {
-		present, values = present|firstPort, append(values, u16(first)...)
-	}
-	if last > first {
-		present, values = present|lastPort, append(values, u16(last)...)
-	}
-	return nicira(b, nicNAT, slices.Concat(u16(0), u16(flags), u16(present), values))
-}
-
-// Learned is the flow that a learn action adds, without its match and actions.
-type Learned struct {
-	Table       uint8
-	Cookie      uint64
-	IdleTimeout uint16 // seconds
-	Limit       uint32 // maximum number of flows with the cookie
-}
-
-// Learn appends learn(…) with delete_learned. The parts are the match and the actions of the flow.
-func Learn(b []byte, l Learned, parts ...[]byte) []byte {
-	const deleteLearned, defaultPriority = 2, 32768
-	body := slices.Concat(u16(l.IdleTimeout), u16(0), u16(defaultPriority), be.AppendUint64(nil, l.Cookie),
-		u16(deleteLearned), []byte{l.Table, 0}, u16(0), u16(0), u32(l.Limit), u16(0), u16(0))
-	return nicira(b, nicLearn, append(body, slices.Concat(parts...)...))
-}
-
-// LearnEthType is a part of Learn: the flow matches the Ethernet type.
-func LearnEthType(etherType uint16) []byte {
-	const immediate = 1 << 13
-	return slices.Concat(u16(immediate|16), u16(etherType), u32(uint32(EthType)), u16(0))
-}
-
-// LearnMatch is a part of Learn: the flow matches the packet's value of the field, from bit first
-// on.
-func LearnMatch(field Field, first uint16) []byte { return learnPart(0, field, first) }
-
-// LearnLoad is a part of Learn: the flow writes the packet's value of the field.
-func LearnLoad(field Field) []byte {
-	const load = 1 << 11
-	return learnPart(load, field, 0)
-}
-
-func learnPart(kind uint16, field Field, first uint16) []byte {
-	place := append(u32(uint32(field)), u16(first)...)
-	return slices.Concat(u16(kind|(uint16(field.Width())*8-first)), place, place)
+// copyMAC returns a copy of the lowest bits of a field to those of another.
+func copyMAC(from, to Field) []byte {
+	return action(nil, actionCopyField,
+		slices.Concat(u16(48), u16(0), u16(0), u16(0), u32(uint32(from)), u32(uint32(to))))
 }

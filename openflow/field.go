@@ -1,5 +1,7 @@
 package openflow
 
+import "iter"
+
 // Field is the header of an OXM without mask: class, number, mask bit and size in bytes.
 type Field uint32
 
@@ -36,17 +38,17 @@ const (
 	NDTarget   = oxm + 31<<9 + 16
 	NDSLL      = oxm + 32<<9 + 6
 	NDTLL      = oxm + 33<<9 + 6
+	TunID      = oxm + 38<<9 + 8
+	TCPFlags   = oxm + 42<<9 + 2
 
 	Reg5         = nxm + 5<<9 + 4
 	Reg6         = nxm + 6<<9 + 4
 	Reg7         = nxm + 7<<9 + 4
-	TunID        = nxm + 16<<9 + 8
 	IPFrag       = nxm + 26<<9 + 1
 	IPTTL        = nxm + 29<<9 + 1
 	TunSrc       = nxm + 31<<9 + 4
 	TunDst       = nxm + 32<<9 + 4
 	PktMark      = nxm + 33<<9 + 4
-	TCPFlags     = nxm + 34<<9 + 2
 	ConjID       = nxm + 37<<9 + 4
 	TunMetadata0 = nxm + 40<<9 + 4 // the size is that of the option mapped to it
 	CTState      = nxm + 105<<9 + 4
@@ -56,6 +58,13 @@ const (
 	TunIPv6Dst   = nxm + 110<<9 + 16
 	CTIPProto    = nxm + 119<<9 + 1
 	CTTPDst      = nxm + 125<<9 + 2
+)
+
+// The fields of the parts of a learn action: Open vSwitch returns these headers there.
+const (
+	learnEthType       = 3<<9 + 2 // NXM_OF_ETH_TYPE
+	LearnIPSrc   Field = 7<<9 + 4 // NXM_OF_IP_SRC
+	LearnIPv6Src       = nxm + 19<<9 + 16
 )
 
 // VLANPresent is the bit of VLAN that is set in a frame with a tag.
@@ -70,6 +79,66 @@ func (f Field) Append(b []byte, value, mask []byte) []byte {
 		f = f&^0xff | 1<<8 | f&0xff<<1
 	}
 	return append(append(be.AppendUint32(b, uint32(f)), value...), mask...)
+}
+
+// OXM is a field with its value and its mask (nil: none).
+type OXM struct {
+	Field       Field
+	Value, Mask []byte
+}
+
+// Fields yields the fields of a list. Open vSwitch returns two registers as one field of twice
+// their size: Fields yields both, or the one that has a mask.
+func Fields(list []byte) iter.Seq[OXM] {
+	const pairs, all = 0x8001 << 16, 0xffffffff // OFPXMC_PACKET_REGS
+	return func(yield func(OXM) bool) {
+		for len(list) > 0 {
+			var x OXM
+			if x, list = CutField(list); x.Field&^0xffff != pairs || len(x.Value) != 8 {
+				if !yield(x) {
+					return
+				}
+				continue
+			}
+			for i := range 2 {
+				reg := OXM{Field: nxm + (x.Field>>9&0x7f*2+Field(i))<<9 + 4, Value: x.Value[4*i:][:4]}
+				if x.Mask != nil && be.Uint32(x.Mask[4*i:]) != all {
+					reg.Mask = x.Mask[4*i:][:4]
+				}
+				if (reg.Mask == nil || be.Uint32(reg.Mask) != 0) && !yield(reg) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// CutField returns the field that a list begins with and the rest of the list. The field of a
+// damaged list is 0.
+func CutField(list []byte) (x OXM, rest []byte) {
+	const head, hasMask = 4, 1 << 8
+	if len(list) < head || len(list) < head+int(list[3]) {
+		return OXM{}, nil
+	}
+	x.Field = Field(be.Uint32(list))
+	x.Value, rest = list[head:head+x.Field.Width()], list[head+x.Field.Width():]
+	if half := len(x.Value) / 2; x.Field&hasMask != 0 {
+		if 2*half != len(x.Value) {
+			return OXM{}, rest
+		}
+		x = OXM{x.Field&^(hasMask|0xff) | Field(half), x.Value[:half], x.Value[half:]}
+	}
+	return x, rest
+}
+
+// Content returns what follows the kind and the size at the beginning of a match, of statistics or
+// of a property. It is nil if the size is wrong.
+func Content(part []byte) []byte {
+	const head = 4
+	if len(part) < head || int(be.Uint16(part[2:])) < head || int(be.Uint16(part[2:])) > len(part) {
+		return nil
+	}
+	return part[head:be.Uint16(part[2:])]
 }
 
 // AppendMatch appends a match (ofp_match), whose fields the function appends.

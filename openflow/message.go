@@ -33,12 +33,6 @@ const (
 	BundleAdd        Type = 34
 )
 
-// Types of multipart messages (OFPMP_*).
-const (
-	multipartTables  = 3
-	multipartMonitor = 16
-)
-
 const (
 	version    = 6 // OpenFlow 1.5
 	headerSize = 8

@@ -1,6 +1,7 @@
 package openflow
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 )
@@ -16,6 +17,7 @@ type Flow struct {
 const (
 	flowAdd          = 0
 	flowDeleteStrict = 4
+	applyActions     = 4 // an instruction
 )
 
 // Add returns the body of a message that adds the flow, or changes the one with the same table,
@@ -25,7 +27,6 @@ func (f *Flow) Add() []byte {
 	if len(f.Actions) == 0 {
 		return b
 	}
-	const applyActions = 4
 	start := len(b)
 	return sized(append(append(b, 0, applyActions, 0, 0, 0, 0, 0, 0), f.Actions...), start+2, start)
 }
@@ -55,6 +56,7 @@ type SelectGroup struct {
 const (
 	groupAddOrModify = 0x8000
 	groupDelete      = 2
+	typeSelect       = 1
 )
 
 // AddOrModify returns the body of a message that adds the group, or changes the one with the same
@@ -70,7 +72,7 @@ func (g *SelectGroup) AddOrModify() ([]byte, error) {
 func (g *SelectGroup) Delete() []byte { return g.mod(groupDelete, nil) }
 
 func (g *SelectGroup) mod(command uint16, buckets []byte) []byte {
-	const typeSelect, allBuckets = 1, 0xffffffff
+	const allBuckets = 0xffffffff
 	b := append(be.AppendUint16(nil, command), typeSelect, 0)
 	b = be.AppendUint16(be.AppendUint32(b, g.ID), uint16(len(buckets)))
 	return append(be.AppendUint32(append(b, 0, 0), allBuckets), buckets...)
@@ -94,6 +96,17 @@ func (g *SelectGroup) appendMethod(b []byte) []byte {
 	return padded(sized(b, start+2, start), start)
 }
 
+// hashed returns the fields of a property of appendMethod.
+func hashed(property []byte) (list []Field) {
+	const fixed = 36
+	if p := Content(property); len(p) >= fixed {
+		for x := range Fields(p[fixed:]) {
+			list = append(list, x.Field)
+		}
+	}
+	return list
+}
+
 // AppendBucket appends a bucket with encoded actions and weight 1.
 func AppendBucket(b []byte, id uint32, actions []byte) []byte {
 	start := len(b)
@@ -101,4 +114,27 @@ func AppendBucket(b []byte, id uint32, actions []byte) []byte {
 	b = sized(b, start+2, start+8)
 	b = append(b, 0, 0, 0, 8, 0, 1, 0, 0)
 	return sized(b, start, start)
+}
+
+// Buckets yields the ID and the actions of buckets made with AppendBucket. It yields no actions of
+// another bucket.
+func Buckets(list []byte) func(yield func(id uint32, actions []byte) bool) {
+	return func(yield func(uint32, []byte) bool) {
+		const head, properties = 8, 8
+		for len(list) >= head {
+			size := int(be.Uint16(list))
+			if size < head || size > len(list) {
+				return
+			}
+			var b []byte
+			b, list = list[:size], list[size:]
+			id, actions := be.Uint32(b[4:]), b[head:max(head, size-properties)]
+			if !bytes.Equal(AppendBucket(nil, id, actions), b) {
+				actions = nil
+			}
+			if !yield(id, actions) {
+				return
+			}
+		}
+	}
 }

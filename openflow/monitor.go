@@ -28,51 +28,19 @@ func ForwardGroupMods(b []byte, xid uint32) []byte {
 func Updates(body []byte, mask, ignored uint64) (changes int, ok bool) {
 	const short, full = 8, 24
 	const added, modified, abbreviated = 1, 3, 4 // the last is a change made on this connection
-	if len(body) < multipartHeader || be.Uint16(body) != multipartMonitor {
-		return 0, false
-	}
-	for b := body[multipartHeader:]; len(b) > 0; {
-		if len(b) < short {
-			return 0, false
+	content, _, err := reply(body, multipartMonitor)
+	for len(content) > 0 && err == nil {
+		var e []byte
+		if e, content, err = cutEntry(content, short); err != nil {
+			break
 		}
-		size, event := int(be.Uint16(b)), be.Uint16(b[2:])
-		switch {
-		case size < short || size > len(b):
-			return 0, false
+		switch event := be.Uint16(e[2:]); {
 		case event == abbreviated:
-			b = b[size:]
-			continue
-		case size < full || event < added || event > modified:
+		case len(e) < full || event < added || event > modified:
 			return 0, false
-		}
-		if be.Uint64(b[16:])&mask != ignored {
+		case be.Uint64(e[16:])&mask != ignored:
 			changes++
 		}
-		b = b[size:]
 	}
-	return changes, true
-}
-
-// TableStats appends a request for the statistics of all tables.
-func TableStats(b []byte, xid uint32) []byte { return multipart(b, xid, multipartTables) }
-
-// CountFlows adds the numbers of flows in tables, from a reply to TableStats (OpenFlow 1.5,
-// 7.3.5.3). It reports whether another message with more follows.
-func CountFlows(flows map[uint8]uint32, body []byte) (more bool) {
-	const entry, active, flagMore = 24, 4, 1
-	if len(body) < multipartHeader || be.Uint16(body) != multipartTables {
-		return false
-	}
-	more = be.Uint16(body[2:])&flagMore != 0
-	for b := body[multipartHeader:]; len(b) >= entry; b = b[entry:] {
-		flows[b[0]] = be.Uint32(b[active:])
-	}
-	return more
-}
-
-// multipartHeader is the size of the header before the content of a multipart message.
-const multipartHeader = 8
-
-func multipart(b []byte, xid uint32, kind uint16, parts ...[]byte) []byte {
-	return Message(b, MultipartRequest, xid, u16(kind), make([]byte, 6), slices.Concat(parts...))
+	return changes, err == nil
 }

@@ -263,7 +263,8 @@ func ofKind(kind, stage string) bool {
 func sameTable(a, b string) (same, near bool) {
 	list, tables := map[[2]uint16]bool{}, map[uint16]bool{}
 	for _, text := range []string{a, b} {
-		f, _, err := flow.ParseFlow("cookie=0xdeff105," + text)
+		match, _, _ := strings.Cut(text, " actions=")
+		f, err := flow.ParseFlow(match + " actions=drop")
 		if err != nil {
 			return false, false
 		}

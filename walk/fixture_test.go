@@ -197,7 +197,7 @@ cookie=0xdeff105,priority=100,ip,in_port="tun-int",nw_dst=100.64.0.PEER actions=
 cookie=0xdeff105,priority=100,ipv6,in_port="tun-int",ipv6_dst=fd00:10:244:N::/64 actions=set_field:MAC->eth_dst,TO
 cookie=0xdeff105,priority=100,ipv6,in_port="tun-int",ipv6_dst=fd98::PEER actions=set_field:MAC->eth_dst,TO
 `)) {
-		f, _, err := flow.ParseFlow(strings.TrimSpace(line))
+		f, err := flow.ParseFlow(strings.TrimSpace(line))
 		if err != nil {
 			panic(err)
 		}
@@ -278,16 +278,16 @@ table=0,priority=110,tcp,in_port=E,nw_dst=I,tp_dst=30015,actions=output:P
 table=0,priority=110,tcp,in_port=P,nw_src=I,tp_src=30015,actions=output:E
 table=0,priority=110,tcp6,in_port=E,ipv6_dst=J,tp_dst=30015,actions=output:P
 table=0,priority=110,tcp6,in_port=P,ipv6_src=J,tp_src=30015,actions=output:E
-table=0,priority=105,ip,in_port=P,pkt_mark=0x3f0,actions=ct(commit,zone=64000,nat(src=I),exec(load:0x1->NXM_NX_CT_MARK[])),output:E
-table=0,priority=105,ipv6,in_port=P,pkt_mark=0x3f0,actions=ct(commit,zone=64000,nat(src=J),exec(load:0x1->NXM_NX_CT_MARK[])),output:E
-table=0,priority=109,ip,in_port=P,nw_src=10.244.N.0/24,actions=ct(commit,zone=64000,exec(load:0x1->NXM_NX_CT_MARK[])),output:E
-table=0,priority=109,ipv6,in_port=P,ipv6_src=fd00:10:244:N::/64,actions=ct(commit,zone=64000,exec(load:0x1->NXM_NX_CT_MARK[])),output:E
+table=0,priority=105,ip,in_port=P,pkt_mark=0x3f0,actions=ct(commit,zone=64000,nat(src=I),exec(set_field:0x1->ct_mark)),output:E
+table=0,priority=105,ipv6,in_port=P,pkt_mark=0x3f0,actions=ct(commit,zone=64000,nat(src=J),exec(set_field:0x1->ct_mark)),output:E
+table=0,priority=109,ip,in_port=P,nw_src=10.244.N.0/24,actions=ct(commit,zone=64000,exec(set_field:0x1->ct_mark)),output:E
+table=0,priority=109,ipv6,in_port=P,ipv6_src=fd00:10:244:N::/64,actions=ct(commit,zone=64000,exec(set_field:0x1->ct_mark)),output:E
 table=0,priority=104,ip,in_port=P,nw_src=10.244.0.0/16,actions=drop
 table=0,priority=104,ipv6,in_port=P,ipv6_src=fd00:10:244::/48,actions=drop
-table=0,priority=100,ip,in_port=P,actions=ct(commit,zone=64000,exec(load:0x1->NXM_NX_CT_MARK[])),output:E
-table=0,priority=100,ip,in_port=LOCAL,actions=ct(commit,zone=64000,exec(load:0x2->NXM_NX_CT_MARK[])),output:E
-table=0,priority=100,ipv6,in_port=P,actions=ct(commit,zone=64000,exec(load:0x1->NXM_NX_CT_MARK[])),output:E
-table=0,priority=100,ipv6,in_port=LOCAL,actions=ct(commit,zone=64000,exec(load:0x2->NXM_NX_CT_MARK[])),output:E
+table=0,priority=100,ip,in_port=P,actions=ct(commit,zone=64000,exec(set_field:0x1->ct_mark)),output:E
+table=0,priority=100,ip,in_port=LOCAL,actions=ct(commit,zone=64000,exec(set_field:0x2->ct_mark)),output:E
+table=0,priority=100,ipv6,in_port=P,actions=ct(commit,zone=64000,exec(set_field:0x1->ct_mark)),output:E
+table=0,priority=100,ipv6,in_port=LOCAL,actions=ct(commit,zone=64000,exec(set_field:0x2->ct_mark)),output:E
 table=0,priority=50,ip,in_port=E,actions=ct(table=1,zone=64000,nat)
 table=0,priority=50,ipv6,in_port=E,actions=ct(table=1,zone=64000,nat)
 table=0,priority=10,in_port=E,dl_dst=M,actions=output:P,LOCAL
@@ -320,7 +320,7 @@ func byHandBridge(i int) flow.State {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		f, _, err := flow.ParseFlow(line)
+		f, err := flow.ParseFlow(line)
 		if err != nil {
 			panic(err)
 		}

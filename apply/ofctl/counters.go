@@ -3,11 +3,11 @@ package ofctl
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"hairpin/claims"
 	"hairpin/datapath/flow"
 	"hairpin/delta"
+	"hairpin/openflow"
 )
 
 // Counts returns the packet counts of Hairpin's flows.
@@ -19,39 +19,32 @@ func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
 			return nil, fmt.Errorf("counters of %s: %w", t.cfg.Bridge, err)
 		}
 	}
-	return t.counts(ctx, ours())
+	return t.counts(ctx, claims.Cookie, claims.CookieMask)
 }
 
 // FeatureCounts returns the packet counts of the flows of one feature. The latest packets of the
 // datapath may not be counted yet.
 func (t *Target) FeatureCounts(ctx context.Context, feature uint32) (map[flow.Key]uint64, error) {
-	cookie := uint64(feature)<<32 | claims.Cookie
-	return t.counts(ctx, fmt.Sprintf("cookie=0x%x/0x%x", cookie, uint64(1<<32-1)<<32|claims.CookieMask))
+	return t.counts(ctx, uint64(feature)<<32|claims.Cookie, uint64(1<<32-1)<<32|claims.CookieMask)
 }
 
-// counts returns the packet counts of the flows with a cookie, in ovs-ofctl's syntax.
-func (t *Target) counts(ctx context.Context, cookie string) (map[flow.Key]uint64, error) {
+// counts returns the packet counts of the flows that have the cookie in the bits of a mask.
+func (t *Target) counts(ctx context.Context, cookie, mask uint64) (map[flow.Key]uint64, error) {
 	r, err := t.rows(ctx)
 	if err != nil {
 		return nil, err
 	}
 	counts := map[flow.Key]uint64{}
 	for bridge, numbers := range r.numbers {
-		text, err := t.ofctl(ctx, "", "--no-names", "dump-flows", t.remote(bridge), cookie)
-		if err != nil {
-			return nil, fmt.Errorf("counters of %s: %w", bridge, err)
-		}
 		name := naming(numbers)
-		for line := range strings.Lines(text) {
-			f, n, err := flow.ParseFlow(line)
-			if f == nil || err != nil {
-				continue // the heading, or not Hairpin's
+		if err := t.eachFlow(ctx, bridge, cookie, mask, func(x *openflow.Found) {
+			if f, known := flow.Decode(x); known {
+				k := f.WithPorts(name).Key
+				k.Bridge = t.cfg.key(bridge)
+				counts[k] = x.Packets
 			}
-			k := f.WithPorts(name).Key
-			if bridge != t.cfg.Bridge {
-				k.Bridge = bridge
-			}
-			counts[k] = n.Packets
+		}); err != nil {
+			return nil, err
 		}
 	}
 	return counts, nil

@@ -7,10 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/datapath/flow"
 	"hairpin/delta"
@@ -29,7 +27,7 @@ type cache struct {
 	read    time.Time         // when the read began
 	mark    mark              // of the monitor, before the flows were read
 	numbers map[string]string // of the ports, by name
-	unknown []flow.Unknown
+	unknown map[flow.Unknown]openflow.Flow
 }
 
 // bridge is a bridge with flows of Hairpin's.
@@ -77,17 +75,25 @@ func (t *bridge) read(ctx context.Context, numbers map[string]string) (*content,
 		return nil, nil
 	}
 	start := time.Now()
-	text, err := t.ofctl(ctx, "", "--no-names", "--no-stats", "dump-flows", t.remote(t.name), ours())
-	if err != nil {
-		return nil, fmt.Errorf("read flows of %s: %w", t.name, err)
+	c, unknown := &content{}, map[flow.Unknown]openflow.Flow{}
+	name := naming(numbers)
+	if err := t.eachFlow(ctx, t.name, claims.Cookie, claims.CookieMask, func(x *openflow.Found) {
+		f, known := flow.Decode(x)
+		if !known {
+			unknown[flow.Unknown{Bridge: t.key, Flow: f.String()}] = x.Flow
+			return
+		}
+		f = f.WithPorts(name)
+		f.Bridge = t.key
+		c.flows.Put(f.ID(), f)
+	}); err != nil {
+		return nil, err
 	}
-	groups, err := t.readGroups(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read groups of %s: %w", t.name, err)
+	if err := t.readGroups(ctx, c); err != nil {
+		return nil, err
 	}
-	flows, unknown := parseFlows(text, t.key, numbers)
 	t.cache = cache{valid: ok, read: start, mark: now, numbers: numbers, unknown: unknown}
-	return &content{flows, groups}, nil
+	return c, nil
 }
 
 // number updates the port names in cached flows: ports appear and disappear, but flows keep their
@@ -124,53 +130,20 @@ func (t *bridge) number(numbers map[string]string) {
 	}
 }
 
-// readGroups reads groups. A group that Hairpin cannot represent comes without buckets and equals
-// no wanted one.
-func (t *bridge) readGroups(ctx context.Context) (groups delta.Map[flow.GroupKey, *flow.Group], err error) {
+// readGroups adds the groups. A group that Hairpin cannot represent comes without buckets and
+// equals no wanted one. Groups of the gateway bridge are not Hairpin's.
+func (t *bridge) readGroups(ctx context.Context, c *content) error {
 	if t.key == "" {
-		return groups, nil // groups there are not Hairpin's
+		return nil
 	}
-	text, err := t.ofctl(ctx, "", "dump-groups", t.remote(t.name))
-	if err != nil {
-		return groups, err
-	}
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, " ") {
-			continue // the heading
+	return t.request(ctx, t.name, openflow.RequestGroups(nil, 1), func(body []byte) (bool, error) {
+		list, more, err := openflow.ParseGroups(body)
+		for _, x := range list {
+			g := flow.DecodeGroup(x, t.key)
+			c.groups.Put(g.GroupKey, g)
 		}
-		g, err := flow.ParseGroup(line)
-		if g == nil {
-			return groups, err
-		}
-		g.Bridge = t.key
-		groups.Put(g.GroupKey, g)
-	}
-	return groups, nil
-}
-
-// parseFlows parses the output of dump-flows. A flow with a match of Hairpin's and actions that it
-// cannot represent gets flow.UnknownActions and equals no wanted one.
-func parseFlows(text, bridge string,
-	numbers map[string]string) (flows delta.Map[flow.ID, *flow.Flow], unknown []flow.Unknown) {
-	name := naming(numbers)
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if !strings.HasPrefix(line, "cookie=") {
-			continue // the heading
-		}
-		f, _, err := flow.ParseFlow(line)
-		if f == nil {
-			if err != nil {
-				unknown = append(unknown, flow.Unknown{Bridge: bridge, Flow: flow.WithoutCounters(line)})
-			}
-			continue
-		}
-		f = f.WithPorts(name)
-		f.Bridge = bridge
-		flows.Put(f.ID(), f)
-	}
-	slices.SortFunc(unknown, func(a, b flow.Unknown) int { return strings.Compare(a.Flow, b.Flow) })
-	return flows, unknown
+		return more, err
+	})
 }
 
 // naming returns a function that maps port numbers back to names.
@@ -250,7 +223,12 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 		e.Cookie = 0
 		b.flows = append(b.flows, change{openflow.FlowMod, e.Add(), normal})
 	}
-	b.errs = append(b.errs, t.deleteUnknown(ctx, d.Unknown))
+	for _, u := range d.Unknown {
+		if e, ok := t.cache.unknown[u]; ok {
+			e.CookieMask = claims.CookieMask
+			b.deletes = append(b.deletes, change{openflow.FlowMod, e.Delete(), u})
+		}
+	}
 	if len(b.changes()) > 0 {
 		err := t.commit(ctx, b, d)
 		if t.key != "" && errors.Is(err, errAbsent) {
@@ -259,23 +237,6 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 		b.errs = append(b.errs, err)
 	}
 	return b.missing, errors.Join(b.errs...)
-}
-
-// deleteUnknown deletes flows that Hairpin cannot represent, in a bundle of their own. The next
-// Read shows the result.
-func (t *bridge) deleteUnknown(ctx context.Context, list []flow.Unknown) error {
-	if len(list) == 0 {
-		return nil
-	}
-	var lines []string
-	for _, u := range list {
-		lines = append(lines, "flow delete_strict "+ours()+","+flow.MatchOf(u.Flow)+"\n")
-	}
-	t.cache.valid = false
-	if _, err := t.ofctl(ctx, strings.Join(lines, ""), "--no-names", "bundle", t.remote(t.name), "-"); err != nil {
-		return fmt.Errorf("delete flows of %s: %w", t.name, err)
-	}
-	return nil
 }
 
 // deletions returns deletes of the unwanted flows. It skips a flow whose port has no number any
@@ -320,7 +281,7 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 	c := &t.cache
 	// Without a notification nothing else changed since the last read: the cache plus these changes
 	// is the current content.
-	if err != nil || !c.valid || len(b.unfit) > 0 || after != c.mark {
+	if err != nil || !c.valid || len(b.unfit) > 0 || len(d.Unknown) > 0 || after != c.mark {
 		c.valid = false
 		t.changed.Notify()
 	} else {
@@ -334,53 +295,4 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 		return fmt.Errorf("change flows of %s: %w", t.name, err)
 	}
 	return nil
-}
-
-// remote returns the OpenFlow address of a bridge for ovs-ofctl.
-func (t *Target) remote(bridge string) string { return "unix:" + t.cfg.socket(bridge) }
-
-// grace is how long ovs-ofctl may take to exit after it was signalled.
-const grace = time.Second
-
-// ofctl runs ovs-ofctl and returns its output. It retries once after a connection that ovs-vswitchd
-// closed. ovs-vswitchd closes one if the first message arrives a second after the connect, as on a
-// busy machine. All requests are safe to repeat.
-func (t *Target) ofctl(ctx context.Context, stdin string, args ...string) (string, error) {
-	out, err := t.ofctlOnce(ctx, stdin, args...)
-	if err != nil && ctx.Err() == nil && ended(err) {
-		t.log.Debug("ovs-vswitchd ended a connection", "error", err)
-		out, err = t.ofctlOnce(ctx, stdin, args...)
-	}
-	return out, err
-}
-
-// ended reports whether err says that the peer closed ovs-ofctl's connection.
-func ended(err error) bool {
-	return slices.ContainsFunc([]string{"(Broken pipe)", "(Connection reset by peer)", "(End of file)"},
-		func(why string) bool {
-			return strings.Contains(err.Error(), why)
-		})
-}
-
-// openFlow is the first version whose bundles may contain groups, and whose groups have a selection
-// method.
-const openFlow = "OpenFlow15"
-
-// ofctlOnce runs ovs-ofctl once.
-func (t *Target) ofctlOnce(ctx context.Context, stdin string, args ...string) (string, error) {
-	late.For(ctx, vswitchd)
-	cmd := t.cfg.Command(ctx, slices.Concat([]string{"ovs-ofctl", "-O", openFlow}, args)...)
-	var stderr strings.Builder
-	cmd.Stdin, cmd.Stderr, cmd.WaitDelay = strings.NewReader(stdin), &stderr, grace
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("ovs-ofctl: %w: %s", err, firstLines(stderr.String()))
-	}
-	return string(out), nil
-}
-
-// firstLines keeps an error text readable: ovs-ofctl repeats the whole flow in hexadecimal.
-func firstLines(s string) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return strings.Join(lines[:min(3, len(lines))], "; ")
 }

@@ -1,15 +1,12 @@
 package ofctl
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"time"
 
-	"hairpin/openflow"
 	"hairpin/retry"
 )
 
@@ -153,30 +150,7 @@ func (t *Target) rewrite(ctx context.Context, bridges []string) error {
 func (t *Target) tablesFilled(ctx context.Context, bridge string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", t.cfg.Path(t.cfg.socket(bridge)))
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if _, err := conn.Write(openflow.TableStats(openflow.Message(nil, openflow.Hello, 0), 1)); err != nil {
-		return false, err
-	}
-	flows := map[uint8]uint32{}
-	for r := bufio.NewReader(conn); ; {
-		kind, xid, body, err := openflow.Receive(r)
-		switch {
-		case err != nil:
-			return false, err
-		case kind == openflow.Error:
-			return false, openflow.ParseRefusal(xid, body)
-		case kind != openflow.MultipartReply:
-			continue
-		}
-		if !openflow.CountFlows(flows, body) {
-			empty := func(table uint8) bool { return flows[table] == 0 }
-			return !slices.ContainsFunc(sentinelTables[:], empty), nil
-		}
-	}
+	tables, err := t.tables(ctx, bridge)
+	empty := func(table uint8) bool { return tables[table].Flows == 0 }
+	return err == nil && !slices.ContainsFunc(sentinelTables[:], empty), err
 }

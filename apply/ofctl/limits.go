@@ -158,25 +158,27 @@ func (t *Target) Usage(ctx context.Context) (connections, learned *Usage, err er
 	inUserspace := b.DatapathType == userspace
 	if l := zoneLimit(v, inUserspace); l.value != nil {
 		text, failed := t.vswitchd(ctx, "dpctl/ct-get-limits", dpctlName(inUserspace), "zone="+strconv.Itoa(l.number))
-		connections, err = usage(text, "count=", *l.value, failed)
+		connections, err = usage(text, *l.value, failed)
 	}
 	if l := flowLimit(v, b); l.value != nil {
-		text, failed := t.ofctl(ctx, "", "dump-aggregate", t.remote(b.Name), "table="+strconv.Itoa(l.number))
-		u, failed := usage(text, "flow_count=", *l.value, failed)
-		learned, err = u, errors.Join(err, failed)
+		tables, failed := t.tables(ctx, b.Name)
+		if failed == nil {
+			learned = &Usage{int(tables[uint8(l.number)].Flows), *l.value}
+		}
+		err = errors.Join(err, failed)
 	}
 	return connections, learned, err
 }
 
-// usage parses the number that follows a word at the end of a text.
-func usage(text, word string, limit int, err error) (*Usage, error) {
+// usage parses the number of connections at the end of an answer to dpctl/ct-get-limits.
+func usage(text string, limit int, err error) (*Usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, number, _ := strings.Cut(text, word)
+	_, number, _ := strings.Cut(text, "count=")
 	n, err := strconv.Atoi(strings.TrimSpace(number))
 	if err != nil {
-		return nil, fmt.Errorf("Open vSwitch says %q, without %s", text, word)
+		return nil, fmt.Errorf("Open vSwitch says %q, without count=", text)
 	}
 	return &Usage{n, limit}, nil
 }

@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,7 +38,6 @@ import (
 
 	"hairpin/apply"
 	"hairpin/apply/late"
-	"hairpin/claims"
 	"hairpin/datapath/flow"
 	"hairpin/ovsdb"
 	"hairpin/retry"
@@ -255,7 +255,8 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 		default:
 			b.number(r.numbers[b.name])
 		}
-		s.Unknown = append(s.Unknown, b.cache.unknown...)
+		s.Unknown = append(s.Unknown, slices.SortedFunc(maps.Keys(b.cache.unknown),
+			func(x, y flow.Unknown) int { return cmp.Compare(x.Flow, y.Flow) })...)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return flow.State{}, err
@@ -299,7 +300,9 @@ func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
 		return errors.Join(errBridges, err)
 	}
 	noBridge, errRows := t.applyRows(ctx, d)
-	if len(d.Bridges.Add) > 0 { // their ports get numbers
+	// Ports of new bridges get numbers, and ports that moved others: ovs-vswitchd may still write
+	// the number on the former bridge to a row that portOps cleared.
+	if len(d.Bridges.Add)+len(d.Ports.Change) > 0 {
 		if err := t.carriedOut(ctx); err != nil {
 			return errors.Join(errBridges, errRows, err)
 		}
@@ -352,9 +355,4 @@ func (t *Target) rows(ctx context.Context) (rows, error) {
 		return rows{}, fmt.Errorf("there is no bridge %s", t.cfg.Bridge)
 	}
 	return r, nil
-}
-
-// ours returns the cookie range of Hairpin's flows, in ovs-ofctl's syntax.
-func ours() string {
-	return fmt.Sprintf("cookie=0x%x/0x%x", uint64(claims.Cookie), uint64(claims.CookieMask))
 }

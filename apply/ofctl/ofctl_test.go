@@ -45,7 +45,7 @@ func parse(t testing.TB, text string) flow.State {
 	t.Helper()
 	s := flow.State{Bridge: "br-ex"}
 	for line := range strings.Lines(strings.TrimSpace(text)) {
-		f, _, err := flow.ParseFlow(line)
+		f, err := flow.ParseFlow(line)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package ofctl
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"hairpin/claims"
+	"hairpin/openflow"
 	"hairpin/ovsdb"
 )
 
@@ -162,9 +164,8 @@ func (t *Target) Keep(ctx context.Context, patience time.Duration) error {
 func (t *Target) keepOps(ctx context.Context, patience time.Duration) []ovsdb.Op {
 	wait := ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("other_config", []string{keyWait}),
 		ovsdb.InsertInto("other_config", map[string]string{keyWait: "true"})).All()
-	// The command fails if the bridge does not exist yet.
-	text, err := t.ofctl(ctx, "", "dump-aggregate", claims.IntegrationBridge)
-	if err != nil || strings.Contains(text, "flow_count=0") {
+	tables, _ := t.tables(ctx, claims.IntegrationBridge) // none if the bridge does not exist yet
+	if !slices.ContainsFunc(slices.Collect(maps.Values(tables)), func(x openflow.Table) bool { return x.Flows > 0 }) {
 		return []ovsdb.Op{wait}
 	}
 	return append(keyOps("Open_vSwitch", "", map[string]string{keyPatience: millis(patience)}, nil), wait)

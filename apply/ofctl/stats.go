@@ -32,11 +32,10 @@ type Stats struct {
 	Connections *Usage
 }
 
-// Patterns of the answers to dpctl/show, coverage/show and dump-tables.
+// Patterns of the answers to dpctl/show and coverage/show.
 var (
-	lookups  = regexp.MustCompile(`lookups: hit:\d+ missed:(\d+) lost:(\d+)`)
-	dropped  = regexp.MustCompile(`(?m)^(datapath_drop_\w+|drop_action_\w+) .* total: (\d+)$`)
-	tableRow = regexp.MustCompile(`(?s)table (\d+)[^:]*:\s+active=\d+, lookup=(\d+), matched=(\d+)`)
+	lookups = regexp.MustCompile(`lookups: hit:\d+ missed:(\d+) lost:(\d+)`)
+	dropped = regexp.MustCompile(`(?m)^(datapath_drop_\w+|drop_action_\w+) .* total: (\d+)$`)
 )
 
 // droppedByFlow counts drops by OpenFlow flows, and by missing ones.
@@ -82,7 +81,7 @@ func (t *Target) Stats(ctx context.Context) (s Stats, err error) {
 // DropCounts returns the packet counts of the flows that drop, see claims.FeatureDrop.
 func (t *Target) DropCounts(ctx context.Context) (map[flow.Key]uint64, error) {
 	const bit = uint64(claims.FeatureDrop) << 32
-	return t.counts(ctx, fmt.Sprintf("cookie=0x%x/0x%x", bit|claims.Cookie, bit|claims.CookieMask))
+	return t.counts(ctx, bit|claims.Cookie, bit|claims.CookieMask)
 }
 
 // Missed returns the packets that matched no flow, by table of claims.ServiceBridge, which drops
@@ -92,21 +91,12 @@ func (t *Target) Missed(ctx context.Context) (map[uint8]uint64, error) {
 	if b == nil {
 		return nil, nil
 	}
-	text, err := t.ofctl(ctx, "", "dump-tables", t.remote(b.Name))
-	if err != nil {
-		return nil, fmt.Errorf("tables of %s: %w", b.Name, err)
-	}
+	tables, err := t.tables(ctx, b.Name)
 	missed := map[uint8]uint64{}
-	for _, m := range tableRow.FindAllStringSubmatch(text, -1) {
-		id, err := strconv.ParseUint(m[1], 10, 8)
-		if _, ours := pipeline.Lookup(pipeline.Service, uint8(id)); err != nil || !ours {
-			continue
-		}
-		all, _ := strconv.ParseUint(m[2], 10, 64) // digits
-		matched, _ := strconv.ParseUint(m[3], 10, 64)
-		if all > matched {
-			missed[uint8(id)] = all - matched
+	for id, table := range tables {
+		if _, ours := pipeline.Lookup(pipeline.Service, id); ours && table.Lookups > table.Matched {
+			missed[id] = table.Lookups - table.Matched
 		}
 	}
-	return missed, nil
+	return missed, err
 }

@@ -58,6 +58,9 @@ table=9,priority=43,udp6,tp_dst=0x0/0xfc00 actions=drop
 table=9,priority=44,sctp,tp_dst=0x8000/0x8000 actions=drop
 table=9,priority=45,ct_state=+rpl+trk,ct_mark=0x100/0x100,ip actions=ct(commit,zone=1,exec(set_field:0x100/0x100->ct_mark))
 table=9,priority=46,ct_mark=0x0/0x100,ipv6 actions=ct(commit,table=10,zone=1,exec(set_field:0x0/0x100->ct_mark))
+table=9,priority=47,tcp,tcp_flags=+syn-ack actions=drop
+table=9,priority=48,tcp6,tcp_flags=-syn actions=drop
+table=9,priority=49,ct_state=-inv+trk,ct_nw_proto=17,ct_tp_dst=53,ip,nw_frag=later actions=drop
 table=9,priority=65535,ip actions=learn(table=25,idle_timeout=65535,delete_learned,cookie=0x280deeffff,limit=3,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),LOCAL
 table=9,priority=65534,ipv6 actions=learn(table=25,idle_timeout=1,delete_learned,cookie=0x2c0dee0001,limit=4294967295,eth_type=0x86dd,NXM_NX_REG6[1..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),LOCAL
 `

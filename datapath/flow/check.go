@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"hairpin/cluster"
@@ -99,6 +100,8 @@ func (c CT) check(p Protocol) error {
 	switch {
 	case p.Family() == 0 || p == ARP:
 		return fmt.Errorf("ct needs a match on ip or ipv6")
+	case c.Table == math.MaxUint8:
+		return fmt.Errorf("ct cannot send packets on to table %d", c.Table)
 	case c.marks() && !c.Commit:
 		return fmt.Errorf("ct sets a mark without commit")
 	case c.Mark&^c.MarkMask != 0 && c.MarkMask != 0:
@@ -127,6 +130,33 @@ func checkPort(name string) error {
 		if name != Local {
 			return fmt.Errorf("%q is written %q", name, Local)
 		}
+	}
+	return nil
+}
+
+// MaxConjunctions limits the Conjunctions of a flow: 4 090 do not fit in one message, and each
+// costs time when a packet matches the flow.
+const MaxConjunctions = 2000
+
+func (f *Flow) checkConjunctions() error {
+	switch {
+	case len(f.Actions) > MaxConjunctions:
+		return fmt.Errorf("%d conjunctions are more than %d", len(f.Actions), MaxConjunctions)
+	case f.Match.ConjID != 0:
+		return fmt.Errorf("a flow that matches a conj_id is a clause of another conjunction")
+	}
+	ids := make(map[uint32]bool, len(f.Actions))
+	for _, x := range f.Actions {
+		c, ok := x.(Conjunction)
+		switch {
+		case !ok:
+			return fmt.Errorf("conjunctions stand beside another action")
+		case c.ID == 0 || c.Of < 2 || c.Clause == 0 || c.Clause > c.Of:
+			return fmt.Errorf("conjunction %d has no clause %d of %d", c.ID, c.Clause, c.Of)
+		case ids[c.ID]:
+			return fmt.Errorf("the flow is in two clauses of conjunction %d", c.ID)
+		}
+		ids[c.ID] = true
 	}
 	return nil
 }

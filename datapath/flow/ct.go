@@ -1,12 +1,26 @@
 package flow
 
 import (
+	"bytes"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
 	"hairpin/openflow"
 )
+
+// ethSrcToCT is openflow.MoveEthSrcToCT in ovs-ofctl's syntax.
+const ethSrcToCT = "move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47]"
+
+// ctCodec is the codec of CT.
+type ctCodec struct{}
+
+func (ctCodec) of() Action { return CT{} }
+
+func (ctCodec) append(b []byte, a Action) ([]byte, bool) { return a.(CT).append(b), true }
+
+func (ctCodec) encode(b []byte, a Action) ([]byte, bool) { return a.(CT).encode(b), true }
 
 func (c CT) append(b []byte) []byte {
 	b = append(b, "ct("...)
@@ -57,7 +71,7 @@ func (c CT) append(b []byte) []byte {
 func (c CT) marks() bool { return c.Mark != 0 || c.MarkMask != 0 }
 
 func (c CT) mark() setting {
-	return setting{openflow.CTMark, maskedNumber(uint64(c.Mark), uint64(c.MarkMask))}
+	return setting{byName["ct_mark"], maskedNumber(uint64(c.Mark), uint64(c.MarkMask))}
 }
 
 func (n NAT) append(b []byte) []byte {
@@ -71,24 +85,24 @@ func (n NAT) append(b []byte) []byte {
 	return b
 }
 
-func parseCT(s string) (Action, error) {
+func (ctCodec) parse(s string) (Action, string, bool) {
+	word, _ := cutOutside(s, ',')
+	items, ok := between(word, "ct(", ")")
 	var c CT
-	for s != "" {
+	for ok && items != "" {
 		var item string
-		item, s = cutOutside(s, ',')
-		if err := c.parseItem(item); err != nil {
-			return nil, err
-		}
+		item, items = cutOutside(items, ',')
+		ok = c.parseItem(item)
 	}
-	return c, nil
+	return c, s[len(word):], ok
 }
 
-func (c *CT) parseItem(item string) error {
+func (c *CT) parseItem(item string) bool {
 	if inside, ok := between(item, "exec(", ")"); ok {
 		return c.parseExec(inside)
 	}
 	if inside, ok := between(item, "nat(", ")"); ok {
-		return c.NAT.parse(item, inside)
+		return c.NAT.parse(inside)
 	}
 	word, value, _ := strings.Cut(item, "=")
 	switch word {
@@ -97,76 +111,86 @@ func (c *CT) parseItem(item string) error {
 	case "nat":
 		c.NAT = NAT{Kind: NATUndo}
 	case "table":
-		n, err := strconv.ParseUint(value, 0, 8)
-		if err != nil || n == 0 {
-			return wordError(item, "is not a table that ct can send packets on to")
-		}
-		c.Table = uint8(n)
+		return number(&c.Table, item, value, 8) == nil && c.Table != 0
 	case "zone":
-		n, err := strconv.ParseUint(value, 0, 16)
-		if err != nil {
-			return wordError(item, "is not a zone number")
-		}
-		c.Zone = uint16(n)
+		return number(&c.Zone, item, value, 16) == nil
 	default:
-		return wordError(item, "is not an argument of ct known here")
+		return false
 	}
-	return nil
+	return true
 }
 
-// parseExec parses both spellings of setting the mark: ovs-ofctl prints the one with which the flow
-// was added.
-func (c *CT) parseExec(s string) error {
-	mark, more, also := strings.Cut(s, ",")
-	if c.EthSrc = also; also && more != ethSrcToCT {
-		return wordError("exec("+s+")", "notes something not known here")
-	}
-	value, ok := between(mark, "load:", "->NXM_NX_CT_MARK[]")
-	if ok { // the flow was added with load
-		mark = value + "->ct_mark"
-	}
-	x, err := parseSetting(mark)
+func (c *CT) parseExec(s string) bool {
+	x, rest, ok := parseSetting(s)
+	c.EthSrc = rest == ","+ethSrcToCT
+	return ok && c.setMark(x) && (rest == "" || c.EthSrc)
+}
+
+// setMark makes the action write a setting of ct_mark, and returns false for another.
+func (c *CT) setMark(x setting) bool {
 	c.Mark = uint32(x.value.low)
 	if !x.exact() {
 		c.MarkMask = uint32(x.mask.low)
 	}
-	if err != nil || x.oxm != openflow.CTMark || !c.marks() {
-		return wordError("exec("+s+")", "is not the setting of a ct_mark")
-	}
-	return nil
+	return x.oxm == openflow.CTMark && c.marks()
 }
 
-func (n *NAT) parse(word, s string) error {
+func (n *NAT) parse(s string) bool {
 	*n = NAT{Kind: NATSrc}
 	kind, value, _ := strings.Cut(s, "=")
 	switch {
-	case s == "":
-		n.Kind = NATUndo
-		return nil
 	case s == "src":
-		return nil
+		return true
 	case kind == "dst":
 		n.Kind = NATDst
 	case kind != "src":
-		return wordError(word, "is neither src nor dst")
+		return false
 	}
 	if a, err := parseAddr(value); err == nil {
 		n.Addr = a
-		return nil
+		return true
 	}
 	value, last, isRange := cutLast(value, '-')
 	ap, err := netip.ParseAddrPort(value)
-	if err != nil || ap.Addr().Zone() != "" || ap.Port() == 0 {
-		return wordError(word, "is not one address, with or without ports")
-	}
 	n.Addr, n.PortMin, n.PortMax = ap.Addr(), ap.Port(), ap.Port()
-	if !isRange {
-		return nil
+	if err == nil && isRange {
+		err = number(&n.PortMax, s, last, 16)
 	}
-	max, err := strconv.ParseUint(last, 10, 16)
-	if err != nil || uint16(max) < n.PortMin {
-		return wordError(word, "has no port range")
+	return err == nil && n.Addr.Zone() == "" && n.PortMin != 0 && n.PortMax >= n.PortMin
+}
+
+// natFlags maps kinds of NAT to OpenFlow. It is read-only.
+var natFlags = [...]uint16{NATSrc: openflow.NATSrc, NATDst: openflow.NATDst}
+
+func (c CT) encode(b []byte) []byte {
+	var nested []byte
+	if n := c.NAT; n.Kind != NoNAT {
+		w := openflow.NAT{Flags: natFlags[n.Kind], Addr: n.Addr.AsSlice(), First: n.PortMin, Last: n.PortMax}
+		nested = w.Append(nested)
 	}
-	n.PortMax = uint16(max)
-	return nil
+	if c.marks() {
+		nested = c.mark().encode(nested)
+	}
+	if c.EthSrc {
+		nested = openflow.MoveEthSrcToCT.Append(nested)
+	}
+	return openflow.CT{Commit: c.Commit, Zone: c.Zone, Table: c.Table, Nested: nested}.Append(b)
+}
+
+func (ctCodec) decode(b []byte) (Action, []byte, bool) {
+	w, rest, ok := openflow.CutCT(b)
+	c := CT{Commit: w.Commit, Zone: w.Zone, Table: w.Table}
+	if n, more, is := openflow.CutNAT(w.Nested); is {
+		c.NAT = NAT{NATKind(slices.Index(natFlags[:], n.Flags)), netip.Addr{}, n.First, n.Last}
+		if n.Flags == 0 {
+			c.NAT.Kind = NATUndo
+		}
+		c.NAT.Addr, _ = netip.AddrFromSlice(n.Addr)
+		w.Nested = more
+	}
+	if x, more, is := decodeSetting(w.Nested); is && c.setMark(x) {
+		w.Nested = more
+	}
+	_, _, c.EthSrc = openflow.MoveEthSrcToCT.Cut(w.Nested)
+	return c, rest, ok && bytes.Equal(c.encode(nil), b[:len(b)-len(rest)])
 }

@@ -1,6 +1,12 @@
 package flow
 
 import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
 	"hairpin/claims"
 	"hairpin/openflow"
 )
@@ -18,91 +24,101 @@ func (f *Flow) Encode() openflow.Flow {
 
 // Encode returns the group in the form of a group mod.
 func (g *Group) Encode() openflow.SelectGroup {
-	e := openflow.SelectGroup{ID: g.ID}
+	e := openflow.SelectGroup{ID: g.ID, Hashed: g.Hashed.hashed()}
 	for _, x := range g.Buckets {
-		var actions []byte
-		if x.Next == 0 {
-			actions = encodeAction(nil, x.CT)
-		} else {
-			actions = openflow.Resubmit(x.chosen().encode(nil), x.Next)
-		}
-		e.Buckets = openflow.AppendBucket(e.Buckets, x.ID, actions)
-	}
-	for _, x := range g.Hashed.hashed() {
-		e.Hashed = append(e.Hashed, x.oxm)
+		e.Buckets = openflow.AppendBucket(e.Buckets, x.ID, x.encode())
 	}
 	return e
 }
 
-// encodeAction must handle every Action that Flow.Check accepts.
-func encodeAction(b []byte, a Action) []byte {
-	switch a := a.(type) {
-	case Output:
-		return openflow.Output(b, portNumber(a.Port))
-	case MarkLonger:
-		return openflow.CheckLarger(b, a.Length, openflow.PktMark)
-	case Resubmit:
-		return openflow.Resubmit(b, a.Table)
-	case PushVLAN:
-		return setting{openflow.VLAN, exactly(openflow.VLANPresent | uint64(a.ID))}.encode(openflow.PushVLAN(b))
-	case ToGroup:
-		return openflow.Group(b, a.ID)
-	case Conjunction:
-		return openflow.Conjunction(b, a.ID, a.Clause, a.Of)
-	case Learn:
-		return a.encode(b)
-	case CT:
-		return a.encode(b)
+// encode returns the bucket's actions.
+func (b Bucket) encode() []byte {
+	if b.Next == 0 {
+		return b.CT.encode(nil)
 	}
-	for _, c := range constants {
-		if c.action == a {
-			return append(b, c.encoded...)
-		}
-	}
-	list := settings(a)
-	if list == nil {
-		return openflow.Invalid(b) // the switch's error identifies the flow
-	}
-	for _, s := range list {
-		b = s.encode(b)
-	}
-	return b
-}
-
-// encode appends the action that writes the field.
-func (s setting) encode(b []byte) []byte {
-	value, mask := s.value.bytes(), s.mask.bytes()
-	from := 16 - s.oxm.Width()
-	if s.exact() {
-		return openflow.SetField(b, s.oxm, value[from:], nil)
-	}
-	return openflow.SetField(b, s.oxm, value[from:], mask[from:])
-}
-
-func (c CT) encode(b []byte) []byte {
-	var nested []byte
-	if c.NAT.Kind != NoNAT {
-		flags := map[NATKind]uint16{NATSrc: openflow.NATSrc, NATDst: openflow.NATDst}[c.NAT.Kind]
-		nested = openflow.NAT(nested, flags, c.NAT.Addr.AsSlice(), c.NAT.PortMin, c.NAT.PortMax)
-	}
-	if c.marks() {
-		nested = c.mark().encode(nested)
-	}
-	if c.EthSrc {
-		nested = openflow.Copy(nested, macBits, openflow.EthSrc, openflow.CTLabel)
-	}
-	return openflow.CT(b, c.Commit, c.Zone, c.Table, nested)
-}
-
-func (l Learn) encode(b []byte) []byte {
-	m := Match{Protocol: ip(l.Family)}
-	return openflow.Learn(b, openflow.Learned{Table: l.Table, Cookie: l.cookie(), IdleTimeout: l.Timeout,
-		Limit: l.Limit},
-		openflow.LearnEthType(m.Protocol.row().etherType), openflow.LearnMatch(openflow.Reg6, uint16(l.Ways)),
-		openflow.LearnMatch(byName["nw_src"].field.form(&m, datum{}).oxm, 0), openflow.LearnLoad(openflow.Reg7))
+	return openflow.Resubmit.Append(b.chosen().encode(nil), uint64(b.Next))
 }
 
 // cookie returns the cookie of the learned flows.
 func (l Learn) cookie() uint64 {
 	return uint64(l.Client)<<32 | claims.CookieLearned | uint64(l.Timeout)
+}
+
+// Decode returns a flow that the switch has, with numbers of ports. It returns false if a Match
+// cannot represent what the flow matches. UnknownActions have what a flow of ours has not.
+func Decode(e *openflow.Found) (f *Flow, known bool) {
+	f = &Flow{Key: Key{Table: e.Table, Priority: e.Priority}, Feature: uint32(e.Cookie >> 32)}
+	var attributes []string
+	if known = f.Match.decode(openflow.Content(e.Match)); !known {
+		f.Match, attributes = Match{}, append(attributes, "match="+hex.EncodeToString(e.Match))
+	}
+	for _, x := range []struct {
+		name  string
+		value uint16
+	}{{"idle_timeout", e.IdleTimeout}, {"hard_timeout", e.HardTimeout}, {"importance", e.Importance},
+		{"flags", e.Flags}} {
+		if x.value != 0 {
+			attributes = append(attributes, fmt.Sprintf("%s=%d", x.name, x.value))
+		}
+	}
+	if len(e.Other) > 0 {
+		attributes = append(attributes, "instructions="+hex.EncodeToString(e.Other))
+	}
+	var plain bool
+	if f.Actions, plain = decodeActions(e.Actions); !plain || attributes != nil {
+		f.Actions = []Action{UnknownActions{strings.Join(attributes, ","), string(appendActions(nil, f.Actions))}}
+	}
+	return f, known
+}
+
+// decode sets the fields of a match that is encoded as OXMs. It returns false for what a Match
+// cannot represent.
+func (m *Match) decode(oxms []byte) bool {
+	var set Fields
+	var used []fieldForm
+	for oxm := range openflow.Fields(oxms) {
+		list := byOXM[oxm.Field]
+		i := slices.IndexFunc(list, func(x fieldForm) bool { return x.put(m, x.decode(oxm)) })
+		if i < 0 || set.has(list[i].place) {
+			return false
+		}
+		set, used = set|1<<list[i].place, append(used, list[i])
+	}
+	for _, x := range used { // several forms of nd_target have one OXM
+		if !slices.ContainsFunc(byOXM[x.oxm], func(y fieldForm) bool { return y.place == x.place && y.needs.met(m) }) {
+			return false
+		}
+	}
+	return m.Fields() == set && m.checkTogether() == nil
+}
+
+// DecodeGroup returns a group that the switch has. If a Group cannot represent it, it has no
+// buckets, and equals no wanted one.
+func DecodeGroup(e openflow.SelectGroup, bridge string) *Group {
+	g := &Group{GroupKey: GroupKey{bridge, e.ID}}
+	i := slices.IndexFunc(hashable, func(p Protocol) bool { return slices.Equal(p.hashed(), e.Hashed) })
+	if i < 0 {
+		return g
+	}
+	g.Hashed = hashable[i]
+	for id, actions := range openflow.Buckets(e.Buckets) {
+		b, ok := decodeBucket(id, actions)
+		if !ok {
+			return &Group{GroupKey: g.GroupKey}
+		}
+		g.Buckets = append(g.Buckets, b)
+	}
+	return g
+}
+
+func decodeBucket(id uint32, actions []byte) (Bucket, bool) {
+	b := Bucket{ID: id}
+	if ct, _, ok := (ctCodec{}).decode(actions); ok {
+		b.CT = ct.(CT)
+	} else if _, rest, ok := decodeSetting(actions); ok {
+		if next, _, ok := openflow.Resubmit.Cut(rest); ok {
+			b.Next = uint8(next[0])
+		}
+	}
+	return b, bytes.Equal(b.encode(), actions)
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"hairpin/cluster"
 	"hairpin/openflow"
 )
 
@@ -67,57 +66,11 @@ func (n *need) met(m *Match) bool {
 		(!n.tracked || m.CTState.Set&CTTrk != 0)
 }
 
-// fields lists all fields of a Match in the order of encoding: each follows its prerequisites. It
-// is read-only.
+// fields lists all fields of a Match in the order in which ovs-ofctl prints them. The protocol has
+// two: it is printed as a word, and encoded first, as the prerequisite of others. It is read-only.
 var fields = []field{
-	{at: func(m *Match) any { return &m.InPort }, forms: one("in_port", "", openflow.InPort)},
-	{at: func(m *Match) any { return &m.EthDst }, notation: macText{},
-		forms: one("dl_dst", "eth_dst", openflow.EthDst)},
-	{at: func(m *Match) any { return &m.EthSrc }, notation: macText{},
-		forms: one("dl_src", "eth_src", openflow.EthSrc)},
-	{at: func(m *Match) any { return (*etherType)(&m.Protocol) }, forms: one("", "", openflow.EthType)},
-	{at: func(m *Match) any { return &m.Tagged }, notation: words{tagged}, forms: one("vlan_tci", "", openflow.VLAN)},
-	{at: func(m *Match) any { return &m.VLAN }, notation: digits{10, openflow.VLANPresent},
-		forms: one("dl_vlan", "", openflow.VLAN), add: openflow.VLANPresent, bits: 12},
-	{at: func(m *Match) any { return (*oneWord)(&m.Fragment) }, notation: fragments,
-		forms: []form{{"nw_frag", "ip_frag", openflow.IPFrag, anyIP}}},
-	{at: func(m *Match) any { return (*ipProto)(&m.Protocol) }, forms: one("", "", openflow.IPProto)},
-	{at: func(m *Match) any { return &m.Src }, notation: ipText{}, forms: []form{
-		{"nw_src", "ip_src", openflow.IPSrc, ipv4}, {"ipv6_src", "", openflow.IPv6Src, ipv6},
-		{"arp_spa", "", openflow.ARPSPA, arp}}},
-	{at: func(m *Match) any { return &m.Dst }, notation: ipText{}, forms: []form{
-		{"nw_dst", "ip_dst", openflow.IPDst, ipv4}, {"ipv6_dst", "", openflow.IPv6Dst, ipv6},
-		{"arp_tpa", "", openflow.ARPTPA, arp}}},
-	{at: func(m *Match) any { return &m.SrcPort }, notation: decimal, forms: []form{
-		{"tp_src", "tcp_src", openflow.TCPSrc, tcp}, {"tp_src", "udp_src", openflow.UDPSrc, udp},
-		{"tp_src", "sctp_src", openflow.SCTPSrc, sctp}}},
-	{at: func(m *Match) any { return (*dstPort)(m) }, notation: maskable(decimal), forms: []form{
-		{"tp_dst", "tcp_dst", openflow.TCPDst, tcp}, {"tp_dst", "udp_dst", openflow.UDPDst, udp},
-		{"tp_dst", "sctp_dst", openflow.SCTPDst, sctp}}},
-	{at: func(m *Match) any { return &m.TTL }, notation: decimal, forms: []form{{"nw_ttl", "", openflow.IPTTL, anyIP}}},
-	{at: func(m *Match) any { return &m.ICMPType }, notation: decimal, add: -1, forms: []form{
-		{"icmp_type", "", openflow.ICMPType, icmp4}, {"icmp_type", "icmpv6_type", openflow.ICMPv6Type, icmp6}}},
-	{at: func(m *Match) any { return &m.ICMPCode }, notation: decimal, add: -1, forms: []form{
-		{"icmp_code", "", openflow.ICMPCode, icmp4}, {"icmp_code", "", openflow.ICMPv6Code, icmp6}}},
-	{at: func(m *Match) any { return (*oneWord)(&m.TCPFlags) }, notation: tcpFlags,
-		forms: []form{{"tcp_flags", "", openflow.TCPFlags, tcp}}},
-	{at: func(m *Match) any { return &m.Target }, notation: ipText{}, forms: []form{
-		{"nd_target", "", openflow.NDTarget, solicit}, {"nd_target", "", openflow.NDTarget, advertise}}},
-	{at: func(m *Match) any { return (*linkAddr)(m) }, notation: macText{}, forms: []form{
-		{"arp_sha", "", openflow.ARPSHA, arp}, {"nd_sll", "", openflow.NDSLL, solicit},
-		{"nd_tll", "", openflow.NDTLL, advertise}}},
-	{at: func(m *Match) any { return &m.Tunnel.Key }, notation: hexadecimal, bits: 24,
-		forms: one("tun_id", "", openflow.TunID)},
-	{at: func(m *Match) any { return &m.Tunnel.Ports }, notation: hexadecimal,
-		forms: one("tun_metadata0", "", openflow.TunMetadata0)},
-	{at: func(m *Match) any { return &m.Tunnel.Peer }, notation: ipText{}, forms: []form{
-		{"tun_src", "", openflow.TunSrc, anyPacket}, {"tun_ipv6_src", "", openflow.TunIPv6Src, anyPacket},
-		{"tun_dst", "", openflow.TunDst, neverMatched}, {"tun_ipv6_dst", "", openflow.TunIPv6Dst, neverMatched}}},
 	{at: func(m *Match) any { return &m.PktMark }, notation: hexadecimal, forms: one("pkt_mark", "", openflow.PktMark)},
 	{at: func(m *Match) any { return &m.ConjID }, notation: decimal, forms: one("conj_id", "", openflow.ConjID)},
-	{at: func(m *Match) any { return &m.Profile }, notation: hexadecimal, forms: one("reg5", "", openflow.Reg5)},
-	{at: func(m *Match) any { return &m.Group }, notation: hexadecimal, forms: one("reg6", "", openflow.Reg6)},
-	{at: func(m *Match) any { return &m.Bucket }, notation: hexadecimal, forms: one("reg7", "", openflow.Reg7)},
 	{at: func(m *Match) any { return &m.CTState }, notation: ctStateText{},
 		forms: one("ct_state", "", openflow.CTState)},
 	{at: func(m *Match) any { return (*ctMark)(m) }, notation: maskable(hexadecimal),
@@ -126,28 +79,56 @@ var fields = []field{
 		forms: []form{{"ct_nw_proto", "", openflow.CTIPProto, tracked}}},
 	{at: func(m *Match) any { return &m.CTDstPort }, notation: decimal,
 		forms: []form{{"ct_tp_dst", "", openflow.CTTPDst, tracked}}},
+	{at: func(m *Match) any { return (*etherType)(&m.Protocol) }, forms: one("", "", openflow.EthType)},
+	{at: func(m *Match) any { return (*ipProto)(&m.Protocol) }, forms: one("", "", openflow.IPProto)},
+	{at: func(m *Match) any { return &m.Profile }, notation: hexadecimal, forms: one("reg5", "", openflow.Reg5)},
+	{at: func(m *Match) any { return &m.Group }, notation: hexadecimal, forms: one("reg6", "", openflow.Reg6)},
+	{at: func(m *Match) any { return &m.Bucket }, notation: hexadecimal, forms: one("reg7", "", openflow.Reg7)},
+	{at: func(m *Match) any { return &m.Tunnel.Key }, notation: hexadecimal, bits: 24,
+		forms: one("tun_id", "", openflow.TunID)},
+	{at: func(m *Match) any { return &m.Tunnel.Peer }, notation: ipText{}, forms: []form{
+		{"tun_src", "", openflow.TunSrc, anyPacket}, {"tun_ipv6_src", "", openflow.TunIPv6Src, anyPacket},
+		{"tun_dst", "", openflow.TunDst, neverMatched}, {"tun_ipv6_dst", "", openflow.TunIPv6Dst, neverMatched}}},
+	{at: func(m *Match) any { return &m.Tunnel.Ports }, notation: hexadecimal,
+		forms: one("tun_metadata0", "", openflow.TunMetadata0)},
+	{at: func(m *Match) any { return &m.InPort }, forms: one("in_port", "", openflow.InPort)},
+	{at: func(m *Match) any { return &m.Tagged }, notation: words{tagged}, forms: one("vlan_tci", "", openflow.VLAN)},
+	{at: func(m *Match) any { return &m.VLAN }, notation: digits{10, openflow.VLANPresent},
+		forms: one("dl_vlan", "", openflow.VLAN), add: openflow.VLANPresent, bits: 12},
+	{at: func(m *Match) any { return &m.EthSrc }, notation: macText{},
+		forms: one("dl_src", "eth_src", openflow.EthSrc)},
+	{at: func(m *Match) any { return &m.EthDst }, notation: macText{},
+		forms: one("dl_dst", "eth_dst", openflow.EthDst)},
+	{at: func(m *Match) any { return &m.Src }, notation: ipText{}, forms: []form{
+		{"nw_src", "ip_src", openflow.IPSrc, ipv4}, {"ipv6_src", "", openflow.IPv6Src, ipv6},
+		{"arp_spa", "", openflow.ARPSPA, arp}}},
+	{at: func(m *Match) any { return &m.Dst }, notation: ipText{}, forms: []form{
+		{"nw_dst", "ip_dst", openflow.IPDst, ipv4}, {"ipv6_dst", "", openflow.IPv6Dst, ipv6},
+		{"arp_tpa", "", openflow.ARPTPA, arp}}},
+	{at: func(m *Match) any { return &m.TTL }, notation: decimal, forms: []form{{"nw_ttl", "", openflow.IPTTL, anyIP}}},
+	{at: func(m *Match) any { return (*oneWord)(&m.Fragment) }, notation: fragments,
+		forms: []form{{"nw_frag", "ip_frag", openflow.IPFrag, anyIP}}},
+	{at: func(m *Match) any { return &m.SrcPort }, notation: decimal, forms: []form{
+		{"tp_src", "tcp_src", openflow.TCPSrc, tcp}, {"tp_src", "udp_src", openflow.UDPSrc, udp},
+		{"tp_src", "sctp_src", openflow.SCTPSrc, sctp}}},
+	{at: func(m *Match) any { return (*dstPort)(m) }, notation: maskable(decimal), forms: []form{
+		{"tp_dst", "tcp_dst", openflow.TCPDst, tcp}, {"tp_dst", "udp_dst", openflow.UDPDst, udp},
+		{"tp_dst", "sctp_dst", openflow.SCTPDst, sctp}}},
+	{at: func(m *Match) any { return (*oneWord)(&m.TCPFlags) }, notation: tcpFlags,
+		forms: []form{{"tcp_flags", "", openflow.TCPFlags, tcp}}},
+	{at: func(m *Match) any { return &m.ICMPType }, notation: decimal, add: -1, forms: []form{
+		{"icmp_type", "", openflow.ICMPType, icmp4}, {"icmp_type", "icmpv6_type", openflow.ICMPv6Type, icmp6}}},
+	{at: func(m *Match) any { return &m.ICMPCode }, notation: decimal, add: -1, forms: []form{
+		{"icmp_code", "", openflow.ICMPCode, icmp4}, {"icmp_code", "", openflow.ICMPv6Code, icmp6}}},
+	{at: func(m *Match) any { return &m.Target }, notation: ipText{}, forms: []form{
+		{"nd_target", "", openflow.NDTarget, solicit}, {"nd_target", "", openflow.NDTarget, advertise}}},
+	{at: func(m *Match) any { return (*linkAddr)(m) }, notation: macText{}, forms: []form{
+		{"arp_sha", "", openflow.ARPSHA, arp}, {"nd_sll", "", openflow.NDSLL, solicit},
+		{"nd_tll", "", openflow.NDTLL, advertise}}},
 }
 
 // one returns the form of a field that has only one form and no prerequisite.
 func one(name, alias string, oxm openflow.Field) []form { return []form{{name, alias, oxm, anyPacket}} }
-
-// textOrder is the order in which ovs-ofctl prints fields, by the name of their first form.
-const textOrder = "pkt_mark conj_id ct_state ct_mark ct_nw_proto ct_tp_dst PROTOCOL reg5 reg6 reg7 tun_id tun_src " +
-	"tun_metadata0 in_port vlan_tci dl_vlan dl_src dl_dst nw_src nw_dst nw_ttl nw_frag tp_src tp_dst tcp_flags " +
-	"icmp_type icmp_code nd_target arp_sha"
-
-// inTextOrder holds the indexes in fields of the names in textOrder; -1 is the protocol. It is
-// read-only.
-var inTextOrder = func() (list []int) {
-	for name := range strings.FieldsSeq(textOrder) {
-		place := -1
-		if x, ok := byName[name]; ok {
-			place = x.place
-		}
-		list = append(list, place)
-	}
-	return list
-}()
 
 // fieldForm is a form with its field.
 type fieldForm struct {
@@ -156,19 +137,43 @@ type fieldForm struct {
 	*form
 }
 
-// byName maps names and aliases to forms, byOXM maps headers: of several forms, the first. They are
+// setName returns the name in set_field.
+func (x *form) setName() string { return cmp.Or(x.alias, x.name) }
+
+// byName maps names and aliases to forms: of several, to the first. byOXM maps headers. They are
 // read-only.
-var byName, byOXM = func() (map[string]fieldForm, map[openflow.Field]fieldForm) {
-	names, headers := map[string]fieldForm{}, map[openflow.Field]fieldForm{}
+var byName, byOXM = func() (map[string]fieldForm, map[openflow.Field][]fieldForm) {
+	names, headers := map[string]fieldForm{}, map[openflow.Field][]fieldForm{}
 	for i := range fields {
-		for k := range slices.Backward(fields[i].forms) {
+		for k := range fields[i].forms {
 			x := fieldForm{i, &fields[i], &fields[i].forms[k]}
-			names[x.name], names[x.alias], headers[x.oxm] = x, x, x
+			headers[x.oxm] = append(headers[x.oxm], x)
+			for _, name := range []string{x.name, x.alias} {
+				if _, known := names[name]; !known {
+					names[name] = x
+				}
+			}
 		}
 	}
-	delete(names, "")
 	return names, headers
 }()
+
+// unset holds what get returns for the fields that a match does not have. It is read-only.
+var unset = func() (list []datum) {
+	for i := range fields {
+		list = append(list, fields[i].get(&Match{}))
+	}
+	return list
+}()
+
+// all yields the fields that m matches, as indexes in fields, with their values.
+func (m *Match) all(yield func(int, datum) bool) {
+	for i := range fields {
+		if d := fields[i].get(m); d != unset[i] && !yield(i, d) {
+			return
+		}
+	}
+}
 
 // form returns the field's form in a match. It returns nil if the match meets no form's
 // prerequisite, or the value has another size.
@@ -194,43 +199,40 @@ func (f *field) problem(d datum) error {
 // append appends the fields as ovs-ofctl prints them, the first after sep, the others after a
 // comma.
 func (m *Match) append(b []byte, sep string) []byte {
-	set := m.Fields()
-	for _, i := range inTextOrder {
-		switch {
-		case i < 0:
-			if m.Protocol != Any {
-				b = append(append(b, sep...), m.Protocol.String()...)
-				sep = ","
-			}
-			continue
-		case !set.has(i):
-			continue
-		case fields[i].notation == nil:
-			b = appendPort(append(append(b, sep...), "in_port="...), m.InPort)
-			sep = ","
-			continue
-		}
+	for i, d := range m.all {
 		f := &fields[i]
-		d := f.get(m)
 		x := f.form(m, d)
 		if x == nil {
 			x = &f.forms[0] // Check rejects such a match
 		}
-		b = f.notation.append(append(append(append(b, sep...), x.name...), '='), d)
+		switch {
+		case x.oxm == openflow.IPProto:
+			continue
+		case x.oxm == openflow.EthType:
+			b = append(append(b, sep...), m.Protocol.String()...)
+		case f.notation == nil:
+			b = appendPort(append(append(append(b, sep...), x.name...), '='), m.InPort)
+		default:
+			b = f.notation.append(append(append(append(b, sep...), x.name...), '='), d)
+		}
 		sep = ","
 	}
 	return b
 }
 
-// encode appends the fields as OXMs. Ports must be numbers.
+// encode appends the fields as OXMs, those of the protocol first. Ports must be numbers.
 func (m *Match) encode(b []byte) []byte {
-	for _, f := range m.Fields().all {
-		d := f.get(m)
-		if x := f.form(m, d); x != nil {
+	var rest []byte
+	for i, d := range m.all {
+		switch x := fields[i].form(m, d); {
+		case x == nil:
+		case x.oxm == openflow.EthType, x.oxm == openflow.IPProto:
 			b = d.encode(b, x.oxm)
+		default:
+			rest = d.encode(rest, x.oxm)
 		}
 	}
-	return b
+	return append(b, rest...)
 }
 
 // Fields is a set of fields of a Match, as bits 1<<index in fields.
@@ -238,53 +240,10 @@ type Fields uint64
 
 // Fields returns the fields that m matches.
 func (m *Match) Fields() (set Fields) {
-	for i, has := range [...]bool{
-		m.InPort != "",
-		m.EthDst != cluster.MAC{},
-		m.EthSrc != cluster.MAC{},
-		m.Protocol.row().etherType != 0,
-		m.Tagged,
-		m.VLAN != 0,
-		m.Fragment != "",
-		m.Protocol.row().number != 0,
-		m.Src.IsValid(),
-		m.Dst.IsValid(),
-		m.SrcPort != 0,
-		m.DstPort != 0 || m.DstMask != 0,
-		m.TTL != 0,
-		m.ICMPType != 0,
-		m.ICMPCode != 0,
-		m.TCPFlags != "",
-		m.Target.IsValid(),
-		m.NoLinkAddr || m.LinkAddr != cluster.MAC{},
-		m.Tunnel.Key != 0,
-		m.Tunnel.Ports != 0,
-		m.Tunnel.Peer.IsValid(),
-		m.PktMark != 0,
-		m.ConjID != 0,
-		m.Profile != 0,
-		m.Group != 0,
-		m.Bucket != 0,
-		m.CTState != CTState{},
-		m.CTMark != 0 || m.CTMarkMask != 0,
-		m.CTProtocol != 0,
-		m.CTDstPort != 0,
-	} {
-		if has {
-			set |= 1 << i
-		}
+	for i := range m.all {
+		set |= 1 << i
 	}
 	return set
-}
-
-// all yields the fields of the set in order.
-func (set Fields) all(yield func(int, *field) bool) {
-	for ; set != 0; set &= set - 1 {
-		i := bits.TrailingZeros64(uint64(set))
-		if !yield(i, &fields[i]) {
-			return
-		}
-	}
 }
 
 func (set Fields) has(i int) bool { return set>>i&1 != 0 }
@@ -295,13 +254,9 @@ func (m *Match) Matches(packet *Match, set Fields) bool {
 	if m.InPort != "" && m.InPort != packet.InPort {
 		return false
 	}
-	known := packet.Fields()
-	for i, f := range (set &^ 1).all { // without in_port
-		want, have := f.get(m), datum{}
-		if known.has(i) {
-			have = f.get(packet)
-		}
-		if have.size != want.size || have.value.and(want.mask) != want.value {
+	for set &^= 1 << byName["in_port"].place; set != 0; set &= set - 1 {
+		f := &fields[bits.TrailingZeros64(uint64(set))]
+		if want, have := f.get(m), f.get(packet); have.size != want.size || have.value.and(want.mask) != want.value {
 			return false
 		}
 	}
@@ -311,12 +266,14 @@ func (m *Match) Matches(packet *Match, set Fields) bool {
 // check returns an error for a match that Open vSwitch refuses, or would return in another form.
 func (m *Match) check() error {
 	back := Match{InPort: m.InPort, Protocol: m.Protocol}
-	for _, f := range m.Fields().all {
-		d := f.get(m)
+	for i, d := range m.all {
+		f := &fields[i]
 		if f.form(m, d) == nil {
 			return f.problem(d)
 		}
-		f.put(&back, d)
+		if f.notation != nil {
+			f.put(&back, d)
+		}
 	}
 	switch {
 	case back != *m:

@@ -36,7 +36,7 @@ type State struct {
 	TunnelBridge string
 	TunnelRoutes map[netip.Addr]netip.Addr
 	// Unknown lists flows that were read back with our cookie and a match that this package cannot
-	// parse, such as a flow altered by hand. They are never wanted, so Diff removes them.
+	// decode, such as a flow altered by hand. They are never wanted, so Diff removes them.
 	Unknown []Unknown
 	// NoFlows lists bridges of another program (OVN's br-int) that have lost flows which packets
 	// need. Never wanted.
@@ -60,11 +60,14 @@ type Bridge struct {
 // ForeignLimit is never wanted: a limit that was read back and that Hairpin must not change.
 const ForeignLimit = -1
 
-// Unknown is a flow of a bridge in ovs-ofctl's syntax, with port numbers, without counters.
+// Unknown is a flow of a bridge in ovs-ofctl's syntax, with the match as it is encoded.
 type Unknown struct {
 	Bridge string // as in Key
 	Flow   string
 }
+
+// String returns the flow.
+func (u Unknown) String() string { return u.Flow }
 
 // Port is an Open vSwitch port that must exist, such as ovn-k8s-mp0 on br-int.
 type Port struct {
@@ -339,10 +342,10 @@ const (
 )
 
 // UnknownActions is the only action of a flow that was read back and that this package cannot fully
-// parse. It is never wanted.
+// decode. It is never wanted.
 type UnknownActions struct {
-	Attributes string // outside of the match, such as "idle_timeout=5"; empty = none
-	Text       string // the text after "actions="
+	Attributes string // such as "idle_timeout=5"; empty = none
+	Text       string // the actions; unknown ones as they are encoded
 }
 
 func (Output) action()          {}

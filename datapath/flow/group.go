@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -88,14 +87,17 @@ const (
 	bucketWords = ",bucket=bucket_id:"
 )
 
+// hashable lists what Group.Hashed may be. It is read-only.
+var hashable = []Protocol{Any, TCP, TCP6, UDP, UDP6, SCTP, SCTP6}
+
 // hashed returns the fields that Open vSwitch hashes to choose a bucket; none: the datapath
 // chooses.
-func (p Protocol) hashed() (list []*form) {
+func (p Protocol) hashed() (list []openflow.Field) {
 	if p == Any {
 		return nil
 	}
 	for _, name := range []string{"nw_src", "tp_src"} {
-		list = append(list, byName[name].field.form(&Match{Protocol: p}, datum{}))
+		list = append(list, byName[name].field.form(&Match{Protocol: p}, datum{}).oxm)
 	}
 	return list
 }
@@ -104,7 +106,7 @@ func (p Protocol) hashed() (list []*form) {
 func (p Protocol) method() string {
 	var names []string
 	for _, x := range p.hashed() {
-		names = append(names, cmp.Or(x.alias, x.name))
+		names = append(names, byOXM[x][0].setName())
 	}
 	if names == nil {
 		return "dp_hash"
@@ -131,58 +133,5 @@ func (g *Group) append(b []byte) []byte {
 	return b
 }
 
-// ParseGroup parses one group: what Print writes, and what `ovs-ofctl dump-groups` prints. An error
-// is, or wraps, a *WordError. If the id is valid, ParseGroup also returns the group without
-// buckets, so that the caller knows which one to replace.
-func ParseGroup(line string) (*Group, error) {
-	rest, owner := cutOwner(strings.TrimSpace(line))
-	id, rest, _ := strings.Cut(rest, ",")
-	name, value, _ := strings.Cut(id, "=")
-	g := &Group{Owner: owner}
-	if name != "group_id" {
-		return nil, wordError(id, "is not the id of a group")
-	}
-	if err := number(&g.ID, id, value, 32); err != nil {
-		return nil, err
-	}
-	buckets, ok := strings.CutPrefix(","+rest, groupWords)
-	if !ok {
-		return g, wordError(rest, "is not how a group of ours begins")
-	}
-	words := strings.Split(buckets, bucketWords)
-	for _, text := range words[1:] {
-		b, err := parseBucket(text)
-		if err != nil {
-			return &Group{GroupKey: g.GroupKey, Owner: owner}, err
-		}
-		g.Buckets = append(g.Buckets, b)
-	}
-	for _, p := range []Protocol{Any, TCP, TCP6, UDP, UDP6, SCTP, SCTP6} {
-		if p.method() == words[0] {
-			g.Hashed = p
-			return g, nil
-		}
-	}
-	return &Group{GroupKey: g.GroupKey, Owner: owner}, wordError(words[0], "is not how a group of ours chooses")
-}
-
 // chosen returns the setting that makes b the packet's Bucket.
-func (b Bucket) chosen() setting { return setting{openflow.Reg7, exactly(uint64(b.ID))} }
-
-func parseBucket(text string) (b Bucket, err error) {
-	id, actions, _ := strings.Cut(text, ",actions=")
-	if err := number(&b.ID, id, id, 32); err != nil {
-		return b, err
-	}
-	inside, ok := between(actions, "ct(", ")")
-	if !ok {
-		table, ok := between(actions, "set_field:0x"+strconv.FormatUint(uint64(b.ID), 16)+"->reg7,resubmit(,", ")")
-		if !ok {
-			return b, wordError(actions, "is not what a bucket of ours does")
-		}
-		return b, nonzero(&b.Next, actions, table, 8)
-	}
-	a, err := parseCT(inside)
-	b.CT, _ = a.(CT)
-	return b, err
-}
+func (b Bucket) chosen() setting { return setting{byOXM[openflow.Reg7][0], exactly(uint64(b.ID))} }

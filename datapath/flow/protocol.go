@@ -1,6 +1,10 @@
 package flow
 
-import "hairpin/cluster"
+import (
+	"slices"
+
+	"hairpin/cluster"
+)
 
 // protocol describes the packets of a Protocol.
 type protocol struct {
@@ -56,6 +60,12 @@ func ProtocolOf(f cluster.Family, transport cluster.Protocol) Protocol {
 		}
 	}
 	return ip(f)
+}
+
+// protocolWith returns the protocol with an Ethernet type and an IP protocol; Any if there is none.
+func protocolWith(etherType uint16, number uint8) Protocol {
+	return Protocol(max(0, slices.IndexFunc(protocols[:],
+		func(p protocol) bool { return p.etherType == etherType && p.number == number })))
 }
 
 // protocolNamed returns the protocol with a name. It also accepts the name that ovs-ofctl reads but

@@ -101,41 +101,12 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a, err
 }
 
-// parsePrefix parses an address with or without a prefix length or a contiguous IPv4 netmask, and
-// masks it as the switch does.
+// parsePrefix parses an address with or without a prefix length, and masks it as the switch does.
 func parsePrefix(s string) (a netip.Addr, bits int, err error) {
-	text, mask, masked := strings.Cut(s, "/")
-	if a, err = parseAddr(text); err != nil || !masked {
+	if !strings.Contains(s, "/") {
+		a, err = parseAddr(s)
 		return a, a.BitLen(), err
 	}
-	if bits, err = prefixLength(mask, a); err != nil {
-		return a, 0, err
-	}
-	p, err := a.Prefix(bits)
-	return p.Addr(), bits, err
-}
-
-func prefixLength(mask string, a netip.Addr) (int, error) {
-	m, err := netip.ParseAddr(mask)
-	if err != nil {
-		n, err := strconv.ParseUint(mask, 10, 8)
-		return int(n), err
-	}
-	if m.BitLen() != a.BitLen() {
-		return 0, fmt.Errorf("the mask %s is of another family", mask)
-	}
-	bits, ended := 0, false
-	for _, b := range m.AsSlice() {
-		for bit := byte(0x80); bit != 0; bit >>= 1 {
-			switch one := b&bit != 0; {
-			case one && ended:
-				return 0, fmt.Errorf("the mask %s has holes", mask)
-			case one:
-				bits++
-			default:
-				ended = true
-			}
-		}
-	}
-	return bits, nil
+	p, err := netip.ParsePrefix(s)
+	return p.Masked().Addr(), p.Bits(), err
 }

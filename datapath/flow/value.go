@@ -68,12 +68,32 @@ func (d datum) fits(width int) bool {
 
 // encode appends the field as an OXM.
 func (d datum) encode(b []byte, oxm openflow.Field) []byte {
-	value, mask := d.value.bytes(), d.mask.bytes()
-	from := 16 - oxm.Width()
-	if !slices.ContainsFunc(mask[from:], func(x byte) bool { return x != 0xff }) {
-		return oxm.Append(b, value[from:], nil)
+	value, mask := d.wire(oxm.Width())
+	return oxm.Append(b, value, mask)
+}
+
+// wire returns the value and the mask in width bytes. The mask is nil if it has all bits.
+func (d datum) wire(width int) (value, mask []byte) {
+	v, m := d.value.bytes(), d.mask.bytes()
+	value, mask = v[16-width:], m[16-width:]
+	if !slices.ContainsFunc(mask, func(x byte) bool { return x != 0xff }) {
+		mask = nil
 	}
-	return oxm.Append(b, value[from:], mask[from:])
+	return value, mask
+}
+
+// decode returns the value and the mask of the field.
+func (f *field) decode(x openflow.OXM) datum {
+	d := datum{value: uint128Of(x.Value), mask: allBits}
+	if x.Mask != nil {
+		d.mask = uint128Of(x.Mask)
+	}
+	switch f.notation.(type) {
+	case ipText:
+		above := prefixMask(8 * len(x.Value))
+		d.size, d.mask = len(x.Value), uint128{d.mask.high | above.high, d.mask.low | above.low}
+	}
+	return d
 }
 
 // Types for fields that have the same type in a Match.
@@ -100,7 +120,9 @@ func (f *field) get(m *Match) (d datum) {
 	case *cluster.MAC:
 		return macDatum(*p)
 	case *bool:
-		return f.notation.(words)[0].datum()
+		if *p {
+			return f.notation.(words)[0].datum()
+		}
 	case *netip.Addr:
 		return addrDatum(*p, p.BitLen())
 	case *CTState:
@@ -110,7 +132,10 @@ func (f *field) get(m *Match) (d datum) {
 	case *ipProto:
 		return exactly(uint64(Protocol(*p).row().number))
 	case *linkAddr:
-		return macDatum(p.LinkAddr)
+		if p.NoLinkAddr || p.LinkAddr != (cluster.MAC{}) {
+			d = macDatum(p.LinkAddr)
+			d.size = len(p.LinkAddr)
+		}
 	case *dstPort:
 		return maskedNumber(uint64(p.DstPort), uint64(p.DstMask))
 	case *ctMark:
@@ -118,7 +143,9 @@ func (f *field) get(m *Match) (d datum) {
 	case *oneWord:
 		d, _ = f.notation.parse(string(*p), 0)
 	case *string:
-		return exactly(uint64(portNumber(*p)))
+		if *p != "" {
+			return exactly(uint64(portNumber(*p)))
+		}
 	}
 	return d
 }
@@ -150,23 +177,35 @@ func (f *field) put(m *Match, d datum) bool {
 		*p = d.addr()
 	case *CTState:
 		*p = d.ctState()
-		return true
+		return d.mask.low>>8 == 0
 	case *dstPort:
 		p.DstPort, p.DstMask = uint16(n), 0
 		if !can {
 			p.DstMask = uint16(d.mask.low)
 		}
-		return true
+		return d.mask.low != 0
 	case *ctMark:
 		p.CTMark, p.CTMarkMask = uint32(n), 0
 		if !can {
 			p.CTMarkMask = uint32(d.mask.low)
 		}
-		return true
+		return d.mask.low != 0
+	case *etherType:
+		*p = etherType(protocolWith(uint16(n), 0))
+		return *p != 0
+	case *ipProto:
+		*p = ipProto(protocolWith(Protocol(*p).row().etherType, uint8(n)))
+		return *p != 0
+	case *string:
+		*p = portName(uint32(n))
+		return *p != ""
 	case *linkAddr:
 		p.LinkAddr = d.mac()
 		p.NoLinkAddr = p.LinkAddr == cluster.MAC{}
 	case *oneWord:
+		if can {
+			d.mask = uint128{0, 3} // all bits of ip_frag
+		}
 		*p = oneWord(f.notation.append(nil, d))
 		return *p != ""
 	}
@@ -180,6 +219,18 @@ func portNumber(port string) uint32 {
 	}
 	n, _ := strconv.ParseUint(port, 10, 16) // the caller has replaced names by numbers
 	return uint32(n)
+}
+
+// portName returns the name or the number of a port, "" for another reserved number than that of
+// Local.
+func portName(n uint32) string {
+	switch {
+	case n == openflow.PortLocal:
+		return Local
+	case n > 0xffff:
+		return ""
+	}
+	return strconv.FormatUint(uint64(n), 10)
 }
 
 func macDatum(a cluster.MAC) datum { return datum{value: uint128Of(a[:]), mask: allBits} }

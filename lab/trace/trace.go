@@ -157,7 +157,7 @@ func (t *Trace) Met(v walk.Visit) error {
 func keysOf(list []string) []string {
 	var keys []string
 	for _, text := range list {
-		f, _, err := flow.ParseFlow(text + " actions=drop")
+		f, err := flow.ParseFlow(text + " actions=drop")
 		if err != nil {
 			keys = append(keys, text+": "+err.Error())
 			continue

@@ -167,7 +167,7 @@ func evidence(s *walk.Step, w *Witness, anyPort bool) Evidence {
 	case w == nil:
 		return Evidence{}
 	case place.Kind == Bridge:
-		f, _, err := flow.ParseFlow(s.Rule)
+		f, err := flow.ParseFlow(s.Rule)
 		if err != nil {
 			return Evidence{} // the rule is no flow
 		}

@@ -48,7 +48,7 @@ func proves(t *testing.T, e *explain.Explanation, bridge, table string) {
 		w := &explain.Witness{Before: map[flow.Key]uint64{}, After: map[flow.Key]uint64{}, Userspace: true}
 		for _, way := range [][]walk.Step{e.Trace.Forward, e.Trace.Reply} {
 			for _, s := range way {
-				if f, _, err := flow.ParseFlow(s.Rule); err == nil && strings.HasPrefix(s.Stage, bridge) {
+				if f, err := flow.ParseFlow(s.Rule); err == nil && strings.HasPrefix(s.Stage, bridge) {
 					if bridge == claims.ServiceBridge {
 						f.Key.Bridge = bridge // a flow without a bridge is the gateway bridge's
 					}
