@@ -187,9 +187,12 @@ func JudgeShared(list []Shared, windows []Window) (found []Violation) {
 	return found
 }
 
+// connects is how long a daemon takes to connect to the others after its start.
+const connects = time.Second
+
 // shares reports whether a fault lets some of these nodes have an address of another.
 func (w *Window) shares(nodes []string, at time.Duration) bool {
-	return byName[w.Kind].shares && at >= w.Began && (w.Ended == 0 || at <= w.Ended) &&
+	return byName[w.Kind].shares && at >= w.Began && (w.Ended == 0 || at <= w.Ended+connects) &&
 		(slices.Contains(nodes, w.Node) || slices.Contains(nodes, w.Peer))
 }
 

@@ -144,7 +144,7 @@ func TestJudgeShared(t *testing.T) {
 		"a move":               {nil, 100 * s, 102 * s, 0},
 		"too long":             {nil, 100 * s, 103 * s, 1},
 		"partition":            {[]Window{window("partition", "node-b", "node-c")}, 101 * s, 111 * s, 0},
-		"after it":             {[]Window{window("partition", "node-b", "node-a")}, 101 * s, 113 * s, 1},
+		"after it":             {[]Window{window("partition", "node-b", "node-a")}, 101 * s, 114 * s, 1},
 		"of others":            {[]Window{window("agent stopped", "node-c", "")}, 101 * s, 109 * s, 1},
 		"agent":                {[]Window{window("agent stopped", "node-a", "")}, 101 * s, 112 * s, 0},
 		"ovs-vswitchd stopped": {[]Window{window("ovs-vswitchd stopped", "node-a", "")}, 110 * s, 115 * s, 1},

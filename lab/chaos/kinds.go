@@ -63,15 +63,16 @@ var daemons = []struct {
 	name, pattern string
 	forwards      bool // the node's packets pass it
 	decides       bool // without it, the node keeps addresses that it no longer has
+	watched       bool // the agent detects that it hangs while nothing changes, or peers do
 }{
-	{"agent", "^hairpin node", false, true},
-	{"controller", "^hairpin controller", false, false},
-	{"ovsdb-server", "^ovsdb-server .*/conf.db", false, true},
-	{"ovs-vswitchd", "^ovs-vswitchd", true, false},
-	{"OVN northbound database", "^ovsdb-server .*/ovnnb_db.db", false, true},
-	{"OVN southbound database", "^ovsdb-server .*/ovnsb_db.db", false, true},
-	{"ovn-northd", "^ovn-northd", false, true},
-	{"ovn-controller", "^ovn-controller", false, true},
+	{"agent", "^hairpin node", false, true, true},
+	{"controller", "^hairpin controller", false, false, false},
+	{"ovsdb-server", "^ovsdb-server .*/conf.db", false, true, true},
+	{"ovs-vswitchd", "^ovs-vswitchd", true, false, true},
+	{"OVN northbound database", "^ovsdb-server .*/ovnnb_db.db", false, true, false},
+	{"OVN southbound database", "^ovsdb-server .*/ovnsb_db.db", false, true, false},
+	{"ovn-northd", "^ovn-northd", false, true, false},
+	{"ovn-controller", "^ovn-controller", false, true, false},
 }
 
 // PrintKinds writes a line for each kind of fault.
@@ -101,7 +102,7 @@ func init() {
 			shares: d.decides, inject: killed(d.pattern)})
 		add(kind{name: d.name + " stopped", about: "SIGSTOP, then SIGCONT", part: d.name, least: 3 * second,
 			most: 20 * second, weight: 1, breaks: d.forwards, dead: d.forwards, silent: d.forwards, grace: grace,
-			shares: d.decides, reported: d.decides || d.forwards,
+			shares: d.decides, reported: d.watched,
 			inject: stopped(d.pattern)})
 	}
 	for _, name := range []string{"kubelet", "containerd"} {
