@@ -46,7 +46,7 @@ var (
 	ToGroup  = Action{action(nil, actionGroup, make([]byte, 4)), []number{{at: 4, size: 4}}}
 	PopVLAN  = Action{bytes: action(nil, actionPopVLAN, nil)}
 	// PushVLAN is push_vlan:0x8100 with set_field:number->vlan_vid.
-	PushVLAN = Action{SetField(action(nil, actionPushVLAN, []byte{0x81, 0, 0, 0}), VLAN, []byte{0, 0}, nil),
+	PushVLAN = Action{SetField(action(nil, actionPushVLAN, []byte{0x81, 0, 0, 0}), VLAN.Append(nil, []byte{0, 0}, nil)),
 		[]number{{at: 16, size: 2}}}
 	// MoveEthDstToSrc and MoveCTToEthDst copy a MAC. MoveEthSrcToCT is for CT.Nested.
 	MoveEthDstToSrc = Action{bytes: copyMAC(EthDst, EthSrc)}
@@ -213,10 +213,8 @@ func CutNAT(b []byte) (n NAT, rest []byte, ok bool) {
 	return n, rest, bytes.Equal(n.Append(nil), a)
 }
 
-// SetField appends set_field:value/mask->field; a nil mask writes the whole field.
-func SetField(b []byte, field Field, value, mask []byte) []byte {
-	return action(b, actionSetField, field.Append(nil, value, mask))
-}
+// SetField appends set_field:value/mask->field; without a mask, it writes the whole field.
+func SetField(b, oxm []byte) []byte { return action(b, actionSetField, oxm) }
 
 // CutSetField returns the field, value and mask of the set_field that b begins with, and the rest
 // of b.
@@ -226,7 +224,7 @@ func CutSetField(b []byte) (x OXM, rest []byte, ok bool) {
 		return x, b, false
 	}
 	x, _ = CutField(a[actionHead:])
-	ok = bytes.Equal(SetField(nil, x.Field, x.Value, x.Mask), a)
+	ok = bytes.Equal(SetField(nil, x.Field.Append(nil, x.Value, x.Mask)), a)
 	if x.Field&^0xff == TunMetadata0&^0xff {
 		x.Field = TunMetadata0 // Open vSwitch returns it without leading zeros
 	}

@@ -253,8 +253,7 @@ func parseSetting(text string) (s setting, rest string, ok bool) {
 
 // encode appends the action that writes the field.
 func (s setting) encode(b []byte) []byte {
-	value, mask := s.wire(s.oxm.Width())
-	return openflow.SetField(b, s.oxm, value, mask)
+	return openflow.SetField(b, s.datum.encode(nil, s.oxm))
 }
 
 func decodeSetting(b []byte) (s setting, rest []byte, ok bool) {

@@ -222,7 +222,7 @@ func (m *Match) append(b []byte, sep string) []byte {
 
 // encode appends the fields as OXMs, those of the protocol first. Ports must be numbers.
 func (m *Match) encode(b []byte) []byte {
-	var rest []byte
+	rest := make([]byte, 0, 128)
 	for i, d := range m.all {
 		switch x := fields[i].form(m, d); {
 		case x == nil:

@@ -68,18 +68,12 @@ func (d datum) fits(width int) bool {
 
 // encode appends the field as an OXM.
 func (d datum) encode(b []byte, oxm openflow.Field) []byte {
-	value, mask := d.wire(oxm.Width())
-	return oxm.Append(b, value, mask)
-}
-
-// wire returns the value and the mask in width bytes. The mask is nil if it has all bits.
-func (d datum) wire(width int) (value, mask []byte) {
-	v, m := d.value.bytes(), d.mask.bytes()
-	value, mask = v[16-width:], m[16-width:]
-	if !slices.ContainsFunc(mask, func(x byte) bool { return x != 0xff }) {
-		mask = nil
+	value, mask := d.value.bytes(), d.mask.bytes()
+	from := 16 - oxm.Width()
+	if !slices.ContainsFunc(mask[from:], func(x byte) bool { return x != 0xff }) {
+		return oxm.Append(b, value[from:], nil)
 	}
-	return value, mask
+	return oxm.Append(b, value[from:], mask[from:])
 }
 
 // decode returns the value and the mask of the field.
