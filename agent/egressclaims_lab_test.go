@@ -129,17 +129,24 @@ func (x *asker) only(t *testing.T, what string, mac cluster.MAC) {
 	})
 }
 
+// cutAPI separates a node from the API until join.
+func cutAPI(t *testing.T, n *lab.Node) (join func()) {
+	t.Helper()
+	sh(t, n,
+		"nft 'add table inet cut; add chain inet cut out { type filter hook output priority 0; }; add rule inet cut "+
+			"out ip daddr 172.18.0.10 drop; '"+
+			"'add chain inet cut in { type filter hook input priority 0; }; add rule inet cut in ip "+
+			"saddr 172.18.0.10 drop'")
+	return func() { sh(t, n, "nft delete table inet cut") }
+}
+
 // cutOff separates the node that has the address from the API, and makes the controller move the
 // address. The node is not notified, detects the other one, and releases the address.
 func cutOff(t *testing.T, g *demo.Egress, x *asker) {
 	t.Helper()
 	n := g.Demo().Lab().Node(demo.EgressStays)
 	x.only(t, "one has the address", macStays)
-	sh(t, n,
-		"nft 'add table inet cut; add chain inet cut out { type filter hook output priority 0; }; add rule inet cut "+
-			"out ip daddr 172.18.0.10 drop; '"+
-			"'add chain inet cut in { type filter hook input priority 0; }; add rule inet cut in ip "+
-			"saddr 172.18.0.10 drop'")
+	join := cutAPI(t, n)
 	if err := errors.Join(g.Both(t.Context()), g.Label(t.Context(), demo.EgressStays, false),
 		g.Nodes(t.Context(), demo.EgressDies)); err != nil {
 		t.Fatal(err)
@@ -148,7 +155,7 @@ func cutOff(t *testing.T, g *demo.Egress, x *asker) {
 	if err := g.See(t.Context(), "172.18.0.33"); err != nil {
 		t.Error(err)
 	}
-	sh(t, n, "nft delete table inet cut")
+	join()
 	if err := g.Label(t.Context(), demo.EgressStays, true); err != nil {
 		t.Fatal(err)
 	}

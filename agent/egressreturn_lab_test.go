@@ -88,3 +88,21 @@ func TestEgressReturn(t *testing.T) {
 		}
 	}
 }
+
+// TestStartWithoutFlows: the flows of the gateway bridge are deleted before an agent that starts
+// has read the cluster. The node gets its network back, and the agent reads the cluster.
+func TestStartWithoutFlows(t *testing.T) {
+	g := startEgress(t, "")
+	n := g.Demo().Lab().Node(demo.EgressStays)
+	waitWell(t, n)
+	join := cutAPI(t, n)
+	noError(t, n.Restart(t.Context(), agent, syscall.SIGKILL))
+	eventually(t, 20*time.Second, "the agent runs, and cannot read the cluster", func() (bool, string) {
+		out, err := n.Exec(t.Context(), agent, "probe", "livez")
+		return err == nil, out
+	})
+	sh(t, n, "ovs-ofctl del-flows br-ex")
+	join()
+	waitWell(t, n)
+	noError(t, g.Both(t.Context()))
+}

@@ -96,6 +96,9 @@ func (a *agent) round(ctx context.Context, news bool) time.Duration {
 	}, time.Now())
 	switch stage {
 	case hold:
+		if a.snapshot == nil && a.host.known() && !v.starting() {
+			again = retry.Sooner(again, v.keepNetwork(ctx, f.gateway))
+		}
 		return retry.Sooner(again, wait)
 	case bootstrap:
 		return retry.Sooner(again, v.bootstrap(ctx, f, why))

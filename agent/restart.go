@@ -241,6 +241,31 @@ func (v *vswitch) hasBridge(name string) bool {
 	return ovsdb.BridgeNamed(v.ovs.View(), name) != nil
 }
 
+// keepNetwork lets a gateway bridge without flows forward the host's own packets: without the
+// cluster's state the bridge gets no flows, and the path to the API may lead over it. Packets of
+// pods are still dropped. It returns when to call it again.
+func (v *vswitch) keepNetwork(ctx context.Context, g cluster.Gateway) time.Duration {
+	if g.Uplink == "" {
+		return 0
+	}
+	v.aside.briefly(ctx, func(ctx context.Context) error {
+		empty, err := v.targets.Bridge.Empty(ctx, g.Bridge)
+		if err != nil || !empty {
+			return err
+		}
+		v.log.Warn("the gateway bridge has no flows: it forwards for the node itself only", "bridge", g.Bridge)
+		return v.targets.Bridge.AddPassing(ctx, g.Bridge, []string{
+			fmt.Sprintf("priority=0,in_port=LOCAL,actions=output:%q", g.Uplink),
+			fmt.Sprintf("priority=0,in_port=%q,actions=LOCAL", g.Uplink),
+		}, forgottenTime)
+	}, func(err error) {
+		if err != nil {
+			v.log.Warn("keep the node's own network", "error", err)
+		}
+	})
+	return flowsLimit
+}
+
 // bootstrap restores the node's own network while the rest of its desired state cannot be known;
 // missing is the reason. It returns when to call it again.
 func (v *vswitch) bootstrap(ctx context.Context, f *nodeFacts, missing string) time.Duration {

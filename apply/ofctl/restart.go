@@ -132,6 +132,12 @@ func (t *Target) Release(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
+// Empty reports whether a bridge has no flows. It drops all packets then.
+func (t *Target) Empty(ctx context.Context, bridge string) (bool, error) {
+	out, err := t.ofctl(ctx, "", "dump-aggregate", t.remote(bridge))
+	return strings.Contains(out, "flow_count=0"), err
+}
+
 // AddPassing adds flows, in ovs-ofctl's syntax, that Open vSwitch removes after a time in whole
 // seconds. Like learned flows, Read omits them.
 func (t *Target) AddPassing(ctx context.Context, bridge string, flows []string, d time.Duration) error {
