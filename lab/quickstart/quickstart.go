@@ -56,6 +56,8 @@ var rules = []struct {
 	{"kubectl label namespace hairpin ", Admin, ""},
 	{"kubectl hairpin ", Admin, ""},
 	{"kubectl get nodes", Admin, ""},
+	{"kubectl get service web", Nowhere, "the network of the lab has other addresses"},
+	{"curl http://192.168.1.240/", Nowhere, "the network of the lab has other addresses"},
 	{"helm install hairpin ", Admin, ""},
 	{"hairpin preflight ", Node, ""},
 	{"ip -brief address show ", Node, ""},
