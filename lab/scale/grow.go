@@ -3,8 +3,8 @@ package scale
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -144,21 +144,25 @@ type work struct {
 // computing returns the daemons that compute either what changed, or everything.
 func computing() []string { return []string{lab.Northd, lab.Controller} }
 
+// recomputed matches how often northd or ovn-controller computed all flows. The node of the latter
+// is logical_flow_output before OVN 26.03.
+var recomputed = regexp.MustCompile(`(?m)^Node: (?:lflow|lflow_output|logical_flow_output)\n- recompute: +(\d+)$`)
+
 func (w *world) work(ctx context.Context) (k work, err error) {
 	if k.used, err = w.usage(w.nodes[0]); err != nil {
 		return k, err
 	}
 	k.recomputed = map[string]int{}
 	for _, name := range computing() {
-		flows := "logical_flow_output"
-		if name == lab.Northd {
-			flows = "lflow"
-		}
-		out, err := w.nodes[0].Exec(ctx, "ovn-appctl", "-t", name, "inc-engine/show-stats", flows, "recompute")
+		out, err := w.nodes[0].Exec(ctx, "ovn-appctl", "-t", name, "inc-engine/show-stats")
 		if err != nil {
 			return k, err
 		}
-		if k.recomputed[name], err = strconv.Atoi(strings.TrimSpace(out)); err != nil {
+		m := recomputed.FindStringSubmatch(out)
+		if m == nil {
+			return k, fmt.Errorf("inc-engine/show-stats of %s has no node for flows: %q", name, out)
+		}
+		if k.recomputed[name], err = strconv.Atoi(m[1]); err != nil {
 			return k, fmt.Errorf("inc-engine/show-stats of %s: %w", name, err)
 		}
 	}
