@@ -49,6 +49,7 @@ var noSeries = []string{
 	"hairpin_cni_errors_total",  // no request failed
 	"hairpin_egress_move_",      // no address has moved
 	"hairpin_controller_egress", // no EgressIP has been assigned
+	"hairpin_controller_bgp_",   // there is no BGPAdvertisement
 }
 
 // prometheus is a running server.
@@ -164,7 +165,7 @@ func TestPrometheus(t *testing.T) {
 	// rate() wants two samples, and each histogram an event
 	first := p.pods("client")[0]
 	p.kubectl("delete", "pod", first.Name)
-	p.clientPod(first.Spec.NodeName)
+	p.check(p.WaitWorkloads(p.Context()))
 	var board struct {
 		Panels []struct {
 			Title   string
