@@ -15,6 +15,7 @@ import (
 
 	"hairpin/apply"
 	"hairpin/apply/late"
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
@@ -623,7 +624,10 @@ func TestErrorsAreKeptPerSystem(t *testing.T) {
 func TestReleasesAddresses(t *testing.T) {
 	n := newNode(func(*node, bool) {})
 	p := apply.NewPass(n.targets())
-	run(t, p, want("a", 1, 2))
+	own := host.AddressKey{Link: claims.ServiceHost, Prefix: netip.MustParsePrefix("10.4.0.1/32")}
+	before := want("a", 1, 2)
+	before.Host.Addresses[own] = host.Address{AddressKey: own}
+	run(t, p, before)
 	n.nb.refuse = errors.New("refused")
 	n.bridge.refuse, n.nft.refuse = n.nb.refuse, n.nb.refuse
 	if err := p.Run(t.Context(), want("a", 2)); err == nil {
@@ -633,8 +637,10 @@ func TestReleasesAddresses(t *testing.T) {
 	_, kept := n.host.state.Addresses[single(2)]
 	from, _ := source(1)
 	_, used := n.host.state.Addresses[from]
-	if released || !kept || !used {
-		t.Errorf("single address %t, other %t, source of a route %t", released, kept, used)
+	_, replies := n.host.state.Addresses[own]
+	if released || !kept || !used || !replies {
+		t.Errorf("single address %t, other %t, source of a route %t, of the link to Services %t", released, kept, used,
+			replies)
 	}
 	n.nb.refuse, n.bridge.refuse, n.nft.refuse = nil, nil, nil
 	p.Retry()

@@ -88,19 +88,29 @@ func newAddresses(d host.Delta, want host.State, single bool) map[host.AddressKe
 	return chosen(d.Addresses.Add, want.Routes, single)
 }
 
-// releasedAddresses selects single addresses to remove. They are removed first, whatever fails,
-// because another node may have them. No other system refers to them.
+// releasedAddresses selects single addresses to remove that another node may have. They are removed
+// first, whatever fails. No other system refers to them, but replies to the host need that of
+// claims.ServiceHost until the flows have changed.
 func releasedAddresses(p *kernelPart) func(host.Delta, host.State) host.Delta {
 	return func(d host.Delta, _ host.State) (s host.Delta) {
 		s.Addresses.Delete = chosen(d.Addresses.Delete, p.have.Routes, true)
+		maps.DeleteFunc(s.Addresses.Delete, func(k host.AddressKey, _ host.Address) bool {
+			return k.Link == claims.ServiceHost
+		})
 		return s
 	}
 }
 
 // rest selects what is not released.
 func rest(p *kernelPart) func(host.Delta, host.State) host.Delta {
-	return func(d host.Delta, _ host.State) host.Delta {
-		d.Addresses.Delete = chosen(d.Addresses.Delete, p.have.Routes, false)
+	released := releasedAddresses(p)
+	return func(d host.Delta, want host.State) host.Delta {
+		first := released(d, want).Addresses.Delete
+		d.Addresses.Delete = maps.Clone(d.Addresses.Delete)
+		maps.DeleteFunc(d.Addresses.Delete, func(k host.AddressKey, _ host.Address) bool {
+			_, ok := first[k]
+			return ok
+		})
 		return d
 	}
 }
