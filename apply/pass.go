@@ -102,7 +102,7 @@ func NewPass(t Targets) *Pass {
 
 		bridge.shrink(flows, rows),
 		tables.shrink(all, rows, bridge),
-		kernel.shrink(rest(kernel), rows, bridge, tables),
+		kernel.shrink(allButReleased(kernel), rows, bridge, tables),
 		bridge.shrink(ports, rows, tables, kernel),
 		tracked.shrink(endedConns(tracked), rows),
 	}

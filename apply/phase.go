@@ -85,39 +85,39 @@ func hostAddresses(d host.Delta, want host.State) (s host.Delta) {
 }
 
 func newAddresses(d host.Delta, want host.State, single bool) map[host.AddressKey]host.Address {
-	return chosen(d.Addresses.Add, want.Routes, single)
+	return chosen(d.Addresses.Add, want.Routes, func(_ host.AddressKey, s bool) bool { return s == single })
 }
 
-// releasedAddresses selects single addresses to remove that another node may have. They are removed
-// first, whatever fails. No other system refers to them, but replies to the host need that of
-// claims.ServiceHost until the flows have changed.
+// releasedAddresses selects addresses to remove that another node may have. They are removed first,
+// whatever fails: no other system refers to them.
 func releasedAddresses(p *kernelPart) func(host.Delta, host.State) host.Delta {
 	return func(d host.Delta, _ host.State) (s host.Delta) {
-		s.Addresses.Delete = chosen(d.Addresses.Delete, p.have.Routes, true)
-		maps.DeleteFunc(s.Addresses.Delete, func(k host.AddressKey, _ host.Address) bool {
-			return k.Link == claims.ServiceHost
-		})
+		s.Addresses.Delete = removedAddresses(p, d, true)
 		return s
 	}
 }
 
-// rest selects what is not released.
-func rest(p *kernelPart) func(host.Delta, host.State) host.Delta {
-	released := releasedAddresses(p)
-	return func(d host.Delta, want host.State) host.Delta {
-		first := released(d, want).Addresses.Delete
-		d.Addresses.Delete = maps.Clone(d.Addresses.Delete)
-		maps.DeleteFunc(d.Addresses.Delete, func(k host.AddressKey, _ host.Address) bool {
-			_, ok := first[k]
-			return ok
-		})
+// allButReleased selects everything except releasedAddresses.
+func allButReleased(p *kernelPart) func(host.Delta, host.State) host.Delta {
+	return func(d host.Delta, _ host.State) host.Delta {
+		d.Addresses.Delete = removedAddresses(p, d, false)
 		return d
 	}
 }
 
-// chosen returns the single addresses that are no source of a route, or the others.
+// removedAddresses selects the single addresses to remove that another node may have, or the
+// others. No other node has that of claims.ServiceHost, which replies to the host need until the
+// flows have changed.
+func removedAddresses(p *kernelPart, d host.Delta, released bool) map[host.AddressKey]host.Address {
+	return chosen(d.Addresses.Delete, p.have.Routes, func(k host.AddressKey, single bool) bool {
+		return (single && k.Link != claims.ServiceHost) == released
+	})
+}
+
+// chosen returns the addresses for which choose returns true. single tells whether an address has a
+// single-address prefix and is no source of a route.
 func chosen(list map[host.AddressKey]host.Address, routes map[host.RouteKey]host.Route,
-	single bool) (some map[host.AddressKey]host.Address) {
+	choose func(k host.AddressKey, single bool) bool) (some map[host.AddressKey]host.Address) {
 	if len(list) == 0 { // the common case
 		return nil
 	}
@@ -127,7 +127,7 @@ func chosen(list map[host.AddressKey]host.Address, routes map[host.RouteKey]host
 	}
 	some = map[host.AddressKey]host.Address{}
 	for k, a := range list {
-		if single == (k.Prefix.IsSingleIP() && !a.Borrowed && !sources[k.Prefix.Addr()]) {
+		if choose(k, k.Prefix.IsSingleIP() && !a.Borrowed && !sources[k.Prefix.Addr()]) {
 			some[k] = a
 		}
 	}
