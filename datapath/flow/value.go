@@ -388,11 +388,15 @@ func (list words) append(b []byte, d datum) []byte {
 	return b
 }
 
+// errWord is the error for a text that is none of the words. It is made once, because every match
+// is asked for its words.
+var errWord = errors.New("not a value known here")
+
 func (list words) parse(s string, _ int) (datum, error) {
 	for _, w := range list {
 		if w.text == s {
 			return w.datum(), nil
 		}
 	}
-	return datum{}, fmt.Errorf("not a value known here")
+	return datum{}, errWord
 }
