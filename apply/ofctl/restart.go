@@ -134,8 +134,13 @@ func (t *Target) Release(ctx context.Context, patience time.Duration) error {
 
 // Empty reports whether a bridge has no flows. It drops all packets then.
 func (t *Target) Empty(ctx context.Context, bridge string) (bool, error) {
-	out, err := t.ofctl(ctx, "", "dump-aggregate", t.remote(bridge))
-	return strings.Contains(out, "flow_count=0"), err
+	tables, err := t.tables(ctx, bridge)
+	for _, x := range tables {
+		if x.Flows > 0 {
+			return false, err
+		}
+	}
+	return err == nil, err
 }
 
 // AddPassing adds flows, in ovs-ofctl's syntax, that Open vSwitch removes after a time in whole
