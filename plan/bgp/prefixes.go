@@ -17,6 +17,9 @@ func (p *planner) prefixes(a *cluster.Advertisement) map[string][]netip.Prefix {
 	out := map[string][]netip.Prefix{}
 	for _, e := range p.EgressIPs {
 		for _, x := range e.Addresses {
+			if !p.selects(a, e, x) {
+				continue
+			}
 			for _, n := range p.carriers(a, e, x) {
 				out[n.Name] = append(out[n.Name], netip.PrefixFrom(x, x.BitLen()))
 			}
@@ -43,14 +46,11 @@ func (p *planner) selects(a *cluster.Advertisement, e *cluster.EgressIP, x netip
 	return a.LoadBalancer && p.pooled(a, x)
 }
 
-// carriers returns the nodes that should announce an address of an EgressIP:
+// carriers returns the nodes that should announce an address that an Advertisement selects:
 //   - a load balancer address: each node that may announce it. With externalTrafficPolicy Local,
 //     that is each with a ready endpoint. With an EgressService, it is its host only.
 //   - an address of an EgressIP: the node that has it.
 func (p *planner) carriers(a *cluster.Advertisement, e *cluster.EgressIP, x netip.Addr) []*cluster.Node {
-	if !p.selects(a, e, x) {
-		return nil
-	}
 	if e.OnlyAnnounced() {
 		return p.announcers(a, e)
 	}
