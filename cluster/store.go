@@ -151,11 +151,7 @@ func (s *Store) Set(obj any) {
 	case *v1.EgressIP:
 		owner := egressIPOwner(o.Name)
 		e, problems := parseEgressIP(o)
-		var list []*EgressIP
-		if e != nil {
-			list = []*EgressIP{e}
-		}
-		s.egressIPs.put(owner, list)
+		s.egressIPs.put(owner, oneOrNone(e))
 		s.setPoolRequest(owner, parsePoolRequest(o))
 		s.note(owner, problems)
 	case *v1.EgressService:
@@ -168,11 +164,7 @@ func (s *Store) Set(obj any) {
 		a, problems := parseAdvertisement(o)
 		replace(s, &s.advertisements, a.Owner, a, problems)
 	case *frrk8s.FRRConfiguration:
-		var list []*FRRConfiguration
-		if c := parseFRRConfiguration(o); c != nil {
-			list = []*FRRConfiguration{c}
-		}
-		s.frrs.put(FRRConfigurationOwner(o), list)
+		s.frrs.put(FRRConfigurationOwner(o), oneOrNone(parseFRRConfiguration(o)))
 	}
 }
 
@@ -180,6 +172,14 @@ func (s *Store) Set(obj any) {
 func replace[T any](s *Store, g *grouped[T], owner Owner, parsed T, problems []Problem) {
 	g.put(owner, []T{parsed})
 	s.note(owner, problems)
+}
+
+// oneOrNone returns what to store of an object from which nothing may have been parsed.
+func oneOrNone[T any](parsed *T) []*T {
+	if parsed == nil {
+		return nil
+	}
+	return []*T{parsed}
 }
 
 // remove removes what is stored of an object, and its problems.
@@ -291,7 +291,7 @@ func (s *Store) Snapshot() *Snapshot {
 }
 
 // checkPodNodes checks whether Pods have addresses of other nodes: Pods that changed, and Pods of
-// nodes that changed or whose address ranges changed.
+// nodes that changed, also if only their address ranges did.
 func (s *Store) checkPodNodes(moved []Owner, vetted *VettedChanges) {
 	check := func(o Owner) {
 		delete(s.podProblems, o)
@@ -338,8 +338,8 @@ func (s *Store) allProblems(denied []Problem) []Problem {
 }
 
 // updateGuard updates the guard. If the guard's decisions change, it marks Services stale: those
-// with addresses other than cluster IPs, or with an endpoint whose decision changed. If address
-// ranges changed, it marks all.
+// with addresses other than cluster IPs, or with an endpoint for which the decision changed. If
+// address ranges changed, it marks all.
 func (s *Store) updateGuard(changed bool) (vetted VettedChanges) {
 	api := s.services[kubernetesService]
 	if s.guard != nil && !changed && !s.stale[kubernetesService] {

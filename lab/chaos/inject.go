@@ -297,13 +297,7 @@ func smaller(ctx context.Context, r *run, f Fault) (heal, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := func(mtu string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			_, err := n.Exec(ctx, "ip", "link", "set", "eth0", "mtu", mtu)
-			return err
-		}
-	}
-	return set("1500"), set("1400")(ctx)
+	return linkSet(n, "eth0", "mtu", "1500"), linkSet(n, "eth0", "mtu", "1400")(ctx)
 }
 
 // readdressed adds an address to the gateway bridge of a node, as DHCP or a router advertisement
@@ -329,16 +323,21 @@ func readdressed(ctx context.Context, r *run, f Fault) (heal, error) {
 	return change("del"), change("add")(ctx)
 }
 
+// linkSet returns a function that runs `ip link set` on a host.
+func linkSet(at interface {
+	Exec(ctx context.Context, args ...string) (string, error)
+}, link string, words ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := at.Exec(ctx, append([]string{"ip", "link", "set", link}, words...)...)
+		return err
+	}
+}
+
 func unplugged(ctx context.Context, r *run, f Fault) (heal, error) {
 	p, err := r.ports(f.Node)
 	if err != nil {
 		return nil, err
 	}
-	set := func(state string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			_, err := r.cluster.Lab().Underlay().Exec(ctx, "ip", "link", "set", p[0], state)
-			return err
-		}
-	}
-	return set("up"), set("down")(ctx)
+	at := r.cluster.Lab().Underlay()
+	return linkSet(at, p[0], "up"), linkSet(at, p[0], "down")(ctx)
 }

@@ -1,6 +1,7 @@
 package ovnlb
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -41,8 +42,9 @@ func TestPlaces(t *testing.T) {
 		if moved*50 > total {
 			t.Errorf("one of %d endpoints goes, and %d of %d places of others change", n, moved, total)
 		}
+		counts := slices.Collect(maps.Values(shares))
 		t.Logf("%d endpoints have %d to %d of %d places; of %d places of others %d move when one goes", n,
-			least(shares), most(shares), len(before), total, moved)
+			slices.Min(counts), slices.Max(counts), len(before), total, moved)
 	}
 	reversed := slices.Clone(all)
 	slices.Reverse(reversed)
@@ -56,20 +58,4 @@ func TestPlaces(t *testing.T) {
 	if got := affinitySlots(many); !slices.Equal(got, many) {
 		t.Error("more endpoints than places do not stay as they are")
 	}
-}
-
-func least(m map[netip.AddrPort]int) int {
-	n := 1 << 30
-	for _, v := range m {
-		n = min(n, v)
-	}
-	return n
-}
-
-func most(m map[netip.AddrPort]int) int {
-	n := 0
-	for _, v := range m {
-		n = max(n, v)
-	}
-	return n
 }

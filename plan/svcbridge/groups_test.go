@@ -2,6 +2,7 @@ package svcbridge
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -10,22 +11,6 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/plan/node"
 )
-
-func least(m map[netip.AddrPort]int) int {
-	n := 1 << 30
-	for _, v := range m {
-		n = min(n, v)
-	}
-	return n
-}
-
-func most(m map[netip.AddrPort]int) int {
-	n := 0
-	for _, v := range m {
-		n = max(n, v)
-	}
-	return n
-}
 
 // Each node chooses other endpoints for a full group: each is chosen by some node, none by many
 // more than another. A removed endpoint changes at most one choice on each node.
@@ -48,9 +33,10 @@ func TestSomeEndpoints(t *testing.T) {
 			t.Errorf("one endpoint goes, and on %s %d stay of %d", e.Node.Name, kept, flow.MaxBuckets)
 		}
 	}
-	if len(shares) != len(all) || most(shares) > 4*nodes*flow.MaxBuckets/len(all) {
-		t.Errorf("%d of %d endpoints are chosen, by %d to %d of %d nodes", len(shares), len(all), least(shares),
-			most(shares), nodes)
+	counts := slices.Collect(maps.Values(shares))
+	least, most := slices.Min(counts), slices.Max(counts)
+	if len(shares) != len(all) || most > 4*nodes*flow.MaxBuckets/len(all) {
+		t.Errorf("%d of %d endpoints are chosen, by %d to %d of %d nodes", len(shares), len(all), least, most, nodes)
 	}
-	t.Logf("endpoints are chosen by %d to %d of %d nodes", least(shares), most(shares), nodes)
+	t.Logf("endpoints are chosen by %d to %d of %d nodes", least, most, nodes)
 }
