@@ -20,7 +20,7 @@ import (
 	"hairpin/watch"
 )
 
-// bgpLab is a demo whose nodes speak BGP with a router, and a machine behind the router.
+// bgpLab is a demo with nodes that speak BGP with a router, and a machine behind the router.
 type bgpLab struct {
 	t      *testing.T
 	d      *demo.Demo

@@ -126,7 +126,7 @@ func BenchmarkLoadBalancerFailover(b *testing.B) {
 // TestLoadBalancerEndpointsMove: with policy Local, a load balancer address follows the only
 // endpoint from node to node (-moves), while a machine outside opens 100 connections a second. The
 // last endpoint of a node serves, but is no longer ready, before it ends. With more connections the
-// client would reuse ports, whose earlier connections a node may still know.
+// client would reuse ports of connections that a node may still track.
 func TestLoadBalancerEndpointsMove(t *testing.T) {
 	g := startEgress(t, "")
 	ctx := t.Context()

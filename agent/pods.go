@@ -36,7 +36,7 @@ type podSide struct {
 	compareAt time.Time // when the comparison was tried first
 	ovnReady  bool      // OVN's flows are in the switch, or ports need not wait for them
 	ovnAt     time.Time // when the wait for OVN began
-	waiting   bool      // the last pass left out flows of pods whose ports are not there yet
+	waiting   bool      // the last pass omitted flows of pods without a port
 }
 
 func newPodSide(node string, ovs *ovsdb.Client, b *inbox, aside worker, log *slog.Logger) *podSide {

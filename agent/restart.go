@@ -335,7 +335,7 @@ func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error 
 	return errors.New("Open vSwitch does not forward yet")
 }
 
-// countRestart counts a restart, and logs what is not restored.
+// countRestart counts a restart, and logs whether everything was restored.
 func (v *vswitch) countRestart(since time.Time, err error, synced bool) {
 	if synced { // otherwise it is the first configuration of the node
 		v.restarts++

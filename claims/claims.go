@@ -101,7 +101,7 @@ const (
 	PodsPatch    = "int-svc"
 	// ServiceHost is the host's port, an internal port that routes to Services use.
 	ServiceHost = "svc-host"
-	// ExternalPatch is its port to the gateway bridge, whose end of it is ServicesPatch. It carries
+	// ExternalPatch is its port to the gateway bridge. ServicesPatch is the other end. It carries
 	// packets from external clients to Services.
 	ExternalPatch = "svc-ext"
 	ServicesPatch = "ext-svc"

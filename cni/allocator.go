@@ -96,7 +96,7 @@ func (b *allocator) isKept(view func() ovsdb.View, host string) bool {
 	return has && !b.leaving[host]
 }
 
-// lostRows lists the attachments whose rows are lost.
+// lostRows lists the attachments that have lost their rows.
 func (b *allocator) lostRows(v ovsdb.View) []entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()

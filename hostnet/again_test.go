@@ -12,9 +12,9 @@ import (
 	"hairpin/ovsdb"
 )
 
-// detachedLooker returns a Scanner of a node in mode detached whose Open vSwitch cannot be reached,
-// and its log.
-func detachedLooker(t *testing.T) (*Scanner, *strings.Builder) {
+// detachedScanner returns a Scanner of a node in mode detached that cannot reach Open vSwitch, and
+// its log.
+func detachedScanner(t *testing.T) (*Scanner, *strings.Builder) {
 	t.Helper()
 	ovs, err := ovsdb.Open(ovsdb.Config{
 		Endpoint: "unix:" + t.TempDir() + "/none.sock", Database: "Open_vSwitch",
@@ -35,7 +35,7 @@ func detachedLooker(t *testing.T) (*Scanner, *strings.Builder) {
 // TestFailedTakeOverIsOver: a failed take-over is reported, and does not make the node scan its
 // host repeatedly.
 func TestFailedTakeOverIsOver(t *testing.T) {
-	l, text := detachedLooker(t)
+	l, text := detachedScanner(t)
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
 	l.TakeOver(ctx)
@@ -50,7 +50,7 @@ func TestFailedTakeOverIsOver(t *testing.T) {
 // TestBridgesAreTriedAgain: bridges of mode detached that could not be made are retried after
 // growing pauses, and the log has one line of it.
 func TestBridgesAreTriedAgain(t *testing.T) {
-	l, text := detachedLooker(t)
+	l, text := detachedScanner(t)
 	var waits []time.Duration
 	for range 2 {
 		for !l.mode.wait.Due(time.Now()) {

@@ -140,7 +140,7 @@ func TestRestoredRecordStays(t *testing.T) {
 // and IPv6 addresses that it lost meanwhile are restored.
 func TestNotificationsLost(t *testing.T) {
 	l := newLostNetwork(t)
-	scanner, _ := detachedLooker(t)
+	scanner, _ := detachedScanner(t)
 	lost := scanner.notices().Lost
 	if lost == nil {
 		t.Fatal("nothing is called")

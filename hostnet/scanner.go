@@ -186,7 +186,7 @@ func (l *Scanner) discover() (Found, error) {
 	return f, err
 }
 
-// differs reports whether the agent must know of the scan.
+// differs reports whether the agent needs the scan.
 func (s *Scan) differs(old *Scan) bool {
 	return s.Moved || s.Contested != old.Contested || s.Lost != old.Lost || s.Wire != old.Wire ||
 		errorText(s.Err) != errorText(old.Err) ||

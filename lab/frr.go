@@ -80,7 +80,7 @@ func StartFRR(ctx context.Context, h *Host, config string) (*FRR, error) {
 	return f, nil
 }
 
-// Host is the host in whose network FRR runs.
+// Host is the host that runs FRR.
 func (f *FRR) Host() *Host { return f.host }
 
 // enter returns a command line in the network, processes and files of FRR.

@@ -168,7 +168,7 @@ func (t *test) run(ctx context.Context) (err error) {
 	return t.show(tested, paths)
 }
 
-// tested returns the checks whose client and server run.
+// tested returns the checks with a client and a server that run.
 func (t *test) tested(role string, list []*check) []*check {
 	return slices.DeleteFunc(list, func(c *check) bool {
 		return t.down[c.pod] || !c.client.here && t.down[clientName(role, c.client.node, c.client.host)]

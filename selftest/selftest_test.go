@@ -259,7 +259,7 @@ func (c *cluster) interrupted(t *testing.T) {
 	c.gone()
 }
 
-// terminated returns the status of a pod whose container has ended.
+// terminated returns the status of a pod with a container that has ended.
 func terminated(code int32, message string) corev1.PodStatus {
 	return corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{Name: "test",
 		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}}}}}

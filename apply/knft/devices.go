@@ -61,7 +61,7 @@ func (d *devices) relevant(m syscall.NetlinkMessage) bool {
 	return false
 }
 
-// setWaiting records the devices for which chains were left out.
+// setWaiting records the devices for which chains were omitted.
 func (d *devices) setWaiting(missing map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

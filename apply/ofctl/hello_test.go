@@ -64,8 +64,8 @@ func (l *lateness) pass(client net.Conn) {
 	_, _ = io.Copy(server, client)
 }
 
-// TestLateHello checks that a request is repeated once after ovs-vswitchd closed a connection whose
-// first message came late.
+// TestLateHello checks that a request is repeated once after ovs-vswitchd closed a connection
+// because its first message came late.
 func TestLateHello(t *testing.T) {
 	n := node(t)
 	target := open(t, n)

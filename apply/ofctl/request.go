@@ -109,8 +109,7 @@ func ended(err error) bool {
 		})
 }
 
-// openFlow is the first version whose bundles may contain groups, and whose groups have a selection
-// method.
+// openFlow is the first version that has groups in bundles, and a selection method of groups.
 const openFlow = "OpenFlow15"
 
 // ofctlOnce runs ovs-ofctl once.

@@ -64,14 +64,14 @@ type Delta struct {
 	// Revived are the VIPs that had no endpoint until now, or were not known, with their wanted
 	// Targets: older connections must be deleted, whatever their endpoint.
 	Revived    map[netip.AddrPort]Targets
-	LeftEgress []netip.Addr // egress addresses whose connections must all be deleted; sorted
+	LeftEgress []netip.Addr // egress addresses: all of their connections must be deleted; sorted
 	// WrongSource are ranges with their source address: UDP connections with another source must be
 	// deleted.
 	WrongSource map[netip.Prefix]netip.Addr
 }
 
-// AddWrongSource adds to WrongSource the ranges whose source address changed, or was not known
-// before.
+// AddWrongSource adds to WrongSource the ranges with a source address that changed, or was not
+// known before.
 func (d Delta) AddWrongSource(before, want State) Delta {
 	for p, w := range want.Ways {
 		if before.Ways[p].Source == w.Source {

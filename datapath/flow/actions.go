@@ -130,7 +130,7 @@ func parseAction(s string) (Action, string) {
 	return nil, s
 }
 
-// decodeActions returns UnknownActions, whose text has the bytes, for each action without a codec.
+// decodeActions returns UnknownActions with the bytes as text for each action without a codec.
 func decodeActions(b []byte) (list []Action, known bool) {
 	known = true
 	for len(b) > 0 {

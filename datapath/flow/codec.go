@@ -12,7 +12,7 @@ import (
 	"hairpin/openflow"
 )
 
-// numbered is the codec of an action whose fields are numbers. %d and %x in the text are its
+// numbered is the codec of an action that has only numbers as fields. %d and %x in the text are its
 // numbers.
 type numbered struct {
 	zero Action

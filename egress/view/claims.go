@@ -118,7 +118,7 @@ func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 		}
 	}
 	if y, is := v.released[c.Address]; is && other != "" {
-		y.to, y.heard = other, now
+		y.to, y.claimed = other, now
 		v.stale = v.stale || y.to != v.released[c.Address].to
 		v.released[c.Address] = y
 	}
@@ -162,7 +162,7 @@ func (v *View) OnVerdict(now time.Time, w Verdict) (defend bool) {
 	}
 	y, was := v.released[w.Address]
 	switch {
-	case w.node == v.node, was && w.node == "" && now.Sub(y.heard) >= v.abandonedAfter(y.to):
+	case w.node == v.node, was && w.node == "" && now.Sub(y.claimed) >= v.abandonedAfter(y.to):
 		delete(v.released, w.Address)
 		v.stale = v.stale || was
 		return true

@@ -171,8 +171,8 @@ func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, it
 }
 
 // withMoves returns, for an EgressIP, the nodes to which pods are routed, and the moves. It omits
-// moves of load balancer addresses from nodes that seem dead: clients of connections that are lost
-// should get a reset soon.
+// moves of load balancer addresses from nodes that seem dead: their clients should get a reset
+// soon.
 func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment,
 	lost map[string]bool) (list []cluster.Assignment, moving []cluster.Move) {
 	if len(v.moves) == 0 {

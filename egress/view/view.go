@@ -66,10 +66,10 @@ type Nodes interface {
 
 // releasedAddress is an address that another node claims, without contradiction by the API.
 type releasedAddress struct {
-	to    string
-	items []cluster.Assignment // of the EgressIP at that time
-	check time.Time
-	heard time.Time // the last claim of another node
+	to      string
+	items   []cluster.Assignment // of the EgressIP at that time
+	check   time.Time
+	claimed time.Time // when another node last claimed it
 }
 
 // foreignClaim is a claim of a machine that is no node.

@@ -278,7 +278,7 @@ func (w *world) round(a *worldAgent) {
 		if n := a.sent[x]; n.times < 5 && !n.next.After(w.now) {
 			a.sent[x] = worldAnnounced{n.times + 1, w.now.Add(250 * time.Millisecond << n.times)}
 			for _, b := range w.agents {
-				w.hears(b, a, x)
+				w.deliver(b, a, x)
 			}
 		}
 	}
@@ -286,14 +286,14 @@ func (w *world) round(a *worldAgent) {
 	for _, x := range list {
 		for _, b := range w.agents {
 			if b != a && b.carries[x] && w.passes(a.id, b.id) {
-				w.hears(a, b, x)
+				w.deliver(a, b, x)
 			}
 		}
 	}
 }
 
-// hears delivers an ARP packet of one node with the address to the agent of another.
-func (w *world) hears(a, from *worldAgent, x netip.Addr) {
+// deliver delivers an ARP packet of one node with the address to the agent of another.
+func (w *world) deliver(a, from *worldAgent, x netip.Addr) {
 	if a != from && a.exists && w.passes(from.id, a.id) && (a.carries[x] || slices.Contains(a.Released(), x)) {
 		a.claims = append(a.claims, wire.Claim{Address: x, MAC: w.status.Nodes[from.id].Gateway.MAC})
 	}
@@ -353,7 +353,7 @@ func (w *world) note(format string, args ...any) {
 // longestShared is how long two nodes may answer for an address.
 const longestShared = 2 * time.Second
 
-// TestNoAddressTwice: with any combination of faults, no two nodes whose agents run and that reach
+// TestNoAddressTwice: with any combination of faults, no two nodes with a running agent that reach
 // each other answer for an address for longer than two seconds. Two nodes that do not reach each
 // other, but the API, do so for longer by the time of a takeover. In the end the node of the status
 // has the address.

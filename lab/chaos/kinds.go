@@ -35,7 +35,7 @@ type kind struct {
 	weight      int           // how often it is drawn
 	breaks      bool          // connections through the node, or between the two, may fail
 	dead        bool          // peers find the node dead
-	shares      bool          // two nodes may answer for an address meanwhile
+	shares      bool          // two nodes may answer for an address during the fault
 	reported    bool          // hairpin status must name the node
 	silent      bool          // the node's kubelet does not reach the API server
 	// grace is how long connections may fail after the end.

@@ -17,7 +17,7 @@ const (
 		"that came in fragments"
 	firstFragment   = 24 // bytes of UDP, in an attack
 	longerThanALink = 1500
-	// trackedFragment is the same on the userspace datapath, whose conntrack treats fragments of
+	// trackedFragment is the same for conntrack of the userspace datapath. It treats fragments of
 	// less than 1 200 (IPv6: 1 280) bytes as invalid, except the last.
 	trackedFragment = 1304
 )

@@ -22,7 +22,7 @@ const (
 	prioBack     = 61  // and before them, packets that would loop
 	prioSuppress = 102 // in pipeline.GatewayClassifier: before neighbor discovery
 	prioOwn      = 115 // in pipeline.GatewayClassifier: before packets of OVN and the host to the uplink
-	prioPeer     = 106 // in pipeline.SvcClassifier: before packets whose source MAC is replaced
+	prioPeer     = 106 // in pipeline.SvcClassifier: before the flow that replaces the source MAC
 	prioSvcMoved = 144 // in pipeline.SvcServiceConntrack: before invalid packets are dropped
 	prioSvcBack  = 145 // and before them, packets that would loop
 )
@@ -211,9 +211,9 @@ func forwardAll(b *node.Bridge, a netip.Addr, to cluster.MAC) {
 	b.Classify(prioReturned, m, node.TrackFromUplink)
 }
 
-// forwardLater forwards later packets of TCP connections to Services at an address that this node
-// does not know to the other node, unless that node sent them. The other node checks the Service's
-// source ranges.
+// forwardLater forwards later packets of TCP connections to Services at an address to the other
+// node if this node does not track them, unless that node sent them. The other node checks the
+// Service's source ranges.
 func forwardLater(b *node.Bridge, a netip.Addr, to cluster.MAC) {
 	later := flow.Match{Protocol: node.Vocab(cluster.FamilyOf(a)).L4[cluster.TCP], TCPFlags: flow.NoSYN,
 		Dst: node.HostPrefix(a)}

@@ -6,7 +6,7 @@ import (
 )
 
 // Changes holds the node's Pods, the served Frontends and the other nodes that were removed (Gone)
-// or added (Come). A changed object is in both, and so is a node whose acceptance changed.
+// or added (Come). A changed object is in both, and so is a node with a changed acceptance.
 type Changes struct {
 	Pods      cluster.Changes[cluster.Pod]
 	Frontends cluster.Changes[admission.Frontend]

@@ -71,14 +71,14 @@ func Declare(f cluster.Family) Declared {
 	return Declared{f, map[string]*nft.Map{}, map[string]*nft.Set{}}
 }
 
-// Map declares a map, whose name ends with the family's digit.
+// Map declares a map. Its name ends with the family's digit.
 func (d Declared) Map(name string, key ...nft.KeyField) *nft.Map {
 	m := &nft.Map{Name: name + Vocab(d.family).digit, Family: d.family, Key: key}
 	d.maps[m.Name] = m
 	return m
 }
 
-// Set declares a set, whose name ends with the family's digit.
+// Set declares a set. Its name ends with the family's digit.
 func (d Declared) Set(name string, key ...nft.KeyField) *nft.Set {
 	s := &nft.Set{Name: name + Vocab(d.family).digit, Key: key}
 	d.sets[s.Name] = s

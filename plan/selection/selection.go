@@ -73,7 +73,7 @@ func NewEgressIPs() *EgressIPs {
 	return x
 }
 
-// Update takes a new Snapshot and returns the EgressIPs that changed or whose pods changed.
+// Update takes a new Snapshot and returns the EgressIPs that changed, or have other pods.
 func (x *EgressIPs) Update(s *cluster.Snapshot) (touched map[cluster.Owner]bool) {
 	touched = map[cluster.Owner]bool{}
 	again := x.candidates == nil || !cluster.SameList(x.namespaces, s.Namespaces) // choose for all pods
@@ -195,7 +195,7 @@ func served(e *cluster.EgressIP, f families) families {
 	return f
 }
 
-// reassign updates the EgressIPs whose families of assigned addresses changed. A pod that several
+// reassign updates the EgressIPs with changed families of assigned addresses. A pod that several
 // select may move to another one.
 func (x *EgressIPs) reassign(list [][2]*cluster.EgressIP, touched map[cluster.Owner]bool) {
 	changed := map[*selector]bool{}

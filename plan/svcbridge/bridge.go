@@ -57,8 +57,8 @@ func track(zone uint16, next uint8) flow.CT {
 	return flow.CT{Zone: zone, Table: next, NAT: flow.NAT{Kind: flow.NATUndo}}
 }
 
-// tracked matches packets after the lookup, whose connection has the states of set and not those of
-// clear.
+// tracked matches packets after the lookup, of connections that have the states of set and not
+// those of clear.
 func tracked(p flow.Protocol, set, clear flow.CTBits) flow.Match {
 	return flow.Match{Protocol: p, CTState: flow.CTState{Set: set | flow.CTTrk, Clear: clear}}
 }

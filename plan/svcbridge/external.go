@@ -35,7 +35,7 @@ func (w *serviceBridge) replies(v node.Vocabulary) {
 }
 
 // nodeReplies returns replies to connections of the node itself to the gateway bridge. That
-// bridge sends packets here whose destination is a Service port at the node's address.
+// bridge sends packets here if the destination is a Service port at the node's address.
 func (w *serviceBridge) nodeReplies(s *node.Stack) {
 	if w.HasExternalClients() {
 		m := flow.Match{InPort: claims.ExternalPatch, Protocol: node.Vocab(s.Family).IP, CTMark: claims.CTMarkNode}
@@ -91,7 +91,7 @@ func (w *serviceBridge) externalSources(s *node.Stack, serve flow.Action) {
 }
 
 // nextHopMACs returns the source MACs from which a change of the client's MAC is accepted: those of
-// the host's next hops, and that of packets from the eBPF programs, whose replies the host routes.
+// the host's next hops, and that of packets from the eBPF programs: the host routes their replies.
 func (w *serviceBridge) nextHopMACs(s *node.Stack) []cluster.MAC {
 	list := slices.Clone(s.Routers)
 	if len(w.Redirect) > 0 {
@@ -156,7 +156,7 @@ func (w *serviceBridge) externalClients(s *node.Stack, toL3 []flow.Action) {
 	w.recordMAC(s, netip.Prefix{}, prioWorld, s.MasqOVN, toHost)
 }
 
-// recordMAC adds the flows for endpoints in a range, whose connections have a second source.
+// recordMAC adds the flows for endpoints in a range. Their connections have a second source.
 func (w *serviceBridge) recordMAC(s *node.Stack, to netip.Prefix, priority uint16, source netip.Addr,
 	next []flow.Action) {
 	m := flow.Match{InPort: claims.ExternalPatch, Protocol: node.Vocab(s.Family).IP, Dst: to}
