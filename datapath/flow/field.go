@@ -158,18 +158,10 @@ var byName, byOXM = func() (map[string]fieldForm, map[openflow.Field][]fieldForm
 	return names, headers
 }()
 
-// unset holds what get returns for the fields that a match does not have. It is read-only.
-var unset = func() (list []datum) {
-	for i := range fields {
-		list = append(list, fields[i].get(&Match{}))
-	}
-	return list
-}()
-
 // all yields the fields that m matches, as indexes in fields, with their values.
 func (m *Match) all(yield func(int, datum) bool) {
-	for i := range fields {
-		if d := fields[i].get(m); d != unset[i] && !yield(i, d) {
+	for set := m.Fields(); set != 0; set &= set - 1 {
+		if i := set.first(); !yield(i, fields[i].get(m)) {
 			return
 		}
 	}
@@ -240,13 +232,17 @@ type Fields uint64
 
 // Fields returns the fields that m matches.
 func (m *Match) Fields() (set Fields) {
-	for i := range m.all {
-		set |= 1 << i
+	for i := range fields {
+		if fields[i].in(m) {
+			set |= 1 << i
+		}
 	}
 	return set
 }
 
 func (set Fields) has(i int) bool { return set>>i&1 != 0 }
+
+func (set Fields) first() int { return bits.TrailingZeros64(uint64(set)) }
 
 // Matches reports whether m, whose fields are in set, matches a packet. packet holds the packet's
 // known fields.
@@ -255,7 +251,7 @@ func (m *Match) Matches(packet *Match, set Fields) bool {
 		return false
 	}
 	for set &^= 1 << byName["in_port"].place; set != 0; set &= set - 1 {
-		f := &fields[bits.TrailingZeros64(uint64(set))]
+		f := &fields[set.first()]
 		if want, have := f.get(m), f.get(packet); have.size != want.size || have.value.and(want.mask) != want.value {
 			return false
 		}

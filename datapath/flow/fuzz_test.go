@@ -57,6 +57,19 @@ func BenchmarkPrint(b *testing.B) {
 	}
 }
 
+func BenchmarkEncode(b *testing.B) {
+	var numbered []*Flow
+	for _, f := range benchFlows(benchSize).Flows.All() {
+		numbered = append(numbered, f.WithPorts(func(string) string { return "1" }))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, f := range numbered {
+			f.Encode()
+		}
+	}
+}
+
 func BenchmarkDiff(b *testing.B) {
 	want, have := benchFlows(benchSize), benchFlows(benchSize)
 	have.Flows = have.Flows.Clone()

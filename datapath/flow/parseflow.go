@@ -98,7 +98,7 @@ func (p *parser) field(word, name, value string) error {
 	if err != nil {
 		return wrapWord(word, err)
 	}
-	if !f.put(m, d) || !m.Fields().has(f.place) && (d.size == 0 || d.prefixLen() > 0) {
+	if !f.put(m, d) || !f.in(m) && (d.size == 0 || d.prefixLen() > 0) {
 		return wordError(word, "is not a value that a flow of ours matches")
 	}
 	p.matched = append(p.matched, matchWord{f, word, name})
@@ -109,7 +109,7 @@ func (p *parser) field(word, name, value string) error {
 func (p *parser) checkForms() error {
 	m := &p.flow.Match
 	for _, w := range p.matched {
-		d, set := w.field.get(m), m.Fields().has(w.field.place)
+		d, set := w.field.get(m), w.field.in(m)
 		if !slices.ContainsFunc(w.field.forms, func(x form) bool {
 			return (x.name == w.name || x.alias == w.name) && x.needs.met(m) && (!set || d.fits(x.oxm.Width()))
 		}) {

@@ -100,6 +100,43 @@ type (
 	ctMark    Match  // covers CTMark and CTMarkMask
 )
 
+// in reports whether the match has the field.
+func (f *field) in(m *Match) bool {
+	switch p := f.at(m).(type) {
+	case *uint32:
+		return *p != 0
+	case *uint16:
+		return *p != 0
+	case *uint8:
+		return *p != 0
+	case *netip.Prefix:
+		return p.IsValid()
+	case *cluster.MAC:
+		return *p != cluster.MAC{}
+	case *bool:
+		return *p
+	case *netip.Addr:
+		return p.IsValid()
+	case *CTState:
+		return *p != CTState{}
+	case *etherType:
+		return Protocol(*p).row().etherType != 0
+	case *ipProto:
+		return Protocol(*p).row().number != 0
+	case *linkAddr:
+		return p.NoLinkAddr || p.LinkAddr != cluster.MAC{}
+	case *dstPort:
+		return p.DstPort|p.DstMask != 0
+	case *ctMark:
+		return p.CTMark|p.CTMarkMask != 0
+	case *oneWord:
+		return *p != ""
+	case *string:
+		return *p != ""
+	}
+	return false
+}
+
 // get returns the field's value and mask in the match.
 func (f *field) get(m *Match) (d datum) {
 	switch p := f.at(m).(type) {
