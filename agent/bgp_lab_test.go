@@ -95,13 +95,7 @@ spec: {advertisements: [LoadBalancer, EgressIP, PodNetwork], frrConfigurationSel
 		t.Errorf("policy Local: sees %s", a.Saw)
 	}
 
-	for prefix, to := range map[string]string{"10.244.2.0/24": "10.244.2.3:8080",
-		"fd00:10:244:2::/64": "[fd00:10:244:2::3]:8080"} {
-		b.routes("pod ranges", prefix, "node-b")
-		if a := b.get(netip.MustParseAddrPort(to)); a.Error == "" {
-			t.Errorf("a pod answers at its own address: docs/user/bgp.md says that it does not")
-		}
-	}
+	b.podAddresses()
 
 	// Egress addresses that are in no network of a node. In mode shared, pods' packets leave by the
 	// default gateway, which is another router. Until now it has forwarded nothing.
@@ -148,6 +142,34 @@ spec:
 	for _, n := range b.nodes {
 		waitWell(t, n)
 	}
+}
+
+// podAddresses connects to a pod's own addresses, by the pod ranges that its node announces.
+func (b *bgpLab) podAddresses() {
+	b.t.Helper()
+	for prefix, x := range map[string]struct{ pod, sees string }{
+		"10.244.2.0/24":      {"10.244.2.3:8080", "100.64.0.0/16"},
+		"fd00:10:244:2::/64": {"[fd00:10:244:2::3]:8080", "fd98::/64"},
+	} {
+		to := netip.MustParseAddrPort(x.pod)
+		b.routes("pod ranges", prefix, "node-b")
+		if a := b.answers("pod ranges", to, "pod-b1"); !netip.MustParsePrefix(x.sees).Contains(a.Saw.Addr()) {
+			b.t.Errorf("%s sees %s, which is no join address", to, a.Saw)
+		}
+	}
+	b.put(`
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: isolated, namespace: default}
+spec: {podSelector: {}}`)
+	pod := netip.MustParseAddrPort("10.244.2.3:8080")
+	eventually(b.t, 10*time.Second, "a NetworkPolicy denies the connection", func() (bool, string) {
+		a := b.get(pod)
+		return a.Error != "", a.Name
+	})
+	noError(b.t, b.d.Client().NetworkingV1().NetworkPolicies("default").Delete(b.t.Context(), "isolated",
+		metav1.DeleteOptions{}))
+	b.answers("without NetworkPolicy", pod, "pod-b1")
 }
 
 // startBGP starts the demo with a router and a machine behind it, and FRR and frr-k8s on each node.

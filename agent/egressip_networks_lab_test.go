@@ -151,6 +151,7 @@ func testOtherNetworks(t *testing.T, mode string) {
 	v.see("where the address is, beyond", "pod-b1", beyond, egress...)
 	v.see("from where the address is, to a node", "pod-b1", []string{"172.18.0.3:8081", "[fc00:f853:ccd::3]:8081"},
 		nodeB...)
+	reachesPod(t, l)
 
 	// By hand.
 	for what, script := range map[string]string{
@@ -228,6 +229,25 @@ func testOtherNetworks(t *testing.T, mode string) {
 				"all proto 85 | grep eth1; true")
 		return left == "", left
 	})
+}
+
+// reachesPod: a machine with a route to pods by a node gets replies of a pod with an egress address
+// on another link of the node.
+func reachesPod(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	client := l.Host("client")
+	for to, route := range map[string]string{"10.244.2.3": "10.244.2.0/24 via 172.18.0.4",
+		"fd00:10:244:2::3": "fd00:10:244:2::/64 via fc00:f853:ccd::4"} {
+		_, err := client.Exec(t.Context(), "sh", "-c", "ip route replace "+route)
+		noError(t, err)
+		pod := netip.AddrPortFrom(netip.MustParseAddr(to), 8080)
+		eventually(t, 20*time.Second, fmt.Sprintf("pod-b1 answers at %s", pod), func() (bool, string) {
+			a := lab.Get(t.Context(), client, probe.Request{Protocol: "tcp", To: pod, Timeout: 3 * time.Second})
+			return a.Error == "" && a.Name == "pod-b1", a.Name + a.Error
+		})
+		_, err = client.Exec(t.Context(), "sh", "-c", "ip route del "+route)
+		noError(t, err)
+	}
 }
 
 // neighborsLearn: a machine that accepts unsolicited announcements knows the node of an address

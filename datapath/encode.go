@@ -22,7 +22,7 @@ var kinds = map[reflect.Type][]reflect.Type{
 	reflect.TypeFor[nft.Match](): typesOf[nft.Match](nft.AddrIn{}, nft.DstIsLocal{}, nft.L4Proto{}, nft.DstPort{},
 		nft.OutInterface{},
 		nft.InInterface{}, nft.MarkIs{}, nft.InSet{}, nft.EtherSrc{}, nft.NoSYN{}, nft.CTMarkIs{},
-		nft.CTState(""), nft.CTOriginal{}),
+		nft.CTState(""), nft.CTDirection("")),
 	reflect.TypeFor[nft.Statement](): typesOf[nft.Statement](nft.Accept{}, nft.Drop{}, nft.Return{}, nft.Reject{},
 		nft.Masquerade{}, nft.SNAT{}, nft.Forward{},
 		nft.Dup{}, nft.SetMark{}, nft.AddMark{}, nft.SaveMark{}, nft.RestoreMark{}, nft.SNATMap{}, nft.DNATMap{}),

@@ -131,8 +131,8 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 		return h.track != nil && *h.track.markOf() == m.Value, nil
 	case nft.CTState:
 		return h.ctState(c, m)
-	case nft.CTOriginal:
-		return h.track != nil && !h.track.reply, nil
+	case nft.CTDirection:
+		return h.track != nil && h.track.reply == (m == nft.CTReply), nil
 	case nft.EtherSrc:
 		return r.etherSrc(h, m)
 	case nft.NoSYN: // a walk begins with a SYN

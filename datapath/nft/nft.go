@@ -121,9 +121,15 @@ const (
 	CTUnknown     CTState = "invalid,new" // belongs to no known connection
 )
 
-// CTOriginal is "ct direction original": the packet goes in the direction in which its connection
-// began.
-type CTOriginal struct{}
+// CTDirection is "ct direction original" or "ct direction reply": whether the packet goes in the
+// direction in which its connection began. A packet without a connection matches neither.
+type CTDirection string
+
+// Directions of packets.
+const (
+	CTOriginal CTDirection = "original"
+	CTReply    CTDirection = "reply"
+)
 
 // Statement is the effect of a rule, of a closed set: the types below.
 type Statement interface{ statement() }
@@ -275,7 +281,7 @@ func (MarkIs) match()       {}
 func (InSet) match()        {}
 func (CTState) match()      {}
 func (CTMarkIs) match()     {}
-func (CTOriginal) match()   {}
+func (CTDirection) match()  {}
 func (EtherSrc) match()     {}
 func (NoSYN) match()        {}
 

@@ -329,7 +329,10 @@ func (p *parser) connection() (Match, Statement, error) {
 		v, err := p.number(32, "mark")
 		return CTMarkIs{Value: uint32(v)}, nil, err
 	case p.accept("direction"):
-		return CTOriginal{}, nil, p.words("original")
+		if p.accept("reply") {
+			return CTReply, nil, nil
+		}
+		return CTOriginal, nil, p.words("original")
 	case !p.accept("state"):
 		return nil, nil, p.unknown("key of a connection")
 	case p.accept("related") || p.accept("0x4"):

@@ -202,8 +202,8 @@ func matchText(t *Table, m Match) string {
 		return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", m.Mask, m.Value)
 	case CTState:
 		return "ct state " + string(m)
-	case CTOriginal:
-		return "ct direction original"
+	case CTDirection:
+		return "ct direction " + string(m)
 	case EtherSrc:
 		return "ether saddr " + m.MAC.String()
 	case NoSYN:

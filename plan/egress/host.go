@@ -271,7 +271,8 @@ func eastWestMatches(c node.Chains, s *node.Stack) []nft.Match {
 
 // markRules marks packets of such pods to nodes and Services, and saves the mark in conntrack: they
 // and the checks of their replies use the main table (docs/design/origins.md#policies). The mark
-// that OVN sets does not survive the userspace datapath.
+// that OVN sets does not survive the userspace datapath. Replies of such pods to clients for which
+// the host forwards use the main table, too.
 func markRules(c node.Chains) []nft.Rule {
 	own := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
 	rules := []nft.Rule{c.Rule(nft.RestoreMark{}, "replies of nodes and Services", nft.MarkIs{Mask: ^uint32(0)},
@@ -285,7 +286,15 @@ func markRules(c node.Chains) []nft.Rule {
 				"pods with egress addresses to nodes and Services", from, pods, to))
 		}
 	}
-	return append(rules, c.Rule(nft.SaveMark{}, "for their replies", own))
+	rules = append(rules, c.Rule(nft.SaveMark{}, "for their replies", own))
+	if c.Env.Engine.ServiceBridge { // not of a pod's own connections, which come by the management port
+		for i := range c.Env.Stacks {
+			rules = append(rules, c.Rule(nft.SetMark{Value: claims.MarkNodeIP}, "replies to forwarded requests",
+				nft.InInterface{Name: claims.ServiceHost}, nft.InSet{Set: egressOf[c.Env.Stacks[i].Family].pods.Name},
+				nft.CTReply))
+		}
+	}
+	return rules
 }
 
 // egressRules SNATs packets that leave by the host. Pods with an egress address get it on its link,
@@ -351,8 +360,8 @@ func toItself(c node.Chains) nft.Rule {
 	return c.Rule(nft.Return{}, "the host to its own address among pods", nft.OutInterface{Name: "lo"})
 }
 
-// guardRules drops pods' packets that were not translated. Those to Services go by the gateway
-// bridge, which translates them.
+// guardRules drops pods' packets that were not translated, except replies to clients that have a
+// route to pods by this node. Those to Services go by the gateway bridge, which translates them.
 func guardRules(c node.Chains) []nft.Rule {
 	rules := append(toPods(c), toItself(c))
 	for i := range c.Env.Stacks {
@@ -363,8 +372,9 @@ func guardRules(c node.Chains) []nft.Rule {
 				rules = append(rules, c.Rule(nft.Return{}, "to Services", from,
 					nft.OutInterface{Name: c.Env.ServiceLink()}, to))
 			}
-			rules = append(rules, c.Rule(nft.Drop{}, "no pod is seen outside", from,
-				nft.OutInterface{Name: claims.ManagementPort, Not: true}))
+			rules = append(rules, c.Rule(nft.Return{}, "replies to clients with a route to pods", from, nft.CTReply),
+				c.Rule(nft.Drop{}, "no pod is seen outside", from,
+					nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
 		if c.Env.Mode.Uplink && c.Env.RoutesByHost(s) {
 			rules = append(rules, c.Rule(nft.Drop{}, "nor the gateway router's other name",

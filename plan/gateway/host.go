@@ -155,7 +155,7 @@ func forwarded(c node.Chains) {
 					append(fromOutside(), to, nft.AddrIn{Prefix: src})...))
 			}
 			mark = append(mark, c.Rule(nft.AddMark{Bits: claims.MarkForwarded},
-				"requests that the host forwards to pods", to, nft.CTOriginal{}))
+				"requests that the host forwards to pods", to, nft.CTOriginal))
 		}
 	}
 	c.Base(node.ChainForwarded, "filter", "prerouting", node.HookMarks, mark)

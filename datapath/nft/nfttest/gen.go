@@ -299,7 +299,7 @@ func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 		}
 	case 8:
 		if c.Type != "" && c.Hook != "ingress" {
-			return nft.CTOriginal{}
+			return rapid.SampledFrom([]nft.CTDirection{nft.CTOriginal, nft.CTReply}).Draw(t, "direction")
 		}
 	case 9:
 		if c.Type != "" && c.Hook != "ingress" {
