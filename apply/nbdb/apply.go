@@ -30,15 +30,15 @@ func (c change) owner() cluster.Owner {
 // applyWait limits an Apply whose database becomes unreachable meanwhile.
 const applyWait = 30 * time.Second
 
-// sbWait is how long the removal of a chassis waits for ovn-northd to delete the remote port.
+// sbWait is how long changes wait until ovn-northd has processed earlier ones.
 const sbWait = 10 * time.Second
 
 // splits is how many extra transactions an Apply may try, to find rows that the server rejects.
 const splits = 64
 
 // Apply makes the changes of d. It adds remote chassis first, then changes the Northbound database
-// in one transaction. It deletes chassis last, after ovn-northd has processed the removal of all
-// references to them.
+// in one transaction, or in two if logical switches or routers come and others go, see settle. It
+// deletes chassis last, after ovn-northd has processed the removal of all references to them.
 //
 // If the server rejects that transaction, Apply tries it in parts, so that one bad row does not
 // block the others. The error names the rows that are not written.
@@ -56,12 +56,16 @@ func (t *Target) Apply(ctx context.Context, d nb.Delta) error {
 	come, rows, leave := order(d)
 	budget := splits
 	err := t.commit(ctx, t.sb, come, &budget)
-	rowsErr := t.commit(ctx, t.nb, rows, &budget)
+	var rowsErr error
+	for _, part := range t.parts(rows) {
+		t.settle(ctx, part)
+		rowsErr = errors.Join(rowsErr, t.commit(ctx, t.nb, part, &budget))
+	}
 	if len(leave) == 0 || rowsErr != nil {
 		return errors.Join(err, rowsErr)
 	}
 	if e := t.waitForNorthd(ctx); e != nil {
-		return errors.Join(err, e)
+		return errors.Join(err, fmt.Errorf("wait for ovn-northd before a chassis is removed: %w", e))
 	}
 	leaveErr := t.commit(ctx, t.sb, leave, &budget)
 	if err != nil && leaveErr == nil {
@@ -159,15 +163,45 @@ func (t *Target) updateModel(changes []change) {
 	}
 }
 
+// parts splits the changes of the Northbound database where settle has to wait between them.
+func (t *Target) parts(rows []change) [][]change {
+	i := slices.IndexFunc(rows, func(c change) bool { return c.row == nil })
+	if added, deleted := t.datapaths(rows); !added || !deleted {
+		return [][]change{rows}
+	}
+	return [][]change{rows[:i], rows[i:]}
+}
+
+// datapaths returns whether the changes add logical switches or routers, and whether they delete
+// some.
+func (t *Target) datapaths(changes []change) (added, deleted bool) {
+	for _, c := range changes {
+		if c.key.Table == nb.TableSwitch || c.key.Table == nb.TableRouter {
+			added = added || c.row != nil && t.model.state[c.key] == nil
+			deleted = deleted || c.row == nil
+		}
+	}
+	return added, deleted
+}
+
+// settle waits until ovn-northd has processed earlier changes, if they deleted logical switches or
+// routers and these changes add some, or the other way round: the ovn-northd of OVN 26.03.1 aborts
+// when it processes both at once (OVN commit 0378a953b). The changes are made even if it does not
+// answer, because a stopped ovn-northd reads everything anew when it starts.
+func (t *Target) settle(ctx context.Context, changes []change) {
+	added, deleted := t.datapaths(changes)
+	if added && t.deleted || deleted && t.added {
+		_ = t.waitForNorthd(ctx)
+		t.added, t.deleted = false, false
+	}
+	t.added, t.deleted = t.added || added, t.deleted || deleted
+}
+
 // waitForNorthd waits until ovn-northd has processed the Northbound database.
 func (t *Target) waitForNorthd(ctx context.Context) error {
 	late.For(ctx, "ovn-northd")
 	defer late.For(ctx, server)
 	ctx, cancel := context.WithTimeout(ctx, sbWait)
 	defer cancel()
-	err := t.sync(ctx, func(g *ovsdb.NBGlobal) int { return g.SBCfg })
-	if err != nil {
-		return fmt.Errorf("wait for ovn-northd before a chassis is removed: %w", err)
-	}
-	return nil
+	return t.sync(ctx, func(g *ovsdb.NBGlobal) int { return g.SBCfg })
 }

@@ -43,8 +43,9 @@ type Target struct {
 	stop     chan struct{}
 	tasks    sync.WaitGroup
 
-	mu    sync.Mutex
-	model *model
+	mu             sync.Mutex
+	model          *model
+	added, deleted bool // logical switches or routers, since settle waited
 }
 
 // Open starts mirroring the databases. It does not wait for them: Read does.

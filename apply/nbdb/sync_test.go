@@ -110,3 +110,31 @@ func TestDaemonsMakeNoDrift(t *testing.T) {
 	case <-time.After(300 * time.Millisecond):
 	}
 }
+
+// TestNorthdSurvivesReplacements: a logical switch or router comes while another goes, in one Apply
+// and in two.
+func TestNorthdSurvivesReplacements(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	pid := n.Pid(lab.Northd)
+	for i := range 4 {
+		for _, row := range []func(name string) nb.Row{
+			func(name string) nb.Row { return &nb.Switch{Name: name} },
+			func(name string) nb.Row { return &nb.Router{Name: name} },
+		} {
+			for j := range 2 {
+				sh(t, n, `ovn-nbctl --timeout=20 --wait=sb sync`)
+				want := nb.State{}
+				want.Add(row(fmt.Sprint(i, j)))
+				if i%2 == 1 {
+					reach(t, target, nb.State{})
+				}
+				reach(t, target, want)
+			}
+		}
+	}
+	sh(t, n, `ovn-nbctl --timeout=20 --wait=sb sync`)
+	if now := n.Pid(lab.Northd); now != pid {
+		t.Errorf("ovn-northd ended and was started again: its process was %d, and is %d", pid, now)
+	}
+}
