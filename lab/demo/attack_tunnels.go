@@ -30,17 +30,17 @@ const (
 // tunnelAttacks returns attacks that inject tunnel packets into the pod network.
 func tunnelAttacks() []Attack {
 	var list []Attack
-	for _, x := range []struct{ who, by string }{{clientName, byTunnelFlows}, {liar, byTunnelPods},
-		{attacker, byTunnelPods}} {
+	for _, x := range []struct{ who, by string }{{clientName, byTunnelFlows}, {attacker, byTunnelPods}} {
 		list = append(list, Attack{Who: x.who, What: "sends a tunnel packet to node-a", By: x.by, Group: "tunnel",
-			try: func(ctx context.Context, w *world) (outcome, error) {
-				return w.tunnel(ctx, x.who,
-					netip.AddrPortFrom(w.endpoints["host-a"].address(families()[0]), attack.GenevePort))
-			}})
+			try: func(ctx context.Context, w *world) (outcome, error) { return w.tunnel(ctx, x.who, w.tunnelEnd()) }})
 	}
-	return append(list, Attack{Who: liar,
-		What: "sends a tunnel packet to a Service, whose endpoint is the tunnel of node-a", By: byTunnelPods,
-		try: tunnelService(liar)},
+	return append(list, Attack{Who: liar, What: "sends a tunnel packet to node-a, also in fragments",
+		By: byTunnelPods + "; " + byWholeTunnels, Group: "tunnel",
+		try: func(ctx context.Context, w *world) (outcome, error) {
+			return w.tunnelAlsoInParts(ctx, liar, w.tunnelEnd())
+		}}, Attack{Who: liar,
+		What: "sends a tunnel packet to a Service, whose endpoint is the tunnel of node-a, also in fragments",
+		By:   byTunnelPods + "; " + byWholeTunnels, try: tunnelService(liar)},
 		Attack{Who: clientName,
 			What: "sends a tunnel packet to a NodePort of node-b, whose endpoint is the tunnel of " +
 				"node-a, also in fragments",
@@ -58,8 +58,7 @@ func (w *world) tunnel(ctx context.Context, who string, to netip.AddrPort) (outc
 	defer ear.Close()
 	packet := func(mark []byte) []byte { return w.inTunnel(ear.Port, mark) }
 	honest := w.endpoints[hostPlace(tunnelFrom)].place
-	end := netip.AddrPortFrom(w.endpoints[hostPlace(tunnelTo)].address(families()[0]), attack.GenevePort)
-	node := func() error { return w.tunnelled(ctx, honest, end, ear, packet) }
+	node := func() error { return w.tunnelled(ctx, honest, w.tunnelEnd(), ear, packet) }
 	if err := node(); err != nil {
 		return outcome{}, err
 	}
@@ -161,9 +160,19 @@ spec:
 		if err != nil {
 			return outcome{}, err
 		}
-		if out, err = w.tunnel(ctx, who, at(1)); err != nil || out.taken || who != clientName {
-			return out, err
-		}
-		return w.tunnelInParts(ctx, who, at(1))
+		return w.tunnelAlsoInParts(ctx, who, at(1))
 	}
+}
+
+// tunnelEnd returns the address and the port of node-a's tunnel.
+func (w *world) tunnelEnd() netip.AddrPort {
+	return netip.AddrPortFrom(w.endpoints[hostPlace(tunnelTo)].address(families()[0]), attack.GenevePort)
+}
+
+// tunnelAlsoInParts sends tunnel packets whole, and then in fragments.
+func (w *world) tunnelAlsoInParts(ctx context.Context, who string, to netip.AddrPort) (outcome, error) {
+	if out, err := w.tunnel(ctx, who, to); err != nil || out.taken {
+		return out, err
+	}
+	return w.tunnelInParts(ctx, who, to)
 }

@@ -18,9 +18,17 @@ func tunnels(b *node.Bridge) {
 		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Secondary...) {
 			m := flow.Match{Protocol: node.Vocab(s.Family).L4[cluster.UDP], Dst: node.HostPrefix(a),
 				DstPort: node.Geneve}
-			// Conntrack has reassembled it. Tunnels of nodes send no fragments, so it is a pod's,
-			// from the address of its node.
+			// Tunnels of nodes send no fragments, so it is a pod's, from the address of its node.
+			// The kernel's conntrack has reassembled it. In the userspace datapath it is still in
+			// fragments, which have no port, but conntrack knows it.
 			b.Add(pipeline.GatewayUplinkConntrack, node.PrioTunnelFragment, m, flow.Drop{})
+			if b.Env.Node.Gateway.Userspace {
+				part := m
+				part.DstPort, part.Fragment = 0, "yes"
+				part.CTState, part.CTProtocol, part.CTDstPort = flow.CTState{Set: flow.CTTrk | flow.CTNew},
+					uint8(cluster.UDP), node.Geneve
+				b.Add(pipeline.GatewayUplinkConntrack, node.PrioTunnelFragment, part, flow.Drop{})
+			}
 			m.InPort = b.Uplink
 			b.Classify(node.PrioForeignTunnel, m, flow.Drop{})
 		}
