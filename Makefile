@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e e2e-upgrade conformance cluster-down demo demo-down test-kernel test-debian13 test-arm64 test test-long test-race test-race-lab check bench scale compare soak churn chaos oracle golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e e2e-upgrade first-hour conformance cluster-down demo demo-down test-kernel test-debian13 test-arm64 test test-long test-race test-race-lab check bench scale compare soak churn chaos oracle golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ e2e: cluster-up $(DIST)/hairpin-next-image.tar ## test the cluster, or a new one
 
 e2e-upgrade: cluster-parts ## a cluster of the release before, upgraded to a release of this commit under traffic; leaves it up (FROM=commit of the release before MODE=local)
 	@MODE=$(MODE) lab/upgrade.sh $(FROM)
+
+first-hour: cluster-parts $(DIST)/hairpin-next-image.tar ## write docs/start/first-hour.md from a run of its commands on a new cluster
+	@version=$$(sed -n 's/^## \(v[^ ]*\).*/\1/p;T;q' CHANGELOG.md) && image/release.sh "$$version" hairpin $$($(GO) env GOHOSTARCH) && lab/first-hour.sh "$(DIST)/hairpin-$$version"
 
 # Network tests of other projects, programs of modules of their own.
 TESTS := $(BIN)/conformance

@@ -1,11 +1,14 @@
 #!/bin/bash
 # Writes a release of the commit that is checked out to dist/hairpin-VERSION:
 #
-#   image/release.sh VERSION IMAGE
+#   image/release.sh VERSION IMAGE [ARCHITECTURE…]
 #
 # VERSION is such as v0.2.0 and has a part in CHANGELOG.md; IMAGE is the images' repository, such as registry.example/net/hairpin.
+# Without architectures, the release is for amd64 and arm64.
 set -euo pipefail
 version=$1 image=$2
+shift 2
+[ $# -gt 0 ] || set -- amd64 arm64
 fail() { echo "release: $*" >&2; exit 1; }
 [[ $version =~ ^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$ ]] || fail "VERSION=$version is none such as v0.2.0"
 [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed: a release is of a commit"
@@ -20,7 +23,7 @@ time="@$(git log -1 --format=%ct)" # of the commit, so that the same commit give
 pack() { tar --sort=name --mtime="$time" --owner=0 --group=0 --numeric-owner --format=gnu -C "$1" -c "${@:3}" | gzip -n9 >"$2"; }
 
 programs=()
-for arch in amd64 arm64; do
+for arch; do
 	echo "release: programs for linux/$arch"
 	mkdir "$work/$arch"
 	GOARCH=$arch go build -ldflags "-s -w -X hairpin/report.release=$version -X hairpin/report.image=$image:$version" -o "$work/$arch/hairpin" ./cmd/hairpin
@@ -31,7 +34,7 @@ for arch in amd64 arm64; do
 done
 
 echo "release: images"
-bin/lab image --oci "$out/hairpin-images.tar" --name "$image:$version" "${programs[@]}" | tee "$work/images"
+bin/lab image --locked --oci "$out/hairpin-images.tar" --name "$image:$version" "${programs[@]}" | tee "$work/images"
 ovs=$(sed -n 's/.* has the images .*-ovs:\([^ ]*\)$/\1/p' "$work/images")
 [ -n "$ovs" ] || fail "the tag of Open vSwitch's image is not known"
 

@@ -30,17 +30,18 @@ func clusterCommand(name *string) *cobra.Command {
 func clusterUp(options func(*cobra.Command) cluster.Options) *cobra.Command {
 	var values, nodes []string
 	var release string
-	var test bool
+	var bare, test bool
 	c := &cobra.Command{Use: "up", Short: "start it and leave it up", Args: cobra.NoArgs}
 	c.Flags().StringArrayVar(&values, "set", nil, "a value of the chart, as helm --set takes it")
 	c.Flags().StringSliceVar(&nodes, "nodes", nil,
 		"names of the nodes, node-a to node-z; empty = node-a, node-b, node-c")
 	c.Flags().StringVar(&release, "release", "",
 		"folder of a release to install, such as dist/hairpin-v0.1.0; empty = what make built")
+	c.Flags().BoolVar(&bare, "bare", false, "install nothing, as in a new cluster")
 	c.Flags().BoolVar(&test, "test", true, "test its network at the end")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		o := options(c)
-		o.Values, o.Nodes, o.Release = values, nodes, release
+		o.Values, o.Nodes, o.Release, o.Bare = values, nodes, release, bare
 		up, err := cluster.Start(c.Context(), o)
 		if err != nil {
 			return fmt.Errorf("%w\n(what was started is left to look at; `make cluster-down` removes it)", err)
@@ -51,7 +52,7 @@ func clusterUp(options func(*cobra.Command) cluster.Options) *cobra.Command {
 				"a shell on a node\n",
 			up.Kubeconfig(), up.Lab().Name())
 		err = up.LinkKubectl()
-		if err == nil && test {
+		if err == nil && test && !bare {
 			fmt.Fprintln(c.OutOrStdout(), "\nhairpin test:")
 			err = up.Test(c.Context(), c.OutOrStdout())
 		}

@@ -42,6 +42,7 @@ type Options struct {
 	// NodeConfList, if not empty, is written to the nodes' /etc/cni/net.d, and nothing is
 	// installed: for the reference of a measurement.
 	NodeConfList string
+	Bare         bool // nothing is installed, as in a new cluster: the nodes are not ready
 	// Release is a folder that `make release` wrote, below Root, to install instead of the build of
 	// the sources; empty means none.
 	Release string
@@ -80,7 +81,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Start starts a cluster and returns when every Node is ready, and DNS and the examples run. A lab
+// Start starts a cluster and returns when every Node is ready, and DNS and the examples run, unless
+// it is a bare cluster. A lab
 // of the same name is removed first. After an error, what was started stays for inspection.
 func Start(ctx context.Context, opt Options) (*Cluster, error) {
 	c := &Cluster{opt: opt.withDefaults(), begin: time.Now()}
@@ -110,6 +112,9 @@ func Start(ctx context.Context, opt Options) (*Cluster, error) {
 	}
 	if err := lab.Together(steps...); err != nil {
 		return nil, err
+	}
+	if c.opt.Bare {
+		return c, nil
 	}
 	return c, c.install(ctx)
 }
