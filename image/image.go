@@ -56,7 +56,12 @@ type List struct {
 // ofUnstable reports whether a package of the list is that of unstable; see the constant
 // preferences.
 func (l List) ofUnstable(name string) bool {
-	return l.Unstable && (strings.HasPrefix(name, "openvswitch-") || strings.HasPrefix(name, "ovn-"))
+	return l.Unstable && isSwitch(name)
+}
+
+// isSwitch reports whether a package is part of Open vSwitch or OVN.
+func isSwitch(name string) bool {
+	return strings.HasPrefix(name, "openvswitch-") || strings.HasPrefix(name, "ovn-")
 }
 
 // Packages returns the names of a node's packages beyond the base system, in the order of the list.

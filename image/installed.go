@@ -199,6 +199,21 @@ func newer(root, lock string) ([]string, error) {
 	return list, nil
 }
 
+// checkLocked returns an error if a root file system has versions of Open vSwitch or OVN that are
+// not those of the list's lock, and so are not tested.
+func (l List) checkLocked(root string) error {
+	changed, err := newer(root, l.locked())
+	if err != nil {
+		return err
+	}
+	changed = slices.DeleteFunc(changed, func(change string) bool { return !isSwitch(change) })
+	if len(changed) > 0 {
+		return fmt.Errorf("the versions of Open vSwitch and OVN are not those of image/%s: %s; `make image-lock` takes "+
+			"them, test them then", l.lockFile(), strings.Join(changed, ", "))
+	}
+	return nil
+}
+
 // Open vSwitch has its own image, whose tag changes only with its content. Thus an upgrade of the
 // rest leaves Open vSwitch running, with every connection that it tracks. A security update of one
 // of its packages changes the content.

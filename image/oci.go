@@ -35,6 +35,7 @@ type Container struct {
 	OVS     string   // Open vSwitch and OVN; see Node
 	Hairpin []string // files of the program, one for each architecture
 	Portmap []string // files of the CNI plugin for host ports
+	Locked  bool     // versions of Open vSwitch and OVN that are not in the lock are an error
 }
 
 // ovsName returns the name of Open vSwitch's image for the name of the others.
@@ -45,6 +46,9 @@ func ovsName(name, ovsTag string) string {
 // Entry scripts of each image.
 func ovsScripts() []string { return []string{"daemons.sh", "ovs", "ovs-handover", "room"} }
 func scripts() []string    { return []string{"cleanup", "daemons.sh", "room", "zone"} }
+
+// nameAnnotation has an image's full name in the index of an archive, for containerd.
+const nameAnnotation = "io.containerd.image.name"
 
 // Paths in the container image.
 const (
@@ -101,6 +105,11 @@ func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress f
 		root, err := list.on(arch).Build(ctx, cacheDir, progress)
 		if err != nil {
 			return nil, err
+		}
+		if c.Locked {
+			if err := list.on(arch).checkLocked(root); err != nil {
+				return nil, err
+			}
 		}
 		base, err := baseLayer(ctx, cacheDir, root)
 		if err != nil {
@@ -322,7 +331,7 @@ func (p packed) describe() (entry v1.Descriptor, archives []dockerArchive, blobs
 		entry, blobs = b.Descriptor, append(blobs, b)
 	}
 	entry.Annotations = map[string]string{v1.AnnotationRefName: tag(p.name),
-		"io.containerd.image.name": reference(p.name)}
+		nameAnnotation: reference(p.name)}
 	return entry, archives, blobs, nil
 }
 
@@ -351,6 +360,35 @@ func (p packed) describeVariant(v variant) (entry v1.Descriptor, archive dockerA
 	entry = manifestBlob.Descriptor
 	entry.Platform = &config.Platform
 	return entry, archive, append(slices.Clone(v.layers), configBlob, manifestBlob), err
+}
+
+// OVSTagIn returns the tag of Open vSwitch's image in an archive that WriteOCI wrote.
+func OVSTagIn(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	for r := tar.NewReader(f); ; {
+		h, err := r.Next()
+		if err != nil {
+			return "", fmt.Errorf("index of %s: %w", file, err)
+		}
+		if h.Name != v1.ImageIndexFile {
+			continue
+		}
+		var index v1.Index
+		if err := json.NewDecoder(r).Decode(&index); err != nil {
+			return "", fmt.Errorf("index of %s: %w", file, err)
+		}
+		for _, m := range index.Manifests {
+			name, ovsTag, _ := strings.Cut(path.Base(m.Annotations[nameAnnotation]), ":")
+			if strings.HasSuffix(name, "-ovs") {
+				return ovsTag, nil
+			}
+		}
+		return "", fmt.Errorf("%s has no image of Open vSwitch", file)
+	}
 }
 
 // dockerArchive is an entry of manifest.json, which Docker before 25 reads.

@@ -111,7 +111,7 @@ func TestWriteOCI(t *testing.T) {
 	}
 	var index v1.Index
 	must(t, json.Unmarshal([]byte(files["index.json"]), &index))
-	want := map[string]string{"io.containerd.image.name": c.Name, v1.AnnotationRefName: "v1"}
+	want := map[string]string{nameAnnotation: c.Name, v1.AnnotationRefName: "v1"}
 	if diff := cmp.Diff(want, index.Manifests[0].Annotations); diff != "" {
 		t.Error(diff)
 	}
@@ -178,6 +178,31 @@ func TestWriteOCI(t *testing.T) {
 	}
 }
 
+// TestOVSTagIn checks that an archive gives the tag of Open vSwitch's image, whichever its Open
+// vSwitch is.
+func TestOVSTagIn(t *testing.T) {
+	cache, out := t.TempDir(), filepath.Join(t.TempDir(), "image.tar")
+	program, err := os.Executable()
+	must(t, err)
+	for _, ovs := range []string{"", Debian13} {
+		list, err := Node(ovs)
+		must(t, err)
+		fakeRoot(t, list.root(cache), "amd64")
+		want, err := list.OVSTag(list.root(cache))
+		must(t, err)
+		_, err = WriteOCI(t.Context(), cache, out, Container{Name: "registry.example:5000/net/hairpin:v1", OVS: ovs,
+			Hairpin: []string{program}, Portmap: []string{program}}, nil)
+		must(t, err)
+		if got, err := OVSTagIn(out); err != nil || got != want {
+			t.Errorf("OVS=%s: %q, %v; want %s", ovs, got, err, want)
+		}
+	}
+	must(t, os.WriteFile(out, nil, 0o644))
+	if got, err := OVSTagIn(out); err == nil {
+		t.Errorf("an empty archive has the tag %q", got)
+	}
+}
+
 // TestWriteOCIArchitectures checks that with programs for two architectures, each image is an index
 // of two, in any order of the programs.
 func TestWriteOCIArchitectures(t *testing.T) {
@@ -237,7 +262,7 @@ func TestWriteOCIArchitectures(t *testing.T) {
 			if image.Manifests[j].Platform.Architecture != arch || config.Architecture != arch {
 				t.Errorf("image %d is for %v and %s, not %s", i, image.Manifests[j].Platform, config.Architecture, arch)
 			}
-			want := tag(reference(entry.Annotations["io.containerd.image.name"]))
+			want := tag(reference(entry.Annotations[nameAnnotation]))
 			if config.Config.Labels[v1.AnnotationVersion] != want {
 				t.Errorf("image %d has the version %q, not %s", i, config.Config.Labels[v1.AnnotationVersion], want)
 			}
@@ -280,6 +305,39 @@ func TestLock(t *testing.T) {
 		}
 		if joinLocks(map[string]string{"amd64": locked(lock, "amd64"), "arm64": locked(lock, "arm64")}) != lock {
 			t.Errorf("the lock with Open vSwitch %s is not as it is written", version)
+		}
+	}
+}
+
+// TestLocked checks that a release has no other versions of Open vSwitch and OVN than its lock.
+// Other packages may have security updates.
+func TestLocked(t *testing.T) {
+	for _, ovs := range []string{"", Debian13} {
+		list, err := Node(ovs)
+		must(t, err)
+		status := ""
+		for line := range strings.Lines(list.locked()) {
+			name, version, _ := strings.Cut(strings.TrimSpace(line), " ")
+			status += "Package: " + name + "\nStatus: install ok installed\nVersion: " + version + "\n\n"
+		}
+		for _, c := range []struct{ name, packages, want string }{
+			{"the lock", status, ""},
+			{"a security update", strings.Replace(status, "Package: perl-base\nStatus: install ok installed\nVersion: ",
+				"Package: perl-base\nStatus: install ok installed\nVersion: 9", 1), ""},
+			{"another Open vSwitch", strings.Replace(status,
+				"Package: openvswitch-switch\nStatus: install ok installed\nVersion: ",
+				"Package: openvswitch-switch\nStatus: install ok installed\nVersion: 9", 1), "openvswitch-switch "},
+			{"no OVN", strings.Replace(status, "Package: ovn-host\nStatus: install ok installed",
+				"Package: ovn-host\nStatus: deinstall ok config-files", 1), "ovn-host "},
+		} {
+			root := t.TempDir()
+			must(t, os.MkdirAll(filepath.Join(root, "var/lib/dpkg"), 0o755))
+			must(t, os.WriteFile(filepath.Join(root, "var/lib/dpkg/status"), []byte(c.packages), 0o644))
+			err := list.checkLocked(root)
+			if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), list.lockFile())) || c.packages == status && c.want != "" {
+				t.Errorf("OVS=%s, %s: %v", ovs, c.name, err)
+			}
 		}
 	}
 }

@@ -105,6 +105,8 @@ func imageCommand() *cobra.Command {
 		"its program; once for each architecture that the images are to be for")
 	c.Flags().StringSliceVar(&container.Portmap, "portmap", []string{"bin/portmap"},
 		"its CNI plugin for host ports, likewise")
+	c.Flags().BoolVar(&container.Locked, "locked", false,
+		"fail if the versions of Open vSwitch or OVN are not in the lock")
 	return c
 }
 

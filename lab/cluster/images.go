@@ -26,9 +26,12 @@ const (
 	DNSImage     = "docker.io/library/coredns:dev"
 )
 
+// hairpinArchive is what `make image-oci` writes, below the root of the sources.
+const hairpinArchive = "dist/hairpin-image.tar"
+
 // smallImages writes the images of one program each, and returns the files of all images.
 func (c *Cluster) smallImages() ([]string, error) {
-	hairpin := filepath.Join("dist", "hairpin-image.tar")
+	hairpin := hairpinArchive
 	if c.opt.Release != "" {
 		var err error
 		if hairpin, err = c.ReleaseImages(c.opt.Release); err != nil {

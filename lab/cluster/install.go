@@ -59,30 +59,26 @@ func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
 	if c.opt.Release != "" {
 		return c.InstallRelease(ctx, c.opt.Release, values...)
 	}
-	images, err := imageValues()
+	images, err := c.imageValues()
 	if err != nil {
 		return err
 	}
 	return c.installChart(ctx, filepath.Join("charts", "hairpin"), append(images, values...)...)
 }
 
-// imageValues returns the chart's values for the images of the checkout.
-func imageValues() ([]string, error) {
-	// that of Debian's Open vSwitch at build time, which may be newer than the chart
-	list, err := image.Node("")
+// imageValues returns the chart's values for the images of the checkout, with whatever Open vSwitch
+// these were made.
+func (c *Cluster) imageValues() ([]string, error) {
+	ovsTag, err := image.OVSTagIn(filepath.Join(c.opt.Root, hairpinArchive))
 	if err != nil {
-		return nil, err
-	}
-	ovsTag, err := list.OVSTag(image.Root(image.DefaultDir))
-	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w (make image-oci writes it)", err)
 	}
 	return []string{"image.repository=hairpin", "image.tag=dev", "openvswitch.image.tag=" + ovsTag}, nil
 }
 
 // Values returns the chart's values that the lab needs, besides the address of the API server.
 func (c *Cluster) Values() ([]string, error) {
-	images, err := imageValues()
+	images, err := c.imageValues()
 	return append(images, c.opt.Values...), err
 }
 
