@@ -237,6 +237,11 @@ func (h *Host) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", h.holder.P
 // namespace. Goroutines that fn starts do not run in it.
 func (h *Host) Do(fn func() error) error { return withNetns(h.Netns(), fn) }
 
+// DialContext connects to an IP address from the host's network namespace.
+func (h *Host) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return dialer(h.Netns())(ctx, network, address)
+}
+
 // AddAddress adds an address to a link, such as a secondary address on lo.
 func (h *Host) AddAddress(link string, p netip.Prefix) error {
 	return h.Do(func() error { return addAddress(link, p) })
