@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"hairpin/config"
@@ -19,7 +20,7 @@ type StatusOptions struct {
 	Namespace  string // of the agents' pods
 	Timeout    time.Duration
 	Output     string        // one of StatusOutputs
-	Wait       time.Duration // how long to wait until there is no problem
+	Wait       time.Duration // how long to wait until every component is healthy
 	Brief      bool          // without the cluster's egress addresses, which are in each node's report
 }
 
@@ -54,8 +55,8 @@ type ClusterStatus struct {
 // component and node.
 func StatusOutputs() []string { return []string{"text", "wide", "json", "yaml"} }
 
-// Status prints the status of this node's agent, or of all agents. A nil error means that there is
-// no problem.
+// Status prints the status of this node's agent, or of all agents. A nil error means that every
+// component is healthy and, unless it waits for that, that no object has a problem.
 func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) error {
 	read, err := statusReader(c, o)
 	if err != nil {
@@ -68,7 +69,7 @@ func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) 
 	end := time.Now().Add(o.Wait)
 	for {
 		s, err := read(ctx)
-		if err == nil && s.well() || time.Until(end) < pause || ctx.Err() != nil {
+		if err == nil && s.healthy() || time.Until(end) < pause || ctx.Err() != nil {
 			if err != nil {
 				return err
 			}
@@ -124,7 +125,7 @@ func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("print: %w", err)
-	case !s.well():
+	case !s.healthy(), o.Wait == 0 && !s.well():
 		return report.ErrNotWell
 	}
 	return nil
@@ -149,10 +150,15 @@ func localStatus(c config.Config, brief bool) func(context.Context) (*ClusterSta
 	}
 }
 
-// well reports whether there is no problem.
+// well reports whether every component is healthy and no object has a problem.
 func (s *ClusterStatus) well() bool {
+	return s.healthy() && !slices.ContainsFunc(s.Nodes, func(n NodeStatus) bool { return len(n.Report.Problems) > 0 })
+}
+
+// healthy reports whether every component of every node is healthy.
+func (s *ClusterStatus) healthy() bool {
 	for _, n := range s.Nodes {
-		if n.Report == nil || !n.Report.Well() {
+		if n.Report == nil || !n.Report.Healthy() {
 			return false
 		}
 	}

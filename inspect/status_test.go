@@ -1,7 +1,9 @@
 package inspect
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -82,16 +84,26 @@ hint: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known fault
 	}
 	for i, spoil := range []func(*report.Report){
 		func(r *report.Report) { r.Ready = false }, func(r *report.Report) { r.Neglected = "x" },
-		func(r *report.Report) { r.Problems = []string{"x"} },
 		func(r *report.Report) { r.API = &report.API{Away: true} },
 		func(r *report.Report) { r.Listeners = []report.Listener{{Error: "x"}} },
 		func(r *report.Report) { r.Parts = []report.Part{{}} },
 	} {
 		r := *good
 		spoil(&r)
-		if r.Well() {
+		if r.Healthy() {
 			t.Errorf("%d is well", i)
 		}
+	}
+	r := *good
+	r.Problems = []string{"Service/x: y"} // any tenant can cause one
+	s = &ClusterStatus{Nodes: []NodeStatus{{"node-a", "", &r}}}
+	for wait, want := range map[time.Duration]error{0: report.ErrNotWell, time.Minute: nil} {
+		if err := s.show(io.Discard, StatusOptions{All: true, Wait: wait}); !errors.Is(err, want) {
+			t.Errorf("with a problem of an object, --wait=%s: %v, not %v", wait, err, want)
+		}
+	}
+	if s.well() || !s.healthy() {
+		t.Error("a problem of an object makes a component unhealthy, or is none")
 	}
 }
 

@@ -127,8 +127,9 @@ func Parse(body []byte) (*Report, error) {
 // load balancers, report no engine.
 func (r *Report) OpenFlow() bool { return r.Engine == cluster.EngineOpenFlow }
 
-// Well reports whether there is no problem.
-func (r *Report) Well() bool {
+// Healthy reports whether every component is healthy. Problems of objects do not count: any user of
+// the cluster can cause one, and `status --wait` would not end.
+func (r *Report) Healthy() bool {
 	for _, p := range r.Parts {
 		if !p.InSync {
 			return false
@@ -139,5 +140,5 @@ func (r *Report) Well() bool {
 			return false
 		}
 	}
-	return r.Ready && r.Neglected == "" && len(r.Problems) == 0 && (r.API == nil || !r.API.Away)
+	return r.Ready && r.Neglected == "" && (r.API == nil || !r.API.Away)
 }

@@ -42,7 +42,8 @@ func status() *cobra.Command {
 	f.BoolVar(&o.Brief, "brief", false, "omit the egress addresses, which are the same on every node")
 	f.DurationVar(&o.Wait, "wait", 0, "wait until every component is healthy, at most this long")
 	f.Lookup("wait").NoOptDefVal = "5m"
-	return note(c, noteExit, "0 if every component is healthy, 1 otherwise, 2 after an error")
+	return note(c, noteExit, "0 if every component is healthy and, without --wait, no object has a problem; "+
+		"1 otherwise, 2 after an error")
 }
 
 // ofAllNodes are the commands that a plugin of kubectl runs for the whole cluster. It is read-only.

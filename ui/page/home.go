@@ -27,8 +27,8 @@ type NodeHealth struct {
 	Unhealthy []string
 }
 
-// good reports whether the node has no problem.
-func (h NodeHealth) good() bool { return h.Report != nil && h.Report.Well() }
+// good reports whether every component of the node is healthy.
+func (h NodeHealth) good() bool { return h.Report != nil && h.Report.Healthy() }
 
 // homeView is the health of the cluster.
 type homeView struct {
