@@ -45,9 +45,9 @@ func TestFaultsDocument(t *testing.T) {
 		t.Fatalf("%s has no place for the table", file)
 	}
 	var b strings.Builder
-	b.WriteString("| Open vSwitch | datapath | what is wrong | how that is known |\n|---|---|---|---|\n")
+	b.WriteString("| Open vSwitch | datapath | fault | evidence |\n|---|---|---|---|\n")
 	for _, f := range faults() {
-		versions, datapath := "up to 4.0.0, the newest", "both"
+		versions, datapath := "all, up to 4.0.0", "both"
 		if f.mended != "" {
 			versions = "before " + f.mended
 		}

@@ -31,7 +31,7 @@ func bridgeAttacks() []Attack {
 	return []Attack{
 		{Who: attacker, What: "sends multicast and broadcast to the nodes' network and to the host", By: byFlood,
 			try: floodOut},
-		{Who: attacker, What: "sends frames with VLAN tags to its neighbour", By: byTags, Group: "frames",
+		{Who: attacker, What: "sends frames with VLAN tags to another pod", By: byTags, Group: "frames",
 			try: tagToNeighbour},
 		{Who: clientName, What: "sends frames with VLAN tags to a NodePort", By: byTags, Group: "frames",
 			try: func(ctx context.Context, w *world) (outcome, error) {
@@ -39,14 +39,14 @@ func bridgeAttacks() []Attack {
 					return [][]byte{attack.Tagged(honest, 77), attack.Tagged(honest, 7, 77)}
 				})
 			}},
-		{Who: clientName, What: "asks a NodePort in frames that are not for the node", By: byOwnFrames, Group: "frames",
+		{Who: clientName, What: "sends requests to a NodePort in frames that are not for the node", By: byOwnFrames, Group: "frames",
 			try: func(ctx context.Context, w *world) (outcome, error) {
 				return w.frames(ctx, func(honest []byte) [][]byte {
 					return [][]byte{to(honest, cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}),
 						to(honest, cluster.MAC{2, 0xde, 0xad, 0, 0, 1})}
 				})
 			}},
-		{Who: clientName, What: "asks a NodePort with MACs of the node's host", By: byOwnMACs, Group: "frames",
+		{Who: clientName, What: "sends requests to a NodePort with MACs of the node's host", By: byOwnMACs, Group: "frames",
 			Not: func(w *world) string {
 				if w.openflow && w.shared {
 					return ""
@@ -59,9 +59,9 @@ func bridgeAttacks() []Attack {
 					return [][]byte{from(honest, masquerade)}
 				})
 			}},
-		{Who: clientName, What: "asks NodePorts at masquerade addresses of IPv4", By: byMasq, Group: "frames",
+		{Who: clientName, What: "sends requests to NodePorts at masquerade addresses of IPv4", By: byMasq, Group: "frames",
 			try: masqueradeOutside(families()[0])},
-		{Who: clientName, What: "asks NodePorts at masquerade addresses of IPv6", By: byMasq, Group: "frames",
+		{Who: clientName, What: "sends requests to NodePorts at masquerade addresses of IPv6", By: byMasq, Group: "frames",
 			try: masqueradeOutside(families()[1])},
 	}
 }

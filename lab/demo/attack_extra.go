@@ -18,7 +18,7 @@ func extraAttacks() []Attack {
 	var list []Attack
 	for _, f := range families() {
 		list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name +
-			" from a further address that it asked for and may not have, to its neighbour", By: byRanges,
+			" from a further address that it requested and may not have, to another pod", By: byRanges,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.furtherAddress(ctx, f) }})
 	}
 	return list

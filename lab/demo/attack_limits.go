@@ -27,7 +27,7 @@ const smallLimit = 500
 func limitAttacks() []Attack {
 	return []Attack{
 		{Who: attacker, What: "opens more connections than its conntrack zone takes", By: byZoneLimit, try: fillZone},
-		{Who: clientName, What: "asks a Service with session affinity from more addresses than a node remembers",
+		{Who: clientName, What: "uses a Service with session affinity from more addresses than a node remembers",
 			By: byFlowLimit, Not: func(w *world) string {
 				if w.openflow {
 					return ""

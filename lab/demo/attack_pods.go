@@ -46,10 +46,10 @@ func podAttacks() []Attack {
 	var list []Attack
 	for _, f := range families() {
 		for _, x := range []struct{ what, as, to string }{
-			{"from its neighbour's address, to a client outside", neighbour, clientName},
-			{"from its neighbour's address, to a pod on another node", neighbour, "pod-b1"},
-			{"from its neighbour's address, to the host", neighbour, "host-a"},
-			{"from an unassigned address, to its neighbour", "", neighbour},
+			{"from another pod's address, to an external client", neighbour, clientName},
+			{"from another pod's address, to a pod on another node", neighbour, "pod-b1"},
+			{"from another pod's address, to the host", neighbour, "host-a"},
+			{"from an unassigned address, to another pod", "", neighbour},
 			{"from an unassigned address, to the host", "", "host-a"},
 			{"from a client's address, to the host", clientName, "host-a"},
 			{"from another node's address, to the host", "host-b", "host-a"},
@@ -62,7 +62,7 @@ func podAttacks() []Attack {
 				}})
 		}
 		list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name +
-			" from its neighbour's address and MAC, to a client outside", By: byPortSecurity, Group: "forge",
+			" from another pod's address and MAC, to an external client", By: byPortSecurity, Group: "forge",
 			try: func(ctx context.Context, w *world) (outcome, error) {
 				return w.forge(ctx, f, neighbour, clientName, true)
 			}})
@@ -78,17 +78,17 @@ func dhcpAttacks() []Attack {
 			what, to, link string
 			everybody      bool
 		}{
-			{"its neighbour", neighbour, podLink, false},
-			{"everybody", neighbour, podLink, true},
+			{"another pod", neighbour, podLink, false},
+			{"all pods", neighbour, podLink, true},
 			{"the host", "host-a", claims.ManagementPort, false},
 		} {
-			list = append(list, Attack{Who: attacker, What: "sends DHCP answers over IPv" + f.name + " to " + x.what,
+			list = append(list, Attack{Who: attacker, What: "sends DHCP replies over IPv" + f.name + " to " + x.what,
 				By: byACL,
 				try: func(ctx context.Context, w *world) (outcome, error) {
 					return w.offer(ctx, f, x.to, x.link, x.everybody)
 				}})
 			if x.to == neighbour {
-				list = append(list, Attack{Who: attacker, What: "sends DHCP answers over IPv" + f.name +
+				list = append(list, Attack{Who: attacker, What: "sends DHCP replies over IPv" + f.name +
 					" in fragments to " + x.what, By: byFragments,
 					Group: "fragments", Not: noFragments, try: func(ctx context.Context, w *world) (outcome, error) {
 						return w.offerInParts(ctx, f, x.everybody)
@@ -108,20 +108,20 @@ func linkAttacks() []Attack {
 	return []Attack{
 		{Who: attacker, What: "claims the gateway's address by ARP", By: byPortSecurity,
 			try: try(func(w *world, mac cluster.MAC) []byte { return attack.ARPReply(mac, w.gateway(f4)) })},
-		{Who: attacker, What: "claims its neighbour's address by ARP", By: byPortSecurity,
+		{Who: attacker, What: "claims another pod's address by ARP", By: byPortSecurity,
 			try: try(func(w *world, mac cluster.MAC) []byte {
 				return attack.ARPReply(mac, w.endpoints[neighbour].address(f4))
 			})},
-		{Who: attacker, What: "claims the gateway's address by neighbour discovery", By: byPortSecurity,
+		{Who: attacker, What: "claims the gateway's address by neighbor discovery", By: byPortSecurity,
 			try: try(func(w *world,
 				mac cluster.MAC) []byte {
 				return attack.NeighborAdvertisement(mac, w.gateway(f6))
 			})},
-		{Who: attacker, What: "announces its own address by ARP with its neighbour's MAC", By: byPortSecurity,
+		{Who: attacker, What: "announces its own address by ARP with another pod's MAC", By: byPortSecurity,
 			try: try(func(w *world, mac cluster.MAC) []byte {
 				return attack.ARPAnnouncement(mac, w.macOf(neighbour), w.endpoints[attacker].address(f4))
 			})},
-		{Who: attacker, What: "advertises its own address with its neighbour's MAC", By: byPortSecurity,
+		{Who: attacker, What: "advertises its own address with another pod's MAC", By: byPortSecurity,
 			try: try(func(w *world, mac cluster.MAC) []byte {
 				return attack.Advertise(mac, attack.LinkLocal(mac), w.endpoints[attacker].address(f6),
 					w.macOf(neighbour))
@@ -130,7 +130,7 @@ func linkAttacks() []Attack {
 			try: try(func(w *world, mac cluster.MAC) []byte {
 				return attack.Advertise(mac, w.gateway(f6), w.endpoints[attacker].address(f6), mac)
 			})},
-		{Who: attacker, What: "sends router advertisements to its neighbour", By: byDeafness,
+		{Who: attacker, What: "sends router advertisements to another pod", By: byDeafness,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.advertise(ctx, neighbour, podLink) }},
 		{Who: attacker, What: "sends router advertisements to the host", By: byDeafness,
 			try: func(ctx context.Context, w *world) (outcome, error) {

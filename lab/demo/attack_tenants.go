@@ -62,7 +62,7 @@ func tenantAttacks() []Attack {
 	next := func(f family) claim { return claim{f, len(list)} }
 	for _, path := range []string{"at its own address", "at its cluster IP"} {
 		c := next(families()[0])
-		list = append(list, Attack{Who: tenant, What: "takes the API server's address, for pods that use it " + path,
+		list = append(list, Attack{Who: tenant, What: "claims the API server's address, for pods that use it " + path,
 			By: byGuard, Group: "claims", Not: needsAPI,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.takeAPI(ctx, c, path) }})
 	}
@@ -79,34 +79,34 @@ func tenantAttacks() []Attack {
 			return func(w *world) netip.AddrPort { return netip.AddrPortFrom(w.endpoints[place].address(f), port) }
 		}
 		pods, all := []string{victim}, []string{victim, "host-a", clientName}
-		add("takes another pod's address", append(slices.Clone(pods), "host-a"), at("pod-b1", podPort))
-		add("takes a port of another Service's cluster IP", append(slices.Clone(pods), "host-a"),
+		add("claims another pod's address", append(slices.Clone(pods), "host-a"), at("pod-b1", podPort))
+		add("claims a port of another Service's cluster IP", append(slices.Clone(pods), "host-a"),
 			func(w *world) netip.AddrPort {
 				return netip.AddrPortFrom(ofFamily(w.services["podlocal"].clusterIPs, f), takePort)
 			})
-		add("takes the kubelet's port of a node", all, at("host-b", 10250))
-		add("takes the ssh port of a node", all, at("host-a", 22))
-		add("takes a join address", pods,
+		add("claims the kubelet's port of a node", all, at("host-b", 10250))
+		add("claims the ssh port of a node", all, at("host-a", 22))
+		add("claims a join address", pods,
 			func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.joins, 1), takePort) })
-		add("takes a transit address", pods,
+		add("claims a transit address", pods,
 			func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.transits, 2), takePort) })
 		if f.name == "6" { // the API takes no link-local address
-			add("takes a masquerade address", []string{"host-a"},
+			add("claims a masquerade address", []string{"host-a"},
 				func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.masquerade, 4), takePort) })
 		}
 		for _, path := range []string{"at its own address", "by its Service"} {
 			c := next(f)
 			list = append(list, Attack{Who: tenant,
-				What: fmt.Sprintf("takes the outside server of an older Service, for pods that use it %s (IPv%s)", path,
+				What: fmt.Sprintf("claims the external endpoint of an older Service, for pods that use it %s (IPv%s)", path,
 					f.name), By: byNamer, Group: "claims",
 				try: func(ctx context.Context, w *world) (outcome, error) { return w.takeServer(ctx, c, path) }})
 		}
 		c, d := next(f), claim{f, len(list) + 1}
 		list = append(list,
-			Attack{Who: tenant, What: "takes the address of an EgressIP (IPv" + f.name + ")", By: byOlder,
+			Attack{Who: tenant, What: "claims the address of an EgressIP (IPv" + f.name + ")", By: byOlder,
 				Group: "claims",
 				try:   func(ctx context.Context, w *world) (outcome, error) { return w.takeEgressIP(ctx, c) }},
-			Attack{Who: tenant, What: "names addresses as endpoints that cannot be any (IPv" + f.name + ")",
+			Attack{Who: tenant, What: "names addresses that cannot be endpoints (IPv" + f.name + ")",
 				By: bySlices, Group: "claims",
 				try: func(ctx context.Context, w *world) (outcome, error) { return w.impossible(ctx, d) }})
 	}

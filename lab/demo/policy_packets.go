@@ -49,7 +49,7 @@ func packetTrials() []Trial {
 }
 
 // unknownPorts is why a rule with ports does not accept fragments.
-const unknownPorts = "on the userspace datapath, flows do not see the ports of fragments, and rules with ports drop them"
+const unknownPorts = "flows of the userspace datapath do not see the ports of fragments, and rules with ports drop them"
 
 // framesOf returns what a pod sends to the isolated one, with the mark.
 type framesOf func(w *world, from string, f family, mark []byte, port uint16) [][]byte

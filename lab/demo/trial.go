@@ -255,10 +255,10 @@ func triesNote(n int) string {
 // Known limits with fragments.
 const (
 	userspaceFragments = "conntrack of Open vSwitch before 3.7 cannot translate fragments"
-	sharedFragments    = "another node's fragments exceed the pod MTU, and it gets no ICMP error"
+	sharedFragments    = "fragments of another node's host exceed the pods' MTU, and no ICMP error reports that to it"
 	hostReports        = "the host's routes to all Services have the pods' MTU"
 	forwardedIPv6      = "Linux forwards IPv6 by the MTU of the link, and reports the pods' MTU to the endpoint's host"
-	hostTells          = "the host reports the pods' MTU to the hosts of other nodes as well"
+	reportedByHost     = "the host reports the pods' MTU to the hosts of other nodes, too"
 	sharedMTU          = "the kernel has one path MTU for a host's packets and for its tunnel to the same node"
 )
 

@@ -34,8 +34,8 @@ type clash struct {
 }
 
 // userspaceClash is why one clash is not resolved on the userspace datapath.
-const userspaceClash = "OVN does not see which ports the host uses, as it does on the kernel datapath; " +
-	"pods get distinct ports"
+const userspaceClash = "OVN does not see which ports the host uses; on the kernel datapath it does. " +
+	"Ports of pods are distinct"
 
 // kernelDemux is how Linux 6.1 handles an IPv6 reply whose port was translated due to a clash. It
 // looks up the socket before it translates the address back, and finds the other connection's. For

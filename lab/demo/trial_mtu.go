@@ -54,18 +54,18 @@ func mtuTrials() []Trial {
 				func(ctx context.Context, w *world) (string, error) { return w.fullSegments(ctx, x, f) })
 		}
 		for _, x := range []way{{"client", "podlocal", a}, {"client", "podremote", a}, {"client", "keeppod", a}} {
-			add("mtu of pods, told to", "udp", x, f, func(ctx context.Context, w *world) (string, error) {
+			add("pod mtu, reported to", "udp", x, f, func(ctx context.Context, w *world) (string, error) {
 				return w.learn(ctx, x, f, netip.Addr{}, wireMTU, podMTU)
 			})
 		}
 		if f.name == "4" { // the address family of the tunnels
 			x := way{"pod-a2", "host-b", "direct"}
-			add("mtu of pods, not told to another host by", "udp", x, f,
+			add("pod mtu, not reported to another host by", "udp", x, f,
 				func(ctx context.Context, w *world) (string, error) { return w.untold(ctx, x, f) })
-			list[len(list)-1].Not = []Exception{{inOthers, hostTells}}
+			list[len(list)-1].Not = []Exception{{inOthers, reportedByHost}}
 		}
 		for _, x := range []way{{"pod-a2", farName, "direct"}, {"host-a", farName, "direct"}} {
-			add("mtu of the way, told to", "udp", x, f, func(ctx context.Context, w *world) (string, error) {
+			add("path mtu, reported to", "udp", x, f, func(ctx context.Context, w *world) (string, error) {
 				return w.learn(ctx, x, f, netip.Addr{}, podMTU, farMTU)
 			})
 		}
@@ -74,7 +74,7 @@ func mtuTrials() []Trial {
 			{farName, "keephost", a}, {farName, "hostother", a},
 			{"pod-a1", farName, "direct"}, {"pod-c1", farName, "direct"}, {"host-b", farName, "direct"},
 		} {
-			add("mtu of the way, stream", "tcp", x, f,
+			add("path mtu, stream", "tcp", x, f,
 				func(ctx context.Context, w *world) (string, error) { return w.stream(ctx, x, f) })
 		}
 	}

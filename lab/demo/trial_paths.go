@@ -44,14 +44,14 @@ func pathTrials() []Trial {
 			try := func(ctx context.Context, w *world) (string, error) { return w.onePort(ctx, x, f) }
 			add(x.name("whole and in fragments", "udp"+f.name), try,
 				Exception{withEBPF,
-					"the program leaves fragments to the host, which allocates a source port of its own"})
+					"the eBPF program leaves fragments to the host, which allocates another source port"})
 		}
 		x := way{"pod-a2", "pod-c1", "direct"}
 		add(x.name("long ping", "icmp"+f.name),
 			func(ctx context.Context, w *world) (string, error) { return w.longPing(ctx, x, f) })
 		add(x.name("mtu between nodes", "tcp"+f.name),
 			func(ctx context.Context, w *world) (string, error) { return w.betweenNodes(ctx, x, f) },
-			Exception{onUserspace.and(inDetached), "the userspace datapath's tunnels do not learn the path's MTU"})
+			Exception{onUserspace.and(inDetached), "tunnels of the userspace datapath do not learn the path MTU"})
 		for _, entry := range []string{"node-a", "node-b"} {
 			var not []Exception
 			if f.name == "6" {

@@ -42,34 +42,39 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// limits describes to users what a group of trials tries. It is read-only.
-var limits = map[string]string{
-	"fragments":         "datagrams of more than the MTU, in fragments",
-	"clash":             "distinct ports for connections with the same source port",
-	"policy":            "enforcement of policies",
-	"mtu of pods":       "other nodes' hosts keep a larger MTU for this node than pods have",
-	"mtu of the way":    "the sender learns a smaller MTU of the path",
-	"mtu between nodes": "pods' TCP continues when the path between nodes gets a smaller MTU",
-	"long packets":      "hosts keep a larger MTU for each other than pods have",
-	"long answers":      "long answers from a machine without path MTU discovery, to a pod with an EgressIP",
-	"whole":             "datagrams in one packet and in fragments arrive from the same port",
-	"download":          "a stream through a load balancer continues when the path gets a smaller MTU",
+// limits describes to users what fails in a group of trials, in the order of the table. It is
+// read-only.
+var limits = []struct{ group, fails string }{
+	{"policy", "policies are not enforced, or drop permitted packets"},
+	{"clash", "connections with the same source port do not get distinct ports"},
+	{"fragments", "UDP datagrams larger than the MTU, which are sent in fragments, are lost"},
+	{"whole", "UDP datagrams in one packet and in fragments arrive from different source ports"},
+	{"path mtu", "the sender does not learn a smaller path MTU"},
+	{"download", "a stream through a load balancer stops when the path MTU becomes smaller"},
+	{"mtu between nodes", "TCP between pods stops when the path MTU between their nodes becomes smaller"},
+	{"pod mtu", "the hosts of other nodes use the pods' MTU for this node"},
+	{"long packets", "hosts use the pods' MTU for each other"},
+	{"long answers", "long answers from a machine without path MTU discovery to a pod with an EgressIP are lost"},
 }
 
 // exceptions returns the table of trials that do not apply to every datapath and mode.
 func exceptions() string {
-	type key struct{ where, why, group string }
+	type key struct {
+		limit      int
+		where, why string
+	}
 	var order []key
 	count := map[key]int{}
 	add := func(where, why, name string) {
-		word, _, _ := strings.Cut(name, " ")
-		for _, group := range []string{"mtu of the way", "mtu of pods", "mtu between nodes", "long packets",
-			"long answers"} {
-			if strings.HasPrefix(name, group) {
-				word = group
+		k := key{-1, where, why}
+		for i, l := range limits {
+			if strings.HasPrefix(name, l.group) {
+				k.limit = i
 			}
 		}
-		k := key{where, why, word}
+		if k.limit < 0 {
+			panic("no limit describes the trial " + name)
+		}
 		if count[k]++; !slices.Contains(order, k) {
 			order = append(order, k)
 		}
@@ -82,13 +87,11 @@ func exceptions() string {
 		}
 	}
 	var b strings.Builder
-	b.WriteString("| where | what does not work | why | trials |\n|---|---|---|---|\n")
+	slices.SortStableFunc(order, func(a, b key) int { return a.limit - b.limit })
+	b.WriteString("| what fails | where | why | trials |\n|---|---|---|---|\n")
 	for _, k := range order {
-		what := limits[k.group]
-		if what == "" {
-			panic("no limit describes trials of " + k.group)
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %d of `%s` |\n", k.where, what, k.why, count[k], k.group)
+		l := limits[k.limit]
+		fmt.Fprintf(&b, "| %s | %s | %s | %d of `%s` |\n", l.fails, k.where, k.why, count[k], l.group)
 	}
 	return b.String()
 }
