@@ -3,8 +3,10 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -178,5 +180,49 @@ func (h *hang) answersAnyway(t *testing.T, n *lab.Node) {
 			(err == nil || os.IsTimeout(err) || !strings.Contains(err.Error(), h.for_)) {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+}
+
+// TestHangsAtRest: a daemon that hangs is named although nothing changes: by status, metrics and
+// health.
+func TestHangsAtRest(t *testing.T) {
+	_, n := alone(t)
+	giveManifests(t, n)
+	start(t, n)
+	waitWell(t, n)
+	for daemon, name := range map[string]string{
+		lab.OVSDB: "ovsdb-server of Open vSwitch", lab.VSwitchd: "ovs-vswitchd",
+		lab.NB: "ovsdb-server of OVN_Northbound", lab.SB: "ovsdb-server of OVN_Southbound",
+		lab.Northd: "ovn-northd", lab.Controller: "ovn-controller",
+	} {
+		t.Run(daemon, func(t *testing.T) {
+			responds := func(number int) (bool, string) {
+				metrics, err := ask(t.Context(), n, "/metrics")
+				return strings.Contains(metrics, fmt.Sprintf("hairpin_daemon_responds{daemon=%q} %d\n", name, number)),
+					fmt.Sprint(err, metrics)
+			}
+			atRest(t, n)
+			if ok, all := responds(1); !ok {
+				t.Error(all)
+			}
+			noError(t, n.Signal(daemon, syscall.SIGSTOP))
+			resume := sync.OnceFunc(func() { noError(t, n.Signal(daemon, syscall.SIGCONT)) })
+			t.Cleanup(resume)
+			took := eventually(t, 20*time.Second, "status names it", func() (bool, string) {
+				out, _ := n.Exec(t.Context(), "hairpin", "status") // the exit status reports a problem
+				return strings.Contains(out, "waits for "+name+" since "), out
+			})
+			t.Logf("status names it after %d ms", took.Milliseconds())
+			took = eventually(t, 20*time.Second, "metrics name it", func() (bool, string) { return responds(0) })
+			t.Logf("metrics name it after %d ms more", took.Milliseconds())
+			eventually(t, 20*time.Second, "the node is not ready", func() (bool, string) {
+				code, _, body := curl(t.Context(), n.Host, "http://127.0.0.1:10256/readyz")
+				return code == http.StatusServiceUnavailable && strings.Contains(body, name), body
+			})
+			resume()
+			took = eventually(t, 20*time.Second, "all is in sync",
+				func() (bool, string) { return well(t.Context(), n) })
+			t.Logf("all is in sync after %d ms", took.Milliseconds())
+		})
 	}
 }

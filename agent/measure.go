@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -146,12 +147,15 @@ func kernelConntrack() *ofctl.Usage {
 func (a *agent) measureOVN(give ops.Put) {
 	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
-	s := a.targets.NB.Stats(ctx, a.config.Process.OVNRunDir)
+	s := a.targets.NB.Stats(ctx)
 	for c, yes := range s.Connected {
 		give("hairpin_ovn_connected", ops.One(yes), c[0], c[1])
 	}
 	for database, n := range s.Cells {
 		give("hairpin_ovn_database_cells", float64(n), database)
+	}
+	for _, d := range slices.Concat(a.targets.NB.Daemons(), a.targets.Bridge.Daemons()) {
+		give("hairpin_daemon_responds", ops.One(d.Unresponsive() == nil), d.Name)
 	}
 }
 

@@ -216,6 +216,8 @@ func rows() []struct {
 				`sum by (node, reason) (rate(hairpin_openvswitch_dropped_packets_total`+on+`[5m]))`,
 				"{{node}} {{reason}}"),
 			one("Restarts of ovs-vswitchd", "none", `increase(hairpin_ovs_restarts_total`+on+`[30m])`, "{{node}}"),
+			one("Daemons that do not respond", "none", `sum by (daemon) (1 - hairpin_daemon_responds`+on+`)`,
+				"{{daemon}}"),
 			one("OVN databases", "none", `hairpin_ovn_database_cells`+on, "{{node}} {{database}}"),
 			one("Connections to OVN databases", "none", `min by (client, database) (hairpin_ovn_connected`+on+`)`,
 				"{{client}} {{database}}"),

@@ -169,6 +169,9 @@ func datapathMetrics() []Metric {
 		{"hairpin_ovn_connected", gauge, []string{"client", "database"},
 			"1 if a client of an OVN database is connected to it. A daemon of OVN that does not answer is not " +
 				"connected.", OfAgent},
+		{"hairpin_daemon_responds", gauge, []string{"daemon"},
+			"0 if a daemon of Open vSwitch or OVN that the node needs has not responded for three seconds, because it " +
+				"hangs or does not run.", OfAgent},
 		{"hairpin_ovn_database_cells", gauge, []string{"database"},
 			"Values in an OVN database of the node; the size of its file and the memory of its server follow.",
 			OfAgent},

@@ -50,9 +50,7 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 			t.Close()
 		}
 	}()
-	endpoint := func(file string) string { return "unix:" + filepath.Join(c.Process.OVNRunDir, file) }
-	if t.NB, err = nbdb.Open(nbdb.Config{Northbound: endpoint("ovnnb_db.sock"), Southbound: endpoint("ovnsb_db.sock"),
-		Logger: log}); err != nil {
+	if t.NB, err = nbdb.Open(nbdb.Config{RunDir: c.Process.OVNRunDir, Logger: log}); err != nil {
 		return nil, fmt.Errorf("OVN: %w", err)
 	}
 	t.opened = append(t.opened, t.NB)

@@ -121,6 +121,7 @@ func (t *Target) commit(ctx context.Context, client *ovsdb.Client, changes []cha
 	c := newCompiler(t.model, changes)
 	ops, bad := c.compile()
 	if len(ops) > 0 {
+		late.For(ctx, t.server(client))
 		_, err := client.Transact(ctx, ops...)
 		switch {
 		case err == nil:
@@ -199,8 +200,7 @@ func (t *Target) settle(ctx context.Context, changes []change) {
 
 // waitForNorthd waits until ovn-northd has processed the Northbound database.
 func (t *Target) waitForNorthd(ctx context.Context) error {
-	late.For(ctx, "ovn-northd")
-	defer late.For(ctx, server)
+	late.For(ctx, northd)
 	ctx, cancel := context.WithTimeout(ctx, sbWait)
 	defer cancel()
 	return t.sync(ctx, func(g *ovsdb.NBGlobal) int { return g.SBCfg })

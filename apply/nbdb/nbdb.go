@@ -18,29 +18,32 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"hairpin/apply/late"
+	"hairpin/apply/unixctl"
 	"hairpin/datapath/nb"
 	"hairpin/ovsdb"
 	"hairpin/signal"
 )
 
-// Config has the addresses of the databases.
+// Config describes where OVN is.
 type Config struct {
-	Northbound string // endpoint of OVN_Northbound, such as "unix:/run/ovn/ovnnb_db.sock"
-	Southbound string // endpoint of OVN_Southbound
-	Logger     *slog.Logger
+	RunDir string // has the sockets and pid files of OVN's daemons, such as /run/ovn
+	Logger *slog.Logger
 }
 
 // Target is the two databases. It implements apply.Target[nb.State, nb.Delta]. Its methods may be
 // called at any time.
 type Target struct {
+	cfg      Config
 	nb, sb   *ovsdb.Client
 	progress *ovsdb.Client // nb_cfg and its replies, on its own connection, so that progress signals no change
 	changed  signal.Signal
-	stop     chan struct{}
+	daemons  []*late.Daemon
+	stop     context.CancelFunc
 	tasks    sync.WaitGroup
 
 	mu             sync.Mutex
@@ -50,41 +53,46 @@ type Target struct {
 
 // Open starts mirroring the databases. It does not wait for them: Read does.
 func Open(c Config) (*Target, error) {
-	t := &Target{changed: signal.New(), stop: make(chan struct{}), model: newModel()}
+	ctx, stop := context.WithCancel(context.Background())
+	t := &Target{cfg: c, changed: signal.New(), stop: stop, model: newModel()}
 	var err error
-	open := func(endpoint, database string, tables ...ovsdb.Table) *ovsdb.Client {
-		client, e := ovsdb.Open(ovsdb.Config{Endpoint: endpoint, Database: database, Tables: tables, Logger: c.Logger})
+	open := func(socket, database string, tables ...ovsdb.Table) *ovsdb.Client {
+		client, e := ovsdb.Open(ovsdb.Config{Endpoint: "unix:" + filepath.Join(c.RunDir, socket), Database: database,
+			Tables: tables, Logger: c.Logger})
 		err = errors.Join(err, e)
 		return client
 	}
-	t.nb = open(c.Northbound, "OVN_Northbound", t.model.schema.mirrors(false)...)
-	t.sb = open(c.Southbound, "OVN_Southbound", t.model.schema.mirrors(true)...)
-	t.progress = open(c.Northbound, "OVN_Northbound",
+	t.nb = open("ovnnb_db.sock", "OVN_Northbound", t.model.schema.mirrors(false)...)
+	t.sb = open("ovnsb_db.sock", "OVN_Southbound", t.model.schema.mirrors(true)...)
+	t.progress = open("ovnnb_db.sock", "OVN_Northbound",
 		ovsdb.Mirror[ovsdb.NBGlobal]("nb_cfg", "sb_cfg", "hv_cfg", "options"))
 	if err != nil {
 		t.Close()
 		return nil, fmt.Errorf("open OVN's databases: %w", err)
 	}
-	t.tasks.Go(t.watch)
+	t.daemons = []*late.Daemon{{Name: northbound, Ask: t.nb.Echo}, {Name: southbound, Ask: t.sb.Echo},
+		{Name: northd, Ask: t.version(northd)}, {Name: controller, Ask: t.version(controller)}}
+	t.tasks.Go(func() { t.watch(ctx) })
+	t.tasks.Go(func() { late.Watch(ctx, t.daemons, t.changed.Notify) })
 	return t, nil
 }
 
 // Close closes the connections.
 func (t *Target) Close() {
+	t.stop()
 	for _, c := range []*ovsdb.Client{t.nb, t.sb, t.progress} {
 		if c != nil {
 			c.Close()
 		}
 	}
-	close(t.stop)
 	t.tasks.Wait()
 }
 
 // watch combines the change signals of both databases.
-func (t *Target) watch() {
+func (t *Target) watch(ctx context.Context) {
 	for {
 		select {
-		case <-t.stop:
+		case <-ctx.Done():
 			return
 		case <-t.nb.Changed():
 		case <-t.sb.Changed():
@@ -102,12 +110,33 @@ func (t *Target) outdated() bool {
 	return t.model.nb != t.nb.View() || t.model.sb != t.sb.View()
 }
 
-// Changed signals that a mirrored column changed, or that a mirror was rebuilt. It does not signal
-// changes by Apply that were read back as wanted.
+// Changed signals that a mirrored column changed, that a mirror was rebuilt, or that a daemon
+// stopped responding or responds again. It does not signal changes by Apply that were read back as
+// wanted.
 func (t *Target) Changed() <-chan struct{} { return t.changed.C() }
 
-// server is the daemon that Read and Apply wait for.
-const server = "ovsdb-server of OVN"
+// Daemons of OVN. Read and Apply wait for the servers of the databases.
+const (
+	northbound = "ovsdb-server of OVN_Northbound"
+	southbound = "ovsdb-server of OVN_Southbound"
+	northd     = "ovn-northd"
+	controller = "ovn-controller"
+)
+
+// version returns a request of a daemon for its version.
+func (t *Target) version(daemon string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := unixctl.Ask(ctx, t.cfg.RunDir, daemon, "version")
+		return err
+	}
+}
+
+// Daemons returns the daemons of OVN that the node needs.
+func (t *Target) Daemons() []*late.Daemon { return t.daemons }
+
+// Unresponsive returns an error while one of the daemons does not respond. The databases can still
+// be read and changed, unless it is their server.
+func (t *Target) Unresponsive() error { return late.Unresponsive(t.daemons) }
 
 // grace is how long a database may be unreachable, such as during a restart of its server, before a
 // Read or Apply fails.
@@ -134,14 +163,22 @@ func (t *Target) ShareWanted(want nb.State) {
 
 // refresh updates the model.
 func (t *Target) refresh(ctx context.Context) error {
-	late.For(ctx, server)
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	for _, c := range []*ovsdb.Client{t.nb, t.sb} {
+		late.For(ctx, t.server(c))
 		if err := c.WaitFor(ctx, func(ovsdb.View) bool { return c.Settled() }); err != nil {
 			return err
 		}
 	}
 	t.model.update(t.nb.View(), t.sb.View())
 	return nil
+}
+
+// server returns the name of the server that a client is connected to.
+func (t *Target) server(c *ovsdb.Client) string {
+	if c == t.sb {
+		return southbound
+	}
+	return northbound
 }

@@ -28,14 +28,9 @@ func node(t testing.TB) *lab.Node {
 	return lab.StartNode(t, lab.NodeConfig{Daemons: []string{lab.NB, lab.SB, lab.Northd}})
 }
 
-func config(n *lab.Node) nbdb.Config {
-	return nbdb.Config{Northbound: "unix:" + n.Path("/run/ovn/ovnnb_db.sock"), Southbound: "unix:" +
-		n.Path("/run/ovn/ovnsb_db.sock")}
-}
-
 func open(t testing.TB, n *lab.Node) *nbdb.Target {
 	t.Helper()
-	target, err := nbdb.Open(config(n))
+	target, err := nbdb.Open(nbdb.Config{RunDir: n.Path("/run/ovn")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ const oldest = "25.03"
 // Sync waits until the current Northbound database is in the switch of this node. While
 // ovn-controller has not registered its chassis, Sync waits for ovn-northd only.
 func (t *Target) Sync(ctx context.Context) error {
-	late.For(ctx, "ovn-controller")
+	late.For(ctx, controller)
 	if err := t.sync(ctx, func(g *ovsdb.NBGlobal) int { return g.HVCfg }); err != nil {
 		return fmt.Errorf("wait for ovn-controller: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"hairpin/apply/unixctl"
 )
@@ -19,23 +20,36 @@ type Stats struct {
 	Cells map[string]uint64
 }
 
-// Stats reads figures of OVN's daemons through their control sockets in dir.
-func (t *Target) Stats(ctx context.Context, dir string) Stats {
-	connected := func(daemon, command string) bool {
-		text, err := unixctl.Ask(ctx, dir, daemon, command)
-		return err == nil && strings.TrimSpace(text) == "connected"
-	}
+// Stats reads figures of OVN's daemons through their control sockets.
+func (t *Target) Stats(ctx context.Context) Stats {
 	s := Stats{Cells: map[string]uint64{}, Connected: map[[2]string]bool{
-		{"agent", "northbound"}:          t.nb.Connected(),
-		{"agent", "southbound"}:          t.sb.Connected(),
-		{"ovn-controller", "southbound"}: connected("ovn-controller", "connection-status"),
-		{"ovn-northd", "northbound"}:     connected("ovn-northd", "nb-connection-status"),
-		{"ovn-northd", "southbound"}:     connected("ovn-northd", "sb-connection-status"),
+		{"agent", "northbound"}: t.nb.Connected(),
+		{"agent", "southbound"}: t.sb.Connected(),
 	}}
-	for database, socket := range map[string]string{"northbound": "ovnnb_db.ctl", "southbound": "ovnsb_db.ctl"} {
-		if text, err := unixctl.Call(ctx, filepath.Join(dir, socket), "memory/show"); err == nil {
-			s.Cells[database] = unixctl.Memory(text)["cells"]
-		}
+	var mu sync.Mutex
+	var tasks sync.WaitGroup // a daemon that hangs delays no other
+	for client, command := range map[[2]string]string{
+		{controller, "southbound"}: "connection-status",
+		{northd, "northbound"}:     "nb-connection-status",
+		{northd, "southbound"}:     "sb-connection-status",
+	} {
+		tasks.Go(func() {
+			text, err := unixctl.Ask(ctx, t.cfg.RunDir, client[0], command)
+			mu.Lock()
+			defer mu.Unlock()
+			s.Connected[client] = err == nil && strings.TrimSpace(text) == "connected"
+		})
 	}
+	for database, socket := range map[string]string{"northbound": "ovnnb_db.ctl", "southbound": "ovnsb_db.ctl"} {
+		tasks.Go(func() {
+			text, err := unixctl.Call(ctx, filepath.Join(t.cfg.RunDir, socket), "memory/show")
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				s.Cells[database] = unixctl.Memory(text)["cells"]
+			}
+		})
+	}
+	tasks.Wait()
 	return s
 }

@@ -16,7 +16,7 @@ func TestStats(t *testing.T) {
 	until := func(connected bool) {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			s := target.Stats(ctx(t), n.Path("/run/ovn"))
+			s := target.Stats(ctx(t))
 			if s.Connected[northd] == connected {
 				if !s.Connected[[2]string{"agent", "northbound"}] ||
 					s.Connected[[2]string{"ovn-controller", "southbound"}] ||

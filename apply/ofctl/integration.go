@@ -148,7 +148,7 @@ func (t *Target) rewrite(ctx context.Context, bridges []string) error {
 
 // tablesFilled reports whether all of sentinelTables have flows.
 func (t *Target) tablesFilled(ctx context.Context, bridge string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, silence)
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	tables, err := t.tables(ctx, bridge)
 	empty := func(table uint8) bool { return tables[table].Flows == 0 }

@@ -27,13 +27,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"hairpin/apply"
@@ -81,7 +79,7 @@ type Target struct {
 
 	integration integration
 
-	silent  atomic.Pointer[late.Waits]
+	daemons []*late.Daemon // the server of the database first
 	waiting sync.Mutex
 	pending int // ports and flows that the last Apply left out
 }
@@ -134,7 +132,12 @@ func Open(cfg Config) (*Target, error) {
 	}
 	t.bridges = map[string]*bridge{cfg.Bridge: t.watch(cfg.Bridge)}
 	t.tasks.Go(func() { t.watchRows(ctx) })
-	t.tasks.Go(func() { t.watchAnswers(ctx) })
+	t.daemons = []*late.Daemon{{Name: server, Ask: db.Echo}, {Name: vswitchd, Ask: func(ctx context.Context) error {
+		_, err := t.vswitchd(ctx, "version")
+		return err
+	}}}
+	t.tasks.Go(func() { late.Watch(ctx, t.daemons, t.changed.Notify) })
+	t.tasks.Go(func() { retry.Every(ctx, lookAgain, func() { t.lookIntegration(ctx) }) })
 	return t, nil
 }
 
@@ -178,54 +181,18 @@ func (t *Target) watchRows(ctx context.Context) {
 	}
 }
 
-// Times of watchAnswers: between two requests, and until a missing reply counts.
+// Times of the looks at the integration bridge.
 const (
-	askAgain = 2 * time.Second
-	silence  = time.Second
+	lookAgain = 2 * time.Second // between two of them
+	lookLimit = time.Second     // for one
 )
 
-// watchAnswers signals when a running daemon does not respond, and when it responds again. Without
-// it, an idle Target would not notice for a long time.
-func (t *Target) watchAnswers(ctx context.Context) {
-	tick := time.NewTicker(askAgain)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		begin := time.Now()
-		was := t.silent.Load()
-		switch err := t.ask(ctx, t.db.Echo); {
-		case err == nil:
-			t.silent.Store(nil)
-		case was == nil:
-			t.silent.Store(&late.Waits{For: server, Since: begin})
-		}
-		err := t.ask(ctx, func(ctx context.Context) error { _, err := t.vswitchd(ctx, "version"); return err })
-		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
-			was != t.silent.Load() {
-			t.changed.Notify()
-		}
-		t.lookIntegration(ctx)
-	}
-}
-
-func (t *Target) ask(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, silence)
-	defer cancel()
-	return f(ctx)
-}
+// Daemons returns the daemons of Open vSwitch.
+func (t *Target) Daemons() []*late.Daemon { return t.daemons }
 
 // Unresponsive returns a *late.Waits while the database server does not respond. Flows can still be
-// read and changed.
-func (t *Target) Unresponsive() error {
-	if w := t.silent.Load(); w != nil {
-		return w
-	}
-	return nil
-}
+// read and changed. Without ovs-vswitchd, Read fails.
+func (t *Target) Unresponsive() error { return t.daemons[0].Unresponsive() }
 
 // Read returns Hairpin's part of Open vSwitch. It fails while ovs-vswitchd does not run or has no
 // such bridge.

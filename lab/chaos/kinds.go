@@ -69,10 +69,10 @@ var daemons = []struct {
 	{"controller", "^hairpin controller", false, false, false},
 	{"ovsdb-server", "^ovsdb-server .*/conf.db", false, true, true},
 	{"ovs-vswitchd", "^ovs-vswitchd", true, false, true},
-	{"OVN northbound database", "^ovsdb-server .*/ovnnb_db.db", false, true, false},
-	{"OVN southbound database", "^ovsdb-server .*/ovnsb_db.db", false, true, false},
-	{"ovn-northd", "^ovn-northd", false, true, false},
-	{"ovn-controller", "^ovn-controller", false, true, false},
+	{"OVN northbound database", "^ovsdb-server .*/ovnnb_db.db", false, true, true},
+	{"OVN southbound database", "^ovsdb-server .*/ovnsb_db.db", false, true, true},
+	{"ovn-northd", "^ovn-northd", false, true, true},
+	{"ovn-controller", "^ovn-controller", false, true, true},
 }
 
 // PrintKinds writes a line for each kind of fault.
