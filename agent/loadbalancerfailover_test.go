@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 
 	"hairpin/lab/demo"
 )
@@ -136,11 +137,15 @@ func TestLoadBalancerEndpointsMove(t *testing.T) {
 	client, err := demo.Client(g.Demo().Lab())
 	noError(t, err)
 	services, slices := client.CoreV1().Services("default"), client.DiscoveryV1().EndpointSlices("default")
-	s, err := services.Get(ctx, "pooled", metav1.GetOptions{})
-	noError(t, err)
-	s.Spec.Selector, s.Spec.ExternalTrafficPolicy = nil, corev1.ServiceExternalTrafficPolicyLocal
-	_, err = services.Update(ctx, s, metav1.UpdateOptions{})
-	noError(t, err)
+	noError(t, retry.RetryOnConflict(retry.DefaultRetry, func() error { // the controller writes its status
+		s, err := services.Get(ctx, "pooled", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		s.Spec.Selector, s.Spec.ExternalTrafficPolicy = nil, corev1.ServiceExternalTrafficPolicyLocal
+		_, err = services.Update(ctx, s, metav1.UpdateOptions{})
+		return err
+	}))
 	noError(t, slices.DeleteCollection(ctx, metav1.DeleteOptions{},
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=pooled"}))
 	slice, err := slices.Create(ctx, &discoveryv1.EndpointSlice{
