@@ -35,7 +35,7 @@ func everyRow(t *testing.T) map[string]string {
 		}
 		kind, rest, _ := strings.Cut(line, " ")
 		fields := strings.Split(rest, " | ")
-		verdict := ""
+		verdict, shown := "", ""
 		switch kind {
 		case "#", "##", "*":
 			if !told {
@@ -45,7 +45,7 @@ func everyRow(t *testing.T) map[string]string {
 			switch kind {
 			case "#":
 				document = rest
-				tables[document] = "\n| section | the document | Hairpin |\n|---|---|---|\n"
+				tables[document] = "\n| section | design | Hairpin | rule of Hairpin |\n|---|---|---|---|\n"
 			case "##":
 				section = rest
 			default:
@@ -76,11 +76,11 @@ func everyRow(t *testing.T) map[string]string {
 			if err != nil || !strings.Contains(string(story), fields[1]) {
 				wrong("%s does not have %q (%v)", source, fields[1], err)
 			}
-			page := fmt.Sprintf("[%s](%s)", strings.ReplaceAll(path.Base(fields[0]), "-", " "), link)
-			verdict = fmt.Sprintf("%s: `%s`, %s", page,
-				strings.ReplaceAll(strings.ReplaceAll(fields[1], "|", `\|`), "`", ""), verdict)
+			shown = fmt.Sprintf("[%s](%s): `%s`", strings.ReplaceAll(path.Base(fields[0]), "-", " "), link,
+				strings.ReplaceAll(strings.ReplaceAll(fields[1], "|", `\|`), "`", ""))
 		}
-		tables[document] += fmt.Sprintf("| %s | %s | %s |\n", section, strings.ReplaceAll(row, "|", `\|`), verdict)
+		tables[document] += fmt.Sprintf("| %s | %s | %s | %s |\n", section, strings.ReplaceAll(row, "|", `\|`), verdict,
+			shown)
 		section, told = "", true
 		row = ""
 	}

@@ -34,32 +34,31 @@ type library struct {
 // documents lists the documents whose walks are compared with Hairpin's, with a remark on each.
 var documents = []struct{ name, about string }{
 	{"host-to-service.md",
-		"Its use cases are compared flow by flow and connection by connection. Two kinds of difference are not " +
-			"listed: the upper half of cookies, which names the feature that a flow belongs to, and the names of " +
-			"ports. The document has no flows for mode local; [services by host](ovn-services-by-host.md) shows " +
-			"Hairpin's."},
+		"Each flow and each connection of its use cases is compared. Two kinds of difference are not listed: the " +
+			"upper half of cookies, which names the feature that a flow belongs to, and the names of ports. The " +
+			"design has no flows for mode local; [services by host](ovn-services-by-host.md) has those of Hairpin."},
 	{"egress-ip.md",
 		"Policies, address sets and NAT rows are compared where a packet matches them. An untranslated packet of a " +
-			"pod does not leave the node: the document lets packets of the node's own pods pass (priority 109), " +
+			"pod does not leave the node: the design lets packets of the node's own pods pass (priority 109), " +
 			"Hairpin drops them (priority 104)."},
 	{"node-local-access-dgp.md",
-		"A proposal that adds a distributed gateway port. In Hairpin, pods reach their own node as in the document, " +
-			"by a policy of the cluster router. The host's path is by default that of host-to-service.md, which " +
-			"needs no such port. With `[gateway] node-local = dgp` it is the document's ([dgp](dgp.md)), in every " +
-			"gateway mode ([local](dgp-local.md), [detached](dgp-detached.md)). In the document, each node has " +
-			"another address of node_local_switch, from 169.254.0.3 on; in Hairpin all have the same, because no " +
-			"packet with it leaves the node. The document's policies name one address of the node; Hairpin has the " +
-			"others in a set. One case is not in the document: in the modes local and detached, the host calls a " +
+		"The design adds a distributed gateway port. In Hairpin, pods reach their own node as in the design, by a " +
+			"policy of the cluster router. The host's default path is that of host-to-service.md, which needs no " +
+			"such port. With `[gateway] node-local = dgp` it is that of this design ([dgp](dgp.md)), in every " +
+			"gateway mode ([local](dgp-local.md), [detached](dgp-detached.md)). In the design, each node has its " +
+			"own address of node_local_switch, from 169.254.0.3 on. In Hairpin all nodes have the same one, because " +
+			"no packet with it leaves the node. The design's policies name one address of the node; Hairpin has " +
+			"the others in a set. The design lacks one case: in the modes local and detached, the host calls a " +
 			"Service with an endpoint on another host. Hairpin sends these packets to the host by the distributed " +
 			"gateway port, too, because they would otherwise return with the host's own source."},
 	{"nodeport-antrea.md",
-		"The design of another system, for another data plane. The contract is shared: for each client, policy and " +
-			"endpoint, whether the source is preserved. [node-ports.md](../../user/node-ports.md) has all twelve " +
-			"cases. This page lists the mechanisms. The document's redirect by TC flower corresponds to Hairpin's " +
-			"`[gateway] nodeport-path = redirect` by eBPF ([redirect detached](ovn-redirect-detached.md)). Maps " +
-			"replace its chains and computed handles, which contradict each other in the document. localhost's " +
-			"filters have no counterpart, because the host's nft serves these packets."},
-	{"detached-gateway.md", "Addresses are those of the story: 172.18.0.3 for the document's 10.89.0.3."},
+		"A design of another system with another data plane. Both have the same contract: for each client, policy " +
+			"and endpoint, whether the source is preserved. [node-ports.md](../../user/node-ports.md) has all twelve " +
+			"cases. This page compares the mechanisms. The design's redirect by TC flower corresponds to Hairpin's " +
+			"`[gateway] nodeport-path = redirect` by eBPF ([redirect detached](ovn-redirect-detached.md)). eBPF maps " +
+			"replace its chains and computed handles, which contradict each other in the design. Its filters for " +
+			"localhost have no counterpart, because nft on the host serves these packets."},
+	{"detached-gateway.md", "Addresses are those of the test case: 172.18.0.3 instead of the design's 10.89.0.3."},
 }
 
 func newLibrary() *library {
@@ -148,8 +147,8 @@ func (s *story) explain(words []string) (*explain.Explanation, error) {
 func compare(text string, t walk.Trace) (page string, differences []string, err error) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	var b strings.Builder
-	b.WriteString("| | the document | Hairpin | |\n|---|---|---|---|\n")
-	next := map[string]int{}
+	b.WriteString("| direction | design | Hairpin | result |\n|---|---|---|---|\n")
+	next, direction := map[string]int{}, map[string]string{"there": "request", "back": "reply"}
 	for i, line := range lines {
 		if strings.HasPrefix(line, "!") {
 			continue
@@ -181,12 +180,12 @@ func compare(text string, t walk.Trace) (page string, differences []string, err 
 		case same && why != "":
 			return "", nil, fmt.Errorf("%s: ours is the same, but the story says why it is not", line)
 		case same:
-			fmt.Fprintf(&b, "| %s | `%s` | step %d | the same |\n", way, rule, at+1)
+			fmt.Fprintf(&b, "| %s | `%s` | step %d | the same |\n", direction[way], rule, at+1)
 		case why == "":
 			return "", nil, fmt.Errorf("%s: ours is %s; the next line must say why: ! …", line, ours)
 		default:
-			fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", way, rule, ours, why)
-			differences = append(differences, fmt.Sprintf("document: `%s`\n  ours: %s\n  %s", rule, ours, why))
+			fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", direction[way], rule, ours, why)
+			differences = append(differences, fmt.Sprintf("design: `%s`\n  Hairpin: %s\n  %s", rule, ours, why))
 		}
 	}
 	return b.String() + "\n", differences, nil
@@ -355,10 +354,11 @@ func (l *library) readme(t *testing.T) {
 func (l *library) differing(rows map[string]string) string {
 	var d strings.Builder
 	d.WriteString("# Differences from the original designs\n\nThis page compares the five [original " +
-		"designs](../origins.md) with Hairpin. For each document:\n\n" +
-		"- a table of its sections, rules and remarks, with a story that shows what Hairpin has instead;\n" +
-		"- for each walk that the document has, too, its rules that differ, with the reason.\n\n" +
-		"Rules are in the syntax of their tools, with the addresses of the walk.\n")
+		"designs](../origins.md) with Hairpin. For each design:\n\n" +
+		"- a table of its sections, rules and remarks. The last column has the corresponding rule of Hairpin, and " +
+		"the test case that contains it;\n" +
+		"- for each packet that both describe, the rules that differ, with the reason.\n\n" +
+		"Rules are in the syntax of their tools, with the addresses of the test case.\n")
 	for _, doc := range documents {
 		fmt.Fprintf(&d, "\n## %s\n\n%s\n%s", doc.name, doc.about, rows[doc.name])
 		for _, story := range slices.Sorted(maps.Keys(l.differences[doc.name])) {
