@@ -12,11 +12,10 @@ import (
 	"hairpin/lab/demo"
 )
 
-// TestAnnotationsComeBack: the agent restores its annotations on its Node when some are removed,
-// and when the Node is deleted and the kubelet registers it again. Egress addresses and tunnels
-// then work as before.
-func TestAnnotationsComeBack(t *testing.T) {
-	g := startEgress(t, "")
+// annotationsComeBack: the agent restores its annotations on its Node when some are removed, and
+// when the Node is deleted and the kubelet registers it again. Egress addresses and tunnels then
+// work as before.
+func annotationsComeBack(t *testing.T, g *demo.Egress) {
 	ctx, nodes := t.Context(), g.Demo().Client().CoreV1().Nodes()
 	noError(t, g.Nodes(ctx, demo.EgressStays))
 	noError(t, g.See(ctx, egressAddress))

@@ -24,9 +24,6 @@ type machine struct {
 	manifests string // on the machine of the lab
 }
 
-// gentle is the number of new connections per second: a machine boots at the same time.
-const gentle = 100
-
 // newMachine starts a machine and an external client. The agent's cluster is not known until known
 // is called.
 func newMachine(t *testing.T) *machine {

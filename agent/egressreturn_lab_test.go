@@ -19,6 +19,7 @@ import (
 // announcement. Open vSwitch that was stopped receives some of them from buffers.
 func TestEgressReturn(t *testing.T) {
 	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 3\n")
+	t.Run("without flows", func(t *testing.T) { startsWithoutFlows(t, g) })
 	ctx, l := t.Context(), g.Demo().Lab()
 	p, err := g.Pooled(ctx, "172.18.0.55")
 	noError(t, err)
@@ -26,7 +27,7 @@ func TestEgressReturn(t *testing.T) {
 	for _, a := range []string{"172.18.0.33", "172.18.0.55"} {
 		addresses[a] = askAll(t, l.Host("client"), netip.MustParseAddr(a))
 	}
-	only := func(what, node string) {
+	only := func(t *testing.T, what, node string) {
 		t.Helper()
 		noError(t, errors.Join(g.Nodes(ctx, node), p.Nodes(ctx, node)))
 		for _, x := range addresses {
@@ -56,43 +57,42 @@ func TestEgressReturn(t *testing.T) {
 		killed     bool // the agent of the other node
 	}{
 		{"separated", separate, join, false},
-		{"separated", separate, join, true},
+		{"separated, agent killed", separate, join, true},
 		{"ovs-vswitchd stopped", stop, proceed, true},
-		{"ovs-vswitchd stopped, management port deleted", func() error { return errors.Join(remove(), stop()) }, proceed,
-			true},
-		{"management port deleted, ovs-vswitchd stopped", func() error { return errors.Join(stop(), remove()) }, proceed,
-			false},
+		{"management port deleted first", func() error { return errors.Join(remove(), stop()) }, proceed, true},
+		{"management port deleted afterwards", func() error { return errors.Join(stop(), remove()) }, proceed, false},
 	} {
-		noError(t, errors.Join(g.Both(ctx), g.Label(ctx, demo.EgressStays, false)))
-		only("one node has the addresses", demo.EgressDies)
-		noError(t, errors.Join(g.Label(ctx, demo.EgressStays, true), g.Both(ctx)))
-		began := time.Now()
-		noError(t, c.begin())
-		only("another node has taken over", demo.EgressStays)
-		time.Sleep(time.Until(began.Add(14 * time.Second)))
-		for _, x := range addresses {
-			x.reset()
-		}
-		noError(t, c.end())
-		if c.killed {
-			noError(t, l.Node(demo.EgressStays).Restart(ctx, agent, syscall.SIGKILL))
-		}
-		time.Sleep(3 * time.Second)
-		only("one node has the addresses again", demo.EgressStays)
-		for a, x := range addresses {
-			both := x.both()
-			t.Logf("%s, agent killed: %t: two nodes answered for %s for %v", c.what, c.killed, a, both)
-			if both > 2*time.Second {
-				t.Error("for longer than two seconds")
+		t.Run(c.what, func(t *testing.T) {
+			noError(t, errors.Join(g.Both(ctx), g.Label(ctx, demo.EgressStays, false)))
+			only(t, "one node has the addresses", demo.EgressDies)
+			noError(t, errors.Join(g.Label(ctx, demo.EgressStays, true), g.Both(ctx)))
+			began := time.Now()
+			noError(t, c.begin())
+			only(t, "another node has taken over", demo.EgressStays)
+			time.Sleep(time.Until(began.Add(14 * time.Second)))
+			for _, x := range addresses {
+				x.reset()
 			}
-		}
+			noError(t, c.end())
+			if c.killed {
+				noError(t, l.Node(demo.EgressStays).Restart(ctx, agent, syscall.SIGKILL))
+			}
+			time.Sleep(3 * time.Second)
+			only(t, "one node has the addresses again", demo.EgressStays)
+			for a, x := range addresses {
+				both := x.both()
+				t.Logf("two nodes answered for %s for %v", a, both)
+				if both > 2*time.Second {
+					t.Error("for longer than two seconds")
+				}
+			}
+		})
 	}
 }
 
-// TestStartWithoutFlows: the flows of the gateway bridge are deleted before an agent that starts
-// has read the cluster. The node gets its network back, and the agent reads the cluster.
-func TestStartWithoutFlows(t *testing.T) {
-	g := startEgress(t, "")
+// startsWithoutFlows: the flows of the gateway bridge are deleted before an agent that starts has
+// read the cluster. The node gets its network back, and the agent reads the cluster.
+func startsWithoutFlows(t *testing.T, g *demo.Egress) {
 	n := g.Demo().Lab().Node(demo.EgressStays)
 	waitWell(t, n)
 	join := cutAPI(t, n)

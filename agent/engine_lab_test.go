@@ -122,7 +122,7 @@ func TestServiceEngine(t *testing.T) {
 					cluster.EngineOpenFlow: cluster.EngineOVN}[c.word])
 			waitServes(t, a)
 			setting(t, a, "service-engine", c.word)
-			o := under(t, ways, func(f traffic) {
+			o := underAt(t, tolerant, ways, func(f traffic) {
 				f.flows(some)
 				noError(t, a.Restart(t.Context(), agent, syscall.SIGTERM))
 				eventually(t, 20*time.Second, c.point, func() (bool, string) {
@@ -206,7 +206,7 @@ func TestServiceEngineAfterUpgrade(t *testing.T) {
 		func(p path) bool { return !strings.Contains(p.name, " podlocal ") })...)
 	for _, engine := range []string{cluster.EngineOpenFlow, cluster.EngineOVN} {
 		setting(t, a, "service-engine", engine)
-		o := under(t, ways, func(f traffic) {
+		o := underAt(t, tolerant, ways, func(f traffic) {
 			f.flows(some)
 			noError(t, a.Kill(t.Context(), agent, syscall.SIGTERM))
 			noError(t, a.Restart(t.Context(), lab.Controller, syscall.SIGKILL))

@@ -23,13 +23,13 @@ import (
 	"hairpin/watch"
 )
 
-// TestLoadBalancerTenant: a tenant with the role edit asks for another Service's address, for a
-// node's, the gateway's and an EgressIP's, by every field that it may write, while the victims have
-// traffic. No connection of theirs fails, no neighbor changes, and the tenant answers nowhere.
-func TestLoadBalancerTenant(t *testing.T) {
-	g := startEgress(t, "")
+// tenantAsks: a tenant with the role edit asks for another Service's address, for a node's, the
+// gateway's and an EgressIP's, by every field that it may write, while the victims have traffic. No
+// connection of theirs fails, no neighbor changes, and the tenant answers nowhere.
+func tenantAsks(t *testing.T, g *demo.Egress) {
 	ctx := t.Context()
 	noError(t, g.Label(ctx, demo.EgressDies, false))
+	defer func() { noError(t, g.Label(ctx, demo.EgressDies, true)) }()
 	p, err := g.Pooled(ctx, "172.18.0.55")
 	noError(t, err)
 	noError(t, p.Nodes(ctx, demo.EgressStays))

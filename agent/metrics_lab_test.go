@@ -17,12 +17,9 @@ import (
 	"hairpin/ops"
 )
 
-// TestMetricsFromPod: a pod and another machine get the metrics of a node only with a token that
-// may read them. These then include all figures of the node's Open vSwitch and OVN.
-func TestMetricsFromPod(t *testing.T) {
-	o := startOperated(t)
-	start(t, o.node)
-	waitWell(t, o.node)
+// metricsFromPod: a pod and another machine get the metrics of a node only with a token that may
+// read them. These then include all figures of the node's Open vSwitch and OVN.
+func (o *operated) metricsFromPod(t *testing.T) {
 	ctx := t.Context()
 	pod := o.runPod(t, "attacker")
 	get := func(from lab.Place, url, token string) (code int, body string) {

@@ -141,7 +141,7 @@ func (m *movingNode) endpoint() {
 	}
 }
 
-// serves waits until everything works at the node's addresses, within 15 s of the last change. A
+// serves waits until everything works at the node's addresses, within 25 s of the last change. A
 // neighbor without an announcement sends a request after half a minute.
 func (m *movingNode) serves(what string) {
 	m.t.Helper()
@@ -149,7 +149,7 @@ func (m *movingNode) serves(what string) {
 	mac := strings.TrimSpace(sh(t, m.n, "ovs-vsctl get Bridge br-ex other_config:hwaddr"))
 	is := func(part string, holds func() (bool, string)) {
 		t.Helper()
-		left := 15*time.Second - time.Since(m.started)/time.Duration(*slow)
+		left := 25*time.Second - time.Since(m.started)/time.Duration(*slow)
 		if took := eventually(t, max(left, time.Second), what+": "+part, holds); took > time.Second {
 			t.Logf("%s: %s after %v", what, part, time.Since(m.started).Round(time.Millisecond))
 		}

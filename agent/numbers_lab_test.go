@@ -114,7 +114,7 @@ func TestServiceNumbersStay(t *testing.T) {
 			}
 		})
 	}
-	o := underAt(t, 100, []path{{"host", from[0], "tcp", to}, {"client", from[1], "tcp", to}}, func(traffic) {
+	o := underAt(t, gentle, []path{{"host", from[0], "tcp", to}, {"client", from[1], "tcp", to}}, func(traffic) {
 		for _, restart := range []bool{false, true, false} {
 			if err := os.Remove(file(older)); err != nil {
 				t.Fatal(err)

@@ -153,11 +153,16 @@ func TestOperations(t *testing.T) {
 	o := startOperated(t)
 	start(t, o.node)
 	waitWell(t, o.node)
+	t.Run("meters of policies", o.policyMeters)
+	var never <-chan error
+	t.Run("ADD waits for the object", func(t *testing.T) { never = o.addWaitsForTheObject(t) })
 	t.Run("health", o.health)
 	t.Run("condition", o.condition)
 	t.Run("health check port", o.portProblem)
+	t.Run("metrics from a pod", o.metricsFromPod)
 	t.Run("two controllers", o.twoControllers)
 	t.Run("status of the cluster", o.clusterStatus)
+	t.Run("ADD without an object", func(t *testing.T) { o.addFails(t, never) }) // after half a minute
 	t.Run("API away", o.apiAway)
 }
 

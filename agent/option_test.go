@@ -49,7 +49,7 @@ func option(t *testing.T, n *lab.Node, key, word string) {
 // switches is option under traffic, whose new connections do not fail.
 func switches(t *testing.T, n *lab.Node, ways []path, key, word string) {
 	t.Helper()
-	o := under(t, ways, func(f traffic) {
+	o := underAt(t, tolerant, ways, func(f traffic) {
 		option(t, n, key, word)
 		f.flows(more)
 	})

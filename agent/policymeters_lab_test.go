@@ -14,12 +14,9 @@ import (
 	"hairpin/lab"
 )
 
-// TestPolicyMeters: a pod is isolated from its first packet, and the metrics count what its policy
+// policyMeters: a pod is isolated from its first packet, and the metrics count what its policy
 // accepts and drops, also after the policy has changed.
-func TestPolicyMeters(t *testing.T) {
-	o := startOperated(t)
-	start(t, o.node)
-	waitWell(t, o.node)
+func (o *operated) policyMeters(t *testing.T) {
 	ctx := t.Context()
 	policies := o.api.NetworkingV1().NetworkPolicies("default")
 	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "server"},

@@ -3,7 +3,6 @@ package agent_test
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -90,14 +89,18 @@ func lines(s string) []string { return strings.Split(strings.TrimSuffix(s, "\n")
 
 // difference returns the lines that only one of two lists has.
 func difference(before, after []string) (out []string) {
+	was, is := map[string]bool{}, map[string]bool{}
 	for _, l := range before {
-		if !slices.Contains(after, l) {
-			out = append(out, "- "+l)
-		}
+		was[l] = true
 	}
 	for _, l := range after {
-		if !slices.Contains(before, l) {
+		if is[l] = true; !was[l] {
 			out = append(out, "+ "+l)
+		}
+	}
+	for _, l := range before {
+		if !is[l] {
+			out = append(out, "- "+l)
 		}
 	}
 	return out

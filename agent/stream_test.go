@@ -70,13 +70,28 @@ func paths(t testing.TB, l *lab.Lab) []path {
 	return list
 }
 
-// The load of all streams together, over TCP. Over UDP there is one flow on each path.
+// patience is the time after which a connection counts as failed or broken: the third
+// retransmission comes after 7 s.
+const patience = 15 * time.Second
+
+// load is the load of all streams together, over TCP. Over UDP there is one flow on each path.
+type load struct {
+	rate     int           // new connections a second
+	patience time.Duration // see the constant; each connection that fails makes a test wait for it
+}
+
+// The loads. They are read-only.
+var (
+	usual  = load{500, patience}
+	gentle = load{100, patience} // while a machine boots
+	// tolerant is for changes that some connections may fail in: the second retransmission comes
+	// after 3 s.
+	tolerant = load{500, 5 * time.Second}
+)
+
 const (
-	newPerSecond = 500
-	openOnes     = 20
-	every        = 20 * time.Millisecond // between messages on an open connection
-	// after this a connection counts as failed or broken; the third retransmission comes after 7
-	patience = 15 * time.Second
+	openOnes = 20                    // open connections of all streams together
+	every    = 20 * time.Millisecond // between messages on an open connection
 )
 
 // outcome is the result of all streams.
@@ -166,11 +181,11 @@ func (f traffic) flows(answers int64) {
 // under runs streams on all paths, and do meanwhile.
 func under(t *testing.T, ways []path, do func(traffic)) *outcome {
 	t.Helper()
-	return underAt(t, newPerSecond, ways, do)
+	return underAt(t, usual, ways, do)
 }
 
-// underAt is under with another number of new TCP connections a second.
-func underAt(t *testing.T, rate int, ways []path, do func(traffic)) *outcome {
+// underAt is under with another load.
+func underAt(t *testing.T, at load, ways []path, do func(traffic)) *outcome {
 	t.Helper()
 	tcp := 0
 	for _, w := range ways {
@@ -189,8 +204,8 @@ func underAt(t *testing.T, rate int, ways []path, do func(traffic)) *outcome {
 	var wg sync.WaitGroup
 	errs := make([]error, len(ways))
 	for i, w := range ways {
-		cfg := probe.StreamConfig{Protocol: w.protocol, To: w.to, Rate: rate / tcp, Long: openOnes / tcp, Every: every,
-			Timeout: patience, Duration: time.Minute}
+		cfg := probe.StreamConfig{Protocol: w.protocol, To: w.to, Rate: at.rate / tcp, Long: openOnes / tcp,
+			Every: every, Timeout: at.patience, Duration: time.Minute}
 		if w.protocol == "udp" {
 			cfg.Rate, cfg.Long = 0, 1
 		}

@@ -77,11 +77,13 @@ func (n *Node) Pods() []*Pod {
 	return list
 }
 
-// Delete calls the plugins with DEL and removes the network namespace, with everything in it.
+// Delete calls the plugins with DEL and removes the network namespace, with everything in it. It
+// can be called again after an error, for what is left.
 func (p *Pod) Delete(ctx context.Context) error {
 	_, err := p.cni(ctx, "DEL")
 	_, gone := p.node.Exec(ctx, "sh", "-c",
-		fmt.Sprintf("for p in $(ip netns pids %[1]s); do kill -9 $p; done; ip netns del %[1]s", p.netnsName()))
+		fmt.Sprintf("[ -e /run/netns/%[1]s ] || exit 0; for p in $(ip netns pids %[1]s); do kill -9 $p; done; "+
+			"ip netns del %[1]s", p.netnsName()))
 	if err := errors.Join(err, gone); err != nil {
 		return fmt.Errorf("delete pod %s: %w", p.Name(), err)
 	}

@@ -97,9 +97,10 @@ const definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 // define installs the resource definitions, as the chart does.
 func (a *kubeAPI) define(ctx context.Context, d *Demo) error {
-	for file, path := range map[string]string{"egressips.yaml": watch.EgressIPPath(),
+	paths := map[string]string{"egressips.yaml": watch.EgressIPPath(),
 		"egressservices.yaml": watch.EgressServicePath("default"), "loadbalancerpools.yaml": watch.PoolPath(),
-		"bgpadvertisements.yaml": watch.AdvertisementPath()} {
+		"bgpadvertisements.yaml": watch.AdvertisementPath()}
+	for file := range paths {
 		text, err := os.ReadFile(filepath.Join(d.opt.Objects, "../../charts/hairpin/crds", file))
 		if err == nil {
 			err = a.post(ctx, definitionPath, text)
@@ -107,6 +108,8 @@ func (a *kubeAPI) define(ctx context.Context, d *Demo) error {
 		if err != nil {
 			return fmt.Errorf("definition %s: %w", file, err)
 		}
+	}
+	for file, path := range paths { // the API server needs most of a second for each
 		if err := d.wait(ctx, "objects of "+file+" can be created", func() (bool, error) {
 			_, err := a.rest().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
 			return err == nil, err
