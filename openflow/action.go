@@ -16,12 +16,12 @@ const (
 
 // Types of actions, and subtypes of those of Open vSwitch (NXAST_*).
 const (
-	actionOutput, actionPushVLAN, actionPopVLAN, actionGroup = 0, 17, 18, 22
-	actionSetField, actionCopyField                          = 25, 28
-	actionNone, actionVendor                                 = 0xfffe, 0xffff
-	vendorNicira                                             = 0x2320
-	nicResubmit, nicConjunction, nicCT                       = 14, 34, 35
-	nicNAT, nicLearn, nicLarger                              = 36, 45, 49
+	actionOutput, actionGroup          = 0, 22
+	actionSetField, actionCopyField    = 25, 28
+	actionNone, actionVendor           = 0xfffe, 0xffff
+	vendorNicira                       = 0x2320
+	nicResubmit, nicConjunction, nicCT = 14, 34, 35
+	nicNAT, nicLearn, nicLarger        = 36, 45, 49
 )
 
 // Action describes an action, or several in sequence, that differ only in numbers.
@@ -44,10 +44,6 @@ var (
 	ToInPort = Action{bytes: Output.Append(nil, PortInPort)}
 	ToNormal = Action{bytes: Output.Append(nil, PortNormal)}
 	ToGroup  = Action{action(nil, actionGroup, make([]byte, 4)), []number{{at: 4, size: 4}}}
-	PopVLAN  = Action{bytes: action(nil, actionPopVLAN, nil)}
-	// PushVLAN is push_vlan:0x8100 with set_field:number->vlan_vid.
-	PushVLAN = Action{SetField(action(nil, actionPushVLAN, []byte{0x81, 0, 0, 0}), VLAN.Append(nil, []byte{0, 0}, nil)),
-		[]number{{at: 16, size: 2}}}
 	// MoveEthDstToSrc and MoveCTToEthDst copy a MAC. MoveEthSrcToCT is for CT.Nested.
 	MoveEthDstToSrc = Action{bytes: copyMAC(EthDst, EthSrc)}
 	MoveCTToEthDst  = Action{bytes: copyMAC(CTLabel, EthDst)}

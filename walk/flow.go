@@ -139,7 +139,7 @@ func (r *run) headers(c *crossing) flow.Match {
 	p, ct := &r.p, &r.ctState
 	m := flow.Match{
 		InPort: c.in, Protocol: flow.ProtocolOf(cluster.FamilyOf(p.Dst), p.Protocol),
-		VLAN: p.VLAN, Tagged: p.VLAN != 0, EthSrc: p.EthSrc, EthDst: p.EthDst, PktMark: p.Mark,
+		Tagged: p.VLAN != 0, EthSrc: p.EthSrc, EthDst: p.EthDst, PktMark: p.Mark,
 		Src: netip.PrefixFrom(p.Src, p.Src.BitLen()), Dst: netip.PrefixFrom(p.Dst, p.Dst.BitLen()),
 		SrcPort: p.SrcPort, DstPort: p.DstPort,
 		CTState: flow.CTState{Set: ct.bits},
@@ -291,12 +291,6 @@ func (r *run) rewrite(action flow.Action) (did string, known bool) {
 		}
 		r.p.Mark = a.Mark
 		return did, true
-	case flow.PushVLAN:
-		r.p.VLAN = a.ID
-		return "VLAN " + strconv.Itoa(int(a.ID)), true
-	case flow.PopVLAN:
-		r.p.VLAN = 0
-		return "no VLAN", true
 	}
 	return "", false
 }

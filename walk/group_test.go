@@ -28,8 +28,7 @@ func TestGroup(t *testing.T) {
 	s.Bridge.Groups.Put(flow.GroupKey{ID: 7}, groupOf("10.244.1.3:8080", "10.244.2.3:8080"))
 	w.States["n1"] = s
 	changeFlow(t, s, "table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16", func(f *flow.Flow) {
-		f.Actions = []flow.Action{flow.SetSrc{Addr: addr("169.254.169.2")}, flow.PushVLAN{ID: 5}, flow.PopVLAN{},
-			flow.ToGroup{ID: 7}}
+		f.Actions = []flow.Action{flow.SetSrc{Addr: addr("169.254.169.2")}, flow.ToGroup{ID: 7}}
 	})
 	for _, c := range []struct{ to, bucket string }{{"10.244.1.3:8080", "bucket 10: "},
 		{"10.244.2.3:8080", "bucket 11: "}} {

@@ -273,7 +273,7 @@ func TestFields(t *testing.T) {
 		{flow.Group{}, "GroupKey Hashed Buckets Owner"},
 		{flow.Bucket{}, "ID CT Next"},
 		{flow.Match{},
-			"InPort Protocol VLAN Tagged EthSrc EthDst Src Dst TTL TCPFlags SrcPort DstPort DstMask ICMPType " +
+			"InPort Protocol Tagged EthSrc EthDst Src Dst TTL TCPFlags SrcPort DstPort DstMask ICMPType " +
 				"ICMPCode Target LinkAddr NoLinkAddr PktMark CTState CTMark CTMarkMask CTProtocol CTDstPort Fragment " +
 				"Group Bucket Profile ConjID Tunnel"},
 		{flow.CT{}, "Commit Zone Table NAT Mark MarkMask EthSrc"},
@@ -294,7 +294,7 @@ func TestFields(t *testing.T) {
 		{nb.Chassis{}, "Name Hostname IP Owner"},
 		{nft.Table{}, "Chains Maps Sets Unknown"},
 		{nft.Chain{}, "Name Type Hook Device Priority Rules Owner"},
-		{nft.Rule{}, "Matches Do Counter Comment Owner"},
+		{nft.Rule{}, "Matches Do Comment Owner"},
 		{nft.Map{}, "Name Family Key Elements"},
 		{nft.Element{}, "Addr Protocol Port Src Out Slot"},
 		{host.State{}, "Links Addresses Routes Rules Neighbors Sysctls"},

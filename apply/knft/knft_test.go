@@ -366,17 +366,27 @@ func TestMissingDeviceOnOldKernel(t *testing.T) {
 	}
 }
 
-// dropped reports whether the guard counts frames that arrive at eth0. The arriving packet is the
-// reply to the peer's neighbour discovery.
+// dropped reports whether frames that arrive at eth0 end in the guard: a chain before it counts
+// them, and one after it does not. They belong to the peer's neighbour discovery.
 func (s system) dropped(t testing.TB) bool {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		out := s.run(t, "", slices.Concat(s.nft, []string{"list", "chain", "netdev", "hairpin", "guard"})...)
-		if strings.Contains(out, "counter packets") && !strings.Contains(out, "packets 0") {
-			return true
+	s.hand(t, `add table netdev probe
+delete table netdev probe
+add table netdev probe
+add chain netdev probe before { type filter hook ingress device eth0 priority -600; }
+add chain netdev probe after { type filter hook ingress device eth0 priority 500; }
+add rule netdev probe before counter
+add rule netdev probe after counter`)
+	counts := func(chain string) bool {
+		out := s.run(t, "", slices.Concat(s.nft, []string{"list", "chain", "netdev", "probe", chain})...)
+		return strings.Contains(out, "counter packets") && !strings.Contains(out, "packets 0")
+	}
+	for deadline := time.Now().Add(20 * time.Second); !counts("before"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no frame arrives")
 		}
 	}
-	return false
+	return !counts("after")
 }
 
 func TestVersion(t *testing.T) {

@@ -16,10 +16,9 @@ import (
 	"hairpin/pipeline"
 )
 
-// services is the content of a bridge of Hairpin's: two Services, and flows of a pod behind a
-// trunk.
+// services is the content of a bridge of Hairpin's: two Services, and flows of a pod.
 const services = `
-cookie=0xdeff105,table=0,priority=120,pkt_mark=0x2b,in_port="svc-int",dl_vlan=2 actions=pop_vlan,set_field:0x0->pkt_mark,output:veth2
+cookie=0xdeff105,table=0,priority=120,pkt_mark=0x2b,in_port="svc-int" actions=set_field:0x0->pkt_mark,output:veth2
 cookie=0xdeff105,table=0,priority=100,in_port=LOCAL actions=resubmit(,20)
 cookie=0xdeff105,table=11,priority=100,ct_state=+new-rel+trk,ip actions=ct(commit,table=30,zone=64003,nat(src))
 cookie=0xdeff105,table=20,priority=200,tcp,nw_dst=10.96.0.1,tp_dst=80 actions=group:7
@@ -31,7 +30,7 @@ cookie=0xdeff105,table=26,priority=0,ipv6,reg6=0x2d actions=group:45
 cookie=0xdeff105,table=26,priority=100,ip,reg6=0x29,reg7=0x1 actions=learn(table=25,idle_timeout=65535,delete_learned,cookie=0x280deeffff,limit=3,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=10.244.1.3:8080))
 cookie=0xdeff105,table=26,priority=100,ip,reg6=0x29,reg7=0x2 actions=learn(table=25,idle_timeout=65535,delete_learned,cookie=0x280deeffff,limit=3,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=10.244.1.4:8080))
 cookie=0xdeff105,table=26,priority=100,ipv6,reg6=0x2d,reg7=0x1 actions=learn(table=25,idle_timeout=1,delete_learned,cookie=0x2c0dee0001,limit=3,eth_type=0x86dd,NXM_NX_REG6[2..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=fd00::9))
-cookie=0xdeff105,table=50,priority=100,in_port=veth2 actions=push_vlan:0x8100,set_field:4098->vlan_vid,output:"svc-int"
+cookie=0xdeff105,table=50,priority=100,in_port=veth2 actions=output:"svc-int"
 `
 
 // group returns a group with those endpoint numbers, with ports for IPv4.

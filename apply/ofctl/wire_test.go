@@ -15,12 +15,12 @@ table=9,priority=3,pkt_mark=0x80000001,ct_mark=0x29,reg6=0xfffffeff,reg7=0x7 act
 table=9,priority=4,arp,arp_spa=172.18.0.0/16,arp_tpa=172.18.0.3 actions=LOCAL
 table=9,priority=5,ip,nw_src=10.0.0.0/9,nw_dst=10.1.2.3 actions=resubmit(,254)
 table=9,priority=6,ipv6,ipv6_src=fd00::/77,ipv6_dst=fd00::1 actions=set_field:fd00::2->ipv6_src,LOCAL
-table=9,priority=7,ip,dl_vlan=4095,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02 actions=pop_vlan,set_field:10.0.0.1->ip_src,LOCAL
+table=9,priority=7,ip,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02 actions=set_field:10.0.0.1->ip_src,LOCAL
 table=9,priority=8,tcp,tp_src=1,tp_dst=65535 actions=set_field:02:00:00:00:00:03->eth_dst,set_field:02:00:00:00:00:04->eth_src,LOCAL
 table=9,priority=9,tcp6,tp_src=1,tp_dst=2 actions=move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[],move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[],LOCAL
 table=9,priority=10,udp,tp_src=3,tp_dst=4 actions=check_pkt_larger(1514)->NXM_NX_PKT_MARK[0],LOCAL
 table=9,priority=11,udp6,tp_src=3,tp_dst=4 actions=set_field:0x0->pkt_mark,set_field:0x29->reg6,LOCAL
-table=9,priority=12,sctp,tp_src=5,tp_dst=6 actions=push_vlan:0x8100,set_field:4097->vlan_vid,LOCAL
+table=9,priority=12,sctp,tp_src=5,tp_dst=6 actions=LOCAL
 table=9,priority=13,sctp6,tp_src=5,tp_dst=6 actions=group:7
 table=9,priority=14,icmp,icmp_type=0 actions=drop
 table=9,priority=15,icmp,icmp_type=255 actions=drop

@@ -26,9 +26,6 @@ func (f *Flow) Check() error {
 	return nil
 }
 
-// maxVLAN is the highest VLAN ID.
-const maxVLAN = 4095
-
 // whole reports whether the tunnel has all fields that OVN's packets carry.
 func (t Tunnel) whole() bool {
 	return t.Key != 0 && t.Key < 1<<24 && t.Ports != 0 && t.Peer.IsValid() && t.Peer.Zone() == "" && !t.Peer.Is4In6() &&
@@ -56,10 +53,6 @@ func (f *Flow) checkAction(a Action) error {
 		}
 	case CT:
 		return a.check(f.Match.Protocol)
-	case PushVLAN:
-		if a.ID == 0 || a.ID > maxVLAN {
-			return fmt.Errorf("there is no VLAN %d", a.ID)
-		}
 	case ToGroup:
 		if a.ID > maxGroup {
 			return fmt.Errorf("the id of group %d is reserved", a.ID)
@@ -87,7 +80,7 @@ func (f *Flow) checkAction(a Action) error {
 			return fmt.Errorf("a tunnel lacks its key, its ports or its other end: %+v", a)
 		}
 	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetEthDstByCT,
-		MarkLonger, SetPktMark, Resubmit, PopVLAN:
+		MarkLonger, SetPktMark, Resubmit:
 	default:
 		return fmt.Errorf("%T is an action without a check", a)
 	}

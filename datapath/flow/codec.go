@@ -32,8 +32,6 @@ func (n numbered) of() Action { return reflect.Zero(reflect.TypeOf(n.zero)).Inte
 // numbers returns the numbers of an action, nil for one of another codec.
 func (n numbered) numbers(a Action) (list []uint64, ok bool) {
 	switch a := a.(type) {
-	case PushVLAN:
-		return []uint64{openflow.VLANPresent + uint64(a.ID)}, true
 	case Learn:
 		return []uint64{uint64(a.Table), uint64(a.Timeout), a.cookie(), uint64(a.Limit), uint64(a.Ways)},
 			a.Family == n.zero.(Learn).Family
@@ -49,8 +47,6 @@ func (n numbered) numbers(a Action) (list []uint64, ok bool) {
 func (n numbered) action(list []uint64) (Action, bool) {
 	v := reflect.New(reflect.TypeOf(n.zero)).Elem()
 	switch l := n.zero.(type) {
-	case PushVLAN:
-		v.Field(0).SetUint(list[0] - openflow.VLANPresent)
 	case Learn:
 		l.Table, l.Timeout, l.Client = uint8(list[0]), uint16(list[1]), uint32(list[2]>>32)
 		l.Limit, l.Ways = uint32(list[3]), uint8(list[4])

@@ -93,8 +93,6 @@ var fields = []field{
 		forms: one("tun_metadata0", "", openflow.TunMetadata0)},
 	{at: func(m *Match) any { return &m.InPort }, forms: one("in_port", "", openflow.InPort)},
 	{at: func(m *Match) any { return &m.Tagged }, notation: words{tagged}, forms: one("vlan_tci", "", openflow.VLAN)},
-	{at: func(m *Match) any { return &m.VLAN }, notation: digits{10, openflow.VLANPresent},
-		forms: one("dl_vlan", "", openflow.VLAN), add: openflow.VLANPresent, bits: 12},
 	{at: func(m *Match) any { return &m.EthSrc }, notation: macText{},
 		forms: one("dl_src", "eth_src", openflow.EthSrc)},
 	{at: func(m *Match) any { return &m.EthDst }, notation: macText{},
@@ -271,11 +269,8 @@ func (m *Match) check() error {
 			f.put(&back, d)
 		}
 	}
-	switch {
-	case back != *m:
+	if back != *m {
 		return wordError(m.String(), "is kept as "+back.String())
-	case m.Tagged && m.VLAN != 0:
-		return wordError("vlan_tci", "is implied by dl_vlan")
 	}
 	return cmp.Or(m.checkTogether(), checkPort(m.InPort))
 }

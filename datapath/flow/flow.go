@@ -143,8 +143,7 @@ const (
 type Match struct {
 	InPort   string // port name; empty = any
 	Protocol Protocol
-	VLAN     uint16 // dl_vlan; 0 = any
-	Tagged   bool   // vlan_tci=0x1000/0x1000: the frame has a VLAN tag with any ID
+	Tagged   bool // vlan_tci=0x1000/0x1000: the frame has a VLAN tag with any ID
 	EthSrc   cluster.MAC
 	EthDst   cluster.MAC
 	// Src and Dst are nw_src/nw_dst, ipv6_src/ipv6_dst or arp_spa/arp_tpa, by Protocol.
@@ -273,12 +272,6 @@ type SetTunnel struct{ Tunnel }
 // Resubmit looks the packet up in another table, then continues with the next action.
 type Resubmit struct{ Table uint8 }
 
-// PushVLAN adds a VLAN tag.
-type PushVLAN struct{ ID uint16 }
-
-// PopVLAN removes the VLAN tag.
-type PopVLAN struct{}
-
 // ToGroup sends the packet to a group.
 type ToGroup struct{ ID uint32 }
 
@@ -362,8 +355,6 @@ func (MarkLonger) action()      {}
 func (SetPktMark) action()      {}
 func (SetTunnel) action()       {}
 func (Resubmit) action()        {}
-func (PushVLAN) action()        {}
-func (PopVLAN) action()         {}
 func (ToGroup) action()         {}
 func (SetGroup) action()        {}
 func (SetProfile) action()      {}

@@ -70,10 +70,7 @@ func drawMatch(t *rapid.T) Match {
 	if rapid.Bool().Draw(t, "from a port") {
 		m.InPort = drawPort(t)
 	}
-	m.VLAN = rapid.Uint16Range(0, maxVLAN).Draw(t, "VLAN")
-	if m.VLAN == 0 {
-		m.Tagged = rapid.Bool().Draw(t, "tagged")
-	}
+	m.Tagged = rapid.Bool().Draw(t, "tagged")
 	if rapid.Bool().Draw(t, "with MACs") {
 		m.EthSrc, m.EthDst = drawMAC(t), drawMAC(t)
 	}
@@ -182,22 +179,18 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	case 1:
 		return Output{drawPort(t)}
 	case 2:
-		switch rapid.IntRange(0, 8).Draw(t, "which") {
+		switch rapid.IntRange(0, 6).Draw(t, "which") {
 		case 0:
 			return InPort{}
 		case 1:
 			return SetPktMark{rapid.Uint32().Draw(t, "mark")}
 		case 2:
-			return PushVLAN{rapid.Uint16Range(1, maxVLAN).Draw(t, "VLAN")}
-		case 3:
-			return PopVLAN{}
-		case 5:
 			return MarkLonger{rapid.Uint16().Draw(t, "length")}
-		case 4:
+		case 3:
 			return ToGroup{rapid.Uint32Max(maxGroup).Draw(t, "group")}
-		case 8:
+		case 4:
 			return SetTunnel{drawTunnel(t)}
-		case 7:
+		case 5:
 			return SetProfile{rapid.Uint32Min(1).Draw(t, "profile")}
 		case 6:
 			return SetGroup{rapid.Uint32Range(1, maxGroup).Draw(t, "group")}
@@ -540,7 +533,6 @@ func TestCheckRefusesWhatTheSwitchAlters(t *testing.T) {
 		"nat to nothing": {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATDst}}}},
 		"address, no nat": {Key: Key{Match: ip},
 			Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATUndo, Addr: a("1.2.3.4")}}}},
-		"VLAN 0":            {Actions: []Action{PushVLAN{}}},
 		"group of no one":   {Actions: []Action{ToGroup{maxGroup + 1}}},
 		"group 0":           {Actions: []Action{SetGroup{}}},
 		"profile 0":         {Actions: []Action{SetProfile{}}},
@@ -576,7 +568,7 @@ func TestActionWords(t *testing.T) {
 		"set_field:2->nw_ttl": SetTTL{2}, "move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[]": MoveEthDstToSrc{},
 		"move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]": SetEthDstByCT{},
 		"check_pkt_larger(1414)->NXM_NX_PKT_MARK[0]":    MarkLonger{1414}, "resubmit(,4)": Resubmit{4},
-		"push_vlan:0x8100,set_field:4101->vlan_vid": PushVLAN{5}, "pop_vlan": PopVLAN{}, "group:7": ToGroup{7},
+		"group:7":             ToGroup{7},
 		"set_field:0x7->reg6": SetGroup{7},
 		"set_field:0x7->reg5": SetProfile{7},
 		"conjunction(7,1/2)":  Conjunction{7, 1, 2},

@@ -328,19 +328,16 @@ type notation interface {
 	parse(s string, bits int) (datum, error)
 }
 
-// digits writes a value minus offset.
-type digits struct {
-	base   int
-	offset uint64
-}
+// digits writes a value in a base.
+type digits int
 
-var decimal, hexadecimal = digits{base: 10}, digits{base: 16}
+const decimal, hexadecimal = digits(10), digits(16)
 
 func (n digits) append(b []byte, d datum) []byte {
-	if n.base == 16 {
+	if n == hexadecimal {
 		b = append(b, "0x"...)
 	}
-	return strconv.AppendUint(b, d.value.low-n.offset, n.base)
+	return strconv.AppendUint(b, d.value.low, int(n))
 }
 
 func (n digits) parse(s string, bits int) (datum, error) {
@@ -348,7 +345,7 @@ func (n digits) parse(s string, bits int) (datum, error) {
 	if err != nil {
 		return datum{}, fmt.Errorf("not a number of %d bits", bits)
 	}
-	return exactly(v + n.offset), nil
+	return exactly(v), nil
 }
 
 // maskable writes an exact number in the base, and one with a mask in hexadecimal, with the mask

@@ -140,7 +140,7 @@ func sameOwner(a, b cluster.Owner) bool { return a == b || kept(a) == kept(b) }
 // which must hold.
 func keptRule(t *Table, r *Rule) string {
 	comment, _ := labelText(ruleLabel(r))
-	c := Rule{Do: r.Do, Counter: r.Counter}
+	c := Rule{Do: r.Do}
 	var matches []string
 	for _, m := range r.Matches {
 		if !slices.ContainsFunc(r.Matches, func(other Match) bool { return implies(other, m) }) {

@@ -55,7 +55,6 @@ type Chain struct {
 type Rule struct {
 	Matches []Match
 	Do      Statement
-	Counter bool
 	Comment string
 	Owner   cluster.Owner
 }

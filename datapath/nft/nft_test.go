@@ -116,6 +116,7 @@ func TestParseNamesTheUnknownWord(t *testing.T) {
 		{table("chain a {\ntype nat hook prerouting priority 0; policy drop;\n}"), `"drop"`},
 		{table("chain a {\ntcp sport 1 accept\n}"), `"sport"`},
 		{table("chain a {\naccept accept\n}"), `"accept"`},
+		{table("chain a {\ncounter packets 1 bytes 2 accept\n}"), `"counter"`},
 		{table("chain a {\nip saddr 10.0.0.0/40 accept\n}"), `"10.0.0.0/40"`},
 		{table("chain a {\nip saddr ::1 accept\n}"), `"::1"`},
 		{table("chain a {\nip daddr @nowhere accept\n}"), `nowhere`},

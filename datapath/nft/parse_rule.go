@@ -30,28 +30,12 @@ func (p *parser) rule() (Rule, error) {
 				return r, p.unknown("comment")
 			}
 			r.Owner, r.Comment = splitLabel(p.next().s)
-		case p.accept("counter"):
-			r.Counter = true
-			if p.accept("packets") {
-				if _, err := p.number(64, "count"); err != nil {
-					return r, err
-				}
-				if err := p.words("bytes"); err != nil {
-					return r, err
-				}
-				if _, err := p.number(64, "count"); err != nil {
-					return r, err
-				}
-			}
 		case r.Do != nil:
 			return r, p.unknown("end of a rule")
 		default:
 			m, s, err := p.matchOrStatement()
 			if err != nil {
 				return r, err
-			}
-			if m != nil && r.Counter {
-				return r, fmt.Errorf("line %d: a counter before a match", t.line)
 			}
 			p.implyProtocol(&r)
 			r.Do = s

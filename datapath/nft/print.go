@@ -115,9 +115,6 @@ func ruleWords(t *Table, r *Rule) string {
 	for _, m := range r.Matches {
 		words = append(words, matchText(t, m))
 	}
-	if r.Counter {
-		words = append(words, "counter")
-	}
 	if r.Do != nil {
 		words = append(words, statementText(t, r.Do))
 	}

@@ -241,7 +241,7 @@ func addMembers(t *rapid.T, s *nft.Set) {
 }
 
 func rule(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Rule {
-	r := nft.Rule{Counter: rapid.Bool().Draw(t, "counter"), Owner: Owner(t)}
+	r := nft.Rule{Owner: Owner(t)}
 	r.Comment = rapid.SampledFrom([]string{"", "pods to the host", "a/b: c", ": x", "é # { } ; ok",
 		strings.Repeat("z", 120)}).Draw(t, "comment")
 	for range rapid.IntRange(0, 3).Draw(t, "matches") {
@@ -251,8 +251,8 @@ func rule(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Rule {
 	fam := family(t)
 	r.Matches = slicesOf(r.Matches, table, fam)
 	r.Do = statement(t, table, c, fam)
-	if len(r.Matches) == 0 && !r.Counter && r.Do == nil {
-		r.Counter = true
+	if len(r.Matches) == 0 && r.Do == nil {
+		r.Do = nft.Accept{}
 	}
 	return r
 }
