@@ -48,12 +48,8 @@ type writtenConfiguration struct {
 	err            error // why it was not written or deleted
 }
 
-// writtenAdvertisement is the status of a BGPAdvertisement that the watch may not show yet.
-type writtenAdvertisement struct {
-	seen   *cluster.Advertisement
-	status v1alpha1.BGPAdvertisementStatus
-	until  time.Time
-}
+// writtenAdvertisement is the status of a BGPAdvertisement.
+type writtenAdvertisement = unseen[*cluster.Advertisement, v1alpha1.BGPAdvertisementStatus]
 
 func newAnnouncements(g *egressIPs) *announcements {
 	return &announcements{egress: g, written: map[cluster.Owner]writtenConfiguration{},
@@ -80,9 +76,7 @@ func (b *announcements) round(ctx context.Context, s *cluster.Snapshot,
 			problems = append(problems, problem)
 		}
 		a := r.Advertisement
-		w, written := b.shown[a.Owner]
-		if sameAdvertisement(&a.Status, &status) ||
-			written && w.seen == a && sameAdvertisement(&w.status, &status) && now.Before(w.until) {
+		if b.shown[a.Owner].current(a, &a.Status, &status, sameAdvertisement, now) {
 			continue
 		}
 		changes = append(changes, func() error { return b.show(ctx, a, status, now) })

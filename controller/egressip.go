@@ -40,6 +40,18 @@ const (
 // watchLag is the longest time that the watch may take to show a write.
 const watchLag = 5 * time.Second
 
+// unseen is a status S of an object O that was written. The watch may not show it yet.
+type unseen[O comparable, S any] struct {
+	seen   O // what the watch showed at the time
+	status S
+	until  time.Time
+}
+
+// current reports whether the object has the wanted status, or it was written since.
+func (w unseen[O, S]) current(object O, has, want *S, same func(a, b *S) bool, now time.Time) bool {
+	return same(has, want) || w.seen == object && same(&w.status, want) && now.Before(w.until)
+}
+
 // egressIPs reconciles EgressIPs for the leader: it assigns their addresses to nodes and writes
 // their status.
 type egressIPs struct {

@@ -44,12 +44,8 @@ type writtenService struct {
 	until     time.Time
 }
 
-// writtenPool is the status of a pool that the watch may not show yet.
-type writtenPool struct {
-	seen   *cluster.Pool
-	status v1alpha1.LoadBalancerPoolStatus
-	until  time.Time
-}
+// writtenPool is the status of a LoadBalancerPool.
+type writtenPool = unseen[*cluster.Pool, v1alpha1.LoadBalancerPoolStatus]
 
 func newLoadBalancers(g *egressIPs) *loadBalancers {
 	return &loadBalancers{egress: g, services: map[cluster.Owner]writtenService{},
@@ -94,9 +90,7 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 		}
 		p := s.Pools[i]
 		status := b.statusOf(s, u, byOwner)
-		w, written := b.pools[p.Owner]
-		if sameStatus(&p.Status, &status) ||
-			written && w.seen == p && sameStatus(&w.status, &status) && now.Before(w.until) {
+		if b.pools[p.Owner].current(p, &p.Status, &status, sameStatus, now) {
 			continue
 		}
 		changes = append(changes, func() error { return b.writePool(ctx, p, status, now) })
