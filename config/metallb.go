@@ -1,18 +1,16 @@
 package config
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"hairpin/cluster"
 )
 
 // Pools are LoadBalancerPools made of MetalLB's IPAddressPools and L2Advertisements
@@ -50,12 +48,9 @@ type metalAdvertisement struct {
 // Add reads a file with documents of YAML, or a list of objects as kubectl prints it. It returns
 // the objects of other kinds.
 func (p *Pools) Add(file string, text []byte) (others []string, err error) {
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for n := 1; ; n++ {
-		doc, err := docs.Read()
-		if errors.Is(err, io.EOF) {
-			return others, nil
-		}
+	n := 0
+	for doc, err := range cluster.Documents(text) {
+		n++
 		if err == nil {
 			var more []string
 			more, err = p.object(doc)
@@ -65,6 +60,7 @@ func (p *Pools) Add(file string, text []byte) (others []string, err error) {
 			return others, fmt.Errorf("%s: document %d: %w", file, n, err)
 		}
 	}
+	return others, nil
 }
 
 func (p *Pools) object(doc []byte) (others []string, err error) {

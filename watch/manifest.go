@@ -1,11 +1,9 @@
 package watch
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -14,7 +12,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -43,18 +40,14 @@ func fileProblem(file, field string, err error) cluster.Problem {
 
 func parseFile(name string, text []byte) *file {
 	f := &file{name: name, text: text}
-	r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for n := 1; ; n++ {
-		doc, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return f
-		}
+	n := 0
+	for doc, err := range cluster.Documents(text) {
+		n++
 		place := fmt.Sprintf("document %d", n)
-		if err != nil {
-			f.problem(place, err)
-			return f
+		var j []byte
+		if err == nil {
+			j, err = yaml.YAMLToJSON(doc)
 		}
-		j, err := yaml.YAMLToJSON(doc)
 		switch {
 		case err != nil:
 			f.problem(place, err)
@@ -62,6 +55,7 @@ func parseFile(name string, text []byte) *file {
 			f.document(place, metav1.TypeMeta{}, j)
 		}
 	}
+	return f
 }
 
 func (f *file) problem(place string, err error) {

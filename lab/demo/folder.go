@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hairpin/cluster"
 	"hairpin/lab"
 )
 
@@ -98,8 +99,11 @@ func (f *folder) set(ctx context.Context, kind, name string, in field, key strin
 		}
 		var all [][]byte
 		found := false
-		err = documents(text, func(doc []byte) error {
-			o, err := parseObject(string(doc))
+		for doc, err := range cluster.Documents(text) {
+			var o *object
+			if err == nil {
+				o, err = parseObject(string(doc))
+			}
 			if err == nil && o.Kind == kind && o.Name == name {
 				found = true
 				doc, err = o.edited(func(fields map[string]any) {
@@ -107,11 +111,10 @@ func (f *folder) set(ctx context.Context, kind, name string, in field, key strin
 						value)
 				})
 			}
+			if err != nil {
+				return fmt.Errorf("%s of %s %s: %w", in, kind, name, err)
+			}
 			all = append(all, doc)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("%s of %s %s: %w", in, kind, name, err)
 		}
 		if found {
 			return replaceFile(file, bytes.Join(all, []byte("\n---\n")))

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"hairpin/cluster"
 )
 
 // Annotations of a node: its number, and all addresses of its host.
@@ -58,7 +60,10 @@ func readObjects(dir string) (*objects, error) {
 }
 
 func (o *objects) read(text []byte) error {
-	return documents(text, func(doc []byte) error {
+	for doc, err := range cluster.Documents(text) {
+		if err != nil {
+			return err
+		}
 		obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(doc, nil, nil)
 		if err != nil {
 			return err
@@ -76,8 +81,8 @@ func (o *objects) read(text []byte) error {
 		default:
 			return fmt.Errorf("the demo does not know what to do with a %T", obj)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // fetchObjects reads the objects from the API.

@@ -1,17 +1,12 @@
 package demo
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"hairpin/lab"
@@ -111,21 +106,4 @@ func (o *object) edited(change func(fields map[string]any)) ([]byte, error) {
 	}
 	change(fields)
 	return yaml.Marshal(fields)
-}
-
-// documents calls a function for each document of a text of manifests.
-func documents(text []byte, each func(document []byte) error) error {
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for {
-		doc, err := docs.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = each(doc)
-		}
-		if err != nil {
-			return err
-		}
-	}
 }

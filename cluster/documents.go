@@ -1,0 +1,24 @@
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"iter"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// Documents yields the `---`-separated documents of a text of manifests. It ends after an error.
+func Documents(text []byte) iter.Seq2[[]byte, error] {
+	r := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	return func(yield func([]byte, error) bool) {
+		for {
+			doc, err := r.Read()
+			if errors.Is(err, io.EOF) || !yield(doc, err) || err != nil {
+				return
+			}
+		}
+	}
+}
