@@ -48,8 +48,12 @@ func askAll(t *testing.T, h *lab.Host, a netip.Addr) *asker {
 		if link, err = net.InterfaceByName("eth0"); err != nil {
 			return err
 		}
-		arp := int(bits.NativeEndian.Uint16(bits.BigEndian.AppendUint16(nil, unix.ETH_P_ARP)))
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, arp)
+		protocol := uint16(unix.ETH_P_ARP)
+		if a.Is6() {
+			protocol = unix.ETH_P_IPV6
+		}
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
+			int(bits.NativeEndian.Uint16(bits.BigEndian.AppendUint16(nil, protocol))))
 		return err
 	})
 	if err == nil {
@@ -62,6 +66,10 @@ func askAll(t *testing.T, h *lab.Host, a netip.Addr) *asker {
 	t.Cleanup(func() { close(stop); <-done; t.Logf("two answered for %v in a row", x.both()) })
 	to := &unix.SockaddrLinklayer{Ifindex: link.Index}
 	question := attack.ARPRequest(cluster.MAC(link.HardwareAddr), netip.MustParseAddr("172.18.0.100"), a)
+	if a.Is6() {
+		question = attack.NeighborSolicitation(cluster.MAC(link.HardwareAddr),
+			netip.MustParseAddr("fc00:f853:ccd::64"), a)
+	}
 	go func() {
 		defer close(done)
 		defer unix.Close(fd)
@@ -75,8 +83,13 @@ func askAll(t *testing.T, h *lab.Host, a netip.Addr) *asker {
 			answers := map[cluster.MAC]bool{}
 			for end := time.Now().Add(askEvery); time.Now().Before(end); {
 				n, _, err := unix.Recvfrom(fd, frame, 0)
-				if err == nil && n >= 42 && frame[21] == 2 && netip.AddrFrom4([4]byte(frame[28:32])) == a {
+				switch {
+				case err != nil:
+				case a.Is4() && n >= 42 && frame[21] == 2 && netip.AddrFrom4([4]byte(frame[28:32])) == a:
 					answers[cluster.MAC(frame[22:28])] = true
+				case a.Is6() && n >= 86 && frame[20] == unix.IPPROTO_ICMPV6 && frame[54] == 136 &&
+					netip.AddrFrom16([16]byte(frame[62:78])) == a:
+					answers[cluster.MAC(frame[80:86])] = true
 				}
 			}
 			x.note(answers)

@@ -88,6 +88,7 @@ func NewPass(t Targets) *Pass {
 	redirected := newPart(p, datapath.Redirect, t.Redirect)
 	p.steps = []step{
 		kernel.shrink(releasedAddresses(kernel)),
+		bridge.shrink(releasedReplies),
 		bridge.grow(ports),
 		kernel.grow(prepareForNFT(kernel)),
 		tables.grow(all),
@@ -117,7 +118,7 @@ func (p *Pass) Observe(f func(system string, took time.Duration)) {
 
 // Run makes the node equal to want, in steps after which nothing refers to a missing object:
 //
-//   - The host releases addresses that another node may have.
+//   - The host and the gateway bridge release addresses that another node may have.
 //   - Open vSwitch's ports grow (see Delta), then the host's configuration and nft.
 //   - Packets that nft serves from now on are no longer redirected.
 //   - The host's single addresses and the flows grow.

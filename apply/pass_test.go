@@ -22,6 +22,7 @@ import (
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/pipeline"
 )
 
 // memory is an in-memory system: a complete and correct Target. Tests can inspect each change, and
@@ -746,4 +747,29 @@ func TestAFightIsSlow(t *testing.T) {
 			t.Errorf("a new want waited %v, %v", time.Since(begin), err)
 		}
 	})
+}
+
+// TestReleasesReplies checks that the gateway router stops answering for an address at once,
+// although all other systems fail. Other flows stay while OVN may refer to them.
+func TestReleasesReplies(t *testing.T) {
+	n := newNode(func(*node, bool) {})
+	p := apply.NewPass(n.targets())
+	reply := flow.Key{Table: pipeline.GatewayNeighborReplies, Match: flow.Match{Protocol: flow.ARP,
+		Src: single(1).Prefix}}
+	before := want("a", 1, 2)
+	before.Bridge.Flows.Put(reply.ID(), &flow.Flow{Key: reply, Actions: []flow.Action{flow.Normal{}}})
+	run(t, p, before)
+	n.nb.refuse = errors.New("refused")
+	n.nft.refuse, n.host.refuse = n.nb.refuse, n.nb.refuse
+	if err := p.Run(t.Context(), want("a", 2)); err == nil {
+		t.Error("no error")
+	}
+	_, answers := n.bridge.state.Flows.Get(reply.ID())
+	if _, kept, _, _, _ := n.has(1); answers || !kept {
+		t.Errorf("reply %t, other flow %t", answers, kept)
+	}
+	n.nb.refuse, n.nft.refuse, n.host.refuse = nil, nil, nil
+	p.Retry()
+	run(t, p, want("a", 2))
+	n.equals(t, want("a", 2))
 }

@@ -10,6 +10,8 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
+	"hairpin/delta"
+	"hairpin/pipeline"
 )
 
 // A phase selects the part of a difference that one step applies. all selects everything.
@@ -20,11 +22,31 @@ func ports(d flow.Delta, _ flow.State) flow.Delta {
 	return flow.Delta{Bridge: d.Bridge, Bridges: d.Bridges, Settings: d.Settings, Ports: d.Ports, Named: d.Named}
 }
 
-// flows selects what depends on the host part: flows and groups, tunnel neighbours and routes.
+// flows selects what depends on the host part: flows and groups, tunnel neighbours and routes,
+// without releasedReplies.
 func flows(d flow.Delta, _ flow.State) flow.Delta {
+	d.Flows.Delete = removedReplies(d, false)
 	return flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, Groups: d.Groups,
 		TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown,
 		NoFlows: d.NoFlows}
+}
+
+// releasedReplies selects the flows to remove by which the gateway router answers for an address
+// that another node may have. They are removed first, whatever fails: OVN may hang, and have the
+// address for as long.
+func releasedReplies(d flow.Delta, _ flow.State) flow.Delta {
+	return flow.Delta{Bridge: d.Bridge, Flows: delta.Delta[flow.ID, *flow.Flow]{Delete: removedReplies(d, true)}}
+}
+
+// removedReplies selects the flows to remove of the table for the gateway router's replies, or of
+// the others.
+func removedReplies(d flow.Delta, replies bool) map[flow.ID]*flow.Flow {
+	some := maps.Clone(d.Flows.Delete)
+	maps.DeleteFunc(some, func(id flow.ID, _ *flow.Flow) bool {
+		k := id.Value()
+		return (k.Bridge == "" && k.Table == pipeline.GatewayNeighborReplies) != replies
+	})
+	return some
 }
 
 // kernelPart is the host's part.

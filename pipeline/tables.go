@@ -14,6 +14,7 @@ const (
 	GatewayServiceMTU       = 8
 	GatewayNodePortSource   = 9
 	GatewayNodeConntrack    = 10
+	GatewayNeighborReplies  = 11
 )
 
 // Tables of claims.ServiceBridge.
@@ -60,7 +61,7 @@ var tables = []Table{
 		Does:   "send it to the next table by port, protocol and address: Services, tunnels, replies to the node, ARP, others",
 		Miss:   "switched as by a normal bridge, or dropped in mode detached, by a flow of priority 0",
 		Next: []uint8{GatewayServices, GatewayUplinkConntrack, GatewayNodePortSource, GatewaySNAT, GatewayUnDNAT,
-			GatewayToHost, GatewayToRouter},
+			GatewayToHost, GatewayToRouter, GatewayNeighborReplies},
 	},
 	{
 		Bridge: Gateway, ID: GatewayServices, Name: "Services",
@@ -128,6 +129,12 @@ var tables = []Table{
 		Packet: "a packet for the gateway router",
 		Does:   "set the Ethernet addresses and output it to the patch port of OVN",
 		Miss:   "does not occur: the table has one flow, for all packets",
+	},
+	{
+		Bridge: Gateway, ID: GatewayNeighborReplies, Name: "NeighborReplies",
+		Packet: "an ARP packet or a neighbor advertisement of the gateway router",
+		Does:   "switch it if the node has the sender's address",
+		Miss:   "dropped: another node may have the address, and OVN still answers for it",
 	},
 	{
 		Bridge: Service, ID: SvcClassifier, Name: "Classifier",

@@ -147,7 +147,7 @@ func mirroredProtocol(p flow.Protocol) flow.Protocol {
 func comparable(s datapath.State) datapath.State {
 	s.Bridge.Flows = s.Bridge.Flows.Clone()
 	for id, f := range s.Bridge.Flows.All() {
-		if f.Match.ICMPType != 0 { // neighbor discovery; ARP needs no flows
+		if f.Match.ICMPType != 0 || f.Match.Protocol == flow.ARP { // neighbor discovery
 			s.Bridge.Flows.Delete(id)
 		}
 	}

@@ -16,6 +16,7 @@ const (
 	EchoRequest4   = 8
 	EchoRequest6   = 128
 	typeRA         = 134
+	typeNS         = 135
 	typeNA         = 136
 	GenevePort     = 6081
 	etherBridging  = 0x6558 // Geneve: an Ethernet frame follows
@@ -118,6 +119,16 @@ func ARPRequest(from cluster.MAC, own, wanted netip.Addr) []byte {
 	f := append(ethernet(from, broadcast, unix.ETH_P_ARP), 0, 1, 8, 0, 6, 4, 0, 1)
 	f = append(append(f, from[:]...), own.AsSlice()...)
 	return append(append(f, make([]byte, 6)...), wanted.AsSlice()...)
+}
+
+// NeighborSolicitation is ARPRequest for IPv6.
+func NeighborSolicitation(from cluster.MAC, own, wanted netip.Addr) []byte {
+	a := wanted.As16()
+	group := [16]byte{0: 0xff, 1: 0x02, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]} // solicited-node
+	b := append([]byte{typeNS, 0, 0, 0, 0, 0, 0, 0}, a[:]...)
+	b = append(append(b, 1, 1), from[:]...) // source link-layer address
+	return Frame(from, cluster.MAC{0x33, 0x33, 0xff, a[13], a[14], a[15]},
+		icmp6(own, netip.AddrFrom16(group), maxHops, b))
 }
 
 // ARPReply announces the MAC of an address to the whole network.

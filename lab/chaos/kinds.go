@@ -69,10 +69,10 @@ var daemons = []struct {
 	{"controller", "^hairpin controller", false, false, false},
 	{"ovsdb-server", "^ovsdb-server .*/conf.db", false, true, true},
 	{"ovs-vswitchd", "^ovs-vswitchd", true, false, true},
-	{"OVN northbound database", "^ovsdb-server .*/ovnnb_db.db", false, true, true},
-	{"OVN southbound database", "^ovsdb-server .*/ovnsb_db.db", false, true, true},
-	{"ovn-northd", "^ovn-northd", false, true, true},
-	{"ovn-controller", "^ovn-controller", false, true, true},
+	{"OVN northbound database", "^ovsdb-server .*/ovnnb_db.db", false, false, true},
+	{"OVN southbound database", "^ovsdb-server .*/ovnsb_db.db", false, false, true},
+	{"ovn-northd", "^ovn-northd", false, false, true},
+	{"ovn-controller", "^ovn-controller", false, false, true},
 }
 
 // PrintKinds writes a line for each kind of fault.

@@ -20,7 +20,6 @@ const (
 	// pipeline.GatewayServiceConntrack, before packets to the host
 	prioMoved    = 60
 	prioBack     = 61  // and before them, packets that would loop
-	prioSuppress = 102 // in pipeline.GatewayClassifier: before neighbor discovery
 	prioOwn      = 115 // in pipeline.GatewayClassifier: before packets of OVN and the host to the uplink
 	prioPeer     = 106 // in pipeline.SvcClassifier: before the flow that replaces the source MAC
 	prioSvcMoved = 144 // in pipeline.SvcServiceConntrack: before invalid packets are dropped
@@ -38,11 +37,11 @@ func movingAddress(e *node.Env, x *cluster.EgressIP, f cluster.Family) netip.Add
 	return netip.Addr{}
 }
 
-// Moves plans what a node does about addresses that move between two living nodes. Both translate.
-// Only the new one answers for the address, so it receives replies to connections of the old one,
-// and forwards these. The old one also forwards packets that it does not know: if pods are routed
-// to the new node at once, because the old one seemed dead, neighbors may not know the new one yet.
-// Packets that come back are dropped.
+// Moves plans for which addresses the gateway router answers, and what a node does about addresses
+// that move between two living nodes. Both translate. Only the new one answers for the address, so
+// it receives replies to connections of the old one, and forwards these. The old one also forwards
+// packets that it does not know: if pods are routed to the new node at once, because the old one
+// seemed dead, neighbors may not know the new one yet. Packets that come back are dropped.
 //
 // Both nodes serve load balancer addresses at all times, so new connections need no other node. The
 // same is done with later packets of TCP connections that a node does not know.
@@ -69,6 +68,7 @@ func planMoves(e *node.Env, all []*cluster.EgressIP) datapath.State {
 	b, h := node.NewBridge(e, claims.FeatureGateway), hostMoves{}
 	for _, x := range all {
 		b.Owner, h.owner = x.Owner, x.Owner
+		answer(b, x)
 		for _, m := range x.Moving {
 			if m.To == "" || m.From != e.Node.Name && m.To != e.Node.Name {
 				continue
@@ -92,9 +92,6 @@ func planMoves(e *node.Env, all []*cluster.EgressIP) datapath.State {
 			case x.OnlyAnnounced():
 				forwardLater(b, m.Address, there.mac)
 			default:
-				if m.From == e.Node.Name {
-					suppressReplies(b, m.Address)
-				}
 				forwardUnknown(b, m.Address, there.mac, known)
 				if known && x.Service != nil && e.HasExternalClients() {
 					forwardLater(b, m.Address, there.mac)
@@ -106,6 +103,18 @@ func planMoves(e *node.Env, all []*cluster.EgressIP) datapath.State {
 		}
 	}
 	return datapath.State{Bridge: flow.State{Flows: b.Flows}, NFT: h.tables}
+}
+
+// answer lets the gateway router answer for the addresses that the planned node carries.
+func answer(b *node.Bridge, x *cluster.EgressIP) {
+	for _, a := range x.Assigned {
+		if !x.CarriedBy(b.Env.Node.Name, a.Address) || b.Env.Node.HasAddress(a.Address) {
+			continue
+		}
+		if _, primary := egressLink(b.Env, x, a.Address); primary {
+			b.Answer(node.HostPrefix(a.Address))
+		}
+	}
 }
 
 // leaves reports whether an address moves to another node, which answers for it.
@@ -157,16 +166,6 @@ func CanShare(s *cluster.Snapshot, e *cluster.EgressIP, from, to string, a netip
 		}
 	}
 	return true
-}
-
-// suppressReplies drops the gateway router's ARP and neighbor advertisements for an address.
-func suppressReplies(b *node.Bridge, a netip.Addr) {
-	m := flow.Match{InPort: b.OVN, Protocol: flow.ARP, Src: node.HostPrefix(a)}
-	if a.Is6() {
-		m = flow.Match{InPort: b.OVN, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1,
-			Src: node.HostPrefix(a)}
-	}
-	b.Classify(prioSuppress, m, flow.Drop{})
 }
 
 // unknownTo matches packets to an address that belong to no connection known to this node.

@@ -24,6 +24,7 @@ func Bridge(e node.Env) (datapath.State, []cluster.Problem) {
 			}
 			fromHost(b, s)
 			fromUplink(b, s)
+			neighborReplies(b, s)
 		} else {
 			throughHost(b, s)
 		}
@@ -164,6 +165,17 @@ func fromUplink(b *node.Bridge, s *node.Stack) {
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 }
 
+// neighborReplies lets the gateway router answer for the addresses of its port.
+func neighborReplies(b *node.Bridge, s *node.Stack) {
+	m := node.NeighborReply(s.Family)
+	m.InPort, m.EthSrc = b.OVN, b.MAC
+	b.Classify(node.PrioND, m, flow.Resubmit{Table: pipeline.GatewayNeighborReplies})
+	b.Answer(node.HostPrefix(s.Address.Addr()))
+	if local := node.Vocab(s.Family).LinkLocal; local.IsValid() {
+		b.Answer(local)
+	}
+}
+
 // layer2 handles the rest: ARP, neighbor discovery, broadcast, multicast and other protocols. Host
 // and gateway router share addresses, so both must receive packets to these.
 func layer2(b *node.Bridge) {
@@ -176,7 +188,9 @@ func layer2(b *node.Bridge) {
 			fromOVN.InPort, fromOVN.EthSrc = b.OVN, b.MAC
 			fromUplink.InPort, fromUplink.EthDst = b.Uplink, b.MAC
 			b.Classify(node.PrioND, fromHost, flow.Normal{})
-			b.Classify(node.PrioND, fromOVN, flow.Normal{})
+			if t == node.NeighborSolicitation { // the others: see neighborReplies
+				b.Classify(node.PrioND, fromOVN, flow.Normal{})
+			}
 			b.Classify(node.PrioND, fromUplink, both...)
 		}
 	}

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"net/netip"
+
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
@@ -83,6 +85,22 @@ func (b *Bridge) AddTo(bridge string, table uint8, priority uint16, m flow.Match
 // Classify adds a flow of pipeline.GatewayClassifier.
 func (b *Bridge) Classify(priority uint16, m flow.Match, actions ...flow.Action) {
 	b.Add(pipeline.GatewayClassifier, priority, m, actions...)
+}
+
+// NeighborReply matches ARP packets or neighbor advertisements.
+func NeighborReply(f cluster.Family) flow.Match {
+	if f == cluster.IPv4 {
+		return flow.Match{Protocol: flow.ARP}
+	}
+	return flow.Match{Protocol: flow.ICMP6, ICMPType: NeighborAdvertisement + 1}
+}
+
+// Answer lets the gateway router answer for addresses. It answers for no others: a node releases an
+// address by the removal of this flow, also while OVN hangs.
+func (b *Bridge) Answer(addresses netip.Prefix) {
+	m := NeighborReply(cluster.FamilyOf(addresses.Addr()))
+	m.Src = addresses
+	b.Add(pipeline.GatewayNeighborReplies, PrioDefault, m, flow.Normal{})
 }
 
 // TrackFromUplink finds the connection of a packet from the uplink.
