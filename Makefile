@@ -180,10 +180,11 @@ test: setup-tests image $(BIN)/helm ## tests of every package, on real Open vSwi
 
 # Which of how many parts of the long tests.
 PART ?= 1/1
-test-long: setup-tests image $(BIN)/helm ## what `make test` leaves out: the same in other modes, and what takes minutes (PART=2/6: the second of six parts)
+test-long: setup-tests image $(BIN)/helm ## what `make test` leaves out: the same in other modes, and what takes minutes; without PART also ten minutes of chaos (PART=2/6: the second of six parts)
 	@$(LAB) kube
 	@lab/long.sh run $(PART) | while read -r package tests; do \
 		$(GO) test -timeout 60m -count 1 ./$$package -run "$$tests" || exit 1; done
+	@[ '$(PART)' != 1/1 ] || $(MAKE) --no-print-directory chaos
 
 # Packages with goroutines. Of agent and cni, the tests run a program with the race detector, see test-race-lab.
 CONCURRENT = $(shell $(GO) list ./... | grep -E '^hairpin/(apply(/(conntrack|kernel|late|nbdb|notice|ofctl|redirect))?|controller|egress/.*|hostnet|inspect|kube|ops|ovsdb|report|retry|watch)$$')
@@ -243,8 +244,8 @@ soak: ## ask random clusters whether every packet does what the semantics say, a
 churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached ENGINE=ovn SEED=1)
 	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-engine "$(ENGINE)" -churn-seed $(or $(SEED),0)
 
-chaos: cluster-up ## inject faults at random into the cluster, or a new one, under traffic, several at once (FOR=10m SEED=1 ARGS="--faults 'agent|partition'"); the report is in dist/chaos
-	@$(LAB) chaos --for $(or $(FOR),10m) --seed $(or $(SEED),1) $(ARGS)
+chaos: cluster-up ## inject faults at random into the cluster, or a new one, under traffic, several at once (FOR=10m SEED=1, by default the date, ARGS="--faults 'agent|partition'"); the report is in dist/chaos
+	@$(LAB) chaos --for $(or $(FOR),10m) --seed $(or $(SEED),$(shell date +%Y%m%d)) $(ARGS)
 
 oracle: ## compare what NetworkPolicies mean here with two evaluators of other projects, on random clusters (CHECKS=1000); the first build takes minutes
 	$(GO) test -C lab/oracle -count 1 -v . -rapid.checks=$(or $(CHECKS),100)
