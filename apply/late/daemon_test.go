@@ -3,6 +3,7 @@ package late_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,61 +15,45 @@ import (
 // restart takes, and responds again at once. One late response does not count.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const responds, hangs, gone = 0, 1, 2
 		ctx, stop := context.WithCancel(t.Context())
-		responds, gone, changes := make(chan struct{}), false, 0
-		close(responds)
+		var state, changes atomic.Int32
 		daemon := &late.Daemon{Name: "a daemon", Ask: func(ctx context.Context) error {
-			if gone {
+			for state.Load() == hangs && ctx.Err() == nil {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if state.Load() == gone {
 				return errors.New("it does not run")
 			}
-			select {
-			case <-responds:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+			return ctx.Err()
 		}}
 		done := make(chan struct{})
 		go func() {
-			late.Watch(ctx, []*late.Daemon{daemon}, func() { changes++ })
+			late.Watch(ctx, []*late.Daemon{daemon}, func() { changes.Add(1) })
 			close(done)
 		}()
-		is := func(what string, unresponsive bool, since time.Time, changed int) {
+		// after sets the state, waits, and checks what is reported then.
+		after := func(next int32, d time.Duration, unresponsive bool, changed int32) {
 			t.Helper()
-			synctest.Wait()
+			began := time.Now()
+			state.Store(next)
+			time.Sleep(d)
 			err := late.Unresponsive([]*late.Daemon{daemon})
 			w := (*late.Waits)(nil)
-			if errors.As(err, &w) != unresponsive || changes != changed ||
-				w != nil && (w.For != "a daemon" || w.Since.Sub(since).Abs() > time.Second) {
-				t.Errorf("%s: %v after %d changes", what, err, changes)
+			if errors.As(err, &w) != unresponsive || changes.Load() != changed ||
+				w != nil && (w.For != "a daemon" || w.Since.Sub(began) > time.Second) {
+				t.Errorf("state %d for %v: %v after %d changes", next, d, err, changes.Load())
 			}
 		}
-		hang := func(d time.Duration) (began time.Time) {
-			responds, began = make(chan struct{}), time.Now()
-			time.Sleep(d)
-			return began
-		}
-		time.Sleep(10 * time.Second)
-		is("at rest", false, time.Time{}, 0)
-		hang(2 * time.Second)
-		close(responds)
-		time.Sleep(10 * time.Second)
-		is("late", false, time.Time{}, 0)
-		is("hangs", true, hang(5*time.Second), 1)
-		close(responds)
-		is("responds", false, time.Time{}, 2)
-		gone = true
-		time.Sleep(2 * time.Second)
-		gone = false
-		time.Sleep(10 * time.Second)
-		is("restarted", false, time.Time{}, 2)
-		began := time.Now()
-		gone = true
-		time.Sleep(5 * time.Second)
-		is("gone", true, began, 3)
-		gone = false
-		time.Sleep(200 * time.Millisecond)
-		is("runs again", false, time.Time{}, 4)
+		after(responds, 10*time.Second, false, 0)
+		after(hangs, 2*time.Second, false, 0)
+		after(responds, 10*time.Second, false, 0)
+		after(hangs, 5*time.Second, true, 1)
+		after(responds, 200*time.Millisecond, false, 2)
+		after(gone, 2*time.Second, false, 2) // a restart
+		after(responds, 10*time.Second, false, 2)
+		after(gone, 5*time.Second, true, 3)
+		after(responds, 200*time.Millisecond, false, 4)
 		stop()
 		<-done
 	})
