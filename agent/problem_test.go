@@ -53,7 +53,7 @@ func showsProblems(t *testing.T, n *lab.Node) {
 	c.Process.RunDir = n.Path("/run/hairpin")
 	base := uitest.Serve(t, ui.Options{}, c)
 	for path, want := range map[string]string{
-		"/":         "1 of 1 node not healthy",
+		"/":         "Problems with the objects of the cluster",
 		"/problems": `<a href="/services?find=default/bad-address">Service/default/bad-address: `,
 	} {
 		if status, body, _ := uitest.Fetch(t, "GET", base+path, ""); status != 200 || !strings.Contains(body, want) {
