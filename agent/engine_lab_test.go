@@ -122,10 +122,10 @@ func TestServiceEngine(t *testing.T) {
 					cluster.EngineOpenFlow: cluster.EngineOVN}[c.word])
 			waitServes(t, a)
 			setting(t, a, "service-engine", c.word)
-			o := underAt(t, tolerant, ways, func(f traffic) {
+			o := under(t, ways, func(f traffic) {
 				f.flows(some)
 				noError(t, a.Restart(t.Context(), agent, syscall.SIGTERM))
-				eventually(t, 20*time.Second, c.point, func() (bool, string) {
+				polled(t, time.Millisecond, 20*time.Second, c.point, func() (bool, string) {
 					out, err := a.Exec(t.Context(), "sh", "-c", c.is)
 					return err == nil, out
 				})

@@ -98,6 +98,7 @@ func (j *judged) put(name, content string) {
 
 // TestHealth: the results that probes, load balancers and Prometheus get from a node.
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	l, n := alone(t)
 	giveManifests(t, n)
 	start(t, n)

@@ -246,6 +246,13 @@ func waitServes(t testing.TB, n *lab.Node) {
 // is longer than limit.
 func eventually(t testing.TB, limit time.Duration, what string, done func() (bool, string)) time.Duration {
 	t.Helper()
+	// What is waited for needs the processor, too.
+	return polled(t, 20*time.Millisecond, limit, what, done)
+}
+
+// polled is eventually with another pause between two calls.
+func polled(t testing.TB, pause, limit time.Duration, what string, done func() (bool, string)) time.Duration {
+	t.Helper()
 	begin := time.Now()
 	limit *= time.Duration(*slow)
 	for {
@@ -257,7 +264,7 @@ func eventually(t testing.TB, limit time.Duration, what string, done func() (boo
 		if took > limit || t.Context().Err() != nil {
 			t.Fatalf("%s: not within %v: %s", what, limit, why)
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 // its own choice, and sets the wanted one afterwards. The tunnels of a node that learned the first
 // in between use the second as soon as the bridge forwards.
 func TestBridgesAddress(t *testing.T) {
+	t.Parallel()
 	l := startDemo(t)
 	n, b := l.Node("node-a"), l.Node("node-b")
 	if b.Datapath() != "netdev" {

@@ -150,6 +150,7 @@ func (o *operated) patchNode(patch string, subresources ...string) {
 
 // TestOperations: the results that an administrator's tools get from a node.
 func TestOperations(t *testing.T) {
+	t.Parallel()
 	o := startOperated(t)
 	start(t, o.node)
 	waitWell(t, o.node)

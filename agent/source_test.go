@@ -60,6 +60,7 @@ func giveManifests(t testing.TB, n *lab.Node) {
 // An agent without a source of objects waits for it, and restores the node's own network meanwhile:
 // the path to the source may lead over it.
 func TestSourceIsAway(t *testing.T) {
+	t.Parallel()
 	l, n := alone(t)
 	ctx := t.Context()
 	start(t, n)
@@ -128,6 +129,7 @@ func TestSourceIsAway(t *testing.T) {
 
 // An agent without a running Open vSwitch waits for it.
 func TestOpenVSwitchIsAway(t *testing.T) {
+	t.Parallel()
 	_, n := alone(t, lab.NB, lab.SB, lab.Northd)
 	giveManifests(t, n)
 	start(t, n)

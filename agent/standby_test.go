@@ -17,6 +17,7 @@ const second = "second"
 // TestStandby: a second agent of a node changes nothing until the first has ended, and then only
 // the differences.
 func TestStandby(t *testing.T) {
+	t.Parallel()
 	_, n := alone(t)
 	ctx := t.Context()
 	giveManifests(t, n)

@@ -84,9 +84,9 @@ type load struct {
 var (
 	usual  = load{500, patience}
 	gentle = load{100, patience} // while a machine boots
-	// tolerant is for changes that some connections may fail in: the second retransmission comes
-	// after 3 s.
-	tolerant = load{500, 5 * time.Second}
+	// tolerant is for changes that some connections may fail in. A SYN is sent for the fourth time
+	// after 7 s, and not again before patience has passed.
+	tolerant = load{500, 9 * time.Second}
 )
 
 const (

@@ -10,6 +10,7 @@ import (
 // TestSysctls: route_localnet is on only with the rules that block other machines from 127.0.0.1. A
 // node with a bridge of the administrator has its own sysctls after cleanup.
 func TestSysctls(t *testing.T) {
+	t.Parallel()
 	_, n := alone(t)
 	sysctls := func() []string {
 		return lines(sh(t, n,

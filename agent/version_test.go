@@ -27,6 +27,7 @@ func ends(t *testing.T, n *lab.Node) string {
 // An old ovn-northd writes its version into the Northbound database, as here. (Debian 12's own does
 // the same, with TestOldPackages.)
 func TestOldOVNIsRefused(t *testing.T) {
+	t.Parallel()
 	_, n := alone(t, lab.OVSDB, lab.VSwitchd, lab.NB, lab.SB)
 	giveManifests(t, n)
 	kernelAtRest(t, n)
@@ -66,6 +67,7 @@ func TestOldPackages(t *testing.T) {
 
 // An agent that is started before ovs-vswitchd waits for it.
 func TestSwitchComesLate(t *testing.T) {
+	t.Parallel()
 	_, n := alone(t, lab.OVSDB, lab.VSwitchd, lab.NB, lab.SB, lab.Northd, lab.Controller)
 	giveManifests(t, n)
 	if err := n.Kill(t.Context(), lab.VSwitchd, syscall.SIGKILL); err != nil {
@@ -112,6 +114,7 @@ func wrapNFT(t *testing.T, n *lab.Node, script string) {
 
 // An agent whose nft does not reply at the start reports that and retries.
 func TestSlowNFT(t *testing.T) {
+	t.Parallel()
 	_, n := alone(t)
 	wrapNFT(t, n, slowNFT)
 	sh(t, n, "touch /run/nft-is-slow")
