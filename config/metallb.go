@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,14 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
+	"hairpin/api/frrk8s"
+	"hairpin/api/v1alpha1"
 	"hairpin/cluster"
 )
 
 // Pools are LoadBalancerPools made of MetalLB's IPAddressPools and L2Advertisements
-// (metallb.io/v1beta1).
+// (metallb.io/v1beta1), and what announces them by BGP: BGPAdvertisements, and FRRConfigurations
+// made of BGPPeers (v1beta2).
 type Pools struct {
 	pools          []metalPool
-	advertisements []metalAdvertisement
+	advertisements []metalAdvertisement // by layer 2
+	bgp            []metalAdvertisement
+	peers          []metalPeer
+	bfdProfiles    map[string]frrk8s.Fields // by name
 }
 
 type metalPool struct {
@@ -35,14 +42,18 @@ type metalPool struct {
 	} `json:"spec"`
 }
 
+// metalAdvertisement is an L2Advertisement or a BGPAdvertisement.
 type metalAdvertisement struct {
+	Kind     string            `json:"kind"`
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
 		Pools         []string               `json:"ipAddressPools"`
 		PoolSelectors []metav1.LabelSelector `json:"ipAddressPoolSelectors"`
 		NodeSelectors []metav1.LabelSelector `json:"nodeSelectors"`
-		Interfaces    []string               `json:"interfaces"`
+		Interfaces    []string               `json:"interfaces"` // of an L2Advertisement
+		Peers         []string               `json:"peers"`      // of a BGPAdvertisement
 	} `json:"spec"`
+	all frrk8s.Fields // the fields of spec
 }
 
 // Add reads a file with documents of YAML, or a list of objects as kubectl prints it. It returns
@@ -65,9 +76,11 @@ func (p *Pools) Add(file string, text []byte) (others []string, err error) {
 
 func (p *Pools) object(doc []byte) (others []string, err error) {
 	var o struct {
-		Kind     string            `json:"kind"`
-		Metadata metav1.ObjectMeta `json:"metadata"`
-		Items    []any             `json:"items"`
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Metadata   metav1.ObjectMeta `json:"metadata"`
+		Spec       frrk8s.Fields     `json:"spec"`
+		Items      []any             `json:"items"`
 	}
 	if err := yaml.Unmarshal(doc, &o); err != nil {
 		return nil, err
@@ -81,6 +94,21 @@ func (p *Pools) object(doc []byte) (others []string, err error) {
 		var x metalAdvertisement
 		err = yaml.Unmarshal(doc, &x)
 		p.advertisements = append(p.advertisements, x)
+	case o.Kind == "BGPAdvertisement" && strings.HasPrefix(o.APIVersion, "metallb.io/"):
+		x := metalAdvertisement{all: o.Spec}
+		err = yaml.Unmarshal(doc, &x)
+		p.bgp = append(p.bgp, x)
+	case o.Kind == "BGPPeer":
+		x := metalPeer{all: o.Spec}
+		err = yaml.Unmarshal(doc, &x)
+		p.peers = append(p.peers, x)
+	case o.Kind == "BFDProfile":
+		profile := frrk8s.Fields{"name": o.Metadata.Name}
+		maps.Copy(profile, o.Spec)
+		if p.bfdProfiles == nil {
+			p.bfdProfiles = map[string]frrk8s.Fields{}
+		}
+		p.bfdProfiles[o.Metadata.Name] = profile
 	case strings.HasSuffix(o.Kind, "List"):
 		for _, item := range o.Items {
 			text, err := yaml.Marshal(item)
@@ -98,38 +126,84 @@ func (p *Pools) object(doc []byte) (others []string, err error) {
 	return others, err
 }
 
-// Convert returns the pools as YAML. Comments above a pool say what differs from MetalLB.
+// Convert returns the objects as YAML. Comments above an object say what differs from MetalLB.
 func (p *Pools) Convert() (string, error) {
-	if len(p.pools) == 0 {
-		return "", errors.New("there is no IPAddressPool")
+	if len(p.pools)+len(p.bgp)+len(p.peers) == 0 {
+		return "", errors.New("there is no IPAddressPool, BGPAdvertisement or BGPPeer of MetalLB")
 	}
 	var out strings.Builder
 	for i := range p.pools {
-		text, notes, err := p.convert(&p.pools[i])
-		if err != nil {
+		o, notes, err := p.convert(&p.pools[i])
+		if err := write(&out, o, notes, err); err != nil {
 			return "", fmt.Errorf("IPAddressPool/%s: %w", p.pools[i].Metadata.Name, err)
 		}
-		fmt.Fprintln(&out, "---")
-		for _, n := range notes {
-			fmt.Fprintln(&out, "# "+n)
+	}
+	for i := range p.bgp {
+		o, notes, err := p.advertisement(&p.bgp[i])
+		if err := write(&out, o, notes, err); err != nil {
+			return "", fmt.Errorf("BGPAdvertisement/%s: %w", p.bgp[i].Metadata.Name, err)
 		}
-		out.WriteString(text)
+	}
+	for i := range p.peers {
+		o, notes, err := p.peer(&p.peers[i])
+		if err := write(&out, o, notes, err); err != nil {
+			return "", fmt.Errorf("BGPPeer/%s: %w", p.peers[i].Metadata.Name, err)
+		}
 	}
 	return out.String(), nil
 }
 
-func (p *Pools) convert(x *metalPool) (text string, notes []string, err error) {
-	spec := map[string]any{"ranges": x.Spec.Addresses}
-	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	// one sets a selector of the pool, which has one where MetalLB has a list.
-	one := func(field, of string, list []metav1.LabelSelector) {
-		if len(list) > 0 {
-			spec[field] = list[0]
-		}
-		if len(list) > 1 {
-			note("%s: only the first of %d; make a pool for each, with ranges of its own", of, len(list))
-		}
+// object is an object of the Kubernetes API without status.
+type object struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Metadata   objectMeta     `json:"metadata"`
+	Spec       map[string]any `json:"spec"`
+}
+
+type objectMeta struct {
+	Name      string            `json:"name"`
+	Namespace string            `json:"namespace,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+}
+
+// write adds a document to out, unless there is an error.
+func write(out *strings.Builder, o object, notes []string, err error) error {
+	if err != nil {
+		return err
 	}
+	text, err := yaml.Marshal(o)
+	fmt.Fprintln(out, "---")
+	for _, n := range notes {
+		fmt.Fprintln(out, "# "+n)
+	}
+	out.Write(text)
+	return err
+}
+
+// spec is the spec of a converted object, with notes about what differs.
+type spec struct {
+	fields map[string]any
+	notes  []string
+}
+
+func (s *spec) note(format string, args ...any) {
+	s.notes = append(s.notes, fmt.Sprintf(format, args...))
+}
+
+// one sets a selector of the object, which has one where MetalLB has a list.
+func (s *spec) one(field, of string, list []metav1.LabelSelector) {
+	if len(list) > 0 {
+		s.fields[field] = list[0]
+	}
+	if len(list) > 1 {
+		s.note("%s: only the first of %d; make an object for each (pools: with ranges of their own)", of, len(list))
+	}
+}
+
+func (p *Pools) convert(x *metalPool) (o object, notes []string, err error) {
+	s := &spec{fields: map[string]any{"ranges": x.Spec.Addresses}}
+	one, note := s.one, s.note
 	if a := x.Spec.ServiceAllocation; a != nil {
 		namespaces := a.NamespaceSelectors
 		if len(a.Namespaces) > 0 {
@@ -155,7 +229,7 @@ func (p *Pools) convert(x *metalPool) (text string, notes []string, err error) {
 	for _, a := range p.advertisements {
 		is, err := a.announces(x)
 		if err != nil {
-			return "", nil, err
+			return o, nil, err
 		}
 		if !is {
 			continue
@@ -173,9 +247,11 @@ func (p *Pools) convert(x *metalPool) (text string, notes []string, err error) {
 	if !all {
 		one("nodeSelector", "nodeSelectors", nodes)
 	}
-	body, err := yaml.Marshal(map[string]any{"apiVersion": "hairpin.dev/v1alpha1", "kind": "LoadBalancerPool",
-		"metadata": map[string]string{"name": x.Metadata.Name}, "spec": spec})
-	return string(body), notes, err
+	o = object{v1alpha1.GroupVersion().String(), "LoadBalancerPool", objectMeta{Name: x.Metadata.Name}, s.fields}
+	if len(p.bgp) > 0 {
+		o.Metadata.Labels = map[string]string{labelPool: x.Metadata.Name}
+	}
+	return o, s.notes, nil
 }
 
 // announces reports whether an advertisement selects a pool. One that selects nothing is for all.
@@ -186,7 +262,7 @@ func (a *metalAdvertisement) announces(x *metalPool) (bool, error) {
 	for i := range a.Spec.PoolSelectors {
 		s, err := metav1.LabelSelectorAsSelector(&a.Spec.PoolSelectors[i])
 		if err != nil {
-			return false, fmt.Errorf("L2Advertisement/%s: ipAddressPoolSelectors: %w", a.Metadata.Name, err)
+			return false, fmt.Errorf("%s/%s: ipAddressPoolSelectors: %w", a.Kind, a.Metadata.Name, err)
 		}
 		if s.Matches(labels.Set(x.Metadata.Labels)) {
 			return true, nil

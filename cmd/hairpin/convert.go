@@ -55,11 +55,18 @@ for; unknown keys are listed on standard error.`,
 func convertPools() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pools FILE…",
-		Short: "Convert MetalLB's IPAddressPools and L2Advertisements to LoadBalancerPools",
+		Short: "Convert MetalLB's pools, advertisements and BGP peers",
 		Args:  cobra.MinimumNArgs(1),
-		Long: `FILE has objects of MetalLB. Comments in the output say what a LoadBalancerPool does differently;
-objects of other kinds are listed on standard error.`,
-		Example: "  kubectl get ipaddresspools,l2advertisements -n metallb-system -o yaml > metallb.yaml\n" +
+		Long: `FILE has objects of MetalLB:
+
+  IPAddressPool, L2Advertisement   become a LoadBalancerPool
+  BGPAdvertisement                 becomes a BGPAdvertisement of Hairpin
+  BGPPeer, BFDProfile              become an FRRConfiguration of frr-k8s
+
+Comments in the output say what these do differently, and which fields are not converted. Objects
+of other kinds are listed on standard error.`,
+		Example: "  kubectl get ipaddresspools,l2advertisements,bgpadvertisements.metallb.io,bgppeers,bfdprofiles " +
+			"-n metallb-system -o yaml > metallb.yaml\n" +
 			"  hairpin config pools metallb.yaml > pools.yaml",
 		RunE: func(c *cobra.Command, files []string) error {
 			var pools config.Pools
