@@ -33,6 +33,10 @@ type Delta[D any] interface {
 	Empty() bool
 }
 
+// Drifter is a Delta whose differences are not all drift: some follow from changes elsewhere. Drift
+// returns the number of the others.
+type Drifter interface{ Drift() int }
+
 // Degradable is a Target that works while one of its daemons does not respond. Unresponsive returns
 // an error that names that daemon, if the system is in order otherwise.
 type Degradable interface{ Unresponsive() error }

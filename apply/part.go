@@ -222,7 +222,11 @@ func (p *part[S, D]) readResult(r *late.Result[S]) error {
 	}
 	drift := 0
 	if p.converged {
-		drift = p.Diff(p.lastApplied, r.Value).Count()
+		d := p.Diff(p.lastApplied, r.Value)
+		drift = d.Count()
+		if own, ok := any(d).(Drifter); ok {
+			drift = own.Drift()
+		}
 	}
 	p.have, p.known, p.read = r.Value, true, true
 	p.mu.Lock()

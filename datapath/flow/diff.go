@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"hairpin/cluster"
 	"hairpin/datapath/statemap"
@@ -81,6 +82,31 @@ func (d Delta) Shrink() Delta {
 
 // Count returns the number of differences.
 func (d Delta) Count() int { return statemap.Count(Maps, &d) + len(d.Unknown) + len(d.NoFlows) }
+
+// Drift returns the number of differences of an earlier State from what was read, without those due
+// to removed ports: the flows of such a port have its number instead of its name.
+func (d Delta) Drift() int {
+	drift, numbered := d.Count(), 0
+	for id := range d.Flows.Delete {
+		if _, err := strconv.ParseUint(id.Value().Match.InPort, 10, 16); err == nil {
+			numbered++
+		}
+	}
+	if numbered == 0 {
+		return drift
+	}
+	drift -= 2 * numbered // they are in Add, too, with the names
+	removed := map[string]bool{}
+	for _, f := range d.Flows.Add {
+		removed[f.Match.InPort] = f.Match.InPort != ""
+	}
+	for _, f := range d.Flows.Change { // flows that output to these ports
+		if f.Names(removed) {
+			drift--
+		}
+	}
+	return max(drift, 0)
+}
 
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }

@@ -267,3 +267,38 @@ group_id=7,type=select,selection_method=dp_hash,bucket=bucket_id:1,actions=ct(co
 		t.Fatalf("got\n%s", got)
 	}
 }
+
+// TestDrift: flows that have the number of a removed port are no drift; a flow that was deleted is.
+func TestDrift(t *testing.T) {
+	state := func(lines ...string) (s State) {
+		for _, line := range lines {
+			f, err := ParseFlow(line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Flows.Put(f.ID(), f)
+		}
+		return s
+	}
+	const (
+		own, other = "table=0,priority=1,in_port=%s actions=resubmit(,2)", "table=0,priority=9 actions=drop"
+		to         = "table=4,priority=1,dl_dst=0a:58:0a:f4:01:03 actions=output:%s"
+	)
+	port := func(line, name string) string { return strings.ReplaceAll(line, "%s", name) }
+	was := state(port(own, "hairpin1"), port(to, "hairpin1"), other)
+	for _, c := range []struct {
+		what string
+		now  State
+		want int
+	}{
+		{"the same", was, 0},
+		{"its port was removed", state(port(own, "7"), port(to, "7"), other), 0},
+		{"its port was removed, and a flow deleted", state(port(own, "7"), port(to, "7")), 1},
+		{"a flow of the port was deleted", state(port(to, "hairpin1"), other), 1},
+		{"a flow was changed", state(port(own, "hairpin1"), port(to, "hairpin2"), other), 1},
+	} {
+		if got := Diff(was, c.now).Drift(); got != c.want {
+			t.Errorf("%s: drift %d, want %d", c.what, got, c.want)
+		}
+	}
+}
