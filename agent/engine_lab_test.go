@@ -122,7 +122,7 @@ func TestServiceEngine(t *testing.T) {
 					cluster.EngineOpenFlow: cluster.EngineOVN}[c.word])
 			waitServes(t, a)
 			setting(t, a, "service-engine", c.word)
-			o := under(t, ways, func(f traffic) {
+			o := underAt(t, tolerant, ways, func(f traffic) {
 				f.flows(some)
 				noError(t, a.Restart(t.Context(), agent, syscall.SIGTERM))
 				polled(t, time.Millisecond, 20*time.Second, c.point, func() (bool, string) {
