@@ -72,8 +72,8 @@ $(BIN)/helm: charts/helm/go.mod
 MODE ?= shared
 # What serves Services on the nodes of `make cluster`: the chart's default, ovn or openflow.
 cluster-values = --set config.gateway.mode=$(MODE) $(if $(ENGINE),--set config.default.service-engine=$(ENGINE))
-# Whether the userspace datapath has TSO.
-TSO ?= false
+# Whether the userspace datapath has TSO. The entry script leaves it off with Debian 13's Open vSwitch 3.5.0.
+TSO ?= $(if $(filter debian13,$(OVS)),false,true)
 # What a cluster is made of besides the chart and the node image, which the lab caches.
 cluster-parts: image-oci $(BIN)/helm $(BIN)/coredns
 	$(GO) build -ldflags "-s -w" -o $(BIN)/pod ./lab/cluster/pod
@@ -141,7 +141,7 @@ cluster-down: build ## remove what `make cluster` left up
 API ?=
 # Trials of NetworkPolicies that take two minutes. `make test` runs them.
 WITHOUT ?= ^policy (revoked|collusion|fragments|forged|spoofed)
-demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; ENGINE=ovn, or ovn,openflow: node by node; NODE_LOCAL=dgp ENGINE=ovn; NODEPORT_PATH=redirect; TSO=true; OVS=debian13; API=kubernetes: with an API server); leaves the lab up
+demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; ENGINE=ovn, or ovn,openflow: node by node; NODE_LOCAL=dgp ENGINE=ovn; NODEPORT_PATH=redirect; TSO=false; OVS=debian13; API=kubernetes: with an API server); leaves the lab up
 	@command -v $(GO) >/dev/null || lab/setup.sh
 	@$(GO) run ./cmd/prepare -ovs "$(OVS)"
 	@$(LAB) demo --ovs "$(OVS)" --tso=$(TSO) --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --engine "$(ENGINE)" --api "$(API)" --without "$(WITHOUT)"
@@ -215,7 +215,7 @@ vuln: ## ask whether the program calls code with known vulnerabilities (govulnch
 # datapath lookups of each packet (MODE=detached, ENGINE=ovn); kernel, redirect-kernel, dgp-kernel: traffic
 # through the real openvswitch module, in qemu; go: the packages' own benchmarks. Empty is everything.
 BENCH ?= change create traffic policies redirect dgp passes kernel redirect-kernel dgp-kernel go
-bench: setup build image $(if $(filter policies,$(BENCH)),$(BIN)/kube-router) ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|policies|allowed|redirect|dgp|passes|kernel|allowed-kernel|redirect-kernel|dgp-kernel|go, TSO=true, OVS=debian13, ENGINE=ovn, ARGS="--services 100"; ENGINE=ovn,openflow with traffic or kernel: both)
+bench: setup build image $(if $(filter policies,$(BENCH)),$(BIN)/kube-router) ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|policies|allowed|redirect|dgp|passes|kernel|allowed-kernel|redirect-kernel|dgp-kernel|go, TSO=false, OVS=debian13, ENGINE=ovn, ARGS="--services 100"; ENGINE=ovn,openflow with traffic or kernel: both)
 	@for part in $(filter change create traffic policies allowed redirect dgp,$(BENCH)); do $(LAB) bench --only $$part --ovs "$(OVS)" --tso=$(TSO) --engine "$(ENGINE)" $(if $(filter policies,$(BENCH)),--kube-router $(BIN)/kube-router) $(ARGS) || exit 1; done
 	@[ -z "$(filter passes,$(BENCH))" ] || $(LAB) bench --only passes --mode $(MODE) --engine "$(ENGINE)"
 	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30 --engine "$(ENGINE)" $(ARGS); }

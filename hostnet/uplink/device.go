@@ -175,29 +175,35 @@ func (m *machine) prepare() (string, error) {
 // sctp is the feature of devices that compute SCTP checksums.
 const sctp = "tx-checksum-sctp"
 
-// withoutSCTP turns this feature off before ovs-vswitchd opens the device and reads its features.
-// With TSO, ovs-vswitchd leaves the checksum of a changed SCTP packet to such a device without
-// requesting it (4.0.0), and the packet is lost.
-func (m *machine) withoutSCTP() (string, error) {
+// unsupported returns the features of devices that ovs-vswitchd does not support with TSO. It
+// leaves the checksum of a changed SCTP packet to a device that computes it, without requesting it
+// (4.0.0), and it drops UDP datagrams that a device has merged.
+func unsupported() []string { return []string{sctp, "rx-udp-gro-forwarding", "rx-gro-list"} }
+
+// withoutUnsupported turns these off before ovs-vswitchd opens the device and reads its features.
+func (m *machine) withoutUnsupported() (string, error) {
 	if !m.userspace() || !TSO(m.view) {
 		return "", nil
 	}
-	return m.setSCTP(false), nil
+	return joinSteps(m.setFeatures(unsupported(), false)), nil
 }
 
-// setSCTP sets the feature, if the driver supports it.
-func (m *machine) setSCTP(want bool) string {
+// setFeatures sets features, if the driver supports them.
+func (m *machine) setFeatures(features []string, want bool) (did []string) {
 	name := m.device.Attrs().Name
-	if on, err := netdev.Feature(name, sctp); err != nil || on == want {
-		return ""
+	for _, feature := range features {
+		if on, err := netdev.Feature(name, feature); err != nil || on == want {
+			continue
+		}
+		if err := netdev.SetFeatures(name, map[string]bool{feature: want}); err != nil {
+			continue
+		}
+		if on, err := netdev.Feature(name, feature); err == nil && on == want {
+			did = append(did, fmt.Sprintf("ethtool -K %s %s %s", name, feature,
+				map[bool]string{true: "on", false: "off"}[want]))
+		}
 	}
-	if err := netdev.SetFeatures(name, map[string]bool{sctp: want}); err != nil {
-		return ""
-	}
-	if on, err := netdev.Feature(name, sctp); err != nil || on != want {
-		return ""
-	}
-	return fmt.Sprintf("ethtool -K %s %s %s", name, sctp, map[bool]string{true: "on", false: "off"}[want])
+	return did
 }
 
 // disableKernelIPv6 disables the kernel's IPv6 on the device: on the userspace datapath the kernel
@@ -229,12 +235,7 @@ func (m *machine) restore() (string, error) {
 		}
 	}
 	did = append(did, m.offloadsBack()...)
-	if m.had.SCTP {
-		if what := m.setSCTP(true); what != "" {
-			did = append(did, what)
-		}
-	}
-	return joinSteps(did), nil
+	return joinSteps(append(did, m.setFeatures(m.had.Features, true)...)), nil
 }
 
 // offloadsBack turns on the offloads that were on.
@@ -295,7 +296,11 @@ func (m *machine) remember(l netlink.Link) (had memory, err error) {
 		}
 	}
 	slices.Sort(had.Offloads)
-	had.SCTP, _ = netdev.Feature(name, sctp) // false if the device cannot list features
+	for _, feature := range unsupported() {
+		if on, _ := netdev.Feature(name, feature); on { // false if the device cannot list features
+			had.Features = append(had.Features, feature)
+		}
+	}
 	list, err := addresses(l, nil)
 	for _, a := range list {
 		if a.Flags&unix.IFA_F_PERMANENT == 0 {

@@ -57,7 +57,8 @@ type memory struct {
 	IPv6Off   bool              `json:"ipv6Off,omitempty"`   // disable_ipv6
 	Promisc   bool              `json:"promisc,omitempty"`   // the flag
 	Offloads  []uint32          `json:"offloads,omitempty"`  // those that were on; see offloads
-	SCTP      bool              `json:"sctp,omitempty"`      // the feature sctp was on
+	Features  []string          `json:"features,omitempty"`  // those of unsupported that were on
+	SCTP      bool              `json:"sctp,omitempty"`      // the same of sctp, as agents of before wrote it
 	Sysctls   map[string]string `json:"sysctls,omitempty"`
 }
 
@@ -112,12 +113,15 @@ func parseMemory(text string) (had memory, err error) {
 			return commonSettings(), errors.New("an address is none")
 		}
 	}
+	if had.SCTP {
+		had.Features = append(had.Features, sctp)
+	}
 	return had, nil
 }
 
 // commonSettings returns the settings of most devices.
 func commonSettings() memory {
-	return memory{Offloads: slices.Sorted(maps.Keys(offloads())), SCTP: true}
+	return memory{Offloads: slices.Sorted(maps.Keys(offloads())), Features: []string{sctp}}
 }
 
 // assume records the settings of most devices, if the former ones cannot be read any more. A guess
@@ -214,7 +218,7 @@ func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) 
 		func() (string, error) { return m.sameMAC(ctx) },
 		func() (string, error) { return setUp(m.internal) },
 		mv.addAddresses,
-		m.withoutSCTP,
+		m.withoutUnsupported,
 		func() (string, error) { return m.addPort(ctx) },
 		m.prepare,
 		mv.moveRoutes,

@@ -216,29 +216,29 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// TestSCTP: with TSO a device does not compute SCTP checksums when Open vSwitch opens it, and does
-// again when it is given back.
-func TestSCTP(t *testing.T) {
+// TestUnsupportedFeatures: with TSO a device has no feature that ovs-vswitchd does not support when
+// Open vSwitch opens it, and has it again when it is given back.
+func TestUnsupportedFeatures(t *testing.T) {
 	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("br%d", os.Getpid()), TSO: true})
 	n := l.Add(t, lab.NodeConfig{Plain: true})
 	start(t, n)
 	sh(t, n,
 		"ovs-vsctl set Open_vSwitch . external_ids:hairpin-datapath=netdev external_ids:hairpin-tso=true; ethtool "+
-			"-K eth0 tx-checksum-sctp on")
-	feature := func() string {
-		return strings.TrimSpace(sh(t, n,
-			"ethtool -k eth0 | grep tx-checksum-sctp; ovs-vsctl list-ports br-ex || true"))
+			"-K eth0 tx-checksum-sctp on rx-udp-gro-forwarding on rx-gro-list off")
+	features := func() string {
+		return strings.TrimSpace(sh(t, n, "ethtool -k eth0 | grep -E 'tx-checksum-sctp|rx-udp-gro-forwarding|rx-gro-list'; "+
+			"ovs-vsctl list-ports br-ex || true"))
 	}
 	all(t, n, uplink.AdoptStep, func(what string) {
-		if got := feature(); strings.HasSuffix(got, "eth0") && !strings.Contains(got, "off") {
+		if got := features(); strings.HasSuffix(got, "eth0") && strings.Contains(got, ": on") {
 			t.Errorf("after %s: %s", what, got)
 		}
 	})
-	if got, want := feature(), "tx-checksum-sctp: off\neth0"; got != want {
-		t.Errorf("taken in: %q, want %q", got, want)
+	if got := features(); !strings.HasSuffix(got, "eth0") || strings.Count(got, ": off") != 3 {
+		t.Errorf("taken in: %q", got)
 	}
 	all(t, n, uplink.GiveBackStep, func(what string) { t.Log(what) })
-	if got, want := feature(), "tx-checksum-sctp: on"; got != want {
-		t.Errorf("given back: %q, want %q", got, want)
+	if got := features(); strings.Count(got, ": on") != 2 || !strings.Contains(got, "rx-gro-list: off") {
+		t.Errorf("given back: %q", got)
 	}
 }
