@@ -41,7 +41,7 @@ var demos atomic.Int32
 // startDemo builds hairpin and starts a demo that ends with the test.
 func startDemo(t *testing.T, api string) *Demo {
 	t.Helper()
-	return startDemoIn(t, api, Options{})
+	return startDemoIn(t, api, Options{TSO: true}) // as in the chart
 }
 
 // startDemoIn starts a demo in a gateway mode, with one of the paths of NodePorts and of the host
