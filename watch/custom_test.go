@@ -80,16 +80,20 @@ func testEgress(t *testing.T, a *api) {
 	check(t, err)
 	from := follow(t, asking, "node-a")
 	const own, others = "spec.nodeName=node-a", "spec.nodeName!=,spec.nodeName!=node-a"
-	for _, doc := range []string{
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: here, labels: {app: web}}\nspec: {nodeName: node-a, " +
-			"containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.1.3}]}\n",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: there, labels: {app: web}}\nspec: {nodeName: node-b, " +
-			"containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.2.3}]}\n",
+	for _, x := range []struct{ kind, namespace, doc string }{
+		// Kubernetes deletes pods of nodes that do not exist, after 40 s.
+		{"Node", "", "apiVersion: v1\nkind: Node\nmetadata: {name: node-a}\nspec: {podCIDRs: [10.244.1.0/24], podCIDR: 10.244.1.0/24}\n"},
+		{"Node", "", "apiVersion: v1\nkind: Node\nmetadata: {name: node-b}\nspec: {podCIDRs: [10.244.2.0/24], podCIDR: 10.244.2.0/24}\n"},
+		{"Pod", "default", "apiVersion: v1\nkind: Pod\nmetadata: {name: here, labels: {app: web}}\n" +
+			"spec: {nodeName: node-a, containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.1.3}]}\n"},
+		{"Pod", "default", "apiVersion: v1\nkind: Pod\nmetadata: {name: there, labels: {app: web}}\n" +
+			"spec: {nodeName: node-b, containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.2.3}]}\n"},
 	} {
-		pod := decode(doc)
-		check(t, kube{client}.apply(t, pod))
+		object := decode(x.doc)
+		check(t, kube{client}.apply(t, object))
 		defer func() {
-			check(t, kube{client}.delete(t, cluster.Owner{Kind: "Pod", Namespace: "default", Name: pod.GetName()}))
+			check(t, kube{client}.delete(t,
+				cluster.Owner{Kind: x.kind, Namespace: x.namespace, Name: object.GetName()}))
 		}()
 	}
 	here, there := "here on node-amap[app:web] ", "there on node-bmap[app:web] "

@@ -276,11 +276,16 @@ func (w *world) impossible(ctx context.Context, c claim) (out outcome, err error
 	if err := w.answered(ctx, victim, attacker, service); err != nil {
 		return outcome{}, err
 	}
-	const times = 20
+	const times = 30
+	lost := 0 // half of them, if one other endpoint is used; a busy machine takes seconds for one
 	for range times {
-		if a := w.asks(ctx, victim, service); a.Name != attacker {
-			return takenWith("a connection went to one of %v: %s %s", bad, a.Name, a.Error), nil
+		a := w.asks(ctx, victim, service)
+		if a.Error != "" {
+			lost++
+		}
+		if lost > times/5 || a.Error == "" && a.Name != attacker {
+			return takenWith("connections went to some of %v: %s %s", bad, a.Name, a.Error), nil
 		}
 	}
-	return refusedWith("all of %d connections went to the good endpoint", times), nil
+	return refusedWith("of %d connections, none went to another endpoint", times), nil
 }
