@@ -19,15 +19,11 @@ func tunnels(b *node.Bridge) {
 			m := flow.Match{Protocol: node.Vocab(s.Family).L4[cluster.UDP], Dst: node.HostPrefix(a),
 				DstPort: node.Geneve}
 			// Tunnels of nodes send no fragments, so it is a pod's, from the address of its node.
-			// The kernel's conntrack has reassembled it. In the userspace datapath it is still in
-			// fragments, which have no port, but conntrack knows it.
+			// The kernel's conntrack has reassembled it.
 			b.Add(pipeline.GatewayUplinkConntrack, node.PrioTunnelFragment, m, flow.Drop{})
 			if b.Env.Node.Gateway.Userspace {
-				part := m
-				part.DstPort, part.Fragment = 0, "yes"
-				part.CTState, part.CTProtocol, part.CTDstPort = flow.CTState{Set: flow.CTTrk | flow.CTNew},
-					uint8(cluster.UDP), node.Geneve
-				b.Add(pipeline.GatewayUplinkConntrack, node.PrioTunnelFragment, part, flow.Drop{})
+				b.Add(pipeline.GatewayUplinkConntrack, node.PrioTunnelFragment, node.Fragments(node.Vocab(s.Family), m),
+					flow.Drop{})
 			}
 			m.InPort = b.Uplink
 			b.Classify(node.PrioForeignTunnel, m, flow.Drop{})

@@ -107,6 +107,17 @@ func (b *Bridge) Answer(addresses netip.Prefix) {
 var TrackFromUplink = flow.CT{Table: pipeline.GatewayUplinkConntrack, Zone: claims.ZoneUplink,
 	NAT: flow.NAT{Kind: flow.NATUndo}}
 
+// Fragments returns a match for the same UDP packets in fragments, of new connections that
+// conntrack has looked up. Open vSwitch lets no flow see the port of a fragment (ovs-fields(7),
+// nw_frag). The kernel's conntrack reassembles fragments. That of the userspace datapath does not,
+// but knows the port of all of them.
+func Fragments(v Vocabulary, m flow.Match) flow.Match {
+	m.CTProtocol, m.CTDstPort = uint8(cluster.UDP), m.DstPort
+	m.Protocol, m.DstPort, m.Fragment = v.IP, 0, "yes"
+	m.CTState = flow.CTState{Set: flow.CTNew | flow.CTTrk}
+	return m
+}
+
 // ICMPv6 types of neighbor discovery (RFC 4861).
 const (
 	RouterAdvertisement   = 134

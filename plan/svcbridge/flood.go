@@ -42,13 +42,11 @@ func (w *serviceBridge) dropDHCP(v node.Vocabulary) {
 	w.add(pipeline.SvcFromPod, prioOthers+1, flow.Match{Protocol: v.IP, Fragment: "yes"},
 		track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 	m.CTState = flow.CTState{Set: flow.CTTrk | flow.CTNew}
-	fragment := flow.Match{Protocol: v.IP, Fragment: "yes", CTState: m.CTState, CTProtocol: uint8(cluster.UDP),
-		CTDstPort: v.DHCP}
 	for _, table := range []uint8{pipeline.SvcPodConntrack, pipeline.SvcServiceConntrack, pipeline.SvcExternalConntrack,
 		pipeline.SvcMulticast} {
 		w.add(table, prioSelf, m, flow.Drop{})
 		if w.Node.Gateway.Userspace { // the kernel's conntrack reassembles fragments
-			w.add(table, prioSelf, fragment, flow.Drop{})
+			w.add(table, prioSelf, node.Fragments(v, m), flow.Drop{})
 		}
 	}
 }

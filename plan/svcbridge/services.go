@@ -137,19 +137,14 @@ func (w *serviceBridge) addVIP(x *service.Front, priority uint16, m flow.Match, 
 	}
 }
 
-// addService adds the actions for new connections to an address. Open vSwitch lets no flow see the
-// port of a fragment (ovs-fields(7), nw_frag). The kernel's conntrack reassembles fragments. That
-// of the userspace datapath does not, but knows the port of all of them. Only UDP has fragments:
-// TCP and SCTP send packets that fit.
+// addService adds the actions for new connections to an address. Only UDP has fragments: TCP and
+// SCTP send packets that fit.
 func (w *serviceBridge) addService(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort,
 	actions ...flow.Action) {
 	m = service.Match(x, m, vip)
 	w.add(pipeline.SvcServiceLB, priority, m, actions...)
 	if x.Protocol == cluster.UDP && w.Node.Gateway.Userspace {
-		m.Protocol, m.DstPort, m.Fragment, m.CTState = node.Vocab(x.Family).IP, 0, "yes",
-			flow.CTState{Set: flow.CTNew | flow.CTTrk}
-		m.CTProtocol, m.CTDstPort = uint8(x.Protocol), vip.Port()
-		w.add(pipeline.SvcServiceLB, priority, m, actions...)
+		w.add(pipeline.SvcServiceLB, priority, node.Fragments(node.Vocab(x.Family), m), actions...)
 	}
 }
 
