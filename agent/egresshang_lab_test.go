@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -49,13 +48,7 @@ func TestEgressOVNHangs(t *testing.T) {
 		noError(t, g.Label(ctx, demo.EgressDies, false))
 		only("another node has the addresses", demo.EgressStays)
 		noError(t, errors.Join(g.See(ctx, "172.18.0.33"), six.See(ctx, "fc00:f853:ccd::33")))
-		eventually(t, 10*time.Second, "the load balancer address answers", func() (bool, string) {
-			stop := p.Connect(ctx, 20*time.Millisecond, 500*time.Millisecond)
-			time.Sleep(200 * time.Millisecond)
-			all := stop()
-			n, _ := failed(all)
-			return len(all) > 0 && n == 0, fmt.Sprintf("%d of %d connections failed", n, len(all))
-		})
+		addressAnswers(t, p)
 		time.Sleep(6 * time.Second) // a move ends after five
 		for a, x := range addresses {
 			both := x.both()

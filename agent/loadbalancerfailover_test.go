@@ -22,16 +22,7 @@ func TestLoadBalancerFailover(t *testing.T) {
 	p, err := g.Pooled(ctx, "172.18.0.55")
 	noError(t, err)
 	noError(t, p.Nodes(ctx, demo.EgressDies))
-	answers := func() {
-		t.Helper()
-		eventually(t, 10*time.Second, "the address answers", func() (bool, string) {
-			stop := p.Connect(ctx, 20*time.Millisecond, 500*time.Millisecond)
-			time.Sleep(200 * time.Millisecond)
-			all := stop()
-			n, _ := failed(all)
-			return len(all) > 0 && n == 0, fmt.Sprintf("%d of %d connections failed", n, len(all))
-		})
-	}
+	answers := func() { t.Helper(); addressAnswers(t, p) }
 	answers()
 	noError(t, g.Label(ctx, demo.EgressStays, true))
 
@@ -66,6 +57,18 @@ func TestLoadBalancerFailover(t *testing.T) {
 	stall := stalled()
 	t.Logf("node killed: new connections failed for %v, the machine stalled for up to %v",
 		demo.Blackhole(stop(), killed).Round(time.Millisecond), stall.Round(time.Millisecond))
+}
+
+// addressAnswers waits until no connection to a load balancer address fails.
+func addressAnswers(t *testing.T, p *demo.Egress) {
+	t.Helper()
+	eventually(t, 10*time.Second, "the load balancer address answers", func() (bool, string) {
+		stop := p.Connect(t.Context(), 20*time.Millisecond, 500*time.Millisecond)
+		time.Sleep(200 * time.Millisecond)
+		all := stop()
+		n, _ := failed(all)
+		return len(all) > 0 && n == 0, fmt.Sprintf("%d of %d connections failed", n, len(all))
+	})
 }
 
 // BenchmarkLoadBalancerFailover repeatedly kills the node that announces a load balancer address

@@ -33,8 +33,8 @@ type Delta[D any] interface {
 	Empty() bool
 }
 
-// Drifter is a Delta whose differences are not all drift: some follow from changes elsewhere. Drift
-// returns the number of the others.
+// Drifter is a Delta in which some differences are no drift, because they follow from changes of
+// another system. Drift returns the number of the others.
 type Drifter interface{ Drift() int }
 
 // Degradable is a Target that works while one of its daemons does not respond. Unresponsive returns

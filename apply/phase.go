@@ -41,11 +41,16 @@ func releasedReplies(d flow.Delta, _ flow.State) flow.Delta {
 // removedReplies selects the flows to remove of the table for the gateway router's replies, or of
 // the others.
 func removedReplies(d flow.Delta, replies bool) map[flow.ID]*flow.Flow {
-	some := maps.Clone(d.Flows.Delete)
-	maps.DeleteFunc(some, func(id flow.ID, _ *flow.Flow) bool {
+	if len(d.Flows.Delete) == 0 { // the common case
+		return nil
+	}
+	some := map[flow.ID]*flow.Flow{}
+	for id, f := range d.Flows.Delete {
 		k := id.Value()
-		return (k.Bridge == "" && k.Table == pipeline.GatewayNeighborReplies) != replies
-	})
+		if replies == (k.Bridge == "" && k.Table == pipeline.GatewayNeighborReplies) {
+			some[id] = f
+		}
+	}
 	return some
 }
 

@@ -12,9 +12,8 @@ import (
 
 // Documents yields the `---`-separated documents of a text of manifests. It ends after an error.
 func Documents(text []byte) iter.Seq2[[]byte, error] {
-	r := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	return func(yield func([]byte, error) bool) {
-		for {
+		for r := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
 			doc, err := r.Read()
 			if errors.Is(err, io.EOF) || !yield(doc, err) || err != nil {
 				return
