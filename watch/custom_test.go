@@ -82,8 +82,10 @@ func testEgress(t *testing.T, a *api) {
 	const own, others = "spec.nodeName=node-a", "spec.nodeName!=,spec.nodeName!=node-a"
 	for _, x := range []struct{ kind, namespace, doc string }{
 		// Kubernetes deletes pods of nodes that do not exist, after 40 s.
-		{"Node", "", "apiVersion: v1\nkind: Node\nmetadata: {name: node-a}\nspec: {podCIDRs: [10.244.1.0/24], podCIDR: 10.244.1.0/24}\n"},
-		{"Node", "", "apiVersion: v1\nkind: Node\nmetadata: {name: node-b}\nspec: {podCIDRs: [10.244.2.0/24], podCIDR: 10.244.2.0/24}\n"},
+		{"Node", "", "apiVersion: v1\nkind: Node\nmetadata: {name: node-a}\n" +
+			"spec: {podCIDRs: [10.244.1.0/24], podCIDR: 10.244.1.0/24}\n"},
+		{"Node", "", "apiVersion: v1\nkind: Node\nmetadata: {name: node-b}\n" +
+			"spec: {podCIDRs: [10.244.2.0/24], podCIDR: 10.244.2.0/24}\n"},
 		{"Pod", "default", "apiVersion: v1\nkind: Pod\nmetadata: {name: here, labels: {app: web}}\n" +
 			"spec: {nodeName: node-a, containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.1.3}]}\n"},
 		{"Pod", "default", "apiVersion: v1\nkind: Pod\nmetadata: {name: there, labels: {app: web}}\n" +

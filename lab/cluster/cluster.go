@@ -82,8 +82,8 @@ func (o Options) withDefaults() Options {
 }
 
 // Start starts a cluster and returns when every Node is ready, and DNS and the examples run, unless
-// it is a bare cluster. A lab
-// of the same name is removed first. After an error, what was started stays for inspection.
+// it is a bare cluster. A lab of the same name is removed first. After an error, what was started
+// stays for inspection.
 func Start(ctx context.Context, opt Options) (*Cluster, error) {
 	c := &Cluster{opt: opt.withDefaults(), begin: time.Now()}
 	if err := lab.Remove(c.opt.Name); err != nil {

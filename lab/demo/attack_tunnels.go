@@ -39,11 +39,11 @@ func tunnelAttacks() []Attack {
 		try: func(ctx context.Context, w *world) (outcome, error) {
 			return w.tunnelAlsoInParts(ctx, liar, w.tunnelEnd())
 		}}, Attack{Who: liar,
-		What: "sends a tunnel packet to a Service, whose endpoint is the tunnel of node-a, also in fragments",
+		What: "sends a tunnel packet to a Service with the tunnel of node-a as its endpoint, also in fragments",
 		By:   byTunnelPods + "; " + byWholeTunnels, try: tunnelService(liar)},
 		Attack{Who: clientName,
-			What: "sends a tunnel packet to a NodePort of node-b, whose endpoint is the tunnel of " +
-				"node-a, also in fragments",
+			What: "sends a tunnel packet to a NodePort of node-b with the tunnel of node-a as its endpoint, " +
+				"also in fragments",
 			By: byTunnelPods + "; " + byWholeTunnels, try: tunnelService(clientName)})
 }
 

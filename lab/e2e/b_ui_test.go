@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// jane is a user of the pages, who gets the permission later.
+// jane is a user of the pages. The test grants the permission later.
 const jane = `
 apiVersion: v1
 kind: ServiceAccount
