@@ -104,12 +104,13 @@ first-hour: cluster-parts $(DIST)/hairpin-next-image.tar ## write docs/start/fir
 
 # Network tests of other projects, programs of modules of their own.
 TESTS := $(BIN)/conformance
-$(TESTS)/agnhost: lab/conformance/suite/go.mod $(wildcard lab/conformance/sctp/*)
+$(TESTS)/agnhost: lab/conformance/suite/go.mod $(wildcard lab/conformance/sctp/* lab/conformance/suite/probes/*)
 	@mkdir -p $(TESTS)
 	@echo "building the programs of the tests' images (minutes, once)"
-	$(GO) build -C lab/conformance/suite -ldflags "-s -w" -o ../../../$(TESTS)/ tool
+	$(GO) build -C lab/conformance/suite -ldflags "-s -w" -o ../../../$(TESTS)/ ./probes tool
 	$(GO) test -C lab/conformance/sctp -count 1 .
 	$(GO) build -C lab/conformance/sctp -ldflags "-s -w" -o ../../../$@-sctp k8s.io/kubernetes/test/images/agnhost
+	$(GO) build -C lab/conformance/sctp -ldflags "-s -w" -o ../../../$(TESTS)/probes-sctp hairpin/lab/conformance/suite/probes
 	cp -f $$($(GO) list -C lab/conformance/suite -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images/agnhost/porter/localhost.* $(TESTS)
 	@touch $@
 

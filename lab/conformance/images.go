@@ -54,15 +54,17 @@ func (r *run) made(name, root string, applets []string) (m image.Made, ok bool) 
 	case "agnhost", "cyclonus-worker":
 		m.Root = root
 		m.Programs["coredns"], m.Links["agnhost-2"] = coredns, "agnhost"
-		for _, file := range []string{"agnhost", "localhost.crt", "localhost.key"} {
+		for _, file := range []string{"localhost.crt", "localhost.key"} {
 			m.Programs[file] = r.program(file)
 		}
-		if !probe.HasSCTP() {
-			m.Programs["agnhost"] = r.program("agnhost-sctp")
-		}
+		agnhost := "agnhost"
 		if repository == "cyclonus-worker" {
-			m.Programs["worker"] = r.program("worker")
+			agnhost, m.Programs["worker"] = "probes", r.program("worker")
 		}
+		if !probe.HasSCTP() {
+			agnhost += "-sctp"
+		}
+		m.Programs["agnhost"] = r.program(agnhost)
 		m.Start = v1.ImageConfig{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
 	case "glibc-dns-testing":
 		m.Root, m.Programs["coredns"] = root, coredns
