@@ -1,5 +1,5 @@
 // Command probes is agnhost with the commands that cyclonus runs, and nothing else: cyclonus starts
-// a process for each of the 972 probes of a case, and most of agnhost's CPU time is the
+// a process for each of the 486 probes of a step, and most of agnhost's CPU time is the
 // initialisation of packages that these commands do not use.
 package main
 
