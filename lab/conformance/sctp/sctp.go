@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/pion/sctp"
+	"golang.org/x/net/bpf"
+	"golang.org/x/net/ipv4"
 )
 
 // network is that of raw sockets with SCTP's number: its name is in /etc/protocols, which many images
@@ -90,6 +92,9 @@ func DialSCTP(_ string, _, remote *SCTPAddr) (*SCTPConn, error) {
 	}
 	// 32768 to 60999, as Linux
 	w := &wire{IPConn: raw, local: uint16(32768 + rand.IntN(28232)), remote: uint16(remote.Port)}
+	if err := receiveOnly(raw, w.remote, w.local); err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
 	association, err := sctp.ClientWithOptions(sctp.WithNetConn(w))
 	if err != nil {
 		return nil, errors.Join(err, raw.Close())
@@ -122,6 +127,9 @@ func ListenSCTP(_ string, local *SCTPAddr) (*SCTPListener, error) {
 	raw, err := net.ListenIP(network, local.ip())
 	if err != nil {
 		return nil, err
+	}
+	if err := receiveOnly(raw, 0, uint16(local.Port)); err != nil {
+		return nil, errors.Join(err, raw.Close())
 	}
 	l := &SCTPListener{raw: raw, port: uint16(local.Port), accepted: make(chan *SCTPConn), ended: make(chan struct{}),
 		peers: map[netip.AddrPort]bool{}}
@@ -199,11 +207,36 @@ func (l *SCTPListener) associate(remote *SCTPAddr, local netip.Addr, init []byte
 	limit := time.AfterFunc(time.Minute, func() { _ = raw.Close() })
 	defer limit.Stop()
 	w := &wire{IPConn: raw, local: l.port, remote: uint16(remote.Port), first: init}
+	if err := receiveOnly(raw, w.remote, w.local); err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
 	association, err := sctp.ServerWithOptions(sctp.WithNetConn(w))
 	if err != nil {
 		return nil, errors.Join(err, raw.Close())
 	}
 	return newConn(association, remote)
+}
+
+// receiveOnly drops packets with other ports in the kernel; source 0 is any. Otherwise each process
+// of a pod would be woken by the packets of all.
+func receiveOnly(raw *net.IPConn, source, destination uint16) error {
+	program := []bpf.Instruction{
+		bpf.LoadMemShift{Off: 0}, // length of the IPv4 header
+		bpf.LoadIndirect{Off: 2, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(destination), SkipTrue: 3},
+		bpf.LoadIndirect{Off: 0, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(source), SkipTrue: 1},
+		bpf.RetConstant{Val: 1 << 16},
+		bpf.RetConstant{Val: 0},
+	}
+	if source == 0 {
+		program[3], program[4] = bpf.RetConstant{Val: 1 << 16}, bpf.RetConstant{Val: 0}
+	}
+	filter, err := bpf.Assemble(program)
+	if err != nil {
+		return err
+	}
+	return ipv4.NewPacketConn(raw).SetBPF(filter)
 }
 
 // wire is an association's packets without IP header. Package pion/sctp has port 5000 at both ends,
