@@ -34,6 +34,13 @@ func limitAttacks() []Attack {
 				}
 				return "OVN remembers clients in flows of its own, without a limit"
 			}, try: fillAffinity},
+		{Who: clientName, What: "sends to an isolated pod from 10 000 addresses",
+			By: "megaflows that match as many bits of an address as decide", Not: func(w *world) string {
+				if w.openflow {
+					return ""
+				}
+				return noPolicies.Why
+			}, try: fillMegaflows},
 	}
 }
 
@@ -246,4 +253,88 @@ func fillAffinity(ctx context.Context, w *world) (out outcome, err error) {
 		return takenWith("a client that is not remembered is not served: %s", a.Error), nil
 	}
 	return refusedWith("%d clients were remembered, others were served", smallLimit), nil
+}
+
+// fillMegaflows sends packets from 10 000 addresses to a pod that accepts 80 of them, each by a CIDR
+// block of its own. Megaflows for each address would fill the datapath's table, and then Open
+// vSwitch forgets those of others. There are about seven for each block.
+func fillMegaflows(ctx context.Context, w *world) (out outcome, err error) {
+	const networks, hosts, most = 40, 250, 1000
+	f := families()[0]
+	client, own := w.endpoints[clientName], w.endpoints[clientName].address(f).As4()
+	source := func(network, host int) netip.Addr {
+		return netip.AddrFrom4([4]byte{own[0], own[1], byte(100 + network), byte(host)})
+	}
+	var blocks []string
+	block := func(a netip.Addr) {
+		blocks = append(blocks, fmt.Sprintf("{ipBlock: {cidr: '%v'}}", netip.PrefixFrom(a, a.BitLen())))
+	}
+	for _, f := range families() { // a client that is served: then the policy is in force
+		block(client.address(f))
+	}
+	for network := range networks {
+		for host := 1; host <= hosts; host += 125 {
+			block(source(network, host))
+		}
+	}
+	remove, err := w.putAll(ctx, podsNamespace, netpol("trial", isolatedTarget,
+		"policyTypes: [Ingress], ingress: [{from: ["+strings.Join(blocks, ", ")+"]}]"))
+	if err != nil {
+		return outcome{}, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	if err := w.until(ctx, "the policy is in force", func() error {
+		return w.probeAll(ctx, probes("", clientLocal), probes("", fromNeighbour), w.patience())
+	}); err != nil {
+		return outcome{}, err
+	}
+	to, err := w.target(Case{To: clientLocal.to, Path: clientLocal.path}, f)
+	if err != nil {
+		return outcome{}, err
+	}
+	mac, err := attack.MAC(client.place, outerLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	nodeMAC, err := attack.MAC(w.endpoints["host-a"].place, outerLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	before, err := w.megaflows(ctx)
+	if err != nil {
+		return outcome{}, err
+	}
+	highest := before
+	for network := range networks {
+		var frames [][]byte
+		for host := range hosts {
+			packet := attack.UDP(netip.AddrPortFrom(source(network, 1+host), 44000), to, newMark("flood"))
+			frames = append(frames, attack.Frame(mac, nodeMAC, packet))
+		}
+		if err := attack.Send(client.place, outerLink, frames...); err != nil {
+			return outcome{}, err
+		}
+		n, err := w.megaflows(ctx)
+		if err != nil {
+			return outcome{}, err
+		}
+		highest = max(highest, n)
+	}
+	if highest-before > most {
+		return takenWith("there are %d megaflows, %d more than before", highest, highest-before), nil
+	}
+	if out := w.othersConnect(ctx, netip.AddrPortFrom(w.services["podremote"].clusterIPs[0],
+		w.services["podremote"].port)); out.taken {
+		return out, nil
+	}
+	return refusedWith("%d more megaflows than before, others connect", highest-before), nil
+}
+
+// megaflows returns the number of flows of node-a's datapath.
+func (w *world) megaflows(ctx context.Context) (int, error) {
+	text, err := w.lab.Node("node-a").Exec(ctx, "ovs-appctl", "dpctl/show")
+	_, after, _ := strings.Cut(text, "flows: ")
+	line, _, _ := strings.Cut(after, "\n")
+	n, bad := strconv.Atoi(strings.TrimSpace(line))
+	return n, errors.Join(err, bad)
 }
