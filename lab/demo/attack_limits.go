@@ -255,8 +255,8 @@ func fillAffinity(ctx context.Context, w *world) (out outcome, err error) {
 	return refusedWith("%d clients were remembered, others were served", smallLimit), nil
 }
 
-// fillMegaflows sends packets from 10 000 addresses to a pod that accepts 80 of them, each by a CIDR
-// block of its own. Megaflows for each address would fill the datapath's table, and then Open
+// fillMegaflows sends packets from 10 000 addresses to a pod that accepts 80 of them, each by a
+// CIDR block of its own. Megaflows for each address would fill the datapath's table, and then Open
 // vSwitch forgets those of others. There are about seven for each block.
 func fillMegaflows(ctx context.Context, w *world) (out outcome, err error) {
 	const networks, hosts, most = 40, 250, 1000
