@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -36,15 +35,16 @@ func startEgress(t testing.TB, config string) *demo.Egress {
 func startAPI(t testing.TB, mode, config string) *demo.Demo {
 	t.Helper()
 	hairpin := build(t)
-	name := fmt.Sprintf("eip%d", os.Getpid())
+	name := demoName()
 	t.Cleanup(func() {
 		if err := lab.Remove(name); err != nil {
 			t.Error(err)
 		}
 	})
+	favour(t)
 	d, err := demo.Start(t.Context(), demo.Options{
 		Name: name, Objects: "../examples/demo", Hairpin: hairpin, API: demo.Kubernetes, DieWithCaller: true,
-		Out: told{t}, Mode: mode, Config: config,
+		Out: logged{t}, Mode: mode, Config: config,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -58,13 +58,6 @@ func startAPI(t testing.TB, mode, config string) *demo.Demo {
 		}
 	})
 	return d
-}
-
-type told struct{ t testing.TB }
-
-func (l told) Write(b []byte) (int, error) {
-	l.t.Log(string(b[:len(b)-1]))
-	return len(b), nil
 }
 
 // moveTo moves the address to the node that will die, while both are alive.
@@ -296,6 +289,7 @@ func lead(t *testing.T, g *demo.Egress, from, to string) {
 // TestEgressFailover: an address moves between live nodes without a failed connection, and leaves a
 // dead one.
 func TestEgressFailover(t *testing.T) {
+	t.Parallel()
 	// A machine that is busy with other work stalls for longer than it takes to give a node up.
 	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 5\n")
 	moveTo(t, g).well(t, "the gateway bridge's network")

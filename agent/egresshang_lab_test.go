@@ -16,6 +16,7 @@ import (
 // TestEgressOVNHangs: addresses move away from a node on which OVN hangs, and so does not remove
 // them. The node stops answering for them, because the flows of its gateway bridge do.
 func TestEgressOVNHangs(t *testing.T) {
+	t.Parallel()
 	g := startEgress(t, "")
 	ctx, l := t.Context(), g.Demo().Lab()
 	client := l.Host("client")
@@ -27,9 +28,12 @@ func TestEgressOVNHangs(t *testing.T) {
 	for _, a := range []string{"172.18.0.33", "fc00:f853:ccd::33", "172.18.0.55"} {
 		addresses[a] = askAll(t, client, netip.MustParseAddr(a))
 	}
+	has := func(node string) error {
+		return errors.Join(g.Nodes(ctx, node), six.Nodes(ctx, node), p.Nodes(ctx, node))
+	}
 	only := func(what, node string) {
 		t.Helper()
-		noError(t, errors.Join(g.Nodes(ctx, node), six.Nodes(ctx, node), p.Nodes(ctx, node)))
+		noError(t, has(node))
 		for _, x := range addresses {
 			x.only(t, what, map[string]cluster.MAC{demo.EgressStays: macStays, demo.EgressDies: macDies}[node])
 		}
@@ -46,10 +50,12 @@ func TestEgressOVNHangs(t *testing.T) {
 		resume := sync.OnceFunc(func() { noError(t, n.Signal(daemon, syscall.SIGCONT)) })
 		t.Cleanup(resume)
 		noError(t, g.Label(ctx, demo.EgressDies, false))
+		noError(t, has(demo.EgressStays))
+		ends := time.Now().Add(6 * time.Second) // a move takes five
 		only("another node has the addresses", demo.EgressStays)
 		noError(t, errors.Join(g.See(ctx, "172.18.0.33"), six.See(ctx, "fc00:f853:ccd::33")))
 		addressAnswers(t, p)
-		time.Sleep(6 * time.Second) // a move ends after five
+		time.Sleep(time.Until(ends))
 		for a, x := range addresses {
 			both := x.both()
 			t.Logf("%s stopped: two nodes answered for %s for %v", daemon, a, both)

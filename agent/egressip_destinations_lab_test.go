@@ -11,6 +11,7 @@ import (
 // TestEgressIPDestinations: a pod leaves with the egress address to the destinations that the
 // EgressIP names, and with its node's address to others, over TCP and UDP and both families.
 func TestEgressIPDestinations(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

@@ -48,6 +48,7 @@ status:
 // TestEgressIP: pods leave with the address that an administrator chose. No other pods do, and only
 // packets that leave the cluster.
 func TestEgressIP(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
 		for _, engine := range []string{cluster.EngineOVN, cluster.EngineOpenFlow} {
 			t.Run(mode+"-"+engine, func(t *testing.T) { testEgressIP(t, mode, engine) })

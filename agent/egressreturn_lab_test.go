@@ -18,6 +18,7 @@ import (
 // answers for addresses that it no longer has: it has received neither the new status nor an
 // announcement. Open vSwitch that was stopped receives some of them from buffers.
 func TestEgressReturn(t *testing.T) {
+	t.Parallel()
 	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 3\n")
 	t.Run("without flows", func(t *testing.T) { startsWithoutFlows(t, g) })
 	ctx, l := t.Context(), g.Demo().Lab()

@@ -62,6 +62,7 @@ status: {host: %s}
 // TestEgressService: pods behind a load balancer leave with its address, from the host, even if an
 // EgressIP selects them.
 func TestEgressService(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
 		t.Run(mode, func(t *testing.T) { testEgressService(t, mode) })
 	}
@@ -149,6 +150,7 @@ func behind(t testing.TB, g *demo.Egress) *demo.Egress {
 // balancer's addresses by another node, which also replies to ARP and ND for them. Without the
 // Service the pods use the EgressIP again.
 func TestEgressServiceHostDies(t *testing.T) {
+	t.Parallel()
 	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 5\n"+
 		"egressip-node-healthcheck-port = 9107\n")
 	noError(t, g.Both(t.Context()))

@@ -14,6 +14,7 @@ import (
 // TestEgressServiceTable: endpoints of an EgressService leave by a route table of the host, with
 // the load balancer's or the link's address.
 func TestEgressServiceTable(t *testing.T) {
+	t.Parallel()
 	testEgressServiceNetwork(t, "100", func(n *lab.Node) {
 		sh(t, n, "ip route add default via 10.10.10.100 table 100; ip -6 route add default via fd10::64 table 100")
 	})

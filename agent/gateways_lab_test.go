@@ -53,6 +53,7 @@ ovs-vsctl remove Bridge br-ex external_ids k8s.ovn.org/l3-gateway-config
 // other addresses of the host. Clients are hosts, pods, machines on the external network and on a
 // second network.
 func TestDefaultGateways(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal} {
 		t.Run(mode, func(t *testing.T) { testDefaultGateways(t, mode) })
 	}

@@ -77,6 +77,7 @@ endpoints: [{addresses: [%[2]s], conditions: {ready: true}, nodeName: node-b}]
 // part waits for what. When the process continues, nothing was lost. OVN serves Services here,
 // which adds a system that may hang or be delayed.
 func TestHangs(t *testing.T) {
+	t.Parallel()
 	_, n := alone(t)
 	sh(t, n, `printf '[default]\nservice-engine = ovn\n' >>`+settings)
 	wrapNFT(t, n, hangingNFT)
@@ -186,16 +187,18 @@ func (h *hang) answersAnyway(t *testing.T, n *lab.Node) {
 // TestHangsAtRest: a daemon that hangs is named although nothing changes: by status, metrics and
 // health.
 func TestHangsAtRest(t *testing.T) {
-	_, n := alone(t)
-	giveManifests(t, n)
-	start(t, n)
-	waitWell(t, n)
+	t.Parallel()
 	for daemon, name := range map[string]string{
 		lab.OVSDB: "ovsdb-server of Open vSwitch", lab.VSwitchd: "ovs-vswitchd",
 		lab.NB: "ovsdb-server of OVN_Northbound", lab.SB: "ovsdb-server of OVN_Southbound",
 		lab.Northd: "ovn-northd", lab.Controller: "ovn-controller",
 	} {
 		t.Run(daemon, func(t *testing.T) {
+			t.Parallel()
+			_, n := alone(t)
+			giveManifests(t, n)
+			start(t, n)
+			waitWell(t, n)
 			responds := func(number int) (bool, string) {
 				metrics, err := ask(t.Context(), n, "/metrics")
 				return strings.Contains(metrics, fmt.Sprintf("hairpin_daemon_responds{daemon=%q} %d\n", name, number)),

@@ -48,6 +48,7 @@ ports: [{name: tcp, port: %[5]d, protocol: TCP}, {name: udp, port: %[5]d, protoc
 // neither pods nor on the gateway bridge's network. This holds for every client: the host, a pod,
 // an external machine. The endpoint sees the address of the link that the routes name.
 func TestServicesByHost(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{cluster.ModeLocal, cluster.ModeDetached} {
 		t.Run(mode, func(t *testing.T) { testServicesByHost(t, mode) })
 	}

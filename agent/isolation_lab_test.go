@@ -478,6 +478,8 @@ func TestNeverOpen(t *testing.T) {
 // pod with the pod's address and its port's number in the datapath, also if Open vSwitch has had no
 // time to revalidate.
 func TestAddressAfterPod(t *testing.T) {
+	t.Parallel()
+	favour(t)
 	i := startIsolated(t, "10.244.1.0/29") // four pods
 	start(t, i.node)
 	waitWell(t, i.node)
@@ -521,6 +523,8 @@ func TestAddressAfterPod(t *testing.T) {
 // TestPolicyBeforePod: a policy that was written before a pod applies to the pod's first packet,
 // also if the agent's watch of policies is late or the API server fails to list them.
 func TestPolicyBeforePod(t *testing.T) {
+	t.Parallel()
+	favour(t)
 	i := startIsolated(t, "10.244.1.0/28")
 	var late, fails atomic.Bool
 	config, err := i.server.RESTConfig()

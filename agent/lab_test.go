@@ -57,12 +57,13 @@ func build(t testing.TB) string {
 // startDemo starts the three nodes of the demo, with manifests; it ends with the test.
 func startDemo(t *testing.T) *lab.Lab { return startDemoIn(t, cluster.ModeShared) }
 
-// startDemoIn starts the demo in a gateway mode. Labs wait most of the time, so tests that judge no
-// interruption run in parallel with others of this kind.
+// startDemoIn starts the demo in a gateway mode. Labs wait most of the time, so tests run in
+// parallel, except those that send hundreds of requests a second and count what fails, or start a
+// machine with a disk, which favour excludes.
 func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 	t.Helper()
 	hairpin := build(t)
-	name := fmt.Sprintf("run%d-%d", os.Getpid(), demos.Add(1))
+	name := demoName()
 	t.Cleanup(func() {
 		if err := lab.Remove(name); err != nil {
 			t.Error(err)
@@ -102,6 +103,9 @@ func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 	return l
 }
 
+// demoName returns a name for the lab of a demo.
+func demoName() string { return fmt.Sprintf("run%d-%d", os.Getpid(), demos.Add(1)) }
+
 // demos counts the demos of this process.
 var demos atomic.Int32
 
@@ -113,7 +117,9 @@ var favoured struct {
 }
 
 // favour gives the process the priority of lab.Favour until the last test that asked for it ends.
-func favour(t *testing.T) {
+// Each lab that runs in parallel with others needs it: next to labs with that priority, one without
+// it gets a twentieth of the processor.
+func favour(t testing.TB) {
 	t.Helper()
 	f := &favoured
 	f.Lock()
@@ -140,7 +146,7 @@ func favour(t *testing.T) {
 }
 
 // logged writes to a test's log.
-type logged struct{ t *testing.T }
+type logged struct{ t testing.TB }
 
 func (l logged) Write(b []byte) (int, error) {
 	l.t.Log(strings.TrimSuffix(string(b), "\n"))

@@ -20,6 +20,7 @@ import (
 // Cluster (30001) and Local (30020), for clients there and for pods. One link was off at boot, one
 // comes back with another name and address, and one is a point-to-point tunnel without Ethernet.
 func TestLinksComeAndGo(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{cluster.ModeDetached, cluster.ModeShared} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

@@ -132,6 +132,7 @@ func BenchmarkLoadBalancerFailover(b *testing.B) {
 // last endpoint of a node serves, but is no longer ready, before it ends. With more connections the
 // client would reuse ports of connections that a node may still track.
 func TestLoadBalancerEndpointsMove(t *testing.T) {
+	t.Parallel()
 	g := startEgress(t, "")
 	ctx := t.Context()
 	p, err := g.Pooled(ctx, "172.18.0.55")

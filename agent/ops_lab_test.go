@@ -47,7 +47,11 @@ func (o *operated) runPod(t *testing.T, name string) *lab.Pod {
 	return p
 }
 
-func startOperated(t *testing.T) *operated { return startOperatedWith(t, "10.244.1.0/24") }
+func startOperated(t *testing.T) *operated {
+	t.Helper()
+	favour(t)
+	return startOperatedWith(t, "10.244.1.0/24")
+}
 
 // startOperatedWith is startOperated with another IPv4 range for the node's pods.
 func startOperatedWith(t *testing.T, pods string) *operated {
@@ -55,7 +59,7 @@ func startOperatedWith(t *testing.T, pods string) *operated {
 	hairpin, ctx, p := build(t), t.Context(), netip.MustParsePrefix
 	kube, err := lab.BuildKube(ctx, image.DefaultDir, func(line string) { t.Log(line) })
 	noError(t, err)
-	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("op%d", os.Getpid())})
+	l := lab.Start(t, lab.Config{})
 	host, err := l.StartHost(ctx, lab.HostConfig{Name: "api", Addresses: []netip.Prefix{p("172.18.0.10/16")}})
 	noError(t, err)
 	o := &operated{judged: judged{t: t}, lab: l, config: lab.APIServerConfig{

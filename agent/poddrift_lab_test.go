@@ -14,6 +14,7 @@ import (
 // TestPodsAreNoDrift: what the removal of a pod changes in Open vSwitch is not drift, which an
 // alert attributes to another program. A deleted flow is.
 func TestPodsAreNoDrift(t *testing.T) {
+	t.Parallel()
 	o := startOperated(t)
 	start(t, o.node)
 	waitWell(t, o.node)

@@ -125,6 +125,7 @@ func TestRedirect(t *testing.T) {
 // reach NodePorts by the redirect. In mode shared this also holds under policy Local, and then the
 // endpoint sees the client's address.
 func TestRedirectSecondLink(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

@@ -18,6 +18,7 @@ import (
 // TestShutdown: a shutdown is published, and waits until the node has no address; one that was
 // canceled, and the agent's next start, are published as well.
 func TestShutdown(t *testing.T) {
+	t.Parallel()
 	server, _ := lab.StartAPI(t) // skips without root
 	noError := func(err error) {
 		t.Helper()

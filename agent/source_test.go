@@ -17,6 +17,7 @@ import (
 func alone(t testing.TB, daemons ...string) (*lab.Lab, *lab.Node) {
 	t.Helper()
 	hairpin := build(t)
+	favour(t)
 	l := lab.Start(t, lab.Config{})
 	n := l.Add(t, lab.NodeConfig{
 		Daemons: daemons, Binds: map[string]string{"/usr/local/bin/hairpin": hairpin},
