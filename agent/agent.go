@@ -1,5 +1,10 @@
-// Package agent implements `hairpin node`, the process that configures one node: its goroutines and
-// their shutdown.
+// Package agent implements `hairpin node`, the process that configures one node.
+//
+// Run starts all goroutines. One of them, the loop (loop.go), owns the agent's state: the others
+// put events into its inbox (inbox.go). Each of its rounds computes the desired State (package
+// plan) and applies it (package apply), if the gates of a start are open (gates.go). switchstate.go
+// is the state machine of restarts of Open vSwitch. What the agent reports is on a board
+// (board.go), and its metrics are computed by measure.go.
 package agent
 
 import (
@@ -34,16 +39,16 @@ const slowTimer = 5 * time.Minute
 // agent configures one node. Its fields, except inbox and board, belong to the goroutine that calls
 // loop.
 type agent struct {
-	node    string
-	config  config.Config
-	log     *slog.Logger
-	inbox   *inbox
-	board   *board
-	ovs     *ovsdb.Client
-	api     *kube.Reach
-	targets *targets.Set
-	pass    *apply.Pass
-	aside   worker // for calls that may hang
+	node       string
+	config     config.Config
+	log        *slog.Logger
+	inbox      *inbox
+	board      *board
+	ovs        *ovsdb.Client
+	api        *kube.Reach
+	targets    *targets.Set
+	pass       *apply.Pass
+	background worker // for calls that may hang
 
 	host     *hostFacts
 	egress   *egressSide
@@ -105,8 +110,8 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		}
 	}
 	a.planned.planner.Keep(t.ProxyPorts(ctx, &a.config))
-	a.aside = newWorker(a.inbox.notify)
-	a.pods = newPodSide(node, ovs, a.inbox, a.aside, log)
+	a.background = newWorker(a.inbox.notify)
+	a.pods = newPodSide(node, ovs, a.inbox, a.background, log)
 	systems := t.Pass
 	systems.NB = moving{t.NB, a.pods.cni}
 	a.pass = apply.NewPass(systems)
@@ -114,7 +119,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	defer a.monitor.stop()
 	a.egress = newEgressSide(node, c.Process.Egress, client, api, a.inbox, a.monitor, log)
 	a.host = newHostFacts(node, &a.config, client, ovs, t.NFT, a.inbox.scanned, log)
-	a.vswitch = newVSwitch(ovs, t, a.aside, newWorker(a.inbox.notify), a.host.scanner.RequestNow, log)
+	a.vswitch = newVSwitch(ovs, t, a.background, newWorker(a.inbox.notify), a.host.scanner.RequestNow, log)
 	a.observe()
 	a.host.scanner.Links, a.host.scanner.MayRecord = a.pods.cni.CheckLinks, a.supported.Load
 	a.host.scanner.TakeOver(ctx)

@@ -21,7 +21,7 @@ import (
 // known is the result of a round of the loop. Requests read it and never wait for the loop, which
 // may be blocked by other processes.
 type known struct {
-	round        uint64            // see inbox.nudge
+	round        uint64            // see inbox.wakeRound
 	snapshot     *cluster.Snapshot // of the cluster, with the actual nodes of egress addresses
 	base         *cluster.Snapshot // as it was read
 	all          *cluster.Snapshot // with this node's own facts in place of published ones; nil before the first plan
@@ -57,7 +57,7 @@ const soon = 250 * time.Millisecond
 // latest returns the newest known. It includes everything that happened before the call, unless the
 // loop is busy for longer than soon.
 func (a *agent) latest(ctx context.Context) known {
-	round := a.inbox.nudge()
+	round := a.inbox.wakeRound()
 	end := time.NewTimer(soon)
 	defer end.Stop()
 	for {

@@ -99,7 +99,7 @@ func (e *egressSide) observe(now time.Time, m *events) (*cluster.Snapshot, time.
 			e.announced.Defend(now, w.Address)
 		}
 	}
-	s, again := e.view.See(now, m.snapshot)
+	s, again := e.view.Correct(now, m.snapshot)
 	if s != e.observed {
 		e.observed = s
 		e.recordGained(now, s)

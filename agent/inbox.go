@@ -48,8 +48,8 @@ func (b *inbox) enqueue(change func(*events)) {
 // result.
 func (b *inbox) notify() { b.enqueue(func(*events) {}) }
 
-// nudge wakes the loop. It returns the number of the round that takes all earlier events.
-func (b *inbox) nudge() (round uint64) {
+// wakeRound wakes the loop. It returns the number of the round that takes all earlier events.
+func (b *inbox) wakeRound() (round uint64) {
 	b.enqueue(func(*events) { round = b.taken + 1 })
 	return round
 }

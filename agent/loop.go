@@ -23,16 +23,16 @@ func (a *agent) loop(ctx context.Context) error {
 	defer a.drain()
 	for ctx.Err() == nil {
 		m := a.inbox.take()
-		rest := a.monitor.health.Work()
+		endWork := a.monitor.health.Work()
 		if m.reread {
 			a.pass.Reread()
 		}
 		if m.scan != nil && a.learn(m.scan) {
 			m.news = true
 		}
-		seen, wait := a.egress.observe(time.Now(), &m)
-		m.news = m.news || seen != a.snapshot
-		a.snapshot, a.sourceErr = seen, m.sourceErr
+		snapshot, wait := a.egress.observe(time.Now(), &m)
+		m.news = m.news || snapshot != a.snapshot
+		a.snapshot, a.sourceErr = snapshot, m.sourceErr
 		if m.news {
 			a.monitor.begins()
 		}
@@ -42,7 +42,7 @@ func (a *agent) loop(ctx context.Context) error {
 			again.Stop()
 		}
 		a.post(m.number)
-		rest()
+		endWork()
 		if err := a.pass.Wait(ctx, a.inbox.wake.C()); err != nil {
 			return nil // ctx ended
 		}
@@ -55,7 +55,7 @@ func (a *agent) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
 	defer cancel()
 	a.pass.Finish(ctx)
-	a.aside.Finish(ctx)
+	a.background.Finish(ctx)
 	a.vswitch.releasing.Finish(ctx)
 }
 
@@ -77,11 +77,15 @@ func (a *agent) facts() *nodeFacts {
 }
 
 // round plans and applies once. It returns when to call it again, 0 if not before the next change.
+//
+//   - It collects results of calls that may hang, and handles restarts of Open vSwitch.
+//   - It plans, if an input changed, and publishes the Node's annotations.
+//   - Unless a gate is closed, it applies the plan and announces addresses.
 func (a *agent) round(ctx context.Context, news bool) time.Duration {
 	defer a.publishHealth()
 	defer a.offer()
 	a.vswitch.releasing.collect()
-	a.aside.collect()
+	a.background.collect()
 	v, f := a.vswitch, a.facts()
 	again := v.watch(ctx, f)
 	for _, step := range []func(context.Context) time.Duration{

@@ -25,12 +25,12 @@ import (
 // podSide is the agent's half of the CNI plugin with its steps in the loop: compare interfaces with
 // Open vSwitch, move ports to the engine's bridge, record which pods are reachable.
 type podSide struct {
-	log   *slog.Logger
-	inbox *inbox
-	ovs   *ovsdb.Client
-	cni   *cni.Server
-	reach *reach
-	aside worker
+	log        *slog.Logger
+	inbox      *inbox
+	ovs        *ovsdb.Client
+	cni        *cni.Server
+	reach      *reach
+	background worker
 
 	compared  bool      // interfaces have been compared with Open vSwitch, or the comparison hangs
 	compareAt time.Time // when the comparison was tried first
@@ -39,9 +39,9 @@ type podSide struct {
 	waiting   bool      // the last pass omitted flows of pods without a port
 }
 
-func newPodSide(node string, ovs *ovsdb.Client, b *inbox, aside worker, log *slog.Logger) *podSide {
+func newPodSide(node string, ovs *ovsdb.Client, b *inbox, background worker, log *slog.Logger) *podSide {
 	s := cni.NewServer(ovs, node, log)
-	return &podSide{log: log, inbox: b, ovs: ovs, cni: s, reach: newReach(s.Reached), aside: aside}
+	return &podSide{log: log, inbox: b, ovs: ovs, cni: s, reach: newReach(s.Reached), background: background}
 }
 
 func (p *podSide) start(ctx context.Context, sync func(context.Context) error, start func(func())) {
@@ -62,7 +62,7 @@ func (p *podSide) compare(ctx context.Context) time.Duration {
 	if p.compareAt.IsZero() {
 		p.compareAt = time.Now()
 	}
-	p.aside.do(ctx, p.cni.Sweep, func(err error) {
+	p.background.do(ctx, p.cni.Sweep, func(err error) {
 		if err != nil {
 			p.log.Warn("compare pod interfaces with Open vSwitch", "error", err)
 		} else {
@@ -70,7 +70,7 @@ func (p *podSide) compare(ctx context.Context) time.Duration {
 		}
 	})
 	hangs := time.Since(p.compareAt) > compareLimit
-	p.compared = p.compared || hangs && p.aside.Busy()
+	p.compared = p.compared || hangs && p.background.Busy()
 	switch {
 	case !p.cni.NeedsSweep():
 		return 0
@@ -97,7 +97,7 @@ func (p *podSide) awaitOVN(ctx context.Context, restarting bool, sync func(conte
 		p.ovnReady = true
 		return 0
 	}
-	p.aside.do(ctx, sync, func(err error) { p.ovnReady = p.ovnReady || err == nil })
+	p.background.do(ctx, sync, func(err error) { p.ovnReady = p.ovnReady || err == nil })
 	return retry.Last / 10
 }
 
@@ -107,7 +107,7 @@ func (p *podSide) move(ctx context.Context) time.Duration {
 	if !p.cni.Misplaced() {
 		return 0
 	}
-	p.aside.do(ctx, p.cni.Move, func(err error) {
+	p.background.do(ctx, p.cni.Move, func(err error) {
 		if err != nil {
 			p.log.Warn("move ports of pods", "error", err)
 		}

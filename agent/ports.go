@@ -43,7 +43,7 @@ func (v *vswitch) announceMAC(ctx context.Context, f *nodeFacts) time.Duration {
 		}
 	}
 	var sent bool
-	v.aside.do(ctx, func(context.Context) (err error) {
+	v.background.do(ctx, func(context.Context) (err error) {
 		sent, err = wire.AnnounceBridge(g, nodes)
 		return err
 	}, func(err error) {
@@ -80,7 +80,7 @@ func (v *vswitch) remakePorts(ctx context.Context, status []apply.Status, want m
 	if wait := max(deviceTime-now.Sub(since), v.remaking.Wait(now)); wait > time.Millisecond {
 		return wait
 	}
-	v.aside.do(ctx, func(ctx context.Context) error { return v.targets.Bridge.RemovePorts(ctx, ports) },
+	v.background.do(ctx, func(ctx context.Context) error { return v.targets.Bridge.RemovePorts(ctx, ports) },
 		func(err error) {
 			v.remaking.Failed(time.Now()) // until the host no longer waits for them
 			log := v.log.With("ports", ports)

@@ -32,10 +32,10 @@ const (
 	// clusterLimit is how long the agent waits for the cluster's state, which needs the API, before
 	// it restores the node's own network: the path to the API may lead over the bridge.
 	clusterLimit = 300 * time.Millisecond
-	// forgottenTime is how long clients have to send first, on connections that a userspace Open
+	// restartFlowsTime is how long clients have to send first, on connections that a userspace Open
 	// vSwitch has lost. TCP retransmits after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s. So this is enough
 	// for packets that waited for less than about five seconds.
-	forgottenTime = 10 * time.Second
+	restartFlowsTime = 10 * time.Second
 	// answerLimit limits how long Open vSwitch may take for a small request.
 	answerLimit = time.Second
 )
@@ -43,12 +43,12 @@ const (
 // vswitch manages Open vSwitch: restarts of ovs-vswitchd, its version, and ports that lost their
 // devices.
 type vswitch struct {
-	log       *slog.Logger
-	ovs       *ovsdb.Client
-	targets   *targets.Set
-	aside     worker
-	releasing worker // the release of a restarted Open vSwitch; it waits for no other call
-	scanNow   func() // starts a scan of the host at once
+	log        *slog.Logger
+	ovs        *ovsdb.Client
+	targets    *targets.Set
+	background worker
+	releasing  worker // the release of a restarted Open vSwitch; it waits for no other call
+	scanNow    func() // starts a scan of the host at once
 
 	state     switchState
 	restarts  uint64        // since the agent configured the node first
@@ -63,10 +63,10 @@ type vswitch struct {
 }
 
 func newVSwitch(
-	ovs *ovsdb.Client, t *targets.Set, aside, releasing worker, scanNow func(), log *slog.Logger,
+	ovs *ovsdb.Client, t *targets.Set, background, releasing worker, scanNow func(), log *slog.Logger,
 ) *vswitch {
 	return &vswitch{
-		log: log, ovs: ovs, targets: t, aside: aside, releasing: releasing, scanNow: scanNow,
+		log: log, ovs: ovs, targets: t, background: background, releasing: releasing, scanNow: scanNow,
 		remaking: retry.Backoff{Min: time.Second, Max: time.Minute},
 	}
 }
@@ -113,8 +113,8 @@ func (v *vswitch) watch(ctx context.Context, f *nodeFacts) time.Duration {
 			v.scanNow()
 		case keepNext:
 			v.keepNext(ctx, f.patience())
-		case reconnects:
-			v.aside.briefly(ctx, v.targets.Bridge.ReconnectController, func(err error) {
+		case reconnectOVN:
+			v.background.briefly(ctx, v.targets.Bridge.ReconnectController, func(err error) {
 				if v.state.starting == state.starting {
 					v.state.connected = err == nil
 				}
@@ -171,15 +171,15 @@ func (v *vswitch) askRestarted(ctx context.Context) restarted {
 	return restartNo
 }
 
-// nudges counts the writes after a start of Open vSwitch's database, see ofctl.Target.Stir.
+// nudges counts the writes after a start of Open vSwitch's database, see ofctl.Target.Nudge.
 type nudges struct {
 	connects int       // number of connections to the database
 	since    time.Time // when the last of them began
 	done     int       // how many of nudgeAt are done
 }
 
-// nudgeAt returns when to write after the database came back. ovn-controller reconnects after one,
-// two, four or eight seconds; at these times it has been connected for as long again.
+// nudgeAt returns when to write after the database came back. ovn-controller reconnects after
+// one, two, four or eight seconds; at these times it has been connected for as long again.
 func nudgeAt() []time.Duration {
 	return []time.Duration{3 * time.Second, 9 * time.Second, 18 * time.Second}
 }
@@ -196,7 +196,7 @@ func (v *vswitch) nudge(ctx context.Context) time.Duration {
 	} else if wait := at[n.done] - time.Since(n.since); wait > 0 {
 		return wait
 	}
-	v.aside.briefly(ctx, v.targets.Bridge.Stir, func(err error) {
+	v.background.briefly(ctx, v.targets.Bridge.Nudge, func(err error) {
 		if err == nil {
 			n.done++
 		}
@@ -212,7 +212,7 @@ func (v *vswitch) askVersion(ctx context.Context) time.Duration {
 		return 0
 	}
 	var version string
-	v.aside.briefly(ctx, func(ctx context.Context) (err error) {
+	v.background.briefly(ctx, func(ctx context.Context) (err error) {
 		version, err = v.targets.Bridge.Version(ctx)
 		return err
 	}, func(err error) {
@@ -229,7 +229,7 @@ func (v *vswitch) askVersion(ctx context.Context) time.Duration {
 // keepNext sets flow-restore-wait and ovn-controller's wait for the next start again. It is needed
 // if they were removed, as by scripts that restart Open vSwitch, or if the wait must be longer.
 func (v *vswitch) keepNext(ctx context.Context, patience time.Duration) {
-	v.aside.briefly(ctx, func(ctx context.Context) error { return v.targets.Bridge.Keep(ctx, patience) },
+	v.background.briefly(ctx, func(ctx context.Context) error { return v.targets.Bridge.Keep(ctx, patience) },
 		func(err error) {
 			if err != nil {
 				v.log.Warn("set flow-restore-wait for the next start of Open vSwitch", "error", err)
@@ -248,16 +248,16 @@ func (v *vswitch) keepNetwork(ctx context.Context, g cluster.Gateway) time.Durat
 	if g.Uplink == "" {
 		return 0
 	}
-	v.aside.briefly(ctx, func(ctx context.Context) error {
+	v.background.briefly(ctx, func(ctx context.Context) error {
 		empty, err := v.targets.Bridge.Empty(ctx, g.Bridge)
 		if err != nil || !empty {
 			return err
 		}
 		v.log.Warn("the gateway bridge has no flows: it forwards for the node itself only", "bridge", g.Bridge)
-		return v.targets.Bridge.AddPassing(ctx, g.Bridge, []string{
+		return v.targets.Bridge.AddTemporary(ctx, g.Bridge, []string{
 			fmt.Sprintf("priority=0,in_port=LOCAL,actions=output:%q", g.Uplink),
 			fmt.Sprintf("priority=0,in_port=%q,actions=LOCAL", g.Uplink),
-		}, forgottenTime)
+		}, restartFlowsTime)
 	}, func(err error) {
 		if err != nil {
 			v.log.Warn("keep the node's own network", "error", err)
@@ -369,7 +369,7 @@ func (r *release) do(ctx context.Context) error {
 	var forgotten error
 	if r.forgets { // a timeout of its own: if this fails, the switch must be released all the same
 		brief, cancel := context.WithTimeout(ctx, answerLimit)
-		forgotten = r.bridge.AddPassing(brief, claims.ServiceBridge, svcbridge.Forgotten(), forgottenTime)
+		forgotten = r.bridge.AddTemporary(brief, claims.ServiceBridge, svcbridge.RestartFlows(), restartFlowsTime)
 		cancel()
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)

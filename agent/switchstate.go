@@ -58,9 +58,9 @@ const (
 type switchAction int
 
 const (
-	scanHost   switchAction = iota // at once
-	keepNext                       // make the next start wait for flows
-	reconnects                     // make ovn-controller connect to its bridge
+	scanHost     switchAction = iota // at once
+	keepNext                         // make the next start wait for flows
+	reconnectOVN                     // make ovn-controller connect to its bridge
 )
 
 // next returns the state that follows from facts, the actions to carry out, and when to call it
@@ -90,7 +90,7 @@ func (s switchState) next(f *switchFacts, now time.Time) (switchState, []switchA
 	if !s.connected {
 		s.connected = f.controller == controllerNoBridge
 		if f.controller == controllerReconnects {
-			actions = append(actions, reconnects)
+			actions = append(actions, reconnectOVN)
 		}
 	}
 	switch {

@@ -52,7 +52,7 @@ func TestSwitchStateNext(t *testing.T) {
 			young, ready, nil, 0},
 		{"ovn-controller connects", starting,
 			switchFacts{running: "b", database: true, controller: controllerReconnects}, young,
-			starting, []switchAction{reconnects}, retry.First},
+			starting, []switchAction{reconnectOVN}, retry.First},
 		{"it takes too long", starting, switchFacts{running: "b", database: true}, old, starting, nil, retry.Last},
 		{"it stopped listening", ready, switchFacts{running: "b", database: true}, young, ready, nil, 0},
 	} {

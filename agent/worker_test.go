@@ -9,22 +9,23 @@ import (
 // and the loop collects the results of both.
 func TestReleaseHasAWorker(t *testing.T) {
 	wake := newInbox().notify
-	aside, releasing := newWorker(wake), newWorker(wake)
+	background, releasing := newWorker(wake), newWorker(wake)
 	done := map[string]bool{}
 	slow := make(chan struct{})
-	if aside.do(t.Context(), func(context.Context) error { <-slow; return nil }, func(error) { done["slow"] = true }) {
+	hang := func(context.Context) error { <-slow; return nil }
+	if background.do(t.Context(), hang, func(error) { done["slow"] = true }) {
 		t.Fatal("the slow work is done")
 	}
 	none := func(context.Context) error { return nil }
-	if aside.do(t.Context(), none, func(error) {}) {
+	if background.do(t.Context(), none, func(error) {}) {
 		t.Fatal("other work is not behind the slow work")
 	}
 	if !releasing.do(t.Context(), none, func(error) { done["release"] = true }) {
 		t.Error("the release waits")
 	}
 	close(slow)
-	aside.Finish(t.Context())
-	aside.collect()
+	background.Finish(t.Context())
+	background.collect()
 	releasing.collect()
 	if !done["slow"] || !done["release"] {
 		t.Errorf("done are %v", done)

@@ -86,7 +86,7 @@ const (
 	patience       = time.Second          // for a Read or an Apply
 	perChange      = 5 * time.Millisecond // added for each change: several times what the slowest system needs
 	perReading     = 4                    // for a Read, this many times what the last one took is added
-	limits         = 10                   // the limit of a call, in times the patience
+	limitFactor    = 10                   // the limit of a call, in times the patience
 	doublings      = 5                    // how often the limit may double
 	ovnLimit       = 2 * time.Second      // for OVN, before routes change to it
 	extraReadLimit = 5 * time.Second      // for a Read of another caller
@@ -188,7 +188,7 @@ func (p *part[S, D]) readFor(ctx context.Context, into *datapath.State) error {
 func (p *part[S, D]) readNow(ctx context.Context) error {
 	wait := patience + perReading*p.reading
 	p.changes = 0
-	r, err := p.task.Do(ctx, wait, p.beginCall(limits*wait), p.target.Read)
+	r, err := p.task.Do(ctx, wait, p.beginCall(limitFactor*wait), p.target.Read)
 	if r == nil {
 		p.unfinished = true
 		return err
@@ -256,7 +256,7 @@ func (p *part[S, D]) do(ctx context.Context, d D, waitFor string) {
 	}
 	p.applied, p.changes = true, d.Count()
 	wait := patience + time.Duration(p.changes)*perChange
-	r, err := p.task.Do(ctx, wait, p.beginCall(limits*wait), func(ctx context.Context) (none S, err error) {
+	r, err := p.task.Do(ctx, wait, p.beginCall(limitFactor*wait), func(ctx context.Context) (none S, err error) {
 		begin := time.Now()
 		err = p.target.Apply(ctx, d)
 		if p.pass.took != nil {

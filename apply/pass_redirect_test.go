@@ -32,7 +32,7 @@ func TestRedirectsToWhatIsThere(t *testing.T) {
 	n.nft.look = noting(&order, "nft")
 	with := datapath.State{NB: nb.State{}, Redirect: redirect.State{
 		Programs: map[string]redirect.Program{"eth0": {Link: "eth0", Name: claims.ProgramRequest}},
-		Services: map[redirect.Service]redirect.Way{service: {}},
+		Services: map[redirect.Service]redirect.Path{service: {}},
 	}}
 	with.NB.Add(&nb.AddressSet{Name: "vip"})
 	p := apply.NewPass(apply.Targets{NB: n.nb, NFT: n.nft, Redirect: r})

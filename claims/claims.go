@@ -84,9 +84,9 @@ const MarkForwarded = 1 << 28
 // clients. They return by the path of the requests. OVN-Kubernetes uses the same mark.
 const MarkReply = 42
 
-// MarkRefused is the packet mark, within OVN, of packets from pods on ServiceBridge to an external
+// MarkRejected is the packet mark, within OVN, of packets from pods on ServiceBridge to an external
 // address of a Service without endpoints. The host rejects them.
-const MarkRefused = 44
+const MarkRejected = 44
 
 // MarkForceSNAT is the packet mark, within the gateway router, of connections that its load
 // balancers translate and that leave with an address of the router (lb_force_snat_ip).
@@ -122,7 +122,7 @@ const (
 	Cookie     = 0x0deff105
 	CookieMask = 0xffffffff
 	// CookieLearned and a timeout are in those bits of flows in TableAffinity, which Open vSwitch
-	// learns and expires. CookieLearned alone marks the flows of ofctl.Target.AddPassing, which
+	// learns and expires. CookieLearned alone marks the flows of ofctl.Target.AddTemporary, which
 	// Open vSwitch expires as well.
 	CookieLearned     = 0x0dee0000
 	CookieLearnedMask = 0xffff0000

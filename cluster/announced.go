@@ -46,7 +46,7 @@ func (s *Store) setPoolRequest(owner Owner, l *LoadBalancer) {
 // withAnnounced adds to the list of EgressIPs, per Service, the addresses that a node must
 // announce: those in the status of a pool, which only the controller writes. Annotations of a
 // Service would be no such record, because its owner may write them. Of several Services with an
-// address, the oldest stands for all. An address of an EgressService is announced by its host.
+// address, it is the oldest's. An address of an EgressService is announced by its host.
 func (s *Store) withAnnounced(egressIPs []*EgressIP, pools []*Pool) []*EgressIP {
 	hosted := map[netip.Addr]bool{}
 	for _, e := range egressIPs {
@@ -92,8 +92,7 @@ func (s *Store) withAnnounced(egressIPs []*EgressIP, pools []*Pool) []*EgressIP 
 	list := slices.Clone(egressIPs)
 	for _, e := range of {
 		s.completeAnnounced(e)
-		i, found := slices.BinarySearchFunc(s.announced, e,
-			(*EgressIP).Compare)
+		i, found := slices.BinarySearchFunc(s.announced, e, (*EgressIP).Compare)
 		if found && reflect.DeepEqual(s.announced[i], e) {
 			e = s.announced[i]
 		}

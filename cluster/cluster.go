@@ -81,18 +81,18 @@ func (s *Snapshot) Node(name string) *Node { return NodeNamed(s.Nodes, name) }
 
 // NamespaceNamed returns the namespace of that name in a list sorted by name, or nil.
 func NamespaceNamed(sorted []*Namespace, name string) *Namespace {
-	i, found := slices.BinarySearchFunc(sorted, name,
-		func(n *Namespace, name string) int { return strings.Compare(n.Name, name) })
-	if !found {
-		return nil
-	}
-	return sorted[i]
+	return named(sorted, name, func(n *Namespace) string { return n.Name })
 }
 
 // NodeNamed returns the node of that name in a list sorted by name, or nil.
 func NodeNamed(sorted []*Node, name string) *Node {
+	return named(sorted, name, func(n *Node) string { return n.Name })
+}
+
+// named returns the element of that name in a list sorted by name, or nil.
+func named[T any](sorted []*T, name string, nameOf func(*T) string) *T {
 	i, found := slices.BinarySearchFunc(sorted, name,
-		func(n *Node, name string) int { return strings.Compare(n.Name, name) })
+		func(x *T, name string) int { return strings.Compare(nameOf(x), name) })
 	if !found {
 		return nil
 	}

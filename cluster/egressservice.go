@@ -140,7 +140,7 @@ func (e *EgressIP) NetworkFor(n *Node, networks []Network, a netip.Addr) (Networ
 func (s *Store) withServices(egressIPs []*EgressIP, problems *[]Problem) []*EgressIP {
 	all := s.egressServices.all()
 	if len(all) == 0 {
-		s.joined = nil
+		s.withEgress = nil
 		return egressIPs
 	}
 	oldest := map[netip.Addr]*Frontend{}
@@ -157,16 +157,16 @@ func (s *Store) withServices(egressIPs []*EgressIP, problems *[]Problem) []*Egre
 	for _, x := range all {
 		e, wrong := s.serve(x, oldest)
 		*problems = append(*problems, wrong...)
-		i, found := slices.BinarySearchFunc(s.joined, e, (*EgressIP).Compare)
-		if found && reflect.DeepEqual(s.joined[i], e) {
-			e = s.joined[i]
+		i, found := slices.BinarySearchFunc(s.withEgress, e, (*EgressIP).Compare)
+		if found && reflect.DeepEqual(s.withEgress[i], e) {
+			e = s.withEgress[i]
 		}
 		list = append(list, e)
 	}
-	if !slices.Equal(list, s.joined) {
-		s.joined = list
+	if !slices.Equal(list, s.withEgress) {
+		s.withEgress = list
 	}
-	return s.joined
+	return s.withEgress
 }
 
 // serve makes an EgressIP of an EgressService, with the first address of each family at which the

@@ -41,9 +41,9 @@ type Store struct {
 	services       map[Owner]*service
 	sliceServices  map[Owner]Owner // slice → its Service
 	stale          map[Owner]bool  // Services whose Frontends must be rebuilt
-	guarded        map[Owner]bool  // Services for which a node change may change the guard's decisions
+	guardInputs    map[Owner]bool  // Services for which a node change may change the guard's decisions
 	guard          *guard
-	guards         int // created so far
+	guardCount     int // guards created so far
 	vetting        *Vetting
 	vetted         *Vetted
 	nodeProblems   []Problem           // of nodes
@@ -51,8 +51,8 @@ type Store struct {
 	asking         map[Owner]bool      // Pods that request extra addresses
 	extended       map[Owner]*Pod      // Pods with accepted extra addresses
 	claimed        []*EgressIP         // the result of markClaimed in the last Snapshot
-	joined         []*EgressIP         // with those of EgressServices, if there are any
-	announced      []*EgressIP         // with those of announced addresses, if there are any
+	withEgress     []*EgressIP         // claimed and those of EgressServices, if there are any
+	announced      []*EgressIP         // withEgress and those of announced addresses, if there are any
 	vettedPools    []*Pool             // as in the last Snapshot
 	last           *Snapshot
 }
@@ -80,7 +80,7 @@ func NewStore(config Config) *Store {
 		services:      map[Owner]*service{},
 		sliceServices: map[Owner]Owner{},
 		stale:         map[Owner]bool{},
-		guarded:       map[Owner]bool{},
+		guardInputs:   map[Owner]bool{},
 		podProblems:   map[Owner][]Problem{},
 		asking:        map[Owner]bool{},
 		extended:      map[Owner]*Pod{},
@@ -349,8 +349,8 @@ func (s *Store) updateGuard(changed bool) (vetted VettedChanges) {
 	if changed {
 		s.vetted, vetted = s.vetting.Vet(nodes)
 	}
-	s.guards++
-	g := newGuard(s.guards, &config, s.vetted, s.egressIPs.all(), s.pools.all())
+	s.guardCount++
+	g := newGuard(s.guardCount, &config, s.vetted, s.egressIPs.all(), s.pools.all())
 	s.nodeProblems = s.vetted.problems(nodes, g.egress)
 	if api != nil {
 		g.reserveAPI(api.frontends(nil, g))
@@ -360,7 +360,7 @@ func (s *Store) updateGuard(changed bool) (vetted VettedChanges) {
 		return vetted
 	}
 	s.guard = g
-	affected := maps.Keys(s.guarded)
+	affected := maps.Keys(s.guardInputs)
 	if all || !vetted.arePerNode(&config) {
 		affected = maps.Keys(s.services)
 	}
@@ -425,9 +425,9 @@ func (s *Store) refresh(owner Owner, v *service) {
 		delete(s.services, owner)
 	}
 	if v.hasExternal() || v.mayHaveReservedEndpoint(&s.config) {
-		s.guarded[owner] = true
+		s.guardInputs[owner] = true
 	} else {
-		delete(s.guarded, owner)
+		delete(s.guardInputs, owner)
 	}
 	s.frontends.put(owner, v.frontends(s.frontends.of[owner], s.guard))
 	s.note(owner, slices.Concat(v.problems, v.refused.List()))

@@ -28,8 +28,8 @@ type Vetting struct {
 	rejected    map[string][]Problem
 	untrusted   map[string][]Problem
 
-	changes VettedChanges   // of one call of Vet
-	again   map[string]bool // nodes to decide about in that call
+	changes   VettedChanges   // of one call of Vet
+	undecided map[string]bool // nodes to decide about in that call
 }
 
 // nodeClaims is a Node with the state of its claims.
@@ -42,7 +42,7 @@ type nodeClaims struct {
 // network is a network in which nodes have addresses.
 type network struct {
 	nodes int
-	one   string // name of the node, if there is only one
+	only  string // name of the node, if there is only one
 }
 
 // NewVetting returns a Vetting without nodes, for a cluster whose pods have addresses of the
@@ -60,7 +60,7 @@ func NewVetting(own string, subnets []ClusterSubnet) *Vetting {
 // Vet takes all nodes, sorted by name. It returns which of their claims are accepted, and the
 // changes since the previous call. Later calls modify neither.
 func (t *Vetting) Vet(nodes []*Node) (*Vetted, VettedChanges) {
-	t.changes, t.again = VettedChanges{Hosts: map[netip.Addr]string{}, ranges: map[netip.Prefix]string{}},
+	t.changes, t.undecided = VettedChanges{Hosts: map[netip.Addr]string{}, ranges: map[netip.Prefix]string{}},
 		map[string]bool{}
 	c := Compare(t.nodes, nodes, (*Node).Compare)
 	t.nodes = nodes
@@ -74,7 +74,7 @@ func (t *Vetting) Vet(nodes []*Node) (*Vetted, VettedChanges) {
 	if t.overlap || slices.ContainsFunc(c.Come, func(n *Node) bool { return !t.assignRanges(t.of[n.Name]) }) {
 		t.assignAllRanges()
 	}
-	for name := range t.again {
+	for name := range t.undecided {
 		t.decide(name)
 	}
 	t.last = t.result()
@@ -96,7 +96,7 @@ func boolInt(b bool) int {
 // add registers all claims of a node except its ranges.
 func (t *Vetting) add(n *Node) {
 	t.of[n.Name] = &nodeClaims{Node: n}
-	t.again[n.Name] = true
+	t.undecided[n.Name] = true
 	if n.ID != 0 {
 		t.decideAgain(t.ids.put(n.ID, n, t.order))
 	}
@@ -107,9 +107,9 @@ func (t *Vetting) add(n *Node) {
 	for _, m := range n.networks() {
 		x := t.networks[m]
 		if x.nodes++; x.nodes == 1 {
-			x.one = n.Name
+			x.only = n.Name
 		} else if x.nodes == 2 {
-			t.again[x.one] = true
+			t.undecided[x.only] = true
 		}
 		t.networks[m] = x
 	}
@@ -119,7 +119,7 @@ func (t *Vetting) add(n *Node) {
 func (t *Vetting) remove(n *Node) {
 	c := t.of[n.Name]
 	delete(t.of, n.Name)
-	t.again[n.Name] = true
+	t.undecided[n.Name] = true
 	if n.ID != 0 {
 		t.decideAgain(t.ids.drop(n.ID, n))
 	}
@@ -137,10 +137,10 @@ func (t *Vetting) remove(n *Node) {
 		if x.nodes == 1 {
 			for _, o := range t.of {
 				if slices.Contains(o.networks(), m) {
-					x.one = o.Name
+					x.only = o.Name
 				}
 			}
-			t.again[x.one] = true
+			t.undecided[x.only] = true
 		}
 		t.networks[m] = x
 	}
@@ -154,7 +154,7 @@ func (t *Vetting) remove(n *Node) {
 // decideAgain marks nodes that lost or gained a claim.
 func (t *Vetting) decideAgain(nodes []*Node) {
 	for _, n := range nodes {
-		t.again[n.Name] = true
+		t.undecided[n.Name] = true
 	}
 }
 
@@ -206,7 +206,7 @@ func (t *Vetting) assignAllRanges() {
 		had := c.overlaps
 		t.overlap = !t.assignRanges(c) || t.overlap
 		if !slices.Equal(had, c.overlaps) {
-			t.again[n.Name] = true
+			t.undecided[n.Name] = true
 		}
 	}
 }

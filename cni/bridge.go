@@ -29,7 +29,7 @@ func (s *Server) Reached(rows map[string]error) {
 		return
 	}
 	s.reached = rows
-	s.reachedTurn.Notify()
+	s.reachedChanged.Notify()
 }
 
 // notReached returns why the pod of a port is not reachable, by the port's row; nil if it is.
@@ -45,7 +45,7 @@ func (s *Server) notReached(row string) error {
 // untilReached waits until Reached reports a port as reachable, by the row that the port has now.
 func (s *Server) untilReached(ctx context.Context, port string) error {
 	for {
-		turn := s.reachedTurn.Next()
+		turn := s.reachedChanged.Next()
 		why := errNotReached
 		if row := interfaceNamed(s.ovs.View(), port); row != nil {
 			why = s.notReached(string(row.UUID))

@@ -29,7 +29,7 @@ func (s *Server) check(r request, key string) *types.Error {
 		return damaged(fmt.Errorf("Open vSwitch has no port of sandbox %s", r.ContainerID))
 	}
 	s.mu.Lock()
-	facts, ready := s.facts, s.ready == ""
+	facts, ready := s.facts, s.notReady == ""
 	s.mu.Unlock()
 	if err := a.checkSubnets(facts.Subnets); err != nil {
 		return damaged(fmt.Errorf("Node/%s: %w", s.node, err))

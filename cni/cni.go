@@ -7,7 +7,8 @@
 // the pod's flows: from then on the pod is reachable.
 //
 // Protocol: CNI 1.1 (ADD, DEL, CHECK, STATUS, GC, VERSION), https://www.cni.dev/docs/spec/.
-// docs/design/cni.md is for users.
+// docs/design/cni.md describes the requests. A new option of a network is a field of netConf; a new
+// fact of the node is a field of Facts.
 package cni
 
 import (

@@ -31,7 +31,7 @@ const (
 	maxRequest = 16 << 20
 )
 
-// Facts are the facts of the node that pods need.
+// Facts are the facts of the node that pods need. The agent sets them in every round.
 type Facts struct {
 	Subnets   []netip.Prefix // the node's pod CIDRs, IPv4 first; none: not known yet
 	MTU       int            // bytes
@@ -59,23 +59,23 @@ type Server struct {
 	// offloads has, by the host's end, the wiring that Sweep last applied to the pair's offloads.
 	offloads map[string]wiring
 
-	mu           sync.Mutex
-	facts        Facts
-	ready        string                   // why pods cannot be served; empty = they can
-	factsChanged signal.Broadcast         // notified when SetFacts changes ready
-	busy         map[string]chan struct{} // attachments and pods that a request works on; closed at its end
-	reached      map[string]error         // see Reached
-	reachedTurn  signal.Broadcast         // notified when Reached changes anything
-	health       health
+	mu             sync.Mutex
+	facts          Facts
+	notReady       string                   // why pods cannot be served; empty = they can
+	factsChanged   signal.Broadcast         // notified when SetFacts changes notReady
+	busy           map[string]chan struct{} // attachments and pods that a request works on; closed at its end
+	reached        map[string]error         // see Reached
+	reachedChanged signal.Broadcast         // notified when Reached changes anything
+	health         health
 }
 
-// NewServer returns a Server that is not ready: see SetFacts.
+// NewServer returns a Server that serves no pods before SetFacts.
 func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 	s := &Server{
 		ovs: ovs, node: node, log: log, alloc: newAllocator(node), changed: signal.New(),
-		observe: func(string, time.Duration, uint) {},
-		forget:  func(context.Context, string, []netip.Addr) error { return nil },
-		ready:   "the cluster is not known yet", busy: map[string]chan struct{}{},
+		observe:  func(string, time.Duration, uint) {},
+		forget:   func(context.Context, string, []netip.Addr) error { return nil },
+		notReady: "the cluster is not known yet", busy: map[string]chan struct{}{},
 	}
 	s.sweepsWanted.Add(1)
 	return s
@@ -99,8 +99,8 @@ func (s *Server) SetFacts(f Facts, notReady string) {
 		s.sweepsWanted.Add(1)
 	}
 	s.facts = f
-	if s.ready != notReady {
-		s.ready = notReady
+	if s.notReady != notReady {
+		s.notReady = notReady
 		s.factsChanged.Notify()
 	}
 }
@@ -219,7 +219,7 @@ func (s *Server) awaitReady(ctx context.Context) (Facts, *types.Error) {
 	for {
 		told := s.factsChanged.Next()
 		s.mu.Lock()
-		facts, ready := s.facts, s.ready
+		facts, ready := s.facts, s.notReady
 		s.mu.Unlock()
 		if ready == "" {
 			return facts, s.status()
@@ -249,8 +249,8 @@ func (s *Server) status() *types.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.ready != "":
-		return errNotReady(s.ready)
+	case s.notReady != "":
+		return errNotReady(s.notReady)
 	case len(s.facts.Subnets) == 0:
 		return errNotReady("Node/" + s.node + ": spec.podCIDRs: is empty")
 	case !s.ovs.Connected():

@@ -170,13 +170,18 @@ func (b *announcements) writeConfiguration(ctx context.Context, owner cluster.Ow
 	if err != nil {
 		w = writtenConfiguration{wanted: c, until: now.Add(rejectedRetry), err: fmt.Errorf("%s: %w", owner, err)}
 	}
+	return b.record(owner, w, "wrote FRRConfiguration")
+}
+
+// record records the result of a write, and logs a success.
+func (b *announcements) record(owner cluster.Owner, w writtenConfiguration, message string) error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.written[owner] = w; w.err != nil {
-		return w.err
+	b.written[owner] = w
+	b.mu.Unlock()
+	if w.err == nil {
+		b.egress.log.Info(message, "object", owner.String())
 	}
-	b.egress.log.Info("wrote FRRConfiguration", "object", owner.String())
-	return nil
+	return w.err
 }
 
 // deleteConfiguration deletes an FRRConfiguration that is no longer wanted.
@@ -189,13 +194,7 @@ func (b *announcements) deleteConfiguration(ctx context.Context, owner cluster.O
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		w = writtenConfiguration{until: now.Add(rejectedRetry), err: fmt.Errorf("%s: %w", owner, err)}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.written[owner] = w; w.err != nil {
-		return w.err
-	}
-	b.egress.log.Info("deleted FRRConfiguration", "object", owner.String())
-	return nil
+	return b.record(owner, w, "deleted FRRConfiguration")
 }
 
 // reasonRejected is the reason if the API server rejects an FRRConfiguration.

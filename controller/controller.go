@@ -1,5 +1,8 @@
 // Package controller makes the cluster-wide decisions: node IDs, the node of each egress address,
-// and the addresses of Services of type LoadBalancer.
+// the addresses of Services of type LoadBalancer, and what is announced by BGP.
+//
+// The leader runs one round per Snapshot. Packages plan/assign and plan/bgp compute the decisions.
+// This package writes them to the objects, and reports problems of all objects as Events.
 package controller
 
 import (
@@ -28,9 +31,8 @@ import (
 	"hairpin/watch"
 )
 
-// Run makes the cluster-wide decisions: the node IDs, and the node of each egress address. Several
-// replicas may run; only the holder of the Lease "hairpin-controller" is active. Run returns when
-// ctx ends.
+// Run runs the controller. Several replicas may run; only the holder of the Lease
+// "hairpin-controller" makes decisions. Run returns when ctx ends.
 func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	api := &kube.Reach{}
 	client, err := kube.Connect(c.Process.Kubeconfig, api)
@@ -163,9 +165,9 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *mon
 		if last == nil {
 			continue
 		}
-		rest := w.health.Work()
+		endWork := w.health.Work()
 		wait := d.round(ctx, last)
-		rest()
+		endWork()
 		if wait > 0 {
 			again.Reset(wait)
 		}
@@ -174,17 +176,16 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *mon
 
 // round returns the time until it must be called again, or 0 if only a change requires it.
 func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
-	unassigned, soon := d.egress.round(ctx, s)
-	lacking, uses, later := d.pools.round(ctx, s, time.Now())
-	silent, then := d.bgp.round(ctx, s, time.Now())
-	replan := d.plans.update(s,
+	egress, egressWait := d.egress.round(ctx, s)
+	pools, uses, poolsWait := d.pools.round(ctx, s, time.Now())
+	bgp, bgpWait := d.bgp.round(ctx, s, time.Now())
+	plansWait := d.plans.update(s,
 		func(took time.Duration) { d.monitor.meters.Took("hairpin_plan_duration_seconds", took) })
-	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.found, unassigned, lacking, silent))
+	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.found, egress, pools, bgp))
 	d.monitor.setCounts(len(s.Nodes), len(problems))
 	assigned, missing := d.egress.addresses.count()
 	d.monitor.seen.Store(&roundResult{s, assigned, missing, len(d.egress.prober.Unreachable()), uses, d.bgp.announced})
-	again := retry.Sooner(retry.Sooner(retry.Sooner(retry.Sooner(soon, later), then), replan),
-		d.events.Report(time.Now(), problems))
+	again := retry.Sooner(egressWait, poolsWait, bgpWait, plansWait, d.events.Report(time.Now(), problems))
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
 		return again
 	}

@@ -23,7 +23,7 @@ import (
 
 // Mode detached needs no preparation. This file makes its gateway bridge, without an uplink. On the
 // userspace datapath it also makes the path of tunnels between Open vSwitch and the host
-// (plan/encap.go).
+// (plan/gateway/encap.go).
 
 // Keys of a Bridge: its purpose.
 const (

@@ -1,4 +1,6 @@
-// Package inspect requests data from agents, of this node or of all: status, probe, diff, collect.
+// Package inspect has the commands that request data from agents: status, probe, diff and collect.
+// They use the socket of this node's agent (ask.go), or reach the agents of all nodes through the
+// API server (everynode.go).
 package inspect
 
 import (

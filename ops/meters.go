@@ -27,22 +27,12 @@ type value struct {
 	kind prometheus.ValueType
 }
 
-// mostScrapes are answered at the same time, others with 503: a scrape asks the daemons of the
-// node.
+// mostScrapes is the number of scrapes that are answered at the same time. Further ones get a 503:
+// each scrape requests values from the node's daemons.
 const mostScrapes = 8
 
 // Put sets the value of a metric with its labels.
 type Put func(name string, v float64, labels ...string)
-
-// counted reports whether events update a counter; other counters are read at each scrape.
-func counted(name string) bool {
-	switch name {
-	case ClaimsDropped, "hairpin_cni_errors_total", "hairpin_controller_node_ids_given_total",
-		"hairpin_controller_egress_assignments_total", "hairpin_controller_load_balancer_allocations_total":
-		return true
-	}
-	return false
-}
 
 // NewMeters returns the metrics of an agent or a controller. Every scrape calls ask, from any
 // goroutine.
@@ -95,20 +85,24 @@ func (m *Meters) Collect(c chan<- prometheus.Metric) {
 	m.ask(give)
 }
 
+// Took adds a duration to a histogram.
 func (m *Meters) Took(name string, d time.Duration, labels ...string) {
 	m.histograms[name].WithLabelValues(labels...).Observe(d.Seconds())
 }
 
+// Count adds one to a counter that events update.
 func (m *Meters) Count(name string, labels ...string) {
 	m.counters[name].WithLabelValues(labels...).Inc()
 }
 
+// Handler serves /metrics.
 func (m *Meters) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes}))
 	return mux
 }
 
+// One returns 1 for true, and 0 for false.
 func One(yes bool) float64 {
 	if yes {
 		return 1

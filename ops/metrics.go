@@ -25,9 +25,22 @@ const (
 const ClaimsDropped = "hairpin_egress_claims_dropped_total"
 
 // Metrics returns the metrics of the processes, except those of every Go program (go_*, process_*).
+// A new metric is a line in one of the lists below, and its value: for a gauge or counter that is
+// read at each scrape, in agent/measure.go or controller/monitoring.go; for a histogram or counted
+// metric, a call of Took or Count where it happens.
 func Metrics() []Metric {
 	return slices.Concat(commonMetrics(), partMetrics(), nodeMetrics(), datapathMetrics(), egressMetrics(),
 		controllerMetrics())
+}
+
+// counted reports whether events update a counter; other counters are read at each scrape.
+func counted(name string) bool {
+	switch name {
+	case ClaimsDropped, "hairpin_cni_errors_total", "hairpin_controller_node_ids_given_total",
+		"hairpin_controller_egress_assignments_total", "hairpin_controller_load_balancer_allocations_total":
+		return true
+	}
+	return false
 }
 
 func commonMetrics() []Metric {

@@ -39,7 +39,7 @@ type feature func(node.Env) (datapath.State, []Problem)
 // incremental is a feature with an index of its own, so that only changes cost time.
 type incremental interface {
 	// Update takes a new Snapshot and returns what to remove and what to add; an unchanged part may
-	// be in both. With again, what the Env says of the node has changed as well, and it plans
+	// be in both. With again, the Env has other facts of the node itself: the feature plans
 	// everything again.
 	Update(s *cluster.Snapshot, env *node.Env, c node.Changes, again bool) (gone, come datapath.State)
 }

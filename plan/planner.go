@@ -30,14 +30,14 @@ func NewPlanner() *Planner { return &Planner{} }
 // first plan.
 func (p *Planner) Keep(ports ProxyPorts) { p.kept.Ports = ports }
 
-// IsolatedPods returns how many pods of the node of the last plan are isolated by policies.
+// IsolatedPods returns to how many of the node's pods a policy applies, as of the last plan.
 func (p *Planner) IsolatedPods() (pods int) {
 	if p.last == nil {
 		return 0
 	}
 	for _, f := range p.last.indexed {
-		if f, ok := f.(interface{ Isolated() int }); ok {
-			pods += f.Isolated()
+		if f, ok := f.(interface{ SelectedPods() int }); ok {
+			pods += f.SelectedPods()
 		}
 	}
 	return pods
@@ -99,8 +99,8 @@ func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep
 	env.Peers = slices.DeleteFunc(slices.Clone(s.Nodes), func(x *cluster.Node) bool { return x.Name == env.Node.Name })
 	env.Frontends, problems = n.services.Admitted()
 	n.countProblems(problems, 1)
-	env.Guarded = service.SourceRestricted(env.Frontends)
-	n.env.Guarded = env.Guarded
+	env.RestrictedPorts = service.RestrictedPorts(env.Frontends)
+	n.env.RestrictedPorts = env.RestrictedPorts
 
 	part, problems, _ := planFeatures(objects, env) // Merge finds their conflicts below
 	n.countProblems(problems, 1)
@@ -155,13 +155,13 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 		return false
 	}
 	next := *env
-	next.Pods, next.Guarded, next.Vetted = n.env.Pods, n.env.Guarded, n.env.Vetted
+	next.Pods, next.RestrictedPorts, next.Vetted = n.env.Pods, n.env.RestrictedPorts, n.env.Vetted
 	nodes, hosts := n.nodes(s, &next)
 	changed := changedServices(cluster.Compare(n.snapshot.Frontends, s.Frontends, (*cluster.Frontend).Compare))
 	services := n.services.Update(next.Vetted, hosts, changed, s.Frontends)
-	if !slices.Equal(service.SourceRestricted(services.Gone), service.SourceRestricted(services.Come)) {
+	if !slices.Equal(service.RestrictedPorts(services.Gone), service.RestrictedPorts(services.Come)) {
 		all, _ := n.services.Admitted()
-		next.Guarded = service.SourceRestricted(all)
+		next.RestrictedPorts = service.RestrictedPorts(all)
 	}
 	podProblems := n.podProblems
 	if !cluster.SameList(n.snapshot.Pods, s.Pods) {
@@ -176,7 +176,7 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	come, newProblems := planObjects(after)
 	oldProblems, newProblems = append(oldProblems, services.Solved...), append(newProblems, services.Found...)
 
-	again := !slices.Equal(n.env.Guarded, next.Guarded)
+	again := !slices.Equal(n.env.RestrictedPorts, next.RestrictedPorts)
 	for _, f := range n.indexed {
 		out, in := f.Update(s, &next, node.Changes{Pods: pods, Frontends: services.Changes, Nodes: nodes}, again)
 		gone, come = datapath.Union(gone, out), datapath.Union(come, in)
@@ -209,8 +209,7 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 // changed. It vets nodes only if a fact changed.
 func (n *planned) nodes(s *cluster.Snapshot,
 	next *node.Env) (c cluster.Changes[cluster.Node], hosts map[netip.Addr]string) {
-	c = cluster.Compare(n.snapshot.Nodes, s.Nodes,
-		(*cluster.Node).Compare)
+	c = cluster.Compare(n.snapshot.Nodes, s.Nodes, (*cluster.Node).Compare)
 	same := func(x, other *cluster.Node) bool {
 		return other != nil && (x.Name == next.Node.Name || samePeer(x, other))
 	}

@@ -75,7 +75,7 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 		p := map[flow.Protocol]cluster.Protocol{flow.TCP: cluster.TCP, flow.TCP6: cluster.TCP, flow.UDP: cluster.UDP,
 			flow.UDP6: cluster.UDP, flow.SCTP: cluster.SCTP, flow.SCTP6: cluster.SCTP}[f.Match.Protocol]
 		to := "dropped"
-		if mark, ok := f.Actions[0].(flow.SetPktMark); ok && mark.Mark == claims.MarkRefused {
+		if mark, ok := f.Actions[0].(flow.SetPktMark); ok && mark.Mark == claims.MarkRejected {
 			to = "refused"
 		}
 		if id, sticky := groupOf(f); id != 0 {

@@ -15,12 +15,14 @@ func Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Sooner returns the shorter of two times to wait; 0 means forever.
-func Sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
+// Sooner returns the shortest of some times to wait; 0 means forever.
+func Sooner(waits ...time.Duration) (soonest time.Duration) {
+	for _, w := range waits {
+		if soonest == 0 || w != 0 && w < soonest {
+			soonest = w
+		}
 	}
-	return a
+	return soonest
 }
 
 // Every calls f after each interval until ctx ends.

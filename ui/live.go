@@ -77,7 +77,7 @@ func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions,
 		}
 	}
 	if fault != nil {
-		has.Blame(fault, must)
+		has.AddFault(fault, must)
 		if f := facts[fault.Node]; f != nil {
 			fault.Repair = repairState(f.report, fault.Stage)
 		}

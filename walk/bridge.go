@@ -141,8 +141,8 @@ func (n *node) wayToOVN(b *bridge) *switchPort {
 	return nil
 }
 
-// leads returns the location of a packet that left one of our bridges.
-func (r *run) leads(n *node, b *bridge, out sent) (location, error) {
+// afterOutput returns the location of a packet that left one of our bridges.
+func (r *run) afterOutput(n *node, b *bridge, out sent) (location, error) {
 	if port := n.state.Bridge.Ports[out.port]; port.Local.IsValid() {
 		return r.geneve(n, port, out.tunnel)
 	}
@@ -154,7 +154,7 @@ func (r *run) leads(n *node, b *bridge, out sent) (location, error) {
 		}
 		return r.drop(Other, "no pod has MAC "+ethernet(mac))
 	}
-	return n.beyond(b, out.port)
+	return n.behindPort(b, out.port)
 }
 
 // addNeighbors adds, to the switch that one of our bridges connects to, the addresses that the
@@ -177,8 +177,8 @@ func (n *node) addNeighbors() {
 	}
 }
 
-// beyond returns the location behind a port: OVN, another bridge, or the host.
-func (n *node) beyond(b *bridge, out string) (location, error) {
+// behindPort returns the location behind a port: OVN, another bridge, or the host.
+func (n *node) behindPort(b *bridge, out string) (location, error) {
 	port := n.state.Bridge.Ports[out]
 	id, isOVN := n.logicalPort(port.Peer)
 	switch {

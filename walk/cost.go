@@ -32,7 +32,7 @@ func (c *Cost) byKernel(passes int) {
 // sendTunnelled adds the work of the sending node for a tunnel's outer packet. The kernel datapath
 // passes it to the host. The host tracks it and sends it by its own link, through the gateway
 // bridge if that has the uplink. The userspace datapath builds the frame itself. It needs the host
-// only for routing, where no bridge has the uplink (plan/encap.go).
+// only for routing, where no bridge has the uplink (plan/gateway/encap.go).
 func (c *Cost) sendTunnelled(n *node) {
 	uplink := n.uplink() != ""
 	if !n.userspace() {
@@ -86,7 +86,7 @@ func (w *Walker) WalkOn(at Point, p Packet, prefer ...netip.AddrPort) (Trace, er
 	}
 	t.Costs.Later = r.cost
 	if end.At != t.Verdict.At || end.Seen.Dst != t.Verdict.Seen.Dst || end.Seen.DstPort != t.Verdict.Seen.DstPort {
-		return t, fmt.Errorf("a later packet goes another way: %s", cmp.Or(end.Reason, end.Seen.String()))
+		return t, fmt.Errorf("a later packet takes another path: %s", cmp.Or(end.Reason, end.Seen.String()))
 	}
 	return t, nil
 }

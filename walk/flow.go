@@ -79,7 +79,7 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 	r.visits[len(r.visits)-1].Out = c.outputs[0].port
 	switch out := c.outputs[0].port; {
 	case b.key != "":
-		return r.leads(n, b, c.outputs[0])
+		return r.afterOutput(n, b, c.outputs[0])
 	case out == flow.Local:
 		return location{hostReceives, n, b.name}, nil
 	case b.patch[out] != "":
@@ -88,7 +88,7 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 		r.p.Mark = 0
 		return location{outsideReceives, n, ""}, nil
 	default:
-		return n.beyond(b, out)
+		return n.behindPort(b, out)
 	}
 }
 

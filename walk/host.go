@@ -145,13 +145,13 @@ func (r *run) postrouting(n *node, route *kernelRoute, in string, track *hostTra
 	}
 	r.confirm(n, track)
 	if route.Link == loopback {
-		return r.loops(n, track)
+		return r.loopback(n, track)
 	}
 	return r.transmit(n, route)
 }
 
-// loops handles a packet of the host to itself. nat chains do not see it a second time.
-func (r *run) loops(n *node, track *hostTrack) (location, error) {
+// loopback handles a packet of the host to itself. nat chains do not see it a second time.
+func (r *run) loopback(n *node, track *hostTrack) (location, error) {
 	track = &hostTrack{entry: track.entry, reply: track.reply, first: track.first, source: true, destination: true}
 	for _, hook := range [...]string{"prerouting", "input"} {
 		if ok, err := r.hook(hooked{n: n, hook: hook, in: loopback, track: track}); err != nil || !ok {

@@ -2,7 +2,7 @@
 // step has the table, chain or logical stage, the rule in the syntax of the real tool, its effect,
 // the packet after it, and the object that the rule belongs to.
 //
-// Each system has its own interpreter: OpenFlow on the gateway bridge (flow.go), OVN's logical
+// Each system has its own interpreter: OpenFlow on Hairpin's bridges (flow.go), OVN's logical
 // switches and routers (switch.go, router.go), nft (nft.go) and the kernel's routing (host.go). All
 // of them share conntrack (conntrack.go). Each treats a first packet as the real system does, drops
 // included. What an interpreter does not know is an error, never a guess. The semantics of OVN are

@@ -85,7 +85,7 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string,
 	clusterPolicies := k.custom(ctx, core, &clusterNetworkPolicies)
 	sources = append(sources, namespaces, policies, clusterPolicies)
 	if node != "" {
-		own := fields.OneTermEqualSelector(nodeName, node)
+		own := fields.OneTermEqualSelector(fieldNodeName, node)
 		pods := k.resource(ctx, core, "pods", own, named[corev1.Pod])
 		sources = append(sources, pods)
 		k.holdNewPods(ctx, pods, priorsOf(client, policies, clusterPolicies, namespaces)...)
@@ -93,7 +93,7 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string,
 		sources = append(sources, k.custom(ctx, core, &frrConfigurations))
 	}
 	k.needsOthers = needsOtherPods(node)
-	k.early = node == ""
+	k.withoutOthers = node == ""
 	k.startOthers = func() *source { return k.resource(ctx, core, "pods", otherPods(node), named[corev1.Pod]) }
 	go k.collect(ctx, len(sources))
 	for _, s := range sources {
@@ -124,17 +124,18 @@ type kube struct {
 	reach   reachability
 	// startOthers starts the source of other nodes' Pods, for as long as Snapshots need it. Until
 	// that source is complete there is no Snapshot, because readers must not act on part of it; or,
-	// if early, Snapshots have PodsUnread.
+	// if withoutOthers, Snapshots have PodsUnread.
 	needsOthers func(*cluster.Snapshot) bool
 	startOthers func() *source
-	early       bool
+	// withoutOthers reports that there are Snapshots with PodsUnread.
+	withoutOthers bool
 
 	others   *source   // nil: there is none
 	unneeded time.Time // when Snapshots stopped needing it; zero: they need it
 	recheck  *time.Timer
 }
 
-const nodeName = "spec.nodeName"
+const fieldNodeName = "spec.nodeName"
 
 // change is one report of a source.
 type change struct {
@@ -188,13 +189,13 @@ func (k *kube) collect(ctx context.Context, sources int) {
 		case <-k.recheck.C:
 			changed = changed || !k.unneeded.IsZero()
 		}
-		if !changed || resting || len(synced) < sources || unread() && !k.early {
+		if !changed || resting || len(synced) < sources || unread() && !k.withoutOthers {
 			continue
 		}
 		begin := time.Now()
 		s := k.store.Snapshot()
-		k.review(ctx, s, begin)
-		if unread() && !k.early {
+		k.updateOthers(ctx, s, begin)
+		if unread() && !k.withoutOthers {
 			continue
 		}
 		if s != last || out.PodsUnread != unread() {
@@ -207,9 +208,9 @@ func (k *kube) collect(ctx context.Context, sources int) {
 	}
 }
 
-// review starts the source of other nodes' Pods if the Snapshot needs it, and ends it when it has
-// not been needed for othersStay.
-func (k *kube) review(ctx context.Context, s *cluster.Snapshot, now time.Time) {
+// updateOthers starts the source of other nodes' Pods if the Snapshot needs it, and ends it when it
+// has not been needed for othersStay.
+func (k *kube) updateOthers(ctx context.Context, s *cluster.Snapshot, now time.Time) {
 	if k.needsOthers != nil && k.needsOthers(s) {
 		k.unneeded = time.Time{}
 		if k.others != nil {

@@ -25,9 +25,9 @@ import (
 // planned without a policy that was written before it.
 //
 // newPods lists what concerns the Pod's namespace, and waits until its sources have passed on what
-// the lists have. A list has no resourceVersion, so it is as new as the request. Pods that
-// appear during a request share the next one. While the API server does not answer, a Pod waits: a
-// CNI ADD fails until the agent knows its Pod.
+// the lists have. They are requested without a resourceVersion, so a list is as new as its request.
+// Pods that appear during a request share the next one. While the API server does not answer, a Pod
+// waits: a CNI ADD fails until the agent knows its Pod.
 //
 // The first list of Pods needs no wait: the other sources start after it.
 type newPods struct {

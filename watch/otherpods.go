@@ -149,9 +149,9 @@ func selectsAny(s *cluster.PodSelector, pods map[string]*ownPods, namespaces []*
 // otherPods selects the Pods of other nodes. It omits Pods without a node: if one were scheduled to
 // this node, this watch would report its deletion when the watch of the node's own Pods reports it.
 func otherPods(node string) fields.Selector {
-	scheduled := fields.OneTermNotEqualSelector(nodeName, "")
+	scheduled := fields.OneTermNotEqualSelector(fieldNodeName, "")
 	if node == "" {
 		return scheduled
 	}
-	return fields.AndSelectors(scheduled, fields.OneTermNotEqualSelector(nodeName, node))
+	return fields.AndSelectors(scheduled, fields.OneTermNotEqualSelector(fieldNodeName, node))
 }

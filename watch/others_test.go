@@ -33,12 +33,12 @@ func TestEndedSourceIsFreed(t *testing.T) {
 	var all []weak.Pointer[source]
 	for range 3 {
 		needed = true
-		k.review(t.Context(), nil, now)
+		k.updateOthers(t.Context(), nil, now)
 		all = append(all, weak.Make(k.others))
 		needed = false
-		k.review(t.Context(), nil, now)
+		k.updateOthers(t.Context(), nil, now)
 		now = now.Add(othersStay)
-		k.review(t.Context(), nil, now)
+		k.updateOthers(t.Context(), nil, now)
 		for c := range k.changes {
 			if c.ended != nil && c.ended == k.others {
 				k.others = nil // as collect does

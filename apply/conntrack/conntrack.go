@@ -48,11 +48,12 @@ func New(cfg Config) *Target { return &Target{cfg: cfg, changed: signal.New()} }
 // Changed signals that a new Read is useful, some time after entries were deleted.
 func (t *Target) Changed() <-chan struct{} { return t.changed.C() }
 
-// settle is how long Apply waits for OVN. After that it deletes anyway, and checks again later.
-const settle = 2 * time.Second
+// settleLimit is how long Apply waits for OVN. After that it deletes anyway, and checks again
+// later.
+const settleLimit = 2 * time.Second
 
-// again is the delay of the check for entries that a packet recreated by a cached flow.
-const again = time.Second
+// recheckDelay is the delay of the check for entries that a packet recreated by a cached flow.
+const recheckDelay = time.Second
 
 // Read returns the translations of connections. The result grows with the number of translations,
 // not of connections.
@@ -77,27 +78,28 @@ func (t *Target) Read(context.Context) (conn.State, error) {
 // Apply deletes entries.
 func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
 	// Neither the host nor OVN recreates such an entry: no pod's packets are routed here any more.
-	return errors.Join(end(d.LeftEgress, inet, seenAs), endWrongSource(ctx, d.WrongSource), t.endUDP(ctx, d))
+	return errors.Join(deleteEntries(d.LeftEgress, inet, seenAs), deleteWrongSource(ctx, d.WrongSource),
+		t.deleteUDP(ctx, d))
 }
 
-// underway is how long a reply to a packet sent on the previous path may take.
-const underway = 250 * time.Millisecond
+// replyTime is how long a reply to a packet sent on the previous path may take.
+const replyTime = 250 * time.Millisecond
 
-// endWrongSource deletes entries in the host's own zone, so that the next packet makes one for its
-// current path. A reply in flight may then make a reversed entry, which the client's packets match:
-// it is deleted, too.
-func endWrongSource(ctx context.Context, sources map[netip.Prefix]netip.Addr) error {
+// deleteWrongSource deletes entries in the host's own zone, so that the next packet makes one for
+// its current path. A reply in flight may then make a reversed entry, which the client's packets
+// match: it is deleted, too.
+func deleteWrongSource(ctx context.Context, sources map[netip.Prefix]netip.Addr) error {
 	if len(sources) == 0 {
 		return nil
 	}
-	first := deleteWrongSource(sources)
-	retry.Sleep(ctx, underway)
-	return errors.Join(first, deleteWrongSource(sources))
+	first := deleteWrongSourceOnce(sources)
+	retry.Sleep(ctx, replyTime)
+	return errors.Join(first, deleteWrongSourceOnce(sources))
 }
 
-func deleteWrongSource(sources map[netip.Prefix]netip.Addr) error {
+func deleteWrongSourceOnce(sources map[netip.Prefix]netip.Addr) error {
 	ranges := slices.Collect(maps.Keys(sources))
-	return end(ranges, func(p netip.Prefix) netlink.InetFamily { return inet(p.Addr()) },
+	return deleteEntries(ranges, func(p netip.Prefix) netlink.InetFamily { return inet(p.Addr()) },
 		func(e *entry) (netip.Prefix, bool) {
 			i := slices.IndexFunc(ranges,
 				func(p netip.Prefix) bool {
@@ -112,7 +114,7 @@ func deleteWrongSource(sources map[netip.Prefix]netip.Addr) error {
 		})
 }
 
-func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
+func (t *Target) deleteUDP(ctx context.Context, d conn.Delta) error {
 	if len(d.Dead)+len(d.Revived) == 0 {
 		return nil
 	}
@@ -123,20 +125,20 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 			return err
 		}
 		if len(conn.Diff(conn.State{UDP: d.Revived}, found).Dead) == 0 {
-			return t.endInSwitch(ctx, inSwitch)
+			return t.deleteInSwitch(ctx, inSwitch)
 		}
 	}
 	if t.cfg.Settled != nil {
-		wait, cancel := context.WithTimeout(ctx, settle)
+		wait, cancel := context.WithTimeout(ctx, settleLimit)
 		_ = t.cfg.Settled(wait) // the later check finds late entries
 		cancel()
 	}
-	defer time.AfterFunc(again, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settle)
+	defer time.AfterFunc(recheckDelay, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
 		defer cancel()
 		// By address and endpoint: the address may have another endpoint by then. Apply has
 		// reported errors.
-		_ = t.endInSwitch(ctx, conn.Delta{Dead: inSwitch.Dead})
+		_ = t.deleteInSwitch(ctx, conn.Delta{Dead: inSwitch.Dead})
 		t.changed.Notify()
 	})
 	if len(d.Revived) > 0 {
@@ -147,6 +149,6 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 		d.Dead = append(slices.Clone(d.Dead), conn.Diff(conn.State{UDP: d.Revived}, found).Dead...)
 	}
 	family := func(a netip.AddrPort) netlink.InetFamily { return inet(a.Addr()) }
-	return errors.Join(end(d.Dead, func(p conn.Pair) netlink.InetFamily { return family(p.VIP) }, pairOf),
-		end(d.Unserved, family, untranslated), t.endInSwitch(ctx, inSwitch))
+	return errors.Join(deleteEntries(d.Dead, func(p conn.Pair) netlink.InetFamily { return family(p.VIP) }, pairOf),
+		deleteEntries(d.Unserved, family, untranslated), t.deleteInSwitch(ctx, inSwitch))
 }

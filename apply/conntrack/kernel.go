@@ -48,8 +48,8 @@ func request(family netlink.InetFamily, operation, flags int) *nl.NetlinkRequest
 	return req
 }
 
-// end deletes the entries for which of returns a key in list.
-func end[K comparable](list []K, family func(K) netlink.InetFamily, of func(*entry) (K, bool)) error {
+// deleteEntries deletes the entries for which of returns a key in list.
+func deleteEntries[K comparable](list []K, family func(K) netlink.InetFamily, of func(*entry) (K, bool)) error {
 	if len(list) == 0 {
 		return nil
 	}

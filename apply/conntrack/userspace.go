@@ -17,11 +17,11 @@ import (
 // clients stop sending.
 const mostInSwitch = 256
 
-// endInSwitch deletes entries of the userspace datapath's conntrack, by some of their fields and
+// deleteInSwitch deletes entries of the userspace datapath's conntrack, by some of their fields and
 // without listing. All entries of an address that was not served before are stale. Deletion is safe
 // unless a flow commits a new connection with an empty nat(): of such, Open vSwitch up to 4.0.0
 // keeps a pointer to freed memory (conn_clean__ of its lib/conntrack.c).
-func (t *Target) endInSwitch(ctx context.Context, d conn.Delta) error {
+func (t *Target) deleteInSwitch(ctx context.Context, d conn.Delta) error {
 	pairs := slices.DeleteFunc(slices.Clone(d.Dead), func(p conn.Pair) bool {
 		_, unserved := slices.BinarySearchFunc(d.Unserved, p.VIP, netip.AddrPort.Compare)
 		return unserved

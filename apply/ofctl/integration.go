@@ -77,8 +77,8 @@ func (t *Target) Integrated() error {
 	return nil
 }
 
-// lookIntegration asks the integration bridge whether it has flows, and signals when that changed.
-func (t *Target) lookIntegration(ctx context.Context) {
+// checkIntegration asks the integration bridge whether it has flows, and signals when that changed.
+func (t *Target) checkIntegration(ctx context.Context) {
 	if t.cfg.Integration == "" {
 		return
 	}
@@ -116,7 +116,7 @@ func (t *Target) readIntegration(ctx context.Context) []string {
 	if t.Integrated() == nil {
 		return nil
 	}
-	t.lookIntegration(ctx)
+	t.checkIntegration(ctx)
 	if t.Integrated() == nil {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (t *Target) rewrite(ctx context.Context, bridges []string) error {
 
 // tablesFilled reports whether all of sentinelTables have flows.
 func (t *Target) tablesFilled(ctx context.Context, bridge string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	tables, err := t.tables(ctx, bridge)
 	empty := func(table uint8) bool { return tables[table].Flows == 0 }

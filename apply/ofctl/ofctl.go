@@ -137,7 +137,7 @@ func Open(cfg Config) (*Target, error) {
 		return err
 	}}}
 	t.tasks.Go(func() { late.Watch(ctx, t.daemons, t.changed.Notify) })
-	t.tasks.Go(func() { retry.Every(ctx, lookAgain, func() { t.lookIntegration(ctx) }) })
+	t.tasks.Go(func() { retry.Every(ctx, checkInterval, func() { t.checkIntegration(ctx) }) })
 	return t, nil
 }
 
@@ -181,10 +181,10 @@ func (t *Target) watchRows(ctx context.Context) {
 	}
 }
 
-// Times of the looks at the integration bridge.
+// Times of the checks of the integration bridge.
 const (
-	lookAgain = 2 * time.Second // between two of them
-	lookLimit = time.Second     // for one
+	checkInterval = 2 * time.Second // between two of them
+	checkLimit    = time.Second     // for one
 )
 
 // Daemons returns the daemons of Open vSwitch.

@@ -29,8 +29,8 @@ const (
 	// after it connects (ovn-controller(8)). Without it nothing is forwarded from its start until
 	// it has computed its own flows. Removing the key ends a wait at once.
 	keyPatience = "ovn-ofctrl-wait-before-clear"
-	// keyStirred, in external_ids of br-int's Interface: the time of the last Stir.
-	keyStirred = "hairpin-stirred"
+	// keyNudged, in external_ids of br-int's Interface: the time of the last Nudge.
+	keyNudged = "hairpin-stirred"
 )
 
 // Version returns the version of the running ovs-vswitchd, such as "3.5.0".
@@ -143,9 +143,9 @@ func (t *Target) Empty(ctx context.Context, bridge string) (bool, error) {
 	return err == nil, err
 }
 
-// AddPassing adds flows, in ovs-ofctl's syntax, that Open vSwitch removes after a time in whole
+// AddTemporary adds flows, in ovs-ofctl's syntax, that Open vSwitch removes after a time in whole
 // seconds. Like learned flows, Read omits them.
-func (t *Target) AddPassing(ctx context.Context, bridge string, flows []string, d time.Duration) error {
+func (t *Target) AddTemporary(ctx context.Context, bridge string, flows []string, d time.Duration) error {
 	var text strings.Builder
 	for _, f := range flows {
 		fmt.Fprintf(&text, "cookie=%#x,hard_timeout=%d,%s\n", claims.CookieLearned, int(d.Seconds()), f)
@@ -223,17 +223,17 @@ func (t *Target) ReconnectController(ctx context.Context) error {
 	return nil
 }
 
-// Stir writes a value that ovn-controller receives and need not act on. (Any change of Open_vSwitch
-// makes it recompute all flows.) If ovn-controller received nothing for a while after connecting,
-// it considers the connection unstable. After its loss it then doubles its backoff, up to 8 seconds
-// instead of one (last_activity in Open vSwitch's lib/reconnect.c).
-func (t *Target) Stir(ctx context.Context) error {
+// Nudge writes a value that ovn-controller receives and need not act on. (Any change of
+// Open_vSwitch makes it recompute all flows.) If ovn-controller received nothing for a while after
+// connecting, it considers the connection unstable. After its loss it then doubles its backoff, up
+// to 8 seconds instead of one (last_activity in Open vSwitch's lib/reconnect.c).
+func (t *Target) Nudge(ctx context.Context) error {
 	i := ovsdb.Find(t.db.View(), func(i *ovsdb.Interface) bool { return i.Name == claims.IntegrationBridge })
 	if i == nil {
 		return nil
 	}
 	now := time.Now().UTC().Format(time.RFC3339)
-	if _, err := t.db.Transact(ctx, keyOps("Interface", i.UUID, map[string]string{keyStirred: now},
+	if _, err := t.db.Transact(ctx, keyOps("Interface", i.UUID, map[string]string{keyNudged: now},
 		nil)...); err != nil {
 		return fmt.Errorf("write to Open vSwitch: %w", err)
 	}

@@ -93,7 +93,7 @@ func oldest(found []attached) ebpf.MapID {
 }
 
 // add adds or changes elements of claims.MapServices; remove removes some.
-func (s mapSet) add(list map[redirect.Service]redirect.Way) error {
+func (s mapSet) add(list map[redirect.Service]redirect.Path) error {
 	if len(list) > 0 && s[claims.MapServices] == nil {
 		return fmt.Errorf("map %s: no program has it", claims.MapServices)
 	}
@@ -105,7 +105,7 @@ func (s mapSet) add(list map[redirect.Service]redirect.Way) error {
 	return nil
 }
 
-func (s mapSet) remove(list map[redirect.Service]redirect.Way) error {
+func (s mapSet) remove(list map[redirect.Service]redirect.Path) error {
 	if s[claims.MapServices] == nil {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (k serviceKey) service() redirect.Service {
 		Protocol: cluster.Protocol(k[onProto-onKey])}
 }
 
-func valueOf(w redirect.Way) uint32 {
+func valueOf(w redirect.Path) uint32 {
 	if w.Tracked {
 		return toTracked
 	}
@@ -198,13 +198,13 @@ func readTarget(m *ebpf.Map) (t target, err error) {
 }
 
 // readServices lists the Services that the programs redirect.
-func readServices(m *ebpf.Map) (map[redirect.Service]redirect.Way, error) {
-	list := map[redirect.Service]redirect.Way{}
+func readServices(m *ebpf.Map) (map[redirect.Service]redirect.Path, error) {
+	list := map[redirect.Service]redirect.Path{}
 	var key serviceKey
 	var value uint32
 	it := m.Iterate()
 	for it.Next(&key, &value) {
-		list[key.service()] = redirect.Way{Tracked: value == toTracked}
+		list[key.service()] = redirect.Path{Tracked: value == toTracked}
 	}
 	if err := it.Err(); err != nil {
 		return nil, fmt.Errorf("map %s: %w", claims.MapServices, err)

@@ -125,12 +125,13 @@ func load(t testing.TB) *ebpf.Collection {
 	}
 	t.Cleanup(col.Close)
 	for _, p := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
-		list := map[redirect.Service]redirect.Way{}
+		list := map[redirect.Service]redirect.Path{}
 		for _, a := range []netip.Addr{node4, node6} {
-			list[redirect.Service{Addr: netip.AddrPortFrom(a, nodePort), Protocol: p}] = redirect.Way{}
+			list[redirect.Service{Addr: netip.AddrPortFrom(a, nodePort), Protocol: p}] = redirect.Path{}
 		}
 		for _, a := range []netip.Addr{node4, external4, external6} {
-			list[redirect.Service{Addr: netip.AddrPortFrom(a, externalPort), Protocol: p}] = redirect.Way{Tracked: true}
+			service := redirect.Service{Addr: netip.AddrPortFrom(a, externalPort), Protocol: p}
+			list[service] = redirect.Path{Tracked: true}
 		}
 		if err := mapSet(col.Maps).add(list); err != nil {
 			t.Fatal(err)

@@ -165,7 +165,7 @@ func (t *Target) Read(ctx context.Context) (s redirect.State, err error) {
 }
 
 func (t *Target) read() (redirect.State, error) {
-	s := redirect.State{Programs: map[string]redirect.Program{}, Services: map[redirect.Service]redirect.Way{}}
+	s := redirect.State{Programs: map[string]redirect.Program{}, Services: map[redirect.Service]redirect.Path{}}
 	found, err := t.find()
 	if err != nil {
 		return s, err
@@ -330,7 +330,7 @@ func (t *Target) apply(d redirect.Delta) error {
 		}
 		m, programs = col.Maps, col.Programs
 	}
-	for _, list := range []map[redirect.Service]redirect.Way{d.Services.Add, d.Services.Change} {
+	for _, list := range []map[redirect.Service]redirect.Path{d.Services.Add, d.Services.Change} {
 		if err := m.add(list); err != nil {
 			return err
 		}

@@ -156,7 +156,7 @@ func rich() redirect.State {
 			"nic1": {Link: "nic1", Name: claims.ProgramRequest, Owner: o},
 			"br-a": {Link: "br-a", Name: claims.ProgramReply, MAC: cluster.MAC{2, 1}, MTU: 1400, Owner: o},
 		},
-		Services: map[redirect.Service]redirect.Way{
+		Services: map[redirect.Service]redirect.Path{
 			{Addr: netip.MustParseAddrPort("192.0.2.2:30080"), Protocol: cluster.TCP}:        {Owner: o},
 			{Addr: netip.MustParseAddrPort("[2001:db8:1::2]:30080"), Protocol: cluster.SCTP}: {Tracked: true, Owner: o},
 		},

@@ -172,8 +172,8 @@ type Match struct {
 	// CTMark is ct_mark; 0 = any. CTMarkMask has the bits that are compared; 0 = all.
 	CTMark, CTMarkMask uint32
 	// CTProtocol and CTDstPort are ct_nw_proto and ct_tp_dst: the IP protocol of the connection,
-	// and where its first packet was going; 0 = any. All fragments have them, where a later one of
-	// IPv6 is of no other protocol.
+	// and the destination port of its first packet; 0 = any. All fragments have them, even later
+	// ones of IPv6, which have no Protocol but IPv6.
 	CTProtocol uint8
 	CTDstPort  uint16
 	// Fragment is nw_frag: "" any, else "later", "not_later", "first", "no", "yes".

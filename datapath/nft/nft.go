@@ -62,7 +62,7 @@ type Rule struct {
 // Match is one condition, of a closed set: the types below.
 type Match interface{ match() }
 
-// AddrIn is "ip saddr/daddr PREFIX" or its ip6 twin.
+// AddrIn is "ip saddr/daddr PREFIX" or the same for ip6.
 type AddrIn struct {
 	Dst    bool // daddr, else saddr
 	Not    bool

@@ -16,12 +16,12 @@ var Maps = []statemap.Map[State, Delta]{
 			Owner: func(p Program) cluster.Owner { return p.Owner },
 			Name:  func(k string) string { return "program of " + k },
 		}},
-	&statemap.Plain[State, Delta, Service, Way]{
-		In: func(s *State) *map[Service]Way { return &s.Services },
-		Of: func(d *Delta) *delta.Delta[Service, Way] { return &d.Services },
-		Values: statemap.Values[Service, Way]{
-			Same:  func(a, b Way) bool { return a.Tracked == b.Tracked },
-			Owner: func(w Way) cluster.Owner { return w.Owner },
+	&statemap.Plain[State, Delta, Service, Path]{
+		In: func(s *State) *map[Service]Path { return &s.Services },
+		Of: func(d *Delta) *delta.Delta[Service, Path] { return &d.Services },
+		Values: statemap.Values[Service, Path]{
+			Same:  func(a, b Path) bool { return a.Tracked == b.Tracked },
+			Owner: func(w Path) cluster.Owner { return w.Owner },
 			Name:  Service.String,
 		}},
 }

@@ -23,11 +23,11 @@ import (
 // State holds the programs and the Services that they look up. No Services exist without a program.
 type State struct {
 	Programs map[string]Program // by link
-	Services map[Service]Way
+	Services map[Service]Path
 }
 
-// Way is the path of requests for a Service to the gateway router.
-type Way struct {
+// Path is the path of requests for a Service to the gateway router.
+type Path struct {
 	// Tracked: the gateway bridge translates the client to the host's masquerade address, and so
 	// recognizes the replies. Otherwise it recognizes them by their source.
 	Tracked bool
@@ -61,7 +61,7 @@ func (s Service) Compare(t Service) int {
 // Delta is the difference between the wanted and the found redirect.
 type Delta struct {
 	Programs delta.Delta[string, Program]
-	Services delta.Delta[Service, Way]
+	Services delta.Delta[Service, Path]
 }
 
 // Diff compares the wanted with the found State. It ignores owners, which the kernel does not

@@ -91,8 +91,8 @@ func New(node string, p Nodes, asked func() bool, alone bool, log *slog.Logger) 
 	}
 }
 
-// See returns the Snapshot with this agent's view, and when to call it again.
-func (v *View) See(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.Duration) {
+// Correct returns the Snapshot with this agent's view, and when to call it again.
+func (v *View) Correct(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.Duration) {
 	if s == nil || len(s.EgressIPs) == 0 && len(v.moves) == 0 && (v.Base == nil || len(v.Base.EgressIPs) == 0) {
 		v.prober.Ask(nil)
 		v.Base, v.out = s, s

@@ -92,13 +92,13 @@ func (s *seen) lose(names ...string) {
 	s.nodes.lost = lost
 }
 
-// is calls See after a time, and compares.
+// is calls Correct after a time, and compares.
 func (s *seen) is(after time.Duration, snapshot *cluster.Snapshot, want string) {
 	s.t.Helper()
 	s.now = s.now.Add(after)
 	var out *cluster.Snapshot
-	out, s.again = s.See(s.now, snapshot)
-	if again, _ := s.See(s.now, snapshot); again != out {
+	out, s.again = s.Correct(s.now, snapshot)
+	if again, _ := s.Correct(s.now, snapshot); again != out {
 		s.t.Error("the same, and another pointer")
 	}
 	var words []string
@@ -309,7 +309,7 @@ func TestEgressEnds(t *testing.T) {
 	for node, want := range map[string]string{"a": "e [] 172.18.0.33 a>, 172.18.0.44 a>", "b": ""} {
 		s := newSeen(t, node)
 		s.is(0, base, first+" a, "+second+" a")
-		now, _ := s.See(s.now, none)
+		now, _ := s.Correct(s.now, none)
 		for range 2 {
 			got := ""
 			for _, e := range now.EgressIPs {
@@ -325,20 +325,20 @@ func TestEgressEnds(t *testing.T) {
 			if _, err := json.Marshal(now); err != nil {
 				t.Error("`hairpin explain` cannot be told:", err)
 			}
-			if again, _ := s.See(s.now.Add(time.Second), none); again != now {
+			if again, _ := s.Correct(s.now.Add(time.Second), none); again != now {
 				t.Error("the same, and another pointer")
 			}
 		}
-		if now, again := s.See(s.now.Add(moveEnds), none); now != none || again != 0 {
+		if now, again := s.Correct(s.now.Add(moveEnds), none); now != none || again != 0 {
 			t.Errorf("on %s, there is something left: %v, %v", node, now.EgressIPs, again)
 		}
-		if now, _ = s.See(s.now.Add(moveEnds), nil); now != nil {
+		if now, _ = s.Correct(s.now.Add(moveEnds), nil); now != nil {
 			t.Error("there is nothing, and something is seen")
 		}
 	}
 	s := newSeen(t, "a")
 	s.is(0, base, first+" a, "+second+" a")
-	_, _ = s.See(s.now, none)
+	_, _ = s.Correct(s.now, none)
 	s.is(0, decidedBy(first, second), first+" a>, "+second+" a>") // made again
 	s.is(0, decidedBy(first+" b", second), first+" b, "+second+" a>")
 	s.is(0, decidedBy(first+" b", second+" a"), first+" b, "+second+" a")
@@ -361,7 +361,7 @@ func TestEgressServiceAhead(t *testing.T) {
 	s.is(0, base, first+" a, "+second+" a")
 	none := decidedBy()
 	none.EgressIPs = nil
-	now, _ := s.See(s.now, none)
+	now, _ := s.Correct(s.now, none)
 	younger := &cluster.EgressIP{Owner: cluster.Owner{Kind: "EgressIP", Name: "z"}, Created: s.now}
 	if len(now.EgressIPs) != 1 || !now.EgressIPs[0].Service.Ended || e.Service.Ended ||
 		younger.Older(now.EgressIPs[0]) >= 0 || e.Older(younger) >= 0 {

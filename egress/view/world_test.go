@@ -255,7 +255,7 @@ func (w *world) round(a *worldAgent) {
 			w.defend(a, v.Address)
 		}
 	}
-	s, _ := a.See(w.now, a.received)
+	s, _ := a.Correct(w.now, a.received)
 	if s == nil {
 		return // it has no Snapshot: the node stays as it is
 	}

@@ -126,7 +126,7 @@ func (c *counting) everywhere(do func(n *lab.Node) error) error {
 }
 
 // notes waits until a node records all new connections. Userspace Open vSwitch does not in its
-// first ten seconds (svcbridge.Forgotten).
+// first ten seconds (svcbridge.RestartFlows).
 func notes(ctx context.Context, n *lab.Node) error {
 	const bridge = claims.ServiceBridge
 	done := func(flows string) bool { return !strings.Contains(flows, "hard_timeout=") }

@@ -49,7 +49,7 @@ func (r *Registry) admit(s *service) ([]*Frontend, []cluster.Problem) {
 			d.nodePort(g, nodePorts.at(i))
 			d.external(g)
 			d.proxyPort(g)
-			g.group = d.slots.slots[groupNameOf(f)]
+			g.group = d.slots.byName[groupNameOf(f)]
 			list = append(list, g)
 		}
 	}
@@ -101,14 +101,14 @@ func (d *decision) reject(f *cluster.Frontend, field, format string, args ...any
 	d.problems.Add(f.Owner, field, format, args...)
 }
 
-// nodePort removes the node port if another Service holds it, and at addresses of nodes where it is
-// another Service's external port.
-func (d *decision) nodePort(g *Frontend, again bool) {
+// nodePort removes the node port if another Service holds it, or if it is repeated in the Service.
+// It excludes the addresses of nodes where it is another Service's external port.
+func (d *decision) nodePort(g *Frontend, repeated bool) {
 	f := g.Frontend
 	if f.NodePort == 0 {
 		return
 	}
-	if holder := d.holders[nodePortKey(f)].by; holder != d.service || again {
+	if holder := d.holders[nodePortKey(f)].by; holder != d.service || repeated {
 		d.reject(f, "spec.ports", "%s node port %d belongs to %s already", f.Protocol, f.NodePort, holder.owner)
 		g.edit(func(f *cluster.Frontend) { f.NodePort = 0 })
 		return

@@ -48,8 +48,8 @@ type groupSlot struct {
 
 // slotPool allocates group slots.
 type slotPool struct {
-	slots map[groupName]uint32
-	taken map[groupSlot]bool
+	byName map[groupName]uint32
+	taken  map[groupSlot]bool
 	// During an update: names that may have gone, and Frontends that need a slot.
 	released map[groupName]bool
 	requests []*cluster.Frontend
@@ -58,10 +58,10 @@ type slotPool struct {
 // newSlotPool returns a slotPool in which Frontends that request a slot get the one that they had
 // in another pool.
 func newSlotPool(had *slotPool) *slotPool {
-	p := &slotPool{slots: map[groupName]uint32{}, taken: map[groupSlot]bool{}, released: map[groupName]bool{}}
+	p := &slotPool{byName: map[groupName]uint32{}, taken: map[groupSlot]bool{}, released: map[groupName]bool{}}
 	if had != nil {
-		p.slots, p.taken = maps.Clone(had.slots), maps.Clone(had.taken)
-		for k := range p.slots {
+		p.byName, p.taken = maps.Clone(had.byName), maps.Clone(had.taken)
+		for k := range p.byName {
 			p.released[k] = true
 		}
 	}
@@ -75,7 +75,7 @@ func (p *slotPool) release(f *cluster.Frontend) { p.released[groupNameOf(f)] = t
 func (p *slotPool) request(f *cluster.Frontend) {
 	k := groupNameOf(f)
 	delete(p.released, k)
-	if _, has := p.slots[k]; !has {
+	if _, has := p.byName[k]; !has {
 		p.requests = append(p.requests, f)
 	}
 }
@@ -84,22 +84,22 @@ func (p *slotPool) request(f *cluster.Frontend) {
 // the oldest Service first.
 func (p *slotPool) allocate() {
 	for k := range p.released {
-		if slot, has := p.slots[k]; has {
-			delete(p.slots, k)
+		if slot, has := p.byName[k]; has {
+			delete(p.byName, k)
 			delete(p.taken, groupSlot{k.family, k.protocol, slot})
 		}
 	}
 	slices.SortFunc(p.requests, func(a, b *cluster.Frontend) int { return cmp.Or(a.CompareAge(b), a.Compare(b)) })
 	for _, f := range p.requests {
 		k := groupNameOf(f)
-		if _, has := p.slots[k]; has { // two ports have this name
+		if _, has := p.byName[k]; has { // two ports have this name
 			continue
 		}
 		s := groupSlot{f.Family, f.Protocol, firstSlot(f)}
 		for i := 1; p.taken[s]; i++ {
 			s.slot = slotAt(f, i)
 		}
-		p.slots[k], p.taken[s] = s.slot, true
+		p.byName[k], p.taken[s] = s.slot, true
 	}
 	p.released, p.requests = map[groupName]bool{}, nil
 }

@@ -11,19 +11,19 @@ import (
 	"hairpin/plan/node"
 )
 
-// limit is an EgressIP with destinations, in one family. Its pods' packets to other destinations
-// are like those to nodes: a mark keeps them from the egress address, on the gateway bridge and in
-// the host.
-type limit struct {
+// destinationLimit is an EgressIP with destinations, in one family. Its pods' packets to other
+// destinations are like those to nodes: a mark keeps them from the egress address, on the gateway
+// bridge and in the host.
+type destinationLimit struct {
 	family       cluster.Family
 	pods         []netip.Prefix // of this node
 	to, excluded []netip.Prefix // to is nil: all
 }
 
-// limit lets packets of the node's own pods to destinations that an EgressIP does not serve
-// continue as routed.
-func (p *egressPart) limit(e *node.Env, s *node.Stack, x *cluster.EgressIP, here []netip.Prefix) {
-	l := limit{s.Family, here, ofFamily(x.Destinations, s.Family), ofFamily(x.Excluded, s.Family)}
+// limitDestinations lets packets of the node's own pods to destinations that an EgressIP does not
+// serve continue as routed.
+func (p *egressPart) limitDestinations(e *node.Env, s *node.Stack, x *cluster.EgressIP, local []netip.Prefix) {
+	l := destinationLimit{s.Family, local, ofFamily(x.Destinations, s.Family), ofFamily(x.Excluded, s.Family)}
 	m := node.Vocab(s.Family).Match
 	match := m + ".src == $" + localPodsSet(x.Owner, s.Family)
 	pass := func(priority int, match string) {
@@ -45,7 +45,7 @@ func (p *egressPart) limit(e *node.Env, s *node.Stack, x *cluster.EgressIP, here
 
 // mark marks these packets in the host, where the mark that OVN sets does not arrive from the
 // userspace datapath.
-func (l *limit) mark(k *node.Kernel, t node.Elements, owner cluster.Owner) {
+func (l *destinationLimit) mark(k *node.Kernel, t node.Elements, owner cluster.Owner) {
 	c := t.Chains[node.ChainDestinations]
 	if c == nil {
 		c = &nft.Chain{Name: node.ChainDestinations, Type: "filter", Hook: "prerouting",

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -24,7 +25,7 @@ import (
 // bridge's (host.go).
 type EgressIPs struct {
 	selection *selection.EgressIPs
-	seen      []*cluster.EgressIP          // at the last update
+	egressIPs []*cluster.EgressIP          // at the last update
 	nodes     []*cluster.Node              // at the last update
 	parts     map[cluster.Owner]egressPart // by EgressIP, if not empty
 	shared    datapath.State
@@ -35,8 +36,8 @@ type egressPart struct {
 	rows       nb.State
 	hostEgress []hostEgress
 	guarded    []netip.Prefix // pods that must not leave by the host as others do
-	limits     []limit        // pods that leave to some destinations as others do
-	carriers   []int          // IDs of the other nodes that the rows name
+	limits     []destinationLimit
+	carriers   []int // IDs of the other nodes that the rows name
 	owner      cluster.Owner
 }
 
@@ -46,8 +47,8 @@ func New() *EgressIPs {
 
 func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, again bool) (gone, come datapath.State) {
 	gone.NB, come.NB = nb.State{}, nb.State{}
-	others := !cluster.SameList(g.seen, s.EgressIPs) // EgressIPs changed, and not only pods
-	g.seen = s.EgressIPs
+	changed := !cluster.SameList(g.egressIPs, s.EgressIPs)
+	g.egressIPs = s.EgressIPs
 	touched := g.selection.Update(s)
 	if again {
 		for owner := range g.parts {
@@ -68,10 +69,10 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 			}
 		}
 	}
-	if changed := g.networksChanged(s.Nodes); len(changed) > 0 {
+	if networks := g.networksChanged(s.Nodes); len(networks) > 0 {
 		for _, e := range s.EgressIPs {
-			if e.ByTable() && changed[env.Node.Name] ||
-				slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return changed[a.Node] }) {
+			if e.ByTable() && networks[env.Node.Name] ||
+				slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return networks[a.Node] }) {
 				touched[e.Owner] = true
 			}
 		}
@@ -80,7 +81,7 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 		return gone, come
 	}
 	for owner := range touched {
-		gone.NB.Add(rowsOf(g.parts[owner].rows)...)
+		gone.NB.Add(slices.Collect(maps.Values(g.parts[owner].rows))...)
 		delete(g.parts, owner)
 		i, found := slices.BinarySearchFunc(s.EgressIPs, owner,
 			func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
@@ -89,18 +90,18 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 		}
 		if p := planEgressIP(env, s.EgressIPs[i], g.selection); len(p.rows)+len(p.guarded)+len(p.hostEgress) > 0 {
 			g.parts[owner] = p
-			come.NB.Add(rowsOf(p.rows)...)
+			come.NB.Add(slices.Collect(maps.Values(p.rows))...)
 		}
 	}
-	gone.NB.Add(rowsOf(g.shared.NB)...)
+	gone.NB.Add(slices.Collect(maps.Values(g.shared.NB))...)
 	gone.Host, gone.NFT, gone.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
-	g.shared = throughHost(env, g.parts)
-	g.shared.NB = eastWest(env, g.parts)
+	g.shared = planHost(env, g.parts)
+	g.shared.NB = sharedRows(env, g.parts)
 	g.shared.Conn = gone.Conn
-	if others || again {
-		g.shared.Conn.Egress = remembered(env, s.EgressIPs)
+	if changed || again {
+		g.shared.Conn.Egress = trackedAddresses(env, s.EgressIPs)
 	}
-	come.NB.Add(rowsOf(g.shared.NB)...)
+	come.NB.Add(slices.Collect(maps.Values(g.shared.NB))...)
 	come.Host, come.NFT, come.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
 	return gone, come
 }
@@ -124,16 +125,9 @@ func (g *EgressIPs) networksChanged(nodes []*cluster.Node) map[string]bool {
 	return changed
 }
 
-func rowsOf(s nb.State) []nb.Row {
-	list := make([]nb.Row, 0, len(s))
-	for _, r := range s {
-		list = append(list, r)
-	}
-	return list
-}
-
-// Names of address sets. OVN takes no hyphen in them, Kubernetes no underscore, and in names of
-// Services no period: no two names become the same.
+// egressSet returns the name of the set of an EgressIP's pods. OVN allows no hyphen in it.
+// Kubernetes allows no underscore in names, and no period in those of Services. So no two names are
+// the same.
 func egressSet(x cluster.Owner, f cluster.Family) string {
 	name := "egressip_" + x.Name
 	if x.Namespace != "" {
@@ -166,25 +160,25 @@ func planEgressIP(e *node.Env, x *cluster.EgressIP, selected *selection.EgressIP
 		if len(assigned) == 0 && !own.IsValid() && !ownByTable || len(members) == 0 {
 			continue // the pods leave as others do
 		}
-		all, here := addressesOf(e, s, members)
+		all, local := addressesOf(e, s, members)
 		switch {
-		case len(here) == 0:
+		case len(local) == 0:
 		case ownByTable:
-			part.hostEgress = append(part.hostEgress, leaveByTable(e, part.rows, s, x, here)...)
+			part.hostEgress = append(part.hostEgress, leaveByTable(e, part.rows, s, x, local)...)
 		case len(assigned) == 0: // the address moves to no node: only other nodes may not know it yet
-			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(here, p) })
+			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(local, p) })
 		default:
 			hops, others := carriers(e, s, x, assigned)
-			most, ways := egressWays(e, x, assigned)
-			if some, _ := carriers(e, s, x, most); len(some) > 0 {
-				hops = some
+			usual, choices := networkChoices(e, x, assigned)
+			if list, _ := carriers(e, s, x, usual); len(list) > 0 {
+				hops = list
 			}
-			reroute(e, part.rows, s, x, here, hops)
-			chooseNetwork(e, part.rows, s, x, ways)
-			part.limit(e, s, x, here)
+			reroute(e, part.rows, s, x, local, hops)
+			chooseNetwork(e, part.rows, s, x, choices)
+			part.limitDestinations(e, s, x, local)
 			part.carriers = append(part.carriers, others...)
 			if e.Mode.PodsByHost {
-				part.guarded = append(part.guarded, here...)
+				part.guarded = append(part.guarded, local...)
 			}
 		}
 		if !own.IsValid() || len(all) == 0 {
@@ -196,7 +190,7 @@ func planEgressIP(e *node.Env, x *cluster.EgressIP, selected *selection.EgressIP
 		case link != nil:
 			toHost(e, part.rows, s, x, all)
 			part.hostEgress = append(part.hostEgress, hostEgress{address: own, link: link,
-				table: tableOf(e, x), service: x.Service, pods: all, silent: leaves(e, x, own)})
+				table: tableOf(e, x), service: x.Service, pods: all, silent: movesAway(e, x, own)})
 		}
 	}
 	return part
@@ -221,7 +215,7 @@ func assignedTo(e *node.Env, x *cluster.EgressIP, f cluster.Family) (list []clus
 
 // addressesOf returns the pods' addresses of a family, and those of the planned node's pods. Both
 // are sorted, without duplicates.
-func addressesOf(e *node.Env, s *node.Stack, members map[cluster.Owner]*cluster.Pod) (all, here []netip.Prefix) {
+func addressesOf(e *node.Env, s *node.Stack, members map[cluster.Owner]*cluster.Pod) (all, local []netip.Prefix) {
 	for _, p := range members {
 		for _, a := range p.IPs {
 			if cluster.FamilyOf(a) != s.Family || !node.InRanges(s.Cluster, a) {
@@ -229,11 +223,11 @@ func addressesOf(e *node.Env, s *node.Stack, members map[cluster.Owner]*cluster.
 			}
 			all = append(all, node.HostPrefix(a))
 			if p.Node == e.Node.Name && s.Subnet.Contains(a) {
-				here = append(here, node.HostPrefix(a))
+				local = append(local, node.HostPrefix(a))
 			}
 		}
 	}
-	return node.SortedPrefixes(all), node.SortedPrefixes(here)
+	return node.SortedPrefixes(all), node.SortedPrefixes(local)
 }
 
 // carriers returns the next hop to each node that carries an address: its router on the transit
@@ -266,7 +260,7 @@ func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP,
 // reroute sends packets of the node's own pods to destinations outside the cluster to the nodes
 // that carry the addresses. If none of them can be reached, it drops the packets: another source
 // address would be wrong.
-func reroute(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, here []netip.Prefix, hops []netip.Addr) {
+func reroute(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, local []netip.Prefix, hops []netip.Addr) {
 	p := &nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyEgress,
 		Match:  fromPods(s, x),
@@ -275,7 +269,7 @@ func reroute(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, her
 	if len(hops) == 0 {
 		p.Action = nb.Drop
 	}
-	rows.Add(&nb.AddressSet{Name: localPodsSet(x.Owner, s.Family), Addresses: here, Owner: x.Owner}, p)
+	rows.Add(&nb.AddressSet{Name: localPodsSet(x.Owner, s.Family), Addresses: local, Owner: x.Owner}, p)
 }
 
 // fromPods returns the match of packets of this node's pods to destinations of an EgressIP.
@@ -302,18 +296,19 @@ func translate(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, o
 	}
 }
 
-// eastWest returns the rows that all EgressIPs share, and the port to other nodes. Packets within
+// sharedRows returns the rows that all EgressIPs share, and the port to other nodes. Packets within
 // the cluster continue as routed. Packets to nodes are marked: a node that carries the pod's egress
 // address translates them, and the bridge then undoes that.
-func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
+func sharedRows(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 	rows := nb.State{}
 	var carriers []int
-	marked, carries, hosts := map[cluster.Family][]netip.Prefix{}, map[cluster.Family]bool{}, map[cluster.Family]bool{}
+	marked := map[cluster.Family][]netip.Prefix{}
+	translated, byHost := map[cluster.Family]bool{}, map[cluster.Family]bool{}
 	for _, part := range parts {
 		carriers = append(carriers, part.carriers...)
 		for _, h := range part.hostEgress {
 			if len(h.pods) > 0 {
-				hosts[cluster.FamilyOf(h.pods[0].Addr())] = true
+				byHost[cluster.FamilyOf(h.pods[0].Addr())] = true
 			}
 		}
 		for _, r := range part.rows {
@@ -325,7 +320,7 @@ func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 				}
 			case *nb.NAT:
 				if r.Logical.Addr() != r.External { // otherwise it is only announced
-					carries[cluster.FamilyOf(r.External)] = true
+					translated[cluster.FamilyOf(r.External)] = true
 				}
 			}
 		}
@@ -334,15 +329,15 @@ func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 	rows.Add(e.RemoteNodesPort(slices.Compact(carriers)))
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		foreign := carries[s.Family] && e.Mode.PodsByHost
-		if len(marked[s.Family]) == 0 && !foreign && !hosts[s.Family] {
+		foreign := translated[s.Family] && e.Mode.PodsByHost
+		if len(marked[s.Family]) == 0 && !foreign && !byHost[s.Family] {
 			continue
 		}
-		untouched(e, rows, s)
+		allowInternal(e, rows, s)
 		if len(marked[s.Family]) > 0 {
-			toNodes(e, rows, s, node.SortedPrefixes(marked[s.Family]))
+			markToNodes(e, rows, s, node.SortedPrefixes(marked[s.Family]))
 			if e.Engine.PodPorts { // else replies do not pass OVN
-				replies(e, rows, s)
+				routeReplies(e, rows, s)
 			}
 		}
 		if foreign { // else they leave by the gateway router anyway
@@ -352,7 +347,8 @@ func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 	return rows
 }
 
-func untouched(e *node.Env, rows nb.State, s *node.Stack) {
+// allowInternal lets packets of pods within the cluster continue as routed.
+func allowInternal(e *node.Env, rows nb.State, s *node.Stack) {
 	m := node.Vocab(s.Family).Match
 	for _, c := range s.Cluster {
 		for _, to := range append(slices.Clone(s.Cluster), s.Join.Masked()) {
@@ -365,11 +361,11 @@ func untouched(e *node.Env, rows nb.State, s *node.Stack) {
 	}
 }
 
-// replies keeps replies to external clients, whose address a Service's policy Local has kept, on
-// the path of the requests: they look like a pod's packets to outside. Only the node switch tracks
-// connections, so it marks them. It marks none to pods and gateway routers of other nodes: a
+// routeReplies keeps replies to external clients, whose address a Service's policy Local has kept,
+// on the path of the requests: they look like a pod's packets to outside. Only the node switch
+// tracks connections, so it marks them. It marks none to pods and gateway routers of other nodes: a
 // userspace Open vSwitch finds no route for a tunnel packet with a mark.
-func replies(e *node.Env, rows nb.State, s *node.Stack) {
+func routeReplies(e *node.Env, rows nb.State, s *node.Stack) {
 	owner := node.OwnerOf(e.Node.Name)
 	rows.Add(&nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyReplies, Action: nb.Allow, Owner: owner,
@@ -388,7 +384,8 @@ func replies(e *node.Env, rows nb.State, s *node.Stack) {
 	})
 }
 
-func toNodes(e *node.Env, rows nb.State, s *node.Stack, marked []netip.Prefix) {
+// markToNodes marks packets of pods with an egress address to nodes.
+func markToNodes(e *node.Env, rows nb.State, s *node.Stack, marked []netip.Prefix) {
 	m, owner := node.Vocab(s.Family).Match, node.OwnerOf(e.Node.Name)
 	rows.Add(
 		&nb.AddressSet{Name: markedSet(s.Family), Addresses: marked, Owner: owner},

@@ -42,35 +42,35 @@ func egressLink(e *node.Env, x *cluster.EgressIP, a netip.Addr) (link *cluster.H
 	return n.Link, n.Primary
 }
 
-// remembered reports whether this node translates to each egress address whose connections the
-// kernel tracks. On the gateway bridge, the kernel tracks them only with the kernel datapath.
-func remembered(e *node.Env, all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
+// trackedAddresses reports whether this node translates to each egress address whose connections
+// the kernel tracks. On the gateway bridge, the kernel tracks them only with the kernel datapath.
+func trackedAddresses(e *node.Env, all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
 	networks := e.Node.Networks(e.Config)
 	byKernel := func(n cluster.Network) bool { return n.Link != nil || n.Primary && !e.Node.Gateway.Userspace }
 	if !slices.ContainsFunc(networks, byKernel) && !slices.ContainsFunc(all, (*cluster.EgressIP).ByTable) {
 		return nil
 	}
 	list := map[netip.Addr]conn.Egress{}
-	note := func(x *cluster.EgressIP, a netip.Addr, here bool) {
+	add := func(x *cluster.EgressIP, a netip.Addr, here bool) {
 		if x.OnlyAnnounced() {
 			return
 		}
 		if n, _ := x.NetworkFor(e.Node, networks, a); !byKernel(n) && !x.ByTable() || e.Node.HasAddress(a) {
 			return
 		}
-		if _, twice := list[a]; here || !twice { // several EgressIPs may want it, and one has it
+		if _, known := list[a]; here || !known { // several EgressIPs may want it, and one has it
 			list[a] = conn.Egress{Elsewhere: !here, Owner: x.Owner}
 		}
 	}
 	for _, x := range all {
 		for _, a := range x.Addresses {
-			note(x, a, false)
+			add(x, a, false)
 		}
 		for _, a := range x.Assigned {
-			note(x, a.Address, a.Node == e.Node.Name)
+			add(x, a.Address, a.Node == e.Node.Name)
 		}
 		for _, m := range x.Moving {
-			note(x, m.Address, m.From == e.Node.Name || m.To == e.Node.Name)
+			add(x, m.Address, m.From == e.Node.Name || m.To == e.Node.Name)
 		}
 	}
 	return list
@@ -88,34 +88,30 @@ func toHost(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, all 
 	})
 }
 
-// throughHost plans the host's part of all EgressIPs. It runs again whenever one of them changes,
+// planHost plans the host's part of all EgressIPs. It runs again whenever one of them changes,
 // because a pod's address can pass from one to another.
-func throughHost(e *node.Env, parts map[cluster.Owner]egressPart) datapath.State {
-	k := node.Kernel{Env: e, Owner: node.OwnerOf(e.Node.Name), State: host.State{
-		Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
-		Rules: map[host.Rule]cluster.Owner{}, Sysctls: map[string]host.Sysctl{},
-	}}
-	t := node.NewElements()
+func planHost(e *node.Env, parts map[cluster.Owner]egressPart) datapath.State {
+	k, t := node.NewKernel(e), node.NewElements()
 	used := false
 	for _, owner := range slices.SortedFunc(maps.Keys(parts), cluster.Owner.Compare) {
 		p := parts[owner]
 		for _, h := range p.hostEgress {
 			if len(h.pods) == 0 {
-				answers(&k, p.owner, h)
-				addAnnounced(&k, t, p.owner, h.address)
+				addAddress(k, p.owner, h)
+				addAnnounced(k, t, p.owner, h.address)
 				used = true
 				continue
 			}
-			ways := map[string]netip.Addr{}
+			sources := map[string]netip.Addr{}
 			if h.table == nil {
-				carries(&k, p.owner, h)
-				ways[h.link.Name] = h.address
+				carryOnLink(k, p.owner, h)
+				sources[h.link.Name] = h.address
 			} else {
-				ways = byTable(&k, p.owner, h)
+				sources = useTable(k, p.owner, h)
 			}
 			for _, pod := range h.pods {
-				if addLeaves(t, p.owner, pod, ways) {
-					rule(&k, p.owner, pod, egressTable(h.link))
+				if addSources(t, p.owner, pod, sources) {
+					rule(k, p.owner, pod, egressTable(h.link))
 				}
 			}
 			used = true
@@ -125,7 +121,7 @@ func throughHost(e *node.Env, parts map[cluster.Owner]egressPart) datapath.State
 			used = true
 		}
 		for _, l := range p.limits {
-			l.mark(&k, t, p.owner)
+			l.mark(k, t, p.owner)
 		}
 	}
 	if !used {
@@ -152,10 +148,10 @@ func egressTable(l *cluster.HostLink) int {
 	return claims.EgressTableBase + l.Index
 }
 
-// carries adds an address to a link, and the routes of the link's table.
-func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
+// carryOnLink adds an address to a link, and the routes of the link's table.
+func carryOnLink(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 	f := cluster.FamilyOf(h.address)
-	answers(k, owner, h)
+	addAddress(k, owner, h)
 	k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/forwarding", h.link.Name), "1")
 	if f == cluster.IPv4 {
 		validMarks(k)
@@ -181,13 +177,13 @@ func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 	}
 }
 
-// answers adds an address to a link, so that the host answers for it.
-func answers(k *node.Kernel, owner cluster.Owner, h hostEgress) {
+// addAddress adds an address to a link, so that the host answers for it.
+func addAddress(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 	if h.silent {
 		return
 	}
 	a := host.AddressKey{Link: h.link.Name, Prefix: node.HostPrefix(h.address)}
-	if _, twice := k.State.Addresses[a]; !twice {
+	if _, known := k.State.Addresses[a]; !known {
 		// The host must not choose it as its own source. IPv4 prefers addresses with the network's
 		// mask.
 		k.State.Addresses[a] = host.Address{AddressKey: a, Deprecated: h.address.Is6(), Owner: owner}
@@ -224,15 +220,15 @@ func newEgressMaps(f cluster.Family) *egressMaps {
 		d.Set("announced", w.Dst)}
 }
 
-// addLeaves lets a pod leave by links, with an address for each. It returns false while a pod of
-// another EgressIP has the same address, which is possible briefly after one of them ended.
-func addLeaves(t node.Elements, owner cluster.Owner, pod netip.Prefix, ways map[string]netip.Addr) bool {
+// addSources lets a pod leave by links, with a source address for each. It returns false while a
+// pod of another EgressIP has the same address, which is possible briefly after one of them ended.
+func addSources(t node.Elements, owner cluster.Owner, pod netip.Prefix, sources map[string]netip.Addr) bool {
 	m := egressOf[cluster.FamilyOf(pod.Addr())]
 	pods := t.Set(m.pods)
 	if _, taken := pods.Get(nft.Element{Src: pod}); taken {
 		return false
 	}
-	for link, a := range ways {
+	for link, a := range sources {
 		t.Map(m.sources).Put(nft.Element{Src: pod, Out: link}, nft.Target{Addr: netip.AddrPortFrom(a, 0), Owner: owner})
 	}
 	pods.Put(nft.Element{Src: pod}, owner)
@@ -242,7 +238,7 @@ func addLeaves(t node.Elements, owner cluster.Owner, pod netip.Prefix, ways map[
 // addGuards keeps a pod from leaving by the host.
 func addGuards(t node.Elements, owner cluster.Owner, pod netip.Prefix) {
 	pods := t.Set(egressOf[cluster.FamilyOf(pod.Addr())].pods)
-	if _, there := pods.Get(nft.Element{Src: pod}); !there {
+	if _, known := pods.Get(nft.Element{Src: pod}); !known {
 		pods.Put(nft.Element{Src: pod}, owner)
 	}
 }
@@ -377,7 +373,7 @@ func guardRules(c node.Chains) []nft.Rule {
 					nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
 		if c.Env.Mode.Uplink && c.Env.RoutesByHost(s) {
-			rules = append(rules, c.Rule(nft.Drop{}, "nor the gateway router's other name",
+			rules = append(rules, c.Rule(nft.Drop{}, "the gateway router's masquerade address is not seen outside",
 				nft.AddrIn{Prefix: node.HostPrefix(s.MasqRouter)},
 				nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}

@@ -73,31 +73,31 @@ func planMoves(e *node.Env, all []*cluster.EgressIP) datapath.State {
 			if m.To == "" || m.From != e.Node.Name && m.To != e.Node.Name {
 				continue
 			}
-			here, ok := networkEndOf(e.Node, e.Config, x, m.Address)
+			own, ok := networkEndOf(e.Node, e.Config, x, m.Address)
 			if !ok {
 				continue
 			}
-			peer := m.From
+			peerName := m.From
 			if m.From == e.Node.Name {
-				peer = m.To
+				peerName = m.To
 			}
-			there, known := networkEnd{}, false
-			if n := cluster.NodeNamed(e.Nodes, peer); n != nil {
-				there, known = networkEndOf(n, e.Config, x, m.Address)
+			peer, known := networkEnd{}, false
+			if n := cluster.NodeNamed(e.Nodes, peerName); n != nil {
+				peer, known = networkEndOf(n, e.Config, x, m.Address)
 			}
 			switch {
 			case x.OnlyAnnounced() && !known: // as without a move
-			case here.link != nil:
-				h.forwardUnknown(m.Address, here, there, known, x.OnlyAnnounced())
+			case own.link != nil:
+				h.forwardUnknown(m.Address, own, peer, known, x.OnlyAnnounced())
 			case x.OnlyAnnounced():
-				forwardLater(b, m.Address, there.mac)
+				forwardLater(b, m.Address, peer.mac)
 			default:
-				forwardUnknown(b, m.Address, there.mac, known)
+				forwardUnknown(b, m.Address, peer.mac, known)
 				if known && x.Service != nil && e.HasExternalClients() {
-					forwardLater(b, m.Address, there.mac)
+					forwardLater(b, m.Address, peer.mac)
 				}
 				if m.To == e.Node.Name && m.Early && known {
-					forwardAll(b, m.Address, there.mac)
+					forwardAll(b, m.Address, peer.mac)
 				}
 			}
 		}
@@ -117,8 +117,8 @@ func answer(b *node.Bridge, x *cluster.EgressIP) {
 	}
 }
 
-// leaves reports whether an address moves to another node, which answers for it.
-func leaves(e *node.Env, x *cluster.EgressIP, a netip.Addr) bool {
+// movesAway reports whether an address moves to another node, which answers for it.
+func movesAway(e *node.Env, x *cluster.EgressIP, a netip.Addr) bool {
 	_, ok := networkEndOf(e.Node, e.Config, x, a)
 	return ok && slices.ContainsFunc(x.Moving, func(m cluster.Move) bool {
 		return m.Address == a && m.From == e.Node.Name && m.To != ""
@@ -132,7 +132,8 @@ type networkEnd struct {
 	at   netip.Addr // the node's own address there
 }
 
-// networkEndOf returns it, or false if the node has no such network, or one without Ethernet.
+// networkEndOf returns a node's end of the network of an egress address, or false if the node has
+// no such network, or one without Ethernet.
 func networkEndOf(n *cluster.Node, config *cluster.Config, e *cluster.EgressIP, a netip.Addr) (networkEnd, bool) {
 	if e.ByTable() { // the address may use any link
 		return networkEnd{}, false

@@ -20,21 +20,21 @@ type hostMoves struct {
 
 // forwardUnknown forwards packets that this node does not know, unless the other node sent them.
 // later limits this to later packets of TCP connections.
-func (h *hostMoves) forwardUnknown(a netip.Addr, here, there networkEnd, known, later bool) {
-	var which []nft.Match
+func (h *hostMoves) forwardUnknown(a netip.Addr, own, peer networkEnd, known, later bool) {
+	var only []nft.Match
 	if later {
-		which = append(which, nft.NoSYN{})
+		only = append(only, nft.NoSYN{})
 	}
 	if !known {
-		h.rule(a, here, nft.Drop{}, "moves: nobody may know", which)
+		h.rule(a, own, nft.Drop{}, "moves: no node may know", only)
 		return
 	}
-	h.rule(a, here, nft.Drop{}, "moves: not in circles", append(slices.Clone(which), nft.EtherSrc{MAC: there.mac}))
-	h.rule(a, here, nft.Dup{To: there.at, Device: here.link.Name}, "moves: the other node may know", which)
-	h.rule(a, here, nft.Drop{}, "moves: a copy is on its way", which)
+	h.rule(a, own, nft.Drop{}, "moves: no loops", append(slices.Clone(only), nft.EtherSrc{MAC: peer.mac}))
+	h.rule(a, own, nft.Dup{To: peer.at, Device: own.link.Name}, "moves: the other node may know", only)
+	h.rule(a, own, nft.Drop{}, "moves: a copy is on its way", only)
 }
 
-func (h *hostMoves) rule(a netip.Addr, here networkEnd, do nft.Statement, why string, more []nft.Match) {
+func (h *hostMoves) rule(a netip.Addr, own networkEnd, do nft.Statement, why string, more []nft.Match) {
 	f := nft.IP
 	if a.Is6() {
 		f = nft.IP6
@@ -49,7 +49,7 @@ func (h *hostMoves) rule(a netip.Addr, here networkEnd, do nft.Statement, why st
 	}
 	c := h.tables[f].Chains[node.ChainMoves]
 	c.Rules = append(c.Rules, nft.Rule{
-		Matches: append([]nft.Match{nft.InInterface{Name: here.link.Name},
+		Matches: append([]nft.Match{nft.InInterface{Name: own.link.Name},
 			nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)}, nft.CTUnknown}, more...),
 		Do: do, Comment: why, Owner: h.owner,
 	})

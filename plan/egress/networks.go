@@ -11,19 +11,20 @@ import (
 	"hairpin/plan/node"
 )
 
-// egressWay holds the destinations to which pods leave with some of the addresses of an EgressIP.
-type egressWay struct {
+// networkChoice holds the destinations to which pods leave with some of the addresses of an
+// EgressIP.
+type networkChoice struct {
 	to       []netip.Prefix // sorted
 	assigned []cluster.Assignment
 }
 
-// egressWays groups the assigned addresses of an EgressIP by networks. A destination in a network
-// of the host that has the address, or with a route by the link of that network, uses addresses of
-// that network: with another one the packet would leave by another link. Other destinations use
-// addresses of the gateway bridge's network, or else of links with a default route, or else all. If
-// all addresses are of one network, there is no choice: ways is empty.
-func egressWays(e *node.Env, x *cluster.EgressIP,
-	assigned []cluster.Assignment) (others []cluster.Assignment, ways []egressWay) {
+// networkChoices groups the assigned addresses of an EgressIP by networks. A destination in a
+// network of the host that has the address, or with a route by the link of that network, uses
+// addresses of that network: with another one the packet would leave by another link. Other
+// destinations use addresses of the gateway bridge's network, or else of links with a default
+// route, or else all. If all addresses are of one network, there is no choice: choices is empty.
+func networkChoices(e *node.Env, x *cluster.EgressIP,
+	assigned []cluster.Assignment) (usual []cluster.Assignment, choices []networkChoice) {
 	if x.ByTable() {
 		return assigned, nil
 	}
@@ -55,46 +56,47 @@ func egressWays(e *node.Env, x *cluster.EgressIP,
 			}
 		}
 	}
-	others = assigned
+	usual = assigned
 	if len(primary) > 0 {
-		others = primary
+		usual = primary
 	} else if len(defaults) > 0 {
-		others = defaults
+		usual = defaults
 	}
 	shared := map[string]int{}
 	for p, list := range by {
 		slices.SortFunc(list, cluster.Assignment.Compare)
 		key := fmt.Sprint(list)
-		i, there := shared[key]
-		if !there {
-			i = len(ways)
+		i, known := shared[key]
+		if !known {
+			i = len(choices)
 			shared[key] = i
-			ways = append(ways, egressWay{assigned: list})
+			choices = append(choices, networkChoice{assigned: list})
 		}
-		ways[i].to = append(ways[i].to, p)
+		choices[i].to = append(choices[i].to, p)
 	}
-	for i := range ways {
-		slices.SortFunc(ways[i].to, netip.Prefix.Compare)
+	for i := range choices {
+		slices.SortFunc(choices[i].to, netip.Prefix.Compare)
 	}
-	slices.SortFunc(ways, func(a, b egressWay) int { return slices.CompareFunc(a.to, b.to, netip.Prefix.Compare) })
-	if len(ways) < 2 && len(others) == len(assigned) {
-		return others, nil
+	slices.SortFunc(choices,
+		func(a, b networkChoice) int { return slices.CompareFunc(a.to, b.to, netip.Prefix.Compare) })
+	if len(choices) < 2 && len(usual) == len(assigned) {
+		return usual, nil
 	}
-	return others, ways
+	return usual, choices
 }
 
 // chooseNetwork sends packets of the node's own pods to a network of some of the addresses to the
 // nodes that carry these.
-func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, ways []egressWay) {
+func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, choices []networkChoice) {
 	m := node.Vocab(s.Family).Match
-	for i, w := range ways {
+	for i, w := range choices {
 		hops, _ := carriers(e, s, x, w.assigned)
 		if len(hops) == 0 {
-			continue // as others
+			continue // as to any destination
 		}
 		match := fromPods(s, x) + " && " + m + ".dst == " + node.MatchSet(w.to)
-		var except []netip.Prefix // longer prefixes of other ways
-		for j, v := range ways {
+		var except []netip.Prefix // longer prefixes of other choices
+		for j, v := range choices {
 			if i == j {
 				continue
 			}

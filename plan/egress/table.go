@@ -29,22 +29,22 @@ func tableOf(e *node.Env, x *cluster.EgressIP) *cluster.RouteTable {
 
 // leaveByTable routes this node's pods of an EgressService to the host, where there is no egress
 // address. Without the table their packets are dropped: they must not leave by another one.
-func leaveByTable(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, here []netip.Prefix) []hostEgress {
+func leaveByTable(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, local []netip.Prefix) []hostEgress {
 	t := tableOf(e, x)
 	if t == nil {
-		reroute(e, rows, s, x, here, nil)
+		reroute(e, rows, s, x, local, nil)
 		return nil
 	}
-	reroute(e, rows, s, x, here, []netip.Addr{s.Management.Addr()})
-	return []hostEgress{{link: &cluster.HostLink{Table: t.Number}, table: t, service: x.Service, pods: here}}
+	reroute(e, rows, s, x, local, []netip.Addr{s.Management.Addr()})
+	return []hostEgress{{link: &cluster.HostLink{Table: t.Number}, table: t, service: x.Service, pods: local}}
 }
 
-// byTable prepares the host, and returns the addresses with which pods leave by each link of the
-// table.
-func byTable(k *node.Kernel, owner cluster.Owner, h hostEgress) map[string]netip.Addr {
+// useTable prepares the host, and returns the source address with which pods leave by each link of
+// the table.
+func useTable(k *node.Kernel, owner cluster.Owner, h hostEgress) map[string]netip.Addr {
 	n, f := k.Env.Node, cluster.FamilyOf(h.pods[0].Addr())
 	s := k.Env.Stack(f)
-	ways := map[string]netip.Addr{}
+	sources := map[string]netip.Addr{}
 	for _, link := range h.table.Links {
 		own := n.Gateway.Addresses
 		if i := slices.IndexFunc(n.Links, func(l cluster.HostLink) bool { return l.Name == link }); i >= 0 {
@@ -54,12 +54,12 @@ func byTable(k *node.Kernel, owner cluster.Owner, h hostEgress) map[string]netip
 			continue
 		}
 		if h.address.IsValid() {
-			ways[link] = h.address
+			sources[link] = h.address
 			continue
 		}
 		i := slices.IndexFunc(own, func(p netip.Prefix) bool { return cluster.FamilyOf(p.Addr()) == f })
 		if i >= 0 {
-			ways[link] = own[i].Addr()
+			sources[link] = own[i].Addr()
 		}
 	}
 	if f == cluster.IPv4 {
@@ -76,7 +76,7 @@ func byTable(k *node.Kernel, owner cluster.Owner, h hostEgress) map[string]netip
 			k.Route(host.Route{RouteKey: key, Link: claims.ManagementPort, Via: s.Router.Addr()})
 		}
 	}
-	return ways
+	return sources
 }
 
 // rule adds a rule that selects a table by source address.

@@ -84,11 +84,11 @@ func fromOVN(b *node.Bridge, s *node.Stack) {
 	marked, asNode := m, track
 	marked.PktMark = claims.MarkNodeIP
 	asNode.NAT = flow.NAT{Kind: flow.NATSrc, Addr: s.Address.Addr()}
-	as := []flow.Action{asNode, out}
+	actions := []flow.Action{asNode, out}
 	if b.Env.HasExternalClients() { // the source port may become one of a Service
-		as = []flow.Action{asNode, flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkNode}, out}
+		actions = []flow.Action{asNode, flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkNode}, out}
 	}
-	b.Classify(node.PrioMarked, marked, as...)
+	b.Classify(node.PrioMarked, marked, actions...)
 	// Pods' packets without SNAT must not leave. Those of foreign pods lack it while their egress
 	// SNAT is not there yet (docs/design/origins.md#packets-before-snat-is-ready). Those of this
 	// node's pods lack it only if conntrack calls the packet invalid. The original design lets them

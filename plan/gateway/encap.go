@@ -53,7 +53,7 @@ func (x *encap) links(k *node.Kernel) {
 // chains redirects tunnel packets from the external network to the bridge, and makes the kernel
 // ignore the bridge's port.
 func (x *encap) chains(frames node.Chains) {
-	frames.Ingress(claims.EncapPort, claims.EncapPort, node.HookGuard, frames.Rule(nft.Drop{}, node.Copied))
+	frames.Ingress(claims.EncapPort, claims.EncapPort, node.HookGuard, frames.Rule(nft.Drop{}, node.CopiedFrame))
 	device := x.env.Node.Gateway.Device
 	if device == "" {
 		return

@@ -129,12 +129,13 @@ func hostFilter(e *node.Env) nft.State {
 		return nft.State{nft.Inet: c.Table}
 	}
 	c.Base(node.ChainPods, "filter", "prerouting", node.HookGuard,
-		[]nft.Rule{c.Rule(nft.Drop{}, node.Copied, nft.InInterface{Name: claims.PodInterface + "*"})})
+		[]nft.Rule{c.Rule(nft.Drop{}, node.CopiedFrame, nft.InInterface{Name: claims.PodInterface + "*"})})
 	frames := node.NewChains(e)
 	if x, ok := newEncap(e); ok {
 		x.chains(frames)
 	} else {
-		frames.Ingress(node.ChainUplink, e.Node.Gateway.Uplink, node.HookGuard, frames.Rule(nft.Drop{}, node.Copied))
+		frames.Ingress(node.ChainUplink, e.Node.Gateway.Uplink, node.HookGuard,
+			frames.Rule(nft.Drop{}, node.CopiedFrame))
 	}
 	return nft.State{nft.Inet: c.Table, nft.Netdev: frames.Table}
 }
@@ -142,8 +143,8 @@ func hostFilter(e *node.Env) nft.State {
 // forwarded marks what the host forwards to pods for others: a client of a hostPort, or one that
 // has a route to pods by this node. By the management port it would get the host's own source, and
 // NetworkPolicies would permit it. It goes by claims.ServiceHost, as clients of Services do, or not
-// at all. Replies to pods go by the management port. A client outside cannot claim to be the node
-// or a pod: Linux itself does not check this for IPv6.
+// at all. Replies to pods go by the management port. A client outside cannot use an address of the
+// node or of a pod: Linux itself does not check this for IPv6.
 func forwarded(c node.Chains) {
 	var mark []nft.Rule
 	for i := range c.Env.Stacks {

@@ -14,7 +14,7 @@ import (
 )
 
 // Hosts plans the rules for the addresses of all nodes, at which their tunnels can be reached.
-// Several nodes may have the same one. A node without an ID has no tunnel yet. The controller
+// Several nodes may report the same one. A node without an ID has no tunnel yet. The controller
 // assigns the ID at once, and both come in one change of the node's network.
 type Hosts struct {
 	// reporters are the nodes that report an address, sorted; also those that are not accepted,

@@ -16,7 +16,7 @@ import (
 
 // OVN has no data of other nodes: for each that joins or leaves, it would recompute everything
 // (docs/operations/sizing.md). One port of its transit switch leads to claims.TunnelBridge, whose
-// flows set the metadata of OVN's own tunnels. A zone whose OVN has its peers sees no difference.
+// flows set the metadata of OVN's own tunnels. So a node with OVN's own tunnels is a valid peer.
 
 // Priorities of flows of claims.TunnelBridge.
 const (

@@ -12,9 +12,9 @@ import (
 
 // Redirection plans the eBPF programs, and the path of their packets through the gateway bridge:
 // from the bridge's own port to the gateway router, and back. Packets to NodePorts are not
-// translated: the host sends nothing there to its own addresses, and packets from these are
-// replies. Packets to external addresses are handled like the host's own packets to Services. An
-// external machine, the bridge's uplink, or pods with an egress address may have these, too.
+// translated: on this bridge, nothing else has one of the host's other addresses as its source or
+// destination. Packets to external addresses are handled like the host's own packets to Services,
+// because an external machine or pods with an egress address may have these addresses, too.
 func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 	if len(e.Redirect) == 0 {
 		return datapath.State{}, nil
@@ -26,7 +26,7 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 		programs[l] = redirect.Program{Link: l, Name: claims.ProgramRequest, Owner: b.Owner}
 	}
 	mac, _ := cluster.ParseMAC(claims.RedirectMAC) // the constant is valid
-	answer := flow.SetEthDst{MAC: mac}             // GatewayToHost makes it the sender
+	answer := flow.SetEthDst{MAC: mac}             // GatewayToHost makes it the source MAC
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		ip, host := node.Vocab(s.Family).IP, node.HostPrefix(s.MasqHost)

@@ -1,7 +1,7 @@
 // Package netpolicy compiles Policies for the pods of one node.
 //
 // Input: the Policies, Namespaces and Pods of a Snapshot, and the node's own pods. Output: which
-// own pods are isolated, a Profile for each direction (the rules that apply to the pod), and the
+// own pods have policies, a Profile for each direction (the rules that apply to the pod), and the
 // Members of the sets of peers that these rules name. An Index keeps what it compiled, so an update
 // costs what changed.
 //

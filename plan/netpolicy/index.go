@@ -54,7 +54,7 @@ type Index struct {
 
 	byNamespace map[string][]*cluster.Policy // NetworkPolicies, sorted by name
 	clusterwide []*cluster.Policy            // ClusterNetworkPolicies, sorted by name
-	isolated    map[cluster.Owner]*subject
+	selected    map[cluster.Owner]*subject
 	profiles    map[string]*Profile // by text
 	sets        [2]map[string]*set  // by text
 	members     [2]map[member]map[*set]int
@@ -80,7 +80,7 @@ type namedPort struct {
 
 // NewIndex returns an Index without Policies and Pods.
 func NewIndex() *Index {
-	x := &Index{byNamespace: map[string][]*cluster.Policy{}, isolated: map[cluster.Owner]*subject{},
+	x := &Index{byNamespace: map[string][]*cluster.Policy{}, selected: map[cluster.Owner]*subject{},
 		profiles: map[string]*Profile{}, named: map[string]*namedPort{}}
 	for _, d := range directions {
 		x.sets[d], x.members[d] = map[string]*set{}, map[member]map[*set]int{}
@@ -88,17 +88,16 @@ func NewIndex() *Index {
 	return x
 }
 
-// Isolated returns the number of own pods to which a Policy applies.
-func (x *Index) Isolated() int { return len(x.isolated) }
+// Selected returns the number of own pods to which a Policy applies.
+func (x *Index) Selected() int { return len(x.selected) }
 
 // update is one call of Update.
 type update struct {
 	*Index
-	join     []netip.Addr
-	subjects map[cluster.Owner]bool // own pods to compile again
-	// before has the former Members of the ranges that changed
-	before     [2]map[member][]uint32
-	relabelled map[string]bool // namespaces with other labels
+	join       []netip.Addr
+	subjects   map[cluster.Owner]bool // own pods to compile again
+	before     [2]map[member][]uint32 // the former sets of the ranges that changed
+	relabelled map[string]bool        // namespaces with other labels
 	delta      Delta
 }
 
@@ -132,8 +131,7 @@ func (u *update) updatePeers(s *cluster.Snapshot) {
 	x := u.Index
 	namespaces, changed := x.namespaces, cluster.Changes[cluster.Namespace]{}
 	if !cluster.SameList(x.namespaceList, s.Namespaces) || namespaces == nil {
-		changed = cluster.Compare(x.namespaceList, s.Namespaces,
-			(*cluster.Namespace).Compare)
+		changed = cluster.Compare(x.namespaceList, s.Namespaces, (*cluster.Namespace).Compare)
 		namespaces = make(map[string]*cluster.Namespace, len(s.Namespaces))
 		for _, n := range s.Namespaces {
 			namespaces[n.Name] = n
@@ -208,7 +206,7 @@ func (u *update) renumber(key string, n *namedPort) {
 	if n.numbers = u.selectedNumbers(n); slices.Equal(before, n.numbers) {
 		return
 	}
-	for name, s := range u.isolated {
+	for name, s := range u.selected {
 		if s.named[key] {
 			u.subjects[name] = true
 		}

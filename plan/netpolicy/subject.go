@@ -8,14 +8,14 @@ import (
 
 // compile compiles one own pod again.
 func (u *update) compile(name cluster.Owner) {
-	was, now := u.isolated[name], u.compileSubject(name)
+	was, now := u.selected[name], u.compileSubject(name)
 	switch {
 	case was == nil && now == nil:
 		return
 	case now == nil:
-		delete(u.isolated, name)
+		delete(u.selected, name)
 	default:
-		u.isolated[name] = now
+		u.selected[name] = now
 	}
 	if was != nil {
 		for _, p := range was.profiles {

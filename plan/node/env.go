@@ -22,11 +22,11 @@ type Env struct {
 	Nodes  []*cluster.Node // all nodes, this one included
 	Vetted *cluster.Vetted // which of their claims are accepted
 
-	Pods      []*cluster.Pod        // of this node
-	Peers     []*cluster.Node       // other nodes
-	Frontends []*admission.Frontend // of all Services that are served
-	Guarded   []Guarded             // load balancers' ports with source ranges, sorted
-	Redirect  []string              // links where eBPF programs redirect NodePort packets to the gateway router
+	Pods            []*cluster.Pod        // of this node
+	Peers           []*cluster.Node       // other nodes
+	Frontends       []*admission.Frontend // of all Services that are served
+	RestrictedPorts []RestrictedPort      // load balancers' ports with source ranges, sorted
+	Redirect        []string              // links where eBPF programs redirect NodePort packets to the gateway router
 }
 
 // Stack holds the addresses of the planned node in one IP version. A Prefix is an address with its
@@ -370,15 +370,15 @@ func InRanges(ranges []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// Guarded is one port of a load balancer's address that loadBalancerSourceRanges restrict. Other
-// ports of the address belong to NodePorts, other Services, the node or another machine.
-type Guarded struct {
+// RestrictedPort is one port of a load balancer's address that loadBalancerSourceRanges restrict.
+// Other ports of the address belong to NodePorts, other Services, the node or another machine.
+type RestrictedPort struct {
 	Addr     netip.Addr
 	Protocol cluster.Protocol
 	Port     uint16
 }
 
-func (g Guarded) Compare(h Guarded) int {
+func (g RestrictedPort) Compare(h RestrictedPort) int {
 	return cmp.Or(cmp.Compare(g.Protocol, h.Protocol), cmp.Compare(g.Port, h.Port), g.Addr.Compare(h.Addr))
 }
 

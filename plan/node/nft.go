@@ -10,16 +10,16 @@ import (
 	"hairpin/delta"
 )
 
-// Names of our nft chains.
+// Names of Hairpin's nft chains.
 const (
 	ChainNodePortIn    = "nodeport-prerouting"
 	ChainNodePortOut   = "nodeport-output"
-	ChainGuarded       = "load-balancer-sources"
+	ChainSourceRanges  = "load-balancer-sources"
 	ChainMasquerade    = "masquerade-prerouting"
 	ChainLoopbackIn    = "loopback-prerouting"
 	ChainLoopbackOut   = "loopback-postrouting"
-	ChainRefuseForward = "services-forward"
-	ChainRefuseOut     = "services-output"
+	ChainRejectForward = "services-forward"
+	ChainRejectOut     = "services-output"
 	ChainToPods        = "to-pods"
 	ChainEgress        = "egress"
 	ChainEgressMarks   = "egress-marks"
@@ -44,19 +44,20 @@ const (
 	HookGuard        = -500 // before anything else sees the frame
 	HookLoopback     = -300 // raw: before a reply is un-NATed
 	HookMoves        = -150 // mangle: after the conntrack lookup
-	HookGuarded      = -150 // mangle: before DNAT
+	HookSourceRanges = -150 // mangle: before DNAT
 	HookDNAT         = -100 // dstnat
 	HookDestinations = -91  // before HookMarks, which saves the mark
 	HookMarks        = -90  // after dstnat, also that of hostPorts
 	HookFilter       = 0    // filter
-	HookRefuse       = 0    // filter: after DNAT
+	HookReject       = 0    // filter: after DNAT
 	HookTunnels      = 0    // after a filter of the administrator, if there is one
 	HookSNAT         = 100  // srcnat
 	HookLeaks        = 110  // after srcnat
 )
 
-// Copied is the comment of rules that drop packets that come in on a port of a userspace switch.
-const Copied = "Open vSwitch has its own copy of the frame"
+// CopiedFrame is the comment of rules that drop the kernel's copy of a frame on a port of a
+// userspace switch.
+const CopiedFrame = "Open vSwitch has its own copy of the frame"
 
 // Declared holds nft maps and sets of one family, by name, without elements. Rules that use them
 // are in the base features.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -9,8 +10,8 @@ import (
 
 const fieldPath = "[gateway] nodeport-path"
 
-// redirect finds the links whose packets the programs can redirect, and reports why nft serves the
-// others.
+// redirect finds the links whose packets the eBPF programs can redirect, and reports why nft serves
+// the others.
 func (c *Checker) redirect(e *Env) {
 	if !e.Node.Gateway.Redirect {
 		return
@@ -18,27 +19,31 @@ func (c *Checker) redirect(e *Env) {
 	nodePort := func(a netip.Addr) bool { return e.Config.Gateway.NodePort && e.nodePortOn(a) }
 	for i := range e.Node.Links {
 		l := &e.Node.Links[i]
-		nodePorts := slices.ContainsFunc(l.Addresses,
-			func(p netip.Prefix) bool { return !p.IsSingleIP() && nodePort(p.Addr()) })
-		fit := l.MAC != cluster.MAC{} && l.Table == 0 && (l.MTU == 0 || l.MTU >= e.Config.MTU)
+		subnets := slices.DeleteFunc(slices.Clone(l.Addresses), netip.Prefix.IsSingleIP)
+		if len(subnets) == 0 {
+			continue
+		}
+		reason := ""
 		switch {
-		case !slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return !p.IsSingleIP() }) || !fit &&
-			!nodePorts:
 		case l.MAC == cluster.MAC{}:
-			c.Problem(fieldPath, "nft serves NodePorts that arrive at %s, which is no Ethernet link", l.Name)
+			reason = "is no Ethernet link"
 		case l.Table != 0:
-			c.Problem(fieldPath, "nft serves NodePorts that arrive at %s, which belongs to a VRF", l.Name)
+			reason = "belongs to a VRF"
 		case l.MTU != 0 && l.MTU < e.Config.MTU:
-			c.Problem(fieldPath, "nft serves NodePorts that arrive at %s, whose MTU %d is below the pods' %d", l.Name,
-				l.MTU, e.Config.MTU)
-		default:
-			e.Redirect = append(e.Redirect, l.Name)
-			for i := range e.Stacks {
-				s := &e.Stacks[i]
-				for _, p := range l.Addresses {
-					if a := p.Addr(); slices.Contains(s.Secondary, a) && nodePort(a) {
-						s.Redirect = append(s.Redirect, a)
-					}
+			reason = fmt.Sprintf("has MTU %d, below the pods' %d", l.MTU, e.Config.MTU)
+		}
+		if reason != "" {
+			if slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return nodePort(p.Addr()) }) {
+				c.Problem(fieldPath, "nft serves NodePorts that arrive at %s, which %s", l.Name, reason)
+			}
+			continue
+		}
+		e.Redirect = append(e.Redirect, l.Name)
+		for i := range e.Stacks {
+			s := &e.Stacks[i]
+			for _, p := range l.Addresses {
+				if a := p.Addr(); slices.Contains(s.Secondary, a) && nodePort(a) {
+					s.Redirect = append(s.Redirect, a)
 				}
 			}
 		}

@@ -15,7 +15,7 @@ type Vocabulary struct {
 	IP         flow.Protocol
 	L4         map[cluster.Protocol]flow.Protocol
 	Dst, Src   nft.KeyField
-	Slot       nft.KeyField // of clients' addresses
+	Slot       nft.KeyField // bits of the client's address, for session affinity
 	digit      string       // 4 or 6, at the end of names
 	tcpHeaders int          // bytes of the headers of IP and TCP
 	Loopback   netip.Prefix

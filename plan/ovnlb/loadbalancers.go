@@ -51,13 +51,13 @@ func (b *Engine) Frontend(x *service.Front) {
 
 // External adds rows for the node switch, where pods are, and for the gateway router.
 func (b *Engine) External(x *service.Front, variant service.Variant, vips []netip.AddrPort) {
-	var open, guarded, external []netip.AddrPort // guarded: with source ranges; external: from the uplink
+	var open, restricted, external []netip.AddrPort // restricted: with source ranges; external: from the uplink
 	redirected := false
 	for _, v := range vips {
 		byProgram := service.Redirects(b.Env, x, variant, v)
 		redirected = redirected || byProgram
 		if x.RestrictsSources(v) {
-			guarded = append(guarded, v)
+			restricted = append(restricted, v)
 		} else {
 			open = append(open, v)
 		}
@@ -84,7 +84,7 @@ func (b *Engine) External(x *service.Front, variant service.Variant, vips []neti
 		}
 	case !x.ExternalLocal:
 		pods.group = ""
-		b.addLoadBalancer(x, lbVariant{name: variant + ":guarded", vips: guarded, to: x.Cluster,
+		b.addLoadBalancer(x, lbVariant{name: variant + ":guarded", vips: restricted, to: x.Cluster,
 			group: node.GroupRouter, noARP: true})
 	default:
 		b.addLoadBalancer(x, lbVariant{name: variant + ":local", vips: external, to: x.Local, group: node.GroupRouter,

@@ -105,13 +105,13 @@ func markForceSNAT() map[string]string {
 	return map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForceSNAT)}
 }
 
-// copyMark copies a connection's mark to the packet, for the rows of retransmitSNAT. Before these,
-// conntrack on the userspace datapath has once more looked up the connection without the VIP.
-// Beyond the gateway router there is no packet mark: a tunnel finds no route with one.
+// copyMark copies a connection's mark to the packet, for the rows of retransmitSNAT: before these,
+// the userspace datapath has looked up the connection again, without the VIP. The join switch
+// clears the mark: a tunnel of the userspace datapath finds no route for a marked packet.
 func copyMark(z *node.Zone, gr string) {
 	if z.Mode.Uplink && z.Mode.ServicesByHost {
 		for i := range z.Stacks {
-			byHostsRoutes(z, gr, &z.Stacks[i])
+			routeLoadBalanced(z, gr, &z.Stacks[i])
 		}
 	} else {
 		z.Rows.Add(&nb.Policy{Router: gr, Priority: claims.PolicyForceSNAT, Match: loadBalanced, Action: nb.Allow,
@@ -123,11 +123,11 @@ func copyMark(z *node.Zone, gr string) {
 	})
 }
 
-// byHostsRoutes applies the gateway router's own routes to load-balanced packets for pods and the
-// host. All others use the host's routes, even to the host's own network: the host may have a
+// routeLoadBalanced applies the gateway router's own routes to load-balanced packets for pods and
+// the host. All others use the host's routes, even to the host's own network: the host may have a
 // better route (docs/design/origins.md#host-to-service). Packets with an egress address are not
 // load-balanced. The ranges are not negated: each would multiply the flows of the others.
-func byHostsRoutes(z *node.Zone, gr string, s *node.Stack) {
+func routeLoadBalanced(z *node.Zone, gr string, s *node.Stack) {
 	ip := node.Vocab(s.Family).Match
 	inside := append(slices.Clone(s.Cluster), s.Join.Masked(), s.Masquerade)
 	z.Rows.Add(&nb.Policy{
@@ -148,11 +148,11 @@ func dropWithoutVIP(z *node.Zone, s *node.Stack, services netip.Prefix) {
 	})
 }
 
-// routeRestricted routes pods' packets to addresses with source ranges, which have no load balancer
-// on the node switch, to the host, which checks the source. Each port has a set and a policy.
+// routeRestricted routes pods' packets to addresses with source ranges to the host, which checks
+// the source: these have no load balancer on the node switch. Each port has a set and a policy.
 func routeRestricted(z *node.Zone, s *node.Stack) {
-	list := slices.DeleteFunc(slices.Clone(z.Guarded),
-		func(g node.Guarded) bool { return cluster.FamilyOf(g.Addr) != s.Family })
+	list := slices.DeleteFunc(slices.Clone(z.RestrictedPorts),
+		func(g node.RestrictedPort) bool { return cluster.FamilyOf(g.Addr) != s.Family })
 	for len(list) > 0 {
 		first, n := list[0], 1
 		for n < len(list) && list[n].Protocol == first.Protocol && list[n].Port == first.Port {

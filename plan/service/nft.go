@@ -20,9 +20,9 @@ type serviceMaps struct {
 	// The same, where the host itself is one of several endpoints. The key includes a slot: some
 	// bits of the client's port or, with session affinity, of its address.
 	spreadPorts, spreadIPs, stickyPorts, stickyIPs *nft.Map
-	// load balancer addresses with ranges of sources, and those ranges
-	guarded, allowed *nft.Set
-	ports, ips       *nft.Set // the served ports of cluster IPs, and all cluster IPs
+	// Load balancer addresses with source ranges, and those ranges.
+	restricted, allowed *nft.Set
+	ports, ips          *nft.Set // the served ports of cluster IPs, and all cluster IPs
 }
 
 var servicesOf = map[cluster.Family]*serviceMaps{cluster.IPv4: newServiceMaps(cluster.IPv4),
@@ -40,7 +40,7 @@ func newServiceMaps(f cluster.Family) *serviceMaps {
 		spreadIPs:   d.Map("spread-externals", w.Dst, nft.KeyProto, nft.KeyPort, nft.KeyPortSlot),
 		stickyPorts: d.Map("sticky-nodeports", nft.KeyProto, nft.KeyPort, w.Slot),
 		stickyIPs:   d.Map("sticky-externals", w.Dst, nft.KeyProto, nft.KeyPort, w.Slot),
-		guarded:     d.Set("guarded", w.Dst, nft.KeyProto, nft.KeyPort),
+		restricted:  d.Set("guarded", w.Dst, nft.KeyProto, nft.KeyPort),
 		allowed:     d.Set("allowed", w.Dst, nft.KeyProto, nft.KeyPort, w.Src),
 		ports:       d.Set("service-ports", w.Dst, nft.KeyProto, nft.KeyPort),
 		ips:         d.Set("service-ips", w.Dst),
@@ -91,7 +91,7 @@ func addExternals(t node.Elements, x *Front) {
 		if !x.RestrictsSources(v) {
 			continue
 		}
-		t.Set(m.guarded).Put(key, x.Owner)
+		t.Set(m.restricted).Put(key, x.Owner)
 		for _, r := range x.SourceRanges {
 			key.Src = r
 			t.Set(m.allowed).Put(key, x.Owner)
@@ -164,9 +164,9 @@ func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 		slices.Concat(balancedRules(c), externalRules(c, true), nodePortRules(c, true)))
 	c.Base(node.ChainNodePortOut, "nat", "output", node.HookDNAT,
 		slices.Concat(externalRules(c, false), nodePortRules(c, false)))
-	c.Base(node.ChainGuarded, "filter", "prerouting", node.HookGuarded, guardedRules(c))
-	c.Base(node.ChainRefuseOut, "filter", "output", node.HookRefuse, refuseRules(c))
-	c.Base(node.ChainRefuseForward, "filter", "forward", node.HookRefuse, refuseRules(c))
+	c.Base(node.ChainSourceRanges, "filter", "prerouting", node.HookSourceRanges, sourceRangeRules(c))
+	c.Base(node.ChainRejectOut, "filter", "output", node.HookReject, rejectRules(c))
+	c.Base(node.ChainRejectForward, "filter", "forward", node.HookReject, rejectRules(c))
 	c.Base(node.ChainMasquerade, "filter", "prerouting", node.HookLoopback, masqueradeRules(c))
 	if in, out := loopbackRules(c); len(in) > 0 {
 		c.Base(node.ChainLoopbackIn, "filter", "prerouting", node.HookLoopback, in)
@@ -185,9 +185,9 @@ func balancedRules(c node.Chains) []nft.Rule {
 		m := servicesOf[c.Env.Stacks[i].Family]
 		if c.Env.Engine.Rejects {
 			rules = append(rules, c.Rule(nft.DNATMap{Map: m.externals.Name},
-				"pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: m.guarded.Name}))
+				"pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: m.restricted.Name}))
 		} else {
-			const why = "pods to addresses without endpoints: refused at the cluster IP"
+			const why = "pods to addresses without endpoints: rejected at the cluster IP"
 			to := nft.InSet{Set: rejectedOf[c.Env.Stacks[i].Family].set.Name}
 			rules = append(rules,
 				c.Rule(nft.DNATMap{Map: m.externals.Name}, why, fromPods, to),
@@ -218,11 +218,11 @@ const (
 
 // externalRules translates connections to external addresses, before NodePorts: one port of a
 // node's address may be another Service's external port.
-func externalRules(c node.Chains, outside bool) []nft.Rule {
+func externalRules(c node.Chains, prerouting bool) []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.Env.Stacks {
 		m := servicesOf[c.Env.Stacks[i].Family]
-		if outside {
+		if prerouting {
 			for _, own := range []*nft.Map{m.localIPs, m.spreadIPs, m.stickyIPs} {
 				rules = append(rules, c.Rule(nft.DNATMap{Map: own.Name}, "external address: "+toOwn))
 			}
@@ -236,7 +236,7 @@ func externalRules(c node.Chains, outside bool) []nft.Rule {
 // bridge's flows come first. The host's addresses in the pod network and on the gateway router's
 // link, and link-local ones, have no NodePorts: no external client can use them
 // (docs/design/origins.md#nodeport-without-kube-proxy).
-func nodePortRules(c node.Chains, outside bool) []nft.Rule {
+func nodePortRules(c node.Chains, prerouting bool) []nft.Rule {
 	var rules []nft.Rule
 	if !c.Env.Config.Gateway.NodePort {
 		return nil
@@ -255,7 +255,7 @@ func nodePortRules(c node.Chains, outside bool) []nft.Rule {
 				rules = append(rules, c.Rule(nft.DNATMap{Map: in.Name}, "NodePort: "+comment,
 					append(slices.Clone(matches), nft.DstIsLocal{})...))
 			}
-			if outside {
+			if prerouting {
 				to(m.localPorts, toOwn)
 				to(m.spreadPorts, toOwn)
 				to(m.stickyPorts, toOwn)
@@ -289,20 +289,20 @@ func nodePortMatches(c node.Chains, s *node.Stack) [][]nft.Match {
 	return list
 }
 
-// guardedRules drops packets to load balancer addresses from outside their source ranges.
-func guardedRules(c node.Chains) []nft.Rule {
+// sourceRangeRules drops packets to load balancer addresses from prerouting their source ranges.
+func sourceRangeRules(c node.Chains) []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.Env.Stacks {
 		m := servicesOf[c.Env.Stacks[i].Family]
 		rules = append(rules,
 			c.Rule(nft.Return{}, "loadBalancerSourceRanges", nft.InSet{Set: m.allowed.Name}),
-			c.Rule(nft.Drop{}, "loadBalancerSourceRanges", nft.InSet{Set: m.guarded.Name}))
+			c.Rule(nft.Drop{}, "loadBalancerSourceRanges", nft.InSet{Set: m.restricted.Name}))
 	}
 	return rules
 }
 
-// refuseRules rejects other ports of cluster IPs, and drops packets to addresses of no Service.
-func refuseRules(c node.Chains) []nft.Rule {
+// rejectRules rejects other ports of cluster IPs, and drops packets to addresses of no Service.
+func rejectRules(c node.Chains) []nft.Rule {
 	rules := []nft.Rule{
 		c.Rule(nft.Return{}, "connections that a Service's change must not end", nft.CTEstablished),
 		c.Rule(nft.Return{}, "errors about connections to Services", nft.CTRelated),

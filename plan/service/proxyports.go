@@ -14,8 +14,8 @@ import (
 func ProxyPortsIn(tables nft.State, c *cluster.Config) admission.ProxyPorts {
 	proxy := map[netip.Addr]bool{}
 	for _, subnet := range c.Gateway.MasqueradeSubnets {
-		for _, place := range []int{claims.MasqETPLocal, claims.MasqCluster} {
-			if a, err := cluster.Nth(subnet, place); err == nil {
+		for _, offset := range []int{claims.MasqETPLocal, claims.MasqCluster} {
+			if a, err := cluster.Nth(subnet, offset); err == nil {
 				proxy[a] = true
 			}
 		}

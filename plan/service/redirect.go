@@ -14,7 +14,8 @@ import (
 //     or where the host is an endpoint: it could not reply to the client's own address on that
 //     path.
 //   - External addresses under policy Local: the bridge changes the client's address.
-//   - The gateway router's own, from which it answers as the host's own endpoint asks.
+//   - The gateway router's own address as an external address: the router uses it as the source
+//     towards the host's own endpoints.
 func Redirects(e *node.Env, x *Front, variant Variant, v netip.AddrPort) bool {
 	switch {
 	case x.RestrictsSources(v):

@@ -23,7 +23,7 @@ import (
 func Plan(e node.Env, engine Engine) (datapath.State, []cluster.Problem) {
 	b := planner{
 		Env: &e, engine: engine, rows: nb.State{}, nft: node.NewElements(), conns: map[netip.AddrPort]conn.Targets{},
-		redirected: map[redirect.Service]redirect.Way{},
+		redirected: map[redirect.Service]redirect.Path{},
 	}
 	for _, f := range e.Frontends {
 		// Nodes without this family do not serve it.
@@ -77,7 +77,7 @@ type planner struct {
 	problems []cluster.Problem
 	routes   map[host.RouteKey]host.Route // to cluster IPs outside of the ranges
 
-	redirected map[redirect.Service]redirect.Way
+	redirected map[redirect.Service]redirect.Path
 }
 
 func (b *planner) problem(f *admission.Frontend, field, format string, args ...any) {
@@ -165,7 +165,7 @@ func (b *planner) external(x *Front, variant Variant, vips []netip.AddrPort) {
 	for _, v := range vips {
 		if Redirects(b.Env, x, variant, v) && x.served(b.Env) {
 			tracked := variant == External || b.Env.Engine.ServiceBridge
-			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Way{Tracked: tracked,
+			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Path{Tracked: tracked,
 				Owner: x.Owner}
 		}
 	}

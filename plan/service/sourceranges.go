@@ -16,9 +16,9 @@ func (x *Front) RestrictsSources(v netip.AddrPort) bool {
 		!slices.Contains(x.ExternalIPs, v.Addr())
 }
 
-// SourceRestricted returns the restricted addresses and ports of some Frontends, sorted.
-func SourceRestricted(list []*admission.Frontend) []node.Guarded {
-	var out []node.Guarded
+// RestrictedPorts returns the restricted addresses and ports of some Frontends, sorted.
+func RestrictedPorts(list []*admission.Frontend) []node.RestrictedPort {
+	var out []node.RestrictedPort
 	for _, f := range list {
 		if !f.Restricted {
 			continue
@@ -26,10 +26,10 @@ func SourceRestricted(list []*admission.Frontend) []node.Guarded {
 		x := Front{Frontend: f}
 		for _, a := range f.LoadBalancerIPs {
 			if x.RestrictsSources(netip.AddrPortFrom(a, f.Port)) {
-				out = append(out, node.Guarded{Addr: a, Protocol: f.Protocol, Port: f.Port})
+				out = append(out, node.RestrictedPort{Addr: a, Protocol: f.Protocol, Port: f.Port})
 			}
 		}
 	}
-	slices.SortFunc(out, node.Guarded.Compare)
+	slices.SortFunc(out, node.RestrictedPort.Compare)
 	return slices.Compact(out)
 }

@@ -30,11 +30,11 @@ func toGroup(x *service.Front, id uint32) []flow.Action {
 		flow.Resubmit{Table: pipeline.SvcEndpointDNAT}}
 }
 
-// learnAffinity adds flows that record the bucket of each client. Flows do what buckets would do,
-// so that packets of remembered clients use them as well. All variants of a Frontend share the
+// learnAffinity adds flows that record the bucket of each client. Buckets only choose; a flow for
+// each bucket translates, also packets of recorded clients. All variants of a Frontend share the
 // record. If the group does not have the recorded bucket (any more), its flow does not exist, and
-// the group chooses a new one. The next connection uses the record of the first: Open vSwitch
-// chooses by the client's port, so a megaflow of the first connection matches no other.
+// the group chooses another one. A client's second connection uses the record of the first, and not
+// its megaflow: the group hashes the client's port, so that megaflow matches no other connection.
 func (w *serviceBridge) learnAffinity(x *service.Front, g *flow.Group) {
 	v := node.Vocab(x.Family)
 	g.Hashed = v.L4[x.Protocol]

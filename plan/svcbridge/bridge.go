@@ -354,7 +354,7 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 		flow.SetEthDst{MAC: p.MAC}, flow.InPort{})
 	send := func(m flow.Match, to uint8) { w.add(pipeline.SvcClassifier, prioFrom, m, flow.Resubmit{Table: to}) }
 	if w.Stack(cluster.IPv6) != nil {
-		w.linkLocal(from, out)
+		w.allowLinkLocal(from, out)
 	}
 	for i, ip := range slices.Concat(p.IPs, p.Extra) {
 		s := w.Stack(cluster.FamilyOf(ip))
@@ -369,7 +369,7 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 			m.Protocol, m.LinkAddr = flow.ARP, p.MAC
 			send(m, pipeline.SvcNeighborDiscovery)
 		} else {
-			w.advertises(from, ip)
+			w.allowAdvertisements(from, ip)
 		}
 		w.floodAnnouncements(port, ip)
 		if i >= len(p.IPs) { // several pods may have it
@@ -384,8 +384,9 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 	}
 }
 
-// linkLocal lets a pod send from its link-local address, and solicit neighbors with its own MAC.
-func (w *serviceBridge) linkLocal(from flow.Match, out flow.Action) {
+// allowLinkLocal lets a pod send from its link-local address, and solicit neighbors with its own
+// MAC.
+func (w *serviceBridge) allowLinkLocal(from flow.Match, out flow.Action) {
 	link := linkLocal(from.EthSrc)
 	w.answerNeighbors(link, out)
 	w.add(pipeline.SvcL3Forwarding, prioTo, flow.Match{Protocol: flow.IPv6, Dst: node.HostPrefix(link)}, out)
@@ -395,11 +396,11 @@ func (w *serviceBridge) linkLocal(from flow.Match, out flow.Action) {
 	ask := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1,
 		LinkAddr: from.EthSrc}
 	w.add(pipeline.SvcNDSecurity, prioTo, ask, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})
-	w.advertises(from, link)
+	w.allowAdvertisements(from, link)
 }
 
-// advertises lets a pod advertise one of its addresses, with its own MAC or with none.
-func (w *serviceBridge) advertises(from flow.Match, ip netip.Addr) {
+// allowAdvertisements lets a pod advertise one of its addresses, with its own MAC or with none.
+func (w *serviceBridge) allowAdvertisements(from flow.Match, ip netip.Addr) {
 	m := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1, Target: ip}
 	for _, mac := range []cluster.MAC{from.EthSrc, {}} {
 		m.LinkAddr, m.NoLinkAddr = mac, mac == cluster.MAC{}

@@ -51,8 +51,8 @@ func commitSNAT(a netip.Addr, ethSrc bool) flow.CT {
 		NAT: flow.NAT{Kind: flow.NATSrc, Addr: a}}
 }
 
-// externalSources admits packets of external clients by their source, and decides to which MAC the
-// replies go: the source MAC of the packet after these flows.
+// externalSources admits packets of external clients by their source. The source MAC that these
+// flows leave in the packet is the one to which replies go.
 //
 //   - Packets from addresses that no external client can have are dropped.
 //   - A client on a network of the node keeps its own MAC.

@@ -10,9 +10,9 @@ import (
 	"hairpin/plan/node"
 )
 
-// floods sends multicast and broadcast packets of pods, to an address of to, to the node's pods and
-// to OVN. Nothing floods to the host or to the external network: a pod would be a machine of the
-// nodes' network, past EgressIPs and every firewall.
+// toMulticast sends multicast and broadcast packets of pods, to addresses in the range to, to the
+// node's pods and to OVN. Nothing is flooded to the host or to the external network: there, a pod
+// would bypass EgressIPs and firewalls.
 //
 // On the userspace datapath a flow sees no port in a fragment, but conntrack knows it. So fragments
 // pass conntrack for the guards in pipeline.SvcMulticast.
@@ -23,8 +23,8 @@ func (w *serviceBridge) toMulticast(v node.Vocabulary, to netip.Prefix) {
 	w.add(pipeline.SvcFromPod, prioJoin+1, m, track(claims.ZoneServices, pipeline.SvcMulticast))
 }
 
-// flood adds the last actions of flooded packets. Open vSwitch never sends a packet back out of its
-// input port.
+// outputMulticast adds the last actions of flooded packets. Open vSwitch never sends a packet back
+// out of its input port.
 func (w *serviceBridge) outputMulticast(pods []*cluster.Pod) {
 	out := []flow.Action{flow.Output{Port: claims.ServicePatch}}
 	for _, p := range pods {
@@ -33,7 +33,7 @@ func (w *serviceBridge) outputMulticast(pods []*cluster.Pod) {
 	w.add(pipeline.SvcMulticast, prioOthers, flow.Match{}, out...)
 }
 
-// noDHCP drops packets of pods to the ports of DHCP clients, whose other fields a pod can choose.
+// dropDHCP drops packets of pods to the ports of DHCP clients, whose other fields a pod can choose.
 // Replies to requests are the exception.
 func (w *serviceBridge) dropDHCP(v node.Vocabulary) {
 	m := flow.Match{Protocol: v.L4[cluster.UDP], DstPort: v.DHCP}

@@ -20,7 +20,7 @@ func routeRejected(z *node.Zone, s *node.Stack) {
 		Router: claims.ClusterRouter, Priority: claims.PolicyServices, Action: nb.Reroute,
 		NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.Owner,
 		Match: `inport == "` + node.RouterToSwitch(z.Node.Name) + `" && ` + node.Vocab(s.Family).Match +
-			" && pkt.mark == " + strconv.Itoa(claims.MarkRefused),
+			" && pkt.mark == " + strconv.Itoa(claims.MarkRejected),
 	})
 }
 

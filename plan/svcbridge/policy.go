@@ -39,8 +39,9 @@ func (p *Policies) Problems() []cluster.Problem {
 	return slices.Collect(maps.Values(p.problems))
 }
 
-// Isolated returns the number of own pods to which a Policy applies; none with the other engine.
-func (p *Policies) Isolated() int { return p.index.Isolated() }
+// SelectedPods returns the number of own pods to which a Policy applies; none with the other
+// engine.
+func (p *Policies) SelectedPods() int { return p.index.Selected() }
 
 // Priorities in the tables of policies.
 const (
@@ -58,7 +59,7 @@ const (
 	prioNext  = 100 // packets that no rule matches
 )
 
-// Lower priorities are prioNext.
+// This does not compile if priorities of rules reach prioNext.
 const _ uint16 = prioLevel - netpolicy.Levels - prioNext
 
 // Update plans the changes. What the Env says of the node itself never changes here.
@@ -73,7 +74,7 @@ func (p *Policies) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, _ 
 	for i := range env.Stacks {
 		join = append(join, env.Stacks[i].Join.Addr())
 	}
-	had := p.index.Isolated() > 0
+	had := p.index.Selected() > 0
 	d := p.index.Update(s, env.Pods, join)
 	for _, side := range []struct {
 		*serviceBridge
@@ -83,7 +84,7 @@ func (p *Policies) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, _ 
 		any      bool
 	}{
 		{before, d.Pods.Gone, d.Profiles.Gone, d.Members.Gone, had},
-		{after, d.Pods.Come, d.Profiles.Come, d.Members.Come, p.index.Isolated() > 0},
+		{after, d.Pods.Come, d.Profiles.Come, d.Members.Come, p.index.Selected() > 0},
 	} {
 		if side.any {
 			side.sharedPolicyFlows()

@@ -132,7 +132,7 @@ func (w *serviceBridge) addVIP(x *service.Front, priority uint16, m flow.Match, 
 	case len(x.Cluster) > 0:
 		w.addService(x, priority, m, vip, flow.Drop{})
 	case vip.Addr() != x.ClusterIP:
-		w.addService(x, priority, m, vip, flow.SetPktMark{Mark: claims.MarkRefused},
+		w.addService(x, priority, m, vip, flow.SetPktMark{Mark: claims.MarkRejected},
 			flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	}
 }

@@ -38,7 +38,7 @@ type Explanation struct {
 	Endpoints []Endpoint
 	Trace     walk.Trace
 	why       Why    // without a Proof
-	fault     *Fault // if Blame has set it
+	fault     *Fault // if AddFault has set it
 	// Policies are the decisions of policies, in the order of the walk; none if no policy
 	// selects a pod at an end of it.
 	Policies []Decision
@@ -96,7 +96,7 @@ func Of(s *cluster.Snapshot, q Question, t walk.Trace) (*Explanation, error) {
 }
 
 func (a *request) explain(s *cluster.Snapshot, q Question, t walk.Trace, failure error) *Explanation {
-	e := &Explanation{Question: q, Way: a.way, Trace: t, Failure: failure, HostConnections: believed(&t),
+	e := &Explanation{Question: q, Way: a.way, Trace: t, Failure: failure, HostConnections: hostConnections(&t),
 		Policies: decisions(s, &t)}
 	if f := a.frontend; f != nil {
 		e.Service = strings.TrimSuffix(f.Owner.Namespace+"/"+f.Owner.Name+":"+f.PortName, ":")
@@ -113,10 +113,10 @@ func endpoints(s *cluster.Snapshot, f *cluster.Frontend, t *walk.Trace) []Endpoi
 	chosen := netip.AddrPortFrom(seen.Dst, seen.DstPort)
 	for _, step := range t.Forward {
 		for _, c := range step.Choices {
-			possible[unmasked(s, step.Node, c)] = true
+			possible[unmasquerade(s, step.Node, c)] = true
 		}
 		if balances(step.Stage) && !t.Verdict.Delivered {
-			chosen = unmasked(s, step.Node, netip.AddrPortFrom(step.After.Dst, step.After.DstPort))
+			chosen = unmasquerade(s, step.Node, netip.AddrPortFrom(step.After.Dst, step.After.DstPort))
 		}
 	}
 	var list []Endpoint
@@ -147,9 +147,9 @@ func balances(stage string) bool {
 	return strings.HasSuffix(stage, " lr_in_dnat") || strings.HasSuffix(stage, " ls_in_lb")
 }
 
-// unmasked returns a node's own address instead of the masquerade address that its gateway router
-// uses for it.
-func unmasked(s *cluster.Snapshot, node string, a netip.AddrPort) netip.AddrPort {
+// unmasquerade returns a node's own address instead of the masquerade address that its gateway
+// router uses for it.
+func unmasquerade(s *cluster.Snapshot, node string, a netip.AddrPort) netip.AddrPort {
 	n := s.Node(node)
 	if n == nil || !slices.ContainsFunc(s.Config.Gateway.MasqueradeSubnets,
 		func(p netip.Prefix) bool { return p.Contains(a.Addr()) }) {
@@ -158,8 +158,9 @@ func unmasked(s *cluster.Snapshot, node string, a netip.AddrPort) netip.AddrPort
 	return netip.AddrPortFrom(n.Address(cluster.FamilyOf(a.Addr())), a.Port())
 }
 
-// believed collects the conntrack entries of hosts' kernels. The first packet creates all of them.
-func believed(t *walk.Trace) []HostConnection {
+// hostConnections collects the conntrack entries of hosts' kernels. The first packet creates all of
+// them.
+func hostConnections(t *walk.Trace) []HostConnection {
 	var list []HostConnection
 	for _, s := range t.Forward {
 		if s.Entry == "" || PlaceOf(s.Stage).Kind != Host {

@@ -60,9 +60,9 @@ func (e *Explanation) Why() Why {
 	return e.why
 }
 
-// Blame adds a Fault. It becomes the reason if wanted, the walk through the desired state, has
+// AddFault adds a Fault. It becomes the reason if wanted, the walk through the desired state, has
 // another verdict.
-func (e *Explanation) Blame(f *Fault, wanted *Explanation) {
+func (e *Explanation) AddFault(f *Fault, wanted *Explanation) {
 	e.fault = f
 	if wanted.Sentence() == e.Sentence() {
 		return
@@ -131,7 +131,6 @@ func (r *reasoner) lost() Why {
 	return Why{Reason: ReasonRule, Text: v.Reason}
 }
 
-// The ports of DHCP clients (RFC 2131, RFC 8415).
 // arrived explains where the packet went, and with which source.
 func (r *reasoner) arrived() Why {
 	v := &r.t.Verdict

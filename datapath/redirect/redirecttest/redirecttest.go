@@ -20,7 +20,7 @@ func Bridges() []string { return []string{"br-a", "br-b"} }
 func States() *rapid.Generator[redirect.State] {
 	return rapid.Custom(func(t *rapid.T) redirect.State {
 		owner := cluster.Owner{Kind: "Node", Name: "node-a"}
-		s := redirect.State{Programs: map[string]redirect.Program{}, Services: map[redirect.Service]redirect.Way{}}
+		s := redirect.State{Programs: map[string]redirect.Program{}, Services: map[redirect.Service]redirect.Path{}}
 		if !rapid.Bool().Draw(t, "redirect") {
 			return s
 		}
@@ -39,7 +39,7 @@ func States() *rapid.Generator[redirect.State] {
 			port := uint16(rapid.SampledFrom([]int{1, 30080, 32767, 65535}).Draw(t, "port"))
 			p := rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(t, "protocol")
 			s.Services[redirect.Service{Addr: netip.AddrPortFrom(a, port),
-				Protocol: p}] = redirect.Way{Tracked: rapid.Bool().Draw(t, "tracked"), Owner: owner}
+				Protocol: p}] = redirect.Path{Tracked: rapid.Bool().Draw(t, "tracked"), Owner: owner}
 		}
 		return s
 	})
