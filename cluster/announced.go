@@ -18,8 +18,8 @@ type Announced struct {
 	SkipsExcluded bool
 }
 
-// excluded reports whether the node has the label by which load balancers skip it.
-func (n *Node) excluded() bool {
+// Excluded reports whether the node has the label by which load balancers skip it.
+func (n *Node) Excluded() bool {
 	_, has := n.Egress.Labels[corev1.LabelNodeExcludeBalancers]
 	return has
 }
@@ -122,14 +122,13 @@ func (s *Store) servedAt(owner Owner, a netip.Addr) bool {
 		func(f *Frontend) bool { return slices.Contains(f.LoadBalancerIPs, a) })
 }
 
-// completeAnnounced adds the nodes that may announce the addresses. With externalTrafficPolicy
-// Local, these are the nodes with a ready endpoint; if there are none, those with a serving one.
-func (s *Store) completeAnnounced(e *EgressIP) {
-	slices.SortFunc(e.Addresses, netip.Addr.Compare)
-	slices.SortFunc(e.Assigned, Assignment.Compare)
+// LocalNodes returns, sorted, the nodes that external clients of a Service with
+// externalTrafficPolicy Local may use: those with a ready endpoint; if there are none, those with a
+// serving one. It returns nil if the policy is Cluster.
+func LocalNodes(frontends []*Frontend) []string {
 	var ready, serving []string
 	local := false
-	for _, f := range s.frontends.of[e.Owner] {
+	for _, f := range frontends {
 		local = local || f.ExternalLocal
 		for _, b := range f.Backends {
 			if b.Ready && b.Node != "" {
@@ -139,15 +138,23 @@ func (s *Store) completeAnnounced(e *EgressIP) {
 			}
 		}
 	}
-	if local {
-		if len(ready) == 0 {
-			ready = serving
-		}
-		slices.Sort(ready)
-		e.Service.OnlyOn = append([]string{}, slices.Compact(ready)...)
+	if !local {
+		return nil
 	}
+	if len(ready) == 0 {
+		ready = serving
+	}
+	slices.Sort(ready)
+	return append([]string{}, slices.Compact(ready)...)
+}
+
+// completeAnnounced adds the nodes that may announce the addresses.
+func (s *Store) completeAnnounced(e *EgressIP) {
+	slices.SortFunc(e.Addresses, netip.Addr.Compare)
+	slices.SortFunc(e.Assigned, Assignment.Compare)
+	e.Service.OnlyOn = LocalNodes(s.frontends.of[e.Owner])
 	if len(e.Service.Nodes.Requirements) == 0 {
 		e.Service.Announced.SkipsExcluded = slices.ContainsFunc(s.nodes.all(),
-			func(n *Node) bool { return !n.excluded() && e.MayBeOn(n) })
+			func(n *Node) bool { return !n.Excluded() && e.MayBeOn(n) })
 	}
 }

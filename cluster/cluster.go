@@ -385,6 +385,17 @@ func (f *Frontend) CompareAge(g *Frontend) int {
 	return cmp.Or(f.Created.Compare(g.Created), cmp.Compare(f.UID, g.UID), f.Owner.Compare(g.Owner))
 }
 
+// OfService returns all Frontends of a Service, of a list in the order of Compare.
+func OfService(list []*Frontend, owner Owner) []*Frontend {
+	i, _ := slices.BinarySearchFunc(list, owner,
+		func(f *Frontend, o Owner) int { return f.Owner.Compare(o) })
+	end := i
+	for end < len(list) && list[end].Owner == owner {
+		end++
+	}
+	return list[i:end:end]
+}
+
 // Backend is one endpoint of a Frontend. Backends are sorted by address and port, without
 // duplicates.
 type Backend struct {

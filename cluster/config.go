@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -36,6 +38,20 @@ type PortRanges []PortRange
 
 // PortRange is the ports from First to Last.
 type PortRange struct{ First, Last uint16 }
+
+// ParsePortRange reads a port or a range of ports, such as "2379-2381".
+func ParsePortRange(text string) (PortRange, error) {
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+	a, err := strconv.ParseUint(first, 10, 16)
+	b, err2 := strconv.ParseUint(last, 10, 16)
+	if err != nil || err2 != nil || a == 0 || b < a {
+		return PortRange{}, fmt.Errorf("%q is neither a port (1 to 65535) nor a range such as 2379-2381", text)
+	}
+	return PortRange{uint16(a), uint16(b)}, nil
+}
 
 // Has reports whether a port is in one of the ranges.
 func (r PortRanges) Has(port uint16) bool {

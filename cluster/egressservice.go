@@ -88,7 +88,7 @@ func (e *EgressIP) MayBeOn(n *Node) bool {
 		return n.Egress.Assignable
 	case x.Network || len(e.Addresses) == 0 || x.OnlyOn != nil && !slices.Contains(x.OnlyOn, n.Name):
 		return false
-	case x.Announced != nil && x.Announced.SkipsExcluded && n.excluded():
+	case x.Announced != nil && x.Announced.SkipsExcluded && n.Excluded():
 		return false
 	default:
 		return x.Nodes.Matches(n.Egress.Labels)

@@ -12,8 +12,8 @@ import (
 // Limits of one Service on a node. Ports, addresses and endpoints multiply, so two objects that the
 // API accepts could need gigabytes.
 const (
+	MaxExternal = 10_000  // external addresses, times ports
 	maxPairs    = 100_000 // of an endpoint and a port of a cluster IP, node or external address that it serves
-	maxExternal = 10_000  // external addresses, times ports
 	maxSources  = 100_000 // loadBalancerSourceRanges, times load balancer addresses, times ports
 )
 
@@ -159,7 +159,7 @@ func (b *Backend) fitness() int {
 // limit drops external addresses of a Service that has too many for its ports, the load balancer's
 // last.
 func (p *serviceParser) limit(ports int, balancer, external []netip.Addr) (keptBalancer, keptExternal []netip.Addr) {
-	room := max(1, maxExternal/max(1, ports))
+	room := max(1, MaxExternal/max(1, ports))
 	if len(balancer)+len(external) <= room {
 		return balancer, external
 	}
@@ -168,7 +168,7 @@ func (p *serviceParser) limit(ports int, balancer, external []netip.Addr) (keptB
 		field = "status.loadBalancer.ingress"
 	}
 	p.problem(field, "%d ports and %d external addresses multiply to more than %d: %d of the addresses are served",
-		ports, len(balancer)+len(external), maxExternal, room)
+		ports, len(balancer)+len(external), MaxExternal, room)
 	n := min(room, len(balancer))
 	return balancer[:n:n], external[:min(room-n, len(external))]
 }

@@ -42,6 +42,7 @@ type LoadBalancer struct {
 	// Ingress are the addresses in its status. With Foreign, the status has something else, too.
 	Ingress   []netip.Addr
 	Foreign   bool
+	Recorded  []IngressPort    // sorted
 	Condition metav1.Condition // of the type that ConditionType returns; empty if there is none
 }
 
@@ -49,6 +50,60 @@ type LoadBalancer struct {
 type LoadBalancerPort struct {
 	Protocol Protocol
 	Port     uint16
+}
+
+func (p LoadBalancerPort) compare(q LoadBalancerPort) int {
+	return cmp.Or(cmp.Compare(p.Protocol, q.Protocol), cmp.Compare(p.Port, q.Port))
+}
+
+// IngressPort is the record of a port at an address, in status.loadBalancer.ingress. With an Error,
+// the port is not served there. An address without records has all ports.
+type IngressPort struct {
+	Address netip.Addr
+	LoadBalancerPort
+	Error string
+}
+
+// ErrorPort is the Error of a port that a Service does not get at a node's address.
+const ErrorPort = "hairpin.dev/PortNotAvailable"
+
+// Compare orders records by address, protocol and port.
+func (r IngressPort) Compare(q IngressPort) int {
+	return cmp.Or(r.Address.Compare(q.Address), r.LoadBalancerPort.compare(q.LoadBalancerPort),
+		cmp.Compare(r.Error, q.Error))
+}
+
+// ingressPorts reads the records of ports, sorted.
+func ingressPorts(o *corev1.Service) (list []IngressPort) {
+	for _, in := range o.Status.LoadBalancer.Ingress {
+		for _, x := range in.Ports {
+			a, err := parseIngress(in.IP)
+			q, errProtocol := parseProtocol(x.Protocol)
+			if err != nil || errProtocol != nil || x.Port < 1 || x.Port > 65535 {
+				continue
+			}
+			r := IngressPort{a, LoadBalancerPort{q, uint16(x.Port)}, ""}
+			if x.Error != nil {
+				r.Error = strings.Clone(*x.Error)
+			}
+			list = append(list, r)
+		}
+	}
+	slices.SortFunc(list, IngressPort.Compare)
+	return list
+}
+
+// Recorded reports whether records say that a port is served at an address.
+func Recorded(sorted []IngressPort, a netip.Addr, x LoadBalancerPort) bool {
+	_, found := slices.BinarySearchFunc(sorted, IngressPort{a, x, ""}, IngressPort.Compare)
+	return found
+}
+
+// HasRecords reports whether there is a record for an address.
+func HasRecords(sorted []IngressPort, a netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(sorted, a,
+		func(r IngressPort, a netip.Addr) int { return r.Address.Compare(a) })
+	return found
 }
 
 // Older orders LoadBalancers by precedence for addresses.
@@ -114,9 +169,7 @@ func parseLoadBalancer(o *corev1.Service, c *LoadBalancerConfig) (*LoadBalancer,
 			l.Ports = append(l.Ports, LoadBalancerPort{q, uint16(spec.Ports[i].Port)})
 		}
 	}
-	slices.SortFunc(l.Ports, func(a, b LoadBalancerPort) int {
-		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
-	})
+	slices.SortFunc(l.Ports, LoadBalancerPort.compare)
 	p.requested(l, o.Annotations[v1alpha1.AnnotationAddresses])
 	for _, in := range o.Status.LoadBalancer.Ingress {
 		a, err := parseHostAddr(in.IP)
@@ -126,6 +179,7 @@ func parseLoadBalancer(o *corev1.Service, c *LoadBalancerConfig) (*LoadBalancer,
 		}
 		l.Ingress = append(l.Ingress, a)
 	}
+	l.Recorded = ingressPorts(o)
 	l.condition(o.Status.Conditions)
 	return l, p.problems.List()
 }

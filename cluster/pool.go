@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"hairpin/api/v1alpha1"
 )
 
@@ -20,10 +22,14 @@ type Pool struct {
 	Generation int64
 	Labels     map[string]string
 	Ranges     []AddressRange // as in the spec, without rejected ones
-	Namespaces Selector
-	Services   Selector // in these Namespaces
-	Nodes      Selector // candidates for announcing the addresses
-	Status     v1alpha1.LoadBalancerPoolStatus
+	// NodeAddresses reports that the pool has no Ranges, but the addresses of Nodes. Services may
+	// have Ports there.
+	NodeAddresses bool
+	Ports         PortRanges
+	Namespaces    Selector
+	Services      Selector // in these Namespaces
+	Nodes         Selector // candidates for announcing the addresses, or those whose addresses they are
+	Status        v1alpha1.LoadBalancerPoolStatus
 }
 
 // Selects reports whether a Service may have addresses of the pool, in a Namespace with these
@@ -77,7 +83,7 @@ func RangeOf(p netip.Prefix) AddressRange {
 
 func poolOwner(name string) Owner { return Owner{Kind: "LoadBalancerPool", Name: name} }
 
-// parsePool returns a pool without valid selectors as one without ranges.
+// parsePool returns a pool without valid selectors as one without ranges and ports.
 func parsePool(o *v1alpha1.LoadBalancerPool) (*Pool, []Problem) {
 	p := objectParser{owner: poolOwner(o.Name)}
 	copied := v1alpha1.LoadBalancerPool{}
@@ -92,18 +98,31 @@ func parsePool(o *v1alpha1.LoadBalancerPool) (*Pool, []Problem) {
 		}
 		pool.Ranges = append(pool.Ranges, r)
 	}
-	var err error
-	if pool.Namespaces, err = parseSelector(&o.Spec.NamespaceSelector); err != nil {
-		p.problem("spec.namespaceSelector", "%v", err)
-		pool.Ranges = nil
+	if own := o.Spec.NodeAddresses; own != nil {
+		pool.NodeAddresses, pool.Ranges = true, nil
+		for i, text := range own.Ports {
+			r, err := ParsePortRange(text)
+			if err != nil {
+				p.problem(fmt.Sprintf("spec.nodeAddresses.ports[%d]", i), "%v", err)
+				continue
+			}
+			pool.Ports = append(pool.Ports, r)
+		}
 	}
-	if pool.Services, err = parseSelector(&o.Spec.ServiceSelector); err != nil {
-		p.problem("spec.serviceSelector", "%v", err)
-		pool.Ranges = nil
-	}
-	if pool.Nodes, err = parseSelector(&o.Spec.NodeSelector); err != nil {
-		p.problem("spec.nodeSelector", "%v", err)
-		pool.Ranges = nil
+	for _, x := range []struct {
+		field string
+		from  *metav1.LabelSelector
+		to    *Selector
+	}{
+		{"spec.namespaceSelector", &o.Spec.NamespaceSelector, &pool.Namespaces},
+		{"spec.serviceSelector", &o.Spec.ServiceSelector, &pool.Services},
+		{"spec.nodeSelector", &o.Spec.NodeSelector, &pool.Nodes},
+	} {
+		var err error
+		if *x.to, err = parseSelector(x.from); err != nil {
+			p.problem(x.field, "%v", err)
+			pool.Ranges, pool.Ports = nil, nil
+		}
 	}
 	return pool, p.problems.List()
 }

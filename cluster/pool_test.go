@@ -227,3 +227,38 @@ func TestAnnounced(t *testing.T) {
 		})
 	}
 }
+
+// TestNodeAddressPools: which ports a pool of node addresses has, and why not.
+func TestNodeAddressPools(t *testing.T) {
+	p := pool("own", 1)
+	p.Spec.NodeAddresses = &v1alpha1.NodeAddresses{Ports: []string{"80", "8000-8099", "0", "90-80", "x"}}
+	s := store(p).Snapshot()
+	if got := fmt.Sprint(s.Pools[0].NodeAddresses, s.Pools[0].Ports); got != "true [{80 80} {8000 8099}]" ||
+		len(s.Problems) != 3 {
+		t.Errorf("%s: %v", got, s.Problems)
+	}
+	p.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "edge", Operator: "Near"}}
+	if s := store(p).Snapshot(); len(s.Pools[0].Ports) > 0 || len(s.Problems) != 4 {
+		t.Errorf("without a valid selector: %v, %v", s.Pools[0].Ports, s.Problems)
+	}
+}
+
+// TestIngressPorts: a Service is served at a load balancer address at the ports that the status
+// records there without an error, or at all if it records none.
+func TestIngressPorts(t *testing.T) {
+	web := service("web", "10.96.0.9", withBalancer(1), ports(port("http", corev1.ProtocolTCP, 80),
+		port("dns", corev1.ProtocolUDP, 53), port("https", corev1.ProtocolTCP, 443)))
+	web.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+		{IP: "192.0.2.1", Ports: []corev1.PortStatus{{Port: 80, Protocol: corev1.ProtocolTCP},
+			{Port: 443, Protocol: corev1.ProtocolTCP, Error: new(cluster.ErrorPort)},
+			{Port: 53, Protocol: corev1.ProtocolTCP}}},
+		{IP: "192.0.2.2"},
+	}
+	got := ""
+	for _, f := range store(web).Snapshot().Frontends {
+		got += fmt.Sprint(f.Protocol, f.Port, f.LoadBalancerIPs, " ")
+	}
+	if want := "tcp 80 [192.0.2.1 192.0.2.2] tcp 443 [192.0.2.2] udp 53 [192.0.2.2] "; got != want {
+		t.Errorf("served: %q, not %q", got, want)
+	}
+}

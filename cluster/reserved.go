@@ -107,6 +107,15 @@ func (r *Reserved) For(a netip.Addr, created time.Time, has bool) string {
 	return r.guard.external(a, 0, &r.guard.config.LoadBalancerIPs, "load-balancer-ranges", created)
 }
 
+// NodeWith returns the name of the node that has an address, or "".
+func (r *Reserved) NodeWith(a netip.Addr) string { return r.guard.vetted.Hosts.At(a) }
+
+// ForPort returns why a Service that was created at a time cannot have a port at an address of a
+// node; empty if it can.
+func (r *Reserved) ForPort(a netip.Addr, port uint16, created time.Time) string {
+	return r.guard.external(a, port, &r.guard.config.LoadBalancerIPs, "load-balancer-ranges", created)
+}
+
 // In returns how many single addresses of a range are reserved.
 func (r *Reserved) In(x AddressRange) (n int64) {
 	for _, a := range r.all {

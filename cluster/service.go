@@ -132,7 +132,7 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 	frontends := p.parsePorts()
 	balancer, external := p.limit(len(frontends), p.ingress(o),
 		p.addresses("spec.externalIPs", spec.ExternalIPs, parseHostAddr))
-	ranges := p.sourceRanges(len(frontends) * len(balancer))
+	ranges, records := p.sourceRanges(len(frontends)*len(balancer)), ingressPorts(o)
 	for _, ip := range p.clusterIPs() {
 		base.Family, base.ClusterIP = FamilyOf(ip), ip
 		base.SourceRanges, base.Restricted = ranges.of(base.Family)
@@ -140,6 +140,11 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 		for _, port := range frontends {
 			f := new(base)
 			f.PortName, f.Protocol, f.Port, f.NodePort = port.PortName, port.Protocol, port.Port, port.NodePort
+			if len(records) > 0 {
+				f.LoadBalancerIPs = slices.DeleteFunc(slices.Clone(f.LoadBalancerIPs), func(a netip.Addr) bool {
+					return HasRecords(records, a) && !Recorded(records, a, LoadBalancerPort{f.Protocol, f.Port})
+				})
+			}
 			ports = append(ports, f)
 		}
 	}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,16 +62,11 @@ func limit(key, usage string, field func(*Config) *cluster.Limit) Option {
 func setPorts(dst *cluster.PortRanges, v string) error {
 	var list cluster.PortRanges
 	for _, word := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }) {
-		first, last, isRange := strings.Cut(word, "-")
-		if !isRange {
-			last = first
+		r, err := cluster.ParsePortRange(word)
+		if err != nil {
+			return err
 		}
-		a, err := strconv.ParseUint(first, 10, 16)
-		b, err2 := strconv.ParseUint(last, 10, 16)
-		if err != nil || err2 != nil || a == 0 || b < a {
-			return fmt.Errorf("%q is neither a port (1 to 65535) nor a range such as 2379-2381", word)
-		}
-		list = append(list, cluster.PortRange{First: uint16(a), Last: uint16(b)})
+		list = append(list, r)
 	}
 	slices.SortFunc(list, func(a, b cluster.PortRange) int { return int(a.First) - int(b.First) })
 	*dst = list

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,6 +41,7 @@ type writtenService struct {
 	uid       string
 	seen      *cluster.LoadBalancer // what the watch showed at the time
 	ingress   []netip.Addr
+	recorded  []cluster.IngressPort
 	condition metav1.Condition
 	until     time.Time
 }
@@ -79,7 +81,8 @@ func (b *loadBalancers) round(ctx context.Context, s *cluster.Snapshot,
 		l := s.LoadBalancers[i]
 		byOwner[l.Owner] = l
 		c := b.condition(a)
-		if slices.Equal(a.Service.Ingress, a.Addresses) && !a.Service.Foreign && sameCondition(a.Service.Condition, c) {
+		if slices.Equal(a.Service.Ingress, a.Addresses) && slices.Equal(a.Service.Recorded, a.Recorded) &&
+			!a.Service.Foreign && sameCondition(a.Service.Condition, c) {
 			continue
 		}
 		changes = append(changes, func() error { return b.writeAddresses(ctx, s, l, a, c, now) })
@@ -111,12 +114,12 @@ func (b *loadBalancers) withWritten(s *cluster.Snapshot, now time.Time) *cluster
 			continue
 		}
 		if w.uid != l.UID || !slices.Equal(w.seen.Ingress, l.Ingress) || w.seen.Foreign != l.Foreign ||
-			w.seen.Condition != l.Condition || now.After(w.until) {
+			!slices.Equal(w.seen.Recorded, l.Recorded) || w.seen.Condition != l.Condition || now.After(w.until) {
 			delete(b.services, l.Owner)
 			continue
 		}
 		with := *l
-		with.Ingress, with.Foreign, with.Condition = w.ingress, false, w.condition
+		with.Ingress, with.Recorded, with.Foreign, with.Condition = w.ingress, w.recorded, false, w.condition
 		out.LoadBalancers[i] = &with
 	}
 	maps.DeleteFunc(b.services, func(o cluster.Owner, _ writtenService) bool { return !present[o] })
@@ -160,7 +163,9 @@ func (b *loadBalancers) statusOf(s *cluster.Snapshot, u assign.PoolUse,
 		for _, o := range x.Services {
 			out.Services = append(out.Services, cmp.Or(o.Namespace, o.Kind)+"/"+o.Name)
 		}
-		if h, elected := b.egress.announcers[x.Address]; elected {
+		if x.Node != "" {
+			out.Node = x.Node
+		} else if h, elected := b.egress.announcers[x.Address]; elected {
 			out.Node, out.Message = h.node, h.message
 		} else if l := services[x.Services[0]]; l != nil && slices.Contains(l.Ingress, x.Address) &&
 			slices.ContainsFunc(u.Pool.Status.Addresses, func(y v1alpha1.PoolAddress) bool {
@@ -172,6 +177,9 @@ func (b *loadBalancers) statusOf(s *cluster.Snapshot, u assign.PoolUse,
 	}
 	ranges := metav1.Condition{Type: v1alpha1.ConditionRanges, Status: metav1.ConditionTrue, Reason: "Valid",
 		Message: "every range is used"}
+	if u.Pool.NodeAddresses {
+		ranges.Message = "every range of ports is used"
+	}
 	var why []string
 	for _, p := range s.Problems {
 		if p.Owner == u.Pool.Owner {
@@ -183,7 +191,9 @@ func (b *loadBalancers) statusOf(s *cluster.Snapshot, u assign.PoolUse,
 	}
 	free := metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Available",
 		Message: "each family has a free address"}
-	if len(u.Exhausted) > 0 || len(u.Pool.Ranges) == 0 {
+	if u.Pool.NodeAddresses && u.Available == 0 {
+		free.Status, free.Reason, free.Message = metav1.ConditionFalse, assign.ReasonNoNode, "the pool selects no node"
+	} else if len(u.Exhausted) > 0 || len(u.Pool.Ranges) == 0 && !u.Pool.NodeAddresses {
 		free.Status, free.Reason, free.Message = metav1.ConditionFalse, assign.ReasonExhausted, "no address is free"
 	}
 	for _, f := range u.Exhausted {
@@ -213,7 +223,7 @@ func (b *loadBalancers) writeAddresses(ctx context.Context, s *cluster.Snapshot,
 	a assign.Allocation, c metav1.Condition, now time.Time) error {
 	var err error
 	if l.Pool == "" {
-		err = b.patchService(ctx, l, a.Addresses, c)
+		err = b.patchService(ctx, l, a, c)
 	} else {
 		err = b.patchEgressIP(ctx, s, l, a.Addresses, c)
 	}
@@ -222,7 +232,7 @@ func (b *loadBalancers) writeAddresses(ctx context.Context, s *cluster.Snapshot,
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.services[l.Owner] = writtenService{l.UID, l, a.Addresses, c, now.Add(watchLag)}
+	b.services[l.Owner] = writtenService{l.UID, l, a.Addresses, a.Recorded, c, now.Add(watchLag)}
 	if !slices.Equal(l.Ingress, a.Addresses) {
 		b.egress.meters.Count("hairpin_controller_load_balancer_allocations_total")
 		b.egress.log.Info("allocated load balancer addresses", "object", l.Owner.String(), "were", l.Ingress, "are",
@@ -233,11 +243,22 @@ func (b *loadBalancers) writeAddresses(ctx context.Context, s *cluster.Snapshot,
 
 // patchService writes the status of a Service. A strategic merge patch leaves the conditions of
 // others alone.
-func (b *loadBalancers) patchService(ctx context.Context, l *cluster.LoadBalancer, list []netip.Addr,
+func (b *loadBalancers) patchService(ctx context.Context, l *cluster.LoadBalancer, a assign.Allocation,
 	c metav1.Condition) error {
-	var ingress []map[string]string
-	for _, x := range list {
-		ingress = append(ingress, map[string]string{"ip": x.String(), "ipMode": "VIP"})
+	var ingress []corev1.LoadBalancerIngress
+	for _, x := range a.Addresses {
+		in := corev1.LoadBalancerIngress{IP: x.String(), IPMode: new(corev1.LoadBalancerIPModeVIP)}
+		for _, r := range a.Recorded {
+			if r.Address != x {
+				continue
+			}
+			p := corev1.PortStatus{Port: int32(r.Port), Protocol: corev1.Protocol(strings.ToUpper(r.Protocol.String()))}
+			if r.Error != "" {
+				p.Error = new(r.Error)
+			}
+			in.Ports = append(in.Ports, p)
+		}
+		ingress = append(ingress, in)
 	}
 	return patchStatus(ctx, b.egress.client, l.Owner, l.UID, types.StrategicMergePatchType, map[string]any{
 		"loadBalancer": map[string]any{"ingress": ingress}, "conditions": []metav1.Condition{c},

@@ -205,4 +205,94 @@ func TestControllerLoadBalancers(t *testing.T) {
 	_, err = raw(t, c, "DELETE", watch.PoolPath()+"/edge", "")
 	noError(t, err)
 	is(balanced, "x", "False NoLoadBalancerPool")
+	t.Run("addresses of nodes", func(t *testing.T) { controllerNodeAddresses(t, c, is) })
+}
+
+// controllerNodeAddresses checks a pool of the addresses of the nodes a, which is cordoned, and b.
+func controllerNodeAddresses(t *testing.T, c kubernetes.Interface,
+	is func(of func(*testing.T, kubernetes.Interface, string) string, name, want string)) {
+	create := func(spec string) error {
+		text, err := raw(t, c, "POST", watch.PoolPath(),
+			`{"apiVersion":"hairpin.dev/v1alpha1","kind":"LoadBalancerPool","metadata":{"name":"own"},"spec":{`+spec+`}}`)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, text)
+		}
+		return nil
+	}
+	const selects = `,"serviceSelector":{"matchLabels":{"own":"yes"}}`
+	for _, x := range []struct{ spec, says string }{
+		{``, "either ranges or nodeAddresses is required"},
+		{`"ranges":["192.0.2.0/24"],"nodeAddresses":{"ports":["80"]}`, "either ranges or nodeAddresses is required"},
+		{`"nodeAddresses":{}`, "spec.nodeAddresses.ports: Required value"},
+		{`"nodeAddresses":{"ports":[]}`, "should have at least 1 items"},
+		{`"nodeAddresses":{"ports":["0"]}`, "should match"},
+		{`"nodeAddresses":{"ports":["http"]}`, "should match"},
+		{`"nodeAddresses":{"ports":["65536"]}`, "each must be a port"},
+		{`"nodeAddresses":{"ports":["90-80"]}`, "each must be a port"},
+		{`"nodeAddresses":{"ports":["22","80-443","10250","30000-32767"]}` + selects, ""},
+	} {
+		if err := create(x.spec); x.says == "" && err != nil || x.says != "" && (err == nil ||
+			!strings.Contains(err.Error(), x.says)) {
+			t.Errorf("%s: the server says %v, not %q", x.spec, err, x.says)
+		}
+	}
+	balancer := func(name string, ports ...int32) {
+		t.Helper()
+		createBalancer(t, c, name, func(s *corev1.Service) {
+			s.Labels, s.Spec.Ports = map[string]string{"own": "yes"}, nil
+			for _, n := range ports {
+				s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", n), Port: n})
+			}
+		})
+	}
+	// "172.18.0.4: 80 443!" with the ports that are recorded, "!" after those with an error
+	ports := func(t *testing.T, c kubernetes.Interface, name string) string {
+		t.Helper()
+		s, err := c.CoreV1().Services("default").Get(t.Context(), name, metav1.GetOptions{})
+		noError(t, err)
+		var words []string
+		for _, in := range s.Status.LoadBalancer.Ingress {
+			words = append(words, in.IP+":")
+			for _, p := range in.Ports {
+				word := fmt.Sprint(p.Port)
+				if p.Error != nil {
+					word += "!"
+				}
+				words = append(words, word)
+			}
+		}
+		return strings.Join(words, " ")
+	}
+	const has, refused = " True Allocated", "False PortNotAvailable"
+	balancer("web", 80, 443)
+	is(balanced, "web", "172.18.0.4"+has)
+	is(ports, "web", "172.18.0.4: 80 443")
+	is(poolStatus, "own", "172.18.0.4 default/web on b; 1 used, 2 free; RangesValid=True; AddressesAvailable=True")
+	balancer("host", 22, 10250)
+	is(balanced, "host", refused)
+	balancer("twin", 443)
+	is(balanced, "twin", refused)
+	balancer("listed", 8080)
+	is(balanced, "listed", refused)
+
+	// An older Service that adds a port takes none from a younger one, and keeps its own.
+	balancer("young", 81)
+	is(ports, "young", "172.18.0.4: 81")
+	_, err := c.CoreV1().Services("default").Patch(t.Context(), "web", types.JSONPatchType, []byte(
+		`[{"op":"add","path":"/spec/ports/-","value":{"name":"p81","port":81}}]`), metav1.PatchOptions{})
+	noError(t, err)
+	is(ports, "web", "172.18.0.4: 80 81! 443")
+	is(balanced, "web", "172.18.0.4 "+refused)
+	is(ports, "young", "172.18.0.4: 81")
+
+	// A node that is not cordoned is listed, too; a released port is free.
+	_, err = c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType,
+		[]byte(`{"spec":{"unschedulable":false}}`), metav1.PatchOptions{})
+	noError(t, err)
+	is(ports, "young", "172.18.0.3: 81 172.18.0.4: 81")
+	noError(t, c.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	is(balanced, "twin", "172.18.0.3 172.18.0.4"+has)
+	_, err = raw(t, c, "DELETE", watch.PoolPath()+"/own", "")
+	noError(t, err)
+	is(balanced, "twin", "False NoLoadBalancerPool")
 }

@@ -31,7 +31,10 @@ type LoadBalancerPool struct {
 // LoadBalancerPoolSpec is the state that the administrator requests.
 type LoadBalancerPoolSpec struct {
 	// Ranges are the addresses, of either family: "192.0.2.0/26" or "192.0.2.10-192.0.2.20".
-	Ranges []string `json:"ranges"`
+	Ranges []string `json:"ranges,omitempty"`
+	// NodeAddresses, in place of Ranges, lets Services use the own addresses of the nodes that
+	// NodeSelector selects.
+	NodeAddresses *NodeAddresses `json:"nodeAddresses,omitempty"`
 	// NamespaceSelector selects the namespaces of Services that may have an address; an empty one
 	// selects all.
 	NamespaceSelector metav1.LabelSelector `json:"namespaceSelector,omitempty"`
@@ -40,6 +43,13 @@ type LoadBalancerPoolSpec struct {
 	// NodeSelector selects, by label, the nodes that may announce the addresses; an empty one
 	// selects all.
 	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitempty"`
+}
+
+// NodeAddresses makes a pool of the InternalIPs of nodes.
+type NodeAddresses struct {
+	// Ports are those that Services may have there: "443" or "8000-8099". The nodes themselves must
+	// not use them.
+	Ports []string `json:"ports"`
 }
 
 // LoadBalancerPoolStatus is the actual state. Only the controller writes it: agents announce what
@@ -59,7 +69,8 @@ type PoolAddress struct {
 	// Services are "namespace/name", the oldest first. Several share the address. For an EgressIP,
 	// it is "EgressIP/name".
 	Services []string `json:"services"`
-	// Node announces the address; empty while none does. Message then has the reason.
+	// Node announces the address, or it is the node's own; empty while no node announces it.
+	// Message then has the reason.
 	Node    string `json:"node,omitempty"`
 	Message string `json:"message,omitempty"`
 }
@@ -95,6 +106,9 @@ func (p *LoadBalancerPool) DeepCopyInto(out *LoadBalancerPool) {
 	*out = *p
 	p.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	out.Spec.Ranges = slices.Clone(p.Spec.Ranges)
+	if p.Spec.NodeAddresses != nil {
+		out.Spec.NodeAddresses = &NodeAddresses{slices.Clone(p.Spec.NodeAddresses.Ports)}
+	}
 	p.Spec.NamespaceSelector.DeepCopyInto(&out.Spec.NamespaceSelector)
 	p.Spec.ServiceSelector.DeepCopyInto(&out.Spec.ServiceSelector)
 	p.Spec.NodeSelector.DeepCopyInto(&out.Spec.NodeSelector)

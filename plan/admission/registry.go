@@ -63,7 +63,7 @@ func New(facts Facts, frontends []*cluster.Frontend, keep Allocations) *Registry
 		}
 	}
 	for len(frontends) > 0 {
-		list := ofService(frontends, frontends[0].Owner)
+		list := cluster.OfService(frontends, frontends[0].Owner)
 		r.set(frontends[0].Owner, list)
 		frontends = frontends[len(list):]
 	}
@@ -79,7 +79,7 @@ func (r *Registry) Update(
 	r.before, r.changed, r.dirty = map[key]holder{}, map[*service]bool{}, map[*service]bool{}
 	r.setNodes(vetted, moved)
 	for _, o := range changed {
-		r.set(o, ofService(frontends, o))
+		r.set(o, cluster.OfService(frontends, o))
 	}
 	return r.finish()
 }
@@ -98,17 +98,6 @@ func (r *Registry) Admitted() ([]*Frontend, []cluster.Problem) {
 }
 
 func compareOwners(a, b *service) int { return a.owner.Compare(b.owner) }
-
-// ofService returns all Frontends of a Service.
-func ofService(list []*cluster.Frontend, owner cluster.Owner) []*cluster.Frontend {
-	i, _ := slices.BinarySearchFunc(list, owner,
-		func(f *cluster.Frontend, o cluster.Owner) int { return f.Owner.Compare(o) })
-	end := i
-	for end < len(list) && list[end].Owner == owner {
-		end++
-	}
-	return list[i:end:end]
-}
 
 // set replaces the Frontends of a Service; it has none when it is gone.
 func (r *Registry) set(owner cluster.Owner, list []*cluster.Frontend) {

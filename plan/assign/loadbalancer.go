@@ -12,8 +12,9 @@ import (
 // Allocation is what LoadBalancers decided for one Service or EgressIP.
 type Allocation struct {
 	Service   *cluster.LoadBalancer
-	Addresses []netip.Addr // at most one per family, in the order of the Service's families
-	Refused   []Refusal    // an address that it does not get, or the reason why it gets none
+	Addresses []netip.Addr          // at most one per family, or those of nodes, in the order of the Service's families
+	Recorded  []cluster.IngressPort // of addresses of nodes, sorted
+	Refused   []Refusal             // an address that it does not get, or the reason why it gets none
 }
 
 // PoolUse is which addresses of a pool Services and EgressIPs have.
@@ -28,6 +29,7 @@ type PoolUse struct {
 type UsedAddress struct {
 	Address  netip.Addr
 	Services []cluster.Owner
+	Node     string // whose own address it is; empty: an address of the pool's ranges
 }
 
 // Reasons of Refusals of load balancer addresses.
@@ -36,6 +38,7 @@ const (
 	ReasonExhausted    = "AddressesExhausted"  // no pool that selects it has a free address
 	ReasonNotAvailable = "AddressNotAvailable" // the requested address
 	ReasonReleased     = "AddressReleased"     // an address that it had
+	ReasonPort         = "PortNotAvailable"    // a port at addresses of nodes
 )
 
 // LoadBalancers decides which Service has which addresses of LoadBalancerPools, in the order of
@@ -48,10 +51,13 @@ const (
 //   - An EgressIP gets one address of each family that its pool has.
 //   - Services of one namespace with the same sharing key share an address if their ports differ
 //     and none has externalTrafficPolicy Local.
+//   - A pool of node addresses gives a Service the addresses of all its nodes, and at each the ports
+//     that no other Service has there.
 func LoadBalancers(s *cluster.Snapshot) ([]Allocation, []PoolUse) {
 	a := &allocator{reserved: s.Reserved(), pools: s.Pools, namespaces: map[string]map[string]string{},
 		has: map[netip.Addr][]*cluster.LoadBalancer{}, next: map[cursorKey]netip.Addr{},
 		given: map[*cluster.LoadBalancer]*Allocation{}}
+	a.nodes = newNodeAllocator(s)
 	for _, n := range s.Namespaces {
 		a.namespaces[n.Name] = n.Labels
 	}
@@ -64,6 +70,7 @@ func LoadBalancers(s *cluster.Snapshot) ([]Allocation, []PoolUse) {
 	byAge := slices.SortedFunc(slices.Values(s.LoadBalancers), (*cluster.LoadBalancer).Older)
 	for _, l := range byAge {
 		a.keep(l)
+		a.keepPorts(l)
 	}
 	for _, l := range byAge {
 		a.placeRequested(l)
@@ -85,6 +92,7 @@ type allocator struct {
 	has        map[netip.Addr][]*cluster.LoadBalancer
 	given      map[*cluster.LoadBalancer]*Allocation
 	next       map[cursorKey]netip.Addr // the lowest address that may be free: none gets free in one call
+	nodes      nodeAllocator
 }
 
 type cursorKey struct {
@@ -102,7 +110,8 @@ func (a *allocator) unmanaged(s *cluster.Snapshot) {
 			continue
 		}
 		for _, x := range f.LoadBalancerIPs {
-			a.has[x] = []*cluster.LoadBalancer{{Owner: f.Owner}}
+			a.has[x] = append(a.has[x], &cluster.LoadBalancer{Owner: f.Owner,
+				Ports: []cluster.LoadBalancerPort{{Protocol: f.Protocol, Port: f.Port}}})
 		}
 	}
 }
@@ -110,7 +119,7 @@ func (a *allocator) unmanaged(s *cluster.Snapshot) {
 // keep keeps the addresses in a Service's status that it may have.
 func (a *allocator) keep(l *cluster.LoadBalancer) {
 	for _, x := range l.Ingress {
-		if a.hasFamily(l, cluster.FamilyOf(x)) {
+		if a.hasFamily(l, cluster.FamilyOf(x)) || cluster.HasRecords(l.Recorded, x) && a.poolWith(x) < 0 {
 			continue
 		}
 		if why := a.rejects(l, x, true); why != "" {
@@ -131,7 +140,7 @@ func (a *allocator) rejects(l *cluster.LoadBalancer, x netip.Addr, had bool) str
 	if want := requested(l, family); want.IsValid() && want != x {
 		return fmt.Sprintf("%s is not the requested address, %s", x, want)
 	}
-	i := slices.IndexFunc(a.pools, func(p *cluster.Pool) bool { return p.Has(x) })
+	i := a.poolWith(x)
 	switch {
 	case i < 0:
 		return fmt.Sprintf("%s is in no LoadBalancerPool", x)
@@ -147,6 +156,11 @@ func (a *allocator) rejects(l *cluster.LoadBalancer, x netip.Addr, had bool) str
 		}
 	}
 	return ""
+}
+
+// poolWith returns the index of the pool with an address in its ranges, or -1.
+func (a *allocator) poolWith(x netip.Addr) int {
+	return slices.IndexFunc(a.pools, func(p *cluster.Pool) bool { return p.Has(x) })
 }
 
 // cannotShare returns why a Service cannot have an address together with another Service.
@@ -189,7 +203,10 @@ func (a *allocator) give(l *cluster.LoadBalancer, x netip.Addr) {
 }
 
 func (a *allocator) refuse(l *cluster.LoadBalancer, x netip.Addr, reason, format string, args ...any) {
-	a.given[l].Refused = append(a.given[l].Refused, Refusal{x, reason, fmt.Sprintf(format, args...)})
+	r := Refusal{x, reason, fmt.Sprintf(format, args...)}
+	if list := &a.given[l].Refused; !slices.Contains(*list, r) {
+		*list = append(*list, r)
+	}
 }
 
 // placeRequested gives a Service the addresses that it requests. Others can have any.
@@ -209,7 +226,7 @@ func (a *allocator) placeRequested(l *cluster.LoadBalancer) {
 // place gives a Service the addresses of families for which it requests none.
 func (a *allocator) place(l *cluster.LoadBalancer) {
 	for _, f := range l.Families {
-		if a.hasFamily(l, f) || requested(l, f).IsValid() {
+		if a.hasFamily(l, f) || requested(l, f).IsValid() || a.stayOnNodes(l, f) {
 			continue
 		}
 		if x := a.shared(l, f); x.IsValid() {
@@ -236,9 +253,17 @@ func (a *allocator) shared(l *cluster.LoadBalancer, f cluster.Family) (lowest ne
 // lowest gives a Service the lowest free address of the first pool that has one.
 func (a *allocator) lowest(l *cluster.LoadBalancer, f cluster.Family) {
 	selected := false
+	var onNodes []Refusal
 	for i, p := range a.pools {
 		if !a.selects(p, l) {
 			continue
+		}
+		if p.NodeAddresses {
+			refused, ok := a.onNodes(p, l, f)
+			if ok {
+				return
+			}
+			onNodes = append(onNodes, refused...)
 		}
 		for j, r := range p.Ranges {
 			if cluster.FamilyOf(r.First) != f {
@@ -252,7 +277,11 @@ func (a *allocator) lowest(l *cluster.LoadBalancer, f cluster.Family) {
 		}
 	}
 	none := len(a.given[l].Addresses) == 0 && f == l.Families[len(l.Families)-1]
+	for _, r := range onNodes {
+		a.refuse(l, r.Address, r.Reason, "%s", r.Message)
+	}
 	switch {
+	case len(onNodes) > 0:
 	case l.Pool != "" && selected:
 		a.refuse(l, netip.Addr{}, ReasonExhausted, "LoadBalancerPool %s has no free %s address", l.Pool, f)
 	case l.Pool != "" && none && !slices.ContainsFunc(a.given[l].Refused, func(r Refusal) bool {
@@ -286,10 +315,11 @@ func (a *allocator) free(k cursorKey, r cluster.AddressRange, l *cluster.LoadBal
 }
 
 func (x *Allocation) sort() {
-	slices.SortFunc(x.Addresses, func(p, q netip.Addr) int {
+	slices.SortStableFunc(x.Addresses, func(p, q netip.Addr) int {
 		return slices.Index(x.Service.Families, cluster.FamilyOf(p)) -
 			slices.Index(x.Service.Families, cluster.FamilyOf(q))
 	})
+	slices.SortFunc(x.Recorded, cluster.IngressPort.Compare)
 }
 
 // use returns how the pools are used.
@@ -297,6 +327,10 @@ func (a *allocator) use(byAge []*cluster.LoadBalancer) []PoolUse {
 	out := make([]PoolUse, len(a.pools))
 	for i, p := range a.pools {
 		out[i].Pool = p
+		if p.NodeAddresses {
+			out[i].Available = a.availableNodes(p)
+			continue
+		}
 		free := map[cluster.Family]int64{}
 		for _, r := range p.Ranges {
 			f := cluster.FamilyOf(r.First)
@@ -316,18 +350,25 @@ func (a *allocator) use(byAge []*cluster.LoadBalancer) []PoolUse {
 		}
 		slices.Sort(out[i].Exhausted)
 	}
-	at := map[netip.Addr]*UsedAddress{}
+	type place struct {
+		pool    int
+		address netip.Addr
+	}
+	at := map[place]*UsedAddress{}
 	for _, l := range byAge {
 		for _, x := range a.given[l].Addresses {
-			if at[x] == nil {
-				at[x] = &UsedAddress{Address: x}
+			k, node := place{a.poolWith(x), x}, ""
+			if p := a.nodes.from[serviceFamily{l, cluster.FamilyOf(x)}]; p != nil {
+				k.pool, node = slices.Index(a.pools, p), a.reserved.NodeWith(x)
 			}
-			at[x].Services = append(at[x].Services, l.Owner)
+			if at[k] == nil {
+				at[k] = &UsedAddress{Address: x, Node: node}
+			}
+			at[k].Services = append(at[k].Services, l.Owner)
 		}
 	}
-	for x, u := range at {
-		i := slices.IndexFunc(a.pools, func(p *cluster.Pool) bool { return p.Has(x) })
-		out[i].Addresses = append(out[i].Addresses, *u)
+	for k, u := range at {
+		out[k.pool].Addresses = append(out[k.pool].Addresses, *u)
 	}
 	for i := range out {
 		slices.SortFunc(out[i].Addresses, func(p, q UsedAddress) int { return p.Address.Compare(q.Address) })

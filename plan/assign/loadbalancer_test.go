@@ -79,7 +79,14 @@ func tellAllocated(s *cluster.Snapshot) string {
 	for _, x := range list {
 		var parts []string
 		for _, a := range x.Addresses {
-			parts = append(parts, a.String())
+			text := a.String()
+			for _, r := range x.Recorded {
+				if r.Address == a {
+					text += fmt.Sprintf(" %s/%d%s", r.Protocol, r.Port,
+						strings.Replace(r.Error, "hairpin.dev/", " ", 1))
+				}
+			}
+			parts = append(parts, text)
 		}
 		for _, r := range x.Refused {
 			parts = append(parts, r.Reason+": "+r.Message)
