@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"hairpin/cluster"
@@ -12,9 +13,17 @@ import (
 )
 
 // announced names the nodes that announce the destination of a packet from outside, if it is an
-// address of a pool: on its network, with the node that would take over, and by BGP.
+// address of a pool: on its network, with the node that would take over, and by BGP. It names the
+// pool of an address of a node.
 func (r *reasoner) announced() string {
 	to := r.t.Sent.Dst
+	for _, p := range r.s.Pools {
+		for _, x := range p.Status.Addresses {
+			if p.NodeAddresses && x.Address == to.String() && slices.Contains(r.f.LoadBalancerIPs, to) {
+				return fmt.Sprintf("; %s is %s's own address, which %s gives to Services", to, x.Node, object(p.Owner))
+			}
+		}
+	}
 	e := r.egressIP(to)
 	if r.t.From != (walk.Point{}) || e == nil || !e.OnlyAnnounced() {
 		return ""
@@ -34,6 +43,20 @@ func (r *reasoner) announced() string {
 		}
 	}
 	return text + advertised
+}
+
+// notRecorded names the Service whose status says that the port of a packet to a node is not served
+// there.
+func (r *reasoner) notRecorded() string {
+	port := cluster.LoadBalancerPort{Protocol: r.t.Sent.Protocol, Port: r.t.Sent.DstPort}
+	for _, l := range r.s.LoadBalancers {
+		if slices.Contains(l.Ports, port) && cluster.HasRecords(l.Recorded, r.t.Sent.Dst) &&
+			!cluster.Recorded(l.Recorded, r.t.Sent.Dst, port) {
+			return fmt.Sprintf(", where status.loadBalancer of %s excludes port %d/%s", object(l.Owner), port.Port,
+				port.Protocol)
+		}
+	}
+	return ""
 }
 
 // advertised says which BGPAdvertisements announce an address, from which nodes, or why one does

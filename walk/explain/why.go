@@ -162,7 +162,7 @@ func (r *reasoner) arrived() Why {
 	if p := r.t.Sent.DstPort; firstNodePort <= p && p <= lastNodePort {
 		text += fmt.Sprintf(", and no Service has NodePort %d/%s there", p, r.t.Sent.Protocol)
 	}
-	return Why{ReasonHost, text + "; " + r.seen(), cluster.Owner{Kind: "Node", Name: v.At.Node}}
+	return Why{ReasonHost, text + r.notRecorded() + "; " + r.seen(), cluster.Owner{Kind: "Node", Name: v.At.Node}}
 }
 
 // Kubernetes' default range of NodePorts (--service-node-port-range).

@@ -57,6 +57,7 @@ func whyCluster() string {
 		{"routed", "type: LoadBalancer", "2::3", "node-b", ""},
 		{"unrouted", "type: LoadBalancer", "2::3", "node-b", ""},
 		{"routedlocal", "type: LoadBalancer, externalTrafficPolicy: Local", "2::3", "node-b", ""},
+		{"onnode", "type: LoadBalancer, loadBalancerClass: hairpin.dev/l2", "2::3", "node-b", ""},
 	} {
 		port := fmt.Sprintf("{name: http, port: 80, targetPort: 8080, nodePort: %d}", 30010+i)
 		if !strings.Contains(x.spec, "type: ") || strings.Contains(x.spec, "ClusterIP") {
@@ -70,6 +71,13 @@ func whyCluster() string {
 		if x.name == "pooled" || x.name == "waiting" { // of the pool below
 			status = fmt.Sprintf(`, status: {loadBalancer: {ingress: [{ip: 172.18.0.%d}, {ip: "fc00:f853:ccd::%d"}]}}`,
 				50+i, 50+i)
+		}
+		if x.name == "onnode" { // at the addresses of node-b and node-c, as the pool below
+			ports := func(more string) string { return "ports: [{port: 80, protocol: TCP" + more + "}]}" }
+			refused := ports(", error: " + cluster.ErrorPort)
+			status = ", status: {loadBalancer: {ingress: [{ip: 172.18.0.5, " + ports("") +
+				`, {ip: "fc00:f853:ccd::5", ` + ports("") + ", {ip: 172.18.0.4, " + refused +
+				`, {ip: "fc00:f853:ccd::4", ` + refused + "]}}"
 		}
 		write(`{apiVersion: v1, kind: Service, metadata: {name: %s, namespace: default}, spec: {%s,
  clusterIP: 10.96.0.%[3]d, clusterIPs: [10.96.0.%[3]d, "fd00:10:96::%[3]d"], ipFamilies: [IPv4, IPv6],
@@ -104,6 +112,9 @@ func whyCluster() string {
  {address: "fc00:f853:ccd::61", node: node-c, services: [default/pooled]},
  {address: 172.18.0.62, services: [default/waiting], message: no node is ready},
  {address: "fc00:f853:ccd::62", services: [default/waiting], message: no node is ready}]}}`)
+	write(`{apiVersion: hairpin.dev/v1alpha1, kind: LoadBalancerPool, metadata: {name: own}, spec: {nodeAddresses: {
+ ports: ["80"]}}, status: {addresses: [{address: 172.18.0.5, node: node-c, services: [default/onnode]},
+ {address: "fc00:f853:ccd::5", node: node-c, services: [default/onnode]}]}}`)
 	for _, x := range []struct {
 		name, service string
 		n             int
@@ -248,6 +259,12 @@ var situations = []situation{
 		reason: explain.ReasonEndpoint,
 		says: []string{"Service default/pooled port http", "; node-c announces ", ", and node-b would take over",
 			"BGPAdvertisement broken does not advertise it: spec.frrConfigurationSelector selects no FRRConfiguration"}},
+	{from: both("outside"), to: [2]string{"172.18.0.5:80", "[fc00:f853:ccd::5]:80"}, reason: explain.ReasonEndpoint,
+		says: []string{"Service default/onnode port http",
+			" is node-c's own address, which LoadBalancerPool own gives to Services"}},
+	{from: both("outside"), to: [2]string{"172.18.0.4:80", "[fc00:f853:ccd::4]:80"}, reason: explain.ReasonHost,
+		says: []string{"is an address of host node-b, where status.loadBalancer of Service default/onnode excludes port " +
+			"80/tcp"}},
 	{from: both("outside"), to: [2]string{"10.96.0.10:80", "[fd00:10:96::10]:80"}, reason: explain.ReasonClusterOnly,
 		says: []string{"the ClusterIP of Service default/web"}},
 	{from: both("outside"), to: both("pod/default/a1:80"), reason: explain.ReasonClusterOnly,
