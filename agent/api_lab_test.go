@@ -7,5 +7,6 @@ func TestAPI(t *testing.T) {
 	t.Parallel()
 	g := startEgress(t, "")
 	t.Run("a tenant asks for addresses", func(t *testing.T) { tenantAsks(t, g) })
+	t.Run("addresses of nodes", func(t *testing.T) { nodeAddresses(t, g) })
 	t.Run("annotations come back", func(t *testing.T) { annotationsComeBack(t, g) })
 }

@@ -29,6 +29,14 @@ func externalTrials() []Trial {
 			Trial{Name: "neighbors of a node whose address is an external IP tcp" + f.name, Group: "neighbor of a node",
 				try: func(ctx context.Context, w *world) (string, error) { return w.steadyNeighbor(ctx, f) }})
 	}
+	for _, policy := range []string{"Cluster", "Local"} {
+		for _, f := range families() {
+			list = append(list, Trial{Name: "load balancer address of a node, policy " + policy + " tcp" + f.name,
+				Group: "neighbor of a node", try: func(ctx context.Context, w *world) (string, error) {
+					return w.nodeBalancer(ctx, f, policy)
+				}})
+		}
+	}
 	return append(list, Trial{Name: "link-local address of the host tcp4", Group: "host address",
 		try: func(ctx context.Context, w *world) (string, error) {
 			return w.linkLocal(ctx)
@@ -139,6 +147,39 @@ func (w *world) pingHost(ctx context.Context, f family) (note string, err error)
 		}
 	}
 	return fmt.Sprintf("(%d addresses)", len(asked)), nil
+}
+
+// nodeBalancer gives a Service the address of node-a as its load balancer address. Its status says
+// that one of its two ports is served there. At the other port, the host's own server replies.
+func (w *world) nodeBalancer(ctx context.Context, f family, policy string) (note string, err error) {
+	const pod, host = "pod-a1", "host-a"
+	a, name := w.endpoints[host].address(f), "node-balancer-"+strings.ToLower(policy)+f.name
+	number := map[string]int{"Cluster": 7, "Local": 8}[policy]
+	port := uint16(7200 + number)
+	service := strings.Replace(tenantService(name, f, tenantIP(f, number), port), "type: ClusterIP",
+		"type: LoadBalancer\n  allocateLoadBalancerNodePorts: false\n  externalTrafficPolicy: "+policy, 1)
+	service = strings.Replace(service, "protocol: TCP}]", fmt.Sprintf("protocol: TCP}, {name: other, port: %d}]", hostPort), 1)
+	service += fmt.Sprintf("status: {loadBalancer: {ingress: [{ip: %q, ports: [{port: %d, protocol: TCP}, "+
+		"{port: %d, protocol: TCP, error: %s}]}]}}\n", a, port, hostPort, cluster.ErrorPort)
+	slice := strings.Replace(tenantSlice(name, f, podPort, w.endpoints[pod].address(f)), "protocol: TCP}]",
+		fmt.Sprintf("protocol: TCP}, {name: other, port: %d, protocol: TCP}]", podPort), 1)
+	slice = strings.Replace(slice, "conditions:", "nodeName: node-a, conditions:", 1)
+	remove, err := w.putAll(ctx, slice, service)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	for _, from := range []string{clientName, host, "pod-a2", "pod-b1"} {
+		if err := errors.Join(w.answered(ctx, from, pod, netip.AddrPortFrom(a, port)),
+			w.answered(ctx, from, host, netip.AddrPortFrom(a, hostPort))); err != nil {
+			return "", err
+		}
+	}
+	saw := w.asks(ctx, clientName, netip.AddrPortFrom(a, port)).Saw.Addr()
+	if is := saw == w.endpoints[clientName].address(f); is != (policy == "Local") {
+		return "", fmt.Errorf("%s sees the client as %s", pod, saw)
+	}
+	return "", nil
 }
 
 // steadyNeighbor checks that an external machine that forgets a node's MAC learns the same one
