@@ -32,10 +32,11 @@ const (
 	// clusterLimit is how long the agent waits for the cluster's state, which needs the API, before
 	// it restores the node's own network: the path to the API may lead over the bridge.
 	clusterLimit = 300 * time.Millisecond
-	// restartFlowsTime is how long clients have to send first, on connections that a userspace Open
-	// vSwitch has lost. TCP retransmits after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s. So this is enough
-	// for packets that waited for less than about five seconds.
-	restartFlowsTime = 10 * time.Second
+	// temporaryFlowsTime is how long flows of svcbridge.RestartFlows and of keepNetwork stay. In
+	// this time, clients have to send first on connections that a userspace Open vSwitch has lost.
+	// TCP retransmits after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s. So this is enough for packets that
+	// waited for less than about five seconds.
+	temporaryFlowsTime = 10 * time.Second
 	// answerLimit limits how long Open vSwitch may take for a small request.
 	answerLimit = time.Second
 )
@@ -207,8 +208,8 @@ func (v *vswitch) nudge(ctx context.Context) time.Duration {
 // askVersion requests the version of each new ovs-vswitchd, which may be another one. It returns
 // when to call it again.
 func (v *vswitch) askVersion(ctx context.Context) time.Duration {
-	life := v.state.released
-	if life == "" || life == v.versionOf || v.starting() {
+	instance := v.state.released
+	if instance == "" || instance == v.versionOf || v.starting() {
 		return 0
 	}
 	var version string
@@ -217,10 +218,10 @@ func (v *vswitch) askVersion(ctx context.Context) time.Duration {
 		return err
 	}, func(err error) {
 		if err == nil {
-			v.version, v.versionOf = version, life
+			v.version, v.versionOf = version, instance
 		}
 	})
-	if v.versionOf != life {
+	if v.versionOf != instance {
 		return retry.Last
 	}
 	return 0
@@ -257,7 +258,7 @@ func (v *vswitch) keepNetwork(ctx context.Context, g cluster.Gateway) time.Durat
 		return v.targets.Bridge.AddTemporary(ctx, g.Bridge, []string{
 			fmt.Sprintf("priority=0,in_port=LOCAL,actions=output:%q", g.Uplink),
 			fmt.Sprintf("priority=0,in_port=%q,actions=LOCAL", g.Uplink),
-		}, restartFlowsTime)
+		}, temporaryFlowsTime)
 	}, func(err error) {
 		if err != nil {
 			v.log.Warn("keep the node's own network", "error", err)
@@ -322,7 +323,7 @@ func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error 
 	}, func(failed error) {
 		if failed == nil && v.recordRelease(attempt) {
 			v.countRestart(since, syncErr, f.synced)
-		} else if v.state.starting == attempt.life {
+		} else if v.state.starting == attempt.instance {
 			v.state.failed = failed
 		}
 	})
@@ -350,26 +351,26 @@ func (v *vswitch) countRestart(since time.Time, err error, synced bool) {
 
 // release is one attempt to make the switch forward.
 type release struct {
-	life     string // the ovs-vswitchd to release, see switchState
+	instance string // the ovs-vswitchd to release, see switchState
 	bridge   *ofctl.Target
 	patience time.Duration
 	gateway  cluster.Gateway
-	forgets  bool  // the process lost the connections of its Services
+	lost     bool  // the process lost the connections of its Services
 	late     error // why neighbors or connections recover late
 }
 
 func (v *vswitch) newRelease(f *nodeFacts) *release {
 	return &release{
-		life: v.state.starting, bridge: v.targets.Bridge, patience: f.patience(), gateway: f.gateway,
-		forgets: f.gateway.Userspace && v.hasBridge(claims.ServiceBridge),
+		instance: v.state.starting, bridge: v.targets.Bridge, patience: f.patience(), gateway: f.gateway,
+		lost: f.gateway.Userspace && v.hasBridge(claims.ServiceBridge),
 	}
 }
 
 func (r *release) do(ctx context.Context) error {
-	var forgotten error
-	if r.forgets { // a timeout of its own: if this fails, the switch must be released all the same
+	var flowsErr error
+	if r.lost { // a timeout of its own: if this fails, the switch must be released all the same
 		brief, cancel := context.WithTimeout(ctx, answerLimit)
-		forgotten = r.bridge.AddTemporary(brief, claims.ServiceBridge, svcbridge.RestartFlows(), restartFlowsTime)
+		flowsErr = r.bridge.AddTemporary(brief, claims.ServiceBridge, svcbridge.RestartFlows(), temporaryFlowsTime)
 		cancel()
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
@@ -377,14 +378,14 @@ func (r *release) do(ctx context.Context) error {
 	if err := r.bridge.Release(ctx, r.patience); err != nil {
 		return fmt.Errorf("let Open vSwitch forward: %w", err)
 	}
-	r.late = errors.Join(forgotten, wire.AnnounceHost(r.gateway))
+	r.late = errors.Join(flowsErr, wire.AnnounceHost(r.gateway))
 	return nil
 }
 
 // recordRelease records that the switch was released. It returns false if ovs-vswitchd restarted
 // meanwhile.
 func (v *vswitch) recordRelease(r *release) bool {
-	state, ok := v.state.ended(r.life)
+	state, ok := v.state.ended(r.instance)
 	if !ok {
 		return false
 	}

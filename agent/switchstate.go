@@ -169,9 +169,9 @@ func (s *switchState) afterPass(err error, now time.Time) (left time.Duration, w
 
 // ended returns the state after the release of a start, and false if ovs-vswitchd restarted
 // meanwhile.
-func (s switchState) ended(life string) (switchState, bool) {
-	if s.starting != life {
+func (s switchState) ended(instance string) (switchState, bool) {
+	if s.starting != instance {
 		return s, false
 	}
-	return switchState{released: life}, true
+	return switchState{released: instance}, true
 }

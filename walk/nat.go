@@ -91,7 +91,7 @@ func (sw *logicalSwitch) localnet() bool {
 // unDNAT runs lr_out_undnat and lr_out_post_undnat of a gateway router: every packet passes the
 // DNAT zone. Replies of load-balanced connections get the VIP back, new connections are committed.
 func (r *run) unDNAT(n *node, rt *logicalRouter) {
-	if !rt.tracks() {
+	if !rt.tracksOutgoing() {
 		return
 	}
 	z := n.zone(rt.dnatZone)

@@ -33,13 +33,13 @@ func (r *logicalRouter) prepare() {
 // gateway reports whether the whole router is on one chassis.
 func (r *logicalRouter) gateway() bool { return r.row.Options["chassis"] != "" }
 
-// forces reports whether load-balanced packets get the address of their egress port as the source
-// (lb_force_snat_ip=router_ip).
-func (r *logicalRouter) forces() bool { return r.row.Options["lb_force_snat_ip"] == "router_ip" }
+// forcesSNAT reports whether load-balanced packets get the address of their egress port as the
+// source (lb_force_snat_ip=router_ip).
+func (r *logicalRouter) forcesSNAT() bool { return r.row.Options["lb_force_snat_ip"] == "router_ip" }
 
-// tracks reports whether every outgoing packet passes the router's DNAT zone (lr_out_undnat of a
-// gateway router).
-func (r *logicalRouter) tracks() bool { return len(r.balancers) > 0 || len(r.nats) > 0 }
+// tracksOutgoing reports whether every outgoing packet passes the router's DNAT zone (lr_out_undnat
+// of a gateway router).
+func (r *logicalRouter) tracksOutgoing() bool { return len(r.balancers) > 0 || len(r.nats) > 0 }
 
 func (r *logicalRouter) check(n *node) error {
 	if r.checked {
@@ -53,7 +53,7 @@ func (r *logicalRouter) check(n *node) error {
 	switch ip := r.row.Options["lb_force_snat_ip"]; {
 	case ip != "" && ip != "router_ip":
 		return fmt.Errorf("%s: lb_force_snat_ip=%s is not known", r.row.Key(), ip)
-	case !r.gateway() && r.tracks():
+	case !r.gateway() && r.tracksOutgoing():
 		return fmt.Errorf("%s: NAT or load balancers on a router without a chassis are not known", r.row.Key())
 	case r.gateway() && r.row.Options["chassis"] != n.chassis():
 		return fmt.Errorf("%s: it is on chassis %q, this node is %q", r.row.Key(), r.row.Options["chassis"],
@@ -161,7 +161,7 @@ func (r *run) admit(n *node, in *routerPort) string {
 // translates reports whether an own address of the router is also a NAT or load balancer address.
 // Packets to such an address continue to lr_in_arp_resolve.
 func (r *logicalRouter) translates(a netip.Addr) bool {
-	return r.forces() || r.externals[a] != nil || r.balancers.holds(a)
+	return r.forcesSNAT() || r.externals[a] != nil || r.balancers.holds(a)
 }
 
 // unSNAT runs lr_in_unsnat.
@@ -169,7 +169,7 @@ func (r *run) unSNAT(n *node, in *routerPort) {
 	rt := in.router
 	stage, rule := r.w.join(rt.row.Name, " lr_in_unsnat"), unSNAT{dst: r.p.Dst}
 	switch x := rt.externals[r.p.Dst]; {
-	case rt.forces() && rt.byIP[r.p.Dst] == in:
+	case rt.forcesSNAT() && rt.byIP[r.p.Dst] == in:
 		rule.port = in.row.Name
 		r.unNAT(n, stage, rule, n.zone(rt.snatZone), rt.row.Owner)
 	case x != nil:
@@ -196,7 +196,7 @@ func (r *run) routerBalances(n *node, in *routerPort) (routerFlags, error) {
 		return routerFlags{}, nil
 	}
 	flags := routerFlags{skip: v.lb.Options["skip_snat"] == "true"}
-	flags.force = rt.forces() && !flags.skip
+	flags.force = rt.forcesSNAT() && !flags.skip
 	out, reason, err := r.balance(n, stage, r.w.join(rt.row.Name, " lr_in_lb_aff_learn"), z, v, flags)
 	switch {
 	case err != nil:

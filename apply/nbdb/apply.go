@@ -127,7 +127,7 @@ func (t *Target) commit(ctx context.Context, client *ovsdb.Client, changes []cha
 		case err == nil:
 		case len(changes) == 1:
 			return fmt.Errorf("%s of %s: %w", changes[0].key, changes[0].owner(), err)
-		case !refused(err) || *budget <= 0:
+		case !rejected(err) || *budget <= 0:
 			return err
 		default:
 			*budget--
@@ -140,8 +140,8 @@ func (t *Target) commit(ctx context.Context, client *ovsdb.Client, changes []cha
 	return errors.Join(bad...)
 }
 
-// refused reports whether the server rejected the transaction because of its content.
-func refused(err error) bool {
+// rejected reports whether the server rejected the transaction because of its content.
+func rejected(err error) bool {
 	var e *ovsdb.TransactError
 	return errors.As(err, &e) && (e.Reason == ovsdb.ConstraintViolation || e.Reason == ovsdb.ReferentialViolation)
 }
