@@ -126,9 +126,9 @@ $(TESTS)/policies.test: $(TESTS)/agnhost lab/conformance/policies/go.mod $(wildc
 
 # Whose tests: kubernetes, network-policy-api or cyclonus. docs/reference/conformance.md goes through them.
 SUITE ?= kubernetes
-# Kubernetes' specs by their whole name. Left out by default: what needs a cloud, load balancers, kube-proxy or the Internet, and
-# what takes the control plane away.
-FOCUS ?= \[sig-network\].*(\[Conformance\]|\[Feature:NetworkPolicy\])
+# Kubernetes' specs by their whole name, cyclonus' cases by theirs. Left out by default: what needs a cloud, load balancers,
+# kube-proxy or the Internet, and what takes the control plane away.
+FOCUS ?= $(if $(filter kubernetes,$(SUITE)),\[sig-network\].*(\[Conformance\]|\[Feature:NetworkPolicy\]))
 SKIP ?= \[Feature:(LoadBalancer|KubeProxy|PerformanceDNS|Networking-)|kube-?proxy|KubeProxy|\[Provider:|\[Disruptive\]
 # Cyclonus' cases with one of these tags.
 TAGS ?= ingress,egress,peer-ipblock,named-port,end-port,conflict

@@ -113,7 +113,7 @@ func clusterConformance(options func(*cobra.Command) cluster.Options) *cobra.Com
 	c := &cobra.Command{Use: "conformance", Short: "run network tests of other projects on the cluster that is up",
 		Args: cobra.NoArgs}
 	c.Flags().StringVar(&opt.Suite, "suite", "kubernetes", "tests to run: kubernetes, network-policy-api or cyclonus")
-	c.Flags().StringVar(&opt.Focus, "focus", "", "kubernetes: regular expression: specs to run, by their whole name")
+	c.Flags().StringVar(&opt.Focus, "focus", "", "kubernetes, cyclonus: regular expression of the names of what to run")
 	c.Flags().StringVar(&opt.Skip, "skip", "", "kubernetes: regular expression: specs to leave out")
 	c.Flags().StringVar(&opt.Tags, "tags", "", "cyclonus: tags of the cases to run, separated by commas; empty = all")
 	c.Flags().StringVar(&opt.Record, "record", "", "file that keeps what became of each test, over several runs")

@@ -23,13 +23,14 @@ var ErrFailed = errors.New("not every test passed")
 
 // Options describe the tests to run.
 type Options struct {
-	Root        string // of the sources, with the results of make in bin and dist
-	Suite       string // "kubernetes", "network-policy-api" or "cyclonus"
-	Focus, Skip string // kubernetes: regular expressions of specs' names
-	Procs       int    // kubernetes: number of parallel specs, except for [Serial] ones
-	Tags        string // cyclonus: tags of cases, separated by commas; empty = all cases
-	Record      string // file that keeps the results of all runs; empty = none
-	Out         io.Writer
+	Root   string // of the sources, with the results of make in bin and dist
+	Suite  string // "kubernetes", "network-policy-api" or "cyclonus"
+	Focus  string // kubernetes, cyclonus: regular expression of the names of specs or cases
+	Skip   string // kubernetes: regular expression of specs' names
+	Procs  int    // kubernetes: number of parallel specs, except for [Serial] ones
+	Tags   string // cyclonus: tags of cases, separated by commas; empty = all cases
+	Record string // file that keeps the results of all runs; empty = none
+	Out    io.Writer
 }
 
 type run struct {

@@ -46,7 +46,8 @@ var suites = map[string]suite{
 	"cyclonus": {
 		images: names("docker.io/mfenwick100/cyclonus-worker:latest"),
 		argv: func(r *run) []string {
-			return []string{r.program("cyclonus"), "--tags", r.Tags, "--junit-results-file", r.cyclonusReport()}
+			return []string{r.program("cyclonus"), "--tags", r.Tags, "--focus", r.Focus,
+				"--junit-results-file", r.cyclonusReport()}
 		},
 		total:   regexp.MustCompile(`^testing (\d+) cases`),
 		done:    regexp.MustCompile(`^case \d+ (?:passed|(failed)):`),
@@ -114,9 +115,6 @@ func readCyclonus(file string) ([]result, error) {
 	}
 	if err := xml.Unmarshal(text, &report); err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
-	}
-	for i := range report.Cases { // several have the same name
-		report.Cases[i].Name = fmt.Sprintf("%d: %s", i+1, report.Cases[i].Name)
 	}
 	return report.Cases, nil
 }

@@ -87,8 +87,8 @@ func TestGoTests(t *testing.T) {
 // TestCyclonus reads a report as cyclonus writes it.
 func TestCyclonus(t *testing.T) {
 	const report = `<testsuite tests="0" failures="1" time="" name="cyclonus">
-    <testcase classname="" name="deny all" time=""></testcase>
-    <testcase classname="" name="deny all" time="">
+    <testcase classname="" name="1: deny all" time=""></testcase>
+    <testcase classname="" name="2: deny all" time="">
         <failure message="" type=""></failure>
     </testcase>
 </testsuite>`

@@ -7,10 +7,12 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/mattfenwick/cyclonus/pkg/connectivity"
@@ -24,6 +26,7 @@ import (
 
 var (
 	tags  = flag.String("tags", "", "tags of the cases to run, separated by commas; empty = all cases")
+	focus = flag.String("focus", "", "regular expression of the names of the cases to run")
 	junit = flag.String("junit-results-file", "", "file for the results, written after each case")
 	list  = flag.Bool("list", false, "print the cases and run none")
 )
@@ -68,8 +71,19 @@ func run() error {
 	if err := generator.ValidateTags(include); err != nil {
 		return err
 	}
-	cases := func(ip string) []*generator.TestCase {
-		return generator.NewTestCaseGenerator(true, ip, namespaces, include, nil).GenerateTestCases()
+	matches, err := regexp.Compile(*focus)
+	if err != nil {
+		return err
+	}
+	cases := func(ip string) (list []*generator.TestCase) {
+		for i, c := range generator.NewTestCaseGenerator(true, ip, namespaces, include, nil).GenerateTestCases() {
+			// several have the same description, or none
+			c.Description = fmt.Sprintf("%d: %s", i+1, cmp.Or(c.Description, strings.Join(c.Tags.Keys(), ",")))
+			if matches.MatchString(c.Description) {
+				list = append(list, c)
+			}
+		}
+		return list
 	}
 	if *list {
 		for _, c := range cases("192.0.2.1") {
