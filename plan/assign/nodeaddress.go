@@ -16,8 +16,9 @@ type nodeAllocator struct {
 	ports     map[nodePort]*cluster.LoadBalancer
 	// nodePorts are NodePorts and health check ports, with the Services that have them.
 	nodePorts map[familyPort][]*cluster.Frontend
-	from      map[serviceFamily]*cluster.Pool // from which a Service has its addresses of a family
-	addresses map[poolService][]netip.Addr    // that addressesOf returned
+	endpoints map[nodePort][]*cluster.Frontend // that have an endpoint at a node's address and port
+	from      map[serviceFamily]*cluster.Pool  // from which a Service has its addresses of a family
+	addresses map[poolService][]netip.Addr     // that addressesOf returned
 }
 
 type (
@@ -46,7 +47,13 @@ func newNodeAllocator(s *cluster.Snapshot) nodeAllocator {
 	}
 	n := nodeAllocator{nodes: s.Nodes, frontends: s.Frontends, ports: map[nodePort]*cluster.LoadBalancer{},
 		nodePorts: map[familyPort][]*cluster.Frontend{}, from: map[serviceFamily]*cluster.Pool{},
-		addresses: map[poolService][]netip.Addr{}}
+		addresses: map[poolService][]netip.Addr{}, endpoints: map[nodePort][]*cluster.Frontend{}}
+	isNode := map[netip.Addr]bool{}
+	for _, x := range s.Nodes {
+		for _, a := range x.Addresses {
+			isNode[a] = true
+		}
+	}
 	add := func(f *cluster.Frontend, p cluster.Protocol, port uint16) {
 		if port != 0 {
 			k := familyPort{f.Family, cluster.LoadBalancerPort{Protocol: p, Port: port}}
@@ -56,6 +63,12 @@ func newNodeAllocator(s *cluster.Snapshot) nodeAllocator {
 	for _, f := range s.Frontends {
 		add(f, f.Protocol, f.NodePort)
 		add(f, cluster.TCP, f.HealthCheckNodePort)
+		for _, b := range f.Backends {
+			if isNode[b.Addr] {
+				k := nodePort{b.Addr, cluster.LoadBalancerPort{Protocol: f.Protocol, Port: b.Port}}
+				n.endpoints[k] = append(n.endpoints[k], f)
+			}
+		}
 	}
 	return n
 }
@@ -186,7 +199,8 @@ func (a *allocator) addressesOf(p *cluster.Pool, l *cluster.LoadBalancer, f clus
 }
 
 // rejectsPort returns why a Service cannot have a port at an address of a node; empty if it can. If
-// it has the port already, a younger Service does not take it by a NodePort.
+// it has the port already, no other takes it by an endpoint, and no younger one by a NodePort. An
+// endpoint is a program of the host, which would lose its connections.
 func (a *allocator) rejectsPort(p *cluster.Pool, l *cluster.LoadBalancer, k nodePort, has bool) string {
 	if !p.Ports.Has(k.Port) {
 		return fmt.Sprintf("%s port %d is not in spec.nodeAddresses.ports of %s", k.Protocol, k.Port, p.Owner)
@@ -201,6 +215,10 @@ func (a *allocator) rejectsPort(p *cluster.Pool, l *cluster.LoadBalancer, k node
 		if slices.Contains(other.Ports, k.LoadBalancerPort) {
 			return fmt.Sprintf("%s port %d of %s is one of %s", k.Protocol, k.Port, k.address, other.Owner)
 		}
+	}
+	own := func(f *cluster.Frontend) bool { return f.Owner == l.Owner }
+	if list := a.nodes.endpoints[k]; len(list) > 0 && !has && !slices.ContainsFunc(list, own) {
+		return fmt.Sprintf("%s port %d of %s is an endpoint of %s", k.Protocol, k.Port, k.address, list[0].Owner)
 	}
 	for _, f := range a.nodes.nodePorts[familyPort{cluster.FamilyOf(k.address), k.LoadBalancerPort}] {
 		older := cmp.Or(f.Created.Compare(l.Created), cmp.Compare(f.UID, l.UID)) < 0

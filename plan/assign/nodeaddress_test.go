@@ -108,6 +108,20 @@ func TestNodeAddresses(t *testing.T) {
 				}))
 			}), "x: PortNotAvailable: port 443 is the health check port of Service/default/f; " +
 			"PortNotAvailable: tcp port 30080 is the NodePort of Service/default/f"},
+		{"an endpoint of another Service in the host network", with(pooled(pools, loadBalancer("x", 0),
+			loadBalancer("y", 1, on(443), recorded("172.18.0.2", 443))), func(s *cluster.Snapshot) {
+			s.Frontends = append(s.Frontends, frontend("f", func(f *cluster.Frontend) {
+				for _, port := range []uint16{80, 443} {
+					f.Backends = append(f.Backends, cluster.Backend{Addr: addr("172.18.0.2"), Port: port})
+				}
+			}))
+		}), "x: 172.18.0.3 tcp/80; PortNotAvailable: tcp port 80 of 172.18.0.2 is an endpoint of Service/default/f\n" +
+			"y: 172.18.0.2 tcp/443; 172.18.0.3 tcp/443"},
+		{"its own endpoint in the host network", with(pooled(pools, loadBalancer("x", 0)), func(s *cluster.Snapshot) {
+			s.Frontends = append(s.Frontends, frontend("x", func(f *cluster.Frontend) {
+				f.Backends = []cluster.Backend{{Addr: addr("172.18.0.2"), Port: 80}}
+			}))
+		}), "x: 172.18.0.2 tcp/80; 172.18.0.3 tcp/80"},
 		{"a younger Service's NodePort takes none", with(pooled(pools, loadBalancer("x", 0, on(30080),
 			recorded("172.18.0.2", 30080))), func(s *cluster.Snapshot) {
 			s.Nodes = s.Nodes[:1]
