@@ -42,10 +42,18 @@ endpoints: [{addresses: [%[4]s], nodeName: node-a, conditions: {ready: true}}]
 `, name, day, n, endpoint)
 }
 
+// lateNFT is a script in place of nft, which lists a table late, as on a busy machine.
+const lateNFT = `#!/bin/sh
+case "$*" in
+*"list table inet"*) [ ! -e /run/nft-is-late ] || sleep 2 ;;
+esac
+exec /usr/sbin/nft "$@"
+`
+
 // TestServiceNumbersStay: a Service keeps its proxy port, and so all its connections. This holds
 // when an older Service that has the port it wants is removed or added, and when the agent restarts
-// meanwhile. A port that moved led new connections to the endpoints of the older Service, until OVN
-// had the change.
+// meanwhile, also if nft is slow. A port that moved led new connections to the endpoints of the
+// older Service, until OVN had the change.
 func TestServiceNumbersStay(t *testing.T) {
 	const older, younger = "moves-26", "moves-102"
 	t.Parallel()
@@ -95,6 +103,7 @@ func TestServiceNumbersStay(t *testing.T) {
 	stop := make(chan struct{})
 	end := sync.OnceFunc(func() { close(stop); wg.Wait() })
 	defer end()
+	wrapNFT(t, a, lateNFT)
 	for _, p := range from {
 		wg.Go(func() {
 			for {
@@ -124,10 +133,12 @@ func TestServiceNumbersStay(t *testing.T) {
 				if err := a.Kill(t.Context(), agent, syscall.SIGTERM); err != nil {
 					t.Fatal(err)
 				}
+				sh(t, a, "touch /run/nft-is-late")
 				if err := a.Start(t.Context(), agent); err != nil {
 					t.Fatal(err)
 				}
 				served(102, true)
+				sh(t, a, "rm /run/nft-is-late")
 			}
 			if now := number(102); now != had {
 				t.Errorf("restart %v: the number was %s, and is %s without the older Service", restart, had, now)

@@ -84,10 +84,14 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	return t, nil
 }
 
+// portsLimit limits how long an agent's start waits for ProxyPorts. It is several times what nft
+// takes on a busy machine: Services with other ports lose their connections.
+const portsLimit = 10 * time.Second
+
 // ProxyPorts returns the proxy ports that Services have on the node. If nft does not answer within
-// a second, it returns none and Services may get other ports.
+// portsLimit, it returns none and Services may get other ports.
 func (t *Set) ProxyPorts(ctx context.Context, c *config.Config) plan.ProxyPorts {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, portsLimit)
 	defer cancel()
 	tables, err := t.NFT.ReadAhead(ctx)
 	if err != nil {
