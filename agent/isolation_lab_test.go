@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/lab"
 )
@@ -516,6 +517,54 @@ func TestAddressAfterPod(t *testing.T) {
 	eventually(t, 10*time.Second, "the pod sends", func() (bool, string) { return sent.Load() > from+200, "not yet" })
 	revalidator("resume")
 	if n := i.got("outside", "after"); n > 0 {
+		t.Errorf("%d messages of an isolated pod have arrived", n)
+	}
+}
+
+// TestPodWithoutFlows: packets of an isolated pod whose flows are gone do not pass, also if those of
+// its packets' first part are still in the datapath's cache. Flows are removed as soon as the port's
+// row is, and ovs-vswitchd removes the port later.
+func TestPodWithoutFlows(t *testing.T) {
+	t.Parallel()
+	favour(t)
+	i := startIsolated(t, "10.244.1.0/29")
+	start(t, i.node)
+	waitWell(t, i.node)
+	i.serveOutside()
+	ctx := t.Context()
+	run := func(argv ...string) string {
+		t.Helper()
+		out, err := i.node.Exec(ctx, argv...)
+		noError(t, err)
+		return strings.TrimSpace(out)
+	}
+	_, sent, err := i.sender("denied", isolateEgress)
+	noError(t, err)
+	sends := func(what string) {
+		t.Helper()
+		from := sent.Load()
+		eventually(t, 10*time.Second, what, func() (bool, string) { return sent.Load() > from+200, "nothing is sent" })
+	}
+	sends("the pod sends")
+	port := onServiceBridge(t, i.node)[0]
+	number := run("ovs-vsctl", "get", "Interface", port, "ofport")
+	noError(t, i.node.Kill(ctx, agent, syscall.SIGKILL)) // which would restore the flows
+	run("ovs-appctl", "revalidator/pause")
+	run("ovs-ofctl", "--bundle", "del-flows", claims.ServiceBridge, "in_port="+number)
+	n := 0
+	for line := range strings.Lines(run("ovs-appctl", "dpctl/dump-flows", "-m")) {
+		ufid, rest, _ := strings.Cut(line, ", ")
+		if !strings.Contains(rest, "recirc_id(0)") && strings.Contains(rest, "in_port("+port+")") {
+			run("ovs-appctl", "dpctl/del-flow", ufid)
+			n++
+		}
+	}
+	if n == 0 {
+		t.Fatal("the datapath has no flow for a packet's second part")
+	}
+	sends("the pod still sends")
+	run("ovs-appctl", "revalidator/resume")
+	if n := i.got("outside", "denied"); n > 0 {
 		t.Errorf("%d messages of an isolated pod have arrived", n)
 	}
 }

@@ -206,8 +206,8 @@ var tables = []Table{
 	{
 		Bridge: Service, ID: SvcEgressClassifier, Name: "EgressClassifier",
 		Packet: "a packet with the address of its endpoint, before its connection is committed",
-		Does:   "set the profile of the pod that sends it, if a policy selects the pod",
-		Miss:   "sent to IngressClassifier, by a flow of priority 0",
+		Does:   "set the profile of the pod that sends it, if a policy selects the pod; pass on packets of other ports",
+		Miss:   "dropped, as packets of a pod that was removed",
 		Next:   []uint8{SvcEgressConntrack, SvcIngressClassifier, SvcConntrackCommit},
 	},
 	{

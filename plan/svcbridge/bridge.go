@@ -134,7 +134,6 @@ var defaultNext = map[uint8]uint8{
 	pipeline.SvcPodConntrack:      pipeline.SvcEgressClassifier,
 	pipeline.SvcExternalConntrack: pipeline.SvcEgressClassifier,
 	pipeline.SvcServiceLB:         pipeline.SvcEgressClassifier,
-	pipeline.SvcEgressClassifier:  pipeline.SvcIngressClassifier,
 	pipeline.SvcIngressClassifier: pipeline.SvcConntrackCommit,
 	pipeline.SvcConntrackCommit:   pipeline.SvcSNAT,
 	pipeline.SvcSNAT:              pipeline.SvcL3Forwarding,
@@ -153,6 +152,9 @@ func (w *serviceBridge) sharedFlows() {
 	}
 	for _, table := range []uint8{pipeline.SvcL2Forwarding, pipeline.SvcNeighborDiscovery} {
 		w.add(table, prioOthers, flow.Match{}, out)
+	}
+	for _, port := range append(w.externalPorts(), claims.ServicePatch) {
+		w.noEgressPolicy(port)
 	}
 	w.add(pipeline.SvcServiceConntrack, prioGuard, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTDnat}},
 		flow.Resubmit{Table: pipeline.SvcEgressClassifier})
@@ -178,6 +180,14 @@ func (w *serviceBridge) sharedFlows() {
 	for i := range w.Stacks {
 		w.familyFlows(&w.Stacks[i])
 	}
+}
+
+// noEgressPolicy passes on packets of a port, unless a policy selects its pod. A miss drops: the
+// datapath caches what was decided before conntrack, so packets of a pod get here for a moment after
+// its flows were removed, and a policy may isolate the pod.
+func (w *serviceBridge) noEgressPolicy(port string) {
+	w.add(pipeline.SvcEgressClassifier, prioOthers, flow.Match{InPort: port},
+		flow.Resubmit{Table: pipeline.SvcIngressClassifier})
 }
 
 // familyFlows adds the shared flows of one family.
@@ -347,6 +357,7 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 	}
 	w.owner = p.Owner
 	port := portOf(p)
+	w.noEgressPolicy(port)
 	from, out := flow.Match{InPort: port, EthSrc: p.MAC}, flow.Output{Port: port}
 	// A pod could send others' addresses to the MAC of another pod: only OVN's packets go by it.
 	w.add(pipeline.SvcL2Forwarding, prioTo, flow.Match{InPort: claims.ServicePatch, EthDst: p.MAC}, out)
