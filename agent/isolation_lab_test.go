@@ -521,8 +521,8 @@ func TestAddressAfterPod(t *testing.T) {
 	}
 }
 
-// TestPodWithoutFlows: packets of an isolated pod whose flows are gone do not pass, also if those of
-// its packets' first part are still in the datapath's cache. Flows are removed as soon as the port's
+// TestPodWithoutFlows: packets of an isolated pod whose flows are gone do not pass, also if the
+// datapath still caches what was decided before conntrack. Flows are removed as soon as the port's
 // row is, and ovs-vswitchd removes the port later.
 func TestPodWithoutFlows(t *testing.T) {
 	t.Parallel()
