@@ -182,14 +182,6 @@ func (w *serviceBridge) sharedFlows() {
 	}
 }
 
-// noEgressPolicy passes on packets of a port, unless a policy selects its pod. A miss drops: the
-// datapath caches what was decided before conntrack, so packets of a pod get here for a moment
-// after its flows were removed, and a policy may isolate the pod.
-func (w *serviceBridge) noEgressPolicy(port string) {
-	w.add(pipeline.SvcEgressClassifier, prioOthers, flow.Match{InPort: port},
-		flow.Resubmit{Table: pipeline.SvcIngressClassifier})
-}
-
 // familyFlows adds the shared flows of one family.
 func (w *serviceBridge) familyFlows(s *node.Stack) {
 	v := node.Vocab(s.Family)

@@ -276,6 +276,14 @@ func (w *serviceBridge) permitOwnNode(s *node.Stack) {
 		resubmit(pipeline.SvcConntrackCommit))
 }
 
+// noEgressPolicy passes on packets of a port, unless a policy selects its pod. A miss drops: the
+// datapath caches what was decided before conntrack, so packets of a pod get here for a moment
+// after its flows were removed, and a policy may isolate the pod.
+func (w *serviceBridge) noEgressPolicy(port string) {
+	w.add(pipeline.SvcEgressClassifier, prioOthers, flow.Match{InPort: port},
+		flow.Resubmit{Table: pipeline.SvcIngressClassifier})
+}
+
 // isolate sends packets of a pod, and to it, to its Profiles. A pod that is isolated in one
 // direction has Profile Open in the other, because a reply may belong to a denied connection.
 func (w *serviceBridge) isolate(p *netpolicy.Pod) {
