@@ -164,34 +164,20 @@ demo-down: build ## remove what `make demo` left up
 setup-tests: # what only tests need
 	@lab/setup.sh tests
 
-# Packages with tests that start an API server.
+# Packages with tests that start an API server. Its first build takes minutes, in which the others are tested.
 WITH_API = $(shell $(GO) list ./... | grep -E '^hairpin/(agent|api/v1|charts|controller|lab|lab/churn|lab/demo|lab/scale|preflight/pods|selftest|watch)$$')
-# The packages that take longest, which run beside the others: their labs wait most of the time.
-LABS := hairpin/agent hairpin/lab/demo
-LONG = $(shell lab/long.sh skip)
+# Its tests wait most of the time, so the others run beside them.
+AGENT = hairpin/agent
 # Random tests repeat the same cases; `make test-long` and `make soak` try others.
 test: export RAPID_SEED = 1
+test: LONG = $(shell lab/long.sh skip)
 test: setup-tests image $(BIN)/helm ## tests of every package, on real Open vSwitch, OVN, nft, kernel and API server
-	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync=line $(LABS:%=test-of/%) test-rest test-semantics
-
-# Parts of `test`, which run at the same time. The first build of the API server takes minutes, in which packages that need none
-# are tested.
-.PHONY: test-kube $(LABS:%=test-of/%) test-rest test-others test-with-api test-semantics
-test-kube:
-	@$(LAB) kube
-test-of/hairpin/agent: AT_ONCE = -parallel 3
-$(LABS:%=test-of/%): test-of/%: test-kube
-	$(GO) test -timeout 30m $(AT_ONCE) -skip '$(LONG)' $*
-test-rest:
-	@failed=; for part in test-others test-with-api; do $(MAKE) --no-print-directory $$part || failed=yes; done; [ -z "$$failed" ]
-test-others: check
-	$(GO) test -timeout 20m -p 2 -skip '$(LONG)' $(filter-out $(WITH_API),$(shell $(GO) list ./...))
-test-with-api: test-kube
-	$(GO) test -timeout 30m -p 2 -skip '$(LONG)' $(filter-out $(LABS),$(WITH_API))
+	@$(LAB) kube & kube=$$!; failed=; \
+	{ $(MAKE) --no-print-directory check && $(GO) test -timeout 20m -p 2 -skip '$(LONG)' $(filter-out $(WITH_API),$(shell $(GO) list ./...)); } || failed=yes; \
+	{ wait $$kube && $(GO) test -timeout 30m -p 3 -skip '$(LONG)' $(AGENT) $(filter-out $(AGENT),$(WITH_API)); } || failed=yes; \
+	[ -z "$$failed" ]
 	$(GO) test -C lab/kube ./expressions
-# Twice as long as alone, because it has the processor only while the others wait.
-test-semantics:
-	nice -n 19 $(GO) test ./walk -run Semantics -soak 2m
+	$(GO) test ./walk -run Semantics -soak 1m
 
 # Which of how many parts of the long tests.
 PART ?= 1/1
