@@ -119,8 +119,9 @@ func (a *allocator) unmanaged(s *cluster.Snapshot) {
 // keep keeps the addresses in a Service's status that it may have.
 func (a *allocator) keep(l *cluster.LoadBalancer) {
 	for _, x := range l.Ingress {
-		if a.hasFamily(l, cluster.FamilyOf(x)) || cluster.HasRecords(l.Recorded, x) && a.poolWith(x) < 0 {
-			continue
+		ofNode := cluster.HasRecords(l.Recorded, x) && (a.poolWith(x) < 0 || a.reserved.NodeWith(x) != "")
+		if ofNode || a.hasFamily(l, cluster.FamilyOf(x)) {
+			continue // keepPorts keeps it
 		}
 		if why := a.rejects(l, x, true); why != "" {
 			a.refuse(l, x, ReasonReleased, "%s", why)

@@ -117,6 +117,8 @@ func TestNodeAddresses(t *testing.T) {
 			}))
 		}), "x: 172.18.0.3 tcp/80; PortNotAvailable: tcp port 80 of 172.18.0.2 is an endpoint of Service/default/f\n" +
 			"y: 172.18.0.2 tcp/443; 172.18.0.3 tcp/443"},
+		{"a range of another pool has a node's address", pooled(append([]*cluster.Pool{pool("a", "172.18.0.2-172.18.0.9")},
+			pools...), loadBalancer("x", 0, recorded("172.18.0.2", 80))), "x: 172.18.0.2 tcp/80; 172.18.0.3 tcp/80"},
 		{"its own endpoint in the host network", with(pooled(pools, loadBalancer("x", 0)), func(s *cluster.Snapshot) {
 			s.Frontends = append(s.Frontends, frontend("x", func(f *cluster.Frontend) {
 				f.Backends = []cluster.Backend{{Addr: addr("172.18.0.2"), Port: 80}}
