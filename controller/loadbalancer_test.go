@@ -285,12 +285,26 @@ func controllerNodeAddresses(t *testing.T, c kubernetes.Interface,
 	is(balanced, "web", "172.18.0.4 "+refused)
 	is(ports, "young", "172.18.0.4: 81")
 
-	// A node that is not cordoned is listed, too; a released port is free.
+	// A node that is not cordoned is listed, too. There one of several Services gets each port: the
+	// oldest, if it is older by a second. A released port is free.
 	_, err = c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType,
 		[]byte(`{"spec":{"unschedulable":false}}`), metav1.PatchOptions{})
 	noError(t, err)
-	is(ports, "young", "172.18.0.3: 81 172.18.0.4: 81")
+	served := func(t *testing.T, c kubernetes.Interface, node string) string {
+		t.Helper()
+		var words []string
+		for _, name := range []string{"web", "twin", "young"} {
+			_, at, _ := strings.Cut(ports(t, c, name), node+": ")
+			at, _, _ = strings.Cut(at, " 172.18.")
+			words = append(words, strings.Fields(at)...)
+		}
+		words = slices.DeleteFunc(words, func(w string) bool { return strings.HasSuffix(w, "!") })
+		slices.Sort(words)
+		return strings.Join(words, " ")
+	}
+	is(served, "172.18.0.3", "443 80 81")
 	noError(t, c.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	is(ports, "young", "172.18.0.3: 81 172.18.0.4: 81")
 	is(balanced, "twin", "172.18.0.3 172.18.0.4"+has)
 	_, err = raw(t, c, "DELETE", watch.PoolPath()+"/own", "")
 	noError(t, err)
