@@ -162,6 +162,15 @@ func tagToNeighbour(ctx context.Context, w *world) (outcome, error) {
 		func(mark []byte) []byte { return attack.Tagged(plain(mark), 7, 77) })
 }
 
+// outerMACs returns the MACs of the client and of a host on their network.
+func (w *world) outerMACs(of string) (client, host cluster.MAC, err error) {
+	client, err = attack.MAC(w.endpoints[clientName].place, outerLink)
+	if err == nil {
+		host, err = attack.MAC(w.endpoints[of].place, outerLink)
+	}
+	return client, host, err
+}
+
 // frames sends a client's requests for a NodePort of node-a in frames that are not addressed as
 // those for the node. The endpoint is a pod of the node.
 func (w *world) frames(ctx context.Context, forged func(honest []byte) [][]byte) (outcome, error) {
@@ -170,11 +179,7 @@ func (w *world) frames(ctx context.Context, forged func(honest []byte) [][]byte)
 	if err != nil {
 		return outcome{}, err
 	}
-	own, err := attack.MAC(client.place, outerLink)
-	if err != nil {
-		return outcome{}, err
-	}
-	node, err := attack.MAC(w.endpoints["host-a"].place, outerLink)
+	own, node, err := w.outerMACs("host-a")
 	if err != nil {
 		return outcome{}, err
 	}
@@ -210,11 +215,7 @@ func (w *world) frames(ctx context.Context, forged func(honest []byte) [][]byte)
 func masqueradeOutside(f family) func(context.Context, *world) (outcome, error) {
 	return func(ctx context.Context, w *world) (outcome, error) {
 		client := w.endpoints[clientName]
-		own, err := attack.MAC(client.place, outerLink)
-		if err != nil {
-			return outcome{}, err
-		}
-		node, err := attack.MAC(w.endpoints["host-a"].place, outerLink)
+		own, node, err := w.outerMACs("host-a")
 		if err != nil {
 			return outcome{}, err
 		}

@@ -203,11 +203,7 @@ func fillAffinity(ctx context.Context, w *world) (out outcome, err error) {
 		return outcome{}, err
 	}
 	defer func() { err = errors.Join(err, usual()) }()
-	mac, err := attack.MAC(client.place, outerLink)
-	if err != nil {
-		return outcome{}, err
-	}
-	nodeMAC, err := attack.MAC(w.endpoints["host-a"].place, outerLink)
+	mac, nodeMAC, err := w.outerMACs("host-a")
 	if err != nil {
 		return outcome{}, err
 	}
@@ -292,11 +288,7 @@ func fillMegaflows(ctx context.Context, w *world) (out outcome, err error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	mac, err := attack.MAC(client.place, outerLink)
-	if err != nil {
-		return outcome{}, err
-	}
-	nodeMAC, err := attack.MAC(w.endpoints["host-a"].place, outerLink)
+	mac, nodeMAC, err := w.outerMACs("host-a")
 	if err != nil {
 		return outcome{}, err
 	}

@@ -80,10 +80,7 @@ func (w *world) localService(f family) (s service, err error) {
 	if s.at, err = w.target(Case{To: "keeppod", Path: "NodePort node-a"}, f); err != nil {
 		return s, err
 	}
-	if s.client, err = attack.MAC(s.clientSide, outerLink); err != nil {
-		return s, err
-	}
-	if s.node, err = attack.MAC(w.endpoints["host-a"].place, outerLink); err != nil {
+	if s.client, s.node, err = w.outerMACs("host-a"); err != nil {
 		return s, err
 	}
 	if s.replies, err = attack.Listen(s.clientSide, outerLink); err != nil {

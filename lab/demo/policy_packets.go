@@ -105,11 +105,7 @@ func (w *world) spoofed(ctx context.Context, spec, source string, to way, f fami
 // outsider returns a function that sends datagrams with any source from the client to a node.
 func (w *world) outsider(node string) (send func(from netip.Addr, to netip.AddrPort, payload []byte) error, err error) {
 	client := w.endpoints[clientName].place
-	own, err := attack.MAC(client, outerLink)
-	if err != nil {
-		return nil, err
-	}
-	router, err := attack.MAC(w.endpoints[node].place, outerLink)
+	own, router, err := w.outerMACs(node)
 	if err != nil {
 		return nil, err
 	}
