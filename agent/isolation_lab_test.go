@@ -521,9 +521,9 @@ func TestAddressAfterPod(t *testing.T) {
 	}
 }
 
-// TestPodWithoutFlows: packets of an isolated pod whose flows are gone do not pass, also if the
-// datapath still caches what was decided before conntrack. Flows are removed as soon as the port's
-// row is, and ovs-vswitchd removes the port later.
+// TestPodWithoutFlows: after the removal of an isolated pod's flows, its packets do not pass, even
+// if the datapath still caches the decision before conntrack. The agent removes the flows together
+// with the port's row, and ovs-vswitchd removes the port later.
 func TestPodWithoutFlows(t *testing.T) {
 	t.Parallel()
 	favour(t)

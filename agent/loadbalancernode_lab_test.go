@@ -32,8 +32,8 @@ func nodeAddresses(t *testing.T, g *demo.Egress) {
 	api, err := kubernetes.NewForConfig(config)
 	noError(t, err)
 	noError(t, api.CoreV1().RESTClient().Post().AbsPath(watch.PoolPath()).Body(fmt.Appendf(nil,
-		`{"apiVersion":%q,"kind":"LoadBalancerPool","metadata":{"name":"own"},"spec":{"nodeAddresses":{"ports":["80","10250"]},`+
-			`"serviceSelector":{"matchLabels":{"own":"yes"}}}}`, v1alpha1.GroupVersion().String())).Do(ctx).Error())
+		`{"apiVersion":%q,"kind":"LoadBalancerPool","metadata":{"name":"own"},"spec":{`+
+			`"nodeAddresses":{"ports":["80","10250"]},"serviceSelector":{"matchLabels":{"own":"yes"}}}}`, v1alpha1.GroupVersion().String())).Do(ctx).Error())
 	services := api.CoreV1().Services("default")
 	_, err = services.Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "own", Labels: map[string]string{"own": "yes"}},

@@ -54,10 +54,6 @@ func parseAdvertisement(o *v1alpha1.BGPAdvertisement) (*Advertisement, []Problem
 	copied := v1alpha1.BGPAdvertisement{}
 	o.DeepCopyInto(&copied)
 	a := &Advertisement{Owner: p.owner, UID: string(o.UID), Generation: o.Generation, Status: copied.Status}
-	bad := func(field, format string, args ...any) {
-		p.problem(field, format, args...)
-		a.Rejected = true
-	}
 	for i, kind := range o.Spec.Advertisements {
 		switch kind {
 		case v1alpha1.AdvertiseLoadBalancer:
@@ -67,23 +63,16 @@ func parseAdvertisement(o *v1alpha1.BGPAdvertisement) (*Advertisement, []Problem
 		case v1alpha1.AdvertisePodNetwork:
 			a.PodNetwork = true
 		default:
-			bad(fmt.Sprintf("spec.advertisements[%d]", i), "%q is none of %s, %s and %s", kind,
+			p.problem(fmt.Sprintf("spec.advertisements[%d]", i), "%q is none of %s, %s and %s", kind,
 				v1alpha1.AdvertiseLoadBalancer, v1alpha1.AdvertiseEgressIP, v1alpha1.AdvertisePodNetwork)
+			a.Rejected = true
 		}
 	}
-	for _, s := range []struct {
-		field string
-		from  *metav1.LabelSelector
-		to    *Selector
-	}{
-		{"spec.frrConfigurationSelector", &o.Spec.FRRConfigurationSelector, &a.Configurations},
-		{"spec.loadBalancerPoolSelector", &o.Spec.LoadBalancerPoolSelector, &a.Pools},
-		{"spec.nodeSelector", &o.Spec.NodeSelector, &a.Nodes},
-	} {
-		var err error
-		if *s.to, err = parseSelector(s.from); err != nil {
-			bad(s.field, "%v", err)
-		}
+	if !p.selectors(
+		selectorField{"spec.frrConfigurationSelector", &o.Spec.FRRConfigurationSelector, &a.Configurations},
+		selectorField{"spec.loadBalancerPoolSelector", &o.Spec.LoadBalancerPoolSelector, &a.Pools},
+		selectorField{"spec.nodeSelector", &o.Spec.NodeSelector, &a.Nodes}) {
+		a.Rejected = true
 	}
 	return a, p.problems.List()
 }

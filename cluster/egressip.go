@@ -162,20 +162,11 @@ func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
 		return nil, p.problems.List()
 	}
 	var nodes Selector
-	for _, s := range []struct {
-		field string
-		from  *metav1.LabelSelector
-		to    *Selector
-	}{{"spec.namespaceSelector", o.Spec.NamespaceSelector, &e.Namespaces},
-		{"spec.podSelector", &o.Spec.PodSelector, &e.Pods},
-		{"spec.egressNodeSelector", o.Spec.EgressNodeSelector, &nodes}} {
-		var err error
-		if *s.to, err = parseSelector(s.from); err != nil {
-			p.problem(s.field, "%v", err)
-			usable = false
-		}
-	}
-	if !usable {
+	valid := p.selectors(
+		selectorField{"spec.namespaceSelector", o.Spec.NamespaceSelector, &e.Namespaces},
+		selectorField{"spec.podSelector", &o.Spec.PodSelector, &e.Pods},
+		selectorField{"spec.egressNodeSelector", o.Spec.EgressNodeSelector, &nodes})
+	if !usable || !valid {
 		return nil, p.problems.List()
 	}
 	if o.Spec.EgressNodeSelector != nil && !nodes.isAssignable() {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"hairpin/api/v1alpha1"
 )
 
@@ -28,7 +26,7 @@ type Pool struct {
 	Ports         PortRanges
 	Namespaces    Selector
 	Services      Selector // in these Namespaces
-	Nodes         Selector // candidates for announcing the addresses, or those whose addresses they are
+	Nodes         Selector // that may announce Ranges, or that have the NodeAddresses
 	Status        v1alpha1.LoadBalancerPoolStatus
 }
 
@@ -109,20 +107,11 @@ func parsePool(o *v1alpha1.LoadBalancerPool) (*Pool, []Problem) {
 			pool.Ports = append(pool.Ports, r)
 		}
 	}
-	for _, x := range []struct {
-		field string
-		from  *metav1.LabelSelector
-		to    *Selector
-	}{
-		{"spec.namespaceSelector", &o.Spec.NamespaceSelector, &pool.Namespaces},
-		{"spec.serviceSelector", &o.Spec.ServiceSelector, &pool.Services},
-		{"spec.nodeSelector", &o.Spec.NodeSelector, &pool.Nodes},
-	} {
-		var err error
-		if *x.to, err = parseSelector(x.from); err != nil {
-			p.problem(x.field, "%v", err)
-			pool.Ranges, pool.Ports = nil, nil
-		}
+	if !p.selectors(
+		selectorField{"spec.namespaceSelector", &o.Spec.NamespaceSelector, &pool.Namespaces},
+		selectorField{"spec.serviceSelector", &o.Spec.ServiceSelector, &pool.Services},
+		selectorField{"spec.nodeSelector", &o.Spec.NodeSelector, &pool.Nodes}) {
+		pool.Ranges, pool.Ports = nil, nil
 	}
 	return pool, p.problems.List()
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // MostProblems is how many problems of one object are reported. One annotation of 260 kB can have
@@ -209,4 +211,24 @@ type objectParser struct {
 
 func (p *objectParser) problem(field, format string, args ...any) {
 	p.problems.Add(p.owner, field, format, args...)
+}
+
+// selectorField is a label selector of an object.
+type selectorField struct {
+	field string
+	from  *metav1.LabelSelector
+	to    *Selector
+}
+
+// selectors parses label selectors, and reports whether all are valid.
+func (p *objectParser) selectors(list ...selectorField) (valid bool) {
+	valid = true
+	for _, s := range list {
+		var err error
+		if *s.to, err = parseSelector(s.from); err != nil {
+			p.problem(s.field, "%v", err)
+			valid = false
+		}
+	}
+	return valid
 }

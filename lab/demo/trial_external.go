@@ -158,7 +158,8 @@ func (w *world) nodeBalancer(ctx context.Context, f family, policy string) (note
 	port := uint16(7200 + number)
 	service := strings.Replace(tenantService(name, f, tenantIP(f, number), port), "type: ClusterIP",
 		"type: LoadBalancer\n  allocateLoadBalancerNodePorts: false\n  externalTrafficPolicy: "+policy, 1)
-	service = strings.Replace(service, "protocol: TCP}]", fmt.Sprintf("protocol: TCP}, {name: other, port: %d}]", hostPort), 1)
+	service = strings.Replace(service, "protocol: TCP}]",
+		fmt.Sprintf("protocol: TCP}, {name: other, port: %d}]", hostPort), 1)
 	service += fmt.Sprintf("status: {loadBalancer: {ingress: [{ip: %q, ports: [{port: %d, protocol: TCP}, "+
 		"{port: %d, protocol: TCP, error: %s}]}]}}\n", a, port, hostPort, cluster.ErrorPort)
 	slice := strings.Replace(tenantSlice(name, f, podPort, w.endpoints[pod].address(f)), "protocol: TCP}]",

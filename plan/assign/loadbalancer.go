@@ -29,7 +29,7 @@ type PoolUse struct {
 type UsedAddress struct {
 	Address  netip.Addr
 	Services []cluster.Owner
-	Node     string // whose own address it is; empty: an address of the pool's ranges
+	Node     string // has it as its own address; empty: an address of the pool's ranges
 }
 
 // Reasons of Refusals of load balancer addresses.
@@ -57,7 +57,7 @@ func LoadBalancers(s *cluster.Snapshot) ([]Allocation, []PoolUse) {
 	a := &allocator{reserved: s.Reserved(), pools: s.Pools, namespaces: map[string]map[string]string{},
 		has: map[netip.Addr][]*cluster.LoadBalancer{}, next: map[cursorKey]netip.Addr{},
 		given: map[*cluster.LoadBalancer]*Allocation{}}
-	a.nodes = newNodeAllocator(s)
+	a.nodes = newNodeAllocator(s, a.reserved)
 	for _, n := range s.Namespaces {
 		a.namespaces[n.Name] = n.Labels
 	}
@@ -120,8 +120,8 @@ func (a *allocator) unmanaged(s *cluster.Snapshot) {
 func (a *allocator) keep(l *cluster.LoadBalancer) {
 	for _, x := range l.Ingress {
 		ofNode := cluster.HasRecords(l.Recorded, x) && (a.poolWith(x) < 0 || a.reserved.NodeWith(x) != "")
-		if ofNode || a.hasFamily(l, cluster.FamilyOf(x)) {
-			continue // keepPorts keeps it
+		if ofNode || a.hasFamily(l, cluster.FamilyOf(x)) { // of a node: see keepPorts
+			continue
 		}
 		if why := a.rejects(l, x, true); why != "" {
 			a.refuse(l, x, ReasonReleased, "%s", why)

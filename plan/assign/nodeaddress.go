@@ -41,19 +41,13 @@ type (
 	}
 )
 
-func newNodeAllocator(s *cluster.Snapshot) nodeAllocator {
+func newNodeAllocator(s *cluster.Snapshot, reserved *cluster.Reserved) nodeAllocator {
 	if !slices.ContainsFunc(s.Pools, func(p *cluster.Pool) bool { return p.NodeAddresses }) {
 		return nodeAllocator{}
 	}
 	n := nodeAllocator{nodes: s.Nodes, frontends: s.Frontends, ports: map[nodePort]*cluster.LoadBalancer{},
 		nodePorts: map[familyPort][]*cluster.Frontend{}, from: map[serviceFamily]*cluster.Pool{},
 		addresses: map[poolService][]netip.Addr{}, endpoints: map[nodePort][]*cluster.Frontend{}}
-	isNode := map[netip.Addr]bool{}
-	for _, x := range s.Nodes {
-		for _, a := range x.Addresses {
-			isNode[a] = true
-		}
-	}
 	add := func(f *cluster.Frontend, p cluster.Protocol, port uint16) {
 		if port != 0 {
 			k := familyPort{f.Family, cluster.LoadBalancerPort{Protocol: p, Port: port}}
@@ -64,7 +58,7 @@ func newNodeAllocator(s *cluster.Snapshot) nodeAllocator {
 		add(f, f.Protocol, f.NodePort)
 		add(f, cluster.TCP, f.HealthCheckNodePort)
 		for _, b := range f.Backends {
-			if isNode[b.Addr] {
+			if reserved.NodeWith(b.Addr) != "" {
 				k := nodePort{b.Addr, cluster.LoadBalancerPort{Protocol: f.Protocol, Port: b.Port}}
 				n.endpoints[k] = append(n.endpoints[k], f)
 			}
@@ -135,36 +129,30 @@ func (a *allocator) onNodes(p *cluster.Pool, l *cluster.LoadBalancer, f cluster.
 		return []Refusal{{Reason: ReasonNoNode, Message: message}}, false
 	}
 	var refused []Refusal
-	served := map[netip.Addr]bool{}
-	var records []cluster.IngressPort
+	out, ok := a.given[l], false
 	for _, x := range addresses {
+		var records []cluster.IngressPort
+		served := false
 		for _, port := range l.Ports {
 			k, r := nodePort{x, port}, cluster.IngressPort{Address: x, LoadBalancerPort: port}
 			if why := a.rejectsPort(p, l, k, a.nodes.ports[k] == l); why != "" {
 				r.Error, refused = cluster.ErrorPort, append(refused, Refusal{Reason: ReasonPort, Message: why})
 			} else {
-				served[x], a.nodes.ports[k] = true, l
+				served, a.nodes.ports[k] = true, l
 			}
 			records = append(records, r)
 		}
+		if served {
+			ok = true
+			out.Addresses, out.Recorded = append(out.Addresses, x), append(out.Recorded, records...)
+		}
 	}
-	if len(served) == 0 {
+	if !ok {
 		return refused, false
 	}
 	a.nodes.from[serviceFamily{l, f}] = p
 	for _, r := range refused {
 		a.refuse(l, r.Address, r.Reason, "%s", r.Message)
-	}
-	out := a.given[l]
-	for _, x := range addresses {
-		if served[x] {
-			out.Addresses = append(out.Addresses, x)
-		}
-	}
-	for _, r := range records {
-		if served[r.Address] {
-			out.Recorded = append(out.Recorded, r)
-		}
 	}
 	return nil, true
 }
@@ -178,7 +166,10 @@ func (a *allocator) addressesOf(p *cluster.Pool, l *cluster.LoadBalancer, f clus
 	if list, known := a.nodes.addresses[key]; known {
 		return list
 	}
-	local := cluster.LocalNodes(cluster.OfService(a.nodes.frontends, l.Owner))
+	var local []string
+	if l.Local {
+		local = cluster.LocalNodes(cluster.OfService(a.nodes.frontends, l.Owner))
+	}
 	var good, others []netip.Addr
 	for _, n := range a.nodes.nodes {
 		x := n.Address(f)

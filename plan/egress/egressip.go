@@ -81,7 +81,7 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 		return gone, come
 	}
 	for owner := range touched {
-		gone.NB.Add(slices.Collect(maps.Values(g.parts[owner].rows))...)
+		maps.Copy(gone.NB, g.parts[owner].rows)
 		delete(g.parts, owner)
 		i, found := slices.BinarySearchFunc(s.EgressIPs, owner,
 			func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
@@ -90,10 +90,10 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 		}
 		if p := planEgressIP(env, s.EgressIPs[i], g.selection); len(p.rows)+len(p.guarded)+len(p.hostEgress) > 0 {
 			g.parts[owner] = p
-			come.NB.Add(slices.Collect(maps.Values(p.rows))...)
+			maps.Copy(come.NB, p.rows)
 		}
 	}
-	gone.NB.Add(slices.Collect(maps.Values(g.shared.NB))...)
+	maps.Copy(gone.NB, g.shared.NB)
 	gone.Host, gone.NFT, gone.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
 	g.shared = planHost(env, g.parts)
 	g.shared.NB = sharedRows(env, g.parts)
@@ -101,7 +101,7 @@ func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, a
 	if changed || again {
 		g.shared.Conn.Egress = trackedAddresses(env, s.EgressIPs)
 	}
-	come.NB.Add(slices.Collect(maps.Values(g.shared.NB))...)
+	maps.Copy(come.NB, g.shared.NB)
 	come.Host, come.NFT, come.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
 	return gone, come
 }
@@ -361,10 +361,10 @@ func allowInternal(e *node.Env, rows nb.State, s *node.Stack) {
 	}
 }
 
-// routeReplies keeps replies to external clients, whose address a Service's policy Local has kept,
-// on the path of the requests: they look like a pod's packets to outside. Only the node switch
-// tracks connections, so it marks them. It marks none to pods and gateway routers of other nodes: a
-// userspace Open vSwitch finds no route for a tunnel packet with a mark.
+// routeReplies keeps replies to external clients on the path of the requests, if a Service's policy
+// Local has kept the client's address: they look like a pod's packets to outside. Only the node
+// switch tracks connections, so it marks them. It marks none to pods and gateway routers of other
+// nodes: a userspace Open vSwitch finds no route for a tunnel packet with a mark.
 func routeReplies(e *node.Env, rows nb.State, s *node.Stack) {
 	owner := node.OwnerOf(e.Node.Name)
 	rows.Add(&nb.Policy{

@@ -42,8 +42,9 @@ func egressLink(e *node.Env, x *cluster.EgressIP, a netip.Addr) (link *cluster.H
 	return n.Link, n.Primary
 }
 
-// trackedAddresses reports whether this node translates to each egress address whose connections
-// the kernel tracks. On the gateway bridge, the kernel tracks them only with the kernel datapath.
+// trackedAddresses returns the egress addresses with connections that the kernel tracks, and
+// whether this node translates to each. On the gateway bridge, the kernel tracks connections only
+// with the kernel datapath.
 func trackedAddresses(e *node.Env, all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
 	networks := e.Node.Networks(e.Config)
 	byKernel := func(n cluster.Network) bool { return n.Link != nil || n.Primary && !e.Node.Gateway.Userspace }

@@ -10,8 +10,8 @@ import (
 
 const fieldPath = "[gateway] nodeport-path"
 
-// redirect finds the links whose packets the eBPF programs can redirect, and reports why nft serves
-// the others.
+// redirect finds the links at which the eBPF programs can redirect packets, and reports why nft
+// serves the others.
 func (c *Checker) redirect(e *Env) {
 	if !e.Node.Gateway.Redirect {
 		return

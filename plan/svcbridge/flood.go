@@ -33,7 +33,7 @@ func (w *serviceBridge) outputMulticast(pods []*cluster.Pod) {
 	w.add(pipeline.SvcMulticast, prioOthers, flow.Match{}, out...)
 }
 
-// dropDHCP drops packets of pods to the ports of DHCP clients, whose other fields a pod can choose.
+// dropDHCP drops packets of pods to the ports of DHCP clients: a pod can choose their other fields.
 // Replies to requests are the exception.
 func (w *serviceBridge) dropDHCP(v node.Vocabulary) {
 	m := flow.Match{Protocol: v.L4[cluster.UDP], DstPort: v.DHCP}

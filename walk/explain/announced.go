@@ -45,8 +45,7 @@ func (r *reasoner) announced() string {
 	return text + advertised
 }
 
-// notRecorded names the Service whose status says that the port of a packet to a node is not served
-// there.
+// notRecorded names a Service with a status that excludes the port of a packet to a node.
 func (r *reasoner) notRecorded() string {
 	port := cluster.LoadBalancerPort{Protocol: r.t.Sent.Protocol, Port: r.t.Sent.DstPort}
 	for _, l := range r.s.LoadBalancers {

@@ -39,8 +39,8 @@ func main() {
 	}
 }
 
-// persistent repeats a batch whose output is incomplete: a stream of an exec sometimes ends before
-// it had all of the output, which is JSON.
+// persistent repeats a batch if its output is not complete JSON: a stream of an exec sometimes ends
+// early.
 type persistent struct{ *kube.Kubernetes }
 
 // ExecuteRemoteCommand runs a batch in a pod, 30 probes at a time: one that is denied takes 2 s.
