@@ -69,6 +69,10 @@ func TCP(src, dst netip.AddrPort, seq, ack uint32, payload []byte) []byte {
 // SYN returns the first segment of a TCP connection, with its IP header.
 func SYN(src, dst netip.AddrPort) []byte { return tcp(src, dst, 1, 0, 2, nil) }
 
+// SYNACK returns the answer to SYN, with its IP header; next is the sequence number after that of
+// the SYN.
+func SYNACK(src, dst netip.AddrPort, next uint32) []byte { return tcp(src, dst, 1, next, 0x12, nil) }
+
 func tcp(src, dst netip.AddrPort, seq, ack uint32, flags byte, payload []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, src.Port())
 	b = binary.BigEndian.AppendUint16(b, dst.Port())
