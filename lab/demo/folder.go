@@ -24,6 +24,16 @@ type folder struct{ dir string }
 // manifestsOf returns the folder's path in a lab.
 func manifestsOf(l *lab.Lab) string { return filepath.Join(l.Dir(), "manifests") }
 
+// SetManifest writes a file of the folder that the agents of a lab follow; without text it removes
+// it.
+func SetManifest(l *lab.Lab, name, text string) error {
+	file := filepath.Join(manifestsOf(l), name)
+	if text == "" {
+		return os.RemoveAll(file)
+	}
+	return replaceFile(file, []byte(text))
+}
+
 func (f *folder) prepare(context.Context, *Demo) error { return nil }
 
 func (f *folder) config() string { return "[kubernetes]\nmanifests = /etc/hairpin/manifests\n" }
