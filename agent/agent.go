@@ -122,6 +122,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	a.vswitch = newVSwitch(ovs, t, a.background, newWorker(a.inbox.notify), a.host.scanner.RequestNow, log)
 	a.observe()
 	a.host.scanner.Links, a.host.scanner.MayRecord = a.pods.cni.CheckLinks, a.supported.Load
+	a.host.scanner.PodPorts = a.pods.cni.HostPorts
 	a.host.scanner.TakeOver(ctx)
 	return a.run(ctx, client)
 }

@@ -54,6 +54,7 @@ func annotator(client *kubeapi.Client, node string) func(context.Context, map[st
 func (h *hostFacts) start(ctx context.Context, start func(func())) {
 	start(func() { h.scanner.Watch(ctx) })
 	start(func() { h.scanner.Confirm(ctx) })
+	start(func() { h.scanner.WatchPorts(ctx) })
 	start(func() { h.scanner.Run(ctx) })
 	start(func() { h.publisher.Run(ctx) })
 }

@@ -1,9 +1,12 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"hairpin/api/v1alpha1"
+	"hairpin/claims"
 	"hairpin/lab"
 	"hairpin/lab/demo"
 	"hairpin/lab/probe"
@@ -22,6 +26,7 @@ import (
 
 // nodeAddresses: a Service gets the nodes' own addresses from a pool. A client outside reaches it
 // there at the port that the pool lists, and not at the kubelet's, which the pool lists by mistake.
+// A program of the host and a hostPort take the port from the Service.
 // With externalTrafficPolicy Local, only the node with the endpoint is listed.
 func nodeAddresses(t *testing.T, g *demo.Egress) {
 	ctx, l := t.Context(), g.Demo().Lab()
@@ -75,6 +80,22 @@ func nodeAddresses(t *testing.T, g *demo.Egress) {
 			t.Errorf("%s answers at the kubelet's port of %s", a.Name, node)
 		}
 	}
+	hostTakesPort(t, l, api, func(node string) string {
+		a := ask(node, 80)
+		return a.Name + a.Error
+	})
+	listed(nodeA, nodeC)
+	for _, says := range []string{"tcp port 80 of 172.18.0.4 is used by a program of node node-b",
+		"tcp port 80 of 172.18.0.6 is a hostPort of Pod/default/mapped"} {
+		eventually(t, 30*time.Second, "an Event says: "+says, func() (bool, string) {
+			events, err := api.CoreV1().Events("default").List(ctx, metav1.ListOptions{})
+			noError(t, err)
+			return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+				return e.InvolvedObject.Name == "own" && e.Reason == "PortNotAvailable" &&
+					strings.Contains(e.Message, says)
+			}), fmt.Sprint(len(events.Items), " Events")
+		})
+	}
 	_, err = services.Patch(ctx, "own", types.MergePatchType, []byte(`{"spec":{"externalTrafficPolicy":"Local"}}`),
 		metav1.PatchOptions{})
 	noError(t, err)
@@ -88,4 +109,42 @@ func nodeAddresses(t *testing.T, g *demo.Egress) {
 		a := ask(nodeA, 80)
 		return a.Error != "", a.Name
 	})
+}
+
+// hostTakesPort starts a program on node-b and a pod on node-d that have the port of a Service.
+// They must get the clients. ask returns what answers.
+func hostTakesPort(t *testing.T, l *lab.Lab, api kubernetes.Interface, ask func(node string) string) {
+	ctx, b, d := t.Context(), l.Node("node-b"), l.Node("node-d")
+	stop, err := lab.Serve(ctx, b.Host, "daemon", 80)
+	noError(t, err)
+	t.Cleanup(func() { noError(t, stop()) })
+	begun := time.Now()
+	takes := func(node, name string) {
+		t.Helper()
+		eventually(t, 30*time.Second, name+" answers at "+node, func() (bool, string) {
+			a := ask(node)
+			return a == name, a
+		})
+		t.Logf("%s answers after %s", name, time.Since(begun).Round(10*time.Millisecond))
+	}
+	takes("172.18.0.4", "daemon")
+
+	noError(t, lab.BuildPortmap(ctx, d.Path("/opt/cni/bin/"+claims.PortmapPlugin)))
+	const file = "/etc/cni/net.d/10-hairpin.conflist"
+	plain, err := os.ReadFile(d.Path(file))
+	noError(t, err)
+	const ports = `"runtimeConfig": {"portMappings": [{"hostPort": 80, "containerPort": 8080, "protocol": "tcp"}]}`
+	noError(t, d.WriteFile(file, fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [
+{"type": "hairpin", %[2]s}, {"type": %[1]q, "backend": "nftables", %[2]s}]}`, claims.PortmapPlugin, ports)))
+	made, err := api.CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "mapped"},
+		Spec: corev1.PodSpec{NodeName: d.Name(), Containers: []corev1.Container{{Name: "a", Image: "a",
+			Ports: []corev1.ContainerPort{{ContainerPort: 8080, HostPort: 80}}}}}}, metav1.CreateOptions{})
+	noError(t, err)
+	begun = time.Now()
+	_, err = d.RunPod(ctx, api, made, func(p *lab.Pod) error {
+		_, err := lab.Serve(ctx, p, "mapped", 8080)
+		return err
+	})
+	noError(t, errors.Join(err, d.WriteFile(file, string(plain))))
+	takes("172.18.0.6", "mapped")
 }

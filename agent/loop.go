@@ -186,6 +186,7 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 		return 0
 	}
 	h.scanner.FindTables(a.snapshot.TableNames())
+	h.scanner.FindPorts(a.ownNode(), a.snapshot.NodePoolPorts())
 	now := inputs{a.snapshot, h.found, a.pods.cni.Pods()}
 	if !now.same(&a.planned.inputs) {
 		begin, was := time.Now(), a.planned.all

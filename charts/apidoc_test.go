@@ -31,6 +31,8 @@ func labels() [][4]string {
 			"read it: the node is the host of this EgressService"},
 		{cluster.AnnotationHostLinks, "annotation", "Node",
 			"read it: networks of the host's links, which decide which egress addresses fit"},
+		{cluster.AnnotationHostPorts, "annotation", "Node",
+			"read it: the ports that the node's host uses, of those that LoadBalancerPools list for nodes' addresses"},
 		{cluster.AnnotationShutdown, "annotation", "Node",
 			"read it: the machine shuts down, and its egress and load balancer addresses move away"},
 		{cluster.AnnotationExtraRanges, "annotation", "Namespace",

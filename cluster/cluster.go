@@ -207,8 +207,10 @@ type Node struct {
 	Rules    []HostRule     // not Hairpin's, by priority (annotation k8s.ovn.org/host-rules)
 	Tables   []RouteTable   // that EgressServices name and the host has; only its own agent knows them
 	PodCIDRs []netip.Prefix // spec.podCIDRs, at most one per family, IPv4 first
-	Gateway  Gateway
-	Zone     string // label topology.kubernetes.io/zone
+	// HostPorts are ports in use that no Service gets at Addresses.
+	HostPorts HostPorts
+	Gateway   Gateway
+	Zone      string // label topology.kubernetes.io/zone
 	// Leaving reports that the Node is being deleted, or will be soon (taint
 	// ToBeDeletedByClusterAutoscaler): load balancers must not send it new connections (KEP-3836).
 	Leaving bool

@@ -53,6 +53,14 @@ func ParsePortRange(text string) (PortRange, error) {
 	return PortRange{uint16(a), uint16(b)}, nil
 }
 
+// String returns what ParsePortRange reads.
+func (r PortRange) String() string {
+	if r.First == r.Last {
+		return strconv.Itoa(int(r.First))
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
 // Has reports whether a port is in one of the ranges.
 func (r PortRanges) Has(port uint16) bool {
 	return slices.ContainsFunc(r, func(r PortRange) bool { return r.First <= port && port <= r.Last })

@@ -79,6 +79,20 @@ func FuzzHostLinks(f *testing.F) {
 	})
 }
 
+// FuzzHostPorts: accepted ports of a node parse to the same ports again.
+func FuzzHostPorts(f *testing.F) {
+	f.Add(`{"checked":["80","8000-8099"],"used":[{"ip":"172.18.0.3","protocol":"TCP","port":80},{"ip":"::1","protocol":"UDP","port":1,"pod":"a/b"}]}`)
+	f.Add(`{"checked":["0"],"used":[{"ip":"fe80::1%x","protocol":"TCP","port":80},{"ip":"","protocol":"ICMP","port":70000}]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		n := store(node("n", annotated(cluster.AnnotationHostPorts, text))).Snapshot().Node("n")
+		again := store(node("n", annotated(cluster.AnnotationHostPorts,
+			cluster.HostPortsAnnotation(n.HostPorts)))).Snapshot()
+		if m := again.Node("n"); len(again.Problems) > 0 || !reflect.DeepEqual(m.HostPorts, n.HostPorts) {
+			t.Errorf("%+v came back as %+v, %v", n.HostPorts, m.HostPorts, again.Problems)
+		}
+	})
+}
+
 // FuzzHostRules: accepted rules of a node parse to the same rules again.
 func FuzzHostRules(f *testing.F) {
 	f.Add(`[{"pref":100,"iif":"br-ex","lookup":100,"routes":[{"to":"10.9.0.0/24","via":"10.10.2.100","dev":"eth2"}]}]`)

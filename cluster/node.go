@@ -138,6 +138,7 @@ func parseNode(o *corev1.Node) (*Node, []Problem) {
 	p.hostCIDRs(o)
 	p.hostLinks(o)
 	p.hostRules(o)
+	p.hostPorts(o)
 	p.gateway(o)
 	return p.node, p.problems.List()
 }

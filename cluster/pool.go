@@ -44,6 +44,17 @@ func (p *Pool) Has(a netip.Addr) bool {
 	return slices.ContainsFunc(p.Ranges, func(r AddressRange) bool { return r.Contains(a) })
 }
 
+// NodePoolPorts returns the ports that pools list for addresses of nodes.
+func (s *Snapshot) NodePoolPorts() (list PortRanges) {
+	for _, p := range s.Pools {
+		list = append(list, p.Ports...)
+	}
+	slices.SortFunc(list, func(a, b PortRange) int {
+		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last))
+	})
+	return slices.Compact(list)
+}
+
 // Older orders pools: of two with the same address, the older has it.
 func (p *Pool) Older(q *Pool) int {
 	return cmp.Or(p.Created.Compare(q.Created), p.Owner.Compare(q.Owner))

@@ -233,7 +233,7 @@ func TestNodeAddressPools(t *testing.T) {
 	p := pool("own", 1)
 	p.Spec.NodeAddresses = &v1alpha1.NodeAddresses{Ports: []string{"80", "8000-8099", "0", "90-80", "x"}}
 	s := store(p).Snapshot()
-	if got := fmt.Sprint(s.Pools[0].NodeAddresses, s.Pools[0].Ports); got != "true [{80 80} {8000 8099}]" ||
+	if got := fmt.Sprint(s.Pools[0].NodeAddresses, s.Pools[0].Ports); got != "true [80 8000-8099]" ||
 		len(s.Problems) != 3 {
 		t.Errorf("%s: %v", got, s.Problems)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/ovsdb"
 	"hairpin/retry"
 )
@@ -44,6 +46,36 @@ func (c *netConf) hostPorts() string {
 		return "" // portmap rejects a protocol or an address with a space
 	}
 	return text.String()
+}
+
+// HostPorts returns the host ports of this node's pods. Those that portmap rejects are omitted.
+func (s *Server) HostPorts() (list []cluster.HostPort) {
+	for _, a := range s.alloc.attachments(s.ovs.View()) {
+		var mappings []struct {
+			HostPort uint16 `json:"hostPort"`
+			Protocol string `json:"protocol"`
+			HostIP   string `json:"hostIP"`
+		}
+		if a.hostPorts == "" || json.Unmarshal([]byte(a.hostPorts), &mappings) != nil {
+			continue
+		}
+		for _, m := range mappings {
+			p := cluster.HostPort{Pod: a.pod, LoadBalancerPort: cluster.LoadBalancerPort{Port: m.HostPort}}
+			for _, q := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
+				if strings.EqualFold(m.Protocol, q.String()) {
+					p.Protocol = q
+				}
+			}
+			var err error
+			if m.HostIP != "" {
+				p.Address, err = netip.ParseAddr(m.HostIP)
+			}
+			if err == nil && p.Protocol != 0 && p.Port != 0 {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
 }
 
 // KeepHostPorts restores host ports of pods at once and whenever changed signals, until ctx ends.

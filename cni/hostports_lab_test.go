@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +20,7 @@ func TestHostPorts(t *testing.T) {
 	w.manifest("node-a.yaml", nodeManifest(1, usualCIDRs(1)))
 	n := w.node(1)
 	plugin := n.Path("/opt/cni/bin/" + claims.PortmapPlugin)
-	buildPortmap(t, plugin)
+	must(t, lab.BuildPortmap(t.Context(), plugin))
 	const ports = `"runtimeConfig": {"portMappings": [
 		{"hostPort": 8081, "containerPort": 8080, "protocol": "tcp"}, {"hostPort": 8081, "containerPort": 8080, "protocol": "udp"}]}`
 	must(t, n.WriteFile("/etc/cni/net.d/10-hairpin.conflist",
@@ -80,7 +78,7 @@ func TestHostPorts(t *testing.T) {
 		}
 		return nil
 	})
-	buildPortmap(t, plugin)
+	must(t, lab.BuildPortmap(t.Context(), plugin))
 	answers("the plugin is back")
 
 	// The rules may have been restored between the runtime's DEL of portmap and Hairpin's.
@@ -91,19 +89,4 @@ func TestHostPorts(t *testing.T) {
 	if got := rules(); got > 0 {
 		t.Errorf("%d rules are left of the pod", got)
 	}
-}
-
-// buildPortmap builds the plugin portmap that Hairpin installs.
-func buildPortmap(t *testing.T, to string) {
-	t.Helper()
-	built := filepath.Join(t.TempDir(), "portmap")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", "../image/portmap", "-o", built,
-		"github.com/containernetworking/plugins/plugins/meta/portmap")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	text, err := os.ReadFile(built)
-	must(t, err)
-	must(t, os.WriteFile(to, text, 0o755))
 }

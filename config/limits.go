@@ -76,11 +76,7 @@ func setPorts(dst *cluster.PortRanges, v string) error {
 func getPorts(list cluster.PortRanges) string {
 	var words []string
 	for _, r := range list {
-		word := strconv.Itoa(int(r.First))
-		if r.Last != r.First {
-			word += "-" + strconv.Itoa(int(r.Last))
-		}
-		words = append(words, word)
+		words = append(words, r.String())
 	}
 	return strings.Join(words, ",")
 }

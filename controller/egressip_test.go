@@ -78,7 +78,7 @@ func addCarrier(t *testing.T, client kubernetes.Interface, name, address string)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{cluster.LabelEgressAssignable: ""},
 		Annotations: map[string]string{cluster.AnnotationGateway: gateway, cluster.AnnotationHostCIDRs: `["` + address +
-			`/16"]`},
+			`/16"]`, cluster.AnnotationHostPorts: `{"checked":["1-65535"]}`},
 	}}
 	_, err := client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
 	noError(t, err)

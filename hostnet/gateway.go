@@ -32,6 +32,7 @@ type Found struct {
 	networks  []cluster.HostLink // links to other networks than the gateway bridge's
 	rules     []cluster.HostRule
 	tables    []cluster.RouteTable
+	ports     cluster.HostPorts
 }
 
 // Lost reports whether the host has lost an address since before.

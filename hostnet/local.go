@@ -170,7 +170,8 @@ func (p *Publisher) Publish(f Found, base *cluster.Node) {
 // isPublished reports whether a Node has the annotations of findings: one may have been removed, or
 // the Node recreated.
 func isPublished(n *cluster.Node, f Found) bool {
-	has := Found{Gateway: n.Gateway, addresses: n.HostAddresses, networks: n.Links, rules: n.Rules}
+	has := Found{Gateway: n.Gateway, addresses: n.HostAddresses, networks: n.Links, rules: n.Rules,
+		ports: n.HostPorts}
 	return n.Links != nil && maps.Equal(annotations(has), annotations(f))
 }
 
@@ -184,6 +185,7 @@ func annotations(f Found) map[string]string {
 		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(shared),
 		cluster.AnnotationHostLinks: cluster.HostLinksAnnotation(f.networks),
 		cluster.AnnotationHostRules: cluster.HostRulesAnnotation(f.rules),
+		cluster.AnnotationHostPorts: cluster.HostPortsAnnotation(f.ports),
 	}
 }
 

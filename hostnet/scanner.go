@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hairpin/apply"
+	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/datapath/nft"
 	"hairpin/ovsdb"
@@ -46,7 +47,12 @@ type Scanner struct {
 	// may be.
 	MayRecord func() bool
 
-	tables atomic.Pointer[[]string]    // names, from FindTables
+	// PodPorts returns the hostPorts of pods; nil: there are none.
+	PodPorts func() []cluster.HostPort
+
+	tables atomic.Pointer[[]string]  // names, from FindTables
+	asked  atomic.Pointer[portQuery] // from FindPorts
+	ports  atomic.Pointer[cluster.HostPorts]
 	Report atomic.Pointer[report.Part] // of the uplink; nil when Hairpin does not move it
 	last   Scan
 	// routers is for the goroutines that watch and confirm next hops.
@@ -182,6 +188,9 @@ func (l *Scanner) discover() (Found, error) {
 	f, err := discover(l.ovs.View(), l.config.Cluster, l.network.missing())
 	if names := l.tables.Load(); err == nil && names != nil {
 		f.tables, err = routeTables(*names)
+	}
+	if ports := l.ports.Load(); ports != nil {
+		f.ports = *ports
 	}
 	return f, err
 }

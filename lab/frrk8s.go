@@ -53,3 +53,17 @@ func BuildFRRK8s(ctx context.Context, dir string) (string, error) {
 	}
 	return program, nil
 }
+
+// BuildPortmap builds the plugin portmap that Hairpin installs.
+func BuildPortmap(ctx context.Context, to string) error {
+	from, err := nestedModule(ctx, "../image/portmap")
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", to, "github.com/containernetworking/plugins/plugins/meta/portmap")
+	cmd.Dir, cmd.Env = from, append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build portmap: %w: %s", err, text)
+	}
+	return nil
+}

@@ -237,6 +237,7 @@ func sameSelf(m, n *cluster.Node) bool {
 	a, b := *m, *n
 	for _, x := range []*cluster.Node{&a, &b} {
 		x.UID, x.Leaving, x.NetworkUnavailable, x.Egress = "", false, "", cluster.NodeEgress{}
+		x.HostPorts = cluster.HostPorts{}
 	}
 	return reflect.DeepEqual(a, b)
 }

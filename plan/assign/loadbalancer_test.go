@@ -67,6 +67,9 @@ func pool(name string, ranges ...string) *cluster.Pool {
 // pooled returns a cluster with nodes at 172.18.0.2 and .3, and the Services.
 func pooled(pools []*cluster.Pool, list ...*cluster.LoadBalancer) *cluster.Snapshot {
 	s := snapshot(egressNode("node-a", 1, 2), egressNode("node-b", 2, 3))
+	for _, n := range s.Nodes {
+		n.HostPorts.Checked = cluster.PortRanges{{First: 1, Last: 65535}}
+	}
 	s.Namespaces = []*cluster.Namespace{{Name: "default"}, {Name: "other"}}
 	s.Pools, s.LoadBalancers = pools, list
 	slices.SortFunc(s.LoadBalancers, func(a, b *cluster.LoadBalancer) int { return a.Owner.Compare(b.Owner) })

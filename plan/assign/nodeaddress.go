@@ -16,9 +16,10 @@ type nodeAllocator struct {
 	ports     map[nodePort]*cluster.LoadBalancer
 	// nodePorts are NodePorts and health check ports, with the Services that have them.
 	nodePorts map[familyPort][]*cluster.Frontend
-	endpoints map[nodePort][]*cluster.Frontend // that have an endpoint at a node's address and port
-	from      map[serviceFamily]*cluster.Pool  // from which a Service has its addresses of a family
-	addresses map[poolService][]netip.Addr     // that addressesOf returned
+	checked   map[netip.Addr]cluster.PortRanges // of which the address's node reports whether the host uses them
+	used      map[nodePort]cluster.HostPort
+	from      map[serviceFamily]*cluster.Pool // from which a Service has its addresses of a family
+	addresses map[poolService][]netip.Addr    // that addressesOf returned
 }
 
 type (
@@ -47,7 +48,20 @@ func newNodeAllocator(s *cluster.Snapshot, reserved *cluster.Reserved) nodeAlloc
 	}
 	n := nodeAllocator{nodes: s.Nodes, frontends: s.Frontends, ports: map[nodePort]*cluster.LoadBalancer{},
 		nodePorts: map[familyPort][]*cluster.Frontend{}, from: map[serviceFamily]*cluster.Pool{},
-		addresses: map[poolService][]netip.Addr{}, endpoints: map[nodePort][]*cluster.Frontend{}}
+		addresses: map[poolService][]netip.Addr{}, checked: map[netip.Addr]cluster.PortRanges{},
+		used: map[nodePort]cluster.HostPort{}}
+	for _, x := range s.Nodes {
+		for _, a := range x.Addresses {
+			if reserved.NodeWith(a) == x.Name {
+				n.checked[a] = x.HostPorts.Checked
+			}
+		}
+		for _, u := range x.HostPorts.Used {
+			if reserved.NodeWith(u.Address) == x.Name {
+				n.used[nodePort{u.Address, u.LoadBalancerPort}] = u
+			}
+		}
+	}
 	add := func(f *cluster.Frontend, p cluster.Protocol, port uint16) {
 		if port != 0 {
 			k := familyPort{f.Family, cluster.LoadBalancerPort{Protocol: p, Port: port}}
@@ -57,12 +71,6 @@ func newNodeAllocator(s *cluster.Snapshot, reserved *cluster.Reserved) nodeAlloc
 	for _, f := range s.Frontends {
 		add(f, f.Protocol, f.NodePort)
 		add(f, cluster.TCP, f.HealthCheckNodePort)
-		for _, b := range f.Backends {
-			if reserved.NodeWith(b.Addr) != "" {
-				k := nodePort{b.Addr, cluster.LoadBalancerPort{Protocol: f.Protocol, Port: b.Port}}
-				n.endpoints[k] = append(n.endpoints[k], f)
-			}
-		}
 	}
 	return n
 }
@@ -189,15 +197,25 @@ func (a *allocator) addressesOf(p *cluster.Pool, l *cluster.LoadBalancer, f clus
 	return good
 }
 
-// rejectsPort returns why a Service cannot have a port at an address of a node; empty if it can. If
-// it has the port already, no other takes it by an endpoint, and no younger one by a NodePort. An
-// endpoint is a program of the host, which would lose its connections.
+// rejectsPort returns why a Service cannot have a port at an address of a node; empty if it can.
+// Programs of the host and hostPorts of Pods always win, even if the Service has the port, and even
+// if they are its own endpoints: who writes an EndpointSlice could otherwise send their clients to
+// another endpoint. If the Service has the port already, no younger one takes it by a NodePort.
 func (a *allocator) rejectsPort(p *cluster.Pool, l *cluster.LoadBalancer, k nodePort, has bool) string {
 	if !p.Ports.Has(k.Port) {
 		return fmt.Sprintf("%s port %d is not in spec.nodeAddresses.ports of %s", k.Protocol, k.Port, p.Owner)
 	}
 	if why := a.reserved.ForPort(k.address, k.Port, l.Created); why != "" {
 		return why
+	}
+	node := a.reserved.NodeWith(k.address)
+	switch u, isUsed := a.nodes.used[k]; {
+	case isUsed && u.Pod != (cluster.Owner{}):
+		return fmt.Sprintf("%s port %d of %s is a hostPort of %s", k.Protocol, k.Port, k.address, u.Pod)
+	case isUsed:
+		return fmt.Sprintf("%s port %d of %s is used by a program of node %s", k.Protocol, k.Port, k.address, node)
+	case !has && !a.nodes.checked[k.address].Has(k.Port):
+		return fmt.Sprintf("node %s has not reported whether a program uses port %d of %s", node, k.Port, k.address)
 	}
 	if other := a.nodes.ports[k]; other != nil && other != l {
 		return fmt.Sprintf("%s port %d of %s is one of %s", k.Protocol, k.Port, k.address, other.Owner)
@@ -206,10 +224,6 @@ func (a *allocator) rejectsPort(p *cluster.Pool, l *cluster.LoadBalancer, k node
 		if slices.Contains(other.Ports, k.LoadBalancerPort) {
 			return fmt.Sprintf("%s port %d of %s is one of %s", k.Protocol, k.Port, k.address, other.Owner)
 		}
-	}
-	own := func(f *cluster.Frontend) bool { return f.Owner == l.Owner }
-	if list := a.nodes.endpoints[k]; len(list) > 0 && !has && !slices.ContainsFunc(list, own) {
-		return fmt.Sprintf("%s port %d of %s is an endpoint of %s", k.Protocol, k.Port, k.address, list[0].Owner)
 	}
 	for _, f := range a.nodes.nodePorts[familyPort{cluster.FamilyOf(k.address), k.LoadBalancerPort}] {
 		older := cmp.Or(f.Created.Compare(l.Created), cmp.Compare(f.UID, l.UID)) < 0

@@ -45,6 +45,11 @@ func recorded(address string, ports ...uint16) func(*cluster.LoadBalancer) {
 	}
 }
 
+func hostPort(address string, port uint16) cluster.HostPort {
+	return cluster.HostPort{Address: addr(address),
+		LoadBalancerPort: cluster.LoadBalancerPort{Protocol: cluster.TCP, Port: port}}
+}
+
 // TestNodeAddresses: which Services get addresses of nodes, and which of their ports are served
 // there.
 func TestNodeAddresses(t *testing.T) {
@@ -108,22 +113,35 @@ func TestNodeAddresses(t *testing.T) {
 				}))
 			}), "x: PortNotAvailable: port 443 is the health check port of Service/default/f; " +
 			"PortNotAvailable: tcp port 30080 is the NodePort of Service/default/f"},
-		{"an endpoint of another Service in the host network", with(pooled(pools, loadBalancer("x", 0),
+		{"a program of the host and a hostPort win, though the Service has the ports", with(pooled(pools,
+			loadBalancer("x", 0, on(80, 443), recorded("172.18.0.2", 80, 443), recorded("172.18.0.3", 80, 443))),
+			func(s *cluster.Snapshot) {
+				s.Nodes[0].HostPorts.Used = []cluster.HostPort{hostPort("172.18.0.2", 80), hostPort("172.18.0.3", 80)}
+				s.Nodes[1].HostPorts.Used = []cluster.HostPort{hostPort("172.18.0.3", 443)}
+				s.Nodes[1].HostPorts.Used[0].Pod = cluster.Owner{Kind: "Pod", Namespace: "shop", Name: "proxy"}
+			}), "x: 172.18.0.2 tcp/80 PortNotAvailable tcp/443; 172.18.0.3 tcp/80 tcp/443 PortNotAvailable; " +
+			"PortNotAvailable: tcp port 80 of 172.18.0.2 is used by a program of node node-a; " +
+			"PortNotAvailable: tcp port 443 of 172.18.0.3 is a hostPort of Pod/shop/proxy"},
+		{"a port in use of another protocol", with(pooled(pools, loadBalancer("x", 0)), func(s *cluster.Snapshot) {
+			used := hostPort("172.18.0.2", 80)
+			used.Protocol = cluster.UDP
+			s.Nodes[0].HostPorts.Used = []cluster.HostPort{used}
+		}), "x: 172.18.0.2 tcp/80; 172.18.0.3 tcp/80"},
+		{"a node that has not reported its ports", with(pooled(pools, loadBalancer("x", 0),
 			loadBalancer("y", 1, on(443), recorded("172.18.0.2", 443))), func(s *cluster.Snapshot) {
-			s.Frontends = append(s.Frontends, frontend("f", func(f *cluster.Frontend) {
-				for _, port := range []uint16{80, 443} {
-					f.Backends = append(f.Backends, cluster.Backend{Addr: addr("172.18.0.2"), Port: port})
-				}
-			}))
-		}), "x: 172.18.0.3 tcp/80; PortNotAvailable: tcp port 80 of 172.18.0.2 is an endpoint of Service/default/f\n" +
+			s.Nodes[0].HostPorts.Checked = nil
+		}), "x: 172.18.0.3 tcp/80; " +
+			"PortNotAvailable: node node-a has not reported whether a program uses port 80 of 172.18.0.2\n" +
 			"y: 172.18.0.2 tcp/443; 172.18.0.3 tcp/443"},
 		{"a range of another pool has a node's address", pooled(append([]*cluster.Pool{pool("a", "172.18.0.2-172.18.0.9")},
 			pools...), loadBalancer("x", 0, recorded("172.18.0.2", 80))), "x: 172.18.0.2 tcp/80; 172.18.0.3 tcp/80"},
-		{"its own endpoint in the host network", with(pooled(pools, loadBalancer("x", 0)), func(s *cluster.Snapshot) {
-			s.Frontends = append(s.Frontends, frontend("x", func(f *cluster.Frontend) {
-				f.Backends = []cluster.Backend{{Addr: addr("172.18.0.2"), Port: 80}}
-			}))
-		}), "x: 172.18.0.2 tcp/80; 172.18.0.3 tcp/80"},
+		{"a program of the host that is its own endpoint", with(pooled(pools, loadBalancer("x", 0)),
+			func(s *cluster.Snapshot) {
+				s.Nodes[0].HostPorts.Used = []cluster.HostPort{hostPort("172.18.0.2", 80)}
+				s.Frontends = append(s.Frontends, frontend("x", func(f *cluster.Frontend) {
+					f.Backends = []cluster.Backend{{Addr: addr("172.18.0.2"), Port: 80}, {Addr: addr("10.244.1.9")}}
+				}))
+			}), "x: 172.18.0.3 tcp/80; PortNotAvailable: tcp port 80 of 172.18.0.2 is used by a program of node node-a"},
 		{"a younger Service's NodePort takes none", with(pooled(pools, loadBalancer("x", 0, on(30080),
 			recorded("172.18.0.2", 30080))), func(s *cluster.Snapshot) {
 			s.Nodes = s.Nodes[:1]
@@ -172,8 +190,8 @@ func TestNodeAddresses(t *testing.T) {
 }
 
 // TestNodeAddressesProperties: over random changes, no two Services have a port at an address, none
-// has a port that is not listed or reserved, a Service loses no port to another, and a new leader
-// changes nothing.
+// has a port that is not listed, reserved or used by the host, a Service loses no port to another,
+// and a new leader changes nothing.
 func TestNodeAddressesProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var list []*cluster.LoadBalancer
@@ -200,6 +218,14 @@ func TestNodeAddressesProperties(t *testing.T) {
 			s := pooled(pools, slices.Clone(list)...)
 			s.Nodes[0].Egress.Labels = map[string]string{"edge": ""}
 			s.Nodes[1].Egress.Ready = rapid.Bool().Draw(t, "ready")
+			for _, n := range s.Nodes {
+				for _, a := range n.Addresses {
+					if rapid.IntRange(0, 3).Draw(t, "used") == 0 {
+						n.HostPorts.Used = append(n.HostPorts.Used,
+							hostPort(a.String(), rapid.SampledFrom([]uint16{80, 81, 82}).Draw(t, "used port")))
+					}
+				}
+			}
 			given, _ := assign.LoadBalancers(s)
 			now := soundPorts(t, s, given)
 			for r, owner := range held {
@@ -244,6 +270,11 @@ func soundPorts(t *rapid.T, s *cluster.Snapshot, given []assign.Allocation) map[
 				t.Fatalf("%s and %s have %v", other, l.Owner, r)
 			}
 			lists := func(p *cluster.Pool) bool { return p.NodeAddresses && p.Ports.Has(r.Port) }
+			used := cluster.HostPort{Address: r.Address, LoadBalancerPort: r.LoadBalancerPort}
+			uses := func(n *cluster.Node) bool { return slices.Contains(n.HostPorts.Used, used) }
+			if slices.ContainsFunc(s.Nodes, uses) {
+				t.Fatalf("%s has %v, which the host uses", l.Owner, r)
+			}
 			if by[r] = l.Owner; !slices.Contains(l.Ports, r.LoadBalancerPort) ||
 				s.Config.ReservedNodePorts.Has(r.Port) || !slices.ContainsFunc(s.Pools, lists) {
 				t.Fatalf("%s has %v", l.Owner, r)
