@@ -299,16 +299,19 @@ func (i *isolated) live(ctx context.Context, r *rand.Rand, kind, name string) bo
 	if !added {
 		return false
 	}
-	has := func(receiver string) {
-		for end := time.Now().Add(20 * time.Second); i.got(receiver, name) == 0; time.Sleep(time.Millisecond) {
+	await := func(what string, done func() bool) {
+		for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
 			if ctx.Err() != nil {
 				return
 			}
 			if time.Now().After(end) {
-				i.t.Errorf("nothing of %s arrives at %s, of %d messages", name, receiver, sent.Load())
+				i.t.Errorf("nothing of %s %s, of %d messages", name, what, sent.Load())
 				return
 			}
 		}
+	}
+	has := func(receiver string) {
+		await("arrives at "+receiver, func() bool { return i.got(receiver, name) > 0 })
 	}
 	switch kind {
 	case "friend":
@@ -318,9 +321,7 @@ func (i *isolated) live(ctx context.Context, r *rand.Rand, kind, name string) bo
 		has("outside")
 	}
 	time.Sleep(time.Duration(r.IntN(40)) * time.Millisecond)
-	if sent.Load() == 0 {
-		i.t.Errorf("%s has sent nothing", name)
-	}
+	await("is sent", func() bool { return sent.Load() > 0 })
 	objectFirst := r.IntN(2) == 0 // as if deleted by force
 	if objectFirst {
 		i.tell(name, "object deleted")
@@ -465,7 +466,6 @@ func TestNeverOpen(t *testing.T) {
 	up, down = context.WithCancel(t.Context())
 	defer down()
 	i.populate(up)
-	next.Store(1 << 20)
 	i.lives(up, 3, &next, next.Load()+half)
 	check("rebooted")
 	i.mu.Lock()
