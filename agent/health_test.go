@@ -254,6 +254,15 @@ func (j *judged) lostFlows() {
 	})
 	t.Logf("flows are back %d ms after emer-reset", took.Milliseconds())
 	waitWell(t, n)
+	const logical = "ovn-sbctl --bare --columns=_uuid find Logical_Flow | grep -c ."
+	before := sh(t, n, logical)
+	sh(t, n, "ovn-sbctl --all destroy Logical_Flow")
+	took = eventually(t, time.Minute, "the logical flows are back", func() (bool, string) {
+		out := sh(t, n, logical+" || true")
+		return out == before, out + " of " + before
+	})
+	t.Logf("logical flows are back %d ms after their deletion", took.Milliseconds())
+	waitWell(t, n)
 }
 
 // notKept stops Open vSwitch: after a while load balancers get an unhealthy status.

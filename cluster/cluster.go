@@ -230,6 +230,19 @@ func (n *Node) Address(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
+// GatewayAddress returns the address of a family on the gateway bridge: the InternalIP, which other
+// addresses do not replace when a router advertises a prefix, or else the first. Without one it is
+// the zero Prefix.
+func (n *Node) GatewayAddress(f Family) netip.Prefix {
+	own := n.Address(f)
+	for _, p := range n.Gateway.Addresses {
+		if p.Addr() == own {
+			return p
+		}
+	}
+	return PrefixOf(n.Gateway.Addresses, f)
+}
+
 // PodCIDR returns the pod subnet of a family, or the zero Prefix.
 func (n *Node) PodCIDR(f Family) netip.Prefix {
 	for _, p := range n.PodCIDRs {

@@ -11,6 +11,7 @@ import (
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/plan"
+	env "hairpin/plan/node"
 )
 
 // A Problem reports what the node itself lacks, with the object and the field, and there is no
@@ -105,6 +106,28 @@ func TestFamilyThatCannotBePlanned(t *testing.T) {
 	}
 	if state.NB[nb.Key{Table: nb.TableLoadBalancer, Name: "default/a:/tcp/IPv6"}] != nil {
 		t.Error("the IPv6 Service has a row, and nobody has IPv6")
+	}
+}
+
+// TestAdvertisedPrefix adds a lower address to the gateway bridge, as the kernel does when a router
+// advertises a prefix. Pods must still leave by the InternalIP: replies to another address may not
+// arrive.
+func TestAdvertisedPrefix(t *testing.T) {
+	for _, mode := range cluster.ModeNames() {
+		n := node("node-a", 1, 3)
+		inMode(n, mode)
+		first := n.Gateway.Addresses
+		n.Gateway.Addresses = []netip.Prefix{first[0], prefix("2001:db8:77::3/64"), first[1]}
+		n.HostAddresses = append(slices.Clone(n.HostAddresses), prefix("2001:db8:77::3/64"))
+		e, problems, ok := env.NewEnv(snapshot(n, node("node-b", 2, 4)), "node-a")
+		if !ok || len(problems) > 0 {
+			t.Fatalf("mode %s: %v", mode, problems)
+		}
+		if got := e.Stack(cluster.IPv6); got.Address != first[1] && mode != cluster.ModeDetached ||
+			got.Node != n.Addresses[1] {
+			t.Errorf("mode %s: the gateway router has %s, the node %s; want %s and %s", mode, got.Address, got.Node,
+				first[1], n.Addresses[1])
+		}
 	}
 }
 

@@ -56,7 +56,7 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	t.opened = append(t.opened, t.NB)
 	if t.Bridge, err = ofctl.Open(ofctl.Config{
 		Bridge: c.Cluster.Gateway.Interface, Settings: gateway.SettingKeys(), RunDir: c.Process.OVSRunDir, Logger: log,
-		TunnelBridge: claims.EncapBridge, Integration: claims.IntegrationBridge,
+		TunnelBridge: claims.EncapBridge, Integration: claims.IntegrationBridge, Recompute: t.NB.Recompute,
 	}); err != nil {
 		return nil, fmt.Errorf("Open vSwitch: %w", err)
 	}

@@ -131,6 +131,13 @@ func (t *Target) version(daemon string) func(context.Context) error {
 	}
 }
 
+// Recompute makes ovn-northd compute the Southbound database again. By itself it computes what
+// depends on changed rows, and leaves deleted logical flows deleted.
+func (t *Target) Recompute(ctx context.Context) error {
+	_, err := unixctl.Ask(ctx, t.cfg.RunDir, northd, "inc-engine/recompute")
+	return err
+}
+
 // Daemons returns the daemons of OVN that the node needs.
 func (t *Target) Daemons() []*late.Daemon { return t.daemons }
 

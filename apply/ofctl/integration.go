@@ -123,8 +123,10 @@ func (t *Target) readIntegration(ctx context.Context) []string {
 	return []string{t.cfg.Integration}
 }
 
-// rewrite makes ovn-controller reconnect to the bridges, which makes it write all of its flows. It
-// still returns a *NoFlows: a later Read finds out whether the flows are back.
+// rewrite makes ovn-controller reconnect to the bridges, which makes it write all of its flows, and
+// ovn-northd compute them again: another program may have deleted them from the Southbound
+// database, which ovn-northd does not notice. It still returns a *NoFlows: a later Read finds out
+// whether the flows are back.
 func (t *Target) rewrite(ctx context.Context, bridges []string) error {
 	if len(bridges) == 0 {
 		return nil
@@ -139,6 +141,11 @@ func (t *Target) rewrite(ctx context.Context, bridges []string) error {
 	x.mu.Unlock()
 	if due {
 		t.log.Warn("making ovn-controller write its flows again", "bridge", t.cfg.Integration)
+		if t.cfg.Recompute != nil {
+			if err := t.cfg.Recompute(ctx); err != nil { // ovn-controller may have them nevertheless
+				t.log.Warn("recompute logical flows", "error", err)
+			}
+		}
 		if err := t.ReconnectController(ctx); err != nil {
 			return err
 		}

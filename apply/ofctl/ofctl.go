@@ -54,7 +54,10 @@ type Config struct {
 	TunnelBridge string
 	// Integration is the bridge whose flows ovn-controller writes; empty = not checked.
 	Integration string
-	RunDir      string // as Open vSwitch's daemons see it; empty = /run/openvswitch
+	// Recompute makes ovn-northd write the logical flows again from which ovn-controller computes
+	// those of Integration; nil = not possible.
+	Recompute func(context.Context) error
+	RunDir    string // as Open vSwitch's daemons see it; empty = /run/openvswitch
 	// Path translates a path of the node to a path of this process; nil = they are equal.
 	Path func(inNode string) string
 	// Command prepares a command that runs in the node and ends with ctx; nil =

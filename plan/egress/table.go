@@ -46,7 +46,7 @@ func useTable(k *node.Kernel, owner cluster.Owner, h hostEgress) map[string]neti
 	s := k.Env.Stack(f)
 	sources := map[string]netip.Addr{}
 	for _, link := range h.table.Links {
-		own := n.Gateway.Addresses
+		own := []netip.Prefix{s.Address}
 		if i := slices.IndexFunc(n.Links, func(l cluster.HostLink) bool { return l.Name == link }); i >= 0 {
 			own = n.Links[i].Addresses
 			k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/forwarding", link), "1")

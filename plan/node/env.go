@@ -188,7 +188,7 @@ func (c *Checker) mode(e *Env) {
 // stack returns the addresses of one IP version, or false if the cluster or the node does not have
 // it.
 func (c *Checker) stack(e *Env, f cluster.Family) (Stack, bool) {
-	s := Stack{Family: f, Subnet: e.Node.PodCIDR(f), Address: cluster.PrefixOf(e.Node.Gateway.Addresses, f)}
+	s := Stack{Family: f, Subnet: e.Node.PodCIDR(f), Address: e.Node.GatewayAddress(f)}
 	if !s.Subnet.IsValid() {
 		return s, false
 	}
