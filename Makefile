@@ -245,7 +245,7 @@ soak: ## ask random clusters whether every packet does what the semantics say, a
 churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached ENGINE=ovn SEED=1)
 	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-engine "$(ENGINE)" -churn-seed $(or $(SEED),0)
 
-chaos: cluster-up ## inject faults at random into the cluster, or a new one, under traffic, several at once (FOR=10m SEED=1, by default the date, ARGS="--faults 'agent|partition'"); the report is in dist/chaos
+chaos: cluster-up $(DIST)/hairpin-next-image.tar ## inject faults at random into the cluster, or a new one, under traffic, several at once (FOR=10m SEED=1, by default the date, ARGS="--faults 'agent|partition'"); the report is in dist/chaos
 	@$(LAB) chaos --for $(or $(FOR),10m) --seed $(or $(SEED),$(shell date +%Y%m%d)) $(ARGS)
 
 oracle: ## compare what NetworkPolicies mean here with two evaluators of other projects, on random clusters (CHECKS=1000); the first build takes minutes

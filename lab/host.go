@@ -88,7 +88,7 @@ func underlayMAC(addresses []netip.Prefix) string {
 // plug connects eth0 of the host with the underlay. It creates nothing in the machine's own network
 // namespace.
 func (h *Host) plug(ctx context.Context, mac string) error {
-	return h.plugInto(ctx, bridgeName, "eth0", mac)
+	return h.plugInto(ctx, UnderlayBridge, "eth0", mac)
 }
 
 // plugInto connects a link of the host with a bridge in the underlay's namespace.

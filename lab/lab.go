@@ -219,7 +219,7 @@ func (l *Lab) startUnderlay() error {
 		return err
 	}
 	return h.Do(func() error {
-		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: UnderlayBridge}}
 		if err := netlink.LinkAdd(bridge); err != nil {
 			return fmt.Errorf("make bridge of the underlay: %w", err)
 		}

@@ -18,8 +18,8 @@ const baseDir = "/run/hairpin-lab"
 
 // Defaults of the underlay, as in the documentation.
 const (
-	underlayName = "underlay"
-	bridgeName   = "ul0"
+	underlayName   = "underlay"
+	UnderlayBridge = "ul0" // the bridge of all machines, and their gateway
 )
 
 // record is the state of a lab that a later process needs. It is stored in lab.json.

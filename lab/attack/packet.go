@@ -22,7 +22,7 @@ const (
 	etherBridging  = 0x6558 // Geneve: an Ethernet frame follows
 	maxHops        = 255    // receivers reject neighbour discovery with less
 	usualHops      = 64
-	routerLifetime = 1800 // seconds
+	RouterLifetime = 1800 // seconds, as routers usually advertise
 )
 
 // Broadcast is the broadcast MAC.
@@ -149,14 +149,14 @@ func NeighborAdvertisement(mac cluster.MAC, claimed netip.Addr) []byte {
 }
 
 // RouterAdvertisement announces the sender as a router, with a prefix from which each receiver
-// forms an address.
-func RouterAdvertisement(mac cluster.MAC, prefix netip.Prefix) []byte {
+// forms an address, or withdraws both, if lifetime is 0.
+func RouterAdvertisement(mac cluster.MAC, prefix netip.Prefix, lifetime uint16) []byte {
 	b := []byte{typeRA, 0, 0, 0, usualHops, 0x08} // preference high
-	b = binary.BigEndian.AppendUint16(b, routerLifetime)
+	b = binary.BigEndian.AppendUint16(b, lifetime)
 	b = append(b, make([]byte, 8)...)
 	a := prefix.Addr().As16()
 	b = append(b, 3, 4, byte(prefix.Bits()), 0xc0) // prefix information: on link, autonomous
-	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, routerLifetime), routerLifetime)
+	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, uint32(lifetime)), uint32(lifetime))
 	b = append(append(b, 0, 0, 0, 0), a[:]...)
 	b = append(append(b, 1, 1), mac[:]...) // source link-layer address
 	return Frame(mac, allNodesMAC, icmp6(LinkLocal(mac), allNodes, maxHops, b))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -166,16 +165,52 @@ func serverSlow(ctx context.Context, r *run, f Fault) (heal, error) {
 	return func(context.Context) error { stop(); return <-ended }, nil
 }
 
-// rolledOut replaces the agents of all nodes by new pods.
-func rolledOut(ctx context.Context, r *run, _ Fault) (heal, error) {
-	rollout := func(ctx context.Context, what string, flags ...string) error {
-		_, err := r.cluster.Kubectl(ctx, "", append([]string{"--namespace", "hairpin", "rollout", what,
-			"daemonset/hairpin-node"}, flags...)...)
-		return err
-	}
-	return func(ctx context.Context) error { return rollout(ctx, "status", "--timeout="+backTimeout.String()) },
-		rollout(ctx, "restart")
+// replaced replaces the agents of all nodes by new pods.
+func replaced(ctx context.Context, r *run, _ Fault) (heal, error) {
+	return func(ctx context.Context) error { return rolledOut(ctx, r.cluster) }, rollout(ctx, r.cluster, "restart")
 }
+
+// rolledOut waits until only new agents run.
+func rolledOut(ctx context.Context, c *cluster.Cluster) error {
+	return rollout(ctx, c, "status", "--timeout="+backTimeout.String())
+}
+
+func rollout(ctx context.Context, c *cluster.Cluster, what string, flags ...string) error {
+	_, err := c.Kubectl(ctx, "", append([]string{"--namespace", "hairpin", "rollout", what,
+		"daemonset/hairpin-node"}, flags...)...)
+	return err
+}
+
+// nextImage is the archive of the image to upgrade to, below the root of the sources.
+const nextImage = "dist/hairpin-next-image.tar"
+
+// upgraded installs another build of Hairpin, and then the first one again.
+func upgraded(ctx context.Context, r *run, _ Fault) (heal, error) {
+	install := func(ctx context.Context, values ...string) error {
+		ctx, cancel := context.WithTimeout(ctx, backTimeout)
+		defer cancel()
+		var failed error
+		err := lab.Poll(ctx, second, func() (bool, error) { // the API server may be away
+			failed = r.cluster.InstallHairpin(ctx, values...)
+			return failed == nil, nil
+		})
+		if err != nil {
+			return errors.Join(err, failed)
+		}
+		return rolledOut(ctx, r.cluster)
+	}
+	return func(ctx context.Context) error { return install(ctx) }, install(ctx, "image.tag=next")
+}
+
+func newTokenKey(ctx context.Context, r *run, _ Fault) (heal, error) {
+	return nothing, r.cluster.RotateTokenKey(ctx)
+}
+
+// reloadCA is the time after which every client in a pod has read its CA again: client-go does it
+// every five minutes.
+const reloadCA = 330 * second
+
+func newCA(ctx context.Context, r *run, _ Fault) (heal, error) { return r.cluster.AddCA(ctx) }
 
 // pause waits for a time, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
@@ -310,11 +345,8 @@ func readdressed(ctx context.Context, r *run, f Fault) (heal, error) {
 	change := func(what string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			var errs []error
-			for _, p := range n.Addresses() {
-				more := p.Addr().AsSlice()
-				more[len(more)-1] += 100
-				a, _ := netip.AddrFromSlice(more)
-				_, err := n.Exec(ctx, "ip", "address", what, netip.PrefixFrom(a, p.Bits()).String(), "dev", "br-ex")
+			for _, p := range moved(n.Addresses(), 100) {
+				_, err := n.Exec(ctx, "ip", "address", what, p.String(), "dev", lab.GatewayBridge)
 				errs = append(errs, err)
 			}
 			return errors.Join(errs...)

@@ -19,7 +19,9 @@ type Path struct {
 	Nodes []string `json:"nodes"`
 	// Floating are nodes of which packets pass one at a time: those that can have an address.
 	Floating []string `json:"floating,omitempty"`
-	Denied   bool     `json:"denied,omitempty"` // a policy denies it
+	// Own is the node of which the client uses an own address.
+	Own    string `json:"own,omitempty"`
+	Denied bool   `json:"denied,omitempty"` // a policy denies it
 	// Fresh means that an object of the path is new: any fault of its nodes may delay it.
 	Fresh   bool         `json:"fresh,omitempty"`
 	Server  string       `json:"server,omitempty"`  // the only endpoint; empty: any
@@ -101,11 +103,15 @@ func excuses(p *Path, windows []Window) []span {
 			end = w.Ended
 		}
 		whole := span{w.Began, end + k.grace}
+		brief := k.brief
+		if k.dead && !fixed { // its addresses move to another node, and may come back
+			brief = takeover
+		}
 		switch {
-		case p.Fresh, k.breaks && (fixed || !k.dead):
+		case p.Fresh, k.breaks && (brief == 0 || p.Own == w.Node):
 			breaks = append(breaks, whole)
-		case k.breaks: // its addresses move to another node, and may come back
-			breaks = append(breaks, span{w.Began, w.Began + takeover}, span{end, whole.to})
+		case k.breaks:
+			breaks = append(breaks, span{w.Began, w.Began + brief}, span{end, whole.to})
 		default:
 			touching = append(touching, whole)
 		}
@@ -124,12 +130,12 @@ func excuses(p *Path, windows []Window) []span {
 	return breaks
 }
 
-// Judge returns what no fault excuses, in order of time. Results of one path that violate the same
-// invariant within ten seconds are one violation.
-func Judge(paths []Path, windows []Window, results []Result) []Violation {
+// Judge returns what neither a fault nor a stall of the machine excuses, in order of time. Results
+// of one path that violate the same invariant within ten seconds are one violation.
+func Judge(paths []Path, windows []Window, stalls []span, results []Result) []Violation {
 	excused := make([][]span, len(paths))
 	for i := range paths {
-		excused[i] = excuses(&paths[i], windows)
+		excused[i] = append(excuses(&paths[i], windows), stalls...)
 	}
 	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(a.At, b.At) })
 	var found []Violation

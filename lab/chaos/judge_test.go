@@ -18,6 +18,9 @@ func TestExcuses(t *testing.T) {
 	fixed := Path{Nodes: []string{"node-a", "node-b"}}
 	floating := Path{Nodes: []string{"node-a"}, Floating: []string{"node-b", "node-c"}}
 	grace := byName["ovs-vswitchd killed"].grace
+	nodePort := Path{Nodes: []string{"node-b", "node-a"}, Own: "node-b"}
+	byNode := Path{Nodes: []string{"node-b", "node-a"}}
+	renumbered := []Window{{Fault: Fault{Kind: "another InternalIP", Node: "node-b"}, Began: 100 * s, Ended: 150 * s}}
 	running := window("ovs-vswitchd stopped", "node-a", "")
 	running.Ended = 0
 	for name, c := range map[string]struct {
@@ -51,11 +54,15 @@ func TestExcuses(t *testing.T) {
 			{Fault: Fault{Kind: "agent stopped", Node: "node-c"}, Began: 111 * s, Ended: 150 * s}}, 145 * s, s, false},
 		"agent stopped later": {fixed, []Window{window("nft ruleset flushed", "node-a", ""),
 			{Fault: Fault{Kind: "agent stopped", Node: "node-a"}, Began: 130 * s, Ended: 150 * s}}, 145 * s, s, false},
+		"renumbered":                 {byNode, renumbered, 105 * s, s, true},
+		"renumbered, later":          {byNode, renumbered, 130 * s, s, false},
+		"renumbered, back":           {byNode, renumbered, 151 * s, s, true},
+		"renumbered, to the address": {nodePort, renumbered, 130 * s, s, true},
 		"new object": {Path{Nodes: []string{"node-a"}, Fresh: true}, []Window{window("agent killed", "node-a", "")},
 			105 * s, s, true},
 	} {
 		results := []Result{{At: c.at, Took: c.took, Error: "timeout"}}
-		if found := Judge([]Path{c.path}, c.windows, results); (len(found) == 0) != c.excused {
+		if found := Judge([]Path{c.path}, c.windows, nil, results); (len(found) == 0) != c.excused {
 			t.Errorf("%s: violations %v", name, found)
 		}
 	}
@@ -83,7 +90,7 @@ func TestJudge(t *testing.T) {
 	} {
 		c.result.At = 105 * s
 		got := ""
-		for _, v := range Judge(paths, excuse, []Result{c.result}) {
+		for _, v := range Judge(paths, excuse, nil, []Result{c.result}) {
 			got += v.What
 		}
 		if got != c.want {
@@ -94,7 +101,10 @@ func TestJudge(t *testing.T) {
 	for _, at := range []time.Duration{20, 5, 8, 1} {
 		results = append(results, Result{At: at * s, Took: s, Error: "timeout"})
 	}
-	found := Judge(paths, nil, results)
+	found := Judge(paths, nil, nil, results)
+	if found := Judge(paths, nil, []span{{0, 10 * s}}, results); len(found) != 1 || found[0].From != 20*s {
+		t.Errorf("with a stall of the machine: %+v", found)
+	}
 	if len(found) != 2 || found[0].Count != 3 || found[0].From != s || found[0].To != 9*s || found[1].Count != 1 {
 		t.Errorf("%+v", found)
 	}

@@ -22,6 +22,9 @@ const (
 // wholeNode is the part that fails if every program of a node does.
 const wholeNode = "node"
 
+// upgrade is the kind of fault that needs another image.
+const upgrade = "upgrade and back"
+
 // heal ends a fault and returns when what failed is back.
 type heal func(context.Context) error
 
@@ -39,7 +42,9 @@ type kind struct {
 	reported    bool          // hairpin status must name the node
 	silent      bool          // the node's kubelet does not reach the API server
 	// grace is how long connections may fail after the end.
-	grace  time.Duration
+	grace time.Duration
+	// brief, if not 0, is how long they may fail after the start.
+	brief  time.Duration
 	inject func(context.Context, *run, Fault) (heal, error)
 }
 
@@ -85,6 +90,9 @@ func PrintKinds(w io.Writer) {
 		if k.breaks {
 			fails = fmt.Sprintf("until %s after its end", k.grace)
 		}
+		if k.brief > 0 {
+			fails = fmt.Sprintf("for %s, and %s", k.brief, fails)
+		}
 		fmt.Fprintf(t, "%s\t%s to %s\t%s\t%s\n", name, k.least, k.most, fails, k.about)
 	}
 	_ = t.Flush() // an error cannot be reported
@@ -119,9 +127,20 @@ func init() {
 		where: onControlPlane, part: "control plane", least: 5 * second, most: 15 * second, weight: 1, silent: true,
 		inject: serverSlow})
 	add(kind{name: "agents rolled out", about: "`kubectl rollout restart`, and the wait for it", where: onControlPlane,
-		part: "rollout", least: second, most: second, weight: 1, inject: rolledOut})
+		part: "rollout", least: second, most: second, weight: 1, inject: replaced})
+	add(kind{name: upgrade, about: "`helm upgrade` to another build of the image, and back",
+		where: onControlPlane, part: "control plane", least: 120 * second, most: 120 * second, weight: 1,
+		inject: upgraded})
+	add(kind{name: "token key replaced", about: "the API server signs service account tokens with another key, kubelets " +
+		"write new ones, and it rejects the old ones", where: onControlPlane, part: "control plane", least: 60 * second,
+		most: 60 * second, weight: 1, silent: true, inject: newTokenKey})
+	add(kind{name: "CA replaced", about: "pods get another CA; minutes later only that one signs, and is trusted",
+		where: onControlPlane, part: "control plane", least: reloadCA, most: reloadCA, weight: 1, silent: true,
+		inject: newCA})
 	changes()
+	disks()
 	network()
+	routers()
 	add(kind{name: "node paused", about: "SIGSTOP of every process of the node, then SIGCONT", part: wholeNode,
 		least: 3 * second, most: 20 * second, weight: 2, breaks: true, dead: true, reported: true, silent: true,
 		grace: 5 * second, inject: paused})
@@ -150,10 +169,47 @@ func changes() {
 		"ovs-vsctl", "--no-wait", "del-port", "ovn-k8s-mp0")
 	in("br-svc deleted", "`ovs-vsctl del-br br-svc`", vswitchd, 10*second, "ovs-vsctl", "--no-wait", "del-br", "br-svc")
 	in("br-tun deleted", "`ovs-vsctl del-br br-tun`", vswitchd, 10*second, "ovs-vsctl", "--no-wait", "del-br", "br-tun")
-	in("routes to Services deleted", "`ip route flush dev svc-host`", "", 5*second, "ip", "route", "flush", "dev",
-		"svc-host")
+	in("routes to Services deleted", "`ip route flush dev svc-host`, for both families", "", 5*second,
+		"sh", "-c", "ip -4 route flush dev svc-host; ip -6 route flush dev svc-host")
+	in("routes of ovn-k8s-mp0 deleted", "`ip route flush dev ovn-k8s-mp0`, for both families", "", 5*second,
+		"sh", "-c", "ip -4 route flush dev ovn-k8s-mp0; ip -6 route flush dev ovn-k8s-mp0")
 	in("OVN routes deleted", "`ovn-nbctl clear Logical_Router ovn_cluster_router static_routes policies`", controller,
 		5*second, "ovn-nbctl", "clear", "Logical_Router", "ovn_cluster_router", "static_routes", "policies")
+	in("OVN gateway router deleted", "`ovn-nbctl lr-del GR_…`", controller, 10*second, "sh", "-c",
+		"for r in $(ovn-nbctl --bare --columns=name find Logical_Router | grep ^GR_); do ovn-nbctl lr-del $r; done")
+	in("OVN node switch deleted", "`ovn-nbctl ls-del` of the switch with the node's ports", controller, 10*second,
+		"sh", "-c", "for s in $(ovn-nbctl --bare --columns=name find Logical_Switch | grep ^node-); do "+
+			"ovn-nbctl ls-del $s; done")
+	in("OVN logical flows deleted", "`ovn-sbctl --all destroy Logical_Flow`", controller, 10*second,
+		"ovn-sbctl", "--all", "destroy", "Logical_Flow")
+}
+
+// disks adds full disks of databases.
+func disks() {
+	for _, d := range []struct {
+		name, daemon, dir string
+		decides           bool
+	}{
+		{"disk of OVN full", "^ovsdb-server .*/ovn[ns]b_db.db", "/var/lib/ovn", false},
+		{"disk of Open vSwitch full", "^ovsdb-server .*/conf.db", "/etc/openvswitch", true},
+	} {
+		add(kind{name: d.name, about: "no byte is free in " + d.dir + ", which ovsdb-server opens again",
+			part: d.name, least: 5 * second, most: 30 * second, weight: 1, shares: d.decides,
+			inject: full(d.daemon, d.dir)})
+	}
+}
+
+// routers adds changes of what the router of the external network advertises, and of the addresses
+// that a DHCP server gives.
+func routers() {
+	const least, most = 3 * second, 20 * second
+	add(kind{name: "another prefix", about: "a router advertises a prefix and itself, and withdraws both",
+		part: "address", least: least, most: most, weight: 1, inject: prefixed})
+	add(kind{name: "no default route", about: "a router withdraws the node's only IPv6 default route, and comes back",
+		part: "address", least: least, most: most, weight: 1, inject: unrouted})
+	add(kind{name: "another InternalIP", about: "the machine's addresses are replaced by others of its network, which " +
+		"the kubelet reports, and come back", where: onWorker, part: "address", least: 40 * second, most: 60 * second,
+		weight: 1, breaks: true, silent: true, brief: 25 * second, grace: 25 * second, inject: renumbered})
 }
 
 // network adds faults of the network between nodes.

@@ -53,7 +53,8 @@ func (r *run) explainSoon(c *connection, result *Result) {
 	switch what := violated(&c.Path, result); {
 	case what == "" || len(r.explains) >= mostExplained:
 		return
-	case what == failed && slices.ContainsFunc(excuses(&c.Path, r.windows[:r.started()]), during.overlaps):
+	case what == failed && slices.ContainsFunc(append(excuses(&c.Path, r.windows[:r.started()]), r.stalls...),
+		during.overlaps):
 		return
 	case slices.ContainsFunc(r.explains, func(e explanation) bool { return e.path == c.Name }):
 		return
@@ -65,8 +66,12 @@ func (r *run) explainSoon(c *connection, result *Result) {
 	if result.To.Addr().Is6() {
 		family = "6"
 	}
+	to := c.To
+	if strings.HasPrefix(to, "outside/") { // it has addresses of both families
+		to = "outside/" + result.To.String()
+	}
 	r.explaining.Go(func() {
-		text, err := r.hairpin(context.Background(), "explain", c.From, c.To, "--family", family, "--proto", "tcp",
+		text, err := r.hairpin(context.Background(), "explain", c.From, to, "--family", family, "--proto", "tcp",
 			"--live")
 		if err != nil {
 			text += "\n" + err.Error()
@@ -93,15 +98,15 @@ type figure struct {
 	longest         time.Duration // without a success of a path through the node
 }
 
-// report writes the report, prints its end, and returns ErrFailed if there are violations.
-func (r *run) report(ctx context.Context, s *Schedule) error {
+// report writes the report, prints its end, and returns the violations.
+func (r *run) report(ctx context.Context, s *Schedule) ([]Violation, error) {
 	r.explaining.Wait()
 	paths := make([]Path, len(r.list))
 	for i, c := range r.list {
 		paths[i] = c.Path
 	}
 	windows := r.windows[:r.started()]
-	found := slices.Concat(Judge(paths, windows, r.results), JudgeShared(r.shared, windows), r.found)
+	found := slices.Concat(Judge(paths, windows, r.stalls, r.results), JudgeShared(r.shared, windows), r.found)
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Chaos: seed %d, %s\n\n%d faults, %d connections on %d paths, %d violations.\n", s.Seed, s.For,
 		len(windows), len(r.results), len(paths), len(found))
@@ -128,6 +133,12 @@ func (r *run) report(ctx context.Context, s *Schedule) error {
 			w.Node, w.Peer, lost, longest.Seconds(), strings.ReplaceAll(w.Error, "\n", " "))
 	}
 	figures(&b, windows, paths, r.results)
+	if len(r.stalls) > 0 {
+		b.WriteString("\n## Stalls of the machine\n\nNothing ran on it, so failed connections say nothing.\n\n")
+	}
+	for _, s := range r.stalls {
+		fmt.Fprintf(&b, "- %.1f to %.1f s\n", s.from.Seconds(), s.to.Seconds())
+	}
 	for _, e := range r.explains {
 		fmt.Fprintf(&b, "\n## hairpin explain at %.1f s: %s\n\n```\n%s```\n", e.at.Seconds(), e.path, e.text)
 	}
@@ -146,10 +157,7 @@ func (r *run) report(ctx context.Context, s *Schedule) error {
 	err = errors.Join(os.WriteFile(file, []byte(b.String()), 0o644), writeJSON(filepath.Join(r.opt.Dir, "run.json"),
 		map[string]any{"paths": paths, "windows": windows, "failures": failures(r.results), "shared": r.shared}))
 	r.say("%d faults, %d connections, %d violations: %s", len(windows), len(r.results), len(found), file)
-	if err == nil && len(found) > 0 {
-		err = ErrFailed
-	}
-	return err
+	return found, err
 }
 
 func writeJSON(file string, value any) error {

@@ -48,6 +48,7 @@ type run struct {
 	results    []Result
 	windows    []Window
 	shared     []Shared
+	stalls     []span // of the machine
 	found      []Violation
 	explains   []explanation
 	explaining sync.WaitGroup
@@ -75,21 +76,38 @@ func nodeNames(c *cluster.Cluster) (list []string) {
 	return list
 }
 
+// errBefore means that no fault was injected, because the cluster was not in sync.
+var errBefore = errors.New("before the first fault")
+
 // Run runs a schedule on a cluster and writes the report. It returns ErrFailed if invariants were
 // violated.
 func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
+	found, err := once(ctx, c, opt)
+	if err == nil && len(found) > 0 {
+		err = ErrFailed
+	}
+	return err
+}
+
+// once is Run, and returns the violations.
+func once(ctx context.Context, c *cluster.Cluster, opt Options) ([]Violation, error) {
 	r := &run{opt: opt, cluster: c, begin: time.Now(), nodes: nodeNames(c)}
 	schedule := opt.schedule(c)
 	schedule.Print(opt.Out)
 	if err := os.MkdirAll(opt.Dir, 0o755); err != nil {
-		return err
+		return nil, err
 	}
 	if err := schedule.Save(filepath.Join(opt.Dir, "schedule.json")); err != nil {
-		return err
+		return nil, err
+	}
+	if slices.ContainsFunc(schedule.Faults, func(f Fault) bool { return f.Kind == upgrade }) {
+		if err := c.Import(ctx, nextImage); err != nil {
+			return nil, fmt.Errorf("%w (make chaos writes it)", err)
+		}
 	}
 	r.say("the workload starts")
 	if err := errors.Join(r.undeploy(ctx), r.deploy(ctx)); err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { // also after an interrupt
 		if err := r.undeploy(context.WithoutCancel(ctx)); err != nil {
@@ -97,11 +115,11 @@ func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
 		}
 	}()
 	if err := r.synced(ctx, time.Minute); err != nil {
-		return fmt.Errorf("before the first fault: %w", err)
+		return nil, fmt.Errorf("%w: %w", errBefore, err)
 	}
 	before, err := r.resources(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.play(ctx, schedule)
 	r.settle(ctx, before)
@@ -115,6 +133,7 @@ func (r *run) play(ctx context.Context, s *Schedule) {
 	var clients, faults sync.WaitGroup
 	clients.Go(func() { r.clients(traffic) })
 	clients.Go(func() { r.churn(traffic) })
+	clients.Go(func() { r.watchMachine(traffic) })
 	for _, a := range slices.Concat(r.moving, egressIPs[:1]) {
 		clients.Go(func() {
 			if err := r.watch(traffic, a); err != nil {
@@ -137,6 +156,24 @@ func (r *run) play(ctx context.Context, s *Schedule) {
 	pause(ctx, 5*time.Second)
 	stop()
 	clients.Wait()
+}
+
+// stalled is how late this process must be for the machine to count as stalled.
+const stalled = time.Second
+
+// watchMachine records when the machine does not run this process, which measures connections.
+func (r *run) watchMachine(ctx context.Context) {
+	const every = 100 * time.Millisecond
+	for ctx.Err() == nil {
+		before := r.since()
+		pause(ctx, every)
+		if now := r.since(); now-before > every+stalled {
+			r.mu.Lock()
+			r.stalls = append(r.stalls, span{before, now})
+			r.mu.Unlock()
+			r.say("the machine stalled for %.1f s", (now - before).Seconds())
+		}
+	}
 }
 
 // fault injects a fault and ends it. An interrupt ends it early.

@@ -225,7 +225,7 @@ func (r *run) connections(ctx context.Context) error {
 		next := r.nodes[(i+1)%len(r.nodes)]
 		r.connect(outside, "outside", "NodePort of "+from, services[roleOpen+"-"+next], []string{from, next}, nil)
 		r.connect(outside, "outside", "load balancer address", services[roleOpen+"-"+from], []string{from}, r.nodes)
-		r.leave(client, "client", from, r.addresses(from), nil)
+		r.leave(client, "client", from, slices.Concat(r.addresses(from), addresses(r.renumbered(from))), nil)
 		r.leave(stranger, "stranger", from, egressIPs, r.nodes[1:])
 	}
 	return nil
@@ -244,6 +244,7 @@ func (r *run) connect(from *site, client, name string, s *corev1.Service, nodes,
 		}
 		r.moving = append(r.moving, c.to[0].Addr())
 	case client == "outside":
+		c.Own = nodes[0]
 		for _, a := range r.addresses(nodes[0]) {
 			c.to = append(c.to, netip.AddrPortFrom(a, uint16(s.Spec.Ports[0].NodePort)))
 		}
@@ -270,9 +271,29 @@ func (r *run) leave(from *site, role, node string, sources []netip.Addr, floatin
 }
 
 // addresses returns the addresses of a host.
-func (r *run) addresses(name string) (list []netip.Addr) {
-	for _, p := range r.cluster.Lab().Host(name).Addresses() {
+func (r *run) addresses(name string) []netip.Addr {
+	return addresses(r.cluster.Lab().Host(name).Addresses())
+}
+
+func addresses(of []netip.Prefix) (list []netip.Addr) {
+	for _, p := range of {
 		list = append(list, p.Addr())
+	}
+	return list
+}
+
+// renumbered returns the addresses that a host gets in place of its own.
+func (r *run) renumbered(name string) []netip.Prefix {
+	return moved(r.cluster.Lab().Host(name).Addresses(), 50)
+}
+
+// moved returns addresses whose last byte is greater.
+func moved(of []netip.Prefix, by byte) (list []netip.Prefix) {
+	for _, p := range of {
+		b := p.Addr().AsSlice()
+		b[len(b)-1] += by
+		a, _ := netip.AddrFromSlice(b)
+		list = append(list, netip.PrefixFrom(a, p.Bits()))
 	}
 	return list
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"hairpin/lab"
 )
@@ -28,7 +29,7 @@ func (c *Cluster) Reboot(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("reboot: %w", err)
 	}
-	return c.startKubelet(ctx, n)
+	return c.startKubelet(ctx, n, n.Addresses())
 }
 
 // AddNode adds a new node and waits until it is ready.
@@ -54,14 +55,14 @@ func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	if err := c.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+	if err := c.Client().CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("remove node: %w", err)
 	}
 	return nil
 }
 
 // StopServer ends the control plane; StartServer starts it again, with all objects.
-func (c *Cluster) StopServer() error { return c.server.Stop() }
+func (c *Cluster) StopServer() error { return c.Server().Stop() }
 
 // StartServer starts a stopped control plane and waits until it is ready.
 func (c *Cluster) StartServer(ctx context.Context) error {
@@ -69,13 +70,20 @@ func (c *Cluster) StartServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.server = server
-	return nil
+	forwarded, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	// Its certificate may be of another CA.
+	if err := c.writeKubeconfig(server, forwarded.Host); err != nil {
+		return err
+	}
+	return c.connect(server)
 }
 
 // Pod returns a pod as a place where traffic starts. Its node must be up.
 func (c *Cluster) Pod(ctx context.Context, namespace, name string) (lab.Place, error) {
-	p, err := c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	p, err := c.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}

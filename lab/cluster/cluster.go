@@ -61,6 +61,8 @@ type Cluster struct {
 	lab    *lab.Lab
 	kube   string // the program that is control plane, kubelet and kubectl
 	images string // see template
+
+	mu     sync.Mutex // protects what a restart of the control plane replaces
 	server *lab.APIServer
 	client kubernetes.Interface
 }
@@ -129,13 +131,14 @@ func Open(opt Options) (*Cluster, error) {
 	if err := c.loadValues(); err != nil {
 		return nil, err
 	}
-	if c.server, err = lab.OpenAPIServer(c.lab.APIServerDir()); err != nil {
+	server, err := lab.OpenAPIServer(c.lab.APIServerDir())
+	if err != nil {
 		return nil, err
 	}
 	if c.kube, err = lab.BuildKube(context.Background(), image.DefaultDir, nil); err != nil {
 		return nil, err
 	}
-	return c, c.connect()
+	return c, c.connect(server)
 }
 
 // prepare builds images and programs, which takes minutes the first time.
@@ -185,7 +188,8 @@ func (c *Cluster) apiAddress() netip.Addr { return nodeAddresses(c.controlPlane(
 
 // startAPI starts the control plane, and a forwarder to it from the machine.
 func (c *Cluster) startAPI(ctx context.Context, on *lab.Host) (err error) {
-	if c.server, err = lab.StartAPIServer(ctx, c.serverConfig(on)); err != nil {
+	started, err := lab.StartAPIServer(ctx, c.serverConfig(on))
+	if err != nil {
 		return err
 	}
 	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port) }
@@ -194,11 +198,11 @@ func (c *Cluster) startAPI(ctx context.Context, on *lab.Host) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := c.writeKubeconfig(local); err != nil {
+	if err := c.writeKubeconfig(started, "https://"+local.String()); err != nil {
 		return err
 	}
 	c.say("control plane: ready at %s in the lab, %s on this machine", server, local)
-	return c.connect()
+	return c.connect(started)
 }
 
 func (c *Cluster) serverConfig(on *lab.Host) lab.APIServerConfig {
@@ -210,14 +214,15 @@ func (c *Cluster) serverConfig(on *lab.Host) lab.APIServerConfig {
 	}
 }
 
-// writeKubeconfig writes the administrator's kubeconfig for use on the machine.
-func (c *Cluster) writeKubeconfig(local netip.AddrPort) error {
-	cfg, err := clientcmd.LoadFromFile(c.server.Kubeconfig())
+// writeKubeconfig writes the administrator's kubeconfig for use on the machine, with the URL of the
+// forwarder.
+func (c *Cluster) writeKubeconfig(server *lab.APIServer, url string) error {
+	cfg, err := clientcmd.LoadFromFile(server.Kubeconfig())
 	if err != nil {
 		return err
 	}
 	for _, cluster := range cfg.Clusters {
-		cluster.Server = "https://" + local.String()
+		cluster.Server = url
 	}
 	return clientcmd.WriteToFile(*cfg, c.Kubeconfig())
 }
@@ -229,19 +234,32 @@ func (c *Cluster) Kubeconfig() string { return filepath.Join(c.lab.Dir(), "kubec
 func (c *Cluster) Lab() *lab.Lab { return c.lab }
 
 // Server is the control plane.
-func (c *Cluster) Server() *lab.APIServer { return c.server }
+func (c *Cluster) Server() *lab.APIServer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.server
+}
 
 // Client is the administrator's client.
-func (c *Cluster) Client() kubernetes.Interface { return c.client }
+func (c *Cluster) Client() kubernetes.Interface {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.client
+}
 
-func (c *Cluster) connect() error {
-	cfg, err := c.server.RESTConfig()
+// connect makes server the control plane of the cluster.
+func (c *Cluster) connect(server *lab.APIServer) error {
+	cfg, err := server.RESTConfig()
 	if err != nil {
 		return err
 	}
-	if c.client, err = kubernetes.NewForConfig(cfg); err != nil {
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
 		return fmt.Errorf("make Kubernetes client: %w", err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.server, c.client = server, client
 	return nil
 }
 
@@ -254,7 +272,7 @@ func (c *Cluster) addFirst(ctx context.Context) error {
 	if err := c.startAPI(ctx, n.Host); err != nil {
 		return err
 	}
-	return c.startKubelet(ctx, n)
+	return c.startKubelet(ctx, n, n.Addresses())
 }
 
 // addNode adds a node, and starts its kubelet once the control plane is ready.
@@ -264,10 +282,10 @@ func (c *Cluster) addNode(ctx context.Context, name string, apiReady <-chan stru
 		return err
 	}
 	<-apiReady
-	if c.client == nil {
+	if c.Client() == nil {
 		return errors.New(name + ": there is no control plane")
 	}
-	return c.startKubelet(ctx, n)
+	return c.startKubelet(ctx, n, n.Addresses())
 }
 
 // newNode makes a node with an empty disk and boots it.
@@ -295,7 +313,7 @@ func (c *Cluster) newNode(ctx context.Context, name string) (*lab.Node, error) {
 func (c *Cluster) waitNodes(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		err := wait(ctx, "Node "+name+" to be ready", func() (bool, error) {
-			n, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+			n, err := c.Client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return false, nil // not registered yet
 			}

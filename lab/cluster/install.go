@@ -253,7 +253,7 @@ func Ready(p *corev1.Pod) bool {
 // missing returns a workload that is not ready.
 func (c *Cluster) missing(ctx context.Context) (string, error) {
 	all := metav1.ListOptions{}
-	apps := c.client.AppsV1()
+	apps := c.Client().AppsV1()
 	daemons, err := apps.DaemonSets("").List(ctx, all)
 	if err != nil {
 		return "", err

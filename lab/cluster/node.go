@@ -117,8 +117,8 @@ func startContainerd(ctx context.Context, n *lab.Node) error {
 	return nil
 }
 
-// startKubelet gives a node its identity and starts its kubelet.
-func (c *Cluster) startKubelet(ctx context.Context, n *lab.Node) error {
+// identify gives a node its identity and the certificates of the CAs.
+func (c *Cluster) identify(n *lab.Node) error {
 	for inNode, file := range map[string]string{caFile: "pki/ca.crt", kubeconfigFile: "node-" + n.Name() +
 		".kubeconfig"} {
 		text, err := os.ReadFile(filepath.Join(c.lab.APIServerDir(), file))
@@ -129,8 +129,16 @@ func (c *Cluster) startKubelet(ctx context.Context, n *lab.Node) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// startKubelet gives a node its identity and starts its kubelet, which reports these addresses.
+func (c *Cluster) startKubelet(ctx context.Context, n *lab.Node, addresses []netip.Prefix) error {
+	if err := c.identify(n); err != nil {
+		return err
+	}
 	var ips []string
-	for _, a := range n.Addresses() {
+	for _, a := range addresses {
 		ips = append(ips, a.Addr().String())
 	}
 	zone := corev1.LabelTopologyZone + "=zone-" + strings.TrimPrefix(n.Name(), "node-") // one for each node

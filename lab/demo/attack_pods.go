@@ -343,7 +343,7 @@ func (w *world) pretend(ctx context.Context, frame func(*world, cluster.MAC) []b
 func (w *world) advertise(ctx context.Context, to, link string) (out outcome, err error) {
 	if w.openflow {
 		return w.pretend(ctx, func(_ *world, mac cluster.MAC) []byte {
-			return attack.RouterAdvertisement(mac, netip.MustParsePrefix("2001:db8:bad::/64"))
+			return attack.RouterAdvertisement(mac, netip.MustParsePrefix("2001:db8:bad::/64"), attack.RouterLifetime)
 		})
 	}
 	from, at := w.endpoints[attacker].place, w.endpoints[to].place
@@ -351,7 +351,7 @@ func (w *world) advertise(ctx context.Context, to, link string) (out outcome, er
 	if err != nil {
 		return outcome{}, err
 	}
-	frame := attack.RouterAdvertisement(mac, netip.MustParsePrefix("2001:db8:bad::/64"))
+	frame := attack.RouterAdvertisement(mac, netip.MustParsePrefix("2001:db8:bad::/64"), attack.RouterLifetime)
 	ear, err := attack.Listen(at, link)
 	if err != nil {
 		return outcome{}, err

@@ -1,0 +1,48 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"hairpin/lab"
+)
+
+// fill mounts a small file system with the files of a directory over it, if that is not done yet,
+// and writes a file until no byte is free.
+const fill = `set -e
+if [ "$(stat -f -c %%T %[1]s)" != tmpfs ]; then
+	mkdir -p /tmp/small
+	mount -t tmpfs -o size=16m tmpfs /tmp/small
+	cp -a %[1]s/. /tmp/small
+	mount --bind /tmp/small %[1]s
+	umount /tmp/small
+fi
+! cat /dev/zero >%[1]s/fill 2>/dev/null`
+
+// full fills the disk of databases. Their servers start again, because they have files open that
+// are on another disk. The end of the fault frees the disk.
+func full(pattern, dir string) func(context.Context, *run, Fault) (heal, error) {
+	return func(ctx context.Context, r *run, f Fault) (heal, error) {
+		n, err := r.node(f.Node)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := inside(ctx, n, pattern, "sh", "-c", fmt.Sprintf(fill, dir)); err != nil {
+			return nil, err
+		}
+		free := func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, backTimeout)
+			defer cancel()
+			var failed error
+			err := lab.Poll(ctx, 100*time.Millisecond, func() (bool, error) { // it may just be starting
+				_, failed = inside(ctx, n, pattern, "rm", "-f", dir+"/fill")
+				return failed == nil, nil
+			})
+			return errors.Join(err, failed)
+		}
+		_, err = signal(ctx, n, pattern, "KILL")
+		return free, err
+	}
+}
