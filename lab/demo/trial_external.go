@@ -12,6 +12,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/lab/attack"
+	"hairpin/lab/probe"
 )
 
 // externalTrials returns trials of an endpoint on a node's host, at an address and port that
@@ -150,7 +151,8 @@ func (w *world) pingHost(ctx context.Context, f family) (note string, err error)
 }
 
 // nodeBalancer gives a Service the address of node-a as its load balancer address. Its status says
-// that one of its two ports is served there. At the other port, the host's own server replies.
+// that one of its two port numbers is served there, over each protocol. At the other, the host's
+// own server replies.
 func (w *world) nodeBalancer(ctx context.Context, f family, policy string) (note string, err error) {
 	const pod, host = "pod-a1", "host-a"
 	a, name := w.endpoints[host].address(f), "node-balancer-"+strings.ToLower(policy)+f.name
@@ -158,12 +160,18 @@ func (w *world) nodeBalancer(ctx context.Context, f family, policy string) (note
 	port := uint16(7200 + number)
 	service := strings.Replace(tenantService(name, f, tenantIP(f, number), port), "type: ClusterIP",
 		"type: LoadBalancer\n  allocateLoadBalancerNodePorts: false\n  externalTrafficPolicy: "+policy, 1)
+	more, recorded, targets := "protocol: TCP}", fmt.Sprintf("{port: %d, protocol: TCP}", port), "protocol: TCP}"
+	for _, protocol := range []string{"UDP", "SCTP"} {
+		more += fmt.Sprintf(", {name: %s, port: %d, protocol: %s}", strings.ToLower(protocol), port, protocol)
+		recorded += fmt.Sprintf(", {port: %d, protocol: %s}", port, protocol)
+		targets += fmt.Sprintf(", {name: %s, port: %d, protocol: %s}", strings.ToLower(protocol), podPort, protocol)
+	}
 	service = strings.Replace(service, "protocol: TCP}]",
-		fmt.Sprintf("protocol: TCP}, {name: other, port: %d}]", hostPort), 1)
-	service += fmt.Sprintf("status: {loadBalancer: {ingress: [{ip: %q, ports: [{port: %d, protocol: TCP}, "+
-		"{port: %d, protocol: TCP, error: %s}]}]}}\n", a, port, hostPort, cluster.ErrorPort)
+		fmt.Sprintf("%s, {name: other, port: %d}]", more, hostPort), 1)
+	service += fmt.Sprintf("status: {loadBalancer: {ingress: [{ip: %q, ports: [%s, "+
+		"{port: %d, protocol: TCP, error: %s}]}]}}\n", a, recorded, hostPort, cluster.ErrorPort)
 	slice := strings.Replace(tenantSlice(name, f, podPort, w.endpoints[pod].address(f)), "protocol: TCP}]",
-		fmt.Sprintf("protocol: TCP}, {name: other, port: %d, protocol: TCP}]", podPort), 1)
+		fmt.Sprintf("%s, {name: other, port: %d, protocol: TCP}]", targets, podPort), 1)
 	slice = strings.Replace(slice, "conditions:", "nodeName: node-a, conditions:", 1)
 	remove, err := w.putAll(ctx, slice, service)
 	if err != nil {
@@ -176,11 +184,29 @@ func (w *world) nodeBalancer(ctx context.Context, f family, policy string) (note
 			return "", err
 		}
 	}
-	saw := w.asks(ctx, clientName, netip.AddrPortFrom(a, port)).Saw.Addr()
-	if is := saw == w.endpoints[clientName].address(f); is != (policy == "Local") {
-		return "", fmt.Errorf("%s sees the client as %s", pod, saw)
+	protocols := []string{"tcp", "udp"}
+	if w.sctp {
+		protocols = append(protocols, "sctp")
 	}
-	return "", nil
+	for _, protocol := range protocols {
+		for _, from := range []string{clientName, host, "pod-a2", "pod-b1"} {
+			r := probe.Request{Protocol: protocol, To: netip.AddrPortFrom(a, port), Timeout: w.longer(time.Second)}
+			var answer probe.Answer
+			if err := w.until(ctx, protocol+" from "+from, func() error {
+				if answer = lab.Get(ctx, w.endpoints[from].place, r); answer.Name != pod {
+					return fmt.Errorf("%s %s", answer.Name, answer.Error)
+				}
+				return nil
+			}); err != nil {
+				return "", err
+			}
+			saw := answer.Saw.Addr()
+			if is := saw == w.endpoints[from].address(f); from == clientName && is != (policy == "Local") {
+				return "", fmt.Errorf("%s: %s sees the client as %s", protocol, pod, saw)
+			}
+		}
+	}
+	return "over " + strings.Join(protocols, ", "), nil
 }
 
 // steadyNeighbor checks that an external machine that forgets a node's MAC learns the same one
