@@ -105,20 +105,22 @@ func (v *viewer) see(what, from string, to []string, want ...string) {
 }
 
 // TestEgressIPOtherNetworks tests addresses of networks other than the gateway bridge's, in every
-// mode, or in that of -egress.mode.
+// mode, or in that of -egress.mode, with each engine.
 func TestEgressIPOtherNetworks(t *testing.T) {
 	modes := []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached}
 	if *egressMode != "" && *egressMode != "all" {
 		modes = []string{*egressMode}
 	}
 	for _, mode := range modes {
-		t.Run(mode, func(t *testing.T) { testOtherNetworks(t, mode) })
+		for _, engine := range []string{cluster.EngineOVN, cluster.EngineOpenFlow} {
+			t.Run(mode+"-"+engine, func(t *testing.T) { testOtherNetworks(t, mode, engine) })
+		}
 	}
 }
 
-func testOtherNetworks(t *testing.T, mode string) {
+func testOtherNetworks(t *testing.T, mode, engine string) {
 	t.Parallel()
-	l := startDemoIn(t, mode)
+	l := startDemoIn(t, mode, "[default]", "service-engine = "+engine)
 	secondWire(t, l)
 	v := newViewer(t, l)
 	b := l.Node("node-b")
@@ -151,6 +153,11 @@ func testOtherNetworks(t *testing.T, mode string) {
 	v.see("where the address is, beyond", "pod-b1", beyond, egress...)
 	v.see("from where the address is, to a node", "pod-b1", []string{"172.18.0.3:8081", "[fc00:f853:ccd::3]:8081"},
 		nodeB...)
+	if engine == cluster.EngineOVN { // docs/user/bgp.md: the pod does not answer; the rest is the same
+		put(t, l, "egressip.yaml", "# nothing\n")
+		v.until("pod-b1", client, nodeB...)
+		return
+	}
 	reachesPod(t, l)
 
 	// By hand.
