@@ -13,6 +13,7 @@ import (
 	"hairpin/pipeline"
 	"hairpin/plan"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // The attacker and its neighbor, as in the lab's attacks.
@@ -22,13 +23,13 @@ var (
 )
 
 // fromClient returns a packet of an external client to an address behind node-a.
-func fromClient(w walk.World, to netip.AddrPort) walk.Packet {
-	return walk.Packet{Protocol: cluster.UDP, Src: client, EthDst: walk.ExternalMAC(w.Snapshot.Node("node-a")),
+func fromClient(w walk.World, to netip.AddrPort) packet.Packet {
+	return packet.Packet{Protocol: cluster.UDP, Src: client, EthDst: walk.ExternalMAC(w.Snapshot.Node("node-a")),
 		Dst: to.Addr(), DstPort: to.Port()}
 }
 
 // walked follows a packet, for which walk must return no error.
-func walked(t *testing.T, w walk.World, from walk.Point, p walk.Packet) walk.Trace {
+func walked(t *testing.T, w walk.World, from walk.Point, p packet.Packet) walk.Trace {
 	t.Helper()
 	trace, err := walk.Walk(w, from, p)
 	if err != nil {
@@ -56,11 +57,11 @@ func TestTaggedFramesAreNotServed(t *testing.T) {
 		nodePort := nodePortOf(t, w, "podlocal")
 		for _, c := range []struct {
 			from walk.Point
-			p    walk.Packet
+			p    packet.Packet
 		}{
 			{walk.Point{}, fromClient(w, nodePort)},
-			{attackerPod, walk.Packet{Protocol: cluster.UDP, Dst: addr("10.244.1.3"), DstPort: 8080}},
-			{attackerPod, walk.Packet{Protocol: cluster.UDP, Dst: client, DstPort: 80}},
+			{attackerPod, packet.Packet{Protocol: cluster.UDP, Dst: addr("10.244.1.3"), DstPort: 8080}},
+			{attackerPod, packet.Packet{Protocol: cluster.UDP, Dst: client, DstPort: 80}},
 		} {
 			if plain := walked(t, w, c.from, c.p); !plain.Verdict.Delivered {
 				t.Errorf("%s, flows %v: an untagged frame\n%s", mode, flows, plain)
@@ -79,7 +80,7 @@ func TestMulticastStaysOnTheNode(t *testing.T) {
 	for mode := range everyEngine {
 		w := demoIn(t, mode, true)
 		for _, to := range []string{"224.0.0.251", "255.255.255.255", "ff02::fb", "ff05::1:3"} {
-			trace := walked(t, w, attackerPod, walk.Packet{Protocol: cluster.UDP, Dst: addr(to), DstPort: 5353})
+			trace := walked(t, w, attackerPod, packet.Packet{Protocol: cluster.UDP, Dst: addr(to), DstPort: 5353})
 			want := "flooded to OVN's port pods-node-a, pod default/pod-a1"
 			if v := trace.Verdict; !v.Flooded || !strings.HasPrefix(v.Reason, want) ||
 				strings.Contains(v.Reason, "port svc-") {
@@ -164,7 +165,7 @@ func TestTunnelsAreNoEndpoints(t *testing.T) {
 			for _, from := range []walk.Point{{}, attackerPod} {
 				p := fromClient(with, netip.MustParseAddrPort("172.18.0.3:30661"))
 				if from == attackerPod {
-					p = walk.Packet{Protocol: cluster.UDP, Dst: addr("10.96.66.1"), DstPort: 80}
+					p = packet.Packet{Protocol: cluster.UDP, Dst: addr("10.96.66.1"), DstPort: 80}
 				}
 				if trace := walked(t, with, from, p); trace.Verdict.Delivered != (i == 0) {
 					t.Errorf("%s, flows %v, to %s\n%s", mode, flows, endpoint, trace)

@@ -15,6 +15,7 @@ import (
 	"hairpin/pipeline"
 	"hairpin/plan"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // withNodes plans the demo's cluster in a gateway mode, after edit has changed each node, with
@@ -212,7 +213,7 @@ func TestRepliesToClientMAC(t *testing.T) {
 			if addr(x.from).Is6() {
 				to = addr("fc00:f853:ccd::3")
 			}
-			trace, err := x.routers.walker.Walk(walk.Point{}, walk.Packet{
+			trace, err := x.routers.walker.Walk(walk.Point{}, packet.Packet{
 				Src: addr(x.from), Dst: to, DstPort: port, Protocol: cluster.TCP, EthSrc: x.mac,
 				EthDst: cluster.MAC{0x02, 0x42, 0xac, 0x12, 0, 3},
 			})

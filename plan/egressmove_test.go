@@ -19,6 +19,7 @@ import (
 	"hairpin/plan/egress"
 	plannode "hairpin/plan/node"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // TestMovesBetweenBridgeAndLink: a network is that of the gateway bridge on one node and, in mode
@@ -215,7 +216,7 @@ func TestAnnouncedMoves(t *testing.T) {
 		for _, to := range now.Snapshot.EgressIPs[0].Addresses {
 			for _, protocol := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
 				for _, name := range []string{"node-a", "node-b", "node-c"} {
-					p := walk.Packet{Protocol: protocol, Dst: to, DstPort: 80,
+					p := packet.Packet{Protocol: protocol, Dst: to, DstPort: 80,
 						Src:    pickFamily(to.Is4(), "172.18.0.100", "fc00:f853:ccd::64"),
 						EthDst: walk.ExternalMAC(now.Snapshot.Node(name))}
 					want, got := walked(t, before, walk.Point{}, p), walked(t, now, walk.Point{}, p)

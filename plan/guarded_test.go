@@ -5,6 +5,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // TestSourceRangesRestrictOnePort: loadBalancerSourceRanges restrict one address, protocol and
@@ -56,7 +57,7 @@ endpoints: [{addresses: [10.244.3.3], nodeName: node-c, conditions: {ready: true
 			{"pod of another node, NodePort", pod("node-b", "pod-b1"), "", "172.18.0.3", 30621, true},
 			{"pod of another node, a port of the host", pod("node-b", "pod-b1"), "", "172.18.0.3", 10250, true},
 		} {
-			p := walk.Packet{Protocol: cluster.TCP, Dst: addr(c.to), DstPort: c.port}
+			p := packet.Packet{Protocol: cluster.TCP, Dst: addr(c.to), DstPort: c.port}
 			if c.src != "" {
 				p.Src = addr(c.src)
 			}

@@ -5,6 +5,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // TestLinkLocalHostAddress: pods reach a link-local address of their own host, such as that of
@@ -27,7 +28,7 @@ func TestLinkLocalHostAddress(t *testing.T) {
 		for node, pod := range map[string]string{"node-a": "pod-a1", "node-b": "pod-b1"} {
 			from := walk.Point{Node: node, Pod: cluster.Owner{Kind: "Pod", Namespace: "default", Name: pod}}
 			for _, protocol := range []cluster.Protocol{cluster.UDP, cluster.TCP} {
-				trace, err := walker.Walk(from, walk.Packet{Protocol: protocol, Dst: dns, DstPort: 53})
+				trace, err := walker.Walk(from, packet.Packet{Protocol: protocol, Dst: dns, DstPort: 53})
 				if err != nil {
 					t.Fatal(err)
 				}

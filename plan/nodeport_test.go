@@ -13,6 +13,7 @@ import (
 	"hairpin/lab/demo/nodeport"
 	"hairpin/plan"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 	"hairpin/watch"
 )
 
@@ -119,7 +120,7 @@ func TestNodePortCases(t *testing.T) {
 				}[c.Sees]
 				for _, to := range asked {
 					trace, err := walker.Walk(from,
-						walk.Packet{Protocol: f.Protocol, Src: pick(from == walk.Point{}, src), Dst: to,
+						packet.Packet{Protocol: f.Protocol, Src: pick(from == walk.Point{}, src), Dst: to,
 							DstPort: f.NodePort})
 					if err != nil {
 						t.Errorf("%s, case %d, %s to %s: %v\n%s", mode, c.Number, f.Protocol, to, err, trace)

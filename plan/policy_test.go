@@ -21,6 +21,7 @@ import (
 	"hairpin/policy"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/packet"
 )
 
 // drawPolicyCluster draws two nodes with the Service engine openflow, pods, and a Service with a
@@ -147,7 +148,7 @@ func podAt(s *cluster.Snapshot, a netip.Addr) *cluster.Pod {
 	return nil
 }
 
-func stages(steps []walk.Step) string {
+func stages(steps []packet.Step) string {
 	var b strings.Builder
 	for _, s := range steps {
 		fmt.Fprintf(&b, "%s %s: %s: %s\n", s.Node, s.Stage, s.Rule, s.Did)
@@ -158,10 +159,10 @@ func stages(steps []walk.Step) string {
 // decisions are those of the evaluator for a packet whose walk without policies is was. Egress is
 // judged on the sender's node, with what that node translates. Ingress is judged with the source
 // that the pod sees.
-func decisions(s *cluster.Snapshot, from sender, p walk.Packet, was walk.Trace) (egress, ingress policy.Verdict) {
+func decisions(s *cluster.Snapshot, from sender, p packet.Packet, was walk.Trace) (egress, ingress policy.Verdict) {
 	seen := was.Verdict.Seen
-	sent, stays := seen, !slices.ContainsFunc(was.Forward, func(s walk.Step) bool { return s.Node != from.Node })
-	if i := slices.IndexFunc(was.Forward, func(s walk.Step) bool { return s.Node != from.Node }); i > 0 {
+	sent, stays := seen, !slices.ContainsFunc(was.Forward, func(s packet.Step) bool { return s.Node != from.Node })
+	if i := slices.IndexFunc(was.Forward, func(s packet.Step) bool { return s.Node != from.Node }); i > 0 {
 		sent = was.Forward[i-1].After
 	}
 	own := slices.IndexFunc(s.Nodes, func(n *cluster.Node) bool { return n.Name == from.Node })
@@ -214,7 +215,7 @@ func TestPoliciesRevoke(t *testing.T) {
 		}); i >= 0 {
 			protocol = s.Frontends[i].Protocol
 		}
-		p := walk.Packet{Protocol: protocol, Src: from.addr(cluster.FamilyOf(to.Addr())), SrcPort: 40000,
+		p := packet.Packet{Protocol: protocol, Src: from.addr(cluster.FamilyOf(to.Addr())), SrcPort: 40000,
 			Dst: to.Addr(), DstPort: to.Port()}
 		was, err := walk.New(policyWorld(t, s)).Walk(from.Point, p)
 		if err != nil {
@@ -224,7 +225,7 @@ func TestPoliciesRevoke(t *testing.T) {
 			return
 		}
 		seen := was.Verdict.Seen
-		back := walk.Packet{Protocol: protocol, Src: seen.Dst, SrcPort: seen.DstPort, Dst: seen.Src,
+		back := packet.Packet{Protocol: protocol, Src: seen.Dst, SrcPort: seen.DstPort, Dst: seen.Src,
 			DstPort: seen.SrcPort}
 		// Of another node's host or client, the pod's node does not track the connection.
 		joined := slices.ContainsFunc(s.Config.JoinSubnets, func(p netip.Prefix) bool { return p.Contains(seen.Src) })
@@ -297,7 +298,7 @@ func TestPoliciesDecide(t *testing.T) {
 		policed.Nodes = clustertest.Relabel(t, s.Nodes)
 		after := walk.New(policyWorld(t, &policed))
 		try := func(from sender, to netip.AddrPort, protocol cluster.Protocol) {
-			p := walk.Packet{Protocol: protocol, Src: from.addr(cluster.FamilyOf(to.Addr())), SrcPort: 40000,
+			p := packet.Packet{Protocol: protocol, Src: from.addr(cluster.FamilyOf(to.Addr())), SrcPort: 40000,
 				Dst: to.Addr(), DstPort: to.Port()}
 			was, err := before.Walk(from.Point, p)
 			if err != nil {
@@ -531,7 +532,7 @@ func TestForeignSources(t *testing.T) {
 			{"2001:db8::200", true}, {"fd00:10:244:1::2", false}, {"fd00:10:244:2::9", false},
 		} {
 			src := addr(c.src)
-			tr, err := walk.Walk(w, walk.Point{}, walk.Packet{Protocol: cluster.TCP, Src: src, SrcPort: 4000,
+			tr, err := walk.Walk(w, walk.Point{}, packet.Packet{Protocol: cluster.TCP, Src: src, SrcPort: 4000,
 				Dst: a.Address(cluster.FamilyOf(src)), DstPort: 30001})
 			if err != nil {
 				t.Fatal(err)
@@ -587,7 +588,7 @@ func TestIsolatedByMAC(t *testing.T) {
 			t.Fatal(problems)
 		}
 		w := walk.World{Snapshot: s, States: map[string]datapath.State{"node-a": state}}
-		p := walk.Packet{Protocol: cluster.TCP, Src: s.Pods[0].IPs[0], SrcPort: 4000, Dst: addr(dst), DstPort: port,
+		p := packet.Packet{Protocol: cluster.TCP, Src: s.Pods[0].IPs[0], SrcPort: 4000, Dst: addr(dst), DstPort: port,
 			EthDst: s.Pods[1].MAC}
 		if p.Dst.Is6() {
 			p.Src = s.Pods[0].IPs[1]
@@ -649,8 +650,8 @@ func TestTooManyClusterPolicies(t *testing.T) {
 			}
 		}
 		w := walk.World{Snapshot: s, States: map[string]datapath.State{"node-a": state}}
-		tr, err := walk.Walk(w, walk.Point{Node: "node-a", Pod: s.Pods[from].Owner}, walk.Packet{Protocol: cluster.TCP,
-			Src: s.Pods[from].IPs[0], SrcPort: 4000, Dst: s.Pods[1].IPs[0], DstPort: 80})
+		tr, err := walk.Walk(w, walk.Point{Node: "node-a", Pod: s.Pods[from].Owner}, packet.Packet{
+			Protocol: cluster.TCP, Src: s.Pods[from].IPs[0], SrcPort: 4000, Dst: s.Pods[1].IPs[0], DstPort: 80})
 		if err != nil {
 			t.Fatal(err)
 		}

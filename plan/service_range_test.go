@@ -5,6 +5,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // TestClusterIPOutOfRange: a cluster IP outside of service-cidrs is served to pods, hosts and
@@ -38,7 +39,7 @@ endpoints: [{addresses: ["fd00:10:244:3::3"], nodeName: node-c, conditions: {rea
 		for name, from := range map[string]walk.Point{"pod": {Node: "node-a", Pod: pod}, "host": {Node: "node-a"}} {
 			for _, ip := range []string{"10.112.0.10", "fd00:10:112::10"} {
 				for port, served := range map[uint16]bool{80: true, 81: false} {
-					trace, err := walker.Walk(from, walk.Packet{Protocol: cluster.TCP, Dst: addr(ip), DstPort: port})
+					trace, err := walker.Walk(from, packet.Packet{Protocol: cluster.TCP, Dst: addr(ip), DstPort: port})
 					if err != nil {
 						t.Errorf("%s, openflow %t, %s to %s port %d: %v", mode, flows, name, ip, port, err)
 						continue

@@ -21,6 +21,7 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/plan"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 	"hairpin/watch"
 )
 
@@ -221,13 +222,13 @@ func (s *story) trace(words []string) (walk.Trace, error) {
 	return trace, nil
 }
 
-func (s *story) from(word string) (walk.Point, walk.Packet, error) {
+func (s *story) from(word string) (walk.Point, packet.Packet, error) {
 	kind, rest, _ := strings.Cut(word, "/")
 	switch kind {
 	case "outside":
 		client, router, routed := strings.Cut(rest, "@")
 		a, err := netip.ParseAddr(client)
-		p := walk.Packet{Src: a}
+		p := packet.Packet{Src: a}
 		if n := s.world.Snapshot.Node(router); n != nil {
 			p.EthDst = walk.ExternalMAC(n)
 		} else if routed {
@@ -235,10 +236,10 @@ func (s *story) from(word string) (walk.Point, walk.Packet, error) {
 		}
 		return walk.Point{}, p, err
 	case "host":
-		return walk.Point{Node: rest}, walk.Packet{}, nil
+		return walk.Point{Node: rest}, packet.Packet{}, nil
 	case "pod":
 		name, source, sends := strings.Cut(rest, "@")
-		var packet walk.Packet
+		var packet packet.Packet
 		if sends {
 			var err error
 			if packet.Src, err = netip.ParseAddr(source); err != nil {
@@ -252,5 +253,5 @@ func (s *story) from(word string) (walk.Point, walk.Packet, error) {
 			}
 		}
 	}
-	return walk.Point{}, walk.Packet{}, fmt.Errorf("%q is nowhere", word)
+	return walk.Point{}, packet.Packet{}, fmt.Errorf("%q is nowhere", word)
 }

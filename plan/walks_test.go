@@ -15,6 +15,7 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/packet"
 )
 
 // walks is the directory of the stories' documentation.
@@ -193,7 +194,7 @@ func compare(text string, t walk.Trace) (page string, differences []string, err 
 
 // find searches the steps, from one on, for the document's flow or entry. It returns the step that
 // has it, or the nearest one instead.
-func find(what string, steps []walk.Step, from int) (at int, ours string, same bool) {
+func find(what string, steps []packet.Step, from int) (at int, ours string, same bool) {
 	kind, rest, _ := strings.Cut(what, " ")
 	instead, words, sure := -1, "nothing", false
 	for i := from; i < len(steps); i++ {

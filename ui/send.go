@@ -16,6 +16,7 @@ import (
 	"hairpin/report"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/packet"
 )
 
 // prover sends a packet and compares its walk with what the nodes observed.
@@ -117,7 +118,7 @@ func choices(e *explain.Explanation) (n int) {
 // sourceMoves reports whether the packet's source port is replaced on its path.
 func sourceMoves(e *explain.Explanation) bool {
 	return slices.ContainsFunc(e.Trace.Forward,
-		func(s walk.Step) bool { return s.After.SrcPort != e.Trace.Sent.SrcPort })
+		func(s packet.Step) bool { return s.After.SrcPort != e.Trace.Sent.SrcPort })
 }
 
 // receivers returns the places where the packet may arrive and whose agents can be reached. all

@@ -1,117 +1,38 @@
 package walk
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
+	"strconv"
 
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
-	"hairpin/datapath/nb"
-	"hairpin/pipeline"
+	"hairpin/walk/conntrack"
+	"hairpin/walk/nft"
+	"hairpin/walk/openflow"
+	"hairpin/walk/ovn"
+	"hairpin/walk/packet"
 )
-
-// bridge is the gateway bridge, or a bridge that only Hairpin uses: its flows, indexed for lookup,
-// and what its ports connect to.
-type bridge struct {
-	name   string
-	key    string // in keys of flows and groups
-	tables [256]*table
-	patch  map[string]string // of the gateway bridge: patch port to OVN -> its localnet port
-	plain  map[string]*plainBridge
-	pods   map[string]cluster.MAC // of one of our bridges: port -> MAC of the pod behind it
-}
 
 // plainBridge is the bridge of another physical network of OVN. It has none of our flows: it is a
 // learning switch.
 type plainBridge struct{ name, patch, localnet string }
 
-// table is an OpenFlow table. Flows that match a transport port are indexed by it, because there
-// may be thousands (one per NodePort); lookup compares the few others one by one. All lists are
-// sorted, highest priority first.
-type table struct {
-	stage        string // "br-ex Classifier"
-	byDst, bySrc map[uint16][]tableFlow
-	others       []tableFlow
-	clauses      []tableFlow // of conjunctions
-}
-
-// tableFlow is a flow of a table, with the fields that it matches.
-type tableFlow struct {
-	*flow.Flow
-	fields flow.Fields
-}
-
-func newBridge(n *node) *bridge {
-	s := &n.state.Bridge
-	b := &bridge{name: s.Bridge, patch: map[string]string{}, plain: map[string]*plainBridge{}}
-	for name := range s.Bridges {
-		n.further = append(n.further, &bridge{name: name, key: name, pods: map[string]cluster.MAC{}})
-	}
-	all := append(slices.Clone(n.further), b)
-	for _, f := range s.Flows.All() {
-		if i := slices.IndexFunc(all, func(b *bridge) bool { return b.key == f.Bridge }); i >= 0 {
-			all[i].put(f)
+// addPatches adds the patch ports between OVN and the bridges of its networks.
+func (n *node) addPatches() {
+	for _, row := range n.ovn.Localnets() {
+		switch to, ok := n.mappedBridge(row.Options["network_name"]); {
+		case ok && to == n.bridge.Name:
+			n.patch[patchPort(row.Name)] = row.Name
+		case ok:
+			n.plain[to] = &plainBridge{to, patchPort(row.Name), row.Name}
 		}
 	}
-	for _, b := range all {
-		for _, t := range b.tables {
-			if t != nil {
-				t.sort()
-			}
-		}
-	}
-	for _, p := range n.ovn.ports {
-		if p.row.Type == "localnet" {
-			switch to, ok := n.mappedBridge(p.row.Options["network_name"]); {
-			case ok && to == b.name:
-				b.patch[patchPort(p.row)] = p.row.Name
-			case ok:
-				b.plain[to] = &plainBridge{to, patchPort(p.row), p.row.Name}
-			}
-		}
-	}
-	return b
-}
-
-func (b *bridge) put(f *flow.Flow) {
-	t := b.tables[f.Table]
-	if t == nil {
-		t = newTable(b, f.Table)
-		b.tables[f.Table] = t
-	}
-	x := tableFlow{f, f.Match.Fields()}
-	switch {
-	case len(f.Actions) > 0 && isClause(f.Actions[0]):
-		t.clauses = append(t.clauses, x)
-	case f.Match.DstPort != 0 && f.Match.DstMask == 0:
-		t.byDst[f.Match.DstPort] = append(t.byDst[f.Match.DstPort], x)
-	case f.Match.SrcPort != 0:
-		t.bySrc[f.Match.SrcPort] = append(t.bySrc[f.Match.SrcPort], x)
-	default:
-		t.others = append(t.others, x)
-	}
-	if len(f.Actions) == 0 { // read from an agent
-		return
-	}
-	if out, ok := f.Actions[0].(flow.Output); ok && b.key != "" && f.Table == pipeline.SvcL2Forwarding &&
-		f.Match.EthDst != (cluster.MAC{}) {
-		b.pods[out.Port] = f.Match.EthDst
-	}
-}
-
-func isClause(a flow.Action) bool {
-	switch a.(type) {
-	case flow.Conjunction:
-		return true
-	}
-	return false
 }
 
 // podPort returns the port of one of our bridges that a pod is behind.
 func (n *node) podPort(pod *cluster.Pod) (port string, ok bool) {
-	for _, b := range n.further {
-		for port, mac := range b.pods {
+	for _, b := range n.ours {
+		for port, mac := range b.Pods {
 			if mac == pod.MAC {
 				return port, true
 			}
@@ -121,10 +42,10 @@ func (n *node) podPort(pod *cluster.Pod) (port string, ok bool) {
 }
 
 // bridgeOf returns the bridge that a port is on: port names are unique on a node.
-func (n *node) bridgeOf(port string) *bridge {
+func (n *node) bridgeOf(port string) *openflow.Bridge {
 	on := n.state.Bridge.Ports[port].Bridge
-	for _, b := range n.further {
-		if _, pod := b.pods[port]; pod || b.name == on {
+	for _, b := range n.ours {
+		if _, pod := b.Pods[port]; pod || b.Name == on {
 			return b
 		}
 	}
@@ -132,53 +53,86 @@ func (n *node) bridgeOf(port string) *bridge {
 }
 
 // wayToOVN returns OVN's port that one of our bridges connects to, or nil.
-func (n *node) wayToOVN(b *bridge) *switchPort {
+func (n *node) wayToOVN(b *openflow.Bridge) *ovn.Port {
 	for _, p := range n.state.Bridge.Ports {
-		if id, ok := n.logicalPort(p.Peer); ok && p.Bridge == b.name {
-			return n.ovn.ports[id]
+		if id, ok := n.logicalPort(p.Peer); ok && p.Bridge == b.Name {
+			return n.ovn.Port(id)
 		}
 	}
 	return nil
 }
 
-// afterOutput returns the location of a packet that left one of our bridges.
-func (r *run) afterOutput(n *node, b *bridge, out sent) (location, error) {
-	if port := n.state.Bridge.Ports[out.port]; port.Local.IsValid() {
-		return r.geneve(n, port, out.tunnel)
+// bridgeReceives takes a packet through the gateway bridge, or another of our bridges.
+func (r *run) bridgeReceives(n *node, in string) (location, error) {
+	b := n.bridgeOf(in)
+	if b.Name == "" {
+		return location{}, fmt.Errorf("the State has no gateway bridge")
 	}
-	if mac, is := b.pods[out.port]; is {
+	v := &r.visits[len(r.visits)-1]
+	v.Bridge, v.Tunnel = b.Name, r.tunnel
+	result, err := b.Receive(&r.Path, in, r.tunnel)
+	r.tunnel = flow.Tunnel{}
+	if err != nil {
+		return location{}, err
+	}
+	_, group := groupMAC(r.Dst)
+	switch {
+	case len(result.Outputs) == 0 && result.Denied != "":
+		return r.drop(packet.ByPolicies, result.Denied)
+	case len(result.Outputs) == 0:
+		return r.drop(packet.ByRule, b.Name+" drops it")
+	case group && b.Key != "":
+		return r.flooded(n, b, result.Outputs)
+	case len(result.Outputs) > 1:
+		return location{}, fmt.Errorf("the packet leaves %s through %s and %s: multiple outputs are not modelled",
+			b.Name, result.Outputs[0].Port, result.Outputs[1].Port)
+	}
+	out := result.Outputs[0]
+	r.Packet, v.Out = out.Packet, out.Port
+	switch {
+	case b.Key != "":
+		return r.afterOutput(n, b, out)
+	case out.Port == flow.Local:
+		return location{hostReceives, n, b.Name}, nil
+	case n.patch[out.Port] != "":
+		return location{switchReceives, n, n.patch[out.Port]}, nil
+	case out.Port == n.uplink():
+		r.Mark = 0
+		return location{outsideReceives, n, ""}, nil
+	}
+	return n.behindPort(b, out.Port)
+}
+
+// afterOutput returns the location of a packet that left one of our bridges.
+func (r *run) afterOutput(n *node, b *openflow.Bridge, out openflow.Output) (location, error) {
+	if port := n.state.Bridge.Ports[out.Port]; port.Local.IsValid() {
+		return r.geneve(n, port, out.Tunnel)
+	}
+	if mac, is := b.Pods[out.Port]; is {
 		for _, pod := range n.pods {
 			if pod.MAC == mac {
 				return r.podReceives(n, pod)
 			}
 		}
-		return r.drop(Other, "no pod has MAC "+ethernet(mac))
+		return r.drop(packet.Other, "no pod has MAC "+packet.MACText(mac))
 	}
-	return n.behindPort(b, out.port)
+	return n.behindPort(b, out.Port)
 }
 
 // addNeighbors adds, to the switch that one of our bridges connects to, the addresses that the
 // bridge asks pods for: OVN itself has no port with them.
 func (n *node) addNeighbors() {
-	for _, b := range n.further {
-		p, t := n.wayToOVN(b), b.tables[pipeline.SvcNeighborDiscovery]
-		if p == nil || t == nil {
-			continue
-		}
-		for _, f := range t.others {
-			if m := &f.Match; m.InPort == "" && m.Dst.IsSingleIP() && len(f.Actions) > 0 {
-				out, _ := f.Actions[0].(flow.Output)
-				p.sw.further[m.Dst.Addr()] = b.pods[out.Port]
-				if len(f.Actions) > 1 { // several ports: which one uses it is not known
-					p.sw.further[m.Dst.Addr()] = cluster.MAC{}
-				}
+	for _, b := range n.ours {
+		if p := n.wayToOVN(b); p != nil {
+			for a, m := range b.Neighbors() {
+				p.AddNeighbor(a, m)
 			}
 		}
 	}
 }
 
 // behindPort returns the location behind a port: OVN, another bridge, or the host.
-func (n *node) behindPort(b *bridge, out string) (location, error) {
+func (n *node) behindPort(b *openflow.Bridge, out string) (location, error) {
 	port := n.state.Bridge.Ports[out]
 	id, isOVN := n.logicalPort(port.Peer)
 	switch {
@@ -189,103 +143,15 @@ func (n *node) behindPort(b *bridge, out string) (location, error) {
 	case port.Type == "internal":
 		return location{hostReceives, n, out}, nil
 	}
-	return location{}, fmt.Errorf("%s: it is not known where port %s leads", b.name, out)
-}
-
-func newTable(b *bridge, number uint8) *table {
-	stage := b.name + " " + pipeline.Name(pipeline.Bridge(b.key), number)
-	return &table{stage: stage, byDst: map[uint16][]tableFlow{}, bySrc: map[uint16][]tableFlow{}}
+	return location{}, fmt.Errorf("%s: it is not known where port %s leads", b.Name, out)
 }
 
 // patchPort returns the name that ovn-controller gives to the patch port of a localnet port.
-func patchPort(p *nb.SwitchPort) string { return "patch-" + p.Name + "-to-br-int" }
+func patchPort(localnet string) string { return "patch-" + localnet + "-to-br-int" }
 
-func (t *table) sort() {
-	order := func(a, b tableFlow) int { return cmp.Compare(b.Priority, a.Priority) }
-	slices.SortFunc(t.others, order)
-	slices.SortFunc(t.clauses, order)
-	for _, m := range [...]map[uint16][]tableFlow{t.byDst, t.bySrc} {
-		for _, list := range m {
-			slices.SortFunc(list, order)
-		}
-	}
-}
-
-// lookup returns the flow that a packet matches, nil if none. rival is another match of the same
-// priority with other actions: the switch may take either.
-func (t *table) lookup(packet flow.Match) (found, rival *flow.Flow, err error) {
-	found, rival = t.best(&packet)
-	for i := 0; i < len(t.clauses) && (found == nil || t.clauses[i].Priority > found.Priority); {
-		priority := t.clauses[i].Priority
-		matched := map[uint32]uint64{} // clauses by ID, as bits
-		var complete []uint32
-		for ; i < len(t.clauses) && t.clauses[i].Priority == priority; i++ {
-			if f := t.clauses[i]; f.Match.Matches(&packet, f.fields) {
-				complete = append(complete, satisfied(f.Flow, matched)...)
-			}
-		}
-		if len(complete) == 0 {
-			continue
-		}
-		slices.Sort(complete)
-		found, rival = nil, nil
-		for _, id := range complete {
-			packet.ConjID = id
-			f, other := t.best(&packet)
-			switch {
-			case f == nil || f.Match.ConjID != id:
-				return nil, nil, fmt.Errorf("%s: no flow matches conj_id=%d, which the packet has", t.stage, id)
-			case found == nil:
-				found, rival = f, other
-			case !slices.Equal(f.Actions, found.Actions):
-				rival = f
-			}
-		}
-		return found, rival, nil
-	}
-	return found, rival, nil
-}
-
-// satisfied adds the clauses that a flow is an alternative of, and returns the conjunctions that
-// have all their clauses with it.
-func satisfied(f *flow.Flow, matched map[uint32]uint64) (complete []uint32) {
-	for _, a := range f.Actions {
-		if c, ok := a.(flow.Conjunction); ok {
-			all, before := uint64(1)<<c.Of-1, matched[c.ID]
-			matched[c.ID] = before | 1<<(c.Clause-1)
-			if before != all && matched[c.ID] == all {
-				complete = append(complete, c.ID)
-			}
-		}
-	}
-	return complete
-}
-
-// best returns the matching flow of the highest priority that is no clause of a conjunction, and a
-// rival of it.
-func (t *table) best(packet *flow.Match) (found, rival *flow.Flow) {
-	for _, list := range [...][]tableFlow{t.byDst[packet.DstPort], t.bySrc[packet.SrcPort], t.others} {
-		for _, f := range list {
-			if found != nil && f.Priority < found.Priority {
-				break
-			}
-			if f.Flow == found || !f.Match.Matches(packet, f.fields) {
-				continue
-			}
-			switch {
-			case found == nil || f.Priority > found.Priority:
-				found, rival = f.Flow, nil
-			case !slices.Equal(f.Actions, found.Actions):
-				rival = f.Flow
-			}
-		}
-	}
-	return found, rival
-}
-
-// behind returns the bridge without our flows that a patch port is on, or nil.
-func (b *bridge) behind(patch string) *plainBridge {
-	for _, p := range b.plain {
+// plainBehind returns the bridge without our flows that a patch port is on, or nil.
+func (n *node) plainBehind(patch string) *plainBridge {
+	for _, p := range n.plain {
 		if p.patch == patch {
 			return p
 		}
@@ -296,10 +162,10 @@ func (b *bridge) behind(patch string) *plainBridge {
 // plainReceives takes a packet through a bridge without our flows, between OVN and the host's links
 // on it.
 func (r *run) plainReceives(n *node, in string) (location, error) {
-	b, to := n.bridge.behind(in), location{}
+	b, to := n.plainBehind(in), location{}
 	if b != nil {
 		for name, p := range n.state.Bridge.Ports {
-			if p.Bridge == b.name && p.MAC == r.p.EthDst {
+			if p.Bridge == b.name && p.MAC == r.EthDst {
 				to = location{hostReceives, n, name}
 			}
 		}
@@ -307,15 +173,70 @@ func (r *run) plainReceives(n *node, in string) (location, error) {
 		to = location{switchReceives, n, b.localnet}
 	}
 	if to == (location{}) {
-		return r.drop(Other, "no port of the bridge of "+in+" has MAC "+ethernet(r.p.EthDst))
+		return r.drop(packet.Other, "no port of the bridge of "+in+" has MAC "+packet.MACText(r.EthDst))
 	}
 	out := to.port
 	if to.place == switchReceives {
 		out = b.patch
 	}
-	r.ctState = tracking{}
-	r.step(n, b.name+" table 0", "priority=0 actions=NORMAL", n.owner, "switched to "+out)
+	r.CT = conntrack.State{}
+	r.Step(b.name+" table 0", "priority=0 actions=NORMAL", n.owner, "switched to "+out)
 	v := &r.visits[len(r.visits)-1]
 	v.Bridge, v.Out = b.name, out
 	return to, nil
+}
+
+// afterHost carries a packet to what is behind the link by which it leaves the host.
+func (r *run) afterHost(n *node, link string, err error) (location, error) {
+	if err != nil || r.End != nil {
+		return location{}, err
+	}
+	port, isOVN := n.logicalPort(link)
+	switch {
+	case link == nft.Loopback:
+		return r.deliver(Point{Node: n.name}, "delivered to host "+n.name+" port "+strconv.Itoa(int(r.DstPort)))
+	case link == n.bridge.Name:
+		return location{bridgeReceives, n, flow.Local}, nil
+	case n.bridgeOf(link) != n.bridge:
+		return location{bridgeReceives, n, link}, nil
+	case n.pluggedInto(link) != nil:
+		return location{plainReceives, n, link}, nil
+	case isOVN:
+		return location{switchReceives, n, port}, nil
+	}
+	r.Mark = 0
+	return location{outsideReceives, n, ""}, nil
+}
+
+// switchOutput delivers the packet to what a port of a logical switch connects to.
+func (r *run) switchOutput(n *node, name string) (location, error) {
+	p := n.ovn.Port(name)
+	r.CT = conntrack.State{}
+	if err := p.Check(); err != nil {
+		return location{}, err
+	}
+	if router := p.RouterPort(); router != "" {
+		return location{routerReceives, n, router}, nil
+	}
+	if network, ok := p.Localnet(); ok {
+		patch := patchPort(name)
+		switch {
+		case n.plainBehind(patch) != nil:
+			return location{plainReceives, n, patch}, nil
+		case n.patch[patch] == "":
+			return r.drop(packet.Other,
+				fmt.Sprintf("port %s: no bridge is mapped to network %q (ovn-bridge-mappings)", name, network))
+		}
+		return location{bridgeReceives, n, patch}, nil
+	}
+	if pod := n.pods[name]; pod != nil {
+		return r.podReceives(n, pod)
+	}
+	if link, ok := n.link(name); ok {
+		if peer := n.state.Bridge.Ports[link].Peer; peer != "" {
+			return location{bridgeReceives, n, peer}, nil
+		}
+		return location{hostReceives, n, link}, nil
+	}
+	return r.drop(packet.Other, fmt.Sprintf("no interface is bound to port %s", name))
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"hairpin/cluster"
+	"hairpin/walk/conntrack"
+	"hairpin/walk/packet"
 )
 
 // dumped is one connection of testdata/conntrack.txt.
@@ -69,7 +71,7 @@ func TestRealConntrack(t *testing.T) {
 		t.Fatalf("%d connections, not 30", len(dumps))
 	}
 	for _, d := range dumps {
-		p := Packet{Protocol: cluster.TCP, Dst: d.to.Addr(), DstPort: d.to.Port(), SrcPort: 40000}
+		p := packet.Packet{Protocol: cluster.TCP, Dst: d.to.Addr(), DstPort: d.to.Port(), SrcPort: 40000}
 		if d.from == (Point{}) {
 			p.Src = d.client
 		}
@@ -97,25 +99,25 @@ func TestRealConntrack(t *testing.T) {
 func TestLaterPackets(t *testing.T) {
 	w := New(byHand(2))
 	for _, d := range readDumps(t) {
-		p := Packet{Protocol: cluster.TCP, Src: d.client, Dst: d.to.Addr(), DstPort: d.to.Port(), SrcPort: 40000}
-		r := &run{w: w, prefer: []netip.AddrPort{d.endpoint}}
+		p := packet.Packet{Protocol: cluster.TCP, Src: d.client, Dst: d.to.Addr(), DstPort: d.to.Port(), SrcPort: 40000}
+		r := w.run([]netip.AddrPort{d.endpoint})
 		tr, err := r.walk(d.from, p)
 		if err != nil {
 			t.Fatalf("%s: %v", d.name, err)
 		}
-		entries := len(r.ct.entries)
-		r.prefer = nil
+		r.Prefer = nil
 		start, err := r.start(d.from, &p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		again, err := r.follow(start, tr.Sent)
-		if err != nil || again.At != tr.Verdict.At || tupleOf(&again.Seen) != tupleOf(&tr.Verdict.Seen) {
+		if err != nil || again.At != tr.Verdict.At ||
+			conntrack.TupleOf(&again.Seen) != conntrack.TupleOf(&tr.Verdict.Seen) {
 			t.Errorf("%s: later packets: %v, %+v\n%s", d.name, err, again,
-				Trace{Sent: tr.Sent, Forward: r.steps, Verdict: again})
+				Trace{Sent: tr.Sent, Forward: r.Steps, Verdict: again})
 		}
-		if n := len(r.ct.entries) - entries; n != 0 {
-			t.Errorf("%s: later packets make %d entries\n%s", d.name, n, Trace{Sent: tr.Sent, Forward: r.steps})
+		if slices.ContainsFunc(r.Steps, func(s packet.Step) bool { return s.Entry != "" }) {
+			t.Errorf("%s: later packets make entries\n%s", d.name, Trace{Sent: tr.Sent, Forward: r.Steps})
 		}
 	}
 }

@@ -53,7 +53,7 @@ func distributed() World {
 		)
 		a := host.AddressKey{Link: "ovn-k8s-gw0", Prefix: f.own}
 		s.Host.Addresses[a] = host.Address{AddressKey: a}
-		r := host.RouteKey{Table: mainTable, Prefix: prefix("%s", f.services)}
+		r := host.RouteKey{Table: 254, Prefix: prefix("%s", f.services)}
 		s.Host.Routes[r] = host.Route{RouteKey: r, Link: "ovn-k8s-mp0", Via: addr("%s", f.via), Src: logical}
 		n := host.NeighborKey{Link: "ovn-k8s-gw0", IP: addr("%s", f.outside)}
 		s.Host.Neighbors[n] = host.Neighbor{NeighborKey: n, MAC: outside}

@@ -2,6 +2,7 @@ package walk
 
 import (
 	"flag"
+	"hairpin/walk/packet"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -44,7 +45,7 @@ var documented = []struct {
 // bridgeStages lists a walk's tables of the bridge, with the zone if the flow has one.
 func bridgeStages(tr Trace) []string {
 	var list []string
-	add := func(steps []Step) {
+	add := func(steps []packet.Step) {
 		for _, s := range steps {
 			if table, ok := strings.CutPrefix(s.Stage, "breth0 "); ok {
 				if _, zone, ok := strings.Cut(s.Rule, "zone="); ok {
@@ -139,7 +140,7 @@ func TestNodePort(t *testing.T) {
 	if v := tr.Verdict; !v.Answered || v.At != inPod(1, "pod%d") || v.Seen.Src != addr("100.64.0.3") {
 		t.Errorf("outside to a node port:\n%s", tr)
 	}
-	i := slices.IndexFunc(tr.Forward, func(s Step) bool { return s.Stage == "GR_n1 lr_in_dnat" })
+	i := slices.IndexFunc(tr.Forward, func(s packet.Step) bool { return s.Stage == "GR_n1 lr_in_dnat" })
 	if got := tr.Forward[i].Choices; !slices.Equal(got,
 		[]netip.AddrPort{ap("10.244.1.3:8080"), ap("10.244.2.3:8080")}) {
 		t.Errorf("choices %v", got)

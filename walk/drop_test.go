@@ -13,6 +13,7 @@ import (
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/walk/packet"
 )
 
 // TestNotDelivered checks where and why a packet is dropped, as real systems drop it.
@@ -352,7 +353,7 @@ func TestPolicies(t *testing.T) {
 		!tr.Verdict.Answered {
 		t.Errorf("%s", tr)
 	}
-	i := slices.IndexFunc(tr.Forward, func(s Step) bool { return s.Stage == "ovn_cluster_router lr_in_policy" })
+	i := slices.IndexFunc(tr.Forward, func(s packet.Step) bool { return s.Stage == "ovn_cluster_router lr_in_policy" })
 	if len(tr.Forward[i].Choices) != 2 || !strings.Contains(tr.String(), "one of 100.88.0.4, 100.88.0.5") {
 		t.Errorf("%s", tr)
 	}
@@ -361,7 +362,7 @@ func TestPolicies(t *testing.T) {
 		t.Errorf("%s", tr)
 	}
 	if !slices.ContainsFunc(tr.Forward,
-		func(s Step) bool { return strings.Contains(s.Rule, "pkt_mark=0x3f0") && s.After.Mark == 0x3f0 }) {
+		func(s packet.Step) bool { return strings.Contains(s.Rule, "pkt_mark=0x3f0") && s.After.Mark == 0x3f0 }) {
 		t.Errorf("no flow for the mark\n%s", tr)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // drawEgress gives hosts more links, and pods egress addresses. These are in the gateway bridge's
@@ -125,7 +126,7 @@ func TestEgressSource(t *testing.T) {
 				}
 				for _, hop := range hopsOf(s, dst.Is4()) {
 					trace, err := w.Walk(walk.Point{Node: pod.Node, Pod: pod.Owner},
-						walk.Packet{Protocol: cluster.UDP, Dst: dst, DstPort: 9000}, hop)
+						packet.Packet{Protocol: cluster.UDP, Dst: dst, DstPort: 9000}, hop)
 					if err != nil {
 						t.Fatalf("%s to %s: %v", pod.Owner, dst, err)
 					}
@@ -173,7 +174,7 @@ func hopsOf(s *cluster.Snapshot, v4 bool) (list []netip.AddrPort) {
 func (p planned) toNode(t *rapid.T, w *walk.Walker, pod *cluster.Pod, n *cluster.Node) {
 	for _, dst := range n.Addresses {
 		trace, err := w.Walk(walk.Point{Node: pod.Node, Pod: pod.Owner},
-			walk.Packet{Protocol: cluster.TCP, Dst: dst, DstPort: 8080})
+			packet.Packet{Protocol: cluster.TCP, Dst: dst, DstPort: 8080})
 		if err != nil {
 			t.Fatalf("%s to %s: %v", pod.Owner, n.Name, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/delta"
+	"hairpin/walk/packet"
 )
 
 // The fixture has the topology, flows, routes and load balancers of
@@ -407,7 +408,7 @@ func byHandNFT(i int) nft.State {
 }
 
 // walk is Walk, but fails the test on an error.
-func walk(t *testing.T, w World, at Point, p Packet, prefer ...netip.AddrPort) Trace {
+func walk(t *testing.T, w World, at Point, p packet.Packet, prefer ...netip.AddrPort) Trace {
 	t.Helper()
 	got, err := New(w).Walk(at, p, prefer...)
 	if err != nil {
@@ -416,9 +417,9 @@ func walk(t *testing.T, w World, at Point, p Packet, prefer ...netip.AddrPort) T
 	return got
 }
 
-func tcp(to string) Packet {
+func tcp(to string) packet.Packet {
 	a := netip.MustParseAddrPort(to)
-	return Packet{Protocol: cluster.TCP, Dst: a.Addr(), DstPort: a.Port(), SrcPort: 40000}
+	return packet.Packet{Protocol: cluster.TCP, Dst: a.Addr(), DstPort: a.Port(), SrcPort: 40000}
 }
 
 func inHost(i int) Point { return Point{Node: fmt.Sprintf("n%d", i)} }

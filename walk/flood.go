@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
+	"hairpin/walk/openflow"
 )
 
 // broadcastMAC is the broadcast MAC: every port of a link receives its frames.
@@ -27,16 +28,16 @@ func groupMAC(a netip.Addr) (cluster.MAC, bool) {
 }
 
 // flooded ends a packet that one of our bridges sends out of several ports. It lists the receivers.
-func (r *run) flooded(n *node, b *bridge, outputs []sent) (location, error) {
+func (r *run) flooded(n *node, b *openflow.Bridge, outputs []openflow.Output) (location, error) {
 	var to []string
 	for _, out := range outputs {
-		name := "port " + out.port
+		name := "port " + out.Port
 		for _, pod := range n.pods {
-			if mac, is := b.pods[out.port]; is && pod.MAC == mac {
+			if mac, is := b.Pods[out.Port]; is && pod.MAC == mac {
 				name = "pod " + pod.Owner.Namespace + "/" + pod.Owner.Name
 			}
 		}
-		if id, ok := n.logicalPort(n.state.Bridge.Ports[out.port].Peer); ok {
+		if id, ok := n.logicalPort(n.state.Bridge.Ports[out.Port].Peer); ok {
 			name = "OVN's port " + id
 		}
 		to = append(to, name)

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"hairpin/cluster"
-	"hairpin/datapath"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nft"
 	"hairpin/delta"
+	"hairpin/walk/packet"
 )
 
 // translated makes node n1's host translate one of its ports to a cluster IP, for its own packets
@@ -47,7 +47,7 @@ func TestThroughTheHost(t *testing.T) {
 	}
 	want := "tcp src=172.18.0.100 dst=172.18.0.3 sport=40000 dport=30099 src=10.96.0.12 dst=172.18.0.100 " +
 		"sport=80 dport=40000"
-	if !slices.ContainsFunc(tr.Forward, func(s Step) bool { return s.Entry == want && s.Node == "n1" }) {
+	if !slices.ContainsFunc(tr.Forward, func(s packet.Step) bool { return s.Entry == want && s.Node == "n1" }) {
 		t.Errorf("no entry %s\n%s", want, tr)
 	}
 	w.States["n1"].Host.Sysctls["net/ipv4/ip_forward"] = host.Sysctl{}
@@ -145,9 +145,9 @@ func TestNFT(t *testing.T) {
 		table.Chains["mark"] = &nft.Chain{Name: "mark", Type: "filter", Hook: "output", Rules: []nft.Rule{
 			{Do: nft.SetMark{Value: 4}}, {Matches: []nft.Match{c.match}, Do: nft.SetMark{Value: 5}}}}
 		tr := walk(t, w, inHost(1), tcp("10.96.0.11:80"))
-		if got := slices.ContainsFunc(tr.Forward, func(s Step) bool { return s.Did == "mark 0x5" }); got != c.holds ||
-			!tr.Verdict.Answered {
-			t.Errorf("%s: holds %v\n%s", c.name, got, tr)
+		marked := slices.ContainsFunc(tr.Forward, func(s packet.Step) bool { return s.Did == "mark 0x5" })
+		if marked != c.holds || !tr.Verdict.Answered {
+			t.Errorf("%s: holds %v\n%s", c.name, marked, tr)
 		}
 	}
 }
@@ -184,73 +184,8 @@ func TestSelectAddress(t *testing.T) {
 		{"breth0", "fd69::4", "fd00:10:96::1", "fc00:f853:ccd::3"}, // fd69::2 is deprecated
 		{"ovn-k8s-mp0", "10.244.1.1", "10.244.2.3", "10.244.1.2"},
 	} {
-		if got := n.kernel.selectAddress(c.link, addr("%s", c.hop), addr("%s", c.dst)); got != addr("%s", c.want) {
+		if got := n.host.SelectAddress(c.link, addr("%s", c.hop), addr("%s", c.dst)); got != addr("%s", c.want) {
 			t.Errorf("%s via %s by %s: %s, not %s", c.dst, c.hop, c.link, got, c.want)
 		}
-	}
-}
-
-// The machine's own policy routing rules apply by priority, and have a step. A rule that is not
-// understood has a step but is skipped.
-func TestMachinesRules(t *testing.T) {
-	route := func(table int, link string) host.Route {
-		return host.Route{RouteKey: host.RouteKey{Table: table, Prefix: prefix("0.0.0.0/0")}, Link: link}
-	}
-	own := func(r cluster.HostRule, links ...string) cluster.HostRule {
-		for _, l := range links {
-			r.Routes = append(r.Routes, cluster.TableRoute{To: prefix("0.0.0.0/0"), Dev: l})
-		}
-		return r
-	}
-	for _, c := range []struct {
-		name string
-		rule cluster.HostRule
-		out  string
-		told string
-	}{
-		{"by a link", own(cluster.HostRule{Priority: 100, In: "br-ex", Table: 100}, "vpn"), "vpn",
-			"100: from all iif br-ex lookup 100"},
-		{"by another link", own(cluster.HostRule{Priority: 100, In: "eth7", Table: 100}, "vpn"), "eth0", ""},
-		{"from and to", own(cluster.HostRule{Priority: 100, From: prefix("10.0.0.0/8"), To: prefix("192.0.2.0/24"),
-			Table: 100}, "vpn"), "vpn", "100: from 10.0.0.0/8 to 192.0.2.0/24 lookup 100"},
-		{"a mark that it has not", own(cluster.HostRule{Priority: 100, Mark: 4, Mask: 4, Table: 100}, "vpn"), "eth0",
-			""},
-		{"all but a mark", own(cluster.HostRule{Priority: 100, Not: true, Mark: 4, Mask: 4, Table: 100}, "vpn"), "vpn",
-			"100: not from all fwmark 0x4/0x4 lookup 100"},
-		{"a table without a way", own(cluster.HostRule{Priority: 100, Table: 100}), "eth0", ""},
-		{"no default route", cluster.HostRule{Priority: 100, Table: mainTable, Length: 1}, "eth0", ""},
-		{"after ours", own(cluster.HostRule{Priority: 7000, Table: 100}, "vpn"), "egress", ""},
-		{"after the main table", own(cluster.HostRule{Priority: 32800, Table: 100}, "vpn"), "eth0", ""},
-		{"refused", cluster.HostRule{Priority: 100, Refuse: true}, "",
-			"100: from all unreachable, blackhole or prohibit"},
-		{"not understood", own(cluster.HostRule{Priority: 100, More: true, Table: 100}, "vpn"), "eth0",
-			"100: from all …"},
-		{"the other family", own(cluster.HostRule{Priority: 100, IPv6: true, Table: 100}, "vpn"), "eth0", ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := datapath.State{Host: host.State{Routes: map[host.RouteKey]host.Route{},
-				Rules: map[host.Rule]cluster.Owner{}}}
-			for _, r := range []host.Route{route(mainTable, "eth0"), route(85003, "egress")} {
-				s.Host.Routes[r.RouteKey] = r
-			}
-			if c.out == "egress" {
-				s.Host.Rules[host.Rule{Family: cluster.IPv4, Priority: 6000, From: prefix("10.244.1.3/32"),
-					Table: 85003}] = cluster.Owner{}
-			}
-			k := newKernel(&node{state: s, info: &cluster.Node{Rules: []cluster.HostRule{c.rule}}})
-			found, rules := k.lookup(&Packet{Src: addr("10.244.1.3"), Dst: addr("192.0.2.9")}, "br-ex")
-			if found == nil {
-				found = &kernelRoute{}
-			}
-			told := ""
-			for _, r := range rules {
-				if r.own != nil {
-					told += r.own.String()
-				}
-			}
-			if found.Link != c.out || told != c.told {
-				t.Errorf("out of %q by %q, want %q by %q", found.Link, told, c.out, c.told)
-			}
-		})
 	}
 }

@@ -8,23 +8,26 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/walk/linux"
+	"hairpin/walk/openflow"
+	"hairpin/walk/ovn"
 )
 
-// zone0 is the conntrack zone of the kernel's own stack.
-const zone0 = "0"
-
-// node is one node's State, prepared when a packet first reaches the node.
+// node is one node's State, prepared when a packet first reaches the node. It has what the
+// interpreters need to know about each other: what is behind a port or a link.
 type node struct {
-	name    string
-	state   datapath.State
-	info    *cluster.Node // nil if the Snapshot has none
-	owner   cluster.Owner // the Node object
-	pods    map[string]*cluster.Pod
-	bridge  *bridge   // the gateway bridge
-	further []*bridge // bridges that only Hairpin uses
-	ovn     *logical
-	kernel  *kernel
-	zone0   zone
+	w      *Walker
+	name   string
+	state  datapath.State
+	info   *cluster.Node // nil if the Snapshot has none
+	owner  cluster.Owner // the Node object
+	pods   map[string]*cluster.Pod
+	bridge *openflow.Bridge   // the gateway bridge
+	ours   []*openflow.Bridge // bridges that only Hairpin uses
+	patch  map[string]string  // patch port of the gateway bridge to OVN -> its localnet port
+	plain  map[string]*plainBridge
+	ovn    *ovn.Network
+	host   *linux.Host
 }
 
 // node returns the node with that name.
@@ -39,30 +42,27 @@ func (w *Walker) node(name string) (*node, error) {
 	if !ok {
 		return nil, fmt.Errorf("the State of node %s is not known", name)
 	}
-	n := &node{name: name, state: state, info: w.world.Snapshot.Node(name),
+	n := &node{w: w, name: name, state: state, info: w.world.Snapshot.Node(name),
 		owner: cluster.Owner{Kind: "Node", Name: name},
-		pods:  map[string]*cluster.Pod{}}
-	n.zone0 = zone{node: name, name: zone0}
+		pods:  map[string]*cluster.Pod{}, patch: map[string]string{}, plain: map[string]*plainBridge{}}
 	for _, p := range w.world.Snapshot.Pods {
 		if p.Node == name {
 			n.pods[p.LogicalPort()] = p
 		}
 	}
 	var err error
-	if n.ovn, err = newLogical(state.NB); err != nil {
+	if n.ovn, err = ovn.New(state.NB, state.Bridge.Settings["system-id"], n); err != nil {
 		return nil, fmt.Errorf("node %s: %w", name, err)
 	}
-	n.bridge = newBridge(n)
+	n.bridge, n.ours = openflow.Bridges(&n.state.Bridge, n.info)
+	n.addPatches()
 	n.addNeighbors()
-	n.kernel = newKernel(n)
+	n.host = linux.New(name, n.info, &n.state, n)
 	w.nodes[name] = n
 	return n, nil
 }
 
-// zone returns a conntrack zone of the node's Open vSwitch.
-func (n *node) zone(name string) zone {
-	return zone{n.name, name, n.userspace()}
-}
+func (n *node) userspace() bool { return n.info != nil && n.info.Gateway.Userspace }
 
 // uplink returns the gateway bridge's uplink port; empty if the host keeps the uplink.
 func (n *node) uplink() string {
@@ -122,8 +122,58 @@ func (n *node) link(logicalPort string) (string, bool) {
 	return "", false
 }
 
-// chassis returns the node's chassis name in OVN.
-func (n *node) chassis() string { return n.state.Bridge.Settings["system-id"] }
+// HasPort reports whether a link of the host is bound to a logical switch port.
+func (n *node) HasPort(logicalPort string) bool {
+	_, ok := n.link(logicalPort)
+	return ok
+}
+
+// Resolve returns the MAC of a neighbour on the external network.
+func (n *node) Resolve(a netip.Addr) (cluster.MAC, bool) { return n.w.resolve(a) }
+
+// Neighbor resolves a neighbour on a link, as ARP or neighbour discovery would.
+func (n *node) Neighbor(link string, a netip.Addr) (cluster.MAC, bool) {
+	port, ok := n.logicalPort(link)
+	if b := n.pluggedInto(link); !ok && b != nil {
+		port, ok = b.localnet, true
+	}
+	if !ok {
+		return n.w.resolve(a)
+	}
+	if p := n.ovn.Port(port); p != nil {
+		return p.Neighbor(a)
+	}
+	return cluster.MAC{}, false
+}
+
+// IsNodes reports whether a MAC belongs to a node's link to a network.
+func (n *node) IsNodes(m cluster.MAC) bool {
+	return slices.ContainsFunc(n.w.world.Snapshot.Nodes, func(n *cluster.Node) bool {
+		return ExternalMAC(n) == m || n.Gateway.MAC == m || n.Gateway.DeviceMAC == m ||
+			slices.ContainsFunc(n.Links, func(l cluster.HostLink) bool { return l.MAC == m })
+	})
+}
+
+// MAC returns a link's own MAC, zero if unknown.
+func (n *node) MAC(link string) cluster.MAC {
+	if l := n.hostLink(link); l != nil && link != n.info.Gateway.Device {
+		return l.MAC
+	}
+	if m := n.state.Host.Links[link].MAC; m != (cluster.MAC{}) {
+		return m
+	}
+	if m := n.state.Bridge.Ports[link].MAC; m != (cluster.MAC{}) {
+		return m
+	}
+	switch {
+	case n.info == nil:
+	case n.info.Gateway.Device != "" && link == n.info.Gateway.Device:
+		return ExternalMAC(n.info)
+	case link == n.bridge.Name || n.info.Gateway.Uplink == "":
+		return n.info.Gateway.MAC
+	}
+	return cluster.MAC{}
+}
 
 // mappedBridge returns the bridge of a physical network, by ovn-bridge-mappings.
 func (n *node) mappedBridge(network string) (string, bool) {
@@ -137,96 +187,5 @@ func (n *node) mappedBridge(network string) (string, bool) {
 
 // pluggedInto returns the bridge of the OVN network that a link of the host is a port of, or nil.
 func (n *node) pluggedInto(link string) *plainBridge {
-	return n.bridge.plain[n.state.Bridge.Ports[link].Bridge]
-}
-
-// internal reports whether an address is in one of the cluster's own networks, which no external
-// machine uses.
-func (w *Walker) internal(a netip.Addr) bool {
-	c := &w.world.Snapshot.Config
-	for _, s := range c.ClusterSubnets {
-		if s.CIDR.Contains(a) {
-			return true
-		}
-	}
-	for _, list := range [...][]netip.Prefix{c.ServiceCIDRs, c.JoinSubnets, c.TransitSubnets,
-		c.Gateway.MasqueradeSubnets, c.Gateway.NodeLocalSubnets} {
-		for _, p := range list {
-			if p.Contains(a) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// owner returns the node that answers for an address on the external network. The address belongs
-// to its host, is an egress address, or is the external address of a NAT row.
-func (w *Walker) owner(a netip.Addr) (*node, error) {
-	if w.owners == nil {
-		w.owners = map[netip.Addr]string{}
-		for name, s := range w.world.States {
-			for _, external := range natAddresses(s.NB) {
-				w.owners[external] = name
-			}
-		}
-		for _, e := range w.world.Snapshot.EgressIPs {
-			for _, a := range e.Assigned {
-				if w.world.Snapshot.Node(a.Node) != nil {
-					w.owners[a.Address] = a.Node
-				}
-			}
-		}
-		for _, n := range w.world.Snapshot.Nodes {
-			for _, p := range n.HostAddresses {
-				if !cluster.HostOnly(p.Addr()) {
-					w.owners[p.Addr()] = n.Name
-				}
-			}
-			for _, a := range n.Addresses {
-				w.owners[a] = n.Name
-			}
-		}
-	}
-	if w.internal(a) {
-		return nil, nil
-	}
-	name, ok := w.owners[a]
-	if !ok {
-		return nil, nil
-	}
-	return w.node(name)
-}
-
-// byMAC returns the node that has a MAC on a network, and the node's link if that is to a network
-// other than the gateway bridge's.
-func (w *Walker) byMAC(m cluster.MAC) (n *node, link string, err error) {
-	if m == (cluster.MAC{}) {
-		return nil, "", nil
-	}
-	for _, info := range w.world.Snapshot.Nodes {
-		if ExternalMAC(info) == m {
-			n, err = w.node(info.Name)
-			return n, "", err
-		}
-		for i := range info.Links {
-			if l := &info.Links[i]; l.MAC == m && l.Name != info.Gateway.Device {
-				n, err = w.node(info.Name)
-				return n, l.Name, err
-			}
-		}
-	}
-	return nil, "", nil
-}
-
-// resolve returns the MAC of a neighbour on the external network; ok is false if none answers. An
-// external machine answers with the zero MAC.
-func (w *Walker) resolve(a netip.Addr) (m cluster.MAC, ok bool) {
-	if w.internal(a) || w.world.Silent[a] {
-		return m, false
-	}
-	if n, err := w.owner(a); err == nil && n != nil && n.info != nil {
-		return ExternalMAC(n.info), true
-	}
-	return m, true
+	return n.plain[n.state.Bridge.Ports[link].Bridge]
 }

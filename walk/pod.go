@@ -6,10 +6,12 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/walk/conntrack"
+	"hairpin/walk/packet"
 )
 
 // startPod finds a pod and sets its packet's source address if it is missing.
-func (r *run) startPod(at Point, p *Packet) (location, error) {
+func (r *run) startPod(at Point, p *packet.Packet) (location, error) {
 	n, err := r.w.node(at.Node)
 	if err != nil {
 		return location{}, err
@@ -36,53 +38,51 @@ func (r *run) startPod(at Point, p *Packet) (location, error) {
 // that a program of the pod has made.
 func (r *run) podSends(n *node, name string) (location, error) {
 	pod := n.pods[name]
-	if slices.Contains(pod.IPs, r.p.Dst) {
+	if slices.Contains(pod.IPs, r.Dst) {
 		return r.deliver(Point{n.name, pod.Owner}, "delivered within the pod")
 	}
-	if r.p.Dst.IsLoopback() {
-		return r.drop(InPod, fmt.Sprintf("%s is the pod's own loopback: packets to it do not leave the pod, and "+
-			"OVN would drop them", r.p.Dst))
+	if r.Dst.IsLoopback() {
+		return r.drop(packet.InPod, fmt.Sprintf("%s is the pod's own loopback: packets to it do not leave the pod, and "+
+			"OVN would drop them", r.Dst))
 	}
-	port, at, by := n.ovn.ports[name], switchReceives, name
+	port, at, by := n.ovn.Port(name), switchReceives, name
 	if own, ok := n.podPort(pod); ok && port == nil {
 		at, by, port = bridgeReceives, own, n.wayToOVN(n.bridgeOf(own))
 	}
 	if port == nil {
-		return r.drop(Other, fmt.Sprintf("pod %s/%s has no logical port %s", pod.Owner.Namespace, pod.Owner.Name, name))
+		return r.drop(packet.Other, fmt.Sprintf("pod %s/%s has no logical port %s", pod.Owner.Namespace, pod.Owner.Name, name))
 	}
-	mac, ok := groupMAC(r.p.Dst)
+	mac, ok := groupMAC(r.Dst)
 	switch {
 	case ok && at == switchReceives:
 		return location{}, fmt.Errorf("logical switches' multicast groups are not modelled")
 	case !ok:
-		mac, ok = port.sw.neighbour(r.p.Dst)
+		mac, ok = port.Neighbor(r.Dst)
 	}
 	if !ok {
-		gateway := port.sw.gateway(r.p.Src)
-		if gateway == nil {
-			return r.drop(Other, fmt.Sprintf("switch %s has no router for %s", port.sw.row.Name, r.p.Src))
+		if mac, ok = port.Gateway(r.Src); !ok {
+			return r.drop(packet.Other, fmt.Sprintf("switch %s has no router for %s", port.Switch(), r.Src))
 		}
-		mac = gateway.row.MAC
 	}
-	r.p.EthSrc = pod.MAC
-	if r.p.EthDst == (cluster.MAC{}) {
-		r.p.EthDst = mac
+	r.EthSrc = pod.MAC
+	if r.EthDst == (cluster.MAC{}) {
+		r.EthDst = mac
 	}
-	r.ctState = tracking{}
+	r.CT = conntrack.State{}
 	return location{at, n, by}, nil
 }
 
 // podReceives ends a packet at a pod.
 func (r *run) podReceives(n *node, pod *cluster.Pod) (location, error) {
 	switch {
-	case r.p.EthDst != pod.MAC:
-		return r.drop(Other, fmt.Sprintf("the frame is for %s, pod %s/%s has %s", r.p.EthDst, pod.Owner.Namespace,
+	case r.EthDst != pod.MAC:
+		return r.drop(packet.Other, fmt.Sprintf("the frame is for %s, pod %s/%s has %s", r.EthDst, pod.Owner.Namespace,
 			pod.Owner.Name, pod.MAC))
-	case !slices.Contains(pod.IPs, r.p.Dst) && !slices.Contains(pod.Extra, r.p.Dst):
-		return r.drop(Other, fmt.Sprintf("the packet is for %s, which pod %s/%s does not have", r.p.Dst,
+	case !slices.Contains(pod.IPs, r.Dst) && !slices.Contains(pod.Extra, r.Dst):
+		return r.drop(packet.Other, fmt.Sprintf("the packet is for %s, which pod %s/%s does not have", r.Dst,
 			pod.Owner.Namespace,
 			pod.Owner.Name))
 	}
 	return r.deliver(Point{n.name, pod.Owner},
-		fmt.Sprintf("delivered to pod %s/%s port %d", pod.Owner.Namespace, pod.Owner.Name, r.p.DstPort))
+		fmt.Sprintf("delivered to pod %s/%s port %d", pod.Owner.Namespace, pod.Owner.Name, r.DstPort))
 }

@@ -14,6 +14,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 var soak = flag.Duration("soak", 0, "how long to ask about random clusters, beyond the short run")
@@ -297,8 +298,8 @@ func (q *question) source(b cluster.Backend) netip.Addr {
 
 func (q *question) walk(t *rapid.T, w *walk.Walker, prefer ...netip.AddrPort) walk.Trace {
 	q.walks++
-	tr, err := w.WalkOn(q.from, walk.Packet{Protocol: q.f.Protocol, Src: q.src, Dst: q.to.Addr(), DstPort: q.to.Port(),
-		EthDst: q.mac}, prefer...)
+	p := packet.Packet{Protocol: q.f.Protocol, Src: q.src, Dst: q.to.Addr(), DstPort: q.to.Port(), EthDst: q.mac}
+	tr, err := w.WalkOn(q.from, p, prefer...)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", q, err, tr)
 	}
@@ -400,8 +401,8 @@ func (q *question) one(t *rapid.T, w *walk.Walker, b cluster.Backend, may bool, 
 }
 
 // changes lists the packets of a path, without consecutive duplicates.
-func changes(first walk.Packet, steps []walk.Step) []walk.Packet {
-	list := []walk.Packet{bare(first)}
+func changes(first packet.Packet, steps []packet.Step) []packet.Packet {
+	list := []packet.Packet{bare(first)}
 	for _, s := range steps {
 		if p := bare(s.After); p != list[len(list)-1] {
 			list = append(list, p)
@@ -411,17 +412,17 @@ func changes(first walk.Packet, steps []walk.Step) []walk.Packet {
 }
 
 // bare returns a packet's five-tuple.
-func bare(p walk.Packet) walk.Packet {
-	return walk.Packet{Protocol: p.Protocol, Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, DstPort: p.DstPort}
+func bare(p packet.Packet) packet.Packet {
+	return packet.Packet{Protocol: p.Protocol, Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, DstPort: p.DstPort}
 }
 
-func inverse(p walk.Packet) walk.Packet {
-	return walk.Packet{Protocol: p.Protocol, Src: p.Dst, Dst: p.Src, SrcPort: p.DstPort, DstPort: p.SrcPort}
+func inverse(p packet.Packet) packet.Packet {
+	return packet.Packet{Protocol: p.Protocol, Src: p.Dst, Dst: p.Src, SrcPort: p.DstPort, DstPort: p.SrcPort}
 }
 
 // mirrored reverses the reply's path.
-func mirrored(back []walk.Packet) []walk.Packet {
-	var list []walk.Packet
+func mirrored(back []packet.Packet) []packet.Packet {
+	var list []packet.Packet
 	for _, p := range slices.Backward(back) {
 		list = append(list, inverse(p))
 	}

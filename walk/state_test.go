@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"hairpin/datapath/nft"
+	"hairpin/walk/packet"
 )
 
 // dropsIn makes node n1's host drop incoming packets that match.
@@ -26,7 +27,7 @@ func TestConnectionState(t *testing.T) {
 		state             nft.CTState
 		client, host      bool // the client's packet arrives; the host's own gets a reply
 		from              Point
-		packet, hostsCall Packet
+		packet, hostsCall packet.Packet
 	}{
 		{"new ones", behind, nft.CTUnknown, false, true, Point{}, outside, tcp("10.96.0.11:80")},
 		{"replies", behind, nft.CTEstablished, true, false, Point{}, outside, tcp("10.96.0.11:80")},
@@ -62,7 +63,7 @@ func TestEtherSource(t *testing.T) {
 	for _, c := range []struct {
 		mac      string
 		from     Point
-		packet   Packet
+		packet   packet.Packet
 		arrives  bool
 		complain string
 	}{
@@ -97,6 +98,19 @@ func TestPodLoopback(t *testing.T) {
 	raw.Src = addr("127.0.0.1")
 	if tr := walk(t, w, Point{}, raw); tr.Verdict.Delivered ||
 		!strings.Contains(tr.Verdict.Reason, "lr_in_ip_input drops it") {
+		t.Errorf("%s", tr)
+	}
+}
+
+// A chain at ingress rejects a packet before the kernel looks up its connection.
+func TestRejectAtIngress(t *testing.T) {
+	outside := tcp("172.18.0.3:8081")
+	outside.Src = addr("172.18.0.100")
+	w := byHand(1)
+	w.States["n1"].NFT[nft.Inet].Chains["frames"] = &nft.Chain{Name: "frames", Type: "filter", Hook: "ingress",
+		Device: "breth0", Rules: []nft.Rule{{Do: nft.Reject{TCPReset: true}}}}
+	tr := walk(t, w, Point{}, outside)
+	if v := tr.Verdict; !v.Rejected || !v.Answered || v.Reason != "rejected with a TCP reset by n1" {
 		t.Errorf("%s", tr)
 	}
 }

@@ -2,11 +2,15 @@
 // step has the table, chain or logical stage, the rule in the syntax of the real tool, its effect,
 // the packet after it, and the object that the rule belongs to.
 //
-// Each system has its own interpreter: OpenFlow on Hairpin's bridges (flow.go), OVN's logical
-// switches and routers (switch.go, router.go), nft (nft.go) and the kernel's routing (host.go). All
-// of them share conntrack (conntrack.go). Each treats a first packet as the real system does, drops
-// included. What an interpreter does not know is an error, never a guess. The semantics of OVN are
-// those of 25.03, read from ovn-sbctl lflow-list and conntrack dumps.
+// Input: a World, which is the States and the facts about the cluster, and a packet with the Point
+// where it starts. Output: a Trace of the packet and its reply.
+//
+// Each system has its own interpreter: openflow (Hairpin's bridges), ovn (logical switches and
+// routers), nft and linux (the host). They share conntrack and path. An interpreter says by which
+// port a packet leaves; this package knows what is behind the port, and carries the packet there.
+//
+// Invariants: each interpreter treats a first packet as the real system does, drops included. What
+// it does not know is an error, never a guess. Equal Worlds give equal Traces.
 package walk
 
 import (
@@ -15,6 +19,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/walk/packet"
 )
 
 // World maps the name of each node to its desired State, or to the State read back from it. The
@@ -39,39 +44,11 @@ type Point struct {
 	Pod  cluster.Owner
 }
 
-// Packet is the part of a packet that rules look at.
-type Packet struct {
-	Protocol         cluster.Protocol
-	Src, Dst         netip.Addr
-	SrcPort, DstPort uint16
-	EthSrc, EthDst   cluster.MAC // zero: of a machine outside the cluster
-	VLAN             uint16      // of the 802.1Q tag; 0: none
-	Mark             uint32      // pkt_mark, skb mark
-}
-
-// Step is one rule that the packet met.
-type Step struct {
-	Node  string
-	Stage string // "br-ex Classifier", "GR_node-a lr_in_dnat", "nft inet hairpin output", "ip route" …
-	Rule  string // in the syntax of the real tool
-	Did   string // in a few words
-	Why   cluster.Owner
-	After Packet
-	// Entry is the conntrack entry that the step created, empty if none, as conntrack(8) prints it
-	// without its volatile fields: "tcp src=… dst=… sport=… dport=… src=… dst=… sport=… dport=…
-	// mark=2 zone=64001". Zone 0 is not written. OVN's own zones have names, such as GR_node-a_dnat
-	// or default_web-1, because ovn-controller chooses their numbers.
-	Entry string
-	// Choices are the endpoints or next hops of which the step chose one; nil if there was no
-	// choice.
-	Choices []netip.AddrPort
-}
-
 // Trace holds the packet's path, the reply's path, and the verdict.
 type Trace struct {
 	From           Point
-	Sent           Packet // as it left the sender
-	Forward, Reply []Step
+	Sent           packet.Packet // as it left the sender
+	Forward, Reply []packet.Step
 	// ForwardVisits and ReplyVisits are the visits of Forward and of Reply.
 	ForwardVisits, ReplyVisits []Visit
 	Verdict                    Verdict
@@ -83,21 +60,13 @@ type Trace struct {
 type Visit struct {
 	Node   string
 	OVN    bool
-	Bridge string      // empty: OVN's
-	Port   string      // the ingress port: of the bridge, or a logical switch port
-	In     Packet      // the packet at ingress; the MAC of an unknown machine is zero
-	Tunnel flow.Tunnel // by which the packet arrived
-	Out    string      // the egress port, empty if the packet ended there
-	Passes []Pass
-	Steps  []Step
-}
-
-// Pass is one pass through a conntrack zone, followed by another lookup (recirculation).
-type Pass struct {
-	State flow.CTBits
-	Mark  uint32
-	From  cluster.MAC // stored with the connection
-	After Packet
+	Bridge string        // empty: OVN's
+	Port   string        // the ingress port: of the bridge, or a logical switch port
+	In     packet.Packet // the packet at ingress; the MAC of an unknown machine is zero
+	Tunnel flow.Tunnel   // by which the packet arrived
+	Out    string        // the egress port, empty if the packet ended there
+	Passes []packet.Pass
+	Steps  []packet.Step
 }
 
 // Verdict says where the packet ended.
@@ -106,19 +75,19 @@ type Verdict struct {
 	Rejected  bool // with a TCP reset, an SCTP abort or an ICMP error
 	Flooded   bool // multicast or broadcast, sent to several receivers, which Reason lists
 	At        Point
-	Seen      Packet // as the receiver sees it
-	Cause     Cause  // if it did not arrive
-	Reason    string // a sentence
+	Seen      packet.Packet // as the receiver sees it
+	Cause     packet.Cause  // if it did not arrive
+	Reason    string        // a sentence
 	// Answered reports whether the reply reached the sender, from the address and port that the
 	// packet was sent to. For a rejected packet, the reply is the reset, abort or ICMP error.
 	Answered    bool
-	Answer      Packet // the reply as it arrived
-	AnswerCause Cause  // if the reply did not arrive
+	Answer      packet.Packet // the reply as it arrived
+	AnswerCause packet.Cause  // if the reply did not arrive
 	// AnswerReason is a sentence about the reply, empty if no reply was followed.
 	AnswerReason string
 }
 
 // Walk follows one packet and its reply. It is New(w).Walk for callers that walk once.
-func Walk(w World, at Point, p Packet) (Trace, error) {
+func Walk(w World, at Point, p packet.Packet) (Trace, error) {
 	return New(w).Walk(at, p)
 }

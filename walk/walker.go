@@ -9,10 +9,18 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/walk/conntrack"
+	"hairpin/walk/ovn"
+	"hairpin/walk/packet"
+	"hairpin/walk/path"
 )
 
 // clientPort is the source port of a packet without one: the first of Linux' ip_local_port_range.
 const clientPort = 32768
+
+// maxRecirculations limits the recirculations of a packet in the userspace datapath, which then
+// drops it ("Max recirculation depth exceeded", MAX_RECIRC_DEPTH since Open vSwitch 3.4).
+const maxRecirculations = 8
 
 // maxSteps limits the steps of one path; the longest path in the documents has about 40.
 const maxSteps = 300
@@ -23,8 +31,7 @@ type Walker struct {
 	world  World
 	nodes  map[string]*node
 	owners map[netip.Addr]string // node that answers for an address on the external network
-	texts  map[any]string        // rules as text
-	joined map[[2]string]string
+	texts  *path.Texts
 }
 
 // New returns a Walker for a World. It reads a State only when a packet reaches the node.
@@ -32,7 +39,7 @@ func New(w World) *Walker {
 	if w.Snapshot == nil {
 		w.Snapshot = &cluster.Snapshot{}
 	}
-	return &Walker{world: w, nodes: map[string]*node{}, texts: map[any]string{}, joined: map[[2]string]string{}}
+	return &Walker{world: w, nodes: map[string]*node{}, texts: path.NewTexts()}
 }
 
 // Walk follows a packet from where it starts to where it ends, then the reply back. Without a
@@ -43,48 +50,45 @@ func New(w World) *Walker {
 //
 // An error means that the packet met something that walk does not know, or looped. The Trace then
 // has the steps up to that point.
-func (w *Walker) Walk(at Point, p Packet, prefer ...netip.AddrPort) (Trace, error) {
-	return (&run{w: w, prefer: prefer}).walk(at, p)
+func (w *Walker) Walk(at Point, p packet.Packet, prefer ...netip.AddrPort) (Trace, error) {
+	return w.run(prefer).walk(at, p)
 }
 
 // Connections are the conntrack entries of all nodes that walks of Send left behind. The zero value
 // has none.
-type Connections struct{ ct conntrack }
+type Connections struct{ table conntrack.Table }
 
 // Send follows one packet without its reply. It meets connections of earlier packets, also of walks
 // through another World, and adds its own.
-func (w *Walker) Send(c *Connections, at Point, p Packet) (Trace, error) {
-	r := &run{w: w, ct: c.ct}
+func (w *Walker) Send(c *Connections, at Point, p packet.Packet) (Trace, error) {
+	r := w.run(nil)
+	r.Connections = c.table
 	t, err := r.oneWay(at, p)
-	c.ct = r.ct
+	c.table = r.Connections
 	return t, err
 }
 
 // run is one walk: one connection, without any others.
 type run struct {
-	w      *Walker
-	prefer []netip.AddrPort
-	ct     conntrack
+	path.Path
+	w *Walker
 
-	p       Packet
-	ctState tracking    // of this packet, in Open vSwitch
-	tunnel  flow.Tunnel // by which this packet arrived
-	// recirculations counts the recirculations of the packet since it entered the node's Open
-	// vSwitch.
-	recirculations int
-	cost           Cost    // of this packet, so far
-	sent           *Packet // by the sending host, with the source address that it chose
-	steps          []Step
-	visits         []Visit
-	visiting       bool // the last of visits is not finished
-	since          int  // number of steps before it
-	verdict        Verdict
-	done           bool
-	refusal        *refusal
+	tunnel   flow.Tunnel // by which this packet arrived
+	flags    ovn.Flags   // of this packet in its last router
+	visits   []Visit
+	visiting bool // the last of visits is not finished
+	since    int  // number of steps before it
+	verdict  Verdict
+	done     bool
+	refusal  *refusal
+}
+
+func (w *Walker) run(prefer []netip.AddrPort) *run {
+	return &run{w: w, Path: path.Path{Prefer: prefer, Texts: w.texts}}
 }
 
 // walk is Walker.Walk.
-func (r *run) walk(at Point, p Packet) (Trace, error) {
+func (r *run) walk(at Point, p packet.Packet) (Trace, error) {
 	t, err := r.oneWay(at, p)
 	if err != nil || !t.Verdict.Delivered && r.refusal == nil {
 		return t, err
@@ -94,7 +98,7 @@ func (r *run) walk(at Point, p Packet) (Trace, error) {
 }
 
 // oneWay follows a packet to where it ends.
-func (r *run) oneWay(at Point, p Packet) (Trace, error) {
+func (r *run) oneWay(at Point, p packet.Packet) (Trace, error) {
 	if p.SrcPort == 0 {
 		p.SrcPort = clientPort
 	}
@@ -103,21 +107,18 @@ func (r *run) oneWay(at Point, p Packet) (Trace, error) {
 	if err == nil {
 		t.Verdict, err = r.follow(start, p)
 	}
-	t.Forward, t.ForwardVisits, t.Costs.First = r.steps, r.visits, r.cost
-	if r.sent != nil {
-		t.Sent = *r.sent
+	t.Forward, t.ForwardVisits, t.Costs.First = r.Steps, r.visits, r.Cost
+	if r.Sent != nil {
+		t.Sent = *r.Sent
 	}
 	return t, err
 }
 
 // refusal is the packet with which a load balancer or nft rejects another one.
 type refusal struct {
-	from   location
-	packet Packet
-	flags  routerFlags // of the router that rejects
-	// track is the connection of the packet that nft rejects: the kernel translates the refusal
-	// back as it translates the packet (nf_ct_attach).
-	track *hostTrack
+	from       location
+	packet     packet.Packet
+	connection *conntrack.Connection // of the packet that nft rejects
 }
 
 // place is a kind of location.
@@ -164,17 +165,17 @@ type location struct {
 }
 
 // follow moves the packet from system to system until it ends.
-func (r *run) follow(at location, p Packet) (Verdict, error) {
-	r.p, r.done, r.verdict, r.cost = p, false, Verdict{}, Cost{}
-	r.steps, r.visits = make([]Step, 0, 20), make([]Visit, 0, 4)
+func (r *run) follow(at location, p packet.Packet) (Verdict, error) {
+	r.Start(p)
+	r.done, r.verdict, r.visits = false, Verdict{}, make([]Visit, 0, 4)
 	defer r.leave()
 	inside := false
 	for !r.done {
 		if at.place == tunnelReceives || at.place.inOVS() && !inside {
-			r.cost.Lookups++
+			r.Cost.Lookups++
 		}
 		inside = at.place == tunnelReceives || at.place.inOVS()
-		if len(r.steps) > maxSteps {
+		if len(r.Steps) > maxSteps {
 			return r.verdict, fmt.Errorf("more than %d steps: routing loop, last at %s", maxSteps, at)
 		}
 		r.enter(at)
@@ -182,27 +183,54 @@ func (r *run) follow(at location, p Packet) (Verdict, error) {
 		if err != nil {
 			return r.verdict, fmt.Errorf("%s: %w", at, err)
 		}
-		if n := at.node; r.recirculations > maxRecirculations && n != nil && n.userspace() {
-			r.drop(Other, fmt.Sprintf("%s: Open vSwitch's userspace datapath drops it: %d recirculations, more than %d",
-				at,
-				r.recirculations, maxRecirculations))
+		if r.Userspace && r.Recirculations > maxRecirculations {
+			r.drop(packet.Other,
+				fmt.Sprintf("%s: Open vSwitch's userspace datapath drops it: %d recirculations, more than %d",
+					at, r.Recirculations, maxRecirculations))
 		}
-		if !next.place.inOVS() {
-			r.recirculations = 0
+		if r.End != nil {
+			r.end(at)
+		}
+		if r.done || !next.place.inOVS() {
+			r.Recirculations = 0
 		}
 		at = next
 	}
 	return r.verdict, nil
 }
 
+// end ends a packet that was dropped or rejected, and keeps the refusal that its sender gets.
+func (r *run) end(at location) {
+	r.done = true
+	r.verdict = Verdict{Rejected: r.End.Rejected, Cause: r.End.Cause, Reason: r.End.Reason}
+	if !r.End.Rejected {
+		return
+	}
+	back := r.Reply()
+	back.EthSrc, back.EthDst = r.EthDst, r.EthSrc
+	switch at.place {
+	case switchReceives:
+		at.place = switchOutput
+	case routerReceives:
+		at.place = routerRefuses
+	default:
+		at = location{place: hostSends, node: at.node}
+	}
+	r.refusal = &refusal{from: at, packet: back, connection: r.End.Connection}
+}
+
 // enter records where the packet enters a bridge, and where it leaves the last one.
 func (r *run) enter(at location) {
+	r.Node, r.Userspace = "", false
+	if at.node != nil {
+		r.Node, r.Userspace = at.node.name, at.node.userspace()
+	}
 	ovn := at.place.inOVN()
 	if !r.visiting || !ovn || !r.visits[len(r.visits)-1].OVN {
 		r.leave()
 		if ovn || at.place == bridgeReceives || at.place == plainReceives || at.place == tunnelReceives {
-			r.visits = append(r.visits, Visit{Node: at.node.name, OVN: ovn, Port: at.port, In: r.p})
-			r.visiting, r.since = true, len(r.steps)
+			r.visits = append(r.visits, Visit{Node: r.Node, OVN: ovn, Port: at.port, In: r.Packet})
+			r.visiting, r.since, r.Passes = true, len(r.Steps), nil
 		}
 	}
 	if r.visiting && ovn {
@@ -215,36 +243,48 @@ func (r *run) enter(at location) {
 
 func (r *run) leave() {
 	if r.visiting {
-		r.visits[len(r.visits)-1].Steps = r.steps[r.since:]
+		v := &r.visits[len(r.visits)-1]
+		v.Steps, v.Passes = r.Steps[r.since:], r.Passes
 		r.visiting = false
 	}
 }
 
-func (r *run) move(at location) (location, error) {
-	if at.place.inOVN() && slices.Contains(at.node.state.Bridge.NoFlows, claims.IntegrationBridge) {
-		return r.drop(Other, claims.IntegrationBridge+" drops it: OVN's flows are gone")
+func (r *run) move(at location) (next location, err error) {
+	n := at.node
+	if at.place.inOVN() && slices.Contains(n.state.Bridge.NoFlows, claims.IntegrationBridge) {
+		return r.drop(packet.Other, claims.IntegrationBridge+" drops it: OVN's flows are gone")
 	}
+	port := ""
 	switch at.place {
 	case hostSends:
-		return r.hostSends(at.node)
+		var rejected *conntrack.Connection
+		if r.refusal != nil {
+			rejected = r.refusal.connection
+		}
+		port, err = n.host.Sends(&r.Path, rejected)
+		return r.afterHost(n, port, err)
 	case hostReceives:
-		return r.hostReceives(at.node, at.port)
+		port, err = n.host.Receives(&r.Path, at.port)
+		return r.afterHost(n, port, err)
 	case bridgeReceives, tunnelReceives:
-		return r.bridgeReceives(at.node, at.port)
+		return r.bridgeReceives(n, at.port)
 	case plainReceives:
-		return r.plainReceives(at.node, at.port)
+		return r.plainReceives(n, at.port)
 	case switchReceives:
-		return r.switchReceives(at.node, at.port)
+		port, err = n.ovn.SwitchReceives(&r.Path, at.port)
+		return location{switchOutput, n, port}, err
 	case switchOutput:
-		return r.switchOutput(at.node, at.port)
+		return r.switchOutput(n, at.port)
 	case routerReceives:
-		return r.routerReceives(at.node, at.port)
+		port, r.flags, err = n.ovn.RouterReceives(&r.Path, at.port)
+		return location{switchReceives, n, port}, err
 	case routerRefuses:
-		return r.routerRefuses(at.node, at.port)
+		port, err = n.ovn.RouterRefuses(&r.Path, at.port, r.flags)
+		return location{switchReceives, n, port}, err
 	case outsideReceives:
-		return r.outsideReceives(at.node)
+		return r.outsideReceives(n)
 	case podSends:
-		return r.podSends(at.node, at.port)
+		return r.podSends(n, at.port)
 	}
 	return location{}, fmt.Errorf("no such place: %d", at.place)
 }
@@ -275,41 +315,20 @@ func (l location) String() string {
 }
 
 // drop ends the packet.
-func (r *run) drop(cause Cause, reason string) (location, error) {
-	r.done = true
-	r.verdict = Verdict{Cause: cause, Reason: reason}
+func (r *run) drop(cause packet.Cause, reason string) (location, error) {
+	r.Drop(cause, reason)
 	return location{}, nil
 }
 
 // deliver ends the packet at a receiver.
 func (r *run) deliver(at Point, reason string) (location, error) {
 	r.done = true
-	r.verdict = Verdict{Delivered: true, At: at, Seen: r.p, Reason: reason}
+	r.verdict = Verdict{Delivered: true, At: at, Seen: r.Packet, Reason: reason}
 	return location{}, nil
-}
-
-// refuse ends the packet and stores the refusal that its sender gets.
-func (r *run) refuse(from location, flags routerFlags, cause Cause, reason string) (location, error) {
-	back := Packet{Protocol: r.p.Protocol, Src: r.p.Dst, Dst: r.p.Src, SrcPort: r.p.DstPort, DstPort: r.p.SrcPort,
-		EthSrc: r.p.EthDst, EthDst: r.p.EthSrc}
-	r.refusal = &refusal{from: from, packet: back, flags: flags}
-	r.done = true
-	r.verdict = Verdict{Rejected: true, Cause: cause, Reason: reason}
-	return location{}, nil
-}
-
-// step adds a step. rule is a value that Walker.rule can print.
-func (r *run) step(n *node, stage string, rule any, why cluster.Owner, did string) *Step {
-	name := ""
-	if n != nil {
-		name = n.name
-	}
-	r.steps = append(r.steps, Step{Node: name, Stage: stage, Rule: r.w.rule(rule), Did: did, Why: why, After: r.p})
-	return &r.steps[len(r.steps)-1]
 }
 
 // start turns a Point into a location and sets the fields that the sender would choose.
-func (r *run) start(at Point, p *Packet) (location, error) {
+func (r *run) start(at Point, p *packet.Packet) (location, error) {
 	switch p.Protocol {
 	case cluster.TCP, cluster.UDP, cluster.SCTP:
 	default:
@@ -335,7 +354,7 @@ func (r *run) start(at Point, p *Packet) (location, error) {
 // answer follows the receiver's reply, or the refusal, to the sender.
 func (r *run) answer(t *Trace) error {
 	v := &t.Verdict
-	back, start := Packet{}, location{}
+	back, start := packet.Packet{}, location{}
 	if r.refusal != nil {
 		if t.Sent.Protocol == cluster.UDP {
 			v.AnswerReason = "the ICMP error is not followed"
@@ -343,15 +362,14 @@ func (r *run) answer(t *Trace) error {
 		}
 		back, start = r.refusal.packet, r.refusal.from
 	} else {
-		s := v.Seen
-		back = Packet{Protocol: s.Protocol, Src: s.Dst, Dst: s.Src, SrcPort: s.DstPort, DstPort: s.SrcPort}
+		back = v.Seen.Reply()
 		var err error
 		if start, err = r.start(v.At, &back); err != nil {
 			return fmt.Errorf("reply: %w", err)
 		}
 	}
 	end, err := r.follow(start, back)
-	t.Reply, t.ReplyVisits, t.Costs.Reply = r.steps, r.visits, r.cost
+	t.Reply, t.ReplyVisits, t.Costs.Reply = r.Steps, r.visits, r.Cost
 	if err != nil {
 		return fmt.Errorf("reply: %w", err)
 	}
@@ -363,32 +381,19 @@ func (r *run) answer(t *Trace) error {
 
 // checkReply reports whether the sender accepts the reply as an answer to its packet.
 func checkReply(t *Trace, end Verdict) (bool, string) {
-	s, got := t.Sent, end.Seen
+	sent, got := &t.Sent, &end.Seen
 	switch {
 	case !end.Delivered:
 		return false, "the reply does not arrive: " + end.Reason
 	case end.At != t.From:
 		return false, "the reply goes to " + end.At.String() + " instead of " + t.From.String()
-	case got.Dst != s.Src || got.DstPort != s.SrcPort:
-		return false, "the reply goes to " + endpoint(got.Dst, got.DstPort) + ", the sender is " +
-			endpoint(s.Src, s.SrcPort)
-	case got.Src != s.Dst || got.SrcPort != s.DstPort:
-		return false, "the reply comes from " + endpoint(got.Src, got.SrcPort) + ", but the client called " +
-			endpoint(s.Dst, s.DstPort)
+	case got.Destination() != sent.Source():
+		return false, "the reply goes to " + got.Destination().String() + ", the sender is " + sent.Source().String()
+	case got.Source() != sent.Destination():
+		return false, "the reply comes from " + got.Source().String() + ", but the client called " +
+			sent.Destination().String()
 	}
-	return true, "the reply comes from " + endpoint(got.Src, got.SrcPort) + ", as the client expects"
-}
-
-// choose returns the index of the preferred alternative, else 0.
-func (r *run) choose(of []netip.AddrPort) int {
-	for _, p := range r.prefer {
-		for i, a := range of {
-			if a == p {
-				return i
-			}
-		}
-	}
-	return 0
+	return true, "the reply comes from " + got.Source().String() + ", as the client expects"
 }
 
 // String names the point as `hairpin explain` does: "host/node-a", "pod/default/web-1", "outside".
@@ -401,5 +406,3 @@ func (p Point) String() string {
 	}
 	return "outside"
 }
-
-func endpoint(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).String() }

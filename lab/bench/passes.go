@@ -8,6 +8,7 @@ import (
 	"hairpin/lab"
 	"hairpin/lab/demo"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // errMiscounted is the error of passes if the walk and the datapath differ.
@@ -33,7 +34,7 @@ func passes(ctx context.Context, opt Options) error {
 		return err
 	}
 	words := func(c walk.Costs) (text string) {
-		for _, x := range []walk.Cost{c.First, c.Later, c.Reply} {
+		for _, x := range []packet.Cost{c.First, c.Later, c.Reply} {
 			of := fmt.Sprint(x.Passes)
 			if x.InHosts > 0 {
 				of += fmt.Sprintf(" (%d)", x.InHosts)

@@ -17,6 +17,7 @@ import (
 	"hairpin/lab/trace"
 	"hairpin/plan"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // startFlows returns a node with two pods on br-svc, as the plan has them. It has a Service of each
@@ -206,7 +207,7 @@ func TestFlowsByTrace(t *testing.T) {
 				source: netip.MustParseAddr([]string{"10.244.3.99", "fd00:10:244:3::99"}[i]), to: direct},
 		} {
 			tr, err := walker.Walk(walk.Point{Node: node, Pod: flowsOwner(c.from)},
-				walk.Packet{Protocol: cluster.TCP, Src: c.source, SrcPort: 41000, Dst: c.to.Addr(),
+				packet.Packet{Protocol: cluster.TCP, Src: c.source, SrcPort: 41000, Dst: c.to.Addr(),
 					DstPort: c.to.Port()})
 			visits := slices.Clone(tr.ForwardVisits[:1])
 			if err != nil && len(tr.ForwardVisits) < 2 { // beyond the bridge, the node differs from the plan's

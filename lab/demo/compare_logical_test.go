@@ -11,6 +11,7 @@ import (
 	"hairpin/claims"
 	"hairpin/lab/trace"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // logical adds what ovn-trace must show for each visit of OVN on the path to the server.
@@ -42,9 +43,9 @@ func (c *comparison) logical(about string, tr walk.Trace) {
 }
 
 // chooses reports whether a step chose one of several endpoints.
-func chooses(s *walk.Step) bool { return len(s.Choices) > 1 && s.Choices[0].Port() != 0 }
+func chooses(s *packet.Step) bool { return len(s.Choices) > 1 && s.Choices[0].Port() != 0 }
 
-func bracketed(p walk.Packet) string {
+func bracketed(p packet.Packet) string {
 	if p.Dst.Is6() {
 		return "[" + p.Dst.String() + "]"
 	}
@@ -188,7 +189,7 @@ func untold(rule string) bool {
 var outPort = regexp.MustCompile(`out of port ([^\s,]+)`)
 
 // evidence returns what a logical flow with the effect of the step must contain.
-func evidence(name string, s *walk.Step) string {
+func evidence(name string, s *packet.Step) string {
 	switch name {
 	case "lr_in_dnat", "ls_in_lb":
 		if strings.Contains(s.Did, "becomes") {
@@ -209,7 +210,7 @@ func evidence(name string, s *walk.Step) string {
 // translations requires each endpoint, source and policy of ovn-trace in the walk.
 func translations(v walk.Visit, stages []stage) error {
 	has := func(name string) bool {
-		return slices.ContainsFunc(v.Steps, func(s walk.Step) bool { return strings.HasSuffix(s.Stage, " "+name) })
+		return slices.ContainsFunc(v.Steps, func(s packet.Step) bool { return strings.HasSuffix(s.Stage, " "+name) })
 	}
 	for _, x := range stages {
 		switch {

@@ -16,6 +16,7 @@ import (
 	"hairpin/lab/probe"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/packet"
 )
 
 var (
@@ -174,7 +175,7 @@ func (c *comparison) one(x Case, protocol cluster.Protocol, f family) error {
 	}
 	got := lab.Get(c.t.Context(), c.w.endpoints[x.From].place,
 		probe.Request{Protocol: protocol.String(), To: to, Timeout: patience})
-	from, p := c.w.point(c.s, x.From), walk.Packet{Protocol: protocol, Src: got.Client.Addr(),
+	from, p := c.w.point(c.s, x.From), packet.Packet{Protocol: protocol, Src: got.Client.Addr(),
 		SrcPort: got.Client.Port(), Dst: to.Addr(), DstPort: to.Port()}
 	if from == (walk.Point{}) {
 		p.Src = c.w.endpoints[x.From].address(f)
@@ -261,7 +262,7 @@ func (c *comparison) kernels(about string, tr walk.Trace) {
 // ranged reports whether the packet's port was chosen from a range, so that the entry may have
 // another one.
 func ranged(tr walk.Trace) bool {
-	return slices.ContainsFunc(tr.Forward, func(s walk.Step) bool { return s.After.SrcPort != tr.Sent.SrcPort })
+	return slices.ContainsFunc(tr.Forward, func(s packet.Step) bool { return s.After.SrcPort != tr.Sent.SrcPort })
 }
 
 // holdsEntry reports whether conntrack -L lists an entry, its words in order. With anyPort, it

@@ -12,6 +12,7 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/lab/trace"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // bridges adds what ofproto/trace must show for each visit of Open vSwitch. A trace does not know
@@ -109,7 +110,7 @@ func (c *comparison) checkBridge(v walk.Visit, out string) error {
 		return nil
 	}
 	if err := t.Met(v); err != nil {
-		if slices.ContainsFunc(v.Steps, func(s walk.Step) bool { return chooses(&s) }) {
+		if slices.ContainsFunc(v.Steps, func(s packet.Step) bool { return chooses(&s) }) {
 			return nil // a group may have chosen another endpoint in the trace
 		}
 		return err
@@ -123,7 +124,7 @@ func (c *comparison) checkBridge(v walk.Visit, out string) error {
 // checkOVN requires the same translations, and the same output.
 func (c *comparison) checkOVN(v walk.Visit, next, out string) error {
 	t := c.parseTrace(v.Node, "br-int", out)
-	if slices.ContainsFunc(v.Steps, func(s walk.Step) bool { return chooses(&s) }) {
+	if slices.ContainsFunc(v.Steps, func(s packet.Step) bool { return chooses(&s) }) {
 		return nil // the trace may choose another endpoint; ovn-trace gets it as an option
 	}
 	if err := t.Passed(v); err != nil {
@@ -191,7 +192,7 @@ func (c *comparison) stages(v walk.Visit, t trace.Trace) error {
 		_, name, _ := strings.Cut(x, " ")
 		switch name {
 		case "lr_in_dnat", "ls_in_lb", "lr_out_snat", "lr_in_policy":
-			if !slices.ContainsFunc(v.Steps, func(s walk.Step) bool { return s.Stage == x }) {
+			if !slices.ContainsFunc(v.Steps, func(s packet.Step) bool { return s.Stage == x }) {
 				return fmt.Errorf("the walk knows nothing of %s", x)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // Passed is the cost of a path's packets: as the walk predicts, and as counted under traffic.
@@ -87,7 +88,7 @@ func (d *Demo) Passes(ctx context.Context, six bool) ([]Passed, error) {
 			return nil, err
 		}
 		from, p := w.point(world.Snapshot, x.From),
-			walk.Packet{Protocol: cluster.UDP, Dst: to.Addr(), DstPort: to.Port()}
+			packet.Packet{Protocol: cluster.UDP, Dst: to.Addr(), DstPort: to.Port()}
 		if from == (walk.Point{}) {
 			p.Src = w.endpoints[x.From].address(f)
 		}
@@ -150,8 +151,8 @@ func (c *counting) costs(ctx context.Context, from lab.Place, to netip.AddrPort,
 	for _, kind := range []struct {
 		name string
 		send func(to netip.AddrPort, n int) (sent int, err error)
-		said walk.Cost
-		cost *walk.Cost
+		said packet.Cost
+		cost *packet.Cost
 	}{{"first packet", firsts, said.First, &costs.First}, {"later packet", laters, said.Later, &costs.Later},
 		{"answer", answers, said.Reply, &costs.Reply}} {
 		*kind.cost, err = c.cost(ctx, from, kind.said, func(n int) (int, error) { return kind.send(to, n) })
@@ -164,8 +165,8 @@ func (c *counting) costs(ctx context.Context, from lab.Place, to netip.AddrPort,
 
 // cost sends packets until the count equals the walk's. ovs-vswitchd may remove megaflows at any
 // time, so cost returns another count only after five tries.
-func (c *counting) cost(ctx context.Context, from lab.Place, said walk.Cost,
-	send func(n int) (int, error)) (cost walk.Cost, err error) {
+func (c *counting) cost(ctx context.Context, from lab.Place, said packet.Cost,
+	send func(n int) (int, error)) (cost packet.Cost, err error) {
 	for range 5 {
 		var before, after tally
 		if err = c.everywhere(func(n *lab.Node) error {
@@ -277,7 +278,7 @@ func withoutTooLong(actions string) string {
 }
 
 // since returns the cost of each packet since an earlier tally.
-func (t tally) since(before tally, packets int) (cost walk.Cost, err error) {
+func (t tally) since(before tally, packets int) (cost packet.Cost, err error) {
 	lookups, passes, hosts := 0, 0, t.hosts-before.hosts
 	for k, old := range before.flows {
 		if t.flows[k].packets < old.packets {

@@ -11,6 +11,7 @@ import (
 	"hairpin/datapath"
 	"hairpin/plan"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 	"hairpin/watch"
 )
 
@@ -88,7 +89,7 @@ func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, packet := w.point(s, c.From), walk.Packet{Protocol: protocol, Dst: to.Addr(), DstPort: to.Port()}
+	from, packet := w.point(s, c.From), packet.Packet{Protocol: protocol, Dst: to.Addr(), DstPort: to.Port()}
 	if from == (walk.Point{}) {
 		packet.Src = w.endpoints[c.From].address(f)
 		// The client has routes to all but NodePorts, which are on addresses of its own network.

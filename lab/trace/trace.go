@@ -11,6 +11,8 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/walk"
+	"hairpin/walk/openflow"
+	"hairpin/walk/packet"
 )
 
 // Command returns the command for a visit: the packet as it entered a port of a bridge, and its
@@ -29,7 +31,7 @@ func Command(bridge, port string, v walk.Visit, more ...string) string {
 }
 
 // words returns the match of a packet in the syntax of ovs-ofctl.
-func words(p walk.Packet) string {
+func words(p packet.Packet) string {
 	source, dest, kind := "nw_src", "nw_dst", p.Protocol.String()
 	if p.Dst.Is6() {
 		source, dest, kind = "ipv6_src", "ipv6_dst", kind+"6"
@@ -138,7 +140,7 @@ func (t *Trace) Met(v walk.Visit) error {
 	for _, s := range v.Steps {
 		rule, _, _ := strings.Cut(s.Rule, " actions=")
 		switch {
-		case rule == walk.NoFlow:
+		case rule == openflow.NoFlow:
 			lost = true
 		case s.Stage != "geneve" && !strings.HasPrefix(rule, "group_id="): // a flow leads there
 			want = append(want, rule)
@@ -178,9 +180,9 @@ func (t *Trace) Passed(v walk.Visit) error {
 // Made checks that each translated packet of the trace is one of the walk.
 func (t *Trace) Made(v walk.Visit) error {
 	for _, m := range t.Modified {
-		want := func(p walk.Pass) bool { return packetWords(p.After) == m }
+		want := func(p packet.Pass) bool { return packetWords(p.After) == m }
 		if m != "" && !slices.ContainsFunc(v.Passes, want) && packetWords(v.In) != m {
-			last := walk.Packet{}
+			last := packet.Packet{}
 			if n := len(v.Passes); n > 0 {
 				last = v.Passes[n-1].After
 			}
@@ -191,7 +193,7 @@ func (t *Trace) Made(v walk.Visit) error {
 }
 
 // packetWords returns a packet in the form of "Modified flow".
-func packetWords(p walk.Packet) string {
+func packetWords(p packet.Packet) string {
 	source, dest := "nw_src", "nw_dst"
 	if p.Dst.Is6() {
 		source, dest = "ipv6_src", "ipv6_dst"

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"hairpin/cluster"
-	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/packet"
 )
 
 // Answer is the answer to a question.
@@ -76,7 +76,7 @@ type endpointRow struct {
 
 type wayView struct {
 	Title  string
-	Packet walk.Packet
+	Packet packet.Packet
 	Places []placeView
 }
 
@@ -239,7 +239,7 @@ func families(s *cluster.Snapshot, e *explain.Explanation) []string {
 }
 
 // way groups successive hops in one place.
-func way(title string, sent walk.Packet, hops []explain.Hop, fault *explain.Fault, prefix string) wayView {
+func way(title string, sent packet.Packet, hops []explain.Hop, fault *explain.Fault, prefix string) wayView {
 	w := wayView{Title: title, Packet: sent}
 	for i, h := range hops {
 		p := placeView{Node: h.Node, Name: h.Place.Name}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // Difference returns how a packet's path after a change differs from its path before: first the
@@ -58,7 +58,7 @@ func (e *Explanation) decisionLines() (list []string) {
 }
 
 // lines returns steps with their rules and effects.
-func lines(list []walk.Step) []string {
+func lines(list []packet.Step) []string {
 	out := make([]string, len(list))
 	for i := range list {
 		s := &list[i]

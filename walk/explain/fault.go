@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // Fault is the first step of a packet's path where a node deviates from its desired state.
@@ -25,7 +25,7 @@ const replyPrefix = "reply: "
 func FindFault(wanted, real *Explanation) *Fault {
 	for _, w := range [...]struct {
 		way        string
-		want, have []walk.Step
+		want, have []packet.Step
 	}{{"", wanted.Trace.Forward, real.Trace.Forward}, {replyPrefix, wanted.Trace.Reply, real.Trace.Reply}} {
 		for i := range w.want {
 			s := &w.want[i]
@@ -47,19 +47,19 @@ func FindFault(wanted, real *Explanation) *Fault {
 	return nil
 }
 
-func same(a, b *walk.Step) bool {
+func same(a, b *packet.Step) bool {
 	return a.Node == b.Node && a.Stage == b.Stage && a.Did == b.Did && a.Rule == b.Rule
 }
 
 // instead describes what the packet really meets at a step.
-func instead(real *Explanation, have []walk.Step, i int) string {
+func instead(real *Explanation, have []packet.Step, i int) string {
 	if i >= len(have) {
 		return strings.TrimSuffix(real.Sentence(), ".")
 	}
 	return at(&have[i]) + ": " + inWords(&have[i])
 }
 
-func inWords(s *walk.Step) string {
+func inWords(s *packet.Step) string {
 	if s.Rule == "" {
 		return s.Did
 	}

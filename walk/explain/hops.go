@@ -3,12 +3,12 @@ package explain
 import (
 	"slices"
 
-	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // Hop is a step with its place and its change to the packet.
 type Hop struct {
-	walk.Step
+	packet.Step
 	Place  Place
 	Change string // the packet before and after, empty if it did not change
 	Key    bool   // one of the few steps that decide about the packet
@@ -20,11 +20,11 @@ func (e *Explanation) ForwardHops() []Hop {
 }
 
 // ReplyHops returns the reply's hops, and the reply as it was sent.
-func (e *Explanation) ReplyHops() ([]Hop, walk.Packet) {
+func (e *Explanation) ReplyHops() ([]Hop, packet.Packet) {
 	return hops(e.replied(), e.Trace.Reply, e.replyKeys()), e.replied()
 }
 
-func hops(before walk.Packet, list []walk.Step, keys []int) []Hop {
+func hops(before packet.Packet, list []packet.Step, keys []int) []Hop {
 	out := make([]Hop, len(list))
 	for i := range list {
 		out[i] = Hop{Step: list[i], Place: PlaceOf(list[i].Stage), Change: changes(before, list[i].After),

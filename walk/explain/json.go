@@ -7,7 +7,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/policy"
-	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 type (
@@ -120,11 +120,11 @@ func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 		x.Verdict.At, x.Verdict.Seen = v.At.String(), &seen
 	}
 	costs := e.Trace.Costs
-	if x.Costs.First = jsonCost(costs.First); costs.Later != (walk.Cost{}) {
+	if x.Costs.First = jsonCost(costs.First); costs.Later != (packet.Cost{}) {
 		later := jsonCost(costs.Later)
 		x.Costs.Later = &later
 	}
-	if costs.Reply != (walk.Cost{}) {
+	if costs.Reply != (packet.Cost{}) {
 		reply := jsonCost(costs.Reply)
 		x.Costs.Reply = &reply
 	}
@@ -176,7 +176,7 @@ func decisionOf(d *Decision) jsonDecision {
 	return x
 }
 
-func packetOf(p walk.Packet) jsonPacket {
+func packetOf(p packet.Packet) jsonPacket {
 	x := jsonPacket{Protocol: p.Protocol.String(), Source: netip.AddrPortFrom(p.Src, p.SrcPort),
 		Dest: netip.AddrPortFrom(p.Dst, p.DstPort), Mark: p.Mark}
 	if p.EthSrc != (cluster.MAC{}) {
@@ -188,7 +188,7 @@ func packetOf(p walk.Packet) jsonPacket {
 	return x
 }
 
-func stepsOf(before walk.Packet, list []walk.Step) []jsonStep {
+func stepsOf(before packet.Packet, list []packet.Step) []jsonStep {
 	var out []jsonStep
 	for i := range list {
 		s := &list[i]

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // Bounds of the number of key steps of one direction. Only a packet that is lost has a lower bound,
@@ -21,7 +21,7 @@ const (
 // where an endpoint or next hop is chosen, where it goes to another node, where a rule of an object
 // other than a Node or Pod applies, and where it ends. Of steps for one object, it returns only the
 // last, unless they change the packet. For a lost packet, it adds the last places that it left.
-func keySteps(before walk.Packet, list []walk.Step, lost bool, seen []Evidence, fault int) []int {
+func keySteps(before packet.Packet, list []packet.Step, lost bool, seen []Evidence, fault int) []int {
 	const (
 		translates = iota // the most important
 		ends
@@ -72,12 +72,12 @@ func keySteps(before walk.Packet, list []walk.Step, lost bool, seen []Evidence, 
 }
 
 // ofObject reports whether a step's rule belongs to a Service, an EgressIP or a policy.
-func ofObject(s *walk.Step) bool {
+func ofObject(s *packet.Step) bool {
 	return s.Why.Kind != "" && s.Why.Kind != "Node" && s.Why.Kind != "Pod"
 }
 
 // readdressed returns how a step changes addresses and ports; empty if it does not.
-func readdressed(before, after walk.Packet) string {
+func readdressed(before, after packet.Packet) string {
 	if !before.Dst.IsValid() || !after.Dst.IsValid() {
 		return ""
 	}
@@ -106,11 +106,11 @@ func (e *Explanation) replyKeys() []int {
 }
 
 // faultAt returns the index of the step with the Fault, negative if there is none.
-func (e *Explanation) faultAt(prefix string, list []walk.Step) int {
+func (e *Explanation) faultAt(prefix string, list []packet.Step) int {
 	if e.fault == nil {
 		return -1
 	}
-	return slices.IndexFunc(list, func(s walk.Step) bool {
+	return slices.IndexFunc(list, func(s packet.Step) bool {
 		return s.Node == e.fault.Node && prefix+s.Stage == e.fault.Stage
 	})
 }
@@ -130,7 +130,7 @@ func (e *Explanation) keys(b *strings.Builder, c palette) {
 	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	end := "" // the effect of the last step
-	if e.Trace.Verdict.Cause == walk.ByPolicies {
+	if e.Trace.Verdict.Cause == packet.ByPolicies {
 		end = "drops it"
 	}
 	keyLines(t, c, e.Trace.Sent, e.Trace.Forward, forward, e.Proof.forward(), end)
@@ -141,7 +141,7 @@ func (e *Explanation) keys(b *strings.Builder, c palette) {
 	_ = t.Flush() // a strings.Builder returns no errors
 }
 
-func keyLines(w io.Writer, c palette, before walk.Packet, list []walk.Step, keys []int, seen []Evidence,
+func keyLines(w io.Writer, c palette, before packet.Packet, list []packet.Step, keys []int, seen []Evidence,
 	end string) {
 	for i := range list {
 		s := &list[i]

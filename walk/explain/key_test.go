@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"hairpin/cluster"
-	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/packet"
 )
 
 // TestKeySteps checks that the short form of every situation fits on a screen, has the step where
@@ -45,7 +45,7 @@ func TestKeySteps(t *testing.T) {
 				t.Errorf("too few steps:\n%s", brief)
 			}
 			if strings.Contains(brief+long, "conntrack passes") ||
-				e.Trace.Costs.First != (walk.Cost{}) &&
+				e.Trace.Costs.First != (packet.Cost{}) &&
 					!strings.Contains(e.Text(explain.Form{Costs: true}), "conntrack passes") {
 				t.Errorf("costs are not what was asked for:\n%s", brief)
 			}

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
-	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // Markdown returns the walk as a section of a page. heading is the number of # before its title,
@@ -59,7 +59,7 @@ func (e *Explanation) title() string {
 	return e.Service + " (" + e.Way + "/" + e.Trace.Sent.Protocol.String() + ")"
 }
 
-func markdownSteps(b *strings.Builder, before walk.Packet, list []walk.Step) {
+func markdownSteps(b *strings.Builder, before packet.Packet, list []packet.Step) {
 	for i := range list {
 		s := &list[i]
 		fmt.Fprintf(b, "%d. `%s`: %s", i+1, at(s), s.Did)

@@ -10,6 +10,7 @@ import (
 	"hairpin/pipeline"
 	"hairpin/policy"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // Decision is what policies decide about the packet, in one direction.
@@ -18,7 +19,7 @@ type Decision struct {
 	Node string
 	Pod  cluster.Owner // to which the policies apply
 	// Packet is the packet that is compared with their rules, after the translation of a Service.
-	Packet walk.Packet
+	Packet packet.Packet
 	// Note is about the source of Packet, empty if it is that of the sender.
 	Note string
 }
@@ -73,7 +74,7 @@ func decisions(s *cluster.Snapshot, t *walk.Trace) (list []Decision) {
 func tableName(id uint8) string { return pipeline.Name(pipeline.Service, id) }
 
 // stage returns the table of a step on a bridge.
-func stage(s *walk.Step) string { return PlaceOf(s.Stage).Part }
+func stage(s *packet.Step) string { return PlaceOf(s.Stage).Part }
 
 // decider evaluates policies for packets on the service bridge of one node.
 type decider struct {

@@ -9,7 +9,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
-	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // The possible outcomes of a really sent packet for its sender.
@@ -88,7 +88,7 @@ func (e *Explanation) Prove(s Sent, witnesses map[string]*Witness, arrivals []Ar
 		s.From = netip.AddrPortFrom(t.Sent.Src, s.From.Port())
 	}
 	p := &Proof{Sent: s, Arrivals: arrivals, Watched: watched}
-	moved := func(x walk.Packet) bool { return x.SrcPort != t.Sent.SrcPort } // any port of a range is possible
+	moved := func(x packet.Packet) bool { return x.SrcPort != t.Sent.SrcPort } // any port of a range is possible
 	for i := range t.Forward {
 		x := &t.Forward[i]
 		ev := evidence(x, witnesses[x.Node], moved(x.After) || i > 0 && moved(t.Forward[i-1].After))
@@ -161,7 +161,7 @@ func (p *Proof) compareEnd(e *Explanation) {
 
 // evidence returns a node's evidence for one step. anyPort: the connection's source port is not
 // known.
-func evidence(s *walk.Step, w *Witness, anyPort bool) Evidence {
+func evidence(s *packet.Step, w *Witness, anyPort bool) Evidence {
 	place := PlaceOf(s.Stage)
 	switch {
 	case w == nil:

@@ -9,8 +9,8 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
-	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/packet"
 )
 
 // A proof agrees with the observations of the nodes, and names the first step that was not
@@ -46,7 +46,7 @@ func proves(t *testing.T, e *explain.Explanation, bridge, table string) {
 	arrival := explain.Arrival{At: "host/node-a", From: p("169.254.169.1:40000"), To: p("172.18.0.3:8081")}
 	witness := func(without string) map[string]*explain.Witness {
 		w := &explain.Witness{Before: map[flow.Key]uint64{}, After: map[flow.Key]uint64{}, Userspace: true}
-		for _, way := range [][]walk.Step{e.Trace.Forward, e.Trace.Reply} {
+		for _, way := range [][]packet.Step{e.Trace.Forward, e.Trace.Reply} {
 			for _, s := range way {
 				if f, err := flow.ParseFlow(s.Rule); err == nil && strings.HasPrefix(s.Stage, bridge) {
 					if bridge == claims.ServiceBridge {

@@ -12,6 +12,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // The source addresses of external clients, if the question has none. They are from the ranges for
@@ -37,7 +38,7 @@ func bad(field, word string, err error) error { return &BadArgument{field, word,
 // request is a question with its words resolved to addresses.
 type request struct {
 	from     walk.Point
-	packet   walk.Packet
+	packet   packet.Packet
 	frontend *cluster.Frontend // nil when the packet is for no Service
 	way      string
 	prefer   []netip.AddrPort

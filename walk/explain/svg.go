@@ -7,6 +7,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // SVG draws the paths of the packet (a line) and of the reply (a dashed line) through nodes,
@@ -236,7 +237,7 @@ func (w *way) visit(d *drawing, b *box) *visit {
 }
 
 // follow converts steps to visits.
-func (d *drawing) follow(class string, from *box, before walk.Packet, list []walk.Step) *way {
+func (d *drawing) follow(class string, from *box, before packet.Packet, list []packet.Step) *way {
 	w := &way{class: class, visits: []visit{{box: from}}}
 	for i := range list {
 		s := &list[i]
@@ -259,7 +260,7 @@ func translation(did, change string) string {
 	return did
 }
 
-func (d *drawing) boxOf(s *walk.Step) *box {
+func (d *drawing) boxOf(s *packet.Step) *box {
 	p := PlaceOf(s.Stage)
 	switch p.Kind {
 	case Host:

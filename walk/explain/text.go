@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 
 	"hairpin/cluster"
-	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // palette holds the terminal's escape sequences for parts of the text; without colour all are
@@ -95,9 +95,9 @@ func (e *Explanation) policies(b *strings.Builder, c palette) {
 func (e *Explanation) costs() (lines []string) {
 	for _, x := range []struct {
 		packet string
-		cost   walk.Cost
+		cost   packet.Cost
 	}{{"First packet", e.Trace.Costs.First}, {"Later packet", e.Trace.Costs.Later}, {"Reply", e.Trace.Costs.Reply}} {
-		if x.cost != (walk.Cost{}) {
+		if x.cost != (packet.Cost{}) {
 			lines = append(lines, x.packet+": "+x.cost.String())
 		}
 	}
@@ -142,12 +142,12 @@ func (x *Endpoint) Fate() string {
 }
 
 // replied returns the reply as the receiver sent it.
-func (e *Explanation) replied() walk.Packet {
+func (e *Explanation) replied() packet.Packet {
 	s := e.Trace.Verdict.Seen
-	return walk.Packet{Protocol: s.Protocol, Src: s.Dst, Dst: s.Src, SrcPort: s.DstPort, DstPort: s.SrcPort}
+	return packet.Packet{Protocol: s.Protocol, Src: s.Dst, Dst: s.Src, SrcPort: s.DstPort, DstPort: s.SrcPort}
 }
 
-func steps(b *strings.Builder, c palette, before walk.Packet, list []walk.Step, seen []Evidence) {
+func steps(b *strings.Builder, c palette, before packet.Packet, list []packet.Step, seen []Evidence) {
 	for i := range list {
 		s := &list[i]
 		fmt.Fprintf(b, "%3d %s%s%s", i+1, c.place, at(s), c.off)
@@ -179,9 +179,9 @@ func steps(b *strings.Builder, c palette, before walk.Packet, list []walk.Step, 
 	}
 }
 
-func at(s *walk.Step) string { return strings.TrimPrefix(s.Node+": "+s.Stage, ": ") }
+func at(s *packet.Step) string { return strings.TrimPrefix(s.Node+": "+s.Stage, ": ") }
 
-func choices(s *walk.Step) string {
+func choices(s *packet.Step) string {
 	if len(s.Choices) < 2 {
 		return ""
 	}
@@ -195,7 +195,7 @@ func choices(s *walk.Step) string {
 }
 
 // changes returns the packet before and after a step, empty if it did not change.
-func changes(before, after walk.Packet) string {
+func changes(before, after packet.Packet) string {
 	a, b := bare(before), bare(after)
 	if a == b {
 		return ""
@@ -207,7 +207,7 @@ func changes(before, after walk.Packet) string {
 }
 
 // bare returns a packet without its MACs: if they change, the text of the step has them.
-func bare(p walk.Packet) walk.Packet {
+func bare(p packet.Packet) packet.Packet {
 	p.EthSrc, p.EthDst = cluster.MAC{}, cluster.MAC{}
 	return p
 }

@@ -8,6 +8,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // Reason is the kind of a Why, a stable word for programs.
@@ -79,8 +80,8 @@ type reasoner struct {
 	f *cluster.Frontend // nil when the packet is for no Service
 	// node is where the packet ended, or where it is sent if it met no rule. Nil: outside.
 	node *cluster.Node
-	last *walk.Step  // nil if there is none
-	now  walk.Packet // as it ended
+	last *packet.Step  // nil if there is none
+	now  packet.Packet // as it ended
 }
 
 func newReasoner(s *cluster.Snapshot, e *Explanation, f *cluster.Frontend) *reasoner {
@@ -119,13 +120,13 @@ func (r *reasoner) lost() Why {
 		}
 	}
 	switch {
-	case v.Cause == walk.InPod:
+	case v.Cause == packet.InPod:
 		return Why{Reason: ReasonLoopback, Text: r.now.Dst.String() + " is the loopback of " +
 			object(r.t.From.Pod) + " itself"}
-	case v.Cause == walk.Learning:
+	case v.Cause == packet.Learning:
 		return Why{Reason: ReasonRetry, Text: "OVN drops the first packet of a client of a Service with session " +
 			"affinity; the next one arrives"}
-	case v.Cause == walk.ByRule && r.last != nil:
+	case v.Cause == packet.ByRule && r.last != nil:
 		return r.rule()
 	}
 	return Why{Reason: ReasonRule, Text: v.Reason}

@@ -9,6 +9,8 @@ import (
 	"hairpin/cluster"
 	"hairpin/policy"
 	"hairpin/walk"
+	"hairpin/walk/openflow"
+	"hairpin/walk/packet"
 )
 
 const (
@@ -22,7 +24,7 @@ func (r *reasoner) dhcp() (Why, bool) {
 	if p.Dst.Is6() {
 		client = dhcp6Client
 	}
-	if c != walk.ByRule && c != walk.Other || r.t.From.Pod == (cluster.Owner{}) || p.Protocol != cluster.UDP ||
+	if c != packet.ByRule && c != packet.Other || r.t.From.Pod == (cluster.Owner{}) || p.Protocol != cluster.UDP ||
 		p.DstPort != client {
 		return Why{}, false
 	}
@@ -33,7 +35,7 @@ func (r *reasoner) dhcp() (Why, bool) {
 // denied explains a packet that policies drop.
 func (r *reasoner) denied() (Why, bool) {
 	n := len(r.e.Policies)
-	if r.t.Verdict.Cause != walk.ByPolicies || n == 0 || r.e.Policies[n-1].Accepted {
+	if r.t.Verdict.Cause != packet.ByPolicies || n == 0 || r.e.Policies[n-1].Accepted {
 		return Why{}, false
 	}
 	d := &r.e.Policies[n-1]
@@ -58,7 +60,7 @@ func (r *reasoner) denied() (Why, bool) {
 
 // spoofed explains a packet that is dropped for its source address.
 func (r *reasoner) spoofed() (Why, bool) {
-	if c := r.t.Verdict.Cause; c != walk.NotItsOwn && c != walk.ByRule {
+	if c := r.t.Verdict.Cause; c != packet.NotItsOwn && c != packet.ByRule {
 		return Why{}, false
 	}
 	return r.source()
@@ -95,7 +97,7 @@ func (r *reasoner) source() (Why, bool) {
 
 // egress explains a packet that the rule of an EgressIP or EgressService drops.
 func (r *reasoner) egress() (Why, bool) {
-	if r.t.Verdict.Cause != walk.ByRule || r.last == nil {
+	if r.t.Verdict.Cause != packet.ByRule || r.last == nil {
 		return Why{}, false
 	}
 	i := slices.IndexFunc(r.s.EgressIPs, func(e *cluster.EgressIP) bool { return e.Owner == r.last.Why })
@@ -124,11 +126,11 @@ func (r *reasoner) egress() (Why, bool) {
 // address explains a destination that nothing has.
 func (r *reasoner) address() (Why, bool) {
 	c, to, outside := r.t.Verdict.Cause, r.now.Dst, r.t.From == walk.Point{}
-	if !slices.Contains([]walk.Cause{walk.ByRule, walk.Unclaimed, walk.NoNeighbor, walk.NotLocal}, c) {
+	if !slices.Contains([]packet.Cause{packet.ByRule, packet.Unclaimed, packet.NoNeighbor, packet.NotLocal}, c) {
 		return Why{}, false
 	}
 	pod := r.holder(to)
-	if c == walk.Unclaimed {
+	if c == packet.Unclaimed {
 		for _, f := range r.s.Frontends {
 			switch {
 			case f.ClusterIP == to:
@@ -174,13 +176,13 @@ func (r *reasoner) address() (Why, bool) {
 	case contains(clusterRanges(r.s), to):
 		return Why{Reason: ReasonNoPod, Text: fmt.Sprintf("no Pod has %s%s, and no node has a Pod range with it", to,
 			endpoint)}, true
-	case c == walk.NotLocal:
+	case c == packet.NotLocal:
 		return Why{Reason: ReasonNoAddress, Text: fmt.Sprintf("neither %s nor a Service has %s%s", r.nodeName(), to,
 			endpoint)}, true
-	case c == walk.Unclaimed && outside:
+	case c == packet.Unclaimed && outside:
 		return Why{Reason: ReasonNoAddress, Text: fmt.Sprintf("neither a node nor a Service has %s%s", to, endpoint)},
 			true
-	case c != walk.ByRule:
+	case c != packet.ByRule:
 		return Why{Reason: ReasonNoAddress, Text: fmt.Sprintf("nothing on the network of %s has %s%s", r.nodeName(), to,
 			endpoint)}, true
 	}
@@ -189,7 +191,7 @@ func (r *reasoner) address() (Why, bool) {
 
 // route explains a missing route.
 func (r *reasoner) route() (Why, bool) {
-	if r.t.Verdict.Cause != walk.NoRoute || r.node == nil {
+	if r.t.Verdict.Cause != packet.NoRoute || r.node == nil {
 		return Why{}, false
 	}
 	f := cluster.FamilyOf(r.now.Dst)
@@ -203,7 +205,7 @@ func (r *reasoner) route() (Why, bool) {
 // rule names the rule that drops or rejects the packet.
 func (r *reasoner) rule() Why {
 	s := r.last
-	if s.Rule == walk.NoFlow || s.Why == (cluster.Owner{}) {
+	if s.Rule == openflow.NoFlow || s.Why == (cluster.Owner{}) {
 		return Why{Reason: ReasonRule, Text: fmt.Sprintf("nothing accepts the packet in %s on %s", s.Stage, s.Node)}
 	}
 	return Why{ReasonRule, fmt.Sprintf("a rule of %s drops it in %s on %s", object(s.Why), s.Stage, s.Node), s.Why}

@@ -6,13 +6,13 @@ import (
 	"slices"
 
 	"hairpin/cluster"
-	"hairpin/walk"
+	"hairpin/walk/packet"
 )
 
 // service explains why the Service has no endpoint for the packet.
 func (r *reasoner) service() (Why, bool) {
 	f, c := r.f, r.t.Verdict.Cause
-	if f == nil || c != walk.ByRule && c != walk.NoEndpoint || r.translated() {
+	if f == nil || c != packet.ByRule && c != packet.NoEndpoint || r.translated() {
 		return Why{}, false
 	}
 	service := object(f.Owner)
@@ -126,7 +126,7 @@ func endpointNode(s *cluster.Snapshot, b *cluster.Backend) string {
 // port explains an address of a Service without the port.
 func (r *reasoner) port() (Why, bool) {
 	to := r.t.Sent.Dst
-	if r.f != nil || r.t.Verdict.Cause == walk.Unclaimed {
+	if r.f != nil || r.t.Verdict.Cause == packet.Unclaimed {
 		return Why{}, false
 	}
 	var has []*cluster.Frontend

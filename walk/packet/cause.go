@@ -1,4 +1,4 @@
-package walk
+package packet
 
 // Cause is the kind of event that ended a packet before it arrived. It says where to look for the
 // reason: in the last Step for a rule, in the Snapshot for an address.

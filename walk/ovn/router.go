@@ -1,4 +1,4 @@
-package walk
+package ovn
 
 import (
 	"cmp"
@@ -9,12 +9,16 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/walk/conntrack"
+	"hairpin/walk/ovn/match"
+	"hairpin/walk/packet"
+	"hairpin/walk/path"
 )
 
 // policy is a Logical_Router_Policy; its match is parsed when a packet first meets it.
 type policy struct {
 	row   *nb.Policy
-	match expression
+	match match.Expression
 }
 
 // prepare sorts policies, routes and NAT rows as OVN does, and sets the names of the zones.
@@ -41,7 +45,7 @@ func (r *logicalRouter) forcesSNAT() bool { return r.row.Options["lb_force_snat_
 // of a gateway router).
 func (r *logicalRouter) tracksOutgoing() bool { return len(r.balancers) > 0 || len(r.nats) > 0 }
 
-func (r *logicalRouter) check(n *node) error {
+func (r *logicalRouter) check(n *Network) error {
 	if r.checked {
 		return nil
 	}
@@ -55,105 +59,105 @@ func (r *logicalRouter) check(n *node) error {
 		return fmt.Errorf("%s: lb_force_snat_ip=%s is not known", r.row.Key(), ip)
 	case !r.gateway() && r.tracksOutgoing():
 		return fmt.Errorf("%s: NAT or load balancers on a router without a chassis are not known", r.row.Key())
-	case r.gateway() && r.row.Options["chassis"] != n.chassis():
+	case r.gateway() && r.row.Options["chassis"] != n.chassis:
 		return fmt.Errorf("%s: it is on chassis %q, this node is %q", r.row.Key(), r.row.Options["chassis"],
-			n.chassis())
+			n.chassis)
 	}
 	err := r.checkDistributed()
 	r.checked = err == nil
 	return err
 }
 
-// routerReceives runs a logical router's pipelines.
-func (r *run) routerReceives(n *node, name string) (location, error) {
-	in := n.ovn.routerPorts[name]
-	rt := in.router
-	if err := rt.check(n); err != nil {
-		return location{}, err
+// RouterReceives runs a logical router's pipelines, for a packet from one of its ports. It returns
+// the logical switch port behind the egress port. flags are those of the packet, which a refusal
+// keeps.
+func (n *Network) RouterReceives(pkt *path.Path, port string) (next string, flags Flags, err error) {
+	in := n.routerPorts[port]
+	if err := in.router.check(n); err != nil {
+		return "", flags, err
 	}
-	r.ctState = tracking{}
-	if reason := r.admit(n, in); reason != "" {
-		return r.drop(Other, reason)
+	pkt.CT = conntrack.State{}
+	if reason := n.admit(pkt, in); reason != "" {
+		pkt.Drop(packet.Other, reason)
+		return "", flags, nil
 	}
-	r.unSNAT(n, in)
-	r.enterDistributed(n, in)
-	flags, err := r.routerBalances(n, in)
-	if err != nil || r.done {
-		return location{}, err
+	undoSNAT(pkt, in)
+	enterDistributed(pkt, in)
+	if flags, err = routerBalances(pkt, in); err != nil || pkt.End != nil {
+		return "", flags, err
 	}
-	to, ok, err := r.route(n, rt)
-	if err != nil {
-		return location{}, err
-	}
-	if !ok {
-		return r.drop(NoRoute, fmt.Sprintf("%s has no route to %s", rt.row.Name, r.p.Dst))
-	}
-	if to, ok, err = r.policy(n, rt, name, to); err != nil || !ok {
-		return r.dropOr(err, fmt.Sprintf("a policy of %s drops it", rt.row.Name))
-	}
-	mac, reason := r.neighbour(n, rt, to)
-	if reason != "" {
-		return r.drop(NoNeighbor, reason)
-	}
-	if home := to.out.row.Chassis; home != "" && home != n.chassis() {
-		return location{}, fmt.Errorf("%s is on chassis %q, not here: not known", to.out.row.Key(), home)
-	}
-	r.p.EthSrc, r.p.EthDst = to.out.row.MAC, mac
-	if err := r.leaveDistributed(n, to.out); err != nil {
-		return location{}, err
-	}
-	r.unDNAT(n, rt)
-	if err := r.sourceNAT(n, rt, to.out, flags); err != nil {
-		return location{}, err
-	}
-	return r.leaveRouter(n, to.out)
+	next, err = n.forward(pkt, in, flags)
+	return next, flags, err
 }
 
-// dropOr drops the packet by a rule, or returns err. A packet that was rejected has already ended.
-func (r *run) dropOr(err error, reason string) (location, error) {
-	if err != nil || r.done {
-		return location{}, err
+// forward runs a logical router's pipelines from lr_in_ip_routing on.
+func (n *Network) forward(pkt *path.Path, in *routerPort, flags Flags) (next string, err error) {
+	rt := in.router
+	to, ok, err := route(pkt, rt)
+	if err != nil {
+		return "", err
 	}
-	return r.drop(ByRule, reason)
+	if !ok {
+		return pkt.Drop(packet.NoRoute, fmt.Sprintf("%s has no route to %s", rt.row.Name, pkt.Dst))
+	}
+	if to, ok, err = n.policy(pkt, rt, in.row.Name, to); err != nil || !ok {
+		return pkt.DropOr(err, fmt.Sprintf("a policy of %s drops it", rt.row.Name))
+	}
+	mac, reason := n.neighbour(pkt, rt, to)
+	if reason != "" {
+		return pkt.Drop(packet.NoNeighbor, reason)
+	}
+	if home := to.out.row.Chassis; home != "" && home != n.chassis {
+		return "", fmt.Errorf("%s is on chassis %q, not here: not known", to.out.row.Key(), home)
+	}
+	pkt.EthSrc, pkt.EthDst = to.out.row.MAC, mac
+	if err := n.leaveDistributed(pkt, to.out); err != nil {
+		return "", err
+	}
+	unDNAT(pkt, rt)
+	if err := n.sourceNAT(pkt, rt, to.out, flags); err != nil {
+		return "", err
+	}
+	return leaveRouter(pkt, to.out)
 }
 
 // leaveRouter runs lr_out_delivery.
-func (r *run) leaveRouter(n *node, out *routerPort) (location, error) {
+func leaveRouter(pkt *path.Path, out *routerPort) (next string, err error) {
 	if out.peer == nil {
-		return r.drop(Other, fmt.Sprintf("router port %s leads nowhere", out.row.Name))
+		return pkt.Drop(packet.Other, fmt.Sprintf("router port %s leads nowhere", out.row.Name))
 	}
-	return location{switchReceives, n, out.peer.row.Name}, nil
+	return out.peer.row.Name, nil
 }
 
-// routerRefuses sends the refusal of a router's load balancer: from lr_out_snat on, with the flags
-// of the rejected packet.
-func (r *run) routerRefuses(n *node, name string) (location, error) {
-	out := n.ovn.routerPorts[name]
-	r.ctState = tracking{}
-	if err := r.sourceNAT(n, out.router, out, r.refusal.flags); err != nil {
-		return location{}, err
+// RouterRefuses sends the refusal of a router's load balancer out of a port of the router: from
+// lr_out_snat on, with the flags of the rejected packet.
+func (n *Network) RouterRefuses(pkt *path.Path, port string, flags Flags) (next string, err error) {
+	out := n.routerPorts[port]
+	pkt.CT = conntrack.State{}
+	if err := n.sourceNAT(pkt, out.router, out, flags); err != nil {
+		return "", err
 	}
-	return r.leaveRouter(n, out)
+	return leaveRouter(pkt, out)
 }
 
 // admit runs lr_in_admission and lr_in_ip_input. It returns the reason if the router does not
 // accept the packet, else "".
-func (r *run) admit(n *node, in *routerPort) string {
+func (n *Network) admit(pkt *path.Path, in *routerPort) string {
 	rt := in.router
-	if r.p.EthDst != in.row.MAC && !in.externalMAC(n, r.p.EthDst) {
-		return fmt.Sprintf("the frame is for %s, router port %s has %s", r.p.EthDst, in.row.Name, in.row.MAC)
+	if pkt.EthDst != in.row.MAC && !in.externalMAC(n, pkt.EthDst) {
+		return fmt.Sprintf("the frame is for %s, router port %s has %s", pkt.EthDst, in.row.Name, in.row.MAC)
 	}
-	for _, a := range [...]netip.Addr{r.p.Src, r.p.Dst} {
+	for _, a := range [...]netip.Addr{pkt.Src, pkt.Dst} {
 		if a.Is4() && (a.IsLoopback() || a.As4()[0] == 0) {
 			return fmt.Sprintf("%s lr_in_ip_input drops it: %s must not be forwarded by a router", rt.row.Name, a)
 		}
 	}
-	if r.p.Src.Is4() && rt.byIP[r.p.Src] != nil {
+	if pkt.Src.Is4() && rt.byIP[pkt.Src] != nil {
 		return fmt.Sprintf("%s lr_in_ip_input drops it: its source %s is the router's own address", rt.row.Name,
-			r.p.Src)
+			pkt.Src)
 	}
-	if rt.byIP[r.p.Dst] != nil && !rt.translates(r.p.Dst) {
-		return fmt.Sprintf("%s lr_in_ip_input drops it: %s is the router's own address", rt.row.Name, r.p.Dst)
+	if rt.byIP[pkt.Dst] != nil && !rt.translates(pkt.Dst) {
+		return fmt.Sprintf("%s lr_in_ip_input drops it: %s is the router's own address", rt.row.Name, pkt.Dst)
 	}
 	return ""
 }
@@ -164,71 +168,59 @@ func (r *logicalRouter) translates(a netip.Addr) bool {
 	return r.forcesSNAT() || r.externals[a] != nil || r.balancers.holds(a)
 }
 
-// unSNAT runs lr_in_unsnat.
-func (r *run) unSNAT(n *node, in *routerPort) {
+// undoSNAT runs lr_in_unsnat.
+func undoSNAT(pkt *path.Path, in *routerPort) {
 	rt := in.router
-	stage, rule := r.w.join(rt.row.Name, " lr_in_unsnat"), unSNAT{dst: r.p.Dst}
-	switch x := rt.externals[r.p.Dst]; {
-	case rt.forcesSNAT() && rt.byIP[r.p.Dst] == in:
+	stage, rule := pkt.Join(rt.row.Name, " lr_in_unsnat"), unSNATRule{dst: pkt.Dst}
+	switch x := rt.externals[pkt.Dst]; {
+	case rt.forcesSNAT() && rt.byIP[pkt.Dst] == in:
 		rule.port = in.row.Name
-		r.unNAT(n, stage, rule, n.zone(rt.snatZone), rt.row.Owner)
+		unNAT(pkt, stage, rule, rt.snatZone, rt.row.Owner)
 	case x != nil:
-		r.unNAT(n, stage, rule, n.zone(rt.snatZone), x.row.Owner)
+		unNAT(pkt, stage, rule, rt.snatZone, x.row.Owner)
 	}
 }
 
 // routerBalances runs lr_in_defrag and lr_in_dnat.
-func (r *run) routerBalances(n *node, in *routerPort) (routerFlags, error) {
+func routerBalances(pkt *path.Path, in *routerPort) (Flags, error) {
 	rt := in.router
-	if !rt.balancers.holds(r.p.Dst) {
-		return routerFlags{}, nil
+	if !rt.balancers.holds(pkt.Dst) {
+		return Flags{}, nil
 	}
-	stage, z := r.w.join(rt.row.Name, " lr_in_dnat"), n.zone(rt.dnatZone)
-	v, err := rt.balancers.lookup(&r.p)
+	stage, z := pkt.Join(rt.row.Name, " lr_in_dnat"), rt.dnatZone
+	v, err := rt.balancers.lookup(&pkt.Packet)
 	if err != nil {
-		return routerFlags{}, err
+		return Flags{}, err
 	}
-	r.unNAT(n, r.w.join(rt.row.Name, " lr_in_defrag"), defrag{r.p.Dst}, z, rt.row.Owner)
-	if !r.ctState.is(flow.CTNew) || v == nil {
-		if e := r.ctState.entry; e != nil && !r.ctState.is(flow.CTRpl) {
-			return routerFlags{force: e.mark&markForceSNAT != 0, skip: e.mark&markSkipSNAT != 0}, nil
+	unNAT(pkt, pkt.Join(rt.row.Name, " lr_in_defrag"), defrag{pkt.Dst}, z, rt.row.Owner)
+	if !pkt.CT.Is(flow.CTNew) || v == nil {
+		if mark := pkt.CT.Mark(); !pkt.CT.Is(flow.CTRpl) {
+			return Flags{force: mark&match.ForceSNAT != 0, skip: mark&match.SkipSNAT != 0}, nil
 		}
-		return routerFlags{}, nil
+		return Flags{}, nil
 	}
-	flags := routerFlags{skip: v.lb.Options["skip_snat"] == "true"}
+	flags := Flags{skip: v.lb.Options["skip_snat"] == "true"}
 	flags.force = rt.forcesSNAT() && !flags.skip
-	out, reason, err := r.balance(n, stage, r.w.join(rt.row.Name, " lr_in_lb_aff_learn"), z, v, flags)
-	switch {
-	case err != nil:
-		return flags, err
-	case out == refused:
-		_, err = r.refuse(location{routerRefuses, n, in.row.Name}, flags, NoEndpoint, reason)
-	case out == dropped:
-		_, err = r.drop(v.lost(), reason)
-	}
-	return flags, err
+	return flags, balance(pkt, stage, pkt.Join(rt.row.Name, " lr_in_lb_aff_learn"), z, v, flags)
 }
 
 // policy runs lr_in_policy and lr_in_policy_ecmp, which may change the next hop. ok is false when
 // the packet is dropped.
-func (r *run) policy(n *node, rt *logicalRouter, in string, to routed) (routed, bool, error) {
+func (n *Network) policy(pkt *path.Path, rt *logicalRouter, in string, to routed) (routed, bool, error) {
 	var found *policy
-	m := matched{p: &r.p, in: in, out: to.out.row.Name}
-	if e := r.ctState.entry; e != nil {
-		m.ctMark = e.mark
-	}
+	m := match.Facts{Packet: &pkt.Packet, In: in, Out: to.out.row.Name, CTMark: pkt.CT.Mark()}
 	for _, p := range rt.policies {
 		if found != nil && p.row.Priority < found.row.Priority {
 			break
 		}
 		if p.match == nil {
 			var err error
-			if p.match, err = parseMatch(p.row.Match, n.ovn.sets); err != nil {
+			if p.match, err = match.Parse(p.row.Match, n.sets); err != nil {
 				return to, false, fmt.Errorf("%s: %w", p.row.Key(), err)
 			}
 		}
 		switch {
-		case !p.match.holds(&m):
+		case !p.match.Holds(&m):
 		case found == nil:
 			found = p
 		case !samePolicy(found.row, p.row):
@@ -238,7 +230,7 @@ func (r *run) policy(n *node, rt *logicalRouter, in string, to routed) (routed, 
 	if found == nil {
 		return to, true, nil
 	}
-	return r.applyPolicy(n, rt, found.row, to)
+	return applyPolicy(pkt, rt, found.row, to)
 }
 
 func samePolicy(a, b *nb.Policy) bool {
@@ -246,24 +238,24 @@ func samePolicy(a, b *nb.Policy) bool {
 		a.Options["pkt_mark"] == b.Options["pkt_mark"]
 }
 
-func (r *run) applyPolicy(n *node, rt *logicalRouter, row *nb.Policy, to routed) (routed, bool, error) {
+func applyPolicy(pkt *path.Path, rt *logicalRouter, row *nb.Policy, to routed) (routed, bool, error) {
 	if err := unknownOption(row, row.Options, "pkt_mark"); err != nil {
 		return to, false, err
 	}
 	did := ""
 	if mark := row.Options["pkt_mark"]; mark != "" {
-		if _, err := fmt.Sscanf(mark, "%v", &r.p.Mark); err != nil {
+		if _, err := fmt.Sscanf(mark, "%v", &pkt.Packet.Mark); err != nil {
 			return to, false, fmt.Errorf("%s: pkt_mark %q: %w", row.Key(), mark, err)
 		}
 		did = ", mark " + mark
 	}
-	stage := r.w.join(rt.row.Name, " lr_in_policy")
+	stage := pkt.Join(rt.row.Name, " lr_in_policy")
 	switch row.Action {
 	case nb.Drop:
-		r.step(n, stage, row, row.Owner, "drops it")
+		pkt.Step(stage, row, row.Owner, "drops it")
 		return to, false, nil
 	case nb.Allow:
-		r.step(n, stage, row, row.Owner, "continues as routed"+did)
+		pkt.Step(stage, row, row.Owner, "continues as routed"+did)
 		return to, true, nil
 	case nb.Reroute:
 	default:
@@ -271,18 +263,18 @@ func (r *run) applyPolicy(n *node, rt *logicalRouter, row *nb.Policy, to routed)
 	}
 	hops := make([]netip.AddrPort, 0, len(row.NextHops))
 	for _, h := range row.NextHops {
-		if cluster.FamilyOf(h) == cluster.FamilyOf(r.p.Dst) {
+		if cluster.FamilyOf(h) == cluster.FamilyOf(pkt.Dst) {
 			hops = append(hops, netip.AddrPortFrom(h, 0))
 		}
 	}
 	if len(hops) == 0 {
 		return to, false, fmt.Errorf("%s has no next hop of the packet's family", row.Key())
 	}
-	to.hop = hops[r.choose(hops)].Addr()
+	to.hop = hops[pkt.Choose(hops)].Addr()
 	if to.out = rt.towards(to.hop); to.out == nil {
 		return to, false, fmt.Errorf("%s: no port leads to %s", row.Key(), to.hop)
 	}
-	s := r.step(n, stage, row, row.Owner, "to "+to.hop.String()+" out of port "+to.out.row.Name+did)
+	s := pkt.Step(stage, row, row.Owner, "to "+to.hop.String()+" out of port "+to.out.row.Name+did)
 	if len(hops) > 1 {
 		s.Choices = hops
 	}

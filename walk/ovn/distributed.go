@@ -1,4 +1,4 @@
-package walk
+package ovn
 
 import (
 	"fmt"
@@ -6,6 +6,9 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/walk/conntrack"
+	"hairpin/walk/packet"
+	"hairpin/walk/path"
 )
 
 // A distributed gateway port has the router's NAT rows that reference it (gateway_port). Only
@@ -46,13 +49,10 @@ func (r *logicalRouter) checkDistributed() error {
 }
 
 // here reports whether the row's logical port is on this node. If so, this node translates.
-func (x *nat) here(n *node) bool {
-	_, plugged := n.link(x.row.LogicalPort)
-	return plugged
-}
+func (x *nat) here(n *Network) bool { return n.node.HasPort(x.row.LogicalPort) }
 
 // externalMAC runs lr_in_admission at priority 50.
-func (p *routerPort) externalMAC(n *node, m cluster.MAC) bool {
+func (p *routerPort) externalMAC(n *Network, m cluster.MAC) bool {
 	for _, x := range p.nats {
 		if x.row.ExternalMAC == m && x.here(n) {
 			return true
@@ -62,20 +62,21 @@ func (p *routerPort) externalMAC(n *node, m cluster.MAC) bool {
 }
 
 // enterDistributed runs lr_in_unsnat and lr_in_dnat of a distributed gateway port.
-func (r *run) enterDistributed(n *node, in *routerPort) {
+func enterDistributed(pkt *path.Path, in *routerPort) {
 	for _, x := range in.nats {
-		if r.p.Dst != x.row.External {
+		if pkt.Dst != x.row.External {
 			continue
 		}
 		rt := in.router
-		r.unNAT(n, r.w.join(rt.row.Name, " lr_in_unsnat"), unSNAT{port: in.row.Name, dst: x.row.External},
-			n.zone(rt.snatZone), x.row.Owner)
-		if r.p.Dst != x.row.External {
+		unNAT(pkt, pkt.Join(rt.row.Name, " lr_in_unsnat"), unSNATRule{port: in.row.Name, dst: x.row.External},
+			rt.snatZone, x.row.Owner)
+		if pkt.Dst != x.row.External {
 			return
 		}
-		before := r.p
-		made := r.track(n.zone(rt.dnatZone), translation{commit: true, nat: flow.NATDst, addr: x.row.Logical.Addr()})
-		s := r.step(n, r.w.join(rt.row.Name, " lr_in_dnat"), x.row, x.row.Owner, changed(&before, &r.p))
+		before := pkt.Packet
+		made := pkt.Track(rt.dnatZone,
+			conntrack.Translation{Commit: true, NAT: flow.NATDst, Addr: x.row.Logical.Addr()})
+		s := pkt.Step(pkt.Join(rt.row.Name, " lr_in_dnat"), x.row, x.row.Owner, pkt.Changed(&before))
 		if made != nil {
 			s.Entry = made.String()
 		}
@@ -85,26 +86,26 @@ func (r *run) enterDistributed(n *node, in *routerPort) {
 
 // leaveDistributed runs lr_in_gw_redirect, lr_out_undnat and lr_out_snat of a distributed gateway
 // port. A packet without a row leaves by the port's chassis, with the port's own MAC, untranslated.
-func (r *run) leaveDistributed(n *node, out *routerPort) error {
+func (n *Network) leaveDistributed(pkt *path.Path, out *routerPort) error {
 	for _, x := range out.nats {
-		if r.p.Dst == x.row.External {
+		if pkt.Dst == x.row.External {
 			return fmt.Errorf("%s: a packet from within to its external address is not known (lr_out_egr_loop)",
 				x.row.Key())
 		}
 	}
 	for _, x := range out.nats {
-		if r.p.Src != x.row.Logical.Addr() || !x.here(n) {
+		if pkt.Src != x.row.Logical.Addr() || !x.here(n) {
 			continue
 		}
 		rt := out.router
-		r.p.EthSrc = x.row.ExternalMAC
-		r.step(n, r.w.join(rt.row.Name, " lr_in_gw_redirect"), x.row, x.row.Owner, "from MAC "+
-			ethernet(x.row.ExternalMAC)+", on this node")
-		r.unNAT(n, r.w.join(rt.row.Name, " lr_out_undnat"), "ip, ct_dnat", n.zone(rt.dnatZone), x.row.Owner)
-		if r.ctState.is(flow.CTRpl) {
+		pkt.EthSrc = x.row.ExternalMAC
+		pkt.Step(pkt.Join(rt.row.Name, " lr_in_gw_redirect"), x.row, x.row.Owner, "from MAC "+
+			packet.MACText(x.row.ExternalMAC)+", on this node")
+		unNAT(pkt, pkt.Join(rt.row.Name, " lr_out_undnat"), "ip, ct_dnat", rt.dnatZone, x.row.Owner)
+		if pkt.CT.Is(flow.CTRpl) {
 			return nil
 		}
-		return r.snat(n, rt, x.row, x.row.Owner, translation{addr: x.row.External}, "")
+		return snat(pkt, rt, x.row, x.row.Owner, conntrack.Translation{Addr: x.row.External}, "")
 	}
 	return nil
 }

@@ -1,4 +1,14 @@
-package walk
+// Package ovn runs the pipelines of OVN's logical switches and routers for one packet: port
+// security, load balancers, ACLs, QoS, routes, policies and NAT.
+//
+// Input: the rows of a node's Northbound database, a packet, and the logical port that it enters
+// by. Output: the logical port that it leaves by, if it has not ended. What is behind a port of a
+// switch is not known here.
+//
+// Invariants: a row, option or match that the package does not know is an error, as are two rows of
+// which OVN may take either. The semantics are those of OVN 25.03, read from ovn-sbctl lflow-list
+// and conntrack dumps.
+package ovn
 
 import (
 	"cmp"
@@ -11,10 +21,20 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// logical holds the rows of a node's Northbound database, each linked to the rows that it
+// Node is what OVN needs to know about the node that it runs on.
+type Node interface {
+	// HasPort reports whether an interface of the node is bound to a logical switch port.
+	HasPort(name string) bool
+	// Resolve returns the MAC of a neighbour on the external network; ok is false if none answers.
+	Resolve(a netip.Addr) (m cluster.MAC, ok bool)
+}
+
+// Network holds the rows of a node's Northbound database, each linked to the rows that it
 // references.
-type logical struct {
-	ports       map[string]*switchPort // by name
+type Network struct {
+	chassis     string // of the node
+	node        Node
+	ports       map[string]*Port // by name
 	routerPorts map[string]*routerPort
 	sets        map[string]*nb.AddressSet
 	bindings    map[binding]*nb.MACBinding
@@ -30,17 +50,17 @@ type logicalSwitch struct {
 	qos       []*qos
 	acls      []*acl
 	row       *nb.Switch
-	ports     []*switchPort
-	byMAC     map[cluster.MAC]*switchPort
+	ports     []*Port
+	byMAC     map[cluster.MAC]*Port
 	byIP      map[netip.Addr]cluster.MAC
 	further   map[netip.Addr]cluster.MAC // other addresses that ports may use and answer for; zero MAC: several ports
-	unknown   *switchPort                // the port that takes frames for unknown addresses
+	unknown   *Port                      // the port that takes frames for unknown addresses
 	balancers balancers
 	snatZone  string // name of the conntrack zone of hairpins
 }
 
-// switchPort is a Logical_Switch_Port.
-type switchPort struct {
+// Port is a Logical_Switch_Port.
+type Port struct {
 	row  *nb.SwitchPort
 	sw   *logicalSwitch
 	peer *routerPort // of type "router"
@@ -70,13 +90,14 @@ type logicalRouter struct {
 type routerPort struct {
 	row    *nb.RouterPort
 	router *logicalRouter
-	peer   *switchPort
+	peer   *Port
 	nats   []*nat // of a distributed gateway port
 }
 
-// newLogical links the rows to each other. It returns an error for a reference to a missing row.
-func newLogical(s nb.State) (*logical, error) {
-	l := &logical{ports: map[string]*switchPort{}, routerPorts: map[string]*routerPort{},
+// New links the rows to each other. It returns an error for a reference to a missing row.
+func New(s nb.State, chassis string, node Node) (*Network, error) {
+	l := &Network{chassis: chassis, node: node,
+		ports: map[string]*Port{}, routerPorts: map[string]*routerPort{},
 		sets:     map[string]*nb.AddressSet{},
 		bindings: map[binding]*nb.MACBinding{}}
 	switches, routers := map[string]*logicalSwitch{}, map[string]*logicalRouter{}
@@ -84,7 +105,7 @@ func newLogical(s nb.State) (*logical, error) {
 	for _, row := range s {
 		switch row := row.(type) {
 		case *nb.Switch:
-			switches[row.Name] = &logicalSwitch{row: row, byMAC: map[cluster.MAC]*switchPort{},
+			switches[row.Name] = &logicalSwitch{row: row, byMAC: map[cluster.MAC]*Port{},
 				byIP: map[netip.Addr]cluster.MAC{}, further: map[netip.Addr]cluster.MAC{},
 				balancers: groups.of(row.Groups), snatZone: row.Name + "_snat"}
 		case *nb.Router:
@@ -115,7 +136,7 @@ func newLogical(s nb.State) (*logical, error) {
 	return l, nil
 }
 
-func (l *logical) addRouterPorts(s nb.State, routers map[string]*logicalRouter) error {
+func (l *Network) addRouterPorts(s nb.State, routers map[string]*logicalRouter) error {
 	for _, row := range s {
 		row, ok := row.(*nb.RouterPort)
 		if !ok {
@@ -138,7 +159,7 @@ func (l *logical) addRouterPorts(s nb.State, routers map[string]*logicalRouter) 
 	return nil
 }
 
-func (l *logical) addSwitchPorts(s nb.State, switches map[string]*logicalSwitch) error {
+func (l *Network) addSwitchPorts(s nb.State, switches map[string]*logicalSwitch) error {
 	for _, row := range s {
 		row, ok := row.(*nb.SwitchPort)
 		if !ok {
@@ -148,7 +169,7 @@ func (l *logical) addSwitchPorts(s nb.State, switches map[string]*logicalSwitch)
 		if sw == nil {
 			return missing(row, nb.TableSwitch, row.Switch)
 		}
-		p := &switchPort{row: row, sw: sw}
+		p := &Port{row: row, sw: sw}
 		if row.Type == "router" {
 			if p.peer = l.routerPorts[row.Options["router-port"]]; p.peer == nil {
 				return missing(row, nb.TableRouterPort, row.Options["router-port"])
@@ -162,14 +183,14 @@ func (l *logical) addSwitchPorts(s nb.State, switches map[string]*logicalSwitch)
 		}
 	}
 	for _, sw := range switches {
-		slices.SortFunc(sw.ports, func(a, b *switchPort) int { return cmp.Compare(a.row.Name, b.row.Name) })
+		slices.SortFunc(sw.ports, func(a, b *Port) int { return cmp.Compare(a.row.Name, b.row.Name) })
 	}
 	return nil
 }
 
 // addAddresses adds the port's addresses to its switch: "MAC IP…", "router" (those of the peer),
 // "unknown".
-func (p *switchPort) addAddresses() error {
+func (p *Port) addAddresses() error {
 	if p.peer != nil {
 		for _, n := range p.peer.row.Networks {
 			p.sw.byIP[n.Addr()] = p.peer.row.MAC
@@ -325,9 +346,9 @@ func (p *routerPort) address(f cluster.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// natAddresses lists the external addresses of the NAT rows. It leaves out rows of a distributed
+// NATAddresses lists the external addresses of the NAT rows. It leaves out rows of a distributed
 // gateway port, whose addresses no other machine knows.
-func natAddresses(s nb.State) []netip.Addr {
+func NATAddresses(s nb.State) []netip.Addr {
 	var out []netip.Addr
 	for _, row := range s {
 		if row, ok := row.(*nb.NAT); ok && row.GatewayPort == "" {

@@ -1,4 +1,4 @@
-package walk
+package ovn
 
 import (
 	"fmt"
@@ -9,14 +9,10 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
-)
-
-// The bits of ct_mark in which OVN stores facts about a load-balanced connection (ovn
-// logical-fields).
-const (
-	markNatted    = 2
-	markSkipSNAT  = 4
-	markForceSNAT = 8
+	"hairpin/walk/conntrack"
+	"hairpin/walk/ovn/match"
+	"hairpin/walk/packet"
+	"hairpin/walk/path"
 )
 
 // vip is one virtual address of a load balancer.
@@ -101,7 +97,7 @@ func (b balancers) holds(a netip.Addr) bool {
 
 // lookup returns the VIP that a packet is for, or nil. Two load balancers with the same VIP are an
 // error: OVN may take either.
-func (b balancers) lookup(p *Packet) (*vip, error) {
+func (b balancers) lookup(p *packet.Packet) (*vip, error) {
 	var found *vip
 	for _, g := range b {
 		for _, v := range g.vips[vipKey{netip.AddrPortFrom(p.Dst, p.DstPort), p.Protocol}] {
@@ -115,59 +111,53 @@ func (b balancers) lookup(p *Packet) (*vip, error) {
 	return found, nil
 }
 
-// routerFlags hold a router's flags of a packet between its stages (flags.force_snat_for_lb,
+// Flags hold a router's flags of a packet between its stages (flags.force_snat_for_lb,
 // skip_snat_for_lb).
-type routerFlags struct{ force, skip bool }
+type Flags struct{ force, skip bool }
 
-func (f routerFlags) mark() uint32 {
+func (f Flags) mark() uint32 {
 	switch {
 	case f.skip:
-		return markSkipSNAT
+		return match.SkipSNAT
 	case f.force:
-		return markForceSNAT
+		return match.ForceSNAT
 	}
 	return 0
 }
 
-// outcome is what a load balancer does with a new connection.
-type outcome uint8
-
-const (
-	balanced outcome = iota // it continues to an endpoint
-	refused                 // there is no endpoint, and the sender gets a refusal
-	dropped                 // the packet is lost
-)
-
 // balance sends a new connection to an endpoint of a VIP: ct_lb_mark in a zone. learn is the stage
 // that learns the client of a VIP with an affinity timeout. OVN up to and including 25.03 drops the
 // packet that it learns from.
-func (r *run) balance(n *node, stage, learn string, z zone, v *vip,
-	flags routerFlags) (out outcome, reason string, err error) {
+//
+// The packet ends if there is no endpoint, or if OVN learns from it.
+func balance(pkt *path.Path, stage, learn, zone string, v *vip, flags Flags) error {
 	if err := unknownOption(v.lb, v.lb.Options, "reject", "event", "hairpin_snat_ip", "skip_snat", "affinity_timeout",
 		"neighbor_responder", "ct_flush"); err != nil {
-		return dropped, "", err
+		return err
 	}
 	if len(v.Backends) == 0 {
 		if v.lb.Options["reject"] == "true" {
-			r.step(n, stage, v, v.lb.Owner, "no endpoint: rejected with "+refusalOf(r.p.Protocol)+
-				" (options:reject=true)")
-			return refused, fmt.Sprintf("rejected with %s: %s has no endpoint", refusalOf(r.p.Protocol), v.lb.Name), nil
+			refusal := packet.RefusalOf(pkt.Protocol)
+			pkt.Step(stage, v, v.lb.Owner, "no endpoint: rejected with "+refusal+" (options:reject=true)")
+			pkt.Reject(packet.NoEndpoint, fmt.Sprintf("rejected with %s: %s has no endpoint", refusal, v.lb.Name))
+			return nil
 		}
-		r.step(n, stage, v, v.lb.Owner, "no endpoint: dropped")
-		return dropped, "dropped: " + v.lb.Name + " has no endpoint", nil
+		pkt.Step(stage, v, v.lb.Owner, "no endpoint: dropped")
+		pkt.Drop(packet.NoEndpoint, "dropped: "+v.lb.Name+" has no endpoint")
+		return nil
 	}
-	to := v.Backends[r.choose(v.Backends)]
+	to := v.Backends[pkt.Choose(v.Backends)]
 	if !v.lb.Affinity {
-		r.recirculate() // for a group with dp_hash, the datapath computes the hash first
+		pkt.Recirculate() // for a group with dp_hash, the datapath computes the hash first
 	}
-	before := r.p
-	made := r.track(z, translation{commit: true, nat: flow.NATDst, addr: to.Addr(), port: to.Port(),
-		mark: markNatted | flags.mark()})
-	did := changed(&before, &r.p)
+	before := pkt.Packet
+	made := pkt.Track(zone, conntrack.Translation{Commit: true, NAT: flow.NATDst, Addr: to.Addr(), Port: to.Port(),
+		Mark: match.Natted | flags.mark()})
+	did := pkt.Changed(&before)
 	if v.lb.Affinity {
 		did += " (hash of the client's address)"
 	}
-	s := r.step(n, stage, v, v.lb.Owner, did)
+	s := pkt.Step(stage, v, v.lb.Owner, did)
 	if made != nil {
 		s.Entry = made.String()
 	}
@@ -175,29 +165,11 @@ func (r *run) balance(n *node, stage, learn string, z zone, v *vip,
 		s.Choices = ends
 	}
 	if v.lb.Options["affinity_timeout"] != "" {
-		r.step(n, learn, learned{v, to}, v.lb.Owner, "records the client's endpoint, drops the packet")
-		return dropped, "OVN drops the first packet of a client with affinity (" + v.lb.Name +
-			" affinity_timeout); TCP retransmits after a second", nil
+		pkt.Step(learn, learned{v, to}, v.lb.Owner, "records the client's endpoint, drops the packet")
+		pkt.Drop(packet.Learning, "OVN drops the first packet of a client with affinity ("+v.lb.Name+
+			" affinity_timeout); TCP retransmits after a second")
 	}
-	return balanced, "", nil
-}
-
-// lost returns the cause if a load balancer drops a packet.
-func (v *vip) lost() Cause {
-	if len(v.Backends) == 0 {
-		return NoEndpoint
-	}
-	return Learning
-}
-
-func refusalOf(p cluster.Protocol) string {
-	switch p {
-	case cluster.TCP:
-		return "a TCP reset"
-	case cluster.SCTP:
-		return "an SCTP abort"
-	}
-	return "an ICMP port unreachable"
+	return nil
 }
 
 // hairpinSource returns the source address that a load balancer gives to a hairpinned packet

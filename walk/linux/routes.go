@@ -1,32 +1,25 @@
-package walk
+package linux
 
 import (
 	"cmp"
-	"fmt"
 	"math/bits"
 	"net/netip"
 	"slices"
 
 	"hairpin/cluster"
 	"hairpin/datapath/host"
-	"hairpin/datapath/nft"
+	"hairpin/walk/packet"
 )
 
 // mainTable is the number of the kernel's table "main".
 const mainTable = 254
 
-// loopback is the kernel's loopback link.
-const loopback = "lo"
-
-// kernel is a host's network configuration, indexed for lookup.
-type kernel struct {
+// routing is a host's addresses and routes, indexed for lookup.
+type routing struct {
 	local  map[netip.Addr]bool
 	addrs  []host.Address
 	rules  []policyRule // by priority, with the one for the main table; "lookup local" before them is implied
 	tables map[int][]fibLevel
-	chains map[string][]*chain // by hook, in order of priority
-	// unknown describes the part of nft that walk does not know; empty: none.
-	unknown string
 }
 
 // fibLevel holds the routes of one table with one prefix length.
@@ -45,26 +38,25 @@ type kernelRoute struct {
 	or []host.Route
 }
 
-func newKernel(n *node) *kernel {
-	s := &n.state.Host
-	k := &kernel{local: map[netip.Addr]bool{}, tables: map[int][]fibLevel{}, chains: map[string][]*chain{}}
+func newRouting(s *host.State, info *cluster.Node) routing {
+	k := routing{local: map[netip.Addr]bool{}, tables: map[int][]fibLevel{}}
 	for _, a := range s.Addresses {
 		k.addrs = append(k.addrs, a)
 	}
-	if n.info != nil {
-		for _, p := range n.info.Gateway.Addresses {
+	if info != nil {
+		for _, p := range info.Gateway.Addresses {
 			if !slices.ContainsFunc(k.addrs, func(a host.Address) bool { return a.Prefix.Addr() == p.Addr() }) {
-				key := host.AddressKey{Link: n.info.Gateway.Bridge, Prefix: p}
+				key := host.AddressKey{Link: info.Gateway.Bridge, Prefix: p}
 				k.addrs = append(k.addrs, host.Address{AddressKey: key, Borrowed: true})
 			}
 		}
-		for _, p := range n.info.HostAddresses {
+		for _, p := range info.HostAddresses {
 			k.local[p.Addr()] = true
 		}
-		k.addTables(n.info.Tables)
-		k.addDevice(n.info)
-		k.addLinks(n.info)
-		for _, a := range n.info.Addresses {
+		k.addTables(info.Tables)
+		k.addDevice(info)
+		k.addLinks(info)
+		for _, a := range info.Addresses {
 			k.local[a] = true
 		}
 	}
@@ -86,20 +78,19 @@ func newKernel(n *node) *kernel {
 	for r := range s.Rules {
 		k.rules = append(k.rules, policyRule{Rule: r})
 	}
-	if n.info != nil {
-		k.addRules(n.info.Rules)
+	if info != nil {
+		k.addRules(info.Rules)
 	}
 	for _, f := range [...]cluster.Family{cluster.IPv4, cluster.IPv6} {
 		k.rules = append(k.rules, policyRule{Rule: host.Rule{Family: f, Priority: mainRule, Table: mainTable}})
 	}
 	slices.SortStableFunc(k.rules, func(a, b policyRule) int { return cmp.Compare(a.Priority, b.Priority) })
-	k.addChains(n.state.NFT)
 	return k
 }
 
 // addDevice adds the host's own uplink, if that is no port of the gateway bridge: it belongs to the
 // machine and is not part of a State.
-func (k *kernel) addDevice(n *cluster.Node) {
+func (k *routing) addDevice(n *cluster.Node) {
 	device := n.Gateway.Device
 	if device == "" {
 		return
@@ -122,7 +113,7 @@ func (k *kernel) addDevice(n *cluster.Node) {
 
 // addLinks adds addresses and routes of the host's links to other networks. Routes of a VRF go to
 // the VRF's table.
-func (k *kernel) addLinks(n *cluster.Node) {
+func (k *routing) addLinks(n *cluster.Node) {
 	for i := range n.Links {
 		l := &n.Links[i]
 		for _, r := range l.Routes {
@@ -149,7 +140,7 @@ func (k *kernel) addLinks(n *cluster.Node) {
 }
 
 // addTables adds the machine's own route tables that EgressServices reference.
-func (k *kernel) addTables(list []cluster.RouteTable) {
+func (k *routing) addTables(list []cluster.RouteTable) {
 	for _, t := range list {
 		for _, x := range t.Routes {
 			k.add(&kernelRoute{Route: host.Route{RouteKey: host.RouteKey{Table: t.Number, Prefix: x.To}, Link: x.Dev,
@@ -172,7 +163,7 @@ func compareAddresses(a, b host.Address) int {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Link, b.Link), a.Prefix.Compare(b.Prefix))
 }
 
-func (k *kernel) add(r *kernelRoute) {
+func (k *routing) add(r *kernelRoute) {
 	table := r.Table
 	if table == 0 {
 		table = mainTable
@@ -190,8 +181,8 @@ func (k *kernel) add(r *kernelRoute) {
 	}
 }
 
-// isLocal reports whether an address belongs to the host.
-func (k *kernel) isLocal(a netip.Addr) bool { return a.IsLoopback() || k.local[a] }
+// IsLocal reports whether an address belongs to the host.
+func (k *routing) IsLocal(a netip.Addr) bool { return a.IsLoopback() || k.local[a] }
 
 // policyRule is a policy routing rule: ours, or the machine's own.
 type policyRule struct {
@@ -203,7 +194,7 @@ type policyRule struct {
 const mainRule = 32766
 
 // addRules adds the machine's own rules, and the routes of their tables.
-func (k *kernel) addRules(list []cluster.HostRule) {
+func (k *routing) addRules(list []cluster.HostRule) {
 	for i := range list {
 		r := &list[i]
 		f := cluster.IPv4
@@ -221,7 +212,7 @@ func (k *kernel) addRules(list []cluster.HostRule) {
 // lookup returns the route to an address, or nil. rules are those that led to its table or may
 // apply to such packets. It is empty if only the usual rule for the main table applies. in is the
 // ingress link, "lo" for the host's own packets.
-func (k *kernel) lookup(p *Packet, in string) (route *kernelRoute, rules []policyRule) {
+func (k *routing) lookup(p *packet.Packet, in string) (route *kernelRoute, rules []policyRule) {
 	for _, r := range k.rules {
 		if r.Family != cluster.FamilyOf(p.Dst) || r.From.IsValid() && !r.From.Contains(p.Src) || !r.HasMark(p.Mark) {
 			continue
@@ -249,7 +240,7 @@ func (k *kernel) lookup(p *Packet, in string) (route *kernelRoute, rules []polic
 }
 
 // exactly returns a table's route with exactly that prefix, or nil.
-func (k *kernel) exactly(key host.RouteKey) *kernelRoute {
+func (k *routing) exactly(key host.RouteKey) *kernelRoute {
 	for _, l := range k.tables[key.Table] {
 		if r := l.routes[key.Prefix]; r != nil {
 			return r
@@ -258,7 +249,7 @@ func (k *kernel) exactly(key host.RouteKey) *kernelRoute {
 	return nil
 }
 
-func (k *kernel) inTable(table int, dst netip.Addr) *kernelRoute {
+func (k *routing) inTable(table int, dst netip.Addr) *kernelRoute {
 	family := cluster.FamilyOf(dst)
 	for _, l := range k.tables[table] {
 		if l.family != family {
@@ -273,11 +264,21 @@ func (k *kernel) inTable(table int, dst netip.Addr) *kernelRoute {
 }
 
 // source returns the source address for packets by a route.
-func (k *kernel) source(r *kernelRoute, dst netip.Addr) netip.Addr {
+func (k *routing) source(r *kernelRoute, dst netip.Addr) netip.Addr {
 	if r.Src.IsValid() {
 		return r.Src
 	}
-	return k.selectAddress(r.Link, r.hop(dst), dst)
+	return k.SelectAddress(r.Link, r.hop(dst), dst)
+}
+
+// String returns the route in the format of `ip route show`.
+func (r *kernelRoute) String() string {
+	if !r.connected {
+		return r.Route.String()
+	}
+	plain := r.Route
+	plain.Borrowed = true // has no protocol number of ours
+	return plain.String() + " proto kernel scope link"
 }
 
 // hop returns the next hop of a route.
@@ -288,10 +289,10 @@ func (r *kernelRoute) hop(dst netip.Addr) netip.Addr {
 	return dst
 }
 
-// selectAddress implements the kernel's choice among a link's addresses. IPv4 (inet_select_addr):
+// SelectAddress implements the kernel's choice among a link's addresses. IPv4 (inet_select_addr):
 // an address whose network contains the next hop, else the first, deprecated or not. IPv6 (RFC
 // 6724): an address that is not deprecated, with the longest prefix in common with the destination.
-func (k *kernel) selectAddress(link string, hop, dst netip.Addr) netip.Addr {
+func (k *routing) SelectAddress(link string, hop, dst netip.Addr) netip.Addr {
 	var best netip.Addr
 	score := -1
 	for _, a := range k.addrs {
@@ -326,38 +327,16 @@ func commonBits(a, b netip.Addr) int {
 	return 128
 }
 
-// uplinkLink returns the uplink of a host whose gateway bridge has none: the configured one, else
-// the link of the default route.
-func (n *node) uplinkLink() string {
-	if n.info != nil && n.info.Gateway.Device != "" {
-		return n.info.Gateway.Device
+// Uplink returns the uplink of a host whose gateway bridge has none: the configured one, else the
+// link of the default route.
+func (h *Host) Uplink() string {
+	if h.info != nil && h.info.Gateway.Device != "" {
+		return h.info.Gateway.Device
 	}
 	for _, any := range [...]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		if r := n.kernel.inTable(mainTable, any); r != nil && r.Prefix.Bits() == 0 {
+		if r := h.inTable(mainTable, any); r != nil && r.Prefix.Bits() == 0 {
 			return r.Link
 		}
 	}
 	return "wire"
-}
-
-func (k *kernel) addChains(s nft.State) {
-	for family, t := range s {
-		for _, c := range t.Chains {
-			switch c.Hook {
-			case "ingress", "prerouting", "input", "forward", "output", "postrouting":
-			case "":
-				continue
-			default:
-				k.unknown = fmt.Sprintf("chain %s: hook %q is not known", c.Name, c.Hook)
-			}
-			x := &chain{Chain: c, family: family, table: t}
-			k.chains[c.Hook] = append(k.chains[c.Hook], x)
-		}
-	}
-	for _, list := range k.chains {
-		slices.SortFunc(list, func(a, b *chain) int {
-			return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.family, b.family),
-				cmp.Compare(a.Name, b.Name))
-		})
-	}
 }

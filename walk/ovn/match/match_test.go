@@ -1,21 +1,25 @@
-package walk
+package match
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
-	"net/netip"
-
+	"hairpin/cluster"
 	"hairpin/datapath/nb"
+	"hairpin/walk/packet"
 )
+
+func tcp(from, to string) packet.Packet {
+	dst := netip.MustParseAddrPort(to)
+	return packet.Packet{Protocol: cluster.TCP, Src: netip.MustParseAddr(from), Dst: dst.Addr(), DstPort: dst.Port()}
+}
 
 func TestMatch(t *testing.T) {
 	sets := map[string]*nb.AddressSet{"a1": {Name: "a1",
-		Addresses: []netip.Prefix{prefix("10.244.1.3/32"), prefix("10.245.0.0/16"), prefix("fd00::1/128")}}}
-	v4 := tcp("172.18.0.4:80")
-	v4.Src = addr("10.244.1.3")
-	v6 := tcp("[fc00::4]:80")
-	v6.Src = addr("fd00::1")
+		Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.1.3/32"), netip.MustParsePrefix("10.245.0.0/16"),
+			netip.MustParsePrefix("fd00::1/128")}}}
+	v4, v6 := tcp("10.244.1.3", "172.18.0.4:80"), tcp("fd00::1", "[fc00::4]:80")
 	for _, c := range []struct {
 		match  string
 		v4, v6 bool
@@ -48,15 +52,15 @@ func TestMatch(t *testing.T) {
 		{"udp.dst == 80", false, false}, // the packets are TCP
 		{"sctp.dst == 80", false, false},
 	} {
-		e, err := parseMatch(c.match, sets)
+		e, err := Parse(c.match, sets)
 		if err != nil {
 			t.Errorf("%v", err)
 			continue
 		}
-		if got := e.holds(&matched{p: &v4, in: "rtos-n1", out: "rtoj-x"}); got != c.v4 {
+		if got := e.Holds(&Facts{Packet: &v4, In: "rtos-n1", Out: "rtoj-x"}); got != c.v4 {
 			t.Errorf("%s: IPv4 %v", c.match, got)
 		}
-		if got := e.holds(&matched{p: &v6, in: "rtos-n1", out: "rtoj-x", skip: true}); got != c.v6 {
+		if got := e.Holds(&Facts{Packet: &v6, In: "rtos-n1", Out: "rtoj-x", Skip: true}); got != c.v6 {
 			t.Errorf("%s: IPv6 %v", c.match, got)
 		}
 	}
@@ -84,7 +88,7 @@ func TestMatchUnknown(t *testing.T) {
 		"ip4.dst == {1.2.3.4":           "ends too early",
 		"is_chassis_resident(\"cr-x\")": "is not known",
 	} {
-		if _, err := parseMatch(match, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Parse(match, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v does not say %q", match, err, want)
 		}
 	}
@@ -96,20 +100,19 @@ func FuzzMatch(f *testing.F) {
 		f.Add(s)
 	}
 	sets := map[string]*nb.AddressSet{"a": {Name: "a"}}
-	p := tcp("172.18.0.4:80")
-	p.Src = addr("10.244.1.3")
+	p := tcp("10.244.1.3", "172.18.0.4:80")
 	f.Fuzz(func(t *testing.T, s string) {
-		e, err := parseMatch(s, sets)
+		e, err := Parse(s, sets)
 		if err != nil {
 			return
 		}
 		// What was understood is decided for every packet, and its opposite the other way round.
-		n, err := parseMatch("!("+s+")", sets)
+		n, err := Parse("!("+s+")", sets)
 		if err != nil {
 			t.Fatalf("%q is understood, in parentheses it is not: %v", s, err)
 		}
-		if m := (&matched{p: &p, in: "a", out: "b"}); e.holds(m) == n.holds(m) {
-			t.Errorf("%q and its opposite are both %v", s, e.holds(m))
+		if m := (&Facts{Packet: &p, In: "a", Out: "b"}); e.Holds(m) == n.Holds(m) {
+			t.Errorf("%q and its opposite are both %v", s, e.Holds(m))
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package walk
+package ovn
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/nb"
+	"hairpin/walk/packet"
+	"hairpin/walk/path"
 )
 
 // routeLevel holds all routes of a router with one prefix length and one kind of match, for one
@@ -77,7 +79,7 @@ func (r *logicalRouter) sortRoutes() {
 }
 
 // lookup returns the best route for a packet, or nil.
-func (r *logicalRouter) lookup(p *Packet) *routeGroup {
+func (r *logicalRouter) lookup(p *packet.Packet) *routeGroup {
 	family := cluster.FamilyOf(p.Dst)
 	for i := range r.routes {
 		l := &r.routes[i]
@@ -113,22 +115,22 @@ type routed struct {
 }
 
 // route runs lr_in_ip_routing. ok is false when there is no route.
-func (r *run) route(n *node, rt *logicalRouter) (to routed, ok bool, err error) {
-	stage := r.w.join(rt.row.Name, " lr_in_ip_routing")
-	g := rt.lookup(&r.p)
+func route(pkt *path.Path, rt *logicalRouter) (to routed, ok bool, err error) {
+	stage := pkt.Join(rt.row.Name, " lr_in_ip_routing")
+	g := rt.lookup(&pkt.Packet)
 	switch {
 	case g == nil:
 		return to, false, nil
 	case g.connected != nil:
 		p := g.connected
-		r.step(n, stage, connected{p, p.network(r.p.Dst)}, p.row.Owner, "connected: out of port "+p.row.Name)
-		return routed{p, r.p.Dst}, true, nil
+		pkt.Step(stage, connected{p, p.network(pkt.Dst)}, p.row.Owner, "connected: out of port "+p.row.Name)
+		return routed{p, pkt.Dst}, true, nil
 	}
 	hops := make([]netip.AddrPort, len(g.static))
 	for i, row := range g.static {
 		hops[i] = netip.AddrPortFrom(row.NextHop, 0)
 	}
-	row := g.static[r.choose(hops)]
+	row := g.static[pkt.Choose(hops)]
 	to.hop = row.NextHop
 	for _, p := range rt.ports {
 		if p.row.Name == row.OutPort {
@@ -141,7 +143,7 @@ func (r *run) route(n *node, rt *logicalRouter) (to routed, ok bool, err error) 
 	if to.out == nil {
 		return to, false, fmt.Errorf("%s: no port leads to its next hop", row.Key())
 	}
-	s := r.step(n, stage, row, row.Owner, "to "+to.hop.String()+" out of port "+to.out.row.Name)
+	s := pkt.Step(stage, row, row.Owner, "to "+to.hop.String()+" out of port "+to.out.row.Name)
 	if len(hops) > 1 {
 		s.Choices = hops
 	}

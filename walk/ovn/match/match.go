@@ -1,4 +1,12 @@
-package walk
+// Package match parses and evaluates the match of a row in OVN's language (ovn-sb(5), Logical_Flow,
+// "match").
+//
+// Input: the text of a router policy, NAT row, QoS row or ACL, and the address sets. Output: an
+// Expression, which holds for the facts about a packet or does not.
+//
+// Invariants: a field or an operator that the package does not know is an error, so an Expression
+// always has an answer. The opposite of an Expression has the opposite answer.
+package match
 
 import (
 	"errors"
@@ -10,28 +18,36 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/nb"
+	"hairpin/walk/packet"
 )
 
-// expression is a match in OVN's language (ovn-sb(5), Logical_Flow, "match"). It supports what our
-// router policies, NAT rows, QoS rows and ACLs use: comparisons of inport, outport, addresses and
-// ports, joined by && or || and parentheses.
-type expression interface {
-	holds(m *matched) bool
+// The bits of ct_mark in which OVN stores facts about a load-balanced connection (ovn
+// logical-fields).
+const (
+	Natted    = 2
+	SkipSNAT  = 4
+	ForceSNAT = 8
+)
+
+// Expression is a parsed match. It has what our router policies, NAT rows, QoS rows and ACLs use:
+// comparisons of inport, outport, addresses and ports, joined by && or || and parentheses.
+type Expression interface {
+	Holds(m *Facts) bool
 }
 
-// matched holds the facts that an expression examines.
-type matched struct {
-	p       *Packet
-	in, out string // router ports
-	ctMark  uint32 // of the connection in the zone that the packet passed last
-	reply   bool   // ct.rpl
-	skip    bool   // flags.skip_snat_for_lb
+// Facts holds the facts that an Expression examines.
+type Facts struct {
+	Packet  *packet.Packet
+	In, Out string // ports
+	CTMark  uint32 // of the connection in the zone that the packet passed last
+	Reply   bool   // ct.rpl
+	Skip    bool   // flags.skip_snat_for_lb
 }
 
 type (
-	all      []expression // &&
-	anyOf    []expression // ||
-	not      struct{ of expression }
+	all      []Expression // &&
+	anyOf    []Expression // ||
+	not      struct{ of Expression }
 	isFamily cluster.Family // ip4, ip6; 0: ip
 	portIs   struct {
 		out  bool
@@ -63,43 +79,43 @@ type (
 	}
 )
 
-func (e all) holds(m *matched) bool {
-	return !slices.ContainsFunc(e, func(x expression) bool { return !x.holds(m) })
+func (e all) Holds(m *Facts) bool {
+	return !slices.ContainsFunc(e, func(x Expression) bool { return !x.Holds(m) })
 }
 
-func (e anyOf) holds(m *matched) bool {
-	return slices.ContainsFunc(e, func(x expression) bool { return x.holds(m) })
+func (e anyOf) Holds(m *Facts) bool {
+	return slices.ContainsFunc(e, func(x Expression) bool { return x.Holds(m) })
 }
 
-func (e not) holds(m *matched) bool { return !e.of.holds(m) }
+func (e not) Holds(m *Facts) bool { return !e.of.Holds(m) }
 
-func (e isFamily) holds(m *matched) bool {
-	return e == 0 || cluster.Family(e) == cluster.FamilyOf(m.p.Dst)
+func (e isFamily) Holds(m *Facts) bool {
+	return e == 0 || cluster.Family(e) == cluster.FamilyOf(m.Packet.Dst)
 }
 
-func (e portIs) holds(m *matched) bool {
+func (e portIs) Holds(m *Facts) bool {
 	if e.out {
-		return m.out == e.name
+		return m.Out == e.name
 	}
-	return m.in == e.name
+	return m.In == e.name
 }
 
-func (e ctBit) holds(m *matched) bool { return m.ctMark&e.bit != 0 == e.set }
+func (e ctBit) Holds(m *Facts) bool { return m.CTMark&e.bit != 0 == e.set }
 
-func (isReply) holds(m *matched) bool { return m.reply }
+func (isReply) Holds(m *Facts) bool { return m.Reply }
 
-func (isICMP) holds(*matched) bool { return false }
+func (isICMP) Holds(*Facts) bool { return false }
 
-func (e skipFlag) holds(m *matched) bool { return m.skip == bool(e) }
+func (e skipFlag) Holds(m *Facts) bool { return m.Skip == bool(e) }
 
-func (e pktMark) holds(m *matched) bool { return m.p.Mark == uint32(e) }
+func (e pktMark) Holds(m *Facts) bool { return m.Packet.Mark == uint32(e) }
 
-func (e l4Port) holds(m *matched) bool {
-	port := m.p.SrcPort
+func (e l4Port) Holds(m *Facts) bool {
+	port := m.Packet.SrcPort
 	if e.dst {
-		port = m.p.DstPort
+		port = m.Packet.DstPort
 	}
-	return m.p.Protocol == e.protocol && port == e.port
+	return m.Packet.Protocol == e.protocol && port == e.port
 }
 
 // l4Fields maps a field of a match to its protocol and direction.
@@ -109,13 +125,13 @@ var l4Fields = map[string]l4Port{
 	"sctp.src": {protocol: cluster.SCTP}, "sctp.dst": {protocol: cluster.SCTP, dst: true},
 }
 
-func (e addressIn) holds(m *matched) bool {
+func (e addressIn) Holds(m *Facts) bool {
 	a := m.address(e.dst)
 	return cluster.FamilyOf(a) == e.family &&
 		slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-func (e addressInSet) holds(m *matched) bool {
+func (e addressInSet) Holds(m *Facts) bool {
 	a := m.address(e.dst)
 	if cluster.FamilyOf(a) != e.family {
 		return false
@@ -123,20 +139,20 @@ func (e addressInSet) holds(m *matched) bool {
 	return e.set[a] || slices.ContainsFunc(e.nets, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-func (m *matched) address(dst bool) netip.Addr {
+func (m *Facts) address(dst bool) netip.Addr {
 	if dst {
-		return m.p.Dst
+		return m.Packet.Dst
 	}
-	return m.p.Src
+	return m.Packet.Src
 }
 
-// parseMatch parses an expression. $NAME refers to an address set in sets.
-func parseMatch(text string, sets map[string]*nb.AddressSet) (expression, error) {
-	words, err := lexMatch(text)
+// Parse parses a match. $NAME refers to an address set in sets.
+func Parse(text string, sets map[string]*nb.AddressSet) (Expression, error) {
+	words, err := lex(text)
 	if err != nil {
 		return nil, fmt.Errorf("match %q: %w", text, err)
 	}
-	p := &matchParser{words: words, sets: sets}
+	p := &parser{words: words, sets: sets}
 	e, err := p.or()
 	if err == nil && len(p.words) > 0 {
 		err = fmt.Errorf("%q is not expected", p.words[0])
@@ -147,9 +163,9 @@ func parseMatch(text string, sets map[string]*nb.AddressSet) (expression, error)
 	return e, nil
 }
 
-// lexMatch splits an expression into words, without comments. A quoted string keeps its first
+// lex splits a match into words, without comments. A quoted string keeps its first
 // quotation mark.
-func lexMatch(s string) ([]string, error) {
+func lex(s string) ([]string, error) {
 	var words []string
 	for s != "" {
 		switch {
@@ -168,10 +184,10 @@ func lexMatch(s string) ([]string, error) {
 			}
 			words = append(words, s[:end+1])
 			s = s[end+2:]
-		case slices.ContainsFunc(matchSymbols[:], func(x string) bool { return strings.HasPrefix(s, x) }):
-			i := slices.IndexFunc(matchSymbols[:], func(x string) bool { return strings.HasPrefix(s, x) })
-			words = append(words, matchSymbols[i])
-			s = s[len(matchSymbols[i]):]
+		case slices.ContainsFunc(symbols[:], func(x string) bool { return strings.HasPrefix(s, x) }):
+			i := slices.IndexFunc(symbols[:], func(x string) bool { return strings.HasPrefix(s, x) })
+			words = append(words, symbols[i])
+			s = s[len(symbols[i]):]
 		default:
 			end := strings.IndexFunc(s, func(c rune) bool { return strings.ContainsRune(" \t\n\"&|!=(){},", c) })
 			if end < 0 {
@@ -187,15 +203,15 @@ func lexMatch(s string) ([]string, error) {
 	return words, nil
 }
 
-// matchSymbols lists the operators and brackets, longer ones first. It is read-only.
-var matchSymbols = [...]string{"&&", "||", "==", "!=", "!", "(", ")", "{", "}", ","}
+// symbols lists the operators and brackets, longer ones first. It is read-only.
+var symbols = [...]string{"&&", "||", "==", "!=", "!", "(", ")", "{", "}", ","}
 
-type matchParser struct {
+type parser struct {
 	words []string
 	sets  map[string]*nb.AddressSet
 }
 
-func (p *matchParser) take(word string) bool {
+func (p *parser) take(word string) bool {
 	if len(p.words) > 0 && p.words[0] == word {
 		p.words = p.words[1:]
 		return true
@@ -203,7 +219,7 @@ func (p *matchParser) take(word string) bool {
 	return false
 }
 
-func (p *matchParser) next() (string, error) {
+func (p *parser) next() (string, error) {
 	if len(p.words) == 0 {
 		return "", errors.New("it ends too early")
 	}
@@ -213,12 +229,12 @@ func (p *matchParser) next() (string, error) {
 }
 
 // or parses one level: OVN requires parentheses between && and ||.
-func (p *matchParser) or() (expression, error) {
+func (p *parser) or() (Expression, error) {
 	first, err := p.unary()
 	if err != nil {
 		return nil, err
 	}
-	list, op := []expression{first}, ""
+	list, op := []Expression{first}, ""
 	for len(p.words) > 0 && (p.words[0] == "&&" || p.words[0] == "||") {
 		if op != "" && op != p.words[0] {
 			return nil, errors.New("&& and || need parentheses between them")
@@ -240,7 +256,7 @@ func (p *matchParser) or() (expression, error) {
 	return first, nil
 }
 
-func (p *matchParser) unary() (expression, error) {
+func (p *parser) unary() (Expression, error) {
 	switch {
 	case p.take("!"):
 		e, err := p.unary()
@@ -255,7 +271,7 @@ func (p *matchParser) unary() (expression, error) {
 	return p.comparison()
 }
 
-func (p *matchParser) comparison() (expression, error) {
+func (p *parser) comparison() (Expression, error) {
 	field, err := p.next()
 	if err != nil {
 		return nil, err
@@ -305,7 +321,7 @@ func addressFamily(field string) cluster.Family {
 }
 
 // value parses the right side of a comparison.
-func (p *matchParser) value(field string) (expression, error) {
+func (p *parser) value(field string) (Expression, error) {
 	words, err := p.values()
 	if err != nil {
 		return nil, err
@@ -325,7 +341,7 @@ func (p *matchParser) value(field string) (expression, error) {
 }
 
 // values parses a constant, or several in braces.
-func (p *matchParser) values() ([]string, error) {
+func (p *parser) values() ([]string, error) {
 	if !p.take("{") {
 		w, err := p.next()
 		return []string{w}, err
@@ -342,7 +358,7 @@ func (p *matchParser) values() ([]string, error) {
 	return words, nil
 }
 
-func (p *matchParser) constant(field, w string) (expression, error) {
+func (p *parser) constant(field, w string) (Expression, error) {
 	family := addressFamily(field)
 	name, quoted := strings.CutPrefix(w, `"`)
 	switch {
@@ -397,16 +413,16 @@ func (p *matchParser) constant(field, w string) (expression, error) {
 func ctMarks(field string) uint32 {
 	switch field {
 	case "ct_mark.natted":
-		return markNatted
+		return Natted
 	case "ct_mark.skip_snat":
-		return markSkipSNAT
+		return SkipSNAT
 	case "ct_mark.force_snat":
-		return markForceSNAT
+		return ForceSNAT
 	}
 	return 0
 }
 
-func newAddressInSet(dst bool, family cluster.Family, row *nb.AddressSet) expression {
+func newAddressInSet(dst bool, family cluster.Family, row *nb.AddressSet) Expression {
 	e := addressInSet{dst: dst, family: family, set: map[netip.Addr]bool{}}
 	for _, p := range row.Addresses {
 		if p.IsSingleIP() {

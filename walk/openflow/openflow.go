@@ -1,4 +1,14 @@
-package walk
+// Package openflow evaluates the flows of one bridge for one packet: tables, matches, conjunctions,
+// groups and actions.
+//
+// Input: the flows and groups of the State, a packet, and its ingress port. Output: the packets
+// that leave the bridge, each with its egress port and its tunnel. What is behind a port is not
+// known here.
+//
+// Invariants: an action, a match or a table that the package does not know is an error. Two flows
+// of one priority that match with different actions are an error, because the switch may take
+// either. A group takes the preferred bucket, not the one that the datapath hashes to.
+package openflow
 
 import (
 	"cmp"
@@ -12,30 +22,37 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/pipeline"
+	"hairpin/walk/conntrack"
+	"hairpin/walk/packet"
+	"hairpin/walk/path"
 )
 
 // registers hold what flows recorded about a packet on a bridge: the group and its chosen bucket,
 // and the profile of policies.
 type registers struct{ group, bucket, profile uint32 }
 
-// sent is a packet that left the bridge, with its egress port.
-type sent struct {
-	port   string
-	packet Packet
-	tunnel flow.Tunnel // set by flows
+// Output is a packet that left the bridge, with its egress port.
+type Output struct {
+	Port   string
+	Packet packet.Packet
+	Tunnel flow.Tunnel // set by flows
+}
+
+// Result is what the bridge does with a packet: it drops it if there is no output.
+type Result struct {
+	Outputs []Output
+	Denied  string // which policies drop the packet, and in which direction
 }
 
 // crossing is a packet's path through a bridge.
 type crossing struct {
-	n       *node
-	b       *bridge
-	in      string
-	outputs []sent
-	tables  int // lookups so far
+	*path.Path
+	b  *Bridge
+	in string
+	Result
+	tables int // lookups so far
 	registers
-	tunnel  flow.Tunnel // by which the packet arrived, or will leave
-	headers flow.Match  // in the current table
-	denied  string      // which policies drop the packet, and in which direction
+	tunnel flow.Tunnel // by which the packet arrived, or will leave
 }
 
 // NoFlow is the rule of a step in a table that has no flow for the packet.
@@ -44,113 +61,76 @@ const NoFlow = "no flow"
 // maxTables limits the lookups of one packet: Open vSwitch gives up at 64 resubmits.
 const maxTables = 64
 
-// bridgeReceives takes a packet through the gateway bridge, or another of our bridges.
-func (r *run) bridgeReceives(n *node, in string) (location, error) {
-	b := n.bridgeOf(in)
-	if b.name == "" {
-		return location{}, fmt.Errorf("the State has no gateway bridge")
-	}
-	for _, u := range n.state.Bridge.Unknown {
-		if u.Bridge == b.key {
-			return location{}, fmt.Errorf("%s has a flow that cannot be parsed: %s", b.name, u.Flow)
+// Receive takes a packet through the bridge, from its ingress port. tunnel is how it arrived.
+func (b *Bridge) Receive(pkt *path.Path, in string, tunnel flow.Tunnel) (Result, error) {
+	for _, u := range b.state.Unknown {
+		if u.Bridge == b.Key {
+			return Result{}, fmt.Errorf("%s has a flow that cannot be parsed: %s", b.Name, u.Flow)
 		}
 	}
-	r.ctState = tracking{}
-	r.visits[len(r.visits)-1].Bridge = b.name
-	c := &crossing{n: n, b: b, in: in, tunnel: r.tunnel}
-	r.visits[len(r.visits)-1].Tunnel, r.tunnel = r.tunnel, flow.Tunnel{}
-	if err := r.table(c, 0); err != nil {
-		return location{}, err
-	}
-	_, group := groupMAC(r.p.Dst)
-	switch {
-	case len(c.outputs) == 0 && c.denied != "":
-		return r.drop(ByPolicies, c.denied)
-	case len(c.outputs) == 0:
-		return r.drop(ByRule, b.name+" drops it")
-	case group && b.key != "":
-		return r.flooded(n, b, c.outputs)
-	case len(c.outputs) > 1:
-		return location{}, fmt.Errorf("the packet leaves %s through %s and %s: multiple outputs are not modelled",
-			b.name, c.outputs[0].port, c.outputs[1].port)
-	}
-	r.p = c.outputs[0].packet
-	r.ctState = tracking{}
-	r.visits[len(r.visits)-1].Out = c.outputs[0].port
-	switch out := c.outputs[0].port; {
-	case b.key != "":
-		return r.afterOutput(n, b, c.outputs[0])
-	case out == flow.Local:
-		return location{hostReceives, n, b.name}, nil
-	case b.patch[out] != "":
-		return location{switchReceives, n, b.patch[out]}, nil
-	case out == n.uplink():
-		r.p.Mark = 0
-		return location{outsideReceives, n, ""}, nil
-	default:
-		return n.behindPort(b, out)
-	}
+	pkt.CT = conntrack.State{}
+	c := &crossing{Path: pkt, b: b, in: in, tunnel: tunnel}
+	err := c.table(0)
+	pkt.CT = conntrack.State{}
+	return c.Result, err
 }
 
 // table looks the packet up in a table and applies the flow's actions.
-func (r *run) table(c *crossing, number uint8) error {
+func (c *crossing) table(number uint8) error {
 	if c.tables++; c.tables > maxTables {
-		return fmt.Errorf("%s: more than %d lookups", c.b.name, maxTables)
+		return fmt.Errorf("%s: more than %d lookups", c.b.Name, maxTables)
 	}
-	c.headers = r.headers(c)
 	t := c.b.tables[number]
 	if t == nil {
 		t = newTable(c.b, number)
 	}
-	f, rival, err := t.lookup(c.headers)
+	f, rival, err := t.lookup(c.match())
 	switch {
 	case err != nil:
 		return err
 	case f == nil && number == pipeline.SvcSessionAffinity: // learned flows are not read
-		r.step(c.n, t.stage, NoFlow, cluster.Owner{}, "a client that is not remembered")
+		c.Step(t.stage, NoFlow, cluster.Owner{}, "a client that is not remembered")
 		return nil
 	case f == nil:
-		r.step(c.n, t.stage, NoFlow, cluster.Owner{}, "drops it")
+		c.Step(t.stage, NoFlow, cluster.Owner{}, "drops it")
 		return nil
 	case rival != nil:
 		return fmt.Errorf("%s: two flows of one priority match, the switch may take either: %s; %s", t.stage, f, rival)
 	}
-	i := len(r.steps)
-	if c.b.key == claims.ServiceBridge && number == pipeline.SvcPolicyDrop && i > 0 {
-		last := &r.steps[i-1]
+	i := len(c.Steps)
+	if c.b.Key == claims.ServiceBridge && number == pipeline.SvcPolicyDrop && i > 0 {
+		last := &c.Steps[i-1]
 		direction := "egress"
 		if strings.Contains(last.Stage, " Ingress") {
 			direction = "ingress"
 		}
-		c.denied = fmt.Sprintf("%s of %s: no rule of its policies accepts it", direction, last.Why)
+		c.Denied = fmt.Sprintf("%s of %s: no rule of its policies accepts it", direction, last.Why)
 		if last.Why.Kind == "ClusterNetworkPolicy" {
-			c.denied = fmt.Sprintf("%s denied by %s", direction, last.Why)
+			c.Denied = fmt.Sprintf("%s denied by %s", direction, last.Why)
 		}
 	}
-	r.step(c.n, t.stage, f, f.Owner, "")
-	did, err := r.actions(c, f, i)
-	r.steps[i].Did = did
+	c.Step(t.stage, f, f.Owner, "")
+	did, err := c.actions(f, i)
+	c.Steps[i].Did = did
 	return err
 }
 
-// headers returns the packet's fields for a table lookup. The packet is no fragment and has a high
+// match returns the packet's fields for a table lookup. The packet is no fragment and has a high
 // TTL. No field says how its connection began.
-func (r *run) headers(c *crossing) flow.Match {
-	p, ct := &r.p, &r.ctState
+func (c *crossing) match() flow.Match {
+	p, ct := &c.Packet, &c.CT
 	m := flow.Match{
 		InPort: c.in, Protocol: flow.ProtocolOf(cluster.FamilyOf(p.Dst), p.Protocol),
 		Tagged: p.VLAN != 0, EthSrc: p.EthSrc, EthDst: p.EthDst, PktMark: p.Mark,
 		Src: netip.PrefixFrom(p.Src, p.Src.BitLen()), Dst: netip.PrefixFrom(p.Dst, p.Dst.BitLen()),
 		SrcPort: p.SrcPort, DstPort: p.DstPort,
-		CTState: flow.CTState{Set: ct.bits},
+		CTState: flow.CTState{Set: ct.Bits},
+		CTMark:  ct.Mark(),
 		Group:   c.group, Bucket: c.bucket, Profile: c.profile, Tunnel: c.tunnel,
-	}
-	if ct.entry != nil {
-		m.CTMark = ct.entry.mark
 	}
 	if p.Protocol == cluster.TCP {
 		m.TCPFlags = flow.NoSYN
-		if ct.bits&(flow.CTEst|flow.CTRpl) == 0 { // a walk begins with a SYN
+		if ct.Bits&(flow.CTEst|flow.CTRpl) == 0 { // a walk begins with a SYN
 			m.TCPFlags = flow.SYN
 		}
 	}
@@ -159,7 +139,7 @@ func (r *run) headers(c *crossing) flow.Match {
 
 // actions applies a flow's actions in order. i is the index of the flow's step, which shows the
 // packet after the last of the flow's own actions.
-func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) {
+func (c *crossing) actions(f *flow.Flow, i int) (did string, err error) {
 	say := func(words string) {
 		if did != "" && words != "" {
 			did += ", "
@@ -170,7 +150,7 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 		return "unknown actions", err
 	}
 	for k, action := range f.Actions {
-		r.steps[i].After = r.p
+		c.Steps[i].After = c.Packet
 		switch a := action.(type) {
 		case flow.Output:
 			if a.Port == c.in {
@@ -178,24 +158,24 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 				continue // output to the ingress port needs in_port
 			}
 			say("out of " + a.Port)
-			c.outputs = append(c.outputs, sent{a.Port, r.p, c.tunnel})
+			c.Outputs = append(c.Outputs, Output{a.Port, c.Packet, c.tunnel})
 		case flow.InPort:
 			say("back out of " + c.in)
-			c.outputs = append(c.outputs, sent{c.in, r.p, c.tunnel})
+			c.Outputs = append(c.Outputs, Output{c.in, c.Packet, c.tunnel})
 		case flow.Normal:
-			port := c.normal(&r.p)
+			port := c.normal()
 			if port == "" || port == c.in {
 				say("switched to no other port")
 				continue
 			}
 			say("switched to " + port)
-			c.outputs = append(c.outputs, sent{port, r.p, c.tunnel})
+			c.Outputs = append(c.Outputs, Output{port, c.Packet, c.tunnel})
 		case flow.Drop:
 			say("drops it")
 		case flow.Resubmit:
-			r.steps[i].Did = did
-			err := r.table(c, a.Table)
-			say("resubmitted to " + pipeline.Name(pipeline.Bridge(c.b.key), a.Table))
+			c.Steps[i].Did = did
+			err := c.table(a.Table)
+			say("resubmitted to " + pipeline.Name(pipeline.Bridge(c.b.Key), a.Table))
 			if err != nil {
 				return did, err
 			}
@@ -207,22 +187,22 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 			if a.Table != 0 && k < len(f.Actions)-1 {
 				return did, fmt.Errorf("%s: actions after a ct with a table are not known", f.Key)
 			}
-			say(r.ctAction(c, a, i))
-			r.steps[i].After = r.p
+			say(c.ctAction(a, i))
+			c.Steps[i].After = c.Packet
 			if a.Table == 0 {
 				continue
 			}
-			r.steps[i].Did = did
-			return did, r.table(c, a.Table)
+			c.Steps[i].Did = did
+			return did, c.table(a.Table)
 		case flow.ToGroup:
 			if k < len(f.Actions)-1 {
 				return did, fmt.Errorf("%s: actions after a group are not known", f.Key)
 			}
 			say("group " + strconv.FormatUint(uint64(a.ID), 10))
-			r.steps[i].Did = did
-			return did, r.group(c, a.ID)
+			c.Steps[i].Did = did
+			return did, c.toGroup(a.ID)
 		default:
-			words, known := r.rewrite(action)
+			words, known := c.rewrite(action)
 			if !known {
 				return did, fmt.Errorf("%s: action %T is not known", f.Key, action)
 			}
@@ -261,45 +241,45 @@ func (c *crossing) note(action flow.Action) (did string) {
 }
 
 // rewrite applies an action that only changes the packet.
-func (r *run) rewrite(action flow.Action) (did string, known bool) {
+func (c *crossing) rewrite(action flow.Action) (did string, known bool) {
 	switch a := action.(type) {
 	case flow.SetEthDst:
-		r.p.EthDst = a.MAC
-		return "to MAC " + ethernet(a.MAC), true
+		c.EthDst = a.MAC
+		return "to MAC " + packet.MACText(a.MAC), true
 	case flow.SetEthSrc:
-		r.p.EthSrc = a.MAC
-		return "from MAC " + ethernet(a.MAC), true
+		c.EthSrc = a.MAC
+		return "from MAC " + packet.MACText(a.MAC), true
 	case flow.SetSrc:
-		r.p.Src = a.Addr
+		c.Src = a.Addr
 		return "from " + a.Addr.String(), true
 	case flow.MoveEthDstToSrc:
-		r.p.EthSrc = r.p.EthDst
-		return "from MAC " + ethernet(r.p.EthSrc), true
+		c.EthSrc = c.EthDst
+		return "from MAC " + packet.MACText(c.EthSrc), true
 	case flow.SetEthDstByCT:
-		if r.ctState.entry == nil {
+		if c.CT.Entry == nil {
 			return "", false
 		}
-		r.p.EthDst = r.ctState.entry.from
-		return "to MAC " + ethernet(r.p.EthDst), true
+		c.EthDst = c.CT.Entry.From
+		return "to MAC " + packet.MACText(c.EthDst), true
 	case flow.SetTTL: // the packet of a walk has a high TTL
 		return "", true
 	case flow.MarkLonger: // and is short
 		return "", true
 	case flow.SetPktMark:
-		if r.p.Mark != a.Mark {
+		if c.Mark != a.Mark {
 			did = fmt.Sprintf("mark 0x%x", a.Mark)
 		}
-		r.p.Mark = a.Mark
+		c.Mark = a.Mark
 		return did, true
 	}
 	return "", false
 }
 
-// group sends the packet to one bucket of a group, which the datapath chooses by hash.
-func (r *run) group(c *crossing, id uint32) error {
-	g := c.n.state.Bridge.Groups.At(flow.GroupKey{Bridge: c.b.key, ID: id})
+// toGroup sends the packet to one bucket of a group, which the datapath chooses by hash.
+func (c *crossing) toGroup(id uint32) error {
+	g := c.b.state.Groups.At(flow.GroupKey{Bridge: c.b.Key, ID: id})
 	if g == nil || len(g.Buckets) == 0 {
-		return fmt.Errorf("%s has no group %d, or one without buckets", c.b.name, id)
+		return fmt.Errorf("%s has no group %d, or one without buckets", c.b.Name, id)
 	}
 	var ends []netip.AddrPort
 	for _, b := range g.Buckets {
@@ -312,28 +292,28 @@ func (r *run) group(c *crossing, id uint32) error {
 		}
 		ends = append(ends, netip.AddrPortFrom(ct.NAT.Addr, ct.NAT.PortMin))
 	}
-	b := g.Buckets[r.choose(ends)]
+	b := g.Buckets[c.Choose(ends)]
 	if g.Hashed == flow.Any {
-		r.recirculate() // the datapath hashes first
+		c.Recirculate() // the datapath hashes first
 	}
-	i := len(r.steps)
-	s := r.step(c.n, c.b.name+" group "+strconv.FormatUint(uint64(id), 10), g, g.Owner, "")
+	i := len(c.Steps)
+	s := c.Step(c.b.Name+" group "+strconv.FormatUint(uint64(id), 10), g, g.Owner, "")
 	if len(ends) > 1 {
 		s.Choices = ends
 	}
 	did, next := "bucket "+strconv.FormatUint(uint64(b.ID), 10), b.Next
 	if next == 0 {
-		next, did = b.CT.Table, did+": "+r.ctAction(c, b.CT, i)
+		next, did = b.CT.Table, did+": "+c.ctAction(b.CT, i)
 	} else {
 		c.bucket = b.ID
 	}
-	r.steps[i].Did, r.steps[i].After = did, r.p
-	return r.table(c, next)
+	c.Steps[i].Did, c.Steps[i].After = did, c.Packet
+	return c.table(next)
 }
 
 // remembered returns the ct action that a table has for a group and a bucket; zero if no flow
 // matches them.
-func (b *bridge) remembered(table uint8, group, bucket uint32) flow.CT {
+func (b *Bridge) remembered(table uint8, group, bucket uint32) flow.CT {
 	if t := b.tables[table]; t != nil {
 		for _, f := range t.others {
 			if len(f.Actions) == 0 || f.Match.Group != group || f.Match.Bucket != bucket {
@@ -349,63 +329,50 @@ func (b *bridge) remembered(table uint8, group, bucket uint32) flow.CT {
 
 // ctAction applies a ct action. A ct without a table translates the packet in place, and leaves no
 // ct_state.
-func (r *run) ctAction(c *crossing, a flow.CT, step int) string {
-	before := r.p
-	z := c.n.zone(strconv.Itoa(int(a.Zone)))
-	t := translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, mark: a.Mark, markMask: a.MarkMask,
-		ethSrc: a.EthSrc,
-		inline: a.Table == 0}
-	if t.nat == flow.NATDst {
-		t.port = a.NAT.PortMin
+func (c *crossing) ctAction(a flow.CT, step int) string {
+	before := c.Packet
+	zone := strconv.Itoa(int(a.Zone))
+	t := conntrack.Translation{Commit: a.Commit, NAT: a.NAT.Kind, Addr: a.NAT.Addr, Mark: a.Mark,
+		MarkMask: a.MarkMask, EthSrc: a.EthSrc, Inline: a.Table == 0}
+	if t.NAT == flow.NATDst {
+		t.Port = a.NAT.PortMin
 	} else {
-		t.ports = portRange{a.NAT.PortMin, a.NAT.PortMax}
+		t.Ports = conntrack.PortRange{Min: a.NAT.PortMin, Max: a.NAT.PortMax}
 	}
-	made := r.track(z, t)
-	did := changed(&before, &r.p)
+	made := c.Track(zone, t)
+	did := c.Changed(&before)
 	switch {
 	case made != nil:
-		r.steps[step].Entry = made.String()
+		c.Steps[step].Entry = made.String()
 		did = cmp.Or(did, "committed")
-	case r.ctState.entry == nil:
+	case c.CT.Entry == nil:
 		did = cmp.Or(did, "new")
 	default:
 		did = cmp.Or(did, "known")
 	}
-	did = "conntrack zone " + z.name + ": " + did
+	did = "conntrack zone " + zone + ": " + did
 	if a.Mark != 0 && made != nil {
 		did += ", mark " + strconv.Itoa(int(a.Mark))
 		if a.EthSrc {
-			did += ", answers to MAC " + ethernet(made.from)
+			did += ", answers to MAC " + packet.MACText(made.From)
 		}
 	}
 	if a.Table == 0 {
-		r.ctState = tracking{}
+		c.CT = conntrack.State{}
 		return did
 	}
-	return did + "; on to " + pipeline.Name(pipeline.Bridge(c.b.key), a.Table)
+	return did + "; on to " + pipeline.Name(pipeline.Bridge(c.b.Key), a.Table)
 }
 
 // normal is the learning switch on a bridge of three ports. The bridge's own MAC is known on LOCAL
 // (by Open vSwitch itself, or by a static entry). OVN's external port has the same MAC, so NORMAL
 // never sends to OVN. All other MACs are on the external network.
-func (c *crossing) normal(p *Packet) string {
-	if c.n.info != nil && p.EthDst == c.n.info.Gateway.MAC {
+func (c *crossing) normal() string {
+	switch {
+	case c.b.info == nil:
+		return ""
+	case c.EthDst == c.b.info.Gateway.MAC:
 		return flow.Local
 	}
-	return c.n.uplink()
-}
-
-func ethernet(m cluster.MAC) string {
-	if m == (cluster.MAC{}) {
-		return "of a machine outside"
-	}
-	const hex = "0123456789abcdef"
-	var b [17]byte
-	for i, x := range m {
-		b[3*i], b[3*i+1] = hex[x>>4], hex[x&15]
-		if i > 0 {
-			b[3*i-1] = ':'
-		}
-	}
-	return string(b[:])
+	return c.b.info.Gateway.Uplink
 }

@@ -1,4 +1,4 @@
-package walk
+package ovn
 
 import (
 	"fmt"
@@ -8,12 +8,16 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/walk/conntrack"
+	"hairpin/walk/ovn/match"
+	"hairpin/walk/packet"
+	"hairpin/walk/path"
 )
 
 // nat is a NAT row of a gateway router.
 type nat struct {
 	row   *nb.NAT
-	match expression // parsed when a packet first meets it; nil without row.Match
+	match match.Expression // parsed when a packet first meets it; nil without row.Match
 }
 
 // The priorities of lr_out_snat on a gateway router. The priority of a row without a match is its
@@ -31,11 +35,11 @@ func (n *nat) priority() int {
 	return n.row.Logical.Bits() + 1
 }
 
-func (n *nat) holds(m *matched, sets map[string]*nb.AddressSet) (bool, error) {
+func (n *nat) holds(m *match.Facts, sets map[string]*nb.AddressSet) (bool, error) {
 	if n.row.Type != nb.SNAT {
 		return false, fmt.Errorf("%s: type %q is not known", n.row.Key(), n.row.Type)
 	}
-	if !n.row.Logical.Contains(m.p.Src) {
+	if !n.row.Logical.Contains(m.Packet.Src) {
 		return false, nil
 	}
 	if n.row.Match == "" {
@@ -43,18 +47,18 @@ func (n *nat) holds(m *matched, sets map[string]*nb.AddressSet) (bool, error) {
 	}
 	if n.match == nil {
 		var err error
-		if n.match, err = parseMatch(n.row.Match, sets); err != nil {
+		if n.match, err = match.Parse(n.row.Match, sets); err != nil {
 			return false, fmt.Errorf("%s: %w", n.row.Key(), err)
 		}
 	}
-	return n.match.holds(m), nil
+	return n.match.Holds(m), nil
 }
 
 // neighbour runs lr_in_arp_resolve and lr_in_arp_request. It returns the MAC of the next hop, or
 // the reason why there is none. It looks at ports of the same switch, then at static MAC bindings,
 // then at the external network.
-func (r *run) neighbour(n *node, rt *logicalRouter, to routed) (mac cluster.MAC, reason string) {
-	stage := r.w.join(rt.row.Name, " lr_in_arp_resolve")
+func (n *Network) neighbour(pkt *path.Path, rt *logicalRouter, to routed) (mac cluster.MAC, reason string) {
+	stage := pkt.Join(rt.row.Name, " lr_in_arp_resolve")
 	var sw *logicalSwitch
 	if to.out.peer != nil {
 		sw = to.out.peer.sw
@@ -62,16 +66,16 @@ func (r *run) neighbour(n *node, rt *logicalRouter, to routed) (mac cluster.MAC,
 			return m, ""
 		}
 	}
-	if rt.byIP[r.p.Dst] != nil {
+	if rt.byIP[pkt.Dst] != nil {
 		return mac, fmt.Sprintf("%s drops it: %s is the router's own address, and nothing translated the packet", stage,
-			r.p.Dst)
+			pkt.Dst)
 	}
-	if b := n.ovn.bindings[binding{to.out.row.Name, to.hop}]; b != nil {
-		r.step(n, stage, b, b.Owner, "next hop "+to.hop.String()+" has "+ethernet(b.MAC))
+	if b := n.bindings[binding{to.out.row.Name, to.hop}]; b != nil {
+		pkt.Step(stage, b, b.Owner, "next hop "+to.hop.String()+" has "+packet.MACText(b.MAC))
 		return b.MAC, ""
 	}
 	if sw != nil && sw.localnet() {
-		if m, ok := r.w.resolve(to.hop); ok {
+		if m, ok := n.node.Resolve(to.hop); ok {
 			return m, ""
 		}
 	}
@@ -90,32 +94,29 @@ func (sw *logicalSwitch) localnet() bool {
 
 // unDNAT runs lr_out_undnat and lr_out_post_undnat of a gateway router: every packet passes the
 // DNAT zone. Replies of load-balanced connections get the VIP back, new connections are committed.
-func (r *run) unDNAT(n *node, rt *logicalRouter) {
+func unDNAT(pkt *path.Path, rt *logicalRouter) {
 	if !rt.tracksOutgoing() {
 		return
 	}
-	z := n.zone(rt.dnatZone)
-	r.unNAT(n, r.w.join(rt.row.Name, " lr_out_undnat"), "ip, ct_dnat", z, rt.row.Owner)
-	r.commitNew(n, r.w.join(rt.row.Name, " lr_out_post_undnat"), z, rt.row.Owner)
+	z := rt.dnatZone
+	unNAT(pkt, pkt.Join(rt.row.Name, " lr_out_undnat"), "ip, ct_dnat", z, rt.row.Owner)
+	commitNew(pkt, pkt.Join(rt.row.Name, " lr_out_post_undnat"), z, rt.row.Owner)
 }
 
 // sourceNAT runs lr_out_snat: the first match of NAT rows with a match, the flags of the load
 // balancer, and NAT rows by prefix length. NAT rows do not apply to replies.
-func (r *run) sourceNAT(n *node, rt *logicalRouter, out *routerPort, flags routerFlags) error {
-	m := matched{p: &r.p, out: out.row.Name, skip: flags.skip}
-	if e := r.ctState.entry; e != nil {
-		m.ctMark = e.mark
-	}
+func (n *Network) sourceNAT(pkt *path.Path, rt *logicalRouter, out *routerPort, flags Flags) error {
+	m := match.Facts{Packet: &pkt.Packet, Out: out.row.Name, Skip: flags.skip, CTMark: pkt.CT.Mark()}
 	var found *nat
 	level := 0
 	for _, x := range rt.nats {
 		if p := x.priority(); found != nil && p < level || flags.skip && p < snatSkip || flags.force && p < snatForce {
 			break
 		}
-		if r.ctState.is(flow.CTRpl) {
+		if pkt.CT.Is(flow.CTRpl) {
 			break
 		}
-		switch ok, err := x.holds(&m, n.ovn.sets); {
+		switch ok, err := x.holds(&m, n.sets); {
 		case err != nil:
 			return err
 		case !ok:
@@ -127,22 +128,23 @@ func (r *run) sourceNAT(n *node, rt *logicalRouter, out *routerPort, flags route
 	}
 	switch {
 	case found != nil:
-		return r.snat(n, rt, found.row, found.row.Owner, translation{addr: found.row.External}, found.row.PortRange)
+		row := found.row
+		return snat(pkt, rt, row, row.Owner, conntrack.Translation{Addr: row.External}, row.PortRange)
 	case flags.skip:
-		r.step(n, r.w.join(rt.row.Name, " lr_out_snat"), "flags.skip_snat_for_lb == 1, next", rt.row.Owner,
+		pkt.Step(pkt.Join(rt.row.Name, " lr_out_snat"), "flags.skip_snat_for_lb == 1, next", rt.row.Owner,
 			"keeps its source")
 	case flags.force:
-		a := out.address(cluster.FamilyOf(r.p.Src))
+		a := out.address(cluster.FamilyOf(pkt.Src))
 		if !a.IsValid() {
-			return fmt.Errorf("%s has no %s address for lb_force_snat_ip", out.row.Key(), cluster.FamilyOf(r.p.Src))
+			return fmt.Errorf("%s has no %s address for lb_force_snat_ip", out.row.Key(), cluster.FamilyOf(pkt.Src))
 		}
-		return r.snat(n, rt, forceSNATRule{out.row.Name, a.String()}, rt.row.Owner, translation{addr: a}, "")
+		return snat(pkt, rt, forceSNATRule{out.row.Name, a.String()}, rt.row.Owner, conntrack.Translation{Addr: a}, "")
 	}
 	return nil
 }
 
 // snat applies ct_snat in the router's SNAT zone.
-func (r *run) snat(n *node, rt *logicalRouter, rule any, why cluster.Owner, t translation, ports string) error {
+func snat(pkt *path.Path, rt *logicalRouter, rule any, why cluster.Owner, t conntrack.Translation, ports string) error {
 	if ports != "" {
 		low, high, _ := strings.Cut(ports, "-")
 		a, err := strconv.ParseUint(low, 10, 16)
@@ -153,16 +155,16 @@ func (r *run) snat(n *node, rt *logicalRouter, rule any, why cluster.Owner, t tr
 		if err != nil || a == 0 || b < a {
 			return fmt.Errorf("port range %q is not known", ports)
 		}
-		t.ports = portRange{uint16(a), uint16(b)}
+		t.Ports = conntrack.PortRange{Min: uint16(a), Max: uint16(b)}
 	}
-	t.commit, t.nat = true, flow.NATSrc
-	before := r.p
-	made := r.track(n.zone(rt.snatZone), t)
-	did := changed(&before, &r.p)
+	t.Commit, t.NAT = true, flow.NATSrc
+	before := pkt.Packet
+	made := pkt.Track(rt.snatZone, t)
+	did := pkt.Changed(&before)
 	if did == "" {
-		did = "source stays " + r.p.Src.String()
+		did = "source stays " + pkt.Src.String()
 	}
-	if s := r.step(n, r.w.join(rt.row.Name, " lr_out_snat"), rule, why, did); made != nil {
+	if s := pkt.Step(pkt.Join(rt.row.Name, " lr_out_snat"), rule, why, did); made != nil {
 		s.Entry = made.String()
 	}
 	return nil

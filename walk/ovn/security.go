@@ -1,4 +1,4 @@
-package walk
+package ovn
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ type secured struct {
 }
 
 // addSecurity reads the port's port security.
-func (p *switchPort) addSecurity() error {
+func (p *Port) addSecurity() error {
 	for _, text := range p.row.PortSecurity {
 		words := strings.Fields(text)
 		if len(words) == 0 {
@@ -47,7 +47,7 @@ func (p *switchPort) addSecurity() error {
 
 // lets reports whether port security allows a MAC with an IP address. For packets from the port
 // these are the source (check_in_port_sec), for packets to it the destination (check_out_port_sec).
-func (p *switchPort) lets(mac cluster.MAC, ip netip.Addr) bool {
+func (p *Port) lets(mac cluster.MAC, ip netip.Addr) bool {
 	return len(p.security) == 0 || slices.ContainsFunc(p.security, func(s secured) bool {
 		return s.mac == mac && (len(s.ips) == 0 || slices.Contains(s.ips, ip) || ip == linkLocal(mac) &&
 			slices.ContainsFunc(s.ips, netip.Addr.Is6))
