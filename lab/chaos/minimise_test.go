@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -24,12 +25,12 @@ func TestMinimise(t *testing.T) {
 			needed = all[:1]
 		}
 		runs := 0
-		got := Minimise(all, func(part []int) bool {
+		got, err := Minimise(all, func(part []int) (bool, error) {
 			runs++
-			return !slices.ContainsFunc(needed, func(n int) bool { return !slices.Contains(part, n) })
+			return !slices.ContainsFunc(needed, func(n int) bool { return !slices.Contains(part, n) }), nil
 		})
-		if !slices.Equal(got, needed) {
-			t.Fatalf("of %d: %v, want %v", len(all), got, needed)
+		if err != nil || !slices.Equal(got, needed) {
+			t.Fatalf("of %d: %v %v, want %v", len(all), got, err, needed)
 		}
 		if limit := len(all)*len(all) + 3*len(all); runs > limit {
 			t.Errorf("%d runs for %d faults", runs, len(all))
@@ -43,8 +44,23 @@ func TestMinimiseAlternatives(t *testing.T) {
 		return slices.Contains(part, 3) && slices.Contains(part, 9) || slices.Contains(part, 5) &&
 			slices.Contains(part, 6)
 	}
-	got := Minimise([]int{1, 2, 3, 4, 5, 6, 7, 8, 9}, fails)
-	if len(got) != 2 || !fails(got) {
-		t.Errorf("%v", got)
+	got, err := Minimise([]int{1, 2, 3, 4, 5, 6, 7, 8, 9}, func(part []int) (bool, error) { return fails(part), nil })
+	if err != nil || len(got) != 2 || !fails(got) {
+		t.Errorf("%v %v", got, err)
+	}
+}
+
+// TestMinimiseError checks that a run without a result ends the search: a part whose run could not
+// begin is not a part that passes.
+func TestMinimiseError(t *testing.T) {
+	runs, broken := 0, errors.New("the cluster is broken")
+	got, err := Minimise([]int{1, 2, 3, 4}, func([]int) (bool, error) {
+		if runs++; runs == 3 {
+			return false, broken
+		}
+		return false, nil
+	})
+	if runs != 3 || !errors.Is(err, broken) || got != nil {
+		t.Errorf("%d runs, %v, %v", runs, got, err)
 	}
 }

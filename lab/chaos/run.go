@@ -30,6 +30,8 @@ type Options struct {
 	Root     string // of the sources, with the results of make in bin
 	Dir      string // for the report
 	Out      io.Writer
+	// impatient omits the wait for a cluster that is out of sync for too long.
+	impatient bool
 }
 
 // run is a run.
@@ -76,9 +78,6 @@ func nodeNames(c *cluster.Cluster) (list []string) {
 	return list
 }
 
-// errBefore means that no fault was injected, because the cluster was not in sync.
-var errBefore = errors.New("before the first fault")
-
 // Run runs a schedule on a cluster and writes the report. It returns ErrFailed if invariants were
 // violated.
 func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
@@ -115,7 +114,7 @@ func once(ctx context.Context, c *cluster.Cluster, opt Options) ([]Violation, er
 		}
 	}()
 	if err := r.synced(ctx, time.Minute); err != nil {
-		return nil, fmt.Errorf("%w: %w", errBefore, err)
+		return nil, fmt.Errorf("before the first fault: %w", err)
 	}
 	before, err := r.resources(ctx)
 	if err != nil {

@@ -18,6 +18,8 @@ import (
 // settleTime is how long nodes may take to be in sync after the last fault.
 const settleTime = 30 * time.Second
 
+const notInSync = "not everything is in sync 30 s after the last fault"
+
 // hairpin runs a command of the program for the whole cluster, with the administrator's kubeconfig.
 func (r *run) hairpin(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -100,8 +102,10 @@ func (r *run) settle(ctx context.Context, before map[string]int) {
 	}
 	begin := r.since()
 	if err := r.synced(ctx, settleTime); err != nil {
-		r.violate(Violation{What: "not everything is in sync 30 s after the last fault", From: begin, To: r.since(),
-			Count: 1, First: err.Error()})
+		r.violate(Violation{What: notInSync, From: begin, To: r.since(), Count: 1, First: err.Error()})
+		if r.opt.impatient {
+			return
+		}
 		if err := r.synced(ctx, 5*time.Minute); err != nil {
 			r.violate(Violation{What: "a node does not recover", From: begin, To: r.since(), Count: 1,
 				First: err.Error()})
