@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/lab/demo"
 )
 
@@ -19,7 +19,7 @@ func annotationsComeBack(t *testing.T, g *demo.Egress) {
 	ctx, nodes := t.Context(), g.Demo().Client().CoreV1().Nodes()
 	noError(t, g.Nodes(ctx, demo.EgressStays))
 	noError(t, g.See(ctx, egressAddress))
-	ours := []string{cluster.AnnotationGateway, cluster.AnnotationHostCIDRs, cluster.AnnotationHostLinks}
+	ours := []string{annotation.Gateway, annotation.HostCIDRs, annotation.HostLinks}
 	get := func() map[string]string {
 		n, err := nodes.Get(ctx, demo.EgressStays, metav1.GetOptions{})
 		noError(t, err)
@@ -30,7 +30,7 @@ func annotationsComeBack(t *testing.T, g *demo.Egress) {
 		t.Helper()
 		took := eventually(t, 10*time.Second, what, func() (bool, string) {
 			has := get()
-			for _, key := range append(ours, cluster.AnnotationNodeID) {
+			for _, key := range append(ours, annotation.NodeID) {
 				if has[key] == "" || has[key] != had[key] {
 					return false, fmt.Sprintf("%s is %q, was %q", key, has[key], had[key])
 				}
@@ -46,7 +46,7 @@ func annotationsComeBack(t *testing.T, g *demo.Egress) {
 		back(key + " is back")
 	}
 	_, err := nodes.Patch(ctx, demo.EgressStays, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+cluster.AnnotationGateway+`":"nonsense"}}}`), metav1.PatchOptions{})
+		[]byte(`{"metadata":{"annotations":{"`+annotation.Gateway+`":"nonsense"}}}`), metav1.PatchOptions{})
 	noError(t, err)
 	back("what was altered is as it was")
 

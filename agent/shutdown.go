@@ -6,7 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/kube"
 	"hairpin/kubeapi"
 	"hairpin/retry"
@@ -29,7 +29,7 @@ func (a *agent) onShutdown(ctx context.Context, client *kubeapi.Client, down boo
 	}
 	for p := (retry.Backoff{}); ctx.Err() == nil; p.Sleep(ctx) {
 		err := kube.PatchNode(ctx, client, a.node,
-			map[string]any{"annotations": map[string]any{cluster.AnnotationShutdown: value}})
+			map[string]any{"annotations": map[string]any{annotation.Shutdown: value}})
 		if err == nil || apierrors.IsNotFound(err) {
 			break
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/kubeapi"
 	"hairpin/lab"
 )
@@ -39,7 +40,7 @@ func TestShutdown(t *testing.T) {
 	published := func() bool {
 		n, err := admin.CoreV1().Nodes().Get(t.Context(), "node-a", metav1.GetOptions{})
 		noError(err)
-		_, is := n.Annotations[cluster.AnnotationShutdown]
+		_, is := n.Annotations[annotation.Shutdown]
 		return is
 	}
 	set := func(down bool) time.Duration {

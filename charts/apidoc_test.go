@@ -12,6 +12,7 @@ import (
 
 	"hairpin/api/v1alpha1"
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 )
 
 const aboutAPI = `# API
@@ -29,13 +30,13 @@ func labels() [][4]string {
 		{cluster.LabelEgressAssignable, "label, any value", "Node", "set it: the node may have egress addresses"},
 		{cluster.LabelEgressHost + "NAMESPACE-NAME", "label", "Node",
 			"read it: the node is the host of this EgressService"},
-		{cluster.AnnotationHostLinks, "annotation", "Node",
+		{annotation.HostLinks, "annotation", "Node",
 			"read it: networks of the host's links, which decide which egress addresses fit"},
-		{cluster.AnnotationHostPorts, "annotation", "Node",
+		{annotation.HostPorts, "annotation", "Node",
 			"read it: the ports that the node's host uses, of those that LoadBalancerPools list for nodes' addresses"},
-		{cluster.AnnotationShutdown, "annotation", "Node",
+		{annotation.Shutdown, "annotation", "Node",
 			"read it: the machine shuts down, and its egress and load balancer addresses move away"},
-		{cluster.AnnotationExtraRanges, "annotation", "Namespace",
+		{annotation.ExtraRanges, "annotation", "Namespace",
 			"set it: ranges of further addresses that its pods may use"},
 		{v1alpha1.AnnotationAddresses, "annotation", "Service",
 			"set it: the load balancer addresses that the Service requests, comma-separated"},
@@ -43,7 +44,7 @@ func labels() [][4]string {
 			"set it: Services of the namespace with the same key may have the same load balancer address"},
 		{cluster.LabelManagedBy, "label, `" + cluster.ManagedBy + "`", "FRRConfiguration",
 			"read it: the controller writes and deletes this object"},
-		{cluster.AnnotationExtraAddresses, "annotation", "Pod", "set it: further addresses that the pod uses"},
+		{annotation.ExtraAddresses, "annotation", "Pod", "set it: further addresses that the pod uses"},
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/lab"
 	"hairpin/lab/chart"
 )
@@ -318,7 +318,7 @@ func testController(t *testing.T, s *server) {
 		list, err := s.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		must(t, err)
 		for _, n := range list.Items {
-			if n.Annotations[cluster.AnnotationNodeID] == "" {
+			if n.Annotations[annotation.NodeID] == "" {
 				return fmt.Errorf("%s has no number", n.Name)
 			}
 		}

@@ -6,9 +6,9 @@ import (
 	"net/netip"
 )
 
-// parseAddr reads an address in its plain form. It rejects "010.0.0.1", zones and IPv4-mapped
+// ParseAddr reads an address in its plain form. It rejects "010.0.0.1", zones and IPv4-mapped
 // addresses: two systems could read them as different addresses.
-func parseAddr(text string) (netip.Addr, error) {
+func ParseAddr(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" || a.Is4In6() {
 		return netip.Addr{}, fmt.Errorf("%q is not an IPv4 or IPv6 address in canonical form", text)
@@ -16,11 +16,11 @@ func parseAddr(text string) (netip.Addr, error) {
 	return a, nil
 }
 
-// parseHostAddr reads an address that packets from other machines can have as their destination.
+// ParseHostAddr reads an address that packets from other machines can have as their destination.
 // The Kubernetes API rejects the same addresses for endpoints and externalIPs, except multicast
 // addresses beyond the link.
-func parseHostAddr(text string) (netip.Addr, error) {
-	a, err := parseAddr(text)
+func ParseHostAddr(text string) (netip.Addr, error) {
+	a, err := ParseAddr(text)
 	if err != nil {
 		return a, err
 	}
@@ -57,17 +57,8 @@ func CheckRange(p netip.Prefix) error {
 	return nil
 }
 
-// parseIngress reads an address of a load balancer. An IPv4 link-local one is accepted: the guard
-// rejects it unless the administrator has listed it.
-func parseIngress(text string) (netip.Addr, error) {
-	if a, err := parseAddr(text); err == nil && a.Is4() && a.IsLinkLocalUnicast() {
-		return a, nil
-	}
-	return parseHostAddr(text)
-}
-
-// parsePrefix reads an address with a prefix length.
-func parsePrefix(text string) (netip.Prefix, bool) {
+// ParsePrefix reads an address with a prefix length.
+func ParsePrefix(text string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(text)
 	return p, err == nil && !p.Addr().Is4In6()
 }
@@ -83,14 +74,4 @@ func Halves(p netip.Prefix) (lower, upper netip.Prefix) {
 	bytes[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
 	second, _ := netip.AddrFromSlice(bytes)
 	return netip.PrefixFrom(p.Addr(), p.Bits()+1), netip.PrefixFrom(second, p.Bits()+1)
-}
-
-func ofFamily(list []netip.Addr, family Family) []netip.Addr {
-	var out []netip.Addr
-	for _, a := range list {
-		if FamilyOf(a) == family {
-			out = append(out, a)
-		}
-	}
-	return out
 }

@@ -1,6 +1,8 @@
 package cluster
 
-import "strings"
+import (
+	"strings"
+)
 
 // SameList reports whether two immutable lists share their storage.
 func SameList[T any](a, b []T) bool {
@@ -39,10 +41,12 @@ func Compare[T any](old, new []*T, compare func(a, b *T) int) Changes[T] {
 	return c
 }
 
-// The orders of the lists of a Snapshot.
+func (p *Pod) Compare(q *Pod) int { return p.Owner.Compare(q.Owner) }
 
-func (p *Pod) Compare(q *Pod) int             { return p.Owner.Compare(q.Owner) }
-func (n *Node) Compare(m *Node) int           { return strings.Compare(n.Name, m.Name) }
+func (n *Node) Compare(m *Node) int { return strings.Compare(n.Name, m.Name) }
+
 func (n *Namespace) Compare(m *Namespace) int { return strings.Compare(n.Name, m.Name) }
-func (p *Policy) Compare(q *Policy) int       { return p.Owner.Compare(q.Owner) }
-func (e *EgressIP) Compare(f *EgressIP) int   { return e.Owner.Compare(f.Owner) }
+
+func (p *Policy) Compare(q *Policy) int { return p.Owner.Compare(q.Owner) }
+
+func (e *EgressIP) Compare(f *EgressIP) int { return e.Owner.Compare(f.Owner) }

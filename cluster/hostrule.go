@@ -1,17 +1,9 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
-	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 )
-
-// AnnotationHostRules has the policy-routing rules that are not Hairpin's. The annotation is
-// Hairpin's, and serves only to explain packets' paths.
-const AnnotationHostRules = "k8s.ovn.org/host-rules"
 
 // HostRule is a policy-routing rule that is not Hairpin's, in the terms of ip-rule(8).
 type HostRule struct {
@@ -84,35 +76,4 @@ func (r *HostRule) String() string {
 		s += fmt.Sprintf(" suppress_prefixlength %d", r.Length-1)
 	}
 	return s
-}
-
-// HostRulesAnnotation returns the value of AnnotationHostRules.
-func HostRulesAnnotation(list []HostRule) string {
-	text, err := json.Marshal(append([]HostRule{}, list...))
-	if err != nil {
-		panic(err) // strings, numbers and prefixes always marshal
-	}
-	return string(text)
-}
-
-// hostRules reads the annotation.
-func (p *nodeParser) hostRules(o *corev1.Node) {
-	text, ok := o.Annotations[AnnotationHostRules]
-	if !ok {
-		return
-	}
-	field := "metadata.annotations[" + AnnotationHostRules + "]"
-	var list []HostRule
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		p.problem(field, "not the expected JSON list: %v", err)
-		return
-	}
-	for _, r := range list[:min(len(list), MaxHostRules)] {
-		if r.In != "" && !linkName(r.In) ||
-			slices.ContainsFunc(r.Routes, func(x TableRoute) bool { return !linkName(x.Dev) || !x.To.IsValid() }) {
-			p.problem(field, "%d: not a rule with links and routes", r.Priority)
-			continue
-		}
-		p.node.Rules = append(p.node.Rules, r)
-	}
 }

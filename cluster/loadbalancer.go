@@ -2,14 +2,10 @@ package cluster
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "hairpin/api/v1"
@@ -52,7 +48,8 @@ type LoadBalancerPort struct {
 	Port     uint16
 }
 
-func (p LoadBalancerPort) compare(q LoadBalancerPort) int {
+// Compare orders ports by protocol and number.
+func (p LoadBalancerPort) Compare(q LoadBalancerPort) int {
 	return cmp.Or(cmp.Compare(p.Protocol, q.Protocol), cmp.Compare(p.Port, q.Port))
 }
 
@@ -69,28 +66,8 @@ const ErrorPort = "hairpin.dev/PortNotAvailable"
 
 // Compare orders records by address, protocol and port.
 func (r IngressPort) Compare(q IngressPort) int {
-	return cmp.Or(r.Address.Compare(q.Address), r.LoadBalancerPort.compare(q.LoadBalancerPort),
+	return cmp.Or(r.Address.Compare(q.Address), r.LoadBalancerPort.Compare(q.LoadBalancerPort),
 		cmp.Compare(r.Error, q.Error))
-}
-
-// ingressPorts reads the records of ports, sorted.
-func ingressPorts(o *corev1.Service) (list []IngressPort) {
-	for _, in := range o.Status.LoadBalancer.Ingress {
-		for _, x := range in.Ports {
-			a, err := parseIngress(in.IP)
-			q, errProtocol := parseProtocol(x.Protocol)
-			if err != nil || errProtocol != nil || x.Port < 1 || x.Port > 65535 {
-				continue
-			}
-			r := IngressPort{a, LoadBalancerPort{q, uint16(x.Port)}, ""}
-			if x.Error != nil {
-				r.Error = strings.Clone(*x.Error)
-			}
-			list = append(list, r)
-		}
-	}
-	slices.SortFunc(list, IngressPort.Compare)
-	return list
 }
 
 // Recorded reports whether records say that a port is served at an address.
@@ -117,94 +94,4 @@ func (l *LoadBalancer) ConditionType() string {
 		return v1.ConditionAllocated
 	}
 	return v1alpha1.ConditionAddress
-}
-
-// parsePoolRequest returns nil for an EgressIP that gets no address from a pool.
-func parsePoolRequest(o *v1.EgressIP) *LoadBalancer {
-	if o.Spec.AddressPool == "" {
-		return nil
-	}
-	l := &LoadBalancer{Owner: egressIPOwner(o.Name), UID: string(o.UID), Created: o.CreationTimestamp.Time.UTC(),
-		Pool: strings.Clone(o.Spec.AddressPool), Families: []Family{IPv4, IPv6}, Prefers: true}
-	for _, text := range o.Status.Addresses {
-		if a, err := parseHostAddr(text); err == nil {
-			l.Ingress = append(l.Ingress, a)
-		}
-	}
-	l.condition(o.Status.Conditions)
-	return l
-}
-
-// condition reads the condition from a status.
-func (l *LoadBalancer) condition(list []metav1.Condition) {
-	if c := meta.FindStatusCondition(list, l.ConditionType()); c != nil {
-		l.Condition = *c.DeepCopy()
-	}
-}
-
-// parseLoadBalancer returns nil for a Service that gets no address from a pool.
-func parseLoadBalancer(o *corev1.Service, c *LoadBalancerConfig) (*LoadBalancer, []Problem) {
-	spec := &o.Spec
-	ours := c.Default
-	if spec.LoadBalancerClass != nil {
-		ours = *spec.LoadBalancerClass == c.Class
-	}
-	if spec.Type != corev1.ServiceTypeLoadBalancer || !ours || ignored(o.Labels) {
-		return nil, nil
-	}
-	p := serviceParser{objectParser{owner: ownerOf("Service", &o.ObjectMeta)}, spec}
-	l := &LoadBalancer{
-		Owner: p.owner, UID: string(o.UID), Created: o.CreationTimestamp.Time.UTC(), Labels: maps.Clone(o.Labels),
-		Prefers: spec.IPFamilyPolicy != nil && *spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack,
-		Sharing: strings.Clone(o.Annotations[v1alpha1.AnnotationSharing]),
-		Local:   spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
-	}
-	for _, text := range append(slices.Clone(spec.ClusterIPs), spec.ClusterIP) {
-		if a, err := parseAddr(text); err == nil && !slices.Contains(l.Families, FamilyOf(a)) {
-			l.Families = append(l.Families, FamilyOf(a))
-		}
-	}
-	for i := range spec.Ports {
-		if q, err := parseProtocol(spec.Ports[i].Protocol); err == nil {
-			l.Ports = append(l.Ports, LoadBalancerPort{q, uint16(spec.Ports[i].Port)})
-		}
-	}
-	slices.SortFunc(l.Ports, LoadBalancerPort.compare)
-	p.requested(l, o.Annotations[v1alpha1.AnnotationAddresses])
-	for _, in := range o.Status.LoadBalancer.Ingress {
-		a, err := parseHostAddr(in.IP)
-		if err != nil || in.Hostname != "" || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP {
-			l.Foreign = true
-			continue
-		}
-		l.Ingress = append(l.Ingress, a)
-	}
-	l.Recorded = ingressPorts(o)
-	l.condition(o.Status.Conditions)
-	return l, p.problems.List()
-}
-
-// requested reads the requested addresses: the annotation, or spec.loadBalancerIP.
-func (p *serviceParser) requested(l *LoadBalancer, annotation string) {
-	field, texts := "metadata.annotations["+v1alpha1.AnnotationAddresses+"]", strings.Split(annotation, ",")
-	if annotation == "" {
-		field, texts = "spec.loadBalancerIP", []string{p.spec.LoadBalancerIP}
-	}
-	for _, text := range texts {
-		text = strings.TrimSpace(text)
-		if text == "" {
-			continue
-		}
-		a, err := parseHostAddr(text)
-		switch {
-		case err != nil:
-			p.problem(field, "%v", err)
-		case len(ofFamily(l.Requested, FamilyOf(a))) > 0:
-			p.problem(field, "%s is a second address of its family; the first is requested", a)
-		case !slices.Contains(l.Families, FamilyOf(a)):
-			p.problem(field, "%s is an %s address, and the Service has no cluster IP of this family", a, FamilyOf(a))
-		default:
-			l.Requested = append(l.Requested, a)
-		}
-	}
 }

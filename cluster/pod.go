@@ -1,76 +1,60 @@
 package cluster
 
 import (
-	"cmp"
-	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
-
-	corev1 "k8s.io/api/core/v1"
+	"strings"
 )
 
-// parsePod returns nil for a Pod that has no address of the pod network and will not get one. It
-// returns a starting Pod without addresses.
-func parsePod(o *corev1.Pod) (*Pod, []Problem) {
-	if o.Spec.HostNetwork || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded ||
-		o.Status.Phase == corev1.PodFailed {
-		return nil, nil
-	}
-	pod := &Pod{Owner: ownerOf("Pod", &o.ObjectMeta), UID: string(o.UID), Node: o.Spec.NodeName,
-		Labels: maps.Clone(o.Labels), Ports: podPorts(&o.Spec)}
-	if static := o.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
-		pod.UID = static // as the container runtime knows it
-	}
-	ips := o.Status.PodIPs
-	if len(ips) == 0 && o.Status.PodIP != "" {
-		ips = []corev1.PodIP{{IP: o.Status.PodIP}} // a manifest; the API fills both
-	}
-	var problems Problems
-	pod.Asks = annotationList(&problems, pod.Owner, &o.ObjectMeta, AnnotationExtraAddresses, parseHostAddr)
-	for i, ip := range ips {
-		a, err := parseHostAddr(ip.IP)
-		if err != nil {
-			problems.Add(pod.Owner, fmt.Sprintf("status.podIPs[%d].ip", i), "%v", err)
-			continue
-		}
-		if !slices.ContainsFunc(pod.IPs, func(b netip.Addr) bool { return FamilyOf(a) == FamilyOf(b) }) {
-			pod.IPs = append(pod.IPs, a)
-		}
-	}
-	if len(pod.IPs) == 0 {
-		if len(ips) > 0 {
-			return nil, problems.List()
-		}
-		return pod, problems.List()
-	}
-	slices.SortFunc(pod.IPs, netip.Addr.Compare)
-	pod.MAC = MACFor(pod.IPs[0])
-	return pod, problems.List()
+// Pod is one Pod with addresses of the pod network. Host-network, finished and unscheduled pods
+// have none.
+type Pod struct {
+	Owner Owner
+	UID   string
+	Node  string
+	IPs   []netip.Addr // at most one per family, IPv4 first
+	MAC   MAC
+	// Labels are the Pod's; EgressIPs and Policies select by them.
+	Labels map[string]string
+	// Ports are the named ports of its containers, sorted by name and protocol; of several equal
+	// ones, the first. Policies refer to them.
+	Ports []PodPort
+	// Extra are addresses, besides its own, that it may send from.
+	Extra []netip.Addr
+	Asks  []netip.Addr // requested as Extra
+	// Unread reports that the Pod's object is not known, so neither are its Labels and Ports. A
+	// policy may select it. Only an agent sets it, for pods of its own node.
+	Unread bool
+	// Port is the Open vSwitch port of the pod, the host's end of its link. PortRow is the UUID of
+	// its database row; a port that was recreated has another one. Only the pod's node knows them.
+	Port, PortRow string
 }
 
-// podPorts returns the named ports of a Pod's containers and sidecars. Of those with the same name
-// and protocol it returns the first, as Kubernetes does.
-func podPorts(spec *corev1.PodSpec) (list []PodPort) {
-	add := func(c *corev1.Container) {
-		for _, p := range c.Ports {
-			protocol, err := parseProtocol(p.Protocol)
-			if err == nil && p.Name != "" && p.ContainerPort > 0 && p.ContainerPort <= 65535 {
-				list = append(list, PodPort{p.Name, protocol, uint16(p.ContainerPort)})
-			}
-		}
-	}
-	for i := range spec.Containers {
-		add(&spec.Containers[i])
-	}
-	for i := range spec.InitContainers {
-		if c := &spec.InitContainers[i]; deref(c.RestartPolicy) == corev1.ContainerRestartPolicyAlways {
-			add(c)
-		}
-	}
-	order := func(a, b PodPort) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol))
-	}
-	slices.SortStableFunc(list, order)
-	return slices.Clip(slices.CompactFunc(list, func(a, b PodPort) bool { return order(a, b) == 0 }))
+// PodPort is a named container port.
+type PodPort struct {
+	Name     string
+	Protocol Protocol
+	Port     uint16
 }
+
+// LogicalPort is the name of the pod's OVN port and of its Open vSwitch iface-id: "namespace_name".
+func (p *Pod) LogicalPort() string { return p.Owner.Namespace + "_" + p.Owner.Name }
+
+// PortVersion is the iface-id-ver of the pod's OVN port and of its Open vSwitch interface: its
+// addresses. OVN binds the two only when both are equal.
+func (p *Pod) PortVersion() string {
+	var text []string
+	for _, ip := range p.IPs {
+		text = append(text, ip.String())
+	}
+	return strings.Join(text, ",")
+}
+
+// Namespace is one Kubernetes Namespace.
+type Namespace struct {
+	Name        string
+	Labels      map[string]string
+	ExtraRanges []netip.Prefix // of extra addresses that its Pods may have
+}
+
+// NamespaceOwner returns the Owner of the Namespace of that name.
+func NamespaceOwner(name string) Owner { return Owner{Kind: "Namespace", Name: name} }

@@ -1,6 +1,14 @@
 package cluster
 
-import "net/netip"
+import (
+	"net/netip"
+)
+
+// Limits of a ClusterNetworkPolicy (network-policy-api).
+const (
+	MostPriority = 1000 // the last of its priorities; the first is 0
+	MostRules    = 25   // of a direction
+)
 
 // PolicyTier is the step of the evaluation to which a Policy belongs. A packet passes the tiers in
 // the order of their values (network-policy-api, "Tiers").
@@ -94,11 +102,4 @@ type PolicyPort struct {
 	Name     string // of a container port, resolved for each pod; empty: a number
 	// First and Last are the range of numbers; 0 and 65535: all ports of the protocol.
 	First, Last uint16
-}
-
-// PodPort is a named container port.
-type PodPort struct {
-	Name     string
-	Protocol Protocol
-	Port     uint16
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -76,7 +75,8 @@ func (r AddressRange) String() string {
 	return r.First.String() + "-" + r.Last.String()
 }
 
-func (r AddressRange) overlaps(q AddressRange) bool {
+// Overlaps reports whether two ranges have an address in common.
+func (r AddressRange) Overlaps(q AddressRange) bool {
 	return r.Contains(q.First) || q.Contains(r.First)
 }
 
@@ -90,49 +90,12 @@ func RangeOf(p netip.Prefix) AddressRange {
 	return AddressRange{p.Masked().Addr(), a}
 }
 
-func poolOwner(name string) Owner { return Owner{Kind: "LoadBalancerPool", Name: name} }
-
-// parsePool returns a pool without valid selectors as one without ranges and ports.
-func parsePool(o *v1alpha1.LoadBalancerPool) (*Pool, []Problem) {
-	p := objectParser{owner: poolOwner(o.Name)}
-	copied := v1alpha1.LoadBalancerPool{}
-	o.DeepCopyInto(&copied)
-	pool := &Pool{Owner: p.owner, UID: string(o.UID), Created: o.CreationTimestamp.Time.UTC(),
-		Generation: o.Generation, Labels: copied.Labels, Status: copied.Status}
-	for i, text := range o.Spec.Ranges {
-		r, err := parseRange(text)
-		if err != nil {
-			p.problem(fmt.Sprintf("spec.ranges[%d]", i), "%v", err)
-			continue
-		}
-		pool.Ranges = append(pool.Ranges, r)
-	}
-	if own := o.Spec.NodeAddresses; own != nil {
-		pool.NodeAddresses, pool.Ranges = true, nil
-		for i, text := range own.Ports {
-			r, err := ParsePortRange(text)
-			if err != nil {
-				p.problem(fmt.Sprintf("spec.nodeAddresses.ports[%d]", i), "%v", err)
-				continue
-			}
-			pool.Ports = append(pool.Ports, r)
-		}
-	}
-	if !p.selectors(
-		selectorField{"spec.namespaceSelector", &o.Spec.NamespaceSelector, &pool.Namespaces},
-		selectorField{"spec.serviceSelector", &o.Spec.ServiceSelector, &pool.Services},
-		selectorField{"spec.nodeSelector", &o.Spec.NodeSelector, &pool.Nodes}) {
-		pool.Ranges, pool.Ports = nil, nil
-	}
-	return pool, p.problems.List()
-}
-
-// parseRange reads "192.0.2.0/26" or "192.0.2.10-192.0.2.20".
-func parseRange(text string) (AddressRange, error) {
+// ParseAddressRange reads "192.0.2.0/26" or "192.0.2.10-192.0.2.20".
+func ParseAddressRange(text string) (AddressRange, error) {
 	text = strings.TrimSpace(text)
 	var r AddressRange
 	first, last, isRange := strings.Cut(text, "-")
-	p, isPrefix := parsePrefix(text)
+	p, isPrefix := ParsePrefix(text)
 	switch {
 	case isPrefix && p != p.Masked():
 		return r, fmt.Errorf("%s does not begin with its first address, %s", text, p.Masked().Addr())
@@ -143,10 +106,10 @@ func parseRange(text string) (AddressRange, error) {
 			"192.0.2.10-192.0.2.20", text)
 	default:
 		var err error
-		if r.First, err = parseAddr(strings.TrimSpace(first)); err != nil {
+		if r.First, err = ParseAddr(strings.TrimSpace(first)); err != nil {
 			return r, err
 		}
-		if r.Last, err = parseAddr(strings.TrimSpace(last)); err != nil {
+		if r.Last, err = ParseAddr(strings.TrimSpace(last)); err != nil {
 			return r, err
 		}
 		if r.First.Is4() != r.Last.Is4() || r.Last.Less(r.First) {
@@ -154,78 +117,9 @@ func parseRange(text string) (AddressRange, error) {
 		}
 	}
 	for _, x := range unreachable {
-		if r.overlaps(RangeOf(x.prefix)) {
+		if r.Overlaps(RangeOf(x.prefix)) {
 			return r, fmt.Errorf("%s overlaps %s: Services cannot have %s address", text, x.prefix, x.kind)
 		}
 	}
 	return r, nil
-}
-
-// pooled is a range of a pool.
-type pooled struct {
-	AddressRange
-	owner Owner
-}
-
-func rangesOfPools(pools []*Pool) (list []pooled) {
-	for _, p := range pools {
-		for _, r := range p.Ranges {
-			list = append(list, pooled{r, p.Owner})
-		}
-	}
-	return list
-}
-
-// rejectsRange returns why a pool cannot have a range; empty if it can.
-func (g *guard) rejectsRange(p *Pool, r AddressRange, pools []*Pool) string {
-	for _, x := range g.ranges {
-		if r.overlaps(RangeOf(x.prefix)) {
-			return fmt.Sprintf("%s overlaps %s (%s): its addresses are not used", r, x.what, x.prefix)
-		}
-	}
-	if limit := &g.config.LoadBalancerIPs; limit.Set && !slices.ContainsFunc(limit.Ranges,
-		func(q netip.Prefix) bool { return q.Contains(r.First) && q.Contains(r.Last) }) {
-		return fmt.Sprintf("%s is not within a range of [default] load-balancer-ranges: its addresses are not used", r)
-	}
-	for _, q := range pools {
-		if i := slices.IndexFunc(q.Ranges, r.overlaps); q != p && i >= 0 && q.Older(p) < 0 {
-			return fmt.Sprintf("%s overlaps %s of %s, which is older: its addresses are not used", r, q.Ranges[i],
-				q.Owner)
-		}
-	}
-	return ""
-}
-
-// vetPools removes the ranges that pools cannot have, and adds the reasons to problems. It keeps
-// pointers to pools that are as in the last Snapshot.
-func (s *Store) vetPools(problems *[]Problem) []*Pool {
-	all := s.pools.all()
-	list := make([]*Pool, 0, len(all))
-	for _, p := range all {
-		var found Problems
-		vetted := *p
-		vetted.Ranges = nil
-		for _, r := range p.Ranges {
-			if why := s.guard.rejectsRange(p, r, all); why != "" {
-				found.Add(p.Owner, "spec.ranges", "%s", why)
-				continue
-			}
-			vetted.Ranges = append(vetted.Ranges, r)
-		}
-		*problems = append(*problems, found.List()...)
-		i, there := slices.BinarySearchFunc(s.vettedPools, p.Owner,
-			func(q *Pool, o Owner) int { return q.Owner.Compare(o) })
-		if there && reflect.DeepEqual(s.vettedPools[i], &vetted) {
-			list = append(list, s.vettedPools[i])
-			continue
-		}
-		list = append(list, &vetted)
-	}
-	if !slices.Equal(list, s.vettedPools) {
-		s.vettedPools = list
-	}
-	if len(s.vettedPools) == 0 {
-		s.vettedPools = nil
-	}
-	return s.vettedPools
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // MostProblems is how many problems of one object are reported. One annotation of 260 kB can have
@@ -201,34 +199,4 @@ func Cut(text string, most int) string {
 		end = space
 	}
 	return text[:end] + fmt.Sprintf(" … (%d bytes more)", len(text)-end)
-}
-
-// objectParser collects the problems of one object.
-type objectParser struct {
-	owner    Owner
-	problems Problems
-}
-
-func (p *objectParser) problem(field, format string, args ...any) {
-	p.problems.Add(p.owner, field, format, args...)
-}
-
-// selectorField is a label selector of an object.
-type selectorField struct {
-	field string
-	from  *metav1.LabelSelector
-	to    *Selector
-}
-
-// selectors parses label selectors, and reports whether all are valid.
-func (p *objectParser) selectors(list ...selectorField) (valid bool) {
-	valid = true
-	for _, s := range list {
-		var err error
-		if *s.to, err = parseSelector(s.from); err != nil {
-			p.problem(s.field, "%v", err)
-			valid = false
-		}
-	}
-	return valid
 }

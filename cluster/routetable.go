@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"slices"
-	"strconv"
 )
 
 // RouteTable is a route table of a host that an EgressService names.
@@ -12,14 +11,6 @@ type RouteTable struct {
 	VRF    bool
 	Links  []string     // of its routes, and those of the VRF; sorted
 	Routes []TableRoute // only some of them, if there are very many
-}
-
-// routeTable reports whether a name can be that of a VRF or of a route table that is not Hairpin's.
-// Hairpin uses tables from 85000 on.
-func routeTable(name string) bool {
-	const reserved, ours, last = 253, 85000, 1<<31 - 1 // default, main and local are 253 to 255
-	n, err := strconv.ParseInt(name, 10, 64)
-	return err != nil || n > 0 && n <= last && (n < reserved || n > reserved+2) && (n < ours || n >= 2*ours)
 }
 
 // Table returns the route table with a name, or nil.

@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/config"
 	"hairpin/egress/probe"
 	"hairpin/kube"
@@ -209,7 +210,7 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 func (d *decider) assignIDs(ctx context.Context, nodes []*cluster.Node) error {
 	return write(d.ids.missing(time.Now(), nodes), func(g *pendingID) error {
 		err := kube.PatchNode(ctx, d.client, g.node, map[string]any{
-			"uid": g.uid, "annotations": map[string]string{cluster.AnnotationNodeID: strconv.Itoa(g.id)},
+			"uid": g.uid, "annotations": map[string]string{annotation.NodeID: strconv.Itoa(g.id)},
 		})
 		switch {
 		case err == nil:

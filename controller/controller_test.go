@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/controller"
 	"hairpin/kube"
 	"hairpin/kubeapi"
@@ -146,7 +147,7 @@ func (p *controlPlane) ids(t *testing.T) string {
 	noError(t, err)
 	var words []string
 	for _, n := range list.Items {
-		words = append(words, n.Name+"="+n.Annotations[cluster.AnnotationNodeID])
+		words = append(words, n.Name+"="+n.Annotations[annotation.NodeID])
 	}
 	return strings.Join(words, " ")
 }
@@ -165,7 +166,7 @@ func (p *controlPlane) addNode(t *testing.T, name, id string) {
 	t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"other": "stays"}}}
 	if id != "" {
-		n.Annotations[cluster.AnnotationNodeID] = id
+		n.Annotations[annotation.NodeID] = id
 	}
 	soon(t, 60*time.Second, func() string { // the API server enforces a removed policy for some time
 		_, err := p.client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
@@ -395,7 +396,7 @@ func (w *nodeWrites) note(name string, r *http.Request) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	id := patch.Metadata.Annotations[cluster.AnnotationNodeID]
+	id := patch.Metadata.Annotations[annotation.NodeID]
 	if before := w.numbers[name]; before != "" && before != id {
 		return fmt.Errorf("%s had %s and is to get %s", name, before, id)
 	}
@@ -425,7 +426,7 @@ func testProblems(t *testing.T, p *controlPlane) {
 	noError(t, err)
 	_, err = core.Nodes().Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "odd",
-			Annotations: map[string]string{cluster.AnnotationHostCIDRs: "nonsense"}},
+			Annotations: map[string]string{annotation.HostCIDRs: "nonsense"}},
 	}, metav1.CreateOptions{})
 	noError(t, err)
 	defer p.removeNode(t, "odd")

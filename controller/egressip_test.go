@@ -16,6 +16,7 @@ import (
 
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/watch"
 )
 
@@ -77,8 +78,8 @@ func addCarrier(t *testing.T, client kubernetes.Interface, name, address string)
 	gateway := `{"default":{"mode":"shared","bridge-id":"br-ex","uplink":"eth0","mac-address":"02:42:ac:12:00:03","ip-addresses":["` + address + `/16"]}}`
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{cluster.LabelEgressAssignable: ""},
-		Annotations: map[string]string{cluster.AnnotationGateway: gateway, cluster.AnnotationHostCIDRs: `["` + address +
-			`/16"]`, cluster.AnnotationHostPorts: `{"checked":["1-65535"]}`},
+		Annotations: map[string]string{annotation.Gateway: gateway, annotation.HostCIDRs: `["` + address +
+			`/16"]`, annotation.HostPorts: `{"checked":["1-65535"]}`},
 	}}
 	_, err := client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
 	noError(t, err)

@@ -14,6 +14,7 @@ import (
 	"hairpin/apply/kernel"
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/hostnet/restore"
 	"hairpin/netdev"
 	"hairpin/ovsdb"
@@ -249,7 +250,7 @@ func hopsBy(r *netlink.Route, link int) (hops []netip.Addr) {
 // withLost fills in what the bridge's device has lost and does not have again yet. For a family
 // without an address, the gateway router keeps the last one: without it, nothing could be planned.
 func withLost(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) cluster.Gateway {
-	old := cluster.ParseGateway(bridge.ExternalIDs[keyGateway])
+	old, _ := annotation.ParseGateway(bridge.ExternalIDs[keyGateway])
 	addresses := old.Addresses
 	var hops []netip.Addr
 	if lost != nil {

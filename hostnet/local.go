@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/ovsdb"
 	"hairpin/retry"
 	"hairpin/signal"
@@ -181,11 +182,11 @@ func annotations(f Found) map[string]string {
 	shared := slices.DeleteFunc(slices.Clone(f.addresses),
 		func(p netip.Prefix) bool { return cluster.HostOnly(p.Addr()) })
 	return map[string]string{
-		cluster.AnnotationGateway:   cluster.GatewayAnnotation(f.Gateway),
-		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(shared),
-		cluster.AnnotationHostLinks: cluster.HostLinksAnnotation(f.networks),
-		cluster.AnnotationHostRules: cluster.HostRulesAnnotation(f.rules),
-		cluster.AnnotationHostPorts: cluster.HostPortsAnnotation(f.ports),
+		annotation.Gateway:   annotation.FormatGateway(f.Gateway),
+		annotation.HostCIDRs: annotation.FormatHostCIDRs(shared),
+		annotation.HostLinks: annotation.FormatHostLinks(f.networks),
+		annotation.HostRules: annotation.FormatHostRules(f.rules),
+		annotation.HostPorts: annotation.FormatHostPorts(f.ports),
 	}
 }
 
@@ -230,7 +231,7 @@ const rowTime = time.Second
 
 // recordGateway writes the gateway on the bridge's row.
 func (p *Publisher) recordGateway(ctx context.Context, g cluster.Gateway) error {
-	gateway, bridge := cluster.GatewayAnnotation(g), ovsdb.BridgeNamed(p.ovs.View(), g.Bridge)
+	gateway, bridge := annotation.FormatGateway(g), ovsdb.BridgeNamed(p.ovs.View(), g.Bridge)
 	switch {
 	case bridge == nil:
 		return fmt.Errorf("bridge %s is gone", g.Bridge)

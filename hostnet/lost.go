@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/hostnet/restore"
 	"hairpin/ovsdb"
 )
@@ -140,7 +141,7 @@ func recorded(bridge *ovsdb.Bridge, link netlink.Link, not []netip.Prefix) *rest
 		}
 		return nil
 	}
-	old := cluster.ParseGateway(bridge.ExternalIDs[keyGateway])
+	old, _ := annotation.ParseGateway(bridge.ExternalIDs[keyGateway])
 	has, err := restore.Of(link, not)
 	if err != nil || len(old.Addresses)+len(old.NextHops) == 0 {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"hairpin/apply/inside"
 	"hairpin/apply/inside/insidetest"
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 )
 
 // lostNetwork is a network namespace with the device of a gateway bridge, and a Scanner's state of
@@ -163,7 +164,7 @@ func TestNotificationsLost(t *testing.T) {
 func TestLinkLocalIsNotPublished(t *testing.T) {
 	f := Found{addresses: []netip.Prefix{netip.MustParsePrefix("169.254.20.10/32"),
 		netip.MustParsePrefix("172.18.0.3/16")}}
-	if got := annotations(f)[cluster.AnnotationHostCIDRs]; got != `["172.18.0.3/16"]` {
+	if got := annotations(f)[annotation.HostCIDRs]; got != `["172.18.0.3/16"]` {
 		t.Error(got)
 	}
 	if !isPublished(&cluster.Node{HostAddresses: f.addresses[1:], Links: []cluster.HostLink{}}, f) {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hairpin/cluster"
+	"hairpin/cluster/store"
 	"hairpin/datapath/nb"
 	"hairpin/plan"
 )
@@ -41,12 +42,12 @@ func crowd(policy corev1.ServiceExternalTrafficPolicy) []any {
 
 // planned returns the plan of a node, and the number of endpoints in its load balancers.
 func planned(objects []any) (pairs int) {
-	store := cluster.NewStore(cluster.DefaultConfig())
+	facts := store.New(cluster.DefaultConfig())
 	for _, o := range objects {
-		store.Set(o)
+		facts.Set(o)
 	}
 	s := snapshot(node("node-a", 1, 3))
-	s.Frontends = store.Snapshot().Frontends
+	s.Frontends = facts.Snapshot().Frontends
 	state, _ := plan.Node(s, "node-a")
 	for _, row := range state.NB {
 		if lb, ok := row.(*nb.LoadBalancer); ok {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"hairpin/cluster"
+	"hairpin/cluster/trust"
 	"hairpin/walk"
 	"hairpin/walk/packet"
 )
@@ -20,7 +21,7 @@ func TestLinkLocalHostAddress(t *testing.T) {
 			n.HostAddresses = append(n.HostAddresses, prefix("169.254.20.10/32"))
 			s.Nodes = append(s.Nodes, n)
 		}
-		if vetted, _ := cluster.NewVetting("", s.Config.ClusterSubnets).Vet(s.Nodes); len(vetted.Untrusted)+
+		if vetted, _ := trust.NewVetting("", s.Config.ClusterSubnets).Vet(s.Nodes); len(vetted.Untrusted)+
 			len(vetted.Rejected) > 0 {
 			t.Errorf("problems %v %v", vetted.Untrusted, vetted.Rejected)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/cluster/trust"
 	"hairpin/datapath"
 	"hairpin/plan/admission"
 	"hairpin/plan/node"
@@ -48,7 +49,7 @@ type planned struct {
 	snapshot *cluster.Snapshot
 	env      node.Env // with Pods, without Frontends: those are in services
 	services *admission.Registry
-	vetting  *cluster.Vetting
+	vetting  *trust.Vetting
 	base     datapath.State
 	indexed  []incremental
 	state    datapath.State
@@ -83,7 +84,7 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []clus
 
 // planAll plans without an earlier result.
 func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep admission.Allocations) *planned {
-	vetting := cluster.NewVetting(env.Node.Name, s.Config.ClusterSubnets)
+	vetting := trust.NewVetting(env.Node.Name, s.Config.ClusterSubnets)
 	env.Vetted, _ = vetting.Vet(s.Nodes)
 	var pods []netip.Prefix
 	for _, r := range s.Config.ClusterSubnets {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 )
 
 // podsOn returns the pods of a node. Of two pods with the same address, it keeps the first.
@@ -43,8 +44,8 @@ func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []cluster.Problem)
 		for _, a := range p.Extra {
 			if taken(a) {
 				problems = append(problems,
-					cluster.Problem{Owner: p.Owner, Field: "metadata.annotations[" + cluster.AnnotationExtraAddresses +
-						"]", Message: a.String() + " is the address of " + has[a].String()})
+					cluster.Problem{Owner: p.Owner, Field: annotation.Field(annotation.ExtraAddresses),
+						Message: a.String() + " is the address of " + has[a].String()})
 			} else {
 				c.Extra = append(c.Extra, a)
 			}

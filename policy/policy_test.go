@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hairpin/cluster"
+	"hairpin/cluster/store"
 	"hairpin/policy"
 )
 
@@ -251,7 +252,7 @@ func egress(name string, tier cluster.PolicyTier, rules ...cluster.PolicyRule) *
 
 func (c *policyCase) snapshot(t *testing.T) *cluster.Snapshot {
 	t.Helper()
-	store := cluster.NewStore(cluster.DefaultConfig())
+	facts := store.New(cluster.DefaultConfig())
 	for document := range strings.SplitSeq(world+c.np, "\n---\n") {
 		var object metav1.Object
 		switch kind, _, _ := strings.Cut(strings.TrimPrefix(document, "{kind: "), ","); kind {
@@ -265,9 +266,9 @@ func (c *policyCase) snapshot(t *testing.T) *cluster.Snapshot {
 		if err := yaml.UnmarshalStrict([]byte(document), object); err != nil {
 			t.Fatalf("%v: %s", err, document)
 		}
-		store.Set(object)
+		facts.Set(object)
 	}
-	s := store.Snapshot()
+	s := facts.Snapshot()
 	s.Policies = append(s.Policies, c.cnp...)
 	return s
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
+	"hairpin/cluster/store"
 	"hairpin/config"
 	"hairpin/inspect"
 	"hairpin/kube"
@@ -77,7 +79,7 @@ func canAct(flags []string, s *cluster.Snapshot) error {
 		if slices.Contains(flags, r.flag) {
 			n := s.Nodes[0]
 			return fmt.Errorf("--%s changes nothing: the annotation %s of Node %s has %s, and those of all other nodes "+
-				"have their own", r.flag, cluster.AnnotationGateway, n.Name, r.of(n.Gateway))
+				"have their own", r.flag, annotation.Gateway, n.Name, r.of(n.Gateway))
 		}
 	}
 	return nil
@@ -142,7 +144,7 @@ func readAPI(ctx context.Context, c config.Config) (*cluster.Snapshot, error) {
 func readCluster(ctx context.Context, client *kubeapi.Client, c config.Config) (*cluster.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	store := cluster.NewStore(c.Cluster)
+	facts := store.New(c.Cluster)
 	all := metav1.ListOptions{ResourceVersion: "0"} // what the API server has in memory
 	for _, list := range []func() (runtime.Object, error){
 		func() (runtime.Object, error) { return client.Nodes().List(ctx, all) },
@@ -167,13 +169,13 @@ func readCluster(ctx context.Context, client *kubeapi.Client, c config.Config) (
 			continue // the server has no such resource: ServiceCIDRs before Kubernetes 1.33, Hairpin's before the chart
 		}
 		if err == nil {
-			err = meta.EachListItem(objects, func(o runtime.Object) error { store.Set(o); return nil })
+			err = meta.EachListItem(objects, func(o runtime.Object) error { facts.Set(o); return nil })
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read the cluster from the API: %w", err)
 		}
 	}
-	return store.Snapshot(), nil
+	return facts.Snapshot(), nil
 }
 
 // agentSnapshot returns the cluster from the agent of this node, with the agent's own data for its

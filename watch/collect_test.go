@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hairpin/cluster"
+	"hairpin/cluster/store"
 )
 
 func namedNode(name string) *corev1.Node {
@@ -18,7 +19,7 @@ func namedNode(name string) *corev1.Node {
 }
 
 func collector() *kube {
-	return &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(cluster.DefaultConfig())}
+	return &kube{changes: make(chan change, backlog), out: newFeed(), store: store.New(cluster.DefaultConfig())}
 }
 
 // within returns the next Snapshot within a time limit, or nil.

@@ -14,6 +14,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"hairpin/cluster"
+	"hairpin/cluster/store"
 )
 
 // quietTime is how long a changed directory must be quiet before it is read: an editor or `cp`
@@ -90,7 +91,7 @@ func (w *folderWatch) replaced(dir string) bool {
 // folder is the content of a directory at the last reading.
 type folder struct {
 	dir      string
-	store    *cluster.Store
+	store    *store.Store
 	files    []*file               // by name
 	seen     map[cluster.Owner]any // the objects in the store
 	problems []cluster.Problem     // of files, and of manifests that are not objects
@@ -102,7 +103,7 @@ type folder struct {
 }
 
 func newFolder(dir string, config cluster.Config) *folder {
-	return &folder{dir: dir, store: cluster.NewStore(config), seen: map[cluster.Owner]any{}}
+	return &folder{dir: dir, store: store.New(config), seen: map[cluster.Owner]any{}}
 }
 
 func (f *folder) follow(ctx context.Context, w *folderWatch, out feed) {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"hairpin/cluster"
+	"hairpin/cluster/store"
 	"hairpin/kubeapi"
 	"hairpin/signal"
 )
@@ -66,7 +67,7 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string,
 	if client == nil {
 		return nil, errors.New("watch the Kubernetes API: no client")
 	}
-	k := &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(config),
+	k := &kube{changes: make(chan change, backlog), out: newFeed(), store: store.New(config),
 		reach: reachability{log: klog.FromContext(ctx)}}
 	ctx = klog.NewContext(ctx, logr.Discard()) // client-go logs every attempt of every watch
 	core, all := client.Core, fields.Everything()
@@ -120,7 +121,7 @@ func named[T any, P kubeObject[T]](m metav1.ObjectMeta) metav1.Object {
 type kube struct {
 	changes chan change
 	out     feed
-	store   *cluster.Store
+	store   *store.Store
 	reach   reachability
 	// startOthers starts the source of other nodes' Pods, for as long as Snapshots need it. Until
 	// that source is complete there is no Snapshot, because readers must not act on part of it; or,

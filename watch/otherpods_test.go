@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"hairpin/cluster"
+	"hairpin/cluster/store"
 )
 
 // TestPoliciesNeedPods: Pods of other nodes are needed if a policy selects a Pod of this node and
@@ -57,25 +58,25 @@ func TestPoliciesNeedPods(t *testing.T) {
 			if reverse {
 				slices.Reverse(docs)
 			}
-			store, needs := cluster.NewStore(cluster.DefaultConfig()), needsOtherPods("a")
-			got := needs(store.Snapshot())
+			facts, needs := store.New(cluster.DefaultConfig()), needsOtherPods("a")
+			got := needs(facts.Snapshot())
 			for _, doc := range docs {
 				f := parseFile("", []byte(doc))
 				if len(f.manifests) != 1 || len(f.problems) > 0 {
 					t.Fatal(doc, f.problems)
 				}
-				store.Set(f.manifests[0].object)
-				got = needs(store.Snapshot())
+				facts.Set(f.manifests[0].object)
+				got = needs(facts.Snapshot())
 			}
 			if got != c.want {
 				t.Errorf("%s, reverse %v: %v", c.spec, reverse, got)
 			}
-			store.Delete(parseFile("", []byte(docs[0])).manifests[0].object)
-			store.Delete(parseFile("", []byte(docs[len(docs)-1])).manifests[0].object)
-			if len(docs) == 2 && needs(store.Snapshot()) {
+			facts.Delete(parseFile("", []byte(docs[0])).manifests[0].object)
+			facts.Delete(parseFile("", []byte(docs[len(docs)-1])).manifests[0].object)
+			if len(docs) == 2 && needs(facts.Snapshot()) {
 				t.Errorf("%s: needed without anything", c.spec)
 			}
-			if needsOtherPods("")(store.Snapshot()) {
+			if needsOtherPods("")(facts.Snapshot()) {
 				t.Errorf("%s: the controller needs them", c.spec)
 			}
 		}

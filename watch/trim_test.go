@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"hairpin/cluster"
+	"hairpin/cluster/store"
 )
 
 // TestTrim: the Store does not read what trim drops, for every object of the scenarios.
@@ -30,7 +31,7 @@ func TestTrim(t *testing.T) {
 				continue
 			}
 			for _, m := range parseFile(path, section.Data).manifests {
-				whole, trimmed := cluster.NewStore(cluster.Config{}), cluster.NewStore(cluster.Config{})
+				whole, trimmed := store.New(cluster.Config{}), store.New(cluster.Config{})
 				whole.Set(m.object)
 				m.object.(metav1.Object).SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x"}})
 				if err := trim(m.object.(runtime.Object)); err != nil {

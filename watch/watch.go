@@ -1,5 +1,5 @@
 // Package watch yields the newest cluster.Snapshot, from the Kubernetes API (Kube) or from a
-// directory of manifests (Files). Both feed the same cluster.Store, so a manifest and the object
+// directory of manifests (Files). Both feed the same store.Store, so a manifest and the object
 // that the API server makes of it give the same Snapshot.
 //
 // Kube reads Pods of other nodes only if something needs them (otherpods.go), and holds back a new

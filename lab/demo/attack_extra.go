@@ -7,7 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/lab/attack"
 )
 
@@ -35,13 +35,13 @@ func (w *world) furtherAddress(ctx context.Context, f family) (out outcome, err 
 	}
 	allowed, other := at(200), at(250)
 	bits := allowed.BitLen() - 5
-	undo, err := w.annotate(ctx, "Namespace", metav1.NamespaceDefault, cluster.AnnotationExtraRanges,
+	undo, err := w.annotate(ctx, "Namespace", metav1.NamespaceDefault, annotation.ExtraRanges,
 		netip.PrefixFrom(allowed, bits).Masked().String())
 	if err != nil {
 		return outcome{}, err
 	}
 	defer func() { err = errors.Join(err, undo()) }()
-	forget, err := w.annotate(ctx, "Pod", attacker, cluster.AnnotationExtraAddresses, allowed.String()+", "+
+	forget, err := w.annotate(ctx, "Pod", attacker, annotation.ExtraAddresses, allowed.String()+", "+
 		other.String())
 	if err != nil {
 		return outcome{}, err

@@ -16,6 +16,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/lab"
 	"hairpin/lab/attack"
 	"hairpin/lab/probe"
@@ -141,7 +142,7 @@ func (a *attacker) tunnel() {
 		node, err := a.Client().CoreV1().Nodes().Get(a.Context(), name, metav1.GetOptions{})
 		a.check(err)
 		var id uint16
-		_, err = fmt.Sscan(node.Annotations[cluster.AnnotationNodeID], &id)
+		_, err = fmt.Sscan(node.Annotations[annotation.NodeID], &id)
 		a.check(err)
 		ids, macs = append(ids, id), append(macs,
 			cluster.MACFor(netip.AddrFrom4([4]byte{100, 88, byte((id + 1) >> 8), byte(id + 1)})))

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/network-policy-api/pkg/client/informers/externalversions"
 
 	"hairpin/cluster"
+	"hairpin/cluster/store"
 	"hairpin/policy"
 )
 
@@ -82,17 +83,17 @@ func defaulted(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 
 // hairpin judges by package policy, with the objects as a user wrote them.
 func hairpin(t interface{ Fatalf(string, ...any) }, o objects) judge {
-	store := cluster.NewStore(cluster.DefaultConfig())
+	facts := store.New(cluster.DefaultConfig())
 	for _, x := range o.namespaces {
-		store.Set(x)
+		facts.Set(x)
 	}
 	for _, x := range o.pods {
-		store.Set(x)
+		facts.Set(x)
 	}
 	for _, x := range o.policies {
-		store.Set(x)
+		facts.Set(x)
 	}
-	s := store.Snapshot()
+	s := facts.Snapshot()
 	for _, p := range s.Problems {
 		if p.Field != "" {
 			t.Fatalf("%v", p)

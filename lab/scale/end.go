@@ -14,6 +14,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/kube"
 	"hairpin/lab"
 	"hairpin/watch"
@@ -107,7 +108,7 @@ func (w *world) leader(ctx context.Context) (string, error) {
 
 func (w *world) hasID(ctx context.Context, n node) (bool, error) {
 	got, err := w.client.CoreV1().Nodes().Get(ctx, n.name(), metav1.GetOptions{})
-	return err == nil && got.Annotations[cluster.AnnotationNodeID] != "", err
+	return err == nil && got.Annotations[annotation.NodeID] != "", err
 }
 
 // clear deletes all nodes that do not run with their pods, all EgressIPs, and all Services but one,

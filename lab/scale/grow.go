@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/lab"
 )
 
@@ -122,7 +122,7 @@ func (w *world) numbered(ctx context.Context) (bool, error) {
 	}
 	n := 0
 	for i := range list.Items {
-		if list.Items[i].Annotations[cluster.AnnotationNodeID] != "" {
+		if list.Items[i].Annotations[annotation.NodeID] != "" {
 			n++
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
 	"hairpin/lab"
 	"hairpin/watch"
 )
@@ -176,8 +177,8 @@ func (w *world) makeOther(ctx context.Context, n node) error {
 		Userspace: w.others.userspace,
 	}
 	return w.makeNode(ctx, n, map[string]string{
-		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(n.addresses()),
-		cluster.AnnotationGateway:   cluster.GatewayAnnotation(gateway),
+		annotation.HostCIDRs: annotation.FormatHostCIDRs(n.addresses()),
+		annotation.Gateway:   annotation.FormatGateway(gateway),
 	})
 }
 

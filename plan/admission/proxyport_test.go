@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hairpin/cluster"
+	"hairpin/cluster/trust"
 )
 
 // TestProxyPortsRunOut: one Service gets at most maxPortsPerService proxy ports. When all are in
@@ -29,7 +30,7 @@ func TestProxyPortsRunOut(t *testing.T) {
 			})
 		}
 	}
-	r := New(Facts{Node: &cluster.Node{Name: "n"}, Vetted: &cluster.Vetted{}}, all, Allocations{})
+	r := New(Facts{Node: &cluster.Node{Name: "n"}, Vetted: &trust.Vetted{}}, all, Allocations{})
 	served := func() (with int) {
 		list, _ := r.Admitted()
 		for _, f := range list {
@@ -90,7 +91,7 @@ func TestNamesTakeNoProxyPort(t *testing.T) {
 			delete(wanted, n)
 		}
 	}
-	admitted, problems := New(Facts{Node: &cluster.Node{Name: "n"}, Vetted: &cluster.Vetted{}}, all,
+	admitted, problems := New(Facts{Node: &cluster.Node{Name: "n"}, Vetted: &trust.Vetted{}}, all,
 		Allocations{}).Admitted()
 	ports := map[uint16]bool{}
 	for _, f := range admitted {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/cluster/trust"
 )
 
 // Registry holds the bids of all Services. It is kept from one plan to the next.
@@ -25,8 +26,8 @@ type Registry struct {
 
 // Facts is what a Registry reads besides Services.
 type Facts struct {
-	Node      *cluster.Node   // the planned node
-	Vetted    *cluster.Vetted // the addresses of all nodes, which have node ports
+	Node      *cluster.Node // the planned node
+	Vetted    *trust.Vetted // the addresses of all nodes, which have node ports
 	PodRanges []netip.Prefix
 }
 
@@ -74,7 +75,7 @@ func New(facts Facts, frontends []*cluster.Frontend, keep Allocations) *Registry
 // Update replaces the changed Services by their state in frontends. moved has the addresses that
 // belong to another node now.
 func (r *Registry) Update(
-	vetted *cluster.Vetted, moved map[netip.Addr]string, changed []cluster.Owner, frontends []*cluster.Frontend,
+	vetted *trust.Vetted, moved map[netip.Addr]string, changed []cluster.Owner, frontends []*cluster.Frontend,
 ) Changes {
 	r.before, r.changed, r.dirty = map[key]holder{}, map[*service]bool{}, map[*service]bool{}
 	r.setNodes(vetted, moved)
@@ -151,7 +152,7 @@ func (r *Registry) nodeWith(a netip.Addr) string {
 }
 
 // setNodes replaces the nodes' addresses; those in moved belong to another node now.
-func (r *Registry) setNodes(vetted *cluster.Vetted, moved map[netip.Addr]string) {
+func (r *Registry) setNodes(vetted *trust.Vetted, moved map[netip.Addr]string) {
 	r.facts.Vetted = vetted
 	for a := range moved {
 		k := addressKey(a)

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/cluster/trust"
 )
 
 // Rules is the input of Addresses besides the Snapshot.
@@ -117,7 +118,7 @@ func newAssigner(s *cluster.Snapshot, rules Rules) *assigner {
 		taken: map[netip.Addr]*cluster.EgressIP{}, items: map[*cluster.EgressIP][]cluster.Assignment{},
 		networked: map[netip.Addr]bool{},
 	}
-	vetted := cluster.Vet(s.Nodes, "", &s.Config)
+	vetted := trust.Vet(s.Nodes, "", &s.Config)
 	unlabeled := slices.ContainsFunc(a.byAge,
 		func(e *cluster.EgressIP) bool { return e.Service != nil || e.Nodes != nil })
 	for _, n := range s.Nodes {
@@ -135,7 +136,7 @@ func newAssigner(s *cluster.Snapshot, rules Rules) *assigner {
 }
 
 // unusable returns why a node cannot have addresses now, or "".
-func unusable(n *cluster.Node, rules Rules, vetted *cluster.Vetted) string {
+func unusable(n *cluster.Node, rules Rules, vetted *trust.Vetted) string {
 	switch {
 	case len(vetted.Rejected[n.Name]) > 0:
 		return "claims what is another node's"

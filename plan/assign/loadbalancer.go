@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/cluster/trust"
 )
 
 // Allocation is what LoadBalancers decided for one Service or EgressIP.
@@ -54,7 +55,7 @@ const (
 //   - A pool of node addresses gives a Service the addresses of all its nodes, and at each the ports
 //     that no other Service has there.
 func LoadBalancers(s *cluster.Snapshot) ([]Allocation, []PoolUse) {
-	a := &allocator{reserved: s.Reserved(), pools: s.Pools, namespaces: map[string]map[string]string{},
+	a := &allocator{reserved: trust.ReservedIn(s), pools: s.Pools, namespaces: map[string]map[string]string{},
 		has: map[netip.Addr][]*cluster.LoadBalancer{}, next: map[cursorKey]netip.Addr{},
 		given: map[*cluster.LoadBalancer]*Allocation{}}
 	a.nodes = newNodeAllocator(s, a.reserved)
@@ -86,7 +87,7 @@ func LoadBalancers(s *cluster.Snapshot) ([]Allocation, []PoolUse) {
 
 // allocator is the working state of LoadBalancers.
 type allocator struct {
-	reserved   *cluster.Reserved
+	reserved   *trust.Reserved
 	pools      []*cluster.Pool
 	namespaces map[string]map[string]string // labels
 	has        map[netip.Addr][]*cluster.LoadBalancer

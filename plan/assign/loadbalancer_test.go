@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
+	"hairpin/cluster/trust"
 	"hairpin/plan/assign"
 )
 
@@ -282,7 +283,7 @@ func drawLoadBalancer(t *rapid.T, name string) *cluster.LoadBalancer {
 }
 
 func soundAllocation(t *rapid.T, s *cluster.Snapshot, given []assign.Allocation, uses []assign.PoolUse) {
-	by, reserved := map[netip.Addr][]*cluster.LoadBalancer{}, s.Reserved()
+	by, reserved := map[netip.Addr][]*cluster.LoadBalancer{}, trust.ReservedIn(s)
 	for _, x := range given {
 		l, families := x.Service, map[cluster.Family]bool{}
 		for _, a := range x.Addresses {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/cluster/trust"
 )
 
 // nodeAllocator is the part of an allocator for pools of node addresses.
@@ -42,7 +43,7 @@ type (
 	}
 )
 
-func newNodeAllocator(s *cluster.Snapshot, reserved *cluster.Reserved) nodeAllocator {
+func newNodeAllocator(s *cluster.Snapshot, reserved *trust.Reserved) nodeAllocator {
 	if !slices.ContainsFunc(s.Pools, func(p *cluster.Pool) bool { return p.NodeAddresses }) {
 		return nodeAllocator{}
 	}

@@ -18,6 +18,7 @@ import (
 	"hairpin/api/frrk8s"
 	"hairpin/api/v1alpha1"
 	"hairpin/cluster"
+	"hairpin/cluster/trust"
 )
 
 // Reasons why an Advertisement does not announce all its prefixes.
@@ -66,7 +67,7 @@ func Plan(s *cluster.Snapshot) ([]*frrk8s.FRRConfiguration, []Result) {
 type planner struct {
 	*cluster.Snapshot
 	of     map[key]*announcement
-	vetted *cluster.Vetted // nil: not needed yet
+	vetted *trust.Vetted // nil: not needed yet
 }
 
 // key names a generated FRRConfiguration.

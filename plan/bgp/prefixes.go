@@ -9,6 +9,7 @@ import (
 
 	"hairpin/api/v1alpha1"
 	"hairpin/cluster"
+	"hairpin/cluster/trust"
 )
 
 // prefixes returns the prefixes that each node should announce, by its name: those of carriers, and
@@ -27,7 +28,7 @@ func (p *planner) prefixes(a *cluster.Advertisement) map[string][]netip.Prefix {
 	}
 	if a.PodNetwork {
 		if p.vetted == nil {
-			p.vetted = cluster.Vet(p.Nodes, "", &p.Config)
+			p.vetted = trust.Vet(p.Nodes, "", &p.Config)
 		}
 		for _, n := range p.Nodes {
 			if len(p.vetted.Rejected[n.Name]) == 0 && a.Nodes.Matches(n.Egress.Labels) {

@@ -9,6 +9,8 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/cluster/annotation"
+	"hairpin/cluster/trust"
 	"hairpin/plan/admission"
 )
 
@@ -20,7 +22,7 @@ type Env struct {
 	Engine Engine          // of the node's Services
 	Stacks []Stack         // the IP versions that the node has, IPv4 first; never empty
 	Nodes  []*cluster.Node // all nodes, this one included
-	Vetted *cluster.Vetted // which of their claims are accepted
+	Vetted *trust.Vetted   // which of their claims are accepted
 
 	Pods            []*cluster.Pod        // of this node
 	Peers           []*cluster.Node       // other nodes
@@ -84,8 +86,8 @@ const (
 
 // Fields of a Node as Problems name them.
 const (
-	FieldID        = "metadata.annotations[" + cluster.AnnotationNodeID + "]"
-	FieldGateway   = "metadata.annotations[" + cluster.AnnotationGateway + "]"
+	FieldID        = "metadata.annotations[" + annotation.NodeID + "]"
+	FieldGateway   = "metadata.annotations[" + annotation.Gateway + "]"
 	fieldAddresses = "status.addresses"
 	fieldPodCIDRs  = "spec.podCIDRs"
 )

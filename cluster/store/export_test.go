@@ -1,0 +1,4 @@
+package store
+
+// EqualFrontends exports equalFrontends to the tests.
+var EqualFrontends = equalFrontends
