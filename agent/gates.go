@@ -44,7 +44,7 @@ func (a *agent) gates() []gate {
 // problemOf returns the first problem of a Node; nil if it has none.
 func (p *planned) problemOf(node string) error {
 	for _, x := range p.problems {
-		if x.Owner == (cluster.Owner{Kind: "Node", Name: node}) {
+		if x.Owner == cluster.NodeOwner(node) {
 			return x
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // nodeProblem returns a list of one problem of a Node.
 func nodeProblem(node, field, format string, args ...any) []cluster.Problem {
 	return []cluster.Problem{{
-		Owner: cluster.Owner{Kind: "Node", Name: node}, Field: field, Message: fmt.Sprintf(format, args...),
+		Owner: cluster.NodeOwner(node), Field: field, Message: fmt.Sprintf(format, args...),
 	}}
 }
 

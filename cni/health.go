@@ -143,7 +143,7 @@ func (s *Server) Problems() (list []cluster.Problem) {
 	defer s.mu.Unlock()
 	add := func(format string, args ...any) {
 		list = append(list, cluster.Problem{
-			Owner: cluster.Owner{Kind: "Node", Name: s.node}, Field: "pods", Message: fmt.Sprintf(format, args...),
+			Owner: cluster.NodeOwner(s.node), Field: "pods", Message: fmt.Sprintf(format, args...),
 		})
 	}
 	if err := s.health.unwritable; err != nil {

@@ -312,7 +312,7 @@ func (b *newBridge) ops(v ovsdb.View, datapath, node string) []ovsdb.Op {
 		return nil
 	}
 	standalone := "standalone"
-	ours := map[string]string{claims.KeyOwner: cluster.Owner{Kind: "Node", Name: node}.String(), b.key: "true"}
+	ours := map[string]string{claims.KeyOwner: cluster.NodeOwner(node).String(), b.key: "true"}
 	row := ovsdb.Bridge{
 		Name: b.name, DatapathType: datapath, FailMode: &standalone, ExternalIDs: ours,
 	}

@@ -59,13 +59,11 @@ func Snapshot(objects ...any) *cluster.Snapshot {
 			s.Frontends = append(s.Frontends, o...)
 		}
 	}
-	slices.SortFunc(s.Nodes, func(a, b *cluster.Node) int { return nodeOwner(a.Name).Compare(nodeOwner(b.Name)) })
+	slices.SortFunc(s.Nodes, (*cluster.Node).Compare)
 	slices.SortFunc(s.Pods, (*cluster.Pod).Compare)
 	slices.SortFunc(s.Frontends, (*cluster.Frontend).Compare)
 	return s
 }
-
-func nodeOwner(name string) cluster.Owner { return cluster.Owner{Kind: "Node", Name: name} }
 
 func Pod(node, name string, ips ...string) *cluster.Pod {
 	p := &cluster.Pod{Owner: cluster.Owner{Kind: "Pod", Namespace: "default", Name: name}, Node: node}

@@ -355,7 +355,7 @@ func allowInternal(e *node.Env, rows nb.State, s *node.Stack) {
 			rows.Add(&nb.Policy{
 				Router: claims.ClusterRouter, Priority: claims.PolicyEastWest, Action: nb.Allow,
 				Match: m + ".src == " + c.String() + " && " + m + ".dst == " + to.String(),
-				Owner: node.OwnerOf(e.Node.Name),
+				Owner: cluster.NodeOwner(e.Node.Name),
 			})
 		}
 	}
@@ -366,7 +366,7 @@ func allowInternal(e *node.Env, rows nb.State, s *node.Stack) {
 // switch tracks connections, so it marks them. It marks none to pods and gateway routers of other
 // nodes: a userspace Open vSwitch finds no route for a tunnel packet with a mark.
 func routeReplies(e *node.Env, rows nb.State, s *node.Stack) {
-	owner := node.OwnerOf(e.Node.Name)
+	owner := cluster.NodeOwner(e.Node.Name)
 	rows.Add(&nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyReplies, Action: nb.Allow, Owner: owner,
 		Match: "pkt.mark == " + strconv.Itoa(claims.MarkReply) + " && " + node.Vocab(s.Family).Match + ".src == $" +
@@ -386,7 +386,7 @@ func routeReplies(e *node.Env, rows nb.State, s *node.Stack) {
 
 // markToNodes marks packets of pods with an egress address to nodes.
 func markToNodes(e *node.Env, rows nb.State, s *node.Stack, marked []netip.Prefix) {
-	m, owner := node.Vocab(s.Family).Match, node.OwnerOf(e.Node.Name)
+	m, owner := node.Vocab(s.Family).Match, cluster.NodeOwner(e.Node.Name)
 	rows.Add(
 		&nb.AddressSet{Name: markedSet(s.Family), Addresses: marked, Owner: owner},
 		&nb.AddressSet{Name: nodesSet(s.Family), Addresses: e.NodeAddresses(s), Owner: owner},
@@ -406,7 +406,7 @@ func throughRouter(e *node.Env, rows nb.State, s *node.Stack) {
 			Router: claims.ClusterRouter, Priority: claims.PolicyEgress, Action: nb.Reroute,
 			NextHops: []netip.Addr{s.Join.Addr()},
 			Match: `inport == "` + node.RouterToTransit(e.Node.Name) + `" && ` + node.Vocab(s.Family).Match +
-				".src == " + c.String(), Owner: node.OwnerOf(e.Node.Name),
+				".src == " + c.String(), Owner: cluster.NodeOwner(e.Node.Name),
 		})
 	}
 }

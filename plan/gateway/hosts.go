@@ -94,7 +94,7 @@ func hostsRows(e *node.Env) datapath.State {
 	s := datapath.State{NB: nb.State{}}
 	if stack := e.Stack(e.TunnelFamily()); stack != nil && e.Mode.Uplink && e.Engine.LoadBalancers {
 		s.NB.Add(&nb.AddressSet{Name: node.HostsSet(stack.Family), Addresses: e.NodeAddresses(stack),
-			Owner: node.OwnerOf(e.Node.Name)})
+			Owner: cluster.NodeOwner(e.Node.Name)})
 	}
 	return s
 }
@@ -117,7 +117,7 @@ func (r *hostRules) add(a netip.Addr, name string) {
 	if name == "" || s == nil {
 		return
 	}
-	r.Set(tunnelsSet(s.Family)).Put(nft.Element{Addr: a}, node.OwnerOf(name))
+	r.Set(tunnelsSet(s.Family)).Put(nft.Element{Addr: a}, cluster.NodeOwner(name))
 	if a != s.MasqHost {
 		noTunnels(r.Bridge, s, a)
 	}

@@ -108,7 +108,7 @@ func checkPeer(c *node.Checker, e *node.Env, n *cluster.Node) (peer, bool) {
 
 // tunnelBridge adds claims.TunnelBridge, its patch to OVN, and the port of all tunnels.
 func tunnelBridge(e *node.Env, s *flow.State) {
-	owner, name := node.OwnerOf(e.Node.Name), claims.TunnelBridge
+	owner, name := cluster.NodeOwner(e.Node.Name), claims.TunnelBridge
 	s.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: e.Node.Gateway.Userspace, Owner: owner}}
 	s.Named[name] = true
 	for _, p := range []flow.Port{
@@ -140,7 +140,7 @@ func tooBig(e *node.Env, s *flow.State) {
 		m := node.Vocab(e.Stacks[i].Family).TooBig
 		m.InPort = claims.TunnelPort
 		k := flow.Key{Bridge: claims.TunnelBridge, Table: pipeline.TunnelNodes, Priority: prioTooBig, Match: m}
-		s.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: claims.FeatureTunnels, Owner: node.OwnerOf(e.Node.Name),
+		s.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: claims.FeatureTunnels, Owner: cluster.NodeOwner(e.Node.Name),
 			Actions: []flow.Action{flow.SetEthSrc{MAC: router}, flow.Output{Port: claims.TunnelPatch}}})
 	}
 }
@@ -152,7 +152,7 @@ func Peers(e node.Env) (datapath.State, []cluster.Problem) {
 	ends := newTunnelEnds(&e)
 	var problems []cluster.Problem
 	for _, n := range e.Peers {
-		c := node.Checker{Owner: node.OwnerOf(n.Name)}
+		c := node.Checker{Owner: cluster.NodeOwner(n.Name)}
 		if p, ok := checkPeer(&c, &e, n); ok {
 			addTunnel(&e, p, &to.Bridge)
 			tunnelTo(&c, &e, n, &to)
@@ -178,7 +178,7 @@ func addTunnel(e *node.Env, p peer, s *flow.State) {
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
 		k := flow.Key{Bridge: claims.TunnelBridge, Priority: priority, Match: m}
 		s.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: claims.FeatureTunnels, Actions: actions,
-			Owner: node.OwnerOf(p.node.Name)})
+			Owner: cluster.NodeOwner(p.node.Name)})
 	}
 	tunnel := func(from, to uint32) flow.Tunnel {
 		return flow.Tunnel{Key: claims.TransitTunnelKey, Ports: from<<16 | to, Peer: p.node.Addresses[0]}

@@ -283,7 +283,7 @@ func openVSwitch(e *node.Env) flow.State {
 			claims.ManagementPort: {
 				Name: claims.ManagementPort, Bridge: claims.IntegrationBridge, Type: "internal",
 				MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU,
-				ExternalIDs: map[string]string{"iface-id": node.ManagementPort(name)}, Owner: node.OwnerOf(name),
+				ExternalIDs: map[string]string{"iface-id": node.ManagementPort(name)}, Owner: cluster.NodeOwner(name),
 			},
 		},
 	}

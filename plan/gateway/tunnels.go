@@ -67,9 +67,9 @@ func (t *tunnelEnds) add(n *cluster.Node) {
 		return
 	}
 	from := node.HostPrefix(n.Addresses[0])
-	t.host.Set(t.set).Put(nft.Element{Src: from}, node.OwnerOf(n.Name))
+	t.host.Set(t.set).Put(nft.Element{Src: from}, cluster.NodeOwner(n.Name))
 	if t.hasEncap && e.Node.Gateway.Device != "" {
-		t.frames.Set(t.set).Put(nft.Element{Src: from}, node.OwnerOf(n.Name))
+		t.frames.Set(t.set).Put(nft.Element{Src: from}, cluster.NodeOwner(n.Name))
 	}
 	if e.Mode.Uplink {
 		t.Classify(node.PrioTunnelIn, flow.Match{InPort: t.Uplink, EthDst: t.MAC,

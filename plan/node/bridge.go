@@ -26,7 +26,7 @@ type Bridge struct {
 func NewBridge(e *Env, feature uint32) *Bridge {
 	g := &e.Node.Gateway
 	return &Bridge{
-		Env: e, feature: feature, Owner: OwnerOf(e.Node.Name),
+		Env: e, feature: feature, Owner: cluster.NodeOwner(e.Node.Name),
 		MAC: g.MAC, OVN: patchPort(g.Bridge, e.Node.Name), Uplink: g.Uplink,
 	}
 }

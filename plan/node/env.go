@@ -104,14 +104,11 @@ func (c *Checker) Problem(field, format string, args ...any) {
 		Message: fmt.Sprintf(format, args...)})
 }
 
-// OwnerOf returns the Owner of what is planned for a node.
-func OwnerOf(name string) cluster.Owner { return cluster.Owner{Kind: "Node", Name: name} }
-
 // NewEnv returns the Env of a node. If it returns false, the node cannot be planned, for the
 // reasons in the problems.
 func NewEnv(s *cluster.Snapshot, name string) (Env, []cluster.Problem, bool) {
 	e := Env{Config: &s.Config, Node: s.Node(name), Nodes: s.Nodes}
-	c := Checker{Owner: OwnerOf(name)}
+	c := Checker{Owner: cluster.NodeOwner(name)}
 	if e.Node == nil {
 		c.Problem("", "there is no such Node")
 		return e, c.Problems, false

@@ -22,7 +22,7 @@ type Kernel struct {
 
 // NewKernel returns a Kernel that writes nothing yet. Its objects will belong to the planned node.
 func NewKernel(e *Env) *Kernel {
-	return &Kernel{Env: e, Owner: OwnerOf(e.Node.Name), State: host.State{
+	return &Kernel{Env: e, Owner: cluster.NodeOwner(e.Node.Name), State: host.State{
 		Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{},
 		Routes:    map[host.RouteKey]host.Route{},
 		Neighbors: map[host.NeighborKey]host.Neighbor{}, Rules: map[host.Rule]cluster.Owner{},

@@ -131,7 +131,7 @@ type Chains struct {
 // NewChains returns Chains without any. Its rules will belong to the planned node.
 func NewChains(e *Env) Chains {
 	t := &nft.Table{Chains: map[string]*nft.Chain{}, Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
-	return Chains{Env: e, Table: t, owner: OwnerOf(e.Node.Name)}
+	return Chains{Env: e, Table: t, owner: cluster.NodeOwner(e.Node.Name)}
 }
 
 // Base adds a chain that a hook of the kernel calls.

@@ -19,7 +19,9 @@ type Zone struct {
 }
 
 // NewZone returns a Zone without rows. Its rows will belong to the planned node.
-func NewZone(e Env) *Zone { return &Zone{Env: e, Rows: nb.State{}, Owner: OwnerOf(e.Node.Name)} }
+func NewZone(e Env) *Zone {
+	return &Zone{Env: e, Rows: nb.State{}, Owner: cluster.NodeOwner(e.Node.Name)}
+}
 
 // Load balancer groups. Their members are the Services. The node switch and the gateway router
 // refer to the groups, so a Service is one row wherever it is served.

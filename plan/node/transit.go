@@ -60,7 +60,7 @@ func RemoteNodesPortName(node string) string { return "others-" + node }
 // change incrementally only if the port has no type and its addresses are known.
 func (e *Env) RemoteNodesPort(ids []int) *nb.SwitchPort {
 	p := &nb.SwitchPort{Name: RemoteNodesPortName(e.Node.Name), Switch: claims.TransitSwitch,
-		Owner: OwnerOf(e.Node.Name)}
+		Owner: cluster.NodeOwner(e.Node.Name)}
 	for _, id := range append([]int{AnyNode}, ids...) {
 		if !TransitAddress(&e.Stacks[0], id).IsValid() {
 			continue // such a node is no peer either

@@ -28,7 +28,7 @@ type serviceBridge struct {
 }
 
 func newServiceBridge(e *node.Env) *serviceBridge {
-	return &serviceBridge{Env: e, owner: node.OwnerOf(e.Node.Name), feature: claims.FeatureServices}
+	return &serviceBridge{Env: e, owner: cluster.NodeOwner(e.Node.Name), feature: claims.FeatureServices}
 }
 
 // Priorities in the tables of claims.ServiceBridge.

@@ -137,9 +137,11 @@ func (p *Policies) reportLimits(env *node.Env, d *netpolicy.Delta) {
 				effect = "pods with ClusterNetworkPolicies of this tier and direction cannot reach it, " +
 					"or be reached by it"
 			}
-			p.problems[memberKey{m.Direction, m.Place, m.Prefix}] = cluster.Problem{Owner: node.OwnerOf(env.Node.Name),
+			p.problems[memberKey{m.Direction, m.Place, m.Prefix}] = cluster.Problem{
+				Owner: cluster.NodeOwner(env.Node.Name),
 				Message: fmt.Sprintf("%s is a peer in %d different selectors of policies; %s: Open vSwitch has no room "+
-					"for more than %d in a flow", m.Prefix, n, effect, flow.MaxConjunctions)}
+					"for more than %d in a flow", m.Prefix, n, effect, flow.MaxConjunctions),
+			}
 		}
 	}
 	for _, x := range d.Profiles.Gone {

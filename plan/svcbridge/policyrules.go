@@ -62,7 +62,7 @@ func (w *serviceBridge) profile(p *netpolicy.Profile) {
 // tiers sends packets of a Profile from tier to tier. Profiles with rules of NetworkPolicies only
 // need no flow for that, and their packets are compared with no rule of another tier.
 func (w *serviceBridge) tiers(t *direction, p *netpolicy.Profile) {
-	w.owner = node.OwnerOf(w.Node.Name)
+	w.owner = cluster.NodeOwner(w.Node.Name)
 	if first := t.after(0, p); first != t.rules {
 		w.add(t.conntrack, prioFrom, flow.Match{Profile: p.ID}, resubmit(first))
 	}
@@ -126,7 +126,7 @@ func (w *serviceBridge) member(m netpolicy.Member) {
 	if s == nil {
 		return
 	}
-	w.owner = node.OwnerOf(w.Node.Name)
+	w.owner = cluster.NodeOwner(w.Node.Name)
 	t := &policyTables[m.Direction]
 	x := flow.Match{Protocol: node.Vocab(s.Family).IP}
 	if m.Prefix.Bits() > 0 {

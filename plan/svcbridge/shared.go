@@ -108,7 +108,7 @@ func (w *serviceBridge) trackAddress(a netip.Addr, u refs) {
 
 // podsPortRow plans the node switch's port for the pods, and the pods that have extra addresses.
 func podsPortRow(e *node.Env) datapath.State {
-	port := &nb.SwitchPort{Name: podsPort(e.Node.Name), Switch: e.Node.Name, Owner: node.OwnerOf(e.Node.Name)}
+	port := &nb.SwitchPort{Name: podsPort(e.Node.Name), Switch: e.Node.Name, Owner: cluster.NodeOwner(e.Node.Name)}
 	extra := map[netip.Addr][]string{}
 	var flooded []*cluster.Pod
 	for _, p := range e.Pods {
