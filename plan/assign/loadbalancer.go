@@ -266,6 +266,9 @@ func (a *allocator) lowest(l *cluster.LoadBalancer, f cluster.Family) {
 				return
 			}
 			onNodes = append(onNodes, refused...)
+			if a.awaitsReport(p, l, f) {
+				break // it would keep an address of another pool
+			}
 		}
 		for j, r := range p.Ranges {
 			if cluster.FamilyOf(r.First) != f {

@@ -166,6 +166,15 @@ func (a *allocator) onNodes(p *cluster.Pool, l *cluster.LoadBalancer, f cluster.
 	return nil, true
 }
 
+// awaitsReport reports whether a node has not reported yet whether its host uses a port that a
+// Service may have there: after a new pool, agents take a second.
+func (a *allocator) awaitsReport(p *cluster.Pool, l *cluster.LoadBalancer, f cluster.Family) bool {
+	return slices.ContainsFunc(l.Ports, func(port cluster.LoadBalancerPort) bool {
+		return p.Ports.Has(port.Port) && slices.ContainsFunc(a.addressesOf(p, l, f),
+			func(x netip.Addr) bool { return !a.nodes.checked[x].Has(port.Port) })
+	})
+}
+
 // addressesOf returns the addresses of a pool's nodes that a Service gets, in the order of nodes.
 // With externalTrafficPolicy Local, these are the addresses of nodes with a ready endpoint. Nodes
 // that are not ready, cordoned, about to leave or excluded from load balancers count only if there

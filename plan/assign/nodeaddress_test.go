@@ -127,6 +127,11 @@ func TestNodeAddresses(t *testing.T) {
 			used.Protocol = cluster.UDP
 			s.Nodes[0].HostPorts.Used = []cluster.HostPort{used}
 		}), "x: 172.18.0.2 tcp/80; 172.18.0.3 tcp/80"},
+		{"no node has reported its ports, and there is another pool", with(pooled(append(slices.Clone(pools),
+			pool("z", "172.18.0.50-172.18.0.51")), loadBalancer("x", 0)), func(s *cluster.Snapshot) {
+			s.Nodes = s.Nodes[:1]
+			s.Nodes[0].HostPorts.Checked = nil
+		}), "x: PortNotAvailable: node node-a has not reported whether a program uses port 80 of 172.18.0.2"},
 		{"a node that has not reported its ports", with(pooled(pools, loadBalancer("x", 0),
 			loadBalancer("y", 1, on(443), recorded("172.18.0.2", 443))), func(s *cluster.Snapshot) {
 			s.Nodes[0].HostPorts.Checked = nil
