@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
 
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -60,17 +61,16 @@ func (s *Server) HostPorts() (list []cluster.HostPort) {
 			continue
 		}
 		for _, m := range mappings {
-			p := cluster.HostPort{Pod: a.pod, LoadBalancerPort: cluster.LoadBalancerPort{Port: m.HostPort}}
-			for _, q := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
-				if strings.EqualFold(m.Protocol, q.String()) {
-					p.Protocol = q
-				}
+			protocol, err := cluster.ParseProtocol(corev1.Protocol(strings.ToUpper(m.Protocol)))
+			if err != nil || m.Protocol == "" || m.HostPort == 0 {
+				continue
 			}
-			var err error
+			p := cluster.HostPort{Pod: a.pod,
+				LoadBalancerPort: cluster.LoadBalancerPort{Protocol: protocol, Port: m.HostPort}}
 			if m.HostIP != "" {
 				p.Address, err = netip.ParseAddr(m.HostIP)
 			}
-			if err == nil && p.Protocol != 0 && p.Port != 0 {
+			if err == nil {
 				list = append(list, p)
 			}
 		}

@@ -110,6 +110,20 @@ func nestedModule(ctx context.Context, name string) (string, error) {
 	return "", fmt.Errorf("no go.mod in any of %v; run it inside the repository", tried)
 }
 
+// buildNested builds a package of a module that is nested in the sources, with its versions.
+func buildNested(ctx context.Context, module, pkg, to string) error {
+	from, err := nestedModule(ctx, module)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", to, pkg)
+	cmd.Dir, cmd.Env = from, append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", pkg, err, text)
+	}
+	return nil
+}
+
 // kubeKey hashes all inputs of the build of a package of src.
 func kubeKey(ctx context.Context, src, pkg string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH")

@@ -47,7 +47,6 @@ table=3,priority=2,in_port=client,ct_state=+new-inv,%[1]s actions=ct(commit,zone
 // server, and tells by the destination MAC of a packet what ct said of it before.
 func TestConntrack(t *testing.T) {
 	n := lab.StartNode(t, lab.NodeConfig{Daemons: []string{lab.OVSDB, lab.VSwitchd}})
-	kernel := n.Datapath() == "system"
 	t.Logf("datapath %s", n.Datapath())
 	flows := conntrackFlows + fmt.Sprintf(conntrackFamily, "ip", "ip,nw_dst=10.9.0.9", "10.9.0.2:80") +
 		fmt.Sprintf(conntrackFamily, "ipv6", "ipv6,ipv6_dst=fd09::9", "[fd09::2]:80")
@@ -93,7 +92,7 @@ func TestConntrack(t *testing.T) {
 	}
 
 	reset := "new"
-	if kernel {
+	if n.Datapath() == "system" {
 		reset = "invalid"
 	}
 	for _, network := range []string{"10.9.0.", "fd09::"} {

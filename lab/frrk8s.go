@@ -40,30 +40,6 @@ func FRRDefinition(ctx context.Context, resource string) ([]byte, error) {
 // BuildFRRK8s builds the program frr-k8s in a directory, and returns its path. The first build
 // takes minutes.
 func BuildFRRK8s(ctx context.Context, dir string) (string, error) {
-	from, err := nestedModule(ctx, "frrk8s")
-	if err != nil {
-		return "", err
-	}
 	program := filepath.Join(dir, "frr-k8s")
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", program,
-		frrK8sModule+"/cmd/frr-k8s-controller")
-	cmd.Dir, cmd.Env = from, append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build frr-k8s: %w: %s", err, text)
-	}
-	return program, nil
-}
-
-// BuildPortmap builds the plugin portmap that Hairpin installs.
-func BuildPortmap(ctx context.Context, to string) error {
-	from, err := nestedModule(ctx, "../image/portmap")
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", to, "github.com/containernetworking/plugins/plugins/meta/portmap")
-	cmd.Dir, cmd.Env = from, append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build portmap: %w: %s", err, text)
-	}
-	return nil
+	return program, buildNested(ctx, "frrk8s", frrK8sModule+"/cmd/frr-k8s-controller", program)
 }

@@ -30,3 +30,8 @@ func BuildHairpin(ctx context.Context) (string, error) {
 	}
 	return path, os.Rename(fresh, path)
 }
+
+// BuildPortmap builds the plugin portmap that Hairpin installs.
+func BuildPortmap(ctx context.Context, to string) error {
+	return buildNested(ctx, "../image/portmap", "github.com/containernetworking/plugins/plugins/meta/portmap", to)
+}

@@ -199,8 +199,8 @@ func targets(s *cluster.Snapshot) (list []netip.AddrPort) {
 
 // The client's packet of an open connection arrives if and only if the evaluator accepts it now,
 // after each of some changes of policies. The server's packet arrives if the client's last one did.
-// It does not if the direction that denied that, egress or ingress, still denies it: of the other
-// one only the client's next packet tells the node.
+// It does not if the direction that denied that, egress or ingress, still denies it. The other
+// direction's node decides when the client's next packet arrives.
 func TestPoliciesRevoke(t *testing.T) {
 	var revoked, again int
 	rapid.Check(t, func(t *rapid.T) {

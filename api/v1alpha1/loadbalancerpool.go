@@ -47,8 +47,8 @@ type LoadBalancerPoolSpec struct {
 
 // NodeAddresses makes a pool of the InternalIPs of nodes.
 type NodeAddresses struct {
-	// Ports are those that Services may have there: "443" or "8000-8099". At a node whose
-	// host uses one of them, no Service has it.
+	// Ports are those that Services may have there: "443" or "8000-8099". If the host of a
+	// node uses one of them, no Service has it at that node.
 	Ports []string `json:"ports"`
 }
 

@@ -11,7 +11,7 @@ import (
 	"hairpin/cluster"
 )
 
-// Guard knows which addresses belong to the cluster and to its nodes. A user who may create
+// Guard has the addresses that belong to the cluster and to its nodes. A user who may create
 // Services can name any address in them, as an external address or as an endpoint: Guard rejects
 // these.
 type Guard struct {

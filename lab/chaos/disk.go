@@ -2,11 +2,8 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"hairpin/lab"
 )
 
 // fill mounts a small file system with the files of a directory over it, if that is not done yet,
@@ -33,14 +30,10 @@ func full(pattern, dir string) func(context.Context, *run, Fault) (heal, error) 
 			return nil, err
 		}
 		free := func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, backTimeout)
-			defer cancel()
-			var failed error
-			err := lab.Poll(ctx, 100*time.Millisecond, func() (bool, error) { // it may just be starting
-				_, failed = inside(ctx, n, pattern, "rm", "-f", dir+"/fill")
-				return failed == nil, nil
+			return insist(ctx, 100*time.Millisecond, func(ctx context.Context) error { // it may just be starting
+				_, err := inside(ctx, n, pattern, "rm", "-f", dir+"/fill")
+				return err
 			})
-			return errors.Join(err, failed)
 		}
 		_, err = signal(ctx, n, pattern, "KILL")
 		return free, err

@@ -187,19 +187,27 @@ const nextImage = "dist/hairpin-next-image.tar"
 // upgraded installs another build of Hairpin, and then the first one again.
 func upgraded(ctx context.Context, r *run, _ Fault) (heal, error) {
 	install := func(ctx context.Context, values ...string) error {
-		ctx, cancel := context.WithTimeout(ctx, backTimeout)
-		defer cancel()
-		var failed error
-		err := lab.Poll(ctx, second, func() (bool, error) { // the API server may be away
-			failed = r.cluster.InstallHairpin(ctx, values...)
-			return failed == nil, nil
+		err := insist(ctx, second, func(ctx context.Context) error { // the API server may be away
+			return r.cluster.InstallHairpin(ctx, values...)
 		})
 		if err != nil {
-			return errors.Join(err, failed)
+			return err
 		}
 		return rolledOut(ctx, r.cluster)
 	}
 	return func(ctx context.Context) error { return install(ctx) }, install(ctx, "image.tag=next")
+}
+
+// insist tries again until there is no error, for at most backTimeout.
+func insist(ctx context.Context, every time.Duration, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, backTimeout)
+	defer cancel()
+	var failed error
+	err := lab.Poll(ctx, every, func() (bool, error) {
+		failed = try(ctx)
+		return failed == nil, nil
+	})
+	return errors.Join(err, failed)
 }
 
 func newTokenKey(ctx context.Context, r *run, _ Fault) (heal, error) {

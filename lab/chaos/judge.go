@@ -88,8 +88,9 @@ func (w *Window) touches(p *Path) (fixed, floating bool) {
 
 // excuses returns the times in which connections of a path may fail. A fault that breaks the path
 // excuses it until some seconds after its end. If another fault of these nodes begins meanwhile,
-// the path may stay broken until that has ended: an agent that is stopped repairs nothing.
-func excuses(p *Path, windows []Window) []span {
+// the path may stay broken until that has ended: an agent that is stopped repairs nothing. A stall
+// of the machine excuses every path.
+func excuses(p *Path, windows []Window, stalls []span) []span {
 	var breaks, touching []span
 	for i := range windows {
 		w := &windows[i]
@@ -127,7 +128,7 @@ func excuses(p *Path, windows []Window) []span {
 			}
 		}
 	}
-	return breaks
+	return append(breaks, stalls...)
 }
 
 // Judge returns what neither a fault nor a stall of the machine excuses, in order of time. Results
@@ -135,7 +136,7 @@ func excuses(p *Path, windows []Window) []span {
 func Judge(paths []Path, windows []Window, stalls []span, results []Result) []Violation {
 	excused := make([][]span, len(paths))
 	for i := range paths {
-		excused[i] = append(excuses(&paths[i], windows), stalls...)
+		excused[i] = excuses(&paths[i], windows, stalls)
 	}
 	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(a.At, b.At) })
 	var found []Violation

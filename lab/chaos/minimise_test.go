@@ -50,8 +50,8 @@ func TestMinimiseAlternatives(t *testing.T) {
 	}
 }
 
-// TestMinimiseError checks that a run without a result ends the search: a part whose run could not
-// begin is not a part that passes.
+// TestMinimiseError checks that a run without a result ends the search: a part does not pass
+// because its run could not begin.
 func TestMinimiseError(t *testing.T) {
 	runs, broken := 0, errors.New("the cluster is broken")
 	got, err := Minimise([]int{1, 2, 3, 4}, func([]int) (bool, error) {

@@ -53,8 +53,7 @@ func (r *run) explainSoon(c *connection, result *Result) {
 	switch what := violated(&c.Path, result); {
 	case what == "" || len(r.explains) >= mostExplained:
 		return
-	case what == failed && slices.ContainsFunc(append(excuses(&c.Path, r.windows[:r.started()]), r.stalls...),
-		during.overlaps):
+	case what == failed && slices.ContainsFunc(excuses(&c.Path, r.windows[:r.started()], r.stalls), during.overlaps):
 		return
 	case slices.ContainsFunc(r.explains, func(e explanation) bool { return e.path == c.Name }):
 		return

@@ -47,10 +47,13 @@ const (
 	resigned = "! { " + routed + "; }"
 )
 
-// forget removes what a withdrawn prefix leaves: the kernel keeps its address for two hours.
-func forget(n *lab.Node) string {
-	return fmt.Sprintf("%s; ip -6 address flush dev %s to %s; ip -6 route flush dev %[2]s to %[3]s", ignore,
-		lab.GatewayBridge, advertised)
+// withdraw makes the router of a node withdraw itself and the prefix, and removes what that leaves:
+// the kernel keeps the address for two hours.
+func (r *run) withdraw(ctx context.Context, n *lab.Node) error {
+	err := r.advertise(ctx, n, 0, resigned)
+	_, left := n.Exec(ctx, "sh", "-c", fmt.Sprintf("%s; ip -6 address flush dev %s to %s; "+
+		"ip -6 route flush dev %[2]s to %[3]s", ignore, lab.GatewayBridge, advertised))
+	return errors.Join(err, left)
 }
 
 // prefixed lets a router advertise a prefix and itself.
@@ -63,11 +66,8 @@ func prefixed(ctx context.Context, r *run, f Fault) (heal, error) {
 		return nil, err
 	}
 	has := fmt.Sprintf("ip -6 -o address show dev %s to %s | grep -q . && %s", lab.GatewayBridge, advertised, routed)
-	return func(ctx context.Context) error {
-		err := r.advertise(ctx, n, 0, resigned)
-		_, left := n.Exec(ctx, "sh", "-c", forget(n))
-		return errors.Join(err, left)
-	}, r.advertise(ctx, n, attack.RouterLifetime, has)
+	return func(ctx context.Context) error { return r.withdraw(ctx, n) },
+		r.advertise(ctx, n, attack.RouterLifetime, has)
 }
 
 // unrouted replaces the IPv6 default route of a node by that of a router, which withdraws it.
@@ -84,9 +84,7 @@ func unrouted(ctx context.Context, r *run, f Fault) (heal, error) {
 	back := func(ctx context.Context) error {
 		err := r.advertise(ctx, n, attack.RouterLifetime, routed)
 		_, failed := n.Exec(ctx, "sh", "-c", fmt.Sprintf("ip -6 route replace %s dev %s", static, lab.GatewayBridge))
-		err = errors.Join(err, failed, r.advertise(ctx, n, 0, resigned))
-		_, left := n.Exec(ctx, "sh", "-c", forget(n))
-		return errors.Join(err, left)
+		return errors.Join(err, failed, r.withdraw(ctx, n))
 	}
 	if err := r.advertise(ctx, n, attack.RouterLifetime, routed); err != nil {
 		return back, err

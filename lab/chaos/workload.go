@@ -287,7 +287,7 @@ func (r *run) renumbered(name string) []netip.Prefix {
 	return moved(r.cluster.Lab().Host(name).Addresses(), 50)
 }
 
-// moved returns addresses whose last byte is greater.
+// moved returns addresses with a greater last byte.
 func moved(of []netip.Prefix, by byte) (list []netip.Prefix) {
 	for _, p := range of {
 		b := p.Addr().AsSlice()

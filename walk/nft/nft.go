@@ -294,7 +294,7 @@ func (h *Hook) dnatMap(pkt *path.Path, c *chain, rule *nft.Rule, s nft.DNATMap,
 	return true, true, nil
 }
 
-// snatMap translates the source of a packet by a map whose key has the egress interface.
+// snatMap translates the source of a packet by a map with the egress interface in its key.
 func (h *Hook) snatMap(pkt *path.Path, c *chain, rule *nft.Rule, s nft.SNATMap,
 	stage string) (end, ok bool, err error) {
 	to, end, ok, err := h.target(pkt, c, s.Map, "snat", stage)
@@ -362,7 +362,7 @@ func (h *Hook) slots(pkt *path.Path, m *nft.Map) []netip.AddrPort {
 	return list
 }
 
-// slotsOf returns the elements of a map whose keys differ from key only by the slot.
+// slotsOf returns the elements of a map with keys that differ from key only by the slot.
 func slotsOf(m *nft.Map, key nft.Element) iter.Seq2[nft.Element, nft.Target] {
 	return func(yield func(nft.Element, nft.Target) bool) {
 		for key.Slot = range uint8(nft.Slots) {
