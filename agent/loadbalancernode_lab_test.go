@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"hairpin/api/v1alpha1"
 	"hairpin/claims"
+	"hairpin/cluster/annotation"
 	"hairpin/lab"
 	"hairpin/lab/demo"
 	"hairpin/lab/probe"
@@ -115,9 +117,8 @@ func nodeAddresses(t *testing.T, g *demo.Egress) {
 // They must get the clients. ask returns what answers.
 func hostTakesPort(t *testing.T, l *lab.Lab, api kubernetes.Interface, ask func(node string) string) {
 	ctx, b, d := t.Context(), l.Node("node-b"), l.Node("node-d")
-	stop, err := lab.Serve(ctx, b.Host, "daemon", 80)
+	end, err := lab.Serve(ctx, b.Host, "daemon", 80)
 	noError(t, err)
-	t.Cleanup(func() { noError(t, stop()) })
 	begun := time.Now()
 	takes := func(node, name string) {
 		t.Helper()
@@ -128,6 +129,8 @@ func hostTakesPort(t *testing.T, l *lab.Lab, api kubernetes.Interface, ask func(
 		t.Logf("%s answers after %s", name, time.Since(begun).Round(10*time.Millisecond))
 	}
 	takes("172.18.0.4", "daemon")
+	noError(t, end())
+	heldAfterRestart(t, b, api)
 
 	noError(t, lab.BuildPortmap(ctx, d.Path("/opt/cni/bin/"+claims.PortmapPlugin)))
 	const file = "/etc/cni/net.d/10-hairpin.conflist"
@@ -147,4 +150,25 @@ func hostTakesPort(t *testing.T, l *lab.Lab, api kubernetes.Interface, ask func(
 	})
 	noError(t, errors.Join(err, d.WriteFile(file, string(plain))))
 	takes("172.18.0.6", "mapped")
+}
+
+// heldAfterRestart: an agent that starts still reports port 80, whose program has ended a moment
+// ago.
+func heldAfterRestart(t *testing.T, n *lab.Node, api kubernetes.Interface) {
+	ctx := t.Context()
+	noError(t, n.Restart(ctx, agent, syscall.SIGTERM))
+	stop, err := lab.Serve(ctx, n.Host, "kubelet", 10250)
+	noError(t, err)
+	t.Cleanup(func() { noError(t, stop()) })
+	const used = `{"ip":"172.18.0.4","protocol":"TCP","port":%d}`
+	var ports string
+	eventually(t, 30*time.Second, "the new agent reports another program", func() (bool, string) {
+		o, err := api.CoreV1().Nodes().Get(ctx, n.Name(), metav1.GetOptions{})
+		noError(t, err)
+		ports = o.Annotations[annotation.HostPorts]
+		return strings.Contains(ports, fmt.Sprintf(used, 10250)), ports
+	})
+	if !strings.Contains(ports, fmt.Sprintf(used, 80)) {
+		t.Errorf("the new agent reports %s, without port 80", ports)
+	}
 }

@@ -33,7 +33,7 @@ type Found struct {
 	networks  []cluster.HostLink // links to other networks than the gateway bridge's
 	rules     []cluster.HostRule
 	tables    []cluster.RouteTable
-	ports     cluster.HostPorts
+	ports     *cluster.HostPorts // nil before the first look at the host's sockets
 }
 
 // Lost reports whether the host has lost an address since before.

@@ -171,23 +171,30 @@ func (p *Publisher) Publish(f Found, base *cluster.Node) {
 // isPublished reports whether a Node has the annotations of findings: one may have been removed, or
 // the Node recreated.
 func isPublished(n *cluster.Node, f Found) bool {
-	has := Found{Gateway: n.Gateway, addresses: n.HostAddresses, networks: n.Links, rules: n.Rules,
-		ports: n.HostPorts}
+	has := Found{Gateway: n.Gateway, addresses: n.HostAddresses, networks: n.Links, rules: n.Rules}
+	if f.ports != nil {
+		has.ports = &n.HostPorts
+	}
 	return n.Links != nil && maps.Equal(annotations(has), annotations(f))
 }
 
 // annotations returns the annotations for other nodes. It leaves out addresses that are valid on
-// this node only: agents and controllers of earlier releases report each as a problem.
+// this node only: agents and controllers of earlier releases report each as a problem. Before the
+// first look at the host's sockets, the annotation of an earlier agent stays: the first look reads
+// from it which ports are held.
 func annotations(f Found) map[string]string {
 	shared := slices.DeleteFunc(slices.Clone(f.addresses),
 		func(p netip.Prefix) bool { return cluster.HostOnly(p.Addr()) })
-	return map[string]string{
+	all := map[string]string{
 		annotation.Gateway:   annotation.FormatGateway(f.Gateway),
 		annotation.HostCIDRs: annotation.FormatHostCIDRs(shared),
 		annotation.HostLinks: annotation.FormatHostLinks(f.networks),
 		annotation.HostRules: annotation.FormatHostRules(f.rules),
-		annotation.HostPorts: annotation.FormatHostPorts(f.ports),
 	}
+	if f.ports != nil {
+		all[annotation.HostPorts] = annotation.FormatHostPorts(*f.ports)
+	}
+	return all
 }
 
 // publishPause is the factor by which pauses between annotations are longer than those between

@@ -51,7 +51,7 @@ func (l *Scanner) FindPorts(n *cluster.Node, ranges cluster.PortRanges) {
 
 // WatchPorts requests a scan when the host begins or stops to use a port, until ctx ends.
 func (l *Scanner) WatchPorts(ctx context.Context) {
-	uses := portUses{}
+	var uses portUses
 	failed := ""
 	for ; ctx.Err() == nil; retry.Sleep(ctx, portsPause) {
 		q := l.asked.Load()
@@ -100,7 +100,7 @@ func (u *portUses) find(q *portQuery, podPorts func() []cluster.HostPort) (out c
 		used = append(used, podPorts()...)
 	}
 	now, before := time.Now(), *u
-	if len(before) == 0 {
+	if before == nil {
 		before = portUses{}
 		for _, p := range q.published {
 			use := &portUse{pod: p.Pod, last: now}

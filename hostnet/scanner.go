@@ -189,9 +189,7 @@ func (l *Scanner) discover() (Found, error) {
 	if names := l.tables.Load(); err == nil && names != nil {
 		f.tables, err = routeTables(*names)
 	}
-	if ports := l.ports.Load(); ports != nil {
-		f.ports = *ports
-	}
+	f.ports = l.ports.Load()
 	return f, err
 }
 
