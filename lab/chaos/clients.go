@@ -21,11 +21,16 @@ import (
 // since returns the time since the start of the run.
 func (r *run) since() time.Duration { return time.Since(r.begin) }
 
-// clients opens connections until ctx ends, and waits for the last ones.
+// clients opens connections until ctx ends, waits for the last ones, and closes those that are open.
 func (r *run) clients(ctx context.Context) {
 	var all sync.WaitGroup
 	for i, c := range r.list {
 		all.Go(func() {
+			defer func() {
+				for to := range c.sessions {
+					c.closes(to)
+				}
+			}()
 			random := rand.New(rand.NewPCG(r.opt.Seed, uint64(i)))
 			for turn := 0; ; turn++ {
 				pause(ctx, jitter(random, c.every/2, c.every*3/2))
@@ -39,21 +44,47 @@ func (r *run) clients(ctx context.Context) {
 	all.Wait()
 }
 
-// ask opens a connection. There is no result if its client's pod does not run.
-func (r *run) ask(ctx context.Context, path int, c *connection, to netip.AddrPort) {
-	if c.from.found == nil {
-		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+// site is a place of clients. Its pod gets another network namespace when its node reboots.
+type site struct {
+	find  func(context.Context) (lab.Place, error)
+	mu    sync.Mutex
+	found lab.Place
+}
+
+// place returns the place, or nil if nothing runs there.
+func (s *site) place(ctx context.Context) lab.Place {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.found == nil {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		place, err := c.from.place(limited)
-		if err != nil {
-			return
-		}
-		c.from.found = place
+		s.found, _ = s.find(ctx) // the API server may be away: the next connection tries again
+	}
+	return s.found
+}
+
+// forget makes the next connection look for the place again.
+func (s *site) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.found = nil
+}
+
+// ask opens a connection, or uses the one that is open. There is no result if its client's pod does
+// not run.
+func (r *run) ask(ctx context.Context, path int, c *connection, to netip.AddrPort) {
+	place := c.from.place(ctx)
+	if place == nil {
+		return
 	}
 	begin := r.since()
-	a := lab.Get(ctx, c.from.found, probe.Request{Protocol: "tcp", To: to, Timeout: c.limit})
-	if strings.Contains(a.Error, "network namespace") { // lab.Get: the node or its pod has ended
-		c.from.found = nil
+	kept := c.sessions[to]
+	a := c.exchange(ctx, place, to)
+	if kept != nil && a.Error != "" { // it may have broken at any time since its last echo
+		begin = kept.Last.Sub(r.begin)
+	}
+	if strings.Contains(a.Error, "network namespace") { // lab.Do: the node or its pod has ended
+		c.from.forget()
 		return
 	}
 	result := Result{Path: path, At: begin, Took: r.since() - begin, To: to, Error: a.Error, Server: a.Name,
@@ -65,6 +96,39 @@ func (r *run) ask(ctx context.Context, path int, c *connection, to netip.AddrPor
 		r.say("%s: %s: %s", c.Name, what, result.describe())
 	}
 	r.explainSoon(c, &result)
+}
+
+// exchange gets the greeting of a new connection, or an echo on one that was kept open, whose
+// greeting it returns again.
+func (c *connection) exchange(ctx context.Context, from lab.Place, to netip.AddrPort) (a probe.Answer) {
+	request := probe.Request{Protocol: "tcp", To: to, Timeout: c.limit}
+	if !c.keeps {
+		return lab.Get(ctx, from, request)
+	}
+	s := c.sessions[to]
+	var err error
+	if s != nil {
+		err = s.Echo(c.limit)
+	} else {
+		err = lab.Do(from, func() (err error) {
+			s, err = probe.Open(ctx, request)
+			return err
+		})
+	}
+	if err != nil {
+		c.closes(to)
+		return probe.Answer{Error: err.Error()}
+	}
+	c.sessions[to] = s
+	return probe.Answer{Greeting: s.Greeting}
+}
+
+// closes closes the connection to an address if there is one.
+func (c *connection) closes(to netip.AddrPort) {
+	if s := c.sessions[to]; s != nil {
+		s.Close()
+		delete(c.sessions, to)
+	}
 }
 
 const (

@@ -132,11 +132,15 @@ func TestNotice(t *testing.T) {
 
 // TestLeaks checks which resources may grow.
 func TestLeaks(t *testing.T) {
-	before := map[string]int{"a: ports": 5, "a: goroutines of the agent": 100}
+	const ports, goroutines, memory = "a: ports", "a: goroutines of the agent", "a: MB of memory of the agent"
+	before := map[string]int{ports: 5, goroutines: 100, memory: 40}
 	for name, c := range map[string]struct {
-		ports, goroutines, want int
-	}{"same": {5, 100, 0}, "fewer": {4, 90, 0}, "a little": {5, 110, 0}, "port": {6, 100, 1}, "many": {5, 111, 1}} {
-		after := map[string]int{"a: ports": c.ports, "a: goroutines of the agent": c.goroutines}
+		ports, goroutines, memory, want int
+	}{
+		"same": {5, 100, 40, 0}, "fewer": {4, 90, 30, 0}, "a little": {5, 110, 60, 0}, "port": {6, 100, 40, 1},
+		"many": {5, 111, 61, 2},
+	} {
+		after := map[string]int{ports: c.ports, goroutines: c.goroutines, memory: c.memory}
 		if got := leaks(before, after); len(got) != c.want {
 			t.Errorf("%s: %v", name, got)
 		}

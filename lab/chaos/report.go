@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -137,6 +138,10 @@ func (r *run) report(ctx context.Context, s *Schedule) ([]Violation, error) {
 	}
 	for _, s := range r.stalls {
 		fmt.Fprintf(&b, "- %.1f to %.1f s\n", s.from.Seconds(), s.to.Seconds())
+	}
+	b.WriteString("\n## Resources\n\n| | before | after |\n|---|---|---|\n")
+	for _, what := range slices.Sorted(maps.Keys(r.before)) {
+		fmt.Fprintf(&b, "| %s | %d | %d |\n", what, r.before[what], r.after[what])
 	}
 	for _, e := range r.explains {
 		fmt.Fprintf(&b, "\n## hairpin explain at %.1f s: %s\n\n```\n%s```\n", e.at.Seconds(), e.path, e.text)

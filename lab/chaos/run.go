@@ -43,6 +43,8 @@ type run struct {
 	moving  []netip.Addr // addresses that one node has at a time
 	begin   time.Time
 	tables  atomic.Int64 // of nft, in the underlay
+	// resources before the first fault and after the last one
+	before, after map[string]int
 
 	stopServer func() error
 
@@ -116,12 +118,12 @@ func once(ctx context.Context, c *cluster.Cluster, opt Options) ([]Violation, er
 	if err := r.synced(ctx, time.Minute); err != nil {
 		return nil, fmt.Errorf("before the first fault: %w", err)
 	}
-	before, err := r.resources(ctx)
-	if err != nil {
+	var err error
+	if r.before, err = r.resources(ctx); err != nil {
 		return nil, err
 	}
 	r.play(ctx, schedule)
-	r.settle(ctx, before)
+	r.settle(ctx)
 	return r.report(context.WithoutCancel(ctx), schedule)
 }
 

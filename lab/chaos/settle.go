@@ -18,6 +18,11 @@ import (
 // settleTime is how long nodes may take to be in sync after the last fault.
 const settleTime = 30 * time.Second
 
+// freeTime is how long resources may be in use after the last fault: a node that an address has
+// left forwards packets of its open connections for five minutes. What remains is for connections
+// that end and caches that expire.
+const freeTime = 5*time.Minute + 90*time.Second
+
 const notInSync = "not everything is in sync 30 s after the last fault"
 
 // hairpin runs a command of the program for the whole cluster, with the administrator's kubeconfig.
@@ -96,7 +101,7 @@ func (r *run) withoutServer(s span) bool {
 }
 
 // settle checks what must be so after the last fault.
-func (r *run) settle(ctx context.Context, before map[string]int) {
+func (r *run) settle(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -114,10 +119,11 @@ func (r *run) settle(ctx context.Context, before map[string]int) {
 	}
 	r.say("everything is in sync %.1f s after the last fault", (r.since() - begin).Seconds())
 	var grown []string
-	err := lab.Poll(ctx, 5*time.Second, func() (bool, error) { // connections end, caches expire
+	err := lab.Poll(ctx, 5*time.Second, func() (bool, error) {
 		after, err := r.resources(ctx)
-		grown = leaks(before, after)
-		return len(grown) == 0 || r.since()-begin > 90*time.Second, err
+		grown = leaks(r.before, after)
+		r.after = after
+		return len(grown) == 0 || r.since()-begin > freeTime, err
 	})
 	if err != nil {
 		grown = append(grown, err.Error())
@@ -143,6 +149,14 @@ var counts = []struct{ what, daemon, command string }{
 	{"goroutines of the agent", "^hairpin node", "hairpin probe metrics | sed -n 's/^go_goroutines //p'"},
 	{"files of the agent", "^hairpin node", "hairpin probe metrics | sed -n 's/^process_open_fds //p'"},
 	{"files of ovs-vswitchd", "", "ls /proc/$(pgrep -o -f ^ovs-vswitchd)/fd | wc -l"},
+	{"MB of memory of the agent", "", resident("^hairpin node")},
+	{"MB of memory of ovs-vswitchd", "", resident("^ovs-vswitchd")},
+	{"MB of memory of ovn-controller", "", resident("^ovn-controller")},
+}
+
+// resident prints the memory of a process.
+func resident(process string) string {
+	return fmt.Sprintf("awk '/^VmRSS:/ {print int($2/1024)}' /proc/$(pgrep -o -f '%s')/status", process)
 }
 
 // resources counts what could leak.
@@ -170,12 +184,15 @@ func (r *run) resources(ctx context.Context) (map[string]int, error) {
 	return all, nil
 }
 
-// leaks returns what has grown: by more than a tenth where the number depends on the traffic, or at
-// all.
+// leaks returns what has grown: memory by more than a half, what else depends on the traffic by more
+// than a tenth, and the rest at all.
 func leaks(before, after map[string]int) (list []string) {
 	for _, what := range slices.Sorted(maps.Keys(before)) {
 		most := before[what]
-		if strings.Contains(what, "goroutines") || strings.Contains(what, "files") || strings.Contains(what, "flows") {
+		switch {
+		case strings.Contains(what, "memory"):
+			most += most / 2
+		case strings.Contains(what, "goroutines"), strings.Contains(what, "files"), strings.Contains(what, "flows"):
 			most += max(most/10, 5)
 		}
 		if after[what] > most {

@@ -13,6 +13,7 @@ import (
 
 	"hairpin/lab"
 	"hairpin/lab/cluster"
+	"hairpin/lab/probe"
 )
 
 // namespace has all objects of the workload that have a namespace.
@@ -106,12 +107,6 @@ func manifest(nodes []string) string {
 	return b.String()
 }
 
-// site is a place of clients. Its pod gets another network namespace when its node reboots.
-type site struct {
-	place func(context.Context) (lab.Place, error)
-	found lab.Place
-}
-
 // connection is a Path with what its client needs.
 type connection struct {
 	Path
@@ -119,6 +114,10 @@ type connection struct {
 	to    []netip.AddrPort // in turn
 	every time.Duration
 	limit time.Duration
+	// keeps means that the client keeps one connection to each address, and sends a message each
+	// time.
+	keeps    bool
+	sessions map[netip.AddrPort]*probe.Session
 }
 
 // deploy creates the workload and waits until it is ready.
@@ -217,18 +216,28 @@ func (r *run) connections(ctx context.Context) error {
 		for _, to := range r.nodes {
 			both := []string{from, to}
 			open, guarded := services[roleOpen+"-"+to], services[roleGuarded+"-"+to]
-			r.connect(client, "pod/chaos/client-"+from, "ClusterIP", open, both, nil)
-			r.connect(client, "pod/chaos/client-"+from, "ClusterIP, allowed", guarded, both, nil)
-			r.connect(host, "host/"+from, "ClusterIP", open, both, nil)
+			r.keep(r.connect(client, "pod/chaos/client-"+from, "ClusterIP", open, both, nil))
+			r.keep(r.connect(client, "pod/chaos/client-"+from, "ClusterIP, allowed", guarded, both, nil))
+			r.keep(r.connect(host, "host/"+from, "ClusterIP", open, both, nil))
 			r.connect(stranger, "pod/chaos/stranger-"+from, "ClusterIP, denied", guarded, both, nil).Denied = true
 		}
 		next := r.nodes[(i+1)%len(r.nodes)]
-		r.connect(outside, "outside", "NodePort of "+from, services[roleOpen+"-"+next], []string{from, next}, nil)
-		r.connect(outside, "outside", "load balancer address", services[roleOpen+"-"+from], []string{from}, r.nodes)
-		r.leave(client, "client", from, slices.Concat(r.addresses(from), addresses(r.renumbered(from))), nil)
-		r.leave(stranger, "stranger", from, egressIPs, r.nodes[1:])
+		r.keep(r.connect(outside, "outside", "NodePort of "+from, services[roleOpen+"-"+next], []string{from, next},
+			nil))
+		r.keep(r.connect(outside, "outside", "load balancer address", services[roleOpen+"-"+from], []string{from},
+			r.nodes))
+		r.keep(r.leave(client, "client", from, slices.Concat(r.addresses(from), addresses(r.renumbered(from))), nil))
+		r.keep(r.leave(stranger, "stranger", from, egressIPs, r.nodes[1:]))
 	}
 	return nil
+}
+
+// keep adds the same connections as c, which stay open.
+func (r *run) keep(c *connection) {
+	kept := *c
+	kept.keeps, kept.sessions = true, map[netip.AddrPort]*probe.Session{}
+	kept.Name += ", kept open"
+	r.list = append(r.list, &kept)
 }
 
 // connect adds connections to a Service, by the address that the client and floating imply.
@@ -258,7 +267,7 @@ func (r *run) connect(from *site, client, name string, s *corev1.Service, nodes,
 }
 
 // leave adds connections of a pod that leave the cluster.
-func (r *run) leave(from *site, role, node string, sources []netip.Addr, floating []string) {
+func (r *run) leave(from *site, role, node string, sources []netip.Addr, floating []string) *connection {
 	c := &connection{from: from, every: time.Second, limit: 5 * time.Second, Path: Path{
 		Name: fmt.Sprintf("%s-%s leaves the cluster", role, node), From: "pod/chaos/" + role + "-" + node,
 		Nodes: []string{node}, Floating: floating, Server: "outside", Sources: sources,
@@ -268,6 +277,7 @@ func (r *run) leave(from *site, role, node string, sources []netip.Addr, floatin
 		c.To = "outside/" + c.to[0].String()
 	}
 	r.list = append(r.list, c)
+	return c
 }
 
 // addresses returns the addresses of a host.
@@ -299,13 +309,13 @@ func moved(of []netip.Prefix, by byte) (list []netip.Prefix) {
 }
 
 func (r *run) pod(role, node string) *site {
-	return &site{place: func(ctx context.Context) (lab.Place, error) {
+	return &site{find: func(ctx context.Context) (lab.Place, error) {
 		return r.cluster.Pod(ctx, namespace, role+"-"+node)
 	}}
 }
 
 func (r *run) host(name string) *site {
-	return &site{place: func(context.Context) (lab.Place, error) {
+	return &site{find: func(context.Context) (lab.Place, error) {
 		if h := r.cluster.Lab().Host(name); h != nil {
 			return h, nil
 		}

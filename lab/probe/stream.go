@@ -107,17 +107,11 @@ func (s *stream) count(ctx context.Context, tell func(answers int)) {
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func (s *stream) openLong(ctx context.Context) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
-	defer cancel()
-	c, err := dial(ctx, s.cfg.Protocol, netip.Addr{}, 0, s.cfg.To)
+	session, err := Open(ctx, Request{Protocol: s.cfg.Protocol, To: s.cfg.To, Timeout: s.cfg.Timeout})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := ask(ctx, c, s.cfg.Protocol); err != nil {
-		_ = c.Close()
-		return nil, err
-	}
-	return c, c.SetDeadline(time.Time{}) // remove the greeting's deadline
+	return session.conn, session.conn.SetDeadline(time.Time{}) // remove the greeting's deadline
 }
 
 // open makes new connections at the rate. Each is its own goroutine, so a slow one delays no other.
