@@ -21,7 +21,7 @@ import (
 // since returns the time since the start of the run.
 func (r *run) since() time.Duration { return time.Since(r.begin) }
 
-// clients opens connections until ctx ends, waits for the last ones, and closes those that are open.
+// clients opens connections until ctx ends, waits for the last ones, and closes those that it kept.
 func (r *run) clients(ctx context.Context) {
 	var all sync.WaitGroup
 	for i, c := range r.list {

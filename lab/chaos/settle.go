@@ -184,8 +184,8 @@ func (r *run) resources(ctx context.Context) (map[string]int, error) {
 	return all, nil
 }
 
-// leaks returns what has grown: memory by more than a half, what else depends on the traffic by more
-// than a tenth, and the rest at all.
+// leaks returns what has grown: memory by more than a half, what else depends on the traffic by
+// more than a tenth, and the rest at all.
 func leaks(before, after map[string]int) (list []string) {
 	for _, what := range slices.Sorted(maps.Keys(before)) {
 		most := before[what]
