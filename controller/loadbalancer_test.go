@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"hairpin/api/v1alpha1"
+	"hairpin/cluster/annotation"
 	"hairpin/watch"
 )
 
@@ -64,6 +65,22 @@ func balanced(t *testing.T, client kubernetes.Interface, name string) string {
 		words = append(words, c.Type, string(c.Status), c.Reason)
 	}
 	return strings.ReplaceAll(strings.Join(words, " "), v1alpha1.ConditionAddress+" ", "")
+}
+
+// hasEvent waits for an Event on a Service.
+func hasEvent(t *testing.T, client kubernetes.Interface, name, reason, says string) {
+	t.Helper()
+	soon(t, 30*time.Second, func() string {
+		list, err := client.CoreV1().Events("default").List(t.Context(),
+			metav1.ListOptions{FieldSelector: "reason=" + reason})
+		noError(t, err)
+		for _, e := range list.Items {
+			if strings.Contains(e.Message, says) && e.InvolvedObject.Name == name && e.InvolvedObject.UID != "" {
+				return ""
+			}
+		}
+		return fmt.Sprintf("no event: %v", list.Items)
+	})
 }
 
 // poolStatus returns the status of a pool: "172.18.0.50 default/x on a; 1 used, 9 free".
@@ -137,18 +154,7 @@ func TestControllerLoadBalancers(t *testing.T) {
 		createBalancer(t, c, name, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationAddresses] = address })
 		is(balanced, name, "False AddressNotAvailable")
 	}
-	soon(t, 30*time.Second, func() string {
-		list, err := c.CoreV1().Events("default").List(t.Context(),
-			metav1.ListOptions{FieldSelector: "reason=AddressNotAvailable"})
-		noError(t, err)
-		for _, e := range list.Items {
-			if strings.Contains(e.Message, "172.18.0.51 is an address of Service/default/y") &&
-				e.InvolvedObject.Name == "thief" && e.InvolvedObject.UID != "" {
-				return ""
-			}
-		}
-		return fmt.Sprintf("no event: %v", list.Items)
-	})
+	hasEvent(t, c, "thief", "AddressNotAvailable", "172.18.0.51 is an address of Service/default/y")
 	before := poolStatus(t, c, "edge")
 
 	// Another leader changes nothing.
@@ -306,6 +312,19 @@ func controllerNodeAddresses(t *testing.T, c kubernetes.Interface,
 	noError(t, c.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	is(ports, "young", "172.18.0.3: 81 172.18.0.4: 81")
 	is(balanced, "twin", "172.18.0.3 172.18.0.4"+has)
+
+	// A ready node whose agent reports no ports: the Service is served at the other one. Nor is it
+	// without a reason if there is no other one.
+	nodes := c.CoreV1().Nodes()
+	for _, x := range []struct{ node, service, has string }{{"b", "late", "172.18.0.3 "}, {"a", "later", ""}} {
+		_, err = nodes.Patch(t.Context(), x.node, types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, annotation.HostPorts), metav1.PatchOptions{})
+		noError(t, err)
+		balancer(x.service, 82)
+		is(balanced, x.service, x.has+"False PortNotReported")
+		hasEvent(t, c, x.service, "PortNotReported", "node b has not reported whether its host uses tcp port 82 of 172.18.0.4")
+		noError(t, c.CoreV1().Services("default").Delete(t.Context(), x.service, metav1.DeleteOptions{}))
+	}
 	_, err = raw(t, c, "DELETE", watch.PoolPath()+"/own", "")
 	noError(t, err)
 	is(balanced, "twin", "False NoLoadBalancerPool")

@@ -40,6 +40,7 @@ const (
 	ReasonNotAvailable = "AddressNotAvailable" // the requested address
 	ReasonReleased     = "AddressReleased"     // an address that it had
 	ReasonPort         = "PortNotAvailable"    // a port at addresses of nodes
+	ReasonPortUnknown  = "PortNotReported"     // the same, until the agent has looked at the host's sockets
 )
 
 // LoadBalancers decides which Service has which addresses of LoadBalancerPools, in the order of
@@ -266,7 +267,7 @@ func (a *allocator) lowest(l *cluster.LoadBalancer, f cluster.Family) {
 				return
 			}
 			onNodes = append(onNodes, refused...)
-			if a.awaitsReport(p, l, f) {
+			if slices.ContainsFunc(refused, func(r Refusal) bool { return r.Reason == ReasonPortUnknown }) {
 				break // it would keep an address of another pool
 			}
 		}

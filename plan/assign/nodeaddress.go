@@ -144,8 +144,14 @@ func (a *allocator) onNodes(p *cluster.Pool, l *cluster.LoadBalancer, f cluster.
 		served := false
 		for _, port := range l.Ports {
 			k, r := nodePort{x, port}, cluster.IngressPort{Address: x, LoadBalancerPort: port}
-			if why := a.rejectsPort(p, l, k, a.nodes.ports[k] == l); why != "" {
-				r.Error, refused = cluster.ErrorPort, append(refused, Refusal{Reason: ReasonPort, Message: why})
+			has, reason := a.nodes.ports[k] == l, ReasonPort
+			why := a.rejectsPort(p, l, k, has)
+			if why == "" && !has && !a.nodes.checked[x].Has(port.Port) {
+				reason, why = ReasonPortUnknown, fmt.Sprintf("node %s has not reported whether its host uses %s port %d of %s",
+					a.reserved.NodeWith(x), port.Protocol, port.Port, x)
+			}
+			if why != "" {
+				r.Error, refused = cluster.ErrorPort, append(refused, Refusal{Reason: reason, Message: why})
 			} else {
 				served, a.nodes.ports[k] = true, l
 			}
@@ -164,15 +170,6 @@ func (a *allocator) onNodes(p *cluster.Pool, l *cluster.LoadBalancer, f cluster.
 		a.refuse(l, r.Address, r.Reason, "%s", r.Message)
 	}
 	return nil, true
-}
-
-// awaitsReport reports whether a node has not reported yet whether its host uses a port that a
-// Service may have there: after a new pool, agents take a second.
-func (a *allocator) awaitsReport(p *cluster.Pool, l *cluster.LoadBalancer, f cluster.Family) bool {
-	return slices.ContainsFunc(l.Ports, func(port cluster.LoadBalancerPort) bool {
-		return p.Ports.Has(port.Port) && slices.ContainsFunc(a.addressesOf(p, l, f),
-			func(x netip.Addr) bool { return !a.nodes.checked[x].Has(port.Port) })
-	})
 }
 
 // addressesOf returns the addresses of a pool's nodes that a Service gets, in the order of nodes.
@@ -218,14 +215,12 @@ func (a *allocator) rejectsPort(p *cluster.Pool, l *cluster.LoadBalancer, k node
 	if why := a.reserved.ForPort(k.address, k.Port, l.Created); why != "" {
 		return why
 	}
-	node := a.reserved.NodeWith(k.address)
 	switch u, isUsed := a.nodes.used[k]; {
 	case isUsed && u.Pod != (cluster.Owner{}):
 		return fmt.Sprintf("%s port %d of %s is a hostPort of %s", k.Protocol, k.Port, k.address, u.Pod)
 	case isUsed:
-		return fmt.Sprintf("%s port %d of %s is used by a program of node %s", k.Protocol, k.Port, k.address, node)
-	case !has && !a.nodes.checked[k.address].Has(k.Port):
-		return fmt.Sprintf("node %s has not reported whether a program uses port %d of %s", node, k.Port, k.address)
+		return fmt.Sprintf("%s port %d of %s is used by a program of node %s", k.Protocol, k.Port, k.address,
+			a.reserved.NodeWith(k.address))
 	}
 	if other := a.nodes.ports[k]; other != nil && other != l {
 		return fmt.Sprintf("%s port %d of %s is one of %s", k.Protocol, k.Port, k.address, other.Owner)

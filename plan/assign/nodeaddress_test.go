@@ -131,12 +131,16 @@ func TestNodeAddresses(t *testing.T) {
 			pool("z", "172.18.0.50-172.18.0.51")), loadBalancer("x", 0)), func(s *cluster.Snapshot) {
 			s.Nodes = s.Nodes[:1]
 			s.Nodes[0].HostPorts.Checked = nil
-		}), "x: PortNotAvailable: node node-a has not reported whether a program uses port 80 of 172.18.0.2"},
+		}), "x: PortNotReported: node node-a has not reported whether its host uses tcp port 80 of 172.18.0.2"},
+		{"no node has reported a port that no Service can have", with(pooled(append(slices.Clone(pools),
+			pool("z", "172.18.0.50-172.18.0.51")), loadBalancer("x", 0, on(22))), func(s *cluster.Snapshot) {
+			s.Nodes[0].HostPorts.Checked, s.Nodes[1].HostPorts.Checked = nil, nil
+		}), "x: 172.18.0.50"},
 		{"a node that has not reported its ports", with(pooled(pools, loadBalancer("x", 0),
 			loadBalancer("y", 1, on(443), recorded("172.18.0.2", 443))), func(s *cluster.Snapshot) {
 			s.Nodes[0].HostPorts.Checked = nil
 		}), "x: 172.18.0.3 tcp/80; " +
-			"PortNotAvailable: node node-a has not reported whether a program uses port 80 of 172.18.0.2\n" +
+			"PortNotReported: node node-a has not reported whether its host uses tcp port 80 of 172.18.0.2\n" +
 			"y: 172.18.0.2 tcp/443; 172.18.0.3 tcp/443"},
 		{"a range of another pool has a node's address", pooled(append([]*cluster.Pool{pool("a", "172.18.0.2-172.18.0.9")},
 			pools...), loadBalancer("x", 0, recorded("172.18.0.2", 80))), "x: 172.18.0.2 tcp/80; 172.18.0.3 tcp/80"},
