@@ -24,13 +24,15 @@ const (
 func (r *run) churn(ctx context.Context) {
 	random := rand.New(rand.NewPCG(r.opt.Seed, 1<<32))
 	stops := map[string]func(){} // Services that exist → ends their clients
-	policy := false
+	policy, egress := false, false
 	for ctx.Err() == nil {
 		pause(ctx, jitter(random, time.Second, 4*time.Second))
 		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
-		switch i := random.IntN(churned + 1); {
+		switch i := random.IntN(churned + 2); {
 		case i == churned:
 			policy = r.flipPolicy(limited, policy)
+		case i == churned+1:
+			egress = r.flipEgressIP(limited, egress)
 		case stops[churnName(i)] == nil:
 			if stop := r.newService(limited, ctx, churnName(i), random); stop != nil {
 				stops[churnName(i)] = stop
@@ -51,6 +53,7 @@ func (r *run) churn(ctx context.Context) {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		_ = r.cluster.Client().CoreV1().Services(namespace).Delete(limited, churnName(i), metav1.DeleteOptions{})
 		_ = r.flipPolicy(limited, true)
+		_ = r.flipEgressIP(limited, true)
 		cancel()
 	}
 }
@@ -63,13 +66,18 @@ func (r *run) newService(ctx, run context.Context, name string, random *rand.Ran
 	from, to := r.nodes[random.IntN(len(r.nodes))], r.nodes[random.IntN(len(r.nodes))]
 	both := corev1.IPFamilyPolicyRequireDualStack
 	services := r.cluster.Client().CoreV1().Services(namespace)
-	s, err := services.Create(ctx, &corev1.Service{
+	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.ServiceSpec{
 			IPFamilyPolicy: &both, Selector: map[string]string{"role": roleOpen, "at": to},
 			Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}},
 		},
-	}, metav1.CreateOptions{})
+	}
+	if random.IntN(2) == 0 {
+		class := loadBalancerClass
+		s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &class
+	}
+	s, err := services.Create(ctx, s, metav1.CreateOptions{})
 	if err != nil {
 		_ = services.Delete(ctx, name, metav1.DeleteOptions{}) // it may exist although the answer was lost
 		return nil
@@ -96,6 +104,28 @@ func (r *run) newService(ctx, run context.Context, name string, random *rand.Ran
 		}
 	}()
 	return func() { cancel(); <-ended }
+}
+
+// roamingEgressIP has the pods of roleRoamer.
+const roamingEgressIP = `
+apiVersion: k8s.ovn.org/v1
+kind: EgressIP
+metadata: {name: churn}
+spec:
+  egressIPs: [172.18.0.34, "fc00:f853:ccd::34"]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: chaos}}
+  podSelector: {matchLabels: {role: roamer}}
+`
+
+// flipEgressIP deletes the EgressIP of the roaming pods, or creates it, and returns whether it
+// exists.
+func (r *run) flipEgressIP(ctx context.Context, exists bool) bool {
+	if exists {
+		_, err := r.cluster.Kubectl(ctx, "", "delete", "egressip", "churn", "--ignore-not-found")
+		return err != nil
+	}
+	_, err := r.cluster.Kubectl(ctx, roamingEgressIP, "apply", "-f", "-")
+	return err == nil
 }
 
 // flipPolicy deletes a second policy of the guarded pods, or creates it, and returns whether it

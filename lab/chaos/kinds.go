@@ -137,6 +137,8 @@ func init() {
 	add(kind{name: "CA replaced", about: "pods get another CA; minutes later only that one signs, and is trusted",
 		where: onControlPlane, part: "control plane", least: reloadCA, most: reloadCA, weight: 1, silent: true,
 		inject: newCA})
+	add(kind{name: "more nodes", about: fmt.Sprintf("simulated nodes join until there are %d, and leave", grown),
+		where: onControlPlane, part: "nodes", least: 10 * second, most: 40 * second, weight: 1, inject: joined})
 	changes()
 	disks()
 	network()

@@ -135,7 +135,7 @@ func (r *run) play(ctx context.Context, s *Schedule) {
 	clients.Go(func() { r.clients(traffic) })
 	clients.Go(func() { r.churn(traffic) })
 	clients.Go(func() { r.watchMachine(traffic) })
-	for _, a := range slices.Concat(r.moving, egressIPs[:1]) {
+	for _, a := range slices.Concat(r.moving, egressIPs[:1], roamingIPs[:1]) {
 		clients.Go(func() {
 			if err := r.watch(traffic, a); err != nil {
 				r.violate(Violation{What: "the lab failed", From: r.since(), To: r.since(), First: err.Error()})

@@ -25,12 +25,16 @@ const (
 	roleGuarded  = "guarded"  // a server that only clients may reach
 	roleClient   = "client"   // leaves with its node's address
 	roleStranger = "stranger" // leaves with the EgressIP
+	roleRoamer   = "roamer"   // leaves with its node's address, or that of an EgressIP that comes and goes
 	outsidePort  = 9100
 	assignable   = "k8s.ovn.org/egress-assignable"
 )
 
-// egressIPs are the addresses of the EgressIP, which the workers can have.
-var egressIPs = []netip.Addr{netip.MustParseAddr("172.18.0.33"), netip.MustParseAddr("fc00:f853:ccd::33")}
+// Addresses of EgressIPs, which the workers can have.
+var (
+	egressIPs  = []netip.Addr{netip.MustParseAddr("172.18.0.33"), netip.MustParseAddr("fc00:f853:ccd::33")}
+	roamingIPs = []netip.Addr{netip.MustParseAddr("172.18.0.34"), netip.MustParseAddr("fc00:f853:ccd::34")}
+)
 
 const policies = `
 apiVersion: v1
@@ -90,15 +94,17 @@ spec:
 
 // balanced adds a load balancer address to it.
 const balanced = `  type: LoadBalancer
-  loadBalancerClass: hairpin.dev/l2
+  loadBalancerClass: ` + loadBalancerClass + `
 `
+
+const loadBalancerClass = "hairpin.dev/l2"
 
 // manifest returns the objects of the workload.
 func manifest(nodes []string) string {
 	var b strings.Builder
 	b.WriteString(policies)
 	for _, n := range nodes {
-		for _, role := range []string{roleOpen, roleGuarded, roleClient, roleStranger} {
+		for _, role := range []string{roleOpen, roleGuarded, roleClient, roleStranger, roleRoamer} {
 			fmt.Fprintf(&b, podManifest, role, n)
 		}
 		fmt.Fprintf(&b, serviceManifest+balanced, roleOpen, n)
@@ -153,7 +159,8 @@ func (r *run) undeploy(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := r.cluster.Kubectl(ctx, policies, "delete", "--ignore-not-found", "--wait", "-f", "-")
+	_, err := r.cluster.Kubectl(ctx, policies+"---"+roamingEgressIP, "delete", "--ignore-not-found", "--wait", "-f",
+		"-")
 	return err
 }
 
@@ -226,7 +233,9 @@ func (r *run) connections(ctx context.Context) error {
 			nil))
 		r.keep(r.connect(outside, "outside", "load balancer address", services[roleOpen+"-"+from], []string{from},
 			r.nodes))
-		r.keep(r.leave(client, "client", from, slices.Concat(r.addresses(from), addresses(r.renumbered(from))), nil))
+		own := slices.Concat(r.addresses(from), addresses(r.renumbered(from)))
+		r.keep(r.leave(client, "client", from, own, nil))
+		r.leave(r.pod(roleRoamer, from), "roamer", from, slices.Concat(own, roamingIPs), r.nodes[1:])
 		r.keep(r.leave(stranger, "stranger", from, egressIPs, r.nodes[1:]))
 	}
 	return nil
