@@ -168,6 +168,7 @@ func TestOperations(t *testing.T) {
 	t.Run("two controllers", o.twoControllers)
 	t.Run("status of the cluster", o.clusterStatus)
 	t.Run("ADD without an object", func(t *testing.T) { o.addFails(t, never) }) // after half a minute
+	t.Run("dead connections", o.deadConnections)
 	t.Run("API away", o.apiAway)
 }
 

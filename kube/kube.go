@@ -5,13 +5,16 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,8 +26,30 @@ import (
 	"hairpin/kubeapi"
 )
 
-// dialTimeout is client-go's own, for a connection and between its keepalives.
-const dialTimeout = 30 * time.Second
+const (
+	// dialTimeout is how long a connection may take.
+	dialTimeout = 10 * time.Second
+	// lostTimeout is the time without an acknowledgment from the server's kernel after which a
+	// connection is closed. Watches continue on another one. By itself, client-go detects after 45 s
+	// that the machine of an API server has died and another one has its address: a watch sends
+	// nothing.
+	lostTimeout = 10 * time.Second
+)
+
+// dialer opens connections that the kernel probes. A probe of HTTP/2 would end those of every node
+// when the server's process does not run for a while.
+var dialer = net.Dialer{
+	Timeout:         dialTimeout,
+	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: lostTimeout / 2, Interval: lostTimeout / 5, Count: 3},
+	Control: func(_, _ string, c syscall.RawConn) error {
+		// KeepAliveConfig says nothing about a connection with data that was sent and not acknowledged.
+		var failed error
+		err := c.Control(func(fd uintptr) {
+			failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(lostTimeout.Milliseconds()))
+		})
+		return errors.Join(err, failed)
+	},
+}
 
 // Connect connects to the API server named in a kubeconfig, or with the service account of the pod.
 // Reach observes its calls.
@@ -39,7 +64,7 @@ func Connect(kubeconfig string, reach *Reach) (*kubeapi.Client, error) {
 	config.UserAgent = "hairpin"
 	config.QPS, config.Burst = 50, 100
 	config.Wrap(reach.wrap)
-	reach.connections = connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext)
+	reach.connections = connrotation.NewDialer(dialer.DialContext)
 	config.Dial = reach.connections.DialContext
 	// Protobuf costs a fraction of the time and garbage of JSON.
 	config.ContentType = runtime.ContentTypeProtobuf

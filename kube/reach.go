@@ -96,8 +96,8 @@ func resourceOf(path string) string {
 }
 
 // Reconnect closes all connections to the API server. Then client-go opens new ones, and watches
-// continue where they were. By itself, client-go detects a connection from an address that the host
-// has lost only after 45 s.
+// continue where they were. Without it, those from an address that the host has lost end only after
+// lostTimeout.
 func (r *Reach) Reconnect() {
 	if r.connections != nil {
 		r.connections.CloseAll()
