@@ -45,7 +45,8 @@ var dialer = net.Dialer{
 		// KeepAliveConfig says nothing about a connection with data that was sent and not acknowledged.
 		var failed error
 		err := c.Control(func(fd uintptr) {
-			failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(lostTimeout.Milliseconds()))
+			failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT,
+				int(lostTimeout.Milliseconds()))
 		})
 		return errors.Join(err, failed)
 	},
