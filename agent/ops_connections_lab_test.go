@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// deadConnections: the packets of the open connections to the API server are lost, those of new ones
-// are not. So it is when the address of a virtual server moves from a machine that died, or a
-// firewall forgets connections. An idle watch sends nothing that would fail.
+// deadConnections: the packets of the open connections to the API server are lost, those of new
+// ones are not. That happens when the address of an API server moves from a machine that died, or
+// when a firewall forgets connections. A watch sends nothing that would fail.
 func (o *operated) deadConnections(t *testing.T) {
 	p := o.on(t)
 	server := o.config.Address.String()

@@ -30,9 +30,9 @@ const (
 	// dialTimeout is how long a connection may take.
 	dialTimeout = 10 * time.Second
 	// lostTimeout is the time without an acknowledgment from the server's kernel after which a
-	// connection is closed. Watches continue on another one. By itself, client-go detects after 45 s
-	// that the machine of an API server has died and another one has its address: a watch sends
-	// nothing.
+	// connection is closed. Watches continue on another one. By itself, client-go detects after
+	// 45 s that the machine of an API server has died and another one has its address: a watch
+	// sends nothing.
 	lostTimeout = 10 * time.Second
 )
 
@@ -42,7 +42,7 @@ var dialer = net.Dialer{
 	Timeout:         dialTimeout,
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: lostTimeout / 2, Interval: lostTimeout / 5, Count: 3},
 	Control: func(_, _ string, c syscall.RawConn) error {
-		// KeepAliveConfig says nothing about a connection with data that was sent and not acknowledged.
+		// KeepAliveConfig does not apply while sent data is not acknowledged.
 		var failed error
 		err := c.Control(func(fd uintptr) {
 			failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT,
