@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"hairpin/ovsdb/jsontext"
 	"hairpin/retry"
 	"hairpin/signal"
 )
@@ -218,7 +219,7 @@ func (c *Client) session(ctx context.Context) error {
 	dialing, cancel := context.WithTimeout(ctx, c.cfg.Probe)
 	defer cancel()
 	conn, err := Dial(dialing, c.cfg.Endpoint, Probe(c.cfg.Probe), func(conn *Conn) {
-		conn.codecs = c.mirror.codecs
+		conn.rowTypes = c.mirror.rowTypes
 		conn.closed = c.turn.Notify
 		conn.notify = func(name string, params []byte) error { return c.notice(name, params) }
 	})
@@ -246,10 +247,10 @@ func (c *Client) session(ctx context.Context) error {
 
 // monitor starts the monitor and fills the mirror.
 func (c *Client) monitor(ctx context.Context, conn *Conn, schema *Schema) error {
-	return conn.call(ctx, monitorRequest, c.mirror.params(c.cfg.Database), func(p *parser) error {
+	return conn.call(ctx, monitorRequest, c.mirror.params(c.cfg.Database), func(p *jsontext.Parser) error {
 		old := c.View()
 		v, resumed := c.mirror.first(p, old)
-		if p.err != nil {
+		if p.Err() != nil {
 			return nil // the caller reports it
 		}
 		c.log.Info("connected", "version", schema.Version, "resumed", resumed)
@@ -269,10 +270,10 @@ func (c *Client) notice(name string, params []byte) error {
 	if name != monitorNotice || c.current() == nil {
 		return errors.New("not expected") // before the monitor, or monitor_canceled: database converted or removed
 	}
-	p := &parser{buf: params}
+	p := jsontext.NewParser(params)
 	v := c.mirror.next(p, c.View())
-	if p.err != nil {
-		return p.err
+	if err := p.Err(); err != nil {
+		return err
 	}
 	c.publish(v, func() { c.stats.Updates++ })
 	return nil

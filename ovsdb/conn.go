@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"hairpin/ovsdb/codec"
+	"hairpin/ovsdb/jsontext"
 	"hairpin/signal"
 )
 
@@ -31,7 +33,7 @@ type Conn struct {
 	nc       net.Conn
 	probe    time.Duration
 	notify   func(method string, params []byte) error
-	codecs   *codecs
+	rowTypes *codec.Cache
 
 	mu    sync.Mutex
 	calls map[uint64]*call // waiting for a response
@@ -54,7 +56,7 @@ type Conn struct {
 // closes done.
 type call struct {
 	method string
-	read   func(*parser) error
+	read   func(*jsontext.Parser) error
 	done   chan struct{}
 	err    error
 }
@@ -82,7 +84,7 @@ func Dial(ctx context.Context, endpoint string, options ...Option) (*Conn, error
 		probe:    DefaultProbe,
 		notify:   func(string, []byte) error { return nil },
 		closed:   func() {},
-		codecs:   new(codecs),
+		rowTypes: new(codec.Cache),
 		calls:    make(map[uint64]*call),
 		open:     make(map[uint64]bool),
 		written:  signal.New(),
@@ -143,7 +145,7 @@ func (c *Conn) lose(why error) {
 
 // call sends a request. It passes the result to read in the reader's goroutine, before any later
 // message is handled. Params is a JSON array. If ctx ends first, call sends a cancel to the server.
-func (c *Conn) call(ctx context.Context, method string, params []byte, read func(*parser) error) error {
+func (c *Conn) call(ctx context.Context, method string, params []byte, read func(*jsontext.Parser) error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ovsdb: %s: not sent: %w", method, ctx.Err())
 	}
@@ -177,7 +179,7 @@ func (c *Conn) request(ca *call, params []byte) (id uint64, err error) {
 	}
 	c.lastID++
 	c.calls[c.lastID] = ca
-	c.out = appendString(append(c.out, `{"method":`...), ca.method)
+	c.out = jsontext.AppendString(append(c.out, `{"method":`...), ca.method)
 	c.out = append(append(c.out, `,"params":`...), params...)
 	c.out = append(strconv.AppendUint(append(c.out, `,"id":`...), c.lastID, 10), '}')
 	c.written.Notify()
@@ -246,16 +248,16 @@ func (c *Conn) writeAll() {
 			c.lose(err)
 			return
 		}
-		if spare = batch; cap(spare) > keepBuffer {
+		if spare = batch; cap(spare) > jsontext.KeepBuffer {
 			spare = nil
 		}
 	}
 }
 
 func (c *Conn) readAll() {
-	frames := newFrames(reader{c})
+	frames := jsontext.NewFrames(reader{c})
 	for {
-		msg, err := frames.next()
+		msg, err := frames.Next()
 		if err == nil {
 			err = c.handle(msg)
 		}
@@ -279,25 +281,25 @@ func (r reader) Read(b []byte) (int, error) {
 func (c *Conn) handle(msg []byte) error {
 	var method string
 	var id, params, result, failure []byte
-	p := &parser{buf: msg}
-	p.open('{')
-	for p.more('}') {
-		switch string(p.key()) {
+	p := jsontext.NewParser(msg)
+	p.Open('{')
+	for p.More('}') {
+		switch string(p.Key()) {
 		case "method":
-			method = p.text()
+			method = p.Text()
 		case "id":
-			id = p.raw()
+			id = p.Raw()
 		case "params":
-			params = p.raw()
+			params = p.Raw()
 		case "result":
-			result = p.raw()
+			result = p.Raw()
 		case "error":
-			failure = p.raw()
+			failure = p.Raw()
 		default:
-			p.skip()
+			p.Skip()
 		}
 	}
-	if err := p.end(); err != nil {
+	if err := p.End(); err != nil {
 		return fmt.Errorf("read message: %w", err)
 	}
 	switch {
@@ -329,9 +331,9 @@ func (ca *call) respond(result, failure []byte) {
 		ca.err = refusal(ca.method, failure)
 		return
 	}
-	p := &parser{buf: result}
+	p := jsontext.NewParser(result)
 	err := ca.read(p)
-	ca.err = errors.Join(err, p.end())
+	ca.err = errors.Join(err, p.End())
 }
 
 // refusal reads the error member of a response: a string, or an object with a string member

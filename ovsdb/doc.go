@@ -1,5 +1,6 @@
 // Package ovsdb is a client of the Open vSwitch Database management protocol (RFC 7047, with the
-// extensions of ovsdb-server(7)). It has two levels.
+// extensions of ovsdb-server(7)). Package codec converts its rows, package jsontext reads and
+// writes its messages. The client has two levels.
 //
 // [Dial] opens a connection: [Conn.Transact], [Conn.Schema], [Conn.Databases]. It answers the
 // server's echo requests and probes the server with its own.

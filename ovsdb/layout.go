@@ -3,6 +3,8 @@ package ovsdb
 import (
 	"iter"
 	"reflect"
+
+	"hairpin/ovsdb/codec"
 )
 
 // Column is a column of a [Layout].
@@ -18,26 +20,15 @@ type Layout struct {
 	typ   reflect.Type
 }
 
-// tableTag is the key of the tag that names the table of a layout's rows.
-const tableTag = "table"
-
 // NewLayout makes a layout. It panics if a column is given twice.
 func NewLayout(table string, columns ...Column) Layout {
 	fields := []reflect.StructField{{Name: "UUID", Type: reflect.TypeFor[UUID](),
-		Tag: reflect.StructTag(`ovsdb:"_uuid" ` + tableTag + `:"` + table + `"`)}}
+		Tag: reflect.StructTag(`ovsdb:"_uuid" ` + codec.LayoutTag + `:"` + table + `"`)}}
 	for _, c := range columns {
 		fields = append(fields, reflect.StructField{Name: "Column_" + c.Name, Type: c.Type,
 			Tag: reflect.StructTag(`ovsdb:"` + c.Name + `"`)})
 	}
 	return Layout{table, reflect.StructOf(fields)}
-}
-
-// laidOut returns the table of a layout's type; empty for any other type.
-func laidOut(t reflect.Type) string {
-	if t.Kind() != reflect.Struct || t.NumField() == 0 {
-		return ""
-	}
-	return t.Field(0).Tag.Get(tableTag)
 }
 
 // Mirror makes a client mirror the layout's columns.
@@ -77,7 +68,7 @@ type Record struct {
 }
 
 // Table returns the name of the table.
-func (r Record) Table() string { return laidOut(r.row.Type()) }
+func (r Record) Table() string { return codec.LayoutTable(r.row.Type()) }
 
 // There reports whether the row exists.
 func (r Record) There() bool { return r.row.IsValid() }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+
+	"hairpin/ovsdb/codec"
+	"hairpin/ovsdb/jsontext"
 )
 
 // Table defines which columns of a table a [Client] mirrors.
@@ -25,34 +28,34 @@ func (t Table) String() string { return t.typ.String() }
 
 // mirror reads the messages of a monitor into a View. Its methods must not run concurrently.
 type mirror struct {
-	codecs *codecs
-	tables []mirrored // in the order of their names
-	words  *words
-	last   string // the transaction after which to resume; empty: none
+	rowTypes *codec.Cache
+	tables   []mirrored // in the order of their names
+	interner *jsontext.Interner
+	last     string // the transaction after which to resume; empty: none
 }
 
 // mirrored is a Table after its check.
 type mirrored struct {
-	*codec
-	fields []*field
+	*codec.RowType
+	fields []*codec.Field
 }
 
-func byTable(m mirrored, name string) int { return cmp.Compare(m.table, name) }
+func byTable(m mirrored, name string) int { return cmp.Compare(m.Table, name) }
 
 func newMirror(tables []Table) (*mirror, error) {
-	m := &mirror{codecs: new(codecs), words: new(words)}
+	m := &mirror{rowTypes: new(codec.Cache), interner: new(jsontext.Interner)}
 	for _, t := range tables {
-		c, err := newCodec(t.typ)
+		c, err := codec.NewRowType(t.typ)
 		if err != nil {
 			return nil, err
 		}
-		fields, err := c.pick(t.columns)
+		fields, err := c.Pick(t.columns)
 		if err != nil {
-			return nil, fmt.Errorf("ovsdb: mirror %s: %w", c.table, err)
+			return nil, fmt.Errorf("ovsdb: mirror %s: %w", c.Table, err)
 		}
-		at, found := slices.BinarySearchFunc(m.tables, c.table, byTable)
+		at, found := slices.BinarySearchFunc(m.tables, c.Table, byTable)
 		if found {
-			return nil, fmt.Errorf("ovsdb: mirror %s: given twice", c.table)
+			return nil, fmt.Errorf("ovsdb: mirror %s: given twice", c.Table)
 		}
 		m.tables = slices.Insert(m.tables, at, mirrored{c, fields})
 	}
@@ -63,7 +66,7 @@ func newMirror(tables []Table) (*mirror, error) {
 func (m *mirror) empty() View {
 	s := &snapshot{rows: make([]rowset, len(m.tables))}
 	for _, t := range m.tables {
-		s.tables = append(s.tables, t.codec)
+		s.tables = append(s.tables, t.RowType)
 	}
 	return View{s}
 }
@@ -72,7 +75,7 @@ func (m *mirror) empty() View {
 func (m *mirror) check(s *Schema) error {
 	var bad []error
 	for _, t := range m.tables {
-		bad = append(bad, s.check(t.codec, t.fields))
+		bad = append(bad, s.Check(t.RowType, t.fields))
 	}
 	return errors.Join(bad...)
 }
@@ -86,34 +89,34 @@ const (
 // params renders the parameters of the request: database, the monitor's name (there is one per
 // connection), tables, and the transaction after which to resume.
 func (m *mirror) params(db string) []byte {
-	buf := append(appendString([]byte{'['}, db), ',')
-	buf = append(appendString(buf, db), ",{"...)
+	buf := append(jsontext.AppendString([]byte{'['}, db), ',')
+	buf = append(jsontext.AppendString(buf, db), ",{"...)
 	for i, t := range m.tables {
 		if i > 0 {
 			buf = append(buf, ',')
 		}
 		var names []string
 		for _, f := range t.fields {
-			names = append(names, f.name)
+			names = append(names, f.Name)
 		}
-		buf = append(appendString(buf, t.table), `:[{"columns":`...)
-		buf = append(appendStrings(buf, names), "}]"...)
+		buf = append(jsontext.AppendString(buf, t.Table), `:[{"columns":`...)
+		buf = append(jsontext.AppendStrings(buf, names), "}]"...)
 	}
-	return append(appendString(append(buf, "},"...), cmp.Or(m.last, "00000000-0000-0000-0000-000000000000")), ']')
+	return append(jsontext.AppendString(append(buf, "},"...), cmp.Or(m.last, "00000000-0000-0000-0000-000000000000")), ']')
 }
 
 // first reads the result of the request. Resumed reports that it had only the changes since v.
-func (m *mirror) first(p *parser, v View) (_ View, resumed bool) {
-	p.words = m.words
-	p.open('[')
-	p.next()
-	resumed = p.boolean()
-	p.next()
-	last := p.text()
-	p.next()
+func (m *mirror) first(p *jsontext.Parser, v View) (_ View, resumed bool) {
+	p.Interner = m.interner
+	p.Open('[')
+	p.Next()
+	resumed = p.Boolean()
+	p.Next()
+	last := p.Text()
+	p.Next()
 	edits := m.updates(p, v)
-	p.shut()
-	if p.err != nil {
+	p.Shut()
+	if p.Err() != nil {
 		m.last = ""
 		return v, false
 	}
@@ -125,17 +128,17 @@ func (m *mirror) first(p *parser, v View) (_ View, resumed bool) {
 }
 
 // next reads the parameters of a notification.
-func (m *mirror) next(p *parser, v View) View {
-	p.words = m.words
-	p.open('[')
-	p.next()
-	p.skip() // the monitor's name
-	p.next()
-	last := p.text()
-	p.next()
+func (m *mirror) next(p *jsontext.Parser, v View) View {
+	p.Interner = m.interner
+	p.Open('[')
+	p.Next()
+	p.Skip() // the monitor's name
+	p.Next()
+	last := p.Text()
+	p.Next()
 	edits := m.updates(p, v)
-	p.shut()
-	if p.end() != nil {
+	p.Shut()
+	if p.End() != nil {
 		m.last = ""
 		return v
 	}
@@ -145,23 +148,23 @@ func (m *mirror) next(p *parser, v View) View {
 
 // updates reads table-updates: an object with, for each table, an object with the change of each
 // row.
-func (m *mirror) updates(p *parser, v View) [][]entry {
+func (m *mirror) updates(p *jsontext.Parser, v View) [][]entry {
 	edits := make([][]entry, len(m.tables))
-	p.open('{')
-	for p.more('}') {
-		name := string(p.key())
+	p.Open('{')
+	for p.More('}') {
+		name := string(p.Key())
 		i, found := slices.BinarySearchFunc(m.tables, name, byTable)
 		if !found {
-			p.fail("table %q was not asked for", name)
+			p.Fail("table %q was not asked for", name)
 		}
-		p.open('{')
-		for p.more('}') {
-			id := UUID(p.key())
-			if !isUUID(string(id)) {
-				p.fail("want a UUID, have %q", id)
+		p.Open('{')
+		for p.More('}') {
+			id := UUID(p.Key())
+			if !codec.IsUUID(string(id)) {
+				p.Fail("want a UUID, have %q", id)
 			}
 			edit := m.update(p, v, i, id)
-			p.note(name + " row " + string(id))
+			p.Note(name + " row " + string(id))
 			edits[i] = append(edits[i], edit)
 		}
 	}
@@ -170,52 +173,43 @@ func (m *mirror) updates(p *parser, v View) [][]entry {
 
 // update reads a row-update2: {"initial": row}, {"insert": row}, {"modify": difference} or
 // {"delete": null}.
-func (m *mirror) update(p *parser, v View, table int, id UUID) entry {
+func (m *mirror) update(p *jsontext.Parser, v View, table int, id UUID) entry {
 	e := entry{id: id}
-	p.open('{')
-	for p.more('}') {
-		switch what := string(p.key()); what {
+	p.Open('{')
+	for p.More('}') {
+		switch what := string(p.Key()); what {
 		case "initial", "insert":
 			e.row = m.read(p, table, id)
 		case "modify":
 			e.row = m.modify(p, v, table, id)
 		case "delete":
-			p.skip()
+			p.Skip()
 		default:
-			p.fail("unknown update %q", what)
+			p.Fail("unknown update %q", what)
 		}
 	}
 	return e
 }
 
 // read reads a whole row. Missing columns have their defaults.
-func (m *mirror) read(p *parser, table int, id UUID) any {
-	c := m.tables[table].codec
-	row := reflect.New(c.typ)
-	row.Elem().Field(c.uuid).SetString(string(id))
-	c.read(p, row.Elem())
+func (m *mirror) read(p *jsontext.Parser, table int, id UUID) any {
+	c := m.tables[table].RowType
+	row := c.New(id)
+	c.Read(p, row.Elem())
 	return row.Interface()
 }
 
 // modify reads a difference to the row in v.
-func (m *mirror) modify(p *parser, v View, table int, id UUID) any {
-	c := m.tables[table].codec
+func (m *mirror) modify(p *jsontext.Parser, v View, table int, id UUID) any {
+	c := m.tables[table].RowType
 	old := v.s.rows[table].find(id)
 	if old == nil {
-		p.fail("modified, but not known")
+		p.Fail("modified, but not known")
 		return nil
 	}
-	row := reflect.New(c.typ)
+	row := c.New(id)
 	row.Elem().Set(reflect.ValueOf(old).Elem())
-	p.open('{')
-	for p.more('}') {
-		if f := c.field(p.key()); f != nil {
-			f.patch(p, row.Elem().Field(f.index))
-			p.note(f.name)
-		} else {
-			p.skip()
-		}
-	}
+	c.Patch(p, row.Elem())
 	return row.Interface()
 }
 
@@ -226,7 +220,7 @@ func (m *mirror) replay(v View, now [][]entry) [][]entry {
 		old := v.s.rows[i]
 		for e := range rows.all() {
 			was := old.find(e.id)
-			if was == nil || !m.tables[i].equal(reflect.ValueOf(was).Elem(), reflect.ValueOf(e.row).Elem()) {
+			if was == nil || !m.tables[i].Equal(reflect.ValueOf(was).Elem(), reflect.ValueOf(e.row).Elem()) {
 				edits[i] = append(edits[i], e)
 			}
 		}

@@ -6,6 +6,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"hairpin/ovsdb/codec"
+	"hairpin/ovsdb/jsontext"
 )
 
 // Op is one operation of a transaction (RFC 7047, 5.2). It is a value: methods return a changed
@@ -101,54 +104,54 @@ func (o Op) String() string {
 
 func label(row Row) string {
 	v := structOf(row)
-	c, err := newCodec(v.Type())
+	c, err := codec.NewRowType(v.Type())
 	if err != nil {
 		return ""
 	}
-	if l := c.label(v); l != "" {
+	if l := c.Label(v); l != "" {
 		return " " + l
 	}
 	return ""
 }
 
 // appendOp renders an operation.
-func (cs *codecs) appendOp(buf []byte, o Op) (_ []byte, err error) {
-	buf = append(appendString(append(buf, `{"op":`...), o.kind), `,`...)
+func appendOp(buf []byte, cs *codec.Cache, o Op) (_ []byte, err error) {
+	buf = append(jsontext.AppendString(append(buf, `{"op":`...), o.kind), `,`...)
 	switch o.kind {
 	case "insert":
-		buf, err = cs.appendInsert(buf, o)
+		buf, err = appendInsert(buf, cs, o)
 	case "update":
-		buf, err = cs.appendUpdate(buf, o)
+		buf, err = appendUpdate(buf, cs, o)
 	case "mutate":
-		buf, err = cs.appendMutate(buf, o)
+		buf, err = appendMutate(buf, cs, o)
 	case "delete":
-		buf, err = cs.appendWhere(buf, o)
+		buf, err = appendWhere(buf, cs, o)
 	case "select":
-		buf, err = cs.appendSelect(buf, o)
+		buf, err = appendSelect(buf, cs, o)
 	}
 	return append(buf, '}'), err
 }
 
-func (cs *codecs) appendTable(buf []byte, o Op) []byte {
-	return appendString(append(buf, `"table":`...), o.table)
+func appendTable(buf []byte, o Op) []byte {
+	return jsontext.AppendString(append(buf, `"table":`...), o.table)
 }
 
 // appendWhere renders the table and the conditions.
-func (cs *codecs) appendWhere(buf []byte, o Op) (_ []byte, err error) {
+func appendWhere(buf []byte, cs *codec.Cache, o Op) (_ []byte, err error) {
 	if len(o.where) == 0 && !o.all {
 		return buf, errors.New("no rows chosen (by Where, Row or All)")
 	}
-	buf = append(cs.appendTable(buf, o), `,"where":`...)
-	return cs.appendConditions(buf, o.where)
+	buf = append(appendTable(buf, o), `,"where":`...)
+	return appendConditions(buf, cs, o.where)
 }
 
-func (cs *codecs) appendConditions(buf []byte, where []condition) (_ []byte, err error) {
+func appendConditions(buf []byte, cs *codec.Cache, where []condition) (_ []byte, err error) {
 	buf = append(buf, '[')
 	for i, c := range where {
 		if i > 0 {
 			buf = append(buf, ',')
 		}
-		if buf, err = cs.appendTriple(buf, c.column, c.function, c.value); err != nil {
+		if buf, err = appendTriple(buf, cs, c.column, c.function, c.value); err != nil {
 			return buf, err
 		}
 	}
@@ -156,62 +159,62 @@ func (cs *codecs) appendConditions(buf []byte, where []condition) (_ []byte, err
 }
 
 // appendTriple renders a condition or a mutation, whose forms are the same.
-func (cs *codecs) appendTriple(buf []byte, column, verb string, value any) ([]byte, error) {
-	buf = append(appendString(append(buf, '['), column), ',')
-	buf = append(appendString(buf, verb), ',')
-	col := cs.column(reflect.TypeOf(value))
+func appendTriple(buf []byte, cs *codec.Cache, column, verb string, value any) ([]byte, error) {
+	buf = append(jsontext.AppendString(append(buf, '['), column), ',')
+	buf = append(jsontext.AppendString(buf, verb), ',')
+	col := cs.Column(reflect.TypeOf(value))
 	if col == nil {
 		return buf, fmt.Errorf("column %s: a %T cannot be written", column, value)
 	}
-	buf, err := col.append(buf, reflect.ValueOf(value))
+	buf, err := col.Append(buf, reflect.ValueOf(value))
 	if err != nil {
 		return buf, fmt.Errorf("column %s: %w", column, err)
 	}
 	return append(buf, ']'), nil
 }
 
-func (cs *codecs) appendInsert(buf []byte, o Op) ([]byte, error) {
+func appendInsert(buf []byte, cs *codec.Cache, o Op) ([]byte, error) {
 	row := structOf(o.row)
-	c, err := cs.of(row.Type())
+	c, err := cs.Of(row.Type())
 	if err != nil {
 		return buf, err
 	}
-	buf = cs.appendTable(buf, o)
-	switch id := c.uuidOf(row); {
+	buf = appendTable(buf, o)
+	switch id := c.UUIDOf(row); {
 	case id == "":
 	case id.Named():
-		buf = appendString(append(buf, `,"uuid-name":`...), string(id))
+		buf = jsontext.AppendString(append(buf, `,"uuid-name":`...), string(id))
 	default:
-		buf = appendString(append(buf, `,"uuid":`...), string(id))
+		buf = jsontext.AppendString(append(buf, `,"uuid":`...), string(id))
 	}
-	fields, err := c.pick(nil)
+	fields, err := c.Pick(nil)
 	if err != nil {
 		return buf, err
 	}
-	return c.appendRow(append(buf, `,"row":`...), row, fields, true)
+	return c.Append(append(buf, `,"row":`...), row, fields, true)
 }
 
-func (cs *codecs) appendUpdate(buf []byte, o Op) ([]byte, error) {
+func appendUpdate(buf []byte, cs *codec.Cache, o Op) ([]byte, error) {
 	row := structOf(o.row)
-	c, err := cs.of(row.Type())
+	c, err := cs.Of(row.Type())
 	if err != nil {
 		return buf, err
 	}
-	fields, err := c.pick(o.columns)
+	fields, err := c.Pick(o.columns)
 	if err != nil {
 		return buf, err
 	}
-	if id := c.uuidOf(row); len(o.where) == 0 && !o.all && id != "" {
+	if id := c.UUIDOf(row); len(o.where) == 0 && !o.all && id != "" {
 		o = o.Row(id)
 	}
-	if buf, err = cs.appendWhere(buf, o); err != nil {
+	if buf, err = appendWhere(buf, cs, o); err != nil {
 		return buf, err
 	}
-	return c.appendRow(append(buf, `,"row":`...), row, fields, false)
+	return c.Append(append(buf, `,"row":`...), row, fields, false)
 }
 
-func (cs *codecs) appendMutate(buf []byte, o Op) (_ []byte, err error) {
-	if buf, err = cs.appendWhere(buf, o); err != nil {
+func appendMutate(buf []byte, cs *codec.Cache, o Op) (_ []byte, err error) {
+	if buf, err = appendWhere(buf, cs, o); err != nil {
 		return buf, err
 	}
 	buf = append(buf, `,"mutations":[`...)
@@ -219,28 +222,28 @@ func (cs *codecs) appendMutate(buf []byte, o Op) (_ []byte, err error) {
 		if i > 0 {
 			buf = append(buf, ',')
 		}
-		if buf, err = cs.appendTriple(buf, m.column, m.mutator, m.value); err != nil {
+		if buf, err = appendTriple(buf, cs, m.column, m.mutator, m.value); err != nil {
 			return buf, err
 		}
 	}
 	return append(buf, ']'), nil
 }
 
-func (cs *codecs) appendSelect(buf []byte, o Op) ([]byte, error) {
-	c, err := cs.of(reflect.TypeOf(o.row))
+func appendSelect(buf []byte, cs *codec.Cache, o Op) ([]byte, error) {
+	c, err := cs.Of(reflect.TypeOf(o.row))
 	if err != nil {
 		return buf, err
 	}
-	fields, err := c.pick(o.columns)
+	fields, err := c.Pick(o.columns)
 	if err != nil {
 		return buf, err
 	}
-	if buf, err = cs.appendWhere(buf, o); err != nil {
+	if buf, err = appendWhere(buf, cs, o); err != nil {
 		return buf, err
 	}
 	names := []string{"_uuid"}
 	for _, f := range fields {
-		names = append(names, f.name)
+		names = append(names, f.Name)
 	}
-	return appendStrings(append(buf, `,"columns":`...), names), nil
+	return jsontext.AppendStrings(append(buf, `,"columns":`...), names), nil
 }

@@ -4,22 +4,24 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+
+	"hairpin/ovsdb/jsontext"
 )
 
 // Echo sends an echo request to the server.
 func (c *Conn) Echo(ctx context.Context) error {
-	return c.call(ctx, "echo", []byte("[]"), func(p *parser) error {
-		p.skip()
+	return c.call(ctx, "echo", []byte("[]"), func(p *jsontext.Parser) error {
+		p.Skip()
 		return nil
 	})
 }
 
 // Databases returns the names of the server's databases.
 func (c *Conn) Databases(ctx context.Context) (names []string, err error) {
-	err = c.call(ctx, "list_dbs", []byte("[]"), func(p *parser) error {
-		p.open('[')
-		for p.more(']') {
-			names = append(names, p.text())
+	err = c.call(ctx, "list_dbs", []byte("[]"), func(p *jsontext.Parser) error {
+		p.Open('[')
+		for p.More(']') {
+			names = append(names, p.Text())
 		}
 		return nil
 	})
@@ -29,8 +31,8 @@ func (c *Conn) Databases(ctx context.Context) (names []string, err error) {
 // Schema returns the schema of a database.
 func (c *Conn) Schema(ctx context.Context, db string) (*Schema, error) {
 	s := new(Schema)
-	err := c.call(ctx, "get_schema", appendStrings(nil, []string{db}), func(p *parser) error {
-		text := p.raw()
+	err := c.call(ctx, "get_schema", jsontext.AppendStrings(nil, []string{db}), func(p *jsontext.Parser) error {
+		text := p.Raw()
 		if text == nil {
 			return nil // the parser knows why
 		}
@@ -50,16 +52,16 @@ func (c *Conn) Transact(ctx context.Context, db string, ops ...Op) ([]Result, er
 }
 
 func (c *Conn) transact(ctx context.Context, db string, ops []Op, describe func(UUID) string) ([]Result, error) {
-	params := appendString([]byte{'['}, db)
+	params := jsontext.AppendString([]byte{'['}, db)
 	for i, o := range ops {
 		var err error
-		if params, err = c.codecs.appendOp(append(params, ','), o); err != nil {
+		if params, err = appendOp(append(params, ','), c.rowTypes, o); err != nil {
 			return nil, fmt.Errorf("ovsdb: transact %s: operation %d (%s): %w", db, i, o, err)
 		}
 	}
 	var list []reply
-	err := c.call(ctx, "transact", append(params, ']'), func(p *parser) error {
-		list = p.replies()
+	err := c.call(ctx, "transact", append(params, ']'), func(p *jsontext.Parser) error {
+		list = readReplies(p)
 		return nil
 	})
 	if err != nil {

@@ -6,6 +6,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"hairpin/ovsdb/codec"
+	"hairpin/ovsdb/jsontext"
 )
 
 // Result is the result of one operation of a transaction.
@@ -20,20 +23,20 @@ func Selected[T Row](r Result) ([]T, error) {
 	if r.rows == nil {
 		return nil, errors.New("ovsdb: not the result of a select")
 	}
-	c, err := newCodec(reflect.TypeFor[T]())
+	c, err := codec.NewRowType(reflect.TypeFor[T]())
 	if err != nil {
 		return nil, err
 	}
 	var rows []T
-	p := &parser{buf: r.rows}
-	p.open('[')
-	for p.more(']') {
+	p := jsontext.NewParser(r.rows)
+	p.Open('[')
+	for p.More(']') {
 		var row T
-		c.read(p, reflect.ValueOf(&row).Elem())
+		c.Read(p, reflect.ValueOf(&row).Elem())
 		rows = append(rows, row)
 	}
-	if err := p.end(); err != nil {
-		return nil, fmt.Errorf("ovsdb: read rows of %s: %w", c.table, err)
+	if err := p.End(); err != nil {
+		return nil, fmt.Errorf("ovsdb: read rows of %s: %w", c.Table, err)
 	}
 	return rows, nil
 }
@@ -96,29 +99,29 @@ type reply struct {
 	null            bool   // if it was not tried, because an earlier one failed
 }
 
-// replies consumes the result of transact (RFC 7047, 4.1.3): an element per operation, and one more
-// if each operation is valid alone, but not all together.
-func (p *parser) replies() []reply {
+// readReplies consumes the result of transact (RFC 7047, 4.1.3): an element per operation, and one
+// more if each operation is valid alone, but not all together.
+func readReplies(p *jsontext.Parser) []reply {
 	var list []reply
-	p.open('[')
-	for p.more(']') {
-		r := reply{null: p.null()}
+	p.Open('[')
+	for p.More(']') {
+		r := reply{null: p.Null()}
 		if !r.null {
-			p.open('{')
-			for p.more('}') {
-				switch string(p.key()) {
+			p.Open('{')
+			for p.More('}') {
+				switch string(p.Key()) {
 				case "uuid":
-					r.UUID = p.uuid()
+					r.UUID = codec.ReadUUID(p)
 				case "count":
-					r.Count = p.integer()
+					r.Count = p.Integer()
 				case "rows":
-					r.rows = append([]byte{}, p.raw()...)
+					r.rows = append([]byte{}, p.Raw()...)
 				case "error":
-					r.reason = p.text()
+					r.reason = p.Text()
 				case "details":
-					r.details = p.text()
+					r.details = p.Text()
 				default:
-					p.skip()
+					p.Skip()
 				}
 			}
 		}
@@ -164,7 +167,7 @@ func results(db string, ops []Op, list []reply, describe func(UUID) string) ([]R
 func uuidsIn(text string) []UUID {
 	var list []UUID
 	for i := 0; i+36 <= len(text); i++ {
-		if isUUID(text[i : i+36]) {
+		if codec.IsUUID(text[i : i+36]) {
 			list = append(list, UUID(text[i:i+36]))
 			i += 35
 		}

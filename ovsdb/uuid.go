@@ -4,11 +4,20 @@ import (
 	"crypto/rand"
 	"fmt"
 	"strings"
+
+	"hairpin/ovsdb/codec"
 )
 
-// UUID identifies a row: either the real UUID, in lower-case text form, or one that is valid within
-// a single transaction (see [NamedUUID]). The zero UUID identifies no row.
-type UUID string
+// What package codec declares of the interface of this package.
+type (
+	// UUID identifies a row; see [NewUUID] and [NamedUUID].
+	UUID = codec.UUID
+	// Row is a struct whose fields stand for the columns of a table; see the package comment for
+	// its form. As type parameter it is the struct, not a pointer to it.
+	Row = codec.Row
+	// Schema is a database schema, see [Conn.Schema].
+	Schema = codec.Schema
+)
 
 // NewUUID returns a random UUID (RFC 9562, version 4). A row may be inserted under it
 // (ovsdb-server(7), "uuid" member of insert), so that other rows can refer to it before, in and
@@ -37,29 +46,4 @@ func NamedUUID(key string) UUID {
 		}
 	}
 	return UUID(b.String())
-}
-
-// Named reports whether u is valid within one transaction only.
-func (u UUID) Named() bool { return u != "" && !isUUID(string(u)) }
-
-// isUUID reports whether s is a UUID in the only form that ovsdb-server sends: 36 lower-case
-// characters.
-func isUUID[S string | []byte](s S) bool {
-	if len(s) != 36 {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		switch i {
-		case 8, 13, 18, 23:
-			if c != '-' {
-				return false
-			}
-		default:
-			if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-				return false
-			}
-		}
-	}
-	return true
 }

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"reflect"
 	"slices"
+
+	"hairpin/ovsdb/codec"
 )
 
 // View is the content of the mirrored tables at one moment. It never changes. The zero View is
@@ -15,8 +17,8 @@ type View struct {
 
 // snapshot is what a View points to.
 type snapshot struct {
-	tables []*codec // in the order of their names
-	rows   []rowset // for each table
+	tables []*codec.RowType // in the order of their names
+	rows   []rowset         // for each table
 }
 
 // table returns the rows of T's table.
@@ -27,7 +29,7 @@ func (v View) rowsOf(t reflect.Type) rowset {
 		return rowset{}
 	}
 	for i, c := range v.s.tables {
-		if c.typ == t {
+		if c.Type == t {
 			return v.s.rows[i]
 		}
 	}
@@ -102,7 +104,7 @@ func (v View) Since(old View) []Change {
 		if old.s != nil {
 			before = old.s.rows[i]
 		}
-		ch := Change{Table: c.table}
+		ch := Change{Table: c.Table}
 		if ch.Changed, ch.Deleted = v.s.rows[i].since(before); ch.Changed != nil || ch.Deleted != nil {
 			list = append(list, ch)
 		}
@@ -117,7 +119,7 @@ func (v View) describe(id UUID) string {
 	}
 	for i, c := range v.s.tables {
 		if row := v.s.rows[i].find(id); row != nil {
-			return c.table + " " + c.label(reflect.ValueOf(row).Elem())
+			return c.Table + " " + c.Label(reflect.ValueOf(row).Elem())
 		}
 	}
 	return ""

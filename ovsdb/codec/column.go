@@ -1,4 +1,4 @@
-package ovsdb
+package codec
 
 import (
 	"cmp"
@@ -6,17 +6,19 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+
+	"hairpin/ovsdb/jsontext"
 )
 
-// column converts between values of one Go type and values of a column. All methods take an
-// addressable reflect.Value of that type, except append, which takes any.
-type column interface {
+// Column converts between values of one Go type and values of a column. All methods take an
+// addressable reflect.Value of that type, except Append, which takes any.
+type Column interface {
 	// read sets dst to the value that comes next.
-	read(p *parser, dst reflect.Value)
+	read(p *jsontext.Parser, dst reflect.Value)
 	// patch changes dst by the difference that comes next (update2 in ovsdb-server(7)).
-	patch(p *parser, dst reflect.Value)
-	// append renders src.
-	append(buf []byte, src reflect.Value) ([]byte, error)
+	patch(p *jsontext.Parser, dst reflect.Value)
+	// Append renders src.
+	Append(buf []byte, src reflect.Value) ([]byte, error)
 	// equal compares two values.
 	equal(a, b reflect.Value) bool
 	// check returns why values of the column do not fit the Go type.
@@ -26,20 +28,20 @@ type column interface {
 // atom converts between one Go type and an atomic type of RFC 7047, 5.1.
 type atom[T comparable] struct {
 	base    string // its name in a schema
-	read    func(*parser) T
+	read    func(*jsontext.Parser) T
 	append  func([]byte, T) ([]byte, error)
 	compare func(a, b T) int
 }
 
-// columnOf returns the column for a Go type, or nil.
-func columnOf(t reflect.Type) column {
-	text := atom[string]{"string", (*parser).text, appendText, cmp.Compare[string]}
-	integer := atom[int]{"integer", (*parser).integer, appendInt, cmp.Compare[int]}
-	ref := atom[UUID]{"uuid", (*parser).uuid, appendUUID, cmp.Compare[UUID]}
-	for _, find := range []func(reflect.Type) column{
+// columnOf returns the Column for a Go type, or nil.
+func columnOf(t reflect.Type) Column {
+	text := atom[string]{"string", (*jsontext.Parser).Text, jsontext.AppendText, cmp.Compare[string]}
+	integer := atom[int]{"integer", (*jsontext.Parser).Integer, jsontext.AppendInt, cmp.Compare[int]}
+	ref := atom[UUID]{"uuid", ReadUUID, appendUUID, cmp.Compare[UUID]}
+	for _, find := range []func(reflect.Type) Column{
 		text.column, integer.column, ref.column,
-		atom[float64]{"real", (*parser).real, appendReal, cmp.Compare[float64]}.column,
-		atom[bool]{"boolean", (*parser).boolean, appendBool, compareBool}.column,
+		atom[float64]{"real", (*jsontext.Parser).Real, jsontext.AppendReal, cmp.Compare[float64]}.column,
+		atom[bool]{"boolean", (*jsontext.Parser).Boolean, jsontext.AppendBool, compareBool}.column,
 		mapOf[string, string]{text, text}.column, mapOf[string, int]{text, integer}.column,
 		mapOf[string, UUID]{text, ref}.column, mapOf[int, UUID]{integer, ref}.column,
 	} {
@@ -60,23 +62,36 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// uuid consumes ["uuid", U] or ["named-uuid", U].
-func (p *parser) uuid() UUID {
-	p.open('[')
-	p.next()
-	tag := string(p.str())
-	p.next()
-	u := UUID(p.str()) // a copy, not interned: it would replace strings that recur
-	p.shut()
-	if p.err == nil && (tag != "uuid" || !isUUID(string(u))) {
-		p.fail("want a UUID, have %q %q", tag, u)
+// ReadUUID consumes ["uuid", U] or ["named-uuid", U].
+func ReadUUID(p *jsontext.Parser) UUID {
+	p.Open('[')
+	p.Next()
+	tag := string(p.Bytes())
+	p.Next()
+	u := UUID(p.Bytes()) // a copy, not interned: it would replace strings that recur
+	p.Shut()
+	if p.Err() == nil && (tag != "uuid" || !IsUUID(string(u))) {
+		p.Fail("want a UUID, have %q %q", tag, u)
 		return ""
 	}
 	return u
 }
 
-// column returns the column for t, if t is T, *T or []T.
-func (a atom[T]) column(t reflect.Type) column {
+// appendUUID renders a UUID that ReadUUID reads.
+func appendUUID(buf []byte, u UUID) ([]byte, error) {
+	switch {
+	case u == "":
+		return buf, fmt.Errorf("empty UUID")
+	case u.Named():
+		buf = append(buf, `["named-uuid",`...)
+	default:
+		buf = append(buf, `["uuid",`...)
+	}
+	return append(jsontext.AppendString(buf, string(u)), ']'), nil
+}
+
+// column returns the Column for t, if t is T, *T or []T.
+func (a atom[T]) column(t reflect.Type) Column {
 	switch t {
 	case reflect.TypeFor[T]():
 		return scalar[T]{a}
@@ -89,29 +104,23 @@ func (a atom[T]) column(t reflect.Type) column {
 }
 
 // elements consumes a set, or a bare atom, which is a set of one.
-func (a atom[T]) elements(p *parser) []T {
-	if p.peek() == '[' {
-		back := *p
-		p.open('[')
-		p.next()
-		if string(p.str()) == "set" {
-			var list []T
-			p.next()
-			p.open('[')
-			for p.more(']') {
-				list = append(list, a.read(p))
-			}
-			p.shut()
-			return list
+func (a atom[T]) elements(p *jsontext.Parser) []T {
+	if p.Enter("set") {
+		var list []T
+		p.Next()
+		p.Open('[')
+		for p.More(']') {
+			list = append(list, a.read(p))
 		}
-		p.pos, p.depth, p.err = back.pos, back.depth, back.err // it was an atom: ["uuid", …]
+		p.Shut()
+		return list
 	}
 	return []T{a.read(p)}
 }
 
 // sorted consumes a set and sorts it. The server sends sets in order, so the sort is normally
 // skipped.
-func (a atom[T]) sorted(p *parser) []T {
+func (a atom[T]) sorted(p *jsontext.Parser) []T {
 	list := a.elements(p)
 	if !slices.IsSortedFunc(list, a.compare) {
 		slices.SortFunc(list, a.compare)
@@ -137,11 +146,11 @@ type scalar[T comparable] struct{ atom[T] }
 
 func (c scalar[T]) ptr(v reflect.Value) *T { return v.Addr().Interface().(*T) }
 
-func (c scalar[T]) read(p *parser, dst reflect.Value) { *c.ptr(dst) = c.atom.read(p) }
+func (c scalar[T]) read(p *jsontext.Parser, dst reflect.Value) { *c.ptr(dst) = c.atom.read(p) }
 
-func (c scalar[T]) patch(p *parser, dst reflect.Value) { c.read(p, dst) }
+func (c scalar[T]) patch(p *jsontext.Parser, dst reflect.Value) { c.read(p, dst) }
 
-func (c scalar[T]) append(buf []byte, src reflect.Value) ([]byte, error) {
+func (c scalar[T]) Append(buf []byte, src reflect.Value) ([]byte, error) {
 	return c.atom.append(buf, src.Interface().(T))
 }
 
@@ -156,20 +165,20 @@ type optional[T comparable] struct{ atom[T] }
 
 func (c optional[T]) ptr(v reflect.Value) **T { return v.Addr().Interface().(**T) }
 
-func (c optional[T]) read(p *parser, dst reflect.Value) {
+func (c optional[T]) read(p *jsontext.Parser, dst reflect.Value) {
 	switch list := c.elements(p); len(list) {
 	case 0:
 		*c.ptr(dst) = nil
 	case 1:
 		*c.ptr(dst) = &list[0]
 	default:
-		p.fail("want at most one value, have %d", len(list))
+		p.Fail("want at most one value, have %d", len(list))
 	}
 }
 
-func (c optional[T]) patch(p *parser, dst reflect.Value) { c.read(p, dst) }
+func (c optional[T]) patch(p *jsontext.Parser, dst reflect.Value) { c.read(p, dst) }
 
-func (c optional[T]) append(buf []byte, src reflect.Value) ([]byte, error) {
+func (c optional[T]) Append(buf []byte, src reflect.Value) ([]byte, error) {
 	if e := src.Interface().(*T); e != nil {
 		return c.atom.append(buf, *e)
 	}
@@ -190,7 +199,7 @@ type set[T comparable] struct{ atom[T] }
 
 func (c set[T]) ptr(v reflect.Value) *[]T { return v.Addr().Interface().(*[]T) }
 
-func (c set[T]) read(p *parser, dst reflect.Value) { c.store(dst, c.sorted(p)) }
+func (c set[T]) read(p *jsontext.Parser, dst reflect.Value) { c.store(dst, c.sorted(p)) }
 
 // store stores nil for an empty set.
 func (c set[T]) store(dst reflect.Value, list []T) {
@@ -201,11 +210,11 @@ func (c set[T]) store(dst reflect.Value, list []T) {
 }
 
 // patch: the difference of two sets is the elements that only one of them has.
-func (c set[T]) patch(p *parser, dst reflect.Value) {
+func (c set[T]) patch(p *jsontext.Parser, dst reflect.Value) {
 	c.store(dst, toggle(*c.ptr(dst), c.sorted(p), c.compare))
 }
 
-func (c set[T]) append(buf []byte, src reflect.Value) ([]byte, error) {
+func (c set[T]) Append(buf []byte, src reflect.Value) ([]byte, error) {
 	return c.appendSet(buf, src.Interface().([]T))
 }
 
@@ -239,7 +248,7 @@ type mapOf[K cmp.Ordered, V comparable] struct {
 	value atom[V]
 }
 
-func (c mapOf[K, V]) column(t reflect.Type) column {
+func (c mapOf[K, V]) column(t reflect.Type) Column {
 	if t == reflect.TypeFor[map[K]V]() {
 		return c
 	}
@@ -249,27 +258,27 @@ func (c mapOf[K, V]) column(t reflect.Type) column {
 func (c mapOf[K, V]) ptr(v reflect.Value) *map[K]V { return v.Addr().Interface().(*map[K]V) }
 
 // pairs consumes ["map", [[key, value], …]].
-func (c mapOf[K, V]) pairs(p *parser, each func(K, V)) {
-	p.open('[')
-	p.next()
-	if tag := string(p.str()); tag != "map" {
-		p.fail("want a map, have %q", tag)
+func (c mapOf[K, V]) pairs(p *jsontext.Parser, each func(K, V)) {
+	p.Open('[')
+	p.Next()
+	if tag := string(p.Bytes()); tag != "map" {
+		p.Fail("want a map, have %q", tag)
 	}
-	p.next()
-	p.open('[')
-	for p.more(']') {
-		p.open('[')
-		p.next()
+	p.Next()
+	p.Open('[')
+	for p.More(']') {
+		p.Open('[')
+		p.Next()
 		k := c.key.read(p)
-		p.next()
+		p.Next()
 		v := c.value.read(p)
-		p.shut()
+		p.Shut()
 		each(k, v)
 	}
-	p.shut()
+	p.Shut()
 }
 
-func (c mapOf[K, V]) read(p *parser, dst reflect.Value) {
+func (c mapOf[K, V]) read(p *jsontext.Parser, dst reflect.Value) {
 	var m map[K]V
 	c.pairs(p, func(k K, v V) {
 		if m == nil {
@@ -282,7 +291,7 @@ func (c mapOf[K, V]) read(p *parser, dst reflect.Value) {
 
 // patch: the difference of two maps has the pairs that were added, the old pairs that were removed,
 // and the new pair of each key whose value changed.
-func (c mapOf[K, V]) patch(p *parser, dst reflect.Value) {
+func (c mapOf[K, V]) patch(p *jsontext.Parser, dst reflect.Value) {
 	m := maps.Clone(*c.ptr(dst))
 	c.pairs(p, func(k K, v V) {
 		if old, found := m[k]; found && old == v {
@@ -300,7 +309,7 @@ func (c mapOf[K, V]) patch(p *parser, dst reflect.Value) {
 	*c.ptr(dst) = m
 }
 
-func (c mapOf[K, V]) append(buf []byte, src reflect.Value) (_ []byte, err error) {
+func (c mapOf[K, V]) Append(buf []byte, src reflect.Value) (_ []byte, err error) {
 	m := src.Interface().(map[K]V)
 	buf = append(buf, `["map",[`...)
 	for i, k := range slices.Sorted(maps.Keys(m)) {

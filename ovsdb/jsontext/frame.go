@@ -1,4 +1,4 @@
-package ovsdb
+package jsontext
 
 import (
 	"fmt"
@@ -9,12 +9,12 @@ import (
 // Services is 10 MB.
 const maxMessage = 256 << 20
 
-// keepBuffer is the size, in bytes, to which the buffer shrinks again after a large message.
-const keepBuffer = 256 << 10
+// KeepBuffer is the size, in bytes, to which a buffer shrinks again after a large message.
+const KeepBuffer = 256 << 10
 
-// frames cuts a stream into JSON objects. The protocol has no framing: an object ends where its
+// Frames cuts a stream into JSON objects. The protocol has no framing: an object ends where its
 // braces balance.
-type frames struct {
+type Frames struct {
 	r     io.Reader
 	buf   []byte // buf[start:] is read and not yet returned
 	start int
@@ -25,13 +25,14 @@ type frames struct {
 	limit int
 }
 
-func newFrames(r io.Reader) *frames {
-	return &frames{r: r, buf: make([]byte, 0, keepBuffer), limit: maxMessage}
+// NewFrames returns the frames of a stream.
+func NewFrames(r io.Reader) *Frames {
+	return &Frames{r: r, buf: make([]byte, 0, KeepBuffer), limit: maxMessage}
 }
 
-// next returns the next object. The bytes are valid until the next call. Only the braces are
+// Next returns the next object. The bytes are valid until the next call. Only the braces are
 // checked.
-func (f *frames) next() ([]byte, error) {
+func (f *Frames) Next() ([]byte, error) {
 	for {
 		if f.step() {
 			msg := f.buf[f.start:f.scan]
@@ -51,7 +52,7 @@ func (f *frames) next() ([]byte, error) {
 }
 
 // step scans the bytes read, up to the end of an object. It stops at a byte that cannot start one.
-func (f *frames) step() (found bool) {
+func (f *Frames) step() (found bool) {
 	i, depth, quote, slash := f.scan, f.depth, f.quote, f.slash // in registers
 	for ; i < len(f.buf) && !found; i++ {
 		c := f.buf[i]
@@ -79,7 +80,7 @@ func (f *frames) step() (found bool) {
 }
 
 // fill reads more.
-func (f *frames) fill() error {
+func (f *Frames) fill() error {
 	f.room()
 	n, err := f.r.Read(f.buf[len(f.buf):cap(f.buf)])
 	f.buf = f.buf[:len(f.buf)+n]
@@ -93,11 +94,11 @@ func (f *frames) fill() error {
 }
 
 // room makes room at the end of the buffer.
-func (f *frames) room() {
+func (f *Frames) room() {
 	have := f.buf[f.start:]
 	switch {
-	case len(have) == 0 && cap(f.buf) > 4*keepBuffer:
-		f.buf = make([]byte, 0, keepBuffer)
+	case len(have) == 0 && cap(f.buf) > 4*KeepBuffer:
+		f.buf = make([]byte, 0, KeepBuffer)
 	case len(have) > 0 && len(f.buf) < cap(f.buf):
 		return
 	case len(have) > cap(f.buf)/2:

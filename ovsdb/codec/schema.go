@@ -1,4 +1,4 @@
-package ovsdb
+package codec
 
 import (
 	"encoding/json"
@@ -95,20 +95,20 @@ func (b *BaseType) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*plain)(b))
 }
 
-// check returns an error with the columns of a row type that the database lacks, or has with
+// Check returns an error with the columns of a row type that the database lacks, or has with
 // another type.
-func (s *Schema) check(c *codec, fields []*field) error {
-	t, ok := s.Tables[c.table]
+func (s *Schema) Check(c *RowType, fields []*Field) error {
+	t, ok := s.Tables[c.Table]
 	if !ok {
-		return fmt.Errorf("database %s %s has no table %s", s.Name, s.Version, c.table)
+		return fmt.Errorf("database %s %s has no table %s", s.Name, s.Version, c.Table)
 	}
 	var bad []error
 	for _, f := range fields {
-		if col, ok := t.Columns[f.name]; !ok {
-			bad = append(bad, fmt.Errorf("database %s %s: table %s has no column %s", s.Name, s.Version, c.table,
-				f.name))
+		if col, ok := t.Columns[f.Name]; !ok {
+			bad = append(bad, fmt.Errorf("database %s %s: table %s has no column %s", s.Name, s.Version, c.Table,
+				f.Name))
 		} else if err := f.check(col); err != nil {
-			bad = append(bad, fmt.Errorf("database %s %s: table %s: column %s: %w", s.Name, s.Version, c.table, f.name,
+			bad = append(bad, fmt.Errorf("database %s %s: table %s: column %s: %w", s.Name, s.Version, c.Table, f.Name,
 				err))
 		}
 	}
