@@ -21,8 +21,7 @@ the Kubernetes API.
 
 const aboutChart = `# Hairpin
 
-Hairpin is the Service, gateway and egress network of a Kubernetes cluster, on OVN and Open vSwitch;
-instead of kube-proxy.
+Hairpin is a Kubernetes network plugin that also replaces kube-proxy, on OVN and Open vSwitch.
 
 ` + "```" + `
 kubectl create namespace hairpin

@@ -75,3 +75,8 @@ func unanswered(socket string, err error) error {
 	}
 	return fmt.Errorf("ask the agent of this node at %s: %w", socket, err)
 }
+
+// orAll adds to an error of this node's agent how to ask all agents.
+func orAll(err error) error {
+	return fmt.Errorf("%w; --all asks every node through the Kubernetes API", err)
+}

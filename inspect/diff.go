@@ -3,11 +3,11 @@ package inspect
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"hairpin/config"
@@ -50,12 +50,21 @@ func Diff(ctx context.Context, w io.Writer, c config.Config, o DiffOptions) erro
 		}
 	}
 	if !planned {
-		return errors.New("nothing of that is planned")
+		return o.notPlanned()
 	}
 	if slices.ContainsFunc(list, func(n NodeDiff) bool { return n.Error != "" || len(n.Differences) > 0 }) {
 		return report.ErrNotWell
 	}
 	return nil
+}
+
+// notPlanned reports options that select nothing.
+func (o *DiffOptions) notPlanned() error {
+	if o.Object == "" {
+		return fmt.Errorf("--system %s: nothing is planned for it", strings.Join(o.Systems, ","))
+	}
+	return fmt.Errorf("--object %s: nothing is planned for it; the form is KIND/NAMESPACE/NAME, such as "+
+		"Service/default/web", o.Object)
 }
 
 // compare requests the comparisons.
@@ -67,7 +76,7 @@ func (o *DiffOptions) compare(ctx context.Context, c config.Config) ([]NodeDiff,
 		}
 		body, err := FromAgent(ctx, c, "/diff?"+q.Encode())
 		if err != nil {
-			return nil, err
+			return nil, orAll(err)
 		}
 		n, err := parseDiff(body)
 		return []NodeDiff{n}, err
@@ -152,7 +161,7 @@ func (n *NodeDiff) print(w io.Writer, named bool) (err error) {
 	case len(n.Differences) > 0:
 		result = fmt.Sprintf("%d differences", len(n.Differences))
 	case !n.Planned:
-		result = "nothing of that is planned"
+		result = "nothing is planned for it"
 	}
 	switch {
 	case named:

@@ -31,7 +31,7 @@ node-b: 2 differences
   - table=1 actions=drop
   + tcp . 30001
 node-c: could not be compared: no agent's pod
-node-d: nothing of that is planned
+node-d: nothing is planned for it
 `},
 		{false, "text", list[1:2], "\n- table=1 actions=drop\n+ tcp . 30001\n"},
 		{false, "text", list[:1], "\nno differences\n"},

@@ -142,7 +142,7 @@ func localStatus(c config.Config, brief bool) func(context.Context) (*ClusterSta
 	return func(ctx context.Context) (*ClusterStatus, error) {
 		body, err := FromAgent(ctx, c, path)
 		if err != nil {
-			return nil, err
+			return nil, orAll(err)
 		}
 		r, err := report.Parse(body)
 		if err != nil {

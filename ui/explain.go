@@ -111,7 +111,7 @@ func (o *ExplainOptions) words() error {
 		all := []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 		i := slices.IndexFunc(all, func(p cluster.Protocol) bool { return p.String() == strings.ToLower(o.Proto) })
 		if i < 0 {
-			return &explain.BadArgument{Field: "--proto", Word: o.Proto, Err: fmt.Errorf("must be one of %v", all)}
+			return &explain.BadArgument{Field: "--proto", Word: o.Proto, Err: errors.New("must be tcp, udp or sctp")}
 		}
 		o.Protocol = all[i]
 	}

@@ -3,12 +3,14 @@ package ui
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/datapath"
 	"hairpin/plan"
+	"hairpin/walk/explain"
 )
 
 // PlanOptions select what Plan prints.
@@ -54,10 +56,27 @@ func Plan(w, errw io.Writer, o PlanOptions, flags []string, c config.Config) err
 	}
 	text := only.Print(state)
 	if text == "" {
-		return fmt.Errorf("nothing of that is planned on node %s", node)
+		return notPlanned(o, node, s)
 	}
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
+}
+
+// notPlanned reports options that select nothing of a node's State, with objects of a similar name.
+func notPlanned(o PlanOptions, node string, s *cluster.Snapshot) error {
+	if o.Object == "" {
+		return fmt.Errorf("--system %s: nothing is planned for it on node %s", strings.Join(o.Systems, ","), node)
+	}
+	var names []string
+	for _, f := range s.Frontends {
+		names = append(names, f.Owner.String())
+	}
+	for _, p := range s.Pods {
+		names = append(names, p.Owner.String())
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == o.Object })
+	return fmt.Errorf("--object %s: nothing is planned for it on node %s%s", o.Object, node,
+		explain.Nearest(o.Object, names))
 }

@@ -127,7 +127,7 @@ func readFolder(flag, dir string, c config.Config) (*cluster.Snapshot, error) {
 	case len(s.Nodes) > 0:
 		return s, nil
 	case len(s.Problems) > 0:
-		return nil, fmt.Errorf("%s %s: has no good Node in its *.yaml, *.yml and *.json: %w", flag, dir, s.Problems[0])
+		return nil, fmt.Errorf("%s %s: has no valid Node in its *.yaml, *.yml and *.json: %w", flag, dir, s.Problems[0])
 	}
 	return nil, fmt.Errorf("%s %s: has no Node in its *.yaml, *.yml and *.json", flag, dir)
 }

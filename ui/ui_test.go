@@ -39,7 +39,7 @@ func TestUIBadInput(t *testing.T) {
 		{"/walk?from=node-a&to=svc/default/web", 400, "<strong>from</strong> <code>node-a</code>: must be pod/"},
 		{"/walk?from=host/node-a&to=svc/default/none", 400,
 			"<strong>to</strong> <code>svc/default/none</code>: there is no Service"},
-		{"/walk?" + good + "&proto=icmp", 400, "<strong>proto</strong> <code>icmp</code>: must be one of"},
+		{"/walk?" + good + "&proto=icmp", 400, "<strong>proto</strong> <code>icmp</code>: must be tcp, udp or sctp"},
 		{"/walk?" + good + "&family=5", 400, "<strong>family</strong> <code>5</code>: must be 4 or 6"},
 		{"/walk?" + good + "&endpoint=10.0.0.1", 400,
 			"<strong>endpoint</strong> <code>10.0.0.1</code>: the Service has no such endpoint"},

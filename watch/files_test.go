@@ -34,9 +34,7 @@ func TestManifests(t *testing.T) {
 				"Deployment}\n---\n{apiVersion: serving.knative.dev/v1, kind: Service}", ""},
 		{"no YAML", "a: b: c", "File/input: document 1: yaml: mapping values are not allowed in this context"},
 		{"no object", "[1, 2]",
-			"File/input: document 1: json: cannot unmarshal array into Go value of type struct { v1.TypeMeta " +
-				"\"json:\\\",inline\\\"\"; Metadata struct { Name string \"json:\\\"name\\\"\"; Namespace string " +
-				"\"json:\\\"namespace\\\"\" } \"json:\\\"metadata\\\"\"; Items []watch.raw \"json:\\\"items\\\"\" }"},
+			"File/input: document 1: is no Kubernetes object: it is a list"},
 		{"no kind", "---\n---\nmetadata: {name: x}", "File/input: document 3: is no Kubernetes object: it has no kind"},
 		{"no name", "{apiVersion: v1, kind: Service}", "File/input: document 1: Service: metadata.name: is missing"},
 		{"newline in a name", `{apiVersion: v1, kind: Service, metadata: {name: "x\n; reboot"}}`,
@@ -49,8 +47,9 @@ func TestManifests(t *testing.T) {
 			`File/input: document 1: EndpointSlice: apiVersion: is "discovery.k8s.io/v1beta1", not "discovery.k8s.io/v1"`},
 		{"no version", "{kind: Pod, metadata: {name: x}}", `File/input: document 1: Pod: apiVersion: is "", not "v1"`},
 		{"wrong type", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {ports: [{port: eighty}]}}",
-			"Service/default/x: in input: json: cannot unmarshal string into Go struct field " +
-				"ServicePort.spec.ports.port of type int32"},
+			"Service/default/x: in input: spec.ports.port: is a string, not an integer (int32)"},
+		{"list for a map", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {selector: [a]}}",
+			"Service/default/x: in input: spec.selector: is a list, not a map"},
 		{"unknown fields",
 			"{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {clusterIP: 10.96.0.2, clusterip: 1, ports: " +
 				"[{port: 80, nodeport: 1}]}}",
@@ -60,12 +59,11 @@ func TestManifests(t *testing.T) {
 		{"port too large",
 			"{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {clusterIP: 10.96.0.2, ports: " +
 				"[{port: 99999999999}]}}",
-			"Service/default/x: in input: json: cannot unmarshal number 99999999999 into Go struct field " +
-				"ServicePort.spec.ports.port of type int32"},
+			"Service/default/x: in input: spec.ports.port: is a number 99999999999, not an integer (int32)"},
 		{"lists",
 			`{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {name: ""}}, {apiVersion: v1, kind: ServiceList, items: [{metadata: {name: x}}]}, 7]}`,
 			"File/input: document 1 items[0]: Pod: metadata.name: is missing\nFile/input: document 1 items[2]: " +
-				"json: cannot unmarshal number into Go value of type struct"},
+				"is no Kubernetes object: it is a number"},
 		{"Node with a namespace",
 			"{apiVersion: v1, kind: Node, metadata: {name: x, namespace: prod}, spec: {podCIDR: z}}",
 			`Node/x: spec.podCIDRs[0]: "z" is not an address range`},

@@ -2,8 +2,10 @@ package watch
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -74,7 +76,7 @@ func (f *file) document(place string, outer metav1.TypeMeta, j []byte) {
 		Items []raw `json:"items"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(j, &head); err != nil {
-		f.problem(place, err)
+		f.problem(place, wrongType(err))
 		return
 	}
 	if head.Kind == "" {
@@ -140,7 +142,7 @@ func badName(kind, namespace, name string) error {
 func (f *file) object(owner cluster.Owner, object metav1.Object, j []byte) {
 	unknown, err := kjson.UnmarshalStrict(j, object)
 	if err != nil {
-		unknown = []error{err}
+		unknown = []error{wrongType(err)}
 	}
 	for _, e := range unknown {
 		f.problems = append(f.problems, cluster.Problem{Owner: owner, Message: fmt.Sprintf("in %s: %v", f.name, e)})
@@ -149,6 +151,42 @@ func (f *file) object(owner cluster.Owner, object metav1.Object, j []byte) {
 		object.SetNamespace(owner.Namespace)
 		f.manifests = append(f.manifests, manifest{owner, object})
 	}
+}
+
+// wrongType says in the terms of YAML that a field has a value of another type.
+func wrongType(err error) error {
+	var e *json.UnmarshalTypeError
+	if !errors.As(err, &e) {
+		return err
+	}
+	if e.Field == "" {
+		return fmt.Errorf("is no Kubernetes object: it is %s", yamlValue(e.Value))
+	}
+	return fmt.Errorf("%s: is %s, not %s", e.Field, yamlValue(e.Value), yamlType(e.Type))
+}
+
+func yamlValue(value string) string {
+	switch value {
+	case "array":
+		return "a list"
+	case "object":
+		return "a map"
+	}
+	return "a " + value // string, number, bool, "number 99999999999"
+}
+
+func yamlType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "a map"
+	case reflect.Pointer:
+		return yamlType(t.Elem())
+	case reflect.String, reflect.Bool:
+		return "a " + t.Kind().String()
+	}
+	return "an integer (" + t.Kind().String() + ")"
 }
 
 // raw is the text of a part of a document.

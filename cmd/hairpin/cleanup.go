@@ -16,7 +16,7 @@ func cleanupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove Hairpin from this node and return the uplink's addresses and routes",
-		Args:  cobra.NoArgs,
+		Args:  needs(),
 		Long: `It deletes flows and bridges, nft tables, routes, rules, pod links, the CNI plugin and the
 databases. A bridge that an administrator made stays. The command waits for the agent to end. Open
 vSwitch should run; otherwise the command lists what it could not do and exits with code 2.`,

@@ -14,13 +14,13 @@ import (
 )
 
 func configCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "Convert the configuration of another network plugin", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return hinted(c, errors.New("needs convert FILE…")) }}
+	c := &cobra.Command{Use: "config", Short: "Convert the configuration of another network plugin"}
+	needsCommand(c, errors.New("needs convert FILE… or pools FILE…"))
 	var mode string
 	convert := &cobra.Command{
 		Use:   "convert FILE…",
 		Short: "Print a Hairpin configuration with the settings of MicroShift or OVN-Kubernetes files",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  needsFiles,
 		Long: `FILE is MicroShift's /etc/microshift/ovn.yaml or config.yaml, or a Node of OVN-Kubernetes (kubectl
 get node NAME -o yaml, of which the annotation k8s.ovn.org/node-primary-ifaddr is read). A later
 file overrides an earlier one. Comments in the output list settings that Hairpin has no option
@@ -56,7 +56,7 @@ func convertPools() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pools FILE…",
 		Short: "Convert MetalLB's pools, advertisements and BGP peers",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  needsFiles,
 		Long: `FILE has objects of MetalLB:
 
   IPAddressPool, L2Advertisement   become a LoadBalancerPool
@@ -98,7 +98,7 @@ func advertise() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "advertise",
 		Short: "Add the advertised addresses of gateway mode detached to this node, before the agent starts",
-		Args:  cobra.NoArgs,
+		Args:  needs(),
 		Long: `The addresses of [gateway] advertise-address go to the gateway bridge, or to lo if there is no
 bridge yet; the agent later moves them to the bridge. An API server that advertises one of them
 can then start before the agent. The command prints what it changed. It changes nothing if the

@@ -18,7 +18,7 @@ func diff() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff",
 		Short: "Print how this node, or every node, differs from its desired state",
-		Args:  cobra.NoArgs,
+		Args:  needs(),
 		Long: `The agent of the node reads OVN, Open vSwitch, nft and the kernel, and compares them with the
 desired state. "- " is before a missing line, "+ " before an extra one. --object selects extra lines
 only if their system stores what they are for, or if they stand for a flow that is planned.`,

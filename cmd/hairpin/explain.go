@@ -30,12 +30,7 @@ hairpin explain), or by default from this node's agent.`,
 		Example: "  hairpin explain -f examples/demo host/node-a svc/default/hostself\n" +
 			"  kubectl hairpin explain -n shop pod/client-1 svc/db:sql --live\n" +
 			"  hairpin explain -f examples/demo outside svc/default/web --via node-b --endpoint pod/default/pod-c1",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return fmt.Errorf("needs exactly FROM and TO, not %d arguments", len(args))
-			}
-			return nil
-		},
+		Args: needs("FROM", "TO"),
 		RunE: func(c *cobra.Command, args []string) error {
 			conf, err := s.load(c)
 			if err != nil {
@@ -91,7 +86,7 @@ func collect() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "collect",
 		Short:   "Write an archive with the state and logs of this node or of all nodes, without secrets",
-		Args:    cobra.NoArgs,
+		Args:    needs(),
 		Example: "  hairpin collect\n  kubectl hairpin collect --file support.tar.gz",
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			conf, err := s.load(c)
@@ -136,7 +131,7 @@ func ask() *cobra.Command {
 	c := &cobra.Command{
 		Use:    "ask PATH",
 		Short:  "Print the agent's answer to a path of its socket",
-		Args:   cobra.ExactArgs(1),
+		Args:   needs("PATH"),
 		Hidden: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			conf, err := s.load(c)

@@ -1,4 +1,4 @@
-// Command hairpin is the Service, gateway and egress network of a Kubernetes node.
+// Command hairpin is a Kubernetes network plugin that also replaces kube-proxy.
 //
 // Started by a container runtime (CNI_COMMAND is set), it is the CNI plugin.
 package main
@@ -44,9 +44,8 @@ func main() {
 
 func root() *cobra.Command {
 	c := &cobra.Command{
-		Use: "hairpin",
-		Short: "Hairpin is the Service, gateway and egress network of a Kubernetes node, on " +
-			"OVN and Open vSwitch",
+		Use:           "hairpin",
+		Short:         "Hairpin is a Kubernetes network plugin that also replaces kube-proxy, on OVN and Open vSwitch",
 		Version:       report.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -74,21 +73,10 @@ func root() *cobra.Command {
 	c.AddCommand(ask(), testPod(), version())
 	c.SetVersionTemplate("{{.Version}}\n")
 	c.SetHelpFunc(func(c *cobra.Command, _ []string) { printHelp(c.OutOrStdout(), c) })
-	for _, sub := range c.Commands() {
-		if args := sub.Args; args != nil {
-			sub.Args = func(c *cobra.Command, words []string) error { return hinted(c, args(c, words)) }
-		}
-	}
+	needsCommand(c, nil)
+	hintArgs(c)
 	c.SetFlagErrorFunc(hinted)
 	return c
-}
-
-// hinted adds the usage to an error about the command line.
-func hinted(c *cobra.Command, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w\nusage: %s\nsee %s --help", err, c.UseLine(), c.CommandPath())
 }
 
 // settings has the configuration file and the flags of every command with a configuration.
@@ -147,7 +135,7 @@ func given(c *cobra.Command) (list []string) {
 
 func process(name, short string, start func(context.Context, config.Config, *slog.Logger) error) *cobra.Command {
 	var s settings
-	c := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
+	c := &cobra.Command{Use: name, Short: short, Args: needs(), RunE: func(c *cobra.Command, _ []string) error {
 		conf, err := s.load(c)
 		if err != nil {
 			return err
@@ -162,7 +150,7 @@ func plugin() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cni",
 		Short: "Serve one request of a container runtime as its CNI plugin",
-		Args:  cobra.NoArgs,
+		Args:  needs(),
 		Long: `The parameters are in the environment (CNI_COMMAND and others), the network configuration is on
 standard input. The program is also the plugin without an argument, if CNI_COMMAND is set.`,
 		Run: func(*cobra.Command, []string) { cni.Main("hairpin " + report.Version()) }}
@@ -175,7 +163,7 @@ func planCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan -f DIR --node NAME",
 		Short: "Print a node's desired state, computed from a directory of manifests",
-		Args:  cobra.NoArgs,
+		Args:  needs(),
 		Long: `The output has the syntax of ovn-nbctl, ovs-ofctl, nft and ip. Problems of the manifests are printed
 to standard error.`,
 		Example: `  hairpin plan -f examples/demo --node node-a
@@ -201,6 +189,6 @@ to standard error.`,
 }
 
 func version() *cobra.Command {
-	return &cobra.Command{Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "version", Short: "Print the version of this program", Args: needs(),
 		Run: func(c *cobra.Command, _ []string) { fmt.Fprintln(c.OutOrStdout(), report.Version()) }}
 }

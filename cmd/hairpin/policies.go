@@ -13,7 +13,7 @@ func policiesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "policies [NAMESPACE/]POD",
 		Short: "List the policies that select a pod, with their rules and what these match now",
-		Args:  cobra.ExactArgs(1),
+		Args:  needs("[NAMESPACE/]POD"),
 		Long: `Policies are NetworkPolicies and ClusterNetworkPolicies, in the order of their tiers and priorities.
 The cluster is read from a directory of manifests (-f), from the API (--all, --kubeconfig, kubectl
 hairpin policies), or by default from this node's agent. An agent may not know pods of other nodes,

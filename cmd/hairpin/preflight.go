@@ -21,7 +21,7 @@ func preflightCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "preflight",
 		Short: "Check whether Hairpin can be installed on this machine, or on all nodes",
-		Args:  cobra.NoArgs,
+		Args:  needs(),
 		Long: `Run it as root before the installation. It reports what other network plugins left, what prevents
 an installation, and what Hairpin would change. It changes nothing without --fix. With --all, or
 as kubectl hairpin preflight, it creates a Pod on each node and deletes it again.`,

@@ -19,7 +19,7 @@ func status() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "status",
 		Short:   "Show the health of every component of this node, or of all nodes",
-		Args:    cobra.NoArgs,
+		Args:    needs(),
 		Example: "  hairpin status\n  kubectl hairpin status --wait",
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)
@@ -79,7 +79,7 @@ func probe() *cobra.Command {
 		Use:       "probe livez|readyz|healthz|metrics",
 		Short:     "Query a health endpoint of this node's agent or this container's controller",
 		Example:   "  hairpin probe readyz\n  hairpin probe livez --controller",
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:      cobra.MatchAll(needs("one endpoint"), cobra.OnlyValidArgs),
 		ValidArgs: []string{"livez", "readyz", "healthz", "metrics"},
 		RunE: func(c *cobra.Command, args []string) error {
 			conf, err := s.load(c)

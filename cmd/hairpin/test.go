@@ -18,7 +18,7 @@ func testCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "test",
 		Short: "Test every path of the cluster's network with pods and Services of its own",
-		Args:  cobra.NoArgs,
+		Args:  needs(),
 		Long: `It creates a namespace with servers and clients on some nodes, sends TCP and UDP packets of every IP
 family from pods and hosts to pods, ClusterIPs, NodePorts and hosts, with full packets, names and a
 NetworkPolicy, and measures latency and throughput. A path that fails is explained with the real
@@ -67,7 +67,7 @@ func testPod() *cobra.Command {
 	return &cobra.Command{
 		Use:    "test-pod",
 		Short:  "Carry out a pod's part of the test",
-		Args:   cobra.NoArgs,
+		Args:   needs(),
 		Hidden: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			work, err := podside.Parse(os.Getenv(podside.Variable))

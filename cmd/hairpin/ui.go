@@ -22,7 +22,7 @@ With --secure, in a pod, they show the cluster of the API by TLS, to users who m
 The token is a bearer token, or the password that a browser asks for. The chart's value ui.enabled
 installs that.`,
 		Example: "  hairpin ui -f examples/demo\n  kubectl hairpin ui\n  hairpin ui --secure --listen :8443",
-		Args:    cobra.NoArgs,
+		Args:    needs(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)
 			if err != nil {

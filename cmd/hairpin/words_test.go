@@ -38,7 +38,16 @@ func TestWrongWords(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{[]string{"explai"}, "Did you mean this?\n\texplain"},
+		{[]string{"explai"}, "has no command \"explai\"; nearest: explain\nusage: hairpin COMMAND\nsee hairpin --help"},
+		{[]string{"nothing"}, "has no command \"nothing\"\nusage: hairpin COMMAND"},
+		{[]string{"config"}, "needs convert FILE… or pools FILE…\nusage: hairpin config COMMAND"},
+		{[]string{"config", "pool"}, "has no command \"pool\"; nearest: pools\nusage: hairpin config COMMAND"},
+		{[]string{"config", "pools"}, "needs at least one FILE\nusage: hairpin config pools FILE…"},
+		{[]string{"status", "node-a"}, "takes no arguments, and has \"node-a\"\nusage: hairpin status [flags]"},
+		{[]string{"policies"}, "needs exactly [NAMESPACE/]POD, not 0 arguments\nusage: hairpin policies"},
+		{[]string{"policies", "-f", "../../examples/network-policy", "shop/dbb"},
+			`there is no Pod "shop/dbb" with an address of its own (policies do not apply to Pods in the host's ` +
+				"network); nearest: shop/db"},
 		{[]string{"explain"},
 			"needs exactly FROM and TO, not 0 arguments\nusage: hairpin explain FROM TO [flags]\nsee " +
 				"hairpin explain --help"},
@@ -47,12 +56,15 @@ func TestWrongWords(t *testing.T) {
 		{[]string{"explain", "-f", broken, "host/node-a", "svc/default/web"}, "File/a.yaml: document 1: "},
 		{[]string{"explain", "-f", demo, "--diff", nothing, "host/node-a", "svc/default/web"}, "--diff " + nothing},
 		{[]string{"explain", "-f", demo, "host/node-a", "svc/default/web", "--proto", "icmp"},
-			`--proto "icmp": must be one of [tcp udp sctp]`},
+			`--proto "icmp": must be tcp, udp or sctp`},
+		{[]string{"explain", "-f", demo, "host/node-a", "outside/192.0.2.1:99999"},
+			`TO "outside/192.0.2.1:99999": "99999" is not a port number (1 to 65535)`},
 		{[]string{"explain", "--run-dir", nothing, "host/node-a", "svc/default/web"},
 			"no agent answers on this node: nothing listens at " + nothing +
 				"/agent.sock (is `hairpin node` running?); -f DIR reads"},
 		{[]string{"explain", "--all", "host/node-a", "svc/default/web"}, "there is no kubeconfig"},
-		{[]string{"status", "--run-dir", nothing}, "no agent answers on this node"},
+		{[]string{"status", "--run-dir", nothing},
+			"/agent.sock (is `hairpin node` running?); --all asks every node through the Kubernetes API"},
 		{[]string{"status", "--all"}, "there is no kubeconfig"},
 		{[]string{"status", "-o", "xml"}, `"xml" for "-o, --output" flag: is none of text, wide, json, yaml`},
 		{[]string{"explain", "-o", "wide", "a", "b"}, "flag: is none of text, json, yaml, markdown, svg"},
@@ -72,7 +84,11 @@ func TestWrongWords(t *testing.T) {
 		{[]string{"plan", "-f", demo, "--node", "node-a", "--object", "web"},
 			`--object: "web" is not KIND/NAMESPACE/NAME`},
 		{[]string{"plan", "-f", demo, "--node", "node-a", "--object", "Service/default/none"},
-			"nothing of that is planned on node node-a"},
+			"--object Service/default/none: nothing is planned for it on node node-a"},
+		{[]string{"plan", "-f", demo, "--node", "node-a", "--object", "svc/web"},
+			"nothing is planned for it on node node-a; nearest: Service/default/web"},
+		{[]string{"plan", "-f", demo, "--node", "node-a", "--system", "redirect"},
+			"--system redirect: nothing is planned for it on node node-a"},
 		{[]string{"explain", "-f", demo, "--gateway-mode", "local", "host/node-a", "svc/default/web"},
 			"--gateway-mode changes nothing: the annotation k8s.ovn.org/l3-gateway-config of Node node-a has shared"},
 		{[]string{"plan", "-f", demo, "--node", "node-a", "--service-engine", "ovn"},
@@ -87,7 +103,7 @@ func TestWrongWords(t *testing.T) {
 		{[]string{"ui", "-f", demo, "--gateway-mode", "local"}, "--gateway-mode changes nothing"},
 		{[]string{"ui", "--run-dir", nothing}, "no agent answers on this node"},
 		{[]string{"ui", "-f", demo, "--listen", "0.0.0.0:0"}, `--listen "0.0.0.0:0": is not a loopback address`},
-		{[]string{"probe"}, "usage: hairpin probe livez|readyz|healthz|metrics"},
+		{[]string{"probe"}, "needs exactly one endpoint, not 0 arguments\nusage: hairpin probe livez|readyz|healthz|metrics"},
 	} {
 		if out, err := typed(t, c.words...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, without %q\n%s", c.words, err, c.want, out)

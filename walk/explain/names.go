@@ -77,7 +77,7 @@ func (r *resolver) pod(name string) (*cluster.Pod, error) {
 		names = append(names, p.Owner.Namespace+"/"+p.Owner.Name)
 	}
 	return nil, fmt.Errorf("there is no Pod %q with an address of its own (a Pod in the host's network is host/NODE)%s",
-		name, nearest(name, names))
+		name, Nearest(name, names))
 }
 
 // noNode reports an unknown Node, with all names of a small cluster.
@@ -88,7 +88,7 @@ func (r *resolver) noNode(name string) error {
 		names = append(names, n.Name)
 	}
 	if len(names) > most {
-		return fmt.Errorf("there is no Node %q%s", name, nearest(name, names))
+		return fmt.Errorf("there is no Node %q%s", name, Nearest(name, names))
 	}
 	return fmt.Errorf("there is no Node %q; there are %s", name, cmp.Or(strings.Join(names, ", "), "none"))
 }
@@ -220,8 +220,8 @@ func (r *resolver) namedPort(a netip.Addr, name string) error {
 	return fmt.Errorf("%q is not a port, and no Service or Pod has the address", name)
 }
 
-// nearest returns "; nearest: a, b" with the names that are most like a word; empty if none is.
-func nearest(word string, names []string) string {
+// Nearest returns "; nearest: a, b" with the names that are most like a word; empty if none is.
+func Nearest(word string, names []string) string {
 	const most, similar = 3, 3 // of three letters, one may differ
 	name := word[strings.LastIndexByte(word, '/')+1:]
 	distances := map[string]int{}

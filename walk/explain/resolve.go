@@ -153,7 +153,7 @@ func (r *resolver) toOutside(rest string) error {
 	}
 	switch who := holder(r.s, to.Addr()); {
 	case err != nil:
-		return fmt.Errorf("%q is not an address", rest)
+		return notAddress(rest)
 	case who != "":
 		return fmt.Errorf("%s has it", who)
 	case r.from == (walk.Point{}):
@@ -163,6 +163,16 @@ func (r *resolver) toOutside(rest string) error {
 		return err
 	}
 	return r.address(to, "outside")
+}
+
+// notAddress reports a word that is not ADDRESS[:PORT].
+func notAddress(word string) error {
+	if i := strings.LastIndexByte(word, ':'); i >= 0 {
+		if _, err := netip.ParseAddr(strings.Trim(word[:i], "[]")); err == nil {
+			return fmt.Errorf("%q is not a port number (1 to 65535)", word[i+1:])
+		}
+	}
+	return fmt.Errorf("%q is not an address", word)
 }
 
 // wayOf returns which kind of address of a Frontend an address is, empty if it is none of them.
@@ -228,7 +238,7 @@ func (r *resolver) choose(name, port string) (*cluster.Frontend, error) {
 		for _, f := range r.s.Frontends {
 			names = append(names, f.Owner.Namespace+"/"+f.Owner.Name)
 		}
-		return nil, fmt.Errorf("there is no Service %q with a ClusterIP%s", name, nearest(name, names))
+		return nil, fmt.Errorf("there is no Service %q with a ClusterIP%s", name, Nearest(name, names))
 	}
 	return r.pick(all, port)
 }
