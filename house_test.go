@@ -416,15 +416,19 @@ func TestUserPages(t *testing.T) {
 	}
 }
 
-// TestReadmeCommands: two commands of README do everything on a fresh Debian machine.
-func TestReadmeCommands(t *testing.T) {
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, command := range []string{"make demo ", "make test "} {
-		if !strings.Contains(string(text), "\n"+command) {
-			t.Errorf("README.md does not show %q", command)
+// TestCommands: users find the command for a first look in README, developers the one for all tests
+// in contributing.md.
+func TestCommands(t *testing.T) {
+	for file, command := range map[string]string{
+		"README.md":                        "\nmake demo ",
+		"docs/development/contributing.md": "\n| `make test` |",
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), command) {
+			t.Errorf("%s does not show %q", file, command)
 		}
 	}
 }
