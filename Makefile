@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e e2e-upgrade first-hour conformance cluster-down demo demo-down test-kernel test-debian13 test-arm64 test test-long test-race test-race-lab check bench scale compare soak churn chaos oracle golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e quick-starts e2e-upgrade first-hour conformance cluster-down demo demo-down test-kernel test-debian13 test-arm64 test test-long test-race test-race-lab check bench scale compare soak churn chaos oracle golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ $(DIST)/hairpin-next-image.tar: cluster-parts $(BIN)/portmap
 
 e2e: cluster-up $(DIST)/hairpin-next-image.tar ## test the cluster, or a new one, as a user would (E2E="-run Reach", ARGS="-api-away 30s")
 	$(GO) test -tags e2e -timeout 40m -count 1 -v ./lab/e2e $(E2E) $(if $(ARGS),-args $(ARGS))
+
+quick-starts: cluster-parts ## play the commands of the quick starts, each on a new cluster: kubeadm on two nodes, edge on one in mode detached
+	$(GO) test -tags e2e -timeout 20m -count 1 -v ./lab/e2e -run '^TestQuickStart$$'
 
 e2e-upgrade: cluster-parts ## a cluster of the release before, upgraded to a release of this commit under traffic; leaves it up (FROM=commit of the release before MODE=local)
 	@MODE=$(MODE) lab/upgrade.sh $(FROM)

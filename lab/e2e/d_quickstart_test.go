@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,37 +14,55 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hairpin/lab/cluster"
 	"hairpin/lab/quickstart"
 )
 
-// TestQuickStart removes Hairpin, and plays the commands of quick starts on the cluster, in their
-// order, with the images and the datapath of the lab. Each installs Hairpin, and ends with `hairpin
-// test`. The cluster has three nodes also for the quick start of one machine.
+// TestQuickStart plays the commands of quick starts, in their order, each on a new cluster of its
+// own with the images and the datapath of the lab. Each page installs Hairpin, and ends with
+// `hairpin test`.
 func TestQuickStart(t *testing.T) {
-	e := open(t)
-	values, err := e.Values()
-	e.check(err)
-	if slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, "config.gateway.mode=") }) {
-		t.Skip("the cluster's own gateway mode is not that of the pages")
-	}
-	e.clusterInfo()
-	t.Cleanup(func() {
-		e.check(e.Uninstall(context.Background()))
-		e.check(e.InstallHairpin(context.Background()))
-		e.check(e.WaitWorkloads(context.Background()))
-	})
-	for _, page := range []string{"kubeadm", "edge"} {
-		steps, err := quickstart.Read("../..", page)
-		e.check(err)
-		e.check(e.Uninstall(t.Context()))
-		e.kubectl("delete", "namespace", "hairpin", "--ignore-not-found", "--wait")
-		t.Run(page, func(t *testing.T) {
-			p := &player{&e2e{t, e.Cluster}, t.TempDir(), values}
+	for _, q := range []struct {
+		page  string
+		nodes []string
+	}{
+		{"kubeadm", []string{"node-a", "node-b"}},
+		{"edge", []string{"node-a"}},
+	} {
+		t.Run(q.page, func(t *testing.T) {
+			steps, err := quickstart.Read("../..", q.page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := newCluster(t, "quickstart", q.nodes...)
+			values, err := e.Values()
+			e.check(err)
+			p := &player{e, t.TempDir(), values}
 			for _, s := range steps {
 				p.play(s)
 			}
 		})
 	}
+}
+
+// newCluster starts a cluster without a network plugin, with what kubeadm creates: DNS, and the
+// address of the API server. It ends with the test.
+func newCluster(t *testing.T, name string, nodes ...string) *e2e {
+	c, err := cluster.Start(t.Context(), cluster.Options{
+		Name: name, Root: "../..", Nodes: nodes, Bare: true, DieWithCaller: true, Out: t.Output(),
+	})
+	t.Cleanup(func() {
+		if err := cluster.Remove(name); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &e2e{t, c}
+	e.kubectl("apply", "-f", "../cluster/manifests/dns.yaml")
+	e.clusterInfo()
+	return e
 }
 
 // clusterInfo writes the address of the API server as kubeadm does.
@@ -57,10 +74,6 @@ func (e *e2e) clusterInfo() {
 		Data: map[string]string{"kubeconfig": fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  "+
 			"cluster: {server: \"https://%s:6443\"}\n", address)}}, metav1.CreateOptions{})
 	e.check(err)
-	e.Cleanup(func() {
-		e.check(e.Client().CoreV1().ConfigMaps("kube-public").Delete(context.Background(), "cluster-info",
-			metav1.DeleteOptions{}))
-	})
 }
 
 // player plays the steps of a page in a folder.
@@ -126,7 +139,7 @@ func (p *player) install(words []string) (string, error) {
 
 // onNode runs a command on a node, which gets the program for it.
 func (p *player) onNode(words []string) (string, error) {
-	n := p.Lab().Node("node-b")
+	n := p.Lab().Node("node-a")
 	const path = "/usr/local/bin/hairpin"
 	text, err := os.ReadFile("../../bin/hairpin")
 	p.check(err)
