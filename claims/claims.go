@@ -1,7 +1,6 @@
 // Package claims lists, once, every number that Hairpin uses on a shared host: mark bits, conntrack
 // zones, route tables, rule priorities, OpenFlow tables and cookies, nft tables, the route
-// protocol, and the offsets in the masquerade subnet. So two features cannot use the same number
-// unnoticed.
+// protocol, and the offsets in subnets. So two features cannot use the same number unnoticed.
 package claims
 
 // Offsets in the masquerade subnet (docs/design/origins.md#masquerade-addresses).
@@ -26,6 +25,19 @@ const (
 	NodeLocalHost       = 1 // the host on LocalPort
 	NodeLocalRouter     = 2 // the distributed gateway port
 	NodeLocalManagement = 3 // the management port, as the host sees it behind that port
+)
+
+// Offsets in a node's pod subnet.
+const (
+	PodRouter     = 1
+	PodManagement = 2
+)
+
+// Offsets in the join and transit subnets. The cluster router is first on the join switch. A node's
+// routers are at its ID plus NodeOffset.
+const (
+	JoinRouter = 1
+	NodeOffset = 1
 )
 
 // MasqMAC is the MAC of the dummy next hop, for both families

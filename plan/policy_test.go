@@ -21,6 +21,8 @@ import (
 	"hairpin/policy"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
+	"hairpin/walk/explain/why"
 	"hairpin/walk/packet"
 )
 
@@ -321,7 +323,7 @@ func TestPoliciesDecide(t *testing.T) {
 				s *cluster.Snapshot
 				t walk.Trace
 			}{{s, was}, {&policed, now}} {
-				q := explain.Question{From: from.String(), To: to.String(), Protocol: protocol}
+				q := question.Question{From: from.String(), To: to.String(), Protocol: protocol}
 				e, err := explain.Of(x.s, q, x.t)
 				if err != nil {
 					t.Fatal(err)
@@ -329,7 +331,7 @@ func TestPoliciesDecide(t *testing.T) {
 				if x.s == s && len(e.Policies) > 0 {
 					t.Fatalf("%v from %v: without policies it explains %v", p, from.Point, e.Policies)
 				}
-				denies := slices.ContainsFunc(e.Policies, func(d explain.Decision) bool { return !d.Accepted })
+				denies := slices.ContainsFunc(e.Policies, func(d why.Decision) bool { return !d.Accepted })
 				if denies == x.t.Verdict.Delivered {
 					t.Fatalf("%v from %v: delivered %v, but it explains %v\n%v", p, from.Point, x.t.Verdict.Delivered,
 						e.Policies, stages(x.t.Forward))

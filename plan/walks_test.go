@@ -15,6 +15,8 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/picture"
+	"hairpin/walk/explain/question"
 	"hairpin/walk/packet"
 )
 
@@ -92,12 +94,12 @@ func (l *library) add(t *testing.T, name string, archive *txtar.Archive, s *stor
 		if err != nil {
 			t.Fatalf("%s: %v", f.Name, err)
 		}
-		picture := ""
+		file := ""
 		if pictures++; pictures == 1 {
-			picture = name + ".svg"
-			l.files[picture] = e.SVG()
+			file = name + ".svg"
+			l.files[file] = picture.SVG(e)
 		}
-		b.WriteString(e.Markdown(2, picture))
+		b.WriteString(e.Markdown(2, file))
 		for _, d := range documents {
 			l.beside(t, &b, d.name, name, archive, f.Name, e.Trace)
 		}
@@ -137,7 +139,7 @@ func (s *story) explain(words []string) (*explain.Explanation, error) {
 	if !strings.HasPrefix(from, "outside/") { // a source address, which the steps show
 		via = ""
 	}
-	return explain.Of(s.world.Snapshot, explain.Question{From: from, To: words[2], Via: via,
+	return explain.Of(s.world.Snapshot, question.Question{From: from, To: words[2], Via: via,
 		Protocol: trace.Sent.Protocol}, trace)
 }
 

@@ -20,14 +20,16 @@ import (
 	"hairpin/report"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/picture"
+	"hairpin/walk/explain/question"
 )
 
 // ExplainOptions select the question, the source of the cluster, and the format.
 type ExplainOptions struct {
-	explain.Question          // without Protocol and Family
-	Proto            string   // tcp, udp, sctp or empty
-	IPFamily         string   // 4, 6 or empty
-	Flags            []string // of the cluster's configuration, as on the command line
+	question.Question          // without Protocol and Family
+	Proto             string   // tcp, udp, sctp or empty
+	IPFamily          string   // 4, 6 or empty
+	Flags             []string // of the cluster's configuration, as on the command line
 
 	Dir  string // folder of manifests; empty: the API (with a kubeconfig) or the agent of this node
 	Diff string // folder of manifests after a change; its effect on the packet is reported
@@ -45,15 +47,15 @@ type ExplainOptions struct {
 }
 
 // FromForms lists the forms of FROM.
-const FromForms = explain.FromForms
+const FromForms = question.FromForms
 
 // Ends returns the words that complete a command line: FROM without args, TO after FROM.
 func Ends(s *cluster.Snapshot, args []string) []string {
 	switch len(args) {
 	case 0:
-		return explain.Sources(s)
+		return question.Sources(s)
 	case 1:
-		return explain.Targets(s)
+		return question.Targets(s)
 	}
 	return nil
 }
@@ -111,7 +113,7 @@ func (o *ExplainOptions) words() error {
 		all := []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 		i := slices.IndexFunc(all, func(p cluster.Protocol) bool { return p.String() == strings.ToLower(o.Proto) })
 		if i < 0 {
-			return &explain.BadArgument{Field: "--proto", Word: o.Proto, Err: errors.New("must be tcp, udp or sctp")}
+			return &question.BadArgument{Field: "--proto", Word: o.Proto, Err: errors.New("must be tcp, udp or sctp")}
 		}
 		o.Protocol = all[i]
 	}
@@ -122,7 +124,7 @@ func (o *ExplainOptions) words() error {
 	case "6":
 		o.Family = cluster.IPv6
 	default:
-		return &explain.BadArgument{Field: "--family", Word: o.IPFamily, Err: errors.New("must be 4 or 6")}
+		return &question.BadArgument{Field: "--family", Word: o.IPFamily, Err: errors.New("must be 4 or 6")}
 	}
 	return nil
 }
@@ -148,7 +150,7 @@ func planned(errw io.Writer, s *cluster.Snapshot) walk.World {
 	}}
 }
 
-func explainIn(errw io.Writer, s *cluster.Snapshot, q explain.Question) (*explain.Explanation, error) {
+func explainIn(errw io.Writer, s *cluster.Snapshot, q question.Question) (*explain.Explanation, error) {
 	return explain.Ask(walk.New(planned(errw, s)), s, q)
 }
 
@@ -190,7 +192,7 @@ func told(e *explain.Explanation, fault *explain.Fault, o ExplainOptions) (strin
 		}
 		return e.Markdown(1, "") + last, nil
 	case "svg":
-		return e.SVG(), nil
+		return picture.SVG(e), nil
 	}
 	return e.Text(o.Form) + last, nil
 }

@@ -19,6 +19,7 @@ import (
 	"hairpin/report"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
 )
 
 // explainLive explains a walk through the real state, and the first difference from the desired
@@ -71,7 +72,7 @@ func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions,
 	if o.Send {
 		w := walk.New(real)
 		p := &prover{ask: ask, errw: errw, o: o, s: s, facts: facts,
-			walk: func(q explain.Question) (*explain.Explanation, error) { return explain.Ask(w, s, q) }}
+			walk: func(q question.Question) (*explain.Explanation, error) { return explain.Ask(w, s, q) }}
 		if has, err = p.prove(ctx, has); err != nil {
 			return nil, nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"hairpin/ui"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
 	"hairpin/watch"
 )
 
@@ -33,7 +34,7 @@ func TestExplainMoves(t *testing.T) {
 		sent bool
 	}{{"node-b", true}, {"node-c", false}} {
 		world := ui.Planned(io.Discard, ui.WithOwn(&api, &agent, c.node))
-		q := explain.Question{From: "outside", To: "172.18.0.33:9000", Via: "node-b"}
+		q := question.Question{From: "outside", To: "172.18.0.33:9000", Via: "node-b"}
 		x, err := explain.Ask(walk.New(world), world.Snapshot, q)
 		if err != nil {
 			t.Fatal(err)

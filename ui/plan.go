@@ -10,7 +10,7 @@ import (
 	"hairpin/config"
 	"hairpin/datapath"
 	"hairpin/plan"
-	"hairpin/walk/explain"
+	"hairpin/walk/explain/names"
 )
 
 // PlanOptions select what Plan prints.
@@ -39,11 +39,11 @@ func Plan(w, errw io.Writer, o PlanOptions, flags []string, c config.Config) err
 		return err
 	}
 	if s.Node(node) == nil {
-		var names []string
+		var known []string
 		for _, n := range s.Nodes {
-			names = append(names, n.Name)
+			known = append(known, n.Name)
 		}
-		return fmt.Errorf("-f %s: has no Node %q; choose one with --node: %s", o.Dir, node, strings.Join(names, ", "))
+		return fmt.Errorf("-f %s: has no Node %q; choose one with --node: %s", o.Dir, node, strings.Join(known, ", "))
 	}
 	if err := canAct(flags, &cluster.Snapshot{Nodes: []*cluster.Node{s.Node(node)}}); err != nil {
 		return err
@@ -69,14 +69,14 @@ func notPlanned(o PlanOptions, node string, s *cluster.Snapshot) error {
 	if o.Object == "" {
 		return fmt.Errorf("--system %s: nothing is planned for it on node %s", strings.Join(o.Systems, ","), node)
 	}
-	var names []string
+	var known []string
 	for _, f := range s.Frontends {
-		names = append(names, f.Owner.String())
+		known = append(known, f.Owner.String())
 	}
 	for _, p := range s.Pods {
-		names = append(names, p.Owner.String())
+		known = append(known, p.Owner.String())
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == o.Object })
+	known = slices.DeleteFunc(known, func(name string) bool { return name == o.Object })
 	return fmt.Errorf("--object %s: nothing is planned for it on node %s%s", o.Object, node,
-		explain.Nearest(o.Object, names))
+		names.Nearest(o.Object, known))
 }

@@ -11,7 +11,7 @@ import (
 	"hairpin/config"
 	"hairpin/policy"
 	"hairpin/report"
-	"hairpin/walk/explain"
+	"hairpin/walk/explain/names"
 )
 
 // PoliciesOutputs returns the output formats of Policies. wide is a table with a line per rule.
@@ -28,12 +28,12 @@ func Policies(ctx context.Context, w io.Writer, pod string, o ExplainOptions, c 
 	}
 	p := policy.DescribePod(s, pod)
 	if p == nil {
-		var names []string
+		var known []string
 		for _, p := range s.Pods {
-			names = append(names, p.Owner.Namespace+"/"+p.Owner.Name)
+			known = append(known, p.Owner.Namespace+"/"+p.Owner.Name)
 		}
 		return fmt.Errorf("there is no Pod %q with an address of its own (policies do not apply to Pods in the "+
-			"host's network)%s", pod, explain.Nearest(pod, names))
+			"host's network)%s", pod, names.Nearest(pod, known))
 	}
 	done, err := report.PrintAs(w, o.Output, p)
 	switch {

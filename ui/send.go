@@ -16,6 +16,7 @@ import (
 	"hairpin/report"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
 	"hairpin/walk/packet"
 )
 
@@ -26,7 +27,7 @@ type prover struct {
 	o    ExplainOptions
 	s    *cluster.Snapshot
 	// walk walks the packet of a question through the real state of the nodes.
-	walk    func(explain.Question) (*explain.Explanation, error)
+	walk    func(question.Question) (*explain.Explanation, error)
 	facts   map[string]*nodeFacts
 	watched []receiver
 }

@@ -23,7 +23,8 @@ import (
 	"hairpin/policy"
 	"hairpin/report"
 	"hairpin/ui/page"
-	"hairpin/walk/explain"
+	"hairpin/walk/explain/picture"
+	"hairpin/walk/explain/question"
 	"hairpin/watch"
 )
 
@@ -265,10 +266,10 @@ func (u *ui) known(w http.ResponseWriter, q *http.Request) *cluster.Snapshot {
 
 // question reads a query. If the query is not in its canonical form, question redirects to that
 // form and returns false.
-func (u *ui) question(w http.ResponseWriter, q *http.Request) (page.Query, *explain.BadArgument, bool) {
+func (u *ui) question(w http.ResponseWriter, q *http.Request) (page.Query, *question.BadArgument, bool) {
 	values, err := url.ParseQuery(q.URL.RawQuery)
 	if err != nil {
-		return page.Query{}, &explain.BadArgument{Field: "query", Word: "", Err: err}, true
+		return page.Query{}, &question.BadArgument{Field: "query", Word: "", Err: err}, true
 	}
 	ask, bad := page.ParseQuery(values)
 	if bad == nil && ask.Encode() != q.URL.RawQuery {
@@ -339,7 +340,7 @@ func problemLines(lists ...[]cluster.Problem) []string {
 
 // asked returns the cluster and the question. If ok is false, it has written the response.
 func (u *ui) asked(w http.ResponseWriter,
-	q *http.Request) (s *cluster.Snapshot, ask page.Query, bad *explain.BadArgument, ok bool) {
+	q *http.Request) (s *cluster.Snapshot, ask page.Query, bad *question.BadArgument, ok bool) {
 	if s = u.known(w, q); s == nil {
 		return nil, ask, nil, false
 	}
@@ -375,7 +376,7 @@ func (u *ui) walk(w http.ResponseWriter, q *http.Request) {
 func (u *ui) answer(ctx context.Context, s *cluster.Snapshot,
 	q page.Query) (a *page.Answer, problems []string, err error) {
 	o := u.o
-	o.Question = explain.Question{From: q.From, To: q.To, Endpoint: q.Endpoint, Via: q.Via, NodePort: q.NodePort}
+	o.Question = question.Question{From: q.From, To: q.To, Endpoint: q.Endpoint, Via: q.Via, NodePort: q.NodePort}
 	o.Proto, o.IPFamily = q.Proto, q.Family
 	if err := o.words(); err != nil {
 		return nil, nil, err
@@ -384,7 +385,7 @@ func (u *ui) answer(ctx context.Context, s *cluster.Snapshot,
 	var told bytes.Buffer
 	if q.Live && u.frame.Live {
 		a.Explanation, a.Fault, err = walkLive(ctx, &told, o, u.c)
-		if err != nil && !errors.As(err, new(*explain.BadArgument)) {
+		if err != nil && !errors.As(err, new(*question.BadArgument)) {
 			a.Notes = append(a.Notes, "Not compared with what is really there: "+err.Error())
 		} else if err != nil {
 			return nil, nil, err
@@ -428,7 +429,7 @@ func (u *ui) picture(w http.ResponseWriter, q *http.Request) {
 	if a := u.alone(w, q); a != nil {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		w.Header().Set("Content-Type", "image/svg+xml")
-		_, _ = io.WriteString(w, a.Explanation.SVG()) // client disconnected
+		_, _ = io.WriteString(w, picture.SVG(a.Explanation)) // client disconnected
 	}
 }
 

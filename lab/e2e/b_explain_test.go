@@ -11,7 +11,7 @@ import (
 	"hairpin/config"
 	"hairpin/inspect"
 	"hairpin/ui"
-	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
 )
 
 // TestExplain explains packets that pass two nodes: each node's state is read through the API
@@ -23,7 +23,7 @@ func TestExplain(t *testing.T) {
 	for _, from := range []string{"host/node-a", "host/node-b", "host/node-c", "outside"} {
 		var out, errs bytes.Buffer
 		err := ui.Explain(e.Context(), &out, &errs, ui.ExplainOptions{
-			Question: explain.Question{From: from, To: "svc/kube-system/kube-dns:dns"}, Proto: "udp", Live: true,
+			Question: question.Question{From: from, To: "svc/kube-system/kube-dns:dns"}, Proto: "udp", Live: true,
 			EveryNode: true,
 			Namespace: inspect.DefaultNamespace, Timeout: time.Minute, Output: "text",
 		}, config)

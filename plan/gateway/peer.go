@@ -96,8 +96,8 @@ func checkPeer(c *node.Checker, e *node.Env, n *cluster.Node) (peer, bool) {
 	}
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		transit := c.Nth(s.Transit.Masked(), n.ID+node.NodeOffset, node.FieldID)
-		join := c.Nth(s.Join.Masked(), n.ID+node.NodeOffset, node.FieldID)
+		transit := c.Nth(s.Transit.Masked(), n.ID+claims.NodeOffset, node.FieldID)
+		join := c.Nth(s.Join.Masked(), n.ID+claims.NodeOffset, node.FieldID)
 		p.transit, p.join = append(p.transit, transit), append(p.join, join)
 	}
 	if len(c.Problems) > 0 {

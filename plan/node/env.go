@@ -71,19 +71,6 @@ type Stack struct {
 	Services []netip.Prefix // cluster IPs
 }
 
-// Offsets in a node's pod subnet.
-const (
-	routerOffset     = 1
-	managementOffset = 2
-)
-
-// Offsets in the join and transit subnets. The cluster router is first on the join switch. A node's
-// routers are at its ID plus NodeOffset.
-const (
-	joinRouterOffset = 1
-	NodeOffset       = 1
-)
-
 // Fields of a Node as Problems name them.
 const (
 	FieldID        = "metadata.annotations[" + annotation.NodeID + "]"
@@ -254,14 +241,14 @@ func (c *Checker) offsets(e *Env, s *Stack) bool {
 	} {
 		*p.to = c.Nth(masq, p.offset, masqField).Addr()
 	}
-	s.Router = c.Nth(s.Subnet, routerOffset, fieldPodCIDRs)
+	s.Router = c.Nth(s.Subnet, claims.PodRouter, fieldPodCIDRs)
 	if s.MasqRouter = s.MasqOVN; e.Engine.ServiceBridge {
 		s.MasqRouter = s.MasqHost // which the host does not have with this engine
 	}
-	s.Management = c.Nth(s.Subnet, managementOffset, fieldPodCIDRs)
-	s.JoinRouter = c.Nth(join, joinRouterOffset, joinField)
-	s.Join = c.Nth(join, e.Node.ID+NodeOffset, joinField)
-	s.Transit = c.Nth(transit, e.Node.ID+NodeOffset, transitField)
+	s.Management = c.Nth(s.Subnet, claims.PodManagement, fieldPodCIDRs)
+	s.JoinRouter = c.Nth(join, claims.JoinRouter, joinField)
+	s.Join = c.Nth(join, e.Node.ID+claims.NodeOffset, joinField)
+	s.Transit = c.Nth(transit, e.Node.ID+claims.NodeOffset, transitField)
 	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqAll, s.MasqNext, s.MasqPin, s.MasqLink,
 		s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
 		if !p.IsValid() {
@@ -384,7 +371,7 @@ func (g RestrictedPort) Compare(h RestrictedPort) int {
 // ManagementAddress returns the host's address in a node's pod subnet. It is invalid if the subnet
 // has no room for it.
 func ManagementAddress(podCIDR netip.Prefix) netip.Addr {
-	a, err := cluster.Nth(podCIDR, managementOffset)
+	a, err := cluster.Nth(podCIDR, claims.PodManagement)
 	if err != nil {
 		return netip.Addr{}
 	}

@@ -15,7 +15,7 @@ const AnyNode = 0
 // TransitAddress returns the address of a node's router on the transit switch. It is invalid if the
 // subnet has no room for the ID.
 func TransitAddress(s *Stack, id int) netip.Addr {
-	a, _ := cluster.Nth(s.Transit.Masked(), id+NodeOffset)
+	a, _ := cluster.Nth(s.Transit.Masked(), id+claims.NodeOffset)
 	return a
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
 )
 
 // nodeView is a node with its pods and Services.
@@ -51,7 +51,7 @@ type egressRow struct {
 // Node renders the page of a node. state is its desired or real state. find is a part of the names
 // of pods and Services. bad is the error in the query.
 func Node(f Frame, s *cluster.Snapshot, n *cluster.Node, state datapath.State, q Query, find string,
-	bad *explain.BadArgument, problems []string) ([]byte, error) {
+	bad *question.BadArgument, problems []string) ([]byte, error) {
 	v := &nodeView{Name: n.Name, Mode: mode(s, n), Find: find, Q: q, Self: nodePath(n.Name), Clear: nodePath(n.Name),
 		Unplanned: state.NB == nil}
 	v.Topology = draw(s, n, state, q)

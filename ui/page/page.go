@@ -12,7 +12,8 @@ import (
 	"slices"
 
 	"hairpin/cluster"
-	"hairpin/walk/explain"
+	"hairpin/walk/explain/picture"
+	"hairpin/walk/explain/question"
 )
 
 //go:embed page.html style.css
@@ -40,7 +41,7 @@ type view struct {
 	Frame
 	Title    string
 	Problems []string
-	Bad      *explain.BadArgument // of the query
+	Bad      *question.BadArgument // of the query
 	Home     *homeView
 	Services *servicesView
 	Egress   *egressView
@@ -58,7 +59,7 @@ func Style() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("style sheet: %w", err)
 	}
-	return append(css, explain.Style()...), nil
+	return append(css, picture.Style()...), nil
 }
 
 // mostProblems is the largest number of problems on a page.

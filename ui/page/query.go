@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
-	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
 )
 
 // Query is a question in the URL of a page. Its values are those of `hairpin explain`.
@@ -49,7 +49,7 @@ func (q *Query) switches() []struct {
 }
 
 // ParseQuery reads the query of a URL. extra are further keys of the page.
-func ParseQuery(v url.Values, extra ...string) (Query, *explain.BadArgument) {
+func ParseQuery(v url.Values, extra ...string) (Query, *question.BadArgument) {
 	var q Query
 	known := append([]string{formAddress, formClient}, extra...)
 	for _, w := range q.words() {
@@ -63,7 +63,7 @@ func ParseQuery(v url.Values, extra ...string) (Query, *explain.BadArgument) {
 		case "1":
 			*s.to = true
 		default:
-			return q, &explain.BadArgument{Field: s.key, Word: short(value),
+			return q, &question.BadArgument{Field: s.key, Word: short(value),
 				Err: errors.New("must be 1, or be left out")}
 		}
 	}
@@ -75,12 +75,12 @@ func ParseQuery(v url.Values, extra ...string) (Query, *explain.BadArgument) {
 	for _, key := range keys {
 		switch values := v[key]; {
 		case !slices.Contains(known, key):
-			return q, &explain.BadArgument{Field: short(key), Word: short(v.Get(key)),
+			return q, &question.BadArgument{Field: short(key), Word: short(v.Get(key)),
 				Err: fmt.Errorf("there is no such field; there are %s", strings.Join(known, ", "))}
 		case len(values) > 1:
-			return q, &explain.BadArgument{Field: key, Word: short(values[1]), Err: errors.New("is given twice")}
+			return q, &question.BadArgument{Field: key, Word: short(values[1]), Err: errors.New("is given twice")}
 		case len(values[0]) > longest:
-			return q, &explain.BadArgument{Field: key, Word: short(values[0]),
+			return q, &question.BadArgument{Field: key, Word: short(values[0]),
 				Err: fmt.Errorf("is longer than %d bytes", longest)}
 		}
 	}

@@ -8,6 +8,9 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/picture"
+	"hairpin/walk/explain/question"
+	"hairpin/walk/explain/why"
 	"hairpin/walk/packet"
 )
 
@@ -65,7 +68,7 @@ type belief struct {
 
 // decisionRow is a decision of policies, with the page of its pod.
 type decisionRow struct {
-	*explain.Decision
+	*why.Decision
 	Link string
 }
 
@@ -98,7 +101,7 @@ const longList = 400
 
 // Walk renders the page of a packet's path. It has an Answer, or the error in the question, or
 // neither before a question.
-func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadArgument,
+func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *question.BadArgument,
 	problems []string) ([]byte, error) {
 	v := &walkView{Q: q, Families: []string{"", "4", "6"}, Protos: []string{"", "tcp", "udp", "sctp"}}
 	v.lists(s)
@@ -108,7 +111,7 @@ func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadArgu
 		title = q.From + " → " + q.To
 	}
 	if bad != nil { // the command line names the field differently than the form
-		bad = &explain.BadArgument{Field: strings.ToLower(strings.TrimLeft(bad.Field, "-")), Word: bad.Word,
+		bad = &question.BadArgument{Field: strings.ToLower(strings.TrimLeft(bad.Field, "-")), Word: bad.Word,
 			Err: bad.Err}
 	}
 	p := &view{Frame: f, Title: title, Bad: bad, Walk: v}
@@ -185,7 +188,7 @@ func (v *walkView) More() bool { return v.Q.Proto != "" || v.Q.Via != "" || v.Q.
 func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
 	e := a.Explanation
 	// Drawing escapes
-	r := &result{Explanation: e, Fault: a.Fault, Notes: a.Notes, Picture: template.HTML(e.Drawing()),
+	r := &result{Explanation: e, Fault: a.Fault, Notes: a.Notes, Picture: template.HTML(picture.Drawing(e)),
 		Command: q.Command(f.Flags)}
 	for _, x := range e.Endpoints {
 		p := q

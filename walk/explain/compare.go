@@ -62,7 +62,7 @@ func lines(list []packet.Step) []string {
 	out := make([]string, len(list))
 	for i := range list {
 		s := &list[i]
-		out[i] = fmt.Sprintf("%s\n    %s\n    -> %s", at(s), s.Rule, s.Did)
+		out[i] = fmt.Sprintf("%s\n    %s\n    -> %s", s.At(), s.Rule, s.Did)
 	}
 	return out
 }

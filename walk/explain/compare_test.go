@@ -3,7 +3,6 @@ package explain_test
 import (
 	"encoding/xml"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,8 @@ import (
 	"hairpin/cluster"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/picture"
+	"hairpin/walk/explain/question"
 )
 
 // moved returns the demo with another endpoint for one Service: node-b's host instead of node-a's.
@@ -37,7 +38,7 @@ func moved(t *testing.T, backends ...string) (*walk.Walker, *cluster.Snapshot) {
 
 func answer(t *testing.T, w *walk.Walker, s *cluster.Snapshot, from, to string) *explain.Explanation {
 	t.Helper()
-	e, err := explain.Ask(w, s, explain.Question{From: from, To: to})
+	e, err := explain.Ask(w, s, question.Question{From: from, To: to})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,54 +81,7 @@ func TestRefused(t *testing.T) {
 			"Service default/hostself:tcp has no endpoint.") {
 		t.Errorf("%s", e.Text(explain.Form{All: true, Costs: true}))
 	}
-	wellFormed(t, e.SVG())
-}
-
-// upright checks that all lines of paths are horizontal or vertical.
-func upright(t *testing.T, picture string) {
-	t.Helper()
-	corner := regexp.MustCompile(`[ML](\d+) (\d+)`)
-	for _, d := range regexp.MustCompile(`class="(?:there|back)" d="([^"]*)"`).FindAllStringSubmatch(picture, -1) {
-		list := corner.FindAllStringSubmatch(d[1], -1)
-		for i := 1; i < len(list); i++ {
-			if list[i][1] != list[i-1][1] && list[i][2] != list[i-1][2] {
-				t.Errorf("a way goes aslant: %s", d[1])
-			}
-		}
-		if len(list) < 2 || corner.ReplaceAllString(d[1], "") != "" {
-			t.Errorf("not a way within the picture: %q", d[1])
-		}
-	}
-}
-
-// A picture is XML, shows every node on the path, and has a number and a line for each translation.
-func TestPicture(t *testing.T) {
-	w, s := demo(t)
-	for _, c := range [][2]string{
-		{"host/node-a", "svc/default/hostself"}, {"outside", "svc/default/podremote"},
-		{"pod/default/pod-a2", "svc/default/hostother"},
-		{"pod/default/pod-a1", "svc/default/podlocal"}, {"host/node-a", "10.96.1.99:80"},
-		{"host/node-b", "192.0.2.7:443"},
-	} {
-		e := answer(t, w, s, c[0], c[1])
-		picture := e.SVG()
-		wellFormed(t, picture)
-		upright(t, picture)
-		for _, step := range slices.Concat(e.Trace.Forward, e.Trace.Reply) {
-			if step.Node != "" && !strings.Contains(picture, ">"+step.Node+"<") {
-				t.Errorf("%s: node %s is not shown", c, step.Node)
-			}
-			if strings.Contains(step.Did, "becomes") && !strings.Contains(picture, step.Node+": "+step.Stage+": ") {
-				t.Errorf("%s: not in the legend: %s %s", c, step.Stage, step.Did)
-			}
-			if explain.PlaceOf(step.Stage).Kind == explain.Unknown {
-				t.Errorf("%s: %q is no place", c, step.Stage)
-			}
-		}
-		if !strings.Contains(picture, "prefers-color-scheme:dark") {
-			t.Errorf("%s: no dark mode", c)
-		}
-	}
+	wellFormed(t, picture.SVG(e))
 }
 
 func wellFormed(t *testing.T, picture string) {

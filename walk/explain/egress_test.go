@@ -11,6 +11,7 @@ import (
 	"hairpin/plan"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
 	"hairpin/watch"
 )
 
@@ -23,7 +24,7 @@ func TestToOutside(t *testing.T) {
 		{"outside/2001:db8:9::9", "outside [2001:db8:9::9]:80"},
 		{"outside", "outside 192.0.2.1:80"},
 	} {
-		e, err := explain.Ask(w, s, explain.Question{From: "pod/default/pod-a1", To: c.to})
+		e, err := explain.Ask(w, s, question.Question{From: "pod/default/pod-a1", To: c.to})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +37,7 @@ func TestToOutside(t *testing.T) {
 		{"pod/default/pod-a1", "outside/x", `TO "outside/x": "x" is not an address`},
 		{"outside", "outside/192.0.2.9", `TO "outside/192.0.2.9": FROM is outside, too`},
 	} {
-		if _, err := explain.Ask(w, s, explain.Question{From: c.from, To: c.to}); err == nil || err.Error() != c.want {
+		if _, err := explain.Ask(w, s, question.Question{From: c.from, To: c.to}); err == nil || err.Error() != c.want {
 			t.Errorf("%s to %s: %v, not %s", c.from, c.to, err, c.want)
 		}
 	}
@@ -68,7 +69,7 @@ func TestEgress(t *testing.T) {
 			state, _ := plan.Node(s, node)
 			return state, state.NB != nil
 		}})
-		e, err := explain.Ask(w, s, explain.Question{From: "pod/default/web-1", To: "outside/172.18.0.100:9000",
+		e, err := explain.Ask(w, s, question.Question{From: "pod/default/web-1", To: "outside/172.18.0.100:9000",
 			Via: a.Node})
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,16 @@
-// Package explain answers a question about a packet, such as "host/node-a to svc/default/web". It
-// resolves the names to addresses and follows the packet and its reply. It renders the walk as
-// text, Markdown, JSON or SVG, in the form of the design documents.
+// Package explain answers a question about a packet, such as "host/node-a to svc/default/web".
+//
+// Input: a Question, a Snapshot, and the States of the nodes as a Walker. Output: an Explanation,
+// which has the Trace of the packet and its reply, the endpoints of the Service and the reason for
+// the verdict; as text, Markdown or JSON. Two Explanations can be compared: before and after a
+// change (Difference), or the desired with the real state (FindFault). Prove compares one with a
+// packet that was really sent.
+//
+// Package question resolves the words of the question, why finds the reason for the verdict, names
+// has the names of objects, and picture draws an Explanation.
+//
+// Invariants: an Explanation shows each step that the Walker reports, unchanged. Equal input gives
+// equal text. What the walk does not know is shown as unknown.
 package explain
 
 import (
@@ -10,38 +20,24 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/walk"
+	"hairpin/walk/explain/names"
+	"hairpin/walk/explain/question"
+	"hairpin/walk/explain/why"
 )
-
-// Question is the question to answer, in the form of the command line.
-type Question struct {
-	From string // one of FromForms
-	To   string // one of ToForms
-	// DefaultNamespace is that of names without one; empty: default.
-	DefaultNamespace string
-
-	Protocol cluster.Protocol // 0: TCP, if the Service has such a port
-	Family   cluster.Family   // 0: that of the addresses in the question, else IPv4 if the Service has it
-	FromPort uint16           // 0: 32768
-	Endpoint string           // which endpoint to follow: ADDRESS, ADDRESS:PORT, pod/… or host/…; empty: the first
-	NodePort bool             // send to the Service's NodePort
-	// Via is a node. It selects the node of a NodePort, the node for an external packet to another
-	// address, or the egress node of a pod's packet if several are possible.
-	Via string
-}
 
 // Explanation is the answer.
 type Explanation struct {
-	Question Question
+	Question question.Question
 	Way      string // the address used: "ClusterIP 10.96.0.10:80", "NodePort 172.18.0.3:30001 of node-a"
 	Service  string // "default/web:http", empty if the packet is for no Service
 	// Endpoints are all endpoints of the Service, in the order of the Snapshot.
 	Endpoints []Endpoint
 	Trace     walk.Trace
-	why       Why    // without a Proof
-	fault     *Fault // if AddFault has set it
+	why       why.Why // without a Proof
+	fault     *Fault  // if AddFault has set it
 	// Policies are the decisions of policies, in the order of the walk; none if no policy
 	// selects a pod at an end of it.
-	Policies []Decision
+	Policies []why.Decision
 	// Failure describes what the packet met that walk does not know; the Trace ends there. It is
 	// nil if the walk is complete.
 	Failure error
@@ -77,69 +73,66 @@ func (e *Explanation) Good() bool {
 }
 
 // Ask answers a question. An error means that the question makes no sense in this cluster.
-func Ask(w *walk.Walker, s *cluster.Snapshot, q Question) (*Explanation, error) {
-	a, err := resolve(s, q)
+func Ask(w *walk.Walker, s *cluster.Snapshot, q question.Question) (*Explanation, error) {
+	r, err := question.Resolve(s, q)
 	if err != nil {
 		return nil, err
 	}
-	t, failure := w.WalkOn(a.from, a.packet, a.prefer...)
-	return a.explain(s, q, t, failure), nil
+	t, failure := w.WalkOn(r.From, r.Packet, r.Prefer...)
+	return explain(s, q, r, t, failure), nil
 }
 
 // Of explains an existing walk.
-func Of(s *cluster.Snapshot, q Question, t walk.Trace) (*Explanation, error) {
-	a, err := resolve(s, q)
+func Of(s *cluster.Snapshot, q question.Question, t walk.Trace) (*Explanation, error) {
+	r, err := question.Resolve(s, q)
 	if err != nil {
 		return nil, err
 	}
-	return a.explain(s, q, t, nil), nil
+	return explain(s, q, r, t, nil), nil
 }
 
-func (a *request) explain(s *cluster.Snapshot, q Question, t walk.Trace, failure error) *Explanation {
-	e := &Explanation{Question: q, Way: a.way, Trace: t, Failure: failure, HostConnections: hostConnections(&t),
-		Policies: decisions(s, &t)}
-	if f := a.frontend; f != nil {
+func explain(s *cluster.Snapshot, q question.Question, r *question.Request, t walk.Trace,
+	failure error) *Explanation {
+	e := &Explanation{Question: q, Way: r.Way, Trace: t, Failure: failure, HostConnections: hostConnections(&t),
+		Policies: why.Decisions(s, &t)}
+	if f := r.Frontend; f != nil {
 		e.Service = strings.TrimSuffix(f.Owner.Namespace+"/"+f.Owner.Name+":"+f.PortName, ":")
 		e.Endpoints = endpoints(s, f, &e.Trace)
 	}
-	e.why = newReasoner(s, e, a.frontend).why()
+	possible := 0
+	for i := range e.Endpoints {
+		if e.Endpoints[i].Possible {
+			possible++
+		}
+	}
+	e.why = why.Of(why.Walk{Cluster: s, Trace: &e.Trace, Failure: failure, Service: r.Frontend, Possible: possible,
+		Policies: e.Policies})
 	return e
 }
 
 // endpoints lists a Frontend's endpoints, and which of them were possible and chosen.
 func endpoints(s *cluster.Snapshot, f *cluster.Frontend, t *walk.Trace) []Endpoint {
 	possible := map[netip.AddrPort]bool{}
-	seen := t.Verdict.Seen
-	chosen := netip.AddrPortFrom(seen.Dst, seen.DstPort)
+	chosen := t.Verdict.Seen.Destination()
 	for _, step := range t.Forward {
 		for _, c := range step.Choices {
 			possible[unmasquerade(s, step.Node, c)] = true
 		}
 		if balances(step.Stage) && !t.Verdict.Delivered {
-			chosen = unmasquerade(s, step.Node, netip.AddrPortFrom(step.After.Dst, step.After.DstPort))
+			chosen = unmasquerade(s, step.Node, step.After.Destination())
 		}
 	}
 	var list []Endpoint
-	for _, b := range f.Backends {
-		x := Endpoint{Addr: netip.AddrPortFrom(b.Addr, b.Port), Node: b.Node, State: state(b), Owner: holder(s, b.Addr)}
-		if x.Node == "" {
-			x.Node = nodeOf(s, b.Addr)
-		}
+	for i := range f.Backends {
+		b := &f.Backends[i]
+		x := Endpoint{Addr: netip.AddrPortFrom(b.Addr, b.Port), Node: names.EndpointNode(s, b),
+			State: names.EndpointState(b)}
+		x.Owner, _ = names.Holder(s, b.Addr)
 		x.Chosen = x.Addr == chosen
 		x.Possible = x.Chosen || possible[x.Addr]
 		list = append(list, x)
 	}
 	return list
-}
-
-func state(b cluster.Backend) string {
-	switch {
-	case b.Ready:
-		return "ready"
-	case b.Serving && b.Terminating:
-		return "terminating"
-	}
-	return "not ready"
 }
 
 // balances reports whether a stage is one of OVN's load balancers.
@@ -202,33 +195,4 @@ func addrPort(addr, port string) netip.AddrPort {
 		return netip.AddrPort{}
 	}
 	return p
-}
-
-// holder returns the pod or host that has an address.
-func holder(s *cluster.Snapshot, a netip.Addr) string {
-	for _, p := range s.Pods {
-		if slices.Contains(p.IPs, a) {
-			return "pod/" + p.Owner.Namespace + "/" + p.Owner.Name
-		}
-	}
-	for _, n := range s.Nodes {
-		if n.HasAddress(a) || slices.Contains(n.Addresses, a) {
-			return "host/" + n.Name
-		}
-	}
-	return ""
-}
-
-func nodeOf(s *cluster.Snapshot, a netip.Addr) string {
-	for _, p := range s.Pods {
-		if slices.Contains(p.IPs, a) {
-			return p.Node
-		}
-	}
-	for _, n := range s.Nodes {
-		if n.HasAddress(a) || slices.Contains(n.Addresses, a) {
-			return n.Name
-		}
-	}
-	return ""
 }

@@ -12,6 +12,7 @@ import (
 	"hairpin/plan"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
 	"hairpin/watch"
 )
 
@@ -48,7 +49,7 @@ func planned(t testing.TB, s *cluster.Snapshot) *walk.Walker {
 	return walk.New(world)
 }
 
-func ask(t testing.TB, q explain.Question) *explain.Explanation {
+func ask(t testing.TB, q question.Question) *explain.Explanation {
 	t.Helper()
 	w, s := demo(t)
 	e, err := explain.Ask(w, s, q)
@@ -103,39 +104,39 @@ func TestHairpin(t *testing.T) {
 func TestQuestions(t *testing.T) {
 	w, s := demo(t)
 	for _, c := range []struct {
-		q    explain.Question
+		q    question.Question
 		sent string
 		at   string // where the packet arrives
 	}{
-		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web", Endpoint: "pod/default/pod-b2"},
+		{question.Question{From: "pod/default/pod-a2", To: "svc/default/web", Endpoint: "pod/default/pod-b2"},
 			"tcp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b2"},
-		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web:udp", Family: cluster.IPv6,
+		{question.Question{From: "pod/default/pod-a2", To: "svc/default/web:udp", Family: cluster.IPv6,
 			Endpoint: "[fd00:10:244:3::3]:8080"}, "udp [fd00:10:244:1::4]:32768 > [fd00:10:96::110]:80",
 			"pod/default/pod-c1"},
-		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web:80", Protocol: cluster.UDP,
+		{question.Question{From: "pod/default/pod-a2", To: "svc/default/web:80", Protocol: cluster.UDP,
 			Endpoint: "10.244.2.3"}, "udp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b1"},
-		{explain.Question{From: "outside", To: "svc/default/hostself"}, "tcp 192.0.2.1:32768 > 172.18.0.3:30003",
+		{question.Question{From: "outside", To: "svc/default/hostself"}, "tcp 192.0.2.1:32768 > 172.18.0.3:30003",
 			"host/node-a"},
-		{explain.Question{From: "outside", To: "svc/default/hostself", Via: "node-b", Family: cluster.IPv6},
+		{question.Question{From: "outside", To: "svc/default/hostself", Via: "node-b", Family: cluster.IPv6},
 			"tcp [2001:db8::1]:32768 > [fc00:f853:ccd::4]:30003", "host/node-a"},
-		{explain.Question{From: "outside/172.18.0.100", To: "172.18.0.5:30004"},
+		{question.Question{From: "outside/172.18.0.100", To: "172.18.0.5:30004"},
 			"tcp 172.18.0.100:32768 > 172.18.0.5:30004", "host/node-b"},
-		{explain.Question{From: "host/node-c", To: "svc/default/hostself", NodePort: true},
+		{question.Question{From: "host/node-c", To: "svc/default/hostself", NodePort: true},
 			"tcp 172.18.0.5:32768 > 172.18.0.5:30003", "host/node-a"},
-		{explain.Question{From: "host/node-c", To: "pod/default/pod-c1:8080"}, "tcp 10.244.3.2:32768 > 10.244.3.3:8080",
+		{question.Question{From: "host/node-c", To: "pod/default/pod-c1:8080"}, "tcp 10.244.3.2:32768 > 10.244.3.3:8080",
 			"pod/default/pod-c1"},
-		{explain.Question{From: "pod/pod-a2", To: "web.default.svc:80", Endpoint: "pod/pod-b2"},
+		{question.Question{From: "pod/pod-a2", To: "web.default.svc:80", Endpoint: "pod/pod-b2"},
 			"tcp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b2"},
-		{explain.Question{From: "pod/pod-a2", To: "web.default.svc.cluster.local:udp", Endpoint: "pod/pod-b2"},
+		{question.Question{From: "pod/pod-a2", To: "web.default.svc.cluster.local:udp", Endpoint: "pod/pod-b2"},
 			"udp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b2"},
-		{explain.Question{From: "pod/pod-a2", To: "svc/hostself"}, "tcp 10.244.1.4:32768 > 10.96.1.3:80",
+		{question.Question{From: "pod/pod-a2", To: "svc/hostself"}, "tcp 10.244.1.4:32768 > 10.96.1.3:80",
 			"host/node-a"},
-		{explain.Question{From: "pod/pod-a2", To: "10.96.1.3"}, "tcp 10.244.1.4:32768 > 10.96.1.3:80", "host/node-a"},
-		{explain.Question{From: "pod/pod-a2", To: "fd00:10:96::103"},
+		{question.Question{From: "pod/pod-a2", To: "10.96.1.3"}, "tcp 10.244.1.4:32768 > 10.96.1.3:80", "host/node-a"},
+		{question.Question{From: "pod/pod-a2", To: "fd00:10:96::103"},
 			"tcp [fd00:10:244:1::4]:32768 > [fd00:10:96::103]:80", "host/node-a"},
-		{explain.Question{From: "pod/pod-a2", To: "[fd00:10:96::103]:udp"},
+		{question.Question{From: "pod/pod-a2", To: "[fd00:10:96::103]:udp"},
 			"udp [fd00:10:244:1::4]:32768 > [fd00:10:96::103]:80", "host/node-a"},
-		{explain.Question{From: "host/node-a", To: "svc/default/hostother", Endpoint: "host/node-b"},
+		{question.Question{From: "host/node-a", To: "svc/default/hostother", Endpoint: "host/node-b"},
 			"tcp 172.18.0.3:32768 > 10.96.1.4:80", "host/node-b"},
 	} {
 		e, err := explain.Ask(w, s, c.q)
@@ -154,43 +155,43 @@ func TestQuestions(t *testing.T) {
 func TestBadQuestions(t *testing.T) {
 	w, s := demo(t)
 	for _, c := range []struct {
-		q    explain.Question
+		q    question.Question
 		want string
 	}{
-		{explain.Question{From: "node-a", To: "svc/default/web"},
+		{question.Question{From: "node-a", To: "svc/default/web"},
 			`FROM "node-a": must be pod/[NAMESPACE/]NAME, host/NODE, outside or outside/ADDRESS`},
-		{explain.Question{From: "host/node-x", To: "svc/default/web"},
+		{question.Question{From: "host/node-x", To: "svc/default/web"},
 			`FROM "host/node-x": there is no Node "node-x"; there are node-a, node-b, node-c`},
-		{explain.Question{From: "pod/default/x", To: "svc/default/web"},
+		{question.Question{From: "pod/default/x", To: "svc/default/web"},
 			`FROM "pod/default/x": there is no Pod "default/x" with an address of its own (a Pod in the host's network is host/NODE)`},
-		{explain.Question{From: "host/node-a", To: "svc/default/x"},
+		{question.Question{From: "host/node-a", To: "svc/default/x"},
 			`TO "svc/default/x": there is no Service "default/x" with a ClusterIP`},
-		{explain.Question{From: "host/node-a", To: "svc/default/web:81"},
+		{question.Question{From: "host/node-a", To: "svc/default/web:81"},
 			`TO "svc/default/web:81": the Service has no such port; it has 80/tcp (tcp), 80/udp (udp)`},
-		{explain.Question{From: "host/node-a", To: "10.96.1.99"},
+		{question.Question{From: "host/node-a", To: "10.96.1.99"},
 			`TO "10.96.1.99": needs a port, ADDRESS:PORT: no Service has the address`},
-		{explain.Question{From: "host/node-a", To: "web.svc:80"},
+		{question.Question{From: "host/node-a", To: "web.svc:80"},
 			`TO "web.svc:80": must be svc/[NAMESPACE/]NAME[:PORT], NAME.NAMESPACE.svc[:PORT], ADDRESS[:PORT], ` +
 				`pod/[NAMESPACE/]NAME:PORT or outside/ADDRESS[:PORT]`},
-		{explain.Question{From: "host/node-a", To: "10.96.1.10:http"},
+		{question.Question{From: "host/node-a", To: "10.96.1.10:http"},
 			`TO "10.96.1.10:http": the Service has no such port; it has 80/tcp (tcp), 80/udp (udp)`},
-		{explain.Question{From: "pod/default/pod-a", To: "svc/default/web"},
+		{question.Question{From: "pod/default/pod-a", To: "svc/default/web"},
 			`FROM "pod/default/pod-a": there is no Pod "default/pod-a" with an address of its own (a Pod in the host's ` +
 				`network is host/NODE); nearest: default/pod-a1, default/pod-a2`},
-		{explain.Question{From: "host/node-a", To: "svc/wbe", DefaultNamespace: "shop"},
+		{question.Question{From: "host/node-a", To: "svc/wbe", DefaultNamespace: "shop"},
 			`TO "svc/wbe": there is no Service "shop/wbe" with a ClusterIP`},
-		{explain.Question{From: "host/node-a", To: "svc/shop/web"},
+		{question.Question{From: "host/node-a", To: "svc/shop/web"},
 			`TO "svc/shop/web": there is no Service "shop/web" with a ClusterIP; nearest: default/web`},
-		{explain.Question{From: "host/node-a", To: "svc/default/hostslef"},
+		{question.Question{From: "host/node-a", To: "svc/default/hostslef"},
 			`TO "svc/default/hostslef": there is no Service "default/hostslef" with a ClusterIP; nearest: default/hostself`},
-		{explain.Question{From: "outside/192.0.2.1", To: "[fd00:10:96::110]:80"},
+		{question.Question{From: "outside/192.0.2.1", To: "[fd00:10:96::110]:80"},
 			`TO "[fd00:10:96::110]:80": fd00:10:96::110 is not IPv4`},
-		{explain.Question{From: "host/node-a", To: "svc/default/web", Endpoint: "10.0.0.1"},
+		{question.Question{From: "host/node-a", To: "svc/default/web", Endpoint: "10.0.0.1"},
 			`--endpoint "10.0.0.1": the Service has no such endpoint; it has 10.244.1.3:8080, 10.244.1.4:8080, ` +
 				`10.244.2.3:8080, 10.244.2.4:8080 and 2 more`},
-		{explain.Question{From: "outside", To: "svc/default/web", Via: "x"},
+		{question.Question{From: "outside", To: "svc/default/web", Via: "x"},
 			`--via "x": there is no Node "x"; there are node-a, node-b, node-c`},
-		{explain.Question{From: "host/node-a", To: "svc/default/web", Via: "x"},
+		{question.Question{From: "host/node-a", To: "svc/default/web", Via: "x"},
 			`--via "x": there is no Node "x"; there are node-a, node-b, node-c`},
 	} {
 		if _, err := explain.Ask(w, s, c.q); err == nil || err.Error() != c.want {
@@ -201,7 +202,7 @@ func TestBadQuestions(t *testing.T) {
 
 // The table distinguishes possible endpoints from excluded ones.
 func TestEndpoints(t *testing.T) {
-	e := ask(t, explain.Question{From: "host/node-a", To: "svc/default/web", Endpoint: "pod/default/pod-c1"})
+	e := ask(t, question.Question{From: "host/node-a", To: "svc/default/web", Endpoint: "pod/default/pod-c1"})
 	if len(e.Endpoints) != 6 {
 		t.Fatalf("%d endpoints", len(e.Endpoints))
 	}
@@ -214,7 +215,7 @@ func TestEndpoints(t *testing.T) {
 
 // The other formats contain the same facts as the text.
 func TestForms(t *testing.T) {
-	e := ask(t, explain.Question{From: "pod/default/pod-a2", To: "svc/default/podremote"})
+	e := ask(t, question.Question{From: "pod/default/pod-a2", To: "svc/default/podremote"})
 	text, err := e.JSON(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"hairpin/cluster"
+	"hairpin/walk/explain/why"
 	"hairpin/walk/packet"
 )
 
@@ -56,7 +58,7 @@ func instead(real *Explanation, have []packet.Step, i int) string {
 	if i >= len(have) {
 		return strings.TrimSuffix(real.Sentence(), ".")
 	}
-	return at(&have[i]) + ": " + inWords(&have[i])
+	return have[i].At() + ": " + inWords(&have[i])
 }
 
 func inWords(s *packet.Step) string {
@@ -77,4 +79,26 @@ func (f *Fault) String() string {
 		fmt.Fprintf(&b, "  repair  %s\n", f.Repair)
 	}
 	return b.String()
+}
+
+// Why returns the reason for the verdict. If a packet was really sent, and the verdict is not what
+// happened to it, that is the reason.
+func (e *Explanation) Why() why.Why {
+	if p := e.Proof; p != nil && len(p.Different) > 0 && e.why.Reason != why.ReasonDrift {
+		return why.Why{Reason: why.ReasonDifferent,
+			Text: "the packet that was sent did something else: " + p.Different[0]}
+	}
+	return e.why
+}
+
+// AddFault adds a Fault. It becomes the reason if wanted, the walk through the desired state, has
+// another verdict.
+func (e *Explanation) AddFault(f *Fault, wanted *Explanation) {
+	e.fault = f
+	if wanted.Sentence() == e.Sentence() {
+		return
+	}
+	e.why = why.Why{Reason: why.ReasonDrift, Object: cluster.ParseOwner(f.Object),
+		Text: fmt.Sprintf("%s differs from its desired state in %s; without that: %s", f.Node, f.Stage,
+			wanted.why.Text)}
 }

@@ -13,6 +13,7 @@ import (
 	"hairpin/plan"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
 	"hairpin/watch"
 )
 
@@ -79,7 +80,7 @@ func FuzzObjects(f *testing.F) {
 		}
 		for _, x := range s.Frontends[:min(len(s.Frontends), fuzzFrontends)] {
 			for _, who := range from {
-				q := explain.Question{From: who, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name,
+				q := question.Question{From: who, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name,
 					Protocol: x.Protocol, Family: x.Family, NodePort: x.NodePort != 0}
 				e, err := explain.Ask(w, s, q)
 				if err == nil && e.Failure != nil &&
@@ -142,7 +143,7 @@ func FuzzSnapshot(f *testing.F) {
 		w := walk.New(walk.World{Snapshot: s, States: states})
 		for _, n := range s.Nodes[:min(len(s.Nodes), 2)] {
 			for _, x := range s.Frontends[:min(len(s.Frontends), 3)] {
-				q := explain.Question{From: "host/" + n.Name, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name}
+				q := question.Question{From: "host/" + n.Name, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name}
 				if e, err := explain.Ask(w, s, q); err == nil {
 					_ = e.Text(explain.Form{All: true, Costs: true})
 				}
@@ -181,7 +182,7 @@ func FuzzState(f *testing.F) {
 		w := walk.New(walk.World{Snapshot: &small, States: states})
 		for _, n := range small.Nodes {
 			for _, x := range small.Frontends {
-				q := explain.Question{From: "host/" + n.Name, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name}
+				q := question.Question{From: "host/" + n.Name, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name}
 				if e, err := explain.Ask(w, &small, q); err == nil {
 					_ = e.Text(explain.Form{All: true, Costs: true})
 				}

@@ -15,6 +15,7 @@ import (
 	"hairpin/plan"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
 	"hairpin/watch"
 )
 
@@ -147,7 +148,7 @@ func TestDamagedAnswers(t *testing.T) {
 		_ = datapath.Print(found)
 		w := walk.New(walk.World{Snapshot: &small,
 			States: map[string]datapath.State{node: datapath.Adopted(wanted, found)}})
-		for _, q := range []explain.Question{
+		for _, q := range []question.Question{
 			{From: pod, To: "svc/default/web"}, {From: "host/" + node, To: "svc/default/web"},
 			{From: pod, To: "outside/1.1.1.1:80"},
 			{From: "outside", To: "svc/default/web", NodePort: true, Via: node},

@@ -7,6 +7,8 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/policy"
+	"hairpin/walk/explain/names"
+	"hairpin/walk/explain/why"
 	"hairpin/walk/packet"
 )
 
@@ -81,7 +83,7 @@ type (
 		At        string      `json:"at,omitempty"`
 		Seen      *jsonPacket `json:"seen,omitempty"`
 		Sentence  string      `json:"sentence"`
-		Reason    Reason      `json:"reason"`
+		Reason    why.Reason  `json:"reason"`
 		Why       string      `json:"why"`              // the reason in words
 		Object    string      `json:"object,omitempty"` // that decides
 		Unknown   string      `json:"unknown,omitempty"`
@@ -113,8 +115,8 @@ func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 		Proof: e.Proof,
 		Verdict: jsonVerdict{Delivered: v.Delivered, Rejected: v.Rejected, Answered: v.Answered,
 			Sentence: e.Sentence()}}
-	why := e.Why()
-	x.Verdict.Reason, x.Verdict.Why, x.Verdict.Object = why.Reason, why.Text, why.Object.String()
+	reason := e.Why()
+	x.Verdict.Reason, x.Verdict.Why, x.Verdict.Object = reason.Reason, reason.Text, reason.Object.String()
 	if v.Delivered {
 		seen := packetOf(v.Seen)
 		x.Verdict.At, x.Verdict.Seen = v.At.String(), &seen
@@ -161,8 +163,8 @@ func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-func decisionOf(d *Decision) jsonDecision {
-	x := jsonDecision{Direction: d.Direction.String(), Node: d.Node, Pod: podWord(d.Pod), Packet: packetOf(d.Packet),
+func decisionOf(d *why.Decision) jsonDecision {
+	x := jsonDecision{Direction: d.Direction.String(), Node: d.Node, Pod: names.Pod(d.Pod), Packet: packetOf(d.Packet),
 		Note: d.Note, Accepted: d.Accepted, Sentence: d.String()}
 	if d.Reason == policy.ByRule {
 		x.Policy, x.Rule = d.Owner.String(), d.Rule+1
@@ -177,8 +179,8 @@ func decisionOf(d *Decision) jsonDecision {
 }
 
 func packetOf(p packet.Packet) jsonPacket {
-	x := jsonPacket{Protocol: p.Protocol.String(), Source: netip.AddrPortFrom(p.Src, p.SrcPort),
-		Dest: netip.AddrPortFrom(p.Dst, p.DstPort), Mark: p.Mark}
+	x := jsonPacket{Protocol: p.Protocol.String(), Source: p.Source(),
+		Dest: p.Destination(), Mark: p.Mark}
 	if p.EthSrc != (cluster.MAC{}) {
 		x.EthSrc = p.EthSrc.String()
 	}

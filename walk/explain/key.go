@@ -81,16 +81,7 @@ func readdressed(before, after packet.Packet) string {
 	if !before.Dst.IsValid() || !after.Dst.IsValid() {
 		return ""
 	}
-	var parts []string
-	for _, x := range [...][3]string{
-		{"source", endpointText(before.Src, before.SrcPort), endpointText(after.Src, after.SrcPort)},
-		{"destination", endpointText(before.Dst, before.DstPort), endpointText(after.Dst, after.DstPort)},
-	} {
-		if x[1] != x[2] {
-			parts = append(parts, x[0]+" "+x[1]+" becomes "+x[2])
-		}
-	}
-	return strings.Join(parts, ", ")
+	return after.Changed(&before)
 }
 
 // forwardKeys returns the key steps of the packet.
@@ -165,7 +156,7 @@ func keyLines(w io.Writer, c palette, before packet.Packet, list []packet.Step, 
 		if i < len(seen) && seen[i].Known {
 			did += "; " + seen[i].line()
 		}
-		fmt.Fprintf(w, "%3d %s%s%s\t%s\n", i+1, c.place, at(s), c.off, did)
+		fmt.Fprintf(w, "%3d %s%s%s\t%s\n", i+1, c.place, s.At(), c.off, did)
 		before = s.After
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
 	"hairpin/walk/packet"
 )
 
@@ -16,7 +17,7 @@ func TestKeySteps(t *testing.T) {
 		s := readWhy(t, engine, cluster.ModeShared)
 		w := planned(t, s)
 		for _, c := range situations {
-			e, err := explain.Ask(w, s, explain.Question{From: c.from[0], To: c.to[0], Via: c.via,
+			e, err := explain.Ask(w, s, question.Question{From: c.from[0], To: c.to[0], Via: c.via,
 				NodePort: c.nodePort})
 			if err != nil {
 				t.Fatal(err)

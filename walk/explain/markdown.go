@@ -12,7 +12,7 @@ import (
 // picture the address of a picture to show, or empty.
 func (e *Explanation) Markdown(heading int, picture string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s → %s\n\n", strings.Repeat("#", heading), e.Trace.From, e.title())
+	fmt.Fprintf(&b, "%s %s → %s\n\n", strings.Repeat("#", heading), e.Trace.From, e.Title())
 	fmt.Fprintf(&b, "**%s**\n\n", e.Sentence())
 	fmt.Fprintf(&b, "Why: %s.\n\n", e.Why().Text)
 	if picture != "" {
@@ -52,7 +52,8 @@ func (e *Explanation) Markdown(heading int, picture string) string {
 	return b.String()
 }
 
-func (e *Explanation) title() string {
+// Title returns the destination, for a title: the Service with the address used, or the address.
+func (e *Explanation) Title() string {
 	if e.Service == "" {
 		return e.Way
 	}
@@ -62,7 +63,7 @@ func (e *Explanation) title() string {
 func markdownSteps(b *strings.Builder, before packet.Packet, list []packet.Step) {
 	for i := range list {
 		s := &list[i]
-		fmt.Fprintf(b, "%d. `%s`: %s", i+1, at(s), s.Did)
+		fmt.Fprintf(b, "%d. `%s`: %s", i+1, s.At(), s.Did)
 		if s.Why != (cluster.Owner{}) {
 			fmt.Fprintf(b, " _(%s)_", s.Why)
 		}

@@ -17,6 +17,8 @@ import (
 	"hairpin/plan"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/picture"
+	"hairpin/walk/explain/question"
 	"hairpin/watch"
 )
 
@@ -59,7 +61,7 @@ func readStory(t *testing.T, file, old, now string) *cluster.Snapshot {
 func TestPolicies(t *testing.T) {
 	s, via := policed(t, "", ""), map[string]string{}
 	askIn := func(s *cluster.Snapshot, from, to string) *explain.Explanation {
-		e, err := explain.Ask(planned(t, s), s, explain.Question{From: from, To: to, Via: via[to]})
+		e, err := explain.Ask(planned(t, s), s, question.Question{From: from, To: to, Via: via[to]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +143,7 @@ First packet: `},
 		p[0].Node != "ovn-worker" || len(p[0].Isolating) != 1 || len(p[0].Misses) != 1 || p[0].Misses[0].Rule != 1 {
 		t.Errorf("%s", text)
 	}
-	if picture := dropped.SVG(); !strings.Contains(picture, "pod/shop/db: ingress dropped: ") {
+	if !strings.Contains(picture.SVG(dropped), "pod/shop/db: ingress dropped: ") {
 		t.Error("the picture does not have the decision")
 	}
 
@@ -182,7 +184,7 @@ Not delivered: ingress denied by ClusterNetworkPolicy/production, rule 2.
   pod/shop/web: egress dropped by ClusterNetworkPolicy/protect-nodes rule 4
 `},
 	} {
-		e, err := explain.Ask(planned(t, s), s, explain.Question{From: c.from, To: c.to})
+		e, err := explain.Ask(planned(t, s), s, question.Question{From: c.from, To: c.to})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +205,7 @@ func TestPoliciesReadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := explain.Question{From: "pod/shop/api", To: "svc/shop/db"}
+	q := question.Question{From: "pod/shop/api", To: "svc/shop/db"}
 	wanted, err := explain.Ask(planned(t, s), s, q)
 	if err != nil {
 		t.Fatal(err)

@@ -108,13 +108,13 @@ func (e *Explanation) Prove(s Sent, witnesses map[string]*Witness, arrivals []Ar
 	p.compareEnd(e)
 	for i, ev := range p.Forward {
 		if ev.Known && !ev.Seen {
-			p.differ("%s: %s", at(&t.Forward[i]), ev.Words)
+			p.differ("%s: %s", t.Forward[i].At(), ev.Words)
 			break // later differences result from it
 		}
 	}
 	for i, ev := range p.Reply {
 		if len(p.Different) == 0 && ev.Known && !ev.Seen {
-			p.differ("reply, %s: %s", at(&t.Reply[i]), ev.Words)
+			p.differ("reply, %s: %s", t.Reply[i].At(), ev.Words)
 		}
 	}
 	return p

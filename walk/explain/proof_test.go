@@ -10,6 +10,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
 	"hairpin/walk/packet"
 )
 
@@ -29,7 +30,7 @@ func TestProve(t *testing.T) {
 				changed.Nodes[i] = &other
 			}
 			e, err := explain.Ask(planned(t, &changed), &changed,
-				explain.Question{From: "host/node-a", To: "svc/default/hostself", FromPort: 40000})
+				question.Question{From: "host/node-a", To: "svc/default/hostself", FromPort: 40000})
 			if err != nil {
 				t.Fatal(err)
 			}

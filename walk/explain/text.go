@@ -2,12 +2,12 @@ package explain
 
 import (
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"hairpin/cluster"
+	"hairpin/policy"
 	"hairpin/walk/packet"
 )
 
@@ -142,15 +142,12 @@ func (x *Endpoint) Fate() string {
 }
 
 // replied returns the reply as the receiver sent it.
-func (e *Explanation) replied() packet.Packet {
-	s := e.Trace.Verdict.Seen
-	return packet.Packet{Protocol: s.Protocol, Src: s.Dst, Dst: s.Src, SrcPort: s.DstPort, DstPort: s.SrcPort}
-}
+func (e *Explanation) replied() packet.Packet { return e.Trace.Verdict.Seen.Reply() }
 
 func steps(b *strings.Builder, c palette, before packet.Packet, list []packet.Step, seen []Evidence) {
 	for i := range list {
 		s := &list[i]
-		fmt.Fprintf(b, "%3d %s%s%s", i+1, c.place, at(s), c.off)
+		fmt.Fprintf(b, "%3d %s%s%s", i+1, c.place, s.At(), c.off)
 		if s.Why != (cluster.Owner{}) {
 			fmt.Fprintf(b, "  %s[%s]%s", c.faint, s.Why, c.off)
 		}
@@ -159,7 +156,7 @@ func steps(b *strings.Builder, c palette, before packet.Packet, list []packet.St
 			fmt.Fprintf(b, "    %s%s%s\n", c.rule, s.Rule, c.off)
 		}
 		fmt.Fprintf(b, "    -> %s\n", s.Did)
-		if words := choices(s); words != "" {
+		if words := s.OneOf(); words != "" {
 			fmt.Fprintf(b, "    one of %s\n", words)
 		}
 		if change := changes(before, s.After); change != "" {
@@ -177,21 +174,6 @@ func steps(b *strings.Builder, c palette, before packet.Packet, list []packet.St
 		}
 		before = s.After
 	}
-}
-
-func at(s *packet.Step) string { return strings.TrimPrefix(s.Node+": "+s.Stage, ": ") }
-
-func choices(s *packet.Step) string {
-	if len(s.Choices) < 2 {
-		return ""
-	}
-	words := make([]string, len(s.Choices))
-	for i, c := range s.Choices {
-		if words[i] = c.String(); c.Port() == 0 {
-			words[i] = c.Addr().String() // a next hop
-		}
-	}
-	return strings.Join(words, ", ")
 }
 
 // changes returns the packet before and after a step, empty if it did not change.
@@ -261,9 +243,9 @@ func (e *Explanation) Sentence() string {
 	case v.Flooded:
 		return upper(v.Reason) + "."
 	case !v.Delivered:
-		return "Not delivered: " + v.Reason + e.reason() + "."
+		return "Not delivered: " + v.Reason + e.denial() + "."
 	}
-	s := upper(v.Reason) + ", which sees " + endpointText(v.Seen.Src, v.Seen.SrcPort)
+	s := upper(v.Reason) + ", which sees " + v.Seen.Source().String()
 	if v.Seen.Src == e.Trace.Sent.Src {
 		s += " (the sender's own address)"
 	}
@@ -273,11 +255,23 @@ func (e *Explanation) Sentence() string {
 	return s + "."
 }
 
+// denial says which rule of a policy drops the packet, for the end of a sentence; empty if the
+// evaluation does not say so.
+func (e *Explanation) denial() string {
+	n := len(e.Policies)
+	if n == 0 || e.Policies[n-1].Accepted {
+		return ""
+	}
+	d := &e.Policies[n-1]
+	if d.Reason != policy.Isolated {
+		return fmt.Sprintf(", rule %d", d.Rule+1)
+	}
+	return "; " + d.IsolatedBy()
+}
+
 func upper(s string) string {
 	if s == "" {
 		return s
 	}
 	return strings.ToUpper(s[:1]) + s[1:]
 }
-
-func endpointText(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).String() }

@@ -9,6 +9,7 @@ import (
 	"hairpin/plan"
 	"hairpin/walk"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/picture"
 )
 
 // TestUnknownActions checks that explain shows a flow with actions that Hairpin cannot parse
@@ -38,7 +39,7 @@ func TestUnknownActions(t *testing.T) {
 		!strings.Contains(f.Real, "unknown actions") {
 		t.Errorf("the fault is %+v", f)
 	}
-	wellFormed(t, real.SVG())
+	wellFormed(t, picture.SVG(real))
 	if _, err := real.JSON(nil); err != nil {
 		t.Error(err)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/question"
+	"hairpin/walk/explain/why"
 	"hairpin/watch"
 )
 
@@ -181,127 +183,127 @@ type situation struct {
 	only     cluster.Family // 0: both
 	udp      bool
 	policies bool // only where policies are enforced
-	reason   explain.Reason
+	reason   why.Reason
 	says     []string // parts of the text, with %s for the family
 }
 
 func both(word string) [2]string { return [2]string{word} }
 
 var situations = []situation{
-	{from: both("pod/default/a1"), to: both("svc/default/web"), reason: explain.ReasonEndpoint, says: []string{
+	{from: both("pod/default/a1"), to: both("svc/default/web"), reason: why.ReasonEndpoint, says: []string{
 		"Service default/web port http selects Pod default/b1 on node-b, its only endpoint; it sees the " +
 			"sender's own address"}},
-	{from: both("host/node-a"), to: both("svc/default/web"), reason: explain.ReasonEndpoint,
+	{from: both("host/node-a"), to: both("svc/default/web"), reason: why.ReasonEndpoint,
 		says: []string{"selects Pod default/b1 on node-b", "it sees source ", " on the join switch"}},
-	{from: both("pod/default/a1"), to: both("svc/default/host"), reason: explain.ReasonEndpoint,
+	{from: both("pod/default/a1"), to: both("svc/default/host"), reason: why.ReasonEndpoint,
 		says: []string{"selects host node-b, its only endpoint; it sees source ", "that of node-a"}},
-	{from: both("pod/default/a1"), to: both("svc/default/itself"), reason: explain.ReasonEndpoint,
+	{from: both("pod/default/a1"), to: both("svc/default/itself"), reason: why.ReasonEndpoint,
 		says: []string{"selects Pod default/a1 on node-a", "an address of the masquerade subnets"}},
-	{from: both("outside"), to: both("svc/default/web"), via: "node-a", reason: explain.ReasonEndpoint,
+	{from: both("outside"), to: both("svc/default/web"), via: "node-a", reason: why.ReasonEndpoint,
 		says: []string{"selects Pod default/b1 on node-b", "that of node-a on the join switch"}},
 	{from: both("outside"), to: both("svc/default/local"), via: "node-c", nodePort: true,
-		reason: explain.ReasonEndpoint,
+		reason: why.ReasonEndpoint,
 		says:   []string{"selects Pod default/c1 on node-c", "it sees the sender's own address"}},
 	{from: both("outside"), to: both("svc/default/local"), via: "node-a", nodePort: true,
-		reason: explain.ReasonNoLocalEndpoint,
+		reason: why.ReasonNoLocalEndpoint,
 		says: []string{"externalTrafficPolicy of Service default/local is Local and " +
 			"node-a has no endpoint; the endpoint is on node-c"}},
-	{from: both("outside"), to: both("svc/default/local"), via: "node-b", reason: explain.ReasonNoLocalEndpoint,
+	{from: both("outside"), to: both("svc/default/local"), via: "node-b", reason: why.ReasonNoLocalEndpoint,
 		says: []string{"node-b has no endpoint"}},
-	{from: both("pod/default/a1"), to: both("svc/default/near"), reason: explain.ReasonNoLocalEndpoint,
+	{from: both("pod/default/a1"), to: both("svc/default/near"), reason: why.ReasonNoLocalEndpoint,
 		says: []string{"internalTrafficPolicy of Service default/near is Local and node-a has no endpoint"}},
-	{from: both("host/node-b"), to: both("svc/default/near"), reason: explain.ReasonNoLocalEndpoint,
+	{from: both("host/node-b"), to: both("svc/default/near"), reason: why.ReasonNoLocalEndpoint,
 		says: []string{"internalTrafficPolicy", "node-b has no endpoint"}},
-	{from: both("pod/default/a1"), to: both("svc/default/empty"), reason: explain.ReasonNoEndpoint,
+	{from: both("pod/default/a1"), to: both("svc/default/empty"), reason: why.ReasonNoEndpoint,
 		says: []string{"Service default/empty has no endpoint"}},
-	{from: both("host/node-a"), to: both("svc/default/empty"), reason: explain.ReasonNoEndpoint,
+	{from: both("host/node-a"), to: both("svc/default/empty"), reason: why.ReasonNoEndpoint,
 		says: []string{"Service default/empty has no endpoint"}},
-	{from: both("outside"), to: both("svc/default/empty"), via: "node-a", reason: explain.ReasonNoEndpoint,
+	{from: both("outside"), to: both("svc/default/empty"), via: "node-a", reason: why.ReasonNoEndpoint,
 		says: []string{"Service default/empty has no endpoint"}},
-	{from: both("pod/default/a1"), to: both("svc/default/unready"), reason: explain.ReasonNoEndpoint,
+	{from: both("pod/default/a1"), to: both("svc/default/unready"), reason: why.ReasonNoEndpoint,
 		says: []string{"Service default/unready has no ready endpoint: pod/default/b1 is not ready"}},
 	{from: both("pod/default/a1"), to: [2]string{"10.96.0.99:80", "[fd00:10:96::99]:80"},
-		reason: explain.ReasonNoService,
+		reason: why.ReasonNoService,
 		says:   []string{"no Service has "}},
-	{from: both("host/node-a"), to: [2]string{"10.96.0.99:80", "[fd00:10:96::99]:80"}, reason: explain.ReasonNoService},
-	{from: both("pod/default/a1"), to: [2]string{"10.96.0.10:81", "[fd00:10:96::10]:81"}, reason: explain.ReasonNoPort,
+	{from: both("host/node-a"), to: [2]string{"10.96.0.99:80", "[fd00:10:96::99]:80"}, reason: why.ReasonNoService},
+	{from: both("pod/default/a1"), to: [2]string{"10.96.0.10:81", "[fd00:10:96::10]:81"}, reason: why.ReasonNoPort,
 		says: []string{"Service default/web has no port 81/tcp; it has 80/tcp (http)"}},
-	{from: both("host/node-c"), to: [2]string{"10.96.0.10:81", "[fd00:10:96::10]:81"}, reason: explain.ReasonNoPort},
+	{from: both("host/node-c"), to: [2]string{"10.96.0.10:81", "[fd00:10:96::10]:81"}, reason: why.ReasonNoPort},
 	{from: both("pod/default/a1"), to: [2]string{"10.244.2.99:80", "[fd00:10:244:2::99]:80"},
-		reason: explain.ReasonNoPod,
+		reason: why.ReasonNoPod,
 		says:   []string{"no Pod has ", "in the Pod range of node-b"}},
-	{from: both("host/node-a"), to: [2]string{"10.244.1.99:80", "[fd00:10:244:1::99]:80"}, reason: explain.ReasonNoPod,
+	{from: both("host/node-a"), to: [2]string{"10.244.1.99:80", "[fd00:10:244:1::99]:80"}, reason: why.ReasonNoPod,
 		says: []string{"in the Pod range of node-a"}},
 	{from: both("pod/default/a1"), to: [2]string{"10.244.9.99:80", "[fd00:10:244:9::99]:80"},
-		reason: explain.ReasonNoPod,
+		reason: why.ReasonNoPod,
 		says:   []string{"no node has a Pod range with it"}},
-	{from: both("pod/default/a1"), to: both("svc/default/stale"), reason: explain.ReasonNoPod,
+	{from: both("pod/default/a1"), to: both("svc/default/stale"), reason: why.ReasonNoPod,
 		says: []string{"the endpoint of Service default/stale"}},
 	{from: [2]string{"outside/198.51.100.9", "outside/2001:db8:2::9"}, to: both("svc/default/ranges"), via: "node-a",
-		reason: explain.ReasonSourceRanges,
+		reason: why.ReasonSourceRanges,
 		says:   []string{" is not in loadBalancerSourceRanges of Service default/ranges: "}},
 	{from: [2]string{"outside/192.0.2.9", "outside/2001:db8:1::9"}, to: both("svc/default/ranges"), via: "node-a",
-		reason: explain.ReasonEndpoint},
-	{from: both("outside"), to: both("svc/default/outer"), reason: explain.ReasonNotAnnounced,
+		reason: why.ReasonEndpoint},
+	{from: both("outside"), to: both("svc/default/outer"), reason: why.ReasonNotAnnounced,
 		says: []string{"nothing announces ", "an external address of Service default/outer"}},
-	{from: both("outside"), to: both("svc/default/routed"), reason: explain.ReasonEndpoint,
+	{from: both("outside"), to: both("svc/default/routed"), reason: why.ReasonEndpoint,
 		says: []string{"; advertised by BGPAdvertisement upstream from node-a, node-b, node-c"}},
-	{from: both("outside"), to: both("svc/default/routedlocal"), reason: explain.ReasonEndpoint,
+	{from: both("outside"), to: both("svc/default/routedlocal"), reason: why.ReasonEndpoint,
 		says: []string{"; advertised by BGPAdvertisement upstream from node-b"}},
-	{from: both("outside"), to: both("svc/default/unrouted"), reason: explain.ReasonEndpoint,
+	{from: both("outside"), to: both("svc/default/unrouted"), reason: why.ReasonEndpoint,
 		says: []string{"; no network of node-a has ", "and no BGPAdvertisement selects it: routers need a route to it"}},
-	{from: both("outside"), to: both("svc/default/local"), reason: explain.ReasonNotAnnounced},
+	{from: both("outside"), to: both("svc/default/local"), reason: why.ReasonNotAnnounced},
 	{from: both("outside"), to: [2]string{"172.18.0.62:80", "[fc00:f853:ccd::62]:80"},
-		reason: explain.ReasonNotAnnounced,
+		reason: why.ReasonNotAnnounced,
 		says: []string{"an external address of Service default/waiting: no node is ready; BGPAdvertisement broken does " +
 			"not advertise it: "}},
 	{from: both("outside"), to: [2]string{"172.18.0.61:80", "[fc00:f853:ccd::61]:80"},
-		reason: explain.ReasonEndpoint,
+		reason: why.ReasonEndpoint,
 		says: []string{"Service default/pooled port http", "; node-c announces ", ", and node-b would take over",
 			"BGPAdvertisement broken does not advertise it: spec.frrConfigurationSelector selects no FRRConfiguration"}},
-	{from: both("outside"), to: [2]string{"172.18.0.5:80", "[fc00:f853:ccd::5]:80"}, reason: explain.ReasonEndpoint,
+	{from: both("outside"), to: [2]string{"172.18.0.5:80", "[fc00:f853:ccd::5]:80"}, reason: why.ReasonEndpoint,
 		says: []string{"Service default/onnode port http",
 			" is node-c's own address, which LoadBalancerPool own gives to Services"}},
-	{from: both("outside"), to: [2]string{"172.18.0.4:80", "[fc00:f853:ccd::4]:80"}, reason: explain.ReasonHost,
+	{from: both("outside"), to: [2]string{"172.18.0.4:80", "[fc00:f853:ccd::4]:80"}, reason: why.ReasonHost,
 		says: []string{"is an address of host node-b, where status.loadBalancer of Service default/onnode excludes port " +
 			"80/tcp"}},
-	{from: both("outside"), to: [2]string{"10.96.0.10:80", "[fd00:10:96::10]:80"}, reason: explain.ReasonClusterOnly,
+	{from: both("outside"), to: [2]string{"10.96.0.10:80", "[fd00:10:96::10]:80"}, reason: why.ReasonClusterOnly,
 		says: []string{"the ClusterIP of Service default/web"}},
-	{from: both("outside"), to: both("pod/default/a1:80"), reason: explain.ReasonClusterOnly,
+	{from: both("outside"), to: both("pod/default/a1:80"), reason: why.ReasonClusterOnly,
 		says: []string{"the address of Pod default/a1"}},
-	{from: both("outside"), to: [2]string{"172.18.0.99:80", "[fc00:f853:ccd::99]:80"}, reason: explain.ReasonNoAddress,
+	{from: both("outside"), to: [2]string{"172.18.0.99:80", "[fc00:f853:ccd::99]:80"}, reason: why.ReasonNoAddress,
 		says: []string{"neither a node nor a Service has"}},
-	{from: both("outside"), to: [2]string{"172.18.0.3:30999", "[fc00:f853:ccd::3]:30999"}, reason: explain.ReasonHost,
+	{from: both("outside"), to: [2]string{"172.18.0.3:30999", "[fc00:f853:ccd::3]:30999"}, reason: why.ReasonHost,
 		says: []string{"is an address of host node-a, and no Service has NodePort 30999/tcp there"}},
-	{from: both("pod/default/a1"), to: both("pod/default/c1:80"), reason: explain.ReasonPod,
+	{from: both("pod/default/a1"), to: both("pod/default/c1:80"), reason: why.ReasonPod,
 		says: []string{"is the address of Pod default/c1 on node-c"}},
-	{from: both("pod/default/a1"), to: [2]string{"127.0.0.1:30010", "[::1]:30010"}, reason: explain.ReasonLoopback},
-	{from: both("pod/default/a1"), to: [2]string{"100.64.0.9:80", "[fd98::9]:80"}, reason: explain.ReasonReserved,
+	{from: both("pod/default/a1"), to: [2]string{"127.0.0.1:30010", "[::1]:30010"}, reason: why.ReasonLoopback},
+	{from: both("pod/default/a1"), to: [2]string{"100.64.0.9:80", "[fd98::9]:80"}, reason: why.ReasonReserved,
 		says: []string{"an address of the join subnets"}},
 	{from: both("pod/default/a1"), to: [2]string{"outside/192.0.2.50", "outside/2001:db8::50"},
-		reason: explain.ReasonOutside, says: []string{" is outside of the cluster; it sees source ", "that of node-a"}},
+		reason: why.ReasonOutside, says: []string{" is outside of the cluster; it sees source ", "that of node-a"}},
 	{from: both("pod/default/out"), to: [2]string{"outside/192.0.2.50", "outside/2001:db8::50"},
-		reason: explain.ReasonOutside, says: []string{"an address of EgressIP ours"}},
+		reason: why.ReasonOutside, says: []string{"an address of EgressIP ours"}},
 	{from: both("pod/default/out"), to: [2]string{"outside/203.0.113.99", "outside/2001:db8:99::9"},
-		reason: explain.ReasonOutside, says: []string{"that of node-a", "EgressIP ours selects Pod default/out, " +
+		reason: why.ReasonOutside, says: []string{"that of node-a", "EgressIP ours selects Pod default/out, " +
 			"but not this destination (spec.destinationCIDRs, spec.excludedCIDRs)"}},
 	{from: both("pod/default/lost"), to: [2]string{"outside/192.0.2.50", "outside/2001:db8::50"},
-		reason: explain.ReasonEgress,
+		reason: why.ReasonEgress,
 		says: []string{"EgressIP lost selects Pod default/lost, and no node has an %s address " +
 			"of it", "is assigned to node-x, which is no Node"}},
 	{from: both("outside"), to: [2]string{"172.18.0.44:80", "[fc00:f853:ccd::44]:80"},
-		reason: explain.ReasonNotAnnounced,
+		reason: why.ReasonNotAnnounced,
 		says:   []string{"an address of EgressIP lost, which no node has now"}},
 	{from: [2]string{"outside/10.244.1.9", "outside/fd00:10:244:1::9"}, to: both("svc/default/web"), via: "node-a",
-		reason: explain.ReasonSpoofed},
+		reason: why.ReasonSpoofed},
 	{from: [2]string{"outside/100.64.0.9", "outside/fd98::9"}, to: both("svc/default/web"), via: "node-a",
-		reason: explain.ReasonSpoofed, says: []string{"an address of the join subnets"}},
-	{from: both("pod/default/a1"), to: both("svc/default/four"), only: cluster.IPv4, reason: explain.ReasonEndpoint},
-	{from: both("pod/default/a1"), to: both("svc/default/four"), only: cluster.IPv6, reason: explain.ReasonNoEndpoint,
+		reason: why.ReasonSpoofed, says: []string{"an address of the join subnets"}},
+	{from: both("pod/default/a1"), to: both("svc/default/four"), only: cluster.IPv4, reason: why.ReasonEndpoint},
+	{from: both("pod/default/a1"), to: both("svc/default/four"), only: cluster.IPv6, reason: why.ReasonNoEndpoint,
 		says: []string{"Service default/four has no ready endpoint of IPv6; it has endpoints of IPv4"}},
 	{from: both("pod/default/a1"), to: [2]string{"pod/default/b1:68", "pod/default/b1:546"}, udp: true,
-		reason: explain.ReasonDHCP},
-	{from: both("pod/default/a1"), to: both("pod/shop/db:5432"), policies: true, reason: explain.ReasonPolicies,
+		reason: why.ReasonDHCP},
+	{from: both("pod/default/a1"), to: both("pod/shop/db:5432"), policies: true, reason: why.ReasonPolicies,
 		says: []string{"ingress to Pod shop/db is denied by NetworkPolicy shop/db: no rule accepts it; nearest is " +
 			"NetworkPolicy/shop/db rule 1: "}},
 }
@@ -319,7 +321,7 @@ func TestWhy(t *testing.T) {
 					if family == cluster.IPv6 {
 						i = 1
 					}
-					q := explain.Question{From: cmp.Or(c.from[i], c.from[0]), To: cmp.Or(c.to[i], c.to[0]), Via: c.via,
+					q := question.Question{From: cmp.Or(c.from[i], c.from[0]), To: cmp.Or(c.to[i], c.to[0]), Via: c.via,
 						NodePort: c.nodePort, Family: family}
 					if c.udp {
 						q.Protocol = cluster.UDP

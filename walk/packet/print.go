@@ -13,7 +13,7 @@ import (
 func WriteSteps(b *strings.Builder, last Packet, steps []Step) {
 	for i := range steps {
 		s := &steps[i]
-		fmt.Fprintf(b, "%3d %s\n", i+1, strings.TrimPrefix(s.Node+": "+s.Stage, ": "))
+		fmt.Fprintf(b, "%3d %s\n", i+1, s.At())
 		if s.Rule != "" {
 			fmt.Fprintf(b, "    %s\n", s.Rule)
 		}
@@ -22,8 +22,8 @@ func WriteSteps(b *strings.Builder, last Packet, steps []Step) {
 			fmt.Fprintf(b, " [%s]", s.Why)
 		}
 		b.WriteByte('\n')
-		if len(s.Choices) > 1 {
-			fmt.Fprintf(b, "    one of %s\n", s.choices())
+		if choices := s.OneOf(); choices != "" {
+			fmt.Fprintf(b, "    one of %s\n", choices)
 		}
 		if s.After.addresses() != last.addresses() {
 			fmt.Fprintf(b, "    %s\n", s.After)
@@ -35,11 +35,18 @@ func WriteSteps(b *strings.Builder, last Packet, steps []Step) {
 	}
 }
 
-func (s *Step) choices() string {
+// At returns where the step happened: "node-a: br-ex Classifier".
+func (s *Step) At() string { return strings.TrimPrefix(s.Node+": "+s.Stage, ": ") }
+
+// OneOf lists the endpoints or next hops of which the step chose one; empty if it had no choice.
+func (s *Step) OneOf() string {
+	if len(s.Choices) < 2 {
+		return ""
+	}
 	words := make([]string, len(s.Choices))
 	for i, c := range s.Choices {
 		if words[i] = c.String(); c.Port() == 0 {
-			words[i] = c.Addr().String()
+			words[i] = c.Addr().String() // a next hop
 		}
 	}
 	return strings.Join(words, ", ")

@@ -1,15 +1,17 @@
-package explain
+package why
 
 import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/pipeline"
 	"hairpin/policy"
 	"hairpin/walk"
+	"hairpin/walk/explain/names"
 	"hairpin/walk/packet"
 )
 
@@ -25,7 +27,7 @@ type Decision struct {
 }
 
 // String returns "pod/shop/db: ingress accepted by NetworkPolicy/shop/db rule 1".
-func (d *Decision) String() string { return podWord(d.Pod) + ": " + d.Verdict.String() }
+func (d *Decision) String() string { return names.Pod(d.Pod) + ": " + d.Verdict.String() }
 
 // Details lists the packet that was compared with the rules, if there are any, and the nearest
 // rules that do not accept it.
@@ -33,8 +35,8 @@ func (d *Decision) Details() []string {
 	if d.Reason != policy.ByRule && d.Reason != policy.Isolated {
 		return nil
 	}
-	p := d.Packet
-	packet := fmt.Sprintf("compared with the rules: %s %s > %s", p.Protocol, p.Src, endpointText(p.Dst, p.DstPort))
+	p := &d.Packet
+	packet := fmt.Sprintf("compared with the rules: %s %s > %s", p.Protocol, p.Src, p.Destination())
 	if d.Note != "" {
 		packet += "; " + d.Note
 	}
@@ -45,10 +47,8 @@ func (d *Decision) Details() []string {
 	return list
 }
 
-func podWord(o cluster.Owner) string { return "pod/" + o.Namespace + "/" + o.Name }
-
-// decisions returns the Decisions that the packet met: where it passes the tables of policies.
-func decisions(s *cluster.Snapshot, t *walk.Trace) (list []Decision) {
+// Decisions returns the Decisions that the packet met: where it passes the tables of policies.
+func Decisions(s *cluster.Snapshot, t *walk.Trace) (list []Decision) {
 	for i := range t.ForwardVisits {
 		v := &t.ForwardVisits[i]
 		n := s.Node(v.Node)
@@ -57,7 +57,7 @@ func decisions(s *cluster.Snapshot, t *walk.Trace) (list []Decision) {
 		}
 		x := decider{s, n, t, v}
 		for k := 1; k < len(v.Steps); k++ {
-			before, after := stage(&v.Steps[k-1]), stage(&v.Steps[k])
+			before, after := table(&v.Steps[k-1]), table(&v.Steps[k])
 			switch {
 			case after == tableName(pipeline.SvcEgressConntrack):
 				list = append(list, x.egress(k)...)
@@ -73,8 +73,8 @@ func decisions(s *cluster.Snapshot, t *walk.Trace) (list []Decision) {
 
 func tableName(id uint8) string { return pipeline.Name(pipeline.Service, id) }
 
-// stage returns the table of a step on a bridge.
-func stage(s *packet.Step) string { return PlaceOf(s.Stage).Part }
+// table returns the table of a step on the service bridge.
+func table(s *packet.Step) string { return strings.TrimPrefix(s.Stage, claims.ServiceBridge+" ") }
 
 // decider evaluates policies for packets on the service bridge of one node.
 type decider struct {
@@ -167,27 +167,12 @@ func (x *decider) own(a netip.Addr) bool {
 
 // management returns a node's address in its pod subnet, the zero Addr if it has none.
 func management(n *cluster.Node, f cluster.Family) netip.Addr {
-	const place = 2
-	a, _ := cluster.Nth(n.PodCIDR(f), place)
+	a, _ := cluster.Nth(n.PodCIDR(f), claims.PodManagement)
 	return a
 }
 
 // joinAddress returns a node's address on the join switch, the zero Addr if it has none.
 func joinAddress(s *cluster.Snapshot, n *cluster.Node, f cluster.Family) netip.Addr {
-	a, _ := cluster.Nth(cluster.PrefixOf(s.Config.JoinSubnets, f), n.ID+offset)
+	a, _ := cluster.Nth(cluster.PrefixOf(s.Config.JoinSubnets, f), n.ID+claims.NodeOffset)
 	return a
-}
-
-// reason explains why policies dropped the packet, for the end of a sentence; empty if the
-// evaluation does not say so.
-func (e *Explanation) reason() string {
-	n := len(e.Policies)
-	if n == 0 || e.Policies[n-1].Accepted {
-		return ""
-	}
-	d := &e.Policies[n-1]
-	if d.Reason != policy.Isolated {
-		return fmt.Sprintf(", rule %d", d.Rule+1)
-	}
-	return "; " + d.IsolatedBy()
 }

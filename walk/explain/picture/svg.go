@@ -1,4 +1,17 @@
-package explain
+// Package picture draws Explanations.
+//
+// Input: an Explanation. Output: an SVG with the paths of the packet (a line) and of its reply (a
+// dashed line) through nodes, bridges, switches and routers. Translations have numbers, which the
+// legend explains. The colours follow the reader's light or dark mode.
+//
+// A picture is made in five steps: newDrawing collects the places that the packet passes (svg.go),
+// route gives each line of a path a track or a lane (route.go), place computes the positions of all
+// parts (layout.go), untangle reorders tracks and lanes so that paths cross less often, and number
+// finds the places of numbers.
+//
+// Invariants: no line, number or label is drawn over another one. Equal Explanations give equal
+// pictures.
+package picture
 
 import (
 	"fmt"
@@ -7,21 +20,19 @@ import (
 
 	"hairpin/claims"
 	"hairpin/walk"
-	"hairpin/walk/packet"
+	"hairpin/walk/explain"
 )
 
-// SVG draws the paths of the packet (a line) and of the reply (a dashed line) through nodes,
-// bridges, switches and routers. Translations have numbers, which the legend explains. The colours
-// follow the reader's light or dark mode.
-func (e *Explanation) SVG() string { return e.draw("<style>" + style + "</style>\n") }
+// SVG returns the picture of an Explanation, for a file.
+func SVG(e *explain.Explanation) string { return draw(e, "<style>"+style+"</style>\n") }
 
 // Drawing returns the SVG without styles, for a page that has Style and may forbid inline styles.
-func (e *Explanation) Drawing() string { return e.draw("") }
+func Drawing(e *explain.Explanation) string { return draw(e, "") }
 
 // Style returns the style sheet of Drawing.
 func Style() string { return style }
 
-func (e *Explanation) draw(style string) string {
+func draw(e *explain.Explanation, style string) string {
 	d := newDrawing(e)
 	d.route()
 	d.place()
@@ -86,7 +97,7 @@ type column struct {
 type note struct{ class, text string }
 
 type drawing struct {
-	e       *Explanation
+	e       *explain.Explanation
 	nodes   []*column
 	wire    *box
 	tunnel  *box
@@ -101,20 +112,20 @@ type drawing struct {
 	height  int
 }
 
-func newDrawing(e *Explanation) *drawing {
+func newDrawing(e *explain.Explanation) *drawing {
 	d := &drawing{e: e, outer: &zone{}}
 	d.wire = &box{label: "external network", side: bar, rank: rankWire, row: &row{bar: true}}
 	d.tunnel = &box{label: "Geneve", side: bar, rank: rankTunnel, row: &row{bar: true}}
 	v := e.Trace.Verdict
-	there := d.follow("there", d.end(e.Trace.From), e.Trace.Sent, e.Trace.Forward)
+	there := d.follow("there", d.end(e.Trace.From), e.ForwardHops())
 	if d.ways = append(d.ways, there); !v.Delivered {
 		there.lost = !v.Rejected
 	} else {
 		there.visit(d, d.end(v.At))
 	}
-	if len(e.Trace.Reply) > 0 {
+	if reply, _ := e.ReplyHops(); len(reply) > 0 {
 		// a refusal starts where the packet was rejected
-		back := d.follow("back", there.visits[len(there.visits)-1].box, e.replied(), e.Trace.Reply)
+		back := d.follow("back", there.visits[len(there.visits)-1].box, reply)
 		if back.lost = !v.Answered; v.Answered {
 			back.visit(d, d.end(e.Trace.From))
 		}
@@ -136,7 +147,7 @@ func (d *drawing) column(name string) *column {
 }
 
 // box returns the box of a place of the node.
-func (c *column) box(label string, kind Kind) *box {
+func (c *column) box(label string, kind explain.Kind) *box {
 	b := c.boxes[label]
 	if b != nil {
 		return b
@@ -172,7 +183,7 @@ const (
 )
 
 // position returns where a place of a node is drawn.
-func position(c *column, label string, kind Kind) (side, int) {
+func position(c *column, label string, kind explain.Kind) (side, int) {
 	switch {
 	case label == claims.TunnelBridge:
 		return left, rankPods
@@ -192,11 +203,11 @@ func position(c *column, label string, kind Kind) (side, int) {
 		return right, rankCluster
 	case label == claims.JoinSwitch:
 		return right, rankJoin
-	case kind == Router && strings.HasPrefix(label, "GR_"):
+	case kind == explain.Router && strings.HasPrefix(label, "GR_"):
 		return right, rankGateway
-	case kind == Switch && strings.HasPrefix(label, "ext_"):
+	case kind == explain.Switch && strings.HasPrefix(label, "ext_"):
 		return right, rankExternal
-	case kind == Bridge:
+	case kind == explain.Bridge:
 		return full, rankBridge + len(c.order)
 	}
 	return right, rankOther + len(c.order)
@@ -211,7 +222,7 @@ func (d *drawing) end(p walk.Point) *box {
 		}
 		return d.outside
 	case p.Pod.Name == "":
-		return d.column(p.Node).box("host", Host)
+		return d.column(p.Node).box("host", explain.Host)
 	}
 	c := d.column(p.Node)
 	label := p.Pod.Namespace + "/" + p.Pod.Name
@@ -236,17 +247,16 @@ func (w *way) visit(d *drawing, b *box) *visit {
 	return &w.visits[len(w.visits)-1]
 }
 
-// follow converts steps to visits.
-func (d *drawing) follow(class string, from *box, before packet.Packet, list []packet.Step) *way {
+// follow converts hops to visits.
+func (d *drawing) follow(class string, from *box, hops []explain.Hop) *way {
 	w := &way{class: class, visits: []visit{{box: from}}}
-	for i := range list {
-		s := &list[i]
-		v := w.visit(d, d.boxOf(s))
-		if change := changes(before, s.After); change != "" {
-			d.legend = append(d.legend, note{class, at(s) + ": " + translation(s.Did, change)})
+	for i := range hops {
+		h := &hops[i]
+		v := w.visit(d, d.boxOf(h))
+		if h.Change != "" {
+			d.legend = append(d.legend, note{class, h.At() + ": " + translation(h.Did, h.Change)})
 			v.numbers = append(v.numbers, len(d.legend))
 		}
-		before = s.After
 	}
 	return w
 }
@@ -260,17 +270,17 @@ func translation(did, change string) string {
 	return did
 }
 
-func (d *drawing) boxOf(s *packet.Step) *box {
-	p := PlaceOf(s.Stage)
+func (d *drawing) boxOf(h *explain.Hop) *box {
+	p := h.Place
 	switch p.Kind {
-	case Host:
-		return d.column(s.Node).box("host", p.Kind)
-	case Tunnel:
+	case explain.Host:
+		return d.column(h.Node).box("host", p.Kind)
+	case explain.Tunnel:
 		return d.tunnel
-	case Unknown:
-		return d.column(s.Node).box(s.Stage, p.Kind)
+	case explain.Unknown:
+		return d.column(h.Node).box(h.Stage, p.Kind)
 	}
-	return d.column(s.Node).box(p.Name, p.Kind)
+	return d.column(h.Node).box(p.Name, p.Kind)
 }
 
 func (d *drawing) text(style string) string {
@@ -298,4 +308,4 @@ func (d *drawing) text(style string) string {
 }
 
 // name is the title of the picture.
-func (d *drawing) name() string { return d.e.Trace.From.String() + " → " + d.e.title() }
+func (d *drawing) name() string { return d.e.Trace.From.String() + " → " + d.e.Title() }

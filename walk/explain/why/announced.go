@@ -1,4 +1,4 @@
-package explain
+package why
 
 import (
 	"fmt"
@@ -10,36 +10,38 @@ import (
 	"hairpin/plan/assign"
 	"hairpin/plan/bgp"
 	"hairpin/walk"
+	"hairpin/walk/explain/names"
 )
 
 // announced names the nodes that announce the destination of a packet from outside, if it is an
 // address of a pool: on its network, with the node that would take over, and by BGP. It names the
 // pool of an address of a node.
 func (r *reasoner) announced() string {
-	to := r.t.Sent.Dst
-	for _, p := range r.s.Pools {
+	to := r.Trace.Sent.Dst
+	for _, p := range r.Cluster.Pools {
 		for _, x := range p.Status.Addresses {
-			if p.NodeAddresses && x.Address == to.String() && slices.Contains(r.f.LoadBalancerIPs, to) {
-				return fmt.Sprintf("; %s is %s's own address, which %s gives to Services", to, x.Node, object(p.Owner))
+			if p.NodeAddresses && x.Address == to.String() && slices.Contains(r.Service.LoadBalancerIPs, to) {
+				return fmt.Sprintf("; %s is %s's own address, which %s gives to Services", to, x.Node,
+					names.Object(p.Owner))
 			}
 		}
 	}
 	e := r.egressIP(to)
-	if r.t.From != (walk.Point{}) || e == nil || !e.OnlyAnnounced() {
+	if r.Trace.From != (walk.Point{}) || e == nil || !e.OnlyAnnounced() {
 		return ""
 	}
 	text, advertised := "", r.advertised(e, to)
-	if n := r.s.Node(e.NodeOf(to)); n != nil {
-		_, local := cluster.NetworkOf(n.Networks(&r.s.Config), to)
-		next := assign.Successors(r.s, n.Name)[to]
+	if n := r.Cluster.Node(e.NodeOf(to)); n != nil {
+		_, local := cluster.NetworkOf(n.Networks(&r.Cluster.Config), to)
+		next := assign.Successors(r.Cluster, n.Name)[to]
 		switch {
 		case local && (next == "" || next == n.Name):
 			text = fmt.Sprintf("; %s announces %s, and no other node can", n.Name, to)
 		case local:
 			text = fmt.Sprintf("; %s announces %s, and %s would take over", n.Name, to, next)
 		case advertised == "":
-			text = fmt.Sprintf("; no network of %s has %s, and no BGPAdvertisement selects it: routers need a route to it",
-				n.Name, to)
+			text = fmt.Sprintf("; no network of %s has %s, and no BGPAdvertisement selects it: routers need a "+
+				"route to it", n.Name, to)
 		}
 	}
 	return text + advertised
@@ -47,12 +49,12 @@ func (r *reasoner) announced() string {
 
 // notRecorded names a Service with a status that excludes the port of a packet to a node.
 func (r *reasoner) notRecorded() string {
-	port := cluster.LoadBalancerPort{Protocol: r.t.Sent.Protocol, Port: r.t.Sent.DstPort}
-	for _, l := range r.s.LoadBalancers {
-		if slices.Contains(l.Ports, port) && cluster.HasRecords(l.Recorded, r.t.Sent.Dst) &&
-			!cluster.Recorded(l.Recorded, r.t.Sent.Dst, port) {
-			return fmt.Sprintf(", where status.loadBalancer of %s excludes port %d/%s", object(l.Owner), port.Port,
-				port.Protocol)
+	port := cluster.LoadBalancerPort{Protocol: r.Trace.Sent.Protocol, Port: r.Trace.Sent.DstPort}
+	for _, l := range r.Cluster.LoadBalancers {
+		if slices.Contains(l.Ports, port) && cluster.HasRecords(l.Recorded, r.Trace.Sent.Dst) &&
+			!cluster.Recorded(l.Recorded, r.Trace.Sent.Dst, port) {
+			return fmt.Sprintf(", where status.loadBalancer of %s excludes port %d/%s", names.Object(l.Owner),
+				port.Port, port.Protocol)
 		}
 	}
 	return ""
@@ -61,8 +63,8 @@ func (r *reasoner) notRecorded() string {
 // advertised says which BGPAdvertisements announce an address, from which nodes, or why one does
 // not; empty if none selects it.
 func (r *reasoner) advertised(e *cluster.EgressIP, to netip.Addr) (text string) {
-	for _, a := range bgp.Announcements(r.s, e, to) {
-		name := object(a.By.Owner)
+	for _, a := range bgp.Announcements(r.Cluster, e, to) {
+		name := names.Object(a.By.Owner)
 		switch {
 		case len(a.Nodes) == 0:
 			text += fmt.Sprintf("; %s selects %s, and no node may announce it", name, to)

@@ -1,4 +1,4 @@
-package explain_test
+package picture_test
 
 import (
 	"encoding/xml"
@@ -15,6 +15,8 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/walk/explain"
+	"hairpin/walk/explain/picture"
+	"hairpin/walk/explain/question"
 )
 
 // area is a rectangle of a picture: a box, a text, the circle of a number or a line of a path.
@@ -33,8 +35,8 @@ func (a area) String() string {
 	return fmt.Sprintf("%s %q (%d,%d to %d,%d)", a.class, a.name, a.x0, a.y0, a.x1, a.y1)
 }
 
-// picture is what an SVG of explain shows.
-type picture struct {
+// drawn is what a picture shows.
+type drawn struct {
 	paper                       area
 	nodes, boxes, bars, texts   []area
 	numbers, numberTexts, lines []area
@@ -44,9 +46,9 @@ type picture struct {
 var fontSizes = map[string]int{"title": 17, "faint": 12, "verdict": 15, "t-there": 13, "t-back": 13, "number": 11}
 
 // read parses a picture.
-func read(t *testing.T, svg string) *picture {
+func read(t *testing.T, svg string) *drawn {
 	t.Helper()
-	p := &picture{}
+	p := &drawn{}
 	var open []xml.StartElement
 	number := func(text string) int {
 		n, err := strconv.Atoi(text)
@@ -95,7 +97,7 @@ func read(t *testing.T, svg string) *picture {
 				if size == 0 {
 					t.Fatalf("text %q has no known class", e)
 				}
-				width := explain.TextWidth(string(e), size)
+				width := picture.TextWidth(string(e), size)
 				if text := (area{string(e), a["class"], x, y - size*3/4, x + width, y +
 					size/4}); a["class"] != "number" {
 					p.texts = append(p.texts, text)
@@ -110,7 +112,7 @@ func read(t *testing.T, svg string) *picture {
 
 var cornerOf = regexp.MustCompile(`[ML](\d+) (\d+)`)
 
-func (p *picture) path(class, d string, number func(string) int) {
+func (p *drawn) path(class, d string, number func(string) int) {
 	list := cornerOf.FindAllStringSubmatch(d, -1)
 	for i := 1; i < len(list); i++ {
 		a := [2]int{number(list[i-1][1]), number(list[i-1][2])}
@@ -121,7 +123,7 @@ func (p *picture) path(class, d string, number func(string) int) {
 }
 
 // faults returns what is drawn over something else, or cut.
-func (p *picture) faults() (list []string) {
+func (p *drawn) faults() (list []string) {
 	report := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	apart := func(groups ...[]area) {
 		all := slices.Concat(groups...)
@@ -192,7 +194,7 @@ func (p *picture) faults() (list []string) {
 }
 
 // bridges returns the largest number of bridges in one node.
-func (p *picture) bridges() (most int) {
+func (p *drawn) bridges() (most int) {
 	for _, n := range p.nodes {
 		count := 0
 		for _, x := range p.texts {
@@ -205,11 +207,58 @@ func (p *picture) bridges() (most int) {
 	return most
 }
 
+// upright checks that all lines of paths are horizontal or vertical.
+func upright(t *testing.T, svg string) {
+	t.Helper()
+	corner := regexp.MustCompile(`[ML](\d+) (\d+)`)
+	for _, d := range regexp.MustCompile(`class="(?:there|back)" d="([^"]*)"`).FindAllStringSubmatch(svg, -1) {
+		list := corner.FindAllStringSubmatch(d[1], -1)
+		for i := 1; i < len(list); i++ {
+			if list[i][1] != list[i-1][1] && list[i][2] != list[i-1][2] {
+				t.Errorf("a line is neither horizontal nor vertical: %s", d[1])
+			}
+		}
+		if len(list) < 2 || corner.ReplaceAllString(d[1], "") != "" {
+			t.Errorf("not a path within the picture: %q", d[1])
+		}
+	}
+}
+
+// A picture is XML, shows every node on the path, and has a number and a line for each translation.
+func TestPicture(t *testing.T) {
+	w, s := demo(t)
+	for _, c := range [][2]string{
+		{"host/node-a", "svc/default/hostself"}, {"outside", "svc/default/podremote"},
+		{"pod/default/pod-a2", "svc/default/hostother"},
+		{"pod/default/pod-a1", "svc/default/podlocal"}, {"host/node-a", "10.96.1.99:80"},
+		{"host/node-b", "192.0.2.7:443"},
+	} {
+		e := answer(t, w, s, c[0], c[1])
+		svg := picture.SVG(e)
+		read(t, svg)
+		upright(t, svg)
+		for _, step := range slices.Concat(e.Trace.Forward, e.Trace.Reply) {
+			if step.Node != "" && !strings.Contains(svg, ">"+step.Node+"<") {
+				t.Errorf("%s: node %s is not shown", c, step.Node)
+			}
+			if strings.Contains(step.Did, "becomes") && !strings.Contains(svg, step.Node+": "+step.Stage+": ") {
+				t.Errorf("%s: not in the legend: %s %s", c, step.Stage, step.Did)
+			}
+			if explain.PlaceOf(step.Stage).Kind == explain.Unknown {
+				t.Errorf("%s: %q is no place", c, step.Stage)
+			}
+		}
+		if !strings.Contains(svg, "prefers-color-scheme:dark") {
+			t.Errorf("%s: no dark mode", c)
+		}
+	}
+}
+
 // TestPublishedPictures checks that nothing is drawn over something else, or cut, in the pictures
 // of the documentation.
 func TestPublishedPictures(t *testing.T) {
 	var files []string
-	for _, pattern := range []string{"../../docs/*/*.svg", "../../docs/*/*/*.svg"} {
+	for _, pattern := range []string{"../../../docs/*/*.svg", "../../../docs/*/*/*.svg"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -274,12 +323,12 @@ func pictures(t *testing.T, s *cluster.Snapshot) (bridges int) {
 	for _, from := range []string{"pod/default/pod-a1", "pod/default/pod-c1", "host/node-a", "host/node-b", "outside"} {
 		for _, to := range targets {
 			for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-				e, err := explain.Ask(w, s, explain.Question{From: from, To: to, Family: family})
+				e, err := explain.Ask(w, s, question.Question{From: from, To: to, Family: family})
 				if err != nil { // not of this family
 					continue
 				}
 				drawn++
-				p := read(t, e.SVG())
+				p := read(t, picture.SVG(e))
 				bridges = max(bridges, p.bridges())
 				for _, f := range p.faults() {
 					t.Errorf("%s to %s, %v: %s", from, to, family, f)
@@ -296,7 +345,7 @@ func pictures(t *testing.T, s *cluster.Snapshot) (bridges int) {
 // TestPictureFaults checks that the check of pictures finds what it is for.
 func TestPictureFaults(t *testing.T) {
 	w, s := demo(t)
-	svg := answer(t, w, s, "outside", "svc/default/podremote").SVG()
+	svg := picture.SVG(answer(t, w, s, "outside", "svc/default/podremote"))
 	if list := read(t, svg).faults(); len(list) > 0 {
 		t.Fatalf("%s", strings.Join(list, "\n"))
 	}

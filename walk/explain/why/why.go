@@ -1,13 +1,23 @@
-package explain
+// Package why says why a packet arrives, or why it does not, in terms of Kubernetes.
+//
+// Input: a Walk, which is a Trace with the cluster it passes. Output: Decisions, what each policy
+// decides about the packet, and one Why: a stable Reason, a clause of text, and the object that
+// decides.
+//
+// Invariants: every Trace has a Why. A Why states only what the facts about the cluster or the
+// Trace say. Where they do not explain the end, it names the last rule (ReasonRule). What policies
+// decide comes from package policy, not from the flows that the packet met.
+package why
 
 import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/walk"
+	"hairpin/walk/explain/names"
 	"hairpin/walk/packet"
 )
 
@@ -52,118 +62,116 @@ type Why struct {
 	Object cluster.Owner // the object that decides, zero if none does
 }
 
-// Why returns the reason for the verdict. If a packet was really sent, and the verdict is not what
-// happened to it, that is the reason.
-func (e *Explanation) Why() Why {
-	if p := e.Proof; p != nil && len(p.Different) > 0 && e.why.Reason != ReasonDrift {
-		return Why{Reason: ReasonDifferent, Text: "the packet that was sent did something else: " + p.Different[0]}
-	}
-	return e.why
+// because returns a Why. object is the one that decides.
+func because(reason Reason, object cluster.Owner, format string, args ...any) Why {
+	return Why{reason, fmt.Sprintf(format, args...), object}
 }
 
-// AddFault adds a Fault. It becomes the reason if wanted, the walk through the desired state, has
-// another verdict.
-func (e *Explanation) AddFault(f *Fault, wanted *Explanation) {
-	e.fault = f
-	if wanted.Sentence() == e.Sentence() {
-		return
-	}
-	e.why = Why{ReasonDrift, fmt.Sprintf("%s differs from its desired state in %s; without that: %s", f.Node, f.Stage,
-		wanted.why.Text), cluster.ParseOwner(f.Object)}
+// noObject is the object of a Why that no object decides.
+var noObject cluster.Owner
+
+// explains reports whether w is a reason. The zero Why is none.
+func (w *Why) explains() bool { return w.Reason != "" }
+
+// Walk is a walk whose verdict is explained, with what is known about its ends.
+type Walk struct {
+	Cluster  *cluster.Snapshot
+	Trace    *walk.Trace
+	Failure  error             // what the packet met that walk does not know; nil if the walk is complete
+	Service  *cluster.Frontend // nil when the packet is for no Service
+	Possible int               // endpoints of the Service that the load balancer could choose
+	Policies []Decision        // of Decisions
 }
 
 // reasoner derives the Why of a walk from the cluster and from where the packet ended.
 type reasoner struct {
-	s *cluster.Snapshot
-	e *Explanation
-	t *walk.Trace
-	f *cluster.Frontend // nil when the packet is for no Service
+	Walk
 	// node is where the packet ended, or where it is sent if it met no rule. Nil: outside.
 	node *cluster.Node
 	last *packet.Step  // nil if there is none
 	now  packet.Packet // as it ended
 }
 
-func newReasoner(s *cluster.Snapshot, e *Explanation, f *cluster.Frontend) *reasoner {
-	r := &reasoner{s: s, e: e, t: &e.Trace, f: f, node: s.Node(e.Trace.From.Node), now: e.Trace.Sent}
-	if n := len(r.t.Forward); n > 0 {
-		r.last = &r.t.Forward[n-1]
-		r.node, r.now = s.Node(r.last.Node), r.last.After
+// Of returns the reason for the verdict of a walk.
+func Of(w Walk) Why {
+	r := &reasoner{Walk: w, node: w.Cluster.Node(w.Trace.From.Node), now: w.Trace.Sent}
+	if n := len(w.Trace.Forward); n > 0 {
+		r.last = &w.Trace.Forward[n-1]
+		r.node, r.now = w.Cluster.Node(r.last.Node), r.last.After
 	}
-	return r
+	return r.why()
 }
 
 func (r *reasoner) why() Why {
-	switch v := &r.t.Verdict; {
-	case r.e.Failure != nil:
-		return Why{Reason: ReasonUnknown, Text: "the packet met something that Hairpin does not know: " +
-			r.e.Failure.Error()}
+	switch v := &r.Trace.Verdict; {
+	case r.Failure != nil:
+		return because(ReasonUnknown, noObject, "the packet met something that Hairpin does not know: %v", r.Failure)
 	case v.Delivered && v.Answered:
 		return r.arrived()
 	case v.Delivered:
-		if w, ok := r.source(); ok {
+		if w := r.source(); w.explains() {
 			return w
 		}
-		return Why{Reason: ReasonNoReply, Text: "the packet arrives, but " + v.AnswerReason}
+		return because(ReasonNoReply, noObject, "the packet arrives, but %s", v.AnswerReason)
 	}
 	return r.lost()
 }
 
-// lost explains a packet that is dropped or rejected.
+// lost explains a packet that is dropped or rejected. Each method that it calls explains one cause,
+// and returns the zero Why for another one.
 func (r *reasoner) lost() Why {
-	v := &r.t.Verdict
-	for _, explains := range []func() (Why, bool){
+	v := &r.Trace.Verdict
+	for _, cause := range []func() Why{
 		r.dhcp, r.denied, r.spoofed, r.service, r.egress, r.port, r.address, r.route,
 	} {
-		if w, ok := explains(); ok {
+		if w := cause(); w.explains() {
 			return w
 		}
 	}
 	switch {
 	case v.Cause == packet.InPod:
-		return Why{Reason: ReasonLoopback, Text: r.now.Dst.String() + " is the loopback of " +
-			object(r.t.From.Pod) + " itself"}
+		return because(ReasonLoopback, noObject, "%s is the loopback of %s itself", r.now.Dst,
+			names.Object(r.Trace.From.Pod))
 	case v.Cause == packet.Learning:
-		return Why{Reason: ReasonRetry, Text: "OVN drops the first packet of a client of a Service with session " +
-			"affinity; the next one arrives"}
+		return because(ReasonRetry, noObject, "OVN drops the first packet of a client of a Service with session "+
+			"affinity; the next one arrives")
 	case v.Cause == packet.ByRule && r.last != nil:
 		return r.rule()
 	}
-	return Why{Reason: ReasonRule, Text: v.Reason}
+	return because(ReasonRule, noObject, "%s", v.Reason)
 }
 
 // arrived explains where the packet went, and with which source.
 func (r *reasoner) arrived() Why {
-	v := &r.t.Verdict
+	v := &r.Trace.Verdict
 	name := "host " + v.At.Node
 	switch {
 	case v.At == walk.Point{}:
-		name = endpointText(v.Seen.Dst, v.Seen.DstPort) + " outside of the cluster"
+		name = v.Seen.Destination().String() + " outside of the cluster"
 	case v.At.Pod != cluster.Owner{}:
-		name = object(v.At.Pod) + " on " + v.At.Node
+		name = names.Object(v.At.Pod) + " on " + v.At.Node
 	}
-	if r.f != nil {
-		w := Why{ReasonEndpoint, object(r.f.Owner), r.f.Owner}
-		if r.f.PortName != "" {
-			w.Text += " port " + r.f.PortName
+	if r.Service != nil {
+		w := because(ReasonEndpoint, r.Service.Owner, "%s", names.Object(r.Service.Owner))
+		if r.Service.PortName != "" {
+			w.Text += " port " + r.Service.PortName
 		}
 		w.Text += " selects " + name + r.among()
 		w.Text += "; " + r.seen() + r.announced()
 		return w
 	}
-	to := r.t.Sent.Dst
+	to := r.Trace.Sent.Dst
 	switch {
 	case v.At == walk.Point{}:
-		return Why{ReasonOutside, fmt.Sprintf("%s is outside of the cluster; %s%s", to, r.seen(), r.unserved()),
-			r.egressOwner()}
+		return because(ReasonOutside, r.egressOwner(), "%s is outside of the cluster; %s%s", to, r.seen(), r.unserved())
 	case v.At.Pod != (cluster.Owner{}):
-		return Why{ReasonPod, fmt.Sprintf("%s is the address of %s; %s", to, name, r.seen()), v.At.Pod}
+		return because(ReasonPod, v.At.Pod, "%s is the address of %s; %s", to, name, r.seen())
 	}
 	text := fmt.Sprintf("%s is an address of %s", to, name)
-	if p := r.t.Sent.DstPort; firstNodePort <= p && p <= lastNodePort {
-		text += fmt.Sprintf(", and no Service has NodePort %d/%s there", p, r.t.Sent.Protocol)
+	if p := r.Trace.Sent.DstPort; firstNodePort <= p && p <= lastNodePort {
+		text += fmt.Sprintf(", and no Service has NodePort %d/%s there", p, r.Trace.Sent.Protocol)
 	}
-	return Why{ReasonHost, text + r.notRecorded() + "; " + r.seen(), cluster.Owner{Kind: "Node", Name: v.At.Node}}
+	return because(ReasonHost, cluster.NodeOwner(v.At.Node), "%s%s; %s", text, r.notRecorded(), r.seen())
 }
 
 // Kubernetes' default range of NodePorts (--service-node-port-range).
@@ -174,12 +182,7 @@ const (
 
 // among describes how many endpoints the load balancer could choose from.
 func (r *reasoner) among() string {
-	possible, ready := 0, len(usable(r.f.Backends))
-	for i := range r.e.Endpoints {
-		if r.e.Endpoints[i].Possible {
-			possible++
-		}
-	}
+	possible, ready := r.Possible, len(usable(r.Service.Backends))
 	if ready == 1 {
 		return ", its only endpoint"
 	}
@@ -192,7 +195,7 @@ func (r *reasoner) among() string {
 		hinted := func(b cluster.Backend) bool { return len(b.ForNodes) > 0 || len(b.ForZones) > 0 }
 		if field, local := r.trafficPolicy(); local {
 			text += " (" + field + " is Local)"
-		} else if slices.ContainsFunc(r.f.Backends, hinted) {
+		} else if slices.ContainsFunc(r.Service.Backends, hinted) {
 			text += " (topology hints)"
 		}
 	}
@@ -201,18 +204,18 @@ func (r *reasoner) among() string {
 
 // seen describes the source address that the receiver sees.
 func (r *reasoner) seen() string {
-	src := r.t.Verdict.Seen.Src
-	if src == r.t.Sent.Src {
+	src := r.Trace.Verdict.Seen.Src
+	if src == r.Trace.Sent.Src {
 		return "it sees the sender's own address " + src.String()
 	}
 	f, what := cluster.FamilyOf(src), ""
 	if e := r.egressIP(src); e != nil {
-		what = "an address of " + object(e.Owner)
+		what = "an address of " + names.Object(e.Owner)
 	}
-	for _, n := range r.s.Nodes {
+	for _, n := range r.Cluster.Nodes {
 		switch {
 		case what != "":
-		case src == joinAddress(r.s, n, f):
+		case src == joinAddress(r.Cluster, n, f):
 			what = "that of " + n.Name + " on the join switch"
 		case src == management(n, f):
 			what = "that of " + n.Name + " in its Pod range"
@@ -232,21 +235,23 @@ func (r *reasoner) seen() string {
 // unserved names the EgressIP that selects the sender and has an address, but not for this
 // destination.
 func (r *reasoner) unserved() string {
-	to, i := r.t.Sent.Dst, slices.IndexFunc(r.s.Pods, func(p *cluster.Pod) bool { return p.Owner == r.t.From.Pod })
-	if i < 0 || r.egressIP(r.t.Verdict.Seen.Src) != nil {
+	to, from := r.Trace.Sent.Dst, r.Trace.From.Pod
+	i := slices.IndexFunc(r.Cluster.Pods, func(p *cluster.Pod) bool { return p.Owner == from })
+	if i < 0 || r.egressIP(r.Trace.Verdict.Seen.Src) != nil {
 		return ""
 	}
 	var labels map[string]string
-	for _, n := range r.s.Namespaces {
-		if n.Name == r.t.From.Pod.Namespace {
+	for _, n := range r.Cluster.Namespaces {
+		if n.Name == from.Namespace {
 			labels = n.Labels
 		}
 	}
-	for _, e := range r.s.EgressIPs {
+	for _, e := range r.Cluster.EgressIPs {
 		has := func(a cluster.Assignment) bool { return a.Address.Is4() == to.Is4() }
-		if e.Service == nil && !e.Serves(to) && slices.ContainsFunc(e.Assigned, has) && e.Selects(r.s.Pods[i], labels) {
+		if e.Service == nil && !e.Serves(to) && slices.ContainsFunc(e.Assigned, has) &&
+			e.Selects(r.Cluster.Pods[i], labels) {
 			return fmt.Sprintf("; %s selects %s, but not this destination (spec.destinationCIDRs, spec.excludedCIDRs)",
-				object(e.Owner), object(r.t.From.Pod))
+				names.Object(e.Owner), names.Object(from))
 		}
 	}
 	return ""
@@ -254,7 +259,7 @@ func (r *reasoner) unserved() string {
 
 // egressOwner returns the EgressIP or EgressService with the address that the receiver sees.
 func (r *reasoner) egressOwner() cluster.Owner {
-	if e := r.egressIP(r.t.Verdict.Seen.Src); e != nil {
+	if e := r.egressIP(r.Trace.Verdict.Seen.Src); e != nil {
 		return e.Owner
 	}
 	return cluster.Owner{}
@@ -262,7 +267,7 @@ func (r *reasoner) egressOwner() cluster.Owner {
 
 // egressIP returns the EgressIP that has an address, or nil.
 func (r *reasoner) egressIP(a netip.Addr) *cluster.EgressIP {
-	for _, e := range r.s.EgressIPs {
+	for _, e := range r.Cluster.EgressIPs {
 		if slices.Contains(e.Addresses, a) ||
 			slices.ContainsFunc(e.Assigned, func(x cluster.Assignment) bool { return x.Address == a }) {
 			return e
@@ -273,7 +278,7 @@ func (r *reasoner) egressIP(a netip.Addr) *cluster.EgressIP {
 
 // reserved describes an address that Hairpin uses itself; empty if it does not.
 func (r *reasoner) reserved(a netip.Addr) string {
-	c := &r.s.Config
+	c := &r.Cluster.Config
 	for _, x := range []struct {
 		ranges []netip.Prefix
 		what   string
@@ -285,8 +290,8 @@ func (r *reasoner) reserved(a netip.Addr) string {
 			return "an address of " + x.what
 		}
 	}
-	for _, n := range r.s.Nodes {
-		if gateway, _ := cluster.Nth(n.PodCIDR(cluster.FamilyOf(a)), 1); gateway == a {
+	for _, n := range r.Cluster.Nodes {
+		if gateway, _ := cluster.Nth(n.PodCIDR(cluster.FamilyOf(a)), claims.PodRouter); gateway == a {
 			return "the address of a router on " + n.Name
 		}
 	}
@@ -295,7 +300,7 @@ func (r *reasoner) reserved(a netip.Addr) string {
 
 // podRange returns the node with an address in its Pod range, empty if there is none.
 func (r *reasoner) podRange(a netip.Addr) string {
-	for _, n := range r.s.Nodes {
+	for _, n := range r.Cluster.Nodes {
 		if contains(n.PodCIDRs, a) {
 			return n.Name
 		}
@@ -305,13 +310,13 @@ func (r *reasoner) podRange(a netip.Addr) string {
 
 // holder returns the Pod or node with an address, as text; empty if there is none.
 func (r *reasoner) holder(a netip.Addr) string {
-	for _, p := range r.s.Pods {
+	for _, p := range r.Cluster.Pods {
 		if slices.Contains(p.IPs, a) || slices.Contains(p.Extra, a) {
-			return object(p.Owner)
+			return names.Object(p.Owner)
 		}
 	}
-	if n := nodeOf(r.s, a); n != "" {
-		return "Node " + n
+	if _, node := names.Holder(r.Cluster, a); node != "" {
+		return "Node " + node
 	}
 	return ""
 }
@@ -323,8 +328,6 @@ func (r *reasoner) nodeName() string {
 	}
 	return r.node.Name
 }
-
-func nodeOwner(n *cluster.Node) cluster.Owner { return cluster.Owner{Kind: "Node", Name: n.Name} }
 
 func clusterRanges(s *cluster.Snapshot) (list []netip.Prefix) {
 	for _, c := range s.Config.ClusterSubnets {
@@ -348,20 +351,5 @@ func listed(ranges []netip.Prefix, f cluster.Family) string {
 	if len(words) == 0 {
 		return "none is of " + f.String()
 	}
-	return enumerate(words)
-}
-
-// object returns "Service default/web".
-func object(o cluster.Owner) string { return strings.Replace(o.String(), "/", " ", 1) }
-
-// enumerate returns "a, b and c". Of a long list, it returns the first ones.
-func enumerate(words []string) string {
-	const most = 5
-	if n := len(words); n > most {
-		words = append(slices.Clone(words[:most-1]), fmt.Sprintf("%d more", n-most+1))
-	}
-	if n := len(words); n > 1 {
-		return strings.Join(words[:n-1], ", ") + " and " + words[n-1]
-	}
-	return strings.Join(words, "")
+	return names.List(words)
 }

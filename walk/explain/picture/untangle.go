@@ -1,4 +1,4 @@
-package explain
+package picture
 
 // The number of rounds of untangle, and the cost of a crossing in pixels of the paths' length.
 const (

@@ -1,4 +1,4 @@
-package explain
+package question
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
+	"hairpin/walk/explain/names"
 )
 
 // The forms of the two ends of a packet.
@@ -26,7 +27,7 @@ func Sources(s *cluster.Snapshot) []string {
 		words = append(words, "host/"+n.Name)
 	}
 	for _, p := range s.Pods {
-		words = append(words, podWord(p.Owner))
+		words = append(words, names.Pod(p.Owner))
 	}
 	return words
 }
@@ -53,7 +54,7 @@ func Targets(s *cluster.Snapshot) []string {
 		}
 	}
 	for _, p := range s.Pods {
-		words = append(words, podWord(p.Owner)+":")
+		words = append(words, names.Pod(p.Owner)+":")
 	}
 	slices.Sort(words)
 	return words
@@ -69,28 +70,28 @@ func (r *resolver) inNamespace(name string) string {
 
 func (r *resolver) pod(name string) (*cluster.Pod, error) {
 	name = r.inNamespace(name)
-	var names []string
+	var known []string
 	for _, p := range r.s.Pods {
 		if p.Owner.Namespace+"/"+p.Owner.Name == name {
 			return p, nil
 		}
-		names = append(names, p.Owner.Namespace+"/"+p.Owner.Name)
+		known = append(known, p.Owner.Namespace+"/"+p.Owner.Name)
 	}
 	return nil, fmt.Errorf("there is no Pod %q with an address of its own (a Pod in the host's network is host/NODE)%s",
-		name, Nearest(name, names))
+		name, names.Nearest(name, known))
 }
 
 // noNode reports an unknown Node, with all names of a small cluster.
 func (r *resolver) noNode(name string) error {
 	const most = 20
-	var names []string
+	var known []string
 	for _, n := range r.s.Nodes {
-		names = append(names, n.Name)
+		known = append(known, n.Name)
 	}
-	if len(names) > most {
-		return fmt.Errorf("there is no Node %q%s", name, Nearest(name, names))
+	if len(known) > most {
+		return fmt.Errorf("there is no Node %q%s", name, names.Nearest(name, known))
 	}
-	return fmt.Errorf("there is no Node %q; there are %s", name, cmp.Or(strings.Join(names, ", "), "none"))
+	return fmt.Errorf("there is no Node %q; there are %s", name, cmp.Or(strings.Join(known, ", "), "none"))
 }
 
 // toPod parses [NAMESPACE/]NAME:PORT. PORT is a number, or the name of a port of the Pod's
@@ -120,13 +121,13 @@ func (r *resolver) podPort(p *cluster.Pod, port string) (uint16, error) {
 	var has []string
 	for _, x := range p.Ports {
 		if x.Name == port && (r.q.Protocol == 0 || r.q.Protocol == x.Protocol) {
-			r.packet.Protocol = x.Protocol
+			r.Packet.Protocol = x.Protocol
 			return x.Port, nil
 		}
 		has = append(has, fmt.Sprintf("%s (%d/%s)", x.Name, x.Port, x.Protocol))
 	}
 	if len(has) > 0 {
-		return 0, fmt.Errorf("%q is not a port; the Pod names %s", port, enumerate(has))
+		return 0, fmt.Errorf("%q is not a port; the Pod names %s", port, names.List(has))
 	}
 	return 0, fmt.Errorf("%q is not a port; pod/NAMESPACE/NAME:PORT", port)
 }
@@ -167,7 +168,7 @@ func (r *resolver) toAddress(word string) error {
 			continue
 		}
 		if way := r.wayOf(f, to); way != "" {
-			r.frontend, r.packet.Protocol = f, f.Protocol
+			r.Frontend, r.Packet.Protocol = f, f.Protocol
 			return r.address(to, way)
 		}
 	}
@@ -202,7 +203,7 @@ func (r *resolver) namedPort(a netip.Addr, name string) error {
 			return err
 		}
 		to := netip.AddrPortFrom(a, f.Port)
-		r.frontend, r.packet.Protocol = f, f.Protocol
+		r.Frontend, r.Packet.Protocol = f, f.Protocol
 		return r.address(to, r.wayOf(f, to))
 	}
 	for _, p := range r.s.Pods {
@@ -218,52 +219,4 @@ func (r *resolver) namedPort(a netip.Addr, name string) error {
 		return errors.New("needs a port, ADDRESS:PORT: no Service has the address")
 	}
 	return fmt.Errorf("%q is not a port, and no Service or Pod has the address", name)
-}
-
-// Nearest returns "; nearest: a, b" with the names that are most like a word; empty if none is.
-func Nearest(word string, names []string) string {
-	const most, similar = 3, 3 // of three letters, one may differ
-	name := word[strings.LastIndexByte(word, '/')+1:]
-	distances := map[string]int{}
-	for _, x := range names {
-		d := distance(word, x)
-		if x[strings.LastIndexByte(x, '/')+1:] == name { // of another namespace
-			d = 0
-		}
-		if d <= max(1, len(name)/similar) {
-			distances[x] = d
-		}
-	}
-	var list []string
-	for x := range distances {
-		list = append(list, x)
-	}
-	slices.SortFunc(list, func(a, b string) int {
-		return cmp.Or(cmp.Compare(distances[a], distances[b]), cmp.Compare(a, b))
-	})
-	if len(list) == 0 {
-		return ""
-	}
-	return "; nearest: " + strings.Join(list[:min(most, len(list))], ", ")
-}
-
-// distance returns how many letters differ between two words (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for k := range row {
-		row[k] = k
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for k := range len(b) {
-			cost := diagonal
-			if a[i] != b[k] {
-				cost++
-			}
-			diagonal = row[k+1]
-			row[k+1] = min(cost, row[k]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

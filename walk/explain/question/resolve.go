@@ -1,4 +1,4 @@
-package explain
+package question
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/walk"
+	"hairpin/walk/explain/names"
 	"hairpin/walk/packet"
 )
 
@@ -33,40 +34,39 @@ func (b *BadArgument) Error() string { return fmt.Sprintf("%s %q: %v", b.Field, 
 
 func (b *BadArgument) Unwrap() error { return b.Err }
 
-func bad(field, word string, err error) error { return &BadArgument{field, word, err} }
-
-// request is a question with its words resolved to addresses.
-type request struct {
-	from     walk.Point
-	packet   packet.Packet
-	frontend *cluster.Frontend // nil when the packet is for no Service
-	way      string
-	prefer   []netip.AddrPort
+// Request is a question with its words resolved to addresses.
+type Request struct {
+	From     walk.Point
+	Packet   packet.Packet
+	Frontend *cluster.Frontend // nil when the packet is for no Service
+	Way      string            // the address used: "ClusterIP 10.96.0.10:80"
+	Prefer   []netip.AddrPort  // endpoints and next hops that the walk chooses where it has a choice
 }
 
 // resolver resolves words to addresses.
 type resolver struct {
 	s *cluster.Snapshot
 	q Question
-	request
+	Request
 }
 
-func resolve(s *cluster.Snapshot, q Question) (*request, error) {
+// Resolve resolves the words of a question. An error is a *BadArgument.
+func Resolve(s *cluster.Snapshot, q Question) (*Request, error) {
 	r := &resolver{s: s, q: q}
-	r.packet.Protocol, r.packet.SrcPort = q.Protocol, q.FromPort
+	r.Packet.Protocol, r.Packet.SrcPort = q.Protocol, q.FromPort
 	if q.Via != "" && s.Node(q.Via) == nil {
-		return nil, bad("--via", q.Via, r.noNode(q.Via))
+		return nil, &BadArgument{"--via", q.Via, r.noNode(q.Via)}
 	}
 	if err := r.source(); err != nil {
-		return nil, bad("FROM", q.From, err)
+		return nil, &BadArgument{"FROM", q.From, err}
 	}
 	if err := r.target(); err != nil {
-		return nil, bad("TO", q.To, err)
+		return nil, &BadArgument{"TO", q.To, err}
 	}
-	if r.packet.Protocol == 0 {
-		r.packet.Protocol = cluster.TCP
+	if r.Packet.Protocol == 0 {
+		r.Packet.Protocol = cluster.TCP
 	}
-	if r.from == (walk.Point{}) {
+	if r.From == (walk.Point{}) {
 		r.outside()
 	}
 	if n := s.Node(q.Via); n != nil {
@@ -74,10 +74,10 @@ func resolve(s *cluster.Snapshot, q Question) (*request, error) {
 	}
 	if q.Endpoint != "" {
 		if err := r.endpoint(); err != nil {
-			return nil, bad("--endpoint", q.Endpoint, err)
+			return nil, &BadArgument{"--endpoint", q.Endpoint, err}
 		}
 	}
-	return &r.request, nil
+	return &r.Request, nil
 }
 
 // source parses FROM.
@@ -88,14 +88,14 @@ func (r *resolver) source() error {
 		if r.s.Node(rest) == nil {
 			return r.noNode(rest)
 		}
-		r.from = walk.Point{Node: rest}
+		r.From = walk.Point{Node: rest}
 		return nil
 	case "pod":
 		p, err := r.pod(rest)
 		if err != nil {
 			return err
 		}
-		r.from = walk.Point{Node: p.Node, Pod: p.Owner}
+		r.From = walk.Point{Node: p.Node, Pod: p.Owner}
 		return nil
 	case "outside":
 		if rest == "" {
@@ -105,7 +105,7 @@ func (r *resolver) source() error {
 		if err != nil {
 			return fmt.Errorf("%q is not an address", rest)
 		}
-		r.packet.Src = a
+		r.Packet.Src = a
 		return r.family(a)
 	}
 	return fmt.Errorf("must be %s", FromForms)
@@ -151,12 +151,12 @@ func (r *resolver) toOutside(rest string) error {
 			to = netip.AddrPortFrom(outside6, http)
 		}
 	}
-	switch who := holder(r.s, to.Addr()); {
+	switch who, _ := names.Holder(r.s, to.Addr()); {
 	case err != nil:
 		return notAddress(rest)
 	case who != "":
 		return fmt.Errorf("%s has it", who)
-	case r.from == (walk.Point{}):
+	case r.From == (walk.Point{}):
 		return errors.New("FROM is outside, too")
 	}
 	if err := r.family(to.Addr()); err != nil {
@@ -192,15 +192,15 @@ func (r *resolver) wayOf(f *cluster.Frontend, to netip.AddrPort) string {
 	case a.IsLoopback():
 		return "NodePort"
 	}
-	if n := nodeOf(r.s, a); n != "" && holder(r.s, a) == "host/"+n {
-		return "NodePort of " + n
+	if name, node := names.Holder(r.s, a); node != "" && name == "host/"+node {
+		return "NodePort of " + node
 	}
 	return ""
 }
 
 func (r *resolver) address(to netip.AddrPort, way string) error {
-	r.packet.Dst, r.packet.DstPort = to.Addr(), to.Port()
-	r.way = way + " " + to.String()
+	r.Packet.Dst, r.Packet.DstPort = to.Addr(), to.Port()
+	r.Way = way + " " + to.String()
 	return nil
 }
 
@@ -211,8 +211,8 @@ func (r *resolver) service(name string) error {
 	if err != nil {
 		return err
 	}
-	r.frontend, r.packet.Protocol = f, f.Protocol
-	fromOutside := r.from == (walk.Point{})
+	r.Frontend, r.Packet.Protocol = f, f.Protocol
+	fromOutside := r.From == (walk.Point{})
 	switch {
 	case r.q.NodePort || fromOutside && f.NodePort != 0 && len(f.LoadBalancerIPs) == 0:
 		return r.nodePort(f)
@@ -234,11 +234,11 @@ func (r *resolver) choose(name, port string) (*cluster.Frontend, error) {
 		}
 	}
 	if len(all) == 0 {
-		var names []string
+		var known []string
 		for _, f := range r.s.Frontends {
-			names = append(names, f.Owner.Namespace+"/"+f.Owner.Name)
+			known = append(known, f.Owner.Namespace+"/"+f.Owner.Name)
 		}
-		return nil, fmt.Errorf("there is no Service %q with a ClusterIP%s", name, Nearest(name, names))
+		return nil, fmt.Errorf("there is no Service %q with a ClusterIP%s", name, names.Nearest(name, known))
 	}
 	return r.pick(all, port)
 }
@@ -254,38 +254,17 @@ func (r *resolver) pick(all []*cluster.Frontend, port string) (*cluster.Frontend
 		}
 	}
 	if len(fit) == 0 {
-		return nil, fmt.Errorf("the Service has no such port; it has %s", portsOf(all))
+		return nil, fmt.Errorf("the Service has no such port; it has %s", names.Ports(all))
 	}
 	first := slices.MinFunc(fit, func(a, b *cluster.Frontend) int {
-		return cmpFrontends(a, b)
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Protocol, b.Protocol))
 	})
 	for _, f := range fit {
 		if f != first && f.Family == first.Family && f.Protocol == first.Protocol {
-			return nil, fmt.Errorf("which port? The Service has %s", portsOf(all))
+			return nil, fmt.Errorf("which port? The Service has %s", names.Ports(all))
 		}
 	}
 	return first, nil
-}
-
-func cmpFrontends(a, b *cluster.Frontend) int {
-	if a.Family != b.Family {
-		return int(a.Family) - int(b.Family)
-	}
-	return int(a.Protocol) - int(b.Protocol)
-}
-
-func portsOf(list []*cluster.Frontend) string {
-	var words []string
-	for _, f := range list {
-		w := fmt.Sprintf("%d/%s", f.Port, f.Protocol)
-		if f.PortName != "" {
-			w += " (" + f.PortName + ")"
-		}
-		if !slices.Contains(words, w) {
-			words = append(words, w)
-		}
-	}
-	return strings.Join(words, ", ")
 }
 
 // nodePort selects the node for a NodePort: --via, else the node where the packet starts, else the
@@ -296,7 +275,7 @@ func (r *resolver) nodePort(f *cluster.Frontend) error {
 	}
 	name := r.q.Via
 	if name == "" {
-		name = r.from.Node
+		name = r.From.Node
 	}
 	if name == "" && len(r.s.Nodes) > 0 {
 		name = r.s.Nodes[0].Name
@@ -314,28 +293,26 @@ func (r *resolver) nodePort(f *cluster.Frontend) error {
 
 // outside sets the source of an external packet, and the node that it is routed to.
 func (r *resolver) outside() {
-	if !r.packet.Src.IsValid() {
-		r.packet.Src = outside4
-		if r.packet.Dst.Is6() {
-			r.packet.Src = outside6
+	if !r.Packet.Src.IsValid() {
+		r.Packet.Src = outside4
+		if r.Packet.Dst.Is6() {
+			r.Packet.Src = outside6
 		}
 	}
-	if n := r.s.Node(r.q.Via); n != nil && nodeOf(r.s, r.packet.Dst) != n.Name {
-		r.packet.EthDst = walk.ExternalMAC(n)
-		r.way += " via " + n.Name
+	n := r.s.Node(r.q.Via)
+	if _, node := names.Holder(r.s, r.Packet.Dst); n != nil && node != n.Name {
+		r.Packet.EthDst = walk.ExternalMAC(n)
+		r.Way += " via " + n.Name
 	}
 }
-
-// offset is added to a node's ID: its place in the join and transit subnets.
-const offset = 1
 
 // hops makes the walk prefer a node if several carry an egress address. It adds the node's
 // addresses on the join and transit switch to prefer.
 func (r *resolver) hops(n *cluster.Node) {
-	f := cluster.FamilyOf(r.packet.Dst)
+	f := cluster.FamilyOf(r.Packet.Dst)
 	for _, list := range [][]netip.Prefix{r.s.Config.JoinSubnets, r.s.Config.TransitSubnets} {
-		if a, err := cluster.Nth(cluster.PrefixOf(list, f), n.ID+offset); err == nil {
-			r.prefer = append(r.prefer, netip.AddrPortFrom(a, 0))
+		if a, err := cluster.Nth(cluster.PrefixOf(list, f), n.ID+claims.NodeOffset); err == nil {
+			r.Prefer = append(r.Prefer, netip.AddrPortFrom(a, 0))
 		}
 	}
 }
@@ -343,33 +320,34 @@ func (r *resolver) hops(n *cluster.Node) {
 // endpoint makes the walk prefer one endpoint. A gateway router uses the masquerade address instead
 // of its node's own.
 func (r *resolver) endpoint() error {
-	if r.frontend == nil {
+	if r.Frontend == nil {
 		return fmt.Errorf("the packet is for no Service")
 	}
 	word := r.q.Endpoint
 	if pod, ok := strings.CutPrefix(word, "pod/"); ok {
 		word = "pod/" + r.inNamespace(pod)
 	}
-	for _, b := range r.frontend.Backends {
+	for _, b := range r.Frontend.Backends {
 		at := netip.AddrPortFrom(b.Addr, b.Port)
-		if !slices.Contains([]string{b.Addr.String(), at.String(), holder(r.s, b.Addr)}, word) {
+		name, _ := names.Holder(r.s, b.Addr)
+		if !slices.Contains([]string{b.Addr.String(), at.String(), name}, word) {
 			continue
 		}
-		r.prefer = append(r.prefer, at)
+		r.Prefer = append(r.Prefer, at)
 		for _, n := range r.s.Nodes {
-			if n.Address(r.frontend.Family) != b.Addr {
+			if n.Address(r.Frontend.Family) != b.Addr {
 				continue
 			}
-			if m, err := cluster.Nth(cluster.PrefixOf(r.s.Config.Gateway.MasqueradeSubnets, r.frontend.Family),
+			if m, err := cluster.Nth(cluster.PrefixOf(r.s.Config.Gateway.MasqueradeSubnets, r.Frontend.Family),
 				claims.MasqHost); err == nil {
-				r.prefer = append(r.prefer, netip.AddrPortFrom(m, b.Port))
+				r.Prefer = append(r.Prefer, netip.AddrPortFrom(m, b.Port))
 			}
 		}
 		return nil
 	}
 	var ends []string
-	for _, b := range r.frontend.Backends {
+	for _, b := range r.Frontend.Backends {
 		ends = append(ends, netip.AddrPortFrom(b.Addr, b.Port).String())
 	}
-	return fmt.Errorf("the Service has no such endpoint; it has %s", cmp.Or(enumerate(ends), "none"))
+	return fmt.Errorf("the Service has no such endpoint; it has %s", cmp.Or(names.List(ends), "none"))
 }

@@ -1,4 +1,4 @@
-package explain
+package picture
 
 // TextWidth is textWidth for tests.
 func TextWidth(text string, size int) int { return textWidth(text, size) }
