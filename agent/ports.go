@@ -9,7 +9,7 @@ import (
 	"hairpin/apply"
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/egress/wire"
 	"hairpin/retry"
 )
@@ -67,7 +67,7 @@ const deviceTime = 2 * time.Second
 // The next pass adds them again, and ovs-vswitchd makes the device. Otherwise ovs-vswitchd keeps a
 // port whose device another program has deleted, renamed or moved to another network namespace. It
 // returns when to call it again.
-func (v *vswitch) remakePorts(ctx context.Context, status []apply.Status, want map[string]flow.Port) time.Duration {
+func (v *vswitch) remakePorts(ctx context.Context, status []apply.Status, want map[string]ovs.Port) time.Duration {
 	if v.starting() {
 		return 0
 	}
@@ -95,7 +95,7 @@ func (v *vswitch) remakePorts(ctx context.Context, status []apply.Status, want m
 
 // lostPorts returns the internal ports of Open vSwitch whose devices the host waits for, and since
 // when it waits.
-func lostPorts(status []apply.Status, want map[string]flow.Port) (ports []string, since time.Time) {
+func lostPorts(status []apply.Status, want map[string]ovs.Port) (ports []string, since time.Time) {
 	for _, s := range status {
 		var waiting *apply.Waiting
 		switch {

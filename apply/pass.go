@@ -11,10 +11,10 @@ import (
 
 	"hairpin/datapath"
 	"hairpin/datapath/conn"
-	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/ovs"
 	"hairpin/datapath/redirect"
 	"hairpin/retry"
 	"hairpin/signal"
@@ -23,7 +23,7 @@ import (
 // Targets are the systems of a node. Pass ignores a nil one.
 type Targets struct {
 	NB     Target[nb.State, nb.Delta]
-	Bridge Target[flow.State, flow.Delta]
+	Bridge Target[ovs.State, ovs.Delta]
 	NFT    Target[nft.State, nft.Delta]
 	Host   Target[host.State, host.Delta]
 	Conn   Target[conn.State, conn.Delta]

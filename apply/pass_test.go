@@ -22,6 +22,7 @@ import (
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/ovs"
 	"hairpin/pipeline"
 )
 
@@ -105,7 +106,7 @@ func (m *memory[S, D]) notice() {
 // node is four such systems.
 type node struct {
 	nb     *memory[nb.State, nb.Delta]
-	bridge *memory[flow.State, flow.Delta]
+	bridge *memory[ovs.State, ovs.Delta]
 	nft    *memory[nft.State, nft.Delta]
 	host   *memory[host.State, host.Delta]
 	fault  string // the first violation of a law: other goroutines than the test's make the changes
@@ -123,8 +124,8 @@ func newNode(look func(n *node, after bool)) *node {
 	c := func() chan struct{} { return make(chan struct{}, 1) }
 	n.nb = &memory[nb.State, nb.Delta]{with: func(d nb.Delta, s nb.State) nb.State { return d.ApplyTo(s) },
 		changed: c(), look: seen}
-	n.bridge = &memory[flow.State, flow.Delta]{changed: c(), look: seen,
-		with: func(d flow.Delta, s flow.State) flow.State {
+	n.bridge = &memory[ovs.State, ovs.Delta]{changed: c(), look: seen,
+		with: func(d ovs.Delta, s ovs.State) ovs.State {
 			s.Bridge, s.Flows, s.Ports = d.Bridge, d.Flows.ApplyToMap(s.Flows), d.Ports.ApplyTo(s.Ports)
 			return s
 		}}
@@ -168,7 +169,7 @@ func source(i int) (host.AddressKey, host.Route) {
 // two versions of it.
 func want(value string, list ...int) datapath.State {
 	s := datapath.State{
-		NB: nb.State{}, Bridge: flow.State{Bridge: "br-ex", Ports: map[string]flow.Port{}},
+		NB: nb.State{}, Bridge: ovs.State{Bridge: "br-ex", Ports: map[string]ovs.Port{}},
 		NFT: nft.State{nft.Inet: {Chains: map[string]*nft.Chain{}}},
 		Host: host.State{
 			Neighbors: map[host.NeighborKey]host.Neighbor{}, Addresses: map[host.AddressKey]host.Address{},
@@ -181,7 +182,7 @@ func want(value string, list ...int) datapath.State {
 		k := flow.Key{Table: 0, Priority: uint16(i)}
 		s.Bridge.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: uint32(len(value)),
 			Actions: []flow.Action{flow.Normal{}}})
-		s.Bridge.Ports[name] = flow.Port{Name: name, Type: value}
+		s.Bridge.Ports[name] = ovs.Port{Name: name, Type: value}
 		s.NFT[nft.Inet].Chains[name] = &nft.Chain{Name: name, Rules: []nft.Rule{{Comment: value, Do: nft.Accept{}}}}
 		h := neighbor(i)
 		s.Host.Neighbors[h] = host.Neighbor{NeighborKey: h, MAC: cluster.MAC{2, byte(len(value))}}
@@ -213,7 +214,7 @@ func (n *node) equals(t interface {
 	if d := nb.Diff(s.NB, n.nb.state); !d.Empty() {
 		t.Errorf("ovn: %d differences", d.Count())
 	}
-	if d := flow.Diff(s.Bridge, n.bridge.state); !d.Empty() {
+	if d := ovs.Diff(s.Bridge, n.bridge.state); !d.Empty() {
 		t.Errorf("bridge: %d differences", d.Count())
 	}
 	if d := nft.Diff(s.NFT, n.nft.state); !d.Empty() {

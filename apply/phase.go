@@ -10,6 +10,7 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
+	"hairpin/datapath/ovs"
 	"hairpin/delta"
 	"hairpin/pipeline"
 )
@@ -18,15 +19,15 @@ import (
 func all[S, D any](d D, _ S) D { return d }
 
 // ports selects what the host part depends on: ports, bridges and settings.
-func ports(d flow.Delta, _ flow.State) flow.Delta {
-	return flow.Delta{Bridge: d.Bridge, Bridges: d.Bridges, Settings: d.Settings, Ports: d.Ports, Named: d.Named}
+func ports(d ovs.Delta, _ ovs.State) ovs.Delta {
+	return ovs.Delta{Bridge: d.Bridge, Bridges: d.Bridges, Settings: d.Settings, Ports: d.Ports, Named: d.Named}
 }
 
 // flows selects what depends on the host part: flows and groups, tunnel neighbours and routes,
 // without releasedReplies.
-func flows(d flow.Delta, _ flow.State) flow.Delta {
+func flows(d ovs.Delta, _ ovs.State) ovs.Delta {
 	d.Flows.Delete = removedReplies(d, false)
-	return flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, Groups: d.Groups,
+	return ovs.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, Groups: d.Groups,
 		TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown,
 		NoFlows: d.NoFlows}
 }
@@ -34,13 +35,13 @@ func flows(d flow.Delta, _ flow.State) flow.Delta {
 // releasedReplies selects the flows to remove by which the gateway router answers for an address
 // that another node may have. They are removed first, whatever fails: OVN may hang, and have the
 // address for as long.
-func releasedReplies(d flow.Delta, _ flow.State) flow.Delta {
-	return flow.Delta{Bridge: d.Bridge, Flows: delta.Delta[flow.ID, *flow.Flow]{Delete: removedReplies(d, true)}}
+func releasedReplies(d ovs.Delta, _ ovs.State) ovs.Delta {
+	return ovs.Delta{Bridge: d.Bridge, Flows: delta.Delta[flow.ID, *flow.Flow]{Delete: removedReplies(d, true)}}
 }
 
 // removedReplies selects the flows to remove of the table for the gateway router's replies, or of
 // the others.
-func removedReplies(d flow.Delta, replies bool) map[flow.ID]*flow.Flow {
+func removedReplies(d ovs.Delta, replies bool) map[flow.ID]*flow.Flow {
 	if len(d.Flows.Delete) == 0 { // the common case
 		return nil
 	}

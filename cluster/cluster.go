@@ -167,8 +167,18 @@ func ParseProtocol(p corev1.Protocol) (Protocol, error) {
 type MAC [6]byte
 
 // String returns the usual lower-case form "0a:58:0a:f4:01:03".
-func (m MAC) String() string {
-	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
+func (m MAC) String() string { return string(m.AppendTo(make([]byte, 0, 17))) }
+
+// AppendTo appends the text of String to b.
+func (m MAC) AppendTo(b []byte) []byte {
+	const hex = "0123456789abcdef"
+	for i, x := range m {
+		if i > 0 {
+			b = append(b, ':')
+		}
+		b = append(b, hex[x>>4], hex[x&15])
+	}
+	return b
 }
 
 // ParseMAC reads the form that String writes, in either case of letters.

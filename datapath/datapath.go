@@ -7,10 +7,10 @@ package datapath
 
 import (
 	"hairpin/datapath/conn"
-	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/ovs"
 	"hairpin/datapath/redirect"
 	"hairpin/datapath/statemap"
 )
@@ -18,7 +18,7 @@ import (
 // State is the desired or observed state of one node. parts lists its fields.
 type State struct {
 	NB     nb.State
-	Bridge flow.State
+	Bridge ovs.State
 	NFT    nft.State
 	Host   host.State
 	Conn   conn.State
@@ -46,9 +46,9 @@ type Part[S any, D interface{ Empty() bool }] struct {
 var (
 	NB = Part[nb.State, nb.Delta]{System: "ovn", In: func(s *State) *nb.State { return &s.NB }, Diff: nb.Diff,
 		maps: nb.Maps, heading: "### OVN: ovn-nbctl, ovn-sbctl", print: nb.Print}
-	Bridge = Part[flow.State, flow.Delta]{System: "openvswitch", In: func(s *State) *flow.State { return &s.Bridge },
-		Diff: flow.Diff, maps: flow.Maps, merge: mergeBridge, replace: replaceBridge,
-		heading: "### Open vSwitch: ovs-vsctl, ovs-ofctl", print: flow.Print}
+	Bridge = Part[ovs.State, ovs.Delta]{System: "openvswitch", In: func(s *State) *ovs.State { return &s.Bridge },
+		Diff: ovs.Diff, maps: ovs.Maps, merge: mergeBridge, replace: replaceBridge,
+		heading: "### Open vSwitch: ovs-vsctl, ovs-ofctl", print: ovs.Print}
 	NFT = Part[nft.State, nft.Delta]{System: "nft", In: func(s *State) *nft.State { return &s.NFT }, Diff: nft.Diff,
 		merge: mergeNFT, replace: replaceNFT, heading: "### nft", print: nft.Print}
 	Host = Part[host.State, host.Delta]{System: "host", In: func(s *State) *host.State { return &s.Host },

@@ -6,12 +6,13 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 )
 
 // Two bridges may have the same flow: each needs its own.
 func TestDifferencesTellBridgesApart(t *testing.T) {
 	on := func(bridges ...string) State {
-		s := State{Bridge: flow.State{Bridge: "br-ex"}}
+		s := State{Bridge: ovs.State{Bridge: "br-ex"}}
 		for _, b := range bridges {
 			k := flow.Key{Bridge: b}
 			s.Bridge.Flows.Put(k.ID(), &flow.Flow{Key: k, Actions: []flow.Action{flow.Drop{}}})
@@ -46,7 +47,7 @@ func TestDifferencesTellBridgesApart(t *testing.T) {
 func TestDifferencesOfObject(t *testing.T) {
 	web, other := cluster.ParseOwner("Service/default/web"), cluster.ParseOwner("Service/default/other")
 	state := func(table uint8, owner cluster.Owner, action flow.Action) State {
-		s := State{Bridge: flow.State{Bridge: "br-ex"}}
+		s := State{Bridge: ovs.State{Bridge: "br-ex"}}
 		k := flow.Key{Table: table}
 		s.Bridge.Flows.Put(k.ID(), &flow.Flow{Key: k, Actions: []flow.Action{action}, Owner: owner})
 		return s

@@ -17,6 +17,7 @@ import (
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/ovs"
 	"hairpin/delta"
 )
 
@@ -119,7 +120,7 @@ func example() State {
 	a, key := netip.MustParseAddr("10.0.0.1"), flow.Key{Table: 1, Match: flow.Match{Protocol: flow.IP}}
 	s := State{
 		NB: nb.State{},
-		Bridge: flow.State{Flows: delta.MapOf(map[flow.ID]*flow.Flow{key.ID(): {Key: key,
+		Bridge: ovs.State{Flows: delta.MapOf(map[flow.ID]*flow.Flow{key.ID(): {Key: key,
 			Actions: []flow.Action{flow.Output{Port: "a"}, flow.Normal{}}}})},
 		NFT: nft.State{nft.Inet: {
 			Chains: map[string]*nft.Chain{"c": {Name: "c",

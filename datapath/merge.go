@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/datapath/statemap"
 )
 
@@ -69,7 +69,7 @@ func (p Part[S, D]) replaceIn(s, gone, come *State) bool {
 }
 
 // mergeBridge merges what is no map.
-func mergeBridge(c *statemap.Conflicts, out *flow.State, list []*flow.State) {
+func mergeBridge(c *statemap.Conflicts, out *ovs.State, list []*ovs.State) {
 	for _, s := range list {
 		if s.Bridge != "" && out.Bridge != "" && s.Bridge != out.Bridge {
 			c.List = append(c.List, Conflict{Key: fmt.Sprintf("bridge %s, not %s", out.Bridge, s.Bridge)})
@@ -80,7 +80,7 @@ func mergeBridge(c *statemap.Conflicts, out *flow.State, list []*flow.State) {
 	}
 }
 
-func replaceBridge(s, gone, come *flow.State) bool {
+func replaceBridge(s, gone, come *ovs.State) bool {
 	if gone.TunnelBridge != come.TunnelBridge {
 		s.TunnelBridge = come.TunnelBridge
 	}

@@ -14,6 +14,7 @@ import (
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nb/nbtest"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/ovs"
 	"hairpin/delta"
 )
 
@@ -70,7 +71,7 @@ func TestSameValueOfTwoOwnersIsNoConflict(t *testing.T) {
 		}}}
 		s.NB.Add(&nb.Group{Name: "g", Owner: o})
 		f := &flow.Flow{Key: flow.Key{Table: 1, Priority: 2}, Actions: []flow.Action{flow.Normal{}}, Owner: o}
-		s.Bridge = flow.State{Bridge: "br-ex", Settings: map[string]string{"k": "v"},
+		s.Bridge = ovs.State{Bridge: "br-ex", Settings: map[string]string{"k": "v"},
 			Flows: delta.MapOf(map[flow.ID]*flow.Flow{f.ID(): f})}
 		k := host.AddressKey{Link: "br-ex", Prefix: netip.MustParsePrefix("10.0.0.1/32")}
 		s.Host = host.State{Addresses: map[host.AddressKey]host.Address{k: {AddressKey: k, Owner: o}},
@@ -96,11 +97,11 @@ func TestConflictsOfEverySystem(t *testing.T) {
 		a := host.AddressKey{Link: "l", Prefix: netip.MustParsePrefix("10.0.0.1/32")}
 		nk := host.NeighborKey{Link: "l", IP: netip.MustParseAddr("10.0.0.1")}
 		return State{
-			Bridge: flow.State{Bridge: fmt.Sprintf("br%d", n), Settings: map[string]string{"k": fmt.Sprint(n)},
+			Bridge: ovs.State{Bridge: fmt.Sprintf("br%d", n), Settings: map[string]string{"k": fmt.Sprint(n)},
 				Flows:           delta.MapOf(map[flow.ID]*flow.Flow{f.ID(): f}),
-				Bridges:         map[string]flow.Bridge{"s": {Userspace: n == 1, Owner: o}},
+				Bridges:         map[string]ovs.Bridge{"s": {Userspace: n == 1, Owner: o}},
 				Groups:          delta.MapOf(map[flow.GroupKey]*flow.Group{g.GroupKey: g}),
-				Ports:           map[string]flow.Port{"p": {MTU: n, Owner: o}},
+				Ports:           map[string]ovs.Port{"p": {MTU: n, Owner: o}},
 				TunnelNeighbors: map[netip.Addr]cluster.MAC{{}: {byte(n)}}},
 			NFT: nft.State{nft.Inet: {
 				Chains: map[string]*nft.Chain{"c": {Name: "c", Priority: n, Owner: o}},

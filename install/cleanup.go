@@ -19,9 +19,9 @@ import (
 	"hairpin/apply/redirect"
 	"hairpin/claims"
 	"hairpin/config"
-	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/ovs"
 	redirected "hairpin/datapath/redirect"
 	"hairpin/hostnet"
 	"hairpin/hostnet/uplink"
@@ -135,7 +135,7 @@ func (k *cleaning) switches(ctx context.Context) {
 	if len(bridgesNamed(k.ovs.View(), k.config.Cluster.Gateway.Interface)) > 0 {
 		have, err := t.Bridge.Read(soon)
 		if err == nil {
-			err = t.Bridge.Apply(soon, flow.Diff(flow.State{Bridge: k.config.Cluster.Gateway.Interface}, have))
+			err = t.Bridge.Apply(soon, ovs.Diff(ovs.State{Bridge: k.config.Cluster.Gateway.Interface}, have))
 		}
 		k.try("flows, ports and settings of Open vSwitch", err)
 	}

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"hairpin/cluster"
-	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/ovs"
 	"hairpin/plan"
 	env "hairpin/plan/node"
 )
@@ -160,7 +160,7 @@ func TestTunnelNeighbors(t *testing.T) {
 	if len(problems) != 1 || problems[0].Owner != (cluster.Owner{Kind: "Node", Name: "node-b"}) {
 		t.Errorf("problems are %v, want one of node-b", problems)
 	}
-	if !strings.Contains(flow.Print(state.Bridge), "tun_src=172.18.0.4") {
+	if !strings.Contains(ovs.Print(state.Bridge), "tun_src=172.18.0.4") {
 		t.Error("node-b is left out, and its tunnel works without its Ethernet address")
 	}
 }
@@ -193,7 +193,7 @@ func TestLargestNumber(t *testing.T) {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	text := flow.Print(state.Bridge)
+	text := ovs.Print(state.Bridge)
 	for _, want := range []string{
 		"dl_dst=0a:58:64:58:80:00 " +
 			"actions=set_field:0x0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x17fff->tun_metadata0,set_field:172.18.0.4->tun_dst,output:tunnels",

@@ -13,13 +13,14 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/pipeline"
 	"hairpin/plan"
 	"hairpin/watch"
 )
 
 // nextTables returns the tables to which actions resubmit.
-func nextTables(s *flow.State, bridge string, actions []flow.Action) (list []uint8) {
+func nextTables(s *ovs.State, bridge string, actions []flow.Action) (list []uint8) {
 	for _, a := range actions {
 		switch a := a.(type) {
 		case flow.Resubmit:

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/pipeline"
 )
 
@@ -65,7 +66,7 @@ The examples are flows of node-a of [examples/demo](../../examples/demo), with
 	}
 }
 
-func pipelineTable(b *strings.Builder, s *flow.State, table pipeline.Table) {
+func pipelineTable(b *strings.Builder, s *ovs.State, table pipeline.Table) {
 	fmt.Fprintf(b, "\n### %d %s\n\n", table.ID, table.Name)
 	text := fmt.Sprintf("**Enters**: %s. **Flows** %s. **No match**: %s.", table.Packet, table.Does, table.Miss)
 	if len(table.Again) > 0 {
@@ -79,7 +80,7 @@ func pipelineTable(b *strings.Builder, s *flow.State, table pipeline.Table) {
 
 // example returns the flow of a table with the highest priority, and of those the first by its
 // text.
-func example(s *flow.State, table pipeline.Table) *flow.Flow {
+func example(s *ovs.State, table pipeline.Table) *flow.Flow {
 	var list []*flow.Flow
 	for _, f := range s.Flows.All() {
 		if f.Bridge == string(table.Bridge) && f.Table == table.ID {

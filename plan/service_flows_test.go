@@ -14,6 +14,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/datapath/ovs"
 	"hairpin/pipeline"
 	"hairpin/plan"
 )
@@ -54,7 +55,7 @@ func ends(list []netip.AddrPort) string {
 }
 
 // byFlows returns the same for flows and groups, at addresses without source ranges.
-func byFlows(t *rapid.T, s flow.State) map[served]string {
+func byFlows(t *rapid.T, s ovs.State) map[served]string {
 	all, used := map[served]string{}, map[flow.GroupKey]bool{}
 	for _, f := range s.Flows.All() {
 		if err := f.Check(); err != nil {
@@ -123,7 +124,7 @@ func groupOf(f *flow.Flow) (id uint32, sticky bool) {
 }
 
 // bucketTo returns the endpoint of a bucket.
-func bucketTo(t *rapid.T, s flow.State, g *flow.Group, b flow.Bucket) netip.AddrPort {
+func bucketTo(t *rapid.T, s ovs.State, g *flow.Group, b flow.Bucket) netip.AddrPort {
 	ct := b.CT
 	if b.Next != 0 {
 		m := flow.Match{Protocol: flow.IP, Group: g.ID, Bucket: b.ID}

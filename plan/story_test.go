@@ -18,7 +18,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/plan"
 	"hairpin/walk"
 	"hairpin/walk/packet"
@@ -147,7 +147,7 @@ func (s *story) section(name string) (string, error) {
 		return linesOf(datapath.Print(state), words[1]), nil
 	}
 	if node, ok := strings.CutSuffix(words[0], ".services"); ok {
-		return flow.Print(onServiceBridge(s.world.States[node].Bridge)), nil
+		return ovs.Print(onServiceBridge(s.world.States[node].Bridge)), nil
 	}
 	switch words[0] {
 	case "problems":
@@ -180,9 +180,9 @@ func linesOf(text, owner string) string {
 }
 
 // onServiceBridge returns the state of claims.ServiceBridge.
-func onServiceBridge(s flow.State) flow.State {
-	on := flow.State{Bridges: s.Bridges, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: s.Flows.Clone()}
-	maps.DeleteFunc(on.Ports, func(_ string, p flow.Port) bool { return p.Type != "patch" })
+func onServiceBridge(s ovs.State) ovs.State {
+	on := ovs.State{Bridges: s.Bridges, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: s.Flows.Clone()}
+	maps.DeleteFunc(on.Ports, func(_ string, p ovs.Port) bool { return p.Type != "patch" })
 	for id, f := range s.Flows.All() {
 		if f.Bridge != claims.ServiceBridge {
 			on.Flows.Delete(id)

@@ -8,9 +8,9 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
+	"hairpin/datapath/ovs"
 )
 
 // distributed gives node n1 of byHand(2) the distributed gateway port of
@@ -31,7 +31,7 @@ func distributed() World {
 			Options: map[string]string{"router-port": port}},
 	)
 	s.Bridge.Settings["ovn-bridge-mappings"] += ",locnet:br-local"
-	s.Bridge.Ports["ovn-k8s-gw0"] = flow.Port{Name: "ovn-k8s-gw0", Bridge: "br-local", Type: "internal", MAC: gw0}
+	s.Bridge.Ports["ovn-k8s-gw0"] = ovs.Port{Name: "ovn-k8s-gw0", Bridge: "br-local", Type: "internal", MAC: gw0}
 	for _, f := range []struct {
 		word, mgmt, node, gw0, outside, services, via string
 		own                                           netip.Prefix

@@ -12,6 +12,7 @@ import (
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/ovs"
 	"hairpin/delta"
 	"hairpin/walk/packet"
 )
@@ -185,7 +186,7 @@ func byHandRoutes(s nb.State, i int) {
 }
 
 // byHandPeer adds node i's configuration for node j.
-func byHandPeer(s *flow.State, i, j int) {
+func byHandPeer(s *ovs.State, i, j int) {
 	for line := range strings.Lines(strings.NewReplacer("OWN", fmt.Sprint(i+2), "PEER", fmt.Sprint(j+2), "MAC",
 		fmt.Sprintf("0a:58:64:58:00:%02x", j+2),
 		"IN", fmt.Sprintf("0x%x", (j+2)<<16|i+2), "TO",
@@ -307,7 +308,7 @@ table=1,priority=10,dl_dst=M,actions=LOCAL
 table=1,priority=0,actions=NORMAL
 `
 
-func byHandBridge(i int) flow.State {
+func byHandBridge(i int) ovs.State {
 	s := strings.NewReplacer("in_port=P", fmt.Sprintf(`in_port="patch-breth0_n%d-to-br-int"`, i), "output:P",
 		fmt.Sprintf(`output:"patch-breth0_n%d-to-br-int"`, i),
 		"in_port=E", "in_port=eth0", "output:E", "output:eth0", "=M", fmt.Sprintf("=02:42:ac:12:00:%02x", i+2), ":M",
@@ -316,7 +317,7 @@ func byHandBridge(i int) flow.State {
 		fmt.Sprintf("0.%d", i), "::S", fmt.Sprintf("::%d", i),
 		"244.N", fmt.Sprintf("244.%d", i), "244:N", fmt.Sprintf("244:%d", i), "\ntable",
 		"\ncookie=0xdeff105,table").Replace(byHandFlows)
-	b := flow.State{Bridge: "breth0"}
+	b := ovs.State{Bridge: "breth0"}
 	for line := range strings.Lines(s) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
@@ -329,11 +330,11 @@ func byHandBridge(i int) flow.State {
 	}
 	b.Settings = map[string]string{"system-id": fmt.Sprintf("chassis-n%d", i),
 		"ovn-encap-ip": fmt.Sprintf("172.18.0.%d", i+2), "ovn-bridge-mappings": "physnet:breth0"}
-	b.Ports = map[string]flow.Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal",
+	b.Ports = map[string]ovs.Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal",
 		MAC:         mac("0a:58:0a:f4:%02x:02", i),
 		ExternalIDs: map[string]string{"iface-id": fmt.Sprintf("k8s-n%d", i)}, Owner: nodeOwner(i)}}
-	b.Bridges = map[string]flow.Bridge{"br-tun": {Name: "br-tun", Userspace: true, Owner: nodeOwner(i)}}
-	for _, p := range []flow.Port{
+	b.Bridges = map[string]ovs.Bridge{"br-tun": {Name: "br-tun", Userspace: true, Owner: nodeOwner(i)}}
+	for _, p := range []ovs.Port{
 		{Name: "tunnels", Bridge: "br-tun", Type: "geneve", Local: addr("172.18.0.%d", i+2)},
 		{Name: "tun-int", Bridge: "br-tun", Type: "patch", Peer: "int-tun"},
 		{Name: "int-tun", Bridge: "br-int", Type: "patch", Peer: "tun-int",

@@ -6,6 +6,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/walk/conntrack"
 	"hairpin/walk/ovn"
 	"hairpin/walk/packet"
@@ -76,7 +77,7 @@ func (w *Walker) isRouter(mac cluster.MAC) bool {
 }
 
 // geneve carries a packet through a tunnel.
-func (r *run) geneve(n *node, port flow.Port, t flow.Tunnel) (location, error) {
+func (r *run) geneve(n *node, port ovs.Port, t flow.Tunnel) (location, error) {
 	r.Step("geneve", fmt.Sprintf("tun_id=0x%x,tun_src=%s,tun_dst=%s,tun_metadata0=0x%x", t.Key, port.Local, t.Peer,
 		t.Ports), n.owner,
 		"in a Geneve tunnel to "+t.Peer.String())

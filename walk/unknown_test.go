@@ -18,6 +18,7 @@ import (
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/ovs"
 	"hairpin/walk/packet"
 )
 
@@ -270,7 +271,7 @@ func TestFields(t *testing.T) {
 		of     any
 		fields string
 	}{
-		{flow.State{},
+		{ovs.State{},
 			"Bridge Bridges Settings Ports Named Flows Groups TunnelNeighbors TunnelBridge TunnelRoutes Unknown NoFlows"},
 		{flow.Flow{}, "Key Feature Actions Owner"},
 		{flow.Group{}, "GroupKey Hashed Buckets Owner"},
@@ -281,7 +282,7 @@ func TestFields(t *testing.T) {
 				"Group Bucket Profile ConjID Tunnel"},
 		{flow.CT{}, "Commit Zone Table NAT Mark MarkMask EthSrc"},
 		{flow.NAT{}, "Kind Addr PortMin PortMax"},
-		{flow.Port{}, "Name Bridge Type Peer Local MAC MTU ExternalIDs Owner"},
+		{ovs.Port{}, "Name Bridge Type Peer Local MAC MTU ExternalIDs Owner"},
 		{nb.Router{}, "Name Options Groups Owner"},
 		{nb.RouterPort{}, "Name Router MAC Networks Chassis Options Owner"},
 		{nb.Switch{}, "Name OtherConfig Groups Owner"},

@@ -10,6 +10,7 @@ import (
 	"hairpin/apply/ofctl"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/delta"
 	"hairpin/lab"
 )
@@ -29,7 +30,7 @@ func BenchmarkServices(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				spent.pause(func() { reach(b, target, empty) })
-				d := flow.Diff(all, read(b, target))
+				d := ovs.Diff(all, read(b, target))
 				b.StartTimer()
 				if err := target.Apply(ctx(b), d); err != nil {
 					b.Fatal(err)
@@ -52,7 +53,7 @@ func BenchmarkServices(b *testing.B) {
 
 // changeGroup changes one group without another read of the switch.
 func changeGroup(b *testing.B, target *ofctl.Target, g *flow.Group) {
-	d := flow.Delta{Bridge: lab.GatewayBridge}
+	d := ovs.Delta{Bridge: lab.GatewayBridge}
 	d.Groups.Change = map[flow.GroupKey]*flow.Group{g.GroupKey: g}
 	if err := target.Apply(ctx(b), d); err != nil {
 		b.Fatal(err)

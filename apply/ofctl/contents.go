@@ -2,6 +2,7 @@ package ofctl
 
 import (
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/delta"
 )
 
@@ -19,7 +20,7 @@ type contents struct {
 }
 
 // change records changes that were made.
-func (c *contents) change(d flow.Delta) {
+func (c *contents) change(d ovs.Delta) {
 	c.flows, c.groups = d.Flows.ApplyToMap(c.flows), d.Groups.ApplyToMap(c.groups)
 }
 
@@ -40,7 +41,7 @@ func replace[K comparable, V any](has *delta.Map[K, V], with delta.Map[K, V], in
 }
 
 // adopt takes over want's maps where they are equal, so that comparing them takes no time.
-func (c *contents) adopt(want flow.State) {
+func (c *contents) adopt(want ovs.State) {
 	if c.raw {
 		c.raw = !delta.OfMaps(want.Flows, c.flows, (*flow.Flow).Equal).Empty() ||
 			!delta.OfMaps(want.Groups, c.groups, (*flow.Group).Equal).Empty()

@@ -10,6 +10,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/delta"
 	"hairpin/lab"
 )
@@ -28,7 +29,7 @@ func TestTheSwitchSaysWhatPrintWrites(t *testing.T) {
 		t.Fatalf("%v %s", err, out)
 	}
 	have := read(t, open(t, n))
-	if d := flow.Diff(flow.State{Bridge: "br-ex", Flows: want.Flows}, have); !d.Empty() {
+	if d := ovs.Diff(ovs.State{Bridge: "br-ex", Flows: want.Flows}, have); !d.Empty() {
 		t.Fatalf("%d differences: %+v", d.Count(), d)
 	}
 	// With names, as in ovs-ofctl's usual output, for short names.
@@ -56,12 +57,12 @@ func TestABadFlowDoesNotStopTheOthers(t *testing.T) {
 	good := parse(t, "table=7,priority=5 actions=drop\n")
 	bad := &flow.Flow{Key: flow.Key{Table: 7, Priority: 6, Match: flow.Match{Protocol: flow.IP, DstPort: 80}},
 		Actions: []flow.Action{flow.Drop{}}}
-	d := flow.Diff(good, read(t, target))
+	d := ovs.Diff(good, read(t, target))
 	d.Flows.Add[bad.ID()] = bad
 	if err := target.Apply(ctx(t), d); err == nil || !strings.Contains(err.Error(), "table=7,priority=6,ip,tp_dst=80") {
 		t.Fatalf("the error does not name the flow: %v", err)
 	}
-	if d := flow.Diff(good, read(t, target)); !d.Empty() {
+	if d := ovs.Diff(good, read(t, target)); !d.Empty() {
 		t.Fatalf("the good flow is missing: %+v", d)
 	}
 }
@@ -70,7 +71,7 @@ func TestApplyIsForOneBridge(t *testing.T) {
 	target := open(t, node(t))
 	other := parse(t, "priority=1 actions=drop")
 	other.Bridge = "br-int"
-	if err := target.Apply(ctx(t), flow.Diff(other, flow.State{})); err == nil ||
+	if err := target.Apply(ctx(t), ovs.Diff(other, ovs.State{})); err == nil ||
 		!strings.Contains(err.Error(), "br-int") {
 		t.Fatalf("flows of br-int on br-ex: %v", err)
 	}
@@ -99,13 +100,13 @@ func TestOwnChangesAreNoNews(t *testing.T) {
 	next.Flows.Put(add.ID(), add)
 	reach(t, target, next)
 	silent(t, target)
-	if d := flow.Diff(next, read(t, open(t, n))); !d.Empty() {
+	if d := ovs.Diff(next, read(t, open(t, n))); !d.Empty() {
 		t.Fatalf("another Target sees %+v", d)
 	}
 
 	start := time.Now()
 	sh(t, n, `ovs-ofctl --strict del-flows br-ex table=8,priority=0,in_port=`+ofport(t, n, patch))
-	if d := flow.Diff(next, read(t, target)); d.Count() != 1 {
+	if d := ovs.Diff(next, read(t, target)); d.Count() != 1 {
 		t.Fatalf("what was deleted before Read is not missing: %+v", d)
 	}
 	select {
@@ -159,7 +160,7 @@ func TestBridgeForwardsWhenEverythingOfOursIsGone(t *testing.T) {
 	target := open(t, n)
 	before := sh(t, n, `ovs-ofctl --no-stats dump-flows br-ex`)
 	reach(t, target, rich(t))
-	reach(t, target, flow.State{Bridge: "br-ex"})
+	reach(t, target, ovs.State{Bridge: "br-ex"})
 	if after := sh(t, n, `ovs-ofctl --no-stats dump-flows br-ex`); after != before {
 		t.Fatalf("before\n%s\nafter\n%s", before, after)
 	}
@@ -177,9 +178,9 @@ func TestReadFailsWithoutBridgeOrSwitch(t *testing.T) {
 	}
 	told(t, target)
 	sh(t, n, `ovs-vsctl add-br br-nope -- set Bridge br-nope datapath_type=`+n.Datapath())
-	until(t, target, "the bridge is made", func(_ flow.State, err error) bool { return err == nil })
+	until(t, target, "the bridge is made", func(_ ovs.State, err error) bool { return err == nil })
 	sh(t, n, `ovs-vsctl del-br br-nope`)
-	until(t, target, "the bridge goes", func(_ flow.State, err error) bool { return err != nil })
+	until(t, target, "the bridge goes", func(_ ovs.State, err error) bool { return err != nil })
 }
 
 func TestVersion(t *testing.T) {
@@ -210,14 +211,14 @@ func nodePorts(n int) (flows delta.Map[flow.ID, *flow.Flow]) {
 func BenchmarkBridge(b *testing.B) {
 	n := node(b)
 	const size = 40000
-	all := flow.State{Bridge: lab.GatewayBridge, Flows: nodePorts(size)}
+	all := ovs.State{Bridge: lab.GatewayBridge, Flows: nodePorts(size)}
 	target := open(b, n)
-	reach(b, target, flow.State{Bridge: lab.GatewayBridge})
+	reach(b, target, ovs.State{Bridge: lab.GatewayBridge})
 	b.Run(fmt.Sprintf("Apply%d", size), func(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
-			reach(b, target, flow.State{Bridge: lab.GatewayBridge})
-			d := flow.Diff(all, read(b, target))
+			reach(b, target, ovs.State{Bridge: lab.GatewayBridge})
+			d := ovs.Diff(all, read(b, target))
 			b.StartTimer()
 			if err := target.Apply(ctx(b), d); err != nil {
 				b.Fatal(err)
@@ -247,13 +248,13 @@ func BenchmarkBridge(b *testing.B) {
 		Actions: []flow.Action{flow.Drop{}}}
 	b.Run("ApplyOneReadDiff", func(b *testing.B) {
 		for b.Loop() {
-			want := flow.State{Bridge: lab.GatewayBridge, Flows: all.Flows}
-			d := flow.Delta{Bridge: want.Bridge}
+			want := ovs.State{Bridge: lab.GatewayBridge, Flows: all.Flows}
+			d := ovs.Delta{Bridge: want.Bridge}
 			d.Flows.Add = map[flow.ID]*flow.Flow{one.ID(): one}
 			if err := target.Apply(ctx(b), d); err != nil {
 				b.Fatal(err)
 			}
-			back := flow.Diff(want, read(b, target))
+			back := ovs.Diff(want, read(b, target))
 			if len(back.Flows.Delete) != 1 {
 				b.Fatal(back.Count())
 			}

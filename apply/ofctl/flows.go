@@ -11,6 +11,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/delta"
 	"hairpin/openflow"
 )
@@ -27,7 +28,7 @@ type cache struct {
 	read    time.Time         // when the read began
 	mark    mark              // of the monitor, before the flows were read
 	numbers map[string]string // of the ports, by name
-	unknown map[flow.Unknown]openflow.Flow
+	unknown map[ovs.Unknown]openflow.Flow
 }
 
 // bridge is a bridge with flows of Hairpin's.
@@ -75,12 +76,12 @@ func (t *bridge) read(ctx context.Context, numbers map[string]string) (*content,
 		return nil, nil
 	}
 	start := time.Now()
-	c, unknown := &content{}, map[flow.Unknown]openflow.Flow{}
+	c, unknown := &content{}, map[ovs.Unknown]openflow.Flow{}
 	name := naming(numbers)
 	if err := t.eachFlow(ctx, t.name, claims.Cookie, claims.CookieMask, func(x *openflow.Found) {
 		f, known := flow.Decode(x)
 		if !known {
-			unknown[flow.Unknown{Bridge: t.key, Flow: f.String()}] = x.Flow
+			unknown[ovs.Unknown{Bridge: t.key, Flow: f.String()}] = x.Flow
 			return
 		}
 		f = f.WithPorts(name)
@@ -125,7 +126,7 @@ func (t *bridge) number(numbers map[string]string) {
 	}
 	c.numbers = numbers
 	if !d.Empty() {
-		t.has.change(flow.Delta{Flows: d})
+		t.has.change(ovs.Delta{Flows: d})
 		t.has.raw = true
 	}
 }
@@ -162,7 +163,7 @@ func naming(numbers map[string]string) func(number string) string {
 
 // applyFlows makes the changes on all bridges. It returns the missing bridges and ports, one for
 // each flow that it leaves out.
-func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing []string, err error) {
+func (t *Target) applyFlows(ctx context.Context, d ovs.Delta, r rows) (missing []string, err error) {
 	list := t.known(r)
 	if len(d.Flows.Add)+len(d.Flows.Change) == 0 {
 		slices.Reverse(list)
@@ -181,7 +182,7 @@ func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing 
 }
 
 // part returns the part of d on this bridge.
-func (t *bridge) part(d flow.Delta) (own flow.Delta) {
+func (t *bridge) part(d ovs.Delta) (own ovs.Delta) {
 	own.Flows = d.Flows.Part(func(id flow.ID) bool { return id.Value().Bridge == t.key })
 	own.Groups = d.Groups.Part(func(k flow.GroupKey) bool { return k.Bridge == t.key })
 	for _, u := range d.Unknown {
@@ -195,7 +196,7 @@ func (t *bridge) part(d flow.Delta) (own flow.Delta) {
 // apply makes the changes of the bridge in one bundle, which the switch applies as a whole or not
 // at all. It returns the missing ports or bridge, for each flow left out. A flow that cannot be
 // encoded is left out as well and is an error.
-func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []string, err error) {
+func (t *bridge) apply(ctx context.Context, d ovs.Delta, r rows) (missing []string, err error) {
 	if d.Empty() {
 		return nil, nil
 	}
@@ -241,7 +242,7 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 
 // deletions returns deletes of the unwanted flows. It skips a flow whose port has no number any
 // more, or whose number now belongs to a named port: the next Read shows what is left.
-func deletions(d flow.Delta, numbers map[string]string) []change {
+func deletions(d ovs.Delta, numbers map[string]string) []change {
 	named := map[string]bool{}
 	for _, n := range numbers {
 		named[n] = true
@@ -269,7 +270,7 @@ func deletions(d flow.Delta, numbers map[string]string) []change {
 }
 
 // commit sends a bundle.
-func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
+func (t *bridge) commit(ctx context.Context, b bundle, d ovs.Delta) error {
 	err := t.mapOption(ctx, b.made)
 	after := mark{}
 	if err == nil {
@@ -287,7 +288,7 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 	} else {
 		c.mark = after
 		t.number(b.numbers)
-		t.has.change(flow.Delta{Flows: delta.Delta[flow.ID, *flow.Flow]{Add: b.made, Delete: d.Flows.Delete},
+		t.has.change(ovs.Delta{Flows: delta.Delta[flow.ID, *flow.Flow]{Add: b.made, Delete: d.Flows.Delete},
 			Groups: d.Groups})
 	}
 	if err != nil {

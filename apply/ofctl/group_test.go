@@ -11,6 +11,7 @@ import (
 	"hairpin/apply/applytest"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/delta"
 	"hairpin/lab"
 	"hairpin/pipeline"
@@ -59,7 +60,7 @@ func noting(id uint32, of flow.Protocol, buckets ...uint32) *flow.Group {
 func key(id uint32) flow.GroupKey { return flow.GroupKey{Bridge: "br-svc", ID: id} }
 
 // withGroups returns flows and groups on a bridge of Hairpin's, and a flow on the gateway bridge.
-func withGroups(t testing.TB, n *lab.Node) flow.State {
+func withGroups(t testing.TB, n *lab.Node) ovs.State {
 	s := parse(t, "table=50,priority=100,in_port=eth0 actions=LOCAL")
 	for _, f := range parse(t, services).Flows.All() {
 		f.Bridge = "br-svc"
@@ -70,10 +71,10 @@ func withGroups(t testing.TB, n *lab.Node) flow.State {
 		s.Groups.Put(g.GroupKey, g)
 	}
 	owner := cluster.Owner{Kind: "Node", Name: "node-a"}
-	s.Bridges = map[string]flow.Bridge{"br-svc": {Name: "br-svc", Userspace: n.Datapath() == "netdev",
+	s.Bridges = map[string]ovs.Bridge{"br-svc": {Name: "br-svc", Userspace: n.Datapath() == "netdev",
 		Learned: 100, Connections: 5000, Owner: owner}}
 	s.Named = map[string]bool{"": true, "br-svc": true}
-	s.Ports = map[string]flow.Port{
+	s.Ports = map[string]ovs.Port{
 		"veth2":   {Name: "veth2", Bridge: "br-svc", Type: "internal", Owner: owner},
 		"svc-int": {Name: "svc-int", Bridge: "br-svc", Type: "patch", Peer: "int-svc", Owner: owner},
 		"int-svc": {Name: "int-svc", Bridge: "br-int", Type: "patch", Peer: "svc-int",
@@ -97,10 +98,10 @@ func TestLawsOfGroups(t *testing.T) {
 	by := func(script string) func(testing.TB) {
 		return func(t testing.TB) { sh(t, n, script) }
 	}
-	applytest.Laws(t, applytest.Harness[flow.State, flow.Delta]{
-		New:    func(t testing.TB) apply.Target[flow.State, flow.Delta] { return open(t, n) },
-		Diff:   flow.Diff,
-		Print:  flow.Print,
+	applytest.Laws(t, applytest.Harness[ovs.State, ovs.Delta]{
+		New:    func(t testing.TB) apply.Target[ovs.State, ovs.Delta] { return open(t, n) },
+		Diff:   ovs.Diff,
+		Print:  ovs.Print,
 		States: servicesOf(t, n),
 		Rich:   withGroups(t, n),
 		Foreign: func(t testing.TB) func() string {
@@ -125,7 +126,7 @@ func TestLawsOfGroups(t *testing.T) {
 			"trunk elsewhere":    by(`ovs-vsctl set Interface svc-int options:peer=nowhere`),
 			"flow removed":       by(`ovs-ofctl --strict del-flows br-svc table=50,priority=100,in_port=veth2`),
 		},
-		Refused: func(t testing.TB) flow.Delta {
+		Refused: func(t testing.TB) ovs.Delta {
 			more := withGroups(t, n)
 			more.Groups.Put(key(9), group(9, cluster.IPv4, 1))
 			for _, f := range parse(t, "table=254,priority=5 actions=group:9").Flows.All() {
@@ -133,15 +134,15 @@ func TestLawsOfGroups(t *testing.T) {
 				k.Bridge = "br-svc"
 				more.Flows.Put(k.ID(), &flow.Flow{Key: k, Actions: []flow.Action{flow.ToGroup{ID: 9}}})
 			}
-			return flow.Diff(more, withGroups(t, n))
+			return ovs.Diff(more, withGroups(t, n))
 		},
 		Atomic: true,
 	})
 }
 
 // servicesOf draws parts of withGroups, in variants. Flows refer only to existing groups.
-func servicesOf(t testing.TB, n *lab.Node) *rapid.Generator[flow.State] {
-	return rapid.Custom(func(r *rapid.T) flow.State {
+func servicesOf(t testing.TB, n *lab.Node) *rapid.Generator[ovs.State] {
+	return rapid.Custom(func(r *rapid.T) ovs.State {
 		s := withGroups(t, n)
 		for _, id := range []uint32{7, 8} {
 			family := map[uint32]cluster.Family{7: cluster.IPv4, 8: cluster.IPv6}[id]
@@ -178,8 +179,8 @@ func TestGroupsChangedByHand(t *testing.T) {
 	} {
 		quiet(t, target)
 		sh(t, n, script)
-		until(t, target, name, func(s flow.State, err error) bool {
-			d := flow.Diff(want, s)
+		until(t, target, name, func(s ovs.State, err error) bool {
+			d := ovs.Diff(want, s)
 			return err == nil && d.Count() == 1 && d.Groups.Count() == 1
 		})
 		reach(t, target, want)
@@ -198,11 +199,11 @@ func TestABadGroupDoesNotStopTheOthers(t *testing.T) {
 	}
 	want := withGroups(t, n)
 	want.Groups.Put(key(8), group(8, cluster.IPv6, all...))
-	err := target.Apply(ctx(t), flow.Diff(want, read(t, target)))
+	err := target.Apply(ctx(t), ovs.Diff(want, read(t, target)))
 	if err == nil || !strings.Contains(err.Error(), "group 8 has 700 buckets") {
 		t.Fatalf("the error does not name the group: %v", err)
 	}
-	if d := flow.Diff(want, read(t, target)); len(d.Groups.Add) != 1 || len(d.Flows.Add) != 1 || d.Count() != 2 {
+	if d := ovs.Diff(want, read(t, target)); len(d.Groups.Add) != 1 || len(d.Flows.Add) != 1 || d.Count() != 2 {
 		t.Fatalf("not only group 8 and its flow are missing: %+v", d)
 	}
 	want.Groups.Put(key(8), group(8, cluster.IPv6, all[:640]...))
@@ -228,7 +229,7 @@ func TestOwnGroupsAreNoNews(t *testing.T) {
 	}
 	reach(t, target, want)
 	silent(t, target)
-	if d := flow.Diff(want, read(t, open(t, n))); !d.Empty() {
+	if d := ovs.Diff(want, read(t, open(t, n))); !d.Empty() {
 		t.Fatalf("another Target sees %+v", d)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"hairpin/claims"
-	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/ovsdb"
 	"hairpin/pipeline"
 )
@@ -36,7 +36,7 @@ func (l *limit) found() int {
 	case l.value == nil:
 		return 0
 	case l.keys[claims.KeyLimit] != strconv.Itoa(*l.value):
-		return flow.ForeignLimit
+		return ovs.ForeignLimit
 	}
 	return *l.value
 }
@@ -47,7 +47,7 @@ func (l *limit) ops(parent ovsdb.UUID, want int) []ovsdb.Op {
 	keys := map[string]string{claims.KeyLimit: strconv.Itoa(want)}
 	row := l.row(want, keys)
 	switch {
-	case has == want || has == flow.ForeignLimit:
+	case has == want || has == ovs.ForeignLimit:
 		return nil
 	case want == 0 && !l.shared:
 		return []ovsdb.Op{ovsdb.Mutate(l.parent, ovsdb.DeleteFrom(l.column, []int{l.number})).Row(parent)}
@@ -127,7 +127,7 @@ func datapathOf(v ovsdb.View, inUserspace bool) ovsdb.UUID {
 
 // limitOps sets the limits of a bridge. have is nil for a bridge that the same transaction makes.
 // The row of the datapath, which ovn-controller makes as well, may not exist yet.
-func limitOps(v ovsdb.View, bridge ovsdb.UUID, have *ovsdb.Bridge, want flow.Bridge) []ovsdb.Op {
+func limitOps(v ovsdb.View, bridge ovsdb.UUID, have *ovsdb.Bridge, want ovs.Bridge) []ovsdb.Op {
 	ops := flowLimit(v, have).ops(bridge, want.Learned)
 	if want.Name != claims.ServiceBridge {
 		return ops

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"hairpin/apply/ofctl"
-	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 )
 
 // TestLimits checks that Open vSwitch enforces the limits, that an administrator's stays, and that
@@ -13,11 +13,11 @@ import (
 func TestLimits(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
-	want := flow.State{Bridge: "br-ex", Bridges: withGroups(t, n).Bridges}
-	limited := func(learned, connections int) flow.State {
+	want := ovs.State{Bridge: "br-ex", Bridges: withGroups(t, n).Bridges}
+	limited := func(learned, connections int) ovs.State {
 		b := want.Bridges["br-svc"]
 		b.Learned, b.Connections = learned, connections
-		return flow.State{Bridge: want.Bridge, Bridges: map[string]flow.Bridge{b.Name: b}}
+		return ovs.State{Bridge: want.Bridge, Bridges: map[string]ovs.Bridge{b.Name: b}}
 	}
 	zone := func(limit string) {
 		t.Helper()
@@ -57,23 +57,23 @@ func TestLimits(t *testing.T) {
 	for _, before := range []int{0, 5000} { // without and with a limit of Hairpin's
 		reach(t, target, limited(100, before))
 		sh(t, n, set+"70")
-		until(t, target, "an administrator's limit is no drift", func(s flow.State, err error) bool {
-			return err == nil && s.Bridges["br-svc"].Connections == flow.ForeignLimit &&
-				flow.Diff(want, s).Bridges.Empty()
+		until(t, target, "an administrator's limit is no drift", func(s ovs.State, err error) bool {
+			return err == nil && s.Bridges["br-svc"].Connections == ovs.ForeignLimit &&
+				ovs.Diff(want, s).Bridges.Empty()
 		})
 		reach(t, target, limited(300, 8000))
 		zone("70")
-		reach(t, target, flow.State{Bridge: "br-ex"})
+		reach(t, target, ovs.State{Bridge: "br-ex"})
 		zone("70")
 		sh(t, n, "ovs-vsctl del-zone-limit "+n.Datapath()+" 64003")
 	}
 
 	sh(t, n, "ovs-vsctl add-zone-tp "+n.Datapath()+" zone=64003 udp_first=20")
-	until(t, target, "a timeout policy alone is no limit", func(s flow.State, err error) bool {
-		return err == nil && target.Apply(ctx(t), flow.Diff(want, s)) == nil && flow.Diff(want, read(t, target)).Empty()
+	until(t, target, "a timeout policy alone is no limit", func(s ovs.State, err error) bool {
+		return err == nil && target.Apply(ctx(t), ovs.Diff(want, s)) == nil && ovs.Diff(want, read(t, target)).Empty()
 	})
 	zone("5000")
-	reach(t, target, flow.State{Bridge: "br-ex"})
+	reach(t, target, ovs.State{Bridge: "br-ex"})
 	zone("0")
 	if got := sh(t, n, "ovs-vsctl list-zone-tp "+n.Datapath()); !strings.Contains(got, "udp_first=20") {
 		t.Errorf("the administrator's timeout policy is gone: %q", got)

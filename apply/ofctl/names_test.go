@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 )
 
 // TestTableNames checks that Open vSwitch shows the names of the pipeline, that it gets them
@@ -63,7 +63,7 @@ func TestTableNames(t *testing.T) {
 	}
 	unchanged := func(what string) {
 		t.Helper()
-		until(t, target, what, func(s flow.State, err error) bool { return err == nil && flow.Diff(want, s).Empty() })
+		until(t, target, what, func(s ovs.State, err error) bool { return err == nil && ovs.Diff(want, s).Empty() })
 	}
 	// Another program names a table of ours, and one that has no name yet.
 	sh(t, n, `ovs-vsctl set Flow_Table $(ovs-vsctl get Bridge br-svc flow_tables:20) name=theirs`)
@@ -83,12 +83,12 @@ func TestTableNames(t *testing.T) {
 	sh(t, n,
 		`ovs-vsctl set Flow_Table $(ovs-vsctl get Bridge br-svc flow_tables:26) name=Old external_ids:k8s.ovn.org/table=Old
 		ovs-vsctl --id=@t create Flow_Table name=Gone external_ids:k8s.ovn.org/table=Gone -- set Bridge br-svc flow_tables:99=@t`)
-	until(t, target, "the old names are drift", func(s flow.State, err error) bool {
-		return err == nil && flow.Diff(want, s).Named.Change["br-svc"]
+	until(t, target, "the old names are drift", func(s ovs.State, err error) bool {
+		return err == nil && ovs.Diff(want, s).Named.Change["br-svc"]
 	})
 	reach(t, target, want)
 	named("br-svc", 26, "EndpointDNAT")
-	reach(t, target, flow.State{Bridge: "br-ex"})
+	reach(t, target, ovs.State{Bridge: "br-ex"})
 	if got := strings.Fields(sh(t, n, "ovs-vsctl --bare --columns=name list Flow_Table")); len(got) != 1 ||
 		got[0] != "first" {
 		t.Errorf("after the removal of all there are the tables %q, not only another program's", got)

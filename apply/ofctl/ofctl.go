@@ -1,4 +1,4 @@
-// Package ofctl makes a node's Open vSwitch equal to a flow.State: keys of external_ids, bridges
+// Package ofctl makes a node's Open vSwitch equal to an ovs.State: keys of external_ids, bridges
 // and ports in its database, OpenFlow flows and groups, and the tunnel neighbours of the userspace
 // datapath.
 //
@@ -36,13 +36,13 @@ import (
 
 	"hairpin/apply"
 	"hairpin/apply/late"
-	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/ovsdb"
 	"hairpin/retry"
 	"hairpin/signal"
 )
 
-var _ apply.Target[flow.State, flow.Delta] = (*Target)(nil)
+var _ apply.Target[ovs.State, ovs.Delta] = (*Target)(nil)
 
 // Config describes where Open vSwitch is and which of its objects are Hairpin's.
 type Config struct {
@@ -199,14 +199,14 @@ func (t *Target) Unresponsive() error { return t.daemons[0].Unresponsive() }
 
 // Read returns Hairpin's part of Open vSwitch. It fails while ovs-vswitchd does not run or has no
 // such bridge.
-func (t *Target) Read(ctx context.Context) (flow.State, error) {
+func (t *Target) Read(ctx context.Context) (ovs.State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, err := t.rows(ctx)
 	if err != nil {
-		return flow.State{}, err
+		return ovs.State{}, err
 	}
-	s := flow.State{Bridge: t.cfg.Bridge, Bridges: r.ours, Settings: r.settings, Ports: r.ports, Named: r.named}
+	s := ovs.State{Bridge: t.cfg.Bridge, Bridges: r.ours, Settings: r.settings, Ports: r.ports, Named: r.named}
 	// Each task waits for another daemon or another bridge.
 	list := t.known(r)
 	found, errs := make([]*content, len(list)), make([]error, len(list)+2)
@@ -226,10 +226,10 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 			b.number(r.numbers[b.name])
 		}
 		s.Unknown = append(s.Unknown, slices.SortedFunc(maps.Keys(b.cache.unknown),
-			func(x, y flow.Unknown) int { return cmp.Compare(x.Flow, y.Flow) })...)
+			func(x, y ovs.Unknown) int { return cmp.Compare(x.Flow, y.Flow) })...)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return flow.State{}, err
+		return ovs.State{}, err
 	}
 	s.Flows, s.Groups = t.has.flows, t.has.groups
 	s.NoFlows = t.readIntegration(ctx)
@@ -242,7 +242,7 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 // ShareWanted makes later Reads return want's flows and groups where those that were read are
 // equal, so that comparing them takes no time. While a Read runs it does nothing; a later call does
 // it.
-func (t *Target) ShareWanted(want flow.State) {
+func (t *Target) ShareWanted(want ovs.State) {
 	if t.mu.TryLock() {
 		defer t.mu.Unlock()
 		t.has.adopt(want)
@@ -255,7 +255,7 @@ func (t *Target) ShareWanted(want flow.State) {
 //
 // Apply leaves out objects on bridges or ports that are missing or have no number yet. The error is
 // an *apply.Waiting when it made all other changes.
-func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
+func (t *Target) Apply(ctx context.Context, d ovs.Delta) error {
 	if d.Empty() {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"hairpin/apply/ofctl"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/delta"
 	"hairpin/lab"
 )
@@ -41,9 +42,9 @@ cookie=0xdeff105,table=5,priority=100,ip actions=ct(table=2,zone=64001,nat)
 func settings() []string { return []string{"ovn-bridge-mappings", "ovn-encap-ip"} }
 
 // parse returns a State with flows on br-ex.
-func parse(t testing.TB, text string) flow.State {
+func parse(t testing.TB, text string) ovs.State {
 	t.Helper()
-	s := flow.State{Bridge: "br-ex"}
+	s := ovs.State{Bridge: "br-ex"}
 	for line := range strings.Lines(strings.TrimSpace(text)) {
 		f, err := flow.ParseFlow(line)
 		if err != nil {
@@ -55,11 +56,11 @@ func parse(t testing.TB, text string) flow.State {
 }
 
 // rich returns a State with objects of every kind.
-func rich(t testing.TB) flow.State {
+func rich(t testing.TB) ovs.State {
 	t.Helper()
 	s := parse(t, flows)
 	s.Settings = map[string]string{"ovn-bridge-mappings": "physnet:br-ex", "ovn-encap-ip": "172.18.0.3"}
-	s.Ports = map[string]flow.Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal",
+	s.Ports = map[string]ovs.Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal",
 		MAC: cluster.MAC{0x0a, 0x58, 0x0a, 0xf4, 1, 2}, MTU: 1400,
 		ExternalIDs: map[string]string{"iface-id": "k8s-node-a"}, Owner: cluster.Owner{Kind: "Node", Name: "node-a"}}}
 	return s
@@ -116,7 +117,7 @@ func sh(t testing.TB, n *lab.Node, script string) string {
 	return out
 }
 
-func read(t testing.TB, target *ofctl.Target) flow.State {
+func read(t testing.TB, target *ofctl.Target) ovs.State {
 	t.Helper()
 	s, err := target.Read(ctx(t))
 	if err != nil {
@@ -126,19 +127,19 @@ func read(t testing.TB, target *ofctl.Target) flow.State {
 }
 
 // reach makes Open vSwitch equal to want.
-func reach(t testing.TB, target *ofctl.Target, want flow.State) {
+func reach(t testing.TB, target *ofctl.Target, want ovs.State) {
 	t.Helper()
-	if err := target.Apply(ctx(t), flow.Diff(want, read(t, target))); err != nil {
+	if err := target.Apply(ctx(t), ovs.Diff(want, read(t, target))); err != nil {
 		t.Fatal(err)
 	}
-	if d := flow.Diff(want, read(t, target)); !d.Empty() {
+	if d := ovs.Diff(want, read(t, target)); !d.Empty() {
 		t.Fatalf("%d differences left: %+v", d.Count(), d)
 	}
 }
 
 // states draws parts of rich, in variants.
-func states(t testing.TB) *rapid.Generator[flow.State] {
-	return rapid.Custom(func(r *rapid.T) flow.State {
+func states(t testing.TB) *rapid.Generator[ovs.State] {
+	return rapid.Custom(func(r *rapid.T) ovs.State {
 		s := rich(t)
 		for _, k := range sortedKeys(s.Flows) {
 			f := *s.Flows.At(k.ID())
@@ -196,10 +197,10 @@ func TestLaws(t *testing.T) {
 		return func(t testing.TB) { sh(t, n, script) }
 	}
 	want := rich(t)
-	applytest.Laws(t, applytest.Harness[flow.State, flow.Delta]{
-		New:    func(t testing.TB) apply.Target[flow.State, flow.Delta] { return open(t, n) },
-		Diff:   flow.Diff,
-		Print:  flow.Print,
+	applytest.Laws(t, applytest.Harness[ovs.State, ovs.Delta]{
+		New:    func(t testing.TB) apply.Target[ovs.State, ovs.Delta] { return open(t, n) },
+		Diff:   ovs.Diff,
+		Print:  ovs.Print,
 		States: states(t),
 		Rich:   want,
 		Foreign: func(t testing.TB) func() string {
@@ -233,10 +234,10 @@ func TestLaws(t *testing.T) {
 			"owner removed":          by(`ovs-vsctl clear Port ovn-k8s-mp0 external_ids`),
 			"port made again":        func(t testing.TB) { sh(t, n, `ovs-vsctl del-port `+patch); addPatch(t, n) },
 		},
-		Refused: func(t testing.TB) flow.Delta {
+		Refused: func(t testing.TB) ovs.Delta {
 			// Table 254 is Open vSwitch's own.
 			more := parse(t, "table=254,priority=5 actions=drop\ntable=7,priority=5 actions=drop\n")
-			return flow.Delta{Bridge: "br-ex", Flows: flow.Diff(more, flow.State{}).Flows}
+			return ovs.Delta{Bridge: "br-ex", Flows: ovs.Diff(more, ovs.State{}).Flows}
 		},
 		Atomic: true,
 	})

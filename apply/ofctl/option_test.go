@@ -8,20 +8,20 @@ import (
 	"time"
 
 	"hairpin/cluster"
-	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/lab"
 )
 
 // withTunnels returns a bridge of Hairpin's with a tunnel port, and flows of two tunnels.
-func withTunnels(t testing.TB, n *lab.Node) flow.State {
+func withTunnels(t testing.TB, n *lab.Node) ovs.State {
 	t.Helper()
 	s := rich(t)
 	owner := cluster.Owner{Kind: "Node", Name: "node-a"}
-	s.Bridges = map[string]flow.Bridge{"br-tun": {Name: "br-tun", Userspace: n.Datapath() == "netdev", Owner: owner}}
-	s.Ports["tunnels"] = flow.Port{Name: "tunnels", Bridge: "br-tun", Type: "geneve",
+	s.Bridges = map[string]ovs.Bridge{"br-tun": {Name: "br-tun", Userspace: n.Datapath() == "netdev", Owner: owner}}
+	s.Ports["tunnels"] = ovs.Port{Name: "tunnels", Bridge: "br-tun", Type: "geneve",
 		Local: netip.MustParseAddr("172.18.0.3"), Owner: owner}
-	s.Ports["tun-int"] = flow.Port{Name: "tun-int", Bridge: "br-tun", Type: "patch", Peer: "int-tun", Owner: owner}
-	s.Ports["int-tun"] = flow.Port{Name: "int-tun", Bridge: "br-int", Type: "patch", Peer: "tun-int", Owner: owner}
+	s.Ports["tun-int"] = ovs.Port{Name: "tun-int", Bridge: "br-tun", Type: "patch", Peer: "int-tun", Owner: owner}
+	s.Ports["int-tun"] = ovs.Port{Name: "int-tun", Bridge: "br-int", Type: "patch", Peer: "tun-int", Owner: owner}
 	for _, f := range parse(t, `
 cookie=0xdeff105,table=0,priority=100,ip,in_port="tun-int",nw_dst=10.244.1.0/24 actions=set_field:0a:58:64:58:00:03->eth_dst,set_field:0x0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x10002->tun_metadata0,set_field:172.18.0.4->tun_dst,output:tunnels
 cookie=0xdeff105,table=0,priority=100,tun_id=0xff0003,tun_src=172.18.0.4,tun_metadata0=0x20001,in_port=tunnels actions=output:"tun-int"
@@ -47,7 +47,7 @@ func TestTunnels(t *testing.T) {
 			if err != nil {
 				return false, nil // ovs-vswitchd starts
 			}
-			d := flow.Diff(want, have)
+			d := ovs.Diff(want, have)
 			if d.Empty() {
 				return true, nil
 			}
@@ -55,12 +55,12 @@ func TestTunnels(t *testing.T) {
 			return false, nil
 		})
 		if err != nil {
-			t.Fatalf("%s: %v: %+v", why, err, flow.Diff(want, read(t, target)))
+			t.Fatalf("%s: %v: %+v", why, err, ovs.Diff(want, read(t, target)))
 		}
 	}
 	converge("at first")
 	sh(t, n, `ovs-vsctl set Interface tunnels options:remote_ip=172.18.0.9`)
-	if d := flow.Diff(want, read(t, target)); len(d.Ports.Change) != 1 {
+	if d := ovs.Diff(want, read(t, target)); len(d.Ports.Change) != 1 {
 		t.Errorf("a port with another end differs by %+v", d)
 	}
 	converge("another end")

@@ -16,11 +16,12 @@ import (
 	"hairpin/apply/ofctl"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/lab"
 )
 
 // until waits until a State holds: it reads once, and then after every signal.
-func until(t testing.TB, target *ofctl.Target, what string, holds func(flow.State, error) bool) {
+func until(t testing.TB, target *ofctl.Target, what string, holds func(ovs.State, error) bool) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
 	for {
@@ -31,7 +32,7 @@ func until(t testing.TB, target *ofctl.Target, what string, holds func(flow.Stat
 		select {
 		case <-target.Changed():
 		case <-deadline:
-			t.Fatalf("%s: not told in 20 s; the last State is\n%s%v", what, flow.Print(s), err)
+			t.Fatalf("%s: not told in 20 s; the last State is\n%s%v", what, ovs.Print(s), err)
 		}
 	}
 }
@@ -49,7 +50,7 @@ func TestFlowsWaitForTheirPort(t *testing.T) {
 			installed++
 		}
 	}
-	err := target.Apply(ctx(t), flow.Diff(want, read(t, target)))
+	err := target.Apply(ctx(t), ovs.Diff(want, read(t, target)))
 	var w *apply.Waiting
 	if !errors.As(err, &w) || !slices.Equal(w.Devices, []string{patch}) {
 		t.Fatalf("Apply without the port: %v", err)
@@ -58,16 +59,16 @@ func TestFlowsWaitForTheirPort(t *testing.T) {
 		t.Errorf("%d pending, want %d", target.Pending(), waiting)
 	}
 	have := read(t, target)
-	if d := flow.Diff(want, have); have.Flows.Len() != installed || d.Count() != waiting ||
+	if d := ovs.Diff(want, have); have.Flows.Len() != installed || d.Count() != waiting ||
 		len(d.Flows.Add) != waiting {
 		t.Fatalf("%d flows, want %d; the difference is %+v", have.Flows.Len(), installed, d)
 	}
 
 	addPatch(t, n)
-	until(t, target, "the port appears", func(s flow.State, err error) bool {
-		return err == nil && target.Apply(ctx(t), flow.Diff(want, s)) == nil
+	until(t, target, "the port appears", func(s ovs.State, err error) bool {
+		return err == nil && target.Apply(ctx(t), ovs.Diff(want, s)) == nil
 	})
-	if d := flow.Diff(want, read(t, target)); !d.Empty() || target.Pending() != 0 {
+	if d := ovs.Diff(want, read(t, target)); !d.Empty() || target.Pending() != 0 {
 		t.Fatalf("%d pending, difference %+v", target.Pending(), d)
 	}
 }
@@ -80,18 +81,18 @@ func TestFloodsToThePortsThatAreThere(t *testing.T) {
 	want := parse(t,
 		fmt.Sprintf("priority=5 actions=output:%q,output:late\npriority=6,in_port=late "+
 			"actions=output:%q\npriority=7,in_port=LOCAL actions=output:late\n", patch, patch))
-	err := target.Apply(ctx(t), flow.Diff(want, read(t, target)))
+	err := target.Apply(ctx(t), ovs.Diff(want, read(t, target)))
 	var w *apply.Waiting
 	if !errors.As(err, &w) || !slices.Equal(w.Devices, []string{"late"}) {
 		t.Fatalf("Apply without the port: %v", err)
 	}
-	if got, want := flow.Print(flow.State{Flows: read(t, target).Flows}),
+	if got, want := ovs.Print(ovs.State{Flows: read(t, target).Flows}),
 		fmt.Sprintf("cookie=0xdeff105,table=0,priority=5 actions=output:%q\n", patch); got != want {
 		t.Fatalf("without the port there is\n%swant\n%s", got, want)
 	}
 	sh(t, n, `ovs-vsctl add-port br-ex late -- set Interface late type=patch options:peer=x`)
-	until(t, target, "the port appears", func(s flow.State, err error) bool {
-		return err == nil && target.Apply(ctx(t), flow.Diff(want, s)) == nil && flow.Diff(want, read(t, target)).Empty()
+	until(t, target, "the port appears", func(s ovs.State, err error) bool {
+		return err == nil && target.Apply(ctx(t), ovs.Diff(want, s)) == nil && ovs.Diff(want, read(t, target)).Empty()
 	})
 }
 
@@ -99,8 +100,8 @@ func TestPortsWaitForTheirBridge(t *testing.T) {
 	n := node(t)
 	sh(t, n, `ovs-vsctl del-br br-int`)
 	target := open(t, n)
-	want := flow.State{Bridge: "br-ex", Ports: rich(t).Ports, Settings: map[string]string{"ovn-encap-ip": "172.18.0.3"}}
-	err := target.Apply(ctx(t), flow.Diff(want, read(t, target)))
+	want := ovs.State{Bridge: "br-ex", Ports: rich(t).Ports, Settings: map[string]string{"ovn-encap-ip": "172.18.0.3"}}
+	err := target.Apply(ctx(t), ovs.Diff(want, read(t, target)))
 	var w *apply.Waiting
 	if !errors.As(err, &w) || !slices.Equal(w.Devices, []string{"br-int"}) {
 		t.Fatalf("Apply without the bridge: %v", err)
@@ -146,21 +147,21 @@ func TestPortMadeAgainUnderAnotherNumber(t *testing.T) {
 	before := ofport(t, n, patch)
 
 	sh(t, n, `ovs-vsctl del-port `+patch)
-	until(t, target, "the port goes", func(s flow.State, err error) bool {
+	until(t, target, "the port goes", func(s ovs.State, err error) bool {
 		return err == nil && s.Flows.At(flow.Key{Priority: 105,
 			Match: flow.Match{Protocol: flow.IP, PktMark: 0x3f0, InPort: before}}.ID()) != nil
 	})
 	// A foreign port takes over the number: Hairpin's flows must not apply to it.
 	sh(t, n, `ovs-vsctl add-port br-ex theirs -- set Interface theirs type=internal ofport_request=`+before)
 	addPatch(t, n)
-	until(t, target, "the port comes back", func(s flow.State, err error) bool {
-		return err == nil && target.Apply(ctx(t), flow.Diff(want, s)) == nil
+	until(t, target, "the port comes back", func(s ovs.State, err error) bool {
+		return err == nil && target.Apply(ctx(t), ovs.Diff(want, s)) == nil
 	})
 	after := ofport(t, n, patch)
 	if after == before || ofport(t, n, "theirs") != before {
 		t.Fatalf("the port had number %s and has %s", before, after)
 	}
-	if d := flow.Diff(want, read(t, target)); !d.Empty() {
+	if d := ovs.Diff(want, read(t, target)); !d.Empty() {
 		t.Fatalf("%+v", d)
 	}
 	if flows := sh(t, n, `ovs-ofctl --no-names --no-stats dump-flows br-ex`); strings.Contains(flows, "in_port="+
@@ -196,16 +197,16 @@ func TestPortsCostNoReading(t *testing.T) {
 		return flow.Key{Bridge: "br-svc", Table: 50, Priority: 100, Match: flow.Match{InPort: port}}
 	}
 	want.Flows.Put(of("pod3").ID(), &flow.Flow{Key: of("pod3"), Actions: []flow.Action{flow.Output{Port: "veth2"}}})
-	until(t, target, "the port comes", func(s flow.State, err error) bool {
-		return err == nil && target.Apply(ctx(t), flow.Diff(want, s)) == nil
+	until(t, target, "the port comes", func(s ovs.State, err error) bool {
+		return err == nil && target.Apply(ctx(t), ovs.Diff(want, s)) == nil
 	})
 	number := ofport(t, n, "pod3")
 	sh(t, n, `ovs-vsctl del-port pod3`)
-	until(t, target, "the port goes", func(s flow.State, err error) bool {
+	until(t, target, "the port goes", func(s ovs.State, err error) bool {
 		return err == nil && s.Flows.At(of(number).ID()) != nil
 	})
 	sh(t, n, `ovs-vsctl add-port br-svc pod4 -- set Interface pod4 type=internal ofport_request=`+number)
-	until(t, target, "another has the number", func(s flow.State, err error) bool {
+	until(t, target, "another has the number", func(s ovs.State, err error) bool {
 		return err == nil && s.Flows.At(of("pod4").ID()) != nil
 	})
 	reach(t, target, withGroups(t, n))
@@ -226,7 +227,7 @@ func TestPortTakesOver(t *testing.T) {
 		`ovs-vsctl add-bond br-int ovn-k8s-mp0 x1 x2 -- set Interface x1 type=internal -- set Interface x2 type=internal`,
 	} {
 		sh(t, n, `ovs-vsctl --if-exists del-port ovn-k8s-mp0 -- `+strings.TrimPrefix(stands, "ovs-vsctl "))
-		reach(t, target, flow.State{Bridge: "br-ex", Ports: rich(t).Ports})
+		reach(t, target, ovs.State{Bridge: "br-ex", Ports: rich(t).Ports})
 		if got := strings.TrimSpace(sh(t, n,
 			`ovs-vsctl port-to-br ovn-k8s-mp0; ovs-vsctl get Interface ovn-k8s-mp0 external_ids:iface-id type`)); got != "br-int\nk8s-node-a\ninternal" {
 			t.Fatalf("after %s: %s", stands, got)
@@ -239,7 +240,7 @@ func TestTunnelNeighbors(t *testing.T) {
 	target := open(t, n)
 	sh(t, n, `ovs-appctl tnl/neigh/set br-int 172.18.0.9 02:42:ac:12:00:09`)
 	a, b := netip.MustParseAddr("172.18.0.4"), netip.MustParseAddr("fc00:f853:ccd::4")
-	want := flow.State{Bridge: "br-ex", TunnelNeighbors: map[netip.Addr]cluster.MAC{a: {2, 0, 0, 0, 0, 4},
+	want := ovs.State{Bridge: "br-ex", TunnelNeighbors: map[netip.Addr]cluster.MAC{a: {2, 0, 0, 0, 0, 4},
 		b: {2, 0, 0, 0, 0, 4}}}
 	reach(t, target, want)
 	want.TunnelNeighbors[a] = cluster.MAC{2, 0, 0, 0, 0, 5}
@@ -249,7 +250,7 @@ func TestTunnelNeighbors(t *testing.T) {
 		t.Fatalf("neighbours %v", got)
 	}
 	sh(t, n, `ovs-appctl tnl/neigh/flush`)
-	if d := flow.Diff(want, read(t, target)); len(d.TunnelNeighbors.Add) != 2 {
+	if d := ovs.Diff(want, read(t, target)); len(d.TunnelNeighbors.Add) != 2 {
 		t.Fatalf("lost neighbours are not missed: %+v", d)
 	}
 	reach(t, target, want)
@@ -266,7 +267,7 @@ func TestTunnelRoutes(t *testing.T) {
 	defer target.Close()
 	a, b, via4, via6 := netip.MustParseAddr("172.18.0.4"), netip.MustParseAddr("fc00:f853:ccd::4"),
 		netip.MustParseAddr("169.254.170.1"), netip.MustParseAddr("fd6a::1")
-	want := flow.State{
+	want := ovs.State{
 		Bridge: "br-ex", TunnelBridge: "br-enc", TunnelRoutes: map[netip.Addr]netip.Addr{a: via4, b: via6},
 		TunnelNeighbors: map[netip.Addr]cluster.MAC{via4: {2, 0, 0, 0, 0, 4}},
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"hairpin/apply/ofctl"
-	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/lab"
 )
 
@@ -183,7 +183,7 @@ func TestTakingABridgeLosesNothing(t *testing.T) {
 	}
 	t.Logf("0 of %d packets lost", sent)
 	for range 3 {
-		reach(t, target, flow.State{Bridge: lab.GatewayBridge})
+		reach(t, target, ovs.State{Bridge: lab.GatewayBridge})
 		p.answered(t)
 		reach(t, target, gateway(t))
 		p.answered(t)
@@ -191,7 +191,7 @@ func TestTakingABridgeLosesNothing(t *testing.T) {
 }
 
 // gateway returns a part of a gateway bridge's State: the host's traffic passes conntrack.
-func gateway(t testing.TB) flow.State {
+func gateway(t testing.TB) ovs.State {
 	s := parse(t, gatewayFlows)
 	s.Settings = rich(t).Settings
 	return s
@@ -241,14 +241,14 @@ func TestSwitchRestartsUnderTraffic(t *testing.T) {
 	t.Run("SIGTERM", func(t *testing.T) { restartUnder(t, n, target, p, want, syscall.SIGTERM) })
 }
 
-func waitIsIgnored(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, want flow.State) {
+func waitIsIgnored(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, want ovs.State) {
 	if got := strings.TrimSpace(sh(t, n,
 		`ovs-vsctl get Open_vSwitch . other_config:flow-restore-wait`)); got != `"true"` {
 		t.Fatalf("flow-restore-wait is %s", got)
 	}
 	from := p.count()
 	// Everything that makes the switch recompute: other flows, a port, no cached flows.
-	reach(t, target, flow.State{Bridge: lab.GatewayBridge})
+	reach(t, target, ovs.State{Bridge: lab.GatewayBridge})
 	sh(t, n,
 		`ovs-vsctl add-port br-ex x -- set Interface x type=internal; ovs-appctl dpctl/del-flows; ovs-vsctl del-port x`)
 	reach(t, target, want)
@@ -258,7 +258,7 @@ func waitIsIgnored(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, w
 	t.Logf("%d packets lost, at most %v", lost, longest.Round(interval))
 }
 
-func restartUnder(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, want flow.State, sig syscall.Signal) {
+func restartUnder(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, want ovs.State, sig syscall.Signal) {
 	from, start := p.count(), time.Now()
 	step := func(what string) { t.Logf("%4d ms: %s", time.Since(start).Milliseconds(), what) }
 	if err := n.Restart(ctx(t), lab.VSwitchd, sig); err != nil {
@@ -271,8 +271,8 @@ func restartUnder(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, wa
 	if err := target.ReconnectController(ctx(t)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, target, "the flows come back", func(s flow.State, err error) bool {
-		return err == nil && target.Apply(ctx(t), flow.Diff(want, s)) == nil
+	until(t, target, "the flows come back", func(s ovs.State, err error) bool {
+		return err == nil && target.Apply(ctx(t), ovs.Diff(want, s)) == nil
 	})
 	step("flows of br-ex are back")
 	sh(t, n, `ovn-nbctl --wait=hv --timeout=20 sync`)
@@ -297,7 +297,7 @@ func restartUnder(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, wa
 	if lost, _ := p.lost(t, after); lost > 0 {
 		t.Errorf("%d packets lost afterwards", lost)
 	}
-	if d := flow.Diff(want, read(t, target)); !d.Empty() {
+	if d := ovs.Diff(want, read(t, target)); !d.Empty() {
 		t.Fatalf("after the restart: %+v", d)
 	}
 }
@@ -333,9 +333,9 @@ func TestSwitchWaitsForRelease(t *testing.T) {
 	}
 }
 
-func reachAgain(t testing.TB, target *ofctl.Target, want flow.State) {
+func reachAgain(t testing.TB, target *ofctl.Target, want ovs.State) {
 	t.Helper()
-	until(t, target, "the flows come back", func(s flow.State, err error) bool {
-		return err == nil && target.Apply(ctx(t), flow.Diff(want, s)) == nil
+	until(t, target, "the flows come back", func(s ovs.State, err error) bool {
+		return err == nil && target.Apply(ctx(t), ovs.Diff(want, s)) == nil
 	})
 }

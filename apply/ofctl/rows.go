@@ -12,7 +12,7 @@ import (
 	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/delta"
 	"hairpin/ovsdb"
 )
@@ -20,9 +20,9 @@ import (
 // rows holds the relevant content of Open vSwitch's database.
 type rows struct {
 	secure   bool // the gateway bridge has fail_mode secure: without a flow it drops
-	ours     map[string]flow.Bridge
+	ours     map[string]ovs.Bridge
 	settings map[string]string
-	ports    map[string]flow.Port
+	ports    map[string]ovs.Port
 	named    map[string]bool
 	numbers  map[string]map[string]string // of ports of the gateway bridge and of Hairpin's, by bridge and name
 }
@@ -54,7 +54,7 @@ func (cfg *Config) read(v ovsdb.View) rows {
 		case b.Name == cfg.Bridge:
 			r.secure, ours = isSecure, true
 		case ours:
-			x := flow.Bridge{Name: b.Name, Userspace: b.DatapathType == userspace, Standalone: !isSecure,
+			x := ovs.Bridge{Name: b.Name, Userspace: b.DatapathType == userspace, Standalone: !isSecure,
 				Owner: cluster.ParseOwner(owner)}
 			x.Learned = flowLimit(v, b).found()
 			if b.Name == claims.ServiceBridge { // the limit is the datapath's, not a bridge's
@@ -104,8 +104,8 @@ func put[K comparable, V any](m *map[K]V, key K, value V) {
 	(*m)[key] = value
 }
 
-func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string) flow.Port {
-	out := flow.Port{Name: p.Name, Bridge: bridge, Owner: cluster.ParseOwner(owner)}
+func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string) ovs.Port {
+	out := ovs.Port{Name: p.Name, Bridge: bridge, Owner: cluster.ParseOwner(owner)}
 	if len(p.Interfaces) != 1 {
 		return out // a bond: equals no wanted port, so it is repaired
 	}
@@ -145,13 +145,13 @@ func tunnels(local netip.Addr) map[string]string {
 
 // applyBridges makes bridges, and removes unwanted ones with their content. It waits until
 // ovs-vswitchd has made them, because ports and flows need them.
-func (t *Target) applyBridges(ctx context.Context, d delta.Delta[string, flow.Bridge]) error {
+func (t *Target) applyBridges(ctx context.Context, d delta.Delta[string, ovs.Bridge]) error {
 	v := t.db.View()
 	var ops []ovsdb.Op
 	row := func(name string) *ovsdb.Bridge {
 		return ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == name })
 	}
-	for _, list := range []map[string]flow.Bridge{d.Add, d.Change} {
+	for _, list := range []map[string]ovs.Bridge{d.Add, d.Change} {
 		for name, b := range list {
 			mode, owner := secure, map[string]string{claims.KeyBridge: b.Owner.String()}
 			want := ovsdb.Bridge{Name: name, FailMode: &mode, ExternalIDs: owner}
@@ -171,7 +171,7 @@ func (t *Target) applyBridges(ctx context.Context, d delta.Delta[string, flow.Br
 	}
 	for name, b := range d.Delete {
 		if have := row(name); have != nil {
-			ops = append(ops, limitOps(v, have.UUID, have, flow.Bridge{Name: name, Userspace: b.Userspace})...)
+			ops = append(ops, limitOps(v, have.UUID, have, ovs.Bridge{Name: name, Userspace: b.Userspace})...)
 			ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("bridges", have.UUID)).All())
 		}
 	}
@@ -204,7 +204,7 @@ func (t *Target) carriedOut(ctx context.Context) error {
 
 // applyRows changes settings, ports and names of tables in one transaction. It returns the missing
 // bridges, for each port that needs one.
-func (t *Target) applyRows(ctx context.Context, d flow.Delta) (missing []string, err error) {
+func (t *Target) applyRows(ctx context.Context, d ovs.Delta) (missing []string, err error) {
 	v := t.db.View()
 	ops := settingOps(d)
 	for _, p := range slices.Concat(sorted(d.Ports.Add), sorted(d.Ports.Change)) {
@@ -250,11 +250,11 @@ func (t *Target) RemovePorts(ctx context.Context, names []string) error {
 	return nil
 }
 
-func sorted(ports map[string]flow.Port) []flow.Port {
-	return slices.SortedFunc(maps.Values(ports), func(a, b flow.Port) int { return cmp.Compare(a.Name, b.Name) })
+func sorted(ports map[string]ovs.Port) []ovs.Port {
+	return slices.SortedFunc(maps.Values(ports), func(a, b ovs.Port) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-func settingOps(d flow.Delta) []ovsdb.Op {
+func settingOps(d ovs.Delta) []ovsdb.Op {
 	set := maps.Clone(d.Settings.Add)
 	if set == nil {
 		set = map[string]string{}
@@ -283,7 +283,7 @@ func keyOps(table string, row ovsdb.UUID, set map[string]string, remove []string
 
 // portOps makes a port, or changes the existing one of that name. It returns false if the bridge is
 // missing.
-func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) {
+func (cfg *Config) portOps(v ovsdb.View, p ovs.Port) (ops []ovsdb.Op, ok bool) {
 	bridge := ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == p.Bridge })
 	if bridge == nil {
 		return nil, false
@@ -323,7 +323,7 @@ func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) 
 	return append(ops, keyOps("Interface", i.UUID, p.ExternalIDs, unwanted)...), true
 }
 
-func options(p flow.Port) map[string]string {
+func options(p ovs.Port) map[string]string {
 	switch {
 	case p.Local.IsValid():
 		return tunnels(p.Local)
@@ -334,7 +334,7 @@ func options(p flow.Port) map[string]string {
 }
 
 // columns returns the values of mac and mtu_request, nil for those that the port does not specify.
-func columns(p flow.Port) (mac *string, mtu *int) {
+func columns(p ovs.Port) (mac *string, mtu *int) {
 	if p.MAC != (cluster.MAC{}) {
 		s := p.MAC.String()
 		mac = &s

@@ -6,6 +6,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/pipeline"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestStats(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
-	want := flow.State{Bridge: "br-ex", Bridges: withGroups(t, n).Bridges}
+	want := ovs.State{Bridge: "br-ex", Bridges: withGroups(t, n).Bridges}
 	k := flow.Key{Bridge: claims.ServiceBridge, Table: pipeline.SvcClassifier, Priority: 9,
 		Match: flow.Match{Protocol: flow.ARP}}
 	want.Flows.Put(k.ID(), flow.New(k, claims.FeatureServices, cluster.Owner{Kind: "Node", Name: "node-a"},

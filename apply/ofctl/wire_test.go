@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"hairpin/cluster"
-	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 )
 
 // words has each match and each action, with and without the optional parts.
@@ -79,7 +79,7 @@ func TestEachWordIsWritten(t *testing.T) {
 	want.Groups.Put(own.GroupKey, own)
 	target := open(t, n)
 	reach(t, target, want)
-	if d := flow.Diff(want, read(t, open(t, n))); !d.Empty() {
+	if d := ovs.Diff(want, read(t, open(t, n))); !d.Empty() {
 		t.Errorf("another reader finds %d differences: %+v", d.Count(), d)
 	}
 	reach(t, target, withGroups(t, n)) // each can be deleted by its match

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
+	"hairpin/datapath/flow/oxm"
 	"hairpin/openflow"
 )
 
@@ -135,7 +136,7 @@ func (s sets) of() Action { return s.zero }
 // setting is a field of a packet and the value that an action writes to it.
 type setting struct {
 	fieldForm
-	datum
+	oxm.Value
 }
 
 // settings returns what an action of the codec writes. It returns false if a field cannot have the
@@ -143,16 +144,16 @@ type setting struct {
 func (s sets) settings(a Action) (list []setting, ok bool) {
 	v := valuesOf(reflect.ValueOf(a))
 	for i, f := range s.fields {
-		var d datum
+		var d oxm.Value
 		switch x := v.Field(i).Interface().(type) {
 		case cluster.MAC:
-			d = macDatum(x)
+			d = oxm.OfMAC(x)
 		case netip.Addr:
-			d = addrDatum(x, x.BitLen())
+			d = oxm.OfAddr(x, x.BitLen())
 		default:
-			d = exactly(v.Field(i).Uint())
+			d = oxm.Exactly(v.Field(i).Uint())
 		}
-		if !d.fits(f.oxm.Width()) || d == (datum{}) {
+		if !d.Fits(f.oxm.Width()) || d == (oxm.Value{}) {
 			return nil, false
 		}
 		list = append(list, setting{f, d})
@@ -173,16 +174,16 @@ func (s sets) action(next func(i int) (setting, bool)) (Action, bool) {
 	v := reflect.New(reflect.TypeOf(s.zero)).Elem()
 	for i, f := range s.fields {
 		x, ok := next(i)
-		if !ok || x.oxm != f.oxm || !x.exact() {
+		if !ok || x.oxm != f.oxm || !x.Exact() {
 			return nil, false
 		}
 		switch p := valuesOf(v).Field(i).Addr().Interface().(type) {
 		case *cluster.MAC:
-			*p = x.mac()
+			*p = x.MAC()
 		case *netip.Addr:
-			*p = x.addr()
+			*p = x.Addr()
 		default:
-			valuesOf(v).Field(i).SetUint(x.value.low)
+			valuesOf(v).Field(i).SetUint(x.Bits.Low)
 		}
 	}
 	return v.Interface().(Action), true
@@ -228,7 +229,7 @@ func (s sets) decode(b []byte) (Action, []byte, bool) {
 
 // append appends set_field:value->field.
 func (s setting) append(b []byte) []byte {
-	b = s.notation.append(append(b, "set_field:"...), s.datum)
+	b = s.notation.Append(append(b, "set_field:"...), s.Value)
 	return append(append(b, "->"...), s.setName()...)
 }
 
@@ -243,13 +244,13 @@ func parseSetting(text string) (s setting, rest string, ok bool) {
 	if !known || f.notation == nil || !strings.HasPrefix(word, "set_field:") {
 		return s, text, false
 	}
-	d, err := f.notation.parse(value, 8*f.oxm.Width())
-	return setting{f, d}, rest, err == nil && d.fits(f.oxm.Width())
+	d, err := f.notation.Parse(value, 8*f.oxm.Width())
+	return setting{f, d}, rest, err == nil && d.Fits(f.oxm.Width())
 }
 
 // encode appends the action that writes the field.
 func (s setting) encode(b []byte) []byte {
-	return openflow.SetField(b, s.datum.encode(nil, s.oxm))
+	return openflow.SetField(b, s.Value.Encode(nil, s.oxm))
 }
 
 func decodeSetting(b []byte) (s setting, rest []byte, ok bool) {

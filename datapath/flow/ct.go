@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"hairpin/datapath/flow/oxm"
 	"hairpin/openflow"
 )
 
@@ -71,7 +72,7 @@ func (c CT) append(b []byte) []byte {
 func (c CT) marks() bool { return c.Mark != 0 || c.MarkMask != 0 }
 
 func (c CT) mark() setting {
-	return setting{byName["ct_mark"], maskedNumber(uint64(c.Mark), uint64(c.MarkMask))}
+	return setting{byName["ct_mark"], oxm.Masked(uint64(c.Mark), uint64(c.MarkMask))}
 }
 
 func (n NAT) append(b []byte) []byte {
@@ -128,9 +129,9 @@ func (c *CT) parseExec(s string) bool {
 
 // setMark makes the action write a setting of ct_mark, and returns false for another.
 func (c *CT) setMark(x setting) bool {
-	c.Mark = uint32(x.value.low)
-	if !x.exact() {
-		c.MarkMask = uint32(x.mask.low)
+	c.Mark = uint32(x.Bits.Low)
+	if !x.Exact() {
+		c.MarkMask = uint32(x.Mask.Low)
 	}
 	return x.oxm == openflow.CTMark && c.marks()
 }
@@ -146,7 +147,7 @@ func (n *NAT) parse(s string) bool {
 	case kind != "src":
 		return false
 	}
-	if a, err := parseAddr(value); err == nil {
+	if a, err := oxm.ParseAddr(value); err == nil {
 		n.Addr = a
 		return true
 	}

@@ -7,13 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"hairpin/datapath/flow/oxm"
 	"hairpin/openflow"
 )
 
 // field describes a field of a Match, for printing, parsing, checking, encoding and matching.
 type field struct {
 	at       func(*Match) any // pointer to the field in a Match
-	notation notation         // of its value in text; nil: none (in_port has a port name)
+	notation oxm.Notation     // of its value in text; nil: none (in_port has a port name)
 	forms    []form           // by protocol
 	add      int              // of a number: what to add to the value in Match for the value in a packet
 	bits     int              // of a number: its size; 0: that of its type
@@ -69,58 +70,61 @@ func (n *need) met(m *Match) bool {
 // fields lists all fields of a Match in the order in which ovs-ofctl prints them. The protocol has
 // two: it is printed as a word, and encoded first, as the prerequisite of others. It is read-only.
 var fields = []field{
-	{at: func(m *Match) any { return &m.PktMark }, notation: hexadecimal, forms: one("pkt_mark", "", openflow.PktMark)},
-	{at: func(m *Match) any { return &m.ConjID }, notation: decimal, forms: one("conj_id", "", openflow.ConjID)},
+	{at: func(m *Match) any { return &m.PktMark }, notation: oxm.Hexadecimal,
+		forms: one("pkt_mark", "", openflow.PktMark)},
+	{at: func(m *Match) any { return &m.ConjID }, notation: oxm.Decimal, forms: one("conj_id", "", openflow.ConjID)},
 	{at: func(m *Match) any { return &m.CTState }, notation: ctStateText{},
 		forms: one("ct_state", "", openflow.CTState)},
-	{at: func(m *Match) any { return (*ctMark)(m) }, notation: maskable(hexadecimal),
+	{at: func(m *Match) any { return (*ctMark)(m) }, notation: oxm.Maskable(oxm.Hexadecimal),
 		forms: one("ct_mark", "", openflow.CTMark)},
-	{at: func(m *Match) any { return &m.CTProtocol }, notation: decimal,
+	{at: func(m *Match) any { return &m.CTProtocol }, notation: oxm.Decimal,
 		forms: []form{{"ct_nw_proto", "", openflow.CTIPProto, tracked}}},
-	{at: func(m *Match) any { return &m.CTDstPort }, notation: decimal,
+	{at: func(m *Match) any { return &m.CTDstPort }, notation: oxm.Decimal,
 		forms: []form{{"ct_tp_dst", "", openflow.CTTPDst, tracked}}},
 	{at: func(m *Match) any { return (*etherType)(&m.Protocol) }, forms: one("", "", openflow.EthType)},
 	{at: func(m *Match) any { return (*ipProto)(&m.Protocol) }, forms: one("", "", openflow.IPProto)},
-	{at: func(m *Match) any { return &m.Profile }, notation: hexadecimal, forms: one("reg5", "", openflow.Reg5)},
-	{at: func(m *Match) any { return &m.Group }, notation: hexadecimal, forms: one("reg6", "", openflow.Reg6)},
-	{at: func(m *Match) any { return &m.Bucket }, notation: hexadecimal, forms: one("reg7", "", openflow.Reg7)},
-	{at: func(m *Match) any { return &m.Tunnel.Key }, notation: hexadecimal, bits: 24,
+	{at: func(m *Match) any { return &m.Profile }, notation: oxm.Hexadecimal, forms: one("reg5", "", openflow.Reg5)},
+	{at: func(m *Match) any { return &m.Group }, notation: oxm.Hexadecimal, forms: one("reg6", "", openflow.Reg6)},
+	{at: func(m *Match) any { return &m.Bucket }, notation: oxm.Hexadecimal, forms: one("reg7", "", openflow.Reg7)},
+	{at: func(m *Match) any { return &m.Tunnel.Key }, notation: oxm.Hexadecimal, bits: 24,
 		forms: one("tun_id", "", openflow.TunID)},
-	{at: func(m *Match) any { return &m.Tunnel.Peer }, notation: ipText{}, forms: []form{
+	{at: func(m *Match) any { return &m.Tunnel.Peer }, notation: oxm.IPText{}, forms: []form{
 		{"tun_src", "", openflow.TunSrc, anyPacket}, {"tun_ipv6_src", "", openflow.TunIPv6Src, anyPacket},
 		{"tun_dst", "", openflow.TunDst, neverMatched}, {"tun_ipv6_dst", "", openflow.TunIPv6Dst, neverMatched}}},
-	{at: func(m *Match) any { return &m.Tunnel.Ports }, notation: hexadecimal,
+	{at: func(m *Match) any { return &m.Tunnel.Ports }, notation: oxm.Hexadecimal,
 		forms: one("tun_metadata0", "", openflow.TunMetadata0)},
 	{at: func(m *Match) any { return &m.InPort }, forms: one("in_port", "", openflow.InPort)},
-	{at: func(m *Match) any { return &m.Tagged }, notation: words{tagged}, forms: one("vlan_tci", "", openflow.VLAN)},
-	{at: func(m *Match) any { return &m.EthSrc }, notation: macText{},
+	{at: func(m *Match) any { return &m.Tagged }, notation: oxm.Words{tagged},
+		forms: one("vlan_tci", "", openflow.VLAN)},
+	{at: func(m *Match) any { return &m.EthSrc }, notation: oxm.MACText{},
 		forms: one("dl_src", "eth_src", openflow.EthSrc)},
-	{at: func(m *Match) any { return &m.EthDst }, notation: macText{},
+	{at: func(m *Match) any { return &m.EthDst }, notation: oxm.MACText{},
 		forms: one("dl_dst", "eth_dst", openflow.EthDst)},
-	{at: func(m *Match) any { return &m.Src }, notation: ipText{}, forms: []form{
+	{at: func(m *Match) any { return &m.Src }, notation: oxm.IPText{}, forms: []form{
 		{"nw_src", "ip_src", openflow.IPSrc, ipv4}, {"ipv6_src", "", openflow.IPv6Src, ipv6},
 		{"arp_spa", "", openflow.ARPSPA, arp}}},
-	{at: func(m *Match) any { return &m.Dst }, notation: ipText{}, forms: []form{
+	{at: func(m *Match) any { return &m.Dst }, notation: oxm.IPText{}, forms: []form{
 		{"nw_dst", "ip_dst", openflow.IPDst, ipv4}, {"ipv6_dst", "", openflow.IPv6Dst, ipv6},
 		{"arp_tpa", "", openflow.ARPTPA, arp}}},
-	{at: func(m *Match) any { return &m.TTL }, notation: decimal, forms: []form{{"nw_ttl", "", openflow.IPTTL, anyIP}}},
+	{at: func(m *Match) any { return &m.TTL }, notation: oxm.Decimal,
+		forms: []form{{"nw_ttl", "", openflow.IPTTL, anyIP}}},
 	{at: func(m *Match) any { return (*oneWord)(&m.Fragment) }, notation: fragments,
 		forms: []form{{"nw_frag", "ip_frag", openflow.IPFrag, anyIP}}},
-	{at: func(m *Match) any { return &m.SrcPort }, notation: decimal, forms: []form{
+	{at: func(m *Match) any { return &m.SrcPort }, notation: oxm.Decimal, forms: []form{
 		{"tp_src", "tcp_src", openflow.TCPSrc, tcp}, {"tp_src", "udp_src", openflow.UDPSrc, udp},
 		{"tp_src", "sctp_src", openflow.SCTPSrc, sctp}}},
-	{at: func(m *Match) any { return (*dstPort)(m) }, notation: maskable(decimal), forms: []form{
+	{at: func(m *Match) any { return (*dstPort)(m) }, notation: oxm.Maskable(oxm.Decimal), forms: []form{
 		{"tp_dst", "tcp_dst", openflow.TCPDst, tcp}, {"tp_dst", "udp_dst", openflow.UDPDst, udp},
 		{"tp_dst", "sctp_dst", openflow.SCTPDst, sctp}}},
 	{at: func(m *Match) any { return (*oneWord)(&m.TCPFlags) }, notation: tcpFlags,
 		forms: []form{{"tcp_flags", "", openflow.TCPFlags, tcp}}},
-	{at: func(m *Match) any { return &m.ICMPType }, notation: decimal, add: -1, forms: []form{
+	{at: func(m *Match) any { return &m.ICMPType }, notation: oxm.Decimal, add: -1, forms: []form{
 		{"icmp_type", "", openflow.ICMPType, icmp4}, {"icmp_type", "icmpv6_type", openflow.ICMPv6Type, icmp6}}},
-	{at: func(m *Match) any { return &m.ICMPCode }, notation: decimal, add: -1, forms: []form{
+	{at: func(m *Match) any { return &m.ICMPCode }, notation: oxm.Decimal, add: -1, forms: []form{
 		{"icmp_code", "", openflow.ICMPCode, icmp4}, {"icmp_code", "", openflow.ICMPv6Code, icmp6}}},
-	{at: func(m *Match) any { return &m.Target }, notation: ipText{}, forms: []form{
+	{at: func(m *Match) any { return &m.Target }, notation: oxm.IPText{}, forms: []form{
 		{"nd_target", "", openflow.NDTarget, solicit}, {"nd_target", "", openflow.NDTarget, advertise}}},
-	{at: func(m *Match) any { return (*linkAddr)(m) }, notation: macText{}, forms: []form{
+	{at: func(m *Match) any { return (*linkAddr)(m) }, notation: oxm.MACText{}, forms: []form{
 		{"arp_sha", "", openflow.ARPSHA, arp}, {"nd_sll", "", openflow.NDSLL, solicit},
 		{"nd_tll", "", openflow.NDTLL, advertise}}},
 }
@@ -157,7 +161,7 @@ var byName, byOXM = func() (map[string]fieldForm, map[openflow.Field][]fieldForm
 }()
 
 // all yields the fields that m matches, as indexes in fields, with their values.
-func (m *Match) all(yield func(int, datum) bool) {
+func (m *Match) all(yield func(int, oxm.Value) bool) {
 	for set := m.Fields(); set != 0; set &= set - 1 {
 		if i := set.first(); !yield(i, fields[i].get(m)) {
 			return
@@ -167,9 +171,9 @@ func (m *Match) all(yield func(int, datum) bool) {
 
 // form returns the field's form in a match. It returns nil if the match meets no form's
 // prerequisite, or the value has another size.
-func (f *field) form(m *Match, d datum) *form {
+func (f *field) form(m *Match, d oxm.Value) *form {
 	for i := range f.forms {
-		if x := &f.forms[i]; x.needs.met(m) && d.fits(x.oxm.Width()) {
+		if x := &f.forms[i]; x.needs.met(m) && d.Fits(x.oxm.Width()) {
 			return x
 		}
 	}
@@ -177,12 +181,12 @@ func (f *field) form(m *Match, d datum) *form {
 }
 
 // problem returns the error for a value without a form.
-func (f *field) problem(d datum) error {
+func (f *field) problem(d oxm.Value) error {
 	var texts []string
 	for _, x := range f.forms {
 		texts = append(texts, x.needs.text)
 	}
-	word := string(f.notation.append(append([]byte(f.forms[0].name), '='), d))
+	word := string(f.notation.Append(append([]byte(f.forms[0].name), '='), d))
 	return wordError(word, "needs "+strings.Join(slices.Compact(texts), " or ")+", and a value of the field's size")
 }
 
@@ -203,7 +207,7 @@ func (m *Match) append(b []byte, sep string) []byte {
 		case f.notation == nil:
 			b = appendPort(append(append(append(b, sep...), x.name...), '='), m.InPort)
 		default:
-			b = f.notation.append(append(append(append(b, sep...), x.name...), '='), d)
+			b = f.notation.Append(append(append(append(b, sep...), x.name...), '='), d)
 		}
 		sep = ","
 	}
@@ -217,9 +221,9 @@ func (m *Match) encode(b []byte) []byte {
 		switch x := fields[i].form(m, d); {
 		case x == nil:
 		case x.oxm == openflow.EthType, x.oxm == openflow.IPProto:
-			b = d.encode(b, x.oxm)
+			b = d.Encode(b, x.oxm)
 		default:
-			rest = d.encode(rest, x.oxm)
+			rest = d.Encode(rest, x.oxm)
 		}
 	}
 	return append(b, rest...)
@@ -250,7 +254,7 @@ func (m *Match) Matches(packet *Match, set Fields) bool {
 	}
 	for set &^= 1 << byName["in_port"].place; set != 0; set &= set - 1 {
 		f := &fields[set.first()]
-		if want, have := f.get(m), f.get(packet); have.size != want.size || have.value.and(want.mask) != want.value {
+		if want, have := f.get(m), f.get(packet); have.Size != want.Size || have.Bits.And(want.Mask) != want.Bits {
 			return false
 		}
 	}

@@ -1,9 +1,11 @@
-// Package flow describes the wanted or found content of Open vSwitch on a node: our settings,
-// bridges and ports, and the OpenFlow flows and groups of bridges.
+// Package flow describes OpenFlow flows and groups as values, and converts them from and to their
+// two other forms: text in ovs-ofctl's syntax ([ParseFlow], String) and OpenFlow messages (Encode,
+// [Decode]). Check returns why Open vSwitch would refuse a flow or a group, or change it.
 //
-// Flows are values: a Match is comparable and, with table and priority, the flow's identity, as in
-// OpenFlow. Ports have names, not numbers: numbers change when a port is added again or Open
-// vSwitch restarts, names do not.
+// A Match is comparable and, with bridge, table and priority, the flow's identity, as in OpenFlow.
+// Ports have names, not numbers: numbers change when a port is added again or Open vSwitch
+// restarts, names do not. Each field of a Match and each action is described once (fields, codecs):
+// a flow that is printed, parsed, encoded and decoded is the same flow.
 package flow
 
 import (
@@ -13,80 +15,11 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/delta"
 )
-
-// State is our content of Open vSwitch.
-type State struct {
-	Bridge   string            // the gateway bridge: it, its ports and its groups belong to another program
-	Bridges  map[string]Bridge // used only by Hairpin, by name
-	Settings map[string]string // keys of Open_vSwitch's external_ids
-	Ports    map[string]Port   // by name
-	// Named has the bridges with tables that have the names of package pipeline in Open vSwitch, by
-	// the bridge in Keys. It is false, which is never wanted, if only some have.
-	Named  map[string]bool
-	Flows  delta.Map[ID, *Flow]
-	Groups delta.Map[GroupKey, *Group]
-	// TunnelNeighbors are the MACs of tunnel peers. Only the userspace datapath needs them: it
-	// drops the first packet to a peer that it has not resolved yet.
-	TunnelNeighbors map[netip.Addr]cluster.MAC
-	// TunnelBridge is the bridge that tunnels leave by, if that is not Bridge. TunnelRoutes maps
-	// each peer's address to a neighbour on it. Only the userspace datapath needs them, on a node
-	// whose address is not on an Open vSwitch bridge.
-	TunnelBridge string
-	TunnelRoutes map[netip.Addr]netip.Addr
-	// Unknown lists flows that were read back with our cookie and a match that this package cannot
-	// decode, such as a flow altered by hand. They are never wanted, so Diff removes them.
-	Unknown []Unknown
-	// NoFlows lists bridges of another program (OVN's br-int) that have lost flows which packets
-	// need. Never wanted.
-	NoFlows []string
-}
-
-// Bridge is an Open vSwitch bridge that must exist, and drops packets that match none of our flows
-// (fail_mode secure).
-type Bridge struct {
-	Name      string
-	Userspace bool // datapath_type netdev; all bridges of a node have the same
-	// Standalone is never wanted: the bridge itself forwards packets that match no flow.
-	Standalone bool
-	// Learned limits the flows of pipeline.SvcSessionAffinity, Connections the connections of
-	// claims.ZoneServices in the bridge's datapath; 0 = no limit. They are ForeignLimit if another
-	// program or an administrator set a limit.
-	Learned, Connections int
-	Owner                cluster.Owner
-}
-
-// ForeignLimit is never wanted: a limit that was read back and that Hairpin must not change.
-const ForeignLimit = -1
-
-// Unknown is a flow of a bridge in ovs-ofctl's syntax, with the match as it is encoded.
-type Unknown struct {
-	Bridge string // as in Key
-	Flow   string
-}
-
-// String returns the flow.
-func (u Unknown) String() string { return u.Flow }
-
-// Port is an Open vSwitch port that must exist, such as ovn-k8s-mp0 on br-int.
-type Port struct {
-	Name   string
-	Bridge string
-	Type   string // Interface type: "internal", "" …
-	Peer   string // of a port of type patch: its peer on another bridge
-	// Local is the local end of all tunnels of a port of type geneve. Flows select the tunnel by
-	// Tunnel.
-	Local       netip.Addr
-	MAC         cluster.MAC
-	MTU         int               // bytes, mtu_request; 0 = not managed
-	ExternalIDs map[string]string // of the Interface, only ours: iface-id
-	Owner       cluster.Owner
-}
 
 // Key identifies a flow.
 type Key struct {
-	Bridge   string // one of State.Bridges; empty = the gateway bridge
+	Bridge   string // one that only Hairpin uses (package ovs); empty = the gateway bridge
 	Table    uint8
 	Priority uint16
 	Match    Match
@@ -113,6 +46,12 @@ func New(k Key, feature uint32, owner cluster.Owner, actions ...Action) *Flow {
 		feature |= claims.FeatureDrop
 	}
 	return &Flow{Key: k, Feature: feature, Actions: actions, Owner: owner}
+}
+
+// Equal reports whether two flows have the same match, cookie and actions. It ignores the owner,
+// which the switch does not store.
+func (f *Flow) Equal(g *Flow) bool {
+	return f == g || f.Key == g.Key && f.Feature == g.Feature && slices.Equal(f.Actions, g.Actions)
 }
 
 // Special port names of OpenFlow.

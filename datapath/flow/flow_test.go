@@ -2,11 +2,7 @@ package flow
 
 import (
 	"errors"
-	"net/netip"
-	"strings"
 	"testing"
-
-	"hairpin/cluster"
 )
 
 // Lines as people and ovs-ofctl write them, and the output of Print for them. The second half was
@@ -147,7 +143,7 @@ func TestParseFlowReadsAndPrints(t *testing.T) {
 			if want == "" {
 				want = l.in
 			}
-			if got := string(appendOwner(f.append(nil), f.Owner)); got != want {
+			if got := string(AppendOwner(f.Append(nil), f.Owner)); got != want {
 				t.Fatalf("got  %s\nwant %s", got, want)
 			}
 			if err := f.Check(); err != nil {
@@ -215,90 +211,6 @@ func TestParseFlowNamesTheWord(t *testing.T) {
 		var w *WordError
 		if f != nil || !errors.As(err, &w) || w.Word != word {
 			t.Errorf("%s: %v, %v; want an error on %q", line, f, err, word)
-		}
-	}
-}
-
-func TestPrint(t *testing.T) {
-	s := State{
-		Bridge:   "br-ex",
-		Settings: map[string]string{"system-id": "node-a", "ovn-bridge-mappings": "physnet:br-ex"},
-		Ports: map[string]Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal",
-			MAC: cluster.MAC{0x0a, 0x58, 0x0a, 0xf4, 1, 2}, MTU: 1400,
-			ExternalIDs: map[string]string{"iface-id": "k8s-node-a"},
-			Owner:       cluster.Owner{Kind: "Node", Name: "node-a"}}},
-		TunnelNeighbors: map[netip.Addr]cluster.MAC{netip.MustParseAddr("172.18.0.4"): {2, 0x42, 0xac, 0x12, 0, 4},
-			netip.MustParseAddr("fc00:f853:ccd::4"): {2, 0x42, 0xac, 0x12, 0, 4}},
-		Unknown: []Unknown{{"",
-			"cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"}},
-	}
-	const before, flows, after = `bridge br-ex
-add-br br-svc -- set Bridge br-svc fail_mode=secure datapath_type=netdev # Node/node-a
-set Open_vSwitch . external_ids:ovn-bridge-mappings="physnet:br-ex"
-set Open_vSwitch . external_ids:system-id="node-a"
-add-port br-int ovn-k8s-mp0 -- set Interface ovn-k8s-mp0 type=internal mac="0a:58:0a:f4:01:02" mtu_request=1400 external_ids:iface-id="k8s-node-a" # Node/node-a
-tnl/arp/set br-ex 172.18.0.4 02:42:ac:12:00:04
-tnl/arp/set br-ex fc00:f853:ccd::4 02:42:ac:12:00:04
-`, `cookie=0xdeff105,table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16 actions=ct(commit,table=2,zone=64001,nat(src=169.254.169.2)) # Node/node-a
-cookie=0x10deff105,table=0,priority=110,tcp,in_port=eth0,nw_dst=172.18.0.3,tp_dst=30015 actions=output:"patch-br-ex_node-a-to-br-int" # Service/default/web
-cookie=0xdeff105,table=0,priority=0 actions=NORMAL
-cookie=0xdeff105,table=2,priority=100 actions=set_field:02:42:ac:12:00:03->eth_dst,output:"patch-br-ex_node-a-to-br-int"
-`, `unknown cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL
-bridge br-svc
-cookie=0xdeff105,table=0,priority=0 actions=group:7
-group_id=7,type=select,selection_method=dp_hash,bucket=bucket_id:1,actions=ct(commit,table=30,zone=64003,nat(dst=10.244.1.3:8080))
-`
-	s.Bridges = map[string]Bridge{"br-svc": {Name: "br-svc", Userspace: true,
-		Owner: cluster.Owner{Kind: "Node", Name: "node-a"}}}
-	k, to := Key{Bridge: "br-svc"}, netip.MustParseAddr("10.244.1.3")
-	s.Flows.Put(k.ID(), &Flow{Key: k, Actions: []Action{ToGroup{7}}})
-	g := &Group{GroupKey: GroupKey{"br-svc", 7},
-		Buckets: []Bucket{{ID: 1, CT: CT{Commit: true, Table: 30, Zone: 64003,
-			NAT: NAT{Kind: NATDst, Addr: to, PortMin: 8080, PortMax: 8080}}}}}
-	s.Groups.Put(g.GroupKey, g)
-	for line := range strings.Lines(flows) {
-		f, err := ParseFlow(line)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Flows.Put(f.ID(), f)
-	}
-	if got := Print(s); got != before+flows+after {
-		t.Fatalf("got\n%s", got)
-	}
-}
-
-// TestDrift: flows that have the number of a removed port are no drift; a flow that was deleted is.
-func TestDrift(t *testing.T) {
-	state := func(lines ...string) (s State) {
-		for _, line := range lines {
-			f, err := ParseFlow(line)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.Flows.Put(f.ID(), f)
-		}
-		return s
-	}
-	const (
-		own, other = "table=0,priority=1,in_port=%s actions=resubmit(,2)", "table=0,priority=9 actions=drop"
-		to         = "table=4,priority=1,dl_dst=0a:58:0a:f4:01:03 actions=output:%s"
-	)
-	port := func(line, name string) string { return strings.ReplaceAll(line, "%s", name) }
-	was := state(port(own, "hairpin1"), port(to, "hairpin1"), other)
-	for _, c := range []struct {
-		what string
-		now  State
-		want int
-	}{
-		{"the same", was, 0},
-		{"its port was removed", state(port(own, "7"), port(to, "7"), other), 0},
-		{"its port was removed, and a flow deleted", state(port(own, "7"), port(to, "7")), 1},
-		{"a flow of the port was deleted", state(port(to, "hairpin1"), other), 1},
-		{"a flow was changed", state(port(own, "hairpin1"), port(to, "hairpin2"), other), 1},
-	} {
-		if got := Diff(was, c.now).Drift(); got != c.want {
-			t.Errorf("%s: drift %d, want %d", c.what, got, c.want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
+	"hairpin/datapath/flow/oxm"
 	"hairpin/openflow"
 )
 
@@ -25,7 +26,7 @@ type Group struct {
 
 // GroupKey identifies a group.
 type GroupKey struct {
-	Bridge string // one of State.Bridges: other bridges have no groups of ours
+	Bridge string // one that only Hairpin uses: other bridges have no groups of ours
 	ID     uint32
 }
 
@@ -97,7 +98,7 @@ func (p Protocol) hashed() (list []openflow.Field) {
 		return nil
 	}
 	for _, name := range []string{"nw_src", "tp_src"} {
-		list = append(list, byName[name].field.form(&Match{Protocol: p}, datum{}).oxm)
+		list = append(list, byName[name].field.form(&Match{Protocol: p}, oxm.Value{}).oxm)
 	}
 	return list
 }
@@ -115,9 +116,9 @@ func (p Protocol) method() string {
 }
 
 // String returns the group in ovs-ofctl's syntax, without the owner.
-func (g *Group) String() string { return string(g.append(nil)) }
+func (g *Group) String() string { return string(g.Append(nil)) }
 
-func (g *Group) append(b []byte) []byte {
+func (g *Group) Append(b []byte) []byte {
 	b = append(strconv.AppendUint(append(b, "group_id="...), uint64(g.ID), 10), groupWords...)
 	b = append(b, g.Hashed.method()...)
 	for _, x := range g.Buckets {
@@ -134,4 +135,4 @@ func (g *Group) append(b []byte) []byte {
 }
 
 // chosen returns the setting that makes b the packet's Bucket.
-func (b Bucket) chosen() setting { return setting{byOXM[openflow.Reg7][0], exactly(uint64(b.ID))} }
+func (b Bucket) chosen() setting { return setting{byOXM[openflow.Reg7][0], oxm.Exactly(uint64(b.ID))} }

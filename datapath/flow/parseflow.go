@@ -94,11 +94,11 @@ func (p *parser) field(word, name, value string) error {
 		m.InPort = port
 		return wrapWord(word, err)
 	}
-	d, err := f.notation.parse(value, 8*f.oxm.Width())
+	d, err := f.notation.Parse(value, 8*f.oxm.Width())
 	if err != nil {
 		return wrapWord(word, err)
 	}
-	if !f.put(m, d) || !f.in(m) && (d.size == 0 || d.prefixLen() > 0) {
+	if !f.put(m, d) || !f.in(m) && (d.Size == 0 || d.PrefixLen() > 0) {
 		return wordError(word, "is not a value that a flow of ours matches")
 	}
 	p.matched = append(p.matched, matchWord{f, word, name})
@@ -111,7 +111,7 @@ func (p *parser) checkForms() error {
 	for _, w := range p.matched {
 		d, set := w.field.get(m), w.field.in(m)
 		if !slices.ContainsFunc(w.field.forms, func(x form) bool {
-			return (x.name == w.name || x.alias == w.name) && x.needs.met(m) && (!set || d.fits(x.oxm.Width()))
+			return (x.name == w.name || x.alias == w.name) && x.needs.met(m) && (!set || d.Fits(x.oxm.Width()))
 		}) {
 			return wordError(w.word, "does not go with the protocol or the type")
 		}
@@ -170,6 +170,14 @@ func number[T uint8 | uint16 | uint32 | uint64](to *T, word, value string, bits 
 	}
 	*to = T(n)
 	return nil
+}
+
+// AppendOwner appends the comment that names an owner, if there is one.
+func AppendOwner(b []byte, o cluster.Owner) []byte {
+	if o == (cluster.Owner{}) {
+		return b
+	}
+	return append(append(b, " # "...), o.String()...)
 }
 
 // cutOwner removes the trailing comment. A port name may also contain " # ", but then a quote

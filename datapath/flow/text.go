@@ -2,7 +2,6 @@ package flow
 
 import (
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 )
@@ -91,22 +90,4 @@ func unquote(s string) (string, error) {
 		return s, nil
 	}
 	return strconv.Unquote(s)
-}
-
-func parseAddr(s string) (netip.Addr, error) {
-	a, err := netip.ParseAddr(s)
-	if err == nil && a.Zone() != "" {
-		return netip.Addr{}, fmt.Errorf("%s has a zone", a)
-	}
-	return a, err
-}
-
-// parsePrefix parses an address with or without a prefix length, and masks it as the switch does.
-func parsePrefix(s string) (a netip.Addr, bits int, err error) {
-	if !strings.Contains(s, "/") {
-		a, err = parseAddr(s)
-		return a, a.BitLen(), err
-	}
-	p, err := netip.ParsePrefix(s)
-	return p.Masked().Addr(), p.Bits(), err
 }

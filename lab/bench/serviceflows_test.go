@@ -12,7 +12,7 @@ import (
 	"hairpin/apply/ofctl"
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/lab"
 	"hairpin/plan"
 )
@@ -118,12 +118,12 @@ func (s *side) snapshot(list []*cluster.Frontend) *cluster.Snapshot {
 }
 
 // onServiceBridge returns the part of a State on claims.ServiceBridge.
-func onServiceBridge(s flow.State) flow.State {
+func onServiceBridge(s ovs.State) ovs.State {
 	name := claims.ServiceBridge
-	on := flow.State{Bridges: map[string]flow.Bridge{name: s.Bridges[name]}, Groups: s.Groups,
+	on := ovs.State{Bridges: map[string]ovs.Bridge{name: s.Bridges[name]}, Groups: s.Groups,
 		Ports: maps.Clone(s.Ports), Flows: s.Flows.Clone()}
 	maps.DeleteFunc(on.Ports, func(_ string,
-		p flow.Port) bool {
+		p ovs.Port) bool {
 		return p.Bridge != name && s.Ports[p.Peer].Bridge != name
 	})
 	for id, f := range s.Flows.All() {
@@ -151,7 +151,7 @@ func (s *side) flows(ctx context.Context, list ...*cluster.Frontend) error {
 		if err != nil {
 			return err
 		}
-		err = target.Apply(ctx, flow.Diff(want, have))
+		err = target.Apply(ctx, ovs.Diff(want, have))
 		var waiting *apply.Waiting
 		if !errors.As(err, &waiting) {
 			return err

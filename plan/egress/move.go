@@ -8,6 +8,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/pipeline"
 	"hairpin/plan/node"
 )
@@ -102,7 +103,7 @@ func planMoves(e *node.Env, all []*cluster.EgressIP) datapath.State {
 			}
 		}
 	}
-	return datapath.State{Bridge: flow.State{Flows: b.Flows}, NFT: h.tables}
+	return datapath.State{Bridge: ovs.State{Flows: b.Flows}, NFT: h.tables}
 }
 
 // answer lets the gateway router answer for the addresses that the planned node carries.

@@ -5,6 +5,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/pipeline"
 	"hairpin/plan/node"
 )
@@ -39,7 +40,7 @@ func Bridge(e node.Env) (datapath.State, []cluster.Problem) {
 		noTunnels(b, &e.Stacks[i], e.Stacks[i].MasqHost) // the host's masquerade address, too
 	}
 	rewrite(b)
-	return datapath.State{Bridge: flow.State{Flows: b.Flows}, Host: hostSide(&e), NFT: hostFilter(&e)}, nil
+	return datapath.State{Bridge: ovs.State{Flows: b.Flows}, Host: hostSide(&e), NFT: hostFilter(&e)}, nil
 }
 
 // hostEndpoint sends packets of the gateway router to an endpoint on this host to the host, and the

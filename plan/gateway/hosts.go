@@ -10,6 +10,7 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/ovs"
 	"hairpin/plan/node"
 )
 
@@ -127,7 +128,7 @@ func (r *hostRules) add(a netip.Addr, name string) {
 }
 
 func (r *hostRules) state() datapath.State {
-	return datapath.State{Bridge: flow.State{Flows: r.Flows}, NFT: nft.State{nft.Inet: r.Table}}
+	return datapath.State{Bridge: ovs.State{Flows: r.Flows}, NFT: nft.State{nft.Inet: r.Table}}
 }
 
 // noTunnels drops tunnel packets of the gateway router to an address.

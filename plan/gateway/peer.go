@@ -10,6 +10,7 @@ import (
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/datapath/ovs"
 	"hairpin/pipeline"
 	"hairpin/plan/node"
 )
@@ -107,11 +108,11 @@ func checkPeer(c *node.Checker, e *node.Env, n *cluster.Node) (peer, bool) {
 }
 
 // tunnelBridge adds claims.TunnelBridge, its patch to OVN, and the port of all tunnels.
-func tunnelBridge(e *node.Env, s *flow.State) {
+func tunnelBridge(e *node.Env, s *ovs.State) {
 	owner, name := cluster.NodeOwner(e.Node.Name), claims.TunnelBridge
-	s.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: e.Node.Gateway.Userspace, Owner: owner}}
+	s.Bridges = map[string]ovs.Bridge{name: {Name: name, Userspace: e.Node.Gateway.Userspace, Owner: owner}}
 	s.Named[name] = true
-	for _, p := range []flow.Port{
+	for _, p := range []ovs.Port{
 		{Name: claims.TunnelPort, Bridge: name, Type: "geneve", Local: e.Node.Addresses[0]},
 		{Name: claims.TunnelPatch, Bridge: name, Type: "patch", Peer: claims.OthersPatch},
 		{Name: claims.OthersPatch, Bridge: claims.IntegrationBridge, Type: "patch", Peer: claims.TunnelPatch,
@@ -134,7 +135,7 @@ func tunnelBridge(e *node.Env, s *flow.State) {
 // tooBig accepts ICMP errors of the kernel's tunnel port about packets that are too long for the
 // path to a peer. They have the tunnel metadata of that packet, which no peer's flow matches. The
 // userspace datapath does not check the path MTU.
-func tooBig(e *node.Env, s *flow.State) {
+func tooBig(e *node.Env, s *ovs.State) {
 	router := anyRouterMAC(e)
 	for i := range e.Stacks {
 		m := node.Vocab(e.Stacks[i].Family).TooBig
@@ -147,7 +148,7 @@ func tooBig(e *node.Env, s *flow.State) {
 
 // Peers plans the tunnels to other nodes, and accepts packets from them.
 func Peers(e node.Env) (datapath.State, []cluster.Problem) {
-	to := datapath.State{Bridge: flow.State{TunnelNeighbors: map[netip.Addr]cluster.MAC{},
+	to := datapath.State{Bridge: ovs.State{TunnelNeighbors: map[netip.Addr]cluster.MAC{},
 		TunnelRoutes: map[netip.Addr]netip.Addr{}}}
 	ends := newTunnelEnds(&e)
 	var problems []cluster.Problem
@@ -173,7 +174,7 @@ func anyRouterMAC(e *node.Env) cluster.MAC {
 
 // addTunnel adds the flows to another node through a tunnel, and from it. Packets without a
 // matching flow are dropped.
-func addTunnel(e *node.Env, p peer, s *flow.State) {
+func addTunnel(e *node.Env, p peer, s *ovs.State) {
 	own, id := uint32(e.Node.ID), uint32(p.node.ID)
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
 		k := flow.Key{Bridge: claims.TunnelBridge, Priority: priority, Match: m}

@@ -5,6 +5,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/datapath/redirect"
 	"hairpin/pipeline"
 	"hairpin/plan/node"
@@ -54,5 +55,5 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 	if e.Mode.Uplink { // no external machine may send as the bridge
 		b.Classify(node.PrioRedirect, flow.Match{InPort: b.Uplink, EthSrc: mac}, flow.Drop{})
 	}
-	return datapath.State{Bridge: flow.State{Flows: b.Flows}, Redirect: redirect.State{Programs: programs}}, nil
+	return datapath.State{Bridge: ovs.State{Flows: b.Flows}, Redirect: redirect.State{Programs: programs}}, nil
 }

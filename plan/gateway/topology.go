@@ -8,8 +8,8 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/datapath/ovs"
 	"hairpin/plan/node"
 )
 
@@ -263,9 +263,9 @@ func policies(z *node.Zone) {
 }
 
 // openVSwitch returns the settings of ovn-controller, and the host's port in the pod network.
-func openVSwitch(e *node.Env) flow.State {
+func openVSwitch(e *node.Env) ovs.State {
 	name, g := e.Node.Name, &e.Node.Gateway
-	s := flow.State{
+	s := ovs.State{
 		Bridge: g.Bridge,
 		Named:  map[string]bool{"": true},
 		Settings: map[string]string{
@@ -279,7 +279,7 @@ func openVSwitch(e *node.Env) flow.State {
 			// Without the cache: 209 instead of 349 MB at 10 000 load balancers, and not slower.
 			"ovn-enable-lflow-cache": "false",
 		},
-		Ports: map[string]flow.Port{
+		Ports: map[string]ovs.Port{
 			claims.ManagementPort: {
 				Name: claims.ManagementPort, Bridge: claims.IntegrationBridge, Type: "internal",
 				MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU,

@@ -8,9 +8,9 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/conn"
-	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
+	"hairpin/datapath/ovs"
 	"hairpin/plan/node"
 )
 
@@ -58,9 +58,9 @@ func Distributed(e node.Env) (datapath.State, []cluster.Problem) {
 	}
 	k.Asymmetric(claims.LocalPort)
 	k.Sysctl("net/ipv6/conf/"+claims.LocalPort+"/accept_ra", "0")
-	port := flow.Port{Name: claims.LocalPort, Bridge: claims.LocalBridge, Type: "internal",
+	port := ovs.Port{Name: claims.LocalPort, Bridge: claims.LocalBridge, Type: "internal",
 		MAC: localMAC(&e, localHost), MTU: e.Config.MTU, Owner: z.Owner}
-	return datapath.State{NB: z.Rows, Bridge: flow.State{Ports: map[string]flow.Port{port.Name: port}}, Host: k.State,
+	return datapath.State{NB: z.Rows, Bridge: ovs.State{Ports: map[string]ovs.Port{port.Name: port}}, Host: k.State,
 		Conn: conn.State{Ways: ways}}, nil
 }
 

@@ -10,8 +10,8 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/datapath/ovs"
 	"hairpin/plan/node"
 	"hairpin/plan/service"
 )
@@ -33,7 +33,7 @@ func NewEngine(e *node.Env) *Engine {
 }
 
 func (b *Engine) State() (datapath.State, []cluster.Problem) {
-	return datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.gateway.Flows}}, nil
+	return datapath.State{NB: b.rows, Bridge: ovs.State{Flows: b.gateway.Flows}}, nil
 }
 
 func (b *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) {

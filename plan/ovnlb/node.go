@@ -12,6 +12,7 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
+	"hairpin/datapath/ovs"
 	"hairpin/pipeline"
 	"hairpin/plan/admission"
 	"hairpin/plan/node"
@@ -40,7 +41,7 @@ func Base(e node.Env) (datapath.State, []cluster.Problem) {
 		clientToService(b, s)
 		toLoadBalancers(k, s, e.Node.Gateway.Bridge)
 	}
-	return datapath.State{NB: z.Rows, Bridge: flow.State{Flows: b.Flows}, Host: k.State}, nil
+	return datapath.State{NB: z.Rows, Bridge: ovs.State{Flows: b.Flows}, Host: k.State}, nil
 }
 
 // groups adds the rows that load balancers need.

@@ -9,6 +9,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/pipeline"
 	"hairpin/plan/node"
 	"hairpin/plan/stablehash"
@@ -21,7 +22,7 @@ import (
 // of one node reach each other on this bridge; OVN has everything else.
 type serviceBridge struct {
 	*node.Env
-	flow.State
+	ovs.State
 	owner    cluster.Owner // of the flows that are added
 	feature  uint32
 	problems []cluster.Problem
@@ -52,17 +53,6 @@ func (w *serviceBridge) add(table uint8, priority uint16, m flow.Match, actions 
 	w.Flows.Put(k.ID(), flow.New(k, w.feature, w.owner, actions...))
 }
 
-// track looks up the packet's connection, applies its translation, and continues in table next.
-func track(zone uint16, next uint8) flow.CT {
-	return flow.CT{Zone: zone, Table: next, NAT: flow.NAT{Kind: flow.NATUndo}}
-}
-
-// tracked matches packets after the lookup, of connections that have the states of set and not
-// those of clear.
-func tracked(p flow.Protocol, set, clear flow.CTBits) flow.Match {
-	return flow.Match{Protocol: p, CTState: flow.CTState{Set: set | flow.CTTrk, Clear: clear}}
-}
-
 // Base plans the bridge, its paths to OVN, to the host and to the gateway bridge, and the flows
 // that depend on no pod and no Service.
 func Base(e node.Env) (datapath.State, []cluster.Problem) {
@@ -90,18 +80,18 @@ func Base(e node.Env) (datapath.State, []cluster.Problem) {
 // bridge adds the bridge and its ports to OVN, the host and the gateway bridge.
 func (w *serviceBridge) bridge() {
 	name := claims.ServiceBridge
-	w.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: w.Node.Gateway.Userspace, Owner: w.owner,
+	w.Bridges = map[string]ovs.Bridge{name: {Name: name, Userspace: w.Node.Gateway.Userspace, Owner: w.owner,
 		Learned: affinityTotal, Connections: w.PodConnectionLimit()}}
 	w.Named = map[string]bool{name: true}
-	patch := func(name, bridge, peer string) flow.Port {
-		return flow.Port{Name: name, Bridge: bridge, Type: "patch", Peer: peer, Owner: w.owner}
+	patch := func(name, bridge, peer string) ovs.Port {
+		return ovs.Port{Name: name, Bridge: bridge, Type: "patch", Peer: peer, Owner: w.owner}
 	}
 	own, ovn := patch(claims.ServicePatch, name, claims.PodsPatch),
 		patch(claims.PodsPatch, claims.IntegrationBridge, claims.ServicePatch)
 	ovn.ExternalIDs = map[string]string{"iface-id": podsPort(w.Node.Name)}
-	host := flow.Port{Name: claims.ServiceHost, Bridge: name, Type: "internal", MAC: w.HostMAC(), MTU: w.HostMTU(),
+	host := ovs.Port{Name: claims.ServiceHost, Bridge: name, Type: "internal", MAC: w.HostMAC(), MTU: w.HostMTU(),
 		Owner: w.owner}
-	w.Ports = map[string]flow.Port{own.Name: own, ovn.Name: ovn, host.Name: host}
+	w.Ports = map[string]ovs.Port{own.Name: own, ovn.Name: ovn, host.Name: host}
 	if w.HasExternalPatch() {
 		own, peer := patch(claims.ExternalPatch, name, claims.ServicesPatch),
 			patch(claims.ServicesPatch, w.Node.Gateway.Bridge, claims.ExternalPatch)

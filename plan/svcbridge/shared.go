@@ -140,3 +140,14 @@ func podsPortRow(e *node.Env) datapath.State {
 	s.NB.Add(port)
 	return s
 }
+
+// track looks up the packet's connection, applies its translation, and continues in table next.
+func track(zone uint16, next uint8) flow.CT {
+	return flow.CT{Zone: zone, Table: next, NAT: flow.NAT{Kind: flow.NATUndo}}
+}
+
+// tracked matches packets after the lookup, of connections that have the states of set and not
+// those of clear.
+func tracked(p flow.Protocol, set, clear flow.CTBits) flow.Match {
+	return flow.Match{Protocol: p, CTState: flow.CTState{Set: set | flow.CTTrk, Clear: clear}}
+}

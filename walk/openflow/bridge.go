@@ -8,6 +8,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/ovs"
 	"hairpin/pipeline"
 )
 
@@ -16,7 +17,7 @@ type Bridge struct {
 	Name   string
 	Key    string                 // in keys of flows and groups; empty: the gateway bridge
 	Pods   map[string]cluster.MAC // of one of our bridges: port -> MAC of the pod behind it
-	state  *flow.State
+	state  *ovs.State
 	info   *cluster.Node // nil if it is not known
 	tables [256]*table
 }
@@ -38,7 +39,7 @@ type tableFlow struct {
 }
 
 // Bridges returns the gateway bridge of a node, and the bridges that only Hairpin uses.
-func Bridges(s *flow.State, info *cluster.Node) (gateway *Bridge, ours []*Bridge) {
+func Bridges(s *ovs.State, info *cluster.Node) (gateway *Bridge, ours []*Bridge) {
 	gateway = &Bridge{Name: s.Bridge, state: s, info: info}
 	for name := range s.Bridges {
 		ours = append(ours, &Bridge{Name: name, Key: name, Pods: map[string]cluster.MAC{}, state: s, info: info})

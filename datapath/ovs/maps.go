@@ -1,4 +1,4 @@
-package flow
+package ovs
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"hairpin/cluster"
+	"hairpin/datapath/flow"
 	"hairpin/datapath/statemap"
 	"hairpin/delta"
 )
@@ -46,21 +47,21 @@ var Maps = []statemap.Map[State, Delta]{
 		In:     func(s *State) *map[netip.Addr]netip.Addr { return &s.TunnelRoutes },
 		Of:     func(d *Delta) *delta.Delta[netip.Addr, netip.Addr] { return &d.TunnelRoutes },
 		Values: plain[netip.Addr, netip.Addr]("tunnel route %v")},
-	&statemap.Shared[State, Delta, ID, *Flow]{
-		In: func(s *State) *delta.Map[ID, *Flow] { return &s.Flows },
-		Of: func(d *Delta) *delta.Delta[ID, *Flow] { return &d.Flows },
-		Values: statemap.Values[ID, *Flow]{
-			Same:  (*Flow).Equal,
-			Owner: func(f *Flow) cluster.Owner { return f.Owner },
-			Name:  func(id ID) string { k := id.Value(); return on(k.Bridge) + k.String() },
+	&statemap.Shared[State, Delta, flow.ID, *flow.Flow]{
+		In: func(s *State) *delta.Map[flow.ID, *flow.Flow] { return &s.Flows },
+		Of: func(d *Delta) *delta.Delta[flow.ID, *flow.Flow] { return &d.Flows },
+		Values: statemap.Values[flow.ID, *flow.Flow]{
+			Same:  (*flow.Flow).Equal,
+			Owner: func(f *flow.Flow) cluster.Owner { return f.Owner },
+			Name:  func(id flow.ID) string { k := id.Value(); return on(k.Bridge) + k.String() },
 		}},
-	&statemap.Shared[State, Delta, GroupKey, *Group]{
-		In: func(s *State) *delta.Map[GroupKey, *Group] { return &s.Groups },
-		Of: func(d *Delta) *delta.Delta[GroupKey, *Group] { return &d.Groups },
-		Values: statemap.Values[GroupKey, *Group]{
-			Same:  (*Group).Equal,
-			Owner: func(g *Group) cluster.Owner { return g.Owner },
-			Name:  func(k GroupKey) string { return fmt.Sprintf("%sgroup %d", on(k.Bridge), k.ID) },
+	&statemap.Shared[State, Delta, flow.GroupKey, *flow.Group]{
+		In: func(s *State) *delta.Map[flow.GroupKey, *flow.Group] { return &s.Groups },
+		Of: func(d *Delta) *delta.Delta[flow.GroupKey, *flow.Group] { return &d.Groups },
+		Values: statemap.Values[flow.GroupKey, *flow.Group]{
+			Same:  (*flow.Group).Equal,
+			Owner: func(g *flow.Group) cluster.Owner { return g.Owner },
+			Name:  func(k flow.GroupKey) string { return fmt.Sprintf("%sgroup %d", on(k.Bridge), k.ID) },
 		}},
 }
 

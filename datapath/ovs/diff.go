@@ -1,21 +1,15 @@
-package flow
+package ovs
 
 import (
 	"maps"
 	"net/netip"
-	"slices"
 	"strconv"
 
 	"hairpin/cluster"
+	"hairpin/datapath/flow"
 	"hairpin/datapath/statemap"
 	"hairpin/delta"
 )
-
-// Equal reports whether two flows have the same match, cookie and actions. It ignores the owner,
-// which the switch does not store.
-func (f *Flow) Equal(g *Flow) bool {
-	return f == g || f.Key == g.Key && f.Feature == g.Feature && slices.Equal(f.Actions, g.Actions)
-}
 
 // Delta is the difference between the wanted and the found content of Open vSwitch.
 type Delta struct {
@@ -27,8 +21,8 @@ type Delta struct {
 	Named           delta.Delta[string, bool]
 	TunnelNeighbors delta.Delta[netip.Addr, cluster.MAC]
 	TunnelRoutes    delta.Delta[netip.Addr, netip.Addr]
-	Flows           delta.Delta[ID, *Flow]
-	Groups          delta.Delta[GroupKey, *Group]
+	Flows           delta.Delta[flow.ID, *flow.Flow]
+	Groups          delta.Delta[flow.GroupKey, *flow.Group]
 	Unknown         []Unknown // flows to delete, as in State.Unknown
 	NoFlows         []string  // bridges whose own program must install their flows again
 }
@@ -110,43 +104,3 @@ func (d Delta) Drift() int {
 
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
-
-// Ports returns the names of the ports that the flow matches or outputs to, without LOCAL,
-// duplicates included.
-func (f *Flow) Ports() []string {
-	var names []string
-	if f.Match.InPort != "" && f.Match.InPort != Local {
-		names = append(names, f.Match.InPort)
-	}
-	for _, a := range f.Actions {
-		if o, ok := a.(Output); ok && o.Port != Local {
-			names = append(names, o.Port)
-		}
-	}
-	return names
-}
-
-// Names reports whether the flow matches one of the ports, or outputs to one.
-func (f *Flow) Names(ports map[string]bool) bool {
-	return ports[f.Match.InPort] || slices.ContainsFunc(f.Actions,
-		func(a Action) bool { o, ok := a.(Output); return ok && ports[o.Port] })
-}
-
-// WithPorts returns the flow with its port names replaced by other names, or numbers, except LOCAL.
-// It returns a flow without ports unchanged.
-func (f *Flow) WithPorts(rename func(string) string) *Flow {
-	if len(f.Ports()) == 0 {
-		return f
-	}
-	g := *f
-	if f.Match.InPort != "" && f.Match.InPort != Local {
-		g.Match.InPort = rename(f.Match.InPort)
-	}
-	g.Actions = slices.Clone(f.Actions)
-	for i, a := range g.Actions {
-		if o, ok := a.(Output); ok && o.Port != Local {
-			g.Actions[i] = Output{rename(o.Port)}
-		}
-	}
-	return &g
-}
