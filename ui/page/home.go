@@ -118,9 +118,22 @@ func counts(s *cluster.Snapshot, problems int) []count {
 	for _, e := range s.EgressIPs {
 		egress += len(e.Addresses)
 	}
-	return []count{{len(s.Nodes), "nodes", "#nodes", false}, {len(s.Pods), "pods", "#nodes", false},
-		{len(services), "Services", "/services", false}, {egress, "egress addresses", "/egress", false},
-		{len(s.Policies), "policies", "/policies", false}, {problems, "problems", "/problems", problems > 0}}
+	of := func(n int, one, many, link string) count {
+		if n != 1 {
+			one = many
+		}
+		return count{Number: n, Text: one, Link: link}
+	}
+	list := []count{
+		of(len(s.Nodes), "node", "nodes", "#nodes"),
+		of(len(s.Pods), "pod", "pods", "#nodes"),
+		of(len(services), "Service", "Services", "/services"),
+		of(egress, "egress address", "egress addresses", "/egress"),
+		of(len(s.Policies), "policy", "policies", "/policies"),
+		of(problems, "problem", "problems", "/problems"),
+	}
+	list[len(list)-1].Bad = problems > 0
+	return list
 }
 
 // nodes lists the nodes, those with problems first.
