@@ -4,7 +4,7 @@
 #   image/release.sh VERSION IMAGE [ARCHITECTURE…]
 #
 # VERSION is such as v0.2.0 and has a part in CHANGELOG.md; IMAGE is the images' repository, such as registry.example/net/hairpin.
-# Without architectures, the release is for amd64 and arm64.
+# Without architectures, the release is for amd64 and arm64. URL in the environment is where its files will be, for krew.
 set -euo pipefail
 version=$1 image=$2
 shift 2
@@ -30,6 +30,10 @@ for arch; do
 	GOARCH=$arch go build -C image/portmap -o "$work/$arch/portmap" github.com/containernetworking/plugins/plugins/meta/portmap
 	ln -s hairpin "$work/$arch/kubectl-hairpin"
 	pack "$work/$arch" "$out/hairpin-linux-$arch.tar.gz" hairpin kubectl-hairpin
+	mkdir "$work/$arch/krew" # krew accepts no links
+	cp "$work/$arch/hairpin" "$work/$arch/krew/kubectl-hairpin"
+	cp LICENSE "$work/$arch/krew"
+	pack "$work/$arch/krew" "$out/kubectl-hairpin-linux-$arch.tar.gz" kubectl-hairpin LICENSE
 	programs+=(--hairpin "$work/$arch/hairpin" --portmap "$work/$arch/portmap")
 done
 
@@ -47,6 +51,7 @@ pack "$work" "$out/hairpin-${version#v}.tgz" hairpin
 bin/helm template hairpin "$out/hairpin-${version#v}.tgz" --include-crds --skip-tests --namespace hairpin --set namespace.create=true \
 	--set apiServer.host=api-server.invalid >"$out/hairpin.yaml"
 
+image/krew.sh "$version" "${URL:-https://release.invalid/$version}" "$out"/kubectl-hairpin-linux-*.tar.gz >"$out/krew.yaml"
 echo "$changes" >"$out/CHANGELOG.md"
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 echo "release: $out"
