@@ -241,3 +241,21 @@ func TestNotMirrored(t *testing.T) {
 	}()
 	ovsdb.First[NAT](c.View())
 }
+
+// TestDeletions: of inserted, changed and deleted rows, only the deleted are notified.
+func TestDeletions(t *testing.T) {
+	s := startServer(t, nbSchema)
+	c := open(t, s, ovsdb.Deletions("Load_Balancer"))
+	fill(t, c, 3)
+	all := ovsdb.Mutate("Load_Balancer", ovsdb.InsertInto("external_ids", map[string]string{"k": "v"})).All()
+	transact(t, c, all)
+	for _, table := range []string{"Logical_Switch", "Logical_Router", "Load_Balancer"} {
+		transact(t, c, ovsdb.Delete(table).All())
+	}
+	if err := c.WaitFor(timeout(t), func(ovsdb.View) bool { return c.Stats().Updates > 0 }); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Stats().Updates; got != 1 {
+		t.Errorf("%d notifications, not 1", got)
+	}
+}

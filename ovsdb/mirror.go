@@ -13,14 +13,21 @@ import (
 
 // Table defines which columns of a table a [Client] mirrors.
 type Table struct {
-	typ     reflect.Type
-	columns []string
+	typ       reflect.Type
+	columns   []string
+	deletions bool
 }
 
 // Mirror makes a client mirror the table of T: the given columns, or all that T has. The others
 // keep their zero value.
 func Mirror[T Row](columns ...string) Table {
 	return Table{typ: reflect.TypeFor[T](), columns: columns}
+}
+
+// Deletions makes the server notify a client of deleted rows of a table only: the View has no row,
+// and [Stats.Updates] counts the notifications. So a large table costs the client nothing.
+func Deletions(table string) Table {
+	return Table{typ: NewLayout(table).typ, deletions: true}
 }
 
 // String returns the name of the row type.
@@ -37,7 +44,8 @@ type mirror struct {
 // mirrored is a Table after its check.
 type mirrored struct {
 	*codec.RowType
-	fields []*codec.Field
+	fields    []*codec.Field
+	deletions bool
 }
 
 func byTable(m mirrored, name string) int { return cmp.Compare(m.Table, name) }
@@ -57,7 +65,7 @@ func newMirror(tables []Table) (*mirror, error) {
 		if found {
 			return nil, fmt.Errorf("ovsdb: mirror %s: given twice", c.Table)
 		}
-		m.tables = slices.Insert(m.tables, at, mirrored{c, fields})
+		m.tables = slices.Insert(m.tables, at, mirrored{c, fields, t.deletions})
 	}
 	return m, nil
 }
@@ -100,7 +108,11 @@ func (m *mirror) params(db string) []byte {
 			names = append(names, f.Name)
 		}
 		buf = append(jsontext.AppendString(buf, t.Table), `:[{"columns":`...)
-		buf = append(jsontext.AppendStrings(buf, names), "}]"...)
+		buf = jsontext.AppendStrings(buf, names)
+		if t.deletions {
+			buf = append(buf, `,"select":{"initial":false,"insert":false,"modify":false}`...)
+		}
+		buf = append(buf, "}]"...)
 	}
 	return append(jsontext.AppendString(append(buf, "},"...), cmp.Or(m.last, "00000000-0000-0000-0000-000000000000")), ']')
 }

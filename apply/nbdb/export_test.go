@@ -7,6 +7,9 @@ import (
 	"hairpin/ovsdb"
 )
 
+// NorthdTime is northdTime.
+const NorthdTime = northdTime
+
 // ReadAll returns all rows that nb has a type for, also foreign ones.
 func (t *Target) ReadAll(ctx context.Context) (nb.State, error) {
 	t.mu.Lock()

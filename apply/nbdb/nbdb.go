@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hairpin/apply/late"
@@ -31,8 +32,8 @@ import (
 
 // Config describes where OVN is.
 type Config struct {
-	RunDir string // has the sockets and pid files of OVN's daemons, such as /run/ovn
-	Logger *slog.Logger
+	RunDir string       // has the sockets and pid files of OVN's daemons, such as /run/ovn
+	Logger *slog.Logger // nil = no log
 }
 
 // Target is the two databases. It implements apply.Target[nb.State, nb.Delta]. Its methods may be
@@ -41,10 +42,13 @@ type Target struct {
 	cfg      Config
 	nb, sb   *ovsdb.Client
 	progress *ovsdb.Client // nb_cfg and its replies, on its own connection, so that progress signals no change
-	changed  signal.Signal
-	daemons  []*late.Daemon
-	stop     context.CancelFunc
-	tasks    sync.WaitGroup
+	// deletions counts deleted rows of the tables of deletable.
+	deletions *ovsdb.Client
+	nbChanged atomic.Pointer[time.Time] // when rows of the Northbound database changed
+	changed   signal.Signal
+	daemons   []*late.Daemon
+	stop      context.CancelFunc
+	tasks     sync.WaitGroup
 
 	mu             sync.Mutex
 	model          *model
@@ -53,8 +57,12 @@ type Target struct {
 
 // Open starts mirroring the databases. It does not wait for them: Read does.
 func Open(c Config) (*Target, error) {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	t := &Target{cfg: c, changed: signal.New(), stop: stop, model: newModel()}
+	t.nbChanged.Store(new(time.Now()))
 	var err error
 	open := func(socket, database string, tables ...ovsdb.Table) *ovsdb.Client {
 		client, e := ovsdb.Open(ovsdb.Config{Endpoint: "unix:" + filepath.Join(c.RunDir, socket), Database: database,
@@ -66,6 +74,7 @@ func Open(c Config) (*Target, error) {
 	t.sb = open("ovnsb_db.sock", "OVN_Southbound", t.model.schema.mirrors(true)...)
 	t.progress = open("ovnnb_db.sock", "OVN_Northbound",
 		ovsdb.Mirror[ovsdb.NBGlobal]("nb_cfg", "sb_cfg", "hv_cfg", "options"))
+	t.deletions = open("ovnsb_db.sock", "OVN_Southbound", deletable()...)
 	if err != nil {
 		t.Close()
 		return nil, fmt.Errorf("open OVN's databases: %w", err)
@@ -73,6 +82,7 @@ func Open(c Config) (*Target, error) {
 	t.daemons = []*late.Daemon{{Name: northbound, Ask: t.nb.Echo}, {Name: southbound, Ask: t.sb.Echo},
 		{Name: northd, Ask: t.version(northd)}, {Name: controller, Ask: t.version(controller)}}
 	t.tasks.Go(func() { t.watch(ctx) })
+	t.tasks.Go(func() { t.watchDeletions(ctx) })
 	t.tasks.Go(func() { late.Watch(ctx, t.daemons, t.changed.Notify) })
 	return t, nil
 }
@@ -80,7 +90,7 @@ func Open(c Config) (*Target, error) {
 // Close closes the connections.
 func (t *Target) Close() {
 	t.stop()
-	for _, c := range []*ovsdb.Client{t.nb, t.sb, t.progress} {
+	for _, c := range []*ovsdb.Client{t.nb, t.sb, t.progress, t.deletions} {
 		if c != nil {
 			c.Close()
 		}
@@ -95,6 +105,7 @@ func (t *Target) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.nb.Changed():
+			t.nbChanged.Store(new(time.Now()))
 		case <-t.sb.Changed():
 		}
 		if t.outdated() {
@@ -132,7 +143,7 @@ func (t *Target) version(daemon string) func(context.Context) error {
 }
 
 // Recompute makes ovn-northd compute the Southbound database again. By itself it computes what
-// depends on changed rows, and leaves deleted logical flows deleted.
+// depends on changed rows, and leaves deleted rows deleted (see deletable).
 func (t *Target) Recompute(ctx context.Context) error {
 	_, err := unixctl.Ask(ctx, t.cfg.RunDir, northd, "inc-engine/recompute")
 	return err

@@ -124,9 +124,9 @@ func (t *Target) readIntegration(ctx context.Context) []string {
 }
 
 // rewrite makes ovn-controller reconnect to the bridges, which makes it write all of its flows, and
-// ovn-northd compute them again: another program may have deleted them from the Southbound
-// database, which ovn-northd does not notice. It still returns a *NoFlows: a later Read finds out
-// whether the flows are back.
+// ovn-northd compute them again: another program may have deleted them from the Southbound database
+// while no agent ran. It still returns a *NoFlows: a later Read finds out whether the flows are
+// back.
 func (t *Target) rewrite(ctx context.Context, bridges []string) error {
 	if len(bridges) == 0 {
 		return nil

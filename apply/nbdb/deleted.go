@@ -1,0 +1,58 @@
+package nbdb
+
+import (
+	"context"
+	"time"
+
+	"hairpin/ovsdb"
+	"hairpin/retry"
+)
+
+// deletable returns the Southbound tables of which ovn-northd does not notice that another program
+// deletes rows. It restores rows of the others at once, except MAC_Binding, which ovn-controller
+// fills.
+func deletable() (tables []ovsdb.Table) {
+	for _, name := range []string{"Logical_Flow", "Multicast_Group", "Address_Set", "Static_MAC_Binding",
+		"Load_Balancer"} {
+		tables = append(tables, ovsdb.Deletions(name))
+	}
+	return tables
+}
+
+const (
+	// northdTime is how long ovn-northd may take to delete rows after a change of the Northbound
+	// database.
+	northdTime = 5 * time.Second
+	// recomputePause is the time between two recomputations if ovn-northd itself may have deleted
+	// the rows. One takes half a second with 10 000 Services and service-engine = ovn.
+	recomputePause = time.Minute
+)
+
+// watchDeletions makes ovn-northd compute the Southbound database again after rows were deleted.
+func (t *Target) watchDeletions(ctx context.Context) {
+	seen, last := 0, time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.deletions.Changed():
+		}
+		if t.deletions.Stats().Updates == seen {
+			continue // a new connection
+		}
+		begin := time.Now()
+		retry.Sleep(ctx, time.Second) // further rows may follow
+		foreign := begin.Sub(*t.nbChanged.Load()) > northdTime
+		if !foreign {
+			retry.Sleep(ctx, recomputePause-time.Since(last))
+		}
+		seen, last = t.deletions.Stats().Updates, time.Now()
+		switch err := t.Recompute(ctx); {
+		case ctx.Err() != nil:
+		case err != nil:
+			t.cfg.Logger.Warn("restore deleted rows of OVN's Southbound database", "error", err)
+		case foreign:
+			t.cfg.Logger.Warn("another program deleted rows of OVN's Southbound database: ovn-northd computed them again")
+		}
+	}
+}
