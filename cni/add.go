@@ -16,6 +16,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/cni/veth"
 	"hairpin/ovsdb"
 )
 
@@ -47,7 +48,8 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 	defer sandbox.Close()
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: pod.namespace, Name: pod.name}, uid: pod.uid,
-		network: conf.Name, sandbox: r.ContainerID, ifName: r.IfName, host: newHostName(), hostPorts: conf.hostPorts(),
+		network: conf.Name, sandbox: r.ContainerID, hostPorts: conf.hostPorts(),
+		Pair: veth.Pair{Host: veth.NewHostName(), IfName: r.IfName},
 	}
 	release, err := s.lock(ctx, a.pod.String()) // an ADD of an older sandbox of the pod may be under way
 	if err != nil {
@@ -56,10 +58,10 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 	defer release()
 	for _, old := range s.alloc.attachments(s.ovs.View()) {
 		switch {
-		case old.sandbox == a.sandbox && old.ifName != a.ifName:
-			return nil, errInvalidEnv("CNI_IFNAME=%s: %s has %s already, and a pod has one interface", a.ifName, a.pod,
-				old.ifName)
-		case old.key() == a.key() && old.sameAs(&a, facts.Subnets) && inspect(&old.attachment, sandbox) == nil:
+		case old.sandbox == a.sandbox && old.IfName != a.IfName:
+			return nil, errInvalidEnv("CNI_IFNAME=%s: %s has %s already, and a pod has one interface", a.IfName, a.pod,
+				old.IfName)
+		case old.key() == a.key() && old.sameAs(&a, facts.Subnets) && old.Inspect(sandbox) == nil:
 			return s.finish(ctx, &old.attachment, sandbox, r.Netns, facts.Bridge) // a repeated ADD gets the same result
 		}
 	}
@@ -69,12 +71,12 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 // sameAs reports whether an attachment is what an ADD requests, whatever its addresses are.
 func (a *attachment) sameAs(b *attachment, subnets []netip.Prefix) bool {
 	return a.pod == b.pod && a.uid == b.uid && a.network == b.network && a.checkSubnets(subnets) == nil &&
-		len(a.addresses) == len(subnets)
+		len(a.Addresses) == len(subnets)
 }
 
 // checkSubnets returns an error if an address is in none of the node's subnets.
 func (a *attachment) checkSubnets(subnets []netip.Prefix) error {
-	for _, p := range a.addresses {
+	for _, p := range a.Addresses {
 		if !slices.Contains(subnets, p.Masked()) {
 			return fmt.Errorf("spec.podCIDRs: %v: %s has the address %s", subnets, a.pod, p)
 		}
@@ -88,12 +90,12 @@ func (s *Server) attachNew(ctx context.Context, a *attachment, sandbox ns.NetNS,
 	f Facts) (*current.Result, *types.Error) {
 	for _, old := range s.alloc.attachments(s.ovs.View()) {
 		if old.pod == a.pod || old.key() == a.key() {
-			if err := s.remove(ctx, old.host); err != nil {
+			if err := s.remove(ctx, old.Host); err != nil {
 				return nil, errTryLater("remove an older sandbox of "+a.pod.String(), err)
 			}
 		}
 	}
-	if err := unplugFrom(sandbox, a.ifName); err != nil {
+	if err := veth.UnplugFrom(sandbox, a.IfName); err != nil {
 		return nil, errTryLater("remove what is in the sandbox of "+a.pod.String(), err)
 	}
 	err := s.alloc.reserve(s.ovs.View(), a, f.Subnets)
@@ -111,11 +113,11 @@ func (s *Server) attachNew(ctx context.Context, a *attachment, sandbox ns.NetNS,
 	if cniErr != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 		defer cancel()
-		if err := s.remove(clean, a.host); err != nil {
+		if err := s.remove(clean, a.Host); err != nil {
 			s.log.Warn("cni: clean up after a failed ADD", "pod", a.pod.String(), "error", err)
 		}
 	}
-	s.alloc.unreserve(a.host)
+	s.alloc.unreserve(a.Host)
 	if cniErr != nil {
 		s.changed.Notify()
 	}
@@ -127,7 +129,7 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	if ovsdb.BridgeNamed(s.ovs.View(), f.Bridge) == nil {
 		return nil, errTryLater("port of "+a.pod.String(), fmt.Errorf("Open vSwitch has no bridge %q", f.Bridge))
 	}
-	if err := plug(a, sandbox, f.wiring()); err != nil {
+	if err := a.Plug(sandbox, f.pairs()); err != nil {
 		return nil, errInternal("interface of "+a.pod.String(), err)
 	}
 	// The transaction continues when the caller is gone: the clean-up looks for the row in the
@@ -138,7 +140,7 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 		s.sweepsWanted.Add(1) // the row may still come
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}
-	if err := onHostEnd(a.host, a.writeRecord); err != nil {
+	if err := veth.OnHostEnd(a.Host, a.writeRecord); err != nil {
 		s.log.Warn("cni: cannot record the attachment on its link: a lost row cannot be restored", "pod",
 			a.pod.String(), "error", err)
 	}
@@ -158,18 +160,18 @@ func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	if err != nil {
 		err = fmt.Errorf("%w: %w", why, err)
 	} else if bridge == claims.ServiceBridge {
-		err = s.untilReached(waiting, a.host)
+		err = s.untilReached(waiting, a.Host)
 	}
 	if err != nil {
 		return nil, errTryLater("flows of "+a.pod.String(), err)
 	}
-	if err := s.forget(waiting, a.host, a.toPod(s.node).IPs); err != nil {
+	if err := s.forget(waiting, a.Host, a.toPod(s.node).IPs); err != nil {
 		return nil, errTryLater("former decisions about packets of "+a.pod.String(), err)
 	}
-	if err := sandbox.Do(func(ns.NetNS) error { return activate(a) }); err != nil {
+	if err := sandbox.Do(func(ns.NetNS) error { return a.Activate() }); err != nil {
 		return nil, errInternal("interface of "+a.pod.String(), err)
 	}
-	host, err := netlink.LinkByName(a.host)
+	host, err := netlink.LinkByName(a.Host)
 	if err != nil {
 		return nil, errInternal("interface of "+a.pod.String(), err)
 	}
@@ -178,10 +180,10 @@ func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 
 // bound returns why the attachment's port is not ready; nil if it is.
 func (s *Server) bound(v ovsdb.View, a *attachment, bridge string) error {
-	if row := interfaceNamed(v, a.host); row != nil {
+	if row := interfaceNamed(v, a.Host); row != nil {
 		return a.bound(row, bridge)
 	}
-	return fmt.Errorf("Open vSwitch has no port %s of sandbox %s", a.host, a.sandbox)
+	return fmt.Errorf("Open vSwitch has no port %s of sandbox %s", a.Host, a.sandbox)
 }
 
 // result returns the result of ADD: https://www.cni.dev/docs/spec/, section 5.
@@ -190,15 +192,15 @@ func (a *attachment) result(netns string, host netlink.Link) *current.Result {
 	r := &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,
 		Interfaces: []*current.Interface{
-			{Name: a.host, Mac: host.Attrs().HardwareAddr.String(), Mtu: host.Attrs().MTU},
-			{Name: a.ifName, Mac: a.mac.String(), Mtu: host.Attrs().MTU, Sandbox: netns},
+			{Name: a.Host, Mac: host.Attrs().HardwareAddr.String(), Mtu: host.Attrs().MTU},
+			{Name: a.IfName, Mac: a.MAC.String(), Mtu: host.Attrs().MTU, Sandbox: netns},
 		},
 	}
-	gateways := gatewaysOf(a.addresses)
-	for i, p := range a.addresses {
+	gateways := a.Gateways()
+	for i, p := range a.Addresses {
 		gw := net.IP(gateways[i].AsSlice())
-		r.IPs = append(r.IPs, &current.IPConfig{Interface: &own, Address: *ipNet(p), Gateway: gw})
-		r.Routes = append(r.Routes, &types.Route{Dst: *everything(gateways[i]), GW: gw})
+		r.IPs = append(r.IPs, &current.IPConfig{Interface: &own, Address: *veth.IPNet(p), Gateway: gw})
+		r.Routes = append(r.Routes, &types.Route{Dst: *veth.IPNet(veth.DefaultRoute(gateways[i])), GW: gw})
 	}
 	return r
 }

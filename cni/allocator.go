@@ -12,6 +12,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/cni/veth"
 	"hairpin/ovsdb"
 )
 
@@ -53,7 +54,7 @@ func (b *allocator) refresh(v ovsdb.View) {
 			now[row.Name] = old
 			continue
 		}
-		if !isHostName(row.Name) {
+		if !veth.IsHostName(row.Name) {
 			continue
 		}
 		a := parseAttachment(row)
@@ -70,7 +71,7 @@ func (b *allocator) refresh(v ovsdb.View) {
 		now[row.Name] = e
 	}
 	for host, e := range b.rows {
-		if _, there := now[host]; !there && !b.leaving[host] && len(e.addresses) > 0 {
+		if _, there := now[host]; !there && !b.leaving[host] && len(e.Addresses) > 0 {
 			e.row = nil
 			b.lost[host] = e
 		}
@@ -111,13 +112,13 @@ func (b *allocator) restore(v ovsdb.View, a *attachment) bool {
 	defer b.mu.Unlock()
 	b.refresh(v)
 	for e := range b.all() {
-		shares := slices.ContainsFunc(e.addresses, func(p netip.Prefix) bool { return slices.Contains(a.addresses, p) })
-		if e.host != a.host && (e.pod == a.pod || shares) {
+		shares := slices.ContainsFunc(e.Addresses, func(p netip.Prefix) bool { return slices.Contains(a.Addresses, p) })
+		if e.Host != a.Host && (e.pod == a.pod || shares) {
 			return false
 		}
 	}
-	if _, known := b.lost[a.host]; !known {
-		b.lost[a.host] = entry{attachment: *a, fact: a.toPod(b.node)}
+	if _, known := b.lost[a.Host]; !known {
+		b.lost[a.Host] = entry{attachment: *a, fact: a.toPod(b.node)}
 	}
 	return true
 }
@@ -144,7 +145,7 @@ func (b *allocator) attachments(v ovsdb.View) []entry {
 	for _, m := range []map[string]entry{b.lost, b.rows} {
 		list = slices.AppendSeq(list, maps.Values(m))
 	}
-	slices.SortFunc(list, func(x, y entry) int { return strings.Compare(x.host, y.host) })
+	slices.SortFunc(list, func(x, y entry) int { return strings.Compare(x.Host, y.Host) })
 	return list
 }
 
@@ -157,10 +158,10 @@ func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	b.refresh(v)
 	byOwner := make(map[cluster.Owner]*cluster.Pod, len(b.rows)+len(b.reserved))
 	for e := range b.all() {
-		if _, written := b.rows[e.host]; e.row == nil && written {
+		if _, written := b.rows[e.Host]; e.row == nil && written {
 			continue // reserved, and the row is there
 		}
-		if len(e.addresses) > 0 && !b.leaving[e.host] {
+		if len(e.Addresses) > 0 && !b.leaving[e.Host] {
 			byOwner[e.pod] = e.fact
 		}
 	}
@@ -180,24 +181,24 @@ func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix)
 	b.refresh(v)
 	used := map[netip.Addr]bool{}
 	for e := range b.all() {
-		for _, p := range e.addresses {
+		for _, p := range e.Addresses {
 			used[p.Addr()] = true
 		}
 	}
 	b.loadLast(v)
-	a.addresses = nil
+	a.Addresses = nil
 	for _, subnet := range subnets {
 		ip, err := nextAddress(subnet, b.last[cluster.FamilyOf(subnet.Addr())], used)
 		if err != nil {
 			return fmt.Errorf("Node/%s: spec.podCIDRs: %w", b.node, err)
 		}
-		a.addresses = append(a.addresses, netip.PrefixFrom(ip, subnet.Bits()))
+		a.Addresses = append(a.Addresses, netip.PrefixFrom(ip, subnet.Bits()))
 	}
-	for _, p := range a.addresses {
+	for _, p := range a.Addresses {
 		b.last[cluster.FamilyOf(p.Addr())] = p.Addr()
 	}
-	a.mac = cluster.MACFor(a.addresses[0].Addr())
-	b.reserved[a.host] = entry{attachment: *a, fact: a.toPod(b.node)}
+	a.MAC = cluster.MACFor(a.Addresses[0].Addr())
+	b.reserved[a.Host] = entry{attachment: *a, fact: a.toPod(b.node)}
 	return nil
 }
 

@@ -1,14 +1,13 @@
 package cni
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"strings"
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/cni/veth"
 	"hairpin/ovsdb"
 )
 
@@ -36,31 +35,13 @@ const keyLast = "k8s.ovn.org/last-pod-ips"
 
 // attachment is one interface of one sandbox, as its Interface row describes it.
 type attachment struct {
+	veth.Pair
 	pod       cluster.Owner
 	uid       string
 	network   string // name of the network configuration
 	sandbox   string // container id
-	ifName    string // in the sandbox
-	host      string // name of the host's end
 	row       string // UUID of its Interface row; empty = it has none
-	mac       cluster.MAC
-	addresses []netip.Prefix // with the node subnet's length, IPv4 first
-	hostPorts string         // runtimeConfig.portMappings of its ADD, compact JSON; empty = none
-}
-
-// newHostName returns a name for the host's end of a pod's veth pair, of 15 characters. It is never
-// used again: Open vSwitch does not detect that another device of the same name replaces a device.
-func newHostName() string {
-	digits := make([]byte, 4)
-	_, _ = rand.Read(digits) // never fails (crypto/rand)
-	return claims.PodInterface + hex.EncodeToString(digits)
-}
-
-// isHostName reports whether newHostName can have returned a name.
-func isHostName(name string) bool {
-	digits, is := strings.CutPrefix(name, claims.PodInterface)
-	raw, err := hex.DecodeString(digits)
-	return is && err == nil && len(raw) == 4
+	hostPorts string // runtimeConfig.portMappings of its ADD, compact JSON; empty = none
 }
 
 // parseAttachment parses an Interface row. A row with damaged external_ids has no addresses.
@@ -68,24 +49,24 @@ func parseAttachment(row *ovsdb.Interface) attachment {
 	ids := row.ExternalIDs
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: ids[keyNamespace], Name: ids[keyName]}, uid: ids[keyUID],
-		network: ids[keyNetwork], sandbox: ids[keySandbox], ifName: ids[keyIfName], host: row.Name,
-		row: string(row.UUID), hostPorts: ids[keyHostPorts],
+		network: ids[keyNetwork], sandbox: ids[keySandbox], row: string(row.UUID), hostPorts: ids[keyHostPorts],
+		Pair: veth.Pair{Host: row.Name, IfName: ids[keyIfName]},
 	}
 	if mac, err := cluster.ParseMAC(ids[keyMAC]); err == nil && a.pod.Name != "" {
-		a.mac, a.addresses = mac, splitPrefixes(ids[keyAddresses])
+		a.MAC, a.Addresses = mac, splitPrefixes(ids[keyAddresses])
 	}
 	return a
 }
 
 // key returns the runtime's identifier of an attachment.
-func (a *attachment) key() string { return attachmentKey(a.sandbox, a.ifName) }
+func (a *attachment) key() string { return attachmentKey(a.sandbox, a.IfName) }
 
 func attachmentKey(sandbox, ifName string) string { return sandbox + "/" + ifName }
 
 // toPod returns the attachment's facts for plan.
 func (a *attachment) toPod(node string) *cluster.Pod {
-	p := &cluster.Pod{Owner: a.pod, UID: a.uid, Node: node, MAC: a.mac, Port: a.host, PortRow: a.row}
-	for _, x := range a.addresses {
+	p := &cluster.Pod{Owner: a.pod, UID: a.uid, Node: node, MAC: a.MAC, Port: a.Host, PortRow: a.row}
+	for _, x := range a.Addresses {
 		p.IPs = append(p.IPs, x.Addr())
 	}
 	return p
@@ -98,8 +79,8 @@ func (a *attachment) ids() map[string]string {
 	p := a.toPod("")
 	ids := map[string]string{
 		keyIfaceID: p.LogicalPort(), keyIfaceIDVer: p.PortVersion(),
-		keyMAC: a.mac.String(), keyAddresses: joinPrefixes(a.addresses), keySandbox: a.sandbox, keyNetwork: a.network,
-		keyNamespace: a.pod.Namespace, keyName: a.pod.Name, keyUID: a.uid, keyIfName: a.ifName,
+		keyMAC: a.MAC.String(), keyAddresses: joinPrefixes(a.Addresses), keySandbox: a.sandbox, keyNetwork: a.network,
+		keyNamespace: a.pod.Namespace, keyName: a.pod.Name, keyUID: a.uid, keyIfName: a.IfName,
 	}
 	if a.hostPorts != "" {
 		ids[keyHostPorts] = a.hostPorts
@@ -109,9 +90,9 @@ func (a *attachment) ids() map[string]string {
 
 // insert returns the operations that put the attachment on a bridge.
 func (a *attachment) insert(bridge string) []ovsdb.Op {
-	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: a.host, ExternalIDs: a.ids()}, nil)
+	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: a.Host, ExternalIDs: a.ids()}, nil)
 	var given []string
-	for _, p := range a.addresses {
+	for _, p := range a.Addresses {
 		given = append(given, p.Addr().String())
 	}
 	return append(ops, ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Where("name", "==", bridge),
@@ -125,16 +106,16 @@ func (a *attachment) insert(bridge string) []ovsdb.Op {
 func (a *attachment) bound(row *ovsdb.Interface, bridge string) error {
 	for key, want := range a.ids() {
 		if have := row.ExternalIDs[key]; have != want {
-			return fmt.Errorf("Open vSwitch: Interface %s has external_ids:%s=%q, not %q", a.host, key, have, want)
+			return fmt.Errorf("Open vSwitch: Interface %s has external_ids:%s=%q, not %q", a.Host, key, have, want)
 		}
 	}
 	switch {
 	case row.Error != nil && *row.Error != "":
-		return fmt.Errorf("Open vSwitch: Interface %s: %s", a.host, *row.Error)
+		return fmt.Errorf("Open vSwitch: Interface %s: %s", a.Host, *row.Error)
 	case row.OFPort == nil:
-		return fmt.Errorf("ovs-vswitchd has not opened %s", a.host)
+		return fmt.Errorf("ovs-vswitchd has not opened %s", a.Host)
 	case bridge == claims.IntegrationBridge && row.ExternalIDs[keyInstalled] != "true":
-		return fmt.Errorf("ovn-controller has not installed the flows of %s (ofport %d)", a.host, *row.OFPort)
+		return fmt.Errorf("ovn-controller has not installed the flows of %s (ofport %d)", a.Host, *row.OFPort)
 	}
 	return nil
 }

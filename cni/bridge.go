@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"hairpin/cni/veth"
 	"hairpin/ovsdb"
 )
 
@@ -86,7 +87,7 @@ func (s *Server) misplacedPorts(v ovsdb.View) (list []misplacedPort) {
 			continue
 		}
 		for _, id := range b.Ports {
-			if p := ovsdb.Get[ovsdb.Port](v, id); p != nil && isHostName(p.Name) {
+			if p := ovsdb.Get[ovsdb.Port](v, id); p != nil && veth.IsHostName(p.Name) {
 				list = append(list, misplacedPort{b, p})
 			}
 		}
@@ -133,6 +134,6 @@ func (s *Server) Opened(ctx context.Context) error {
 	return s.ovs.WaitFor(ctx, func(v ovsdb.View) bool {
 		open := slices.Collect(ovsdb.Rows[ovsdb.Interface](v))
 		return !slices.ContainsFunc(open,
-			func(i *ovsdb.Interface) bool { return isHostName(i.Name) && i.OFPort == nil })
+			func(i *ovsdb.Interface) bool { return veth.IsHostName(i.Name) && i.OFPort == nil })
 	})
 }

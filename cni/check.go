@@ -39,10 +39,10 @@ func (s *Server) check(r request, key string) *types.Error {
 	}
 	if facts.Bridge == claims.ServiceBridge && ready {
 		if why := s.notReached(a.row); why != nil {
-			return damaged(fmt.Errorf("%s: %w", a.host, why))
+			return damaged(fmt.Errorf("%s: %w", a.Host, why))
 		}
 	}
-	if err := inspect(&a, sandbox); err != nil {
+	if err := a.Inspect(sandbox); err != nil {
 		return damaged(err)
 	}
 	return a.compare(conf)
@@ -80,7 +80,7 @@ func (a *attachment) compare(conf netConf) *types.Error {
 			returned = append(returned, p)
 		}
 	}
-	for _, p := range a.addresses {
+	for _, p := range a.Addresses {
 		if !slices.Contains(returned, p) {
 			return damaged(fmt.Errorf("%s has the address %s, ADD returned %v", a.pod, p, returned))
 		}

@@ -6,15 +6,18 @@ import (
 	"strings"
 	"testing"
 
+	"hairpin/cluster"
+	"hairpin/cni/veth"
 	"hairpin/ovsdb"
 )
 
 // FuzzAttachment: for any external_ids of an Interface, the parsed attachment is written and parsed
 // again as it is.
 func FuzzAttachment(f *testing.F) {
-	good := attachment{network: "hairpin", sandbox: "0123", ifName: "eth0", uid: "u", mac: [6]byte{2, 1, 2, 3, 4, 5}}
+	good := attachment{network: "hairpin", sandbox: "0123", uid: "u",
+		Pair: veth.Pair{IfName: "eth0", MAC: cluster.MAC{2, 1, 2, 3, 4, 5}}}
 	good.pod.Namespace, good.pod.Name = "default", "web"
-	good.addresses = []netip.Prefix{netip.MustParsePrefix("10.244.1.3/24"),
+	good.Addresses = []netip.Prefix{netip.MustParsePrefix("10.244.1.3/24"),
 		netip.MustParsePrefix("fd00:10:244:1::3/64")}
 	var lines []string
 	for key, value := range good.ids() {
@@ -34,7 +37,7 @@ func FuzzAttachment(f *testing.F) {
 				t.Errorf("%v has no address", a)
 			}
 		}
-		if len(a.addresses) == 0 {
+		if len(a.Addresses) == 0 {
 			return
 		}
 		if again := parseAttachment(&ovsdb.Interface{Name: "h0", ExternalIDs: a.ids()}); !reflect.DeepEqual(again, a) {

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"hairpin/cluster"
+	"hairpin/cni/veth"
 	"hairpin/ovsdb"
 	"hairpin/retry"
 )
@@ -101,19 +102,19 @@ func (s *Server) CheckLinks() {
 	// The rows before the devices: an attachment has a device before it has a row, and DEL removes
 	// the row first.
 	rows := s.alloc.attachments(s.ovs.View())
-	ends, err := hostEnds()
+	ends, err := veth.HostEnds()
 	if err != nil {
 		return
 	}
 	now, missing := time.Now(), map[string]time.Time{}
 	for _, a := range rows {
-		switch link := ends[a.host]; {
-		case s.alloc.isReserved(a.host):
+		switch link := ends[a.Host]; {
+		case s.alloc.isReserved(a.Host):
 		case link == nil:
-			missing[a.host] = now
+			missing[a.Host] = now
 		case link.Attrs().Flags&net.FlagUp == 0:
 			err := netlink.LinkSetUp(link)
-			s.log.Warn("cni: set up a pod's interface, which was down", "pod", a.pod.String(), "interface", a.host,
+			s.log.Warn("cni: set up a pod's interface, which was down", "pod", a.pod.String(), "interface", a.Host,
 				"error", err)
 		}
 	}
@@ -137,7 +138,7 @@ func (s *Server) CheckLinks() {
 func (s *Server) Problems() (list []cluster.Problem) {
 	pods := map[string]string{}
 	for _, a := range s.alloc.attachments(s.ovs.View()) {
-		pods[a.host] = a.pod.String()
+		pods[a.Host] = a.pod.String()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

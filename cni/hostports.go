@@ -105,11 +105,11 @@ func (s *Server) KeepHostPorts(ctx context.Context, changed <-chan struct{}) {
 func (s *Server) checkHostPorts(ctx context.Context) bool {
 	failed := map[string]error{}
 	for _, a := range s.alloc.attachments(s.ovs.View()) {
-		if a.hostPorts == "" || s.alloc.isReserved(a.host) {
+		if a.hostPorts == "" || s.alloc.isReserved(a.Host) {
 			continue
 		}
 		if err := s.restoreHostPorts(ctx, a.key()); err != nil {
-			failed[a.host] = err
+			failed[a.Host] = err
 		}
 	}
 	s.mu.Lock()
@@ -136,7 +136,7 @@ func (s *Server) restoreHostPorts(ctx context.Context, key string) error {
 	if err := errors.Join(a.portmap(ctx, cmdDel), a.portmap(ctx, cmdAdd)); err != nil {
 		return err
 	}
-	if !s.alloc.isKept(s.ovs.View, a.host) { // another sandbox of the pod replaced it meanwhile
+	if !s.alloc.isKept(s.ovs.View, a.Host) { // another sandbox of the pod replaced it meanwhile
 		return a.portmap(ctx, cmdDel)
 	}
 	s.log.Warn("cni: restored host ports that another program removed", "pod", a.pod.String(), "ports", a.hostPorts)
@@ -148,7 +148,7 @@ func (s *Server) restoreHostPorts(ctx context.Context, key string) error {
 // restored since.
 func (s *Server) unmapHostPorts(ctx context.Context, host string) {
 	for row := range ovsdb.Rows[ovsdb.Interface](s.ovs.View()) {
-		if a := parseAttachment(row); a.host == host && a.hostPorts != "" {
+		if a := parseAttachment(row); a.Host == host && a.hostPorts != "" {
 			if err := a.portmap(ctx, cmdDel); err != nil {
 				s.log.Warn("cni: remove host ports", "pod", a.pod.String(), "error", err)
 			}
@@ -192,7 +192,7 @@ func (a *attachment) portmap(ctx context.Context, command string) error {
 	// portmap does not open this namespace, which the agent may be unable to see.
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+a.sandbox, "CNI_NETNS="+a.sandbox,
 		"CNI_NETNS_OVERRIDE=1",
-		"CNI_IFNAME="+a.ifName, "CNI_PATH="+filepath.Dir(path))
+		"CNI_IFNAME="+a.IfName, "CNI_PATH="+filepath.Dir(path))
 	if out, err := cmd.Output(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", claims.PortmapPlugin, command, err, bytes.TrimSpace(out))
 	}

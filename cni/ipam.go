@@ -42,12 +42,3 @@ func nextAddress(subnet netip.Prefix, last netip.Addr, used map[netip.Addr]bool)
 	}
 	return netip.Addr{}, fmt.Errorf("%w in %s: its %d are in use", errFull, subnet, busy)
 }
-
-// gatewaysOf returns the router's address, the first, in each of the node's subnets.
-func gatewaysOf(addresses []netip.Prefix) []netip.Addr {
-	var list []netip.Addr
-	for _, p := range addresses {
-		list = append(list, p.Masked().Addr().Next())
-	}
-	return list
-}

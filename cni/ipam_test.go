@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"hairpin/cni/veth"
 	"hairpin/ovsdb"
 )
 
@@ -122,7 +123,7 @@ func TestAttachmentOnItsRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[a-z0-9.-]{1,20}`)
 		a := attachment{uid: word.Draw(t, "uid"), network: word.Draw(t, "network"), sandbox: word.Draw(t, "sandbox"),
-			ifName: word.Draw(t, "ifName"), host: newHostName()}
+			Pair: veth.Pair{IfName: word.Draw(t, "ifName"), Host: veth.NewHostName()}}
 		a.pod.Kind, a.pod.Namespace, a.pod.Name = "Pod", word.Draw(t, "namespace"), word.Draw(t, "name")
 		for i := range rapid.IntRange(1, 2).Draw(t, "families") {
 			subnet := []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"),
@@ -131,12 +132,12 @@ func TestAttachmentOnItsRow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a.addresses = append(a.addresses, netip.PrefixFrom(ip, subnet.Bits()))
+			a.Addresses = append(a.Addresses, netip.PrefixFrom(ip, subnet.Bits()))
 		}
-		a.mac = [6]byte(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "mac"))
-		got := parseAttachment(&ovsdb.Interface{Name: a.host, ExternalIDs: a.ids()})
+		a.MAC = [6]byte(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "mac"))
+		got := parseAttachment(&ovsdb.Interface{Name: a.Host, ExternalIDs: a.ids()})
 		if got.pod != a.pod || got.uid != a.uid || got.network != a.network || got.key() != a.key() ||
-			got.host != a.host || got.mac != a.mac || !slices.Equal(got.addresses, a.addresses) {
+			got.Host != a.Host || got.MAC != a.MAC || !slices.Equal(got.Addresses, a.Addresses) {
 			t.Fatalf("%+v, want %+v", got, a)
 		}
 	})
@@ -146,31 +147,15 @@ func TestAttachmentOnItsRow(t *testing.T) {
 func TestDamagedRow(t *testing.T) {
 	whole := map[string]string{keyName: "web", keyNamespace: "default", keySandbox: "abc", keyIfName: "eth0",
 		keyMAC: "0a:58:0a:f4:01:03", keyAddresses: "10.244.1.3/24"}
-	if a := parseAttachment(&ovsdb.Interface{Name: "x", ExternalIDs: whole}); len(a.addresses) != 1 {
+	if a := parseAttachment(&ovsdb.Interface{Name: "x", ExternalIDs: whole}); len(a.Addresses) != 1 {
 		t.Fatalf("%+v", a)
 	}
 	for key, value := range map[string]string{keyName: "", keyMAC: "0a", keyAddresses: "10.244.1.3"} {
 		ids := maps.Clone(whole)
 		ids[key] = value
-		if a := parseAttachment(&ovsdb.Interface{Name: "x", ExternalIDs: ids}); len(a.addresses) != 0 ||
+		if a := parseAttachment(&ovsdb.Interface{Name: "x", ExternalIDs: ids}); len(a.Addresses) != 0 ||
 			a.key() != "abc/eth0" {
 			t.Errorf("without %s: %+v", key, a)
-		}
-	}
-}
-
-func TestHostName(t *testing.T) {
-	seen := map[string]bool{}
-	for range 100 {
-		name := newHostName()
-		if len(name) != 15 || !isHostName(name) || seen[name] {
-			t.Fatalf("name %q", name)
-		}
-		seen[name] = true
-	}
-	for _, other := range []string{"eth0", "hairpin", "hairpin0", "hairpinxxxxxxxx", "podman0", "veth1a2b3c4d"} {
-		if isHostName(other) {
-			t.Errorf("%q is taken for ours", other)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"hairpin/cluster"
+	"hairpin/cni/veth"
 )
 
 // An attachment is also recorded on the alias of its link: a disk failure may lose the Open vSwitch
@@ -28,7 +29,7 @@ const (
 
 // record returns the text that is written on the link.
 func (a *attachment) record() string {
-	fields := []string{a.pod.Namespace + "/" + a.pod.Name, joinPrefixes(a.addresses), a.network, a.ifName, a.uid,
+	fields := []string{a.pod.Namespace + "/" + a.pod.Name, joinPrefixes(a.Addresses), a.network, a.IfName, a.uid,
 		a.sandbox}
 	if a.hostPorts != "" && len(a.hostPorts) <= longestPorts {
 		fields = append(fields, a.hostPorts)
@@ -45,14 +46,14 @@ func parseRecord(host, text string) (attachment, bool) {
 	}
 	namespace, name, _ := strings.Cut(f[0], "/")
 	a := attachment{
-		pod: cluster.Owner{Kind: "Pod", Namespace: namespace, Name: name}, addresses: splitPrefixes(f[1]),
-		network: f[2], ifName: f[3],
-		uid: f[4], sandbox: f[5], host: host, hostPorts: strings.Join(f[6:], ""),
+		pod: cluster.Owner{Kind: "Pod", Namespace: namespace, Name: name}, network: f[2], uid: f[4],
+		sandbox: f[5], hostPorts: strings.Join(f[6:], ""),
+		Pair: veth.Pair{Host: host, IfName: f[3], Addresses: splitPrefixes(f[1])},
 	}
-	if name == "" || len(a.addresses) == 0 || a.sandbox == "" {
+	if name == "" || len(a.Addresses) == 0 || a.sandbox == "" {
 		return attachment{}, false
 	}
-	a.mac = cluster.MACFor(a.addresses[0].Addr())
+	a.MAC = cluster.MACFor(a.Addresses[0].Addr())
 	return a, true
 }
 
@@ -92,7 +93,7 @@ func (a *attachment) writeRecord(l netlink.Link) error {
 	rest := base64.RawURLEncoding.EncodeToString([]byte(text[cut:]))
 	i := 0
 	for part := range slices.Chunk([]byte(rest), longestPart) {
-		if err := netlink.LinkAddAltName(l, partPrefix(a.host, i)+string(part)); err != nil {
+		if err := netlink.LinkAddAltName(l, partPrefix(a.Host, i)+string(part)); err != nil {
 			return fmt.Errorf("alternative name: %w", err)
 		}
 		i++

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
+	"hairpin/cni/veth"
 )
 
 // The record on a link of the kernel is parsed as it was written, however long the names are. An
@@ -36,30 +37,30 @@ func TestRecordOnItsLink(t *testing.T) {
 				rapid.StringMatching(`[a-z0-9.-]{1,20}`).Draw(t, name)
 		}
 		a := attachment{network: word("network", 40), sandbox: word("sandbox", 64),
-			uid: rapid.SampledFrom([]string{"", "5f6a0de4-0000-4000-8000-1d6b2b1d2f6e"}).Draw(t, "uid"), ifName: "eth0",
-			host: newHostName()}
+			uid:  rapid.SampledFrom([]string{"", "5f6a0de4-0000-4000-8000-1d6b2b1d2f6e"}).Draw(t, "uid"),
+			Pair: veth.Pair{IfName: "eth0", Host: veth.NewHostName()}}
 		a.pod = cluster.Owner{Kind: "Pod", Namespace: word("namespace", 63), Name: word("name", 253)}
-		a.addresses = []netip.Prefix{netip.MustParsePrefix("10.244.1.3/24"),
+		a.Addresses = []netip.Prefix{netip.MustParsePrefix("10.244.1.3/24"),
 			netip.MustParsePrefix("fd00:10:244:1::3/64")}[:rapid.IntRange(1, 2).Draw(t, "families")]
 		a.hostPorts = rapid.SampledFrom([]string{"", `[{"hostPort":80}]`, "[" +
 			strings.Repeat(`{"hostPort":80},`, longestPorts/16-1) + "{}]"}).Draw(t, "ports")
-		a.mac = cluster.MACFor(a.addresses[0].Addr())
-		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a.host}, PeerName: "peer"}))
-		defer func() { must(t, unplug(a.host)) }()
+		a.MAC = cluster.MACFor(a.Addresses[0].Addr())
+		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a.Host}, PeerName: "peer"}))
+		defer func() { must(t, veth.Unplug(a.Host)) }()
 		older := a
 		older.sandbox = "older"
 		for _, x := range []*attachment{&older, &a, &a} {
-			must(t, onHostEnd(a.host, x.writeRecord))
+			must(t, veth.OnHostEnd(a.Host, x.writeRecord))
 		}
 		read := func() string {
-			ends, err := hostEnds()
+			ends, err := veth.HostEnds()
 			must(t, err)
-			return readRecord(ends[a.host])
+			return readRecord(ends[a.Host])
 		}
-		if got, ok := parseRecord(a.host, read()); !ok || !reflect.DeepEqual(got, a) {
+		if got, ok := parseRecord(a.Host, read()); !ok || !reflect.DeepEqual(got, a) {
 			t.Fatalf("%q: %+v, want %+v", read(), got, a)
 		}
-		must(t, onHostEnd(a.host, eraseRecord))
+		must(t, veth.OnHostEnd(a.Host, eraseRecord))
 		if got := read(); got != "" {
 			t.Fatalf("after it was erased: %q", got)
 		}

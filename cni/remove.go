@@ -8,6 +8,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"hairpin/cni/veth"
 	"hairpin/ovsdb"
 )
 
@@ -18,7 +19,7 @@ func (s *Server) del(ctx context.Context, r request) *types.Error {
 		if a.key() != key {
 			continue
 		}
-		if err := s.remove(ctx, a.host); err != nil {
+		if err := s.remove(ctx, a.Host); err != nil {
 			return errTryLater("remove sandbox "+a.sandbox, err)
 		}
 	}
@@ -27,7 +28,7 @@ func (s *Server) del(ctx context.Context, r request) *types.Error {
 		return nil // the namespace is gone, with everything in it
 	}
 	defer sandbox.Close()
-	if err := unplugFrom(sandbox, r.IfName); err != nil {
+	if err := veth.UnplugFrom(sandbox, r.IfName); err != nil {
 		return errTryLater("remove sandbox "+r.ContainerID, err)
 	}
 	return nil
@@ -37,13 +38,13 @@ func (s *Server) del(ctx context.Context, r request) *types.Error {
 func (s *Server) remove(ctx context.Context, host string) error {
 	s.alloc.markLeaving(host)
 	s.unmapHostPorts(ctx, host)
-	if err := onHostEnd(host, eraseRecord); err != nil {
+	if err := veth.OnHostEnd(host, eraseRecord); err != nil {
 		return err
 	}
 	if err := s.detach(ctx, host); err != nil {
 		return err
 	}
-	return unplug(host)
+	return veth.Unplug(host)
 }
 
 // detach removes the port from Open vSwitch.
@@ -83,13 +84,13 @@ func (s *Server) collect(ctx context.Context, r request) *types.Error {
 	var failed error
 	for _, a := range s.alloc.attachments(s.ovs.View()) {
 		// An attachment that is being made is not in the runtime's list yet.
-		if valid[a.key()] || a.network != conf.Name || s.alloc.isReserved(a.host) {
+		if valid[a.key()] || a.network != conf.Name || s.alloc.isReserved(a.Host) {
 			continue
 		}
 		s.log.Info("cni: attachment removed: no longer valid", "pod", a.pod.String(), "sandbox", a.sandbox)
 		release, err := s.lock(ctx, a.key())
 		if err == nil {
-			err = s.remove(ctx, a.host)
+			err = s.remove(ctx, a.Host)
 			release()
 		}
 		failed = errors.Join(failed, err)

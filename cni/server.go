@@ -17,6 +17,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"hairpin/cluster"
+	"hairpin/cni/veth"
 	"hairpin/ovsdb"
 	"hairpin/signal"
 )
@@ -42,7 +43,10 @@ type Facts struct {
 	Bridge string
 }
 
-func (f Facts) wiring() wiring { return wiring{mtu: f.MTU, userspace: f.Userspace, tso: f.TSO} }
+// pairs returns the options of pods' veth pairs.
+func (f Facts) pairs() veth.Options {
+	return veth.Options{MTU: f.MTU, Userspace: f.Userspace, TSO: f.TSO}
+}
 
 // Server is the agent's half of the plugin. It must be made by NewServer.
 type Server struct {
@@ -56,8 +60,8 @@ type Server struct {
 
 	sweeping                 sync.Mutex
 	sweepsWanted, sweepsDone atomic.Uint64 // Sweep has work while they differ
-	// offloads has, by the host's end, the wiring that Sweep last applied to the pair's offloads.
-	offloads map[string]wiring
+	// offloads has, by the host's end, the options that Sweep last applied to the pair's offloads.
+	offloads map[string]veth.Options
 
 	mu             sync.Mutex
 	facts          Facts
@@ -95,7 +99,7 @@ func (s *Server) Forget(f func(ctx context.Context, port string, addresses []net
 func (s *Server) SetFacts(f Facts, notReady string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.wiring() != s.facts.wiring() {
+	if f.pairs() != s.facts.pairs() {
 		s.sweepsWanted.Add(1)
 	}
 	s.facts = f

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+	"hairpin/cni/veth"
 	"hairpin/ovsdb"
 )
 
@@ -21,24 +22,24 @@ func (s *Server) Sweep(ctx context.Context) error {
 	wanted, settled := s.sweepsWanted.Load(), s.ovs.Settled()
 	// Read the rows before the devices: an attachment has a device before it has a row.
 	rows := s.alloc.attachments(s.ovs.View())
-	ends, err := hostEnds()
+	ends, err := veth.HostEnds()
 	if err != nil {
 		return err
 	}
 	var failed error
 	for _, a := range rows {
-		switch link := ends[a.host]; {
+		switch link := ends[a.Host]; {
 		case link == nil:
-			s.log.Info("cni: a pod's interface is gone", "pod", a.pod.String(), "interface", a.host)
-			failed = errors.Join(failed, s.detach(ctx, a.host))
-		case len(a.addresses) > 0 && readRecord(link) != a.record():
+			s.log.Info("cni: a pod's interface is gone", "pod", a.pod.String(), "interface", a.Host)
+			failed = errors.Join(failed, s.detach(ctx, a.Host))
+		case len(a.Addresses) > 0 && readRecord(link) != a.record():
 			failed = errors.Join(failed, s.recordOnLink(&a.attachment))
 		}
 	}
 	for host := range ends {
 		if !s.alloc.has(s.ovs.View, host) {
 			// adoptOrDelete reads the record again: a DEL removes the record before the row
-			failed = errors.Join(failed, onHostEnd(host, s.adoptOrDelete))
+			failed = errors.Join(failed, veth.OnHostEnd(host, s.adoptOrDelete))
 		}
 	}
 	failed = errors.Join(failed, s.offload(rows, ends), s.restoreRows(ctx))
@@ -60,9 +61,9 @@ func (s *Server) NeedsSweep() bool {
 
 // recordOnLink records an attachment on its link, unless a DEL is in progress.
 func (s *Server) recordOnLink(a *attachment) error {
-	err := onHostEnd(a.host, a.writeRecord)
-	if !s.alloc.isKept(s.ovs.View, a.host) {
-		err = onHostEnd(a.host, eraseRecord)
+	err := veth.OnHostEnd(a.Host, a.writeRecord)
+	if !s.alloc.isKept(s.ovs.View, a.Host) {
+		err = veth.OnHostEnd(a.Host, eraseRecord)
 	}
 	return err
 }
@@ -74,7 +75,7 @@ func (s *Server) adoptOrDelete(link netlink.Link) error {
 	switch {
 	case ok && s.alloc.restore(s.ovs.View(), &a):
 		s.log.Warn("cni: Open vSwitch lost a pod's port: restoring it", "pod", a.pod.String(), "interface", host,
-			"addresses", a.addresses)
+			"addresses", a.Addresses)
 		return nil
 	case !ok && record != "":
 		// The record is of an older version, which recorded less. The attachment cannot be restored
