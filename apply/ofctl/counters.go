@@ -35,12 +35,12 @@ func (t *Target) counts(ctx context.Context, cookie, mask uint64) (map[flow.Key]
 		return nil, err
 	}
 	counts := map[flow.Key]uint64{}
-	for bridge, numbers := range r.numbers {
+	for bridge, numbers := range r.Numbers {
 		name := naming(numbers)
 		if err := t.eachFlow(ctx, bridge, cookie, mask, func(x *openflow.Found) {
 			if f, known := flow.Decode(x); known {
 				k := f.WithPorts(name).Key
-				k.Bridge = t.cfg.key(bridge)
+				k.Bridge = t.owned.Key(bridge)
 				counts[k] = x.Packets
 			}
 		}); err != nil {
@@ -58,7 +58,7 @@ func (t *Target) Counters(ctx context.Context) (string, error) {
 		return "", err
 	}
 	out := ""
-	for _, bridge := range delta.Keys(r.numbers) {
+	for _, bridge := range delta.Keys(r.Numbers) {
 		out += "bridge " + bridge + "\n"
 		for _, what := range []string{"dump-flows", "dump-groups", "dump-ports", "dump-tables"} {
 			text, err := t.ofctl(ctx, "", "--names", what, t.remote(bridge))

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"hairpin/apply/ofctl/vsctl"
 	"hairpin/claims"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/ovs"
@@ -45,15 +46,15 @@ type bridge struct {
 
 // known returns the existing bridges, the gateway bridge last: what other bridges need must exist
 // before flows send packets to them. It starts a monitor for each new bridge.
-func (t *Target) known(r rows) (list []*bridge) {
+func (t *Target) known(r vsctl.Content) (list []*bridge) {
 	for name, b := range t.bridges {
-		if _, there := r.numbers[name]; !there {
+		if _, there := r.Numbers[name]; !there {
 			b.forget()
 			delete(t.bridges, name)
 			t.has.replace(b.key, content{})
 		}
 	}
-	for _, name := range delta.Keys(r.numbers) {
+	for _, name := range delta.Keys(r.Numbers) {
 		if t.bridges[name] == nil {
 			t.bridges[name] = t.watch(name)
 		}
@@ -163,7 +164,7 @@ func naming(numbers map[string]string) func(number string) string {
 
 // applyFlows makes the changes on all bridges. It returns the missing bridges and ports, one for
 // each flow that it leaves out.
-func (t *Target) applyFlows(ctx context.Context, d ovs.Delta, r rows) (missing []string, err error) {
+func (t *Target) applyFlows(ctx context.Context, d ovs.Delta, r vsctl.Content) (missing []string, err error) {
 	list := t.known(r)
 	if len(d.Flows.Add)+len(d.Flows.Change) == 0 {
 		slices.Reverse(list)
@@ -174,7 +175,7 @@ func (t *Target) applyFlows(ctx context.Context, d ovs.Delta, r rows) (missing [
 		missing, errs = append(missing, lacks...), append(errs, err)
 	}
 	for _, f := range d.Flows.Add {
-		if _, there := r.numbers[f.Bridge]; f.Bridge != "" && !there {
+		if _, there := r.Numbers[f.Bridge]; f.Bridge != "" && !there {
 			missing = append(missing, f.Bridge)
 		}
 	}
@@ -196,11 +197,11 @@ func (t *bridge) part(d ovs.Delta) (own ovs.Delta) {
 // apply makes the changes of the bridge in one bundle, which the switch applies as a whole or not
 // at all. It returns the missing ports or bridge, for each flow left out. A flow that cannot be
 // encoded is left out as well and is an error.
-func (t *bridge) apply(ctx context.Context, d ovs.Delta, r rows) (missing []string, err error) {
+func (t *bridge) apply(ctx context.Context, d ovs.Delta, r vsctl.Content) (missing []string, err error) {
 	if d.Empty() {
 		return nil, nil
 	}
-	numbers := r.numbers[t.name]
+	numbers := r.Numbers[t.name]
 	b := bundle{numbers: numbers, deletes: deletions(d, numbers), made: map[flow.ID]*flow.Flow{},
 		unfit: map[uint32]bool{}}
 	for _, part := range []map[flow.GroupKey]*flow.Group{d.Groups.Add, d.Groups.Change} {
@@ -218,7 +219,7 @@ func (t *bridge) apply(ctx context.Context, d ovs.Delta, r rows) (missing []stri
 	}
 	// Open vSwitch gives a new bridge with fail_mode standalone this flow. The wanted flow replaced
 	// it. When the wanted flow is deleted, the bridge gets it back, or it would drop everything.
-	if _, gone := d.Flows.Delete[flow.Key{}.ID()]; gone && !r.secure {
+	if _, gone := d.Flows.Delete[flow.Key{}.ID()]; gone && !r.Secure {
 		normal := &flow.Flow{Actions: []flow.Action{flow.Normal{}}}
 		e := normal.Encode()
 		e.Cookie = 0

@@ -38,7 +38,10 @@ func parseRoutes(table, bridge string) map[netip.Addr]netip.Addr {
 		if errTo != nil || errVia != nil || !to.IsSingleIP() {
 			continue
 		}
-		put(&list, to.Addr(), via)
+		if list == nil {
+			list = map[netip.Addr]netip.Addr{}
+		}
+		list[to.Addr()] = via
 	}
 	return list
 }

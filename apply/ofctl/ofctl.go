@@ -18,6 +18,8 @@
 // A flow.Flow has port names, an OpenFlow flow has port numbers. Each Read and Apply takes the
 // numbers from the database, so a recreated port with another number gets its flows at once.
 // ovs-ofctl itself could translate only the first 15 characters of a name.
+//
+// Package vsctl has the rows of the database, as values and as operations.
 package ofctl
 
 import (
@@ -36,6 +38,7 @@ import (
 
 	"hairpin/apply"
 	"hairpin/apply/late"
+	"hairpin/apply/ofctl/vsctl"
 	"hairpin/datapath/ovs"
 	"hairpin/ovsdb"
 	"hairpin/retry"
@@ -69,6 +72,7 @@ type Config struct {
 // Target is Open vSwitch. Its methods are safe for concurrent use.
 type Target struct {
 	cfg     Config
+	owned   vsctl.Config // the part of cfg about the database
 	log     *slog.Logger
 	db      *ovsdb.Client
 	changed signal.Signal
@@ -124,11 +128,12 @@ func Open(cfg Config) (*Target, error) {
 		return nil, fmt.Errorf("open Open vSwitch: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	t := &Target{cfg: cfg, log: cfg.Logger, db: db, changed: signal.New(), stop: stop}
+	t := &Target{cfg: cfg, owned: vsctl.Config{Bridge: cfg.Bridge, Settings: cfg.Settings, PortKeys: cfg.PortKeys},
+		log: cfg.Logger, db: db, changed: signal.New(), stop: stop}
 	t.integration.rewrites = retry.Backoff{Min: firstRewrite, Max: lastRewrite}
 	t.watch = func(name string) *bridge {
 		b := &bridge{Target: t, name: name,
-			monitor: newMonitor(cfg, name, t.log.With("bridge", name), t.changed.Notify), key: cfg.key(name)}
+			monitor: newMonitor(cfg, name, t.log.With("bridge", name), t.changed.Notify), key: t.owned.Key(name)}
 		b.life, b.forget = context.WithCancel(ctx)
 		t.tasks.Go(func() { b.monitor.run(b.life) })
 		return b
@@ -142,14 +147,6 @@ func Open(cfg Config) (*Target, error) {
 	t.tasks.Go(func() { late.Watch(ctx, t.daemons, t.changed.Notify) })
 	t.tasks.Go(func() { retry.Every(ctx, checkInterval, func() { t.checkIntegration(ctx) }) })
 	return t, nil
-}
-
-// key returns the bridge of that name as in flow.Key.
-func (cfg *Config) key(bridge string) string {
-	if bridge == cfg.Bridge {
-		return ""
-	}
-	return bridge
 }
 
 // Close stops monitoring. Open vSwitch keeps its configuration.
@@ -169,14 +166,14 @@ func (t *Target) Changed() <-chan struct{} { return t.changed.C() }
 
 // watchRows signals database changes that affect Read or Apply. It ignores others (pods' ports).
 func (t *Target) watchRows(ctx context.Context) {
-	var last rows
+	var last vsctl.Content
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.db.Changed():
 		}
-		now := t.cfg.read(t.db.View())
+		now := t.owned.Read(t.db.View())
 		if !reflect.DeepEqual(now, last) {
 			last = now
 			t.changed.Notify()
@@ -206,13 +203,13 @@ func (t *Target) Read(ctx context.Context) (ovs.State, error) {
 	if err != nil {
 		return ovs.State{}, err
 	}
-	s := ovs.State{Bridge: t.cfg.Bridge, Bridges: r.ours, Settings: r.settings, Ports: r.ports, Named: r.named}
+	s := ovs.State{Bridge: t.cfg.Bridge, Bridges: r.Bridges, Settings: r.Settings, Ports: r.Ports, Named: r.Named}
 	// Each task waits for another daemon or another bridge.
 	list := t.known(r)
 	found, errs := make([]*content, len(list)), make([]error, len(list)+2)
 	var tasks sync.WaitGroup
 	for i, b := range list {
-		tasks.Go(func() { found[i], errs[i] = b.read(ctx, r.numbers[b.name]) })
+		tasks.Go(func() { found[i], errs[i] = b.read(ctx, r.Numbers[b.name]) })
 	}
 	tasks.Go(func() { s.TunnelNeighbors, errs[len(list)] = t.readNeighbors(ctx) })
 	tasks.Go(func() { s.TunnelRoutes, errs[len(list)+1] = t.readRoutes(ctx) })
@@ -223,7 +220,7 @@ func (t *Target) Read(ctx context.Context) (ovs.State, error) {
 		case found[i] != nil:
 			t.has.replace(b.key, *found[i])
 		default:
-			b.number(r.numbers[b.name])
+			b.number(r.Numbers[b.name])
 		}
 		s.Unknown = append(s.Unknown, slices.SortedFunc(maps.Keys(b.cache.unknown),
 			func(x, y ovs.Unknown) int { return cmp.Compare(x.Flow, y.Flow) })...)
@@ -271,7 +268,7 @@ func (t *Target) Apply(ctx context.Context, d ovs.Delta) error {
 	}
 	noBridge, errRows := t.applyRows(ctx, d)
 	// Ports of new bridges get numbers, and ports that moved others: ovs-vswitchd may still write
-	// the number on the former bridge to a row that portOps cleared.
+	// the number on the former bridge to a row that vsctl.Config.Ops cleared.
 	if len(d.Bridges.Add)+len(d.Ports.Change) > 0 {
 		if err := t.carriedOut(ctx); err != nil {
 			return errors.Join(errBridges, errRows, err)
@@ -312,17 +309,3 @@ const (
 	server   = "ovsdb-server of Open vSwitch"
 	vswitchd = "ovs-vswitchd"
 )
-
-// rows reads the local copy of the database. While the server does not respond, the database cannot
-// change.
-func (t *Target) rows(ctx context.Context) (rows, error) {
-	late.For(ctx, server)
-	if err := t.db.WaitFor(ctx, func(ovsdb.View) bool { return t.db.Synced() }); err != nil {
-		return rows{}, err
-	}
-	r := t.cfg.read(t.db.View())
-	if _, ok := r.numbers[t.cfg.Bridge]; !ok {
-		return rows{}, fmt.Errorf("there is no bridge %s", t.cfg.Bridge)
-	}
-	return r, nil
-}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"hairpin/apply/ofctl/vsctl"
 	"hairpin/claims"
 	"hairpin/openflow"
 	"hairpin/ovsdb"
@@ -64,7 +65,7 @@ func (t *Target) Incarnation() (string, error) {
 // Ready fails until the running ovs-vswitchd accepts flows for the gateway bridge and all of
 // Hairpin's bridges.
 func (t *Target) Ready(ctx context.Context) error {
-	for bridge := range t.cfg.read(t.db.View()).numbers {
+	for bridge := range t.owned.Read(t.db.View()).Numbers {
 		if err := t.Listening(ctx, bridge); err != nil {
 			return err
 		}
@@ -122,7 +123,7 @@ func (t *Target) Release(ctx context.Context, patience time.Duration) error {
 	if err := t.StopWaiting(ctx); err != nil {
 		return err
 	}
-	ops := keyOps("Open_vSwitch", "", map[string]string{keyRestored: life}, nil)
+	ops := vsctl.KeyOps("Open_vSwitch", "", map[string]string{keyRestored: life}, nil)
 	if patience > 0 {
 		ops = slices.Concat(ops, t.keepOps(ctx, patience))
 	}
@@ -179,7 +180,7 @@ func (t *Target) keepOps(ctx context.Context, patience time.Duration) []ovsdb.Op
 	if !slices.ContainsFunc(slices.Collect(maps.Values(tables)), func(x openflow.Table) bool { return x.Flows > 0 }) {
 		return []ovsdb.Op{wait}
 	}
-	return append(keyOps("Open_vSwitch", "", map[string]string{keyPatience: millis(patience)}, nil), wait)
+	return append(vsctl.KeyOps("Open_vSwitch", "", map[string]string{keyPatience: millis(patience)}, nil), wait)
 }
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
@@ -190,7 +191,7 @@ func (t *Target) StopWaiting(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ops := append(keyOps("Open_vSwitch", "", nil, []string{keyPatience}),
+	ops := append(vsctl.KeyOps("Open_vSwitch", "", nil, []string{keyPatience}),
 		ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("other_config", []string{keyWait}),
 			ovsdb.Add("next_cfg", 1)).Row(row.UUID))
 	if _, err := t.db.Transact(ctx, ops...); err != nil {
@@ -216,7 +217,7 @@ func (t *Target) ReconnectController(ctx context.Context) error {
 	if row.ExternalIDs[keyRemote] == remote {
 		remote = "unix:" + filepath.Join(t.cfg.RunDir, file)
 	}
-	if _, err := t.db.Transact(ctx, keyOps("Open_vSwitch", "", map[string]string{keyRemote: remote},
+	if _, err := t.db.Transact(ctx, vsctl.KeyOps("Open_vSwitch", "", map[string]string{keyRemote: remote},
 		[]string{keyPatience})...); err != nil {
 		return fmt.Errorf("reconnect ovn-controller: %w", err)
 	}
@@ -233,7 +234,7 @@ func (t *Target) Nudge(ctx context.Context) error {
 		return nil
 	}
 	now := time.Now().UTC().Format(time.RFC3339)
-	if _, err := t.db.Transact(ctx, keyOps("Interface", i.UUID, map[string]string{keyNudged: now},
+	if _, err := t.db.Transact(ctx, vsctl.KeyOps("Interface", i.UUID, map[string]string{keyNudged: now},
 		nil)...); err != nil {
 		return fmt.Errorf("write to Open vSwitch: %w", err)
 	}

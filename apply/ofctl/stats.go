@@ -43,11 +43,10 @@ const droppedByFlow = "drop_action_of_pipeline"
 
 // Stats reads the figures. With an error, some of them may be missing.
 func (t *Target) Stats(ctx context.Context) (s Stats, err error) {
-	b := ovsdb.Find(t.db.View(), func(b *ovsdb.Bridge) bool { return b.Name == claims.IntegrationBridge })
-	if b == nil {
-		return s, fmt.Errorf("Open vSwitch has no bridge %s", claims.IntegrationBridge)
+	inUserspace, err := t.inUserspace()
+	if err != nil {
+		return s, err
 	}
-	inUserspace := b.DatapathType == userspace
 	var errs []error
 	ask := func(method string, params ...string) string {
 		text, err := t.vswitchd(ctx, method, params...)
@@ -87,7 +86,7 @@ func (t *Target) DropCounts(ctx context.Context) (map[flow.Key]uint64, error) {
 // Missed returns the packets that matched no flow, by table of claims.ServiceBridge, which drops
 // them.
 func (t *Target) Missed(ctx context.Context) (map[uint8]uint64, error) {
-	b := ovsdb.Find(t.db.View(), func(b *ovsdb.Bridge) bool { return b.Name == claims.ServiceBridge })
+	b := ovsdb.BridgeNamed(t.db.View(), claims.ServiceBridge)
 	if b == nil {
 		return nil, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"hairpin/apply/late"
+	"hairpin/apply/ofctl/vsctl"
 	"hairpin/apply/unixctl"
 	"hairpin/claims"
 	"hairpin/ovsdb"
@@ -37,11 +38,11 @@ func (t *Target) Forget(ctx context.Context, port string, addresses []netip.Addr
 		}
 		filters = append(filters, to+a.String())
 	}
-	b := ovsdb.Find(t.db.View(), func(b *ovsdb.Bridge) bool { return b.Name == claims.IntegrationBridge })
-	if b == nil {
-		return fmt.Errorf("Open vSwitch has no bridge %s", claims.IntegrationBridge)
+	inUserspace, err := t.inUserspace()
+	if err != nil {
+		return err
 	}
-	datapath := dpctlName(b.DatapathType == userspace)
+	datapath := dpctlName(inUserspace)
 	for _, filter := range filters {
 		list, err := t.vswitchd(ctx, "dpctl/dump-flows", "-m", datapath, "filter="+filter)
 		if err != nil {
@@ -63,3 +64,18 @@ func (t *Target) Forget(ctx context.Context, port string, addresses []netip.Addr
 }
 
 func (t *Target) pidFile() string { return filepath.Join(t.cfg.RunDir, "ovs-vswitchd.pid") }
+
+// inUserspace reports whether the integration bridge is on the userspace datapath.
+func (t *Target) inUserspace() (bool, error) {
+	b := ovsdb.BridgeNamed(t.db.View(), claims.IntegrationBridge)
+	if b == nil {
+		return false, fmt.Errorf("Open vSwitch has no bridge %s", claims.IntegrationBridge)
+	}
+	return vsctl.InUserspace(b), nil
+}
+
+// dpctlName returns the name of a datapath in commands of dpctl.
+func dpctlName(inUserspace bool) string {
+	name := vsctl.DatapathName(inUserspace)
+	return name + "@ovs-" + name
+}

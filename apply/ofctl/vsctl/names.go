@@ -1,4 +1,4 @@
-package ofctl
+package vsctl
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func flowTable(v ovsdb.View, b *ovsdb.Bridge, id int) ovsdb.FlowTable {
 // nameOps names the tables of bridges, and removes names.
 func (cfg *Config) nameOps(v ovsdb.View, d delta.Delta[string, bool]) (ops []ovsdb.Op) {
 	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
-		key := cfg.key(b.Name)
+		key := cfg.Key(b.Name)
 		_, added := d.Add[key]
 		_, changed := d.Change[key]
 		_, removed := d.Delete[key]
@@ -84,15 +84,15 @@ func nameTable(v ovsdb.View, b *ovsdb.Bridge, id int, name string) []ovsdb.Op {
 		return []ovsdb.Op{ovsdb.Insert(row), ovsdb.Mutate("Bridge",
 			ovsdb.InsertInto("flow_tables", map[int]ovsdb.UUID{id: row.UUID})).Row(b.UUID)}
 	case name != "" && ours:
-		return append(keyOps(row.Table(), row.UUID, keys, nil),
+		return append(KeyOps(row.Table(), row.UUID, keys, nil),
 			ovsdb.Update(ovsdb.FlowTable{Name: &name}, "name").Row(row.UUID))
 	case name != "":
-		return keyOps(row.Table(), row.UUID, keys, nil)
+		return KeyOps(row.Table(), row.UUID, keys, nil)
 	case ours && row.FlowLimit == nil && row.OverflowPolicy == nil && len(row.Groups)+len(row.Prefixes) == 0 &&
 		len(row.ExternalIDs) == 1:
 		return []ovsdb.Op{ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("flow_tables", []int{id})).Row(b.UUID)}
 	}
-	ops := keyOps(row.Table(), row.UUID, nil, []string{claims.KeyTable})
+	ops := KeyOps(row.Table(), row.UUID, nil, []string{claims.KeyTable})
 	if ours {
 		ops = append(ops, ovsdb.Update(ovsdb.FlowTable{}, "name").Row(row.UUID))
 	}

@@ -1,15 +1,20 @@
-package ofctl
+// Package vsctl has Hairpin's part of Open vSwitch's database: bridges, ports, keys of
+// external_ids, names of tables, and limits. It is what ovs-vsctl shows and changes.
+//
+// Input: a View of the database, and a Delta of desired values. Output: the Content of the View as
+// values, and the operations of a transaction that makes the changes.
+//
+// Invariants: it reads and writes nothing itself. Rows, keys and limits of others are kept; package
+// ofctl lists which are Hairpin's. Reading a View after a transaction of Ops gives what was wanted.
+package vsctl
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 
-	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/ovs"
@@ -17,33 +22,39 @@ import (
 	"hairpin/ovsdb"
 )
 
-// rows holds the relevant content of Open vSwitch's database.
-type rows struct {
-	secure   bool // the gateway bridge has fail_mode secure: without a flow it drops
-	ours     map[string]ovs.Bridge
-	settings map[string]string
-	ports    map[string]ovs.Port
-	named    map[string]bool
-	numbers  map[string]map[string]string // of ports of the gateway bridge and of Hairpin's, by bridge and name
+// Config describes which rows and keys are Hairpin's.
+type Config struct {
+	Bridge   string   // the gateway bridge
+	Settings []string // keys in Open_vSwitch's external_ids
+	PortKeys []string // keys in the external_ids of its ports' Interfaces
+}
+
+// Content is Hairpin's part of the database.
+type Content struct {
+	Secure   bool // the gateway bridge has fail_mode secure: without a flow it drops
+	Bridges  map[string]ovs.Bridge
+	Settings map[string]string
+	Ports    map[string]ovs.Port
+	Named    map[string]bool
+	Numbers  map[string]map[string]string // of ports of the gateway bridge and of Hairpin's, by bridge and name
 }
 
 // Values in Open vSwitch's database.
 const (
-	secure     = "secure"
-	standalone = "standalone"
-	userspace  = "netdev"
+	secure    = "secure"
+	userspace = "netdev"
 )
 
 // maxPort is OpenFlow's limit of port numbers; higher ones are reserved (OpenFlow 1.0, OFPP_MAX).
 const maxPort = 0xff00
 
-// read extracts the relevant rows from a View.
-func (cfg *Config) read(v ovsdb.View) rows {
-	var r rows
+// Read returns the content of a View.
+func (cfg *Config) Read(v ovsdb.View) Content {
+	var c Content
 	if row := ovsdb.First[ovsdb.OpenVSwitch](v); row != nil {
 		for _, key := range cfg.Settings {
 			if value, ok := row.ExternalIDs[key]; ok {
-				put(&r.settings, key, value)
+				put(&c.Settings, key, value)
 			}
 		}
 	}
@@ -52,19 +63,19 @@ func (cfg *Config) read(v ovsdb.View) rows {
 		owner, ours := b.ExternalIDs[claims.KeyBridge]
 		switch {
 		case b.Name == cfg.Bridge:
-			r.secure, ours = isSecure, true
+			c.Secure, ours = isSecure, true
 		case ours:
-			x := ovs.Bridge{Name: b.Name, Userspace: b.DatapathType == userspace, Standalone: !isSecure,
+			x := ovs.Bridge{Name: b.Name, Userspace: InUserspace(b), Standalone: !isSecure,
 				Owner: cluster.ParseOwner(owner)}
-			x.Learned = flowLimit(v, b).found()
+			x.Learned = AffinityLimit(v, b).found()
 			if b.Name == claims.ServiceBridge { // the limit is the datapath's, not a bridge's
-				x.Connections = zoneLimit(v, x.Userspace).found()
+				x.Connections = ZoneLimit(v, x.Userspace).found()
 			}
-			put(&r.ours, b.Name, x)
+			put(&c.Bridges, b.Name, x)
 		}
-		if key := cfg.key(b.Name); ours {
+		if key := cfg.Key(b.Name); ours {
 			if all, some := tableNames(v, b, key); some {
-				put(&r.named, key, all)
+				put(&c.Named, key, all)
 			}
 		}
 		numbers := map[string]string{}
@@ -74,17 +85,17 @@ func (cfg *Config) read(v ovsdb.View) rows {
 				continue
 			}
 			if owner, ok := p.ExternalIDs[claims.KeyOwner]; ok {
-				put(&r.ports, p.Name, cfg.port(v, b.Name, p, owner))
+				put(&c.Ports, p.Name, cfg.port(v, b.Name, p, owner))
 			}
 			if ours {
 				number(numbers, v, p)
 			}
 		}
 		if ours {
-			put(&r.numbers, b.Name, numbers)
+			put(&c.Numbers, b.Name, numbers)
 		}
 	}
-	return r
+	return c
 }
 
 // number records the numbers of a port: several for a bond.
@@ -143,129 +154,13 @@ func tunnels(local netip.Addr) map[string]string {
 	return map[string]string{localEnd: local.String(), "remote_ip": "flow", "key": "flow", "csum": "true"}
 }
 
-// applyBridges makes bridges, and removes unwanted ones with their content. It waits until
-// ovs-vswitchd has made them, because ports and flows need them.
-func (t *Target) applyBridges(ctx context.Context, d delta.Delta[string, ovs.Bridge]) error {
-	v := t.db.View()
-	var ops []ovsdb.Op
-	row := func(name string) *ovsdb.Bridge {
-		return ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == name })
-	}
-	for _, list := range []map[string]ovs.Bridge{d.Add, d.Change} {
-		for name, b := range list {
-			mode, owner := secure, map[string]string{claims.KeyBridge: b.Owner.String()}
-			want := ovsdb.Bridge{Name: name, FailMode: &mode, ExternalIDs: owner}
-			if b.Userspace {
-				want.DatapathType = userspace
-			}
-			if have := row(name); have != nil {
-				want.UUID = have.UUID
-				ops = append(append(ops, ovsdb.Update(want, "fail_mode", "datapath_type")),
-					keyOps("Bridge", have.UUID, owner, nil)...)
-				ops = append(ops, limitOps(v, have.UUID, have, b)...)
-			} else {
-				ops = append(ops, ovsdb.InsertBridge(want)...)
-				ops = append(ops, limitOps(v, ovsdb.NamedUUID("bridge "+name), nil, b)...)
-			}
-		}
-	}
-	for name, b := range d.Delete {
-		if have := row(name); have != nil {
-			ops = append(ops, limitOps(v, have.UUID, have, ovs.Bridge{Name: name, Userspace: b.Userspace})...)
-			ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("bridges", have.UUID)).All())
-		}
-	}
-	if len(ops) == 0 {
-		return nil
-	}
-	late.For(ctx, server)
-	if _, err := t.db.Transact(ctx, append(ops,
-		ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())...); err != nil {
-		return fmt.Errorf("bridges of Open vSwitch: %w", err)
-	}
-	late.For(ctx, vswitchd)
-	if err := t.carriedOut(ctx); err != nil {
-		return fmt.Errorf("wait until ovs-vswitchd has its bridges: %w", err)
-	}
-	return nil
-}
-
-// carriedOut waits until ovs-vswitchd has processed the database's current content.
-func (t *Target) carriedOut(ctx context.Context) error {
-	next := 0
-	return t.db.WaitFor(ctx, func(v ovsdb.View) bool {
-		row := ovsdb.First[ovsdb.OpenVSwitch](v)
-		if row != nil && next == 0 {
-			next = row.NextCfg
-		}
-		return row != nil && row.CurCfg >= next
-	})
-}
-
-// applyRows changes settings, ports and names of tables in one transaction. It returns the missing
-// bridges, for each port that needs one.
-func (t *Target) applyRows(ctx context.Context, d ovs.Delta) (missing []string, err error) {
-	v := t.db.View()
-	ops := settingOps(d)
-	for _, p := range slices.Concat(sorted(d.Ports.Add), sorted(d.Ports.Change)) {
-		more, ok := t.cfg.portOps(v, p)
-		if !ok {
-			missing = append(missing, p.Bridge)
-		}
-		ops = append(ops, more...)
-	}
-	ops = append(ops, t.cfg.nameOps(v, d.Named)...)
-	for _, p := range sorted(d.Ports.Delete) {
-		ops = append(ops, removal(v, p.Name)...)
-	}
-	if len(ops) == 0 {
-		return missing, nil
-	}
-	// Incrementing next_cfg wakes ovs-vswitchd even if the rest needs no action of it; ovs-vsctl
-	// does the same.
-	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
-	late.For(ctx, server)
-	if _, err = t.db.Transact(ctx, ops...); err != nil {
-		return missing, fmt.Errorf("write to Open vSwitch: %w", err)
-	}
-	return missing, nil
-}
-
-// RemovePorts removes ports from their bridges, and waits until ovs-vswitchd has removed their
-// devices, too.
-func (t *Target) RemovePorts(ctx context.Context, names []string) error {
-	var ops []ovsdb.Op
-	for _, name := range names {
-		ops = append(ops, removal(t.db.View(), name)...)
-	}
-	late.For(ctx, server)
-	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
-	if _, err := t.db.Transact(ctx, ops...); err != nil {
-		return fmt.Errorf("remove ports: %w", err)
-	}
-	late.For(ctx, vswitchd)
-	if err := t.carriedOut(ctx); err != nil {
-		return fmt.Errorf("wait until ovs-vswitchd has removed ports: %w", err)
-	}
-	return nil
-}
-
 func sorted(ports map[string]ovs.Port) []ovs.Port {
 	return slices.SortedFunc(maps.Values(ports), func(a, b ovs.Port) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-func settingOps(d ovs.Delta) []ovsdb.Op {
-	set := maps.Clone(d.Settings.Add)
-	if set == nil {
-		set = map[string]string{}
-	}
-	maps.Copy(set, d.Settings.Change)
-	return keyOps("Open_vSwitch", "", set, slices.Sorted(maps.Keys(d.Settings.Delete)))
-}
-
-// keyOps sets and removes keys of external_ids and keeps the others. Without a row it changes all
+// KeyOps sets and removes keys of external_ids and keeps the others. Without a row it changes all
 // rows.
-func keyOps(table string, row ovsdb.UUID, set map[string]string, remove []string) []ovsdb.Op {
+func KeyOps(table string, row ovsdb.UUID, set map[string]string, remove []string) []ovsdb.Op {
 	keys := slices.Concat(slices.Sorted(maps.Keys(set)), remove)
 	if len(keys) == 0 {
 		return nil
@@ -281,10 +176,70 @@ func keyOps(table string, row ovsdb.UUID, set map[string]string, remove []string
 	return []ovsdb.Op{op.Row(row)}
 }
 
+// Key returns the bridge of that name as in flow.Key.
+func (cfg *Config) Key(bridge string) string {
+	if bridge == cfg.Bridge {
+		return ""
+	}
+	return bridge
+}
+
+// BridgeOps makes bridges, and removes unwanted ones with their content.
+func BridgeOps(v ovsdb.View, d delta.Delta[string, ovs.Bridge]) (ops []ovsdb.Op) {
+	for _, list := range []map[string]ovs.Bridge{d.Add, d.Change} {
+		for name, b := range list {
+			mode, owner := secure, map[string]string{claims.KeyBridge: b.Owner.String()}
+			want := ovsdb.Bridge{Name: name, FailMode: &mode, ExternalIDs: owner}
+			if b.Userspace {
+				want.DatapathType = userspace
+			}
+			if have := ovsdb.BridgeNamed(v, name); have != nil {
+				want.UUID = have.UUID
+				ops = append(append(ops, ovsdb.Update(want, "fail_mode", "datapath_type")),
+					KeyOps("Bridge", have.UUID, owner, nil)...)
+				ops = append(ops, limitOps(v, have.UUID, have, b)...)
+			} else {
+				ops = append(ops, ovsdb.InsertBridge(want)...)
+				ops = append(ops, limitOps(v, ovsdb.NamedUUID("bridge "+name), nil, b)...)
+			}
+		}
+	}
+	for name, b := range d.Delete {
+		if have := ovsdb.BridgeNamed(v, name); have != nil {
+			ops = append(ops, limitOps(v, have.UUID, have, ovs.Bridge{Name: name, Userspace: b.Userspace})...)
+			ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("bridges", have.UUID)).All())
+		}
+	}
+	return ops
+}
+
+// Ops changes settings, ports and names of tables. It returns the missing bridges, for each port
+// that needs one.
+func (cfg *Config) Ops(v ovsdb.View, d ovs.Delta) (ops []ovsdb.Op, missing []string) {
+	set := maps.Clone(d.Settings.Add)
+	if set == nil {
+		set = map[string]string{}
+	}
+	maps.Copy(set, d.Settings.Change)
+	ops = KeyOps("Open_vSwitch", "", set, slices.Sorted(maps.Keys(d.Settings.Delete)))
+	for _, p := range slices.Concat(sorted(d.Ports.Add), sorted(d.Ports.Change)) {
+		more, ok := cfg.portOps(v, p)
+		if !ok {
+			missing = append(missing, p.Bridge)
+		}
+		ops = append(ops, more...)
+	}
+	ops = append(ops, cfg.nameOps(v, d.Named)...)
+	for _, p := range sorted(d.Ports.Delete) {
+		ops = append(ops, RemovePort(v, p.Name)...)
+	}
+	return ops, missing
+}
+
 // portOps makes a port, or changes the existing one of that name. It returns false if the bridge is
 // missing.
 func (cfg *Config) portOps(v ovsdb.View, p ovs.Port) (ops []ovsdb.Op, ok bool) {
-	bridge := ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == p.Bridge })
+	bridge := ovsdb.BridgeNamed(v, p.Bridge)
 	if bridge == nil {
 		return nil, false
 	}
@@ -292,7 +247,7 @@ func (cfg *Config) portOps(v ovsdb.View, p ovs.Port) (ops []ovsdb.Op, ok bool) {
 	port := ovsdb.Find(v, func(row *ovsdb.Port) bool { return row.Name == p.Name })
 	if port == nil || len(port.Interfaces) != 1 || ovsdb.Get[ovsdb.Interface](v, port.Interfaces[0]) == nil {
 		if port != nil {
-			ops = removal(v, p.Name)
+			ops = RemovePort(v, p.Name)
 		}
 		i := ovsdb.Interface{Name: p.Name, Type: p.Type, Options: options(p), ExternalIDs: p.ExternalIDs}
 		i.MAC, i.MTURequest = columns(p)
@@ -302,10 +257,11 @@ func (cfg *Config) portOps(v ovsdb.View, p ovs.Port) (ops []ovsdb.Op, ok bool) {
 	}
 	// Until the port has a number on the new bridge, flows must not use its number on the old one.
 	if !slices.Contains(bridge.Ports, port.UUID) {
-		ops = append(removal(v, p.Name), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port.UUID)).Row(bridge.UUID),
+		ops = append(RemovePort(v, p.Name),
+			ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port.UUID)).Row(bridge.UUID),
 			ovsdb.Update(ovsdb.Interface{UUID: port.Interfaces[0]}, "ofport"))
 	}
-	ops = append(ops, keyOps("Port", port.UUID, owner, nil)...)
+	ops = append(ops, KeyOps("Port", port.UUID, owner, nil)...)
 	i := ovsdb.Interface{UUID: port.Interfaces[0], Type: p.Type}
 	change := []string{"type"}
 	if i.Options = options(p); i.Options != nil {
@@ -320,7 +276,7 @@ func (cfg *Config) portOps(v ovsdb.View, p ovs.Port) (ops []ovsdb.Op, ok bool) {
 	ops = append(ops, ovsdb.Update(i, change...))
 	unwanted := slices.DeleteFunc(slices.Clone(cfg.PortKeys),
 		func(key string) bool { _, wanted := p.ExternalIDs[key]; return wanted })
-	return append(ops, keyOps("Interface", i.UUID, p.ExternalIDs, unwanted)...), true
+	return append(ops, KeyOps("Interface", i.UUID, p.ExternalIDs, unwanted)...), true
 }
 
 func options(p ovs.Port) map[string]string {
@@ -345,8 +301,8 @@ func columns(p ovs.Port) (mac *string, mtu *int) {
 	return mac, mtu
 }
 
-// removal removes a port from its bridge. The database then deletes the unreferenced row.
-func removal(v ovsdb.View, name string) []ovsdb.Op {
+// RemovePort removes a port from its bridge. The database then deletes the unreferenced row.
+func RemovePort(v ovsdb.View, name string) []ovsdb.Op {
 	var ops []ovsdb.Op
 	port := ovsdb.Find(v, func(p *ovsdb.Port) bool { return p.Name == name })
 	if port == nil {
