@@ -84,7 +84,7 @@ func (r *run) newService(ctx, run context.Context, name string, random *rand.Ran
 	}
 	c := &connection{from: r.pod(roleClient, from), limit: 5 * time.Second, Path: Path{
 		Name: fmt.Sprintf("client-%s to new Service of open-%s", from, to), From: "pod/chaos/client-" + from,
-		To: "svc/chaos/" + name, Nodes: []string{from, to}, Server: roleOpen + "-" + to, Fresh: true,
+		To: "svc/chaos/" + name, Nodes: []string{from, to}, Server: roleOpen + "-" + to, Fresh: true, API: r.nodes[0],
 	}}
 	for _, ip := range s.Spec.ClusterIPs {
 		c.to = append(c.to, netip.AddrPortFrom(netip.MustParseAddr(ip), 80))

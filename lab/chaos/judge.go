@@ -22,8 +22,10 @@ type Path struct {
 	// Own is the node of which the client uses an own address.
 	Own    string `json:"own,omitempty"`
 	Denied bool   `json:"denied,omitempty"` // a policy denies it
-	// Fresh means that an object of the path is new: any fault of its nodes may delay it.
+	// Fresh means that an object of the path is new: any fault of its nodes may delay it, and what
+	// separates them from the API server.
 	Fresh   bool         `json:"fresh,omitempty"`
+	API     string       `json:"api,omitempty"`     // of a fresh path: the node with the API server
 	Server  string       `json:"server,omitempty"`  // the only endpoint; empty: any
 	Sources []netip.Addr `json:"sources,omitempty"` // what the server may see; empty: anything
 }
@@ -77,6 +79,10 @@ func (w *Window) touches(p *Path) (fixed, floating bool) {
 	passes := func(node string) (fixed, any bool) {
 		fixed = slices.Contains(p.Nodes, node)
 		return fixed, fixed || slices.Contains(p.Floating, node)
+	}
+	if p.Fresh && (w.Node == p.API && slices.Contains(p.Nodes, w.Peer) ||
+		w.Peer == p.API && slices.Contains(p.Nodes, w.Node)) {
+		return true, false
 	}
 	fixed, any := passes(w.Node)
 	if w.Peer != "" {

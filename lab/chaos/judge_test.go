@@ -60,6 +60,10 @@ func TestExcuses(t *testing.T) {
 		"renumbered, to the address": {nodePort, renumbered, 130 * s, s, true},
 		"new object": {Path{Nodes: []string{"node-a"}, Fresh: true}, []Window{window("agent killed", "node-a", "")},
 			105 * s, s, true},
+		"new object, no API": {Path{Nodes: []string{"node-b"}, Fresh: true, API: "node-a"},
+			[]Window{window("partition", "node-b", "node-a")}, 105 * s, s, true},
+		"new object, other node without API": {Path{Nodes: []string{"node-b"}, Fresh: true, API: "node-a"},
+			[]Window{window("partition", "node-a", "node-c")}, 105 * s, s, false},
 	} {
 		results := []Result{{At: c.at, Took: c.took, Error: "timeout"}}
 		if found := Judge([]Path{c.path}, c.windows, nil, results); (len(found) == 0) != c.excused {

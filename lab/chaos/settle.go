@@ -68,8 +68,9 @@ func (r *run) synced(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// reportTime is how long `hairpin status` may take to name a node with a fault.
-const reportTime = 5 * time.Second
+// reportTime is how long `hairpin status` may take to name a node with a fault: an agent asks a
+// daemon each second, and takes it for hung after up to 4.6 s.
+const reportTime = 7 * time.Second
 
 // reported checks that `hairpin status` names the node of a fault while the fault lasts. It omits
 // faults that end earlier, and those during which status may not reach the API server.
