@@ -311,7 +311,7 @@ func (o *operated) clusterStatus(t *testing.T) {
 	noError(t, err)
 	t.Log("\n" + out)
 	for _, want := range []string{"node-a", "no answer", "no agent's pod in namespace hairpin", "controller",
-		"1 nodes: 1 no answer", "exit 1"} {
+		"1 node: 1 no answer", "exit 1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q", want)
 		}

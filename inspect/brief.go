@@ -105,7 +105,7 @@ func (s *ClusterStatus) nodesLines(now time.Time) []string {
 		return []string{fmt.Sprintf("%s: %s, %d components", s.Nodes[0].Node, s.Nodes[0].State(),
 			len(s.Nodes[0].Report.Parts))}
 	}
-	lines := []string{fmt.Sprintf("%d nodes: %s", len(s.Nodes), strings.Join(counts, ", "))}
+	lines := []string{fmt.Sprintf("%s: %s", report.Counted(len(s.Nodes), "node"), strings.Join(counts, ", "))}
 	if s.Controller.Error == "" {
 		lines = append(lines, fmt.Sprintf("controller: %s leads since %s", s.Controller.Holder,
 			ago(now, s.Controller.Since)))

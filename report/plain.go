@@ -64,3 +64,11 @@ func makePlain(v reflect.Value, keep string) {
 		}
 	}
 }
+
+// Counted returns "1 node" or "2 nodes".
+func Counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

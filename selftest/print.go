@@ -42,9 +42,9 @@ func (t *test) show(groups []*group, paths []*check) error {
 		bad := g.failed()
 		all, failed = all+len(g.checks), failed+len(bad)
 		if len(bad) == 0 {
-			fmt.Fprintf(t.w, "ok    %s: %s\n", g.title, count(len(g.checks)))
+			fmt.Fprintf(t.w, "ok    %s: %s\n", g.title, report.Counted(len(g.checks), "check"))
 		} else {
-			fmt.Fprintf(t.w, "FAIL  %s: %d of %s\n", g.title, len(bad), count(len(g.checks)))
+			fmt.Fprintf(t.w, "FAIL  %s: %d of %s\n", g.title, len(bad), report.Counted(len(g.checks), "check"))
 		}
 		for _, c := range g.checks {
 			t.showCheck(c)
@@ -59,7 +59,7 @@ func (t *test) show(groups []*group, paths []*check) error {
 		}
 	}
 	took := time.Since(t.begin).Round(time.Second)
-	if _, err := fmt.Fprintf(t.w, "%s: %d passed, %d failed, in %s\n", count(all), all-failed, failed,
+	if _, err := fmt.Fprintf(t.w, "%s: %d passed, %d failed, in %s\n", report.Counted(all, "check"), all-failed, failed,
 		took); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
@@ -76,13 +76,6 @@ func (t *test) show(groups []*group, paths []*check) error {
 		return report.ErrNotWell
 	}
 	return nil
-}
-
-func count(n int) string {
-	if n == 1 {
-		return "1 check"
-	}
-	return fmt.Sprintf("%d checks", n)
 }
 
 // showCheck prints a failure with its explanation, or with Verbose a success.

@@ -141,7 +141,7 @@ func (t *test) run(ctx context.Context) (err error) {
 	for _, g := range groups {
 		list = append(list, g.checks...)
 	}
-	fmt.Fprintf(t.errw, "%d checks\n", len(list))
+	fmt.Fprintf(t.errw, "%s of paths\n", report.Counted(len(list), "check"))
 	if err := t.carryOut(ctx, "client", list); err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func table(w io.Writer, list []Node) error {
 		return err
 	}
 	_, err := fmt.Fprintf(w,
-		"%d nodes: %d ready for Hairpin, %d not, %d could not be checked\n", len(list),
+		"%s: %d ready for Hairpin, %d not, %d could not be checked\n", report.Counted(len(list), "node"),
 		ready, stopped, unknown)
 	return err
 }

@@ -82,7 +82,7 @@ func Home(f Frame, s *cluster.Snapshot, h *Health, find string, problems []strin
 
 func (v *homeView) summary(f Frame, s *cluster.Snapshot, h *Health) {
 	if h == nil {
-		v.Summary = counted(len(s.Nodes), "node") + " " + f.NoHealth
+		v.Summary = report.Counted(len(s.Nodes), "node") + " " + f.NoHealth
 		return
 	}
 	good, asked := 0, 0
@@ -96,17 +96,10 @@ func (v *homeView) summary(f Frame, s *cluster.Snapshot, h *Health) {
 	case asked == 0:
 		v.Summary = "The health of the nodes is not known"
 	case good == asked:
-		v.Summary = fmt.Sprintf("%s healthy", counted(asked, "node"))
+		v.Summary = fmt.Sprintf("%s healthy", report.Counted(asked, "node"))
 	default:
-		v.Summary = fmt.Sprintf("%d of %s not healthy", asked-good, counted(asked, "node"))
+		v.Summary = fmt.Sprintf("%d of %s not healthy", asked-good, report.Counted(asked, "node"))
 	}
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func counts(s *cluster.Snapshot, problems int) []count {
