@@ -2,9 +2,9 @@
 //
 // Run starts all goroutines. One of them, the loop (loop.go), owns the agent's state: the others
 // put events into its inbox (inbox.go). Each of its rounds computes the desired State (package
-// plan) and applies it (package apply), if the gates of a start are open (gates.go). switchstate.go
-// is the state machine of restarts of Open vSwitch. What the agent reports is on a board
-// (board.go), and its metrics are computed by measure.go.
+// plan) and applies it (package apply), if the gates of a start are open (gates.go). Package
+// vswitch handles restarts of Open vSwitch. What the agent reports is on a board (board.go), and
+// its metrics are computed by measure.go.
 package agent
 
 import (
@@ -15,7 +15,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"hairpin/agent/packets"
+	"hairpin/agent/vswitch"
 	"hairpin/apply"
+	"hairpin/apply/late"
 	"hairpin/apply/redirect"
 	"hairpin/cluster"
 	"hairpin/cni"
@@ -48,16 +51,16 @@ type agent struct {
 	api        *kube.Reach
 	targets    *targets.Set
 	pass       *apply.Pass
-	background worker // for calls that may hang
+	background late.Worker // for calls that may hang
 
 	host     *hostFacts
 	egress   *egressSide
 	pods     *podSide
-	vswitch  *vswitch
+	vswitch  *vswitch.Switch
 	planned  planned
 	progress progress
 	monitor  *monitoring
-	watches  packetWatches
+	watches  packets.Watches
 
 	supported   atomic.Bool       // OVN, Open vSwitch and nft are new enough
 	snapshot    *cluster.Snapshot // of the cluster, with this agent's view of egress addresses
@@ -110,7 +113,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		}
 	}
 	a.planned.planner.Keep(t.ProxyPorts(ctx, &a.config))
-	a.background = newWorker(a.inbox.notify)
+	a.background = late.NewWorker(a.inbox.notify)
 	a.pods = newPodSide(node, ovs, a.inbox, a.background, log)
 	systems := t.Pass
 	systems.NB = moving{t.NB, a.pods.cni}
@@ -119,7 +122,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	defer a.monitor.stop()
 	a.egress = newEgressSide(node, c.Process.Egress, client, api, a.inbox, a.monitor, log)
 	a.host = newHostFacts(node, &a.config, client, ovs, t.NFT, a.inbox.scanned, log)
-	a.vswitch = newVSwitch(ovs, t, a.background, newWorker(a.inbox.notify), a.host.scanner.RequestNow, log)
+	a.vswitch = vswitch.New(ovs, t, a.background, late.NewWorker(a.inbox.notify), a.host.scanner.RequestNow, log)
 	a.observe()
 	a.host.scanner.Links, a.host.scanner.MayRecord = a.pods.cni.CheckLinks, a.supported.Load
 	a.host.scanner.PodPorts = a.pods.cni.HostPorts
@@ -150,7 +153,7 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	start := func(f func()) { g.Go(func() error { f(); return nil }) }
 	start(func() { a.follow(ctx, client) })
 	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(*events, struct{}) { a.host.scanner.Request() }) })
-	start(func() { watchSwitch(ctx, a.inbox.notify, a.config.Process.OVSRunDir, a.log) })
+	start(func() { vswitch.WatchStarts(ctx, a.inbox.notify, a.config.Process.OVSRunDir, a.log) })
 	start(func() { a.tick(ctx) })
 	a.host.start(ctx, start)
 	a.pods.cni.Forget(a.targets.Bridge.Forget)

@@ -84,16 +84,16 @@ func (a *agent) post(round uint64) {
 		round: round, snapshot: a.snapshot, base: a.egress.view.Base, carriers: a.egress.carriers, all: a.planned.all,
 		sourceErr: a.sourceErr, want: a.planned.want, reason: a.notReady(), problems: a.planned.problems,
 		listenErrors: a.monitor.listenErrors, nodeProblems: slices.Concat(a.egress.view.Conflicts(), a.nodeProblems()),
-		restarts: a.vswitch.restarts, openvswitch: a.openvswitch(), isolated: a.planned.planner.IsolatedPods(),
+		restarts: a.vswitch.Restarts, openvswitch: a.openvswitch(), isolated: a.planned.planner.IsolatedPods(),
 	})
 }
 
 // openvswitch describes the node's Open vSwitch. It returns nil until the version is known.
 func (a *agent) openvswitch() *report.Switch {
-	if a.vswitch.version == "" {
+	if a.vswitch.Version == "" {
 		return nil
 	}
-	x := report.Switch{Version: a.vswitch.version, Userspace: a.host.found.Gateway.Userspace}
+	x := report.Switch{Version: a.vswitch.Version, Userspace: a.host.found.Gateway.Userspace}
 	x.TSO = x.Userspace && uplink.TSO(a.ovs.View())
 	x.Faults = targets.Faults(x.Version, x.Userspace, x.TSO)
 	return &x

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"hairpin/agent/vswitch"
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/cni"
@@ -52,16 +53,16 @@ func (a *agent) loop(ctx context.Context) error {
 
 // drain waits a short time for calls that are in progress.
 func (a *agent) drain() {
-	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	a.pass.Finish(ctx)
 	a.background.Finish(ctx)
-	a.vswitch.releasing.Finish(ctx)
+	a.vswitch.Drain(ctx)
 }
 
 // learn records a scan of the host, and reports whether the host changed.
 func (a *agent) learn(s *hostnet.Scan) bool {
-	a.vswitch.observe(s)
+	a.vswitch.Observe(s)
 	changed, lost := a.host.learn(s)
 	if lost {
 		a.api.Reconnect()
@@ -70,9 +71,9 @@ func (a *agent) learn(s *hostnet.Scan) bool {
 }
 
 // facts returns the input for the handling of a restart of Open vSwitch.
-func (a *agent) facts() *nodeFacts {
-	return &nodeFacts{
-		snapshot: a.snapshot, gateway: a.host.found.Gateway, supported: a.supported.Load(), synced: a.progress.synced,
+func (a *agent) facts() *vswitch.Facts {
+	return &vswitch.Facts{
+		Snapshot: a.snapshot, Gateway: a.host.found.Gateway, Supported: a.supported.Load(), Synced: a.progress.synced,
 	}
 }
 
@@ -84,28 +85,28 @@ func (a *agent) facts() *nodeFacts {
 func (a *agent) round(ctx context.Context, news bool) time.Duration {
 	defer a.publishHealth()
 	defer a.offer()
-	a.vswitch.releasing.collect()
-	a.background.collect()
+	a.vswitch.Collect()
+	a.background.Collect()
 	v, f := a.vswitch, a.facts()
-	again := v.watch(ctx, f)
+	again := v.Watch(ctx, f)
 	for _, step := range []func(context.Context) time.Duration{
-		v.nudge, a.pods.compare, v.askVersion, a.awaitOVN, a.plan,
+		v.Nudge, a.pods.compare, v.AskVersion, a.awaitOVN, a.plan,
 	} {
 		again = retry.Sooner(again, step(ctx))
 	}
 	a.host.publish(a.ownNode())
 	why := a.missing()
-	stage, wait := v.state.stage(&stageFacts{
-		missing: why != "", gateway: a.host.known(), cluster: a.snapshot != nil, database: a.ovs.Connected(),
+	stage, wait := v.Stage(&vswitch.StageFacts{
+		Missing: why != "", Gateway: a.host.known(), Cluster: a.snapshot != nil, Database: a.ovs.Connected(),
 	}, time.Now())
 	switch stage {
-	case hold:
-		if a.snapshot == nil && a.host.known() && !v.starting() {
-			again = retry.Sooner(again, v.keepNetwork(ctx, f.gateway))
+	case vswitch.Hold:
+		if a.snapshot == nil && a.host.known() && !v.Starting() {
+			again = retry.Sooner(again, v.KeepNetwork(ctx, f.Gateway))
 		}
 		return retry.Sooner(again, wait)
-	case bootstrap:
-		return retry.Sooner(again, v.bootstrap(ctx, f, why))
+	case vswitch.Bootstrap:
+		return retry.Sooner(again, v.Bootstrap(ctx, f, why))
 	}
 	if news {
 		a.pass.Retry()
@@ -119,24 +120,24 @@ func (a *agent) round(ctx context.Context, news bool) time.Duration {
 	wait, err := a.apply(ctx, f)
 	again = retry.Sooner(again, wait)
 	if err == nil {
-		again = retry.Sooner(again, v.announceMAC(ctx, f))
+		again = retry.Sooner(again, v.AnnounceMAC(ctx, f))
 		own, egressIPs := a.host.local.Own, a.snapshot.EgressIPs
 		again = retry.Sooner(again, a.egress.announce(time.Now(), own, egressIPs, a.planned.want.Host.Addresses))
 	}
 	again = retry.Sooner(again, a.reportServing())
-	return retry.Sooner(again, v.remakePorts(ctx, a.pass.Status(), a.planned.want.Bridge.Ports))
+	return retry.Sooner(again, v.RemakePorts(ctx, a.pass.Status(), a.planned.want.Bridge.Ports))
 }
 
 // inOrder reports whether the last pass has applied everything, and nothing of the desired state
 // has changed since.
 func (a *agent) inOrder() bool {
 	p := &a.progress
-	return p.synced && p.err == nil && !a.planned.fresh && !a.vswitch.starting() && !a.pods.waiting
+	return p.synced && p.err == nil && !a.planned.fresh && !a.vswitch.Starting() && !a.pods.waiting
 }
 
 // apply applies the desired state. It returns when to call it again, and the error of the pass
 // without errors that concern only pods' ports.
-func (a *agent) apply(ctx context.Context, f *nodeFacts) (again time.Duration, err error) {
+func (a *agent) apply(ctx context.Context, f *vswitch.Facts) (again time.Duration, err error) {
 	a.planned.fresh = false
 	wantedHost := a.planned.want.Host // a copy: the next plan overwrites it while other goroutines read this
 	a.targets.WantedHost.Store(&wantedHost)
@@ -144,21 +145,21 @@ func (a *agent) apply(ctx context.Context, f *nodeFacts) (again time.Duration, e
 	err = a.pass.Run(ctx, a.planned.want)
 	a.monitor.meters.Took("hairpin_pass_duration_seconds", time.Since(begin))
 	again = a.pass.Again()
-	butPods, inOVN := a.pods.noteReach(a.pass.Status(), a.planned.pods, f.gateway.OpenFlow)
+	butPods, inOVN := a.pods.noteReach(a.pass.Status(), a.planned.pods, f.Gateway.OpenFlow)
 	if inOVN {
 		again = retry.Sooner(again, a.pods.move(ctx))
 	}
 	a.pods.waiting = err != nil && butPods == nil
-	if !a.vswitch.starting() {
+	if !a.vswitch.Starting() {
 		err = butPods
 	} else {
 		var wait time.Duration
-		wait, err = a.vswitch.finish(ctx, f, err)
+		wait, err = a.vswitch.Finish(ctx, f, err)
 		again = retry.Sooner(again, wait)
 	}
 	if ctx.Err() == nil {
 		if err == nil {
-			a.monitor.programming.applied()
+			a.monitor.programming.Applied()
 			a.monitor.policiesApplied()
 		}
 		a.progress.note(err)
@@ -172,7 +173,7 @@ func (a *agent) awaitOVN(ctx context.Context) time.Duration {
 	if !a.supported.Load() {
 		return 0
 	}
-	return a.pods.awaitOVN(ctx, a.vswitch.starting(), a.targets.NB.Sync)
+	return a.pods.awaitOVN(ctx, a.vswitch.Starting(), a.targets.NB.Sync)
 }
 
 // plan updates the desired state, and reports problems. It returns when to call it again, for

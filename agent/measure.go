@@ -40,7 +40,7 @@ func (a *agent) measure(give ops.Put) {
 	a.measureSwitch(give, f)
 	a.measureOVN(give)
 	give("hairpin_policy_isolated_pods", float64(f.isolated))
-	a.monitor.policies.measure(give, f.flows, a.targets.Bridge.FeatureCounts)
+	a.monitor.policies.Measure(give, f.flows, a.targets.Bridge.FeatureCounts)
 	a.monitor.listeners.Measure(give)
 	for _, s := range a.pass.Status() {
 		partValues(give, partOf(s))
@@ -120,7 +120,7 @@ func (a *agent) measureSwitch(give ops.Put, f *figures) {
 	}
 	give("hairpin_openvswitch_planned", float64(f.flows.Len()), "flows")
 	give("hairpin_openvswitch_planned", float64(f.groups), "groups")
-	a.monitor.drops.measure(give, a.config.Cluster.Gateway.Interface, f.flows, a.targets.Bridge)
+	a.monitor.drops.Measure(give, a.config.Cluster.Gateway.Interface, f.flows, a.targets.Bridge)
 }
 
 // kernelConntrack returns the use of the host's conntrack table; nil without one.

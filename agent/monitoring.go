@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"hairpin/agent/meter"
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/datapath/flow"
@@ -43,11 +44,11 @@ type monitoring struct {
 	condition   *kube.Condition
 	meters      *ops.Meters
 	secure      http.Handler // of metrics, for clients with a permission; nil without an API
-	programming *programming
+	programming *meter.Programming
 	notes       *kube.Events
 	figures     atomic.Pointer[figures] // for meters
-	policies    policyMeters
-	drops       dropMeters
+	policies    meter.Policies
+	drops       meter.Drops
 	pending     atomic.Int64 // Unix time in ms since when a change is not applied everywhere; 0: none
 	// policiesSince is when the oldest change of a NetworkPolicy arrived that is planned but not
 	// applied. It belongs to the loop.
@@ -61,7 +62,7 @@ type monitoring struct {
 func newMonitoring(node string, client *kubeapi.Client, measure func(ops.Put), log *slog.Logger) *monitoring {
 	m := &monitoring{
 		listeners: ops.NewListeners(log), condition: kube.NewCondition(client, node, log),
-		notes: kube.NewEvents(client, "hairpin-node", log), programming: newProgramming(time.Now()),
+		notes: kube.NewEvents(client, "hairpin-node", log), programming: meter.NewProgramming(time.Now()),
 		meters: ops.NewMeters(ops.OfAgent, measure),
 	}
 	if client != nil {
@@ -97,7 +98,7 @@ func (m *monitoring) start(
 	}
 	start(func() { m.condition.Run(ctx) })
 	start(func() {
-		m.programming.run(ctx, sync, func(f cluster.Family, took time.Duration) {
+		m.programming.Run(ctx, sync, func(f cluster.Family, took time.Duration) {
 			m.meters.Took("kubeproxy_network_programming_duration_seconds", took, f.String())
 		})
 	})
@@ -118,7 +119,7 @@ func (m *monitoring) frontendsChanged(name string, was, is *cluster.Snapshot) {
 		was = &cluster.Snapshot{}
 	}
 	c := cluster.Compare(was.Frontends, is.Frontends, (*cluster.Frontend).Compare)
-	m.programming.plan(c)
+	m.programming.Plan(c)
 	checked := func(f *cluster.Frontend) bool { return f.HealthCheckNodePort != 0 }
 	own := func(s *cluster.Snapshot) *cluster.Node { return cmp.Or(s.Node(name), &cluster.Node{Name: name}) }
 	node := own(is)
@@ -177,12 +178,12 @@ func (a *agent) publishHealth() {
 	m := a.monitor
 	m.health.Set(time.Now(), a.notReady(), a.trouble(), leaving)
 	f := figures{
-		snapshot: a.snapshot, problems: len(a.planned.problems) + len(m.listenErrors), restarts: a.vswitch.restarts,
+		snapshot: a.snapshot, problems: len(a.planned.problems) + len(m.listenErrors), restarts: a.vswitch.Restarts,
 		flows: a.planned.want.Bridge.Flows, isolated: a.planned.planner.IsolatedPods(),
 	}
 	f.ports, f.silent = m.checks.Counts()
 	f.groups, f.egress, f.openvswitch = a.planned.want.Bridge.Groups.Len(), len(a.egress.announced.Own()),
-		a.vswitch.version
+		a.vswitch.Version
 	f.datapath = "kernel"
 	if a.host.found.Gateway.Userspace {
 		f.datapath = "userspace"
@@ -224,9 +225,7 @@ func (a *agent) trouble() string {
 // while the API cannot be reached. This is no reason to move clients to other nodes, which have no
 // newer state either.
 func (a *agent) inherited() bool {
-	v := a.vswitch
-	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && v.state.released != "" && !v.starting() &&
-		!v.hostOnly
+	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && a.vswitch.Restored()
 }
 
 // reportServing sets the condition of the Node if the node serves pods. It returns when to call it

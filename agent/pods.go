@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hairpin/apply"
+	"hairpin/apply/late"
 	"hairpin/apply/notice"
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -30,7 +31,7 @@ type podSide struct {
 	ovs        *ovsdb.Client
 	cni        *cni.Server
 	reach      *reach
-	background worker
+	background late.Worker
 
 	compared  bool      // interfaces have been compared with Open vSwitch, or the comparison hangs
 	compareAt time.Time // when the comparison was tried first
@@ -39,7 +40,7 @@ type podSide struct {
 	waiting   bool      // the last pass omitted flows of pods without a port
 }
 
-func newPodSide(node string, ovs *ovsdb.Client, b *inbox, background worker, log *slog.Logger) *podSide {
+func newPodSide(node string, ovs *ovsdb.Client, b *inbox, background late.Worker, log *slog.Logger) *podSide {
 	s := cni.NewServer(ovs, node, log)
 	return &podSide{log: log, inbox: b, ovs: ovs, cni: s, reach: newReach(s.Reached), background: background}
 }
@@ -62,7 +63,7 @@ func (p *podSide) compare(ctx context.Context) time.Duration {
 	if p.compareAt.IsZero() {
 		p.compareAt = time.Now()
 	}
-	p.background.do(ctx, p.cni.Sweep, func(err error) {
+	p.background.Do(ctx, p.cni.Sweep, func(err error) {
 		if err != nil {
 			p.log.Warn("compare pod interfaces with Open vSwitch", "error", err)
 		} else {
@@ -97,7 +98,7 @@ func (p *podSide) awaitOVN(ctx context.Context, restarting bool, sync func(conte
 		p.ovnReady = true
 		return 0
 	}
-	p.background.do(ctx, sync, func(err error) { p.ovnReady = p.ovnReady || err == nil })
+	p.background.Do(ctx, sync, func(err error) { p.ovnReady = p.ovnReady || err == nil })
 	return retry.Last / 10
 }
 
@@ -107,7 +108,7 @@ func (p *podSide) move(ctx context.Context) time.Duration {
 	if !p.cni.Misplaced() {
 		return 0
 	}
-	p.background.do(ctx, p.cni.Move, func(err error) {
+	p.background.Do(ctx, p.cni.Move, func(err error) {
 		if err != nil {
 			p.log.Warn("move ports of pods", "error", err)
 		}

@@ -3,12 +3,16 @@ package agent
 import (
 	"context"
 	"sync"
+	"time"
 
 	"hairpin/cluster"
 	"hairpin/cni"
 	"hairpin/retry"
 	"hairpin/signal"
 )
+
+// syncLimit is how long OVN's flows may take before the wait for them starts again.
+const syncLimit = time.Minute
 
 // reach determines which pods on claims.ServiceBridge are reachable: a CNI ADD waits for that. It
 // identifies pods by the Interface row of their port. A port that was removed and made again keeps
@@ -55,7 +59,7 @@ func (r *reach) note(pods []*cluster.Pod, written func(port string) bool, inOVN 
 func (r *reach) run(ctx context.Context, sync func(context.Context) error) {
 	for r.wake.Wait(ctx) {
 		for list := r.unknown(); len(list) > 0 && ctx.Err() == nil; list = r.unknown() {
-			limited, cancel := context.WithTimeout(ctx, programmingLimit)
+			limited, cancel := context.WithTimeout(ctx, syncLimit)
 			err := sync(limited)
 			cancel()
 			if err != nil {

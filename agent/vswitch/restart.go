@@ -1,4 +1,11 @@
-package agent
+// Package vswitch manages Open vSwitch of a node for the agent's loop: it notices starts of
+// ovs-vswitchd, restores what they lose, and lets the switch forward when everything is restored.
+//
+// A [Switch] belongs to one goroutine, which calls its methods once per round with the [Facts].
+// They never wait for a program that hangs: calls that may hang run in workers. Most methods return
+// when to call them again, 0 if not before the next change. The decisions are methods of
+// switchState, a plain value: Stage says what a round may do.
+package vswitch
 
 import (
 	"context"
@@ -7,6 +14,7 @@ import (
 	"log/slog"
 	"time"
 
+	"hairpin/apply/late"
 	"hairpin/apply/ofctl"
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -41,70 +49,85 @@ const (
 	answerLimit = time.Second
 )
 
-// vswitch manages Open vSwitch: restarts of ovs-vswitchd, its version, and ports that lost their
-// devices.
-type vswitch struct {
+// Switch manages restarts of ovs-vswitchd, its version, and ports that lost their devices.
+type Switch struct {
 	log        *slog.Logger
 	ovs        *ovsdb.Client
 	targets    *targets.Set
-	background worker
-	releasing  worker // the release of a restarted Open vSwitch; it waits for no other call
-	scanNow    func() // starts a scan of the host at once
+	background late.Worker
+	releasing  late.Worker // the release of a restarted Open vSwitch; it waits for no other call
+	scanNow    func()      // starts a scan of the host at once
 
 	state     switchState
-	restarts  uint64        // since the agent configured the node first
+	Restarts  uint64        // since the agent configured the node first
 	hostOnly  bool          // the switch was released for the node itself only, without the cluster's state
 	finishing retry.Backoff // backoff of the release after a restart
 	nudges    nudges
 	announced announcedMAC
 	remaking  retry.Backoff // backoff of remakePorts
 
-	version   string
+	Version   string
 	versionOf string // the ovs-vswitchd that reported version
 }
 
-func newVSwitch(
-	ovs *ovsdb.Client, t *targets.Set, background, releasing worker, scanNow func(), log *slog.Logger,
-) *vswitch {
-	return &vswitch{
+// New returns the Switch of a node. scanNow starts a scan of the host at once.
+func New(
+	ovs *ovsdb.Client, t *targets.Set, background, releasing late.Worker, scanNow func(), log *slog.Logger,
+) *Switch {
+	return &Switch{
 		log: log, ovs: ovs, targets: t, background: background, releasing: releasing, scanNow: scanNow,
 		remaking: retry.Backoff{Min: time.Second, Max: time.Minute},
 	}
 }
 
-// nodeFacts is the input for the handling of a restart besides Open vSwitch.
-type nodeFacts struct {
-	snapshot  *cluster.Snapshot // nil: not known yet
-	gateway   cluster.Gateway   // without a bridge: not known yet
-	supported bool              // OVN, Open vSwitch and nft are new enough
-	synced    bool              // a pass has succeeded once
+// Facts is the input for the handling of a restart besides Open vSwitch.
+type Facts struct {
+	Snapshot  *cluster.Snapshot // nil: not known yet
+	Gateway   cluster.Gateway   // without a bridge: not known yet
+	Supported bool              // OVN, Open vSwitch and nft are new enough
+	Synced    bool              // a pass has succeeded once
 }
 
 // patience returns how long a starting ovn-controller may need to compute the flows of br-int: a
 // second or two for 10 000 Services, and several times that on a busy machine.
-func (f *nodeFacts) patience() time.Duration {
+func (f *Facts) patience() time.Duration {
 	const least, per = 5 * time.Second, 5000 // one more second per so many frontends
 	n := 0
-	if f.snapshot != nil {
-		n = len(f.snapshot.Frontends)
+	if f.Snapshot != nil {
+		n = len(f.Snapshot.Frontends)
 	}
 	return least + time.Duration(n/per)*time.Second
 }
 
-// starting reports whether an ovs-vswitchd has started that does not forward yet.
-func (v *vswitch) starting() bool { return v.state.starting != "" }
+// Stage returns the stage of a round, and when to call it again for Hold.
+func (v *Switch) Stage(f *StageFacts, now time.Time) (Stage, time.Duration) {
+	return v.state.stage(f, now)
+}
 
-// observe records a scan of the host.
-func (v *vswitch) observe(s *hostnet.Scan) {
+// Collect runs the result of a release that has ended since the last round.
+func (v *Switch) Collect() { v.releasing.Collect() }
+
+// Drain waits for a release that is in progress.
+func (v *Switch) Drain(ctx context.Context) { v.releasing.Finish(ctx) }
+
+// Restored reports whether the ovs-vswitchd that runs forwards with the whole state of the node,
+// from this agent or an earlier one.
+func (v *Switch) Restored() bool { return v.state.released != "" && !v.Starting() && !v.hostOnly }
+
+// Starting reports whether an ovs-vswitchd has started that does not forward yet.
+func (v *Switch) Starting() bool { return v.state.starting != "" }
+
+// Observe records a scan of the host.
+func (v *Switch) Observe(s *hostnet.Scan) {
 	v.state.moved = v.state.moved || s.Moved
-	if v.starting() && s.Begin.After(v.state.since) {
+	if v.Starting() && s.Begin.After(v.state.since) {
 		v.state.scanned = !s.Lost
 	}
 }
 
-// watch detects a restart of ovs-vswitchd, and makes its clients reconnect. It returns when to call
+// Watch detects a restart of ovs-vswitchd, and makes its clients reconnect. It returns when to call
 // it again, 0 if not before the next change.
-func (v *vswitch) watch(ctx context.Context, f *nodeFacts) time.Duration {
+func (v *Switch) Watch(ctx context.Context, f *Facts) time.Duration {
 	state, actions, wait := v.state.next(v.facts(ctx, f), time.Now())
 	v.state = state
 	for _, x := range actions {
@@ -115,7 +138,7 @@ func (v *vswitch) watch(ctx context.Context, f *nodeFacts) time.Duration {
 		case keepNext:
 			v.keepNext(ctx, f.patience())
 		case reconnectOVN:
-			v.background.briefly(ctx, v.targets.Bridge.ReconnectController, func(err error) {
+			v.briefly(ctx, v.targets.Bridge.ReconnectController, func(err error) {
 				if v.state.starting == state.starting {
 					v.state.connected = err == nil
 				}
@@ -126,7 +149,7 @@ func (v *vswitch) watch(ctx context.Context, f *nodeFacts) time.Duration {
 }
 
 // facts collects the input of next.
-func (v *vswitch) facts(ctx context.Context, f *nodeFacts) *switchFacts {
+func (v *Switch) facts(ctx context.Context, f *Facts) *switchFacts {
 	bridges, s := v.targets.Bridge, v.state
 	running, err := bridges.Incarnation()
 	if err != nil {
@@ -138,7 +161,7 @@ func (v *vswitch) facts(ctx context.Context, f *nodeFacts) *switchFacts {
 	}
 	switch running {
 	case s.released:
-		x.kept = !f.synced || bridges.Keeps(f.patience())
+		x.kept = !f.Synced || bridges.Keeps(f.patience())
 		return x
 	case s.starting:
 	default:
@@ -151,7 +174,7 @@ func (v *vswitch) facts(ctx context.Context, f *nodeFacts) *switchFacts {
 		x.listening = bridges.Ready(ctx) == nil
 	}
 	switch {
-	case s.connected || !f.supported:
+	case s.connected || !f.Supported:
 	case !v.hasBridge(claims.IntegrationBridge):
 		x.controller = controllerNoBridge
 	case bridges.Listening(ctx, claims.IntegrationBridge) == nil:
@@ -160,7 +183,7 @@ func (v *vswitch) facts(ctx context.Context, f *nodeFacts) *switchFacts {
 	return x
 }
 
-func (v *vswitch) askRestarted(ctx context.Context) restarted {
+func (v *Switch) askRestarted(ctx context.Context) restarted {
 	ctx, cancel := context.WithTimeout(ctx, retry.First)
 	defer cancel()
 	switch anew, err := v.targets.Bridge.Restarted(ctx); {
@@ -185,19 +208,19 @@ func nudgeAt() []time.Duration {
 	return []time.Duration{3 * time.Second, 9 * time.Second, 18 * time.Second}
 }
 
-// nudge makes ovn-controller also reconnect soon after the next restart of Open vSwitch's database.
+// Nudge makes ovn-controller also reconnect soon after the next restart of Open vSwitch's database.
 // It returns when to call it again.
-func (v *vswitch) nudge(ctx context.Context) time.Duration {
+func (v *Switch) Nudge(ctx context.Context) time.Duration {
 	n := &v.nudges
 	if c := v.ovs.Stats().Connects; c != n.connects {
 		*n = nudges{connects: c, since: time.Now()}
 	}
-	if at := nudgeAt(); n.connects < 2 || n.done == len(at) || v.starting() || !v.ovs.Connected() {
+	if at := nudgeAt(); n.connects < 2 || n.done == len(at) || v.Starting() || !v.ovs.Connected() {
 		return 0
 	} else if wait := at[n.done] - time.Since(n.since); wait > 0 {
 		return wait
 	}
-	v.background.briefly(ctx, v.targets.Bridge.Nudge, func(err error) {
+	v.briefly(ctx, v.targets.Bridge.Nudge, func(err error) {
 		if err == nil {
 			n.done++
 		}
@@ -205,20 +228,20 @@ func (v *vswitch) nudge(ctx context.Context) time.Duration {
 	return retry.Last
 }
 
-// askVersion requests the version of each new ovs-vswitchd, which may be another one. It returns
+// AskVersion requests the version of each new ovs-vswitchd, which may be another one. It returns
 // when to call it again.
-func (v *vswitch) askVersion(ctx context.Context) time.Duration {
+func (v *Switch) AskVersion(ctx context.Context) time.Duration {
 	instance := v.state.released
-	if instance == "" || instance == v.versionOf || v.starting() {
+	if instance == "" || instance == v.versionOf || v.Starting() {
 		return 0
 	}
 	var version string
-	v.background.briefly(ctx, func(ctx context.Context) (err error) {
+	v.briefly(ctx, func(ctx context.Context) (err error) {
 		version, err = v.targets.Bridge.Version(ctx)
 		return err
 	}, func(err error) {
 		if err == nil {
-			v.version, v.versionOf = version, instance
+			v.Version, v.versionOf = version, instance
 		}
 	})
 	if v.versionOf != instance {
@@ -227,10 +250,19 @@ func (v *vswitch) askVersion(ctx context.Context) time.Duration {
 	return 0
 }
 
+// briefly makes a small request to Open vSwitch in the background, see late.Worker.
+func (v *Switch) briefly(ctx context.Context, f func(context.Context) error, then func(error)) bool {
+	return v.background.Do(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, answerLimit)
+		defer cancel()
+		return f(ctx)
+	}, then)
+}
+
 // keepNext sets flow-restore-wait and ovn-controller's wait for the next start again. It is needed
 // if they were removed, as by scripts that restart Open vSwitch, or if the wait must be longer.
-func (v *vswitch) keepNext(ctx context.Context, patience time.Duration) {
-	v.background.briefly(ctx, func(ctx context.Context) error { return v.targets.Bridge.Keep(ctx, patience) },
+func (v *Switch) keepNext(ctx context.Context, patience time.Duration) {
+	v.briefly(ctx, func(ctx context.Context) error { return v.targets.Bridge.Keep(ctx, patience) },
 		func(err error) {
 			if err != nil {
 				v.log.Warn("set flow-restore-wait for the next start of Open vSwitch", "error", err)
@@ -238,18 +270,18 @@ func (v *vswitch) keepNext(ctx context.Context, patience time.Duration) {
 		})
 }
 
-func (v *vswitch) hasBridge(name string) bool {
+func (v *Switch) hasBridge(name string) bool {
 	return ovsdb.BridgeNamed(v.ovs.View(), name) != nil
 }
 
-// keepNetwork lets a gateway bridge without flows forward the host's own packets: without the
+// KeepNetwork lets a gateway bridge without flows forward the host's own packets: without the
 // cluster's state the bridge gets no flows, and the path to the API may lead over it. Packets of
 // pods are still dropped. It returns when to call it again.
-func (v *vswitch) keepNetwork(ctx context.Context, g cluster.Gateway) time.Duration {
+func (v *Switch) KeepNetwork(ctx context.Context, g cluster.Gateway) time.Duration {
 	if g.Uplink == "" {
 		return 0
 	}
-	v.background.briefly(ctx, func(ctx context.Context) error {
+	v.briefly(ctx, func(ctx context.Context) error {
 		empty, err := v.targets.Bridge.Empty(ctx, g.Bridge)
 		if err != nil || !empty {
 			return err
@@ -267,13 +299,13 @@ func (v *vswitch) keepNetwork(ctx context.Context, g cluster.Gateway) time.Durat
 	return flowsLimit
 }
 
-// bootstrap restores the node's own network while the rest of its desired state cannot be known;
+// Bootstrap restores the node's own network while the rest of its desired state cannot be known;
 // missing is the reason. It returns when to call it again.
-func (v *vswitch) bootstrap(ctx context.Context, f *nodeFacts, missing string) time.Duration {
-	want := gateway.Bootstrap(f.gateway)
+func (v *Switch) Bootstrap(ctx context.Context, f *Facts, missing string) time.Duration {
+	want := gateway.Bootstrap(f.Gateway)
 	v.targets.WantedHost.Store(&want)
 	attempt := v.newRelease(f)
-	v.releasing.do(ctx, func(ctx context.Context) error {
+	v.releasing.Do(ctx, func(ctx context.Context) error {
 		have, err := v.targets.Host.Read(ctx)
 		if err == nil {
 			err = v.targets.Host.Apply(ctx, host.Diff(want, have).Grow())
@@ -290,15 +322,15 @@ func (v *vswitch) bootstrap(ctx context.Context, f *nodeFacts, missing string) t
 			v.log.Info("Open vSwitch forwards, for the node itself only", "reason", missing)
 		}
 	})
-	if !v.starting() {
+	if !v.Starting() {
 		return 0
 	}
 	return retry.Last / 10
 }
 
-// finish releases the switch when everything is restored, or when that takes too long. Err is the
+// Finish releases the switch when everything is restored, or when that takes too long. Err is the
 // error of the pass. It returns when to call it again, and why the node is not in order.
-func (v *vswitch) finish(ctx context.Context, f *nodeFacts, err error) (time.Duration, error) {
+func (v *Switch) Finish(ctx context.Context, f *Facts, err error) (time.Duration, error) {
 	if err = v.tryFinish(ctx, f, err); err != nil {
 		v.finishing.Failed(time.Now())
 	} else {
@@ -307,13 +339,13 @@ func (v *vswitch) finish(ctx context.Context, f *nodeFacts, err error) (time.Dur
 	return v.finishing.Pause(), err
 }
 
-func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error {
+func (v *Switch) tryFinish(ctx context.Context, f *Facts, err error) error {
 	left, why := v.state.afterPass(err, time.Now())
 	if why != nil {
 		return why
 	}
 	attempt, syncErr, since := v.newRelease(f), err, v.state.since
-	v.releasing.do(ctx, func(ctx context.Context) error {
+	v.releasing.Do(ctx, func(ctx context.Context) error {
 		if left > 0 {
 			wait, cancel := context.WithTimeout(ctx, left)
 			defer cancel()
@@ -322,13 +354,13 @@ func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error 
 		return attempt.do(ctx)
 	}, func(failed error) {
 		if failed == nil && v.recordRelease(attempt) {
-			v.countRestart(since, syncErr, f.synced)
+			v.countRestart(since, syncErr, f.Synced)
 		} else if v.state.starting == attempt.instance {
 			v.state.failed = failed
 		}
 	})
 	switch {
-	case !v.starting():
+	case !v.Starting():
 		return err
 	case v.state.failed != nil:
 		return v.state.failed
@@ -337,9 +369,9 @@ func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error 
 }
 
 // countRestart counts a restart, and logs whether everything was restored.
-func (v *vswitch) countRestart(since time.Time, err error, synced bool) {
+func (v *Switch) countRestart(since time.Time, err error, synced bool) {
 	if synced { // otherwise it is the first configuration of the node
-		v.restarts++
+		v.Restarts++
 	}
 	log := v.log.With("after", time.Since(since).Round(time.Millisecond))
 	if err != nil {
@@ -359,10 +391,10 @@ type release struct {
 	late     error // why neighbors or connections recover late
 }
 
-func (v *vswitch) newRelease(f *nodeFacts) *release {
+func (v *Switch) newRelease(f *Facts) *release {
 	return &release{
-		instance: v.state.starting, bridge: v.targets.Bridge, patience: f.patience(), gateway: f.gateway,
-		lost: f.gateway.Userspace && v.hasBridge(claims.ServiceBridge),
+		instance: v.state.starting, bridge: v.targets.Bridge, patience: f.patience(), gateway: f.Gateway,
+		lost: f.Gateway.Userspace && v.hasBridge(claims.ServiceBridge),
 	}
 }
 
@@ -384,7 +416,7 @@ func (r *release) do(ctx context.Context) error {
 
 // recordRelease records that the switch was released. It returns false if ovs-vswitchd restarted
 // meanwhile.
-func (v *vswitch) recordRelease(r *release) bool {
+func (v *Switch) recordRelease(r *release) bool {
 	state, ok := v.state.ended(r.instance)
 	if !ok {
 		return false

@@ -1,4 +1,4 @@
-package agent
+package vswitch
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"hairpin/retry"
 )
 
-// watchSwitch calls wake when a daemon of Open vSwitch creates a file: its pid file, or the socket
+// WatchStarts calls wake when a daemon of Open vSwitch creates a file: its pid file, or the socket
 // of a bridge. It waits for a missing folder, and continues with a folder that replaces it.
-func watchSwitch(ctx context.Context, wake func(), dir string, log *slog.Logger) {
+func WatchStarts(ctx context.Context, wake func(), dir string, log *slog.Logger) {
 	warned := ""
 	for p := (retry.Backoff{}); ctx.Err() == nil; {
 		err := watchFolder(ctx, wake, dir, p.Done)

@@ -1,4 +1,6 @@
-package agent
+// Package packets sends packets from the host or a pod, and watches packets that arrive there: the
+// part of `hairpin explain --send` that needs the node's network namespaces. It changes nothing.
+package packets
 
 import (
 	"fmt"
@@ -20,15 +22,15 @@ import (
 // mostArrivals limits how many packets a watch keeps: a watch waits for one.
 const mostArrivals = 100
 
-// packetWatches are the watches of `hairpin explain --send`, each on a receiving side.
-type packetWatches struct {
+// Watches are the watches of `hairpin explain --send`, each on a receiving side.
+type Watches struct {
 	mu   sync.Mutex
 	last int
 	all  map[int]*packetWatch
 }
 
-// start watches a network namespace (empty: the host's) until end is called, or most has passed.
-func (w *packetWatches) start(netns, at string, protocol cluster.Protocol, port uint16,
+// Start watches a network namespace (empty: the host's) until end is called, or most has passed.
+func (w *Watches) Start(netns, at string, protocol cluster.Protocol, port uint16,
 	most time.Duration) (int, error) {
 	s, err := watchPackets(netns, at, protocol, port)
 	if err != nil {
@@ -42,12 +44,12 @@ func (w *packetWatches) start(netns, at string, protocol cluster.Protocol, port 
 	w.last++
 	id := w.last
 	w.all[id] = s
-	time.AfterFunc(most, func() { _, _ = w.end(id) }) // not requested in time
+	time.AfterFunc(most, func() { _, _ = w.End(id) }) // not requested in time
 	return id, nil
 }
 
-// look returns the packets that a watch has received so far.
-func (w *packetWatches) look(id int) ([]explain.Arrival, error) {
+// Received returns the packets that a watch has received so far.
+func (w *Watches) Received(id int) ([]explain.Arrival, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.all[id]; s != nil {
@@ -56,9 +58,9 @@ func (w *packetWatches) look(id int) ([]explain.Arrival, error) {
 	return nil, fmt.Errorf("there is no watch %d", id)
 }
 
-// end ends a watch and returns the packets that it has received.
-func (w *packetWatches) end(id int) ([]explain.Arrival, error) {
-	list, err := w.look(id)
+// End ends a watch and returns the packets that it has received.
+func (w *Watches) End(id int) ([]explain.Arrival, error) {
+	list, err := w.Received(id)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package agent
+package vswitch
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 )
 
 // switchState is the state machine of a start of ovs-vswitchd. It is a plain value, and its methods
-// only compute: vswitch collects the facts, and carries out the actions.
+// only compute: a Switch collects the facts, and carries out the actions.
 //
 //	not known ── has not restarted ──────────────► forwards
 //	not known, forwards, starting ── restarted ──► starting
@@ -106,41 +106,41 @@ func (s switchState) next(f *switchFacts, now time.Time) (switchState, []switchA
 // them.
 func (s *switchState) late(now time.Time) bool { return now.Sub(s.since) > flowsLimit }
 
-// stage is what a round does.
-type stage int
+// Stage is what a round does.
+type Stage int
 
 const (
-	hold      stage = iota // nothing can be applied yet
-	bootstrap              // restore the node's own network, and release the switch with that
-	runPass                // apply the desired state
+	Hold      Stage = iota // nothing can be applied yet
+	Bootstrap              // restore the node's own network, and release the switch with that
+	RunPass                // apply the desired state
 )
 
-// stageFacts are the input of stage.
-type stageFacts struct {
-	missing  bool // something that must be known before anything can be applied
-	gateway  bool // the gateway bridge is known
-	cluster  bool // the cluster is known
-	database bool // there is a connection to the database of Open vSwitch
+// StageFacts are the input of stage.
+type StageFacts struct {
+	Missing  bool // something that must be known before anything can be applied
+	Gateway  bool // the gateway bridge is known
+	Cluster  bool // the cluster is known
+	Database bool // there is a connection to the database of Open vSwitch
 }
 
-// stage returns the stage of a round, and when to call it again for hold.
-func (s *switchState) stage(f *stageFacts, now time.Time) (stage, time.Duration) {
+// stage returns the stage of a round, and when to call it again for Hold.
+func (s *switchState) stage(f *StageFacts, now time.Time) (Stage, time.Duration) {
 	switch {
-	case s.starting == "" && f.missing:
-		return hold, 0
+	case s.starting == "" && f.Missing:
+		return Hold, 0
 	case s.starting == "":
-		return runPass, 0
-	case f.missing && !(f.gateway && f.database):
-		return hold, 0
-	case f.missing:
-		if wait := s.bootstrapAfter(f.cluster) - now.Sub(s.since); wait > 0 {
-			return hold, wait
+		return RunPass, 0
+	case f.Missing && !(f.Gateway && f.Database):
+		return Hold, 0
+	case f.Missing:
+		if wait := s.bootstrapAfter(f.Cluster) - now.Sub(s.since); wait > 0 {
+			return Hold, wait
 		}
-		return bootstrap, 0
+		return Bootstrap, 0
 	case !(s.listening && s.scanned) && !s.late(now):
-		return hold, 0
+		return Hold, 0
 	}
-	return runPass, 0
+	return RunPass, 0
 }
 
 // bootstrapAfter returns how long after a start the agent waits for the rest of the node's state.

@@ -1,4 +1,7 @@
-package agent
+// Package meter computes metrics of the agent that need a memory: packets that policies accept and
+// that flows drop, from counters that start again at 0 when a flow is added again; and how long
+// changes of endpoints take until they are in this node's flows.
+package meter
 
 import (
 	"context"
@@ -15,6 +18,9 @@ import (
 	"hairpin/pipeline"
 	"hairpin/plan/svcbridge"
 )
+
+// readLimit limits what a scrape waits for a switch that hangs.
+const readLimit = 2 * time.Second
 
 // totals adds up the packet counts of flows, by what a flow counts. Open vSwitch counts from 0
 // again when a flow is removed and added, and a scrape must not.
@@ -47,8 +53,8 @@ func (t *totals[M]) add(meters map[flow.Key]M, counts map[flow.Key]uint64, keep 
 	t.counts, t.sums = counts, sums
 }
 
-// policyMeters adds up the packet counts of policies' flows.
-type policyMeters struct{ totals[policyMeter] }
+// Policies adds up the packet counts of policies' flows.
+type Policies struct{ totals[policyMeter] }
 
 // policyMeter is what a flow counts: packets that a policy accepts or denies, or those of an
 // isolated pod that no rule accepts.
@@ -73,9 +79,9 @@ func policyMeterOf(f *flow.Flow) (m policyMeter, ok bool) {
 	return m, f.Feature == claims.FeaturePolicies && f.Owner.Kind != "Node" && (m.denied || to.Table == accepted)
 }
 
-// measure gives the metrics of policies. flows are those of the plan, and read reads the counts of
+// Measure gives the metrics of policies. flows are those of the plan, and read reads the counts of
 // a feature. It reads nothing on a node without policies.
-func (p *policyMeters) measure(give ops.Put, flows delta.Map[flow.ID, *flow.Flow],
+func (p *Policies) Measure(give ops.Put, flows delta.Map[flow.ID, *flow.Flow],
 	read func(context.Context, uint32) (map[flow.Key]uint64, error)) {
 	meters := map[flow.Key]policyMeter{}
 	for _, f := range flows.All() {
@@ -89,7 +95,7 @@ func (p *policyMeters) measure(give ops.Put, flows delta.Map[flow.ID, *flow.Flow
 		p.counts, p.sums = nil, nil
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
 	if counts, err := read(ctx, claims.FeaturePolicies); err == nil { // else the last totals stay
 		p.add(meters, counts, false)
@@ -114,12 +120,12 @@ func (p *policyMeters) measure(give ops.Put, flows delta.Map[flow.ID, *flow.Flow
 // dropMeter is what a flow that drops counts, or a table without a matching flow.
 type dropMeter struct{ bridge, reason string }
 
-// dropMeters adds up the packet counts of flows that drop. Those of br-svc without a flow have a
+// Drops adds up the packet counts of flows that drop. Those of br-svc without a flow have a
 // key without a match.
-type dropMeters struct{ totals[dropMeter] }
+type Drops struct{ totals[dropMeter] }
 
-// measure gives the drops of Hairpin's flows. gateway is the name of the gateway bridge.
-func (d *dropMeters) measure(give ops.Put, gateway string, flows delta.Map[flow.ID, *flow.Flow], t *ofctl.Target) {
+// Measure gives the drops of Hairpin's flows. gateway is the name of the gateway bridge.
+func (d *Drops) Measure(give ops.Put, gateway string, flows delta.Map[flow.ID, *flow.Flow], t *ofctl.Target) {
 	meters := map[flow.Key]dropMeter{}
 	for _, f := range flows.All() {
 		if reason := svcbridge.DropReason(f); reason != "" {
@@ -128,7 +134,7 @@ func (d *dropMeters) measure(give ops.Put, gateway string, flows delta.Map[flow.
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
 	counts, err := t.DropCounts(ctx)
 	missed, failed := t.Missed(ctx)

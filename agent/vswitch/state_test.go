@@ -1,4 +1,4 @@
-package agent
+package vswitch
 
 import (
 	"errors"
@@ -71,31 +71,31 @@ func TestSwitchStateStage(t *testing.T) {
 	scanned := switchState{starting: "b", since: noticed, scanned: true}
 	moved := switchState{starting: "b", since: noticed, scanned: true, moved: true}
 	back := switchState{starting: "b", since: noticed, scanned: true, listening: true}
-	nothing := stageFacts{missing: true, gateway: true, database: true}
-	noPlan := stageFacts{missing: true, gateway: true, database: true, cluster: true}
-	all := stageFacts{gateway: true, database: true, cluster: true}
+	nothing := StageFacts{Missing: true, Gateway: true, Database: true}
+	noPlan := StageFacts{Missing: true, Gateway: true, Database: true, Cluster: true}
+	all := StageFacts{Gateway: true, Database: true, Cluster: true}
 	for _, c := range []struct {
 		name  string
 		state switchState
-		facts stageFacts
+		facts StageFacts
 		age   time.Duration
-		want  stage
+		want  Stage
 		wait  time.Duration
 	}{
-		{"no restart, nothing known", switchState{released: "a"}, nothing, time.Hour, hold, 0},
-		{"no restart", switchState{released: "a"}, all, time.Hour, runPass, 0},
-		{"no gateway bridge", moved, stageFacts{missing: true, database: true}, time.Hour, hold, 0},
-		{"no database", moved, stageFacts{missing: true, gateway: true}, time.Hour, hold, 0},
-		{"host not scanned", starting, nothing, 0, hold, flowsLimit},
-		{"host not scanned for too long", starting, nothing, flowsLimit, bootstrap, 0},
-		{"cluster not known", scanned, nothing, 0, hold, clusterLimit},
-		{"cluster not known for too long", scanned, nothing, clusterLimit, bootstrap, 0},
-		{"cluster not known, host's network was away", moved, nothing, 0, bootstrap, 0},
-		{"node cannot be planned", moved, noPlan, clusterLimit, hold, flowsLimit - clusterLimit},
-		{"node cannot be planned for too long", moved, noPlan, flowsLimit, bootstrap, 0},
-		{"switch does not listen", scanned, all, time.Second, hold, 0},
-		{"switch does not listen for too long", scanned, all, flowsLimit + 1, runPass, 0},
-		{"everything back", back, all, 0, runPass, 0},
+		{"no restart, nothing known", switchState{released: "a"}, nothing, time.Hour, Hold, 0},
+		{"no restart", switchState{released: "a"}, all, time.Hour, RunPass, 0},
+		{"no gateway bridge", moved, StageFacts{Missing: true, Database: true}, time.Hour, Hold, 0},
+		{"no database", moved, StageFacts{Missing: true, Gateway: true}, time.Hour, Hold, 0},
+		{"host not scanned", starting, nothing, 0, Hold, flowsLimit},
+		{"host not scanned for too long", starting, nothing, flowsLimit, Bootstrap, 0},
+		{"cluster not known", scanned, nothing, 0, Hold, clusterLimit},
+		{"cluster not known for too long", scanned, nothing, clusterLimit, Bootstrap, 0},
+		{"cluster not known, host's network was away", moved, nothing, 0, Bootstrap, 0},
+		{"node cannot be planned", moved, noPlan, clusterLimit, Hold, flowsLimit - clusterLimit},
+		{"node cannot be planned for too long", moved, noPlan, flowsLimit, Bootstrap, 0},
+		{"switch does not listen", scanned, all, time.Second, Hold, 0},
+		{"switch does not listen for too long", scanned, all, flowsLimit + 1, RunPass, 0},
+		{"everything back", back, all, 0, RunPass, 0},
 	} {
 		if got, wait := c.state.stage(&c.facts, noticed.Add(c.age)); got != c.want || wait != c.wait {
 			t.Errorf("%s: stage %d, wait %s; want %d, %s", c.name, got, wait, c.want, c.wait)

@@ -1,4 +1,4 @@
-package agent
+package vswitch
 
 import (
 	"context"
@@ -7,17 +7,19 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"hairpin/signal"
 )
 
 // TestWatchSwitch: a folder that is made later, or that is replaced, is watched.
 func TestWatchSwitch(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "openvswitch")
-	b := newInbox()
+	changed := signal.New()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		watchSwitch(ctx, b.notify, dir, slog.New(slog.DiscardHandler))
+		WatchStarts(ctx, changed.Notify, dir, slog.New(slog.DiscardHandler))
 	}()
 	defer func() { cancel(); <-ended }()
 	// noticed makes files until one wakes the agent at once; a folder is checked once a second.
@@ -30,7 +32,7 @@ func TestWatchSwitch(t *testing.T) {
 			}
 			for quiet := false; !quiet; { // earlier notifications
 				select {
-				case <-b.wake.C():
+				case <-changed.C():
 				case <-time.After(100 * time.Millisecond):
 					quiet = true
 				}
@@ -42,7 +44,7 @@ func TestWatchSwitch(t *testing.T) {
 				t.Fatal(err)
 			}
 			select {
-			case <-b.wake.C():
+			case <-changed.C():
 				return
 			case <-time.After(100 * time.Millisecond):
 			}

@@ -1,4 +1,4 @@
-package agent
+package vswitch
 
 import (
 	"context"
@@ -25,13 +25,13 @@ type announcedMAC struct {
 // its datapath has a flow, and the flow stays for 10 s.
 const announceAgain = 12 * time.Second
 
-// announceMAC announces the gateway bridge's Ethernet address to neighbors that may know another
+// AnnounceMAC announces the gateway bridge's Ethernet address to neighbors that may know another
 // one. Open vSwitch makes the bridge's device with an address of its own choice, and sets the
 // wanted one a moment later. A neighbor that learned the first would keep it; tunnels of Open
 // vSwitch on the userspace datapath keep it for 15 minutes. It returns when to call it again.
-func (v *vswitch) announceMAC(ctx context.Context, f *nodeFacts) time.Duration {
-	g, nodes, done := f.gateway, f.snapshot.Nodes, v.announced
-	if v.starting() {
+func (v *Switch) AnnounceMAC(ctx context.Context, f *Facts) time.Duration {
+	g, nodes, done := f.Gateway, f.Snapshot.Nodes, v.announced
+	if v.Starting() {
 		return 0
 	}
 	if g.MAC == done.mac {
@@ -43,7 +43,7 @@ func (v *vswitch) announceMAC(ctx context.Context, f *nodeFacts) time.Duration {
 		}
 	}
 	var sent bool
-	v.background.do(ctx, func(context.Context) (err error) {
+	v.background.Do(ctx, func(context.Context) (err error) {
 		sent, err = wire.AnnounceBridge(g, nodes)
 		return err
 	}, func(err error) {
@@ -63,12 +63,12 @@ func (v *vswitch) announceMAC(ctx context.Context, f *nodeFacts) time.Duration {
 // deviceTime limits how long ovs-vswitchd may take to make the device of a port.
 const deviceTime = 2 * time.Second
 
-// remakePorts removes Hairpin's internal ports that have no device from Open vSwitch's database.
+// RemakePorts removes Hairpin's internal ports that have no device from Open vSwitch's database.
 // The next pass adds them again, and ovs-vswitchd makes the device. Otherwise ovs-vswitchd keeps a
 // port whose device another program has deleted, renamed or moved to another network namespace. It
 // returns when to call it again.
-func (v *vswitch) remakePorts(ctx context.Context, status []apply.Status, want map[string]ovs.Port) time.Duration {
-	if v.starting() {
+func (v *Switch) RemakePorts(ctx context.Context, status []apply.Status, want map[string]ovs.Port) time.Duration {
+	if v.Starting() {
 		return 0
 	}
 	ports, since := lostPorts(status, want)
@@ -80,7 +80,7 @@ func (v *vswitch) remakePorts(ctx context.Context, status []apply.Status, want m
 	if wait := max(deviceTime-now.Sub(since), v.remaking.Wait(now)); wait > time.Millisecond {
 		return wait
 	}
-	v.background.do(ctx, func(ctx context.Context) error { return v.targets.Bridge.RemovePorts(ctx, ports) },
+	v.background.Do(ctx, func(ctx context.Context) error { return v.targets.Bridge.RemovePorts(ctx, ports) },
 		func(err error) {
 			v.remaking.Failed(time.Now()) // until the host no longer waits for them
 			log := v.log.With("ports", ports)

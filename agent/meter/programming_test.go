@@ -1,4 +1,4 @@
-package agent
+package meter
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 // TestProgramming: which changes of endpoints are measured, and when.
 func TestProgramming(t *testing.T) {
 	begin := time.Now()
-	p := newProgramming(begin)
+	p := NewProgramming(begin)
 	front := func(name, port string, after time.Duration) *cluster.Frontend {
 		return &cluster.Frontend{Owner: cluster.Owner{Kind: "Service", Name: name}, PortName: port,
 			Family: cluster.IPv4, Triggered: begin.Add(after)}
@@ -35,7 +35,7 @@ func TestProgramming(t *testing.T) {
 			[]time.Duration{3 * time.Second, 4 * time.Second}},
 		{"all gone", nil, nil},
 	} {
-		p.plan(cluster.Compare(last, c.now, (*cluster.Frontend).Compare))
+		p.Plan(cluster.Compare(last, c.now, (*cluster.Frontend).Compare))
 		last = c.now
 		var got []time.Duration
 		for _, x := range p.planned {
@@ -53,15 +53,15 @@ func TestProgramming(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.run(ctx, func(context.Context) error {
+		p.Run(ctx, func(context.Context) error {
 			if tries++; tries == 1 {
 				return io.ErrUnexpectedEOF
 			}
 			return nil
 		}, func(f cluster.Family, _ time.Duration) { measured <- f })
 	}()
-	p.plan(cluster.Changes[cluster.Frontend]{Come: []*cluster.Frontend{front("e", "", time.Second)}})
-	p.applied()
+	p.Plan(cluster.Changes[cluster.Frontend]{Come: []*cluster.Frontend{front("e", "", time.Second)}})
+	p.Applied()
 	if f := <-measured; f != cluster.IPv4 || tries != 2 {
 		t.Errorf("%s after %d tries", f, tries)
 	}

@@ -1,4 +1,4 @@
-package agent
+package meter
 
 import (
 	"context"
@@ -23,9 +23,9 @@ type trigger struct {
 	at     time.Time
 }
 
-// programming measures how long changes of endpoints take to reach this node's flows. Plan and
+// Programming measures how long changes of endpoints take to reach this node's flows. Plan and
 // applied belong to the agent's loop.
-type programming struct {
+type Programming struct {
 	begin   time.Time // changes before this time belong to an earlier agent
 	planned []trigger // in the plan, not yet on the node
 
@@ -34,12 +34,12 @@ type programming struct {
 	wake    signal.Signal
 }
 
-func newProgramming(now time.Time) *programming {
-	return &programming{begin: now, wake: signal.New()}
+func NewProgramming(now time.Time) *Programming {
+	return &Programming{begin: now, wake: signal.New()}
 }
 
-// plan records the changes of the planned Frontends.
-func (p *programming) plan(c cluster.Changes[cluster.Frontend]) {
+// Plan records the changes of the planned Frontends.
+func (p *Programming) Plan(c cluster.Changes[cluster.Frontend]) {
 	was := map[*cluster.Frontend]*cluster.Frontend{}
 	for _, x := range c.Changed {
 		was[x[1]] = x[0]
@@ -56,14 +56,14 @@ func sameTrigger(f, g *cluster.Frontend) bool {
 	return f.Owner == g.Owner && f.Family == g.Family && f.Triggered.Equal(g.Triggered)
 }
 
-func (p *programming) add(f *cluster.Frontend, counted bool) {
+func (p *Programming) add(f *cluster.Frontend, counted bool) {
 	if !counted && f.Triggered.After(p.begin) && len(p.planned) < programmingMost {
 		p.planned = append(p.planned, trigger{f.Family, f.Triggered})
 	}
 }
 
-// applied records that everything planned is in the systems.
-func (p *programming) applied() {
+// Applied records that everything planned is in the systems.
+func (p *Programming) Applied() {
 	if len(p.planned) == 0 {
 		return
 	}
@@ -76,9 +76,9 @@ func (p *programming) applied() {
 	p.wake.Notify()
 }
 
-// run measures until ctx ends. sync returns when everything in OVN's database is in flows; one call
+// Run measures until ctx ends. sync returns when everything in OVN's database is in flows; one call
 // serves all changes that exist when it begins.
-func (p *programming) run(ctx context.Context, sync func(context.Context) error,
+func (p *Programming) Run(ctx context.Context, sync func(context.Context) error,
 	measured func(cluster.Family, time.Duration)) {
 	for p.wake.Wait(ctx) {
 		for ctx.Err() == nil {
