@@ -23,14 +23,15 @@ const (
 	// northdTime is how long ovn-northd may take to delete rows after a change of the Northbound
 	// database.
 	northdTime = 5 * time.Second
-	// recomputePause is the time between two recomputations if ovn-northd itself may have deleted
-	// the rows. One takes half a second with 10 000 Services and service-engine = ovn.
-	recomputePause = time.Minute
+	// recomputeShare and mostPause limit recomputations if ovn-northd itself may have deleted the
+	// rows: the pause before one is this many times what the last one took. It takes half a second
+	// with 10 000 Services and service-engine = ovn, else some milliseconds.
+	recomputeShare, mostPause = 100, time.Minute
 )
 
 // watchDeletions makes ovn-northd compute the Southbound database again after rows were deleted.
 func (t *Target) watchDeletions(ctx context.Context) {
-	seen, last := 0, time.Time{}
+	seen, next := 0, time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -44,14 +45,17 @@ func (t *Target) watchDeletions(ctx context.Context) {
 		retry.Sleep(ctx, time.Second) // further rows may follow
 		foreign := begin.Sub(*t.nbChanged.Load()) > northdTime
 		if !foreign {
-			retry.Sleep(ctx, recomputePause-time.Since(last))
+			retry.Sleep(ctx, time.Until(next))
 		}
-		seen, last = t.deletions.Stats().Updates, time.Now()
-		switch err := t.Recompute(ctx); {
-		case ctx.Err() != nil:
-		case err != nil:
+		seen, begin = t.deletions.Stats().Updates, time.Now()
+		for err := t.Recompute(ctx); err != nil && ctx.Err() == nil; err = t.Recompute(ctx) {
 			t.cfg.Logger.Warn("restore deleted rows of OVN's Southbound database", "error", err)
-		case foreign:
+			retry.Sleep(ctx, retry.Last)
+		}
+		if t.version(northd)(ctx) == nil { // it answers when it has computed
+			next = time.Now().Add(min(recomputeShare*time.Since(begin), mostPause))
+		}
+		if foreign && ctx.Err() == nil {
 			t.cfg.Logger.Warn("another program deleted rows of OVN's Southbound database: ovn-northd computed them again")
 		}
 	}
