@@ -88,6 +88,8 @@ func TestRefused(t *testing.T) {
 		want string
 	}{
 		{nil, "apiServer.host is needed"},
+		{[]string{"apiServer.host=10.0.0.10:6443"}, `apiServer.host is "10.0.0.10:6443": it is an address or a name`},
+		{[]string{"apiServer.host=[fd00::10]"}, "the port is apiServer.port"},
 		{[]string{api, "apiserver.host=x"}, "apiserver"},
 		{[]string{api, "config.gateway.moed=shared"}, "moed"},
 		{[]string{api, "config.gatewy.mode=shared"}, "gatewy"},

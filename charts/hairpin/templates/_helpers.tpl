@@ -24,6 +24,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
      this chart's own pods do. In a cluster of kubeadm, its public cluster-info tells. */}}
 {{- define "hairpin.apiServer" -}}
 {{- if .Values.apiServer.host -}}
+{{- if regexMatch "^[^:]*:[^:]*$|[][]" .Values.apiServer.host -}}
+{{- fail (printf "apiServer.host is %q: it is an address or a name, without brackets; the port is apiServer.port" .Values.apiServer.host) -}}
+{{- end -}}
 {{ .Values.apiServer.host }} {{ .Values.apiServer.port }}
 {{- else -}}
 {{- $server := "" -}}
