@@ -11,9 +11,9 @@ import (
 // verdict, then the decisions of policies and the steps. Removed lines begin with "- ", added ones
 // with "+ ". It is empty if path and verdict are the same.
 func Difference(before, after *Explanation) string {
-	steps := ways("POLICIES", before.decisionLines(), after.decisionLines()) +
-		ways("FORWARD", lines(before.Trace.Forward), lines(after.Trace.Forward)) +
-		ways("REPLY", lines(before.Trace.Reply), lines(after.Trace.Reply))
+	steps := changed("POLICIES", before.decisionLines(), after.decisionLines()) +
+		changed("FORWARD", lines(before.Trace.Forward), lines(after.Trace.Forward)) +
+		changed("REPLY", lines(before.Trace.Reply), lines(after.Trace.Reply))
 	head := ""
 	for _, x := range [...][2]string{
 		{before.Way, after.Way}, {"endpoint followed: " + followed(before), "endpoint followed: " + followed(after)},
@@ -35,8 +35,8 @@ func followed(e *Explanation) string {
 	return "none"
 }
 
-// ways compares two lists of steps, or of decisions.
-func ways(title string, before, after []string) string {
+// changed compares two lists of steps, or of decisions.
+func changed(title string, before, after []string) string {
 	var b strings.Builder
 	for _, l := range diffLines(before, after) {
 		if l.sign != ' ' {

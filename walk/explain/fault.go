@@ -26,7 +26,7 @@ const replyPrefix = "reply: "
 // returns nil if the packet meets the same rules.
 func FindFault(wanted, real *Explanation) *Fault {
 	for _, w := range [...]struct {
-		way        string
+		prefix     string // of the stage
 		want, have []packet.Step
 	}{{"", wanted.Trace.Forward, real.Trace.Forward}, {replyPrefix, wanted.Trace.Reply, real.Trace.Reply}} {
 		for i := range w.want {
@@ -34,13 +34,13 @@ func FindFault(wanted, real *Explanation) *Fault {
 			if i < len(w.have) && same(s, &w.have[i]) {
 				continue
 			}
-			f := &Fault{Node: s.Node, Stage: w.way + s.Stage, Wanted: inWords(s), Object: s.Why.String(),
+			f := &Fault{Node: s.Node, Stage: w.prefix + s.Stage, Wanted: inWords(s), Object: s.Why.String(),
 				Real: instead(real, w.have, i)}
 			return f
 		}
 		if len(w.have) > len(w.want) {
 			s := &w.have[len(w.want)]
-			return &Fault{Node: s.Node, Stage: w.way + s.Stage, Wanted: "nothing", Real: inWords(s)}
+			return &Fault{Node: s.Node, Stage: w.prefix + s.Stage, Wanted: "nothing", Real: inWords(s)}
 		}
 	}
 	if was, is := wanted.Sentence(), real.Sentence(); was != is {

@@ -25,7 +25,7 @@ type (
 		Policies  []jsonDecision   `json:"policies,omitempty"`
 		Verdict   jsonVerdict      `json:"verdict"`
 		Costs     jsonCosts        `json:"costs"`
-		Believed  []jsonConnection `json:"hostConnections,omitempty"`
+		Hosts     []jsonConnection `json:"hostConnections,omitempty"`
 		Fault     *Fault           `json:"fault,omitempty"`
 		Proof     *Proof           `json:"proof,omitempty"`
 	}
@@ -143,7 +143,7 @@ func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 		x.Endpoints = append(x.Endpoints, jsonEndpoint{p.Addr, p.Owner, p.Node, p.State, p.Chosen, p.Possible})
 	}
 	for _, b := range e.HostConnections {
-		x.Believed = append(x.Believed, jsonConnection(b))
+		x.Hosts = append(x.Hosts, jsonConnection(b))
 	}
 	for i := range e.Policies {
 		x.Policies = append(x.Policies, decisionOf(&e.Policies[i]))

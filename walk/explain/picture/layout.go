@@ -37,8 +37,8 @@ func (d *drawing) place() {
 		d.across()
 	}
 	d.below = d.bottom + 34
-	if len(d.wire.row.lanes) > 0 {
-		d.below = d.wire.y + d.wire.h + 46
+	if len(d.network.row.lanes) > 0 {
+		d.below = d.network.y + d.network.h + 46
 	}
 	lines := len(d.verdict()) + len(d.decisions())
 	for i := range d.legend {
@@ -82,7 +82,7 @@ func (d *drawing) down() {
 		d.bottom = max(d.bottom, top+o.row.at(0, 2*boxHeight))
 		o.row.at(d.bottom-o.row.height, 2*boxHeight)
 	}
-	d.wire.row.at(d.bottom+24, 0)
+	d.network.row.at(d.bottom+24, 0)
 	for _, b := range d.boxes() {
 		b.y, b.h = b.row.top, b.row.height
 	}
@@ -90,7 +90,7 @@ func (d *drawing) down() {
 
 // boxes returns all boxes and bars.
 func (d *drawing) boxes() []*box {
-	all := []*box{d.wire, d.tunnel}
+	all := []*box{d.network, d.tunnel}
 	if d.outside != nil {
 		all = append(all, d.outside)
 	}
@@ -140,7 +140,7 @@ func (d *drawing) across() {
 		x += c.w + nodeGap
 	}
 	d.width = max(x-nodeGap+margin, minWidth)
-	for _, b := range []*box{d.wire, d.tunnel} {
+	for _, b := range []*box{d.network, d.tunnel} {
 		b.x, b.w = margin, x-nodeGap-margin
 	}
 }

@@ -32,14 +32,14 @@ func (d *drawing) number() {
 func (d *drawing) crowded(strict bool) *box {
 	var taken []point
 	var others [][]line
-	for _, w := range d.ways {
+	for _, w := range d.paths {
 		list := w.points()
 		others = append(others, straight(list))
 		taken = append(taken, list[0], list[len(list)-1]) // the dot, and the arrow or the cross
 	}
-	for i, w := range d.ways {
+	for i, w := range d.paths {
 		var avoid []line
-		if len(d.ways) > 1 && strict {
+		if len(d.paths) > 1 && strict {
 			avoid = others[1-i]
 		}
 		along := w.along()
@@ -64,7 +64,7 @@ func (d *drawing) crowded(strict bool) *box {
 }
 
 // along returns points all along a path.
-func (w *way) along() []point {
+func (w *path) along() []point {
 	list := w.points()
 	out := list[:1:1]
 	for _, p := range list[1:] {

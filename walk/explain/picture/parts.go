@@ -82,14 +82,14 @@ func (b *box) labelY() int {
 }
 
 // pathTo writes the line of a path.
-func (w *way) pathTo(b *strings.Builder) {
+func (w *path) pathTo(b *strings.Builder) {
 	list := w.points()
-	var path strings.Builder
+	var lines strings.Builder
 	for i, p := range list {
-		fmt.Fprintf(&path, "%c%d %d", "ML"[min(i, 1)], p.x, p.y)
+		fmt.Fprintf(&lines, "%c%d %d", "ML"[min(i, 1)], p.x, p.y)
 	}
 	fmt.Fprintf(b, "<circle class=\"b-%s\" cx=\"%d\" cy=\"%d\" r=\"4\"/>", w.class, list[0].x, list[0].y)
-	fmt.Fprintf(b, "<path class=\"%s\" d=\"%s\"", w.class, path.String())
+	fmt.Fprintf(b, "<path class=\"%s\" d=\"%s\"", w.class, lines.String())
 	if end := list[len(list)-1]; w.lost {
 		fmt.Fprintf(b, "/>\n<path class=\"lost\" d=\"M%d %dl14 14m0 -14l-14 14\"/>\n", end.x-7, end.y-7)
 		return
@@ -98,7 +98,7 @@ func (w *way) pathTo(b *strings.Builder) {
 }
 
 // numbersTo writes the numbers of a path's translations.
-func (w *way) numbersTo(b *strings.Builder) {
+func (w *path) numbersTo(b *strings.Builder) {
 	for i := range w.visits {
 		v := &w.visits[i]
 		for k, p := range v.at {

@@ -81,10 +81,10 @@ type passage struct {
 
 // route decides on the tracks and lanes of all paths.
 func (d *drawing) route() {
-	for _, w := range d.ways {
-		d.lay(w)
+	for _, w := range d.paths {
+		d.routePath(w)
 	}
-	for _, w := range d.ways {
+	for _, w := range d.paths {
 		for i := range w.corners {
 			if t := w.corners[i].track; t != nil && t.zone == nil {
 				t.column.right.add(t)
@@ -93,8 +93,8 @@ func (d *drawing) route() {
 	}
 }
 
-// lay lays out one path.
-func (d *drawing) lay(w *way) {
+// routePath decides on the tracks and lanes of one path.
+func (d *drawing) routePath(w *path) {
 	var on *track // the vertical line that the path is on,
 	var at *lane  // or the horizontal one,
 	var by *zone  // and, if it is not at the beginning, the zone by which it reached the box

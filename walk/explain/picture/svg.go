@@ -71,8 +71,8 @@ type visit struct {
 	at      []point
 }
 
-// way is the path of the packet or of the reply.
-type way struct {
+// path is the path of the packet or of the reply.
+type path struct {
 	class   string
 	visits  []visit
 	corners []corner
@@ -99,11 +99,11 @@ type note struct{ class, text string }
 type drawing struct {
 	e       *explain.Explanation
 	nodes   []*column
-	wire    *box
+	network *box // the external network
 	tunnel  *box
 	outside *box
 	outer   *zone // of box outside
-	ways    []*way
+	paths   []*path
 	legend  []note
 	title   []string
 	bottom  int // of the nodes
@@ -114,11 +114,11 @@ type drawing struct {
 
 func newDrawing(e *explain.Explanation) *drawing {
 	d := &drawing{e: e, outer: &zone{}}
-	d.wire = &box{label: "external network", side: bar, rank: rankWire, row: &row{bar: true}}
+	d.network = &box{label: "external network", side: bar, rank: rankNetwork, row: &row{bar: true}}
 	d.tunnel = &box{label: "Geneve", side: bar, rank: rankTunnel, row: &row{bar: true}}
 	v := e.Trace.Verdict
 	there := d.follow("there", d.end(e.Trace.From), e.ForwardHops())
-	if d.ways = append(d.ways, there); !v.Delivered {
+	if d.paths = append(d.paths, there); !v.Delivered {
 		there.lost = !v.Rejected
 	} else {
 		there.visit(d, d.end(v.At))
@@ -129,7 +129,7 @@ func newDrawing(e *explain.Explanation) *drawing {
 		if back.lost = !v.Answered; v.Answered {
 			back.visit(d, d.end(e.Trace.From))
 		}
-		d.ways = append(d.ways, back)
+		d.paths = append(d.paths, back)
 	}
 	return d
 }
@@ -177,9 +177,9 @@ const (
 	rankJoin
 	rankGateway
 	rankExternal
-	rankOther           // and the following: places without a position of their own
-	rankBridge = 1000   // and the following: bridges
-	rankWire   = 100000 // below all
+	rankOther            // and the following: places without a position of their own
+	rankBridge  = 1000   // and the following: bridges
+	rankNetwork = 100000 // below all
 )
 
 // position returns where a place of a node is drawn.
@@ -235,21 +235,21 @@ func (d *drawing) end(p walk.Point) *box {
 }
 
 // visit adds a visit of a box, and one of the external network if there is no other connection.
-func (w *way) visit(d *drawing, b *box) *visit {
+func (w *path) visit(d *drawing, b *box) *visit {
 	last := w.visits[len(w.visits)-1].box
 	if last == b {
 		return &w.visits[len(w.visits)-1]
 	}
 	if last.column != b.column && last.side != bar && b.side != bar {
-		w.visits = append(w.visits, visit{box: d.wire})
+		w.visits = append(w.visits, visit{box: d.network})
 	}
 	w.visits = append(w.visits, visit{box: b})
 	return &w.visits[len(w.visits)-1]
 }
 
 // follow converts hops to visits.
-func (d *drawing) follow(class string, from *box, hops []explain.Hop) *way {
-	w := &way{class: class, visits: []visit{{box: from}}}
+func (d *drawing) follow(class string, from *box, hops []explain.Hop) *path {
+	w := &path{class: class, visits: []visit{{box: from}}}
 	for i := range hops {
 		h := &hops[i]
 		v := w.visit(d, d.boxOf(h))
@@ -295,10 +295,10 @@ func (d *drawing) text(style string) string {
 		text(&b, "title", margin, 26+i*titleHeight, line)
 	}
 	d.nodesTo(&b)
-	for _, w := range d.ways {
+	for _, w := range d.paths {
 		w.pathTo(&b)
 	}
-	for _, w := range d.ways {
+	for _, w := range d.paths {
 		w.numbersTo(&b)
 	}
 	d.labelsTo(&b)

@@ -12,7 +12,7 @@ type point struct{ x, y int }
 type line struct{ a, b point }
 
 // points returns the corners of a path.
-func (w *way) points() []point {
+func (w *path) points() []point {
 	list := make([]point, len(w.corners))
 	for i := range w.corners {
 		c := &w.corners[i]
@@ -51,7 +51,7 @@ func straight(list []point) []line {
 func (d *drawing) cost() int {
 	var all []line
 	sum := 0
-	for _, w := range d.ways {
+	for _, w := range d.paths {
 		all = append(all, straight(w.points())...)
 	}
 	for i, l := range all {

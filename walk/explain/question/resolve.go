@@ -162,7 +162,7 @@ func (r *resolver) toOutside(rest string) error {
 	if err := r.family(to.Addr()); err != nil {
 		return err
 	}
-	return r.address(to, "outside")
+	return r.sendTo(to, "outside")
 }
 
 // notAddress reports a word that is not ADDRESS[:PORT].
@@ -175,8 +175,9 @@ func notAddress(word string) error {
 	return fmt.Errorf("%q is not an address", word)
 }
 
-// wayOf returns which kind of address of a Frontend an address is, empty if it is none of them.
-func (r *resolver) wayOf(f *cluster.Frontend, to netip.AddrPort) string {
+// addressKind returns which kind of address of a Frontend an address is, empty if it is none of
+// them.
+func (r *resolver) addressKind(f *cluster.Frontend, to netip.AddrPort) string {
 	a := to.Addr()
 	switch {
 	case f.Family != cluster.FamilyOf(a):
@@ -198,9 +199,10 @@ func (r *resolver) wayOf(f *cluster.Frontend, to netip.AddrPort) string {
 	return ""
 }
 
-func (r *resolver) address(to netip.AddrPort, way string) error {
+// sendTo sets the destination, an address of a kind. Its error is always nil: callers return it.
+func (r *resolver) sendTo(to netip.AddrPort, kind string) error {
 	r.Packet.Dst, r.Packet.DstPort = to.Addr(), to.Port()
-	r.Way = way + " " + to.String()
+	r.Way = kind + " " + to.String()
 	return nil
 }
 
@@ -217,11 +219,11 @@ func (r *resolver) service(name string) error {
 	case r.q.NodePort || fromOutside && f.NodePort != 0 && len(f.LoadBalancerIPs) == 0:
 		return r.nodePort(f)
 	case fromOutside && len(f.LoadBalancerIPs) > 0:
-		return r.address(netip.AddrPortFrom(f.LoadBalancerIPs[0], f.Port), "load balancer address")
+		return r.sendTo(netip.AddrPortFrom(f.LoadBalancerIPs[0], f.Port), "load balancer address")
 	case fromOutside && len(f.ExternalIPs) > 0:
-		return r.address(netip.AddrPortFrom(f.ExternalIPs[0], f.Port), "external address")
+		return r.sendTo(netip.AddrPortFrom(f.ExternalIPs[0], f.Port), "external address")
 	}
-	return r.address(netip.AddrPortFrom(f.ClusterIP, f.Port), "ClusterIP")
+	return r.sendTo(netip.AddrPortFrom(f.ClusterIP, f.Port), "ClusterIP")
 }
 
 // choose selects a Service's Frontend by port, protocol and family.
@@ -288,7 +290,7 @@ func (r *resolver) nodePort(f *cluster.Frontend) error {
 	if !a.IsValid() {
 		return fmt.Errorf("Node %s has no %s address", name, f.Family)
 	}
-	return r.address(netip.AddrPortFrom(a, f.NodePort), "NodePort of "+name)
+	return r.sendTo(netip.AddrPortFrom(a, f.NodePort), "NodePort of "+name)
 }
 
 // outside sets the source of an external packet, and the node that it is routed to.

@@ -111,7 +111,7 @@ func (r *resolver) toPod(rest string) error {
 	if i < 0 {
 		return fmt.Errorf("the Pod has no %s address", r.q.Family)
 	}
-	return r.address(netip.AddrPortFrom(p.IPs[i], number), "the pod's address")
+	return r.sendTo(netip.AddrPortFrom(p.IPs[i], number), "the pod's address")
 }
 
 func (r *resolver) podPort(p *cluster.Pod, port string) (uint16, error) {
@@ -167,12 +167,12 @@ func (r *resolver) toAddress(word string) error {
 		if r.q.Protocol != 0 && f.Protocol != r.q.Protocol {
 			continue
 		}
-		if way := r.wayOf(f, to); way != "" {
+		if kind := r.addressKind(f, to); kind != "" {
 			r.Frontend, r.Packet.Protocol = f, f.Protocol
-			return r.address(to, way)
+			return r.sendTo(to, kind)
 		}
 	}
-	return r.address(to, "address")
+	return r.sendTo(to, "address")
 }
 
 // splitAddress splits ADDRESS[:PORT].
@@ -204,7 +204,7 @@ func (r *resolver) namedPort(a netip.Addr, name string) error {
 		}
 		to := netip.AddrPortFrom(a, f.Port)
 		r.Frontend, r.Packet.Protocol = f, f.Protocol
-		return r.address(to, r.wayOf(f, to))
+		return r.sendTo(to, r.addressKind(f, to))
 	}
 	for _, p := range r.s.Pods {
 		if name != "" && slices.Contains(p.IPs, a) {
@@ -212,7 +212,7 @@ func (r *resolver) namedPort(a netip.Addr, name string) error {
 			if err != nil {
 				return err
 			}
-			return r.address(netip.AddrPortFrom(a, number), "address")
+			return r.sendTo(netip.AddrPortFrom(a, number), "address")
 		}
 	}
 	if name == "" {
