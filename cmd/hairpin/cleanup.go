@@ -28,7 +28,7 @@ vSwitch should run; otherwise the command lists what it could not do and exits w
 			}
 			return install.Cleanup(c.Context(), conf, what, c.OutOrStdout(), config.Logger(conf, os.Stderr))
 		}}
-	s.add(c)
+	s.addFor(c, "gateway-mode", "gateway-interface", "run-dir")
 	f := c.Flags()
 	f.StringVar(&what.BinDir, "bin-dir", "/opt/cni/bin", "directory of the container runtime's CNI plugins")
 	f.StringVar(&what.ConfDir, "conf-dir", claims.CNIConfDir,

@@ -57,8 +57,10 @@ func (s *settings) fromAPI(words func(all *cluster.Snapshot, args []string) []st
 	}
 }
 
-// addContext adds the flag --context.
+// addContext adds the flag --context. The command finds a kubeconfig as kubectl does.
 func (s *settings) addContext(c *cobra.Command, to *string) {
+	c.Flags().Lookup("kubeconfig").Usage =
+		"kubeconfig file; empty = $KUBECONFIG, ~/.kube/config, or in a pod its service account"
 	c.Flags().StringVar(to, "context", "", "context in the kubeconfig; empty = the current context")
 	completes(c, "context", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		conf, err := s.load(c)

@@ -93,7 +93,7 @@ func (s *settings) add(c *cobra.Command) {
 	}
 }
 
-// addFor is add for a command that only reads: its help lists only the options that affect it.
+// addFor is add for a command whose help lists only some options.
 func (s *settings) addFor(c *cobra.Command, few ...string) {
 	s.add(c)
 	for _, o := range config.Options() {
