@@ -69,7 +69,7 @@ func findsPorts(t *testing.T) error {
 		t.Helper()
 		found, err := uses.find(&query, func() []cluster.HostPort { return pods })
 		if err != nil {
-			t.Fatal(err)
+			t.Errorf("%s: %v", what, err) // Fatal would end the goroutine of inside.Do, which waits for a result
 		}
 		var words []string
 		for _, u := range found.Used {
