@@ -34,7 +34,7 @@ func (c *Conn) Schema(ctx context.Context, db string) (*Schema, error) {
 	err := c.call(ctx, "get_schema", jsontext.AppendStrings(nil, []string{db}), func(p *jsontext.Parser) error {
 		text := p.Raw()
 		if text == nil {
-			return nil // the parser knows why
+			return nil // the parser has the error
 		}
 		return json.Unmarshal(text, s)
 	})

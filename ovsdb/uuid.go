@@ -8,7 +8,7 @@ import (
 	"hairpin/ovsdb/codec"
 )
 
-// What package codec declares of the interface of this package.
+// Types of package codec that belong to the interface of this package.
 type (
 	// UUID identifies a row; see [NewUUID] and [NamedUUID].
 	UUID = codec.UUID

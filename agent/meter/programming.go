@@ -24,7 +24,7 @@ type trigger struct {
 }
 
 // Programming measures how long changes of endpoints take to reach this node's flows. Plan and
-// applied belong to the agent's loop.
+// Applied belong to the agent's loop.
 type Programming struct {
 	begin   time.Time // changes before this time belong to an earlier agent
 	planned []trigger // in the plan, not yet on the node
@@ -34,6 +34,7 @@ type Programming struct {
 	wake    signal.Signal
 }
 
+// NewProgramming returns a Programming that measures changes after now.
 func NewProgramming(now time.Time) *Programming {
 	return &Programming{begin: now, wake: signal.New()}
 }

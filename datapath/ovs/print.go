@@ -160,7 +160,7 @@ func (p Port) append(b []byte) []byte {
 	return flow.AppendOwner(b, p.Owner)
 }
 
-// String returns the bridge near to the words of ovs-vsctl, with its owner.
+// String returns the bridge in a syntax similar to ovs-vsctl, with its owner.
 func (x Bridge) String() string { return string(x.append(nil)) }
 
 func (x Bridge) append(b []byte) []byte {

@@ -37,6 +37,7 @@ type BaseType struct {
 	RefTable string `json:"refTable"` // the table that a uuid refers to
 }
 
+// String describes the type for an error text.
 func (s ColumnSchema) String() string {
 	what := s.Key.Type
 	if s.Value != nil {

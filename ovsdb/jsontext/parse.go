@@ -305,6 +305,7 @@ func (p *Parser) digits() bool {
 	return p.pos > start
 }
 
+// Integer consumes an integer.
 func (p *Parser) Integer() int {
 	b := p.number()
 	if p.err != nil {
@@ -317,6 +318,7 @@ func (p *Parser) Integer() int {
 	return n
 }
 
+// Real consumes a number.
 func (p *Parser) Real() float64 {
 	b := p.number()
 	if p.err != nil {
@@ -329,6 +331,7 @@ func (p *Parser) Real() float64 {
 	return f
 }
 
+// Boolean consumes true or false.
 func (p *Parser) Boolean() bool {
 	if p.Peek() == 't' {
 		p.word("true")

@@ -10,6 +10,7 @@ import (
 // The functions of this file append JSON to a buffer. Requests with 10 000 rows are common at
 // start. The types of all values are known, so the reflection of encoding/json is not needed.
 
+// AppendString appends a string, which must be UTF-8.
 func AppendString[S ~string | []byte](buf []byte, s S) []byte {
 	const hex = "0123456789abcdef"
 	buf = append(buf, '"')
@@ -40,10 +41,12 @@ func AppendText(buf []byte, s string) ([]byte, error) {
 	return AppendString(buf, s), nil
 }
 
+// AppendInt appends an integer. It returns no error.
 func AppendInt(buf []byte, n int) ([]byte, error) {
 	return strconv.AppendInt(buf, int64(n), 10), nil
 }
 
+// AppendReal appends a number. It returns an error for an infinite one, and for NaN.
 func AppendReal(buf []byte, f float64) ([]byte, error) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return buf, fmt.Errorf("real %v cannot be written", f)
@@ -51,10 +54,12 @@ func AppendReal(buf []byte, f float64) ([]byte, error) {
 	return strconv.AppendFloat(buf, f, 'g', -1, 64), nil
 }
 
+// AppendBool appends true or false. It returns no error.
 func AppendBool(buf []byte, b bool) ([]byte, error) {
 	return strconv.AppendBool(buf, b), nil
 }
 
+// AppendStrings appends an array of strings.
 func AppendStrings(buf []byte, list []string) []byte {
 	buf = append(buf, '[')
 	for i, s := range list {

@@ -111,8 +111,8 @@ func (list Words) Append(b []byte, d Value) []byte {
 	return b
 }
 
-// errWord is the error for a text that is none of the words. It is made once, because every match
-// is asked for its words.
+// errWord is the error for a text that is none of the words. It is made once, because most packets
+// and matches that are compared have no word.
 var errWord = errors.New("not a value known here")
 
 func (list Words) Parse(s string, _ int) (Value, error) {
