@@ -74,7 +74,7 @@ func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Ex
 	if e, err = p.walk(q); err != nil {
 		return nil, err
 	}
-	witnesses := map[string]*explain.Witness{}
+	observed := map[string]*explain.Observation{}
 	if !everywhere && len(arrivals) == 0 && choices(e) > 1 {
 		// The packet went to one of the endpoints on nodes that cannot be reached: which one is
 		// unknown.
@@ -99,10 +99,10 @@ func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Ex
 			entries = append(entries, more...)
 		}
 		n := f.snapshot.Node(node)
-		witnesses[node] = &explain.Witness{Before: before[node], After: after[node], Entries: entries,
+		observed[node] = &explain.Observation{Before: before[node], After: after[node], Entries: entries,
 			Userspace: n == nil || n.Gateway.Userspace}
 	}
-	e.Proof = e.Prove(sent, witnesses, arrivals, everywhere && len(p.watched) > 0 || len(arrivals) > 0)
+	e.Proof = e.Prove(sent, observed, arrivals, everywhere && len(p.watched) > 0 || len(arrivals) > 0)
 	return e, nil
 }
 

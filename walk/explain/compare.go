@@ -16,7 +16,8 @@ func Difference(before, after *Explanation) string {
 		changed("REPLY", lines(before.Trace.Reply), lines(after.Trace.Reply))
 	head := ""
 	for _, x := range [...][2]string{
-		{before.Way, after.Way}, {"endpoint followed: " + followed(before), "endpoint followed: " + followed(after)},
+		{before.Destination, after.Destination},
+		{"endpoint followed: " + followed(before), "endpoint followed: " + followed(after)},
 		{before.Sentence(), after.Sentence()}, {"why: " + before.Why().Text, "why: " + after.Why().Text},
 	} {
 		if x[0] != x[1] {

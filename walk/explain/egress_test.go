@@ -28,8 +28,8 @@ func TestToOutside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := e.Trace.Verdict; e.Way != c.want || !e.Good() || v.At != (walk.Point{}) {
-			t.Errorf("%s: %s, not %s\n%s", c.to, e.Way, c.want, e.Text(explain.Form{All: true, Costs: true}))
+		if v := e.Trace.Verdict; e.Destination != c.want || !e.Good() || v.At != (walk.Point{}) {
+			t.Errorf("%s: %s, not %s\n%s", c.to, e.Destination, c.want, e.Text(explain.Form{All: true, Costs: true}))
 		}
 	}
 	for _, c := range []struct{ from, to, want string }{

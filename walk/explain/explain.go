@@ -28,15 +28,17 @@ import (
 // Explanation is the answer.
 type Explanation struct {
 	Question question.Question
-	Way      string // the address used: "ClusterIP 10.96.0.10:80", "NodePort 172.18.0.3:30001 of node-a"
-	Service  string // "default/web:http", empty if the packet is for no Service
+	// Destination is the address that the packet is sent to, with its kind: "ClusterIP
+	// 10.96.0.10:80", "NodePort of node-a 172.18.0.3:30001".
+	Destination string
+	Service     string // "default/web:http", empty if the packet is for no Service
 	// Endpoints are all endpoints of the Service, in the order of the Snapshot.
 	Endpoints []Endpoint
 	Trace     walk.Trace
-	why       why.Why // without a Proof
-	fault     *Fault  // if AddFault has set it
-	// Policies are the decisions of policies, in the order of the walk; none if no policy
-	// selects a pod at an end of it.
+	why       why.Why // the reason for the verdict of the walk; Why may return another one
+	fault     *Fault  // set by AddFault; nil: none
+	// Policies are the decisions of policies, in the order of the walk. It is empty if no policy
+	// selects the sender or the receiver.
 	Policies []why.Decision
 	// Failure describes what the packet met that walk does not know; the Trace ends there. It is
 	// nil if the walk is complete.
@@ -93,8 +95,8 @@ func Of(s *cluster.Snapshot, q question.Question, t walk.Trace) (*Explanation, e
 
 func explain(s *cluster.Snapshot, q question.Question, r *question.Request, t walk.Trace,
 	failure error) *Explanation {
-	e := &Explanation{Question: q, Way: r.Way, Trace: t, Failure: failure, HostConnections: hostConnections(&t),
-		Policies: why.Decisions(s, &t)}
+	e := &Explanation{Question: q, Destination: r.Destination, Trace: t, Failure: failure,
+		HostConnections: hostConnections(&t), Policies: why.Decisions(s, &t)}
 	if f := r.Frontend; f != nil {
 		e.Service = strings.TrimSuffix(f.Owner.Namespace+"/"+f.Owner.Name+":"+f.PortName, ":")
 		e.Endpoints = endpoints(s, f, &e.Trace)
@@ -159,15 +161,13 @@ func hostConnections(t *walk.Trace) []HostConnection {
 		if s.Entry == "" || PlaceOf(s.Stage).Kind != Host {
 			continue
 		}
-		var b HostConnection
-		b.Node = s.Node
-		b.From, b.To = original(s.Entry)
-		list = append(list, b)
+		from, to := original(s.Entry)
+		list = append(list, HostConnection{s.Node, from, to})
 	}
 	return list
 }
 
-// original parses the first tuple of an entry as walk prints it.
+// original parses the original tuple, the first, of a conntrack entry as walk prints it.
 func original(entry string) (from, to netip.AddrPort) {
 	var src, dst, sport, dport string
 	for _, w := range strings.Fields(entry) {

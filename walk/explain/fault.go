@@ -16,7 +16,7 @@ type Fault struct {
 	Wanted string `json:"wanted"` // the desired rule and its effect
 	Real   string `json:"real"`   // what the packet meets instead
 	Object string `json:"object,omitempty"`
-	Repair string `json:"repair,omitempty"` // the report of the node's agent
+	Repair string `json:"repair,omitempty"` // what the node's agent does about it, by its own report
 }
 
 // replyPrefix is before the stage of a Fault on the path of the reply.

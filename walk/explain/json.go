@@ -109,7 +109,7 @@ type (
 // fields may follow.
 func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 	v := e.Trace.Verdict
-	x := jsonExplanation{From: e.Trace.From.String(), To: e.Question.To, Way: e.Way, Service: e.Service,
+	x := jsonExplanation{From: e.Trace.From.String(), To: e.Question.To, Way: e.Destination, Service: e.Service,
 		Sent:    packetOf(e.Trace.Sent),
 		Forward: stepsOf(e.Trace.Sent, e.Trace.Forward), Reply: stepsOf(e.replied(), e.Trace.Reply), Fault: fault,
 		Proof: e.Proof,

@@ -21,12 +21,15 @@ const (
 // where an endpoint or next hop is chosen, where it goes to another node, where a rule of an object
 // other than a Node or Pod applies, and where it ends. Of steps for one object, it returns only the
 // last, unless they change the packet. For a lost packet, it adds the last places that it left.
+//
+// seen is the Evidence for each step, nil without a Proof; fault is the index of the step with the
+// Fault, negative if there is none.
 func keySteps(before packet.Packet, list []packet.Step, lost bool, seen []Evidence, fault int) []int {
-	const (
-		translates = iota // the most important
-		ends
-		crosses
-		applies
+	const ( // in the order of their importance
+		translates = iota // changes addresses, or chooses
+		ends              // drops, differs or delivers
+		crosses           // goes to another node or place
+		applies           // has a rule of an object
 	)
 	kinds, last := map[int]int{}, -1
 	for i := range list {

@@ -21,7 +21,7 @@ func (e *Explanation) Markdown(heading int, picture string) string {
 	if len(e.Endpoints) > 1 {
 		fmt.Fprintf(&b, "| endpoint of %s | target | node | state | this packet |\n|---|---|---|---|---|\n", e.Service)
 		for _, x := range e.Endpoints {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", x.Addr, x.Owner, x.Node, x.State, x.Fate())
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", x.Addr, x.Owner, x.Node, x.State, x.Decision())
 		}
 		b.WriteByte('\n')
 	}
@@ -55,9 +55,9 @@ func (e *Explanation) Markdown(heading int, picture string) string {
 // Title returns the destination, for a title: the Service with the address used, or the address.
 func (e *Explanation) Title() string {
 	if e.Service == "" {
-		return e.Way
+		return e.Destination
 	}
-	return e.Service + " (" + e.Way + "/" + e.Trace.Sent.Protocol.String() + ")"
+	return e.Service + " (" + e.Destination + "/" + e.Trace.Sent.Protocol.String() + ")"
 }
 
 func markdownSteps(b *strings.Builder, before packet.Packet, list []packet.Step) {

@@ -14,7 +14,7 @@ type Kind uint8
 const (
 	Unknown Kind = iota
 	Host         // a host's kernel: routing, neighbours, nft, conntrack
-	Bridge       // the gateway bridge
+	Bridge       // an Open vSwitch bridge with Hairpin's flows
 	Switch       // a logical switch
 	Router       // a logical router
 	Tunnel       // between two nodes

@@ -36,14 +36,15 @@ type Arrival struct {
 	To   netip.AddrPort `json:"to"`
 }
 
-// Witness holds an agent's observations of its node before and after the packet.
-type Witness struct {
+// Observation is what an agent observed on its node, before and after the packet.
+type Observation struct {
 	Before, After map[flow.Key]uint64 // packet counters of the flows on the gateway bridge
 	Entries       []string            // of the kernel's conntrack, in walk's format
 	Userspace     bool                // the kernel's conntrack has only the kernel's own zone
 }
 
-// Evidence shows whether a packet met a rule. A rule without a counter or an entry gives none.
+// Evidence shows whether a packet met the rule of a step. A rule that has neither a packet counter
+// nor a conntrack entry gives none.
 type Evidence struct {
 	Known bool   `json:"known"`
 	Seen  bool   `json:"seen"`
@@ -81,17 +82,19 @@ func missing(seen []Evidence, step int) bool {
 	return step < len(seen) && seen[step].Known && !seen[step].Seen
 }
 
-// Prove compares the result of a sent packet with the walk, hop by hop.
-func (e *Explanation) Prove(s Sent, witnesses map[string]*Witness, arrivals []Arrival, watched bool) *Proof {
+// Prove compares the result of a sent packet with the walk, step by step. observed is by node;
+// arrivals are complete if watched.
+func (e *Explanation) Prove(s Sent, observed map[string]*Observation, arrivals []Arrival, watched bool) *Proof {
 	t := &e.Trace
 	if s.From.Addr().IsUnspecified() && t.Sent.Src.IsValid() { // the socket never connected
 		s.From = netip.AddrPortFrom(t.Sent.Src, s.From.Port())
 	}
 	p := &Proof{Sent: s, Arrivals: arrivals, Watched: watched}
-	moved := func(x packet.Packet) bool { return x.SrcPort != t.Sent.SrcPort } // any port of a range is possible
+	// After a translation of the source port, another port of the range is as good.
+	moved := func(x packet.Packet) bool { return x.SrcPort != t.Sent.SrcPort }
 	for i := range t.Forward {
 		x := &t.Forward[i]
-		ev := evidence(x, witnesses[x.Node], moved(x.After) || i > 0 && moved(t.Forward[i-1].After))
+		ev := evidence(x, observed[x.Node], moved(x.After) || i > 0 && moved(t.Forward[i-1].After))
 		if s.Outcome == Refused && !ev.Seen && PlaceOf(x.Stage).Kind == Host {
 			ev = Evidence{} // a reset ends the connection, and removes its entry
 		}
@@ -101,7 +104,7 @@ func (e *Explanation) Prove(s Sent, witnesses map[string]*Witness, arrivals []Ar
 		x := &t.Reply[i]
 		ev := Evidence{}
 		if s.Outcome == Answered || s.Outcome == "" && len(arrivals) > 0 || t.Verdict.Rejected && s.Outcome == Refused {
-			ev = evidence(x, witnesses[x.Node], true)
+			ev = evidence(x, observed[x.Node], true)
 		}
 		p.Reply = append(p.Reply, ev)
 	}
@@ -124,7 +127,8 @@ func (p *Proof) differ(format string, args ...any) {
 	p.Different = append(p.Different, fmt.Sprintf(format, args...))
 }
 
-// compareEnd compares the outcome for the sender, and the packet at the receiver.
+// compareEnd compares the verdict of the walk with the outcome for the sender and with the packet
+// at the receiver.
 func (p *Proof) compareEnd(e *Explanation) {
 	v := e.Trace.Verdict
 	want := Silent
@@ -135,8 +139,8 @@ func (p *Proof) compareEnd(e *Explanation) {
 		want = Refused
 	}
 	// A datagram may have no reply.
-	quiet := p.Sent.Protocol == cluster.UDP.String() && p.Sent.Outcome == Silent && want != Silent
-	if p.Sent.Outcome != want && !quiet && p.Sent.Outcome != "" {
+	noReply := p.Sent.Protocol == cluster.UDP.String() && p.Sent.Outcome == Silent && want != Silent
+	if p.Sent.Outcome != want && !noReply && p.Sent.Outcome != "" {
 		p.differ("the client got %s (%s); the walk says %s", p.Sent.Outcome, p.Sent.Detail, want)
 	}
 	if from := e.Trace.Sent.Src; p.Sent.From.IsValid() && from.IsValid() && p.Sent.From.Addr() != from {
@@ -161,26 +165,26 @@ func (p *Proof) compareEnd(e *Explanation) {
 
 // evidence returns a node's evidence for one step. anyPort: the connection's source port is not
 // known.
-func evidence(s *packet.Step, w *Witness, anyPort bool) Evidence {
+func evidence(s *packet.Step, o *Observation, anyPort bool) Evidence {
 	place := PlaceOf(s.Stage)
 	switch {
-	case w == nil:
+	case o == nil:
 		return Evidence{}
 	case place.Kind == Bridge:
 		f, err := flow.ParseFlow(s.Rule)
 		if err != nil {
 			return Evidence{} // the rule is no flow
 		}
-		if place.Name == claims.ServiceBridge { // a key without a bridge is that of the gateway bridge
+		if place.Name == claims.ServiceBridge { // without a bridge, the key is one of the gateway bridge
 			f.Key.Bridge = place.Name
 		}
-		after, there := w.After[f.Key]
-		switch n := after - w.Before[f.Key]; {
-		case !there:
+		after, found := o.After[f.Key]
+		switch n := after - o.Before[f.Key]; {
+		case !found:
 			return Evidence{true, false, "there is no such flow"}
 		case n == 0:
 			return Evidence{true, false, "the flow counted no packet"}
-		case s.Entry != "" && !w.Userspace && !holds(w.Entries, s.Entry, anyPort):
+		case s.Entry != "" && !o.Userspace && !holds(o.Entries, s.Entry, anyPort):
 			return Evidence{true, false, "conntrack has no such entry"}
 		case n == 1:
 			return Evidence{true, true, "1 packet"}
@@ -188,7 +192,7 @@ func evidence(s *packet.Step, w *Witness, anyPort bool) Evidence {
 			return Evidence{true, true, fmt.Sprintf("%d packets", n)}
 		}
 	case place.Kind == Host && s.Entry != "":
-		if holds(w.Entries, s.Entry, anyPort) {
+		if holds(o.Entries, s.Entry, anyPort) {
 			return Evidence{true, true, "conntrack has the entry"}
 		}
 		return Evidence{true, false, "conntrack has no such entry"}

@@ -45,8 +45,8 @@ func proves(t *testing.T, e *explain.Explanation, bridge, table string) {
 	p := netip.MustParseAddrPort
 	sent := explain.Sent{Protocol: "tcp", From: p("0.0.0.0:40000"), To: p("10.96.1.3:80"), Outcome: explain.Answered}
 	arrival := explain.Arrival{At: "host/node-a", From: p("169.254.169.1:40000"), To: p("172.18.0.3:8081")}
-	witness := func(without string) map[string]*explain.Witness {
-		w := &explain.Witness{Before: map[flow.Key]uint64{}, After: map[flow.Key]uint64{}, Userspace: true}
+	witness := func(without string) map[string]*explain.Observation {
+		w := &explain.Observation{Before: map[flow.Key]uint64{}, After: map[flow.Key]uint64{}, Userspace: true}
 		for _, way := range [][]packet.Step{e.Trace.Forward, e.Trace.Reply} {
 			for _, s := range way {
 				if f, err := flow.ParseFlow(s.Rule); err == nil && strings.HasPrefix(s.Stage, bridge) {
@@ -61,12 +61,12 @@ func proves(t *testing.T, e *explain.Explanation, bridge, table string) {
 				w.Entries = append(w.Entries, s.Entry)
 			}
 		}
-		return map[string]*explain.Witness{"node-a": w}
+		return map[string]*explain.Observation{"node-a": w}
 	}
 	for _, c := range []struct {
 		name      string
 		sent      explain.Sent
-		witnesses map[string]*explain.Witness
+		witnesses map[string]*explain.Observation
 		arrivals  []explain.Arrival
 		want      string // first difference
 	}{

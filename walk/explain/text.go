@@ -51,7 +51,7 @@ func (e *Explanation) Text(f Form) string {
 	if costs := e.costs(); f.Costs && len(costs) > 0 {
 		fmt.Fprintf(&b, "\n%s\n", strings.Join(costs, "\n"))
 	}
-	if f.All { // the first line may be far above
+	if f.All { // the first line may have scrolled off the terminal
 		fmt.Fprintf(&b, "\n%s", verdict)
 	}
 	if e.Proof != nil {
@@ -109,8 +109,8 @@ func (e *Explanation) head(b *strings.Builder) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "FROM\t%s\n", e.Trace.From)
 	to := e.Question.To
-	if e.Way != "address "+to {
-		to += ", " + e.Way
+	if e.Destination != "address "+to {
+		to += ", " + e.Destination
 	}
 	fmt.Fprintf(t, "TO\t%s\n", to)
 	fmt.Fprintf(t, "SENT\t%s\n", e.Trace.Sent)
@@ -125,13 +125,13 @@ func (e *Explanation) head(b *strings.Builder) {
 	}
 	fmt.Fprintf(t, "ENDPOINT OF %s\tTARGET\tNODE\tSTATE\tTHIS PACKET\n", e.Service)
 	for _, x := range e.Endpoints {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", x.Addr, x.Owner, x.Node, x.State, x.Fate())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", x.Addr, x.Owner, x.Node, x.State, x.Decision())
 	}
 	_ = t.Flush()
 }
 
-// Fate returns the load balancer's decision about the endpoint.
-func (x *Endpoint) Fate() string {
+// Decision returns the load balancer's decision about the endpoint.
+func (x *Endpoint) Decision() string {
 	switch {
 	case x.Chosen:
 		return "followed"
@@ -188,7 +188,7 @@ func changes(before, after packet.Packet) string {
 	return a.String() + "  =>  " + strings.TrimPrefix(b.String(), b.Protocol.String()+" ")
 }
 
-// bare returns a packet without its MACs: if they change, the text of the step has them.
+// bare returns a packet without its MACs: the text of a step has the MACs that it changes.
 func bare(p packet.Packet) packet.Packet {
 	p.EthSrc, p.EthDst = cluster.MAC{}, cluster.MAC{}
 	return p
@@ -255,8 +255,8 @@ func (e *Explanation) Sentence() string {
 	return s + "."
 }
 
-// denial says which rule of a policy drops the packet, for the end of a sentence; empty if the
-// evaluation does not say so.
+// denial names the rule of the policy that drops the packet, for the end of a sentence; empty if
+// the last decision of a policy accepts it.
 func (e *Explanation) denial() string {
 	n := len(e.Policies)
 	if n == 0 || e.Policies[n-1].Accepted {

@@ -3,7 +3,7 @@
 // Input: facts about the cluster. Output: text, in the words of the command line (pod/default/web,
 // host/node-a) or in those of a sentence (Pod default/web).
 //
-// Invariants: a name that a command takes is the name that it prints. Long lists are shortened.
+// Invariants: commands print a name in the form in which they accept it. Long lists are shortened.
 package names
 
 import (

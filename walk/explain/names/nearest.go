@@ -9,12 +9,13 @@ import (
 // Nearest returns "; nearest: a, b" with the known names that are most like a word; empty if none
 // is.
 func Nearest(word string, known []string) string {
-	const most, similar = 3, 3 // of three letters, one may differ
+	const most = 3    // names
+	const similar = 3 // letters of which one may differ
 	name := word[strings.LastIndexByte(word, '/')+1:]
 	distances := map[string]int{}
 	for _, x := range known {
 		d := distance(word, x)
-		if x[strings.LastIndexByte(x, '/')+1:] == name { // of another namespace
+		if x[strings.LastIndexByte(x, '/')+1:] == name { // the same name in another namespace
 			d = 0
 		}
 		if d <= max(1, len(name)/similar) {

@@ -11,7 +11,7 @@ const (
 	nodeGap     = 24
 	inset       = 14 // from the side of a node to its boxes
 	head        = 30 // the name of a node
-	boxHeight   = 30 // without turns
+	boxHeight   = 30 // of a box in which no path turns
 	podHeight   = 42
 	rowGap      = 22
 	apart       = 20 // between tracks, lanes and numbers
@@ -31,20 +31,20 @@ const (
 // place sets the positions of all boxes, zones and rows.
 func (d *drawing) place() {
 	d.width = minWidth
-	for range 2 { // the width decides on the lines of the title, which do not decide on the width
+	for range 2 { // twice: the lines of the title depend on the width of the first round
 		d.title = wrap(d.name(), d.width-2*margin, titleSize)
 		d.down()
 		d.across()
 	}
-	d.below = d.bottom + 34
+	d.legendTop = d.bottom + 34
 	if len(d.network.row.lanes) > 0 {
-		d.below = d.network.y + d.network.h + 46
+		d.legendTop = d.network.y + d.network.h + 46
 	}
 	lines := len(d.verdict()) + len(d.decisions())
 	for i := range d.legend {
 		lines += len(d.lines(i))
 	}
-	d.height = d.below + lines*lineHeight + 20
+	d.height = d.legendTop + lines*lineHeight + 20
 }
 
 // down sets the vertical positions.
@@ -117,12 +117,12 @@ func (r *row) at(top, least int) int {
 
 func (l *lane) y() int {
 	if l.row.bar {
-		return l.row.top + barApart + l.place*barApart
+		return l.row.top + barApart + l.index*barApart
 	}
-	return l.row.top + l.row.height - lastLane - l.row.extra/2 - (len(l.row.lanes)-1-l.place)*apart
+	return l.row.top + l.row.height - lastLane - l.row.extra/2 - (len(l.row.lanes)-1-l.index)*apart
 }
 
-func (t *track) x() int { return t.zone.x + t.place*apart }
+func (t *track) x() int { return t.zone.x + t.index*apart }
 
 // span returns the width of the tracks from the first to the last.
 func (z *zone) span() int { return max(len(z.tracks)-1, 0) * apart }
@@ -132,7 +132,7 @@ func (d *drawing) across() {
 	x := margin
 	if o := d.outside; o != nil {
 		o.x, d.outer.x = x, x+2*firstTrack
-		o.w = max(4*firstTrack+d.outer.span(), o.labelWidth(), o.ends)
+		o.w = max(4*firstTrack+d.outer.span(), o.labelWidth(), o.endsWidth)
 		x += o.w + nodeGap
 	}
 	for _, c := range d.nodes {
@@ -161,9 +161,9 @@ func (c *column) across(x int, tunnels bool) {
 		switch {
 		case b.side == left:
 			hasLeft = true
-			leftLabel, leftWidth = max(leftLabel, b.labelWidth()), max(leftWidth, b.ends)
+			leftLabel, leftWidth = max(leftLabel, b.labelWidth()), max(leftWidth, b.endsWidth)
 		case b.side == right && !b.pod:
-			rightLabel, ends = max(rightLabel, b.labelWidth()), max(ends, b.ends)
+			rightLabel, ends = max(rightLabel, b.labelWidth()), max(ends, b.endsWidth)
 		}
 	}
 	for _, b := range c.order {
@@ -186,7 +186,7 @@ func (c *column) across(x int, tunnels bool) {
 	for i, p := range c.pods {
 		z := c.podZones[i]
 		z.x = max(at, pod+firstTrack)
-		p.x, p.w = pod, max(z.x+z.span()+firstTrack-pod, p.labelWidth(), p.ends)
+		p.x, p.w = pod, max(z.x+z.span()+firstTrack-pod, p.labelWidth(), p.endsWidth)
 		pod += p.w + 8
 		at = pod + firstTrack
 	}
@@ -195,7 +195,7 @@ func (c *column) across(x int, tunnels bool) {
 	if len(c.pods) > 0 && len(c.right.tracks) == 0 {
 		end = max(pod-8, edge+minRight)
 	}
-	if n := len(c.pods); n > 0 { // the last one is over the rest
+	if n := len(c.pods); n > 0 { // the last pod is as wide as the space that is left
 		c.pods[n-1].w = end - c.pods[n-1].x
 	}
 	for _, b := range c.order {

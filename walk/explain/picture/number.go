@@ -17,7 +17,7 @@ const (
 func (d *drawing) number() {
 	strict := true
 	for range mostSearch {
-		b := d.crowded(strict)
+		b := d.placeNumbers(strict)
 		if b == nil {
 			return
 		}
@@ -27,14 +27,14 @@ func (d *drawing) number() {
 	}
 }
 
-// crowded places the numbers and returns the first box that lacks space for its own. The other path
-// is avoided if strict is set.
-func (d *drawing) crowded(strict bool) *box {
+// placeNumbers places the numbers. It stops at a box that lacks space for its own, and returns it.
+// If strict is set, numbers avoid the other path.
+func (d *drawing) placeNumbers(strict bool) *box {
 	var taken []point
 	var others [][]line
 	for _, w := range d.paths {
 		list := w.points()
-		others = append(others, straight(list))
+		others = append(others, linesBetween(list))
 		taken = append(taken, list[0], list[len(list)-1]) // the dot, and the arrow or the cross
 	}
 	for i, w := range d.paths {
@@ -51,7 +51,7 @@ func (d *drawing) crowded(strict bool) *box {
 				continue
 			}
 			free := slices.DeleteFunc(part, func(p point) bool {
-				return !v.box.holds(p) || !clear(p, taken) || slices.ContainsFunc(avoid,
+				return !v.box.holds(p) || !isClear(p, taken) || slices.ContainsFunc(avoid,
 					func(l line) bool { return l.near(p, radius+3) })
 			})
 			if v.at = pick(free, len(v.numbers)); v.at == nil {
@@ -100,15 +100,16 @@ func (b *box) holds(p point) bool {
 	return p.x-r >= b.x && p.x+r <= b.x+b.w && p.y-r >= b.y && p.y+r <= b.y+b.h && !label
 }
 
-func clear(p point, taken []point) bool {
+// isClear reports whether p is far enough from all taken points.
+func isClear(p point, taken []point) bool {
 	return !slices.ContainsFunc(taken, func(t point) bool {
 		return math.Hypot(float64(p.x-t.x), float64(p.y-t.y)) < apart
 	})
 }
 
-// near reports whether p is nearer to the line than far.
-func (l line) near(p point, far int) bool {
-	return p.x > l.a.x-far && p.x < l.b.x+far && p.y > l.a.y-far && p.y < l.b.y+far
+// near reports whether p is less than distance away from the line.
+func (l line) near(p point, distance int) bool {
+	return p.x > l.a.x-distance && p.x < l.b.x+distance && p.y > l.a.y-distance && p.y < l.b.y+distance
 }
 
 // pick selects n points, in order, that are apart, as near to the middle as possible; nil if there
@@ -119,7 +120,7 @@ func pick(free []point, n int) []point {
 	for i := range free {
 		list, sum := []point{free[i]}, i
 		for k := i + 1; k < len(free) && len(list) < n; k++ {
-			if clear(free[k], list) {
+			if isClear(free[k], list) {
 				list, sum = append(list, free[k]), sum+k
 			}
 		}

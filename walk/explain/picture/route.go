@@ -15,7 +15,7 @@ type zone struct {
 type track struct {
 	zone   *zone // nil: in its column, wherever there is space
 	column *column
-	place  int
+	index  int // in the zone, from the left
 }
 
 // row has the boxes of a node that are side by side; or it is a bar.
@@ -24,21 +24,22 @@ type row struct {
 	top, height int
 	extra       int // more height, for numbers
 	lanes       []*lane
-	ends        *lane // of paths that begin or end on a track
+	ends        *lane // where paths begin or end on a track
 }
 
 // lane is a horizontal line of a path.
 type lane struct {
 	row   *row
-	place int
+	index int // in the row, from the top
 }
 
-// corner is a corner or an end of a path.
+// corner is where a track and a lane of a path meet, or an end of a path. An end of a horizontal
+// line has no track.
 type corner struct {
 	track *track
-	box   *box // without a track: the box in which the path begins or ends,
-	in    int  // this far from the side that it crosses
 	lane  *lane
+	box   *box // without a track: where the path ends
+	in    int  // without a track: the distance from the side of the box that the line crosses
 }
 
 func (z *zone) track(c *column) *track {
@@ -50,12 +51,12 @@ func (z *zone) track(c *column) *track {
 }
 
 func (z *zone) add(t *track) {
-	t.zone, t.place = z, len(z.tracks)
+	t.zone, t.index = z, len(z.tracks)
 	z.tracks = append(z.tracks, t)
 }
 
 func (r *row) lane() *lane {
-	l := &lane{row: r, place: len(r.lanes)}
+	l := &lane{row: r, index: len(r.lanes)}
 	r.lanes = append(r.lanes, l)
 	return l
 }
@@ -71,13 +72,17 @@ func (r *row) end() *lane {
 	return r.ends
 }
 
-// passage is how a path gets from one box to the next: on a track, to which and from which it turns
-// within the boxes unless it is above or below them. Without a track they are side by side.
+// passage is how a path gets from one box to the next.
 type passage struct {
-	zone      *zone
-	track     bool
-	out, into bool // the track crosses the first box, and the second
+	track bool  // false: the boxes are side by side, and a lane of both is enough
+	zone  *zone // of the track; nil: wherever the column has space
+	// out reports that the track crosses the first box, into that it crosses the second. Otherwise
+	// the track is beside the box, and the path turns to it on a lane of the box.
+	out, into bool
 }
+
+// through returns the passage on a track that crosses both boxes.
+func through(z *zone) passage { return passage{track: true, zone: z, out: true, into: true} }
 
 // route decides on the tracks and lanes of all paths.
 func (d *drawing) route() {
@@ -106,7 +111,9 @@ func (d *drawing) routePath(w *path) {
 		if c == nil {
 			c = b.column
 		}
-		turn := func(t *track) { // to the track, or to a lane of the first box
+		// turn adds the corners in box a from the line that the path is on to track t, or, if t is
+		// nil, to a lane of the box.
+		turn := func(t *track) {
 			switch {
 			case at == nil && on == nil && t != nil && p.out: // the path begins
 				at = a.row.end()
@@ -116,7 +123,7 @@ func (d *drawing) routePath(w *path) {
 			case at == nil:
 				at = a.row.lane()
 				w.corners = append(w.corners, corner{track: on, lane: at})
-			case i > 0 && !p.out && (by == c.outer) == (p.zone == c.outer): // it leaves where it came
+			case i > 0 && !p.out && (by == c.outer) == (p.zone == c.outer): // it leaves on the side where it came
 				on := c.zoneOf(a, a).track(c)
 				w.corners = append(w.corners, corner{track: on, lane: at})
 				at = a.row.lane()
@@ -157,7 +164,7 @@ func (d *drawing) routePath(w *path) {
 // inside returns an end of a horizontal line in the box, with space for numbers.
 func (b *box) inside(numbers int, l *lane) corner {
 	in := endSpace + numbers*apart
-	b.ends = max(b.ends, in+endSpace)
+	b.endsWidth = max(b.endsWidth, in+endSpace)
 	return corner{box: b, in: in, lane: l}
 }
 
@@ -181,7 +188,7 @@ func (t *track) joins(z *zone) bool {
 func (z *zone) remove(t *track) {
 	z.tracks = slices.DeleteFunc(z.tracks, func(x *track) bool { return x == t })
 	for i, x := range z.tracks {
-		x.place = i
+		x.index = i
 	}
 }
 
@@ -195,19 +202,19 @@ func (d *drawing) passage(a, b *box) passage {
 	c := b.column
 	switch {
 	case c == nil: // to the outside
-		return passage{d.outer, true, true, true}
+		return through(d.outer)
 	case a.side == bar:
 		return c.toBar(b, a)
 	case a.side == full && b.side == full:
-		return passage{nil, true, true, true}
+		return through(nil)
 	case (a.side == full || a.side == b.side) && !c.between(a, b, b.side, full):
-		return passage{c.zoneOf(a, b), true, true, true}
+		return through(c.zoneOf(a, b))
 	case a.side == full:
-		return passage{c.gutter, true, true, false}
+		return passage{track: true, zone: c.gutter, out: true}
 	case a.row == b.row:
 		return passage{}
 	}
-	return passage{c.gutter, true, false, false}
+	return passage{track: true, zone: c.gutter}
 }
 
 // toBar returns how a path gets from bar a, above or below the node, to box b.
@@ -215,15 +222,15 @@ func (c *column) toBar(b, a *box) passage {
 	free, bridge := !c.between(a, b, b.side), c.between(a, b, full)
 	switch {
 	case b.side == full && free:
-		return passage{nil, true, true, true}
+		return through(nil)
 	case free && !bridge:
-		return passage{c.zoneOf(b, b), true, true, true}
+		return through(c.zoneOf(b, b))
 	case free && b.side == left: // beside the bridge
-		return passage{c.aside, true, true, true}
+		return through(c.aside)
 	case bridge:
-		return passage{c.outer, true, true, false}
+		return passage{track: true, zone: c.outer, out: true}
 	}
-	return passage{c.gutter, true, true, false}
+	return passage{track: true, zone: c.gutter, out: true}
 }
 
 // zoneOf returns the zone of tracks that cross two boxes of a side, or one of them and a bridge.

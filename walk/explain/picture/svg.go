@@ -4,10 +4,11 @@
 // dashed line) through nodes, bridges, switches and routers. Translations have numbers, which the
 // legend explains. The colours follow the reader's light or dark mode.
 //
-// A picture is made in five steps: newDrawing collects the places that the packet passes (svg.go),
+// A picture is made in six steps: newDrawing collects the places that the packet passes (svg.go),
 // route gives each line of a path a track or a lane (route.go), place computes the positions of all
-// parts (layout.go), untangle reorders tracks and lanes so that paths cross less often, and number
-// finds the places of numbers.
+// parts (layout.go), untangle reorders tracks and lanes so that paths cross less often
+// (untangle.go), number finds the places of numbers (number.go), and text writes the SVG
+// (write.go).
 //
 // Invariants: no line, number or label is drawn over another one. Equal Explanations give equal
 // pictures.
@@ -58,10 +59,10 @@ type box struct {
 	column     *column // nil outside the nodes
 	side       side
 	pod        bool
-	rank       int // place from the top of its node
+	rank       int // from the top of its node
 	row        *row
 	x, y, w, h int
-	ends       int // width for the ends of paths that are horizontal there
+	endsWidth  int // that ends of horizontal lines need in the box
 }
 
 // visit is one passage of a box.
@@ -73,7 +74,7 @@ type visit struct {
 
 // path is the path of the packet or of the reply.
 type path struct {
-	class   string
+	class   string // in the style sheet: there (the request) or back (the reply)
 	visits  []visit
 	corners []corner
 	lost    bool // it ends before its destination
@@ -89,7 +90,9 @@ type column struct {
 	x, y, w int
 	nameX   int
 
-	left, gutter, outer, aside, right *zone   // right: of the boxes that no pod is above
+	// The zones for tracks: left is in the left boxes, right in the right ones that no pod is
+	// above, gutter between the two, outer beside the right ones, and aside left of the bridges.
+	left, gutter, outer, aside, right *zone
 	podZones                          []*zone // one below each pod
 }
 
@@ -106,10 +109,11 @@ type drawing struct {
 	paths   []*path
 	legend  []note
 	title   []string
-	bottom  int // of the nodes
-	below   int // top of the legend
 	width   int
 	height  int
+
+	bottom    int // of the nodes
+	legendTop int
 }
 
 func newDrawing(e *explain.Explanation) *drawing {
@@ -294,15 +298,15 @@ func (d *drawing) text(style string) string {
 	for i, line := range d.title {
 		text(&b, "title", margin, 26+i*titleHeight, line)
 	}
-	d.nodesTo(&b)
+	d.writeNodes(&b)
 	for _, w := range d.paths {
-		w.pathTo(&b)
+		w.writeLine(&b)
 	}
 	for _, w := range d.paths {
-		w.numbersTo(&b)
+		w.writeNumbers(&b)
 	}
-	d.labelsTo(&b)
-	d.legendTo(&b)
+	d.writeLabels(&b)
+	d.writeLegend(&b)
 	b.WriteString("</svg>\n")
 	return b.String()
 }

@@ -6,7 +6,6 @@ import "strings"
 const (
 	titleSize   = 17 // 15 and bold
 	verdictSize = 15 // 13 and bold
-	textSize    = 13
 	labelSize   = 12
 	labelInset  = 7 // between the side of a box and its label
 	longLabel   = 40

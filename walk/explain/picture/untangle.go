@@ -34,8 +34,8 @@ func (w *path) points() []point {
 	return list
 }
 
-// straight returns the lines between points.
-func straight(list []point) []line {
+// linesBetween returns the lines between points.
+func linesBetween(list []point) []line {
 	var out []line
 	for i := 1; i < len(list); i++ {
 		a, b := list[i-1], list[i]
@@ -52,7 +52,7 @@ func (d *drawing) cost() int {
 	var all []line
 	sum := 0
 	for _, w := range d.paths {
-		all = append(all, straight(w.points())...)
+		all = append(all, linesBetween(w.points())...)
 	}
 	for i, l := range all {
 		sum += l.b.x - l.a.x + l.b.y - l.a.y
@@ -85,14 +85,14 @@ func (d *drawing) untangle() {
 		for _, z := range d.zones() {
 			for i, a := range z.tracks {
 				for _, b := range z.tracks[:i] {
-					try(&a.place, &b.place)
+					try(&a.index, &b.index)
 				}
 			}
 		}
 		for _, b := range d.boxes() {
 			for i, x := range b.row.lanes {
 				for _, y := range b.row.lanes[:i] {
-					try(&x.place, &y.place)
+					try(&x.index, &y.index)
 				}
 			}
 		}

@@ -39,8 +39,9 @@ type Request struct {
 	From     walk.Point
 	Packet   packet.Packet
 	Frontend *cluster.Frontend // nil when the packet is for no Service
-	Way      string            // the address used: "ClusterIP 10.96.0.10:80"
-	Prefer   []netip.AddrPort  // endpoints and next hops that the walk chooses where it has a choice
+	// Destination is the address of the packet with its kind: "ClusterIP 10.96.0.10:80".
+	Destination string
+	Prefer      []netip.AddrPort // endpoints and next hops that the walk chooses where it has a choice
 }
 
 // resolver resolves words to addresses.
@@ -67,13 +68,13 @@ func Resolve(s *cluster.Snapshot, q Question) (*Request, error) {
 		r.Packet.Protocol = cluster.TCP
 	}
 	if r.From == (walk.Point{}) {
-		r.outside()
+		r.externalSource()
 	}
 	if n := s.Node(q.Via); n != nil {
-		r.hops(n)
+		r.preferNode(n)
 	}
 	if q.Endpoint != "" {
-		if err := r.endpoint(); err != nil {
+		if err := r.preferEndpoint(); err != nil {
 			return nil, &BadArgument{"--endpoint", q.Endpoint, err}
 		}
 	}
@@ -151,11 +152,11 @@ func (r *resolver) toOutside(rest string) error {
 			to = netip.AddrPortFrom(outside6, http)
 		}
 	}
-	switch who, _ := names.Holder(r.s, to.Addr()); {
+	switch holder, _ := names.Holder(r.s, to.Addr()); {
 	case err != nil:
 		return notAddress(rest)
-	case who != "":
-		return fmt.Errorf("%s has it", who)
+	case holder != "":
+		return fmt.Errorf("%s has it", holder)
 	case r.From == (walk.Point{}):
 		return errors.New("FROM is outside, too")
 	}
@@ -202,14 +203,14 @@ func (r *resolver) addressKind(f *cluster.Frontend, to netip.AddrPort) string {
 // sendTo sets the destination, an address of a kind. Its error is always nil: callers return it.
 func (r *resolver) sendTo(to netip.AddrPort, kind string) error {
 	r.Packet.Dst, r.Packet.DstPort = to.Addr(), to.Port()
-	r.Way = kind + " " + to.String()
+	r.Destination = kind + " " + to.String()
 	return nil
 }
 
 // service parses [NAMESPACE/]NAME[:PORT] and chooses the address of the Service.
 func (r *resolver) service(name string) error {
 	name, port, _ := strings.Cut(name, ":")
-	f, err := r.choose(name, port)
+	f, err := r.frontend(name, port)
 	if err != nil {
 		return err
 	}
@@ -226,8 +227,8 @@ func (r *resolver) service(name string) error {
 	return r.sendTo(netip.AddrPortFrom(f.ClusterIP, f.Port), "ClusterIP")
 }
 
-// choose selects a Service's Frontend by port, protocol and family.
-func (r *resolver) choose(name, port string) (*cluster.Frontend, error) {
+// frontend returns the Frontend of a Service by name; see pick.
+func (r *resolver) frontend(name, port string) (*cluster.Frontend, error) {
 	name = r.inNamespace(name)
 	var all []*cluster.Frontend
 	for _, f := range r.s.Frontends {
@@ -245,8 +246,8 @@ func (r *resolver) choose(name, port string) (*cluster.Frontend, error) {
 	return r.pick(all, port)
 }
 
-// pick selects one of a Service's Frontends. It prefers IPv4 and TCP. If two ports remain, it
-// returns an error that lists them.
+// pick selects one of a Service's Frontends by port, protocol and family. It prefers IPv4 and TCP.
+// If two ports remain, it returns an error that lists them.
 func (r *resolver) pick(all []*cluster.Frontend, port string) (*cluster.Frontend, error) {
 	var fit []*cluster.Frontend
 	for _, f := range all {
@@ -293,8 +294,8 @@ func (r *resolver) nodePort(f *cluster.Frontend) error {
 	return r.sendTo(netip.AddrPortFrom(a, f.NodePort), "NodePort of "+name)
 }
 
-// outside sets the source of an external packet, and the node that it is routed to.
-func (r *resolver) outside() {
+// externalSource sets the source of an external packet, and the node that it is routed to.
+func (r *resolver) externalSource() {
 	if !r.Packet.Src.IsValid() {
 		r.Packet.Src = outside4
 		if r.Packet.Dst.Is6() {
@@ -304,13 +305,13 @@ func (r *resolver) outside() {
 	n := r.s.Node(r.q.Via)
 	if _, node := names.Holder(r.s, r.Packet.Dst); n != nil && node != n.Name {
 		r.Packet.EthDst = walk.ExternalMAC(n)
-		r.Way += " via " + n.Name
+		r.Destination += " via " + n.Name
 	}
 }
 
-// hops makes the walk prefer a node if several carry an egress address. It adds the node's
-// addresses on the join and transit switch to prefer.
-func (r *resolver) hops(n *cluster.Node) {
+// preferNode makes the walk prefer one of several nodes with an egress address of the sender. The
+// next hop to a node is its address on the join or the transit switch.
+func (r *resolver) preferNode(n *cluster.Node) {
 	f := cluster.FamilyOf(r.Packet.Dst)
 	for _, list := range [][]netip.Prefix{r.s.Config.JoinSubnets, r.s.Config.TransitSubnets} {
 		if a, err := cluster.Nth(cluster.PrefixOf(list, f), n.ID+claims.NodeOffset); err == nil {
@@ -319,9 +320,9 @@ func (r *resolver) hops(n *cluster.Node) {
 	}
 }
 
-// endpoint makes the walk prefer one endpoint. A gateway router uses the masquerade address instead
-// of its node's own.
-func (r *resolver) endpoint() error {
+// preferEndpoint makes the walk prefer one endpoint. A gateway router uses the masquerade address
+// instead of its node's own, so that is preferred as well.
+func (r *resolver) preferEndpoint() error {
 	if r.Frontend == nil {
 		return fmt.Errorf("the packet is for no Service")
 	}

@@ -20,7 +20,7 @@ const (
 		"outside/ADDRESS[:PORT]"
 )
 
-// Sources returns the words that FROM can be in a cluster, Targets those of TO without addresses.
+// Sources returns what FROM can be in a cluster, except addresses.
 func Sources(s *cluster.Snapshot) []string {
 	words := []string{"outside"}
 	for _, n := range s.Nodes {
@@ -32,8 +32,8 @@ func Sources(s *cluster.Snapshot) []string {
 	return words
 }
 
-// Targets returns the words of Services, with their ports if they have several, and of Pods,
-// without a port.
+// Targets returns what TO can be in a cluster, except addresses: Services, with their ports if they
+// have several, and Pods, to which the caller adds a port.
 func Targets(s *cluster.Snapshot) []string {
 	words, ports := []string{"outside"}, map[string][]string{}
 	for _, f := range s.Frontends {
@@ -68,6 +68,7 @@ func (r *resolver) inNamespace(name string) string {
 	return cmp.Or(r.q.DefaultNamespace, "default") + "/" + name
 }
 
+// pod returns the Pod with a name.
 func (r *resolver) pod(name string) (*cluster.Pod, error) {
 	name = r.inNamespace(name)
 	var known []string
@@ -114,6 +115,7 @@ func (r *resolver) toPod(rest string) error {
 	return r.sendTo(netip.AddrPortFrom(p.IPs[i], number), "the pod's address")
 }
 
+// podPort returns a port of a Pod by number or name. The name decides about the protocol as well.
 func (r *resolver) podPort(p *cluster.Pod, port string) (uint16, error) {
 	if number, err := strconv.ParseUint(port, 10, 16); err == nil && number > 0 {
 		return uint16(number), nil
@@ -150,10 +152,9 @@ func dnsName(word string) (string, bool) {
 // toAddress parses ADDRESS[:PORT]. Without a number, the port is that of the Service with the
 // address, by its name if it has several, or of the Pod.
 func (r *resolver) toAddress(word string) error {
-	forms := fmt.Errorf("must be %s", ToForms)
 	a, port, err := splitAddress(word)
 	if err != nil {
-		return forms
+		return fmt.Errorf("must be %s", ToForms)
 	}
 	if err := r.family(a); err != nil {
 		return err

@@ -13,9 +13,11 @@ import (
 	"hairpin/walk/explain/names"
 )
 
-// announced names the nodes that announce the destination of a packet from outside, if it is an
-// address of a pool: on its network, with the node that would take over, and by BGP. It names the
-// pool of an address of a node.
+// announced explains which nodes announce the destination, an address of a pool:
+//
+//   - a node's own address that the pool gives to Services: the node and the pool
+//   - another one, for a packet from outside: the node that announces it on its network, the node
+//     that would take over, and the nodes that advertise it by BGP
 func (r *reasoner) announced() string {
 	to := r.Trace.Sent.Dst
 	for _, p := range r.Cluster.Pools {
@@ -47,7 +49,8 @@ func (r *reasoner) announced() string {
 	return text + advertised
 }
 
-// notRecorded names a Service with a status that excludes the port of a packet to a node.
+// notRecorded names a Service of type LoadBalancer that has the node's address, but not for the
+// port of the packet: its status.loadBalancer lists the ports of each address.
 func (r *reasoner) notRecorded() string {
 	port := cluster.LoadBalancerPort{Protocol: r.Trace.Sent.Protocol, Port: r.Trace.Sent.DstPort}
 	for _, l := range r.Cluster.LoadBalancers {

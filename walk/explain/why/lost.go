@@ -129,7 +129,7 @@ func (r *reasoner) address() Why {
 	if !slices.Contains([]packet.Cause{packet.ByRule, packet.Unclaimed, packet.NoNeighbor, packet.NotLocal}, c) {
 		return Why{}
 	}
-	pod := r.holder(to)
+	holder := r.holder(to)
 	if c == packet.Unclaimed {
 		for _, f := range r.Cluster.Frontends {
 			switch {
@@ -147,9 +147,9 @@ func (r *reasoner) address() Why {
 					names.Object(f.Owner), why)
 			}
 		}
-		if outside && pod != "" && r.podRange(to) != "" {
+		if outside && holder != "" && r.podRange(to) != "" {
 			return because(ReasonClusterOnly, noObject,
-				"%s is the address of %s, which is not reachable from outside the cluster", to, pod)
+				"%s is the address of %s, which is not reachable from outside the cluster", to, holder)
 		}
 		if e := r.egressIP(to); e != nil {
 			return because(ReasonNotAnnounced, e.Owner, "%s is an address of %s, which no node has now", to,
@@ -162,7 +162,7 @@ func (r *reasoner) address() Why {
 	}
 	node := r.podRange(to)
 	switch what := r.reserved(to); {
-	case pod != "" && node != "":
+	case holder != "" && node != "":
 		return Why{}
 	case contains(r.Cluster.Config.ServiceCIDRs, to):
 		return because(ReasonNoService, noObject, "no Service has %s", to)

@@ -79,9 +79,9 @@ func table(s *packet.Step) string { return strings.TrimPrefix(s.Stage, claims.Se
 // decider evaluates policies for packets on the service bridge of one node.
 type decider struct {
 	s *cluster.Snapshot
-	n *cluster.Node
+	n *cluster.Node // with the bridge
 	t *walk.Trace
-	v *walk.Visit
+	v *walk.Visit // of the bridge
 }
 
 // egress returns the Decision of the sender's policies at a step.
@@ -110,7 +110,8 @@ func (x *decider) ingress(step int) []Decision {
 	ownNode := x.v.Port == claims.ServiceHost && x.own(d.Packet.Src) ||
 		x.v.Port == claims.ServicePatch && d.Packet.Src == management(x.n, f)
 	if join := joinAddress(x.s, x.n, f); external && !ownNode && !x.keepsSource() && join.IsValid() {
-		// The source that the pod sees follows only after the policies.
+		// The bridge translates the source after the tables of policies, but the rules apply to
+		// the source that the pod sees.
 		d.Packet.Src = join
 	}
 	for _, n := range x.s.Nodes {
@@ -124,7 +125,7 @@ func (x *decider) ingress(step int) []Decision {
 	}
 	q := x.packet(&d)
 	if x.t.From.Pod == to.Owner && !external && x.v.Port != claims.ServicePatch {
-		q.From.Pod = to // by its own Service
+		q.From.Pod = to // a pod that connects to itself by its Service
 	}
 	q.FromOwnNode = ownNode
 	_, d.Verdict = policy.Evaluate(x.s, q)

@@ -7,6 +7,9 @@
 // Invariants: every Trace has a Why. A Why states only what the facts about the cluster or the
 // Trace say. Where they do not explain the end, it names the last rule (ReasonRule). What policies
 // decide comes from package policy, not from the flows that the packet met.
+//
+// why.go has the reasons of packets that arrive, and asks lost.go and service.go for those that do
+// not. policies.go computes the Decisions, announced.go describes who announces an address.
 package why
 
 import (
@@ -73,14 +76,14 @@ var noObject cluster.Owner
 // explains reports whether w is a reason. The zero Why is none.
 func (w *Why) explains() bool { return w.Reason != "" }
 
-// Walk is a walk whose verdict is explained, with what is known about its ends.
+// Walk is the input: a Trace, the cluster that it passes, and what the caller knows of the Service.
 type Walk struct {
 	Cluster  *cluster.Snapshot
 	Trace    *walk.Trace
 	Failure  error             // what the packet met that walk does not know; nil if the walk is complete
 	Service  *cluster.Frontend // nil when the packet is for no Service
 	Possible int               // endpoints of the Service that the load balancer could choose
-	Policies []Decision        // of Decisions
+	Policies []Decision        // as Decisions returns them
 }
 
 // reasoner derives the Why of a walk from the cluster and from where the packet ended.
@@ -118,7 +121,7 @@ func (r *reasoner) why() Why {
 }
 
 // lost explains a packet that is dropped or rejected. Each method that it calls explains one cause,
-// and returns the zero Why for another one.
+// and returns the zero Why for another one. The first that explains counts.
 func (r *reasoner) lost() Why {
 	v := &r.Trace.Verdict
 	for _, cause := range []func() Why{
@@ -232,8 +235,8 @@ func (r *reasoner) seen() string {
 	return fmt.Sprintf("it sees source %s, %s", src, what)
 }
 
-// unserved names the EgressIP that selects the sender and has an address, but not for this
-// destination.
+// unserved names an EgressIP that selects the sender and has an assigned address of the family, but
+// does not apply to this destination.
 func (r *reasoner) unserved() string {
 	to, from := r.Trace.Sent.Dst, r.Trace.From.Pod
 	i := slices.IndexFunc(r.Cluster.Pods, func(p *cluster.Pod) bool { return p.Owner == from })

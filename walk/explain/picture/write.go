@@ -29,7 +29,7 @@ func text(b *strings.Builder, class string, x, y int, words string) {
 	fmt.Fprintf(b, "<text class=\"%s\" x=\"%d\" y=\"%d\">%s</text>\n", class, x, y, html.EscapeString(words))
 }
 
-func (d *drawing) nodesTo(b *strings.Builder) {
+func (d *drawing) writeNodes(b *strings.Builder) {
 	for _, c := range d.nodes {
 		fmt.Fprintf(b, "<rect class=\"node\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n", c.x, c.y, c.w,
 			d.bottom-c.y)
@@ -47,8 +47,8 @@ func (d *drawing) nodesTo(b *strings.Builder) {
 	}
 }
 
-// labelsTo writes the names of nodes and boxes.
-func (d *drawing) labelsTo(b *strings.Builder) {
+// writeLabels writes the names of nodes and boxes.
+func (d *drawing) writeLabels(b *strings.Builder) {
 	label := func(class string, x, y int, name string) {
 		if s := short(name); s != name {
 			fmt.Fprintf(b, "<text class=\"%s\" x=\"%d\" y=\"%d\"><title>%s</title>%s</text>\n", class, x, y,
@@ -81,8 +81,8 @@ func (b *box) labelY() int {
 	return b.y + 16
 }
 
-// pathTo writes the line of a path.
-func (w *path) pathTo(b *strings.Builder) {
+// writeLine writes the line of a path.
+func (w *path) writeLine(b *strings.Builder) {
 	list := w.points()
 	var lines strings.Builder
 	for i, p := range list {
@@ -97,8 +97,8 @@ func (w *path) pathTo(b *strings.Builder) {
 	fmt.Fprintf(b, " marker-end=\"url(#%s)\"/>\n", w.class)
 }
 
-// numbersTo writes the numbers of a path's translations.
-func (w *path) numbersTo(b *strings.Builder) {
+// writeNumbers writes the numbers of a path's translations.
+func (w *path) writeNumbers(b *strings.Builder) {
 	for i := range w.visits {
 		v := &w.visits[i]
 		for k, p := range v.at {
@@ -109,8 +109,8 @@ func (w *path) numbersTo(b *strings.Builder) {
 	}
 }
 
-func (d *drawing) legendTo(b *strings.Builder) {
-	y := d.below
+func (d *drawing) writeLegend(b *strings.Builder) {
+	y := d.legendTop
 	text(b, "t-there", margin, y, "— request")
 	text(b, "t-back", margin+100, y, "- - reply")
 	for i, l := range d.legend {
