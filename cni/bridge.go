@@ -15,7 +15,7 @@ import (
 // latter OVN does not report when a pod is reachable; the agent does.
 
 // errNotReached is why an attachment on claims.ServiceBridge is not ready.
-var errNotReached = errors.New("its flows are not written, or OVN does not know it")
+var errNotReached = errors.New("the agent does not know yet that its flows are written and OVN's flows lead to it")
 
 // ErrUnread is the error for a pod without known labels: its policies are not known either.
 var ErrUnread = errors.New("the agent has not read its Pod and the policies before it from the Kubernetes API")
@@ -33,7 +33,8 @@ func (s *Server) Reached(rows map[string]error) {
 	s.reachedChanged.Notify()
 }
 
-// notReached returns why the pod of a port is not reachable, by the port's row; nil if it is.
+// notReached returns why it is not known that the pod of a port is reachable, by the port's row;
+// nil if it is reachable.
 func (s *Server) notReached(row string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

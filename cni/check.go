@@ -1,6 +1,9 @@
 package cni
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -8,13 +11,16 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
+	"github.com/containernetworking/plugins/pkg/ns"
 
 	"hairpin/claims"
 	"hairpin/ovsdb"
 )
 
-// check compares the rows, devices and ADD result of an attachment with its desired state.
-func (s *Server) check(r request, key string) *types.Error {
+// check compares the rows, devices and ADD result of an attachment with its desired state. An agent
+// that has just started does not know all of it: check waits for the rest, and returns
+// ErrTryAgainLater if that takes longer than readyTimeout. It returns a known fault at once.
+func (s *Server) check(ctx context.Context, r request, key string) *types.Error {
 	conf, cniErr := parseConf(r.Config)
 	if cniErr != nil {
 		return cniErr
@@ -24,28 +30,60 @@ func (s *Server) check(r request, key string) *types.Error {
 		return cniErr
 	}
 	defer sandbox.Close()
-	a, row := s.find(key)
-	if row == nil {
-		return damaged(fmt.Errorf("Open vSwitch has no port of sandbox %s", r.ContainerID))
+	waiting, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		nextFacts, nextReached := s.factsChanged.Next(), s.reachedChanged.Next()
+		cniErr := s.compare(conf, sandbox, r.ContainerID, key)
+		if cniErr == nil || cniErr.Code != types.ErrTryAgainLater {
+			return cniErr
+		}
+		select {
+		case <-nextFacts:
+		case <-nextReached:
+		case <-waiting.Done():
+			return cniErr
+		}
 	}
+}
+
+// compare is check without the wait: it returns ErrTryAgainLater for what the agent does not know
+// yet.
+func (s *Server) compare(conf netConf, sandbox ns.NetNS, container, key string) *types.Error {
 	s.mu.Lock()
-	facts, ready := s.facts, s.notReady == ""
+	facts, notReady, wasReady := s.facts, s.notReady, s.wasReady
 	s.mu.Unlock()
+	a, row := s.find(key)
+	if row != nil { // no facts are needed for its devices and its ADD result
+		if err := a.Inspect(sandbox); err != nil {
+			return damaged(err)
+		}
+		if cniErr := a.compare(conf); cniErr != nil {
+			return cniErr
+		}
+	}
+	switch {
+	case !wasReady || len(facts.Subnets) == 0:
+		return unknown(errors.New(cmp.Or(notReady, s.noSubnets())))
+	case row == nil:
+		return damaged(fmt.Errorf("Open vSwitch has no port of sandbox %s", container))
+	}
 	if err := a.checkSubnets(facts.Subnets); err != nil {
 		return damaged(fmt.Errorf("Node/%s: %w", s.node, err))
 	}
 	if err := a.bound(row, facts.Bridge); err != nil {
 		return damaged(err)
 	}
-	if facts.Bridge == claims.ServiceBridge && ready {
+	if facts.Bridge == claims.ServiceBridge {
 		if why := s.notReached(a.row); why != nil {
-			return damaged(fmt.Errorf("%s: %w", a.Host, why))
+			return unknown(fmt.Errorf("%s: %w", a.Host, why))
 		}
 	}
-	if err := a.Inspect(sandbox); err != nil {
-		return damaged(err)
-	}
-	return a.compare(conf)
+	return nil
+}
+
+func unknown(err error) *types.Error {
+	return errTryLater("it is not known yet whether the pod's network is as it was made", err)
 }
 
 func damaged(err error) *types.Error {

@@ -42,7 +42,7 @@ func still(t *testing.T, n *lab.Node, pods []*sandbox) {
 	}
 	for _, s := range pods {
 		s.reachable()
-		must(t, s.call("CHECK").err)
+		s.checked()
 	}
 	consistent(t, n, pods...)
 }

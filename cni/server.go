@@ -24,7 +24,7 @@ import (
 
 const (
 	// readyTimeout limits how long an ADD waits for an agent that is not ready, for example just
-	// after its start.
+	// after its start, and how long a CHECK waits for what the agent does not know yet.
 	readyTimeout = 5 * time.Second
 	// serveTimeout is the time limit of a request: half of requestTimeout.
 	serveTimeout = 45 * time.Second
@@ -66,6 +66,7 @@ type Server struct {
 	mu             sync.Mutex
 	facts          Facts
 	notReady       string                   // why pods cannot be served; empty = they can
+	wasReady       bool                     // notReady was empty once: pods have been compared with the facts
 	factsChanged   signal.Broadcast         // notified when SetFacts changes notReady
 	busy           map[string]chan struct{} // attachments and pods that a request works on; closed at its end
 	reached        map[string]error         // see Reached
@@ -102,7 +103,7 @@ func (s *Server) SetFacts(f Facts, notReady string) {
 	if f.pairs() != s.facts.pairs() {
 		s.sweepsWanted.Add(1)
 	}
-	s.facts = f
+	s.facts, s.wasReady = f, s.wasReady || notReady == ""
 	if s.notReady != notReady {
 		s.notReady = notReady
 		s.factsChanged.Notify()
@@ -186,7 +187,7 @@ func (s *Server) do(ctx context.Context, r request) (*current.Result, *types.Err
 	case cmdDel:
 		return nil, s.del(ctx, r)
 	case cmdCheck:
-		return nil, s.check(r, key)
+		return nil, s.check(ctx, r, key)
 	}
 	return nil, errInvalidEnv("CNI_COMMAND %q is not known", r.Command)
 }
@@ -256,9 +257,12 @@ func (s *Server) status() *types.Error {
 	case s.notReady != "":
 		return errNotReady(s.notReady)
 	case len(s.facts.Subnets) == 0:
-		return errNotReady("Node/" + s.node + ": spec.podCIDRs: is empty")
+		return errNotReady(s.noSubnets())
 	case !s.ovs.Connected():
 		return errNotReady(fmt.Sprintf("Open vSwitch: %v", s.ovs.Err()))
 	}
 	return nil
 }
+
+// noSubnets is why an agent that is ready has no subnets.
+func (s *Server) noSubnets() string { return "Node/" + s.node + ": spec.podCIDRs: is empty" }
