@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -182,8 +183,10 @@ func changes() {
 	in("OVN node switch deleted", "`ovn-nbctl ls-del` of the switch with the node's ports", controller, 10*second,
 		"sh", "-c", "for s in $(ovn-nbctl --bare --columns=name find Logical_Switch | grep ^node-); do "+
 			"ovn-nbctl ls-del $s; done")
-	in("OVN logical flows deleted", "`ovn-sbctl --all destroy Logical_Flow`", controller, 10*second,
-		"ovn-sbctl", "--all", "destroy", "Logical_Flow")
+	for _, table := range []string{"Logical_Flow", "Multicast_Group"} {
+		command := []string{"ovn-sbctl", "--all", "destroy", table}
+		in("OVN "+table+" rows deleted", "`"+strings.Join(command, " ")+"`", controller, 10*second, command...)
+	}
 }
 
 // disks adds full disks of databases.
