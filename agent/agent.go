@@ -148,6 +148,8 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	if err != nil {
 		return err
 	}
+	a.offer() // before the first request: an answer from an empty board would call the node ready
+	a.post(0)
 	outer := ctx
 	g, ctx := errgroup.WithContext(ctx)
 	start := func(f func()) { g.Go(func() error { f(); return nil }) }

@@ -155,6 +155,14 @@ func (k *known) newest() (*cluster.Snapshot, error) {
 	return nil, fmt.Errorf("the cluster is not known yet: %w", k.sourceErr)
 }
 
+// notPlanned returns why there is no desired state; nil if there is one.
+func (k *known) notPlanned() error {
+	if k.want.NB == nil {
+		return fmt.Errorf("nothing is planned for this node: %s", k.reason)
+	}
+	return nil
+}
+
 // refuse answers a request with err, if it is not nil, and reports whether it did.
 func refuse(w http.ResponseWriter, err error) bool {
 	if err != nil {

@@ -19,8 +19,6 @@ import (
 func (a *agent) loop(ctx context.Context) error {
 	again := time.AfterFunc(time.Hour, a.inbox.notify)
 	defer again.Stop()
-	a.offer()
-	a.post(0)
 	defer a.drain()
 	for ctx.Err() == nil {
 		m := a.inbox.take()

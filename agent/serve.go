@@ -37,22 +37,27 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 		_ = json.NewEncoder(w).Encode(r) // client disconnected
 	})
 	mux.HandleFunc("GET /wanted", func(w http.ResponseWriter, q *http.Request) {
-		answerState(w, q, a.latest(q.Context()).want)
+		if k := a.latest(q.Context()); !refuse(w, k.notPlanned()) {
+			answerState(w, q, k.want)
+		}
 	})
 	mux.HandleFunc("GET /diff", func(w http.ResponseWriter, q *http.Request) {
 		f, err := datapath.ParseFilter(q.URL.Query()["system"], q.FormValue("object"))
 		if refuse(w, err) {
 			return
 		}
-		want := a.latest(q.Context()).want
+		k := a.latest(q.Context())
+		if refuse(w, k.notPlanned()) {
+			return
+		}
 		found, err := a.pass.Read(q.Context())
 		if refuse(w, err) {
 			return
 		}
-		list := f.Differences(want, found)
+		list := f.Differences(k.want, found)
 		if q.FormValue("output") == "json" {
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(datapath.Comparison{Node: a.node, Planned: f.Print(want) != "",
+			_ = json.NewEncoder(w).Encode(datapath.Comparison{Node: a.node, Planned: f.Print(k.want) != "",
 				Differences: append([]datapath.Difference{}, list...)}) // client disconnected
 			return
 		}

@@ -59,7 +59,8 @@ func giveManifests(t testing.TB, n *lab.Node) {
 }
 
 // An agent without a source of objects waits for it, and restores the node's own network meanwhile:
-// the path to the source may lead over it.
+// the path to the source may lead over it. It reports no differences from a desired state that it
+// does not know.
 func TestSourceIsAway(t *testing.T) {
 	t.Parallel()
 	l, n := alone(t)
@@ -115,6 +116,14 @@ func TestSourceIsAway(t *testing.T) {
 	if r := mustReport(t, n); r.Ready {
 		t.Error("the agent is ready without objects")
 	}
+	notCompared := func(reason string) {
+		t.Helper()
+		out, err := n.Exec(ctx, "hairpin", "diff")
+		if err == nil || !strings.Contains(err.Error(), reason) || out != "" {
+			t.Errorf("hairpin diff prints %q (error: %v), without a desired state because of: %s", out, err, reason)
+		}
+	}
+	notCompared(folder)
 	sh(t, n, "mv /etc/hairpin/new "+folder)
 	serve("the Service of the host is back", 30003)
 	waitWell(t, n)
@@ -126,6 +135,7 @@ func TestSourceIsAway(t *testing.T) {
 		return err == nil && strings.Contains(r.Reason, "no Node node-a"), r.Reason
 	})
 	serve("without its Node, the Service of the host is still there", 30003)
+	notCompared("no Node node-a")
 }
 
 // An agent without a running Open vSwitch waits for it.
