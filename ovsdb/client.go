@@ -41,7 +41,8 @@ type Client struct {
 	schema *Schema // of the last connection
 	err    error   // why there is no connection
 	stats  Stats
-	turn   signal.Broadcast // notified when the above or the view changes
+
+	updated signal.Broadcast // notified when the fields above or the view change
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -157,7 +158,7 @@ func (c *Client) WaitFor(ctx context.Context, holds func(View) bool) error {
 // await waits until holds returns true.
 func (c *Client) await(ctx context.Context, what string, holds func() bool) error {
 	for {
-		turn := c.turn.Next()
+		updated := c.updated.Next()
 		c.mu.Lock()
 		why := c.err
 		c.mu.Unlock()
@@ -165,7 +166,7 @@ func (c *Client) await(ctx context.Context, what string, holds func() bool) erro
 			return nil
 		}
 		select {
-		case <-turn:
+		case <-updated:
 		case <-c.done:
 			return fmt.Errorf("ovsdb: %s %s: client is closed", what, c.cfg.Database)
 		case <-ctx.Done():
@@ -220,7 +221,7 @@ func (c *Client) session(ctx context.Context) error {
 	defer cancel()
 	conn, err := Dial(dialing, c.cfg.Endpoint, Probe(c.cfg.Probe), func(conn *Conn) {
 		conn.rowTypes = c.mirror.rowTypes
-		conn.closed = c.turn.Notify
+		conn.onSettled = c.updated.Notify
 		conn.notify = func(name string, params []byte) error { return c.notice(name, params) }
 	})
 	if err != nil {
@@ -251,7 +252,7 @@ func (c *Client) monitor(ctx context.Context, conn *Conn, schema *Schema) error 
 		old := c.View()
 		v, resumed := c.mirror.first(p, old)
 		if p.Err() != nil {
-			return nil // the caller reports it
+			return nil // call returns the parser's error
 		}
 		c.log.Info("connected", "version", schema.Version, "resumed", resumed)
 		c.publish(v, func() {
@@ -284,7 +285,7 @@ func (c *Client) publish(v View, set func()) {
 	c.mu.Lock()
 	c.view.Store(v.s)
 	set()
-	c.turn.Notify()
+	c.updated.Notify()
 	c.mu.Unlock()
 	c.changed.Notify()
 }
@@ -297,5 +298,5 @@ func (c *Client) down(why error) {
 		c.log.Warn("disconnected", "error", why)
 	}
 	c.conn, c.err = nil, why
-	c.turn.Notify()
+	c.updated.Notify()
 }

@@ -37,19 +37,19 @@ type Conn struct {
 
 	mu    sync.Mutex
 	calls map[uint64]*call // waiting for a response
-	// transactions whose caller stopped waiting before the response: the server may still execute
-	// them
-	open    map[uint64]bool
-	closed  func() // called when open becomes empty
-	lastID  uint64
-	out     []byte        // not yet written
-	written signal.Signal // out is not empty
-	err     error         // why the connection was lost
+	// unknown has the transactions whose caller stopped waiting before the response: the server may
+	// still execute them.
+	unknown   map[uint64]bool
+	onSettled func() // called when unknown becomes empty
+	lastID    uint64
+	out       []byte        // not yet written
+	written   signal.Signal // has a value when out is not empty
+	err       error         // why the connection was lost
 
-	lost    chan struct{} // closed when the connection is lost
-	heard   atomic.Int64  // time of the last read, in nanoseconds since started
-	started time.Time
-	tasks   sync.WaitGroup
+	lost     chan struct{} // closed when the connection is lost
+	lastRead atomic.Int64  // in nanoseconds since started
+	started  time.Time
+	tasks    sync.WaitGroup
 }
 
 // call is a request without a response. The reader removes it from Conn.calls, calls read, and
@@ -79,17 +79,17 @@ func Dial(ctx context.Context, endpoint string, options ...Option) (*Conn, error
 		return nil, fmt.Errorf("ovsdb: %w", err)
 	}
 	c := &Conn{
-		endpoint: endpoint,
-		nc:       nc,
-		probe:    DefaultProbe,
-		notify:   func(string, []byte) error { return nil },
-		closed:   func() {},
-		rowTypes: new(codec.Cache),
-		calls:    make(map[uint64]*call),
-		open:     make(map[uint64]bool),
-		written:  signal.New(),
-		lost:     make(chan struct{}),
-		started:  time.Now(),
+		endpoint:  endpoint,
+		nc:        nc,
+		probe:     DefaultProbe,
+		notify:    func(string, []byte) error { return nil },
+		onSettled: func() {},
+		rowTypes:  new(codec.Cache),
+		calls:     make(map[uint64]*call),
+		unknown:   make(map[uint64]bool),
+		written:   signal.New(),
+		lost:      make(chan struct{}),
+		started:   time.Now(),
 	}
 	for _, o := range options {
 		o(c)
@@ -195,14 +195,14 @@ func (c *Conn) send(msg []byte) {
 	c.written.Notify()
 }
 
-// forget removes a call from the list, if it is still there.
+// forget removes a call whose context has ended. It returns false if the response came before that.
 func (c *Conn) forget(id uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ca, found := c.calls[id]
 	delete(c.calls, id)
 	if found && ca.method == "transact" {
-		c.open[id] = true
+		c.unknown[id] = true
 	}
 	return found
 }
@@ -211,27 +211,28 @@ func (c *Conn) forget(id uint64) bool {
 func (c *Conn) settled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.open) == 0
+	return len(c.unknown) == 0
 }
 
-// take is forget for the reader. The call is nil if its context has ended.
+// take removes the call that a response is for, and returns it. It returns nil if the call's
+// context has ended.
 func (c *Conn) take(id uint64) (*call, error) {
 	c.mu.Lock()
 	ca, last := c.calls[id], c.lastID
 	delete(c.calls, id)
-	late := c.open[id]
-	delete(c.open, id)
-	late = late && len(c.open) == 0
+	settles := c.unknown[id] && len(c.unknown) == 1
+	delete(c.unknown, id)
 	c.mu.Unlock()
 	if id > last {
 		return nil, fmt.Errorf("answer to request %d, which was not made", id)
 	}
-	if late {
-		c.closed()
+	if settles {
+		c.onSettled()
 	}
 	return ca, nil
 }
 
+// writeAll writes what other goroutines append to out, until the connection is lost.
 func (c *Conn) writeAll() {
 	var spare []byte
 	for {
@@ -254,6 +255,7 @@ func (c *Conn) writeAll() {
 	}
 }
 
+// readAll handles messages, until the connection is lost.
 func (c *Conn) readAll() {
 	frames := jsontext.NewFrames(reader{c})
 	for {
@@ -273,7 +275,7 @@ type reader struct{ *Conn }
 
 func (r reader) Read(b []byte) (int, error) {
 	n, err := r.nc.Read(b)
-	r.heard.Store(int64(time.Since(r.started)))
+	r.lastRead.Store(int64(time.Since(r.started)))
 	return n, err
 }
 
@@ -376,7 +378,7 @@ func (c *Conn) probeAll() {
 
 // silence returns the time since the last read.
 func (c *Conn) silence() time.Duration {
-	return time.Since(c.started) - time.Duration(c.heard.Load())
+	return time.Since(c.started) - time.Duration(c.lastRead.Load())
 }
 
 // sleep returns false if the connection was lost meanwhile.

@@ -41,8 +41,8 @@ func (l Layout) New(id UUID) Record {
 	return r
 }
 
-// Get returns a row by its UUID; see [Record.There]. It panics when the client of the View does not
-// mirror the layout.
+// Get returns a row by its UUID; see [Record.Exists]. It panics when the client of the View does
+// not mirror the layout.
 func (l Layout) Get(v View, id UUID) Record {
 	if row := v.rowsOf(l.typ).find(id); row != nil {
 		return Record{reflect.ValueOf(row).Elem()}
@@ -71,7 +71,7 @@ type Record struct {
 func (r Record) Table() string { return codec.LayoutTable(r.row.Type()) }
 
 // There reports whether the row exists.
-func (r Record) There() bool { return r.row.IsValid() }
+func (r Record) Exists() bool { return r.row.IsValid() }
 
 // UUID returns the row's UUID.
 func (r Record) UUID() UUID { return UUID(r.row.Field(0).String()) }

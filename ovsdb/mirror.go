@@ -134,7 +134,7 @@ func (m *mirror) first(p *jsontext.Parser, v View) (_ View, resumed bool) {
 	}
 	m.last = last
 	if !resumed {
-		edits = m.replay(v, edits)
+		edits = m.difference(v, edits)
 	}
 	return v.with(edits), resumed
 }
@@ -225,8 +225,9 @@ func (m *mirror) modify(p *jsontext.Parser, v View, table int, id UUID) any {
 	return row.Interface()
 }
 
-// replay returns the edits from v to the server's rows, so that unchanged rows keep their pointer.
-func (m *mirror) replay(v View, now [][]entry) [][]entry {
+// difference returns the edits that change v to the rows that the server has now. So unchanged rows
+// keep their pointer when the server sends all rows again.
+func (m *mirror) difference(v View, now [][]entry) [][]entry {
 	edits := make([][]entry, len(now))
 	for i, rows := range m.empty().with(now).s.rows {
 		old := v.s.rows[i]

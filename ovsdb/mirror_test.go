@@ -28,7 +28,7 @@ func FuzzUpdates(f *testing.F) {
 		}
 		base, _ := m.first(jsontext.NewParser([]byte(`[false,"",{"Load_Balancer":{"`+id+`":{"initial":`+row+`}}}]`)),
 			m.empty())
-		if !layout.Get(base, id).There() {
+		if !layout.Get(base, id).Exists() {
 			t.Fatal("no base")
 		}
 		p := jsontext.NewParser(text)

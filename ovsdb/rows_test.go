@@ -236,7 +236,7 @@ func TestLayout(t *testing.T) {
 	group := groups.New(ovsdb.NewUUID())
 	*group.Column(0).(*string) = "g"
 	transact(t, c, ovsdb.Insert(row), ovsdb.Insert(group))
-	if got := sets.Get(c.View(), row.UUID()); !got.There() || got.UUID() != row.UUID() ||
+	if got := sets.Get(c.View(), row.UUID()); !got.Exists() || got.UUID() != row.UUID() ||
 		!reflect.DeepEqual(got.Column(1), row.Column(1)) || got.Table() != "Address_Set" {
 		t.Errorf("%+v", got)
 	}
@@ -256,7 +256,7 @@ func TestLayout(t *testing.T) {
 		t.Error(err)
 	}
 	transact(t, c, ovsdb.Delete("Address_Set").Row(row.UUID()))
-	if n := len(slices.Collect(sets.Rows(c.View()))); n != 0 || sets.Get(c.View(), row.UUID()).There() ||
+	if n := len(slices.Collect(sets.Rows(c.View()))); n != 0 || sets.Get(c.View(), row.UUID()).Exists() ||
 		len(slices.Collect(groups.Rows(c.View()))) != 1 {
 		t.Errorf("%d address sets are left", n)
 	}

@@ -41,7 +41,7 @@ func (c *compiler) compile() ([]ovsdb.Op, []error) {
 			}
 		}
 	}
-	if row := c.m.global(); row.There() {
+	if row := c.m.global(); row.Exists() {
 		c.global = row.UUID()
 	}
 	var bad []error
@@ -139,7 +139,7 @@ func (c *compiler) save(t *table, row nb.Row, want, have ovsdb.Record) {
 	} else {
 		*t.at(want, idsColumn).(*map[string]string) = owned(nb.OwnerOf(row))
 	}
-	if !have.There() {
+	if !have.Exists() {
 		c.ops = append(c.ops, ovsdb.Insert(want))
 		return
 	}

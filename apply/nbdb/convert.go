@@ -21,7 +21,7 @@ func (m *model) convert(name string, id ovsdb.UUID) (_ nb.Row, own bool) {
 		return nil, false
 	}
 	have := m.get(t, id)
-	if !have.There() {
+	if !have.Exists() {
 		return nil, false
 	}
 	row, wrong := t.row.empty(), ""
@@ -77,7 +77,7 @@ func (m *model) owners() map[string]string { return m.schema.tables[nb.TableGlob
 
 // othersOf returns the rows that a row refers to.
 func (m *model) othersOf(t *table, r ovsdb.Record) []ovsdb.UUID {
-	if t.others.back && r.There() {
+	if t.others.back && r.Exists() {
 		return m.groups[r.UUID()]
 	}
 	return t.refs(r, t.others.column)

@@ -109,7 +109,7 @@ func (t *table) at(r ovsdb.Record, column string) any { return r.Column(t.places
 
 // refs returns a column with references; none for a missing row.
 func (t *table) refs(r ovsdb.Record, column string) []ovsdb.UUID {
-	if !r.There() {
+	if !r.Exists() {
 		return nil
 	}
 	switch v := t.at(r, column).(type) {
@@ -126,7 +126,7 @@ func (t *table) refs(r ovsdb.Record, column string) []ovsdb.UUID {
 
 // ids returns external_ids; none for a missing row.
 func (t *table) ids(r ovsdb.Record) map[string]string {
-	if !r.There() {
+	if !r.Exists() {
 		return nil
 	}
 	return *t.at(r, idsColumn).(*map[string]string)
@@ -134,7 +134,7 @@ func (t *table) ids(r ovsdb.Record) map[string]string {
 
 // label returns the row's name, in a table that has names; empty for a missing row.
 func (t *table) label(r ovsdb.Record) string {
-	if !r.There() {
+	if !r.Exists() {
 		return ""
 	}
 	return *t.at(r, "name").(*string)

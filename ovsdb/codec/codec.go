@@ -172,16 +172,16 @@ func (c *RowType) Label(row reflect.Value) string {
 // are the defaults of OVSDB (RFC 7047, 5.2.1).
 func (c *RowType) Append(buf []byte, row reflect.Value, fields []*Field, sparse bool) (_ []byte, err error) {
 	buf = append(buf, '{')
-	some := false
+	comma := false
 	for _, f := range fields {
 		v := row.Field(f.index)
 		if sparse && (v.IsZero() || (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0) {
 			continue
 		}
-		if some {
+		if comma {
 			buf = append(buf, ',')
 		}
-		some = true
+		comma = true
 		buf = append(jsontext.AppendString(buf, f.Name), ':')
 		if buf, err = f.Append(buf, v); err != nil {
 			return buf, fmt.Errorf("column %s: %w", f.Name, err)

@@ -62,7 +62,7 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// ReadUUID consumes ["uuid", U] or ["named-uuid", U].
+// ReadUUID consumes ["uuid", U]. The server never sends a named one.
 func ReadUUID(p *jsontext.Parser) UUID {
 	p.Open('[')
 	p.Next()
@@ -77,7 +77,7 @@ func ReadUUID(p *jsontext.Parser) UUID {
 	return u
 }
 
-// appendUUID renders a UUID that ReadUUID reads.
+// appendUUID renders ["uuid", U], or ["named-uuid", U] within a transaction.
 func appendUUID(buf []byte, u UUID) ([]byte, error) {
 	switch {
 	case u == "":
@@ -334,6 +334,7 @@ func (c mapOf[K, V]) check(s ColumnSchema) error {
 	return want(s, ok, "a map of "+c.key.base+" to "+c.value.base)
 }
 
+// want returns the error for a column that does not fit.
 func want(s ColumnSchema, ok bool, what string) error {
 	if ok {
 		return nil

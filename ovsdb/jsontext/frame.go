@@ -81,7 +81,7 @@ func (f *Frames) step() (found bool) {
 
 // fill reads more.
 func (f *Frames) fill() error {
-	f.room()
+	f.makeRoom()
 	n, err := f.r.Read(f.buf[len(f.buf):cap(f.buf)])
 	f.buf = f.buf[:len(f.buf)+n]
 	if n > 0 {
@@ -93,8 +93,8 @@ func (f *Frames) fill() error {
 	return err
 }
 
-// room makes room at the end of the buffer.
-func (f *Frames) room() {
+// makeRoom moves or copies unread bytes, so that the buffer has space at its end.
+func (f *Frames) makeRoom() {
 	have := f.buf[f.start:]
 	switch {
 	case len(have) == 0 && cap(f.buf) > 4*KeepBuffer:

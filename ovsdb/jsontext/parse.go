@@ -52,7 +52,7 @@ func (p *Parser) Fail(format string, args ...any) {
 	p.pos = len(p.buf)
 }
 
-// Note adds the location to an error, from the inside to the outside.
+// Note adds a location before the text of an error. Callers call it for the inner location first.
 func (p *Parser) Note(where string) {
 	if p.err != nil {
 		p.err = fmt.Errorf("%s: %w", where, p.err)
@@ -232,12 +232,12 @@ func (p *Parser) unicode() rune {
 		return r
 	}
 	if rest := p.buf[p.pos:]; len(rest) >= 6 && rest[0] == '\\' && rest[1] == 'u' {
-		back := p.pos
+		second := p.pos
 		p.pos += 2
-		if both := utf16.DecodeRune(r, p.hex4()); both != utf8.RuneError || p.err != nil {
-			return both
+		if pair := utf16.DecodeRune(r, p.hex4()); pair != utf8.RuneError || p.err != nil {
+			return pair
 		}
-		p.pos = back // an escape of its own
+		p.pos = second // it is no second half: an escape of its own
 	}
 	return utf8.RuneError
 }

@@ -27,7 +27,7 @@ func AppendString[S ~string | []byte](buf []byte, s S) []byte {
 	return append(buf, '"')
 }
 
-// AppendText is appendString for the text of a column, which must be UTF-8 without NUL (RFC 7047,
+// AppendText is AppendString for the text of a column, which must be UTF-8 without NUL (RFC 7047,
 // 3.1).
 func AppendText(buf []byte, s string) ([]byte, error) {
 	for i := range len(s) {
