@@ -120,7 +120,7 @@ func (t *bridge) number(numbers map[string]string) {
 	}
 	d := delta.Delta[flow.ID, *flow.Flow]{Add: map[flow.ID]*flow.Flow{}, Delete: map[flow.ID]*flow.Flow{}}
 	for id, f := range t.has.flows.All() {
-		if f.Bridge == t.key && f.Names(moved) {
+		if f.Bridge == t.key && f.Uses(moved) {
 			g := f.WithPorts(renamed)
 			d.Delete[id], d.Add[g.ID()] = f, g
 		}

@@ -11,7 +11,8 @@ import (
 	"hairpin/netdev"
 )
 
-// offload sets which work on sent packets the kernel leaves to the switch, for one end of the pair.
+// offload sets the offloads of one end of the pair: which work on sent packets the kernel leaves to
+// the switch that reads the host's end.
 func (o Options) offload(name string) error {
 	switch {
 	case !o.Userspace:

@@ -16,7 +16,7 @@ import (
 )
 
 // UnplugFrom removes the veth pair of an interface of the sandbox, if this package made the pair.
-// It is for an attachment whose rows were removed by hand.
+// It is for a CNI DEL after the rows with the name of the host's end were removed by hand.
 func UnplugFrom(sandbox ns.NetNS, ifName string) error {
 	var inside netlink.Link
 	err := sandbox.Do(func(ns.NetNS) (err error) {
@@ -78,8 +78,8 @@ func (p *Pair) configure(o Options) error {
 }
 
 // Activate sets the sandbox's end up and adds its routes, inside the sandbox. It comes last:
-// packets that the pod sends before its flows are installed would be dropped, and Open vSwitch
-// would continue to drop for a while.
+// packets that the pod sends before its flows are installed would be dropped, and the datapath flow
+// for that would drop later packets for a while, too.
 func (p *Pair) Activate() error {
 	for _, name := range []string{"lo", p.IfName} {
 		link, err := netlink.LinkByName(name)
@@ -103,7 +103,7 @@ func (p *Pair) Activate() error {
 	return nil
 }
 
-// Inspect returns what is missing of an attachment's veth pair.
+// Inspect returns what is missing of the pair, for CNI CHECK.
 func (p *Pair) Inspect(sandbox ns.NetNS) error {
 	host, err := netlink.LinkByName(p.Host)
 	if err != nil {
@@ -171,9 +171,7 @@ func familyOf(a netip.Addr) int {
 // DefaultRoute returns the destination of a default route via a gateway.
 func DefaultRoute(gateway netip.Addr) netip.Prefix { return netip.PrefixFrom(gateway, 0).Masked() }
 
-// IPNet returns a prefix, with the address that it has, as netlink wants it.
-
-// IPNet returns a prefix, with the address that it has, as netlink takes it.
+// IPNet returns a prefix in netlink's type. It keeps the bits after the prefix.
 func IPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

@@ -20,7 +20,7 @@ func (f *field) decode(x openflow.OXM) oxm.Value {
 type (
 	etherType Protocol
 	ipProto   Protocol
-	oneWord   string // a text of words; empty: any
+	oneWord   string // one of the words of the notation; empty: any
 	linkAddr  Match  // covers LinkAddr, and NoLinkAddr, which matches 0
 	dstPort   Match  // covers DstPort and DstMask
 	ctMark    Match  // covers CTMark and CTMarkMask
@@ -107,16 +107,17 @@ func (f *field) get(m *Match) (d oxm.Value) {
 	return d
 }
 
-// put sets the field in the match, and reports whether the match can represent d.
+// put sets the field in the match, and reports whether the match can represent d. Most fields have
+// no mask in a Match.
 func (f *field) put(m *Match, d oxm.Value) bool {
-	n, can := int(d.Bits.Low)-f.add, d.Exact()
+	n, exact := int(d.Bits.Low)-f.add, d.Exact()
 	switch p := f.at(m).(type) {
 	case *uint32:
 		*p = uint32(n)
-		return can && n>>cmp.Or(f.bits, 32) == 0
+		return exact && n>>cmp.Or(f.bits, 32) == 0
 	case *uint16:
 		*p = uint16(n)
-		return can && n>>cmp.Or(f.bits, 16) == 0
+		return exact && n>>cmp.Or(f.bits, 16) == 0
 	case *uint8:
 		*p = uint8(n)
 	case *netip.Prefix:
@@ -137,13 +138,13 @@ func (f *field) put(m *Match, d oxm.Value) bool {
 		return d.Mask.Low>>8 == 0
 	case *dstPort:
 		p.DstPort, p.DstMask = uint16(n), 0
-		if !can {
+		if !exact {
 			p.DstMask = uint16(d.Mask.Low)
 		}
 		return d.Mask.Low != 0
 	case *ctMark:
 		p.CTMark, p.CTMarkMask = uint32(n), 0
-		if !can {
+		if !exact {
 			p.CTMarkMask = uint32(d.Mask.Low)
 		}
 		return d.Mask.Low != 0
@@ -160,13 +161,13 @@ func (f *field) put(m *Match, d oxm.Value) bool {
 		p.LinkAddr = d.MAC()
 		p.NoLinkAddr = p.LinkAddr == cluster.MAC{}
 	case *oneWord:
-		if can {
+		if exact {
 			d = oxm.Masked(d.Bits.Low, 3) // all bits of ip_frag
 		}
 		*p = oneWord(f.notation.Append(nil, d))
 		return *p != ""
 	}
-	return can
+	return exact
 }
 
 // portNumber returns the number in a port name.
@@ -195,6 +196,7 @@ func ctStateOf(d oxm.Value) CTState {
 }
 
 var (
+	// tagged is the only supported value of vlan_tci: the frame has a tag.
 	tagged = oxm.Word{Text: "0x1000/0x1000", Value: openflow.VLANPresent, Mask: openflow.VLANPresent}
 	// tcpFlags lists the supported values of tcp_flags (RFC 9293, 3.1). It is read-only.
 	tcpFlags = oxm.Words{{Text: SYN, Value: 1 << 1, Mask: 1<<1 | 1<<4}, {Text: NoSYN, Value: 0, Mask: 1 << 1}}

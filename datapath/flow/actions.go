@@ -15,7 +15,7 @@ import (
 // OpenFlow. append and encode return false for an action of another codec, parse and decode for a
 // text or a message that does not begin with such an action.
 type codec interface {
-	of() Action // the zero action
+	zeroAction() Action
 	append(b []byte, a Action) ([]byte, bool)
 	parse(s string) (a Action, rest string, ok bool)
 	encode(b []byte, a Action) ([]byte, bool)
@@ -24,36 +24,36 @@ type codec interface {
 
 // codecs lists the codecs of all actions. It is read-only.
 var codecs = []codec{
-	outputs{},
+	outputCodec{},
 	ctCodec{},
-	numbered{InPort{}, "IN_PORT", openflow.ToInPort},
-	numbered{Normal{}, "NORMAL", openflow.ToNormal},
-	numbered{Drop{}, "drop", openflow.Action{}},
-	numbered{MoveEthDstToSrc{}, "move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[]", openflow.MoveEthDstToSrc},
-	numbered{SetEthDstByCT{}, "move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]", openflow.MoveCTToEthDst},
-	numbered{MarkLonger{}, "check_pkt_larger(%d)->NXM_NX_PKT_MARK[0]", openflow.CheckLarger},
-	numbered{Resubmit{}, "resubmit(,%d)", openflow.Resubmit},
-	numbered{ToGroup{}, "group:%d", openflow.ToGroup},
-	numbered{Conjunction{}, "conjunction(%d,%d/%d)", openflow.Conjunction},
+	numberCodec{InPort{}, "IN_PORT", openflow.ToInPort},
+	numberCodec{Normal{}, "NORMAL", openflow.ToNormal},
+	numberCodec{Drop{}, "drop", openflow.Action{}},
+	numberCodec{MoveEthDstToSrc{}, "move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[]", openflow.MoveEthDstToSrc},
+	numberCodec{SetEthDstByCT{}, "move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]", openflow.MoveCTToEthDst},
+	numberCodec{MarkLonger{}, "check_pkt_larger(%d)->NXM_NX_PKT_MARK[0]", openflow.CheckLarger},
+	numberCodec{Resubmit{}, "resubmit(,%d)", openflow.Resubmit},
+	numberCodec{ToGroup{}, "group:%d", openflow.ToGroup},
+	numberCodec{Conjunction{}, "conjunction(%d,%d/%d)", openflow.Conjunction},
 	learnCodec(cluster.IPv4, "NXM_OF_IP_SRC", openflow.LearnIPSrc),
 	learnCodec(cluster.IPv6, "NXM_NX_IPV6_SRC", openflow.LearnIPv6Src),
-	sets{SetEthDst{}, fieldsOf(openflow.EthDst)},
-	sets{SetEthSrc{}, fieldsOf(openflow.EthSrc)},
-	sets{SetSrc{}, fieldsOf(openflow.IPSrc)},
-	sets{SetSrc{}, fieldsOf(openflow.IPv6Src)},
-	sets{SetTTL{}, fieldsOf(openflow.IPTTL)},
-	sets{SetPktMark{}, fieldsOf(openflow.PktMark)},
-	sets{SetProfile{}, fieldsOf(openflow.Reg5)},
-	sets{SetGroup{}, fieldsOf(openflow.Reg6)},
-	sets{SetTunnel{}, fieldsOf(openflow.TunID, openflow.TunMetadata0, openflow.TunDst)},
-	sets{SetTunnel{}, fieldsOf(openflow.TunID, openflow.TunMetadata0, openflow.TunIPv6Dst)},
+	setCodec{SetEthDst{}, fieldsOf(openflow.EthDst)},
+	setCodec{SetEthSrc{}, fieldsOf(openflow.EthSrc)},
+	setCodec{SetSrc{}, fieldsOf(openflow.IPSrc)},
+	setCodec{SetSrc{}, fieldsOf(openflow.IPv6Src)},
+	setCodec{SetTTL{}, fieldsOf(openflow.IPTTL)},
+	setCodec{SetPktMark{}, fieldsOf(openflow.PktMark)},
+	setCodec{SetProfile{}, fieldsOf(openflow.Reg5)},
+	setCodec{SetGroup{}, fieldsOf(openflow.Reg6)},
+	setCodec{SetTunnel{}, fieldsOf(openflow.TunID, openflow.TunMetadata0, openflow.TunDst)},
+	setCodec{SetTunnel{}, fieldsOf(openflow.TunID, openflow.TunMetadata0, openflow.TunIPv6Dst)},
 }
 
 // Actions lists an action of each type.
 func Actions() []Action {
 	list := []Action{UnknownActions{}}
 	for _, f := range codecs {
-		if a := f.of(); !slices.Contains(list, a) {
+		if a := f.zeroAction(); !slices.Contains(list, a) {
 			list = append(list, a)
 		}
 	}
@@ -64,7 +64,7 @@ func Actions() []Action {
 var codecsOf = func() map[reflect.Type][]codec {
 	m := map[reflect.Type][]codec{}
 	for _, f := range codecs {
-		t := reflect.TypeOf(f.of())
+		t := reflect.TypeOf(f.zeroAction())
 		m[t] = append(m[t], f)
 	}
 	return m
@@ -114,7 +114,7 @@ func parseActions(s string) ([]Action, error) {
 	case len(list) == 0:
 		return []Action{Drop{}}, nil // "actions=" without any action drops (ovs-ofctl(8))
 	case len(list) > 1 && slices.Contains(list, Action(Drop{})):
-		return nil, wordError("drop", "stands alone")
+		return nil, wordError("drop", "must be the only action")
 	}
 	return list, nil
 }

@@ -41,15 +41,15 @@ func (f *Flow) checkAction(a Action) error {
 		return checkPort(a.Port)
 	case Drop:
 		if len(f.Actions) > 1 {
-			return fmt.Errorf("drop stands alone")
+			return fmt.Errorf("drop must be the only action")
 		}
 	case SetSrc:
 		if p := f.Match.Protocol; p == ARP || !a.Addr.IsValid() || cluster.FamilyOf(a.Addr) != p.Family() {
-			return fmt.Errorf("%s packets get the source %s", p, a.Addr)
+			return fmt.Errorf("the source %[2]s cannot be set in %[1]s packets", p, a.Addr)
 		}
 	case SetTTL:
 		if p := f.Match.Protocol; a.TTL == 0 || p == ARP || p.Family() == 0 {
-			return fmt.Errorf("%s packets get the time to live %d", p, a.TTL)
+			return fmt.Errorf("the time to live %[2]d cannot be set in %[1]s packets", p, a.TTL)
 		}
 	case CT:
 		return a.check(f.Match.Protocol)
@@ -73,7 +73,7 @@ func (f *Flow) checkAction(a Action) error {
 	case Learn:
 		if p := f.Match.Protocol; a.Timeout == 0 || a.Limit == 0 || a.Ways >= 32 || p == ARP || a.Family == 0 ||
 			a.Family != p.Family() {
-			return fmt.Errorf("%s packets learn %+v", p, a)
+			return fmt.Errorf("%+[2]v cannot be learned from %[1]s packets", p, a)
 		}
 	case SetTunnel:
 		if !a.whole() {
@@ -100,12 +100,12 @@ func (c CT) check(p Protocol) error {
 	case c.Mark&^c.MarkMask != 0 && c.MarkMask != 0:
 		return fmt.Errorf("ct sets the mark 0x%x outside of its mask 0x%x", c.Mark, c.MarkMask)
 	case c.EthSrc && c.Mark == 0:
-		return fmt.Errorf("ct notes a MAC without a mark that says so")
+		return fmt.Errorf("ct stores a MAC without setting a mark")
 	case translates && !c.Commit:
 		return fmt.Errorf("ct translates without commit")
-	case n == NAT{Kind: NATSrc}:
+	case n == NAT{Kind: NATSrc}: // needs no address
 	case translates && (!n.Addr.IsValid() || cluster.FamilyOf(n.Addr) != p.Family()):
-		return fmt.Errorf("ct translates %s packets to %s", p, n.Addr)
+		return fmt.Errorf("ct cannot translate %s packets to %s", p, n.Addr)
 	case !translates && (n.Addr.IsValid() || n.PortMin != 0):
 		return fmt.Errorf("ct has an address or a port without src or dst")
 	case n.PortMax < n.PortMin || n.PortMin == 0 && n.PortMax != 0:
@@ -143,7 +143,7 @@ func (f *Flow) checkConjunctions() error {
 		c, ok := x.(Conjunction)
 		switch {
 		case !ok:
-			return fmt.Errorf("conjunctions stand beside another action")
+			return fmt.Errorf("a flow with a conjunction has another action")
 		case c.ID == 0 || c.Of < 2 || c.Clause == 0 || c.Clause > c.Of:
 			return fmt.Errorf("conjunction %d has no clause %d of %d", c.ID, c.Clause, c.Of)
 		case ids[c.ID]:

@@ -13,9 +13,9 @@ import (
 	"hairpin/openflow"
 )
 
-// numbered is the codec of an action that has only numbers as fields. %d and %x in the text are its
+// numberCodec is the codec of an action that has only numbers as fields. %d and %x in the text are its
 // numbers.
-type numbered struct {
+type numberCodec struct {
 	zero Action
 	text string
 	wire openflow.Action
@@ -23,15 +23,17 @@ type numbered struct {
 
 func learnCodec(f cluster.Family, name string, source openflow.Field) codec {
 	etherType := ip(f).row().etherType
-	return numbered{Learn{Family: f}, fmt.Sprintf("learn(table=%%d,idle_timeout=%%d,delete_learned,cookie=0x%%x,"+
+	return numberCodec{Learn{Family: f}, fmt.Sprintf("learn(table=%%d,idle_timeout=%%d,delete_learned,cookie=0x%%x,"+
 		"limit=%%d,eth_type=0x%x,NXM_NX_REG6[%%d..31],%s[],load:NXM_NX_REG7[]->NXM_NX_REG7[])", etherType, name),
 		openflow.Learn(etherType, source)}
 }
 
-func (n numbered) of() Action { return reflect.Zero(reflect.TypeOf(n.zero)).Interface().(Action) }
+func (n numberCodec) zeroAction() Action {
+	return reflect.Zero(reflect.TypeOf(n.zero)).Interface().(Action)
+}
 
-// numbers returns the numbers of an action, nil for one of another codec.
-func (n numbered) numbers(a Action) (list []uint64, ok bool) {
+// numbers returns the numbers of an action, and false for one of another codec.
+func (n numberCodec) numbers(a Action) (list []uint64, ok bool) {
 	switch a := a.(type) {
 	case Learn:
 		return []uint64{uint64(a.Table), uint64(a.Timeout), a.cookie(), uint64(a.Limit), uint64(a.Ways)},
@@ -45,7 +47,7 @@ func (n numbered) numbers(a Action) (list []uint64, ok bool) {
 }
 
 // action returns the action with these numbers, and false if there is none.
-func (n numbered) action(list []uint64) (Action, bool) {
+func (n numberCodec) action(list []uint64) (Action, bool) {
 	v := reflect.New(reflect.TypeOf(n.zero)).Elem()
 	switch l := n.zero.(type) {
 	case Learn:
@@ -62,7 +64,7 @@ func (n numbered) action(list []uint64) (Action, bool) {
 	return a, slices.Equal(back, list)
 }
 
-func (n numbered) append(b []byte, a Action) ([]byte, bool) {
+func (n numberCodec) append(b []byte, a Action) ([]byte, bool) {
 	list, ok := n.numbers(a)
 	args := make([]any, len(list))
 	for i, x := range list {
@@ -71,7 +73,7 @@ func (n numbered) append(b []byte, a Action) ([]byte, bool) {
 	return fmt.Appendf(b, n.text, args...), ok
 }
 
-func (n numbered) parse(s string) (Action, string, bool) {
+func (n numberCodec) parse(s string) (Action, string, bool) {
 	var list []uint64
 	for text := n.text; ; {
 		literal, next, more := strings.Cut(text, "%")
@@ -101,7 +103,7 @@ func (n numbered) parse(s string) (Action, string, bool) {
 	return a, s, ok
 }
 
-func (n numbered) encode(b []byte, a Action) ([]byte, bool) {
+func (n numberCodec) encode(b []byte, a Action) ([]byte, bool) {
 	list, ok := n.numbers(a)
 	if !ok {
 		return b, false
@@ -109,7 +111,7 @@ func (n numbered) encode(b []byte, a Action) ([]byte, bool) {
 	return n.wire.Append(b, list...), true
 }
 
-func (n numbered) decode(b []byte) (Action, []byte, bool) {
+func (n numberCodec) decode(b []byte) (Action, []byte, bool) {
 	list, rest, ok := n.wire.Cut(b)
 	if !ok {
 		return nil, b, false
@@ -118,8 +120,9 @@ func (n numbered) decode(b []byte) (Action, []byte, bool) {
 	return a, rest, ok
 }
 
-// sets is the codec of an action that writes its fields to these of a packet.
-type sets struct {
+// setCodec is the codec of an action that sets fields of packets. The action has a field for each, in
+// the same order.
+type setCodec struct {
 	zero   Action
 	fields []fieldForm
 }
@@ -131,7 +134,7 @@ func fieldsOf(list ...openflow.Field) (forms []fieldForm) {
 	return forms
 }
 
-func (s sets) of() Action { return s.zero }
+func (s setCodec) zeroAction() Action { return s.zero }
 
 // setting is a field of a packet and the value that an action writes to it.
 type setting struct {
@@ -141,7 +144,7 @@ type setting struct {
 
 // settings returns what an action of the codec writes. It returns false if a field cannot have the
 // value.
-func (s sets) settings(a Action) (list []setting, ok bool) {
+func (s setCodec) settings(a Action) (list []setting, ok bool) {
 	v := valuesOf(reflect.ValueOf(a))
 	for i, f := range s.fields {
 		var d oxm.Value
@@ -170,7 +173,7 @@ func valuesOf(v reflect.Value) reflect.Value {
 }
 
 // action returns the action that writes the values that next returns for each field.
-func (s sets) action(next func(i int) (setting, bool)) (Action, bool) {
+func (s setCodec) action(next func(i int) (setting, bool)) (Action, bool) {
 	v := reflect.New(reflect.TypeOf(s.zero)).Elem()
 	for i, f := range s.fields {
 		x, ok := next(i)
@@ -189,7 +192,7 @@ func (s sets) action(next func(i int) (setting, bool)) (Action, bool) {
 	return v.Interface().(Action), true
 }
 
-func (s sets) append(b []byte, a Action) ([]byte, bool) {
+func (s setCodec) append(b []byte, a Action) ([]byte, bool) {
 	list, ok := s.settings(a)
 	for i, x := range list {
 		if i > 0 {
@@ -200,7 +203,7 @@ func (s sets) append(b []byte, a Action) ([]byte, bool) {
 	return b, ok
 }
 
-func (s sets) parse(text string) (Action, string, bool) {
+func (s setCodec) parse(text string) (Action, string, bool) {
 	a, ok := s.action(func(i int) (x setting, ok bool) {
 		if i > 0 && !strings.HasPrefix(text, ",") {
 			return x, false
@@ -211,7 +214,7 @@ func (s sets) parse(text string) (Action, string, bool) {
 	return a, text, ok
 }
 
-func (s sets) encode(b []byte, a Action) ([]byte, bool) {
+func (s setCodec) encode(b []byte, a Action) ([]byte, bool) {
 	list, ok := s.settings(a)
 	for _, x := range list {
 		b = x.encode(b)
@@ -219,7 +222,7 @@ func (s sets) encode(b []byte, a Action) ([]byte, bool) {
 	return b, ok
 }
 
-func (s sets) decode(b []byte) (Action, []byte, bool) {
+func (s setCodec) decode(b []byte) (Action, []byte, bool) {
 	a, ok := s.action(func(int) (x setting, ok bool) {
 		x, b, ok = decodeSetting(b)
 		return x, ok
@@ -262,12 +265,12 @@ func decodeSetting(b []byte) (s setting, rest []byte, ok bool) {
 	return setting{list[0], list[0].decode(x)}, rest, true
 }
 
-// outputs is the codec of Output.
-type outputs struct{}
+// outputCodec is the codec of Output.
+type outputCodec struct{}
 
-func (outputs) of() Action { return Output{} }
+func (outputCodec) zeroAction() Action { return Output{} }
 
-func (outputs) append(b []byte, a Action) ([]byte, bool) {
+func (outputCodec) append(b []byte, a Action) ([]byte, bool) {
 	port := a.(Output).Port
 	if port == Local {
 		return append(b, Local...), true
@@ -275,7 +278,7 @@ func (outputs) append(b []byte, a Action) ([]byte, bool) {
 	return appendPort(append(b, "output:"...), port), true
 }
 
-func (outputs) parse(s string) (Action, string, bool) {
+func (outputCodec) parse(s string) (Action, string, bool) {
 	word, _ := cutOutside(s, ',')
 	rest := s[len(word):]
 	name, named := strings.CutPrefix(word, "output:")
@@ -286,11 +289,11 @@ func (outputs) parse(s string) (Action, string, bool) {
 	return Output{port}, rest, true
 }
 
-func (outputs) encode(b []byte, a Action) ([]byte, bool) {
+func (outputCodec) encode(b []byte, a Action) ([]byte, bool) {
 	return openflow.Output.Append(b, uint64(portNumber(a.(Output).Port))), true
 }
 
-func (outputs) decode(b []byte) (Action, []byte, bool) {
+func (outputCodec) decode(b []byte) (Action, []byte, bool) {
 	list, rest, ok := openflow.Output.Cut(b)
 	if !ok {
 		return nil, b, false

@@ -17,7 +17,7 @@ const ethSrcToCT = "move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47]"
 // ctCodec is the codec of CT.
 type ctCodec struct{}
 
-func (ctCodec) of() Action { return CT{} }
+func (ctCodec) zeroAction() Action { return CT{} }
 
 func (ctCodec) append(b []byte, a Action) ([]byte, bool) { return a.(CT).append(b), true }
 
@@ -127,7 +127,7 @@ func (c *CT) parseExec(s string) bool {
 	return ok && c.setMark(x) && (rest == "" || c.EthSrc)
 }
 
-// setMark makes the action write a setting of ct_mark, and returns false for another.
+// setMark makes the action write ct_mark. It returns false if x is a setting of another field.
 func (c *CT) setMark(x setting) bool {
 	c.Mark = uint32(x.Bits.Low)
 	if !x.Exact() {
@@ -182,10 +182,11 @@ func (ctCodec) decode(b []byte) (Action, []byte, bool) {
 	w, rest, ok := openflow.CutCT(b)
 	c := CT{Commit: w.Commit, Zone: w.Zone, Table: w.Table}
 	if n, more, is := openflow.CutNAT(w.Nested); is {
-		c.NAT = NAT{NATKind(slices.Index(natFlags[:], n.Flags)), netip.Addr{}, n.First, n.Last}
-		if n.Flags == 0 {
-			c.NAT.Kind = NATUndo
+		kind := slices.Index(natFlags[NATUndo:], n.Flags)
+		if kind < 0 {
+			return nil, b, false
 		}
+		c.NAT = NAT{NATUndo + NATKind(kind), netip.Addr{}, n.First, n.Last}
 		c.NAT.Addr, _ = netip.AddrFromSlice(n.Addr)
 		w.Nested = more
 	}

@@ -45,7 +45,8 @@ func (l Learn) cookie() uint64 {
 }
 
 // Decode returns a flow that the switch has, with numbers of ports. It returns false if a Match
-// cannot represent what the flow matches. UnknownActions have what a flow of ours has not.
+// cannot represent what the flow matches. What else a Flow cannot represent, such as a timeout, makes
+// its actions UnknownActions.
 func Decode(e *openflow.Found) (f *Flow, known bool) {
 	f = &Flow{Key: Key{Table: e.Table, Priority: e.Priority}, Feature: uint32(e.Cookie >> 32)}
 	var attributes []string
@@ -64,8 +65,8 @@ func Decode(e *openflow.Found) (f *Flow, known bool) {
 	if len(e.Other) > 0 {
 		attributes = append(attributes, "instructions="+hex.EncodeToString(e.Other))
 	}
-	var plain bool
-	if f.Actions, plain = decodeActions(e.Actions); !plain || attributes != nil {
+	var decoded bool
+	if f.Actions, decoded = decodeActions(e.Actions); !decoded || attributes != nil {
 		f.Actions = []Action{UnknownActions{strings.Join(attributes, ","), string(appendActions(nil, f.Actions))}}
 	}
 	return f, known
@@ -79,13 +80,13 @@ func (m *Match) decode(oxms []byte) bool {
 	for oxm := range openflow.Fields(oxms) {
 		list := byOXM[oxm.Field]
 		i := slices.IndexFunc(list, func(x fieldForm) bool { return x.put(m, x.decode(oxm)) })
-		if i < 0 || set.has(list[i].place) {
+		if i < 0 || set.has(list[i].index) {
 			return false
 		}
-		set, used = set|1<<list[i].place, append(used, list[i])
+		set, used = set|1<<list[i].index, append(used, list[i])
 	}
 	for _, x := range used { // several forms of nd_target have one OXM
-		if !slices.ContainsFunc(byOXM[x.oxm], func(y fieldForm) bool { return y.place == x.place && y.needs.met(m) }) {
+		if !slices.ContainsFunc(byOXM[x.oxm], func(y fieldForm) bool { return y.index == x.index && y.needs.met(m) }) {
 			return false
 		}
 	}

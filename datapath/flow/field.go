@@ -134,7 +134,7 @@ func one(name, alias string, oxm openflow.Field) []form { return []form{{name, a
 
 // fieldForm is a form with its field.
 type fieldForm struct {
-	place int // index in fields
+	index int // in fields
 	*field
 	*form
 }
@@ -252,7 +252,7 @@ func (m *Match) Matches(packet *Match, set Fields) bool {
 	if m.InPort != "" && m.InPort != packet.InPort {
 		return false
 	}
-	for set &^= 1 << byName["in_port"].place; set != 0; set &= set - 1 {
+	for set &^= 1 << byName["in_port"].index; set != 0; set &= set - 1 {
 		f := &fields[set.first()]
 		if want, have := f.get(m), f.get(packet); have.Size != want.Size || have.Bits.And(want.Mask) != want.Bits {
 			return false

@@ -117,8 +117,8 @@ type Match struct {
 	CTDstPort  uint16
 	// Fragment is nw_frag: "" any, else "later", "not_later", "first", "no", "yes".
 	Fragment string
-	// Group is the group that SetGroup set. Bucket is the one that a group of buckets with Next
-	// chose, or that a learned flow has; 0 = any.
+	// Group is the group that SetGroup set. Bucket is the bucket with Next that a group chose for
+	// the packet, or that a learned flow set (Learn); 0 = any.
 	Group, Bucket uint32
 	// Profile is what SetProfile set; 0 = any.
 	Profile uint32
@@ -224,7 +224,7 @@ type SetProfile struct{ ID uint32 }
 // flow has only Conjunctions, each with another ID.
 type Conjunction struct {
 	ID         uint32
-	Clause, Of uint8 // from 1 on, and their number
+	Clause, Of uint8 // clause Clause of Of; the first is 1
 }
 
 // Learn adds a flow to Table that sets the Bucket of this packet (reg7) in later packets with the

@@ -30,8 +30,8 @@ type GroupKey struct {
 	ID     uint32
 }
 
-// Bucket is one alternative: conntrack translates the connection, or the packet continues in a
-// table with the chosen ID.
+// Bucket is a bucket of a group. Either CT translates the connection, or, if Next is not 0, the
+// packet continues in table Next, where Match.Bucket matches the ID.
 type Bucket struct {
 	ID   uint32
 	CT   CT
@@ -70,7 +70,7 @@ func (g *Group) Check() error {
 		err := b.CT.check(protocol)
 		switch {
 		case b.Next != 0 && (b.ID == 0 || b.CT != CT{}):
-			return fmt.Errorf("group %d: bucket %d has nothing to note, or more to do", g.ID, b.ID)
+			return fmt.Errorf("group %d: bucket %d has a next table, but no id, or a ct as well", g.ID, b.ID)
 		case b.Next == 0 && err != nil:
 			return fmt.Errorf("group %d: bucket %d: %w", g.ID, b.ID, err)
 		case b.ID > maxGroup:
@@ -82,10 +82,10 @@ func (g *Group) Check() error {
 	return nil
 }
 
-// The beginning of a group of ours after its id, and of each bucket.
+// Text of a group after its id, and of a bucket before its id.
 const (
-	groupWords  = ",type=select,selection_method="
-	bucketWords = ",bucket=bucket_id:"
+	afterGroupID   = ",type=select,selection_method="
+	beforeBucketID = ",bucket=bucket_id:"
 )
 
 // hashable lists what Group.Hashed may be. It is read-only.
@@ -119,10 +119,10 @@ func (p Protocol) method() string {
 func (g *Group) String() string { return string(g.Append(nil)) }
 
 func (g *Group) Append(b []byte) []byte {
-	b = append(strconv.AppendUint(append(b, "group_id="...), uint64(g.ID), 10), groupWords...)
+	b = append(strconv.AppendUint(append(b, "group_id="...), uint64(g.ID), 10), afterGroupID...)
 	b = append(b, g.Hashed.method()...)
 	for _, x := range g.Buckets {
-		b = strconv.AppendUint(append(b, bucketWords...), uint64(x.ID), 10)
+		b = strconv.AppendUint(append(b, beforeBucketID...), uint64(x.ID), 10)
 		b = append(b, ",actions="...)
 		if x.Next == 0 {
 			b = x.CT.append(b)

@@ -17,8 +17,8 @@ func (f *Flow) Ports() []string {
 	return names
 }
 
-// Names reports whether the flow matches one of the ports, or outputs to one.
-func (f *Flow) Names(ports map[string]bool) bool {
+// Uses reports whether the flow matches one of the ports, or outputs to one.
+func (f *Flow) Uses(ports map[string]bool) bool {
 	return ports[f.Match.InPort] || slices.ContainsFunc(f.Actions,
 		func(a Action) bool { o, ok := a.(Output); return ok && ports[o.Port] })
 }

@@ -467,3 +467,15 @@ func TestCheckOfGroups(t *testing.T) {
 		}
 	}
 }
+
+// A flow of an administrator or another program may have nat flags that Hairpin never sets, such as
+// persistent (1<<2).
+func TestDecodeOfOtherNATFlags(t *testing.T) {
+	nat := openflow.NAT{Flags: openflow.NATSrc | 1<<2}.Append(nil)
+	e := openflow.Flow{Table: 1, Priority: 7, Match: openflow.AppendMatch(nil, func(b []byte) []byte { return b }),
+		Actions: openflow.CT{Commit: true, Zone: 9, Nested: nat}.Append(nil)}
+	got, _ := Decode(&openflow.Found{Flow: e})
+	if _, unknown := got.unknown(); !unknown {
+		t.Errorf("decoded as %s", got)
+	}
+}

@@ -77,8 +77,10 @@ func (d Delta) Shrink() Delta {
 // Count returns the number of differences.
 func (d Delta) Count() int { return statemap.Count(Maps, &d) + len(d.Unknown) + len(d.NoFlows) }
 
-// Drift returns the number of differences of an earlier State from what was read, without those due
-// to removed ports: the flows of such a port have its number instead of its name.
+// Drift returns the number of differences between an earlier State and what was read, without those
+// that the removal of a port causes. The flows of such a port are still there, but were read with
+// its number in place of its name: they are in Flows.Delete with the number, in Flows.Add with the
+// name.
 func (d Delta) Drift() int {
 	drift, numbered := d.Count(), 0
 	for id := range d.Flows.Delete {
@@ -89,13 +91,13 @@ func (d Delta) Drift() int {
 	if numbered == 0 {
 		return drift
 	}
-	drift -= 2 * numbered // they are in Add, too, with the names
+	drift -= 2 * numbered // each is in Delete and in Add
 	removed := map[string]bool{}
 	for _, f := range d.Flows.Add {
 		removed[f.Match.InPort] = f.Match.InPort != ""
 	}
 	for _, f := range d.Flows.Change { // flows that output to these ports
-		if f.Names(removed) {
+		if f.Uses(removed) {
 			drift--
 		}
 	}

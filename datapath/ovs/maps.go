@@ -11,7 +11,8 @@ import (
 	"hairpin/delta"
 )
 
-// Maps describes the maps of a State.
+// Maps describes the maps of a State. Where a found value may differ from the wanted one, Fits
+// compares the two, and Same compares wanted values.
 var Maps = []statemap.Map[State, Delta]{
 	&statemap.Plain[State, Delta, string, Bridge]{
 		In: func(s *State) *map[string]Bridge { return &s.Bridges },

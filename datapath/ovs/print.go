@@ -39,19 +39,19 @@ func Print(s State) string {
 		b = appendName(append(b, "name-tables "...), cmp.Or(bridge, s.Bridge))
 		b = append(b, map[bool]string{true: "\n", false: " partly\n"}[s.Named[bridge]]...)
 	}
-	through := s.Bridge
+	tunnels := s.Bridge
 	if s.TunnelBridge != "" {
-		through = s.TunnelBridge
-		b = append(appendName(append(b, "tunnel-bridge "...), through), '\n')
+		tunnels = s.TunnelBridge
+		b = append(appendName(append(b, "tunnel-bridge "...), tunnels), '\n')
 	}
 	for _, a := range delta.Sorted(s.TunnelRoutes, netip.Addr.Compare) {
 		b = append(a.AppendTo(append(b, "ovs/route/add "...)), '/')
 		b = append(strconv.AppendInt(b, int64(a.BitLen()), 10), ' ')
-		b = append(appendName(b, through), ' ')
+		b = append(appendName(b, tunnels), ' ')
 		b = append(s.TunnelRoutes[a].AppendTo(b), '\n')
 	}
 	for _, a := range delta.Sorted(s.TunnelNeighbors, netip.Addr.Compare) {
-		b = append(appendName(append(b, "tnl/arp/set "...), through), ' ')
+		b = append(appendName(append(b, "tnl/arp/set "...), tunnels), ' ')
 		b = append(a.AppendTo(b), ' ')
 		b = append(s.TunnelNeighbors[a].AppendTo(b), '\n')
 	}
@@ -98,8 +98,8 @@ func (s *State) appendContent(b []byte, bridge string) []byte {
 	return b
 }
 
-// appendFlows renders every flow of a bridge once and sorts by the rendered text. To compare twelve
-// fields 16 times per flow would cost more.
+// appendFlows renders every flow of a bridge once and sorts by the rendered text, because each flow
+// is compared about 16 times, and a comparison of fields costs more.
 func appendFlows(b []byte, flows delta.Map[flow.ID, *flow.Flow], bridge string) []byte {
 	type line struct {
 		order      uint32 // by table, then by priority, highest first

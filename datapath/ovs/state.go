@@ -13,14 +13,14 @@ import (
 	"hairpin/delta"
 )
 
-// State is our content of Open vSwitch.
+// State is Hairpin's content of Open vSwitch.
 type State struct {
 	Bridge   string            // the gateway bridge: it, its ports and its groups belong to another program
 	Bridges  map[string]Bridge // used only by Hairpin, by name
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
-	// Named has the bridges with tables that have the names of package pipeline in Open vSwitch, by
-	// the bridge in Keys. It is false, which is never wanted, if only some have.
+	// Named has the bridges whose tables have names in Open vSwitch (those of package pipeline), by
+	// the Bridge of flow.Key. The value is false if only some have: this is never wanted.
 	Named  map[string]bool
 	Flows  delta.Map[flow.ID, *flow.Flow]
 	Groups delta.Map[flow.GroupKey, *flow.Group]
@@ -47,9 +47,9 @@ type Bridge struct {
 	Userspace bool // datapath_type netdev; all bridges of a node have the same
 	// Standalone is never wanted: the bridge itself forwards packets that match no flow.
 	Standalone bool
-	// Learned limits the flows of pipeline.SvcSessionAffinity, Connections the connections of
-	// claims.ZoneServices in the bridge's datapath; 0 = no limit. They are ForeignLimit if another
-	// program or an administrator set a limit.
+	// Learned is the limit of flows in pipeline.SvcSessionAffinity, Connections that of connections
+	// in claims.ZoneServices of the bridge's datapath; 0 = no limit. They are ForeignLimit if
+	// another program or an administrator set a limit.
 	Learned, Connections int
 	Owner                cluster.Owner
 }
@@ -59,7 +59,7 @@ const ForeignLimit = -1
 
 // Unknown is a flow of a bridge in ovs-ofctl's syntax, with the match as it is encoded.
 type Unknown struct {
-	Bridge string // as in Key
+	Bridge string // as in flow.Key
 	Flow   string
 }
 

@@ -12,9 +12,10 @@ import (
 // kernelDatapath is the type of the datapath in the kernel, as the column datapaths names it.
 const kernelDatapath = "system"
 
-// Limit is a limit in Open vSwitch's database: a row of its own table, which a map from numbers
-// refers to. It is Hairpin's if the row has claims.KeyLimit with the same value. "ovs-vsctl
-// set-zone-limit" changes the value and so makes it an administrator's.
+// Limit is a limit in Open vSwitch's database: a row of Flow_Table or CT_Zone, to which a map by
+// number of the parent row (a Bridge or Datapath) refers. It is Hairpin's if the row has
+// claims.KeyLimit with the same value. "ovs-vsctl set-zone-limit" changes the value, but not the
+// key, and so makes it an administrator's.
 type Limit struct {
 	parent, column string     // the table and the column with the map
 	Number         int        // of the table, or of the zone

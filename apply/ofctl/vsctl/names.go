@@ -69,7 +69,7 @@ func (cfg *Config) nameOps(v ovsdb.View, d delta.Delta[string, bool]) (ops []ovs
 }
 
 // nameTable gives a table its name, or removes the one that it has from Hairpin if name is empty.
-// A row without other content goes with the name.
+// A row without other content is removed with the name.
 func nameTable(v ovsdb.View, b *ovsdb.Bridge, id int, name string) []ovsdb.Op {
 	row := flowTable(v, b, id)
 	had := row.ExternalIDs[claims.KeyTable]

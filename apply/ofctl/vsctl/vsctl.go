@@ -4,8 +4,11 @@
 // Input: a View of the database, and a Delta of desired values. Output: the Content of the View as
 // values, and the operations of a transaction that makes the changes.
 //
-// Invariants: it reads and writes nothing itself. Rows, keys and limits of others are kept; package
-// ofctl lists which are Hairpin's. Reading a View after a transaction of Ops gives what was wanted.
+// A transaction has BridgeOps first, then Ops: ports are added to bridges that exist.
+//
+// Invariants: it reads and writes nothing itself. Rows, keys and limits of others are kept: Hairpin's
+// bridges and ports have a key in external_ids (claims.KeyBridge, claims.KeyOwner). Reading a View
+// after the transactions gives what was wanted.
 package vsctl
 
 import (
@@ -36,7 +39,9 @@ type Content struct {
 	Settings map[string]string
 	Ports    map[string]ovs.Port
 	Named    map[string]bool
-	Numbers  map[string]map[string]string // of ports of the gateway bridge and of Hairpin's, by bridge and name
+	// Numbers has the OpenFlow numbers of ports, by bridge and port name, for the gateway bridge
+	// and Hairpin's bridges.
+	Numbers map[string]map[string]string
 }
 
 // Values in Open vSwitch's database.
@@ -125,7 +130,7 @@ func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string
 		return out
 	}
 	out.Type, out.Peer = i.Type, i.Options[peer]
-	if a, err := netip.ParseAddr(i.Options[localEnd]); err == nil && maps.Equal(i.Options, tunnels(a)) {
+	if a, err := netip.ParseAddr(i.Options[localEnd]); err == nil && maps.Equal(i.Options, tunnelOptions(a)) {
 		out.Local = a // other options are repaired
 	}
 	if i.MAC != nil {
@@ -146,11 +151,11 @@ func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string
 // peer is the option key of a patch port.
 const peer = "peer"
 
-// localEnd is the option key of a tunnel port. tunnels returns its options, with the checksum
-// setting of OVN's own tunnels.
+// localEnd is an option key of a tunnel port.
 const localEnd = "local_ip"
 
-func tunnels(local netip.Addr) map[string]string {
+// tunnelOptions returns the options of a tunnel port, with the checksum setting of OVN's own tunnels.
+func tunnelOptions(local netip.Addr) map[string]string {
 	return map[string]string{localEnd: local.String(), "remote_ip": "flow", "key": "flow", "csum": "true"}
 }
 
@@ -282,7 +287,7 @@ func (cfg *Config) portOps(v ovsdb.View, p ovs.Port) (ops []ovsdb.Op, ok bool) {
 func options(p ovs.Port) map[string]string {
 	switch {
 	case p.Local.IsValid():
-		return tunnels(p.Local)
+		return tunnelOptions(p.Local)
 	case p.Peer != "":
 		return map[string]string{peer: p.Peer}
 	}

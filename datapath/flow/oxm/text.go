@@ -17,13 +17,13 @@ type Word struct {
 	Value, Mask uint64
 }
 
-// Full returns the Value of a word.
+// Full returns the value and mask of a word as a Value.
 func (w Word) Full() Value { return Value{Bits: Uint128{0, w.Value}, Mask: Uint128{0, w.Mask}} }
 
 // Notation converts values from and to text.
 type Notation interface {
 	Append(b []byte, d Value) []byte
-	// Parse parses a value of at most so many bits.
+	// Parse parses a value of at most this many bits.
 	Parse(s string, bits int) (Value, error)
 }
 

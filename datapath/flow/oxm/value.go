@@ -83,7 +83,7 @@ func Decode(x openflow.OXM, address bool) Value {
 		d.Mask = uint128Of(x.Mask)
 	}
 	if address {
-		above := prefixMask(8 * len(x.Value))
+		above := prefixMask(8 * len(x.Value)) // the bits that the field does not have
 		d.Size, d.Mask = len(x.Value), Uint128{d.Mask.High | above.High, d.Mask.Low | above.Low}
 	}
 	return d
