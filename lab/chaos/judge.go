@@ -206,7 +206,7 @@ const connects = time.Second
 // shares reports whether a fault lets some of these nodes have an address of another.
 func (w *Window) shares(nodes []string, at time.Duration) bool {
 	return byName[w.Kind].shares && at >= w.Began && (w.Ended == 0 || at <= w.Ended+connects) &&
-		(slices.Contains(nodes, w.Node) || slices.Contains(nodes, w.Peer))
+		(w.Node == "" || slices.Contains(nodes, w.Node) || slices.Contains(nodes, w.Peer))
 }
 
 // The invariants of a connection.

@@ -128,10 +128,10 @@ func init() {
 		where: onControlPlane, part: "control plane", least: 5 * second, most: 15 * second, weight: 1, silent: true,
 		inject: serverSlow})
 	add(kind{name: "agents rolled out", about: "`kubectl rollout restart`, and the wait for it", where: onControlPlane,
-		part: "rollout", least: second, most: second, weight: 1, inject: replaced})
+		part: "rollout", least: second, most: second, weight: 1, shares: true, inject: replaced})
 	add(kind{name: upgrade, about: "`helm upgrade` to another build of the image, and back",
 		where: onControlPlane, part: "control plane", least: 120 * second, most: 120 * second, weight: 1,
-		inject: upgraded})
+		shares: true, inject: upgraded})
 	add(kind{name: "token key replaced", about: "the API server signs service account tokens with another key, kubelets " +
 		"write new ones, and it rejects the old ones", where: onControlPlane, part: "control plane", least: 60 * second,
 		most: 60 * second, weight: 1, silent: true, inject: newTokenKey})

@@ -48,11 +48,12 @@ const (
 )
 
 // withdraw makes the router of a node withdraw itself and the prefix, and removes what that leaves:
-// the kernel keeps the address for two hours.
+// the kernel keeps the address for two hours, and another fault may delay earlier advertisements.
 func (r *run) withdraw(ctx context.Context, n *lab.Node) error {
 	err := r.advertise(ctx, n, 0, resigned)
 	_, left := n.Exec(ctx, "sh", "-c", fmt.Sprintf("%s; ip -6 address flush dev %s to %s; "+
-		"ip -6 route flush dev %[2]s to %[3]s", ignore, lab.GatewayBridge, advertised))
+		"ip -6 route flush dev %[2]s to %[3]s; ip -6 route flush dev %[2]s proto ra", ignore, lab.GatewayBridge,
+		advertised))
 	return errors.Join(err, left)
 }
 

@@ -143,7 +143,7 @@ var counts = []struct{ what, daemon, command string }{
 	{"ports", "^ovs-vswitchd", "ovs-vsctl --no-wait --bare --columns=name find Interface | grep -c ."},
 	{"OVN ports", "^ovn-controller", "ovn-nbctl --bare --columns=name find Logical_Switch_Port | grep -c ."},
 	{"links", "", "ip -o link | wc -l"},
-	{"routes", "", "ip route show table all | wc -l"},
+	{"routes", "", "{ ip -4 route show table all proto 85; ip -6 route show table all proto 85; } | wc -l"},
 	{"rules", "", "{ ip rule; ip -6 rule; } | wc -l"},
 	{"network namespaces", "", "ls /run/netns | wc -l"},
 	{"rules of nft", "", "nft list ruleset | wc -l"},

@@ -64,7 +64,7 @@ spec:
 `
 
 // podManifest is a pod of a role on a node. It requests CPU, because pods that do not get none on a
-// busy machine.
+// busy machine; with more, agents that are rolled out would preempt it.
 const podManifest = `---
 apiVersion: v1
 kind: Pod
@@ -78,7 +78,7 @@ spec:
     image: pod:dev
     imagePullPolicy: Never
     args: [serve]
-    resources: {requests: {cpu: 50m}}
+    resources: {requests: {cpu: 20m}}
 `
 
 // serviceManifest is a Service of the one server of a role on a node.
