@@ -13,8 +13,8 @@ import (
 	"hairpin/openflow"
 )
 
-// numberCodec is the codec of an action that has only numbers as fields. %d and %x in the text are its
-// numbers.
+// numberCodec is the codec of an action that has only numbers as fields. %d and %x in the text are
+// its numbers.
 type numberCodec struct {
 	zero Action
 	text string
@@ -120,8 +120,8 @@ func (n numberCodec) decode(b []byte) (Action, []byte, bool) {
 	return a, rest, ok
 }
 
-// setCodec is the codec of an action that sets fields of packets. The action has a field for each, in
-// the same order.
+// setCodec is the codec of an action that sets fields of packets. The action has a field for each,
+// in the same order.
 type setCodec struct {
 	zero   Action
 	fields []fieldForm

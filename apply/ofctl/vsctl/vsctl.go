@@ -6,9 +6,9 @@
 //
 // A transaction has BridgeOps first, then Ops: ports are added to bridges that exist.
 //
-// Invariants: it reads and writes nothing itself. Rows, keys and limits of others are kept: Hairpin's
-// bridges and ports have a key in external_ids (claims.KeyBridge, claims.KeyOwner). Reading a View
-// after the transactions gives what was wanted.
+// Invariants: it reads and writes nothing itself. Rows, keys and limits of others are kept:
+// Hairpin's bridges and ports have a key in external_ids (claims.KeyBridge, claims.KeyOwner).
+// Reading a View after the transactions gives what was wanted.
 package vsctl
 
 import (
@@ -154,7 +154,8 @@ const peer = "peer"
 // localEnd is an option key of a tunnel port.
 const localEnd = "local_ip"
 
-// tunnelOptions returns the options of a tunnel port, with the checksum setting of OVN's own tunnels.
+// tunnelOptions returns the options of a tunnel port, with the checksum setting of OVN's own
+// tunnels.
 func tunnelOptions(local netip.Addr) map[string]string {
 	return map[string]string{localEnd: local.String(), "remote_ip": "flow", "key": "flow", "csum": "true"}
 }
