@@ -191,7 +191,7 @@ test-long: setup-tests image $(BIN)/helm ## what `make test` leaves out: the sam
 	@[ '$(PART)' != 1/1 ] || $(MAKE) --no-print-directory chaos
 
 # Packages with goroutines. Of agent and cni, the tests run a program with the race detector, see test-race-lab.
-CONCURRENT = $(shell $(GO) list ./... | grep -E '^hairpin/(apply(/(conntrack|kernel|late|nbdb|notice|ofctl|redirect))?|controller|egress/.*|hostnet|inspect|kube|ops|ovsdb|report|retry|watch)$$')
+CONCURRENT = $(shell $(GO) list ./... | grep -E '^hairpin/(agent/(meter|vswitch)|apply(/(conntrack|kernel|late|nbdb|notice|ofctl|redirect))?|controller|egress/.*|hostnet|inspect|kube|ops|ovsdb|report|retry|watch)$$')
 # Tests to run with the agent's race detector on.
 RUN ?= Hangs|Standby|SourceIsAway|Health
 RUN_CNI ?= Commands/openflow/(again|gc|killed|thirty)
