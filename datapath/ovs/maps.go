@@ -11,8 +11,8 @@ import (
 	"hairpin/delta"
 )
 
-// Maps describes the maps of a State. Where a found value may differ from the wanted one, Fits
-// compares the two, and Same compares wanted values.
+// Maps describes the maps of a State. Fits reports whether a found value needs no change, where
+// that is not the same as equality.
 var Maps = []statemap.Map[State, Delta]{
 	&statemap.Plain[State, Delta, string, Bridge]{
 		In: func(s *State) *map[string]Bridge { return &s.Bridges },

@@ -4,7 +4,7 @@
 // Input: a View of the database, and a Delta of desired values. Output: the Content of the View as
 // values, and the operations of a transaction that makes the changes.
 //
-// A transaction has BridgeOps first, then Ops: ports are added to bridges that exist.
+// BridgeOps are applied first, in a transaction of their own, then Ops: ports need their bridge.
 //
 // Invariants: it reads and writes nothing itself. Rows, keys and limits of others are kept:
 // Hairpin's bridges and ports have a key in external_ids (claims.KeyBridge, claims.KeyOwner).
