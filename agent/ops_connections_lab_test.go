@@ -19,11 +19,11 @@ func (o *operated) deadConnections(t *testing.T) {
 	if len(ports) == 0 {
 		t.Fatal("no connection to the API server")
 	}
-	lose := func(chain, hook, way string) string {
-		return fmt.Sprintf("chain %s { type filter hook %s priority -400; ip %s %s tcp %s { %s } drop; }\n", chain, hook,
-			map[string]string{"sport": "daddr", "dport": "saddr"}[way], server, way, strings.Join(ports, ", "))
+	lose := func(hook, address, port string) string {
+		return fmt.Sprintf("chain %s { type filter hook %[1]s priority -400; ip %s %s tcp %s { %s } drop; }\n", hook,
+			address, server, port, strings.Join(ports, ", "))
 	}
-	sh(t, p.node, "nft 'table inet lost {\n"+lose("in", "input", "dport")+lose("out", "output", "sport")+"}'")
+	sh(t, p.node, "nft 'table inet lost {\n"+lose("input", "saddr", "dport")+lose("output", "daddr", "sport")+"}'")
 	defer sh(t, p.node, "nft delete table inet lost")
 	p.patchNode(`{"spec":{"taints":[{"key":"ToBeDeletedByClusterAutoscaler","value":"1","effect":"NoSchedule"}]}}`)
 	took := eventually(t, slack*4*time.Second, "the agent sees a change", func() (bool, string) {

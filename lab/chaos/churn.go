@@ -106,16 +106,8 @@ func (r *run) newService(ctx, run context.Context, name string, random *rand.Ran
 	return func() { cancel(); <-ended }
 }
 
-// roamingEgressIP has the pods of roleRoamer.
-const roamingEgressIP = `
-apiVersion: k8s.ovn.org/v1
-kind: EgressIP
-metadata: {name: churn}
-spec:
-  egressIPs: [172.18.0.34, "fc00:f853:ccd::34"]
-  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: chaos}}
-  podSelector: {matchLabels: {role: roamer}}
-`
+// roamingEgressIP is the EgressIP that comes and goes.
+func roamingEgressIP() string { return egressIPManifest("churn", roleRoamer, roamingIPs) }
 
 // flipEgressIP deletes the EgressIP of the roaming pods, or creates it, and returns whether it
 // exists.
@@ -124,7 +116,7 @@ func (r *run) flipEgressIP(ctx context.Context, exists bool) bool {
 		_, err := r.cluster.Kubectl(ctx, "", "delete", "egressip", "churn", "--ignore-not-found")
 		return err != nil
 	}
-	_, err := r.cluster.Kubectl(ctx, roamingEgressIP, "apply", "-f", "-")
+	_, err := r.cluster.Kubectl(ctx, roamingEgressIP(), "apply", "-f", "-")
 	return err == nil
 }
 

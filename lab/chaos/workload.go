@@ -53,15 +53,23 @@ apiVersion: hairpin.dev/v1alpha1
 kind: LoadBalancerPool
 metadata: {name: chaos}
 spec: {ranges: [172.18.0.200-172.18.0.209, "fc00:f853:ccd::200-fc00:f853:ccd::209"]}
----
+`
+
+// egressIPManifest is an EgressIP for the pods of a role.
+func egressIPManifest(name, role string, addresses []netip.Addr) string {
+	return fmt.Sprintf(`---
 apiVersion: k8s.ovn.org/v1
 kind: EgressIP
-metadata: {name: chaos}
+metadata: {name: %s}
 spec:
-  egressIPs: [172.18.0.33, "fc00:f853:ccd::33"]
+  egressIPs: ["%s", "%s"]
   namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: chaos}}
-  podSelector: {matchLabels: {role: stranger}}
-`
+  podSelector: {matchLabels: {role: %s}}
+`, name, addresses[0], addresses[1], role)
+}
+
+// clusterObjects returns the objects whose removal ends the workload.
+func clusterObjects() string { return policies + egressIPManifest("chaos", roleStranger, egressIPs) }
 
 // podManifest is a pod of a role on a node. It requests CPU, because pods that do not get none on a
 // busy machine; with more, agents that are rolled out would preempt it.
@@ -102,7 +110,7 @@ const loadBalancerClass = "hairpin.dev/l2"
 // manifest returns the objects of the workload.
 func manifest(nodes []string) string {
 	var b strings.Builder
-	b.WriteString(policies)
+	b.WriteString(clusterObjects())
 	for _, n := range nodes {
 		for _, role := range []string{roleOpen, roleGuarded, roleClient, roleStranger, roleRoamer} {
 			fmt.Fprintf(&b, podManifest, role, n)
@@ -159,8 +167,8 @@ func (r *run) undeploy(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := r.cluster.Kubectl(ctx, policies+"---"+roamingEgressIP, "delete", "--ignore-not-found", "--wait", "-f",
-		"-")
+	_, err := r.cluster.Kubectl(ctx, clusterObjects()+roamingEgressIP(), "delete", "--ignore-not-found", "--wait",
+		"-f", "-")
 	return err
 }
 
