@@ -124,7 +124,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	a.host = newHostFacts(node, &a.config, client, ovs, t.NFT, a.inbox.scanned, log)
 	a.vswitch = vswitch.New(ovs, t, a.background, late.NewWorker(a.inbox.notify), a.host.scanner.RequestNow, log)
 	a.observe()
-	a.host.scanner.Links, a.host.scanner.MayRecord = a.pods.cni.CheckLinks, a.supported.Load
+	a.host.scanner.AfterScan, a.host.scanner.MayRecord = a.pods.cni.CheckLinks, a.supported.Load
 	a.host.scanner.PodPorts = a.pods.cni.HostPorts
 	a.host.scanner.TakeOver(ctx)
 	return a.run(ctx, client)

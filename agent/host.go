@@ -69,7 +69,7 @@ func (h *hostFacts) learn(s *hostnet.Scan) (changed, lost bool) {
 	if s.Err != nil || reflect.DeepEqual(s.Found, h.found) {
 		return false, false
 	}
-	lost = s.Found.Lost(&h.found)
+	lost = s.Found.LostAddress(&h.found)
 	h.found = s.Found
 	g := &h.found.Gateway
 	h.log.Info("host facts", "bridge", g.Bridge, "uplink", g.Uplink, "mac", g.MAC.String(),
@@ -93,7 +93,7 @@ func (h *hostFacts) publish(base *cluster.Node) {
 
 // problems reports how the machine's network differs from what the configuration needs.
 func (h *hostFacts) problems() []cluster.Problem {
-	return slices.Concat(h.uplinkProblem(), h.wireProblem(), h.modeProblem())
+	return slices.Concat(h.uplinkProblem(), h.externalLinkProblem(), h.modeProblem())
 }
 
 // modeProblem reports why the bridges of the gateway mode cannot be made.
@@ -105,32 +105,32 @@ func (h *hostFacts) modeProblem() []cluster.Problem {
 	return nodeProblem(h.node, "[gateway] mode", "the bridges of mode %s cannot be made: %v", mode, h.scan.ModeErr)
 }
 
-// wireProblem reports an uplink that is missing or down, or whose MTU is too small for full packets
-// of pods in a tunnel.
-func (h *hostFacts) wireProblem() []cluster.Problem {
+// externalLinkProblem reports an uplink that is missing or down, or whose MTU is too small for full
+// packets of pods in a tunnel.
+func (h *hostFacts) externalLinkProblem() []cluster.Problem {
 	const field = "[gateway] interface"
-	w, bridge := &h.scan.Wire, h.found.Gateway.Bridge
+	x, bridge := &h.scan.ExternalLink, h.found.Gateway.Bridge
 	overhead := hostnet.Overhead6
-	if slices.ContainsFunc(h.found.Gateway.Addresses, func(x netip.Prefix) bool { return x.Addr().Is4() }) {
+	if slices.ContainsFunc(h.found.Gateway.Addresses, func(p netip.Prefix) bool { return p.Addr().Is4() }) {
 		overhead = hostnet.Overhead4
 	}
 	switch pods := h.config.Cluster.MTU; {
-	case w.Missing && w.Own:
+	case x.Missing && x.OwnBridge:
 		return nodeProblem(h.node, field,
 			"bridge %s has no uplink: there is no device %s, so the machine keeps its network as it is; "+
 				"when the device has another name now, run `ovs-vsctl del-br %s`: the agent makes the bridge again, "+
-				"with the device of the default route", bridge, w.Device, bridge)
-	case w.Missing:
+				"with the device of the default route", bridge, x.Device, bridge)
+	case x.Missing:
 		return nodeProblem(h.node, field,
 			"bridge %s has no uplink: there is no device %s, so the machine keeps its network as it is; "+
-				"when the device has another name now, make that a port of the bridge in its place", bridge, w.Device)
-	case w.Down:
-		return nodeProblem(h.node, field, "%s is down or has no carrier: the node reaches no other", w.Device)
-	case w.MTU != 0 && w.MTU < pods+overhead:
+				"when the device has another name now, make that a port of the bridge in its place", bridge, x.Device)
+	case x.Down:
+		return nodeProblem(h.node, field, "%s is down or has no carrier: the node reaches no other", x.Device)
+	case x.MTU != 0 && x.MTU < pods+overhead:
 		return nodeProblem(h.node, "[default] mtu",
 			"%s has an MTU of %d, so full packets of pods (%d bytes) to other nodes are lost: "+
-				"they need %d in a tunnel; set mtu = %d on every node", w.Device, w.MTU, pods, pods+overhead,
-			w.MTU-overhead)
+				"they need %d in a tunnel; set mtu = %d on every node", x.Device, x.MTU, pods, pods+overhead,
+			x.MTU-overhead)
 	}
 	return nil
 }

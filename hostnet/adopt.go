@@ -14,29 +14,30 @@ import (
 	"hairpin/retry"
 )
 
-// adoption moves the machine's uplink into the gateway bridge. It does not need the API: the path
-// to the API may lead over the bridge.
-type adoption struct {
-	err    error
-	undone []time.Time // when other programs restored something, within contestFor
-	part   report.Part
+// uplinkState is the state of the move of the machine's uplink into the gateway bridge. The move
+// does not need the API: the path to the API may lead over the bridge.
+type uplinkState struct {
+	err      error
+	reverted []time.Time // when the agent repaired what other programs had reverted, within contestFor
+	part     report.Part
 }
 
 const (
-	// adoptionTime limits how long Open vSwitch may take for all of it.
+	// adoptionTime limits the move, and changes for the gateway mode.
 	adoptionTime = 5 * time.Second
-	// contestMin changes by other programs within contestFor are a contest, which is reported to
+	// contestMin reverts by other programs within contestFor are a contest, which is reported to
 	// the administrator. A DHCP client that gets another address causes fewer.
 	contestMin = 4
 	contestFor = 10 * time.Second
 )
 
+// UplinkConfig returns what the configuration says of the uplink.
 func UplinkConfig(c config.Config) uplink.Config {
 	g := c.Cluster.Gateway
 	return uplink.Config{
 		Bridge: g.Interface, Device: c.Process.Uplink,
 		Prefixes: slices.Concat(g.MasqueradeSubnets, DetachedPrefixes(c.Cluster)),
-		// plan sets these
+		// the State of a node sets these
 		Sysctls: []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv4/conf/all/send_redirects"},
 	}
 }
@@ -51,9 +52,8 @@ func (l *Scanner) adopt(ctx context.Context) (moved bool) {
 	ctx, cancel := context.WithTimeout(ctx, adoptionTime)
 	defer cancel()
 	did, err := uplink.Adopt(ctx, l.ovs, UplinkConfig(l.config))
-	waits := (*apply.Waiting)(nil)
-	coming := errors.As(err, &waits) // a notification follows when the device exists
-	if coming {
+	waiting := errors.As(err, new(*apply.Waiting)) // for a device; a notification follows when it exists
+	if waiting {
 		err = nil
 	}
 	if err != nil && errorText(err) != errorText(l.uplink.err) {
@@ -61,7 +61,7 @@ func (l *Scanner) adopt(ctx context.Context) (moved bool) {
 	}
 	now := time.Now()
 	was := l.uplink.contested(now)
-	l.uplink.note(now, did, err, err == nil && !coming)
+	l.uplink.record(now, did, err, err == nil && !waiting)
 	switch is := l.uplink.contested(now); {
 	case is && !was:
 		l.log.Warn("another program keeps restoring on the uplink what was moved to the bridge", "did", did)
@@ -78,41 +78,41 @@ func (l *Scanner) adopt(ctx context.Context) (moved bool) {
 	return len(did) > 0
 }
 
-// note records the result of a scan of the uplink. Changes that were needed after everything was in
-// order are drift: other programs caused them.
-func (d *adoption) note(now time.Time, did []string, err error, whole bool) {
-	p := &d.part
+// record records the result of adopt. Changes that were needed although the uplink was in sync are
+// drift: other programs caused them.
+func (u *uplinkState) record(now time.Time, did []string, err error, inSync bool) {
+	p := &u.part
 	p.System = "uplink"
 	p.Reads++
 	p.Written += uint64(len(did))
 	if len(did) > 0 {
 		p.Applies++
 	}
-	d.undone = slices.DeleteFunc(d.undone, func(t time.Time) bool { return now.Sub(t) > contestFor })
+	u.reverted = slices.DeleteFunc(u.reverted, func(t time.Time) bool { return now.Sub(t) > contestFor })
 	if p.InSync && len(did) > 0 {
 		p.Drift += uint64(len(did))
-		d.undone = append(d.undone, now)
+		u.reverted = append(u.reverted, now)
 	}
-	d.err, p.Error = err, errorText(err)
+	u.err, p.Error = err, errorText(err)
 	if err != nil {
 		p.Errors++
 	}
-	if p.InSync != whole || p.Since.IsZero() {
-		p.InSync, p.Since = whole, now
+	if p.InSync != inSync || p.Since.IsZero() {
+		p.InSync, p.Since = inSync, now
 	}
 }
 
-// contested reports whether another program keeps moving the machine's network to the uplink.
-func (d *adoption) contested(now time.Time) bool {
-	return len(d.undone) >= contestMin && now.Sub(d.undone[len(d.undone)-1]) < contestFor
+// contested reports whether another program keeps moving the machine's network back to the uplink.
+func (u *uplinkState) contested(now time.Time) bool {
+	return len(u.reverted) >= contestMin && now.Sub(u.reverted[len(u.reverted)-1]) < contestFor
 }
 
-// again returns when to scan again, 0 if not before something changes.
-func (d *adoption) again(now time.Time) time.Duration {
+// nextScan returns how long to wait before the next scan that nothing requests; 0: none is needed.
+func (u *uplinkState) nextScan(now time.Time) time.Duration {
 	switch {
-	case d.err != nil:
+	case u.err != nil:
 		return retry.Last
-	case d.contested(now): // the contest may be over then
+	case u.contested(now): // the contest may be over then
 		return contestFor
 	}
 	return 0

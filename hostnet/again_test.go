@@ -42,8 +42,8 @@ func TestFailedTakeOverIsOver(t *testing.T) {
 	if !strings.Contains(text.String(), "take-over of the gateway bridge") {
 		t.Fatalf("it did not fail: %s", text)
 	}
-	if wait := l.again(time.Now()); wait != 0 {
-		t.Errorf("it looks again in %s", wait)
+	if wait := l.nextScan(time.Now()); wait != 0 {
+		t.Errorf("it scans again in %s", wait)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestBridgesAreTriedAgain(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		l.detachOrAttach(ctx)
 		stop()
-		waits = append(waits, l.again(time.Now()))
+		waits = append(waits, l.nextScan(time.Now()))
 		before := l.mode
 		l.detachOrAttach(t.Context()) // another scan comes before
 		if l.mode != before {

@@ -25,7 +25,7 @@ import (
 // userspace datapath it also makes the path of tunnels between Open vSwitch and the host
 // (plan/gateway/encap.go).
 
-// Keys of a Bridge: its purpose.
+// Keys of external_ids that say for what the agent made a bridge.
 const (
 	keyDetached  = "hairpin-detached"
 	keyNodeLocal = "hairpin-node-local"
@@ -40,7 +40,7 @@ func (l *Scanner) detachOrAttach(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptionTime)
 	defer cancel()
-	var did []string
+	var did []string // commands, for the log
 	var err error
 	if !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
 		if err = l.unblockUplink(ctx); err == nil {
@@ -79,8 +79,8 @@ type modeState struct {
 }
 
 const (
-	takeOverPatience = 30 * time.Second // limits the wait for Open vSwitch
-	takeOverTime     = 20 * time.Second // limits the take-over, which probes gateways
+	takeOverWait = 30 * time.Second // limits the wait for Open vSwitch
+	takeOverTime = 20 * time.Second // limits the take-over, which probes gateways
 )
 
 // TakeOver returns the network of another program's gateway bridge to its device, if the
@@ -101,9 +101,9 @@ func (l *Scanner) TakeOver(ctx context.Context) {
 }
 
 func (l *Scanner) takeOver(ctx context.Context) (did []string, err error) {
-	soon, cancel := context.WithTimeout(ctx, takeOverPatience)
+	limited, cancel := context.WithTimeout(ctx, takeOverWait)
 	defer cancel()
-	if err := l.ovs.WaitSynced(soon); err != nil {
+	if err := l.ovs.WaitSynced(limited); err != nil {
 		return nil, err
 	}
 	f, err := uplink.FindForeign(l.ovs, UplinkConfig(l.config))
@@ -117,7 +117,7 @@ func (l *Scanner) takeOver(ctx context.Context) (did []string, err error) {
 	if err := l.removeBlock(ctx); err != nil {
 		return nil, err
 	}
-	// ctx does not end it halfway
+	// the end of ctx does not interrupt it
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), takeOverTime)
 	defer stop()
 	return f.Return(ctx)
@@ -279,7 +279,7 @@ func (l *Scanner) detach(ctx context.Context) error {
 	datapath := uplink.DatapathType(v)
 	bridges := []newBridge{{name: g.Interface, key: keyDetached, mac: cluster.MACFor(g.Advertise[0])}}
 	if datapath == uplink.UserspaceDatapath {
-		if err := pairLinks(claims.EncapHost, claims.EncapPort); err != nil {
+		if err := addVethPair(claims.EncapHost, claims.EncapPort); err != nil {
 			return err
 		}
 		bridges = append(bridges, newBridge{name: claims.EncapBridge, key: keyDetached, port: claims.EncapPort})
@@ -325,8 +325,8 @@ func (b *newBridge) ops(v ovsdb.View, datapath, node string) []ovsdb.Op {
 	return ovsdb.InsertBridge(row, ovsdb.Interface{Name: b.port})
 }
 
-// pairLinks makes a veth pair. An existing link stays as it is.
-func pairLinks(a, b string) error {
+// addVethPair makes a veth pair. An existing link stays as it is.
+func addVethPair(a, b string) error {
 	err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a}, PeerName: b})
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("make links %s and %s: %w", a, b, err)
@@ -334,16 +334,17 @@ func pairLinks(a, b string) error {
 	return nil
 }
 
-// detached completes a Gateway in mode detached: the bridge's own addresses are those of the
-// configuration. The machine's link and default gateways are recorded to explain a packet's path.
-func detached(g cluster.Gateway, config cluster.Config, host []hostAddress) (cluster.Gateway, error) {
+// completeDetached completes a Gateway in mode detached: the bridge's own addresses are those of
+// the configuration. The machine's link and default gateways are for explanations of a packet's
+// path.
+func completeDetached(g cluster.Gateway, config cluster.Config, host []hostAddress) (cluster.Gateway, error) {
 	g.Addresses = nil
 	for _, a := range config.Gateway.Advertise {
 		g.Addresses = append(g.Addresses, netip.PrefixFrom(a, a.BitLen()))
 	}
 	for _, a := range host {
-		if !a.prefix.IsSingleIP() && a.on.name != g.Bridge && !cluster.HostOnly(a.prefix.Addr()) {
-			g.Device, g.DeviceMAC = a.on.name, a.on.mac
+		if !a.prefix.IsSingleIP() && a.device.name != g.Bridge && !cluster.HostOnly(a.prefix.Addr()) {
+			g.Device, g.DeviceMAC = a.device.name, a.device.mac
 			break
 		}
 	}

@@ -27,17 +27,17 @@ const keyGateway = "k8s.ovn.org/l3-gateway-config"
 
 // Found holds the facts that the agent discovers on its own host.
 type Found struct {
-	Gateway   cluster.Gateway
-	addresses []netip.Prefix // of the whole host
-	links     map[netip.Addr]device
-	networks  []cluster.HostLink // links to other networks than the gateway bridge's
-	rules     []cluster.HostRule
-	tables    []cluster.RouteTable
-	ports     *cluster.HostPorts // nil before the first look at the host's sockets
+	Gateway    cluster.Gateway
+	addresses  []netip.Prefix        // of the whole host
+	deviceWith map[netip.Addr]device // the device that has an address
+	otherLinks []cluster.HostLink    // to other networks than the gateway bridge's
+	rules      []cluster.HostRule
+	tables     []cluster.RouteTable
+	ports      *cluster.HostPorts // nil before the first poll of the host's sockets
 }
 
-// Lost reports whether the host has lost an address since before.
-func (f *Found) Lost(before *Found) bool {
+// LostAddress reports whether the host has lost an address since before.
+func (f *Found) LostAddress(before *Found) bool {
 	return slices.ContainsFunc(before.addresses, func(p netip.Prefix) bool { return !slices.Contains(f.addresses, p) })
 }
 
@@ -71,8 +71,8 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 	if err != nil {
 		return Found{}, err
 	}
-	f := Found{links: map[netip.Addr]device{}}
-	if f.networks, err = hostLinks(&g, host); err != nil {
+	f := Found{deviceWith: map[netip.Addr]device{}}
+	if f.otherLinks, err = hostLinks(&g, host); err != nil {
 		return Found{}, err
 	}
 	if f.rules, err = hostRules(); err != nil {
@@ -88,17 +88,17 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 			}
 		}
 		f.addresses = append(f.addresses, a.prefix)
-		f.links[a.prefix.Addr()] = a.on
+		f.deviceWith[a.prefix.Addr()] = a.device
 	}
 	if !mode.Uplink {
-		f.Gateway, err = detached(g, config, host)
+		f.Gateway, err = completeDetached(g, config, host)
 		return f, err
 	}
 	if g.NextHops, err = nextHops(link.Attrs().Index, config); err != nil {
 		return Found{}, err
 	}
 	if g.OpenFlow && !mode.ClientsByHost {
-		if err := lookForRouters(&g, link.Attrs().Index); err != nil {
+		if err := discoverRouters(&g, link.Attrs().Index); err != nil {
 			return Found{}, err
 		}
 	}
@@ -149,8 +149,8 @@ func uplinkOf(v ovsdb.View, bridge *ovsdb.Bridge) string {
 }
 
 type hostAddress struct {
-	link   int
-	on     device
+	link   int // index of its link
+	device device
 	prefix netip.Prefix
 	global bool // it is valid on every link, by its scope and its range
 }
@@ -176,7 +176,7 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}
-	carried, err := kernel.OwnAddresses()
+	egress, err := kernel.OwnAddresses()
 	if err != nil {
 		return nil, err
 	}
@@ -189,8 +189,8 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 			continue
 		}
 		bits, _ := a.Mask.Size()
-		if carried[kernel.OwnAddress{Link: a.LinkIndex, Prefix: netip.PrefixFrom(addr, bits)}] {
-			continue // an egress address
+		if egress[kernel.OwnAddress{Link: a.LinkIndex, Prefix: netip.PrefixFrom(addr, bits)}] {
+			continue
 		}
 		out = append(out, hostAddress{a.LinkIndex, devices[a.LinkIndex], netip.PrefixFrom(addr, bits),
 			a.Scope == unix.RT_SCOPE_UNIVERSE && !cluster.HostOnly(addr)})
@@ -219,7 +219,7 @@ func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
 	hops := slices.Clone(config.Gateway.NextHops)
 	for i := range routes {
 		found := defaultHops(&routes[i], link)
-		if !hasAddr(hops, found[0]) {
+		if !hasFamily(hops, found[0]) {
 			hops = append(hops, found...)
 		}
 	}
@@ -247,8 +247,8 @@ func hopsBy(r *netlink.Route, link int) (hops []netip.Addr) {
 	return hops
 }
 
-// withLost fills in what the bridge's device has lost and does not have again yet. For a family
-// without an address, the gateway router keeps the last one: without it, nothing could be planned.
+// withLost fills in what the bridge's device has lost and does not have again yet. Without a Record
+// it fills in the last address of a family that has none: nothing could be planned without one.
 func withLost(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) cluster.Gateway {
 	old, _ := annotation.ParseGateway(bridge.ExternalIDs[keyGateway])
 	addresses := old.Addresses
@@ -258,17 +258,17 @@ func withLost(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) clu
 	}
 	has := slices.Clone(g.Addresses)
 	for _, a := range addresses {
-		if !hasPrefix(has, a.Addr()) {
+		if !hasPrefixFamily(has, a.Addr()) {
 			g.Addresses = append(g.Addresses, a)
 		}
 	}
 	for _, h := range hops {
-		if !hasAddr(g.NextHops, h) {
+		if !hasFamily(g.NextHops, h) {
 			g.NextHops = append(g.NextHops, h)
 		}
 	}
 	for _, r := range old.OnLink {
-		if lost != nil && !hasPrefix(g.OnLink, r.Addr()) {
+		if lost != nil && !hasPrefixFamily(g.OnLink, r.Addr()) {
 			g.OnLink = append(g.OnLink, r)
 		}
 	}
@@ -276,28 +276,39 @@ func withLost(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) clu
 	slices.SortFunc(g.NextHops, netip.Addr.Compare)
 	g.NextHops = slices.Compact(g.NextHops)
 	slices.SortFunc(g.OnLink, cluster.ComparePrefixes)
+	addLastMACs(&g, old.NextHopMACs)
+	return g
+}
+
+// addLastMACs fills in the last known MACs of next hops whose MACs the kernel does not know now,
+// and leaves out those without one.
+func addLastMACs(g *cluster.Gateway, last map[netip.Addr]cluster.MAC) {
+	if g.NextHopMACs == nil {
+		return
+	}
+	for _, h := range g.NextHops { // those of routes that the bridge has lost are not in the map
+		if _, known := g.NextHopMACs[h]; !known {
+			g.NextHopMACs[h] = cluster.MAC{}
+		}
+	}
 	for a, mac := range g.NextHopMACs {
 		if mac != (cluster.MAC{}) {
 			continue
 		}
-		if g.NextHopMACs[a] = old.NextHopMACs[a]; g.NextHopMACs[a] == (cluster.MAC{}) {
+		if last[a] == (cluster.MAC{}) {
 			delete(g.NextHopMACs, a)
+		} else {
+			g.NextHopMACs[a] = last[a]
 		}
 	}
-	for _, h := range g.NextHops { // a next hop of a route that the bridge has lost
-		if mac, known := old.NextHopMACs[h]; known && g.NextHopMACs != nil && g.NextHopMACs[h] == (cluster.MAC{}) {
-			g.NextHopMACs[h] = mac
-		}
-	}
-	return g
 }
 
-// hasAddr reports whether a list has an address of the family of a.
-func hasAddr(list []netip.Addr, a netip.Addr) bool {
+// hasFamily reports whether a list has an address of the family of a.
+func hasFamily(list []netip.Addr, a netip.Addr) bool {
 	return slices.ContainsFunc(list, func(b netip.Addr) bool { return a.Is4() == b.Is4() })
 }
 
-// hasPrefix reports whether a list has a prefix of the family of a.
-func hasPrefix(list []netip.Prefix, a netip.Addr) bool {
+// hasPrefixFamily reports whether a list has a prefix of the family of a.
+func hasPrefixFamily(list []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return a.Is4() == p.Addr().Is4() })
 }

@@ -17,14 +17,14 @@ import (
 	"hairpin/netdev"
 )
 
-// mostRoutes limits the routes of a link that are copied to the link's own table, per family. A
+// maxRoutes limits the routes of a link that are copied to the link's own table, per family. A
 // machine that has more runs a routing protocol; the default route comes first.
-const mostRoutes = 500
+const maxRoutes = 500
 
 // hostLinks finds the links to other networks than the gateway bridge's, which egress addresses may
-// be on. These are links that are up and have an address of scope global, and links without a
-// network, such as a VPN's, that routes name. The uplink's network is the bridge's, whatever
-// address the uplink gets. A link without carrier is not connected to its network.
+// be on. These links are up, have an address of scope global, and have either a network or, like a
+// VPN's link, routes. The uplink's network is the bridge's, whatever address the uplink gets. A
+// link without carrier is not connected to its network.
 func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink, error) {
 	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
@@ -48,7 +48,7 @@ func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink,
 				x.Addresses = append(x.Addresses, h.prefix)
 			}
 		}
-		if networks := networksOf(x.Addresses); len(networks) > 0 {
+		if networks := networkPrefixes(x.Addresses); len(networks) > 0 {
 			x.Addresses = networks
 		}
 		if len(x.Addresses) > 0 {
@@ -58,19 +58,20 @@ func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink,
 	slices.SortFunc(out, func(a, b cluster.HostLink) int { return strings.Compare(a.Name, b.Name) })
 	err = addRoutes(out)
 	return slices.DeleteFunc(out,
-		func(l cluster.HostLink) bool { return len(networksOf(l.Addresses)) == 0 && len(l.Routes) == 0 }), err
+		func(l cluster.HostLink) bool { return len(networkPrefixes(l.Addresses)) == 0 && len(l.Routes) == 0 }), err
 }
 
-// networksOf returns the addresses of a link that belong to a network.
-func networksOf(list []netip.Prefix) []netip.Prefix {
+// networkPrefixes returns the prefixes of addresses that are more than the address itself: the
+// link's networks.
+func networkPrefixes(list []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(list), netip.Prefix.IsSingleIP)
 }
 
-// addRoutes finds the links' routes.
+// addRoutes adds the links' routes.
 func addRoutes(links []cluster.HostLink) error {
 	for i := range links {
 		l := &links[i]
-		list, err := kernel.Routes{Link: l.Index, Table: cmp.Or(l.Table, unix.RT_TABLE_MAIN), Most: mostRoutes,
+		list, err := kernel.Routes{Link: l.Index, Table: cmp.Or(l.Table, unix.RT_TABLE_MAIN), Most: maxRoutes,
 			Keep: func(r *netlink.Route) bool {
 				_, ok := hostRoute(r, l.Index)
 				return ok
@@ -90,8 +91,8 @@ func addRoutes(links []cluster.HostLink) error {
 	return nil
 }
 
-// hostRoute converts a route by a link. Routes that do not lead to other machines are not ok, nor
-// are Hairpin's.
+// hostRoute converts a route by a link. It is not ok for Hairpin's routes, and for those that do
+// not lead to other machines.
 func hostRoute(r *netlink.Route, link int) (x cluster.HostRoute, ok bool) {
 	gw, index := r.Gw, r.LinkIndex
 	for _, hop := range r.MultiPath {

@@ -25,33 +25,32 @@ import (
 // From it a later agent learns what a restart of Open vSwitch lost while no agent ran.
 const keyNetwork = "hairpin-network"
 
-// bridgeNetwork records the machine's own network on the gateway bridge's device. The network
-// belongs to the machine: changes by other programs are only recorded. What was lost with the
-// device itself is restored once.
+// bridgeNetwork records the machine's own network on the gateway bridge's device. It records
+// changes by other programs, and restores once what was lost with the device itself.
 type bridgeNetwork struct {
 	mu      sync.Mutex
 	record  *restore.Record // of the device when it was last complete; nil = not known
-	lost    bool            // the device does not have it any more, and it is not restored yet
-	isDown  bool            // the device, by the last notification
-	wasDown bool            // the device, at some time since the last scan
+	lost    bool            // the device has lost the record's network, which is not restored yet
+	isDown  bool            // the device is down, by the last notification
+	wasDown bool            // it was down at some time since the last scan
 
-	failed string // what could not be restored
+	restoreError string // why something could not be restored
 
 	written     restore.Record // on the bridge's row
 	writtenText string
 	writtenAt   time.Time
-	unwritten   string // why the record could not be written
+	storeError  string // why the record could not be written
 }
 
-// lifetimesAfter is the interval for writing a Record that differs in lifetimes only: router
+// lifetimesInterval is the interval for writing a Record that differs in lifetimes only: router
 // advertisements extend them.
-const lifetimesAfter = time.Minute
+const lifetimesInterval = time.Minute
 
-// note records a notification of the kernel. While the bridge's device is up, the kernel itself
+// notified records a notification of the kernel. While the bridge's device is up, the kernel itself
 // removes nothing. When the device is set down, the kernel removes routes and IPv6 addresses; when
 // it is deleted, IPv4 addresses, too. These messages look like those of an administrator's change,
 // so they are ignored (see takeIPv4).
-func (n *bridgeNetwork) note(m syscall.NetlinkMessage, bridge string, not []netip.Prefix) {
+func (n *bridgeNetwork) notified(m syscall.NetlinkMessage, bridge string, exclude []netip.Prefix) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch m.Header.Type {
@@ -63,7 +62,7 @@ func (n *bridgeNetwork) note(m syscall.NetlinkMessage, bridge string, not []neti
 		n.wasDown = n.wasDown || n.isDown
 	default:
 		if n.record != nil && !n.isDown && !n.lost {
-			n.record.Note(m, not)
+			n.record.Update(m, exclude)
 		}
 	}
 }
@@ -82,17 +81,17 @@ func nameOf(b []byte) string {
 	return ""
 }
 
-// followNetwork restores what was lost with the gateway bridge's device; otherwise it records the
-// device's network. If the device of the uplink's port is missing, it restores nothing: the machine
-// may have its network elsewhere.
-func (l *Scanner) followNetwork(v ovsdb.View) {
+// restoreOrRecord restores what was lost with the gateway bridge's device, or records the device's
+// network. If the device of the uplink's port is missing, it restores nothing: the machine may have
+// its network elsewhere.
+func (l *Scanner) restoreOrRecord(v ovsdb.View) {
 	n, name := &l.network, l.config.Cluster.Gateway.Interface
 	bridge := ovsdb.BridgeNamed(v, name)
 	if bridge == nil || !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
 		n.set(nil, false)
 		return
 	}
-	const attempts = 3 // Open vSwitch may be changing the device
+	const attempts = 3 // ovs-vswitchd may be changing the device
 	for range attempts {
 		link, err := netlink.LinkByName(name)
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -101,15 +100,15 @@ func (l *Scanner) followNetwork(v ovsdb.View) {
 		}
 		if err == nil {
 			if n.record == nil {
-				n.set(recorded(bridge, link, l.prefixes()), n.lost)
+				n.set(storedRecord(bridge, link, l.prefixes()), n.lost)
 			}
 			var lost bool
-			lost, err = n.followDevice(link, hasUplink(v, bridge), l.prefixes())
+			lost, err = n.restoreOrRecord(link, hasUplink(v, bridge), l.prefixes())
 			n.set(n.record, lost)
 		}
-		if n.failed != "" {
-			l.log.Warn("what Open vSwitch lost was not restored as a whole", "bridge", name, "error", n.failed)
-			n.failed = ""
+		if n.restoreError != "" {
+			l.log.Warn("what Open vSwitch lost was not restored as a whole", "bridge", name, "error", n.restoreError)
+			n.restoreError = ""
 		}
 		switch {
 		case errors.Is(err, errChanged):
@@ -132,9 +131,9 @@ func (n *bridgeNetwork) set(r *restore.Record, lost bool) {
 // prefixes returns the ranges whose addresses are not the machine's.
 func (l *Scanner) prefixes() []netip.Prefix { return UplinkConfig(l.config).Prefixes }
 
-// recorded returns the Record of a bridge's row. An earlier release recorded addresses and next
+// storedRecord returns the Record of a bridge's row. An earlier release recorded addresses and next
 // hops only: if the device has none of a family, the recorded ones count as lost.
-func recorded(bridge *ovsdb.Bridge, link netlink.Link, not []netip.Prefix) *restore.Record {
+func storedRecord(bridge *ovsdb.Bridge, link netlink.Link, exclude []netip.Prefix) *restore.Record {
 	if text := bridge.ExternalIDs[keyNetwork]; text != "" {
 		if r, err := restore.Parse(text); err == nil {
 			return &r
@@ -142,14 +141,14 @@ func recorded(bridge *ovsdb.Bridge, link netlink.Link, not []netip.Prefix) *rest
 		return nil
 	}
 	old, _ := annotation.ParseGateway(bridge.ExternalIDs[keyGateway])
-	has, err := restore.Of(link, not)
+	has, err := restore.Of(link, exclude)
 	if err != nil || len(old.Addresses)+len(old.NextHops) == 0 {
 		return nil
 	}
 	addresses, hops := has.Prefixes(), has.NextHops()
 	r := restore.Plain(restore.DeviceOf(link).Boot,
-		slices.DeleteFunc(old.Addresses, func(a netip.Prefix) bool { return hasPrefix(addresses, a.Addr()) }),
-		slices.DeleteFunc(old.NextHops, func(a netip.Addr) bool { return hasAddr(hops, a) }))
+		slices.DeleteFunc(old.Addresses, func(a netip.Prefix) bool { return hasPrefixFamily(addresses, a.Addr()) }),
+		slices.DeleteFunc(old.NextHops, func(a netip.Addr) bool { return hasFamily(hops, a) }))
 	return &r
 }
 
@@ -166,27 +165,27 @@ func hasUplink(v ovsdb.View, bridge *ovsdb.Bridge) bool {
 // errChanged means that the device changed meanwhile.
 var errChanged = errors.New("the device changed")
 
-// followDevice compares a device with the Record, restores what was lost with the device, and takes
-// the new Record. It reports whether something is still to be restored.
-func (n *bridgeNetwork) followDevice(link netlink.Link, uplink bool, not []netip.Prefix) (lost bool, err error) {
+// restoreOrRecord compares a device with the Record, restores what was lost, and makes a new
+// Record. It reports whether something is still to be restored.
+func (n *bridgeNetwork) restoreOrRecord(link netlink.Link, uplink bool, exclude []netip.Prefix) (lost bool, err error) {
 	device, up := restore.DeviceOf(link), link.Attrs().Flags&net.FlagUp != 0
 	old, down := n.copyRecord(up)
 	if old != nil && device.SameMachine(old.Device) {
-		switch anew := device != old.Device; {
-		case anew && !uplink:
+		switch replaced := device != old.Device; {
+		case replaced && !uplink:
 			return true, nil
-		case !anew && !up:
-			return true, n.takeIPv4(link, not) // the agent sets it up
-		case !anew && down:
+		case !replaced && !up:
+			return true, n.takeIPv4(link, exclude) // the agent sets it up
+		case !replaced && down:
 			old = old.WithoutIPv4Addresses()
 			fallthrough
-		case anew:
+		case replaced:
 			if _, err := old.Restore(link); err != nil {
-				n.failed = err.Error()
+				n.restoreError = err.Error()
 			}
 		}
 	}
-	now, err := restore.Of(link, not)
+	now, err := restore.Of(link, exclude)
 	if err != nil {
 		return n.lost, err
 	}
@@ -218,9 +217,9 @@ func (n *bridgeNetwork) copyRecord(up bool) (r *restore.Record, wasDown bool) {
 }
 
 // takeIPv4 records the IPv4 addresses of a device that is down. The kernel keeps them until the
-// device is deleted, so a change of them is an administrator's.
-func (n *bridgeNetwork) takeIPv4(link netlink.Link, not []netip.Prefix) error {
-	now, err := restore.Of(link, not)
+// device is deleted, so a difference is an administrator's change.
+func (n *bridgeNetwork) takeIPv4(link netlink.Link, exclude []netip.Prefix) error {
+	now, err := restore.Of(link, exclude)
 	if err != nil {
 		return err
 	}
@@ -233,12 +232,12 @@ func (n *bridgeNetwork) takeIPv4(link netlink.Link, not []netip.Prefix) error {
 	return nil
 }
 
-// noteLost updates the state of the device after notifications were lost.
-func (n *bridgeNetwork) noteLost(bridge string) {
+// resync updates the state of the device after notifications were lost.
+func (n *bridgeNetwork) resync(bridge string) {
 	link, err := netlink.LinkByName(bridge)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.wasDown = true // perhaps
+	n.wasDown = true // it may have been
 	n.isDown = err != nil || link.Attrs().Flags&net.FlagUp == 0
 }
 
@@ -250,11 +249,11 @@ func (n *bridgeNetwork) missing() *restore.Record {
 	return n.record
 }
 
-// recordOnRow records the network on the bridge's row. It retries a failure at the next scan.
-func (l *Scanner) recordOnRow(ctx context.Context) {
-	err := l.recordNetwork(ctx)
-	if text := errorText(err); text != l.network.unwritten {
-		l.network.unwritten = text
+// storeRecord writes the Record to the bridge's row, and logs a failure. The next scan tries again.
+func (l *Scanner) storeRecord(ctx context.Context) {
+	err := l.writeRecord(ctx)
+	if text := errorText(err); text != l.network.storeError {
+		l.network.storeError = text
 		if err != nil {
 			l.log.Warn("a restart of Open vSwitch without an agent would lose changes of the gateway bridge's network",
 				"error", err)
@@ -262,8 +261,8 @@ func (l *Scanner) recordOnRow(ctx context.Context) {
 	}
 }
 
-// recordNetwork writes the Record to the bridge's row.
-func (l *Scanner) recordNetwork(ctx context.Context) error {
+// writeRecord writes the Record to the bridge's row, if the row has another one.
+func (l *Scanner) writeRecord(ctx context.Context) error {
 	n, name := &l.network, l.config.Cluster.Gateway.Interface
 	bridge := ovsdb.BridgeNamed(l.ovs.View(), name)
 	n.mu.Lock()
@@ -278,7 +277,7 @@ func (l *Scanner) recordNetwork(ctx context.Context) error {
 	if text := bridge.ExternalIDs[keyNetwork]; text == n.writtenText && text != "" &&
 		record.SameButLifetimes(&n.written) {
 		const second = 1 // of rounding
-		if record.SameLifetimes(&n.written, second) || time.Since(n.writtenAt) < lifetimesAfter {
+		if record.SameLifetimes(&n.written, second) || time.Since(n.writtenAt) < lifetimesInterval {
 			return nil
 		}
 	}

@@ -35,7 +35,7 @@ func newLostNetwork(t *testing.T) *lostNetwork {
 	l := &lostNetwork{t: t, ns: insidetest.NetNS(t)}
 	l.sh(lostDevice + `ip addr add 172.18.0.3/16 dev br-ex; ip addr add 172.18.0.9/32 dev br-ex
 		ip addr add fc00:f853:ccd::3/64 dev br-ex nodad; ip route add default via 172.18.0.1 dev br-ex`)
-	if l.look() {
+	if l.scan() {
 		t.Fatal("a device that is up has lost something")
 	}
 	return l
@@ -58,20 +58,20 @@ func (l *lostNetwork) in(do func() error) {
 	}
 }
 
-// look compares the device with the Record, as a Scanner does, and reports whether something is not
+// scan compares the device with the Record, as a Scanner does, and reports whether something is not
 // restored.
-func (l *lostNetwork) look() (lost bool) {
+func (l *lostNetwork) scan() (lost bool) {
 	l.t.Helper()
 	l.in(func() error {
 		link, err := netlink.LinkByName("br-ex")
 		if err == nil {
-			lost, err = l.n.followDevice(link, true, nil)
+			lost, err = l.n.restoreOrRecord(link, true, nil)
 			l.n.set(l.n.record, lost)
 		}
 		return err
 	})
-	if l.n.failed != "" {
-		l.t.Error(l.n.failed)
+	if l.n.restoreError != "" {
+		l.t.Error(l.n.restoreError)
 	}
 	return lost
 }
@@ -98,17 +98,17 @@ func TestSetDown(t *testing.T) {
 		"nothing removed": {[]string{"ip link set br-ex down", "ip link set br-ex up"}, lostHas},
 		"removed while down": {[]string{"ip link set br-ex down", "ip addr del 172.18.0.9/32 dev br-ex",
 			"ip link set br-ex up"}, without},
-		"removed before the look": {[]string{"ip link set br-ex down",
+		"removed before the scan": {[]string{"ip link set br-ex down",
 			"ip link set br-ex up; ip addr del 172.18.0.9/32 dev br-ex"}, without},
-		"removed, then made anew": {[]string{"ip link set br-ex down", "ip addr del 172.18.0.9/32 dev br-ex",
+		"removed, then made again": {[]string{"ip link set br-ex down", "ip addr del 172.18.0.9/32 dev br-ex",
 			"ip link del br-ex\n" + lostDevice}, without},
-		"down, then made anew": {[]string{"ip link set br-ex down", "ip link del br-ex\n" + lostDevice}, lostHas},
+		"down, then made again": {[]string{"ip link set br-ex down", "ip link del br-ex\n" + lostDevice}, lostHas},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLostNetwork(t)
 			for i, step := range c.steps {
 				l.sh(step)
-				if lost := l.look(); lost != (i < len(c.steps)-1) {
+				if lost := l.scan(); lost != (i < len(c.steps)-1) {
 					t.Errorf("%s: lost is %t", step, lost)
 				}
 			}
@@ -125,12 +125,12 @@ func TestRestoredRecordStays(t *testing.T) {
 	r, _ := l.n.copyRecord(true)
 	before := r.String()
 	for _, e := range r.Addresses {
-		l.n.note(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELADDR}, Data: e.Message}, "br-ex",
-			nil)
+		m := syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELADDR}, Data: e.Message}
+		l.n.notified(m, "br-ex", nil)
 	}
 	for _, e := range r.Routes {
-		l.n.note(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: e.Message}, "br-ex",
-			nil)
+		m := syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: e.Message}
+		l.n.notified(m, "br-ex", nil)
 	}
 	if len(l.n.record.Addresses)+len(l.n.record.Routes) > 0 || r.String() != before {
 		t.Errorf("the Record is %s, its copy %s", l.n.record, r)

@@ -67,7 +67,7 @@ func findsPorts(t *testing.T) error {
 	var uses portUses
 	finds := func(what, want string) {
 		t.Helper()
-		found, err := uses.find(&query, func() []cluster.HostPort { return pods })
+		found, err := uses.poll(&query, func() []cluster.HostPort { return pods })
 		if err != nil {
 			t.Errorf("%s: %v", what, err) // Fatal would end the goroutine of inside.Do, which waits for a result
 		}
@@ -82,7 +82,7 @@ func findsPorts(t *testing.T) error {
 	const first, last = "tcp/80@127.0.0.1 tcp/81@127.0.0.1 tcp/83@127.0.0.1 tcp/89@127.0.0.1 tcp/50000@127.0.0.1 " +
 		"udp/80@127.0.0.1", " sctp/85@127.0.0.1web tcp/80@fc00::3 tcp/82@fc00::3 udp/80@fc00::3 sctp/85@fc00::3web"
 	finds("at first", first+last)
-	for range ephemeralLooks - 2 {
+	for range ephemeralPolls - 2 {
 		finds("a UDP socket at a port of clients, for a moment", first+last)
 	}
 	const later = first + " udp/50000@127.0.0.1" + last
@@ -93,7 +93,7 @@ func findsPorts(t *testing.T) error {
 	pods = nil
 	finds("a moment after their end", later)
 	for _, x := range uses {
-		x.last = x.last.Add(-portsHeld)
+		x.last = x.last.Add(-portHoldTime)
 	}
 	finds("long after their end", "")
 	finds("and while the Node still has them", "")

@@ -19,10 +19,10 @@ import (
 	"hairpin/retry"
 )
 
-// lookForRouters fills in what the host knows of routers and networks behind a link: the MACs of
-// next hops, zero if the kernel has none, and networks that are reached without a router.
-func lookForRouters(g *cluster.Gateway, link int) error {
-	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: mostRoutes,
+// discoverRouters fills in what the kernel knows of routers and networks on a link: the MACs of
+// next hops, zero if it has none, and networks that are reached without a router.
+func discoverRouters(g *cluster.Gateway, link int) error {
+	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: maxRoutes,
 		Keep: func(r *netlink.Route) bool {
 			return r.Type == unix.RTN_UNICAST && r.Protocol != claims.RouteProtocol
 		}}.List()
@@ -34,16 +34,18 @@ func lookForRouters(g *cluster.Gateway, link int) error {
 		g.NextHopMACs[a] = cluster.MAC{}
 	}
 	for i := range routes {
-		addRoute(g, &routes[i], link)
+		addTargets(g, &routes[i], link)
 	}
 	slices.SortFunc(g.OnLink, cluster.ComparePrefixes)
 	g.OnLink = slices.Compact(g.OnLink)
-	known, err := netdev.List(func() ([]netlink.Neigh, error) { return netlink.NeighList(link, netlink.FAMILY_ALL) })
+	neighbors, err := netdev.List(func() ([]netlink.Neigh, error) {
+		return netlink.NeighList(link, netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		return fmt.Errorf("neighbors: %w", err)
 	}
-	for i := range known {
-		a, mac := neighborOf(&known[i])
+	for i := range neighbors {
+		a, mac := neighborOf(&neighbors[i])
 		if _, router := g.NextHopMACs[a]; router {
 			g.NextHopMACs[a] = mac
 		}
@@ -54,8 +56,8 @@ func lookForRouters(g *cluster.Gateway, link int) error {
 	return nil
 }
 
-// addRoute records the next hops of a route by a link, or its network if it has no next hop.
-func addRoute(g *cluster.Gateway, r *netlink.Route, link int) {
+// addTargets adds the next hops of a route by a link, or its network if it has no next hop.
+func addTargets(g *cluster.Gateway, r *netlink.Route, link int) {
 	hops := hopsBy(r, link)
 	for _, a := range hops {
 		g.NextHopMACs[a] = cluster.MAC{}
@@ -81,14 +83,14 @@ func neighborOf(n *netlink.Neigh) (netip.Addr, cluster.MAC) {
 	return a.Unmap(), mac
 }
 
-// resolve makes the kernel resolve a neighbor, or confirm one that it has not used for a while. The
-// result is an event.
+// resolve makes the kernel resolve a neighbor, or confirm one that it has not used for a while. A
+// notification has the result.
 func resolve(link int, a netip.Addr) {
 	n := netlink.Neigh{LinkIndex: link, Family: netlink.FAMILY_V4, IP: net.IP(a.AsSlice()), Flags: netlink.NTF_USE}
 	if a.Is6() {
 		n.Family = netlink.FAMILY_V6
 	}
-	_ = netlink.NeighAdd(&n) // a link that is gone or down has no neighbors
+	_ = netlink.NeighAdd(&n) // it fails if the link was removed or is down: then it has no neighbors
 }
 
 // confirmTime limits how long another MAC of a next hop stays unnoticed, if the new owner of the
@@ -112,8 +114,8 @@ type routers struct {
 	macs map[netip.Addr]cluster.MAC
 }
 
-// relevant reports whether an event may change the result of a scan. The kernel reports each change
-// of each neighbor's state; only another MAC of a router matters.
+// relevant reports whether a notification may change the result of a scan. The kernel reports each
+// change of each neighbor's state; only another MAC of a router matters.
 func (l *Scanner) relevant(m syscall.NetlinkMessage) bool {
 	if m.Header.Type != unix.RTM_NEWNEIGH && m.Header.Type != unix.RTM_DELNEIGH {
 		return true

@@ -51,6 +51,7 @@ func hostRules() ([]cluster.HostRule, error) {
 	return out, nil
 }
 
+// hostRule converts a rule. It is not ok for the rules that hostRules leaves out.
 func hostRule(r *netlink.Rule, family int) (x cluster.HostRule, ok bool) {
 	x = cluster.HostRule{
 		Priority: max(r.Priority, 0), IPv6: family == netlink.FAMILY_V6, Not: r.Invert, In: r.IifName, Mark: r.Mark,
@@ -65,11 +66,12 @@ func hostRule(r *netlink.Rule, family int) (x cluster.HostRule, ok bool) {
 	x.More = r.Goto >= 0 || r.OifName != "" || r.Tos != 0 || r.TunID != 0 || r.IPProto != 0 || r.Dport != nil ||
 		r.Sport != nil ||
 		r.UIDRange != nil || r.SuppressIfgroup >= 0
+	const mainPriority = 32766 // of the kernel's own rule for the main table
 	plain := !x.Not && !x.From.IsValid() && !x.To.IsValid() && x.In == "" && x.Mask == 0 && !x.More && x.Length == 0
 	x.Refuse = x.Table == unix.RT_TABLE_UNSPEC && !x.More // the library does not report which kind of refusal
 	ours := r.Priority >= claims.RulePriorityFirst && r.Priority <= claims.RulePriorityLast
 	usual := plain && (x.Table == unix.RT_TABLE_LOCAL || x.Table == unix.RT_TABLE_DEFAULT ||
-		x.Table == unix.RT_TABLE_MAIN && r.Priority == 32766)
+		x.Table == unix.RT_TABLE_MAIN && r.Priority == mainPriority)
 	return x, !ours && !usual && !(plain && x.Table == unix.RT_TABLE_UNSPEC)
 }
 
@@ -85,8 +87,8 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// addTableRoutes adds a table's routes to a rule; false if too many, or one that rejects, drops or
-// skips packets.
+// addTableRoutes adds a table's routes to a rule. It reports whether they describe the table: not
+// if there are too many, or one rejects, drops or skips packets.
 func addTableRoutes(x *cluster.HostRule, list []netlink.Route) bool {
 	for _, r := range list {
 		index := r.LinkIndex

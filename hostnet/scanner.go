@@ -30,19 +30,19 @@ type Scanner struct {
 	config config.Config
 	ovs    *ovsdb.Client
 	nft    apply.Target[nft.State, nft.Delta]
-	found  func(*Scan) // called with the result of a scan
+	onScan func(*Scan) // called with the result of a scan
 	log    *slog.Logger
 
-	wake    signal.Signal // has a value when something may have changed
-	urgent  atomic.Bool   // a caller waits for the result
-	calm    retry.Throttle
-	uplink  adoption
-	mode    modeState
-	network bridgeNetwork
-	// takeOverErr is why the network of another program's bridge stayed there.
+	wake     signal.Signal // requests a scan
+	urgent   atomic.Bool   // a caller waits for the result
+	throttle retry.Throttle
+	uplink   uplinkState
+	mode     modeState
+	network  bridgeNetwork
+	// takeOverErr is why another program's bridge still has the machine's network.
 	takeOverErr error
 
-	Links func() // called after each scan, if it is not nil: links may have changed
+	AfterScan func() // called after each scan; may be nil
 	// MayRecord reports whether the network may be recorded on the bridge's row; nil if it always
 	// may be.
 	MayRecord func() bool
@@ -50,11 +50,11 @@ type Scanner struct {
 	// PodPorts returns the hostPorts of pods; nil: there are none.
 	PodPorts func() []cluster.HostPort
 
-	tables atomic.Pointer[[]string]  // names, from FindTables
-	asked  atomic.Pointer[portQuery] // from FindPorts
-	ports  atomic.Pointer[cluster.HostPorts]
-	Report atomic.Pointer[report.Part] // of the uplink; nil when Hairpin does not move it
-	last   Scan
+	tables    atomic.Pointer[[]string]  // names, from FindTables
+	portQuery atomic.Pointer[portQuery] // from FindPorts
+	ports     atomic.Pointer[cluster.HostPorts]
+	Report    atomic.Pointer[report.Part] // of the uplink; nil when Hairpin does not move it
+	last      Scan
 	// routers is for the goroutines that watch and confirm next hops.
 	routers atomic.Pointer[routers]
 }
@@ -68,15 +68,16 @@ type Scan struct {
 	ModeErr   error // why the bridges are not those of the gateway mode
 	Moved     bool  // the scan itself moved some of the network to the bridge
 	Contested bool  // another program keeps undoing this
-	Wire      Wire
-	Lost      bool // what the bridge's device lost is not restored yet
+	Lost      bool  // what the bridge's device lost is not restored yet
+	ExternalLink
 }
 
-// NewScanner makes a Scanner that calls found with the result of scans.
+// NewScanner makes a Scanner that calls onScan with the result of scans, if it differs from the
+// last.
 func NewScanner(node string, c config.Config, ovs *ovsdb.Client, nft apply.Target[nft.State, nft.Delta],
-	found func(*Scan), log *slog.Logger) *Scanner {
+	onScan func(*Scan), log *slog.Logger) *Scanner {
 	return &Scanner{
-		node: node, config: c, ovs: ovs, nft: nft, found: found, log: log, wake: signal.New(),
+		node: node, config: c, ovs: ovs, nft: nft, onScan: onScan, log: log, wake: signal.New(),
 		mode: modeState{wait: retry.Backoff{Min: time.Second, Max: time.Minute}},
 	}
 }
@@ -95,48 +96,48 @@ func (l *Scanner) RequestNow() {
 // Run scans the host on request, until ctx ends. It retries what failed.
 func (l *Scanner) Run(ctx context.Context) {
 	runtime.LockOSThread() // for threadTime
-	again := time.NewTimer(0)
-	defer again.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.wake.C():
-		case <-again.C:
+		case <-timer.C:
 		}
 		if !l.urgent.Load() {
-			l.pause(ctx, l.calm.Pause(time.Now()))
+			l.pause(ctx, l.throttle.Pause(time.Now()))
 		}
 		urgent := l.urgent.Swap(false)
 		before := threadTime()
 		s, ok := l.scan(ctx)
-		l.calm.Done(time.Now(), threadTime()-before)
-		if wait := l.again(time.Now()); wait > 0 {
-			again.Reset(wait)
+		l.throttle.Done(time.Now(), threadTime()-before)
+		if wait := l.nextScan(time.Now()); wait > 0 {
+			timer.Reset(wait)
 		}
 		if !ok && urgent {
 			l.urgent.Store(true)
 		}
 		if ok && (urgent || s.differs(&l.last)) {
 			l.last = s
-			l.found(&s)
+			l.onScan(&s)
 		}
-		if l.Links != nil && ok {
-			l.Links()
+		if l.AfterScan != nil && ok {
+			l.AfterScan()
 		}
 		if l.MayRecord == nil || l.MayRecord() {
-			l.recordOnRow(ctx)
+			l.storeRecord(ctx)
 		}
 	}
 }
 
-// again returns when to scan again, 0 if not before something changes.
-func (l *Scanner) again(now time.Time) time.Duration {
-	return retry.Sooner(l.uplink.again(now), l.mode.wait.Wait(now))
+// nextScan returns how long to wait before the next scan that nothing requests; 0: none is needed.
+func (l *Scanner) nextScan(now time.Time) time.Duration {
+	return retry.Sooner(l.uplink.nextScan(now), l.mode.wait.Wait(now))
 }
 
-// threadTime returns the processor time of the calling thread, including the kernel: to find the
-// routes of a link among 100 000 takes some milliseconds.
+// threadTime returns the processor time of the calling thread, including the kernel's, which takes
+// some milliseconds to find the routes of a link among 100 000.
 func threadTime() time.Duration {
 	var r unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &r); err != nil {
@@ -145,8 +146,7 @@ func threadTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// pause waits, unless a scan is urgent. It ends early when a scan becomes urgent, unless a scan is
-// urgent.
+// pause waits, but ends as soon as a scan is urgent.
 func (l *Scanner) pause(ctx context.Context, length time.Duration) {
 	for end := time.Now().Add(length); time.Now().Before(end) && !l.urgent.Load(); {
 		select {
@@ -158,7 +158,8 @@ func (l *Scanner) pause(ctx context.Context, length time.Duration) {
 	}
 }
 
-// scan moves the uplink to where it must be, and then discovers the host's facts.
+// scan moves the uplink into the gateway bridge, or out of it, and then discovers the host's facts.
+// It is not ok before the mirror of Open vSwitch's database is complete.
 func (l *Scanner) scan(ctx context.Context) (s Scan, ok bool) {
 	if !l.ovs.Synced() {
 		return s, false
@@ -168,7 +169,7 @@ func (l *Scanner) scan(ctx context.Context) (s Scan, ok bool) {
 	s.Moved = l.adopt(ctx)
 	s.UplinkErr, s.Contested = cmp.Or(l.uplink.err, l.takeOverErr), l.uplink.contested(s.Begin)
 	s.ModeErr = l.mode.err
-	l.followNetwork(l.ovs.View())
+	l.restoreOrRecord(l.ovs.View())
 	s.Lost = l.network.lost
 	if s.Found, s.Err = l.discover(); s.Err != nil {
 		s.Found = l.last.Found
@@ -176,8 +177,8 @@ func (l *Scanner) scan(ctx context.Context) (s Scan, ok bool) {
 			s.Err = fmt.Errorf("[gateway] interface: %w", s.UplinkErr)
 		}
 	}
-	s.Wire = wireOf(l.ovs.View(), &s.Found.Gateway)
-	s.Found.Gateway.MTU = s.Wire.MTU
+	s.ExternalLink = externalLink(l.ovs.View(), &s.Found.Gateway)
+	s.Found.Gateway.MTU = s.ExternalLink.MTU
 	if link, err := net.InterfaceByName(s.Found.Gateway.Bridge); err == nil {
 		l.routers.Store(&routers{link: link.Index, macs: s.Found.Gateway.NextHopMACs})
 	}
@@ -193,9 +194,9 @@ func (l *Scanner) discover() (Found, error) {
 	return f, err
 }
 
-// differs reports whether the agent needs the scan.
+// differs reports whether the agent must know the scan, after an old one.
 func (s *Scan) differs(old *Scan) bool {
-	return s.Moved || s.Contested != old.Contested || s.Lost != old.Lost || s.Wire != old.Wire ||
+	return s.Moved || s.Contested != old.Contested || s.Lost != old.Lost || s.ExternalLink != old.ExternalLink ||
 		errorText(s.Err) != errorText(old.Err) ||
 		errorText(s.UplinkErr) != errorText(old.UplinkErr) || errorText(s.ModeErr) != errorText(old.ModeErr) ||
 		old.Begin.IsZero() || !reflect.DeepEqual(s.Found, old.Found)

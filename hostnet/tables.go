@@ -13,7 +13,8 @@ import (
 	"hairpin/netdev"
 )
 
-// FindTables makes scans find the host's route tables with these names, which EgressServices use.
+// FindTables makes scans find the host's route tables with these names, which are those that
+// EgressServices use.
 func (l *Scanner) FindTables(names []string) {
 	if old := l.tables.Swap(&names); old == nil && len(names) > 0 || old != nil && !slices.Equal(*old, names) {
 		l.RequestNow()
@@ -40,7 +41,7 @@ func routeTables(names []string) (out []cluster.RouteTable, err error) {
 		if t.Number == 0 {
 			continue
 		}
-		if err := findRoutes(&t, links); err != nil {
+		if err := addContents(&t, links); err != nil {
 			return nil, err
 		}
 		out = append(out, t)
@@ -48,8 +49,8 @@ func routeTables(names []string) (out []cluster.RouteTable, err error) {
 	return out, nil
 }
 
-// findRoutes adds a table's routes and their links.
-func findRoutes(t *cluster.RouteTable, links []netlink.Link) error {
+// addContents adds a table's routes and their links.
+func addContents(t *cluster.RouteTable, links []netlink.Link) error {
 	names := map[int]string{}
 	for _, l := range links {
 		names[l.Attrs().Index] = l.Attrs().Name
@@ -58,7 +59,7 @@ func findRoutes(t *cluster.RouteTable, links []netlink.Link) error {
 		}
 	}
 	unicast := func(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST }
-	list, err := (kernel.Routes{Table: t.Number, Most: 2 * mostRoutes, Keep: unicast}).List()
+	list, err := (kernel.Routes{Table: t.Number, Most: 2 * maxRoutes, Keep: unicast}).List()
 	if err != nil {
 		return err
 	}

@@ -25,25 +25,25 @@ func (l *Scanner) notices() notice.Config {
 			unix.RTNLGRP_IPV6_ROUTE,
 			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH},
 		Relevant: func(m syscall.NetlinkMessage) bool {
-			l.network.note(m, bridge, prefixes)
+			l.network.notified(m, bridge, prefixes)
 			return l.relevant(m)
 		},
-		Lost: func() { l.network.noteLost(bridge) },
+		Lost: func() { l.network.resync(bridge) },
 	}
 }
 
-// watch calls changed, from one goroutine, after relevant messages, until ctx ends.
+// watch calls changed after relevant messages, until ctx ends.
 func watch(ctx context.Context, config notice.Config, changed func(), log *slog.Logger) {
 	var l *notice.Listener
-	for p := (retry.Backoff{}); ; {
+	for backoff := (retry.Backoff{}); ; {
 		var err error
 		if l, err = notice.Listen(config); err == nil {
 			break
 		}
-		if p.Pause() == 0 {
+		if backoff.Pause() == 0 {
 			log.Warn("host changes may be noticed late", "error", err)
 		}
-		p.Sleep(ctx)
+		backoff.Sleep(ctx)
 		if ctx.Err() != nil {
 			return
 		}

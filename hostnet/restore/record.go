@@ -80,17 +80,17 @@ func now() int64 {
 
 // Of records the network of a link in the caller's network namespace. Addresses in the prefixes
 // not, and routes to or by them, are not the machine's.
-func Of(l netlink.Link, not []netip.Prefix) (Record, error) {
+func Of(l netlink.Link, exclude []netip.Prefix) (Record, error) {
 	r := Record{Device: DeviceOf(l), AcceptRA: acceptRA(l.Attrs().Name)}
 	k, err := open()
 	if err != nil {
 		return r, err
 	}
 	defer k.Close()
-	if r.Addresses, err = k.addresses(l, not); err != nil {
+	if r.Addresses, err = k.addresses(l, exclude); err != nil {
 		return r, fmt.Errorf("addresses of %s: %w", l.Attrs().Name, err)
 	}
-	if r.Routes, err = k.routes(l, not); err != nil {
+	if r.Routes, err = k.routes(l, exclude); err != nil {
 		return r, fmt.Errorf("routes of %s: %w", l.Attrs().Name, err)
 	}
 	return r, nil
@@ -147,10 +147,10 @@ func Parse(text string) (r Record, err error) {
 	return r, nil
 }
 
-// Note applies a notification of the kernel about an address or a route of the device, while the
-// device is up: another program or a person added or removed it.
-func (r *Record) Note(m syscall.NetlinkMessage, not []netip.Prefix) {
-	note := func(list []Entry, e Entry, same func(a, b Entry) bool, added bool) []Entry {
+// Update applies a notification of the kernel about an address or a route of the device, which
+// another program or an administrator added or removed. The device is up.
+func (r *Record) Update(m syscall.NetlinkMessage, exclude []netip.Prefix) {
+	updated := func(list []Entry, e Entry, same func(a, b Entry) bool, added bool) []Entry {
 		out := slices.DeleteFunc(slices.Clone(list), func(o Entry) bool { return same(o, e) })
 		if added && len(out) < mostEntries {
 			out = append(out, e)
@@ -159,12 +159,12 @@ func (r *Record) Note(m syscall.NetlinkMessage, not []netip.Prefix) {
 	}
 	switch m.Header.Type {
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		if e, ok := address(m.Data, r.Index, not); ok {
-			r.Addresses = note(r.Addresses, e, sameAddress, m.Header.Type == unix.RTM_NEWADDR)
+		if e, ok := address(m.Data, r.Index, exclude); ok {
+			r.Addresses = updated(r.Addresses, e, sameAddress, m.Header.Type == unix.RTM_NEWADDR)
 		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		if e, ok := routeBy(m.Data, r.Index, not); ok {
-			r.Routes = note(r.Routes, e, sameRoute, m.Header.Type == unix.RTM_NEWROUTE)
+		if e, ok := routeBy(m.Data, r.Index, exclude); ok {
+			r.Routes = updated(r.Routes, e, sameRoute, m.Header.Type == unix.RTM_NEWROUTE)
 		}
 	}
 }
@@ -252,7 +252,7 @@ func (k *kernel) execute(kind, flags int, data ...nl.NetlinkRequestData) ([][]by
 	return req.Execute(unix.NETLINK_ROUTE, 0)
 }
 
-func (k *kernel) addresses(l netlink.Link, not []netip.Prefix) (list []Entry, err error) {
+func (k *kernel) addresses(l netlink.Link, exclude []netip.Prefix) (list []Entry, err error) {
 	head := nl.NewIfAddrmsg(unix.AF_UNSPEC)
 	head.Index = uint32(l.Attrs().Index)
 	raw, err := netdev.List(func() ([][]byte, error) { return k.execute(unix.RTM_GETADDR, unix.NLM_F_DUMP, head) })
@@ -261,7 +261,7 @@ func (k *kernel) addresses(l netlink.Link, not []netip.Prefix) (list []Entry, er
 	}
 	var six []Entry
 	for _, b := range raw {
-		switch e, ok := address(b, l.Attrs().Index, not); {
+		switch e, ok := address(b, l.Attrs().Index, exclude); {
 		case !ok:
 		case b[0] == unix.AF_INET:
 			list = append(list, e)
@@ -274,7 +274,7 @@ func (k *kernel) addresses(l netlink.Link, not []netip.Prefix) (list []Entry, er
 }
 
 // address parses a message about an address on a link; not ok if it is not the machine's.
-func address(b []byte, link int, not []netip.Prefix) (e Entry, ok bool) {
+func address(b []byte, link int, exclude []netip.Prefix) (e Entry, ok bool) {
 	if len(b) < unix.SizeofIfAddrmsg || addressIndex(b) != link {
 		return e, false
 	}
@@ -282,7 +282,7 @@ func address(b []byte, link int, not []netip.Prefix) (e Entry, ok bool) {
 	p, ours := e.prefix()
 	ip := p.Addr()
 	if ours || !ip.IsValid() || ip.Is6() && ip.IsLinkLocalUnicast() || addressFlags(b)&unix.IFA_F_DADFAILED != 0 ||
-		within(not, ip) {
+		within(exclude, ip) {
 		return e, false
 	}
 	e.lifetimes(now())
@@ -290,9 +290,9 @@ func address(b []byte, link int, not []netip.Prefix) (e Entry, ok bool) {
 }
 
 // routeBy parses a message about a route by a link; not ok if it is not the machine's.
-func routeBy(b []byte, link int, not []netip.Prefix) (e Entry, ok bool) {
+func routeBy(b []byte, link int, exclude []netip.Prefix) (e Entry, ok bool) {
 	x := parseRoute(b)
-	if !x.machines(not) || !x.uses(link) {
+	if !x.machines(exclude) || !x.uses(link) {
 		return e, false
 	}
 	e.Message = bytes.Clone(b)
@@ -302,7 +302,7 @@ func routeBy(b []byte, link int, not []netip.Prefix) (e Entry, ok bool) {
 	return e, true
 }
 
-func (k *kernel) routes(l netlink.Link, not []netip.Prefix) (list []Entry, err error) {
+func (k *kernel) routes(l netlink.Link, exclude []netip.Prefix) (list []Entry, err error) {
 	by := nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(l.Attrs().Index)))
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		head := &nl.RtMsg{RtMsg: unix.RtMsg{Family: family}}
@@ -313,7 +313,7 @@ func (k *kernel) routes(l netlink.Link, not []netip.Prefix) (list []Entry, err e
 			return nil, err
 		}
 		for _, b := range raw {
-			if e, ok := routeBy(b, l.Attrs().Index, not); ok {
+			if e, ok := routeBy(b, l.Attrs().Index, exclude); ok {
 				list = append(list, e)
 			}
 		}

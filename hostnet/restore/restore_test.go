@@ -270,7 +270,7 @@ func TestNote(t *testing.T) {
 	m.sh(rich)
 	r := m.record()
 	note := func(kind uint16, e restore.Entry) {
-		r.Note(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: e.Message}, nil)
+		r.Update(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: e.Message}, nil)
 	}
 	address, route := r.Addresses[2], r.Routes[3]
 	before := len(r.Addresses) + len(r.Routes)

@@ -104,14 +104,14 @@ func eachNexthop(b []byte, do func(hop []byte)) {
 
 // machines reports whether a route is the machine's own: neither Hairpin's, nor one that the kernel
 // adds for every device.
-func (x *route) machines(not []netip.Prefix) bool {
+func (x *route) machines(exclude []netip.Prefix) bool {
 	a := x.to.Addr()
 	if x.kind != unix.RTN_UNICAST || x.table == unix.RT_TABLE_LOCAL || x.protocol == claims.RouteProtocol ||
 		x.protocol == unix.RTPROT_KERNEL ||
 		!x.to.IsValid() || a.Is6() && (a.IsLinkLocalUnicast() || a.IsMulticast()) {
 		return false
 	}
-	return !slices.ContainsFunc(not, func(p netip.Prefix) bool {
+	return !slices.ContainsFunc(exclude, func(p netip.Prefix) bool {
 		return x.to.Bits() > 0 && p.Overlaps(x.to) ||
 			slices.ContainsFunc(x.nexthops, func(h nexthop) bool { return p.Contains(h.via) })
 	})

@@ -43,7 +43,7 @@ func (m *machine) move(from, to netlink.Link) (v move, err error) {
 }
 
 // addresses lists the machine's own addresses on a link.
-func addresses(l netlink.Link, not []netip.Prefix) ([]netlink.Addr, error) {
+func addresses(l netlink.Link, exclude []netip.Prefix) ([]netlink.Addr, error) {
 	list, err := netdev.Addresses(l)
 	if err != nil {
 		return nil, fmt.Errorf("addresses of %s: %w", l.Attrs().Name, err)
@@ -52,14 +52,14 @@ func addresses(l netlink.Link, not []netip.Prefix) ([]netlink.Addr, error) {
 		ip := addr(a.IP)
 		return ip.Is6() && ip.IsLinkLocalUnicast() || // the kernel adds it
 			a.Flags&unix.IFA_F_DADFAILED != 0 ||
-			slices.ContainsFunc(not, func(p netip.Prefix) bool { return p.Contains(ip) })
+			slices.ContainsFunc(exclude, func(p netip.Prefix) bool { return p.Contains(ip) })
 	}), nil
 }
 
 // routes lists the machine's own unicast routes through a link, in all tables, without Hairpin's
 // and the kernel's own for every link. A route with several next hops becomes one route per next
 // hop.
-func routes(l netlink.Link, not []netip.Prefix) ([]netlink.Route, error) {
+func routes(l netlink.Link, exclude []netip.Prefix) ([]netlink.Route, error) {
 	all, err := kernel.Routes{Link: l.Attrs().Index}.List()
 	if err != nil {
 		return nil, fmt.Errorf("routes of %s: %w", l.Attrs().Name, err)
@@ -74,7 +74,7 @@ func routes(l netlink.Link, not []netip.Prefix) ([]netlink.Route, error) {
 			one := r
 			one.MultiPath, one.LinkIndex, one.Gw, one.Via, one.Flags = nil, h.LinkIndex, h.Gw, h.Via,
 				h.Flags&int(netlink.FLAG_ONLINK)
-			ours := slices.ContainsFunc(not, func(p netip.Prefix) bool {
+			ours := slices.ContainsFunc(exclude, func(p netip.Prefix) bool {
 				// OVN-Kubernetes' routes to Services have such a gateway
 				return p.Overlaps(destination(&one)) && destination(&one).Bits() > 0 || p.Contains(addr(one.Gw))
 			})
